@@ -1,0 +1,320 @@
+/* beryl.h - Gemma 4 on the user's own GPU, from GGUF files.
+ *
+ * Owns the public face of the engine: opening a model, sessions, generation, tokens and chat.
+ * Tensor graphs without a model are in beryl_graph.h.
+ *
+ * A whole conversation (every call that can fail returns a status; errors are left out here):
+ *
+ *     beryl_engine *engine; beryl_session *session; beryl_task *task; beryl_event event;
+ *     beryl_engine_open(&(beryl_engine_options){.size = sizeof(beryl_engine_options)}, &engine, NULL);
+ *     beryl_engine_load(engine, &task, NULL);
+ *     while (beryl_wait(task, &event) == BERYL_EVENT) {}           // progress of the load
+ *     beryl_task_close(task);
+ *     beryl_session_open(engine, NULL, &session, NULL);
+ *     beryl_session_chat(session, "{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]}", NULL, &task, NULL);
+ *     while (beryl_wait(task, &event) == BERYL_EVENT)
+ *         if (event.kind == BERYL_EVENT_TOKEN && event.part == BERYL_PART_TEXT)
+ *             fwrite(event.text, 1, event.text_size, stdout);
+ *     beryl_task_close(task); beryl_session_close(session); beryl_engine_close(engine);
+ *
+ * Conventions
+ *   Status   Every fallible call returns a beryl_status and, where the caller gives one, fills a
+ *            beryl_error. The library never prints, never exits and installs no signal handler.
+ *   Options  Structs whose all-zero value means the defaults written beside the fields; `size` is
+ *            sizeof the struct as the caller was compiled, so that later fields may be added.
+ *            NULL options mean the defaults.
+ *   Tasks    Nothing blocks: a long call gives a task, which beryl_task_step advances. beryl_wait is
+ *            the same and sleeps while the device or a file is busy (native builds only).
+ *   Threads  An engine, its sessions and tasks belong to one thread at a time; two engines are
+ *            independent. beryl_cancel alone may be called from any thread or signal handler.
+ *   Strings  UTF-8, NUL-terminated unless a size stands beside them. Pointers in events and infos
+ *            are borrowed until the next call on the same object.
+ *   Units    Sizes in bytes, times in seconds, token positions from 0.
+ */
+#ifndef BERYL_H
+#define BERYL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(_WIN32)
+#define BERYL_API
+#else
+#define BERYL_API __attribute__((visibility("default")))
+#endif
+
+#define BERYL_VERSION "0.1.0"
+
+/* ---- status ---------------------------------------------------------------------------------- */
+
+/* name, text. The first three are no errors. */
+#define BERYL_STATUS_LIST(X)                                                                       \
+    X(OK, "done")                                                                                  \
+    X(EVENT, "an event was delivered; step again")                                                 \
+    X(PENDING, "waiting for the device or for a file; step again")                                 \
+    X(CANCELLED, "cancelled")                                                                      \
+    X(MISUSE, "the call does not fit its object or its arguments")                                 \
+    X(UNSUPPORTED, "not supported")                                                                \
+    X(NOT_FOUND, "not found")                                                                      \
+    X(IO, "reading or writing failed")                                                             \
+    X(BAD_FILE, "the file is damaged or not what it says")                                         \
+    X(BAD_INPUT, "the input is not valid")                                                         \
+    X(NO_MEMORY, "out of host memory")                                                             \
+    X(NO_DEVICE_MEMORY, "does not fit into the device's memory")                                   \
+    X(NO_DEVICE, "no usable device")                                                               \
+    X(DEVICE, "the device reported an error")                                                      \
+    X(DEVICE_LOST, "the device was lost")                                                          \
+    X(CONTEXT_FULL, "the context is full")
+
+typedef enum beryl_status {
+#define X(name, text) BERYL_##name,
+    BERYL_STATUS_LIST(X)
+#undef X
+} beryl_status;
+
+typedef struct beryl_error {
+    beryl_status code;
+    uint64_t at;       /* byte offset in the file or text that is to blame, where there is one, else 0 */
+    char message[480]; /* one line: what failed, and what to do */
+} beryl_error;
+
+BERYL_API const char *beryl_status_name(beryl_status status); /* "BAD_FILE" */
+BERYL_API const char *beryl_status_text(beryl_status status);
+BERYL_API const char *beryl_version(void);
+
+/* ---- what the caller may bring ----------------------------------------------------------------- */
+
+/* resize(user, NULL, 0, n) allocates, resize(user, p, n, 0) frees and returns NULL. A NULL result for
+ * n > 0 is BERYL_NO_MEMORY, never a crash. Called from the engine's thread and its own workers. */
+typedef struct beryl_allocator {
+    void *(*resize)(void *user, void *memory, size_t old_size, size_t new_size); /* NULL: malloc */
+    void *user;
+} beryl_allocator;
+
+typedef enum beryl_log_level { BERYL_LOG_ERROR, BERYL_LOG_WARNING, BERYL_LOG_INFO, BERYL_LOG_DEBUG } beryl_log_level;
+
+typedef struct beryl_log {
+    void (*write)(void *user, beryl_log_level level, const char *line); /* NULL: silent */
+    void *user;
+} beryl_log;
+
+/* A file that answers ranges now or later. All reading of model files goes through one. The engine
+ * owns a source that it was given and closes it. */
+typedef struct beryl_source {
+    uint64_t size; /* bytes */
+    void *user;
+    /* Copies bytes [offset, offset + size) to `to`. BERYL_PENDING: asked for, call again with the same
+     * arguments. Ranges are always inside the file. */
+    beryl_status (*read)(void *user, uint64_t offset, void *to, size_t size);
+    const void *(*map)(void *user, uint64_t offset, size_t size); /* NULL where it cannot */
+    void (*close)(void *user);                                    /* may be NULL */
+} beryl_source;
+
+/* ---- devices ----------------------------------------------------------------------------------- */
+
+typedef struct beryl_device_info {
+    const char *backend;     /* "webgpu", "reference", "dummy" */
+    uint32_t index;          /* as in --device webgpu:1 */
+    const char *name;        /* the adapter's name */
+    const char *driver;
+    const char *kind;        /* "discrete", "integrated", "software", "host" */
+    bool usable;
+    const char *why_not;     /* one line where it is not usable, else NULL */
+    uint64_t memory;         /* bytes, 0: not known */
+    uint64_t buffer_max, binding_max;
+    uint32_t subgroup_size;  /* 0: no subgroups */
+    bool f16, dot_i8, timestamps;
+} beryl_device_info;
+
+/* Calls `each` for every device of every backend, the default one first. */
+BERYL_API beryl_status beryl_devices(const beryl_log *log, void (*each)(void *user, const beryl_device_info *),
+                                     void *user, beryl_error *error);
+
+/* ---- engine: a loaded model on a device ------------------------------------------------------------ */
+
+typedef struct beryl_engine beryl_engine;
+typedef struct beryl_session beryl_session;
+typedef struct beryl_task beryl_task;
+
+typedef enum beryl_precision {
+    BERYL_PRECISION_FAST, /* int8 activations in blocks of 32 where the device has dot products */
+    BERYL_PRECISION_EXACT /* f32 activations */
+} beryl_precision;
+
+typedef enum beryl_kv { BERYL_KV_DEFAULT, BERYL_KV_F32, BERYL_KV_F16, BERYL_KV_Q8 } beryl_kv;
+
+typedef struct beryl_engine_options {
+    size_t size;
+    const char *model;         /* path, name in Beryl's folder, or Ollama name; NULL: the built-in model */
+    const beryl_source *source; /* instead of `model`: where the bytes come from; copied, then owned */
+    const char *device;        /* NULL: $BERYL_DEVICE, else the best; "webgpu", "webgpu:1", part of a
+                                  name, "software", "reference", "dummy" */
+    beryl_precision precision; /* default fast */
+    beryl_kv kv;               /* default f32 under exact, else f16 */
+    uint32_t context;          /* tokens a session can hold; 0: the smaller of the file's and 8,192 */
+    uint32_t sessions;         /* how many sessions can be open at once; 0: 1 */
+    uint64_t memory;           /* bytes of device memory that may be used; 0: what the device has */
+    bool vocabulary_only;      /* load tokenizer and metadata alone: no weights, no device */
+    bool no_cache;             /* neither read nor write Beryl's cache folder */
+    uint32_t piece;            /* most tokens of a prompt in one step; 0: as the device likes */
+    beryl_allocator allocator; /* default malloc */
+    beryl_log log;             /* default silent */
+} beryl_engine_options;
+
+typedef struct beryl_engine_info {
+    const char *model_name;      /* general.name, or the file's */
+    const char *model_path;
+    const char *architecture;    /* "gemma4" */
+    const char *size_label;      /* "E2B", "26B-A4B", ... or "custom" */
+    const char *file_type;       /* "Q4_K_M", ... as general.file_type says, else "mixed" */
+    uint64_t file_size, parameters;
+    uint32_t n_layer, n_embd, n_vocab, n_head, n_expert, n_expert_used, window;
+    uint32_t context, context_max; /* tokens: in use, and the file's own */
+    bool has_vision, has_audio, has_per_layer_embedding;
+    beryl_precision precision;
+    beryl_kv kv;
+    beryl_device_info device;
+    float temperature, top_p;    /* sampling defaults as the file has them, else 1.0, 0.95, 64 */
+    uint32_t top_k;
+} beryl_engine_info;
+
+typedef struct beryl_stats {
+    double load_s;                     /* open file to ready */
+    uint64_t weight_bytes;             /* resident on the device */
+    uint64_t kv_bytes, device_bytes, device_bytes_peak, host_bytes, host_bytes_peak;
+    uint64_t decode_bytes_per_token;   /* read from device memory by one decode step, depth 0 */
+    uint32_t decode_dispatches;        /* of one decode step of one session */
+    double bandwidth;                  /* bytes a second, as measured on the device; 0: not measured */
+    uint64_t steps, submits, dispatches;
+    uint64_t allocations;              /* calls of the allocator so far */
+    uint64_t device_objects;           /* buffers, programs, bind groups made so far */
+} beryl_stats;
+
+/* Remembers the options; reads nothing yet. */
+BERYL_API beryl_status beryl_engine_open(const beryl_engine_options *options, beryl_engine **engine, beryl_error *error);
+BERYL_API void beryl_engine_close(beryl_engine *engine); /* NULL is fine; its sessions and tasks must be closed before */
+/* Finds and checks the file, chooses the device, uploads the weights. */
+BERYL_API beryl_status beryl_engine_load(beryl_engine *engine, beryl_task **task, beryl_error *error);
+BERYL_API beryl_status beryl_engine_info_get(const beryl_engine *engine, beryl_engine_info *info);
+BERYL_API void beryl_engine_stats(const beryl_engine *engine, beryl_stats *stats);
+/* Measures how fast the device reads its memory (a few ms on a GPU); then in stats.bandwidth. */
+BERYL_API beryl_status beryl_engine_measure(beryl_engine *engine, beryl_error *error);
+/* Runs every kernel that this engine's plans use against the reference functions; each result is
+ * a BERYL_EVENT_TEST. The task ends with BERYL_DEVICE if one failed. */
+BERYL_API beryl_status beryl_engine_selftest(beryl_engine *engine, beryl_task **task, beryl_error *error);
+/* Metadata and tensors as the file has them, one JSON object. Caller frees with beryl_free. */
+BERYL_API beryl_status beryl_engine_describe(const beryl_engine *engine, bool tensors, char **json, beryl_error *error);
+
+/* ---- models on this machine ---------------------------------------------------------------------- */
+
+typedef struct beryl_model_info {
+    const char *name, *path, *source; /* source: "built-in", "beryl", "ollama" */
+    uint64_t size;
+} beryl_model_info;
+
+BERYL_API beryl_status beryl_models(void (*each)(void *user, const beryl_model_info *), void *user, beryl_error *error);
+
+/* ---- tokens and chat (no device needed) ------------------------------------------------------------ */
+
+/* Ids of `text`, without BOS. special: control literals in the text become control tokens. Needs
+ * *n_token ids; if `capacity` is less, fills what fits and still gives the whole count. */
+BERYL_API beryl_status beryl_tokenize(const beryl_engine *engine, const char *text, size_t size, bool special,
+                                      int32_t *tokens, size_t capacity, size_t *n_token, beryl_error *error);
+/* The text of tokens, control tokens left out unless `special`. Caller frees with beryl_free. */
+BERYL_API beryl_status beryl_detokenize(const beryl_engine *engine, const int32_t *tokens, size_t n_token, bool special,
+                                        char **text, size_t *size, beryl_error *error);
+/* chat: JSON {"messages":[...], "tools":[...], "think":bool, "generate":bool}. The prompt as text. */
+BERYL_API beryl_status beryl_render(const beryl_engine *engine, const char *chat, char **prompt, size_t *size, beryl_error *error);
+/* The same as tokens: text of messages never becomes a control token. */
+BERYL_API beryl_status beryl_render_tokens(const beryl_engine *engine, const char *chat, int32_t **tokens, size_t *n_token,
+                                           beryl_error *error);
+BERYL_API void beryl_free(const beryl_engine *engine, void *memory);
+
+/* ---- sessions: one timeline of tokens ---------------------------------------------------------------- */
+
+typedef struct beryl_generate_options {
+    size_t size;
+    bool greedy;             /* always the likeliest token; else as below */
+    float temperature;       /* 0: the file's default; < 0: greedy */
+    uint32_t top_k;          /* 0: default; UINT32_MAX: off (then 256 candidates) */
+    float top_p, min_p;      /* 0: default, off; top_p >= 1: off */
+    float repetition_penalty, presence_penalty, frequency_penalty; /* 0: off */
+    uint32_t penalty_window; /* tokens looked back upon; 0: 64 */
+    uint64_t seed;           /* 0: from the clock */
+    uint32_t max_tokens;     /* 0: until a stop or the end of the context */
+    const char *const *stop; /* texts that end the answer and are not part of it */
+    size_t n_stop;
+    bool ignore_eos;
+} beryl_generate_options;
+
+typedef enum beryl_event_kind {
+    BERYL_EVENT_PROGRESS, /* done of total, of what */
+    BERYL_EVENT_TOKEN,    /* one more token; text may be empty while UTF-8 is incomplete */
+    BERYL_EVENT_CALL,     /* a whole tool call: text is JSON {"name", "arguments"} */
+    BERYL_EVENT_TEST      /* text names what was tested, ok says how it went, value the error */
+} beryl_event_kind;
+
+typedef enum beryl_part { BERYL_PART_TEXT, BERYL_PART_THOUGHT, BERYL_PART_CALL, BERYL_PART_CONTROL } beryl_part;
+
+typedef struct beryl_event {
+    beryl_event_kind kind;
+    const char *what;        /* PROGRESS: "reading the file", "loading weights", "reading the prompt" */
+    uint64_t done, total;
+    int32_t token;           /* TOKEN: -1 where only held-back text is delivered */
+    beryl_part part;
+    const char *text;        /* TOKEN, CALL, TEST */
+    size_t text_size;
+    bool ok;
+    double value;
+} beryl_event;
+
+typedef enum beryl_end { BERYL_END_STOP, BERYL_END_LENGTH, BERYL_END_CONTEXT, BERYL_END_CANCELLED } beryl_end;
+
+typedef struct beryl_result { /* of a generate or chat task; valid after the task has ended */
+    beryl_end end;
+    uint32_t n_prompt, n_reused, n_generated;
+    double prefill_s, first_token_s, decode_s;
+} beryl_result;
+
+BERYL_API beryl_status beryl_session_open(beryl_engine *engine, const void *reserved, beryl_session **session, beryl_error *error);
+BERYL_API void beryl_session_close(beryl_session *session); /* NULL is fine; ends a task of its own */
+/* The whole prompt, always; what the session already holds of it is not computed again. A prompt that
+ * does not fit is BERYL_CONTEXT_FULL at once, and the session stays as it was. Tokens are copied. */
+BERYL_API beryl_status beryl_session_generate(beryl_session *session, const int32_t *tokens, size_t n_token,
+                                              const beryl_generate_options *options, beryl_task **task, beryl_error *error);
+/* The same for a conversation (see beryl_render); thought and calls arrive as parts of their own. */
+BERYL_API beryl_status beryl_session_chat(beryl_session *session, const char *chat, const beryl_generate_options *options,
+                                          beryl_task **task, beryl_error *error);
+/* Logits of positions [first, n_token) after the final soft-cap: f32 [n_token - first, n_vocab], each row handed
+ * to `each` once, in order. The session then holds these tokens. `piece`: tokens fed at once, 0: default. */
+BERYL_API beryl_status beryl_session_logits(beryl_session *session, const int32_t *tokens, size_t n_token, size_t first,
+                                            uint32_t piece, void (*each)(void *user, size_t position, const float *logits),
+                                            void *user, beryl_task **task, beryl_error *error);
+BERYL_API void beryl_session_tokens(const beryl_session *session, const int32_t **tokens, size_t *n_token); /* borrowed */
+/* Keeps the first n_token positions, forgets the others. 0 clears. */
+BERYL_API beryl_status beryl_session_rewind(beryl_session *session, size_t n_token, beryl_error *error);
+/* To a file and back, bit for bit. restore refuses a file of another model, KV type or precision. */
+BERYL_API beryl_status beryl_session_save(beryl_session *session, const char *path, beryl_task **task, beryl_error *error);
+BERYL_API beryl_status beryl_session_restore(beryl_session *session, const char *path, beryl_task **task, beryl_error *error);
+
+/* ---- tasks --------------------------------------------------------------------------------------------- */
+
+/* BERYL_OK: ended. BERYL_EVENT: *event is filled. BERYL_PENDING: nothing to do yet. Else it failed;
+ * every later call gives the same status. `event` may be NULL. Stepping one session's task also
+ * advances the other sessions of its engine: they decode together. */
+BERYL_API beryl_status beryl_task_step(beryl_task *task, beryl_event *event);
+BERYL_API beryl_status beryl_wait(beryl_task *task, beryl_event *event); /* never PENDING */
+BERYL_API const beryl_error *beryl_task_error(const beryl_task *task);
+BERYL_API const beryl_result *beryl_task_result(const beryl_task *task);
+BERYL_API void beryl_cancel(beryl_task *task); /* ends it at its next step with BERYL_CANCELLED */
+BERYL_API void beryl_task_close(beryl_task *task);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

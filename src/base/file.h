@@ -1,0 +1,24 @@
+/* file.h - files, memory-mapped sources, folders. wasm builds have the memory source alone. */
+#ifndef BASE_FILE_H
+#define BASE_FILE_H
+
+#include "base/memory.h"
+
+/* A read-only mapping of a regular file as a source (read, map and close set). Anonymous memory does not grow. */
+beryl_status base_source_open_file(base_heap *heap, const char *path, beryl_source *source, beryl_error *error);
+/* Borrowed bytes as a source. */
+beryl_source base_source_of_memory(const void *data, size_t size);
+/* Range check without overflow: is [offset, offset + size) inside total? */
+bool base_range_inside(uint64_t offset, uint64_t size, uint64_t total);
+
+beryl_status base_file_read(base_heap *heap, const char *path, size_t limit, char **data, size_t *size, beryl_error *error);
+/* Writes beside the file and renames, so that a reader never sees half a file. */
+beryl_status base_file_write(const char *path, const void *data, size_t size, beryl_error *error);
+bool base_file_exists(const char *path);
+beryl_status base_folder_make(const char *path, beryl_error *error); /* with parents */
+/* Calls `each` with the name of every entry but "." and "..", sorted. NOT_FOUND: no such folder. */
+beryl_status base_folder_list(base_heap *heap, const char *path, void (*each)(void *user, const char *name, bool is_folder),
+                              void *user, beryl_error *error);
+const char *base_environment(const char *name); /* NULL: not set or empty, always NULL in wasm */
+
+#endif

@@ -1,0 +1,181 @@
+/* device.h - the one border between compiler and hardware.
+ *
+ * A device holds buffers, compiles programs from text and executes command lists; it knows nothing of
+ * models, graphs or quantisation. Commands are plain data: natively they are walked in C, in the browser
+ * the whole list crosses the border at once. Nothing here blocks but device_wait (native only).
+ * A device belongs to one thread at a time (its own compile worker aside).
+ *
+ * Errors: calls that make things give a status at once where they can. Errors that a device reports later
+ * (bad shader, lost, out of memory) come from the program's status, submit, poll or wait; after
+ * BERYL_DEVICE_LOST every call but close gives that status. No call aborts the process.
+ */
+#ifndef DEVICE_DEVICE_H
+#define DEVICE_DEVICE_H
+
+#include "base/memory.h"
+
+typedef struct device device;
+
+/* Generational ids: 0 is none; a stale one is refused with MISUSE (never undefined behaviour). */
+typedef struct device_buffer { uint32_t id; } device_buffer;
+typedef struct device_program { uint32_t id; } device_program;
+typedef struct device_bindings { uint32_t id; } device_bindings;
+typedef uint64_t device_ticket; /* of a submit, rising; 0: none */
+
+enum {
+    DEVICE_BINDING_MAX = 16,   /* storage buffers of a program; see caps.storage_max for the device's own */
+    DEVICE_PARAM_MAX = 256,    /* bytes of parameters of one dispatch */
+    DEVICE_PARAM_ALIGN = 256,  /* distance of two dispatches' parameters in the arena */
+};
+
+typedef enum device_kind { DEVICE_DISCRETE, DEVICE_INTEGRATED, DEVICE_SOFTWARE, DEVICE_HOST } device_kind;
+
+typedef struct device_caps { /* read from the device, or measured on it */
+    char backend[16], name[128], driver[128];
+    uint32_t index, vendor;
+    device_kind kind;
+    bool f16, subgroups, dot_i8, timestamps;
+    uint32_t subgroup_size;          /* 0: no subgroups */
+    uint32_t workgroup_bytes;        /* workgroup memory */
+    uint32_t workgroup_invocations, workgroup_size[3], groups_max; /* groups_max: in one dimension */
+    uint32_t storage_max;            /* storage buffers a program */
+    uint64_t binding_max, buffer_max;
+    uint32_t align_binding;          /* of a storage binding's offset */
+    uint32_t loop_max;               /* iterations a thread may run, 0: no limit */
+    uint32_t compute_units;          /* 0: not known */
+    uint64_t memory;                 /* 0: not known */
+} device_caps;
+
+typedef enum device_language { DEVICE_WGSL, DEVICE_CUDA_C, DEVICE_HIP_C, DEVICE_OPENCL_C, DEVICE_C } device_language;
+typedef enum device_access { DEVICE_READ, DEVICE_READ_WRITE } device_access;
+
+typedef struct device_program_desc {
+    device_language language;
+    const char *source;            /* borrowed for the call; for WGSL without `enable` lines, the device adds them */
+    size_t source_size;
+    const char *entry;             /* NULL: "main" */
+    const char *label;             /* for messages; copied */
+    uint32_t n_binding;            /* storage buffers: @group(0) @binding(0 .. n_binding - 1) */
+    device_access access[DEVICE_BINDING_MAX];
+    uint32_t param_bytes;          /* uniform @group(1) @binding(0); 0: none. At most DEVICE_PARAM_MAX */
+    uint32_t workgroup[3];
+    bool uses_f16, uses_subgroups; /* which `enable` lines are needed */
+    bool trusted;                  /* tested and in range: may be compiled without bounds checks */
+} device_program_desc;
+
+typedef struct device_binding { device_buffer buffer; uint64_t offset, size; } device_binding; /* size 0: to the end */
+
+typedef enum device_command_kind {
+    DEVICE_DISPATCH,   /* ordered after every earlier command that touches the same buffers */
+    DEVICE_COPY,       /* buffer to buffer; offsets and size multiples of 4 */
+    DEVICE_FILL,       /* zeros */
+    DEVICE_FETCH,      /* buffer to host, read with device_fetched once the ticket is done */
+    DEVICE_STAMP       /* a timestamp, in the order of the list */
+} device_command_kind;
+
+typedef struct device_command {
+    device_command_kind kind;
+    union {
+        struct { device_program program; device_bindings bindings; uint32_t groups[3], param_offset; } dispatch; /* offset in the submit's params */
+        struct { device_buffer from, to; uint64_t from_offset, to_offset, size; } copy;
+        struct { device_buffer buffer; uint64_t offset, size; } fill;
+        struct { device_buffer buffer; uint64_t offset, size; } fetch;
+    };
+} device_command;
+
+typedef struct device_submit_desc {
+    const device_command *commands; /* borrowed for the call */
+    size_t n_command;
+    const void *params;             /* all dispatches' parameters, written once; borrowed for the call */
+    size_t param_bytes;
+} device_submit_desc;
+
+typedef struct device_stats {
+    uint64_t buffer_bytes, buffer_bytes_peak, submits, dispatches, objects; /* objects: everything ever made */
+    uint32_t buffers, programs, bindings; /* alive */
+} device_stats;
+
+/* ---- choosing -------------------------------------------------------------------------------------- */
+
+/* Every device of every backend compiled in, best first. `why_not` set: there but not usable, or a backend that
+ * could not start (one row for it). */
+void device_list(base_heap *heap, const beryl_log *log, void (*each)(void *user, const device_caps *caps, const char *why_not), void *user);
+/* choice: NULL or "" the best; a backend's name; "[backend:](index | part of a name)"; "software". "reference" is not
+ * a device: the caller handles it. NO_DEVICE names what there is. */
+beryl_status device_open(base_heap *heap, const beryl_log *log, const char *choice, device **out, beryl_error *error);
+void device_close(device *d); /* gives everything back; NULL is fine */
+const device_caps *device_caps_of(const device *d);
+void device_stats_of(const device *d, device_stats *stats);
+
+/* ---- things ------------------------------------------------------------------------------------------ */
+
+beryl_status device_buffer_make(device *d, uint64_t size, const char *label, device_buffer *out, beryl_error *error);
+void device_buffer_drop(device *d, device_buffer buffer);
+/* Copies now, in order before the next submit. offset and size multiples of 4. For small, frequent data. */
+beryl_status device_write(device *d, device_buffer buffer, uint64_t offset, const void *data, size_t size, beryl_error *error);
+/* Upload without a copy of its own: memory of the staging ring to fill, size <= device_stage_max. PENDING: the ring is
+ * full; poll and try again. Then commit (size as filled, a multiple of 4), in order before the next submit. */
+size_t device_stage_max(const device *d);
+beryl_status device_stage(device *d, size_t size, void **memory, beryl_error *error);
+beryl_status device_stage_commit(device *d, device_buffer buffer, uint64_t offset, size_t size, beryl_error *error);
+
+/* Compiles, possibly on a worker: the id is there at once, errors come from device_program_status (the compiler's text,
+ * with line). */
+beryl_status device_program_make(device *d, const device_program_desc *desc, device_program *out, beryl_error *error);
+beryl_status device_program_status(device *d, device_program program, beryl_error *error); /* PENDING: compiling */
+void device_program_drop(device *d, device_program program);
+/* The buffers of a dispatch, made once and kept: n == the program's n_binding. Refused: a buffer bound for reading and for
+ * writing, unaligned or too large ranges. */
+beryl_status device_bindings_make(device *d, device_program program, const device_binding *bindings, uint32_t n,
+                                  device_bindings *out, beryl_error *error);
+void device_bindings_drop(device *d, device_bindings bindings);
+
+/* ---- work ---------------------------------------------------------------------------------------------- */
+
+/* Makes nothing and allocates nothing once the same shape of list has run before. */
+beryl_status device_submit(device *d, const device_submit_desc *desc, device_ticket *ticket, beryl_error *error);
+/* The last ticket that is done; drives callbacks. */
+beryl_status device_poll(device *d, device_ticket *done, beryl_error *error);
+beryl_status device_wait(device *d, device_ticket ticket, beryl_error *error); /* native only; PENDING in the browser */
+/* The bytes of the n-th FETCH of a done submit, borrowed until device_fetch_drop or 4 later submits with fetches. */
+beryl_status device_fetched(device *d, device_ticket ticket, uint32_t n, const void **data, size_t *size, beryl_error *error);
+void device_fetch_drop(device *d, device_ticket ticket);
+/* Nanoseconds of the STAMPs of a done submit, from its first. n_stamp: in capacity, out count. */
+beryl_status device_stamps(device *d, device_ticket ticket, uint64_t *ns, uint32_t *n_stamp, beryl_error *error);
+
+/* ---- for backends ---------------------------------------------------------------------------------------- */
+
+typedef struct device_backend { /* one const table a backend; device.c checks arguments before it calls */
+    const char *name;
+    void (*list)(base_heap *heap, const beryl_log *log, void (*each)(void *user, const device_caps *caps, const char *why_not), void *user);
+    beryl_status (*open)(base_heap *heap, const beryl_log *log, uint32_t index, device **out, beryl_error *error);
+    void (*close)(device *d);
+    void (*stats)(const device *d, device_stats *stats);
+    beryl_status (*buffer_make)(device *d, uint64_t size, const char *label, device_buffer *out, beryl_error *error);
+    void (*buffer_drop)(device *d, device_buffer buffer);
+    beryl_status (*write)(device *d, device_buffer buffer, uint64_t offset, const void *data, size_t size, beryl_error *error);
+    size_t (*stage_max)(const device *d);
+    beryl_status (*stage)(device *d, size_t size, void **memory, beryl_error *error);
+    beryl_status (*stage_commit)(device *d, device_buffer buffer, uint64_t offset, size_t size, beryl_error *error);
+    beryl_status (*program_make)(device *d, const device_program_desc *desc, device_program *out, beryl_error *error);
+    beryl_status (*program_status)(device *d, device_program program, beryl_error *error);
+    void (*program_drop)(device *d, device_program program);
+    beryl_status (*bindings_make)(device *d, device_program program, const device_binding *bindings, uint32_t n,
+                                  device_bindings *out, beryl_error *error);
+    void (*bindings_drop)(device *d, device_bindings bindings);
+    beryl_status (*submit)(device *d, const device_submit_desc *desc, device_ticket *ticket, beryl_error *error);
+    beryl_status (*poll)(device *d, device_ticket *done, beryl_error *error);
+    beryl_status (*wait)(device *d, device_ticket ticket, beryl_error *error);
+    beryl_status (*fetched)(device *d, device_ticket ticket, uint32_t n, const void **data, size_t *size, beryl_error *error);
+    void (*fetch_drop)(device *d, device_ticket ticket);
+    beryl_status (*stamps)(device *d, device_ticket ticket, uint64_t *ns, uint32_t *n_stamp, beryl_error *error);
+} device_backend;
+
+struct device { /* head of every backend's own struct */
+    const device_backend *backend;
+    device_caps caps;
+    base_heap *heap;      /* borrowed */
+    const beryl_log *log; /* borrowed */
+};
+
+#endif
