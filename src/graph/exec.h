@@ -1,0 +1,43 @@
+/* exec.h - runs a graph: on a device through a plan, or on the reference functions where the store has no device.
+ *
+ * graph_exec_open plans (passes, memory, programs); each graph_exec_submit then replays with the inputs as they lie in
+ * graph_exec_input's memory (copied during the call) and allocates nothing. Several submits may be in flight; they run
+ * in order. On the reference functions a submit computes at once.
+ */
+#ifndef GRAPH_EXEC_H
+#define GRAPH_EXEC_H
+
+#include "graph/graph.h"
+#include "graph/store.h"
+
+typedef struct graph_exec graph_exec;
+
+typedef struct graph_exec_options {
+    bool exact;     /* f32 activations; false: int8 activations where the device has dot products */
+    bool unfused;   /* no graph passes: every node its own dispatch */
+    bool stamped;   /* a timestamp after each step, for graph_exec_profile */
+} graph_exec_options;
+
+typedef struct graph_exec_info {
+    uint32_t dispatches;      /* of one run */
+    uint64_t bytes;           /* weights and states read by one run, at the bounds of extents of size 1 */
+    uint64_t arena_bytes;     /* intermediates */
+    uint32_t programs;
+} graph_exec_info;
+
+/* g is borrowed and must outlive it; passes may mark its nodes dead and add fused ones. */
+beryl_status graph_exec_open(graph *g, graph_store *store, const graph_exec_options *options, graph_exec **out, beryl_error *error);
+void graph_exec_close(graph_exec *e); /* its submits must be done. NULL is fine */
+beryl_status graph_exec_ready(graph_exec *e, beryl_error *error); /* PENDING while programs compile */
+void *graph_exec_input(graph_exec *e, graph_value input);         /* [bound elements] of its type; NULL: no input of this graph */
+/* extents: values by index from [1], each 1 .. bound. fetch: values to read back (inputs or outputs of the graph). */
+beryl_status graph_exec_submit(graph_exec *e, const uint32_t *extents, const graph_value *fetch, uint32_t n_fetch,
+                               device_ticket *ticket, beryl_error *error);
+/* Data of the n-th fetched value of a done submit: rows at the bounds' strides, as many as the run's extents had. Borrowed
+ * until 3 later submits of this exec. */
+beryl_status graph_exec_fetched(graph_exec *e, device_ticket ticket, uint32_t n, const void **data, beryl_error *error);
+void graph_exec_describe(const graph_exec *e, graph_exec_info *info);
+/* Text of the plan: a line a step with kernel, grid and bindings; with times in microseconds if it ran stamped. */
+void graph_exec_print(graph_exec *e, base_text *out);
+
+#endif

@@ -1,0 +1,51 @@
+/* lower.h - from a graph operation to steps of a plan. The functions of lower_*.c choose a kernel by (op, types, shapes,
+ * capabilities), bind its storage by name and give parameters and grid as constants or extents. */
+#ifndef GRAPH_LOWER_H
+#define GRAPH_LOWER_H
+
+#include "graph/graph.h"
+#include "graph/store.h"
+#include "kernels/kernels.h"
+
+typedef struct lower_settings {
+    bool exact; /* f32 activations; else int8 activations where the device has dot products */
+} lower_settings;
+
+typedef struct lowering { /* of one plan; lower_*.c read it, plan.c owns it */
+    const graph *g;
+    graph_store *store;
+    device *device;
+    const device_caps *caps;
+    lower_settings settings;
+    struct graph_plan *plan;
+} lowering;
+
+/* A count of a run: factor * value of `extent` (0: just factor). */
+typedef struct lower_count { uint64_t factor; uint8_t extent; } lower_count;
+lower_count lower_count_of(graph_dim dim);
+lower_count lower_count_times(lower_count a, uint64_t factor);
+/* The rows of a tensor: product of all dimensions but the last (at most one of them an extent, else UNSUPPORTED at step end). */
+lower_count lower_rows(const graph_tensor *t);
+
+/* One dispatch. Errors stick until lower_step_end gives the first. */
+typedef struct lower_step lower_step;
+lower_step *lower_step_begin(lowering *l, const graph_node *node, const kernels_request *request);
+void lower_bind(lower_step *s, const char *name, graph_value v);        /* the tensor's whole range (a view: its base's) */
+void lower_bind_shard(lower_step *s, const char *name, graph_value v, uint32_t shard); /* of a stored weight */
+/* Scratch memory of this step's node: same key in the same node gives the same memory. bytes: at the bounds. */
+void lower_bind_scratch(lower_step *s, const char *name, uint32_t key, uint64_t bytes);
+void lower_u32(lower_step *s, const char *name, uint32_t value);
+void lower_f32(lower_step *s, const char *name, float value);
+void lower_count_param(lower_step *s, const char *name, lower_count count);
+/* Groups: ceil(count / per) in x (wrapped into y where it is more than the device allows: kernels use the linear index
+ * workgroup_id.x + workgroup_id.y * num_workgroups.x and check it), y and z as given. */
+void lower_groups(lower_step *s, lower_count count, uint32_t per);
+void lower_groups_3d(lower_step *s, lower_count x, uint32_t per_x, lower_count y, uint32_t per_y, lower_count z, uint32_t per_z);
+beryl_status lower_step_end(lower_step *s, beryl_error *error);
+
+/* One row of the table in lower.c: how an op is lowered. */
+typedef beryl_status lower_fn(lowering *l, const graph_node *node, beryl_error *error);
+lower_fn lower_gather_rows, lower_copy, lower_pointwise, lower_rms_norm, lower_softmax, lower_topk, lower_weighted_sum, lower_matmul,
+    lower_matmul_id, lower_rope, lower_kv_write, lower_attention, lower_argmax, lower_sample, lower_set_rows, lower_fused;
+
+#endif

@@ -1,0 +1,66 @@
+/* store.h - the tensors that outlive a run: weights (from a file, packed into planes, never written) and states (KV
+ * cache, tokens). One store serves all graphs of a model on one device, or on the reference functions (device NULL:
+ * weights stay in the mapped file, states on the heap).
+ *
+ * Order of use: add everything, store_layout (sizes, buffers, shards: refuses what will not fit before anything is
+ * allocated), store_make, then store_upload_step until OK.
+ */
+#ifndef GRAPH_STORE_H
+#define GRAPH_STORE_H
+
+#include "base/types.h"
+#include "device/device.h"
+#include "graph/pack.h"
+
+enum { STORE_SHARD_MAX = 16 };
+
+typedef struct store_shard { uint32_t buffer; uint64_t offset; uint32_t row, n_row; graph_pack_layout layout; } store_shard;
+
+typedef struct store_tensor {
+    const char *name;
+    base_type type;
+    bool is_state;
+    uint8_t rank;
+    uint32_t dim[4];             /* row-major; quantised: the last is the row */
+    uint32_t group;              /* tensors of one group share a buffer (a layer) where they fit */
+    uint32_t file;               /* weight: index of the source */
+    uint64_t file_offset, file_bytes;
+    bool on_host;                /* stays in the file: only for the reference functions and host gathers */
+    uint32_t n_shard;
+    store_shard shard[STORE_SHARD_MAX]; /* rows (all leading axes flattened) [row, row + n_row) */
+    void *host;                  /* state on the reference functions: its data */
+} store_tensor;
+
+typedef struct graph_store {
+    base_heap *heap;
+    base_arena arena;
+    device *device;              /* borrowed; NULL: reference */
+    base_vec(store_tensor) tensors;
+    base_vec(struct store_buffer { device_buffer id; uint64_t size; uint32_t group; }) buffers;
+    const beryl_source *sources; /* borrowed, [n_source] */
+    uint32_t n_source;
+    uint64_t weight_bytes, state_bytes;
+    uint64_t upload_done, upload_total; /* bytes of file */
+    uint32_t upload_tensor, upload_shard;
+    uint64_t upload_row;
+    void *window; size_t window_size;   /* for sources that cannot map */
+} graph_store;
+
+beryl_status store_init(graph_store *s, base_heap *heap, device *d, const beryl_source *sources, uint32_t n_source, beryl_error *error);
+void store_fini(graph_store *s);
+/* Index of the new tensor, UINT32_MAX: no memory. name is copied. */
+uint32_t store_add_weight(graph_store *s, const char *name, base_type type, uint32_t rank, const uint32_t *dim, uint32_t group,
+                          uint32_t file, uint64_t file_offset, bool on_host);
+uint32_t store_add_state(graph_store *s, const char *name, base_type type, uint32_t rank, const uint32_t *dim, uint32_t group);
+/* Decides buffers and shards. memory: bytes that may be used, 0: what the device says. NO_DEVICE_MEMORY names the figures. */
+beryl_status store_layout(graph_store *s, uint64_t memory, beryl_error *error);
+beryl_status store_make(graph_store *s, beryl_error *error); /* buffers; states zeroed */
+/* OK: all there. EVENT: progressed (upload_done of upload_total). PENDING: wait for file or device. */
+beryl_status store_upload_step(graph_store *s, beryl_error *error);
+/* n elements of row `row` (leading axes flattened) of a weight straight from the file as f32. PENDING possible. */
+beryl_status store_read_row(graph_store *s, uint32_t index, uint64_t row, float *out, beryl_error *error);
+/* Raw bytes of a state, packed as on the device; for snapshots. read: fills `to`. Blocking on a native device, a step of
+ * at most 8 MiB: `size` and `offset` multiples of 4. */
+beryl_status store_state_write(graph_store *s, uint32_t index, uint64_t offset, const void *from, size_t size, beryl_error *error);
+
+#endif
