@@ -207,8 +207,21 @@ BERYL_API beryl_status beryl_engine_measure(beryl_engine *engine, beryl_error *e
 /* Runs every kernel that this engine's plans use against the reference functions; each result is
  * a BERYL_EVENT_TEST. The task ends with BERYL_DEVICE if one failed. */
 BERYL_API beryl_status beryl_engine_selftest(beryl_engine *engine, beryl_task **task, beryl_error *error);
-/* Metadata and tensors as the file has them, one JSON object. Caller frees with beryl_free. */
+/* What the file has, in its order, one JSON object: {"metadata": {KEY: VALUE, ...}, "tensors": [{"name", "type",
+ * "shape": [ne0, ...], "bytes"}, ...]}, arrays longer than 64 as {"type", "count"}. Caller frees with beryl_free. */
 BERYL_API beryl_status beryl_engine_describe(const beryl_engine *engine, bool tensors, char **json, beryl_error *error);
+
+/* ---- operations ------------------------------------------------------------------------------------ */
+
+typedef struct beryl_op_info {
+    const char *name, *group; /* "rms_norm", "norm" */
+    uint32_t n_in_min, n_in_max, n_out;
+    const char *what;  /* one line */
+    const char *where; /* backends that run it, "reference, webgpu" */
+} beryl_op_info;
+
+/* Calls `each` for every operation that graphs are made of. */
+BERYL_API void beryl_ops(void (*each)(void *user, const beryl_op_info *), void *user);
 
 /* ---- models on this machine ---------------------------------------------------------------------- */
 
