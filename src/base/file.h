@@ -11,6 +11,7 @@ beryl_source base_source_of_memory(const void *data, size_t size);
 /* Range check without overflow: is [offset, offset + size) inside total? */
 bool base_range_inside(uint64_t offset, uint64_t size, uint64_t total);
 
+/* The whole file and a NUL: base_heap_give with *size + 1. BAD_INPUT: longer than `limit`. */
 beryl_status base_file_read(base_heap *heap, const char *path, size_t limit, char **data, size_t *size, beryl_error *error);
 /* Writes beside the file and renames, so that a reader never sees half a file. */
 beryl_status base_file_write(const char *path, const void *data, size_t size, beryl_error *error);
