@@ -1,7 +1,7 @@
 /* error.c - statuses as text, messages, log lines.
  *
- * Owns the one place where a message is formatted. Names from hostile files end up in messages, so a
- * message is always one line of valid UTF-8: control characters and broken bytes become '?'. */
+ * Owns the one place where a message is formatted. Names from hostile files end up in messages, so
+ * a message is always one line of valid UTF-8: control characters and broken bytes become '?'. */
 #include "base/error.h"
 #include "base/memory.h"
 
@@ -32,7 +32,8 @@ const char *beryl_version(void) {
     return BERYL_VERSION;
 }
 
-/* Formats into line[capacity] and cleans it; a sequence cut off by the end of the line is dropped. */
+/* Formats into line[capacity] and cleans it; a sequence cut off by the end of the line is dropped.
+ */
 static void line_print(char *line, size_t capacity, const char *format, va_list args) {
     int length = vsnprintf(line, capacity, format, args);
     size_t size = length < 0 ? 0 : (size_t)length;
@@ -52,7 +53,8 @@ static void line_print(char *line, size_t capacity, const char *format, va_list 
     line[to] = 0;
 }
 
-static void fail(beryl_error *error, beryl_status code, uint64_t at, const char *message, va_list args) {
+static void fail(beryl_error *error, beryl_status code, uint64_t at, const char *message,
+                 va_list args) {
     if (!error) return;
     error->code = code;
     error->at = at;
@@ -67,7 +69,8 @@ beryl_status base_fail(beryl_error *error, beryl_status code, const char *messag
     return code;
 }
 
-beryl_status base_fail_at(beryl_error *error, beryl_status code, uint64_t at, const char *message, ...) {
+beryl_status base_fail_at(beryl_error *error, beryl_status code, uint64_t at, const char *message,
+                          ...) {
     va_list args;
     va_start(args, message);
     fail(error, code, at, message, args);

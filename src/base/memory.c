@@ -27,12 +27,13 @@ void base_heap_init(base_heap *heap, const beryl_allocator *allocator) {
 }
 
 static void heap_count(base_heap *heap, size_t old_size, size_t new_size) {
-    uint64_t change = (uint64_t)new_size - old_size; /* wraps when it shrinks, and so does the sum */
+    uint64_t change =
+        (uint64_t)new_size - old_size; /* wraps when it shrinks, and so does the sum */
     uint64_t now = __atomic_add_fetch(&heap->bytes, change, __ATOMIC_RELAXED);
     uint64_t peak = __atomic_load_n(&heap->bytes_peak, __ATOMIC_RELAXED);
     while (new_size > old_size && now > peak &&
-           !__atomic_compare_exchange_n(&heap->bytes_peak, &peak, now, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
-    }
+           !__atomic_compare_exchange_n(&heap->bytes_peak, &peak, now, true, __ATOMIC_RELAXED,
+                                        __ATOMIC_RELAXED)) {}
 }
 
 void *base_heap_resize(base_heap *heap, void *memory, size_t old_size, size_t new_size) {
@@ -80,14 +81,16 @@ void base_arena_fini(base_arena *arena) {
     arena->head = NULL;
 }
 
-/* Bytes to skip from base + used to the next aligned address: an allocator may align less than we do. */
+/* Bytes to skip from base + used to the next aligned address: an allocator may align less than we
+ * do. */
 static size_t arena_gap(const base_arena_block *block, size_t used) {
     return (size_t)(-((uintptr_t)block + used) & (ARENA_ALIGN - 1));
 }
 
 static void *arena_block_take(base_arena_block *block, size_t size) {
     size_t gap = arena_gap(block, block->used);
-    if (block->capacity - block->used < gap || block->capacity - block->used - gap < size) return NULL;
+    if (block->capacity - block->used < gap || block->capacity - block->used - gap < size)
+        return NULL;
     void *memory = (char *)block + block->used + gap;
     block->used += gap + size;
     return memset(memory, 0, size);
@@ -102,7 +105,8 @@ void *base_arena_take(base_arena *arena, size_t count, size_t size) {
     if (memory) return memory;
 
     size_t need = sizeof(base_arena_block) + ARENA_ALIGN + size, capacity = ARENA_BLOCK_FIRST;
-    if (head) capacity = head->capacity < ARENA_BLOCK_MAX / 2 ? head->capacity * 2 : ARENA_BLOCK_MAX;
+    if (head)
+        capacity = head->capacity < ARENA_BLOCK_MAX / 2 ? head->capacity * 2 : ARENA_BLOCK_MAX;
     bool own_block = need > capacity / 2;
     if (own_block) capacity = need;
     base_arena_block *block = base_heap_resize(arena->heap, NULL, 0, capacity);
@@ -142,7 +146,8 @@ char *base_arena_print(base_arena *arena, const char *format, ...) {
 
 /* ---- vector */
 
-bool base_vec_grow(base_heap *heap, void **data, size_t count, size_t *capacity, size_t more, size_t size) {
+bool base_vec_grow(base_heap *heap, void **data, size_t count, size_t *capacity, size_t more,
+                   size_t size) {
     if (more <= *capacity - count) return true;
     const size_t most = PTRDIFF_MAX / size;
     if (count > most || more > most - count) return false;
@@ -170,12 +175,14 @@ bool base_view_equal(base_view a, base_view b) {
 }
 
 bool base_view_begins(base_view text, base_view prefix) {
-    return text.size >= prefix.size && (prefix.size == 0 || !memcmp(text.data, prefix.data, prefix.size));
+    return text.size >= prefix.size &&
+           (prefix.size == 0 || !memcmp(text.data, prefix.data, prefix.size));
 }
 
 bool base_view_ends(base_view text, base_view suffix) {
     return text.size >= suffix.size &&
-           (suffix.size == 0 || !memcmp(text.data + (text.size - suffix.size), suffix.data, suffix.size));
+           (suffix.size == 0 ||
+            !memcmp(text.data + (text.size - suffix.size), suffix.data, suffix.size));
 }
 
 size_t base_utf8(const char *data, size_t size, uint32_t *code) {
@@ -212,7 +219,8 @@ void base_text_fini(base_text *text) {
 static bool text_reserve(base_text *text, size_t more) {
     if (text->failed) return false;
     void *data = text->data;
-    text->failed = more == SIZE_MAX || !base_vec_grow(text->heap, &data, text->size, &text->capacity, more + 1, 1);
+    text->failed = more == SIZE_MAX ||
+                   !base_vec_grow(text->heap, &data, text->size, &text->capacity, more + 1, 1);
     text->data = data;
     return !text->failed;
 }
@@ -258,7 +266,8 @@ char *base_text_take(base_text *text, size_t *size) {
         text->data[text->size] = 0;
         data = base_heap_resize(text->heap, text->data, text->capacity, text->size + 1);
     }
-    if (!data) { /* the capacity is unknown to the caller, so a block that did not shrink is no use */
+    if (!data) { /* the capacity is unknown to the caller, so a block that did not shrink is no use
+                  */
         text->failed = true;
         base_text_fini(text);
         if (size) *size = 0;
@@ -287,11 +296,14 @@ void base_map_fini(base_map *map) {
 }
 
 /* The slot of key, or the free one where it belongs. There is always a free slot. */
-static base_map_slot *map_slot(base_map_slot *slots, size_t capacity, base_view key, uint64_t hash) {
+static base_map_slot *map_slot(base_map_slot *slots, size_t capacity, base_view key,
+                               uint64_t hash) {
     for (size_t i = (size_t)hash & (capacity - 1);; i = (i + 1) & (capacity - 1)) {
         base_map_slot *slot = &slots[i];
         if (!slot->key) return slot;
-        if (slot->hash == (uint32_t)(hash >> 32) && base_view_equal((base_view){slot->key, slot->size}, key)) return slot;
+        if (slot->hash == (uint32_t)(hash >> 32) &&
+            base_view_equal((base_view){slot->key, slot->size}, key))
+            return slot;
     }
 }
 

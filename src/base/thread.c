@@ -1,7 +1,8 @@
 /* thread.c - clock, threads, locks, random numbers.
  *
  * One of the three places that may call the system (POSIX threads). wasm has one thread: there a
- * thread runs its function to the end before base_thread_open returns, and a lock guards nothing. */
+ * thread runs its function to the end before base_thread_open returns, and a lock guards nothing.
+ */
 #define _POSIX_C_SOURCE 200809L
 #define _DEFAULT_SOURCE /* getentropy */
 #include "base/thread.h"
@@ -194,7 +195,8 @@ double base_random_unit(base_random *random) {
 
 uint64_t base_random_seed(void) {
     uint64_t system = 0;
-    if (getentropy(&system, sizeof system)) system = (uint64_t)(uintptr_t)&system; /* the clock remains */
+    if (getentropy(&system, sizeof system))
+        system = (uint64_t)(uintptr_t)&system; /* the clock remains */
     struct timespec ts = {0};
     clock_gettime(CLOCK_REALTIME, &ts);
     base_random random = {system ^ (uint64_t)ts.tv_sec << 30 ^ (uint64_t)ts.tv_nsec};

@@ -1,8 +1,9 @@
 /* types.c - the type table, half floats, dequantisation of every block format.
  *
  * Reads blocks as GGUF has them: little-endian, unaligned. One function a type turns one block into
- * its elements; base_dequantise walks a row with it. Products and sums are taken in the order of the
- * published formats (scale first), so results are equal to the bit; the build must not contract them. */
+ * its elements; base_dequantise walks a row with it. Products and sums are taken in the order of
+ * the published formats (scale first), so results are equal to the bit; the build must not contract
+ * them. */
 #include "base/types.h"
 
 #include <math.h>
@@ -19,19 +20,19 @@ static const struct {
 };
 
 /* Types of the file format that have no row above, so that a refusal can name them: id, text. */
-#define REFUSED_TYPE_LIST(X)                                                                       \
-    X(9, "Q8_1")                                                                                   \
-    X(16, "IQ2_XXS")                                                                               \
-    X(17, "IQ2_XS")                                                                                \
-    X(18, "IQ3_XXS")                                                                               \
-    X(19, "IQ1_S")                                                                                 \
-    X(21, "IQ3_S")                                                                                 \
-    X(22, "IQ2_S")                                                                                 \
-    X(29, "IQ1_M")                                                                                 \
-    X(34, "TQ1_0")                                                                                 \
-    X(35, "TQ2_0")                                                                                 \
-    X(40, "NVFP4")                                                                                 \
-    X(41, "Q1_0")                                                                                  \
+#define REFUSED_TYPE_LIST(X) \
+    X(9, "Q8_1")             \
+    X(16, "IQ2_XXS")         \
+    X(17, "IQ2_XS")          \
+    X(18, "IQ3_XXS")         \
+    X(19, "IQ1_S")           \
+    X(21, "IQ3_S")           \
+    X(22, "IQ2_S")           \
+    X(29, "IQ1_M")           \
+    X(34, "TQ1_0")           \
+    X(35, "TQ2_0")           \
+    X(40, "NVFP4")           \
+    X(41, "Q1_0")            \
     X(42, "Q2_0")
 
 const char *base_type_name(base_type type) {
@@ -59,7 +60,8 @@ const char *base_type_gguf_name(uint32_t id) {
     base_type type;
     if (base_type_from_gguf(id, &type)) return type_rows[type].text;
     switch (id) {
-#define X(refused, text) case refused: return text;
+#define X(refused, text) \
+    case refused: return text;
         REFUSED_TYPE_LIST(X)
 #undef X
     }
@@ -166,7 +168,8 @@ static inline void block_F64(const uint8_t *b, float *y) {
     *y = fabs(value) >= 0x1.ffffffp127 ? copysignf(INFINITY, value < 0 ? -1 : 1) : (float)value;
 }
 
-static const int8_t iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+static const int8_t iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                      1,    13,   25,  38,  53,  69,  89,  113};
 static const int8_t mxfp4_values[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
 static inline void block_Q4_0(const uint8_t *b, float *y) {
@@ -184,15 +187,19 @@ static inline void block_Q4_1(const uint8_t *b, float *y) {
 static inline void block_Q5_0(const uint8_t *b, float *y) {
     const float d = f16_at(b);
     const uint32_t high = u32_at(b + 2);
-    for (int j = 0; j < 16; j++) y[j] = (float)((int)((b[6 + j] & 15u) | (high >> j & 1) << 4) - 16) * d;
-    for (int j = 0; j < 16; j++) y[j + 16] = (float)((int)((uint32_t)b[6 + j] >> 4 | (high >> (j + 16) & 1) << 4) - 16) * d;
+    for (int j = 0; j < 16; j++)
+        y[j] = (float)((int)((b[6 + j] & 15u) | (high >> j & 1) << 4) - 16) * d;
+    for (int j = 0; j < 16; j++)
+        y[j + 16] = (float)((int)((uint32_t)b[6 + j] >> 4 | (high >> (j + 16) & 1) << 4) - 16) * d;
 }
 
 static inline void block_Q5_1(const uint8_t *b, float *y) {
     const float d = f16_at(b), m = f16_at(b + 2);
     const uint32_t high = u32_at(b + 4);
-    for (int j = 0; j < 16; j++) y[j] = (float)(int)((b[8 + j] & 15u) | (high >> j & 1) << 4) * d + m;
-    for (int j = 0; j < 16; j++) y[j + 16] = (float)(int)((uint32_t)b[8 + j] >> 4 | (high >> (j + 16) & 1) << 4) * d + m;
+    for (int j = 0; j < 16; j++)
+        y[j] = (float)(int)((b[8 + j] & 15u) | (high >> j & 1) << 4) * d + m;
+    for (int j = 0; j < 16; j++)
+        y[j + 16] = (float)(int)((uint32_t)b[8 + j] >> 4 | (high >> (j + 16) & 1) << 4) * d + m;
 }
 
 static inline void block_Q8_0(const uint8_t *b, float *y) {
@@ -232,7 +239,8 @@ static inline void block_Q3_K(const uint8_t *b, float *y) {
         const float scale = d * (float)((low | high << 4) - 32);
         const uint8_t *q = b + 32 + (k / 8) * 32 + (k % 2) * 16, *mask = b + (k % 2) * 16;
         const int shift = k % 8 / 2 * 2, bit = k / 2;
-        for (int l = 0; l < 16; l++) y[l] = scale * (float)((q[l] >> shift & 3) + (mask[l] >> bit & 1) * 4 - 4);
+        for (int l = 0; l < 16; l++)
+            y[l] = scale * (float)((q[l] >> shift & 3) + (mask[l] >> bit & 1) * 4 - 4);
     }
 }
 
@@ -267,7 +275,8 @@ static inline void block_Q5_K(const uint8_t *b, float *y) {
         const float scale = d * (float)s, least = dmin * (float)m;
         const uint8_t *q = b + 48 + j / 2 * 32, *high = b + 16;
         const int shift = j % 2 * 4;
-        for (int l = 0; l < 32; l++) y[l] = scale * (float)((q[l] >> shift & 15) | (high[l] >> j & 1) << 4) - least;
+        for (int l = 0; l < 32; l++)
+            y[l] = scale * (float)((q[l] >> shift & 15) | (high[l] >> j & 1) << 4) - least;
     }
 }
 
@@ -304,9 +313,9 @@ static inline void block_IQ4_XS(const uint8_t *b, float *y) {
 void base_dequantise(base_type type, const void *blocks, float *out, size_t n) {
     const uint8_t *b = blocks;
     switch (type) {
-#define X(name, text, id, count, bytes)                                                            \
-    case TYPE_##name:                                                                              \
-        for (size_t i = 0; i < n / count; i++) block_##name(b + i * bytes, out + i * count);       \
+#define X(name, text, id, count, bytes)                                                      \
+    case TYPE_##name:                                                                        \
+        for (size_t i = 0; i < n / count; i++) block_##name(b + i * bytes, out + i * count); \
         break;
         BASE_TYPE_LIST(X)
 #undef X

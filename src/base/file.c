@@ -1,0 +1,369 @@
+/* file.c - files, mapped sources, folders, the environment.
+ *
+ * One of the three places that may call the system (POSIX files). wasm has no files: there every
+ * call but the memory source refuses. Names of files come from users, so each refusal names the
+ * file. */
+#define _POSIX_C_SOURCE 200809L
+#define _FILE_OFFSET_BITS 64
+#include "base/file.h"
+#include "base/error.h"
+
+#include <string.h>
+
+bool base_range_inside(uint64_t offset, uint64_t size, uint64_t total) {
+    return offset <= total && size <= total - offset;
+}
+
+/* ---- memory as a source: user is the first byte */
+
+static beryl_status memory_read(void *user, uint64_t offset, void *to, size_t size) {
+    if (size) memcpy(to, (const char *)user + offset, size);
+    return BERYL_OK;
+}
+
+static const void *memory_map(void *user, uint64_t offset, size_t size) {
+    return size ? (const char *)user + offset : user;
+}
+
+beryl_source base_source_of_memory(const void *data, size_t size) {
+    /* Only the two functions above see `user`, and they do not write. */
+    return (beryl_source){
+        .size = size, .user = (void *)(uintptr_t)data, .read = memory_read, .map = memory_map};
+}
+
+#ifdef __wasm__
+
+static beryl_status refuse(const char *path, beryl_error *error) {
+    return base_fail(error, BERYL_UNSUPPORTED, "%s: this build has no files; give a source instead",
+                     path);
+}
+
+beryl_status base_source_open_file(base_heap *heap, const char *path, beryl_source *source,
+                                   beryl_error *error) {
+    (void)heap;
+    *source = (beryl_source){0};
+    return refuse(path, error);
+}
+
+beryl_status base_file_read(base_heap *heap, const char *path, size_t limit, char **data,
+                            size_t *size, beryl_error *error) {
+    (void)heap, (void)limit;
+    *data = NULL;
+    *size = 0;
+    return refuse(path, error);
+}
+
+beryl_status base_file_write(const char *path, const void *data, size_t size, beryl_error *error) {
+    (void)data, (void)size;
+    return refuse(path, error);
+}
+
+bool base_file_exists(const char *path) {
+    (void)path;
+    return false;
+}
+
+beryl_status base_folder_make(const char *path, beryl_error *error) {
+    return refuse(path, error);
+}
+
+beryl_status base_folder_list(base_heap *heap, const char *path,
+                              void (*each)(void *user, const char *name, bool is_folder),
+                              void *user, beryl_error *error) {
+    (void)heap, (void)each, (void)user;
+    return refuse(path, error);
+}
+
+const char *base_environment(const char *name) {
+    (void)name;
+    return NULL;
+}
+
+#else
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { PATH_ROOM = 4096 };
+
+static beryl_status fail_errno(beryl_error *error, const char *path, const char *what) {
+    int cause = errno;
+    char text[128];
+    if (strerror_r(cause, text, sizeof text)) snprintf(text, sizeof text, "error %d", cause);
+    beryl_status status = cause == ENOENT || cause == ENOTDIR ? BERYL_NOT_FOUND
+                          : cause == ENOMEM                   ? BERYL_NO_MEMORY
+                                                              : BERYL_IO;
+    return base_fail(error, status, "%s: %s: %s", path, what, text);
+}
+
+static beryl_status fail_memory(beryl_error *error, const char *path) {
+    return base_fail(error, BERYL_NO_MEMORY, "%s: out of memory", path);
+}
+
+static int open_retry(const char *path, int flags, mode_t mode) {
+    int fd;
+    do fd = open(path, flags | O_CLOEXEC, mode);
+    while (fd < 0 && errno == EINTR);
+    return fd;
+}
+
+/* Reads up to size bytes; fewer only at the end of the file. offset < 0: from where the file
+ * stands. -1: errno. */
+static ssize_t read_fully(int fd, char *to, size_t size, off_t offset) {
+    size_t done = 0;
+    while (done < size) {
+        size_t piece = size - done < 1u << 30 ? size - done : 1u << 30;
+        ssize_t n = offset < 0 ? read(fd, to + done, piece)
+                               : pread(fd, to + done, piece, offset + (off_t)done);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return -1;
+        if (n == 0) break;
+        done += (size_t)n;
+    }
+    return (ssize_t)done;
+}
+
+/* ---- a mapped file as a source */
+
+typedef struct mapped_file {
+    base_heap *heap; /* borrowed */
+    uint64_t size;
+    const char *bytes; /* [size], owned; NULL: empty, or too large to be mapped */
+    int fd;            /* owned */
+} mapped_file;
+
+/* By pread and not from the mapping: if the file was cut meanwhile, this is an error and no signal.
+ */
+static beryl_status mapped_read(void *user, uint64_t offset, void *to, size_t size) {
+    const mapped_file *file = user;
+    if (!base_range_inside(offset, size, file->size)) return BERYL_MISUSE;
+    ssize_t n = read_fully(file->fd, to, size, (off_t)offset);
+    return n >= 0 && (size_t)n == size ? BERYL_OK : BERYL_IO;
+}
+
+static const void *mapped_map(void *user, uint64_t offset, size_t size) {
+    const mapped_file *file = user;
+    return file->bytes && base_range_inside(offset, size, file->size) ? file->bytes + offset : NULL;
+}
+
+static void mapped_close(void *user) {
+    mapped_file *file = user;
+    if (file->bytes) munmap((void *)(uintptr_t)file->bytes, (size_t)file->size);
+    close(file->fd);
+    base_heap_give(file->heap, file, sizeof *file);
+}
+
+/* Opens a regular file for reading and gives its size, or fails with everything closed. */
+static beryl_status open_regular(const char *path, int *fd, uint64_t *size, beryl_error *error) {
+    /* Without waiting, so that the name of a pipe is refused and does not hang. */
+    *fd = open_retry(path, O_RDONLY | O_NONBLOCK, 0);
+    if (*fd < 0) return fail_errno(error, path, "cannot be opened");
+    struct stat about;
+    beryl_status status = BERYL_OK;
+    if (fstat(*fd, &about)) status = fail_errno(error, path, "cannot be read");
+    else if (S_ISDIR(about.st_mode))
+        status = base_fail(error, BERYL_BAD_INPUT, "%s is a folder, not a file", path);
+    else if (!S_ISREG(about.st_mode))
+        status = base_fail(error, BERYL_BAD_INPUT, "%s is not a regular file", path);
+    else *size = (uint64_t)about.st_size;
+    if (status) close(*fd);
+    return status;
+}
+
+beryl_status base_source_open_file(base_heap *heap, const char *path, beryl_source *source,
+                                   beryl_error *error) {
+    *source = (beryl_source){0};
+    int fd;
+    uint64_t size = 0;
+    beryl_status status = open_regular(path, &fd, &size, error);
+    if (status) return status;
+    mapped_file *file = base_heap_take(heap, sizeof *file);
+    if (!file) {
+        close(fd);
+        return fail_memory(error, path);
+    }
+    *file = (mapped_file){.heap = heap, .size = size, .fd = fd};
+    if (size && size <= PTRDIFF_MAX) {
+        void *bytes = mmap(NULL, (size_t)size, PROT_READ, MAP_SHARED, fd, 0);
+        if (bytes != MAP_FAILED) file->bytes = bytes; /* else reading remains */
+    }
+    *source = (beryl_source){
+        .size = size, .user = file, .read = mapped_read, .map = mapped_map, .close = mapped_close};
+    return BERYL_OK;
+}
+
+/* ---- whole files */
+
+beryl_status base_file_read(base_heap *heap, const char *path, size_t limit, char **data,
+                            size_t *size, beryl_error *error) {
+    *data = NULL;
+    *size = 0;
+    int fd = open_retry(path, O_RDONLY, 0);
+    if (fd < 0) return fail_errno(error, path, "cannot be opened");
+    beryl_status status = BERYL_OK;
+    base_text text;
+    base_text_init(&text, heap);
+    /* The size is not asked for: pipes and system files have none to tell. */
+    for (;;) {
+        char piece[16384]; /* [bytes] */
+        ssize_t n = read_fully(fd, piece, sizeof piece, -1);
+        if (n < 0) {
+            status = errno == EISDIR
+                         ? base_fail(error, BERYL_BAD_INPUT, "%s is a folder, not a file", path)
+                         : fail_errno(error, path, "cannot be read");
+            goto done;
+        }
+        if ((size_t)n > limit - text.size) {
+            status = base_fail(error, BERYL_BAD_INPUT, "%s: longer than the limit of %zu bytes",
+                               path, limit);
+            goto done;
+        }
+        base_text_add(&text, piece, (size_t)n);
+        if (text.failed || n == 0) break;
+    }
+    *data = base_text_take(&text, size);
+    if (!*data) status = fail_memory(error, path);
+done:
+    base_text_fini(&text);
+    close(fd);
+    return status;
+}
+
+static bool write_fully(int fd, const char *from, size_t size) {
+    while (size) {
+        ssize_t n = write(fd, from, size < 1u << 30 ? size : 1u << 30);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return false;
+        from += n;
+        size -= (size_t)n;
+    }
+    return true;
+}
+
+beryl_status base_file_write(const char *path, const void *data, size_t size, beryl_error *error) {
+    char beside[PATH_ROOM]; /* NUL-terminated; empty: written in place */
+    struct stat about;
+    int fd = -1;
+    bool in_place =
+        !stat(path, &about) && !S_ISREG(about.st_mode); /* /dev/stdout must not be replaced */
+    if (in_place) {
+        beside[0] = 0;
+        fd = open_retry(path, O_WRONLY, 0);
+    } else {
+        /* A name that nobody else takes: O_EXCL decides, so another try is all that a clash costs.
+         */
+        for (unsigned int try = 0; try < 100; try++) {
+            int length =
+                snprintf(beside, sizeof beside, "%s.%ld-%u.part", path, (long)getpid(), try);
+            if (length < 0 || (size_t)length >= sizeof beside)
+                return base_fail(error, BERYL_BAD_INPUT, "%.100s...: the path is too long", path);
+            fd = open_retry(beside, O_WRONLY | O_CREAT | O_EXCL, 0666);
+            if (fd >= 0 || errno != EEXIST) break;
+        }
+    }
+    if (fd < 0) return fail_errno(error, path, "cannot be written");
+    beryl_status status = BERYL_OK;
+    if (!write_fully(fd, data, size)) status = fail_errno(error, path, "cannot be written");
+    /* Without this a power cut after the rename may leave an empty file under the final name. */
+    if (!status && !in_place && fsync(fd)) status = fail_errno(error, path, "cannot be written");
+    if (close(fd) && !status) status = fail_errno(error, path, "cannot be written");
+    if (!status && !in_place && rename(beside, path))
+        status = fail_errno(error, path, "cannot be replaced");
+    if (status && !in_place) unlink(beside);
+    return status;
+}
+
+bool base_file_exists(const char *path) {
+    struct stat about;
+    return !stat(path, &about);
+}
+
+/* ---- folders */
+
+static bool is_folder(const char *path) {
+    struct stat about;
+    return !stat(path, &about) && S_ISDIR(about.st_mode);
+}
+
+beryl_status base_folder_make(const char *path, beryl_error *error) {
+    char part[PATH_ROOM]; /* NUL-terminated: path up to one of its slashes */
+    size_t size = strlen(path);
+    if (!size)
+        return base_fail(error, BERYL_BAD_INPUT, "a folder with an empty name cannot be made");
+    if (size >= sizeof part)
+        return base_fail(error, BERYL_BAD_INPUT, "%.100s...: the path is too long", path);
+    for (size_t i = 1; i <= size; i++) {
+        if (i < size && path[i] != '/') continue;
+        memcpy(part, path, i);
+        part[i] = 0;
+        if (!mkdir(part, 0777)) continue;
+        int cause = errno;
+        if (is_folder(part)) continue;
+        errno = cause;
+        if (errno == EEXIST)
+            return base_fail(error, BERYL_IO, "%s is in the way: not a folder", part);
+        return fail_errno(error, part, "the folder cannot be made");
+    }
+    return BERYL_OK;
+}
+
+typedef struct folder_entry {
+    char *name; /* NUL-terminated, in the arena of the listing */
+    bool is_folder;
+} folder_entry;
+
+static int entry_compare(const void *a, const void *b) {
+    return strcmp(((const folder_entry *)a)->name, ((const folder_entry *)b)->name);
+}
+
+beryl_status base_folder_list(base_heap *heap, const char *path,
+                              void (*each)(void *user, const char *name, bool is_folder),
+                              void *user, beryl_error *error) {
+    DIR *folder = opendir(path);
+    if (!folder) return fail_errno(error, path, "the folder cannot be opened");
+    beryl_status status = BERYL_OK;
+    base_arena arena;
+    base_arena_init(&arena, heap);
+    base_vec(folder_entry) entries = {0};
+    for (;;) {
+        errno = 0;
+        struct dirent *found = readdir(folder);
+        if (!found) break;
+        if (!strcmp(found->d_name, ".") || !strcmp(found->d_name, "..")) continue;
+        struct stat about;
+        bool folder_inside =
+            !fstatat(dirfd(folder), found->d_name, &about, 0) && S_ISDIR(about.st_mode);
+        folder_entry *entry = base_vec_add(heap, &entries);
+        char *name = base_arena_text(&arena, found->d_name, strlen(found->d_name));
+        if (!entry || !name) {
+            status = fail_memory(error, path);
+            goto done;
+        }
+        *entry = (folder_entry){name, folder_inside};
+    }
+    if (errno) {
+        status = fail_errno(error, path, "the folder cannot be read");
+        goto done;
+    }
+    if (entries.count) qsort(entries.data, entries.count, sizeof *entries.data, entry_compare);
+    for (size_t i = 0; i < entries.count; i++)
+        each(user, entries.data[i].name, entries.data[i].is_folder);
+done:
+    base_vec_fini(heap, &entries);
+    base_arena_fini(&arena);
+    closedir(folder);
+    return status;
+}
+
+const char *base_environment(const char *name) {
+    const char *value = getenv(name);
+    return value && *value ? value : NULL;
+}
+
+#endif
