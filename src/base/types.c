@@ -148,7 +148,7 @@ static inline float f16_at(const uint8_t *b) {
 /* clang-format off */
 static inline void block_F32(const uint8_t *b, float *y) { *y = float_of(u32_at(b)); }
 static inline void block_F16(const uint8_t *b, float *y) { *y = f16_at(b); }
-static inline void block_BF16(const uint8_t *b, float *y) { *y = float_of((uint32_t)u16_at(b) << 16); }
+static inline void block_BF16(const uint8_t *b, float *y) { *y = float_of(u16_at(b) * 0x10000u); }
 static inline void block_I8(const uint8_t *b, float *y) { *y = (float)(int8_t)*b; }
 static inline void block_U8(const uint8_t *b, float *y) { *y = (float)*b; }
 static inline void block_BOOL(const uint8_t *b, float *y) { *y = (float)(*b != 0); }
