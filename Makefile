@@ -1,40 +1,309 @@
-# Beryl is built with GNU Make alone. `make help` lists the targets.
+# Beryl is built with GNU Make alone. `make help` lists the targets and what can be set.
+#
+# The build folder has the shape of the installed tree (bin, lib, share), so a program finds its things the same
+# way in both. Checks, sanitizers and fuzzers are this same Makefile with another BUILD and other flags.
+
 BUILD ?= build
-CC ?= cc
+CC = cc
 OPT ?= -O2 -g
+PIC ?= -fPIC
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+FUZZ_SECONDS ?= 20
+PREFIX ?= /usr/local
+BINDIR ?= $(PREFIX)/bin
+LIBDIR ?= $(PREFIX)/lib
+INCLUDEDIR ?= $(PREFIX)/include
+DATADIR ?= $(PREFIX)/share
+VERSION := $(shell sed -n 's/^\#define BERYL_VERSION "\(.*\)"/\1/p' include/beryl.h)
+MAJOR := $(firstword $(subst ., ,$(VERSION)))
+ifeq ($(shell uname -s),Darwin)
+SHARED := libberyl.dylib
+SONAME := libberyl.$(MAJOR).dylib
+SHARED_FILE := libberyl.$(VERSION).dylib
+SHARED_FLAGS = -dynamiclib -install_name $(LIBDIR)/$(SONAME)
+HIDE := :
+WGPU := libwgpu_native.dylib
+else
+SHARED := libberyl.so
+SONAME := libberyl.so.$(MAJOR)
+SHARED_FILE := libberyl.so.$(VERSION)
+SHARED_FLAGS = -shared -Wl,-soname,$(SONAME) -Wl,-z,defs
+HIDE := objcopy --localize-hidden
+WGPU := libwgpu_native.so
+endif
+
 WARN = -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes -Wswitch-enum
 CPPFLAGS += -Iinclude -Isrc -I$(BUILD)/gen -Ithird_party
-CFLAGS_ALL = -std=c11 $(OPT) $(WARN) $(WERROR) -fvisibility=hidden -fPIC -ffp-contract=off -MMD -MP $(CFLAGS)
+CFLAGS_ALL = -std=c11 $(OPT) $(WARN) $(WERROR) -fvisibility=hidden $(PIC) -ffp-contract=off -MMD -MP $(CFLAGS)
+LIBS := -lm -ldl -lpthread
+
+# V=1 shows the commands.
+Q = $(if $(V),,@)
+say = $(if $(V),@:,@printf '  %-8s %s\n' $(1) $(2))
 
 LIB_SRC := $(sort $(wildcard src/*/*.c src/*/*/*.c))
 CLI_SRC := $(sort $(wildcard app/cli/*.c))
 TEST_SRC := $(sort $(wildcard tests/*.c))
+FUZZ_SRC := $(sort $(wildcard fuzz/*_fuzz.c))
+BENCH_SRC := $(sort $(wildcard bench/*.c))
 WGSL := $(sort $(wildcard src/kernels/wgsl/*.wgsl))
-LIB_OBJ := $(LIB_SRC:%.c=$(BUILD)/%.o)
+PUBLIC := $(wildcard include/beryl*.h)
+
+LIB_OBJ := $(LIB_SRC:%.c=$(BUILD)/%.o) $(BUILD)/gen/kernels_wgsl.o
 CLI_OBJ := $(CLI_SRC:%.c=$(BUILD)/%.o)
 TEST_OBJ := $(TEST_SRC:%.c=$(BUILD)/%.o)
+FUZZ_NAMES := $(FUZZ_SRC:fuzz/%_fuzz.c=%)
 SUITES := $(patsubst tests/%_test.c,%,$(filter %_test.c,$(TEST_SRC)))
-LIBS := -lm -ldl -lpthread
 
-.PHONY: all test
-all: $(BUILD)/beryl $(BUILD)/beryl-test
+INTERNAL := $(BUILD)/obj/libberyl.a
+PROGRAM := $(BUILD)/bin/beryl
+TESTER := $(BUILD)/bin/beryl-test
+TREE := $(BUILD)/lib/beryl/$(WGPU) $(BUILD)/share/beryl/models/default.gguf
 
-$(BUILD)/libberyl.a: $(LIB_OBJ)
-	@rm -f $@
-	ar rcs $@ $^
-$(BUILD)/beryl: $(CLI_OBJ) $(BUILD)/libberyl.a
-	$(CC) $(LDFLAGS) -o $@ $^ -ledit $(LIBS)
-$(BUILD)/beryl-test: $(TEST_OBJ) $(BUILD)/libberyl.a
-	$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
+.PHONY: all run test check bench fuzz sanitize coverage install uninstall clean help
+.PHONY: replay fuzzers check-build check-wasm check-style FORCE
+.DELETE_ON_ERROR:
+
+## all        the program and both forms of the library, in $(BUILD)/bin and $(BUILD)/lib
+all: $(PROGRAM) $(BUILD)/lib/libberyl.a $(BUILD)/lib/$(SHARED) $(TREE)
+
+help:
+	@sed -n 's/^## /  make /p' Makefile
+	@echo 'What can be set (shown: as it is now):'
+	@echo '  BUILD=$(BUILD) CC=$(CC) OPT="$(OPT)" JOBS=$(JOBS) V=$(V) PREFIX=$(PREFIX) DESTDIR=$(DESTDIR)'
+	@echo '  FUZZ_SECONDS=$(FUZZ_SECONDS) ARGS="" (make run)  TESTS="" (prefixes of cases)  BENCH="" (make bench)'
+
+# ---- the library, the program, the tests -------------------------------------------------------------
+
+# Everything, internal symbols too: for the program, tests and fuzzers.
+$(INTERNAL): $(LIB_OBJ)
+	$(call say,AR,$@)
+	@mkdir -p $(@D) && rm -f $@
+	$(Q)$(AR) rcs $@ $^
+
+# What is installed. Internal symbols are hidden in the static form too: one object, then made local
+# (Apple's ld -r does that by itself).
+$(BUILD)/lib/libberyl.a: $(LIB_OBJ)
+	$(call say,AR,$@)
+	@mkdir -p $(@D) $(BUILD)/obj && rm -f $@
+	$(Q)$(LD) -r -o $(BUILD)/obj/beryl.o $^
+	$(Q)$(HIDE) $(BUILD)/obj/beryl.o
+	$(Q)$(AR) rcs $@ $(BUILD)/obj/beryl.o
+
+$(BUILD)/lib/$(SHARED): $(LIB_OBJ)
+	$(call say,LD,$(BUILD)/lib/$(SHARED_FILE))
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(SHARED_FLAGS) $(LDFLAGS) -o $(@D)/$(SHARED_FILE) $^ $(LIBS)
+	$(Q)ln -sf $(SHARED_FILE) $(@D)/$(SONAME) && ln -sf $(SONAME) $@
+
+$(PROGRAM): $(CLI_OBJ) $(INTERNAL) | $(TREE)
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -ledit $(LIBS)
+
+$(TESTER): $(TEST_OBJ) $(INTERNAL) | $(TREE)
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
+
+# Short names for those who build one of them.
+$(BUILD)/beryl: $(PROGRAM)
+	@ln -sf bin/beryl $@
+$(BUILD)/beryl-test: $(TESTER)
+	@ln -sf bin/beryl-test $@
+
 $(BUILD)/%.o: %.c
+	$(call say,CC,$<)
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) $(CFLAGS_ALL) -c -o $@ $<
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS_ALL) -c -o $@ $<
+$(BUILD)/gen/%.o: $(BUILD)/gen/%.c
+	$(call say,CC,$<)
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS_ALL) -c -o $@ $<
+
 $(BUILD)/tests/main.o: $(BUILD)/gen/suites.h
-$(BUILD)/gen/suites.h: $(TEST_SRC)
+$(BUILD)/gen/suites.h: $(TEST_SRC) tests
 	@mkdir -p $(@D)
-	printf 'SUITE(%s)\n' $(SUITES) > $@
+	$(Q)printf 'SUITE(%s)\n' $(SUITES) > $@
 
-test: $(BUILD)/beryl-test
-	$(BUILD)/beryl-test
+# The WGSL files as a C table. The tool runs here, whatever CC compiles for.
+$(filter $(BUILD)/src/kernels/% $(BUILD)/tests/%,$(LIB_OBJ) $(TEST_OBJ)): | $(BUILD)/gen/kernels_wgsl.h
+$(BUILD)/gen/kernels_wgsl.h: $(BUILD)/gen/kernels_wgsl.c
+$(BUILD)/gen/kernels_wgsl.c: $(BUILD)/obj/embed $(WGSL) src/kernels/wgsl
+	$(call say,EMBED,$@)
+	@mkdir -p $(@D)
+	$(Q)$(BUILD)/obj/embed $(@:.c=) $(WGSL)
+$(BUILD)/obj/embed: tools/embed.c
+	@mkdir -p $(@D)
+	$(Q)cc -std=c11 -O1 $(WARN) -o $@ $<
 
--include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_OBJ:.o=.d)
+# Sources that ask where Beryl will be installed are compiled again when that changes.
+PLACED := $(patsubst %.c,$(BUILD)/%.o,$(shell grep -lE 'BERYL_(PREFIX|LIBDIR|DATADIR)' $(LIB_SRC) $(CLI_SRC) /dev/null))
+$(PLACED): $(BUILD)/gen/places
+$(PLACED): CPPFLAGS += -DBERYL_PREFIX='"$(PREFIX)"' -DBERYL_LIBDIR='"$(LIBDIR)/beryl"' -DBERYL_DATADIR='"$(DATADIR)/beryl"'
+$(BUILD)/gen/places: FORCE
+	@mkdir -p $(@D)
+	@echo '$(PREFIX) $(LIBDIR) $(DATADIR)' | cmp -s - $@ || echo '$(PREFIX) $(LIBDIR) $(DATADIR)' > $@
+
+# wgpu-native's headers and library come from tools/setup.
+third_party/wgpu/webgpu.h:
+	tools/setup wgpu
+third_party/wgpu/$(WGPU): third_party/wgpu/webgpu.h ;
+$(filter $(BUILD)/src/device/webgpu/%,$(LIB_OBJ)): | third_party/wgpu/webgpu.h
+$(BUILD)/lib/beryl/$(WGPU): | third_party/wgpu/$(WGPU)
+	@mkdir -p $(@D) && ln -sf $(CURDIR)/third_party/wgpu/$(WGPU) $@
+$(BUILD)/share/beryl/models/default.gguf:
+	@mkdir -p $(@D) && ln -sf $(CURDIR)/models/default.gguf $@
+
+-include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_OBJ:.o=.d) $(wildcard $(BUILD)/fuzz/*.d $(BUILD)/bench/*.d)
+
+# ---- what people type --------------------------------------------------------------------------------
+
+MAKE_ALL = $(MAKE) --no-print-directory $(if $(filter -j% --jobserver%,$(MAKEFLAGS)),,-j$(JOBS))
+
+## run        set up this machine, build, and chat with the built-in model (ARGS="MODEL PROMPT ...")
+run:
+	@tools/setup run
+	@$(MAKE_ALL) $(PROGRAM)
+	@$(PROGRAM) run $(ARGS)
+
+# Tests run on software Vulkan, see no settings of the user, and leave nothing in the user's folders.
+LAVAPIPE := $(firstword $(wildcard /usr/share/vulkan/icd.d/lvp_icd*.json))
+TEST_ENV = env -u BERYL_DEVICE -u OLLAMA_MODELS -u XDG_DATA_HOME -u XDG_CACHE_HOME -u XDG_STATE_HOME -u XDG_CONFIG_HOME \
+    HOME=$(abspath $(BUILD))/home BERYL_PROGRAM=$(abspath $(PROGRAM)) \
+    $(if $(LAVAPIPE),VK_ICD_FILENAMES=$(LAVAPIPE) VK_DRIVER_FILES=$(LAVAPIPE))
+
+## test       set up this machine, build, and run every test (TESTS="gguf/ graph/" runs some)
+test:
+	@tools/setup test
+	@$(MAKE_ALL) all $(TESTER)
+	@mkdir -p $(BUILD)/home
+ifeq ($(TESTS),)
+	@$(MAKE_ALL) replay
+	@$(TEST_ENV) MAKE='$(MAKE)' BUILD='$(BUILD)' CC='$(CC)' tests/install.sh
+endif
+	@$(TEST_ENV) $(TESTER) $(TESTS)
+
+## bench      how fast the default model runs here (BENCH="-p 512 -n 128"), then the programs of bench/
+bench: $(PROGRAM) $(BENCH_SRC:bench/%.c=$(BUILD)/bench/%)
+	$(PROGRAM) bench $(BENCH)
+	@set -e; for program in $(BENCH_SRC:bench/%.c=$(BUILD)/bench/%); do echo; $$program; done
+$(BENCH_SRC:%.c=$(BUILD)/%): %: %.o $(INTERNAL)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
+
+## check      warnings are errors with gcc and clang; wasm; who includes whom; sizes; words; scripts
+check: check-style
+	@$(MAKE_ALL) check-build BUILD=$(BUILD)/gcc CC='$(firstword $(CCACHE)) gcc'
+	@$(MAKE_ALL) check-build BUILD=$(BUILD)/clang CC='$(firstword $(CCACHE)) clang'
+	@$(MAKE_ALL) check-wasm BUILD=$(BUILD)/wasm CC='$(firstword $(CCACHE)) clang --target=wasm32-wasi' PIC=
+	@echo 'check: good'
+CCACHE := $(shell command -v ccache)
+
+check-style:
+	tools/check-style
+	tools/check-includes
+
+check-build: WERROR = -Werror
+check-build: $(LIB_OBJ) $(CLI_OBJ) $(TEST_OBJ) $(FUZZ_SRC:%.c=$(BUILD)/%.o) $(BENCH_SRC:%.c=$(BUILD)/%.o) \
+    $(patsubst %.c,$(BUILD)/%.o,$(wildcard examples/*.c)) $(PUBLIC:%.h=$(BUILD)/%.h.ok)
+
+# Each public header alone, as C and as C++.
+$(BUILD)/%.h.ok: %.h
+	@mkdir -p $(@D)
+	$(Q)clang -std=c11 $(WARN) -Werror -Iinclude -fsyntax-only -x c $<
+	$(Q)clang -std=c++11 -Wall -Wextra -Werror -Iinclude -fsyntax-only -x c++ $<
+	@touch $@
+
+# The library's C for the browser: all but the backends that open a driver.
+check-wasm: WERROR = -Werror
+check-wasm: $(filter-out $(addprefix $(BUILD)/src/device/,webgpu/% cuda/% hip/% opencl/% host/% disk/%),$(LIB_OBJ))
+
+# ---- the hostile -------------------------------------------------------------------------------------
+
+SANITIZE = -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
+SANITIZE_ENV = ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1 \
+    LSAN_OPTIONS=suppressions=$(CURDIR)/tools/lsan.supp:print_suppressions=0 UBSAN_OPTIONS=print_stacktrace=1
+
+## sanitize   the tests under AddressSanitizer and UBSan (TESTS="gguf/ text/" runs some)
+sanitize:
+	@tools/setup test
+	@$(MAKE_ALL) BUILD=$(BUILD)/sanitize OPT='-O1 -g $(SANITIZE)' LDFLAGS='$(SANITIZE)' \
+	    $(BUILD)/sanitize/bin/beryl $(BUILD)/sanitize/bin/beryl-test
+	@mkdir -p $(BUILD)/home
+	@$(TEST_ENV) BERYL_PROGRAM=$(abspath $(BUILD))/sanitize/bin/beryl $(SANITIZE_ENV) $(BUILD)/sanitize/bin/beryl-test $(TESTS)
+
+# Every input of fuzz/corpus once, without a fuzzer.
+replay: $(FUZZ_NAMES:%=$(BUILD)/fuzz/%-replay)
+	@set -e; for name in $(FUZZ_NAMES); do $(BUILD)/fuzz/$$name-replay fuzz/corpus/$$name; done
+$(FUZZ_NAMES:%=$(BUILD)/fuzz/%-replay): %-replay: %_fuzz.o $(BUILD)/fuzz/replay.o $(INTERNAL)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
+
+## fuzz       each fuzz target for FUZZ_SECONDS, from fuzz/corpus, under AddressSanitizer and UBSan
+fuzz:
+	@tools/setup test
+	@$(MAKE_ALL) fuzzers BUILD=$(BUILD)/fuzzers CC=clang OPT='-O1 -g -fsanitize=fuzzer-no-link $(SANITIZE)' LDFLAGS='$(SANITIZE)'
+	@set -e; for name in $(FUZZ_NAMES); do \
+	    echo "fuzz $$name"; mkdir -p $(BUILD)/fuzzers/found/$$name; \
+	    $(SANITIZE_ENV) $(BUILD)/fuzzers/fuzz/$$name -max_total_time=$(FUZZ_SECONDS) -timeout=20 -rss_limit_mb=2048 \
+	        -print_final_stats=0 -verbosity=0 -artifact_prefix=$(BUILD)/fuzzers/$$name- \
+	        $(BUILD)/fuzzers/found/$$name fuzz/corpus/$$name; done
+	@echo 'fuzz: $(words $(FUZZ_NAMES)) targets, $(FUZZ_SECONDS) s each, nothing found'
+fuzzers: $(FUZZ_NAMES:%=$(BUILD)/fuzz/%)
+$(FUZZ_NAMES:%=$(BUILD)/fuzz/%): %: %_fuzz.o $(INTERNAL)
+	$(Q)$(CC) -fsanitize=fuzzer $(LDFLAGS) -o $@ $^ $(LIBS)
+
+## coverage   which lines the tests reach, by file
+coverage:
+	@tools/setup test
+	@$(MAKE_ALL) BUILD=$(BUILD)/coverage CC=gcc OPT='-O0 -g --coverage' LDFLAGS=--coverage $(BUILD)/coverage/bin/beryl-test
+	@find $(BUILD)/coverage -name '*.gcda' -delete; mkdir -p $(BUILD)/home
+	@$(TEST_ENV) $(BUILD)/coverage/bin/beryl-test $(TESTS)
+	@tools/coverage $(BUILD)/coverage
+
+# ---- installation ------------------------------------------------------------------------------------
+
+# What goes where, as MODE:SOURCE:TARGET, and links, as TARGET=CONTENT. install and uninstall both read these.
+MAN1 := $(wildcard docs/man/*.1)
+MAN3 := $(wildcard docs/man/*.3)
+LINKS := $(LIBDIR)/$(SONAME)=$(SHARED_FILE) $(LIBDIR)/$(SHARED)=$(SONAME)
+FILES = \
+    755:$(PROGRAM):$(BINDIR)/beryl \
+    755:$(BUILD)/lib/$(SHARED_FILE):$(LIBDIR)/$(SHARED_FILE) \
+    644:$(BUILD)/lib/libberyl.a:$(LIBDIR)/libberyl.a \
+    644:third_party/wgpu/$(WGPU):$(LIBDIR)/beryl/$(WGPU) \
+    644:third_party/wgpu/LICENSE.wgpu-py:$(LIBDIR)/beryl/LICENSE.wgpu-py \
+    644:THIRD_PARTY_NOTICES.md:$(LIBDIR)/beryl/THIRD_PARTY_NOTICES.md \
+    644:LICENSE:$(LIBDIR)/beryl/LICENSE \
+    $(foreach h,$(PUBLIC),644:$(h):$(INCLUDEDIR)/$(notdir $(h))) \
+    644:$(BUILD)/gen/beryl.pc:$(LIBDIR)/pkgconfig/beryl.pc \
+    644:$(BUILD)/gen/beryl-config.cmake:$(LIBDIR)/cmake/beryl/beryl-config.cmake \
+    644:$(BUILD)/gen/beryl-config-version.cmake:$(LIBDIR)/cmake/beryl/beryl-config-version.cmake \
+    $(foreach m,$(MAN1),644:$(m):$(DATADIR)/man/man1/$(notdir $(m))) \
+    $(foreach m,$(MAN3),644:$(m):$(DATADIR)/man/man3/$(notdir $(m))) \
+    644:tools/completions/beryl.bash:$(DATADIR)/bash-completion/completions/beryl \
+    644:tools/completions/_beryl:$(DATADIR)/zsh/site-functions/_beryl \
+    644:tools/completions/beryl.fish:$(DATADIR)/fish/vendor_completions.d/beryl.fish \
+    644:models/default.gguf:$(DATADIR)/beryl/models/default.gguf
+part = $(word $(1),$(subst :, ,$(2)))
+
+$(BUILD)/gen/beryl%: tools/package/beryl%.in $(BUILD)/gen/places include/beryl.h
+	@mkdir -p $(@D)
+	$(Q)sed -e 's|@PREFIX@|$(PREFIX)|g' -e 's|@LIBDIR@|$(LIBDIR)|g' -e 's|@INCLUDEDIR@|$(INCLUDEDIR)|g' \
+	    -e 's|@VERSION@|$(VERSION)|g' -e 's|@SONAME@|$(SONAME)|g' -e 's|@SHARED_FILE@|$(SHARED_FILE)|g' $< > $@
+
+## install    into $(DESTDIR)$(PREFIX): program, libraries, headers, pkg-config, CMake, manual, completions, model
+install: all $(BUILD)/gen/beryl.pc $(BUILD)/gen/beryl-config.cmake $(BUILD)/gen/beryl-config-version.cmake
+	@set -e; for line in $(FILES); do \
+	    mode=$${line%%:*}; line=$${line#*:}; target='$(DESTDIR)'$${line#*:}; \
+	    mkdir -p "$$(dirname "$$target")"; install -m $$mode "$${line%%:*}" "$$target"; done
+	@set -e; for link in $(LINKS); do ln -sf "$${link#*=}" '$(DESTDIR)'"$${link%%=*}"; done
+	@echo 'installed $(words $(FILES)) files into $(DESTDIR)$(PREFIX)'
+
+## uninstall  removes exactly what install put there
+uninstall:
+	@rm -f $(foreach f,$(FILES),'$(DESTDIR)$(call part,3,$(f))') $(foreach l,$(LINKS),'$(DESTDIR)$(firstword $(subst =, ,$(l)))')
+	@for folder in $(DATADIR)/beryl/models $(DATADIR)/beryl $(LIBDIR)/beryl $(LIBDIR)/cmake/beryl; do \
+	    rmdir '$(DESTDIR)'$$folder 2>/dev/null || true; done
+
+## clean      removes $(BUILD)
+clean:
+	rm -rf $(BUILD)
