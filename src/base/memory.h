@@ -31,7 +31,7 @@ char *base_arena_text(base_arena *arena, const char *text, size_t size); /* NUL-
 char *base_arena_print(base_arena *arena, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* ---- vector: `base_vec(T)` is a struct with data, count, capacity. */
-#define base_vec(T) struct { T *data; size_t count, capacity; }
+#define base_vec(...) struct { __VA_ARGS__ *data; size_t count, capacity; }
 /* Room for `more` further elements; false: no memory (the vector is as it was). */
 #define base_vec_reserve(heap, v, more)                                                            \
     base_vec_grow((heap), (void **)&(v)->data, (v)->count, &(v)->capacity, (more), sizeof *(v)->data)

@@ -24,7 +24,7 @@
     X(KV_WRITE, "kv_write", "attention", 4, 4, 1, "rows into a cache at slot and position modulo its length")                \
     X(ATTENTION, "attention", "attention", 5, 5, 1, "causal, grouped, optionally windowed, over caches")                     \
     X(ARGMAX, "argmax", "sampling", 1, 1, 1, "index of the largest of the last axis; ties: lower index")                     \
-    X(SAMPLE, "sample", "sampling", 3, 3, 1, "a token by temperature, top-k, top-p, min-p and a counter-based draw")         \
+    X(SAMPLE, "sample", "sampling", 2, 2, 1, "a token by temperature, top-k, top-p, min-p and a counter-based draw")         \
     X(SET_ROWS, "set_rows", "movement", 3, 3, 1, "rows of x into a state at given indices")                                  \
     X(FUSED, "fused", "fused", 1, 24, 4, "a group of operations that runs as one dispatch")
 

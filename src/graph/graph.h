@@ -100,7 +100,7 @@ graph_value graph_kv_write(graph *g, graph_value cache, graph_value x, graph_val
 graph_value graph_attention(graph *g, graph_value q, graph_value k, graph_value v, graph_value slot, graph_value pos,
                             float scale, uint32_t window);
 graph_value graph_argmax(graph *g, graph_value x); /* [n, m] -> I32 [n] */
-/* logits [n, m], settings U32 [n, 8] (graph_sample_settings), suppress unused: pass 0 -> I32 [n]. */
+/* logits [n, m], settings U32 [n, 8] (rows of graph_sample_settings) -> I32 [n]. */
 graph_value graph_sample(graph *g, graph_value logits, graph_value settings);
 /* state I32 or F32 [r] or [r, d]; x [n] or [n, d]; index I32 [n]: state[index] = x. In place. */
 graph_value graph_set_rows(graph *g, graph_value state, graph_value x, graph_value index);

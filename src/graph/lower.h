@@ -18,7 +18,11 @@ typedef struct lowering { /* of one plan; lower_*.c read it, plan.c owns it */
     const device_caps *caps;
     lower_settings settings;
     struct graph_plan *plan;
+    base_arena *arena; /* of the plan: texts and the like */
 } lowering;
+
+/* The stored tensor behind a value (through views), NULL: none. */
+const store_tensor *lower_stored(const lowering *l, graph_value v);
 
 /* A count of a run: factor * value of `extent` (0: just factor). */
 typedef struct lower_count { uint64_t factor; uint8_t extent; } lower_count;
@@ -32,6 +36,10 @@ typedef struct lower_step lower_step;
 lower_step *lower_step_begin(lowering *l, const graph_node *node, const kernels_request *request);
 void lower_bind(lower_step *s, const char *name, graph_value v);        /* the tensor's whole range (a view: its base's) */
 void lower_bind_shard(lower_step *s, const char *name, graph_value v, uint32_t shard); /* of a stored weight */
+/* Several stored weights through one binding, where they lie in one buffer within the device's largest binding:
+ * word[i]: start of weight i (its shard 0), in 4-byte units from the start of the binding. */
+bool lower_weights_fit(const lowering *l, const graph_value *weights, uint32_t n);
+void lower_bind_weights(lower_step *s, const char *name, const graph_value *weights, uint32_t n, uint32_t *word);
 /* Scratch memory of this step's node: same key in the same node gives the same memory. bytes: at the bounds. */
 void lower_bind_scratch(lower_step *s, const char *name, uint32_t key, uint64_t bytes);
 void lower_u32(lower_step *s, const char *name, uint32_t value);
@@ -43,9 +51,12 @@ void lower_groups(lower_step *s, lower_count count, uint32_t per);
 void lower_groups_3d(lower_step *s, lower_count x, uint32_t per_x, lower_count y, uint32_t per_y, lower_count z, uint32_t per_z);
 beryl_status lower_step_end(lower_step *s, beryl_error *error);
 
-/* One row of the table in lower.c: how an op is lowered. */
+/* Weight and state bytes that this node reads in a run of one token, for the report (added up over the plan). */
+void lower_bytes(lowering *l, uint64_t bytes);
+
+/* One row of the table in plan.c: how an op is lowered. */
 typedef beryl_status lower_fn(lowering *l, const graph_node *node, beryl_error *error);
-lower_fn lower_gather_rows, lower_copy, lower_pointwise, lower_rms_norm, lower_softmax, lower_topk, lower_weighted_sum, lower_matmul,
+lower_fn lower_gather_rows, lower_copy, lower_pointwise, lower_matmul_tiled, lower_rms_norm, lower_softmax, lower_topk, lower_weighted_sum, lower_matmul,
     lower_matmul_id, lower_rope, lower_kv_write, lower_attention, lower_argmax, lower_sample, lower_set_rows, lower_fused;
 
 #endif

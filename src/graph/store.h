@@ -42,8 +42,10 @@ typedef struct graph_store {
     uint64_t weight_bytes, state_bytes;
     uint64_t upload_done, upload_total; /* bytes of file */
     uint32_t upload_tensor, upload_shard;
+    uint32_t upload_plane;
     uint64_t upload_row;
     void *window; size_t window_size;   /* for sources that cannot map */
+    base_vec(struct store_program { uint64_t hash; device_program id; }) programs; /* compiled once for all plans */
 } graph_store;
 
 beryl_status store_init(graph_store *s, base_heap *heap, device *d, const beryl_source *sources, uint32_t n_source, beryl_error *error);
@@ -59,8 +61,14 @@ beryl_status store_make(graph_store *s, beryl_error *error); /* buffers; states 
 beryl_status store_upload_step(graph_store *s, beryl_error *error);
 /* n elements of row `row` (leading axes flattened) of a weight straight from the file as f32. PENDING possible. */
 beryl_status store_read_row(graph_store *s, uint32_t index, uint64_t row, float *out, beryl_error *error);
-/* Raw bytes of a state, packed as on the device; for snapshots. read: fills `to`. Blocking on a native device, a step of
- * at most 8 MiB: `size` and `offset` multiples of 4. */
+/* Raw bytes of a state as they lie on the device, for snapshots; `size` and `offset` multiples of 4. Reading is begun with
+ * store_state_read (a submit of its own) and done when store_state_read_step is OK: `data` is then borrowed until the next
+ * read. At most STORE_READ_MAX bytes at once. */
+enum { STORE_READ_MAX = 8 << 20 };
+beryl_status store_state_read(graph_store *s, uint32_t index, uint64_t offset, size_t size, device_ticket *ticket, beryl_error *error);
+beryl_status store_state_read_step(graph_store *s, uint32_t index, uint64_t offset, device_ticket ticket, const void **data,
+                                   beryl_error *error);
+uint64_t store_state_bytes(const graph_store *s, uint32_t index);
 beryl_status store_state_write(graph_store *s, uint32_t index, uint64_t offset, const void *from, size_t size, beryl_error *error);
 
 #endif

@@ -1,0 +1,12 @@
+/* pass.h - graph passes: what runs between building and lowering. Each keeps the graph's values. */
+#ifndef GRAPH_PASS_H
+#define GRAPH_PASS_H
+
+#include "graph/exec.h"
+
+/* Dead nodes, then fusion by pattern, as far as the device can run the fused forms. */
+beryl_status graph_pass_all(graph *g, graph_store *store, const graph_exec_options *options, beryl_error *error);
+/* Marks nodes whose results nobody needs. */
+void graph_pass_dead(graph *g);
+
+#endif

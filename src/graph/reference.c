@@ -1,0 +1,131 @@
+/* reference.c - runs a graph node by node on the reference functions. Intermediates live from their node to their last use. */
+#include "graph/reference.h"
+#include "base/error.h"
+#include "graph/plan.h"
+
+#include <string.h>
+
+struct graph_reference {
+    base_heap *heap;
+    graph *g;
+    graph_store *store;
+    void **data;       /* [tensor]: of base tensors */
+    size_t *bytes;     /* [tensor] */
+    uint32_t *last;    /* [tensor]: node of the last use */
+    size_t n;
+};
+
+static size_t tensor_bytes(const graph_tensor *t) {
+    return (size_t)graph_element_bound(t) * base_type_block_bytes(t->type);
+}
+
+beryl_status graph_reference_open(graph *g, graph_store *store, graph_reference **out, beryl_error *error) {
+    *out = NULL;
+    graph_reference *r = base_heap_take(g->heap, sizeof *r);
+    if (!r) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    *r = (graph_reference){.heap = g->heap, .g = g, .store = store, .n = g->tensors.count};
+    r->data = base_heap_take(r->heap, r->n * sizeof *r->data);
+    r->bytes = base_heap_take(r->heap, r->n * sizeof *r->bytes);
+    r->last = base_heap_take(r->heap, r->n * sizeof *r->last);
+    bool ok = r->data && r->bytes && r->last;
+    for (graph_value v = 1; ok && v < r->n; v++) {
+        const graph_tensor *t = &g->tensors.data[v];
+        if (t->role != ROLE_INPUT || t->base) continue;
+        r->bytes[v] = tensor_bytes(t);
+        r->data[v] = base_heap_take(r->heap, r->bytes[v]);
+        ok = r->data[v] != NULL;
+    }
+    if (!ok) {
+        graph_reference_close(r);
+        return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    }
+    for (uint32_t i = 0; i < g->nodes.count; i++)
+        for (uint32_t k = 0; k < g->nodes.data[i].n_in; k++) r->last[graph_base_of(g, g->nodes.data[i].in[k])] = i;
+    *out = r;
+    return BERYL_OK;
+}
+
+void graph_reference_close(graph_reference *r) {
+    if (!r) return;
+    for (size_t v = 0; r->data && r->bytes && v < r->n; v++) base_heap_give(r->heap, r->data[v], r->bytes[v]);
+    base_heap_give(r->heap, r->data, r->n * sizeof *r->data);
+    base_heap_give(r->heap, r->bytes, r->n * sizeof *r->bytes);
+    base_heap_give(r->heap, r->last, r->n * sizeof *r->last);
+    base_heap_give(r->heap, r, sizeof *r);
+}
+
+void *graph_reference_input(graph_reference *r, graph_value input) {
+    return input < r->n && r->g->tensors.data[input].role == ROLE_INPUT ? r->data[input] : NULL;
+}
+
+const void *graph_reference_value(const graph_reference *r, graph_value v) {
+    return v < r->n ? r->data[v] : NULL;
+}
+
+/* A weight of F32 is used in place where it lies aligned in a mapping, else copied once; other types are read row by row. */
+static beryl_status stored_data(graph_store *store, uint32_t index, void **out, beryl_error *error) {
+    store_tensor *t = &store->tensors.data[index];
+    *out = t->host;
+    if (t->is_state || t->host || t->type != TYPE_F32) return BERYL_OK;
+    const beryl_source *source = &store->sources[t->file];
+    const void *p = source->map ? source->map(source->user, t->file_offset, (size_t)t->file_bytes) : NULL;
+    if (p && (uintptr_t)p % sizeof(float) == 0) {
+        *out = (void *)(uintptr_t)p;
+        return BERYL_OK;
+    }
+    t->host = base_heap_take(store->heap, (size_t)store_state_bytes(store, index));
+    if (!t->host) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    *out = t->host;
+    return source->read(source->user, t->file_offset, t->host, (size_t)t->file_bytes);
+}
+
+static beryl_status tensor_of(graph_reference *r, graph_value v, const uint32_t *extents, reference_tensor *out, beryl_error *error) {
+    const graph_tensor *t = &r->g->tensors.data[v];
+    *out = (reference_tensor){.t = t, .stored = UINT32_MAX};
+    for (uint32_t i = 0; i < t->rank; i++) out->dim[i] = graph_dim_value(t->dim[i], extents);
+    graph_value base = graph_base_of(r->g, v);
+    if (t->role == ROLE_STORED) {
+        out->stored = t->stored;
+        beryl_status status = stored_data(r->store, t->stored, &out->data, error);
+        if (status != BERYL_OK || !out->data) return status;
+    } else {
+        if (!r->data[base]) {
+            r->bytes[base] = tensor_bytes(&r->g->tensors.data[base]);
+            r->data[base] = base_heap_resize(r->heap, NULL, 0, r->bytes[base]);
+            if (!r->data[base]) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+        }
+        out->data = r->data[base];
+    }
+    out->data = (char *)out->data + (size_t)t->offset * base_type_block_bytes(t->type);
+    return BERYL_OK;
+}
+
+/* Frees intermediates whose last use was node `index`. */
+static void give_back(graph_reference *r, uint32_t index) {
+    for (uint32_t k = 0; k < r->g->nodes.data[index].n_in; k++) {
+        graph_value v = graph_base_of(r->g, r->g->nodes.data[index].in[k]);
+        if (!v || r->last[v] != index || r->g->tensors.data[v].role != ROLE_INTERMEDIATE) continue;
+        base_heap_give(r->heap, r->data[v], r->bytes[v]);
+        r->data[v] = NULL;
+        r->bytes[v] = 0;
+    }
+}
+
+beryl_status graph_reference_run(graph_reference *r, const uint32_t *extents, beryl_error *error) {
+    for (uint32_t i = 1; i <= r->g->n_extent; i++)
+        if (extents[i] == 0 || extents[i] > r->g->extents[i].bound)
+            return base_fail(error, BERYL_MISUSE, "extent %s is %u, its bound %u", r->g->extents[i].name, extents[i], r->g->extents[i].bound);
+    for (uint32_t i = 0; i < r->g->nodes.count; i++) {
+        const graph_node *node = &r->g->nodes.data[i];
+        if (node->dead) continue;
+        if (!reference_table[node->op]) return base_fail(error, BERYL_UNSUPPORTED, "%s on the reference device", graph_op_name(node->op));
+        reference_call call = {.node = node, .store = r->store, .heap = r->heap, .error = error};
+        beryl_status status = BERYL_OK;
+        for (uint32_t k = 0; status == BERYL_OK && k < node->n_in; k++) status = tensor_of(r, node->in[k], extents, &call.in[k], error);
+        for (uint32_t k = 0; status == BERYL_OK && k < node->n_out; k++) status = tensor_of(r, node->out[k], extents, &call.out[k], error);
+        if (status == BERYL_OK) status = reference_table[node->op](&call);
+        if (status != BERYL_OK) return status;
+        give_back(r, i);
+    }
+    return BERYL_OK;
+}

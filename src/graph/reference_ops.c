@@ -1,0 +1,409 @@
+/* reference_ops.c - the reference function of every operation, written to be read. */
+#include "base/error.h"
+#include "base/thread.h"
+#include "graph/reference.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- access ------------------------------------------------------------------------------------------- */
+
+static float *f32(const reference_tensor *x) {
+    return x->data;
+}
+
+static int32_t *i32(const reference_tensor *x) {
+    return x->data;
+}
+
+static uint64_t element_count(const reference_tensor *x) {
+    uint64_t n = 1;
+    for (uint32_t i = 0; i < x->t->rank; i++) n *= x->dim[i];
+    return n;
+}
+
+static uint64_t row_count(const reference_tensor *x) {
+    return x->t->rank ? element_count(x) / x->dim[x->t->rank - 1] : 1;
+}
+
+static uint32_t row_size(const reference_tensor *x) {
+    return x->t->rank ? x->dim[x->t->rank - 1] : 1;
+}
+
+/* Offset of element `index` (in the order of `shape`'s dims), for x broadcast against shape from the right. */
+static uint64_t offset_of(const reference_tensor *x, const reference_tensor *shape, uint64_t index) {
+    uint64_t offset = 0;
+    for (uint32_t i = shape->t->rank; i-- > 0;) {
+        uint64_t at = index % shape->dim[i];
+        index /= shape->dim[i];
+        uint32_t missing = (uint32_t)(shape->t->rank - x->t->rank);
+        if (i >= missing && x->t->dim[i - missing].size != 1) offset += at * x->t->stride[i - missing];
+    }
+    return offset;
+}
+
+/* Offset of row `row` of x: all axes but the last. */
+static uint64_t row_offset(const reference_tensor *x, uint64_t row) {
+    uint64_t offset = 0;
+    for (uint32_t i = x->t->rank ? x->t->rank - 1u : 0; i-- > 0;) {
+        offset += row % x->dim[i] * x->t->stride[i];
+        row /= x->dim[i];
+    }
+    return offset;
+}
+
+/* Row `row` of a matrix as f32: in place for F32 tensors of the run, else into `to`. NULL: error in c. */
+static const float *matrix_row(reference_call *c, const reference_tensor *w, uint64_t row, float *to, beryl_status *status) {
+    if (w->data) return f32(w) + row_offset(w, row);
+    *status = store_read_row(c->store, w->stored, row, to, c->error);
+    if (*status == BERYL_PENDING) *status = base_fail(c->error, BERYL_UNSUPPORTED, "the reference device needs files that can be mapped");
+    return *status == BERYL_OK ? to : NULL;
+}
+
+static float *row_buffer(reference_call *c, uint32_t n) {
+    float *p = base_heap_resize(c->heap, NULL, 0, n * sizeof *p);
+    if (!p) base_fail(c->error, BERYL_NO_MEMORY, "out of host memory");
+    return p;
+}
+
+/* ---- movement ----------------------------------------------------------------------------------------------- */
+
+static beryl_status ref_gather_rows(reference_call *c) {
+    const reference_tensor *table = &c->in[0], *ids = &c->in[1];
+    uint32_t n = table->t->rank == 2 ? table->dim[1] : 1, n_row = table->dim[0];
+    uint64_t count = element_count(ids);
+    float factor = c->node->attr.gather_rows.factor;
+    float *buffer = row_buffer(c, n);
+    beryl_status status = buffer ? BERYL_OK : BERYL_NO_MEMORY;
+    for (uint64_t i = 0; status == BERYL_OK && i < count; i++) {
+        int32_t id = i32(ids)[offset_of(ids, ids, i)];
+        if (id < 0 || (uint32_t)id >= n_row) id = 0; /* as on devices: never outside */
+        if (table->t->type == TYPE_I32) {
+            for (uint32_t k = 0; k < n; k++) i32(&c->out[0])[i * n + k] = i32(table)[(uint64_t)id * table->t->stride[0] + k];
+            continue;
+        }
+        const float *row = buffer;
+        if (table->t->rank == 1 && !table->data) { /* a vector in the file is one row */
+            float *whole = row_buffer(c, n_row);
+            status = whole ? store_read_row(c->store, table->stored, 0, whole, c->error) : BERYL_NO_MEMORY;
+            if (status == BERYL_OK) buffer[0] = whole[id];
+            base_heap_give(c->heap, whole, n_row * sizeof *whole);
+        } else if (table->t->rank == 1) {
+            buffer[0] = f32(table)[(uint64_t)id * table->t->stride[0]];
+        } else {
+            row = matrix_row(c, table, (uint64_t)id, buffer, &status);
+        }
+        for (uint32_t k = 0; status == BERYL_OK && k < n; k++) f32(&c->out[0])[i * n + k] = row[k] * factor;
+    }
+    base_heap_give(c->heap, buffer, n * sizeof *buffer);
+    return status;
+}
+
+static beryl_status ref_set_rows(reference_call *c) {
+    const reference_tensor *state = &c->in[0], *x = &c->in[1], *index = &c->in[2];
+    uint32_t n = x->t->rank == 2 ? x->dim[1] : 1;
+    for (uint32_t i = 0; i < x->dim[0]; i++) {
+        int32_t at = i32(index)[i];
+        if (at < 0 || (uint32_t)at >= state->dim[0]) continue;
+        memcpy((uint32_t *)state->data + (uint64_t)at * n, (uint32_t *)x->data + (uint64_t)i * x->t->stride[0], n * sizeof(uint32_t));
+    }
+    return BERYL_OK;
+}
+
+/* ---- pointwise -------------------------------------------------------------------------------------------------- */
+
+static double gelu_tanh(double x) {
+    return 0.5 * x * (1 + tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x)));
+}
+
+static beryl_status ref_pointwise(reference_call *c) {
+    const reference_tensor *a = &c->in[0], *b = &c->in[1], *out = &c->out[0];
+    uint64_t n = element_count(out);
+    float attr = c->node->attr.scale.factor; /* the same place as softcap.cap */
+    for (uint64_t i = 0; i < n; i++) {
+        double x = f32(a)[offset_of(a, out, i)], y = c->node->n_in > 1 ? (double)f32(b)[offset_of(b, out, i)] : 0, z = x;
+        if (c->node->op == OP_ADD) z = x + y;
+        if (c->node->op == OP_MUL) z = x * y;
+        if (c->node->op == OP_SCALE) z = x * (double)attr;
+        if (c->node->op == OP_GELU_TANH) z = gelu_tanh(x);
+        if (c->node->op == OP_GEGLU) z = gelu_tanh(x) * y;
+        if (c->node->op == OP_SOFTCAP) z = (double)attr * tanh(x / (double)attr);
+        f32(out)[i] = (float)z;
+    }
+    return BERYL_OK;
+}
+
+/* ---- norms and reductions ------------------------------------------------------------------------------------------ */
+
+static beryl_status ref_rms_norm(reference_call *c) {
+    const reference_tensor *x = &c->in[0], *out = &c->out[0];
+    uint32_t n = row_size(x);
+    uint64_t rows = row_count(x);
+    for (uint64_t r = 0; r < rows; r++) {
+        const float *from = f32(x) + row_offset(x, r);
+        float *to = f32(out) + r * n;
+        double sum = 0;
+        for (uint32_t i = 0; i < n; i++) sum += (double)from[i] * (double)from[i];
+        double factor = 1 / sqrt(sum / n + (double)c->node->attr.rms_norm.eps);
+        for (uint32_t i = 0; i < n; i++) to[i] = (float)((double)from[i] * factor * (c->node->n_in > 1 ? (double)f32(&c->in[1])[i] : 1));
+    }
+    return BERYL_OK;
+}
+
+static beryl_status ref_softmax(reference_call *c) {
+    const reference_tensor *x = &c->in[0];
+    uint32_t n = row_size(x);
+    uint64_t rows = row_count(x);
+    for (uint64_t r = 0; r < rows; r++) {
+        const float *from = f32(x) + row_offset(x, r);
+        float *to = f32(&c->out[0]) + r * n;
+        double most = -INFINITY, sum = 0;
+        for (uint32_t i = 0; i < n; i++) most = from[i] > most ? (double)from[i] : most;
+        for (uint32_t i = 0; i < n; i++) sum += exp((double)from[i] - most);
+        for (uint32_t i = 0; i < n; i++) to[i] = (float)(exp((double)from[i] - most) / sum);
+    }
+    return BERYL_OK;
+}
+
+/* The k largest of x[n] in falling order, ties by lower index. */
+static void largest(const float *x, uint32_t n, uint32_t k, float *values, int32_t *indices) {
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        if (count == k && !(x[i] > values[k - 1])) continue;
+        uint32_t at = count < k ? count++ : k - 1;
+        while (at > 0 && x[i] > values[at - 1]) {
+            values[at] = values[at - 1];
+            indices[at] = indices[at - 1];
+            at--;
+        }
+        values[at] = x[i];
+        indices[at] = (int32_t)i;
+    }
+}
+
+static beryl_status ref_topk(reference_call *c) {
+    const reference_tensor *x = &c->in[0];
+    uint32_t n = row_size(x), k = c->node->attr.topk.k;
+    uint64_t rows = row_count(x);
+    for (uint64_t r = 0; r < rows; r++) largest(f32(x) + row_offset(x, r), n, k, f32(&c->out[0]) + r * k, i32(&c->out[1]) + r * k);
+    return BERYL_OK;
+}
+
+static beryl_status ref_weighted_sum(reference_call *c) {
+    const reference_tensor *x = &c->in[0], *g = &c->in[1];
+    uint32_t u = x->dim[1], d = x->dim[2];
+    for (uint32_t n = 0; n < x->dim[0]; n++)
+        for (uint32_t i = 0; i < d; i++) {
+            double sum = 0;
+            for (uint32_t k = 0; k < u; k++)
+                sum += (double)f32(x)[(uint64_t)n * x->t->stride[0] + (uint64_t)k * x->t->stride[1] + i] *
+                       (double)f32(g)[(uint64_t)n * g->t->stride[0] + k];
+            f32(&c->out[0])[(uint64_t)n * d + i] = (float)sum;
+        }
+    return BERYL_OK;
+}
+
+static beryl_status ref_argmax(reference_call *c) {
+    const reference_tensor *x = &c->in[0];
+    for (uint32_t r = 0; r < x->dim[0]; r++) {
+        const float *row = f32(x) + (uint64_t)r * x->t->stride[0];
+        uint32_t best = 0;
+        for (uint32_t i = 1; i < x->dim[1]; i++)
+            if (row[i] > row[best] || (isnan(row[best]) && !isnan(row[i]))) best = i;
+        i32(&c->out[0])[r] = (int32_t)best;
+    }
+    return BERYL_OK;
+}
+
+/* ---- linear --------------------------------------------------------------------------------------------------------- */
+
+static double dot(const float *a, const float *b, uint32_t n) {
+    double s0 = 0, s1 = 0, s2 = 0, s3 = 0; /* four chains: the order of a double sum does not matter here, its latency does */
+    uint32_t i = 0;
+    for (; i + 4 <= n; i += 4) {
+        s0 += (double)a[i] * (double)b[i];
+        s1 += (double)a[i + 1] * (double)b[i + 1];
+        s2 += (double)a[i + 2] * (double)b[i + 2];
+        s3 += (double)a[i + 3] * (double)b[i + 3];
+    }
+    for (; i < n; i++) s0 += (double)a[i] * (double)b[i];
+    return s0 + s1 + s2 + s3;
+}
+
+static beryl_status ref_matmul(reference_call *c) {
+    const reference_tensor *x = &c->in[0], *w = &c->in[1];
+    uint32_t k = row_size(x), m = w->dim[0];
+    uint64_t rows = row_count(x);
+    float *buffer = row_buffer(c, k);
+    beryl_status status = buffer ? BERYL_OK : BERYL_NO_MEMORY;
+    for (uint32_t o = 0; status == BERYL_OK && o < m; o++) {
+        const float *row = matrix_row(c, w, o, buffer, &status);
+        for (uint64_t r = 0; row && r < rows; r++) f32(&c->out[0])[r * m + o] = (float)dot(f32(x) + row_offset(x, r), row, k);
+    }
+    base_heap_give(c->heap, buffer, k * sizeof *buffer);
+    return status;
+}
+
+static beryl_status ref_matmul_id(reference_call *c) {
+    const reference_tensor *x = &c->in[0], *w = &c->in[1], *ids = &c->in[2];
+    uint32_t k = x->dim[2], m = w->dim[1], u = ids->dim[1];
+    float *buffer = row_buffer(c, k);
+    beryl_status status = buffer ? BERYL_OK : BERYL_NO_MEMORY;
+    for (uint32_t n = 0; n < ids->dim[0]; n++)
+        for (uint32_t j = 0; j < u; j++) {
+            int32_t id = i32(ids)[(uint64_t)n * ids->t->stride[0] + j];
+            uint64_t expert = id < 0 || (uint32_t)id >= w->dim[0] ? 0 : (uint64_t)id;
+            const float *from = f32(x) + (uint64_t)n * x->t->stride[0] + (x->dim[1] == 1 ? 0 : (uint64_t)j * x->t->stride[1]);
+            for (uint32_t o = 0; status == BERYL_OK && o < m; o++) {
+                const float *row = matrix_row(c, w, expert * m + o, buffer, &status);
+                if (row) f32(&c->out[0])[((uint64_t)n * u + j) * m + o] = (float)dot(from, row, k);
+            }
+        }
+    base_heap_give(c->heap, buffer, k * sizeof *buffer);
+    return status;
+}
+
+/* ---- attention --------------------------------------------------------------------------------------------------------- */
+
+static beryl_status ref_rope(reference_call *c) {
+    const reference_tensor *x = &c->in[0], *a = &c->in[1];
+    uint32_t half = x->dim[2] / 2;
+    for (uint32_t n = 0; n < x->dim[0]; n++) {
+        const float *cosine = f32(a) + (uint64_t)n * a->t->stride[0], *sine = cosine + a->t->stride[1];
+        for (uint32_t h = 0; h < x->dim[1]; h++) {
+            const float *from = f32(x) + (uint64_t)n * x->t->stride[0] + (uint64_t)h * x->t->stride[1];
+            float *to = f32(&c->out[0]) + ((uint64_t)n * x->dim[1] + h) * x->dim[2];
+            for (uint32_t i = 0; i < half; i++) {
+                double u = from[i], v = from[i + half];
+                to[i] = (float)(u * (double)cosine[i] - v * (double)sine[i]);
+                to[i + half] = (float)(u * (double)sine[i] + v * (double)cosine[i]);
+            }
+        }
+    }
+    return BERYL_OK;
+}
+
+/* Rounds n values to the cache's type. Q8_0: blocks of 32, d = absmax / 127 as f16, nearest even. */
+static void cache_store(base_type type, const float *from, void *to, uint32_t n) {
+    if (type == TYPE_F32) memcpy(to, from, n * sizeof *from);
+    for (uint32_t i = 0; type == TYPE_F16 && i < n; i++) ((uint16_t *)to)[i] = base_f32_to_f16(from[i]);
+    for (uint32_t b = 0; type == TYPE_Q8_0 && b < n / 32; b++) {
+        unsigned char *block = (unsigned char *)to + (size_t)b * 34;
+        float most = 0;
+        for (uint32_t i = 0; i < 32; i++) most = fmaxf(most, fabsf(from[b * 32 + i]));
+        uint16_t d = base_f32_to_f16(most / 127);
+        float scale = base_f16_to_f32(d);
+        memcpy(block, &d, 2);
+        for (uint32_t i = 0; i < 32; i++) {
+            float q = scale > 0 ? rintf(from[b * 32 + i] / scale) : 0;
+            block[2 + i] = (unsigned char)(signed char)(q > 127 ? 127 : q < -127 ? -127 : q);
+        }
+    }
+}
+
+static beryl_status ref_kv_write(reference_call *c) {
+    const reference_tensor *cache = &c->in[0], *x = &c->in[1];
+    uint64_t row = base_type_row_bytes(cache->t->type, cache->dim[3]); /* bytes of one head */
+    for (uint32_t n = 0; n < x->dim[0]; n++) {
+        uint32_t slot = (uint32_t)i32(&c->in[2])[n], at = (uint32_t)i32(&c->in[3])[n] % cache->dim[1];
+        if (slot >= cache->dim[0]) continue;
+        for (uint32_t h = 0; h < x->dim[1]; h++)
+            cache_store(cache->t->type, f32(x) + (uint64_t)n * x->t->stride[0] + (uint64_t)h * x->t->stride[1],
+                        (char *)cache->data + ((((uint64_t)slot * cache->dim[1] + at) * cache->dim[2]) + h) * row, cache->dim[3]);
+    }
+    return BERYL_OK;
+}
+
+static const float *cache_row(const reference_tensor *cache, uint32_t slot, uint32_t pos, uint32_t head, float *buffer) {
+    uint64_t row = base_type_row_bytes(cache->t->type, cache->dim[3]);
+    const char *from = (const char *)cache->data + ((((uint64_t)slot * cache->dim[1] + pos % cache->dim[1]) * cache->dim[2]) + head) * row;
+    if (cache->t->type == TYPE_F32) return (const float *)(const void *)from;
+    base_dequantise(cache->t->type, from, buffer, cache->dim[3]);
+    return buffer;
+}
+
+static void attend(const reference_call *c, uint32_t n, uint32_t head, double *scores, double *sum, float *buffer) {
+    const reference_tensor *q = &c->in[0], *k = &c->in[1], *v = &c->in[2];
+    uint32_t d = q->dim[2], slot = (uint32_t)i32(&c->in[3])[n], pos = (uint32_t)i32(&c->in[4])[n];
+    uint32_t window = c->node->attr.attention.window, kv = head * k->dim[2] / q->dim[1];
+    uint32_t first = window && pos + 1 > window ? pos + 1 - window : 0;
+    const float *query = f32(q) + (uint64_t)n * q->t->stride[0] + (uint64_t)head * q->t->stride[1];
+    double most = -INFINITY, total = 0;
+    for (uint32_t j = first; j <= pos; j++) {
+        scores[j - first] = dot(query, cache_row(k, slot, j, kv, buffer), d) * (double)c->node->attr.attention.scale;
+        if (scores[j - first] > most) most = scores[j - first];
+    }
+    memset(sum, 0, d * sizeof *sum);
+    for (uint32_t j = first; j <= pos; j++) {
+        double p = exp(scores[j - first] - most);
+        const float *value = cache_row(v, slot, j, kv, buffer);
+        total += p;
+        for (uint32_t i = 0; i < d; i++) sum[i] += p * (double)value[i];
+    }
+    float *to = f32(&c->out[0]) + ((uint64_t)n * q->dim[1] + head) * d;
+    for (uint32_t i = 0; i < d; i++) to[i] = (float)(sum[i] / total);
+}
+
+static beryl_status ref_attention(reference_call *c) {
+    const reference_tensor *q = &c->in[0], *k = &c->in[1];
+    uint32_t d = q->dim[2], longest = 0;
+    for (uint32_t n = 0; n < q->dim[0]; n++) {
+        uint32_t pos = (uint32_t)i32(&c->in[4])[n], window = c->node->attr.attention.window;
+        uint32_t count = window && pos + 1 > window ? window : pos + 1;
+        if ((uint32_t)i32(&c->in[3])[n] >= k->dim[0] || count > k->dim[1]) return base_fail(c->error, BERYL_MISUSE, "attention outside its cache");
+        if (count > longest) longest = count;
+    }
+    size_t bytes = (longest + d) * sizeof(double) + d * sizeof(float);
+    double *memory = base_heap_resize(c->heap, NULL, 0, bytes);
+    if (!memory) return base_fail(c->error, BERYL_NO_MEMORY, "out of host memory");
+    for (uint32_t n = 0; n < q->dim[0]; n++)
+        for (uint32_t h = 0; h < q->dim[1]; h++) attend(c, n, h, memory, memory + longest, (float *)(memory + longest + d));
+    base_heap_give(c->heap, memory, bytes);
+    return BERYL_OK;
+}
+
+/* ---- sampling ------------------------------------------------------------------------------------------------------------ */
+
+/* The rule is written out in lower_sample.c: candidates, softmax, top-p, min-p, draw. All in f32, as on devices. */
+static int32_t sample_row(const float *logits, uint32_t n, const graph_sample_settings *s) {
+    float values[GRAPH_CANDIDATE_MAX], p[GRAPH_CANDIDATE_MAX];
+    int32_t indices[GRAPH_CANDIDATE_MAX];
+    uint32_t k = s->top_k && s->top_k < GRAPH_CANDIDATE_MAX ? s->top_k : GRAPH_CANDIDATE_MAX;
+    if (s->temperature <= 0) k = 1;
+    if (k > n) k = n;
+    largest(logits, n, k, values, indices);
+    if (k == 1) return indices[0];
+    float total = 0;
+    for (uint32_t i = 0; i < k; i++) total += p[i] = expf((values[i] - values[0]) / s->temperature);
+    uint32_t keep = 0;
+    float cumulative = 0;
+    while (keep < k && (keep == 0 || s->top_p >= 1 || s->top_p <= 0 || cumulative < s->top_p * total) &&
+           (keep == 0 || s->min_p <= 0 || p[keep] >= s->min_p * p[0]))
+        cumulative += p[keep++];
+    uint32_t out[2];
+    base_threefry(s->seed, (const uint32_t[2]){s->counter, 0}, out);
+    float u = (float)(out[0] >> 8) * (1.0f / 16777216.0f) * cumulative, so_far = 0;
+    for (uint32_t i = 0; i < keep; i++) {
+        so_far += p[i];
+        if (so_far > u) return indices[i];
+    }
+    return indices[keep - 1];
+}
+
+static beryl_status ref_sample(reference_call *c) {
+    const reference_tensor *x = &c->in[0];
+    for (uint32_t r = 0; r < x->dim[0]; r++) {
+        graph_sample_settings settings;
+        memcpy(&settings, (const uint32_t *)c->in[1].data + (uint64_t)r * 8, sizeof settings);
+        i32(&c->out[0])[r] = sample_row(f32(x) + (uint64_t)r * x->t->stride[0], x->dim[1], &settings);
+    }
+    return BERYL_OK;
+}
+
+reference_fn *const reference_table[OP_COUNT] = {
+    [OP_GATHER_ROWS] = ref_gather_rows, [OP_COPY] = ref_pointwise, [OP_ADD] = ref_pointwise, [OP_MUL] = ref_pointwise,
+    [OP_SCALE] = ref_pointwise, [OP_GELU_TANH] = ref_pointwise, [OP_GEGLU] = ref_pointwise, [OP_SOFTCAP] = ref_pointwise,
+    [OP_RMS_NORM] = ref_rms_norm, [OP_SOFTMAX] = ref_softmax, [OP_TOPK] = ref_topk, [OP_WEIGHTED_SUM] = ref_weighted_sum,
+    [OP_MATMUL] = ref_matmul, [OP_MATMUL_ID] = ref_matmul_id, [OP_ROPE] = ref_rope, [OP_KV_WRITE] = ref_kv_write,
+    [OP_ATTENTION] = ref_attention, [OP_ARGMAX] = ref_argmax, [OP_SAMPLE] = ref_sample, [OP_SET_ROWS] = ref_set_rows,
+};

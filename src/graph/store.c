@@ -1,0 +1,321 @@
+/* store.c - where weights and states lie, and how they get there. Everything that will not fit is refused in
+ * store_layout, before a byte is allocated. */
+#include "graph/store.h"
+#include "base/error.h"
+#include "base/file.h"
+
+#include <string.h>
+
+enum { TENSOR_ALIGN = 256, WINDOW_BYTES = 4 << 20 };
+
+static uint64_t align_up(uint64_t n, uint64_t to) {
+    return (n + to - 1) / to * to;
+}
+
+static uint64_t row_count(const store_tensor *t) {
+    uint64_t n = 1;
+    for (uint32_t i = 0; i + 1 < t->rank; i++) n *= t->dim[i];
+    return n;
+}
+
+static uint32_t row_size(const store_tensor *t) {
+    return t->rank ? t->dim[t->rank - 1] : 1;
+}
+
+beryl_status store_init(graph_store *s, base_heap *heap, device *d, const beryl_source *sources, uint32_t n_source,
+                        beryl_error *error) {
+    (void)error;
+    *s = (graph_store){.heap = heap, .device = d, .sources = sources, .n_source = n_source};
+    base_arena_init(&s->arena, heap);
+    return BERYL_OK;
+}
+
+void store_fini(graph_store *s) {
+    if (!s->heap) return;
+    for (size_t i = 0; i < s->programs.count; i++) device_program_drop(s->device, s->programs.data[i].id);
+    for (size_t i = 0; i < s->buffers.count; i++)
+        if (s->buffers.data[i].id.id) device_buffer_drop(s->device, s->buffers.data[i].id);
+    for (size_t i = 0; i < s->tensors.count; i++) {
+        store_tensor *t = &s->tensors.data[i];
+        if (t->host) base_heap_give(s->heap, t->host, (size_t)store_state_bytes(s, (uint32_t)i));
+    }
+    base_vec_fini(s->heap, &s->programs);
+    base_vec_fini(s->heap, &s->buffers);
+    base_vec_fini(s->heap, &s->tensors);
+    base_heap_give(s->heap, s->window, s->window_size);
+    base_arena_fini(&s->arena);
+    *s = (graph_store){0};
+}
+
+static uint32_t tensor_add(graph_store *s, const char *name, base_type type, uint32_t rank, const uint32_t *dim, uint32_t group) {
+    char *copy = base_arena_text(&s->arena, name, strlen(name));
+    store_tensor *t = copy && rank <= 4 ? base_vec_add(s->heap, &s->tensors) : NULL;
+    if (!t) return UINT32_MAX;
+    t->name = copy;
+    t->type = type;
+    t->rank = (uint8_t)rank;
+    memcpy(t->dim, dim, rank * sizeof *dim);
+    t->group = group;
+    return (uint32_t)(s->tensors.count - 1);
+}
+
+uint32_t store_add_weight(graph_store *s, const char *name, base_type type, uint32_t rank, const uint32_t *dim, uint32_t group,
+                          uint32_t file, uint64_t file_offset, bool on_host) {
+    uint32_t index = tensor_add(s, name, type, rank, dim, group);
+    if (index == UINT32_MAX) return index;
+    store_tensor *t = &s->tensors.data[index];
+    t->file = file;
+    t->file_offset = file_offset;
+    t->file_bytes = base_type_row_bytes(type, row_size(t)) * row_count(t);
+    t->on_host = on_host;
+    return index;
+}
+
+uint32_t store_add_state(graph_store *s, const char *name, base_type type, uint32_t rank, const uint32_t *dim, uint32_t group) {
+    uint32_t index = tensor_add(s, name, type, rank, dim, group);
+    if (index != UINT32_MAX) s->tensors.data[index].is_state = true;
+    return index;
+}
+
+uint64_t store_state_bytes(const graph_store *s, uint32_t index) {
+    const store_tensor *t = &s->tensors.data[index];
+    return align_up(base_type_row_bytes(t->type, row_size(t)) * row_count(t), 4);
+}
+
+/* ---- layout ----------------------------------------------------------------------------------------- */
+
+/* A place of `bytes` in the newest buffer of the group, or in a new one. */
+static beryl_status place(graph_store *s, uint32_t group, uint64_t bytes, uint32_t *buffer, uint64_t *offset, beryl_error *error) {
+    uint64_t most = device_caps_of(s->device)->buffer_max;
+    for (size_t i = s->buffers.count; i-- > 0;) {
+        struct store_buffer *b = &s->buffers.data[i];
+        uint64_t start = align_up(b->size, TENSOR_ALIGN);
+        if (b->group != group || start > most || bytes > most - start) continue;
+        *buffer = (uint32_t)i;
+        *offset = start;
+        b->size = start + bytes;
+        return BERYL_OK;
+    }
+    struct store_buffer *b = base_vec_add(s->heap, &s->buffers);
+    if (!b) return base_fail(error, BERYL_NO_MEMORY, "out of host memory while placing tensors");
+    *b = (struct store_buffer){.size = bytes, .group = group};
+    *buffer = (uint32_t)(s->buffers.count - 1);
+    *offset = 0;
+    return BERYL_OK;
+}
+
+static beryl_status layout_weight(graph_store *s, store_tensor *t, beryl_error *error) {
+    const device_caps *caps = device_caps_of(s->device);
+    uint64_t rows = row_count(t), most = caps->binding_max < caps->buffer_max ? caps->binding_max : caps->buffer_max;
+    graph_pack_layout whole;
+    if (!graph_pack_layout_of(t->type, rows, row_size(t), &whole))
+        return base_fail(error, BERYL_UNSUPPORTED, "tensor '%s': %s with rows of %u is not supported on a device", t->name,
+                         base_type_name(t->type), row_size(t));
+    uint64_t per_row = (whole.bytes + rows - 1) / rows + 1;
+    uint64_t shards = whole.bytes <= most ? 1 : (whole.bytes + most - 1) / most;
+    uint64_t rows_each = (rows + shards - 1) / shards;
+    if (shards > 1) { /* padding of planes may push a shard over the limit: leave room for it */
+        rows_each = (most - 16 * (uint64_t)PACK_PLANE_MAX) / per_row;
+        rows_each -= rows_each % 64 < rows_each ? rows_each % 64 : 0;
+        shards = rows_each ? (rows + rows_each - 1) / rows_each : STORE_SHARD_MAX + 1;
+    }
+    if (shards > STORE_SHARD_MAX)
+        return base_fail(error, BERYL_NO_DEVICE_MEMORY, "tensor '%s' of %llu MB does not fit the device's bindings of %llu MB", t->name,
+                         (unsigned long long)(whole.bytes >> 20), (unsigned long long)(most >> 20));
+    t->n_shard = (uint32_t)shards;
+    for (uint32_t i = 0; i < t->n_shard; i++) {
+        store_shard *shard = &t->shard[i];
+        shard->row = (uint32_t)(i * rows_each);
+        shard->n_row = (uint32_t)(rows - shard->row < rows_each ? rows - shard->row : rows_each);
+        if (!graph_pack_layout_of(t->type, shard->n_row, row_size(t), &shard->layout))
+            return base_fail(error, BERYL_UNSUPPORTED, "tensor '%s': %s", t->name, base_type_name(t->type));
+        beryl_status status = place(s, t->group, shard->layout.bytes, &shard->buffer, &shard->offset, error);
+        if (status != BERYL_OK) return status;
+        s->weight_bytes += shard->layout.bytes;
+    }
+    return BERYL_OK;
+}
+
+static beryl_status layout_state(graph_store *s, uint32_t index, beryl_error *error) {
+    store_tensor *t = &s->tensors.data[index];
+    uint64_t bytes = store_state_bytes(s, index);
+    uint64_t most = device_caps_of(s->device)->binding_max;
+    if (bytes > most)
+        return base_fail(error, BERYL_NO_DEVICE_MEMORY,
+                         "'%s' needs %llu MB in one piece, the device binds %llu MB at most: use a smaller --context or --kv f16|q8",
+                         t->name, (unsigned long long)(bytes >> 20), (unsigned long long)(most >> 20));
+    t->n_shard = 1;
+    t->shard[0].n_row = (uint32_t)row_count(t);
+    s->state_bytes += bytes;
+    return place(s, t->group, bytes, &t->shard[0].buffer, &t->shard[0].offset, error);
+}
+
+static beryl_status check_file(const graph_store *s, const store_tensor *t, beryl_error *error) {
+    if (t->is_state) return BERYL_OK;
+    if (t->file >= s->n_source || t->file_bytes == 0 || !base_range_inside(t->file_offset, t->file_bytes, s->sources[t->file].size))
+        return base_fail_at(error, BERYL_BAD_FILE, t->file_offset, "tensor '%s' lies outside its file", t->name);
+    return BERYL_OK;
+}
+
+beryl_status store_layout(graph_store *s, uint64_t memory, beryl_error *error) {
+    beryl_status status = BERYL_OK;
+    for (uint32_t i = 0; status == BERYL_OK && i < s->tensors.count; i++) {
+        store_tensor *t = &s->tensors.data[i];
+        status = check_file(s, t, error);
+        if (status != BERYL_OK) break;
+        if (!s->device) {
+            if (t->is_state) s->state_bytes += store_state_bytes(s, i);
+            continue;
+        }
+        if (t->on_host) continue;
+        status = t->is_state ? layout_state(s, i, error) : layout_weight(s, t, error);
+        if (!t->is_state) s->upload_total += t->file_bytes;
+    }
+    if (status == BERYL_OK && s->device && memory == 0) memory = device_caps_of(s->device)->memory;
+    if (status == BERYL_OK && s->device && memory && s->weight_bytes + s->state_bytes > memory)
+        return base_fail(error, BERYL_NO_DEVICE_MEMORY,
+                         "needs %llu MB of device memory (weights %llu, cache %llu) and %llu may be used: try a smaller --context, "
+                         "--kv f16|q8 or a smaller file",
+                         (unsigned long long)((s->weight_bytes + s->state_bytes) >> 20), (unsigned long long)(s->weight_bytes >> 20),
+                         (unsigned long long)(s->state_bytes >> 20), (unsigned long long)(memory >> 20));
+    return status;
+}
+
+beryl_status store_make(graph_store *s, beryl_error *error) {
+    if (!s->device) {
+        for (uint32_t i = 0; i < s->tensors.count; i++) {
+            store_tensor *t = &s->tensors.data[i];
+            if (!t->is_state) continue;
+            uint64_t bytes = store_state_bytes(s, i);
+            t->host = bytes <= SIZE_MAX ? base_heap_take(s->heap, (size_t)bytes) : NULL;
+            if (!t->host) return base_fail(error, BERYL_NO_MEMORY, "out of host memory: '%s' needs %llu bytes", t->name, (unsigned long long)bytes);
+        }
+        return BERYL_OK;
+    }
+    for (size_t i = 0; i < s->buffers.count; i++) {
+        struct store_buffer *b = &s->buffers.data[i];
+        b->size = align_up(b->size, 16);
+        beryl_status status = device_buffer_make(s->device, b->size, "store", &b->id, error);
+        if (status != BERYL_OK) return status;
+    }
+    return BERYL_OK;
+}
+
+/* ---- upload ------------------------------------------------------------------------------------------ */
+
+/* Bytes of the file: mapped, or read into the window. */
+static beryl_status file_bytes(graph_store *s, uint32_t file, uint64_t offset, size_t size, const void **out, beryl_error *error) {
+    const beryl_source *source = &s->sources[file];
+    *out = source->map ? source->map(source->user, offset, size) : NULL;
+    if (*out) return BERYL_OK;
+    if (s->window_size < size) {
+        void *window = base_heap_resize(s->heap, s->window, s->window_size, size);
+        if (!window) return base_fail(error, BERYL_NO_MEMORY, "out of host memory: a window of %zu bytes", size);
+        s->window = window;
+        s->window_size = size;
+    }
+    beryl_status status = source->read(source->user, offset, s->window, size);
+    if (status != BERYL_OK && status != BERYL_PENDING) return base_fail_at(error, status, offset, "reading %zu bytes of the model file failed", size);
+    *out = s->window;
+    return status;
+}
+
+beryl_status store_upload_step(graph_store *s, beryl_error *error) {
+    if (!s->device) return BERYL_OK;
+    while (s->upload_tensor < s->tensors.count) {
+        store_tensor *t = &s->tensors.data[s->upload_tensor];
+        if (t->is_state || t->on_host || s->upload_shard >= t->n_shard) {
+            s->upload_tensor++;
+            s->upload_shard = 0;
+            s->upload_row = 0;
+            continue;
+        }
+        const store_shard *shard = &t->shard[s->upload_shard];
+        uint64_t file_row = base_type_row_bytes(t->type, row_size(t));
+        uint64_t widest = 1;
+        for (uint32_t p = 0; p < shard->layout.n_plane; p++)
+            if (shard->layout.row_bytes[p] > widest) widest = shard->layout.row_bytes[p];
+        uint64_t stage = device_stage_max(s->device);
+        uint64_t n = (stage < WINDOW_BYTES ? stage : WINDOW_BYTES) / (widest > file_row ? widest : file_row);
+        if (n == 0) return base_fail(error, BERYL_UNSUPPORTED, "tensor '%s' has rows of %llu bytes", t->name, (unsigned long long)file_row);
+        if (n > shard->n_row - s->upload_row) n = shard->n_row - s->upload_row;
+        const void *from;
+        uint64_t at = t->file_offset + (shard->row + s->upload_row) * file_row;
+        beryl_status status = file_bytes(s, t->file, at, (size_t)(n * file_row), &from, error);
+        if (status != BERYL_OK) return status;
+        while (s->upload_plane < shard->layout.n_plane) {
+            uint32_t p = s->upload_plane;
+            size_t size = (size_t)(n * shard->layout.row_bytes[p]);
+            void *to;
+            status = device_stage(s->device, size, &to, error);
+            if (status != BERYL_OK) return status;
+            graph_pack_rows(t->type, row_size(t), n, from, p, to);
+            uint64_t offset = shard->offset + shard->layout.offset[p] + s->upload_row * shard->layout.row_bytes[p];
+            status = device_stage_commit(s->device, s->buffers.data[shard->buffer].id, offset, size, error);
+            if (status != BERYL_OK) return status;
+            s->upload_plane++;
+        }
+        s->upload_plane = 0;
+        s->upload_done += n * file_row;
+        s->upload_row += n;
+        if (s->upload_row == shard->n_row) {
+            s->upload_shard++;
+            s->upload_row = 0;
+        }
+        return BERYL_EVENT;
+    }
+    return BERYL_OK;
+}
+
+beryl_status store_read_row(graph_store *s, uint32_t index, uint64_t row, float *out, beryl_error *error) {
+    const store_tensor *t = &s->tensors.data[index];
+    if (row >= row_count(t)) return base_fail(error, BERYL_MISUSE, "row %llu of '%s'", (unsigned long long)row, t->name);
+    uint64_t bytes = base_type_row_bytes(t->type, row_size(t));
+    const void *from;
+    beryl_status status = file_bytes(s, t->file, t->file_offset + row * bytes, (size_t)bytes, &from, error);
+    if (status == BERYL_OK) base_dequantise(t->type, from, out, row_size(t));
+    return status;
+}
+
+/* ---- states for snapshots ------------------------------------------------------------------------------ */
+
+static beryl_status check_state(const graph_store *s, uint32_t index, uint64_t offset, size_t size, beryl_error *error) {
+    if (index >= s->tensors.count || !s->tensors.data[index].is_state || size == 0 || size > STORE_READ_MAX || size % 4 || offset % 4 ||
+        !base_range_inside(offset, size, store_state_bytes(s, index)))
+        return base_fail(error, BERYL_MISUSE, "a range outside a state");
+    return BERYL_OK;
+}
+
+beryl_status store_state_read(graph_store *s, uint32_t index, uint64_t offset, size_t size, device_ticket *ticket, beryl_error *error) {
+    *ticket = 0;
+    beryl_status status = check_state(s, index, offset, size, error);
+    if (status != BERYL_OK || !s->device) return status;
+    const store_shard *shard = &s->tensors.data[index].shard[0];
+    device_command command = {.kind = DEVICE_FETCH, .fetch = {s->buffers.data[shard->buffer].id, shard->offset + offset, size}};
+    return device_submit(s->device, &(device_submit_desc){.commands = &command, .n_command = 1}, ticket, error);
+}
+
+beryl_status store_state_read_step(graph_store *s, uint32_t index, uint64_t offset, device_ticket ticket, const void **data, beryl_error *error) {
+    *data = NULL;
+    if (!s->device) {
+        *data = (const char *)s->tensors.data[index].host + offset;
+        return BERYL_OK;
+    }
+    device_ticket done;
+    size_t size;
+    beryl_status status = device_poll(s->device, &done, error);
+    if (status != BERYL_OK) return status;
+    if (done < ticket) return BERYL_PENDING;
+    return device_fetched(s->device, ticket, 0, data, &size, error);
+}
+
+beryl_status store_state_write(graph_store *s, uint32_t index, uint64_t offset, const void *from, size_t size, beryl_error *error) {
+    beryl_status status = check_state(s, index, offset, size, error);
+    if (status != BERYL_OK) return status;
+    store_tensor *t = &s->tensors.data[index];
+    if (!s->device) {
+        memcpy((char *)t->host + offset, from, size);
+        return BERYL_OK;
+    }
+    return device_write(s->device, s->buffers.data[t->shard[0].buffer].id, t->shard[0].offset + offset, from, size, error);
+}
