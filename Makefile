@@ -262,8 +262,7 @@ coverage:
 # ---- installation ------------------------------------------------------------------------------------
 
 # What goes where, as MODE:SOURCE:TARGET, and links, as TARGET=CONTENT. install and uninstall both read these.
-MAN1 := $(wildcard docs/man/*.1)
-MAN3 := $(wildcard docs/man/*.3)
+MADE := $(addprefix $(BUILD)/gen/,beryl.pc beryl-config.cmake beryl-config-version.cmake beryl.1 beryl.bash beryl.zsh beryl.fish)
 LINKS := $(LIBDIR)/$(SONAME)=$(SHARED_FILE) $(LIBDIR)/$(SHARED)=$(SONAME)
 FILES = \
     755:$(PROGRAM):$(BINDIR)/beryl \
@@ -277,21 +276,27 @@ FILES = \
     644:$(BUILD)/gen/beryl.pc:$(LIBDIR)/pkgconfig/beryl.pc \
     644:$(BUILD)/gen/beryl-config.cmake:$(LIBDIR)/cmake/beryl/beryl-config.cmake \
     644:$(BUILD)/gen/beryl-config-version.cmake:$(LIBDIR)/cmake/beryl/beryl-config-version.cmake \
-    $(foreach m,$(MAN1),644:$(m):$(DATADIR)/man/man1/$(notdir $(m))) \
-    $(foreach m,$(MAN3),644:$(m):$(DATADIR)/man/man3/$(notdir $(m))) \
-    644:tools/completions/beryl.bash:$(DATADIR)/bash-completion/completions/beryl \
-    644:tools/completions/_beryl:$(DATADIR)/zsh/site-functions/_beryl \
-    644:tools/completions/beryl.fish:$(DATADIR)/fish/vendor_completions.d/beryl.fish \
+    644:docs/man/libberyl.3:$(DATADIR)/man/man3/libberyl.3 \
+    644:$(BUILD)/gen/beryl.1:$(DATADIR)/man/man1/beryl.1 \
+    644:$(BUILD)/gen/beryl.bash:$(DATADIR)/bash-completion/completions/beryl \
+    644:$(BUILD)/gen/beryl.zsh:$(DATADIR)/zsh/site-functions/_beryl \
+    644:$(BUILD)/gen/beryl.fish:$(DATADIR)/fish/vendor_completions.d/beryl.fish \
     644:models/default.gguf:$(DATADIR)/beryl/models/default.gguf
 part = $(word $(1),$(subst :, ,$(2)))
 
-$(BUILD)/gen/beryl%: tools/package/beryl%.in $(BUILD)/gen/places include/beryl.h
+$(filter %.pc %.cmake,$(MADE)): $(BUILD)/gen/%: tools/package/%.in $(BUILD)/gen/places include/beryl.h
 	@mkdir -p $(@D)
 	$(Q)sed -e 's|@PREFIX@|$(PREFIX)|g' -e 's|@LIBDIR@|$(LIBDIR)|g' -e 's|@INCLUDEDIR@|$(INCLUDEDIR)|g' \
 	    -e 's|@VERSION@|$(VERSION)|g' -e 's|@SONAME@|$(SONAME)|g' -e 's|@SHARED_FILE@|$(SHARED_FILE)|g' $< > $@
 
+# The program writes its own manual and completions, from its tables of commands and flags.
+$(BUILD)/gen/beryl.1: $(PROGRAM)
+	$(Q)$(PROGRAM) help --man > $@
+$(BUILD)/gen/beryl.bash $(BUILD)/gen/beryl.zsh $(BUILD)/gen/beryl.fish: $(PROGRAM)
+	$(Q)$(PROGRAM) help --completion $(subst .,,$(suffix $@)) > $@
+
 ## install    into $(DESTDIR)$(PREFIX): program, libraries, headers, pkg-config, CMake, manual, completions, model
-install: all $(BUILD)/gen/beryl.pc $(BUILD)/gen/beryl-config.cmake $(BUILD)/gen/beryl-config-version.cmake
+install: all $(MADE)
 	@set -e; for line in $(FILES); do \
 	    mode=$${line%%:*}; line=$${line#*:}; target='$(DESTDIR)'$${line#*:}; \
 	    mkdir -p "$$(dirname "$$target")"; install -m $$mode "$${line%%:*}" "$$target"; done
