@@ -98,6 +98,7 @@ typedef struct text_vocab_desc {
 beryl_status text_tokenizer_open(base_heap *heap, const text_vocab_desc *desc, text_tokenizer **out, beryl_error *error);
 void text_tokenizer_close(text_tokenizer *tok); /* NULL is fine */
 
+base_heap *text_heap(const text_tokenizer *tok); /* what its ids are allocated from */
 size_t text_n_token(const text_tokenizer *tok);
 bool text_add_bos(const text_tokenizer *tok);
 int32_t text_special(const text_tokenizer *tok, text_special_name name); /* -1: the vocabulary lacks it */
