@@ -179,7 +179,7 @@ test:
 	@mkdir -p $(BUILD)/home
 ifeq ($(TESTS),)
 	@$(MAKE_ALL) replay
-	@$(TEST_ENV) MAKE='$(MAKE)' BUILD='$(BUILD)' CC='$(CC)' tests/install.sh
+	@$(TEST_ENV) MAKE='$(MAKE)' BUILD='$(BUILD)' CC='$(CC)' PREFIX='$(PREFIX)' tests/install.sh
 endif
 	@$(TEST_ENV) $(TESTER) $(TESTS)
 

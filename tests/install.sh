@@ -6,11 +6,12 @@ cd "$(dirname "$0")/.."
 make=${MAKE:-make}
 build=${BUILD:-build}
 cc=${CC:-cc}
+prefix=${PREFIX:-/usr/local}
 
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 dest=$scratch/dest
-root=$dest/usr
+root=$dest$prefix
 work=$scratch/work
 mkdir -p "$work"
 
@@ -18,8 +19,8 @@ fail() { printf 'FAIL install: %s\n' "$*"; exit 1; }
 step() { printf 'install: %s\n' "$*"; }
 in_tree() { find "$dest" ! -type d | sed "s|^$dest||" | LC_ALL=C sort; }
 
-mkdir -p "$dest/usr/share/man/man1" && : >"$dest/usr/share/man/man1/other.1" # somebody else's
-"$make" --no-print-directory install BUILD="$build" DESTDIR="$dest" PREFIX=/usr >"$work/log" 2>&1 || { cat "$work/log"; fail 'make install'; }
+mkdir -p "$root/share/man/man1" && : >"$root/share/man/man1/other.1" # somebody else's
+"$make" --no-print-directory install BUILD="$build" DESTDIR="$dest" PREFIX="$prefix" >"$work/log" 2>&1 || { cat "$work/log"; fail 'make install'; }
 
 step 'what a user needs is there, and nothing is broken'
 for file in bin/beryl lib/libberyl.a lib/libberyl.so lib/libberyl.so.0 lib/beryl/libwgpu_native.so \
@@ -103,7 +104,7 @@ else
 fi
 
 step 'uninstall leaves what it did not bring, and nothing else'
-"$make" --no-print-directory uninstall BUILD="$build" DESTDIR="$dest" PREFIX=/usr >/dev/null
+"$make" --no-print-directory uninstall BUILD="$build" DESTDIR="$dest" PREFIX="$prefix" >/dev/null
 left=$(in_tree)
-[ "$left" = /usr/share/man/man1/other.1 ] || fail "left behind: $left"
+[ "$left" = "$prefix/share/man/man1/other.1" ] || fail "left behind: $left"
 step good
