@@ -79,8 +79,16 @@ const char *base_environment(const char *name) {
     return NULL;
 }
 
+bool base_program_folder(char *path, size_t size) {
+    (void)path, (void)size;
+    return false;
+}
+
 #else
 
+#ifdef __APPLE__
+#include <mach-o/dyld.h>
+#endif
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -364,6 +372,22 @@ done:
 const char *base_environment(const char *name) {
     const char *value = getenv(name);
     return value && *value ? value : NULL;
+}
+
+bool base_program_folder(char *path, size_t size) {
+    if (!size) return false;
+#ifdef __APPLE__
+    uint32_t room = size < UINT32_MAX ? (uint32_t)size : UINT32_MAX;
+    if (_NSGetExecutablePath(path, &room)) return false;
+#else
+    ssize_t n = readlink("/proc/self/exe", path, size - 1);
+    if (n <= 0 || (size_t)n >= size - 1) return false; /* what fills all the room may be cut */
+    path[n] = 0;
+#endif
+    char *slash = strrchr(path, '/');
+    if (!slash) return false;
+    *slash = 0;
+    return true;
 }
 
 #endif

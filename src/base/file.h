@@ -21,5 +21,7 @@ beryl_status base_folder_make(const char *path, beryl_error *error); /* with par
 beryl_status base_folder_list(base_heap *heap, const char *path, void (*each)(void *user, const char *name, bool is_folder),
                               void *user, beryl_error *error);
 const char *base_environment(const char *name); /* NULL: not set or empty, always NULL in wasm */
+/* The folder of the running program, NUL-terminated and without a last slash; false: not known. */
+bool base_program_folder(char *path, size_t size);
 
 #endif

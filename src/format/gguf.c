@@ -532,8 +532,7 @@ static beryl_status part_step(format_gguf *g, part *p, beryl_error *error) {
     return head_walk(g, p, true, &want, error);
 }
 
-/* "x-00002-of-00003.gguf": the length of "x", or 0 where the name is no part's. */
-static size_t part_stem(const char *path, unsigned *no, unsigned *count) {
+size_t format_gguf_part_stem(const char *path, unsigned *no, unsigned *count) {
     enum { TAIL = 20 }; /* -00002-of-00003.gguf */
     size_t size = strlen(path);
     if (size <= TAIL) return 0;
@@ -562,7 +561,7 @@ static void part_name(part *p, const char *path) {
 /* After the first part of a split file: opens the others, which lie beside it. */
 static beryl_status parts_open(format_gguf *g, uint64_t n, beryl_error *error) {
     unsigned no = 0, count = 0;
-    size_t stem = part_stem(g->path, &no, &count);
+    size_t stem = format_gguf_part_stem(g->path, &no, &count);
     if (!stem || no != 1 || count != n) {
         return base_fail(error, BERYL_BAD_INPUT,
                          "%s is the first of %llu parts, but its name does not end in "
@@ -594,7 +593,7 @@ static beryl_status split_check(format_gguf *g, size_t index, beryl_error *error
     uint64_t count = first->split_count > 1 ? first->split_count : 1;
     if (index == 0 && count > 1 && p->split_no != 0) {
         unsigned no = 0, n = 0;
-        size_t stem = g->path ? part_stem(p->name, &no, &n) : 0;
+        size_t stem = g->path ? format_gguf_part_stem(p->name, &no, &n) : 0;
         if (stem) {
             return base_fail(
                 error, BERYL_BAD_INPUT,

@@ -86,6 +86,9 @@ uint64_t format_gguf_size(const format_gguf *g);                           /* by
 uint64_t format_gguf_data_size(const format_gguf *g);  /* bytes of all tensors */
 uint64_t format_gguf_parameters(const format_gguf *g); /* elements of all tensors */
 
+/* "x-00002-of-00003.gguf": the length of "x", *no 2, *count 3; 0 where the name is no part's. */
+size_t format_gguf_part_stem(const char *path, unsigned *no, unsigned *count);
+
 /* ---- keys (of the first part, in the order of the file) */
 size_t format_gguf_n_pair(const format_gguf *g);
 const format_gguf_pair *format_gguf_pair_at(const format_gguf *g, size_t index);
