@@ -1,0 +1,240 @@
+/* text.c - the text model as a graph of plain operations. The layer's order is that of the published model: norms before
+ * and after each branch, values normed without weight, the residual stream scaled whole at the layer's end.
+ *
+ * Where few rows want logits, the stream is cut down to them as soon as the last cache is written: only k and v of the
+ * last owning layer still see every token. */
+#include "base/error.h"
+#include "gemma4/gemma4.h"
+
+#include <math.h>
+
+typedef struct building { /* of one graph */
+    const gemma4_model *m;
+    const gemma4_config *c;
+    const graph_store *store;
+    graph *g;
+    gemma4_text *t;
+    graph_dim n;                /* rows as they now are: n_token, later n_output */
+    graph_value slot, pos, angles[2], per_layer; /* for those rows; per_layer [n, L, P] */
+} building;
+
+static graph_value stored(building *b, uint32_t index) {
+    return graph_stored(b->g, b->store, index);
+}
+
+static graph_value matmul(building *b, graph_value x, uint32_t weight) {
+    return graph_matmul(b->g, x, stored(b, weight));
+}
+
+static graph_value norm(building *b, graph_value x, uint32_t weight) {
+    return graph_rms_norm(b->g, x, weight == GEMMA4_NONE ? 0 : stored(b, weight), b->c->rms_eps);
+}
+
+static graph_dim constant(uint32_t size) {
+    return (graph_dim){size, 0};
+}
+
+/* [n, h * d] as [n, h, d]. */
+static graph_value heads(building *b, graph_value x, uint32_t n_head, uint32_t head_dim) {
+    return graph_reshape(b->g, x, 3, (graph_dim[]){b->n, constant(n_head), constant(head_dim)});
+}
+
+/* ---- embeddings -------------------------------------------------------------------------------------- */
+
+static void add_inputs(building *b, const gemma4_text_options *o) {
+    gemma4_text *t = b->t;
+    graph *g = b->g;
+    uint32_t half[2] = {b->c->head_dim_swa / 2, b->c->head_dim / 2};
+    t->token_extent = graph_extent_add(g, "n_token", o->n_token);
+    b->n = (graph_dim){o->n_token, t->token_extent};
+    t->slot = graph_input(g, "slot", TYPE_I32, 1, &b->n);
+    t->pos = graph_input(g, "pos", TYPE_I32, 1, &b->n);
+    for (int i = 0; i < 2; i++)
+        t->angles[i] = graph_input(g, i ? "angles" : "angles_swa", TYPE_F32, 3, (graph_dim[]){b->n, constant(2), constant(half[i])});
+    if (!o->decode) t->tokens = graph_input(g, "tokens", TYPE_I32, 1, &b->n);
+    if (b->m->per_layer_on_host && b->c->n_per_layer)
+        t->per_layer_rows = graph_input(g, "per_layer_rows", TYPE_F32, 2, (graph_dim[]){b->n, constant(b->c->n_layer * b->c->n_per_layer)});
+    graph_dim out = b->n;
+    t->output_extent = t->token_extent;
+    if (!o->decode && o->n_output) {
+        t->output_extent = graph_extent_add(g, "n_output", o->n_output);
+        out = (graph_dim){o->n_output, t->output_extent};
+        t->output_rows = graph_input(g, "output_rows", TYPE_I32, 1, &out);
+        t->output_slot = graph_input(g, "output_slot", TYPE_I32, 1, &out);
+        t->output_pos = graph_input(g, "output_pos", TYPE_I32, 1, &out);
+        for (int i = 0; i < 2; i++)
+            t->output_angles[i] = graph_input(g, i ? "output_angles" : "output_angles_swa", TYPE_F32, 3,
+                                              (graph_dim[]){out, constant(2), constant(half[i])});
+    }
+    if (o->sample) t->settings = graph_input(g, "settings", TYPE_U32, 2, (graph_dim[]){out, constant(8)});
+    b->slot = t->slot;
+    b->pos = t->pos;
+    b->angles[0] = t->angles[0];
+    b->angles[1] = t->angles[1];
+}
+
+/* The per-layer inputs of all layers: (norm(proj x / sqrt d) + sqrt(P) row) / sqrt 2, [n, L, P]. */
+static graph_value per_layer_inputs(building *b, graph_value x, graph_value tokens) {
+    const gemma4_config *c = b->c;
+    graph_dim dims[3] = {b->n, constant(c->n_layer), constant(c->n_per_layer)};
+    graph_value context = graph_scale(b->g, matmul(b, x, b->m->per_layer_model_proj), 1 / sqrtf((float)c->n_embd));
+    context = norm(b, graph_reshape(b->g, context, 3, dims), b->m->per_layer_proj_norm);
+    float factor = sqrtf((float)c->n_per_layer);
+    graph_value rows = b->m->per_layer_on_host ? graph_scale(b->g, b->t->per_layer_rows, factor)
+                                               : graph_gather_rows(b->g, stored(b, b->m->per_layer_token_embd), tokens, factor);
+    return graph_scale(b->g, graph_add(b->g, context, graph_reshape(b->g, rows, 3, dims)), 0.70710678118654752f);
+}
+
+/* ---- a layer ------------------------------------------------------------------------------------------- */
+
+typedef struct raw_qkv { graph_value q, k, v; } raw_qkv; /* [n, rows], before norms; 0: none */
+
+static raw_qkv project(building *b, const gemma4_layer *layer, graph_value x, bool want_q, bool want_kv) {
+    raw_qkv r = {0, 0, 0};
+    if (layer->attn_qkv != GEMMA4_NONE) {
+        uint32_t q = b->c->n_head * layer->head_dim, kv = layer->n_kv * layer->head_dim;
+        graph_value all = matmul(b, x, layer->attn_qkv);
+        if (want_q) r.q = graph_copy(b->g, graph_narrow(b->g, all, 1, 0, q));
+        if (want_kv) r.k = graph_copy(b->g, graph_narrow(b->g, all, 1, q, kv));
+        if (want_kv) r.v = graph_copy(b->g, graph_narrow(b->g, all, 1, q + kv, kv));
+        return r;
+    }
+    if (want_q) r.q = matmul(b, x, layer->attn_q);
+    if (want_kv) r.k = matmul(b, x, layer->attn_k);
+    if (want_kv) r.v = layer->attn_v == GEMMA4_NONE ? r.k : matmul(b, x, layer->attn_v);
+    return r;
+}
+
+/* Keys: normed and rotated; values: normed without weight. Gives the caches as they then are. */
+static void write_cache(building *b, const gemma4_layer *layer, raw_qkv r, graph_value *k_cache, graph_value *v_cache) {
+    graph_value k = norm(b, heads(b, r.k, layer->n_kv, layer->head_dim), layer->attn_k_norm);
+    k = graph_rope(b->g, k, b->angles[!layer->sliding]);
+    graph_value v = norm(b, heads(b, r.v, layer->n_kv, layer->head_dim), GEMMA4_NONE);
+    *k_cache = graph_kv_write(b->g, stored(b, layer->k_cache), k, b->slot, b->pos);
+    *v_cache = graph_kv_write(b->g, stored(b, layer->v_cache), v, b->slot, b->pos);
+}
+
+/* From here on only the output rows are followed. */
+static graph_value keep_output_rows(building *b, graph_value h) {
+    gemma4_text *t = b->t;
+    b->n = graph_tensor_at(b->g, t->output_rows)->dim[0];
+    b->slot = t->output_slot;
+    b->pos = t->output_pos;
+    b->angles[0] = t->output_angles[0];
+    b->angles[1] = t->output_angles[1];
+    if (b->per_layer) {
+        graph_dim whole = constant(b->c->n_layer * b->c->n_per_layer);
+        graph_dim n_token = graph_tensor_at(b->g, b->per_layer)->dim[0];
+        graph_value flat = graph_reshape(b->g, b->per_layer, 2, (graph_dim[]){n_token, whole});
+        flat = graph_gather_rows(b->g, flat, t->output_rows, 1);
+        b->per_layer = graph_reshape(b->g, flat, 3, (graph_dim[]){b->n, constant(b->c->n_layer), constant(b->c->n_per_layer)});
+    }
+    return graph_gather_rows(b->g, h, t->output_rows, 1);
+}
+
+static graph_value experts(building *b, const gemma4_layer *layer, graph_value h) {
+    const gemma4_config *c = b->c;
+    graph *g = b->g;
+    graph_value dense = matmul(b, graph_geglu(g, matmul(b, norm(b, h, layer->ffn_norm), layer->ffn_gate),
+                                              matmul(b, norm(b, h, layer->ffn_norm), layer->ffn_up)), layer->ffn_down);
+    dense = norm(b, dense, layer->post_ffw_norm_1);
+    /* Router: the softmax over the chosen logits is the softmax over all, renormalised over the chosen. */
+    graph_value r = graph_mul(g, graph_scale(g, norm(b, h, GEMMA4_NONE), 1 / sqrtf((float)c->n_embd)), stored(b, layer->ffn_gate_inp_scale));
+    graph_value ids, gates = graph_topk(g, matmul(b, r, layer->ffn_gate_inp), c->n_expert_used, &ids);
+    gates = graph_mul(g, graph_softmax(g, gates), graph_gather_rows(g, stored(b, layer->ffn_down_exps_scale), ids, 1));
+    graph_value x = graph_reshape(g, norm(b, h, layer->pre_ffw_norm_2), 3, (graph_dim[]){b->n, constant(1), constant(c->n_embd)});
+    graph_value gate, up;
+    if (layer->ffn_gate_up_exps != GEMMA4_NONE) {
+        graph_value both = graph_matmul_id(g, x, stored(b, layer->ffn_gate_up_exps), ids);
+        gate = graph_narrow(g, both, 2, 0, c->n_ff_expert);
+        up = graph_narrow(g, both, 2, c->n_ff_expert, c->n_ff_expert);
+    } else {
+        gate = graph_matmul_id(g, x, stored(b, layer->ffn_gate_exps), ids);
+        up = graph_matmul_id(g, x, stored(b, layer->ffn_up_exps), ids);
+    }
+    graph_value sum = graph_weighted_sum(g, graph_matmul_id(g, graph_geglu(g, gate, up), stored(b, layer->ffn_down_exps), ids), gates);
+    return graph_add(g, dense, norm(b, sum, layer->post_ffw_norm_2));
+}
+
+static graph_value feed_forward(building *b, const gemma4_layer *layer, graph_value h) {
+    graph_value f;
+    if (b->c->n_expert) {
+        f = experts(b, layer, h);
+    } else {
+        graph_value x = norm(b, h, layer->ffn_norm);
+        f = matmul(b, graph_geglu(b->g, matmul(b, x, layer->ffn_gate), matmul(b, x, layer->ffn_up)), layer->ffn_down);
+    }
+    return graph_add(b->g, h, norm(b, f, layer->post_ffw_norm));
+}
+
+static graph_value per_layer_branch(building *b, const gemma4_layer *layer, uint32_t l, graph_value h) {
+    graph_value slice = graph_squeeze(b->g, graph_narrow(b->g, b->per_layer, 1, l, 1), 1);
+    graph_value y = graph_geglu(b->g, matmul(b, h, layer->inp_gate), slice);
+    return graph_add(b->g, h, norm(b, matmul(b, y, layer->proj), layer->post_norm));
+}
+
+/* One layer. cut: this is the last owner and only output rows go on. Gives 0 where nothing goes on. */
+static graph_value layer_of(building *b, uint32_t l, graph_value h, bool cut, bool stop, graph_value (*caches)[2]) {
+    const gemma4_layer *layer = &b->m->layers[l];
+    graph *g = b->g;
+    graph_value x = norm(b, h, layer->attn_norm);
+    raw_qkv r = project(b, layer, x, !cut && !stop, layer->owner);
+    if (layer->owner) write_cache(b, layer, r, &caches[l][0], &caches[l][1]);
+    if (stop) return 0;
+    if (cut) {
+        h = keep_output_rows(b, h);
+        r = project(b, layer, norm(b, h, layer->attn_norm), true, false);
+    }
+    graph_value q = graph_rope(g, norm(b, heads(b, r.q, b->c->n_head, layer->head_dim), layer->attn_q_norm), b->angles[!layer->sliding]);
+    uint32_t window = layer->sliding && b->m->context > b->c->window ? b->c->window : 0;
+    graph_value o = graph_attention(g, q, caches[layer->donor][0], caches[layer->donor][1], b->slot, b->pos, 1.0f, window);
+    o = graph_reshape(g, o, 2, (graph_dim[]){b->n, constant(b->c->n_head * layer->head_dim)});
+    h = graph_add(g, h, norm(b, matmul(b, o, layer->attn_output), layer->post_attention_norm));
+    h = feed_forward(b, layer, h);
+    if (b->c->n_per_layer) h = per_layer_branch(b, layer, l, h);
+    if (layer->layer_output_scale != GEMMA4_NONE) h = graph_mul(g, h, stored(b, layer->layer_output_scale));
+    return h;
+}
+
+/* ---- the head --------------------------------------------------------------------------------------------- */
+
+static void head(building *b, const gemma4_text_options *o, graph_value h) {
+    gemma4_text *t = b->t;
+    graph_value z = norm(b, h, b->m->output_norm);
+    if (o->hidden) t->hidden[b->c->n_layer] = z, graph_output(b->g, z, "hidden");
+    graph_value logits = matmul(b, z, b->m->output != GEMMA4_NONE ? b->m->output : b->m->token_embd);
+    if (b->c->softcap > 0) logits = graph_softcap(b->g, logits, b->c->softcap);
+    if (b->m->suppress != GEMMA4_NONE) logits = graph_add(b->g, logits, stored(b, b->m->suppress));
+    t->logits = logits;
+    graph_output(b->g, logits, "logits");
+    if (!o->sample) return;
+    t->chosen = graph_sample(b->g, logits, t->settings);
+    graph_output(b->g, t->chosen, "chosen");
+    graph_set_rows(b->g, stored(b, b->m->tokens), t->chosen, b->slot);
+}
+
+beryl_status gemma4_text_build(const gemma4_model *m, const graph_store *store, base_heap *heap, const gemma4_text_options *o,
+                               gemma4_text *t, beryl_error *error) {
+    *t = (gemma4_text){.g = graph_open(heap)};
+    if (!t->g) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    building b = {.m = m, .c = &m->config, .store = store, .g = t->g, .t = t};
+    uint32_t n_layer = m->config.n_layer;
+    graph_value (*caches)[2] = base_arena_take(&t->g->arena, n_layer, sizeof *caches);
+    t->hidden = base_arena_take(&t->g->arena, n_layer + 1, sizeof *t->hidden);
+    if (!caches || !t->hidden) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    add_inputs(&b, o);
+    bool outputs = o->decode || o->n_output;
+    graph_value tokens = o->decode ? graph_gather_rows(t->g, stored(&b, m->tokens), t->slot, 1) : t->tokens;
+    graph_value h = graph_gather_rows(t->g, stored(&b, m->token_embd), tokens, sqrtf((float)m->config.n_embd));
+    if (m->config.n_per_layer) b.per_layer = per_layer_inputs(&b, h, tokens);
+    bool may_cut = outputs && !o->decode && !o->hidden;
+    for (uint32_t l = 0; l < n_layer && graph_status(t->g, NULL) == BERYL_OK; l++) {
+        if (o->hidden) t->hidden[l] = h, graph_output(t->g, h, "hidden");
+        bool last = l == m->last_owner;
+        h = layer_of(&b, l, h, last && may_cut, last && !outputs, caches);
+        if (!h) break;
+    }
+    if (outputs && o->hidden && !o->decode) h = keep_output_rows(&b, h);
+    if (outputs && graph_status(t->g, NULL) == BERYL_OK) head(&b, o, h);
+    return graph_status(t->g, error);
+}

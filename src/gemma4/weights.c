@@ -1,0 +1,220 @@
+/* weights.c - the text model's tensors: found by name or alias, checked against the configuration, added to the store. */
+#include "base/error.h"
+#include "base/file.h"
+#include "gemma4/gemma4.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { GROUP_GLOBAL = 0, GROUP_EMBEDDING = 1, GROUP_PER_LAYER = 2, GROUP_LAYER = 16, GROUP_STATE = 1 << 20 };
+
+typedef struct adding { /* what every add needs */
+    const format_gguf *gguf;
+    graph_store *store;
+    beryl_error *error;
+    beryl_status status;
+} adding;
+
+static const format_gguf_tensor *find(const format_gguf *gguf, const char *prefix, const char *name, const char *alias) {
+    char full[128];
+    snprintf(full, sizeof full, "%s%s", prefix, name);
+    const format_gguf_tensor *t = format_gguf_tensor_find(gguf, full);
+    if (t || !alias) return t;
+    snprintf(full, sizeof full, "%s%s", prefix, alias);
+    return format_gguf_tensor_find(gguf, full);
+}
+
+typedef struct wanted { /* a tensor as the configuration wants it */
+    const char *name, *alias;
+    uint32_t rank, dim[3]; /* row-major */
+    bool plain;            /* F32 alone: norms and scales */
+    bool optional, on_host;
+    uint32_t group;
+} wanted;
+
+/* Index in the store; GEMMA4_NONE where an optional one is missing or after an error. */
+static uint32_t add(adding *a, const char *prefix, wanted w) {
+    if (a->status != BERYL_OK) return GEMMA4_NONE;
+    const format_gguf_tensor *t = find(a->gguf, prefix, w.name, w.alias);
+    if (!t) {
+        if (!w.optional) a->status = base_fail(a->error, BERYL_BAD_FILE, "tensor '%s%s' is missing", prefix, w.name);
+        return GEMMA4_NONE;
+    }
+    uint64_t elements = t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3], want = 1;
+    bool fits = true;
+    for (uint32_t i = 0; i < w.rank; i++) {
+        want *= w.dim[i];
+        fits &= t->ne[w.rank - 1 - i] == w.dim[i];
+    }
+    if (!fits || elements != want) {
+        a->status = base_fail(a->error, BERYL_BAD_FILE, "tensor '%s%s' has shape [%llu, %llu, %llu], not the one its model needs", prefix, w.name,
+                              (unsigned long long)t->ne[0], (unsigned long long)t->ne[1], (unsigned long long)t->ne[2]);
+        return GEMMA4_NONE;
+    }
+    bool matrix = t->type == TYPE_F32 || t->type == TYPE_F16 || t->type == TYPE_BF16 || (base_type_is_quantised(t->type) && t->type != TYPE_Q8_K);
+    if (w.plain ? t->type != TYPE_F32 : !matrix) {
+        a->status = base_fail(a->error, BERYL_UNSUPPORTED, "tensor '%s%s' has type %s", prefix, w.name, base_type_name(t->type));
+        return GEMMA4_NONE;
+    }
+    char full[128];
+    snprintf(full, sizeof full, "%s%s", prefix, w.name);
+    uint32_t index = store_add_weight(a->store, full, t->type, w.rank, w.dim, w.group, t->file, t->offset, w.on_host);
+    if (index == UINT32_MAX) a->status = base_fail(a->error, BERYL_NO_MEMORY, "out of host memory");
+    return index;
+}
+
+static uint32_t add_matrix(adding *a, const char *prefix, const char *name, uint32_t out, uint32_t in, uint32_t group) {
+    return add(a, prefix, (wanted){.name = name, .rank = 2, .dim = {out, in}, .group = group});
+}
+
+static uint32_t add_vector(adding *a, const char *prefix, const char *name, const char *alias, uint32_t n, uint32_t group) {
+    return add(a, prefix, (wanted){.name = name, .alias = alias, .rank = 1, .dim = {n}, .plain = true, .group = group});
+}
+
+static bool has(const adding *a, const char *prefix, const char *name) {
+    return find(a->gguf, prefix, name, NULL) != NULL;
+}
+
+static void add_attention(adding *a, const gemma4_config *c, gemma4_layer *layer, const char *prefix, uint32_t group) {
+    uint32_t q_rows = c->n_head * layer->head_dim, kv_rows = layer->n_kv * layer->head_dim;
+    layer->attn_norm = add_vector(a, prefix, "attn_norm.weight", NULL, c->n_embd, group);
+    bool joined = has(a, prefix, "attn_qkv.weight");
+    if (joined) {
+        layer->attn_qkv = add_matrix(a, prefix, "attn_qkv.weight", q_rows + 2 * kv_rows, c->n_embd, group);
+    } else {
+        layer->attn_q = add_matrix(a, prefix, "attn_q.weight", q_rows, c->n_embd, group);
+        if (layer->owner) {
+            layer->attn_k = add_matrix(a, prefix, "attn_k.weight", kv_rows, c->n_embd, group);
+            /* Without V the values are the raw keys (global layers of the large models). */
+            if (has(a, prefix, "attn_v.weight")) {
+                layer->attn_v = add_matrix(a, prefix, "attn_v.weight", kv_rows, c->n_embd, group);
+            } else if (layer->sliding) {
+                if (a->status == BERYL_OK) a->status = base_fail(a->error, BERYL_BAD_FILE, "tensor '%sattn_v.weight' is missing", prefix);
+            }
+        }
+    }
+    layer->attn_output = add_matrix(a, prefix, "attn_output.weight", c->n_embd, q_rows, group);
+    layer->attn_q_norm = add_vector(a, prefix, "attn_q_norm.weight", NULL, layer->head_dim, group);
+    if (layer->owner) layer->attn_k_norm = add_vector(a, prefix, "attn_k_norm.weight", NULL, layer->head_dim, group);
+    layer->post_attention_norm = add_vector(a, prefix, "post_attention_norm.weight", "attn_post_norm.weight", c->n_embd, group);
+}
+
+static void add_experts(adding *a, const gemma4_config *c, gemma4_layer *layer, const char *prefix, uint32_t group) {
+    uint32_t d = c->n_embd, e = c->n_expert, w = c->n_ff_expert;
+    layer->ffn_gate_inp = add_matrix(a, prefix, "ffn_gate_inp.weight", e, d, group);
+    layer->ffn_gate_inp_scale = add_vector(a, prefix, "ffn_gate_inp.scale", NULL, d, group);
+    if (has(a, prefix, "ffn_gate_up_exps.weight")) {
+        layer->ffn_gate_up_exps = add(a, prefix, (wanted){.name = "ffn_gate_up_exps.weight", .rank = 3, .dim = {e, 2 * w, d}, .group = group + 1});
+    } else {
+        layer->ffn_gate_exps = add(a, prefix, (wanted){.name = "ffn_gate_exps.weight", .rank = 3, .dim = {e, w, d}, .group = group + 1});
+        layer->ffn_up_exps = add(a, prefix, (wanted){.name = "ffn_up_exps.weight", .rank = 3, .dim = {e, w, d}, .group = group + 1});
+    }
+    layer->ffn_down_exps = add(a, prefix, (wanted){.name = "ffn_down_exps.weight", .rank = 3, .dim = {e, d, w}, .group = group + 1});
+    layer->ffn_down_exps_scale = add_vector(a, prefix, "ffn_down_exps.scale", "ffn_gate_inp.per_expert_scale", e, group);
+    layer->pre_ffw_norm_2 = add_vector(a, prefix, "pre_ffw_norm_2.weight", "ffn_pre_norm_2.weight", d, group);
+    layer->post_ffw_norm_1 = add_vector(a, prefix, "post_ffw_norm_1.weight", "ffn_post_norm_1.weight", d, group);
+    layer->post_ffw_norm_2 = add_vector(a, prefix, "post_ffw_norm_2.weight", "ffn_post_norm_2.weight", d, group);
+}
+
+static void add_layer(adding *a, gemma4_model *m, uint32_t l) {
+    const gemma4_config *c = &m->config;
+    gemma4_layer *layer = &m->layers[l];
+    char prefix[32];
+    snprintf(prefix, sizeof prefix, "blk.%u.", l);
+    uint32_t group = GROUP_LAYER + 2 * l, d = c->n_embd;
+    layer->k_cache = layer->v_cache = GEMMA4_NONE;
+#define X(field, name, alias) layer->field = GEMMA4_NONE;
+    GEMMA4_LAYER_LIST(X)
+#undef X
+    add_attention(a, c, layer, prefix, group);
+    layer->ffn_norm = add_vector(a, prefix, "ffn_norm.weight", "ffn_pre_norm.weight", d, group);
+    layer->ffn_gate = add_matrix(a, prefix, "ffn_gate.weight", layer->n_ff, d, group);
+    layer->ffn_up = add_matrix(a, prefix, "ffn_up.weight", layer->n_ff, d, group);
+    layer->ffn_down = add_matrix(a, prefix, "ffn_down.weight", d, layer->n_ff, group);
+    layer->post_ffw_norm = add_vector(a, prefix, "post_ffw_norm.weight", "ffn_post_norm.weight", d, group);
+    if (c->n_expert) add_experts(a, c, layer, prefix, group);
+    if (c->n_per_layer) {
+        layer->inp_gate = add_matrix(a, prefix, "inp_gate.weight", c->n_per_layer, d, group);
+        layer->proj = add_matrix(a, prefix, "proj.weight", d, c->n_per_layer, group);
+        layer->post_norm = add_vector(a, prefix, "post_norm.weight", NULL, d, group);
+    }
+    layer->layer_output_scale = add(a, prefix, (wanted){.name = "layer_output_scale.weight", .alias = "layer_scalar.weight", .rank = 1,
+                                                        .dim = {1}, .plain = true, .optional = true, .group = group});
+}
+
+/* Inverse frequencies, f32 as the reference has them. Without the factors in the file a quarter of the pairs rotates. */
+static beryl_status rope_tables(adding *a, gemma4_model *m) {
+    const gemma4_config *c = &m->config;
+    uint32_t half = c->head_dim / 2;
+    const format_gguf_tensor *t = format_gguf_tensor_find(a->gguf, "rope_freqs.weight");
+    for (uint32_t i = 0; i < half; i++) m->rope_factors[i] = i < half / 4 ? 1 : 1e30f;
+    if (t) {
+        if (t->type != TYPE_F32 || t->ne[0] != half || t->size != half * sizeof(float))
+            return base_fail(a->error, BERYL_BAD_FILE, "tensor 'rope_freqs.weight' is not F32 [%u]", half);
+        const beryl_source *source = format_gguf_source(a->gguf, t->file);
+        beryl_status status = source->read(source->user, t->offset, m->rope_factors, half * sizeof(float));
+        if (status != BERYL_OK) return status;
+    }
+    for (uint32_t i = 0; i < half; i++) {
+        if (!(m->rope_factors[i] > 0)) return base_fail(a->error, BERYL_BAD_FILE, "tensor 'rope_freqs.weight' holds a value that is not positive");
+        m->rope_inverse[1][i] = (float)(1 / pow((double)c->rope_base, 2.0 * i / c->head_dim)) / m->rope_factors[i];
+    }
+    for (uint32_t i = 0; i < c->head_dim_swa / 2; i++)
+        m->rope_inverse[0][i] = (float)(1 / pow((double)c->rope_base_swa, 2.0 * i / c->head_dim_swa));
+    return BERYL_OK;
+}
+
+uint64_t gemma4_per_layer_bytes(const format_gguf *gguf) {
+    const format_gguf_tensor *t = format_gguf_tensor_find(gguf, "per_layer_token_embd.weight");
+    return t ? t->size : 0;
+}
+
+beryl_status gemma4_weights_add(const format_gguf *gguf, gemma4_model *m, graph_store *store, bool per_layer_on_host, beryl_error *error) {
+    adding a = {.gguf = gguf, .store = store, .error = error};
+    gemma4_config *c = &m->config;
+    uint32_t all = c->n_layer * c->n_per_layer;
+    m->per_layer_on_host = per_layer_on_host;
+    m->output = m->per_layer_token_embd = m->per_layer_model_proj = m->per_layer_proj_norm = m->tokens = m->suppress = GEMMA4_NONE;
+    a.status = rope_tables(&a, m);
+    m->token_embd = add_matrix(&a, "", "token_embd.weight", c->n_vocab, c->n_embd, GROUP_EMBEDDING);
+    m->output = add(&a, "", (wanted){.name = "output.weight", .rank = 2, .dim = {c->n_vocab, c->n_embd}, .optional = true, .group = GROUP_EMBEDDING});
+    m->output_norm = add_vector(&a, "", "output_norm.weight", NULL, c->n_embd, GROUP_GLOBAL);
+    if (c->n_per_layer) {
+        m->per_layer_token_embd = add(&a, "", (wanted){.name = "per_layer_token_embd.weight", .rank = 2, .dim = {c->n_vocab, all},
+                                                       .on_host = per_layer_on_host, .group = GROUP_PER_LAYER});
+        m->per_layer_model_proj = add_matrix(&a, "", "per_layer_model_proj.weight", all, c->n_embd, GROUP_GLOBAL);
+        m->per_layer_proj_norm = add_vector(&a, "", "per_layer_proj_norm.weight", NULL, c->n_per_layer, GROUP_GLOBAL);
+    }
+    for (uint32_t l = 0; l < c->n_layer; l++) add_layer(&a, m, l);
+    static const struct { const char *name; bool audio; } towers[] = {
+        {"v.patch_embd.weight", false}, {"a.conv1d.0.weight", true}, {"mm.a.input_projection.weight", true}};
+    for (size_t i = 0; i < sizeof towers / sizeof *towers; i++)
+        if (format_gguf_tensor_find(gguf, towers[i].name)) *(towers[i].audio ? &c->has_audio : &c->has_vision) = true;
+    return a.status;
+}
+
+beryl_status gemma4_cache_add(gemma4_model *m, graph_store *store, const gemma4_cache_desc *desc, bool suppressing, beryl_error *error) {
+    const gemma4_config *c = &m->config;
+    uint64_t ring = (uint64_t)c->window + desc->piece + 2;
+    m->n_slot = desc->n_slot;
+    m->context = desc->context;
+    m->ring = ring < desc->context ? (uint32_t)ring : desc->context;
+    for (uint32_t l = 0; l < c->n_layer; l++) {
+        gemma4_layer *layer = &m->layers[l];
+        if (!layer->owner) continue;
+        if (layer->head_dim % base_type_block(desc->type))
+            return base_fail(error, BERYL_UNSUPPORTED, "a cache of %s with heads of %u", base_type_name(desc->type), layer->head_dim);
+        uint32_t dim[4] = {m->n_slot, layer->sliding ? m->ring : m->context, layer->n_kv, layer->head_dim};
+        char name[40];
+        snprintf(name, sizeof name, "cache.%u.k", l);
+        layer->k_cache = store_add_state(store, name, desc->type, 4, dim, GROUP_STATE + 1 + l);
+        snprintf(name, sizeof name, "cache.%u.v", l);
+        layer->v_cache = store_add_state(store, name, desc->type, 4, dim, GROUP_STATE + 1 + l);
+        if (layer->k_cache == UINT32_MAX || layer->v_cache == UINT32_MAX) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    }
+    m->tokens = store_add_state(store, "tokens", TYPE_I32, 1, (uint32_t[]){m->n_slot}, GROUP_STATE);
+    m->suppress = suppressing ? store_add_state(store, "suppress", TYPE_F32, 1, (uint32_t[]){c->n_vocab}, GROUP_STATE + 100000) : GEMMA4_NONE;
+    if (m->tokens == UINT32_MAX || (suppressing && m->suppress == UINT32_MAX)) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    return BERYL_OK;
+}
