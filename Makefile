@@ -120,6 +120,8 @@ $(BUILD)/gen/%.o: $(BUILD)/gen/%.c
 	$(call say,CC,$<)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS_ALL) -c -o $@ $<
 
+# Suites and fuzz targets are called by their names alone; no header declares them.
+$(TEST_OBJ) $(FUZZ_SRC:%.c=$(BUILD)/%.o): CFLAGS += -Wno-missing-prototypes
 $(BUILD)/tests/main.o: $(BUILD)/gen/suites.h
 $(BUILD)/gen/suites.h: $(TEST_SRC) tests
 	@mkdir -p $(@D)
@@ -179,7 +181,7 @@ test:
 	@mkdir -p $(BUILD)/home
 ifeq ($(TESTS),)
 	@$(MAKE_ALL) replay
-	@$(TEST_ENV) MAKE='$(MAKE)' BUILD='$(BUILD)' CC='$(CC)' PREFIX='$(PREFIX)' tests/install.sh
+	@$(TEST_ENV) MAKE='$(MAKE_COMMAND)' BUILD='$(BUILD)' CC='$(CC)' PREFIX='$(PREFIX)' tests/install.sh
 endif
 	@$(TEST_ENV) $(TESTER) $(TESTS)
 
