@@ -160,12 +160,12 @@ $(BUILD)/share/beryl/models/default.gguf:
 
 # ---- what people type --------------------------------------------------------------------------------
 
-MAKE_ALL = $(MAKE) --no-print-directory $(if $(filter -j% --jobserver%,$(MAKEFLAGS)),,-j$(JOBS))
+PARALLEL = --no-print-directory $(if $(filter -j% --jobserver%,$(MAKEFLAGS)),,-j$(JOBS))
 
 ## run        set up this machine, build, and chat with the built-in model (ARGS="MODEL PROMPT ...")
 run:
 	@tools/setup run
-	@$(MAKE_ALL) $(PROGRAM)
+	@$(MAKE) $(PARALLEL) $(PROGRAM)
 	@$(PROGRAM) run $(ARGS)
 
 # Tests run on software Vulkan, see no settings of the user, and leave nothing in the user's folders.
@@ -177,10 +177,10 @@ TEST_ENV = env -u BERYL_DEVICE -u OLLAMA_MODELS -u XDG_DATA_HOME -u XDG_CACHE_HO
 ## test       set up this machine, build, and run every test (TESTS="gguf/ graph/" runs some)
 test:
 	@tools/setup test
-	@$(MAKE_ALL) all $(TESTER)
+	@$(MAKE) $(PARALLEL) all $(TESTER)
 	@mkdir -p $(BUILD)/home
 ifeq ($(TESTS),)
-	@$(MAKE_ALL) replay
+	@$(MAKE) $(PARALLEL) replay
 	@$(TEST_ENV) MAKE='$(MAKE_COMMAND)' BUILD='$(BUILD)' CC='$(CC)' PREFIX='$(PREFIX)' tests/install.sh
 endif
 	@$(TEST_ENV) $(TESTER) $(TESTS)
@@ -194,9 +194,9 @@ $(BENCH_SRC:%.c=$(BUILD)/%): %: %.o $(INTERNAL)
 
 ## check      warnings are errors with gcc and clang; wasm; who includes whom; sizes; words; scripts
 check: check-style
-	@$(MAKE_ALL) check-build BUILD=$(BUILD)/gcc CC='$(firstword $(CCACHE)) gcc'
-	@$(MAKE_ALL) check-build BUILD=$(BUILD)/clang CC='$(firstword $(CCACHE)) clang'
-	@$(MAKE_ALL) check-wasm BUILD=$(BUILD)/wasm CC='$(firstword $(CCACHE)) clang --target=wasm32-wasi' PIC=
+	@$(MAKE) $(PARALLEL) check-build BUILD=$(BUILD)/gcc CC='$(firstword $(CCACHE)) gcc'
+	@$(MAKE) $(PARALLEL) check-build BUILD=$(BUILD)/clang CC='$(firstword $(CCACHE)) clang'
+	@$(MAKE) $(PARALLEL) check-wasm BUILD=$(BUILD)/wasm CC='$(firstword $(CCACHE)) clang --target=wasm32-wasi' PIC=
 	@echo 'check: good'
 CCACHE := $(shell command -v ccache)
 
@@ -228,7 +228,7 @@ SANITIZE_ENV = ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks
 ## sanitize   the tests under AddressSanitizer and UBSan (TESTS="gguf/ text/" runs some)
 sanitize:
 	@tools/setup test
-	@$(MAKE_ALL) BUILD=$(BUILD)/sanitize OPT='-O1 -g $(SANITIZE)' LDFLAGS='$(SANITIZE)' \
+	@$(MAKE) $(PARALLEL) BUILD=$(BUILD)/sanitize OPT='-O1 -g $(SANITIZE)' LDFLAGS='$(SANITIZE)' \
 	    $(BUILD)/sanitize/bin/beryl $(BUILD)/sanitize/bin/beryl-test
 	@mkdir -p $(BUILD)/home
 	@$(TEST_ENV) BERYL_PROGRAM=$(abspath $(BUILD))/sanitize/bin/beryl $(SANITIZE_ENV) $(BUILD)/sanitize/bin/beryl-test $(TESTS)
@@ -242,7 +242,7 @@ $(FUZZ_NAMES:%=$(BUILD)/fuzz/%-replay): %-replay: %_fuzz.o $(BUILD)/fuzz/replay.
 ## fuzz       each fuzz target for FUZZ_SECONDS, from fuzz/corpus, under AddressSanitizer and UBSan
 fuzz:
 	@tools/setup test
-	@$(MAKE_ALL) fuzzers BUILD=$(BUILD)/fuzzers CC=clang OPT='-O1 -g -fsanitize=fuzzer-no-link $(SANITIZE)' LDFLAGS='$(SANITIZE)'
+	@$(MAKE) $(PARALLEL) fuzzers BUILD=$(BUILD)/fuzzers CC=clang OPT='-O1 -g -fsanitize=fuzzer-no-link $(SANITIZE)' LDFLAGS='$(SANITIZE)'
 	@set -e; for name in $(FUZZ_NAMES); do \
 	    echo "fuzz $$name"; mkdir -p $(BUILD)/fuzzers/found/$$name; \
 	    $(SANITIZE_ENV) $(BUILD)/fuzzers/fuzz/$$name -max_total_time=$(FUZZ_SECONDS) -timeout=20 -rss_limit_mb=2048 \
@@ -256,7 +256,7 @@ $(FUZZ_NAMES:%=$(BUILD)/fuzz/%): %: %_fuzz.o $(INTERNAL)
 ## coverage   which lines the tests reach, by file
 coverage:
 	@tools/setup test
-	@$(MAKE_ALL) BUILD=$(BUILD)/coverage CC=gcc OPT='-O0 -g --coverage' LDFLAGS=--coverage $(BUILD)/coverage/bin/beryl-test
+	@$(MAKE) $(PARALLEL) BUILD=$(BUILD)/coverage CC=gcc OPT='-O0 -g --coverage' LDFLAGS=--coverage $(BUILD)/coverage/bin/beryl-test
 	@find $(BUILD)/coverage -name '*.gcda' -delete; mkdir -p $(BUILD)/home
 	@$(TEST_ENV) $(BUILD)/coverage/bin/beryl-test $(TESTS)
 	@tools/coverage $(BUILD)/coverage
