@@ -106,6 +106,14 @@ $(TESTER): $(TEST_OBJ) $(INTERNAL) | $(TREE)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
 
+# The real vocabulary, for the tests that want it; they skip where xz is missing.
+$(TESTER): | $(BUILD)/vocab.gguf
+$(BUILD)/tests/%.o: CPPFLAGS += -DBERYL_TEST_VOCAB='"$(abspath $(BUILD))/vocab.gguf"'
+$(BUILD)/vocab.gguf: tests/data/vocab/gemma4-vocab.gguf.xz
+	$(call say,XZ,$@)
+	@mkdir -p $(@D)
+	$(Q)if command -v xz > /dev/null; then xz -dc $< > $@; else echo 'xz is missing: tests of the real vocabulary are skipped'; fi
+
 # Short names for those who build one of them.
 $(BUILD)/beryl: $(PROGRAM)
 	@ln -sf bin/beryl $@

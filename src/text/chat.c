@@ -115,7 +115,7 @@ static bool content_render(text_renderer *r, const base_json *content, bool is_m
     for (const base_json *part = content->child; part; part = part->next) {
         text_place at_part = {at, {0}, index++};
         text_chunk_kind kind;
-        base_view text;
+        base_view text = {0};
         if (!part_kind(r, part, &at_part, &kind)) return false;
         if (kind != TEXT_CHUNK_CONTENT) {
             *filled = true;
@@ -138,7 +138,7 @@ static bool system_render(text_renderer *r, const base_json *content, const text
     for (const base_json *part = content->child; part; part = part->next) {
         text_place at_part = {at, {0}, index++};
         text_chunk_kind kind;
-        base_view text;
+        base_view text = {0};
         if (!part_kind(r, part, &at_part, &kind)) return false;
         if (kind != TEXT_CHUNK_CONTENT) return text_refuse(r, &at_part, "a system message has parts of text alone");
         if (!part_text(r, part, &at_part, &text)) return false;
@@ -196,7 +196,7 @@ static bool result_render(text_renderer *r, base_view name, const base_json *bod
     for (const base_json *part = body->child; part; part = part->next) {
         text_place at_part = {at, {0}, index++};
         text_chunk_kind kind;
-        base_view text;
+        base_view text = {0};
         if (!part_kind(r, part, &at_part, &kind)) return false;
         if (kind != TEXT_CHUNK_CONTENT) continue;
         if (!part_text(r, part, &at_part, &text)) return false;
