@@ -904,6 +904,48 @@ static void test_fixtures(test *t) {
     }
 }
 
+/* A real file, cut, and with single bits of its head turned over: a clear error, or a file that
+ * still holds together. */
+static void test_fixture_copies(test *t) {
+    if (!test_case(t, "gguf/fixture-cut-and-flipped")) return;
+    trap heap;
+    trap_init(&heap, 0);
+    char *data = NULL;
+    size_t size = 0, head = 0;
+    beryl_error error = {0};
+    format_gguf *g = NULL;
+    if (base_file_read(&heap.heap, test_data(t, "e2b-q4_0.gguf"), 1 << 24, &data, &size, &error)) {
+        test_skip(t, "%s", error.message);
+        return;
+    }
+    CHECK_INT(t, open_bytes(&heap.heap, data, size, &g, &error), BERYL_OK);
+    head = size;
+    for (size_t i = 0; g && i < format_gguf_n_tensor(g); i++) {
+        uint64_t offset = format_gguf_tensor_at(g, i)->offset;
+        if (offset < head) head = (size_t)offset;
+    }
+    format_gguf_close(g);
+    base_random random = {7};
+    for (int i = 0; i < 100; i++) { /* half of the cuts in the head, half in the data */
+        size_t cut = (size_t)(base_random_next(&random) % (i < 50 ? head : size));
+        CHECK_INT(t, open_bytes(&heap.heap, data, cut, &g, &error), BERYL_BAD_FILE);
+        format_gguf_close(g);
+    }
+    for (int i = 0; i < 300; i++) {
+        size_t at = (size_t)(base_random_next(&random) % head);
+        char bit = (char)(1 << base_random_next(&random) % 7);
+        data[at] = (char)(data[at] ^ bit);
+        error = (beryl_error){0};
+        beryl_status status = open_bytes(&heap.heap, data, size, &g, &error);
+        CHECK(t, !status || status == BERYL_BAD_FILE || status == BERYL_UNSUPPORTED);
+        CHECK(t, !status || error.message[0]);
+        format_gguf_close(g);
+        data[at] = (char)(data[at] ^ bit);
+    }
+    base_heap_give(&heap.heap, data, size + 1);
+    CHECK_INT(t, heap.heap.bytes, 0);
+}
+
 void test_gguf(test *t);
 void test_gguf(test *t) {
     test_right(t);
@@ -915,4 +957,5 @@ void test_gguf(test *t) {
     test_hostile(t);
     test_split(t);
     test_fixtures(t);
+    test_fixture_copies(t);
 }
