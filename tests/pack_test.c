@@ -47,6 +47,7 @@ static void there_and_back(test *t, base_type type, uint64_t k, uint64_t n_row) 
     free(back);
 }
 
+void test_pack(test *t);
 void test_pack(test *t) {
     for (int i = 0; i < TYPE_COUNT; i++) {
         const base_type type = (base_type)i;

@@ -10,7 +10,8 @@
  *     part file. A part file may declare storage of its own (any @binding(N): the registry renumbers all bindings of the
  *     final text in order) and further parameters as lines `//! param name: u32` (appended to Params in order). A part
  *     may be put in several times under different prefixes: every identifier that begins with `PART_` is renamed to the
- *     prefix given (readers of several weight segments).
+ *     prefix given (readers of several weight segments). A part may hold parts and options of its own;
+ *   - `//! include NAME`: the text of another file in this place, under the same prefix.
  * Nothing else varies: two algorithms are two files. The final text is the cache key. C code binds storage and sets
  * parameters by name, so numbers are never written twice.
  */
@@ -20,7 +21,7 @@
 #include "base/memory.h"
 #include "device/device.h"
 
-enum { KERNELS_OPTION_MAX = 24, KERNELS_PART_MAX = 8, KERNELS_PARAM_MAX = 64, KERNELS_NAME_MAX = 40 };
+enum { KERNELS_OPTION_MAX = 24, KERNELS_PART_MAX = 16, KERNELS_PARAM_MAX = 64, KERNELS_NAME_MAX = 40 };
 
 typedef struct kernels_option { const char *name; const char *value; } kernels_option; /* value: text put after `=`, e.g. "64u", "f16" */
 typedef struct kernels_part { const char *name; const char *file; const char *prefix; } kernels_part; /* prefix NULL: as it stands */
