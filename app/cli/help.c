@@ -1,0 +1,490 @@
+/* help.c - everything that is told about commands and flags, made from the tables in args.h and chat.h:
+ * help texts, man pages, Markdown, completions for bash, zsh and fish. */
+#include "chat.h"
+
+#include <string.h>
+
+/* What the tables cannot say. Paragraphs are parted by an empty line; lines that begin with two blanks are examples. */
+static const char *const details[COMMAND_COUNT] = {
+    [COMMAND_RUN] =
+        "Without a prompt, on a terminal, it opens a chat: Ctrl-C stops an answer, Ctrl-D ends the chat. A backslash at "
+        "a line's end continues the message on the next line; lines between two \"\"\" are one message. With a "
+        "prompt, with piped standard input or with --file it answers once and stops.\n\n"
+        "A single argument that has a space in it and names no file is a prompt for the built-in model.\n\n"
+        "  beryl run\n"
+        "  beryl run gemma4:e2b \"Why is the sky blue?\"\n"
+        "  beryl run model.gguf -f letter.txt \"Summarise this:\"\n"
+        "  git diff | beryl run model.gguf --system \"Write a commit title.\"\n"
+        "  beryl run model.gguf --ids 2,10,11 --greedy --ignore-eos --max-tokens 8 --print-ids",
+    [COMMAND_SHOW] = "  beryl show model.gguf --tensors",
+    [COMMAND_LIST] = "Finds the built-in model, the files in Beryl's own folder, and an Ollama store.",
+    [COMMAND_DEVICES] = "The first one is taken unless --device or $BERYL_DEVICE says otherwise.",
+    [COMMAND_BENCH] =
+        "Rows are named as users of llama-bench know them: pp512 reads a prompt of 512 tokens, tg128 generates 128, "
+        "tg128 @ d4096 after 4,096 tokens of context, b16 in 16 sessions at once. Every number is a mean with its "
+        "standard deviation. -p, -n, -d and -b take lists. Bytes and dispatches are a token's, and the percentage tells "
+        "how much of the bandwidth measured on this device the reading of weights makes up.\n\n"
+        "  beryl bench model.gguf -p 512,4096 -n 128 -d 0,16384 -r 5 -o md\n"
+        "  beryl bench model.gguf -p 0 -n 128 -b 1,16",
+    [COMMAND_TOKENIZE] =
+        "Prints ids separated by commas, without BOS. A file that holds only a vocabulary serves as MODEL.\n\n"
+        "  beryl tokenize model.gguf --text \"Hello there\"\n"
+        "  beryl tokenize model.gguf --decode 9259,993",
+    [COMMAND_RENDER] = "  beryl render model.gguf --chat conversation.json",
+    [COMMAND_LOGITS] = "The file holds float32 [n_token, n_vocab], after the final soft cap.\n\n"
+                       "  beryl logits model.gguf --ids 2,10,11 --out logits.npy",
+    [COMMAND_PERPLEXITY] =
+        "The text is cut into pieces of --piece tokens; the first token of each is replaced by BOS, and the tokens of "
+        "its second half are scored. A last piece that is not full is left out, unless it is the only one.\n\n"
+        "  beryl perplexity model.gguf stories.txt --piece 512",
+    [COMMAND_SELFTEST] = "Each kernel is compared with its reference function on stored numbers.",
+    [COMMAND_OPS] = NULL,
+    [COMMAND_HELP] = NULL,
+};
+
+const chat_command_info chat_commands[CHAT_COUNT] = {
+#define X(id, name, arguments, what) {name, arguments, what},
+    CHAT_COMMAND_LIST(X)
+#undef X
+};
+
+/* Prints `text` wrapped at 80 columns; the first line begins at column `at`, the others are indented by `indent`. */
+static void wrap(FILE *to, const char *text, int at, int indent) {
+    enum { WIDTH = 80 };
+    int column = at;
+    for (const char *p = text; *p;) {
+        size_t n = strcspn(p, " ");
+        if (column > indent && column + (int)n > WIDTH) {
+            fprintf(to, "\n%*s", indent, "");
+            column = indent;
+        }
+        fwrite(p, 1, n, to);
+        column += (int)n;
+        p += n;
+        if (*p == ' ') {
+            p++;
+            if (column < WIDTH) putc(' ', to), column++;
+        }
+    }
+    putc('\n', to);
+}
+
+static bool flag_of(args_flag flag, args_command command) {
+    return args_flags[flag].commands & (1u << command);
+}
+
+/* "-n, --max-tokens N" */
+static void flag_text(char *to, size_t size, const args_flag_info *info) {
+    char letter[8] = "    ";
+    if (info->letter) snprintf(letter, sizeof letter, "-%c, ", info->letter);
+    snprintf(to, size, "%s--%s%s%s", letter, info->name, *info->value ? " " : "", info->value);
+}
+
+static void details_print(FILE *to, const char *text) {
+    for (const char *p = text; *p;) {
+        size_t n = strcspn(p, "\n");
+        char line[1200];
+        snprintf(line, sizeof line, "%.*s", (int)n, p);
+        if (n && *p != ' ') {
+            wrap(to, line, 0, 0);
+        } else {
+            fprintf(to, "%s\n", line);
+        }
+        p += n + (p[n] == '\n');
+    }
+}
+
+void help_command(FILE *to, args_command command) {
+    enum { COLUMN = 30 };
+    const args_command_info *info = &args_commands[command];
+    fprintf(to, "%s.\n\nusage: beryl %s%s%s%s\n", info->what, info->name, *info->arguments ? " " : "", info->arguments,
+            " [FLAGS]");
+    if (details[command]) {
+        putc('\n', to);
+        details_print(to, details[command]);
+    }
+    fputs("\nflags:\n", to);
+    for (int i = 0; i < FLAG_COUNT; i++) {
+        if (!flag_of((args_flag)i, command)) continue;
+        char left[80];
+        flag_text(left, sizeof left, &args_flags[i]);
+        int n = fprintf(to, "  %s", left);
+        if (n >= COLUMN) {
+            putc('\n', to);
+            n = 0;
+        }
+        fprintf(to, "%*s", COLUMN - n, "");
+        wrap(to, args_flags[i].what, COLUMN, COLUMN);
+    }
+    if (command != COMMAND_RUN) return;
+    fputs("\nin the chat:\n", to);
+    for (int i = 0; i < CHAT_COUNT; i++) {
+        int n = fprintf(to, "  %s %s", chat_commands[i].name, chat_commands[i].arguments);
+        fprintf(to, "%*s", COLUMN - n, "");
+        wrap(to, chat_commands[i].what, COLUMN, COLUMN);
+    }
+}
+
+void help_overview(FILE *to) {
+    fputs("Beryl runs Gemma 4 models from GGUF files on your own GPU.\n\n"
+          "usage: beryl COMMAND [ARGUMENTS] [FLAGS]\n\n",
+          to);
+    for (int i = 0; i < COMMAND_COUNT; i++) {
+        const args_command_info *info = &args_commands[i];
+        int n = fprintf(to, "  %s %s", info->name, info->arguments);
+        fprintf(to, "%*s%s\n", n < 26 ? 26 - n : 1, "", info->what);
+    }
+    fputs("\n'beryl help COMMAND' tells its flags; 'beryl run' alone opens a chat with the built-in model.\n", to);
+}
+
+/* ---- man page ------------------------------------------------------------------------------------- */
+
+/* Text with what roff would read as its own escaped. */
+static void roff(FILE *to, const char *text, size_t size) {
+    bool start = true;
+    for (size_t i = 0; i < size; i++) {
+        if (start && (text[i] == '.' || text[i] == '\'')) fputs("\\&", to);
+        if (text[i] == '\\') {
+            fputs("\\e", to);
+        } else if (text[i] == '-') {
+            fputs("\\-", to);
+        } else {
+            putc(text[i], to);
+        }
+        start = text[i] == '\n';
+    }
+}
+
+static void roff_text(FILE *to, const char *text) {
+    roff(to, text, strlen(text));
+}
+
+static void roff_details(FILE *to, const char *text) {
+    bool example = false;
+    for (const char *p = text; *p;) {
+        size_t n = strcspn(p, "\n");
+        bool is_example = *p == ' ';
+        if (is_example && !example) fputs(".PP\n.nf\n", to);
+        if (!is_example && example) fputs(".fi\n", to);
+        if (!n) {
+            fputs(".PP\n", to);
+        } else {
+            roff(to, p, n);
+            putc('\n', to);
+        }
+        example = is_example;
+        p += n + (p[n] == '\n');
+    }
+    if (example) fputs(".fi\n", to);
+}
+
+static void roff_flag(FILE *to, const args_flag_info *info) {
+    fputs(".TP\n", to);
+    if (info->letter) fprintf(to, "\\fB\\-%c\\fR, ", info->letter);
+    fputs("\\fB\\-\\-", to);
+    roff_text(to, info->name);
+    fputs("\\fR", to);
+    if (*info->value) {
+        fputs(" \\fI", to);
+        roff_text(to, info->value);
+        fputs("\\fR", to);
+    }
+    putc('\n', to);
+    roff_text(to, info->what);
+    fputs(".\n", to);
+}
+
+static void man_chat(FILE *to) {
+    fputs(".SH IN THE CHAT\n", to);
+    for (int i = 0; i < CHAT_COUNT; i++) {
+        fprintf(to, ".TP\n\\fB%s\\fR %s\n", chat_commands[i].name, chat_commands[i].arguments);
+        roff_text(to, chat_commands[i].what);
+        fputs(".\n", to);
+    }
+}
+
+static void man_command(FILE *to, args_command command) {
+    const args_command_info *info = &args_commands[command];
+    fprintf(to, ".TH BERYL\\-%s 1 \"\" \"beryl %s\" \"User Commands\"\n", info->name, beryl_version());
+    fprintf(to, ".SH NAME\nberyl\\-%s \\- ", info->name);
+    roff_text(to, info->what);
+    fprintf(to, "\n.SH SYNOPSIS\n\\fBberyl %s\\fR ", info->name);
+    roff_text(to, info->arguments);
+    fputs(" [FLAGS]\n.SH DESCRIPTION\n", to);
+    roff_text(to, info->what);
+    fputs(".\n", to);
+    if (details[command]) {
+        fputs(".PP\n", to);
+        roff_details(to, details[command]);
+    }
+    fputs(".SH OPTIONS\n", to);
+    for (int i = 0; i < FLAG_COUNT; i++)
+        if (flag_of((args_flag)i, command)) roff_flag(to, &args_flags[i]);
+    if (command == COMMAND_RUN) man_chat(to);
+    fputs(".SH SEE ALSO\n.BR beryl (1)\n", to);
+}
+
+static void man_overview(FILE *to) {
+    fprintf(to, ".TH BERYL 1 \"\" \"beryl %s\" \"User Commands\"\n", beryl_version());
+    fputs(".SH NAME\nberyl \\- run Gemma 4 models from GGUF files on your own GPU\n"
+          ".SH SYNOPSIS\n\\fBberyl\\fR COMMAND [ARGUMENTS] [FLAGS]\n.SH DESCRIPTION\n"
+          "Beryl is an engine for Gemma 4 that reaches any GPU through WebGPU. Each command has a page of its own.\n"
+          ".SH COMMANDS\n",
+          to);
+    for (int i = 0; i < COMMAND_COUNT; i++) {
+        fprintf(to, ".TP\n\\fB%s\\fR ", args_commands[i].name);
+        roff_text(to, args_commands[i].arguments);
+        putc('\n', to);
+        roff_text(to, args_commands[i].what);
+        fputs(".\n", to);
+    }
+    fputs(".SH ENVIRONMENT\n"
+          ".TP\n\\fBBERYL_DEVICE\\fR\nThe device that is taken where \\-\\-device is not given.\n"
+          ".TP\n\\fBNO_COLOR\\fR\nIf set and not empty, no colours are shown.\n"
+          ".TP\n\\fBOLLAMA_MODELS\\fR\nWhere the Ollama store lies, if not in ~/.ollama/models.\n"
+          ".SH FILES\n"
+          ".TP\n\\fI$XDG_STATE_HOME/beryl/history\\fR\nThe lines of earlier chats (default ~/.local/state).\n"
+          ".SH EXIT STATUS\n0 done, 1 failed or stopped, 2 wrong use.\n"
+          ".SH SEE ALSO\n",
+          to);
+    for (int i = 0; i < COMMAND_COUNT; i++)
+        fprintf(to, ".BR beryl\\-%s (1)%s\n", args_commands[i].name, i + 1 < COMMAND_COUNT ? "," : "");
+}
+
+/* ---- Markdown --------------------------------------------------------------------------------------- */
+
+static void markdown_escape(FILE *to, const char *text) {
+    for (; *text; text++) {
+        if (*text == '|' || *text == '<') putc('\\', to);
+        putc(*text, to);
+    }
+}
+
+static void markdown(FILE *to) {
+    fputs("# Commands\n\nMade by `beryl help --markdown`.\n\nExit codes: 0 done, 1 failed or stopped, 2 wrong use.\n", to);
+    for (int i = 0; i < COMMAND_COUNT; i++) {
+        const args_command_info *info = &args_commands[i];
+        fprintf(to, "\n## beryl %s%s%s\n\n%s.\n", info->name, *info->arguments ? " " : "", info->arguments, info->what);
+        if (details[i]) {
+            putc('\n', to);
+            for (const char *p = details[i]; *p;) {
+                size_t n = strcspn(p, "\n");
+                fprintf(to, "%s%.*s\n", *p == ' ' ? "  " : "", (int)n, p); /* four blanks: code */
+                p += n + (p[n] == '\n');
+            }
+        }
+        fputs("\n| flag | what |\n| --- | --- |\n", to);
+        for (int k = 0; k < FLAG_COUNT; k++) {
+            if (!flag_of((args_flag)k, (args_command)i)) continue;
+            const args_flag_info *flag = &args_flags[k];
+            fputs("| `", to);
+            if (flag->letter) fprintf(to, "-%c`, `", flag->letter);
+            fprintf(to, "--%s", flag->name);
+            if (*flag->value) putc(' ', to);
+            for (const char *p = flag->value; *p; p++) fputs(*p == '|' ? "\\|" : (char[]){*p, 0}, to);
+            fputs("` | ", to);
+            markdown_escape(to, flag->what);
+            fputs(" |\n", to);
+        }
+        if (i != COMMAND_RUN) continue;
+        fputs("\n| in the chat | what |\n| --- | --- |\n", to);
+        for (int k = 0; k < CHAT_COUNT; k++) {
+            fprintf(to, "| `%s`", chat_commands[k].name);
+            if (*chat_commands[k].arguments) putc(' ', to);
+            markdown_escape(to, chat_commands[k].arguments);
+            fputs(" | ", to);
+            markdown_escape(to, chat_commands[k].what);
+            fputs(" |\n", to);
+        }
+    }
+}
+
+/* ---- completions -------------------------------------------------------------------------------------- */
+
+/* The words of "a|b|c" with `between` between them. */
+static void words_print(FILE *to, const char *words, char between) {
+    for (; *words; words++) putc(*words == '|' ? between : *words, to);
+}
+
+static bool takes_file(args_command command) {
+    return (ON_MODEL & (1u << command)) || command == COMMAND_PERPLEXITY;
+}
+
+static void completion_bash(FILE *to) {
+    fputs("# bash completion of beryl; made by 'beryl help --completion bash'\n"
+          "_beryl() {\n"
+          "    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} command=${COMP_WORDS[1]} flags=\n"
+          "    COMPREPLY=()\n"
+          "    if [ \"$COMP_CWORD\" -eq 1 ]; then\n"
+          "        COMPREPLY=($(compgen -W \"",
+          to);
+    for (int i = 0; i < COMMAND_COUNT; i++) fprintf(to, "%s ", args_commands[i].name);
+    fputs("--version --help\" -- \"$cur\"))\n"
+          "        return\n"
+          "    fi\n"
+          "    case $command:$prev in\n",
+          to);
+    for (int i = 0; i < FLAG_COUNT; i++) {
+        const args_flag_info *info = &args_flags[i];
+        if (info->kind != ARGS_CHOICE) continue;
+        fprintf(to, "    *:--%s)\n        COMPREPLY=($(compgen -W \"", info->name);
+        words_print(to, info->value, ' ');
+        fputs("\" -- \"$cur\"))\n        return ;;\n", to);
+    }
+    fputs("    esac\n    case $command in\n", to);
+    for (int i = 0; i < COMMAND_COUNT; i++) {
+        fprintf(to, "    %s) flags=\"", args_commands[i].name);
+        for (int k = 0; k < FLAG_COUNT; k++)
+            if (flag_of((args_flag)k, (args_command)i)) fprintf(to, "--%s ", args_flags[k].name);
+        fputs("\" ;;\n", to);
+    }
+    fputs("    esac\n"
+          "    if [[ $cur == -* ]]; then\n"
+          "        COMPREPLY=($(compgen -W \"$flags\" -- \"$cur\"))\n"
+          "    elif [ \"$command\" = help ]; then\n"
+          "        COMPREPLY=($(compgen -W \"",
+          to);
+    for (int i = 0; i < COMMAND_COUNT; i++) fprintf(to, "%s ", args_commands[i].name);
+    fputs("\" -- \"$cur\"))\n"
+          "    else\n"
+          "        compopt -o filenames 2>/dev/null\n"
+          "        COMPREPLY=($(compgen -f -- \"$cur\"))\n"
+          "    fi\n"
+          "}\n"
+          "complete -F _beryl beryl\n",
+          to);
+}
+
+/* A text inside single quotes of zsh or fish; brackets and colons have a meaning in zsh's specifications. */
+static void quoted(FILE *to, const char *text, bool zsh) {
+    for (; *text; text++) {
+        if (*text == '\'') {
+            fputs(zsh ? "'\\''" : "\\'", to);
+        } else {
+            if (zsh && strchr("[]:\\", *text)) putc('\\', to);
+            putc(*text, to);
+        }
+    }
+}
+
+static void completion_zsh(FILE *to) {
+    fputs("#compdef beryl\n"
+          "# zsh completion of beryl; made by 'beryl help --completion zsh'\n"
+          "_beryl() {\n"
+          "    local -a commands\n"
+          "    commands=(\n",
+          to);
+    for (int i = 0; i < COMMAND_COUNT; i++) {
+        fprintf(to, "        '%s:", args_commands[i].name);
+        quoted(to, args_commands[i].what, true);
+        fputs("'\n", to);
+    }
+    fputs("    )\n"
+          "    if (( CURRENT == 2 )); then\n"
+          "        _describe command commands\n"
+          "        return\n"
+          "    fi\n"
+          "    local command=$words[2]\n"
+          "    shift words\n"
+          "    (( CURRENT-- ))\n"
+          "    case $command in\n",
+          to);
+    for (int i = 0; i < COMMAND_COUNT; i++) {
+        fprintf(to, "    %s)\n        _arguments -s", args_commands[i].name);
+        for (int k = 0; k < FLAG_COUNT; k++) {
+            const args_flag_info *info = &args_flags[k];
+            if (!flag_of((args_flag)k, (args_command)i)) continue;
+            for (int form = info->letter ? 0 : 1; form < 2; form++) {
+                fputs(" \\\n            '", to);
+                if (form == 0) {
+                    fprintf(to, "-%c", info->letter);
+                } else {
+                    fprintf(to, "--%s", info->name);
+                }
+                putc('[', to);
+                quoted(to, info->what, true);
+                putc(']', to);
+                if (info->kind == ARGS_CHOICE) {
+                    fputs(":value:(", to);
+                    words_print(to, info->value, ' ');
+                    putc(')', to);
+                } else if (info->kind == ARGS_FILE || (args_flag)k == FLAG_MODEL) {
+                    fputs(":file:_files", to);
+                } else if (info->kind != ARGS_SWITCH) {
+                    fprintf(to, ":%s:", info->value);
+                }
+                putc('\'', to);
+            }
+        }
+        if (takes_file((args_command)i)) fputs(" \\\n            '*:file:_files'", to);
+        if (i == COMMAND_HELP) fputs(" \\\n            '1:command:->command' && return\n        _describe command commands", to);
+        fputs(" ;;\n", to);
+    }
+    fputs("    esac\n}\n_beryl \"$@\"\n", to);
+}
+
+static void completion_fish(FILE *to) {
+    fputs("# fish completion of beryl; made by 'beryl help --completion fish'\n"
+          "complete -c beryl -n __fish_use_subcommand -f -l version -s V -d 'Print the version and stop'\n",
+          to);
+    for (int i = 0; i < COMMAND_COUNT; i++) {
+        const char *name = args_commands[i].name;
+        fprintf(to, "complete -c beryl -n __fish_use_subcommand -f -a %s -d '", name);
+        quoted(to, args_commands[i].what, false);
+        fputs("'\n", to);
+        if (!takes_file((args_command)i)) {
+            fprintf(to, "complete -c beryl -n '__fish_seen_subcommand_from %s' -f", name);
+            if (i == COMMAND_HELP) {
+                fputs(" -a '", to);
+                for (int k = 0; k < COMMAND_COUNT; k++) fprintf(to, "%s%s", k ? " " : "", args_commands[k].name);
+                putc('\'', to);
+            }
+            putc('\n', to);
+        }
+        for (int k = 0; k < FLAG_COUNT; k++) {
+            const args_flag_info *info = &args_flags[k];
+            if (!flag_of((args_flag)k, (args_command)i)) continue;
+            fprintf(to, "complete -c beryl -n '__fish_seen_subcommand_from %s' -l %s", name, info->name);
+            if (info->letter) fprintf(to, " -s %c", info->letter);
+            if (info->kind == ARGS_CHOICE) {
+                fputs(" -x -a '", to);
+                words_print(to, info->value, ' ');
+                putc('\'', to);
+            } else if (info->kind == ARGS_FILE || (args_flag)k == FLAG_MODEL) {
+                fputs(" -r", to);
+            } else if (info->kind != ARGS_SWITCH) {
+                fputs(" -x", to);
+            }
+            fputs(" -d '", to);
+            quoted(to, info->what, false);
+            fputs("'\n", to);
+        }
+    }
+}
+
+int help_main(cli *c) {
+    const args *a = &c->args;
+    args_command command = COMMAND_NONE;
+    if (a->n_positional && (command = args_command_find(a->positional[0])) == COMMAND_NONE)
+        return cli_usage(c, "no command '%s'; see 'beryl help'", a->positional[0]);
+    if (args_has(a, FLAG_COMPLETION)) {
+        switch (a->values[FLAG_COMPLETION].integer) {
+        case 0: completion_bash(stdout); break;
+        case 1: completion_zsh(stdout); break;
+        default: completion_fish(stdout); break;
+        }
+    } else if (args_has(a, FLAG_MARKDOWN)) {
+        markdown(stdout);
+    } else if (args_has(a, FLAG_MAN)) {
+        if (command == COMMAND_NONE) {
+            man_overview(stdout);
+        } else {
+            man_command(stdout, command);
+        }
+    } else if (command == COMMAND_NONE) {
+        help_overview(stdout);
+    } else {
+        help_command(stdout, command);
+    }
+    return CLI_OK;
+}
