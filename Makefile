@@ -138,7 +138,7 @@ $(BUILD)/gen/suites.h: $(TEST_SRC) tests
 # The WGSL files as a C table. The tool runs here, whatever CC compiles for.
 $(filter $(BUILD)/src/kernels/% $(BUILD)/tests/%,$(LIB_OBJ) $(TEST_OBJ)): | $(BUILD)/gen/kernels_wgsl.h
 $(BUILD)/gen/kernels_wgsl.h: $(BUILD)/gen/kernels_wgsl.c
-$(BUILD)/gen/kernels_wgsl.c: $(BUILD)/obj/embed $(WGSL) src/kernels/wgsl
+$(BUILD)/gen/kernels_wgsl.c: $(BUILD)/obj/embed $(WGSL) $(wildcard src/kernels/wgsl)
 	$(call say,EMBED,$@)
 	@mkdir -p $(@D)
 	$(Q)$(BUILD)/obj/embed $(@:.c=) $(WGSL)
