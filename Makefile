@@ -251,12 +251,13 @@ $(FUZZ_NAMES:%=$(BUILD)/fuzz/%-replay): %-replay: %_fuzz.o $(BUILD)/fuzz/replay.
 fuzz:
 	@tools/setup test
 	@$(MAKE) $(PARALLEL) fuzzers BUILD=$(BUILD)/fuzzers CC=clang OPT='-O1 -g -fsanitize=fuzzer-no-link $(SANITIZE)' LDFLAGS='$(SANITIZE)'
-	@set -e; for name in $(FUZZ_NAMES); do \
-	    echo "fuzz $$name"; mkdir -p $(BUILD)/fuzzers/found/$$name; \
+	@for name in $(FUZZ_NAMES); do \
+	    found=$(BUILD)/fuzzers/$$name; mkdir -p $$found; \
 	    $(SANITIZE_ENV) $(BUILD)/fuzzers/fuzz/$$name -max_total_time=$(FUZZ_SECONDS) -timeout=20 -rss_limit_mb=2048 \
-	        -print_final_stats=0 -verbosity=0 -artifact_prefix=$(BUILD)/fuzzers/$$name- \
-	        $(BUILD)/fuzzers/found/$$name fuzz/corpus/$$name; done
-	@echo 'fuzz: $(words $(FUZZ_NAMES)) targets, $(FUZZ_SECONDS) s each, nothing found'
+	        -artifact_prefix=$$found- -print_final_stats=1 $$found fuzz/corpus/$$name > $$found.log 2>&1 || \
+	        { tail -n 60 $$found.log; echo "FAIL fuzz $$name: see above; the input is $$found-*"; exit 1; }; \
+	    echo "fuzz $$name: $$(sed -n 's/.*number_of_executed_units: //p' $$found.log) inputs"; done
+	@echo 'fuzz: $(words $(FUZZ_NAMES)) targets, $(FUZZ_SECONDS) s each, no finding'
 fuzzers: $(FUZZ_NAMES:%=$(BUILD)/fuzz/%)
 $(FUZZ_NAMES:%=$(BUILD)/fuzz/%): %: %_fuzz.o $(INTERNAL)
 	$(Q)$(CC) -fsanitize=fuzzer $(LDFLAGS) -o $@ $^ $(LIBS)
