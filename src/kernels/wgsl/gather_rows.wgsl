@@ -1,0 +1,53 @@
+// Rows of a table by index, times a constant: out[n, i] = factor * table[ids[n], i]. One invocation a chunk of the row.
+// A table in several shards: one dispatch each, which writes the rows that it has; ids outside the table are clamped.
+//! options
+const WG: u32 = 64u;
+//! end
+struct Params {
+    n: u32,         // rows wanted
+    n_row: u32,     // of the whole table
+    first: u32,     // row where this shard begins
+    count: u32,     // its rows
+    ids_offset: u32,
+    out_offset: u32,
+    out_stride: u32,
+    plane0: u32,
+    plane1: u32,
+    plane2: u32,
+    plane3: u32,
+    factor: f32,
+}
+@group(1) @binding(0) var<uniform> params: Params;
+@group(0) @binding(0) var<storage, read> weights: array<vec4<u32>>;     // the table's shard
+@group(0) @binding(1) var<storage, read> ids: array<i32>;               // [n]
+@group(0) @binding(2) var<storage, read_write> out: array<f32>;         // [n, k] at out_stride
+
+//! part reader
+//! include read_f32_any
+//! end
+
+@compute @workgroup_size(WG)
+fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) n_group: vec3<u32>,
+        @builtin(local_invocation_index) local: u32) {
+    let n_chunk = (params.PART_k + (1u << PART_SHIFT) - 1u) >> PART_SHIFT;
+    let i = (id.x + id.y * n_group.x) * WG + local;
+    let n = i / n_chunk;
+    if (n >= params.n) {
+        return;
+    }
+    let row = u32(clamp(ids[params.ids_offset + n], 0, i32(params.n_row) - 1)) - params.first;
+    if (row >= params.count) { // of another shard, also where the subtraction wrapped
+        return;
+    }
+    let chunk = i % n_chunk;
+    let c = PART_load(vec4<u32>(params.plane0, params.plane1, params.plane2, params.plane3), row, chunk);
+    for (var g = 0u; g < PART_GROUPS; g++) {
+        let at = PART_group(chunk, g) * 16u;
+        let v = PART_values(c, chunk, g);
+        for (var j = 0u; j < 16u; j++) {
+            if (at + j < params.PART_k) {
+                out[params.out_offset + n * params.out_stride + at + j] = params.factor * v[j / 4u][j % 4u];
+            }
+        }
+    }
+}
