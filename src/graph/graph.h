@@ -100,20 +100,10 @@ graph_value graph_kv_write(graph *g, graph_value cache, graph_value x, graph_val
 graph_value graph_attention(graph *g, graph_value q, graph_value k, graph_value v, graph_value slot, graph_value pos,
                             float scale, uint32_t window);
 graph_value graph_argmax(graph *g, graph_value x); /* [n, m] -> I32 [n] */
-/* logits [n, m], settings U32 [n, 8] (rows of graph_sample_settings) -> I32 [n]. */
+/* logits [n, m], settings U32 [n, 8] (rows of base_sample_settings) -> I32 [n]. */
 graph_value graph_sample(graph *g, graph_value logits, graph_value settings);
 /* state I32 or F32 [r] or [r, d]; x [n] or [n, d]; index I32 [n]: state[index] = x. In place. */
 graph_value graph_set_rows(graph *g, graph_value state, graph_value x, graph_value index);
-
-/* A row of `settings`. With temperature 0 the likeliest token is taken. */
-typedef struct graph_sample_settings {
-    float temperature, top_p, min_p; /* top_p >= 1, min_p <= 0: off */
-    uint32_t top_k;                  /* at most GRAPH_CANDIDATE_MAX; 0: that many */
-    uint32_t seed[2];                /* Threefry key */
-    uint32_t counter;                /* of the draw: the position */
-    uint32_t reserved;
-} graph_sample_settings;
-enum { GRAPH_CANDIDATE_MAX = 256 };
 
 /* ---- facts ---- */
 const char *graph_op_name(base_op op);

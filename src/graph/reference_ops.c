@@ -1,6 +1,6 @@
 /* reference_ops.c - the reference function of every operation, written to be read. */
 #include "base/error.h"
-#include "base/thread.h"
+#include "base/sample.h"
 #include "graph/reference.h"
 
 #include <math.h>
@@ -165,27 +165,11 @@ static beryl_status ref_softmax(reference_call *c) {
     return BERYL_OK;
 }
 
-/* The k largest of x[n] in falling order, ties by lower index. */
-static void largest(const float *x, uint32_t n, uint32_t k, float *values, int32_t *indices) {
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        if (count == k && !(x[i] > values[k - 1])) continue;
-        uint32_t at = count < k ? count++ : k - 1;
-        while (at > 0 && x[i] > values[at - 1]) {
-            values[at] = values[at - 1];
-            indices[at] = indices[at - 1];
-            at--;
-        }
-        values[at] = x[i];
-        indices[at] = (int32_t)i;
-    }
-}
-
 static beryl_status ref_topk(reference_call *c) {
     const reference_tensor *x = &c->in[0];
     uint32_t n = row_size(x), k = c->node->attr.topk.k;
     uint64_t rows = row_count(x);
-    for (uint64_t r = 0; r < rows; r++) largest(f32(x) + row_offset(x, r), n, k, f32(&c->out[0]) + r * k, i32(&c->out[1]) + r * k);
+    for (uint64_t r = 0; r < rows; r++) base_largest(f32(x) + row_offset(x, r), n, k, f32(&c->out[0]) + r * k, i32(&c->out[1]) + r * k);
     return BERYL_OK;
 }
 
@@ -364,38 +348,12 @@ static beryl_status ref_attention(reference_call *c) {
 
 /* ---- sampling ------------------------------------------------------------------------------------------------------------ */
 
-/* The rule is written out in lower_sample.c: candidates, softmax, top-p, min-p, draw. All in f32, as on devices. */
-static int32_t sample_row(const float *logits, uint32_t n, const graph_sample_settings *s) {
-    float values[GRAPH_CANDIDATE_MAX], p[GRAPH_CANDIDATE_MAX];
-    int32_t indices[GRAPH_CANDIDATE_MAX];
-    uint32_t k = s->top_k && s->top_k < GRAPH_CANDIDATE_MAX ? s->top_k : GRAPH_CANDIDATE_MAX;
-    if (s->temperature <= 0) k = 1;
-    if (k > n) k = n;
-    largest(logits, n, k, values, indices);
-    if (k == 1) return indices[0];
-    float total = 0;
-    for (uint32_t i = 0; i < k; i++) total += p[i] = expf((values[i] - values[0]) / s->temperature);
-    uint32_t keep = 0;
-    float cumulative = 0;
-    while (keep < k && (keep == 0 || s->top_p >= 1 || s->top_p <= 0 || cumulative < s->top_p * total) &&
-           (keep == 0 || s->min_p <= 0 || p[keep] >= s->min_p * p[0]))
-        cumulative += p[keep++];
-    uint32_t out[2];
-    base_threefry(s->seed, (const uint32_t[2]){s->counter, 0}, out);
-    float u = (float)(out[0] >> 8) * (1.0f / 16777216.0f) * cumulative, so_far = 0;
-    for (uint32_t i = 0; i < keep; i++) {
-        so_far += p[i];
-        if (so_far > u) return indices[i];
-    }
-    return indices[keep - 1];
-}
-
 static beryl_status ref_sample(reference_call *c) {
     const reference_tensor *x = &c->in[0];
     for (uint32_t r = 0; r < x->dim[0]; r++) {
-        graph_sample_settings settings;
+        base_sample_settings settings;
         memcpy(&settings, (const uint32_t *)c->in[1].data + (uint64_t)r * 8, sizeof settings);
-        i32(&c->out[0])[r] = sample_row(f32(x) + (uint64_t)r * x->t->stride[0], x->dim[1], &settings);
+        i32(&c->out[0])[r] = base_sample(f32(x) + (uint64_t)r * x->t->stride[0], x->dim[1], &settings);
     }
     return BERYL_OK;
 }

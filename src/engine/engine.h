@@ -1,0 +1,162 @@
+/* engine.h - the inside of an engine, its sessions and tasks, shared by the files of this room.
+ *
+ * One idea: a session's task never runs the device itself. engine_pump looks at all sessions, puts the next run together
+ * (a piece of one session's prompt, or one decode step of all that are ready) and hands finished runs back; tasks take
+ * their tokens from their session's inbox. So sessions decode together whichever task is stepped.
+ */
+#ifndef ENGINE_ENGINE_H
+#define ENGINE_ENGINE_H
+
+#include "base/sample.h"
+#include "base/thread.h"
+#include "format/store.h"
+#include "gemma4/gemma4.h"
+#include "graph/exec.h"
+#include "text/chat.h"
+
+enum {
+    ENGINE_SESSION_MAX = 64,
+    ENGINE_FLIGHT_MAX = 2,   /* runs submitted and not yet read */
+    ENGINE_PIECE = 512,      /* most prompt tokens in one run, by default */
+    ENGINE_SMALL_PIECE = 32, /* of the plan for short prompts */
+    ENGINE_CONTEXT = 8192,   /* default, where the file has more */
+    ENGINE_LOGIT_BYTES = 64 << 20,
+};
+
+/* What a plan is for. */
+typedef enum engine_plan_kind {
+    PLAN_PREFILL,      /* a piece whose logits nobody wants */
+    PLAN_OUTPUT,       /* the last piece of a prompt: one output row, sampled */
+    PLAN_OUTPUT_SMALL, /* the same for short pieces */
+    PLAN_DECODE,       /* one row */
+    PLAN_DECODE_8,     /* up to 8 sessions */
+    PLAN_DECODE_ALL,   /* all sessions */
+    PLAN_LOGITS,       /* every row's logits, nothing sampled */
+    PLAN_COUNT
+} engine_plan_kind;
+
+typedef struct engine_plan {
+    gemma4_text text;
+    graph_exec *exec; /* NULL: not made yet */
+    uint32_t n_token, n_output;
+    bool ready;
+} engine_plan;
+
+typedef struct engine_row { /* of a run in flight */
+    beryl_session *session; /* NULL: closed meanwhile */
+    uint64_t turn;          /* of the session when submitted: results of an ended turn are dropped */
+} engine_row;
+
+typedef struct engine_run {
+    engine_plan_kind kind;
+    device_ticket ticket;
+    uint32_t n_row, n_token, n_fetch;
+    bool logits;            /* logits are read back (as the last fetch) */
+    double submitted;
+    engine_row rows[ENGINE_SESSION_MAX];
+    size_t first_position;  /* LOGITS: of the first row */
+} engine_run;
+
+struct beryl_engine {
+    base_heap heap;
+    base_arena arena;          /* lives as long as the engine */
+    beryl_log log;
+    beryl_engine_options options; /* texts copied into the arena */
+    beryl_source source;       /* a given one, until the file takes it */
+    bool loaded;
+    format_model found;
+    format_gguf *gguf;
+    uint64_t model_hash;
+    text_tokenizer *tokenizer;
+    text_chat_style style;
+    gemma4_model model;
+    device *device;            /* NULL: reference, or vocabulary only */
+    graph_store store;
+    base_type kv_type;
+    uint32_t piece, piece_now; /* piece_now adapts so that no submit is longer than about 100 ms */
+    engine_plan plans[PLAN_COUNT];
+    engine_run flight[ENGINE_FLIGHT_MAX]; /* oldest first */
+    uint32_t n_flight;
+    beryl_session *sessions[ENGINE_SESSION_MAX]; /* by slot */
+    uint32_t n_session, next_prefill;
+    beryl_error failure;       /* of the device: ends every task */
+    beryl_stats stats;
+    float temperature, top_p;  /* defaults of the file */
+    uint32_t top_k;
+    double load_started;
+};
+
+/* ---- sessions (session.c) ------------------------------------------------------------------------------- */
+
+typedef enum session_state {
+    SESSION_IDLE,
+    SESSION_PREFILL, /* prompt tokens are still to be fed */
+    SESSION_DECODE,
+    SESSION_LOGITS
+} session_state;
+
+struct beryl_session {
+    beryl_engine *engine;
+    uint32_t slot;
+    session_state state;
+    uint64_t turn;             /* rises when a turn begins or ends */
+    base_vec(int32_t) tokens;  /* the timeline as known: what was fed, and the newest token */
+    size_t n_fed;              /* positions [0, n_fed) are in the cache or on their way there */
+    size_t highest;            /* one past the highest position ever written into the rings since their last restart */
+    size_t n_prompt, n_ahead;  /* n_ahead: steps submitted whose token is not known yet */
+    base_vec(int32_t) inbox;   /* tokens chosen and not yet taken by the task */
+    size_t inbox_taken;
+    base_sample_settings settings;
+    bool host_sampling;        /* penalties: logits are read back for each token */
+    float repetition, presence, frequency;
+    uint32_t penalty_window;
+    size_t limit;              /* no token is fed at or beyond this position */
+    size_t logits_first;       /* SESSION_LOGITS: rows from here on are handed over */
+    uint32_t logits_piece;
+    void (*logits_each)(void *user, size_t position, const float *logits);
+    void *logits_user;
+    size_t saved_at;           /* positions in the ring copies made at the turn's start; SIZE_MAX: none */
+    double first_token, prefill_done; /* times */
+    beryl_task *task;          /* the running one, NULL: none */
+};
+
+/* ---- tasks (task.c) ---------------------------------------------------------------------------------------- */
+
+typedef struct task_event { beryl_event event; size_t text_at; } task_event; /* text_at: in the task's text */
+
+struct beryl_task {
+    beryl_engine *engine;
+    beryl_session *session;    /* NULL: of the engine */
+    beryl_status (*step)(beryl_task *task); /* OK, EVENT (events were put), PENDING, or an error in task->error */
+    void (*close)(beryl_task *task);        /* may be NULL */
+    void *state;               /* of the kind of task, owned by close */
+    beryl_status status;       /* OK before the end means running */
+    bool ended;
+    int cancelled;             /* atomic */
+    beryl_error error;
+    beryl_result result;
+    base_vec(task_event) events;
+    size_t n_taken;
+    base_text text;            /* of the events not yet taken */
+};
+
+beryl_status task_open(beryl_engine *engine, beryl_session *session, beryl_status (*step)(beryl_task *), beryl_task **out, beryl_error *error);
+/* Queues an event with a copy of its text. */
+beryl_status task_put(beryl_task *task, beryl_event event, const char *text, size_t size);
+bool task_is_cancelled(const beryl_task *task);
+
+/* ---- runs (run.c) --------------------------------------------------------------------------------------------- */
+
+/* Makes a plan unless there, OK when its programs are compiled. */
+beryl_status engine_plan_get(beryl_engine *engine, engine_plan_kind kind, engine_plan **plan, beryl_error *error);
+void engine_plans_close(beryl_engine *engine);
+/* OK: something moved; PENDING: the device is busy or nobody wants anything; else the engine has failed. */
+beryl_status engine_pump(beryl_engine *engine, beryl_error *error);
+/* Sleeps until the oldest run in flight is done (native). */
+beryl_status engine_sleep(beryl_engine *engine, beryl_error *error);
+
+/* Bytes ranges of cache rows [row, row + n) of a slot in a cache state: one or two (Q8_0 on devices: quants and scales). */
+typedef struct cache_range { uint64_t offset, size; } cache_range;
+uint32_t engine_cache_ranges(const beryl_engine *engine, uint32_t state, uint32_t slot, uint32_t row, uint32_t n, cache_range *out);
+
+#endif

@@ -1,0 +1,325 @@
+/* load.c - opening an engine: from a name to weights on a device, in steps. */
+#include "base/error.h"
+#include "base/file.h"
+#include "engine/engine.h"
+
+#include <string.h>
+
+static char *copy_text(base_arena *arena, const char *text) {
+    return text ? base_arena_text(arena, text, strlen(text)) : NULL;
+}
+
+beryl_status beryl_engine_open(const beryl_engine_options *options, beryl_engine **out, beryl_error *error) {
+    static const beryl_engine_options none = {.size = sizeof none};
+    if (!out) return base_fail(error, BERYL_MISUSE, "beryl_engine_open needs a place for the engine");
+    *out = NULL;
+    if (!options) options = &none;
+    if (options->size < offsetof(beryl_engine_options, log) || options->size > 1 << 16)
+        return base_fail(error, BERYL_MISUSE, "beryl_engine_options.size is %zu: set it to sizeof(beryl_engine_options)", options->size);
+    beryl_engine_options o = none;
+    memcpy(&o, options, options->size < sizeof o ? options->size : sizeof o);
+    if (o.sessions > ENGINE_SESSION_MAX) return base_fail(error, BERYL_MISUSE, "%u sessions: at most %d", o.sessions, ENGINE_SESSION_MAX);
+    if ((unsigned)o.precision > BERYL_PRECISION_EXACT || (unsigned)o.kv > BERYL_KV_Q8) return base_fail(error, BERYL_MISUSE, "no such precision or KV type");
+    base_heap heap;
+    base_heap_init(&heap, &o.allocator);
+    beryl_engine *e = base_heap_take(&heap, sizeof *e);
+    if (!e) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    e->heap = heap;
+    base_arena_init(&e->arena, &e->heap);
+    e->log = o.log;
+    e->options = o;
+    if (o.source) e->source = *o.source;
+    e->options.source = NULL;
+    e->options.model = copy_text(&e->arena, o.model);
+    e->options.device = copy_text(&e->arena, o.device);
+    if ((o.model && !e->options.model) || (o.device && !e->options.device)) {
+        beryl_engine_close(e);
+        return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    }
+    if (o.sessions == 0) e->options.sessions = 1;
+    if (o.kv == BERYL_KV_DEFAULT) e->options.kv = o.precision == BERYL_PRECISION_EXACT ? BERYL_KV_F32 : BERYL_KV_F16;
+    *out = e;
+    return BERYL_OK;
+}
+
+void beryl_engine_close(beryl_engine *e) {
+    if (!e) return;
+    if (e->device && e->n_flight) device_wait(e->device, e->flight[e->n_flight - 1].ticket, NULL);
+    engine_plans_close(e);
+    store_fini(&e->store);
+    device_close(e->device);
+    text_tokenizer_close(e->tokenizer);
+    format_gguf_close(e->gguf);
+    if (e->source.close) e->source.close(e->source.user);
+    base_arena_fini(&e->arena);
+    base_heap heap = e->heap;
+    base_heap_give(&heap, e, sizeof *e);
+}
+
+/* ---- tokenizer and defaults ----------------------------------------------------------------------------- */
+
+static int32_t token_id(const format_gguf *g, const char *key) {
+    int32_t id = -1;
+    format_gguf_get_i32(g, key, &id, NULL);
+    return id;
+}
+
+static beryl_status optional(beryl_status status) {
+    return status == BERYL_NOT_FOUND ? BERYL_OK : status;
+}
+
+static beryl_status open_tokenizer(beryl_engine *e, beryl_error *error) {
+    const format_gguf *g = e->gguf;
+    base_view model = {0};
+    beryl_status status = format_gguf_get_string(g, "tokenizer.ggml.model", &model, error);
+    if (status != BERYL_OK) return status;
+    if (!base_view_equal(model, BASE_VIEW("gemma4")) && !base_view_equal(model, BASE_VIEW("llama")))
+        return base_fail(error, BERYL_UNSUPPORTED, "tokenizer '%.*s' is not supported: Gemma 4 has 'gemma4' or 'llama'",
+                         model.size > 40 ? 40 : (int)model.size, model.data);
+    text_vocab_desc desc = {.bos = token_id(g, "tokenizer.ggml.bos_token_id"), .eos = token_id(g, "tokenizer.ggml.eos_token_id"),
+                            .pad = token_id(g, "tokenizer.ggml.padding_token_id"), .unk = token_id(g, "tokenizer.ggml.unknown_token_id")};
+    base_view *tokens = NULL, *merges = NULL;
+    int32_t *types = NULL, *eos = NULL, *suppress = NULL;
+    size_t n_type = 0, n_eos = 0;
+    base_arena arena; /* merges and types are read only now */
+    base_arena_init(&arena, &e->heap);
+    status = format_gguf_strings(g, "tokenizer.ggml.tokens", &e->arena, &tokens, &desc.n_token, error);
+    if (status == BERYL_OK) status = format_gguf_strings(g, "tokenizer.ggml.merges", &arena, &merges, &desc.n_merge, error);
+    if (status == BERYL_OK) status = optional(format_gguf_i32s(g, "tokenizer.ggml.token_type", &arena, &types, &n_type, error));
+    if (status == BERYL_OK && types && n_type != desc.n_token)
+        status = base_fail(error, BERYL_BAD_FILE, "%zu token types for %zu tokens", n_type, desc.n_token);
+    if (status == BERYL_OK) status = optional(format_gguf_i32s(g, "tokenizer.ggml.eos_token_ids", &arena, &eos, &n_eos, error));
+    if (status == BERYL_OK)
+        status = optional(format_gguf_i32s(g, "tokenizer.ggml.suppress_tokens", &arena, &suppress, &desc.n_suppress, error));
+    int32_t *stops = status == BERYL_OK ? base_arena_take(&arena, n_eos + 1, sizeof *stops) : NULL;
+    if (status == BERYL_OK && !stops) status = base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (status == BERYL_OK) {
+        int32_t turn = token_id(g, "tokenizer.ggml.eot_token_id");
+        for (size_t i = 0; i < n_eos; i++) stops[desc.n_eos++] = eos[i];
+        if (turn >= 0) stops[desc.n_eos++] = turn;
+        desc.tokens = tokens;
+        desc.types = types;
+        desc.merges = merges;
+        desc.eos_ids = stops;
+        desc.suppress = suppress;
+        format_gguf_bool_or(g, "tokenizer.ggml.add_bos_token", true, &desc.add_bos, NULL);
+        status = text_tokenizer_open(&e->heap, &desc, &e->tokenizer, error);
+    }
+    base_arena_fini(&arena);
+    return status;
+}
+
+static void number_of(const base_json *params, const char *key, float *out) {
+    const base_json *value = params ? base_json_find(params, key) : NULL;
+    if (value && value->kind == JSON_NUMBER) *out = (float)value->number;
+}
+
+/* Sampling defaults: Ollama's params, then the file's, then the model family's. */
+static void read_defaults(beryl_engine *e) {
+    const format_gguf *g = e->gguf;
+    float top_k = 64;
+    uint32_t per_layer = 0;
+    e->temperature = 1.0f;
+    e->top_p = 0.95f;
+    format_gguf_get_f32(g, "general.sampling.temp", &e->temperature, NULL);
+    format_gguf_get_f32(g, "general.sampling.top_p", &e->top_p, NULL);
+    uint32_t k = 64;
+    format_gguf_get_u32(g, "general.sampling.top_k", &k, NULL);
+    top_k = (float)k;
+    base_json *params = NULL;
+    if (e->found.params) base_json_parse(&e->arena, e->found.params, strlen(e->found.params), &params, NULL);
+    number_of(params, "temperature", &e->temperature);
+    number_of(params, "top_p", &e->top_p);
+    number_of(params, "top_k", &top_k);
+    if (!(e->temperature >= 0) || e->temperature > 100) e->temperature = 1.0f;
+    if (!(e->top_p > 0) || e->top_p > 1) e->top_p = 1;
+    e->top_k = top_k >= 1 && top_k <= BASE_CANDIDATE_MAX ? (uint32_t)top_k : 64;
+    format_gguf_get_u32(g, "gemma4.embedding_length_per_layer_input", &per_layer, NULL);
+    e->style = per_layer ? TEXT_CHAT_SMALL : TEXT_CHAT_LARGE;
+}
+
+/* ---- device and model -------------------------------------------------------------------------------------- */
+
+static beryl_status open_device(beryl_engine *e, beryl_error *error) {
+    const char *choice = e->options.device && *e->options.device ? e->options.device : base_environment("BERYL_DEVICE");
+    if (choice && !strcmp(choice, "reference")) return BERYL_OK;
+    beryl_status status = device_open(&e->heap, &e->log, choice, &e->device, error);
+    if (status == BERYL_OK) {
+        const device_caps *caps = device_caps_of(e->device);
+        base_log(&e->log, BERYL_LOG_INFO, "device: %s:%u %s (%s)", caps->backend, caps->index, caps->name, caps->driver);
+    }
+    return status;
+}
+
+static base_type kv_type(beryl_kv kv) {
+    return kv == BERYL_KV_F32 ? TYPE_F32 : kv == BERYL_KV_Q8 ? TYPE_Q8_0 : TYPE_F16;
+}
+
+static void add_model_weights(beryl_engine *e, bool on_host, beryl_status *status, beryl_error *error) {
+    uint32_t n_source = (uint32_t)format_gguf_n_file(e->gguf);
+    beryl_source *sources = base_arena_take(&e->arena, n_source, sizeof *sources);
+    if (!sources) {
+        *status = base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+        return;
+    }
+    for (uint32_t i = 0; i < n_source; i++) sources[i] = *format_gguf_source(e->gguf, i);
+    *status = gemma4_config_read(e->gguf, &e->arena, &e->model, error);
+    if (*status == BERYL_OK) *status = store_init(&e->store, &e->heap, e->device, sources, n_source, error);
+    if (*status == BERYL_OK) *status = gemma4_weights_add(e->gguf, &e->model, &e->store, on_host, error);
+}
+
+/* Weights, caches, buffers. on_host: the per-layer-embedding table stays in the file. */
+static beryl_status place_model(beryl_engine *e, bool on_host, beryl_error *error) {
+    beryl_status status = BERYL_OK;
+    add_model_weights(e, on_host, &status, error);
+    if (status != BERYL_OK) return status;
+    const gemma4_config *c = &e->model.config;
+    uint32_t context = e->options.context ? e->options.context : c->context_max < ENGINE_CONTEXT ? c->context_max : ENGINE_CONTEXT;
+    if (context > c->context_max)
+        return base_fail(error, BERYL_BAD_INPUT, "--context %u: this model has at most %u", context, c->context_max);
+    if (e->model.config.n_vocab != text_n_token(e->tokenizer)) return base_fail(error, BERYL_BAD_FILE, "vocabulary of two sizes");
+    e->piece = e->options.piece ? e->options.piece : ENGINE_PIECE;
+    if (e->piece > context) e->piece = context;
+    e->piece_now = e->piece;
+    e->kv_type = kv_type(e->options.kv);
+    size_t n_suppress;
+    text_suppressed(e->tokenizer, &n_suppress);
+    gemma4_cache_desc cache = {e->kv_type, e->options.sessions, context, e->piece};
+    status = gemma4_cache_add(&e->model, &e->store, &cache, n_suppress > 0, error);
+    if (status == BERYL_OK) status = store_layout(&e->store, e->options.memory, error);
+    if (status == BERYL_OK) status = store_make(&e->store, error);
+    return status;
+}
+
+static beryl_status set_suppressed(beryl_engine *e, beryl_error *error) {
+    size_t n;
+    const int32_t *ids = text_suppressed(e->tokenizer, &n);
+    const float never = -1e30f; /* finite: infinities are not portable in shaders */
+    beryl_status status = BERYL_OK;
+    for (size_t i = 0; status == BERYL_OK && i < n; i++)
+        status = store_state_write(&e->store, e->model.suppress, (uint64_t)ids[i] * 4, &never, sizeof never, error);
+    return status;
+}
+
+static beryl_status make_model(beryl_engine *e, beryl_error *error) {
+    bool has_table = gemma4_per_layer_bytes(e->gguf) > 0;
+    beryl_status status = place_model(e, false, error);
+    if (status == BERYL_NO_DEVICE_MEMORY && has_table) {
+        base_log(&e->log, BERYL_LOG_INFO, "the per-layer-embedding table stays on the host");
+        store_fini(&e->store);
+        status = place_model(e, true, error);
+    }
+    if (status == BERYL_OK && e->model.suppress != GEMMA4_NONE) status = set_suppressed(e, error);
+    return status;
+}
+
+/* ---- the task -------------------------------------------------------------------------------------------------- */
+
+typedef enum load_stage { LOAD_FIND, LOAD_HEADER, LOAD_TOKENIZER, LOAD_HASH, LOAD_DEVICE, LOAD_PLACE, LOAD_PLANS, LOAD_UPLOAD, LOAD_READY } load_stage;
+
+static beryl_status find_file(beryl_engine *e, beryl_error *error) {
+    if (e->source.read) {
+        e->found = (format_model){.name = "(given)", .path = "(given)", .source = "file"};
+        beryl_source source = e->source;
+        e->source = (beryl_source){0};
+        return format_gguf_open(&e->heap, &source, 1, &e->gguf, error);
+    }
+    beryl_status status = format_store_find(&e->arena, e->options.model, &e->found, error);
+    return status == BERYL_OK ? format_gguf_open_path(&e->heap, e->found.path, &e->gguf, error) : status;
+}
+
+static beryl_status start_plans(beryl_engine *e, beryl_error *error) {
+    static const engine_plan_kind first[] = {PLAN_OUTPUT_SMALL, PLAN_DECODE, PLAN_OUTPUT, PLAN_PREFILL};
+    for (size_t i = 0; i < sizeof first / sizeof *first; i++) {
+        engine_plan *plan;
+        beryl_status status = engine_plan_get(e, first[i], &plan, error);
+        if (status != BERYL_OK && status != BERYL_PENDING) return status;
+    }
+    if (e->options.sessions == 1) return BERYL_OK;
+    engine_plan *plan;
+    beryl_status status = engine_plan_get(e, e->options.sessions <= 8 ? PLAN_DECODE_8 : PLAN_DECODE_ALL, &plan, error);
+    return status == BERYL_PENDING ? BERYL_OK : status;
+}
+
+static beryl_status plans_ready(beryl_engine *e, beryl_error *error) {
+    for (int k = 0; k < PLAN_COUNT; k++) {
+        engine_plan *plan;
+        if (!e->plans[k].exec) continue;
+        beryl_status status = engine_plan_get(e, (engine_plan_kind)k, &plan, error);
+        if (status != BERYL_OK) return status;
+    }
+    return BERYL_OK;
+}
+
+static beryl_status load_progress(beryl_task *task, const char *what, uint64_t done, uint64_t total) {
+    beryl_status status = task_put(task, (beryl_event){.kind = BERYL_EVENT_PROGRESS, .what = what, .done = done, .total = total, .token = -1}, NULL, 0);
+    return status == BERYL_OK ? BERYL_EVENT : status;
+}
+
+/* One stage; OK goes on to the next. */
+static beryl_status load_stage_run(beryl_task *task, load_stage stage) {
+    beryl_engine *e = task->engine;
+    beryl_error *error = &task->error;
+    beryl_status status = BERYL_OK;
+    device_ticket done;
+    switch (stage) {
+    case LOAD_FIND: return find_file(e, error);
+    case LOAD_HEADER: return format_gguf_step(e->gguf, error);
+    case LOAD_TOKENIZER:
+        status = open_tokenizer(e, error);
+        if (status == BERYL_OK) read_defaults(e);
+        return status;
+    case LOAD_HASH: return format_gguf_hash(e->gguf, &e->model_hash, error);
+    case LOAD_DEVICE: return open_device(e, error);
+    case LOAD_PLACE: return make_model(e, error);
+    case LOAD_PLANS: return start_plans(e, error);
+    case LOAD_UPLOAD:
+        status = store_upload_step(&e->store, error);
+        if (status == BERYL_PENDING && e->device) {
+            status = device_poll(e->device, &done, error);
+            return status == BERYL_OK ? BERYL_PENDING : status;
+        }
+        return status == BERYL_EVENT ? load_progress(task, "loading weights", e->store.upload_done, e->store.upload_total) : status;
+    case LOAD_READY: return plans_ready(e, error);
+    }
+    return BERYL_OK;
+}
+
+static beryl_status load_step(beryl_task *task) {
+    beryl_engine *e = task->engine;
+    load_stage *stage = task->state;
+    if (task_is_cancelled(task)) return base_fail(&task->error, BERYL_CANCELLED, "loading was cancelled");
+    for (;;) {
+        beryl_status status = load_stage_run(task, *stage);
+        if (status != BERYL_OK) return status;
+        bool last = *stage == LOAD_READY || (*stage == LOAD_TOKENIZER && e->options.vocabulary_only);
+        if (last) {
+            e->loaded = true;
+            e->stats.load_s = base_time() - e->load_started;
+            return BERYL_OK;
+        }
+        ++*stage;
+        if (task_is_cancelled(task)) return base_fail(&task->error, BERYL_CANCELLED, "loading was cancelled");
+    }
+}
+
+static void load_close(beryl_task *task) {
+    base_heap_give(&task->engine->heap, task->state, sizeof(load_stage));
+}
+
+beryl_status beryl_engine_load(beryl_engine *e, beryl_task **out, beryl_error *error) {
+    if (!e || !out) return base_fail(error, BERYL_MISUSE, "beryl_engine_load needs an engine and a place for the task");
+    *out = NULL;
+    if (e->load_started > 0) return base_fail(error, BERYL_MISUSE, "this engine was loaded before: open another one");
+    load_stage *stage = base_heap_take(&e->heap, sizeof *stage);
+    beryl_status status = stage ? task_open(e, NULL, load_step, out, error) : base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (status != BERYL_OK) {
+        base_heap_give(&e->heap, stage, sizeof *stage);
+        return status;
+    }
+    *stage = LOAD_FIND;
+    (*out)->state = stage;
+    (*out)->close = load_close;
+    e->load_started = base_time();
+    return BERYL_OK;
+}

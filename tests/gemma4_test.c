@@ -1,0 +1,142 @@
+/* gemma4_test.c - the text graphs against the references of the fixtures: residual stream before every layer, logits. */
+#include "base/error.h"
+#include "gemma4/gemma4.h"
+#include "graph/exec.h"
+#include "test.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* The reference itself moves by up to 1.4e-3 in logits when sums are taken in another order (its README). */
+#define LOGIT_TOLERANCE 5e-3
+/* Of the largest magnitude in the residual stream: the same sums, before the head's scaling. */
+#define HIDDEN_TOLERANCE 2e-4
+
+typedef struct loaded {
+    base_heap heap;
+    base_arena arena;
+    format_gguf *gguf, *ref;
+    beryl_source sources[1];
+    gemma4_model model;
+    graph_store store;
+    gemma4_text text;
+    graph_exec *exec;
+    beryl_error error;
+} loaded;
+
+static beryl_status open_gguf(loaded *l, const char *path, format_gguf **out) {
+    beryl_status status = format_gguf_open_path(&l->heap, path, out, &l->error);
+    while (status == BERYL_OK && (status = format_gguf_step(*out, &l->error)) == BERYL_PENDING) {}
+    return status;
+}
+
+static beryl_status load(test *t, loaded *l, const char *name, uint32_t n_token) {
+    memset(l, 0, sizeof *l);
+    base_heap_init(&l->heap, NULL);
+    base_arena_init(&l->arena, &l->heap);
+    char path[80];
+    snprintf(path, sizeof path, "%s.gguf", name);
+    beryl_status status = open_gguf(l, test_data(t, path), &l->gguf);
+    snprintf(path, sizeof path, "%s.ref.gguf", name);
+    if (status == BERYL_OK) status = open_gguf(l, test_data(t, path), &l->ref);
+    if (status == BERYL_OK) status = gemma4_config_read(l->gguf, &l->arena, &l->model, &l->error);
+    if (status != BERYL_OK) return status;
+    l->sources[0] = *format_gguf_source(l->gguf, 0);
+    store_init(&l->store, &l->heap, NULL, l->sources, 1, &l->error);
+    status = gemma4_weights_add(l->gguf, &l->model, &l->store, false, &l->error);
+    gemma4_cache_desc cache = {TYPE_F32, 1, 2048, n_token};
+    if (status == BERYL_OK) status = gemma4_cache_add(&l->model, &l->store, &cache, false, &l->error);
+    if (status == BERYL_OK) status = store_layout(&l->store, 0, &l->error);
+    if (status == BERYL_OK) status = store_make(&l->store, &l->error);
+    gemma4_text_options options = {.n_token = n_token, .n_output = n_token, .hidden = true};
+    if (status == BERYL_OK) status = gemma4_text_build(&l->model, &l->store, &l->heap, &options, &l->text, &l->error);
+    if (status == BERYL_OK) status = graph_exec_open(l->text.g, &l->store, NULL, &l->exec, &l->error);
+    return status;
+}
+
+static void unload(loaded *l) {
+    graph_exec_close(l->exec);
+    graph_close(l->text.g);
+    store_fini(&l->store);
+    format_gguf_close(l->gguf);
+    format_gguf_close(l->ref);
+    base_arena_fini(&l->arena);
+}
+
+/* F32 tensor of the reference, in place. */
+static const float *ref_floats(const loaded *l, const char *name, uint64_t *n) {
+    const format_gguf_tensor *t = format_gguf_tensor_find(l->ref, name);
+    if (!t) return NULL;
+    const beryl_source *s = format_gguf_source(l->ref, 0);
+    *n = t->size / 4;
+    return s->map(s->user, t->offset, (size_t)t->size);
+}
+
+static double worst(const float *got, const float *want, uint64_t n) {
+    double most = 0;
+    for (uint64_t i = 0; i < n; i++) {
+        double d = fabs((double)got[i] - (double)want[i]);
+        if (!(d <= most)) most = d;
+    }
+    return most;
+}
+
+static void run_case(test *t, loaded *l) {
+    const format_gguf_tensor *tokens = format_gguf_tensor_find(l->ref, "case.0.tokens");
+    if (!tokens) {
+        test_fail(t, __FILE__, __LINE__, "no tokens in the reference");
+        return;
+    }
+    const beryl_source *s = format_gguf_source(l->ref, 0);
+    uint32_t n = (uint32_t)(tokens->size / 4);
+    graph_exec *e = l->exec;
+    const gemma4_text *text = &l->text;
+    int32_t *ids = graph_exec_input(e, text->tokens), *slot = graph_exec_input(e, text->slot), *pos = graph_exec_input(e, text->pos);
+    int32_t *rows = graph_exec_input(e, text->output_rows);
+    s->read(s->user, tokens->offset, ids, tokens->size);
+    for (uint32_t i = 0; i < n; i++) slot[i] = 0, pos[i] = (int32_t)i, rows[i] = (int32_t)i;
+    memcpy(graph_exec_input(e, text->output_slot), slot, n * 4);
+    memcpy(graph_exec_input(e, text->output_pos), pos, n * 4);
+    for (int k = 0; k < 2; k++) gemma4_angles(&l->model, k, pos, n, graph_exec_input(e, text->angles[k]));
+    uint32_t extents[GRAPH_EXTENT_MAX + 1] = {0, n, n};
+    device_ticket ticket;
+    CHECK_INT(t, graph_exec_submit(e, extents, &text->logits, 1, &ticket, &l->error), BERYL_OK);
+    if (test_failed(t)) return;
+    for (uint32_t k = 0; k <= l->model.config.n_layer; k++) {
+        char name[40];
+        snprintf(name, sizeof name, "case.0.hidden.%u", k);
+        uint64_t count = 0;
+        const float *want = ref_floats(l, name, &count), *got = NULL;
+        CHECK(t, want && count > 0);
+        if (!want) continue;
+        graph_exec_submit(e, extents, &text->hidden[k], 1, &ticket, &l->error);
+        graph_exec_fetched(e, ticket, 0, (const void **)&got, &l->error);
+        double most = 0;
+        for (uint64_t i = 0; i < count; i++) most = fmax(most, fabs((double)want[i]));
+        double d = worst(got, want, count);
+        if (!(d <= most * HIDDEN_TOLERANCE)) test_fail(t, __FILE__, __LINE__, "%s is off by %g of %g", name, d, most);
+    }
+    uint64_t count = 0;
+    const float *want = ref_floats(l, "case.0.logits", &count), *got = NULL;
+    graph_exec_submit(e, extents, &text->logits, 1, &ticket, &l->error);
+    graph_exec_fetched(e, ticket, 0, (const void **)&got, &l->error);
+    CHECK(t, count > 0);
+    uint64_t stored = count / l->model.config.n_vocab; /* the last rows */
+    double d = worst(got + (n - stored) * l->model.config.n_vocab, want, count);
+    if (!(d <= LOGIT_TOLERANCE)) test_fail(t, __FILE__, __LINE__, "logits are off by %g", d);
+}
+
+void test_gemma4(test *t) {
+    static const char *const names[] = {"e2b-f32", "e2b-q4km", "e2b-q4_0", "moe-26b", "dense-31b"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (!test_case(t, "gemma4/reference-device-%s", names[i])) continue;
+        loaded l;
+        if (load(t, &l, names[i], 256) != BERYL_OK) {
+            test_fail(t, __FILE__, __LINE__, "%s", l.error.message);
+        } else {
+            run_case(t, &l);
+        }
+        unload(&l);
+    }
+}
