@@ -179,7 +179,7 @@ run:
 # Tests run on software Vulkan, see no settings of the user, and leave nothing in the user's folders.
 LAVAPIPE := $(firstword $(wildcard /usr/share/vulkan/icd.d/lvp_icd*.json))
 TEST_ENV = env -u BERYL_DEVICE -u OLLAMA_MODELS -u XDG_DATA_HOME -u XDG_CACHE_HOME -u XDG_STATE_HOME -u XDG_CONFIG_HOME \
-    HOME=$(abspath $(BUILD))/home BERYL_PROGRAM=$(abspath $(PROGRAM)) \
+    HOME=$(abspath $(BUILD))/home XDG_RUNTIME_DIR=$(abspath $(BUILD))/home BERYL_PROGRAM=$(abspath $(PROGRAM)) \
     $(if $(LAVAPIPE),VK_ICD_FILENAMES=$(LAVAPIPE) VK_DRIVER_FILES=$(LAVAPIPE))
 
 ## test       set up this machine, build, and run every test (TESTS="gguf/ graph/" runs some)
