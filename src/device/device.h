@@ -5,6 +5,31 @@
  * the whole list crosses the border at once. Nothing here blocks but device_wait (native only).
  * A device belongs to one thread at a time (its own compile worker aside).
  *
+ * One kernel, from text to result (tests/device_test.c has it whole, as run_kernel):
+ *
+ *     device *d;
+ *     device_open(&heap, NULL, "webgpu", &d, &error);             // or "software", "dummy", NULL for the best
+ *     device_buffer x, y; device_program program; device_bindings bindings; device_ticket ticket;
+ *     device_buffer_make(d, n * 4, "x", &x, &error);              // y likewise
+ *     device_write(d, x, 0, numbers, n * 4, &error);
+ *     device_program_make(d, &(device_program_desc){.source = text, .source_size = strlen(text), .n_binding = 2,
+ *         .access = {DEVICE_READ, DEVICE_READ_WRITE}, .param_bytes = sizeof params, .workgroup = {64, 1, 1}}, &program, &error);
+ *     while ((status = device_program_status(d, program, &error)) == BERYL_PENDING) base_sleep(1e-3);
+ *     device_bindings_make(d, program, (device_binding[]){{.buffer = x}, {.buffer = y}}, 2, &bindings, &error);
+ *     device_command list[] = {
+ *         {.kind = DEVICE_DISPATCH, .dispatch = {program, bindings, {(n + 63) / 64, 1, 1}, 0}},
+ *         {.kind = DEVICE_FETCH, .fetch = {y, 0, n * 4}}};
+ *     device_submit(d, &(device_submit_desc){list, 2, &params, sizeof params}, &ticket, &error);
+ *     device_wait(d, ticket, &error);
+ *     device_fetched(d, ticket, 0, &data, &size, &error);         // then device_fetch_drop(d, ticket)
+ *     device_close(d);                                            // gives back whatever was not dropped
+ *
+ * What a kernel may count on: buffers start as zeros; workgroup memory does not (natively it holds anything); reads outside
+ * a binding are harmless unless the program is `trusted`. `enable` lines are the device's business (uses_f16).
+ * BERYL_CAPS (environment, words split by commas) switches off what a device has: no-f16 no-subgroups no-dot no-timestamps,
+ * checked (no program is compiled as trusted), min (the smallest WebGPU device: no f16, subgroups or dot products, 256
+ * invocations, 16 KiB of workgroup memory, 8 storage buffers, bindings of 128 MiB).
+ *
  * Errors: calls that make things give a status at once where they can. Errors that a device reports later
  * (bad shader, lost, out of memory) come from the program's status, submit, poll or wait; after
  * BERYL_DEVICE_LOST every call but close gives that status. No call aborts the process.
@@ -26,6 +51,8 @@ enum {
     DEVICE_BINDING_MAX = 16,   /* storage buffers of a program; see caps.storage_max for the device's own */
     DEVICE_PARAM_MAX = 256,    /* bytes of parameters of one dispatch */
     DEVICE_PARAM_ALIGN = 256,  /* distance of two dispatches' parameters in the arena */
+    DEVICE_READBACK_MAX = 6,   /* submits with FETCH or STAMP whose results may be waited for or borrowed at once */
+    DEVICE_STAMP_MAX = 4096,   /* STAMPs of one submit */
 };
 
 typedef enum device_kind { DEVICE_DISCRETE, DEVICE_INTEGRATED, DEVICE_SOFTWARE, DEVICE_HOST } device_kind;
@@ -35,7 +62,7 @@ typedef struct device_caps { /* read from the device, or measured on it */
     uint32_t index, vendor;
     device_kind kind;
     bool f16, subgroups, dot_i8, timestamps;
-    uint32_t subgroup_size;          /* 0: no subgroups */
+    uint32_t subgroup_size;          /* measured at open, once; a driver may choose another for another program. 0: none */
     uint32_t workgroup_bytes;        /* workgroup memory */
     uint32_t workgroup_invocations, workgroup_size[3], groups_max; /* groups_max: in one dimension */
     uint32_t storage_max;            /* storage buffers a program */
@@ -55,7 +82,7 @@ typedef struct device_program_desc {
     size_t source_size;
     const char *entry;             /* NULL: "main" */
     const char *label;             /* for messages; copied */
-    uint32_t n_binding;            /* storage buffers: @group(0) @binding(0 .. n_binding - 1) */
+    uint32_t n_binding;            /* at least 1. Storage buffers: @group(0) @binding(0 .. n_binding - 1) */
     device_access access[DEVICE_BINDING_MAX];
     uint32_t param_bytes;          /* uniform @group(1) @binding(0); 0: none. At most DEVICE_PARAM_MAX */
     uint32_t workgroup[3];
@@ -87,7 +114,7 @@ typedef struct device_submit_desc {
     const device_command *commands; /* borrowed for the call */
     size_t n_command;
     const void *params;             /* all dispatches' parameters, written once; borrowed for the call */
-    size_t param_bytes;
+    size_t param_bytes;             /* a multiple of 4 */
 } device_submit_desc;
 
 typedef struct device_stats {
@@ -100,8 +127,9 @@ typedef struct device_stats {
 /* Every device of every backend compiled in, best first. `why_not` set: there but not usable, or a backend that
  * could not start (one row for it). */
 void device_list(base_heap *heap, const beryl_log *log, void (*each)(void *user, const device_caps *caps, const char *why_not), void *user);
-/* choice: NULL or "" the best; a backend's name; "[backend:](index | part of a name)"; "software". "reference" is not
- * a device: the caller handles it. NO_DEVICE names what there is. */
+/* choice: NULL or "" the best (discrete, integrated, software); a backend's name; "[backend:](index | part of a name)";
+ * "software". An index is caps.index, which counts a backend's devices from its best. "reference" is not a device: the
+ * caller handles it. "dummy" is opened by its name only and never listed. NO_DEVICE names what there is. */
 beryl_status device_open(base_heap *heap, const beryl_log *log, const char *choice, device **out, beryl_error *error);
 void device_close(device *d); /* gives everything back; NULL is fine */
 const device_caps *device_caps_of(const device *d);
@@ -114,7 +142,8 @@ void device_buffer_drop(device *d, device_buffer buffer);
 /* Copies now, in order before the next submit. offset and size multiples of 4. For small, frequent data. */
 beryl_status device_write(device *d, device_buffer buffer, uint64_t offset, const void *data, size_t size, beryl_error *error);
 /* Upload without a copy of its own: memory of the staging ring to fill, size <= device_stage_max. PENDING: the ring is
- * full; poll and try again. Then commit (size as filled, a multiple of 4), in order before the next submit. */
+ * full; poll and try again. Then commit (size as filled, a multiple of 4; 0 gives it up), in order before the next
+ * submit. No write and no submit between the two; another stage replaces the one that waits. */
 size_t device_stage_max(const device *d);
 beryl_status device_stage(device *d, size_t size, void **memory, beryl_error *error);
 beryl_status device_stage_commit(device *d, device_buffer buffer, uint64_t offset, size_t size, beryl_error *error);
@@ -132,38 +161,76 @@ void device_bindings_drop(device *d, device_bindings bindings);
 
 /* ---- work ---------------------------------------------------------------------------------------------- */
 
-/* Makes nothing and allocates nothing once the same shape of list has run before. */
+/* Makes nothing and allocates nothing once the same shape of list has run before. Refused as a whole (nothing runs) on
+ * misuse. PENDING: a program of the list is still compiling, or the readbacks of DEVICE_READBACK_MAX submits are not done
+ * or not dropped: poll and try again. A program that failed to compile gives its error. */
 beryl_status device_submit(device *d, const device_submit_desc *desc, device_ticket *ticket, beryl_error *error);
 /* The last ticket that is done; drives callbacks. */
 beryl_status device_poll(device *d, device_ticket *done, beryl_error *error);
 beryl_status device_wait(device *d, device_ticket ticket, beryl_error *error); /* native only; PENDING in the browser */
-/* The bytes of the n-th FETCH of a done submit, borrowed until device_fetch_drop or 4 later submits with fetches. */
+/* The bytes of the n-th FETCH of a done submit, borrowed until device_fetch_drop or 4 later submits with fetches or
+ * stamps. PENDING: not done. */
 beryl_status device_fetched(device *d, device_ticket ticket, uint32_t n, const void **data, size_t *size, beryl_error *error);
 void device_fetch_drop(device *d, device_ticket ticket);
-/* Nanoseconds of the STAMPs of a done submit, from its first. n_stamp: in capacity, out count. */
+/* Nanoseconds of the STAMPs of a done submit, from its first; lives as long as its fetches. n_stamp: in capacity, out
+ * count. UNSUPPORTED where caps.timestamps is false (STAMPs are then passed over). */
 beryl_status device_stamps(device *d, device_ticket ticket, uint64_t *ns, uint32_t *n_stamp, beryl_error *error);
 
-/* ---- for backends ---------------------------------------------------------------------------------------- */
+/* ---- for backends ----------------------------------------------------------------------------------------
+ *
+ * device.c owns the ids and checks every argument and command against the items below before a backend is called: ids,
+ * ranges, alignment, aliasing, limits, lifetimes. So a backend never sees a stale id or a range outside a buffer. A
+ * backend's own item structs begin with these; device.c takes and gives their memory. */
 
-typedef struct device_backend { /* one const table a backend; device.c checks arguments before it calls */
+typedef struct device_buffer_item { uint64_t size; } device_buffer_item;
+
+typedef struct device_program_item {
+    uint32_t n_binding, param_bytes, written; /* written: bit i is set where binding i is DEVICE_READ_WRITE */
+    uint32_t workgroup[3];
+    char label[48];
+} device_program_item;
+
+typedef struct device_bindings_item {
+    uint32_t n_binding, written;  /* as the program's that they were made for; others with the same may use them */
+    bool broken;                  /* one of the buffers was dropped */
+    struct { device_buffer_item *buffer; uint64_t offset, size; } ranges[DEVICE_BINDING_MAX]; /* borrowed; NULL once dropped */
+} device_bindings_item;
+
+/* Ids are an index and a generation; a slot whose generations are used up is never used again. */
+typedef struct device_pool {
+    struct device_pool_slot { void *item; uint32_t generation, next; } *slots; /* [capacity], owned */
+    uint32_t count, capacity, free, alive; /* free: first of the list of free slots + 1 */
+} device_pool;
+
+typedef struct device_mask { /* what BERYL_CAPS switches off */
+    bool no_f16, no_subgroups, no_dot, no_timestamps, checked, min;
+} device_mask;
+
+typedef struct device_backend { /* one const table a backend */
     const char *name;
-    void (*list)(base_heap *heap, const beryl_log *log, void (*each)(void *user, const device_caps *caps, const char *why_not), void *user);
-    beryl_status (*open)(base_heap *heap, const beryl_log *log, uint32_t index, device **out, beryl_error *error);
-    void (*close)(device *d);
-    void (*stats)(const device *d, device_stats *stats);
-    beryl_status (*buffer_make)(device *d, uint64_t size, const char *label, device_buffer *out, beryl_error *error);
-    void (*buffer_drop)(device *d, device_buffer buffer);
-    beryl_status (*write)(device *d, device_buffer buffer, uint64_t offset, const void *data, size_t size, beryl_error *error);
+    bool hidden; /* opened by name only */
+    size_t buffer_bytes, program_bytes, bindings_bytes; /* sizes of its items */
+    /* A look at what there is, before anything is opened: NULL and an error where the backend cannot start. */
+    void *(*start)(base_heap *heap, const beryl_log *log, beryl_error *error);
+    void (*stop)(void *driver); /* devices opened from it live on */
+    uint32_t (*count)(void *driver);
+    void (*describe)(void *driver, uint32_t index, device_caps *caps, const char **why_not); /* numbered from the best */
+    beryl_status (*open)(void *driver, uint32_t index, const device_mask *mask, device **out, beryl_error *error);
+    void (*close)(device *d); /* frees d; its items' contents were dropped before, their memory goes after `drain` */
+    void (*drain)(device *d); /* first step of closing: waits until the device and its workers are idle. May be NULL */
+    beryl_status (*buffer_make)(device *d, device_buffer_item *buffer, const char *label, beryl_error *error);
+    void (*buffer_drop)(device *d, device_buffer_item *buffer);
+    beryl_status (*write)(device *d, device_buffer_item *buffer, uint64_t offset, const void *data, size_t size,
+                          beryl_error *error);
     size_t (*stage_max)(const device *d);
     beryl_status (*stage)(device *d, size_t size, void **memory, beryl_error *error);
-    beryl_status (*stage_commit)(device *d, device_buffer buffer, uint64_t offset, size_t size, beryl_error *error);
-    beryl_status (*program_make)(device *d, const device_program_desc *desc, device_program *out, beryl_error *error);
-    beryl_status (*program_status)(device *d, device_program program, beryl_error *error);
-    void (*program_drop)(device *d, device_program program);
-    beryl_status (*bindings_make)(device *d, device_program program, const device_binding *bindings, uint32_t n,
-                                  device_bindings *out, beryl_error *error);
-    void (*bindings_drop)(device *d, device_bindings bindings);
-    beryl_status (*submit)(device *d, const device_submit_desc *desc, device_ticket *ticket, beryl_error *error);
+    beryl_status (*stage_commit)(device *d, device_buffer_item *buffer, uint64_t offset, size_t size, beryl_error *error);
+    beryl_status (*program_make)(device *d, device_program_item *program, const device_program_desc *desc, beryl_error *error);
+    beryl_status (*program_status)(device *d, device_program_item *program, beryl_error *error);
+    void (*program_drop)(device *d, device_program_item *program);
+    beryl_status (*bindings_make)(device *d, device_bindings_item *bindings, beryl_error *error);
+    void (*bindings_drop)(device *d, device_bindings_item *bindings);
+    beryl_status (*submit)(device *d, const device_submit_desc *desc, device_ticket ticket, beryl_error *error);
     beryl_status (*poll)(device *d, device_ticket *done, beryl_error *error);
     beryl_status (*wait)(device *d, device_ticket ticket, beryl_error *error);
     beryl_status (*fetched)(device *d, device_ticket ticket, uint32_t n, const void **data, size_t *size, beryl_error *error);
@@ -174,8 +241,23 @@ typedef struct device_backend { /* one const table a backend; device.c checks ar
 struct device { /* head of every backend's own struct */
     const device_backend *backend;
     device_caps caps;
+    device_stats stats;   /* submits, dispatches, buffers, programs and bindings are counted by device.c; a backend adds
+                             its own objects, and their bytes */
     base_heap *heap;      /* borrowed */
     const beryl_log *log; /* borrowed */
+    device_pool buffers, programs, bindings;
+    device_ticket last;   /* given out last */
+    size_t staged;        /* bytes of the stage that waits for its commit */
 };
+
+extern const device_backend device_dummy;
+#ifndef __wasm__
+extern const device_backend device_webgpu;
+#endif
+
+/* NULL: stale or none. */
+void *device_pool_at(const device_pool *pool, uint32_t id);
+/* Adds to what the device holds (delta may be negative) and keeps the peak. */
+void device_stats_bytes(device *d, int64_t delta);
 
 #endif

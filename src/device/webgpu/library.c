@@ -1,0 +1,110 @@
+/* library.c - finds wgpu-native and fills the table of functions.
+ *
+ * Looked for, in this order: $BERYL_WGPU (a file); beside the program and beside this library, in the places where
+ * `make install` puts it; BERYL_LIBDIR; in builds that are not for installation, third_party/wgpu of the source
+ * tree. Never closed again: it has threads of its own that outlive a device.
+ */
+#define _GNU_SOURCE /* dladdr */
+#include "device/webgpu/webgpu.h"
+#include "base/error.h"
+#include "base/file.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+#ifdef __linux__
+#include <unistd.h>
+#endif
+
+#ifdef __APPLE__
+#define LIBRARY "libwgpu_native.dylib"
+#else
+#define LIBRARY "libwgpu_native.so"
+#endif
+
+typedef struct search {
+    void *handle;
+    bool found;       /* a file was there, but did not open */
+    char why[300];
+} search;
+
+static void try_file(search *s, const char *path) {
+    if (s->handle || !base_file_exists(path)) return;
+    s->handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (s->handle || s->found) return;
+    const char *why = dlerror();
+    s->found = true;
+    snprintf(s->why, sizeof s->why, "%s", why ? why : path);
+}
+
+/* folder: of a program or a library, [size] bytes, without the last slash. */
+static void try_beside(search *s, const char *folder, size_t size) {
+    static const char *const places[] = {"/../lib/beryl/", "/beryl/", "/", "/../third_party/wgpu/"};
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+        char path[1200];
+        if (size + 64 > sizeof path) return;
+        snprintf(path, sizeof path, "%.*s%s%s", (int)size, folder, places[i], LIBRARY);
+        try_file(s, path);
+    }
+}
+
+static void try_beside_file(search *s, const char *file) {
+    const char *slash = strrchr(file, '/');
+    if (slash) try_beside(s, file, (size_t)(slash - file));
+}
+
+static void *find_library(search *s) {
+    const char *named = base_environment("BERYL_WGPU");
+    if (named) {
+        /* named by the user: that one or none */
+        s->handle = dlopen(named, RTLD_NOW | RTLD_LOCAL);
+        const char *why = s->handle ? NULL : dlerror();
+        if (why) s->found = true, snprintf(s->why, sizeof s->why, "%s", why);
+        return s->handle;
+    }
+    Dl_info info;
+    static const char anchor = 0; /* an address of this library, or of the program */
+    if (dladdr(&anchor, &info) && info.dli_fname) try_beside_file(s, info.dli_fname);
+#ifdef __linux__
+    char self[1024];
+    ssize_t size = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (size > 0) {
+        self[size] = 0;
+        try_beside_file(s, self);
+    }
+#endif
+#ifdef BERYL_LIBDIR
+    try_file(s, BERYL_LIBDIR "/" LIBRARY);
+#endif
+#ifdef BERYL_DEV_LIBDIR
+    try_file(s, BERYL_DEV_LIBDIR "/" LIBRARY);
+#elif !defined(BERYL_LIBDIR)
+    try_file(s, "third_party/wgpu/" LIBRARY);
+#endif
+    return s->handle;
+}
+
+beryl_status webgpu_library_open(webgpu_functions *f, beryl_error *error) {
+    search s = {0};
+    void *library = find_library(&s);
+    if (!library && s.found) return base_fail(error, BERYL_NO_DEVICE, "wgpu-native does not open: %s", s.why);
+    if (!library)
+        return base_fail(error, BERYL_NO_DEVICE, "%s was not found; run `make run` or name it in BERYL_WGPU", LIBRARY);
+    const char *missing = NULL;
+    /* POSIX has dlsym give functions as void *, which ISO C only converts through memory. */
+#define X(name)                                                                                    \
+    do {                                                                                           \
+        void *address = dlsym(library, "wgpu" #name);                                              \
+        if (!address && !missing) missing = "wgpu" #name;                                          \
+        memcpy(&f->name, &address, sizeof address);                                                \
+    } while (0);
+    WEBGPU_FUNCTIONS(X)
+    WEBGPU_NATIVE_FUNCTIONS(X)
+#undef X
+    if (missing)
+        return base_fail(error, BERYL_NO_DEVICE, "the wgpu-native that was found has no %s; version 29 is needed", missing);
+    uint32_t version = f->GetVersion() >> 24;
+    if (version != 29)
+        return base_fail(error, BERYL_NO_DEVICE, "the wgpu-native that was found is version %u; 29 is needed", version);
+    return BERYL_OK;
+}

@@ -1,0 +1,912 @@
+/* device_test.c - the device interface on the dummy device and, where there is an adapter, on WebGPU.
+ *
+ * run_kernel below is the shortest whole way from WGSL text to numbers; copy it to try a kernel. */
+#define _POSIX_C_SOURCE 200809L /* setenv */
+#include "test.h"
+
+#include "base/thread.h"
+#include "device/device.h"
+#include "device/dummy/dummy.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct rig {
+    base_heap heap;
+    device *d;
+    beryl_error error;
+} rig;
+
+static bool rig_open(test *t, rig *r, const char *choice) {
+    *r = (rig){0};
+    base_heap_init(&r->heap, NULL);
+    beryl_status status = device_open(&r->heap, NULL, choice, &r->d, &r->error);
+    if (status == BERYL_NO_DEVICE) test_skip(t, "%s", r->error.message);
+    else if (status) test_fail(t, __FILE__, __LINE__, "device_open: %s", r->error.message);
+    return !status;
+}
+
+static void rig_close(test *t, rig *r) {
+    device_close(r->d);
+    CHECK_INT(t, r->heap.bytes, 0);
+}
+
+static beryl_status compiled(rig *r, device_program program) {
+    beryl_status status;
+    while ((status = device_program_status(r->d, program, &r->error)) == BERYL_PENDING) base_sleep(5e-4);
+    return status;
+}
+
+static device_program_desc desc_of(const char *text, uint32_t n_binding, uint32_t param_bytes) {
+    device_program_desc desc = {.source = text, .source_size = strlen(text), .label = "test",
+                                .n_binding = n_binding, .param_bytes = param_bytes, .workgroup = {64, 1, 1}};
+    desc.access[n_binding - 1] = DEVICE_READ_WRITE; /* by custom the last one is the result */
+    return desc;
+}
+
+static device_buffer buffer_of(test *t, rig *r, uint64_t size, const void *data) {
+    device_buffer buffer;
+    if (device_buffer_make(r->d, size, "test", &buffer, &r->error))
+        test_fail(t, __FILE__, __LINE__, "buffer: %s", r->error.message);
+    if (data && device_write(r->d, buffer, 0, data, size, &r->error))
+        test_fail(t, __FILE__, __LINE__, "write: %s", r->error.message);
+    return buffer;
+}
+
+static device_command command_dispatch(device_program program, device_bindings bindings, uint32_t groups,
+                                       uint32_t param_offset) {
+    device_command c = {.kind = DEVICE_DISPATCH};
+    c.dispatch.program = program;
+    c.dispatch.bindings = bindings;
+    c.dispatch.groups[0] = groups;
+    c.dispatch.groups[1] = c.dispatch.groups[2] = 1;
+    c.dispatch.param_offset = param_offset;
+    return c;
+}
+
+static device_command command_copy(device_buffer from, uint64_t from_offset, device_buffer to, uint64_t to_offset,
+                                   uint64_t size) {
+    device_command c = {.kind = DEVICE_COPY};
+    c.copy.from = from, c.copy.from_offset = from_offset;
+    c.copy.to = to, c.copy.to_offset = to_offset, c.copy.size = size;
+    return c;
+}
+
+static device_command command_range(device_command_kind kind, device_buffer buffer, uint64_t offset, uint64_t size) {
+    device_command c = {.kind = kind};
+    if (kind == DEVICE_FILL) c.fill.buffer = buffer, c.fill.offset = offset, c.fill.size = size;
+    else c.fetch.buffer = buffer, c.fetch.offset = offset, c.fetch.size = size;
+    return c;
+}
+
+static beryl_status submit(rig *r, const device_command *commands, size_t n, const void *params, size_t param_bytes,
+                           device_ticket *ticket) {
+    return device_submit(r->d, &(device_submit_desc){commands, n, params, param_bytes}, ticket, &r->error);
+}
+
+/* Waits for the n-th fetch and copies it; the results are dropped. */
+static beryl_status take_fetch(rig *r, device_ticket ticket, uint32_t n, void *to, size_t size) {
+    const void *data;
+    size_t have;
+    beryl_status status = device_wait(r->d, ticket, &r->error);
+    if (!status) status = device_fetched(r->d, ticket, n, &data, &have, &r->error);
+    if (!status) memcpy(to, data, have < size ? have : size);
+    device_fetch_drop(r->d, ticket);
+    return status;
+}
+
+/* y = kernel(x): compile, bind, run once, read back. Both of n u32. */
+static beryl_status run_kernel(test *t, rig *r, const char *text, const uint32_t *x, uint32_t *y, uint32_t n,
+                               uint32_t groups, const void *params, uint32_t param_bytes) {
+    device_program_desc desc = desc_of(text, 2, param_bytes);
+    device_buffer in = buffer_of(t, r, n * 4, x), out = buffer_of(t, r, n * 4, NULL);
+    device_program program;
+    device_bindings bindings;
+    device_ticket ticket = 0;
+    beryl_status status = device_program_make(r->d, &desc, &program, &r->error);
+    if (!status) status = compiled(r, program);
+    device_binding binding[] = {{.buffer = in}, {.buffer = out}};
+    if (!status) status = device_bindings_make(r->d, program, binding, 2, &bindings, &r->error);
+    if (!status) {
+        device_command list[] = {command_dispatch(program, bindings, groups, 0),
+                                 command_range(DEVICE_FETCH, out, 0, n * 4)};
+        status = submit(r, list, 2, params, param_bytes, &ticket);
+    }
+    if (!status) status = take_fetch(r, ticket, 0, y, n * 4);
+    if (!status) device_bindings_drop(r->d, bindings);
+    device_program_drop(r->d, program);
+    device_buffer_drop(r->d, in);
+    device_buffer_drop(r->d, out);
+    return status;
+}
+
+static const char scale_text[] =
+    "struct Params { factor: u32, n: u32 }\n"
+    "@group(0) @binding(0) var<storage, read> x: array<u32>;\n"
+    "@group(0) @binding(1) var<storage, read_write> y: array<u32>;\n"
+    "@group(1) @binding(0) var<uniform> params: Params;\n"
+    "@compute @workgroup_size(64)\n"
+    "fn main(@builtin(global_invocation_id) at: vec3<u32>) {\n"
+    "    if (at.x < params.n) { y[at.x] = params.factor * x[at.x]; }\n"
+    "}\n";
+
+static const char add_text[] = /* y = y + 1 */
+    "@group(0) @binding(0) var<storage, read_write> y: array<u32>;\n"
+    "@compute @workgroup_size(64)\n"
+    "fn main(@builtin(global_invocation_id) at: vec3<u32>) {\n"
+    "    if (at.x < arrayLength(&y)) { y[at.x] = y[at.x] + 1u; }\n"
+    "}\n";
+
+/* ---- what every device refuses, seen on the dummy ------------------------------------------------------- */
+
+static void test_choice(test *t) {
+    if (test_case(t, "device/choice-unknown-lists-what-there-is")) {
+        rig r;
+        base_heap_init(&r.heap, NULL);
+        CHECK_INT(t, device_open(&r.heap, NULL, "no such thing", &r.d, &r.error), BERYL_NO_DEVICE);
+        CHECK(t, strstr(r.error.message, "no such thing") && strstr(r.error.message, "webgpu"));
+        CHECK_INT(t, device_open(&r.heap, NULL, "webgpu:999", &r.d, &r.error), BERYL_NO_DEVICE);
+        CHECK_INT(t, device_open(&r.heap, NULL, "webgpu:4294967296", &r.d, &r.error), BERYL_NO_DEVICE);
+        CHECK_INT(t, device_open(&r.heap, NULL, "dummy:1", &r.d, &r.error), BERYL_NO_DEVICE);
+        CHECK_INT(t, device_open(&r.heap, NULL, "dumm", &r.d, &r.error), BERYL_NO_DEVICE);
+        CHECK_INT(t, r.heap.bytes, 0);
+    }
+    if (test_case(t, "device/choice-dummy-by-name")) {
+        static const char *const names[] = {"dummy", "dummy:", "dummy:0", "dummy:UMM"};
+        for (int i = 0; i < 4; i++) {
+            rig r;
+            if (!rig_open(t, &r, names[i])) continue;
+            CHECK_TEXT(t, device_caps_of(r.d)->backend, "dummy");
+            rig_close(t, &r);
+        }
+    }
+    if (test_case(t, "device/caps-switched-off")) {
+        setenv("BERYL_CAPS", "no-f16,no-dot", 1);
+        rig r;
+        if (rig_open(t, &r, "dummy")) {
+            CHECK(t, !device_caps_of(r.d)->f16 && !device_caps_of(r.d)->dot_i8 && device_caps_of(r.d)->subgroups);
+            device_program_desc desc = desc_of(add_text, 1, 0);
+            desc.uses_f16 = true;
+            device_program program;
+            CHECK_INT(t, device_program_make(r.d, &desc, &program, &r.error), BERYL_UNSUPPORTED);
+            rig_close(t, &r);
+        }
+        setenv("BERYL_CAPS", "min", 1);
+        if (rig_open(t, &r, "dummy")) {
+            const device_caps *caps = device_caps_of(r.d);
+            CHECK(t, !caps->f16 && !caps->subgroups && !caps->subgroup_size && !caps->dot_i8);
+            CHECK_INT(t, caps->workgroup_invocations, 256);
+            CHECK_INT(t, caps->workgroup_bytes, 16384);
+            CHECK_INT(t, caps->storage_max, 8);
+            CHECK_INT(t, caps->binding_max, 128 << 20);
+            rig_close(t, &r);
+        }
+        unsetenv("BERYL_CAPS");
+    }
+}
+
+static void test_refused_things(test *t) {
+    rig r;
+    if (test_case(t, "device/buffer-range-refused") && rig_open(t, &r, "dummy")) {
+        uint32_t word = 0;
+        device_buffer buffer, none = {0};
+        CHECK_INT(t, device_buffer_make(r.d, 0, "", &buffer, &r.error), BERYL_MISUSE);
+        CHECK_INT(t, device_buffer_make(r.d, UINT64_C(1) << 40, "huge", &buffer, &r.error), BERYL_NO_DEVICE_MEMORY);
+        CHECK_INT(t, buffer.id, 0);
+        buffer = buffer_of(t, &r, 16, NULL);
+        CHECK_INT(t, device_write(r.d, buffer, 12, &word, 4, &r.error), BERYL_OK);
+        CHECK_INT(t, device_write(r.d, buffer, 16, &word, 4, &r.error), BERYL_MISUSE);
+        CHECK_INT(t, device_write(r.d, buffer, 2, &word, 4, &r.error), BERYL_MISUSE);
+        CHECK_INT(t, device_write(r.d, buffer, 0, &word, 3, &r.error), BERYL_MISUSE);
+        CHECK_INT(t, device_write(r.d, buffer, UINT64_MAX - 3, &word, 4, &r.error), BERYL_MISUSE);
+        CHECK_INT(t, device_write(r.d, none, 0, &word, 4, &r.error), BERYL_MISUSE);
+        device_buffer_drop(r.d, buffer);
+        device_buffer_drop(r.d, buffer);
+        CHECK_INT(t, device_write(r.d, buffer, 0, &word, 4, &r.error), BERYL_MISUSE);
+        device_buffer other = buffer_of(t, &r, 16, NULL);
+        CHECK(t, other.id != buffer.id);
+        CHECK_INT(t, device_write(r.d, buffer, 0, &word, 4, &r.error), BERYL_MISUSE);
+        device_stats stats;
+        device_stats_of(r.d, &stats);
+        CHECK_INT(t, stats.buffers, 1);
+        CHECK_INT(t, stats.buffer_bytes, 16);
+        rig_close(t, &r);
+    }
+    if (test_case(t, "device/ids-are-never-given-twice") && rig_open(t, &r, "dummy")) {
+        device_buffer first = buffer_of(t, &r, 4, NULL), last = first;
+        for (int i = 0; i < 40000; i++) {
+            device_buffer_drop(r.d, last);
+            last = buffer_of(t, &r, 4, NULL);
+            if (last.id == first.id) CHECK(t, !"an old id came back");
+        }
+        rig_close(t, &r);
+    }
+    if (test_case(t, "device/stage-refused") && rig_open(t, &r, "dummy")) {
+        device_buffer buffer = buffer_of(t, &r, 64, NULL);
+        void *memory;
+        device_ticket ticket;
+        CHECK_INT(t, device_stage(r.d, device_stage_max(r.d) + 1, &memory, &r.error), BERYL_MISUSE);
+        CHECK_INT(t, device_stage_commit(r.d, buffer, 0, 4, &r.error), BERYL_MISUSE);
+        CHECK_INT(t, device_stage(r.d, 64, &memory, &r.error), BERYL_OK);
+        memset(memory, 1, 64);
+        CHECK_INT(t, device_stage_commit(r.d, buffer, 4, 64, &r.error), BERYL_MISUSE);
+        CHECK_INT(t, device_stage_commit(r.d, buffer, 0, 68, &r.error), BERYL_MISUSE);
+        CHECK_INT(t, submit(&r, NULL, 0, NULL, 0, &ticket), BERYL_MISUSE);
+        CHECK_INT(t, device_stage_commit(r.d, buffer, 0, 64, &r.error), BERYL_OK);
+        CHECK_INT(t, device_stage_commit(r.d, buffer, 0, 64, &r.error), BERYL_MISUSE);
+        CHECK_INT(t, submit(&r, NULL, 0, NULL, 0, &ticket), BERYL_OK);
+        rig_close(t, &r);
+    }
+    if (test_case(t, "device/program-refused") && rig_open(t, &r, "dummy")) {
+        device_program program;
+        device_program_desc good = desc_of(add_text, 1, 0), bad = good;
+        bad.source_size = 0;
+        CHECK_INT(t, device_program_make(r.d, &bad, &program, &r.error), BERYL_MISUSE);
+        bad = good, bad.source = "fn main() {} \xff", bad.source_size = 14;
+        CHECK_INT(t, device_program_make(r.d, &bad, &program, &r.error), BERYL_MISUSE);
+        bad = good, bad.n_binding = 0;
+        CHECK_INT(t, device_program_make(r.d, &bad, &program, &r.error), BERYL_MISUSE);
+        bad = good, bad.n_binding = DEVICE_BINDING_MAX + 1;
+        CHECK_INT(t, device_program_make(r.d, &bad, &program, &r.error), BERYL_MISUSE);
+        bad = good, bad.param_bytes = DEVICE_PARAM_MAX + 4;
+        CHECK_INT(t, device_program_make(r.d, &bad, &program, &r.error), BERYL_MISUSE);
+        bad = good, bad.workgroup[0] = 64, bad.workgroup[1] = 64;
+        CHECK_INT(t, device_program_make(r.d, &bad, &program, &r.error), BERYL_UNSUPPORTED);
+        bad.workgroup[0] = UINT32_MAX;
+        CHECK_INT(t, device_program_make(r.d, &bad, &program, &r.error), BERYL_UNSUPPORTED);
+        CHECK_INT(t, device_program_make(r.d, &good, &program, &r.error), BERYL_OK);
+        CHECK_INT(t, device_program_status(r.d, program, &r.error), BERYL_OK);
+        device_program_drop(r.d, program);
+        CHECK_INT(t, device_program_status(r.d, program, &r.error), BERYL_MISUSE);
+        rig_close(t, &r);
+    }
+}
+
+static void test_refused_bindings(test *t) {
+    rig r;
+    if (!test_case(t, "device/bindings-refused") || !rig_open(t, &r, "dummy")) return;
+    device_program program;
+    device_bindings bindings;
+    device_program_desc desc = desc_of(scale_text, 3, 8);
+    desc.access[1] = DEVICE_READ_WRITE; /* read, write, write */
+    CHECK_INT(t, device_program_make(r.d, &desc, &program, &r.error), BERYL_OK);
+    device_buffer a = buffer_of(t, &r, 1024, NULL), b = buffer_of(t, &r, 1024, NULL);
+    device_binding good[3] = {{.buffer = a}, {b, 0, 512}, {b, 512, 0}}, bad[3];
+#define REFUSED(...)                                                                               \
+    do {                                                                                           \
+        memcpy(bad, good, sizeof bad);                                                             \
+        __VA_ARGS__;                                                                               \
+        CHECK_INT(t, device_bindings_make(r.d, program, bad, 3, &bindings, &r.error), BERYL_MISUSE); \
+    } while (0)
+    REFUSED(bad[0].buffer.id = 0);
+    REFUSED(bad[0].offset = 1024);
+    REFUSED(bad[0].offset = 4);                           /* alignment */
+    REFUSED(bad[0].size = 1028);
+    REFUSED(bad[0].size = 6);
+    REFUSED(bad[0].offset = UINT64_MAX - 31, bad[0].size = 64);
+    REFUSED(bad[0].buffer = b, bad[0].size = 4);          /* read and written, even where ranges differ */
+    REFUSED(bad[1].size = 516);                           /* two writers of one byte */
+    REFUSED(bad[1].buffer = a);
+#undef REFUSED
+    CHECK_INT(t, device_bindings_make(r.d, program, good, 2, &bindings, &r.error), BERYL_MISUSE);
+    CHECK_INT(t, device_bindings_make(r.d, program, good, 3, &bindings, &r.error), BERYL_OK);
+    device_buffer large;
+    CHECK_INT(t, device_buffer_make(r.d, UINT64_C(3) << 30, "large", &large, &r.error), BERYL_OK);
+    good[0].buffer = large;
+    CHECK_INT(t, device_bindings_make(r.d, program, good, 3, &bindings, &r.error), BERYL_MISUSE);
+    rig_close(t, &r);
+}
+
+static void test_refused_commands(test *t) {
+    rig r;
+    if (!test_case(t, "device/commands-refused") || !rig_open(t, &r, "dummy")) return;
+    device_program program, other;
+    device_bindings bindings, others;
+    device_program_desc desc = desc_of(scale_text, 2, 8);
+    CHECK_INT(t, device_program_make(r.d, &desc, &program, &r.error), BERYL_OK);
+    desc = desc_of(add_text, 1, 0);
+    CHECK_INT(t, device_program_make(r.d, &desc, &other, &r.error), BERYL_OK);
+    device_buffer a = buffer_of(t, &r, 256, NULL), b = buffer_of(t, &r, 256, NULL), gone = buffer_of(t, &r, 256, NULL);
+    device_binding binding[] = {{.buffer = a}, {.buffer = b}}, one[] = {{.buffer = gone}};
+    CHECK_INT(t, device_bindings_make(r.d, program, binding, 2, &bindings, &r.error), BERYL_OK);
+    CHECK_INT(t, device_bindings_make(r.d, other, one, 1, &others, &r.error), BERYL_OK);
+    unsigned char params[512] = {0};
+    device_ticket ticket;
+    device_command c;
+#define SUBMITTED(want, ...)                                                                       \
+    do {                                                                                           \
+        c = __VA_ARGS__;                                                                           \
+        CHECK_INT(t, submit(&r, &c, 1, params, sizeof params, &ticket), want);                     \
+    } while (0)
+    SUBMITTED(BERYL_OK, command_dispatch(program, bindings, 65535, 256));
+    SUBMITTED(BERYL_MISUSE, command_dispatch(program, bindings, 65536, 0));
+    SUBMITTED(BERYL_MISUSE, command_dispatch(program, bindings, 1, 8));
+    SUBMITTED(BERYL_MISUSE, command_dispatch(program, bindings, 1, 512));
+    SUBMITTED(BERYL_MISUSE, command_dispatch(other, bindings, 1, 0));
+    SUBMITTED(BERYL_MISUSE, command_dispatch(program, others, 1, 0));
+    SUBMITTED(BERYL_MISUSE, command_dispatch(program, (device_bindings){0}, 1, 0));
+    SUBMITTED(BERYL_MISUSE, command_dispatch((device_program){77}, bindings, 1, 0));
+    SUBMITTED(BERYL_OK, command_dispatch(other, others, 1, 0));
+    device_buffer_drop(r.d, gone);
+    SUBMITTED(BERYL_MISUSE, command_dispatch(other, others, 1, 0)); /* its buffer is gone */
+    SUBMITTED(BERYL_OK, command_copy(a, 0, b, 4, 252));
+    SUBMITTED(BERYL_MISUSE, command_copy(a, 0, b, 4, 256));
+    SUBMITTED(BERYL_MISUSE, command_copy(a, 0, b, 2, 4));
+    SUBMITTED(BERYL_MISUSE, command_copy(a, 0, a, 128, 4));
+    SUBMITTED(BERYL_MISUSE, command_copy(a, 0, gone, 0, 4));
+    SUBMITTED(BERYL_MISUSE, command_range(DEVICE_FILL, a, 256, 4));
+    SUBMITTED(BERYL_MISUSE, command_range(DEVICE_FETCH, a, 0, 0));
+    SUBMITTED(BERYL_MISUSE, command_range(DEVICE_FETCH, a, 0, 260));
+    SUBMITTED(BERYL_MISUSE, (device_command){.kind = (device_command_kind)99});
+#undef SUBMITTED
+    CHECK_INT(t, submit(&r, NULL, 1, NULL, 0, &ticket), BERYL_MISUSE);
+    CHECK_INT(t, submit(&r, NULL, 0, NULL, 8, &ticket), BERYL_MISUSE);
+    device_program_drop(r.d, program);
+    c = command_dispatch(program, bindings, 1, 0);
+    CHECK_INT(t, submit(&r, &c, 1, params, sizeof params, &ticket), BERYL_MISUSE);
+    rig_close(t, &r);
+}
+
+static void test_dummy(test *t) {
+    rig r;
+    if (test_case(t, "device/dummy-records-and-fetches-zeros") && rig_open(t, &r, "dummy")) {
+        device_buffer big;
+        CHECK_INT(t, device_buffer_make(r.d, UINT64_C(4) << 30, "big", &big, &r.error), BERYL_NO_DEVICE_MEMORY);
+        for (int i = 0; i < 8; i++)
+            CHECK_INT(t, device_buffer_make(r.d, UINT64_C(3) << 30, "big", &big, &r.error), BERYL_OK);
+        CHECK(t, r.heap.bytes < 1 << 20);
+        device_command list[] = {command_range(DEVICE_FETCH, big, 4096, 64), {.kind = DEVICE_STAMP},
+                                 command_range(DEVICE_FETCH, big, 0, 128), {.kind = DEVICE_STAMP}};
+        device_ticket ticket = 0, done = 0;
+        CHECK_INT(t, submit(&r, list, 4, NULL, 0, &ticket), BERYL_OK);
+        CHECK_INT(t, ticket, 1);
+        CHECK_INT(t, device_poll(r.d, &done, &r.error), BERYL_OK);
+        CHECK_INT(t, done, 1);
+        const void *data;
+        size_t size, n;
+        CHECK_INT(t, device_fetched(r.d, ticket, 1, &data, &size, &r.error), BERYL_OK);
+        CHECK_INT(t, size, 128);
+        static const char nothing[128];
+        CHECK(t, data && !memcmp(data, nothing, 128));
+        CHECK_INT(t, device_fetched(r.d, ticket, 2, &data, &size, &r.error), BERYL_MISUSE);
+        CHECK_INT(t, device_fetched(r.d, ticket + 1, 0, &data, &size, &r.error), BERYL_MISUSE);
+        uint64_t ns[4];
+        uint32_t n_stamp = 4;
+        CHECK_INT(t, device_stamps(r.d, ticket, ns, &n_stamp, &r.error), BERYL_OK);
+        CHECK_INT(t, n_stamp, 2);
+        CHECK_INT(t, ns[0], 0);
+        CHECK(t, device_dummy_commands(r.d, &n) && n == 4);
+        device_ticket later;
+        for (int i = 0; i < 5; i++) CHECK_INT(t, submit(&r, list, 4, NULL, 0, &later), BERYL_OK);
+        CHECK_INT(t, device_fetched(r.d, ticket, 0, &data, &size, &r.error), BERYL_MISUSE); /* kept too long */
+        device_fetch_drop(r.d, later);
+        CHECK_INT(t, device_fetched(r.d, later, 0, &data, &size, &r.error), BERYL_MISUSE);
+        rig_close(t, &r);
+    }
+}
+
+/* ---- WebGPU ------------------------------------------------------------------------------------------- */
+
+static void test_webgpu_basics(test *t) {
+    rig r;
+    if (test_case(t, "webgpu/caps-are-sane") && rig_open(t, &r, "webgpu")) {
+        const device_caps *caps = device_caps_of(r.d);
+        CHECK_TEXT(t, caps->backend, "webgpu");
+        CHECK(t, caps->name[0] && caps->groups_max >= 65535 && caps->storage_max >= 8);
+        CHECK(t, caps->workgroup_invocations >= 256 && caps->binding_max >= 128 << 20);
+        CHECK(t, caps->subgroups == (caps->subgroup_size > 0));
+        CHECK(t, caps->align_binding && !(caps->align_binding & (caps->align_binding - 1)));
+        rig_close(t, &r);
+    }
+    if (test_case(t, "webgpu/kernel-from-text-to-numbers") && rig_open(t, &r, "webgpu")) {
+        uint32_t x[100], y[100] = {0}, params[2] = {3, 100};
+        for (uint32_t i = 0; i < 100; i++) x[i] = i * i;
+        CHECK_INT(t, run_kernel(t, &r, scale_text, x, y, 100, 2, params, 8), BERYL_OK);
+        for (uint32_t i = 0; i < 100; i++) CHECK_INT(t, y[i], 3 * i * i);
+        rig_close(t, &r);
+    }
+    if (test_case(t, "webgpu/bad-shader-gives-text-and-place") && rig_open(t, &r, "webgpu")) {
+        static const char bad[] = "@group(0) @binding(0) var<storage, read_write> y: array<u32>;\n"
+                                  "@compute @workgroup_size(64)\n"
+                                  "fn main() { y[0] = nothing; }\n";
+        device_program program;
+        device_program_desc desc = desc_of(bad, 1, 0);
+        for (int f16 = 0; f16 < (device_caps_of(r.d)->f16 ? 2 : 1); f16++) {
+            desc.uses_f16 = f16;
+            CHECK_INT(t, device_program_make(r.d, &desc, &program, &r.error), BERYL_OK);
+            CHECK_INT(t, compiled(&r, program), BERYL_DEVICE);
+            CHECK(t, strstr(r.error.message, "nothing") && strstr(r.error.message, "wgsl:3:20"));
+            CHECK_INT(t, r.error.at, strstr(bad, "nothing") - bad);
+            CHECK(t, !strchr(r.error.message, '\n'));
+        }
+        device_buffer y = buffer_of(t, &r, 256, NULL);
+        device_bindings bindings;
+        CHECK_INT(t, device_bindings_make(r.d, program, &(device_binding){.buffer = y}, 1, &bindings, &r.error), BERYL_OK);
+        device_command c = command_dispatch(program, bindings, 1, 0);
+        device_ticket ticket;
+        CHECK_INT(t, submit(&r, &c, 1, NULL, 0, &ticket), BERYL_DEVICE);
+        /* no such entry; a binding that the layout has not; a parameter block above the limit */
+        static const char *const more[] = {
+            "@group(0) @binding(0) var<storage, read_write> y: array<u32>;\n@compute @workgroup_size(1) fn other() { y[0] = 1u; }",
+            "@group(0) @binding(5) var<storage, read_write> y: array<u32>;\n@compute @workgroup_size(1) fn main() { y[0] = 1u; }",
+            "@group(0) @binding(0) var<storage, read_write> y: array<u32>;\n@group(1) @binding(0) var<uniform> p: array<vec4<u32>, 17>;\n"
+            "@compute @workgroup_size(1) fn main() { y[0] = p[16].x; }"};
+        for (int i = 0; i < 3; i++) {
+            desc = desc_of(more[i], 1, i == 2 ? 256 : 0);
+            CHECK_INT(t, device_program_make(r.d, &desc, &program, &r.error), BERYL_OK);
+            CHECK_INT(t, compiled(&r, program), BERYL_DEVICE);
+        }
+        /* and the device still works */
+        uint32_t x[4] = {1, 2, 3, 4}, z[4] = {0}, params[2] = {2, 4};
+        CHECK_INT(t, run_kernel(t, &r, scale_text, x, z, 4, 1, params, 8), BERYL_OK);
+        CHECK_INT(t, z[3], 8);
+        rig_close(t, &r);
+    }
+    if (test_case(t, "webgpu/buffer-too-large") && rig_open(t, &r, "webgpu")) {
+        device_buffer buffer;
+        CHECK_INT(t, device_buffer_make(r.d, UINT64_C(1) << 40, "huge", &buffer, &r.error), BERYL_NO_DEVICE_MEMORY);
+        CHECK(t, strstr(r.error.message, "huge"));
+        rig_close(t, &r);
+    }
+    if (test_case(t, "webgpu/f16-and-subgroups-where-there-are") && rig_open(t, &r, "webgpu")) {
+        static const char half[] =
+            "alias half4 = vec4<f16>;\n"
+            "@group(0) @binding(0) var<storage, read> x: array<u32>;\n"
+            "@group(0) @binding(1) var<storage, read_write> y: array<u32>;\n"
+            "@compute @workgroup_size(64) fn main(@builtin(local_invocation_index) i: u32) {\n"
+            "    if (i < arrayLength(&y)) { y[i] = u32(half4(f16(x[i])).x * 2.0h); } }\n";
+        static const char sums[] =
+            "@group(0) @binding(0) var<storage, read> x: array<u32>;\n"
+            "@group(0) @binding(1) var<storage, read_write> y: array<u32>;\n"
+            "@compute @workgroup_size(64) fn main(@builtin(local_invocation_index) i: u32,\n"
+            "    @builtin(subgroup_size) n: u32) { let s = subgroupAdd(x[i]); if (i == 0u) { y[0] = s; y[1] = n; } }\n";
+        uint32_t x[64], y[64] = {0};
+        for (uint32_t i = 0; i < 64; i++) x[i] = 1;
+        const device_caps caps = *device_caps_of(r.d);
+        device_buffer in = buffer_of(t, &r, 256, x), out = buffer_of(t, &r, 256, NULL);
+        for (int i = 0; i < 2; i++) {
+            device_program program;
+            device_bindings bindings;
+            device_ticket ticket;
+            device_program_desc desc = desc_of(i ? sums : half, 2, 0);
+            desc.uses_f16 = !i, desc.uses_subgroups = i;
+            bool there = i ? caps.subgroups : caps.f16;
+            beryl_status status = device_program_make(r.d, &desc, &program, &r.error);
+            CHECK_INT(t, status, there ? BERYL_OK : BERYL_UNSUPPORTED);
+            if (status) continue;
+            CHECK_INT(t, compiled(&r, program), BERYL_OK);
+            device_binding binding[] = {{.buffer = in}, {.buffer = out}};
+            CHECK_INT(t, device_bindings_make(r.d, program, binding, 2, &bindings, &r.error), BERYL_OK);
+            device_command list[] = {command_dispatch(program, bindings, 1, 0), command_range(DEVICE_FETCH, out, 0, 256)};
+            CHECK_INT(t, submit(&r, list, 2, NULL, 0, &ticket), BERYL_OK);
+            CHECK_INT(t, take_fetch(&r, ticket, 0, y, 256), BERYL_OK);
+            CHECK_INT(t, y[0], i ? caps.subgroup_size : 2);
+        }
+        rig_close(t, &r);
+    }
+    if (test_case(t, "webgpu/caps-switched-off")) {
+        setenv("BERYL_CAPS", "min", 1);
+        if (rig_open(t, &r, "webgpu")) {
+            const device_caps *caps = device_caps_of(r.d);
+            CHECK(t, !caps->f16 && !caps->subgroups && !caps->subgroup_size);
+            /* the compiler knows it too */
+            static const char sneaky[] = "enable f16; @group(0) @binding(0) var<storage, read_write> y: array<f16>;\n"
+                                         "@compute @workgroup_size(64) fn main() { y[0] = 1.0h; }";
+            device_program program;
+            device_program_desc desc = desc_of(sneaky, 1, 0);
+            CHECK_INT(t, device_program_make(r.d, &desc, &program, &r.error), BERYL_OK);
+            CHECK_INT(t, compiled(&r, program), BERYL_DEVICE);
+            static const char wide[] = "@group(0) @binding(0) var<storage, read_write> y: array<u32>;\n"
+                                       "@compute @workgroup_size(512) fn main() { y[0] = 1u; }";
+            desc = desc_of(wide, 1, 0);
+            CHECK_INT(t, device_program_make(r.d, &desc, &program, &r.error), BERYL_OK);
+            CHECK_INT(t, compiled(&r, program), BERYL_DEVICE);
+            rig_close(t, &r);
+        }
+        unsetenv("BERYL_CAPS");
+    }
+}
+
+static void test_webgpu_lists(test *t) {
+    rig r;
+    if (test_case(t, "webgpu/copy-fill-fetch-in-order") && rig_open(t, &r, "webgpu")) {
+        uint32_t x[64], got[3][64];
+        for (uint32_t i = 0; i < 64; i++) x[i] = i + 1;
+        device_buffer a = buffer_of(t, &r, 256, x), b = buffer_of(t, &r, 256, NULL);
+        device_command list[] = {
+            command_range(DEVICE_FETCH, b, 0, 256), command_copy(a, 0, b, 128, 128), command_copy(a, 0, b, 0, 0),
+            command_range(DEVICE_FETCH, b, 4, 252), command_range(DEVICE_FILL, b, 192, 64),
+            command_range(DEVICE_FILL, b, 0, 0),    command_range(DEVICE_FETCH, b, 0, 256)};
+        device_ticket ticket;
+        CHECK_INT(t, submit(&r, list, 7, NULL, 0, &ticket), BERYL_OK);
+        CHECK_INT(t, device_wait(r.d, ticket, &r.error), BERYL_OK);
+        for (uint32_t k = 0; k < 3; k++) {
+            const void *data;
+            size_t size = 0;
+            CHECK_INT(t, device_fetched(r.d, ticket, k, &data, &size, &r.error), BERYL_OK);
+            CHECK_INT(t, size, k == 1 ? 252 : 256);
+            if (data) memcpy(got[k], data, size);
+        }
+        for (uint32_t i = 0; i < 64; i++) {
+            CHECK_INT(t, got[0][i], 0);
+            if (i < 63) CHECK_INT(t, got[1][i], i + 1 < 32 ? 0 : i + 1 - 32 + 1);
+            CHECK_INT(t, got[2][i], i < 32 || i >= 48 ? 0 : i - 32 + 1);
+        }
+        rig_close(t, &r);
+    }
+    if (test_case(t, "webgpu/parameters-per-dispatch-and-in-flight") && rig_open(t, &r, "webgpu")) {
+        enum { N = 20, ROUNDS = 12 }; /* more submits in flight than the ring of parameters has slots */
+        device_program program;
+        device_program_desc desc = desc_of(scale_text, 2, 8);
+        CHECK_INT(t, device_program_make(r.d, &desc, &program, &r.error), BERYL_OK);
+        CHECK_INT(t, compiled(&r, program), BERYL_OK);
+        uint32_t one[64];
+        for (uint32_t i = 0; i < 64; i++) one[i] = 1;
+        uint32_t align = device_caps_of(r.d)->align_binding > 256 ? device_caps_of(r.d)->align_binding : 256;
+        device_buffer x = buffer_of(t, &r, 256, one), y = buffer_of(t, &r, N * align, NULL);
+        device_buffer all = buffer_of(t, &r, ROUNDS * N * 4, NULL);
+        device_bindings bindings[N];
+        for (uint32_t i = 0; i < N; i++) {
+            device_binding binding[] = {{.buffer = x}, {y, i * align, 256}};
+            CHECK_INT(t, device_bindings_make(r.d, program, binding, 2, &bindings[i], &r.error), BERYL_OK);
+        }
+        device_ticket last = 0;
+        for (uint32_t round = 0; round < ROUNDS; round++) {
+            uint32_t params[N][64];
+            device_command list[2 * N];
+            for (uint32_t i = 0; i < N; i++) {
+                params[i][0] = 100 * round + i;
+                params[i][1] = 64;
+                list[i] = command_dispatch(program, bindings[i], 1, 256 * i);
+                list[N + i] = command_copy(y, i * align, all, (round * N + i) * 4, 4);
+            }
+            CHECK_INT(t, submit(&r, list, 2 * N, params, sizeof params, &last), BERYL_OK);
+        }
+        device_command fetch = command_range(DEVICE_FETCH, all, 0, ROUNDS * N * 4);
+        uint32_t got[ROUNDS][N];
+        CHECK_INT(t, submit(&r, &fetch, 1, NULL, 0, &last), BERYL_OK);
+        CHECK_INT(t, take_fetch(&r, last, 0, got, sizeof got), BERYL_OK);
+        for (uint32_t round = 0; round < ROUNDS; round++)
+            for (uint32_t i = 0; i < N; i++) CHECK_INT(t, got[round][i], 100 * round + i);
+        rig_close(t, &r);
+    }
+    if (test_case(t, "webgpu/65535-groups-and-above") && rig_open(t, &r, "webgpu")) {
+        static const char text[] =
+            "@group(0) @binding(0) var<storage, read_write> y: array<atomic<u32>>;\n"
+            "@compute @workgroup_size(1) fn main(@builtin(workgroup_id) g: vec3<u32>) {\n"
+            "    if (g.x == 65534u || g.y == 1u) { atomicAdd(&y[0], 1u); } }\n";
+        device_program program;
+        device_program_desc desc = desc_of(text, 1, 0);
+        desc.workgroup[0] = 1;
+        CHECK_INT(t, device_program_make(r.d, &desc, &program, &r.error), BERYL_OK);
+        CHECK_INT(t, compiled(&r, program), BERYL_OK);
+        device_buffer y = buffer_of(t, &r, 256, NULL);
+        device_bindings bindings;
+        CHECK_INT(t, device_bindings_make(r.d, program, &(device_binding){.buffer = y}, 1, &bindings, &r.error), BERYL_OK);
+        device_command list[] = {command_dispatch(program, bindings, 65535, 0), command_dispatch(program, bindings, 0, 0),
+                                 command_range(DEVICE_FETCH, y, 0, 4)};
+        device_ticket ticket;
+        uint32_t got = 0;
+        CHECK_INT(t, submit(&r, list, 3, NULL, 0, &ticket), BERYL_OK);
+        CHECK_INT(t, take_fetch(&r, ticket, 0, &got, 4), BERYL_OK);
+        CHECK_INT(t, got, 1);
+        list[1].dispatch.groups[0] = device_caps_of(r.d)->groups_max + 1;
+        CHECK_INT(t, submit(&r, list, 3, NULL, 0, &ticket), BERYL_MISUSE);
+        list[1].dispatch.groups[0] = 2, list[1].dispatch.groups[1] = 2; /* adds two */
+        CHECK_INT(t, submit(&r, list, 3, NULL, 0, &ticket), BERYL_OK);
+        CHECK_INT(t, take_fetch(&r, ticket, 0, &got, 4), BERYL_OK);
+        CHECK_INT(t, got, 4);
+        rig_close(t, &r);
+    }
+    if (test_case(t, "webgpu/stamps-rise") && rig_open(t, &r, "webgpu")) {
+        device_program program;
+        device_bindings bindings;
+        device_program_desc desc = desc_of(add_text, 1, 0);
+        CHECK_INT(t, device_program_make(r.d, &desc, &program, &r.error), BERYL_OK);
+        CHECK_INT(t, compiled(&r, program), BERYL_OK);
+        device_buffer y = buffer_of(t, &r, 65536, NULL);
+        CHECK_INT(t, device_bindings_make(r.d, program, &(device_binding){.buffer = y}, 1, &bindings, &r.error), BERYL_OK);
+        device_command run = command_dispatch(program, bindings, 256, 0), stamp = {.kind = DEVICE_STAMP};
+        device_command list[] = {stamp, run, run, stamp, command_range(DEVICE_FILL, y, 0, 4), stamp,
+                                 command_range(DEVICE_FETCH, y, 0, 8), stamp};
+        for (int round = 0; round < 2; round++) {
+            device_ticket ticket;
+            uint64_t ns[8] = {0};
+            uint32_t n = 8, y0[2];
+            CHECK_INT(t, submit(&r, list, 8, NULL, 0, &ticket), BERYL_OK);
+            CHECK_INT(t, device_wait(r.d, ticket, &r.error), BERYL_OK);
+            beryl_status status = device_stamps(r.d, ticket, ns, &n, &r.error);
+            CHECK_INT(t, status, device_caps_of(r.d)->timestamps ? BERYL_OK : BERYL_UNSUPPORTED);
+            if (!status) CHECK(t, n == 4 && ns[0] == 0 && ns[1] > 0 && ns[2] >= ns[1] && ns[3] >= ns[2]);
+            CHECK_INT(t, take_fetch(&r, ticket, 0, y0, 8), BERYL_OK);
+            CHECK_INT(t, y0[0], 0);
+            CHECK_INT(t, y0[1], 2 * (round + 1));
+        }
+        rig_close(t, &r);
+    }
+}
+
+static void test_webgpu_rings(test *t) {
+    rig r;
+    if (test_case(t, "webgpu/replay-makes-nothing") && rig_open(t, &r, "webgpu")) {
+        device_program program;
+        device_bindings bindings;
+        device_program_desc desc = desc_of(scale_text, 2, 8);
+        CHECK_INT(t, device_program_make(r.d, &desc, &program, &r.error), BERYL_OK);
+        CHECK_INT(t, compiled(&r, program), BERYL_OK);
+        uint32_t one[64], params[40][64] = {{0}};
+        for (uint32_t i = 0; i < 64; i++) one[i] = 1;
+        device_buffer x = buffer_of(t, &r, 256, one), y = buffer_of(t, &r, 256, NULL);
+        device_binding binding[] = {{.buffer = x}, {.buffer = y}};
+        CHECK_INT(t, device_bindings_make(r.d, program, binding, 2, &bindings, &r.error), BERYL_OK);
+        device_command list[41];
+        for (uint32_t i = 0; i < 40; i++) list[i] = command_dispatch(program, bindings, 1, 256 * i);
+        list[40] = command_range(DEVICE_FETCH, y, 0, 256);
+        device_stats before = {0}, after;
+        uint64_t calls = 0;
+        device_ticket ticket[2] = {0};
+        for (uint32_t round = 0; round < 30; round++) { /* two in flight */
+            params[39][0] = round, params[39][1] = 64;
+            CHECK_INT(t, device_write(r.d, x, 0, one, 256, &r.error), BERYL_OK);
+            CHECK_INT(t, submit(&r, list, 41, params, sizeof params, &ticket[round & 1]), BERYL_OK);
+            if (round) {
+                uint32_t got[64];
+                CHECK_INT(t, take_fetch(&r, ticket[~round & 1], 0, got, 256), BERYL_OK);
+                CHECK_INT(t, got[63], round - 1);
+            }
+            if (!round) device_stats_of(r.d, &before), calls = r.heap.calls;
+        }
+        device_stats_of(r.d, &after);
+        CHECK_INT(t, after.objects, before.objects);
+        CHECK_INT(t, after.buffer_bytes, before.buffer_bytes);
+        CHECK_INT(t, r.heap.calls, calls);
+        CHECK_INT(t, after.dispatches - before.dispatches, 29 * 40);
+        CHECK_INT(t, after.submits - before.submits, 29);
+        rig_close(t, &r);
+    }
+    if (test_case(t, "webgpu/fetches-kept-for-four-submits") && rig_open(t, &r, "webgpu")) {
+        device_buffer y = buffer_of(t, &r, 256, NULL);
+        device_command fetch = command_range(DEVICE_FETCH, y, 0, 4);
+        device_ticket tickets[20];
+        for (uint32_t i = 0; i < 20; i++) {
+            CHECK_INT(t, device_write(r.d, y, 0, &i, 4, &r.error), BERYL_OK);
+            beryl_status status = submit(&r, &fetch, 1, NULL, 0, &tickets[i]);
+            CHECK(t, status == BERYL_OK || (status == BERYL_PENDING && i >= 4));
+            if (status) { /* as a caller would: wait for an older one, then again */
+                CHECK_INT(t, device_wait(r.d, tickets[i - 1], &r.error), BERYL_OK);
+                CHECK_INT(t, submit(&r, &fetch, 1, NULL, 0, &tickets[i]), BERYL_OK);
+            }
+            if (i % 3) continue;
+            for (uint32_t k = i < 3 ? 0 : i - 3; k <= i; k++) { /* the last four, in any order */
+                const void *data;
+                size_t size;
+                CHECK_INT(t, device_wait(r.d, tickets[k], &r.error), BERYL_OK);
+                CHECK_INT(t, device_fetched(r.d, tickets[k], 0, &data, &size, &r.error), BERYL_OK);
+                if (data) CHECK_INT(t, *(const uint32_t *)data, k);
+            }
+        }
+        const void *data;
+        size_t size;
+        CHECK_INT(t, device_fetched(r.d, tickets[2], 0, &data, &size, &r.error), BERYL_MISUSE);
+        rig_close(t, &r);
+    }
+    if (test_case(t, "webgpu/results-pending-then-dropped-unread") && rig_open(t, &r, "webgpu")) {
+        device_buffer y = buffer_of(t, &r, 1 << 20, NULL);
+        device_command fetch = command_range(DEVICE_FETCH, y, 0, 1 << 20);
+        for (int i = 0; i < 20; i++) {
+            device_ticket ticket;
+            CHECK_INT(t, submit(&r, &fetch, 1, NULL, 0, &ticket), BERYL_OK);
+            device_fetch_drop(r.d, ticket); /* maybe while the device still writes */
+            const void *data;
+            size_t size;
+            CHECK_INT(t, device_fetched(r.d, ticket, 0, &data, &size, &r.error), BERYL_MISUSE);
+        }
+        rig_close(t, &r);
+    }
+    if (test_case(t, "webgpu/staged-uploads-keep-their-order") && rig_open(t, &r, "webgpu")) {
+        enum { PIECE = 5 << 20, N = 12 }; /* 60 MiB: more than the ring holds */
+        device_buffer y = buffer_of(t, &r, PIECE, NULL), z = buffer_of(t, &r, 4 * N, NULL);
+        bool was_full = false;
+        for (uint32_t i = 0; i < N; i++) {
+            void *memory;
+            beryl_status status;
+            while ((status = device_stage(r.d, PIECE, &memory, &r.error)) == BERYL_PENDING) {
+                was_full = true;
+                device_ticket done;
+                CHECK_INT(t, device_poll(r.d, &done, &r.error), BERYL_OK);
+            }
+            CHECK_INT(t, status, BERYL_OK);
+            if (status) break;
+            memset(memory, (int)i + 1, PIECE);
+            CHECK_INT(t, device_stage_commit(r.d, y, 0, PIECE, &r.error), BERYL_OK);
+            uint32_t word = 0xabcd0000 + i; /* over the staged bytes, so after them */
+            CHECK_INT(t, device_write(r.d, y, 4 * i, &word, 4, &r.error), BERYL_OK);
+            device_command copy = command_copy(y, 4 * i, z, 4 * i, 4);
+            device_ticket ticket;
+            CHECK_INT(t, submit(&r, &copy, 1, NULL, 0, &ticket), BERYL_OK);
+        }
+        (void)was_full; /* seldom on a software device: its copies are done at once */
+        uint32_t got[N] = {0}, end = 0;
+        device_command list[] = {command_range(DEVICE_FETCH, z, 0, 4 * N), command_range(DEVICE_FETCH, y, PIECE - 4, 4)};
+        device_ticket ticket;
+        CHECK_INT(t, submit(&r, list, 2, NULL, 0, &ticket), BERYL_OK);
+        CHECK_INT(t, device_wait(r.d, ticket, &r.error), BERYL_OK);
+        const void *data;
+        size_t size;
+        CHECK_INT(t, device_fetched(r.d, ticket, 1, &data, &size, &r.error), BERYL_OK);
+        if (data) memcpy(&end, data, 4);
+        CHECK_INT(t, take_fetch(&r, ticket, 0, got, sizeof got), BERYL_OK);
+        for (uint32_t i = 0; i < N; i++) CHECK_INT(t, got[i], 0xabcd0000 + i);
+        CHECK_INT(t, end, 0x0c0c0c0c);
+        rig_close(t, &r);
+    }
+    if (test_case(t, "webgpu/stage-ring-full-is-pending") && rig_open(t, &r, "webgpu")) {
+        /* pieces of a whole ring buffer, without a poll between: at the latest the turn after the last is pending,
+         * or the device was quick */
+        size_t size = device_stage_max(r.d);
+        device_buffer y = buffer_of(t, &r, size, NULL);
+        int pending = 0;
+        for (int i = 0; i < 8; i++) {
+            void *memory = NULL;
+            beryl_status status = device_stage(r.d, size, &memory, &r.error);
+            CHECK(t, status == BERYL_OK || status == BERYL_PENDING);
+            pending += status == BERYL_PENDING;
+            if (status) base_sleep(1e-3);
+            else CHECK_INT(t, device_stage_commit(r.d, y, 0, size, &r.error), BERYL_OK);
+        }
+        device_ticket ticket;
+        CHECK_INT(t, submit(&r, NULL, 0, NULL, 0, &ticket), BERYL_OK);
+        CHECK_INT(t, device_wait(r.d, ticket, &r.error), BERYL_OK);
+        CHECK(t, pending < 8);
+        rig_close(t, &r);
+    }
+}
+
+static void test_webgpu_lives(test *t) {
+    rig r;
+    if (test_case(t, "webgpu/thousand-programs") && rig_open(t, &r, "webgpu")) {
+        device_program stale = {0};
+        char text[600];
+        for (int i = 0; i < 1000; i++) {
+            snprintf(text, sizeof text,
+                     "@group(0) @binding(0) var<storage, read_write> y: array<u32>;\n"
+                     "@compute @workgroup_size(64) fn main() { y[%d] = %du; }\n", i % 7, i % 5);
+            device_program_desc desc = desc_of(text, 1, 0);
+            device_program program;
+            CHECK_INT(t, device_program_make(r.d, &desc, &program, &r.error), BERYL_OK);
+            if (i % 100 == 99) CHECK_INT(t, compiled(&r, program), BERYL_OK);
+            if (i == 0) stale = program;
+            device_program_drop(r.d, program); /* most while they wait or compile */
+        }
+        CHECK_INT(t, device_program_status(r.d, stale, &r.error), BERYL_MISUSE);
+        device_stats stats;
+        device_stats_of(r.d, &stats);
+        CHECK_INT(t, stats.programs, 0);
+        rig_close(t, &r);
+    }
+    if (test_case(t, "webgpu/closed-in-the-middle-of-everything") && rig_open(t, &r, "webgpu")) {
+        device_program_desc desc = desc_of(add_text, 1, 0);
+        device_program program;
+        for (int i = 0; i < 10; i++) CHECK_INT(t, device_program_make(r.d, &desc, &program, &r.error), BERYL_OK);
+        device_buffer y = buffer_of(t, &r, 1 << 20, NULL);
+        void *memory;
+        CHECK_INT(t, device_stage(r.d, 4096, &memory, &r.error), BERYL_OK);
+        CHECK_INT(t, device_stage_commit(r.d, y, 0, 4096, &r.error), BERYL_OK);
+        device_command fetch = command_range(DEVICE_FETCH, y, 0, 1 << 20);
+        device_ticket ticket;
+        CHECK_INT(t, submit(&r, &fetch, 1, NULL, 0, &ticket), BERYL_OK);
+        CHECK_INT(t, device_stage(r.d, 4096, &memory, &r.error), BERYL_OK);
+        CHECK_INT(t, device_stage_commit(r.d, y, 0, 4096, &r.error), BERYL_OK);
+        CHECK_INT(t, device_stage(r.d, 4096, &memory, &r.error), BERYL_OK); /* never committed */
+        rig_close(t, &r);
+    }
+    if (test_case(t, "webgpu/buffers-dropped-while-used") && rig_open(t, &r, "webgpu")) {
+        device_program_desc desc = desc_of(add_text, 1, 0);
+        device_program program;
+        CHECK_INT(t, device_program_make(r.d, &desc, &program, &r.error), BERYL_OK);
+        CHECK_INT(t, compiled(&r, program), BERYL_OK);
+        for (int i = 0; i < 10; i++) {
+            device_buffer y = buffer_of(t, &r, 1 << 20, NULL), z = buffer_of(t, &r, 1 << 20, NULL);
+            device_bindings bindings;
+            CHECK_INT(t, device_bindings_make(r.d, program, &(device_binding){.buffer = y}, 1, &bindings, &r.error), BERYL_OK);
+            device_command list[] = {command_dispatch(program, bindings, 4096, 0), command_copy(y, 0, z, 0, 1 << 20)};
+            device_ticket ticket;
+            CHECK_INT(t, submit(&r, list, 2, NULL, 0, &ticket), BERYL_OK);
+            void *memory;
+            CHECK_INT(t, device_stage(r.d, 64, &memory, &r.error), BERYL_OK);
+            CHECK_INT(t, device_stage_commit(r.d, y, 0, 64, &r.error), BERYL_OK);
+            device_buffer_drop(r.d, y); /* in flight, bound, and with an upload that waits */
+            CHECK_INT(t, submit(&r, list, 1, NULL, 0, &ticket), BERYL_MISUSE);
+            device_buffer_drop(r.d, z);
+            device_bindings_drop(r.d, bindings);
+        }
+        device_stats stats;
+        device_stats_of(r.d, &stats);
+        CHECK_INT(t, stats.buffers + stats.bindings, 0);
+        rig_close(t, &r);
+    }
+}
+
+/* ---- memory that runs out ------------------------------------------------------------------------------- */
+
+typedef struct failing { uint64_t left; } failing;
+
+static void *failing_resize(void *user, void *memory, size_t old_size, size_t new_size) {
+    failing *f = user;
+    (void)old_size;
+    if (!new_size) return free(memory), NULL;
+    if (!__atomic_load_n(&f->left, __ATOMIC_RELAXED)) return NULL;
+    __atomic_fetch_sub(&f->left, 1, __ATOMIC_RELAXED);
+    return realloc(memory, new_size);
+}
+
+static beryl_status everything(base_heap *heap, const char *choice) {
+    device *d = NULL;
+    device_buffer x, y;
+    device_program program;
+    device_bindings bindings;
+    device_ticket ticket;
+    void *memory;
+    beryl_status status = device_open(heap, NULL, choice, &d, NULL);
+    if (!status) status = device_buffer_make(d, 256, "x", &x, NULL);
+    if (!status) status = device_buffer_make(d, 256, "y", &y, NULL);
+    if (!status) status = device_stage(d, 256, &memory, NULL);
+    if (!status) status = device_stage_commit(d, x, 0, 256, NULL);
+    device_program_desc desc = desc_of(scale_text, 2, 8);
+    if (!status) status = device_program_make(d, &desc, &program, NULL);
+    if (!status)
+        while ((status = device_program_status(d, program, NULL)) == BERYL_PENDING) base_sleep(2e-4);
+    device_binding binding[2];
+    if (!status) {
+        binding[0] = (device_binding){.buffer = x};
+        binding[1] = (device_binding){.buffer = y};
+        status = device_bindings_make(d, program, binding, 2, &bindings, NULL);
+    }
+    uint32_t params[2] = {1, 64};
+    if (!status) {
+        device_command list[] = {command_dispatch(program, bindings, 1, 0), command_range(DEVICE_FETCH, y, 0, 256)};
+        status = device_submit(d, &(device_submit_desc){list, 2, params, 8}, &ticket, NULL);
+    }
+    if (!status) status = device_wait(d, ticket, NULL);
+    device_close(d);
+    return status;
+}
+
+static void test_memory(test *t) {
+    static const char *const choices[] = {"dummy", "webgpu"};
+    for (int i = 0; i < 2; i++) {
+        if (!test_case(t, "device/%s-without-memory", choices[i])) continue;
+        failing f = {UINT64_MAX};
+        beryl_allocator allocator = {failing_resize, &f};
+        base_heap heap;
+        base_heap_init(&heap, &allocator);
+        if (everything(&heap, choices[i]) == BERYL_NO_DEVICE) {
+            test_skip(t, "no adapter");
+            continue;
+        }
+        bool through = false;
+        for (uint64_t n = 0; n < 200 && !through; n += i ? 3 : 1) { /* opening WebGPU takes a while */
+            f.left = n;
+            beryl_status status = everything(&heap, choices[i]);
+            through = status == BERYL_OK;
+            CHECK(t, through || status == BERYL_NO_MEMORY);
+            CHECK_INT(t, heap.bytes, 0);
+        }
+        CHECK(t, through);
+    }
+}
+
+void test_device(test *t);
+void test_device(test *t) {
+    test_choice(t);
+    test_refused_things(t);
+    test_refused_bindings(t);
+    test_refused_commands(t);
+    test_dummy(t);
+    test_webgpu_basics(t);
+    test_webgpu_lists(t);
+    test_webgpu_rings(t);
+    test_webgpu_lives(t);
+    test_memory(t);
+}
