@@ -1,0 +1,205 @@
+// attention_decode - attention of few query rows over long caches: the keys of a row are split over workgroups.
+//   q [n, H, d] f32, strided; k_cache, v_cache [n_slot, n_row, h, d]; slot, pos [n] i32
+//   out: with one piece [n, H, d]; else partial sums [n, H, n_split, d], and stats [n, H, n_split] (max, sum)
+// A workgroup (split, HEADS query heads of one kv head, row) reads each key and value once for its heads. Scores: 8 lanes
+// along d a key, THREADS / 8 keys at once, KEYS_EACH times. Values: d / 4 lanes, the keys shared by what is left of the
+// lanes. Softmax is online over tiles of TILE keys. Masked keys repeat a valid one with weight 0.
+//! options
+const THREADS: u32 = 256u;
+const D4: u32 = 64u;        // d / 4, at most THREADS
+const HEADS: u32 = 4u;      // at most 8
+const KEYS_EACH: u32 = 1u;
+const SPLIT: bool = true;
+//! end
+
+struct Params {
+    n_head: u32, n_kv: u32, n_row: u32, n_split: u32, window: u32, scale: f32,
+    q_offset: u32, q0: u32, q1: u32, slot_offset: u32, pos_offset: u32,
+}
+@group(1) @binding(0) var<uniform> params: Params;
+@group(0) @binding(0) var<storage, read> q: array<vec4<f32>>;
+
+//! part cache
+@group(0) @binding(1) var<storage, read> k_cache: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, read> v_cache: array<vec4<f32>>;
+
+fn k_load(at: u32) -> vec4<f32> { // at: in fours
+    return k_cache[at];
+}
+
+fn v_load(at: u32) -> vec4<f32> {
+    return v_cache[at];
+}
+//! end
+@group(0) @binding(3) var<storage, read> slot: array<i32>;
+@group(0) @binding(4) var<storage, read> pos: array<i32>;
+@group(0) @binding(5) var<storage, read_write> out: array<vec4<f32>>;
+@group(0) @binding(6) var<storage, read_write> stats: array<vec2<f32>>;
+
+const LEAST: f32 = -3.0e38;
+const SLICES: u32 = 8u;                             // lanes along d
+const SLOTS: u32 = THREADS / SLICES;                // keys at once
+const TILE: u32 = SLOTS * KEYS_EACH;
+const PARTS: u32 = THREADS / D4;                    // that share the keys of the values
+const STEPS: u32 = (TILE + PARTS - 1u) / PARTS;
+const SOFT_PARTS: u32 = 8u;
+
+var<workgroup> queries: array<vec4<f32>, HEADS * D4>;
+var<workgroup> weights: array<f32, TILE * HEADS>;   // scores, then exp(score - max): [key, head]
+var<workgroup> soft: array<f32, SOFT_PARTS * HEADS>;
+var<workgroup> row_max: array<f32, HEADS>;
+var<workgroup> row_keep: array<f32, HEADS>;
+var<workgroup> joined: array<vec4<f32>, THREADS>;
+
+//! part slices
+var<workgroup> products: array<f32, TILE * HEADS * SLICES>;
+
+// Sums over the 8 slices of a key: in [KEYS_EACH, HEADS] of one slice, out weights[key, head] for all.
+fn slices_join(scores: array<f32, KEYS_EACH * HEADS>, lane: u32) {
+    for (var k = 0u; k < KEYS_EACH; k++) {
+        for (var h = 0u; h < HEADS; h++) {
+            products[((k * SLOTS + lane / SLICES) * HEADS + h) * SLICES + lane % SLICES] = scores[k * HEADS + h];
+        }
+    }
+    workgroupBarrier();
+    for (var i = lane; i < TILE * HEADS; i += THREADS) {
+        var sum = 0.0;
+        for (var s = 0u; s < SLICES; s++) {
+            sum += products[i * SLICES + s];
+        }
+        weights[i] = sum;
+    }
+}
+//! end
+
+@compute @workgroup_size(THREADS)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    let row = group.z;
+    let first_head = group.y * HEADS;
+    let kv = first_head * params.n_kv / params.n_head;
+    let last_key = u32(pos[params.pos_offset + row]);
+    var first_key = 0u;
+    if (params.window > 0u && last_key >= params.window) {
+        first_key = last_key + 1u - params.window;
+    }
+    let span = (last_key + params.n_split - first_key) / params.n_split; // of keys, rounded up
+    let begin = first_key + group.x * span;
+    let end = min(begin + span, last_key + 1u);
+    let cache_row = u32(slot[params.slot_offset + row]) * params.n_row;
+    let ring = begin % params.n_row; // row of the first key
+
+    for (var i = lane; i < HEADS * D4; i += THREADS) {
+        queries[i] = q[params.q_offset + row * params.q0 + (first_head + i / D4) * params.q1 + i % D4] * params.scale;
+    }
+    if (lane < HEADS) {
+        row_max[lane] = LEAST;
+    }
+    var sums: array<vec4<f32>, HEADS>;
+    for (var h = 0u; h < HEADS; h++) {
+        sums[h] = vec4<f32>(0.0);
+    }
+    var total = 0.0; // of head lane % HEADS, of part lane / HEADS of the keys
+    workgroupBarrier();
+
+    for (var tile = begin; tile < end; tile += TILE) {
+        let n_key = min(TILE, end - tile);
+        let offset = ring + (tile - begin);
+        var scores: array<f32, KEYS_EACH * HEADS>;
+        var at: array<u32, KEYS_EACH>;
+        for (var k = 0u; k < KEYS_EACH; k++) {
+            var place = offset + min(k * SLOTS + lane / SLICES, n_key - 1u);
+            place = select(place, place - params.n_row, place >= params.n_row);
+            at[k] = ((cache_row + place) * params.n_kv + kv) * D4;
+            for (var h = 0u; h < HEADS; h++) {
+                scores[k * HEADS + h] = 0.0;
+            }
+        }
+        for (var i = lane % SLICES; i < D4; i += SLICES) {
+            for (var k = 0u; k < KEYS_EACH; k++) {
+                let key = k_load(at[k] + i);
+                for (var h = 0u; h < HEADS; h++) {
+                    scores[k * HEADS + h] += dot(queries[h * D4 + i], key);
+                }
+            }
+        }
+        slices_join(scores, lane);
+        workgroupBarrier();
+
+        let head = lane % HEADS;
+        let part = lane / HEADS;
+        if (part < SOFT_PARTS) {
+            var most = LEAST;
+            for (var key = part; key < n_key; key += SOFT_PARTS) {
+                most = max(most, weights[key * HEADS + head]);
+            }
+            soft[part * HEADS + head] = most;
+        }
+        workgroupBarrier();
+        if (lane < HEADS) {
+            let before = row_max[lane];
+            var most = before;
+            for (var i = 0u; i < SOFT_PARTS; i++) {
+                most = max(most, soft[i * HEADS + lane]);
+            }
+            row_max[lane] = most;
+            row_keep[lane] = exp(before - most);
+        }
+        workgroupBarrier();
+        for (var i = lane; i < TILE * HEADS; i += THREADS) {
+            weights[i] = select(0.0, exp(weights[i] - row_max[i % HEADS]), i / HEADS < n_key);
+        }
+        workgroupBarrier();
+
+        if (part < SOFT_PARTS) {
+            total *= row_keep[head];
+            for (var key = part; key < TILE; key += SOFT_PARTS) {
+                total += weights[key * HEADS + head];
+            }
+        }
+        for (var h = 0u; h < HEADS; h++) {
+            sums[h] *= row_keep[h];
+        }
+        if (lane < PARTS * D4) {
+            for (var step = 0u; step < STEPS; step++) {
+                let key = step * PARTS + lane / D4;
+                var place = offset + min(key, n_key - 1u);
+                place = select(place, place - params.n_row, place >= params.n_row);
+                let value = v_load(((cache_row + place) * params.n_kv + kv) * D4 + lane % D4);
+                if (key < TILE) {
+                    for (var h = 0u; h < HEADS; h++) {
+                        sums[h] += weights[key * HEADS + h] * value;
+                    }
+                }
+            }
+        }
+        workgroupBarrier(); // the weights are written again
+    }
+
+    if (lane / HEADS < SOFT_PARTS) {
+        soft[lane] = total;
+    }
+    for (var h = 0u; h < HEADS; h++) {
+        workgroupBarrier();
+        joined[lane] = sums[h];
+        workgroupBarrier();
+        if (lane < D4) {
+            var sum = joined[lane];
+            for (var i = 1u; i < PARTS; i++) {
+                sum += joined[i * D4 + lane];
+            }
+            var all = 0.0;
+            for (var i = 0u; i < SOFT_PARTS; i++) {
+                all += soft[i * HEADS + h];
+            }
+            let place = row * params.n_head + first_head + h;
+            if (SPLIT) {
+                out[(place * params.n_split + group.x) * D4 + lane] = sum;
+                if (lane == 0u) {
+                    stats[place * params.n_split + group.x] = vec2<f32>(row_max[h], all);
+                }
+            } else {
+                out[place * D4 + lane] = sum / all;
+            }
+        }
+    }
+}

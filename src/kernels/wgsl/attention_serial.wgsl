@@ -1,0 +1,94 @@
+// attention_serial - attention on software devices: one thread a query head and a piece of its keys, no barriers.
+//   q [n, H, d] f32, strided; k_cache, v_cache [n_slot, n_row, h, d]; slot, pos [n] i32
+//   out: with one piece [n, H, d]; else partial sums [n, H, n_split, d], and stats [n, H, n_split] (max, sum)
+// Rows [first_row, first_row + some) of a run, so that partial sums of long contexts fit; their place counts from there.
+//! options
+const D4: u32 = 16u;         // d / 4
+const SPLIT: bool = false;
+//! end
+
+struct Params {
+    n: u32, first_row: u32, n_head: u32, n_kv: u32, n_row: u32, n_split: u32, window: u32, scale: f32,
+    q_offset: u32, q0: u32, q1: u32, slot_offset: u32, pos_offset: u32, rows: u32,
+}
+@group(1) @binding(0) var<uniform> params: Params;
+@group(0) @binding(0) var<storage, read> q: array<vec4<f32>>;
+
+//! part cache
+@group(0) @binding(1) var<storage, read> k_cache: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, read> v_cache: array<vec4<f32>>;
+
+fn k_load(at: u32) -> vec4<f32> { // at: in fours
+    return k_cache[at];
+}
+
+fn v_load(at: u32) -> vec4<f32> {
+    return v_cache[at];
+}
+//! end
+@group(0) @binding(3) var<storage, read> slot: array<i32>;
+@group(0) @binding(4) var<storage, read> pos: array<i32>;
+@group(0) @binding(5) var<storage, read_write> out: array<vec4<f32>>;
+@group(0) @binding(6) var<storage, read_write> stats: array<vec2<f32>>;
+
+const LEAST: f32 = -3.0e38;
+
+@compute @workgroup_size(8)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
+        @builtin(local_invocation_index) lane: u32) {
+    let index = (group.x + group.y * groups.x) * 8u + lane;
+    let head = index % params.n_head;
+    let split = index / params.n_head % params.n_split;
+    let local = index / params.n_head / params.n_split;
+    let row = params.first_row + local;
+    if (row >= params.n || local >= params.rows) {
+        return;
+    }
+    let last = u32(pos[params.pos_offset + row]);
+    var first = 0u;
+    if (params.window > 0u && last >= params.window) {
+        first = last + 1u - params.window;
+    }
+    let span = (last + params.n_split - first) / params.n_split; // of keys, rounded up
+    let begin = first + split * span;
+    let end = min(begin + span, last + 1u);
+    let kv = head * params.n_kv / params.n_head;
+    let cache_row = u32(slot[params.slot_offset + row]) * params.n_row;
+
+    var query: array<vec4<f32>, D4>;
+    var sum: array<vec4<f32>, D4>;
+    let source = params.q_offset + row * params.q0 + head * params.q1;
+    for (var i = 0u; i < D4; i++) {
+        query[i] = q[source + i] * params.scale;
+        sum[i] = vec4<f32>(0.0);
+    }
+    var most = LEAST;
+    var total = 0.0;
+    for (var key = begin; key < end; key++) {
+        let at = ((cache_row + key % params.n_row) * params.n_kv + kv) * D4;
+        var products = vec4<f32>(0.0);
+        for (var i = 0u; i < D4; i++) {
+            products += query[i] * k_load(at + i);
+        }
+        let score = products.x + products.y + products.z + products.w;
+        let now = max(most, score);
+        let keep = exp(most - now);
+        let p = exp(score - now);
+        most = now;
+        total = total * keep + p;
+        for (var i = 0u; i < D4; i++) {
+            sum[i] = sum[i] * keep + p * v_load(at + i);
+        }
+    }
+    if (SPLIT) {
+        let place = (local * params.n_head + head) * params.n_split + split;
+        stats[place] = vec2<f32>(most, total);
+        for (var i = 0u; i < D4; i++) {
+            out[place * D4 + i] = sum[i];
+        }
+    } else {
+        for (var i = 0u; i < D4; i++) {
+            out[(row * params.n_head + head) * D4 + i] = sum[i] / total;
+        }
+    }
+}
