@@ -1,13 +1,16 @@
-/* device_test.c - the device interface on the dummy device and, where there is an adapter, on WebGPU.
+/* device_test.c - the device interface on the dummy device and, where there is an adapter, on
+ * WebGPU.
  *
  * run_kernel below is the shortest whole way from WGSL text to numbers; copy it to try a kernel. */
-#define _POSIX_C_SOURCE 200809L /* setenv */
+#define _GNU_SOURCE /* setenv, dladdr */
 #include "test.h"
 
 #include "base/thread.h"
 #include "device/device.h"
 #include "device/dummy/dummy.h"
+#include "device/webgpu/webgpu.h"
 
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,13 +37,18 @@ static void rig_close(test *t, rig *r) {
 
 static beryl_status compiled(rig *r, device_program program) {
     beryl_status status;
-    while ((status = device_program_status(r->d, program, &r->error)) == BERYL_PENDING) base_sleep(5e-4);
+    while ((status = device_program_status(r->d, program, &r->error)) == BERYL_PENDING)
+        base_sleep(5e-4);
     return status;
 }
 
 static device_program_desc desc_of(const char *text, uint32_t n_binding, uint32_t param_bytes) {
-    device_program_desc desc = {.source = text, .source_size = strlen(text), .label = "test",
-                                .n_binding = n_binding, .param_bytes = param_bytes, .workgroup = {64, 1, 1}};
+    device_program_desc desc = {.source = text,
+                                .source_size = strlen(text),
+                                .label = "test",
+                                .n_binding = n_binding,
+                                .param_bytes = param_bytes,
+                                .workgroup = {64, 1, 1}};
     desc.access[n_binding - 1] = DEVICE_READ_WRITE; /* by custom the last one is the result */
     return desc;
 }
@@ -54,8 +62,8 @@ static device_buffer buffer_of(test *t, rig *r, uint64_t size, const void *data)
     return buffer;
 }
 
-static device_command command_dispatch(device_program program, device_bindings bindings, uint32_t groups,
-                                       uint32_t param_offset) {
+static device_command command_dispatch(device_program program, device_bindings bindings,
+                                       uint32_t groups, uint32_t param_offset) {
     device_command c = {.kind = DEVICE_DISPATCH};
     c.dispatch.program = program;
     c.dispatch.bindings = bindings;
@@ -65,24 +73,26 @@ static device_command command_dispatch(device_program program, device_bindings b
     return c;
 }
 
-static device_command command_copy(device_buffer from, uint64_t from_offset, device_buffer to, uint64_t to_offset,
-                                   uint64_t size) {
+static device_command command_copy(device_buffer from, uint64_t from_offset, device_buffer to,
+                                   uint64_t to_offset, uint64_t size) {
     device_command c = {.kind = DEVICE_COPY};
     c.copy.from = from, c.copy.from_offset = from_offset;
     c.copy.to = to, c.copy.to_offset = to_offset, c.copy.size = size;
     return c;
 }
 
-static device_command command_range(device_command_kind kind, device_buffer buffer, uint64_t offset, uint64_t size) {
+static device_command command_range(device_command_kind kind, device_buffer buffer, uint64_t offset,
+                                    uint64_t size) {
     device_command c = {.kind = kind};
     if (kind == DEVICE_FILL) c.fill.buffer = buffer, c.fill.offset = offset, c.fill.size = size;
     else c.fetch.buffer = buffer, c.fetch.offset = offset, c.fetch.size = size;
     return c;
 }
 
-static beryl_status submit(rig *r, const device_command *commands, size_t n, const void *params, size_t param_bytes,
-                           device_ticket *ticket) {
-    return device_submit(r->d, &(device_submit_desc){commands, n, params, param_bytes}, ticket, &r->error);
+static beryl_status submit(rig *r, const device_command *commands, size_t n, const void *params,
+                           size_t param_bytes, device_ticket *ticket) {
+    return device_submit(r->d, &(device_submit_desc){commands, n, params, param_bytes}, ticket,
+                         &r->error);
 }
 
 /* Waits for the n-th fetch and copies it; the results are dropped. */
@@ -97,8 +107,9 @@ static beryl_status take_fetch(rig *r, device_ticket ticket, uint32_t n, void *t
 }
 
 /* y = kernel(x): compile, bind, run once, read back. Both of n u32. */
-static beryl_status run_kernel(test *t, rig *r, const char *text, const uint32_t *x, uint32_t *y, uint32_t n,
-                               uint32_t groups, const void *params, uint32_t param_bytes) {
+static beryl_status run_kernel(test *t, rig *r, const char *text, const uint32_t *x, uint32_t *y,
+                               uint32_t n, uint32_t groups, const void *params,
+                               uint32_t param_bytes) {
     device_program_desc desc = desc_of(text, 2, param_bytes);
     device_buffer in = buffer_of(t, r, n * 4, x), out = buffer_of(t, r, n * 4, NULL);
     device_program program;
@@ -121,15 +132,14 @@ static beryl_status run_kernel(test *t, rig *r, const char *text, const uint32_t
     return status;
 }
 
-static const char scale_text[] =
-    "struct Params { factor: u32, n: u32 }\n"
-    "@group(0) @binding(0) var<storage, read> x: array<u32>;\n"
-    "@group(0) @binding(1) var<storage, read_write> y: array<u32>;\n"
-    "@group(1) @binding(0) var<uniform> params: Params;\n"
-    "@compute @workgroup_size(64)\n"
-    "fn main(@builtin(global_invocation_id) at: vec3<u32>) {\n"
-    "    if (at.x < params.n) { y[at.x] = params.factor * x[at.x]; }\n"
-    "}\n";
+static const char scale_text[] = "struct Params { factor: u32, n: u32 }\n"
+                                 "@group(0) @binding(0) var<storage, read> x: array<u32>;\n"
+                                 "@group(0) @binding(1) var<storage, read_write> y: array<u32>;\n"
+                                 "@group(1) @binding(0) var<uniform> params: Params;\n"
+                                 "@compute @workgroup_size(64)\n"
+                                 "fn main(@builtin(global_invocation_id) at: vec3<u32>) {\n"
+                                 "    if (at.x < params.n) { y[at.x] = params.factor * x[at.x]; }\n"
+                                 "}\n";
 
 static const char add_text[] = /* y = y + 1 */
     "@group(0) @binding(0) var<storage, read_write> y: array<u32>;\n"
@@ -138,7 +148,8 @@ static const char add_text[] = /* y = y + 1 */
     "    if (at.x < arrayLength(&y)) { y[at.x] = y[at.x] + 1u; }\n"
     "}\n";
 
-/* ---- what every device refuses, seen on the dummy ------------------------------------------------------- */
+/* ---- what every device refuses, seen on the dummy
+ * ------------------------------------------------------- */
 
 static void test_choice(test *t) {
     if (test_case(t, "device/choice-unknown-lists-what-there-is")) {
@@ -147,7 +158,8 @@ static void test_choice(test *t) {
         CHECK_INT(t, device_open(&r.heap, NULL, "no such thing", &r.d, &r.error), BERYL_NO_DEVICE);
         CHECK(t, strstr(r.error.message, "no such thing") && strstr(r.error.message, "webgpu"));
         CHECK_INT(t, device_open(&r.heap, NULL, "webgpu:999", &r.d, &r.error), BERYL_NO_DEVICE);
-        CHECK_INT(t, device_open(&r.heap, NULL, "webgpu:4294967296", &r.d, &r.error), BERYL_NO_DEVICE);
+        CHECK_INT(t, device_open(&r.heap, NULL, "webgpu:4294967296", &r.d, &r.error),
+                  BERYL_NO_DEVICE);
         CHECK_INT(t, device_open(&r.heap, NULL, "dummy:1", &r.d, &r.error), BERYL_NO_DEVICE);
         CHECK_INT(t, device_open(&r.heap, NULL, "dumm", &r.d, &r.error), BERYL_NO_DEVICE);
         CHECK_INT(t, r.heap.bytes, 0);
@@ -165,7 +177,8 @@ static void test_choice(test *t) {
         setenv("BERYL_CAPS", "no-f16,no-dot", 1);
         rig r;
         if (rig_open(t, &r, "dummy")) {
-            CHECK(t, !device_caps_of(r.d)->f16 && !device_caps_of(r.d)->dot_i8 && device_caps_of(r.d)->subgroups);
+            CHECK(t, !device_caps_of(r.d)->f16 && !device_caps_of(r.d)->dot_i8 &&
+                         device_caps_of(r.d)->subgroups);
             device_program_desc desc = desc_of(add_text, 1, 0);
             desc.uses_f16 = true;
             device_program program;
@@ -192,7 +205,8 @@ static void test_refused_things(test *t) {
         uint32_t word = 0;
         device_buffer buffer, none = {0};
         CHECK_INT(t, device_buffer_make(r.d, 0, "", &buffer, &r.error), BERYL_MISUSE);
-        CHECK_INT(t, device_buffer_make(r.d, UINT64_C(1) << 40, "huge", &buffer, &r.error), BERYL_NO_DEVICE_MEMORY);
+        CHECK_INT(t, device_buffer_make(r.d, UINT64_C(1) << 40, "huge", &buffer, &r.error),
+                  BERYL_NO_DEVICE_MEMORY);
         CHECK_INT(t, buffer.id, 0);
         buffer = buffer_of(t, &r, 16, NULL);
         CHECK_INT(t, device_write(r.d, buffer, 12, &word, 4, &r.error), BERYL_OK);
@@ -273,20 +287,21 @@ static void test_refused_bindings(test *t) {
     CHECK_INT(t, device_program_make(r.d, &desc, &program, &r.error), BERYL_OK);
     device_buffer a = buffer_of(t, &r, 1024, NULL), b = buffer_of(t, &r, 1024, NULL);
     device_binding good[3] = {{.buffer = a}, {b, 0, 512}, {b, 512, 0}}, bad[3];
-#define REFUSED(...)                                                                               \
-    do {                                                                                           \
-        memcpy(bad, good, sizeof bad);                                                             \
-        __VA_ARGS__;                                                                               \
-        CHECK_INT(t, device_bindings_make(r.d, program, bad, 3, &bindings, &r.error), BERYL_MISUSE); \
+#define REFUSED(...)                                                                  \
+    do {                                                                              \
+        memcpy(bad, good, sizeof bad);                                                \
+        __VA_ARGS__;                                                                  \
+        CHECK_INT(t, device_bindings_make(r.d, program, bad, 3, &bindings, &r.error), \
+                  BERYL_MISUSE);                                                      \
     } while (0)
     REFUSED(bad[0].buffer.id = 0);
     REFUSED(bad[0].offset = 1024);
-    REFUSED(bad[0].offset = 4);                           /* alignment */
+    REFUSED(bad[0].offset = 4); /* alignment */
     REFUSED(bad[0].size = 1028);
     REFUSED(bad[0].size = 6);
     REFUSED(bad[0].offset = UINT64_MAX - 31, bad[0].size = 64);
-    REFUSED(bad[0].buffer = b, bad[0].size = 4);          /* read and written, even where ranges differ */
-    REFUSED(bad[1].size = 516);                           /* two writers of one byte */
+    REFUSED(bad[0].buffer = b, bad[0].size = 4); /* read and written, even where ranges differ */
+    REFUSED(bad[1].size = 516);                  /* two writers of one byte */
     REFUSED(bad[1].buffer = a);
 #undef REFUSED
     CHECK_INT(t, device_bindings_make(r.d, program, good, 2, &bindings, &r.error), BERYL_MISUSE);
@@ -307,17 +322,18 @@ static void test_refused_commands(test *t) {
     CHECK_INT(t, device_program_make(r.d, &desc, &program, &r.error), BERYL_OK);
     desc = desc_of(add_text, 1, 0);
     CHECK_INT(t, device_program_make(r.d, &desc, &other, &r.error), BERYL_OK);
-    device_buffer a = buffer_of(t, &r, 256, NULL), b = buffer_of(t, &r, 256, NULL), gone = buffer_of(t, &r, 256, NULL);
+    device_buffer a = buffer_of(t, &r, 256, NULL), b = buffer_of(t, &r, 256, NULL),
+                  gone = buffer_of(t, &r, 256, NULL);
     device_binding binding[] = {{.buffer = a}, {.buffer = b}}, one[] = {{.buffer = gone}};
     CHECK_INT(t, device_bindings_make(r.d, program, binding, 2, &bindings, &r.error), BERYL_OK);
     CHECK_INT(t, device_bindings_make(r.d, other, one, 1, &others, &r.error), BERYL_OK);
     unsigned char params[512] = {0};
     device_ticket ticket;
     device_command c;
-#define SUBMITTED(want, ...)                                                                       \
-    do {                                                                                           \
-        c = __VA_ARGS__;                                                                           \
-        CHECK_INT(t, submit(&r, &c, 1, params, sizeof params, &ticket), want);                     \
+#define SUBMITTED(want, ...)                                                   \
+    do {                                                                       \
+        c = __VA_ARGS__;                                                       \
+        CHECK_INT(t, submit(&r, &c, 1, params, sizeof params, &ticket), want); \
     } while (0)
     SUBMITTED(BERYL_OK, command_dispatch(program, bindings, 65535, 256));
     SUBMITTED(BERYL_MISUSE, command_dispatch(program, bindings, 65536, 0));
@@ -352,12 +368,16 @@ static void test_dummy(test *t) {
     rig r;
     if (test_case(t, "device/dummy-records-and-fetches-zeros") && rig_open(t, &r, "dummy")) {
         device_buffer big;
-        CHECK_INT(t, device_buffer_make(r.d, UINT64_C(4) << 30, "big", &big, &r.error), BERYL_NO_DEVICE_MEMORY);
+        CHECK_INT(t, device_buffer_make(r.d, UINT64_C(4) << 30, "big", &big, &r.error),
+                  BERYL_NO_DEVICE_MEMORY);
         for (int i = 0; i < 8; i++)
-            CHECK_INT(t, device_buffer_make(r.d, UINT64_C(3) << 30, "big", &big, &r.error), BERYL_OK);
+            CHECK_INT(t, device_buffer_make(r.d, UINT64_C(3) << 30, "big", &big, &r.error),
+                      BERYL_OK);
         CHECK(t, r.heap.bytes < 1 << 20);
-        device_command list[] = {command_range(DEVICE_FETCH, big, 4096, 64), {.kind = DEVICE_STAMP},
-                                 command_range(DEVICE_FETCH, big, 0, 128), {.kind = DEVICE_STAMP}};
+        device_command list[] = {command_range(DEVICE_FETCH, big, 4096, 64),
+                                 {.kind = DEVICE_STAMP},
+                                 command_range(DEVICE_FETCH, big, 0, 128),
+                                 {.kind = DEVICE_STAMP}};
         device_ticket ticket = 0, done = 0;
         CHECK_INT(t, submit(&r, list, 4, NULL, 0, &ticket), BERYL_OK);
         CHECK_INT(t, ticket, 1);
@@ -379,14 +399,16 @@ static void test_dummy(test *t) {
         CHECK(t, device_dummy_commands(r.d, &n) && n == 4);
         device_ticket later;
         for (int i = 0; i < 5; i++) CHECK_INT(t, submit(&r, list, 4, NULL, 0, &later), BERYL_OK);
-        CHECK_INT(t, device_fetched(r.d, ticket, 0, &data, &size, &r.error), BERYL_MISUSE); /* kept too long */
+        CHECK_INT(t, device_fetched(r.d, ticket, 0, &data, &size, &r.error),
+                  BERYL_MISUSE); /* kept too long */
         device_fetch_drop(r.d, later);
         CHECK_INT(t, device_fetched(r.d, later, 0, &data, &size, &r.error), BERYL_MISUSE);
         rig_close(t, &r);
     }
 }
 
-/* ---- WebGPU ------------------------------------------------------------------------------------------- */
+/* ---- WebGPU
+ * ------------------------------------------------------------------------------------------- */
 
 static void test_webgpu_basics(test *t) {
     rig r;
@@ -422,15 +444,21 @@ static void test_webgpu_basics(test *t) {
         }
         device_buffer y = buffer_of(t, &r, 256, NULL);
         device_bindings bindings;
-        CHECK_INT(t, device_bindings_make(r.d, program, &(device_binding){.buffer = y}, 1, &bindings, &r.error), BERYL_OK);
+        CHECK_INT(t,
+                  device_bindings_make(r.d, program, &(device_binding){.buffer = y}, 1, &bindings,
+                                       &r.error),
+                  BERYL_OK);
         device_command c = command_dispatch(program, bindings, 1, 0);
         device_ticket ticket;
         CHECK_INT(t, submit(&r, &c, 1, NULL, 0, &ticket), BERYL_DEVICE);
         /* no such entry; a binding that the layout has not; a parameter block above the limit */
         static const char *const more[] = {
-            "@group(0) @binding(0) var<storage, read_write> y: array<u32>;\n@compute @workgroup_size(1) fn other() { y[0] = 1u; }",
-            "@group(0) @binding(5) var<storage, read_write> y: array<u32>;\n@compute @workgroup_size(1) fn main() { y[0] = 1u; }",
-            "@group(0) @binding(0) var<storage, read_write> y: array<u32>;\n@group(1) @binding(0) var<uniform> p: array<vec4<u32>, 17>;\n"
+            "@group(0) @binding(0) var<storage, read_write> y: array<u32>;\n@compute "
+            "@workgroup_size(1) fn other() { y[0] = 1u; }",
+            "@group(0) @binding(5) var<storage, read_write> y: array<u32>;\n@compute "
+            "@workgroup_size(1) fn main() { y[0] = 1u; }",
+            "@group(0) @binding(0) var<storage, read_write> y: array<u32>;\n@group(1) @binding(0) "
+            "var<uniform> p: array<vec4<u32>, 17>;\n"
             "@compute @workgroup_size(1) fn main() { y[0] = p[16].x; }"};
         for (int i = 0; i < 3; i++) {
             desc = desc_of(more[i], 1, i == 2 ? 256 : 0);
@@ -445,7 +473,8 @@ static void test_webgpu_basics(test *t) {
     }
     if (test_case(t, "webgpu/buffer-too-large") && rig_open(t, &r, "webgpu")) {
         device_buffer buffer;
-        CHECK_INT(t, device_buffer_make(r.d, UINT64_C(1) << 40, "huge", &buffer, &r.error), BERYL_NO_DEVICE_MEMORY);
+        CHECK_INT(t, device_buffer_make(r.d, UINT64_C(1) << 40, "huge", &buffer, &r.error),
+                  BERYL_NO_DEVICE_MEMORY);
         CHECK(t, strstr(r.error.message, "huge"));
         rig_close(t, &r);
     }
@@ -460,7 +489,8 @@ static void test_webgpu_basics(test *t) {
             "@group(0) @binding(0) var<storage, read> x: array<u32>;\n"
             "@group(0) @binding(1) var<storage, read_write> y: array<u32>;\n"
             "@compute @workgroup_size(64) fn main(@builtin(local_invocation_index) i: u32,\n"
-            "    @builtin(subgroup_size) n: u32) { let s = subgroupAdd(x[i]); if (i == 0u) { y[0] = s; y[1] = n; } }\n";
+            "    @builtin(subgroup_size) n: u32) { let s = subgroupAdd(x[i]); if (i == 0u) { y[0] "
+            "= s; y[1] = n; } }\n";
         uint32_t x[64], y[64] = {0};
         for (uint32_t i = 0; i < 64; i++) x[i] = 1;
         const device_caps caps = *device_caps_of(r.d);
@@ -477,8 +507,10 @@ static void test_webgpu_basics(test *t) {
             if (status) continue;
             CHECK_INT(t, compiled(&r, program), BERYL_OK);
             device_binding binding[] = {{.buffer = in}, {.buffer = out}};
-            CHECK_INT(t, device_bindings_make(r.d, program, binding, 2, &bindings, &r.error), BERYL_OK);
-            device_command list[] = {command_dispatch(program, bindings, 1, 0), command_range(DEVICE_FETCH, out, 0, 256)};
+            CHECK_INT(t, device_bindings_make(r.d, program, binding, 2, &bindings, &r.error),
+                      BERYL_OK);
+            device_command list[] = {command_dispatch(program, bindings, 1, 0),
+                                     command_range(DEVICE_FETCH, out, 0, 256)};
             CHECK_INT(t, submit(&r, list, 2, NULL, 0, &ticket), BERYL_OK);
             CHECK_INT(t, take_fetch(&r, ticket, 0, y, 256), BERYL_OK);
             CHECK_INT(t, y[0], i ? caps.subgroup_size : 2);
@@ -491,14 +523,16 @@ static void test_webgpu_basics(test *t) {
             const device_caps *caps = device_caps_of(r.d);
             CHECK(t, !caps->f16 && !caps->subgroups && !caps->subgroup_size);
             /* the compiler knows it too */
-            static const char sneaky[] = "enable f16; @group(0) @binding(0) var<storage, read_write> y: array<f16>;\n"
-                                         "@compute @workgroup_size(64) fn main() { y[0] = 1.0h; }";
+            static const char sneaky[] =
+                "enable f16; @group(0) @binding(0) var<storage, read_write> y: array<f16>;\n"
+                "@compute @workgroup_size(64) fn main() { y[0] = 1.0h; }";
             device_program program;
             device_program_desc desc = desc_of(sneaky, 1, 0);
             CHECK_INT(t, device_program_make(r.d, &desc, &program, &r.error), BERYL_OK);
             CHECK_INT(t, compiled(&r, program), BERYL_DEVICE);
-            static const char wide[] = "@group(0) @binding(0) var<storage, read_write> y: array<u32>;\n"
-                                       "@compute @workgroup_size(512) fn main() { y[0] = 1u; }";
+            static const char wide[] =
+                "@group(0) @binding(0) var<storage, read_write> y: array<u32>;\n"
+                "@compute @workgroup_size(512) fn main() { y[0] = 1u; }";
             desc = desc_of(wide, 1, 0);
             CHECK_INT(t, device_program_make(r.d, &desc, &program, &r.error), BERYL_OK);
             CHECK_INT(t, compiled(&r, program), BERYL_DEVICE);
@@ -514,10 +548,13 @@ static void test_webgpu_lists(test *t) {
         uint32_t x[64], got[3][64];
         for (uint32_t i = 0; i < 64; i++) x[i] = i + 1;
         device_buffer a = buffer_of(t, &r, 256, x), b = buffer_of(t, &r, 256, NULL);
-        device_command list[] = {
-            command_range(DEVICE_FETCH, b, 0, 256), command_copy(a, 0, b, 128, 128), command_copy(a, 0, b, 0, 0),
-            command_range(DEVICE_FETCH, b, 4, 252), command_range(DEVICE_FILL, b, 192, 64),
-            command_range(DEVICE_FILL, b, 0, 0),    command_range(DEVICE_FETCH, b, 0, 256)};
+        device_command list[] = {command_range(DEVICE_FETCH, b, 0, 256),
+                                 command_copy(a, 0, b, 128, 128),
+                                 command_copy(a, 0, b, 0, 0),
+                                 command_range(DEVICE_FETCH, b, 4, 252),
+                                 command_range(DEVICE_FILL, b, 192, 64),
+                                 command_range(DEVICE_FILL, b, 0, 0),
+                                 command_range(DEVICE_FETCH, b, 0, 256)};
         device_ticket ticket;
         CHECK_INT(t, submit(&r, list, 7, NULL, 0, &ticket), BERYL_OK);
         CHECK_INT(t, device_wait(r.d, ticket, &r.error), BERYL_OK);
@@ -536,20 +573,25 @@ static void test_webgpu_lists(test *t) {
         rig_close(t, &r);
     }
     if (test_case(t, "webgpu/parameters-per-dispatch-and-in-flight") && rig_open(t, &r, "webgpu")) {
-        enum { N = 20, ROUNDS = 12 }; /* more submits in flight than the ring of parameters has slots */
+        enum {
+            N = 20,
+            ROUNDS = 12
+        }; /* more submits in flight than the ring of parameters has slots */
         device_program program;
         device_program_desc desc = desc_of(scale_text, 2, 8);
         CHECK_INT(t, device_program_make(r.d, &desc, &program, &r.error), BERYL_OK);
         CHECK_INT(t, compiled(&r, program), BERYL_OK);
         uint32_t one[64];
         for (uint32_t i = 0; i < 64; i++) one[i] = 1;
-        uint32_t align = device_caps_of(r.d)->align_binding > 256 ? device_caps_of(r.d)->align_binding : 256;
+        uint32_t align =
+            device_caps_of(r.d)->align_binding > 256 ? device_caps_of(r.d)->align_binding : 256;
         device_buffer x = buffer_of(t, &r, 256, one), y = buffer_of(t, &r, N * align, NULL);
         device_buffer all = buffer_of(t, &r, ROUNDS * N * 4, NULL);
         device_bindings bindings[N];
         for (uint32_t i = 0; i < N; i++) {
             device_binding binding[] = {{.buffer = x}, {y, i * align, 256}};
-            CHECK_INT(t, device_bindings_make(r.d, program, binding, 2, &bindings[i], &r.error), BERYL_OK);
+            CHECK_INT(t, device_bindings_make(r.d, program, binding, 2, &bindings[i], &r.error),
+                      BERYL_OK);
         }
         device_ticket last = 0;
         for (uint32_t round = 0; round < ROUNDS; round++) {
@@ -583,8 +625,12 @@ static void test_webgpu_lists(test *t) {
         CHECK_INT(t, compiled(&r, program), BERYL_OK);
         device_buffer y = buffer_of(t, &r, 256, NULL);
         device_bindings bindings;
-        CHECK_INT(t, device_bindings_make(r.d, program, &(device_binding){.buffer = y}, 1, &bindings, &r.error), BERYL_OK);
-        device_command list[] = {command_dispatch(program, bindings, 65535, 0), command_dispatch(program, bindings, 0, 0),
+        CHECK_INT(t,
+                  device_bindings_make(r.d, program, &(device_binding){.buffer = y}, 1, &bindings,
+                                       &r.error),
+                  BERYL_OK);
+        device_command list[] = {command_dispatch(program, bindings, 65535, 0),
+                                 command_dispatch(program, bindings, 0, 0),
                                  command_range(DEVICE_FETCH, y, 0, 4)};
         device_ticket ticket;
         uint32_t got = 0;
@@ -606,10 +652,20 @@ static void test_webgpu_lists(test *t) {
         CHECK_INT(t, device_program_make(r.d, &desc, &program, &r.error), BERYL_OK);
         CHECK_INT(t, compiled(&r, program), BERYL_OK);
         device_buffer y = buffer_of(t, &r, 65536, NULL);
-        CHECK_INT(t, device_bindings_make(r.d, program, &(device_binding){.buffer = y}, 1, &bindings, &r.error), BERYL_OK);
-        device_command run = command_dispatch(program, bindings, 256, 0), stamp = {.kind = DEVICE_STAMP};
-        device_command list[] = {stamp, run, run, stamp, command_range(DEVICE_FILL, y, 0, 4), stamp,
-                                 command_range(DEVICE_FETCH, y, 0, 8), stamp};
+        CHECK_INT(t,
+                  device_bindings_make(r.d, program, &(device_binding){.buffer = y}, 1, &bindings,
+                                       &r.error),
+                  BERYL_OK);
+        device_command run = command_dispatch(program, bindings, 256, 0),
+                       stamp = {.kind = DEVICE_STAMP};
+        device_command list[] = {stamp,
+                                 run,
+                                 run,
+                                 stamp,
+                                 command_range(DEVICE_FILL, y, 0, 4),
+                                 stamp,
+                                 command_range(DEVICE_FETCH, y, 0, 8),
+                                 stamp};
         for (int round = 0; round < 2; round++) {
             device_ticket ticket;
             uint64_t ns[8] = {0};
@@ -618,7 +674,8 @@ static void test_webgpu_lists(test *t) {
             CHECK_INT(t, device_wait(r.d, ticket, &r.error), BERYL_OK);
             beryl_status status = device_stamps(r.d, ticket, ns, &n, &r.error);
             CHECK_INT(t, status, device_caps_of(r.d)->timestamps ? BERYL_OK : BERYL_UNSUPPORTED);
-            if (!status) CHECK(t, n == 4 && ns[0] == 0 && ns[1] > 0 && ns[2] >= ns[1] && ns[3] >= ns[2]);
+            if (!status)
+                CHECK(t, n == 4 && ns[0] == 0 && ns[1] > 0 && ns[2] >= ns[1] && ns[3] >= ns[2]);
             CHECK_INT(t, take_fetch(&r, ticket, 0, y0, 8), BERYL_OK);
             CHECK_INT(t, y0[0], 0);
             CHECK_INT(t, y0[1], 2 * (round + 1));
@@ -728,7 +785,8 @@ static void test_webgpu_rings(test *t) {
         }
         (void)was_full; /* seldom on a software device: its copies are done at once */
         uint32_t got[N] = {0}, end = 0;
-        device_command list[] = {command_range(DEVICE_FETCH, z, 0, 4 * N), command_range(DEVICE_FETCH, y, PIECE - 4, 4)};
+        device_command list[] = {command_range(DEVICE_FETCH, z, 0, 4 * N),
+                                 command_range(DEVICE_FETCH, y, PIECE - 4, 4)};
         device_ticket ticket;
         CHECK_INT(t, submit(&r, list, 2, NULL, 0, &ticket), BERYL_OK);
         CHECK_INT(t, device_wait(r.d, ticket, &r.error), BERYL_OK);
@@ -742,8 +800,8 @@ static void test_webgpu_rings(test *t) {
         rig_close(t, &r);
     }
     if (test_case(t, "webgpu/stage-ring-full-is-pending") && rig_open(t, &r, "webgpu")) {
-        /* pieces of a whole ring buffer, without a poll between: at the latest the turn after the last is pending,
-         * or the device was quick */
+        /* pieces of a whole ring buffer, without a poll between: at the latest the turn after the
+         * last is pending, or the device was quick */
         size_t size = device_stage_max(r.d);
         device_buffer y = buffer_of(t, &r, size, NULL);
         int pending = 0;
@@ -771,7 +829,8 @@ static void test_webgpu_lives(test *t) {
         for (int i = 0; i < 1000; i++) {
             snprintf(text, sizeof text,
                      "@group(0) @binding(0) var<storage, read_write> y: array<u32>;\n"
-                     "@compute @workgroup_size(64) fn main() { y[%d] = %du; }\n", i % 7, i % 5);
+                     "@compute @workgroup_size(64) fn main() { y[%d] = %du; }\n",
+                     i % 7, i % 5);
             device_program_desc desc = desc_of(text, 1, 0);
             device_program program;
             CHECK_INT(t, device_program_make(r.d, &desc, &program, &r.error), BERYL_OK);
@@ -788,7 +847,8 @@ static void test_webgpu_lives(test *t) {
     if (test_case(t, "webgpu/closed-in-the-middle-of-everything") && rig_open(t, &r, "webgpu")) {
         device_program_desc desc = desc_of(add_text, 1, 0);
         device_program program;
-        for (int i = 0; i < 10; i++) CHECK_INT(t, device_program_make(r.d, &desc, &program, &r.error), BERYL_OK);
+        for (int i = 0; i < 10; i++)
+            CHECK_INT(t, device_program_make(r.d, &desc, &program, &r.error), BERYL_OK);
         device_buffer y = buffer_of(t, &r, 1 << 20, NULL);
         void *memory;
         CHECK_INT(t, device_stage(r.d, 4096, &memory, &r.error), BERYL_OK);
@@ -809,8 +869,12 @@ static void test_webgpu_lives(test *t) {
         for (int i = 0; i < 10; i++) {
             device_buffer y = buffer_of(t, &r, 1 << 20, NULL), z = buffer_of(t, &r, 1 << 20, NULL);
             device_bindings bindings;
-            CHECK_INT(t, device_bindings_make(r.d, program, &(device_binding){.buffer = y}, 1, &bindings, &r.error), BERYL_OK);
-            device_command list[] = {command_dispatch(program, bindings, 4096, 0), command_copy(y, 0, z, 0, 1 << 20)};
+            CHECK_INT(t,
+                      device_bindings_make(r.d, program, &(device_binding){.buffer = y}, 1,
+                                           &bindings, &r.error),
+                      BERYL_OK);
+            device_command list[] = {command_dispatch(program, bindings, 4096, 0),
+                                     command_copy(y, 0, z, 0, 1 << 20)};
             device_ticket ticket;
             CHECK_INT(t, submit(&r, list, 2, NULL, 0, &ticket), BERYL_OK);
             void *memory;
@@ -828,9 +892,64 @@ static void test_webgpu_lives(test *t) {
     }
 }
 
-/* ---- memory that runs out ------------------------------------------------------------------------------- */
+/* A function of wgpu-native that the library itself has no use for. */
+static void *wgpu_function(const webgpu *d, const char *name) {
+    Dl_info info;
+    void *known;
+    memcpy(&known, &d->f.CreateInstance, sizeof known);
+    void *library = dladdr(known, &info) ? dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD) : NULL;
+    return library ? dlsym(library, name) : NULL;
+}
 
-typedef struct failing { uint64_t left; } failing;
+static void test_webgpu_lost(test *t) {
+    rig r;
+    if (!test_case(t, "webgpu/lost-device-is-a-status") || !rig_open(t, &r, "webgpu")) return;
+    device_program_desc desc = desc_of(scale_text, 2, 8);
+    device_program program, later;
+    device_bindings bindings;
+    CHECK_INT(t, device_program_make(r.d, &desc, &program, &r.error), BERYL_OK);
+    CHECK_INT(t, compiled(&r, program), BERYL_OK);
+    device_buffer x = buffer_of(t, &r, 256, NULL), y = buffer_of(t, &r, 256, NULL), z;
+    device_binding binding[] = {{.buffer = x}, {.buffer = y}};
+    CHECK_INT(t, device_bindings_make(r.d, program, binding, 2, &bindings, &r.error), BERYL_OK);
+    uint32_t params[2] = {1, 64};
+    device_command list[] = {command_dispatch(program, bindings, 1, 0), command_range(DEVICE_FETCH, y, 0, 256)};
+    device_ticket ticket = 0, done;
+    void *memory;
+    CHECK_INT(t, submit(&r, list, 2, params, 8, &ticket), BERYL_OK);
+    CHECK_INT(t, device_stage(r.d, 256, &memory, &r.error), BERYL_OK);
+    CHECK_INT(t, device_stage_commit(r.d, x, 0, 256, &r.error), BERYL_OK);
+
+    webgpu *d = (webgpu *)r.d;
+    WGPUProcDeviceDestroy destroy_device;
+    void *address = wgpu_function(d, "wgpuDeviceDestroy");
+    CHECK(t, address);
+    memcpy(&destroy_device, &address, sizeof address);
+    if (address) destroy_device(d->device);
+    /* the first call that needs the device finds out; from then on all say so */
+    CHECK_INT(t, submit(&r, list, 2, params, 8, &ticket), BERYL_DEVICE_LOST);
+    CHECK_INT(t, submit(&r, list, 2, params, 8, &ticket), BERYL_DEVICE_LOST);
+    const void *data;
+    size_t size;
+    CHECK_INT(t, device_wait(r.d, 1, &r.error), BERYL_DEVICE_LOST);
+    CHECK_INT(t, device_poll(r.d, &done, &r.error), BERYL_DEVICE_LOST);
+    CHECK_INT(t, device_fetched(r.d, 1, 0, &data, &size, &r.error), BERYL_DEVICE_LOST);
+    CHECK_INT(t, device_buffer_make(r.d, 256, "z", &z, &r.error), BERYL_DEVICE_LOST);
+    CHECK_INT(t, device_write(r.d, x, 0, params, 8, &r.error), BERYL_DEVICE_LOST);
+    CHECK_INT(t, device_stage(r.d, 256, &memory, &r.error), BERYL_DEVICE_LOST);
+    CHECK_INT(t, device_program_make(r.d, &desc, &later, &r.error), BERYL_DEVICE_LOST);
+    CHECK_INT(t, device_program_status(r.d, program, &r.error), BERYL_DEVICE_LOST);
+    CHECK_INT(t, device_bindings_make(r.d, program, binding, 2, &bindings, &r.error), BERYL_DEVICE_LOST);
+    device_buffer_drop(r.d, x);
+    rig_close(t, &r);
+}
+
+/* ---- memory that runs out
+ * ------------------------------------------------------------------------------- */
+
+typedef struct failing {
+    uint64_t left;
+} failing;
 
 static void *failing_resize(void *user, void *memory, size_t old_size, size_t new_size) {
     failing *f = user;
@@ -856,7 +975,8 @@ static beryl_status everything(base_heap *heap, const char *choice) {
     device_program_desc desc = desc_of(scale_text, 2, 8);
     if (!status) status = device_program_make(d, &desc, &program, NULL);
     if (!status)
-        while ((status = device_program_status(d, program, NULL)) == BERYL_PENDING) base_sleep(2e-4);
+        while ((status = device_program_status(d, program, NULL)) == BERYL_PENDING)
+            base_sleep(2e-4);
     device_binding binding[2];
     if (!status) {
         binding[0] = (device_binding){.buffer = x};
@@ -865,7 +985,8 @@ static beryl_status everything(base_heap *heap, const char *choice) {
     }
     uint32_t params[2] = {1, 64};
     if (!status) {
-        device_command list[] = {command_dispatch(program, bindings, 1, 0), command_range(DEVICE_FETCH, y, 0, 256)};
+        device_command list[] = {command_dispatch(program, bindings, 1, 0),
+                                 command_range(DEVICE_FETCH, y, 0, 256)};
         status = device_submit(d, &(device_submit_desc){list, 2, params, 8}, &ticket, NULL);
     }
     if (!status) status = device_wait(d, ticket, NULL);
@@ -886,7 +1007,8 @@ static void test_memory(test *t) {
             continue;
         }
         bool through = false;
-        for (uint64_t n = 0; n < 200 && !through; n += i ? 3 : 1) { /* opening WebGPU takes a while */
+        for (uint64_t n = 0; n < 200 && !through;
+             n += i ? 3 : 1) { /* opening WebGPU takes a while */
             f.left = n;
             beryl_status status = everything(&heap, choices[i]);
             through = status == BERYL_OK;
@@ -908,5 +1030,6 @@ void test_device(test *t) {
     test_webgpu_lists(t);
     test_webgpu_rings(t);
     test_webgpu_lives(t);
+    test_webgpu_lost(t);
     test_memory(t);
 }

@@ -1,10 +1,10 @@
 /* device.c - choosing a device, ids, and the checks that every backend shares.
  *
- * Owns the list of backends, the grammar of --device, the pools behind the ids and the statistics. Refuses
- * stale ids, ranges outside a buffer, wrong alignment, a buffer bound for reading and for writing in one
- * dispatch, groups and programs above the device's limits, bindings whose buffer was dropped. The one idea:
- * a command list is checked whole before a backend sees any of it, so a backend only translates, and the
- * dummy device refuses exactly what a real one would.
+ * Owns the list of backends, the grammar of --device, the pools behind the ids and the statistics.
+ * Refuses stale ids, ranges outside a buffer, wrong alignment, a buffer bound for reading and for
+ * writing in one dispatch, groups and programs above the device's limits, bindings whose buffer was
+ * dropped. The one idea: a command list is checked whole before a backend sees any of it, so a
+ * backend only translates, and the dummy device refuses exactly what a real one would.
  */
 #include "device/device.h"
 #include "base/error.h"
@@ -26,7 +26,8 @@ static const device_backend *const backends[] = {
 };
 enum { N_BACKEND = sizeof backends / sizeof backends[0] };
 
-/* ---- ids --------------------------------------------------------------------------------------- */
+/* ---- ids ---------------------------------------------------------------------------------------
+ */
 
 void *device_pool_at(const device_pool *pool, uint32_t id) {
     uint32_t index = id & INDEX_MAX;
@@ -79,7 +80,8 @@ void device_stats_bytes(device *d, int64_t delta) {
         d->stats.buffer_bytes_peak = d->stats.buffer_bytes;
 }
 
-/* ---- what is switched off ----------------------------------------------------------------------- */
+/* ---- what is switched off -----------------------------------------------------------------------
+ */
 
 static device_mask mask_of(const char *words) {
     device_mask mask = {0};
@@ -98,8 +100,12 @@ static device_mask mask_of(const char *words) {
     return mask;
 }
 
-static uint32_t least32(uint32_t a, uint32_t b) { return a < b ? a : b; }
-static uint64_t least64(uint64_t a, uint64_t b) { return a < b ? a : b; }
+static uint32_t least32(uint32_t a, uint32_t b) {
+    return a < b ? a : b;
+}
+static uint64_t least64(uint64_t a, uint64_t b) {
+    return a < b ? a : b;
+}
 
 static void mask_apply(const device_mask *mask, device_caps *caps) {
     if (mask->no_f16) caps->f16 = false;
@@ -117,7 +123,8 @@ static void mask_apply(const device_mask *mask, device_caps *caps) {
     caps->buffer_max = least64(caps->buffer_max, 256 << 20);
 }
 
-/* ---- choosing ------------------------------------------------------------------------------------ */
+/* ---- choosing
+ * ------------------------------------------------------------------------------------ */
 
 typedef struct candidate {
     device_caps caps;
@@ -127,9 +134,9 @@ typedef struct candidate {
 } candidate;
 
 typedef struct candidates {
-    base_heap *heap;            /* borrowed */
-    void *drivers[N_BACKEND];   /* NULL: did not start */
-    base_vec(candidate) list;   /* best first */
+    base_heap *heap;          /* borrowed */
+    void *drivers[N_BACKEND]; /* NULL: did not start */
+    base_vec(candidate) list; /* best first */
 } candidates;
 
 static void text_copy(char *to, size_t size, const char *from) {
@@ -139,7 +146,8 @@ static void text_copy(char *to, size_t size, const char *from) {
     to[n] = 0;
 }
 
-static bool add_candidate(candidates *all, uint32_t backend, const device_caps *caps, const char *why_not) {
+static bool add_candidate(candidates *all, uint32_t backend, const device_caps *caps,
+                          const char *why_not) {
     candidate *c = base_vec_add(all->heap, &all->list);
     if (!c) return false;
     if (caps) c->caps = *caps;
@@ -168,8 +176,8 @@ static void candidates_fini(candidates *all) {
 }
 
 /* only: a backend's index, or N_BACKEND for all that are not hidden. */
-static beryl_status candidates_init(candidates *all, base_heap *heap, const beryl_log *log, uint32_t only,
-                                    beryl_error *error) {
+static beryl_status candidates_init(candidates *all, base_heap *heap, const beryl_log *log,
+                                    uint32_t only, beryl_error *error) {
     *all = (candidates){.heap = heap};
     for (uint32_t i = 0; i < N_BACKEND; i++) {
         if (only < N_BACKEND ? i != only : backends[i]->hidden) continue;
@@ -199,7 +207,8 @@ no_memory:
 }
 
 void device_list(base_heap *heap, const beryl_log *log,
-                 void (*each)(void *user, const device_caps *caps, const char *why_not), void *user) {
+                 void (*each)(void *user, const device_caps *caps, const char *why_not),
+                 void *user) {
     candidates all;
     if (candidates_init(&all, heap, log, N_BACKEND, NULL)) return;
     device_mask mask = mask_of(base_environment("BERYL_CAPS"));
@@ -244,18 +253,23 @@ static bool parse_index(base_view text, uint32_t *index) {
     return true;
 }
 
-/* `rest`: what follows the backend, or all. The list is best first, so the first match is the best one. */
+/* `rest`: what follows the backend, or all. The list is best first, so the first match is the best
+ * one. */
 static const candidate *choose(const candidates *all, base_view rest) {
     uint32_t index = 0;
-    bool by_index = parse_index(rest, &index), software = base_view_equal(rest, BASE_VIEW("software"));
+    bool by_index = parse_index(rest, &index),
+         software = base_view_equal(rest, BASE_VIEW("software"));
     for (size_t i = 0; i < all->list.count; i++) {
         const candidate *c = &all->list.data[i];
         if (!c->usable) continue;
-        if (!rest.size || (by_index && c->caps.index == index) || (software && c->caps.kind == DEVICE_SOFTWARE)) return c;
+        if (!rest.size || (by_index && c->caps.index == index) ||
+            (software && c->caps.kind == DEVICE_SOFTWARE))
+            return c;
     }
     if (by_index || software) return NULL;
     for (size_t i = 0; i < all->list.count; i++)
-        if (all->list.data[i].usable && find_part(all->list.data[i].caps.name, rest)) return &all->list.data[i];
+        if (all->list.data[i].usable && find_part(all->list.data[i].caps.name, rest))
+            return &all->list.data[i];
     return NULL;
 }
 
@@ -266,19 +280,22 @@ static beryl_status refuse_choice(const candidates *all, const char *choice, ber
     for (size_t i = 0; i < all->list.count; i++) {
         const candidate *c = &all->list.data[i];
         if (c->usable)
-            base_text_print(&there, "%s%s:%u (%s, %s)", i ? ", " : "", c->caps.backend, c->caps.index, c->caps.name,
-                            kinds[c->caps.kind]);
+            base_text_print(&there, "%s%s:%u (%s, %s)", i ? ", " : "", c->caps.backend,
+                            c->caps.index, c->caps.name, kinds[c->caps.kind]);
         else
-            base_text_print(&there, "%s%s (not usable: %s)", i ? ", " : "", c->caps.backend, c->why_not);
+            base_text_print(&there, "%s%s (not usable: %s)", i ? ", " : "", c->caps.backend,
+                            c->why_not);
     }
-    beryl_status status = base_fail(error, BERYL_NO_DEVICE, "no device %s%.40s%s; there is: %s; and reference",
-                                    choice && *choice ? "is called \"" : "was found", choice ? choice : "",
-                                    choice && *choice ? "\"" : "", there.data && !there.failed ? there.data : "none");
+    beryl_status status =
+        base_fail(error, BERYL_NO_DEVICE, "no device %s%.40s%s; there is: %s; and reference",
+                  choice && *choice ? "is called \"" : "was found", choice ? choice : "",
+                  choice && *choice ? "\"" : "", there.data && !there.failed ? there.data : "none");
     base_text_fini(&there);
     return status;
 }
 
-beryl_status device_open(base_heap *heap, const beryl_log *log, const char *choice, device **out, beryl_error *error) {
+beryl_status device_open(base_heap *heap, const beryl_log *log, const char *choice, device **out,
+                         beryl_error *error) {
     *out = NULL;
     base_view rest = base_view_of(choice);
     uint32_t only = backend_named(rest);
@@ -298,13 +315,14 @@ beryl_status device_open(base_heap *heap, const beryl_log *log, const char *choi
     if (!c) {
         status = refuse_choice(&all, choice, error);
     } else {
-        status = backends[c->backend]->open(all.drivers[c->backend], c->caps.index, &mask, out, error);
+        status =
+            backends[c->backend]->open(all.drivers[c->backend], c->caps.index, &mask, out, error);
         if (!status) {
             mask_apply(&mask, &(*out)->caps);
             (*out)->caps.index = c->caps.index;
             memcpy((*out)->caps.backend, c->caps.backend, sizeof c->caps.backend);
-            base_log(log, BERYL_LOG_INFO, "device %s:%u: %s, %s", c->caps.backend, c->caps.index, (*out)->caps.name,
-                     (*out)->caps.driver);
+            base_log(log, BERYL_LOG_INFO, "device %s:%u: %s, %s", c->caps.backend, c->caps.index,
+                     (*out)->caps.name, (*out)->caps.driver);
         }
     }
     candidates_fini(&all);
@@ -334,7 +352,9 @@ void device_close(device *d) {
     backend->close(d);
 }
 
-const device_caps *device_caps_of(const device *d) { return &d->caps; }
+const device_caps *device_caps_of(const device *d) {
+    return &d->caps;
+}
 
 void device_stats_of(const device *d, device_stats *stats) {
     *stats = d->stats;
@@ -343,14 +363,17 @@ void device_stats_of(const device *d, device_stats *stats) {
     stats->bindings = d->bindings.alive;
 }
 
-/* ---- buffers ------------------------------------------------------------------------------------- */
+/* ---- buffers
+ * ------------------------------------------------------------------------------------- */
 
-beryl_status device_buffer_make(device *d, uint64_t size, const char *label, device_buffer *out, beryl_error *error) {
+beryl_status device_buffer_make(device *d, uint64_t size, const char *label, device_buffer *out,
+                                beryl_error *error) {
     *out = (device_buffer){0};
     if (!label) label = "buffer";
     if (!size) return base_fail(error, BERYL_MISUSE, "buffer %s has no bytes", label);
     if (size > d->caps.buffer_max)
-        return base_fail(error, BERYL_NO_DEVICE_MEMORY, "buffer %s of %llu bytes is above the device's largest, %llu", label,
+        return base_fail(error, BERYL_NO_DEVICE_MEMORY,
+                         "buffer %s of %llu bytes is above the device's largest, %llu", label,
                          (unsigned long long)size, (unsigned long long)d->caps.buffer_max);
     uint32_t id;
     device_buffer_item *item = pool_add(d->heap, &d->buffers, d->backend->buffer_bytes, &id);
@@ -373,7 +396,8 @@ void device_buffer_drop(device *d, device_buffer buffer) {
     for (uint32_t i = 0; i < d->bindings.count; i++) {
         device_bindings_item *bindings = d->bindings.slots[i].item;
         for (uint32_t k = 0; bindings && k < bindings->n_binding; k++)
-            if (bindings->ranges[k].buffer == item) bindings->ranges[k].buffer = NULL, bindings->broken = true;
+            if (bindings->ranges[k].buffer == item)
+                bindings->ranges[k].buffer = NULL, bindings->broken = true;
     }
     device_stats_bytes(d, -(int64_t)item->size);
     d->backend->buffer_drop(d, item);
@@ -381,52 +405,57 @@ void device_buffer_drop(device *d, device_buffer buffer) {
 }
 
 /* [offset, offset + size) of a live buffer, multiples of 4; NULL and an error otherwise. */
-static device_buffer_item *range_of(device *d, device_buffer buffer, uint64_t offset, uint64_t size, const char *what,
-                                    beryl_error *error) {
+static device_buffer_item *range_of(device *d, device_buffer buffer, uint64_t offset, uint64_t size,
+                                    const char *what, beryl_error *error) {
     device_buffer_item *item = device_pool_at(&d->buffers, buffer.id);
-    if (!item)
-        base_fail(error, BERYL_MISUSE, "%s: no such buffer (dropped?)", what);
+    if (!item) base_fail(error, BERYL_MISUSE, "%s: no such buffer (dropped?)", what);
     else if ((offset | size) & 3)
         base_fail(error, BERYL_MISUSE, "%s: offset %llu and size %llu are not multiples of 4", what,
                   (unsigned long long)offset, (unsigned long long)size);
     else if (!base_range_inside(offset, size, item->size))
-        base_fail(error, BERYL_MISUSE, "%s: [%llu, +%llu) lies outside a buffer of %llu bytes", what,
-                  (unsigned long long)offset, (unsigned long long)size, (unsigned long long)item->size);
-    else
-        return item;
+        base_fail(error, BERYL_MISUSE, "%s: [%llu, +%llu) lies outside a buffer of %llu bytes",
+                  what, (unsigned long long)offset, (unsigned long long)size,
+                  (unsigned long long)item->size);
+    else return item;
     return NULL;
 }
 
-beryl_status device_write(device *d, device_buffer buffer, uint64_t offset, const void *data, size_t size,
-                          beryl_error *error) {
+beryl_status device_write(device *d, device_buffer buffer, uint64_t offset, const void *data,
+                          size_t size, beryl_error *error) {
     device_buffer_item *item = range_of(d, buffer, offset, size, "write", error);
     if (!item) return BERYL_MISUSE;
     if (d->staged) return base_fail(error, BERYL_MISUSE, "write between a stage and its commit");
     return size ? d->backend->write(d, item, offset, data, size, error) : BERYL_OK;
 }
 
-size_t device_stage_max(const device *d) { return d->backend->stage_max(d); }
+size_t device_stage_max(const device *d) {
+    return d->backend->stage_max(d);
+}
 
 beryl_status device_stage(device *d, size_t size, void **memory, beryl_error *error) {
     *memory = NULL;
     d->staged = 0;
     if (!size || size > d->backend->stage_max(d))
-        return base_fail(error, BERYL_MISUSE, "stage: %zu bytes; 1 to %zu are possible", size, d->backend->stage_max(d));
+        return base_fail(error, BERYL_MISUSE, "stage: %zu bytes; 1 to %zu are possible", size,
+                         d->backend->stage_max(d));
     beryl_status status = d->backend->stage(d, size, memory, error);
     if (!status) d->staged = size;
     return status;
 }
 
-beryl_status device_stage_commit(device *d, device_buffer buffer, uint64_t offset, size_t size, beryl_error *error) {
+beryl_status device_stage_commit(device *d, device_buffer buffer, uint64_t offset, size_t size,
+                                 beryl_error *error) {
     if (!d->staged || size > d->staged)
-        return base_fail(error, BERYL_MISUSE, "commit of %zu bytes, staged are %zu", size, d->staged);
+        return base_fail(error, BERYL_MISUSE, "commit of %zu bytes, staged are %zu", size,
+                         d->staged);
     device_buffer_item *item = range_of(d, buffer, offset, size, "commit", error);
     if (!item) return BERYL_MISUSE;
     d->staged = 0;
     return d->backend->stage_commit(d, item, offset, size, error);
 }
 
-/* ---- programs and bindings ------------------------------------------------------------------------- */
+/* ---- programs and bindings
+ * ------------------------------------------------------------------------- */
 
 /* Compilers may end the process over text that is not UTF-8. */
 static bool is_utf8(const char *text, size_t size) {
@@ -434,11 +463,14 @@ static bool is_utf8(const char *text, size_t size) {
         unsigned char c = (unsigned char)text[i++];
         if (!c) return false;
         if (c < 0x80) continue;
-        int more = c >= 0xc2 && c < 0xe0 ? 1 : c >= 0xe0 && c < 0xf0 ? 2 : c >= 0xf0 && c < 0xf5 ? 3 : 0;
+        int more = c >= 0xc2 && c < 0xe0   ? 1
+                   : c >= 0xe0 && c < 0xf0 ? 2
+                   : c >= 0xf0 && c < 0xf5 ? 3
+                                           : 0;
         if (!more || (size_t)more > size - i) return false;
         unsigned char next = (unsigned char)text[i];
-        if ((c == 0xe0 && next < 0xa0) || (c == 0xed && next > 0x9f) || (c == 0xf0 && next < 0x90) ||
-            (c == 0xf4 && next > 0x8f))
+        if ((c == 0xe0 && next < 0xa0) || (c == 0xed && next > 0x9f) ||
+            (c == 0xf0 && next < 0x90) || (c == 0xf4 && next > 0x8f))
             return false;
         for (; more; more--, i++)
             if (((unsigned char)text[i] & 0xc0) != 0x80) return false;
@@ -446,23 +478,26 @@ static bool is_utf8(const char *text, size_t size) {
     return true;
 }
 
-static beryl_status check_program(const device *d, const device_program_desc *desc, const char *label,
-                                  beryl_error *error) {
+static beryl_status check_program(const device *d, const device_program_desc *desc,
+                                  const char *label, beryl_error *error) {
     const device_caps *caps = &d->caps;
     if (!desc->source || !desc->source_size || !is_utf8(desc->source, desc->source_size))
         return base_fail(error, BERYL_MISUSE, "program %s: no text, or not UTF-8", label);
     if (desc->entry && !is_utf8(desc->entry, strlen(desc->entry)))
         return base_fail(error, BERYL_MISUSE, "program %s: the entry's name is not UTF-8", label);
-    if (!desc->n_binding || desc->n_binding > DEVICE_BINDING_MAX || desc->param_bytes > DEVICE_PARAM_MAX || (desc->param_bytes & 3))
-        return base_fail(error, BERYL_MISUSE, "program %s: %u bindings, %u bytes of parameters", label, desc->n_binding,
-                         desc->param_bytes);
+    if (!desc->n_binding || desc->n_binding > DEVICE_BINDING_MAX ||
+        desc->param_bytes > DEVICE_PARAM_MAX || (desc->param_bytes & 3))
+        return base_fail(error, BERYL_MISUSE, "program %s: %u bindings, %u bytes of parameters",
+                         label, desc->n_binding, desc->param_bytes);
     if (desc->n_binding > caps->storage_max)
-        return base_fail(error, BERYL_UNSUPPORTED, "program %s: %u bindings, %s has %u", label, desc->n_binding,
-                         caps->name, caps->storage_max);
+        return base_fail(error, BERYL_UNSUPPORTED, "program %s: %u bindings, %s has %u", label,
+                         desc->n_binding, caps->name, caps->storage_max);
     if (desc->uses_f16 && !caps->f16)
-        return base_fail(error, BERYL_UNSUPPORTED, "program %s needs f16, which %s has not", label, caps->name);
+        return base_fail(error, BERYL_UNSUPPORTED, "program %s needs f16, which %s has not", label,
+                         caps->name);
     if (desc->uses_subgroups && !caps->subgroups)
-        return base_fail(error, BERYL_UNSUPPORTED, "program %s needs subgroups, which %s has not", label, caps->name);
+        return base_fail(error, BERYL_UNSUPPORTED, "program %s needs subgroups, which %s has not",
+                         label, caps->name);
     uint64_t invocations = 1;
     bool fits = true;
     for (int i = 0; i < 3; i++) {
@@ -471,15 +506,18 @@ static beryl_status check_program(const device *d, const device_program_desc *de
         invocations *= fits ? size : 1;
     }
     if (!fits || invocations > caps->workgroup_invocations)
-        return base_fail(error, BERYL_UNSUPPORTED, "program %s: workgroups of %u x %u x %u, %s allows %u", label,
+        return base_fail(error, BERYL_UNSUPPORTED,
+                         "program %s: workgroups of %u x %u x %u, %s allows %u", label,
                          desc->workgroup[0], desc->workgroup[1], desc->workgroup[2], caps->name,
                          caps->workgroup_invocations);
     return BERYL_OK;
 }
 
-beryl_status device_program_make(device *d, const device_program_desc *desc, device_program *out, beryl_error *error) {
+beryl_status device_program_make(device *d, const device_program_desc *desc, device_program *out,
+                                 beryl_error *error) {
     *out = (device_program){0};
-    const char *label = desc->label && is_utf8(desc->label, strlen(desc->label)) ? desc->label : "program";
+    const char *label =
+        desc->label && is_utf8(desc->label, strlen(desc->label)) ? desc->label : "program";
     beryl_status status = check_program(d, desc, label, error);
     if (status) return status;
     uint32_t id;
@@ -516,22 +554,29 @@ void device_program_drop(device *d, device_program program) {
     pool_remove(d->heap, &d->programs, program.id, d->backend->program_bytes);
 }
 
-static beryl_status check_bindings(device *d, const device_program_item *program, const device_binding *bindings,
-                                   device_bindings_item *item, beryl_error *error) {
+static beryl_status check_bindings(device *d, const device_program_item *program,
+                                   const device_binding *bindings, device_bindings_item *item,
+                                   beryl_error *error) {
     const char *label = program->label;
     for (uint32_t i = 0; i < program->n_binding; i++) {
         device_buffer_item *buffer = device_pool_at(&d->buffers, bindings[i].buffer.id);
-        if (!buffer) return base_fail(error, BERYL_MISUSE, "%s: binding %u has no such buffer (dropped?)", label, i);
+        if (!buffer)
+            return base_fail(error, BERYL_MISUSE, "%s: binding %u has no such buffer (dropped?)",
+                             label, i);
         uint64_t offset = bindings[i].offset, size = bindings[i].size;
         if (!size && offset < buffer->size) size = buffer->size - offset;
         if (!size || (size & 3) || !base_range_inside(offset, size, buffer->size))
-            return base_fail(error, BERYL_MISUSE, "%s: binding %u, [%llu, +%llu), of a buffer of %llu bytes", label, i,
-                             (unsigned long long)offset, (unsigned long long)size, (unsigned long long)buffer->size);
+            return base_fail(error, BERYL_MISUSE,
+                             "%s: binding %u, [%llu, +%llu), of a buffer of %llu bytes", label, i,
+                             (unsigned long long)offset, (unsigned long long)size,
+                             (unsigned long long)buffer->size);
         if (offset % d->caps.align_binding)
-            return base_fail(error, BERYL_MISUSE, "%s: binding %u begins at %llu, not at a multiple of %u", label, i,
+            return base_fail(error, BERYL_MISUSE,
+                             "%s: binding %u begins at %llu, not at a multiple of %u", label, i,
                              (unsigned long long)offset, d->caps.align_binding);
         if (size > d->caps.binding_max)
-            return base_fail(error, BERYL_MISUSE, "%s: binding %u has %llu bytes, the device allows %llu", label, i,
+            return base_fail(error, BERYL_MISUSE,
+                             "%s: binding %u has %llu bytes, the device allows %llu", label, i,
                              (unsigned long long)size, (unsigned long long)d->caps.binding_max);
         item->ranges[i].buffer = buffer;
         item->ranges[i].offset = offset;
@@ -542,25 +587,30 @@ static beryl_status check_bindings(device *d, const device_program_item *program
             bool one = program->written >> i & 1, other = program->written >> k & 1;
             if (item->ranges[i].buffer != item->ranges[k].buffer || (!one && !other)) continue;
             if (one != other)
-                return base_fail(error, BERYL_MISUSE, "%s: bindings %u and %u read and write one buffer", label, k, i);
+                return base_fail(error, BERYL_MISUSE,
+                                 "%s: bindings %u and %u read and write one buffer", label, k, i);
             if (item->ranges[i].offset < item->ranges[k].offset + item->ranges[k].size &&
                 item->ranges[k].offset < item->ranges[i].offset + item->ranges[i].size)
-                return base_fail(error, BERYL_MISUSE, "%s: bindings %u and %u write the same bytes", label, k, i);
+                return base_fail(error, BERYL_MISUSE, "%s: bindings %u and %u write the same bytes",
+                                 label, k, i);
         }
     }
     return BERYL_OK;
 }
 
-beryl_status device_bindings_make(device *d, device_program program, const device_binding *bindings, uint32_t n,
-                                  device_bindings *out, beryl_error *error) {
+beryl_status device_bindings_make(device *d, device_program program, const device_binding *bindings,
+                                  uint32_t n, device_bindings *out, beryl_error *error) {
     *out = (device_bindings){0};
     const device_program_item *made_for = device_pool_at(&d->programs, program.id);
     if (!made_for) return base_fail(error, BERYL_MISUSE, "bindings for no such program (dropped?)");
     if (n != made_for->n_binding)
-        return base_fail(error, BERYL_MISUSE, "%s: %u bindings, it has %u", made_for->label, n, made_for->n_binding);
+        return base_fail(error, BERYL_MISUSE, "%s: %u bindings, it has %u", made_for->label, n,
+                         made_for->n_binding);
     uint32_t id;
     device_bindings_item *item = pool_add(d->heap, &d->bindings, d->backend->bindings_bytes, &id);
-    if (!item) return base_fail(error, BERYL_NO_MEMORY, "out of memory for the bindings of %s", made_for->label);
+    if (!item)
+        return base_fail(error, BERYL_NO_MEMORY, "out of memory for the bindings of %s",
+                         made_for->label);
     item->n_binding = n;
     item->written = made_for->written;
     beryl_status status = check_bindings(d, made_for, bindings, item, error);
@@ -581,59 +631,74 @@ void device_bindings_drop(device *d, device_bindings bindings) {
     pool_remove(d->heap, &d->bindings, bindings.id, d->backend->bindings_bytes);
 }
 
-/* ---- work ------------------------------------------------------------------------------------------ */
+/* ---- work
+ * ------------------------------------------------------------------------------------------ */
 
-static beryl_status check_dispatch(device *d, const device_submit_desc *desc, size_t at, beryl_error *error) {
+static beryl_status check_dispatch(device *d, const device_submit_desc *desc, size_t at,
+                                   beryl_error *error) {
     const device_command *c = &desc->commands[at];
     const device_program_item *program = device_pool_at(&d->programs, c->dispatch.program.id);
-    if (!program) return base_fail(error, BERYL_MISUSE, "command %zu: no such program (dropped?)", at);
+    if (!program)
+        return base_fail(error, BERYL_MISUSE, "command %zu: no such program (dropped?)", at);
     const device_bindings_item *bindings = device_pool_at(&d->bindings, c->dispatch.bindings.id);
     if (!bindings)
-        return base_fail(error, BERYL_MISUSE, "command %zu, %s: no such bindings (dropped?)", at, program->label);
+        return base_fail(error, BERYL_MISUSE, "command %zu, %s: no such bindings (dropped?)", at,
+                         program->label);
     if (bindings->n_binding != program->n_binding || bindings->written != program->written)
-        return base_fail(error, BERYL_MISUSE, "command %zu, %s: the bindings were made for another program", at,
+        return base_fail(error, BERYL_MISUSE,
+                         "command %zu, %s: the bindings were made for another program", at,
                          program->label);
     if (bindings->broken)
-        return base_fail(error, BERYL_MISUSE, "command %zu, %s: a bound buffer was dropped", at, program->label);
+        return base_fail(error, BERYL_MISUSE, "command %zu, %s: a bound buffer was dropped", at,
+                         program->label);
     for (int i = 0; i < 3; i++)
         if (c->dispatch.groups[i] > d->caps.groups_max)
-            return base_fail(error, BERYL_MISUSE, "command %zu, %s: %u groups, a dimension has at most %u", at,
+            return base_fail(error, BERYL_MISUSE,
+                             "command %zu, %s: %u groups, a dimension has at most %u", at,
                              program->label, c->dispatch.groups[i], d->caps.groups_max);
-    if (program->param_bytes && (c->dispatch.param_offset % DEVICE_PARAM_ALIGN ||
-                                 !base_range_inside(c->dispatch.param_offset, program->param_bytes, desc->param_bytes)))
-        return base_fail(error, BERYL_MISUSE, "command %zu, %s: parameters at %u of %zu bytes", at, program->label,
-                         c->dispatch.param_offset, desc->param_bytes);
+    if (program->param_bytes &&
+        (c->dispatch.param_offset % DEVICE_PARAM_ALIGN ||
+         !base_range_inside(c->dispatch.param_offset, program->param_bytes, desc->param_bytes)))
+        return base_fail(error, BERYL_MISUSE, "command %zu, %s: parameters at %u of %zu bytes", at,
+                         program->label, c->dispatch.param_offset, desc->param_bytes);
     return BERYL_OK;
 }
 
-static beryl_status check_command(device *d, const device_submit_desc *desc, size_t at, beryl_error *error) {
+static beryl_status check_command(device *d, const device_submit_desc *desc, size_t at,
+                                  beryl_error *error) {
     const device_command *c = &desc->commands[at];
     switch (c->kind) {
-    case DEVICE_DISPATCH:
-        return check_dispatch(d, desc, at, error);
+    case DEVICE_DISPATCH: return check_dispatch(d, desc, at, error);
     case DEVICE_COPY:
-        if (!range_of(d, c->copy.from, c->copy.from_offset, c->copy.size, "copy from", error)) return BERYL_MISUSE;
-        if (!range_of(d, c->copy.to, c->copy.to_offset, c->copy.size, "copy to", error)) return BERYL_MISUSE;
+        if (!range_of(d, c->copy.from, c->copy.from_offset, c->copy.size, "copy from", error))
+            return BERYL_MISUSE;
+        if (!range_of(d, c->copy.to, c->copy.to_offset, c->copy.size, "copy to", error))
+            return BERYL_MISUSE;
         if (c->copy.from.id == c->copy.to.id)
             return base_fail(error, BERYL_MISUSE, "command %zu: a copy inside one buffer", at);
         return BERYL_OK;
     case DEVICE_FILL:
-        return range_of(d, c->fill.buffer, c->fill.offset, c->fill.size, "fill", error) ? BERYL_OK : BERYL_MISUSE;
+        return range_of(d, c->fill.buffer, c->fill.offset, c->fill.size, "fill", error)
+                   ? BERYL_OK
+                   : BERYL_MISUSE;
     case DEVICE_FETCH:
-        if (!range_of(d, c->fetch.buffer, c->fetch.offset, c->fetch.size, "fetch", error)) return BERYL_MISUSE;
-        if (!c->fetch.size) return base_fail(error, BERYL_MISUSE, "command %zu: a fetch of no bytes", at);
+        if (!range_of(d, c->fetch.buffer, c->fetch.offset, c->fetch.size, "fetch", error))
+            return BERYL_MISUSE;
+        if (!c->fetch.size)
+            return base_fail(error, BERYL_MISUSE, "command %zu: a fetch of no bytes", at);
         return BERYL_OK;
-    case DEVICE_STAMP:
-        return BERYL_OK;
+    case DEVICE_STAMP: return BERYL_OK;
     }
     return base_fail(error, BERYL_MISUSE, "command %zu has no kind", at);
 }
 
-beryl_status device_submit(device *d, const device_submit_desc *desc, device_ticket *ticket, beryl_error *error) {
+beryl_status device_submit(device *d, const device_submit_desc *desc, device_ticket *ticket,
+                           beryl_error *error) {
     if (ticket) *ticket = 0;
     if ((desc->n_command && !desc->commands) || (desc->param_bytes && !desc->params) ||
         desc->param_bytes > (UINT32_C(1) << 30) || (desc->param_bytes & 3))
-        return base_fail(error, BERYL_MISUSE, "a command list without its memory, or with %zu bytes of parameters",
+        return base_fail(error, BERYL_MISUSE,
+                         "a command list without its memory, or with %zu bytes of parameters",
                          desc->param_bytes);
     if (d->staged) return base_fail(error, BERYL_MISUSE, "submit between a stage and its commit");
     uint64_t n_dispatch = 0, n_stamp = 0;
@@ -644,8 +709,8 @@ beryl_status device_submit(device *d, const device_submit_desc *desc, device_tic
         n_stamp += desc->commands[i].kind == DEVICE_STAMP;
     }
     if (n_stamp > DEVICE_STAMP_MAX)
-        return base_fail(error, BERYL_MISUSE, "%llu stamps in one submit, at most %d", (unsigned long long)n_stamp,
-                         DEVICE_STAMP_MAX);
+        return base_fail(error, BERYL_MISUSE, "%llu stamps in one submit, at most %d",
+                         (unsigned long long)n_stamp, DEVICE_STAMP_MAX);
     beryl_status status = d->backend->submit(d, desc, d->last + 1, error);
     if (status) return status;
     d->last++;
@@ -663,8 +728,8 @@ beryl_status device_poll(device *d, device_ticket *done, beryl_error *error) {
 /* Tickets are given out in order, so one above the last was never given. */
 static beryl_status check_ticket(const device *d, device_ticket ticket, beryl_error *error) {
     if (ticket && ticket <= d->last) return BERYL_OK;
-    return base_fail(error, BERYL_MISUSE, "no such ticket: %llu of %llu", (unsigned long long)ticket,
-                     (unsigned long long)d->last);
+    return base_fail(error, BERYL_MISUSE, "no such ticket: %llu of %llu",
+                     (unsigned long long)ticket, (unsigned long long)d->last);
 }
 
 beryl_status device_wait(device *d, device_ticket ticket, beryl_error *error) {
@@ -672,8 +737,8 @@ beryl_status device_wait(device *d, device_ticket ticket, beryl_error *error) {
     return status ? status : d->backend->wait(d, ticket, error);
 }
 
-beryl_status device_fetched(device *d, device_ticket ticket, uint32_t n, const void **data, size_t *size,
-                            beryl_error *error) {
+beryl_status device_fetched(device *d, device_ticket ticket, uint32_t n, const void **data,
+                            size_t *size, beryl_error *error) {
     *data = NULL;
     *size = 0;
     beryl_status status = check_ticket(d, ticket, error);
@@ -684,7 +749,8 @@ void device_fetch_drop(device *d, device_ticket ticket) {
     if (ticket && ticket <= d->last) d->backend->fetch_drop(d, ticket);
 }
 
-beryl_status device_stamps(device *d, device_ticket ticket, uint64_t *ns, uint32_t *n_stamp, beryl_error *error) {
+beryl_status device_stamps(device *d, device_ticket ticket, uint64_t *ns, uint32_t *n_stamp,
+                           beryl_error *error) {
     beryl_status status = check_ticket(d, ticket, error);
     if (!status && !d->caps.timestamps)
         status = base_fail(error, BERYL_UNSUPPORTED, "%s has no timestamps", d->caps.name);

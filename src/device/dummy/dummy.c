@@ -1,9 +1,10 @@
 /* dummy.c - a device that computes nothing: command lists are checked, counted and kept.
  *
- * Owns no memory for buffers, so that plans of models of any size run through it; device.c has checked each
- * command before it comes here, as for any device. Fetches give zeros, tickets are done at once, stamps are a
- * microsecond apart. Its capabilities are those of an H200 through WebGPU. Results live as briefly as on a
- * real device (four later submits with fetches), so that a caller who keeps them too long is found here.
+ * Owns no memory for buffers, so that plans of models of any size run through it; device.c has
+ * checked each command before it comes here, as for any device. Fetches give zeros, tickets are
+ * done at once, stamps are a microsecond apart. Its capabilities are those of an H200 through
+ * WebGPU. Results live as briefly as on a real device (four later submits with fetches), so that a
+ * caller who keeps them too long is found here.
  */
 #include "device/dummy/dummy.h"
 #include "base/error.h"
@@ -25,11 +26,11 @@ typedef struct zeros { /* handed out for fetches; earlier ones stay, since they 
 
 typedef struct dummy {
     device head;
-    void *stage;                        // [STAGE_BYTES], NULL until used
-    zeros *zeros;                       // the largest first
+    void *stage;  // [STAGE_BYTES], NULL until used
+    zeros *zeros; // the largest first
     readback readbacks[N_READBACK];
-    uint32_t next;                      // of readbacks
-    base_vec(device_command) commands;  // of the last submit
+    uint32_t next;                     // of readbacks
+    base_vec(device_command) commands; // of the last submit
 } dummy;
 
 typedef struct dummy_driver {
@@ -84,7 +85,8 @@ static void describe(void *user, uint32_t index, device_caps *caps, const char *
     };
 }
 
-static beryl_status open_dummy(void *user, uint32_t index, const device_mask *mask, device **out, beryl_error *error) {
+static beryl_status open_dummy(void *user, uint32_t index, const device_mask *mask, device **out,
+                               beryl_error *error) {
     (void)mask;
     dummy_driver *driver = user;
     dummy *d = base_heap_take(driver->heap, sizeof *d);
@@ -111,15 +113,18 @@ static void close_dummy(device *head) {
     base_heap_give(heap, d, sizeof *d);
 }
 
-static beryl_status buffer_make(device *head, device_buffer_item *buffer, const char *label, beryl_error *error) {
+static beryl_status buffer_make(device *head, device_buffer_item *buffer, const char *label,
+                                beryl_error *error) {
     (void)head, (void)buffer, (void)label, (void)error;
     return BERYL_OK;
 }
 
-static void buffer_drop(device *head, device_buffer_item *buffer) { (void)head, (void)buffer; }
+static void buffer_drop(device *head, device_buffer_item *buffer) {
+    (void)head, (void)buffer;
+}
 
-static beryl_status write_bytes(device *head, device_buffer_item *buffer, uint64_t offset, const void *data, size_t size,
-                                beryl_error *error) {
+static beryl_status write_bytes(device *head, device_buffer_item *buffer, uint64_t offset,
+                                const void *data, size_t size, beryl_error *error) {
     (void)head, (void)buffer, (void)offset, (void)data, (void)size, (void)error;
     return BERYL_OK;
 }
@@ -138,14 +143,14 @@ static beryl_status stage(device *head, size_t size, void **memory, beryl_error 
     return BERYL_OK;
 }
 
-static beryl_status stage_commit(device *head, device_buffer_item *buffer, uint64_t offset, size_t size,
-                                 beryl_error *error) {
+static beryl_status stage_commit(device *head, device_buffer_item *buffer, uint64_t offset,
+                                 size_t size, beryl_error *error) {
     (void)head, (void)buffer, (void)offset, (void)size, (void)error;
     return BERYL_OK;
 }
 
-static beryl_status program_make(device *head, device_program_item *program, const device_program_desc *desc,
-                                 beryl_error *error) {
+static beryl_status program_make(device *head, device_program_item *program,
+                                 const device_program_desc *desc, beryl_error *error) {
     (void)head, (void)program, (void)desc, (void)error;
     return BERYL_OK;
 }
@@ -155,16 +160,22 @@ static beryl_status program_status(device *head, device_program_item *program, b
     return BERYL_OK;
 }
 
-static void program_drop(device *head, device_program_item *program) { (void)head, (void)program; }
+static void program_drop(device *head, device_program_item *program) {
+    (void)head, (void)program;
+}
 
-static beryl_status bindings_make(device *head, device_bindings_item *bindings, beryl_error *error) {
+static beryl_status bindings_make(device *head, device_bindings_item *bindings,
+                                  beryl_error *error) {
     (void)head, (void)bindings, (void)error;
     return BERYL_OK;
 }
 
-static void bindings_drop(device *head, device_bindings_item *bindings) { (void)head, (void)bindings; }
+static void bindings_drop(device *head, device_bindings_item *bindings) {
+    (void)head, (void)bindings;
+}
 
-static beryl_status submit(device *head, const device_submit_desc *desc, device_ticket ticket, beryl_error *error) {
+static beryl_status submit(device *head, const device_submit_desc *desc, device_ticket ticket,
+                           beryl_error *error) {
     dummy *d = (dummy *)head;
     size_t n_fetch = 0, n_stamp = 0, largest = 0;
     for (size_t i = 0; i < desc->n_command; i++) {
@@ -177,7 +188,8 @@ static beryl_status submit(device *head, const device_submit_desc *desc, device_
     }
     d->commands.count = 0;
     if (!base_vec_reserve(head->heap, &d->commands, desc->n_command)) goto no_memory;
-    if (desc->n_command) memcpy(d->commands.data, desc->commands, desc->n_command * sizeof *desc->commands);
+    if (desc->n_command)
+        memcpy(d->commands.data, desc->commands, desc->n_command * sizeof *desc->commands);
     d->commands.count = desc->n_command;
     if (!n_fetch && !n_stamp) return BERYL_OK;
     if (largest && (!d->zeros || d->zeros->size < largest)) {
@@ -219,8 +231,8 @@ static readback *find_readback(dummy *d, device_ticket ticket) {
     return NULL;
 }
 
-static beryl_status fetched(device *head, device_ticket ticket, uint32_t n, const void **data, size_t *size,
-                            beryl_error *error) {
+static beryl_status fetched(device *head, device_ticket ticket, uint32_t n, const void **data,
+                            size_t *size, beryl_error *error) {
     dummy *d = (dummy *)head;
     const readback *r = find_readback(d, ticket);
     if (!r || n >= r->fetches.count)
@@ -236,12 +248,16 @@ static void fetch_drop(device *head, device_ticket ticket) {
     if (r) r->ticket = 0;
 }
 
-static beryl_status stamps(device *head, device_ticket ticket, uint64_t *ns, uint32_t *n_stamp, beryl_error *error) {
+static beryl_status stamps(device *head, device_ticket ticket, uint64_t *ns, uint32_t *n_stamp,
+                           beryl_error *error) {
     const readback *r = find_readback((dummy *)head, ticket);
     uint32_t capacity = *n_stamp;
     *n_stamp = 0;
-    if (!r) return base_fail(error, BERYL_MISUSE, "the stamps of ticket %llu are not there (dropped?)", (unsigned long long)ticket);
-    for (uint32_t i = 0; i < r->n_stamp && i < capacity; i++) ns[i] = 1000 * (uint64_t)i, (*n_stamp)++;
+    if (!r)
+        return base_fail(error, BERYL_MISUSE, "the stamps of ticket %llu are not there (dropped?)",
+                         (unsigned long long)ticket);
+    for (uint32_t i = 0; i < r->n_stamp && i < capacity; i++)
+        ns[i] = 1000 * (uint64_t)i, (*n_stamp)++;
     return BERYL_OK;
 }
 

@@ -1,10 +1,11 @@
 /* buffer.c - buffers, uploads through a staging ring, and readbacks.
  *
- * Staging: a few large mapped buffers in turn. Pieces are filled in place and committed; the copies of one staging
- * buffer are submitted together, when it is full or before the next submit or a write to the same buffer, so that
- * everything keeps the order of the calls. Then it is mapped again, which ends when the copies are done.
- * Readback: each submit with fetches or stamps takes one mappable buffer, that is mapped behind the submit and
- * stays so until it is dropped or its turn comes again. Both rings grow on first use only.
+ * Staging: a few large mapped buffers in turn. Pieces are filled in place and committed; the copies
+ * of one staging buffer are submitted together, when it is full or before the next submit or a
+ * write to the same buffer, so that everything keeps the order of the calls. Then it is mapped
+ * again, which ends when the copies are done. Readback: each submit with fetches or stamps takes
+ * one mappable buffer, that is mapped behind the submit and stays so until it is dropped or its
+ * turn comes again. Both rings grow on first use only.
  */
 #include "device/webgpu/webgpu.h"
 #include "base/error.h"
@@ -13,27 +14,31 @@
 
 enum {
     PIECE_ALIGN = 256,
-    WRITE_FLUSH = 64 << 20,    /* bytes of writes that may wait in wgpu's own memory for a submit */
+    WRITE_FLUSH = 64 << 20, /* bytes of writes that may wait in wgpu's own memory for a submit */
     READBACK_LEAST = 4096,
-    READBACK_EAGER = 4 << 20   /* up to this size all free readbacks grow at once: later submits make nothing */
+    READBACK_EAGER =
+        4 << 20 /* up to this size all free readbacks grow at once: later submits make nothing */
 };
 
 static void on_map(WGPUMapAsyncStatus status, WGPUStringView message, void *user1, void *user2) {
     (void)message, (void)user2;
-    *(webgpu_map_state *)user1 = status == WGPUMapAsyncStatus_Success ? WEBGPU_MAPPED : WEBGPU_MAP_FAILED;
+    *(webgpu_map_state *)user1 =
+        status == WGPUMapAsyncStatus_Success ? WEBGPU_MAPPED : WEBGPU_MAP_FAILED;
 }
 
-static void map(webgpu *d, WGPUBuffer handle, WGPUMapMode mode, uint64_t size, webgpu_map_state *state) {
+static void map(webgpu *d, WGPUBuffer handle, WGPUMapMode mode, uint64_t size,
+                webgpu_map_state *state) {
     *state = WEBGPU_MAPPING;
     WGPUBufferMapCallbackInfo info = {
         .mode = WGPUCallbackMode_AllowProcessEvents, .callback = on_map, .userdata1 = state};
     d->f.BufferMapAsync(handle, mode, 0, (size_t)size, info);
 }
 
-/* ---- buffers ---------------------------------------------------------------------------------------- */
+/* ---- buffers
+ * ---------------------------------------------------------------------------------------- */
 
-static WGPUBuffer create(webgpu *d, uint64_t size, WGPUBufferUsage usage, bool mapped, const char *label,
-                         beryl_error *error) {
+static WGPUBuffer create(webgpu *d, uint64_t size, WGPUBufferUsage usage, bool mapped,
+                         const char *label, beryl_error *error) {
     WGPUBufferDescriptor desc = {
         .label = webgpu_text(label), .usage = usage, .size = size, .mappedAtCreation = mapped};
     if (webgpu_lost(d, error)) return NULL;
@@ -41,7 +46,9 @@ static WGPUBuffer create(webgpu *d, uint64_t size, WGPUBufferUsage usage, bool m
     WGPUBuffer handle = d->f.DeviceCreateBuffer(d->device, &desc);
     beryl_status status = webgpu_end(d, label, error);
     if (!status && handle) return handle;
-    if (!status) base_fail(error, BERYL_NO_DEVICE_MEMORY, "%s: no buffer of %llu bytes", label, (unsigned long long)size);
+    if (!status)
+        base_fail(error, BERYL_NO_DEVICE_MEMORY, "%s: no buffer of %llu bytes", label,
+                  (unsigned long long)size);
     if (handle) d->f.BufferRelease(handle);
     return NULL;
 }
@@ -52,8 +59,8 @@ static void destroy(webgpu *d, WGPUBuffer handle) {
     d->f.BufferRelease(handle);
 }
 
-static WGPUBuffer create_own(webgpu *d, uint64_t size, WGPUBufferUsage usage, bool mapped, const char *label,
-                             beryl_error *error) {
+static WGPUBuffer create_own(webgpu *d, uint64_t size, WGPUBufferUsage usage, bool mapped,
+                             const char *label, beryl_error *error) {
     WGPUBuffer handle = create(d, size, usage, mapped, label, error);
     if (!handle) return NULL;
     d->head.stats.objects++;
@@ -61,7 +68,8 @@ static WGPUBuffer create_own(webgpu *d, uint64_t size, WGPUBufferUsage usage, bo
     return handle;
 }
 
-WGPUBuffer webgpu_buffer_own(webgpu *d, uint64_t size, WGPUBufferUsage usage, const char *label, beryl_error *error) {
+WGPUBuffer webgpu_buffer_own(webgpu *d, uint64_t size, WGPUBufferUsage usage, const char *label,
+                             beryl_error *error) {
     return create_own(d, size, usage, false, label, error);
 }
 
@@ -77,11 +85,13 @@ static beryl_status refused(const webgpu *d, const beryl_error *error) {
     return error && error->code ? error->code : BERYL_NO_DEVICE_MEMORY;
 }
 
-beryl_status webgpu_buffer_make(device *head, device_buffer_item *item, const char *label, beryl_error *error) {
+beryl_status webgpu_buffer_make(device *head, device_buffer_item *item, const char *label,
+                                beryl_error *error) {
     webgpu *d = (webgpu *)head;
     beryl_error why = {0};
-    WGPUBuffer handle = create(d, item->size, WGPUBufferUsage_Storage | WGPUBufferUsage_CopySrc | WGPUBufferUsage_CopyDst,
-                               false, label, &why);
+    WGPUBuffer handle = create(
+        d, item->size, WGPUBufferUsage_Storage | WGPUBufferUsage_CopySrc | WGPUBufferUsage_CopyDst,
+        false, label, &why);
     ((webgpu_buffer *)item)->handle = handle;
     if (handle) return BERYL_OK;
     if (error) *error = why;
@@ -104,8 +114,8 @@ void webgpu_buffer_drop(device *head, device_buffer_item *item) {
     destroy(d, buffer->handle);
 }
 
-beryl_status webgpu_write(device *head, device_buffer_item *item, uint64_t offset, const void *data, size_t size,
-                          beryl_error *error) {
+beryl_status webgpu_write(device *head, device_buffer_item *item, uint64_t offset, const void *data,
+                          size_t size, beryl_error *error) {
     webgpu *d = (webgpu *)head;
     webgpu_buffer *buffer = (webgpu_buffer *)item;
     beryl_status status = webgpu_lost(d, error);
@@ -113,7 +123,8 @@ beryl_status webgpu_write(device *head, device_buffer_item *item, uint64_t offse
     for (size_t at = 0; at < size && !status;) {
         size_t piece = size - at < WEBGPU_STAGE_BYTES ? size - at : WEBGPU_STAGE_BYTES;
         webgpu_begin(d);
-        d->f.QueueWriteBuffer(d->queue, buffer->handle, offset + at, (const char *)data + at, piece);
+        d->f.QueueWriteBuffer(d->queue, buffer->handle, offset + at, (const char *)data + at,
+                              piece);
         status = webgpu_end(d, "write", error);
         at += piece;
         d->written += piece;
@@ -126,7 +137,8 @@ beryl_status webgpu_write(device *head, device_buffer_item *item, uint64_t offse
     return status;
 }
 
-/* ---- staging ------------------------------------------------------------------------------------------ */
+/* ---- staging
+ * ------------------------------------------------------------------------------------------ */
 
 size_t webgpu_stage_max(const device *head) {
     (void)head;
@@ -148,8 +160,8 @@ beryl_status webgpu_stage_flush(webgpu *d, beryl_error *error) {
     WGPUCommandEncoder encoder = d->f.DeviceCreateCommandEncoder(d->device, NULL);
     for (uint32_t i = 0; i < d->n_copy; i++) {
         const webgpu_stage_copy *copy = &d->copies[i];
-        d->f.CommandEncoderCopyBufferToBuffer(encoder, stage->handle, copy->from, copy->to->handle, copy->offset,
-                                              copy->size);
+        d->f.CommandEncoderCopyBufferToBuffer(encoder, stage->handle, copy->from, copy->to->handle,
+                                              copy->offset, copy->size);
     }
     d->n_copy = 0;
     WGPUSubmissionIndex index;
@@ -164,8 +176,9 @@ static beryl_status stage_ready(webgpu *d, beryl_error *error) {
     webgpu_stage *stage = &d->stages[d->stage];
     if (!stage->handle) {
         beryl_error why = {0};
-        stage->handle = create_own(d, WEBGPU_STAGE_BYTES, WGPUBufferUsage_MapWrite | WGPUBufferUsage_CopySrc, true,
-                                   "staging", &why);
+        stage->handle =
+            create_own(d, WEBGPU_STAGE_BYTES, WGPUBufferUsage_MapWrite | WGPUBufferUsage_CopySrc,
+                       true, "staging", &why);
         if (!stage->handle) {
             if (error) *error = why;
             return refused(d, &why);
@@ -176,9 +189,12 @@ static beryl_status stage_ready(webgpu *d, beryl_error *error) {
     beryl_status status = webgpu_lost(d, error);
     if (status) return status;
     if (stage->state == WEBGPU_MAPPING) return BERYL_PENDING;
-    if (stage->state == WEBGPU_MAP_FAILED) return base_fail(error, BERYL_DEVICE, "staging memory could not be mapped");
-    if (!stage->memory) stage->memory = d->f.BufferGetMappedRange(stage->handle, 0, WEBGPU_STAGE_BYTES);
-    return stage->memory ? BERYL_OK : base_fail(error, BERYL_DEVICE, "staging memory has no address");
+    if (stage->state == WEBGPU_MAP_FAILED)
+        return base_fail(error, BERYL_DEVICE, "staging memory could not be mapped");
+    if (!stage->memory)
+        stage->memory = d->f.BufferGetMappedRange(stage->handle, 0, WEBGPU_STAGE_BYTES);
+    return stage->memory ? BERYL_OK
+                         : base_fail(error, BERYL_DEVICE, "staging memory has no address");
 }
 
 beryl_status webgpu_stage_take(device *head, size_t size, void **memory, beryl_error *error) {
@@ -195,8 +211,8 @@ beryl_status webgpu_stage_take(device *head, size_t size, void **memory, beryl_e
     return BERYL_OK;
 }
 
-beryl_status webgpu_stage_commit(device *head, device_buffer_item *item, uint64_t offset, size_t size,
-                                 beryl_error *error) {
+beryl_status webgpu_stage_commit(device *head, device_buffer_item *item, uint64_t offset,
+                                 size_t size, beryl_error *error) {
     webgpu *d = (webgpu *)head;
     beryl_status status = webgpu_lost(d, error);
     if (status || !size) return status;
@@ -206,9 +222,11 @@ beryl_status webgpu_stage_commit(device *head, device_buffer_item *item, uint64_
     return BERYL_OK;
 }
 
-/* ---- readback ------------------------------------------------------------------------------------------- */
+/* ---- readback
+ * ------------------------------------------------------------------------------------------- */
 
-static beryl_status readback_grow(webgpu *d, webgpu_readback *r, uint64_t bytes, beryl_error *error) {
+static beryl_status readback_grow(webgpu *d, webgpu_readback *r, uint64_t bytes,
+                                  beryl_error *error) {
     uint64_t capacity = READBACK_LEAST;
     while (capacity < bytes && capacity < UINT64_MAX / 2) capacity *= 2;
     if (capacity > d->head.caps.buffer_max) capacity = bytes;
@@ -216,7 +234,8 @@ static beryl_status readback_grow(webgpu *d, webgpu_readback *r, uint64_t bytes,
     webgpu_buffer_own_drop(d, r->handle, r->capacity);
     r->capacity = 0;
     beryl_error why = {0};
-    r->handle = webgpu_buffer_own(d, capacity, WGPUBufferUsage_MapRead | WGPUBufferUsage_CopyDst, "readback", &why);
+    r->handle = webgpu_buffer_own(d, capacity, WGPUBufferUsage_MapRead | WGPUBufferUsage_CopyDst,
+                                  "readback", &why);
     if (!r->handle) {
         if (error) *error = why;
         return refused(d, &why);
@@ -231,8 +250,9 @@ static webgpu_readback *pick_readback(webgpu *d, uint64_t bytes) {
         webgpu_readback *r = &d->readbacks[i];
         if (r->ticket) {
             if (!oldest || r->number < oldest->number) oldest = r;
-        } else if (!best || (r->capacity >= bytes ? best->capacity < bytes || r->capacity < best->capacity
-                                                  : r->capacity > best->capacity && best->capacity < bytes)) {
+        } else if (!best || (r->capacity >= bytes
+                                 ? best->capacity < bytes || r->capacity < best->capacity
+                                 : r->capacity > best->capacity && best->capacity < bytes)) {
             best = r;
         }
     }
@@ -247,7 +267,8 @@ beryl_status webgpu_readback_take(webgpu *d, uint64_t bytes, size_t n_fetch, web
                                   beryl_error *error) {
     *out = NULL;
     if (bytes > d->head.caps.buffer_max)
-        return base_fail(error, BERYL_NO_DEVICE_MEMORY, "fetches of %llu bytes in one submit", (unsigned long long)bytes);
+        return base_fail(error, BERYL_NO_DEVICE_MEMORY, "fetches of %llu bytes in one submit",
+                         (unsigned long long)bytes);
     webgpu_readback *r = pick_readback(d, bytes);
     if (!r) {
         d->f.DevicePoll(d->device, false, NULL);
@@ -260,7 +281,8 @@ beryl_status webgpu_readback_take(webgpu *d, uint64_t bytes, size_t n_fetch, web
         if (n_fetch > have && !base_vec_reserve(d->head.heap, &each->fetches, n_fetch - have))
             return base_fail(error, BERYL_NO_MEMORY, "out of memory for a submit");
         beryl_status status = BERYL_OK;
-        if (each == r || (!each->ticket && bytes <= READBACK_EAGER)) status = readback_grow(d, each, bytes, error);
+        if (each == r || (!each->ticket && bytes <= READBACK_EAGER))
+            status = readback_grow(d, each, bytes, error);
         if (status) return status;
     }
     r->fetches.count = 0;
@@ -268,10 +290,13 @@ beryl_status webgpu_readback_take(webgpu *d, uint64_t bytes, size_t n_fetch, web
     return BERYL_OK;
 }
 
-void webgpu_readback_map(webgpu *d, webgpu_readback *r) { map(d, r->handle, WGPUMapMode_Read, r->bytes, &r->state); }
+void webgpu_readback_map(webgpu *d, webgpu_readback *r) {
+    map(d, r->handle, WGPUMapMode_Read, r->bytes, &r->state);
+}
 
 void webgpu_readback_free(webgpu *d, webgpu_readback *r) {
-    /* unmapping also calls off a mapping that waits; the buffer itself may still be written, in order */
+    /* unmapping also calls off a mapping that waits; the buffer itself may still be written, in
+     * order */
     if (r->state == WEBGPU_MAPPED || r->state == WEBGPU_MAPPING) d->f.BufferUnmap(r->handle);
     r->state = WEBGPU_UNMAPPED;
     r->memory = NULL;
@@ -279,7 +304,8 @@ void webgpu_readback_free(webgpu *d, webgpu_readback *r) {
 }
 
 /* The mapped readback of a ticket. */
-static beryl_status find_readback(webgpu *d, device_ticket ticket, webgpu_readback **out, beryl_error *error) {
+static beryl_status find_readback(webgpu *d, device_ticket ticket, webgpu_readback **out,
+                                  beryl_error *error) {
     *out = NULL;
     beryl_status status = webgpu_lost(d, error);
     if (status) return status;
@@ -287,7 +313,8 @@ static beryl_status find_readback(webgpu *d, device_ticket ticket, webgpu_readba
     for (int i = 0; i < DEVICE_READBACK_MAX; i++)
         if (d->readbacks[i].ticket == ticket) r = &d->readbacks[i];
     if (!r)
-        return base_fail(error, BERYL_MISUSE, "ticket %llu has no results (dropped?)", (unsigned long long)ticket);
+        return base_fail(error, BERYL_MISUSE, "ticket %llu has no results (dropped?)",
+                         (unsigned long long)ticket);
     if (r->state == WEBGPU_MAPPING) return BERYL_PENDING;
     if (r->state != WEBGPU_MAPPED)
         return base_fail(error, BERYL_DEVICE, "the results of ticket %llu could not be mapped",
@@ -298,14 +325,14 @@ static beryl_status find_readback(webgpu *d, device_ticket ticket, webgpu_readba
     return BERYL_OK;
 }
 
-beryl_status webgpu_fetched(device *head, device_ticket ticket, uint32_t n, const void **data, size_t *size,
-                            beryl_error *error) {
+beryl_status webgpu_fetched(device *head, device_ticket ticket, uint32_t n, const void **data,
+                            size_t *size, beryl_error *error) {
     webgpu_readback *r;
     beryl_status status = find_readback((webgpu *)head, ticket, &r, error);
     if (status) return status;
     if (n >= r->fetches.count)
-        return base_fail(error, BERYL_MISUSE, "fetch %u of ticket %llu, which has %zu", n, (unsigned long long)ticket,
-                         r->fetches.count);
+        return base_fail(error, BERYL_MISUSE, "fetch %u of ticket %llu, which has %zu", n,
+                         (unsigned long long)ticket, r->fetches.count);
     *data = r->memory + r->fetches.data[n].at;
     *size = (size_t)r->fetches.data[n].size;
     return BERYL_OK;
@@ -317,7 +344,8 @@ void webgpu_fetch_drop(device *head, device_ticket ticket) {
         if (d->readbacks[i].ticket == ticket) webgpu_readback_free(d, &d->readbacks[i]);
 }
 
-beryl_status webgpu_stamps(device *head, device_ticket ticket, uint64_t *ns, uint32_t *n_stamp, beryl_error *error) {
+beryl_status webgpu_stamps(device *head, device_ticket ticket, uint64_t *ns, uint32_t *n_stamp,
+                           beryl_error *error) {
     webgpu *d = (webgpu *)head;
     uint32_t capacity = *n_stamp;
     *n_stamp = 0;

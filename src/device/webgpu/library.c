@@ -1,8 +1,9 @@
 /* library.c - finds wgpu-native and fills the table of functions.
  *
- * Looked for, in this order: $BERYL_WGPU (a file); beside the program and beside this library, in the places where
- * `make install` puts it; BERYL_LIBDIR; in builds that are not for installation, third_party/wgpu of the source
- * tree. Never closed again: it has threads of its own that outlive a device.
+ * Looked for, in this order: $BERYL_WGPU (a file); beside the program and beside this library, in
+ * the places where `make install` puts it; BERYL_LIBDIR; in builds that are not for installation,
+ * third_party/wgpu of the source tree. Never closed again: it has threads of its own that outlive a
+ * device.
  */
 #define _GNU_SOURCE /* dladdr */
 #include "device/webgpu/webgpu.h"
@@ -24,7 +25,7 @@
 
 typedef struct search {
     void *handle;
-    bool found;       /* a file was there, but did not open */
+    bool found; /* a file was there, but did not open */
     char why[300];
 } search;
 
@@ -87,24 +88,28 @@ static void *find_library(search *s) {
 beryl_status webgpu_library_open(webgpu_functions *f, beryl_error *error) {
     search s = {0};
     void *library = find_library(&s);
-    if (!library && s.found) return base_fail(error, BERYL_NO_DEVICE, "wgpu-native does not open: %s", s.why);
+    if (!library && s.found)
+        return base_fail(error, BERYL_NO_DEVICE, "wgpu-native does not open: %s", s.why);
     if (!library)
-        return base_fail(error, BERYL_NO_DEVICE, "%s was not found; run `make run` or name it in BERYL_WGPU", LIBRARY);
+        return base_fail(error, BERYL_NO_DEVICE,
+                         "%s was not found; run `make run` or name it in BERYL_WGPU", LIBRARY);
     const char *missing = NULL;
     /* POSIX has dlsym give functions as void *, which ISO C only converts through memory. */
-#define X(name)                                                                                    \
-    do {                                                                                           \
-        void *address = dlsym(library, "wgpu" #name);                                              \
-        if (!address && !missing) missing = "wgpu" #name;                                          \
-        memcpy(&f->name, &address, sizeof address);                                                \
+#define X(name)                                           \
+    do {                                                  \
+        void *address = dlsym(library, "wgpu" #name);     \
+        if (!address && !missing) missing = "wgpu" #name; \
+        memcpy(&f->name, &address, sizeof address);       \
     } while (0);
     WEBGPU_FUNCTIONS(X)
     WEBGPU_NATIVE_FUNCTIONS(X)
 #undef X
     if (missing)
-        return base_fail(error, BERYL_NO_DEVICE, "the wgpu-native that was found has no %s; version 29 is needed", missing);
+        return base_fail(error, BERYL_NO_DEVICE,
+                         "the wgpu-native that was found has no %s; version 29 is needed", missing);
     uint32_t version = f->GetVersion() >> 24;
     if (version != 29)
-        return base_fail(error, BERYL_NO_DEVICE, "the wgpu-native that was found is version %u; 29 is needed", version);
+        return base_fail(error, BERYL_NO_DEVICE,
+                         "the wgpu-native that was found is version %u; 29 is needed", version);
     return BERYL_OK;
 }

@@ -1,8 +1,9 @@
 /* program.c - layouts, compiling on worker threads, and bind groups.
  *
- * Layouts are explicit and shared: one for each number of bindings and set of written ones, so that bindings made
- * for one program serve all with the same shape. Compiling goes through jobs. A job outlives its program when that is
- * dropped in the middle of a compile: nothing waits for a compiler but closing the device.
+ * Layouts are explicit and shared: one for each number of bindings and set of written ones, so that
+ * bindings made for one program serve all with the same shape. Compiling goes through jobs. A job
+ * outlives its program when that is dropped in the middle of a compile: nothing waits for a
+ * compiler but closing the device.
  */
 #define _POSIX_C_SOURCE 200809L /* sysconf */
 #include "device/webgpu/webgpu.h"
@@ -12,7 +13,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ---- layouts ---------------------------------------------------------------------------------------- */
+/* ---- layouts
+ * ---------------------------------------------------------------------------------------- */
 
 static WGPUBindGroupLayout make_group_layout(webgpu *d, uint32_t n, uint32_t written) {
     WGPUBindGroupLayoutEntry entries[DEVICE_BINDING_MAX];
@@ -20,10 +22,11 @@ static WGPUBindGroupLayout make_group_layout(webgpu *d, uint32_t n, uint32_t wri
     for (uint32_t i = 0; i < n; i++) {
         entries[i].binding = i;
         entries[i].visibility = WGPUShaderStage_Compute;
-        entries[i].buffer.type =
-            written >> i & 1 ? WGPUBufferBindingType_Storage : WGPUBufferBindingType_ReadOnlyStorage;
+        entries[i].buffer.type = written >> i & 1 ? WGPUBufferBindingType_Storage
+                                                  : WGPUBufferBindingType_ReadOnlyStorage;
     }
-    WGPUBindGroupLayoutDescriptor desc = {.label = webgpu_text("bindings"), .entryCount = n, .entries = entries};
+    WGPUBindGroupLayoutDescriptor desc = {
+        .label = webgpu_text("bindings"), .entryCount = n, .entries = entries};
     d->head.stats.objects++;
     return d->f.DeviceCreateBindGroupLayout(d->device, &desc);
 }
@@ -31,17 +34,20 @@ static WGPUBindGroupLayout make_group_layout(webgpu *d, uint32_t n, uint32_t wri
 static WGPUBindGroupLayout make_param_layout(webgpu *d) {
     WGPUBindGroupLayoutEntry entry = {0};
     entry.visibility = WGPUShaderStage_Compute;
-    entry.buffer = (WGPUBufferBindingLayout){
-        .type = WGPUBufferBindingType_Uniform, .hasDynamicOffset = true, .minBindingSize = DEVICE_PARAM_MAX};
-    WGPUBindGroupLayoutDescriptor desc = {.label = webgpu_text("params"), .entryCount = 1, .entries = &entry};
+    entry.buffer = (WGPUBufferBindingLayout){.type = WGPUBufferBindingType_Uniform,
+                                             .hasDynamicOffset = true,
+                                             .minBindingSize = DEVICE_PARAM_MAX};
+    WGPUBindGroupLayoutDescriptor desc = {
+        .label = webgpu_text("params"), .entryCount = 1, .entries = &entry};
     d->head.stats.objects++;
     return d->f.DeviceCreateBindGroupLayout(d->device, &desc);
 }
 
 static WGPUPipelineLayout make_pipeline_layout(webgpu *d, WGPUBindGroupLayout group, bool params) {
     WGPUBindGroupLayout groups[2] = {group, d->param_layout};
-    WGPUPipelineLayoutDescriptor desc = {
-        .label = webgpu_text("layout"), .bindGroupLayoutCount = params ? 2 : 1, .bindGroupLayouts = groups};
+    WGPUPipelineLayoutDescriptor desc = {.label = webgpu_text("layout"),
+                                         .bindGroupLayoutCount = params ? 2 : 1,
+                                         .bindGroupLayouts = groups};
     d->head.stats.objects++;
     return d->f.DeviceCreatePipelineLayout(d->device, &desc);
 }
@@ -54,8 +60,8 @@ static webgpu_layout *find_layout(webgpu *d, uint32_t n_binding, uint32_t writte
 }
 
 /* Kept even where a part is invalid: the error was told, and invalid handles are harmless. */
-static beryl_status get_layout(webgpu *d, uint32_t n_binding, uint32_t written, bool params, WGPUPipelineLayout *out,
-                               beryl_error *error) {
+static beryl_status get_layout(webgpu *d, uint32_t n_binding, uint32_t written, bool params,
+                               WGPUPipelineLayout *out, beryl_error *error) {
     webgpu_layout *layout = find_layout(d, n_binding, written);
     webgpu_begin(d);
     if (!layout) {
@@ -66,17 +72,20 @@ static beryl_status get_layout(webgpu *d, uint32_t n_binding, uint32_t written, 
         layout->group = make_group_layout(d, n_binding, written);
     }
     if (params && !d->param_layout) d->param_layout = make_param_layout(d);
-    if (!layout->pipeline[params]) layout->pipeline[params] = make_pipeline_layout(d, layout->group, params);
+    if (!layout->pipeline[params])
+        layout->pipeline[params] = make_pipeline_layout(d, layout->group, params);
     *out = layout->pipeline[params];
     return webgpu_end(d, "layout", error);
 }
 
-/* ---- compiling -------------------------------------------------------------------------------------- */
+/* ---- compiling
+ * -------------------------------------------------------------------------------------- */
 
 static void job_free(webgpu *d, webgpu_job *job) {
     if (job->pipeline) d->f.ComputePipelineRelease(job->pipeline);
     base_heap_give(d->head.heap, job->source, job->source_size);
     base_heap_give(d->head.heap, job->entry, job->entry_size);
+    base_heap_give(d->head.heap, job->told, job->told_size);
     base_heap_give(d->head.heap, job, sizeof *job);
 }
 
@@ -85,10 +94,12 @@ static bool compile(webgpu *d, webgpu_job *job, webgpu_fault *fault) {
     if (webgpu_lost(d, &job->error)) return false;
     WGPUShaderSourceWGSL text = {.chain.sType = WGPUSType_ShaderSourceWGSL,
                                  .code = {job->source, job->source_size}};
-    WGPUShaderModuleDescriptor desc = {.nextInChain = &text.chain, .label = webgpu_text(job->label)};
+    WGPUShaderModuleDescriptor desc = {.nextInChain = &text.chain,
+                                       .label = webgpu_text(job->label)};
     fault->count = 0;
-    WGPUShaderModule module = job->trusted ? d->f.DeviceCreateShaderModuleTrusted(d->device, &desc, 0)
-                                           : d->f.DeviceCreateShaderModule(d->device, &desc);
+    WGPUShaderModule module = job->trusted
+                                  ? d->f.DeviceCreateShaderModuleTrusted(d->device, &desc, 0)
+                                  : d->f.DeviceCreateShaderModule(d->device, &desc);
     if (module && !fault->count) {
         WGPUComputePipelineDescriptor pipeline = {
             .label = webgpu_text(job->label),
@@ -105,8 +116,13 @@ static bool compile(webgpu *d, webgpu_job *job, webgpu_fault *fault) {
     if (!fault->count) {
         base_fail(&job->error, BERYL_DEVICE, "%s: the compiler gave nothing", job->label);
     } else {
-        webgpu_fault_fail(fault, job->label, job->source, job->source_size, job->enable_size, &job->error);
-        base_log(d->head.log, BERYL_LOG_DEBUG, "%s: %s", job->label, fault->text);
+        webgpu_fault_fail(fault, job->label, job->source, job->source_size, job->enable_size,
+                          &job->error);
+        job->told_size =
+            strlen(fault->text) + 1; /* the log hook is called on the owner's thread alone */
+        job->told = base_heap_take(d->head.heap, job->told_size);
+        if (job->told) memcpy(job->told, fault->text, job->told_size);
+        else job->told_size = 0;
     }
     return false;
 }
@@ -138,10 +154,13 @@ static void work(void *user) {
     base_lock_leave(d->lock);
 }
 
-/* One more worker while jobs wait: most programs come in one burst. No thread to be had: compiled at once. */
+/* One more worker while jobs wait: most programs come in one burst. No thread to be had: compiled
+ * at once. */
 static void job_start(webgpu *d, webgpu_job *job) {
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
-    uint32_t most = processors > WEBGPU_WORKER_MAX ? WEBGPU_WORKER_MAX : processors > 2 ? (uint32_t)processors - 1 : 1;
+    uint32_t most = processors > WEBGPU_WORKER_MAX ? WEBGPU_WORKER_MAX
+                    : processors > 2               ? (uint32_t)processors - 1
+                                                   : 1;
     base_lock_enter(d->lock);
     bool busy = d->first || !d->n_worker;
     uint32_t at = d->n_worker;
@@ -180,15 +199,17 @@ void webgpu_workers_stop(webgpu *d) {
     d->n_worker = 0;
 }
 
-/* ---- programs --------------------------------------------------------------------------------------- */
+/* ---- programs
+ * --------------------------------------------------------------------------------------- */
 
-beryl_status webgpu_program_make(device *head, device_program_item *item, const device_program_desc *desc,
-                                 beryl_error *error) {
+beryl_status webgpu_program_make(device *head, device_program_item *item,
+                                 const device_program_desc *desc, beryl_error *error) {
     webgpu *d = (webgpu *)head;
     beryl_status status = webgpu_lost(d, error);
     if (status) return status;
     if (desc->language != DEVICE_WGSL)
-        return base_fail(error, BERYL_UNSUPPORTED, "program %s: WebGPU compiles WGSL alone", item->label);
+        return base_fail(error, BERYL_UNSUPPORTED, "program %s: WebGPU compiles WGSL alone",
+                         item->label);
     WGPUPipelineLayout layout = NULL;
     status = get_layout(d, item->n_binding, item->written, item->param_bytes > 0, &layout, error);
     if (status) return status;
@@ -196,14 +217,16 @@ beryl_status webgpu_program_make(device *head, device_program_item *item, const 
     static const char enable_f16[] = "enable f16; ";
     const char *entry = desc->entry ? desc->entry : "main";
     size_t enable_size = desc->uses_f16 ? sizeof enable_f16 - 1 : 0;
-    if (desc->source_size > SIZE_MAX - enable_size) return base_fail(error, BERYL_MISUSE, "a program without end");
+    if (desc->source_size > SIZE_MAX - enable_size)
+        return base_fail(error, BERYL_MISUSE, "a program without end");
     webgpu_job *job = base_heap_take(head->heap, sizeof *job);
     if (!job) return base_fail(error, BERYL_NO_MEMORY, "out of memory for program %s", item->label);
     job->source_size = desc->source_size + enable_size;
     job->enable_size = enable_size;
     job->entry_size = strlen(entry);
     job->source = base_heap_take(head->heap, job->source_size);
-    job->entry = job->source && job->entry_size ? base_heap_take(head->heap, job->entry_size) : NULL;
+    job->entry =
+        job->source && job->entry_size ? base_heap_take(head->heap, job->entry_size) : NULL;
     if (!job->entry) {
         if (!job->source) job->source_size = 0;
         job->entry_size = 0;
@@ -231,6 +254,10 @@ beryl_status webgpu_program_status(device *head, device_program_item *item, bery
     base_lock_leave(d->lock);
     if (state == WEBGPU_WAITING || state == WEBGPU_COMPILING) return BERYL_PENDING;
     if (state == WEBGPU_FAILED) {
+        webgpu_job *job = program->job;
+        if (job->told) base_log(head->log, BERYL_LOG_DEBUG, "%s: %s", job->label, job->told);
+        base_heap_give(head->heap, job->told, job->told_size);
+        job->told = NULL, job->told_size = 0;
         if (error) *error = program->job->error;
         return program->job->error.code;
     }
@@ -272,7 +299,8 @@ void webgpu_programs_fini(webgpu *d) {
     base_vec_fini(d->head.heap, &d->layouts);
 }
 
-/* ---- bindings --------------------------------------------------------------------------------------- */
+/* ---- bindings
+ * --------------------------------------------------------------------------------------- */
 
 beryl_status webgpu_bindings_make(device *head, device_bindings_item *item, beryl_error *error) {
     webgpu *d = (webgpu *)head;
@@ -286,7 +314,8 @@ beryl_status webgpu_bindings_make(device *head, device_bindings_item *item, bery
         entries[i].offset = item->ranges[i].offset;
         entries[i].size = item->ranges[i].size;
     }
-    const webgpu_layout *layout = find_layout(d, item->n_binding, item->written); /* the program made it */
+    const webgpu_layout *layout =
+        find_layout(d, item->n_binding, item->written); /* the program made it */
     WGPUBindGroupDescriptor desc = {.label = webgpu_text("bindings"),
                                     .layout = layout->group,
                                     .entryCount = item->n_binding,

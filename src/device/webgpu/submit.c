@@ -1,10 +1,11 @@
 /* submit.c - command lists into one compute pass, tickets, waiting.
  *
- * A submit is one encoder and, unless copies, fills or fetches stand between dispatches, one pass. Its parameters go
- * with one write into a slot of a uniform ring and are reached by dynamic offsets through one bind group, so that
- * replaying a list makes nothing but the encoder, its pass and its command buffer, which WebGPU cannot do without and
- * which statistics do not count. (A write is ordered before the submit that follows it: the ring is there for
- * overlap, not for safety.) What has errors is never handed to the queue, since that would end the process.
+ * A submit is one encoder and, unless copies, fills or fetches stand between dispatches, one pass.
+ * Its parameters go with one write into a slot of a uniform ring and are reached by dynamic offsets
+ * through one bind group, so that replaying a list makes nothing but the encoder, its pass and its
+ * command buffer, which WebGPU cannot do without and which statistics do not count. (A write is
+ * ordered before the submit that follows it: the ring is there for overlap, not for safety.) What
+ * has errors is never handed to the queue, since that would end the process.
  */
 #include "device/webgpu/webgpu.h"
 #include "base/error.h"
@@ -16,12 +17,12 @@ enum { SPIN_MICROSECONDS = 50, QUERY_LEAST = 256 };
 typedef struct encoding {
     webgpu *d;
     WGPUCommandEncoder encoder;
-    WGPUComputePassEncoder pass;      /* open, or NULL */
-    WGPUComputePipeline pipeline;     /* set in the pass */
+    WGPUComputePassEncoder pass;  /* open, or NULL */
+    WGPUComputePipeline pipeline; /* set in the pass */
     WGPUBindGroup group;
     bool params_set;
     uint32_t param_offset, n_stamp, n_fetch;
-    webgpu_readback *readback;        /* NULL: none needed */
+    webgpu_readback *readback; /* NULL: none needed */
 } encoding;
 
 static void pass_begin(encoding *e, const WGPUPassTimestampWrites *stamp) {
@@ -46,12 +47,15 @@ static void dispatch(encoding *e, const device_command *c) {
     const uint32_t *groups = c->dispatch.groups;
     if (!groups[0] || !groups[1] || !groups[2]) return;
     if (!e->pass) pass_begin(e, NULL);
-    if (e->pipeline != program->pipeline) f->ComputePassEncoderSetPipeline(e->pass, program->pipeline);
-    if (e->group != bindings->group) f->ComputePassEncoderSetBindGroup(e->pass, 0, bindings->group, 0, NULL);
+    if (e->pipeline != program->pipeline)
+        f->ComputePassEncoderSetPipeline(e->pass, program->pipeline);
+    if (e->group != bindings->group)
+        f->ComputePassEncoderSetBindGroup(e->pass, 0, bindings->group, 0, NULL);
     e->pipeline = program->pipeline;
     e->group = bindings->group;
     if (program->head.param_bytes) {
-        uint32_t offset = (uint32_t)(e->d->param_slot * e->d->param_capacity) + c->dispatch.param_offset;
+        uint32_t offset =
+            (uint32_t)(e->d->param_slot * e->d->param_capacity) + c->dispatch.param_offset;
         if (!e->params_set || e->param_offset != offset)
             f->ComputePassEncoderSetBindGroup(e->pass, 1, e->d->param_group, 1, &offset);
         e->params_set = true;
@@ -60,7 +64,8 @@ static void dispatch(encoding *e, const device_command *c) {
     f->ComputePassEncoderDispatchWorkgroups(e->pass, groups[0], groups[1], groups[2]);
 }
 
-/* Inside a pass where the device can; otherwise at the beginning of a pass of its own, which goes on from there. */
+/* Inside a pass where the device can; otherwise at the beginning of a pass of its own, which goes
+ * on from there. */
 static void stamp(encoding *e) {
     if (!e->d->head.caps.timestamps) return;
     uint32_t index = e->n_stamp++;
@@ -83,45 +88,47 @@ static WGPUBuffer handle_of(const encoding *e, device_buffer buffer) {
 static void encode(encoding *e, const device_command *c) {
     const webgpu_functions *f = &e->d->f;
     switch (c->kind) {
-    case DEVICE_DISPATCH:
-        dispatch(e, c);
-        break;
+    case DEVICE_DISPATCH: dispatch(e, c); break;
     case DEVICE_COPY:
         pass_end(e);
         if (c->copy.size)
-            f->CommandEncoderCopyBufferToBuffer(e->encoder, handle_of(e, c->copy.from), c->copy.from_offset,
-                                                handle_of(e, c->copy.to), c->copy.to_offset, c->copy.size);
+            f->CommandEncoderCopyBufferToBuffer(e->encoder, handle_of(e, c->copy.from),
+                                                c->copy.from_offset, handle_of(e, c->copy.to),
+                                                c->copy.to_offset, c->copy.size);
         break;
     case DEVICE_FILL:
         pass_end(e);
         if (c->fill.size)
-            f->CommandEncoderClearBuffer(e->encoder, handle_of(e, c->fill.buffer), c->fill.offset, c->fill.size);
+            f->CommandEncoderClearBuffer(e->encoder, handle_of(e, c->fill.buffer), c->fill.offset,
+                                         c->fill.size);
         break;
     case DEVICE_FETCH: {
         pass_end(e);
         const struct webgpu_span *span = &e->readback->fetches.data[e->n_fetch++];
-        f->CommandEncoderCopyBufferToBuffer(e->encoder, handle_of(e, c->fetch.buffer), c->fetch.offset,
-                                            e->readback->handle, span->at, span->size);
+        f->CommandEncoderCopyBufferToBuffer(e->encoder, handle_of(e, c->fetch.buffer),
+                                            c->fetch.offset, e->readback->handle, span->at,
+                                            span->size);
         break;
     }
-    case DEVICE_STAMP:
-        stamp(e);
-        break;
+    case DEVICE_STAMP: stamp(e); break;
     }
 }
 
-/* ---- what a submit needs ------------------------------------------------------------------------------ */
+/* ---- what a submit needs
+ * ------------------------------------------------------------------------------ */
 
 /* Room for this submit's parameters in the next slot of the ring, and the parameters in it. */
 static beryl_status write_params(webgpu *d, const device_submit_desc *desc, beryl_error *error) {
     if (!desc->param_bytes) return BERYL_OK;
-    uint64_t need = (desc->param_bytes + DEVICE_PARAM_ALIGN - 1) / DEVICE_PARAM_ALIGN * DEVICE_PARAM_ALIGN;
+    uint64_t need =
+        (desc->param_bytes + DEVICE_PARAM_ALIGN - 1) / DEVICE_PARAM_ALIGN * DEVICE_PARAM_ALIGN;
     if (need > d->param_capacity) {
         uint64_t capacity = d->param_capacity ? d->param_capacity : 16 * DEVICE_PARAM_ALIGN;
         while (capacity < need) capacity *= 2;
         beryl_error why = {0};
-        WGPUBuffer params = webgpu_buffer_own(d, WEBGPU_PARAM_SLOTS * capacity,
-                                              WGPUBufferUsage_Uniform | WGPUBufferUsage_CopyDst, "params", &why);
+        WGPUBuffer params =
+            webgpu_buffer_own(d, WEBGPU_PARAM_SLOTS * capacity,
+                              WGPUBufferUsage_Uniform | WGPUBufferUsage_CopyDst, "params", &why);
         if (!params) {
             if (error) *error = why;
             return why.code;
@@ -134,8 +141,10 @@ static beryl_status write_params(webgpu *d, const device_submit_desc *desc, bery
     }
     if (!d->param_group && d->param_layout) {
         WGPUBindGroupEntry entry = {.buffer = d->params, .size = DEVICE_PARAM_MAX};
-        WGPUBindGroupDescriptor group = {
-            .label = webgpu_text("params"), .layout = d->param_layout, .entryCount = 1, .entries = &entry};
+        WGPUBindGroupDescriptor group = {.label = webgpu_text("params"),
+                                         .layout = d->param_layout,
+                                         .entryCount = 1,
+                                         .entries = &entry};
         webgpu_begin(d);
         d->param_group = d->f.DeviceCreateBindGroup(d->device, &group);
         d->head.stats.objects++;
@@ -144,7 +153,8 @@ static beryl_status write_params(webgpu *d, const device_submit_desc *desc, bery
     }
     d->param_slot = (d->param_slot + 1) % WEBGPU_PARAM_SLOTS;
     webgpu_begin(d);
-    d->f.QueueWriteBuffer(d->queue, d->params, d->param_slot * d->param_capacity, desc->params, desc->param_bytes);
+    d->f.QueueWriteBuffer(d->queue, d->params, d->param_slot * d->param_capacity, desc->params,
+                          desc->param_bytes);
     return webgpu_end(d, "params", error);
 }
 
@@ -153,8 +163,9 @@ static beryl_status ready_queries(webgpu *d, uint32_t n, beryl_error *error) {
     uint32_t capacity = QUERY_LEAST;
     while (capacity < n) capacity *= 2;
     beryl_error why = {0};
-    WGPUBuffer bytes = webgpu_buffer_own(d, 8 * (uint64_t)capacity,
-                                         WGPUBufferUsage_QueryResolve | WGPUBufferUsage_CopySrc, "stamps", &why);
+    WGPUBuffer bytes =
+        webgpu_buffer_own(d, 8 * (uint64_t)capacity,
+                          WGPUBufferUsage_QueryResolve | WGPUBufferUsage_CopySrc, "stamps", &why);
     if (!bytes) {
         if (error) *error = why;
         return why.code;
@@ -179,7 +190,8 @@ static beryl_status ready_queries(webgpu *d, uint32_t n, beryl_error *error) {
 }
 
 /* Programs compiled, and the places for results. */
-static beryl_status prepare(webgpu *d, const device_submit_desc *desc, webgpu_readback **out, beryl_error *error) {
+static beryl_status prepare(webgpu *d, const device_submit_desc *desc, webgpu_readback **out,
+                            beryl_error *error) {
     *out = NULL;
     uint64_t bytes = 0, n_stamp = 0;
     size_t n_fetch = 0;
@@ -191,7 +203,8 @@ static beryl_status prepare(webgpu *d, const device_submit_desc *desc, webgpu_re
             beryl_status status = webgpu_program_status(&d->head, &program->head, error);
             if (status) return status;
         } else if (c->kind == DEVICE_FETCH) {
-            if (c->fetch.size > UINT64_MAX / 4 - bytes) return base_fail(error, BERYL_MISUSE, "too many fetches");
+            if (c->fetch.size > UINT64_MAX / 4 - bytes)
+                return base_fail(error, BERYL_MISUSE, "too many fetches");
             bytes += (c->fetch.size + 7) & ~UINT64_C(7);
             n_fetch++;
         } else if (c->kind == DEVICE_STAMP && d->head.caps.timestamps) {
@@ -206,7 +219,8 @@ static beryl_status prepare(webgpu *d, const device_submit_desc *desc, webgpu_re
     uint64_t at = 0;
     for (size_t i = 0; i < desc->n_command; i++) {
         if (desc->commands[i].kind != DEVICE_FETCH) continue;
-        r->fetches.data[r->fetches.count++] = (struct webgpu_span){at, desc->commands[i].fetch.size};
+        r->fetches.data[r->fetches.count++] =
+            (struct webgpu_span){at, desc->commands[i].fetch.size};
         at += (desc->commands[i].fetch.size + 7) & ~UINT64_C(7);
     }
     r->stamps_at = at;
@@ -216,7 +230,8 @@ static beryl_status prepare(webgpu *d, const device_submit_desc *desc, webgpu_re
     return BERYL_OK;
 }
 
-static void on_done(WGPUQueueWorkDoneStatus status, WGPUStringView message, void *user1, void *user2) {
+static void on_done(WGPUQueueWorkDoneStatus status, WGPUStringView message, void *user1,
+                    void *user2) {
     (void)status, (void)message;
     webgpu *d = user1;
     /* user2 holds a ticket's low bits; it is at most a pointer's range behind the last */
@@ -238,7 +253,8 @@ beryl_status webgpu_encoder_submit(webgpu *d, WGPUCommandEncoder encoder, const 
     return status;
 }
 
-beryl_status webgpu_submit(device *head, const device_submit_desc *desc, device_ticket ticket, beryl_error *error) {
+beryl_status webgpu_submit(device *head, const device_submit_desc *desc, device_ticket ticket,
+                           beryl_error *error) {
     webgpu *d = (webgpu *)head;
     encoding e = {.d = d};
     WGPUSubmissionIndex index = 0;
@@ -263,7 +279,8 @@ beryl_status webgpu_submit(device *head, const device_submit_desc *desc, device_
     if (e.readback) {
         e.readback->ticket = ticket;
         e.readback->number = d->n_readback++;
-        webgpu_readback_map(d, e.readback); /* before the ticket's own callback, so that done means mapped */
+        webgpu_readback_map(
+            d, e.readback); /* before the ticket's own callback, so that done means mapped */
     }
     WGPUQueueWorkDoneCallbackInfo info = {.mode = WGPUCallbackMode_AllowProcessEvents,
                                           .callback = on_done,
@@ -273,7 +290,8 @@ beryl_status webgpu_submit(device *head, const device_submit_desc *desc, device_
     return BERYL_OK;
 }
 
-/* ---- waiting -------------------------------------------------------------------------------------------- */
+/* ---- waiting
+ * -------------------------------------------------------------------------------------------- */
 
 beryl_status webgpu_poll(device *head, device_ticket *done, beryl_error *error) {
     webgpu *d = (webgpu *)head;
@@ -288,8 +306,8 @@ beryl_status webgpu_poll(device *head, device_ticket *done, beryl_error *error) 
 beryl_status webgpu_wait(device *head, device_ticket ticket, beryl_error *error) {
     webgpu *d = (webgpu *)head;
     beryl_status status = BERYL_OK;
-    /* Waking up from a sleep in the driver costs about 20 microseconds: look for a moment first. Not where the
-     * device is this very processor. */
+    /* Waking up from a sleep in the driver costs about 20 microseconds: look for a moment first.
+     * Not where the device is this very processor. */
     if (d->done < ticket && head->caps.kind != DEVICE_SOFTWARE) {
         double end = base_time() + SPIN_MICROSECONDS * 1e-6;
         do {
@@ -300,9 +318,12 @@ beryl_status webgpu_wait(device *head, device_ticket ticket, beryl_error *error)
     for (int i = 0; !status && d->done < ticket; i++) {
         status = webgpu_lost(d, error);
         if (status) break;
-        if (i == 1000) return base_fail(error, BERYL_DEVICE, "ticket %llu never ends", (unsigned long long)ticket);
+        if (i == 1000)
+            return base_fail(error, BERYL_DEVICE, "ticket %llu never ends",
+                             (unsigned long long)ticket);
         /* indices of old tickets are forgotten; the oldest that is known comes later and will do */
-        device_ticket known = d->issued - ticket < WEBGPU_TICKETS ? ticket : d->issued - WEBGPU_TICKETS + 1;
+        device_ticket known =
+            d->issued - ticket < WEBGPU_TICKETS ? ticket : d->issued - WEBGPU_TICKETS + 1;
         d->f.DevicePoll(d->device, true, &d->indices[known % WEBGPU_TICKETS]);
     }
     return status ? status : webgpu_lost(d, error);

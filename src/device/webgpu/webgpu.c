@@ -1,12 +1,13 @@
 /* webgpu.c - adapters, opening and closing a device, and errors made into statuses.
  *
- * Owns the instance while devices are looked for, and the device and its queue afterwards. Refuses to look anywhere
- * but at Vulkan (Metal on macOS): on machines without a display the library would otherwise try OpenGL, at length.
+ * Owns the instance while devices are looked for, and the device and its queue afterwards. Refuses
+ * to look anywhere but at Vulkan (Metal on macOS): on machines without a display the library would
+ * otherwise try OpenGL, at length.
  *
- * Errors: no error scopes, since a device has one stack of them for all threads. Instead the callback for uncaptured
- * errors, which wgpu calls on the very thread whose call failed and before that call returns, stores the text in
- * that thread's own `webgpu_fault`: a compile worker and the owner never see each other's errors and need no lock
- * around their calls.
+ * Errors: no error scopes, since a device has one stack of them for all threads. Instead the
+ * callback for uncaptured errors, which wgpu calls on the very thread whose call failed and before
+ * that call returns, stores the text in that thread's own `webgpu_fault`: a compile worker and the
+ * owner never see each other's errors and need no lock around their calls.
  */
 #include "device/webgpu/webgpu.h"
 #include "base/error.h"
@@ -19,22 +20,27 @@ typedef struct driver_state {
     const beryl_log *log; /* borrowed */
     webgpu_functions f;
     WGPUInstance instance;
-    WGPUAdapter *adapters; // [capacity], n used, best first; owned
+    webgpu_adapter *adapters; // [capacity], n used, best first; owned
     uint32_t n, capacity;
 } driver_state;
 
-WGPUStringView webgpu_text(const char *text) { return (WGPUStringView){text, text ? strlen(text) : 0}; }
+WGPUStringView webgpu_text(const char *text) {
+    return (WGPUStringView){text, text ? strlen(text) : 0};
+}
 
-/* ---- errors ----------------------------------------------------------------------------------------- */
+/* ---- errors
+ * ----------------------------------------------------------------------------------------- */
 
-static void on_error(WGPUDevice const *which, WGPUErrorType type, WGPUStringView message, void *user1, void *user2) {
+static void on_error(WGPUDevice const *which, WGPUErrorType type, WGPUStringView message,
+                     void *user1, void *user2) {
     (void)which, (void)user2;
     webgpu *d = user1;
     webgpu_fault *fault = &d->fault;
     pthread_t self = pthread_self();
     base_lock_enter(d->lock);
     for (uint32_t i = 0; i < d->n_worker; i++)
-        if (d->workers[i].running && pthread_equal(d->workers[i].self, self)) fault = &d->workers[i].fault;
+        if (d->workers[i].running && pthread_equal(d->workers[i].self, self))
+            fault = &d->workers[i].fault;
     base_lock_leave(d->lock);
     if (fault->count++) return;
     fault->type = type;
@@ -45,8 +51,8 @@ static void on_error(WGPUDevice const *which, WGPUErrorType type, WGPUStringView
     fault->text[size] = 0;
 }
 
-static void on_lost(WGPUDevice const *which, WGPUDeviceLostReason reason, WGPUStringView message, void *user1,
-                    void *user2) {
+static void on_lost(WGPUDevice const *which, WGPUDeviceLostReason reason, WGPUStringView message,
+                    void *user1, void *user2) {
     (void)which, (void)reason, (void)message, (void)user2;
     webgpu *d = user1;
     atomic_store(&d->lost, true);
@@ -54,10 +60,13 @@ static void on_lost(WGPUDevice const *which, WGPUDeviceLostReason reason, WGPUSt
 
 beryl_status webgpu_lost(const webgpu *d, beryl_error *error) {
     if (!atomic_load(&d->lost)) return BERYL_OK;
-    return base_fail(error, BERYL_DEVICE_LOST, "the device %s was lost; it has to be opened again", d->head.caps.name);
+    return base_fail(error, BERYL_DEVICE_LOST, "the device %s was lost; it has to be opened again",
+                     d->head.caps.name);
 }
 
-void webgpu_begin(webgpu *d) { d->fault.count = 0; }
+void webgpu_begin(webgpu *d) {
+    d->fault.count = 0;
+}
 
 beryl_status webgpu_end(webgpu *d, const char *what, beryl_error *error) {
     beryl_status status = webgpu_lost(d, error);
@@ -72,7 +81,8 @@ static size_t add_line(char *to, size_t at, size_t room, const char *line, size_
     size_t begin = at;
     for (size_t i = 0; i < size; i++) {
         unsigned char c = (unsigned char)line[i];
-        if (c == 0xe2 && i + 2 < size && ((unsigned char)line[i + 1] == 0x94 || (unsigned char)line[i + 1] == 0x95)) {
+        if (c == 0xe2 && i + 2 < size &&
+            ((unsigned char)line[i + 1] == 0x94 || (unsigned char)line[i + 1] == 0x95)) {
             i += 2;
             continue;
         }
@@ -85,10 +95,12 @@ static size_t add_line(char *to, size_t at, size_t room, const char *line, size_
     return at;
 }
 
-static uint64_t place_in(const char *text, const char *source, size_t source_size, size_t enable_size) {
+static uint64_t place_in(const char *text, const char *source, size_t source_size,
+                         size_t enable_size) {
     const char *mark = strstr(text, "wgsl:");
     unsigned line = 0, column = 0;
-    if (!source || !mark || sscanf(mark, "wgsl:%u:%u", &line, &column) != 2 || !line || !column) return 0;
+    if (!source || !mark || sscanf(mark, "wgsl:%u:%u", &line, &column) != 2 || !line || !column)
+        return 0;
     size_t at = 0;
     while (--line && at < source_size) {
         const char *end = memchr(source + at, '\n', source_size - at);
@@ -99,8 +111,8 @@ static uint64_t place_in(const char *text, const char *source, size_t source_siz
     return at >= enable_size && at - enable_size <= source_size ? at - enable_size : 0;
 }
 
-beryl_status webgpu_fault_fail(const webgpu_fault *fault, const char *what, const char *source, size_t source_size,
-                               size_t enable_size, beryl_error *error) {
+beryl_status webgpu_fault_fail(const webgpu_fault *fault, const char *what, const char *source,
+                               size_t source_size, size_t enable_size, beryl_error *error) {
     static const char *const skipped[] = {"Validation Error", "Caused by:", "In wgpu"};
     char line[sizeof fault->text];
     size_t at = 0;
@@ -115,11 +127,13 @@ beryl_status webgpu_fault_fail(const webgpu_fault *fault, const char *what, cons
     line[at] = 0;
     if (fault->type == WGPUErrorType_OutOfMemory)
         return base_fail(error, BERYL_NO_DEVICE_MEMORY, "%s: out of device memory", what);
-    return base_fail_at(error, BERYL_DEVICE, place_in(fault->text, source, source_size, enable_size), "%s: %s", what,
+    return base_fail_at(error, BERYL_DEVICE,
+                        place_in(fault->text, source, source_size, enable_size), "%s: %s", what,
                         line);
 }
 
-/* ---- adapters --------------------------------------------------------------------------------------- */
+/* ---- adapters
+ * --------------------------------------------------------------------------------------- */
 
 static void copy_view(char *to, size_t room, WGPUStringView view) {
     size_t size = view.data ? view.length : 0;
@@ -144,7 +158,8 @@ static void caps_of(const driver_state *s, WGPUAdapter adapter, device_caps *cap
     copy_view(caps->driver, sizeof caps->driver, info.vendor);
     copy_view(version, sizeof version, info.description);
     size_t used = strlen(caps->driver);
-    if (version[0]) snprintf(caps->driver + used, sizeof caps->driver - used, "%s%s", used ? " " : "", version);
+    if (version[0])
+        snprintf(caps->driver + used, sizeof caps->driver - used, "%s%s", used ? " " : "", version);
     caps->vendor = info.vendorID;
     caps->kind = info.adapterType == WGPUAdapterType_DiscreteGPU ? DEVICE_DISCRETE
                  : info.adapterType == WGPUAdapterType_CPU       ? DEVICE_SOFTWARE
@@ -153,7 +168,8 @@ static void caps_of(const driver_state *s, WGPUAdapter adapter, device_caps *cap
     caps->f16 = has(s, adapter, WGPUFeatureName_ShaderF16);
     caps->subgroups = has(s, adapter, WGPUNativeFeature_Subgroup);
     caps->timestamps = has(s, adapter, WGPUFeatureName_TimestampQuery);
-    caps->dot_i8 = caps->kind != DEVICE_SOFTWARE; /* everybody takes the function, software only imitates it */
+    caps->dot_i8 =
+        caps->kind != DEVICE_SOFTWARE; /* everybody takes the function, software only imitates it */
     caps->workgroup_bytes = limits.maxComputeWorkgroupStorageSize;
     caps->workgroup_invocations = limits.maxComputeInvocationsPerWorkgroup;
     caps->workgroup_size[0] = limits.maxComputeWorkgroupSizeX;
@@ -161,37 +177,56 @@ static void caps_of(const driver_state *s, WGPUAdapter adapter, device_caps *cap
     caps->workgroup_size[2] = limits.maxComputeWorkgroupSizeZ;
     caps->groups_max = limits.maxComputeWorkgroupsPerDimension;
     caps->storage_max = limits.maxStorageBuffersPerShaderStage;
-    if (caps->storage_max > limits.maxBindingsPerBindGroup) caps->storage_max = limits.maxBindingsPerBindGroup;
+    if (caps->storage_max > limits.maxBindingsPerBindGroup)
+        caps->storage_max = limits.maxBindingsPerBindGroup;
     if (caps->storage_max > DEVICE_BINDING_MAX) caps->storage_max = DEVICE_BINDING_MAX;
     caps->binding_max = limits.maxStorageBufferBindingSize & ~UINT64_C(3);
     caps->buffer_max = limits.maxBufferSize & ~UINT64_C(3);
     if (caps->binding_max > caps->buffer_max) caps->binding_max = caps->buffer_max;
-    caps->align_binding = limits.minStorageBufferOffsetAlignment ? limits.minStorageBufferOffsetAlignment : 256;
-    /* Mesa's software rasteriser ends a thread's loops after about this many rounds, without a word */
+    caps->align_binding =
+        limits.minStorageBufferOffsetAlignment ? limits.minStorageBufferOffsetAlignment : 256;
+    /* Mesa's software rasteriser ends a thread's loops after about this many rounds, without a word
+     */
     caps->loop_max = strstr(caps->name, "llvmpipe") ? 65000 : 0;
 }
 
 static void stop(void *user) {
     driver_state *s = user;
-    for (uint32_t i = 0; i < s->n; i++) s->f.AdapterRelease(s->adapters[i]);
+    for (uint32_t i = 0; i < s->n; i++) s->f.AdapterRelease(s->adapters[i].handle);
     base_heap_give(s->heap, s->adapters, s->capacity * sizeof *s->adapters);
     if (s->instance) s->f.InstanceRelease(s->instance);
     base_heap_give(s->heap, s, sizeof *s);
 }
 
-static void sort_by_kind(driver_state *s) { /* stable; there are few */
-    for (uint32_t i = 1; i < s->n; i++) {
-        device_caps one, other;
-        caps_of(s, s->adapters[i], &one);
-        WGPUAdapter moved = s->adapters[i];
-        uint32_t at = i;
-        for (; at > 0; at--) {
-            caps_of(s, s->adapters[at - 1], &other);
-            if (other.kind <= one.kind) break;
-            s->adapters[at] = s->adapters[at - 1];
-        }
-        s->adapters[at] = moved;
+static beryl_status find_adapters(driver_state *s, WGPUInstanceBackend backends,
+                                  beryl_error *error) {
+    WGPUInstanceEnumerateAdapterOptions options = {.backends = backends};
+    size_t n = s->f.InstanceEnumerateAdapters(s->instance, &options, NULL);
+    if (!n) return BERYL_OK;
+    /* the second call writes as many as there are by then: leave room for some that were plugged in
+     */
+    size_t room = (n + 16) * sizeof(WGPUAdapter);
+    WGPUAdapter *found = base_heap_take(s->heap, room);
+    s->adapters = found ? base_heap_take(s->heap, n * sizeof *s->adapters) : NULL;
+    if (!s->adapters) {
+        base_heap_give(s->heap, found, found ? room : 0);
+        return base_fail(error, BERYL_NO_MEMORY, "out of memory while looking for adapters");
     }
+    s->capacity = (uint32_t)n;
+    size_t n_found = s->f.InstanceEnumerateAdapters(s->instance, &options, found);
+    for (; n_found > n; n_found--) s->f.AdapterRelease(found[n_found - 1]);
+    for (size_t i = 0; i < n_found; i++) {
+        webgpu_adapter adapter = {.handle = found[i]};
+        caps_of(s, found[i], &adapter.caps);
+        size_t at = i; /* the better kinds first, otherwise as found */
+        for (; at > 0 && s->adapters[at - 1].caps.kind > adapter.caps.kind; at--)
+            s->adapters[at] = s->adapters[at - 1];
+        s->adapters[at] = adapter;
+        s->n++;
+    }
+    base_heap_give(s->heap, found, room);
+    webgpu_facts(s->adapters, s->n);
+    return BERYL_OK;
 }
 
 static void *start(base_heap *heap, const beryl_log *log, beryl_error *error) {
@@ -208,39 +243,33 @@ static void *start(base_heap *heap, const beryl_log *log, beryl_error *error) {
 #else
     WGPUInstanceBackend backends = WGPUInstanceBackend_Vulkan;
 #endif
-    WGPUInstanceExtras extras = {.chain.sType = (WGPUSType)WGPUSType_InstanceExtras, .backends = backends};
+    WGPUInstanceExtras extras = {.chain.sType = (WGPUSType)WGPUSType_InstanceExtras,
+                                 .backends = backends};
     WGPUInstanceDescriptor desc = {.nextInChain = &extras.chain};
     s->instance = s->f.CreateInstance(&desc);
     if (!s->instance) {
         base_fail(error, BERYL_NO_DEVICE, "wgpu-native gives no instance");
         goto fail;
     }
-    WGPUInstanceEnumerateAdapterOptions options = {.backends = backends};
-    size_t n = s->f.InstanceEnumerateAdapters(s->instance, &options, NULL);
-    /* the second call writes as many as there are by then: leave room for some that were plugged in */
-    s->capacity = (uint32_t)n + 16;
-    s->adapters = base_heap_take(heap, s->capacity * sizeof *s->adapters);
-    if (!s->adapters) {
-        base_fail(error, BERYL_NO_MEMORY, "out of memory");
-        goto fail;
-    }
-    s->n = n ? (uint32_t)s->f.InstanceEnumerateAdapters(s->instance, &options, s->adapters) : 0;
-    sort_by_kind(s);
+    if (find_adapters(s, backends, error)) goto fail;
     return s;
 fail:
     stop(s);
     return NULL;
 }
 
-static uint32_t count(void *user) { return ((driver_state *)user)->n; }
+static uint32_t count(void *user) {
+    return ((driver_state *)user)->n;
+}
 
 static void describe(void *user, uint32_t index, device_caps *caps, const char **why_not) {
     const driver_state *s = user;
-    caps_of(s, s->adapters[index], caps);
+    *caps = s->adapters[index].caps;
     *why_not = caps->storage_max < 8 ? "fewer than 8 storage buffers a program" : NULL;
 }
 
-/* ---- opening and closing ------------------------------------------------------------------------------ */
+/* ---- opening and closing
+ * ------------------------------------------------------------------------------ */
 
 typedef struct request {
     WGPUDevice device;
@@ -248,8 +277,8 @@ typedef struct request {
     char why[300];
 } request;
 
-static void on_device(WGPURequestDeviceStatus status, WGPUDevice opened, WGPUStringView message, void *user1,
-                      void *user2) {
+static void on_device(WGPURequestDeviceStatus status, WGPUDevice opened, WGPUStringView message,
+                      void *user1, void *user2) {
     (void)user2;
     request *r = user1;
     r->ended = true;
@@ -261,7 +290,8 @@ static void lower32(uint32_t *limit, uint32_t most) {
     if (*limit > most) *limit = most;
 }
 
-static beryl_status request_device(const driver_state *s, WGPUAdapter adapter, webgpu *d, beryl_error *error) {
+static beryl_status request_device(const driver_state *s, WGPUAdapter adapter, webgpu *d,
+                                   beryl_error *error) {
     const device_mask *mask = &d->mask;
     WGPULimits limits = {0};
     s->f.AdapterGetLimits(adapter, &limits);
@@ -272,23 +302,28 @@ static beryl_status request_device(const driver_state *s, WGPUAdapter adapter, w
         lower32(&limits.maxComputeWorkgroupSizeZ, 64);
         lower32(&limits.maxComputeWorkgroupStorageSize, 16 << 10);
         lower32(&limits.maxStorageBuffersPerShaderStage, 8);
-        if (limits.maxStorageBufferBindingSize > 128 << 20) limits.maxStorageBufferBindingSize = 128 << 20;
+        if (limits.maxStorageBufferBindingSize > 128 << 20)
+            limits.maxStorageBufferBindingSize = 128 << 20;
     }
     WGPUFeatureName features[4];
     size_t n = 0;
     if (d->head.caps.f16 && !mask->no_f16) features[n++] = WGPUFeatureName_ShaderF16;
-    if (d->head.caps.subgroups && !mask->no_subgroups) features[n++] = (WGPUFeatureName)WGPUNativeFeature_Subgroup;
+    if (d->head.caps.subgroups && !mask->no_subgroups)
+        features[n++] = (WGPUFeatureName)WGPUNativeFeature_Subgroup;
     if (d->head.caps.timestamps && !mask->no_timestamps) {
         features[n++] = WGPUFeatureName_TimestampQuery;
         d->stamps_in_pass = has(s, adapter, WGPUNativeFeature_TimestampQueryInsidePasses);
-        if (d->stamps_in_pass) features[n++] = (WGPUFeatureName)WGPUNativeFeature_TimestampQueryInsidePasses;
+        if (d->stamps_in_pass)
+            features[n++] = (WGPUFeatureName)WGPUNativeFeature_TimestampQueryInsidePasses;
     }
     WGPUDeviceDescriptor desc = {
         .label = webgpu_text("beryl"),
         .requiredFeatureCount = n,
         .requiredFeatures = features,
         .requiredLimits = &limits,
-        .deviceLostCallbackInfo = {.mode = WGPUCallbackMode_AllowProcessEvents, .callback = on_lost, .userdata1 = d},
+        .deviceLostCallbackInfo = {.mode = WGPUCallbackMode_AllowProcessEvents,
+                                   .callback = on_lost,
+                                   .userdata1 = d},
         .uncapturedErrorCallbackInfo = {.callback = on_error, .userdata1 = d},
     };
     request r = {0};
@@ -304,7 +339,8 @@ static beryl_status request_device(const driver_state *s, WGPUAdapter adapter, w
     return BERYL_OK;
 }
 
-/* Runs one tiny kernel, since the adapter's description does not tell. Trouble means: no subgroups. */
+/* Runs one tiny kernel, since the adapter's description does not tell. Trouble means: no subgroups.
+ */
 static beryl_status measure_subgroups(webgpu *d, beryl_error *error) {
     static const char text[] =
         "@group(0) @binding(0) var<storage, read_write> size: array<u32>;\n"
@@ -320,21 +356,30 @@ static beryl_status measure_subgroups(webgpu *d, beryl_error *error) {
     uint32_t lanes = 0;
     const void *data = NULL;
     size_t size = 0;
-    device_program_desc desc = {.source = text, .source_size = sizeof text - 1, .label = "subgroup size",
-                                .n_binding = 1, .access = {DEVICE_READ_WRITE}, .workgroup = {64, 1, 1},
+    device_program_desc desc = {.source = text,
+                                .source_size = sizeof text - 1,
+                                .label = "subgroup size",
+                                .n_binding = 1,
+                                .access = {DEVICE_READ_WRITE},
+                                .workgroup = {64, 1, 1},
                                 .uses_subgroups = true};
     beryl_status status = device_buffer_make(head, 256, "subgroup size", &buffer, NULL);
     if (!status) status = device_program_make(head, &desc, &program, NULL);
     if (!status)
-        while ((status = device_program_status(head, program, NULL)) == BERYL_PENDING) base_sleep(2e-4);
-    if (!status) status = device_bindings_make(head, program, &(device_binding){.buffer = buffer}, 1, &bindings, NULL);
+        while ((status = device_program_status(head, program, NULL)) == BERYL_PENDING)
+            base_sleep(2e-4);
+    if (!status)
+        status = device_bindings_make(head, program, &(device_binding){.buffer = buffer}, 1,
+                                      &bindings, NULL);
     device_command list[2] = {{.kind = DEVICE_DISPATCH}, {.kind = DEVICE_FETCH}};
     list[0].dispatch.program = program;
     list[0].dispatch.bindings = bindings;
     for (int i = 0; i < 3; i++) list[0].dispatch.groups[i] = 1;
     list[1].fetch.buffer = buffer;
     list[1].fetch.size = 4;
-    if (!status) status = device_submit(head, &(device_submit_desc){.commands = list, .n_command = 2}, &ticket, NULL);
+    if (!status)
+        status = device_submit(head, &(device_submit_desc){.commands = list, .n_command = 2},
+                               &ticket, NULL);
     if (!status) status = device_wait(head, ticket, NULL);
     if (!status) status = device_fetched(head, ticket, 0, &data, &size, NULL);
     if (!status && size == 4) memcpy(&lanes, data, 4);
@@ -347,7 +392,9 @@ static beryl_status measure_subgroups(webgpu *d, beryl_error *error) {
     head->caps.subgroup_size = sane ? lanes : 0;
     head->stats.submits = head->stats.dispatches = 0;
     if (status == BERYL_NO_MEMORY) return base_fail(error, status, "out of memory for a device");
-    if (!sane) base_log(head->log, BERYL_LOG_WARNING, "%s: subgroups do not work, going without", head->caps.name);
+    if (!sane)
+        base_log(head->log, BERYL_LOG_WARNING, "%s: subgroups do not work, going without",
+                 head->caps.name);
     return webgpu_lost(d, error);
 }
 
@@ -371,11 +418,11 @@ static beryl_status open_device(void *user, uint32_t index, const device_mask *m
     d->head.log = s->log;
     d->f = s->f;
     d->mask = *mask;
-    caps_of(s, s->adapters[index], &d->head.caps);
+    d->head.caps = s->adapters[index].caps;
     beryl_status status = BERYL_OK;
     d->lock = base_lock_open(s->heap);
     if (!d->lock) status = base_fail(error, BERYL_NO_MEMORY, "out of memory for a device");
-    if (!status) status = request_device(s, s->adapters[index], d, error);
+    if (!status) status = request_device(s, s->adapters[index].handle, d, error);
     if (status) {
         close_device(&d->head);
         return status;
