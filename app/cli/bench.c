@@ -123,10 +123,12 @@ static beryl_status lanes_run(bench *b, lane *lanes, size_t n, beryl_error *erro
             lane *l = &lanes[i];
             if (l->ended) continue;
             if (!waiting) cli_task_begin(l->task); /* Ctrl-C cancels one, and the others end with it */
-            beryl_status status;
-            while ((status = beryl_task_step(l->task, &event)) == BERYL_EVENT) {
+            /* One event each: a device that never lets wait would else be told of lane after lane. */
+            beryl_status status = beryl_task_step(l->task, &event);
+            if (status == BERYL_EVENT) {
                 idle = false;
                 lane_event(b, l, &event);
+                continue;
             }
             if (status == BERYL_PENDING) {
                 if (!waiting) waiting = l;

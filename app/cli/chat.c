@@ -54,7 +54,9 @@ static void turn(chat *h, size_t n_keep) {
     if (h->answered) answer_fini(&h->last);
     answer_init(&h->last, h->c, false);
     h->answered = true;
+    cli_echo_set(false);
     status = answer_run(&h->last, task);
+    cli_echo_set(true);
     bool said = h->last.text.size || h->last.calls.count;
     const char *dim = term_style_text(&h->c->term, stdout, TERM_DIM);
     const char *plain = term_style_text(&h->c->term, stdout, TERM_PLAIN);
@@ -211,14 +213,13 @@ static void command_stats(chat *h) {
     beryl_engine_stats(h->engine, &s);
     beryl_session_tokens(h->session, &tokens, &n_token);
     if (h->answered) {
-        printf("last answer    ");
         answer_stats_print(&h->last, stdout);
     }
     printf("context        %zu of %u tokens\n", n_token, h->info.context);
     printf("load           %.2f s\n", s.load_s);
     printf("device memory  %s now,", cli_size_text(size, s.device_bytes));
-    printf(" %s at most;", cli_size_text(size, s.device_bytes_peak));
-    printf(" weights %s,", cli_size_text(size, s.weight_bytes));
+    printf(" %s at most\n", cli_size_text(size, s.device_bytes_peak));
+    printf("  of that      weights %s,", cli_size_text(size, s.weight_bytes));
     printf(" keys and values %s\n", cli_size_text(size, s.kv_bytes));
     printf("host memory    %s now,", cli_size_text(size, s.host_bytes));
     printf(" %s at most\n", cli_size_text(size, s.host_bytes_peak));

@@ -13,8 +13,7 @@
     X(LOAD, "/load", "FILE", "Go on with a saved conversation")                                    \
     X(STATS, "/stats", "", "Speed of the last answer, memory, context in use")                     \
     X(THINK, "/think", "on|off", "Let the model think before it answers")                          \
-    X(SET, "/set", "[NAME VALUE]", "Change sampling: temperature, top-k, top-p, min-p, seed, max-tokens, " \
-      "repetition-penalty")                                                                        \
+    X(SET, "/set", "[NAME VALUE]", "Show or change sampling, like /set temperature 0.7")           \
     X(RESULT, "/result", "TEXT", "Answer the model's tool call")                                   \
     X(AGAIN, "/again", "", "Answer the last message anew")                                         \
     X(BYE, "/bye", "", "Leave (or Ctrl-D)")
@@ -76,7 +75,7 @@ void answer_init(answer *a, cli *c, bool silent);
 void answer_fini(answer *a);
 /* Runs a generate or chat task to its end, shows it, and closes it. BERYL_CANCELLED is not reported, all else is. */
 beryl_status answer_run(answer *a, beryl_task *task);
-void answer_stats_print(const answer *a, FILE *to); /* one line */
+void answer_stats_print(const answer *a, FILE *to); /* two lines */
 const char *answer_end_text(beryl_end end);
 /* Adds the assistant's message; the i-th call's id is conversation_call_id of the message's index and i. */
 bool answer_keep(const answer *a, conversation *v);

@@ -48,6 +48,8 @@ void cli_task_end(void);
 /* While true, Ctrl-C only sets the flag and interrupts reading; cli_interrupted reads and clears it. */
 void cli_prompt_set(bool prompting);
 bool cli_interrupted(void);
+/* Off: what is typed is not shown but kept for the next prompt, so that it does not mix with an answer. */
+void cli_echo_set(bool on);
 
 /* The model named by --model or the first argument; *n_used: how many arguments that took. */
 const char *cli_model(const cli *c, size_t *n_used);

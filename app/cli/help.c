@@ -53,18 +53,15 @@ static void wrap(FILE *to, const char *text, int at, int indent) {
     enum { WIDTH = 80 };
     int column = at;
     for (const char *p = text; *p;) {
-        size_t n = strcspn(p, " ");
-        if (column > indent && column + (int)n > WIDTH) {
+        int n = (int)strcspn(p, " "), blank = p != text;
+        if (blank && column + blank + n > WIDTH) {
             fprintf(to, "\n%*s", indent, "");
             column = indent;
+            blank = 0;
         }
-        fwrite(p, 1, n, to);
-        column += (int)n;
-        p += n;
-        if (*p == ' ') {
-            p++;
-            if (column < WIDTH) putc(' ', to), column++;
-        }
+        fprintf(to, "%*s%.*s", blank, "", n, p);
+        column += blank + n;
+        p += n + (p[n] == ' ');
     }
     putc('\n', to);
 }
@@ -195,7 +192,6 @@ static void roff_flag(FILE *to, const args_flag_info *info) {
 }
 
 static void man_chat(FILE *to) {
-    fputs(".SH IN THE CHAT\n", to);
     for (int i = 0; i < CHAT_COUNT; i++) {
         fprintf(to, ".TP\n\\fB%s\\fR %s\n", chat_commands[i].name, chat_commands[i].arguments);
         roff_text(to, chat_commands[i].what);
@@ -203,14 +199,28 @@ static void man_chat(FILE *to) {
     }
 }
 
+static void man_head(FILE *to, const char *name, const char *what) {
+    fprintf(to, ".TH %s 1 \"\" \"beryl %s\" \"User Commands\"\n.SH NAME\n", name, beryl_version());
+    roff_text(to, name);
+    fputs(" \\- ", to);
+    roff_text(to, what);
+    putc('\n', to);
+}
+
+static void man_usage(FILE *to, args_command command) {
+    fprintf(to, "\\fBberyl %s\\fR ", args_commands[command].name);
+    roff_text(to, args_commands[command].arguments);
+    fputs(" [FLAGS]\n", to);
+}
+
 static void man_command(FILE *to, args_command command) {
     const args_command_info *info = &args_commands[command];
-    fprintf(to, ".TH BERYL\\-%s 1 \"\" \"beryl %s\" \"User Commands\"\n", info->name, beryl_version());
-    fprintf(to, ".SH NAME\nberyl\\-%s \\- ", info->name);
-    roff_text(to, info->what);
-    fprintf(to, "\n.SH SYNOPSIS\n\\fBberyl %s\\fR ", info->name);
-    roff_text(to, info->arguments);
-    fputs(" [FLAGS]\n.SH DESCRIPTION\n", to);
+    char name[32];
+    snprintf(name, sizeof name, "beryl-%s", info->name);
+    man_head(to, name, info->what);
+    fputs(".SH SYNOPSIS\n", to);
+    man_usage(to, command);
+    fputs(".SH DESCRIPTION\n", to);
     roff_text(to, info->what);
     fputs(".\n", to);
     if (details[command]) {
@@ -220,24 +230,41 @@ static void man_command(FILE *to, args_command command) {
     fputs(".SH OPTIONS\n", to);
     for (int i = 0; i < FLAG_COUNT; i++)
         if (flag_of((args_flag)i, command)) roff_flag(to, &args_flags[i]);
-    if (command == COMMAND_RUN) man_chat(to);
+    if (command == COMMAND_RUN) {
+        fputs(".SH IN THE CHAT\n", to);
+        man_chat(to);
+    }
     fputs(".SH SEE ALSO\n.BR beryl (1)\n", to);
 }
 
+/* Flags that every command has stand apart. */
+static bool flag_common(args_flag flag) {
+    return (args_flags[flag].commands & ON_WORK) == ON_WORK;
+}
+
 static void man_overview(FILE *to) {
-    fprintf(to, ".TH BERYL 1 \"\" \"beryl %s\" \"User Commands\"\n", beryl_version());
-    fputs(".SH NAME\nberyl \\- run Gemma 4 models from GGUF files on your own GPU\n"
-          ".SH SYNOPSIS\n\\fBberyl\\fR COMMAND [ARGUMENTS] [FLAGS]\n.SH DESCRIPTION\n"
-          "Beryl is an engine for Gemma 4 that reaches any GPU through WebGPU. Each command has a page of its own.\n"
-          ".SH COMMANDS\n",
+    man_head(to, "beryl", "run Gemma 4 models from GGUF files on your own GPU");
+    fputs(".SH SYNOPSIS\n\\fBberyl\\fR COMMAND [ARGUMENTS] [FLAGS]\n.SH DESCRIPTION\n"
+          "Beryl is an engine for Gemma 4 that reaches any GPU through WebGPU. \\fBberyl run\\fR alone opens a chat with "
+          "the built\\-in model.\n.SH COMMANDS\n",
           to);
     for (int i = 0; i < COMMAND_COUNT; i++) {
-        fprintf(to, ".TP\n\\fB%s\\fR ", args_commands[i].name);
-        roff_text(to, args_commands[i].arguments);
-        putc('\n', to);
+        fputs(".SS ", to);
+        man_usage(to, (args_command)i);
         roff_text(to, args_commands[i].what);
         fputs(".\n", to);
+        if (details[i]) {
+            fputs(".PP\n", to);
+            roff_details(to, details[i]);
+        }
+        for (int k = 0; k < FLAG_COUNT; k++)
+            if (flag_of((args_flag)k, (args_command)i) && !flag_common((args_flag)k)) roff_flag(to, &args_flags[k]);
     }
+    fputs(".SH COMMON FLAGS\n", to);
+    for (int i = 0; i < FLAG_COUNT; i++)
+        if (flag_common((args_flag)i)) roff_flag(to, &args_flags[i]);
+    fputs(".SH IN THE CHAT\n", to);
+    man_chat(to);
     fputs(".SH ENVIRONMENT\n"
           ".TP\n\\fBBERYL_DEVICE\\fR\nThe device that is taken where \\-\\-device is not given.\n"
           ".TP\n\\fBNO_COLOR\\fR\nIf set and not empty, no colours are shown.\n"
@@ -245,10 +272,8 @@ static void man_overview(FILE *to) {
           ".SH FILES\n"
           ".TP\n\\fI$XDG_STATE_HOME/beryl/history\\fR\nThe lines of earlier chats (default ~/.local/state).\n"
           ".SH EXIT STATUS\n0 done, 1 failed or stopped, 2 wrong use.\n"
-          ".SH SEE ALSO\n",
+          ".SH SEE ALSO\n.BR libberyl (3)\n",
           to);
-    for (int i = 0; i < COMMAND_COUNT; i++)
-        fprintf(to, ".BR beryl\\-%s (1)%s\n", args_commands[i].name, i + 1 < COMMAND_COUNT ? "," : "");
 }
 
 /* ---- Markdown --------------------------------------------------------------------------------------- */

@@ -126,6 +126,7 @@ static unsigned char complete(EditLine *el, int key) {
     const LineInfo *line = el_line(el);
     size_t n = (size_t)(line->cursor - line->buffer), n_found = 0, common = 0;
     const char *found = NULL;
+    bool takes_more = false;
     (void)key;
     if (!n || line->buffer[0] != '/' || memchr(line->buffer, ' ', n)) return CC_ERROR;
     for (int i = 0; i < CHAT_COUNT; i++) {
@@ -134,6 +135,7 @@ static unsigned char complete(EditLine *el, int key) {
         if (!n_found++) {
             found = name;
             common = strlen(name);
+            takes_more = *chat_commands[i].arguments;
         }
         size_t same = 0;
         while (same < common && name[same] == found[same]) same++;
@@ -141,7 +143,7 @@ static unsigned char complete(EditLine *el, int key) {
     }
     if (!n_found) return CC_ERROR;
     char text[32];
-    snprintf(text, sizeof text, "%.*s%s", (int)(common - n), found + n, n_found == 1 ? " " : "");
+    snprintf(text, sizeof text, "%.*s%s", (int)(common - n), found + n, n_found == 1 && takes_more ? " " : "");
     if (*text) return el_insertstr(el, text) ? CC_ERROR : CC_REFRESH;
     line_editor *e = editor_of(el);
     putc('\n', e->to);
@@ -181,8 +183,8 @@ static void keys_bind(EditLine *el) {
     static const char *const keys[][2] = {
         {"^R", "em-inc-search-prev"}, {"^W", "ed-delete-prev-word"},   {"\\e[3~", "ed-delete-next-char"},
         {"\\e[1;5C", "em-next-word"}, {"\\e[1;5D", "ed-prev-word"},    {"\\e[H", "ed-move-to-beg"},
-        {"\\e[F", "ed-move-to-end"},  {"\\e[200~", "beryl-paste"},     {"\\e\r", "beryl-newline"},
-        {"\t", "beryl-complete"},
+        {"\\e[F", "ed-move-to-end"},  {"\\e[200~", "beryl-paste"},     {"\\e^J", "beryl-newline"},
+        {"\\e^M", "beryl-newline"},   {"^I", "beryl-complete"},
     };
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) el_set(el, EL_BIND, keys[i][0], keys[i][1], NULL);
 }
@@ -210,9 +212,9 @@ line_editor *line_open(cli *c) {
     el_set(e->el, EL_SIGNAL, 0);
     el_set(e->el, EL_PROMPT_ESC, prompt_get, '\1');
     el_wset(e->el, EL_GETCFN, character_read);
-    el_set(e->el, EL_ADDFN, "beryl-paste", "insert pasted text", paste);
-    el_set(e->el, EL_ADDFN, "beryl-newline", "insert a newline", newline_insert);
-    el_set(e->el, EL_ADDFN, "beryl-complete", "complete a command", complete);
+    el_wset(e->el, EL_ADDFN, L"beryl-paste", L"insert pasted text", paste);
+    el_wset(e->el, EL_ADDFN, L"beryl-newline", L"insert a newline", newline_insert);
+    el_wset(e->el, EL_ADDFN, L"beryl-complete", L"complete a command", complete);
     keys_bind(e->el);
     history(e->history, &event, H_SETSIZE, HISTORY_LINES);
     history(e->history, &event, H_SETUNIQUE, 1);

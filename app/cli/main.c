@@ -18,12 +18,15 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <termios.h>
 #include <unistd.h>
 
 /* ---- signals: the one mutable state of the program ----------------------------------------------- */
 
 static _Atomic(beryl_task *) task_running;
 static volatile sig_atomic_t task_interrupts, prompting, interrupted;
+static volatile sig_atomic_t echo_off;
+static struct termios echo_saved; /* valid while echo_off */
 static pthread_t main_thread;
 
 static void interrupt_handle(int number) {
@@ -37,7 +40,10 @@ static void interrupt_handle(int number) {
     interrupted = 1;
     beryl_task *task = atomic_load(&task_running);
     if (task) {
-        if (++task_interrupts > 2) _exit(CLI_FAILED);
+        if (++task_interrupts > 2) {
+            if (echo_off) tcsetattr(0, TCSANOW, &echo_saved);
+            _exit(CLI_FAILED);
+        }
         beryl_cancel(task);
     } else if (!prompting) {
         signal(number, SIG_DFL);
@@ -72,6 +78,18 @@ bool cli_interrupted(void) {
     bool was = interrupted;
     interrupted = 0;
     return was;
+}
+
+void cli_echo_set(bool on) {
+    if (on) {
+        if (echo_off) tcsetattr(0, TCSADRAIN, &echo_saved);
+        echo_off = 0;
+    } else if (!echo_off && !tcgetattr(0, &echo_saved)) {
+        struct termios quiet = echo_saved;
+        quiet.c_lflag &= ~(tcflag_t)ECHO;
+        echo_off = 1;
+        tcsetattr(0, TCSADRAIN, &quiet);
+    }
 }
 
 /* ---- errors --------------------------------------------------------------------------------------- */

@@ -136,11 +136,11 @@ const char *answer_end_text(beryl_end end) {
 void answer_stats_print(const answer *a, FILE *to) {
     const beryl_result *r = &a->result;
     uint32_t n_read = r->n_prompt - r->n_reused;
-    fprintf(to, "prompt %u tokens (%u kept)", r->n_prompt, r->n_reused);
-    if (n_read && r->prefill_s > 0) fprintf(to, ", %.1f tok/s", n_read / r->prefill_s);
-    fprintf(to, "; first token after %.2f s; answer %u tokens", r->first_token_s, r->n_generated);
-    if (r->n_generated > 1 && r->decode_s > 0) fprintf(to, ", %.1f tok/s", r->n_generated / r->decode_s);
-    fprintf(to, " (%s)\n", answer_end_text(r->end));
+    fprintf(to, "prompt         %u tokens, %u of them kept", r->n_prompt, r->n_reused);
+    if (n_read && r->prefill_s > 0) fprintf(to, "; %.1f tok/s", n_read / r->prefill_s);
+    fprintf(to, "\nanswer         %u tokens (%s)", r->n_generated, answer_end_text(r->end));
+    if (r->n_generated > 1 && r->decode_s > 0) fprintf(to, "; %.1f tok/s", r->n_generated / r->decode_s);
+    fprintf(to, "; first token after %.2f s\n", r->first_token_s);
 }
 
 bool answer_keep(const answer *a, conversation *v) {

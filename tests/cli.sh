@@ -1,0 +1,368 @@
+#!/bin/bash
+# cli.sh - the program as a person or another program meets it: fixed forms, exit codes, standard streams, terminals.
+#   tests/cli.sh PROGRAM      prints 'ok NAME' or 'FAIL NAME: why' for each case and the counts at the end.
+# Numbers are judged by other suites; the small fixtures on the reference device are enough here. CLI_DEVICE names
+# another device, CLI_DATA another folder of fixtures.
+set -u
+program=$(realpath "${1:?the program\'s path}")
+data=$(realpath "${CLI_DATA:-$(dirname "$0")/data}")
+device=${CLI_DEVICE:-reference}
+model=$data/e2b-f32.gguf
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+export XDG_STATE_HOME=$scratch/state XDG_CACHE_HOME=$scratch/cache HOME=$scratch TERM=xterm LC_ALL=C.UTF-8
+unset NO_COLOR BERYL_DEVICE OLLAMA_MODELS
+passed=0 failed=0 skipped=0 name=
+
+ok() { echo "ok $name"; passed=$((passed + 1)); }
+fail() { echo "FAIL $name: $*"; failed=$((failed + 1)); return 1; }
+skip() { echo "skip $name ($*)"; skipped=$((skipped + 1)); }
+# Runs the program; its exit code, output and messages are in $rc, $out and $err afterwards.
+run() {
+    "$program" "$@" >"$scratch/out" 2>"$scratch/err" </dev/null
+    rc=$?
+    out=$(tr -d '\0' <"$scratch/out") err=$(cat "$scratch/err")
+}
+code() { [ "$rc" = "$1" ] || fail "exit code $rc, not $1: $err"; }
+same() { [ "$1" = "$2" ] || fail "'$1' is not '$2'"; }
+like() { [[ $1 =~ $2 ]] || fail "'$1' is not like '$2'"; }
+json() { python3 -m json.tool >/dev/null 2>&1 || fail 'not JSON'; }
+have() { command -v "$1" >/dev/null; }
+# On a terminal of its own: output and messages together in $out. What it types comes from standard input.
+on_terminal() {
+    local line
+    printf -v line '%q ' "$program" "$@"
+    script -qec "$line" /dev/null >"$scratch/out" 2>&1
+    rc=$?
+    out=$(tr -d '\r' <"$scratch/out")
+}
+
+# Waits, types, waits, types ...
+types() {
+    while [ $# -gt 0 ]; do
+        sleep "$1"
+        printf '%b' "${2:-}"
+        shift $(($# > 1 ? 2 : 1))
+    done
+}
+
+# ---- wrong use: code 2, one line on stderr, nothing on stdout ------------------------------------------
+refused() { # NAME ARGUMENTS..
+    name=cli/refuses-$1
+    shift
+    run "$@"
+    code 2 && same "$out" '' && like "$err" '^beryl: ' && same "$(wc -l <"$scratch/err")" 1 && ok
+}
+refused unknown-command frobnicate
+refused flag-before-command --json list
+refused unknown-flag run --frobnicate
+refused flag-of-another-command list --greedy
+refused missing-value run --max-tokens
+refused bad-number run --max-tokens 3x hello
+refused number-too-large run --max-tokens 4294967296 hello
+refused negative-number run --max-tokens -1 hello
+refused bad-size run --memory lots hello
+refused bad-choice run --precision medium hello
+refused bad-ids logits --ids 2,,3 --out /dev/null
+refused ids-and-prompt run "$model" hello --ids 2
+refused logits-without-file logits "$model" --ids 2
+refused logits-without-prompt logits "$model" --out /dev/null
+refused text-and-decode tokenize "$model" --text a --decode 1
+refused too-many-arguments run a b c
+refused perplexity-without-file perplexity
+refused empty-prompt run "$model" ''
+refused empty-standard-input run "$model"
+refused zero-repetitions bench "$model" -r 0
+refused zero-sessions bench "$model" -b 0
+refused nothing-to-measure bench "$model" -p 0 -n 0
+refused switch-with-value list --json=1
+refused temperature-below-zero run "$model" hello --temperature -1
+refused unknown-help help frobnicate
+
+name=cli/nothing-given-shows-commands
+run
+code 2 && like "$err" 'usage: beryl COMMAND' && same "$out" '' && ok
+
+# ---- what needs no model ------------------------------------------------------------------------------
+name=cli/version
+run --version
+code 0 && like "$out" '^beryl [0-9]+\.[0-9]+\.[0-9]+$' && ok
+
+for command in run show list devices bench tokenize render logits perplexity selftest ops; do
+    name=cli/help-of-$command
+    run help $command
+    first=$out
+    code 0 && like "$out" 'flags:' && run $command --help && code 0 && same "$out" "$first" && ok
+done
+
+name=cli/help-fits-80-columns
+wide=$(for command in run bench tokenize; do "$program" help $command; done | grep -v '^  beryl' | awk 'length > 80')
+same "$wide" '' && ok
+
+name=cli/manual
+run help --man
+code 0 && like "$out" '^\.TH' && for command in run bench perplexity; do
+    like "$out" ".SS .*beryl $command" || break
+done && ok
+
+name=cli/completions
+bad=
+for shell in bash zsh fish; do
+    "$program" help --completion $shell >"$scratch/completion.$shell" || bad="$bad $shell"
+    grep -q precision "$scratch/completion.$shell" || bad="$bad $shell"
+    if have $shell && [ $shell != zsh ]; then $shell -n "$scratch/completion.$shell" || bad="$bad $shell"; fi
+done
+same "$bad" '' && ok
+
+name=cli/completion-of-bash-knows-flags
+words=$(bash -c ". '$scratch/completion.bash'; COMP_WORDS=(beryl bench --n-g) COMP_CWORD=2; _beryl; echo \${COMPREPLY[*]}" 2>&1)
+same "$words" '--n-gen' && ok
+
+name=cli/ops
+run ops
+code 0 && like "$out" 'rms_norm' && run ops --json && json <"$scratch/out" && run ops --markdown && like "$out" '^\| operation' && ok
+
+name=cli/devices
+run devices
+code 0 && like "$out" 'reference' && run devices --json && code 0 && json <"$scratch/out" && ok
+
+name=cli/list
+run list --json
+code 0 && json <"$scratch/out" && like "$out" '"default"' && ok
+
+# ---- failures: code 1, one line that says what to do ------------------------------------------------------
+failing() { # NAME PATTERN ARGUMENTS..
+    name=cli/$1
+    local pattern=$2
+    shift 2
+    run "$@"
+    code 1 && like "$err" '^beryl: ' && like "$err" "$pattern" && same "$(wc -l <"$scratch/err")" 1 && ok
+}
+head -c 5000 "$model" >"$scratch/cut.gguf"
+echo 'no model' >"$scratch/text.gguf"
+printf '[1,' >"$scratch/broken.json"
+failing unknown-model 'frobnicate' show frobnicate
+failing truncated-model '.' show "$scratch/cut.gguf"
+failing not-a-model '.' show "$scratch/text.gguf"
+failing unknown-device 'frobnicate' run "$model" --ids 2 --max-tokens 1 --device frobnicate
+failing no-such-file 'nothere' tokenize "$model" --file "$scratch/nothere"
+failing broken-conversation '.' render "$model" --chat "$scratch/broken.json"
+failing id-outside-vocabulary '.' run "$model" --ids 2,2000000000 --max-tokens 1 --device "$device"
+failing unwritable-logits 'nothere' logits "$model" --ids 2 --out "$scratch/nothere/x.npy" --device "$device"
+
+name=cli/full-disk-is-reported
+if [ -w /dev/full ]; then
+    "$program" tokenize "$model" --text hello >/dev/full 2>"$scratch/err"
+    rc=$? err=$(cat "$scratch/err")
+    code 1 && like "$err" '^beryl: ' && ok
+else
+    skip 'no /dev/full'
+fi
+
+# ---- files, tokens, chat form ---------------------------------------------------------------------------
+name=cli/show
+run show "$model"
+code 0 && like "$out" 'architecture  gemma4' && run show "$model" --tensors --metadata && like "$out" 'blk.0.attn_q.weight' && ok
+
+name=cli/show-json
+run show "$model" --tensors --json
+code 0 && json <"$scratch/out" && ok
+n_vocab=$(sed -n 's/.*"n_vocab":\([0-9]*\).*/\1/p' "$scratch/out")
+
+name=cli/tokenize-round-trip
+run tokenize --text 'Hello there, 3 cats!'
+ids=$out
+code 0 && like "$ids" '^[0-9]+(,[0-9]+)*$' && run tokenize --decode "$ids" && same "$out" 'Hello there, 3 cats!' && ok
+
+name=cli/tokenize-standard-input
+same "$(printf 'Hello there, 3 cats!' | "$program" tokenize)" "$ids" && ok
+
+name=cli/tokenize-json
+run tokenize --text hello --json
+code 0 && json <"$scratch/out" && ok
+
+name=cli/tokenize-special
+run tokenize --text '<bos>' --special
+special=$out
+run tokenize --text '<bos>'
+same "$special" 2 && [[ $out != 2 ]] && like "$out" ',' && ok
+
+name=cli/tokenize-nothing
+run tokenize --text ''
+code 0 && same "$out" '' && ok
+
+name=cli/render-is-exact
+cat >"$scratch/chat.json" <<'END'
+{"messages":[{"role":"system","content":"Be brief."},{"role":"user","content":" Hi <bos> "}],"generate":true}
+END
+printf '<bos><|turn>system\nBe brief.<turn|>\n<|turn>user\nHi <bos><turn|>\n<|turn>model\n' >"$scratch/want"
+run render --chat "$scratch/chat.json"
+code 0 && { cmp -s "$scratch/out" "$scratch/want" || fail "$out"; } && ok
+
+name=cli/render-ids-decode-to-the-prompt
+run render --chat "$scratch/chat.json" --ids
+ids=$out
+run tokenize --special --decode "$ids"
+same "$out" "$(cat "$scratch/want")" && same "$(tr ',' '\n' <<<"$ids" | grep -cx 2)" 1 && ok
+
+name=cli/render-json
+run render --chat "$scratch/chat.json" --json
+code 0 && json <"$scratch/out" && ok
+
+# ---- logits and ids -----------------------------------------------------------------------------------------
+name=cli/logits-file
+run logits "$model" --ids 2,10,11 --out "$scratch/a.npy" --device "$device" --precision exact
+code 0 && same "$out" '' && { python3 - "$scratch/a.npy" "$n_vocab" >"$scratch/argmax" || fail 'the file is not as it should be'; } <<'END' && ok
+import ast, math, struct, sys
+data = open(sys.argv[1], 'rb').read()
+assert data[:8] == b'\x93NUMPY\x01\x00'
+size = struct.unpack('<H', data[8:10])[0]
+head = ast.literal_eval(data[10:10 + size].decode())
+assert (10 + size) % 64 == 0 and data[9 + size:10 + size] == b'\n'
+assert head['descr'] in ('<f4', '>f4') and head['fortran_order'] is False
+n, v = head['shape']
+assert (n, v) == (3, int(sys.argv[2])), head
+values = struct.unpack(head['descr'][0] + 'f' * (n * v), data[10 + size:])
+assert all(map(math.isfinite, values)) and len(set(values)) > v
+last = values[-v:]
+print(last.index(max(last)))
+END
+
+name=cli/logits-to-standard-output
+run logits "$model" --ids 2,10,11 --out - --device "$device" --precision exact 2>/dev/null
+code 0 && { cmp -s "$scratch/out" "$scratch/a.npy" || fail 'differs from the file'; } && ok
+
+name=cli/logits-in-pieces
+run logits "$model" --ids 2,10,11 --out "$scratch/b.npy" --piece 1 --device "$device" --precision exact
+code 0 && same "$(stat -c %s "$scratch/a.npy")" "$(stat -c %s "$scratch/b.npy")" && ok
+
+name=cli/ids-in-ids-out
+run run "$model" --ids 2,10,11 --greedy --ignore-eos --max-tokens 6 --print-ids --device "$device" --precision exact
+new=$out
+code 0 && like "$new" '^[0-9]+(,[0-9]+){5}$' && same "$(wc -l <"$scratch/out")" 1 && same "${new%%,*}" "$(cat "$scratch/argmax")" && ok
+
+name=cli/flags-of-every-command
+run run "$model" --ids 2,10,11 --greedy --ignore-eos --max-tokens 6 --print-ids --device "$device" --precision exact --kv f32 --context 64
+code 0 && same "$out" "$new" && ok
+
+name=cli/same-seed-same-tokens
+run run "$model" --ids 2,10 --seed 7 --ignore-eos --max-tokens 6 --print-ids --device "$device"
+first=$out
+run run "$model" --ids 2,10 --seed 7 --ignore-eos --max-tokens 6 --print-ids --device "$device"
+code 0 && same "$out" "$first" && ok
+
+name=cli/context-too-small
+run run "$model" --ids 2,10,11,12,13,14,15,16,17 --context 4 --max-tokens 2 --device "$device"
+code 1 && like "$err" '^beryl: ' && ok
+
+# ---- one shot -------------------------------------------------------------------------------------------------
+say=(--device "$device" --greedy --max-tokens 8)
+name=cli/prompt-as-argument
+run run "$model" hello "${say[@]}"
+first=$out
+code 0 && same "$err" '' && ok
+
+name=cli/prompt-from-standard-input
+same "$(echo hello | "$program" run "$model" "${say[@]}")" "$first" && ok
+
+name=cli/prompt-from-a-file
+echo hello >"$scratch/prompt.txt"
+run run "$model" -f "$scratch/prompt.txt" "${say[@]}"
+code 0 && same "$out" "$first" && ok
+
+name=cli/prompt-from-a-conversation
+echo '{"messages":[{"role":"user","content":"hello"}]}' >"$scratch/hello.json"
+run run "$model" --chat "$scratch/hello.json" "${say[@]}"
+code 0 && same "$out" "$first" && ok
+
+name=cli/run-json
+run run "$model" hello --json "${say[@]}"
+code 0 && json <"$scratch/out" && like "$out" '"tokens":\[[0-9]' && same "$err" '' && ok
+
+name=cli/raw
+run run "$model" hello --raw "${say[@]}"
+code 0 && ok
+
+name=cli/verbose-tells-speed-on-stderr
+run run "$model" hello --verbose "${say[@]}"
+code 0 && same "$out" "$first" && like "$err" 'tok/s' && ok
+
+# ---- measuring ------------------------------------------------------------------------------------------------
+name=cli/perplexity
+head -c 3000 "$data/default/stories.txt" >"$scratch/story.txt"
+run perplexity "$model" "$scratch/story.txt" --piece 32 --pieces 2 --device "$device"
+code 0 && like "$out" '^perplexity [0-9.]+ ± [0-9.]+ \(30 tokens of 2 pieces of 32\)$' && ok
+
+name=cli/perplexity-json
+run perplexity "$model" "$scratch/story.txt" --piece 32 --pieces 1 --json --device "$device"
+code 0 && json <"$scratch/out" && ok
+
+bench=(-p 8 -n 4 -d 0,8 -r 2 --device "$device")
+name=cli/bench-markdown
+run bench "$model" "${bench[@]}"
+code 0 && like "$out" '\| pp8 ' && like "$out" '\| tg4 ' && like "$out" '\| tg4 @ d8 ' && like "$out" ' ± ' && like "$out" 'device memory' && ok
+
+for form in json jsonl csv; do
+    name=cli/bench-$form
+    run bench "$model" -p 8 -n 4 -r 2 -b 1,2 -o $form --device "$device"
+    code 0 && { python3 - $form "$scratch/out" || fail "not $form, or fields are missing: $out"; } <<'END' && ok
+import csv, json, sys
+text = open(sys.argv[2])
+rows = {'json': lambda: json.load(text), 'jsonl': lambda: [json.loads(x) for x in text], 'csv': lambda: list(csv.DictReader(text))}[sys.argv[1]]()
+assert [r['test'] for r in rows] == ['pp8', 'tg4', 'tg4 b2'], rows
+for r in rows:
+    for key in 'avg_ts stddev_ts bytes_per_token dispatches_per_token bandwidth_percent load_s first_token_s device_bytes_peak host_bytes_peak'.split():
+        float(r[key])
+    assert float(r['avg_ts']) > 0
+END
+done
+
+name=cli/selftest
+run selftest "$model" --device "$device"
+code 0 && like "$out" '[0-9]+ passed, 0 failed' && ok
+
+# ---- streams and terminals -----------------------------------------------------------------------------------
+name=cli/no-escapes-without-a-terminal
+found=$({ "$program" devices; "$program" show "$model"; "$program" run "$model" hello "${say[@]}"; "$program" nothing; } 2>&1 | grep -c $'\033')
+same "$found" 0 && ok
+
+name=cli/nothing-in-the-history-without-a-terminal
+same "$(ls "$XDG_STATE_HOME/beryl/history" 2>/dev/null)" '' && ok
+
+if have script; then
+    name=cli/colours-on-a-terminal
+    on_terminal frobnicate </dev/null
+    code 2 && like "$out" $'\033\\[31m' && ok
+
+    name=cli/no-colours-with-NO_COLOR
+    export NO_COLOR=1
+    on_terminal frobnicate </dev/null
+    code 2 && like "$out" '^beryl: ' && ok
+    unset NO_COLOR
+
+    name=cli/chat-on-a-terminal
+    # The pauses let the program come to its prompt, as a person would.
+    on_terminal run "$model" "${say[@]}" < <(types 2 'hello\r' 2 '/stats\r' 0.3 "/save $scratch/saved.json\r" 0.5 '/bye\r' 0.5)
+    code 0 && like "$out" '/help' && like "$out" 'tok/s' && like "$out" 'saved 2 messages' && ok
+
+    name=cli/saved-chat-can-be-rendered
+    run render "$model" --chat "$scratch/saved.json"
+    code 0 && like "$out" 'hello' && ok
+
+    name=cli/history-is-private
+    same "$(stat -c %a "$XDG_STATE_HOME/beryl/history")" 600 && like "$(cat "$XDG_STATE_HOME/beryl/history")" 'hello' && ok
+
+    name=cli/chat-ends-with-ctrl-d
+    on_terminal run "$model" "${say[@]}" < <(types 2 '\004' 0.5)
+    code 0 && ok
+
+    name=cli/ctrl-c-at-the-prompt-keeps-the-chat
+    on_terminal run "$model" "${say[@]}" < <(types 2 'abc\003' 0.3 '/bye\r' 0.5)
+    code 0 && like "$out" '\^C' && ok
+else
+    name=cli/terminals
+    skip 'no script(1)'
+fi
+
+echo "$passed passed, $failed failed, $skipped skipped"
+[ $failed = 0 ]
