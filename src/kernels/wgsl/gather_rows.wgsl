@@ -1,5 +1,5 @@
 // Rows of a table by index, times a constant: out[n, i] = factor * table[ids[n], i]. One invocation a chunk of the row.
-// A table in several shards: one dispatch each, which writes the rows that it has; ids outside the table are clamped.
+// A table in several shards: one dispatch each, which writes the rows that it has. An id outside the table takes row 0.
 //! options
 const WG: u32 = 64u;
 //! end
@@ -27,15 +27,16 @@ struct Params {
 //! end
 
 @compute @workgroup_size(WG)
-fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) n_group: vec3<u32>,
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) n_group: vec3<u32>,
         @builtin(local_invocation_index) local: u32) {
     let n_chunk = (params.PART_k + (1u << PART_SHIFT) - 1u) >> PART_SHIFT;
-    let i = (id.x + id.y * n_group.x) * WG + local;
+    let i = (group.x + group.y * n_group.x) * WG + local;
     let n = i / n_chunk;
     if (n >= params.n) {
         return;
     }
-    let row = u32(clamp(ids[params.ids_offset + n], 0, i32(params.n_row) - 1)) - params.first;
+    let id = u32(ids[params.ids_offset + n]);
+    let row = select(0u, id, id < params.n_row) - params.first;
     if (row >= params.count) { // of another shard, also where the subtraction wrapped
         return;
     }

@@ -40,14 +40,7 @@ fn x_row(n: u32) -> u32 {
 //! part x
 // Vectors straight from where they lie.
 //! part prologue
-@group(0) @binding(1) var<storage, read> x: array<vec4<f32>>; // [n_x, k], rows at x_stride, k a multiple of 4
-
-fn prologue_begin(local: u32) {
-}
-
-fn prologue_at(n: u32, i: u32) -> vec4<f32> { // elements 4i to 4i + 3
-    return x[(params.x_offset + x_row(n) * params.x_stride) / 4u + i];
-}
+//! include matvec_prologue_plain
 //! end
 
 fn x_fill(local: u32) {

@@ -1,5 +1,7 @@
-// What the bodies of matvec share: the rows of a tile, and what happens to the sums.
+// What the bodies of matvec share: the rows of a tile, and what happens to the sums. The segment's results are `rows`
+// rows of the weight from row `first` on; plane: where its planes begin; up: those of the second weight where PER is 2.
 //! param PART_rows: u32
+//! param PART_first: u32
 //! param PART_plane0: u32
 //! param PART_plane1: u32
 //! param PART_plane2: u32
@@ -17,7 +19,7 @@ fn PART_plane(j: u32) -> vec4<u32> {
 }
 
 fn PART_row(tile: u32, slot: u32, r: u32) -> u32 {
-    return min(tile * TILE + r * SLOTS + slot, params.PART_rows - 1u);
+    return params.PART_first + min(tile * TILE + r * SLOTS + slot, params.PART_rows - 1u);
 }
 
 fn PART_end(tile: u32, local: u32, sums: ptr<function, array<f32, ITEMS>>) {

@@ -6,7 +6,7 @@ var<workgroup> x_memory: array<vec4<u32>, X_GROUPS * N_X>;
 var<workgroup> x_scales: array<vec2<u32>, X_GROUPS / 2u * N_X>; // scale as bits; sums as two i16
 
 //! part prologue
-//! include matvec_prologue_any
+//! include matvec_prologue_plain
 //! end
 //! include matvec_quants
 

@@ -5,7 +5,7 @@ const X_GROUPS: u32 = 64u; // of 16 elements, of one vector: at least k / 16
 var<workgroup> x_memory: array<vec4<f32>, X_GROUPS * 4u * N_X>;
 
 //! part prologue
-//! include matvec_prologue_any
+//! include matvec_prologue_plain
 //! end
 
 fn x_fill(local: u32) {

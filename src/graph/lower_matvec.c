@@ -1,0 +1,153 @@
+/* lower_matvec.c - chooses the form of the matvec kernel and writes its request.
+ *
+ * The numbers here were measured (docs/benchmarks.md) or follow from one thought: a matvec is as fast as the bytes that
+ * it has in flight. So there are enough lanes to fill the device (a small matrix: more lanes a row), and rows are read
+ * several at a time by one lane only where there are more rows than lanes. On software devices memory is not the limit
+ * but instructions and barriers: one invocation reads whole rows, four at a time, and there is nothing to join. */
+#include "graph/lower_matvec.h"
+
+enum {
+    SOFTWARE_WG = 8,
+    SOFTWARE_ROWS = 4,
+    DEVICE_WG = 128,
+    SUMS_MAX = 16,         /* sums of one invocation: more would leave the registers */
+    UNITS_UNKNOWN = 128,   /* compute units where the device does not say */
+    LANES_A_UNIT = 1024,   /* that a unit should have */
+    PORTABLE_LANES = 8,    /* without subgroups the lanes' sums are joined through workgroup memory: fewer lanes */
+    REREAD_MAX = 12 << 20  /* bytes of vectors that all workgroups together may read again rather than wait for a dispatch */
+};
+
+static const struct { const char *plain, *any; uint8_t shift; } readers[TYPE_COUNT] = { /* shift: log2 of a chunk's elements */
+    [TYPE_F32] = {"read_f32", "read_f32_any", 4},    [TYPE_F16] = {"read_f16", "read_f16_any", 4},
+    [TYPE_BF16] = {"read_bf16", "read_bf16_any", 4}, [TYPE_Q4_0] = {"read_q4_0", "read_q4_0", 5},
+    [TYPE_Q4_1] = {"read_q4_1", "read_q4_1", 5},     [TYPE_Q5_0] = {"read_q5_0", "read_q5_0", 5},
+    [TYPE_Q5_1] = {"read_q5_1", "read_q5_1", 5},     [TYPE_Q8_0] = {"read_q8_0", "read_q8_0", 5},
+    [TYPE_Q2_K] = {"read_q2_k", "read_q2_k", 6},     [TYPE_Q3_K] = {"read_q3_k", "read_q3_k", 6},
+    [TYPE_Q4_K] = {"read_q4_k", "read_q4_k", 6},     [TYPE_Q5_K] = {"read_q5_k", "read_q5_k", 6},
+    [TYPE_Q6_K] = {"read_q6_k", "read_q6_k", 6},     [TYPE_IQ4_NL] = {"read_iq4_nl", "read_iq4_nl", 5},
+    [TYPE_IQ4_XS] = {"read_iq4_xs", "read_iq4_xs", 5}, [TYPE_MXFP4] = {"read_mxfp4", "read_mxfp4", 5},
+};
+
+const char *matvec_reader(base_type type, bool any) {
+    return type < TYPE_COUNT ? any ? readers[type].any : readers[type].plain : NULL;
+}
+
+uint32_t matvec_reader_shift(base_type type) {
+    return readers[type].shift;
+}
+
+uint32_t matvec_tile(const matvec_choice *choice) {
+    return choice->wg / choice->lanes * choice->rows;
+}
+
+static uint32_t power_up(uint32_t n) {
+    uint32_t p = 1;
+    while (p < n && p < 1u << 30) p *= 2;
+    return p;
+}
+
+static uint32_t least(uint32_t a, uint32_t b) {
+    return a < b ? a : b;
+}
+
+static uint32_t per_of(const matvec_shape *shape) {
+    return shape->per ? shape->per : 1;
+}
+
+static bool rounds(const device_caps *caps, const matvec_shape *shape) {
+    bool fits = !shape->exact && caps->dot_i8 && shape->k % 32 == 0;
+    for (uint32_t i = 0; i < shape->n_segment; i++) fits = fits && base_type_is_quantised(shape->types[i]);
+    return fits;
+}
+
+/* Workgroup memory of a form, in bytes. */
+static uint64_t memory_of(const matvec_shape *shape, const matvec_choice *c) {
+    const uint64_t k = (shape->k + 31) / 32 * 32;
+    uint64_t bytes = 0;
+    if (c->x == MATVEC_SHARED) bytes += k * 4 * c->n_x;
+    if (c->x == MATVEC_INT8) bytes += (k + k / 4) * c->n_x;
+    if (c->lanes > 1 && !c->subgroups) bytes += 4u * c->wg * c->rows * c->n_x * per_of(shape);
+    return bytes;
+}
+
+static uint32_t workgroup_bytes(const device_caps *caps) {
+    return caps->workgroup_bytes ? caps->workgroup_bytes : 16384;
+}
+
+static void choose_software(const matvec_shape *shape, matvec_choice *c) {
+    c->wg = SOFTWARE_WG;
+    c->lanes = 1;
+    c->n_x = least(power_up(shape->n_x), 4);
+    c->rows = per_of(shape) * c->n_x > 4 ? SOFTWARE_ROWS / 2 : SOFTWARE_ROWS;
+    c->x = shape->worked ? MATVEC_SHARED : MATVEC_DIRECT;
+    c->groups = UINT16_MAX;
+}
+
+static void choose_device(const device_caps *caps, const matvec_shape *shape, matvec_choice *c) {
+    const uint32_t units = caps->compute_units ? caps->compute_units : UNITS_UNKNOWN;
+    const bool int8 = rounds(caps, shape);
+    uint64_t rows = 0;
+    uint32_t chunks = 1; /* of a row */
+    for (uint32_t i = 0; i < shape->n_segment; i++) {
+        const uint32_t n = (shape->k + (1u << readers[shape->types[i]].shift) - 1) >> readers[shape->types[i]].shift;
+        rows += shape->rows[i];
+        if (n > chunks) chunks = n;
+    }
+    rows *= per_of(shape);
+    c->subgroups = caps->subgroups && caps->subgroup_size >= 8;
+    /* Intel's drivers choose 8, 16 or 32 for each program. */
+    const uint32_t lanes_most = !c->subgroups ? PORTABLE_LANES : caps->vendor == 0x8086 ? 8 : least(caps->subgroup_size, 32);
+    const uint64_t wanted = (uint64_t)units * LANES_A_UNIT;
+    c->wg = least(DEVICE_WG, caps->workgroup_invocations ? caps->workgroup_invocations : 256);
+    c->lanes = least(lanes_most, power_up(chunks));
+    while (c->lanes > 8 && rows * c->lanes > 2 * wanted) c->lanes /= 2;
+    c->n_x = least(power_up(shape->n_x), int8 ? 8 : 4);
+    c->rows = 1;
+    while (c->rows < 4 && rows * c->lanes > 2 * wanted * c->rows && 2 * c->rows * c->n_x * per_of(shape) <= SUMS_MAX) c->rows *= 2;
+    c->groups = 4 * units;
+    if (int8) {
+        const uint64_t reread = (uint64_t)c->groups * shape->k * 4 * shape->n_x;
+        c->x = shape->worked || (shape->n_x <= c->n_x && reread <= REREAD_MAX) ? MATVEC_INT8 : MATVEC_QUANTISED;
+        if (c->x == MATVEC_INT8 && !shape->worked && memory_of(shape, c) > workgroup_bytes(caps)) c->x = MATVEC_QUANTISED;
+    } else {
+        c->x = shape->worked ? MATVEC_SHARED : MATVEC_DIRECT;
+    }
+}
+
+bool matvec_choose(const device_caps *caps, const matvec_shape *shape, matvec_choice *out) {
+    *out = (matvec_choice){0};
+    for (uint32_t i = 0; i < shape->n_segment; i++)
+        if (!matvec_reader(shape->types[i], false)) return false;
+    if (caps->kind == DEVICE_SOFTWARE || caps->kind == DEVICE_HOST) choose_software(shape, out);
+    else choose_device(caps, shape, out);
+    while (out->wg > 32 && out->wg > out->lanes && memory_of(shape, out) > workgroup_bytes(caps)) out->wg /= 2;
+    return memory_of(shape, out) <= workgroup_bytes(caps);
+}
+
+static void part(lower_request *r, const char *name, const char *file, const char *prefix) {
+    assert(r->n_part + 1 < KERNELS_PART_MAX);
+    r->kernel.parts[r->n_part++] = (kernels_part){name, file, prefix};
+}
+
+void matvec_request(lower_request *r, const matvec_shape *shape, const matvec_choice *c, const char *const *prefixes) {
+    static const char *const x_files[] = {
+        [MATVEC_SHARED] = "matvec_x_shared", [MATVEC_INT8] = "matvec_x_int8", [MATVEC_QUANTISED] = "matvec_x_quantised"};
+    const bool int8 = c->x == MATVEC_INT8 || c->x == MATVEC_QUANTISED;
+    r->kernel.file = "matvec";
+    lower_request_number(r, "WG", c->wg);
+    lower_request_number(r, "LANES", c->lanes);
+    lower_request_number(r, "ROWS", c->rows);
+    lower_request_number(r, "N_X", c->n_x);
+    lower_request_number(r, "PER", per_of(shape));
+    if (c->x != MATVEC_DIRECT) part(r, "x", x_files[c->x], NULL);
+    if (c->x != MATVEC_QUANTISED && !shape->worked)
+        part(r, "prologue", shape->k % 16 || shape->x_any ? "matvec_prologue_any" : "matvec_prologue_plain", NULL);
+    if (c->x == MATVEC_SHARED || c->x == MATVEC_INT8) lower_request_number(r, "X_GROUPS", (shape->k + 31) / 32 * 2);
+    if (c->lanes == 1) part(r, "reduce", "matvec_reduce_none", NULL);
+    else if (c->subgroups) part(r, "reduce", "matvec_reduce_subgroup", NULL);
+    for (uint32_t i = 0; i < shape->n_segment; i++) {
+        const char *prefix = prefixes ? prefixes[i] : NULL;
+        part(r, "reader", matvec_reader(shape->types[i], shape->k % 16 || shape->w_any), prefix);
+        part(r, "body", int8 ? "matvec_body_int8" : "matvec_body_f32", prefix);
+    }
+}

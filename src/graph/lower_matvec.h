@@ -1,0 +1,47 @@
+/* lower_matvec.h - which form of the matvec kernel serves a product: a pure function of types, shapes and the device,
+ * apart from the lowering so that tests and benchmarks can call it, or choose otherwise. */
+#ifndef GRAPH_LOWER_MATVEC_H
+#define GRAPH_LOWER_MATVEC_H
+
+#include "base/types.h"
+#include "graph/lower_request.h"
+
+enum { MATVEC_SEGMENT_MAX = 3, MATVEC_ROWS_MAX = 32 }; /* more vectors than MATVEC_ROWS_MAX are the tiled kernel's */
+
+typedef enum matvec_x { /* how the vectors are kept */
+    MATVEC_DIRECT,     /* f32, read where they lie */
+    MATVEC_SHARED,     /* f32 in workgroup memory */
+    MATVEC_INT8,       /* rounded to int8 in workgroup memory */
+    MATVEC_QUANTISED   /* rounded to int8 by an earlier dispatch */
+} matvec_x;
+
+typedef struct matvec_shape {
+    uint32_t n_segment;
+    base_type types[MATVEC_SEGMENT_MAX];
+    uint32_t rows[MATVEC_SEGMENT_MAX];
+    uint32_t k, n_x;  /* n_x: at most */
+    uint32_t per;     /* weights read for one result; 0: 1 */
+    bool exact;       /* f32 activations */
+    bool x_any, w_any; /* vectors, weight rows that do not lie at multiples of 16 bytes */
+    bool worked;      /* the vectors come from a prologue that works (a norm), which the caller puts in */
+} matvec_shape;
+
+typedef struct matvec_choice { /* the options of matvec.wgsl */
+    matvec_x x;
+    uint32_t wg, lanes, rows, n_x;
+    uint32_t groups;     /* workgroups at most: they walk the tiles */
+    bool subgroups;
+} matvec_choice;
+
+/* false: no form fits (vectors too long for workgroup memory where they must lie there). */
+bool matvec_choose(const device_caps *caps, const matvec_shape *shape, matvec_choice *out);
+/* Options and the parts x, prologue (unless worked), reduce, reader and body. prefixes: of the segments, NULL for one without. */
+void matvec_request(lower_request *r, const matvec_shape *shape, const matvec_choice *choice, const char *const *prefixes);
+/* Rows of one tile, and tiles of a segment. */
+uint32_t matvec_tile(const matvec_choice *choice);
+
+/* "read_q4_k"; `any` for plain values whose rows do not begin at 16 bytes; NULL: no reader. */
+const char *matvec_reader(base_type type, bool any);
+uint32_t matvec_reader_shift(base_type type); /* log2 of a chunk's elements */
+
+#endif
