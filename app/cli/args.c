@@ -1,5 +1,5 @@
-/* args.c - reads the command line by the tables in args.h. Every value is checked here, once, so that commands
- * never see a malformed one. */
+/* args.c - reads the command line by the tables in args.h. Every value is checked here, once, so
+ * that commands never see a malformed one. */
 #include "args.h"
 
 #include <errno.h>
@@ -15,7 +15,7 @@ const args_command_info args_commands[COMMAND_COUNT] = {
 };
 
 const args_flag_info args_flags[FLAG_COUNT] = {
-#define X(id, name, letter, kind, value, commands, what)                                           \
+#define X(id, name, letter, kind, value, commands, what) \
     {name, letter, ARGS_##kind, value, commands, what},
     ARGS_FLAG_LIST(X)
 #undef X
@@ -51,8 +51,8 @@ static bool whole_parse(const char *text, uint64_t most, uint64_t *out, const ch
     return p != text && value <= most;
 }
 
-bool args_list_parse(const char *text, uint64_t most, base_heap *heap, uint32_t **data, size_t *count,
-                     size_t *capacity) {
+bool args_list_parse(const char *text, uint64_t most, base_heap *heap, uint32_t **data,
+                     size_t *count, size_t *capacity) {
     for (const char *p = text;; p++) {
         uint64_t value;
         while (*p == ' ') p++;
@@ -152,8 +152,8 @@ static bool value_refused(args_flag flag, const char *text, char *message, size_
 }
 
 static bool flag_unknown(const args *a, const char *given, char *message, size_t size) {
-    snprintf(message, size, "%s has no flag '%s'; see 'beryl help %s'", args_commands[a->command].name,
-             given, args_commands[a->command].name);
+    snprintf(message, size, "%s has no flag '%s'; see 'beryl help %s'",
+             args_commands[a->command].name, given, args_commands[a->command].name);
     return false;
 }
 
@@ -220,8 +220,8 @@ static bool positional_check(const args *a, char *message, size_t size) {
     /* --model stands for the first argument; perplexity's file is still wanted then. */
     size_t least = info->least + (info->least && args_has(a, FLAG_MODEL));
     if (n >= least && n <= info->most) return true;
-    snprintf(message, size, "%s %s: beryl %s%s%s",
-             info->name, n < least ? "needs more arguments" : "was given too many arguments", info->name,
+    snprintf(message, size, "%s %s: beryl %s%s%s", info->name,
+             n < least ? "needs more arguments" : "was given too many arguments", info->name,
              *info->arguments ? " " : "", info->arguments);
     return false;
 }
@@ -237,7 +237,8 @@ bool args_parse(args *a, base_heap *heap, int argc, char **argv, char *message, 
             if (!strcmp(word, "--help") || !strcmp(word, "-h")) {
                 a->command = COMMAND_HELP;
             } else if (is_flag) {
-                snprintf(message, size, "the command comes before its flags: beryl COMMAND %s", word);
+                snprintf(message, size, "the command comes before its flags: beryl COMMAND %s",
+                         word);
                 return false;
             } else if (!command_parse(a, word, message, size)) {
                 return false;

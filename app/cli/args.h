@@ -1,24 +1,26 @@
-/* args.h - commands and flags of the program: one table each, from which parsing, help, man pages and
- * shell completions derive. Refuses unknown flags, flags of other commands and values out of range. */
+/* args.h - commands and flags of the program: one table each, from which parsing, help, man pages
+ * and shell completions derive. Refuses unknown flags, flags of other commands and values out of
+ * range. */
 #ifndef CLI_ARGS_H
 #define CLI_ARGS_H
 
 #include "base/memory.h"
 
 /* id, name, arguments, what it does, least and most arguments */
-#define ARGS_COMMAND_LIST(X)                                                                       \
-    X(RUN, "run", "[MODEL] [PROMPT]",                                                              \
-      "Chat with a model; with a prompt or piped standard input, answer once", 0, 2)               \
-    X(SHOW, "show", "[MODEL]", "Tell what a model file holds", 0, 1)                               \
-    X(LIST, "list", "", "List the models on this machine", 0, 0)                                   \
-    X(DEVICES, "devices", "", "List the devices that models can run on", 0, 0)                     \
-    X(BENCH, "bench", "[MODEL]", "Measure speed", 0, 1)                                            \
-    X(TOKENIZE, "tokenize", "[MODEL]", "Turn text into token ids, or ids into text", 0, 1)         \
-    X(RENDER, "render", "[MODEL]", "Print the prompt that a conversation becomes", 0, 1)           \
-    X(LOGITS, "logits", "[MODEL]", "Write the logits of every position to a NumPy file", 0, 1)     \
-    X(PERPLEXITY, "perplexity", "[MODEL] FILE", "Measure how well a model predicts a text", 1, 2)  \
-    X(SELFTEST, "selftest", "[MODEL]", "Check every kernel that a model uses on this device", 0, 1) \
-    X(OPS, "ops", "", "List the operations that graphs are made of", 0, 0)                         \
+#define ARGS_COMMAND_LIST(X)                                                                      \
+    X(RUN, "run", "[MODEL] [PROMPT]",                                                             \
+      "Chat with a model; with a prompt or piped standard input, answer once", 0, 2)              \
+    X(SHOW, "show", "[MODEL]", "Tell what a model file holds", 0, 1)                              \
+    X(LIST, "list", "", "List the models on this machine", 0, 0)                                  \
+    X(DEVICES, "devices", "", "List the devices that models can run on", 0, 0)                    \
+    X(BENCH, "bench", "[MODEL]", "Measure speed", 0, 1)                                           \
+    X(TOKENIZE, "tokenize", "[MODEL]", "Turn text into token ids, or ids into text", 0, 1)        \
+    X(RENDER, "render", "[MODEL]", "Print the prompt that a conversation becomes", 0, 1)          \
+    X(LOGITS, "logits", "[MODEL]", "Write the logits of every position to a NumPy file", 0, 1)    \
+    X(PERPLEXITY, "perplexity", "[MODEL] FILE", "Measure how well a model predicts a text", 1, 2) \
+    X(SELFTEST, "selftest", "[MODEL]", "Check every kernel that a model uses on this device", 0,  \
+      1)                                                                                          \
+    X(OPS, "ops", "", "List the operations that graphs are made of", 0, 0)                        \
     X(HELP, "help", "[COMMAND]", "Tell about a command", 0, 1)
 
 typedef enum args_command {
@@ -31,12 +33,12 @@ typedef enum args_command {
 
 enum { /* sets of commands */
 #define X(id, name, arguments, what, least, most) ON_##id = 1u << COMMAND_##id,
-    ARGS_COMMAND_LIST(X)
+       ARGS_COMMAND_LIST(X)
 #undef X
-    ON_ALL = (1u << COMMAND_COUNT) - 1,
-    ON_WORK = ON_ALL & ~ON_HELP,
-    ON_MODEL = ON_RUN | ON_SHOW | ON_BENCH | ON_TOKENIZE | ON_RENDER | ON_LOGITS | ON_PERPLEXITY |
-               ON_SELFTEST,
+           ON_ALL = (1u << COMMAND_COUNT) - 1,
+       ON_WORK = ON_ALL & ~ON_HELP,
+       ON_MODEL = ON_RUN | ON_SHOW | ON_BENCH | ON_TOKENIZE | ON_RENDER | ON_LOGITS |
+                  ON_PERPLEXITY | ON_SELFTEST,
 };
 
 typedef enum args_kind {
@@ -53,83 +55,86 @@ typedef enum args_kind {
 } args_kind;
 
 /* id, name, letter or 0, kind, name of the value, commands, what it does */
-#define ARGS_FLAG_LIST(X)                                                                          \
-    X(HELP, "help", 'h', SWITCH, "", ON_ALL, "Print this text and stop")                           \
-    X(VERSION, "version", 'V', SWITCH, "", ON_HELP, "Print the version and stop")                  \
-    X(MODEL, "model", 'm', TEXT, "MODEL", ON_MODEL,                                                \
-      "The model: a file, a name in Beryl's folder, or an Ollama name; default the built-in one")  \
-    X(DEVICE, "device", 0, TEXT, "D", ON_WORK,                                                     \
-      "Where to run: a backend, [backend:](index or part of a name), software, reference; "        \
-      "default $BERYL_DEVICE, else the best")                                                      \
-    X(PRECISION, "precision", 0, CHOICE, "exact|fast", ON_WORK,                                    \
-      "exact: 32-bit activations; fast: 8-bit ones where the device multiplies them; default fast") \
-    X(KV, "kv", 0, CHOICE, "f32|f16|q8", ON_WORK,                                                  \
-      "How keys and values are kept; default f32 under exact, else f16")                           \
-    X(CONTEXT, "context", 'c', COUNT, "N", ON_WORK,                                                \
-      "Tokens that a conversation can hold; default the smaller of the file's and 8,192")          \
-    X(MEMORY, "memory", 0, SIZE, "SIZE", ON_WORK,                                                  \
-      "Device memory that may be used, like 6G; default what the device has")                      \
-    X(NO_CACHE, "no-cache", 0, SWITCH, "", ON_WORK, "Neither read nor write the cache folder")     \
-    X(JSON, "json", 0, SWITCH, "", ON_WORK, "Print JSON for other programs")                       \
-    X(VERBOSE, "verbose", 'v', SWITCH, "", ON_WORK,                                                \
-      "Tell more, with speed figures; twice: everything")                                          \
-    X(PIECE, "piece", 0, COUNT, "N", ON_RUN | ON_BENCH | ON_LOGITS | ON_SELFTEST,                  \
-      "Most tokens of a prompt in one step; default as the device likes")                          \
-    X(SYSTEM, "system", 's', TEXT, "TEXT", ON_RUN, "The system prompt")                            \
-    X(FILE, "file", 'f', FILE, "FILE", ON_RUN,                                                     \
-      "Append the text of a file to the prompt; - is standard input")                              \
-    X(CHAT, "chat", 0, FILE, "FILE", ON_RUN, "Answer or go on with a conversation from a JSON file") \
-    X(TOOLS, "tools", 0, FILE, "FILE", ON_RUN, "A JSON array of tools that the model may call")    \
-    X(THINK, "think", 0, SWITCH, "", ON_RUN, "Let the model think before it answers")              \
-    X(RAW, "raw", 0, SWITCH, "", ON_RUN, "Continue the prompt as plain text, without chat form")   \
-    X(IDS, "ids", 0, LIST, "IDS", ON_RUN | ON_LOGITS, "The prompt as token ids, like 2,10,11")     \
-    X(PRINT_IDS, "print-ids", 0, SWITCH, "", ON_RUN, "Print the new token ids instead of text")    \
-    X(MAX_TOKENS, "max-tokens", 'n', COUNT, "N", ON_RUN,                                           \
-      "Most tokens of an answer; default until it ends or the context is full")                    \
-    X(GREEDY, "greedy", 0, SWITCH, "", ON_RUN, "Always take the likeliest token")                  \
-    X(TEMPERATURE, "temperature", 't', NUMBER, "X", ON_RUN,                                        \
-      "How freely to choose; 0 is greedy; default as the file says, else 1")                       \
-    X(TOP_K, "top-k", 0, COUNT, "N", ON_RUN,                                                       \
-      "Choose among the N likeliest; 0 is off; default as the file says, else 64")                 \
-    X(TOP_P, "top-p", 0, NUMBER, "X", ON_RUN,                                                      \
-      "Choose among the likeliest that make up X; 1 is off; default as the file says, else 0.95")  \
-    X(MIN_P, "min-p", 0, NUMBER, "X", ON_RUN,                                                      \
-      "Drop tokens less likely than X times the likeliest; default off")                           \
-    X(REPETITION, "repetition-penalty", 0, NUMBER, "X", ON_RUN,                                    \
-      "Divide the logits of recent tokens by X; default off")                                      \
-    X(PRESENCE, "presence-penalty", 0, NUMBER, "X", ON_RUN,                                        \
-      "Take X from the logits of recent tokens; default off")                                      \
-    X(FREQUENCY, "frequency-penalty", 0, NUMBER, "X", ON_RUN,                                      \
-      "Take X from the logits of recent tokens, each time they occur; default off")                \
-    X(WINDOW, "penalty-window", 0, COUNT, "N", ON_RUN, "How many tokens are recent; default 64")   \
-    X(SEED, "seed", 0, SEED, "N", ON_RUN, "Seed of the draw; default 0, from the clock")           \
-    X(STOP, "stop", 0, TEXTS, "TEXT", ON_RUN, "End the answer before this text; may be repeated")  \
-    X(IGNORE_EOS, "ignore-eos", 0, SWITCH, "", ON_RUN, "Go on past the end of a turn")             \
-    X(METADATA, "metadata", 0, SWITCH, "", ON_SHOW, "Every key of the file with its value")        \
-    X(TENSORS, "tensors", 0, SWITCH, "", ON_SHOW, "Every tensor with its type and shape")          \
-    X(TEXT, "text", 0, TEXT, "TEXT", ON_TOKENIZE, "The text; default standard input")              \
-    X(TEXT_FILE, "file", 'f', FILE, "FILE", ON_TOKENIZE, "Take the text from a file")              \
-    X(SPECIAL, "special", 0, SWITCH, "", ON_TOKENIZE,                                              \
-      "Literals of control tokens in the text become control tokens, and are shown by --decode")   \
-    X(DECODE, "decode", 0, LIST, "IDS", ON_TOKENIZE, "Print the text of these ids instead")        \
-    X(RENDER_CHAT, "chat", 0, FILE, "FILE", ON_RENDER,                                             \
-      "The conversation as JSON: messages, tools, think, generate; default standard input")        \
-    X(RENDER_IDS, "ids", 0, SWITCH, "", ON_RENDER, "Print the prompt's token ids instead")         \
-    X(OUT, "out", 0, FILE, "FILE", ON_LOGITS, "The NumPy file; - is standard output")              \
-    X(LOGITS_TEXT, "text", 0, TEXT, "TEXT", ON_LOGITS, "A text (after BOS) instead of ids")        \
-    X(SCORE_PIECE, "piece", 0, COUNT, "N", ON_PERPLEXITY,                                          \
-      "Tokens of a piece of text; the second half of each is scored; default 512")                 \
-    X(PIECES, "pieces", 0, COUNT, "N", ON_PERPLEXITY, "Most pieces to score; default all")         \
-    X(N_PROMPT, "n-prompt", 'p', LIST, "N", ON_BENCH, "Read prompts of N tokens; default 512")     \
-    X(N_GEN, "n-gen", 'n', LIST, "N", ON_BENCH, "Generate N tokens; default 128")                  \
-    X(N_DEPTH, "n-depth", 'd', LIST, "N", ON_BENCH, "After N tokens of context; default 0")        \
-    X(BATCH, "batch", 'b', LIST, "N", ON_BENCH, "Generate in N sessions at once; default 1")       \
-    X(REPEAT, "repetitions", 'r', COUNT, "N", ON_BENCH, "Repeat each test N times; default 5")     \
-    X(OUTPUT, "output", 'o', CHOICE, "md|csv|json|jsonl", ON_BENCH, "Form of the rows; default md") \
-    X(NO_WARMUP, "no-warmup", 0, SWITCH, "", ON_BENCH, "Measure the first run too")                \
-    X(OPS_MARKDOWN, "markdown", 0, SWITCH, "", ON_OPS, "Print a Markdown table")                   \
-    X(MAN, "man", 0, SWITCH, "", ON_HELP, "Print the man page")                                    \
-    X(MARKDOWN, "markdown", 0, SWITCH, "", ON_HELP, "Print all commands as Markdown")              \
+#define ARGS_FLAG_LIST(X)                                                                         \
+    X(HELP, "help", 'h', SWITCH, "", ON_ALL, "Print this text and stop")                          \
+    X(VERSION, "version", 'V', SWITCH, "", ON_HELP, "Print the version and stop")                 \
+    X(MODEL, "model", 'm', TEXT, "MODEL", ON_MODEL,                                               \
+      "The model: a file, a name in Beryl's folder, or an Ollama name; default the built-in one") \
+    X(DEVICE, "device", 0, TEXT, "D", ON_WORK,                                                    \
+      "Where to run: a backend, [backend:](index or part of a name), software, reference; "       \
+      "default $BERYL_DEVICE, else the best")                                                     \
+    X(PRECISION, "precision", 0, CHOICE, "exact|fast", ON_WORK,                                   \
+      "exact: 32-bit activations; fast: 8-bit ones where the device multiplies them; default "    \
+      "fast")                                                                                     \
+    X(KV, "kv", 0, CHOICE, "f32|f16|q8", ON_WORK,                                                 \
+      "How keys and values are kept; default f32 under exact, else f16")                          \
+    X(CONTEXT, "context", 'c', COUNT, "N", ON_WORK,                                               \
+      "Tokens that a conversation can hold; default the smaller of the file's and 8,192")         \
+    X(MEMORY, "memory", 0, SIZE, "SIZE", ON_WORK,                                                 \
+      "Device memory that may be used, like 6G; default what the device has")                     \
+    X(NO_CACHE, "no-cache", 0, SWITCH, "", ON_WORK, "Neither read nor write the cache folder")    \
+    X(JSON, "json", 0, SWITCH, "", ON_WORK, "Print JSON for other programs")                      \
+    X(VERBOSE, "verbose", 'v', SWITCH, "", ON_WORK,                                               \
+      "Tell more, with speed figures; twice: everything")                                         \
+    X(PIECE, "piece", 0, COUNT, "N", ON_RUN | ON_BENCH | ON_LOGITS | ON_SELFTEST,                 \
+      "Most tokens of a prompt in one step; default as the device likes")                         \
+    X(SYSTEM, "system", 's', TEXT, "TEXT", ON_RUN, "The system prompt")                           \
+    X(FILE, "file", 'f', FILE, "FILE", ON_RUN,                                                    \
+      "Append the text of a file to the prompt; - is standard input")                             \
+    X(CHAT, "chat", 0, FILE, "FILE", ON_RUN,                                                      \
+      "Answer or go on with a conversation from a JSON file")                                     \
+    X(TOOLS, "tools", 0, FILE, "FILE", ON_RUN, "A JSON array of tools that the model may call")   \
+    X(THINK, "think", 0, SWITCH, "", ON_RUN, "Let the model think before it answers")             \
+    X(RAW, "raw", 0, SWITCH, "", ON_RUN, "Continue the prompt as plain text, without chat form")  \
+    X(IDS, "ids", 0, LIST, "IDS", ON_RUN | ON_LOGITS, "The prompt as token ids, like 2,10,11")    \
+    X(PRINT_IDS, "print-ids", 0, SWITCH, "", ON_RUN, "Print the new token ids instead of text")   \
+    X(MAX_TOKENS, "max-tokens", 'n', COUNT, "N", ON_RUN,                                          \
+      "Most tokens of an answer; default until it ends or the context is full")                   \
+    X(GREEDY, "greedy", 0, SWITCH, "", ON_RUN, "Always take the likeliest token")                 \
+    X(TEMPERATURE, "temperature", 't', NUMBER, "X", ON_RUN,                                       \
+      "How freely to choose; 0 is greedy; default as the file says, else 1")                      \
+    X(TOP_K, "top-k", 0, COUNT, "N", ON_RUN,                                                      \
+      "Choose among the N likeliest; 0 is off; default as the file says, else 64")                \
+    X(TOP_P, "top-p", 0, NUMBER, "X", ON_RUN,                                                     \
+      "Choose among the likeliest that make up X; 1 is off; default as the file says, else 0.95") \
+    X(MIN_P, "min-p", 0, NUMBER, "X", ON_RUN,                                                     \
+      "Drop tokens less likely than X times the likeliest; default off")                          \
+    X(REPETITION, "repetition-penalty", 0, NUMBER, "X", ON_RUN,                                   \
+      "Divide the logits of recent tokens by X; default off")                                     \
+    X(PRESENCE, "presence-penalty", 0, NUMBER, "X", ON_RUN,                                       \
+      "Take X from the logits of recent tokens; default off")                                     \
+    X(FREQUENCY, "frequency-penalty", 0, NUMBER, "X", ON_RUN,                                     \
+      "Take X from the logits of recent tokens, each time they occur; default off")               \
+    X(WINDOW, "penalty-window", 0, COUNT, "N", ON_RUN, "How many tokens are recent; default 64")  \
+    X(SEED, "seed", 0, SEED, "N", ON_RUN, "Seed of the draw; default 0, from the clock")          \
+    X(STOP, "stop", 0, TEXTS, "TEXT", ON_RUN, "End the answer before this text; may be repeated") \
+    X(IGNORE_EOS, "ignore-eos", 0, SWITCH, "", ON_RUN, "Go on past the end of a turn")            \
+    X(METADATA, "metadata", 0, SWITCH, "", ON_SHOW, "Every key of the file with its value")       \
+    X(TENSORS, "tensors", 0, SWITCH, "", ON_SHOW, "Every tensor with its type and shape")         \
+    X(TEXT, "text", 0, TEXT, "TEXT", ON_TOKENIZE, "The text; default standard input")             \
+    X(TEXT_FILE, "file", 'f', FILE, "FILE", ON_TOKENIZE, "Take the text from a file")             \
+    X(SPECIAL, "special", 0, SWITCH, "", ON_TOKENIZE,                                             \
+      "Literals of control tokens in the text become control tokens, and are shown by --decode")  \
+    X(DECODE, "decode", 0, LIST, "IDS", ON_TOKENIZE, "Print the text of these ids instead")       \
+    X(RENDER_CHAT, "chat", 0, FILE, "FILE", ON_RENDER,                                            \
+      "The conversation as JSON: messages, tools, think, generate; default standard input")       \
+    X(RENDER_IDS, "ids", 0, SWITCH, "", ON_RENDER, "Print the prompt's token ids instead")        \
+    X(OUT, "out", 0, FILE, "FILE", ON_LOGITS, "The NumPy file; - is standard output")             \
+    X(LOGITS_TEXT, "text", 0, TEXT, "TEXT", ON_LOGITS, "A text (after BOS) instead of ids")       \
+    X(SCORE_PIECE, "piece", 0, COUNT, "N", ON_PERPLEXITY,                                         \
+      "Tokens of a piece of text; the second half of each is scored; default 512")                \
+    X(PIECES, "pieces", 0, COUNT, "N", ON_PERPLEXITY, "Most pieces to score; default all")        \
+    X(N_PROMPT, "n-prompt", 'p', LIST, "N", ON_BENCH, "Read prompts of N tokens; default 512")    \
+    X(N_GEN, "n-gen", 'n', LIST, "N", ON_BENCH, "Generate N tokens; default 128")                 \
+    X(N_DEPTH, "n-depth", 'd', LIST, "N", ON_BENCH, "After N tokens of context; default 0")       \
+    X(BATCH, "batch", 'b', LIST, "N", ON_BENCH, "Generate in N sessions at once; default 1")      \
+    X(REPEAT, "repetitions", 'r', COUNT, "N", ON_BENCH, "Repeat each test N times; default 5")    \
+    X(OUTPUT, "output", 'o', CHOICE, "md|csv|json|jsonl", ON_BENCH,                               \
+      "Form of the rows; default md")                                                             \
+    X(NO_WARMUP, "no-warmup", 0, SWITCH, "", ON_BENCH, "Measure the first run too")               \
+    X(OPS_MARKDOWN, "markdown", 0, SWITCH, "", ON_OPS, "Print a Markdown table")                  \
+    X(MAN, "man", 0, SWITCH, "", ON_HELP, "Print the man page")                                   \
+    X(MARKDOWN, "markdown", 0, SWITCH, "", ON_HELP, "Print all commands as Markdown")             \
     X(COMPLETION, "completion", 0, CHOICE, "bash|zsh|fish", ON_HELP, "Print a completion script")
 
 typedef enum args_flag {
@@ -159,10 +164,10 @@ extern const args_flag_info args_flags[FLAG_COUNT];
 enum { ARGS_TEXTS_MAX = 16, ARGS_LIST_MAX = 1 << 20 };
 
 typedef struct args_value {
-    uint32_t count;    /* how often it was given */
-    const char *text;  /* as given, borrowed from argv */
-    uint64_t integer;  /* COUNT, SEED, SIZE; CHOICE: index of the word */
-    double number;     /* NUMBER */
+    uint32_t count;   /* how often it was given */
+    const char *text; /* as given, borrowed from argv */
+    uint64_t integer; /* COUNT, SEED, SIZE; CHOICE: index of the word */
+    double number;    /* NUMBER */
 } args_value;
 
 typedef struct args {
@@ -176,17 +181,18 @@ typedef struct args {
     size_t n_positional;
 } args;
 
-/* False: `message` (one line) says what is wrong and what would be right. argv must outlive args. */
+/* False: `message` (one line) says what is wrong and what would be right. argv must outlive args.
+ */
 bool args_parse(args *a, base_heap *heap, int argc, char **argv, char *message, size_t size);
 void args_fini(args *a, base_heap *heap);
 
 bool args_has(const args *a, args_flag flag);
-const char *args_text(const args *a, args_flag flag);              /* NULL: not given */
+const char *args_text(const args *a, args_flag flag); /* NULL: not given */
 uint32_t args_count(const args *a, args_flag flag, uint32_t otherwise);
 float args_number(const args *a, args_flag flag, float otherwise);
 /* Whole numbers, comma-separated, none above `most`; appends to *list. */
-bool args_list_parse(const char *text, uint64_t most, base_heap *heap, uint32_t **data, size_t *count,
-                     size_t *capacity);
+bool args_list_parse(const char *text, uint64_t most, base_heap *heap, uint32_t **data,
+                     size_t *count, size_t *capacity);
 /* "6G" in bytes. */
 bool args_size_parse(const char *text, uint64_t *bytes);
 args_command args_command_find(const char *name); /* COMMAND_NONE: no such command */

@@ -1,9 +1,10 @@
-/* bench.c - speed, in the rows that users of llama-bench know: pp512 reads a prompt of 512 tokens, tg128 generates
- * 128, "@ d4096" after 4,096 tokens of context, "b16" in 16 sessions at once.
+/* bench.c - speed, in the rows that users of llama-bench know: pp512 reads a prompt of 512 tokens,
+ * tg128 generates 128, "@ d4096" after 4,096 tokens of context, "b16" in 16 sessions at once.
  *
- * How it is timed: a prompt by the engine's own prefill time; generation by the clock of this program, from the
- * moment when the last session has given its first token until the first session has given its last, so that neither
- * reading prompts nor sessions that run dry count. Nothing is sampled but the likeliest token, and no stop counts. */
+ * How it is timed: a prompt by the engine's own prefill time; generation by the clock of this
+ * program, from the moment when the last session has given its first token until the first session
+ * has given its last, so that neither reading prompts nor sessions that run dry count. Nothing is
+ * sampled but the likeliest token, and no stop counts. */
 #include "cli.h"
 
 #include "base/thread.h"
@@ -23,10 +24,11 @@ typedef struct sizes {
 
 typedef struct measure {
     uint32_t n_prompt, n_gen, n_depth, n_session; /* one of n_prompt and n_gen is 0 */
-    double seconds[REPEAT_MAX], speed[REPEAT_MAX]; /* of each repetition; speed in tokens a second */
+    double seconds[REPEAT_MAX],
+        speed[REPEAT_MAX]; /* of each repetition; speed in tokens a second */
     size_t n;
-    double first_token_s;        /* mean, of the first session */
-    double dispatches;           /* a step, over the timed steps; 0: not known */
+    double first_token_s; /* mean, of the first session */
+    double dispatches;    /* a step, over the timed steps; 0: not known */
 } measure;
 
 typedef struct bench {
@@ -39,16 +41,16 @@ typedef struct bench {
     output form;
     json_out json;
     size_t n_row;
-    int32_t *tokens;             /* [n_token_max], random but for BOS */
+    int32_t *tokens; /* [n_token_max], random but for BOS */
     size_t n_token_max;
-    double cold_first_token_s;   /* program's start to the very first token */
+    double cold_first_token_s; /* program's start to the very first token */
 } bench;
 
-/* ---- running ------------------------------------------------------------------------------------------------ */
+/* ---- running --------------------------------------------------------------------------------- */
 
 typedef struct lane { /* one session's task while several run */
     beryl_task *task;
-    double *times;  /* [n_max], when each token came; borrowed */
+    double *times; /* [n_max], when each token came; borrowed */
     uint32_t n, n_max;
     bool ended;
 } lane;
@@ -61,18 +63,21 @@ static void lane_event(bench *b, lane *l, const beryl_event *event) {
 }
 
 static beryl_generate_options greedy(uint32_t n) {
-    return (beryl_generate_options){
-        .size = sizeof(beryl_generate_options), .greedy = true, .ignore_eos = true, .max_tokens = n};
+    return (beryl_generate_options){.size = sizeof(beryl_generate_options),
+                                    .greedy = true,
+                                    .ignore_eos = true,
+                                    .max_tokens = n};
 }
 
 /* A session reads the first n_token tokens and gives one. *first: when that came. */
-static beryl_status prompt_read(bench *b, size_t index, size_t n_token, double *first, beryl_result *result,
-                                beryl_error *error) {
+static beryl_status prompt_read(bench *b, size_t index, size_t n_token, double *first,
+                                beryl_result *result, beryl_error *error) {
     beryl_generate_options options = greedy(1);
     beryl_event event;
     beryl_task *task = NULL;
     lane l = {.times = first, .n_max = 1};
-    beryl_status status = beryl_session_generate(b->session[index], b->tokens, n_token, &options, &task, error);
+    beryl_status status =
+        beryl_session_generate(b->session[index], b->tokens, n_token, &options, &task, error);
     if (status) return status;
     cli_task_begin(task);
     while ((status = beryl_wait(task, &event)) == BERYL_EVENT) lane_event(b, &l, &event);
@@ -102,11 +107,13 @@ static beryl_status prompt_run(bench *b, measure *m, bool keep, beryl_error *err
     beryl_result result = {0};
     beryl_status status = depth_make(b, 0, m->n_depth, error);
     double begun = base_time();
-    if (!status) status = prompt_read(b, 0, (size_t)m->n_depth + m->n_prompt, &first, &result, error);
+    if (!status)
+        status = prompt_read(b, 0, (size_t)m->n_depth + m->n_prompt, &first, &result, error);
     if (status || !keep) return status;
     double seconds = result.prefill_s > 0 ? result.prefill_s : first - begun;
     /* Whatever had to be read again counts with its time. */
-    uint32_t n_read = result.n_prompt > result.n_reused ? result.n_prompt - result.n_reused : m->n_prompt;
+    uint32_t n_read =
+        result.n_prompt > result.n_reused ? result.n_prompt - result.n_reused : m->n_prompt;
     m->seconds[m->n] = seconds;
     m->speed[m->n++] = n_read / seconds;
     m->first_token_s += first - begun;
@@ -122,8 +129,10 @@ static beryl_status lanes_run(bench *b, lane *lanes, size_t n, beryl_error *erro
         for (size_t i = 0; i < n; i++) {
             lane *l = &lanes[i];
             if (l->ended) continue;
-            if (!waiting) cli_task_begin(l->task); /* Ctrl-C cancels one, and the others end with it */
-            /* One event each: a device that never lets wait would else be told of lane after lane. */
+            if (!waiting)
+                cli_task_begin(l->task); /* Ctrl-C cancels one, and the others end with it */
+            /* One event each: a device that never lets wait would else be told of lane after lane.
+             */
             beryl_status status = beryl_task_step(l->task, &event);
             if (status == BERYL_EVENT) {
                 idle = false;
@@ -143,13 +152,14 @@ static beryl_status lanes_run(bench *b, lane *lanes, size_t n, beryl_error *erro
             n_left--;
             idle = false;
         }
-        if (idle && waiting && beryl_wait(waiting->task, &event) == BERYL_EVENT) lane_event(b, waiting, &event);
+        if (idle && waiting && beryl_wait(waiting->task, &event) == BERYL_EVENT)
+            lane_event(b, waiting, &event);
     }
     return BERYL_OK;
 }
 
-/* Lanes decode in the same steps. The window begins when the last lane has its first token, and takes as many steps
- * as every lane still gives after that. */
+/* Lanes decode in the same steps. The window begins when the last lane has its first token, and
+ * takes as many steps as every lane still gives after that. */
 static void lanes_judge(measure *m, const lane *lanes, size_t n) {
     double from = 0, to = 0;
     uint32_t n_step = UINT32_MAX;
@@ -173,13 +183,15 @@ static void lanes_judge(measure *m, const lane *lanes, size_t n) {
     m->speed[m->n++] = (double)n_step * (double)n / (to - from);
 }
 
-static beryl_status generate_run(bench *b, measure *m, uint32_t n_gen, bool keep, beryl_error *error) {
+static beryl_status generate_run(bench *b, measure *m, uint32_t n_gen, bool keep,
+                                 beryl_error *error) {
     lane lanes[SESSION_MAX];
     uint32_t n_max = n_gen + 1; /* the first token ends the prompt's work */
     beryl_generate_options options = greedy(n_max);
     beryl_status status = BERYL_OK;
     beryl_stats before = {0}, after = {0};
-    size_t n = m->n_session, n_open = 0, n_prompt = m->n_depth ? m->n_depth : 1, size = n * n_max * sizeof(double);
+    size_t n = m->n_session, n_open = 0, n_prompt = m->n_depth ? m->n_depth : 1,
+           size = n * n_max * sizeof(double);
     double *times = base_heap_take(&b->c->heap, size); /* [n_session, n_max] */
     if (!times) return BERYL_NO_MEMORY;
     for (size_t i = 0; i < n && !status; i++) status = depth_make(b, i, m->n_depth, error);
@@ -188,7 +200,8 @@ static beryl_status generate_run(bench *b, measure *m, uint32_t n_gen, bool keep
     while (n_open < n && !status) {
         lane *l = &lanes[n_open];
         *l = (lane){.times = times + n_open * n_max, .n_max = n_max};
-        status = beryl_session_generate(b->session[n_open], b->tokens, n_prompt, &options, &l->task, error);
+        status = beryl_session_generate(b->session[n_open], b->tokens, n_prompt, &options, &l->task,
+                                        error);
         if (!status) n_open++;
     }
     if (!status) status = lanes_run(b, lanes, n, error);
@@ -197,7 +210,8 @@ static beryl_status generate_run(bench *b, measure *m, uint32_t n_gen, bool keep
     if (!status && keep) {
         beryl_engine_stats(b->engine, &after);
         if (after.steps > before.steps)
-            m->dispatches = (double)(after.dispatches - before.dispatches) / (double)(after.steps - before.steps);
+            m->dispatches = (double)(after.dispatches - before.dispatches) /
+                            (double)(after.steps - before.steps);
         m->first_token_s += times[0] - begun;
         lanes_judge(m, lanes, n);
     }
@@ -205,7 +219,7 @@ static beryl_status generate_run(bench *b, measure *m, uint32_t n_gen, bool keep
     return status;
 }
 
-/* ---- rows ---------------------------------------------------------------------------------------------------- */
+/* ---- rows ------------------------------------------------------------------------------------ */
 
 typedef struct figures { /* what a row says */
     char test[64], model[96];
@@ -239,42 +253,51 @@ static void test_name(char *to, size_t size, const measure *m) {
 }
 
 static void figures_make(bench *b, const measure *m, figures *f) {
-    *f = (figures){.first_token_s = m->n ? m->first_token_s / (double)m->n : 0, .resident_peak = resident_peak()};
+    *f = (figures){.first_token_s = m->n ? m->first_token_s / (double)m->n : 0,
+                   .resident_peak = resident_peak()};
     beryl_engine_stats(b->engine, &b->stats);
     test_name(f->test, sizeof f->test, m);
-    snprintf(f->model, sizeof f->model, "%s %s %s", b->info.architecture ? b->info.architecture : "",
-             b->info.size_label ? b->info.size_label : "", b->info.file_type ? b->info.file_type : "");
+    snprintf(
+        f->model, sizeof f->model, "%s %s %s", b->info.architecture ? b->info.architecture : "",
+        b->info.size_label ? b->info.size_label : "", b->info.file_type ? b->info.file_type : "");
     spread(m->speed, m->n, &f->mean, &f->deviation);
     spread(m->seconds, m->n, &f->mean_s, &f->deviation_s);
     if (!m->n_gen) return;
     /* The weights are read once a step for all sessions. */
     f->bytes = (double)b->stats.decode_bytes_per_token / m->n_session;
-    f->dispatches = (m->n_session == 1 && b->stats.decode_dispatches ? b->stats.decode_dispatches : m->dispatches) /
+    f->dispatches = (m->n_session == 1 && b->stats.decode_dispatches ? b->stats.decode_dispatches
+                                                                     : m->dispatches) /
                     m->n_session;
-    if (b->stats.bandwidth > 0) f->bandwidth_percent = 100 * f->bytes * f->mean / b->stats.bandwidth;
+    if (b->stats.bandwidth > 0)
+        f->bandwidth_percent = 100 * f->bytes * f->mean / b->stats.bandwidth;
 }
 
 static void row_markdown(bench *b, const figures *f) {
-    char size[32], params[32], speed[64], bytes[32] = "", dispatches[32] = "", bandwidth[32] = "", first[32];
+    char size[32], params[32], speed[64], bytes[32] = "", dispatches[32] = "", bandwidth[32] = "",
+                                          first[32];
     if (!b->n_row++) {
-        printf("| %-24s | %10s | %8s | %-9s | %-18s | %20s | %11s | %10s | %8s | %9s |\n", "model", "size", "params",
-               "backend", "test", "t/s", "first token", "bytes/tok", "disp/tok", "bandwidth");
-        puts("| ------------------------ | ---------: | -------: | --------- | ------------------ | -------------------: | "
+        printf("| %-24s | %10s | %8s | %-9s | %-18s | %20s | %11s | %10s | %8s | %9s |\n", "model",
+               "size", "params", "backend", "test", "t/s", "first token", "bytes/tok", "disp/tok",
+               "bandwidth");
+        puts("| ------------------------ | ---------: | -------: | --------- | ------------------ "
+             "| -------------------: | "
              "----------: | ---------: | -------: | --------: |");
     }
     snprintf(speed, sizeof speed, "%.2f ± %.2f", f->mean, f->deviation);
     snprintf(first, sizeof first, "%.1f ms", f->first_token_s * 1e3);
     if (f->bytes > 0) cli_size_text(bytes, (uint64_t)f->bytes);
     if (f->dispatches > 0) snprintf(dispatches, sizeof dispatches, "%.0f", f->dispatches);
-    if (f->bandwidth_percent > 0) snprintf(bandwidth, sizeof bandwidth, "%.1f %%", f->bandwidth_percent);
+    if (f->bandwidth_percent > 0)
+        snprintf(bandwidth, sizeof bandwidth, "%.1f %%", f->bandwidth_percent);
     fputs("| ", stdout);
     term_print(stdout, f->model, strlen(f->model), true);
-    printf("%*s | %10s | %8s | %-9s | %-18s | ", strlen(f->model) < 24 ? 24 - (int)strlen(f->model) : 0, "",
+    printf("%*s | %10s | %8s | %-9s | %-18s | ",
+           strlen(f->model) < 24 ? 24 - (int)strlen(f->model) : 0, "",
            cli_size_text(size, b->info.file_size), cli_count_text(params, b->info.parameters),
            b->info.device.backend ? b->info.device.backend : "", f->test);
     int columns = (int)term_columns(speed);
-    printf("%*s%s | %11s | %10s | %8s | %9s |\n", columns < 20 ? 20 - columns : 0, "", speed, first, bytes, dispatches,
-           bandwidth);
+    printf("%*s%s | %11s | %10s | %8s | %9s |\n", columns < 20 ? 20 - columns : 0, "", speed, first,
+           bytes, dispatches, bandwidth);
 }
 
 static const char *precision_text(beryl_precision precision) {
@@ -291,7 +314,8 @@ static const char *kv_text(beryl_kv kv) {
     return "";
 }
 
-static void samples_json(json_out *j, const char *key, const double *values, size_t n, double scale) {
+static void samples_json(json_out *j, const char *key, const double *values, size_t n,
+                         double scale) {
     json_open(j, key, '[');
     for (size_t i = 0; i < n; i++) json_number(j, NULL, values[i] * scale);
     json_close(j, ']');
@@ -348,26 +372,31 @@ static void csv_text(const char *text) {
 static void row_csv(bench *b, const measure *m, const figures *f) {
     const beryl_engine_info *info = &b->info;
     if (!b->n_row++)
-        puts("version,model_filename,model_type,model_size,model_n_params,backends,gpu_info,precision,kv,n_ctx,test,n_prompt,"
-             "n_gen,n_depth,n_session,avg_ns,stddev_ns,avg_ts,stddev_ts,first_token_s,bytes_per_token,"
-             "dispatches_per_token,bandwidth,bandwidth_percent,load_s,start_to_first_token_s,device_bytes_peak,"
+        puts("version,model_filename,model_type,model_size,model_n_params,backends,gpu_info,"
+             "precision,kv,n_ctx,test,n_prompt,"
+             "n_gen,n_depth,n_session,avg_ns,stddev_ns,avg_ts,stddev_ts,first_token_s,bytes_per_"
+             "token,"
+             "dispatches_per_token,bandwidth,bandwidth_percent,load_s,start_to_first_token_s,"
+             "device_bytes_peak,"
              "host_bytes_peak,resident_bytes_peak");
     csv_text(beryl_version());
     putchar(',');
     csv_text(info->model_path);
     putchar(',');
     csv_text(f->model);
-    printf(",%llu,%llu,", (unsigned long long)info->file_size, (unsigned long long)info->parameters);
+    printf(",%llu,%llu,", (unsigned long long)info->file_size,
+           (unsigned long long)info->parameters);
     csv_text(info->device.backend);
     putchar(',');
     csv_text(info->device.name);
-    printf(",\"%s\",\"%s\",%u,\"%s\",%u,%u,%u,%u,", precision_text(info->precision), kv_text(info->kv), info->context,
-           f->test, m->n_prompt, m->n_gen, m->n_depth, m->n_session);
-    printf("%.0f,%.0f,%.4f,%.4f,%.6f,%.0f,%.1f,%.0f,%.2f,%.4f,%.4f,%llu,%llu,%llu\n", f->mean_s * 1e9,
-           f->deviation_s * 1e9, f->mean, f->deviation, f->first_token_s, f->bytes, f->dispatches, b->stats.bandwidth,
-           f->bandwidth_percent, b->stats.load_s, b->cold_first_token_s,
-           (unsigned long long)b->stats.device_bytes_peak, (unsigned long long)b->stats.host_bytes_peak,
-           (unsigned long long)f->resident_peak);
+    printf(",\"%s\",\"%s\",%u,\"%s\",%u,%u,%u,%u,", precision_text(info->precision),
+           kv_text(info->kv), info->context, f->test, m->n_prompt, m->n_gen, m->n_depth,
+           m->n_session);
+    printf("%.0f,%.0f,%.4f,%.4f,%.6f,%.0f,%.1f,%.0f,%.2f,%.4f,%.4f,%llu,%llu,%llu\n",
+           f->mean_s * 1e9, f->deviation_s * 1e9, f->mean, f->deviation, f->first_token_s, f->bytes,
+           f->dispatches, b->stats.bandwidth, f->bandwidth_percent, b->stats.load_s,
+           b->cold_first_token_s, (unsigned long long)b->stats.device_bytes_peak,
+           (unsigned long long)b->stats.host_bytes_peak, (unsigned long long)f->resident_peak);
 }
 
 static int row_print(bench *b, const measure *m) {
@@ -402,30 +431,35 @@ static void summary_print(bench *b) {
         putchar(')');
     }
     if (s->bandwidth > 0) printf(", reads %.1f GB/s", s->bandwidth * 1e-9);
-    printf("; precision %s, kv %s, context %u\n", precision_text(info->precision), kv_text(info->kv), info->context);
-    printf("load %.2f s; first token %.2f s after the program's start\n", s->load_s, b->cold_first_token_s);
+    printf("; precision %s, kv %s, context %u\n", precision_text(info->precision),
+           kv_text(info->kv), info->context);
+    printf("load %.2f s; first token %.2f s after the program's start\n", s->load_s,
+           b->cold_first_token_s);
     printf("device memory %s at most;", cli_size_text(size, s->device_bytes_peak));
     printf(" host memory %s at most,", cli_size_text(size, s->host_bytes_peak));
     printf(" %s resident; beryl %s\n", cli_size_text(size, resident_peak()), beryl_version());
 }
 
-/* ---- the tests ------------------------------------------------------------------------------------------------- */
+/* ---- the tests ------------------------------------------------------------------------------- */
 
 static int test_run(bench *b, measure *m) {
     const args *a = &b->c->args;
     beryl_error error = {0};
     beryl_status status = BERYL_OK;
     char name[64], note[96];
-    uint32_t n_repeat = args_count(a, FLAG_REPEAT, 5), warm = m->n_gen < WARMUP_TOKENS ? m->n_gen : WARMUP_TOKENS;
+    uint32_t n_repeat = args_count(a, FLAG_REPEAT, 5),
+             warm = m->n_gen < WARMUP_TOKENS ? m->n_gen : WARMUP_TOKENS;
     test_name(name, sizeof name, m);
     snprintf(note, sizeof note, "%s, warming up", name);
     term_progress(&b->c->term, "measuring", 0, n_repeat, note);
     if (!args_has(a, FLAG_NO_WARMUP))
-        status = m->n_gen ? generate_run(b, m, warm, false, &error) : prompt_run(b, m, false, &error);
+        status =
+            m->n_gen ? generate_run(b, m, warm, false, &error) : prompt_run(b, m, false, &error);
     for (uint32_t i = 0; i < n_repeat && !status; i++) {
         snprintf(note, sizeof note, "%s, run %u of %u", name, i + 1, n_repeat);
         term_progress(&b->c->term, "measuring", i, n_repeat, note);
-        status = m->n_gen ? generate_run(b, m, m->n_gen, true, &error) : prompt_run(b, m, true, &error);
+        status =
+            m->n_gen ? generate_run(b, m, m->n_gen, true, &error) : prompt_run(b, m, true, &error);
     }
     term_clear(&b->c->term);
     if (status == BERYL_CANCELLED) return cli_fail(b->c, "stopped in %s", name);
@@ -503,17 +537,25 @@ int bench_main(cli *c) {
         !sizes_get(a, FLAG_N_DEPTH, 0, &d) || !sizes_get(a, FLAG_BATCH, 1, &s))
         return cli_usage(c, "-p, -n, -d and -b take up to %d numbers each", LIST_MAX);
     uint32_t n_repeat = args_count(a, FLAG_REPEAT, 5);
-    if (!n_repeat || n_repeat > REPEAT_MAX) return cli_usage(c, "-r is between 1 and %d", REPEAT_MAX);
+    if (!n_repeat || n_repeat > REPEAT_MAX)
+        return cli_usage(c, "-r is between 1 and %d", REPEAT_MAX);
     for (size_t i = 0; i < s.count; i++)
-        if (!s.data[i] || s.data[i] > SESSION_MAX) return cli_usage(c, "-b is between 1 and %d", SESSION_MAX);
-    if (!sizes_most(&p) && !sizes_most(&n)) return cli_usage(c, "nothing to measure: -p or -n above 0");
+        if (!s.data[i] || s.data[i] > SESSION_MAX)
+            return cli_usage(c, "-b is between 1 and %d", SESSION_MAX);
+    if (!sizes_most(&p) && !sizes_most(&n))
+        return cli_usage(c, "nothing to measure: -p or -n above 0");
     uint64_t longest = sizes_most(&p) > sizes_most(&n) ? sizes_most(&p) : sizes_most(&n);
-    uint64_t needed = longest + sizes_most(&d) + 4; /* a first and a last token, and room to spare */
+    uint64_t needed =
+        longest + sizes_most(&d) + 4; /* a first and a last token, and room to spare */
     if (needed > 1u << 24) return cli_usage(c, "that is more than %u tokens of context", 1u << 24);
-    bench b = {.c = c, .form = (output)a->values[FLAG_OUTPUT].integer, .n_token_max = (size_t)needed};
+    bench b = {
+        .c = c, .form = (output)a->values[FLAG_OUTPUT].integer, .n_token_max = (size_t)needed};
     if (c->json) b.form = OUTPUT_JSON;
     size_t n_used;
-    cli_open open = {.model = cli_model(c, &n_used), .sessions = sizes_most(&s), .context = (uint32_t)needed, .bench = true};
+    cli_open open = {.model = cli_model(c, &n_used),
+                     .sessions = sizes_most(&s),
+                     .context = (uint32_t)needed,
+                     .bench = true};
     b.engine = cli_engine_open(c, &open);
     if (!b.engine) return CLI_FAILED;
     json_init(&b.json, &c->heap);

@@ -1,5 +1,5 @@
-/* chat.c - the chat on a terminal: reads messages, answers them, obeys /commands. A turn that fails or is stopped
- * before it said anything leaves the conversation as it was. */
+/* chat.c - the chat on a terminal: reads messages, answers them, obeys /commands. A turn that fails
+ * or is stopped before it said anything leaves the conversation as it was. */
 #define _DEFAULT_SOURCE
 #include "chat.h"
 
@@ -16,13 +16,14 @@ typedef struct chat {
     beryl_engine_info info;
     conversation *v;
     beryl_generate_options options;
-    answer last;      /* of the last turn, for /stats */
+    answer last; /* of the last turn, for /stats */
     bool answered;
-    size_t n_call, n_result, call_message; /* the model's calls that wait for /result; the message they stand in */
+    size_t n_call, n_result,
+        call_message; /* the model's calls that wait for /result; the message they stand in */
     bool leave;
 } chat;
 
-/* ---- a turn ----------------------------------------------------------------------------------------------- */
+/* ---- a turn ---------------------------------------------------------------------------------- */
 
 static beryl_task *turn_start(chat *h, beryl_status *status) {
     json_out j;
@@ -30,12 +31,16 @@ static beryl_task *turn_start(chat *h, beryl_status *status) {
     beryl_error error = {0};
     json_init(&j, &h->c->heap);
     conversation_write(h->v, &j, NULL);
-    *status = j.text.failed ? BERYL_NO_MEMORY
-                            : beryl_session_chat(h->session, j.text.data, &h->options, &task, &error);
+    *status = j.text.failed
+                  ? BERYL_NO_MEMORY
+                  : beryl_session_chat(h->session, j.text.data, &h->options, &task, &error);
     json_fini(&j);
     if (*status == BERYL_CONTEXT_FULL) {
-        cli_fail(h->c, "the conversation no longer fits the context of %u tokens: /clear begins anew, --context "
-                       "allows more", h->info.context);
+        cli_fail(h->c,
+                 "the conversation no longer fits the context of %u tokens: /clear begins anew, "
+                 "--context "
+                 "allows more",
+                 h->info.context);
     } else if (*status) {
         cli_report(h->c, *status, &error);
     }
@@ -60,7 +65,8 @@ static void turn(chat *h, size_t n_keep) {
     bool said = h->last.text.size || h->last.calls.count;
     const char *dim = term_style_text(&h->c->term, stdout, TERM_DIM);
     const char *plain = term_style_text(&h->c->term, stdout, TERM_PLAIN);
-    if (status == BERYL_CANCELLED) printf("%s(stopped%s)%s\n", dim, said ? "" : "; your message was taken back", plain);
+    if (status == BERYL_CANCELLED)
+        printf("%s(stopped%s)%s\n", dim, said ? "" : "; your message was taken back", plain);
     if (status && !said) {
         conversation_cut(h->v, n_keep);
         return;
@@ -73,7 +79,8 @@ static void turn(chat *h, size_t n_keep) {
                h->n_call == 1 ? "a tool" : "tools: one /result each", plain);
     }
     if (!status && h->last.result.end == BERYL_END_CONTEXT)
-        printf("%s(the context of %u tokens is full: /clear begins anew)%s\n", dim, h->info.context, plain);
+        printf("%s(the context of %u tokens is full: /clear begins anew)%s\n", dim, h->info.context,
+               plain);
     if (h->c->verbose) {
         fputs(dim, stdout);
         answer_stats_print(&h->last, stdout);
@@ -90,11 +97,12 @@ static void say(chat *h, const char *text, size_t size) {
     turn(h, n_keep);
 }
 
-/* ---- commands --------------------------------------------------------------------------------------------- */
+/* ---- commands -------------------------------------------------------------------------------- */
 
 static void command_help(void) {
     for (int i = 0; i < CHAT_COUNT; i++)
-        printf("  %-7s %-13s %s\n", chat_commands[i].name, chat_commands[i].arguments, chat_commands[i].what);
+        printf("  %-7s %-13s %s\n", chat_commands[i].name, chat_commands[i].arguments,
+               chat_commands[i].what);
     puts("A backslash at a line's end goes on with the message; so do lines between two \"\"\".\n"
          "Ctrl-C stops an answer or clears the line.");
 }
@@ -149,13 +157,15 @@ static void command_save(chat *h, const char *path) {
         cli_usage(h->c, "/save needs a file: /save chat.json");
         return;
     }
-    if (!path_expand(path, "", file, sizeof file) || !path_expand(path, STATE_SUFFIX, state, sizeof state)) {
+    if (!path_expand(path, "", file, sizeof file) ||
+        !path_expand(path, STATE_SUFFIX, state, sizeof state)) {
         cli_usage(h->c, "that path is too long");
         return;
     }
     json_init(&j, &h->c->heap);
     conversation_write(h->v, &j, h->info.model_name);
-    beryl_status status = j.text.failed ? BERYL_NO_MEMORY : base_file_write(file, j.text.data, j.text.size, &error);
+    beryl_status status =
+        j.text.failed ? BERYL_NO_MEMORY : base_file_write(file, j.text.data, j.text.size, &error);
     json_fini(&j);
     if (cli_report(h->c, status, &error)) return;
     const int32_t *tokens;
@@ -181,7 +191,8 @@ static void command_load(chat *h, const char *path) {
         cli_usage(h->c, "/load needs a file: /load chat.json");
         return;
     }
-    if (!path_expand(path, "", file, sizeof file) || !path_expand(path, STATE_SUFFIX, state, sizeof state)) {
+    if (!path_expand(path, "", file, sizeof file) ||
+        !path_expand(path, STATE_SUFFIX, state, sizeof state)) {
         cli_usage(h->c, "that path is too long");
         return;
     }
@@ -243,21 +254,23 @@ static void settings_print(const chat *h) {
     if (o->greedy) {
         puts("temperature 0 (greedy)");
     } else {
-        printf("temperature %g\n", (double)(o->temperature > 0 ? o->temperature : info->temperature));
+        printf("temperature %g\n",
+               (double)(o->temperature > 0 ? o->temperature : info->temperature));
     }
     if (o->top_k == UINT32_MAX) {
         puts("top-k off");
     } else {
         printf("top-k %u\n", o->top_k ? o->top_k : info->top_k);
     }
-    printf("top-p %g\nmin-p %g\nseed %llu\n", (double)(o->top_p > 0 ? o->top_p : info->top_p), (double)o->min_p,
-           (unsigned long long)o->seed);
+    printf("top-p %g\nmin-p %g\nseed %llu\n", (double)(o->top_p > 0 ? o->top_p : info->top_p),
+           (double)o->min_p, (unsigned long long)o->seed);
     if (o->max_tokens) {
         printf("max-tokens %u\n", o->max_tokens);
     } else {
         puts("max-tokens unlimited");
     }
-    printf("repetition-penalty %g\n", o->repetition_penalty > 0 ? (double)o->repetition_penalty : 1.0);
+    printf("repetition-penalty %g\n",
+           o->repetition_penalty > 0 ? (double)o->repetition_penalty : 1.0);
 }
 
 static void command_set(chat *h, const char *text) {
@@ -335,7 +348,8 @@ static void command(chat *h, char *text) {
     while (*rest == ' ' || *rest == '\n') rest++;
     for (size_t end = strlen(rest); end && rest[end - 1] == ' ';) rest[--end] = 0;
     int found = 0;
-    while (found < CHAT_COUNT && (strlen(chat_commands[found].name) != n || memcmp(chat_commands[found].name, text, n)))
+    while (found < CHAT_COUNT &&
+           (strlen(chat_commands[found].name) != n || memcmp(chat_commands[found].name, text, n)))
         found++;
     switch ((chat_command)found) {
     case CHAT_HELP: command_help(); return;
@@ -358,11 +372,12 @@ static void command(chat *h, char *text) {
     cli_usage(h->c, "no command '%.*s'; /help tells them", n < 40 ? (int)n : 40, text);
 }
 
-/* ---- the loop ----------------------------------------------------------------------------------------------- */
+/* ---- the loop -------------------------------------------------------------------------------- */
 
 static void banner(const chat *h) {
     const term *t = &h->c->term;
-    const char *bold = term_style_text(t, stdout, TERM_BOLD), *dim = term_style_text(t, stdout, TERM_DIM);
+    const char *bold = term_style_text(t, stdout, TERM_BOLD),
+               *dim = term_style_text(t, stdout, TERM_DIM);
     const char *plain = term_style_text(t, stdout, TERM_PLAIN);
     const char *name = h->info.model_name ? h->info.model_name : "model";
     const char *device = h->info.device.name ? h->info.device.name : h->info.device.backend;

@@ -1,21 +1,23 @@
-/* chat.h - the conversation on the terminal and the answers of one turn, shared by run.c and chat.c. */
+/* chat.h - the conversation on the terminal and the answers of one turn, shared by run.c and
+ * chat.c. */
 #ifndef CLI_CHAT_H
 #define CLI_CHAT_H
 
 #include "cli.h"
 
 /* id, name, arguments, what it does */
-#define CHAT_COMMAND_LIST(X)                                                                       \
-    X(HELP, "/help", "", "Tell the commands")                                                      \
-    X(CLEAR, "/clear", "", "Forget the conversation, keep the system prompt")                      \
-    X(SYSTEM, "/system", "[TEXT]", "Set the system prompt; without a text: show it; - takes it away") \
-    X(SAVE, "/save", "FILE", "Save the conversation (JSON), and the session's state beside it")    \
-    X(LOAD, "/load", "FILE", "Go on with a saved conversation")                                    \
-    X(STATS, "/stats", "", "Speed of the last answer, memory, context in use")                     \
-    X(THINK, "/think", "on|off", "Let the model think before it answers")                          \
-    X(SET, "/set", "[NAME VALUE]", "Show or change sampling, like /set temperature 0.7")           \
-    X(RESULT, "/result", "TEXT", "Answer the model's tool call")                                   \
-    X(AGAIN, "/again", "", "Answer the last message anew")                                         \
+#define CHAT_COMMAND_LIST(X)                                                                    \
+    X(HELP, "/help", "", "Tell the commands")                                                   \
+    X(CLEAR, "/clear", "", "Forget the conversation, keep the system prompt")                   \
+    X(SYSTEM, "/system", "[TEXT]",                                                              \
+      "Set the system prompt; without a text: show it; - takes it away")                        \
+    X(SAVE, "/save", "FILE", "Save the conversation (JSON), and the session's state beside it") \
+    X(LOAD, "/load", "FILE", "Go on with a saved conversation")                                 \
+    X(STATS, "/stats", "", "Speed of the last answer, memory, context in use")                  \
+    X(THINK, "/think", "on|off", "Let the model think before it answers")                       \
+    X(SET, "/set", "[NAME VALUE]", "Show or change sampling, like /set temperature 0.7")        \
+    X(RESULT, "/result", "TEXT", "Answer the model's tool call")                                \
+    X(AGAIN, "/again", "", "Answer the last message anew")                                      \
     X(BYE, "/bye", "", "Leave (or Ctrl-D)")
 
 typedef enum chat_command {
@@ -48,8 +50,8 @@ bool conversation_add_json(conversation *v, const char *json, size_t size);
 void conversation_cut(conversation *v, size_t n_message); /* keeps the first n */
 /* The whole as beryl.h wants it, with the model's name if given. */
 void conversation_write(const conversation *v, json_out *j, const char *model);
-/* Reads what conversation_write wrote, or any {"messages", "tools", "think"}. False: reported, and the conversation is
- * as it was. */
+/* Reads what conversation_write wrote, or any {"messages", "tools", "think"}. False: reported, and
+ * the conversation is as it was. */
 bool conversation_read(cli *c, conversation *v, const char *path);
 bool conversation_waits(const conversation *v); /* the last message is not the assistant's */
 bool conversation_read_tools(cli *c, conversation *v, const char *path);
@@ -60,24 +62,26 @@ const char *conversation_call_id(char *to, size_t message, size_t call);
 /* ---- one answer */
 typedef struct answer {
     cli *c;
-    bool silent;             /* nothing is shown while it comes */
-    base_text text, thought; /* as generated */
+    bool silent;               /* nothing is shown while it comes */
+    base_text text, thought;   /* as generated */
     base_vec(base_text) calls; /* JSON objects {"name", "arguments"} */
     base_vec(int32_t) tokens;
-    bool failed;             /* out of memory */
-    beryl_part shown;        /* the part that was shown last */
-    bool any, fresh_line;    /* something was shown; it ended with a newline */
+    bool failed;          /* out of memory */
+    beryl_part shown;     /* the part that was shown last */
+    bool any, fresh_line; /* something was shown; it ended with a newline */
     term_filter filter;
     beryl_result result;
 } answer;
 
 void answer_init(answer *a, cli *c, bool silent);
 void answer_fini(answer *a);
-/* Runs a generate or chat task to its end, shows it, and closes it. BERYL_CANCELLED is not reported, all else is. */
+/* Runs a generate or chat task to its end, shows it, and closes it. BERYL_CANCELLED is not
+ * reported, all else is. */
 beryl_status answer_run(answer *a, beryl_task *task);
 void answer_stats_print(const answer *a, FILE *to); /* two lines */
 const char *answer_end_text(beryl_end end);
-/* Adds the assistant's message; the i-th call's id is conversation_call_id of the message's index and i. */
+/* Adds the assistant's message; the i-th call's id is conversation_call_id of the message's index
+ * and i. */
 bool answer_keep(const answer *a, conversation *v);
 
 /* Sampling as the flags say. */
@@ -91,8 +95,8 @@ typedef struct line_editor line_editor;
 line_editor *line_open(cli *c); /* NULL: reported */
 void line_close(line_editor *e);
 typedef enum line_end { LINE_TEXT, LINE_CLEARED, LINE_EOF } line_end;
-/* A message: one line, lines joined by a trailing backslash, or a block between """. *text: borrowed until the next
- * call, without its last newline. LINE_CLEARED: Ctrl-C. */
+/* A message: one line, lines joined by a trailing backslash, or a block between """. *text:
+ * borrowed until the next call, without its last newline. LINE_CLEARED: Ctrl-C. */
 line_end line_read(line_editor *e, const char **text, size_t *size);
 
 #endif

@@ -1,7 +1,9 @@
-/* cli.h - what the program's files share: the context, opening an engine, driving a task, errors, JSON.
+/* cli.h - what the program's files share: the context, opening an engine, driving a task, errors,
+ * JSON.
  *
- * The program owns the terminal, the signals and the exit codes; the library knows of none of them. It uses
- * beryl.h alone for everything that concerns models. Exit codes: 0 done, 1 failed, 2 wrong use. */
+ * The program owns the terminal, the signals and the exit codes; the library knows of none of them.
+ * It uses beryl.h alone for everything that concerns models. Exit codes: 0 done, 1 failed, 2 wrong
+ * use. */
 #ifndef CLI_CLI_H
 #define CLI_CLI_H
 
@@ -19,7 +21,8 @@ typedef struct cli {
     double started; /* seconds, base_time at the program's start */
 } cli;
 
-/* ---- errors: one line on stderr, "beryl: ...", cleaned of control characters. Each gives the exit code. */
+/* ---- errors: one line on stderr, "beryl: ...", cleaned of control characters. Each gives the exit
+ * code. */
 int cli_fail(cli *c, const char *message, ...) __attribute__((format(printf, 2, 3)));
 int cli_usage(cli *c, const char *message, ...) __attribute__((format(printf, 2, 3)));
 /* Says nothing for BERYL_OK and gives CLI_OK. */
@@ -30,35 +33,41 @@ int cli_flush(cli *c, int code);
 
 /* ---- engines and tasks */
 typedef struct cli_open {
-    const char *model;      /* NULL: the built-in model */
+    const char *model; /* NULL: the built-in model */
     bool vocabulary_only;
-    uint32_t sessions;      /* 0: 1 */
-    uint32_t context;       /* 0: --context, else the library's default */
-    bool bench;             /* measure the device's bandwidth too */
+    uint32_t sessions; /* 0: 1 */
+    uint32_t context;  /* 0: --context, else the library's default */
+    bool bench;        /* measure the device's bandwidth too */
 } cli_open;
 
 /* Opens and loads with a progress bar. Reports failure itself; then NULL. */
 beryl_engine *cli_engine_open(cli *c, const cli_open *open);
-/* Runs a task to its end with a progress bar and hands every other event to `each` (may be NULL). Ctrl-C cancels the
- * task. The caller reports and closes. */
-beryl_status cli_task_run(cli *c, beryl_task *task, void (*each)(void *user, const beryl_event *), void *user);
-/* Around the life of a task that is stepped by hand: Ctrl-C cancels it. Ended before the task is closed. */
+/* Runs a task to its end with a progress bar and hands every other event to `each` (may be NULL).
+ * Ctrl-C cancels the task. The caller reports and closes. */
+beryl_status cli_task_run(cli *c, beryl_task *task, void (*each)(void *user, const beryl_event *),
+                          void *user);
+/* Around the life of a task that is stepped by hand: Ctrl-C cancels it. Ended before the task is
+ * closed. */
 void cli_task_begin(beryl_task *task);
 void cli_task_end(void);
-/* While true, Ctrl-C only sets the flag and interrupts reading; cli_interrupted reads and clears it. */
+/* While true, Ctrl-C only sets the flag and interrupts reading; cli_interrupted reads and clears
+ * it. */
 void cli_prompt_set(bool prompting);
 bool cli_interrupted(void);
-/* Off: what is typed is not shown but kept for the next prompt, so that it does not mix with an answer. */
+/* Off: what is typed is not shown but kept for the next prompt, so that it does not mix with an
+ * answer. */
 void cli_echo_set(bool on);
 
 /* The model named by --model or the first argument; *n_used: how many arguments that took. */
 const char *cli_model(const cli *c, size_t *n_used);
 /* The id of BOS, or -1 after a message. */
 int32_t cli_bos(cli *c, const beryl_engine *engine);
-/* BOS (unless bos < 0) and the tokens of a text, to be given back with base_heap_give(.., *n * 4). NULL: reported. */
-int32_t *cli_tokens(cli *c, const beryl_engine *engine, int32_t bos, const char *text, size_t size, bool special,
-                    size_t *n_token);
-/* A whole file or, for "-", standard input, up to 256 MiB; NUL-terminated, given back with size + 1. NULL: reported. */
+/* BOS (unless bos < 0) and the tokens of a text, to be given back with base_heap_give(.., *n * 4).
+ * NULL: reported. */
+int32_t *cli_tokens(cli *c, const beryl_engine *engine, int32_t bos, const char *text, size_t size,
+                    bool special, size_t *n_token);
+/* A whole file or, for "-", standard input, up to 256 MiB; NUL-terminated, given back with size
+ * + 1. NULL: reported. */
 char *cli_read(cli *c, const char *path, size_t *size);
 void cli_ids_print(FILE *to, const int32_t *tokens, size_t n_token); /* "2,10,11\n" */
 /* 1.9 GiB, 4.65 B and the like; `to` of at least 32 bytes. */
@@ -73,14 +82,16 @@ typedef struct json_out {
 
 void json_init(json_out *j, base_heap *heap);
 void json_fini(json_out *j);
-void json_open(json_out *j, const char *key, char bracket); /* '{' or '['; key NULL: none (inside arrays) */
+void json_open(json_out *j, const char *key,
+               char bracket); /* '{' or '['; key NULL: none (inside arrays) */
 void json_close(json_out *j, char bracket);
 void json_text(json_out *j, const char *key, const char *value); /* NULL: null */
 void json_bytes(json_out *j, const char *key, const char *data, size_t size);
 void json_integer(json_out *j, const char *key, int64_t value);
-void json_number(json_out *j, const char *key, double value);    /* null where not finite */
+void json_number(json_out *j, const char *key, double value); /* null where not finite */
 void json_bool(json_out *j, const char *key, bool value);
-void json_raw(json_out *j, const char *key, const char *json, size_t size); /* valid JSON as it is */
+void json_raw(json_out *j, const char *key, const char *json,
+              size_t size); /* valid JSON as it is */
 void json_ids(json_out *j, const char *key, const int32_t *tokens, size_t n_token);
 /* Prints it as a line and clears it. */
 int json_print(cli *c, json_out *j, FILE *to);

@@ -1,5 +1,6 @@
-/* conversation.c - the messages of a chat as JSON, so that what was loaded from a file is kept as it was, and
- * chat files: {"messages", "tools", "think"}, which `render --chat` and `run --chat` read too. */
+/* conversation.c - the messages of a chat as JSON, so that what was loaded from a file is kept as
+ * it was, and chat files: {"messages", "tools", "think"}, which `render --chat` and `run --chat`
+ * read too. */
 #include "chat.h"
 
 #include "base/json.h"
@@ -60,7 +61,8 @@ void conversation_write(const conversation *v, json_out *j, const char *model) {
         json_bytes(j, "content", v->system.data, v->system.size);
         json_close(j, '}');
     }
-    for (size_t i = 0; i < v->messages.count; i++) json_raw(j, NULL, v->messages.data[i].data, v->messages.data[i].size);
+    for (size_t i = 0; i < v->messages.count; i++)
+        json_raw(j, NULL, v->messages.data[i].data, v->messages.data[i].size);
     json_close(j, ']');
     if (v->tools.size) json_raw(j, "tools", v->tools.data, v->tools.size);
     json_bool(j, "think", v->think);
@@ -69,13 +71,16 @@ void conversation_write(const conversation *v, json_out *j, const char *model) {
 }
 
 static bool is_system(const base_json *message) {
-    const base_json *role = base_json_find(message, "role"), *content = base_json_find(message, "content");
+    const base_json *role = base_json_find(message, "role"),
+                    *content = base_json_find(message, "content");
     return role && role->kind == JSON_STRING && content && content->kind == JSON_STRING &&
-           (base_view_equal(role->text, BASE_VIEW("system")) || base_view_equal(role->text, BASE_VIEW("developer")));
+           (base_view_equal(role->text, BASE_VIEW("system")) ||
+            base_view_equal(role->text, BASE_VIEW("developer")));
 }
 
 static bool read_root(conversation *v, const base_json *root) {
-    const base_json *messages = base_json_find(root, "messages"), *tools = base_json_find(root, "tools");
+    const base_json *messages = base_json_find(root, "messages"),
+                    *tools = base_json_find(root, "tools");
     const base_json *think = base_json_find(root, "think");
     const base_json *message = messages->child;
     if (message && is_system(message)) {
@@ -160,7 +165,8 @@ bool conversation_waits(const conversation *v) {
     bool waits = false;
     if (!base_json_parse(&arena, last->data, last->size, &root, NULL)) {
         const base_json *role = base_json_find(root, "role");
-        waits = role && role->kind == JSON_STRING && !base_view_equal(role->text, BASE_VIEW("assistant")) &&
+        waits = role && role->kind == JSON_STRING &&
+                !base_view_equal(role->text, BASE_VIEW("assistant")) &&
                 !base_view_equal(role->text, BASE_VIEW("model"));
     }
     base_arena_fini(&arena);

@@ -1,42 +1,51 @@
-/* help.c - everything that is told about commands and flags, made from the tables in args.h and chat.h:
- * help texts, man pages, Markdown, completions for bash, zsh and fish. */
+/* help.c - everything that is told about commands and flags, made from the tables in args.h and
+ * chat.h: help texts, man pages, Markdown, completions for bash, zsh and fish. */
 #include "chat.h"
 
 #include <string.h>
 
-/* What the tables cannot say. Paragraphs are parted by an empty line; lines that begin with two blanks are examples. */
+/* What the tables cannot say. Paragraphs are parted by an empty line; lines that begin with two
+ * blanks are examples. */
 static const char *const details[COMMAND_COUNT] = {
     [COMMAND_RUN] =
-        "Without a prompt, on a terminal, it opens a chat: Ctrl-C stops an answer, Ctrl-D ends the chat. A backslash at "
-        "a line's end continues the message on the next line; lines between two \"\"\" are one message. With a "
+        "Without a prompt, on a terminal, it opens a chat: Ctrl-C stops an answer, Ctrl-D ends the "
+        "chat. A backslash at "
+        "a line's end continues the message on the next line; lines between two \"\"\" are one "
+        "message. With a "
         "prompt, with piped standard input or with --file it answers once and stops.\n\n"
-        "A single argument that has a space in it and names no file is a prompt for the built-in model.\n\n"
+        "A single argument that has a space in it and names no file is a prompt for the built-in "
+        "model.\n\n"
         "  beryl run\n"
         "  beryl run gemma4:e2b \"Why is the sky blue?\"\n"
         "  beryl run model.gguf -f letter.txt \"Summarise this:\"\n"
         "  git diff | beryl run model.gguf --system \"Write a commit title.\"\n"
         "  beryl run model.gguf --ids 2,10,11 --greedy --ignore-eos --max-tokens 8 --print-ids",
     [COMMAND_SHOW] = "  beryl show model.gguf --tensors",
-    [COMMAND_LIST] = "Finds the built-in model, the files in Beryl's own folder, and an Ollama store.",
+    [COMMAND_LIST] =
+        "Finds the built-in model, the files in Beryl's own folder, and an Ollama store.",
     [COMMAND_DEVICES] = "The first one is taken unless --device or $BERYL_DEVICE says otherwise.",
     [COMMAND_BENCH] =
-        "Rows are named as users of llama-bench know them: pp512 reads a prompt of 512 tokens, tg128 generates 128, "
-        "tg128 @ d4096 after 4,096 tokens of context, b16 in 16 sessions at once. Every number is a mean with its "
-        "standard deviation. -p, -n, -d and -b take lists. Bytes and dispatches are a token's, and the percentage tells "
+        "Rows are named as users of llama-bench know them: pp512 reads a prompt of 512 tokens, "
+        "tg128 generates 128, "
+        "tg128 @ d4096 after 4,096 tokens of context, b16 in 16 sessions at once. Every number is "
+        "a mean with its "
+        "standard deviation. -p, -n, -d and -b take lists. Bytes and dispatches are a token's, and "
+        "the percentage tells "
         "how much of the bandwidth measured on this device the reading of weights makes up.\n\n"
         "  beryl bench model.gguf -p 512,4096 -n 128 -d 0,16384 -r 5 -o md\n"
         "  beryl bench model.gguf -p 0 -n 128 -b 1,16",
-    [COMMAND_TOKENIZE] =
-        "Prints ids separated by commas, without BOS. A file that holds only a vocabulary serves as MODEL.\n\n"
-        "  beryl tokenize model.gguf --text \"Hello there\"\n"
-        "  beryl tokenize model.gguf --decode 9259,993",
+    [COMMAND_TOKENIZE] = "Prints ids separated by commas, without BOS. A file that holds only a "
+                         "vocabulary serves as MODEL.\n\n"
+                         "  beryl tokenize model.gguf --text \"Hello there\"\n"
+                         "  beryl tokenize model.gguf --decode 9259,993",
     [COMMAND_RENDER] = "  beryl render model.gguf --chat conversation.json",
     [COMMAND_LOGITS] = "The file holds float32 [n_token, n_vocab], after the final soft cap.\n\n"
                        "  beryl logits model.gguf --ids 2,10,11 --out logits.npy",
-    [COMMAND_PERPLEXITY] =
-        "The text is cut into pieces of --piece tokens; the first token of each is replaced by BOS, and the tokens of "
-        "its second half are scored. A last piece that is not full is left out, unless it is the only one.\n\n"
-        "  beryl perplexity model.gguf stories.txt --piece 512",
+    [COMMAND_PERPLEXITY] = "The text is cut into pieces of --piece tokens; the first token of each "
+                           "is replaced by BOS, and the tokens of "
+                           "its second half are scored. A last piece that is not full is left out, "
+                           "unless it is the only one.\n\n"
+                           "  beryl perplexity model.gguf stories.txt --piece 512",
     [COMMAND_SELFTEST] = "Each kernel is compared with its reference function on stored numbers.",
     [COMMAND_OPS] = NULL,
     [COMMAND_HELP] = NULL,
@@ -48,7 +57,8 @@ const chat_command_info chat_commands[CHAT_COUNT] = {
 #undef X
 };
 
-/* Prints `text` wrapped at 80 columns; the first line begins at column `at`, the others are indented by `indent`. */
+/* Prints `text` wrapped at 80 columns; the first line begins at column `at`, the others are
+ * indented by `indent`. */
 static void wrap(FILE *to, const char *text, int at, int indent) {
     enum { WIDTH = 80 };
     int column = at;
@@ -94,8 +104,8 @@ static void details_print(FILE *to, const char *text) {
 void help_command(FILE *to, args_command command) {
     enum { COLUMN = 30 };
     const args_command_info *info = &args_commands[command];
-    fprintf(to, "%s.\n\nusage: beryl %s%s%s%s\n", info->what, info->name, *info->arguments ? " " : "", info->arguments,
-            " [FLAGS]");
+    fprintf(to, "%s.\n\nusage: beryl %s%s%s%s\n", info->what, info->name,
+            *info->arguments ? " " : "", info->arguments, " [FLAGS]");
     if (details[command]) {
         putc('\n', to);
         details_print(to, details[command]);
@@ -131,10 +141,12 @@ void help_overview(FILE *to) {
         int n = fprintf(to, "  %s %s", info->name, info->arguments);
         fprintf(to, "%*s%s\n", n < 26 ? 26 - n : 1, "", info->what);
     }
-    fputs("\n'beryl help COMMAND' tells its flags; 'beryl run' alone opens a chat with the built-in model.\n", to);
+    fputs("\n'beryl help COMMAND' tells its flags; 'beryl run' alone opens a chat with the "
+          "built-in model.\n",
+          to);
 }
 
-/* ---- man page ------------------------------------------------------------------------------------- */
+/* ---- man page -------------------------------------------------------------------------------- */
 
 /* Text with what roff would read as its own escaped. */
 static void roff(FILE *to, const char *text, size_t size) {
@@ -245,7 +257,8 @@ static bool flag_common(args_flag flag) {
 static void man_overview(FILE *to) {
     man_head(to, "beryl", "run Gemma 4 models from GGUF files on your own GPU");
     fputs(".SH SYNOPSIS\n\\fBberyl\\fR COMMAND [ARGUMENTS] [FLAGS]\n.SH DESCRIPTION\n"
-          "Beryl is an engine for Gemma 4 that reaches any GPU through WebGPU. \\fBberyl run\\fR alone opens a chat with "
+          "Beryl is an engine for Gemma 4 that reaches any GPU through WebGPU. \\fBberyl run\\fR "
+          "alone opens a chat with "
           "the built\\-in model.\n.SH COMMANDS\n",
           to);
     for (int i = 0; i < COMMAND_COUNT; i++) {
@@ -258,7 +271,8 @@ static void man_overview(FILE *to) {
             roff_details(to, details[i]);
         }
         for (int k = 0; k < FLAG_COUNT; k++)
-            if (flag_of((args_flag)k, (args_command)i) && !flag_common((args_flag)k)) roff_flag(to, &args_flags[k]);
+            if (flag_of((args_flag)k, (args_command)i) && !flag_common((args_flag)k))
+                roff_flag(to, &args_flags[k]);
     }
     fputs(".SH COMMON FLAGS\n", to);
     for (int i = 0; i < FLAG_COUNT; i++)
@@ -270,13 +284,14 @@ static void man_overview(FILE *to) {
           ".TP\n\\fBNO_COLOR\\fR\nIf set and not empty, no colours are shown.\n"
           ".TP\n\\fBOLLAMA_MODELS\\fR\nWhere the Ollama store lies, if not in ~/.ollama/models.\n"
           ".SH FILES\n"
-          ".TP\n\\fI$XDG_STATE_HOME/beryl/history\\fR\nThe lines of earlier chats (default ~/.local/state).\n"
+          ".TP\n\\fI$XDG_STATE_HOME/beryl/history\\fR\nThe lines of earlier chats (default "
+          "~/.local/state).\n"
           ".SH EXIT STATUS\n0 done, 1 failed or stopped, 2 wrong use.\n"
           ".SH SEE ALSO\n.BR libberyl (3)\n",
           to);
 }
 
-/* ---- Markdown --------------------------------------------------------------------------------------- */
+/* ---- Markdown -------------------------------------------------------------------------------- */
 
 static void markdown_escape(FILE *to, const char *text) {
     for (; *text; text++) {
@@ -286,10 +301,13 @@ static void markdown_escape(FILE *to, const char *text) {
 }
 
 static void markdown(FILE *to) {
-    fputs("# Commands\n\nMade by `beryl help --markdown`.\n\nExit codes: 0 done, 1 failed or stopped, 2 wrong use.\n", to);
+    fputs("# Commands\n\nMade by `beryl help --markdown`.\n\nExit codes: 0 done, 1 failed or "
+          "stopped, 2 wrong use.\n",
+          to);
     for (int i = 0; i < COMMAND_COUNT; i++) {
         const args_command_info *info = &args_commands[i];
-        fprintf(to, "\n## beryl %s%s%s\n\n%s.\n", info->name, *info->arguments ? " " : "", info->arguments, info->what);
+        fprintf(to, "\n## beryl %s%s%s\n\n%s.\n", info->name, *info->arguments ? " " : "",
+                info->arguments, info->what);
         if (details[i]) {
             putc('\n', to);
             for (const char *p = details[i]; *p;) {
@@ -306,7 +324,8 @@ static void markdown(FILE *to) {
             if (flag->letter) fprintf(to, "-%c`, `", flag->letter);
             fprintf(to, "--%s", flag->name);
             if (*flag->value) putc(' ', to);
-            for (const char *p = flag->value; *p; p++) fputs(*p == '|' ? "\\|" : (char[]){*p, 0}, to);
+            for (const char *p = flag->value; *p; p++)
+                fputs(*p == '|' ? "\\|" : (char[]){*p, 0}, to);
             fputs("` | ", to);
             markdown_escape(to, flag->what);
             fputs(" |\n", to);
@@ -324,7 +343,7 @@ static void markdown(FILE *to) {
     }
 }
 
-/* ---- completions -------------------------------------------------------------------------------------- */
+/* ---- completions ----------------------------------------------------------------------------- */
 
 /* The words of "a|b|c" with `between` between them. */
 static void words_print(FILE *to, const char *words, char between) {
@@ -338,7 +357,8 @@ static bool takes_file(args_command command) {
 static void completion_bash(FILE *to) {
     fputs("# bash completion of beryl; made by 'beryl help --completion bash'\n"
           "_beryl() {\n"
-          "    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} command=${COMP_WORDS[1]} flags=\n"
+          "    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} "
+          "command=${COMP_WORDS[1]} flags=\n"
           "    COMPREPLY=()\n"
           "    if [ \"$COMP_CWORD\" -eq 1 ]; then\n"
           "        COMPREPLY=($(compgen -W \"",
@@ -380,7 +400,8 @@ static void completion_bash(FILE *to) {
           to);
 }
 
-/* A text inside single quotes of zsh or fish; brackets and colons have a meaning in zsh's specifications. */
+/* A text inside single quotes of zsh or fish; brackets and colons have a meaning in zsh's
+ * specifications. */
 static void quoted(FILE *to, const char *text, bool zsh) {
     for (; *text; text++) {
         if (*text == '\'') {
@@ -442,7 +463,10 @@ static void completion_zsh(FILE *to) {
             }
         }
         if (takes_file((args_command)i)) fputs(" \\\n            '*:file:_files'", to);
-        if (i == COMMAND_HELP) fputs(" \\\n            '1:command:->command' && return\n        _describe command commands", to);
+        if (i == COMMAND_HELP)
+            fputs(" \\\n            '1:command:->command' && return\n        _describe command "
+                  "commands",
+                  to);
         fputs(" ;;\n", to);
     }
     fputs("    esac\n}\n_beryl \"$@\"\n", to);
@@ -450,7 +474,8 @@ static void completion_zsh(FILE *to) {
 
 static void completion_fish(FILE *to) {
     fputs("# fish completion of beryl; made by 'beryl help --completion fish'\n"
-          "complete -c beryl -n __fish_use_subcommand -f -l version -s V -d 'Print the version and stop'\n",
+          "complete -c beryl -n __fish_use_subcommand -f -l version -s V -d 'Print the version and "
+          "stop'\n",
           to);
     for (int i = 0; i < COMMAND_COUNT; i++) {
         const char *name = args_commands[i].name;
@@ -461,7 +486,8 @@ static void completion_fish(FILE *to) {
             fprintf(to, "complete -c beryl -n '__fish_seen_subcommand_from %s' -f", name);
             if (i == COMMAND_HELP) {
                 fputs(" -a '", to);
-                for (int k = 0; k < COMMAND_COUNT; k++) fprintf(to, "%s%s", k ? " " : "", args_commands[k].name);
+                for (int k = 0; k < COMMAND_COUNT; k++)
+                    fprintf(to, "%s%s", k ? " " : "", args_commands[k].name);
                 putc('\'', to);
             }
             putc('\n', to);
@@ -469,7 +495,8 @@ static void completion_fish(FILE *to) {
         for (int k = 0; k < FLAG_COUNT; k++) {
             const args_flag_info *info = &args_flags[k];
             if (!flag_of((args_flag)k, (args_command)i)) continue;
-            fprintf(to, "complete -c beryl -n '__fish_seen_subcommand_from %s' -l %s", name, info->name);
+            fprintf(to, "complete -c beryl -n '__fish_seen_subcommand_from %s' -l %s", name,
+                    info->name);
             if (info->letter) fprintf(to, " -s %c", info->letter);
             if (info->kind == ARGS_CHOICE) {
                 fputs(" -x -a '", to);

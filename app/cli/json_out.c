@@ -1,5 +1,5 @@
-/* json_out.c - JSON for other programs: written into a text first, so that a command prints one whole object
- * or nothing. */
+/* json_out.c - JSON for other programs: written into a text first, so that a command prints one
+ * whole object or nothing. */
 #include "cli.h"
 
 #include "base/json.h"

@@ -1,8 +1,9 @@
-/* line.c - line editing and history by libedit. It owns the terminal while a message is typed: Ctrl-C clears it,
- * Ctrl-D on an empty line ends the chat, pasted newlines stay inside the message.
+/* line.c - line editing and history by libedit. It owns the terminal while a message is typed:
+ * Ctrl-C clears it, Ctrl-D on an empty line ends the chat, pasted newlines stay inside the message.
  *
- * Reading goes through a function of our own, since libedit retries an interrupted read, and since the window's size
- * and a continued job are looked after there. The history lies in $XDG_STATE_HOME/beryl/history, for its user alone. */
+ * Reading goes through a function of our own, since libedit retries an interrupted read, and since
+ * the window's size and a continued job are looked after there. The history lies in
+ * $XDG_STATE_HOME/beryl/history, for its user alone. */
 #define _DEFAULT_SOURCE
 #define _XOPEN_SOURCE 700
 #include "chat.h"
@@ -23,11 +24,11 @@ struct line_editor {
     cli *c;
     EditLine *el;
     History *history;
-    FILE *to;            /* where the prompt appears */
-    base_text message;   /* as read so far */
-    char path[1024];     /* of the history; empty: none is kept */
+    FILE *to;          /* where the prompt appears */
+    base_text message; /* as read so far */
+    char path[1024];   /* of the history; empty: none is kept */
     char prompt[48];
-    bool more;           /* a message goes on: the other prompt */
+    bool more; /* a message goes on: the other prompt */
     unsigned width;
     bool interrupted;
 };
@@ -39,7 +40,7 @@ static void continue_handle(int number) {
     continued = 1;
 }
 
-/* ---- what libedit calls ------------------------------------------------------------------------------- */
+/* ---- what libedit calls ---------------------------------------------------------------------- */
 
 static line_editor *editor_of(EditLine *el) {
     void *user = NULL;
@@ -51,8 +52,10 @@ static char *prompt_get(EditLine *el) {
     line_editor *e = editor_of(el);
     const term *t = &e->c->term;
     /* \1 encloses what takes no columns. */
-    const char *bold = term_style_text(t, e->to, TERM_BOLD), *plain = term_style_text(t, e->to, TERM_PLAIN);
-    snprintf(e->prompt, sizeof e->prompt, *bold ? "\1%s\1%s\1%s\1 " : "%s%s%s ", bold, e->more ? "..." : ">>>", plain);
+    const char *bold = term_style_text(t, e->to, TERM_BOLD),
+               *plain = term_style_text(t, e->to, TERM_PLAIN);
+    snprintf(e->prompt, sizeof e->prompt, *bold ? "\1%s\1%s\1%s\1 " : "%s%s%s ", bold,
+             e->more ? "..." : ">>>", plain);
     return e->prompt;
 }
 
@@ -114,7 +117,8 @@ static unsigned char paste(EditLine *el, int key) {
         matched = wide == end[0];
         if (matched) continue;
         if (wide == L'\r') wide = L'\n';
-        if ((wide < 0x20 && wide != L'\n' && wide != L'\t') || (wide >= 0x7f && wide < 0xa0)) continue;
+        if ((wide < 0x20 && wide != L'\n' && wide != L'\t') || (wide >= 0x7f && wide < 0xa0))
+            continue;
         wchar_t text[2] = {wide, 0};
         if (el_winsertstr(el, text)) return CC_ERROR;
     }
@@ -143,17 +147,19 @@ static unsigned char complete(EditLine *el, int key) {
     }
     if (!n_found) return CC_ERROR;
     char text[32];
-    snprintf(text, sizeof text, "%.*s%s", (int)(common - n), found + n, n_found == 1 && takes_more ? " " : "");
+    snprintf(text, sizeof text, "%.*s%s", (int)(common - n), found + n,
+             n_found == 1 && takes_more ? " " : "");
     if (*text) return el_insertstr(el, text) ? CC_ERROR : CC_REFRESH;
     line_editor *e = editor_of(el);
     putc('\n', e->to);
     for (int i = 0; i < CHAT_COUNT; i++)
-        if (!strncmp(chat_commands[i].name, line->buffer, n)) fprintf(e->to, "%s  ", chat_commands[i].name);
+        if (!strncmp(chat_commands[i].name, line->buffer, n))
+            fprintf(e->to, "%s  ", chat_commands[i].name);
     putc('\n', e->to);
     return CC_REDISPLAY;
 }
 
-/* ---- history ------------------------------------------------------------------------------------------ */
+/* ---- history --------------------------------------------------------------------------------- */
 
 static void history_find(line_editor *e) {
     const char *state = base_environment("XDG_STATE_HOME"), *home = base_environment("HOME");
@@ -177,16 +183,19 @@ static void history_save(line_editor *e) {
     chmod(e->path, 0600); /* a file of an earlier version may be readable by others */
 }
 
-/* ---- open, read, close ---------------------------------------------------------------------------------- */
+/* ---- open, read, close ----------------------------------------------------------------------- */
 
 static void keys_bind(EditLine *el) {
     static const char *const keys[][2] = {
-        {"^R", "em-inc-search-prev"}, {"^W", "ed-delete-prev-word"},   {"\\e[3~", "ed-delete-next-char"},
-        {"\\e[1;5C", "em-next-word"}, {"\\e[1;5D", "ed-prev-word"},    {"\\e[H", "ed-move-to-beg"},
-        {"\\e[F", "ed-move-to-end"},  {"\\e[200~", "beryl-paste"},     {"\\e^J", "beryl-newline"},
-        {"\\e^M", "beryl-newline"},   {"^I", "beryl-complete"},
+        {"^R", "em-inc-search-prev"},      {"^W", "ed-delete-prev-word"},
+        {"\\e[3~", "ed-delete-next-char"}, {"\\e[1;5C", "em-next-word"},
+        {"\\e[1;5D", "ed-prev-word"},      {"\\e[H", "ed-move-to-beg"},
+        {"\\e[F", "ed-move-to-end"},       {"\\e[200~", "beryl-paste"},
+        {"\\e^J", "beryl-newline"},        {"\\e^M", "beryl-newline"},
+        {"^I", "beryl-complete"},
     };
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) el_set(el, EL_BIND, keys[i][0], keys[i][1], NULL);
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        el_set(el, EL_BIND, keys[i][0], keys[i][1], NULL);
 }
 
 line_editor *line_open(cli *c) {
@@ -287,7 +296,8 @@ line_end line_read(line_editor *e, const char **text, size_t *size) {
         base_text_add(message, line, block == last ? n - mark : n);
         if (last) break;
     }
-    while (message->size && message->data[message->size - 1] == '\n') message->data[--message->size] = 0;
+    while (message->size && message->data[message->size - 1] == '\n')
+        message->data[--message->size] = 0;
     base_text_add(message, "", 0);
     *text = message->data ? message->data : "";
     *size = message->size;

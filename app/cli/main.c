@@ -1,7 +1,8 @@
 /* main.c - the program: dispatch, signals, errors, opening engines and driving tasks.
  *
- * Ctrl-C: while a task runs, the handler cancels it (beryl_cancel may be called from a handler); at the prompt
- * it interrupts reading; else, and when pressed three times over one task, it ends the program. */
+ * Ctrl-C: while a task runs, the handler cancels it (beryl_cancel may be called from a handler); at
+ * the prompt it interrupts reading; else, and when pressed three times over one task, it ends the
+ * program. */
 #define _DEFAULT_SOURCE
 #define _XOPEN_SOURCE 700
 #include "cli.h"
@@ -21,7 +22,7 @@
 #include <termios.h>
 #include <unistd.h>
 
-/* ---- signals: the one mutable state of the program ----------------------------------------------- */
+/* ---- signals: the one mutable state of the program ------------------------------------------- */
 
 static _Atomic(beryl_task *) task_running;
 static volatile sig_atomic_t task_interrupts, prompting, interrupted;
@@ -54,7 +55,8 @@ static void interrupt_handle(int number) {
 
 /* Reading the terminal must be interrupted; reading model files must not. */
 static void interrupt_install(bool restart) {
-    struct sigaction action = {.sa_handler = interrupt_handle, .sa_flags = restart ? SA_RESTART : 0};
+    struct sigaction action = {.sa_handler = interrupt_handle,
+                               .sa_flags = restart ? SA_RESTART : 0};
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
 }
@@ -92,7 +94,7 @@ void cli_echo_set(bool on) {
     }
 }
 
-/* ---- errors --------------------------------------------------------------------------------------- */
+/* ---- errors ---------------------------------------------------------------------------------- */
 
 static void error_line(cli *c, const char *message, va_list list) {
     char line[1024];
@@ -149,9 +151,10 @@ static void log_write(void *user, beryl_log_level level, const char *line) {
     fprintf(stderr, "%s\n", term_style_text(&c->term, stderr, TERM_PLAIN));
 }
 
-/* ---- engines and tasks ------------------------------------------------------------------------------ */
+/* ---- engines and tasks ----------------------------------------------------------------------- */
 
-beryl_status cli_task_run(cli *c, beryl_task *task, void (*each)(void *user, const beryl_event *), void *user) {
+beryl_status cli_task_run(cli *c, beryl_task *task, void (*each)(void *user, const beryl_event *),
+                          void *user) {
     beryl_event event;
     beryl_status status;
     cli_task_begin(task);
@@ -185,7 +188,8 @@ beryl_engine *cli_engine_open(cli *c, const cli_open *open) {
         .piece = args_count(a, FLAG_PIECE, 0),
         .log = {.write = log_write, .user = c},
     };
-    if (args_has(a, FLAG_PRECISION)) options.precision = precisions[a->values[FLAG_PRECISION].integer];
+    if (args_has(a, FLAG_PRECISION))
+        options.precision = precisions[a->values[FLAG_PRECISION].integer];
     if (args_has(a, FLAG_KV)) options.kv = kvs[a->values[FLAG_KV].integer];
     beryl_error error = {0};
     beryl_engine *engine = NULL;
@@ -199,7 +203,8 @@ beryl_engine *cli_engine_open(cli *c, const cli_open *open) {
     }
     beryl_task_close(task);
     if (!status && open->bench && beryl_engine_measure(engine, &error)) {
-        log_write(c, BERYL_LOG_WARNING, *error.message ? error.message : "the bandwidth was not measured");
+        log_write(c, BERYL_LOG_WARNING,
+                  *error.message ? error.message : "the bandwidth was not measured");
     }
     if (!status) return engine;
     if (status == BERYL_CANCELLED) {
@@ -220,8 +225,8 @@ const char *cli_model(const cli *c, size_t *n_used) {
     return a->positional[0];
 }
 
-int32_t *cli_tokens(cli *c, const beryl_engine *engine, int32_t bos, const char *text, size_t size, bool special,
-                    size_t *n_token) {
+int32_t *cli_tokens(cli *c, const beryl_engine *engine, int32_t bos, const char *text, size_t size,
+                    bool special, size_t *n_token) {
     beryl_error error = {0};
     size_t n = 0, lead = bos >= 0, capacity = size + 1;
     int32_t *tokens = base_heap_take(&c->heap, (capacity + lead) * sizeof *tokens);
@@ -229,7 +234,8 @@ int32_t *cli_tokens(cli *c, const beryl_engine *engine, int32_t bos, const char 
         cli_no_memory(c);
         return NULL;
     }
-    beryl_status status = beryl_tokenize(engine, text, size, special, tokens + lead, capacity, &n, &error);
+    beryl_status status =
+        beryl_tokenize(engine, text, size, special, tokens + lead, capacity, &n, &error);
     if (!status && n > capacity) status = BERYL_MISUSE; /* a token has at least one byte */
     int32_t *fit = NULL;
     if (status) {
@@ -317,7 +323,7 @@ const char *cli_count_text(char *to, uint64_t count) {
     return to;
 }
 
-/* ---- main ------------------------------------------------------------------------------------------- */
+/* ---- main ------------------------------------------------------------------------------------ */
 
 static int dispatch(cli *c) {
     switch (c->args.command) {
@@ -340,7 +346,8 @@ static int dispatch(cli *c) {
 
 int main(int argc, char **argv) {
     cli c = {.verbose = 0};
-    /* Characters only: numbers keep their point. The line editor needs UTF-8 whatever the locale. */
+    /* Characters only: numbers keep their point. The line editor needs UTF-8 whatever the locale.
+     */
     if (!setlocale(LC_CTYPE, "") || strcmp(nl_langinfo(CODESET), "UTF-8")) {
         if (!setlocale(LC_CTYPE, "C.UTF-8")) setlocale(LC_CTYPE, "en_US.UTF-8");
     }

@@ -1,5 +1,6 @@
-/* perplexity.c - how well a model predicts a text: pieces of n tokens, each begun with BOS in the place of its first
- * token; the tokens after the middle are scored, so that all of them have context. */
+/* perplexity.c - how well a model predicts a text: pieces of n tokens, each begun with BOS in the
+ * place of its first token; the tokens after the middle are scored, so that all of them have
+ * context. */
 #include "cli.h"
 
 #include <math.h>
@@ -13,7 +14,7 @@ typedef struct score {
     uint32_t n_vocab;
     double sum, sum_square; /* of the negative log likelihoods */
     uint64_t n;
-    bool broken;            /* a logit was not a number */
+    bool broken; /* a logit was not a number */
 } score;
 
 /* The row of `position` judges the token after it. */
@@ -49,7 +50,8 @@ static beryl_status piece_score(beryl_session *session, score *s, beryl_error *e
     beryl_task *task = NULL;
     beryl_status status = beryl_session_rewind(session, 0, error);
     if (!status)
-        status = beryl_session_logits(session, s->tokens, s->n_token, s->first, 0, score_each, s, &task, error);
+        status = beryl_session_logits(session, s->tokens, s->n_token, s->first, 0, score_each, s,
+                                      &task, error);
     if (status) return status;
     beryl_event event;
     cli_task_begin(task); /* without a bar of its own: the whole has one */
@@ -83,11 +85,13 @@ static int result_print(cli *c, const score *s, size_t n_piece, size_t piece) {
     return code;
 }
 
-static int measure(cli *c, beryl_engine *engine, int32_t bos, int32_t *tokens, size_t n_token, size_t piece) {
+static int measure(cli *c, beryl_engine *engine, int32_t bos, int32_t *tokens, size_t n_token,
+                   size_t piece) {
     beryl_engine_info info = {0};
     beryl_error error = {0};
     beryl_session *session = NULL;
-    size_t n_piece = n_token / piece, most = args_count(&c->args, FLAG_PIECES, UINT32_MAX), done = 0;
+    size_t n_piece = n_token / piece, most = args_count(&c->args, FLAG_PIECES, UINT32_MAX),
+           done = 0;
     if (!n_piece) {
         n_piece = 1;
         piece = n_token;
@@ -106,7 +110,8 @@ static int measure(cli *c, beryl_engine *engine, int32_t bos, int32_t *tokens, s
     }
     term_clear(&c->term);
     beryl_session_close(session);
-    if (status == BERYL_CANCELLED) return cli_fail(c, "stopped after %zu of %zu pieces", done - 1, n_piece);
+    if (status == BERYL_CANCELLED)
+        return cli_fail(c, "stopped after %zu of %zu pieces", done - 1, n_piece);
     if (status) return cli_report(c, status, &error);
     if (s.broken) return cli_fail(c, "the model gave logits that are not numbers");
     if (!s.n) return cli_fail(c, "no token could be scored");
@@ -117,11 +122,14 @@ int perplexity_main(cli *c) {
     const args *a = &c->args;
     /* With one argument it is the file. */
     bool named = args_has(a, FLAG_MODEL) || a->n_positional > 1;
-    const char *model = args_has(a, FLAG_MODEL) ? args_text(a, FLAG_MODEL) : named ? a->positional[0] : NULL;
+    const char *model = args_has(a, FLAG_MODEL) ? args_text(a, FLAG_MODEL)
+                        : named                 ? a->positional[0]
+                                                : NULL;
     const char *path = a->positional[a->n_positional - 1];
     uint32_t piece = args_count(a, FLAG_SCORE_PIECE, PIECE);
     if (piece < 4) return cli_usage(c, "--piece is 4 at least");
-    if (args_has(a, FLAG_PIECES) && !args_count(a, FLAG_PIECES, 0)) return cli_usage(c, "--pieces is 1 at least");
+    if (args_has(a, FLAG_PIECES) && !args_count(a, FLAG_PIECES, 0))
+        return cli_usage(c, "--pieces is 1 at least");
     size_t size = 0, n_token = 0;
     char *text = cli_read(c, path, &size);
     if (!text) return CLI_FAILED;

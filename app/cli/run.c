@@ -1,12 +1,13 @@
-/* run.c - `beryl run`: decides between chat and one answer, makes the prompt, and shows answers as they come.
- * Control characters of a model never reach the terminal; thought is shown dimmed, and only on a terminal. */
+/* run.c - `beryl run`: decides between chat and one answer, makes the prompt, and shows answers as
+ * they come. Control characters of a model never reach the terminal; thought is shown dimmed, and
+ * only on a terminal. */
 #include "chat.h"
 
 #include "base/file.h"
 
 #include <string.h>
 
-/* ---- one answer --------------------------------------------------------------------------------------- */
+/* ---- one answer ------------------------------------------------------------------------------ */
 
 void answer_init(answer *a, cli *c, bool silent) {
     *a = (answer){.c = c, .silent = silent, .shown = BERYL_PART_TEXT, .fresh_line = true};
@@ -139,7 +140,8 @@ void answer_stats_print(const answer *a, FILE *to) {
     fprintf(to, "prompt         %u tokens, %u of them kept", r->n_prompt, r->n_reused);
     if (n_read && r->prefill_s > 0) fprintf(to, "; %.1f tok/s", n_read / r->prefill_s);
     fprintf(to, "\nanswer         %u tokens (%s)", r->n_generated, answer_end_text(r->end));
-    if (r->n_generated > 1 && r->decode_s > 0) fprintf(to, "; %.1f tok/s", r->n_generated / r->decode_s);
+    if (r->n_generated > 1 && r->decode_s > 0)
+        fprintf(to, "; %.1f tok/s", r->n_generated / r->decode_s);
     fprintf(to, "; first token after %.2f s\n", r->first_token_s);
 }
 
@@ -168,7 +170,7 @@ bool answer_keep(const answer *a, conversation *v) {
     return ok;
 }
 
-/* ---- options ------------------------------------------------------------------------------------------ */
+/* ---- options --------------------------------------------------------------------------------- */
 
 void generate_options(const cli *c, beryl_generate_options *o) {
     const args *a = &c->args;
@@ -200,7 +202,8 @@ static int options_check(cli *c) {
     float top_p = args_number(a, FLAG_TOP_P, 1), min_p = args_number(a, FLAG_MIN_P, 0);
     if (!(top_p > 0)) return cli_usage(c, "--top-p is above 0; 1 is off");
     if (!(min_p >= 0 && min_p <= 1)) return cli_usage(c, "--min-p is between 0 and 1");
-    if (args_number(a, FLAG_REPETITION, 1) <= 0) return cli_usage(c, "--repetition-penalty is above 0; 1 is off");
+    if (args_number(a, FLAG_REPETITION, 1) <= 0)
+        return cli_usage(c, "--repetition-penalty is above 0; 1 is off");
     if (args_has(a, FLAG_MAX_TOKENS) && !args_count(a, FLAG_MAX_TOKENS, 0))
         return cli_usage(c, "--max-tokens is 1 at least");
     for (size_t i = 0; i < a->n_texts; i++)
@@ -208,7 +211,7 @@ static int options_check(cli *c) {
     return CLI_OK;
 }
 
-/* ---- one shot ----------------------------------------------------------------------------------------- */
+/* ---- one shot -------------------------------------------------------------------------------- */
 
 static int answer_json(cli *c, const answer *a, const char *model) {
     const beryl_result *r = &a->result;
@@ -219,7 +222,8 @@ static int answer_json(cli *c, const answer *a, const char *model) {
     json_bytes(&j, "text", a->text.size ? a->text.data : "", a->text.size);
     json_bytes(&j, "thought", a->thought.size ? a->thought.data : "", a->thought.size);
     json_open(&j, "calls", '[');
-    for (size_t i = 0; i < a->calls.count; i++) json_raw(&j, NULL, a->calls.data[i].data, a->calls.data[i].size);
+    for (size_t i = 0; i < a->calls.count; i++)
+        json_raw(&j, NULL, a->calls.data[i].data, a->calls.data[i].size);
     json_close(&j, ']');
     json_ids(&j, "tokens", a->tokens.data, a->tokens.count);
     json_text(&j, "end", answer_end_text(r->end));
@@ -238,7 +242,7 @@ static int answer_json(cli *c, const answer *a, const char *model) {
 typedef struct prompt {
     const int32_t *tokens; /* [n_token], or NULL: `chat` */
     size_t n_token;
-    const char *chat;      /* JSON */
+    const char *chat; /* JSON */
 } prompt;
 
 static int answer_once(cli *c, beryl_engine *engine, const prompt *p) {
@@ -254,7 +258,8 @@ static int answer_once(cli *c, beryl_engine *engine, const prompt *p) {
     answer_init(&a, c, ids || c->json);
     beryl_status status = beryl_session_open(engine, NULL, &session, &error);
     if (!status) {
-        status = p->tokens ? beryl_session_generate(session, p->tokens, p->n_token, &options, &task, &error)
+        status = p->tokens ? beryl_session_generate(session, p->tokens, p->n_token, &options, &task,
+                                                    &error)
                            : beryl_session_chat(session, p->chat, &options, &task, &error);
     }
     int code = cli_report(c, status, &error);
@@ -269,7 +274,8 @@ static int answer_once(cli *c, beryl_engine *engine, const prompt *p) {
         cli_ids_print(stdout, a.tokens.data, a.tokens.count);
     }
     if (!code && a.result.end == BERYL_END_CONTEXT && !ids)
-        fprintf(stderr, "beryl: the context of %u tokens is full; --context allows more\n", info.context);
+        fprintf(stderr, "beryl: the context of %u tokens is full; --context allows more\n",
+                info.context);
     if (!code && c->verbose) answer_stats_print(&a, stderr);
     beryl_session_close(session);
     answer_fini(&a);
@@ -280,12 +286,14 @@ static int run_ids(cli *c, const char *model) {
     const args *a = &c->args;
     size_t n = a->list[FLAG_IDS].count;
     uint64_t needed = (uint64_t)n + args_count(a, FLAG_MAX_TOKENS, 0);
-    cli_open open = {.model = model, .context = needed > 8192 && needed < UINT32_MAX ? (uint32_t)needed : 0};
+    cli_open open = {.model = model,
+                     .context = needed > 8192 && needed < UINT32_MAX ? (uint32_t)needed : 0};
     int32_t *tokens = base_heap_take(&c->heap, n * sizeof *tokens);
     if (!tokens) return cli_no_memory(c);
     for (size_t i = 0; i < n; i++) tokens[i] = (int32_t)a->list[FLAG_IDS].data[i];
     beryl_engine *engine = cli_engine_open(c, &open);
-    int code = engine ? answer_once(c, engine, &(prompt){.tokens = tokens, .n_token = n}) : CLI_FAILED;
+    int code =
+        engine ? answer_once(c, engine, &(prompt){.tokens = tokens, .n_token = n}) : CLI_FAILED;
     beryl_engine_close(engine);
     base_heap_give(&c->heap, tokens, n * sizeof *tokens);
     return code;
@@ -297,7 +305,8 @@ static int run_raw(cli *c, const char *model, const char *text, size_t size) {
     beryl_engine *engine = cli_engine_open(c, &open);
     int32_t bos = engine ? cli_bos(c, engine) : -1;
     int32_t *tokens = bos < 0 ? NULL : cli_tokens(c, engine, bos, text, size, false, &n_token);
-    int code = tokens ? answer_once(c, engine, &(prompt){.tokens = tokens, .n_token = n_token}) : CLI_FAILED;
+    int code = tokens ? answer_once(c, engine, &(prompt){.tokens = tokens, .n_token = n_token})
+                      : CLI_FAILED;
     base_heap_give(&c->heap, tokens, n_token * sizeof *tokens);
     beryl_engine_close(engine);
     return code;
@@ -328,9 +337,10 @@ static int run_chat(cli *c, const char *model, conversation *v) {
     return code;
 }
 
-/* ---- what is wanted ------------------------------------------------------------------------------------- */
+/* ---- what is wanted -------------------------------------------------------------------------- */
 
-/* A single argument with a space in it that names no file is a prompt: no model's name has a space. */
+/* A single argument with a space in it that names no file is a prompt: no model's name has a space.
+ */
 static bool is_prompt(const char *word) {
     return strpbrk(word, " \n\t") && !base_file_exists(word);
 }
@@ -356,16 +366,20 @@ static int prompt_gather(cli *c, const char *word, base_text *text, bool *any) {
     }
     if (text->failed) return cli_no_memory(c);
     if (*any && !text->size)
-        return cli_usage(c, "the prompt is empty%s", path && !strcmp(path, "-") ? ": nothing came from standard input" : "");
+        return cli_usage(c, "the prompt is empty%s",
+                         path && !strcmp(path, "-") ? ": nothing came from standard input" : "");
     return CLI_OK;
 }
 
-static int run_conversation(cli *c, const char *model, const char *word, conversation *v, base_text *text) {
+static int run_conversation(cli *c, const char *model, const char *word, conversation *v,
+                            base_text *text) {
     const args *a = &c->args;
     bool any = false;
     const char *system = args_text(a, FLAG_SYSTEM);
-    if (args_has(a, FLAG_CHAT) && !conversation_read(c, v, args_text(a, FLAG_CHAT))) return CLI_FAILED;
-    if (args_has(a, FLAG_TOOLS) && !conversation_read_tools(c, v, args_text(a, FLAG_TOOLS))) return CLI_FAILED;
+    if (args_has(a, FLAG_CHAT) && !conversation_read(c, v, args_text(a, FLAG_CHAT)))
+        return CLI_FAILED;
+    if (args_has(a, FLAG_TOOLS) && !conversation_read_tools(c, v, args_text(a, FLAG_TOOLS)))
+        return CLI_FAILED;
     if (system) {
         base_text_clear(&v->system);
         base_text_add(&v->system, system, strlen(system));
@@ -374,7 +388,8 @@ static int run_conversation(cli *c, const char *model, const char *word, convers
     int code = prompt_gather(c, word, text, &any);
     if (code) return code;
     if (args_has(a, FLAG_RAW))
-        return any ? run_raw(c, model, text->data, text->size) : cli_usage(c, "--raw needs a prompt");
+        return any ? run_raw(c, model, text->data, text->size)
+                   : cli_usage(c, "--raw needs a prompt");
     if (any && !conversation_add(v, "user", text->data, text->size)) return cli_no_memory(c);
     bool once = any || !c->term.in_tty || c->json || args_has(a, FLAG_PRINT_IDS);
     if (once && !v->messages.count) return cli_usage(c, "no prompt: beryl run [MODEL] PROMPT");
@@ -394,11 +409,15 @@ int run_main(cli *c) {
     int code = options_check(c);
     if (code) return code;
     if (args_has(a, FLAG_IDS)) {
-        if (word || args_has(a, FLAG_FILE) || args_has(a, FLAG_CHAT) || args_has(a, FLAG_SYSTEM) || args_has(a, FLAG_RAW))
-            return cli_usage(c, "--ids is the whole prompt: leave PROMPT, --file, --chat, --system and --raw away");
+        if (word || args_has(a, FLAG_FILE) || args_has(a, FLAG_CHAT) || args_has(a, FLAG_SYSTEM) ||
+            args_has(a, FLAG_RAW))
+            return cli_usage(
+                c,
+                "--ids is the whole prompt: leave PROMPT, --file, --chat, --system and --raw away");
         return run_ids(c, model);
     }
-    if (args_has(a, FLAG_RAW) && (args_has(a, FLAG_CHAT) || args_has(a, FLAG_SYSTEM) || args_has(a, FLAG_TOOLS)))
+    if (args_has(a, FLAG_RAW) &&
+        (args_has(a, FLAG_CHAT) || args_has(a, FLAG_SYSTEM) || args_has(a, FLAG_TOOLS)))
         return cli_usage(c, "--raw has no chat form: leave --chat, --system and --tools away");
     conversation v;
     base_text text;

@@ -1,5 +1,5 @@
-/* show.c - what there is: show (a model file), list (models), devices, ops, and selftest. Names out of files are
- * cleaned before they reach the terminal. */
+/* show.c - what there is: show (a model file), list (models), devices, ops, and selftest. Names out
+ * of files are cleaned before they reach the terminal. */
 #include "cli.h"
 
 #include "base/json.h"
@@ -13,7 +13,7 @@ static void text_put(const char *text, int width) {
     printf("%*s", columns < width ? width - columns : 0, "");
 }
 
-/* ---- show --------------------------------------------------------------------------------------------- */
+/* ---- show ------------------------------------------------------------------------------------ */
 
 static void row(const char *name, const char *value) {
     printf("%-14s", name);
@@ -34,8 +34,8 @@ static void info_print(const beryl_engine_info *info) {
     if (info->file_type) row("type", info->file_type);
     if (info->parameters) row("parameters", cli_count_text(size, info->parameters));
     if (info->n_layer) {
-        snprintf(text, sizeof text, "%u, width %u, %u heads, window %u", info->n_layer, info->n_embd, info->n_head,
-                 info->window);
+        snprintf(text, sizeof text, "%u, width %u, %u heads, window %u", info->n_layer,
+                 info->n_embd, info->n_head, info->window);
         row("layers", text);
     }
     if (info->n_expert) {
@@ -48,10 +48,11 @@ static void info_print(const beryl_engine_info *info) {
         snprintf(text, sizeof text, "%u tokens", info->context_max);
         row("context", text);
     }
-    snprintf(text, sizeof text, "text%s%s", info->has_vision ? ", pictures" : "", info->has_audio ? ", sound" : "");
+    snprintf(text, sizeof text, "text%s%s", info->has_vision ? ", pictures" : "",
+             info->has_audio ? ", sound" : "");
     row("parts", text);
-    snprintf(text, sizeof text, "temperature %g, top-p %g, top-k %u", (double)info->temperature, (double)info->top_p,
-             info->top_k);
+    snprintf(text, sizeof text, "temperature %g, top-p %g, top-k %u", (double)info->temperature,
+             (double)info->top_p, info->top_k);
     row("sampling", text);
 }
 
@@ -85,7 +86,8 @@ static void info_json(json_out *j, const beryl_engine_info *info, const char *de
 static void value_print(cli *c, const base_json *value) {
     enum { MOST = 100 };
     if (value->kind == JSON_OBJECT) {
-        const base_json *type = base_json_find(value, "type"), *count = base_json_find(value, "count");
+        const base_json *type = base_json_find(value, "type"),
+                        *count = base_json_find(value, "count");
         if (type && count && type->kind == JSON_STRING && count->kind == JSON_NUMBER) {
             printf("%.0f x ", count->number);
             term_print(stdout, type->text.data, type->text.size, true);
@@ -130,7 +132,8 @@ static void tensors_print(const base_json *tensors) {
         for (const base_json *n = shape ? shape->child : NULL; n; n = n->next)
             printf("%.0f%s", n->number, n->next ? ", " : "");
         char size[32];
-        printf("]%s%s\n", bytes ? "  " : "", bytes ? cli_size_text(size, (uint64_t)bytes->number) : "");
+        printf("]%s%s\n", bytes ? "  " : "",
+               bytes ? cli_size_text(size, (uint64_t)bytes->number) : "");
     }
 }
 
@@ -159,7 +162,8 @@ int show_main(cli *c) {
     char *describe = NULL;
     bool more = args_has(&c->args, FLAG_METADATA) || args_has(&c->args, FLAG_TENSORS);
     beryl_status status = beryl_engine_info_get(engine, &info);
-    if (!status && more) status = beryl_engine_describe(engine, args_has(&c->args, FLAG_TENSORS), &describe, &error);
+    if (!status && more)
+        status = beryl_engine_describe(engine, args_has(&c->args, FLAG_TENSORS), &describe, &error);
     int code = cli_report(c, status, &error);
     if (!code && c->json) {
         json_out j;
@@ -176,7 +180,7 @@ int show_main(cli *c) {
     return code;
 }
 
-/* ---- list --------------------------------------------------------------------------------------------- */
+/* ---- list ------------------------------------------------------------------------------------ */
 
 typedef struct listing {
     cli *c;
@@ -226,11 +230,12 @@ int list_main(cli *c) {
     beryl_error error = {0};
     listing_begin(&l, c);
     beryl_status status = beryl_models(model_each, &l, &error);
-    if (!status && !l.n && !c->json) puts("no models here; give 'beryl run' the path of a GGUF file");
+    if (!status && !l.n && !c->json)
+        puts("no models here; give 'beryl run' the path of a GGUF file");
     return listing_end(&l, status, &error);
 }
 
-/* ---- devices ------------------------------------------------------------------------------------------ */
+/* ---- devices --------------------------------------------------------------------------------- */
 
 static void device_json(json_out *j, const beryl_device_info *info) {
     json_open(j, NULL, '{');
@@ -302,12 +307,13 @@ int devices_main(cli *c) {
     return listing_end(&l, status, &error);
 }
 
-/* ---- ops ---------------------------------------------------------------------------------------------- */
+/* ---- ops ------------------------------------------------------------------------------------- */
 
 static void op_each(void *user, const beryl_op_info *info) {
     listing *l = user;
     char inputs[32];
-    snprintf(inputs, sizeof inputs, info->n_in_min == info->n_in_max ? "%u" : "%u-%u", info->n_in_min, info->n_in_max);
+    snprintf(inputs, sizeof inputs, info->n_in_min == info->n_in_max ? "%u" : "%u-%u",
+             info->n_in_min, info->n_in_max);
     if (l->c->json) {
         json_open(&l->json, NULL, '{');
         json_text(&l->json, "name", info->name);
@@ -320,12 +326,16 @@ static void op_each(void *user, const beryl_op_info *info) {
         json_close(&l->json, '}');
     } else if (args_has(&l->c->args, FLAG_OPS_MARKDOWN)) {
         if (!l->n++)
-            puts("| operation | group | inputs | outputs | what | where |\n| --- | --- | ---: | ---: | --- | --- |");
-        printf("| `%s` | %s | %s | %u | %s | %s |\n", info->name, info->group, inputs, info->n_out, info->what,
-               info->where);
+            puts("| operation | group | inputs | outputs | what | where |\n| --- | --- | ---: | "
+                 "---: | --- | --- |");
+        printf("| `%s` | %s | %s | %u | %s | %s |\n", info->name, info->group, inputs, info->n_out,
+               info->what, info->where);
     } else {
-        if (!l->n++) printf("%-14s %-10s %6s %7s  %-22s %s\n", "OPERATION", "GROUP", "INPUTS", "OUTPUTS", "WHERE", "WHAT");
-        printf("%-14s %-10s %6s %7u  %-22s %s\n", info->name, info->group, inputs, info->n_out, info->where, info->what);
+        if (!l->n++)
+            printf("%-14s %-10s %6s %7s  %-22s %s\n", "OPERATION", "GROUP", "INPUTS", "OUTPUTS",
+                   "WHERE", "WHAT");
+        printf("%-14s %-10s %6s %7u  %-22s %s\n", info->name, info->group, inputs, info->n_out,
+               info->where, info->what);
     }
 }
 
@@ -336,7 +346,7 @@ int ops_main(cli *c) {
     return listing_end(&l, BERYL_OK, NULL);
 }
 
-/* ---- selftest ----------------------------------------------------------------------------------------- */
+/* ---- selftest -------------------------------------------------------------------------------- */
 
 typedef struct tests {
     cli *c;

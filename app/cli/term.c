@@ -97,7 +97,8 @@ static unsigned lead_size(unsigned char lead) {
     return lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
 }
 
-/* Whether `byte` may come second after `lead`: no overlong forms, surrogates or points beyond U+10FFFF. */
+/* Whether `byte` may come second after `lead`: no overlong forms, surrogates or points beyond
+ * U+10FFFF. */
 static bool second_fits(unsigned char lead, unsigned char byte) {
     unsigned low = lead == 0xe0 ? 0xa0 : lead == 0xf0 ? 0x90 : 0x80;
     unsigned high = lead == 0xed ? 0x9f : lead == 0xf4 ? 0x8f : 0xbf;
@@ -105,8 +106,9 @@ static bool second_fits(unsigned char lead, unsigned char byte) {
 }
 
 static void whole_put(const unsigned char *bytes, unsigned n, FILE *to) {
-    bool control = n == 1 ? (bytes[0] < 0x20 && bytes[0] != '\n' && bytes[0] != '\t') || bytes[0] == 0x7f
-                          : n == 2 && bytes[0] == 0xc2 && bytes[1] < 0xa0;
+    bool control =
+        n == 1 ? (bytes[0] < 0x20 && bytes[0] != '\n' && bytes[0] != '\t') || bytes[0] == 0x7f
+               : n == 2 && bytes[0] == 0xc2 && bytes[1] < 0xa0;
     if (control) {
         fputs(REPLACEMENT, to);
     } else {
@@ -118,7 +120,8 @@ void term_filter_add(term_filter *filter, FILE *to, const char *data, size_t siz
     for (size_t i = 0; i < size; i++) {
         unsigned char byte = (unsigned char)data[i];
         if (filter->n_held) {
-            bool fits = filter->n_held == 1 ? second_fits(filter->held[0], byte) : (byte & 0xc0) == 0x80;
+            bool fits =
+                filter->n_held == 1 ? second_fits(filter->held[0], byte) : (byte & 0xc0) == 0x80;
             if (fits) {
                 filter->held[filter->n_held++] = byte;
                 if (filter->n_held == filter->n_want) {

@@ -1,5 +1,5 @@
-/* term.h - the terminal: what it can show, colours, the progress line, and the filter that keeps control
- * characters of models and files away from it. */
+/* term.h - the terminal: what it can show, colours, the progress line, and the filter that keeps
+ * control characters of models and files away from it. */
 #ifndef CLI_TERM_H
 #define CLI_TERM_H
 
@@ -14,22 +14,30 @@ typedef struct term {
     bool drawn;                  /* a progress line stands on it */
     const char *what;            /* the running phase (compared by content) */
     char what_text[64];
-    double since, last;          /* start of the phase, last drawing; seconds */
+    double since, last; /* start of the phase, last drawing; seconds */
 } term;
 
 void term_init(term *t);
 unsigned term_width(void); /* columns of stderr, 80 where not known */
 
-/* Draws or redraws "what [####....] 45 %" on stderr, a third of a second after the phase began at the earliest.
- * total 0: not known. `note` may be NULL. */
+/* Draws or redraws "what [####....] 45 %" on stderr, a third of a second after the phase began at
+ * the earliest. total 0: not known. `note` may be NULL. */
 void term_progress(term *t, const char *what, uint64_t done, uint64_t total, const char *note);
 void term_clear(term *t); /* takes the progress line away */
 
-typedef enum term_style { TERM_PLAIN, TERM_DIM, TERM_BOLD, TERM_GREEN, TERM_RED, TERM_YELLOW } term_style;
+typedef enum term_style {
+    TERM_PLAIN,
+    TERM_DIM,
+    TERM_BOLD,
+    TERM_GREEN,
+    TERM_RED,
+    TERM_YELLOW
+} term_style;
 /* The escape sequence, or "" where this stream shows no colours. */
 const char *term_style_text(const term *t, FILE *stream, term_style style);
 
-/* Cleans a stream of UTF-8 that comes in pieces: C0 (but \n and \t), DEL, C1 and broken UTF-8 become U+FFFD. */
+/* Cleans a stream of UTF-8 that comes in pieces: C0 (but \n and \t), DEL, C1 and broken UTF-8
+ * become U+FFFD. */
 typedef struct term_filter {
     unsigned char held[4];
     unsigned n_held, n_want;

@@ -1,5 +1,5 @@
-/* tokens.c - text, ids and numbers for other tools: tokenize, render, logits. What these print is exact: the forms
- * are fixed, and only a terminal is protected from control characters. */
+/* tokens.c - text, ids and numbers for other tools: tokenize, render, logits. What these print is
+ * exact: the forms are fixed, and only a terminal is protected from control characters. */
 #define _DEFAULT_SOURCE
 #include "cli.h"
 
@@ -46,7 +46,7 @@ static int text_output(cli *c, const char *name, const char *text, size_t size) 
     return code;
 }
 
-/* ---- tokenize ------------------------------------------------------------------------------------------- */
+/* ---- tokenize -------------------------------------------------------------------------------- */
 
 static int decode(cli *c, const beryl_engine *engine) {
     const uint32_t *ids = c->args.list[FLAG_DECODE].data;
@@ -72,7 +72,8 @@ static int encode(cli *c, const beryl_engine *engine) {
         if (!(read = cli_read(c, path ? path : "-", &size))) return CLI_FAILED;
         text = read;
     }
-    int32_t *tokens = cli_tokens(c, engine, -1, text, size, args_has(&c->args, FLAG_SPECIAL), &n_token);
+    int32_t *tokens =
+        cli_tokens(c, engine, -1, text, size, args_has(&c->args, FLAG_SPECIAL), &n_token);
     int code = tokens ? ids_output(c, tokens, n_token) : CLI_FAILED;
     base_heap_give(&c->heap, tokens, (n_token ? n_token : 1) * sizeof *tokens);
     if (read) base_heap_give(&c->heap, read, size + 1);
@@ -92,7 +93,7 @@ int tokenize_main(cli *c) {
     return code;
 }
 
-/* ---- render --------------------------------------------------------------------------------------------- */
+/* ---- render ---------------------------------------------------------------------------------- */
 
 static int render(cli *c, const beryl_engine *engine, const char *chat) {
     beryl_error error = {0};
@@ -127,7 +128,7 @@ int render_main(cli *c) {
     return code;
 }
 
-/* ---- logits --------------------------------------------------------------------------------------------- */
+/* ---- logits ---------------------------------------------------------------------------------- */
 
 typedef struct logits_file {
     FILE *to;
@@ -137,15 +138,17 @@ typedef struct logits_file {
     int cause; /* errno */
 } logits_file;
 
-/* NumPy's format 1.0: magic, version, length of the header, a Python dict padded so that the data begin at a multiple
- * of 64 bytes. https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html */
+/* NumPy's format 1.0: magic, version, length of the header, a Python dict padded so that the data
+ * begin at a multiple of 64 bytes.
+ * https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html */
 static void npy_header(logits_file *f, size_t n_token) {
     enum { HEAD = 10, ALIGN = 64 };
     const uint16_t probe = 1;
     char order = *(const unsigned char *)&probe ? '<' : '>';
     char text[256];
-    int n = snprintf(text, sizeof text, "{'descr': '%cf4', 'fortran_order': False, 'shape': (%zu, %u), }", order, n_token,
-                     f->n_vocab);
+    int n = snprintf(text, sizeof text,
+                     "{'descr': '%cf4', 'fortran_order': False, 'shape': (%zu, %u), }", order,
+                     n_token, f->n_vocab);
     while ((HEAD + n + 1) % ALIGN) text[n++] = ' ';
     text[n++] = '\n';
     fwrite("\x93NUMPY\x01\x00", 1, 8, f->to);
@@ -163,7 +166,8 @@ static void logits_each(void *user, size_t position, const float *logits) {
     f->cause = errno;
 }
 
-static int logits_write(cli *c, beryl_engine *engine, const int32_t *tokens, size_t n_token, const char *path) {
+static int logits_write(cli *c, beryl_engine *engine, const int32_t *tokens, size_t n_token,
+                        const char *path) {
     beryl_engine_info info = {0};
     beryl_error error = {0};
     beryl_session *session = NULL;
@@ -175,8 +179,9 @@ static int logits_write(cli *c, beryl_engine *engine, const int32_t *tokens, siz
     if (!status) {
         file.n_vocab = info.n_vocab;
         npy_header(&file, n_token);
-        status = beryl_session_logits(session, tokens, n_token, 0, args_count(&c->args, FLAG_PIECE, 0), logits_each, &file,
-                                      &task, &error);
+        status =
+            beryl_session_logits(session, tokens, n_token, 0, args_count(&c->args, FLAG_PIECE, 0),
+                                 logits_each, &file, &task, &error);
     }
     if (!status) {
         status = cli_task_run(c, task, NULL, NULL);
@@ -186,7 +191,8 @@ static int logits_write(cli *c, beryl_engine *engine, const int32_t *tokens, siz
     beryl_task_close(task);
     beryl_session_close(session);
     int code = cli_report(c, status, &error);
-    if (!code && file.n_row != n_token) code = cli_fail(c, "the engine gave %zu rows of %zu", file.n_row, n_token);
+    if (!code && file.n_row != n_token)
+        code = cli_fail(c, "the engine gave %zu rows of %zu", file.n_row, n_token);
     if (file.to != stdout && fclose(file.to) && !file.failed) {
         file.failed = true;
         file.cause = errno;
@@ -200,7 +206,8 @@ int logits_main(cli *c) {
     const args *a = &c->args;
     const char *text = args_text(a, FLAG_LOGITS_TEXT), *path = args_text(a, FLAG_OUT);
     if (!path) return cli_usage(c, "say where to write them: --out FILE.npy");
-    if (!text == !args_has(a, FLAG_IDS)) return cli_usage(c, "give the prompt with --ids IDS or with --text TEXT");
+    if (!text == !args_has(a, FLAG_IDS))
+        return cli_usage(c, "give the prompt with --ids IDS or with --text TEXT");
     size_t n_used, n_token = 0;
     uint32_t needed = text ? 0 : (uint32_t)a->list[FLAG_IDS].count;
     /* Long prompts must fit without a further flag; short ones keep the default. */
