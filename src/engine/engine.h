@@ -77,6 +77,10 @@ struct beryl_engine {
     engine_plan plans[PLAN_COUNT];
     engine_run flight[ENGINE_FLIGHT_MAX]; /* oldest first */
     uint32_t n_flight;
+    bool last_was_prompt;      /* prompts and decode steps take turns */
+    double last_finished;
+    float *host_logits;        /* [V], in the arena: for penalties */
+    device_command *copies;    /* [n_copy_max], in the arena: for copies of rings */
     beryl_session *sessions[ENGINE_SESSION_MAX]; /* by slot */
     uint32_t n_session, next_prefill;
     beryl_error failure;       /* of the device: ends every task */
@@ -84,6 +88,7 @@ struct beryl_engine {
     float temperature, top_p;  /* defaults of the file */
     uint32_t top_k;
     double load_started;
+    beryl_engine_info *info;   /* NULL until first asked for; in the arena (info.c) */
 };
 
 /* ---- sessions (session.c) ------------------------------------------------------------------------------- */
@@ -103,7 +108,7 @@ struct beryl_session {
     base_vec(int32_t) tokens;  /* the timeline as known: what was fed, and the newest token */
     size_t n_fed;              /* positions [0, n_fed) are in the cache or on their way there */
     size_t highest;            /* one past the highest position ever written into the rings since their last restart */
-    size_t n_prompt, n_ahead;  /* n_ahead: steps submitted whose token is not known yet */
+    size_t n_prompt, n_ahead; /* n_prompt: of this turn */  /* n_ahead: steps submitted whose token is not known yet */
     base_vec(int32_t) inbox;   /* tokens chosen and not yet taken by the task */
     size_t inbox_taken;
     base_sample_settings settings;
@@ -115,7 +120,7 @@ struct beryl_session {
     uint32_t logits_piece;
     void (*logits_each)(void *user, size_t position, const float *logits);
     void *logits_user;
-    size_t saved_at;           /* positions in the ring copies made at the turn's start; SIZE_MAX: none */
+    size_t saved_at, saved_highest; /* n_fed and highest when the rings were copied, at the end of a prompt; saved_at 0: never */
     double first_token, prefill_done; /* times */
     beryl_task *task;          /* the running one, NULL: none */
 };
@@ -157,6 +162,8 @@ beryl_status engine_sleep(beryl_engine *engine, beryl_error *error);
 
 /* Bytes ranges of cache rows [row, row + n) of a slot in a cache state: one or two (Q8_0 on devices: quants and scales). */
 typedef struct cache_range { uint64_t offset, size; } cache_range;
+/* Copies a slot's rings to the turn's copies, or back. In order with runs. */
+beryl_status engine_copy_rings(beryl_engine *engine, uint32_t slot, bool back, beryl_error *error);
 uint32_t engine_cache_ranges(const beryl_engine *engine, uint32_t state, uint32_t slot, uint32_t row, uint32_t n, cache_range *out);
 
 #endif

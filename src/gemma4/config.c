@@ -128,7 +128,8 @@ void gemma4_angles(const gemma4_model *m, bool global, const int32_t *positions,
     for (uint32_t i = 0; i < n; i++)
         for (uint32_t k = 0; k < half; k++) {
             double angle = (double)((float)positions[i] * inverse[k]);
-            out[((size_t)i * 2) * half + k] = (float)cos(angle);
-            out[((size_t)i * 2 + 1) * half + k] = (float)sin(angle);
+            bool still = angle < 1e-9; /* pairs that do not rotate: three quarters of a global head */
+            out[((size_t)i * 2) * half + k] = still ? 1.0f : (float)cos(angle);
+            out[((size_t)i * 2 + 1) * half + k] = still ? (float)angle : (float)sin(angle);
         }
 }

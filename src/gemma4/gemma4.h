@@ -49,6 +49,7 @@ typedef struct gemma4_layer {
     uint32_t donor;           /* layer whose cache it reads: itself if owner */
     uint32_t n_kv, head_dim, n_ff;
     uint32_t k_cache, v_cache; /* states, of owners */
+    uint32_t k_copy, v_copy;   /* states: a sliding layer's ring as it was at the turn's start; NONE: the ring never wraps */
 #define X(field, name, alias) uint32_t field; /* index in the store or GEMMA4_NONE */
     GEMMA4_LAYER_LIST(X)
 #undef X

@@ -135,8 +135,8 @@ static graph_value keep_output_rows(building *b, graph_value h) {
 static graph_value experts(building *b, const gemma4_layer *layer, graph_value h) {
     const gemma4_config *c = b->c;
     graph *g = b->g;
-    graph_value dense = matmul(b, graph_geglu(g, matmul(b, norm(b, h, layer->ffn_norm), layer->ffn_gate),
-                                              matmul(b, norm(b, h, layer->ffn_norm), layer->ffn_up)), layer->ffn_down);
+    graph_value m = norm(b, h, layer->ffn_norm);
+    graph_value dense = matmul(b, graph_geglu(g, matmul(b, m, layer->ffn_gate), matmul(b, m, layer->ffn_up)), layer->ffn_down);
     dense = norm(b, dense, layer->post_ffw_norm_1);
     /* Router: the softmax over the chosen logits is the softmax over all, renormalised over the chosen. */
     graph_value r = graph_mul(g, graph_scale(g, norm(b, h, GEMMA4_NONE), 1 / sqrtf((float)c->n_embd)), stored(b, layer->ffn_gate_inp_scale));

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { GROUP_GLOBAL = 0, GROUP_EMBEDDING = 1, GROUP_PER_LAYER = 2, GROUP_LAYER = 16, GROUP_STATE = 1 << 20 };
+enum { GROUP_GLOBAL = 0, GROUP_EMBEDDING = 1, GROUP_PER_LAYER = 2, GROUP_LAYER = 16, GROUP_STATE = 1 << 20, GROUP_COPY = 1 << 21 };
 
 typedef struct adding { /* what every add needs */
     const format_gguf *gguf;
@@ -123,7 +123,7 @@ static void add_layer(adding *a, gemma4_model *m, uint32_t l) {
     char prefix[32];
     snprintf(prefix, sizeof prefix, "blk.%u.", l);
     uint32_t group = GROUP_LAYER + 2 * l, d = c->n_embd;
-    layer->k_cache = layer->v_cache = GEMMA4_NONE;
+    layer->k_cache = layer->v_cache = layer->k_copy = layer->v_copy = GEMMA4_NONE;
 #define X(field, name, alias) layer->field = GEMMA4_NONE;
     GEMMA4_LAYER_LIST(X)
 #undef X
@@ -206,12 +206,20 @@ beryl_status gemma4_cache_add(gemma4_model *m, graph_store *store, const gemma4_
         if (layer->head_dim % base_type_block(desc->type))
             return base_fail(error, BERYL_UNSUPPORTED, "a cache of %s with heads of %u", base_type_name(desc->type), layer->head_dim);
         uint32_t dim[4] = {m->n_slot, layer->sliding ? m->ring : m->context, layer->n_kv, layer->head_dim};
-        char name[40];
-        snprintf(name, sizeof name, "cache.%u.k", l);
-        layer->k_cache = store_add_state(store, name, desc->type, 4, dim, GROUP_STATE + 1 + l);
-        snprintf(name, sizeof name, "cache.%u.v", l);
-        layer->v_cache = store_add_state(store, name, desc->type, 4, dim, GROUP_STATE + 1 + l);
-        if (layer->k_cache == UINT32_MAX || layer->v_cache == UINT32_MAX) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+        bool wraps = layer->sliding && m->ring < m->context;
+        const struct { const char *kind; char which; uint32_t *index, group; bool wanted; } states[] = {
+            {"cache", 'k', &layer->k_cache, GROUP_STATE + 1, true},
+            {"cache", 'v', &layer->v_cache, GROUP_STATE + 1, true},
+            {"copy", 'k', &layer->k_copy, GROUP_COPY, wraps},
+            {"copy", 'v', &layer->v_copy, GROUP_COPY, wraps},
+        };
+        for (size_t i = 0; i < sizeof states / sizeof *states; i++) {
+            char name[40];
+            if (!states[i].wanted) continue;
+            snprintf(name, sizeof name, "%s.%u.%c", states[i].kind, l, states[i].which);
+            *states[i].index = store_add_state(store, name, desc->type, 4, dim, states[i].group + l);
+            if (*states[i].index == UINT32_MAX) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+        }
     }
     m->tokens = store_add_state(store, "tokens", TYPE_I32, 1, (uint32_t[]){m->n_slot}, GROUP_STATE);
     m->suppress = suppressing ? store_add_state(store, "suppress", TYPE_F32, 1, (uint32_t[]){c->n_vocab}, GROUP_STATE + 100000) : GEMMA4_NONE;

@@ -1,0 +1,412 @@
+/* run.c - what the device does next: plans, runs in flight, and who gets which token. */
+#include "base/error.h"
+#include "engine/engine.h"
+
+#include <string.h>
+
+#define SUBMIT_SECONDS 0.1 /* no submit longer: desktops freeze and watchdogs fire */
+
+/* ---- plans --------------------------------------------------------------------------------------------- */
+
+static gemma4_text_options plan_options(const beryl_engine *e, engine_plan_kind kind) {
+    uint32_t piece = e->piece, sessions = e->options.sessions;
+    uint64_t rows = ENGINE_LOGIT_BYTES / ((uint64_t)e->model.config.n_vocab * 4);
+    uint32_t logits = rows < 1 ? 1 : rows > piece ? piece : (uint32_t)rows;
+    switch (kind) {
+    case PLAN_PREFILL: return (gemma4_text_options){.n_token = piece};
+    case PLAN_OUTPUT: return (gemma4_text_options){.n_token = piece, .n_output = 1, .sample = true};
+    case PLAN_OUTPUT_SMALL:
+        return (gemma4_text_options){.n_token = piece < ENGINE_SMALL_PIECE ? piece : ENGINE_SMALL_PIECE, .n_output = 1, .sample = true};
+    case PLAN_DECODE: return (gemma4_text_options){.n_token = 1, .decode = true, .sample = true};
+    case PLAN_DECODE_8: return (gemma4_text_options){.n_token = sessions < 8 ? sessions : 8, .decode = true, .sample = true};
+    case PLAN_DECODE_ALL: return (gemma4_text_options){.n_token = sessions, .decode = true, .sample = true};
+    case PLAN_LOGITS: return (gemma4_text_options){.n_token = logits, .n_output = logits};
+    case PLAN_COUNT: break;
+    }
+    return (gemma4_text_options){0};
+}
+
+beryl_status engine_plan_get(beryl_engine *e, engine_plan_kind kind, engine_plan **out, beryl_error *error) {
+    engine_plan *plan = *out = &e->plans[kind];
+    if (plan->ready) return BERYL_OK;
+    if (!plan->exec) {
+        gemma4_text_options options = plan_options(e, kind);
+        beryl_status status = gemma4_text_build(&e->model, &e->store, &e->heap, &options, &plan->text, error);
+        graph_exec_options how = {.exact = e->options.precision == BERYL_PRECISION_EXACT};
+        if (status == BERYL_OK) status = graph_exec_open(plan->text.g, &e->store, &how, &plan->exec, error);
+        if (status != BERYL_OK) {
+            graph_close(plan->text.g);
+            *plan = (engine_plan){0};
+            return status;
+        }
+        plan->n_token = options.n_token;
+        plan->n_output = options.decode ? options.n_token : options.n_output;
+    }
+    beryl_status status = graph_exec_ready(plan->exec, error);
+    plan->ready = status == BERYL_OK;
+    return status;
+}
+
+void engine_plans_close(beryl_engine *e) {
+    for (int k = 0; k < PLAN_COUNT; k++) {
+        graph_exec_close(e->plans[k].exec);
+        graph_close(e->plans[k].text.g);
+        e->plans[k] = (engine_plan){0};
+    }
+}
+
+/* ---- inputs of a run ------------------------------------------------------------------------------------- */
+
+/* A missing input (of a graph that has none of it) is skipped. */
+static void *input_of(const engine_plan *plan, graph_value v) {
+    return v ? graph_exec_input(plan->exec, v) : NULL;
+}
+
+static void put_rows(const beryl_engine *e, const engine_plan *plan, uint32_t row, uint32_t n, uint32_t slot, size_t first) {
+    const gemma4_text *t = &plan->text;
+    int32_t *slots = input_of(plan, t->slot), *positions = input_of(plan, t->pos);
+    for (uint32_t i = 0; i < n; i++) {
+        slots[row + i] = (int32_t)slot;
+        positions[row + i] = (int32_t)(first + i);
+    }
+    for (int k = 0; k < 2; k++) {
+        size_t width = k ? e->model.config.head_dim : e->model.config.head_dim_swa; /* cos and sin: 2 * half */
+        float *angles = input_of(plan, t->angles[k]);
+        gemma4_angles(&e->model, k, positions + row, n, angles + row * width);
+    }
+}
+
+/* Output rows [0, n) are rows [from, from + n) of the run. */
+static void put_outputs(const beryl_engine *e, const engine_plan *plan, uint32_t from, uint32_t n) {
+    const gemma4_text *t = &plan->text;
+    int32_t *rows = input_of(plan, t->output_rows);
+    for (uint32_t i = 0; i < n; i++) rows[i] = (int32_t)(from + i);
+    memcpy(input_of(plan, t->output_slot), (int32_t *)input_of(plan, t->slot) + from, n * sizeof(int32_t));
+    memcpy(input_of(plan, t->output_pos), (int32_t *)input_of(plan, t->pos) + from, n * sizeof(int32_t));
+    for (int k = 0; k < 2; k++) {
+        size_t width = k ? e->model.config.head_dim : e->model.config.head_dim_swa;
+        memcpy(input_of(plan, t->output_angles[k]), (float *)input_of(plan, t->angles[k]) + from * width, n * width * sizeof(float));
+    }
+}
+
+static void put_settings(const engine_plan *plan, uint32_t row, const beryl_session *s, size_t position) {
+    base_sample_settings settings = s->settings;
+    settings.counter = (uint32_t)position;
+    memcpy((uint32_t *)input_of(plan, plan->text.settings) + (size_t)row * 8, &settings, sizeof settings);
+}
+
+/* Where the per-layer-embedding table stays in the file: its rows. PENDING: the source has to read. */
+static beryl_status put_per_layer(beryl_engine *e, const engine_plan *plan, uint32_t row, const int32_t *tokens, uint32_t n, beryl_error *error) {
+    float *to = input_of(plan, plan->text.per_layer_rows);
+    size_t width = (size_t)e->model.config.n_layer * e->model.config.n_per_layer;
+    for (uint32_t i = 0; to && i < n; i++) {
+        beryl_status status = store_read_row(&e->store, e->model.per_layer_token_embd, (uint64_t)tokens[i], to + (row + i) * width, error);
+        if (status != BERYL_OK) return status;
+    }
+    return BERYL_OK;
+}
+
+/* ---- submitting ---------------------------------------------------------------------------------------------- */
+
+static beryl_status submit(beryl_engine *e, engine_plan *plan, engine_run *run, const graph_value *fetch, uint32_t n_output, beryl_error *error) {
+    uint32_t extents[GRAPH_EXTENT_MAX + 1] = {0};
+    extents[plan->text.token_extent] = run->n_token;
+    if (plan->text.output_extent != plan->text.token_extent) extents[plan->text.output_extent] = n_output;
+    run->submitted = base_time();
+    beryl_status status = graph_exec_submit(plan->exec, extents, fetch, run->n_fetch, &run->ticket, error);
+    if (status == BERYL_OK) e->flight[e->n_flight++] = *run;
+    e->stats.steps++;
+    return status;
+}
+
+static beryl_status submit_prompt(beryl_engine *e, beryl_session *s, beryl_error *error) {
+    uint32_t left = (uint32_t)(s->n_prompt - s->n_fed), small = e->piece < ENGINE_SMALL_PIECE ? e->piece : ENGINE_SMALL_PIECE;
+    uint32_t n = left < e->piece_now ? left : e->piece_now;
+    engine_plan_kind kind = n < left ? PLAN_PREFILL : n <= small ? PLAN_OUTPUT_SMALL : PLAN_OUTPUT;
+    engine_plan *plan;
+    beryl_status status = engine_plan_get(e, kind, &plan, error);
+    if (status == BERYL_OK) status = put_per_layer(e, plan, 0, s->tokens.data + s->n_fed, n, error);
+    if (status != BERYL_OK) return status;
+    engine_run run = {.kind = kind, .n_row = 1, .n_token = n, .rows = {{s, s->turn}}};
+    graph_value fetch[2];
+    memcpy(input_of(plan, plan->text.tokens), s->tokens.data + s->n_fed, n * sizeof(int32_t));
+    put_rows(e, plan, 0, n, s->slot, s->n_fed);
+    if (kind != PLAN_PREFILL) {
+        put_outputs(e, plan, n - 1, 1);
+        put_settings(plan, 0, s, s->n_fed + n - 1);
+        fetch[run.n_fetch++] = plan->text.chosen;
+        run.logits = s->host_sampling;
+        if (run.logits) fetch[run.n_fetch++] = plan->text.logits;
+    }
+    status = submit(e, plan, &run, fetch, 1, error);
+    if (status != BERYL_OK) return status;
+    s->n_fed += n;
+    if (s->n_fed > s->highest) s->highest = s->n_fed;
+    if (kind == PLAN_PREFILL) return BERYL_OK;
+    s->state = SESSION_DECODE;
+    s->n_ahead = 1;
+    /* A later prompt may leave out what is thought from here on: it then restarts from these copies. */
+    s->saved_at = s->n_fed;
+    s->saved_highest = s->highest;
+    return engine_copy_rings(e, s->slot, false, error);
+}
+
+static beryl_status submit_logits(beryl_engine *e, beryl_session *s, beryl_error *error) {
+    bool wanted = s->n_fed >= s->logits_first;
+    engine_plan *plan;
+    beryl_status status = engine_plan_get(e, wanted ? PLAN_LOGITS : PLAN_PREFILL, &plan, error);
+    if (status != BERYL_OK) return status;
+    size_t left = (wanted ? s->n_prompt : s->logits_first) - s->n_fed;
+    uint32_t n = plan->n_token < e->piece_now ? plan->n_token : e->piece_now;
+    if (s->logits_piece && n > s->logits_piece) n = s->logits_piece;
+    if (n > left) n = (uint32_t)left;
+    status = put_per_layer(e, plan, 0, s->tokens.data + s->n_fed, n, error);
+    if (status != BERYL_OK) return status;
+    engine_run run = {.kind = wanted ? PLAN_LOGITS : PLAN_PREFILL, .n_row = 1, .n_token = n, .rows = {{s, s->turn}}, .first_position = s->n_fed};
+    memcpy(input_of(plan, plan->text.tokens), s->tokens.data + s->n_fed, n * sizeof(int32_t));
+    put_rows(e, plan, 0, n, s->slot, s->n_fed);
+    if (wanted) put_outputs(e, plan, 0, n);
+    run.logits = wanted;
+    run.n_fetch = wanted;
+    status = submit(e, plan, &run, &plan->text.logits, n, error);
+    if (status != BERYL_OK) return status;
+    s->n_fed += n;
+    if (s->n_fed > s->highest) s->highest = s->n_fed;
+    s->n_ahead++;
+    return BERYL_OK;
+}
+
+/* Is this session ready for a decode step? Its newest token is on the device, or known where the host needs it. */
+static bool may_decode(const beryl_engine *e, const beryl_session *s) {
+    if (!s || s->state != SESSION_DECODE || s->n_fed >= s->limit) return false;
+    bool host_needs_token = s->host_sampling || e->model.per_layer_on_host;
+    return host_needs_token ? s->n_ahead == 0 && s->tokens.count > s->n_fed : s->n_ahead < ENGINE_FLIGHT_MAX;
+}
+
+static beryl_status submit_decode(beryl_engine *e, beryl_error *error) {
+    beryl_session *ready[ENGINE_SESSION_MAX];
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < e->options.sessions; i++)
+        if (may_decode(e, e->sessions[i])) ready[n++] = e->sessions[i];
+    if (n == 0) return BERYL_PENDING;
+    engine_plan_kind kind = n == 1 ? PLAN_DECODE : n <= 8 ? PLAN_DECODE_8 : PLAN_DECODE_ALL;
+    engine_plan *plan;
+    beryl_status status = engine_plan_get(e, kind, &plan, error);
+    if (status != BERYL_OK) return status;
+    engine_run run = {.kind = kind, .n_row = n, .n_token = n, .n_fetch = 1};
+    graph_value fetch[2] = {plan->text.chosen, plan->text.logits};
+    for (uint32_t i = 0; i < n; i++) {
+        beryl_session *s = ready[i];
+        run.rows[i] = (engine_row){s, s->turn};
+        put_rows(e, plan, i, 1, s->slot, s->n_fed);
+        put_settings(plan, i, s, s->n_fed);
+        if (e->model.per_layer_on_host) status = put_per_layer(e, plan, i, &s->tokens.data[s->n_fed], 1, error);
+        if (status != BERYL_OK) return status;
+        run.logits |= s->host_sampling;
+    }
+    run.n_fetch += run.logits;
+    status = submit(e, plan, &run, fetch, n, error);
+    for (uint32_t i = 0; status == BERYL_OK && i < n; i++) {
+        ready[i]->n_fed++;
+        ready[i]->n_ahead++;
+        if (ready[i]->n_fed > ready[i]->highest) ready[i]->highest = ready[i]->n_fed;
+    }
+    return status;
+}
+
+static bool wants_prompt(const beryl_session *s) {
+    return s && (s->state == SESSION_PREFILL || s->state == SESSION_LOGITS) && s->n_fed < s->n_prompt;
+}
+
+static beryl_status submit_next(beryl_engine *e, beryl_error *error) {
+    beryl_session *prompt = NULL;
+    for (uint32_t i = 0; !prompt && i < e->options.sessions; i++) {
+        uint32_t slot = (e->next_prefill + i) % e->options.sessions;
+        if (wants_prompt(e->sessions[slot])) prompt = e->sessions[slot], e->next_prefill = slot;
+    }
+    if (!prompt || e->last_was_prompt) {
+        beryl_status status = submit_decode(e, error);
+        e->last_was_prompt = false;
+        if (!prompt || status != BERYL_PENDING) return status;
+    }
+    e->last_was_prompt = true;
+    return prompt->state == SESSION_LOGITS ? submit_logits(e, prompt, error) : submit_prompt(e, prompt, error);
+}
+
+/* ---- finishing --------------------------------------------------------------------------------------------------- */
+
+/* Repetition, presence and frequency penalties over the newest tokens, then the rule of base/sample.h. */
+static int32_t choose_on_host(beryl_engine *e, beryl_session *s, float *logits, size_t position) {
+    uint32_t n_vocab = e->model.config.n_vocab;
+    size_t n = s->tokens.count, first = n > s->penalty_window ? n - s->penalty_window : 0;
+    for (size_t i = first; i < n; i++) {
+        int32_t token = s->tokens.data[i];
+        size_t count = 0;
+        bool seen = false;
+        for (size_t k = first; k < n; k++) {
+            seen |= k < i && s->tokens.data[k] == token;
+            count += s->tokens.data[k] == token;
+        }
+        if (seen) continue;
+        float *l = &logits[token];
+        if (s->repetition > 0) *l = *l > 0 ? *l / s->repetition : *l * s->repetition;
+        *l -= s->presence + s->frequency * (float)count;
+    }
+    base_sample_settings settings = s->settings;
+    settings.counter = (uint32_t)position;
+    return base_sample(logits, n_vocab, &settings);
+}
+
+static beryl_status deliver(beryl_engine *e, beryl_session *s, int32_t token, beryl_error *error) {
+    int32_t *known = base_vec_add(&e->heap, &s->tokens), *inbox = base_vec_add(&e->heap, &s->inbox);
+    if (!known || !inbox) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    *known = *inbox = token;
+    if (s->first_token == 0) s->first_token = base_time();
+    s->n_ahead--;
+    return BERYL_OK;
+}
+
+static beryl_status finish_tokens(beryl_engine *e, engine_run *run, beryl_error *error) {
+    engine_plan *plan = &e->plans[run->kind];
+    const int32_t *chosen = NULL;
+    const float *logits = NULL;
+    beryl_status status = graph_exec_fetched(plan->exec, run->ticket, 0, (const void **)&chosen, error);
+    if (status == BERYL_OK && run->logits) status = graph_exec_fetched(plan->exec, run->ticket, 1, (const void **)&logits, error);
+    for (uint32_t i = 0; status == BERYL_OK && i < run->n_row; i++) {
+        beryl_session *s = run->rows[i].session;
+        if (!s || s->turn != run->rows[i].turn) continue;
+        int32_t token = chosen[i];
+        if (token < 0 || (uint32_t)token >= e->model.config.n_vocab)
+            return base_fail(error, BERYL_DEVICE, "the device chose token %d of a vocabulary of %u", token, e->model.config.n_vocab);
+        if (s->host_sampling) {
+            size_t n_vocab = e->model.config.n_vocab;
+            memcpy(e->host_logits, logits + (size_t)i * n_vocab, n_vocab * sizeof *logits);
+            token = choose_on_host(e, s, e->host_logits, s->n_fed - 1);
+            status = store_state_write(&e->store, e->model.tokens, s->slot * 4u, &token, 4, error);
+        }
+        if (status == BERYL_OK) status = deliver(e, s, token, error);
+    }
+    return status;
+}
+
+static beryl_status finish_logits(beryl_engine *e, engine_run *run, beryl_error *error) {
+    beryl_session *s = run->rows[0].session;
+    if (!s || s->turn != run->rows[0].turn) return BERYL_OK;
+    s->n_ahead--;
+    if (!run->logits) return BERYL_OK;
+    const float *logits;
+    beryl_status status = graph_exec_fetched(e->plans[run->kind].exec, run->ticket, 0, (const void **)&logits, error);
+    for (uint32_t i = 0; status == BERYL_OK && i < run->n_token; i++)
+        s->logits_each(s->logits_user, run->first_position + i, logits + (size_t)i * e->model.config.n_vocab);
+    return status;
+}
+
+/* Pieces become as long as the device does in SUBMIT_SECONDS. */
+static void adapt_piece(beryl_engine *e, const engine_run *run, double now) {
+    double seconds = now - (run->submitted > e->last_finished ? run->submitted : e->last_finished);
+    if (!e->device || run->n_token < 16 || seconds <= 0) return;
+    double fits = SUBMIT_SECONDS / seconds * run->n_token;
+    uint32_t least = e->piece < 16 ? e->piece : 16;
+    e->piece_now = fits >= e->piece ? e->piece : fits < least ? least : (uint32_t)fits / 16 * 16;
+}
+
+static beryl_status finish_run(beryl_engine *e, engine_run *run, beryl_error *error) {
+    double now = base_time();
+    beryl_session *s = run->rows[0].session;
+    bool current = s && s->turn == run->rows[0].turn;
+    bool prompt = run->kind == PLAN_PREFILL || run->kind == PLAN_OUTPUT || run->kind == PLAN_OUTPUT_SMALL;
+    if (prompt && run->kind != PLAN_OUTPUT_SMALL) adapt_piece(e, run, now);
+    e->last_finished = now;
+    if (prompt && current && run->kind != PLAN_PREFILL) s->prefill_done = now;
+    if (current && s->state == SESSION_LOGITS) return finish_logits(e, run, error);
+    return run->kind == PLAN_PREFILL || run->kind == PLAN_LOGITS ? BERYL_OK : finish_tokens(e, run, error);
+}
+
+static beryl_status finish_done(beryl_engine *e, bool *moved, beryl_error *error) {
+    device_ticket done = UINT64_MAX; /* the reference computes at once */
+    if (e->n_flight == 0) return BERYL_OK;
+    beryl_status status = e->device ? device_poll(e->device, &done, error) : BERYL_OK;
+    while (status == BERYL_OK && e->n_flight && e->flight[0].ticket <= done) {
+        engine_run run = e->flight[0];
+        e->n_flight--;
+        memmove(e->flight, e->flight + 1, e->n_flight * sizeof *e->flight);
+        *moved = true;
+        status = finish_run(e, &run, error);
+    }
+    return status;
+}
+
+beryl_status engine_pump(beryl_engine *e, beryl_error *error) {
+    bool moved = false;
+    if (e->failure.code != BERYL_OK) {
+        if (error) *error = e->failure;
+        return e->failure.code;
+    }
+    beryl_status status = finish_done(e, &moved, &e->failure);
+    uint32_t most = e->device ? ENGINE_FLIGHT_MAX : 1;
+    while (status == BERYL_OK && e->n_flight < most) {
+        status = submit_next(e, &e->failure);
+        moved |= status == BERYL_OK;
+    }
+    if (status == BERYL_OK || status == BERYL_PENDING) {
+        e->failure = (beryl_error){0};
+        return moved ? BERYL_OK : BERYL_PENDING;
+    }
+    e->failure.code = status;
+    if (error) *error = e->failure;
+    return status;
+}
+
+beryl_status engine_sleep(beryl_engine *e, beryl_error *error) {
+    if (e->device && e->n_flight) return device_wait(e->device, e->flight[0].ticket, error);
+    if (e->device) base_sleep(2e-4); /* a program compiles or an upload drains */
+    return BERYL_OK;
+}
+
+/* ---- cache rows ------------------------------------------------------------------------------------------------------ */
+
+uint32_t engine_cache_ranges(const beryl_engine *e, uint32_t state, uint32_t slot, uint32_t row, uint32_t n, cache_range *out) {
+    const store_tensor *t = &e->store.tensors.data[state];
+    uint64_t heads = t->dim[2], d = t->dim[3], first = ((uint64_t)slot * t->dim[1] + row) * heads, count = n * heads;
+    if (t->type != TYPE_Q8_0 || !e->device) {
+        uint64_t bytes = base_type_row_bytes(t->type, d);
+        out[0] = (cache_range){first * bytes, count * bytes};
+        return 1;
+    }
+    uint64_t quants = (uint64_t)t->dim[0] * t->dim[1] * heads * d; /* bytes of the first plane */
+    out[0] = (cache_range){first * d, count * d};
+    out[1] = (cache_range){quants + first * d / 16, count * d / 16};
+    return 2;
+}
+
+static uint32_t copy_ring(beryl_engine *e, uint32_t from, uint32_t to, uint32_t slot, device_command *commands) {
+    cache_range ranges[2];
+    uint32_t n = engine_cache_ranges(e, from, slot, 0, e->store.tensors.data[from].dim[1], ranges);
+    const store_tensor *a = &e->store.tensors.data[from], *b = &e->store.tensors.data[to];
+    for (uint32_t i = 0; i < n; i++) {
+        if (!e->device) {
+            memcpy((char *)b->host + ranges[i].offset, (const char *)a->host + ranges[i].offset, (size_t)ranges[i].size);
+            continue;
+        }
+        const struct store_buffer *buffers = e->store.buffers.data;
+        commands[i] = (device_command){.kind = DEVICE_COPY,
+            .copy = {buffers[a->shard[0].buffer].id, buffers[b->shard[0].buffer].id, a->shard[0].offset + ranges[i].offset,
+                     b->shard[0].offset + ranges[i].offset, ranges[i].size}};
+    }
+    return n;
+}
+
+beryl_status engine_copy_rings(beryl_engine *e, uint32_t slot, bool back, beryl_error *error) {
+    uint32_t n = 0, n_layer = e->model.config.n_layer;
+    if (!e->copies) e->copies = base_arena_take(&e->arena, (size_t)n_layer * 4, sizeof *e->copies);
+    if (!e->copies) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    for (uint32_t l = 0; l < n_layer; l++) {
+        const gemma4_layer *layer = &e->model.layers[l];
+        if (layer->k_copy == GEMMA4_NONE) continue;
+        n += copy_ring(e, back ? layer->k_copy : layer->k_cache, back ? layer->k_cache : layer->k_copy, slot, e->copies + n);
+        n += copy_ring(e, back ? layer->v_copy : layer->v_cache, back ? layer->v_cache : layer->v_copy, slot, e->copies + n);
+    }
+    if (n == 0 || !e->device) return BERYL_OK;
+    device_ticket ticket;
+    return device_submit(e->device, &(device_submit_desc){.commands = e->copies, .n_command = n}, &ticket, error);
+}
