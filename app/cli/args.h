@@ -33,12 +33,12 @@ typedef enum args_command {
 
 enum { /* sets of commands */
 #define X(id, name, arguments, what, least, most) ON_##id = 1u << COMMAND_##id,
-       ARGS_COMMAND_LIST(X)
+    ARGS_COMMAND_LIST(X)
 #undef X
-           ON_ALL = (1u << COMMAND_COUNT) - 1,
-       ON_WORK = ON_ALL & ~ON_HELP,
-       ON_MODEL = ON_RUN | ON_SHOW | ON_BENCH | ON_TOKENIZE | ON_RENDER | ON_LOGITS |
-                  ON_PERPLEXITY | ON_SELFTEST,
+    ON_ALL = (1u << COMMAND_COUNT) - 1,
+    ON_WORK = ON_ALL & ~ON_HELP,
+    ON_MODEL = ON_RUN | ON_SHOW | ON_BENCH | ON_TOKENIZE | ON_RENDER | ON_LOGITS | ON_PERPLEXITY |
+               ON_SELFTEST,
 };
 
 typedef enum args_kind {
