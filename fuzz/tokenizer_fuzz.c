@@ -4,7 +4,8 @@
  *   byte     m: merges, each two bytes: indices of tokens (taken modulo their number)
  *   byte     mode of encoding
  *   rest     the text, split at its middle into two segments
- * The tokens' bytes 0x00 to 0x7F and all byte tokens are always there, so that most vocabularies open. */
+ * The tokens' bytes 0x00 to 0x7F and all byte tokens are always there, so that most vocabularies
+ * open. */
 #include "text/tokenizer.h"
 
 #include <stdio.h>
@@ -13,7 +14,10 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-typedef struct input { const uint8_t *data; size_t size; } input;
+typedef struct input {
+    const uint8_t *data;
+    size_t size;
+} input;
 
 static unsigned next_byte(input *in) {
     return in->size ? (in->size--, (unsigned)*in->data++) : 0u;
@@ -34,7 +38,8 @@ static void check_back(const text_tokenizer *tok, const text_ids *ids, base_heap
         if (text_stream_push(&stream, ids->data[i], &pieces, NULL)) abort();
     }
     text_stream_finish(&stream, &pieces);
-    if (pieces.size != whole.size || (whole.size && memcmp(pieces.data, whole.data, whole.size))) abort();
+    if (pieces.size != whole.size || (whole.size && memcmp(pieces.data, whole.data, whole.size)))
+        abort();
     base_text_fini(&whole);
     base_text_fini(&bytes);
     base_text_fini(&pieces);
@@ -74,13 +79,23 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         n_merge++;
     }
     text_special_mode mode = (text_special_mode)(next_byte(&in) % 3);
-    text_vocab_desc desc = {.tokens = tokens, .n_token = n, .types = types, .merges = merges, .n_merge = n_merge, .bos = -1, .eos = -1, .pad = -1, .unk = -1};
+    text_vocab_desc desc = {.tokens = tokens,
+                            .n_token = n,
+                            .types = types,
+                            .merges = merges,
+                            .n_merge = n_merge,
+                            .bos = -1,
+                            .eos = -1,
+                            .pad = -1,
+                            .unk = -1};
     base_heap heap;
     text_tokenizer *tok = NULL;
     text_ids ids = {0};
     base_heap_init(&heap, NULL);
     if (!text_tokenizer_open(&heap, &desc, &tok, NULL)) {
-        text_segment segments[2] = {{{(const char *)in.data, in.size / 2}, mode}, {{(const char *)in.data + in.size / 2, in.size - in.size / 2}, TEXT_CONTENT}};
+        text_segment segments[2] = {
+            {{(const char *)in.data, in.size / 2}, mode},
+            {{(const char *)in.data + in.size / 2, in.size - in.size / 2}, TEXT_CONTENT}};
         if (text_encode_segments(tok, segments, 2, &ids, NULL)) abort();
         for (size_t i = 0; i < ids.count; i++)
             if (ids.data[i] < 0 || (size_t)ids.data[i] >= n) abort();

@@ -1,4 +1,5 @@
-/* text_test.c - tokenizer and detokenizer: the real vocabulary's vectors, awkward texts, hostile vocabularies. */
+/* text_test.c - tokenizer and detokenizer: the real vocabulary's vectors, awkward texts, hostile
+ * vocabularies. */
 #include "base/json.h"
 #include "base/file.h"
 #include "base/thread.h"
@@ -25,25 +26,30 @@ static void ids_print(base_text *out, const int32_t *ids, size_t n) {
 }
 
 /* Checks that `text` becomes `want`, ids in decimal. */
-static void check_ids(test *t, const text_make *m, base_view text, text_special_mode mode, const char *want) {
+static void check_ids(test *t, const text_make *m, base_view text, text_special_mode mode,
+                      const char *want) {
     text_ids ids = {0};
     base_heap heap;
     base_text got;
     beryl_error error = {0};
     base_heap_init(&heap, NULL);
     base_text_init(&got, &heap);
-    if (text_encode(m->tok, text.data, text.size, mode, &ids, &error)) test_fail(t, __FILE__, __LINE__, "%s", error.message);
+    if (text_encode(m->tok, text.data, text.size, mode, &ids, &error))
+        test_fail(t, __FILE__, __LINE__, "%s", error.message);
     ids_print(&got, ids.data, ids.count);
     if (strcmp(got.data, want))
-        test_fail(t, __FILE__, __LINE__, "\"%.*s\" is %s, not %s", (int)text.size, text.data, got.data, want);
+        test_fail(t, __FILE__, __LINE__, "\"%.*s\" is %s, not %s", (int)text.size, text.data,
+                  got.data, want);
     base_text_fini(&got);
     text_ids_fini(m->tok, &ids);
 }
 
-/* ---- the real vocabulary ----------------------------------------------------------------------------------- */
+/* ---- the real vocabulary ----------------------------------------------------------------- */
 
 /* GEMMA4's tokenizer vectors: those that public test suites generated with HF tokenizers. */
-static const struct { const char *text, *ids; } vectors[] = {
+static const struct {
+    const char *text, *ids;
+} vectors[] = {
     {"hello", "23391"},
     {"hello world", "23391 1902"},
     {"Hello, World!", "9259 236764 4109 236888"},
@@ -98,15 +104,21 @@ static void test_real_cases(test *t, const text_make *m) {
         text_ids ids = {0};
         base_text back;
         base_text_init(&back, &heap);
-        CHECK_INT(t, text_encode(m->tok, text.data, text.size, TEXT_USER_DEFINED, &ids, &error), BERYL_OK);
+        CHECK_INT(t, text_encode(m->tok, text.data, text.size, TEXT_USER_DEFINED, &ids, &error),
+                  BERYL_OK);
         bool equal = ids.count == want->n_child;
         size_t i = 0;
-        for (const base_json *id = want->child; id && equal; id = id->next, i++) equal = ids.data[i] == (int32_t)id->number;
-        if (!equal && n_wrong++ < 5) test_fail(t, __FILE__, __LINE__, "case %zu has other ids: \"%.*s\"", index, (int)text.size, text.data);
+        for (const base_json *id = want->child; id && equal; id = id->next, i++)
+            equal = ids.data[i] == (int32_t)id->number;
+        if (!equal && n_wrong++ < 5)
+            test_fail(t, __FILE__, __LINE__, "case %zu has other ids: \"%.*s\"", index,
+                      (int)text.size, text.data);
         /* and back: U+2581 comes back as a blank, as it went in as one */
         CHECK_INT(t, text_decode(m->tok, ids.data, ids.count, true, &back, &error), BERYL_OK);
-        if (!strstr(text.data, "\xE2\x96\x81") && !base_view_equal((base_view){back.data, back.size}, text))
-            test_fail(t, __FILE__, __LINE__, "case %zu does not come back: \"%s\"", index, back.data);
+        if (!strstr(text.data, "\xE2\x96\x81") &&
+            !base_view_equal((base_view){back.data, back.size}, text))
+            test_fail(t, __FILE__, __LINE__, "case %zu does not come back: \"%s\"", index,
+                      back.data);
         base_text_fini(&back);
         text_ids_fini(m->tok, &ids);
     }
@@ -128,9 +140,11 @@ static void test_real(test *t) {
         text_make_close(&m);
     }
     if (test_case(t, "text/real-vocabulary-specials") && text_make_real(t, &m)) {
-        static const int32_t ids[TEXT_SPECIAL_COUNT] = {0,  1,  2,  3,   4,   46,  47,     48,     49,     50,     51,     52,
-                                                        98, 100, 101, 105, 106, 255999, 258882, 258880, 256000, 258883, 258881, 258884};
-        for (int i = 0; i < TEXT_SPECIAL_COUNT; i++) CHECK_INT(t, text_special(m.tok, (text_special_name)i), ids[i]);
+        static const int32_t ids[TEXT_SPECIAL_COUNT] = {
+            0,  1,   2,   3,   4,   46,     47,     48,     49,     50,     51,     52,
+            98, 100, 101, 105, 106, 255999, 258882, 258880, 256000, 258883, 258881, 258884};
+        for (int i = 0; i < TEXT_SPECIAL_COUNT; i++)
+            CHECK_INT(t, text_special(m.tok, (text_special_name)i), ids[i]);
         size_t n;
         const int32_t *stop = text_stop_ids(m.tok, &n);
         CHECK_INT(t, n, 3);
@@ -147,7 +161,8 @@ static void test_real(test *t) {
         double start = base_time();
         CHECK_INT(t, text_tokenizer_open(&m.heap, &m.desc, &tok, NULL), BERYL_OK);
         double seconds = base_time() - start;
-        if (getenv("BERYL_TEST_TIMES")) printf("  opened in %.3f s, %.1f MB\n", seconds, 1e-6 * (double)(m.heap.bytes - bytes));
+        if (getenv("BERYL_TEST_TIMES"))
+            printf("  opened in %.3f s, %.1f MB\n", seconds, 1e-6 * (double)(m.heap.bytes - bytes));
         CHECK(t, seconds < 0.5 * SLOW);
         CHECK(t, m.heap.bytes - bytes < 32u << 20);
         text_tokenizer_close(tok);
@@ -156,12 +171,14 @@ static void test_real(test *t) {
     }
 }
 
-/* ---- one megabyte of anything --------------------------------------------------------------------------------- */
+/* ---- one megabyte of anything ------------------------------------------------------------ */
 
 enum { MEGABYTE = 1 << 20 };
 
 static void fill(char *to, int what) {
-    static const char *const units[] = {"a", " ", "\n", "<", "<|", "\xE2\x96\x81", "\xFF", "\xE4\xBD", "ab", " the cat sat", "<|turn>x", "<0x0A>"};
+    static const char *const units[] = {
+        "a",        " ",  "\n",           "<",        "<|",    "\xE2\x96\x81", "\xFF",
+        "\xE4\xBD", "ab", " the cat sat", "<|turn>x", "<0x0A>"};
     base_random random = {7};
     if (what < (int)(sizeof units / sizeof *units)) {
         for (size_t i = 0, n = strlen(units[what]); i < MEGABYTE; i++) to[i] = units[what][i % n];
@@ -177,7 +194,8 @@ static void fill(char *to, int what) {
         if (c < 0x800 && i + 2 <= MEGABYTE) {
             to[i] = (char)(0xC0 | c >> 6), to[++i] = (char)(0x80 | (c & 0x3F));
         } else if (c < 0xD800 && i + 3 <= MEGABYTE) {
-            to[i] = (char)(0xE0 | c >> 12), to[i + 1] = (char)(0x80 | (c >> 6 & 0x3F)), to[i + 2] = (char)(0x80 | (c & 0x3F));
+            to[i] = (char)(0xE0 | c >> 12), to[i + 1] = (char)(0x80 | (c >> 6 & 0x3F)),
+            to[i + 2] = (char)(0x80 | (c & 0x3F));
             i += 2;
         } else {
             to[i] = 'x';
@@ -186,8 +204,20 @@ static void fill(char *to, int what) {
 }
 
 static void test_megabytes(test *t) {
-    static const char *const names[] = {"a",  "blanks", "newlines", "less-than", "half-literals", "lower-eighth-blocks", "invalid-bytes",
-                                        "cut-characters", "pairs", "words", "literals", "byte-literals", "random-bytes", "random-letters",
+    static const char *const names[] = {"a",
+                                        "blanks",
+                                        "newlines",
+                                        "less-than",
+                                        "half-literals",
+                                        "lower-eighth-blocks",
+                                        "invalid-bytes",
+                                        "cut-characters",
+                                        "pairs",
+                                        "words",
+                                        "literals",
+                                        "byte-literals",
+                                        "random-bytes",
+                                        "random-letters",
                                         "random-characters"};
     text_make m = {0};
     bool is_open = false;
@@ -202,12 +232,18 @@ static void test_megabytes(test *t) {
             base_text back;
             base_text_init(&back, &m.heap);
             double start = base_time();
-            CHECK_INT(t, text_encode(m.tok, data, MEGABYTE, (text_special_mode)mode, &ids, NULL), BERYL_OK);
+            CHECK_INT(t, text_encode(m.tok, data, MEGABYTE, (text_special_mode)mode, &ids, NULL),
+                      BERYL_OK);
             double seconds = base_time() - start;
-            if (getenv("BERYL_TEST_TIMES")) printf("  %s, mode %d: %.3f s, %zu tokens\n", names[i], mode, seconds, ids.count);
+            if (getenv("BERYL_TEST_TIMES"))
+                printf("  %s, mode %d: %.3f s, %zu tokens\n", names[i], mode, seconds, ids.count);
             CHECK(t, seconds < 2.0 * SLOW);
-            for (size_t k = 0; k < ids.count; k++) text_token_bytes(m.tok, ids.data[k], true, &back);
-            if (i == 5) CHECK_INT(t, back.size, MEGABYTE / 3 + 1); /* they come back as blanks, and one byte is left over */
+            for (size_t k = 0; k < ids.count; k++)
+                text_token_bytes(m.tok, ids.data[k], true, &back);
+            if (i == 5)
+                CHECK_INT(t, back.size,
+                          MEGABYTE / 3 +
+                              1); /* they come back as blanks, and one byte is left over */
             else if (!strstr(names[i], "random-characters"))
                 CHECK(t, back.size == MEGABYTE && !memcmp(back.data, data, MEGABYTE));
             base_text_fini(&back);
@@ -218,7 +254,7 @@ static void test_megabytes(test *t) {
     if (is_open) text_make_close(&m);
 }
 
-/* ---- awkward texts ---------------------------------------------------------------------------------------------- */
+/* ---- awkward texts ----------------------------------------------------------------------- */
 
 /* The definition, in n²: merge the leftmost of the best pairs until there is none. */
 static size_t encode_slowly(const text_vocab_desc *d, base_view text, base_view *pieces) {
@@ -228,9 +264,13 @@ static size_t encode_slowly(const text_vocab_desc *d, base_view text, base_view 
         size_t best = SIZE_MAX, at = 0;
         for (size_t i = 0; i + 1 < n; i++) {
             for (size_t rank = 0; rank < d->n_merge && rank < best; rank++) {
-                size_t left = (size_t)((const char *)memchr(d->merges[rank].data, ' ', d->merges[rank].size) - d->merges[rank].data);
-                base_view l = {d->merges[rank].data, left}, r = {d->merges[rank].data + left + 1, d->merges[rank].size - left - 1};
-                if (base_view_equal(l, pieces[i]) && base_view_equal(r, pieces[i + 1])) best = rank, at = i;
+                size_t left =
+                    (size_t)((const char *)memchr(d->merges[rank].data, ' ', d->merges[rank].size) -
+                             d->merges[rank].data);
+                base_view l = {d->merges[rank].data, left},
+                          r = {d->merges[rank].data + left + 1, d->merges[rank].size - left - 1};
+                if (base_view_equal(l, pieces[i]) && base_view_equal(r, pieces[i + 1]))
+                    best = rank, at = i;
             }
         }
         if (best == SIZE_MAX) return n;
@@ -253,25 +293,39 @@ static void test_against_definition(test *t) {
         base_arena_init(&arena, &heap);
         for (size_t i = 0; i < 4; i++) tokens[n_token++] = (base_view){&"abc\n"[i], 1};
         for (int k = 0; k < 30; k++) {
-            base_view l = tokens[base_random_next(&random) % n_token], r = tokens[base_random_next(&random) % n_token];
-            base_view joined = {base_arena_print(&arena, "%.*s%.*s", (int)l.size, l.data, (int)r.size, r.data), l.size + r.size};
+            base_view l = tokens[base_random_next(&random) % n_token],
+                      r = tokens[base_random_next(&random) % n_token];
+            base_view joined = {
+                base_arena_print(&arena, "%.*s%.*s", (int)l.size, l.data, (int)r.size, r.data),
+                l.size + r.size};
             bool known = joined.size > 12;
             for (size_t i = 0; i < n_token; i++) known |= base_view_equal(tokens[i], joined);
             if (known) continue;
             tokens[n_token++] = joined;
-            merges[n_merge++] = (base_view){base_arena_print(&arena, "%.*s %.*s", (int)l.size, l.data, (int)r.size, r.data), joined.size + 1};
+            merges[n_merge++] = (base_view){
+                base_arena_print(&arena, "%.*s %.*s", (int)l.size, l.data, (int)r.size, r.data),
+                joined.size + 1};
         }
-        text_vocab_desc desc = {.tokens = tokens, .n_token = n_token, .merges = merges, .n_merge = n_merge, .bos = -1, .eos = -1, .pad = -1, .unk = -1};
+        text_vocab_desc desc = {.tokens = tokens,
+                                .n_token = n_token,
+                                .merges = merges,
+                                .n_merge = n_merge,
+                                .bos = -1,
+                                .eos = -1,
+                                .pad = -1,
+                                .unk = -1};
         CHECK_INT(t, text_tokenizer_open(&heap, &desc, &tok, NULL), BERYL_OK);
         for (int k = 0; k < 20 && tok; k++) {
             char text[64];
             size_t size = base_random_next(&random) % 64;
             text_ids ids = {0};
-            for (size_t i = 0; i < size; i++) text[i] = "abc\n"[base_random_next(&random) % (k < 10 ? 2 : 4)];
+            for (size_t i = 0; i < size; i++)
+                text[i] = "abc\n"[base_random_next(&random) % (k < 10 ? 2 : 4)];
             size_t n = encode_slowly(&desc, (base_view){text, size}, pieces);
             CHECK_INT(t, text_encode(tok, text, size, TEXT_CONTENT, &ids, NULL), BERYL_OK);
             CHECK_INT(t, ids.count, n);
-            for (size_t i = 0; i < n && i < ids.count; i++) CHECK(t, base_view_equal(tokens[ids.data[i]], pieces[i]));
+            for (size_t i = 0; i < n && i < ids.count; i++)
+                CHECK(t, base_view_equal(tokens[ids.data[i]], pieces[i]));
             text_ids_fini(tok, &ids);
         }
         text_tokenizer_close(tok);
@@ -285,9 +339,12 @@ static void test_bytes(test *t, const text_make *m) {
     for (int round = 0; round < 400; round++) {
         char data[40];
         size_t size = round < 256 ? 1 : base_random_next(&random) % sizeof data;
-        for (size_t i = 0; i < size; i++) { /* lead and continuation bytes more often than chance has them */
+        for (size_t i = 0; i < size;
+             i++) { /* lead and continuation bytes more often than chance has them */
             uint64_t r = base_random_next(&random);
-            data[i] = (char)(round < 256 ? round : (r & 3) ? "\xE2\x96\x81\xC3\xA9\xF0\x9F\xED\xA0\x00 <"[(r >> 8) % 12] : (int)(r >> 56));
+            data[i] = (char)(round < 256 ? round
+                             : (r & 3) ? "\xE2\x96\x81\xC3\xA9\xF0\x9F\xED\xA0\x00 <"[(r >> 8) % 12]
+                                       : (int)(r >> 56));
         }
         text_ids ids = {0};
         base_heap heap;
@@ -302,7 +359,8 @@ static void test_bytes(test *t, const text_make *m) {
             base_text_add(&blank, block ? " " : data + i, 1);
             if (block) i += 2;
         }
-        CHECK(t, base_view_equal((base_view){back.data, back.size}, (base_view){blank.data, blank.size}));
+        CHECK(t, base_view_equal((base_view){back.data, back.size},
+                                 (base_view){blank.data, blank.size}));
         base_text_fini(&back);
         base_text_fini(&blank);
         text_ids_fini(m->tok, &ids);
@@ -326,7 +384,8 @@ static void test_literals(test *t, const text_make *m) {
         static const size_t all[] = {3};
         for (int mode = 0; mode < 3; mode++) {
             text_ids ids = {0};
-            CHECK_INT(t, text_encode(m->tok, text, size, (text_special_mode)mode, &ids, NULL), BERYL_OK);
+            CHECK_INT(t, text_encode(m->tok, text, size, (text_special_mode)mode, &ids, NULL),
+                      BERYL_OK);
             size_t want = mode == TEXT_ALL || (mode == TEXT_USER_DEFINED && user) ? all[0] : 0;
             CHECK_INT(t, count_id(&ids, id), want);
             text_ids_fini(m->tok, &ids);
@@ -336,7 +395,9 @@ static void test_literals(test *t, const text_make *m) {
 
 static void test_segments(test *t, const text_make *m) {
     if (test_case(t, "text/merges-cross-segments")) {
-        text_segment segments[] = {{BASE_VIEW(" t"), TEXT_ALL}, {BASE_VIEW("h"), TEXT_CONTENT}, {BASE_VIEW("e"), TEXT_ALL}};
+        text_segment segments[] = {{BASE_VIEW(" t"), TEXT_ALL},
+                                   {BASE_VIEW("h"), TEXT_CONTENT},
+                                   {BASE_VIEW("e"), TEXT_ALL}};
         text_ids ids = {0};
         CHECK_INT(t, text_encode_segments(m->tok, segments, 3, &ids, NULL), BERYL_OK);
         CHECK_INT(t, ids.count, 1);
@@ -344,8 +405,11 @@ static void test_segments(test *t, const text_make *m) {
         text_ids_fini(m->tok, &ids);
     }
     if (test_case(t, "text/literals-do-not-cross-segments")) {
-        text_segment segments[] = {{BASE_VIEW("<|tu"), TEXT_CONTENT}, {BASE_VIEW("rn><turn|>"), TEXT_ALL}, {BASE_VIEW("<|turn>"), TEXT_CONTENT},
-                                   {BASE_VIEW("<turn"), TEXT_ALL},    {BASE_VIEW("|>"), TEXT_ALL}};
+        text_segment segments[] = {{BASE_VIEW("<|tu"), TEXT_CONTENT},
+                                   {BASE_VIEW("rn><turn|>"), TEXT_ALL},
+                                   {BASE_VIEW("<|turn>"), TEXT_CONTENT},
+                                   {BASE_VIEW("<turn"), TEXT_ALL},
+                                   {BASE_VIEW("|>"), TEXT_ALL}};
         text_ids ids = {0};
         CHECK_INT(t, text_encode_segments(m->tok, segments, 5, &ids, NULL), BERYL_OK);
         CHECK_INT(t, count_id(&ids, text_special(m->tok, TEXT_SPECIAL_TURN)), 0);
@@ -359,7 +423,8 @@ static void test_segments(test *t, const text_make *m) {
     if (test_case(t, "text/plain-user-defined-tokens-are-found-in-content")) {
         char want[16];
         snprintf(want, sizeof want, "%d", (int)text_find(m->tok, BASE_VIEW("<b>")));
-        for (int mode = 0; mode < 3; mode++) check_ids(t, m, BASE_VIEW("<b>"), (text_special_mode)mode, want);
+        for (int mode = 0; mode < 3; mode++)
+            check_ids(t, m, BASE_VIEW("<b>"), (text_special_mode)mode, want);
     }
     if (test_case(t, "text/too-long-is-refused-before-it-is-read")) {
         text_segment segments[] = {{{"", TEXT_SIZE_MAX}, TEXT_ALL}, {{"", 1}, TEXT_ALL}};
@@ -371,10 +436,13 @@ static void test_segments(test *t, const text_make *m) {
     }
 }
 
-/* ---- streaming ----------------------------------------------------------------------------------------------------- */
+/* ---- streaming --------------------------------------------------------------------------- */
 
 static void test_stream(test *t, const text_make *m) {
-    static const struct { const char *name, *bytes, *shown; } rows[] = { /* what has been shown after each byte, "|" between */
+    static const struct {
+        const char *name, *bytes, *shown;
+    } rows[] = {
+        /* what has been shown after each byte, "|" between */
         {"two-bytes", "\xC3\xA9", "|\xC3\xA9"},
         {"three-bytes", "\xE4\xBD\xA0!", "||\xE4\xBD\xA0|!"},
         {"four-bytes", "\xF0\x9F\x91\x8B", "|||\xF0\x9F\x91\x8B"},
@@ -396,13 +464,15 @@ static void test_stream(test *t, const text_make *m) {
         text_stream_init(&stream, m->tok, false);
         for (const char *p = rows[i].bytes; *p; p++) {
             if (p != rows[i].bytes) base_text_add(&out, "|", 1);
-            CHECK_INT(t, text_stream_push(&stream, TEXT_SPECIAL_COUNT + (uint8_t)*p, &out, NULL), BERYL_OK);
+            CHECK_INT(t, text_stream_push(&stream, TEXT_SPECIAL_COUNT + (uint8_t)*p, &out, NULL),
+                      BERYL_OK);
         }
         CHECK_TEXT(t, out.data, rows[i].shown);
         base_text_fini(&out);
     }
     if (test_case(t, "text/stream-ends-with-a-replacement")) {
-        static const int32_t cut[] = {TEXT_SPECIAL_COUNT + 0xE4, TEXT_SPECIAL_COUNT + 0xBD, TEXT_SPECIAL_TURN_END, TEXT_SPECIAL_QUOTE,
+        static const int32_t cut[] = {TEXT_SPECIAL_COUNT + 0xE4, TEXT_SPECIAL_COUNT + 0xBD,
+                                      TEXT_SPECIAL_TURN_END, TEXT_SPECIAL_QUOTE,
                                       TEXT_SPECIAL_COUNT + 0xE4};
         base_heap heap;
         base_text out;
@@ -414,24 +484,40 @@ static void test_stream(test *t, const text_make *m) {
         base_text_clear(&out);
         CHECK_INT(t, text_decode(m->tok, cut + 2, 2, true, &out, &error), BERYL_OK);
         CHECK_TEXT(t, out.data, "<turn|><|\"|>");
-        CHECK_INT(t, text_decode(m->tok, &(int32_t){(int32_t)m->desc.n_token}, 1, true, &out, &error), BERYL_BAD_INPUT);
+        CHECK_INT(t,
+                  text_decode(m->tok, &(int32_t){(int32_t)m->desc.n_token}, 1, true, &out, &error),
+                  BERYL_BAD_INPUT);
         CHECK_INT(t, text_decode(m->tok, &(int32_t){-1}, 1, true, &out, &error), BERYL_BAD_INPUT);
         CHECK(t, strstr(error.message, "-1"));
         base_text_fini(&out);
     }
 }
 
-/* ---- hostile vocabularies ----------------------------------------------------------------------------------------------- */
+/* ---- hostile vocabularies ---------------------------------------------------------------- */
 
 static void test_refusals(test *t) {
     static const int32_t bad_type[] = {1, 77, 1}, byte_type[] = {1, 6, 1}, long_type[] = {3, 1, 1};
     char long_text[TEXT_LITERAL_MAX + 1];
     memset(long_text, 'x', sizeof long_text);
-    const base_view tokens[] = {BASE_VIEW("a"), BASE_VIEW("b"), BASE_VIEW("ab")}, long_tokens[] = {{long_text, sizeof long_text}, tokens[1], tokens[2]};
-    const base_view fine[] = {BASE_VIEW("a b")}, no_result[] = {BASE_VIEW("b a")}, no_space[] = {BASE_VIEW("ab")}, no_left[] = {BASE_VIEW(" ab")},
+    const base_view tokens[] = {BASE_VIEW("a"), BASE_VIEW("b"), BASE_VIEW("ab")},
+                    long_tokens[] = {{long_text, sizeof long_text}, tokens[1], tokens[2]};
+    const base_view fine[] = {BASE_VIEW("a b")}, no_result[] = {BASE_VIEW("b a")},
+                    no_space[] = {BASE_VIEW("ab")}, no_left[] = {BASE_VIEW(" ab")},
                     no_right[] = {BASE_VIEW("ab ")}, unknown[] = {BASE_VIEW("a c")};
-    const text_vocab_desc base = {.tokens = tokens, .n_token = 3, .merges = fine, .n_merge = 1, .bos = -1, .eos = -1, .pad = -1, .unk = -1};
-    struct { const char *name; text_vocab_desc desc; beryl_status status; const char *says; } rows[] = {
+    const text_vocab_desc base = {.tokens = tokens,
+                                  .n_token = 3,
+                                  .merges = fine,
+                                  .n_merge = 1,
+                                  .bos = -1,
+                                  .eos = -1,
+                                  .pad = -1,
+                                  .unk = -1};
+    struct {
+        const char *name;
+        text_vocab_desc desc;
+        beryl_status status;
+        const char *says;
+    } rows[] = {
         {"empty", base, BERYL_BAD_FILE, "0 tokens"},
         {"no-merges", base, BERYL_UNSUPPORTED, "no merges"},
         {"merge-without-blank", base, BERYL_BAD_FILE, "merge 0"},
@@ -471,7 +557,8 @@ static void test_refusals(test *t) {
         text_tokenizer *tok = NULL;
         base_heap_init(&heap, NULL);
         CHECK_INT(t, text_tokenizer_open(&heap, &rows[i].desc, &tok, &error), rows[i].status);
-        if (!strstr(error.message, rows[i].says)) test_fail(t, __FILE__, __LINE__, "\"%s\" lacks \"%s\"", error.message, rows[i].says);
+        if (!strstr(error.message, rows[i].says))
+            test_fail(t, __FILE__, __LINE__, "\"%s\" lacks \"%s\"", error.message, rows[i].says);
         CHECK(t, !tok);
         CHECK_INT(t, heap.bytes, 0);
     }
@@ -491,14 +578,23 @@ static void test_refusals(test *t) {
         CHECK_INT(t, heap.bytes, 0);
     }
     if (test_case(t, "text/merges-never-build-control-tokens")) {
-        const base_view names[] = {BASE_VIEW("<"), BASE_VIEW("s>"), BASE_VIEW("<s>"), BASE_VIEW("s"), BASE_VIEW(">")};
+        const base_view names[] = {BASE_VIEW("<"), BASE_VIEW("s>"), BASE_VIEW("<s>"),
+                                   BASE_VIEW("s"), BASE_VIEW(">")};
         const base_view merges[] = {BASE_VIEW("s >"), BASE_VIEW("< s>")};
         static const int32_t types[] = {1, 1, 3, 1, 1};
         base_heap heap;
         text_tokenizer *tok = NULL;
         text_ids ids = {0};
         base_heap_init(&heap, NULL);
-        text_vocab_desc desc = {.tokens = names, .n_token = 5, .types = types, .merges = merges, .n_merge = 2, .bos = -1, .eos = -1, .pad = -1, .unk = -1};
+        text_vocab_desc desc = {.tokens = names,
+                                .n_token = 5,
+                                .types = types,
+                                .merges = merges,
+                                .n_merge = 2,
+                                .bos = -1,
+                                .eos = -1,
+                                .pad = -1,
+                                .unk = -1};
         CHECK_INT(t, text_tokenizer_open(&heap, &desc, &tok, NULL), BERYL_OK);
         CHECK_INT(t, text_encode(tok, "<s>", 3, TEXT_USER_DEFINED, &ids, NULL), BERYL_OK);
         CHECK(t, ids.count == 2 && ids.data[0] == 0 && ids.data[1] == 1);
@@ -529,7 +625,8 @@ static void test_memory(test *t) {
         text_make_limited(&limited, &limit);
         base_text_init(&out, &limited);
         status = text_tokenizer_open(&limited, &desc, &tok, NULL);
-        if (!status) status = text_encode(tok, "the <|turn>\n in\xE4\xBD", 16, TEXT_ALL, &ids, NULL);
+        if (!status)
+            status = text_encode(tok, "the <|turn>\n in\xE4\xBD", 16, TEXT_ALL, &ids, NULL);
         if (!status) status = text_decode(tok, ids.data, ids.count, true, &out, NULL);
         if (!status) CHECK_TEXT(t, out.data, "the <|turn>\n in\xEF\xBF\xBD");
         CHECK(t, status == BERYL_OK || status == BERYL_NO_MEMORY);

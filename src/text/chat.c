@@ -1,11 +1,12 @@
 /* chat.c - renders a conversation as Gemma 4's prompt.
  *
- * Owns the way from JSON to chunks; schema.c writes values and declarations, parse.c goes the other way. Refuses conversations of
- * the wrong shape, naming the place. The one idea: text_put_template writes what the format says, text_put_content what somebody
- * wrote, and nothing else adds to a prompt.
+ * Owns the way from JSON to chunks; schema.c writes values and declarations, parse.c goes the other
+ * way. Refuses conversations of the wrong shape, naming the place. The one idea: text_put_template
+ * writes what the format says, text_put_content what somebody wrote, and nothing else adds to a
+ * prompt.
  *
- * Follows the published template of 2026-07-09 to the byte, its habits included: white space is what Python trims, and a text
- * behind tool responses ends the turn without opening the next.
+ * Follows the published template of 2026-07-09 to the byte, its habits included: white space is
+ * what Python trims, and a text behind tool responses ends the turn without opening the next.
  */
 #include "text/chat.h"
 #include "text/render.h"
@@ -15,13 +16,13 @@
 
 #include <string.h>
 
-/* ---- text ---------------------------------------------------------------------------------------------- */
+/* ---- text -------------------------------------------------------------------------------- */
 
 /* What Python's str.strip takes away. */
 static bool is_space(uint32_t code) {
     if (code < 0x80) return (code >= 9 && code <= 13) || (code >= 28 && code <= 32);
-    return code == 0x85 || code == 0xA0 || code == 0x1680 || (code >= 0x2000 && code <= 0x200A) || code == 0x2028 ||
-           code == 0x2029 || code == 0x202F || code == 0x205F || code == 0x3000;
+    return code == 0x85 || code == 0xA0 || code == 0x1680 || (code >= 0x2000 && code <= 0x200A) ||
+           code == 0x2028 || code == 0x2029 || code == 0x202F || code == 0x205F || code == 0x3000;
 }
 
 static base_view trim(base_view text) {
@@ -33,8 +34,8 @@ static base_view trim(base_view text) {
     while (end > begin) {
         size_t last = end - 1;
         while (last > begin && end - last < 4 && (p[last] & 0xC0) == 0x80) last--;
-        if (text_utf8_scan(p + last, end - last, &length) != TEXT_UTF8_WHOLE || last + length != end ||
-            !is_space(text_utf8_code(p + last, length)))
+        if (text_utf8_scan(p + last, end - last, &length) != TEXT_UTF8_WHOLE ||
+            last + length != end || !is_space(text_utf8_code(p + last, length)))
             break;
         end = last;
     }
@@ -53,8 +54,8 @@ static size_t seek(base_view text, size_t from, base_view what) {
     return text.size;
 }
 
-/* Earlier answers lose their thoughts: of each piece that ends with the closing literal (or with the text) only what stands before the
- * opening one is kept. */
+/* Earlier answers lose their thoughts: of each piece that ends with the closing literal (or with
+ * the text) only what stands before the opening one is kept. */
 static base_view strip_thoughts(text_renderer *r, base_view text) {
     const base_view open = BASE_VIEW("<|channel>"), close = BASE_VIEW("<channel|>");
     if (seek(text, 0, open) == text.size && seek(text, 0, close) == text.size) return trim(text);
@@ -73,27 +74,35 @@ static base_view strip_thoughts(text_renderer *r, base_view text) {
     return trim((base_view){kept, n});
 }
 
-/* ---- parts of messages ------------------------------------------------------------------------------- */
+/* ---- parts of messages ------------------------------------------------------------------- */
 
 /* The kind of a part; false: refused. TEMPLATE stands for text. */
-static bool part_kind(text_renderer *r, const base_json *part, const text_place *at, text_chunk_kind *kind) {
-    static const struct { const char *type; text_chunk_kind kind; } kinds[] = {
-        {"text", TEXT_CHUNK_CONTENT},   {"image", TEXT_CHUNK_IMAGE},       {"image_url", TEXT_CHUNK_IMAGE},
-        {"audio", TEXT_CHUNK_AUDIO},    {"input_audio", TEXT_CHUNK_AUDIO}, {"video", TEXT_CHUNK_VIDEO},
+static bool part_kind(text_renderer *r, const base_json *part, const text_place *at,
+                      text_chunk_kind *kind) {
+    static const struct {
+        const char *type;
+        text_chunk_kind kind;
+    } kinds[] = {
+        {"text", TEXT_CHUNK_CONTENT},      {"image", TEXT_CHUNK_IMAGE},
+        {"image_url", TEXT_CHUNK_IMAGE},   {"audio", TEXT_CHUNK_AUDIO},
+        {"input_audio", TEXT_CHUNK_AUDIO}, {"video", TEXT_CHUNK_VIDEO},
     };
     const base_json *type = base_json_find(part, "type");
     if (part->kind != JSON_OBJECT) return text_refuse(r, at, "a part must be an object");
     text_place at_type = {at, BASE_VIEW("type"), 0};
-    if (!type || type->kind != JSON_STRING) return text_refuse(r, &at_type, "must be the kind of the part as text");
+    if (!type || type->kind != JSON_STRING)
+        return text_refuse(r, &at_type, "must be the kind of the part as text");
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         if (!base_view_equal(type->text, base_view_of(kinds[i].type))) continue;
         *kind = kinds[i].kind;
         return true;
     }
-    return text_refuse(r, &at_type, "an unknown kind of part; known are text, image, audio and video");
+    return text_refuse(r, &at_type,
+                       "an unknown kind of part; known are text, image, audio and video");
 }
 
-static bool part_text(text_renderer *r, const base_json *part, const text_place *at, base_view *text) {
+static bool part_text(text_renderer *r, const base_json *part, const text_place *at,
+                      base_view *text) {
     const base_json *found = base_json_find(part, "text");
     text_place at_text = {at, BASE_VIEW("text"), 0};
     if (!found || found->kind != JSON_STRING) return text_refuse(r, &at_text, "must be text");
@@ -102,7 +111,8 @@ static bool part_text(text_renderer *r, const base_json *part, const text_place 
 }
 
 /* *filled: something was written. */
-static bool content_render(text_renderer *r, const base_json *content, bool is_model, const text_place *at, bool *filled) {
+static bool content_render(text_renderer *r, const base_json *content, bool is_model,
+                           const text_place *at, bool *filled) {
     *filled = false;
     if (text_is_absent(content)) return true;
     if (content->kind == JSON_STRING) {
@@ -110,7 +120,8 @@ static bool content_render(text_renderer *r, const base_json *content, bool is_m
         *filled = text.size;
         return text_put_content(r, text);
     }
-    if (content->kind != JSON_ARRAY) return text_refuse(r, at, "must be text, a list of parts or null");
+    if (content->kind != JSON_ARRAY)
+        return text_refuse(r, at, "must be text, a list of parts or null");
     size_t index = 0;
     for (const base_json *part = content->child; part; part = part->next) {
         text_place at_part = {at, {0}, index++};
@@ -133,46 +144,58 @@ static bool content_render(text_renderer *r, const base_json *content, bool is_m
 static bool system_render(text_renderer *r, const base_json *content, const text_place *at) {
     if (text_is_absent(content)) return true;
     if (content->kind == JSON_STRING) return text_put_content(r, trim(content->text));
-    if (content->kind != JSON_ARRAY) return text_refuse(r, at, "must be text, a list of parts or null");
+    if (content->kind != JSON_ARRAY)
+        return text_refuse(r, at, "must be text, a list of parts or null");
     size_t index = 0;
     for (const base_json *part = content->child; part; part = part->next) {
         text_place at_part = {at, {0}, index++};
         text_chunk_kind kind;
         base_view text = {0};
         if (!part_kind(r, part, &at_part, &kind)) return false;
-        if (kind != TEXT_CHUNK_CONTENT) return text_refuse(r, &at_part, "a system message has parts of text alone");
+        if (kind != TEXT_CHUNK_CONTENT)
+            return text_refuse(r, &at_part, "a system message has parts of text alone");
         if (!part_text(r, part, &at_part, &text)) return false;
         if (!text_put_content(r, trim(text)) || !text_put_template(r, " ")) return false;
     }
     return true;
 }
 
-/* ---- calls and responses ------------------------------------------------------------------------------- */
+/* ---- calls and responses ----------------------------------------------------------------- */
 
 static bool call_render(text_renderer *r, const base_json *call, const text_place *at) {
     const base_json *function = base_json_find(call, "function");
-    text_place at_function = {at, BASE_VIEW("function"), 0}, at_name = {&at_function, BASE_VIEW("name"), 0},
+    text_place at_function = {at, BASE_VIEW("function"), 0},
+               at_name = {&at_function, BASE_VIEW("name"), 0},
                at_arguments = {&at_function, BASE_VIEW("arguments"), 0};
-    if (!function || function->kind != JSON_OBJECT) return text_refuse(r, &at_function, "must be an object");
-    const base_json *name = base_json_find(function, "name"), *arguments = base_json_find(function, "arguments");
+    if (!function || function->kind != JSON_OBJECT)
+        return text_refuse(r, &at_function, "must be an object");
+    const base_json *name = base_json_find(function, "name"),
+                    *arguments = base_json_find(function, "arguments");
     if (!name || name->kind != JSON_STRING) return text_refuse(r, &at_name, "must be text");
-    if (!text_put_template(r, "<|tool_call>call:") || !text_put_content(r, name->text) || !text_put_template(r, "{")) return false;
+    if (!text_put_template(r, "<|tool_call>call:") || !text_put_content(r, name->text) ||
+        !text_put_template(r, "{"))
+        return false;
     if (arguments && arguments->kind == JSON_STRING) { /* as OpenAI's interface hands them on */
         base_json *parsed = NULL;
-        beryl_status status = base_json_parse(r->arena, arguments->text.data, arguments->text.size, &parsed, NULL);
+        beryl_status status =
+            base_json_parse(r->arena, arguments->text.data, arguments->text.size, &parsed, NULL);
         if (status == BERYL_NO_MEMORY) return text_no_memory(r);
         if (status) return text_refuse(r, &at_arguments, "is text that is not JSON");
         arguments = parsed;
     }
     if (!text_is_absent(arguments)) {
-        if (arguments->kind != JSON_OBJECT) return text_refuse(r, &at_arguments, "must be an object");
+        if (arguments->kind != JSON_OBJECT)
+            return text_refuse(r, &at_arguments, "must be an object");
         if (!text_render_members(r, arguments, false, &at_arguments)) return false;
     }
     return text_put_template(r, "}<tool_call|>");
 }
 
-static bool response_render(text_renderer *r, base_view name, const base_json *value, const text_place *at) {
-    if (!text_put_template(r, "<|tool_response>response:") || !text_put_content(r, name) || !text_put_template(r, "{")) return false;
+static bool response_render(text_renderer *r, base_view name, const base_json *value,
+                            const text_place *at) {
+    if (!text_put_template(r, "<|tool_response>response:") || !text_put_content(r, name) ||
+        !text_put_template(r, "{"))
+        return false;
     if (value && value->kind == JSON_OBJECT) {
         if (!text_render_members(r, value, false, at)) return false;
     } else if (!text_put_template(r, "value:") || !text_render_value(r, value, false, at)) {
@@ -190,8 +213,10 @@ static bool is_part_list(const base_json *value) {
     return true;
 }
 
-static bool result_render(text_renderer *r, base_view name, const base_json *body, const text_place *at) {
-    if (!body || body->kind != JSON_ARRAY || !is_part_list(body)) return response_render(r, name, body, at);
+static bool result_render(text_renderer *r, base_view name, const base_json *body,
+                          const text_place *at) {
+    if (!body || body->kind != JSON_ARRAY || !is_part_list(body))
+        return response_render(r, name, body, at);
     size_t index = 0, size = 0;
     for (const base_json *part = body->child; part; part = part->next) {
         text_place at_part = {at, {0}, index++};
@@ -229,15 +254,16 @@ static base_view text_or(const base_json *value, base_view otherwise) {
     return value && value->kind == JSON_STRING && value->text.size ? value->text : otherwise;
 }
 
-/* The tool messages that follow `message`, which holds `calls`. A result belongs to the call with its id; one without an id to the
- * function it names, else to the last call without an id. */
-static bool results_render(text_renderer *r, const base_json *message, const base_json *calls, const text_place *at_messages,
-                           size_t index, bool *found) {
+/* The tool messages that follow `message`, which holds `calls`. A result belongs to the call with
+ * its id; one without an id to the function it names, else to the last call without an id. */
+static bool results_render(text_renderer *r, const base_json *message, const base_json *calls,
+                           const text_place *at_messages, size_t index, bool *found) {
     base_map ids;
     base_view loose = BASE_VIEW("unknown");
     bool fine = true;
     base_map_init(&ids, r->arena->heap);
-    const base_view **names = base_arena_take(r->arena, calls->n_child + 1, sizeof *names); /* [n_call] */
+    const base_view **names =
+        base_arena_take(r->arena, calls->n_child + 1, sizeof *names); /* [n_call] */
     if (!names) fine = text_no_memory(r);
     uint32_t n = 0;
     for (const base_json *call = calls->child; call && fine; call = call->next, n++) {
@@ -246,10 +272,12 @@ static bool results_render(text_renderer *r, const base_json *message, const bas
         if (text_is_absent(id)) loose = *names[n];
         else if (!base_map_set(&ids, id->text, n)) fine = text_no_memory(r);
     }
-    for (const base_json *result = message->next; result && fine && is_role(result, "tool"); result = result->next) {
+    for (const base_json *result = message->next; result && fine && is_role(result, "tool");
+         result = result->next) {
         const base_json *id = base_json_find(result, "tool_call_id");
         uint32_t which;
-        base_view name = text_or(base_json_find(result, "name"), text_is_absent(id) ? loose : BASE_VIEW("unknown"));
+        base_view name = text_or(base_json_find(result, "name"),
+                                 text_is_absent(id) ? loose : BASE_VIEW("unknown"));
         if (!text_is_absent(id) && base_map_find(&ids, id->text, &which)) name = *names[which];
         text_place at = {at_messages, {0}, ++index}, at_content = {&at, BASE_VIEW("content"), 0};
         fine = result_render(r, name, base_json_find(result, "content"), &at_content);
@@ -259,18 +287,21 @@ static bool results_render(text_renderer *r, const base_json *message, const bas
     return fine;
 }
 
-static bool embedded_results_render(text_renderer *r, const base_json *responses, const text_place *at) {
+static bool embedded_results_render(text_renderer *r, const base_json *responses,
+                                    const text_place *at) {
     size_t index = 0;
     for (const base_json *response = responses->child; response; response = response->next) {
-        text_place at_response = {at, {0}, index++}, at_value = {&at_response, BASE_VIEW("response"), 0};
+        text_place at_response = {at, {0}, index++},
+                   at_value = {&at_response, BASE_VIEW("response"), 0};
         if (response->kind != JSON_OBJECT) return text_refuse(r, &at_response, "must be an object");
         base_view name = text_or(base_json_find(response, "name"), BASE_VIEW("unknown"));
-        if (!response_render(r, name, base_json_find(response, "response"), &at_value)) return false;
+        if (!response_render(r, name, base_json_find(response, "response"), &at_value))
+            return false;
     }
     return true;
 }
 
-/* ---- messages ---------------------------------------------------------------------------------------------- */
+/* ---- messages ---------------------------------------------------------------------------- */
 
 typedef enum last_kind { LAST_TEXT, LAST_CALL, LAST_RESPONSE } last_kind;
 
@@ -281,22 +312,23 @@ typedef struct turns { /* what the messages so far leave behind */
     bool past_last_user, keep_thoughts;
 } turns;
 
-static bool thought_render(text_renderer *r, const base_json *message, bool wanted, const text_place *at) {
+static bool thought_render(text_renderer *r, const base_json *message, bool wanted,
+                           const text_place *at) {
     static const char *const names[] = {"reasoning", "reasoning_content", "thinking"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const base_json *text = base_json_find(message, names[i]);
         if (!text_is_true(text)) continue;
         text_place at_text = {at, base_view_of(names[i]), 0};
         if (text->kind != JSON_STRING) return text_refuse(r, &at_text, "must be text");
-        return !wanted || (text_put_template(r, "<|channel>thought\n") && text_put_content(r, text->text) &&
-                           text_put_template(r, "\n<channel|>"));
+        return !wanted || (text_put_template(r, "<|channel>thought\n") &&
+                           text_put_content(r, text->text) && text_put_template(r, "\n<channel|>"));
     }
     return true;
 }
 
 /* A list that an assistant's message may have; NULL: none, or empty. */
-static bool list_find(text_renderer *r, const base_json *message, const char *key, bool is_model, const text_place *at,
-                      const base_json **list) {
+static bool list_find(text_renderer *r, const base_json *message, const char *key, bool is_model,
+                      const text_place *at, const base_json **list) {
     const base_json *found = base_json_find(message, key);
     text_place at_list = {at, base_view_of(key), 0};
     *list = NULL;
@@ -307,10 +339,13 @@ static bool list_find(text_renderer *r, const base_json *message, const char *ke
     return true;
 }
 
-static bool message_render(text_renderer *r, const base_json *message, turns *state, const text_place *at_messages, size_t index) {
+static bool message_render(text_renderer *r, const base_json *message, turns *state,
+                           const text_place *at_messages, size_t index) {
     text_place at = {at_messages, {0}, index}, at_calls = {&at, BASE_VIEW("tool_calls"), 0},
-               at_responses = {&at, BASE_VIEW("tool_responses"), 0}, at_content = {&at, BASE_VIEW("content"), 0};
-    bool is_assistant = is_role(message, "assistant"), is_model = is_assistant || is_role(message, "model");
+               at_responses = {&at, BASE_VIEW("tool_responses"), 0},
+               at_content = {&at, BASE_VIEW("content"), 0};
+    bool is_assistant = is_role(message, "assistant"),
+         is_model = is_assistant || is_role(message, "model");
     bool responded = false, filled = false;
     const base_json *calls, *responses;
     state->last = LAST_TEXT;
@@ -339,7 +374,8 @@ static bool message_render(text_renderer *r, const base_json *message, turns *st
         return false;
     }
     if (responded) state->last = LAST_RESPONSE;
-    if (!content_render(r, base_json_find(message, "content"), is_model, &at_content, &filled)) return false;
+    if (!content_render(r, base_json_find(message, "content"), is_model, &at_content, &filled))
+        return false;
     const base_json *next = message->next;
     while (next && is_role(next, "tool")) next = next->next;
     state->after_assistant = is_assistant;
@@ -349,41 +385,51 @@ static bool message_render(text_renderer *r, const base_json *message, turns *st
     return text_put_template(r, "<turn|>\n");
 }
 
-/* ---- the whole ------------------------------------------------------------------------------------------- */
+/* ---- the whole --------------------------------------------------------------------------- */
 
 /* A member that is true or false; missing and null are `otherwise`. */
-static bool flag_find(text_renderer *r, const base_json *chat, const char *key, bool otherwise, bool *value) {
+static bool flag_find(text_renderer *r, const base_json *chat, const char *key, bool otherwise,
+                      bool *value) {
     const base_json *found = base_json_find(chat, key);
     text_place at = {NULL, base_view_of(key), 0};
     *value = otherwise;
     if (text_is_absent(found)) return true;
-    if (found->kind != JSON_TRUE && found->kind != JSON_FALSE) return text_refuse(r, &at, "must be true or false");
+    if (found->kind != JSON_TRUE && found->kind != JSON_FALSE)
+        return text_refuse(r, &at, "must be true or false");
     *value = found->kind == JSON_TRUE;
     return true;
 }
 
 static bool messages_check(text_renderer *r, const base_json *messages, const text_place *at) {
     size_t index = 0;
-    if (!messages || messages->kind != JSON_ARRAY) return text_refuse(r, at, "must be a list of messages");
+    if (!messages || messages->kind != JSON_ARRAY)
+        return text_refuse(r, at, "must be a list of messages");
     for (const base_json *message = messages->child; message; message = message->next) {
         text_place at_message = {at, {0}, index++}, at_role = {&at_message, BASE_VIEW("role"), 0};
         if (message->kind != JSON_OBJECT) return text_refuse(r, &at_message, "must be an object");
         const base_json *role = base_json_find(message, "role");
-        if (!role || role->kind != JSON_STRING || !role->text.size) return text_refuse(r, &at_role, "must be text");
+        if (!role || role->kind != JSON_STRING || !role->text.size)
+            return text_refuse(r, &at_role, "must be text");
     }
     return true;
 }
 
-static bool chat_render(text_renderer *r, const base_json *chat, text_chat_style style, text_prompt *prompt) {
-    text_place at_messages = {NULL, BASE_VIEW("messages"), 0}, at_tools = {NULL, BASE_VIEW("tools"), 0};
+static bool chat_render(text_renderer *r, const base_json *chat, text_chat_style style,
+                        text_prompt *prompt) {
+    text_place at_messages = {NULL, BASE_VIEW("messages"), 0},
+               at_tools = {NULL, BASE_VIEW("tools"), 0};
     turns state = {0};
-    if (!chat || chat->kind != JSON_OBJECT) return text_refuse(r, NULL, "must be an object with \"messages\"");
-    const base_json *messages = base_json_find(chat, "messages"), *tools = base_json_find(chat, "tools");
+    if (!chat || chat->kind != JSON_OBJECT)
+        return text_refuse(r, NULL, "must be an object with \"messages\"");
+    const base_json *messages = base_json_find(chat, "messages"),
+                    *tools = base_json_find(chat, "tools");
     if (!messages_check(r, messages, &at_messages)) return false;
-    if (!flag_find(r, chat, "think", false, &prompt->think) || !flag_find(r, chat, "generate", true, &prompt->generate) ||
+    if (!flag_find(r, chat, "think", false, &prompt->think) ||
+        !flag_find(r, chat, "generate", true, &prompt->generate) ||
         !flag_find(r, chat, "preserve_thinking", false, &state.keep_thoughts))
         return false;
-    if (!text_is_absent(tools) && tools->kind != JSON_ARRAY) return text_refuse(r, &at_tools, "must be a list of tools or null");
+    if (!text_is_absent(tools) && tools->kind != JSON_ARRAY)
+        return text_refuse(r, &at_tools, "must be a list of tools or null");
     if (!text_is_true(tools)) tools = NULL;
     const base_json *message = messages->child, *system = NULL;
     if (message && (is_role(message, "system") || is_role(message, "developer"))) system = message;
@@ -393,7 +439,8 @@ static bool chat_render(text_renderer *r, const base_json *chat, text_chat_style
         text_place at = {&at_messages, {0}, 0}, at_content = {&at, BASE_VIEW("content"), 0};
         if (!text_put_template(r, "<|turn>system\n")) return false;
         if (prompt->think && !text_put_template(r, "<|think|>\n")) return false;
-        if (system && !system_render(r, base_json_find(system, "content"), &at_content)) return false;
+        if (system && !system_render(r, base_json_find(system, "content"), &at_content))
+            return false;
         if (tools && !text_render_tools(r, tools, &at_tools)) return false;
         if (!text_put_template(r, "<turn|>\n")) return false;
         if (system) message = system->next, index = 1;
@@ -402,27 +449,30 @@ static bool chat_render(text_renderer *r, const base_json *chat, text_chat_style
     for (const base_json *m = message; m; m = m->next)
         if (is_role(m, "user")) state.last_user = m, state.past_last_user = false;
     for (; message; message = message->next, index++) {
-        if (!is_role(message, "tool") && !message_render(r, message, &state, &at_messages, index)) return false;
+        if (!is_role(message, "tool") && !message_render(r, message, &state, &at_messages, index))
+            return false;
         if (message == state.last_user) state.past_last_user = true;
     }
     if (!prompt->generate) return true;
     if (state.last == LAST_TEXT) {
         if (!text_put_template(r, "<|turn>model\n")) return false;
-        return style == TEXT_CHAT_SMALL || prompt->think || text_put_template(r, "<|channel>thought\n<channel|>");
+        return style == TEXT_CHAT_SMALL || prompt->think ||
+               text_put_template(r, "<|channel>thought\n<channel|>");
     }
     prompt->in_thought = state.last == LAST_RESPONSE && prompt->think;
     return !prompt->in_thought || text_put_template(r, "<|channel>thought\n");
 }
 
-beryl_status text_chat_render(base_arena *arena, const base_json *chat, text_chat_style style, text_prompt *prompt,
-                              beryl_error *error) {
+beryl_status text_chat_render(base_arena *arena, const base_json *chat, text_chat_style style,
+                              text_prompt *prompt, beryl_error *error) {
     text_renderer r = {.arena = arena, .error = error};
     *prompt = (text_prompt){0};
     if (chat_render(&r, chat, style, prompt)) {
         prompt->chunks = base_arena_take(arena, r.chunks.count, sizeof *prompt->chunks);
         prompt->n_chunk = r.chunks.count;
         prompt->size = r.size;
-        if (prompt->chunks) memcpy(prompt->chunks, r.chunks.data, r.chunks.count * sizeof *prompt->chunks);
+        if (prompt->chunks)
+            memcpy(prompt->chunks, r.chunks.data, r.chunks.count * sizeof *prompt->chunks);
         else text_no_memory(&r);
     }
     base_vec_fini(arena->heap, &r.chunks);
@@ -433,17 +483,22 @@ void text_prompt_write(const text_prompt *prompt, base_text *out) {
     for (size_t i = 0; i < prompt->n_chunk; i++) base_text_add_view(out, prompt->chunks[i].text);
 }
 
-/* A literal that the vocabulary lacks would reach the model as plain text, in pieces: a wrong prompt, so it is refused. */
+/* A literal that the vocabulary lacks would reach the model as plain text, in pieces: a wrong
+ * prompt, so it is refused. */
 static beryl_status literals_check(const text_tokenizer *tok, base_view text, beryl_error *error) {
     for (int name = 0; name < TEXT_SPECIAL_COUNT; name++) {
         const char *literal = text_special_literal((text_special_name)name);
-        if (text_special(tok, (text_special_name)name) < 0 && seek(text, 0, base_view_of(literal)) < text.size)
-            return base_fail(error, BERYL_UNSUPPORTED, "the vocabulary lacks the token %s, which this conversation needs", literal);
+        if (text_special(tok, (text_special_name)name) < 0 &&
+            seek(text, 0, base_view_of(literal)) < text.size)
+            return base_fail(error, BERYL_UNSUPPORTED,
+                             "the vocabulary lacks the token %s, which this conversation needs",
+                             literal);
     }
     return BERYL_OK;
 }
 
-beryl_status text_prompt_encode(const text_tokenizer *tok, const text_prompt *prompt, text_ids *out, beryl_error *error) {
+beryl_status text_prompt_encode(const text_tokenizer *tok, const text_prompt *prompt, text_ids *out,
+                                beryl_error *error) {
     base_vec(text_segment) segments = {0};
     beryl_status status = BERYL_OK;
     base_heap *heap = text_heap(tok);
@@ -451,8 +506,12 @@ beryl_status text_prompt_encode(const text_tokenizer *tok, const text_prompt *pr
         const text_chunk *chunk = &prompt->chunks[i];
         if (chunk->kind != TEXT_CHUNK_CONTENT) status = literals_check(tok, chunk->text, error);
         text_segment *segment = base_vec_add(heap, &segments);
-        if (!segment) status = base_fail(error, BERYL_NO_MEMORY, "no memory for a prompt of %zu pieces", prompt->n_chunk);
-        else *segment = (text_segment){chunk->text, chunk->kind == TEXT_CHUNK_CONTENT ? TEXT_CONTENT : TEXT_ALL};
+        if (!segment)
+            status = base_fail(error, BERYL_NO_MEMORY, "no memory for a prompt of %zu pieces",
+                               prompt->n_chunk);
+        else
+            *segment = (text_segment){chunk->text,
+                                      chunk->kind == TEXT_CHUNK_CONTENT ? TEXT_CONTENT : TEXT_ALL};
     }
     if (!status) status = text_encode_segments(tok, segments.data, segments.count, out, error);
     base_vec_fini(heap, &segments);

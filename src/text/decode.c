@@ -1,7 +1,7 @@
 /* decode.c - from tokens to text, whole and streaming.
  *
- * Owns no memory. Refuses ids outside of the vocabulary. The one idea: bytes pass through a buffer of at most three, so that only
- * whole characters come out whatever tokens they are spread over.
+ * Owns no memory. Refuses ids outside of the vocabulary. The one idea: bytes pass through a buffer
+ * of at most three, so that only whole characters come out whatever tokens they are spread over.
  */
 #include "text/utf8.h"
 #include "text/vocab.h"
@@ -20,7 +20,8 @@ static void stream_bytes(text_stream *stream, const uint8_t *bytes, size_t size,
         if (stream->n_held) {
             stream->held[stream->n_held++] = bytes[i];
             text_utf8 found = text_utf8_scan(stream->held, stream->n_held, &length);
-            if (found == TEXT_UTF8_INVALID) { /* what was held could go on, so this byte is at fault and starts anew */
+            if (found == TEXT_UTF8_INVALID) { /* what was held could go on, so this byte is at fault
+                                                 and starts anew */
                 replace_add(out);
                 stream->n_held = 0;
                 continue;
@@ -34,7 +35,9 @@ static void stream_bytes(text_stream *stream, const uint8_t *bytes, size_t size,
         }
         size_t begin = i;
         text_utf8 found = TEXT_UTF8_WHOLE;
-        while (i < size && (found = text_utf8_scan(bytes + i, size - i, &length)) == TEXT_UTF8_WHOLE) i += length;
+        while (i < size &&
+               (found = text_utf8_scan(bytes + i, size - i, &length)) == TEXT_UTF8_WHOLE)
+            i += length;
         base_text_add(out, (const char *)bytes + begin, i - begin);
         if (found == TEXT_UTF8_INVALID) {
             replace_add(out);
@@ -47,7 +50,8 @@ static void stream_bytes(text_stream *stream, const uint8_t *bytes, size_t size,
     }
 }
 
-/* The pieces of a token's text between U+2581, which stand for blanks. Gives the next one and whether a blank follows. */
+/* The pieces of a token's text between U+2581, which stand for blanks. Gives the next one and
+ * whether a blank follows. */
 static base_view piece_next(base_view *rest, bool *blank) {
     base_view piece = *rest;
     for (const char *p = rest->data; rest->size; p++) {
@@ -64,8 +68,10 @@ static base_view piece_next(base_view *rest, bool *blank) {
     return piece;
 }
 
-/* What a token stands for: true and a view of its text, or one byte in *byte with an empty view. false: nothing is printed. */
-static bool token_text(const text_tokenizer *tok, int32_t id, bool special, base_view *text, int *byte) {
+/* What a token stands for: true and a view of its text, or one byte in *byte with an empty view.
+ * false: nothing is printed. */
+static bool token_text(const text_tokenizer *tok, int32_t id, bool special, base_view *text,
+                       int *byte) {
     *byte = -1;
     *text = tok->tokens[id];
     if (!text->size) return false;
@@ -103,7 +109,9 @@ beryl_status text_stream_push(text_stream *stream, int32_t id, base_text *out, b
     base_view text;
     int byte;
     if (id < 0 || (size_t)id >= tok->n_token)
-        return base_fail(error, BERYL_BAD_INPUT, "the token %d is outside of the vocabulary of %zu tokens", (int)id, tok->n_token);
+        return base_fail(error, BERYL_BAD_INPUT,
+                         "the token %d is outside of the vocabulary of %zu tokens", (int)id,
+                         tok->n_token);
     if (!token_text(tok, id, stream->special, &text, &byte)) {
         text_stream_finish(stream, out); /* no character goes on behind a control token */
     } else if (byte >= 0) {
@@ -123,12 +131,13 @@ void text_stream_finish(text_stream *stream, base_text *out) {
     stream->n_held = 0;
 }
 
-beryl_status text_decode(const text_tokenizer *tok, const int32_t *ids, size_t n, bool special, base_text *out,
-                         beryl_error *error) {
+beryl_status text_decode(const text_tokenizer *tok, const int32_t *ids, size_t n, bool special,
+                         base_text *out, beryl_error *error) {
     text_stream stream;
     beryl_status status = BERYL_OK;
     text_stream_init(&stream, tok, special);
-    for (size_t i = 0; i < n && !status; i++) status = text_stream_push(&stream, ids[i], out, error);
+    for (size_t i = 0; i < n && !status; i++)
+        status = text_stream_push(&stream, ids[i], out, error);
     if (status) return status;
     text_stream_finish(&stream, out);
     return out->failed ? base_fail(error, BERYL_NO_MEMORY, "no memory to decode a text") : BERYL_OK;

@@ -1,10 +1,12 @@
 /* encode.c - byte-pair encoding in n log n.
  *
- * Owns nothing but the memory of one call. Refuses texts above TEXT_SIZE_MAX and bytes without a token. The one idea: the pairs of a
- * stretch of text wait in a binary heap of 64-bit keys (rank, position), and a key that is out of date is noticed when it comes
- * up, since each symbol remembers the rank of its pair with the next one. So no text is worse than any other.
+ * Owns nothing but the memory of one call. Refuses texts above TEXT_SIZE_MAX and bytes without a
+ * token. The one idea: the pairs of a stretch of text wait in a binary heap of 64-bit keys (rank,
+ * position), and a key that is out of date is noticed when it comes up, since each symbol remembers
+ * the rank of its pair with the next one. So no text is worse than any other.
  *
- * After Sennrich et al. 2016, with the order of merges that SentencePiece and HF tokenizers share: least rank, then leftmost.
+ * After Sennrich et al. 2016, with the order of merges that SentencePiece and HF tokenizers share:
+ * least rank, then leftmost.
  */
 #include "text/utf8.h"
 #include "text/vocab.h"
@@ -15,8 +17,8 @@
 
 typedef struct symbol {
     int32_t id, prev, next; /* next and prev: indices, -1: none */
-    uint32_t rank;          /* of the merge with the next symbol; TEXT_NO_RANK: none, or merged away */
-    int32_t result;         /* of that merge */
+    uint32_t rank;  /* of the merge with the next symbol; TEXT_NO_RANK: none, or merged away */
+    int32_t result; /* of that merge */
 } symbol;
 
 typedef struct encoder {
@@ -46,7 +48,8 @@ static void heap_add(encoder *e, uint64_t key) {
 /* Looks the pair of symbol i and its next one up. */
 static bool pair_update(encoder *e, int32_t i) {
     symbol *s = &e->symbols.data[i];
-    const text_merge *merge = s->next >= 0 ? text_merge_find(e->tok, s->id, e->symbols.data[s->next].id) : NULL;
+    const text_merge *merge =
+        s->next >= 0 ? text_merge_find(e->tok, s->id, e->symbols.data[s->next].id) : NULL;
     s->rank = merge ? merge->rank : TEXT_NO_RANK;
     s->result = merge ? merge->result : -1;
     return merge;
@@ -79,8 +82,10 @@ static void merge_all(encoder *e) {
 static bool stretch_end(encoder *e) {
     size_t n = e->symbols.count, count = 0;
     if (!n) return true;
-    if (2 * n > e->heap_capacity) { /* a merge takes one key out and one symbol away, and adds at most two keys */
-        uint64_t *heap = base_heap_resize(e->tok->heap, e->heap, e->heap_capacity * sizeof *heap, 2 * n * sizeof *heap);
+    if (2 * n > e->heap_capacity) { /* a merge takes one key out and one symbol away, and adds at
+                                       most two keys */
+        uint64_t *heap = base_heap_resize(e->tok->heap, e->heap, e->heap_capacity * sizeof *heap,
+                                          2 * n * sizeof *heap);
         if (!heap) return false;
         e->heap = heap;
         e->heap_capacity = 2 * n;
@@ -95,13 +100,16 @@ static bool stretch_end(encoder *e) {
     merge_all(e);
     for (int32_t i = 0; i >= 0; i = e->symbols.data[i].next) count++;
     if (!base_vec_reserve(e->tok->heap, e->out, count)) return false;
-    for (int32_t i = 0; i >= 0; i = e->symbols.data[i].next) e->out->data[e->out->count++] = e->symbols.data[i].id;
+    for (int32_t i = 0; i >= 0; i = e->symbols.data[i].next)
+        e->out->data[e->out->count++] = e->symbols.data[i].id;
     e->symbols.count = 0;
     return true;
 }
 
-/* The longest literal of this mode at the start of `text`; its id, or -1. Narrows the sorted literals byte by byte. */
-static int32_t literal_match(const text_tokenizer *tok, const uint8_t *text, size_t size, text_special_mode mode) {
+/* The longest literal of this mode at the start of `text`; its id, or -1. Narrows the sorted
+ * literals byte by byte. */
+static int32_t literal_match(const text_tokenizer *tok, const uint8_t *text, size_t size,
+                             text_special_mode mode) {
     size_t low = tok->literal_at[text[0]], high = tok->literal_at[text[0] + 1];
     int32_t best = -1;
     for (size_t depth = 1; low < high; depth++) {
@@ -114,14 +122,16 @@ static int32_t literal_match(const text_tokenizer *tok, const uint8_t *text, siz
         size_t end = high, begin = low;
         while (begin < end) { /* first that has this byte or a greater one */
             size_t middle = begin + (end - begin) / 2;
-            if ((uint8_t)tok->tokens[tok->literals[middle]].data[depth] < text[depth]) begin = middle + 1;
+            if ((uint8_t)tok->tokens[tok->literals[middle]].data[depth] < text[depth])
+                begin = middle + 1;
             else end = middle;
         }
         low = begin;
         end = high;
         while (begin < end) { /* first that has a greater one */
             size_t middle = begin + (end - begin) / 2;
-            if ((uint8_t)tok->tokens[tok->literals[middle]].data[depth] <= text[depth]) begin = middle + 1;
+            if ((uint8_t)tok->tokens[tok->literals[middle]].data[depth] <= text[depth])
+                begin = middle + 1;
             else end = middle;
         }
         high = begin;
@@ -136,8 +146,10 @@ static beryl_status symbol_add(encoder *e, int32_t id, beryl_error *error) {
     return BERYL_OK;
 }
 
-/* Adds the character at `text` as a symbol, or its bytes as several; *length: how many bytes it has. */
-static beryl_status character_add(encoder *e, const uint8_t *text, size_t size, size_t *length, beryl_error *error) {
+/* Adds the character at `text` as a symbol, or its bytes as several; *length: how many bytes it
+ * has. */
+static beryl_status character_add(encoder *e, const uint8_t *text, size_t size, size_t *length,
+                                  beryl_error *error) {
     const text_tokenizer *tok = e->tok;
     int32_t id = -1;
     *length = 1;
@@ -153,21 +165,24 @@ static beryl_status character_add(encoder *e, const uint8_t *text, size_t size, 
     beryl_status status = BERYL_OK;
     for (size_t i = 0; i < *length && !status; i++) {
         if (tok->bytes[text[i]] < 0)
-            return base_fail(error, BERYL_BAD_INPUT, "the vocabulary has no token for the byte 0x%02X", text[i]);
+            return base_fail(error, BERYL_BAD_INPUT,
+                             "the vocabulary has no token for the byte 0x%02X", text[i]);
         status = symbol_add(e, tok->bytes[text[i]], error);
     }
     return status;
 }
 
-static beryl_status segment_encode(encoder *e, const uint8_t *text, size_t size, text_special_mode mode, bool *was_newline,
-                                   beryl_error *error) {
+static beryl_status segment_encode(encoder *e, const uint8_t *text, size_t size,
+                                   text_special_mode mode, bool *was_newline, beryl_error *error) {
     const text_tokenizer *tok = e->tok;
     beryl_status status = BERYL_OK;
     for (size_t i = 0, length; i < size && !status; i += length) {
-        int32_t id = tok->literal_begins[mode][text[i]] ? literal_match(tok, text + i, size - i, mode) : -1;
+        int32_t id =
+            tok->literal_begins[mode][text[i]] ? literal_match(tok, text + i, size - i, mode) : -1;
         bool is_newline = text[i] == '\n';
         bool is_border = id >= 0 || (tok->newline_apart && is_newline != *was_newline);
-        if (is_border && !stretch_end(e)) return base_fail(error, BERYL_NO_MEMORY, "no memory to encode a text");
+        if (is_border && !stretch_end(e))
+            return base_fail(error, BERYL_NO_MEMORY, "no memory to encode a text");
         *was_newline = is_newline;
         if (id >= 0) {
             length = tok->tokens[id].size;
@@ -181,29 +196,32 @@ static beryl_status segment_encode(encoder *e, const uint8_t *text, size_t size,
     return status;
 }
 
-beryl_status text_encode_segments(const text_tokenizer *tok, const text_segment *segments, size_t n_segment, text_ids *out,
-                                  beryl_error *error) {
+beryl_status text_encode_segments(const text_tokenizer *tok, const text_segment *segments,
+                                  size_t n_segment, text_ids *out, beryl_error *error) {
     encoder e = {.tok = tok, .out = out};
     size_t total = 0, count = out->count;
     beryl_status status = BERYL_OK;
     bool was_newline = false;
     for (size_t i = 0; i < n_segment; i++) {
         if (segments[i].text.size > TEXT_SIZE_MAX - total)
-            return base_fail(error, BERYL_BAD_INPUT, "a text of more than %zu bytes cannot be encoded at once", TEXT_SIZE_MAX);
+            return base_fail(error, BERYL_BAD_INPUT,
+                             "a text of more than %zu bytes cannot be encoded at once",
+                             TEXT_SIZE_MAX);
         total += segments[i].text.size;
     }
     for (size_t i = 0; i < n_segment && !status; i++)
-        status = segment_encode(&e, (const uint8_t *)segments[i].text.data, segments[i].text.size, segments[i].mode,
-                                &was_newline, error);
-    if (!status && !stretch_end(&e)) status = base_fail(error, BERYL_NO_MEMORY, "no memory to encode a text");
+        status = segment_encode(&e, (const uint8_t *)segments[i].text.data, segments[i].text.size,
+                                segments[i].mode, &was_newline, error);
+    if (!status && !stretch_end(&e))
+        status = base_fail(error, BERYL_NO_MEMORY, "no memory to encode a text");
     if (status) out->count = count;
     base_vec_fini(tok->heap, &e.symbols);
     base_heap_give(tok->heap, e.heap, e.heap_capacity * sizeof *e.heap);
     return status;
 }
 
-beryl_status text_encode(const text_tokenizer *tok, const char *text, size_t size, text_special_mode mode, text_ids *out,
-                         beryl_error *error) {
+beryl_status text_encode(const text_tokenizer *tok, const char *text, size_t size,
+                         text_special_mode mode, text_ids *out, beryl_error *error) {
     text_segment segment = {{text, size}, mode};
     return text_encode_segments(tok, &segment, 1, out, error);
 }

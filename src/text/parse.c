@@ -1,8 +1,9 @@
 /* parse.c - from the model's tokens to text, thoughts and calls.
  *
- * Owns the state of one answer. Refuses nothing that a model may write: an unclosed call is closed, a stray closing token ignored, what
- * is no call at all becomes text. The one idea: the structure is in the token ids, so text that merely looks like a tag is text;
- * in a call's text the quote token is the byte 0xFF, which no valid UTF-8 contains.
+ * Owns the state of one answer. Refuses nothing that a model may write: an unclosed call is closed,
+ * a stray closing token ignored, what is no call at all becomes text. The one idea: the structure
+ * is in the token ids, so text that merely looks like a tag is text; in a call's text the quote
+ * token is the byte 0xFF, which no valid UTF-8 contains.
  */
 #include "text/chat.h"
 
@@ -10,8 +11,9 @@
 
 #include <string.h>
 
-#define MARK '\xFF'   /* the quote token */
-#define DEPTH_MAX 60  /* of a call's arguments; with the call's own two levels below the 64 of base_json */
+#define MARK '\xFF' /* the quote token */
+#define DEPTH_MAX \
+    60 /* of a call's arguments; with the call's own two levels below the 64 of base_json */
 
 typedef struct item_range {
     text_item_kind kind;
@@ -21,8 +23,8 @@ typedef struct item_range {
 typedef enum parser_state { IN_TEXT, IN_THOUGHT, IN_CALL } parser_state;
 
 struct text_parser {
-    base_heap *heap;            /* borrowed */
-    const text_tokenizer *tok;  /* borrowed */
+    base_heap *heap;           /* borrowed */
+    const text_tokenizer *tok; /* borrowed */
     text_stream stream;
     parser_state state;
     base_text fresh;            /* what the last token completed */
@@ -31,8 +33,8 @@ struct text_parser {
     base_text call;             /* the call so far */
     base_vec(item_range) items; /* [items.count], given out up to `given` */
     size_t given;
-    bool begun;                 /* the part has shown something */
-    int head;                   /* bytes of "thought\n" seen at the start of a thought, -1: past it */
+    bool begun; /* the part has shown something */
+    int head;   /* bytes of "thought\n" seen at the start of a thought, -1: past it */
     bool no_memory;
 };
 
@@ -41,7 +43,8 @@ static const char thought_head[] = "thought\n";
 static void item_add(text_parser *p, text_item_kind kind, const char *data, size_t size) {
     if (!size) return;
     size_t n = p->items.count;
-    if (n && p->items.data[n - 1].kind == kind && kind != TEXT_ITEM_CALL) { /* items of one kind join: texts lie in a row */
+    if (n && p->items.data[n - 1].kind == kind &&
+        kind != TEXT_ITEM_CALL) { /* items of one kind join: texts lie in a row */
         p->items.data[n - 1].size += size;
     } else {
         item_range *item = base_vec_add(p->heap, &p->items);
@@ -93,7 +96,7 @@ static void feed(text_parser *p, const char *data, size_t size) {
     if (size) show(p, data, size);
 }
 
-/* ---- calls ------------------------------------------------------------------------------------------------- */
+/* ---- calls ------------------------------------------------------------------------------- */
 
 typedef struct reader {
     const char *p, *end;
@@ -125,10 +128,10 @@ static bool read_quoted(reader *r) {
     while (p < r->end && *p != '"' && *p != MARK) p += *p == '\\' && p + 1 < r->end ? 2 : 1;
     if (p >= r->end || *p != '"') return false;
     base_json *value = NULL;
-    if (!base_json_parse(r->arena, r->p, (size_t)(p + 1 - r->p), &value, NULL) && value->kind == JSON_STRING)
+    if (!base_json_parse(r->arena, r->p, (size_t)(p + 1 - r->p), &value, NULL) &&
+        value->kind == JSON_STRING)
         base_json_write_string(r->out, value->text.data, value->text.size);
-    else
-        base_json_write_string(r->out, r->p + 1, (size_t)(p - r->p - 1));
+    else base_json_write_string(r->out, r->p + 1, (size_t)(p - r->p - 1));
     r->p = p + 1;
     return true;
 }
@@ -157,7 +160,8 @@ static void read_bare(reader *r) {
     const char *begin = r->p;
     while (r->p < r->end && *r->p != ',' && *r->p != '}' && *r->p != ']' && *r->p != MARK) r->p++;
     base_view text = trim_blanks(begin, r->p);
-    bool literal = base_view_equal(text, BASE_VIEW("true")) || base_view_equal(text, BASE_VIEW("false")) ||
+    bool literal = base_view_equal(text, BASE_VIEW("true")) ||
+                   base_view_equal(text, BASE_VIEW("false")) ||
                    base_view_equal(text, BASE_VIEW("null"));
     if (!text.size) base_text_add(r->out, "null", 4);
     else if (literal || is_number(text)) base_text_add_view(r->out, text);
@@ -200,7 +204,8 @@ static void read_key(reader *r) {
         read_marked(r);
     } else if (*r->p != '"' || !read_quoted(r)) {
         const char *begin = r->p;
-        while (r->p < r->end && *r->p != ':' && *r->p != ',' && *r->p != '}' && *r->p != MARK) r->p++;
+        while (r->p < r->end && *r->p != ':' && *r->p != ',' && *r->p != '}' && *r->p != MARK)
+            r->p++;
         base_view key = trim_blanks(begin, r->p);
         base_json_write_string(r->out, key.data, key.size);
     }
@@ -236,12 +241,15 @@ static bool read_members(reader *r, int depth) {
 static bool call_read(base_view call, base_arena *arena, base_text *out) {
     const base_view prefix = BASE_VIEW("call:");
     base_view text = trim_blanks(call.data, call.data + call.size);
-    if (base_view_begins(text, prefix)) text = (base_view){text.data + prefix.size, text.size - prefix.size};
-    const char *brace = text.size ? memchr(text.data, '{', text.size) : NULL, *end = text.data + text.size;
+    if (base_view_begins(text, prefix))
+        text = (base_view){text.data + prefix.size, text.size - prefix.size};
+    const char *brace = text.size ? memchr(text.data, '{', text.size) : NULL,
+               *end = text.data + text.size;
     base_view name = trim_blanks(text.data, brace ? brace : end);
     if (!name.size || name.size > 256) return false;
     for (size_t i = 0; i < name.size; i++)
-        if (is_blank(name.data[i]) || name.data[i] == MARK || (uint8_t)name.data[i] < ' ') return false;
+        if (is_blank(name.data[i]) || name.data[i] == MARK || (uint8_t)name.data[i] < ' ')
+            return false;
     base_text_add(out, "{\"name\":", 8);
     base_json_write_string(out, name.data, name.size);
     base_text_add(out, ",\"arguments\":", 13);
@@ -273,7 +281,7 @@ static void call_end(text_parser *p) {
     base_arena_fini(&arena);
 }
 
-/* ---- the stream ---------------------------------------------------------------------------------------------- */
+/* ---- the stream -------------------------------------------------------------------------- */
 
 /* Ends the part at hand: what is held back comes out or is dropped. */
 static void part_end(text_parser *p, parser_state next) {
@@ -319,8 +327,8 @@ beryl_status text_parser_push(text_parser *p, int32_t id, beryl_error *error) {
         part_end(p, IN_CALL);
     } else if (is_special(p, id, TEXT_SPECIAL_CALL_END)) {
         if (p->state == IN_CALL) part_end(p, IN_TEXT);
-    } else if (is_special(p, id, TEXT_SPECIAL_RESPONSE) || is_special(p, id, TEXT_SPECIAL_RESPONSE_END) ||
-               text_is_stop(p->tok, id)) {
+    } else if (is_special(p, id, TEXT_SPECIAL_RESPONSE) ||
+               is_special(p, id, TEXT_SPECIAL_RESPONSE_END) || text_is_stop(p->tok, id)) {
         part_end(p, IN_TEXT);
     } else if (p->state == IN_CALL && is_special(p, id, TEXT_SPECIAL_QUOTE)) {
         base_text_clear(&p->fresh);
@@ -354,7 +362,8 @@ bool text_parser_in_thought(const text_parser *p) {
     return p->state == IN_THOUGHT;
 }
 
-beryl_status text_parser_open(base_heap *heap, const text_tokenizer *tok, bool in_thought, text_parser **out, beryl_error *error) {
+beryl_status text_parser_open(base_heap *heap, const text_tokenizer *tok, bool in_thought,
+                              text_parser **out, beryl_error *error) {
     text_parser *p = *out = base_heap_take(heap, sizeof *p);
     if (!p) return base_fail(error, BERYL_NO_MEMORY, "no memory for the answer");
     p->heap = heap;

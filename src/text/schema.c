@@ -1,7 +1,8 @@
 /* schema.c - writes JSON values and tool declarations as Gemma 4's chat format has them.
  *
- * Owns the order of keys, the look of numbers and the reading of JSON schemas. Refuses what the published template could not
- * render. The one idea: it follows the template of 2026-07-09 key by key, since the model has seen nothing else.
+ * Owns the order of keys, the look of numbers and the reading of JSON schemas. Refuses what the
+ * published template could not render. The one idea: it follows the template of 2026-07-09 key by
+ * key, since the model has seen nothing else.
  */
 #include "text/render.h"
 
@@ -14,13 +15,14 @@
 #define DEPTH_MAX 64
 #define QUOTE "<|\"|>"
 
-/* ---- places and messages ----------------------------------------------------------------------------------- */
+/* ---- places and messages ----------------------------------------------------------------- */
 
 static size_t place_write(const text_place *at, char *to, size_t room) {
     size_t n = at->up ? place_write(at->up, to, room) : 0;
     if (at->key.data) {
         if (n && n + 1 < room) to[n++] = '.';
-        for (size_t i = 0; i < at->key.size && n + 1 < room; i++) to[n++] = (uint8_t)at->key.data[i] < ' ' ? '?' : at->key.data[i];
+        for (size_t i = 0; i < at->key.size && n + 1 < room; i++)
+            to[n++] = (uint8_t)at->key.data[i] < ' ' ? '?' : at->key.data[i];
         return n;
     }
     char digits[24];
@@ -37,7 +39,8 @@ bool text_refuse(text_renderer *r, const text_place *at, const char *what) {
     char where[200];
     size_t n = at ? place_write(at, where, sizeof where) : 0;
     where[n] = 0;
-    r->status = base_fail(r->error, BERYL_BAD_INPUT, "the conversation%s%s: %s", n ? ", " : "", where, what);
+    r->status = base_fail(r->error, BERYL_BAD_INPUT, "the conversation%s%s: %s", n ? ", " : "",
+                          where, what);
     return false;
 }
 
@@ -65,8 +68,9 @@ bool text_put_content(text_renderer *r, base_view text) {
 }
 
 bool text_put_media(text_renderer *r, text_chunk_kind kind, const base_json *part) {
-    text_special_name name = kind == TEXT_CHUNK_IMAGE ? TEXT_SPECIAL_IMAGE_SOFT
-                             : kind == TEXT_CHUNK_AUDIO ? TEXT_SPECIAL_AUDIO_SOFT : TEXT_SPECIAL_VIDEO_SOFT;
+    text_special_name name = kind == TEXT_CHUNK_IMAGE   ? TEXT_SPECIAL_IMAGE_SOFT
+                             : kind == TEXT_CHUNK_AUDIO ? TEXT_SPECIAL_AUDIO_SOFT
+                                                        : TEXT_SPECIAL_VIDEO_SOFT;
     return put(r, kind, base_view_of(text_special_literal(name)), part);
 }
 
@@ -95,10 +99,11 @@ bool text_is_true(const base_json *value) {
 static bool too_deep(const text_place *at) {
     size_t depth = 0;
     for (; at; at = at->up) depth++;
-    return depth > 4 * DEPTH_MAX; /* base_json allows 64 levels; a level is at most three places here */
+    return depth >
+           4 * DEPTH_MAX; /* base_json allows 64 levels; a level is at most three places here */
 }
 
-/* ---- members in order ------------------------------------------------------------------------------------------- */
+/* ---- members in order -------------------------------------------------------------------- */
 
 typedef struct member {
     const base_json *value;
@@ -109,11 +114,13 @@ static int fold(char c) {
     return c >= 'A' && c <= 'Z' ? c + ('a' - 'A') : (uint8_t)c;
 }
 
-/* By the key's bytes, or without regard to ASCII case as the template sorts (beyond ASCII, case counts); then by appearance. */
+/* By the key's bytes, or without regard to ASCII case as the template sorts (beyond ASCII, case
+ * counts); then by appearance. */
 static bool comes_after(const member *a, const member *b, bool folded) {
     base_view x = a->value->key, y = b->value->key;
     for (size_t i = 0; i < x.size && i < y.size; i++) {
-        int left = folded ? fold(x.data[i]) : (uint8_t)x.data[i], right = folded ? fold(y.data[i]) : (uint8_t)y.data[i];
+        int left = folded ? fold(x.data[i]) : (uint8_t)x.data[i],
+            right = folded ? fold(y.data[i]) : (uint8_t)y.data[i];
         if (left != right) return left > right;
     }
     return x.size != y.size ? x.size > y.size : a->order > b->order;
@@ -129,7 +136,8 @@ static void members_sort(member *members, size_t n, bool folded) {
             members[0] = last;
         }
         for (size_t i = begin, child; (child = 2 * i + 1) < end; i = child) {
-            if (child + 1 < end && comes_after(&members[child + 1], &members[child], folded)) child++;
+            if (child + 1 < end && comes_after(&members[child + 1], &members[child], folded))
+                child++;
             if (!comes_after(&members[child], &members[i], folded)) break;
             member one = members[i];
             members[i] = members[child];
@@ -138,7 +146,8 @@ static void members_sort(member *members, size_t n, bool folded) {
     }
 }
 
-/* The members by key. Of equal keys the last value counts, at the first one's place. NULL: no memory. */
+/* The members by key. Of equal keys the last value counts, at the first one's place. NULL: no
+ * memory. */
 static member *members_take(text_renderer *r, const base_json *object, size_t *n) {
     member *members = base_arena_take(r->arena, object->n_child + 1, sizeof *members);
     size_t count = 0, kept = 0;
@@ -146,11 +155,13 @@ static member *members_take(text_renderer *r, const base_json *object, size_t *n
         text_no_memory(r);
         return NULL;
     }
-    for (const base_json *value = object->child; value && count < object->n_child; value = value->next, count++)
+    for (const base_json *value = object->child; value && count < object->n_child;
+         value = value->next, count++)
         members[count] = (member){value, count};
     members_sort(members, count, false);
     for (size_t i = 0; i < count; i++) {
-        if (kept && base_view_equal(members[kept - 1].value->key, members[i].value->key)) members[kept - 1].value = members[i].value;
+        if (kept && base_view_equal(members[kept - 1].value->key, members[i].value->key))
+            members[kept - 1].value = members[i].value;
         else members[kept++] = members[i];
     }
     members_sort(members, kept, true);
@@ -158,9 +169,10 @@ static member *members_take(text_renderer *r, const base_json *object, size_t *n
     return members;
 }
 
-/* ---- values ----------------------------------------------------------------------------------------------------- */
+/* ---- values ------------------------------------------------------------------------------ */
 
-/* A float as Python prints it: the fewest digits that give the same double, exponents below -4 and from 16 on. */
+/* A float as Python prints it: the fewest digits that give the same double, exponents below -4 and
+ * from 16 on. */
 static bool put_float(text_renderer *r, double value) {
     char digits[32], raw[48];
     int n = 0, exponent = 0;
@@ -211,11 +223,14 @@ static bool put_float(text_renderer *r, double value) {
 static bool put_number(text_renderer *r, const base_json *value) {
     base_view text = value->text;
     for (size_t i = 0; i < text.size; i++)
-        if (text.data[i] == '.' || text.data[i] == 'e' || text.data[i] == 'E') return put_float(r, value->number);
-    return base_view_equal(text, BASE_VIEW("-0")) ? text_put_template(r, "0") : text_put_content(r, text);
+        if (text.data[i] == '.' || text.data[i] == 'e' || text.data[i] == 'E')
+            return put_float(r, value->number);
+    return base_view_equal(text, BASE_VIEW("-0")) ? text_put_template(r, "0")
+                                                  : text_put_content(r, text);
 }
 
-bool text_render_value(text_renderer *r, const base_json *value, bool quoted, const text_place *at) {
+bool text_render_value(text_renderer *r, const base_json *value, bool quoted,
+                       const text_place *at) {
     if (text_is_absent(value)) return text_put_template(r, "null");
     if (too_deep(at)) return text_refuse(r, at, "nested too deeply");
     switch (value->kind) {
@@ -225,7 +240,8 @@ bool text_render_value(text_renderer *r, const base_json *value, bool quoted, co
     case JSON_NUMBER: return put_number(r, value);
     case JSON_STRING: return put_quoted(r, value->text);
     case JSON_OBJECT:
-        return text_put_template(r, "{") && text_render_members(r, value, quoted, at) && text_put_template(r, "}");
+        return text_put_template(r, "{") && text_render_members(r, value, quoted, at) &&
+               text_put_template(r, "}");
     case JSON_ARRAY: break;
     }
     size_t index = 0;
@@ -238,7 +254,8 @@ bool text_render_value(text_renderer *r, const base_json *value, bool quoted, co
     return text_put_template(r, "]");
 }
 
-bool text_render_members(text_renderer *r, const base_json *object, bool quoted, const text_place *at) {
+bool text_render_members(text_renderer *r, const base_json *object, bool quoted,
+                         const text_place *at) {
     size_t n;
     const member *members = members_take(r, object, &n);
     if (!members) return false;
@@ -247,12 +264,13 @@ bool text_render_members(text_renderer *r, const base_json *object, bool quoted,
         text_place at_value = {at, value->key, 0};
         if (i && !text_put_template(r, ",")) return false;
         if (!(quoted ? put_quoted(r, value->key) : text_put_content(r, value->key))) return false;
-        if (!text_put_template(r, ":") || !text_render_value(r, value, quoted, &at_value)) return false;
+        if (!text_put_template(r, ":") || !text_render_value(r, value, quoted, &at_value))
+            return false;
     }
     return true;
 }
 
-/* ---- schemas ------------------------------------------------------------------------------------------------------ */
+/* ---- schemas ----------------------------------------------------------------------------- */
 
 static base_view upper(text_renderer *r, base_view text) {
     char *copy = base_arena_text(r->arena, text.data, text.size);
@@ -265,8 +283,10 @@ static base_view upper(text_renderer *r, base_view text) {
     return (base_view){copy, text.size};
 }
 
-/* The type's name in capitals; of a list of names what Python's str gives, as the template has it. */
-static bool type_upper(text_renderer *r, const base_json *type, const text_place *at, base_view *out) {
+/* The type's name in capitals; of a list of names what Python's str gives, as the template has it.
+ */
+static bool type_upper(text_renderer *r, const base_json *type, const text_place *at,
+                       base_view *out) {
     text_place at_type = {at, BASE_VIEW("type"), 0};
     *out = (base_view){"", 0};
     if (text_is_absent(type)) return true;
@@ -274,7 +294,8 @@ static bool type_upper(text_renderer *r, const base_json *type, const text_place
         *out = upper(r, type->text);
         return !r->status;
     }
-    if (type->kind != JSON_ARRAY) return text_refuse(r, &at_type, "must be text or a list of texts");
+    if (type->kind != JSON_ARRAY)
+        return text_refuse(r, &at_type, "must be text or a list of texts");
     base_text list;
     base_text_init(&list, r->arena->heap);
     base_text_add(&list, "[", 1);
@@ -306,17 +327,22 @@ static bool comma(text_renderer *r, bool *wanted) {
 }
 
 /* name:"text" */
-static bool put_text_of(text_renderer *r, const char *label, const base_json *value, const text_place *at, const char *key) {
+static bool put_text_of(text_renderer *r, const char *label, const base_json *value,
+                        const text_place *at, const char *key) {
     text_place at_value = {at, base_view_of(key), 0};
-    if (value && value->kind != JSON_STRING && value->kind != JSON_NULL) return text_refuse(r, &at_value, "must be text");
-    return text_put_template(r, label) && put_quoted(r, text_is_absent(value) ? (base_view){"", 0} : value->text);
+    if (value && value->kind != JSON_STRING && value->kind != JSON_NULL)
+        return text_refuse(r, &at_value, "must be text");
+    return text_put_template(r, label) &&
+           put_quoted(r, text_is_absent(value) ? (base_view){"", 0} : value->text);
 }
 
 static bool put_required(text_renderer *r, const base_json *required, const text_place *at) {
     text_place at_list = {at, BASE_VIEW("required"), 0};
     if (!text_put_template(r, "required:[")) return false;
-    if (!text_is_absent(required) && required->kind != JSON_ARRAY) return text_refuse(r, &at_list, "must be a list of names");
-    for (const base_json *name = text_is_absent(required) ? NULL : required->child; name; name = name->next) {
+    if (!text_is_absent(required) && required->kind != JSON_ARRAY)
+        return text_refuse(r, &at_list, "must be a list of names");
+    for (const base_json *name = text_is_absent(required) ? NULL : required->child; name;
+         name = name->next) {
         if (name->kind != JSON_STRING) return text_refuse(r, &at_list, "must be a list of names");
         if (name != required->child && !text_put_template(r, ",")) return false;
         if (!put_quoted(r, name->text)) return false;
@@ -324,7 +350,8 @@ static bool put_required(text_renderer *r, const base_json *required, const text
     return text_put_template(r, "]");
 }
 
-static bool properties_render(text_renderer *r, const base_json *properties, bool filtered, const text_place *at);
+static bool properties_render(text_renderer *r, const base_json *properties, bool filtered,
+                              const text_place *at);
 
 static bool items_render(text_renderer *r, const base_json *items, const text_place *at) {
     size_t n;
@@ -338,7 +365,8 @@ static bool items_render(text_renderer *r, const base_json *items, const text_pl
         if (!comma(r, &more)) return false;
         if (base_view_equal(value->key, BASE_VIEW("properties"))) {
             if (!text_put_template(r, "properties:{")) return false;
-            if (value->kind == JSON_OBJECT && !properties_render(r, value, false, &at_value)) return false;
+            if (value->kind == JSON_OBJECT && !properties_render(r, value, false, &at_value))
+                return false;
             if (!text_put_template(r, "}")) return false;
         } else if (base_view_equal(value->key, BASE_VIEW("required"))) {
             if (!put_required(r, value, at)) return false;
@@ -347,10 +375,12 @@ static bool items_render(text_renderer *r, const base_json *items, const text_pl
             if (!text_put_template(r, "type:") || !put_quoted(r, name)) return false;
         } else if (base_view_equal(value->key, BASE_VIEW("type"))) {
             bool other = false;
-            if (value->kind != JSON_ARRAY) return text_refuse(r, &at_value, "must be text or a list of texts");
+            if (value->kind != JSON_ARRAY)
+                return text_refuse(r, &at_value, "must be text or a list of texts");
             if (!text_put_template(r, "type:[")) return false;
             for (const base_json *name = value->child; name; name = name->next) {
-                if (name->kind != JSON_STRING) return text_refuse(r, &at_value, "must be text or a list of texts");
+                if (name->kind != JSON_STRING)
+                    return text_refuse(r, &at_value, "must be text or a list of texts");
                 if (!comma(r, &other) || !put_quoted(r, upper(r, name->text))) return false;
             }
             if (!text_put_template(r, "]")) return false;
@@ -363,8 +393,10 @@ static bool items_render(text_renderer *r, const base_json *items, const text_pl
 }
 
 static bool property_render(text_renderer *r, const base_json *schema, const text_place *at) {
-    const base_json *description = base_json_find(schema, "description"), *options = base_json_find(schema, "enum"),
-                    *items = base_json_find(schema, "items"), *properties = base_json_find(schema, "properties"),
+    const base_json *description = base_json_find(schema, "description"),
+                    *options = base_json_find(schema, "enum"),
+                    *items = base_json_find(schema, "items"),
+                    *properties = base_json_find(schema, "properties"),
                     *required = base_json_find(schema, "required");
     text_place at_enum = {at, BASE_VIEW("enum"), 0}, at_items = {at, BASE_VIEW("items"), 0},
                at_properties = {at, BASE_VIEW("properties"), 0};
@@ -376,24 +408,38 @@ static bool property_render(text_renderer *r, const base_json *schema, const tex
         if (!put_text_of(r, "description:", description, at, "description")) return false;
     }
     if (base_view_equal(type, BASE_VIEW("STRING")) && text_is_true(options)) {
-        if (!comma(r, &more) || !text_put_template(r, "enum:") || !text_render_value(r, options, true, &at_enum)) return false;
-    } else if (base_view_equal(type, BASE_VIEW("ARRAY")) && text_is_true(items) && items->kind == JSON_OBJECT) {
-        if (!comma(r, &more) || !text_put_template(r, "items:{") || !items_render(r, items, &at_items)) return false;
+        if (!comma(r, &more) || !text_put_template(r, "enum:") ||
+            !text_render_value(r, options, true, &at_enum))
+            return false;
+    } else if (base_view_equal(type, BASE_VIEW("ARRAY")) && text_is_true(items) &&
+               items->kind == JSON_OBJECT) {
+        if (!comma(r, &more) || !text_put_template(r, "items:{") ||
+            !items_render(r, items, &at_items))
+            return false;
         if (!text_put_template(r, "}")) return false;
     }
-    if (text_is_true(base_json_find(schema, "nullable")) && (!comma(r, &more) || !text_put_template(r, "nullable:true"))) return false;
+    if (text_is_true(base_json_find(schema, "nullable")) &&
+        (!comma(r, &more) || !text_put_template(r, "nullable:true")))
+        return false;
     if (base_view_equal(type, BASE_VIEW("OBJECT"))) {
-        bool own = properties && properties->kind == JSON_OBJECT; /* else the schema's other keys pass for properties */
+        bool own =
+            properties &&
+            properties->kind == JSON_OBJECT; /* else the schema's other keys pass for properties */
         if (!comma(r, &more) || !text_put_template(r, "properties:{")) return false;
-        if (!properties_render(r, own ? properties : schema, !own, own ? &at_properties : at)) return false;
+        if (!properties_render(r, own ? properties : schema, !own, own ? &at_properties : at))
+            return false;
         if (!text_put_template(r, "}")) return false;
-        if (text_is_true(required) && (!comma(r, &more) || !put_required(r, required, at))) return false;
+        if (text_is_true(required) && (!comma(r, &more) || !put_required(r, required, at)))
+            return false;
     }
-    return comma(r, &more) && text_put_template(r, "type:") && put_quoted(r, type) && text_put_template(r, "}");
+    return comma(r, &more) && text_put_template(r, "type:") && put_quoted(r, type) &&
+           text_put_template(r, "}");
 }
 
-static bool properties_render(text_renderer *r, const base_json *properties, bool filtered, const text_place *at) {
-    static const char *const standard[] = {"description", "type", "properties", "required", "nullable"};
+static bool properties_render(text_renderer *r, const base_json *properties, bool filtered,
+                              const text_place *at) {
+    static const char *const standard[] = {"description", "type", "properties", "required",
+                                           "nullable"};
     static const base_json nothing = {.kind = JSON_OBJECT};
     size_t n;
     bool more = false;
@@ -407,45 +453,64 @@ static bool properties_render(text_renderer *r, const base_json *properties, boo
         for (size_t k = 0; filtered && k < sizeof standard / sizeof *standard; k++)
             if (base_view_equal(value->key, base_view_of(standard[k]))) skipped = true;
         if (skipped) continue;
-        if (!comma(r, &more) || !text_put_content(r, value->key) || !text_put_template(r, ":{")) return false;
-        if (!property_render(r, value->kind == JSON_OBJECT ? value : &nothing, &at_value)) return false;
+        if (!comma(r, &more) || !text_put_content(r, value->key) || !text_put_template(r, ":{"))
+            return false;
+        if (!property_render(r, value->kind == JSON_OBJECT ? value : &nothing, &at_value))
+            return false;
     }
     return true;
 }
 
 static bool tool_render(text_renderer *r, const base_json *tool, const text_place *at) {
     const base_json *function = base_json_find(tool, "function");
-    text_place at_function = {at, BASE_VIEW("function"), 0}, at_name = {&at_function, BASE_VIEW("name"), 0},
+    text_place at_function = {at, BASE_VIEW("function"), 0},
+               at_name = {&at_function, BASE_VIEW("name"), 0},
                at_parameters = {&at_function, BASE_VIEW("parameters"), 0},
                at_properties = {&at_parameters, BASE_VIEW("properties"), 0},
                at_response = {&at_function, BASE_VIEW("response"), 0};
-    if (!function || function->kind != JSON_OBJECT) return text_refuse(r, &at_function, "must be an object");
-    const base_json *name = base_json_find(function, "name"), *parameters = base_json_find(function, "parameters"),
+    if (!function || function->kind != JSON_OBJECT)
+        return text_refuse(r, &at_function, "must be an object");
+    const base_json *name = base_json_find(function, "name"),
+                    *parameters = base_json_find(function, "parameters"),
                     *response = base_json_find(function, "response");
     base_view type;
     if (!name || name->kind != JSON_STRING) return text_refuse(r, &at_name, "must be text");
-    if (!text_put_template(r, "<|tool>declaration:") || !text_put_content(r, name->text) || !text_put_template(r, "{")) return false;
-    if (!put_text_of(r, "description:", base_json_find(function, "description"), &at_function, "description")) return false;
+    if (!text_put_template(r, "<|tool>declaration:") || !text_put_content(r, name->text) ||
+        !text_put_template(r, "{"))
+        return false;
+    if (!put_text_of(r, "description:", base_json_find(function, "description"), &at_function,
+                     "description"))
+        return false;
     if (text_is_true(parameters)) {
-        if (parameters->kind != JSON_OBJECT) return text_refuse(r, &at_parameters, "must be an object");
-        const base_json *properties = base_json_find(parameters, "properties"), *required = base_json_find(parameters, "required");
+        if (parameters->kind != JSON_OBJECT)
+            return text_refuse(r, &at_parameters, "must be an object");
+        const base_json *properties = base_json_find(parameters, "properties"),
+                        *required = base_json_find(parameters, "required");
         if (!text_put_template(r, ",parameters:{")) return false;
         if (text_is_true(properties)) {
-            if (properties->kind != JSON_OBJECT) return text_refuse(r, &at_properties, "must be an object");
-            if (!text_put_template(r, "properties:{") || !properties_render(r, properties, false, &at_properties)) return false;
+            if (properties->kind != JSON_OBJECT)
+                return text_refuse(r, &at_properties, "must be an object");
+            if (!text_put_template(r, "properties:{") ||
+                !properties_render(r, properties, false, &at_properties))
+                return false;
             if (!text_put_template(r, "},")) return false;
         }
-        if (text_is_true(required) && (!put_required(r, required, &at_parameters) || !text_put_template(r, ","))) return false;
+        if (text_is_true(required) &&
+            (!put_required(r, required, &at_parameters) || !text_put_template(r, ",")))
+            return false;
         if (!type_upper(r, base_json_find(parameters, "type"), &at_parameters, &type)) return false;
         /* without a type the template leaves the brace open */
-        if (type.size && (!text_put_template(r, "type:") || !put_quoted(r, type) || !text_put_template(r, "}"))) return false;
+        if (type.size &&
+            (!text_put_template(r, "type:") || !put_quoted(r, type) || !text_put_template(r, "}")))
+            return false;
     }
     if (response) {
         if (response->kind != JSON_OBJECT) return text_refuse(r, &at_response, "must be an object");
         const base_json *description = base_json_find(response, "description");
         if (!text_put_template(r, ",response:{")) return false;
-        if (text_is_true(description) && (!put_text_of(r, "description:", description, &at_response, "description") ||
-                                          !text_put_template(r, ",")))
+        if (text_is_true(description) &&
+            (!put_text_of(r, "description:", description, &at_response, "description") ||
+             !text_put_template(r, ",")))
             return false;
         if (!type_upper(r, base_json_find(response, "type"), &at_response, &type)) return false;
         if (base_view_equal(type, BASE_VIEW("OBJECT")) &&

@@ -1,4 +1,5 @@
-/* utf8.c - see utf8.h. The one idea: only the second byte has a range that depends on the first (Unicode, table 3-7). */
+/* utf8.c - see utf8.h. The one idea: only the second byte has a range that depends on the first
+ * (Unicode, table 3-7). */
 #include "text/utf8.h"
 
 text_utf8 text_utf8_scan(const uint8_t *bytes, size_t size, size_t *length) {

@@ -1,4 +1,5 @@
-/* utf8.h - one character of UTF-8 at a time, strictly (RFC 3629: no surrogates, no overlong forms, at most U+10FFFF). */
+/* utf8.h - one character of UTF-8 at a time, strictly (RFC 3629: no surrogates, no overlong forms,
+ * at most U+10FFFF). */
 #ifndef TEXT_UTF8_H
 #define TEXT_UTF8_H
 
@@ -8,7 +9,8 @@
 typedef enum text_utf8 {
     TEXT_UTF8_WHOLE,  /* *length bytes are a character */
     TEXT_UTF8_PART,   /* all bytes could begin a character; more are needed */
-    TEXT_UTF8_INVALID /* *length (at least 1) bytes can never become a character; the next byte starts anew */
+    TEXT_UTF8_INVALID /* *length (at least 1) bytes can never become a character; the next byte
+                         starts anew */
 } text_utf8;
 
 /* size > 0. */

@@ -1,4 +1,5 @@
-/* vocab.h - the inside of a tokenizer, shared by vocab.c (opening, look-ups), encode.c and decode.c. */
+/* vocab.h - the inside of a tokenizer, shared by vocab.c (opening, look-ups), encode.c and
+ * decode.c. */
 #ifndef TEXT_VOCAB_H
 #define TEXT_VOCAB_H
 
@@ -9,7 +10,7 @@
 
 typedef struct text_merge { /* a slot of the merge table; rank TEXT_NO_RANK: empty */
     int32_t left, right;
-    uint32_t rank;          /* index in the file's list: the least is applied first */
+    uint32_t rank; /* index in the file's list: the least is applied first */
     int32_t result;
 } text_merge;
 
@@ -17,25 +18,31 @@ struct text_tokenizer {
     base_heap *heap;         /* borrowed */
     const base_view *tokens; /* [n_token], borrowed */
     size_t n_token;
-    uint8_t *kinds;          /* [n_token] of text_kind, as used: byte tokens and the chat format's by their literals */
+    uint8_t *kinds; /* [n_token] of text_kind, as used: byte tokens and the chat format's by their
+                       literals */
     uint64_t seed;
-    uint64_t *slots;         /* [n_slot] text to id, open addressing: upper half of the hash | id + 1; 0: empty */
-    size_t n_slot;           /* a power of two */
-    text_merge *merges;      /* [n_merge_slot] pair to merge, open addressing */
-    size_t n_merge_slot;     /* a power of two */
-    uint32_t *literals;      /* [n_literal] ids of control and user-defined tokens, sorted by text, each text once */
+    uint64_t *
+        slots; /* [n_slot] text to id, open addressing: upper half of the hash | id + 1; 0: empty */
+    size_t n_slot;       /* a power of two */
+    text_merge *merges;  /* [n_merge_slot] pair to merge, open addressing */
+    size_t n_merge_slot; /* a power of two */
+    uint32_t *literals;  /* [n_literal] ids of control and user-defined tokens, sorted by text, each
+                            text once */
     size_t n_literal;
-    uint32_t literal_at[257];                /* first entry of `literals` that begins with this byte or a greater one */
-    bool literal_begins[TEXT_MODE_COUNT][256]; /* does a literal of this mode begin with this byte? */
-    int32_t ascii[128];      /* id of a character, -1: none; a blank is U+2581 */
-    int32_t bytes[256];      /* id of a byte token, -1: none */
+    uint32_t
+        literal_at[257]; /* first entry of `literals` that begins with this byte or a greater one */
+    bool literal_begins[TEXT_MODE_COUNT]
+                       [256]; /* does a literal of this mode begin with this byte? */
+    int32_t ascii[128];       /* id of a character, -1: none; a blank is U+2581 */
+    int32_t bytes[256];       /* id of a byte token, -1: none */
     int32_t special[TEXT_SPECIAL_COUNT];
-    int32_t *stop;           /* [n_stop] */
+    int32_t *stop; /* [n_stop] */
     size_t n_stop, stop_capacity;
-    int32_t *suppressed;     /* [n_suppressed] */
+    int32_t *suppressed; /* [n_suppressed] */
     size_t n_suppressed, suppressed_capacity;
     bool add_bos;
-    bool newline_apart;      /* no merge joins a newline with anything else: lines can be encoded one by one */
+    bool newline_apart; /* no merge joins a newline with anything else: lines can be encoded one by
+                           one */
 };
 
 /* Is the token found by its literal in this mode? */
