@@ -365,11 +365,11 @@ beryl_status kernels_build(base_arena *arena, const kernels_request *request, ke
     const base_view file = file_text(base_view_of(request->file));
     if (!file.data) fail(&b, BERYL_NOT_FOUND, "no such file:", base_view_of(request->file));
     else expand(&b, file, NULL, 0);
+    if (b.text.failed || b.part_params.failed) fail(&b, BERYL_NO_MEMORY, "no memory for", base_view_of(request->file));
     for (int i = 0; i < KERNELS_OPTION_MAX && request->options[i].name; i++)
         if (!b.option_used[i]) fail(&b, BERYL_NOT_FOUND, "no such option:", base_view_of(request->options[i].name));
     for (int i = 0; i < KERNELS_PART_MAX && request->parts[i].name; i++)
         if (!b.part_used[i]) fail(&b, BERYL_NOT_FOUND, "no such part:", base_view_of(request->parts[i].name));
-    if (b.text.failed || b.part_params.failed) fail(&b, BERYL_NO_MEMORY, "no memory for", base_view_of(request->file));
     if (b.status == BERYL_OK) reflect(&b, &final);
     if (b.status == BERYL_OK && !final.failed) {
         workgroup_note(&b, (base_view){final.data, final.size});
