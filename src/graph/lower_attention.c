@@ -1,0 +1,285 @@
+/* lower_attention.c - lowering of caches and attention.
+ *
+ * Three forms of attention. Many rows: tiles of queries against tiles of keys (attention_tile). Few rows: the keys of a
+ * row are split over workgroups and the partial sums merged (attention_decode, attention_merge). Software devices: one
+ * thread a head and a piece of its keys (attention_serial), since barriers are what costs there. */
+#include "base/error.h"
+#include "graph/lower.h"
+#include "graph/lower_request.h"
+
+#include <string.h>
+
+enum {
+    DECODE_ROWS_MAX = 16,
+    DECODE_THREADS = 256,
+    DECODE_HEADS_MAX = 8,
+    DECODE_WINDOW_KEYS = 32,        /* keys a piece of a sliding window, at least */
+    SERIAL_KEYS_LEAST = 32,
+    SERIAL_THREADS_WANTED = 32,
+    SERIAL_SCRATCH = 32 << 20,
+    MERGE_THREADS = 256,
+    TILE_THREADS = 256,
+    HEAD_FOURS_MAX = 256,
+};
+
+typedef struct shapes { /* of an attention node; D = 4 * d4 */
+    uint32_t n, n_head, n_kv, d4, n_row, n_slot, window, keys; /* n: bound; keys: most that a row may see */
+    base_type cache;
+    const graph_tensor *q;
+} shapes;
+
+static beryl_status refuse(const graph_node *node, const char *what, beryl_error *error) {
+    return base_fail(error, BERYL_UNSUPPORTED, "%s on a device: %s", graph_op_name(node->op), what);
+}
+
+static uint32_t at_least(uint32_t a, uint32_t b) {
+    return a > b ? a : b;
+}
+
+static uint32_t at_most(uint32_t a, uint32_t b) {
+    return a < b ? a : b;
+}
+
+static uint32_t round_up(uint32_t n, uint32_t by) {
+    return (n + by - 1) / by;
+}
+
+/* The largest divisor of n that is at most `most`. */
+static uint32_t divisor_of(uint32_t n, uint32_t most) {
+    uint32_t d = at_most(n, most);
+    while (n % d) d--;
+    return d;
+}
+
+/* ---- kv_write -------------------------------------------------------------------------------------------- */
+
+beryl_status lower_kv_write(lowering *l, const graph_node *node, beryl_error *error) {
+    const graph_tensor *cache = graph_tensor_at(l->g, node->in[0]), *x = graph_tensor_at(l->g, node->in[1]);
+    const bool blocks = cache->type == TYPE_Q8_0;
+    const uint32_t per = blocks ? 32 : 4, d = x->dim[2].size;
+    if (d % per || x->dim[1].extent || x->dim[2].extent || (x->stride[2] != 1 && d != 1)) return refuse(node, "heads of this shape", error);
+    lower_request r = {.kernel.file = blocks ? "kv_write_q8_0" : "kv_write"};
+    if (cache->type == TYPE_F16) lower_request_part(&r, "cache_store", "cache_store_f16");
+    if (cache->type != TYPE_F32) lower_request_part(&r, "half_bits", "half_bits");
+    lower_step *s = lower_step_begin(l, node, &r.kernel);
+    lower_bind(s, "x", node->in[1]);
+    lower_bind(s, "slot", node->in[2]);
+    lower_bind(s, "pos", node->in[3]);
+    lower_bind(s, "cache", node->in[0]);
+    lower_count_param(s, "n", lower_count_of(x->dim[0]));
+    lower_u32(s, "h", x->dim[1].size);
+    lower_u32(s, blocks ? "d32" : "d4", d / per);
+    lower_u32(s, "n_slot", cache->dim[0].size);
+    lower_u32(s, "n_row", cache->dim[1].size);
+    lower_u32(s, "x_offset", x->offset);
+    lower_u32(s, "x0", x->stride[0]);
+    lower_u32(s, "x1", x->stride[1]);
+    lower_u32(s, "slot_offset", graph_tensor_at(l->g, node->in[2])->offset);
+    lower_u32(s, "pos_offset", graph_tensor_at(l->g, node->in[3])->offset);
+    lower_groups(s, lower_count_times(lower_count_of(x->dim[0]), (uint64_t)x->dim[1].size * (d / per)), 64);
+    return lower_step_end(s, error);
+}
+
+/* ---- attention: what the forms share ------------------------------------------------------------------------ */
+
+static beryl_status shapes_of(const lowering *l, const graph_node *node, shapes *a, beryl_error *error) {
+    const graph_tensor *q = graph_tensor_at(l->g, node->in[0]), *k = graph_tensor_at(l->g, node->in[1]);
+    *a = (shapes){.n = q->dim[0].size, .n_head = q->dim[1].size, .n_kv = k->dim[2].size, .d4 = q->dim[2].size / 4,
+                  .n_slot = k->dim[0].size, .n_row = k->dim[1].size, .window = node->attr.attention.window, .cache = k->type, .q = q};
+    a->keys = a->window ? at_most(a->window, a->n_row) : a->n_row;
+    if (q->dim[2].size % 4 || a->d4 > HEAD_FOURS_MAX) return refuse(node, "a head size that is no multiple of 4, or above 1024", error);
+    if (q->dim[1].extent || q->dim[2].extent || q->stride[2] != 1 || q->offset % 4 || q->stride[0] % 4 || q->stride[1] % 4)
+        return refuse(node, "queries with gaps that are no multiple of 4", error);
+    return BERYL_OK;
+}
+
+static void request_cache(lower_request *r, base_type type) {
+    if (type == TYPE_F16) lower_request_part(r, "cache", "cache_read_f16");
+    if (type == TYPE_Q8_0) lower_request_part(r, "cache", "cache_read_q8_0");
+}
+
+static void bind_attention(lower_step *s, const lowering *l, const graph_node *node, const shapes *a) {
+    lower_bind(s, "q", node->in[0]);
+    lower_bind(s, "k_cache", node->in[1]);
+    lower_bind(s, "v_cache", node->in[2]);
+    lower_bind(s, "slot", node->in[3]);
+    lower_bind(s, "pos", node->in[4]);
+    if (a->cache == TYPE_Q8_0) lower_u32(s, "cache_plane", a->n_slot * a->n_row * a->n_kv * a->d4);
+    lower_u32(s, "n_head", a->n_head);
+    lower_u32(s, "n_kv", a->n_kv);
+    lower_u32(s, "n_row", a->n_row);
+    lower_u32(s, "window", a->window);
+    lower_f32(s, "scale", node->attr.attention.scale);
+    lower_u32(s, "q_offset", a->q->offset / 4);
+    lower_u32(s, "q0", a->q->stride[0] / 4);
+    lower_u32(s, "q1", a->q->stride[1] / 4);
+    lower_u32(s, "slot_offset", graph_tensor_at(l->g, node->in[3])->offset);
+    lower_u32(s, "pos_offset", graph_tensor_at(l->g, node->in[4])->offset);
+}
+
+enum { SCRATCH_PARTIAL, SCRATCH_STATS };
+
+static void bind_output(lower_step *s, const graph_node *node, const shapes *a, uint32_t n_split, uint32_t rows) {
+    const uint64_t pieces = (uint64_t)rows * a->n_head * n_split;
+    if (n_split > 1) {
+        lower_bind_scratch(s, "out", SCRATCH_PARTIAL, pieces * a->d4 * 16);
+    } else {
+        lower_bind(s, "out", node->out[0]);
+    }
+    lower_bind_scratch(s, "stats", SCRATCH_STATS, pieces * 8);
+}
+
+/* Rows [first, first + rows) of a run: at most the bound, at least what is there (kernels check). */
+static beryl_status merge(lowering *l, const graph_node *node, const shapes *a, uint32_t n_split, uint32_t first, uint32_t rows, beryl_error *error) {
+    const bool serial = l->caps->kind == DEVICE_SOFTWARE;
+    uint32_t columns = 1;
+    while (columns < 16 && columns < a->d4) columns *= 2;
+    if (serial) columns = 8;
+    lower_request r = {.kernel.file = "attention_merge"};
+    lower_request_number(&r, "D4", a->d4);
+    lower_request_number(&r, "COLUMNS", columns);
+    lower_request_number(&r, "PARTS", serial ? 1 : MERGE_THREADS / columns);
+    lower_request_number(&r, "THREADS", serial ? columns : MERGE_THREADS);
+    lower_step *s = lower_step_begin(l, node, &r.kernel);
+    const uint64_t pieces = (uint64_t)rows * a->n_head * n_split;
+    lower_bind_scratch(s, "partial", SCRATCH_PARTIAL, pieces * a->d4 * 16);
+    lower_bind_scratch(s, "stats", SCRATCH_STATS, pieces * 8);
+    lower_bind(s, "out", node->out[0]);
+    lower_count_param(s, "n", lower_count_of(a->q->dim[0]));
+    lower_u32(s, "first_row", first);
+    lower_u32(s, "rows", rows);
+    lower_u32(s, "n_head", a->n_head);
+    lower_u32(s, "n_split", n_split);
+    const uint64_t groups = (uint64_t)a->n_head * round_up(a->d4, columns);
+    lower_groups(s, rows == a->n ? lower_count_times(lower_count_of(a->q->dim[0]), groups) : (lower_count){groups * rows, 0}, 1);
+    return lower_step_end(s, error);
+}
+
+/* ---- software devices ------------------------------------------------------------------------------------------ */
+
+static beryl_status attention_serial(lowering *l, const graph_node *node, const shapes *a, beryl_error *error) {
+    const uint32_t loops = l->caps->loop_max ? l->caps->loop_max / 4 * 3 : 48000; /* of a thread, all together */
+    const uint32_t keys_each = at_least(1, (loops - at_most(loops, 4 * a->d4)) / (2 * a->d4 + 1));
+    const uint32_t wanted = round_up(SERIAL_THREADS_WANTED, a->n * a->n_head);
+    const uint32_t n_split = at_least(round_up(a->keys, keys_each), at_most(wanted, round_up(a->keys, SERIAL_KEYS_LEAST)));
+    const uint64_t row_bytes = (uint64_t)a->n_head * n_split * a->d4 * 16;
+    const uint32_t rows = n_split == 1 ? a->n : (uint32_t)(row_bytes * a->n <= SERIAL_SCRATCH ? a->n : at_least(1, (uint32_t)(SERIAL_SCRATCH / row_bytes)));
+    beryl_status status = BERYL_OK;
+    for (uint32_t first = 0; status == BERYL_OK && first < a->n; first += rows) {
+        lower_request r = {.kernel.file = "attention_serial"};
+        lower_request_number(&r, "D4", a->d4);
+        lower_request_flag(&r, "SPLIT", n_split > 1);
+        request_cache(&r, a->cache);
+        lower_step *s = lower_step_begin(l, node, &r.kernel);
+        bind_attention(s, l, node, a);
+        bind_output(s, node, a, n_split, rows);
+        lower_count_param(s, "n", lower_count_of(a->q->dim[0]));
+        lower_u32(s, "first_row", first);
+        lower_u32(s, "rows", rows);
+        lower_u32(s, "n_split", n_split);
+        const uint64_t threads = (uint64_t)a->n_head * n_split;
+        lower_groups(s, rows == a->n ? lower_count_times(lower_count_of(a->q->dim[0]), threads) : (lower_count){threads * rows, 0}, 8);
+        status = lower_step_end(s, error);
+        if (status == BERYL_OK && n_split > 1) status = merge(l, node, a, n_split, first, rows, error);
+    }
+    return status;
+}
+
+/* ---- few rows ------------------------------------------------------------------------------------------------------ */
+
+typedef struct decode_form { uint32_t heads, keys_each, n_split; bool lanes_shuffle; } decode_form;
+
+static uint32_t decode_bytes(uint32_t d4, uint32_t heads, uint32_t keys_each, bool shuffle) {
+    const uint32_t tile = DECODE_THREADS / 8 * keys_each;
+    return heads * d4 * 16 + tile * heads * 4 * (shuffle ? 1 : 9) + DECODE_THREADS * 16 + heads * 40;
+}
+
+static decode_form decode_form_of(const lowering *l, const shapes *a) {
+    const device_caps *caps = l->caps;
+    decode_form f = {.lanes_shuffle = caps->subgroups && caps->subgroup_size >= 8};
+    f.keys_each = f.lanes_shuffle ? 2 : 1;
+    f.heads = divisor_of(a->n_head / a->n_kv, DECODE_HEADS_MAX);
+    while (f.heads > 1 && decode_bytes(a->d4, f.heads, f.keys_each, f.lanes_shuffle) > caps->workgroup_bytes)
+        f.heads = divisor_of(a->n_head / a->n_kv, f.heads - 1);
+    const uint32_t units = caps->compute_units ? caps->compute_units : caps->kind == DEVICE_DISCRETE ? 128 : 16;
+    const uint32_t beside = a->n_head / f.heads * a->n; /* workgroups without a split */
+    const uint32_t tile = a->window ? DECODE_WINDOW_KEYS : DECODE_THREADS / 8 * f.keys_each;
+    f.n_split = at_least(1, at_most(round_up(a->keys, tile), round_up(2 * units, beside)));
+    return f;
+}
+
+static beryl_status attention_decode(lowering *l, const graph_node *node, const shapes *a, beryl_error *error) {
+    const decode_form f = decode_form_of(l, a);
+    lower_request r = {.kernel.file = "attention_decode"};
+    lower_request_number(&r, "D4", a->d4);
+    lower_request_number(&r, "HEADS", f.heads);
+    lower_request_number(&r, "KEYS_EACH", f.keys_each);
+    lower_request_flag(&r, "SPLIT", f.n_split > 1);
+    request_cache(&r, a->cache);
+    if (f.lanes_shuffle) lower_request_part(&r, "slices", "slices_subgroups");
+    lower_step *s = lower_step_begin(l, node, &r.kernel);
+    bind_attention(s, l, node, a);
+    bind_output(s, node, a, f.n_split, a->n);
+    lower_u32(s, "n_split", f.n_split);
+    lower_groups_3d(s, (lower_count){f.n_split, 0}, 1, (lower_count){a->n_head / f.heads, 0}, 1, lower_count_of(a->q->dim[0]), 1);
+    beryl_status status = lower_step_end(s, error);
+    return status == BERYL_OK && f.n_split > 1 ? merge(l, node, a, f.n_split, 0, a->n, error) : status;
+}
+
+/* ---- many rows ------------------------------------------------------------------------------------------------------ */
+
+typedef struct tile_form { uint32_t rows, keys, chunk, values, columns; } tile_form;
+
+static uint32_t tile_bytes(const tile_form *f, uint32_t tile4) {
+    uint32_t stage = at_least(at_least((f->rows + f->keys) * (f->chunk + 1), f->values * tile4), TILE_THREADS);
+    return 16 * (stage + f->keys * (f->rows / 4) + f->rows / 4);
+}
+
+/* The largest form that fits the device's workgroup memory; a lane keeps 4 or 8 rows of 1 or 2 fours. */
+static tile_form tile_form_of(const lowering *l, uint32_t tile4) {
+    const uint32_t rows = tile4 > 64 ? 32 : 64;
+    const tile_form forms[] = {
+        {rows, rows == 64 ? 64 : 128, 8, rows == 64 ? 16 : 8, 0},
+        {rows, 64, 4, 8, 0},
+        {tile4 <= 16 ? 64 : 32, 32, 4, 4, 0},
+    };
+    const uint32_t last = sizeof forms / sizeof forms[0] - 1;
+    uint32_t i = 0;
+    while (i < last && tile_bytes(&forms[i], tile4) > l->caps->workgroup_bytes) i++;
+    tile_form f = forms[i];
+    f.columns = f.rows * tile4 / 2 / TILE_THREADS >= 4 ? 2 : 1;
+    return f;
+}
+
+static beryl_status attention_tile(lowering *l, const graph_node *node, const shapes *a, beryl_error *error) {
+    uint32_t tile4 = 16;
+    while (tile4 < a->d4) tile4 *= 2;
+    const tile_form f = tile_form_of(l, tile4);
+    const uint32_t group = divisor_of(a->n_head / a->n_kv, f.rows);
+    if (tile_bytes(&f, tile4) > l->caps->workgroup_bytes) return refuse(node, "heads this large", error);
+    lower_request r = {.kernel.file = "attention_tile"};
+    lower_request_number(&r, "D4", a->d4);
+    lower_request_number(&r, "TILE4", tile4);
+    lower_request_number(&r, "GROUP", group);
+    lower_request_number(&r, "ROWS", f.rows);
+    lower_request_number(&r, "KEYS", f.keys);
+    lower_request_number(&r, "CHUNK", f.chunk);
+    lower_request_number(&r, "VALUES", f.values);
+    lower_request_number(&r, "COLUMNS", f.columns);
+    request_cache(&r, a->cache);
+    lower_step *s = lower_step_begin(l, node, &r.kernel);
+    bind_attention(s, l, node, a);
+    lower_bind(s, "out", node->out[0]);
+    lower_count_param(s, "n", lower_count_of(a->q->dim[0]));
+    lower_groups_3d(s, lower_count_of(a->q->dim[0]), f.rows / group, (lower_count){a->n_head / group, 0}, 1, (lower_count){1, 0}, 1);
+    return lower_step_end(s, error);
+}
+
+beryl_status lower_attention(lowering *l, const graph_node *node, beryl_error *error) {
+    shapes a;
+    beryl_status status = shapes_of(l, node, &a, error);
+    if (status != BERYL_OK) return status;
+    if (l->caps->kind == DEVICE_SOFTWARE) return attention_serial(l, node, &a, error);
+    if (a.n <= DECODE_ROWS_MAX) return attention_decode(l, node, &a, error);
+    return attention_tile(l, node, &a, error);
+}
