@@ -42,16 +42,19 @@ typedef struct text_prompt {
     bool generate, think;
 } text_prompt;
 
-/* chat     {"messages": [message], "tools": [tool] or null, "think": bool, "generate": bool
- * (default true), "preserve_thinking": bool (thoughts of earlier turns with calls are kept)}
- * message  {"role", "content": text, [part] or null, "reasoning" or "reasoning_content" or
- *          "thinking": text, "tool_calls": [call], "tool_call_id", "name", "tool_responses":
- * [{"name", "response"}]}; the content of a "tool" message may be any JSON part     {"type":
- * "text", "text"}, {"type": "image"}, {"type": "audio"}, {"type": "video"}, and OpenAI's names
- * "image_url" and "input_audio" call     {"id", "function": {"name", "arguments": object, or text
- * that is one}} tool     {"function": {"name", "description", "parameters", "response"}} Other
- * members are ignored. BAD_INPUT names the place. All memory is the arena's; the prompt borrows
- * from `chat`. */
+/* chat     {"messages": [message], "tools": [tool] or null, "think": bool,
+ *          "generate": bool (default true), "preserve_thinking": bool (keep thoughts before calls)}
+ * message  {"role", "content": text, [part] or null, "tool_calls": [call],
+ *          "reasoning" or "reasoning_content" or "thinking": text,
+ *          "tool_call_id", "name", "tool_responses": [{"name", "response"}]};
+ *          the content of a "tool" message may be any JSON
+ * part     {"type": "text", "text"}, {"type": "image"}, {"type": "audio"}, {"type": "video"},
+ *          and OpenAI's names "image_url" and "input_audio"
+ * call     {"id", "function": {"name", "arguments": object, or text that is one}}
+ * tool     {"function": {"name", "description", "parameters", "response"}}
+ *
+ * Other members are ignored. BAD_INPUT names the place. All memory is the arena's; the prompt
+ * borrows from `chat`. */
 beryl_status text_chat_render(base_arena *arena, const base_json *chat, text_chat_style style,
                               text_prompt *prompt, beryl_error *error);
 /* The prompt as the model reads it. */

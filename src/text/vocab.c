@@ -453,9 +453,7 @@ void text_tokenizer_close(text_tokenizer *tok) {
     base_heap_give(heap, tok, sizeof *tok);
 }
 
-/* ---- look-ups ----------------------------------------------------------------------------------
- */
-
+/* ---- look-ups ---------------------------------------------------------------------------- */
 base_heap *text_heap(const text_tokenizer *tok) {
     return tok->heap;
 }
