@@ -74,9 +74,10 @@ const char *text_special_literal(text_special_name name);
  *   USER_DEFINED  user-defined tokens, never control tokens: what HF tokenizers do with a text
  *   ALL           both: a text that the chat format, or the user on purpose, has written
  *   CONTENT       neither control tokens nor literals with a meaning in the chat format, whatever
- *                 kind the file gives them. User-defined tokens that are plain text (runs of
- * blanks, HTML tags in some vocabularies; none in Gemma 4's) are still found: they forge nothing,
- * and the ids stay those that the model was trained on. */
+ *                 kind the file gives them
+ * In CONTENT, user-defined tokens that are plain text (runs of blanks, HTML tags in some
+ * vocabularies; Gemma 4's has none) are still found: they forge nothing, and the model was trained
+ * on their ids. */
 typedef enum text_special_mode { TEXT_USER_DEFINED, TEXT_ALL, TEXT_CONTENT } text_special_mode;
 
 /* What a model file says of its vocabulary. All is borrowed: tokens' and merges' bytes must outlive

@@ -454,6 +454,7 @@ void text_tokenizer_close(text_tokenizer *tok) {
 }
 
 /* ---- look-ups ---------------------------------------------------------------------------- */
+
 base_heap *text_heap(const text_tokenizer *tok) {
     return tok->heap;
 }
