@@ -190,6 +190,7 @@ test:
 ifeq ($(TESTS),)
 	@$(MAKE) $(PARALLEL) replay
 	@$(TEST_ENV) MAKE='$(MAKE_COMMAND)' BUILD='$(BUILD)' CC='$(CC)' PREFIX='$(PREFIX)' tests/install.sh
+	@$(TEST_ENV) tests/cli.sh $(PROGRAM)
 endif
 	@$(TEST_ENV) $(TESTER) $(TESTS)
 

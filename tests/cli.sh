@@ -10,7 +10,7 @@ device=${CLI_DEVICE:-reference}
 model=$data/e2b-f32.gguf
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-export XDG_STATE_HOME=$scratch/state XDG_CACHE_HOME=$scratch/cache HOME=$scratch TERM=xterm LC_ALL=C.UTF-8
+export XDG_RUNTIME_DIR=$scratch XDG_STATE_HOME=$scratch/state XDG_CACHE_HOME=$scratch/cache HOME=$scratch TERM=xterm LC_ALL=C.UTF-8
 unset NO_COLOR BERYL_DEVICE OLLAMA_MODELS
 passed=0 failed=0 skipped=0 name=
 
@@ -339,6 +339,13 @@ if have script; then
     on_terminal frobnicate </dev/null
     code 2 && like "$out" '^beryl: ' && ok
     unset NO_COLOR
+
+    name=cli/control-characters-stay-away-from-terminals
+    run tokenize --text $'a\033[31mb\007\302\233c'
+    ids=$out
+    run tokenize --decode "$ids"
+    same "$out" $'a\033[31mb\007\302\233c' && on_terminal tokenize --decode "$ids" </dev/null &&
+        same "$out" $'a\uFFFD[31mb\uFFFD\uFFFDc' && ok
 
     name=cli/chat-on-a-terminal
     # The pauses let the program come to its prompt, as a person would.

@@ -34,6 +34,7 @@ static void part_change(answer *a, beryl_part part) {
         style(a, TERM_PLAIN);
         if (a->any) fputs(a->fresh_line ? "\n" : "\n\n", stdout);
         a->fresh_line = true;
+        a->filter = (term_filter){.column = 0};
     }
     if (part == BERYL_PART_THOUGHT) style(a, TERM_DIM);
     a->shown = part;
@@ -48,6 +49,7 @@ static void show(answer *a, beryl_part part, const char *text, size_t size) {
         while (!a->any && size && (*text == '\n' || *text == ' ')) text++, size--;
         if (!size) return;
     }
+    a->filter.width = a->c->term.out_tty && a->c->term.moves ? term_width() : 0;
     term_filter_add(&a->filter, stdout, text, size);
     a->any = true;
     a->fresh_line = text[size - 1] == '\n';
@@ -60,6 +62,7 @@ static void call_show(answer *a, const beryl_event *event) {
     if (!a->fresh_line) putchar('\n');
     term_print(stdout, event->text, event->text_size, true);
     putchar('\n');
+    a->filter = (term_filter){.column = 0};
     a->any = a->fresh_line = true;
     fflush(stdout);
 }

@@ -105,15 +105,61 @@ static bool second_fits(unsigned char lead, unsigned char byte) {
     return byte >= low && byte <= high;
 }
 
-static void whole_put(const unsigned char *bytes, unsigned n, FILE *to) {
+static void word_end(term_filter *filter) {
+    filter->n_word = filter->word_columns = 0;
+}
+
+/* A clean character onto a terminal of filter->width columns. A terminal that is full to the edge
+ * keeps its cursor on the last column, so the way back is by absolute column. */
+static void wrapped_put(term_filter *filter, const char *bytes, unsigned n, FILE *to) {
+    wchar_t wide = L' ';
+    mbstate_t state = {0};
+    size_t got = mbrtowc(&wide, bytes, n, &state);
+    int w = got == n ? wcwidth(wide) : 1;
+    unsigned columns = w > 0 ? (unsigned)w : 0;
+    bool full = filter->column + columns > filter->width;
+    if (*bytes == '\n' || *bytes == '\t' || *bytes == ' ') {
+        word_end(filter);
+        if (*bytes == '\t') columns = 8 - filter->column % 8;
+        filter->column = *bytes == '\n' || full ? 0 : filter->column + columns;
+        putc(full ? '\n' : *bytes, to); /* a blank at the edge is the break */
+        return;
+    }
+    if (full && filter->n_word && filter->word_columns < filter->column) {
+        fprintf(to, "\033[%uG\033[K\n%.*s", filter->column - filter->word_columns + 1,
+                (int)filter->n_word, filter->word);
+        filter->column = filter->word_columns;
+    } else if (full) {
+        putc('\n', to);
+        filter->column = 0;
+        word_end(filter);
+    }
+    fwrite(bytes, 1, n, to);
+    filter->column += columns;
+    if (columns > 1 || filter->n_word + n > sizeof filter->word) {
+        word_end(filter); /* ideographs break anywhere, and so do words without end */
+    } else {
+        memcpy(filter->word + filter->n_word, bytes, n);
+        filter->n_word += n;
+        filter->word_columns += columns;
+    }
+}
+
+static void whole_put(term_filter *filter, const unsigned char *bytes, unsigned n, FILE *to) {
     bool control =
         n == 1 ? (bytes[0] < 0x20 && bytes[0] != '\n' && bytes[0] != '\t') || bytes[0] == 0x7f
                : n == 2 && bytes[0] == 0xc2 && bytes[1] < 0xa0;
-    if (control) {
-        fputs(REPLACEMENT, to);
+    const char *text = control ? REPLACEMENT : (const char *)bytes;
+    if (control) n = sizeof REPLACEMENT - 1;
+    if (filter->width) {
+        wrapped_put(filter, text, n, to);
     } else {
-        fwrite(bytes, 1, n, to);
+        fwrite(text, 1, n, to);
     }
+}
+
+static void replacement_put(term_filter *filter, FILE *to) {
+    whole_put(filter, (const unsigned char *)REPLACEMENT, sizeof REPLACEMENT - 1, to);
 }
 
 void term_filter_add(term_filter *filter, FILE *to, const char *data, size_t size) {
@@ -125,19 +171,19 @@ void term_filter_add(term_filter *filter, FILE *to, const char *data, size_t siz
             if (fits) {
                 filter->held[filter->n_held++] = byte;
                 if (filter->n_held == filter->n_want) {
-                    whole_put(filter->held, filter->n_want, to);
+                    whole_put(filter, filter->held, filter->n_want, to);
                     filter->n_held = 0;
                 }
                 continue;
             }
-            fputs(REPLACEMENT, to);
+            replacement_put(filter, to);
             filter->n_held = 0;
         }
         unsigned n = lead_size(byte);
         if (n == 1) {
-            whole_put(&byte, 1, to);
+            whole_put(filter, &byte, 1, to);
         } else if (n == 0) {
-            fputs(REPLACEMENT, to);
+            replacement_put(filter, to);
         } else {
             filter->held[0] = byte;
             filter->n_held = 1;
@@ -147,7 +193,7 @@ void term_filter_add(term_filter *filter, FILE *to, const char *data, size_t siz
 }
 
 void term_filter_end(term_filter *filter, FILE *to) {
-    if (filter->n_held) fputs(REPLACEMENT, to);
+    if (filter->n_held) replacement_put(filter, to);
     filter->n_held = 0;
 }
 

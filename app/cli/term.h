@@ -36,11 +36,15 @@ typedef enum term_style {
 /* The escape sequence, or "" where this stream shows no colours. */
 const char *term_style_text(const term *t, FILE *stream, term_style style);
 
-/* Cleans a stream of UTF-8 that comes in pieces: C0 (but \n and \t), DEL, C1 and broken UTF-8
- * become U+FFFD. */
+/* Cleans a stream of UTF-8 that comes in pieces: C0 (but \n and \t), DEL, C1 and broken UTF-8 become
+ * U+FFFD. With a width, which only a terminal may have, a word that reaches the edge is taken back and
+ * begins the next line. */
 typedef struct term_filter {
     unsigned char held[4];
     unsigned n_held, n_want;
+    unsigned width, column; /* 0: lines are left as they are */
+    unsigned word_columns, n_word;
+    char word[160]; /* the running word, as far as it is known */
 } term_filter;
 
 void term_filter_add(term_filter *filter, FILE *to, const char *data, size_t size);
