@@ -363,6 +363,10 @@ if have script; then
     on_terminal run "$model" "${say[@]}" < <(types 2 '\004' 0.5)
     code 0 && ok
 
+    name=cli/ctrl-c-stops-the-answer-and-keeps-the-chat
+    on_terminal run "$model" --device "$device" --greedy --ignore-eos < <(types 2 'hello\r' 0.4 '\003' 1 '/stats\r' 0.3 '/bye\r' 0.5)
+    code 0 && like "$out" '\(stopped\)' && like "$out" '\(cancelled\)' && ok
+
     name=cli/ctrl-c-at-the-prompt-keeps-the-chat
     on_terminal run "$model" "${say[@]}" < <(types 2 'abc\003' 0.3 '/bye\r' 0.5)
     code 0 && like "$out" '\^C' && ok
