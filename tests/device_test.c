@@ -1012,7 +1012,7 @@ static void test_memory(test *t) {
             f.left = n;
             beryl_status status = everything(&heap, choices[i]);
             through = status == BERYL_OK;
-            CHECK(t, through || status == BERYL_NO_MEMORY);
+            CHECK_INT(t, through ? BERYL_NO_MEMORY : status, BERYL_NO_MEMORY);
             CHECK_INT(t, heap.bytes, 0);
         }
         CHECK(t, through);

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 #ifdef __linux__
+#include <link.h>
 #include <unistd.h>
 #endif
 
@@ -113,3 +114,39 @@ beryl_status webgpu_library_open(webgpu_functions *f, beryl_error *error) {
                          "the wgpu-native that was found is version %u; 29 is needed", version);
     return BERYL_OK;
 }
+
+#ifdef __linux__
+
+enum { DRIVER_MAX = 32 };
+
+typedef struct drivers {
+    uint32_t n;
+    char paths[DRIVER_MAX][256];
+} drivers;
+
+static int note_driver(struct dl_phdr_info *info, size_t size, void *user) {
+    (void)size;
+    drivers *found = user;
+    const char *path = info->dlpi_name, *name = path ? strrchr(path, '/') : NULL;
+    bool driver =
+        name && (strstr(name, "nvidia") || strstr(name, "vulkan") || strstr(name, "amdvlk"));
+    if (!driver || found->n == DRIVER_MAX || strlen(path) >= sizeof found->paths[0]) return 0;
+    memcpy(found->paths[found->n++], path, strlen(path) + 1);
+    return 0;
+}
+
+void webgpu_drivers_keep(void) {
+    drivers found = {0};
+    dl_iterate_phdr(note_driver,
+                    &found); /* holds a lock of the loader: nothing may be opened inside */
+    for (uint32_t i = 0; i < found.n; i++) {
+        void *handle = dlopen(found.paths[i], RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
+        if (handle) dlclose(handle);
+    }
+}
+
+#else
+
+void webgpu_drivers_keep(void) {}
+
+#endif

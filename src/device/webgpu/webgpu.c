@@ -125,7 +125,8 @@ beryl_status webgpu_fault_fail(const webgpu_fault *fault, const char *what, cons
         text += size + (text[size] != 0);
     }
     line[at] = 0;
-    if (fault->type == WGPUErrorType_OutOfMemory)
+    /* what wgpu nests deeper than it looks is reported as a mistake of ours, with this text */
+    if (fault->type == WGPUErrorType_OutOfMemory || strstr(fault->text, "Not enough memory left"))
         return base_fail(error, BERYL_NO_DEVICE_MEMORY, "%s: out of device memory", what);
     return base_fail_at(error, BERYL_DEVICE,
                         place_in(fault->text, source, source_size, enable_size), "%s: %s", what,
@@ -225,6 +226,7 @@ static beryl_status find_adapters(driver_state *s, WGPUInstanceBackend backends,
         s->n++;
     }
     base_heap_give(s->heap, found, room);
+    webgpu_drivers_keep();
     webgpu_facts(s->adapters, s->n);
     return BERYL_OK;
 }

@@ -259,6 +259,8 @@ typedef struct webgpu {
 
 /* ---- library.c */
 beryl_status webgpu_library_open(webgpu_functions *f, beryl_error *error);
+/* While an instance is alive: its drivers are never unloaded. */
+void webgpu_drivers_keep(void);
 
 /* ---- facts.c */
 typedef struct webgpu_adapter {
