@@ -139,7 +139,8 @@ void matvec_request(lower_request *r, const matvec_shape *shape, const matvec_ch
     lower_request_number(r, "ROWS", c->rows);
     lower_request_number(r, "N_X", c->n_x);
     lower_request_number(r, "PER", per_of(shape));
-    if (c->x != MATVEC_DIRECT) part(r, "x", x_files[c->x], NULL);
+    if (c->x == MATVEC_INT8 && c->subgroups) part(r, "x", "matvec_x_int8_subgroup", NULL);
+    else if (c->x != MATVEC_DIRECT) part(r, "x", x_files[c->x], NULL);
     if (c->x != MATVEC_QUANTISED && !shape->worked)
         part(r, "prologue", shape->k % 16 || shape->x_any ? "matvec_prologue_any" : "matvec_prologue_plain", NULL);
     if (c->x == MATVEC_SHARED || c->x == MATVEC_INT8) lower_request_number(r, "X_GROUPS", (shape->k + 31) / 32 * 2);

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DEPTH_MAX = 4 };
+enum { DEPTH_MAX = 5, INCLUDE_MAX = 24 };
 
 typedef struct builder {
     const kernels_request *request;
@@ -19,6 +19,8 @@ typedef struct builder {
     base_text text;                     /* the expanded file */
     base_text part_params;              /* lines "name: type,": of the parts */
     bool option_used[KERNELS_OPTION_MAX], part_used[KERNELS_PART_MAX];
+    const char *included[INCLUDE_MAX];  /* texts without a prefix to vary: put in once */
+    uint32_t n_included;
     beryl_error *error;
     beryl_status status;
 } builder;
@@ -180,6 +182,20 @@ static void part_put(builder *b, base_view name, base_view plain, const char *pr
     if (!replaced) expand(b, plain, prefix, depth + 1);
 }
 
+static void include_put(builder *b, base_view name, const char *prefix, int depth) {
+    const base_view file = file_text(name);
+    if (!file.data) {
+        fail(b, BERYL_NOT_FOUND, "no such file:", name);
+        return;
+    }
+    if (!strstr(file.data, "PART_")) {
+        for (uint32_t i = 0; i < b->n_included; i++)
+            if (b->included[i] == file.data) return;
+        if (b->n_included < INCLUDE_MAX) b->included[b->n_included++] = file.data;
+    }
+    expand(b, file, prefix, depth + 1);
+}
+
 static void expand(builder *b, base_view text, const char *prefix, int depth) {
     if (depth > DEPTH_MAX) {
         fail(b, BERYL_MISUSE, "parts in parts at", base_view_of(b->request->file));
@@ -194,10 +210,7 @@ static void expand(builder *b, base_view text, const char *prefix, int depth) {
             if (!region_take(&text, &region)) fail(b, BERYL_MISUSE, "no end of", trim(line));
             while (b->status == BERYL_OK && line_take(&region, &line)) option_put(b, line, prefix);
         } else if (is_directive(line, "include", &rest)) {
-            const base_view name = name_at(rest);
-            region = file_text(name);
-            if (region.data) expand(b, region, prefix, depth + 1);
-            else fail(b, BERYL_NOT_FOUND, "no such file:", name);
+            include_put(b, name_at(rest), prefix, depth);
         } else if (is_directive(line, "part", &rest)) {
             if (!region_take(&text, &region)) fail(b, BERYL_MISUSE, "no end of", trim(line));
             else part_put(b, name_at(rest), region, prefix, depth);

@@ -11,7 +11,7 @@
  *     final text in order) and further parameters as lines `//! param name: u32` (appended to Params in order). A part
  *     may be put in several times under different prefixes: every identifier that begins with `PART_` is renamed to the
  *     prefix given (readers of several weight segments). A part may hold parts and options of its own;
- *   - `//! include NAME`: the text of another file in this place, under the same prefix.
+ *   - `//! include NAME`: the text of another file in this place, under the same prefix; one without PART_ names comes once.
  * Nothing else varies: two algorithms are two files. The final text is the cache key. C code binds storage and sets
  * parameters by name, so numbers are never written twice.
  */

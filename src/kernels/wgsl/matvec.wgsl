@@ -31,7 +31,8 @@ struct Params {
 @group(1) @binding(0) var<uniform> params: Params;
 @group(0) @binding(0) var<storage, read> weights: array<vec4<u32>>;
 
-var<private> x_first: u32; // number of the first vector
+var<private> x_first: u32;      // number of the first vector
+var<private> group_number: u32; // of the workgroups that share these vectors
 
 fn x_row(n: u32) -> u32 {
     return min(x_first + n, params.n_x - 1u);
@@ -105,6 +106,7 @@ fn walk(tile: u32, local: u32) {
 fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) n_group: vec3<u32>,
         @builtin(local_invocation_index) local: u32) {
     x_first = id.y * N_X;
+    group_number = id.x;
     x_fill(local);
     for (var tile = id.x; tile < params.n_tile; tile += n_group.x) {
         walk(tile, local);

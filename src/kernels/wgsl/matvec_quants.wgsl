@@ -28,3 +28,7 @@ fn block_of(a: mat4x4<f32>, b: mat4x4<f32>) -> Block {
     let second = block_quants(b, factor);
     return Block(first, second, largest / 127.0, vec2<i32>(block_sum(first), block_sum(second)));
 }
+
+fn block_sums(block: Block) -> u32 { // as two i16
+    return bitcast<u32>((block.sums.x & 0xffff) | (block.sums.y << 16u));
+}

@@ -21,18 +21,10 @@ fn x_fill(local: u32) {
             x_memory[n * X_GROUPS + b * 2u] = block.first;
             x_memory[n * X_GROUPS + b * 2u + 1u] = block.second;
             x_scales[n * (X_GROUPS / 2u) + b] =
-                vec2<u32>(bitcast<u32>(block.scale), bitcast<u32>((block.sums.x & 0xffff) | (block.sums.y << 16u)));
+                vec2<u32>(bitcast<u32>(block.scale), block_sums(block));
         }
     }
     workgroupBarrier();
 }
 
-fn x_quants(n: u32, group: u32) -> vec4<u32> {
-    return x_memory[n * X_GROUPS + group];
-}
-
-fn x_block(n: u32, block: u32) -> vec3<f32> { // scale, sums of both halves
-    let s = x_scales[n * (X_GROUPS / 2u) + block];
-    let sums = bitcast<i32>(s.y);
-    return vec3<f32>(bitcast<f32>(s.x), f32((sums << 16u) >> 16u), f32(sums >> 16u));
-}
+//! include matvec_x_int8_read

@@ -22,10 +22,6 @@ fn sixteen(at: u32) -> mat4x4<f32> {
     return mat4x4<f32>(four(at), four(at + 4u), four(at + 8u), four(at + 12u));
 }
 
-fn scale_of(block: Block) -> vec2<u32> {
-    return vec2<u32>(bitcast<u32>(block.scale), bitcast<u32>((block.sums.x & 0xffff) | (block.sums.y << 16u)));
-}
-
 // Two blocks an invocation, since their scales share 16 bytes.
 @compute @workgroup_size(WG)
 fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) n_group: vec3<u32>,
@@ -43,7 +39,7 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) n_group: 
             let block = block_of(sixteen(at), sixteen(at + 16u));
             quantised[b * 2u] = block.first;
             quantised[b * 2u + 1u] = block.second;
-            let s = scale_of(block);
+            let s = vec2<u32>(bitcast<u32>(block.scale), block_sums(block));
             scales = select(vec4<u32>(scales.xy, s), vec4<u32>(s, 0u, 0u), j == 0u);
         }
     }
