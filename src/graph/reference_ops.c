@@ -55,7 +55,7 @@ static uint64_t row_offset(const reference_tensor *x, uint64_t row) {
 /* Row `row` of a matrix as f32: in place for F32 tensors of the run, else into `to`. NULL: error in c. */
 static const float *matrix_row(reference_call *c, const reference_tensor *w, uint64_t row, float *to, beryl_status *status) {
     if (w->data) return f32(w) + row_offset(w, row);
-    *status = store_read_row(c->store, w->stored, row, to, c->error);
+    *status = store_read_row(c->store, w->stored, row + w->t->offset / w->dim[w->t->rank - 1], to, c->error);
     if (*status == BERYL_PENDING) *status = base_fail(c->error, BERYL_UNSUPPORTED, "the reference device needs files that can be mapped");
     return *status == BERYL_OK ? to : NULL;
 }

@@ -238,6 +238,7 @@ beryl_status store_upload_step(graph_store *s, beryl_error *error) {
         uint64_t stage = device_stage_max(s->device);
         uint64_t n = (stage < WINDOW_BYTES ? stage : WINDOW_BYTES) / (widest > file_row ? widest : file_row);
         if (n == 0) return base_fail(error, BERYL_UNSUPPORTED, "tensor '%s' has rows of %llu bytes", t->name, (unsigned long long)file_row);
+        if (n > 4) n -= n % 4; /* so that every plane is cut at a multiple of 4 bytes */
         if (n > shard->n_row - s->upload_row) n = shard->n_row - s->upload_row;
         const void *from;
         uint64_t at = t->file_offset + (shard->row + s->upload_row) * file_row;
@@ -245,10 +246,11 @@ beryl_status store_upload_step(graph_store *s, beryl_error *error) {
         if (status != BERYL_OK) return status;
         while (s->upload_plane < shard->layout.n_plane) {
             uint32_t p = s->upload_plane;
-            size_t size = (size_t)(n * shard->layout.row_bytes[p]);
+            const size_t used = (size_t)(n * shard->layout.row_bytes[p]), size = (used + 3) / 4 * 4; /* planes are padded */
             void *to;
             status = device_stage(s->device, size, &to, error);
             if (status != BERYL_OK) return status;
+            memset((char *)to + used, 0, size - used);
             graph_pack_rows(t->type, row_size(t), n, from, p, to);
             uint64_t offset = shard->offset + shard->layout.offset[p] + s->upload_row * shard->layout.row_bytes[p];
             status = device_stage_commit(s->device, s->buffers.data[shard->buffer].id, offset, size, error);

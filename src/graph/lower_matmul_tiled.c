@@ -1,0 +1,145 @@
+/* lower_matmul_tiled.c - products of a weight with many vectors (prefill, training): lower_matmul hands them on.
+ *
+ * A weight in several shards is one product a shard, each for its rows of the result. Where the kernel wants the vectors
+ * as int8, one dispatch rounds them for all shards; where k is divided, one more adds up the parts. */
+#include "base/error.h"
+#include "graph/lower_tiled.h"
+
+enum { SCRATCH_X, SCRATCH_PARTS }; /* keys */
+
+static beryl_status refuse(const graph_node *node, const char *what, beryl_error *error) {
+    return base_fail(error, BERYL_UNSUPPORTED, "%s on a device: %s", graph_op_name(node->op), what);
+}
+
+static uint64_t bound_of(const lowering *l, graph_dim dim) {
+    return dim.extent ? l->g->extents[dim.extent].bound : dim.size;
+}
+
+bool tiled_vectors_of(const lowering *l, graph_value x, tiled_vectors *out) {
+    const graph_tensor *t = graph_tensor_at(l->g, x);
+    const uint32_t last = t->rank - 1u;
+    uint64_t bound = 1;
+    *out = (tiled_vectors){.x = x, .n = lower_rows(t), .k = t->dim[last].size, .offset = t->offset,
+                           .stride = last ? t->stride[last - 1] : t->dim[last].size};
+    for (uint32_t i = 0; i < last; i++) {
+        bound *= bound_of(l, t->dim[i]);
+        if (i + 1 < last && t->stride[i] != (uint64_t)t->stride[i + 1] * bound_of(l, t->dim[i + 1])) return false;
+        if (i > 0 && t->dim[i].extent) return false;
+    }
+    out->bound = (uint32_t)bound;
+    return bound <= UINT32_MAX && out->n.factor && !t->dim[last].extent && (t->stride[last] == 1 || out->k == 1);
+}
+
+beryl_status tiled_quantise(lowering *l, const graph_node *node, const tiled_vectors *v, uint32_t key, beryl_error *error) {
+    lower_step *s = lower_step_begin(l, node, &(kernels_request){.file = "quantise"});
+    lower_bind(s, "x", v->x);
+    lower_bind_scratch(s, "quantised", key, ((uint64_t)v->bound * (v->k / 32) + 1) / 2 * 80);
+    lower_count_param(s, "n_x", v->n);
+    lower_u32(s, "k", v->k);
+    lower_u32(s, "x_stride", v->stride);
+    lower_u32(s, "x_offset", v->offset);
+    lower_groups(s, lower_count_times(v->n, v->k / 32), 128); /* 64 invocations, two blocks each */
+    return lower_step_end(s, error);
+}
+
+void tiled_put(lower_step *s, const tiled_shape *shape, const tiled_choice *choice, const tiled_vectors *v, uint32_t key,
+               const graph_pack_layout *layout, uint32_t plain) {
+    static const char *const planes[PACK_PLANE_MAX] = {"PART_plane0", "PART_plane1", "PART_plane2", "PART_plane3"};
+    static const char *const ups[PACK_PLANE_MAX] = {"PART_up0", "PART_up1", "PART_up2", "PART_up3"};
+    if (choice->kind == TILED_INT8) {
+        lower_bind_scratch(s, "x", key, 0);
+        lower_count_param(s, "x_count", v->n);
+    } else {
+        lower_bind(s, "x", v->x);
+        lower_u32(s, "x_stride", v->stride);
+        lower_u32(s, "x_offset", v->offset);
+    }
+    if (choice->kind != TILED_PLAIN) lower_u32(s, "steps", tiled_steps(shape, choice));
+    lower_u32(s, "k", shape->k);
+    lower_u32(s, "PART_k", shape->k);
+    for (uint32_t i = 0; i < PACK_PLANE_MAX; i++) {
+        lower_u32(s, planes[i], layout ? (uint32_t)(layout->offset[i] / 4) : i == 0 ? plain : 0);
+        lower_u32(s, ups[i], 0);
+    }
+}
+
+/* Rows of the weight that one product has: [from, from + n) of the value, stored from row `first` of the shard on. */
+typedef struct piece { const store_shard *shard; uint32_t index, from, n, first, plain; } piece;
+
+static beryl_status product(lowering *l, const graph_node *node, const tiled_vectors *v, tiled_shape *shape, const piece *p,
+                            bool *rounded, beryl_error *error) {
+    const graph_tensor *w = graph_tensor_at(l->g, node->in[1]), *out = graph_tensor_at(l->g, node->out[0]);
+    tiled_choice choice;
+    lower_request request = {0};
+    beryl_status status = BERYL_OK;
+    shape->rows = p->n;
+    if (!tiled_choose(l->caps, shape, &choice)) return refuse(node, base_type_name(w->type), error);
+    if (choice.kind == TILED_INT8 && !*rounded) status = tiled_quantise(l, node, v, SCRATCH_X, error);
+    if (status != BERYL_OK) return status;
+    *rounded = true;
+    tiled_request(&request, shape, &choice);
+    if (p->shard) lower_bytes(l, p->n * base_type_row_bytes(shape->type, shape->k));
+    lower_step *s = lower_step_begin(l, node, &request.kernel);
+    const uint64_t part = (uint64_t)v->bound * p->n;
+    if (p->shard) lower_bind_shard(s, "weights", node->in[1], p->index);
+    else lower_bind(s, "weights", node->in[1]);
+    if (choice.parts > 1) {
+        if (part > UINT32_MAX / choice.parts) return refuse(node, "a result of more than 2^32 elements", error);
+        lower_bind_scratch(s, "PART_out", SCRATCH_PARTS, part * choice.parts * 4);
+        lower_u32(s, "PART_out_part", (uint32_t)part);
+    } else {
+        lower_bind(s, "PART_out", node->out[0]);
+        lower_u32(s, "PART_out_offset", out->offset + p->from);
+        lower_u32(s, "PART_out_stride", w->dim[0].size);
+    }
+    tiled_put(s, shape, &choice, v, SCRATCH_X, p->shard ? &p->shard->layout : NULL, p->plain);
+    lower_count_param(s, "n_x", v->n);
+    lower_u32(s, "PART_rows", p->n);
+    lower_u32(s, "PART_first", p->first);
+    lower_u32(s, "PART_stored", p->first + p->n);
+    lower_groups_3d(s, v->n, choice.tile_n, (lower_count){p->n, 0}, tiled_cols(shape, &choice), (lower_count){choice.parts, 0}, 1);
+    status = lower_step_end(s, error);
+    if (status != BERYL_OK || choice.parts == 1) return status;
+    s = lower_step_begin(l, node, &(kernels_request){.file = "matmul_merge"});
+    lower_bind_scratch(s, "parts", SCRATCH_PARTS, 0);
+    lower_bind(s, "out", node->out[0]);
+    lower_count_param(s, "n", v->n);
+    lower_u32(s, "rows", p->n);
+    lower_u32(s, "n_part", choice.parts);
+    lower_u32(s, "part", (uint32_t)part);
+    lower_u32(s, "out_offset", out->offset + p->from);
+    lower_u32(s, "out_stride", w->dim[0].size);
+    lower_groups(s, lower_count_times(v->n, p->n), 256);
+    return lower_step_end(s, error);
+}
+
+beryl_status lower_matmul_tiled(lowering *l, const graph_node *node, beryl_error *error) {
+    const graph_tensor *w = graph_tensor_at(l->g, node->in[1]);
+    const store_tensor *stored = lower_stored(l, node->in[1]);
+    tiled_vectors v;
+    if (!tiled_vectors_of(l, node->in[0], &v)) return refuse(node, "vectors with gaps between their elements", error);
+    if (w->rank != 2 || w->dim[0].extent || w->dim[1].extent || w->stride[1] != 1 || w->stride[0] != w->dim[1].size)
+        return refuse(node, "a weight that is no matrix in one piece", error);
+    tiled_shape shape = {.type = w->type, .k = v.k, .n_x = v.bound, .exact = l->settings.exact,
+                         .x_any = v.offset % 4 || (v.bound > 1 && v.stride % 4)};
+    bool rounded = false;
+    if (!stored || stored->is_state) {
+        const uint64_t begin = (uint64_t)w->offset * base_type_block_bytes(w->type);
+        if (base_type_is_quantised(w->type)) return refuse(node, "a quantised matrix that is no weight", error);
+        if (begin % 4) return refuse(node, "a weight that begins inside a word", error);
+        shape.w_any = begin % 16 != 0;
+        return product(l, node, &v, &shape, &(piece){.n = w->dim[0].size, .plain = (uint32_t)(begin / 4)}, &rounded, error);
+    }
+    if (w->offset % w->dim[1].size) return refuse(node, "a weight that begins inside a row", error);
+    const uint32_t first = w->offset / w->dim[1].size, end = first + w->dim[0].size;
+    beryl_status status = BERYL_OK;
+    for (uint32_t i = 0; status == BERYL_OK && i < stored->n_shard; i++) {
+        const store_shard *shard = &stored->shard[i];
+        const uint32_t from = shard->row > first ? shard->row : first;
+        const uint32_t to = shard->row + shard->n_row < end ? shard->row + shard->n_row : end;
+        if (from >= to) continue;
+        status = product(l, node, &v, &shape, &(piece){.shard = shard, .index = i, .from = from - first, .n = to - from, .first = from - shard->row},
+                         &rounded, error);
+    }
+    return status;
+}

@@ -1,0 +1,232 @@
+// matmul_dot - products of a quantised matrix with many vectors: out[n, row] = sum over k of w[row, k] * x[n, k], by
+// integer dot products. The vectors come rounded to int8 in blocks of 32 (quantise.wgsl), the weights as int8 too.
+//
+// Tiles, parts and parameters as in matmul_tile. In workgroup memory a block of 32 is two vec4 of quants and one of
+// scales: of a vector (scale, sums of its halves and of both, times the scale); of a row (scale, least), once for each
+// half where the type has scales of 16. A block's product is scale * scale' * dot - least' * sum.
+//! options
+const WG: u32 = 256u;
+const TILE_N: u32 = 64u;
+const TILE_M: u32 = 64u;
+const TILE_K: u32 = 32u;   // a multiple of 32
+const EACH_N: u32 = 4u;
+const EACH_M: u32 = 4u;
+const PER: u32 = 1u;       // weight rows for one result (2: gate and up)
+const AHEAD: bool = true;  // loads of the next step before the products of this one
+//! end
+const LANES_M: u32 = TILE_M / EACH_M;
+const LANES_N: u32 = TILE_N / EACH_N;
+const_assert LANES_M * LANES_N == WG && LANES_M % 8u == 0u && LANES_N % 4u == 0u && EACH_M % PER == 0u;
+const COLS: u32 = TILE_M / PER;        // results of a vector in a tile
+const BLOCKS: u32 = TILE_K / 32u;
+const STRIDE: u32 = (3u * BLOCKS) | 1u; // odd, so that neighbouring rows lie in different banks
+const X_COUNT: u32 = TILE_N * BLOCKS;
+const W_COUNT: u32 = TILE_M * BLOCKS;
+const X_EACH: u32 = (X_COUNT + WG - 1u) / WG;
+const W_EACH: u32 = (W_COUNT + WG - 1u) / WG;
+const ROUND: i32 = 0x4b400000;         // the bits of 1.5 * 2^23: sums up to 2^22 above it are floats without conversion
+
+struct Params {
+    n_x: u32,         // vectors
+    x_count: u32,     // vectors in x
+    k: u32,           // length of a vector, a multiple of 32
+    steps: u32,       // of TILE_K in a part of k; id.z counts the parts
+    PART_rows: u32,   // rows of the matrix, and those that are stored here
+    PART_stored: u32,
+    PART_plane0: u32, PART_plane1: u32, PART_plane2: u32, PART_plane3: u32,
+    PART_up0: u32, PART_up1: u32, PART_up2: u32, PART_up3: u32,
+}
+@group(1) @binding(0) var<uniform> params: Params;
+@group(0) @binding(0) var<storage, read> weights: array<vec4<u32>>;
+@group(0) @binding(1) var<storage, read> x: array<vec4<u32>>; // i8 [x_count, k] | scale f32, sums i16[2] [x_count, k / 32]
+
+var<workgroup> x_tile: array<vec4<u32>, TILE_N * STRIDE>;
+var<workgroup> w_tile: array<vec4<u32>, TILE_M * STRIDE>;
+var<private> part_of_k: u32;
+
+//! part place
+//! include matmul_place
+//! end
+
+//! part reader
+//! include read_q8_0
+//! end
+
+//! part epilogue
+//! include matvec_store
+//! end
+
+//! include matmul_rows
+
+struct XBlock { first: vec4<u32>, second: vec4<u32>, scale: vec2<u32> }
+struct WBlock { first: PART_chunk, second: PART_chunk } // of both halves; second is of use where they lie in two chunks
+
+fn block_of(step: u32, slot: u32, count: u32) -> u32 {
+    return min(step * BLOCKS + slot / count, params.k / 32u - 1u);
+}
+
+fn load_x(step: u32, local: u32, rows: ptr<function, array<u32, X_EACH>>, to: ptr<function, array<XBlock, X_EACH>>) {
+    for (var i = 0u; i < X_EACH; i++) {
+        let slot = i * WG + local;
+        if (slot < X_COUNT) {
+            let block = (*rows)[i] * (params.k / 32u) + block_of(step, slot, TILE_N);
+            let four = x[params.x_count * (params.k / 16u) + block / 2u];
+            (*to)[i] = XBlock(x[block * 2u], x[block * 2u + 1u], select(four.xy, four.zw, (block & 1u) != 0u));
+        }
+    }
+}
+
+fn load_w(step: u32, local: u32, rows: ptr<function, array<u32, W_EACH>>, to: ptr<function, array<WBlock, W_EACH>>) {
+    for (var i = 0u; i < W_EACH; i++) {
+        let slot = i * WG + local;
+        if (slot < W_COUNT) {
+            let group = block_of(step, slot, TILE_M) * 2u;
+            let plane = plane_of(slot % TILE_M / COLS);
+            (*to)[i].first = PART_load(plane, (*rows)[i], chunk_of(group));
+            if (!PART_PAIRED) {
+                (*to)[i].second = PART_load(plane, (*rows)[i], chunk_of(group + 1u));
+            }
+        }
+    }
+}
+
+// As the tile wants them; zeros for a block behind the end of k.
+fn x_scales(b: XBlock, here: bool) -> vec4<u32> {
+    let scale = select(0.0, bitcast<f32>(b.scale.x), here);
+    let packed = bitcast<i32>(b.scale.y);
+    let sums = vec2<i32>((packed << 16u) >> 16u, packed >> 16u);
+    return bitcast<vec4<u32>>(scale * vec4<f32>(1.0, f32(sums.x), f32(sums.y), f32(sums.x + sums.y)));
+}
+
+fn centred(q: vec4<u32>) -> vec4<u32> { // bytes less ZERO
+    if (PART_ZERO == 0) {
+        return q;
+    }
+    let high = vec4<u32>(0x80808080u);
+    return ((q | high) - vec4<u32>(u32(PART_ZERO) * 0x01010101u)) ^ high;
+}
+
+fn dot16(start: i32, a: vec4<u32>, b: vec4<u32>) -> i32 {
+    var sum = start;
+    sum += dot4I8Packed(a.x, b.x);
+    sum += dot4I8Packed(a.y, b.y);
+    sum += dot4I8Packed(a.z, b.z);
+    sum += dot4I8Packed(a.w, b.w);
+    return sum;
+}
+
+fn rounded(sum: i32) -> f32 {
+    return bitcast<f32>(sum) - 12582912.0;
+}
+
+@compute @workgroup_size(WG)
+fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) local: u32) {
+    let place = place_of(id.x);
+    let col = id.y * COLS;
+    part_of_k = id.z;
+    if (place.first >= place.end || !tile_is_stored(place, col)) {
+        return;
+    }
+    let m = (local & 7u) + ((local / 32u) % (LANES_M / 8u)) * 8u;
+    let n = ((local / 8u) & 3u) + ((local / 32u) / (LANES_M / 8u)) * 4u;
+    let first_step = id.z * params.steps;
+    let n_step = min((params.k + TILE_K - 1u) / TILE_K, first_step + params.steps);
+
+    var x_row: array<u32, X_EACH>;
+    var x_next: array<XBlock, X_EACH>;
+    for (var i = 0u; i < X_EACH; i++) {
+        x_row[i] = place_x(min(place.first + (i * WG + local) % TILE_N, place.end - 1u));
+    }
+    var w_row: array<u32, W_EACH>;
+    var w_next: array<WBlock, W_EACH>;
+    for (var i = 0u; i < W_EACH; i++) {
+        w_row[i] = stored_row(place, col + (i * WG + local) % TILE_M % COLS);
+    }
+    if (AHEAD) {
+        load_x(first_step, local, &x_row, &x_next);
+        load_w(first_step, local, &w_row, &w_next);
+    }
+    var sums: array<f32, EACH_N * EACH_M>;
+    for (var step = first_step; step < n_step; step++) {
+        if (!AHEAD) {
+            load_x(step, local, &x_row, &x_next);
+            load_w(step, local, &w_row, &w_next);
+        }
+        for (var i = 0u; i < X_EACH; i++) {
+            let slot = i * WG + local;
+            if (slot < X_COUNT) {
+                let to = slot % TILE_N * STRIDE + slot / TILE_N * 3u;
+                x_tile[to] = x_next[i].first;
+                x_tile[to + 1u] = x_next[i].second;
+                x_tile[to + 2u] = x_scales(x_next[i], step * BLOCKS + slot / TILE_N < params.k / 32u);
+            }
+        }
+        for (var i = 0u; i < W_EACH; i++) {
+            let slot = i * WG + local;
+            if (slot < W_COUNT) {
+                let group = block_of(step, slot, TILE_M) * 2u;
+                let to = slot % TILE_M * STRIDE + slot / TILE_M * 3u;
+                let c = w_next[i].first;
+                let chunk = chunk_of(group);
+                w_tile[to] = centred(PART_quants(c, chunk, part_of(group)));
+                let scale = PART_scale(c, chunk, part_of(group));
+                if (PART_PAIRED) {
+                    w_tile[to + 1u] = centred(PART_quants(c, chunk, part_of(group + 1u)));
+                    w_tile[to + 2u] = bitcast<vec4<u32>>(vec4<f32>(scale, 0.0, 0.0));
+                } else {
+                    let d = w_next[i].second;
+                    w_tile[to + 1u] = centred(PART_quants(d, chunk_of(group + 1u), part_of(group + 1u)));
+                    w_tile[to + 2u] = bitcast<vec4<u32>>(vec4<f32>(scale, PART_scale(d, chunk_of(group + 1u), part_of(group + 1u))));
+                }
+            }
+        }
+        workgroupBarrier();
+        if (AHEAD && step + 1u < n_step) {
+            load_x(step + 1u, local, &x_row, &x_next);
+            load_w(step + 1u, local, &w_row, &w_next);
+        }
+        for (var b = 0u; b < BLOCKS; b++) {
+            var w0: array<vec4<u32>, EACH_M>;
+            var w1: array<vec4<u32>, EACH_M>;
+            var ws: array<vec4<f32>, EACH_M>;
+            for (var j = 0u; j < EACH_M; j++) {
+                let at = (m + j * LANES_M) * STRIDE + b * 3u;
+                w0[j] = w_tile[at];
+                w1[j] = w_tile[at + 1u];
+                ws[j] = bitcast<vec4<f32>>(w_tile[at + 2u]);
+            }
+            for (var i = 0u; i < EACH_N; i++) {
+                let at = (n + i * LANES_N) * STRIDE + b * 3u;
+                let x0 = x_tile[at];
+                let x1 = x_tile[at + 1u];
+                let xs = bitcast<vec4<f32>>(x_tile[at + 2u]);
+                for (var j = 0u; j < EACH_M; j++) {
+                    var sum = sums[i * EACH_M + j];
+                    if (PART_PAIRED) {
+                        sum += xs.x * ws[j].x * rounded(dot16(dot16(ROUND, w0[j], x0), w1[j], x1));
+                        if (PART_LEAST) {
+                            sum -= ws[j].y * xs.w;
+                        }
+                    } else {
+                        sum += xs.x * ws[j].x * rounded(dot16(ROUND, w0[j], x0));
+                        sum += xs.x * ws[j].z * rounded(dot16(ROUND, w1[j], x1));
+                        if (PART_LEAST) {
+                            sum -= ws[j].y * xs.y + ws[j].w * xs.z;
+                        }
+                    }
+                    sums[i * EACH_M + j] = sum;
+                }
+            }
+        }
+        workgroupBarrier();
+    }
+    for (var i = 0u; i < EACH_N; i++) {
+        let v = place.first + n + i * LANES_N;
+        for (var j = 0u; j < EACH_M / PER; j++) {
+            let row = col + m + j * LANES_M;
+            if (v < place.end && is_stored(place, row)) {
+                PART_store(row, place_out(v), vec2<f32>(sums[i * EACH_M + j], sums[i * EACH_M + j + EACH_M / PER * (PER - 1u)]));
+            }
+        }
+    }
+}
