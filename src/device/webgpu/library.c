@@ -1,9 +1,12 @@
 /* library.c - finds wgpu-native and fills the table of functions.
  *
  * Looked for, in this order: $BERYL_WGPU (a file); beside the program and beside this library, in
- * the places where `make install` puts it; BERYL_LIBDIR; in builds that are not for installation,
- * third_party/wgpu of the source tree. Never closed again: it has threads of its own that outlive a
- * device.
+ * the places where `make` and `make install` put it; BERYL_LIBDIR; where that is not defined (a
+ * hand-made build), third_party/wgpu of the folder one is in. Never closed again: it has threads of
+ * its own that outlive a device.
+ *
+ * Vulkan drivers are kept in memory too: the loader would unload them with each instance, and a
+ * process cannot load NVIDIA's again for ever (after some 30 times no adapter was found any more).
  */
 #define _GNU_SOURCE /* dladdr */
 #include "device/webgpu/webgpu.h"
@@ -41,7 +44,7 @@ static void try_file(search *s, const char *path) {
 
 /* folder: of a program or a library, [size] bytes, without the last slash. */
 static void try_beside(search *s, const char *folder, size_t size) {
-    static const char *const places[] = {"/../lib/beryl/", "/beryl/", "/", "/../third_party/wgpu/"};
+    static const char *const places[] = {"/../lib/beryl/", "/beryl/", "/"};
     for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
         char path[1200];
         if (size + 64 > sizeof path) return;
@@ -78,9 +81,7 @@ static void *find_library(search *s) {
 #ifdef BERYL_LIBDIR
     try_file(s, BERYL_LIBDIR "/" LIBRARY);
 #endif
-#ifdef BERYL_DEV_LIBDIR
-    try_file(s, BERYL_DEV_LIBDIR "/" LIBRARY);
-#elif !defined(BERYL_LIBDIR)
+#ifndef BERYL_LIBDIR
     try_file(s, "third_party/wgpu/" LIBRARY);
 #endif
     return s->handle;
