@@ -15,6 +15,7 @@ typedef struct building { /* of one graph */
     graph *g;
     gemma4_text *t;
     graph_dim n;                /* rows as they now are: n_token, later n_output */
+    bool apart;                 /* every row has another slot */
     graph_value slot, pos, angles[2], per_layer; /* for those rows; per_layer [n, L, P] */
 } building;
 
@@ -77,8 +78,9 @@ static void add_inputs(building *b, const gemma4_text_options *o) {
 static graph_value per_layer_inputs(building *b, graph_value x, graph_value tokens) {
     const gemma4_config *c = b->c;
     graph_dim dims[3] = {b->n, constant(c->n_layer), constant(c->n_per_layer)};
-    graph_value context = graph_scale(b->g, matmul(b, x, b->m->per_layer_model_proj), 1 / sqrtf((float)c->n_embd));
-    context = norm(b, graph_reshape(b->g, context, 3, dims), b->m->per_layer_proj_norm);
+    /* rms(c / sqrt d) with eps is rms(c) with d * eps: the division need not be done. */
+    graph_value context = graph_reshape(b->g, matmul(b, x, b->m->per_layer_model_proj), 3, dims);
+    context = graph_rms_norm(b->g, context, stored(b, b->m->per_layer_proj_norm), c->rms_eps * (float)c->n_embd);
     float factor = sqrtf((float)c->n_per_layer);
     graph_value rows = b->m->per_layer_on_host ? graph_scale(b->g, b->t->per_layer_rows, factor)
                                                : graph_gather_rows(b->g, stored(b, b->m->per_layer_token_embd), tokens, factor);
@@ -188,6 +190,7 @@ static graph_value layer_of(building *b, uint32_t l, graph_value h, bool cut, bo
     graph_value q = graph_rope(g, norm(b, heads(b, r.q, b->c->n_head, layer->head_dim), layer->attn_q_norm), b->angles[!layer->sliding]);
     uint32_t window = layer->sliding && b->m->context > b->c->window ? b->c->window : 0;
     graph_value o = graph_attention(g, q, caches[layer->donor][0], caches[layer->donor][1], b->slot, b->pos, 1.0f, window);
+    if (b->apart) graph_attention_apart(g, o);
     o = graph_reshape(g, o, 2, (graph_dim[]){b->n, constant(b->c->n_head * layer->head_dim)});
     h = graph_add(g, h, norm(b, matmul(b, o, layer->attn_output), layer->post_attention_norm));
     h = feed_forward(b, layer, h);
@@ -217,7 +220,7 @@ beryl_status gemma4_text_build(const gemma4_model *m, const graph_store *store, 
                                gemma4_text *t, beryl_error *error) {
     *t = (gemma4_text){.g = graph_open(heap)};
     if (!t->g) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
-    building b = {.m = m, .c = &m->config, .store = store, .g = t->g, .t = t};
+    building b = {.m = m, .c = &m->config, .store = store, .g = t->g, .t = t, .apart = o->decode};
     uint32_t n_layer = m->config.n_layer;
     graph_value (*caches)[2] = base_arena_take(&t->g->arena, n_layer, sizeof *caches);
     t->hidden = base_arena_take(&t->g->arena, n_layer + 1, sizeof *t->hidden);

@@ -433,6 +433,20 @@ graph_value graph_attention(graph *g, graph_value q, graph_value k, graph_value 
     return node_out(g, node, TYPE_F32, 3, t.dim);
 }
 
+void graph_attention_apart(graph *g, graph_value attention) {
+    if (!given(g, attention, OP_ATTENTION)) return;
+    graph_node *node = at(g, attention)->node == UINT32_MAX ? NULL : &g->nodes.data[at(g, attention)->node];
+    if (!node || node->op != OP_ATTENTION) {
+        refuse(g, BERYL_MISUSE, "not the result of an attention");
+        return;
+    }
+    node->attr.attention.apart = true;
+}
+
+graph_value graph_intermediate(graph *g, base_type type, uint32_t rank, const graph_dim *dims) {
+    return tensor_add(g, type, ROLE_INTERMEDIATE, rank, dims);
+}
+
 graph_value graph_argmax(graph *g, graph_value x) {
     if (!is(g, x, TYPE_F32, OP_ARGMAX)) return 0;
     graph_tensor t = *at(g, x);

@@ -1,0 +1,68 @@
+/* fused.h - what a fused node holds: ordinary operations that run as one dispatch (attention: one or two). The passes find
+ * them by pattern, the lowering asks the registry for parts; the operations themselves stay in graph.inner, in order, for
+ * the reference. All values are of the graph; 0: none. */
+#ifndef GRAPH_FUSED_H
+#define GRAPH_FUSED_H
+
+#include "graph/graph.h"
+#include "graph/store.h"
+
+typedef enum fused_kind { FUSED_MATVEC = 1, FUSED_ATTENTION } fused_kind;
+
+/* Where the vector x [n, k] of a matvec comes from. h' = scale * (h + rms(branch) * w_branch) is computed by every workgroup
+ * and stored by one, to h_out, which no input of the node is. */
+typedef enum fused_x {
+    FUSED_X_PLAIN,    /* x as it lies */
+    FUSED_X_NORM,     /* rms(h) * w_norm */
+    FUSED_X_ADD,      /* h' */
+    FUSED_X_ADD_NORM, /* rms(h') * w_norm */
+    FUSED_X_MERGE     /* attention's partial sums, joined: see fused_attention */
+} fused_x;
+
+typedef enum fused_end {
+    FUSED_STORE,    /* out[i] = w[i] x */
+    FUSED_GEGLU,    /* out[0] = gelu_tanh(w[0] x) * (w[1] x) */
+    FUSED_GELU_MUL, /* out[0] = gelu_tanh(w[0] x) * slice */
+    FUSED_SOFTCAP   /* out[0] = cap * tanh(w[0] x / cap) */
+} fused_end;
+
+enum { FUSED_SEGMENT_MAX = 3 };
+
+typedef struct fused_matvec {
+    fused_x from;
+    fused_end to;
+    graph_value x;                          /* PLAIN: [n, k], maybe a view; MERGE: the value that is never stored */
+    graph_value h, branch, w_branch, scale, w_norm, h_out; /* [n, k]; weights [k]; scale [1] or 0 */
+    float eps, eps_branch;
+    graph_value attention;                  /* MERGE: partial of the attention before */
+    graph_value stats;
+    uint32_t n_split, n_head, head_dim;
+    uint32_t n_segment;                     /* GEGLU: 2 weights, 1 result */
+    graph_value w[FUSED_SEGMENT_MAX], out[FUSED_SEGMENT_MAX]; /* [rows, k], [n, rows] */
+    graph_value slice;                      /* GELU_MUL: [n, rows], maybe a view */
+    float cap;
+} fused_matvec;
+
+/* One decode step of attention. Every row of the run belongs to another slot. Owners store this run's k and v into the
+ * caches (bound once, read_write) and take them from their inputs, so no workgroup reads a row that its dispatch stores. */
+typedef struct fused_attention {
+    graph_value q, k, v;             /* [n, heads * d] before norm and rotation; k, v 0: the caches hold this run's row already;
+                                        v == k: values are the raw keys */
+    graph_value w_q, w_k, angles;    /* [d], [d], [n, 2, d / 2] */
+    graph_value k_cache, v_cache;    /* stored; the row of position p is p % rows */
+    graph_value slot, pos;           /* I32 [n] */
+    float eps, scale;
+    uint32_t window, n_head, n_kv, head_dim;
+    uint32_t n_split;                /* pieces of the keys; 1: out is written at once */
+    graph_value partial, stats;      /* [n, H, n_split, d], [n, H, n_split, 2] (maximum, sum): F32, where n_split > 1 */
+    bool merged_later;               /* the matvec that follows joins the pieces: out is never stored */
+    graph_value out;                 /* [n, H, d] */
+} fused_attention;
+
+/* Can this device run the form? Pure; asked by the pass before it fuses. */
+bool lower_matvec_fits(const graph *g, const graph_store *store, bool exact, const fused_matvec *f);
+bool lower_attention_fits(const graph *g, const graph_store *store, bool exact, const fused_attention *f);
+/* How many pieces: by window or context, heads and device. */
+uint32_t lower_attention_splits(const graph *g, const graph_store *store, const fused_attention *f);
+
+#endif
