@@ -134,16 +134,24 @@ static graph_value keep_output_rows(building *b, graph_value h) {
     return graph_gather_rows(b->g, h, t->output_rows, 1);
 }
 
+/* Nodes are added one statement at a time: C leaves the order of arguments open, the graph must not. */
+static graph_value gated(building *b, const gemma4_layer *layer, graph_value x) {
+    graph_value gate = matmul(b, x, layer->ffn_gate);
+    graph_value up = matmul(b, x, layer->ffn_up);
+    return matmul(b, graph_geglu(b->g, gate, up), layer->ffn_down);
+}
+
 static graph_value experts(building *b, const gemma4_layer *layer, graph_value h) {
     const gemma4_config *c = b->c;
     graph *g = b->g;
     graph_value m = norm(b, h, layer->ffn_norm);
-    graph_value dense = matmul(b, graph_geglu(g, matmul(b, m, layer->ffn_gate), matmul(b, m, layer->ffn_up)), layer->ffn_down);
+    graph_value dense = gated(b, layer, m);
     dense = norm(b, dense, layer->post_ffw_norm_1);
     /* Router: the softmax over the chosen logits is the softmax over all, renormalised over the chosen. */
     graph_value r = graph_mul(g, graph_scale(g, norm(b, h, GEMMA4_NONE), 1 / sqrtf((float)c->n_embd)), stored(b, layer->ffn_gate_inp_scale));
     graph_value ids, gates = graph_topk(g, matmul(b, r, layer->ffn_gate_inp), c->n_expert_used, &ids);
-    gates = graph_mul(g, graph_softmax(g, gates), graph_gather_rows(g, stored(b, layer->ffn_down_exps_scale), ids, 1));
+    graph_value scales = graph_gather_rows(g, stored(b, layer->ffn_down_exps_scale), ids, 1);
+    gates = graph_mul(g, graph_softmax(g, gates), scales);
     graph_value x = graph_reshape(g, norm(b, h, layer->pre_ffw_norm_2), 3, (graph_dim[]){b->n, constant(1), constant(c->n_embd)});
     graph_value gate, up;
     if (layer->ffn_gate_up_exps != GEMMA4_NONE) {
@@ -154,7 +162,8 @@ static graph_value experts(building *b, const gemma4_layer *layer, graph_value h
         gate = graph_matmul_id(g, x, stored(b, layer->ffn_gate_exps), ids);
         up = graph_matmul_id(g, x, stored(b, layer->ffn_up_exps), ids);
     }
-    graph_value sum = graph_weighted_sum(g, graph_matmul_id(g, graph_geglu(g, gate, up), stored(b, layer->ffn_down_exps), ids), gates);
+    graph_value each = graph_matmul_id(g, graph_geglu(g, gate, up), stored(b, layer->ffn_down_exps), ids);
+    graph_value sum = graph_weighted_sum(g, each, gates);
     return graph_add(g, dense, norm(b, sum, layer->post_ffw_norm_2));
 }
 
@@ -163,8 +172,7 @@ static graph_value feed_forward(building *b, const gemma4_layer *layer, graph_va
     if (b->c->n_expert) {
         f = experts(b, layer, h);
     } else {
-        graph_value x = norm(b, h, layer->ffn_norm);
-        f = matmul(b, graph_geglu(b->g, matmul(b, x, layer->ffn_gate), matmul(b, x, layer->ffn_up)), layer->ffn_down);
+        f = gated(b, layer, norm(b, h, layer->ffn_norm));
     }
     return graph_add(b->g, h, norm(b, f, layer->post_ffw_norm));
 }

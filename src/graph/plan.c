@@ -36,6 +36,7 @@ typedef struct patch { uint32_t at; lower_count count; } patch; /* at: byte in t
 struct lower_step {
     lowering *l;
     const graph_node *node;
+    const char *file;
     kernels_text kernel;
     step_binding bindings[DEVICE_BINDING_MAX];
     bool bound[DEVICE_BINDING_MAX], set[KERNELS_PARAM_MAX];
@@ -131,7 +132,7 @@ static void step_fail(lower_step *s, beryl_status code, const char *what, const 
 
 lower_step *lower_step_begin(lowering *l, const graph_node *node, const kernels_request *request) {
     lower_step *s = &l->plan->current;
-    *s = (lower_step){.l = l, .node = node};
+    *s = (lower_step){.l = l, .node = node, .file = request->file};
     kernels_build(l->arena, request, &s->kernel, &s->error);
     if (s->error.code == BERYL_OK && s->kernel.n_param * 4 > DEVICE_PARAM_MAX) step_fail(s, BERYL_UNSUPPORTED, "too many parameters", request->file);
     for (int i = 0; i < 3; i++) s->groups[i] = (lower_count){1, 0}, s->per[i] = 1;
@@ -312,7 +313,10 @@ beryl_status lower_step_end(lower_step *s, beryl_error *error) {
     if (!st || !base_vec_reserve(p->heap, &p->patches, s->n_patch)) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     uint32_t index = (uint32_t)(p->steps.count - 1);
     st->n_binding = s->kernel.n_binding;
-    st->label = base_arena_print(&p->arena, "%s", graph_op_name(s->node->op));
+    const char *weight = "";
+    for (uint32_t i = 0; !*weight && i < s->node->n_in; i++)
+        if (graph_tensor_at(p->g, s->node->in[i])->role == ROLE_STORED) weight = graph_tensor_at(p->g, s->node->in[i])->name;
+    st->label = base_arena_print(&p->arena, "%s %s %s", graph_op_name(s->node->op), s->file, weight);
     if (!st->label) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     st->bytes = p->bytes_pending;
     p->bytes_pending = 0;
@@ -621,7 +625,7 @@ void graph_plan_describe(const graph_plan *p, graph_exec_info *info) {
 void graph_plan_print(graph_plan *p, base_text *out) {
     for (size_t s = 0; s < p->steps.count; s++) {
         const step *st = &p->steps.data[s];
-        base_text_print(out, "%4zu %-16s %8.2f us %10llu bytes  grid", s, st->label, st->microseconds, (unsigned long long)st->bytes);
+        base_text_print(out, "%4zu %8.2f us %10llu bytes  %-52s grid", s, st->microseconds, (unsigned long long)st->bytes, st->label);
         for (int i = 0; i < 3; i++) {
             const char *extent = st->groups[i].extent ? p->g->extents[st->groups[i].extent].name : "";
             base_text_print(out, " %llu%s%s/%u", (unsigned long long)st->groups[i].factor, *extent ? "*" : "", extent, st->per[i]);
