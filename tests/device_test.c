@@ -148,8 +148,7 @@ static const char add_text[] = /* y = y + 1 */
     "    if (at.x < arrayLength(&y)) { y[at.x] = y[at.x] + 1u; }\n"
     "}\n";
 
-/* ---- what every device refuses, seen on the dummy
- * ------------------------------------------------------- */
+/* ---- what every device refuses, seen on the dummy ------------------------------------------- */
 
 static void test_choice(test *t) {
     if (test_case(t, "device/choice-unknown-lists-what-there-is")) {
@@ -407,8 +406,7 @@ static void test_dummy(test *t) {
     }
 }
 
-/* ---- WebGPU
- * ------------------------------------------------------------------------------------------- */
+/* ---- WebGPU --------------------------------------------------------------------------------- */
 
 static void test_webgpu_basics(test *t) {
     rig r;
@@ -478,6 +476,10 @@ static void test_webgpu_basics(test *t) {
         CHECK(t, strstr(r.error.message, "huge"));
         rig_close(t, &r);
     }
+}
+
+static void test_webgpu_caps(test *t) {
+    rig r;
     if (test_case(t, "webgpu/f16-and-subgroups-where-there-are") && rig_open(t, &r, "webgpu")) {
         static const char half[] =
             "alias half4 = vec4<f16>;\n"
@@ -613,6 +615,10 @@ static void test_webgpu_lists(test *t) {
             for (uint32_t i = 0; i < N; i++) CHECK_INT(t, got[round][i], 100 * round + i);
         rig_close(t, &r);
     }
+}
+
+static void test_webgpu_sizes(test *t) {
+    rig r;
     if (test_case(t, "webgpu/65535-groups-and-above") && rig_open(t, &r, "webgpu")) {
         static const char text[] =
             "@group(0) @binding(0) var<storage, read_write> y: array<atomic<u32>>;\n"
@@ -761,6 +767,10 @@ static void test_webgpu_rings(test *t) {
         }
         rig_close(t, &r);
     }
+}
+
+static void test_webgpu_stage(test *t) {
+    rig r;
     if (test_case(t, "webgpu/staged-uploads-keep-their-order") && rig_open(t, &r, "webgpu")) {
         enum { PIECE = 5 << 20, N = 12 }; /* 60 MiB: more than the ring holds */
         device_buffer y = buffer_of(t, &r, PIECE, NULL), z = buffer_of(t, &r, 4 * N, NULL);
@@ -913,7 +923,8 @@ static void test_webgpu_lost(test *t) {
     device_binding binding[] = {{.buffer = x}, {.buffer = y}};
     CHECK_INT(t, device_bindings_make(r.d, program, binding, 2, &bindings, &r.error), BERYL_OK);
     uint32_t params[2] = {1, 64};
-    device_command list[] = {command_dispatch(program, bindings, 1, 0), command_range(DEVICE_FETCH, y, 0, 256)};
+    device_command list[] = {command_dispatch(program, bindings, 1, 0),
+                             command_range(DEVICE_FETCH, y, 0, 256)};
     device_ticket ticket = 0, done;
     void *memory;
     CHECK_INT(t, submit(&r, list, 2, params, 8, &ticket), BERYL_OK);
@@ -939,13 +950,13 @@ static void test_webgpu_lost(test *t) {
     CHECK_INT(t, device_stage(r.d, 256, &memory, &r.error), BERYL_DEVICE_LOST);
     CHECK_INT(t, device_program_make(r.d, &desc, &later, &r.error), BERYL_DEVICE_LOST);
     CHECK_INT(t, device_program_status(r.d, program, &r.error), BERYL_DEVICE_LOST);
-    CHECK_INT(t, device_bindings_make(r.d, program, binding, 2, &bindings, &r.error), BERYL_DEVICE_LOST);
+    CHECK_INT(t, device_bindings_make(r.d, program, binding, 2, &bindings, &r.error),
+              BERYL_DEVICE_LOST);
     device_buffer_drop(r.d, x);
     rig_close(t, &r);
 }
 
-/* ---- memory that runs out
- * ------------------------------------------------------------------------------- */
+/* ---- memory that runs out ------------------------------------------------------------------- */
 
 typedef struct failing {
     uint64_t left;
@@ -1027,8 +1038,11 @@ void test_device(test *t) {
     test_refused_commands(t);
     test_dummy(t);
     test_webgpu_basics(t);
+    test_webgpu_caps(t);
     test_webgpu_lists(t);
+    test_webgpu_sizes(t);
     test_webgpu_rings(t);
+    test_webgpu_stage(t);
     test_webgpu_lives(t);
     test_webgpu_lost(t);
     test_memory(t);

@@ -123,8 +123,7 @@ static void mask_apply(const device_mask *mask, device_caps *caps) {
     caps->buffer_max = least64(caps->buffer_max, 256 << 20);
 }
 
-/* ---- choosing
- * ------------------------------------------------------------------------------------ */
+/* ---- choosing ------------------------------------------------------------------------------- */
 
 typedef struct candidate {
     device_caps caps;
@@ -363,8 +362,7 @@ void device_stats_of(const device *d, device_stats *stats) {
     stats->bindings = d->bindings.alive;
 }
 
-/* ---- buffers
- * ------------------------------------------------------------------------------------- */
+/* ---- buffers -------------------------------------------------------------------------------- */
 
 beryl_status device_buffer_make(device *d, uint64_t size, const char *label, device_buffer *out,
                                 beryl_error *error) {
@@ -454,8 +452,7 @@ beryl_status device_stage_commit(device *d, device_buffer buffer, uint64_t offse
     return d->backend->stage_commit(d, item, offset, size, error);
 }
 
-/* ---- programs and bindings
- * ------------------------------------------------------------------------- */
+/* ---- programs and bindings ------------------------------------------------------------------ */
 
 /* Compilers may end the process over text that is not UTF-8. */
 static bool is_utf8(const char *text, size_t size) {
@@ -631,8 +628,7 @@ void device_bindings_drop(device *d, device_bindings bindings) {
     pool_remove(d->heap, &d->bindings, bindings.id, d->backend->bindings_bytes);
 }
 
-/* ---- work
- * ------------------------------------------------------------------------------------------ */
+/* ---- work ----------------------------------------------------------------------------------- */
 
 static beryl_status check_dispatch(device *d, const device_submit_desc *desc, size_t at,
                                    beryl_error *error) {

@@ -34,8 +34,7 @@ static void map(webgpu *d, WGPUBuffer handle, WGPUMapMode mode, uint64_t size,
     d->f.BufferMapAsync(handle, mode, 0, (size_t)size, info);
 }
 
-/* ---- buffers
- * ---------------------------------------------------------------------------------------- */
+/* ---- buffers -------------------------------------------------------------------------------- */
 
 static WGPUBuffer create(webgpu *d, uint64_t size, WGPUBufferUsage usage, bool mapped,
                          const char *label, beryl_error *error) {
@@ -137,8 +136,7 @@ beryl_status webgpu_write(device *head, device_buffer_item *item, uint64_t offse
     return status;
 }
 
-/* ---- staging
- * ------------------------------------------------------------------------------------------ */
+/* ---- staging -------------------------------------------------------------------------------- */
 
 size_t webgpu_stage_max(const device *head) {
     (void)head;
@@ -222,8 +220,7 @@ beryl_status webgpu_stage_commit(device *head, device_buffer_item *item, uint64_
     return BERYL_OK;
 }
 
-/* ---- readback
- * ------------------------------------------------------------------------------------------- */
+/* ---- readback ------------------------------------------------------------------------------- */
 
 static beryl_status readback_grow(webgpu *d, webgpu_readback *r, uint64_t bytes,
                                   beryl_error *error) {

@@ -143,7 +143,7 @@ void webgpu_facts(webgpu_adapter *adapters, uint32_t n) {
     if (v.EnumeratePhysicalDevices(instance, &count, devices) < 0) count = 0;
     for (uint32_t i = 0; i < n; i++) {
         device_caps *caps = &adapters[i].caps;
-        if (caps->kind == DEVICE_SOFTWARE) continue; /* tells a made-up heap; it lives in main memory */
+        if (caps->kind == DEVICE_SOFTWARE) continue; /* tells of a made-up heap */
         for (uint32_t k = 0; k < count; k++) {
             vulkan_sm_builtins nvidia = {.type = SM_BUILTINS_NV};
             vulkan_shader_core amd = {.type = SHADER_CORE_AMD, .next = &nvidia};

@@ -114,8 +114,7 @@ static void encode(encoding *e, const device_command *c) {
     }
 }
 
-/* ---- what a submit needs
- * ------------------------------------------------------------------------------ */
+/* ---- what a submit needs -------------------------------------------------------------------- */
 
 /* Room for this submit's parameters in the next slot of the ring, and the parameters in it. */
 static beryl_status write_params(webgpu *d, const device_submit_desc *desc, beryl_error *error) {
@@ -290,8 +289,7 @@ beryl_status webgpu_submit(device *head, const device_submit_desc *desc, device_
     return BERYL_OK;
 }
 
-/* ---- waiting
- * -------------------------------------------------------------------------------------------- */
+/* ---- waiting -------------------------------------------------------------------------------- */
 
 beryl_status webgpu_poll(device *head, device_ticket *done, beryl_error *error) {
     webgpu *d = (webgpu *)head;

@@ -28,8 +28,7 @@ WGPUStringView webgpu_text(const char *text) {
     return (WGPUStringView){text, text ? strlen(text) : 0};
 }
 
-/* ---- errors
- * ----------------------------------------------------------------------------------------- */
+/* ---- errors --------------------------------------------------------------------------------- */
 
 static void on_error(WGPUDevice const *which, WGPUErrorType type, WGPUStringView message,
                      void *user1, void *user2) {
@@ -133,8 +132,7 @@ beryl_status webgpu_fault_fail(const webgpu_fault *fault, const char *what, cons
                         line);
 }
 
-/* ---- adapters
- * --------------------------------------------------------------------------------------- */
+/* ---- adapters ------------------------------------------------------------------------------- */
 
 static void copy_view(char *to, size_t room, WGPUStringView view) {
     size_t size = view.data ? view.length : 0;
@@ -270,8 +268,7 @@ static void describe(void *user, uint32_t index, device_caps *caps, const char *
     *why_not = caps->storage_max < 8 ? "fewer than 8 storage buffers a program" : NULL;
 }
 
-/* ---- opening and closing
- * ------------------------------------------------------------------------------ */
+/* ---- opening and closing -------------------------------------------------------------------- */
 
 typedef struct request {
     WGPUDevice device;

@@ -21,8 +21,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* ---- functions
- * ----------------------------------------------------------------------------------- */
+/* ---- functions ------------------------------------------------------------------------------ */
 
 /* Of webgpu.h, which has a WGPUProcX for each. */
 #define WEBGPU_FUNCTIONS(X)                 \
@@ -104,8 +103,7 @@ typedef struct webgpu_functions {
 #undef X
 } webgpu_functions;
 
-/* ---- things
- * ---------------------------------------------------------------------------------------- */
+/* ---- things --------------------------------------------------------------------------------- */
 
 enum {
     WEBGPU_WORKER_MAX = 4,
