@@ -1,0 +1,132 @@
+/* measure.c - how fast the device reads its memory: what a decode step is judged by.
+ *
+ * Reads one large buffer several times over with a kernel that does nothing else. The weights themselves where they
+ * are large enough that no cache holds them, else a buffer made for it. Refuses devices without memory of their own. */
+#include "base/error.h"
+#include "engine/engine.h"
+#include "kernels/kernels.h"
+
+#include <string.h>
+
+enum { TILE_BYTES = 16 << 10, OUT_GROUPS = 2048, RUNS = 5, ROUNDS_MAX = 64 };
+static const uint64_t WEIGHT_LEAST = 256 << 20; /* weights below are left alone: caches hold up to 50 MB of a piece of 64 */
+static const uint64_t BUFFER_BYTES = 256 << 20, SOFTWARE_BYTES = 64 << 20, READ_MOST = 1 << 30;
+static const double RUN_SECONDS = 4e-3; /* long against a dispatch, short against what a desktop notices */
+
+typedef struct measuring {
+    device *d;
+    device_buffer data, out, made; /* made: data, where it was made for this */
+    uint64_t bytes;
+    device_program program;
+    device_bindings bindings;
+    uint32_t groups;
+} measuring;
+
+static uint64_t least(uint64_t a, uint64_t b) {
+    return a < b ? a : b;
+}
+
+/* The buffer to read, in whole tiles. */
+static beryl_status choose_buffer(beryl_engine *e, measuring *m, beryl_error *error) {
+    const device_caps *caps = device_caps_of(m->d);
+    const uint64_t most = least(caps->binding_max, caps->buffer_max);
+    for (size_t i = 0; i < e->store.buffers.count; i++) {
+        const struct store_buffer *b = &e->store.buffers.data[i];
+        if (b->size < WEIGHT_LEAST || b->size <= m->bytes) continue;
+        m->data = b->id;
+        m->bytes = b->size;
+    }
+    m->bytes = least(least(m->bytes, most), READ_MOST) / TILE_BYTES * TILE_BYTES;
+    if (m->bytes >= least(WEIGHT_LEAST, most / TILE_BYTES * TILE_BYTES)) return BERYL_OK;
+    uint64_t bytes = least(caps->kind == DEVICE_SOFTWARE ? SOFTWARE_BYTES : BUFFER_BYTES, most);
+    if (caps->memory || e->options.memory) {
+        device_stats stats;
+        device_stats_of(m->d, &stats);
+        const uint64_t memory = e->options.memory ? e->options.memory : caps->memory;
+        const uint64_t left = memory > stats.buffer_bytes ? memory - stats.buffer_bytes : 0;
+        bytes = least(bytes, left / 4);
+    }
+    m->bytes = bytes / TILE_BYTES * TILE_BYTES;
+    if (!m->bytes) return base_fail(error, BERYL_NO_DEVICE_MEMORY, "no room on the device for a buffer to measure with");
+    beryl_status status = device_buffer_make(m->d, m->bytes, "bandwidth", &m->made, error);
+    m->data = m->made;
+    return status;
+}
+
+static beryl_status make_program(beryl_engine *e, measuring *m, beryl_error *error) {
+    base_arena arena;
+    base_arena_init(&arena, &e->heap);
+    kernels_text kernel;
+    beryl_status status = kernels_build(&arena, &(kernels_request){.file = "read_bandwidth"}, &kernel, error);
+    if (status == BERYL_OK) {
+        device_program_desc desc = {.language = DEVICE_WGSL, .source = kernel.text, .source_size = kernel.size, .label = "read_bandwidth",
+                                    .n_binding = kernel.n_binding, .param_bytes = kernel.n_param * 4};
+        for (uint32_t i = 0; i < kernel.n_binding; i++) desc.access[i] = kernel.bindings[i].access;
+        memcpy(desc.workgroup, kernel.workgroup, sizeof desc.workgroup);
+        status = device_program_make(m->d, &desc, &m->program, error);
+    }
+    base_arena_fini(&arena);
+    while (status == BERYL_OK && (status = device_program_status(m->d, m->program, error)) == BERYL_PENDING) {
+        status = BERYL_OK;
+        base_sleep(1e-3);
+    }
+    if (status == BERYL_OK) status = device_buffer_make(m->d, OUT_GROUPS * 256 * 4, "bandwidth sums", &m->out, error);
+    if (status == BERYL_OK)
+        status = device_bindings_make(m->d, m->program, (device_binding[]){{m->data, 0, m->bytes}, {m->out, 0, 0}}, 2, &m->bindings, error);
+    return status;
+}
+
+/* Seconds of one dispatch that reads everything `rounds` times. */
+static beryl_status run_once(measuring *m, uint32_t rounds, double *seconds, beryl_error *error) {
+    const uint32_t params[2] = {(uint32_t)(m->bytes / TILE_BYTES), rounds};
+    const device_command commands[] = {
+        {.kind = DEVICE_STAMP},
+        {.kind = DEVICE_DISPATCH, .dispatch = {m->program, m->bindings, {m->groups, 1, 1}, 0}},
+        {.kind = DEVICE_STAMP},
+    };
+    const bool stamped = device_caps_of(m->d)->timestamps;
+    const device_submit_desc desc = {stamped ? commands : commands + 1, stamped ? 3 : 1, params, sizeof params};
+    device_ticket ticket;
+    const double start = base_time();
+    beryl_status status = device_submit(m->d, &desc, &ticket, error);
+    if (status == BERYL_OK) status = device_wait(m->d, ticket, error);
+    if (status == BERYL_PENDING) return base_fail(error, BERYL_UNSUPPORTED, "the bandwidth cannot be measured where nothing may wait");
+    if (status != BERYL_OK) return status;
+    *seconds = base_time() - start;
+    if (!stamped) return BERYL_OK;
+    uint64_t ns[2];
+    uint32_t n = 2;
+    status = device_stamps(m->d, ticket, ns, &n, error);
+    device_fetch_drop(m->d, ticket);
+    if (status == BERYL_OK && n == 2 && ns[1] > ns[0]) *seconds = (double)(ns[1] - ns[0]) * 1e-9;
+    return status;
+}
+
+beryl_status beryl_engine_measure(beryl_engine *e, beryl_error *error) {
+    if (!e || !e->loaded || e->options.vocabulary_only) return base_fail(error, BERYL_MISUSE, "beryl_engine_measure needs an engine with a loaded model");
+    if (!e->device) return base_fail(error, BERYL_UNSUPPORTED, "the reference device has no memory of its own to measure");
+    const device_caps *caps = device_caps_of(e->device);
+    if (!strcmp(caps->backend, "dummy")) return base_fail(error, BERYL_UNSUPPORTED, "the dummy device reads no memory");
+    measuring m = {.d = e->device};
+    beryl_status status = choose_buffer(e, &m, error);
+    if (status == BERYL_OK) status = make_program(e, &m, error);
+    m.groups = caps->kind == DEVICE_SOFTWARE ? 64 : OUT_GROUPS;
+    if (m.groups > m.bytes / TILE_BYTES) m.groups = (uint32_t)(m.bytes / TILE_BYTES);
+    double best = 0, seconds = 0;
+    uint32_t rounds = 1;
+    for (int i = 0; status == BERYL_OK && i < RUNS; i++) { /* the first run also wakes the device */
+        status = run_once(&m, rounds, &seconds, error);
+        if (status != BERYL_OK || !(seconds > 0)) continue;
+        const double rate = (double)m.bytes * rounds / seconds;
+        if (rate > best) best = rate;
+        if (i == 0 && seconds < RUN_SECONDS) rounds = RUN_SECONDS / seconds > ROUNDS_MAX ? ROUNDS_MAX : (uint32_t)(RUN_SECONDS / seconds);
+        if (rounds == 0) rounds = 1;
+    }
+    if (m.bindings.id) device_bindings_drop(m.d, m.bindings);
+    if (m.program.id) device_program_drop(m.d, m.program);
+    if (m.out.id) device_buffer_drop(m.d, m.out);
+    if (m.made.id) device_buffer_drop(m.d, m.made);
+    if (status == BERYL_OK && !(best > 0)) status = base_fail(error, BERYL_DEVICE, "the device's clock did not move while its memory was read");
+    if (status == BERYL_OK) e->stats.bandwidth = best;
+    return status;
+}

@@ -1,0 +1,43 @@
+/* trial.h - one operation of a plan, run with generated numbers on the engine's device and on the reference functions. */
+#ifndef ENGINE_TRIAL_H
+#define ENGINE_TRIAL_H
+
+#include "engine/engine.h"
+
+typedef struct trial_limits {
+    uint32_t rows;      /* most tokens of the run */
+    uint32_t out;       /* most rows of a weight that is not fused */
+    uint32_t reach;     /* positions behind the run that attention may look at, at most */
+} trial_limits;
+
+typedef struct trial_desc {
+    const graph *g;     /* borrowed; a graph whose plan is made */
+    uint32_t node;      /* of g->nodes, not dead */
+    bool decode;        /* rows belong to different slots */
+} trial_desc;
+
+typedef struct trial_result {
+    bool ok;
+    double error;       /* the largest relative error (root mean square) of an output; of indices: the part that is wrong */
+} trial_result;
+
+typedef struct trial trial;
+
+/* The same for two operations that differ in nothing a kernel could depend on but the numbers of rows of a large weight. */
+uint64_t trial_key(const trial_desc *desc);
+/* "matmul Q4_K k=1536 rows=1" */
+void trial_name(const trial_desc *desc, base_text *out);
+/* Builds both sides. The engine must have a device. */
+beryl_status trial_open(beryl_engine *engine, const trial_desc *desc, const trial_limits *limits, trial **out, beryl_error *error);
+beryl_status trial_step(trial *t, trial_result *result, beryl_error *error); /* OK: *result is filled. PENDING: step again */
+void trial_close(trial *t);                                                  /* NULL is fine */
+
+/* ---- generated numbers (trial_numbers.c) ---- */
+
+/* n_row rows of k elements of any type that weights have, as in a file: scales are small and finite. */
+void trial_fill_rows(base_random *random, base_type type, uint64_t n_row, uint64_t k, void *to);
+void trial_fill_floats(base_random *random, float *to, uint64_t n, float amplitude);
+/* Allowed relative error of an operation; `cache`: type of the cache that it writes or reads, else F32. */
+double trial_tolerance(base_op op, bool exact, base_type cache);
+
+#endif

@@ -1,0 +1,62 @@
+/* trial_inside.h - the inside of a trial, shared by trial.c (building) and trial_run.c (running, comparing). */
+#ifndef ENGINE_TRIAL_INSIDE_H
+#define ENGINE_TRIAL_INSIDE_H
+
+#include "engine/trial.h"
+
+enum { USED_MAX = GRAPH_IN_MAX, VALUE_MAX = 64, FILL_ROWS = 64, PIECE_MAX = 160 };
+
+typedef struct trial_used { /* a stored tensor of the node */
+    graph_value base;
+    uint32_t from, rank, dim[4];
+    base_type type;
+    bool is_state, is_cache, written;
+} trial_used;
+
+typedef enum number_kind { NUMBER_PLAIN, NUMBER_WIDE, NUMBER_LOGIT, NUMBER_INDEX, NUMBER_SLOT, NUMBER_POS, NUMBER_SETTINGS } number_kind;
+typedef struct trial_input { graph_value v; number_kind kind; uint32_t limit; } trial_input; /* limit: of an index */
+
+/* Bytes of a state to compare: at `offset` on the device, [first, first + n) of the tensor's rows on the reference. */
+typedef struct trial_piece { uint32_t used; bool scales; uint64_t offset, size, first, n; } trial_piece;
+
+typedef struct trial_side {
+    graph *g, *fill;
+    graph_store store;
+    graph_exec *exec, *fill_exec;
+    graph_value fill_x[2], fill_slot, fill_pos;
+    device_ticket ticket;
+} trial_side;
+
+typedef enum trial_stage { TRIAL_UPLOAD, TRIAL_COMPILE, TRIAL_FILL, TRIAL_REFERENCE, TRIAL_SUBMIT, TRIAL_WAIT, TRIAL_STATES, TRIAL_DONE } trial_stage;
+
+struct trial {
+    beryl_engine *e;
+    base_heap *heap;
+    trial_desc desc;
+    trial_limits limits;
+    const graph_node *list; /* what the reference runs */
+    uint32_t n_list;
+    trial_side sides[2];          /* device, reference */
+    trial_used used[USED_MAX];
+    uint32_t n_used;
+    trial_input inputs[VALUE_MAX];
+    uint32_t n_input;
+    uint32_t extents[GRAPH_EXTENT_MAX + 1], n, first; /* rows of the run; position of the first */
+    uint32_t slot, fill_from, fill_at, fill_total;
+    unsigned char *blob;    /* [blob_size] weights as in a file */
+    size_t blob_size;
+    beryl_source source;
+    size_t n_shared;        /* programs of the engine in the device side's store */
+    base_random random;
+    trial_piece pieces[PIECE_MAX];
+    uint32_t n_piece, at_piece;
+    device_ticket piece_ticket;
+    double error;
+    bool cut;               /* a weight was cut to fewer rows */
+    trial_stage stage;
+};
+
+/* The stored tensor behind a value, NULL: not of this trial. */
+trial_used *trial_used_find(trial *t, graph_value v);
+
+#endif

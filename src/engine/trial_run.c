@@ -1,0 +1,329 @@
+/* trial_run.c - a trial's numbers, its two runs and what they differ by. */
+#include "base/error.h"
+#include "engine/trial_inside.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { LEFT, RIGHT }; /* sides: device, reference */
+static const double WORST_FACTOR = 16; /* one element may be this much further off than the mean */
+
+/* ---- numbers ---------------------------------------------------------------------------------------------------- */
+
+/* Elements of `x` that a run has: the leading axis may be shorter than its bound. */
+static uint64_t count_of(const trial *t, const graph_tensor *x) {
+    if (!x->rank || !x->dim[0].extent) return graph_element_bound(x);
+    return (uint64_t)t->extents[x->dim[0].extent] * x->stride[0];
+}
+
+static void make_settings(trial *t, uint32_t *to, uint64_t rows) {
+    static const base_sample_settings kinds[] = {
+        {.temperature = 0, .top_k = 1},
+        {.temperature = 1, .top_p = 0.95f, .top_k = 64},
+        {.temperature = 0.7f, .min_p = 0.05f, .top_k = BASE_CANDIDATE_MAX},
+        {.temperature = 1.5f, .top_p = 0.5f, .top_k = 40},
+    };
+    for (uint64_t i = 0; i < rows; i++) {
+        base_sample_settings s = kinds[i % 4];
+        s.seed[0] = (uint32_t)base_random_next(&t->random);
+        s.seed[1] = (uint32_t)base_random_next(&t->random);
+        s.counter = (uint32_t)i + 7;
+        memcpy(to + i * 8, &s, sizeof s);
+    }
+}
+
+static void make_numbers(trial *t, const trial_input *in, const graph_tensor *x, void *to) {
+    const uint64_t n = count_of(t, x);
+    float *f = to;
+    int32_t *index = to;
+    switch (in->kind) {
+    case NUMBER_PLAIN:
+        if (x->type == TYPE_F32) trial_fill_floats(&t->random, f, n, 1);
+        for (uint64_t i = 0; x->type == TYPE_I32 && i < n; i++) index[i] = (int32_t)(base_random_next(&t->random) % 1000);
+        break;
+    case NUMBER_WIDE: /* with a few that saturate */
+        trial_fill_floats(&t->random, f, n, 4);
+        for (uint64_t i = 5; i < n; i += 61) f[i] *= 20;
+        break;
+    case NUMBER_LOGIT: trial_fill_floats(&t->random, f, n, 12); break;
+    case NUMBER_INDEX: { /* neighbours differ, so that rows are not set twice where there are enough */
+        const uint64_t start = base_random_next(&t->random) % in->limit;
+        for (uint64_t i = 0; i < n; i++) index[i] = (int32_t)((start + i * (in->limit > 7 ? 5 : 1)) % in->limit);
+        break;
+    }
+    case NUMBER_SLOT:
+        for (uint64_t i = 0; i < n; i++) index[i] = t->desc.decode ? (int32_t)i : (int32_t)t->slot;
+        break;
+    case NUMBER_POS:
+        for (uint64_t i = 0; i < n; i++) index[i] = (int32_t)(t->first + (t->desc.decode ? 0 : (uint32_t)i));
+        break;
+    case NUMBER_SETTINGS: make_settings(t, to, n / 8); break;
+    }
+}
+
+static void set_inputs(trial *t) {
+    for (uint32_t i = 0; i < t->n_input; i++) {
+        const trial_input *in = &t->inputs[i];
+        const graph_tensor *x = graph_tensor_at(t->desc.g, in->v);
+        void *right = graph_exec_input(t->sides[RIGHT].exec, in->v), *left = graph_exec_input(t->sides[LEFT].exec, in->v);
+        if (!right) continue;
+        make_numbers(t, in, x, right);
+        if (left) memcpy(left, right, (size_t)count_of(t, x) * base_type_block_bytes(x->type));
+    }
+}
+
+/* States other than caches; caches begin empty or are filled. */
+static beryl_status set_states(trial *t, beryl_error *error) {
+    beryl_status status = BERYL_OK;
+    for (uint32_t i = 0; status == BERYL_OK && i < t->n_used; i++) {
+        const trial_used *u = &t->used[i];
+        if (!u->is_state || u->is_cache || (u->type != TYPE_F32 && u->type != TYPE_I32)) continue;
+        uint64_t bytes = store_state_bytes(&t->sides[RIGHT].store, i);
+        uint32_t *words = t->sides[RIGHT].store.tensors.data[i].host;
+        for (uint64_t k = 0; k < bytes / 4; k++) words[k] = (uint32_t)(base_random_next(&t->random) % 997);
+        if (u->type == TYPE_F32) trial_fill_floats(&t->random, (float *)(void *)words, bytes / 4, 1);
+        for (uint64_t at = 0; status == BERYL_OK && at < bytes; at += STORE_READ_MAX) {
+            const size_t size = bytes - at < STORE_READ_MAX ? (size_t)(bytes - at) : STORE_READ_MAX;
+            status = store_state_write(&t->sides[LEFT].store, i, at, (char *)words + at, size, error);
+        }
+    }
+    return status;
+}
+
+/* One more run of the fill graph on both sides. */
+static beryl_status fill_step(trial *t, beryl_error *error) {
+    trial_side *l = &t->sides[LEFT], *r = &t->sides[RIGHT];
+    const uint32_t left = t->fill_total - t->fill_at, n = left < FILL_ROWS ? left : FILL_ROWS;
+    const uint32_t each = t->desc.decode ? t->n : 1; /* slots side by side */
+    int32_t *slot = graph_exec_input(r->fill_exec, r->fill_slot), *pos = graph_exec_input(r->fill_exec, r->fill_pos);
+    for (uint32_t i = 0; i < n; i++) {
+        slot[i] = (int32_t)(t->desc.decode ? (t->fill_at + i) % each : t->slot);
+        pos[i] = (int32_t)(t->fill_from + (t->fill_at + i) / each);
+    }
+    memcpy(graph_exec_input(l->fill_exec, l->fill_slot), slot, n * sizeof *slot);
+    memcpy(graph_exec_input(l->fill_exec, l->fill_pos), pos, n * sizeof *pos);
+    base_random random = t->random; /* a retry gives the same numbers */
+    for (int i = 0; i < 2 && r->fill_x[i]; i++) {
+        const uint64_t count = (uint64_t)n * graph_tensor_at(r->fill, r->fill_x[i])->stride[0];
+        float *x = graph_exec_input(r->fill_exec, r->fill_x[i]);
+        trial_fill_floats(&random, x, count, 1);
+        memcpy(graph_exec_input(l->fill_exec, l->fill_x[i]), x, (size_t)count * sizeof *x);
+    }
+    const uint32_t extents[2] = {0, n};
+    device_ticket ticket;
+    beryl_status status = graph_exec_submit(l->fill_exec, extents, NULL, 0, &l->ticket, error);
+    if (status == BERYL_OK) status = graph_exec_submit(r->fill_exec, extents, NULL, 0, &ticket, error);
+    if (status != BERYL_OK) return status;
+    t->random = random;
+    t->fill_at += n;
+    return BERYL_OK;
+}
+
+/* ---- comparing ---------------------------------------------------------------------------------------------------- */
+
+typedef struct sums { double difference, size, worst; uint64_t n; } sums;
+
+static void sums_add(sums *s, double got, double want) {
+    const double d = fabs(got - want);
+    s->difference += d * d;
+    s->size += want * want;
+    s->n++;
+    if (!(d <= s->worst)) s->worst = d; /* NaN stays: nothing is greater */
+}
+
+static double sums_error(const sums *s) {
+    if (!s->n || s->worst == 0) return 0;
+    const double size = sqrt(s->size / (double)s->n);
+    if (!(size > 0)) return INFINITY;
+    const double mean = sqrt(s->difference / (double)s->n) / size, worst = s->worst / size / WORST_FACTOR;
+    if (isnan(mean) || isnan(worst)) return INFINITY;
+    return mean > worst ? mean : worst;
+}
+
+static void note(trial *t, double error) {
+    if (!(error <= t->error)) t->error = error;
+}
+
+static beryl_status compare_outputs(trial *t, beryl_error *error) {
+    const graph_node *node = &t->desc.g->nodes.data[t->desc.node];
+    uint32_t n = 0;
+    for (uint32_t k = 0; k < node->n_out; k++) {
+        const graph_tensor *x = graph_tensor_at(t->sides[LEFT].g, node->out[k]);
+        if (x->role != ROLE_OUTPUT) continue;
+        const void *got, *want;
+        beryl_status status = graph_exec_fetched(t->sides[LEFT].exec, t->sides[LEFT].ticket, n, &got, error);
+        if (status == BERYL_OK) status = graph_exec_fetched(t->sides[RIGHT].exec, t->sides[RIGHT].ticket, n, &want, error);
+        if (status != BERYL_OK) return status;
+        n++;
+        const uint64_t count = count_of(t, x);
+        sums s = {0};
+        uint64_t wrong = 0;
+        for (uint64_t i = 0; i < count; i++) {
+            if (x->type == TYPE_F32) sums_add(&s, (double)((const float *)got)[i], (double)((const float *)want)[i]);
+            else wrong += ((const uint32_t *)got)[i] != ((const uint32_t *)want)[i];
+        }
+        note(t, x->type == TYPE_F32 ? sums_error(&s) : (double)wrong / (double)count);
+    }
+    return BERYL_OK;
+}
+
+/* ---- states ------------------------------------------------------------------------------------------------------------ */
+
+static void piece_add(trial *t, trial_piece piece) {
+    if (t->n_piece < PIECE_MAX && piece.size && piece.size <= STORE_READ_MAX) t->pieces[t->n_piece++] = piece;
+}
+
+/* Rows [first, first + n) (of heads) of a cache as they lie on a device. */
+static void cache_pieces(trial *t, uint32_t index, uint64_t first, uint64_t n) {
+    const trial_used *u = &t->used[index];
+    const uint64_t d = u->dim[3], all = (uint64_t)u->dim[0] * u->dim[1] * u->dim[2] * d;
+    if (u->type != TYPE_Q8_0) {
+        const uint64_t bytes = base_type_row_bytes(u->type, d);
+        piece_add(t, (trial_piece){index, false, first * bytes, n * bytes, first, n});
+        return;
+    }
+    piece_add(t, (trial_piece){index, false, first * d, n * d, first, n});
+    piece_add(t, (trial_piece){index, true, all + first * d / 16, n * d / 16, first, n});
+}
+
+static void list_pieces(trial *t) {
+    for (uint32_t i = 0; i < t->n_used; i++) {
+        const trial_used *u = &t->used[i];
+        if (!u->written) continue;
+        if (!u->is_cache) {
+            const uint64_t bytes = store_state_bytes(&t->sides[RIGHT].store, i);
+            piece_add(t, (trial_piece){i, false, 0, bytes, 0, 0});
+            continue;
+        }
+        const uint64_t heads = u->dim[2];
+        for (uint32_t k = 0; t->desc.decode && k < t->n; k++) cache_pieces(t, i, ((uint64_t)k * u->dim[1] + t->first % u->dim[1]) * heads, heads);
+        if (t->desc.decode) continue;
+        const uint32_t at = t->first % u->dim[1], whole = u->dim[1] - at < t->n ? u->dim[1] - at : t->n;
+        cache_pieces(t, i, ((uint64_t)t->slot * u->dim[1] + at) * heads, whole * heads);
+        cache_pieces(t, i, (uint64_t)t->slot * u->dim[1] * heads, (t->n - whole) * heads);
+    }
+}
+
+static void compare_q8(const trial_used *u, const trial_piece *p, const unsigned char *host, const unsigned char *got, sums *s) {
+    const uint64_t blocks = p->n * u->dim[3] / 32;
+    const unsigned char *from = host + p->first * (u->dim[3] / 32) * 34;
+    for (uint64_t b = 0; b < blocks; b++) {
+        uint16_t bits, other;
+        memcpy(&bits, from + b * 34, 2);
+        const double d = (double)base_f16_to_f32(bits);
+        if (p->scales) {
+            memcpy(&other, got + b * 2, 2);
+            sums_add(s, (double)base_f16_to_f32(other), d);
+        }
+        for (uint32_t i = 0; !p->scales && i < 32; i++)
+            sums_add(s, (double)(signed char)got[b * 32 + i] * d, (double)(signed char)from[b * 34 + 2 + i] * d);
+    }
+}
+
+static void compare_piece(trial *t, const trial_piece *p, const unsigned char *got) {
+    const trial_used *u = &t->used[p->used];
+    const unsigned char *host = t->sides[RIGHT].store.tensors.data[p->used].host;
+    sums s = {0};
+    if (u->type == TYPE_Q8_0) {
+        compare_q8(u, p, host, got, &s);
+        note(t, sums_error(&s));
+        return;
+    }
+    uint64_t wrong = 0;
+    for (uint64_t at = 0; at + 4 <= p->size && u->type != TYPE_F16; at += 4) {
+        uint32_t a, b;
+        float x, y;
+        memcpy(&a, got + at, 4), memcpy(&b, host + p->offset + at, 4);
+        memcpy(&x, &a, 4), memcpy(&y, &b, 4);
+        wrong += a != b;
+        if (u->type == TYPE_F32) sums_add(&s, (double)x, (double)y);
+    }
+    for (uint64_t at = 0; at + 2 <= p->size && u->type == TYPE_F16; at += 2) {
+        uint16_t a, b;
+        memcpy(&a, got + at, 2), memcpy(&b, host + p->offset + at, 2);
+        sums_add(&s, (double)base_f16_to_f32(a), (double)base_f16_to_f32(b));
+    }
+    note(t, u->type == TYPE_I32 ? (double)wrong / (double)(p->size / 4) : sums_error(&s));
+}
+
+/* The next piece: read with whole words around it. */
+static beryl_status states_step(trial *t, beryl_error *error) {
+    while (t->at_piece < t->n_piece) {
+        const trial_piece *p = &t->pieces[t->at_piece];
+        graph_store *store = &t->sides[LEFT].store;
+        const uint64_t from = p->offset / 4 * 4, to = (p->offset + p->size + 3) / 4 * 4;
+        beryl_status status = BERYL_OK;
+        if (!t->piece_ticket) status = store_state_read(store, p->used, from, (size_t)(to - from), &t->piece_ticket, error);
+        if (status != BERYL_OK) return status;
+        t->sides[LEFT].ticket = t->piece_ticket;
+        const void *data;
+        status = store_state_read_step(store, p->used, from, t->piece_ticket, &data, error);
+        if (status != BERYL_OK) return status;
+        compare_piece(t, p, (const unsigned char *)data + (p->offset - from));
+        device_fetch_drop(t->e->device, t->piece_ticket);
+        t->piece_ticket = 0;
+        t->at_piece++;
+    }
+    return BERYL_OK;
+}
+
+/* ---- steps -------------------------------------------------------------------------------------------------------------- */
+
+static beryl_status submit(trial *t, trial_side *s, beryl_error *error) {
+    const graph_node *node = &t->desc.g->nodes.data[t->desc.node];
+    graph_value fetch[GRAPH_OUT_MAX];
+    uint32_t n = 0;
+    for (uint32_t k = 0; k < node->n_out; k++)
+        if (graph_tensor_at(s->g, node->out[k])->role == ROLE_OUTPUT) fetch[n++] = node->out[k];
+    return graph_exec_submit(s->exec, t->extents, fetch, n, &s->ticket, error);
+}
+
+static beryl_status stage_run(trial *t, beryl_error *error) {
+    trial_side *l = &t->sides[LEFT];
+    beryl_status status = BERYL_OK;
+    device_ticket done;
+    switch (t->stage) {
+    case TRIAL_UPLOAD:
+        while ((status = store_upload_step(&l->store, error)) == BERYL_EVENT) {}
+        return status == BERYL_OK ? set_states(t, error) : status;
+    case TRIAL_COMPILE:
+        status = graph_exec_ready(l->exec, error);
+        return status == BERYL_OK && l->fill_exec ? graph_exec_ready(l->fill_exec, error) : status;
+    case TRIAL_FILL:
+        while (status == BERYL_OK && t->fill_at < t->fill_total) status = fill_step(t, error);
+        return status;
+    case TRIAL_REFERENCE:
+        set_inputs(t);
+        return submit(t, &t->sides[RIGHT], error);
+    case TRIAL_SUBMIT: return submit(t, l, error);
+    case TRIAL_WAIT:
+        status = device_poll(t->e->device, &done, error);
+        if (status != BERYL_OK) return status;
+        if (done < l->ticket) return BERYL_PENDING;
+        status = compare_outputs(t, error);
+        device_fetch_drop(t->e->device, l->ticket);
+        list_pieces(t);
+        return status;
+    case TRIAL_STATES: return states_step(t, error);
+    case TRIAL_DONE: return BERYL_OK;
+    }
+    return BERYL_OK;
+}
+
+beryl_status trial_step(trial *t, trial_result *result, beryl_error *error) {
+    device_ticket done;
+    while (t->stage != TRIAL_DONE) {
+        beryl_status status = stage_run(t, error);
+        if (status == BERYL_PENDING && device_poll(t->e->device, &done, error) == BERYL_DEVICE_LOST) return BERYL_DEVICE_LOST;
+        if (status != BERYL_OK) return status;
+        t->stage++;
+    }
+    base_type cache = TYPE_F32;
+    for (uint32_t i = 0; i < t->n_used; i++)
+        if (t->used[i].is_cache) cache = t->used[i].type;
+    const base_op op = t->desc.g->nodes.data[t->desc.node].op;
+    double tolerance = trial_tolerance(op, t->e->options.precision == BERYL_PRECISION_EXACT, cache);
+    if (op == OP_FUSED && cache != TYPE_F32) tolerance += trial_tolerance(OP_KV_WRITE, true, cache);
+    *result = (trial_result){t->error <= tolerance, t->error};
+    return BERYL_OK;
+}
