@@ -159,7 +159,7 @@ static beryl_status merge(lowering *l, const graph_node *node, const shapes *a, 
 
 static beryl_status attention_serial(lowering *l, const graph_node *node, const shapes *a, beryl_error *error) {
     const uint32_t loops = l->caps->loop_max ? l->caps->loop_max / 4 * 3 : 48000; /* of a thread, all together */
-    const uint32_t keys_each = at_least(1, (loops - at_most(loops, 4 * a->d4)) / (2 * a->d4 + 1));
+    const uint32_t keys_each = 4 * at_least(1, (loops - at_most(loops, 2 * a->d4)) / (2 * a->d4 + 1));
     const uint32_t wanted = round_up(SERIAL_THREADS_WANTED, a->n * a->n_head);
     const uint32_t n_split = at_least(round_up(a->keys, keys_each), at_most(wanted, round_up(a->keys, SERIAL_KEYS_LEAST)));
     const uint64_t row_bytes = (uint64_t)a->n_head * n_split * a->d4 * 16;

@@ -1,7 +1,8 @@
 // attention_serial - attention on software devices: one thread a query head and a piece of its keys, no barriers.
 //   q [n, H, d] f32, strided; k_cache, v_cache [n_slot, n_row, h, d]; slot, pos [n] i32
 //   out: with one piece [n, H, d]; else partial sums [n, H, n_split, d], and stats [n, H, n_split] (max, sum)
-// Rows [first_row, first_row + some) of a run, so that partial sums of long contexts fit; their place counts from there.
+// Rows [first_row, first_row + rows) of a run, so that partial sums of long contexts fit; their place counts from there.
+// Four keys at a time, the sums kept in `out`: the compilers of such devices take seconds over larger arrays of a thread.
 //! options
 const D4: u32 = 16u;         // d / 4
 const SPLIT: bool = false;
@@ -55,40 +56,42 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
     let kv = head * params.n_kv / params.n_head;
     let cache_row = u32(slot[params.slot_offset + row]) * params.n_row;
 
-    var query: array<vec4<f32>, D4>;
-    var sum: array<vec4<f32>, D4>;
     let source = params.q_offset + row * params.q0 + head * params.q1;
-    for (var i = 0u; i < D4; i++) {
-        query[i] = q[source + i] * params.scale;
-        sum[i] = vec4<f32>(0.0);
+    var place = row * params.n_head + head;
+    if (SPLIT) {
+        place = (local * params.n_head + head) * params.n_split + split;
     }
     var most = LEAST;
     var total = 0.0;
-    for (var key = begin; key < end; key++) {
-        let at = ((cache_row + key % params.n_row) * params.n_kv + kv) * D4;
-        var products = vec4<f32>(0.0);
+    for (var key = begin; key < end; key += 4u) {
+        let last_four = vec4<u32>(end - 1u);
+        let four = min(vec4<u32>(key) + vec4<u32>(0u, 1u, 2u, 3u), last_four) % params.n_row;
+        let at = ((vec4<u32>(cache_row) + four) * params.n_kv + kv) * D4;
+        var scores = vec4<f32>(0.0);
         for (var i = 0u; i < D4; i++) {
-            products += query[i] * k_load(at + i);
+            let query = q[source + i];
+            scores += vec4<f32>(dot(query, k_load(at.x + i)), dot(query, k_load(at.y + i)), dot(query, k_load(at.z + i)),
+                                dot(query, k_load(at.w + i)));
         }
-        let score = products.x + products.y + products.z + products.w;
-        let now = max(most, score);
+        scores *= params.scale; // keys beyond the last repeat it: no greater maximum
+        let now = max(most, max(max(scores.x, scores.y), max(scores.z, scores.w)));
         let keep = exp(most - now);
-        let p = exp(score - now);
+        let p = select(vec4<f32>(0.0), exp(scores - now), vec4<u32>(key) + vec4<u32>(0u, 1u, 2u, 3u) <= last_four);
         most = now;
-        total = total * keep + p;
+        total = total * keep + p.x + p.y + p.z + p.w;
         for (var i = 0u; i < D4; i++) {
-            sum[i] = sum[i] * keep + p * v_load(at + i);
+            var sum = p.x * v_load(at.x + i) + p.y * v_load(at.y + i) + p.z * v_load(at.z + i) + p.w * v_load(at.w + i);
+            if (key > begin) {
+                sum += out[place * D4 + i] * keep;
+            }
+            out[place * D4 + i] = sum;
         }
     }
     if (SPLIT) {
-        let place = (local * params.n_head + head) * params.n_split + split;
         stats[place] = vec2<f32>(most, total);
-        for (var i = 0u; i < D4; i++) {
-            out[place * D4 + i] = sum[i];
-        }
     } else {
         for (var i = 0u; i < D4; i++) {
-            out[(row * params.n_head + head) * D4 + i] = sum[i] / total;
+            out[place * D4 + i] /= total;
         }
     }
 }

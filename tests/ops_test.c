@@ -1,0 +1,459 @@
+/* ops_test.c - every small operation, attention and sampling: a graph of few nodes on the device against the same graph on
+ * the reference functions. One table of cases; each runs in every form that the lowering chooses between: as the software
+ * device is, as if it were a discrete GPU, and as if it were the smallest one.
+ *
+ * Each case runs twice with other data, first at the bounds of its extents, then with fewer rows, so that states keep what
+ * they had and nothing beyond the run's rows matters. */
+#define _POSIX_C_SOURCE 200809L
+#include "test.h"
+
+#include "base/sample.h"
+#include "base/thread.h"
+#include "graph/exec.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { IN_MAX = 40, OUT_MAX = 2, P_MAX = 10 };
+
+typedef enum fill {
+    FILL_UNIT,     /* f32 in -1 .. 1 */
+    FILL_WIDE,     /* f32 of all sizes up to `most`, both signs, some zeros */
+    FILL_TIES,     /* f32 whole numbers in 0 .. most */
+    FILL_INDEX,    /* i32 in 0 .. most - 1 */
+    FILL_DISTINCT, /* i32, different from each other, below most */
+    FILL_COUNT,    /* i32 rising by 1 from `most` */
+    FILL_SAME,     /* i32 `most` */
+    FILL_LATE,     /* i32 in most / 2 .. most - 1 */
+    FILL_SETTINGS, /* base_sample_settings */
+    FILL_ODD,      /* f32 with NaN and infinities among them */
+} fill;
+
+typedef struct input { graph_value value; fill fill; float most; } input;
+
+typedef struct setup { /* a graph being built */
+    const uint32_t *p;  /* of the case */
+    graph *g;
+    graph_store *store;
+    const uint32_t *states;
+    uint8_t rows;       /* extent of the rows */
+    input inputs[IN_MAX];
+    uint32_t n_input, n_output;
+    graph_value outputs[OUT_MAX];
+} setup;
+
+typedef struct op_case {
+    const char *name;
+    void (*build)(setup *s);
+    uint32_t p[P_MAX];
+    uint32_t rows, fewer;         /* bound of the extent; value of the second run */
+    float within, relative;       /* |difference| <= within + relative * |value|; 0, 0: equal bits */
+    const char *why;              /* of the tolerance */
+    void (*states)(const uint32_t *p, graph_store *store, uint32_t *states);
+} op_case;
+
+/* ---- building ------------------------------------------------------------------------------------------ */
+
+static graph_value add_input(setup *s, base_type type, fill how, float most, uint32_t rank, const graph_dim *dims) {
+    graph_value v = graph_input(s->g, "x", type, rank, dims);
+    s->inputs[s->n_input++] = (input){v, how, most};
+    return v;
+}
+
+#define DIMS(...) (sizeof((graph_dim[]){__VA_ARGS__}) / sizeof(graph_dim)), (graph_dim[]){__VA_ARGS__}
+#define ROWS(s) {(s)->g->extents[(s)->rows].bound, (s)->rows}
+
+static void add_output(setup *s, graph_value v) {
+    graph_output(s->g, v, "y");
+    s->outputs[s->n_output++] = v;
+}
+
+static graph_value apply(setup *s, base_op op, graph_value a, graph_value b) {
+    switch ((int)op) {
+    case OP_ADD: return graph_add(s->g, a, b);
+    case OP_MUL: return graph_mul(s->g, a, b);
+    case OP_GEGLU: return graph_geglu(s->g, a, b);
+    case OP_SCALE: return graph_scale(s->g, a, -0.37f);
+    case OP_GELU_TANH: return graph_gelu_tanh(s->g, a);
+    case OP_SOFTCAP: return graph_softcap(s->g, a, 30);
+    default: return graph_copy(s->g, a);
+    }
+}
+
+/* p: op, columns, form of b: 0 same, 1 row, 2 one number a row, 3 a single number */
+static void build_pointwise(setup *s) {
+    const uint32_t d = s->p[1];
+    graph_value a = add_input(s, TYPE_F32, FILL_WIDE, 100, DIMS(ROWS(s), {d, 0})), b = 0;
+    if (s->p[2] == 0) b = add_input(s, TYPE_F32, FILL_WIDE, 3, DIMS(ROWS(s), {d, 0}));
+    if (s->p[2] == 1) b = add_input(s, TYPE_F32, FILL_WIDE, 3, DIMS({d, 0}));
+    if (s->p[2] == 2) b = add_input(s, TYPE_F32, FILL_WIDE, 3, DIMS(ROWS(s), {1, 0}));
+    if (s->p[2] == 3) b = add_input(s, TYPE_F32, FILL_WIDE, 3, DIMS({1, 0}));
+    add_output(s, apply(s, (base_op)s->p[0], a, b));
+}
+
+/* Views of one tensor [n, h, d]: heads [first, first + count) of it. p: op, h, d, first, count, columns left out at the end */
+static void build_strided(setup *s) {
+    const uint32_t h = s->p[1], d = s->p[2];
+    graph_value x = add_input(s, TYPE_F32, FILL_UNIT, 1, DIMS(ROWS(s), {h, 0}, {d, 0}));
+    graph_value a = graph_narrow(s->g, x, 1, s->p[3], s->p[4]), b = graph_narrow(s->g, x, 1, 0, s->p[4]);
+    if (s->p[5]) a = graph_narrow(s->g, a, 2, s->p[5], d - s->p[5]), b = graph_narrow(s->g, b, 2, 0, d - s->p[5]);
+    if (s->p[0] == OP_RMS_NORM) add_output(s, graph_rms_norm(s->g, a, 0, 1e-6f));
+    else if (s->p[0] == OP_SOFTMAX) add_output(s, graph_softmax(s->g, a));
+    else add_output(s, apply(s, (base_op)s->p[0], a, b));
+}
+
+/* Rows in the middle of the shape: [a, n, b] with broadcast [n, 1]. p: op, a, b */
+static void build_middle(setup *s) {
+    graph_value x = add_input(s, TYPE_F32, FILL_UNIT, 1, DIMS({s->p[1], 0}, ROWS(s), {s->p[2], 0}));
+    graph_value y = add_input(s, TYPE_F32, FILL_UNIT, 1, DIMS(ROWS(s), {1, 0}));
+    if (s->p[0] == OP_RMS_NORM) add_output(s, graph_rms_norm(s->g, x, 0, 1e-6f));
+    else add_output(s, apply(s, (base_op)s->p[0], x, y));
+}
+
+/* p: row, weight or not */
+static void build_rms_norm(setup *s) {
+    graph_value x = add_input(s, TYPE_F32, FILL_UNIT, 1, DIMS(ROWS(s), {s->p[0], 0}));
+    graph_value w = s->p[1] ? add_input(s, TYPE_F32, FILL_UNIT, 1, DIMS({s->p[0], 0})) : 0;
+    add_output(s, graph_rms_norm(s->g, x, w, 1e-6f));
+}
+
+static void build_softmax(setup *s) {
+    add_output(s, graph_softmax(s->g, add_input(s, TYPE_F32, FILL_WIDE, 30, DIMS(ROWS(s), {s->p[0], 0}))));
+}
+
+/* p: row, k, ties or not */
+static void build_topk(setup *s) {
+    graph_value indices, x = add_input(s, TYPE_F32, s->p[2] ? FILL_TIES : FILL_UNIT, 5, DIMS(ROWS(s), {s->p[0], 0}));
+    graph_value values = graph_topk(s->g, x, s->p[1], &indices);
+    add_output(s, values);
+    add_output(s, indices);
+}
+
+/* p: u, d */
+static void build_weighted_sum(setup *s) {
+    graph_value x = add_input(s, TYPE_F32, FILL_UNIT, 1, DIMS(ROWS(s), {s->p[0], 0}, {s->p[1], 0}));
+    add_output(s, graph_weighted_sum(s->g, x, add_input(s, TYPE_F32, FILL_UNIT, 1, DIMS(ROWS(s), {s->p[0], 0}))));
+}
+
+/* p: heads, d, heads in the tensor that they are cut out of */
+static void build_rope(setup *s) {
+    graph_value x = add_input(s, TYPE_F32, FILL_UNIT, 1, DIMS(ROWS(s), {s->p[2], 0}, {s->p[1], 0}));
+    graph_value angles = add_input(s, TYPE_F32, FILL_UNIT, 1, DIMS(ROWS(s), {2, 0}, {s->p[1] / 2, 0}));
+    add_output(s, graph_rope(s->g, graph_narrow(s->g, x, 1, s->p[2] - s->p[0], s->p[0]), angles));
+}
+
+/* p: type, columns (0: rank 1), state rows */
+static void states_rows(const uint32_t *p, graph_store *store, uint32_t *states) {
+    states[0] = store_add_state(store, "rows", (base_type)p[0], p[1] ? 2 : 1, (uint32_t[]){p[2], p[1]}, 1);
+}
+
+static void build_set_rows(setup *s) {
+    const uint32_t d = s->p[1];
+    const graph_dim dims[2] = {ROWS(s), {d, 0}};
+    graph_value state = graph_stored(s->g, s->store, s->states[0]);
+    graph_value x = add_input(s, (base_type)s->p[0], s->p[0] == TYPE_I32 ? FILL_INDEX : FILL_UNIT, 1000, d ? 2 : 1, dims);
+    graph_value index = add_input(s, TYPE_I32, FILL_DISTINCT, (float)s->p[2], DIMS(ROWS(s)));
+    graph_value after = graph_set_rows(s->g, state, x, index);
+    if (s->p[0] != TYPE_F32) { /* read back by rows */
+        graph_value all = add_input(s, TYPE_I32, FILL_COUNT, 0, DIMS({s->p[2], 0}));
+        add_output(s, graph_gather_rows(s->g, after, all, 1));
+        return;
+    }
+    add_output(s, graph_copy(s->g, after));
+}
+
+/* p: cache type, query heads, kv heads, d, slots, rows of the cache, window, filled rows, 1: every row a slot of its own.
+ * Writes `filled` keys and values, then attends from `rows` queries. */
+static void states_cache(const uint32_t *p, graph_store *store, uint32_t *states) {
+    const uint32_t dim[4] = {p[4], p[5], p[2], p[3]};
+    states[0] = store_add_state(store, "k", (base_type)p[0], 4, dim, 1);
+    states[1] = store_add_state(store, "v", (base_type)p[0], 4, dim, 1);
+}
+
+static void build_attention(setup *s) {
+    const uint32_t *p = s->p, fills = p[7];
+    graph_value k = graph_stored(s->g, s->store, s->states[0]), v = graph_stored(s->g, s->store, s->states[1]);
+    for (uint32_t slot = 0; slot < p[4]; slot++) /* every slot gets keys at the same positions, each row of the cache once a write */
+        for (uint32_t first = 0, n; first < fills; first += n) {
+            n = fills - first < p[5] ? fills - first : p[5];
+            graph_value keys = add_input(s, TYPE_F32, FILL_UNIT, 1, DIMS({n, 0}, {p[2] * 2, 0}, {p[3], 0}));
+            graph_value pos = add_input(s, TYPE_I32, FILL_COUNT, (float)first, DIMS({n, 0}));
+            graph_value slots = add_input(s, TYPE_I32, FILL_SAME, (float)slot, DIMS({n, 0}));
+            k = graph_kv_write(s->g, k, graph_narrow(s->g, keys, 1, 0, p[2]), slots, pos);
+            v = graph_kv_write(s->g, v, graph_narrow(s->g, keys, 1, p[2], p[2]), slots, pos);
+        }
+    graph_value q = add_input(s, TYPE_F32, FILL_UNIT, 1, DIMS(ROWS(s), {p[1] + 1, 0}, {p[3], 0}));
+    graph_value slot = add_input(s, TYPE_I32, p[8] ? FILL_INDEX : FILL_SAME, (float)(p[8] ? p[4] : p[4] - 1), DIMS(ROWS(s)));
+    const uint32_t rows = s->g->extents[s->rows].bound;
+    graph_value pos = p[8] ? add_input(s, TYPE_I32, FILL_LATE, (float)fills, DIMS(ROWS(s)))
+                           : add_input(s, TYPE_I32, FILL_COUNT, (float)(fills - rows), DIMS(ROWS(s)));
+    add_output(s, graph_attention(s->g, graph_narrow(s->g, q, 1, 1, p[1]), k, v, slot, pos, 0.7f, p[6]));
+}
+
+/* p: columns, fill */
+static void build_argmax(setup *s) {
+    add_output(s, graph_argmax(s->g, add_input(s, TYPE_F32, (fill)s->p[1], 9, DIMS(ROWS(s), {s->p[0], 0}))));
+}
+
+static void build_sample(setup *s) {
+    graph_value x = add_input(s, TYPE_F32, (fill)s->p[1], 20, DIMS(ROWS(s), {s->p[0], 0}));
+    add_output(s, graph_sample(s->g, x, add_input(s, TYPE_U32, FILL_SETTINGS, 0, DIMS(ROWS(s), {8, 0}))));
+}
+
+/* ---- cases ------------------------------------------------------------------------------------------------ */
+
+#define ROUNDING "f32 sums in another order"
+#define EXPONENT "exp of a device: a few units in the last place"
+#define QUANTUM "a division that rounds otherwise moves a tie by one step of 1/127"
+
+static const op_case cases[] = {
+    {"add/one", build_pointwise, {OP_ADD, 1, 0}, 1, 1, 0, 0, "", NULL},
+    {"add/prime", build_pointwise, {OP_ADD, 7, 0}, 13, 5, 0, 0, "", NULL},
+    {"add/row", build_pointwise, {OP_ADD, 64, 1}, 9, 2, 0, 0, "", NULL},
+    {"mul/number-a-row", build_pointwise, {OP_MUL, 64, 2}, 9, 4, 0, 0, "", NULL},
+    {"mul/number", build_pointwise, {OP_MUL, 33, 3}, 5, 4, 0, 0, "", NULL},
+    {"scale", build_pointwise, {OP_SCALE, 12, 9}, 5, 1, 0, 0, "", NULL},
+    {"gelu_tanh/large-values", build_pointwise, {OP_GELU_TANH, 128, 9}, 17, 3, 2e-6f, 4e-6f, EXPONENT, NULL},
+    {"geglu", build_pointwise, {OP_GEGLU, 96, 0}, 7, 6, 4e-6f, 4e-6f, EXPONENT, NULL},
+    {"softcap/large-values", build_pointwise, {OP_SOFTCAP, 130, 9}, 7, 6, 1e-6f, 2e-6f, EXPONENT, NULL},
+    {"copy/strided", build_strided, {OP_COPY, 5, 12, 2, 3, 0}, 6, 2, 0, 0, "", NULL},
+    {"copy/strided-columns", build_strided, {OP_COPY, 5, 12, 1, 2, 3}, 6, 2, 0, 0, "", NULL},
+    {"add/strided", build_strided, {OP_ADD, 5, 12, 2, 3, 0}, 6, 2, 0, 0, "", NULL},
+    {"add/strided-columns", build_strided, {OP_ADD, 4, 9, 2, 2, 1}, 3, 2, 0, 0, "", NULL},
+    {"add/rows-in-the-middle", build_middle, {OP_ADD, 3, 8}, 5, 2, 0, 0, "", NULL},
+    {"rms_norm/rows-in-the-middle", build_middle, {OP_RMS_NORM, 3, 8}, 5, 2, 2e-6f, 4e-6f, ROUNDING, NULL},
+    {"rms_norm/one", build_rms_norm, {1, 0}, 1, 1, 2e-6f, 4e-6f, ROUNDING, NULL},
+    {"rms_norm/prime", build_rms_norm, {61, 1}, 11, 3, 2e-6f, 4e-6f, ROUNDING, NULL},
+    {"rms_norm/head", build_rms_norm, {256, 1}, 300, 7, 2e-6f, 4e-6f, ROUNDING, NULL},
+    {"rms_norm/wide", build_rms_norm, {1536, 1}, 5, 2, 2e-6f, 4e-6f, ROUNDING, NULL},
+    {"rms_norm/wider-than-a-thread-walks", build_rms_norm, {20011, 0}, 2, 1, 2e-6f, 4e-6f, ROUNDING, NULL},
+    {"rms_norm/strided-heads", build_strided, {OP_RMS_NORM, 5, 64, 1, 3, 0}, 6, 2, 2e-6f, 4e-6f, ROUNDING, NULL},
+    {"softmax/one", build_softmax, {1}, 3, 1, 1e-7f, 4e-6f, EXPONENT, NULL},
+    {"softmax/prime", build_softmax, {127}, 19, 2, 1e-7f, 4e-6f, EXPONENT, NULL},
+    {"softmax/wide", build_softmax, {3000}, 2, 1, 1e-7f, 8e-6f, EXPONENT, NULL},
+    {"softmax/strided-heads", build_strided, {OP_SOFTMAX, 5, 33, 2, 3, 1}, 6, 2, 1e-7f, 4e-6f, EXPONENT, NULL},
+    {"softmax/many-rows", build_softmax, {2}, 600011, 524289, 1e-7f, 4e-6f, EXPONENT, NULL},
+    {"topk/router", build_topk, {128, 8, 0}, 21, 4, 0, 0, "", NULL},
+    {"topk/all", build_topk, {5, 5, 1}, 3, 1, 0, 0, "", NULL},
+    {"topk/ties", build_topk, {1000, 16, 1}, 3, 2, 0, 0, "", NULL},
+    {"weighted_sum", build_weighted_sum, {8, 70}, 9, 2, 1e-6f, 1e-6f, ROUNDING, NULL},
+    {"weighted_sum/one", build_weighted_sum, {1, 1}, 3, 1, 1e-6f, 1e-6f, ROUNDING, NULL},
+    {"rope/pair", build_rope, {1, 2, 1}, 3, 1, 1e-6f, 1e-6f, ROUNDING, NULL},
+    {"rope/strided", build_rope, {3, 64, 5}, 7, 2, 1e-6f, 1e-6f, ROUNDING, NULL},
+    {"set_rows/f32", build_set_rows, {TYPE_F32, 5, 19}, 7, 3, 0, 0, "", states_rows},
+    {"set_rows/i32", build_set_rows, {TYPE_I32, 0, 19}, 7, 3, 0, 0, "", states_rows},
+    {"argmax/one", build_argmax, {1, FILL_UNIT}, 3, 1, 0, 0, "", NULL},
+    {"argmax/ties", build_argmax, {70001, FILL_TIES}, 3, 2, 0, 0, "", NULL},
+    {"argmax/not-numbers", build_argmax, {3001, FILL_ODD}, 9, 2, 0, 0, "", NULL},
+    {"sample/one", build_sample, {1, FILL_UNIT}, 3, 1, 0, 0, "", NULL},
+    {"sample/few", build_sample, {100, FILL_WIDE}, 16, 5, 0, 0, "", NULL},
+    {"sample/ties", build_sample, {5003, FILL_TIES}, 16, 7, 0, 0, "", NULL},
+    {"sample/many", build_sample, {70001, FILL_UNIT}, 16, 3, 0, 0, "", NULL},
+    /* A window of 1 gives the cache's row itself. */
+    {"kv_write/f32", build_attention, {TYPE_F32, 2, 2, 20, 2, 9, 1, 14, 1}, 6, 3, 0, 0, "", states_cache},
+    {"kv_write/f16", build_attention, {TYPE_F16, 3, 3, 36, 2, 9, 1, 14, 1}, 6, 3, 0, 0, "", states_cache},
+    {"kv_write/q8_0", build_attention, {TYPE_Q8_0, 1, 1, 32, 2, 9, 1, 14, 1}, 6, 3, 8e-3f, 0, QUANTUM, states_cache},
+    {"kv_write/q8_0-odd-blocks", build_attention, {TYPE_Q8_0, 3, 3, 96, 2, 7, 1, 14, 1}, 6, 3, 8e-3f, 0, QUANTUM, states_cache},
+    {"attention/few/f32", build_attention, {TYPE_F32, 4, 1, 64, 3, 200, 0, 200, 1}, 5, 3, 3e-6f, 0, ROUNDING, states_cache},
+    {"attention/few/f16", build_attention, {TYPE_F16, 4, 2, 64, 3, 200, 0, 200, 1}, 5, 3, 3e-6f, 0, ROUNDING, states_cache},
+    {"attention/few/q8_0", build_attention, {TYPE_Q8_0, 4, 2, 64, 3, 200, 0, 200, 1}, 5, 3, 8e-3f, 0, QUANTUM, states_cache},
+    {"attention/few/first-key", build_attention, {TYPE_F32, 4, 2, 16, 1, 50, 0, 1, 1}, 2, 1, 3e-6f, 0, ROUNDING, states_cache},
+    {"attention/few/window", build_attention, {TYPE_F32, 6, 2, 256, 2, 70, 61, 170, 1}, 4, 3, 3e-6f, 0, ROUNDING, states_cache},
+    {"attention/few/wide-heads", build_attention, {TYPE_F16, 8, 1, 512, 1, 150, 0, 150, 1}, 2, 1, 4e-6f, 0, ROUNDING, states_cache},
+    {"attention/few/odd-heads", build_attention, {TYPE_F32, 22, 2, 72, 2, 90, 0, 90, 1}, 3, 1, 3e-6f, 0, ROUNDING, states_cache},
+    {"attention/many/f32", build_attention, {TYPE_F32, 4, 2, 64, 2, 150, 0, 150, 0}, 37, 17, 4e-6f, 0, ROUNDING, states_cache},
+    {"attention/many/f16", build_attention, {TYPE_F16, 4, 1, 128, 2, 150, 0, 150, 0}, 37, 18, 4e-6f, 0, ROUNDING, states_cache},
+    {"attention/many/q8_0", build_attention, {TYPE_Q8_0, 4, 1, 32, 2, 150, 0, 150, 0}, 37, 18, 8e-3f, 0, QUANTUM, states_cache},
+    {"attention/many/window", build_attention, {TYPE_F32, 4, 4, 16, 2, 60, 21, 150, 0}, 37, 18, 4e-6f, 0, ROUNDING, states_cache},
+    {"attention/many/slots-mixed", build_attention, {TYPE_F32, 4, 1, 64, 3, 60, 13, 50, 1}, 33, 20, 4e-6f, 0, ROUNDING, states_cache},
+    {"attention/many/wide-heads", build_attention, {TYPE_F16, 8, 1, 512, 1, 60, 0, 60, 0}, 20, 19, 4e-6f, 0, ROUNDING, states_cache},
+    {"attention/many/odd-heads", build_attention, {TYPE_F32, 9, 3, 72, 1, 60, 0, 60, 0}, 20, 19, 4e-6f, 0, ROUNDING, states_cache},
+};
+
+/* ---- data ------------------------------------------------------------------------------------------------- */
+
+static void fill_settings(base_sample_settings *to, uint32_t n, base_random *r) {
+    static const float temperatures[] = {0, 0.6f, 1, 1.7f};
+    for (uint32_t i = 0; i < n; i++) {
+        to[i] = (base_sample_settings){.temperature = temperatures[i % 4],
+                                        .top_p = i % 3 == 0 ? 0.9f : 1,
+                                        .min_p = i % 5 == 1 ? 0.03f : 0,
+                                        .top_k = i % 2 ? 0 : 40 + i,
+                                        .seed = {(uint32_t)base_random_next(r), (uint32_t)base_random_next(r)},
+                                        .counter = (uint32_t)base_random_next(r)};
+    }
+}
+
+static void fill_floats(float *to, size_t n, const input *in, base_random *r) {
+    for (size_t i = 0; i < n; i++) {
+        float unit = (float)(base_random_unit(r) * 2 - 1);
+        uint32_t odd = (uint32_t)(base_random_next(r) % 16);
+        to[i] = unit;
+        if (in->fill == FILL_WIDE) to[i] = odd == 0 ? 0 : odd < 4 ? unit * in->most : unit * ldexpf(1, -(int)odd) * in->most;
+        if (in->fill == FILL_TIES) to[i] = floorf((unit + 1) / 2 * in->most);
+        if (in->fill == FILL_ODD) to[i] = odd < 4 ? NAN : odd == 4 ? -INFINITY : unit;
+    }
+}
+
+/* Both sides get the same data for the same seed. The first row of FILL_ODD is all NaN. */
+static void fill_input(void *to, const graph_tensor *t, const input *in, uint64_t seed) {
+    base_random r = {seed * 77 + in->value};
+    size_t n = (size_t)graph_element_bound(t);
+    int32_t *ints = to;
+    switch (in->fill) {
+    case FILL_UNIT:
+    case FILL_WIDE:
+    case FILL_TIES: fill_floats(to, n, in, &r); break;
+    case FILL_ODD:
+        fill_floats(to, n, in, &r);
+        for (uint32_t i = 0; i < t->dim[1].size; i++) ((float *)to)[i] = NAN;
+        break;
+    case FILL_INDEX:
+        for (size_t i = 0; i < n; i++) ints[i] = (int32_t)(base_random_next(&r) % (uint32_t)in->most);
+        break;
+    case FILL_DISTINCT:
+        for (size_t i = 0; i < n; i++) ints[i] = (int32_t)((i * 7 + seed) % (uint32_t)in->most);
+        break;
+    case FILL_COUNT:
+        for (size_t i = 0; i < n; i++) ints[i] = (int32_t)in->most + (int32_t)i;
+        break;
+    case FILL_SAME:
+        for (size_t i = 0; i < n; i++) ints[i] = (int32_t)in->most;
+        break;
+    case FILL_LATE:
+        for (size_t i = 0; i < n; i++) {
+            uint32_t half = (uint32_t)in->most / 2;
+            ints[i] = (int32_t)(half + base_random_next(&r) % ((uint32_t)in->most - half));
+        }
+        break;
+    case FILL_SETTINGS: fill_settings(to, (uint32_t)(n / 8), &r); break;
+    }
+}
+
+/* ---- running ------------------------------------------------------------------------------------------------- */
+
+typedef struct side { /* one of the two executions */
+    graph_store store;
+    setup setup;
+    graph_exec *exec;
+    uint32_t states[4];
+    bool open;
+} side;
+
+static beryl_status side_open(side *x, base_heap *heap, device *d, const op_case *c, beryl_error *error) {
+    *x = (side){0};
+    beryl_status status = store_init(&x->store, heap, d, NULL, 0, error);
+    if (status != BERYL_OK) return status;
+    x->open = true;
+    if (c->states) c->states(c->p, &x->store, x->states);
+    status = store_layout(&x->store, 0, error);
+    if (status == BERYL_OK) status = store_make(&x->store, error);
+    if (status != BERYL_OK) return status;
+    x->setup = (setup){.p = c->p, .g = graph_open(heap), .store = &x->store, .states = x->states};
+    x->setup.rows = graph_extent_add(x->setup.g, "rows", c->rows);
+    c->build(&x->setup);
+    status = graph_exec_open(x->setup.g, &x->store, &(graph_exec_options){.exact = true}, &x->exec, error);
+    while (status == BERYL_OK && (status = graph_exec_ready(x->exec, error)) == BERYL_PENDING) {
+        base_sleep(1e-4);
+        status = BERYL_OK;
+        if (graph_exec_ready(x->exec, error) == BERYL_OK) break;
+    }
+    return status;
+}
+
+static void side_close(side *x) {
+    graph_exec_close(x->exec);
+    graph_close(x->setup.g);
+    if (x->open) store_fini(&x->store);
+}
+
+static beryl_status side_run(side *x, uint32_t rows, uint64_t seed, device_ticket *ticket, beryl_error *error) {
+    for (uint32_t i = 0; i < x->setup.n_input; i++) {
+        const input *in = &x->setup.inputs[i];
+        void *to = graph_exec_input(x->exec, in->value);
+        if (to) fill_input(to, graph_tensor_at(x->setup.g, in->value), in, seed);
+    }
+    const uint32_t extents[] = {0, rows};
+    beryl_status status = graph_exec_submit(x->exec, extents, x->setup.outputs, x->setup.n_output, ticket, error);
+    return status == BERYL_OK && x->store.device ? device_wait(x->store.device, *ticket, error) : status;
+}
+
+typedef struct walk { const op_case *c; const graph_tensor *t; const float *got, *want; const uint32_t *extents; uint64_t wrong; } walk;
+
+/* Elements of the run's extents at the strides of the bounds. */
+static void compare(test *t, walk *w, uint32_t axis, uint64_t at) {
+    if (axis < w->t->rank) {
+        uint32_t n = graph_dim_value(w->t->dim[axis], w->extents);
+        for (uint32_t i = 0; i < n; i++) compare(t, w, axis + 1, at + (uint64_t)i * w->t->stride[axis]);
+        return;
+    }
+    int32_t got_bits, want_bits;
+    memcpy(&got_bits, &w->got[at], 4);
+    memcpy(&want_bits, &w->want[at], 4);
+    if (got_bits == want_bits) return;
+    bool is_float = w->t->type == TYPE_F32;
+    if (is_float && fabsf(w->got[at] - w->want[at]) <= w->c->within + w->c->relative * fabsf(w->want[at])) return;
+    if (w->wrong++) return;
+    if (is_float) test_fail(t, __FILE__, __LINE__, "element %llu is %.9g, not %.9g", (unsigned long long)at, (double)w->got[at], (double)w->want[at]);
+    else test_fail(t, __FILE__, __LINE__, "element %llu is %d, not %d", (unsigned long long)at, got_bits, want_bits);
+}
+
+static void run_case(test *t, base_heap *heap, device *d, const op_case *c) {
+    side sides[2];
+    beryl_error error = {0};
+    beryl_status status = side_open(&sides[0], heap, d, c, &error);
+    beryl_status other = side_open(&sides[1], heap, NULL, c, &error);
+    if (status == BERYL_OK) status = other;
+    for (uint32_t run = 0; status == BERYL_OK && run < 2 && !test_failed(t); run++) {
+        const uint32_t extents[] = {0, run ? c->fewer : c->rows};
+        device_ticket tickets[2] = {0};
+        for (int i = 0; status == BERYL_OK && i < 2; i++) status = side_run(&sides[i], extents[1], run + 1, &tickets[i], &error);
+        for (uint32_t n = 0; status == BERYL_OK && n < sides[0].setup.n_output; n++) {
+            const void *data[2];
+            for (int i = 0; status == BERYL_OK && i < 2; i++) status = graph_exec_fetched(sides[i].exec, tickets[i], n, &data[i], &error);
+            if (status != BERYL_OK) break;
+            walk w = {c, graph_tensor_at(sides[0].setup.g, sides[0].setup.outputs[n]), data[0], data[1], extents, 0};
+            compare(t, &w, 0, 0);
+            if (w.wrong) test_fail(t, __FILE__, __LINE__, "run %u, output %u: %llu elements wrong", run, n, (unsigned long long)w.wrong);
+        }
+    }
+    if (status != BERYL_OK) test_fail(t, __FILE__, __LINE__, "%s", error.message);
+    for (int i = 0; i < 2; i++) side_close(&sides[i]);
+}
+
+/* The forms that the lowering chooses between. caps: BERYL_CAPS; as_gpu: kernels for GPUs on the software device. */
+static const struct form { const char *name, *caps; bool as_gpu; } forms[] = {
+    {"software", NULL, false},
+    {"software-smallest", "min", false},
+    {"gpu", NULL, true},
+    {"gpu-smallest", "min", true},
+};
+
+static void run_form(test *t, const struct form *form) {
+    base_heap heap;
+    device *d = NULL;
+    beryl_error error = {0};
+    base_heap_init(&heap, NULL);
+    const char *before = getenv("BERYL_CAPS");
+    char *kept = before ? strdup(before) : NULL;
+    if (form->caps) setenv("BERYL_CAPS", form->caps, 1);
+    beryl_status status = device_open(&heap, NULL, "software", &d, &error);
+    if (kept) setenv("BERYL_CAPS", kept, 1);
+    else unsetenv("BERYL_CAPS");
+    free(kept);
+    if (status == BERYL_OK && form->as_gpu) d->caps.kind = DEVICE_DISCRETE;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        if (!test_case(t, "ops/%s/%s", form->name, cases[i].name)) continue;
+        if (status == BERYL_NO_DEVICE) test_skip(t, "%s", error.message);
+        else if (status != BERYL_OK) test_fail(t, __FILE__, __LINE__, "%s", error.message);
+        else run_case(t, &heap, d, &cases[i]);
+    }
+    device_close(d);
+    if (status == BERYL_OK && test_case(t, "ops/%s/gives-everything-back", form->name)) CHECK_INT(t, heap.bytes, 0);
+}
+
+void test_ops(test *t);
+void test_ops(test *t) {
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) run_form(t, &forms[i]);
+}
