@@ -3,10 +3,11 @@
 #include "graph/store.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/thread.h"
 
 #include <string.h>
 
-enum { TENSOR_ALIGN = 256, WINDOW_BYTES = 4 << 20 };
+enum { TENSOR_ALIGN = 256, WINDOW_BYTES = 16 << 20, PACK_THREADS = 4, PACK_ALONE_BYTES = 1 << 20 };
 
 static uint64_t align_up(uint64_t n, uint64_t to) {
     return (n + to - 1) / to * to;
@@ -220,6 +221,37 @@ static beryl_status file_bytes(graph_store *s, uint32_t file, uint64_t offset, s
     return status;
 }
 
+typedef struct packing { /* rows of one plane for one thread */
+    base_type type;
+    uint64_t k, n_row;
+    const void *from;
+    uint32_t plane;
+    void *to;
+} packing;
+
+static void pack_rows(void *user) {
+    const packing *p = user;
+    graph_pack_rows(p->type, p->k, p->n_row, p->from, p->plane, p->to);
+}
+
+/* Splitting into planes is slower than the bus to a large GPU: several threads share the rows. Without a thread the caller
+ * does its rows itself. */
+static void pack_on_threads(graph_store *s, packing all, uint64_t file_row, uint64_t plane_row) {
+    packing parts[PACK_THREADS];
+    base_thread *threads[PACK_THREADS] = {NULL};
+    uint64_t each = all.n_row * file_row < PACK_ALONE_BYTES ? all.n_row : (all.n_row + PACK_THREADS - 1) / PACK_THREADS, row = 0;
+    uint32_t n = 0;
+    for (; row < all.n_row; row += each, n++) {
+        parts[n] = all;
+        parts[n].n_row = all.n_row - row < each ? all.n_row - row : each;
+        parts[n].from = (const char *)all.from + row * file_row;
+        parts[n].to = (char *)all.to + row * plane_row;
+        threads[n] = row + each < all.n_row ? base_thread_open(s->heap, pack_rows, &parts[n]) : NULL;
+        if (!threads[n]) pack_rows(&parts[n]);
+    }
+    for (uint32_t i = 0; i < n; i++) base_thread_close(threads[i]);
+}
+
 beryl_status store_upload_step(graph_store *s, beryl_error *error) {
     if (!s->device) return BERYL_OK;
     while (s->upload_tensor < s->tensors.count) {
@@ -251,7 +283,7 @@ beryl_status store_upload_step(graph_store *s, beryl_error *error) {
             status = device_stage(s->device, size, &to, error);
             if (status != BERYL_OK) return status;
             memset((char *)to + used, 0, size - used);
-            graph_pack_rows(t->type, row_size(t), n, from, p, to);
+            pack_on_threads(s, (packing){t->type, row_size(t), n, from, p, to}, file_row, shard->layout.row_bytes[p]);
             uint64_t offset = shard->offset + shard->layout.offset[p] + s->upload_row * shard->layout.row_bytes[p];
             status = device_stage_commit(s->device, s->buffers.data[shard->buffer].id, offset, size, error);
             if (status != BERYL_OK) return status;
