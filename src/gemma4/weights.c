@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { GROUP_GLOBAL = 0, GROUP_EMBEDDING = 1, GROUP_PER_LAYER = 2, GROUP_LAYER = 16, GROUP_STATE = 1 << 20, GROUP_COPY = 1 << 21 };
+enum { GROUP_GLOBAL = 0, GROUP_EMBEDDING = 1, GROUP_PER_LAYER = 2, GROUP_VECTOR = 3, GROUP_LAYER = 16, GROUP_STATE = 1 << 20, GROUP_COPY = 1 << 21 };
 
 typedef struct adding { /* what every add needs */
     const format_gguf *gguf;
@@ -59,7 +59,9 @@ static uint32_t add(adding *a, const char *prefix, wanted w) {
     }
     char full[128];
     snprintf(full, sizeof full, "%s%s", prefix, w.name);
-    uint32_t index = store_add_weight(a->store, full, t->type, w.rank, w.dim, w.group, t->file, t->offset, w.on_host);
+    /* Vectors lie together: a layer's first product needs norms of the layer before as well, through one binding. */
+    const uint32_t group = w.rank == 1 ? (uint32_t)GROUP_VECTOR : w.group;
+    uint32_t index = store_add_weight(a->store, full, t->type, w.rank, w.dim, group, t->file, t->offset, w.on_host);
     if (index == UINT32_MAX) a->status = base_fail(a->error, BERYL_NO_MEMORY, "out of host memory");
     return index;
 }

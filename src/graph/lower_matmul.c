@@ -1,8 +1,10 @@
-/* lower_matmul.c - products with a weight for few vectors, and rows taken by index.
+/* lower_matmul.c - products with a weight for few vectors, alone or with what the passes joined to them (fused.h), and
+ * rows taken by index.
  *
  * Many vectors go to the tiled kernel (lower_matmul_tiled.c). A weight in several shards is one dispatch a shard, each
  * for its rows of the result. Weights that are no stored tensor are plain values in memory of the plan. */
 #include "base/error.h"
+#include "graph/fused.h"
 #include "graph/lower.h"
 #include "graph/lower_matvec.h"
 
@@ -55,16 +57,23 @@ static bool weight_walk_of(const lowering *l, graph_value v, weight_walk *w) {
     return t->offset % w->k == 0;
 }
 
-static void planes_put(lower_step *s, const char *prefix, const char *name, const graph_pack_layout *layout, uint32_t plain_word) {
+static void planes_put(lower_step *s, const char *prefix, const char *name, const graph_pack_layout *layout, uint32_t word) {
     for (uint32_t i = 0; i < PACK_PLANE_MAX; i++) {
         char text[KERNELS_NAME_MAX];
         snprintf(text, sizeof text, "%s%s%u", prefix, name, i);
-        lower_u32(s, text, layout ? (uint32_t)(layout->offset[i] / 4) : i == 0 ? plain_word : 0);
+        lower_u32(s, text, layout ? word + (uint32_t)(layout->offset[i] / 4) : i == 0 ? word : 0);
     }
+}
+
+static void number_put(lower_step *s, const char *prefix, const char *name, uint32_t value) {
+    char text[KERNELS_NAME_MAX];
+    snprintf(text, sizeof text, "%s%s", prefix, name);
+    lower_u32(s, text, value);
 }
 
 /* ---- products -------------------------------------------------------------------------------------------- */
 
+/* Key 0 of the node's scratch: its vectors rounded to int8. */
 static beryl_status quantise(lowering *l, const graph_node *node, graph_value x, const row_walk *rows, beryl_error *error) {
     lower_step *s = lower_step_begin(l, node, &(kernels_request){.file = "quantise"});
     lower_bind(s, "x", x);
@@ -75,6 +84,31 @@ static beryl_status quantise(lowering *l, const graph_node *node, graph_value x,
     lower_u32(s, "x_offset", rows->offset);
     lower_groups(s, lower_count_times(rows->n, rows->k / 32), 128);
     return lower_step_end(s, error);
+}
+
+/* What every form of the kernel asks for beside its segments. */
+static void vectors_put(lower_step *s, const matvec_choice *choice, graph_value x, const row_walk *rows, uint32_t tiles) {
+    if (choice->x == MATVEC_QUANTISED) lower_bind_scratch(s, "x", 0, 0);
+    else lower_bind(s, "x", x);
+    lower_u32(s, "n_tile", tiles);
+    lower_count_param(s, "n_x", rows->n);
+    lower_u32(s, "k", rows->k);
+    lower_u32(s, "x_stride", rows->stride);
+    lower_u32(s, "x_offset", rows->offset);
+    lower_groups_3d(s, (lower_count){tiles < choice->groups ? tiles : choice->groups, 0}, 1, rows->n, choice->n_x, (lower_count){1, 0}, 1);
+}
+
+/* Results [out_offset ..., + n) from rows [first, first + n) of a weight whose planes begin at `word` of the binding. */
+typedef struct segment { const graph_pack_layout *layout; uint32_t word, up_word, k, first, n, out_offset, out_stride; } segment;
+
+static void segment_put(lower_step *s, const char *prefix, const segment *g, bool pair) {
+    number_put(s, prefix, "k", g->k);
+    number_put(s, prefix, "rows", g->n);
+    number_put(s, prefix, "first", g->first);
+    planes_put(s, prefix, "plane", g->layout, g->word);
+    planes_put(s, prefix, "up", pair ? g->layout : NULL, g->up_word);
+    number_put(s, prefix, "out_offset", g->out_offset);
+    number_put(s, prefix, "out_stride", g->out_stride);
 }
 
 /* Rows [from, from + n) of the weight, all of shard `shard`. */
@@ -95,23 +129,10 @@ static beryl_status matvec_shard(lowering *l, const graph_node *node, const row_
     lower_step *s = lower_step_begin(l, node, &request.kernel);
     if (place) lower_bind_shard(s, "weights", w->value, shard);
     else lower_bind(s, "weights", w->value);
-    if (choice.x == MATVEC_QUANTISED) lower_bind_scratch(s, "x", 0, 0);
-    else lower_bind(s, "x", node->in[0]);
     lower_bind(s, "PART_out", node->out[0]);
-    const uint32_t tiles = (n + matvec_tile(&choice) - 1) / matvec_tile(&choice);
-    lower_u32(s, "n_tile", tiles);
-    lower_count_param(s, "n_x", x->n);
-    lower_u32(s, "k", x->k);
-    lower_u32(s, "x_stride", x->stride);
-    lower_u32(s, "x_offset", x->offset);
-    lower_u32(s, "PART_k", w->k);
-    lower_u32(s, "PART_rows", n);
-    lower_u32(s, "PART_first", place ? from - place->row : 0);
-    planes_put(s, "PART_", "plane", place ? &place->layout : NULL, w->plain * base_type_block_bytes(w->type) / 4);
-    planes_put(s, "PART_", "up", NULL, 0);
-    lower_u32(s, "PART_out_offset", out->offset + from - w->first);
-    lower_u32(s, "PART_out_stride", w->m);
-    lower_groups_3d(s, (lower_count){tiles < choice.groups ? tiles : choice.groups, 0}, 1, x->n, choice.n_x, (lower_count){1, 0}, 1);
+    vectors_put(s, &choice, node->in[0], x, (n + matvec_tile(&choice) - 1) / matvec_tile(&choice));
+    segment_put(s, "PART_", &(segment){place ? &place->layout : NULL, w->plain * base_type_block_bytes(w->type) / 4, 0, w->k,
+                                       place ? from - place->row : 0, n, out->offset + from - w->first, w->m}, false);
     return lower_step_end(s, error);
 }
 
@@ -121,12 +142,12 @@ beryl_status lower_matmul(lowering *l, const graph_node *node, beryl_error *erro
     if (!row_walk_of(l, graph_tensor_at(l->g, node->in[0]), &x)) return refuse(node, "vectors with gaps between their elements", error);
     if (x.bound > MATVEC_ROWS_MAX) return lower_matmul_tiled(l, node, error);
     if (!weight_walk_of(l, node->in[1], &w)) return refuse(node, "a weight that is no matrix in one piece", error);
+    const uint64_t begin = (uint64_t)w.plain * base_type_block_bytes(w.type); /* bytes */
     matvec_shape shape = {.n_segment = 1, .types = {w.type}, .k = x.k, .n_x = x.bound, .exact = l->settings.exact,
-                          .x_any = x.offset % 4 || (x.bound > 1 && x.stride % 4),
-                          .w_any = (uint64_t)w.plain * base_type_block_bytes(w.type) % 16 != 0};
+                          .x_any = x.offset % 4 || (x.bound > 1 && x.stride % 4), .w_any = begin % 16 != 0};
     if (!matvec_reader(w.type, false)) return refuse(node, base_type_name(w.type), error);
     if (!w.stored || w.stored->is_state) {
-        if ((uint64_t)w.plain * base_type_block_bytes(w.type) % 4) return refuse(node, "a weight that begins inside a word", error);
+        if (begin % 4) return refuse(node, "a weight that begins inside a word", error);
         return matvec_shard(l, node, &x, &w, &shape, 0, 0, w.m, error);
     }
     beryl_status status = BERYL_OK;
@@ -137,6 +158,180 @@ beryl_status lower_matmul(lowering *l, const graph_node *node, beryl_error *erro
         if (from < to) status = matvec_shard(l, node, &x, &w, &shape, i, from, to - from, error);
     }
     return status;
+}
+
+/* ---- products with what was joined to them ---------------------------------------------------------------- */
+
+/* Everything that a fused product is, drawn from the graph; made alike by the pass's question and by the lowering. */
+typedef struct fused_walk {
+    row_walk x, branch, stream, slice;
+    weight_walk w[FUSED_SEGMENT_MAX];
+    graph_value norms[3]; /* w_norm, w_branch, scale: those there are */
+    uint32_t n_norm;
+    matvec_shape shape;
+    matvec_choice choice;
+} fused_walk;
+
+/* In workgroup memory, since its prologue works. */
+static bool is_worked(const fused_matvec *f) {
+    return f->from != FUSED_X_PLAIN;
+}
+
+static bool adds(const fused_matvec *f) {
+    return f->from == FUSED_X_ADD || f->from == FUSED_X_ADD_NORM;
+}
+
+static bool is_whole_row(const row_walk *w, uint32_t k) {
+    return w->k == k && w->offset % 4 == 0 && w->stride % 4 == 0;
+}
+
+static bool fused_vectors(const lowering *l, const fused_matvec *f, fused_walk *w) {
+    const uint32_t k = graph_tensor_at(l->g, f->w[0])->dim[1].size;
+    if (f->from == FUSED_X_PLAIN) {
+        w->shape.x_any = true;
+        if (!row_walk_of(l, graph_tensor_at(l->g, f->x), &w->x)) return false;
+        w->shape.x_any = !is_whole_row(&w->x, k);
+    } else if (f->from == FUSED_X_MERGE) {
+        const graph_tensor *partial = graph_tensor_at(l->g, f->attention);
+        w->x = (row_walk){lower_count_of(partial->dim[0]), (uint32_t)bound_of(l, partial->dim[0]), k, 0, 0};
+        if (f->n_head * f->head_dim != k || f->head_dim % 4) return false;
+    } else if (!row_walk_of(l, graph_tensor_at(l->g, f->h), &w->x) || !is_whole_row(&w->x, k)) {
+        return false;
+    }
+    if (is_worked(f) && k % 16) return false;
+    if (adds(f) && (!row_walk_of(l, graph_tensor_at(l->g, f->branch), &w->branch) || !is_whole_row(&w->branch, k) ||
+                    !row_walk_of(l, graph_tensor_at(l->g, f->h_out), &w->stream) || !is_whole_row(&w->stream, k)))
+        return false;
+    const graph_value norms[3] = {f->from == FUSED_X_NORM || f->from == FUSED_X_ADD_NORM ? f->w_norm : 0, adds(f) ? f->w_branch : 0,
+                                  adds(f) ? f->scale : 0};
+    for (uint32_t i = 0; i < 3; i++)
+        if (norms[i]) w->norms[w->n_norm++] = norms[i];
+    return w->x.k == k && (w->n_norm == 0 || lower_weights_fit(l, w->norms, w->n_norm));
+}
+
+/* What all workgroups together read again to make the vectors, against what a dispatch of its own would cost. */
+static bool prologue_pays(const lowering *l, const fused_matvec *f, const fused_walk *w) {
+    const bool software = l->caps->kind == DEVICE_SOFTWARE || l->caps->kind == DEVICE_HOST;
+    const uint64_t each = f->from == FUSED_X_MERGE ? f->n_split : f->from == FUSED_X_ADD_NORM ? 4 : 2; /* numbers an element */
+    uint64_t groups = 0;
+    for (uint32_t i = 0; i < w->shape.n_segment; i++) groups += (w->shape.rows[i] + matvec_tile(&w->choice) - 1) / matvec_tile(&w->choice);
+    if (groups > w->choice.groups) groups = w->choice.groups;
+    return groups * each * w->x.k * w->x.bound <= (software ? MATVEC_REREAD_SOFTWARE : MATVEC_REREAD_DEVICE);
+}
+
+static bool fused_walk_of(const lowering *l, const fused_matvec *f, fused_walk *w) {
+    *w = (fused_walk){0};
+    const bool pair = f->to == FUSED_GEGLU;
+    if (f->n_segment == 0 || f->n_segment > FUSED_SEGMENT_MAX || !fused_vectors(l, f, w) || w->x.bound > MATVEC_ROWS_MAX) return false;
+    for (uint32_t i = 0; i < f->n_segment; i++)
+        if (!weight_walk_of(l, f->w[i], &w->w[i]) || !w->w[i].stored || w->w[i].stored->is_state || w->w[i].k != w->x.k) return false;
+    if (!lower_weights_fit(l, f->w, f->n_segment)) return false;
+    if (pair && (f->n_segment != 2 || w->w[0].type != w->w[1].type || w->w[0].m != w->w[1].m || w->w[0].first != w->w[1].first)) return false;
+    if (!pair && f->to != FUSED_STORE && f->n_segment != 1) return false;
+    if (f->to == FUSED_GELU_MUL && (!row_walk_of(l, graph_tensor_at(l->g, f->slice), &w->slice) || w->slice.k != w->w[0].m)) return false;
+    w->shape.n_segment = pair ? 1 : f->n_segment;
+    w->shape.per = pair ? 2 : 1;
+    w->shape.k = w->x.k;
+    w->shape.n_x = w->x.bound;
+    w->shape.exact = l->settings.exact;
+    w->shape.worked = is_worked(f);
+    for (uint32_t i = 0; i < w->shape.n_segment; i++) w->shape.types[i] = w->w[i].type, w->shape.rows[i] = w->w[i].m;
+    if (!matvec_choose(l->caps, &w->shape, &w->choice)) return false;
+    const uint32_t bindings = 2 + w->shape.n_segment + (w->n_norm > 0) + (adds(f) ? 2 : 0) + (f->from == FUSED_X_MERGE) + (f->to == FUSED_GELU_MUL);
+    return bindings <= (l->caps->storage_max ? l->caps->storage_max : 8) && bindings <= DEVICE_BINDING_MAX &&
+           (!is_worked(f) || prologue_pays(l, f, w));
+}
+
+bool lower_matvec_fits(const graph *g, const graph_store *store, bool exact, const fused_matvec *f) {
+    if (!store->device) return false;
+    fused_walk w;
+    const lowering l = {.g = g, .store = (graph_store *)(uintptr_t)store, .caps = device_caps_of(store->device), .settings = {exact}};
+    return fused_walk_of(&l, f, &w);
+}
+
+static void fused_parts(lower_request *r, const lowering *l, const fused_matvec *f, const fused_walk *w, const char *const *prefixes) {
+    static const char *const prologues[] = {[FUSED_X_NORM] = "matvec_prologue_norm", [FUSED_X_ADD] = "matvec_prologue_add_norm",
+        [FUSED_X_ADD_NORM] = "matvec_prologue_add_norm", [FUSED_X_MERGE] = "matvec_prologue_merge"};
+    static const char *const ends[] = {[FUSED_STORE] = "matvec_store", [FUSED_GEGLU] = "matvec_store_geglu",
+        [FUSED_GELU_MUL] = "matvec_store_gelu_mul", [FUSED_SOFTCAP] = "matvec_store_softcap"};
+    matvec_request(r, &w->shape, &w->choice, prefixes);
+    if (is_worked(f)) lower_request_part(r, "prologue", prologues[f->from]);
+    if (adds(f)) {
+        lower_request_flag(r, "SCALED", f->scale != 0);
+        lower_request_flag(r, "SECOND", f->from == FUSED_X_ADD_NORM);
+    }
+    if (w->choice.subgroups && is_worked(f) && f->from != FUSED_X_MERGE) {
+        const uint32_t span = matvec_span(l->caps, &w->choice);
+        lower_request_part(r, "sum", "matvec_sum_subgroup");
+        lower_request_number(r, "SPAN", span);
+    }
+    for (uint32_t i = 0; i < w->shape.n_segment; i++) {
+        assert(r->n_part + 1 < KERNELS_PART_MAX);
+        r->kernel.parts[r->n_part++] = (kernels_part){"epilogue", ends[f->to], prefixes ? prefixes[i] : NULL};
+    }
+    if (w->shape.n_segment > 1) lower_request_part(r, "walk", w->shape.n_segment == 2 ? "matvec_walk_2" : "matvec_walk_3");
+}
+
+static void prologue_put(lower_step *s, const fused_matvec *f, const fused_walk *w) {
+    uint32_t word[3] = {0}, at = 0;
+    if (w->n_norm) lower_bind_weights(s, "norms", w->norms, w->n_norm, word);
+    if (f->from == FUSED_X_NORM) lower_u32(s, "norm", word[0]), lower_f32(s, "eps", f->eps);
+    if (f->from == FUSED_X_MERGE) {
+        lower_bind(s, "stats", f->stats);
+        lower_u32(s, "n_split", f->n_split);
+        lower_u32(s, "d", f->head_dim);
+    }
+    if (!adds(f)) return;
+    lower_bind(s, "branch", f->branch);
+    lower_bind(s, "stream", f->h_out);
+    lower_u32(s, "branch_offset", w->branch.offset);
+    lower_u32(s, "branch_stride", w->branch.stride);
+    lower_u32(s, "stream_offset", w->stream.offset);
+    lower_u32(s, "stream_stride", w->stream.stride);
+    lower_u32(s, "norm", f->from == FUSED_X_ADD_NORM ? word[at++] : 0);
+    lower_u32(s, "norm_branch", word[at++]);
+    lower_u32(s, "scale", f->scale ? word[at] : 0);
+    lower_f32(s, "eps", f->from == FUSED_X_ADD_NORM ? f->eps : f->eps_branch);
+    lower_f32(s, "eps_branch", f->eps_branch);
+}
+
+/* A node of kind FUSED_MATVEC. */
+beryl_status lower_fused_matvec(lowering *l, const graph_node *node, beryl_error *error) {
+    static const char *const letters[] = {"a_", "b_", "c_"}, *const tiles_of[] = {NULL, "b_tile", "c_tile"};
+    const fused_matvec *f = node->attr.fused.detail;
+    fused_walk w;
+    if (!fused_walk_of(l, f, &w)) return refuse(node, "this joined product", error);
+    const graph_value x = f->from == FUSED_X_PLAIN ? f->x : f->from == FUSED_X_MERGE ? f->attention : f->h;
+    const char *const *prefixes = w.shape.n_segment > 1 ? letters : NULL;
+    if (w.choice.x == MATVEC_QUANTISED) {
+        beryl_status status = quantise(l, node, x, &w.x, error);
+        if (status != BERYL_OK) return status;
+    }
+    lower_request request = {0};
+    fused_parts(&request, l, f, &w, prefixes);
+    for (uint32_t i = 0; i < f->n_segment; i++) lower_bytes(l, w.w[i].m * base_type_row_bytes(w.w[i].type, w.w[i].k));
+    lower_step *s = lower_step_begin(l, node, &request.kernel);
+    uint32_t word[FUSED_SEGMENT_MAX], tiles = 0;
+    lower_bind_weights(s, "weights", f->w, f->n_segment, word);
+    for (uint32_t i = 0; i < w.shape.n_segment; i++) {
+        const char *prefix = prefixes ? prefixes[i] : "PART_";
+        char name[KERNELS_NAME_MAX];
+        snprintf(name, sizeof name, "%sout", prefix);
+        lower_bind(s, name, f->out[i]);
+        segment_put(s, prefix, &(segment){&w.w[i].stored->shard[0].layout, word[i], w.shape.per == 2 ? word[1] : 0, w.w[i].k, w.w[i].first,
+                                          w.w[i].m, graph_tensor_at(l->g, f->out[i])->offset, w.w[i].m}, w.shape.per == 2);
+        if (i > 0) lower_u32(s, tiles_of[i], tiles);
+        tiles += (w.w[i].m + matvec_tile(&w.choice) - 1) / matvec_tile(&w.choice);
+    }
+    vectors_put(s, &w.choice, x, &w.x, tiles);
+    prologue_put(s, f, &w);
+    if (f->to == FUSED_SOFTCAP) lower_f32(s, "cap", f->cap);
+    if (f->to == FUSED_GELU_MUL) {
+        lower_bind(s, "factor", f->slice);
+        lower_u32(s, "factor_offset", w.slice.offset);
+        lower_u32(s, "factor_stride", w.slice.stride);
+    }
+    return lower_step_end(s, error);
 }
 
 /* ---- rows by index ------------------------------------------------------------------------------------------- */

@@ -13,8 +13,7 @@ enum {
     SUMS_MAX = 16,         /* sums of one invocation: more would leave the registers */
     UNITS_UNKNOWN = 128,   /* compute units where the device does not say */
     LANES_A_UNIT = 1024,   /* that a unit should have */
-    PORTABLE_LANES = 8,    /* without subgroups the lanes' sums are joined through workgroup memory: fewer lanes */
-    REREAD_MAX = 12 << 20  /* bytes of vectors that all workgroups together may read again rather than wait for a dispatch */
+    PORTABLE_LANES = 8     /* without subgroups the lanes' sums are joined through workgroup memory: fewer lanes */
 };
 
 static const struct { const char *plain, *any; uint8_t shift; } readers[TYPE_COUNT] = { /* shift: log2 of a chunk's elements */
@@ -83,6 +82,15 @@ static void choose_software(const matvec_shape *shape, matvec_choice *c) {
     c->groups = UINT16_MAX;
 }
 
+/* A size that subgroups have at least: Intel's drivers choose 8, 16 or 32 for each program. */
+static uint32_t subgroup_least(const device_caps *caps) {
+    return caps->vendor == 0x8086 ? 8 : least(caps->subgroup_size, 32);
+}
+
+uint32_t matvec_span(const device_caps *caps, const matvec_choice *choice) {
+    return least(subgroup_least(caps), choice->wg);
+}
+
 static void choose_device(const device_caps *caps, const matvec_shape *shape, matvec_choice *c) {
     const uint32_t units = caps->compute_units ? caps->compute_units : UNITS_UNKNOWN;
     const bool int8 = rounds(caps, shape);
@@ -95,8 +103,7 @@ static void choose_device(const device_caps *caps, const matvec_shape *shape, ma
     }
     rows *= per_of(shape);
     c->subgroups = caps->subgroups && caps->subgroup_size >= 8;
-    /* Intel's drivers choose 8, 16 or 32 for each program. */
-    const uint32_t lanes_most = !c->subgroups ? PORTABLE_LANES : caps->vendor == 0x8086 ? 8 : least(caps->subgroup_size, 32);
+    const uint32_t lanes_most = c->subgroups ? subgroup_least(caps) : PORTABLE_LANES;
     const uint64_t wanted = (uint64_t)units * LANES_A_UNIT;
     c->wg = least(DEVICE_WG, caps->workgroup_invocations ? caps->workgroup_invocations : 256);
     c->lanes = least(lanes_most, power_up(chunks));
@@ -106,8 +113,8 @@ static void choose_device(const device_caps *caps, const matvec_shape *shape, ma
     while (c->rows < 4 && rows * c->lanes > 2 * wanted * c->rows && 2 * c->rows * c->n_x * per_of(shape) <= SUMS_MAX) c->rows *= 2;
     c->groups = 4 * units;
     if (int8) {
-        const uint64_t reread = (uint64_t)c->groups * shape->k * 4 * shape->n_x;
-        c->x = shape->worked || (shape->n_x <= c->n_x && reread <= REREAD_MAX) ? MATVEC_INT8 : MATVEC_QUANTISED;
+        const uint64_t reread = (uint64_t)c->groups * shape->k * shape->n_x;
+        c->x = shape->worked || (shape->n_x <= c->n_x && reread <= MATVEC_REREAD_DEVICE) ? MATVEC_INT8 : MATVEC_QUANTISED;
         if (c->x == MATVEC_INT8 && !shape->worked && memory_of(shape, c) > workgroup_bytes(caps)) c->x = MATVEC_QUANTISED;
     } else {
         c->x = shape->worked ? MATVEC_SHARED : MATVEC_DIRECT;

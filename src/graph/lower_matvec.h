@@ -6,7 +6,12 @@
 #include "base/types.h"
 #include "graph/lower_request.h"
 
-enum { MATVEC_SEGMENT_MAX = 3, MATVEC_ROWS_MAX = 32 }; /* more vectors than MATVEC_ROWS_MAX are the tiled kernel's */
+enum {
+    MATVEC_SEGMENT_MAX = 3,
+    MATVEC_ROWS_MAX = 32,              /* more vectors are the tiled kernel's */
+    MATVEC_REREAD_DEVICE = 4 << 20,    /* numbers that all workgroups together may read again to make their vectors, */
+    MATVEC_REREAD_SOFTWARE = 128 << 10 /* rather than wait for a dispatch that makes them once */
+};
 
 typedef enum matvec_x { /* how the vectors are kept */
     MATVEC_DIRECT,     /* f32, read where they lie */
@@ -37,7 +42,9 @@ typedef struct matvec_choice { /* the options of matvec.wgsl */
 bool matvec_choose(const device_caps *caps, const matvec_shape *shape, matvec_choice *out);
 /* Options and the parts x, prologue (unless worked), reduce, reader and body. prefixes: of the segments, NULL for one without. */
 void matvec_request(lower_request *r, const matvec_shape *shape, const matvec_choice *choice, const char *const *prefixes);
-/* Rows of one tile, and tiles of a segment. */
+/* Invocations that sum through shuffles: at most the subgroup's size. */
+uint32_t matvec_span(const device_caps *caps, const matvec_choice *choice);
+/* Rows of one tile. */
 uint32_t matvec_tile(const matvec_choice *choice);
 
 /* "read_q4_k"; `any` for plain values whose rows do not begin at 16 bytes; NULL: no reader. */

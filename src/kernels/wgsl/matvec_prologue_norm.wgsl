@@ -1,7 +1,8 @@
-// Vectors x = rms(h) * w: [n_x, k] at x_stride, k a multiple of 16; w a tensor of the weights' binding.
+// Vectors x = rms(h) * w: [n_x, k] at x_stride, k a multiple of 16; w in norms, at word `norm`.
 //! param norm: u32
 //! param eps: f32
 @group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;
+@group(0) @binding(1) var<storage, read> norms: array<vec4<f32>>; // tensors of the model, each at a multiple of 16 bytes
 
 //! part sum
 //! include matvec_sum
@@ -25,5 +26,5 @@ fn prologue_begin(local: u32) {
 }
 
 fn prologue_at(n: u32, i: u32) -> vec4<f32> {
-    return prologue_h(n, i) * norm_factor[n] * bitcast<vec4<f32>>(weights[params.norm / 4u + i]);
+    return prologue_h(n, i) * norm_factor[n] * norms[params.norm / 4u + i];
 }
