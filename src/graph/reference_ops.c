@@ -128,7 +128,7 @@ static beryl_status ref_pointwise(reference_call *c) {
         if (c->node->op == OP_GELU_TANH) z = gelu_tanh(x);
         if (c->node->op == OP_GEGLU) z = gelu_tanh(x) * y;
         if (c->node->op == OP_SOFTCAP) z = (double)attr * tanh(x / (double)attr);
-        f32(out)[i] = (float)z;
+        f32(out)[offset_of(out, out, i)] = (float)z;
     }
     return BERYL_OK;
 }
@@ -141,7 +141,7 @@ static beryl_status ref_rms_norm(reference_call *c) {
     uint64_t rows = row_count(x);
     for (uint64_t r = 0; r < rows; r++) {
         const float *from = f32(x) + row_offset(x, r);
-        float *to = f32(out) + r * n;
+        float *to = f32(out) + row_offset(out, r);
         double sum = 0;
         for (uint32_t i = 0; i < n; i++) sum += (double)from[i] * (double)from[i];
         double factor = 1 / sqrt(sum / n + (double)c->node->attr.rms_norm.eps);
@@ -156,7 +156,7 @@ static beryl_status ref_softmax(reference_call *c) {
     uint64_t rows = row_count(x);
     for (uint64_t r = 0; r < rows; r++) {
         const float *from = f32(x) + row_offset(x, r);
-        float *to = f32(&c->out[0]) + r * n;
+        float *to = f32(&c->out[0]) + row_offset(&c->out[0], r);
         double most = -INFINITY, sum = 0;
         for (uint32_t i = 0; i < n; i++) most = from[i] > most ? (double)from[i] : most;
         for (uint32_t i = 0; i < n; i++) sum += exp((double)from[i] - most);
