@@ -77,7 +77,8 @@ static void choose_software(const matvec_shape *shape, matvec_choice *c) {
     c->wg = SOFTWARE_WG;
     c->lanes = 1;
     c->n_x = least(power_up(shape->n_x), 4);
-    c->rows = per_of(shape) * c->n_x > 4 ? SOFTWARE_ROWS / 2 : SOFTWARE_ROWS;
+    c->rows = SOFTWARE_ROWS / per_of(shape);
+    if (c->rows > 1 && c->n_x * per_of(shape) > 4) c->rows /= 2;
     c->x = shape->worked ? MATVEC_SHARED : MATVEC_DIRECT;
     c->groups = UINT16_MAX;
 }
