@@ -62,6 +62,10 @@ static beryl_device_info reference_info(void) {
     return (beryl_device_info){.backend = "reference", .name = "reference functions", .driver = "C, one thread", .kind = "host", .usable = true};
 }
 
+beryl_device_info engine_device_info(const device *d) {
+    return d ? info_of_caps(device_caps_of(d), NULL) : reference_info();
+}
+
 typedef struct device_listing {
     void (*each)(void *user, const beryl_device_info *);
     void *user;
@@ -171,13 +175,9 @@ static beryl_status make_info(beryl_engine *e) {
     info->temperature = e->temperature;
     info->top_p = e->top_p;
     info->top_k = e->top_k;
-    if (e->device) {
-        info->device = info_of_caps(device_caps_of(e->device), NULL);
-    } else if (e->options.vocabulary_only) {
+    info->device = engine_device_info(e->device);
+    if (e->options.vocabulary_only)
         info->device = (beryl_device_info){.backend = "none", .name = "", .driver = "", .kind = "host", .why_not = "only the vocabulary was loaded"};
-    } else {
-        info->device = reference_info();
-    }
     e->info = info;
     return BERYL_OK;
 }

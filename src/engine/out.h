@@ -1,4 +1,4 @@
-/* out.h - memory that the caller gets and gives back with beryl_free: its size stands before it. */
+/* out.h - what the caller is given: memory that beryl_free takes back (its size stands before it), facts of a device. */
 #ifndef ENGINE_OUT_H
 #define ENGINE_OUT_H
 
@@ -8,5 +8,7 @@
 void *engine_hand_out(const beryl_engine *engine, const void *data, size_t size);
 /* The engine's heap; counting is no change that a caller could see. */
 base_heap *engine_heap(const beryl_engine *engine);
+/* NULL: the reference functions. Texts are the device's. */
+beryl_device_info engine_device_info(const device *d);
 
 #endif
