@@ -311,12 +311,50 @@ static void test_layouts(test *t, rig *r) {
     }
 }
 
+static void test_experts(test *t, rig *r) {
+    static const struct { const char *name; uint32_t n; } sizes[] = {{"few", 5}, {"many", 70}}; /* pairs: 10, 140 */
+    for (int software = 0; software < 2; software++)
+        for (int size = 0; size < 2; size++) {
+            const char *name = sizes[size].name, *kind = software ? "plain" : "device";
+            const uint32_t n = sizes[size].n;
+            if (test_case(t, "matmul_id/%s-%s", name, kind) && rig_as(t, r, software)) {
+                for (int exact = 0; exact < 2; exact++)
+                    for (int each = 0; each < 2; each++) {
+                        check(t, r, &(problem){.type = TYPE_Q4_K, .n = n, .n_bound = n + 1, .k = 256, .m = 21, .n_expert = 6, .n_used = 2,
+                                               .each = each, .exact = exact});
+                        check(t, r, &(problem){.type = TYPE_Q5_0, .n = n, .n_bound = n, .k = 96, .m = 70, .n_expert = 300, .n_used = 2,
+                                               .each = each, .exact = exact});
+                    }
+                check(t, r, &(problem){.type = TYPE_F16, .n = n, .n_bound = n, .k = 33, .m = 9, .n_expert = 3, .n_used = 2, .exact = true});
+                check(t, r, &(problem){.type = TYPE_F32, .n = n, .n_bound = n, .k = 48, .m = 66, .n_expert = 3, .n_used = 2, .gap = 1,
+                                       .start = 1, .each = true, .exact = true});
+            }
+            if (test_case(t, "matmul_id/%s-vectors-one-expert-%s", name, kind) && rig_as(t, r, software))
+                check(t, r, &(problem){.type = TYPE_Q8_0, .n = n, .n_bound = n, .k = 32, .m = 5, .n_expert = 4, .n_used = 2, .one = true});
+            if (test_case(t, "matmul_id/%s-vectors-some-experts-%s", name, kind) && rig_as(t, r, software))
+                check(t, r, &(problem){.type = TYPE_Q8_0, .n = n, .n_bound = n, .k = 32, .m = 5, .n_expert = 9, .n_used = 2, .few = true});
+            if (test_case(t, "matmul_id/%s-shards-inside-experts-%s", name, kind) && rig_as(t, r, software))
+                for (int exact = 0; exact < 2; exact++)
+                    check(t, r, &(problem){.type = TYPE_Q8_0, .n = n, .n_bound = n, .k = 64, .m = 75, .n_expert = 6, .n_used = 2,
+                                           .limit = 9000, .exact = exact});
+        }
+    for (int i = 0; i < N_WEIGHT_TYPE; i++) {
+        const uint32_t block = base_type_block(weight_types[i]);
+        if (!test_case(t, "matmul_id/%s", base_type_name(weight_types[i]))) continue;
+        for (int exact = 0; exact < 2 && rig_as(t, r, false); exact++)
+            for (uint32_t n = 3; n <= 66; n += 63)
+                check(t, r, &(problem){.type = weight_types[i], .n = n, .n_bound = n, .k = block == 1 ? 40 : block == 32 ? 64 : 256, .m = 11,
+                                       .n_expert = 5, .n_used = 2, .exact = exact});
+    }
+}
+
 void test_matmul(test *t);
 void test_matmul(test *t) {
     rig r = {0};
     test_forms(t, &r);
     test_types(t, &r);
     test_layouts(t, &r);
+    test_experts(t, &r);
     if (!r.d) return;
     r.d->caps = r.caps;
     device_close(r.d);

@@ -21,13 +21,17 @@ bool tiled_vectors_of(const lowering *l, graph_value x, tiled_vectors *out) {
     uint64_t bound = 1;
     *out = (tiled_vectors){.x = x, .n = lower_rows(t), .k = t->dim[last].size, .offset = t->offset,
                            .stride = last ? t->stride[last - 1] : t->dim[last].size};
-    for (uint32_t i = 0; i < last; i++) {
+    bool varies = false; /* an extent leaves gaps between what lies outside it */
+    for (uint32_t i = last; i-- > 0;) {
+        if (t->dim[i].size == 1 && !t->dim[i].extent) continue;
+        if (varies || (bound > 1 && t->stride[i] != out->stride * bound)) return false;
+        if (bound == 1) out->stride = t->stride[i];
         bound *= bound_of(l, t->dim[i]);
-        if (i + 1 < last && t->stride[i] != (uint64_t)t->stride[i + 1] * bound_of(l, t->dim[i + 1])) return false;
-        if (i > 0 && t->dim[i].extent) return false;
+        if (bound > UINT32_MAX) return false;
+        varies = t->dim[i].extent != 0;
     }
     out->bound = (uint32_t)bound;
-    return bound <= UINT32_MAX && out->n.factor && !t->dim[last].extent && (t->stride[last] == 1 || out->k == 1);
+    return out->n.factor && !t->dim[last].extent && (t->stride[last] == 1 || out->k == 1);
 }
 
 beryl_status tiled_quantise(lowering *l, const graph_node *node, const tiled_vectors *v, uint32_t key, beryl_error *error) {

@@ -79,10 +79,11 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) l
         }
     }
     for (var i = 0u; i < TILE_N; i++) {
+        let to = place_out(min(place.first + i, place.end - 1u));
         for (var j = 0u; j < EACH_M / PER; j++) {
             let row = col + local + j * WG;
             if (place.first + i < place.end && is_stored(place, row)) {
-                PART_store(row, place_out(place.first + i),
+                PART_store(row, to,
                     vec2<f32>(sums[i * EACH_M + j], sums[i * EACH_M + j + EACH_M / PER * (PER - 1u)]));
             }
         }

@@ -164,10 +164,11 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) l
     }
     for (var i = 0u; i < EACH_N; i++) {
         let v = place.first + n + i * LANES_N;
+        let to = place_out(min(v, place.end - 1u));
         for (var j = 0u; j < EACH_M / PER; j++) {
             let row = col + m + j * LANES_M;
             if (v < place.end && is_stored(place, row)) {
-                PART_store(row, place_out(v), vec2<f32>(sums[i * EACH_M + j], sums[i * EACH_M + j + EACH_M / PER * (PER - 1u)]));
+                PART_store(row, to, vec2<f32>(sums[i * EACH_M + j], sums[i * EACH_M + j + EACH_M / PER * (PER - 1u)]));
             }
         }
     }

@@ -8,6 +8,7 @@
 //   reader    PART_load and the rest (read_q4_k.wgsl); body: PART_tile, the loop over a tile; epilogue: PART_store;
 //             these three once for each segment of rows, under its prefix
 //   reduce    joins the lanes' sums;   walk  which segment a tile belongs to
+//   matrix    which of several matrices a vector meets (experts)
 // With LANES 1 and nothing kept in workgroup memory there is no barrier at all: so it runs on software devices.
 //! options
 const WG: u32 = 64u;    // invocations
@@ -34,8 +35,26 @@ struct Params {
 var<private> x_first: u32;      // number of the first vector
 var<private> group_number: u32; // of the workgroups that share these vectors
 
+//! part matrix
+// One for all.
+fn matrix_begin() {
+}
+
+fn matrix_vector(n: u32) -> u32 { // vector of result n
+    return n;
+}
+
+fn matrix_row(row: u32) -> u32 { // where row `row` is stored
+    return row;
+}
+
+fn matrix_holds(row: u32) -> bool { // and whether it is
+    return true;
+}
+//! end
+
 fn x_row(n: u32) -> u32 {
-    return min(x_first + n, params.n_x - 1u);
+    return matrix_vector(min(x_first + n, params.n_x - 1u));
 }
 
 //! part x
@@ -106,6 +125,7 @@ fn walk(tile: u32, local: u32) {
 fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) n_group: vec3<u32>,
         @builtin(local_invocation_index) local: u32) {
     x_first = id.y * N_X;
+    matrix_begin();
     group_number = id.x;
     x_fill(local);
     for (var tile = id.x; tile < params.n_tile; tile += n_group.x) {

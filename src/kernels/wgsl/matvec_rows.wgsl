@@ -19,7 +19,7 @@ fn PART_plane(j: u32) -> vec4<u32> {
 }
 
 fn PART_row(tile: u32, slot: u32, r: u32) -> u32 {
-    return params.PART_first + min(tile * TILE + r * SLOTS + slot, params.PART_rows - 1u);
+    return matrix_row(params.PART_first + min(tile * TILE + r * SLOTS + slot, params.PART_rows - 1u));
 }
 
 fn PART_end(tile: u32, local: u32, sums: ptr<function, array<f32, ITEMS>>) {
@@ -28,7 +28,7 @@ fn PART_end(tile: u32, local: u32, sums: ptr<function, array<f32, ITEMS>>) {
     for (var o = 0u; o < OUTS; o++) {
         let row = tile * TILE + (o / N_X) * SLOTS + local / LANES;
         let n = x_first + o % N_X;
-        if (o % LANES == lane && row < params.PART_rows && n < params.n_x) {
+        if (o % LANES == lane && row < params.PART_rows && n < params.n_x && matrix_holds(params.PART_first + row)) {
             PART_store(row, n, vec2<f32>((*sums)[o * PER], (*sums)[o * PER + PER - 1u]));
         }
     }
