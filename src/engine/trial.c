@@ -7,6 +7,7 @@
 #include "engine/trial_inside.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "graph/fused.h"
 
 #include <string.h>
 
@@ -28,10 +29,44 @@ static const graph_node *node_of(const trial_desc *d) {
     return &d->g->nodes.data[d->node];
 }
 
-static const graph_node *list_of(const trial_desc *d, uint32_t *n) {
+/* Attention whose partial sums the next matvec joins gives no result of its own. NULL: not of this kind. */
+static const fused_attention *unfinished(const graph_node *node) {
+    if (node->op != OP_FUSED || node->attr.fused.kind != FUSED_ATTENTION) return NULL;
+    const fused_attention *a = node->attr.fused.detail;
+    return a->merged_later ? a : NULL;
+}
+
+static const graph_node *finisher(const graph *g, const fused_attention *a) {
+    for (size_t i = 0; i < g->nodes.count; i++) {
+        const graph_node *node = &g->nodes.data[i];
+        if (node->dead || node->op != OP_FUSED || node->attr.fused.kind != FUSED_MATVEC) continue;
+        const fused_matvec *m = node->attr.fused.detail;
+        if (m->from == FUSED_X_MERGE && m->attention == a->partial) return node;
+    }
+    return NULL;
+}
+
+bool trial_wanted(const trial_desc *d) {
     const graph_node *node = node_of(d);
-    *n = node->op == OP_FUSED ? node->attr.fused.count : 1;
-    return node->op == OP_FUSED ? d->g->inner.data + node->attr.fused.first : node;
+    if (node->dead) return false;
+    return node->op != OP_FUSED || node->attr.fused.kind != FUSED_MATVEC || ((const fused_matvec *)node->attr.fused.detail)->from != FUSED_X_MERGE;
+}
+
+/* What the device runs and what the reference runs. Counts beyond the arrays are cut off: see too_much. */
+static uint32_t run_of(const trial_desc *d, const graph_node *run[RUN_MAX]) {
+    const fused_attention *a = unfinished(run[0] = node_of(d));
+    return a && (run[1] = finisher(d->g, a)) != NULL ? 2 : 1;
+}
+
+static uint32_t list_of(const trial_desc *d, const graph_node *list[LIST_MAX]) {
+    const graph_node *run[RUN_MAX];
+    uint32_t n_run = run_of(d, run), n = 0;
+    for (uint32_t r = 0; r < n_run; r++) {
+        const bool fused = run[r]->op == OP_FUSED;
+        const uint32_t count = fused ? run[r]->attr.fused.count : 1;
+        for (uint32_t i = 0; i < count && n < LIST_MAX; i++) list[n++] = fused ? &d->g->inner.data[run[r]->attr.fused.first + i] : run[r];
+    }
+    return n;
 }
 
 static bool is_weight_rows(const graph *g, const graph_node *node, uint32_t k) {
@@ -57,42 +92,42 @@ static uint64_t tensor_key(const graph *g, graph_value v, bool cut_rows, uint64_
 }
 
 uint64_t trial_key(const trial_desc *d) {
-    const graph_node *node = node_of(d);
-    uint32_t n;
-    const graph_node *list = list_of(d, &n);
-    uint64_t hash = mix(mix(d->decode, node->op), n);
+    const graph_node *run[RUN_MAX], *list[LIST_MAX];
+    const uint32_t n_run = run_of(d, run), n = list_of(d, list);
+    uint64_t hash = mix(mix(d->decode, n_run), n);
     for (uint32_t i = 0; i < n; i++) {
-        hash = mix(hash, list[i].op);
-        if (list[i].op != OP_FUSED) hash = base_hash(&list[i].attr, 2 * sizeof(uint32_t), hash);
+        hash = base_hash(&list[i]->attr, 2 * sizeof(uint32_t), mix(hash, list[i]->op));
+        const bool is_matrix = is_weight_rows(d->g, list[i], 1);
+        for (uint32_t k = 0; k < list[i]->n_in; k++) hash = tensor_key(d->g, list[i]->in[k], is_weight_rows(d->g, list[i], k), hash);
+        for (uint32_t k = 0; k < list[i]->n_out && !is_matrix && n == 1; k++) hash = tensor_key(d->g, list[i]->out[k], false, hash);
     }
-    const bool is_matrix = node->op == OP_MATMUL || node->op == OP_MATMUL_ID;
-    for (uint32_t i = 0; i < node->n_in; i++) hash = tensor_key(d->g, node->in[i], is_weight_rows(d->g, node, i), hash);
-    for (uint32_t i = 0; i < node->n_out && !is_matrix; i++) hash = tensor_key(d->g, node->out[i], false, hash);
     return hash;
 }
 
-void trial_name(const trial_desc *d, base_text *out) {
-    const graph_node *node = node_of(d);
-    const graph *g = d->g;
-    uint32_t n;
-    const graph_node *list = list_of(d, &n);
-    if (node->op == OP_FUSED) base_text_add(out, "fused ", 6);
-    for (uint32_t i = 0; i < n; i++) base_text_print(out, "%s%s", i ? "+" : "", graph_op_name(list[i].op));
-    for (uint32_t i = 0; i < n; i++) {
-        const graph_node *m = &list[i];
-        const graph_tensor *a = graph_tensor_at(g, m->in[0]), *b = graph_tensor_at(g, m->in[m->n_in > 1 ? 1 : 0]);
-        if (m->op == OP_MATMUL || m->op == OP_MATMUL_ID) {
-            base_text_print(out, " %s k=%u", base_type_name(b->type), b->dim[b->rank - 1].size);
-        } else if (m->op == OP_ATTENTION) {
-            base_text_print(out, " %s d=%u heads=%u/%u", base_type_name(b->type), a->dim[2].size, a->dim[1].size, b->dim[2].size);
-            if (m->attr.attention.window) base_text_print(out, " window=%u", m->attr.attention.window);
-        } else if (node->op != OP_FUSED) {
-            base_text_print(out, " %s", base_type_name(a->type));
-            if (a->rank) base_text_print(out, " d=%u", a->dim[a->rank - 1].size);
-        }
+static void name_shapes(const graph *g, const graph_node *m, base_text *out) {
+    const graph_tensor *a = graph_tensor_at(g, m->in[0]), *b = graph_tensor_at(g, m->in[m->n_in > 1 ? 1 : 0]);
+    if (m->op == OP_MATMUL || m->op == OP_MATMUL_ID) {
+        base_text_print(out, " %s k=%u m=%u", base_type_name(b->type), b->dim[b->rank - 1].size, b->dim[b->rank - 2].size);
+    } else if (m->op == OP_ATTENTION) {
+        base_text_print(out, " %s d=%u heads=%u/%u", base_type_name(b->type), a->dim[2].size, a->dim[1].size, b->dim[2].size);
+        if (m->attr.attention.window) base_text_print(out, " window=%u", m->attr.attention.window);
     }
-    const graph_tensor *result = graph_tensor_at(g, node->op == OP_SET_ROWS || node->op == OP_KV_WRITE ? node->in[1] : node->out[0]);
-    base_text_print(out, " rows=%u", result->rank ? result->dim[0].size : 1);
+}
+
+void trial_name(const trial_desc *d, base_text *out) {
+    const graph_node *node = node_of(d), *list[LIST_MAX];
+    const graph *g = d->g;
+    const uint32_t n = list_of(d, list);
+    if (node->op == OP_FUSED) base_text_add(out, "fused ", 6);
+    for (uint32_t i = 0; i < n; i++) base_text_print(out, "%s%s", i ? "+" : "", graph_op_name(list[i]->op));
+    for (uint32_t i = 0; i < n; i++) name_shapes(g, list[i], out);
+    const graph_tensor *a = graph_tensor_at(g, node->in[0]), *x = graph_tensor_at(g, node->in[node->op == OP_SET_ROWS || node->op == OP_KV_WRITE]);
+    if (n == 1 && node->op != OP_MATMUL && node->op != OP_MATMUL_ID && node->op != OP_ATTENTION) {
+        base_text_print(out, " %s", base_type_name(a->type));
+        for (uint32_t i = 1; i < x->rank; i++) base_text_print(out, "%s%u", i > 1 ? "x" : " d=", x->dim[i].size);
+    }
+    const graph_tensor *rows = node->op == OP_SET_ROWS || node->op == OP_KV_WRITE ? x : graph_tensor_at(g, node->out[0]);
+    base_text_print(out, " rows=%u", rows->rank ? rows->dim[0].size : 1);
 }
 
 /* ---- what the node uses ------------------------------------------------------------------------------------------ */
@@ -106,8 +141,8 @@ trial_used *trial_used_find(trial *t, graph_value v) {
 
 static bool is_made(const trial *t, graph_value base, uint32_t before) {
     for (uint32_t i = 0; i < before; i++)
-        for (uint32_t k = 0; k < t->list[i].n_out; k++)
-            if (graph_base_of(t->desc.g, t->list[i].out[k]) == base) return true;
+        for (uint32_t k = 0; k < t->list[i]->n_out; k++)
+            if (graph_base_of(t->desc.g, t->list[i]->out[k]) == base) return true;
     return false;
 }
 
@@ -167,9 +202,18 @@ static beryl_status use_input(trial *t, graph_value base, number_kind kind, uint
 
 static beryl_status collect(trial *t, beryl_error *error) {
     const graph *g = t->desc.g;
-    beryl_status status = BERYL_OK;
+    beryl_status status = t->n_list < LIST_MAX ? BERYL_OK : too_much(error);
+    for (uint32_t r = 0; r < t->n_run; r++) {
+        const fused_attention *a = unfinished(t->run[r]);
+        for (uint32_t k = 0; k < t->run[r]->n_out; k++) {
+            const graph_value v = t->run[r]->out[k];
+            if (graph_tensor_at(g, v)->base || graph_tensor_at(g, v)->role == ROLE_STORED || (a && v == a->out)) continue;
+            if (t->n_output == GRAPH_OUT_MAX) return too_much(error);
+            t->outputs[t->n_output++] = v;
+        }
+    }
     for (uint32_t i = 0; status == BERYL_OK && i < t->n_list; i++) {
-        const graph_node *node = &t->list[i];
+        const graph_node *node = t->list[i];
         for (uint32_t k = 0; status == BERYL_OK && k < node->n_in; k++) {
             if (!node->in[k]) continue;
             const graph_value base = graph_base_of(g, node->in[k]);
@@ -197,18 +241,14 @@ static uint64_t cache_row_bytes(const trial_used *u) {
 /* Rows of the run, extents, positions, caches. */
 static void choose_sizes(trial *t) {
     const graph *g = t->desc.g;
-    double work = 0; /* of one token */
     uint32_t window = 0;
     bool attends = false;
     t->n = t->limits.rows;
     for (uint32_t i = 0; i < t->n_list; i++) {
-        const graph_node *node = &t->list[i];
-        const graph_tensor *w = graph_tensor_at(g, node->in[node->n_in > 1 ? 1 : 0]);
-        if (t->desc.g->nodes.data[t->desc.node].op == OP_FUSED && node->op == OP_MATMUL) work += (double)w->dim[0].size * w->dim[1].size;
+        const graph_node *node = t->list[i];
         if (node->op == OP_SAMPLE || node->op == OP_ARGMAX || node->op == OP_TOPK) t->n = least(t->n, 4);
         if (node->op == OP_ATTENTION) attends = true, window = node->attr.attention.window;
     }
-    if (work * t->n > WORK_MOST) t->n = work >= WORK_MOST ? 1 : (uint32_t)(WORK_MOST / work);
     for (uint32_t i = 0; i < t->n_used; i++)
         if (t->used[i].is_cache) t->n = least(t->n, t->desc.decode ? t->used[i].dim[0] : t->used[i].dim[1]);
     for (uint32_t i = 1; i <= g->n_extent; i++) t->extents[i] = least(g->extents[i].bound, t->n);
@@ -236,23 +276,44 @@ static void choose_sizes(trial *t) {
     t->fill_total = (t->first + t->n - t->fill_from) * (t->desc.decode ? t->n : 1);
 }
 
-/* Fewer rows of a weight that is not fused, so that the reference side is quick. */
+/* May weights be cut to fewer rows? Not where a slice of another tensor goes with each row. */
+static bool may_cut(const trial *t) {
+    for (uint32_t r = 0; r < t->n_run; r++)
+        if (t->run[r]->op == OP_FUSED && t->run[r]->attr.fused.kind == FUSED_MATVEC &&
+            ((const fused_matvec *)t->run[r]->attr.fused.detail)->to == FUSED_GELU_MUL)
+            return false;
+    return true;
+}
+
+/* Fewer rows of weights, so that the reference side is quick. */
 static void cut_weights(trial *t, uint32_t out) {
-    const graph_node *node = node_of(&t->desc);
-    if (node->op == OP_FUSED) return;
-    if (is_weight_rows(t->desc.g, node, 1)) {
-        trial_used *u = trial_used_find(t, node->in[1]);
-        const uint32_t rows = u->dim[u->rank - 2];
-        u->dim[u->rank - 2] = least(rows, out);
-        if (node->op == OP_MATMUL_ID) u->dim[0] = least(u->dim[0], EXPERT_MOST);
-        t->cut = u->dim[u->rank - 2] < rows;
-        for (uint32_t i = 0; i < t->n_input; i++)
-            if (t->inputs[i].kind == NUMBER_INDEX) t->inputs[i].limit = u->dim[0];
+    t->cut = false;
+    for (uint32_t i = 0; may_cut(t) && i < t->n_list; i++) {
+        const graph_node *node = t->list[i];
+        if (is_weight_rows(t->desc.g, node, 1)) {
+            trial_used *u = trial_used_find(t, node->in[1]);
+            t->cut |= u->dim[u->rank - 2] > out;
+            u->dim[u->rank - 2] = least(u->dim[u->rank - 2], out);
+            if (node->op == OP_MATMUL_ID) u->dim[0] = least(u->dim[0], EXPERT_MOST);
+        }
+        trial_used *table = node->op == OP_GATHER_ROWS ? trial_used_find(t, node->in[0]) : NULL;
+        if (table && !table->is_state && !graph_tensor_at(t->desc.g, node->in[0])->base && table->rank == 2)
+            table->dim[0] = least(table->dim[0], TABLE_MOST);
+        const trial_used *chosen = node->op == OP_MATMUL_ID ? trial_used_find(t, node->in[1]) : table;
+        for (uint32_t k = 0; chosen && k < t->n_input; k++)
+            if (t->inputs[k].kind == NUMBER_INDEX) t->inputs[k].limit = chosen->dim[0];
     }
-    trial_used *table = node->op == OP_GATHER_ROWS ? trial_used_find(t, node->in[0]) : NULL;
-    if (!table || table->is_state || graph_tensor_at(t->desc.g, node->in[0])->base || table->rank != 2) return;
-    table->dim[0] = least(table->dim[0], TABLE_MOST);
-    for (uint32_t i = 0; i < t->n_input; i++) t->inputs[i].limit = table->dim[0];
+}
+
+/* Products that the reference side would take with weights of at most `out` rows. */
+static double work_of(const trial *t, uint32_t out) {
+    double work = 0;
+    for (uint32_t i = 0; i < t->n_list; i++) {
+        if (!is_weight_rows(t->desc.g, t->list[i], 1)) continue;
+        const graph_tensor *w = graph_tensor_at(t->desc.g, t->list[i]->in[1]);
+        work += (double)least(out, w->dim[w->rank - 2].size) * w->dim[w->rank - 1].size * t->n * (t->list[i]->op == OP_MATMUL_ID ? 8 : 1);
+    }
+    return work;
 }
 
 /* ---- one side ---------------------------------------------------------------------------------------------------------------- */
@@ -305,28 +366,38 @@ static bool copy_tables(const graph *from, graph *g) {
     return true;
 }
 
+/* Results of cut weights are shorter, and what is made of them. */
+static void cut_results(const trial *t, graph *g) {
+    for (uint32_t i = 0; i < t->n_list; i++) {
+        const graph_node *node = t->list[i];
+        graph_tensor *out = &g->tensors.data[node->out[0]];
+        if (is_weight_rows(t->desc.g, node, 1)) {
+            const graph_tensor *w = graph_tensor_at(g, node->in[1]);
+            out->dim[out->rank - 1].size = w->dim[w->rank - 2].size;
+        } else if (t->n_list > 1 && (node->op == OP_GEGLU || node->op == OP_SOFTCAP)) {
+            memcpy(out->dim, graph_tensor_at(g, node->in[0])->dim, sizeof out->dim);
+        } else {
+            continue;
+        }
+        set_strides(out);
+    }
+}
+
 static beryl_status make_graph(trial *t, trial_side *s, bool reference, beryl_error *error) {
-    const graph_node *node = node_of(&t->desc);
     graph *g = s->g = graph_open(t->heap);
     if (!g || !copy_tables(t->desc.g, g)) return no_memory(error);
     move_stored(t, g);
-    const uint32_t n = reference ? t->n_list : 1;
+    const uint32_t n = reference ? t->n_list : t->n_run;
     for (uint32_t i = 0; i < n; i++) {
         graph_node *copy = base_vec_add(t->heap, &g->nodes);
         if (!copy) return no_memory(error);
-        *copy = reference ? t->list[i] : *node;
+        *copy = reference ? *t->list[i] : *t->run[i];
         copy->dead = false;
         for (uint32_t k = 0; k < copy->n_out; k++) g->tensors.data[copy->out[k]].node = i;
     }
     for (uint32_t i = 0; i < t->n_input; i++) g->tensors.data[t->inputs[i].v].role = ROLE_INPUT;
-    for (uint32_t k = 0; k < node->n_out; k++) {
-        graph_tensor *out = &g->tensors.data[node->out[k]];
-        if (!out->base && out->role == ROLE_INTERMEDIATE) out->role = ROLE_OUTPUT;
-        if (!is_weight_rows(t->desc.g, node, 1)) continue;
-        const trial_used *u = trial_used_find(t, node->in[1]);
-        out->dim[out->rank - 1].size = u->dim[u->rank - 2];
-        set_strides(out);
-    }
+    for (uint32_t i = 0; i < t->n_output; i++) g->tensors.data[t->outputs[i]].role = ROLE_OUTPUT;
+    cut_results(t, g);
     return BERYL_OK;
 }
 
@@ -335,7 +406,7 @@ static beryl_status make_fill(trial *t, trial_side *s, beryl_error *error) {
     if (!t->fill_total) return BERYL_OK;
     graph_value caches[2] = {0, 0};
     for (uint32_t i = 0; i < t->n_list; i++)
-        if (t->list[i].op == OP_ATTENTION) caches[0] = t->list[i].in[1], caches[1] = t->list[i].in[2];
+        if (t->list[i]->op == OP_ATTENTION) caches[0] = t->list[i]->in[1], caches[1] = t->list[i]->in[2];
     graph *g = s->fill = graph_open(t->heap);
     if (!g) return no_memory(error);
     const graph_dim n = {FILL_ROWS, graph_extent_add(g, "n", FILL_ROWS)};
@@ -415,30 +486,25 @@ static beryl_status make_weights(trial *t, beryl_error *error) {
     return BERYL_OK;
 }
 
-/* What the reference side would take for `out` rows of the weight. */
-static double work_of(const trial *t, uint32_t out) {
-    const graph_node *node = node_of(&t->desc);
-    const graph_tensor *w = graph_tensor_at(t->desc.g, node->in[1]);
-    return (double)out * w->dim[w->rank - 1].size * t->n * (node->op == OP_MATMUL_ID ? 8 : 1);
-}
-
 beryl_status trial_open(beryl_engine *e, const trial_desc *desc, const trial_limits *limits, trial **out, beryl_error *error) {
     *out = NULL;
     trial *t = base_heap_take(&e->heap, sizeof *t);
     if (!t) return no_memory(error);
     *t = (trial){.e = e, .heap = &e->heap, .desc = *desc, .limits = *limits, .random = {trial_key(desc)}};
-    t->list = list_of(desc, &t->n_list);
+    t->n_run = run_of(desc, t->run);
+    t->n_list = list_of(desc, t->list);
     beryl_status status = collect(t, error);
     if (status == BERYL_OK) choose_sizes(t);
     /* A weight cut too short may get another kernel than the plan has: then more of it. */
-    const trial_used whole = status == BERYL_OK && is_weight_rows(desc->g, node_of(desc), 1) ? *trial_used_find(t, node_of(desc)->in[1]) : (trial_used){0};
+    trial_used whole[USED_MAX];
+    memcpy(whole, t->used, sizeof whole);
     for (uint32_t rows = limits->out; status == BERYL_OK; rows *= 8) {
-        if (whole.rank) *trial_used_find(t, whole.base) = whole;
+        memcpy(t->used, whole, sizeof whole);
         cut_weights(t, rows);
         status = make_weights(t, error);
         if (status == BERYL_OK) status = make_side(t, false, error);
         const bool another = status == BERYL_OK && t->sides[0].store.programs.count > t->n_shared;
-        if (!another || !t->cut || work_of(t, least(rows * 8, whole.dim[whole.rank - 2])) > WORK_MOST) break;
+        if (!another || !t->cut || work_of(t, rows * 8) > WORK_MOST) break;
         drop_side(t, &t->sides[0]);
     }
     if (status == BERYL_OK) status = make_side(t, true, error);

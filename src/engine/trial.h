@@ -23,6 +23,8 @@ typedef struct trial_result {
 
 typedef struct trial trial;
 
+/* Is this node live, and not tried together with another one? */
+bool trial_wanted(const trial_desc *desc);
 /* The same for two operations that differ in nothing a kernel could depend on but the numbers of rows of a large weight. */
 uint64_t trial_key(const trial_desc *desc);
 /* "matmul Q4_K k=1536 rows=1" */

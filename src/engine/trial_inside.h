@@ -4,7 +4,7 @@
 
 #include "engine/trial.h"
 
-enum { USED_MAX = GRAPH_IN_MAX, VALUE_MAX = 64, FILL_ROWS = 64, PIECE_MAX = 160 };
+enum { RUN_MAX = 2, LIST_MAX = 40, USED_MAX = 32, VALUE_MAX = 64, FILL_ROWS = 64, PIECE_MAX = 160 };
 
 typedef struct trial_used { /* a stored tensor of the node */
     graph_value base;
@@ -34,8 +34,11 @@ struct trial {
     base_heap *heap;
     trial_desc desc;
     trial_limits limits;
-    const graph_node *list; /* what the reference runs */
-    uint32_t n_list;
+    const graph_node *run[RUN_MAX];   /* what the device runs: the node, and the one that finishes it */
+    const graph_node *list[LIST_MAX]; /* what the reference runs */
+    uint32_t n_run, n_list;
+    graph_value outputs[GRAPH_OUT_MAX];
+    uint32_t n_output;
     trial_side sides[2];          /* device, reference */
     trial_used used[USED_MAX];
     uint32_t n_used;

@@ -145,16 +145,12 @@ static void note(trial *t, double error) {
 }
 
 static beryl_status compare_outputs(trial *t, beryl_error *error) {
-    const graph_node *node = &t->desc.g->nodes.data[t->desc.node];
-    uint32_t n = 0;
-    for (uint32_t k = 0; k < node->n_out; k++) {
-        const graph_tensor *x = graph_tensor_at(t->sides[LEFT].g, node->out[k]);
-        if (x->role != ROLE_OUTPUT) continue;
+    for (uint32_t k = 0; k < t->n_output; k++) {
+        const graph_tensor *x = graph_tensor_at(t->sides[LEFT].g, t->outputs[k]);
         const void *got, *want;
-        beryl_status status = graph_exec_fetched(t->sides[LEFT].exec, t->sides[LEFT].ticket, n, &got, error);
-        if (status == BERYL_OK) status = graph_exec_fetched(t->sides[RIGHT].exec, t->sides[RIGHT].ticket, n, &want, error);
+        beryl_status status = graph_exec_fetched(t->sides[LEFT].exec, t->sides[LEFT].ticket, k, &got, error);
+        if (status == BERYL_OK) status = graph_exec_fetched(t->sides[RIGHT].exec, t->sides[RIGHT].ticket, k, &want, error);
         if (status != BERYL_OK) return status;
-        n++;
         const uint64_t count = count_of(t, x);
         sums s = {0};
         uint64_t wrong = 0;
@@ -270,12 +266,7 @@ static beryl_status states_step(trial *t, beryl_error *error) {
 /* ---- steps -------------------------------------------------------------------------------------------------------------- */
 
 static beryl_status submit(trial *t, trial_side *s, beryl_error *error) {
-    const graph_node *node = &t->desc.g->nodes.data[t->desc.node];
-    graph_value fetch[GRAPH_OUT_MAX];
-    uint32_t n = 0;
-    for (uint32_t k = 0; k < node->n_out; k++)
-        if (graph_tensor_at(s->g, node->out[k])->role == ROLE_OUTPUT) fetch[n++] = node->out[k];
-    return graph_exec_submit(s->exec, t->extents, fetch, n, &s->ticket, error);
+    return graph_exec_submit(s->exec, t->extents, t->outputs, t->n_output, &s->ticket, error);
 }
 
 static beryl_status stage_run(trial *t, beryl_error *error) {
