@@ -100,7 +100,7 @@ static void build(side *s, const problem *p, const uint32_t *index) {
     if (p->from == FUSED_X_NORM || p->from == FUSED_X_ADD_NORM) x = graph_rms_norm(g, x, graph_stored(g, &s->store, index[T_W_NORM]), 1e-5f);
     for (uint32_t i = 0; i < p->n_segment; i++) y[i] = graph_matmul(g, x, graph_stored(g, &s->store, index[T_MATRIX + i]));
     if (p->to == FUSED_GEGLU) y[0] = graph_geglu(g, y[0], y[1]);
-    if (p->to == FUSED_SOFTCAP) y[0] = graph_softcap(g, y[0], 2);
+    if (p->to == FUSED_SOFTCAP) y[0] = graph_softcap(g, y[0], 30);
     if (p->to == FUSED_GELU_MUL) {
         s->slices = graph_input(g, "slices", TYPE_F32, 3, (graph_dim[]){{p->n_bound, n}, {LAYERS, 0}, {p->rows[0], 0}});
         y[0] = graph_geglu(g, y[0], graph_squeeze(g, graph_narrow(g, s->slices, 1, 1, 1), 1));
@@ -178,7 +178,7 @@ static void run(test *t, base_heap *heap, device *d, const problem *p, bool exac
     } else {
         CHECK_INT(t, live_nodes(b.g, OP_COUNT), p->from == FUSED_X_PLAIN && p->to == FUSED_STORE && p->n_segment == 1 ? 0 : 1);
         CHECK_INT(t, live_nodes(b.g, OP_FUSED), 1);
-        const double within = exact ? 2e-6 : 1e-2; /* f32 sums in another order; activations rounded to int8 */
+        const double within = exact ? 2e-6 : 2e-2; /* f32 sums in another order; int8 activations, doubled by a product */
         for (uint32_t o = 0; o < a.n_out; o++) {
             const uint32_t m = graph_tensor_at(a.g, a.out[o])->dim[1].size;
             double difference = 0, size = 1e-30;
@@ -217,7 +217,7 @@ void test_fused(test *t) {
                 continue;
             }
             d->caps = caps;
-            if (forms[i].gpu) d->caps.kind = DEVICE_DISCRETE, d->caps.compute_units = 2;
+            if (forms[i].gpu) d->caps.kind = DEVICE_DISCRETE, d->caps.compute_units = 2, d->caps.dot_i8 = true; /* all WGSL has them */
             if (forms[i].least) d->caps.subgroups = d->caps.dot_i8 = false, d->caps.workgroup_bytes = 16384;
             run(t, &heap, d, &problems[j], forms[i].exact);
         }
