@@ -1,9 +1,10 @@
-/* lower_attention.c - lowering of caches and attention.
+/* lower_attention.c - lowering of caches and attention, alone and joined with what comes before it in a decode step.
  *
  * Three forms of attention. Many rows: tiles of queries against tiles of keys (attention_tile). Few rows: the keys of a
  * row are split over workgroups and the partial sums merged (attention_decode, attention_merge). Software devices: one
  * thread a head and a piece of its keys (attention_serial), since barriers are what costs there. */
 #include "base/error.h"
+#include "graph/fused.h"
 #include "graph/lower.h"
 #include "graph/lower_request.h"
 
@@ -13,7 +14,8 @@ enum {
     DECODE_ROWS_MAX = 16,
     DECODE_THREADS = 256,
     DECODE_HEADS_MAX = 8,
-    DECODE_WINDOW_KEYS = 32,        /* keys a piece of a sliding window, at least */
+    DECODE_PIECE_KEYS = 64,         /* keys a piece, at least; */
+    DECODE_WINDOW_KEYS = 32,        /* of a sliding window that is merged in a dispatch of its own */
     SERIAL_KEYS_LEAST = 32,
     SERIAL_THREADS_WANTED = 32,
     SERIAL_SCRATCH = 32 << 20,
@@ -117,7 +119,7 @@ static void bind_attention(lower_step *s, const lowering *l, const graph_node *n
     lower_u32(s, "pos_offset", graph_tensor_at(l->g, node->in[4])->offset);
 }
 
-enum { SCRATCH_PARTIAL, SCRATCH_STATS };
+enum { SCRATCH_PARTIAL, SCRATCH_STATS, SCRATCH_WORK };
 
 static void bind_output(lower_step *s, const graph_node *node, const shapes *a, uint32_t n_split, uint32_t rows) {
     const uint64_t pieces = (uint64_t)rows * a->n_head * n_split;
@@ -129,8 +131,10 @@ static void bind_output(lower_step *s, const graph_node *node, const shapes *a, 
     lower_bind_scratch(s, "stats", SCRATCH_STATS, pieces * 8);
 }
 
-/* Rows [first, first + rows) of a run: at most the bound, at least what is there (kernels check). */
-static beryl_status merge(lowering *l, const graph_node *node, const shapes *a, uint32_t n_split, uint32_t first, uint32_t rows, beryl_error *error) {
+/* Rows [first, first + rows) of a run: at most the bound, at least what is there (kernels check). joined: where the pieces are
+ * tensors of the graph; NULL: scratch of the node. */
+static beryl_status merge(lowering *l, const graph_node *node, const shapes *a, const fused_attention *joined, uint32_t n_split,
+                          uint32_t first, uint32_t rows, beryl_error *error) {
     const bool serial = l->caps->kind == DEVICE_SOFTWARE;
     uint32_t columns = 1;
     while (columns < 16 && columns < a->d4) columns *= 2;
@@ -142,9 +146,15 @@ static beryl_status merge(lowering *l, const graph_node *node, const shapes *a, 
     lower_request_number(&r, "THREADS", serial ? columns : MERGE_THREADS);
     lower_step *s = lower_step_begin(l, node, &r.kernel);
     const uint64_t pieces = (uint64_t)rows * a->n_head * n_split;
-    lower_bind_scratch(s, "partial", SCRATCH_PARTIAL, pieces * a->d4 * 16);
-    lower_bind_scratch(s, "stats", SCRATCH_STATS, pieces * 8);
-    lower_bind(s, "out", node->out[0]);
+    if (joined) {
+        lower_bind(s, "partial", joined->partial);
+        lower_bind(s, "stats", joined->stats);
+        lower_bind(s, "out", joined->out);
+    } else {
+        lower_bind_scratch(s, "partial", SCRATCH_PARTIAL, pieces * a->d4 * 16);
+        lower_bind_scratch(s, "stats", SCRATCH_STATS, pieces * 8);
+        lower_bind(s, "out", node->out[0]);
+    }
     lower_count_param(s, "n", lower_count_of(a->q->dim[0]));
     lower_u32(s, "first_row", first);
     lower_u32(s, "rows", rows);
@@ -157,11 +167,16 @@ static beryl_status merge(lowering *l, const graph_node *node, const shapes *a, 
 
 /* ---- software devices ------------------------------------------------------------------------------------------ */
 
-static beryl_status attention_serial(lowering *l, const graph_node *node, const shapes *a, beryl_error *error) {
-    const uint32_t loops = l->caps->loop_max ? l->caps->loop_max / 4 * 3 : 48000; /* of a thread, all together */
-    const uint32_t keys_each = 4 * at_least(1, (loops - at_most(loops, 2 * a->d4)) / (2 * a->d4 + 1));
+/* Pieces of the keys: as many as the trip count of a thread asks for, more where there are few threads. */
+static uint32_t serial_split_of(const device_caps *caps, const shapes *a) {
+    const uint32_t loops = caps->loop_max ? caps->loop_max / 4 * 3 : 48000; /* of a thread, all together */
+    const uint32_t keys_each = 4 * at_least(1, (loops - at_most(loops, 6 * a->d4)) / (2 * a->d4 + 1));
     const uint32_t wanted = round_up(SERIAL_THREADS_WANTED, a->n * a->n_head);
-    const uint32_t n_split = at_least(round_up(a->keys, keys_each), at_most(wanted, round_up(a->keys, SERIAL_KEYS_LEAST)));
+    return at_least(round_up(a->keys, keys_each), at_most(wanted, round_up(a->keys, SERIAL_KEYS_LEAST)));
+}
+
+static beryl_status attention_serial(lowering *l, const graph_node *node, const shapes *a, beryl_error *error) {
+    const uint32_t n_split = serial_split_of(l->caps, a);
     const uint64_t row_bytes = (uint64_t)a->n_head * n_split * a->d4 * 16;
     const uint32_t rows = n_split == 1 ? a->n : (uint32_t)(row_bytes * a->n <= SERIAL_SCRATCH ? a->n : at_least(1, (uint32_t)(SERIAL_SCRATCH / row_bytes)));
     beryl_status status = BERYL_OK;
@@ -180,7 +195,7 @@ static beryl_status attention_serial(lowering *l, const graph_node *node, const 
         const uint64_t threads = (uint64_t)a->n_head * n_split;
         lower_groups(s, rows == a->n ? lower_count_times(lower_count_of(a->q->dim[0]), threads) : (lower_count){threads * rows, 0}, 8);
         status = lower_step_end(s, error);
-        if (status == BERYL_OK && n_split > 1) status = merge(l, node, a, n_split, first, rows, error);
+        if (status == BERYL_OK && n_split > 1) status = merge(l, node, a, NULL, n_split, first, rows, error);
     }
     return status;
 }
@@ -189,27 +204,30 @@ static beryl_status attention_serial(lowering *l, const graph_node *node, const 
 
 typedef struct decode_form { uint32_t heads, keys_each, n_split; bool lanes_shuffle; } decode_form;
 
-static uint32_t decode_bytes(uint32_t d4, uint32_t heads, uint32_t keys_each, bool shuffle) {
+static uint32_t decode_bytes(uint32_t d4, uint32_t heads, uint32_t keys_each, bool shuffle, bool joined) {
     const uint32_t tile = DECODE_THREADS / 8 * keys_each;
-    return heads * d4 * 16 + tile * heads * 4 * (shuffle ? 1 : 9) + DECODE_THREADS * 16 + heads * 40;
+    return heads * d4 * 16 + tile * heads * 4 * (shuffle ? 1 : 9) + DECODE_THREADS * 16 + heads * 40 +
+           (joined ? 2 * d4 * 16 + DECODE_THREADS * 4 : 0);
 }
 
-static decode_form decode_form_of(const lowering *l, const shapes *a) {
-    const device_caps *caps = l->caps;
+/* joined: with norms, rotations and cache writes. heads 0: the device's workgroup memory is too small. */
+static decode_form decode_form_of(const device_caps *caps, const shapes *a, bool joined) {
     decode_form f = {.lanes_shuffle = caps->subgroups && caps->subgroup_size >= 8};
     f.keys_each = f.lanes_shuffle ? 2 : 1;
     f.heads = divisor_of(a->n_head / a->n_kv, DECODE_HEADS_MAX);
-    while (f.heads > 1 && decode_bytes(a->d4, f.heads, f.keys_each, f.lanes_shuffle) > caps->workgroup_bytes)
-        f.heads = divisor_of(a->n_head / a->n_kv, f.heads - 1);
+    while (f.heads > 0 && decode_bytes(a->d4, f.heads, f.keys_each, f.lanes_shuffle, joined) > caps->workgroup_bytes)
+        f.heads = f.heads > 1 ? divisor_of(a->n_head / a->n_kv, f.heads - 1) : 0;
+    if (f.heads == 0) return f;
     const uint32_t units = caps->compute_units ? caps->compute_units : caps->kind == DEVICE_DISCRETE ? 128 : 16;
     const uint32_t beside = a->n_head / f.heads * a->n; /* workgroups without a split */
-    const uint32_t tile = a->window ? DECODE_WINDOW_KEYS : DECODE_THREADS / 8 * f.keys_each;
-    f.n_split = at_least(1, at_most(round_up(a->keys, tile), round_up(2 * units, beside)));
+    const uint32_t piece = a->window && !joined ? DECODE_WINDOW_KEYS : DECODE_PIECE_KEYS;
+    f.n_split = at_least(1, at_most(round_up(a->keys, piece), round_up(2 * units, beside)));
     return f;
 }
 
 static beryl_status attention_decode(lowering *l, const graph_node *node, const shapes *a, beryl_error *error) {
-    const decode_form f = decode_form_of(l, a);
+    const decode_form f = decode_form_of(l->caps, a, false);
+    if (f.heads == 0) return refuse(node, "heads this large", error);
     lower_request r = {.kernel.file = "attention_decode"};
     lower_request_number(&r, "D4", a->d4);
     lower_request_number(&r, "HEADS", f.heads);
@@ -223,7 +241,7 @@ static beryl_status attention_decode(lowering *l, const graph_node *node, const 
     lower_u32(s, "n_split", f.n_split);
     lower_groups_3d(s, (lower_count){f.n_split, 0}, 1, (lower_count){a->n_head / f.heads, 0}, 1, lower_count_of(a->q->dim[0]), 1);
     beryl_status status = lower_step_end(s, error);
-    return status == BERYL_OK && f.n_split > 1 ? merge(l, node, a, f.n_split, 0, a->n, error) : status;
+    return status == BERYL_OK && f.n_split > 1 ? merge(l, node, a, NULL, f.n_split, 0, a->n, error) : status;
 }
 
 /* ---- many rows ------------------------------------------------------------------------------------------------------ */
@@ -282,4 +300,139 @@ beryl_status lower_attention(lowering *l, const graph_node *node, beryl_error *e
     if (l->caps->kind == DEVICE_SOFTWARE) return attention_serial(l, node, &a, error);
     if (a.n <= DECODE_ROWS_MAX) return attention_decode(l, node, &a, error);
     return attention_tile(l, node, &a, error);
+}
+
+/* ---- a decode step: norms, rotations, cache writes and attention in one ------------------------------------------------- */
+
+static shapes shapes_of_joined(const graph *g, const fused_attention *f) {
+    const graph_tensor *q = graph_tensor_at(g, f->q), *cache = graph_tensor_at(g, f->k_cache);
+    shapes a = {.n = q->dim[0].size, .n_head = f->n_head, .n_kv = f->n_kv, .d4 = f->head_dim / 4, .n_slot = cache->dim[0].size,
+                .n_row = cache->dim[1].size, .window = f->window, .cache = cache->type, .q = q};
+    a.keys = a.window ? at_most(a.window, a.n_row) : a.n_row;
+    return a;
+}
+
+static bool is_software(const graph_store *store) {
+    return device_caps_of(store->device)->kind == DEVICE_SOFTWARE;
+}
+
+uint32_t lower_attention_splits(const graph *g, const graph_store *store, const fused_attention *f) {
+    if (!store->device) return 0;
+    const shapes a = shapes_of_joined(g, f);
+    if (is_software(store)) return serial_split_of(device_caps_of(store->device), &a);
+    return decode_form_of(device_caps_of(store->device), &a, true).n_split;
+}
+
+static const store_tensor *stored(const graph *g, const graph_store *store, graph_value v) {
+    const graph_tensor *t = graph_tensor_at(g, graph_base_of(g, v));
+    const store_tensor *s = t->role == ROLE_STORED ? &store->tensors.data[t->stored] : NULL;
+    return s && s->n_shard == 1 ? s : NULL;
+}
+
+/* Rows of `width` numbers, one after another. */
+static bool is_plain(const graph *g, graph_value v, uint32_t width) {
+    const graph_tensor *t = graph_tensor_at(g, v);
+    return t->rank >= 1 && graph_is_contiguous(t) && t->offset % 4 == 0 && t->stride[0] == width;
+}
+
+bool lower_attention_fits(const graph *g, const graph_store *store, bool exact, const fused_attention *f) {
+    (void)exact; /* activations are f32 either way */
+    if (!store->device) return false;
+    const device_caps *caps = device_caps_of(store->device);
+    const shapes a = shapes_of_joined(g, f);
+    const bool owner = f->k != 0, serial = is_software(store);
+    const store_tensor *w_q = stored(g, store, f->w_q), *w_k = owner ? stored(g, store, f->w_k) : w_q;
+    const store_tensor *k = stored(g, store, f->k_cache), *v = stored(g, store, f->v_cache);
+    if (!w_q || !w_k || !k || !v || f->head_dim % 8 || a.d4 > HEAD_FOURS_MAX) return false;
+    if (a.cache == TYPE_Q8_0 && f->head_dim % (owner ? 64 : 32)) return false;
+    if (!is_plain(g, f->q, f->n_head * f->head_dim) || !is_plain(g, f->angles, f->head_dim)) return false;
+    if (owner && (!is_plain(g, f->k, f->n_kv * f->head_dim) || !is_plain(g, f->v, f->n_kv * f->head_dim))) return false;
+    const store_shard *q_at = &w_q->shard[0], *k_at = &w_k->shard[0];
+    const uint64_t apart = q_at->offset > k_at->offset ? q_at->offset - k_at->offset : k_at->offset - q_at->offset;
+    if (q_at->buffer != k_at->buffer || apart + 4 * f->head_dim > caps->binding_max) return false;
+    if (owner && (q_at->buffer == k->shard[0].buffer || q_at->buffer == v->shard[0].buffer)) return false;
+    const uint32_t bindings = 9 + (owner ? 2u : 0u) + (serial ? 1u : 0u);
+    if (bindings > (caps->storage_max ? caps->storage_max : 8) || bindings > DEVICE_BINDING_MAX) return false;
+    return serial || decode_form_of(caps, &a, true).heads > 0;
+}
+
+static void request_joined(lower_request *r, const shapes *a, bool owner, bool serial) {
+    static const char *const own[] = {[TYPE_F32] = "cache_own_f32", [TYPE_F16] = "cache_own_f16", [TYPE_Q8_0] = "cache_own_q8_0"};
+    lower_request_part(r, "start", serial ? "attention_serial_heads" : "attention_start_heads");
+    if (owner) {
+        lower_request_part(r, "cache", own[a->cache]);
+        if (a->cache != TYPE_F32) lower_request_part(r, "half_bits", "half_bits");
+    } else {
+        request_cache(r, a->cache);
+        lower_request_part(r, "fresh", serial ? "attention_serial_fresh_none" : "attention_fresh_none");
+        lower_request_flag(r, "FRESH", false);
+    }
+}
+
+static void bind_joined(lower_step *s, const lowering *l, const fused_attention *f, const shapes *a) {
+    const bool owner = f->k != 0;
+    uint32_t word[2] = {0};
+    lower_bind(s, "q", f->q);
+    lower_bind(s, "k_cache", f->k_cache);
+    lower_bind(s, "v_cache", f->v_cache);
+    lower_bind(s, "slot", f->slot);
+    lower_bind(s, "pos", f->pos);
+    lower_bind(s, "angles", f->angles);
+    lower_bind_weights(s, "norms", (const graph_value[]){f->w_q, owner ? f->w_k : f->w_q}, 2, word);
+    if (owner) {
+        lower_bind(s, "key", f->k);
+        lower_bind(s, "value", f->v);
+    }
+    if (a->cache == TYPE_Q8_0) lower_u32(s, "cache_plane", a->n_slot * a->n_row * a->n_kv * a->d4);
+    lower_u32(s, "n_head", a->n_head);
+    lower_u32(s, "n_kv", a->n_kv);
+    lower_u32(s, "n_row", a->n_row);
+    lower_u32(s, "n_split", f->n_split);
+    lower_u32(s, "window", a->window);
+    lower_f32(s, "scale", f->scale);
+    lower_f32(s, "eps", f->eps);
+    lower_u32(s, "w_q_at", word[0] / 4);
+    lower_u32(s, "w_k_at", word[1] / 4);
+    lower_u32(s, "angles_offset", graph_tensor_at(l->g, f->angles)->offset / 4);
+    lower_u32(s, "q_offset", a->q->offset / 4);
+    lower_u32(s, "q0", a->n_head * a->d4);
+    lower_u32(s, "q1", a->d4);
+    lower_u32(s, "slot_offset", graph_tensor_at(l->g, f->slot)->offset);
+    lower_u32(s, "pos_offset", graph_tensor_at(l->g, f->pos)->offset);
+    lower_bind(s, "out", f->n_split > 1 ? f->partial : f->out);
+    if (f->n_split > 1) lower_bind(s, "stats", f->stats);
+    else lower_bind_scratch(s, "stats", SCRATCH_STATS, (uint64_t)a->n * a->n_head * 8);
+}
+
+beryl_status lower_fused_attention(lowering *l, const graph_node *node, beryl_error *error) {
+    const fused_attention *f = node->attr.fused.detail;
+    if (!lower_attention_fits(l->g, l->store, l->settings.exact, f)) return refuse(node, "attention of this shape", error);
+    const shapes a = shapes_of_joined(l->g, f);
+    const bool serial = is_software(l->store);
+    const decode_form form = decode_form_of(l->caps, &a, true);
+    const lower_count rows = lower_count_of(a.q->dim[0]);
+    lower_request r = {.kernel.file = serial ? "attention_serial" : "attention_decode"};
+    lower_request_number(&r, "D4", a.d4);
+    lower_request_flag(&r, "SPLIT", f->n_split > 1);
+    request_joined(&r, &a, f->k != 0, serial);
+    if (!serial) {
+        lower_request_number(&r, "HEADS", form.heads);
+        lower_request_number(&r, "KEYS_EACH", form.keys_each);
+        if (form.lanes_shuffle) lower_request_part(&r, "slices", "slices_subgroups");
+    }
+    lower_step *s = lower_step_begin(l, node, &r.kernel);
+    bind_joined(s, l, f, &a);
+    if (serial) {
+        lower_bind_scratch(s, "work", SCRATCH_WORK, (uint64_t)a.n * a.n_head * f->n_split * a.d4 * 32);
+        lower_count_param(s, "n", rows);
+        lower_u32(s, "first_row", 0);
+        lower_u32(s, "rows", a.n);
+        lower_groups(s, lower_count_times(rows, (uint64_t)a.n_head * f->n_split), 8);
+    } else {
+        lower_groups_3d(s, (lower_count){f->n_split, 0}, 1, (lower_count){a.n_head / form.heads, 0}, 1, rows, 1);
+    }
+    lower_bytes(l, (uint64_t)f->head_dim * (f->k ? 8 : 4));
+    beryl_status status = lower_step_end(s, error);
+    if (status != BERYL_OK || f->n_split == 1 || f->merged_later) return status;
+    return merge(l, node, &a, f, f->n_split, 0, a.n, error);
 }

@@ -4,6 +4,8 @@
 // A workgroup (split, HEADS query heads of one kv head, row) reads each key and value once for its heads. Scores: 8 lanes
 // along d a key, THREADS / 8 keys at once, KEYS_EACH times. Values: d / 4 lanes, the keys shared by what is left of the
 // lanes. Softmax is online over tiles of TILE keys. Masked keys repeat a valid one with weight 0.
+// Part `start` says where the queries come from; it may bring the key and value of the row's own position with it (FRESH):
+// these are then not taken from the cache, and the last piece of the keys begins with them.
 //! options
 const THREADS: u32 = 256u;
 const D4: u32 = 64u;        // d / 4, at most THREADS
@@ -51,6 +53,24 @@ var<workgroup> row_max: array<f32, HEADS>;
 var<workgroup> row_keep: array<f32, HEADS>;
 var<workgroup> joined: array<vec4<f32>, THREADS>;
 
+//! part start
+const FRESH: bool = false;
+
+fn start(row: u32, first_head: u32, last_piece: bool, lane: u32) {
+    for (var i = lane; i < HEADS * D4; i += THREADS) {
+        queries[i] = q[params.q_offset + row * params.q0 + (first_head + i / D4) * params.q1 + i % D4] * params.scale;
+    }
+    if (lane < HEADS) {
+        row_max[lane] = LEAST;
+    }
+    workgroupBarrier();
+}
+
+fn fresh_value(column: u32) -> vec4<f32> {
+    return vec4<f32>(0.0);
+}
+//! end
+
 //! part slices
 var<workgroup> products: array<f32, TILE * HEADS * SLICES>;
 
@@ -82,24 +102,28 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     if (params.window > 0u && last_key >= params.window) {
         first_key = last_key + 1u - params.window;
     }
-    let span = (last_key + params.n_split - first_key) / params.n_split; // of keys, rounded up
+    let key_end = select(last_key + 1u, last_key, FRESH);                         // of the cached ones
+    let span = (key_end - first_key + params.n_split - 1u) / params.n_split;     // keys of a piece
     let begin = first_key + group.x * span;
-    let end = min(begin + span, last_key + 1u);
+    let end = min(begin + span, key_end);
+    let has_fresh = FRESH && group.x == params.n_split - 1u;
     let cache_row = u32(slot[params.slot_offset + row]) * params.n_row;
     let ring = begin % params.n_row; // row of the first key
 
-    for (var i = lane; i < HEADS * D4; i += THREADS) {
-        queries[i] = q[params.q_offset + row * params.q0 + (first_head + i / D4) * params.q1 + i % D4] * params.scale;
-    }
-    if (lane < HEADS) {
-        row_max[lane] = LEAST;
-    }
+    start(row, first_head, has_fresh, lane);
     var sums: array<vec4<f32>, HEADS>;
+    var total = 0.0; // of head lane % HEADS, of part lane / HEADS of the keys
     for (var h = 0u; h < HEADS; h++) {
         sums[h] = vec4<f32>(0.0);
     }
-    var total = 0.0; // of head lane % HEADS, of part lane / HEADS of the keys
-    workgroupBarrier();
+    if (has_fresh) { // its score is the maximum so far, so its weight is 1
+        if (lane < D4) {
+            for (var h = 0u; h < HEADS; h++) {
+                sums[h] = fresh_value(lane);
+            }
+        }
+        total = select(0.0, 1.0, lane < HEADS);
+    }
 
     for (var tile = begin; tile < end; tile += TILE) {
         let n_key = min(TILE, end - tile);

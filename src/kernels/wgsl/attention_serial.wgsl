@@ -3,6 +3,8 @@
 //   out: with one piece [n, H, d]; else partial sums [n, H, n_split, d], and stats [n, H, n_split] (max, sum)
 // Rows [first_row, first_row + rows) of a run, so that partial sums of long contexts fit; their place counts from there.
 // Four keys at a time, the sums kept in `out`: the compilers of such devices take seconds over larger arrays of a thread.
+// Part `start` says where the queries come from; it may bring the key and value of the row's own position with it (FRESH):
+// these are then not taken from the cache, and the last piece of the keys begins with them.
 //! options
 const D4: u32 = 16u;         // d / 4
 const SPLIT: bool = false;
@@ -33,6 +35,28 @@ fn v_load(at: u32) -> vec4<f32> {
 @group(0) @binding(6) var<storage, read_write> stats: array<vec2<f32>>;
 
 const LEAST: f32 = -3.0e38;
+const THREADS: u32 = 1u; // that share the work of a head and piece, for parts
+
+//! part start
+const FRESH: bool = false;
+var<private> source: u32;
+
+fn start(row: u32, head: u32, place: u32, last_piece: bool) {
+    source = params.q_offset + row * params.q0 + head * params.q1;
+}
+
+fn query_at(i: u32) -> vec4<f32> {
+    return q[source + i];
+}
+
+fn fresh_key(i: u32) -> vec4<f32> {
+    return vec4<f32>(0.0);
+}
+
+fn fresh_value(i: u32) -> vec4<f32> {
+    return vec4<f32>(0.0);
+}
+//! end
 
 @compute @workgroup_size(8)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
@@ -50,26 +74,41 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
     if (params.window > 0u && last >= params.window) {
         first = last + 1u - params.window;
     }
-    let span = (last + params.n_split - first) / params.n_split; // of keys, rounded up
+    let key_end = select(last + 1u, last, FRESH);                        // of the cached ones
+    let span = (key_end - first + params.n_split - 1u) / params.n_split; // keys of a piece
     let begin = first + split * span;
-    let end = min(begin + span, last + 1u);
+    let end = min(begin + span, key_end);
+    let has_fresh = FRESH && split == params.n_split - 1u;
     let kv = head * params.n_kv / params.n_head;
     let cache_row = u32(slot[params.slot_offset + row]) * params.n_row;
 
-    let source = params.q_offset + row * params.q0 + head * params.q1;
     var place = row * params.n_head + head;
     if (SPLIT) {
         place = (local * params.n_head + head) * params.n_split + split;
     }
+    start(row, head, place, has_fresh);
     var most = LEAST;
     var total = 0.0;
+    if (has_fresh) { // its score is the maximum so far, so its weight is 1
+        var score = 0.0;
+        for (var i = 0u; i < D4; i++) {
+            score += dot(query_at(i), fresh_key(i));
+            out[place * D4 + i] = fresh_value(i);
+        }
+        most = score * params.scale;
+        total = 1.0;
+    } else if (begin >= end) {
+        for (var i = 0u; i < D4; i++) {
+            out[place * D4 + i] = vec4<f32>(0.0);
+        }
+    }
     for (var key = begin; key < end; key += 4u) {
         let last_four = vec4<u32>(end - 1u);
         let four = min(vec4<u32>(key) + vec4<u32>(0u, 1u, 2u, 3u), last_four) % params.n_row;
         let at = ((vec4<u32>(cache_row) + four) * params.n_kv + kv) * D4;
         var scores = vec4<f32>(0.0);
         for (var i = 0u; i < D4; i++) {
-            let query = q[source + i];
+            let query = query_at(i);
             scores += vec4<f32>(dot(query, k_load(at.x + i)), dot(query, k_load(at.y + i)), dot(query, k_load(at.z + i)),
                                 dot(query, k_load(at.w + i)));
         }
@@ -81,7 +120,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
         total = total * keep + p.x + p.y + p.z + p.w;
         for (var i = 0u; i < D4; i++) {
             var sum = p.x * v_load(at.x + i) + p.y * v_load(at.y + i) + p.z * v_load(at.z + i) + p.w * v_load(at.w + i);
-            if (key > begin) {
+            if (has_fresh || key > begin) {
                 sum += out[place * D4 + i] * keep;
             }
             out[place * D4 + i] = sum;
