@@ -53,10 +53,10 @@ beryl_status beryl_session_rewind(beryl_session *s, size_t n_token, beryl_error 
     return BERYL_OK;
 }
 
-/* Do the rings still hold the window before position q, if positions up to `highest` were written? */
+/* Do the rings still hold the window before position q, if positions up to `highest` were written? (A ring as long as
+ * the context never wraps, but after a restore it has no more than the others.) */
 static bool ring_holds(const beryl_engine *e, size_t q, size_t highest) {
     size_t ring = e->model.ring, window = e->model.config.window;
-    if (e->model.ring >= e->model.context) return true;
     size_t first = q + 1 > window ? q + 1 - window : 0;
     return first + ring >= highest;
 }
@@ -95,6 +95,7 @@ beryl_status session_turn_begin(beryl_session *s, const int32_t *tokens, size_t 
     while (common < most && common < n && s->tokens.data[common] == tokens[common]) common++;
     beryl_status status = rewind_to(s, common, error);
     if (status != BERYL_OK) return status;
+    if (s->saved_at > common) s->saved_at = common; /* what the copies hold of later positions is another timeline's */
     memmove(s->tokens.data, tokens, n * sizeof *tokens);
     s->tokens.count = n;
     s->n_prompt = n;

@@ -18,7 +18,7 @@ typedef struct snapshot_header { /* 64 bytes, little-endian as all machines that
     uint32_t version, kv_type, precision, on_device;
     uint64_t model_hash;
     uint64_t n_token, n_fed;
-    uint64_t body_hash; /* of everything behind the header */
+    uint64_t hash; /* of the header with 0 here, then of everything behind it */
     uint64_t reserved;
 } snapshot_header;
 
@@ -72,6 +72,13 @@ static beryl_status list_parts(snapshot *n, uint32_t slot, uint64_t n_fed, uint6
     *bytes = 0;
     for (size_t i = 0; i < n->parts.count; i++) *bytes += n->parts.data[i].size;
     return BERYL_OK;
+}
+
+static uint64_t hash_of(const char *data, size_t size) {
+    snapshot_header h;
+    memcpy(&h, data, sizeof h);
+    h.hash = 0;
+    return base_hash(data + sizeof h, size - sizeof h, base_hash(&h, sizeof h, 0));
 }
 
 static void snapshot_close(beryl_task *task) {
@@ -142,8 +149,8 @@ static beryl_status save_step(beryl_task *task) {
     if (!n->data) status = save_begin(n, task->session, &task->error);
     if (status != BERYL_OK) return status;
     if (n->next == n->parts.count) {
-        uint64_t hash = base_hash(n->data + sizeof(snapshot_header), n->size - sizeof(snapshot_header), 0);
-        memcpy(n->data + offsetof(snapshot_header, body_hash), &hash, sizeof hash);
+        uint64_t hash = hash_of(n->data, n->size);
+        memcpy(n->data + offsetof(snapshot_header, hash), &hash, sizeof hash);
         return base_file_write(n->path, n->data, n->size, &task->error);
     }
     const part *p = &n->parts.data[n->next];
@@ -190,7 +197,7 @@ static beryl_status check_header(snapshot *n, const beryl_session *s, snapshot_h
         return refuse(n, BERYL_BAD_INPUT, "a q8 cache does not go between the reference device and others", error);
     if (h->n_fed > h->n_token || h->n_token > (uint64_t)e->model.context + 1) 
         return refuse(n, h->n_token > e->model.context ? BERYL_CONTEXT_FULL : BERYL_BAD_FILE, "more tokens than the context holds: use a larger --context", error);
-    if (base_hash(n->data + sizeof *h, n->size - sizeof *h, 0) != h->body_hash) return refuse(n, BERYL_BAD_FILE, "damaged", error);
+    if (hash_of(n->data, n->size) != h->hash) return refuse(n, BERYL_BAD_FILE, "damaged", error);
     return BERYL_OK;
 }
 
@@ -235,7 +242,7 @@ static beryl_status restore_step(beryl_task *task) {
         s->tokens.count = (size_t)h.n_token;
         s->n_fed = s->highest = (size_t)h.n_fed;
         const gemma4_model *m = &task->engine->model; /* rings hold no more than the window: as if so much more had been written */
-        if (m->ring < m->context && s->n_fed > m->config.window) s->highest += m->ring - m->config.window;
+        if (s->n_fed > m->config.window) s->highest += m->ring - m->config.window;
         return BERYL_OK;
     }
     const part *p = &n->parts.data[n->next];
