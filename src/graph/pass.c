@@ -25,7 +25,6 @@ void graph_pass_dead(graph *g) {
 }
 
 beryl_status graph_pass_all(graph *g, graph_store *store, const graph_exec_options *options, beryl_error *error) {
-    (void)store, (void)options, (void)error;
     graph_pass_dead(g);
-    return BERYL_OK;
+    return graph_pass_fuse(g, store, options, error);
 }

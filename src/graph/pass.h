@@ -8,5 +8,7 @@
 beryl_status graph_pass_all(graph *g, graph_store *store, const graph_exec_options *options, beryl_error *error);
 /* Marks nodes whose results nobody needs. */
 void graph_pass_dead(graph *g);
+/* Joins the operations of a decode layer into few dispatches (pass_fuse.c). */
+beryl_status graph_pass_fuse(graph *g, graph_store *store, const graph_exec_options *options, beryl_error *error);
 
 #endif

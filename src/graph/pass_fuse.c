@@ -1,0 +1,351 @@
+/* pass_fuse.c - joins the operations of a decode layer into few dispatches (norms into the matvec that follows them, what is
+ * pointwise into the matvec before it, attention with its norms, rotations and cache writes).
+ *
+ * A group of nodes is joined only if everything it makes is either a result of the joined node or used inside it, and if no
+ * node between its members uses a result. Then values are the same by construction. */
+#include "base/error.h"
+#include "graph/fused.h"
+#include "graph/pass.h"
+
+#include <string.h>
+
+enum { MEMBER_MAX = 16, FUSE_ROWS_MAX = 32 };
+
+typedef struct fusing {
+    graph *g;
+    graph_store *store;
+    bool exact;
+    uint32_t *n_use; /* [tensor]: live uses of each base tensor */
+    uint32_t n_tensor;
+    beryl_error *error;
+    beryl_status status;
+} fusing;
+
+typedef struct group { /* nodes to be joined */
+    uint32_t members[MEMBER_MAX], n;
+    graph_value outs[GRAPH_OUT_MAX];
+    uint32_t n_out;
+} group;
+
+static const graph_tensor *tensor(const fusing *p, graph_value v) {
+    return &p->g->tensors.data[v];
+}
+
+/* The live node that makes v, NULL: none. Views give their base's. */
+static graph_node *maker(const fusing *p, graph_value v, base_op op) {
+    if (!v) return NULL;
+    uint32_t index = tensor(p, v)->node;
+    graph_node *node = index == UINT32_MAX ? NULL : &p->g->nodes.data[index];
+    return node && !node->dead && node->op == op ? node : NULL;
+}
+
+static uint32_t index_of(const fusing *p, const graph_node *node) {
+    return (uint32_t)(node - p->g->nodes.data);
+}
+
+static void count_uses(fusing *p) {
+    memset(p->n_use, 0, p->n_tensor * sizeof *p->n_use);
+    for (size_t i = 0; i < p->g->nodes.count; i++) {
+        const graph_node *node = &p->g->nodes.data[i];
+        for (uint32_t k = 0; !node->dead && k < node->n_in; k++)
+            if (node->in[k] && graph_base_of(p->g, node->in[k]) < p->n_tensor) p->n_use[graph_base_of(p->g, node->in[k])]++;
+    }
+}
+
+static void add_member(group *set, const fusing *p, const graph_node *node) {
+    uint32_t index = index_of(p, node);
+    for (uint32_t i = 0; i < set->n; i++)
+        if (set->members[i] == index) return;
+    if (set->n == MEMBER_MAX) return;
+    uint32_t at = set->n++;
+    while (at > 0 && set->members[at - 1] > index) {
+        set->members[at] = set->members[at - 1];
+        at--;
+    }
+    set->members[at] = index;
+}
+
+static bool is_member(const group *set, uint32_t index) {
+    for (uint32_t i = 0; i < set->n; i++)
+        if (set->members[i] == index) return true;
+    return false;
+}
+
+static bool is_out(const group *set, graph_value v) {
+    for (uint32_t i = 0; i < set->n_out; i++)
+        if (set->outs[i] == v) return true;
+    return false;
+}
+
+static void add_out(group *set, graph_value v) {
+    if (v && !is_out(set, v) && set->n_out < GRAPH_OUT_MAX) set->outs[set->n_out++] = v;
+}
+
+/* Every value made inside is a result, or used inside alone; results are not used before the last member. */
+static bool is_closed(const fusing *p, const group *set) {
+    uint32_t last = set->members[set->n - 1];
+    for (uint32_t m = 0; m < set->n; m++) {
+        const graph_node *node = &p->g->nodes.data[set->members[m]];
+        for (uint32_t o = 0; o < node->n_out; o++) {
+            graph_value base = graph_base_of(p->g, node->out[o]);
+            bool out = is_out(set, node->out[o]), stored = tensor(p, base)->role == ROLE_STORED;
+            if (!out && tensor(p, base)->role == ROLE_OUTPUT) return false;
+            for (uint32_t i = set->members[0]; i < p->g->nodes.count; i++) {
+                const graph_node *user = &p->g->nodes.data[i];
+                if (user->dead || is_member(set, i)) continue;
+                for (uint32_t k = 0; k < user->n_in; k++) {
+                    if (!user->in[k] || graph_base_of(p->g, user->in[k]) != base) continue;
+                    if (stored ? i < last && i > set->members[m] : !out || i < last) return false;
+                }
+            }
+        }
+    }
+    return true;
+}
+
+/* Puts the joined node in the place of the last member. */
+static void join(fusing *p, const group *set, fused_kind kind, const void *detail) {
+    graph *g = p->g;
+    graph_node joined = {.op = OP_FUSED};
+    if (!base_vec_reserve(g->heap, &g->inner, set->n)) {
+        p->status = base_fail(p->error, BERYL_NO_MEMORY, "out of host memory");
+        return;
+    }
+    joined.attr.fused.kind = kind;
+    joined.attr.fused.detail = detail;
+    joined.attr.fused.first = (uint32_t)g->inner.count;
+    joined.attr.fused.count = set->n;
+    for (uint32_t m = 0; m < set->n; m++) {
+        graph_node *node = &g->nodes.data[set->members[m]];
+        *(graph_node *)base_vec_add(g->heap, &g->inner) = *node;
+        for (uint32_t k = 0; k < node->n_in; k++) {
+            uint32_t from = node->in[k] ? tensor(p, node->in[k])->node : UINT32_MAX;
+            bool inside = from != UINT32_MAX && is_member(set, from), known = !node->in[k];
+            for (uint32_t i = 0; i < joined.n_in; i++) known |= joined.in[i] == node->in[k];
+            if (!inside && !known && joined.n_in < GRAPH_IN_MAX) joined.in[joined.n_in++] = node->in[k];
+        }
+        node->dead = true;
+    }
+    uint32_t place = set->members[set->n - 1];
+    for (uint32_t o = 0; o < set->n_out; o++) joined.out[joined.n_out++] = set->outs[o];
+    for (graph_value v = 1; v < g->tensors.count; v++) /* results and their views now come from here */
+        if (g->tensors.data[v].node != UINT32_MAX && is_member(set, g->tensors.data[v].node)) g->tensors.data[v].node = place;
+    g->nodes.data[place] = joined;
+    count_uses(p);
+}
+
+static bool used_once(const fusing *p, graph_value v) {
+    graph_value base = graph_base_of(p->g, v);
+    return base < p->n_tensor && p->n_use[base] == 1 && tensor(p, base)->role == ROLE_INTERMEDIATE;
+}
+
+static bool is_row_weight(const fusing *p, graph_value v) {
+    return v && tensor(p, v)->role == ROLE_STORED && tensor(p, v)->type == TYPE_F32 && tensor(p, v)->rank == 1;
+}
+
+/* ---- the vector of a matvec -------------------------------------------------------------------------------- */
+
+/* h' = [scale *] (h + rms(branch) * w): fills f and the members; false: v is something else. */
+static bool match_add(const fusing *p, graph_value v, fused_matvec *f, group *set) {
+    graph_node *scaled = maker(p, v, OP_MUL), *add, *norm;
+    graph_value sum = v;
+    if (scaled) {
+        if (!is_row_weight(p, scaled->in[1]) || tensor(p, scaled->in[1])->dim[0].size != 1 || !used_once(p, scaled->in[0])) return false;
+        sum = scaled->in[0];
+    }
+    if (!(add = maker(p, sum, OP_ADD)) || !(norm = maker(p, add->in[1], OP_RMS_NORM))) return false;
+    if (norm->n_in != 2 || !is_row_weight(p, norm->in[1]) || !used_once(p, add->in[1]) || tensor(p, add->in[1])->base) return false;
+    if (tensor(p, add->in[0])->base || tensor(p, norm->in[0])->base) return false;
+    f->h = add->in[0];
+    f->branch = norm->in[0];
+    f->w_branch = norm->in[1];
+    f->eps_branch = norm->attr.rms_norm.eps;
+    f->scale = scaled ? scaled->in[1] : 0;
+    f->h_out = v;
+    add_member(set, p, norm);
+    add_member(set, p, add);
+    if (scaled) add_member(set, p, scaled);
+    return true;
+}
+
+static void match_x(const fusing *p, graph_value x, uint32_t n_user, fused_matvec *f, group *set) {
+    graph_node *norm = maker(p, x, OP_RMS_NORM);
+    f->x = x;
+    bool plain = tensor(p, x)->base != 0;
+    if (!plain && norm && norm->n_in == 2 && is_row_weight(p, norm->in[1]) && p->n_use[x] == n_user && tensor(p, x)->role == ROLE_INTERMEDIATE &&
+        !tensor(p, norm->in[0])->base && tensor(p, x)->rank == 2) {
+        f->from = match_add(p, norm->in[0], f, set) ? FUSED_X_ADD_NORM : FUSED_X_NORM;
+        if (f->from == FUSED_X_NORM) f->h = norm->in[0];
+        f->w_norm = norm->in[1];
+        f->eps = norm->attr.rms_norm.eps;
+        add_member(set, p, norm);
+        return;
+    }
+    if (!plain && match_add(p, x, f, set)) {
+        f->from = FUSED_X_ADD;
+        return;
+    }
+    graph_node *before = maker(p, x, OP_FUSED);
+    if (!before || before->attr.fused.kind != FUSED_ATTENTION) return;
+    const fused_attention *a = before->attr.fused.detail;
+    graph_value base = graph_base_of(p->g, x);
+    if (a->n_split < 2 || a->out != base || p->n_use[base] != n_user) return;
+    f->from = FUSED_X_MERGE;
+    f->attention = a->partial;
+    f->stats = a->stats;
+    f->n_split = a->n_split;
+    f->n_head = a->n_head;
+    f->head_dim = a->head_dim;
+}
+
+/* ---- what becomes of the results ----------------------------------------------------------------------------- */
+
+/* The only node that uses v, itself of this op; NULL: none or several. */
+static graph_node *only_user(const fusing *p, graph_value v, base_op op) {
+    if (!used_once(p, v)) return NULL;
+    for (uint32_t i = tensor(p, v)->node; i < p->g->nodes.count; i++) {
+        graph_node *node = &p->g->nodes.data[i];
+        for (uint32_t k = 0; !node->dead && k < node->n_in; k++)
+            if (node->in[k] == v) return node->op == op ? node : NULL;
+    }
+    return NULL;
+}
+
+static void match_end(const fusing *p, fused_matvec *f, group *set) {
+    graph_node *glu = only_user(p, f->out[0], OP_GEGLU), *cap = only_user(p, f->out[0], OP_SOFTCAP);
+    if (f->n_segment == 2 && glu && glu->in[0] == f->out[0] && glu->in[1] == f->out[1] && used_once(p, f->out[1])) {
+        const graph_tensor *a = tensor(p, f->w[0]), *b = tensor(p, f->w[1]);
+        if (a->type != b->type || a->dim[0].size != b->dim[0].size) return;
+        f->to = FUSED_GEGLU;
+        f->out[0] = glu->out[0];
+        f->out[1] = 0;
+        add_member(set, p, glu);
+    } else if (f->n_segment == 1 && glu && glu->in[0] == f->out[0] && glu->in[1] != f->out[0]) {
+        f->to = FUSED_GELU_MUL;
+        f->slice = glu->in[1];
+        f->out[0] = glu->out[0];
+        add_member(set, p, glu);
+    } else if (f->n_segment == 1 && cap) {
+        f->to = FUSED_SOFTCAP;
+        f->cap = cap->attr.softcap.cap;
+        f->out[0] = cap->out[0];
+        add_member(set, p, cap);
+    }
+}
+
+static bool try_join(fusing *p, const fused_matvec *f, group *set) {
+    for (uint32_t i = 0; i < f->n_segment; i++) add_out(set, f->out[i]);
+    if (f->from == FUSED_X_ADD || f->from == FUSED_X_ADD_NORM) add_out(set, f->h_out);
+    if (set->n + (f->from == FUSED_X_MERGE) < 2 || !is_closed(p, set) || !lower_matvec_fits(p->g, p->store, p->exact, f)) return false;
+    fused_matvec *kept = base_arena_take(&p->g->arena, 1, sizeof *kept);
+    if (!kept) {
+        p->status = base_fail(p->error, BERYL_NO_MEMORY, "out of host memory");
+        return false;
+    }
+    *kept = *f;
+    if (f->from == FUSED_X_MERGE) {
+        graph_node *before = maker(p, f->x, OP_FUSED);
+        ((fused_attention *)(uintptr_t)before->attr.fused.detail)->merged_later = true;
+    }
+    join(p, set, FUSED_MATVEC, kept);
+    return true;
+}
+
+/* All products of one vector, from node `index` on. */
+static void fuse_matvec(fusing *p, uint32_t index) {
+    const graph_node *first = &p->g->nodes.data[index];
+    const graph_tensor *x = tensor(p, first->in[0]);
+    if (x->rank != 2 || x->dim[0].size > FUSE_ROWS_MAX) return;
+    for (int attempt = 0; attempt < 3; attempt++) { /* everything; without the prologue; the product with its end alone */
+        fused_matvec f = {.from = FUSED_X_PLAIN, .x = first->in[0]};
+        group set = {.n = 0};
+        for (uint32_t i = index; i < p->g->nodes.count && f.n_segment < FUSED_SEGMENT_MAX; i++) {
+            const graph_node *node = &p->g->nodes.data[i];
+            if (node->dead || node->op != OP_MATMUL || node->in[0] != first->in[0]) continue;
+            if (attempt == 2 && i != index) break;
+            f.w[f.n_segment] = node->in[1];
+            f.out[f.n_segment++] = node->out[0];
+            add_member(&set, p, node);
+        }
+        if (attempt == 0) match_x(p, first->in[0], f.n_segment, &f, &set);
+        match_end(p, &f, &set);
+        if (try_join(p, &f, &set)) return;
+    }
+}
+
+/* ---- attention --------------------------------------------------------------------------------------------------- */
+
+/* v = rope(rms(view of raw) * w): gives raw and w. */
+static graph_value match_rotated(const fusing *p, graph_value v, fused_attention *a, graph_value *weight, group *set) {
+    graph_node *rope = maker(p, v, OP_ROPE), *norm = rope ? maker(p, rope->in[0], OP_RMS_NORM) : NULL;
+    if (!norm || norm->n_in != 2 || !is_row_weight(p, norm->in[1]) || (a->angles && a->angles != rope->in[1])) return 0;
+    if (!graph_is_contiguous(tensor(p, norm->in[0])) || tensor(p, norm->in[0])->offset) return 0;
+    a->angles = rope->in[1];
+    a->eps = norm->attr.rms_norm.eps;
+    *weight = norm->in[1];
+    add_member(set, p, norm);
+    add_member(set, p, rope);
+    return graph_base_of(p->g, norm->in[0]);
+}
+
+static bool match_write(const fusing *p, graph_value cache, fused_attention *a, bool keys, group *set) {
+    graph_node *write = maker(p, cache, OP_KV_WRITE);
+    if (!write) return false;
+    if (keys) {
+        a->k = match_rotated(p, write->in[1], a, &a->w_k, set);
+        if (!a->k) return false;
+    } else {
+        graph_node *norm = maker(p, write->in[1], OP_RMS_NORM);
+        if (!norm || norm->n_in != 1 || !graph_is_contiguous(tensor(p, norm->in[0])) || tensor(p, norm->in[0])->offset) return false;
+        a->v = graph_base_of(p->g, norm->in[0]);
+        add_member(set, p, norm);
+    }
+    add_member(set, p, write);
+    return true;
+}
+
+static void fuse_attention(fusing *p, uint32_t index) {
+    const graph_node *node = &p->g->nodes.data[index];
+    const graph_tensor *q = tensor(p, node->in[0]), *cache = tensor(p, node->in[1]);
+    if (!node->attr.attention.apart || q->dim[0].size > FUSE_ROWS_MAX) return;
+    fused_attention a = {.k_cache = node->in[1], .v_cache = node->in[2], .slot = node->in[3], .pos = node->in[4],
+                         .scale = node->attr.attention.scale, .window = node->attr.attention.window, .n_head = q->dim[1].size,
+                         .n_kv = cache->dim[2].size, .head_dim = q->dim[2].size, .out = node->out[0]};
+    graph_dim n = q->dim[0];
+    group set = {.n = 0};
+    a.q = match_rotated(p, node->in[0], &a, &a.w_q, &set);
+    if (!a.q) return;
+    bool owner = maker(p, node->in[1], OP_KV_WRITE) != NULL;
+    if (owner && (!match_write(p, node->in[1], &a, true, &set) || !match_write(p, node->in[2], &a, false, &set))) return;
+    add_member(&set, p, node);
+    add_out(&set, a.out);
+    if (owner) add_out(&set, node->in[1]), add_out(&set, node->in[2]);
+    a.n_split = lower_attention_splits(p->g, p->store, &a);
+    if (a.n_split == 0 || !is_closed(p, &set) || !lower_attention_fits(p->g, p->store, p->exact, &a)) return;
+    fused_attention *kept = base_arena_take(&p->g->arena, 1, sizeof *kept);
+    if (kept && a.n_split > 1) {
+        graph_dim dims[4] = {n, {a.n_head, 0}, {a.n_split, 0}, {a.head_dim, 0}};
+        a.partial = graph_intermediate(p->g, TYPE_F32, 4, dims);
+        dims[3].size = 2;
+        a.stats = graph_intermediate(p->g, TYPE_F32, 4, dims);
+    }
+    if (!kept || (a.n_split > 1 && !a.stats)) {
+        p->status = base_fail(p->error, BERYL_NO_MEMORY, "out of host memory");
+        return;
+    }
+    *kept = a;
+    join(p, &set, FUSED_ATTENTION, kept);
+}
+
+beryl_status graph_pass_fuse(graph *g, graph_store *store, const graph_exec_options *options, beryl_error *error) {
+    uint32_t n = (uint32_t)g->tensors.count;
+    fusing p = {.g = g, .store = store, .exact = options->exact, .n_tensor = n, .error = error};
+    p.n_use = base_arena_take(&g->arena, n, sizeof *p.n_use);
+    if (!p.n_use) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    count_uses(&p);
+    for (uint32_t i = 0; p.status == BERYL_OK && i < g->nodes.count; i++)
+        if (!g->nodes.data[i].dead && g->nodes.data[i].op == OP_ATTENTION) fuse_attention(&p, i);
+    for (uint32_t i = 0; p.status == BERYL_OK && i < g->nodes.count; i++)
+        if (!g->nodes.data[i].dead && g->nodes.data[i].op == OP_MATMUL) fuse_matvec(&p, i);
+    return p.status;
+}
