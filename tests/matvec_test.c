@@ -251,9 +251,14 @@ static void check_product(test *t, rig *r, const product *p, const matvec_choice
 
 /* Every form: where x lies, how many lanes, rows and vectors at a time, with subgroups and without. */
 static const matvec_choice forms[] = {
-    {MATVEC_DIRECT, 8, 1, 4, 1, 99, false},     {MATVEC_DIRECT, 64, 8, 1, 2, 2, false},   {MATVEC_SHARED, 32, 4, 2, 1, 99, false},
-    {MATVEC_INT8, 32, 8, 1, 1, 3, false},       {MATVEC_QUANTISED, 8, 1, 4, 2, 99, false}, {MATVEC_QUANTISED, 64, 16, 2, 4, 1, false},
-    {MATVEC_DIRECT, 32, 8, 2, 2, 99, true},     {MATVEC_INT8, 64, 4, 2, 1, 99, true},
+    {.x = MATVEC_DIRECT, .wg = 8, .lanes = 1, .rows = 4, .n_x = 1, .groups = 99},
+    {.x = MATVEC_DIRECT, .wg = 64, .lanes = 8, .rows = 1, .n_x = 2, .groups = 2},
+    {.x = MATVEC_SHARED, .wg = 32, .lanes = 4, .rows = 2, .n_x = 1, .groups = 99, .depth = 2},
+    {.x = MATVEC_INT8, .wg = 32, .lanes = 8, .rows = 1, .n_x = 1, .groups = 3},
+    {.x = MATVEC_QUANTISED, .wg = 8, .lanes = 1, .rows = 4, .n_x = 2, .groups = 99},
+    {.x = MATVEC_QUANTISED, .wg = 64, .lanes = 2, .rows = 2, .n_x = 4, .groups = 1, .depth = 2},
+    {.x = MATVEC_DIRECT, .wg = 32, .lanes = 8, .rows = 2, .n_x = 2, .groups = 99, .subgroups = true},
+    {.x = MATVEC_INT8, .wg = 64, .lanes = 4, .rows = 2, .n_x = 1, .groups = 99, .subgroups = true},
 };
 
 static void test_products(test *t) {

@@ -147,6 +147,7 @@ void matvec_request(lower_request *r, const matvec_shape *shape, const matvec_ch
     lower_request_number(r, "ROWS", c->rows);
     lower_request_number(r, "N_X", c->n_x);
     lower_request_number(r, "PER", per_of(shape));
+    lower_request_number(r, "DEPTH", c->depth ? c->depth : 1);
     if (c->x == MATVEC_INT8 && c->subgroups) part(r, "x", "matvec_x_int8_subgroup", NULL);
     else if (c->x != MATVEC_DIRECT) part(r, "x", x_files[c->x], NULL);
     if (c->x != MATVEC_QUANTISED && !shape->worked)

@@ -34,6 +34,7 @@ typedef struct matvec_shape {
 typedef struct matvec_choice { /* the options of matvec.wgsl */
     matvec_x x;
     uint32_t wg, lanes, rows, n_x;
+    uint32_t depth;      /* 0: 1 */
     uint32_t groups;     /* workgroups at most: they walk the tiles */
     bool subgroups;
 } matvec_choice;

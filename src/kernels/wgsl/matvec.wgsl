@@ -16,6 +16,7 @@ const LANES: u32 = 8u;  // of a row
 const ROWS: u32 = 1u;   // that a group of lanes reads at a time
 const N_X: u32 = 1u;    // vectors at a time
 const PER: u32 = 1u;    // weight rows read for one result (2: gate and up)
+const DEPTH: u32 = 1u;  // chunks of a row that a lane loads before it works on them
 //! end
 const SLOTS: u32 = WG / LANES;
 const TILE: u32 = SLOTS * ROWS;

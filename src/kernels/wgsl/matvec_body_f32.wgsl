@@ -9,26 +9,34 @@ fn PART_dot(q: vec4<u32>, x: mat4x4<f32>) -> f32 {
 fn PART_tile(tile: u32, local: u32) {
     var sums: array<f32, ITEMS>;
     let n_chunk = (params.PART_k + (1u << PART_SHIFT) - 1u) >> PART_SHIFT;
-    for (var chunk = local % LANES; chunk < n_chunk; chunk += LANES) {
-        var c: array<PART_chunk, ROWS * PER>;
-        for (var r = 0u; r < ROWS * PER; r++) {
-            c[r] = PART_load(PART_plane(r % PER), PART_row(tile, local / LANES, r / PER), chunk);
+    for (var first = local % LANES; first < n_chunk; first += LANES * DEPTH) {
+        var chunks: array<PART_chunk, DEPTH * ROWS * PER>; // all loads first
+        for (var j = 0u; j < DEPTH * ROWS * PER; j++) {
+            let r = j % (ROWS * PER);
+            let chunk = min(first + j / (ROWS * PER) * LANES, n_chunk - 1u);
+            chunks[j] = PART_load(PART_plane(r % PER), PART_row(tile, local / LANES, r / PER), chunk);
         }
-        for (var i = 0u; i < PART_GROUPS; i++) {
-            let group = PART_group(chunk, i);
-            for (var n = 0u; n < N_X; n++) {
-                let x = x_at(n, group);
-                if (PART_FLOAT) {
-                    for (var r = 0u; r < ROWS * PER; r++) {
-                        let v = PART_values(c[r], chunk, i);
-                        sums[((r / PER) * N_X + n) * PER + r % PER] += dot(v[0], x[0]) + dot(v[1], x[1]) + dot(v[2], x[2]) + dot(v[3], x[3]);
-                    }
-                } else {
+        for (var d = 0u; d < DEPTH; d++) {
+            let chunk = first + d * LANES;
+            if (chunk >= n_chunk) {
+                continue;
+            }
+            for (var i = 0u; i < PART_GROUPS; i++) {
+                let group = PART_group(chunk, i);
+                for (var n = 0u; n < N_X; n++) {
+                    let x = x_at(n, group);
                     let sum = x_sum(n, group, x);
                     for (var r = 0u; r < ROWS * PER; r++) {
-                        let s = PART_scale(c[r], chunk, i);
-                        let least = s.x * f32(PART_ZERO) + s.y;
-                        sums[((r / PER) * N_X + n) * PER + r % PER] += s.x * PART_dot(PART_quants(c[r], chunk, i), x) - least * sum;
+                        let j = d * ROWS * PER + r;
+                        let to = ((r / PER) * N_X + n) * PER + r % PER;
+                        if (PART_FLOAT) {
+                            let v = PART_values(chunks[j], chunk, i);
+                            sums[to] += dot(v[0], x[0]) + dot(v[1], x[1]) + dot(v[2], x[2]) + dot(v[3], x[3]);
+                        } else {
+                            let s = PART_scale(chunks[j], chunk, i);
+                            let q = PART_dot(PART_quants(chunks[j], chunk, i), x);
+                            sums[to] += s.x * q - (s.x * f32(PART_ZERO) + s.y) * sum;
+                        }
                     }
                 }
             }

@@ -1,6 +1,8 @@
 // Body of matvec over int8 vectors (blocks of 32 with a scale, and the sums of their halves): integer dot products.
 //! include matvec_rows
 
+const PART_STEP: u32 = select(1u, 2u, PART_PAIRED); // groups with one scale
+
 fn PART_dot(q: vec4<u32>, x: vec4<u32>) -> i32 {
     return dot4I8Packed(q.x, x.x) + dot4I8Packed(q.y, x.y) + dot4I8Packed(q.z, x.z) + dot4I8Packed(q.w, x.w);
 }
@@ -8,39 +10,34 @@ fn PART_dot(q: vec4<u32>, x: vec4<u32>) -> i32 {
 fn PART_tile(tile: u32, local: u32) {
     var sums: array<f32, ITEMS>;
     let n_chunk = params.PART_k >> PART_SHIFT;
-    for (var chunk = local % LANES; chunk < n_chunk; chunk += LANES) {
-        var c: array<PART_chunk, ROWS * PER>;
-        for (var r = 0u; r < ROWS * PER; r++) {
-            c[r] = PART_load(PART_plane(r % PER), PART_row(tile, local / LANES, r / PER), chunk);
+    for (var first = local % LANES; first < n_chunk; first += LANES * DEPTH) {
+        var chunks: array<PART_chunk, DEPTH * ROWS * PER>; // all loads first
+        for (var j = 0u; j < DEPTH * ROWS * PER; j++) {
+            let r = j % (ROWS * PER);
+            let chunk = min(first + j / (ROWS * PER) * LANES, n_chunk - 1u);
+            chunks[j] = PART_load(PART_plane(r % PER), PART_row(tile, local / LANES, r / PER), chunk);
         }
-        if (PART_PAIRED) {
-            for (var i = 0u; i < PART_GROUPS; i += 2u) {
-                let group = PART_group(chunk, i);
-                for (var n = 0u; n < N_X; n++) {
-                    let block = x_block(n, group >> 1u);
-                    let x0 = x_quants(n, group);
-                    let x1 = x_quants(n, group + 1u);
-                    let sum = block.y + block.z;
-                    for (var r = 0u; r < ROWS * PER; r++) {
-                        let s = PART_scale(c[r], chunk, i);
-                        let q = PART_dot(PART_quants(c[r], chunk, i), x0) + PART_dot(PART_quants(c[r], chunk, i + 1u), x1);
-                        sums[((r / PER) * N_X + n) * PER + r % PER] +=
-                            block.x * (s.x * (f32(q) - f32(PART_ZERO) * sum) - s.y * sum);
-                    }
-                }
+        for (var d = 0u; d < DEPTH; d++) {
+            let chunk = first + d * LANES;
+            if (chunk >= n_chunk) {
+                continue;
             }
-        } else {
-            for (var i = 0u; i < PART_GROUPS; i++) {
+            for (var i = 0u; i < PART_GROUPS; i += PART_STEP) {
                 let group = PART_group(chunk, i);
                 for (var n = 0u; n < N_X; n++) {
                     let block = x_block(n, group >> 1u);
                     let x0 = x_quants(n, group);
-                    let sum = select(block.y, block.z, (group & 1u) != 0u);
+                    let x1 = x_quants(n, group + PART_STEP - 1u);
+                    let sum = select(select(block.y, block.z, (group & 1u) != 0u), block.y + block.z, PART_PAIRED);
                     for (var r = 0u; r < ROWS * PER; r++) {
-                        let s = PART_scale(c[r], chunk, i);
-                        let q = PART_dot(PART_quants(c[r], chunk, i), x0);
-                        sums[((r / PER) * N_X + n) * PER + r % PER] +=
-                            block.x * (s.x * (f32(q) - f32(PART_ZERO) * sum) - s.y * sum);
+                        let j = d * ROWS * PER + r;
+                        let s = PART_scale(chunks[j], chunk, i);
+                        var q = PART_dot(PART_quants(chunks[j], chunk, i), x0);
+                        if (PART_PAIRED) {
+                            q += PART_dot(PART_quants(chunks[j], chunk, i + 1u), x1);
+                        }
+                        let value = s.x * (f32(q) - f32(PART_ZERO) * sum) - s.y * sum;
+                        sums[((r / PER) * N_X + n) * PER + r % PER] += block.x * value;
                     }
                 }
             }
