@@ -113,6 +113,8 @@ beryl_status gemma4_config_read(const format_gguf *g, base_arena *arena, gemma4_
     if (n_vocab < 1 || n_vocab > VOCAB_MAX) return base_fail(error, BERYL_BAD_FILE, "a vocabulary of %llu tokens", (unsigned long long)n_vocab);
     c->n_vocab = (uint32_t)n_vocab;
     c->size_label = size_label(c->n_layer, c->n_embd);
+    c->has_vision = format_gguf_tensor_find(g, "v.patch_embd.weight") != NULL;
+    c->has_audio = format_gguf_tensor_find(g, "a.conv1d.0.weight") || format_gguf_tensor_find(g, "mm.a.input_projection.weight");
     m->layers = base_arena_take(arena, c->n_layer, sizeof *m->layers);
     m->rope_factors = base_arena_take(arena, c->head_dim / 2, sizeof(float));
     m->rope_inverse[0] = base_arena_take(arena, c->head_dim_swa / 2, sizeof(float));

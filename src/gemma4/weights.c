@@ -189,10 +189,6 @@ beryl_status gemma4_weights_add(const format_gguf *gguf, gemma4_model *m, graph_
         m->per_layer_proj_norm = add_vector(&a, "", "per_layer_proj_norm.weight", NULL, c->n_per_layer, GROUP_GLOBAL);
     }
     for (uint32_t l = 0; l < c->n_layer; l++) add_layer(&a, m, l);
-    static const struct { const char *name; bool audio; } towers[] = {
-        {"v.patch_embd.weight", false}, {"a.conv1d.0.weight", true}, {"mm.a.input_projection.weight", true}};
-    for (size_t i = 0; i < sizeof towers / sizeof *towers; i++)
-        if (format_gguf_tensor_find(gguf, towers[i].name)) *(towers[i].audio ? &c->has_audio : &c->has_vision) = true;
     return a.status;
 }
 
