@@ -60,8 +60,8 @@ PROGRAM := $(BUILD)/bin/beryl
 TESTER := $(BUILD)/bin/beryl-test
 TREE := $(BUILD)/lib/beryl/$(WGPU) $(BUILD)/share/beryl/models/default.gguf
 
-.PHONY: all run test check bench fuzz sanitize coverage install uninstall clean help
-.PHONY: replay fuzzers check-build check-wasm check-style FORCE
+.PHONY: all run test check docs bench fuzz sanitize coverage install uninstall clean help
+.PHONY: replay fuzzers check-build check-wasm check-style check-docs FORCE
 .DELETE_ON_ERROR:
 
 ## all        the program and both forms of the library, in $(BUILD)/bin and $(BUILD)/lib
@@ -201,17 +201,26 @@ bench: $(PROGRAM) $(BENCH_SRC:bench/%.c=$(BUILD)/bench/%)
 $(BENCH_SRC:%.c=$(BUILD)/%): %: %.o $(INTERNAL)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
 
-## check      warnings are errors with gcc and clang; wasm; who includes whom; sizes; words; scripts
+## check      warnings are errors with gcc and clang; wasm; who includes whom; sizes; words; scripts; documents
 check: check-style
 	@$(MAKE) $(PARALLEL) check-build BUILD=$(BUILD)/gcc CC='$(firstword $(CCACHE)) gcc'
 	@$(MAKE) $(PARALLEL) check-build BUILD=$(BUILD)/clang CC='$(firstword $(CCACHE)) clang'
 	@$(MAKE) $(PARALLEL) check-wasm BUILD=$(BUILD)/wasm CC='$(firstword $(CCACHE)) clang --target=wasm32-wasi' PIC=
+	@$(MAKE) $(PARALLEL) check-docs
 	@echo 'check: good'
 CCACHE := $(shell command -v ccache)
 
 check-style:
 	tools/check-style
 	tools/check-includes
+
+# Generated pages are current, links lead somewhere, examples in pages and headers compile.
+check-docs: $(PROGRAM)
+	tools/docs --check $(PROGRAM)
+
+## docs       writes the pages that the program's tables know: docs/commands.md, docs/operations.md
+docs: $(PROGRAM)
+	@tools/docs $(PROGRAM)
 
 check-build: WERROR = -Werror
 check-build: $(LIB_OBJ) $(CLI_OBJ) $(TEST_OBJ) $(FUZZ_SRC:%.c=$(BUILD)/%.o) $(BENCH_SRC:%.c=$(BUILD)/%.o) \

@@ -281,6 +281,11 @@ static void man_overview(FILE *to) {
     man_chat(to);
     fputs(".SH ENVIRONMENT\n"
           ".TP\n\\fBBERYL_DEVICE\\fR\nThe device that is taken where \\-\\-device is not given.\n"
+          ".TP\n\\fBBERYL_CAPS\\fR\nWhat a device shall do without, for tests: no\\-f16, "
+          "no\\-subgroups, no\\-dot, no\\-timestamps, checked, min, with commas between.\n"
+          ".TP\n\\fBBERYL_MODELS\\fR\nWhere models are found by name, if not in "
+          "$XDG_DATA_HOME/beryl/models (default ~/.local/share).\n"
+          ".TP\n\\fBBERYL_WGPU\\fR\nThe wgpu\\-native library to open, instead of Beryl's own.\n"
           ".TP\n\\fBNO_COLOR\\fR\nIf set and not empty, no colours are shown.\n"
           ".TP\n\\fBOLLAMA_MODELS\\fR\nWhere the Ollama store lies, if not in ~/.ollama/models.\n"
           ".SH FILES\n"
