@@ -71,6 +71,10 @@ static void number_put(lower_step *s, const char *prefix, const char *name, uint
     lower_u32(s, text, value);
 }
 
+static bool is_software(const lowering *l) {
+    return l->caps->kind == DEVICE_SOFTWARE || l->caps->kind == DEVICE_HOST;
+}
+
 /* ---- products -------------------------------------------------------------------------------------------- */
 
 /* Key 0 of the node's scratch: its vectors rounded to int8. */
@@ -86,9 +90,9 @@ static beryl_status quantise(lowering *l, const graph_node *node, graph_value x,
     return lower_step_end(s, error);
 }
 
-/* What every form of the kernel asks for beside its segments. */
-static void vectors_put(lower_step *s, const matvec_choice *choice, graph_value x, const row_walk *rows, uint32_t tiles) {
-    if (choice->x == MATVEC_QUANTISED) lower_bind_scratch(s, "x", 0, 0);
+/* What every form of the kernel asks for beside its segments. handed: x itself holds int8 blocks. */
+static void vectors_put(lower_step *s, const matvec_choice *choice, graph_value x, const row_walk *rows, uint32_t tiles, bool handed) {
+    if (choice->x == MATVEC_QUANTISED && !handed) lower_bind_scratch(s, "x", 0, 0);
     else lower_bind(s, "x", x);
     lower_u32(s, "n_tile", tiles);
     lower_count_param(s, "n_x", rows->n);
@@ -107,9 +111,12 @@ static void segment_put(lower_step *s, const char *prefix, const segment *g, boo
     number_put(s, prefix, "first", g->first);
     planes_put(s, prefix, "plane", g->layout, g->word);
     planes_put(s, prefix, "up", pair ? g->layout : NULL, g->up_word);
+    if (!g->out_stride) return; /* handed on as int8 */
     number_put(s, prefix, "out_offset", g->out_offset);
     number_put(s, prefix, "out_stride", g->out_stride);
 }
+
+static bool is_handed(const lowering *l, graph_value x);
 
 /* Rows [from, from + n) of the weight, all of shard `shard`. */
 static beryl_status matvec_shard(lowering *l, const graph_node *node, const row_walk *x, const weight_walk *w, matvec_shape *shape,
@@ -119,7 +126,9 @@ static beryl_status matvec_shard(lowering *l, const graph_node *node, const row_
     matvec_choice choice;
     shape->rows[0] = n;
     if (!matvec_choose(l->caps, shape, &choice)) return refuse(node, base_type_name(w->type), error);
-    if (choice.x == MATVEC_QUANTISED) {
+    const bool handed = is_handed(l, node->in[0]);
+    if (handed) choice.x = MATVEC_QUANTISED;
+    if (choice.x == MATVEC_QUANTISED && !handed) {
         beryl_status status = quantise(l, node, node->in[0], x, error);
         if (status != BERYL_OK) return status;
     }
@@ -130,7 +139,7 @@ static beryl_status matvec_shard(lowering *l, const graph_node *node, const row_
     if (place) lower_bind_shard(s, "weights", w->value, shard);
     else lower_bind(s, "weights", w->value);
     lower_bind(s, "PART_out", node->out[0]);
-    vectors_put(s, &choice, node->in[0], x, (n + matvec_tile(&choice) - 1) / matvec_tile(&choice));
+    vectors_put(s, &choice, node->in[0], x, (n + matvec_tile(&choice) - 1) / matvec_tile(&choice), handed);
     segment_put(s, "PART_", &(segment){place ? &place->layout : NULL, w->plain * base_type_block_bytes(w->type) / 4, 0, w->k,
                                        place ? from - place->row : 0, n, out->offset + from - w->first, w->m}, false);
     return lower_step_end(s, error);
@@ -170,6 +179,7 @@ typedef struct fused_walk {
     uint32_t n_norm;
     matvec_shape shape;
     matvec_choice choice;
+    bool handed, hands; /* the vectors come, the results go as int8 blocks */
 } fused_walk;
 
 /* In workgroup memory, since its prologue works. */
@@ -209,14 +219,60 @@ static bool fused_vectors(const lowering *l, const fused_matvec *f, fused_walk *
     return w->x.k == k && (w->n_norm == 0 || lower_weights_fit(l, w->norms, w->n_norm));
 }
 
-/* What all workgroups together read again to make the vectors, against what a dispatch of its own would cost. */
+/* What all workgroups together read again to make the vectors, against what a dispatch of its own would cost. On software
+ * devices vectors in workgroup memory make the whole product several times slower: only for the smallest. */
 static bool prologue_pays(const lowering *l, const fused_matvec *f, const fused_walk *w) {
-    const bool software = l->caps->kind == DEVICE_SOFTWARE || l->caps->kind == DEVICE_HOST;
     const uint64_t each = f->from == FUSED_X_MERGE ? f->n_split : f->from == FUSED_X_ADD_NORM ? 4 : 2; /* numbers an element */
-    uint64_t groups = 0;
-    for (uint32_t i = 0; i < w->shape.n_segment; i++) groups += (w->shape.rows[i] + matvec_tile(&w->choice) - 1) / matvec_tile(&w->choice);
+    uint64_t groups = 0, rows = 0;
+    for (uint32_t i = 0; i < w->shape.n_segment; i++) {
+        groups += (w->shape.rows[i] + matvec_tile(&w->choice) - 1) / matvec_tile(&w->choice);
+        rows += (uint64_t)w->shape.rows[i] * w->shape.per;
+    }
+    if (is_software(l)) return rows * w->x.k * w->x.bound <= MATVEC_SHARED_SOFTWARE;
     if (groups > w->choice.groups) groups = w->choice.groups;
-    return groups * each * w->x.k * w->x.bound <= (software ? MATVEC_REREAD_SOFTWARE : MATVEC_REREAD_DEVICE);
+    return groups * each * w->x.k * w->x.bound <= MATVEC_REREAD_DEVICE;
+}
+
+/* The gated results `v` of a joined product go to one other product alone, which would round them to int8 and therefore
+ * gets them rounded, in the memory of v. Both sides ask this. */
+static bool takes_quants(const lowering *l, graph_value v) {
+    const graph *g = l->g;
+    const graph_tensor *t = graph_tensor_at(g, v);
+    const graph_node *user = NULL;
+    if (t->role != ROLE_INTERMEDIATE || t->base || t->node == UINT32_MAX || t->rank != 2 || t->dim[1].size % 32) return false;
+    for (size_t i = t->node + 1; i < g->nodes.count; i++)
+        for (uint32_t k = 0; !g->nodes.data[i].dead && k < g->nodes.data[i].n_in; k++) {
+            if (!g->nodes.data[i].in[k] || graph_base_of(g, g->nodes.data[i].in[k]) != v) continue;
+            if (user || g->nodes.data[i].in[k] != v) return false;
+            user = &g->nodes.data[i];
+        }
+    if (!user) return false;
+    matvec_shape shape = {.k = t->dim[1].size, .exact = l->settings.exact};
+    const graph_value *w = &user->in[1];
+    shape.n_segment = 1;
+    if (user->op == OP_FUSED && user->attr.fused.kind == FUSED_MATVEC) {
+        const fused_matvec *f = user->attr.fused.detail;
+        if (f->from != FUSED_X_PLAIN || f->x != v) return false;
+        w = f->w;
+        shape.n_segment = f->n_segment;
+    } else if (user->op != OP_MATMUL || user->in[0] != v) {
+        return false;
+    }
+    for (uint32_t i = 0; i < shape.n_segment; i++) {
+        const store_tensor *stored = lower_stored(l, w[i]);
+        if (!stored || stored->is_state) return false;
+        shape.types[i] = stored->type;
+    }
+    return matvec_rounds(l->caps, &shape) && (t->dim[0].extent ? g->extents[t->dim[0].extent].bound : t->dim[0].size) <= MATVEC_ROWS_MAX;
+}
+
+static bool is_handed(const lowering *l, graph_value x) {
+    const graph_tensor *t = graph_tensor_at(l->g, x);
+    if (t->base || t->node == UINT32_MAX) return false;
+    const graph_node *node = &l->g->nodes.data[t->node];
+    if (node->dead || node->op != OP_FUSED || node->attr.fused.kind != FUSED_MATVEC) return false;
+    const fused_matvec *f = node->attr.fused.detail;
+    return f->to == FUSED_GEGLU && f->out[0] == x && takes_quants(l, x);
 }
 
 static bool fused_walk_of(const lowering *l, const fused_matvec *f, fused_walk *w) {
@@ -236,7 +292,10 @@ static bool fused_walk_of(const lowering *l, const fused_matvec *f, fused_walk *
     w->shape.exact = l->settings.exact;
     w->shape.worked = is_worked(f);
     for (uint32_t i = 0; i < w->shape.n_segment; i++) w->shape.types[i] = w->w[i].type, w->shape.rows[i] = w->w[i].m;
+    w->hands = w->shape.rounded_out = pair && takes_quants(l, f->out[0]);
     if (!matvec_choose(l->caps, &w->shape, &w->choice)) return false;
+    w->handed = f->from == FUSED_X_PLAIN && is_handed(l, f->x);
+    if (w->handed) w->choice.x = MATVEC_QUANTISED;
     const uint32_t bindings = 2 + w->shape.n_segment + (w->n_norm > 0) + (adds(f) ? 2 : 0) + (f->from == FUSED_X_MERGE) + (f->to == FUSED_GELU_MUL);
     return bindings <= (l->caps->storage_max ? l->caps->storage_max : 8) && bindings <= DEVICE_BINDING_MAX &&
            (!is_worked(f) || prologue_pays(l, f, w));
@@ -267,7 +326,7 @@ static void fused_parts(lower_request *r, const lowering *l, const fused_matvec 
     }
     for (uint32_t i = 0; i < w->shape.n_segment; i++) {
         assert(r->n_part + 1 < KERNELS_PART_MAX);
-        r->kernel.parts[r->n_part++] = (kernels_part){"epilogue", ends[f->to], prefixes ? prefixes[i] : NULL};
+        r->kernel.parts[r->n_part++] = (kernels_part){"epilogue", w->hands ? "matvec_store_geglu_int8" : ends[f->to], prefixes ? prefixes[i] : NULL};
     }
     if (w->shape.n_segment > 1) lower_request_part(r, "walk", w->shape.n_segment == 2 ? "matvec_walk_2" : "matvec_walk_3");
 }
@@ -303,7 +362,7 @@ beryl_status lower_fused_matvec(lowering *l, const graph_node *node, beryl_error
     if (!fused_walk_of(l, f, &w)) return refuse(node, "this joined product", error);
     const graph_value x = f->from == FUSED_X_PLAIN ? f->x : f->from == FUSED_X_MERGE ? f->attention : f->h;
     const char *const *prefixes = w.shape.n_segment > 1 ? letters : NULL;
-    if (w.choice.x == MATVEC_QUANTISED) {
+    if (w.choice.x == MATVEC_QUANTISED && !w.handed) {
         beryl_status status = quantise(l, node, x, &w.x, error);
         if (status != BERYL_OK) return status;
     }
@@ -319,11 +378,11 @@ beryl_status lower_fused_matvec(lowering *l, const graph_node *node, beryl_error
         snprintf(name, sizeof name, "%sout", prefix);
         lower_bind(s, name, f->out[i]);
         segment_put(s, prefix, &(segment){&w.w[i].stored->shard[0].layout, word[i], w.shape.per == 2 ? word[1] : 0, w.w[i].k, w.w[i].first,
-                                          w.w[i].m, graph_tensor_at(l->g, f->out[i])->offset, w.w[i].m}, w.shape.per == 2);
+                                          w.w[i].m, graph_tensor_at(l->g, f->out[i])->offset, w.hands ? 0 : w.w[i].m}, w.shape.per == 2);
         if (i > 0) lower_u32(s, tiles_of[i], tiles);
         tiles += (w.w[i].m + matvec_tile(&w.choice) - 1) / matvec_tile(&w.choice);
     }
-    vectors_put(s, &w.choice, x, &w.x, tiles);
+    vectors_put(s, &w.choice, x, &w.x, tiles, w.handed);
     prologue_put(s, f, &w);
     if (f->to == FUSED_SOFTCAP) lower_f32(s, "cap", f->cap);
     if (f->to == FUSED_GELU_MUL) {

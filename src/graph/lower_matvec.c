@@ -53,8 +53,12 @@ static uint32_t per_of(const matvec_shape *shape) {
     return shape->per ? shape->per : 1;
 }
 
-static bool rounds(const device_caps *caps, const matvec_shape *shape) {
-    bool fits = !shape->exact && caps->dot_i8 && shape->k % 32 == 0;
+static bool is_software(const device_caps *caps) {
+    return caps->kind == DEVICE_SOFTWARE || caps->kind == DEVICE_HOST;
+}
+
+bool matvec_rounds(const device_caps *caps, const matvec_shape *shape) {
+    bool fits = !shape->exact && caps->dot_i8 && !is_software(caps) && shape->k % 32 == 0;
     for (uint32_t i = 0; i < shape->n_segment; i++) fits = fits && base_type_is_quantised(shape->types[i]);
     return fits;
 }
@@ -65,6 +69,7 @@ static uint64_t memory_of(const matvec_shape *shape, const matvec_choice *c) {
     uint64_t bytes = 0;
     if (c->x == MATVEC_SHARED) bytes += k * 4 * c->n_x;
     if (c->x == MATVEC_INT8) bytes += (k + k / 4) * c->n_x;
+    if (shape->rounded_out) bytes += 4u * matvec_tile(c) * c->n_x;
     if (c->lanes > 1 && !c->subgroups) bytes += 4u * c->wg * c->rows * c->n_x * per_of(shape);
     return bytes;
 }
@@ -94,7 +99,7 @@ uint32_t matvec_span(const device_caps *caps, const matvec_choice *choice) {
 
 static void choose_device(const device_caps *caps, const matvec_shape *shape, matvec_choice *c) {
     const uint32_t units = caps->compute_units ? caps->compute_units : UNITS_UNKNOWN;
-    const bool int8 = rounds(caps, shape);
+    const bool int8 = matvec_rounds(caps, shape);
     uint64_t rows = 0;
     uint32_t chunks = 1; /* of a row */
     for (uint32_t i = 0; i < shape->n_segment; i++) {
@@ -112,6 +117,11 @@ static void choose_device(const device_caps *caps, const matvec_shape *shape, ma
     c->n_x = least(power_up(shape->n_x), int8 ? 8 : 4);
     c->rows = 1;
     while (c->rows < 4 && rows * c->lanes > 2 * wanted * c->rows && 2 * c->rows * c->n_x * per_of(shape) <= SUMS_MAX) c->rows *= 2;
+    while (shape->rounded_out && matvec_tile(c) % 32 != 0) {
+        if (c->rows < 4 && 2 * c->rows * c->n_x * per_of(shape) <= 2 * SUMS_MAX) c->rows *= 2;
+        else if (c->lanes > 1) c->lanes /= 2;
+        else break;
+    }
     c->groups = 4 * units;
     if (int8) {
         const uint64_t reread = (uint64_t)c->groups * shape->k * shape->n_x;
@@ -126,10 +136,10 @@ bool matvec_choose(const device_caps *caps, const matvec_shape *shape, matvec_ch
     *out = (matvec_choice){0};
     for (uint32_t i = 0; i < shape->n_segment; i++)
         if (!matvec_reader(shape->types[i], false)) return false;
-    if (caps->kind == DEVICE_SOFTWARE || caps->kind == DEVICE_HOST) choose_software(shape, out);
+    if (is_software(caps)) choose_software(shape, out);
     else choose_device(caps, shape, out);
-    while (out->wg > 32 && out->wg > out->lanes && memory_of(shape, out) > workgroup_bytes(caps)) out->wg /= 2;
-    return memory_of(shape, out) <= workgroup_bytes(caps);
+    while (out->wg > 32 && out->wg > out->lanes && !shape->rounded_out && memory_of(shape, out) > workgroup_bytes(caps)) out->wg /= 2;
+    return memory_of(shape, out) <= workgroup_bytes(caps) && (!shape->rounded_out || matvec_tile(out) % 32 == 0);
 }
 
 static void part(lower_request *r, const char *name, const char *file, const char *prefix) {

@@ -10,7 +10,8 @@ enum {
     MATVEC_SEGMENT_MAX = 3,
     MATVEC_ROWS_MAX = 32,              /* more vectors are the tiled kernel's */
     MATVEC_REREAD_DEVICE = 4 << 20,    /* numbers that all workgroups together may read again to make their vectors, */
-    MATVEC_REREAD_SOFTWARE = 128 << 10 /* rather than wait for a dispatch that makes them once */
+                                       /* rather than wait for a dispatch that makes them once */
+    MATVEC_SHARED_SOFTWARE = 32 << 10  /* products of a matvec on a software device that may have them in workgroup memory */
 };
 
 typedef enum matvec_x { /* how the vectors are kept */
@@ -28,6 +29,7 @@ typedef struct matvec_shape {
     uint32_t per;     /* weights read for one result; 0: 1 */
     bool exact;       /* f32 activations */
     bool x_any, w_any; /* vectors, weight rows that do not lie at multiples of 16 bytes */
+    bool rounded_out; /* results are handed on as int8 blocks of 32 rows: a tile is whole blocks */
     bool worked;      /* the vectors come from a prologue that works (a norm), which the caller puts in */
 } matvec_shape;
 
@@ -39,6 +41,8 @@ typedef struct matvec_choice { /* the options of matvec.wgsl */
     bool subgroups;
 } matvec_choice;
 
+/* The vectors would be rounded to int8. */
+bool matvec_rounds(const device_caps *caps, const matvec_shape *shape);
 /* false: no form fits (vectors too long for workgroup memory where they must lie there). */
 bool matvec_choose(const device_caps *caps, const matvec_shape *shape, matvec_choice *out);
 /* Options and the parts x, prologue (unless worked), reduce, reader and body. prefixes: of the segments, NULL for one without. */
