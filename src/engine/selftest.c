@@ -18,8 +18,11 @@ enum { VERDICT_MAX = 4096 };
 struct engine_selftest {
     beryl_engine *e;
     trial_limits limits;
-    base_vec(struct selftest_case { trial_desc desc; uint64_t key; }) cases;
-    size_t at, n_failed;
+    base_vec(struct selftest_case { trial_desc desc; uint64_t key; bool is_cut; }) cases;
+    size_t at, n_failed, n_tried;
+    bool *used;         // [n_program] of the engine's store: some trial ran it
+    size_t n_program;
+    bool again;         /* the second round */
     trial *running;
     base_text name, first_failed;
     double first_error;
@@ -46,7 +49,7 @@ static beryl_status collect(engine_selftest *s, beryl_error *error) {
             if (is_known(s, key)) continue;
             struct selftest_case *c = base_vec_add(&s->e->heap, &s->cases);
             if (!c) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
-            *c = (struct selftest_case){desc, key};
+            *c = (struct selftest_case){desc, key, false};
         }
     }
     return BERYL_OK;
@@ -64,7 +67,10 @@ static beryl_status selftest_open(beryl_engine *e, const trial_limits *limits, e
     s->limits = *limits;
     base_text_init(&s->name, &e->heap);
     base_text_init(&s->first_failed, &e->heap);
-    beryl_status status = computes(e) ? collect(s, error) : BERYL_OK;
+    s->n_program = e->store.programs.count;
+    s->used = base_heap_take(&e->heap, s->n_program * sizeof *s->used);
+    beryl_status status = s->used ? BERYL_OK : base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (status == BERYL_OK && computes(e)) status = collect(s, error);
     if (status == BERYL_OK) {
         *out = s;
     } else {
@@ -78,29 +84,50 @@ void engine_selftest_close(engine_selftest *s) {
     trial_close(s->running);
     base_heap *heap = &s->e->heap;
     base_vec_fini(heap, &s->cases);
+    base_heap_give(heap, s->used, s->n_program * sizeof *s->used);
     base_text_fini(&s->name);
     base_text_fini(&s->first_failed);
     base_heap_give(heap, s, sizeof *s);
 }
 
 void engine_selftest_progress(const engine_selftest *s, uint64_t *done, uint64_t *total) {
-    *done = s ? s->at : 0;
+    *done = s ? s->n_tried : 0;
     *total = s ? s->cases.count : 0;
+}
+
+/* The next case. A weight with few rows may get a kernel of another node: while some program was not tried, a second
+ * round takes weights as they are. false: there are no more. */
+static bool next_case(engine_selftest *s) {
+    for (;;) {
+        bool missing = false;
+        for (size_t i = 0; i < s->n_program; i++) missing |= !s->used[i];
+        if (s->again && !missing) return false;
+        for (; s->at < s->cases.count; s->at++)
+            if (!s->again || s->cases.data[s->at].is_cut) return true;
+        if (s->again || !missing) return false;
+        s->again = true;
+        s->at = 0;
+        s->limits.out = UINT32_MAX;
+    }
 }
 
 /* EVENT: the case whose name is in s->name has ended. OK: there are no more. A kernel that does not compile has failed. */
 static beryl_status selftest_step(engine_selftest *s, trial_result *result, beryl_error *error) {
-    if (s->at == s->cases.count) return BERYL_OK;
-    const trial_desc *desc = &s->cases.data[s->at].desc;
+    if (!s->running && !next_case(s)) return BERYL_OK;
+    struct selftest_case *c = &s->cases.data[s->at];
     beryl_error why = {0};
     beryl_status status = BERYL_OK;
-    if (!s->running) status = trial_open(s->e, desc, &s->limits, &s->running, &why);
+    if (!s->running) status = trial_open(s->e, &c->desc, &s->limits, &s->running, &why);
     if (status == BERYL_OK) status = trial_step(s->running, result, &why);
     if (status == BERYL_PENDING) return status;
+    if (status == BERYL_OK) {
+        c->is_cut = trial_is_cut(s->running);
+        trial_mark(s->running, s->used, s->n_program);
+    }
     trial_close(s->running);
     s->running = NULL;
     base_text_clear(&s->name);
-    trial_name(desc, &s->name);
+    trial_name(&c->desc, &s->name);
     if (status == BERYL_DEVICE || status == BERYL_UNSUPPORTED) {
         base_log(&s->e->log, BERYL_LOG_WARNING, "%s: %s", s->name.failed ? "" : s->name.data, why.message);
         *result = (trial_result){false, 1};
@@ -112,6 +139,7 @@ static beryl_status selftest_step(engine_selftest *s, trial_result *result, bery
         return status;
     }
     s->at++;
+    s->n_tried++;
     if (!result->ok && s->n_failed++ == 0) {
         base_text_add(&s->first_failed, s->name.data, s->name.size);
         s->first_error = result->error;
@@ -122,7 +150,7 @@ static beryl_status selftest_step(engine_selftest *s, trial_result *result, bery
 static beryl_status selftest_verdict(const engine_selftest *s, beryl_error *error) {
     if (!s->n_failed) return BERYL_OK;
     return base_fail(error, BERYL_DEVICE, "%zu of %zu kernels compute wrong numbers on %s, the first is %s (error %.2g): try --device software, "
-                     "and please report it", s->n_failed, s->cases.count, device_caps_of(s->e->device)->name,
+                     "and please report it", s->n_failed, s->n_tried, device_caps_of(s->e->device)->name,
                      s->first_failed.data ? s->first_failed.data : "", s->first_error);
 }
 
@@ -135,7 +163,7 @@ static beryl_status task_step(beryl_task *task) {
     beryl_status status = selftest_step(s, &result, &task->error);
     if (status == BERYL_OK) return selftest_verdict(s, &task->error);
     if (status != BERYL_EVENT) return status;
-    const beryl_event event = {.kind = BERYL_EVENT_TEST, .token = -1, .done = s->at, .total = s->cases.count, .ok = result.ok, .value = result.error};
+    const beryl_event event = {.kind = BERYL_EVENT_TEST, .token = -1, .done = s->n_tried, .total = s->cases.count, .ok = result.ok, .value = result.error};
     status = task_put(task, event, s->name.data, s->name.size);
     return status == BERYL_OK ? BERYL_EVENT : status;
 }
@@ -208,7 +236,7 @@ static void verdict_write(const engine_selftest *s) {
     base_arena_init(&arena, &s->e->heap);
     base_text text;
     base_text_init(&text, &s->e->heap);
-    base_text_print(&text, "{\"key\":\"%s\",\"ok\":true,\"tests\":%zu,\"adapter\":", s->key, s->cases.count);
+    base_text_print(&text, "{\"key\":\"%s\",\"ok\":true,\"tests\":%zu,\"adapter\":", s->key, s->n_tried);
     base_json_write_string(&text, caps->name, strlen(caps->name));
     base_text_print(&text, ",\"driver\":");
     base_json_write_string(&text, caps->driver, strlen(caps->driver));

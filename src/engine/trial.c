@@ -78,15 +78,11 @@ static uint64_t mix(uint64_t hash, uint64_t value) {
     return base_hash(&value, sizeof value, hash);
 }
 
-static uint64_t tensor_key(const graph *g, graph_value v, bool cut_rows, uint64_t hash) {
+static uint64_t tensor_key(const graph *g, graph_value v, uint64_t hash) {
     const graph_tensor *t = graph_tensor_at(g, v);
     hash = mix(hash, (uint64_t)t->type << 32 | (uint64_t)(t->role == ROLE_STORED) << 16 | t->rank);
     for (uint32_t i = 0; i < t->rank; i++) {
-        uint32_t size = t->dim[i].size;
-        if (cut_rows && i + 2 == t->rank) /* how many rows a weight has matters by its magnitude alone */
-            for (uint32_t bits = size, n = size = 0; bits; bits >>= 1) size = ++n;
-        hash = mix(hash, (uint64_t)size << 8 | t->dim[i].extent);
-        if (!cut_rows) hash = mix(hash, t->stride[i]);
+        hash = mix(mix(hash, (uint64_t)t->dim[i].size << 8 | t->dim[i].extent), t->stride[i]);
     }
     return mix(hash, t->offset ? 1 + t->offset % 16 : 0);
 }
@@ -97,9 +93,8 @@ uint64_t trial_key(const trial_desc *d) {
     uint64_t hash = mix(mix(d->decode, n_run), n);
     for (uint32_t i = 0; i < n; i++) {
         hash = base_hash(&list[i]->attr, 2 * sizeof(uint32_t), mix(hash, list[i]->op));
-        const bool is_matrix = is_weight_rows(d->g, list[i], 1);
-        for (uint32_t k = 0; k < list[i]->n_in; k++) hash = tensor_key(d->g, list[i]->in[k], is_weight_rows(d->g, list[i], k), hash);
-        for (uint32_t k = 0; k < list[i]->n_out && !is_matrix && n == 1; k++) hash = tensor_key(d->g, list[i]->out[k], false, hash);
+        for (uint32_t k = 0; k < list[i]->n_in; k++) hash = tensor_key(d->g, list[i]->in[k], hash);
+        for (uint32_t k = 0; k < list[i]->n_out; k++) hash = tensor_key(d->g, list[i]->out[k], hash);
     }
     return hash;
 }
@@ -498,7 +493,7 @@ beryl_status trial_open(beryl_engine *e, const trial_desc *desc, const trial_lim
     /* A weight cut too short may get another kernel than the plan has: then more of it. */
     trial_used whole[USED_MAX];
     memcpy(whole, t->used, sizeof whole);
-    for (uint32_t rows = limits->out; status == BERYL_OK; rows *= 8) {
+    for (uint32_t rows = limits->out; status == BERYL_OK; rows *= 8) { /* never overflows: UINT32_MAX cuts nothing */
         memcpy(t->used, whole, sizeof whole);
         cut_weights(t, rows);
         status = make_weights(t, error);
@@ -514,6 +509,17 @@ beryl_status trial_open(beryl_engine *e, const trial_desc *desc, const trial_lim
     }
     *out = t;
     return BERYL_OK;
+}
+
+void trial_mark(const trial *t, bool *used, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        const device_program program = t->e->store.programs.data[i].id;
+        used[i] |= graph_exec_uses(t->sides[0].exec, program) || (t->sides[0].fill_exec && graph_exec_uses(t->sides[0].fill_exec, program));
+    }
+}
+
+bool trial_is_cut(const trial *t) {
+    return t->cut && work_of(t, UINT32_MAX) <= WORK_MOST;
 }
 
 void trial_close(trial *t) {

@@ -25,12 +25,16 @@ typedef struct trial trial;
 
 /* Is this node live, and not tried together with another one? */
 bool trial_wanted(const trial_desc *desc);
-/* The same for two operations that differ in nothing a kernel could depend on but the numbers of rows of a large weight. */
+/* The same for two operations that differ in nothing a kernel could depend on. */
 uint64_t trial_key(const trial_desc *desc);
 /* "matmul Q4_K k=1536 rows=1" */
 void trial_name(const trial_desc *desc, base_text *out);
 /* Builds both sides. The engine must have a device. */
 beryl_status trial_open(beryl_engine *engine, const trial_desc *desc, const trial_limits *limits, trial **out, beryl_error *error);
+/* Marks the engine's programs that the trial runs: used[i] of engine->store.programs, n of them. */
+void trial_mark(const trial *t, bool *used, size_t n);
+/* Did its weights have fewer rows than the plan's, and could it run with all of them? */
+bool trial_is_cut(const trial *t);
 beryl_status trial_step(trial *t, trial_result *result, beryl_error *error); /* OK: *result is filled. PENDING: step again */
 void trial_close(trial *t);                                                  /* NULL is fine */
 

@@ -72,6 +72,10 @@ void graph_exec_describe(const graph_exec *e, graph_exec_info *info) {
     if (e->plan) graph_plan_describe(e->plan, info);
 }
 
+bool graph_exec_uses(const graph_exec *e, device_program program) {
+    return e->plan && graph_plan_uses(e->plan, program);
+}
+
 void graph_exec_print(graph_exec *e, base_text *out) {
     if (e->plan) graph_plan_print(e->plan, out);
 }

@@ -623,6 +623,12 @@ void graph_plan_describe(const graph_plan *p, graph_exec_info *info) {
     for (int c = 0; c < COLOUR_MAX; c++) info->arena_bytes += p->arena_sizes[c];
 }
 
+bool graph_plan_uses(const graph_plan *p, device_program program) {
+    for (size_t s = 0; s < p->steps.count; s++)
+        if (p->steps.data[s].program.id == program.id) return true;
+    return false;
+}
+
 void graph_plan_print(graph_plan *p, base_text *out) {
     for (size_t s = 0; s < p->steps.count; s++) {
         const step *st = &p->steps.data[s];
