@@ -113,8 +113,8 @@ void test_selftest(test *t) {
             program->id = idle_program(engine, real);
             CHECK(t, program->id.id != 0);
             uint64_t tried;
-            if (check_cached(engine, &tried) != BERYL_DEVICE) test_fail(t, __FILE__, __LINE__, "program %zu of %zu is not missed", i, count);
-            if (i < 1 + count / 5) {
+            if (check_cached(engine, &tried) != BERYL_DEVICE) test_fail(t, __FILE__, __LINE__, "program %zu of %zu did nothing and nobody noticed", i, count);
+            if (i == 0) {
                 tally n = {0};
                 CHECK_INT(t, selftest(engine, &n), BERYL_DEVICE);
                 CHECK(t, n.failed > 0 && n.passed > 0);
