@@ -251,7 +251,7 @@ static void test_forms(test *t, rig *r) {
     for (uint32_t i = 0; i < n; i++) {
         const bool int8 = forms[i].kind == TILED_INT8;
         if (!test_case(t, "matmul/form-%u-%ux%ux%u", (unsigned)forms[i].kind, forms[i].tile_n, forms[i].tile_m, forms[i].tile_k) || !rig_ready(t, r)) continue;
-        tiled_shape shape = {.type = TYPE_Q8_0, .rows = i + 1 == n ? 20 : 256, .k = 320, .exact = !int8};
+        tiled_shape shape = {.type = TYPE_Q8_0, .rows = 256, .k = 320, .exact = !int8};
         if (!caps_for(r, &forms[i], &shape)) {
             test_fail(t, __FILE__, __LINE__, "no device chooses it");
             continue;
@@ -275,11 +275,12 @@ static void test_types(test *t, rig *r) {
         const base_type type = weight_types[i];
         const uint32_t block = base_type_block(type);
         if (!test_case(t, "matmul/many-vectors-%s", base_type_name(type)) || !rig_ready(t, r)) continue;
-        for (int form = 0; form < 3; form++) {
+        for (int form = 0; form < 3; form++) { /* software, exact, fast */
+            if (form == 2 && block == 1) continue;
             problem q = {.type = type, .n = 34, .n_bound = 35, .k = block == 1 ? 80 : block == 32 ? 96 : 512, .m = 37, .exact = form < 2};
             caps_set(r, form == 0 ? DEVICE_SOFTWARE : DEVICE_DISCRETE, 0);
             check(t, r, &q);
-            if (block != 1) continue;
+            if (block != 1 || form == 1) continue;
             for (q.k = 1; q.k <= 35; q.k = q.k * 3 + 2) check(t, r, &q); /* 1, 5, 17 */
         }
     }
@@ -319,12 +320,10 @@ static void test_experts(test *t, rig *r) {
             const uint32_t n = sizes[size].n;
             if (test_case(t, "matmul_id/%s-%s", name, kind) && rig_as(t, r, software)) {
                 for (int exact = 0; exact < 2; exact++)
-                    for (int each = 0; each < 2; each++) {
+                    for (int each = 0; each < 2; each++)
                         check(t, r, &(problem){.type = TYPE_Q4_K, .n = n, .n_bound = n + 1, .k = 256, .m = 21, .n_expert = 6, .n_used = 2,
                                                .each = each, .exact = exact});
-                        check(t, r, &(problem){.type = TYPE_Q5_0, .n = n, .n_bound = n, .k = 96, .m = 70, .n_expert = 300, .n_used = 2,
-                                               .each = each, .exact = exact});
-                    }
+                check(t, r, &(problem){.type = TYPE_Q5_0, .n = n, .n_bound = n, .k = 96, .m = 70, .n_expert = 300, .n_used = 2});
                 check(t, r, &(problem){.type = TYPE_F16, .n = n, .n_bound = n, .k = 33, .m = 9, .n_expert = 3, .n_used = 2, .exact = true});
                 check(t, r, &(problem){.type = TYPE_F32, .n = n, .n_bound = n, .k = 48, .m = 66, .n_expert = 3, .n_used = 2, .gap = 1,
                                        .start = 1, .each = true, .exact = true});
@@ -341,10 +340,9 @@ static void test_experts(test *t, rig *r) {
     for (int i = 0; i < N_WEIGHT_TYPE; i++) {
         const uint32_t block = base_type_block(weight_types[i]);
         if (!test_case(t, "matmul_id/%s", base_type_name(weight_types[i]))) continue;
-        for (int exact = 0; exact < 2 && rig_as(t, r, false); exact++)
-            for (uint32_t n = 3; n <= 66; n += 63)
-                check(t, r, &(problem){.type = weight_types[i], .n = n, .n_bound = n, .k = block == 1 ? 40 : block == 32 ? 64 : 256, .m = 11,
-                                       .n_expert = 5, .n_used = 2, .exact = exact});
+        for (uint32_t n = 3; n <= 66 && rig_as(t, r, false); n += 63)
+            check(t, r, &(problem){.type = weight_types[i], .n = n, .n_bound = n, .k = block == 1 ? 40 : block == 32 ? 64 : 256, .m = 11,
+                                   .n_expert = 5, .n_used = 2, .exact = (n + (uint32_t)i) % 2});
     }
 }
 

@@ -25,10 +25,9 @@ static const tiled_choice forms[] = {
     {.kind = TILED_INT8, .wg = 256, .tile_n = 64, .tile_m = 64, .tile_k = 64, .each_n = 4, .each_m = 4},
     {.kind = TILED_INT8, .wg = 128, .tile_n = 32, .tile_m = 64, .tile_k = 64, .each_n = 4, .each_m = 4},
     {.kind = TILED_INT8, .wg = 128, .tile_n = 16, .tile_m = 64, .tile_k = 64, .each_n = 2, .each_m = 4},
-    {.kind = TILED_PLAIN, .wg = 32, .tile_n = 4, .each_m = 4},
     {.kind = TILED_PLAIN, .wg = 8, .tile_n = 4, .each_m = 4},
 };
-static const uint16_t cost_of[] = {100, 110, 135, 160, 250, 50, 55, 65, 80, 130, 100, 100}; /* of a product, by form */
+static const uint16_t cost_of[] = {100, 110, 135, 160, 250, 50, 55, 65, 80, 130, 100}; /* of a product, by form */
 _Static_assert(sizeof cost_of / sizeof *cost_of == sizeof forms / sizeof *forms, "a cost for each form");
 
 const tiled_choice *tiled_forms(uint32_t *n) {
@@ -71,7 +70,7 @@ uint32_t tiled_cols(const tiled_shape *shape, const tiled_choice *c) {
 }
 
 uint32_t tiled_steps(const tiled_shape *shape, const tiled_choice *c) {
-    const uint32_t steps = (shape->k + c->tile_k - 1) / c->tile_k;
+    const uint32_t steps = c->tile_k ? (shape->k + c->tile_k - 1) / c->tile_k : 1;
     return (steps + c->parts - 1) / c->parts;
 }
 
@@ -95,26 +94,20 @@ static double cost_in(const device_caps *caps, const tiled_shape *shape, const t
 bool tiled_choose(const device_caps *caps, const tiled_shape *shape, tiled_choice *out) {
     const bool int8 = !shape->exact && caps->dot_i8 && base_type_is_quantised(shape->type) && shape->k % 32 == 0;
     const tiled_kind kind = is_software(caps) ? TILED_PLAIN : int8 ? TILED_INT8 : TILED_F32;
-    double best = 0;
+    double best = -1;
     for (uint32_t i = 0; i < sizeof forms / sizeof *forms; i++) {
         tiled_choice c = forms[i];
         c.parts = 1;
         if (c.kind != kind || !tiled_fits(caps, shape, &c)) continue;
-        if (kind == TILED_PLAIN) { /* narrow matrices: small groups */
-            *out = c;
-            if (shape->rows * per_of(shape) >= c.wg * c.each_m) return true;
-            best = 1;
-            continue;
-        }
-        const uint32_t most = shape->n_matrix || per_of(shape) > 1 ? 1 : PARTS_MAX;
+        const uint32_t most = kind == TILED_PLAIN || shape->n_matrix || per_of(shape) > 1 ? 1 : PARTS_MAX;
         for (; c.parts <= most && (c.parts == 1 || shape->k / c.parts >= PART_K_MIN); c.parts *= 2) {
             const double cost = cost_in(caps, shape, &c, cost_of[i]);
-            if (best != 0 && cost >= best) continue;
+            if (best >= 0 && cost >= best) continue;
             best = cost;
             *out = c;
         }
     }
-    return best != 0;
+    return best >= 0;
 }
 
 void tiled_request(lower_request *r, const tiled_shape *shape, const tiled_choice *c) {
