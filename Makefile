@@ -15,6 +15,7 @@ LIBDIR ?= $(PREFIX)/lib
 INCLUDEDIR ?= $(PREFIX)/include
 DATADIR ?= $(PREFIX)/share
 VERSION := $(shell sed -n 's/^\#define BERYL_VERSION "\(.*\)"/\1/p' include/beryl.h)
+comma := ,
 MAJOR := $(firstword $(subst ., ,$(VERSION)))
 ifeq ($(shell uname -s),Darwin)
 SHARED := libberyl.dylib
@@ -61,7 +62,7 @@ TESTER := $(BUILD)/bin/beryl-test
 TREE := $(BUILD)/lib/beryl/$(WGPU) $(BUILD)/share/beryl/models/default.gguf
 
 .PHONY: all run test check docs bench fuzz sanitize coverage install uninstall clean help
-.PHONY: replay fuzzers check-build check-wasm check-style check-docs FORCE
+.PHONY: replay fuzzers check-build check-wasm check-style check-docs check-wgsl FORCE
 .DELETE_ON_ERROR:
 
 ## all        the program and both forms of the library, in $(BUILD)/bin and $(BUILD)/lib
@@ -104,7 +105,9 @@ $(PROGRAM): $(CLI_OBJ) $(INTERNAL) | $(TREE)
 $(TESTER): $(TEST_OBJ) $(INTERNAL) | $(TREE)
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
+	$(Q)$(CC) $(LDFLAGS) $(TEST_LDFLAGS) -o $@ $^ $(LIBS)
+# On its way to the device every kernel's text is kept for check-wgsl (tests/wgsl_dump.c).
+TEST_LDFLAGS := $(if $(filter Linux,$(shell uname -s)),-Wl$(comma)--wrap=device_program_make)
 
 # The real vocabulary, for the tests that want it; they skip where xz is missing.
 $(TESTER): | $(BUILD)/vocab.gguf
@@ -192,7 +195,8 @@ ifeq ($(TESTS),)
 	@$(TEST_ENV) MAKE='$(MAKE_COMMAND)' BUILD='$(BUILD)' CC='$(CC)' PREFIX='$(PREFIX)' tests/install.sh
 	@$(TEST_ENV) tests/cli.sh $(PROGRAM)
 endif
-	@$(TEST_ENV) $(TESTER) $(TESTS)
+	@$(if $(TESTS),,rm -rf $(BUILD)/wgsl;) mkdir -p $(BUILD)/wgsl
+	@$(TEST_ENV) BERYL_TEST_WGSL=$(BUILD)/wgsl $(TESTER) $(TESTS)
 
 ## bench      how fast the default model runs here (BENCH="-p 512 -n 128"), then the programs of bench/
 bench: $(PROGRAM) $(BENCH_SRC:bench/%.c=$(BUILD)/bench/%)
@@ -207,12 +211,17 @@ check: check-style
 	@$(MAKE) $(PARALLEL) check-build BUILD=$(BUILD)/clang CC='$(firstword $(CCACHE)) clang'
 	@$(MAKE) $(PARALLEL) check-wasm BUILD=$(BUILD)/wasm CC='$(firstword $(CCACHE)) clang --target=wasm32-wasi' PIC=
 	@$(MAKE) $(PARALLEL) check-docs
+	@$(MAKE) check-wgsl
 	@echo 'check: good'
 CCACHE := $(shell command -v ccache)
 
 check-style:
 	tools/check-style
 	tools/check-includes
+
+# The kernels that `make test` compiled, as Chrome's compiler sees them.
+check-wgsl:
+	@if command -v node > /dev/null; then node tools/tint-check.mjs $(BUILD)/wgsl; else echo 'skip tint-check (node is not there)'; fi
 
 # Generated pages are current, links lead somewhere, examples in pages and headers compile.
 check-docs: $(PROGRAM)
