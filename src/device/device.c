@@ -94,6 +94,7 @@ static device_mask mask_of(const char *words) {
         if (base_view_equal(word, BASE_VIEW("no-timestamps"))) mask.no_timestamps = true;
         if (base_view_equal(word, BASE_VIEW("checked"))) mask.checked = true;
         if (base_view_equal(word, BASE_VIEW("min"))) mask.min = true;
+        if (base_view_equal(word, BASE_VIEW("hard"))) mask.hard = true;
         at += size + (at[size] != 0);
     }
     if (mask.min) mask.no_f16 = mask.no_subgroups = mask.no_dot = true;
@@ -108,6 +109,11 @@ static uint64_t least64(uint64_t a, uint64_t b) {
 }
 
 static void mask_apply(const device_mask *mask, device_caps *caps) {
+    if (mask->hard && caps->kind == DEVICE_SOFTWARE) { /* tests: the forms that GPUs get, in software */
+        caps->kind = DEVICE_INTEGRATED;
+        caps->compute_units = 8;
+        caps->dot_i8 = true; /* all WGSL has it */
+    }
     if (mask->no_f16) caps->f16 = false;
     if (mask->no_subgroups) caps->subgroups = false, caps->subgroup_size = 0;
     if (mask->no_dot) caps->dot_i8 = false;

@@ -32,7 +32,8 @@
  * are the device's business (uses_f16).
  *
  * BERYL_CAPS (environment, words split by commas) switches off what a device has: no-f16,
- * no-subgroups, no-dot, no-timestamps, checked (no program is compiled as trusted), min (the
+ * no-subgroups, no-dot, no-timestamps, checked (no program is compiled as trusted), hard (a
+ * software device passes for hardware, so that its kernels can be tested), min (the
  * smallest WebGPU device: no f16, subgroups or dot products, 256 invocations, 16 KiB of workgroup
  * memory, 8 storage buffers, bindings of 128 MiB).
  *
@@ -274,7 +275,7 @@ typedef struct device_pool {
 } device_pool;
 
 typedef struct device_mask { /* what BERYL_CAPS switches off */
-    bool no_f16, no_subgroups, no_dot, no_timestamps, checked, min;
+    bool no_f16, no_subgroups, no_dot, no_timestamps, checked, min, hard;
 } device_mask;
 
 typedef struct device_backend { /* one const table a backend */
