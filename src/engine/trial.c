@@ -216,7 +216,9 @@ static beryl_status collect(trial *t, beryl_error *error) {
                 status = use_stored(t, base, error);
             } else if (!is_made(t, base, i)) {
                 const graph_tensor *table = graph_tensor_at(g, node->in[node->op == OP_MATMUL_ID ? 1 : 0]);
-                status = use_input(t, base, kind_of(node, k), table->rank ? table->dim[0].size : 1, error);
+                number_kind kind = kind_of(node, k);
+                if (kind == NUMBER_WIDE && t->n_list > 1) kind = NUMBER_PLAIN; /* what is rounded to int8 later has no outliers */
+                status = use_input(t, base, kind, table->rank ? table->dim[0].size : 1, error);
             }
         }
         if (status != BERYL_OK) break;
