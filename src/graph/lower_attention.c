@@ -1,8 +1,9 @@
 /* lower_attention.c - lowering of caches and attention, alone and joined with what comes before it in a decode step.
  *
- * Three forms of attention. Many rows: tiles of queries against tiles of keys (attention_tile). Few rows: the keys of a
- * row are split over workgroups and the partial sums merged (attention_decode, attention_merge). Software devices: one
- * thread a head and a piece of its keys (attention_serial), since barriers are what costs there. */
+ * Forms of attention. Many rows: tiles of queries against tiles of keys (attention_tile). Few rows: the keys of a row are
+ * split over workgroups and the partial sums merged (attention_merge): attention_lanes on devices with subgroups,
+ * attention_decode on others. Software devices: one thread a head and a piece of its keys (attention_serial), since
+ * barriers are what costs there. */
 #include "base/error.h"
 #include "graph/fused.h"
 #include "graph/lower.h"
@@ -16,6 +17,15 @@ enum {
     DECODE_HEADS_MAX = 8,
     DECODE_PIECE_KEYS = 64,         /* keys a piece, at least; */
     DECODE_WINDOW_KEYS = 32,        /* of a sliding window that is merged in a dispatch of its own */
+    LANES_MAX = 32,
+    LANES_GROUPS = 8,
+    LANES_FOURS_MAX = 16,           /* of queries that a lane keeps: registers */
+    LANES_EACH_MAX = 8,             /* of one head */
+    LANES_PIECE_KEYS = 64,          /* keys a piece, at least */
+    LANES_MERGED_BYTES = 64 << 10,  /* of partial sums, where the next product is to merge them: all its workgroups read them */
+    LANES_NEAR_BYTES = 256 << 10,   /* of halves of keys and values, a piece: more takes longer than a merge of its own */
+    LANES_PIECES_MAX = 128,
+    LANES_JOIN_BYTES = 24 << 10,
     SERIAL_KEYS_LEAST = 32,
     SERIAL_THREADS_WANTED = 32,
     SERIAL_SCRATCH = 32 << 20,
@@ -95,9 +105,9 @@ static beryl_status shapes_of(const lowering *l, const graph_node *node, shapes 
     return BERYL_OK;
 }
 
-static void request_cache(lower_request *r, base_type type) {
-    if (type == TYPE_F16) lower_request_part(r, "cache", "cache_read_f16");
-    if (type == TYPE_Q8_0) lower_request_part(r, "cache", "cache_read_q8_0");
+static void request_cache(lower_request *r, base_type type, bool eights) {
+    if (type == TYPE_F16) lower_request_part(r, "cache", eights ? "cache_eight_f16" : "cache_read_f16");
+    if (type == TYPE_Q8_0) lower_request_part(r, "cache", eights ? "cache_eight_q8_0" : "cache_read_q8_0");
 }
 
 static void bind_attention(lower_step *s, const lowering *l, const graph_node *node, const shapes *a) {
@@ -143,6 +153,7 @@ static beryl_status merge(lowering *l, const graph_node *node, const shapes *a, 
     lower_request_number(&r, "D4", a->d4);
     lower_request_number(&r, "COLUMNS", columns);
     lower_request_number(&r, "PARTS", serial ? 1 : MERGE_THREADS / columns);
+    lower_request_number(&r, "EACH", serial ? 1 : n_split > 4 * (MERGE_THREADS / columns) ? 8 : 4);
     lower_request_number(&r, "THREADS", serial ? columns : MERGE_THREADS);
     lower_step *s = lower_step_begin(l, node, &r.kernel);
     const uint64_t pieces = (uint64_t)rows * a->n_head * n_split;
@@ -184,7 +195,7 @@ static beryl_status attention_serial(lowering *l, const graph_node *node, const 
         lower_request r = {.kernel.file = "attention_serial"};
         lower_request_number(&r, "D4", a->d4);
         lower_request_flag(&r, "SPLIT", n_split > 1);
-        request_cache(&r, a->cache);
+        request_cache(&r, a->cache, false);
         lower_step *s = lower_step_begin(l, node, &r.kernel);
         bind_attention(s, l, node, a);
         bind_output(s, node, a, n_split, rows);
@@ -202,7 +213,44 @@ static beryl_status attention_serial(lowering *l, const graph_node *node, const 
 
 /* ---- few rows ------------------------------------------------------------------------------------------------------ */
 
-typedef struct decode_form { uint32_t heads, keys_each, n_split; bool lanes_shuffle; } decode_form;
+typedef struct decode_form {
+    uint32_t heads, keys_each, n_split;
+    uint32_t lanes, join; /* of attention_lanes; 0: attention_decode */
+    bool lanes_shuffle;
+} decode_form;
+
+static uint32_t units_of(const device_caps *caps) {
+    return caps->compute_units ? caps->compute_units : caps->kind == DEVICE_DISCRETE ? 128 : 16;
+}
+
+static uint32_t lanes_bytes(uint32_t d4, uint32_t heads, uint32_t join) {
+    return at_least((heads + 2) * d4, LANES_GROUPS * join * d4) * 16 + LANES_GROUPS * heads * 8;
+}
+
+/* attention_lanes. Near: a row sees so few keys that few pieces do, which the next product merges; few heads a workgroup,
+ * since the caches then come from the device's own and workgroups are what lacks. Else many heads, since reading the caches is
+ * the work. false: not on this device. */
+static bool lanes_form_of(const device_caps *caps, const shapes *a, decode_form *f) {
+    const uint32_t group = a->n_head / a->n_kv, units = units_of(caps);
+    uint32_t lanes = LANES_MAX;
+    if (!caps->subgroups) return false;
+    while (lanes > 4 && (lanes > caps->subgroup_size || a->d4 % (2 * lanes))) lanes /= 2;
+    const uint32_t fours = a->d4 / lanes; /* of a head, a lane */
+    if (lanes > caps->subgroup_size || a->d4 % (2 * lanes) || fours > LANES_EACH_MAX) return false;
+    const uint32_t merged = at_least(1, LANES_MERGED_BYTES / (a->n_head * a->d4 * 16));
+    const bool near = (uint64_t)round_up(a->keys, merged) * a->d4 * 16 <= LANES_NEAR_BYTES;
+    *f = (decode_form){.lanes = lanes, .keys_each = fours > 2 ? 4 : 8};
+    f->n_split = at_most(round_up(a->keys, LANES_PIECE_KEYS), merged);
+    f->heads = divisor_of(group, at_most(4, LANES_FOURS_MAX / fours));
+    while (f->heads > 1 && (lanes_bytes(a->d4, f->heads, 1) > caps->workgroup_bytes ||
+                            (near && (uint64_t)a->n_head / f->heads * a->n * f->n_split < units)))
+        f->heads = divisor_of(group, f->heads - 1);
+    if (!near) f->n_split = at_most(LANES_PIECES_MAX, at_most(round_up(a->keys, LANES_PIECE_KEYS), round_up(2 * units, a->n_head / f->heads * a->n)));
+    f->join = f->heads;
+    while (f->join > 1 && lanes_bytes(a->d4, f->heads, f->join) > at_most(caps->workgroup_bytes, LANES_JOIN_BYTES))
+        f->join = divisor_of(f->heads, f->join - 1);
+    return lanes_bytes(a->d4, f->heads, f->join) <= caps->workgroup_bytes && lanes * LANES_GROUPS <= caps->workgroup_invocations;
+}
 
 static uint32_t decode_bytes(uint32_t d4, uint32_t heads, uint32_t keys_each, bool shuffle, bool joined) {
     const uint32_t tile = DECODE_THREADS / 8 * keys_each;
@@ -212,29 +260,46 @@ static uint32_t decode_bytes(uint32_t d4, uint32_t heads, uint32_t keys_each, bo
 
 /* joined: with norms, rotations and cache writes. heads 0: the device's workgroup memory is too small. */
 static decode_form decode_form_of(const device_caps *caps, const shapes *a, bool joined) {
-    decode_form f = {.lanes_shuffle = caps->subgroups && caps->subgroup_size >= 8};
+    decode_form f;
+    if (lanes_form_of(caps, a, &f)) return f;
+    f = (decode_form){.lanes_shuffle = caps->subgroups && caps->subgroup_size >= 8};
     f.keys_each = f.lanes_shuffle ? 2 : 1;
     f.heads = divisor_of(a->n_head / a->n_kv, DECODE_HEADS_MAX);
     while (f.heads > 0 && decode_bytes(a->d4, f.heads, f.keys_each, f.lanes_shuffle, joined) > caps->workgroup_bytes)
         f.heads = f.heads > 1 ? divisor_of(a->n_head / a->n_kv, f.heads - 1) : 0;
     if (f.heads == 0) return f;
-    const uint32_t units = caps->compute_units ? caps->compute_units : caps->kind == DEVICE_DISCRETE ? 128 : 16;
     const uint32_t beside = a->n_head / f.heads * a->n; /* workgroups without a split */
     const uint32_t piece = a->window && !joined ? DECODE_WINDOW_KEYS : DECODE_PIECE_KEYS;
-    f.n_split = at_least(1, at_most(round_up(a->keys, piece), round_up(2 * units, beside)));
+    f.n_split = at_least(1, at_most(round_up(a->keys, piece), round_up(2 * units_of(caps), beside)));
     return f;
+}
+
+static const char *decode_file(const decode_form *f) {
+    return f->lanes ? "attention_lanes" : "attention_decode";
+}
+
+static void request_decode(lower_request *r, const shapes *a, const decode_form *f, uint32_t n_split) {
+    lower_request_number(r, "D4", a->d4);
+    lower_request_number(r, "HEADS", f->heads);
+    lower_request_flag(r, "SPLIT", n_split > 1);
+    if (f->lanes) {
+        lower_request_number(r, "THREADS", LANES_GROUPS * f->lanes);
+        lower_request_number(r, "LANES", f->lanes);
+        lower_request_number(r, "KEYS", f->keys_each);
+        lower_request_number(r, "JOIN", f->join);
+        lower_request_number(r, "PIECE", LANES_PIECE_KEYS);
+        return;
+    }
+    lower_request_number(r, "KEYS_EACH", f->keys_each);
+    if (f->lanes_shuffle) lower_request_part(r, "slices", "slices_subgroups");
 }
 
 static beryl_status attention_decode(lowering *l, const graph_node *node, const shapes *a, beryl_error *error) {
     const decode_form f = decode_form_of(l->caps, a, false);
     if (f.heads == 0) return refuse(node, "heads this large", error);
-    lower_request r = {.kernel.file = "attention_decode"};
-    lower_request_number(&r, "D4", a->d4);
-    lower_request_number(&r, "HEADS", f.heads);
-    lower_request_number(&r, "KEYS_EACH", f.keys_each);
-    lower_request_flag(&r, "SPLIT", f.n_split > 1);
-    request_cache(&r, a->cache);
-    if (f.lanes_shuffle) lower_request_part(&r, "slices", "slices_subgroups");
+    lower_request r = {.kernel.file = decode_file(&f)};
+    request_decode(&r, a, &f, f.n_split);
+    request_cache(&r, a->cache, f.lanes > 0);
     lower_step *s = lower_step_begin(l, node, &r.kernel);
     bind_attention(s, l, node, a);
     bind_output(s, node, a, f.n_split, a->n);
@@ -253,17 +318,15 @@ static uint32_t tile_bytes(const tile_form *f, uint32_t tile4) {
     return 16 * (stage + f->keys * (f->rows / 4) + f->rows / 4);
 }
 
-/* The largest form that fits the device's workgroup memory; a lane keeps 4 or 8 rows of 1 or 2 fours. */
+/* The largest form that fits the device's workgroup memory; a lane keeps 4 or 8 rows of 1 or 2 fours. Best of those tried on
+ * an H200 (f16 cache, 8 heads of one kv head): 16.7 TFLOP/s at d 256, 19.7 at d 512. */
 static tile_form tile_form_of(const lowering *l, uint32_t tile4) {
-    const uint32_t rows = tile4 > 64 ? 32 : 64;
-    const tile_form forms[] = {
-        {rows, rows == 64 ? 64 : 128, 8, rows == 64 ? 16 : 8, 0},
-        {rows, 64, 4, 8, 0},
-        {tile4 <= 16 ? 64 : 32, 32, 4, 4, 0},
-    };
-    const uint32_t last = sizeof forms / sizeof forms[0] - 1;
+    static const tile_form narrow[] = {{64, 64, 8, 16, 0}, {64, 64, 4, 8, 0}, {64, 32, 4, 4, 0}}; /* d to 64 */
+    static const tile_form middle[] = {{32, 64, 16, 16, 0}, {32, 64, 8, 8, 0}, {32, 32, 4, 4, 0}};
+    static const tile_form wide[] = {{32, 128, 8, 8, 0}, {32, 64, 8, 8, 0}, {32, 32, 4, 4, 0}};   /* d from 512 */
+    const tile_form *forms = tile4 <= 16 ? narrow : tile4 <= 64 ? middle : wide;
     uint32_t i = 0;
-    while (i < last && tile_bytes(&forms[i], tile4) > l->caps->workgroup_bytes) i++;
+    while (i < 2 && tile_bytes(&forms[i], tile4) > l->caps->workgroup_bytes) i++;
     tile_form f = forms[i];
     f.columns = f.rows * tile4 / 2 / TILE_THREADS >= 4 ? 2 : 1;
     return f;
@@ -284,7 +347,7 @@ static beryl_status attention_tile(lowering *l, const graph_node *node, const sh
     lower_request_number(&r, "CHUNK", f.chunk);
     lower_request_number(&r, "VALUES", f.values);
     lower_request_number(&r, "COLUMNS", f.columns);
-    request_cache(&r, a->cache);
+    request_cache(&r, a->cache, false);
     lower_step *s = lower_step_begin(l, node, &r.kernel);
     bind_attention(s, l, node, a);
     lower_bind(s, "out", node->out[0]);
@@ -356,15 +419,17 @@ bool lower_attention_fits(const graph *g, const graph_store *store, bool exact, 
     return serial || decode_form_of(caps, &a, true).heads > 0;
 }
 
-static void request_joined(lower_request *r, const shapes *a, bool owner, bool serial) {
+static void request_joined(lower_request *r, const shapes *a, bool owner, bool serial, bool lanes) {
     static const char *const own[] = {[TYPE_F32] = "cache_own_f32", [TYPE_F16] = "cache_own_f16", [TYPE_Q8_0] = "cache_own_q8_0"};
-    lower_request_part(r, "start", serial ? "attention_serial_heads" : "attention_start_heads");
+    static const char *const own_eights[] = {
+        [TYPE_F32] = "cache_eight_own_f32", [TYPE_F16] = "cache_eight_own_f16", [TYPE_Q8_0] = "cache_eight_own_q8_0"};
+    lower_request_part(r, "start", serial ? "attention_serial_heads" : lanes ? "attention_lanes_heads" : "attention_start_heads");
     if (owner) {
-        lower_request_part(r, "cache", own[a->cache]);
+        lower_request_part(r, "cache", lanes ? own_eights[a->cache] : own[a->cache]);
         if (a->cache != TYPE_F32) lower_request_part(r, "half_bits", "half_bits");
     } else {
-        request_cache(r, a->cache);
-        lower_request_part(r, "fresh", serial ? "attention_serial_fresh_none" : "attention_fresh_none");
+        request_cache(r, a->cache, lanes);
+        lower_request_part(r, "fresh", serial ? "attention_serial_fresh_none" : lanes ? "attention_lanes_fresh_none" : "attention_fresh_none");
         lower_request_flag(r, "FRESH", false);
     }
 }
@@ -411,15 +476,14 @@ beryl_status lower_fused_attention(lowering *l, const graph_node *node, beryl_er
     const bool serial = is_software(l->store);
     const decode_form form = decode_form_of(l->caps, &a, true);
     const lower_count rows = lower_count_of(a.q->dim[0]);
-    lower_request r = {.kernel.file = serial ? "attention_serial" : "attention_decode"};
-    lower_request_number(&r, "D4", a.d4);
-    lower_request_flag(&r, "SPLIT", f->n_split > 1);
-    request_joined(&r, &a, f->k != 0, serial);
-    if (!serial) {
-        lower_request_number(&r, "HEADS", form.heads);
-        lower_request_number(&r, "KEYS_EACH", form.keys_each);
-        if (form.lanes_shuffle) lower_request_part(&r, "slices", "slices_subgroups");
+    lower_request r = {.kernel.file = serial ? "attention_serial" : decode_file(&form)};
+    if (serial) {
+        lower_request_number(&r, "D4", a.d4);
+        lower_request_flag(&r, "SPLIT", f->n_split > 1);
+    } else {
+        request_decode(&r, &a, &form, f->n_split);
     }
+    request_joined(&r, &a, f->k != 0, serial, !serial && form.lanes);
     lower_step *s = lower_step_begin(l, node, &r.kernel);
     bind_joined(s, l, f, &a);
     if (serial) {

@@ -42,16 +42,16 @@ const LEAST: f32 = -3.0e38;
 const SLICES: u32 = 8u;                             // lanes along d
 const SLOTS: u32 = THREADS / SLICES;                // keys at once
 const TILE: u32 = SLOTS * KEYS_EACH;
-const PARTS: u32 = THREADS / D4;                    // that share the keys of the values
-const STEPS: u32 = (TILE + PARTS - 1u) / PARTS;
-const SOFT_PARTS: u32 = 8u;
+const QUADS: u32 = (HEADS + 3u) / 4u;               // fours of heads
+const PARTS: u32 = min(THREADS / D4, 8u);           // that share the keys of the values
+const SOFT_PARTS: u32 = 8u;                         // that share the keys of a head's maximum and sum
 
-var<workgroup> queries: array<vec4<f32>, HEADS * D4>;
-var<workgroup> weights: array<f32, TILE * HEADS>;   // scores, then exp(score - max): [key, head]
+var<workgroup> queries: array<vec4<f32>, HEADS * D4>; // at the end sums on their way to be joined
+var<workgroup> scores: array<f32, TILE * HEADS>;    // [key, head]
+var<workgroup> weights: array<vec4<f32>, TILE * QUADS>; // exp(score - max): [key, four heads]
 var<workgroup> soft: array<f32, SOFT_PARTS * HEADS>;
 var<workgroup> row_max: array<f32, HEADS>;
 var<workgroup> row_keep: array<f32, HEADS>;
-var<workgroup> joined: array<vec4<f32>, THREADS>;
 
 //! part start
 const FRESH: bool = false;
@@ -74,11 +74,11 @@ fn fresh_value(column: u32) -> vec4<f32> {
 //! part slices
 var<workgroup> products: array<f32, TILE * HEADS * SLICES>;
 
-// Sums over the 8 slices of a key: in [KEYS_EACH, HEADS] of one slice, out weights[key, head] for all.
-fn slices_join(scores: array<f32, KEYS_EACH * HEADS>, lane: u32) {
+// Sums over the 8 slices of a key: in [KEYS_EACH, HEADS] of one slice, out scores[key, head].
+fn slices_join(own: array<f32, KEYS_EACH * HEADS>, n_key: u32, lane: u32) {
     for (var k = 0u; k < KEYS_EACH; k++) {
         for (var h = 0u; h < HEADS; h++) {
-            products[((k * SLOTS + lane / SLICES) * HEADS + h) * SLICES + lane % SLICES] = scores[k * HEADS + h];
+            products[((k * SLOTS + lane / SLICES) * HEADS + h) * SLICES + lane % SLICES] = own[k * HEADS + h];
         }
     }
     workgroupBarrier();
@@ -87,7 +87,7 @@ fn slices_join(scores: array<f32, KEYS_EACH * HEADS>, lane: u32) {
         for (var s = 0u; s < SLICES; s++) {
             sum += products[i * SLICES + s];
         }
-        weights[i] = sum;
+        scores[i] = select(LEAST, sum, i / HEADS < n_key);
     }
 }
 //! end
@@ -111,11 +111,15 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let ring = begin % params.n_row; // row of the first key
 
     start(row, first_head, has_fresh, lane);
-    var sums: array<vec4<f32>, HEADS>;
-    var total = 0.0; // of head lane % HEADS, of part lane / HEADS of the keys
+    let head = lane % HEADS; // of maxima and sums
+    let part = lane / HEADS;
+    let column = lane % D4;  // of the values
+    let sharer = lane / D4;
+    var sums: array<vec4<f32>, QUADS * 4u>;
     for (var h = 0u; h < HEADS; h++) {
         sums[h] = vec4<f32>(0.0);
     }
+    var total = 0.0; // of head, over this part's keys
     if (has_fresh) { // its score is the maximum so far, so its weight is 1
         if (lane < D4) {
             for (var h = 0u; h < HEADS; h++) {
@@ -128,35 +132,36 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     for (var tile = begin; tile < end; tile += TILE) {
         let n_key = min(TILE, end - tile);
         let offset = ring + (tile - begin);
-        var scores: array<f32, KEYS_EACH * HEADS>;
+        var own: array<f32, KEYS_EACH * HEADS>;
         var at: array<u32, KEYS_EACH>;
         for (var k = 0u; k < KEYS_EACH; k++) {
             var place = offset + min(k * SLOTS + lane / SLICES, n_key - 1u);
             place = select(place, place - params.n_row, place >= params.n_row);
             at[k] = ((cache_row + place) * params.n_kv + kv) * D4;
             for (var h = 0u; h < HEADS; h++) {
-                scores[k * HEADS + h] = 0.0;
+                own[k * HEADS + h] = 0.0;
             }
         }
-        for (var i = lane % SLICES; i < D4; i += SLICES) {
-            for (var k = 0u; k < KEYS_EACH; k++) {
-                let key = k_load(at[k] + i);
-                for (var h = 0u; h < HEADS; h++) {
-                    scores[k * HEADS + h] += dot(queries[h * D4 + i], key);
+        for (var step = 0u; step < (D4 + SLICES - 1u) / SLICES; step++) { // a count that compilers see, to unroll it
+            let i = step * SLICES + lane % SLICES;
+            if (D4 % SLICES == 0u || i < D4) {
+                for (var k = 0u; k < KEYS_EACH; k++) {
+                    let key = k_load(at[k] + i);
+                    for (var h = 0u; h < HEADS; h++) {
+                        own[k * HEADS + h] += dot(queries[h * D4 + i], key);
+                    }
                 }
             }
         }
-        slices_join(scores, lane);
+        slices_join(own, n_key, lane);
         workgroupBarrier();
 
-        let head = lane % HEADS;
-        let part = lane / HEADS;
         if (part < SOFT_PARTS) {
             var most = LEAST;
-            for (var key = part; key < n_key; key += SOFT_PARTS) {
-                most = max(most, weights[key * HEADS + head]);
+            for (var i = 0u; i < TILE / SOFT_PARTS; i++) {
+                most = max(most, scores[(i * SOFT_PARTS + part) * HEADS + head]);
             }
-            soft[part * HEADS + head] = most;
+            soft[lane] = most;
         }
         workgroupBarrier();
         if (lane < HEADS) {
@@ -169,60 +174,82 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             row_keep[lane] = exp(before - most);
         }
         workgroupBarrier();
-        for (var i = lane; i < TILE * HEADS; i += THREADS) {
-            weights[i] = select(0.0, exp(weights[i] - row_max[i % HEADS]), i / HEADS < n_key);
+        for (var i = lane; i < TILE * QUADS; i += THREADS) {
+            let key = i / QUADS;
+            var weight = vec4<f32>(0.0);
+            for (var c = 0u; c < 4u; c++) {
+                let h = i % QUADS * 4u + c;
+                if (h < HEADS && key < n_key) {
+                    weight[c] = exp(scores[key * HEADS + h] - row_max[h]);
+                }
+            }
+            weights[i] = weight;
         }
         workgroupBarrier();
 
         if (part < SOFT_PARTS) {
             total *= row_keep[head];
-            for (var key = part; key < TILE; key += SOFT_PARTS) {
-                total += weights[key * HEADS + head];
+            for (var i = 0u; i < TILE / SOFT_PARTS; i++) {
+                total += weights[(i * SOFT_PARTS + part) * QUADS + head / 4u][head % 4u];
             }
         }
         for (var h = 0u; h < HEADS; h++) {
             sums[h] *= row_keep[h];
         }
-        if (lane < PARTS * D4) {
-            for (var step = 0u; step < STEPS; step++) {
-                let key = step * PARTS + lane / D4;
+        if (sharer < PARTS) {
+            for (var step = 0u; step < (TILE + PARTS - 1u) / PARTS; step++) {
+                let key = step * PARTS + sharer;
                 var place = offset + min(key, n_key - 1u);
                 place = select(place, place - params.n_row, place >= params.n_row);
-                let value = v_load(((cache_row + place) * params.n_kv + kv) * D4 + lane % D4);
-                if (key < TILE) {
-                    for (var h = 0u; h < HEADS; h++) {
-                        sums[h] += weights[key * HEADS + h] * value;
+                let value = v_load(((cache_row + place) * params.n_kv + kv) * D4 + column);
+                if (TILE % PARTS == 0u || key < TILE) {
+                    for (var f = 0u; f < QUADS; f++) {
+                        let weight = weights[key * QUADS + f];
+                        sums[f * 4u] += weight.x * value;
+                        sums[f * 4u + 1u] += weight.y * value;
+                        sums[f * 4u + 2u] += weight.z * value;
+                        sums[f * 4u + 3u] += weight.w * value;
                     }
                 }
             }
         }
-        workgroupBarrier(); // the weights are written again
     }
 
-    if (lane / HEADS < SOFT_PARTS) {
+    workgroupBarrier();
+    if (part < SOFT_PARTS) {
         soft[lane] = total;
     }
-    for (var h = 0u; h < HEADS; h++) {
-        workgroupBarrier();
-        joined[lane] = sums[h];
+    for (var other = 1u; other < PARTS; other++) {
+        if (sharer == other) {
+            for (var h = 0u; h < HEADS; h++) {
+                queries[h * D4 + column] = sums[h];
+            }
+        }
         workgroupBarrier();
         if (lane < D4) {
-            var sum = joined[lane];
-            for (var i = 1u; i < PARTS; i++) {
-                sum += joined[i * D4 + lane];
+            for (var h = 0u; h < HEADS; h++) {
+                sums[h] += queries[h * D4 + lane];
             }
+        }
+        workgroupBarrier();
+    }
+    if (PARTS == 1u) {
+        workgroupBarrier();
+    }
+    if (lane < D4) {
+        for (var h = 0u; h < HEADS; h++) {
             var all = 0.0;
             for (var i = 0u; i < SOFT_PARTS; i++) {
                 all += soft[i * HEADS + h];
             }
             let place = row * params.n_head + first_head + h;
             if (SPLIT) {
-                out[(place * params.n_split + group.x) * D4 + lane] = sum;
+                out[(place * params.n_split + group.x) * D4 + lane] = sums[h];
                 if (lane == 0u) {
                     stats[place * params.n_split + group.x] = vec2<f32>(row_max[h], all);
                 }
             } else {
-                out[place * D4 + lane] = sum / all;
+                out[place * D4 + lane] = sums[h] / all;
             }
         }
     }
