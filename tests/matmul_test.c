@@ -252,8 +252,11 @@ static void test_forms(test *t, rig *r) {
         const bool int8 = forms[i].kind == TILED_INT8;
         if (!test_case(t, "matmul/form-%u-%ux%ux%u", (unsigned)forms[i].kind, forms[i].tile_n, forms[i].tile_m, forms[i].tile_k) || !rig_ready(t, r)) continue;
         tiled_shape shape = {.type = TYPE_Q8_0, .rows = 256, .k = 320, .exact = !int8};
-        if (!caps_for(r, &forms[i], &shape)) {
-            test_fail(t, __FILE__, __LINE__, "no device chooses it");
+        if (!caps_for(r, &forms[i], &shape)) { /* those for a few vectors are the experts' */
+            shape.n_matrix = 40;
+            if (!caps_for(r, &forms[i], &shape)) test_fail(t, __FILE__, __LINE__, "no device chooses it");
+            else check(t, r, &(problem){.type = TYPE_Q8_0, .n = shape.n_x / 2, .n_bound = shape.n_x / 2, .k = 320, .m = 256, .n_expert = 40,
+                                        .n_used = 2, .exact = !int8});
             continue;
         }
         check(t, r, &(problem){.type = TYPE_Q8_0, .n = shape.n_x, .n_bound = shape.n_x, .k = 320, .m = shape.rows, .exact = !int8});

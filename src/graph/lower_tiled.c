@@ -19,12 +19,12 @@ static const tiled_choice forms[] = {
     {.kind = TILED_F32, .wg = 256, .tile_n = 128, .tile_m = 64, .tile_k = 16, .each_n = 8, .each_m = 4},
     {.kind = TILED_F32, .wg = 256, .tile_n = 64, .tile_m = 64, .tile_k = 16, .each_n = 4, .each_m = 4},
     {.kind = TILED_F32, .wg = 128, .tile_n = 32, .tile_m = 64, .tile_k = 16, .each_n = 4, .each_m = 4},
-    {.kind = TILED_F32, .wg = 128, .tile_n = 16, .tile_m = 64, .tile_k = 16, .each_n = 2, .each_m = 4},
+    {.kind = TILED_F32, .wg = 64, .tile_n = 16, .tile_m = 64, .tile_k = 16, .each_n = 4, .each_m = 4},
     {.kind = TILED_INT8, .wg = 256, .tile_n = 128, .tile_m = 64, .tile_k = 64, .each_n = 8, .each_m = 4},
     {.kind = TILED_INT8, .wg = 256, .tile_n = 128, .tile_m = 64, .tile_k = 32, .each_n = 8, .each_m = 4},
     {.kind = TILED_INT8, .wg = 256, .tile_n = 64, .tile_m = 64, .tile_k = 64, .each_n = 4, .each_m = 4},
     {.kind = TILED_INT8, .wg = 128, .tile_n = 32, .tile_m = 64, .tile_k = 64, .each_n = 4, .each_m = 4},
-    {.kind = TILED_INT8, .wg = 128, .tile_n = 16, .tile_m = 64, .tile_k = 64, .each_n = 2, .each_m = 4},
+    {.kind = TILED_INT8, .wg = 64, .tile_n = 16, .tile_m = 64, .tile_k = 64, .each_n = 4, .each_m = 4},
     {.kind = TILED_PLAIN, .wg = 8, .tile_n = 4, .each_m = 4},
 };
 static const uint16_t cost_of[] = {100, 110, 135, 160, 250, 50, 55, 65, 80, 130, 100}; /* of a product, by form */
@@ -46,7 +46,7 @@ static uint32_t tile_m_of(const tiled_choice *c) {
 static uint64_t memory_of(const tiled_choice *c) {
     const uint64_t rows = c->tile_n + c->tile_m;
     switch (c->kind) {
-    case TILED_F32: return rows * (c->tile_k / 4 + 1) * 16;
+    case TILED_F32: return (rows / 4 + 2) * c->tile_k * 16;
     case TILED_INT8: return rows * (c->tile_k / 32 * 3 | 1) * 16;
     case TILED_PLAIN: break;
     }
@@ -62,7 +62,7 @@ bool tiled_fits(const device_caps *caps, const tiled_shape *shape, const tiled_c
     const uint32_t invocations = caps->workgroup_invocations ? caps->workgroup_invocations : 256;
     if (!matvec_reader(shape->type, false) || memory_of(c) > memory || c->wg > invocations) return false;
     if (c->kind == TILED_INT8 && (!base_type_is_quantised(shape->type) || shape->k % 32)) return false;
-    return c->each_m % per_of(shape) == 0;
+    return true;
 }
 
 uint32_t tiled_cols(const tiled_shape *shape, const tiled_choice *c) {

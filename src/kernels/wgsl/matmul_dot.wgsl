@@ -3,20 +3,23 @@
 //
 // Tiles, parts and parameters as in matmul_tile. In workgroup memory a block of 32 is two vec4 of quants and one of
 // scales: of a vector (scale, sums of its halves and of both, times the scale); of a row (scale, least), once for each
-// half where the type has scales of 16. A block's product is scale * scale' * dot - least' * sum.
+// half where the type has scales of 16. A block's product is scale * scale' * dot - least' * sum. An invocation has four
+// rows and four or eight vectors; sums and rows have names and are no arrays: drivers that do not unroll loops would keep
+// an array in memory.
 //! options
 const WG: u32 = 256u;
 const TILE_N: u32 = 64u;
 const TILE_M: u32 = 64u;
 const TILE_K: u32 = 32u;   // a multiple of 32
-const EACH_N: u32 = 4u;
-const EACH_M: u32 = 4u;
+const EACH_N: u32 = 4u;    // vectors of an invocation, 4 or 8
+const EACH_M: u32 = 4u;    // its rows: 4
 const PER: u32 = 1u;       // weight rows for one result (2: gate and up)
 const AHEAD: bool = true;  // loads of the next step before the products of this one
 //! end
 const LANES_M: u32 = TILE_M / EACH_M;
 const LANES_N: u32 = TILE_N / EACH_N;
-const_assert LANES_M * LANES_N == WG && LANES_M % 8u == 0u && LANES_N % 4u == 0u && EACH_M % PER == 0u;
+const_assert LANES_M * LANES_N == WG && LANES_M % 8u == 0u && LANES_N % 4u == 0u;
+const_assert EACH_N % 4u == 0u && EACH_N <= 8u && EACH_M == 4u;
 const COLS: u32 = TILE_M / PER;        // results of a vector in a tile
 const BLOCKS: u32 = TILE_K / 32u;
 const STRIDE: u32 = (3u * BLOCKS) | 1u; // odd, so that neighbouring rows lie in different banks
@@ -119,6 +122,58 @@ fn rounded(sum: i32) -> f32 {
     return bitcast<f32>(sum) - 12582912.0;
 }
 
+struct Row { first: vec4<u32>, second: vec4<u32>, scale: vec4<f32> }
+
+fn row_at(m: u32, b: u32) -> Row {
+    let at = m * STRIDE + b * 3u;
+    return Row(w_tile[at], w_tile[at + 1u], bitcast<vec4<f32>>(w_tile[at + 2u]));
+}
+
+fn product(w: Row, x: Row) -> f32 {
+    if (PART_PAIRED) {
+        let sum = x.scale.x * w.scale.x * rounded(dot16(dot16(ROUND, w.first, x.first), w.second, x.second));
+        if (PART_LEAST) {
+            return sum - w.scale.y * x.scale.w;
+        }
+        return sum;
+    }
+    let sum = x.scale.x * (w.scale.x * rounded(dot16(ROUND, w.first, x.first)) + w.scale.z * rounded(dot16(ROUND, w.second, x.second)));
+    if (PART_LEAST) {
+        return sum - (w.scale.y * x.scale.y + w.scale.w * x.scale.z);
+    }
+    return sum;
+}
+
+// Vector n with four rows.
+fn products(n: u32, b: u32, w0: Row, w1: Row, w2: Row, w3: Row) -> vec4<f32> {
+    let at = n * STRIDE + b * 3u;
+    let x = Row(x_tile[at], x_tile[at + 1u], bitcast<vec4<f32>>(x_tile[at + 2u]));
+    return vec4<f32>(product(w0, x), product(w1, x), product(w2, x), product(w3, x));
+}
+
+fn store_one(place: Place, i: u32, row: u32, items: vec2<f32>) {
+    if (is_stored(place, row)) {
+        PART_store(row, i, items);
+    }
+}
+
+fn store_four(place: Place, n: u32, row: u32, sums: vec4<f32>) {
+    let i = place.first + n;
+    if (i >= place.end) {
+        return;
+    }
+    let to = place_out(i);
+    if (PER == 1u) {
+        store_one(place, to, row, sums.xx);
+        store_one(place, to, row + LANES_M, sums.yy);
+        store_one(place, to, row + 2u * LANES_M, sums.zz);
+        store_one(place, to, row + 3u * LANES_M, sums.ww);
+    } else {
+        store_one(place, to, row, sums.xz);
+        store_one(place, to, row + LANES_M, sums.yw);
+    }
+}
+
 @compute @workgroup_size(WG)
 fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) local: u32) {
     let place = place_of(id.x);
@@ -146,7 +201,8 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) l
         load_x(first_step, local, &x_row, &x_next);
         load_w(first_step, local, &w_row, &w_next);
     }
-    var sums: array<f32, EACH_N * EACH_M>;
+    var sums_0 = mat4x4<f32>(); // column i: vector n + i * LANES_N with rows m, m + LANES_M, ...
+    var sums_1 = mat4x4<f32>(); // and vectors from n + 4 * LANES_N
     for (var step = first_step; step < n_step; step++) {
         if (!AHEAD) {
             load_x(step, local, &x_row, &x_next);
@@ -186,48 +242,31 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) l
             load_w(step + 1u, local, &w_row, &w_next);
         }
         for (var b = 0u; b < BLOCKS; b++) {
-            var w0: array<vec4<u32>, EACH_M>;
-            var w1: array<vec4<u32>, EACH_M>;
-            var ws: array<vec4<f32>, EACH_M>;
-            for (var j = 0u; j < EACH_M; j++) {
-                let at = (m + j * LANES_M) * STRIDE + b * 3u;
-                w0[j] = w_tile[at];
-                w1[j] = w_tile[at + 1u];
-                ws[j] = bitcast<vec4<f32>>(w_tile[at + 2u]);
-            }
-            for (var i = 0u; i < EACH_N; i++) {
-                let at = (n + i * LANES_N) * STRIDE + b * 3u;
-                let x0 = x_tile[at];
-                let x1 = x_tile[at + 1u];
-                let xs = bitcast<vec4<f32>>(x_tile[at + 2u]);
-                for (var j = 0u; j < EACH_M; j++) {
-                    var sum = sums[i * EACH_M + j];
-                    if (PART_PAIRED) {
-                        sum += xs.x * ws[j].x * rounded(dot16(dot16(ROUND, w0[j], x0), w1[j], x1));
-                        if (PART_LEAST) {
-                            sum -= ws[j].y * xs.w;
-                        }
-                    } else {
-                        sum += xs.x * ws[j].x * rounded(dot16(ROUND, w0[j], x0));
-                        sum += xs.x * ws[j].z * rounded(dot16(ROUND, w1[j], x1));
-                        if (PART_LEAST) {
-                            sum -= ws[j].y * xs.y + ws[j].w * xs.z;
-                        }
-                    }
-                    sums[i * EACH_M + j] = sum;
-                }
+            let w0 = row_at(m, b);
+            let w1 = row_at(m + LANES_M, b);
+            let w2 = row_at(m + 2u * LANES_M, b);
+            let w3 = row_at(m + 3u * LANES_M, b);
+            sums_0[0] += products(n, b, w0, w1, w2, w3);
+            sums_0[1] += products(n + LANES_N, b, w0, w1, w2, w3);
+            sums_0[2] += products(n + 2u * LANES_N, b, w0, w1, w2, w3);
+            sums_0[3] += products(n + 3u * LANES_N, b, w0, w1, w2, w3);
+            if (EACH_N == 8u) {
+                sums_1[0] += products(n + 4u * LANES_N, b, w0, w1, w2, w3);
+                sums_1[1] += products(n + 5u * LANES_N, b, w0, w1, w2, w3);
+                sums_1[2] += products(n + 6u * LANES_N, b, w0, w1, w2, w3);
+                sums_1[3] += products(n + 7u * LANES_N, b, w0, w1, w2, w3);
             }
         }
         workgroupBarrier();
     }
-    for (var i = 0u; i < EACH_N; i++) {
-        let v = place.first + n + i * LANES_N;
-        let to = place_out(min(v, place.end - 1u));
-        for (var j = 0u; j < EACH_M / PER; j++) {
-            let row = col + m + j * LANES_M;
-            if (v < place.end && is_stored(place, row)) {
-                PART_store(row, to, vec2<f32>(sums[i * EACH_M + j], sums[i * EACH_M + j + EACH_M / PER * (PER - 1u)]));
-            }
-        }
+    store_four(place, n, col + m, sums_0[0]);
+    store_four(place, n + LANES_N, col + m, sums_0[1]);
+    store_four(place, n + 2u * LANES_N, col + m, sums_0[2]);
+    store_four(place, n + 3u * LANES_N, col + m, sums_0[3]);
+    if (EACH_N == 8u) {
+        store_four(place, n + 4u * LANES_N, col + m, sums_1[0]);
+        store_four(place, n + 5u * LANES_N, col + m, sums_1[1]);
+        store_four(place, n + 6u * LANES_N, col + m, sums_1[2]);
+        store_four(place, n + 7u * LANES_N, col + m, sums_1[3]);
     }
 }
