@@ -1,12 +1,14 @@
 // attention_merge - joins the partial sums of attention over the pieces of the keys.
 //   partial [rows, H, n_split, d] f32, stats [rows, H, n_split] (max, sum); out [n, H, d], rows from first_row on
 // A workgroup has COLUMNS fours of one head's d; PARTS lanes share the pieces of each and are joined at the end. With
-// PARTS = 1 (software devices) nothing is shared.
+// PARTS = 1 (software devices) nothing is shared. A lane asks for EACH pieces before it works on them; in the place of one
+// without keys it reads the first once more, since a choice of what to read costs less than a wait for whether to.
 //! options
 const D4: u32 = 16u;      // d / 4
 const COLUMNS: u32 = 16u; // fours of d a workgroup, at most d / 4 rounded up
 const PARTS: u32 = 16u;
 const THREADS: u32 = 256u; // COLUMNS * PARTS
+const EACH: u32 = 4u;
 //! end
 
 struct Params { n: u32, first_row: u32, rows: u32, n_head: u32, n_split: u32 }
@@ -33,17 +35,29 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
     var most = LEAST;
     var total = 0.0;
     var sum = vec4<f32>(0.0);
-    for (var split = part; split < select(0u, params.n_split, inside); split += PARTS) {
-        let at = head * params.n_split + split;
-        let one = stats[at];
-        if (one.y > 0.0) { // else a piece without keys
-            let now = max(most, one.x);
-            let keep = exp(most - now);
-            let add = exp(one.x - now);
-            most = now;
-            total = total * keep + one.y * add;
-            sum = sum * keep + partial[at * D4 + column] * add;
+    let first = head * params.n_split;
+    for (var begin = part; begin < select(0u, params.n_split, inside); begin += EACH * PARTS) {
+        var ones: array<vec2<f32>, EACH>;
+        var values: array<vec4<f32>, EACH>;
+        for (var i = 0u; i < EACH; i++) {
+            ones[i] = stats[first + min(begin + i * PARTS, params.n_split - 1u)];
         }
+        var now = most;
+        for (var i = 0u; i < EACH; i++) {
+            let has = begin + i * PARTS < params.n_split && ones[i].y > 0.0; // else a piece without keys
+            values[i] = partial[(first + select(0u, begin + i * PARTS, has)) * D4 + column];
+            ones[i] = select(vec2<f32>(LEAST, 0.0), ones[i], has);
+            now = max(now, ones[i].x);
+        }
+        let keep = exp(most - now);
+        total *= keep;
+        sum *= keep;
+        for (var i = 0u; i < EACH; i++) {
+            let add = exp(ones[i].x - now);
+            total += ones[i].y * add;
+            sum += select(vec4<f32>(0.0), values[i] * add, ones[i].y > 0.0);
+        }
+        most = now;
     }
     if (PARTS > 1u) {
         sums[lane] = sum;
