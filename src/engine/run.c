@@ -258,6 +258,11 @@ static int32_t choose_on_host(beryl_engine *e, beryl_session *s, float *logits, 
 }
 
 static beryl_status deliver(beryl_engine *e, beryl_session *s, int32_t token, beryl_error *error) {
+    if (s->inbox_taken) { /* what was taken makes room, so that the box stays as small as its longest queue */
+        s->inbox.count -= s->inbox_taken;
+        memmove(s->inbox.data, s->inbox.data + s->inbox_taken, s->inbox.count * sizeof *s->inbox.data);
+        s->inbox_taken = 0;
+    }
     int32_t *known = base_vec_add(&e->heap, &s->tokens), *inbox = base_vec_add(&e->heap, &s->inbox);
     if (!known || !inbox) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     *known = *inbox = token;
