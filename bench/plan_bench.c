@@ -1,5 +1,5 @@
 /* plan_bench.c - where the time of a model's plans goes, dispatch by dispatch, by the device's own clock.
- *   plan_bench MODEL [decode|prefill|output] [N_TOKEN] [DEPTH] [exact]
+ *   plan_bench [MODEL] [decode|prefill|output] [N_TOKEN] [DEPTH] [exact]
  * Reads inside the library: it is for those who work on kernels. */
 #include "engine/engine.h"
 
@@ -44,11 +44,11 @@ int main(int argc, char **argv) {
     const char *kind = argc > 2 ? argv[2] : "decode";
     uint32_t n = argc > 3 ? (uint32_t)atoi(argv[3]) : 1, depth = argc > 4 ? (uint32_t)atoi(argv[4]) : 16;
     bool exact = argc > 5 && !strcmp(argv[5], "exact"), decode = !strcmp(kind, "decode"), output = strcmp(kind, "prefill") != 0;
-    if (argc < 2 || n == 0) {
-        fputs("usage: plan_bench MODEL [decode|prefill|output] [N_TOKEN] [DEPTH] [exact]\n", stderr);
+    if (n == 0) {
+        fputs("usage: plan_bench [MODEL] [decode|prefill|output] [N_TOKEN] [DEPTH] [exact]\n", stderr);
         return 2;
     }
-    beryl_engine_options options = {.size = sizeof options, .model = argv[1], .context = depth + n + 64, .sessions = decode ? n : 1,
+    beryl_engine_options options = {.size = sizeof options, .model = argc > 1 ? argv[1] : NULL, .context = depth + n + 64, .sessions = decode ? n : 1,
                                     .precision = exact ? BERYL_PRECISION_EXACT : BERYL_PRECISION_FAST};
     beryl_engine *e;
     beryl_task *task;

@@ -143,12 +143,7 @@ static void read_defaults(beryl_engine *e) {
 static beryl_status open_device(beryl_engine *e, beryl_error *error) {
     const char *choice = e->options.device && *e->options.device ? e->options.device : base_environment("BERYL_DEVICE");
     if (choice && !strcmp(choice, "reference")) return BERYL_OK;
-    beryl_status status = device_open(&e->heap, &e->log, choice, &e->device, error);
-    if (status == BERYL_OK) {
-        const device_caps *caps = device_caps_of(e->device);
-        base_log(&e->log, BERYL_LOG_INFO, "device: %s:%u %s (%s)", caps->backend, caps->index, caps->name, caps->driver);
-    }
-    return status;
+    return device_open(&e->heap, &e->log, choice, &e->device, error);
 }
 
 static base_type kv_type(beryl_kv kv) {
@@ -266,7 +261,8 @@ static beryl_status load_stage_run(beryl_task *task, load_stage stage) {
     case LOAD_FIND: return find_file(e, error);
     case LOAD_HEADER: return format_gguf_step(e->gguf, error);
     case LOAD_TOKENIZER:
-        status = open_tokenizer(e, error);
+        status = gemma4_check_architecture(e->gguf, error);
+        if (status == BERYL_OK) status = open_tokenizer(e, error);
         if (status == BERYL_OK) read_defaults(e);
         return status;
     case LOAD_HASH: return format_gguf_hash(e->gguf, &e->model_hash, error);

@@ -51,6 +51,7 @@ beryl_status beryl_task_step(beryl_task *task, beryl_event *event) {
     if (status != BERYL_EVENT) {
         task->ended = true;
         task->status = status;
+        if (status == BERYL_OK) task->error = (beryl_error){0};
         if (status != BERYL_OK && task->error.code != status) base_fail(&task->error, status, "%s", beryl_status_text(status));
     }
     return take_event(task, event) ? BERYL_EVENT : status == BERYL_EVENT ? BERYL_PENDING : status;

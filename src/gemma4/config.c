@@ -20,7 +20,7 @@ static beryl_status number(const format_gguf *g, const char *key, const uint32_t
     return status == BERYL_OK ? check(*out, least, most, key, error) : status;
 }
 
-static beryl_status architecture(const format_gguf *g, beryl_error *error) {
+beryl_status gemma4_check_architecture(const format_gguf *g, beryl_error *error) {
     base_view arch;
     beryl_status status = format_gguf_get_string(g, "general.architecture", &arch, error);
     if (status != BERYL_OK) return status;
@@ -87,7 +87,7 @@ beryl_status gemma4_config_read(const format_gguf *g, base_arena *arena, gemma4_
         {"gemma4.embedding_length_per_layer_input", &zero, 0, 4096, &c->n_per_layer},
         {"gemma4.expert_count", &zero, 0, 4096, &c->n_expert},
     };
-    beryl_status status = architecture(g, error);
+    beryl_status status = gemma4_check_architecture(g, error);
     for (size_t i = 0; status == BERYL_OK && i < sizeof numbers / sizeof *numbers; i++)
         status = number(g, numbers[i].key, numbers[i].fallback, numbers[i].least, numbers[i].most, numbers[i].out, error);
     if (status == BERYL_OK) status = number(g, "gemma4.attention.shared_kv_layers", &zero, 0, c->n_layer - 1, &c->shared_kv, error);

@@ -76,6 +76,8 @@ typedef struct gemma4_model {
     uint32_t n_slot, context, ring; /* of the caches: rows of global and of sliding layers */
 } gemma4_model;
 
+/* Is it this model family at all? UNSUPPORTED says what it is instead. */
+beryl_status gemma4_check_architecture(const format_gguf *gguf, beryl_error *error);
 /* Reads and checks the configuration; layers with kinds and donors, in the arena. */
 beryl_status gemma4_config_read(const format_gguf *gguf, base_arena *arena, gemma4_model *m, beryl_error *error);
 /* Adds all weights of the text model to the store, each checked against the configuration. */

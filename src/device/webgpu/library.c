@@ -39,7 +39,7 @@ static void try_file(search *s, const char *path) {
     if (s->handle || s->found) return;
     const char *why = dlerror();
     s->found = true;
-    snprintf(s->why, sizeof s->why, "%s", why ? why : path);
+    snprintf(s->why, sizeof s->why, "%.299s", why ? why : path);
 }
 
 /* folder: of a program or a library, [size] bytes, without the last slash. */
