@@ -24,7 +24,7 @@ static const shape shapes[] = {
     {"26B-global", 16, 2, 512, 0},
 };
 
-typedef struct form { uint32_t heads, threads, keys, piece, n_split; bool owner; } form;
+typedef struct form { uint32_t heads, threads, keys, piece, n_split; bool owner, held; } form;
 
 typedef struct bench {
     base_heap heap;
@@ -161,6 +161,7 @@ static void run(bench *b, const shape *s, uint32_t depth, const form *f, bool me
         snprintf(text[n], sizeof text[n], "%uu", numbers[n].value);
         r.options[n] = (kernels_option){numbers[n].name, text[n]};
     }
+    r.options[n++] = (kernels_option){"HELD", f->held ? "true" : "false"};
     r.options[n++] = (kernels_option){"SPLIT", f->n_split > 1 ? "true" : "false"};
     r.parts[0] = (kernels_part){"start", "attention_lanes_heads", NULL};
     r.parts[1] = (kernels_part){"cache", f->owner ? "cache_eight_own_f16" : "cache_eight_f16", NULL};
@@ -185,7 +186,7 @@ static void run(bench *b, const shape *s, uint32_t depth, const form *f, bool me
     }
     params_of(&k, steps[0].params, s, f, n_row);
     memcpy(steps[0].groups, (uint32_t[]){f->n_split, s->n_head / f->heads, 1}, sizeof steps[0].groups);
-    printf("%-12s depth %5u %s heads %u threads %3u keys %u piece %3u splits %3u: %7.2f us", s->name, depth, f->owner ? "own " : "read", f->heads,
+    printf("%-12s depth %5u %s %s heads %u threads %3u keys %u piece %3u splits %3u: %7.2f us", s->name, depth, f->owner ? "own " : "read", f->held ? "held" : "    ", f->heads,
            f->threads, f->keys, f->piece, f->n_split, time_of(b, steps, 1, n_set));
     if (merge) {
         kernels_request m = {.file = "attention_merge",
@@ -207,23 +208,18 @@ static void run(bench *b, const shape *s, uint32_t depth, const form *f, bool me
 
 /* Near: few pieces, few heads a workgroup. Far: many. */
 static void sweep(bench *b, const shape *s, uint32_t depth, bool tiny) {
-    static const uint32_t near_splits[] = {1, 2, 4, 8, 16}, far_splits[] = {16, 32, 64, 128};
-    const bool wide = s->d > 256, far = !s->window && depth > 512;
+    static const uint32_t near_splits[] = {4, 8}, far_splits[] = {16, 32, 64, 128};
+    const bool far = !s->window && depth > 512;
     const uint32_t group = s->n_head / s->n_kv;
     for (uint32_t heads = far ? 2 : 1; heads <= (far ? 4u : 2u) && heads <= group; heads *= 2)
-        for (uint32_t threads = tiny ? 64 : 256; threads <= (tiny ? 64u : 512u); threads *= 2)
-            for (uint32_t keys = 4; keys <= (wide || heads > 1 ? 4u : 8u); keys *= 2)
-                for (uint32_t k = 0; k < (far ? 4u : 5u); k++) {
-                    const form f = {heads, threads, keys, 64, far ? far_splits[k] : near_splits[k], true};
-                    if (depth <= 100 && f.n_split != 1 && f.n_split != 2 && f.n_split != 8) continue;
-                    run(b, s, depth, &f, threads == 256 && f.n_split > 1 && keys == 4);
+        for (uint32_t threads = tiny ? 64 : 128; threads <= (tiny ? 64u : 256u); threads *= 2)
+            for (int held = 0; held < 2; held++)
+                for (uint32_t k = 0; k < (far ? 4u : 2u); k++) {
+                    const form f = {heads, threads, 4, 32, far ? far_splits[k] : near_splits[k], true, held};
+                    run(b, s, depth, &f, threads == 256 && (far || k == 1));
                 }
-    const form read = {far && group > 2 ? 4 : 1, tiny ? 64 : 256, wide ? 4 : 8, 64, far ? 64 : 8, false};
+    const form read = {far && group > 2 ? 4 : 1, tiny ? 64 : 256, 4, 32, far ? 64 : 8, false, !far};
     run(b, s, depth, &read, false);
-    if (!far) {
-        const form short_pieces = {1, tiny ? 64 : 256, 4, 32, 8, true};
-        run(b, s, depth, &short_pieces, !tiny);
-    }
 }
 
 int main(int argc, char **argv) {

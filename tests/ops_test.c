@@ -326,6 +326,8 @@ static const op_case cases[] = {
     {"step/window", build_step, {TYPE_F32, 6, 2, 32, 5, 90, 71, 220, 0}, 4, 1, 5e-6f, 0, ROUNDING, states_step},
     {"step/wide-heads", build_step, {TYPE_F32, 8, 1, 512, 1, 150, 0, 140, 0}, 1, 1, 2e-5f, 0, ROUNDING, states_step},
     {"step/many-heads", build_step, {TYPE_F32, 16, 1, 64, 2, 150, 0, 140, 2}, 2, 1, 5e-6f, 0, ROUNDING, states_step},
+    {"step/far", build_step, {TYPE_F16, 64, 16, 128, 1, 1100, 0, 1090, 0}, 1, 1, 1e-3f, 0, UNROUNDED, states_step},
+    {"step/far-shared", build_step, {TYPE_F32, 64, 16, 128, 2, 1100, 0, 1090, 1}, 2, 1, 5e-6f, 0, ROUNDING, states_step},
     {"step/values-are-keys", build_step, {TYPE_F32, 4, 2, 72, 3, 90, 0, 70, 2}, 3, 1, 5e-6f, 0, ROUNDING, states_step},
     {"step/shared", build_step, {TYPE_F32, 4, 1, 64, 3, 90, 0, 80, 1}, 3, 1, 5e-6f, 0, ROUNDING, states_step},
     {"step/shared-f16-window", build_step, {TYPE_F16, 4, 1, 128, 3, 90, 81, 180, 1}, 3, 1, 5e-6f, 0, ROUNDING, states_step},

@@ -18,10 +18,12 @@ enum {
     DECODE_PIECE_KEYS = 64,         /* keys a piece, at least; */
     DECODE_WINDOW_KEYS = 32,        /* of a sliding window that is merged in a dispatch of its own */
     LANES_MAX = 32,
-    LANES_GROUPS = 8,
-    LANES_FOURS_MAX = 16,           /* of queries that a lane keeps: registers */
-    LANES_EACH_MAX = 8,             /* of one head */
-    LANES_PIECE_KEYS = 64,          /* keys a piece, at least */
+    LANES_FOURS_MAX = 8,            /* of a head, a lane: registers */
+    LANES_GROUPS_NEAR = 8,
+    LANES_GROUPS_FAR = 4,
+    LANES_HEADS_NEAR = 4,
+    LANES_HEADS_FAR = 2,
+    LANES_PIECE_KEYS = 32,          /* keys a piece, at least: one round */
     LANES_MERGED_BYTES = 64 << 10,  /* of partial sums, where the next product is to merge them: all its workgroups read them */
     LANES_NEAR_BYTES = 256 << 10,   /* of halves of keys and values, a piece: more takes longer than a merge of its own */
     LANES_PIECES_MAX = 128,
@@ -215,7 +217,8 @@ static beryl_status attention_serial(lowering *l, const graph_node *node, const 
 
 typedef struct decode_form {
     uint32_t heads, keys_each, n_split;
-    uint32_t lanes, join; /* of attention_lanes; 0: attention_decode */
+    uint32_t lanes, groups, join; /* of attention_lanes; 0: attention_decode */
+    bool near;                    /* of attention_lanes */
     bool lanes_shuffle;
 } decode_form;
 
@@ -223,33 +226,32 @@ static uint32_t units_of(const device_caps *caps) {
     return caps->compute_units ? caps->compute_units : caps->kind == DEVICE_DISCRETE ? 128 : 16;
 }
 
-static uint32_t lanes_bytes(uint32_t d4, uint32_t heads, uint32_t join) {
-    return at_least((heads + 2) * d4, LANES_GROUPS * join * d4) * 16 + LANES_GROUPS * heads * 8;
+static uint32_t lanes_bytes(uint32_t d4, const decode_form *f) {
+    return at_least((f->heads + 2) * d4, f->groups * f->join * d4) * 16 + f->groups * f->heads * 8;
 }
 
-/* attention_lanes. Near: a row sees so few keys that few pieces do, which the next product merges; few heads a workgroup,
- * since the caches then come from the device's own and workgroups are what lacks. Else many heads, since reading the caches is
- * the work. false: not on this device. */
+/* attention_lanes, as measured on a large GPU. Near: a row sees so few keys that few pieces do, which the next product merges;
+ * few heads a workgroup, since the caches then come from the device's own and workgroups are what lacks. Else more heads and
+ * two small workgroups a unit, since reading the caches is the work. false: not on this device. */
 static bool lanes_form_of(const device_caps *caps, const shapes *a, decode_form *f) {
     const uint32_t group = a->n_head / a->n_kv, units = units_of(caps);
     uint32_t lanes = LANES_MAX;
     if (!caps->subgroups) return false;
     while (lanes > 4 && (lanes > caps->subgroup_size || a->d4 % (2 * lanes))) lanes /= 2;
     const uint32_t fours = a->d4 / lanes; /* of a head, a lane */
-    if (lanes > caps->subgroup_size || a->d4 % (2 * lanes) || fours > LANES_EACH_MAX) return false;
+    if (lanes > caps->subgroup_size || a->d4 % (2 * lanes) || fours > LANES_FOURS_MAX) return false;
     const uint32_t merged = at_least(1, LANES_MERGED_BYTES / (a->n_head * a->d4 * 16));
     const bool near = (uint64_t)round_up(a->keys, merged) * a->d4 * 16 <= LANES_NEAR_BYTES;
-    *f = (decode_form){.lanes = lanes, .keys_each = fours > 2 ? 4 : 8};
+    *f = (decode_form){.lanes = lanes, .groups = near ? LANES_GROUPS_NEAR : LANES_GROUPS_FAR, .keys_each = 4, .near = near, .join = 1};
     f->n_split = at_most(round_up(a->keys, LANES_PIECE_KEYS), merged);
-    f->heads = divisor_of(group, at_most(4, LANES_FOURS_MAX / fours));
-    while (f->heads > 1 && (lanes_bytes(a->d4, f->heads, 1) > caps->workgroup_bytes ||
-                            (near && (uint64_t)a->n_head / f->heads * a->n * f->n_split < units)))
+    f->heads = divisor_of(group, near ? LANES_HEADS_NEAR : LANES_HEADS_FAR);
+    while (f->heads > 1 && (lanes_bytes(a->d4, f) > caps->workgroup_bytes || (near && (uint64_t)a->n_head / f->heads * a->n * f->n_split < units)))
         f->heads = divisor_of(group, f->heads - 1);
-    if (!near) f->n_split = at_most(LANES_PIECES_MAX, at_most(round_up(a->keys, LANES_PIECE_KEYS), round_up(2 * units, a->n_head / f->heads * a->n)));
+    const uint32_t beside = a->n_head / f->heads * a->n; /* workgroups without a split */
+    if (!near) f->n_split = at_most(LANES_PIECES_MAX, at_most(round_up(a->keys, LANES_PIECE_KEYS), at_least(1, 2 * units / beside)));
     f->join = f->heads;
-    while (f->join > 1 && lanes_bytes(a->d4, f->heads, f->join) > at_most(caps->workgroup_bytes, LANES_JOIN_BYTES))
-        f->join = divisor_of(f->heads, f->join - 1);
-    return lanes_bytes(a->d4, f->heads, f->join) <= caps->workgroup_bytes && lanes * LANES_GROUPS <= caps->workgroup_invocations;
+    while (f->join > 1 && lanes_bytes(a->d4, f) > at_most(caps->workgroup_bytes, LANES_JOIN_BYTES)) f->join = divisor_of(f->heads, f->join - 1);
+    return lanes_bytes(a->d4, f) <= caps->workgroup_bytes && lanes * f->groups <= caps->workgroup_invocations;
 }
 
 static uint32_t decode_bytes(uint32_t d4, uint32_t heads, uint32_t keys_each, bool shuffle, bool joined) {
@@ -283,10 +285,11 @@ static void request_decode(lower_request *r, const shapes *a, const decode_form 
     lower_request_number(r, "HEADS", f->heads);
     lower_request_flag(r, "SPLIT", n_split > 1);
     if (f->lanes) {
-        lower_request_number(r, "THREADS", LANES_GROUPS * f->lanes);
+        lower_request_number(r, "THREADS", f->groups * f->lanes);
         lower_request_number(r, "LANES", f->lanes);
         lower_request_number(r, "KEYS", f->keys_each);
         lower_request_number(r, "JOIN", f->join);
+        lower_request_flag(r, "HELD", f->near);
         lower_request_number(r, "PIECE", LANES_PIECE_KEYS);
         return;
     }

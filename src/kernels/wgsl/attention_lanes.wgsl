@@ -17,6 +17,7 @@ const HEADS: u32 = 2u;
 const KEYS: u32 = 4u;       // a multiple of 4
 const JOIN: u32 = 1u;       // heads joined at a time, divides HEADS
 const PIECE: u32 = 64u;
+const HELD: bool = true;    // queries in registers; else read again for each round, which leaves registers for more heads
 const SPLIT: bool = true;
 //! end
 
@@ -52,9 +53,17 @@ const EIGHTS: u32 = D4 / (2u * LANES);   // of a key, a lane
 const LINES: u32 = HEADS + 2u;           // query heads, key, value
 const QUADS: u32 = KEYS / 4u;
 const TILE: u32 = GROUPS * KEYS;
+const HALVES: u32 = D4 / 2u;
+const QUERY_FOURS: u32 = select(1u, HEADS * EIGHTS * 2u, HELD);
 
 var<workgroup> memory: array<vec4<f32>, max(LINES * D4, GROUPS * JOIN * D4)>; // lines, then the sums of the groups
 var<workgroup> group_stats: array<vec2<f32>, GROUPS * HEADS>;                  // (max, sum)
+
+// Where four i of a line lies in `memory`: first those that begin an eight, then those that end one, so that neighbours that
+// read their eights read neighbours.
+fn place_of(i: u32) -> u32 {
+    return i / 2u + i % 2u * HALVES;
+}
 
 fn lanes_sum(x: vec4<f32>) -> vec4<f32> {
     var sum = x;
@@ -76,7 +85,7 @@ const FRESH: bool = false;
 
 fn start_load(row: u32, first_head: u32, first_piece: bool, member: u32, lane: u32) {
     for (var i = member * LANES + lane; i < HEADS * D4; i += THREADS) {
-        memory[i] = q[params.q_offset + row * params.q0 + (first_head + i / D4) * params.q1 + i % D4] * params.scale;
+        memory[i / D4 * D4 + place_of(i % D4)] = q[params.q_offset + row * params.q0 + (first_head + i / D4) * params.q1 + i % D4] * params.scale;
     }
 }
 
@@ -125,15 +134,17 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     start_make(row, member, lane);
     workgroupBarrier();
 
-    var queries: array<vec4<f32>, HEADS * EIGHTS * 2u>;
+    var queries: array<vec4<f32>, QUERY_FOURS>;
     var sums: array<vec4<f32>, HEADS * EIGHTS * 2u>;
     var most: array<f32, HEADS>;
     var total: array<f32, HEADS>;
     for (var h = 0u; h < HEADS; h++) {
         for (var c = 0u; c < EIGHTS; c++) {
-            let at = h * D4 + (c * LANES + lane) * 2u;
-            queries[(h * EIGHTS + c) * 2u] = memory[at];
-            queries[(h * EIGHTS + c) * 2u + 1u] = memory[at + 1u];
+            if (HELD) {
+                let at = h * D4 + c * LANES + lane;
+                queries[(h * EIGHTS + c) * 2u] = memory[at];
+                queries[(h * EIGHTS + c) * 2u + 1u] = memory[at + HALVES];
+            }
             sums[(h * EIGHTS + c) * 2u] = vec4<f32>(0.0);
             sums[(h * EIGHTS + c) * 2u + 1u] = vec4<f32>(0.0);
         }
@@ -144,17 +155,18 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         for (var h = 0u; h < HEADS; h++) {
             var score = 0.0;
             for (var c = 0u; c < EIGHTS; c++) {
-                let at = HEADS * D4 + (c * LANES + lane) * 2u;
-                score += dot(queries[(h * EIGHTS + c) * 2u], memory[at]) + dot(queries[(h * EIGHTS + c) * 2u + 1u], memory[at + 1u]);
+                let at = c * LANES + lane;
+                score += dot(memory[h * D4 + at], memory[HEADS * D4 + at]) +
+                         dot(memory[h * D4 + at + HALVES], memory[HEADS * D4 + at + HALVES]);
             }
             score = lanes_sum(vec4<f32>(score)).x;
             if (member == 0u) {
                 most[h] = score;
                 total[h] = 1.0;
                 for (var c = 0u; c < EIGHTS; c++) {
-                    let at = (HEADS + 1u) * D4 + (c * LANES + lane) * 2u;
+                    let at = (HEADS + 1u) * D4 + c * LANES + lane;
                     sums[(h * EIGHTS + c) * 2u] = memory[at];
-                    sums[(h * EIGHTS + c) * 2u + 1u] = memory[at + 1u];
+                    sums[(h * EIGHTS + c) * 2u + 1u] = memory[at + HALVES];
                 }
             }
         }
@@ -165,6 +177,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 
     for (var tile = begin; tile < end; tile += TILE) {
         var scores: array<vec4<f32>, HEADS * QUADS>;
+        let queries_at = (tile >> 31u) + lane; // never more than lane: only no compiler may know and keep them in registers
         for (var i = 0u; i < QUADS; i++) {
             for (var h = 0u; h < HEADS; h++) {
                 scores[h * QUADS + i] = vec4<f32>(0.0);
@@ -183,8 +196,15 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
                 let high2 = eight_high(k2);
                 let high3 = eight_high(k3);
                 for (var h = 0u; h < HEADS; h++) {
-                    let low = queries[(h * EIGHTS + c) * 2u];
-                    let high = queries[(h * EIGHTS + c) * 2u + 1u];
+                    var low: vec4<f32>;
+                    var high: vec4<f32>;
+                    if (HELD) {
+                        low = queries[(h * EIGHTS + c) * 2u];
+                        high = queries[(h * EIGHTS + c) * 2u + 1u];
+                    } else {
+                        low = memory[h * D4 + c * LANES + queries_at];
+                        high = memory[h * D4 + c * LANES + queries_at + HALVES];
+                    }
                     scores[h * QUADS + i] += vec4<f32>(dot(low, low0) + dot(high, high0), dot(low, low1) + dot(high, high1),
                                                        dot(low, low2) + dot(high, high2), dot(low, low3) + dot(high, high3));
                 }
@@ -266,14 +286,15 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         workgroupBarrier();
         for (var j = 0u; j < JOIN; j++) {
             for (var c = 0u; c < EIGHTS; c++) {
-                let at = (member * JOIN + j) * D4 + (c * LANES + lane) * 2u;
+                let at = (member * JOIN + j) * D4 + c * LANES + lane;
                 memory[at] = sums[((h + j) * EIGHTS + c) * 2u];
-                memory[at + 1u] = sums[((h + j) * EIGHTS + c) * 2u + 1u];
+                memory[at + HALVES] = sums[((h + j) * EIGHTS + c) * 2u + 1u];
             }
         }
         workgroupBarrier();
         for (var i = local; i < JOIN * D4; i += THREADS) {
             let head = h + i / D4;
+            let at = i / D4 * D4 + place_of(i % D4);
             var highest = LEAST;
             for (var g = 0u; g < GROUPS; g++) {
                 highest = max(highest, group_stats[g * HEADS + head].x);
@@ -284,7 +305,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
                 let one = group_stats[g * HEADS + head];
                 let weight = exp(one.x - highest);
                 all += one.y * weight;
-                sum += memory[g * JOIN * D4 + i] * weight;
+                sum += memory[g * JOIN * D4 + at] * weight;
             }
             let place = row * params.n_head + first_head + head;
             if (SPLIT) {

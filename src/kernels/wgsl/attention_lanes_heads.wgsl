@@ -26,11 +26,11 @@ fn fresh_load(line: u32, at: u32) -> vec4<f32> {
 }
 
 fn fresh_key(i: u32) -> vec4<f32> {
-    return memory[HEADS * D4 + i];
+    return memory[HEADS * D4 + place_of(i)];
 }
 
 fn fresh_value(i: u32) -> vec4<f32> {
-    return memory[(HEADS + 1u) * D4 + i];
+    return memory[(HEADS + 1u) * D4 + place_of(i)];
 }
 
 fn fresh_store(row: u32, kv: u32, lane: u32) {
@@ -91,8 +91,8 @@ fn start_make(row: u32, member: u32, lane: u32) {
             v = (a * sine[c] + b * cosine[c]) * scale;
         }
         if (line_is) {
-            memory[member * D4 + c * LANES + lane] = u;
-            memory[member * D4 + c * LANES + lane + HALF4] = v;
+            memory[member * D4 + place_of(c * LANES + lane)] = u;
+            memory[member * D4 + place_of(c * LANES + lane + HALF4)] = v;
         }
     }
 }
