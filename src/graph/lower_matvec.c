@@ -10,6 +10,9 @@ enum {
     SOFTWARE_WG = 8,
     SOFTWARE_ROWS = 4,
     DEVICE_WG = 128,
+    WORKED_WG = 256,       /* where every workgroup makes the vectors anew: fewer, larger ones, */
+    WORKED_SMALL_WG = 512, /* and one a compute unit where the matrix is small: */
+    SMALL_ROWS = 8192,
     SUMS_MAX = 16,         /* sums of one invocation: more would leave the registers */
     UNITS_UNKNOWN = 128,   /* compute units where the device does not say */
     LANES_A_UNIT = 1024,   /* that a unit should have */
@@ -111,18 +114,20 @@ static void choose_device(const device_caps *caps, const matvec_shape *shape, ma
     c->subgroups = caps->subgroups && caps->subgroup_size >= 8;
     const uint32_t lanes_most = c->subgroups ? subgroup_least(caps) : PORTABLE_LANES;
     const uint64_t wanted = (uint64_t)units * LANES_A_UNIT;
-    c->wg = least(DEVICE_WG, caps->workgroup_invocations ? caps->workgroup_invocations : 256);
+    const bool one = shape->n_x == 1, small = rows < SMALL_ROWS;
+    const uint32_t wg = !one || !shape->worked ? DEVICE_WG : small ? WORKED_SMALL_WG : WORKED_WG;
+    c->wg = least(wg, caps->workgroup_invocations ? caps->workgroup_invocations : 256);
     c->lanes = least(lanes_most, power_up(chunks));
-    while (c->lanes > 8 && rows * c->lanes > 2 * wanted) c->lanes /= 2;
+    while (c->lanes > 8 && rows * c->lanes > (one ? 1 : 2) * wanted) c->lanes /= 2;
     c->n_x = least(power_up(shape->n_x), int8 ? 8 : 4);
     c->rows = 1;
-    while (c->rows < 4 && rows * c->lanes > 2 * wanted * c->rows && 2 * c->rows * c->n_x * per_of(shape) <= SUMS_MAX) c->rows *= 2;
+    while (!one && c->rows < 4 && rows * c->lanes > 2 * wanted * c->rows && 2 * c->rows * c->n_x * per_of(shape) <= SUMS_MAX) c->rows *= 2;
     while (shape->rounded_out && matvec_tile(c) % 32 != 0) {
         if (c->rows < 4 && 2 * c->rows * c->n_x * per_of(shape) <= 2 * SUMS_MAX) c->rows *= 2;
         else if (c->lanes > 1) c->lanes /= 2;
         else break;
     }
-    c->groups = 4 * units;
+    c->groups = one && shape->worked && small ? units : 4 * units;
     if (int8) {
         const uint64_t reread = (uint64_t)c->groups * shape->k * shape->n_x;
         c->x = shape->worked || (shape->n_x <= c->n_x && reread <= MATVEC_REREAD_DEVICE) ? MATVEC_INT8 : MATVEC_QUANTISED;

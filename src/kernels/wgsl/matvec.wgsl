@@ -21,6 +21,7 @@ const DEPTH: u32 = 1u;  // chunks of a row that a lane loads before it works on 
 const SLOTS: u32 = WG / LANES;
 const TILE: u32 = SLOTS * ROWS;
 const OUTS: u32 = ROWS * N_X;   // results of a group of lanes
+const NONE: u32 = 0xffffffffu;  // no tile
 const ITEMS: u32 = OUTS * PER;  // its sums; result o has items o * PER and on
 
 struct Params {
@@ -117,8 +118,12 @@ fn reduce(sums: ptr<function, array<f32, ITEMS>>, local: u32) {
 //! end
 
 //! part walk
-fn walk(tile: u32, local: u32) {
-    PART_tile(tile, local);
+fn walk_fetch(tile: u32, local: u32) {
+    PART_fetch(tile, local % LANES, local);
+}
+
+fn walk(tile: u32, next: u32, local: u32) {
+    PART_tile(tile, next, local);
 }
 //! end
 
@@ -128,8 +133,12 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) n_group: 
     x_first = id.y * N_X;
     matrix_begin();
     group_number = id.x;
+    if (id.x < params.n_tile) {
+        walk_fetch(id.x, local); // the first weights come while the vectors are made
+    }
     x_fill(local);
     for (var tile = id.x; tile < params.n_tile; tile += n_group.x) {
-        walk(tile, local);
+        let next = tile + n_group.x;
+        walk(tile, select(NONE, next, next < params.n_tile), local);
     }
 }

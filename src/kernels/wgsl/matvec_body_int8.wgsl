@@ -7,15 +7,28 @@ fn PART_dot(q: vec4<u32>, x: vec4<u32>) -> i32 {
     return dot4I8Packed(q.x, x.x) + dot4I8Packed(q.y, x.y) + dot4I8Packed(q.z, x.z) + dot4I8Packed(q.w, x.w);
 }
 
-fn PART_tile(tile: u32, local: u32) {
+var<private> PART_ahead: array<PART_chunk, DEPTH * ROWS * PER>;
+
+// All loads of a step, and no arithmetic: they are under way while something else is worked out.
+fn PART_fetch(tile: u32, first: u32, local: u32) {
+    let n_chunk = params.PART_k >> PART_SHIFT;
+    for (var j = 0u; j < DEPTH * ROWS * PER; j++) {
+        let r = j % (ROWS * PER);
+        let chunk = min(first + j / (ROWS * PER) * LANES, n_chunk - 1u);
+        PART_ahead[j] = PART_load(PART_plane(r % PER), PART_row(tile, local / LANES, r / PER), chunk);
+    }
+}
+
+// PART_ahead holds the first step of this tile; in the end it holds that of tile `next`, unless that is NONE.
+fn PART_tile(tile: u32, next: u32, local: u32) {
     var sums: array<f32, ITEMS>;
     let n_chunk = params.PART_k >> PART_SHIFT;
     for (var first = local % LANES; first < n_chunk; first += LANES * DEPTH) {
-        var chunks: array<PART_chunk, DEPTH * ROWS * PER>; // all loads first
-        for (var j = 0u; j < DEPTH * ROWS * PER; j++) {
-            let r = j % (ROWS * PER);
-            let chunk = min(first + j / (ROWS * PER) * LANES, n_chunk - 1u);
-            chunks[j] = PART_load(PART_plane(r % PER), PART_row(tile, local / LANES, r / PER), chunk);
+        var chunks = PART_ahead;
+        let following = first + LANES * DEPTH;
+        let more = following < n_chunk;
+        if (more || next != NONE) {
+            PART_fetch(select(next, tile, more), select(local % LANES, following, more), local);
         }
         for (var d = 0u; d < DEPTH; d++) {
             let chunk = first + d * LANES;

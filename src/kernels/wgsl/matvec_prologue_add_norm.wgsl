@@ -1,6 +1,7 @@
 // The stream takes in a branch, h' = s * (h + rms(b) * w1), and is the vectors, or with SECOND normed again: rms(h') * w2.
 // Every workgroup works h' out; the first alone stores it, where nobody reads. h (as x), b, h_out: [n_x, k], k a multiple
 // of 16; w1, w2 and s (one number, where SCALED) lie in norms, at the words norm_branch, norm and scale.
+// Each invocation keeps its own fours (x_own) of a vector in registers: all loads are under way at once, none is done twice.
 //! options
 const SCALED: bool = false;
 const SECOND: bool = true;
@@ -22,51 +23,49 @@ const SECOND: bool = true;
 //! part sum
 //! include matvec_sum
 //! end
-
-var<private> branch_factor: array<f32, N_X>;
-var<private> norm_factor: array<f32, N_X>;
-
-fn prologue_branch(n: u32, i: u32) -> vec4<f32> {
-    return branch[(params.branch_offset + x_row(n) * params.branch_stride) / 4u + i];
-}
-
-fn prologue_h(n: u32, i: u32) -> vec4<f32> { // h'
-    let h = x[(params.x_offset + x_row(n) * params.x_stride) / 4u + i];
-    let sum = h + prologue_branch(n, i) * branch_factor[n] * norms[params.norm_branch / 4u + i];
-    if (SCALED) {
-        return sum * norms[params.scale / 4u].x;
-    }
-    return sum;
-}
+//! include matvec_held
 
 fn prologue_begin(local: u32) {
+    let fours = params.k / 4u;
     for (var n = 0u; n < N_X; n++) {
+        let start = (params.x_offset + x_row(n) * params.x_stride) / 4u;
+        let beside = (params.branch_offset + x_row(n) * params.branch_stride) / 4u;
+        var b: array<vec4<f32>, X_EACH>;
+        var w1: array<vec4<f32>, X_EACH>;
+        var w2: array<vec4<f32>, X_EACH>;
         var sum = 0.0;
-        for (var i = local; i < params.k / 4u; i += WG) {
-            let b = prologue_branch(n, i);
-            sum += dot(b, b);
+        for (var e = 0u; e < X_EACH; e++) {
+            let i = min(x_own(e, local), fours - 1u);
+            b[e] = branch[beside + i];
+            held[n * X_EACH + e] = x[start + i];
+            w1[e] = norms[params.norm_branch / 4u + i];
+            if (SECOND) {
+                w2[e] = norms[params.norm / 4u + i];
+            }
         }
-        branch_factor[n] = inverseSqrt(group_sum(sum, local) / f32(params.k) + params.eps_branch);
-        if (SECOND || group_number == 0u) {
-            sum = 0.0;
-            for (var i = local; i < params.k / 4u; i += WG) {
-                let h = prologue_h(n, i);
-                sum += dot(h, h);
-                if (group_number == 0u && x_first + n < params.n_x) {
-                    stream[(params.stream_offset + (x_first + n) * params.stream_stride) / 4u + i] = h;
-                }
+        for (var e = 0u; e < X_EACH; e++) {
+            sum += select(0.0, dot(b[e], b[e]), x_own(e, local) < fours);
+        }
+        let factor = inverseSqrt(group_sum(sum, local) / f32(params.k) + params.eps_branch);
+        var scale = 1.0;
+        if (SCALED) {
+            scale = norms[params.scale / 4u].x;
+        }
+        sum = 0.0;
+        for (var e = 0u; e < X_EACH; e++) {
+            let h = (held[n * X_EACH + e] + b[e] * factor * w1[e]) * scale;
+            held[n * X_EACH + e] = h;
+            let i = x_own(e, local);
+            sum += select(0.0, dot(h, h), i < fours);
+            if (group_number == 0u && i < fours && x_first + n < params.n_x) {
+                stream[(params.stream_offset + (x_first + n) * params.stream_stride) / 4u + i] = h;
             }
         }
         if (SECOND) {
-            norm_factor[n] = inverseSqrt(group_sum(sum, local) / f32(params.k) + params.eps);
+            let again = inverseSqrt(group_sum(sum, local) / f32(params.k) + params.eps);
+            for (var e = 0u; e < X_EACH; e++) {
+                held[n * X_EACH + e] *= again * w2[e];
+            }
         }
     }
-}
-
-fn prologue_at(n: u32, i: u32) -> vec4<f32> {
-    let h = prologue_h(n, i);
-    if (SECOND) {
-        return h * norm_factor[n] * norms[params.norm / 4u + i];
-    }
-    return h;
 }

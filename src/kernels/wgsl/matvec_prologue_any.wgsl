@@ -11,3 +11,7 @@ fn prologue_at(n: u32, i: u32) -> vec4<f32> { // elements 4i to 4i + 3
     let v = vec4<f32>(x[at + min(e.x, last)], x[at + min(e.y, last)], x[at + min(e.z, last)], x[at + min(e.w, last)]);
     return select(vec4<f32>(0.0), v, e <= vec4<u32>(last));
 }
+
+fn prologue_own(n: u32, e: u32, i: u32) -> vec4<f32> { // four i = x_own(e, local) of vector n
+    return prologue_at(n, i);
+}

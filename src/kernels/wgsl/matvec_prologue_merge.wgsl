@@ -5,26 +5,44 @@
 @group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read> stats: array<vec2<f32>>;
 
+const MERGE_EACH: u32 = 4u; // pieces that a lane asks for before it works on them
+
 fn prologue_begin(local: u32) {
 }
 
 fn prologue_at(n: u32, i: u32) -> vec4<f32> { // elements 4i to 4i + 3, all of one head
     let head = x_row(n) * (params.k / params.d) + i * 4u / params.d;
     let column = i % (params.d / 4u);
+    let first = head * params.n_split;
     var most = -3.0e38;
-    for (var s = 0u; s < params.n_split; s++) {
-        let one = stats[head * params.n_split + s];
-        most = select(most, max(most, one.x), one.y > 0.0);
-    }
     var total = 0.0;
     var sum = vec4<f32>(0.0);
-    for (var s = 0u; s < params.n_split; s++) {
-        let one = stats[head * params.n_split + s];
-        if (one.y > 0.0) { // else a piece without keys
-            let weight = exp(one.x - most);
-            total += weight * one.y;
-            sum += weight * x[(head * params.n_split + s) * (params.d / 4u) + column];
+    for (var begin = 0u; begin < params.n_split; begin += MERGE_EACH) {
+        var ones: array<vec2<f32>, MERGE_EACH>;
+        var values: array<vec4<f32>, MERGE_EACH>;
+        for (var s = 0u; s < MERGE_EACH; s++) {
+            ones[s] = stats[first + min(begin + s, params.n_split - 1u)];
         }
+        var now = most;
+        for (var s = 0u; s < MERGE_EACH; s++) {
+            let has = begin + s < params.n_split && ones[s].y > 0.0; // else a piece without keys: the first is read once more
+            values[s] = x[(first + select(0u, begin + s, has)) * (params.d / 4u) + column];
+            ones[s] = select(vec2<f32>(-3.0e38, 0.0), ones[s], has);
+            now = max(now, ones[s].x);
+        }
+        let keep = exp(most - now);
+        total *= keep;
+        sum *= keep;
+        for (var s = 0u; s < MERGE_EACH; s++) {
+            let weight = exp(ones[s].x - now);
+            total += ones[s].y * weight;
+            sum += select(vec4<f32>(0.0), values[s] * weight, ones[s].y > 0.0);
+        }
+        most = now;
     }
     return sum / total;
+}
+
+fn prologue_own(n: u32, e: u32, i: u32) -> vec4<f32> { // four i = x_own(e, local) of vector n
+    return prologue_at(n, i);
 }

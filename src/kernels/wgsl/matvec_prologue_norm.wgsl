@@ -7,24 +7,26 @@
 //! part sum
 //! include matvec_sum
 //! end
-
-var<private> norm_factor: array<f32, N_X>;
-
-fn prologue_h(n: u32, i: u32) -> vec4<f32> {
-    return x[(params.x_offset + x_row(n) * params.x_stride) / 4u + i];
-}
+//! include matvec_held
 
 fn prologue_begin(local: u32) {
+    let fours = params.k / 4u;
     for (var n = 0u; n < N_X; n++) {
+        let start = (params.x_offset + x_row(n) * params.x_stride) / 4u;
+        var w: array<vec4<f32>, X_EACH>;
         var sum = 0.0;
-        for (var i = local; i < params.k / 4u; i += WG) {
-            let h = prologue_h(n, i);
-            sum += dot(h, h);
+        for (var e = 0u; e < X_EACH; e++) {
+            let i = min(x_own(e, local), fours - 1u);
+            held[n * X_EACH + e] = x[start + i];
+            w[e] = norms[params.norm / 4u + i];
         }
-        norm_factor[n] = inverseSqrt(group_sum(sum, local) / f32(params.k) + params.eps);
+        for (var e = 0u; e < X_EACH; e++) {
+            let h = held[n * X_EACH + e];
+            sum += select(0.0, dot(h, h), x_own(e, local) < fours);
+        }
+        let factor = inverseSqrt(group_sum(sum, local) / f32(params.k) + params.eps);
+        for (var e = 0u; e < X_EACH; e++) {
+            held[n * X_EACH + e] *= factor * w[e];
+        }
     }
-}
-
-fn prologue_at(n: u32, i: u32) -> vec4<f32> {
-    return prologue_h(n, i) * norm_factor[n] * norms[params.norm / 4u + i];
 }

@@ -5,6 +5,12 @@ const X_GROUPS: u32 = 64u; // of 16 elements, of one vector: at least k / 16, ev
 var<workgroup> x_memory: array<vec4<u32>, X_GROUPS * N_X>;
 var<workgroup> x_scales: array<vec2<u32>, X_GROUPS / 2u * N_X>; // scale as bits; sums as two i16
 
+const X_EACH: u32 = (X_GROUPS / 2u + WG - 1u) / WG * 8u; // whole blocks
+
+fn x_own(e: u32, local: u32) -> u32 { // the e-th four that an invocation works at
+    return (e / 8u * WG + local) * 8u + e % 8u;
+}
+
 //! part prologue
 //! include matvec_prologue_plain
 //! end
@@ -13,15 +19,19 @@ var<workgroup> x_scales: array<vec2<u32>, X_GROUPS / 2u * N_X>; // scale as bits
 fn x_fill(local: u32) {
     prologue_begin(local);
     for (var n = 0u; n < N_X; n++) {
-        for (var b = local; b < params.k / 32u; b += WG) {
-            let i = b * 8u;
-            let block = block_of(
-                mat4x4<f32>(prologue_at(n, i), prologue_at(n, i + 1u), prologue_at(n, i + 2u), prologue_at(n, i + 3u)),
-                mat4x4<f32>(prologue_at(n, i + 4u), prologue_at(n, i + 5u), prologue_at(n, i + 6u), prologue_at(n, i + 7u)));
+        for (var e = 0u; e < X_EACH; e += 8u) {
+            let b = x_own(e, local) / 8u;
+            if (b >= params.k / 32u) {
+                continue;
+            }
+            var v: array<vec4<f32>, 8>;
+            for (var j = 0u; j < 8u; j++) {
+                v[j] = prologue_own(n, e + j, b * 8u + j);
+            }
+            let block = block_of(mat4x4<f32>(v[0], v[1], v[2], v[3]), mat4x4<f32>(v[4], v[5], v[6], v[7]));
             x_memory[n * X_GROUPS + b * 2u] = block.first;
             x_memory[n * X_GROUPS + b * 2u + 1u] = block.second;
-            x_scales[n * (X_GROUPS / 2u) + b] =
-                vec2<u32>(bitcast<u32>(block.scale), block_sums(block));
+            x_scales[n * (X_GROUPS / 2u) + b] = vec2<u32>(bitcast<u32>(block.scale), block_sums(block));
         }
     }
     workgroupBarrier();

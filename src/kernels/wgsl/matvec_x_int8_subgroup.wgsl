@@ -6,6 +6,12 @@ const X_GROUPS: u32 = 64u; // of 16 elements, of one vector: at least k / 16, ev
 var<workgroup> x_memory: array<vec4<u32>, X_GROUPS * N_X>;
 var<workgroup> x_scales: array<vec2<u32>, X_GROUPS / 2u * N_X>; // scale as bits; sums as two i16
 
+const X_EACH: u32 = (X_GROUPS * 4u + WG - 1u) / WG;
+
+fn x_own(e: u32, local: u32) -> u32 { // the e-th four that an invocation works at
+    return e * WG + local;
+}
+
 //! part prologue
 //! include matvec_prologue_plain
 //! end
@@ -14,9 +20,9 @@ fn x_fill(local: u32) {
     prologue_begin(local);
     let n_four = params.k / 4u;
     for (var n = 0u; n < N_X; n++) {
-        for (var base = 0u; base < n_four; base += WG) { // all invocations go round: shuffles need them
-            let i = base + local;
-            let v = prologue_at(n, min(i, n_four - 1u));
+        for (var e = 0u; e < X_EACH; e++) { // all invocations go round: shuffles need them
+            let i = x_own(e, local);
+            let v = prologue_own(n, e, min(i, n_four - 1u));
             var largest = max(max(abs(v.x), abs(v.y)), max(abs(v.z), abs(v.w)));
             largest = max(largest, subgroupShuffleXor(largest, 1u));
             largest = max(largest, subgroupShuffleXor(largest, 2u));

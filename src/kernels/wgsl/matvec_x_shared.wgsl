@@ -4,6 +4,12 @@ const X_GROUPS: u32 = 64u; // of 16 elements, of one vector: at least k / 16
 //! end
 var<workgroup> x_memory: array<vec4<f32>, X_GROUPS * 4u * N_X>;
 
+const X_EACH: u32 = (X_GROUPS * 4u + WG - 1u) / WG;
+
+fn x_own(e: u32, local: u32) -> u32 { // the e-th four that an invocation works at
+    return e * WG + local;
+}
+
 //! part prologue
 //! include matvec_prologue_plain
 //! end
@@ -12,8 +18,11 @@ fn x_fill(local: u32) {
     prologue_begin(local);
     let n_four = (params.k + 15u) / 16u * 4u;
     for (var n = 0u; n < N_X; n++) {
-        for (var i = local; i < n_four; i += WG) {
-            x_memory[n * X_GROUPS * 4u + i] = prologue_at(n, i);
+        for (var e = 0u; e < X_EACH; e++) {
+            let i = x_own(e, local);
+            if (i < n_four) {
+                x_memory[n * X_GROUPS * 4u + i] = prologue_own(n, e, i);
+            }
         }
     }
     workgroupBarrier();
