@@ -446,7 +446,7 @@ static void test_hostile(test *t) {
     if (test_case(t, "engine/flipped-bytes-load-or-are-refused")) {
         bytes b = read_all(t, "e2b-q4_0.gguf");
         const size_t head = b.size ? behind(&b, "output_norm.weight") : 0;
-        for (size_t i = 0; i < head && !test_failed(t); i += 1 + (i > 2048 ? head / 89 : 53)) {
+        for (size_t i = 0; i < head && !test_failed(t); i += 1 + (i > 2048 ? head / 61 : 79)) {
             b.data[i] ^= (unsigned char)(1 << i % 8);
             beryl_status status = load_bytes(t, &b, i % 2, &error);
             if (status != BERYL_OK && !is_refusal(status)) test_fail(t, __FILE__, __LINE__, "byte %zu: %s", i, beryl_status_name(status));
@@ -535,7 +535,7 @@ static void fail_everywhere(test *t, beryl_engine_options options, bool generate
     beryl_status status = whole_life(t, &options, generate ? file : NULL);
     CHECK_INT(t, status, BERYL_OK);
     CHECK_INT(t, l.out, 0);
-    const long calls = (1 << 30) - l.left, step = calls / 120 + 1;
+    const long calls = (1 << 30) - l.left, step = calls / 80 + 1;
     for (long n = 0; n < calls && !test_failed(t); n += n < 12 ? 1 : step) {
         l = (limit){.left = n};
         status = whole_life(t, &options, generate ? file : NULL);
