@@ -91,6 +91,7 @@ typedef struct problem {
     uint32_t n_expert, n_used;   /* n_expert 0: no experts; n_used: of each vector */
     bool each;                   /* a vector for each expert used */
     bool one, few;               /* every vector takes the same expert; only experts 1 and 2 */
+    bool gated;                  /* the m rows are gate and up: gelu(gate) * up, joined by the passes */
     uint32_t first, view;        /* view: rows [first, first + view) of the m rows, 0: all */
     uint32_t limit;              /* bytes of the largest binding while weights are placed, 0: the device's */
     bool exact;
@@ -103,6 +104,8 @@ static beryl_status product_open(rig *r, product *p, const problem *q, const ber
     beryl_status status = store_init(&p->store, &r->heap, d, source, 1, &r->error);
     const uint32_t w = store_add_weight(&p->store, "w", q->type, q->n_expert ? 3 : 2, q->n_expert ? dim : dim + 1, 0, 0, 0, false);
     if (d && q->limit) d->caps.binding_max = q->limit;
+    uint32_t up = 0;
+    if (q->gated) up = store_add_weight(&p->store, "up", q->type, 2, dim + 1, 0, 0, source->size / 2, false);
     if (status == BERYL_OK) status = store_layout(&p->store, 0, &r->error);
     if (d) d->caps.binding_max = r->caps.binding_max;
     if (status == BERYL_OK) status = store_make(&p->store, &r->error);
@@ -119,7 +122,9 @@ static beryl_status product_open(rig *r, product *p, const problem *q, const ber
         p->out = graph_matmul_id(p->g, graph_narrow(p->g, p->x, 2, q->start, q->k), weight, p->ids);
     } else {
         p->x = graph_input(p->g, "x", TYPE_F32, 2, (graph_dim[]){{q->n_bound, n}, {row, 0}});
-        p->out = graph_matmul(p->g, graph_narrow(p->g, p->x, 1, q->start, q->k), weight);
+        const graph_value x = graph_narrow(p->g, p->x, 1, q->start, q->k);
+        p->out = graph_matmul(p->g, x, weight);
+        if (q->gated) p->out = graph_geglu(p->g, p->out, graph_matmul(p->g, x, graph_stored(p->g, &p->store, up)));
     }
     graph_output(p->g, p->out, "out");
     if (status == BERYL_OK) status = graph_status(p->g, &r->error);
@@ -132,6 +137,17 @@ static void product_close(product *p) {
     graph_exec_close(p->exec);
     graph_close(p->g);
     store_fini(&p->store);
+}
+
+/* Dispatches that read a weight. */
+static uint32_t product_count(rig *r, product *p) {
+    base_text text;
+    uint32_t n = 0;
+    base_text_init(&text, &r->heap);
+    graph_exec_print(p->exec, &text);
+    for (const char *at = text.data; at && (at = strstr(at, "store")) != NULL; at++) n++;
+    base_text_fini(&text);
+    return n;
 }
 
 static beryl_status product_run(rig *r, product *p, const problem *q, const float *x, const int32_t *ids, const float **out) {
@@ -162,7 +178,7 @@ static int32_t *ids_of(const problem *q, uint32_t *state) { /* no expert twice f
 
 /* Relative error of the device's result (root of mean squares), 1e9 where it did not run. */
 static double error_of(test *t, rig *r, const problem *q) {
-    const uint32_t rows = (q->n_expert ? q->n_expert : 1) * q->m, row = q->start + q->k + q->gap;
+    const uint32_t rows = (q->n_expert ? q->n_expert : q->gated ? 2 : 1) * q->m, row = q->start + q->k + q->gap;
     const uint64_t n_x = (uint64_t)q->n * (q->each ? q->n_used : 1) * row, bytes = base_type_row_bytes(q->type, q->k) * rows;
     unsigned char *weights = malloc((size_t)bytes);
     float *x = malloc((size_t)n_x * sizeof *x);
@@ -189,6 +205,7 @@ static double error_of(test *t, rig *r, const problem *q) {
         }
         error = sqrt(difference / size);
         if (isnan(error)) error = 1e9;
+        if (q->gated) CHECK_INT(t, product_count(r, &b), 1);
     }
     product_close(&a);
     product_close(&b);
@@ -306,6 +323,11 @@ static void test_layouts(test *t, rig *r) {
         }
         if (test_case(t, "matmul/rows-of-a-weight-%s", software ? "plain" : "tiled") && rig_as(t, r, software))
             check(t, r, &(problem){.type = TYPE_Q5_0, .n = 40, .n_bound = 40, .k = 64, .m = 90, .first = 13, .view = 70, .exact = true});
+        if (test_case(t, "matmul/gate-and-up-%s", software ? "plain" : "tiled") && rig_as(t, r, software)) {
+            check(t, r, &(problem){.type = TYPE_Q5_0, .n = 40, .n_bound = 41, .k = 64, .m = 90, .gated = true, .exact = true});
+            check(t, r, &(problem){.type = TYPE_Q4_K, .n = 70, .n_bound = 70, .k = 256, .m = 67, .gated = true});
+            check(t, r, &(problem){.type = TYPE_F16, .n = 130, .n_bound = 130, .k = 33, .m = 131, .gated = true, .exact = true});
+        }
         if (test_case(t, "matmul/shards-%s", software ? "plain" : "tiled") && rig_as(t, r, software)) {
             for (int exact = 0; exact < 2; exact++) {
                 check(t, r, &(problem){.type = TYPE_Q8_0, .n = 33, .n_bound = 34, .k = 64, .m = 500, .limit = 9000, .exact = exact});

@@ -147,7 +147,7 @@ static beryl_status many(lowering *l, const experts *e, beryl_error *error) {
         lower_bind_shard(s, "weights", e->node->in[1], i);
         lower_bind_scratch(s, "map", SCRATCH_MAP, 0);
         put_result(s, l, e);
-        tiled_put(s, &shape, &choice, &e->v, SCRATCH_X, &shard->layout, 0);
+        tiled_put(s, &shape, &choice, &e->v, SCRATCH_X, &shard->layout, (uint32_t[2]){0});
         lower_count_param(s, "n_x", e->n_pair);
         lower_u32(s, "share", e->share);
         lower_u32(s, "n_tile", n_tile);

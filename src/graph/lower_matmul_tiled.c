@@ -1,8 +1,10 @@
 /* lower_matmul_tiled.c - products of a weight with many vectors (prefill, training): lower_matmul hands them on.
  *
  * A weight in several shards is one product a shard, each for its rows of the result. Where the kernel wants the vectors
- * as int8, one dispatch rounds them for all shards; where k is divided, one more adds up the parts. */
+ * as int8, one dispatch rounds them for all shards; where k is divided, one more adds up the parts. Gate and up of a
+ * feed-forward layer are one product, which stores gelu(gate) * up alone. */
 #include "base/error.h"
+#include "graph/lower_matvec.h"
 #include "graph/lower_tiled.h"
 
 enum { SCRATCH_X, SCRATCH_PARTS }; /* keys */
@@ -47,7 +49,7 @@ beryl_status tiled_quantise(lowering *l, const graph_node *node, const tiled_vec
 }
 
 void tiled_put(lower_step *s, const tiled_shape *shape, const tiled_choice *choice, const tiled_vectors *v, uint32_t key,
-               const graph_pack_layout *layout, uint32_t plain) {
+               const graph_pack_layout *layout, const uint32_t word[2]) {
     static const char *const planes[PACK_PLANE_MAX] = {"PART_plane0", "PART_plane1", "PART_plane2", "PART_plane3"};
     static const char *const ups[PACK_PLANE_MAX] = {"PART_up0", "PART_up1", "PART_up2", "PART_up3"};
     if (choice->kind == TILED_INT8) {
@@ -62,8 +64,9 @@ void tiled_put(lower_step *s, const tiled_shape *shape, const tiled_choice *choi
     lower_u32(s, "k", shape->k);
     lower_u32(s, "PART_k", shape->k);
     for (uint32_t i = 0; i < PACK_PLANE_MAX; i++) {
-        lower_u32(s, planes[i], layout ? (uint32_t)(layout->offset[i] / 4) : i == 0 ? plain : 0);
-        lower_u32(s, ups[i], 0);
+        const uint32_t offset = layout ? (uint32_t)(layout->offset[i] / 4) : 0;
+        lower_u32(s, planes[i], word[0] + offset);
+        lower_u32(s, ups[i], word[1] + offset);
     }
 }
 
@@ -80,7 +83,7 @@ static beryl_status product(lowering *l, const graph_node *node, const tiled_vec
     if (!tiled_choose(l->caps, shape, &choice)) return refuse(node, base_type_name(w->type), error);
     if (choice.kind == TILED_INT8 && !*rounded) status = tiled_quantise(l, node, v, SCRATCH_X, error);
     if (status != BERYL_OK) return status;
-    *rounded = true;
+    *rounded = choice.kind == TILED_INT8;
     tiled_request(&request, shape, &choice);
     if (p->shard) lower_bytes(l, p->n * base_type_row_bytes(shape->type, shape->k));
     lower_step *s = lower_step_begin(l, node, &request.kernel);
@@ -96,7 +99,7 @@ static beryl_status product(lowering *l, const graph_node *node, const tiled_vec
         lower_u32(s, "PART_out_offset", out->offset + p->from);
         lower_u32(s, "PART_out_stride", w->dim[0].size);
     }
-    tiled_put(s, shape, &choice, v, SCRATCH_X, p->shard ? &p->shard->layout : NULL, p->plain);
+    tiled_put(s, shape, &choice, v, SCRATCH_X, p->shard ? &p->shard->layout : NULL, (uint32_t[2]){p->plain, 0});
     lower_count_param(s, "n_x", v->n);
     lower_u32(s, "PART_rows", p->n);
     lower_u32(s, "PART_first", p->first);
@@ -146,4 +149,53 @@ beryl_status lower_matmul_tiled(lowering *l, const graph_node *node, beryl_error
                          &rounded, error);
     }
     return status;
+}
+
+/* ---- gate and up ------------------------------------------------------------------------------------------- */
+
+static bool gated_of(const lowering *l, const fused_matvec *f, tiled_vectors *v, tiled_shape *shape, tiled_choice *choice) {
+    if (f->from != FUSED_X_PLAIN || f->to != FUSED_GEGLU || f->n_segment != 2) return false;
+    const graph_tensor *a = graph_tensor_at(l->g, f->w[0]), *b = graph_tensor_at(l->g, f->w[1]);
+    if (!lower_weights_fit(l, f->w, 2) || !tiled_vectors_of(l, f->x, v) || v->bound <= MATVEC_ROWS_MAX) return false;
+    if (a->rank != 2 || b->rank != 2 || a->type != b->type || a->dim[0].size != b->dim[0].size || a->offset || b->offset) return false;
+    if (lower_stored(l, f->w[0])->dim[0] != a->dim[0].size || lower_stored(l, f->w[1])->dim[0] != a->dim[0].size) return false;
+    *shape = (tiled_shape){.type = a->type, .rows = a->dim[0].size, .k = v->k, .n_x = v->bound, .per = 2, .exact = l->settings.exact,
+                           .x_any = v->offset % 4 || v->stride % 4};
+    return a->dim[1].size == v->k && tiled_choose(l->caps, shape, choice);
+}
+
+bool tiled_gated_fits(const lowering *l, const fused_matvec *f) {
+    tiled_vectors v;
+    tiled_shape shape;
+    tiled_choice choice;
+    return gated_of(l, f, &v, &shape, &choice);
+}
+
+beryl_status lower_tiled_gated(lowering *l, const graph_node *node, beryl_error *error) {
+    const fused_matvec *f = node->attr.fused.detail;
+    tiled_vectors v;
+    tiled_shape shape;
+    tiled_choice choice;
+    lower_request request = {0};
+    if (!gated_of(l, f, &v, &shape, &choice)) return refuse(node, "this joined product", error);
+    if (choice.kind == TILED_INT8) {
+        beryl_status status = tiled_quantise(l, node, &v, SCRATCH_X, error);
+        if (status != BERYL_OK) return status;
+    }
+    tiled_request(&request, &shape, &choice);
+    lower_request_part(&request, "epilogue", "matvec_store_geglu");
+    lower_bytes(l, 2 * shape.rows * base_type_row_bytes(shape.type, shape.k));
+    lower_step *s = lower_step_begin(l, node, &request.kernel);
+    uint32_t word[2];
+    lower_bind_weights(s, "weights", f->w, 2, word);
+    lower_bind(s, "PART_out", f->out[0]);
+    lower_u32(s, "PART_out_offset", graph_tensor_at(l->g, f->out[0])->offset);
+    lower_u32(s, "PART_out_stride", shape.rows);
+    tiled_put(s, &shape, &choice, &v, SCRATCH_X, &lower_stored(l, f->w[0])->shard[0].layout, word);
+    lower_count_param(s, "n_x", v.n);
+    lower_u32(s, "PART_rows", shape.rows);
+    lower_u32(s, "PART_first", 0);
+    lower_u32(s, "PART_stored", shape.rows);
+    lower_groups_3d(s, v.n, choice.tile_n, (lower_count){shape.rows, 0}, tiled_cols(&shape, &choice), (lower_count){1, 0}, 1);
+    return lower_step_end(s, error);
 }

@@ -4,6 +4,7 @@
 #define GRAPH_LOWER_TILED_H
 
 #include "base/types.h"
+#include "graph/fused.h"
 #include "graph/lower.h"
 #include "graph/lower_request.h"
 
@@ -41,14 +42,19 @@ void tiled_request(lower_request *r, const tiled_shape *shape, const tiled_choic
 uint32_t tiled_cols(const tiled_shape *shape, const tiled_choice *choice);
 uint32_t tiled_steps(const tiled_shape *shape, const tiled_choice *choice);
 
+/* gelu(gate x) * (up x) for many vectors as one product: a fused node that asks for nothing else. */
+bool tiled_gated_fits(const lowering *l, const fused_matvec *f);
+beryl_status lower_tiled_gated(lowering *l, const graph_node *node, beryl_error *error);
+
 /* The vectors of a product: rows at one distance in value `x`. */
 typedef struct tiled_vectors { graph_value x; lower_count n; uint32_t bound, k, offset, stride; } tiled_vectors;
 /* false: they lie otherwise. */
 bool tiled_vectors_of(const lowering *l, graph_value x, tiled_vectors *out);
 /* Rounds them to int8 into the node's scratch `key`. */
 beryl_status tiled_quantise(lowering *l, const graph_node *node, const tiled_vectors *v, uint32_t key, beryl_error *error);
-/* Binds x and sets what all kinds share. key: of the rounded vectors. layout NULL: plain values from word `plain`. */
+/* Binds x and sets what all kinds share. key: of the rounded vectors. layout NULL: plain values. word: where the weight
+ * begins in its binding, and the second one where there are two. */
 void tiled_put(lower_step *s, const tiled_shape *shape, const tiled_choice *choice, const tiled_vectors *v, uint32_t key,
-               const graph_pack_layout *layout, uint32_t plain);
+               const graph_pack_layout *layout, const uint32_t word[2]);
 
 #endif

@@ -255,8 +255,9 @@ static bool try_join(fusing *p, const fused_matvec *f, group *set) {
 static void fuse_matvec(fusing *p, uint32_t index) {
     const graph_node *first = &p->g->nodes.data[index];
     const graph_tensor *x = tensor(p, first->in[0]);
-    if (x->rank != 2 || x->dim[0].size > FUSE_ROWS_MAX) return;
-    for (int attempt = 0; attempt < 3; attempt++) { /* everything; without the prologue; the product with its end alone */
+    if (x->rank != 2) return;
+    const bool many = x->dim[0].size > FUSE_ROWS_MAX; /* vectors: gate and up are joined, nothing else */
+    for (int attempt = many; attempt < 3 - many; attempt++) { /* everything; without the prologue; the product with its end alone */
         fused_matvec f = {.from = FUSED_X_PLAIN, .x = first->in[0]};
         group set = {.n = 0};
         for (uint32_t i = index; i < p->g->nodes.count && f.n_segment < FUSED_SEGMENT_MAX; i++) {
@@ -269,6 +270,7 @@ static void fuse_matvec(fusing *p, uint32_t index) {
         }
         if (attempt == 0) match_x(p, first->in[0], f.n_segment, &f, &set);
         match_end(p, &f, &set);
+        if (many && f.to != FUSED_GEGLU) return;
         if (try_join(p, &f, &set)) return;
     }
 }
