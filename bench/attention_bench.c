@@ -186,8 +186,9 @@ static void run(bench *b, const shape *s, uint32_t depth, const form *f, bool me
     }
     params_of(&k, steps[0].params, s, f, n_row);
     memcpy(steps[0].groups, (uint32_t[]){f->n_split, s->n_head / f->heads, 1}, sizeof steps[0].groups);
-    printf("%-12s depth %5u %s %s heads %u threads %3u keys %u piece %3u splits %3u: %7.2f us", s->name, depth, f->owner ? "own " : "read", f->held ? "held" : "    ", f->heads,
-           f->threads, f->keys, f->piece, f->n_split, time_of(b, steps, 1, n_set));
+    printf("%-12s depth %5u %s %s heads %u threads %3u keys %u piece %3u splits %3u: ", s->name, depth, f->owner ? "own " : "read",
+           f->held ? "held" : "    ", f->heads, f->threads, f->keys, f->piece, f->n_split);
+    printf("%7.2f us", time_of(b, steps, 1, n_set));
     if (merge) {
         kernels_request m = {.file = "attention_merge",
             .options = {{"D4", text[2]}, {"COLUMNS", "16u"}, {"PARTS", "16u"}, {"EACH", f->n_split > 64 ? "8u" : "4u"}}};

@@ -23,8 +23,8 @@ enum {
     LANES_GROUPS_FAR = 4,
     LANES_HEADS_NEAR = 4,
     LANES_HEADS_FAR = 2,
-    LANES_PIECE_KEYS = 32,          /* keys a piece, at least: one round */
-    LANES_MERGED_BYTES = 64 << 10,  /* of partial sums, where the next product is to merge them: all its workgroups read them */
+    LANES_PIECE_LEAST = 32,
+    LANES_MERGED_BYTES = 32 << 10,  /* of partial sums, where the next product is to merge them: all its workgroups read them */
     LANES_NEAR_BYTES = 256 << 10,   /* of halves of keys and values, a piece: more takes longer than a merge of its own */
     LANES_PIECES_MAX = 128,
     LANES_JOIN_BYTES = 24 << 10,
@@ -230,6 +230,10 @@ static uint32_t lanes_bytes(uint32_t d4, const decode_form *f) {
     return at_least((f->heads + 2) * d4, f->groups * f->join * d4) * 16 + f->groups * f->heads * 8;
 }
 
+static uint32_t lanes_piece(const decode_form *f) { /* keys a piece, at least: a round */
+    return at_least(LANES_PIECE_LEAST, f->groups * f->keys_each);
+}
+
 /* attention_lanes, as measured on a large GPU. Near: a row sees so few keys that few pieces do, which the next product merges;
  * few heads a workgroup, since the caches then come from the device's own and workgroups are what lacks. Else more heads and
  * two small workgroups a unit, since reading the caches is the work. false: not on this device. */
@@ -242,13 +246,14 @@ static bool lanes_form_of(const device_caps *caps, const shapes *a, decode_form 
     if (lanes > caps->subgroup_size || a->d4 % (2 * lanes) || fours > LANES_FOURS_MAX) return false;
     const uint32_t merged = at_least(1, LANES_MERGED_BYTES / (a->n_head * a->d4 * 16));
     const bool near = (uint64_t)round_up(a->keys, merged) * a->d4 * 16 <= LANES_NEAR_BYTES;
-    *f = (decode_form){.lanes = lanes, .groups = near ? LANES_GROUPS_NEAR : LANES_GROUPS_FAR, .keys_each = 4, .near = near, .join = 1};
-    f->n_split = at_most(round_up(a->keys, LANES_PIECE_KEYS), merged);
+    *f = (decode_form){.lanes = lanes, .groups = near ? LANES_GROUPS_NEAR : LANES_GROUPS_FAR, .near = near, .join = 1};
+    f->keys_each = near && fours <= 2 ? 8 : 4;
+    f->n_split = at_most(round_up(a->keys, lanes_piece(f)), merged);
     f->heads = divisor_of(group, near ? LANES_HEADS_NEAR : LANES_HEADS_FAR);
     while (f->heads > 1 && (lanes_bytes(a->d4, f) > caps->workgroup_bytes || (near && (uint64_t)a->n_head / f->heads * a->n * f->n_split < units)))
         f->heads = divisor_of(group, f->heads - 1);
     const uint32_t beside = a->n_head / f->heads * a->n; /* workgroups without a split */
-    if (!near) f->n_split = at_most(LANES_PIECES_MAX, at_most(round_up(a->keys, LANES_PIECE_KEYS), at_least(1, 2 * units / beside)));
+    if (!near) f->n_split = at_most(LANES_PIECES_MAX, at_most(round_up(a->keys, lanes_piece(f)), at_least(1, 2 * units / beside)));
     f->join = f->heads;
     while (f->join > 1 && lanes_bytes(a->d4, f) > at_most(caps->workgroup_bytes, LANES_JOIN_BYTES)) f->join = divisor_of(f->heads, f->join - 1);
     return lanes_bytes(a->d4, f) <= caps->workgroup_bytes && lanes * f->groups <= caps->workgroup_invocations;
@@ -290,7 +295,7 @@ static void request_decode(lower_request *r, const shapes *a, const decode_form 
         lower_request_number(r, "KEYS", f->keys_each);
         lower_request_number(r, "JOIN", f->join);
         lower_request_flag(r, "HELD", f->near);
-        lower_request_number(r, "PIECE", LANES_PIECE_KEYS);
+        lower_request_number(r, "PIECE", lanes_piece(f));
         return;
     }
     lower_request_number(r, "KEYS_EACH", f->keys_each);
