@@ -13,6 +13,7 @@ enum {
     WORKED_WG = 256,       /* where every workgroup makes the vectors anew: fewer, larger ones, */
     WORKED_SMALL_WG = 512, /* and one a compute unit where the matrix is small: */
     SMALL_ROWS = 8192,
+    WIDE_K = 2048,         /* two a unit where the vectors are long */
     SUMS_MAX = 16,         /* sums of one invocation: more would leave the registers */
     UNITS_UNKNOWN = 128,   /* compute units where the device does not say */
     LANES_A_UNIT = 1024,   /* that a unit should have */
@@ -115,7 +116,8 @@ static void choose_device(const device_caps *caps, const matvec_shape *shape, ma
     const uint32_t lanes_most = c->subgroups ? subgroup_least(caps) : PORTABLE_LANES;
     const uint64_t wanted = (uint64_t)units * LANES_A_UNIT;
     const bool one = shape->n_x == 1, small = rows < SMALL_ROWS;
-    const uint32_t wg = !one || !shape->worked ? DEVICE_WG : small ? WORKED_SMALL_WG : WORKED_WG;
+    const bool wide = shape->k > WIDE_K;
+    const uint32_t wg = !one || !shape->worked ? DEVICE_WG : small || wide ? WORKED_SMALL_WG : WORKED_WG;
     c->wg = least(wg, caps->workgroup_invocations ? caps->workgroup_invocations : 256);
     c->lanes = least(lanes_most, power_up(chunks));
     while (c->lanes > 8 && rows * c->lanes > (one ? 1 : 2) * wanted) c->lanes /= 2;
@@ -127,7 +129,7 @@ static void choose_device(const device_caps *caps, const matvec_shape *shape, ma
         else if (c->lanes > 1) c->lanes /= 2;
         else break;
     }
-    c->groups = one && shape->worked && small ? units : 4 * units;
+    c->groups = one && shape->worked ? small ? units : wide ? 2 * units : 4 * units : 4 * units;
     if (int8) {
         const uint64_t reread = (uint64_t)c->groups * shape->k * shape->n_x;
         c->x = shape->worked || (shape->n_x <= c->n_x && reread <= MATVEC_REREAD_DEVICE) ? MATVEC_INT8 : MATVEC_QUANTISED;

@@ -9,7 +9,7 @@
 enum {
     MATVEC_SEGMENT_MAX = 3,
     MATVEC_ROWS_MAX = 32,              /* more vectors are the tiled kernel's */
-    MATVEC_REREAD_DEVICE = 4 << 20,    /* numbers that all workgroups together may read again to make their vectors, */
+    MATVEC_REREAD_DEVICE = 6 << 20,    /* numbers that all workgroups together may read again to make their vectors, */
                                        /* rather than wait for a dispatch that makes them once */
     MATVEC_SHARED_SOFTWARE = 32 << 10  /* products of a matvec on a software device that may have them in workgroup memory */
 };
