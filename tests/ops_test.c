@@ -235,7 +235,7 @@ static void build_step(setup *s) {
         v = graph_stored(s->g, s->store, s->states[1]);
     }
     graph_value out = graph_attention(s->g, query, k, v, slot, pos, 0.3f, p[6]);
-    graph_attention_apart(s->g, out);
+    graph_attention_apart(s->g, out, 0);
     if (p[9]) out = graph_matmul(s->g, graph_reshape(s->g, out, 2, (graph_dim[]){ROWS(s), {p[1] * d, 0}}), graph_stored(s->g, s->store, s->states[4]));
     add_output(s, out);
     graph_value again = add_input(s, TYPE_F32, FILL_UNIT, 1, DIMS(ROWS(s), {p[1], 0}, {d, 0}));

@@ -19,6 +19,7 @@ enum {
     ENGINE_FLIGHT_MAX = 2,   /* runs submitted and not yet read */
     ENGINE_PIECE = 512,      /* most prompt tokens in one run, by default */
     ENGINE_SMALL_PIECE = 32, /* of the plan for short prompts */
+    ENGINE_NEAR = 512,
     ENGINE_CONTEXT = 8192,   /* default, where the file has more */
     ENGINE_LOGIT_BYTES = 64 << 20,
 };
@@ -28,6 +29,7 @@ typedef enum engine_plan_kind {
     PLAN_PREFILL,      /* a piece whose logits nobody wants */
     PLAN_OUTPUT,       /* the last piece of a prompt: one output row, sampled */
     PLAN_OUTPUT_SMALL, /* the same for short pieces */
+    PLAN_DECODE_NEAR,  /* one row, at a position below ENGINE_NEAR: attention in few pieces, no dispatch to merge them */
     PLAN_DECODE,       /* one row */
     PLAN_DECODE_8,     /* up to 8 sessions */
     PLAN_DECODE_ALL,   /* all sessions */
@@ -152,6 +154,8 @@ bool task_is_cancelled(const beryl_task *task);
 
 /* ---- runs (run.c) --------------------------------------------------------------------------------------------- */
 
+/* Do short contexts have a decode plan of their own? */
+bool engine_has_near(const beryl_engine *engine);
 /* Makes a plan unless there, OK when its programs are compiled. */
 beryl_status engine_plan_get(beryl_engine *engine, engine_plan_kind kind, engine_plan **plan, beryl_error *error);
 void engine_plans_close(beryl_engine *engine);

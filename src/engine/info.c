@@ -208,9 +208,10 @@ void beryl_engine_stats(const beryl_engine *e, beryl_stats *stats) {
         stats->dispatches = d.dispatches;
         stats->device_objects = d.objects;
     }
-    if (e->plans[PLAN_DECODE].exec) {
+    const engine_plan *decode = &e->plans[e->plans[PLAN_DECODE_NEAR].exec ? PLAN_DECODE_NEAR : PLAN_DECODE];
+    if (decode->exec) {
         graph_exec_info plan;
-        graph_exec_describe(e->plans[PLAN_DECODE].exec, &plan);
+        graph_exec_describe(decode->exec, &plan);
         stats->decode_dispatches = plan.dispatches;
         stats->decode_bytes_per_token = plan.bytes;
     }

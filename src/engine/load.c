@@ -224,8 +224,9 @@ static beryl_status find_file(beryl_engine *e, beryl_error *error) {
 }
 
 static beryl_status start_plans(beryl_engine *e, beryl_error *error) {
-    static const engine_plan_kind first[] = {PLAN_OUTPUT_SMALL, PLAN_DECODE, PLAN_OUTPUT, PLAN_PREFILL};
+    static const engine_plan_kind first[] = {PLAN_OUTPUT_SMALL, PLAN_DECODE_NEAR, PLAN_DECODE, PLAN_OUTPUT, PLAN_PREFILL};
     for (size_t i = 0; i < sizeof first / sizeof *first; i++) {
+        if (first[i] == PLAN_DECODE_NEAR && !engine_has_near(e)) continue;
         engine_plan *plan;
         beryl_status status = engine_plan_get(e, first[i], &plan, error);
         if (status != BERYL_OK && status != BERYL_PENDING) return status;

@@ -17,6 +17,7 @@ static gemma4_text_options plan_options(const beryl_engine *e, engine_plan_kind 
     case PLAN_OUTPUT: return (gemma4_text_options){.n_token = piece, .n_output = 1, .sample = true};
     case PLAN_OUTPUT_SMALL:
         return (gemma4_text_options){.n_token = piece < ENGINE_SMALL_PIECE ? piece : ENGINE_SMALL_PIECE, .n_output = 1, .sample = true};
+    case PLAN_DECODE_NEAR: return (gemma4_text_options){.n_token = 1, .decode = true, .sample = true, .near = ENGINE_NEAR};
     case PLAN_DECODE: return (gemma4_text_options){.n_token = 1, .decode = true, .sample = true};
     case PLAN_DECODE_8: return (gemma4_text_options){.n_token = sessions < 8 ? sessions : 8, .decode = true, .sample = true};
     case PLAN_DECODE_ALL: return (gemma4_text_options){.n_token = sessions, .decode = true, .sample = true};
@@ -24,6 +25,10 @@ static gemma4_text_options plan_options(const beryl_engine *e, engine_plan_kind 
     case PLAN_COUNT: break;
     }
     return (gemma4_text_options){0};
+}
+
+bool engine_has_near(const beryl_engine *e) {
+    return e->device && device_caps_of(e->device)->kind != DEVICE_SOFTWARE && e->model.context > ENGINE_NEAR;
 }
 
 beryl_status engine_plan_get(beryl_engine *e, engine_plan_kind kind, engine_plan **out, beryl_error *error) {
@@ -189,7 +194,8 @@ static beryl_status submit_decode(beryl_engine *e, beryl_error *error) {
     for (uint32_t i = 0; i < e->options.sessions; i++)
         if (may_decode(e, e->sessions[i])) ready[n++] = e->sessions[i];
     if (n == 0) return BERYL_PENDING;
-    engine_plan_kind kind = n == 1 ? PLAN_DECODE : n <= 8 ? PLAN_DECODE_8 : PLAN_DECODE_ALL;
+    bool near = n == 1 && ready[0]->n_fed < ENGINE_NEAR && engine_has_near(e);
+    engine_plan_kind kind = near ? PLAN_DECODE_NEAR : n == 1 ? PLAN_DECODE : n <= 8 ? PLAN_DECODE_8 : PLAN_DECODE_ALL;
     engine_plan *plan;
     beryl_status status = engine_plan_get(e, kind, &plan, error);
     if (status != BERYL_OK) return status;

@@ -43,7 +43,7 @@ static beryl_status collect(engine_selftest *s, beryl_error *error) {
         if (!plan->exec) continue;
         const graph *g = plan->text.g;
         for (uint32_t i = 0; i < g->nodes.count; i++) {
-            const trial_desc desc = {g, i, k == PLAN_DECODE || k == PLAN_DECODE_8 || k == PLAN_DECODE_ALL};
+            const trial_desc desc = {g, i, k == PLAN_DECODE_NEAR || k == PLAN_DECODE || k == PLAN_DECODE_8 || k == PLAN_DECODE_ALL};
             if (!trial_wanted(&desc)) continue;
             const uint64_t key = trial_key(&desc);
             if (is_known(s, key)) continue;

@@ -97,6 +97,7 @@ void gemma4_angles(const gemma4_model *m, bool global, const int32_t *positions,
 typedef struct gemma4_text_options {
     uint32_t n_token;  /* bound */
     uint32_t n_output; /* bound of rows whose logits are wanted; 0: none, stops after the last cache write */
+    uint32_t near;     /* decode: every position is below; 0: any */
     bool decode;       /* rows belong to different slots, tokens come from the state, every row is an output (n_output ignored) */
     bool sample;       /* the next token of each output row is chosen and set in the state */
     bool hidden;       /* keep the residual stream before each layer and after the output norm (tests) */

@@ -16,6 +16,7 @@ typedef struct building { /* of one graph */
     gemma4_text *t;
     graph_dim n;                /* rows as they now are: n_token, later n_output */
     bool apart;                 /* every row has another slot */
+    uint32_t near;              /* every position is below; 0: any */
     graph_value slot, pos, angles[2], per_layer; /* for those rows; per_layer [n, L, P] */
 } building;
 
@@ -74,7 +75,7 @@ static void add_inputs(building *b, const gemma4_text_options *o) {
     b->angles[1] = t->angles[1];
 }
 
-/* The per-layer inputs of all layers: (norm(proj x / sqrt d) + sqrt(P) row) / sqrt 2, [n, L, P]. */
+/* The per-layer inputs of all layers times sqrt 2: norm(proj x / sqrt d) + sqrt(P) row, [n, L, P]. */
 static graph_value per_layer_inputs(building *b, graph_value x, graph_value tokens) {
     const gemma4_config *c = b->c;
     graph_dim dims[3] = {b->n, constant(c->n_layer), constant(c->n_per_layer)};
@@ -84,7 +85,7 @@ static graph_value per_layer_inputs(building *b, graph_value x, graph_value toke
     float factor = sqrtf((float)c->n_per_layer);
     graph_value rows = b->m->per_layer_on_host ? graph_scale(b->g, b->t->per_layer_rows, factor)
                                                : graph_gather_rows(b->g, stored(b, b->m->per_layer_token_embd), tokens, factor);
-    return graph_scale(b->g, graph_add(b->g, context, graph_reshape(b->g, rows, 3, dims)), 0.70710678118654752f);
+    return graph_add(b->g, context, graph_reshape(b->g, rows, 3, dims));
 }
 
 /* ---- a layer ------------------------------------------------------------------------------------------- */
@@ -180,7 +181,9 @@ static graph_value feed_forward(building *b, const gemma4_layer *layer, graph_va
 static graph_value per_layer_branch(building *b, const gemma4_layer *layer, uint32_t l, graph_value h) {
     graph_value slice = graph_squeeze(b->g, graph_narrow(b->g, b->per_layer, 1, l, 1), 1);
     graph_value y = graph_geglu(b->g, matmul(b, h, layer->inp_gate), slice);
-    return graph_add(b->g, h, norm(b, matmul(b, y, layer->proj), layer->post_norm));
+    /* The inputs are sqrt 2 too large, so this is rms with 2 * eps. */
+    graph_value branch = graph_rms_norm(b->g, matmul(b, y, layer->proj), stored(b, layer->post_norm), 2 * b->c->rms_eps);
+    return graph_add(b->g, h, branch);
 }
 
 /* One layer. cut: this is the last owner and only output rows go on. Gives 0 where nothing goes on. */
@@ -198,7 +201,7 @@ static graph_value layer_of(building *b, uint32_t l, graph_value h, bool cut, bo
     graph_value q = graph_rope(g, norm(b, heads(b, r.q, b->c->n_head, layer->head_dim), layer->attn_q_norm), b->angles[!layer->sliding]);
     uint32_t window = layer->sliding && b->m->context > b->c->window ? b->c->window : 0;
     graph_value o = graph_attention(g, q, caches[layer->donor][0], caches[layer->donor][1], b->slot, b->pos, 1.0f, window);
-    if (b->apart) graph_attention_apart(g, o);
+    if (b->apart) graph_attention_apart(g, o, b->near);
     o = graph_reshape(g, o, 2, (graph_dim[]){b->n, constant(b->c->n_head * layer->head_dim)});
     h = graph_add(g, h, norm(b, matmul(b, o, layer->attn_output), layer->post_attention_norm));
     h = feed_forward(b, layer, h);
@@ -228,7 +231,7 @@ beryl_status gemma4_text_build(const gemma4_model *m, const graph_store *store, 
                                gemma4_text *t, beryl_error *error) {
     *t = (gemma4_text){.g = graph_open(heap)};
     if (!t->g) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
-    building b = {.m = m, .c = &m->config, .store = store, .g = t->g, .t = t, .apart = o->decode};
+    building b = {.m = m, .c = &m->config, .store = store, .g = t->g, .t = t, .apart = o->decode, .near = o->near};
     uint32_t n_layer = m->config.n_layer;
     graph_value (*caches)[2] = base_arena_take(&t->g->arena, n_layer, sizeof *caches);
     t->hidden = base_arena_take(&t->g->arena, n_layer + 1, sizeof *t->hidden);

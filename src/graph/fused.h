@@ -53,6 +53,7 @@ typedef struct fused_attention {
     graph_value slot, pos;           /* I32 [n] */
     float eps, scale;
     uint32_t window, n_head, n_kv, head_dim;
+    uint32_t most;                   /* positions of a run are below; 0: any */
     uint32_t n_split;                /* pieces of the keys; 1: out is written at once */
     graph_value partial, stats;      /* [n, H, n_split, d], [n, H, n_split, 2] (maximum, sum): F32, where n_split > 1 */
     bool merged_later;               /* the matvec that follows joins the pieces: out is never stored */

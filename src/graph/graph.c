@@ -433,7 +433,7 @@ graph_value graph_attention(graph *g, graph_value q, graph_value k, graph_value 
     return node_out(g, node, TYPE_F32, 3, t.dim);
 }
 
-void graph_attention_apart(graph *g, graph_value attention) {
+void graph_attention_apart(graph *g, graph_value attention, uint32_t most) {
     if (!given(g, attention, OP_ATTENTION)) return;
     graph_node *node = at(g, attention)->node == UINT32_MAX ? NULL : &g->nodes.data[at(g, attention)->node];
     if (!node || node->op != OP_ATTENTION) {
@@ -441,6 +441,7 @@ void graph_attention_apart(graph *g, graph_value attention) {
         return;
     }
     node->attr.attention.apart = true;
+    node->attr.attention.most = most;
 }
 
 graph_value graph_intermediate(graph *g, base_type type, uint32_t rank, const graph_dim *dims) {

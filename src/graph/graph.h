@@ -37,7 +37,7 @@ typedef union graph_attrs { /* by op; all-zero for the others */
     struct { float cap; } softcap;
     struct { float eps; } rms_norm;
     struct { uint32_t k; } topk;
-    struct { float scale; uint32_t window; bool apart; } attention; /* window 0: all; apart: every row of a run has another slot */
+    struct { float scale; uint32_t window, most; bool apart; } attention; /* window 0: all; most, apart: graph_attention_apart */
     struct { uint32_t kind, first, count; const void *detail; } fused; /* inner nodes [first, first + count) of graph.inner */
 } graph_attrs;
 
@@ -99,8 +99,9 @@ graph_value graph_kv_write(graph *g, graph_value cache, graph_value x, graph_val
  * query head i reads kv head i * h / H. -> [n, H, d] */
 graph_value graph_attention(graph *g, graph_value q, graph_value k, graph_value v, graph_value slot, graph_value pos,
                             float scale, uint32_t window);
-/* Says of an attention that every row of a run belongs to another slot (decode): it may then be joined with its cache writes. */
-void graph_attention_apart(graph *g, graph_value attention);
+/* Says of an attention that every row of a run belongs to another slot (decode): it may then be joined with its cache writes.
+ * most: every position of a run is below (0: no such promise), so that it need not be split for long contexts. */
+void graph_attention_apart(graph *g, graph_value attention, uint32_t most);
 graph_value graph_argmax(graph *g, graph_value x); /* [n, m] -> I32 [n] */
 /* logits [n, m], settings U32 [n, 8] (rows of base_sample_settings) -> I32 [n]. */
 graph_value graph_sample(graph *g, graph_value logits, graph_value settings);

@@ -380,6 +380,7 @@ static shapes shapes_of_joined(const graph *g, const fused_attention *f) {
     shapes a = {.n = q->dim[0].size, .n_head = f->n_head, .n_kv = f->n_kv, .d4 = f->head_dim / 4, .n_slot = cache->dim[0].size,
                 .n_row = cache->dim[1].size, .window = f->window, .cache = cache->type, .q = q};
     a.keys = a.window ? at_most(a.window, a.n_row) : a.n_row;
+    if (f->most) a.keys = at_most(a.keys, f->most);
     return a;
 }
 

@@ -120,9 +120,11 @@ static void choose_device(const device_caps *caps, const matvec_shape *shape, ma
     const uint32_t wg = !one || !shape->worked ? DEVICE_WG : small || wide ? WORKED_SMALL_WG : WORKED_WG;
     c->wg = least(wg, caps->workgroup_invocations ? caps->workgroup_invocations : 256);
     c->lanes = least(lanes_most, power_up(chunks));
+    if (c->lanes > 16 && chunks % c->lanes != 0) c->lanes = 16; /* else lanes wait in the last round */
     while (c->lanes > 8 && rows * c->lanes > (one ? 1 : 2) * wanted) c->lanes /= 2;
     c->n_x = least(power_up(shape->n_x), int8 ? 8 : 4);
-    c->rows = 1;
+    while (c->n_x > 2 && rows * c->lanes / c->wg * ((shape->n_x + c->n_x - 1) / c->n_x) < 2 * units) c->n_x /= 2; /* few rows: more groups */
+    c->rows = int8 && !one && 2 * c->n_x * per_of(shape) <= SUMS_MAX ? 2 : 1; /* two rows share what is read of the vectors */
     while (!one && c->rows < 4 && rows * c->lanes > 2 * wanted * c->rows && 2 * c->rows * c->n_x * per_of(shape) <= SUMS_MAX) c->rows *= 2;
     while (shape->rounded_out && matvec_tile(c) % 32 != 0) {
         if (c->rows < 4 && 2 * c->rows * c->n_x * per_of(shape) <= 2 * SUMS_MAX) c->rows *= 2;

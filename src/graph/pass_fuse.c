@@ -311,7 +311,7 @@ static void fuse_attention(fusing *p, uint32_t index) {
     const graph_tensor *q = tensor(p, node->in[0]), *cache = tensor(p, node->in[1]);
     if (!node->attr.attention.apart || q->dim[0].size > FUSE_ROWS_MAX) return;
     fused_attention a = {.k_cache = node->in[1], .v_cache = node->in[2], .slot = node->in[3], .pos = node->in[4],
-                         .scale = node->attr.attention.scale, .window = node->attr.attention.window, .n_head = q->dim[1].size,
+                         .scale = node->attr.attention.scale, .window = node->attr.attention.window, .most = node->attr.attention.most, .n_head = q->dim[1].size,
                          .n_kv = cache->dim[2].size, .head_dim = q->dim[2].size, .out = node->out[0]};
     graph_dim n = q->dim[0];
     group set = {.n = 0};

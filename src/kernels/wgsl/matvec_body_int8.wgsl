@@ -37,19 +37,27 @@ fn PART_tile(tile: u32, next: u32, local: u32) {
             }
             for (var i = 0u; i < PART_GROUPS; i += PART_STEP) {
                 let group = PART_group(chunk, i);
+                var scales: array<vec2<f32>, ROWS * PER>; // of the weights: once for all vectors
+                var quants: array<vec4<u32>, ROWS * PER * PART_STEP>;
+                for (var r = 0u; r < ROWS * PER; r++) {
+                    let j = d * ROWS * PER + r;
+                    scales[r] = PART_scale(chunks[j], chunk, i);
+                    quants[r * PART_STEP] = PART_quants(chunks[j], chunk, i);
+                    if (PART_PAIRED) {
+                        quants[r * PART_STEP + PART_STEP - 1u] = PART_quants(chunks[j], chunk, i + 1u);
+                    }
+                }
                 for (var n = 0u; n < N_X; n++) {
                     let block = x_block(n, group >> 1u);
                     let x0 = x_quants(n, group);
                     let x1 = x_quants(n, group + PART_STEP - 1u);
                     let sum = select(select(block.y, block.z, (group & 1u) != 0u), block.y + block.z, PART_PAIRED);
                     for (var r = 0u; r < ROWS * PER; r++) {
-                        let j = d * ROWS * PER + r;
-                        let s = PART_scale(chunks[j], chunk, i);
-                        var q = PART_dot(PART_quants(chunks[j], chunk, i), x0);
+                        var q = PART_dot(quants[r * PART_STEP], x0);
                         if (PART_PAIRED) {
-                            q += PART_dot(PART_quants(chunks[j], chunk, i + 1u), x1);
+                            q += PART_dot(quants[r * PART_STEP + PART_STEP - 1u], x1);
                         }
-                        let value = s.x * (f32(q) - f32(PART_ZERO) * sum) - s.y * sum;
+                        let value = scales[r].x * (f32(q) - f32(PART_ZERO) * sum) - scales[r].y * sum;
                         sums[((r / PER) * N_X + n) * PER + r % PER] += block.x * value;
                     }
                 }
