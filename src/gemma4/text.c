@@ -148,11 +148,12 @@ static graph_value experts(building *b, const gemma4_layer *layer, graph_value h
     graph_value m = norm(b, h, layer->ffn_norm);
     graph_value dense = gated(b, layer, m);
     dense = norm(b, dense, layer->post_ffw_norm_1);
-    /* Router: the softmax over the chosen logits is the softmax over all, renormalised over the chosen. */
-    graph_value r = graph_mul(g, graph_scale(g, norm(b, h, GEMMA4_NONE), 1 / sqrtf((float)c->n_embd)), stored(b, layer->ffn_gate_inp_scale));
+    /* Router: the softmax over the chosen logits is the softmax over all, renormalised over the chosen. Its input is divided
+     * by sqrt d; the chosen logits can be instead, since that leaves their order. */
+    graph_value r = norm(b, h, layer->ffn_gate_inp_scale);
     graph_value ids, gates = graph_topk(g, matmul(b, r, layer->ffn_gate_inp), c->n_expert_used, &ids);
-    graph_value scales = graph_gather_rows(g, stored(b, layer->ffn_down_exps_scale), ids, 1);
-    gates = graph_mul(g, graph_softmax(g, gates), scales);
+    gates = graph_softmax(g, graph_scale(g, gates, 1 / sqrtf((float)c->n_embd)));
+    gates = graph_mul(g, gates, graph_gather_rows(g, stored(b, layer->ffn_down_exps_scale), ids, 1));
     graph_value x = graph_reshape(g, norm(b, h, layer->pre_ffw_norm_2), 3, (graph_dim[]){b->n, constant(1), constant(c->n_embd)});
     graph_value gate, up;
     if (layer->ffn_gate_up_exps != GEMMA4_NONE) {

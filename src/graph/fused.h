@@ -7,7 +7,7 @@
 #include "graph/graph.h"
 #include "graph/store.h"
 
-typedef enum fused_kind { FUSED_MATVEC = 1, FUSED_ATTENTION } fused_kind;
+typedef enum fused_kind { FUSED_MATVEC = 1, FUSED_ATTENTION, FUSED_ROUTER } fused_kind;
 
 /* Where the vector x [n, k] of a matvec comes from. h' = scale * (h + rms(branch) * w_branch) is computed by every workgroup
  * and stored by one, to h_out, which no input of the node is. */
@@ -60,9 +60,18 @@ typedef struct fused_attention {
     graph_value out;                 /* [n, H, d] */
 } fused_attention;
 
+/* The choice of experts: ids are the k largest logits, gates = softmax(factor * those) * scales[ids]. */
+typedef struct fused_router {
+    graph_value logits, scales; /* [n, d]; F32 [d] */
+    uint32_t k;
+    float factor;
+    graph_value ids, gates;     /* I32, F32 [n, k] */
+} fused_router;
+
 /* Can this device run the form? Pure; asked by the pass before it fuses. */
 bool lower_matvec_fits(const graph *g, const graph_store *store, bool exact, const fused_matvec *f);
 bool lower_attention_fits(const graph *g, const graph_store *store, bool exact, const fused_attention *f);
+bool lower_router_fits(const graph *g, const graph_store *store, const fused_router *f);
 /* How many pieces: by window or context, heads and device. */
 uint32_t lower_attention_splits(const graph *g, const graph_store *store, const fused_attention *f);
 

@@ -339,6 +339,38 @@ static void fuse_attention(fusing *p, uint32_t index) {
     join(p, &set, FUSED_ATTENTION, kept);
 }
 
+/* ---- experts ------------------------------------------------------------------------------------------------------- */
+
+static void *keep(fusing *p, const void *detail, size_t size) {
+    void *kept = base_arena_take(&p->g->arena, 1, size);
+    if (kept) memcpy(kept, detail, size);
+    else p->status = base_fail(p->error, BERYL_NO_MEMORY, "out of host memory");
+    return kept;
+}
+
+/* softmax([scale *] topk(logits)) * rows of a table, taken by the same indices. */
+static void fuse_router(fusing *p, uint32_t index) {
+    const graph_node *topk = &p->g->nodes.data[index], *scaled = only_user(p, topk->out[0], OP_SCALE);
+    const graph_node *softmax = only_user(p, scaled ? scaled->out[0] : topk->out[0], OP_SOFTMAX);
+    const graph_node *mul = softmax ? only_user(p, softmax->out[0], OP_MUL) : NULL;
+    const graph_node *rows = mul && mul->in[0] == softmax->out[0] ? maker(p, mul->in[1], OP_GATHER_ROWS) : NULL;
+    if (!rows || rows->in[1] != topk->out[1] || rows->out[0] != mul->in[1] || rows->attr.gather_rows.factor != 1) return;
+    if (!is_row_weight(p, rows->in[0]) || !used_once(p, mul->in[1])) return;
+    const fused_router f = {.logits = topk->in[0], .scales = rows->in[0], .k = topk->attr.topk.k,
+                            .factor = scaled ? scaled->attr.scale.factor : 1, .ids = topk->out[1], .gates = mul->out[0]};
+    group set = {.n = 0};
+    add_member(&set, p, topk);
+    if (scaled) add_member(&set, p, scaled);
+    add_member(&set, p, softmax);
+    add_member(&set, p, rows);
+    add_member(&set, p, mul);
+    add_out(&set, f.ids);
+    add_out(&set, f.gates);
+    if (!is_closed(p, &set) || !lower_router_fits(p->g, p->store, &f)) return;
+    const void *kept = keep(p, &f, sizeof f);
+    if (kept) join(p, &set, FUSED_ROUTER, kept);
+}
+
 beryl_status graph_pass_fuse(graph *g, graph_store *store, const graph_exec_options *options, beryl_error *error) {
     uint32_t n = (uint32_t)g->tensors.count;
     fusing p = {.g = g, .store = store, .exact = options->exact, .n_tensor = n, .error = error};
@@ -347,6 +379,8 @@ beryl_status graph_pass_fuse(graph *g, graph_store *store, const graph_exec_opti
     count_uses(&p);
     for (uint32_t i = 0; p.status == BERYL_OK && i < g->nodes.count; i++)
         if (!g->nodes.data[i].dead && g->nodes.data[i].op == OP_ATTENTION) fuse_attention(&p, i);
+    for (uint32_t i = 0; p.status == BERYL_OK && i < g->nodes.count; i++)
+        if (!g->nodes.data[i].dead && g->nodes.data[i].op == OP_TOPK) fuse_router(&p, i);
     for (uint32_t i = 0; p.status == BERYL_OK && i < g->nodes.count; i++)
         if (!g->nodes.data[i].dead && g->nodes.data[i].op == OP_MATMUL) fuse_matvec(&p, i);
     return p.status;
