@@ -1,0 +1,52 @@
+/* lower_branches.c - what joins the branches of a layer with experts, other than products: the choice of experts. One
+ * workgroup a row, whatever the device: rows are few where these are asked for, and dispatches what they save. */
+#include "base/error.h"
+#include "graph/fused.h"
+#include "graph/lower.h"
+#include "graph/lower_request.h"
+
+enum { CHOSEN_MAX = 16, ROUTER_MAX = 2048 /* 8 KiB of workgroup memory */, WG_LEAST = 32, WG_MOST = 256 };
+
+static beryl_status refuse(const graph_node *node, const char *what, beryl_error *error) {
+    return base_fail(error, BERYL_UNSUPPORTED, "%s on a device: %s", graph_op_name(node->op), what);
+}
+
+/* A power of two that holds n, within bounds that every device has. */
+static uint32_t workgroup_for(uint32_t n) {
+    uint32_t wg = WG_LEAST;
+    while (wg < n && wg < WG_MOST) wg *= 2;
+    return wg;
+}
+
+/* ---- the choice of experts --------------------------------------------------------------------------------- */
+
+bool lower_router_fits(const graph *g, const graph_store *store, const fused_router *f) {
+    const graph_tensor *x = graph_tensor_at(g, f->logits), *scales = graph_tensor_at(g, f->scales);
+    if (!store->device || x->rank != 2 || x->dim[1].extent || x->stride[1] != 1 || f->k > CHOSEN_MAX || x->dim[1].size > ROUTER_MAX) return false;
+    if (scales->role != ROLE_STORED || scales->type != TYPE_F32 || scales->rank != 1 || scales->dim[0].extent) return false;
+    return scales->dim[0].size >= x->dim[1].size && store->tensors.data[scales->stored].n_shard == 1;
+}
+
+beryl_status lower_fused_router(lowering *l, const graph_node *node, beryl_error *error) {
+    const fused_router *f = node->attr.fused.detail;
+    if (!lower_router_fits(l->g, l->store, f)) return refuse(node, "this choice of experts", error);
+    const graph_tensor *x = graph_tensor_at(l->g, f->logits);
+    lower_request r = {.kernel.file = "router"};
+    lower_request_number(&r, "WG", workgroup_for(x->dim[1].size));
+    lower_request_number(&r, "FOURS", (x->dim[1].size + 3) / 4);
+    lower_bytes(l, (uint64_t)f->k * 4);
+    lower_step *s = lower_step_begin(l, node, &r.kernel);
+    lower_bind(s, "x", f->logits);
+    lower_bind(s, "scales", f->scales);
+    lower_bind(s, "ids", f->ids);
+    lower_bind(s, "gates", f->gates);
+    lower_count_param(s, "n", lower_count_of(x->dim[0]));
+    lower_u32(s, "d", x->dim[1].size);
+    lower_u32(s, "k", f->k);
+    lower_u32(s, "x_offset", x->offset);
+    lower_u32(s, "x0", x->stride[0]);
+    lower_u32(s, "scales_offset", graph_tensor_at(l->g, f->scales)->offset);
+    lower_f32(s, "factor", f->factor);
+    lower_groups(s, lower_count_of(x->dim[0]), 1);
+    return lower_step_end(s, error);
+}
