@@ -203,7 +203,7 @@ static beryl_status check_header(snapshot *n, const beryl_session *s, snapshot_h
 
 static beryl_status restore_begin(snapshot *n, beryl_session *s, snapshot_header *h, beryl_error *error) {
     beryl_engine *e = n->engine;
-    beryl_status status = base_file_read(&e->heap, n->path, (size_t)1 << 36, &n->data, &n->size, error);
+    beryl_status status = base_file_read(&e->heap, n->path, SIZE_MAX / 2, &n->data, &n->size, error);
     if (status != BERYL_OK) return status;
     n->size++; /* base_file_read's block has a NUL behind the bytes */
     size_t size = n->size - 1;
@@ -220,7 +220,7 @@ static beryl_status restore_begin(snapshot *n, beryl_session *s, snapshot_header
         memcpy(&id, tokens + i * sizeof id, sizeof id);
         if (id < 0 || (uint32_t)id >= e->model.config.n_vocab) return refuse(n, BERYL_BAD_FILE, "holds a token outside the vocabulary", error);
     }
-    if (!base_vec_reserve(&e->heap, &s->tokens, h->n_token + 1)) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!base_vec_reserve(&e->heap, &s->tokens, (size_t)h->n_token + 1)) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     n->at = sizeof *h + (size_t)h->n_token * sizeof(int32_t);
     /* From here on the session's caches change: until the end it holds nothing. */
     s->tokens.count = s->n_fed = s->highest = s->saved_at = 0;
