@@ -259,6 +259,8 @@ static const matvec_choice forms[] = {
     {.x = MATVEC_QUANTISED, .wg = 64, .lanes = 2, .rows = 2, .n_x = 4, .groups = 1, .depth = 2},
     {.x = MATVEC_DIRECT, .wg = 32, .lanes = 8, .rows = 2, .n_x = 2, .groups = 99, .subgroups = true},
     {.x = MATVEC_INT8, .wg = 64, .lanes = 4, .rows = 2, .n_x = 1, .groups = 99, .subgroups = true},
+    {.x = MATVEC_QUANTISED, .wg = 64, .lanes = 16, .rows = 2, .n_x = 2, .groups = 2, .span = 8, .subgroups = true},
+    {.x = MATVEC_DIRECT, .wg = 32, .lanes = 32, .rows = 1, .n_x = 1, .groups = 99, .span = 8, .subgroups = true},
 };
 
 static void test_products(test *t) {

@@ -13,6 +13,7 @@ enum {
     WORKED_WG = 256,       /* where every workgroup makes the vectors anew: fewer, larger ones, */
     WORKED_SMALL_WG = 512, /* and one a compute unit where the matrix is small: */
     SMALL_ROWS = 8192,
+    WIDE_SPANS = 4,        /* subgroups that may share a row */
     WIDE_K = 2048,         /* two a unit where the vectors are long */
     SUMS_MAX = 16,         /* sums of one invocation: more would leave the registers */
     UNITS_UNKNOWN = 128,   /* compute units where the device does not say */
@@ -123,6 +124,12 @@ static void choose_device(const device_caps *caps, const matvec_shape *shape, ma
     if (c->lanes > 16 && chunks % c->lanes != 0) c->lanes = 16; /* else lanes wait in the last round */
     while (c->lanes > 8 && rows * c->lanes > (one ? 1 : 2) * wanted) c->lanes /= 2;
     c->n_x = least(power_up(shape->n_x), int8 ? 8 : 4);
+    /* Long rows of a small matrix: several subgroups a row, so that the device is full. */
+    c->span = c->subgroups ? subgroup_least(caps) : 0;
+    while (one && c->subgroups && !shape->worked && c->lanes >= c->span && c->lanes < WIDE_SPANS * c->span && 2 * c->lanes <= chunks &&
+           2 * rows * c->lanes <= 2 * wanted)
+        c->lanes *= 2;
+    if (c->lanes > c->span && c->span) c->wg = least(WORKED_WG, caps->workgroup_invocations ? caps->workgroup_invocations : 256);
     while (c->n_x > 2 && rows * c->lanes / c->wg * ((shape->n_x + c->n_x - 1) / c->n_x) < 2 * units) c->n_x /= 2; /* few rows: more groups */
     c->rows = int8 && !one && 2 * c->n_x * per_of(shape) <= SUMS_MAX ? 2 : 1; /* two rows share what is read of the vectors */
     while (!one && c->rows < 4 && rows * c->lanes > 2 * wanted * c->rows && 2 * c->rows * c->n_x * per_of(shape) <= SUMS_MAX) c->rows *= 2;
@@ -173,6 +180,10 @@ void matvec_request(lower_request *r, const matvec_shape *shape, const matvec_ch
         part(r, "prologue", shape->k % 16 || shape->x_any ? "matvec_prologue_any" : "matvec_prologue_plain", NULL);
     if (c->x == MATVEC_SHARED || c->x == MATVEC_INT8) lower_request_number(r, "X_GROUPS", (shape->k + 31) / 32 * 2);
     if (c->lanes == 1) part(r, "reduce", "matvec_reduce_none", NULL);
+    else if (c->span && c->lanes > c->span) {
+        part(r, "reduce", "matvec_reduce_wide", NULL);
+        lower_request_number(r, "REDUCE_SPAN", c->span);
+    }
     else if (c->subgroups) part(r, "reduce", "matvec_reduce_subgroup", NULL);
     for (uint32_t i = 0; i < shape->n_segment; i++) {
         const char *prefix = prefixes ? prefixes[i] : NULL;

@@ -38,6 +38,7 @@ typedef struct matvec_choice { /* the options of matvec.wgsl */
     uint32_t wg, lanes, rows, n_x;
     uint32_t depth;      /* 0: 1 */
     uint32_t groups;     /* workgroups at most: they walk the tiles */
+    uint32_t span;       /* lanes whose sums are joined by shuffles; more lanes than that go through workgroup memory */
     bool subgroups;
 } matvec_choice;
 
