@@ -273,27 +273,31 @@ static void choose_sizes(trial *t) {
     t->fill_total = (t->first + t->n - t->fill_from) * (t->desc.decode ? t->n : 1);
 }
 
-/* May weights be cut to fewer rows? Not where a slice of another tensor goes with each row. */
+/* May weights be cut to fewer rows? Not where a slice of another tensor goes with each row, or where rows are in halves. */
 static bool may_cut(const trial *t) {
-    for (uint32_t r = 0; r < t->n_run; r++)
-        if (t->run[r]->op == OP_FUSED && t->run[r]->attr.fused.kind == FUSED_MATVEC &&
-            ((const fused_matvec *)t->run[r]->attr.fused.detail)->to == FUSED_GELU_MUL)
-            return false;
+    for (uint32_t r = 0; r < t->n_run; r++) {
+        if (t->run[r]->op != OP_FUSED) continue;
+        const uint32_t kind = t->run[r]->attr.fused.kind;
+        if (kind == FUSED_EXPERTS) return false;
+        if (kind == FUSED_MATVEC && ((const fused_matvec *)t->run[r]->attr.fused.detail)->to == FUSED_GELU_MUL) return false;
+    }
     return true;
 }
 
 /* Fewer rows of weights, so that the reference side is quick. */
 static void cut_weights(trial *t, uint32_t out) {
     t->cut = false;
-    for (uint32_t i = 0; may_cut(t) && i < t->n_list; i++) {
+    const bool rows = may_cut(t);
+    for (uint32_t i = 0; i < t->n_list; i++) {
         const graph_node *node = t->list[i];
-        if (is_weight_rows(t->desc.g, node, 1)) {
+        if (is_weight_rows(t->desc.g, node, 1) && (rows || node->op == OP_MATMUL_ID)) {
             trial_used *u = trial_used_find(t, node->in[1]);
+            if (!rows) out = u->dim[u->rank - 2];
             t->cut |= u->dim[u->rank - 2] > out;
             u->dim[u->rank - 2] = least(u->dim[u->rank - 2], out);
             if (node->op == OP_MATMUL_ID) u->dim[0] = least(u->dim[0], EXPERT_MOST);
         }
-        trial_used *table = node->op == OP_GATHER_ROWS ? trial_used_find(t, node->in[0]) : NULL;
+        trial_used *table = rows && node->op == OP_GATHER_ROWS ? trial_used_find(t, node->in[0]) : NULL;
         if (table && !table->is_state && !graph_tensor_at(t->desc.g, node->in[0])->base && table->rank == 2)
             table->dim[0] = least(table->dim[0], TABLE_MOST);
         const trial_used *chosen = node->op == OP_MATMUL_ID ? trial_used_find(t, node->in[1]) : table;

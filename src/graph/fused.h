@@ -7,7 +7,7 @@
 #include "graph/graph.h"
 #include "graph/store.h"
 
-typedef enum fused_kind { FUSED_MATVEC = 1, FUSED_ATTENTION, FUSED_ROUTER } fused_kind;
+typedef enum fused_kind { FUSED_MATVEC = 1, FUSED_ATTENTION, FUSED_ROUTER, FUSED_EXPERTS } fused_kind;
 
 /* Where the vector x [n, k] of a matvec comes from. h' = scale * (h + rms(branch) * w_branch) is computed by every workgroup
  * and stored by one, to h_out, which no input of the node is. */
@@ -68,9 +68,23 @@ typedef struct fused_router {
     graph_value ids, gates;     /* I32, F32 [n, k] */
 } fused_router;
 
+/* Products with the experts chosen for each vector.
+ * sums false: out [n, u, m] = gelu_tanh(gate x) * (up x); true: out [n, m] = sum over u of gates[n, u] * w[ids[n, u]] x[n, u]. */
+typedef struct fused_experts {
+    bool sums;
+    graph_value x;                  /* [n, 1, k], or where sums [n, u, k]; w_norm: 0 */
+    graph_value h, w_norm;          /* x = rms(h) * w_norm, h [n, k]; w_norm 0: no */
+    float eps;
+    uint32_t n_w;                   /* 1 and not sums: rows [0, m) of each expert are the gate's, [m, 2m) the other's */
+    graph_value w[2];               /* [e, m or 2m, k] */
+    graph_value ids, gates;         /* I32, F32 [n, u] */
+    graph_value out;
+} fused_experts;
+
 /* Can this device run the form? Pure; asked by the pass before it fuses. */
 bool lower_matvec_fits(const graph *g, const graph_store *store, bool exact, const fused_matvec *f);
 bool lower_attention_fits(const graph *g, const graph_store *store, bool exact, const fused_attention *f);
+bool lower_experts_fits(const graph *g, const graph_store *store, bool exact, const fused_experts *f);
 bool lower_router_fits(const graph *g, const graph_store *store, const fused_router *f);
 /* How many pieces: by window or context, heads and device. */
 uint32_t lower_attention_splits(const graph *g, const graph_store *store, const fused_attention *f);

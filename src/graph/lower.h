@@ -58,6 +58,6 @@ void lower_bytes(lowering *l, uint64_t bytes);
 typedef beryl_status lower_fn(lowering *l, const graph_node *node, beryl_error *error);
 lower_fn lower_gather_rows, lower_copy, lower_pointwise, lower_matmul_tiled, lower_rms_norm, lower_softmax, lower_topk, lower_weighted_sum, lower_matmul,
     lower_matmul_id, lower_rope, lower_kv_write, lower_attention, lower_argmax, lower_sample, lower_set_rows, lower_fused, lower_fused_matvec,
-    lower_fused_attention, lower_fused_router;
+    lower_fused_attention, lower_fused_router, lower_fused_experts;
 
 #endif

@@ -104,6 +104,7 @@ static beryl_status few(lowering *l, const experts *e, uint32_t shard_index, ber
     lower_u32(s, "x_offset", e->v.offset);
     lower_u32(s, "share", e->share);
     lower_u32(s, "stored", shard->n_row);
+    lower_u32(s, "matrix_rows", e->m);
     lower_u32(s, "PART_k", e->v.k);
     lower_u32(s, "PART_rows", e->m);
     lower_u32(s, "PART_first", 0 - shard->row);

@@ -371,6 +371,71 @@ static void fuse_router(fusing *p, uint32_t index) {
     if (kept) join(p, &set, FUSED_ROUTER, kept);
 }
 
+static bool try_experts(fusing *p, const fused_experts *f, group *set) {
+    add_out(set, f->out);
+    if (!is_closed(p, set) || !lower_experts_fits(p->g, p->store, p->exact, f)) return false;
+    const void *kept = keep(p, f, sizeof *f);
+    if (kept) join(p, set, FUSED_EXPERTS, kept);
+    return kept != NULL;
+}
+
+/* The node that takes both halves of `both` [n, u, 2m] as gate and up. */
+static graph_node *gated_halves(const fusing *p, graph_value both) {
+    if (p->n_use[both] != 2 || tensor(p, both)->role != ROLE_INTERMEDIATE) return NULL;
+    for (uint32_t i = tensor(p, both)->node; i < p->g->nodes.count; i++) {
+        graph_node *node = &p->g->nodes.data[i];
+        if (node->dead || node->op != OP_GEGLU || graph_base_of(p->g, node->in[0]) != both || graph_base_of(p->g, node->in[1]) != both) continue;
+        const graph_tensor *t = tensor(p, both), *a = tensor(p, node->in[0]), *b = tensor(p, node->in[1]);
+        const uint32_t m = t->dim[2].size / 2;
+        const bool halves = t->dim[2].size == 2 * m && a->rank == 3 && b->rank == 3 && a->offset == t->offset && b->offset == t->offset + m &&
+                            a->dim[2].size == m && b->dim[2].size == m && a->dim[1].size == t->dim[1].size;
+        return halves ? node : NULL;
+    }
+    return NULL;
+}
+
+/* Gate and up of experts, with the norm before them where nothing else takes it. */
+static void fuse_experts(fusing *p, uint32_t index) {
+    const graph_node *first = &p->g->nodes.data[index], *second = NULL, *glu;
+    const graph_node *sum = only_user(p, first->out[0], OP_WEIGHTED_SUM);
+    fused_experts f = {.x = first->in[0], .n_w = 1, .w = {first->in[1]}, .ids = first->in[2]};
+    if (sum && sum->in[0] == first->out[0]) {
+        group set = {.n = 0};
+        f.sums = true;
+        f.gates = sum->in[1];
+        f.out = sum->out[0];
+        add_member(&set, p, first);
+        add_member(&set, p, sum);
+        try_experts(p, &f, &set);
+        return;
+    }
+    if (!(glu = gated_halves(p, first->out[0]))) {
+        glu = only_user(p, first->out[0], OP_GEGLU);
+        second = glu && glu->in[0] == first->out[0] && used_once(p, glu->in[1]) ? maker(p, glu->in[1], OP_MATMUL_ID) : NULL;
+        if (!second || second->out[0] != glu->in[1] || second->in[0] != f.x || second->in[2] != f.ids) return;
+        f.w[f.n_w++] = second->in[1];
+    }
+    f.out = glu->out[0];
+    const graph_value base = graph_base_of(p->g, f.x);
+    const graph_node *norm = maker(p, base, OP_RMS_NORM);
+    const bool normed = norm && norm->n_in == 2 && is_row_weight(p, norm->in[1]) && p->n_use[base] == f.n_w && tensor(p, base)->rank == 2 &&
+                        tensor(p, base)->role == ROLE_INTERMEDIATE && !tensor(p, f.x)->offset && tensor(p, f.x)->dim[1].size == 1;
+    for (int attempt = normed ? 0 : 1; attempt < 2; attempt++) {
+        group set = {.n = 0};
+        add_member(&set, p, first);
+        if (second) add_member(&set, p, second);
+        add_member(&set, p, glu);
+        f.w_norm = 0;
+        if (attempt == 0) {
+            f.h = norm->in[0];
+            f.w_norm = norm->in[1];
+            f.eps = norm->attr.rms_norm.eps;
+            add_member(&set, p, norm);
+        }
+        if (try_experts(p, &f, &set)) return;
+    }
+}
+
 beryl_status graph_pass_fuse(graph *g, graph_store *store, const graph_exec_options *options, beryl_error *error) {
     uint32_t n = (uint32_t)g->tensors.count;
     fusing p = {.g = g, .store = store, .exact = options->exact, .n_tensor = n, .error = error};
@@ -381,6 +446,8 @@ beryl_status graph_pass_fuse(graph *g, graph_store *store, const graph_exec_opti
         if (!g->nodes.data[i].dead && g->nodes.data[i].op == OP_ATTENTION) fuse_attention(&p, i);
     for (uint32_t i = 0; p.status == BERYL_OK && i < g->nodes.count; i++)
         if (!g->nodes.data[i].dead && g->nodes.data[i].op == OP_TOPK) fuse_router(&p, i);
+    for (uint32_t i = 0; p.status == BERYL_OK && i < g->nodes.count; i++)
+        if (!g->nodes.data[i].dead && g->nodes.data[i].op == OP_MATMUL_ID) fuse_experts(&p, i);
     for (uint32_t i = 0; p.status == BERYL_OK && i < g->nodes.count; i++)
         if (!g->nodes.data[i].dead && g->nodes.data[i].op == OP_MATMUL) fuse_matvec(&p, i);
     return p.status;

@@ -46,8 +46,16 @@ fn matrix_vector(n: u32) -> u32 { // vector of result n
     return n;
 }
 
-fn matrix_row(row: u32) -> u32 { // where row `row` is stored
+fn matrix_row(row: u32, chunk: u32) -> u32 { // where row `row` is stored, or the stretch of it that this chunk is of
     return row;
+}
+
+fn matrix_chunk(chunk: u32) -> u32 { // number of the chunk in that stretch
+    return chunk;
+}
+
+fn matrix_chunks(stretch: u32) -> u32 { // of a row
+    return stretch;
 }
 
 fn matrix_holds(row: u32) -> bool { // and whether it is

@@ -11,18 +11,18 @@ var<private> PART_ahead: array<PART_chunk, DEPTH * ROWS * PER>;
 
 // All loads of a step, and no arithmetic: they are under way while something else is worked out.
 fn PART_fetch(tile: u32, first: u32, local: u32) {
-    let n_chunk = params.PART_k >> PART_SHIFT;
+    let n_chunk = matrix_chunks(params.PART_k >> PART_SHIFT);
     for (var j = 0u; j < DEPTH * ROWS * PER; j++) {
         let r = j % (ROWS * PER);
         let chunk = min(first + j / (ROWS * PER) * LANES, n_chunk - 1u);
-        PART_ahead[j] = PART_load(PART_plane(r % PER), PART_row(tile, local / LANES, r / PER), chunk);
+        PART_ahead[j] = PART_load(PART_plane(r % PER), PART_row(tile, local / LANES, r / PER, chunk), matrix_chunk(chunk));
     }
 }
 
 // PART_ahead holds the first step of this tile; in the end it holds that of tile `next`, unless that is NONE.
 fn PART_tile(tile: u32, next: u32, local: u32) {
     var sums: array<f32, ITEMS>;
-    let n_chunk = params.PART_k >> PART_SHIFT;
+    let n_chunk = matrix_chunks(params.PART_k >> PART_SHIFT);
     for (var first = local % LANES; first < n_chunk; first += LANES * DEPTH) {
         var chunks = PART_ahead;
         let following = first + LANES * DEPTH;

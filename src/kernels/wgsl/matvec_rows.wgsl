@@ -18,8 +18,8 @@ fn PART_plane(j: u32) -> vec4<u32> {
     return vec4<u32>(params.PART_up0, params.PART_up1, params.PART_up2, params.PART_up3);
 }
 
-fn PART_row(tile: u32, slot: u32, r: u32) -> u32 {
-    return matrix_row(params.PART_first + min(tile * TILE + r * SLOTS + slot, params.PART_rows - 1u));
+fn PART_row(tile: u32, slot: u32, r: u32, chunk: u32) -> u32 {
+    return matrix_row(params.PART_first + min(tile * TILE + r * SLOTS + slot, params.PART_rows - 1u), chunk);
 }
 
 fn PART_end(tile: u32, local: u32, sums: ptr<function, array<f32, ITEMS>>) {
