@@ -137,6 +137,33 @@ static void check_very_long(test *t, const char *name, int device) {
     run_close(&r);
 }
 
+/* Answers that begin in a short context and end in a long one, and one in a long one, where decode
+ * plans differ. */
+static void check_crossing(test *t, const char *name) {
+    run r, judge;
+    beryl_engine_options options = exact_with(0, 2);
+    options.context = 2048;
+    model_case c;
+    bool opened = run_open(&r, t, name, MODEL_WEBGPU, &options);
+    opened = run_open(&judge, t, name, MODEL_REFERENCE, &options) && opened;
+    if (opened && model_case_get(t, &r.ref, 4, &c)) {
+        const size_t lengths[] = {500, 1012};
+        CHECK(t, c.n_token >= VERY_LONG);
+        for (size_t i = 0; i < sizeof lengths / sizeof *lengths && !test_failed(t); i++) {
+            model_answer a, want;
+            if (!model_generate(t, judge.session, c.tokens, lengths[i], 30, NULL, &want) ||
+                !model_generate(t, r.session, c.tokens, lengths[i], 30, NULL, &a))
+                break;
+            CHECK_INT(t, a.n_token, 30);
+            CHECK(t, !memcmp(a.tokens, want.tokens, 30 * sizeof *a.tokens));
+        }
+        forget(&r);
+        if (!test_failed(t)) check_greedy(&r, &c);
+    }
+    run_close(&r);
+    run_close(&judge);
+}
+
 /* ---- beside others
  * ------------------------------------------------------------------------------------------- */
 
@@ -533,6 +560,7 @@ void test_fixtures(test *t) {
             if (test_case(t, "fixtures/kv-%s-%s-%s", roundings[i].kv == BERYL_KV_Q8 ? "q8" : "f16",
                           model_devices[device].name, roundings[i].name))
                 check_kv(t, &roundings[i], device);
+    if (test_case(t, "fixtures/short-to-long-e2b-q4_0")) check_crossing(t, "e2b-q4_0");
     if (test_case(t, "fixtures/rewinds-without-a-wrap"))
         check_rewinds(t, "e2b-q4km", MODEL_REFERENCE, 0, 64);
     if (test_case(t, "fixtures/restore-without-a-wrap")) {
