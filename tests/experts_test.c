@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TENSOR_MAX = 12 };
+enum { TENSOR_MAX = 14, NEXT = 24 /* rows of the product that follows */ };
 
 typedef struct problem {
     const char *name;
@@ -21,12 +21,12 @@ typedef struct problem {
 } problem;
 
 static const problem problems[] = {
-    {"one", 1, 1, 256, 96, 20, 8, TYPE_Q4_K, TYPE_Q8_0, false, 10},
-    {"one-wide", 1, 1, 512, 256, 7, 2, TYPE_Q4_K, TYPE_Q6_K, false, 10},
-    {"apart", 1, 1, 256, 64, 9, 3, TYPE_Q4_0, TYPE_Q5_0, true, 10},
-    {"few", 5, 3, 128, 64, 33, 4, TYPE_Q8_0, TYPE_Q4_0, false, 10},
-    {"floats", 2, 2, 64, 32, 5, 5, TYPE_F16, TYPE_F32, false, 10},
-    {"odd-widths", 1, 1, 80, 24, 6, 2, TYPE_F32, TYPE_BF16, false, 11},
+    {"one", 1, 1, 256, 96, 20, 8, TYPE_Q4_K, TYPE_Q8_0, false, 5},
+    {"one-wide", 1, 1, 512, 256, 7, 2, TYPE_Q4_K, TYPE_Q6_K, false, 5},
+    {"apart", 1, 1, 256, 64, 9, 3, TYPE_Q4_0, TYPE_Q5_0, true, 5},
+    {"few", 5, 3, 128, 64, 33, 4, TYPE_Q8_0, TYPE_Q4_0, false, 5},
+    {"floats", 2, 2, 64, 32, 5, 5, TYPE_F16, TYPE_F32, false, 5},
+    {"odd-widths", 1, 1, 80, 24, 6, 2, TYPE_F32, TYPE_BF16, false, 6},
 };
 
 /* ---- weights ---------------------------------------------------------------------------------------------- */
@@ -73,20 +73,22 @@ static beryl_status source_read(void *user, uint64_t offset, void *to, size_t si
 
 /* ---- the graph ---------------------------------------------------------------------------------------------- */
 
-enum { T_ROUTER_SCALE, T_PRE, T_POST_1, T_POST_2, T_POST, T_SCALES, T_LAYER_SCALE, T_ROUTER, T_DOWN, T_GATE_UP, T_UP };
+enum { T_ROUTER_SCALE, T_PRE, T_POST_1, T_POST_2, T_POST, T_SCALES, T_LAYER_SCALE, T_NEXT_NORM, T_NEXT, T_ROUTER, T_DOWN, T_GATE_UP, T_UP };
 
 static void file_make(file *f, const problem *p) {
     f->state = 9;
     for (uint32_t i = T_ROUTER_SCALE; i <= T_POST; i++) file_add(f, TYPE_F32, 1, p->d, 0, 0);
     file_add(f, TYPE_F32, 1, p->n_expert, 0, 0);
     file_add(f, TYPE_F32, 1, 1, 0, 0);
+    file_add(f, TYPE_F32, 1, p->d, 0, 0);
+    file_add(f, TYPE_F16, 2, NEXT, p->d, 0);
     file_add(f, TYPE_F32, 2, p->n_expert, p->d, 0);
     file_add(f, p->down, 3, p->n_expert, p->d, p->n_ff);
     file_add(f, p->gate_up, 3, p->n_expert, p->apart ? p->n_ff : 2 * p->n_ff, p->d);
     if (p->apart) file_add(f, p->gate_up, 3, p->n_expert, p->n_ff, p->d);
 }
 
-typedef struct side { graph *g; graph_store store; graph_exec *exec; graph_value h, dense, out; } side;
+typedef struct side { graph *g; graph_store store; graph_exec *exec; graph_value h, dense, out[2]; } side;
 
 static void build(side *s, const problem *p, const uint32_t *index) {
     graph *g = s->g;
@@ -111,8 +113,9 @@ static void build(side *s, const problem *p, const uint32_t *index) {
     graph_value each = graph_matmul_id(g, graph_geglu(g, gate, up), w[T_DOWN], ids);
     graph_value b = graph_rms_norm(g, graph_weighted_sum(g, each, gates), w[T_POST_2], 1e-6f);
     graph_value both = graph_rms_norm(g, graph_add(g, a, b), w[T_POST], 1e-6f);
-    s->out = graph_mul(g, graph_add(g, s->h, both), w[T_LAYER_SCALE]);
-    graph_output(g, s->out, "out");
+    s->out[0] = graph_mul(g, graph_add(g, s->h, both), w[T_LAYER_SCALE]);
+    s->out[1] = graph_matmul(g, graph_rms_norm(g, s->out[0], w[T_NEXT_NORM], 1e-6f), w[T_NEXT]);
+    for (int i = 0; i < 2; i++) graph_output(g, s->out[i], "out");
 }
 
 static beryl_status side_open(side *s, base_heap *heap, device *d, const problem *p, const file *f, const beryl_source *source, bool exact,
@@ -150,9 +153,11 @@ static beryl_status side_run(side *s, const problem *p, const float **data, bery
     device_ticket ticket;
     input_fill(s, s->h, p->n * p->d, 1);
     input_fill(s, s->dense, p->n * p->d, 2);
-    beryl_status status = graph_exec_submit(s->exec, (uint32_t[]){0, p->n}, &s->out, 1, &ticket, error);
+    beryl_status status = graph_exec_submit(s->exec, (uint32_t[]){0, p->n}, s->out, 2, &ticket, error);
     if (status == BERYL_OK && s->store.device) status = device_wait(s->store.device, ticket, error);
-    return status == BERYL_OK ? graph_exec_fetched(s->exec, ticket, 0, (const void **)(uintptr_t)data, error) : status;
+    for (uint32_t i = 0; status == BERYL_OK && i < 2; i++)
+        status = graph_exec_fetched(s->exec, ticket, i, (const void **)(uintptr_t)&data[i], error);
+    return status;
 }
 
 static uint32_t live_nodes(const graph *g) {
@@ -167,19 +172,22 @@ static void run(test *t, base_heap *heap, device *d, const problem *p, bool exac
     file_make(&f, p);
     const beryl_source source = {.size = f.size, .user = f.bytes, .read = source_read};
     side a = {0}, b = {0};
-    const float *want, *got;
-    if (side_open(&a, heap, NULL, p, &f, &source, true, &error) || side_run(&a, p, &want, &error) ||
-        side_open(&b, heap, d, p, &f, &source, exact, &error) || side_run(&b, p, &got, &error)) {
+    const float *want[2], *got[2];
+    if (side_open(&a, heap, NULL, p, &f, &source, true, &error) || side_run(&a, p, want, &error) ||
+        side_open(&b, heap, d, p, &f, &source, exact, &error) || side_run(&b, p, got, &error)) {
         test_fail(t, __FILE__, __LINE__, "%s", error.message);
     } else {
         if (d->caps.kind != DEVICE_SOFTWARE) CHECK_INT(t, live_nodes(b.g), p->nodes);
         const double within = exact ? 4e-6 : 2e-2; /* f32 sums in another order; int8 activations, twice */
-        double difference = 0, size = 1e-30;
-        for (uint32_t i = 0; i < p->n * p->d; i++) {
-            difference += ((double)got[i] - want[i]) * ((double)got[i] - want[i]);
-            size += (double)want[i] * want[i];
+        for (uint32_t o = 0; o < 2; o++) {
+            double difference = 0, size = 1e-30;
+            for (uint32_t i = 0; i < p->n * (o ? NEXT : p->d); i++) {
+                difference += ((double)got[o][i] - want[o][i]) * ((double)got[o][i] - want[o][i]);
+                size += (double)want[o][i] * want[o][i];
+            }
+            if (!(difference <= within * within * size))
+                test_fail(t, __FILE__, __LINE__, "result %u is off by %g of its size", o, sqrt(difference / size));
         }
-        if (!(difference <= within * within * size)) test_fail(t, __FILE__, __LINE__, "off by %g of its size", sqrt(difference / size));
     }
     side_close(&a);
     side_close(&b);

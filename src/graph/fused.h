@@ -34,6 +34,8 @@ typedef struct fused_matvec {
     graph_value x;                          /* PLAIN: [n, k], maybe a view; MERGE: the value that is never stored */
     graph_value h, branch, w_branch, scale, w_norm, h_out; /* [n, k]; weights [k]; scale [1] or 0 */
     float eps, eps_branch;
+    graph_value twin, w_own, w_twin;        /* twin not 0: for branch stands rms(branch) * w_own + rms(twin) * w_twin */
+    float eps_own, eps_twin;
     graph_value attention;                  /* MERGE: partial of the attention before */
     graph_value stats;
     uint32_t n_split, n_head, head_dim;

@@ -174,9 +174,9 @@ beryl_status lower_matmul(lowering *l, const graph_node *node, beryl_error *erro
 
 /* Everything that a fused product is, drawn from the graph; made alike by the pass's question and by the lowering. */
 typedef struct fused_walk {
-    row_walk x, branch, stream, slice;
+    row_walk x, branch, twin, stream, slice;
     weight_walk w[FUSED_SEGMENT_MAX];
-    graph_value norms[3]; /* w_norm, w_branch, scale: those there are */
+    graph_value norms[5]; /* w_norm, w_branch, scale, w_own, w_twin: those there are */
     uint32_t n_norm;
     matvec_shape shape;
     matvec_choice choice;
@@ -213,9 +213,10 @@ static bool fused_vectors(const lowering *l, const fused_matvec *f, fused_walk *
     if (adds(f) && (!row_walk_of(l, graph_tensor_at(l->g, f->branch), &w->branch) || !is_whole_row(&w->branch, k) ||
                     !row_walk_of(l, graph_tensor_at(l->g, f->h_out), &w->stream) || !is_whole_row(&w->stream, k)))
         return false;
-    const graph_value norms[3] = {f->from == FUSED_X_NORM || f->from == FUSED_X_ADD_NORM ? f->w_norm : 0, adds(f) ? f->w_branch : 0,
-                                  adds(f) ? f->scale : 0};
-    for (uint32_t i = 0; i < 3; i++)
+    if (f->twin && (!row_walk_of(l, graph_tensor_at(l->g, f->twin), &w->twin) || !is_whole_row(&w->twin, k))) return false;
+    const graph_value norms[5] = {f->from == FUSED_X_NORM || f->from == FUSED_X_ADD_NORM ? f->w_norm : 0, adds(f) ? f->w_branch : 0,
+                                  adds(f) ? f->scale : 0, f->twin ? f->w_own : 0, f->twin ? f->w_twin : 0};
+    for (uint32_t i = 0; i < 5; i++)
         if (norms[i]) w->norms[w->n_norm++] = norms[i];
     return w->x.k == k && (w->n_norm == 0 || lower_weights_fit(l, w->norms, w->n_norm));
 }
@@ -223,7 +224,7 @@ static bool fused_vectors(const lowering *l, const fused_matvec *f, fused_walk *
 /* What all workgroups together read again to make the vectors, against what a dispatch of its own would cost. On software
  * devices vectors in workgroup memory make the whole product several times slower: only for the smallest. */
 static bool prologue_pays(const lowering *l, const fused_matvec *f, const fused_walk *w) {
-    const uint64_t each = f->from == FUSED_X_MERGE ? f->n_split : f->from == FUSED_X_ADD_NORM ? 4 : 2; /* numbers an element */
+    const uint64_t each = f->from == FUSED_X_MERGE ? f->n_split : (f->from == FUSED_X_ADD_NORM ? 4u : 2u) + (f->twin ? 3u : 0u); /* numbers an element */
     uint64_t groups = 0, rows = 0;
     for (uint32_t i = 0; i < w->shape.n_segment; i++) {
         groups += (w->shape.rows[i] + matvec_tile(&w->choice) - 1) / matvec_tile(&w->choice);
@@ -297,7 +298,7 @@ static bool fused_walk_of(const lowering *l, const fused_matvec *f, fused_walk *
     if (!matvec_choose(l->caps, &w->shape, &w->choice)) return false;
     w->handed = f->from == FUSED_X_PLAIN && is_handed(l, f->x);
     if (w->handed) w->choice.x = MATVEC_QUANTISED;
-    const uint32_t bindings = 2 + w->shape.n_segment + (w->n_norm > 0) + (adds(f) ? 2 : 0) + (f->from == FUSED_X_MERGE) + (f->to == FUSED_GELU_MUL);
+    const uint32_t bindings = 2 + w->shape.n_segment + (w->n_norm > 0) + (adds(f) ? 2 : 0) + (f->twin != 0) + (f->from == FUSED_X_MERGE) + (f->to == FUSED_GELU_MUL);
     return bindings <= (l->caps->storage_max ? l->caps->storage_max : 8) && bindings <= DEVICE_BINDING_MAX &&
            (!is_worked(f) || prologue_pays(l, f, w));
 }
@@ -319,6 +320,7 @@ static void fused_parts(lower_request *r, const lowering *l, const fused_matvec 
     if (adds(f)) {
         lower_request_flag(r, "SCALED", f->scale != 0);
         lower_request_flag(r, "SECOND", f->from == FUSED_X_ADD_NORM);
+        if (f->twin) lower_request_part(r, "branch", "matvec_branch_two");
     }
     if (w->choice.subgroups && is_worked(f) && f->from != FUSED_X_MERGE) {
         const uint32_t span = matvec_span(l->caps, &w->choice);
@@ -333,7 +335,7 @@ static void fused_parts(lower_request *r, const lowering *l, const fused_matvec 
 }
 
 static void prologue_put(lower_step *s, const fused_matvec *f, const fused_walk *w) {
-    uint32_t word[3] = {0}, at = 0;
+    uint32_t word[5] = {0}, at = 0;
     if (w->n_norm) lower_bind_weights(s, "norms", w->norms, w->n_norm, word);
     if (f->from == FUSED_X_NORM) lower_u32(s, "norm", word[0]), lower_f32(s, "eps", f->eps);
     if (f->from == FUSED_X_MERGE) {
@@ -350,9 +352,17 @@ static void prologue_put(lower_step *s, const fused_matvec *f, const fused_walk 
     lower_u32(s, "stream_stride", w->stream.stride);
     lower_u32(s, "norm", f->from == FUSED_X_ADD_NORM ? word[at++] : 0);
     lower_u32(s, "norm_branch", word[at++]);
-    lower_u32(s, "scale", f->scale ? word[at] : 0);
+    lower_u32(s, "scale", f->scale ? word[at++] : 0);
     lower_f32(s, "eps", f->from == FUSED_X_ADD_NORM ? f->eps : f->eps_branch);
     lower_f32(s, "eps_branch", f->eps_branch);
+    if (!f->twin) return;
+    lower_bind(s, "twin", f->twin);
+    lower_u32(s, "twin_offset", w->twin.offset);
+    lower_u32(s, "twin_stride", w->twin.stride);
+    lower_u32(s, "norm_own", word[at++]);
+    lower_u32(s, "norm_twin", word[at]);
+    lower_f32(s, "eps_own", f->eps_own);
+    lower_f32(s, "eps_twin", f->eps_twin);
 }
 
 /* A node of kind FUSED_MATVEC. */

@@ -145,8 +145,32 @@ static bool is_row_weight(const fusing *p, graph_value v) {
 
 /* ---- the vector of a matvec -------------------------------------------------------------------------------- */
 
+static const graph_node *weighted_norm(const fusing *p, graph_value v) {
+    const graph_node *norm = maker(p, v, OP_RMS_NORM);
+    return norm && norm->n_in == 2 && is_row_weight(p, norm->in[1]) && used_once(p, v) && !tensor(p, v)->base && !tensor(p, norm->in[0])->base
+               ? norm
+               : NULL;
+}
+
+/* The branch is the sum of two, each normed: takes those in. */
+static void match_twins(const fusing *p, fused_matvec *f, group *set) {
+    const graph_node *add = maker(p, f->branch, OP_ADD);
+    const graph_node *own = add && used_once(p, f->branch) ? weighted_norm(p, add->in[0]) : NULL;
+    const graph_node *twin = own ? weighted_norm(p, add->in[1]) : NULL;
+    if (!twin || own == twin || tensor(p, add->in[1])->rank != 2) return;
+    f->branch = own->in[0];
+    f->w_own = own->in[1];
+    f->eps_own = own->attr.rms_norm.eps;
+    f->twin = twin->in[0];
+    f->w_twin = twin->in[1];
+    f->eps_twin = twin->attr.rms_norm.eps;
+    add_member(set, p, own);
+    add_member(set, p, twin);
+    add_member(set, p, add);
+}
+
 /* h' = [scale *] (h + rms(branch) * w): fills f and the members; false: v is something else. */
-static bool match_add(const fusing *p, graph_value v, fused_matvec *f, group *set) {
+static bool match_add(const fusing *p, graph_value v, bool twins, fused_matvec *f, group *set) {
     graph_node *scaled = maker(p, v, OP_MUL), *add, *norm;
     graph_value sum = v;
     if (scaled) {
@@ -165,23 +189,24 @@ static bool match_add(const fusing *p, graph_value v, fused_matvec *f, group *se
     add_member(set, p, norm);
     add_member(set, p, add);
     if (scaled) add_member(set, p, scaled);
+    if (twins) match_twins(p, f, set);
     return true;
 }
 
-static void match_x(const fusing *p, graph_value x, uint32_t n_user, fused_matvec *f, group *set) {
+static void match_x(const fusing *p, graph_value x, uint32_t n_user, bool twins, fused_matvec *f, group *set) {
     graph_node *norm = maker(p, x, OP_RMS_NORM);
     f->x = x;
     bool plain = tensor(p, x)->base != 0;
     if (!plain && norm && norm->n_in == 2 && is_row_weight(p, norm->in[1]) && p->n_use[x] == n_user && tensor(p, x)->role == ROLE_INTERMEDIATE &&
         !tensor(p, norm->in[0])->base && tensor(p, x)->rank == 2) {
-        f->from = match_add(p, norm->in[0], f, set) ? FUSED_X_ADD_NORM : FUSED_X_NORM;
+        f->from = match_add(p, norm->in[0], twins, f, set) ? FUSED_X_ADD_NORM : FUSED_X_NORM;
         if (f->from == FUSED_X_NORM) f->h = norm->in[0];
         f->w_norm = norm->in[1];
         f->eps = norm->attr.rms_norm.eps;
         add_member(set, p, norm);
         return;
     }
-    if (!plain && match_add(p, x, f, set)) {
+    if (!plain && match_add(p, x, twins, f, set)) {
         f->from = FUSED_X_ADD;
         return;
     }
@@ -257,21 +282,23 @@ static void fuse_matvec(fusing *p, uint32_t index) {
     const graph_tensor *x = tensor(p, first->in[0]);
     if (x->rank != 2) return;
     const bool many = x->dim[0].size > FUSE_ROWS_MAX; /* vectors: gate and up are joined, nothing else */
-    for (int attempt = many; attempt < 3 - many; attempt++) { /* everything; without the prologue; the product with its end alone */
+    /* Everything; but for the sum of two branches; without the prologue; the product with its end alone. */
+    for (int attempt = many ? 2 : 0; attempt < 4 - many; attempt++) {
         fused_matvec f = {.from = FUSED_X_PLAIN, .x = first->in[0]};
         group set = {.n = 0};
         for (uint32_t i = index; i < p->g->nodes.count && f.n_segment < FUSED_SEGMENT_MAX; i++) {
             const graph_node *node = &p->g->nodes.data[i];
             if (node->dead || node->op != OP_MATMUL || node->in[0] != first->in[0]) continue;
-            if (attempt == 2 && i != index) break;
+            if (attempt == 3 && i != index) break;
             f.w[f.n_segment] = node->in[1];
             f.out[f.n_segment++] = node->out[0];
             add_member(&set, p, node);
         }
-        if (attempt == 0) match_x(p, first->in[0], f.n_segment, &f, &set);
+        if (attempt < 2) match_x(p, first->in[0], f.n_segment, attempt == 0, &f, &set);
         match_end(p, &f, &set);
         if (many && f.to != FUSED_GEGLU) return;
         if (try_join(p, &f, &set)) return;
+        if (attempt == 0 && !f.twin) attempt++; /* the next would be the same */
     }
 }
 

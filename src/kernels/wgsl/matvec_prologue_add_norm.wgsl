@@ -6,8 +6,6 @@
 const SCALED: bool = false;
 const SECOND: bool = true;
 //! end
-//! param branch_offset: u32
-//! param branch_stride: u32
 //! param stream_offset: u32
 //! param stream_stride: u32
 //! param norm_branch: u32
@@ -17,7 +15,6 @@ const SECOND: bool = true;
 //! param eps_branch: f32
 @group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read> norms: array<vec4<f32>>; // tensors of the model, each at a multiple of 16 bytes
-@group(0) @binding(1) var<storage, read> branch: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read_write> stream: array<vec4<f32>>;
 
 //! part sum
@@ -25,18 +22,21 @@ const SECOND: bool = true;
 //! end
 //! include matvec_held
 
+//! part branch
+//! include matvec_branch_one
+//! end
+
 fn prologue_begin(local: u32) {
     let fours = params.k / 4u;
     for (var n = 0u; n < N_X; n++) {
         let start = (params.x_offset + x_row(n) * params.x_stride) / 4u;
-        let beside = (params.branch_offset + x_row(n) * params.branch_stride) / 4u;
         var b: array<vec4<f32>, X_EACH>;
         var w1: array<vec4<f32>, X_EACH>;
         var w2: array<vec4<f32>, X_EACH>;
         var sum = 0.0;
+        branch_own(n, local, &b);
         for (var e = 0u; e < X_EACH; e++) {
             let i = min(x_own(e, local), fours - 1u);
-            b[e] = branch[beside + i];
             held[n * X_EACH + e] = x[start + i];
             w1[e] = norms[params.norm_branch / 4u + i];
             if (SECOND) {
