@@ -13,6 +13,7 @@ enum {
     WORKED_WG = 256,       /* where every workgroup makes the vectors anew: fewer, larger ones, */
     WORKED_SMALL_WG = 512, /* and one a compute unit where the matrix is small: */
     SMALL_ROWS = 8192,
+    SHARED_MOST = 6144,    /* numbers of f32 vectors that go through workgroup memory: all lanes read them for every row */
     WIDE_SPANS = 4,        /* subgroups that may share a row */
     WIDE_K = 2048,         /* two a unit where the vectors are long */
     SUMS_MAX = 16,         /* sums of one invocation: more would leave the registers */
@@ -70,7 +71,7 @@ bool matvec_rounds(const device_caps *caps, const matvec_shape *shape) {
 
 /* Workgroup memory of a form, in bytes. */
 static uint64_t memory_of(const matvec_shape *shape, const matvec_choice *c) {
-    const uint64_t k = (shape->k + 31) / 32 * 32;
+    const uint64_t k = ((uint64_t)shape->k + 63) / 64 * 64;
     uint64_t bytes = 0;
     if (c->x == MATVEC_SHARED) bytes += k * 4 * c->n_x;
     if (c->x == MATVEC_INT8) bytes += (k + k / 4) * c->n_x;
@@ -132,7 +133,7 @@ static void choose_device(const device_caps *caps, const matvec_shape *shape, ma
     if (c->lanes > c->span && c->span) c->wg = least(WORKED_WG, caps->workgroup_invocations ? caps->workgroup_invocations : 256);
     while (c->n_x > 2 && rows * c->lanes / c->wg * ((shape->n_x + c->n_x - 1) / c->n_x) < 2 * units) c->n_x /= 2; /* few rows: more groups */
     c->rows = int8 && !one && 2 * c->n_x * per_of(shape) <= SUMS_MAX ? 2 : 1; /* two rows share what is read of the vectors */
-    while (!one && c->rows < 4 && rows * c->lanes > 2 * wanted * c->rows && 2 * c->rows * c->n_x * per_of(shape) <= SUMS_MAX) c->rows *= 2;
+    while ((!one || !int8) && c->rows < 4 && rows * c->lanes > 2 * wanted * c->rows && 2 * c->rows * c->n_x * per_of(shape) <= SUMS_MAX) c->rows *= 2;
     while (shape->rounded_out && matvec_tile(c) % 32 != 0) {
         if (c->rows < 4 && 2 * c->rows * c->n_x * per_of(shape) <= 2 * SUMS_MAX) c->rows *= 2;
         else if (c->lanes > 1) c->lanes /= 2;
@@ -144,7 +145,8 @@ static void choose_device(const device_caps *caps, const matvec_shape *shape, ma
         c->x = shape->worked || (shape->n_x <= c->n_x && reread <= MATVEC_REREAD_DEVICE) ? MATVEC_INT8 : MATVEC_QUANTISED;
         if (c->x == MATVEC_INT8 && !shape->worked && memory_of(shape, c) > workgroup_bytes(caps)) c->x = MATVEC_QUANTISED;
     } else {
-        c->x = shape->worked ? MATVEC_SHARED : MATVEC_DIRECT;
+        c->x = shape->worked || (uint64_t)shape->k * c->n_x <= SHARED_MOST ? MATVEC_SHARED : MATVEC_DIRECT;
+        if (!shape->worked && memory_of(shape, c) > workgroup_bytes(caps)) c->x = MATVEC_DIRECT;
     }
 }
 
@@ -178,7 +180,7 @@ void matvec_request(lower_request *r, const matvec_shape *shape, const matvec_ch
     else if (c->x != MATVEC_DIRECT) part(r, "x", x_files[c->x], NULL);
     if (c->x != MATVEC_QUANTISED && !shape->worked)
         part(r, "prologue", shape->k % 16 || shape->x_any ? "matvec_prologue_any" : "matvec_prologue_plain", NULL);
-    if (c->x == MATVEC_SHARED || c->x == MATVEC_INT8) lower_request_number(r, "X_GROUPS", (shape->k + 31) / 32 * 2);
+    if (c->x == MATVEC_SHARED || c->x == MATVEC_INT8) lower_request_number(r, "X_GROUPS", (shape->k + 63) / 64 * 4);
     if (c->lanes == 1) part(r, "reduce", "matvec_reduce_none", NULL);
     else if (c->span && c->lanes > c->span) {
         part(r, "reduce", "matvec_reduce_wide", NULL);

@@ -1,6 +1,11 @@
 // What reads the vectors that a matvec_x_int8 part laid into workgroup memory.
+// Lanes read groups that are 2 or 4 apart at once: turned within fours, so that these lie in different banks.
+fn x_place(n: u32, group: u32) -> u32 {
+    return n * X_GROUPS + (group ^ ((group >> 3u) & 3u));
+}
+
 fn x_quants(n: u32, group: u32) -> vec4<u32> {
-    return x_memory[n * X_GROUPS + group];
+    return x_memory[x_place(n, group)];
 }
 
 fn x_block(n: u32, block: u32) -> vec3<f32> { // scale, sums of both halves

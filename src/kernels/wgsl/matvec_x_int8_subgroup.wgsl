@@ -1,7 +1,7 @@
 // Vectors in workgroup memory, rounded to int8 in blocks of 32: 8 neighbouring invocations share a block and find its
 // largest value and sums by shuffles. k is a multiple of 32, the subgroup's size at least 8.
 //! options
-const X_GROUPS: u32 = 64u; // of 16 elements, of one vector: at least k / 16, even
+const X_GROUPS: u32 = 64u; // of 16 elements, of one vector: at least k / 16, a multiple of 4
 //! end
 var<workgroup> x_memory: array<vec4<u32>, X_GROUPS * N_X>;
 var<workgroup> x_scales: array<vec2<u32>, X_GROUPS / 2u * N_X>; // scale as bits; sums as two i16
@@ -36,7 +36,7 @@ fn x_fill(local: u32) {
             let sum = dot4I8Packed(q, one) + dot4I8Packed(q1, one) + dot4I8Packed(q2, one) + dot4I8Packed(q3, one);
             let other = subgroupShuffleXor(sum, 4u);
             if (i < n_four && local % 4u == 0u) {
-                x_memory[n * X_GROUPS + i / 4u] = vec4<u32>(q, q1, q2, q3);
+                x_memory[x_place(n, i / 4u)] = vec4<u32>(q, q1, q2, q3);
                 if (local % 8u == 0u) {
                     x_scales[n * (X_GROUPS / 2u) + i / 8u] =
                         vec2<u32>(bitcast<u32>(largest / 127.0), bitcast<u32>((sum & 0xffff) | (other << 16u)));

@@ -1,6 +1,6 @@
 // Vectors in workgroup memory: made once for a workgroup by a prologue that is dear, or read by many lanes.
 //! options
-const X_GROUPS: u32 = 64u; // of 16 elements, of one vector: at least k / 16
+const X_GROUPS: u32 = 64u; // of 16 elements, of one vector: at least k / 16, a multiple of 4
 //! end
 var<workgroup> x_memory: array<vec4<f32>, X_GROUPS * 4u * N_X>;
 
@@ -21,16 +21,21 @@ fn x_fill(local: u32) {
         for (var e = 0u; e < X_EACH; e++) {
             let i = x_own(e, local);
             if (i < n_four) {
-                x_memory[n * X_GROUPS * 4u + i] = prologue_own(n, e, i);
+                x_memory[x_place(n, i)] = prologue_own(n, e, i);
             }
         }
     }
     workgroupBarrier();
 }
 
+// Lanes read fours that are 8 or 16 apart at once: turned within eights, so that these lie in different banks.
+fn x_place(n: u32, i: u32) -> u32 {
+    return n * X_GROUPS * 4u + (i ^ ((i >> 4u) & 7u));
+}
+
 fn x_at(n: u32, group: u32) -> mat4x4<f32> {
-    let i = (n * X_GROUPS + group) * 4u;
-    return mat4x4<f32>(x_memory[i], x_memory[i + 1u], x_memory[i + 2u], x_memory[i + 3u]);
+    let i = group * 4u;
+    return mat4x4<f32>(x_memory[x_place(n, i)], x_memory[x_place(n, i + 1u)], x_memory[x_place(n, i + 2u)], x_memory[x_place(n, i + 3u)]);
 }
 
 fn x_sum(n: u32, group: u32, v: mat4x4<f32>) -> f32 {
