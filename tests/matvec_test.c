@@ -377,7 +377,7 @@ static void test_choice(test *t) {
                             const device_caps *caps = i == 0 ? &big : i == 1 ? &least : &soft;
                             CHECK(t, matvec_choose(caps, &shape, &c));
                             CHECK(t, c.wg <= caps->workgroup_invocations && c.wg % c.lanes == 0 && c.rows * c.n_x * per <= 16);
-                            CHECK(t, !c.subgroups || c.lanes <= caps->subgroup_size);
+                            CHECK(t, !c.subgroups || c.lanes <= caps->subgroup_size || (c.lanes % c.span == 0 && c.span <= caps->subgroup_size));
                         }
                     }
     }

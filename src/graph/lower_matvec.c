@@ -122,12 +122,12 @@ static void choose_device(const device_caps *caps, const matvec_shape *shape, ma
     const uint32_t wg = !one || !shape->worked ? DEVICE_WG : small || wide ? WORKED_SMALL_WG : WORKED_WG;
     c->wg = least(wg, caps->workgroup_invocations ? caps->workgroup_invocations : 256);
     c->lanes = least(lanes_most, power_up(chunks));
-    if (c->lanes > 16 && chunks % c->lanes != 0) c->lanes = 16; /* else lanes wait in the last round */
+    if (c->lanes > 16 && chunks < 4 * c->lanes && chunks % c->lanes != 0) c->lanes = 16; /* else lanes wait in the last round */
     while (c->lanes > 8 && rows * c->lanes > (one ? 1 : 2) * wanted) c->lanes /= 2;
     c->n_x = least(power_up(shape->n_x), int8 ? 8 : 4);
     /* Long rows of a small matrix: several subgroups a row, so that the device is full. */
     c->span = c->subgroups ? subgroup_least(caps) : 0;
-    while (one && c->subgroups && !shape->worked && c->lanes >= c->span && c->lanes < WIDE_SPANS * c->span && 2 * c->lanes <= chunks &&
+    while (one && c->subgroups && (!shape->worked || chunks >= 4 * c->lanes) && c->lanes >= c->span && c->lanes < WIDE_SPANS * c->span && 2 * c->lanes <= chunks &&
            2 * rows * c->lanes <= 2 * wanted)
         c->lanes *= 2;
     if (c->lanes > c->span && c->span) c->wg = least(WORKED_WG, caps->workgroup_invocations ? caps->workgroup_invocations : 256);
