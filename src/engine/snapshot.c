@@ -195,8 +195,9 @@ static beryl_status check_header(snapshot *n, const beryl_session *s, snapshot_h
     if (h->precision != mine.precision) return refuse(n, BERYL_BAD_INPUT, "saved with another --precision", error);
     if (h->on_device != mine.on_device && h->kv_type == TYPE_Q8_0)
         return refuse(n, BERYL_BAD_INPUT, "a q8 cache does not go between the reference device and others", error);
-    if (h->n_fed > h->n_token || h->n_token > (uint64_t)e->model.context + 1)
-        return refuse(n, h->n_token > e->model.context ? BERYL_CONTEXT_FULL : BERYL_BAD_FILE, "more tokens than the context holds: use a larger --context", error);
+    if (h->n_fed > h->n_token) return refuse(n, BERYL_BAD_FILE, "damaged", error);
+    if (h->n_fed > e->model.context || h->n_token > (uint64_t)e->model.context + 1) /* the newest token need not be fed */
+        return refuse(n, BERYL_CONTEXT_FULL, "more tokens than the context holds: use a larger --context", error);
     if (hash_of(n->data, n->size) != h->hash) return refuse(n, BERYL_BAD_FILE, "damaged", error);
     return BERYL_OK;
 }
