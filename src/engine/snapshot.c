@@ -157,9 +157,10 @@ static beryl_status save_step(beryl_task *task) {
     uint64_t offset = p->offset + n->done_of_part;
     if (!n->ticket_size) {
         uint64_t left = p->size - n->done_of_part;
-        n->ticket_size = (size_t)(left < STORE_READ_MAX ? left : STORE_READ_MAX);
-        status = store_state_read(&e->store, p->state, offset, n->ticket_size, &n->ticket, &task->error);
-        if (status != BERYL_OK) return status;
+        size_t size = (size_t)(left < STORE_READ_MAX ? left : STORE_READ_MAX);
+        status = store_state_read(&e->store, p->state, offset, size, &n->ticket, &task->error);
+        if (status != BERYL_OK) return status; /* PENDING: every readback is busy, nothing was begun */
+        n->ticket_size = size;
     }
     const void *data;
     status = store_state_read_step(&e->store, p->state, offset, n->ticket, &data, &task->error);
