@@ -29,10 +29,11 @@ like() { [[ $1 =~ $2 ]] || fail "'$1' is not like '$2'"; }
 json() { python3 -m json.tool >/dev/null 2>&1 || fail 'not JSON'; }
 have() { command -v "$1" >/dev/null; }
 # On a terminal of its own: output and messages together in $out. What it types comes from standard input.
+# 'exec': a shell that waited beside the program would get its Ctrl-C too, and not every shell lives through that.
 on_terminal() {
     local line
     printf -v line '%q ' "$program" "$@"
-    script -qec "$line" /dev/null >"$scratch/out" 2>&1
+    script -qec "exec $line" /dev/null >"$scratch/out" 2>&1
     rc=$?
     out=$(tr -d '\r' <"$scratch/out")
 }

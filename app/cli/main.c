@@ -25,7 +25,7 @@
 /* ---- signals: the one mutable state of the program ------------------------------------------- */
 
 static _Atomic(beryl_task *) task_running;
-static volatile sig_atomic_t task_interrupts, prompting, interrupted;
+static volatile sig_atomic_t task_interrupts, in_chat, interrupted;
 static volatile sig_atomic_t echo_off;
 static struct termios echo_saved; /* valid while echo_off */
 static pthread_t main_thread;
@@ -46,7 +46,7 @@ static void interrupt_handle(int number) {
             _exit(CLI_FAILED);
         }
         beryl_cancel(task);
-    } else if (!prompting) {
+    } else if (!in_chat) {
         signal(number, SIG_DFL);
         raise(number); /* delivered when this handler returns */
     }
@@ -72,7 +72,7 @@ void cli_task_end(void) {
 
 void cli_prompt_set(bool on) {
     interrupted = 0;
-    prompting = on;
+    in_chat = 1; /* from its first prompt on, Ctrl-C between prompt and answer ends neither */
     interrupt_install(!on);
 }
 
