@@ -11,27 +11,30 @@
 @group(0) @binding(1) var<storage, read> branch: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read> twin: array<vec4<f32>>;
 
-fn branch_own(n: u32, local: u32, b: ptr<function, array<vec4<f32>, X_EACH>>) { // the fours of this invocation
-    let fours = params.k / 4u;
+var<private> branch_twin: array<vec4<f32>, X_EACH>;
+var<private> branch_w: array<vec4<f32>, X_EACH>;
+var<private> branch_w_twin: array<vec4<f32>, X_EACH>;
+
+fn branch_load(n: u32, local: u32, b: ptr<function, array<vec4<f32>, X_EACH>>) { // the fours of this invocation
     let first = (params.branch_offset + x_row(n) * params.branch_stride) / 4u;
     let second = (params.twin_offset + x_row(n) * params.twin_stride) / 4u;
-    var c: array<vec4<f32>, X_EACH>;
-    var w1: array<vec4<f32>, X_EACH>;
-    var w2: array<vec4<f32>, X_EACH>;
     for (var e = 0u; e < X_EACH; e++) {
-        let i = min(x_own(e, local), fours - 1u);
+        let i = min(x_own(e, local), params.k / 4u - 1u);
         (*b)[e] = branch[first + i];
-        c[e] = twin[second + i];
-        w1[e] = norms[params.norm_own / 4u + i];
-        w2[e] = norms[params.norm_twin / 4u + i];
+        branch_twin[e] = twin[second + i];
+        branch_w[e] = norms[params.norm_own / 4u + i];
+        branch_w_twin[e] = norms[params.norm_twin / 4u + i];
     }
+}
+
+fn branch_join(local: u32, b: ptr<function, array<vec4<f32>, X_EACH>>) {
     var sums = vec2<f32>(0.0);
     for (var e = 0u; e < X_EACH; e++) {
-        sums += select(vec2<f32>(0.0), vec2<f32>(dot((*b)[e], (*b)[e]), dot(c[e], c[e])), x_own(e, local) < fours);
+        let c = branch_twin[e];
+        sums += select(vec2<f32>(0.0), vec2<f32>(dot((*b)[e], (*b)[e]), dot(c, c)), x_own(e, local) < params.k / 4u);
     }
-    let factor = inverseSqrt(group_sum(sums.x, local) / f32(params.k) + params.eps_own);
-    let other = inverseSqrt(group_sum(sums.y, local) / f32(params.k) + params.eps_twin);
+    let factors = inverseSqrt(group_sums(sums, local) / f32(params.k) + vec2<f32>(params.eps_own, params.eps_twin));
     for (var e = 0u; e < X_EACH; e++) {
-        (*b)[e] = (*b)[e] * factor * w1[e] + c[e] * other * w2[e];
+        (*b)[e] = (*b)[e] * factors.x * branch_w[e] + branch_twin[e] * factors.y * branch_w_twin[e];
     }
 }

@@ -1,7 +1,8 @@
 // The stream takes in a branch, h' = s * (h + rms(b) * w1), and is the vectors, or with SECOND normed again: rms(h') * w2.
 // Every workgroup works h' out; the first alone stores it, where nobody reads. h (as x), b, h_out: [n_x, k], k a multiple
 // of 16; w1, w2 and s (one number, where SCALED) lie in norms, at the words norm_branch, norm and scale.
-// Each invocation keeps its own fours (x_own) of a vector in registers: all loads are under way at once, none is done twice.
+// Each invocation keeps its own fours (x_own) of a vector in registers: all loads are under way at once, before the first sum
+// is waited for, and none is done twice.
 //! options
 const SCALED: bool = false;
 const SECOND: bool = true;
@@ -34,7 +35,11 @@ fn prologue_begin(local: u32) {
         var w1: array<vec4<f32>, X_EACH>;
         var w2: array<vec4<f32>, X_EACH>;
         var sum = 0.0;
-        branch_own(n, local, &b);
+        var scale = 1.0;
+        branch_load(n, local, &b);
+        if (SCALED) {
+            scale = norms[params.scale / 4u].x;
+        }
         for (var e = 0u; e < X_EACH; e++) {
             let i = min(x_own(e, local), fours - 1u);
             held[n * X_EACH + e] = x[start + i];
@@ -43,14 +48,11 @@ fn prologue_begin(local: u32) {
                 w2[e] = norms[params.norm / 4u + i];
             }
         }
+        branch_join(local, &b);
         for (var e = 0u; e < X_EACH; e++) {
             sum += select(0.0, dot(b[e], b[e]), x_own(e, local) < fours);
         }
         let factor = inverseSqrt(group_sum(sum, local) / f32(params.k) + params.eps_branch);
-        var scale = 1.0;
-        if (SCALED) {
-            scale = norms[params.scale / 4u].x;
-        }
         sum = 0.0;
         for (var e = 0u; e < X_EACH; e++) {
             let h = (held[n * X_EACH + e] + b[e] * factor * w1[e]) * scale;

@@ -1,4 +1,4 @@
-// The sum over all invocations of a workgroup, for all of them, through workgroup memory.
+// Sums over all invocations of a workgroup, for all of them, through workgroup memory.
 var<workgroup> sum_memory: array<f32, WG>;
 
 fn group_sum(value: f32, local: u32) -> f32 {
@@ -13,4 +13,9 @@ fn group_sum(value: f32, local: u32) -> f32 {
     let sum = sum_memory[0];
     workgroupBarrier();
     return sum;
+}
+
+fn group_sums(values: vec2<f32>, local: u32) -> vec2<f32> {
+    let first = group_sum(values.x, local);
+    return vec2<f32>(first, group_sum(values.y, local));
 }
