@@ -42,7 +42,11 @@ LIBS := -lm -ldl -lpthread
 Q = $(if $(V),,@)
 say = $(if $(V),@:,@printf '  %-8s %s\n' $(1) $(2))
 
-LIB_SRC := $(sort $(wildcard src/*/*.c src/*/*/*.c))
+# Backends that open a driver are native alone, the browser's is for wasm alone.
+NATIVE := $(addprefix src/device/,webgpu/% cuda/% hip/% opencl/% host/% disk/%)
+ALL_SRC := $(sort $(wildcard src/*/*.c src/*/*/*.c))
+LIB_SRC := $(filter-out src/device/web/%,$(ALL_SRC))
+WASM_SRC := $(filter-out $(NATIVE),$(ALL_SRC))
 CLI_SRC := $(sort $(wildcard app/cli/*.c))
 TEST_SRC := $(sort $(wildcard tests/*.c))
 FUZZ_SRC := $(sort $(wildcard fuzz/*_fuzz.c))
@@ -51,6 +55,7 @@ WGSL := $(sort $(wildcard src/kernels/wgsl/*.wgsl))
 PUBLIC := $(wildcard include/beryl*.h)
 
 LIB_OBJ := $(LIB_SRC:%.c=$(BUILD)/%.o) $(BUILD)/gen/kernels_wgsl.o
+WASM_OBJ := $(WASM_SRC:%.c=$(BUILD)/%.o) $(BUILD)/gen/kernels_wgsl.o
 CLI_OBJ := $(CLI_SRC:%.c=$(BUILD)/%.o)
 TEST_OBJ := $(TEST_SRC:%.c=$(BUILD)/%.o)
 FUZZ_NAMES := $(FUZZ_SRC:fuzz/%_fuzz.c=%)
@@ -167,7 +172,7 @@ $(BUILD)/lib/beryl/$(WGPU): | third_party/wgpu/$(WGPU)
 $(BUILD)/share/beryl/models/default.gguf:
 	@mkdir -p $(@D) && ln -sf $(CURDIR)/models/default.gguf $@
 
--include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_OBJ:.o=.d) $(wildcard $(BUILD)/fuzz/*.d $(BUILD)/bench/*.d)
+-include $(sort $(LIB_OBJ:.o=.d) $(WASM_OBJ:.o=.d)) $(CLI_OBJ:.o=.d) $(TEST_OBJ:.o=.d) $(wildcard $(BUILD)/fuzz/*.d $(BUILD)/bench/*.d)
 
 # ---- what people type --------------------------------------------------------------------------------
 
@@ -242,9 +247,9 @@ $(BUILD)/%.h.ok: %.h
 	$(Q)clang -std=c++11 -Wall -Wextra -Werror -Iinclude -fsyntax-only -x c++ $<
 	@touch $@
 
-# The library's C for the browser: all but the backends that open a driver.
+# The library's C for the browser, and what the module exports of it.
 check-wasm: WERROR = -Werror
-check-wasm: $(filter-out $(addprefix $(BUILD)/src/device/,webgpu/% cuda/% hip/% opencl/% host/% disk/%),$(LIB_OBJ))
+check-wasm: $(WASM_OBJ) $(patsubst %.c,$(BUILD)/%.o,$(wildcard app/web/*.c))
 
 # ---- the hostile -------------------------------------------------------------------------------------
 

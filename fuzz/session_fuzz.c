@@ -1,6 +1,7 @@
 /* session_fuzz.c - saved sessions from strangers: whatever the bytes are, restoring says what is wrong or restores.
  * The engine is the reference device on the smallest fixture, opened once. Every input is tried as it is and, so that the
- * fuzzer is not stopped by the hash, with the magic, identity and hash of a session of this model. */
+ * fuzzer is not stopped by the hash, with the magic, identity and hash of a session of this model. (The rows' hash at the end
+ * is left alone: it is looked at last.) */
 #include "engine/engine.h"
 
 #include <stdio.h>
@@ -63,11 +64,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     restore(session, path);
     if (size >= HEADER) {
         uint8_t *copy = malloc(size);
+        uint64_t n_token;
         if (!copy) abort();
         memcpy(copy, data, size);
         memcpy(copy, identity, IDENTITY);
         memset(copy + HASH, 0, sizeof(uint64_t));
-        const uint64_t hash = base_hash(copy + HEADER, size - HEADER, base_hash(copy, HEADER, 0));
+        memcpy(&n_token, copy + IDENTITY, sizeof n_token);
+        const size_t tokens = n_token <= (size - HEADER) / 4 ? (size_t)n_token * 4 : 0;
+        const uint64_t hash = base_hash(copy + HEADER, tokens, base_hash(copy, HEADER, 0));
         memcpy(copy + HASH, &hash, sizeof hash);
         write_file(path, copy, size);
         restore(session, path);

@@ -115,6 +115,17 @@ typedef struct beryl_source {
     void (*close)(void *user);                                    /* may be NULL */
 } beryl_source;
 
+/* Where a stream of bytes goes. Whoever is given one owns it, closes it once, and has closed it if the
+ * call that it was given to failed. */
+typedef struct beryl_sink {
+    void *user;
+    /* Takes the next `size` bytes, all of them. BERYL_PENDING: not now, call again with the same
+     * arguments. */
+    beryl_status (*write)(void *user, const void *data, size_t size);
+    /* whole: everything was written; else what there is should be thrown away. May be NULL. */
+    beryl_status (*close)(void *user, bool whole);
+} beryl_sink;
+
 /* ---- devices ----------------------------------------------------------------------------------- */
 
 typedef struct beryl_device_info {
@@ -314,6 +325,10 @@ BERYL_API beryl_status beryl_session_rewind(beryl_session *session, size_t n_tok
 /* To a file and back, bit for bit. restore refuses a file of another model, KV type or precision. */
 BERYL_API beryl_status beryl_session_save(beryl_session *session, const char *path, beryl_task **task, beryl_error *error);
 BERYL_API beryl_status beryl_session_restore(beryl_session *session, const char *path, beryl_task **task, beryl_error *error);
+/* The same to wherever the caller likes and from there, a few MB at a time. Sink and source are copied, then owned. */
+BERYL_API beryl_status beryl_session_save_to(beryl_session *session, const beryl_sink *sink, beryl_task **task, beryl_error *error);
+BERYL_API beryl_status beryl_session_restore_from(beryl_session *session, const beryl_source *source, beryl_task **task,
+                                                  beryl_error *error);
 
 /* ---- tasks --------------------------------------------------------------------------------------------- */
 

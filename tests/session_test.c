@@ -535,6 +535,127 @@ static void steady_decode(test *t, const model_device *device, uint32_t n_sessio
     model_ref_close(&ref);
 }
 
+/* ---- sinks and sources of the caller's own
+ * ------------------------------------------------------------------------------ */
+
+typedef struct stream { /* keeps what is written, and gives it back; says PENDING at every other call */
+    char *data;         // [capacity], owned
+    size_t size, capacity, largest;
+    size_t fails_at; /* no byte from here on is taken or given; 0: none fails */
+    uint32_t calls, closed;
+    bool whole;
+} stream;
+
+static beryl_status stream_write(void *user, const void *data, size_t size) {
+    stream *s = user;
+    if (s->calls++ % 2 == 0) return BERYL_PENDING;
+    if (s->fails_at && s->size + size > s->fails_at) return BERYL_IO;
+    if (s->size + size > s->capacity) {
+        s->capacity = (s->size + size) * 2;
+        if (!(s->data = realloc(s->data, s->capacity))) abort();
+    }
+    memcpy(s->data + s->size, data, size);
+    s->size += size;
+    if (size > s->largest) s->largest = size;
+    return BERYL_OK;
+}
+
+static beryl_status stream_whole(void *user, bool whole) {
+    stream *s = user;
+    s->closed++;
+    s->whole = whole;
+    return BERYL_OK;
+}
+
+static beryl_status stream_read(void *user, uint64_t offset, void *to, size_t size) {
+    stream *s = user;
+    if (s->calls++ % 2 == 0) return BERYL_PENDING;
+    if (offset + size > s->size) abort(); /* ranges are always inside */
+    if (s->fails_at && offset + size > s->fails_at) return BERYL_IO;
+    memcpy(to, s->data + offset, size);
+    return BERYL_OK;
+}
+
+static void stream_close(void *user) {
+    ((stream *)user)->closed++;
+}
+
+static beryl_status save_to(place *p, beryl_session *s, stream *to, beryl_error *error) {
+    beryl_task *task;
+    beryl_sink sink = {to, stream_write, stream_whole};
+    beryl_status status = beryl_session_save_to(s, &sink, &task, error);
+    (void)p;
+    return status == BERYL_OK ? model_finish(task, error, NULL) : status;
+}
+
+static beryl_status restore_from(place *p, beryl_session *s, stream *from, beryl_error *error) {
+    beryl_task *task;
+    beryl_source source = {
+        .size = from->size, .user = from, .read = stream_read, .close = stream_close};
+    beryl_status status = beryl_session_restore_from(s, &source, &task, error);
+    (void)p;
+    return status == BERYL_OK ? model_finish(task, error, NULL) : status;
+}
+
+static size_t held(const beryl_session *s) {
+    const int32_t *tokens;
+    size_t n;
+    beryl_session_tokens(s, &tokens, &n);
+    return n;
+}
+
+static void saved_elsewhere(test *t, int device) {
+    place p;
+    stream to = {0}, again = {0}, bad = {.fails_at = 500};
+    beryl_error error = {0};
+    beryl_session *second = NULL;
+    if (!place_open(&p, t, device, 0, 128, 2)) goto done;
+    check_sound(&p);
+    const size_t n = held(p.session);
+    CHECK_INT(t, save_to(&p, p.session, &to, &error), BERYL_OK);
+    CHECK(t, to.closed == 1 && to.whole && to.size > 1000);
+    if (!(second = model_session(t, p.engine)) || test_failed(t)) goto done;
+    CHECK_INT(t, restore_from(&p, second, &to, &error), BERYL_OK);
+    CHECK_INT(t, to.closed, 2);
+    CHECK_INT(t, held(second), n);
+    CHECK_INT(t, save_to(&p, second, &again, &error), BERYL_OK);
+    CHECK(t, again.size == to.size && !memcmp(again.data, to.data, to.size));
+    model_answer a;
+    if (model_generate(t, second, p.c.tokens, p.c.n_token, (uint32_t)p.c.n_greedy, NULL, &a))
+        model_check_greedy(t, &p.c, a.tokens, a.n_token);
+    /* ends that fail: their own status, and they are closed */
+    CHECK_INT(t, save_to(&p, p.session, &bad, &error), BERYL_IO);
+    CHECK(t, bad.closed == 1 && !bad.whole && error.message[0]);
+    to.fails_at = to.size - 100;
+    to.closed = 0;
+    CHECK_INT(t, restore_from(&p, second, &to, &error), BERYL_IO);
+    CHECK_INT(t, to.closed, 1);
+    CHECK_INT(t, held(second), 0);
+    to.fails_at = 0;
+    /* cancelled in the middle, and refused before anything began */
+    beryl_task *task;
+    beryl_sink sink = {&bad, stream_write, stream_whole};
+    beryl_source source = {.size = to.size, .user = &to, .read = stream_read, .close = stream_close};
+    bad = (stream){.data = bad.data, .capacity = bad.capacity};
+    CHECK_INT(t, beryl_session_save_to(p.session, &sink, &task, &error), BERYL_OK);
+    for (int i = 0; i < 6; i++) beryl_task_step(task, NULL);
+    CHECK_INT(t, beryl_session_restore_from(p.session, &source, &(beryl_task *){NULL}, &error),
+              BERYL_MISUSE);
+    CHECK_INT(t, to.closed, 2);
+    beryl_cancel(task);
+    CHECK_INT(t, model_finish(task, &error, NULL), BERYL_CANCELLED);
+    CHECK(t, bad.closed == 1 && !bad.whole);
+    CHECK_INT(t, beryl_session_save_to(NULL, &sink, &task, &error), BERYL_MISUSE);
+    CHECK_INT(t, bad.closed, 2);
+    if (!test_failed(t)) check_sound(&p);
+done:
+    beryl_session_close(second);
+    place_close(&p);
+    free(to.data);
+    free(again.data);
+    free(bad.data);
+}
+
 void test_session(test *t) {
     static const model_device dummy = {"dummy", "dummy", ""};
     if (test_case(t, "session/as-many-as-asked-for")) sessions_are_limited(t);
@@ -555,6 +676,7 @@ void test_session(test *t) {
             context_full_is_recoverable(t, device);
         if (test_case(t, "session/cancel-in-prompt-and-answer-%s", on)) cancel_answer(t, device);
         if (test_case(t, "session/closed-early-%s", on)) close_early(t, device);
+        if (test_case(t, "session/saved-elsewhere-%s", on)) saved_elsewhere(t, device);
         if (test_case(t, "session/same-seed-same-answer-%s", on)) seeds(t, device);
         if (test_case(t, "session/filters-that-leave-one-%s", on)) filters_to_greedy(t, device);
         if (test_case(t, "session/penalties-%s", on)) penalties(t, device);

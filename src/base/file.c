@@ -58,6 +58,13 @@ beryl_status base_file_write(const char *path, const void *data, size_t size, be
     return refuse(path, error);
 }
 
+beryl_status base_sink_open_file(base_heap *heap, const beryl_log *log, const char *path,
+                                 beryl_sink *sink, beryl_error *error) {
+    (void)heap, (void)log;
+    *sink = (beryl_sink){0};
+    return refuse(path, error);
+}
+
 bool base_file_exists(const char *path) {
     (void)path;
     return false;
@@ -254,37 +261,106 @@ static bool write_fully(int fd, const char *from, size_t size) {
     return true;
 }
 
-beryl_status base_file_write(const char *path, const void *data, size_t size, beryl_error *error) {
-    char beside[PATH_ROOM]; /* NUL-terminated; empty: written in place */
+/* A file being written. */
+typedef struct writer {
+    int fd;
+    bool in_place;           /* no file of its own beside: /dev/stdout must not be replaced */
+    char path[PATH_ROOM];    /* NUL-terminated */
+    char beside[PATH_ROOM];  /* the same; empty where in_place */
+} writer;
+
+static beryl_status writer_open(writer *w, const char *path, beryl_error *error) {
     struct stat about;
-    int fd = -1;
-    bool in_place =
-        !stat(path, &about) && !S_ISREG(about.st_mode); /* /dev/stdout must not be replaced */
-    if (in_place) {
-        beside[0] = 0;
-        fd = open_retry(path, O_WRONLY, 0);
+    size_t size = strlen(path);
+    if (size >= sizeof w->path)
+        return base_fail(error, BERYL_BAD_INPUT, "%.100s...: the path is too long", path);
+    memcpy(w->path, path, size + 1);
+    w->fd = -1;
+    w->beside[0] = 0;
+    w->in_place = !stat(path, &about) && !S_ISREG(about.st_mode);
+    if (w->in_place) {
+        w->fd = open_retry(path, O_WRONLY, 0);
     } else {
         /* A name that nobody else takes: O_EXCL decides, so another try is all that a clash costs.
          */
         for (unsigned int try = 0; try < 100; try++) {
-            int length =
-                snprintf(beside, sizeof beside, "%s.%ld-%u.part", path, (long)getpid(), try);
-            if (length < 0 || (size_t)length >= sizeof beside)
+            int length = snprintf(w->beside, sizeof w->beside, "%s.%ld-%u.part", path,
+                                  (long)getpid(), try);
+            if (length < 0 || (size_t)length >= sizeof w->beside)
                 return base_fail(error, BERYL_BAD_INPUT, "%.100s...: the path is too long", path);
-            fd = open_retry(beside, O_WRONLY | O_CREAT | O_EXCL, 0666);
-            if (fd >= 0 || errno != EEXIST) break;
+            w->fd = open_retry(w->beside, O_WRONLY | O_CREAT | O_EXCL, 0666);
+            if (w->fd >= 0 || errno != EEXIST) break;
         }
     }
-    if (fd < 0) return fail_errno(error, path, "cannot be written");
+    return w->fd < 0 ? fail_errno(error, path, "cannot be written") : BERYL_OK;
+}
+
+static beryl_status writer_add(writer *w, const void *data, size_t size, beryl_error *error) {
+    return write_fully(w->fd, data, size) ? BERYL_OK
+                                          : fail_errno(error, w->path, "cannot be written");
+}
+
+/* keep: everything was added, so the file takes its name; else it goes. */
+static beryl_status writer_close(writer *w, bool keep, beryl_error *error) {
     beryl_status status = BERYL_OK;
-    if (!write_fully(fd, data, size)) status = fail_errno(error, path, "cannot be written");
     /* Without this a power cut after the rename may leave an empty file under the final name. */
-    if (!status && !in_place && fsync(fd)) status = fail_errno(error, path, "cannot be written");
-    if (close(fd) && !status) status = fail_errno(error, path, "cannot be written");
-    if (!status && !in_place && rename(beside, path))
-        status = fail_errno(error, path, "cannot be replaced");
-    if (status && !in_place) unlink(beside);
+    if (keep && !w->in_place && fsync(w->fd))
+        status = fail_errno(error, w->path, "cannot be written");
+    if (close(w->fd) && !status) status = fail_errno(error, w->path, "cannot be written");
+    if (keep && !status && !w->in_place && rename(w->beside, w->path))
+        status = fail_errno(error, w->path, "cannot be replaced");
+    if ((status || !keep) && !w->in_place) unlink(w->beside);
     return status;
+}
+
+beryl_status base_file_write(const char *path, const void *data, size_t size, beryl_error *error) {
+    writer w;
+    beryl_status status = writer_open(&w, path, error);
+    if (status) return status;
+    status = writer_add(&w, data, size, error);
+    beryl_status closed = writer_close(&w, !status, status ? NULL : error);
+    return status ? status : closed;
+}
+
+/* ---- a file as a sink */
+
+typedef struct file_sink {
+    base_heap *heap;      /* borrowed */
+    const beryl_log *log; /* borrowed */
+    writer writer;
+} file_sink;
+
+static beryl_status file_sink_write(void *user, const void *data, size_t size) {
+    file_sink *sink = user;
+    beryl_error error = {0};
+    beryl_status status = writer_add(&sink->writer, data, size, &error);
+    if (status) base_log(sink->log, BERYL_LOG_ERROR, "%s", error.message);
+    return status;
+}
+
+static beryl_status file_sink_close(void *user, bool whole) {
+    file_sink *sink = user;
+    beryl_error error = {0};
+    beryl_status status = writer_close(&sink->writer, whole, &error);
+    if (status) base_log(sink->log, BERYL_LOG_ERROR, "%s", error.message);
+    base_heap_give(sink->heap, sink, sizeof *sink);
+    return status;
+}
+
+beryl_status base_sink_open_file(base_heap *heap, const beryl_log *log, const char *path,
+                                 beryl_sink *sink, beryl_error *error) {
+    *sink = (beryl_sink){0};
+    file_sink *file = base_heap_take(heap, sizeof *file);
+    if (!file) return fail_memory(error, path);
+    file->heap = heap;
+    file->log = log;
+    beryl_status status = writer_open(&file->writer, path, error);
+    if (status) {
+        base_heap_give(heap, file, sizeof *file);
+        return status;
+    }
+    *sink = (beryl_sink){.user = file, .write = file_sink_write, .close = file_sink_close};
+    return BERYL_OK;
 }
 
 bool base_file_exists(const char *path) {

@@ -19,7 +19,9 @@ enum {
 };
 
 static const device_backend *const backends[] = {
-#ifndef __wasm__
+#ifdef __wasm__
+    &device_web,
+#else
     &device_webgpu,
 #endif
     &device_dummy,
@@ -359,6 +361,10 @@ void device_close(device *d) {
 
 const device_caps *device_caps_of(const device *d) {
     return &d->caps;
+}
+
+void device_forgo(device *d, bool f16, bool subgroups, bool dot) {
+    mask_apply(&(device_mask){.no_f16 = f16, .no_subgroups = subgroups, .no_dot = dot}, &d->caps);
 }
 
 void device_stats_of(const device *d, device_stats *stats) {

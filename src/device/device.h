@@ -181,6 +181,8 @@ beryl_status device_open(base_heap *heap, const beryl_log *log, const char *choi
                          beryl_error *error);
 void device_close(device *d); /* gives everything back; NULL is fine */
 const device_caps *device_caps_of(const device *d);
+/* From now on the device passes for one without these: programs that fail are done without. */
+void device_forgo(device *d, bool f16, bool subgroups, bool dot);
 void device_stats_of(const device *d, device_stats *stats);
 
 /* ---- things --------------------------------------------------------------------------------- */
@@ -334,7 +336,9 @@ struct device { /* head of every backend's own struct */
 };
 
 extern const device_backend device_dummy;
-#ifndef __wasm__
+#ifdef __wasm__
+extern const device_backend device_web;
+#else
 extern const device_backend device_webgpu;
 #endif
 

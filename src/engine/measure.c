@@ -108,6 +108,7 @@ beryl_status beryl_engine_measure(beryl_engine *e, beryl_error *error) {
     if (!e->device) return base_fail(error, BERYL_UNSUPPORTED, "the reference device has no memory of its own to measure");
     const device_caps *caps = device_caps_of(e->device);
     if (!strcmp(caps->backend, "dummy")) return base_fail(error, BERYL_UNSUPPORTED, "the dummy device reads no memory");
+    if (!strcmp(caps->backend, "web")) return base_fail(error, BERYL_UNSUPPORTED, "the bandwidth cannot be measured where nothing may wait");
     measuring m = {.d = e->device};
     beryl_status status = choose_buffer(e, &m, error);
     if (status == BERYL_OK) status = make_program(e, &m, error);

@@ -1,9 +1,11 @@
-/* snapshot.c - a session to a file and back, bit for bit.
+/* snapshot.c - a session to a sink and back from a source, bit for bit.
  *
- * The file: header, tokens, then for each layer with caches of its own the keys' and the values' rows: all of them on global
- * layers, the last window's on sliding ones, in the order of positions, as the device has them (Q8_0: quants, then scales).
- * It is tied to the model by a hash of its header, size and a sample of every tensor, and to cache type, precision
- * and kind of layout. Every length in it follows from the header and is checked against the file's size before use. */
+ * The bytes: header, tokens, then for each layer with caches of its own the keys' and the values' rows: all of them on global
+ * layers, the last window's on sliding ones, in the order of positions, as the device has them (Q8_0: quants, then scales);
+ * last a hash. It is tied to the model by a hash of its header, size and a sample of every tensor, and to cache type,
+ * precision and kind of layout. Every length in it follows from the header and is checked against the size of the whole
+ * before use. It goes through one piece of memory in both directions, however long the session is; so damage in
+ * the rows is found only after they were restored, and the session then holds nothing. */
 #include "base/error.h"
 #include "base/file.h"
 #include "engine/session.h"
@@ -11,14 +13,14 @@
 #include <string.h>
 
 static const char magic[8] = "BERYLSES";
-enum { SNAPSHOT_VERSION = 1 };
+enum { SNAPSHOT_VERSION = 2, PIECE_BYTES = 4 << 20 /* rows are hashed in such pieces: part of the format */ };
 
 typedef struct snapshot_header { /* 64 bytes, little-endian as all machines that we build for */
     char magic[8];
     uint32_t version, kv_type, precision, on_device;
     uint64_t model_hash;
     uint64_t n_token, n_fed;
-    uint64_t hash; /* of the header with 0 here, then of everything behind it */
+    uint64_t hash; /* of the header with 0 here, then of the tokens */
     uint64_t reserved;
 } snapshot_header;
 
@@ -29,14 +31,21 @@ typedef struct part { /* one contiguous piece of a state */
 
 typedef struct snapshot {
     beryl_engine *engine;
+    beryl_sink sink;       /* saving; write NULL: closed */
+    beryl_source source;   /* restoring; read NULL: closed */
+    char *name;            /* [name_size] as in messages, owned */
+    size_t name_size;
+    snapshot_header header;
+    bool begun;            /* header and tokens are done */
     base_vec(part) parts;
     size_t next;           /* part being read or written */
     uint64_t done_of_part; /* bytes of it */
     device_ticket ticket;
     size_t ticket_size;
-    char *data;            /* the file's bytes */
-    size_t size, at;
-    char path[1024];
+    char *piece;           // [piece_size], owned
+    size_t piece_size, held; /* held: bytes of it that the sink still has to take */
+    uint64_t at, size;     /* bytes done, of all */
+    uint64_t hash;         /* of everything so far */
 } snapshot;
 
 /* ---- which pieces ------------------------------------------------------------------------------------------ */
@@ -74,38 +83,51 @@ static beryl_status list_parts(snapshot *n, uint32_t slot, uint64_t n_fed, uint6
     return BERYL_OK;
 }
 
-static uint64_t hash_of(const char *data, size_t size) {
-    snapshot_header h;
-    memcpy(&h, data, sizeof h);
+/* Of the head: header and tokens. */
+static uint64_t hash_of(const snapshot_header *header, const void *tokens) {
+    snapshot_header h = *header;
     h.hash = 0;
-    return base_hash(data + sizeof h, size - sizeof h, base_hash(&h, sizeof h, 0));
+    return base_hash(tokens, (size_t)h.n_token * sizeof(int32_t), base_hash(&h, sizeof h, 0));
+}
+
+static beryl_status piece_reserve(snapshot *n, size_t size, beryl_error *error) {
+    if (size <= n->piece_size) return BERYL_OK;
+    void *piece = base_heap_resize(&n->engine->heap, n->piece, n->piece_size, size);
+    if (!piece) return base_fail(error, BERYL_NO_MEMORY, "out of host memory: %zu bytes of a snapshot", size);
+    n->piece = piece;
+    n->piece_size = size;
+    return BERYL_OK;
+}
+
+/* Bytes of the next piece of rows. */
+static size_t next_size(const snapshot *n) {
+    uint64_t left = n->parts.data[n->next].size - n->done_of_part;
+    return (size_t)(left < PIECE_BYTES ? left : PIECE_BYTES);
+}
+
+static void move_on(snapshot *n, size_t size) {
+    n->at += size;
+    n->done_of_part += size;
+    if (n->done_of_part == n->parts.data[n->next].size) n->next++, n->done_of_part = 0;
+}
+
+static void give_ends(const beryl_sink *sink, const beryl_source *source) {
+    if (sink && sink->close) sink->close(sink->user, false);
+    if (source && source->close) source->close(source->user);
+}
+
+static void snapshot_free(snapshot *n) {
+    base_heap *heap = &n->engine->heap;
+    base_vec_fini(heap, &n->parts);
+    base_heap_give(heap, n->piece, n->piece_size);
+    base_heap_give(heap, n->name, n->name_size);
+    base_heap_give(heap, n, sizeof *n);
 }
 
 static void snapshot_close(beryl_task *task) {
     snapshot *n = task->state;
-    base_heap *heap = &task->engine->heap;
-    base_vec_fini(heap, &n->parts);
-    base_heap_give(heap, n->data, n->size);
-    base_heap_give(heap, n, sizeof *n);
-}
-
-static beryl_status snapshot_open(beryl_session *s, const char *path, beryl_status (*step)(beryl_task *), beryl_task **out, beryl_error *error) {
-    if (!s || !path || !out) return base_fail(error, BERYL_MISUSE, "a snapshot needs a session, a path and a place for the task");
-    *out = NULL;
-    if (s->task) return base_fail(error, BERYL_MISUSE, "another task is running on this session");
-    if (strlen(path) >= sizeof ((snapshot *)0)->path) return base_fail(error, BERYL_BAD_INPUT, "the path is too long");
-    snapshot *n = base_heap_take(&s->engine->heap, sizeof *n);
-    if (!n) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
-    n->engine = s->engine;
-    memcpy(n->path, path, strlen(path) + 1);
-    beryl_status status = task_open(s->engine, s, step, out, error);
-    if (status != BERYL_OK) {
-        base_heap_give(&s->engine->heap, n, sizeof *n);
-        return status;
-    }
-    (*out)->state = n;
-    (*out)->close = snapshot_close;
-    return BERYL_OK;
+    give_ends(&n->sink, &n->source);
+    snapshot_free(n);
 }
 
 static beryl_status progress(beryl_task *task, const char *what, uint64_t done, uint64_t total) {
@@ -123,72 +145,86 @@ static snapshot_header header_of(const beryl_session *s) {
     return h;
 }
 
+/* Header and tokens become the first piece. */
 static beryl_status save_begin(snapshot *n, beryl_session *s, beryl_error *error) {
     uint64_t bytes;
+    const size_t tokens = s->tokens.count * sizeof(int32_t), head = sizeof n->header + tokens;
     beryl_status status = list_parts(n, s->slot, s->n_fed, &bytes, error);
+    if (status == BERYL_OK) status = piece_reserve(n, head > PIECE_BYTES ? head : PIECE_BYTES, error);
     if (status != BERYL_OK) return status;
-    snapshot_header h = header_of(s);
-    size_t tokens = s->tokens.count * sizeof(int32_t);
-    n->size = (size_t)(sizeof h + tokens + bytes);
-    n->data = base_heap_take(&n->engine->heap, n->size);
-    if (!n->data) {
-        n->size = 0;
-        return base_fail(error, BERYL_NO_MEMORY, "out of host memory: a snapshot of %llu bytes", (unsigned long long)bytes);
+    n->header = header_of(s);
+    n->hash = n->header.hash = hash_of(&n->header, s->tokens.data);
+    memcpy(n->piece, &n->header, sizeof n->header);
+    if (tokens) memcpy(n->piece + sizeof n->header, s->tokens.data, tokens);
+    n->size = head + bytes + sizeof n->hash;
+    n->at = n->held = head;
+    n->begun = true;
+    return BERYL_OK;
+}
+
+static beryl_status save_end(snapshot *n, beryl_error *error) {
+    const beryl_sink sink = n->sink;
+    n->sink = (beryl_sink){0};
+    beryl_status status = sink.close ? sink.close(sink.user, true) : BERYL_OK;
+    return status == BERYL_OK ? status : base_fail(error, status, "'%.300s': the session could not be written to its end", n->name);
+}
+
+/* The next rows from the device into the piece. */
+static beryl_status save_fetch(snapshot *n, beryl_error *error) {
+    beryl_engine *e = n->engine;
+    const part *p = &n->parts.data[n->next];
+    const uint64_t offset = p->offset + n->done_of_part;
+    beryl_status status = BERYL_OK;
+    if (!n->ticket_size) {
+        const size_t size = next_size(n);
+        status = store_state_read(&e->store, p->state, offset, size, &n->ticket, error);
+        if (status != BERYL_OK) return status; /* PENDING: every readback is busy, nothing was begun */
+        n->ticket_size = size;
     }
-    memcpy(n->data, &h, sizeof h);
-    if (tokens) memcpy(n->data + sizeof h, s->tokens.data, tokens);
-    n->at = sizeof h + tokens;
+    const void *data;
+    status = store_state_read_step(&e->store, p->state, offset, n->ticket, &data, error);
+    if (status != BERYL_OK) return status;
+    memcpy(n->piece, data, n->ticket_size);
+    if (e->device) device_fetch_drop(e->device, n->ticket);
+    n->hash = base_hash(n->piece, n->ticket_size, n->hash);
+    n->held = n->ticket_size;
+    move_on(n, n->ticket_size);
+    n->ticket_size = 0;
     return BERYL_OK;
 }
 
 static beryl_status save_step(beryl_task *task) {
     snapshot *n = task->state;
-    beryl_engine *e = task->engine;
     beryl_status status = BERYL_OK;
     if (task_is_cancelled(task)) return base_fail(&task->error, BERYL_CANCELLED, "cancelled");
-    if (!n->data) status = save_begin(n, task->session, &task->error);
-    if (status != BERYL_OK) return status;
-    if (n->next == n->parts.count) {
-        uint64_t hash = hash_of(n->data, n->size);
-        memcpy(n->data + offsetof(snapshot_header, hash), &hash, sizeof hash);
-        return base_file_write(n->path, n->data, n->size, &task->error);
+    if (!n->begun) {
+        status = save_begin(n, task->session, &task->error);
+    } else if (!n->held && n->next < n->parts.count) {
+        status = save_fetch(n, &task->error);
+    } else if (!n->held && n->at < n->size) {
+        memcpy(n->piece, &n->hash, sizeof n->hash);
+        n->held = sizeof n->hash;
+        n->at += sizeof n->hash;
+    } else if (!n->held) {
+        return save_end(n, &task->error);
     }
-    const part *p = &n->parts.data[n->next];
-    uint64_t offset = p->offset + n->done_of_part;
-    if (!n->ticket_size) {
-        uint64_t left = p->size - n->done_of_part;
-        size_t size = (size_t)(left < STORE_READ_MAX ? left : STORE_READ_MAX);
-        status = store_state_read(&e->store, p->state, offset, size, &n->ticket, &task->error);
-        if (status != BERYL_OK) return status; /* PENDING: every readback is busy, nothing was begun */
-        n->ticket_size = size;
-    }
-    const void *data;
-    status = store_state_read_step(&e->store, p->state, offset, n->ticket, &data, &task->error);
     if (status != BERYL_OK) return status;
-    memcpy(n->data + n->at, data, n->ticket_size);
-    if (e->device) device_fetch_drop(e->device, n->ticket);
-    n->at += n->ticket_size;
-    n->done_of_part += n->ticket_size;
-    n->ticket_size = 0;
-    if (n->done_of_part == p->size) n->next++, n->done_of_part = 0;
+    status = n->sink.write(n->sink.user, n->piece, n->held);
+    if (status == BERYL_PENDING) return status;
+    if (status != BERYL_OK) return base_fail(&task->error, status, "'%.300s': the session could not be written", n->name);
+    n->held = 0;
     return progress(task, "saving the session", n->at, n->size);
-}
-
-beryl_status beryl_session_save(beryl_session *s, const char *path, beryl_task **task, beryl_error *error) {
-    return snapshot_open(s, path, save_step, task, error);
 }
 
 /* ---- restoring -------------------------------------------------------------------------------------------------- */
 
-static beryl_status refuse(snapshot *n, beryl_status code, const char *what, beryl_error *error) {
-    return base_fail(error, code, "'%.300s': %s", n->path, what);
+static beryl_status refuse(const snapshot *n, beryl_status code, const char *what, beryl_error *error) {
+    return base_fail(error, code, "'%.300s': %s", n->name, what);
 }
 
-static beryl_status check_header(snapshot *n, const beryl_session *s, snapshot_header *h, beryl_error *error) {
+static beryl_status check_header(const snapshot *n, const beryl_session *s, beryl_error *error) {
     const beryl_engine *e = n->engine;
-    if (n->size < sizeof *h) return refuse(n, BERYL_BAD_FILE, "too short for a saved session", error);
-    memcpy(h, n->data, sizeof *h);
-    snapshot_header mine = header_of(s);
+    const snapshot_header *h = &n->header, mine = header_of(s);
     if (memcmp(h->magic, magic, sizeof magic)) return refuse(n, BERYL_BAD_FILE, "not a saved session", error);
     if (h->version != SNAPSHOT_VERSION) return refuse(n, BERYL_UNSUPPORTED, "saved by another version of Beryl", error);
     if (h->model_hash != mine.model_hash) return refuse(n, BERYL_BAD_INPUT, "saved with another model", error);
@@ -199,65 +235,142 @@ static beryl_status check_header(snapshot *n, const beryl_session *s, snapshot_h
     if (h->n_fed > h->n_token) return refuse(n, BERYL_BAD_FILE, "damaged", error);
     if (h->n_fed > e->model.context || h->n_token > (uint64_t)e->model.context + 1) /* the newest token need not be fed */
         return refuse(n, BERYL_CONTEXT_FULL, "more tokens than the context holds: use a larger --context", error);
-    if (hash_of(n->data, n->size) != h->hash) return refuse(n, BERYL_BAD_FILE, "damaged", error);
     return BERYL_OK;
 }
 
-static beryl_status restore_begin(snapshot *n, beryl_session *s, snapshot_header *h, beryl_error *error) {
+/* The next bytes of the source into the piece. */
+static beryl_status take(snapshot *n, uint64_t at, size_t size, beryl_error *error) {
+    if (!base_range_inside(at, size, n->size)) return refuse(n, BERYL_BAD_FILE, "of another size than its header says", error);
+    beryl_status status = piece_reserve(n, size, error);
+    if (status != BERYL_OK || !size) return status;
+    status = n->source.read(n->source.user, at, n->piece, size);
+    if (status == BERYL_OK || status == BERYL_PENDING) return status;
+    return base_fail_at(error, status, at, "'%.300s': the saved session could not be read", n->name);
+}
+
+static beryl_status restore_begin(snapshot *n, beryl_session *s, beryl_error *error) {
     beryl_engine *e = n->engine;
-    beryl_status status = base_file_read(&e->heap, n->path, SIZE_MAX / 2, &n->data, &n->size, error);
+    beryl_status status = BERYL_OK;
+    if (!n->at) {
+        n->size = n->source.size;
+        if (n->size < sizeof n->header) return refuse(n, BERYL_BAD_FILE, "too short for a saved session", error);
+        status = take(n, 0, sizeof n->header, error);
+        if (status != BERYL_OK) return status;
+        memcpy(&n->header, n->piece, sizeof n->header);
+        n->at = sizeof n->header;
+        status = check_header(n, s, error);
+    }
+    const size_t tokens = (size_t)n->header.n_token * sizeof(int32_t);
+    if (status == BERYL_OK) status = take(n, n->at, tokens, error);
     if (status != BERYL_OK) return status;
-    n->size++; /* base_file_read's block has a NUL behind the bytes */
-    size_t size = n->size - 1;
-    n->size = size;
-    status = check_header(n, s, h, error);
-    n->size = size + 1;
+    n->hash = hash_of(&n->header, n->piece);
+    if (n->hash != n->header.hash) return refuse(n, BERYL_BAD_FILE, "damaged", error);
     uint64_t bytes = 0;
-    if (status == BERYL_OK) status = list_parts(n, s->slot, h->n_fed, &bytes, error);
+    status = list_parts(n, s->slot, n->header.n_fed, &bytes, error);
     if (status != BERYL_OK) return status;
-    if (size != sizeof *h + h->n_token * sizeof(int32_t) + bytes) return refuse(n, BERYL_BAD_FILE, "of another size than its header says", error);
-    const char *tokens = n->data + sizeof *h;
-    for (uint64_t i = 0; i < h->n_token; i++) {
+    if (n->size != sizeof n->header + tokens + bytes + sizeof n->hash)
+        return refuse(n, BERYL_BAD_FILE, "of another size than its header says", error);
+    for (uint64_t i = 0; i < n->header.n_token; i++) {
         int32_t id;
-        memcpy(&id, tokens + i * sizeof id, sizeof id);
+        memcpy(&id, n->piece + i * sizeof id, sizeof id);
         if (id < 0 || (uint32_t)id >= e->model.config.n_vocab) return refuse(n, BERYL_BAD_FILE, "holds a token outside the vocabulary", error);
     }
-    if (!base_vec_reserve(&e->heap, &s->tokens, (size_t)h->n_token + 1)) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
-    n->at = sizeof *h + (size_t)h->n_token * sizeof(int32_t);
     /* From here on the session's caches change: until the end it holds nothing. */
     s->tokens.count = s->n_fed = s->highest = s->saved_at = 0;
+    if (!base_vec_reserve(&e->heap, &s->tokens, (size_t)n->header.n_token + 1)) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (tokens) memcpy(s->tokens.data, n->piece, tokens); /* counted at the end */
+    n->at += tokens;
+    n->begun = true;
+    return BERYL_OK;
+}
+
+static beryl_status restore_end(snapshot *n, beryl_session *s, beryl_error *error) {
+    beryl_status status = take(n, n->at, sizeof n->hash, error);
+    if (status != BERYL_OK) return status;
+    if (memcmp(&n->hash, n->piece, sizeof n->hash)) return refuse(n, BERYL_BAD_FILE, "damaged", error);
+    s->tokens.count = (size_t)n->header.n_token;
+    s->n_fed = s->highest = (size_t)n->header.n_fed;
+    const gemma4_model *m = &n->engine->model; /* rings hold no more than the window: as if so much more had been written */
+    if (s->n_fed > m->config.window) s->highest += m->ring - m->config.window;
     return BERYL_OK;
 }
 
 static beryl_status restore_step(beryl_task *task) {
     snapshot *n = task->state;
-    beryl_session *s = task->session;
-    snapshot_header h;
     if (task_is_cancelled(task)) return base_fail(&task->error, BERYL_CANCELLED, "cancelled");
-    if (!n->data) {
-        beryl_status status = restore_begin(n, s, &h, &task->error);
-        if (status != BERYL_OK) return status;
-    }
-    memcpy(&h, n->data, sizeof h);
-    if (n->next == n->parts.count) {
-        for (uint64_t i = 0; i < h.n_token; i++) memcpy(&s->tokens.data[i], n->data + sizeof h + i * sizeof(int32_t), sizeof(int32_t));
-        s->tokens.count = (size_t)h.n_token;
-        s->n_fed = s->highest = (size_t)h.n_fed;
-        const gemma4_model *m = &task->engine->model; /* rings hold no more than the window: as if so much more had been written */
-        if (s->n_fed > m->config.window) s->highest += m->ring - m->config.window;
-        return BERYL_OK;
-    }
-    const part *p = &n->parts.data[n->next];
-    uint64_t left = p->size - n->done_of_part;
-    size_t size = (size_t)(left < STORE_READ_MAX ? left : STORE_READ_MAX);
-    beryl_status status = store_state_write(&task->engine->store, p->state, p->offset + n->done_of_part, n->data + n->at, size, &task->error);
+    beryl_status status = n->begun ? BERYL_OK : restore_begin(n, task->session, &task->error);
     if (status != BERYL_OK) return status;
-    n->at += size;
-    n->done_of_part += size;
-    if (n->done_of_part == p->size) n->next++, n->done_of_part = 0;
-    return progress(task, "restoring the session", n->at, n->size - 1);
+    if (n->next == n->parts.count) return restore_end(n, task->session, &task->error);
+    const part *p = &n->parts.data[n->next];
+    const size_t size = next_size(n);
+    status = take(n, n->at, size, &task->error);
+    if (status != BERYL_OK) return status;
+    n->hash = base_hash(n->piece, size, n->hash);
+    status = store_state_write(&n->engine->store, p->state, p->offset + n->done_of_part, n->piece, size, &task->error);
+    if (status != BERYL_OK) return status;
+    move_on(n, size);
+    return progress(task, "restoring the session", n->at, n->size);
+}
+
+/* ---- the calls ---------------------------------------------------------------------------------------------------- */
+
+/* One of sink and source is given, and belongs to the task from here on. */
+static beryl_status snapshot_open(beryl_session *s, const char *name, const beryl_sink *sink, const beryl_source *source,
+                                  beryl_task **out, beryl_error *error) {
+    base_heap *heap = &s->engine->heap;
+    snapshot *n = NULL;
+    beryl_status status = BERYL_OK;
+    if (s->task) status = base_fail(error, BERYL_MISUSE, "another task is running on this session");
+    if (status == BERYL_OK && !(n = base_heap_take(heap, sizeof *n))) status = base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (status == BERYL_OK) {
+        n->engine = s->engine;
+        n->name = base_heap_take(heap, strlen(name) + 1);
+        if (n->name) memcpy(n->name, name, n->name_size = strlen(name) + 1);
+        else status = base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    }
+    if (status == BERYL_OK) status = task_open(s->engine, s, sink ? save_step : restore_step, out, error);
+    if (status != BERYL_OK) {
+        if (n) snapshot_free(n);
+        give_ends(sink, source);
+        return status;
+    }
+    if (sink) n->sink = *sink;
+    if (source) n->source = *source;
+    (*out)->state = n;
+    (*out)->close = snapshot_close;
+    return BERYL_OK;
+}
+
+static beryl_status check_call(const beryl_session *s, const void *end, beryl_task **task, const char *call, beryl_error *error) {
+    if (task) *task = NULL;
+    if (s && end && task) return BERYL_OK;
+    return base_fail(error, BERYL_MISUSE, "%s needs a session, an end for the bytes and a place for the task", call);
+}
+
+beryl_status beryl_session_save_to(beryl_session *s, const beryl_sink *sink, beryl_task **task, beryl_error *error) {
+    beryl_status status = check_call(s, sink && sink->write ? sink : NULL, task, "beryl_session_save_to", error);
+    if (status == BERYL_OK) return snapshot_open(s, "the saved session", sink, NULL, task, error);
+    give_ends(sink, NULL);
+    return status;
+}
+
+beryl_status beryl_session_restore_from(beryl_session *s, const beryl_source *source, beryl_task **task, beryl_error *error) {
+    beryl_status status = check_call(s, source && source->read ? source : NULL, task, "beryl_session_restore_from", error);
+    if (status == BERYL_OK) return snapshot_open(s, "the saved session", NULL, source, task, error);
+    give_ends(NULL, source);
+    return status;
+}
+
+beryl_status beryl_session_save(beryl_session *s, const char *path, beryl_task **task, beryl_error *error) {
+    beryl_status status = check_call(s, path, task, "beryl_session_save", error);
+    beryl_sink sink;
+    if (status == BERYL_OK) status = base_sink_open_file(&s->engine->heap, &s->engine->log, path, &sink, error);
+    return status == BERYL_OK ? snapshot_open(s, path, &sink, NULL, task, error) : status;
 }
 
 beryl_status beryl_session_restore(beryl_session *s, const char *path, beryl_task **task, beryl_error *error) {
-    return snapshot_open(s, path, restore_step, task, error);
+    beryl_status status = check_call(s, path, task, "beryl_session_restore", error);
+    beryl_source source;
+    if (status == BERYL_OK) status = base_source_open_file(&s->engine->heap, path, &source, error);
+    return status == BERYL_OK ? snapshot_open(s, path, NULL, &source, task, error) : status;
 }
