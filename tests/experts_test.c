@@ -21,12 +21,13 @@ typedef struct problem {
 } problem;
 
 static const problem problems[] = {
-    {"one", 1, 1, 256, 96, 20, 8, TYPE_Q4_K, TYPE_Q8_0, false, 5},
-    {"one-wide", 1, 1, 512, 256, 7, 2, TYPE_Q4_K, TYPE_Q6_K, false, 5},
-    {"apart", 1, 1, 256, 64, 9, 3, TYPE_Q4_0, TYPE_Q5_0, true, 5},
-    {"few", 5, 3, 128, 64, 33, 4, TYPE_Q8_0, TYPE_Q4_0, false, 5},
-    {"floats", 2, 2, 64, 32, 5, 5, TYPE_F16, TYPE_F32, false, 5},
-    {"odd-widths", 1, 1, 80, 24, 6, 2, TYPE_F32, TYPE_BF16, false, 6},
+    {"one", 1, 1, 256, 96, 20, 8, TYPE_Q4_K, TYPE_Q8_0, false, 4},
+    {"one-wide", 1, 1, 512, 256, 7, 2, TYPE_Q4_K, TYPE_Q6_K, false, 4},
+    {"apart", 1, 1, 256, 64, 9, 3, TYPE_Q4_0, TYPE_Q5_0, true, 4},
+    {"few", 5, 3, 128, 64, 33, 4, TYPE_Q8_0, TYPE_Q4_0, false, 4},
+    {"floats", 2, 2, 64, 32, 5, 5, TYPE_F16, TYPE_F32, false, 4},
+    {"odd-widths", 1, 1, 80, 24, 6, 2, TYPE_F32, TYPE_BF16, false, 5},
+    {"too-many-pairs", 20, 17, 64, 32, 9, 8, TYPE_Q8_0, TYPE_Q4_0, false, 8},
 };
 
 /* ---- weights ---------------------------------------------------------------------------------------------- */

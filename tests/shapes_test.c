@@ -22,7 +22,7 @@ typedef struct shape { /* as published; feed-forward width doubled from the firs
 static const shape shapes[] = {
     {"e2b", 35, 1536, 8, 1, 1, 6144, 512, 5, 20, 256, true, false, 0, 0, 0, 260},
     {"e4b", 42, 2560, 8, 2, 2, 10240, 512, 6, 18, 256, false, false, 0, 0, 0, 320},
-    {"26b-a4b", 30, 2816, 16, 8, 2, 2112, 1024, 6, 0, 0, false, true, 128, 8, 704, 282},
+    {"26b-a4b", 30, 2816, 16, 8, 2, 2112, 1024, 6, 0, 0, false, true, 128, 8, 704, 252},
     {"31b", 60, 5376, 32, 16, 4, 21504, 1024, 6, 0, 0, false, true, 0, 0, 0, 380},
 };
 

@@ -70,7 +70,8 @@ typedef struct fused_router {
     graph_value ids, gates;     /* I32, F32 [n, k] */
 } fused_router;
 
-/* Products with the experts chosen for each vector.
+/* Products with the experts chosen for each vector; where router.logits is not 0 every workgroup chooses them itself, one
+ * stores router's ids and gates.
  * sums false: out [n, u, m] = gelu_tanh(gate x) * (up x); true: out [n, m] = sum over u of gates[n, u] * w[ids[n, u]] x[n, u]. */
 typedef struct fused_experts {
     bool sums;
@@ -80,11 +81,14 @@ typedef struct fused_experts {
     uint32_t n_w;                   /* 1 and not sums: rows [0, m) of each expert are the gate's, [m, 2m) the other's */
     graph_value w[2];               /* [e, m or 2m, k] */
     graph_value ids, gates;         /* I32, F32 [n, u] */
+    fused_router router;            /* not sums */
     graph_value out;
 } fused_experts;
 
 /* Can this device run the form? Pure; asked by the pass before it fuses. */
 bool lower_matvec_fits(const graph *g, const graph_store *store, bool exact, const fused_matvec *f);
+/* Do its gated results go to the one product that reads them as int8 blocks, in the memory of out[0]? */
+bool lower_matvec_hands(const graph *g, const graph_store *store, bool exact, const fused_matvec *f);
 bool lower_attention_fits(const graph *g, const graph_store *store, bool exact, const fused_attention *f);
 bool lower_experts_fits(const graph *g, const graph_store *store, bool exact, const fused_experts *f);
 bool lower_router_fits(const graph *g, const graph_store *store, const fused_router *f);

@@ -1,5 +1,5 @@
-/* lower_branches.c - what joins the branches of a layer with experts, other than products: the choice of experts. One
- * workgroup a row, whatever the device: rows are few where these are asked for, and dispatches what they save. */
+/* lower_branches.c - what joins the branches of a layer with experts, other than products: the choice of experts, where the
+ * products with them do not choose themselves (lower_experts_joined.c). One workgroup a row, whatever the device. */
 #include "base/error.h"
 #include "graph/fused.h"
 #include "graph/lower.h"
@@ -36,7 +36,7 @@ beryl_status lower_fused_router(lowering *l, const graph_node *node, beryl_error
     lower_request_number(&r, "FOURS", (x->dim[1].size + 3) / 4);
     lower_bytes(l, (uint64_t)f->k * 4);
     lower_step *s = lower_step_begin(l, node, &r.kernel);
-    lower_bind(s, "x", f->logits);
+    lower_bind(s, "logits", f->logits);
     lower_bind(s, "scales", f->scales);
     lower_bind(s, "ids", f->ids);
     lower_bind(s, "gates", f->gates);

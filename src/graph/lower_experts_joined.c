@@ -1,5 +1,5 @@
 /* lower_experts_joined.c - products with chosen experts, joined with what stands around them (fused.h): gate and up with the
- * norm before and the gelu after, or down with the sum over a vector's experts.
+ * choice of experts and the norm before and the gelu after, or down with the sum over a vector's experts.
  *
  * Both are the matvec kernel. For the sum, a vector's experts side by side are one matrix of long rows, and its vectors one
  * long vector whose stretches are multiplied by the gates: so there is one result to make and nothing to add up later. */
@@ -8,7 +8,7 @@
 #include "graph/lower_matvec.h"
 #include "graph/lower_tiled.h"
 
-enum { PAIRS_MOST = 128 /* of vectors and experts: more are sorted by expert (lower_experts.c) */, WG_LEAST = 128 };
+enum { PAIRS_MOST = 128 /* of vectors and experts: more are sorted by expert (lower_experts.c) */, WG_LEAST = 128, CHOICE_BYTES = 256 /* of workgroup memory, beside a key an expert */ };
 
 typedef struct joined {
     const graph_tensor *ids;
@@ -64,16 +64,24 @@ static bool norm_pays(const lowering *l, const joined *j, uint64_t pairs) {
     return groups * 2 * j->k <= MATVEC_REREAD_DEVICE;
 }
 
+/* All workgroups choose the experts anew: on a software device a dispatch of its own is cheaper. */
+static bool choice_of(const lowering *l, const fused_experts *f, const joined *j) {
+    const uint32_t bindings = 7 + (f->w_norm != 0);
+    return !is_software(l) && f->router.ids == f->ids && graph_tensor_at(l->g, f->router.logits)->dim[1].size == j->n_expert &&
+           lower_router_fits(l->g, l->store, &f->router) && bindings <= (l->caps->storage_max ? l->caps->storage_max : 8);
+}
+
 static bool joined_of(const lowering *l, const fused_experts *f, joined *j) {
     *j = (joined){.ids = graph_tensor_at(l->g, f->ids)};
     if (j->ids->rank != 2 || j->ids->dim[1].extent || j->ids->stride[1] != 1) return false;
     j->n_used = j->ids->dim[1].size;
-    if (!weights_of(l, f, j) || !vectors_of(l, f, j)) return false;
+    if (!weights_of(l, f, j) || !vectors_of(l, f, j) || (f->router.logits && !choice_of(l, f, j))) return false;
     const uint64_t pairs = (uint64_t)j->v.bound * j->n_used, grids = f->sums ? j->v.bound : pairs; /* each with the rows of one matrix */
     if (pairs > PAIRS_MOST) return false;
     const uint64_t rows = (uint64_t)j->m * grids;
     j->shape = (matvec_shape){.n_segment = 1, .types = {j->stored->type}, .rows = {rows < UINT32_MAX ? (uint32_t)rows : UINT32_MAX},
-                              .k = j->v.k, .n_x = 1, .per = f->sums ? 1 : 2, .exact = l->settings.exact, .worked = f->w_norm != 0};
+                              .k = j->v.k, .n_x = 1, .per = f->sums ? 1 : 2, .exact = l->settings.exact, .worked = f->w_norm != 0,
+                              .beside = f->router.logits ? CHOICE_BYTES + j->n_expert * 4 : 0};
     if (!matvec_choose(l->caps, &j->shape, &j->choice)) return false;
     if (j->choice.x == MATVEC_QUANTISED) { /* nothing before this dispatch knows which vectors it takes */
         j->shape.worked = true;
@@ -96,7 +104,8 @@ bool lower_experts_fits(const graph *g, const graph_store *store, bool exact, co
 static void parts_put(lower_request *r, const lowering *l, const fused_experts *f, joined *j) {
     j->shape.worked = j->shape.worked || f->sums; /* the prologue is put in here */
     matvec_request(r, &j->shape, &j->choice, NULL);
-    lower_request_part(r, "matrix", f->sums ? "experts_sum" : "experts_matrix");
+    lower_request_part(r, "matrix", f->sums ? "experts_sum" : f->router.logits ? "experts_chosen" : "experts_matrix");
+    if (f->router.logits) lower_request_number(r, "FOURS", (j->n_expert + 3) / 4);
     if (f->sums) lower_request_part(r, "prologue", "matvec_prologue_gated");
     else if (f->w_norm) lower_request_part(r, "prologue", "matvec_prologue_norm");
     else if (j->shape.worked) lower_request_part(r, "prologue", "matvec_prologue_plain");
@@ -124,6 +133,26 @@ static void weights_put(lower_step *s, const fused_experts *f, const joined *j) 
     lower_u32(s, "PART_first", 0);
 }
 
+/* Which experts: told by an earlier dispatch, or chosen here. */
+static void choice_put(lower_step *s, const lowering *l, const fused_experts *f, const joined *j) {
+    lower_bind(s, "ids", f->ids);
+    lower_u32(s, "n_used", j->n_used);
+    lower_u32(s, "n_expert", j->n_expert);
+    lower_u32(s, "ids_offset", j->ids->offset);
+    lower_u32(s, "ids_stride", j->ids->stride[0]);
+    if (!f->router.logits) return;
+    const graph_tensor *logits = graph_tensor_at(l->g, f->router.logits), *gates = graph_tensor_at(l->g, f->router.gates);
+    lower_bind(s, "logits", f->router.logits);
+    lower_bind(s, "scales", f->router.scales);
+    lower_bind(s, "gates", f->router.gates);
+    lower_u32(s, "logits_offset", logits->offset);
+    lower_u32(s, "logits_stride", logits->stride[0]);
+    lower_u32(s, "scales_offset", graph_tensor_at(l->g, f->router.scales)->offset);
+    lower_u32(s, "gates_offset", gates->offset);
+    lower_u32(s, "gates_stride", gates->stride[0]);
+    lower_f32(s, "factor", f->router.factor);
+}
+
 /* A node of kind FUSED_EXPERTS. */
 beryl_status lower_fused_experts(lowering *l, const graph_node *node, beryl_error *error) {
     const fused_experts *f = node->attr.fused.detail;
@@ -136,12 +165,8 @@ beryl_status lower_fused_experts(lowering *l, const graph_node *node, beryl_erro
     lower_step *s = lower_step_begin(l, node, &request.kernel);
     weights_put(s, f, &j);
     lower_bind(s, "x", j.v.x);
-    lower_bind(s, "ids", f->ids);
     lower_bind(s, "PART_out", f->out);
-    lower_u32(s, "n_used", j.n_used);
-    lower_u32(s, "n_expert", j.n_expert);
-    lower_u32(s, "ids_offset", j.ids->offset);
-    lower_u32(s, "ids_stride", j.ids->stride[0]);
+    choice_put(s, l, f, &j);
     lower_u32(s, "PART_out_offset", graph_tensor_at(l->g, f->out)->offset);
     lower_u32(s, "PART_out_stride", j.m);
     if (f->sums) {
@@ -153,9 +178,11 @@ beryl_status lower_fused_experts(lowering *l, const graph_node *node, beryl_erro
         lower_u32(s, "gates_stride", gates->stride[0]);
         lower_u32(s, "stretch", (j.k + (1u << shift) - 1) >> shift);
     } else {
+        lower_u32(s, "matrix_rows", j.matrix_rows);
+    }
+    if (!f->sums && !f->router.logits) {
         lower_u32(s, "share", j.n_used);
         lower_u32(s, "stored", j.n_expert * j.matrix_rows);
-        lower_u32(s, "matrix_rows", j.matrix_rows);
     }
     if (f->w_norm) {
         uint32_t word;

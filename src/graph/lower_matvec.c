@@ -77,7 +77,8 @@ static uint64_t memory_of(const matvec_shape *shape, const matvec_choice *c) {
     if (c->x == MATVEC_INT8) bytes += (k + k / 4) * c->n_x;
     if (shape->rounded_out) bytes += 4u * matvec_tile(c) * c->n_x;
     if (c->lanes > 1 && !c->subgroups) bytes += 4u * c->wg * c->rows * c->n_x * per_of(shape);
-    return bytes;
+    if (shape->worked) bytes += (c->subgroups ? 2u : 4u) * c->wg; /* sums: 8 lanes a subgroup or more */
+    return bytes + shape->beside;
 }
 
 static uint32_t workgroup_bytes(const device_caps *caps) {

@@ -31,6 +31,7 @@ typedef struct matvec_shape {
     bool x_any, w_any; /* vectors, weight rows that do not lie at multiples of 16 bytes */
     bool rounded_out; /* results are handed on as int8 blocks of 32 rows: a tile is whole blocks */
     bool worked;      /* the vectors come from a prologue that works (a norm), which the caller puts in */
+    uint32_t beside;  /* bytes of workgroup memory that other parts take */
 } matvec_shape;
 
 typedef struct matvec_choice { /* the options of matvec.wgsl */

@@ -375,25 +375,30 @@ static void *keep(fusing *p, const void *detail, size_t size) {
     return kept;
 }
 
-/* softmax([scale *] topk(logits)) * rows of a table, taken by the same indices. */
-static void fuse_router(fusing *p, uint32_t index) {
-    const graph_node *topk = &p->g->nodes.data[index], *scaled = only_user(p, topk->out[0], OP_SCALE);
-    const graph_node *softmax = only_user(p, scaled ? scaled->out[0] : topk->out[0], OP_SOFTMAX);
+/* softmax([scale *] topk(logits)) * rows of a table, taken by the same indices: what begins with this node. */
+static bool match_router(const fusing *p, const graph_node *topk, fused_router *f, group *set) {
+    const graph_node *scaled = topk ? only_user(p, topk->out[0], OP_SCALE) : NULL;
+    const graph_node *softmax = topk ? only_user(p, scaled ? scaled->out[0] : topk->out[0], OP_SOFTMAX) : NULL;
     const graph_node *mul = softmax ? only_user(p, softmax->out[0], OP_MUL) : NULL;
     const graph_node *rows = mul && mul->in[0] == softmax->out[0] ? maker(p, mul->in[1], OP_GATHER_ROWS) : NULL;
-    if (!rows || rows->in[1] != topk->out[1] || rows->out[0] != mul->in[1] || rows->attr.gather_rows.factor != 1) return;
-    if (!is_row_weight(p, rows->in[0]) || !used_once(p, mul->in[1])) return;
-    const fused_router f = {.logits = topk->in[0], .scales = rows->in[0], .k = topk->attr.topk.k,
-                            .factor = scaled ? scaled->attr.scale.factor : 1, .ids = topk->out[1], .gates = mul->out[0]};
+    if (!rows || rows->in[1] != topk->out[1] || rows->out[0] != mul->in[1] || rows->attr.gather_rows.factor != 1) return false;
+    if (!is_row_weight(p, rows->in[0]) || !used_once(p, mul->in[1])) return false;
+    *f = (fused_router){.logits = topk->in[0], .scales = rows->in[0], .k = topk->attr.topk.k,
+                        .factor = scaled ? scaled->attr.scale.factor : 1, .ids = topk->out[1], .gates = mul->out[0]};
+    add_member(set, p, topk);
+    if (scaled) add_member(set, p, scaled);
+    add_member(set, p, softmax);
+    add_member(set, p, rows);
+    add_member(set, p, mul);
+    add_out(set, f->ids);
+    add_out(set, f->gates);
+    return true;
+}
+
+static void fuse_router(fusing *p, uint32_t index) {
+    fused_router f;
     group set = {.n = 0};
-    add_member(&set, p, topk);
-    if (scaled) add_member(&set, p, scaled);
-    add_member(&set, p, softmax);
-    add_member(&set, p, rows);
-    add_member(&set, p, mul);
-    add_out(&set, f.ids);
-    add_out(&set, f.gates);
-    if (!is_closed(p, &set) || !lower_router_fits(p->g, p->store, &f)) return;
+    if (!match_router(p, &p->g->nodes.data[index], &f, &set) || !is_closed(p, &set) || !lower_router_fits(p->g, p->store, &f)) return;
     const void *kept = keep(p, &f, sizeof f);
     if (kept) join(p, &set, FUSED_ROUTER, kept);
 }
@@ -421,7 +426,7 @@ static graph_node *gated_halves(const fusing *p, graph_value both) {
     return NULL;
 }
 
-/* Gate and up of experts, with the norm before them where nothing else takes it. */
+/* Gate and up of experts, with the choice of them and the norm before, where nothing else takes that. */
 static void fuse_experts(fusing *p, uint32_t index) {
     const graph_node *first = &p->g->nodes.data[index], *second = NULL, *glu;
     const graph_node *sum = only_user(p, first->out[0], OP_WEIGHTED_SUM);
@@ -447,13 +452,17 @@ static void fuse_experts(fusing *p, uint32_t index) {
     const graph_node *norm = maker(p, base, OP_RMS_NORM);
     const bool normed = norm && norm->n_in == 2 && is_row_weight(p, norm->in[1]) && p->n_use[base] == f.n_w && tensor(p, base)->rank == 2 &&
                         tensor(p, base)->role == ROLE_INTERMEDIATE && !tensor(p, f.x)->offset && tensor(p, f.x)->dim[1].size == 1;
-    for (int attempt = normed ? 0 : 1; attempt < 2; attempt++) {
+    for (int attempt = 0; attempt < 4; attempt++) { /* norm and choice, the choice, the norm, neither */
+        const bool with_norm = attempt % 2 == 0, with_choice = attempt < 2;
         group set = {.n = 0};
+        if (with_norm && !normed) continue;
+        f.router = (fused_router){0};
+        if (with_choice && !match_router(p, maker(p, f.ids, OP_TOPK), &f.router, &set)) continue;
         add_member(&set, p, first);
         if (second) add_member(&set, p, second);
         add_member(&set, p, glu);
         f.w_norm = 0;
-        if (attempt == 0) {
+        if (with_norm) {
             f.h = norm->in[0];
             f.w_norm = norm->in[1];
             f.eps = norm->attr.rms_norm.eps;
@@ -472,9 +481,9 @@ beryl_status graph_pass_fuse(graph *g, graph_store *store, const graph_exec_opti
     for (uint32_t i = 0; p.status == BERYL_OK && i < g->nodes.count; i++)
         if (!g->nodes.data[i].dead && g->nodes.data[i].op == OP_ATTENTION) fuse_attention(&p, i);
     for (uint32_t i = 0; p.status == BERYL_OK && i < g->nodes.count; i++)
-        if (!g->nodes.data[i].dead && g->nodes.data[i].op == OP_TOPK) fuse_router(&p, i);
-    for (uint32_t i = 0; p.status == BERYL_OK && i < g->nodes.count; i++)
         if (!g->nodes.data[i].dead && g->nodes.data[i].op == OP_MATMUL_ID) fuse_experts(&p, i);
+    for (uint32_t i = 0; p.status == BERYL_OK && i < g->nodes.count; i++)
+        if (!g->nodes.data[i].dead && g->nodes.data[i].op == OP_TOPK) fuse_router(&p, i);
     for (uint32_t i = 0; p.status == BERYL_OK && i < g->nodes.count; i++)
         if (!g->nodes.data[i].dead && g->nodes.data[i].op == OP_MATMUL) fuse_matvec(&p, i);
     return p.status;

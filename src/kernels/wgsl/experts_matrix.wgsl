@@ -11,7 +11,7 @@
 
 var<private> matrix_first: u32;
 
-fn matrix_begin() {
+fn matrix_begin(local: u32) {
     let id = ids[params.ids_offset + x_first / params.n_used * params.ids_stride + x_first % params.n_used];
     matrix_first = select(0u, u32(id), id >= 0 && u32(id) < params.n_expert) * params.matrix_rows;
 }

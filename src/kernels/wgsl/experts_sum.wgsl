@@ -7,7 +7,7 @@
 //! param ids_stride: u32
 @group(0) @binding(3) var<storage, read> ids: array<i32>; // [n, n_used], rows at ids_stride
 
-fn matrix_begin() {
+fn matrix_begin(local: u32) {
 }
 
 fn matrix_vector(n: u32) -> u32 {

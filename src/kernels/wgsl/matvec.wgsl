@@ -39,7 +39,7 @@ var<private> group_number: u32; // of the workgroups that share these vectors
 
 //! part matrix
 // One for all.
-fn matrix_begin() {
+fn matrix_begin(local: u32) {
 }
 
 fn matrix_vector(n: u32) -> u32 { // vector of result n
@@ -139,8 +139,8 @@ fn walk(tile: u32, next: u32, local: u32) {
 fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) n_group: vec3<u32>,
         @builtin(local_invocation_index) local: u32) {
     x_first = id.y * N_X;
-    matrix_begin();
     group_number = id.x;
+    matrix_begin(local);
     if (id.x < params.n_tile) {
         walk_fetch(id.x, local); // the first weights come while the vectors are made
     }
