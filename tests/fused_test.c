@@ -23,23 +23,33 @@ typedef struct problem {
     bool scaled;
     base_type down_type;
     uint32_t down; /* rows of a product that takes the result alone; 0: there is none */
+    bool twin;     /* the branch is the sum of two */
+    uint32_t apart; /* bytes of workgroup memory that hold what a product needs, but not its vectors; 0: not tried */
 } problem;
 
 static const problem problems[] = {
-    {"plain-three-rows", FUSED_X_PLAIN, FUSED_STORE, 1, 1, 256, 3, {TYPE_Q4_K, TYPE_Q4_0, TYPE_Q6_K}, {70, 33, 8}, false, TYPE_F32, 0},
-    {"plain-geglu", FUSED_X_PLAIN, FUSED_GEGLU, 4, 3, 256, 2, {TYPE_Q4_K, TYPE_Q4_K}, {67, 67}, false, TYPE_F32, 0},
-    {"plain-gelu-times-slice", FUSED_X_PLAIN, FUSED_GELU_MUL, 1, 1, 48, 1, {TYPE_F32}, {32}, false, TYPE_F32, 0},
-    {"norm-one", FUSED_X_NORM, FUSED_SOFTCAP, 1, 1, 256, 1, {TYPE_Q6_K}, {300}, false, TYPE_F32, 0},
-    {"norm-two-floats", FUSED_X_NORM, FUSED_STORE, 2, 2, 80, 2, {TYPE_F16, TYPE_BF16}, {9, 40}, false, TYPE_F32, 0},
-    {"add-gelu-times-slice", FUSED_X_ADD, FUSED_GELU_MUL, 1, 1, 128, 1, {TYPE_Q8_0}, {32}, false, TYPE_F32, 0},
-    {"add-scaled", FUSED_X_ADD, FUSED_STORE, 3, 2, 64, 1, {TYPE_Q5_0}, {64}, true, TYPE_F32, 0},
-    {"add-norm-qkv", FUSED_X_ADD_NORM, FUSED_STORE, 1, 1, 512, 3, {TYPE_Q4_K, TYPE_Q4_K, TYPE_Q6_K}, {130, 32, 32}, true, TYPE_F32, 0},
-    {"add-norm-qkv-few", FUSED_X_ADD_NORM, FUSED_STORE, 5, 5, 256, 2, {TYPE_Q5_K, TYPE_Q8_0}, {40, 16}, false, TYPE_F32, 0},
-    {"add-norm-geglu", FUSED_X_ADD_NORM, FUSED_GEGLU, 1, 1, 256, 2, {TYPE_Q4_K, TYPE_Q4_K}, {320, 320}, true, TYPE_F32, 0},
-    {"add-norm-geglu-down", FUSED_X_ADD_NORM, FUSED_GEGLU, 1, 1, 256, 2, {TYPE_Q4_K, TYPE_Q4_K}, {512, 512}, true, TYPE_Q6_K, 70},
-    {"geglu-down-few", FUSED_X_PLAIN, FUSED_GEGLU, 6, 5, 128, 2, {TYPE_Q8_0, TYPE_Q8_0}, {96, 96}, false, TYPE_Q5_0, 33},
-    {"geglu-down-of-floats", FUSED_X_PLAIN, FUSED_GEGLU, 1, 1, 128, 2, {TYPE_Q4_0, TYPE_Q4_0}, {64, 64}, false, TYPE_F16, 33},
-    {"add-norm-softcap", FUSED_X_ADD_NORM, FUSED_SOFTCAP, 1, 1, 256, 1, {TYPE_Q8_0}, {500}, true, TYPE_F32, 0},
+    {"plain-three-rows", FUSED_X_PLAIN, FUSED_STORE, 1, 1, 256, 3, {TYPE_Q4_K, TYPE_Q4_0, TYPE_Q6_K}, {70, 33, 8}, false, TYPE_F32, 0, false, 0},
+    {"plain-geglu", FUSED_X_PLAIN, FUSED_GEGLU, 4, 3, 256, 2, {TYPE_Q4_K, TYPE_Q4_K}, {67, 67}, false, TYPE_F32, 0, false, 0},
+    {"plain-gelu-times-slice", FUSED_X_PLAIN, FUSED_GELU_MUL, 1, 1, 48, 1, {TYPE_F32}, {32}, false, TYPE_F32, 0, false, 0},
+    {"norm-one", FUSED_X_NORM, FUSED_SOFTCAP, 1, 1, 256, 1, {TYPE_Q6_K}, {300}, false, TYPE_F32, 0, false, 256},
+    {"norm-two-floats", FUSED_X_NORM, FUSED_STORE, 2, 2, 80, 2, {TYPE_F16, TYPE_BF16}, {9, 40}, false, TYPE_F32, 0, false, 0},
+    {"add-gelu-times-slice", FUSED_X_ADD, FUSED_GELU_MUL, 1, 1, 128, 1, {TYPE_Q8_0}, {32}, false, TYPE_F32, 0, false, 0},
+    {"add-scaled", FUSED_X_ADD, FUSED_STORE, 3, 2, 64, 1, {TYPE_Q5_0}, {64}, true, TYPE_F32, 0, false, 0},
+    {"add-norm-qkv", FUSED_X_ADD_NORM, FUSED_STORE, 1, 1, 512, 3, {TYPE_Q4_K, TYPE_Q4_K, TYPE_Q6_K}, {130, 32, 32}, true, TYPE_F32, 0, false, 512},
+    {"add-norm-qkv-few", FUSED_X_ADD_NORM, FUSED_STORE, 5, 5, 256, 2, {TYPE_Q5_K, TYPE_Q8_0}, {40, 16}, false, TYPE_F32, 0, false, 0},
+    {"add-norm-geglu", FUSED_X_ADD_NORM, FUSED_GEGLU, 1, 1, 256, 2, {TYPE_Q4_K, TYPE_Q4_K}, {320, 320}, true, TYPE_F32, 0, false, 0},
+    {"add-norm-geglu-down", FUSED_X_ADD_NORM, FUSED_GEGLU, 1, 1, 256, 2, {TYPE_Q4_K, TYPE_Q4_K}, {512, 512}, true, TYPE_Q6_K, 70, false, 0},
+    {"geglu-down-few", FUSED_X_PLAIN, FUSED_GEGLU, 6, 5, 128, 2, {TYPE_Q8_0, TYPE_Q8_0}, {96, 96}, false, TYPE_Q5_0, 33, false, 0},
+    {"geglu-down-of-floats", FUSED_X_PLAIN, FUSED_GEGLU, 1, 1, 128, 2, {TYPE_Q4_0, TYPE_Q4_0}, {64, 64}, false, TYPE_F16, 33, false, 0},
+    {"add-norm-softcap", FUSED_X_ADD_NORM, FUSED_SOFTCAP, 1, 1, 256, 1, {TYPE_Q8_0}, {500}, true, TYPE_F32, 0, false, 0},
+    {"norm-many", FUSED_X_NORM, FUSED_STORE, 32, 17, 512, 1, {TYPE_Q4_K}, {70}, false, TYPE_F32, 0, false, 4096},
+    {"add-many-slices", FUSED_X_ADD, FUSED_GELU_MUL, 16, 16, 512, 1, {TYPE_Q8_0}, {32}, false, TYPE_F32, 0, false, 4096},
+    {"add-scaled-many-odd-blocks", FUSED_X_ADD, FUSED_STORE, 9, 9, 480, 2, {TYPE_Q5_0, TYPE_Q4_0}, {64, 24}, true, TYPE_F32, 0, false, 4096},
+    {"add-norm-geglu-down-many", FUSED_X_ADD_NORM, FUSED_GEGLU, 16, 11, 2048, 2, {TYPE_Q4_K, TYPE_Q4_K}, {64, 64}, true, TYPE_Q4_0, 70, false, 20480},
+    {"add-norm-floats-many", FUSED_X_ADD_NORM, FUSED_STORE, 20, 20, 528, 2, {TYPE_F16, TYPE_F32}, {33, 8}, false, TYPE_F32, 0, false, 4096},
+    {"twins-add-norm-many", FUSED_X_ADD_NORM, FUSED_STORE, 16, 16, 512, 1, {TYPE_Q4_K}, {33}, true, TYPE_F32, 0, true, 4096},
+    {"twins-add-norm-one", FUSED_X_ADD_NORM, FUSED_STORE, 1, 1, 2816, 1, {TYPE_Q8_0}, {40}, false, TYPE_F32, 0, true, 2048},
+    {"add-norm-long-rows", FUSED_X_ADD_NORM, FUSED_STORE, 2, 2, 5376, 1, {TYPE_Q4_0}, {24}, true, TYPE_F32, 0, false, 4096},
 };
 
 /* ---- weights ---------------------------------------------------------------------------------------------- */
@@ -87,9 +97,9 @@ static beryl_status source_read(void *user, uint64_t offset, void *to, size_t si
 
 /* ---- the graph ---------------------------------------------------------------------------------------------- */
 
-typedef struct side { graph *g; graph_store store; graph_exec *exec; graph_value h, branch, slices, out[OUT_MAX]; uint32_t n_out; } side;
+typedef struct side { graph *g; graph_store store; graph_exec *exec; graph_value h, branch, twin, slices, out[OUT_MAX]; uint32_t n_out; } side;
 
-enum { T_W_BRANCH, T_SCALE, T_W_NORM, T_MATRIX };
+enum { T_W_BRANCH, T_SCALE, T_W_NORM, T_W_TWIN, T_MATRIX };
 
 static void build(side *s, const problem *p, const uint32_t *index) {
     graph *g = s->g;
@@ -98,7 +108,13 @@ static void build(side *s, const problem *p, const uint32_t *index) {
     graph_value y[FUSED_SEGMENT_MAX], x = s->h = graph_input(g, "h", TYPE_F32, 2, dims);
     if (p->from == FUSED_X_ADD || p->from == FUSED_X_ADD_NORM) {
         s->branch = graph_input(g, "branch", TYPE_F32, 2, dims);
-        x = graph_add(g, x, graph_rms_norm(g, s->branch, graph_stored(g, &s->store, index[T_W_BRANCH]), 1e-6f));
+        graph_value branch = s->branch;
+        if (p->twin) {
+            s->twin = graph_input(g, "twin", TYPE_F32, 2, dims);
+            branch = graph_rms_norm(g, branch, graph_stored(g, &s->store, index[T_W_NORM]), 1e-4f);
+            branch = graph_add(g, branch, graph_rms_norm(g, s->twin, graph_stored(g, &s->store, index[T_W_TWIN]), 1e-3f));
+        }
+        x = graph_add(g, x, graph_rms_norm(g, branch, graph_stored(g, &s->store, index[T_W_BRANCH]), 1e-6f));
         if (p->scaled) x = graph_mul(g, x, graph_stored(g, &s->store, index[T_SCALE]));
         s->out[s->n_out++] = x;
     }
@@ -159,6 +175,7 @@ static beryl_status side_run(side *s, const problem *p, const float **data, bery
     device_ticket ticket;
     input_fill(s, s->h, p->n * p->k, 1);
     input_fill(s, s->branch, p->n * p->k, 2);
+    input_fill(s, s->twin, p->n * p->k, 4);
     input_fill(s, s->slices, p->n * LAYERS * p->rows[0], 3);
     beryl_status status = graph_exec_submit(s->exec, (uint32_t[]){0, p->n}, s->out, s->n_out, &ticket, error);
     if (status == BERYL_OK && s->store.device) status = device_wait(s->store.device, ticket, error);
@@ -167,12 +184,21 @@ static beryl_status side_run(side *s, const problem *p, const float **data, bery
     return status;
 }
 
-static void run(test *t, base_heap *heap, device *d, const problem *p, bool exact) {
+static void check_apart(test *t, base_heap *heap, graph_exec *exec, bool apart) {
+    base_text text;
+    base_text_init(&text, heap);
+    graph_exec_print(exec, &text);
+    CHECK(t, !text.failed && (!apart || strstr(text.data, " vectors ")));
+    base_text_fini(&text);
+}
+
+static void run(test *t, base_heap *heap, device *d, const problem *p, bool exact, bool apart) {
     file f = {0};
     beryl_error error = {0};
     uint32_t state = 9;
     file_add(&f, TYPE_F32, 1, p->k, &state);
     file_add(&f, TYPE_F32, 1, 1, &state);
+    file_add(&f, TYPE_F32, 1, p->k, &state);
     file_add(&f, TYPE_F32, 1, p->k, &state);
     for (uint32_t i = 0; i < p->n_segment; i++) file_add(&f, p->types[i], p->rows[i], p->k, &state);
     if (p->down) file_add(&f, p->down_type, p->down, p->rows[0], &state);
@@ -186,6 +212,7 @@ static void run(test *t, base_heap *heap, device *d, const problem *p, bool exac
         if (d->caps.kind != DEVICE_SOFTWARE) { /* there some forms do not pay */
             CHECK_INT(t, live_nodes(b.g, OP_COUNT), p->down ? 2 : 1);
             CHECK_INT(t, live_nodes(b.g, OP_FUSED), 1);
+            check_apart(t, heap, b.exec, apart);
         }
         const double within = exact ? 2e-6 : 2e-2; /* f32 sums in another order; int8 activations, twice */
         for (uint32_t o = 0; o < a.n_out; o++) {
@@ -206,8 +233,12 @@ static void run(test *t, base_heap *heap, device *d, const problem *p, bool exac
 
 /* ---- the forms ------------------------------------------------------------------------------------------------ */
 
-static const struct form { const char *name; bool gpu, least, exact; } forms[] = {
-    {"software", false, false, true}, {"gpu-exact", true, false, true}, {"gpu-fast", true, false, false}, {"smallest", true, true, true},
+/* apart: with so little workgroup memory that a dispatch before the product makes its vectors. */
+static const struct form { const char *name; bool gpu, least, exact, plain, apart; } forms[] = {
+    {"software", false, false, true, false, false}, {"gpu-exact", true, false, true, false, false},
+    {"gpu-fast", true, false, false, false, false}, {"smallest", true, true, true, true, false},
+    {"apart-exact", true, false, true, false, true}, {"apart-fast", true, false, false, false, true},
+    {"apart-plain-fast", true, false, false, true, true},
 };
 
 void test_fused(test *t);
@@ -220,15 +251,17 @@ void test_fused(test *t) {
     const device_caps caps = status == BERYL_OK ? d->caps : (device_caps){0};
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
         for (size_t j = 0; j < sizeof problems / sizeof *problems; j++) {
-            if (!test_case(t, "fused/%s/%s", forms[i].name, problems[j].name)) continue;
+            if ((forms[i].apart && !problems[j].apart) || !test_case(t, "fused/%s/%s", forms[i].name, problems[j].name)) continue;
             if (status != BERYL_OK) {
                 test_skip(t, "%s", error.message);
                 continue;
             }
             d->caps = caps;
             if (forms[i].gpu) d->caps.kind = DEVICE_DISCRETE, d->caps.compute_units = 2, d->caps.dot_i8 = true; /* all WGSL has them */
-            if (forms[i].least) d->caps.subgroups = d->caps.dot_i8 = false, d->caps.workgroup_bytes = 16384;
-            run(t, &heap, d, &problems[j], forms[i].exact);
+            if (forms[i].least) d->caps.dot_i8 = false, d->caps.workgroup_bytes = 16384;
+            if (forms[i].plain) d->caps.subgroups = false;
+            if (forms[i].apart) d->caps.workgroup_bytes = problems[j].apart;
+            run(t, &heap, d, &problems[j], forms[i].exact, forms[i].apart);
         }
     if (d) d->caps = caps;
     device_close(d);

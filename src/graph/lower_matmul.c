@@ -91,10 +91,10 @@ static beryl_status quantise(lowering *l, const graph_node *node, graph_value x,
     return lower_step_end(s, error);
 }
 
-/* What every form of the kernel asks for beside its segments. handed: x itself holds int8 blocks. */
-static void vectors_put(lower_step *s, const matvec_choice *choice, graph_value x, const row_walk *rows, uint32_t tiles, bool handed) {
-    if (choice->x == MATVEC_QUANTISED && !handed) lower_bind_scratch(s, "x", 0, 0);
-    else lower_bind(s, "x", x);
+/* What every form of the kernel asks for beside its segments. x: 0: the node's scratch holds the vectors. */
+static void vectors_put(lower_step *s, const matvec_choice *choice, graph_value x, const row_walk *rows, uint32_t tiles) {
+    if (x) lower_bind(s, "x", x);
+    else lower_bind_scratch(s, "x", 0, 0);
     lower_u32(s, "n_tile", tiles);
     lower_count_param(s, "n_x", rows->n);
     lower_u32(s, "k", rows->k);
@@ -140,7 +140,7 @@ static beryl_status matvec_shard(lowering *l, const graph_node *node, const row_
     if (place) lower_bind_shard(s, "weights", w->value, shard);
     else lower_bind(s, "weights", w->value);
     lower_bind(s, "PART_out", node->out[0]);
-    vectors_put(s, &choice, node->in[0], x, (n + matvec_tile(&choice) - 1) / matvec_tile(&choice), handed);
+    vectors_put(s, &choice, choice.x == MATVEC_QUANTISED && !handed ? 0 : node->in[0], x, (n + matvec_tile(&choice) - 1) / matvec_tile(&choice));
     segment_put(s, "PART_", &(segment){place ? &place->layout : NULL, w->plain * base_type_block_bytes(w->type) / 4, 0, w->k,
                                        place ? from - place->row : 0, n, out->offset + from - w->first, w->m}, false);
     return lower_step_end(s, error);
@@ -181,6 +181,7 @@ typedef struct fused_walk {
     matvec_shape shape;
     matvec_choice choice;
     bool handed, hands; /* the vectors come, the results go as int8 blocks */
+    bool apart;         /* a dispatch of its own makes the vectors (vectors.wgsl) */
 } fused_walk;
 
 /* In workgroup memory, since its prologue works. */
@@ -235,6 +236,58 @@ static bool prologue_pays(const lowering *l, const fused_matvec *f, const fused_
     return groups * each * w->x.k * w->x.bound <= MATVEC_REREAD_DEVICE;
 }
 
+/* ---- vectors made in a dispatch of their own */
+
+enum {
+    APART_WG_MOST = 512,
+    APART_EACH = 2,       /* fours of a vector that an invocation has: all are waited for at once, */
+    APART_FOURS_MAX = 16, /* and lie in registers */
+    APART_PIECES_MAX = 16
+};
+
+typedef struct apart_form { /* of vectors.wgsl */
+    lower_count n;       /* vectors: of a merge the heads, each a vector of its own */
+    uint32_t k, wg, each;
+    bool int8, subgroups;
+} apart_form;
+
+static apart_form apart_form_of(const lowering *l, const fused_matvec *f, const fused_walk *w) {
+    const uint32_t most = l->caps->workgroup_invocations ? l->caps->workgroup_invocations : 256;
+    apart_form a = {.n = w->x.n, .k = w->x.k, .wg = 32, .int8 = w->choice.x == MATVEC_QUANTISED, .subgroups = w->choice.subgroups};
+    if (f->from == FUSED_X_MERGE) a.n = lower_count_times(a.n, f->n_head), a.k = f->head_dim;
+    const bool blocks = a.int8 && !a.subgroups; /* an invocation has whole ones */
+    const uint32_t items = blocks ? a.k / 32 : a.k / 4, wanted = blocks ? 1 : APART_EACH;
+    while (a.wg * wanted < items && 2 * a.wg <= APART_WG_MOST && 2 * a.wg <= most) a.wg *= 2;
+    a.each = (items + a.wg - 1) / a.wg * (blocks ? 8 : 1);
+    return a;
+}
+
+static void prologue_parts(lower_request *r, const fused_matvec *f, uint32_t span);
+static void prologue_put(lower_step *s, const fused_matvec *f, const fused_walk *w);
+
+/* Key 0 of the node's scratch: its vectors, as f32 or as quantise() gives them. */
+static beryl_status vectors_apart(lowering *l, const graph_node *node, graph_value x, const fused_walk *w, beryl_error *error) {
+    const fused_matvec *f = node->attr.fused.detail;
+    const apart_form a = apart_form_of(l, f, w);
+    lower_request r = {.kernel.file = "vectors"};
+    lower_request_number(&r, "WG", a.wg);
+    lower_request_number(&r, "X_GROUPS", (a.k + 63) / 64 * 4);
+    if (a.int8) lower_request_part(&r, "x", a.subgroups ? "matvec_x_int8_subgroup" : "matvec_x_int8");
+    if (a.int8) lower_request_part(&r, "keep", "vectors_keep");
+    prologue_parts(&r, f, a.subgroups ? matvec_span(l->caps, &(matvec_choice){.wg = a.wg}) : 0);
+    lower_step *s = lower_step_begin(l, node, &r.kernel);
+    const uint64_t elements = (uint64_t)w->x.bound * w->x.k;
+    lower_bind(s, "x", x);
+    lower_bind_scratch(s, "out", 0, a.int8 ? (elements / 32 + 1) / 2 * 80 : elements * 4);
+    lower_count_param(s, "n_x", a.n);
+    lower_u32(s, "k", a.k);
+    lower_u32(s, "x_stride", w->x.stride);
+    lower_u32(s, "x_offset", w->x.offset);
+    prologue_put(s, f, w);
+    lower_groups(s, a.n, 1);
+    return lower_step_end(s, error);
+}
+
 /* The gated results `v` of a joined product go to one other product alone, which would round them to int8 and therefore
  * gets them rounded, in the memory of v. Both sides ask this. */
 static bool takes_quants(const lowering *l, graph_value v) {
@@ -277,6 +330,32 @@ static bool is_handed(const lowering *l, graph_value x) {
     return f->to == FUSED_GEGLU && f->out[0] == x && takes_quants(l, x);
 }
 
+static bool binds(const lowering *l, uint32_t n) {
+    return n <= (l->caps->storage_max ? l->caps->storage_max : 8) && n <= DEVICE_BINDING_MAX;
+}
+
+static uint32_t prologue_bindings(const fused_matvec *f, const fused_walk *w) { /* beside x */
+    return (w->n_norm > 0 ? 1u : 0u) + (adds(f) ? 2u : 0u) + (f->twin ? 1u : 0u) + (f->from == FUSED_X_MERGE ? 1u : 0u);
+}
+
+/* Every workgroup of the product makes the vectors. */
+static bool prologue_fits(const lowering *l, const fused_matvec *f, fused_walk *w, uint32_t bindings) {
+    w->shape.worked = true;
+    return matvec_choose(l->caps, &w->shape, &w->choice) && binds(l, bindings + prologue_bindings(f, w)) && prologue_pays(l, f, w);
+}
+
+/* A dispatch before the product makes them, rounded where the product wants them so. Not on software devices, whose barriers
+ * cost more than the dispatches saved, nor for many pieces of attention, which attention_merge joins by many lanes. */
+static bool apart_fits(const lowering *l, const fused_matvec *f, fused_walk *w, uint32_t bindings) {
+    w->apart = true;
+    w->shape.worked = w->shape.x_any = false;
+    if (is_software(l) || !matvec_choose(l->caps, &w->shape, &w->choice)) return false;
+    if (matvec_rounds(l->caps, &w->shape)) w->choice.x = MATVEC_QUANTISED;
+    const apart_form form = apart_form_of(l, f, w);
+    return form.each <= APART_FOURS_MAX && form.k % (w->choice.x == MATVEC_QUANTISED ? 32 : 16) == 0 &&
+           (f->from != FUSED_X_MERGE || f->n_split <= APART_PIECES_MAX) && binds(l, bindings) && binds(l, 2 + prologue_bindings(f, w));
+}
+
 static bool fused_walk_of(const lowering *l, const fused_matvec *f, fused_walk *w) {
     *w = (fused_walk){0};
     const bool pair = f->to == FUSED_GEGLU;
@@ -292,15 +371,14 @@ static bool fused_walk_of(const lowering *l, const fused_matvec *f, fused_walk *
     w->shape.k = w->x.k;
     w->shape.n_x = w->x.bound;
     w->shape.exact = l->settings.exact;
-    w->shape.worked = is_worked(f);
     for (uint32_t i = 0; i < w->shape.n_segment; i++) w->shape.types[i] = w->w[i].type, w->shape.rows[i] = w->w[i].m;
     w->hands = w->shape.rounded_out = pair && takes_quants(l, f->out[0]);
+    const uint32_t bindings = 2 + w->shape.n_segment + (f->to == FUSED_GELU_MUL ? 1 : 0);
+    if (is_worked(f)) return prologue_fits(l, f, w, bindings) || apart_fits(l, f, w, bindings);
     if (!matvec_choose(l->caps, &w->shape, &w->choice)) return false;
-    w->handed = f->from == FUSED_X_PLAIN && is_handed(l, f->x);
+    w->handed = is_handed(l, f->x);
     if (w->handed) w->choice.x = MATVEC_QUANTISED;
-    const uint32_t bindings = 2 + w->shape.n_segment + (w->n_norm > 0) + (adds(f) ? 2 : 0) + (f->twin != 0) + (f->from == FUSED_X_MERGE) + (f->to == FUSED_GELU_MUL);
-    return bindings <= (l->caps->storage_max ? l->caps->storage_max : 8) && bindings <= DEVICE_BINDING_MAX &&
-           (!is_worked(f) || prologue_pays(l, f, w));
+    return binds(l, bindings);
 }
 
 bool lower_matvec_fits(const graph *g, const graph_store *store, bool exact, const fused_matvec *f) {
@@ -310,23 +388,32 @@ bool lower_matvec_fits(const graph *g, const graph_store *store, bool exact, con
     return tiled_gated_fits(&l, f) || fused_walk_of(&l, f, &w);
 }
 
-static void fused_parts(lower_request *r, const lowering *l, const fused_matvec *f, const fused_walk *w, const char *const *prefixes) {
+bool lower_matvec_hands(const graph *g, const graph_store *store, bool exact, const fused_matvec *f) {
+    fused_walk w;
+    const lowering l = {.g = g, .store = (graph_store *)(uintptr_t)store, .caps = device_caps_of(store->device), .settings = {exact}};
+    return !tiled_gated_fits(&l, f) && fused_walk_of(&l, f, &w) && w.hands;
+}
+
+/* span: invocations that sum by shuffles; 0: none. */
+static void prologue_parts(lower_request *r, const fused_matvec *f, uint32_t span) {
     static const char *const prologues[] = {[FUSED_X_NORM] = "matvec_prologue_norm", [FUSED_X_ADD] = "matvec_prologue_add_norm",
         [FUSED_X_ADD_NORM] = "matvec_prologue_add_norm", [FUSED_X_MERGE] = "matvec_prologue_merge"};
-    static const char *const ends[] = {[FUSED_STORE] = "matvec_store", [FUSED_GEGLU] = "matvec_store_geglu",
-        [FUSED_GELU_MUL] = "matvec_store_gelu_mul", [FUSED_SOFTCAP] = "matvec_store_softcap"};
-    matvec_request(r, &w->shape, &w->choice, prefixes);
-    if (is_worked(f)) lower_request_part(r, "prologue", prologues[f->from]);
+    lower_request_part(r, "prologue", prologues[f->from]);
     if (adds(f)) {
         lower_request_flag(r, "SCALED", f->scale != 0);
         lower_request_flag(r, "SECOND", f->from == FUSED_X_ADD_NORM);
         if (f->twin) lower_request_part(r, "branch", "matvec_branch_two");
     }
-    if (w->choice.subgroups && is_worked(f) && f->from != FUSED_X_MERGE) {
-        const uint32_t span = matvec_span(l->caps, &w->choice);
-        lower_request_part(r, "sum", "matvec_sum_subgroup");
-        lower_request_number(r, "SPAN", span);
-    }
+    if (!span || f->from == FUSED_X_MERGE) return;
+    lower_request_part(r, "sum", "matvec_sum_subgroup");
+    lower_request_number(r, "SPAN", span);
+}
+
+static void fused_parts(lower_request *r, const lowering *l, const fused_matvec *f, const fused_walk *w, const char *const *prefixes) {
+    static const char *const ends[] = {[FUSED_STORE] = "matvec_store", [FUSED_GEGLU] = "matvec_store_geglu",
+        [FUSED_GELU_MUL] = "matvec_store_gelu_mul", [FUSED_SOFTCAP] = "matvec_store_softcap"};
+    matvec_request(r, &w->shape, &w->choice, prefixes);
+    if (w->shape.worked) prologue_parts(r, f, w->choice.subgroups ? matvec_span(l->caps, &w->choice) : 0);
     for (uint32_t i = 0; i < w->shape.n_segment; i++) {
         assert(r->n_part + 1 < KERNELS_PART_MAX);
         r->kernel.parts[r->n_part++] = (kernels_part){"epilogue", w->hands ? "matvec_store_geglu_int8" : ends[f->to], prefixes ? prefixes[i] : NULL};
@@ -374,10 +461,10 @@ beryl_status lower_fused_matvec(lowering *l, const graph_node *node, beryl_error
     if (!fused_walk_of(l, f, &w)) return refuse(node, "this joined product", error);
     const graph_value x = f->from == FUSED_X_PLAIN ? f->x : f->from == FUSED_X_MERGE ? f->attention : f->h;
     const char *const *prefixes = w.shape.n_segment > 1 ? letters : NULL;
-    if (w.choice.x == MATVEC_QUANTISED && !w.handed) {
-        beryl_status status = quantise(l, node, x, &w.x, error);
-        if (status != BERYL_OK) return status;
-    }
+    const bool made = w.apart || (w.choice.x == MATVEC_QUANTISED && !w.handed); /* into the scratch */
+    beryl_status status = w.apart ? vectors_apart(l, node, x, &w, error) : made ? quantise(l, node, x, &w.x, error) : BERYL_OK;
+    if (status != BERYL_OK) return status;
+    if (w.apart) w.x.stride = w.x.k, w.x.offset = 0;
     lower_request request = {0};
     fused_parts(&request, l, f, &w, prefixes);
     for (uint32_t i = 0; i < f->n_segment; i++) lower_bytes(l, w.w[i].m * base_type_row_bytes(w.w[i].type, w.w[i].k));
@@ -394,8 +481,8 @@ beryl_status lower_fused_matvec(lowering *l, const graph_node *node, beryl_error
         if (i > 0) lower_u32(s, tiles_of[i], tiles);
         tiles += (w.w[i].m + matvec_tile(&w.choice) - 1) / matvec_tile(&w.choice);
     }
-    vectors_put(s, &w.choice, x, &w.x, tiles, w.handed);
-    prologue_put(s, f, &w);
+    vectors_put(s, &w.choice, made ? 0 : x, &w.x, tiles);
+    if (w.shape.worked) prologue_put(s, f, &w);
     if (f->to == FUSED_SOFTCAP) lower_f32(s, "cap", f->cap);
     if (f->to == FUSED_GELU_MUL) {
         lower_bind(s, "factor", f->slice);

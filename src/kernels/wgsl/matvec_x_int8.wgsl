@@ -1,10 +1,7 @@
-// Vectors in workgroup memory, rounded to int8 in blocks of 32. k is a multiple of 32.
+// Vectors rounded to int8 in blocks of 32, k a multiple of 32, and kept: in workgroup memory, or where part keep says.
 //! options
 const X_GROUPS: u32 = 64u; // of 16 elements, of one vector: at least k / 16, a multiple of 4
 //! end
-var<workgroup> x_memory: array<vec4<u32>, X_GROUPS * N_X>;
-var<workgroup> x_scales: array<vec2<u32>, X_GROUPS / 2u * N_X>; // scale as bits; sums as two i16
-
 const X_EACH: u32 = (X_GROUPS / 2u + WG - 1u) / WG * 8u; // whole blocks
 
 fn x_own(e: u32, local: u32) -> u32 { // the e-th four that an invocation works at
@@ -29,12 +26,14 @@ fn x_fill(local: u32) {
                 v[j] = prologue_own(n, e + j, b * 8u + j);
             }
             let block = block_of(mat4x4<f32>(v[0], v[1], v[2], v[3]), mat4x4<f32>(v[4], v[5], v[6], v[7]));
-            x_memory[x_place(n, b * 2u)] = block.first;
-            x_memory[x_place(n, b * 2u + 1u)] = block.second;
-            x_scales[n * (X_GROUPS / 2u) + b] = vec2<u32>(bitcast<u32>(block.scale), block_sums(block));
+            x_keep(n, b * 2u, block.first);
+            x_keep(n, b * 2u + 1u, block.second);
+            x_keep_block(n, b, vec2<u32>(bitcast<u32>(block.scale), block_sums(block)));
         }
     }
     workgroupBarrier();
 }
 
+//! part keep
 //! include matvec_x_int8_read
+//! end

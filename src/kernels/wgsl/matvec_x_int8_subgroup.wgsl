@@ -1,11 +1,8 @@
-// Vectors in workgroup memory, rounded to int8 in blocks of 32: 8 neighbouring invocations share a block and find its
-// largest value and sums by shuffles. k is a multiple of 32, the subgroup's size at least 8.
+// Vectors rounded to int8 in blocks of 32 and kept: in workgroup memory, or where part keep says. 8 neighbouring invocations
+// share a block and find its largest value and sums by shuffles. k is a multiple of 32, the subgroup's size at least 8.
 //! options
 const X_GROUPS: u32 = 64u; // of 16 elements, of one vector: at least k / 16, a multiple of 4
 //! end
-var<workgroup> x_memory: array<vec4<u32>, X_GROUPS * N_X>;
-var<workgroup> x_scales: array<vec2<u32>, X_GROUPS / 2u * N_X>; // scale as bits; sums as two i16
-
 const X_EACH: u32 = (X_GROUPS * 4u + WG - 1u) / WG;
 
 fn x_own(e: u32, local: u32) -> u32 { // the e-th four that an invocation works at
@@ -36,10 +33,9 @@ fn x_fill(local: u32) {
             let sum = dot4I8Packed(q, one) + dot4I8Packed(q1, one) + dot4I8Packed(q2, one) + dot4I8Packed(q3, one);
             let other = subgroupShuffleXor(sum, 4u);
             if (i < n_four && local % 4u == 0u) {
-                x_memory[x_place(n, i / 4u)] = vec4<u32>(q, q1, q2, q3);
+                x_keep(n, i / 4u, vec4<u32>(q, q1, q2, q3));
                 if (local % 8u == 0u) {
-                    x_scales[n * (X_GROUPS / 2u) + i / 8u] =
-                        vec2<u32>(bitcast<u32>(largest / 127.0), bitcast<u32>((sum & 0xffff) | (other << 16u)));
+                    x_keep_block(n, i / 8u, vec2<u32>(bitcast<u32>(largest / 127.0), bitcast<u32>((sum & 0xffff) | (other << 16u))));
                 }
             }
         }
@@ -47,4 +43,6 @@ fn x_fill(local: u32) {
     workgroupBarrier();
 }
 
+//! part keep
 //! include matvec_x_int8_read
+//! end
