@@ -8,30 +8,9 @@
 #include "graph/lower.h"
 #include "graph/lower_matvec.h"
 #include "graph/lower_tiled.h"
+#include "graph/lower_vectors.h"
 
 #include <string.h>
-
-/* The rows of a tensor as a matrix [n, k]: all axes but the last joined. false: they do not lie evenly. */
-typedef struct row_walk { lower_count n; uint32_t bound, k, stride, offset; } row_walk;
-
-static uint64_t bound_of(const lowering *l, graph_dim dim) {
-    return dim.extent ? l->g->extents[dim.extent].bound : dim.size;
-}
-
-static bool row_walk_of(const lowering *l, const graph_tensor *t, row_walk *w) {
-    const uint32_t last = t->rank - 1u;
-    uint64_t bound = 1;
-    *w = (row_walk){.n = lower_rows(t), .k = t->dim[last].size, .stride = t->rank > 1 ? t->stride[last - 1] : t->dim[last].size,
-                    .offset = t->offset};
-    for (uint32_t i = 0; i < last; i++) {
-        bound *= bound_of(l, t->dim[i]);
-        const bool inner = i + 1 < last;
-        if (inner && t->stride[i] != (uint64_t)t->stride[i + 1] * t->dim[i + 1].size) return false;
-        if (i > 0 && t->dim[i].extent) return false;
-    }
-    w->bound = bound > UINT32_MAX ? UINT32_MAX : (uint32_t)bound;
-    return w->n.factor != 0 && !t->dim[last].extent && (t->stride[last] == 1 || w->k == 1);
-}
 
 static beryl_status refuse(const graph_node *node, const char *what, beryl_error *error) {
     return base_fail(error, BERYL_UNSUPPORTED, "%s on a device: %s", graph_op_name(node->op), what);
@@ -78,23 +57,12 @@ static bool is_software(const lowering *l) {
 
 /* ---- products -------------------------------------------------------------------------------------------- */
 
-/* Key 0 of the node's scratch: its vectors rounded to int8. */
-static beryl_status quantise(lowering *l, const graph_node *node, graph_value x, const row_walk *rows, beryl_error *error) {
-    lower_step *s = lower_step_begin(l, node, &(kernels_request){.file = "quantise"});
-    lower_bind(s, "x", x);
-    lower_bind_scratch(s, "quantised", 0, ((uint64_t)rows->bound * (rows->k / 32) + 1) / 2 * 80);
-    lower_count_param(s, "n_x", rows->n);
-    lower_u32(s, "k", rows->k);
-    lower_u32(s, "x_stride", rows->stride);
-    lower_u32(s, "x_offset", rows->offset);
-    lower_groups(s, lower_count_times(rows->n, rows->k / 32), 128);
-    return lower_step_end(s, error);
-}
+enum { SCRATCH_X }; /* key: vectors made or rounded by a dispatch before */
 
 /* What every form of the kernel asks for beside its segments. x: 0: the node's scratch holds the vectors. */
-static void vectors_put(lower_step *s, const matvec_choice *choice, graph_value x, const row_walk *rows, uint32_t tiles) {
+static void x_put(lower_step *s, const matvec_choice *choice, graph_value x, const vectors_rows *rows, uint32_t tiles) {
     if (x) lower_bind(s, "x", x);
-    else lower_bind_scratch(s, "x", 0, 0);
+    else lower_bind_scratch(s, "x", SCRATCH_X, 0);
     lower_u32(s, "n_tile", tiles);
     lower_count_param(s, "n_x", rows->n);
     lower_u32(s, "k", rows->k);
@@ -120,7 +88,7 @@ static void segment_put(lower_step *s, const char *prefix, const segment *g, boo
 static bool is_handed(const lowering *l, graph_value x);
 
 /* Rows [from, from + n) of the weight, all of shard `shard`. */
-static beryl_status matvec_shard(lowering *l, const graph_node *node, const row_walk *x, const weight_walk *w, matvec_shape *shape,
+static beryl_status matvec_shard(lowering *l, const graph_node *node, const vectors_rows *x, const weight_walk *w, matvec_shape *shape,
                                  uint32_t shard, uint32_t from, uint32_t n, beryl_error *error) {
     const graph_tensor *out = graph_tensor_at(l->g, node->out[0]);
     const store_shard *place = w->stored && !w->stored->is_state ? &w->stored->shard[shard] : NULL;
@@ -130,7 +98,7 @@ static beryl_status matvec_shard(lowering *l, const graph_node *node, const row_
     const bool handed = is_handed(l, node->in[0]);
     if (handed) choice.x = MATVEC_QUANTISED;
     if (choice.x == MATVEC_QUANTISED && !handed) {
-        beryl_status status = quantise(l, node, node->in[0], x, error);
+        beryl_status status = vectors_quantise(l, node, node->in[0], x, SCRATCH_X, error);
         if (status != BERYL_OK) return status;
     }
     lower_request request = {0};
@@ -140,16 +108,16 @@ static beryl_status matvec_shard(lowering *l, const graph_node *node, const row_
     if (place) lower_bind_shard(s, "weights", w->value, shard);
     else lower_bind(s, "weights", w->value);
     lower_bind(s, "PART_out", node->out[0]);
-    vectors_put(s, &choice, choice.x == MATVEC_QUANTISED && !handed ? 0 : node->in[0], x, (n + matvec_tile(&choice) - 1) / matvec_tile(&choice));
+    x_put(s, &choice, choice.x == MATVEC_QUANTISED && !handed ? 0 : node->in[0], x, (n + matvec_tile(&choice) - 1) / matvec_tile(&choice));
     segment_put(s, "PART_", &(segment){place ? &place->layout : NULL, w->plain * base_type_block_bytes(w->type) / 4, 0, w->k,
                                        place ? from - place->row : 0, n, out->offset + from - w->first, w->m}, false);
     return lower_step_end(s, error);
 }
 
 beryl_status lower_matmul(lowering *l, const graph_node *node, beryl_error *error) {
-    row_walk x;
+    vectors_rows x;
     weight_walk w;
-    if (!row_walk_of(l, graph_tensor_at(l->g, node->in[0]), &x)) return refuse(node, "vectors with gaps between their elements", error);
+    if (!vectors_rows_of(l, graph_tensor_at(l->g, node->in[0]), &x)) return refuse(node, "vectors with gaps between their elements", error);
     if (x.bound > MATVEC_ROWS_MAX) return lower_matmul_tiled(l, node, error);
     if (!weight_walk_of(l, node->in[1], &w)) return refuse(node, "a weight that is no matrix in one piece", error);
     const uint64_t begin = (uint64_t)w.plain * base_type_block_bytes(w.type); /* bytes */
@@ -174,53 +142,14 @@ beryl_status lower_matmul(lowering *l, const graph_node *node, beryl_error *erro
 
 /* Everything that a fused product is, drawn from the graph; made alike by the pass's question and by the lowering. */
 typedef struct fused_walk {
-    row_walk x, branch, twin, stream, slice;
+    vectors_walk vectors;
+    vectors_rows x, slice; /* x: as the product reads them */
     weight_walk w[FUSED_SEGMENT_MAX];
-    graph_value norms[5]; /* w_norm, w_branch, scale, w_own, w_twin: those there are */
-    uint32_t n_norm;
     matvec_shape shape;
     matvec_choice choice;
     bool handed, hands; /* the vectors come, the results go as int8 blocks */
     bool apart;         /* a dispatch of its own makes the vectors (vectors.wgsl) */
 } fused_walk;
-
-/* In workgroup memory, since its prologue works. */
-static bool is_worked(const fused_matvec *f) {
-    return f->from != FUSED_X_PLAIN;
-}
-
-static bool adds(const fused_matvec *f) {
-    return f->from == FUSED_X_ADD || f->from == FUSED_X_ADD_NORM;
-}
-
-static bool is_whole_row(const row_walk *w, uint32_t k) {
-    return w->k == k && w->offset % 4 == 0 && w->stride % 4 == 0;
-}
-
-static bool fused_vectors(const lowering *l, const fused_matvec *f, fused_walk *w) {
-    const uint32_t k = graph_tensor_at(l->g, f->w[0])->dim[1].size;
-    if (f->from == FUSED_X_PLAIN) {
-        w->shape.x_any = true;
-        if (!row_walk_of(l, graph_tensor_at(l->g, f->x), &w->x)) return false;
-        w->shape.x_any = !is_whole_row(&w->x, k);
-    } else if (f->from == FUSED_X_MERGE) {
-        const graph_tensor *partial = graph_tensor_at(l->g, f->attention);
-        w->x = (row_walk){lower_count_of(partial->dim[0]), (uint32_t)bound_of(l, partial->dim[0]), k, 0, 0};
-        if (f->n_head * f->head_dim != k || f->head_dim % 4) return false;
-    } else if (!row_walk_of(l, graph_tensor_at(l->g, f->h), &w->x) || !is_whole_row(&w->x, k)) {
-        return false;
-    }
-    if (is_worked(f) && k % 16) return false;
-    if (adds(f) && (!row_walk_of(l, graph_tensor_at(l->g, f->branch), &w->branch) || !is_whole_row(&w->branch, k) ||
-                    !row_walk_of(l, graph_tensor_at(l->g, f->h_out), &w->stream) || !is_whole_row(&w->stream, k)))
-        return false;
-    if (f->twin && (!row_walk_of(l, graph_tensor_at(l->g, f->twin), &w->twin) || !is_whole_row(&w->twin, k))) return false;
-    const graph_value norms[5] = {f->from == FUSED_X_NORM || f->from == FUSED_X_ADD_NORM ? f->w_norm : 0, adds(f) ? f->w_branch : 0,
-                                  adds(f) ? f->scale : 0, f->twin ? f->w_own : 0, f->twin ? f->w_twin : 0};
-    for (uint32_t i = 0; i < 5; i++)
-        if (norms[i]) w->norms[w->n_norm++] = norms[i];
-    return w->x.k == k && (w->n_norm == 0 || lower_weights_fit(l, w->norms, w->n_norm));
-}
 
 /* What all workgroups together read again to make the vectors, against what a dispatch of its own would cost. On software
  * devices vectors in workgroup memory make the whole product several times slower: only for the smallest. */
@@ -234,58 +163,6 @@ static bool prologue_pays(const lowering *l, const fused_matvec *f, const fused_
     if (is_software(l)) return rows * w->x.k * w->x.bound <= MATVEC_SHARED_SOFTWARE;
     if (groups > w->choice.groups) groups = w->choice.groups;
     return groups * each * w->x.k * w->x.bound <= MATVEC_REREAD_DEVICE;
-}
-
-/* ---- vectors made in a dispatch of their own */
-
-enum {
-    APART_WG_MOST = 512,
-    APART_EACH = 2,       /* fours of a vector that an invocation has: all are waited for at once, */
-    APART_FOURS_MAX = 16, /* and lie in registers */
-    APART_PIECES_MAX = 16
-};
-
-typedef struct apart_form { /* of vectors.wgsl */
-    lower_count n;       /* vectors: of a merge the heads, each a vector of its own */
-    uint32_t k, wg, each;
-    bool int8, subgroups;
-} apart_form;
-
-static apart_form apart_form_of(const lowering *l, const fused_matvec *f, const fused_walk *w) {
-    const uint32_t most = l->caps->workgroup_invocations ? l->caps->workgroup_invocations : 256;
-    apart_form a = {.n = w->x.n, .k = w->x.k, .wg = 32, .int8 = w->choice.x == MATVEC_QUANTISED, .subgroups = w->choice.subgroups};
-    if (f->from == FUSED_X_MERGE) a.n = lower_count_times(a.n, f->n_head), a.k = f->head_dim;
-    const bool blocks = a.int8 && !a.subgroups; /* an invocation has whole ones */
-    const uint32_t items = blocks ? a.k / 32 : a.k / 4, wanted = blocks ? 1 : APART_EACH;
-    while (a.wg * wanted < items && 2 * a.wg <= APART_WG_MOST && 2 * a.wg <= most) a.wg *= 2;
-    a.each = (items + a.wg - 1) / a.wg * (blocks ? 8 : 1);
-    return a;
-}
-
-static void prologue_parts(lower_request *r, const fused_matvec *f, uint32_t span);
-static void prologue_put(lower_step *s, const fused_matvec *f, const fused_walk *w);
-
-/* Key 0 of the node's scratch: its vectors, as f32 or as quantise() gives them. */
-static beryl_status vectors_apart(lowering *l, const graph_node *node, graph_value x, const fused_walk *w, beryl_error *error) {
-    const fused_matvec *f = node->attr.fused.detail;
-    const apart_form a = apart_form_of(l, f, w);
-    lower_request r = {.kernel.file = "vectors"};
-    lower_request_number(&r, "WG", a.wg);
-    lower_request_number(&r, "X_GROUPS", (a.k + 63) / 64 * 4);
-    if (a.int8) lower_request_part(&r, "x", a.subgroups ? "matvec_x_int8_subgroup" : "matvec_x_int8");
-    if (a.int8) lower_request_part(&r, "keep", "vectors_keep");
-    prologue_parts(&r, f, a.subgroups ? matvec_span(l->caps, &(matvec_choice){.wg = a.wg}) : 0);
-    lower_step *s = lower_step_begin(l, node, &r.kernel);
-    const uint64_t elements = (uint64_t)w->x.bound * w->x.k;
-    lower_bind(s, "x", x);
-    lower_bind_scratch(s, "out", 0, a.int8 ? (elements / 32 + 1) / 2 * 80 : elements * 4);
-    lower_count_param(s, "n_x", a.n);
-    lower_u32(s, "k", a.k);
-    lower_u32(s, "x_stride", w->x.stride);
-    lower_u32(s, "x_offset", w->x.offset);
-    prologue_put(s, f, w);
-    lower_groups(s, a.n, 1);
-    return lower_step_end(s, error);
 }
 
 /* The gated results `v` of a joined product go to one other product alone, which would round them to int8 and therefore
@@ -334,47 +211,45 @@ static bool binds(const lowering *l, uint32_t n) {
     return n <= (l->caps->storage_max ? l->caps->storage_max : 8) && n <= DEVICE_BINDING_MAX;
 }
 
-static uint32_t prologue_bindings(const fused_matvec *f, const fused_walk *w) { /* beside x */
-    return (w->n_norm > 0 ? 1u : 0u) + (adds(f) ? 2u : 0u) + (f->twin ? 1u : 0u) + (f->from == FUSED_X_MERGE ? 1u : 0u);
-}
-
 /* Every workgroup of the product makes the vectors. */
 static bool prologue_fits(const lowering *l, const fused_matvec *f, fused_walk *w, uint32_t bindings) {
     w->shape.worked = true;
-    return matvec_choose(l->caps, &w->shape, &w->choice) && binds(l, bindings + prologue_bindings(f, w)) && prologue_pays(l, f, w);
+    return matvec_choose(l->caps, &w->shape, &w->choice) && binds(l, bindings + vectors_bindings(f, &w->vectors)) && prologue_pays(l, f, w);
 }
 
-/* A dispatch before the product makes them, rounded where the product wants them so. Not on software devices, whose barriers
- * cost more than the dispatches saved, nor for many pieces of attention, which attention_merge joins by many lanes. */
+/* A dispatch before the product makes them, rounded where the product wants them so. */
 static bool apart_fits(const lowering *l, const fused_matvec *f, fused_walk *w, uint32_t bindings) {
     w->apart = true;
-    w->shape.worked = w->shape.x_any = false;
-    if (is_software(l) || !matvec_choose(l->caps, &w->shape, &w->choice)) return false;
+    w->shape.worked = false;
+    if (!matvec_choose(l->caps, &w->shape, &w->choice)) return false;
     if (matvec_rounds(l->caps, &w->shape)) w->choice.x = MATVEC_QUANTISED;
-    const apart_form form = apart_form_of(l, f, w);
-    return form.each <= APART_FOURS_MAX && form.k % (w->choice.x == MATVEC_QUANTISED ? 32 : 16) == 0 &&
-           (f->from != FUSED_X_MERGE || f->n_split <= APART_PIECES_MAX) && binds(l, bindings) && binds(l, 2 + prologue_bindings(f, w));
+    w->x.stride = w->x.k;
+    w->x.offset = 0;
+    return vectors_apart_fits(l, f, &w->vectors, w->choice.x == MATVEC_QUANTISED) && binds(l, bindings);
 }
 
 static bool fused_walk_of(const lowering *l, const fused_matvec *f, fused_walk *w) {
     *w = (fused_walk){0};
     const bool pair = f->to == FUSED_GEGLU;
-    if (f->n_segment == 0 || f->n_segment > FUSED_SEGMENT_MAX || !fused_vectors(l, f, w) || w->x.bound > MATVEC_ROWS_MAX) return false;
+    if (f->n_segment == 0 || f->n_segment > FUSED_SEGMENT_MAX) return false;
+    if (!vectors_walk_of(l, f, graph_tensor_at(l->g, f->w[0])->dim[1].size, &w->vectors) || w->vectors.x.bound > MATVEC_ROWS_MAX) return false;
+    w->x = w->vectors.x;
     for (uint32_t i = 0; i < f->n_segment; i++)
         if (!weight_walk_of(l, f->w[i], &w->w[i]) || !w->w[i].stored || w->w[i].stored->is_state || w->w[i].k != w->x.k) return false;
     if (!lower_weights_fit(l, f->w, f->n_segment)) return false;
     if (pair && (f->n_segment != 2 || w->w[0].type != w->w[1].type || w->w[0].m != w->w[1].m || w->w[0].first != w->w[1].first)) return false;
     if (!pair && f->to != FUSED_STORE && f->n_segment != 1) return false;
-    if (f->to == FUSED_GELU_MUL && (!row_walk_of(l, graph_tensor_at(l->g, f->slice), &w->slice) || w->slice.k != w->w[0].m)) return false;
+    if (f->to == FUSED_GELU_MUL && (!vectors_rows_of(l, graph_tensor_at(l->g, f->slice), &w->slice) || w->slice.k != w->w[0].m)) return false;
     w->shape.n_segment = pair ? 1 : f->n_segment;
     w->shape.per = pair ? 2 : 1;
     w->shape.k = w->x.k;
     w->shape.n_x = w->x.bound;
     w->shape.exact = l->settings.exact;
+    w->shape.x_any = w->vectors.x_any;
     for (uint32_t i = 0; i < w->shape.n_segment; i++) w->shape.types[i] = w->w[i].type, w->shape.rows[i] = w->w[i].m;
     w->hands = w->shape.rounded_out = pair && takes_quants(l, f->out[0]);
     const uint32_t bindings = 2 + w->shape.n_segment + (f->to == FUSED_GELU_MUL ? 1 : 0);
-    if (is_worked(f)) return prologue_fits(l, f, w, bindings) || apart_fits(l, f, w, bindings);
+    if (vectors_worked(f)) return prologue_fits(l, f, w, bindings) || apart_fits(l, f, w, bindings);
     if (!matvec_choose(l->caps, &w->shape, &w->choice)) return false;
     w->handed = is_handed(l, f->x);
     if (w->handed) w->choice.x = MATVEC_QUANTISED;
@@ -394,62 +269,16 @@ bool lower_matvec_hands(const graph *g, const graph_store *store, bool exact, co
     return !tiled_gated_fits(&l, f) && fused_walk_of(&l, f, &w) && w.hands;
 }
 
-/* span: invocations that sum by shuffles; 0: none. */
-static void prologue_parts(lower_request *r, const fused_matvec *f, uint32_t span) {
-    static const char *const prologues[] = {[FUSED_X_NORM] = "matvec_prologue_norm", [FUSED_X_ADD] = "matvec_prologue_add_norm",
-        [FUSED_X_ADD_NORM] = "matvec_prologue_add_norm", [FUSED_X_MERGE] = "matvec_prologue_merge"};
-    lower_request_part(r, "prologue", prologues[f->from]);
-    if (adds(f)) {
-        lower_request_flag(r, "SCALED", f->scale != 0);
-        lower_request_flag(r, "SECOND", f->from == FUSED_X_ADD_NORM);
-        if (f->twin) lower_request_part(r, "branch", "matvec_branch_two");
-    }
-    if (!span || f->from == FUSED_X_MERGE) return;
-    lower_request_part(r, "sum", "matvec_sum_subgroup");
-    lower_request_number(r, "SPAN", span);
-}
-
 static void fused_parts(lower_request *r, const lowering *l, const fused_matvec *f, const fused_walk *w, const char *const *prefixes) {
     static const char *const ends[] = {[FUSED_STORE] = "matvec_store", [FUSED_GEGLU] = "matvec_store_geglu",
         [FUSED_GELU_MUL] = "matvec_store_gelu_mul", [FUSED_SOFTCAP] = "matvec_store_softcap"};
     matvec_request(r, &w->shape, &w->choice, prefixes);
-    if (w->shape.worked) prologue_parts(r, f, w->choice.subgroups ? matvec_span(l->caps, &w->choice) : 0);
+    if (w->shape.worked) vectors_parts(r, f, w->choice.subgroups ? matvec_span(l->caps, &w->choice) : 0);
     for (uint32_t i = 0; i < w->shape.n_segment; i++) {
         assert(r->n_part + 1 < KERNELS_PART_MAX);
         r->kernel.parts[r->n_part++] = (kernels_part){"epilogue", w->hands ? "matvec_store_geglu_int8" : ends[f->to], prefixes ? prefixes[i] : NULL};
     }
     if (w->shape.n_segment > 1) lower_request_part(r, "walk", w->shape.n_segment == 2 ? "matvec_walk_2" : "matvec_walk_3");
-}
-
-static void prologue_put(lower_step *s, const fused_matvec *f, const fused_walk *w) {
-    uint32_t word[5] = {0}, at = 0;
-    if (w->n_norm) lower_bind_weights(s, "norms", w->norms, w->n_norm, word);
-    if (f->from == FUSED_X_NORM) lower_u32(s, "norm", word[0]), lower_f32(s, "eps", f->eps);
-    if (f->from == FUSED_X_MERGE) {
-        lower_bind(s, "stats", f->stats);
-        lower_u32(s, "n_split", f->n_split);
-        lower_u32(s, "d", f->head_dim);
-    }
-    if (!adds(f)) return;
-    lower_bind(s, "branch", f->branch);
-    lower_bind(s, "stream", f->h_out);
-    lower_u32(s, "branch_offset", w->branch.offset);
-    lower_u32(s, "branch_stride", w->branch.stride);
-    lower_u32(s, "stream_offset", w->stream.offset);
-    lower_u32(s, "stream_stride", w->stream.stride);
-    lower_u32(s, "norm", f->from == FUSED_X_ADD_NORM ? word[at++] : 0);
-    lower_u32(s, "norm_branch", word[at++]);
-    lower_u32(s, "scale", f->scale ? word[at++] : 0);
-    lower_f32(s, "eps", f->from == FUSED_X_ADD_NORM ? f->eps : f->eps_branch);
-    lower_f32(s, "eps_branch", f->eps_branch);
-    if (!f->twin) return;
-    lower_bind(s, "twin", f->twin);
-    lower_u32(s, "twin_offset", w->twin.offset);
-    lower_u32(s, "twin_stride", w->twin.stride);
-    lower_u32(s, "norm_own", word[at++]);
-    lower_u32(s, "norm_twin", word[at]);
-    lower_f32(s, "eps_own", f->eps_own);
-    lower_f32(s, "eps_twin", f->eps_twin);
 }
 
 /* A node of kind FUSED_MATVEC. */
@@ -459,12 +288,13 @@ beryl_status lower_fused_matvec(lowering *l, const graph_node *node, beryl_error
     fused_walk w;
     if (tiled_gated_fits(l, f)) return lower_tiled_gated(l, node, error);
     if (!fused_walk_of(l, f, &w)) return refuse(node, "this joined product", error);
-    const graph_value x = f->from == FUSED_X_PLAIN ? f->x : f->from == FUSED_X_MERGE ? f->attention : f->h;
+    const graph_value x = vectors_source(f);
     const char *const *prefixes = w.shape.n_segment > 1 ? letters : NULL;
     const bool made = w.apart || (w.choice.x == MATVEC_QUANTISED && !w.handed); /* into the scratch */
-    beryl_status status = w.apart ? vectors_apart(l, node, x, &w, error) : made ? quantise(l, node, x, &w.x, error) : BERYL_OK;
+    beryl_status status = w.apart ? vectors_apart(l, node, f, &w.vectors, w.choice.x == MATVEC_QUANTISED, SCRATCH_X, error)
+                          : made  ? vectors_quantise(l, node, x, &w.x, SCRATCH_X, error)
+                                  : BERYL_OK;
     if (status != BERYL_OK) return status;
-    if (w.apart) w.x.stride = w.x.k, w.x.offset = 0;
     lower_request request = {0};
     fused_parts(&request, l, f, &w, prefixes);
     for (uint32_t i = 0; i < f->n_segment; i++) lower_bytes(l, w.w[i].m * base_type_row_bytes(w.w[i].type, w.w[i].k));
@@ -481,8 +311,8 @@ beryl_status lower_fused_matvec(lowering *l, const graph_node *node, beryl_error
         if (i > 0) lower_u32(s, tiles_of[i], tiles);
         tiles += (w.w[i].m + matvec_tile(&w.choice) - 1) / matvec_tile(&w.choice);
     }
-    vectors_put(s, &w.choice, made ? 0 : x, &w.x, tiles);
-    if (w.shape.worked) prologue_put(s, f, &w);
+    x_put(s, &w.choice, made ? 0 : x, &w.x, tiles);
+    if (w.shape.worked) vectors_put(s, f, &w.vectors);
     if (f->to == FUSED_SOFTCAP) lower_f32(s, "cap", f->cap);
     if (f->to == FUSED_GELU_MUL) {
         lower_bind(s, "factor", f->slice);
