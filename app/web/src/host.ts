@@ -1,0 +1,350 @@
+/*
+ * host.ts - where the engine lives: in a worker, or in place.
+ *
+ * Owns one engine, its source, the queue before it and its sessions. Engines can be lost with
+ * their device; the host loads the model again from the same source, and every session goes on
+ * from the tokens that it had. The one idea: a session here is its list of tokens, and what the
+ * engine holds for it can be dropped and made again, since a prompt is always given whole. So
+ * there may be more sessions than the engine holds, and a lost device costs time, not words.
+ */
+import type { HostCalls, HostEvent, LogLevel, PlainLoad, ModelState } from "./calls.js";
+import type { Engine, EngineInfo, EngineOptions, EngineSession, GenerateResult } from "./engine.js";
+import { BerylError } from "./error.js";
+import { Queue } from "./queue.js";
+import type { Handlers } from "./rpc.js";
+import { BlobSource } from "./source/blob.js";
+import { hasDisk, readDisk } from "./source/disk.js";
+import { openSource, VerifiedSource, type ByteSource, type FillableSource } from "./source/index.js";
+import { orAborted, sleep } from "./source/source.js";
+import { browserStorage, removeModel, type StorageHost } from "./source/store.js";
+
+/** What a host needs of its surroundings; tests bring their own. */
+export interface HostParts {
+    loadEngine: typeof Engine.load;
+    /** Default navigator.gpu. */
+    gpu?: GPU | undefined;
+    storage?: StorageHost | undefined;
+}
+
+/** More losses than this within LOSS_SPAN, and the model is given up. */
+const MOST_LOSSES = 3;
+const LOSS_SPAN = 60_000; // milliseconds
+/** How long an engine may take to end before it is left alone. */
+const CLOSE_WAIT = 2_000; // milliseconds
+
+const IDLE: GenerateResult = { end: "cancelled", nPrompt: 0, nReused: 0, nGenerated: 0, prefillSeconds: 0, firstTokenSeconds: 0, decodeSeconds: 0 };
+
+/* A session: what it holds, and the engine's part of it while there is one. */
+interface Slot { engine: EngineSession | null; tokens: Int32Array; used: number }
+
+/** Makes the handlers of a host; one host holds one model. */
+export function makeHost(parts: HostParts): Handlers<HostCalls> {
+    return new Host(parts).handlers();
+}
+
+class Host {
+    readonly #parts: HostParts;
+    readonly #queue = new Queue();
+    readonly #slots = new Map<number, Slot>();
+    readonly #ending = new AbortController();
+    #watchers: ((event: HostEvent) => void)[] = [];
+    #load: PlainLoad | null = null;
+    #source: ByteSource | FillableSource | null = null;
+    #module: WebAssembly.Module | URL | BufferSource | null = null;
+    #engine: Engine | null = null;
+    #state: ModelState = "closed";
+    #ready: Promise<Engine> = Promise.reject(new BerylError("MISUSE", "no model is loaded"));
+    #losses: number[] = []; // when
+    #clock = 0;
+
+    constructor(parts: HostParts) {
+        this.#parts = parts;
+        this.#ready.catch(() => undefined);
+    }
+
+    handlers(): Handlers<HostCalls> {
+        return {
+            hello: () => Promise.resolve({ gpu: this.#gpu() !== undefined }),
+            watch: (_, { signal, emit }) => new Promise((resolve) => {
+                this.#watchers.push(emit);
+                for (const end of [signal, this.#ending.signal]) end.addEventListener("abort", () => {
+                    this.#watchers = this.#watchers.filter((other) => other !== emit);
+                    resolve(null);
+                });
+            }),
+            load: (args, { signal }) => this.#start(args, signal),
+            close: () => this.#close(),
+            stats: async () => (await this.#ready).stats(),
+            describe: async ({ tensors }) => (await this.#ready).describe(tensors),
+            tokenize: async ({ text, special }) => (await this.#ready).tokenize(text, special).slice(),
+            detokenize: async ({ tokens, special }) => (await this.#ready).detokenize(tokens, special),
+            render: async ({ chat }) => (await this.#ready).render(chat),
+            renderTokens: async ({ chat }) => (await this.#ready).renderTokens(chat).slice(),
+            selftest: (_, { signal, emit }) => this.#queue.run(signal, async () => {
+                const engine = await this.#ready;
+                for await (const event of engine.selftest(signal)) emit(event);
+                return null;
+            }),
+            open: ({ session }) => {
+                this.#slots.set(session, { engine: null, tokens: new Int32Array(0), used: 0 });
+                return Promise.resolve(null);
+            },
+            generate: (args, context) => this.#generate(args, context),
+            tokens: ({ session }) => Promise.resolve(this.#slot(session).tokens.slice()),
+            rewind: ({ session, count }) => this.#queue.run(undefined, () => this.#rewind(this.#slot(session), count)),
+            save: ({ session }, { signal }) => this.#queue.run(signal, () => this.#save(this.#slot(session), signal)),
+            restore: ({ session, snapshot }, { signal }) =>
+                this.#queue.run(signal, () => this.#restore(this.#slot(session), snapshot, signal)),
+            drop: ({ session }) => this.#queue.run(undefined, () => this.#drop(session)),
+        };
+    }
+
+    #gpu(): GPU | undefined {
+        return this.#parts.gpu ?? (globalThis.navigator as Navigator | undefined)?.gpu;
+    }
+
+    #tell(event: HostEvent): void {
+        for (const watcher of this.#watchers) watcher(event);
+    }
+
+    #log(level: LogLevel, line: string): void {
+        this.#tell({ kind: "log", level, line });
+    }
+
+    #enter(state: ModelState, info: EngineInfo | null, error: BerylError | null): void {
+        this.#state = state;
+        this.#tell({ kind: "state", state, info, error: error?.toPlain() ?? null });
+    }
+
+    /* ---- loading ------------------------------------------------------------------------------ */
+
+    async #start(load: PlainLoad, signal: AbortSignal): Promise<EngineInfo> {
+        if (this.#load) throw new BerylError("MISUSE", "this host has its model already");
+        this.#load = load;
+        const stop = AbortSignal.any([signal, this.#ending.signal]);
+        try {
+            const storage = this.#parts.storage ?? browserStorage;
+            const source = await openSource(load.source, {
+                storage,
+                cache: load.cache ?? "auto",
+                ...(load.request && { request: load.request }),
+                ...(load.retry && { retry: load.retry }),
+                onProgress: (progress) => this.#tell({ kind: "progress", progress }),
+                onWarning: (line) => this.#log("warning", line),
+            }, stop);
+            this.#source = source;
+            const sha256 = load.sha256?.toLowerCase();
+            const known = "store" in source && source.store !== null && source.store.note.sha256 === sha256;
+            const unchecked = sha256 !== undefined && !known ? new VerifiedSource(source) : null;
+            this.#module = await fetchModule(load.module, stop);
+            const engine = await this.#open(unchecked ?? source, stop);
+            if (unchecked && sha256) await this.#verify(unchecked, sha256, stop);
+            this.#adopt(engine);
+            if ("fill" in source) void this.#fill(source, sha256 ?? null);
+            return engine.info();
+        } catch (thrown) {
+            const cancelled = stop.aborted;
+            await this.#close();
+            throw cancelled ? new BerylError("CANCELLED", "the load was cancelled") : thrown;
+        }
+    }
+
+    async #open(source: ByteSource, signal: AbortSignal): Promise<Engine> {
+        const load = this.#load;
+        if (!load || !this.#module) throw new BerylError("MISUSE", "no model is loaded");
+        const { size, name } = source;
+        const options: EngineOptions = {
+            // The source outlives the engine: a lost device takes the engine, not the file.
+            source: { size, name, read: (offset, count, stop) => source.read(offset, count, stop) },
+            module: this.#module,
+            log: (level, line) => this.#log(level, line),
+        };
+        const gpu = this.#gpu();
+        if (gpu) options.gpu = gpu;
+        if (load.device) options.powerPreference = load.device;
+        for (const key of ["context", "sessions", "precision", "kv", "memory", "piece", "vocabularyOnly"] as const)
+            if (load[key] !== undefined) Object.assign(options, { [key]: load[key] });
+        const engine = await this.#parts.loadEngine(options, (event) => {
+            const { kind, ...progress } = event;
+            if (kind === "progress") this.#tell({ kind, progress: progress as { what: string; done: number; total: number } });
+        }, signal);
+        this.#engine = engine;
+        return engine;
+    }
+
+    async #verify(source: VerifiedSource, sha256: string, signal: AbortSignal): Promise<void> {
+        try {
+            await source.finish(sha256, signal, (progress) => this.#tell({ kind: "progress", progress }));
+        } catch (thrown) {
+            const store = this.#source && "store" in this.#source ? this.#source.store : null;
+            if (store && thrown instanceof BerylError && thrown.status === "BAD_FILE") {
+                this.#source?.close?.();
+                await removeModel(this.#parts.storage ?? browserStorage, store.key);
+            }
+            throw thrown;
+        }
+    }
+
+    /* What nobody has read yet is kept too, so that the next start needs no network. */
+    async #fill(source: FillableSource, sha256: string | null): Promise<void> {
+        try {
+            if (await source.fill(this.#ending.signal) && sha256) await source.store?.annotate({ sha256 });
+        } catch (thrown) {
+            if (!this.#ending.signal.aborted) this.#log("warning", `not all of ${source.name} is kept yet: ${(thrown as Error).message}`);
+        }
+    }
+
+    #adopt(engine: Engine): void {
+        this.#ready = Promise.resolve(engine);
+        this.#enter("ready", engine.info(), null);
+        void engine.lost.then((reason) => { if (this.#engine === engine && this.#state === "ready") this.#lose(engine, reason); });
+    }
+
+    /* The device is gone: the same model on a new one, or a clear error for all who ask. */
+    #lose(engine: Engine, reason: string): void {
+        const lost = new BerylError("DEVICE_LOST", `the GPU was lost: ${reason}`);
+        this.#enter("lost", null, lost);
+        for (const slot of this.#slots.values()) slot.engine = null; // gone with the engine
+        const now = Date.now();
+        this.#losses = [...this.#losses.filter((when) => now - when < LOSS_SPAN), now];
+        const again = async (): Promise<Engine> => {
+            await Promise.race([engine.close(), sleep(CLOSE_WAIT)]).catch(() => undefined);
+            if (this.#losses.length > MOST_LOSSES)
+                throw new BerylError("DEVICE_LOST", `the GPU was lost ${this.#losses.length} times in a minute: ${reason}`,
+                    "Close other programs that use the GPU, take a smaller model or context, then load again.");
+            if (!this.#source) throw lost;
+            return await this.#open(this.#source, this.#ending.signal);
+        };
+        this.#ready = again();
+        this.#ready.then((next) => {
+            if (this.#state === "lost") this.#adopt(next);
+        }, (thrown: unknown) => {
+            if (this.#state === "lost") this.#enter("failed", null, BerylError.from(thrown));
+        });
+    }
+
+    async #close(): Promise<null> {
+        const closed = new BerylError("CANCELLED", "the model is closed");
+        this.#state = "closed";
+        this.#queue.close(closed);
+        this.#ending.abort();
+        this.#ready = Promise.reject(closed);
+        this.#ready.catch(() => undefined);
+        await Promise.race([this.#queue.idle(), sleep(CLOSE_WAIT)]); // what runs has been cancelled and ends at its next step
+        for (const slot of this.#slots.values()) this.#detach(slot);
+        this.#slots.clear();
+        const engine = this.#engine;
+        this.#engine = null;
+        await engine?.close().catch(() => undefined);
+        this.#source?.close?.();
+        return null;
+    }
+
+    /* ---- sessions ----------------------------------------------------------------------------- */
+
+    #slot(session: number): Slot {
+        const slot = this.#slots.get(session);
+        if (!slot) throw new BerylError("MISUSE", "the session is closed");
+        return slot;
+    }
+
+    /* The engine's session of a slot. The one unused for longest gives way when there are too many. */
+    async #attach(slot: Slot): Promise<EngineSession> {
+        const engine = await this.#ready;
+        if (!slot.engine) {
+            const held = [...this.#slots.values()].filter((other) => other.engine).sort((a, b) => a.used - b.used);
+            const most = this.#load?.sessions ?? 1;
+            for (const other of held.slice(0, Math.max(held.length - most + 1, 0))) this.#detach(other);
+            slot.engine = engine.openSession();
+        }
+        slot.used = ++this.#clock;
+        return slot.engine;
+    }
+
+    #detach(slot: Slot): void {
+        slot.engine?.close();
+        slot.engine = null;
+    }
+
+    /* Runs `work` on the session's engine; notes what the session then holds. Ends at once when the device is lost. */
+    async #with<T>(slot: Slot, work: (session: EngineSession) => Promise<T>): Promise<T> {
+        const session = await this.#attach(slot);
+        const engine = this.#engine;
+        const lost = engine?.lost.then((reason) => { throw new BerylError("DEVICE_LOST", `the GPU was lost: ${reason}`); });
+        try {
+            return await (lost ? Promise.race([work(session), lost]) : work(session));
+        } finally {
+            if (slot.engine === session) slot.tokens = session.tokens.slice();
+        }
+    }
+
+    async #generate(args: HostCalls["generate"]["args"], context: { signal: AbortSignal; emit(event: HostCalls["generate"]["event"]): void }): Promise<GenerateResult> {
+        const { emit } = context;
+        const signal = AbortSignal.any([context.signal, this.#ending.signal]);
+        const slot = this.#slot(args.session);
+        try {
+            return await this.#queue.run(signal, () => this.#with(slot, async (session) => {
+                const run = "chat" in args.prompt ? session.chat(args.prompt.chat, args.options, signal)
+                    : session.generate(args.prompt.tokens, args.options, signal);
+                for (;;) {
+                    const next = await run.next();
+                    if (next.done) return next.value;
+                    emit(next.value);
+                }
+            }));
+        } catch (thrown) {
+            const cancelled = signal.aborted && thrown instanceof BerylError && thrown.status === "CANCELLED";
+            if (cancelled) return { ...IDLE };
+            throw thrown;
+        }
+    }
+
+    async #rewind(slot: Slot, count: number): Promise<null> {
+        if (!Number.isInteger(count) || count < 0 || count > slot.tokens.length)
+            throw new BerylError("MISUSE", `a session of ${slot.tokens.length} tokens cannot be cut to ${count}`);
+        slot.engine?.rewind(count);
+        slot.tokens = slot.tokens.slice(0, count);
+        return null;
+    }
+
+    async #save(slot: Slot, signal: AbortSignal): Promise<Blob> {
+        const kept = slot.tokens;
+        const parts: Blob[] = []; // each piece leaves the heap as soon as it is made
+        await this.#with(slot, async (session) => {
+            if (session.tokens.length < kept.length) // it gave way or was lost: computed again, without an answer
+                await session.logits(kept, kept.length - 1, () => undefined, undefined, signal);
+            await session.save((chunk) => { parts.push(new Blob([chunk.slice()])); }, signal);
+        });
+        return new Blob(parts, { type: "application/x-beryl-session" });
+    }
+
+    async #restore(slot: Slot, snapshot: Blob, signal: AbortSignal): Promise<null> {
+        await this.#with(slot, (session) => session.restore(new BlobSource(snapshot, "snapshot"), signal));
+        return null;
+    }
+
+    #drop(session: number): Promise<null> {
+        const slot = this.#slots.get(session);
+        if (slot) this.#detach(slot);
+        this.#slots.delete(session);
+        return Promise.resolve(null);
+    }
+}
+
+/* A module's address becomes a compiled module: once, for the engine that is lost and the one that follows. */
+async function fetchModule(module: PlainLoad["module"], signal: AbortSignal): Promise<WebAssembly.Module | BufferSource> {
+    if (typeof module !== "string") return module;
+    const url = new URL(module);
+    try {
+        if (url.protocol === "file:" && hasDisk()) return await WebAssembly.compile(await readDisk(url) as Uint8Array<ArrayBuffer>);
+        const response = await orAborted(fetch(url), signal);
+        if (!response.ok) throw new Error(`the server answers ${response.status}`);
+        const type = response.headers.get("content-type") ?? "";
+        if (type.startsWith("application/wasm")) return await orAborted(WebAssembly.compileStreaming(response), signal);
+        return await orAborted(response.arrayBuffer().then((bytes) => WebAssembly.compile(bytes)), signal);
+    } catch (thrown) {
+        if (thrown instanceof BerylError) throw thrown;
+        throw new BerylError("NOT_FOUND", `the module ${url.pathname.split("/").pop()} could not be loaded: ${(thrown as Error).message}`,
+            "beryl.wasm must lie beside the package's script, or be named by `module`; a content security policy needs 'wasm-unsafe-eval'.");
+    }
+}

@@ -1,0 +1,157 @@
+/*
+ * load.ts - from a source and options to a model: in a worker where there is one, else in place.
+ */
+import { makeWorker, moduleUrl } from "./assets.js";
+import type { HostCalls, HostEvent, LogLevel, PlainLoad } from "./calls.js";
+import { adapterHint, devices } from "./devices.js";
+import { BerylError, throwIfAborted } from "./error.js";
+import { Model } from "./model.js";
+import { remote, type Caller } from "./rpc.js";
+import { hasDisk } from "./source/disk.js";
+import type { CacheMode, PlainSource, Progress } from "./source/index.js";
+import type { RequestOptions, RetryOptions } from "./source/http.js";
+import { orAborted, sleep } from "./source/source.js";
+import { browserStorage } from "./source/store.js";
+
+const END_WAIT = 5_000; // milliseconds
+
+/** Where a model comes from. A string is an address, relative to the page (under Node and Deno: a path), or "builtin". */
+export type ModelSource = "builtin" | string | URL | Blob | FileSystemFileHandle;
+
+/** How a model is loaded. All is optional. */
+export interface LoadOptions {
+    /** Tokens that a session can hold; default: the smaller of the file's and 8,192. */
+    context?: number;
+    /** Sessions held on the device at once; default 1. There may be more, see Model.session. */
+    sessions?: number;
+    /** "fast" (default): int8 activations where the device has dot products; "exact": f32. */
+    precision?: "fast" | "exact";
+    /** Type of the KV cache; default "f16", under "exact" "f32". */
+    kv?: "f32" | "f16" | "q8";
+    /** Which adapter, where there are two; default "high-performance". */
+    device?: GPUPowerPreference;
+    /** Bytes of device memory that may be used; default: what the device has. */
+    memory?: number;
+    /** Most tokens of a prompt in one step; default: as the device likes. */
+    piece?: number;
+    /** Tokens and chat format alone: no weights, no device. */
+    vocabularyOnly?: boolean;
+    /** The file's SHA-256 in hex: the model is not given before the whole file was found to have it. */
+    sha256?: string;
+    /** Whether a model from an address is kept for the next start; default "auto": where there is room. */
+    cache?: CacheMode;
+    /** Headers and credentials for the address. */
+    request?: RequestOptions;
+    /** How stubborn reading from the address is. */
+    retry?: RetryOptions;
+    /** Ends the load at once. What has arrived is kept. */
+    signal?: AbortSignal;
+    /** How far it is: "downloading", "reading the file", "loading weights", "checking the file". */
+    onProgress?: (progress: Progress) => void;
+    /** What may interest a developer. */
+    onLog?: (level: LogLevel, line: string) => void;
+    /** The engine in a worker of its own; default true where there are workers. */
+    worker?: boolean;
+    /** A WebGPU implementation (Node); the engine then runs in place. Default navigator.gpu. */
+    gpu?: GPU;
+    /** The module, if beryl.wasm does not lie beside the script. */
+    module?: string | URL | WebAssembly.Module | BufferSource;
+    /** The address of the default model, if it does not lie beside the script. */
+    builtin?: string | URL;
+}
+
+/** Loads a model. Rejects with a BerylError. */
+export async function load(source: ModelSource, options: LoadOptions = {}): Promise<Model> {
+    const { signal, onProgress, onLog } = options;
+    throwIfAborted(signal);
+    const plain = await plainLoad(source, options);
+    const caller = await orAborted(connect(options), signal);
+    try {
+        let model: Model | null = null;
+        const hear = (event: HostEvent): void => {
+            if (event.kind === "progress") onProgress?.(event.progress);
+            else if (event.kind === "log") onLog?.(event.level, event.line);
+            else model?.heard(event);
+        };
+        caller.call("watch", null, { onEvent: hear }).catch(() => undefined);
+        if (typeof plain.source === "string" && plain.source.startsWith("http") && options.cache !== "off")
+            browserStorage.persist().catch(() => undefined); // pages alone may ask, workers not
+        const loaded = caller.call("load", plain, { signal });
+        model = new Model(caller, await orAborted(loaded, signal), () => end(caller));
+        return model;
+    } catch (thrown) {
+        void end(caller);
+        throw BerylError.from(thrown);
+    }
+}
+
+/* Asks the host to end, and ends it if it does not answer. */
+async function end(caller: Caller<HostCalls>): Promise<void> {
+    await Promise.race([caller.call("close", null).catch(() => undefined), sleep(END_WAIT)]);
+    caller.close();
+}
+
+async function plainLoad(source: ModelSource, options: LoadOptions): Promise<PlainLoad> {
+    const { device, context, sessions, precision, kv, memory, piece, vocabularyOnly, sha256, cache, request, retry } = options;
+    if (sha256 !== undefined && !/^[0-9a-f]{64}$/i.test(sha256))
+        throw new BerylError("MISUSE", "sha256 must be 64 hex digits");
+    const module = options.module ?? moduleUrl();
+    return { device, context, sessions, precision, kv, memory, piece, vocabularyOnly, sha256, cache, request, retry,
+        source: await plainSource(source, options), module: module instanceof URL ? module.href : typeof module === "string" ? absolute(module) : module };
+}
+
+async function plainSource(source: ModelSource, options: LoadOptions): Promise<PlainSource> {
+    if (source === "builtin")
+        return options.builtin !== undefined ? absolute(options.builtin) : (await import("./builtin.js")).builtinUrl();
+    if (typeof source === "string" || source instanceof URL) return absolute(source);
+    if (source instanceof Blob || (typeof source === "object" && source !== null && source.kind === "file")) return source;
+    throw new BerylError("MISUSE", "a model is loaded from an address, a File, a Blob, a file handle or \"builtin\"");
+}
+
+/* An address as the page means it, since a worker's own base is another. */
+function absolute(address: string | URL): string {
+    const page = (globalThis.location as Location | undefined)?.href;
+    const host = globalThis as { process?: { cwd(): string } };
+    const base = page?.startsWith("http") || !hasDisk() ? page : `file://${host.process?.cwd() ?? ""}/`;
+    try {
+        return new URL(address, base).href;
+    } catch {
+        throw new BerylError("MISUSE", `"${String(address)}" is not an address`);
+    }
+}
+
+async function connect(options: LoadOptions): Promise<Caller<HostCalls>> {
+    const needed = options.vocabularyOnly !== true;
+    const here = options.gpu ?? (globalThis.navigator as Navigator | undefined)?.gpu;
+    const log = options.onLog ?? (() => undefined);
+    if (options.worker !== false && options.gpu === undefined && typeof Worker === "function") {
+        const started = await startWorker().catch((thrown: unknown) => {
+            log("warning", `the worker does not start, the engine runs in the page: ${(thrown as Error).message}`);
+            return null;
+        });
+        if (started && (started.gpu || !needed)) return started.caller;
+        if (started && here) log("warning", "workers of this browser have no WebGPU, the engine runs in the page");
+        started?.caller.close();
+    }
+    if (!here && needed) {
+        const [none] = await devices();
+        throw new BerylError("NO_DEVICE", none?.whyNot ?? "no WebGPU", none?.hint ?? adapterHint(""));
+    }
+    return (await import("./place.js")).inPlace(options.gpu);
+}
+
+async function startWorker(): Promise<{ caller: Caller<HostCalls>; gpu: boolean }> {
+    const worker = makeWorker();
+    const caller = remote<HostCalls>(worker, () => worker.terminate());
+    worker.addEventListener("error", (event) => {
+        event.preventDefault?.();
+        const what = event.message || "its script could not be loaded";
+        caller.fail(new BerylError("IO", `Beryl's worker failed: ${what}`, "Look at the console; a content security policy needs worker-src 'self'."));
+    });
+    try {
+        return { caller, gpu: (await caller.call("hello", null)).gpu };
+    } catch (thrown) {
+        caller.close();
+        throw thrown;
+    }
+}

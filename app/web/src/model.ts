@@ -1,0 +1,190 @@
+/*
+ * model.ts - a loaded model and its sessions, as callers hold them.
+ *
+ * Owns nothing but the caller's side: every method is one call to the host, which queues them.
+ */
+import type { HostCalls, HostEvent, ModelState, Prompt } from "./calls.js";
+import { Answer, type AnswerOptions, type ChatOptions, type Message } from "./chat.js";
+import type { EngineEvent, EngineInfo, EngineStats, GenerateOptions } from "./engine.js";
+import { BerylError } from "./error.js";
+import type { Caller } from "./rpc.js";
+
+/** What a model tells when its state changes; `error` says why where it is not "ready". */
+export interface StateChange { state: ModelState; error: BerylError | null }
+
+/* Everything of the options that goes to the engine. */
+const KNOBS = ["greedy", "temperature", "topK", "topP", "minP", "repetitionPenalty", "presencePenalty", "frequencyPenalty", "seed",
+    "maxTokens", "stop", "ignoreEos"] as const satisfies readonly (keyof GenerateOptions)[];
+
+function knobs(options: AnswerOptions): GenerateOptions {
+    return Object.fromEntries(KNOBS.flatMap((key) => options[key] === undefined ? [] : [[key, options[key]]]));
+}
+
+/** One timeline of tokens: what it has computed of a prompt is not computed again. */
+export class Session {
+    readonly #caller: Caller<HostCalls>;
+    readonly #id: number;
+    readonly #answers = new Set<Answer>();
+
+    /** @internal */
+    constructor(caller: Caller<HostCalls>, id: number) {
+        this.#caller = caller;
+        this.#id = id;
+        caller.call("open", { session: id }).catch(() => undefined); // the first use meets what is wrong
+    }
+
+    /** The model's answer to a conversation, always given whole. Starts at once, or when its turn comes. */
+    chat(messages: readonly Message[], options: ChatOptions = {}): Answer {
+        const { tools, think } = options;
+        return this.#answer({ chat: { messages, ...(tools && { tools }), ...(think !== undefined && { think }) } }, options);
+    }
+
+    /** Goes on from tokens, without a chat's form. */
+    generate(tokens: ArrayLike<number>, options: AnswerOptions = {}): Answer {
+        return this.#answer({ tokens: Int32Array.from(tokens) }, options);
+    }
+
+    /** The tokens that the session holds. */
+    async tokens(): Promise<Int32Array> {
+        return await this.#caller.call("tokens", { session: this.#id });
+    }
+
+    /** Keeps the first `count` tokens and forgets the others. */
+    async rewind(count: number): Promise<void> {
+        await this.#caller.call("rewind", { session: this.#id, count });
+    }
+
+    /** A snapshot that goes on later, also in another tab, with the same model and options. */
+    async save(options: { signal?: AbortSignal } = {}): Promise<Blob> {
+        return await this.#caller.call("save", { session: this.#id }, options);
+    }
+
+    /** Goes on from a snapshot. Refuses one of another model, KV type or precision. */
+    async restore(snapshot: Blob, options: { signal?: AbortSignal } = {}): Promise<void> {
+        await this.#caller.call("restore", { session: this.#id, snapshot }, options);
+    }
+
+    /** Ends its answers and gives its memory back. */
+    async close(): Promise<void> {
+        for (const answer of this.#answers) answer.cancel();
+        await this.#caller.call("drop", { session: this.#id });
+    }
+
+    #answer(prompt: Prompt, options: AnswerOptions): Answer {
+        const args = { session: this.#id, prompt, options: knobs(options) };
+        const answer = new Answer((onEvent, signal) => this.#caller.call("generate", args, { onEvent, signal }), options);
+        this.#answers.add(answer);
+        answer.result.catch(() => undefined).finally(() => this.#answers.delete(answer));
+        return answer;
+    }
+}
+
+/** A model on its device. */
+export class Model {
+    /** Called when the GPU was lost, when the model is back, and when it is not coming back. */
+    onstatechange: ((change: StateChange) => void) | null = null;
+    readonly #caller: Caller<HostCalls>;
+    readonly #end: () => Promise<void>;
+    #info: EngineInfo;
+    #state: ModelState = "ready";
+    #default: Session | null = null;
+    #sessions = 0;
+
+    /** @internal */
+    constructor(caller: Caller<HostCalls>, info: EngineInfo, end: () => Promise<void>) {
+        this.#caller = caller;
+        this.#info = info;
+        this.#end = end;
+    }
+
+    /** @internal What the host tells. */
+    heard(event: HostEvent): void {
+        if (event.kind !== "state" || this.#state === "closed") return;
+        if (event.info) this.#info = event.info;
+        this.#state = event.state;
+        this.onstatechange?.({ state: event.state, error: event.error && BerylError.fromPlain(event.error) });
+    }
+
+    /** The model's name, sizes and device. */
+    get info(): EngineInfo {
+        return this.#info;
+    }
+
+    /** "ready", "lost" while it is loaded again after its GPU went away, "failed", or "closed". */
+    get state(): ModelState {
+        return this.#state;
+    }
+
+    /** The answer to a conversation, in the model's own session. */
+    chat(messages: readonly Message[], options: ChatOptions = {}): Answer {
+        return this.#own().chat(messages, options);
+    }
+
+    /** Goes on from tokens, in the model's own session. */
+    generate(tokens: ArrayLike<number>, options: AnswerOptions = {}): Answer {
+        return this.#own().generate(tokens, options);
+    }
+
+    /** A new session. There may be more than `sessions`: the one unused for longest then gives way, and reads its prompt again at its next turn. */
+    session(): Session {
+        this.#open();
+        return new Session(this.#caller, ++this.#sessions);
+    }
+
+    /** The ids of a text, without a start token. `special`: control tokens written in the text count as such. */
+    tokenize(text: string, options: { special?: boolean } = {}): Promise<Int32Array> {
+        return this.#open().call("tokenize", { text, special: options.special ?? false });
+    }
+
+    /** The text of ids. */
+    detokenize(tokens: ArrayLike<number>, options: { special?: boolean } = {}): Promise<string> {
+        return this.#open().call("detokenize", { tokens: Int32Array.from(tokens), special: options.special ?? false });
+    }
+
+    /** The prompt of a conversation as text, as the model reads it. */
+    render(messages: readonly Message[], options: Pick<ChatOptions, "tools" | "think"> = {}): Promise<string> {
+        return this.#open().call("render", { chat: { messages, ...options } });
+    }
+
+    /** The same as tokens: its length is what a conversation takes of the context. */
+    renderTokens(messages: readonly Message[], options: Pick<ChatOptions, "tools" | "think"> = {}): Promise<Int32Array> {
+        return this.#open().call("renderTokens", { chat: { messages, ...options } });
+    }
+
+    /** Memory, dispatches and times so far. */
+    stats(): Promise<EngineStats> {
+        return this.#open().call("stats", null);
+    }
+
+    /** What the file has: its metadata and, if asked for, its tensors. */
+    describe(options: { tensors?: boolean } = {}): Promise<unknown> {
+        return this.#open().call("describe", { tensors: options.tensors ?? false });
+    }
+
+    /** Runs every kernel against its reference on this adapter; each result is told. Rejects if one is wrong. */
+    async selftest(each: (test: { name: string; ok: boolean; error: number }) => void = () => undefined,
+        options: { signal?: AbortSignal } = {}): Promise<void> {
+        const onEvent = (event: EngineEvent): void => {
+            if (event.kind === "test") each({ name: event.name, ok: event.ok, error: event.error });
+        };
+        await this.#open().call("selftest", null, { onEvent, ...options });
+    }
+
+    /** Ends everything and gives all memory back. Answers under way end as "cancelled". */
+    async close(): Promise<void> {
+        if (this.#state === "closed") return;
+        this.#state = "closed";
+        await this.#end();
+        this.onstatechange?.({ state: "closed", error: null });
+    }
+
+    #open(): Caller<HostCalls> {
+        if (this.#state === "closed") throw new BerylError("MISUSE", "the model is closed");
+        return this.#caller;
+    }
+
+    #own(): Session {
+        this.#open();
+        return this.#default ??= new Session(this.#caller, ++this.#sessions);
+    }
+}

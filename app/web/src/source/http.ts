@@ -1,0 +1,278 @@
+/*
+ * http.ts - one file on a web server: how large it is, which version it is, and its byte ranges.
+ *
+ * Owns requests: the probe, retries with growing pauses, and going on at the byte where a connection
+ * broke. Refuses a file that changes under the reader. The one idea: every answer carries the
+ * file's size and, where the server shows it, its ETag or date; each is compared with the first
+ * answer's. That is as strict as If-Range, and unlike it needs no preflight on another origin.
+ */
+import { BerylError, throwIfAborted } from "../error.js";
+import { orAborted, sleep } from "./source.js";
+
+/** What is sent along with each request for a model. */
+export interface RequestOptions {
+    /** Extra headers, as Authorization. On another origin the server must allow them. */
+    headers?: Record<string, string>;
+    credentials?: RequestCredentials;
+}
+
+/** How stubborn reading is. */
+export interface RetryOptions {
+    /** Failures in a row without one new byte before giving up; default 6. */
+    attempts?: number;
+    /** First pause in milliseconds, doubled up to 32 times that; default 250. */
+    pause?: number;
+    /** Milliseconds without a byte after which a connection counts as broken; default 30,000. */
+    stall?: number;
+}
+
+export interface HttpOptions { request?: RequestOptions; retry?: RetryOptions; fetch?: typeof fetch }
+
+/** A failure that another try may cure. */
+class Broken extends Error {
+    readonly wait: number;
+    constructor(message: string, wait = 0) {
+        super(message);
+        this.wait = wait;
+    }
+}
+
+/** The version of a file as the server tells it; null where it does not. */
+export interface Validator { size: number; etag: string | null; lastModified: string | null }
+
+/** True if nothing that both sides know differs. */
+export function sameVersion(a: Validator, b: Validator): boolean {
+    if (a.size !== b.size) return false;
+    if (a.etag !== null && b.etag !== null) return a.etag === b.etag;
+    return a.lastModified === null || b.lastModified === null || a.lastModified === b.lastModified;
+}
+
+/** A file on a web server, open for ranges (or, without them, for one pass from the start). */
+export class HttpFile implements Validator {
+    readonly url: string;
+    readonly name: string;
+    /** Bytes; -1 where the server does not say (then without ranges). */
+    size = -1;
+    etag: string | null = null;
+    lastModified: string | null = null;
+    /** The server answers ranges. */
+    ranges = false;
+    readonly #options: HttpOptions;
+    /* The probe's answer, whose body the first reader at that offset takes. */
+    #first: { response: Response; offset: number } | null = null;
+
+    private constructor(url: string, options: HttpOptions) {
+        this.url = url;
+        this.name = fileName(url);
+        this.#options = options;
+    }
+
+    /** Asks for bytes [offset, offset + size) and learns from the answer what the server can do. */
+    static async open(url: string, options: HttpOptions, offset: number, size: number, signal?: AbortSignal): Promise<HttpFile> {
+        const file = new HttpFile(url, options);
+        await file.#stubborn(signal, () => 0, async () => {
+            file.close();
+            const response = await file.#fetch("GET", { Range: `bytes=${offset}-${offset + size - 1}` }, signal);
+            await file.#learn(response, offset, signal);
+        });
+        return file;
+    }
+
+    /** Ends the probe's connection if nobody took it. */
+    close(): void {
+        this.#first?.response.body?.cancel().catch(() => undefined);
+        this.#first = null;
+    }
+
+    /** Fills `to` with the bytes from `offset` on, over as many connections as it takes. */
+    async readInto(to: Uint8Array, offset: number, signal?: AbortSignal, onBytes?: (n: number) => void): Promise<void> {
+        let got = 0;
+        await this.#stubborn(signal, () => got, async () => {
+            const response = this.#takeFirst(offset + got) ?? await this.#range(offset + got, offset + to.length, signal);
+            for await (const piece of this.#body(response, signal)) {
+                const part = piece.length > to.length - got ? piece.subarray(0, to.length - got) : piece;
+                to.set(part, got);
+                got += part.length;
+                onBytes?.(part.length);
+                if (got === to.length) return;
+            }
+            if (got < to.length) throw new Broken(`the connection ended at byte ${offset + got}`);
+        });
+    }
+
+    /** The whole file from its start, once, for servers without ranges. A break is the caller's to start again. */
+    async *stream(signal?: AbortSignal): AsyncGenerator<Uint8Array, void> {
+        let response = this.#takeFirst(0);
+        if (!response) {
+            response = await this.#fetch("GET", {}, signal);
+            this.#sameFile(validatorOf(response, sizeOf(response)));
+        }
+        yield* this.#body(response, signal);
+    }
+
+    /** Runs `attempt` until it passes; pauses grow while `progress` stands still. */
+    async #stubborn(signal: AbortSignal | undefined, progress: () => number, attempt: () => Promise<void>): Promise<void> {
+        const { attempts = 6, pause = 250 } = this.#options.retry ?? {};
+        let failures = 0;
+        for (let before = progress(); ; before = progress()) {
+            throwIfAborted(signal);
+            let broken: Broken;
+            try {
+                await attempt();
+                return;
+            } catch (thrown) {
+                throwIfAborted(signal);
+                if (thrown instanceof BerylError) throw thrown;
+                broken = thrown instanceof Broken ? thrown : new Broken((thrown as Error).message);
+            }
+            failures = progress() > before ? 1 : failures + 1;
+            if (failures >= attempts)
+                throw new BerylError("IO", `reading ${this.name} failed ${failures} times: ${broken.message}`);
+            const grown = pause * 2 ** Math.min(failures - 1, 5);
+            await sleep(Math.max(broken.wait, grown * (0.75 + Math.random() / 2)), signal);
+        }
+    }
+
+    async #fetch(method: string, headers: Record<string, string>, signal?: AbortSignal): Promise<Response> {
+        const { request, fetch: own, retry } = this.#options;
+        const stalled = new AbortController();
+        const timer = setTimeout(() => stalled.abort(), retry?.stall ?? 30_000);
+        const giveUp = (): void => stalled.abort();
+        signal?.addEventListener("abort", giveUp, { once: true });
+        let response: Response;
+        try {
+            response = await orAborted((own ?? fetch)(this.url, {
+                method,
+                headers: { ...request?.headers, ...headers },
+                credentials: request?.credentials ?? "same-origin",
+                cache: "no-store", // the copy in the origin's file system is the only one wanted
+                signal: stalled.signal,
+            }), signal);
+        } catch (thrown) {
+            if (thrown instanceof BerylError) throw thrown;
+            throw new Broken(stalled.signal.aborted ? "the server does not answer" : (thrown as Error).message);
+        } finally {
+            clearTimeout(timer);
+            signal?.removeEventListener("abort", giveUp);
+        }
+        if (!response.ok) await this.#refuse(response);
+        return response;
+    }
+
+    async #refuse(response: Response): Promise<never> {
+        await response.body?.cancel().catch(() => undefined);
+        const status = response.status;
+        const said = `the server answers ${status}${response.statusText ? ` ${response.statusText}` : ""} for ${this.name}`;
+        if (status === 408 || status === 425 || status === 429 || status >= 500)
+            throw new Broken(said, Math.min(Number(response.headers.get("retry-after")) || 0, 30) * 1000);
+        if (status === 404 || status === 410) throw new BerylError("NOT_FOUND", said);
+        if (status === 416) throw changed(this.name);
+        const locked = status === 401 || status === 403;
+        throw new BerylError("IO", said, locked ? "The server wants a sign-in: give `request: { headers }`, or another address." : "");
+    }
+
+    async #range(offset: number, end: number, signal?: AbortSignal): Promise<Response> {
+        const response = await this.#fetch("GET", { Range: `bytes=${offset}-${end - 1}` }, signal);
+        if (response.status !== 206) {
+            await response.body?.cancel().catch(() => undefined);
+            this.#sameFile(validatorOf(response, sizeOf(response)));
+            throw new BerylError("IO", `the server answers ranges of ${this.name} no longer`, "Load again.");
+        }
+        const range = contentRange(response);
+        if (range && range.start !== offset)
+            throw new BerylError("IO", `the server sent bytes from ${range.start} of ${this.name}, asked for ${offset}`, "", offset);
+        this.#sameFile(validatorOf(response, range?.total ?? this.size));
+        return response;
+    }
+
+    async #learn(response: Response, offset: number, signal?: AbortSignal): Promise<void> {
+        this.ranges = response.status === 206;
+        if (this.ranges) {
+            const range = contentRange(response);
+            if (range && range.start !== offset)
+                throw new BerylError("IO", `the server sent bytes from ${range.start} of ${this.name}, asked for ${offset}`);
+            if (encoded(response))
+                throw new BerylError("IO", `the server compresses ranges of ${this.name}`, "Let it send .gguf files as they are.");
+            this.size = range?.total ?? -1;
+        } else {
+            this.size = sizeOf(response);
+        }
+        this.etag = response.headers.get("etag");
+        this.lastModified = response.headers.get("last-modified");
+        this.#first = { response, offset: this.ranges ? offset : 0 };
+        if (this.ranges && this.size < 0) { // another origin that does not show Content-Range
+            const head = await this.#fetch("HEAD", {}, signal);
+            this.size = sizeOf(head);
+            if (this.size < 0) {
+                this.close();
+                throw new BerylError("IO", `the server does not say how large ${this.name} is`,
+                    "It must send Access-Control-Expose-Headers: Content-Range, ETag.");
+            }
+        }
+    }
+
+    /* The probe's answer, for whoever begins where it does; till then it waits. */
+    #takeFirst(offset: number): Response | null {
+        const first = this.#first;
+        if (first?.offset !== offset) return null;
+        this.#first = null;
+        return first.response;
+    }
+
+    #sameFile(now: Validator): void {
+        if (!sameVersion(this, now.size < 0 ? { ...now, size: this.size } : now)) throw changed(this.name);
+    }
+
+    async *#body(response: Response, signal?: AbortSignal): AsyncGenerator<Uint8Array, void> {
+        if (!response.body) throw new Broken("the answer is empty");
+        const reader = response.body.getReader();
+        const stall = this.#options.retry?.stall ?? 30_000;
+        try {
+            for (;;) {
+                let timer: ReturnType<typeof setTimeout> | undefined;
+                const late = new Promise<never>((_, reject) => {
+                    timer = setTimeout(() => reject(new Broken("the connection stands still")), stall);
+                });
+                const next = await orAborted(Promise.race([reader.read(), late]), signal).finally(() => clearTimeout(timer));
+                if (next.done) return;
+                yield next.value;
+            }
+        } finally {
+            reader.cancel().catch(() => undefined);
+        }
+    }
+}
+
+function changed(name: string): BerylError {
+    return new BerylError("BAD_FILE", `${name} was changed on the server while it was read`, "Load again: it starts anew with the new file.");
+}
+
+function contentRange(response: Response): { start: number; total: number } | null {
+    const match = /^bytes (\d+)-\d+\/(\d+)$/.exec(response.headers.get("content-range") ?? "");
+    return match ? { start: Number(match[1]), total: Number(match[2]) } : null;
+}
+
+function encoded(response: Response): boolean {
+    const encoding = response.headers.get("content-encoding");
+    return encoding !== null && encoding !== "" && encoding !== "identity";
+}
+
+function sizeOf(response: Response): number {
+    const length = response.headers.get("content-length");
+    return length !== null && /^\d+$/.test(length) && !encoded(response) ? Number(length) : -1;
+}
+
+function validatorOf(response: Response, size: number): Validator {
+    return { size, etag: response.headers.get("etag"), lastModified: response.headers.get("last-modified") };
+}
+
+/** The last part of an address' path, for messages. */
+export function fileName(url: string): string {
+    const path = new URL(url).pathname;
+    const last = path.slice(path.lastIndexOf("/") + 1);
+    try {
+        return decodeURIComponent(last) || url;
+    } catch {
+        return last;
+    }
+}

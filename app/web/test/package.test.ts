@@ -1,0 +1,424 @@
+import assert from "node:assert/strict";
+import { createHash } from "node:crypto";
+import { readFile } from "node:fs/promises";
+import { afterEach, beforeEach, describe, test } from "node:test";
+import { MessageChannel } from "node:worker_threads";
+import type { HostCalls, HostEvent, PlainLoad } from "../src/calls.js";
+import type { Part } from "../src/chat.js";
+import { adapterHint, devices, webgpuHint } from "../src/devices.js";
+import { BerylError } from "../src/error.js";
+import { makeHost } from "../src/host.js";
+import { Beryl } from "../src/index.js";
+import { Model } from "../src/model.js";
+import { Queue } from "../src/queue.js";
+import { local, remote, serve, type Caller, type Port } from "../src/rpc.js";
+import { doubleLoader, makeWorld, type World } from "./engine_double.js";
+import { noise, serveFile } from "./server.js";
+import { Disk } from "./storage.js";
+
+const EMPTY_MODULE = new Uint8Array([0, 97, 115, 109, 1, 0, 0, 0]);
+const FILE = noise(3_000_000);
+
+function fails(status: string, message?: RegExp): (error: unknown) => boolean {
+    return (error) => {
+        assert.ok(error instanceof BerylError, String(error));
+        assert.equal(error.status, status, error.message);
+        if (message) assert.match(error.message, message);
+        return true;
+    };
+}
+
+const user = (content: string): { role: "user"; content: string }[] => [{ role: "user", content }];
+const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
+
+async function partsOf(answer: AsyncIterable<Part>): Promise<Part[]> {
+    const parts: Part[] = [];
+    for await (const part of answer) parts.push(part);
+    return parts;
+}
+
+/* The same host in place and behind a message channel, as behind a worker. */
+const borders: Record<string, (world: World, disk: Disk) => Caller<HostCalls>> = {
+    "in place": (world, disk) => local(makeHost({ loadEngine: doubleLoader(world), storage: disk.host() })),
+    "across a channel": (world, disk) => {
+        const { port1, port2 } = new MessageChannel();
+        serve(port2 as unknown as Port, makeHost({ loadEngine: doubleLoader(world), storage: disk.host() }));
+        return remote<HostCalls>(port1 as unknown as Port, () => {
+            port1.close();
+            port2.close();
+        });
+    },
+};
+
+for (const [name, border] of Object.entries(borders)) describe(`a model ${name}`, () => {
+    let world: World;
+    let disk: Disk;
+    let caller: Caller<HostCalls>;
+    let model: Model;
+    let heard: HostEvent[];
+
+    async function load(plain: Partial<PlainLoad> = {}, signal?: AbortSignal): Promise<Model> {
+        heard = [];
+        caller.call("watch", null, { onEvent: (event) => { heard.push(event); model?.heard(event); } }).catch(() => undefined);
+        const info = await caller.call("load", { source: new Blob([FILE]), module: EMPTY_MODULE, ...plain }, { signal });
+        const end = async (): Promise<void> => { await caller.call("close", null); };
+        return model = new Model(caller, info, end);
+    }
+
+    beforeEach(() => {
+        world = makeWorld();
+        disk = new Disk();
+        caller = border(world, disk);
+    });
+    afterEach(async () => {
+        await caller.call("close", null).catch(() => undefined);
+        caller.close();
+    });
+
+    test("parts arrive in order, and the result sums them up", async () => {
+        await load();
+        const answer = model.chat(user("one two three"), { think: true });
+        const parts = await partsOf(answer);
+        assert.deepEqual(parts.map((part) => part.type === "call" ? "" : part.text), ["hm", "one ", "two ", "three"]);
+        const result = await answer.result;
+        assert.equal(result.text, "one two three");
+        assert.equal(result.thought, "hm");
+        assert.equal(result.end, "stop");
+        assert.deepEqual(result.message, { role: "assistant", content: "one two three" });
+        assert.deepEqual(await partsOf(answer), parts, "a second reader gets the same");
+        assert.ok(heard.some((event) => event.kind === "progress" && event.progress.what === "loading weights"));
+    });
+
+    test("a call is a part and a turn", async () => {
+        await load();
+        const seen: number[] = [];
+        const answer = model.chat(user("call"), { tools: [{ function: { name: "f" } }], onProgress: (p) => seen.push(p.done) });
+        assert.ok((await partsOf(answer)).some((part) => part.type === "call" && part.name === "f"));
+        const { message } = await answer.result;
+        assert.deepEqual(message.tool_calls, [{ id: "call_0", type: "function", function: { name: "f", arguments: { x: 1 } } }]);
+        assert.deepEqual(seen, [1]);
+    });
+
+    test("tokens, text, prompts, description, self-test", async () => {
+        await load({ context: 77 });
+        assert.equal(model.info.context, 77);
+        const ids = await model.tokenize("abc");
+        assert.ok(ids instanceof Int32Array);
+        assert.deepEqual([...ids], [97, 98, 99]);
+        assert.equal(await model.detokenize(ids), "abc");
+        assert.equal(await model.detokenize([97]), "a");
+        assert.match(await model.render(user("x")), /"x"/);
+        assert.ok((await model.renderTokens(user("x"), { think: true })).length > 10);
+        assert.ok(await model.stats());
+        assert.deepEqual(await model.describe({ tensors: true }), { metadata: {}, tensors: [] });
+        const tests: string[] = [];
+        await model.selftest((one) => tests.push(one.name));
+        assert.deepEqual(tests, ["matvec"]);
+    });
+
+    test("calls at the same time are answered one after another", async () => {
+        await load();
+        const other = model.session();
+        const answers = [model.chat(user("a b")), other.chat(user("c d")), model.chat(user("e f"))];
+        const texts = await Promise.all(answers.map((answer) => answer.text()));
+        assert.deepEqual(texts, ["a b", "c d", "e f"]);
+        assert.equal(world.mostRunning, 1);
+        assert.deepEqual(world.log.filter((line) => line.startsWith("say")), ["say a b", "say c d", "say e f"]);
+    });
+
+    test("a running answer ends when it is cancelled, with what it has", async () => {
+        await load();
+        world.pace = 10;
+        const controller = new AbortController();
+        const answer = model.chat(user("a b c d e f g h i j k l m n o p q r s t"), { signal: controller.signal });
+        let n = 0;
+        for await (const part of answer) if (part.type === "text" && ++n === 3) controller.abort();
+        const result = await answer.result;
+        assert.equal(result.end, "cancelled");
+        assert.equal(result.text, "a b c ");
+        assert.equal(await model.chat(user("next")).text(), "next");
+    });
+
+    test("leaving the loop ends the answer", async () => {
+        await load();
+        world.pace = 5;
+        const answer = model.chat(user("a b c d e f g h"));
+        for await (const part of answer) if (part) break;
+        assert.equal((await answer.result).end, "cancelled");
+    });
+
+    test("one that waits is cancelled at once", async () => {
+        await load();
+        world.pace = 30;
+        const first = model.chat(user("a b c d e f g h"));
+        const controller = new AbortController();
+        const second = model.chat(user("never"), { signal: controller.signal });
+        await pause(10);
+        const began = Date.now();
+        controller.abort();
+        assert.equal((await second.result).end, "cancelled");
+        assert.ok(Date.now() - began < 100);
+        first.cancel();
+        await first.result;
+        assert.ok(!world.log.includes("say never"));
+        assert.equal((await model.chat(user("x"), { signal: AbortSignal.abort() }).result).end, "cancelled");
+    });
+
+    test("errors keep status, message and hint", async () => {
+        await load();
+        const answer = model.chat(user("too long"));
+        await assert.rejects(partsOf(answer), fails("CONTEXT_FULL", /9,000/));
+        await assert.rejects(answer.result, (error: BerylError) => /larger `context`/.test(error.hint));
+        assert.equal(await model.chat(user("ok")).text(), "ok");
+    });
+
+    test("sessions have their own timelines, and give way when there are too many", async () => {
+        await load({ sessions: 2 });
+        const [a, b, c] = [model.session(), model.session(), model.session()];
+        for (const [session, text] of [[a, "aa"], [b, "bb"], [c, "cc"], [a, "dd"]] as const) await session.chat(user(text)).result;
+        assert.equal(world.most, 2);
+        assert.match(String.fromCharCode(...await b.tokens()), /bb/);
+        assert.match(String.fromCharCode(...await a.tokens()), /dd/);
+        await c.close();
+        await assert.rejects(c.tokens(), fails("MISUSE"));
+        await c.close();
+    });
+
+    test("snapshots, of a session that gave way too", async () => {
+        await load();
+        const [a, b] = [model.session(), model.session()];
+        await a.generate([65, 66, 67]).result;
+        await b.generate([70]).result;
+        const snapshot = await a.save();
+        assert.ok(snapshot instanceof Blob);
+        assert.equal(snapshot.size, 12);
+        assert.ok(world.log.includes("logits 3 from 2"));
+        await b.restore(snapshot);
+        assert.deepEqual([...await b.tokens()], [65, 66, 67]);
+        await b.rewind(1);
+        assert.deepEqual([...await b.tokens()], [65]);
+        await assert.rejects(b.rewind(2), fails("MISUSE"));
+        await assert.rejects(b.restore(new Blob(["x"])), fails("BAD_FILE"));
+    });
+
+    test("a lost device: the answer fails, the model comes back with its sessions", async () => {
+        await load();
+        await model.chat(user("before")).result;
+        const states: string[] = [];
+        model.onstatechange = ({ state, error }) => states.push(state + (error ? ` ${error.status}` : ""));
+        world.pace = 20;
+        const answer = model.chat(user("a b c d e f g h"));
+        const waiting = model.chat(user("waits"));
+        await pause(30);
+        world.lose("driver reset");
+        await assert.rejects(answer.result, fails("DEVICE_LOST", /driver reset/));
+        assert.equal(await waiting.text(), "waits");
+        assert.deepEqual(states, ["lost DEVICE_LOST", "ready"]);
+        assert.equal(model.state, "ready");
+        assert.deepEqual(world.log.filter((line) => line === "load" || line === "close"), ["load", "close", "load"]);
+    });
+
+    test("a session keeps its tokens over a loss", async () => {
+        await load();
+        const session = model.session();
+        await session.generate([65, 66]).result;
+        world.lose("gone");
+        await pause(20);
+        assert.deepEqual([...await session.tokens()], [65, 66]);
+        assert.equal((await session.save()).size, 8);
+    });
+
+    test("a device that does not come back is a clear error for all who ask", async () => {
+        await load();
+        world.refuse = new BerylError("NO_DEVICE", "no adapter");
+        world.lose("unplugged");
+        await pause(20);
+        assert.equal(model.state, "failed");
+        await assert.rejects(model.chat(user("x")).result, fails("NO_DEVICE"));
+        await assert.rejects(model.tokenize("x"), fails("NO_DEVICE"));
+    });
+
+    test("a device that is lost again and again is given up", async () => {
+        await load();
+        for (let i = 0; i < 4; i++) {
+            world.lose("again");
+            await pause(20);
+        }
+        assert.equal(model.state, "failed");
+        await assert.rejects(model.chat(user("x")).result, fails("DEVICE_LOST", /4 times/));
+    });
+
+    test("a load is cancelled", async () => {
+        const server = await serveFile(FILE, { slow: 20 });
+        const controller = new AbortController();
+        setTimeout(() => controller.abort(), 50);
+        await assert.rejects(load({ source: server.url }, controller.signal), fails("CANCELLED"));
+        await server.close();
+    });
+
+    test("a load that fails says why", async () => {
+        world.refuse = new BerylError("NO_DEVICE_MEMORY", "needs 5.1 GB, the device has 4 GB; a context of 2,048 would fit");
+        const failed = load();
+        await assert.rejects(failed, fails("NO_DEVICE_MEMORY", /would fit/));
+        await assert.rejects(failed, (error: BerylError) => error.hint.length > 10);
+    });
+
+    test("a hash is checked, remembered, and a wrong file is not kept", async () => {
+        const server = await serveFile(FILE);
+        const sha256 = createHash("sha256").update(FILE).digest("hex");
+        const wrong = load({ source: server.url, sha256: "0".repeat(64) });
+        await assert.rejects(wrong, fails("BAD_FILE", /SHA-256/));
+        assert.equal(disk.usage(), 0);
+        caller.close();
+        caller = border(world, disk);
+        await load({ source: server.url, sha256 });
+        for (let i = 0; i < 100 && !JSON.stringify([...await noteOf(disk)]).includes(sha256); i++) await pause(5);
+        assert.ok((await noteOf(disk)).includes(sha256));
+        await server.close(); // the second start is offline
+        await caller.call("close", null);
+        caller.close();
+        caller = border(world, disk);
+        await load({ source: server.url, sha256 });
+        assert.ok(!heard.some((event) => event.kind === "progress" && event.progress.what === "checking the file"));
+    });
+
+    test("closing ends what runs and what waits", async () => {
+        await load();
+        world.pace = 20;
+        const answers = [model.chat(user("a b c d e f g h")), model.chat(user("waits"))];
+        await pause(30);
+        await model.close();
+        assert.deepEqual((await Promise.all(answers.map((answer) => answer.result))).map((result) => result.end), ["cancelled", "cancelled"]);
+        assert.equal(model.state, "closed");
+        assert.throws(() => model.chat(user("x")), fails("MISUSE"));
+        assert.equal(world.open, 0);
+        await model.close();
+    });
+});
+
+async function noteOf(disk: Disk): Promise<string> {
+    return new TextDecoder().decode((await disk.model()).get("note.json")?.bytes ?? new Uint8Array(0));
+}
+
+describe("rpc", () => {
+    interface Table { echo: { args: unknown; event: number; result: unknown }; fail: { args: null; event: never; result: null } }
+    function pair(): { caller: ReturnType<typeof remote<Table>>; close(): void } {
+        const { port1, port2 } = new MessageChannel();
+        serve<Table>(port2 as unknown as Port, {
+            echo: async (args, { emit }) => {
+                for (let i = 0; i < 1000; i++) emit(i);
+                await pause(1);
+                return args;
+            },
+            fail: () => Promise.reject(new TypeError("odd")),
+        });
+        return { caller: remote<Table>(port1 as unknown as Port, () => port1.close()), close: () => port1.close() };
+    }
+
+    test("many events arrive in order before the result", async () => {
+        const { caller, close } = pair();
+        const seen: number[] = [];
+        assert.deepEqual(await caller.call("echo", { x: [1, 2] }, { onEvent: (n) => seen.push(n) }), { x: [1, 2] });
+        assert.deepEqual(seen, Array.from({ length: 1000 }, (_, i) => i));
+        close();
+    });
+
+    test("what is thrown becomes a BerylError; what cannot be posted is refused", async () => {
+        const { caller, close } = pair();
+        await assert.rejects(caller.call("fail", null), fails("IO", /odd/));
+        await assert.rejects(caller.call("echo", () => undefined), fails("MISUSE", /echo/));
+        await assert.rejects(caller.call("none" as "echo", null), fails("MISUSE", /none/));
+        close();
+    });
+
+    test("a side that ended fails all calls", async () => {
+        const { caller } = pair();
+        const call = caller.call("echo", 1);
+        caller.fail(new BerylError("IO", "the worker died"));
+        await assert.rejects(call, fails("IO", /died/));
+        await assert.rejects(caller.call("echo", 1), fails("IO", /died/));
+        caller.close();
+    });
+});
+
+describe("queue", () => {
+    test("first come, first served, also after failures", async () => {
+        const queue = new Queue();
+        const log: number[] = [];
+        const run = (n: number, fail = false): Promise<void> => queue.run(undefined, async () => {
+            await pause(3);
+            log.push(n);
+            if (fail) throw new Error("x");
+        });
+        const all = await Promise.allSettled([run(1), run(2, true), run(3)]);
+        assert.deepEqual(log, [1, 2, 3]);
+        assert.deepEqual(all.map((one) => one.status), ["fulfilled", "rejected", "fulfilled"]);
+        await queue.idle();
+        queue.close(new BerylError("CANCELLED", "closed"));
+        await assert.rejects(run(4), fails("CANCELLED"));
+    });
+});
+
+describe("devices", () => {
+    const chrome = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/130.0.0.0 Safari/537.36";
+    test("hints name the browser's own switch", () => {
+        assert.match(webgpuHint(chrome, true), /enable-unsafe-webgpu/);
+        assert.match(webgpuHint(chrome, false), /https/);
+        assert.match(webgpuHint("Mozilla/5.0 (Windows NT 10.0; rv:130.0) Gecko/20100101 Firefox/130.0", true), /dom\.webgpu\.enabled/);
+        assert.match(webgpuHint("Mozilla/5.0 (Macintosh) AppleWebKit/605.1.15 Version/17.0 Safari/605.1.15", true), /26/);
+        assert.match(webgpuHint(chrome.replace("X11; Linux x86_64", "Windows NT 10.0").replace("130", "100"), true), /113/);
+        assert.match(adapterHint(chrome), /chrome:\/\/gpu/);
+    });
+
+    test("no WebGPU is one entry that says what to do", async () => {
+        const [none] = await devices();
+        assert.equal(none?.usable, false);
+        assert.ok(none && none.whyNot.length > 0 && none.hint.length > 0);
+    });
+
+    test("an adapter is described, and one twice is told once", async () => {
+        const adapter = { info: { vendor: "acme", architecture: "one", description: "Acme One", device: "", subgroupMaxSize: 32 },
+            features: new Set(["subgroups", "shader-f16"]), limits: { maxComputeInvocationsPerWorkgroup: 128, maxBufferSize: 5 } };
+        const list = await devices({ requestAdapter: () => Promise.resolve(adapter) } as unknown as GPU);
+        assert.equal(list.length, 1);
+        assert.equal(list[0]?.name, "Acme One");
+        assert.equal(list[0]?.subgroupSize, 32);
+        assert.deepEqual(list[0]?.features, ["shader-f16", "subgroups"]);
+        assert.equal(list[0]?.usable, false);
+        assert.match(list[0]?.whyNot ?? "", /maxComputeInvocationsPerWorkgroup/);
+        const [none] = await devices({ requestAdapter: () => Promise.resolve(null) } as unknown as GPU);
+        assert.match(none?.whyNot ?? "", /no adapter/);
+    });
+});
+
+describe("load", () => {
+    test("without WebGPU it is said before anything is downloaded", async () => {
+        await assert.rejects(Beryl.load("http://127.0.0.1:9/none.gguf"), fails("NO_DEVICE"));
+    });
+
+    test("wrong arguments", async () => {
+        await assert.rejects(Beryl.load(7 as unknown as string), fails("MISUSE"));
+        await assert.rejects(Beryl.load("x.gguf", { sha256: "abc" }), fails("MISUSE"));
+        await assert.rejects(Beryl.load("builtin", { signal: AbortSignal.abort() }), fails("CANCELLED"));
+    });
+});
+
+describe("the package's frame", () => {
+    const read = async (path: string): Promise<string> => await readFile(path, "utf8"); // tests run in app/web
+
+    test("the lock names versions and hashes, no hosts", async () => {
+        const lock = JSON.parse(await read("package-lock.json")) as { packages: Record<string, { resolved?: string; integrity?: string }> };
+        for (const [path, entry] of Object.entries(lock.packages)) {
+            assert.equal(entry.resolved, undefined, path);
+            assert.ok(path === "" || entry.integrity, path);
+        }
+    });
+
+    test("one version everywhere, pinned tools", async () => {
+        const pack = JSON.parse(await read("package.json")) as { version: string; devDependencies: Record<string, string>; dependencies?: unknown };
+        assert.equal(pack.version, Beryl.version);
+        assert.match(await read("../../include/beryl.h"), new RegExp(`BERYL_VERSION "${Beryl.version}"`));
+        assert.equal(pack.dependencies, undefined);
+        for (const version of Object.values(pack.devDependencies)) assert.match(version, /^\d+\.\d+\.\d+$/);
+    });
+});
