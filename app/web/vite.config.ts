@@ -2,14 +2,13 @@
  * vite.config.ts - builds the package into dist: index.js, worker.js, and beside them the module,
  * the default model and the licence.
  *
- * BERYL_WASM names the module; default: where `make web` puts it.
+ * BERYL_WASM names the module; default: dist/beryl.wasm, where `make web` has put it.
  */
-import { copyFileSync, existsSync, mkdirSync } from "node:fs";
+import { copyFileSync, existsSync, readFileSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { defineConfig, type Plugin } from "vite";
 
 const here = (path: string): string => fileURLToPath(new URL(path, import.meta.url));
-const wasm = process.env["BERYL_WASM"] ?? here("../../build/web/beryl.wasm");
 
 /* Addresses of files beside the script are for the user's bundler to resolve, not for this build. */
 function leaveAddresses(): Plugin {
@@ -19,13 +18,19 @@ function leaveAddresses(): Plugin {
     };
 }
 
-function copyFiles(): Plugin {
+/* dist is emptied first, so the module is read before and written again after. */
+function addFiles(): Plugin {
+    let wasm: Uint8Array = new Uint8Array(0);
     return {
         name: "beryl-files",
-        closeBundle() {
-            mkdirSync(here("dist"), { recursive: true });
-            if (!existsSync(wasm)) throw new Error(`${wasm} is not there: run \`make web\`, or name the module in BERYL_WASM`);
-            copyFileSync(wasm, here("dist/beryl.wasm"));
+        apply: "build",
+        buildStart() {
+            const from = process.env["BERYL_WASM"] ?? here("dist/beryl.wasm");
+            if (!existsSync(from)) this.error(`${from} is not there: run \`make web\`, or name the module in BERYL_WASM`);
+            wasm = readFileSync(from);
+        },
+        writeBundle() {
+            writeFileSync(here("dist/beryl.wasm"), wasm);
             copyFileSync(here("../../models/default.gguf"), here("dist/default.gguf"));
             copyFileSync(here("../../LICENSE"), here("LICENSE"));
         },
@@ -33,7 +38,7 @@ function copyFiles(): Plugin {
 }
 
 export default defineConfig({
-    plugins: [leaveAddresses(), copyFiles()],
+    plugins: [leaveAddresses(), addFiles()],
     build: {
         target: "es2022",
         outDir: "dist",

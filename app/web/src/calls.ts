@@ -1,7 +1,7 @@
 /*
  * calls.ts - the calls between a model and the host of its engine, as data that can be posted.
  */
-import type { EngineEvent, EngineInfo, EngineStats, GenerateOptions, GenerateResult } from "./engine.js";
+import type { EngineEvent, EngineInfo, EngineStats, GenerateOptions, GenerateResult, GpuFeature, LogLevel } from "./engine.js";
 import type { PlainError } from "./error.js";
 import type { RequestOptions, RetryOptions } from "./source/http.js";
 import type { CacheMode, PlainSource, Progress } from "./source/index.js";
@@ -19,6 +19,7 @@ export interface PlainLoad {
     memory?: number | undefined;
     piece?: number | undefined;
     vocabularyOnly?: boolean | undefined;
+    without?: readonly GpuFeature[] | undefined;
     sha256?: string | undefined;
     cache?: CacheMode | undefined;
     request?: RequestOptions | undefined;
@@ -27,7 +28,6 @@ export interface PlainLoad {
 
 /** How a model is. "lost": its GPU went away, and it is being loaded again; "failed": that did not work. */
 export type ModelState = "ready" | "lost" | "failed" | "closed";
-export type LogLevel = "error" | "warning" | "info" | "debug";
 
 /** What a host tells unasked. */
 export type HostEvent =

@@ -3,7 +3,7 @@
  */
 
 /** An adapter, or the reason why there is none. */
-export interface DeviceInfo {
+export interface AdapterInfo {
     /** The adapter's name as the browser gives it; empty where it gives none. */
     name: string;
     vendor: string;
@@ -32,7 +32,7 @@ const NEEDED = {
 const UNTOLD = { name: "", vendor: "", architecture: "", software: false, features: [], limits: {}, subgroupSize: 0 };
 
 /** All adapters that the browser offers, the fast one first; if none, one entry that says why. */
-export async function devices(gpu?: GPU): Promise<DeviceInfo[]> {
+export async function devices(gpu?: GPU): Promise<AdapterInfo[]> {
     const host = globalThis as { isSecureContext?: boolean; navigator?: { gpu?: GPU; userAgent?: string } };
     const api = gpu ?? host.navigator?.gpu;
     const agent = host.navigator?.userAgent ?? "";
@@ -41,7 +41,7 @@ export async function devices(gpu?: GPU): Promise<DeviceInfo[]> {
         return [{ ...UNTOLD, usable: false, whyNot: secure ? "This browser has no WebGPU, or it is switched off."
             : "WebGPU is given to secure pages alone.", hint: webgpuHint(agent, secure) }];
     }
-    const found: DeviceInfo[] = [];
+    const found: AdapterInfo[] = [];
     for (const powerPreference of ["high-performance", "low-power"] as const) {
         const adapter = await api.requestAdapter({ powerPreference }).catch(() => null);
         if (!adapter) continue;
@@ -53,7 +53,7 @@ export async function devices(gpu?: GPU): Promise<DeviceInfo[]> {
     return found;
 }
 
-function describe(adapter: GPUAdapter): DeviceInfo {
+function describe(adapter: GPUAdapter): AdapterInfo {
     const { info } = adapter;
     const limits: Record<string, number> = {};
     for (const key in adapter.limits) {

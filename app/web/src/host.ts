@@ -7,8 +7,8 @@
  * engine holds for it can be dropped and made again, since a prompt is always given whole. So
  * there may be more sessions than the engine holds, and a lost device costs time, not words.
  */
-import type { HostCalls, HostEvent, LogLevel, PlainLoad, ModelState } from "./calls.js";
-import type { Engine, EngineInfo, EngineOptions, EngineSession, GenerateResult } from "./engine.js";
+import type { HostCalls, HostEvent, ModelState, PlainLoad } from "./calls.js";
+import type { Engine, EngineInfo, EngineOptions, EngineSession, GenerateResult, LogLevel } from "./engine.js";
 import { BerylError } from "./error.js";
 import { Queue } from "./queue.js";
 import type { Handlers } from "./rpc.js";
@@ -162,7 +162,7 @@ class Host {
         const gpu = this.#gpu();
         if (gpu) options.gpu = gpu;
         if (load.device) options.powerPreference = load.device;
-        for (const key of ["context", "sessions", "precision", "kv", "memory", "piece", "vocabularyOnly"] as const)
+        for (const key of ["context", "sessions", "precision", "kv", "memory", "piece", "vocabularyOnly", "without"] as const)
             if (load[key] !== undefined) Object.assign(options, { [key]: load[key] });
         const engine = await this.#parts.loadEngine(options, (event) => {
             const { kind, ...progress } = event;

@@ -2,7 +2,7 @@
  * index.ts - the package's face: Beryl.load, Beryl.devices, Beryl.cache.
  */
 import { makeCache, type Cache } from "./cache.js";
-import { devices, type DeviceInfo } from "./devices.js";
+import { devices, type AdapterInfo } from "./devices.js";
 import { load, type LoadOptions, type ModelSource } from "./load.js";
 import type { Model } from "./model.js";
 
@@ -10,9 +10,9 @@ export { BerylError, type BerylStatus } from "./error.js";
 export { Answer, type AnswerOptions, type AnswerResult, type ChatOptions, type Message, type Part, type Tool } from "./chat.js";
 export { Model, Session, type StateChange } from "./model.js";
 export type { Cache, CachedModel, CacheSize } from "./cache.js";
-export type { LogLevel, ModelState } from "./calls.js";
-export type { DeviceInfo } from "./devices.js";
-export type { EngineInfo, EngineStats, GenerateOptions, GenerateResult } from "./engine.js";
+export type { ModelState } from "./calls.js";
+export type { AdapterInfo } from "./devices.js";
+export type { EngineInfo, EngineStats, GenerateOptions, GenerateResult, GpuFeature, LogLevel } from "./engine.js";
 export type { LoadOptions, ModelSource } from "./load.js";
 export type { RequestOptions, RetryOptions } from "./source/http.js";
 export type { CacheMode, Progress } from "./source/index.js";
@@ -24,7 +24,7 @@ export const Beryl: {
     /** Loads a model from an address, a File, a Blob, a file handle, or "builtin", the one that comes with the package. */
     load(source: ModelSource, options?: LoadOptions): Promise<Model>;
     /** The adapters of this browser, or why there is none and what would help. */
-    devices(gpu?: GPU): Promise<DeviceInfo[]>;
+    devices(gpu?: GPU): Promise<AdapterInfo[]>;
     /** The models that this origin keeps. */
     readonly cache: Cache;
 } = { version: "0.1.0", load, devices, cache: makeCache() };

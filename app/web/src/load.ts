@@ -2,8 +2,9 @@
  * load.ts - from a source and options to a model: in a worker where there is one, else in place.
  */
 import { makeWorker, moduleUrl } from "./assets.js";
-import type { HostCalls, HostEvent, LogLevel, PlainLoad } from "./calls.js";
+import type { HostCalls, HostEvent, PlainLoad } from "./calls.js";
 import { adapterHint, devices } from "./devices.js";
+import type { GpuFeature, LogLevel } from "./engine.js";
 import { BerylError, throwIfAborted } from "./error.js";
 import { Model } from "./model.js";
 import { remote, type Caller } from "./rpc.js";
@@ -36,6 +37,8 @@ export interface LoadOptions {
     piece?: number;
     /** Tokens and chat format alone: no weights, no device. */
     vocabularyOnly?: boolean;
+    /** Capabilities of the adapter to leave alone, as where a driver gets one wrong. */
+    without?: readonly GpuFeature[];
     /** The file's SHA-256 in hex: the model is not given before the whole file was found to have it. */
     sha256?: string;
     /** Whether a model from an address is kept for the next start; default "auto": where there is room. */
@@ -92,11 +95,11 @@ async function end(caller: Caller<HostCalls>): Promise<void> {
 }
 
 async function plainLoad(source: ModelSource, options: LoadOptions): Promise<PlainLoad> {
-    const { device, context, sessions, precision, kv, memory, piece, vocabularyOnly, sha256, cache, request, retry } = options;
+    const { device, context, sessions, precision, kv, memory, piece, vocabularyOnly, without, sha256, cache, request, retry } = options;
     if (sha256 !== undefined && !/^[0-9a-f]{64}$/i.test(sha256))
         throw new BerylError("MISUSE", "sha256 must be 64 hex digits");
     const module = options.module ?? moduleUrl();
-    return { device, context, sessions, precision, kv, memory, piece, vocabularyOnly, sha256, cache, request, retry,
+    return { device, context, sessions, precision, kv, memory, piece, vocabularyOnly, without, sha256, cache, request, retry,
         source: await plainSource(source, options), module: module instanceof URL ? module.href : typeof module === "string" ? absolute(module) : module };
 }
 
