@@ -68,6 +68,7 @@ TREE := $(BUILD)/lib/beryl/$(WGPU) $(BUILD)/share/beryl/models/default.gguf
 
 .PHONY: all run test check docs bench fuzz sanitize coverage install uninstall clean help
 .PHONY: replay fuzzers check-build check-wasm check-style check-docs check-wgsl FORCE
+.PHONY: web web-module web-test web-serve
 .DELETE_ON_ERROR:
 
 ## all        the program and both forms of the library, in $(BUILD)/bin and $(BUILD)/lib
@@ -149,7 +150,7 @@ $(BUILD)/gen/kernels_wgsl.h: $(BUILD)/gen/kernels_wgsl.c
 $(BUILD)/gen/kernels_wgsl.c: $(BUILD)/obj/embed $(WGSL) $(wildcard src/kernels/wgsl)
 	$(call say,EMBED,$@)
 	@mkdir -p $(@D)
-	$(Q)$(BUILD)/obj/embed $(@:.c=) $(WGSL)
+	$(Q)$(BUILD)/obj/embed $(EMBED_FLAGS) $(@:.c=) $(WGSL)
 $(BUILD)/obj/embed: tools/embed.c
 	@mkdir -p $(@D)
 	$(Q)cc -std=c11 -O1 $(WARN) -o $@ $<
@@ -250,6 +251,8 @@ $(BUILD)/%.h.ok: %.h
 # The library's C for the browser, and what the module exports of it.
 check-wasm: WERROR = -Werror
 check-wasm: $(WASM_OBJ) $(patsubst %.c,$(BUILD)/%.o,$(wildcard app/web/*.c))
+
+include app/web/web.mk
 
 # ---- the hostile -------------------------------------------------------------------------------------
 

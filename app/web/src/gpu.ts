@@ -1,0 +1,591 @@
+/*
+ * gpu.ts - the JavaScript half of the browser's device: does what the module's blocks of words say.
+ *
+ * Owns the GPUDevice and everything made on it. The other half is src/device/web: web.h has the words
+ * of each operation and what is written back. Nothing here knows of models. One block comes in for a
+ * submit; it becomes one command buffer, and at most one map for its results. What ends later
+ * (maps, compiles, uploads) is written into the module's memory, and whoever waits is woken.
+ */
+import { BerylError } from "./error.js";
+
+/** Wakes all that wait when something has ended. */
+export class Bell {
+    #waiting: (() => void)[] = [];
+
+    /** Resolves at the next ring. */
+    wait(): Promise<void> {
+        return new Promise((resolve) => this.#waiting.push(resolve));
+    }
+
+    ring(): void {
+        const waiting = this.#waiting;
+        this.#waiting = [];
+        for (const wake of waiting) wake();
+    }
+}
+
+/** A capability that is left alone although the adapter has it. */
+export type GpuFeature = "f16" | "subgroups" | "dot" | "timestamps";
+
+export interface GpuOptions {
+    /** Default navigator.gpu. */
+    gpu?: GPU | undefined;
+    powerPreference?: GPUPowerPreference | undefined;
+    without?: readonly GpuFeature[] | undefined;
+    /** For tests: kernels as GPUs get them, on an adapter in software too. */
+    hard?: boolean | undefined;
+}
+
+/** What crossed the module's border, and what was done, since the device was opened. */
+export interface GpuCounts {
+    /** Calls from C: blocks. */
+    blocks: number;
+    submits: number;
+    dispatches: number;
+    maps: number;
+    /** Bytes from the module's memory to the GPU, and back. */
+    bytesOut: number;
+    bytesIn: number;
+}
+
+/** What the device needs of the module. */
+export interface GpuModule {
+    readonly memory: WebAssembly.Memory;
+    gpu_compiled(self: number, program: number, ok: number): void;
+}
+
+/* Operations in the order of web.h, from 1. */
+const OP = {
+    BUFFER_MAKE: 1, BUFFER_DROP: 2, PROGRAM_MAKE: 3, PROGRAM_DROP: 4, BINDINGS_MAKE: 5, BINDINGS_DROP: 6, WRITE: 7,
+    WRITE_HERE: 8, SYNC: 9, BEGIN: 10, DISPATCH: 11, COPY: 12, FILL: 13, FETCH: 14, STAMP: 15, END: 16, CLOSE: 17,
+} as const;
+const FAULT = { INVALID: 1, NO_ROOM: 2, LOST: 3 } as const;
+const STATE = { READY: 2, FAILED: 3 } as const;
+/* Offsets in web_shared. */
+const SHARED = { done: 0, uploaded: 8, fault: 16, textSize: 20, text: 24, toldSize: 1024, told: 1028 } as const;
+const TEXT = 1000; // bytes of a text there
+const PARAMS = 256; // bytes of parameters that a dispatch sees
+const USAGE = { MAP_READ: 0x1, COPY_SRC: 0x4, COPY_DST: 0x8, UNIFORM: 0x40, STORAGE: 0x80, QUERY_RESOLVE: 0x200 } as const;
+const MAP_READ = 0x1, COMPUTE = 0x4;
+const SPARE_MOST = 8; // buffers for results that are kept
+
+const LIMITS = [
+    "maxComputeWorkgroupStorageSize", "maxComputeInvocationsPerWorkgroup", "maxComputeWorkgroupSizeX", "maxComputeWorkgroupSizeY",
+    "maxComputeWorkgroupSizeZ", "maxComputeWorkgroupsPerDimension", "maxStorageBuffersPerShaderStage", "maxStorageBufferBindingSize",
+    "maxBufferSize", "minStorageBufferOffsetAlignment",
+] as const;
+
+interface Program { pipeline: GPUComputePipeline | null; params: boolean }
+interface Layout { group: GPUBindGroupLayout; plain: GPUPipelineLayout; withParams: GPUPipelineLayout }
+interface Ticket { number: number; done: boolean }
+
+const encoder = new TextEncoder(), decoder = new TextDecoder();
+
+/** A GPUDevice as the module sees it. One device serves one engine. */
+export class Gpu {
+    /** Resolves with the reason when the device is lost, but not when it is closed. */
+    readonly lost: Promise<string>;
+    readonly counts: GpuCounts = { blocks: 0, submits: 0, dispatches: 0, maps: 0, bytesOut: 0, bytesIn: 0 };
+    readonly #device: GPUDevice;
+    readonly #facts: string;
+    readonly #bell: Bell;
+    readonly #buffers = new Map<number, GPUBuffer>();
+    readonly #programs = new Map<number, Program>();
+    readonly #groups = new Map<number, GPUBindGroup>();
+    readonly #layouts = new Map<number, Layout>();
+    readonly #tickets: Ticket[] = []; // submitted and not done, oldest first
+    readonly #offset = new Uint32Array(1);
+    #module: GpuModule | null = null;
+    #self = 0;
+    #shared = 0;
+    #fault: { kind: number; text: string } | null = null;
+    #closed = false;
+    #outstanding = 0;
+    #spare: GPUBuffer[] = [];
+    #paramLayout: GPUBindGroupLayout | null = null;
+    #params: GPUBuffer | null = null;
+    #paramGroup: GPUBindGroup | null = null;
+    #queries: GPUQuerySet | null = null;
+    #queryBytes: GPUBuffer | null = null;
+    /* of the submit that is being encoded */
+    #encoder: GPUCommandEncoder | null = null;
+    #pass: GPUComputePassEncoder | null = null;
+    #pipeline: GPUComputePipeline | null = null;
+    #group: GPUBindGroup | null = null;
+    #staging: GPUBuffer | null = null;
+    #stamps = 0;
+    #results = 0; // bytes
+
+    private constructor(device: GPUDevice, facts: string, bell: Bell) {
+        this.#device = device;
+        this.#facts = facts;
+        this.#bell = bell;
+        device.addEventListener("uncapturederror", (event) => {
+            const { error } = event as GPUUncapturedErrorEvent;
+            this.#fail(error.constructor.name === "GPUOutOfMemoryError" ? FAULT.NO_ROOM : FAULT.INVALID, error.message);
+        });
+        this.lost = new Promise((resolve) => {
+            void device.lost.then(({ message, reason }) => {
+                if (this.#closed) return;
+                this.#fail(FAULT.LOST, message || reason);
+                resolve(message || reason);
+            });
+        });
+    }
+
+    /** Finds an adapter, opens a device with all it has, and learns what C wants to know of it. */
+    static async open(bell: Bell, options: GpuOptions = {}): Promise<Gpu> {
+        const gpu = options.gpu ?? (globalThis.navigator as Navigator | undefined)?.gpu;
+        if (!gpu) throw new BerylError("NO_DEVICE", "there is no WebGPU here");
+        const adapter = await gpu.requestAdapter(options.powerPreference ? { powerPreference: options.powerPreference } : {});
+        if (!adapter) throw new BerylError("NO_DEVICE", "WebGPU has no adapter here");
+        const wanted = (name: GpuFeature, feature: string): boolean => !options.without?.includes(name) && adapter.features.has(feature);
+        const f16 = wanted("f16", "shader-f16"), timestamps = wanted("timestamps", "timestamp-query");
+        const features: string[] = [];
+        if (f16) features.push("shader-f16");
+        if (timestamps) features.push("timestamp-query");
+        if (wanted("subgroups", "subgroups")) features.push("subgroups");
+        const requiredLimits: Record<string, number> = {};
+        for (const name of LIMITS) requiredLimits[name] = adapter.limits[name];
+        let device: GPUDevice;
+        try {
+            device = await adapter.requestDevice({ requiredFeatures: features as GPUFeatureName[], requiredLimits });
+        } catch (thrown) {
+            throw BerylError.from(thrown, "NO_DEVICE");
+        }
+        const { info } = adapter;
+        const described = [info.vendor, info.architecture, info.device].filter(Boolean).join(" ");
+        const name = info.description || described || "unknown adapter";
+        const software = info.isFallbackAdapter === true || /swiftshader|llvmpipe|lavapipe|basic render/i.test(`${name} ${described}`);
+        const dot = gpu.wgslLanguageFeatures?.has("packed_4x8_integer_dot_product") ?? false;
+        const facts: Record<string, unknown> = {
+            name, driver: described,
+            kind: software && !options.hard ? "software" : info.vendor === "nvidia" ? "discrete" : "integrated",
+            f16, timestamps,
+            dot: dot && (!software || options.hard === true) && !options.without?.includes("dot"), // software only imitates it
+            subgroup: features.includes("subgroups") ? await subgroupSize(device, info) : 0,
+        };
+        for (const limit of LIMITS) facts[limit] = device.limits[limit];
+        return new Gpu(device, JSON.stringify(facts), bell);
+    }
+
+    /** Things begun on the GPU that have not ended: while there are some, the bell will ring. */
+    get outstanding(): number {
+        return this.#outstanding;
+    }
+
+    /** The module's imports, by name. */
+    imports(module: () => GpuModule): WebAssembly.ModuleImports {
+        return {
+            gpu_facts: (to: number, room: number): number => {
+                const bytes = encoder.encode(this.#facts);
+                if (bytes.length > room) return 0;
+                new Uint8Array(module().memory.buffer, to, bytes.length).set(bytes);
+                return bytes.length;
+            },
+            gpu_open: (self: number, shared: number): void => {
+                this.#module = module();
+                this.#self = self;
+                this.#shared = shared;
+                if (this.#fault) this.#tellFault();
+            },
+            gpu_run: (block: number, n: number): void => {
+                this.counts.blocks++;
+                try {
+                    this.#run(block, n);
+                } catch (thrown) { // a JavaScript exception must not pass through C
+                    this.#fail(FAULT.INVALID, thrown instanceof Error ? thrown.message : String(thrown));
+                }
+            },
+        };
+    }
+
+    /** Gives everything back; what is still under way is forgotten. */
+    close(): void {
+        if (this.#closed) return;
+        this.#closed = true;
+        this.#module = null;
+        this.#device.destroy();
+        this.#bell.ring();
+    }
+
+    /* ---- what is told to C ---------------------------------------------------------------------------- */
+
+    #view(): DataView | null {
+        return this.#module ? new DataView(this.#module.memory.buffer) : null;
+    }
+
+    #putText(sizeAt: number, at: number, text: string): void {
+        const view = this.#view();
+        if (!view) return;
+        const { written } = encoder.encodeInto(text.replace(/\s+/g, " "), new Uint8Array(view.buffer, at, TEXT));
+        view.setUint32(sizeAt, written, true);
+    }
+
+    #tellFault(): void {
+        if (!this.#fault || !this.#shared) return;
+        this.#putText(this.#shared + SHARED.textSize, this.#shared + SHARED.text, this.#fault.text);
+        this.#view()?.setUint32(this.#shared + SHARED.fault, this.#fault.kind, true);
+    }
+
+    /* The first fault stays, but for the loss of the device, which explains all others. */
+    #fail(kind: number, text: string): void {
+        if (this.#closed || (this.#fault && kind !== FAULT.LOST)) return;
+        this.#fault = { kind, text };
+        this.#tellFault();
+        this.#bell.ring();
+    }
+
+    /* `promise` has ended: then tells C, unless all is closed by then. */
+    #after<T>(promise: Promise<T>, then: (value: T) => void, failed: (thrown: unknown) => void): void {
+        this.#outstanding++;
+        const end = (tell: () => void): void => {
+            this.#outstanding--;
+            if (!this.#closed) tell();
+            this.#bell.ring();
+        };
+        promise.then((value) => end(() => then(value)), (thrown: unknown) => end(() => failed(thrown)));
+    }
+
+    /* Tickets are done in order, whatever order the browser tells them in. */
+    #finish(ticket: Ticket): void {
+        ticket.done = true;
+        let last = 0;
+        while (this.#tickets[0]?.done) last = this.#tickets.shift()?.number ?? 0;
+        if (last) this.#view()?.setFloat64(this.#shared + SHARED.done, last, true);
+    }
+
+    /* ---- blocks ------------------------------------------------------------------------------------------ */
+
+    #run(block: number, n: number): void {
+        const module = this.#module;
+        if (!module || this.#closed) return;
+        const { buffer } = module.memory;
+        const w = new Uint32Array(buffer, block, n);
+        const u64 = (at: number): number => w[at]! + w[at + 1]! * 4294967296;
+        for (let at = 0; at < n;) {
+            const op = w[at]!;
+            const a = at + 1;
+            switch (op) {
+            case OP.DISPATCH:
+                this.#dispatch(w, a);
+                at = a + 6;
+                break;
+            case OP.WRITE_HERE: {
+                const size = w[a + 3]!;
+                this.#write(w[a]!, u64(a + 1), buffer, block + 4 * (a + 4), size);
+                at = a + 4 + size / 4;
+                break;
+            }
+            case OP.WRITE:
+                this.#write(w[a]!, u64(a + 1), buffer, w[a + 3]!, w[a + 4]!);
+                at = a + 5;
+                break;
+            case OP.BEGIN:
+                this.#begin(buffer, w[a]!, w[a + 1]!, w[a + 2]!, w[a + 3]!);
+                at = a + 4;
+                break;
+            case OP.END:
+                this.#end(w[a]!, w[a + 1]!, w[a + 2]!, w[a + 3]!);
+                at = a + 4;
+                break;
+            case OP.FETCH:
+                this.#endPass();
+                if (this.#staging) this.#encoder?.copyBufferToBuffer(this.#buffer(w[a]!), u64(a + 1), this.#staging, w[a + 5]!, u64(a + 3));
+                at = a + 6;
+                break;
+            case OP.COPY:
+                this.#endPass();
+                this.#encoder?.copyBufferToBuffer(this.#buffer(w[a]!), u64(a + 2), this.#buffer(w[a + 1]!), u64(a + 4), u64(a + 6));
+                at = a + 8;
+                break;
+            case OP.FILL:
+                this.#endPass();
+                this.#encoder?.clearBuffer(this.#buffer(w[a]!), u64(a + 1), u64(a + 3));
+                at = a + 5;
+                break;
+            case OP.STAMP:
+                this.#stamp();
+                at = a;
+                break;
+            case OP.SYNC:
+                this.#sync(w[a]!);
+                at = a + 1;
+                break;
+            default:
+                at = this.#make(op, w, a);
+            }
+        }
+    }
+
+    /* Operations of no step: things that are made and dropped. Gives where the next one begins. */
+    #make(op: number, w: Uint32Array, a: number): number {
+        switch (op) {
+        case OP.BUFFER_MAKE:
+            this.#buffers.set(w[a]!, this.#device.createBuffer({
+                size: w[a + 1]! + w[a + 2]! * 4294967296, usage: USAGE.STORAGE | USAGE.COPY_SRC | USAGE.COPY_DST,
+            }));
+            return a + 3;
+        case OP.BUFFER_DROP:
+            this.#buffers.get(w[a]!)?.destroy();
+            this.#buffers.delete(w[a]!);
+            return a + 1;
+        case OP.PROGRAM_MAKE:
+            this.#compile(w.subarray(a, a + 10));
+            return a + 10;
+        case OP.PROGRAM_DROP:
+            this.#programs.delete(w[a]!);
+            return a + 1;
+        case OP.BINDINGS_MAKE:
+            this.#bind(w, a);
+            return a + 3 + 5 * w[a + 1]!;
+        case OP.BINDINGS_DROP:
+            this.#groups.delete(w[a]!);
+            return a + 1;
+        case OP.CLOSE:
+            this.close();
+            return w.length;
+        }
+        throw new Error(`operation ${op} is not known: the module and its JavaScript are of two versions`);
+    }
+
+    #buffer(handle: number): GPUBuffer {
+        const buffer = this.#buffers.get(handle);
+        if (!buffer) throw new Error(`no buffer ${handle}`);
+        return buffer;
+    }
+
+    #write(handle: number, offset: number, from: ArrayBufferLike, at: number, size: number): void {
+        this.#device.queue.writeBuffer(this.#buffer(handle), offset, from as ArrayBuffer, at, size);
+        this.counts.bytesOut += size;
+    }
+
+    /* Writes wait in some implementations for a submit. */
+    #sync(number: number): void {
+        this.#device.queue.submit([]);
+        this.#after(this.#device.queue.onSubmittedWorkDone(),
+            () => this.#view()?.setFloat64(this.#shared + SHARED.uploaded, number, true),
+            (thrown) => this.#fail(FAULT.INVALID, String(thrown)));
+    }
+
+    /* ---- programs and bindings ------------------------------------------------------------------------------ */
+
+    /* One for each number of bindings and set of written ones. */
+    #layout(n: number, written: number): Layout {
+        const key = n * 65536 + written;
+        let layout = this.#layouts.get(key);
+        if (layout) return layout;
+        const entries: GPUBindGroupLayoutEntry[] = [];
+        for (let binding = 0; binding < n; binding++)
+            entries.push({ binding, visibility: COMPUTE, buffer: { type: (written >> binding) & 1 ? "storage" : "read-only-storage" } });
+        const group = this.#device.createBindGroupLayout({ entries });
+        this.#paramLayout ??= this.#device.createBindGroupLayout({
+            entries: [{ binding: 0, visibility: COMPUTE, buffer: { type: "uniform", hasDynamicOffset: true, minBindingSize: PARAMS } }],
+        });
+        layout = {
+            group,
+            plain: this.#device.createPipelineLayout({ bindGroupLayouts: [group] }),
+            withParams: this.#device.createPipelineLayout({ bindGroupLayouts: [group, this.#paramLayout] }),
+        };
+        this.#layouts.set(key, layout);
+        return layout;
+    }
+
+    #compile(w: Uint32Array): void {
+        const [handle = 0, n = 0, written = 0, params = 0, features = 0, text = 0, size = 0, entry = 0, entrySize = 0, label = 0] = w;
+        const memory = new Uint8Array(w.buffer);
+        const read = (at: number, count: number): string => decoder.decode(memory.slice(at, at + count));
+        const program: Program = { pipeline: null, params: params > 0 };
+        this.#programs.set(handle, program);
+        // on the program's own first line, so that the compiler's line numbers stay right
+        const enable = `${features & 1 ? "enable f16; " : ""}${features & 2 ? "enable subgroups; " : ""}`;
+        const name = read(label, memory.indexOf(0, label) - label);
+        const layout = this.#layout(n, written);
+        this.#device.pushErrorScope("validation"); // the text's errors come by the pipeline's promise
+        const shader = this.#device.createShaderModule({ label: name, code: enable + read(text, size) });
+        const scope = this.#device.popErrorScope();
+        const pipeline = this.#device.createComputePipelineAsync({
+            label: name, layout: params ? layout.withParams : layout.plain, compute: { module: shader, entryPoint: read(entry, entrySize) },
+        });
+        const compiled = Promise.allSettled([pipeline, scope]).then(async ([made, found]) => {
+            const mistake = found.status === "fulfilled" ? found.value : null;
+            if (made.status === "fulfilled" && !mistake) return made.value;
+            throw new Error(await compilerText(shader, mistake?.message ?? String((made as PromiseRejectedResult).reason)));
+        });
+        const tell = (ok: boolean): void => this.#module?.gpu_compiled(this.#self, handle, ok ? 1 : 0);
+        this.#after(compiled, (made) => {
+            program.pipeline = made;
+            tell(true);
+        }, (thrown) => {
+            this.#putText(this.#shared + SHARED.toldSize, this.#shared + SHARED.told, (thrown as Error).message);
+            tell(false);
+        });
+    }
+
+    #bind(w: Uint32Array, a: number): void {
+        const n = w[a + 1]!;
+        const entries: GPUBindGroupEntry[] = [];
+        for (let binding = 0; binding < n; binding++) {
+            const at = a + 3 + 5 * binding;
+            entries.push({ binding, resource: {
+                buffer: this.#buffer(w[at]!), offset: w[at + 1]! + w[at + 2]! * 4294967296, size: w[at + 3]! + w[at + 4]! * 4294967296,
+            } });
+        }
+        this.#groups.set(w[a]!, this.#device.createBindGroup({ layout: this.#layout(n, w[a + 2]!).group, entries }));
+    }
+
+    /* ---- a submit --------------------------------------------------------------------------------------------- */
+
+    #begin(memory: ArrayBufferLike, params: number, size: number, stamps: number, results: number): void {
+        this.#encoder = this.#device.createCommandEncoder();
+        this.#staging = results ? this.#takeStaging(results) : null;
+        this.#results = results;
+        this.#stamps = 0;
+        if (size) this.#putParams(memory, params, size);
+        if (stamps) this.#readyQueries(stamps);
+    }
+
+    #putParams(memory: ArrayBufferLike, at: number, size: number): void {
+        const room = Math.ceil(size / PARAMS) * PARAMS;
+        if (!this.#params || this.#params.size < room) {
+            this.#params?.destroy();
+            this.#params = this.#device.createBuffer({ size: Math.max(room, 64 * PARAMS) * 2, usage: USAGE.UNIFORM | USAGE.COPY_DST });
+            this.#paramGroup = null;
+        }
+        if (this.#paramLayout)
+            this.#paramGroup ??= this.#device.createBindGroup({
+                layout: this.#paramLayout, entries: [{ binding: 0, resource: { buffer: this.#params, size: PARAMS } }],
+            });
+        this.#device.queue.writeBuffer(this.#params, 0, memory as ArrayBuffer, at, size);
+        this.counts.bytesOut += size;
+    }
+
+    #beginPass(descriptor?: GPUComputePassDescriptor): GPUComputePassEncoder {
+        if (!this.#encoder) throw new Error("a command outside a submit");
+        this.#pipeline = null;
+        this.#group = null;
+        return this.#pass = this.#encoder.beginComputePass(descriptor);
+    }
+
+    #endPass(): void {
+        this.#pass?.end();
+        this.#pass = null;
+    }
+
+    #dispatch(w: Uint32Array, a: number): void {
+        const pass = this.#pass ?? this.#beginPass();
+        const program = this.#programs.get(w[a]!), group = this.#groups.get(w[a + 1]!);
+        if (!program?.pipeline || !group) throw new Error("a dispatch without its program or bindings");
+        if (this.#pipeline !== program.pipeline) pass.setPipeline(this.#pipeline = program.pipeline);
+        if (this.#group !== group) pass.setBindGroup(0, this.#group = group);
+        if (program.params) {
+            this.#offset[0] = w[a + 2]!;
+            pass.setBindGroup(1, this.#paramGroup, this.#offset, 0, 1);
+        }
+        pass.dispatchWorkgroups(w[a + 3]!, w[a + 4]!, w[a + 5]!);
+        this.counts.dispatches++;
+    }
+
+    #readyQueries(n: number): void {
+        if (this.#queries && this.#queries.count >= n) return;
+        const count = Math.max(n, 256);
+        this.#queries?.destroy();
+        this.#queryBytes?.destroy();
+        this.#queries = this.#device.createQuerySet({ type: "timestamp", count });
+        this.#queryBytes = this.#device.createBuffer({ size: 8 * count, usage: USAGE.QUERY_RESOLVE | USAGE.COPY_SRC });
+    }
+
+    /* At the beginning of a pass of its own, which goes on from there. */
+    #stamp(): void {
+        if (!this.#queries) return;
+        this.#endPass();
+        this.#beginPass({ timestampWrites: { querySet: this.#queries, beginningOfPassWriteIndex: this.#stamps++ } });
+    }
+
+    #takeStaging(bytes: number): GPUBuffer {
+        let best = -1;
+        this.#spare.forEach((buffer, i) => {
+            if (buffer.size >= bytes && (best < 0 || buffer.size < this.#spare[best]!.size)) best = i;
+        });
+        if (best >= 0) return this.#spare.splice(best, 1)[0]!;
+        let size = 1024;
+        while (size < bytes) size *= 2;
+        return this.#device.createBuffer({ size, usage: USAGE.MAP_READ | USAGE.COPY_DST });
+    }
+
+    #giveStaging(buffer: GPUBuffer): void {
+        this.#spare.push(buffer);
+        if (this.#spare.length > SPARE_MOST) this.#spare.shift()?.destroy();
+    }
+
+    #end(number: number, state: number, to: number, stampsAt: number): void {
+        this.#endPass();
+        const encoder = this.#encoder;
+        if (!encoder) return;
+        if (this.#stamps && this.#queries && this.#queryBytes && this.#staging) {
+            encoder.resolveQuerySet(this.#queries, 0, this.#stamps, this.#queryBytes, 0);
+            encoder.copyBufferToBuffer(this.#queryBytes, 0, this.#staging, stampsAt, 8 * this.#stamps);
+        }
+        this.#device.queue.submit([encoder.finish()]);
+        this.#encoder = null;
+        this.counts.submits++;
+        const ticket: Ticket = { number, done: false }, staging = this.#staging, bytes = this.#results;
+        this.#tickets.push(ticket);
+        if (!staging || !state) {
+            this.#after(this.#device.queue.onSubmittedWorkDone(), () => this.#finish(ticket), () => this.#finish(ticket));
+            return;
+        }
+        this.counts.maps++;
+        this.#after(staging.mapAsync(MAP_READ, 0, bytes), () => {
+            const memory = this.#module?.memory;
+            if (memory) new Uint8Array(memory.buffer, to, bytes).set(new Uint8Array(staging.getMappedRange(0, bytes)));
+            staging.unmap();
+            this.#giveStaging(staging);
+            this.counts.bytesIn += bytes;
+            this.#view()?.setUint32(state, STATE.READY, true);
+            this.#finish(ticket);
+        }, () => {
+            this.#view()?.setUint32(state, STATE.FAILED, true);
+            this.#finish(ticket);
+        });
+    }
+}
+
+/* What the compiler says, with lines; else what the pipeline's error says. */
+async function compilerText(shader: GPUShaderModule, otherwise: string): Promise<string> {
+    const { messages } = await shader.getCompilationInfo().catch(() => ({ messages: [] as readonly GPUCompilationMessage[] }));
+    const errors = messages.filter(({ type }) => type === "error").map(({ lineNum, linePos, message }) => `line ${lineNum}:${linePos}: ${message}`);
+    return errors.length ? errors.join("; ") : otherwise;
+}
+
+/* Lanes of a subgroup: as the adapter says, or where it has several sizes, as a kernel like ours gets. 0: they do not work. */
+async function subgroupSize(device: GPUDevice, info: GPUAdapterInfo): Promise<number> {
+    if (info.subgroupMinSize && info.subgroupMinSize === info.subgroupMaxSize) return sane(info.subgroupMinSize);
+    device.pushErrorScope("validation");
+    const module = device.createShaderModule({ code: `enable subgroups;
+        @group(0) @binding(0) var<storage, read_write> size: array<u32>;
+        @compute @workgroup_size(64)
+        fn main(@builtin(subgroup_size) lanes: u32, @builtin(local_invocation_index) at: u32) { if (at == 0u) { size[0] = lanes; } }` });
+    const pipeline = device.createComputePipeline({ layout: "auto", compute: { module, entryPoint: "main" } });
+    const buffer = device.createBuffer({ size: 4, usage: USAGE.STORAGE | USAGE.COPY_SRC });
+    const staging = device.createBuffer({ size: 4, usage: USAGE.MAP_READ | USAGE.COPY_DST });
+    const group = device.createBindGroup({ layout: pipeline.getBindGroupLayout(0), entries: [{ binding: 0, resource: { buffer } }] });
+    const encoder = device.createCommandEncoder();
+    const pass = encoder.beginComputePass();
+    pass.setPipeline(pipeline);
+    pass.setBindGroup(0, group);
+    pass.dispatchWorkgroups(1);
+    pass.end();
+    encoder.copyBufferToBuffer(buffer, 0, staging, 0, 4);
+    device.queue.submit([encoder.finish()]);
+    if (await device.popErrorScope()) return 0;
+    await staging.mapAsync(MAP_READ);
+    const size = new Uint32Array(staging.getMappedRange())[0] ?? 0;
+    staging.destroy();
+    buffer.destroy();
+    return sane(size);
+}
+
+function sane(lanes: number): number {
+    return lanes >= 2 && lanes <= 128 && (lanes & (lanes - 1)) === 0 ? lanes : 0;
+}

@@ -1,0 +1,26 @@
+# The browser package (app/web): the module by clang and lld, the rest by the package's own tools.
+#
+# The module is this same Makefile with another BUILD: the library's C for wasm32-wasi and app/web/module.c, linked as a
+# reactor. Its exports are what module.c and src/device/web name so; nothing else of the library is kept.
+
+WEB_BUILD := $(BUILD)/web
+WEB_CC := $(firstword $(CCACHE)) clang --target=wasm32-wasi
+WEB_MODULE := $(BUILD)/web/beryl.wasm
+WEB_STACK := 262144
+
+# In the inner make: the objects, then the module.
+WEB_OBJ := $(WASM_OBJ) $(patsubst %.c,$(BUILD)/%.o,$(wildcard app/web/*.c))
+$(BUILD)/beryl.wasm: $(WEB_OBJ)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(LDFLAGS) -mexec-model=reactor -Wl,--gc-sections,--strip-all,--stack-first,-z,stack-size=$(WEB_STACK) -o $@ $^
+
+-include $(patsubst app/web/%.c,$(BUILD)/app/web/%.d,$(wildcard app/web/*.c))
+
+## web        the browser package, in app/web/dist
+web: web-module
+	@cd app/web && { [ -d node_modules ] || npm ci --silent; } && npm run --silent build
+
+# -Oz, since the module is fetched before anything else happens; what is hot runs on the GPU.
+web-module:
+	@$(MAKE) $(PARALLEL) BUILD=$(WEB_BUILD) CC='$(WEB_CC)' PIC= OPT='-Oz -DNDEBUG' EMBED_FLAGS=--small $(WEB_MODULE)
+	@mkdir -p app/web/dist && cmp -s $(WEB_MODULE) app/web/dist/beryl.wasm || cp $(WEB_MODULE) app/web/dist/beryl.wasm
