@@ -40,6 +40,9 @@ static const problem problems[] = {
     {"add-norm-geglu", FUSED_X_ADD_NORM, FUSED_GEGLU, 1, 1, 256, 2, {TYPE_Q4_K, TYPE_Q4_K}, {320, 320}, true, TYPE_F32, 0, false, 0},
     {"add-norm-geglu-down", FUSED_X_ADD_NORM, FUSED_GEGLU, 1, 1, 256, 2, {TYPE_Q4_K, TYPE_Q4_K}, {512, 512}, true, TYPE_Q6_K, 70, false, 0},
     {"geglu-down-few", FUSED_X_PLAIN, FUSED_GEGLU, 6, 5, 128, 2, {TYPE_Q8_0, TYPE_Q8_0}, {96, 96}, false, TYPE_Q5_0, 33, false, 0},
+    {"geglu-down-batch", FUSED_X_PLAIN, FUSED_GEGLU, 16, 13, 512, 2, {TYPE_Q4_K, TYPE_Q4_K}, {256, 256}, false, TYPE_Q6_K, 70, false, 0},
+    {"three-rows-batch", FUSED_X_PLAIN, FUSED_STORE, 12, 10, 768, 3, {TYPE_Q4_K, TYPE_Q8_0, TYPE_Q6_K}, {70, 33, 40}, false, TYPE_F32, 0, false, 0},
+    {"two-rows-batch", FUSED_X_PLAIN, FUSED_STORE, 20, 18, 256, 2, {TYPE_Q5_K, TYPE_Q5_0}, {65, 40}, false, TYPE_F32, 0, false, 0},
     {"geglu-down-of-floats", FUSED_X_PLAIN, FUSED_GEGLU, 1, 1, 128, 2, {TYPE_Q4_0, TYPE_Q4_0}, {64, 64}, false, TYPE_F16, 33, false, 0},
     {"add-norm-softcap", FUSED_X_ADD_NORM, FUSED_SOFTCAP, 1, 1, 256, 1, {TYPE_Q8_0}, {500}, true, TYPE_F32, 0, false, 0},
     {"norm-many", FUSED_X_NORM, FUSED_STORE, 32, 17, 512, 1, {TYPE_Q4_K}, {70}, false, TYPE_F32, 0, false, 4096},
@@ -49,6 +52,10 @@ static const problem problems[] = {
     {"add-norm-floats-many", FUSED_X_ADD_NORM, FUSED_STORE, 20, 20, 528, 2, {TYPE_F16, TYPE_F32}, {33, 8}, false, TYPE_F32, 0, false, 4096},
     {"twins-add-norm-many", FUSED_X_ADD_NORM, FUSED_STORE, 16, 16, 512, 1, {TYPE_Q4_K}, {33}, true, TYPE_F32, 0, true, 4096},
     {"twins-add-norm-one", FUSED_X_ADD_NORM, FUSED_STORE, 1, 1, 2816, 1, {TYPE_Q8_0}, {40}, false, TYPE_F32, 0, true, 2048},
+    {"norm-crowd", FUSED_X_NORM, FUSED_STORE, 40, 33, 256, 1, {TYPE_Q4_K}, {70}, false, TYPE_F32, 0, false, 0},
+    {"add-norm-qkv-crowd", FUSED_X_ADD_NORM, FUSED_STORE, 48, 41, 512, 3, {TYPE_Q4_K, TYPE_Q4_K, TYPE_Q6_K}, {70, 33, 16}, true, TYPE_F32, 0, false, 0},
+    {"twins-geglu-down-crowd", FUSED_X_ADD_NORM, FUSED_GEGLU, 40, 40, 256, 2, {TYPE_Q8_0, TYPE_Q8_0}, {96, 96}, true, TYPE_Q5_0, 33, true, 0},
+    {"add-floats-crowd", FUSED_X_ADD, FUSED_STORE, 36, 34, 80, 2, {TYPE_F16, TYPE_F32}, {33, 8}, true, TYPE_F32, 0, false, 0},
     {"add-norm-long-rows", FUSED_X_ADD_NORM, FUSED_STORE, 2, 2, 5376, 1, {TYPE_Q4_0}, {24}, true, TYPE_F32, 0, false, 4096},
 };
 

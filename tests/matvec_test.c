@@ -299,6 +299,41 @@ static void test_products(test *t) {
     }
 }
 
+/* Forms of the kernel for a batch of vectors: windows, all of k at once, k divided among runs, every number of rows. */
+static const matvec_choice batch_forms[] = {
+    {.wg = 32, .lanes = 4, .rows = 1, .n_x = 4, .depth = 1, .groups = 99, .share = 4, .near = 2},
+    {.wg = 64, .lanes = 8, .rows = 2, .n_x = 16, .depth = 1, .groups = 2, .share = 4, .near = 2},
+    {.wg = 96, .lanes = 12, .rows = 4, .n_x = 8, .depth = 1, .groups = 99, .share = 4, .near = 1},
+    {.wg = 32, .lanes = 4, .rows = 2, .n_x = 12, .depth = 4, .groups = 1, .share = 4, .near = 2, .resident = true},
+    {.wg = 64, .lanes = 4, .rows = 4, .n_x = 2, .depth = 2, .groups = 3, .share = 2, .near = 4},
+};
+
+static void test_batch(test *t) {
+    for (uint32_t i = 0; i < N_WEIGHT_TYPE; i++) {
+        const base_type type = weight_types[i];
+        if (!base_type_is_quantised(type) || !test_case(t, "matvec/batch-of-%s-in-every-form", base_type_name(type))) continue;
+        rig r;
+        if (!rig_open(t, &r)) return;
+        const uint32_t block = base_type_block(type), lengths[] = {block, block == 256 ? 768 : 352};
+        for (uint32_t f = 0; f < sizeof batch_forms / sizeof *batch_forms; f++) {
+            matvec_choice c = batch_forms[f];
+            c.x = MATVEC_QUANTISED, c.subgroups = true;
+            const device_caps *caps = device_caps_of(r.d);
+            const bool every = type == TYPE_Q4_K || type == TYPE_Q6_K || type == TYPE_Q2_K; /* readers differ in little more */
+            if (!caps->subgroups || caps->subgroup_size < c.share * c.near || (!every && f != 0 && f != 2)) continue;
+            const uint32_t k = lengths[f != 2], m = 21 + 8 * f, n = c.n_x == 12 ? 11 : c.n_x + (f & 1u); /* one more: the grid's second row */
+            uint8_t *file = weights_make(type, m, k, 17 + i);
+            float *x = malloc(sizeof(float) * n * k);
+            uint32_t seed = 3 + f;
+            for (uint32_t e = 0; e < n * k; e++) x[e] = number(&seed);
+            check_product(t, &r, &(product){type, m, k, n, file, x}, &c);
+            free(file);
+            free(x);
+        }
+        rig_close(t, &r);
+    }
+}
+
 /* ---- rows by index ----------------------------------------------------------------------------------------- */
 
 static void test_gather(test *t) {
@@ -364,6 +399,30 @@ static void test_choice(test *t) {
         shape.types[0] = TYPE_Q4_K;
         CHECK(t, matvec_choose(&least, &shape, &c) && c.x == MATVEC_SHARED && !c.subgroups);
     }
+    if (test_case(t, "matvec/batches-of-vectors-have-a-kernel-of-their-own")) {
+        const matvec_shape gate = {.n_segment = 1, .types = {TYPE_Q4_K}, .rows = {12288}, .k = 1536, .n_x = 16, .per = 2, .rounded_out = true};
+        CHECK(t, matvec_choose(&big, &gate, &c) && c.share && c.x == MATVEC_QUANTISED && c.n_x == 16 && matvec_tile(&c) % 32 == 0);
+        CHECK(t, matvec_batch_fits(&big, &gate, &c));
+        CHECK(t, !matvec_batch_fits(&least, &gate, &c) && !matvec_batch_fits(&soft, &gate, &c));
+        matvec_shape other = gate;
+        other.n_x = 11;
+        CHECK(t, matvec_choose(&big, &other, &c) && c.share && c.n_x == 12);
+        other.n_x = 17; /* twice, rather than 16 and one */
+        CHECK(t, matvec_choose(&big, &other, &c) && c.share && c.n_x == 12);
+        other.n_x = 4;
+        CHECK(t, matvec_choose(&big, &other, &c) && !c.share);
+        other = gate, other.worked = true;
+        CHECK(t, matvec_choose(&big, &other, &c) && !c.share);
+        other = gate, other.rows[0] = 256, other.rounded_out = false;
+        CHECK(t, matvec_choose(&big, &other, &c) && !c.share);
+        other = gate, other.single = true;
+        CHECK(t, matvec_choose(&big, &other, &c) && !c.share);
+        other = gate, other.types[0] = TYPE_F16;
+        CHECK(t, matvec_choose(&big, &other, &c) && !c.share);
+        other = gate, other.rows[0] = 262144, other.per = 1, other.rounded_out = false; /* many tiles a workgroup: the vectors stay */
+        CHECK(t, matvec_choose(&big, &other, &c) && c.share && c.resident);
+        CHECK(t, matvec_choose(&least, &gate, &c) && !c.share);
+    }
     if (test_case(t, "matvec/no-barriers-on-software-devices")) {
         CHECK(t, matvec_choose(&soft, &shape, &c) && c.lanes == 1 && c.x == MATVEC_DIRECT);
     }
@@ -376,8 +435,9 @@ static void test_choice(test *t) {
                         for (int i = 0; i < 3; i++) {
                             const device_caps *caps = i == 0 ? &big : i == 1 ? &least : &soft;
                             CHECK(t, matvec_choose(caps, &shape, &c));
-                            CHECK(t, c.wg <= caps->workgroup_invocations && c.wg % c.lanes == 0 && c.rows * c.n_x * per <= 16);
-                            CHECK(t, !c.subgroups || c.lanes <= caps->subgroup_size || (c.lanes % c.span == 0 && c.span <= caps->subgroup_size));
+                            CHECK(t, c.wg <= caps->workgroup_invocations && c.wg % c.lanes == 0);
+                            CHECK(t, c.share ? matvec_batch_fits(caps, &shape, &c) : c.rows * c.n_x * per <= 16);
+                            CHECK(t, c.share || !c.subgroups || c.lanes <= caps->subgroup_size || (c.lanes % c.span == 0 && c.span <= caps->subgroup_size));
                         }
                     }
     }
@@ -388,4 +448,5 @@ void test_matvec(test *t) {
     test_choice(t);
     test_gather(t);
     test_products(t);
+    test_batch(t);
 }

@@ -16,10 +16,17 @@ enum {
     SHARED_MOST = 6144,    /* numbers of f32 vectors that go through workgroup memory: all lanes read them for every row */
     WIDE_SPANS = 4,        /* subgroups that may share a row */
     WIDE_K = 2048,         /* two a unit where the vectors are long */
+    X_SKEW = 128,          /* bytes of workgroup memory that the planes of a vector leave free */
     SUMS_MAX = 16,         /* sums of one invocation: more would leave the registers */
     UNITS_UNKNOWN = 128,   /* compute units where the device does not say */
     LANES_A_UNIT = 1024,   /* that a unit should have */
     PORTABLE_LANES = 8     /* without subgroups the lanes' sums are joined through workgroup memory: fewer lanes */
+};
+
+/* The bodies over int8 vectors that are written for one type. */
+static const char *const int8_bodies[TYPE_COUNT] = {
+    [TYPE_Q4_0] = "matvec_int8_q4_0", [TYPE_Q8_0] = "matvec_int8_q8_0", [TYPE_Q4_K] = "matvec_int8_q4_k",
+    [TYPE_Q5_K] = "matvec_int8_q5_k", [TYPE_Q6_K] = "matvec_int8_q6_k",
 };
 
 static const struct { const char *plain, *any; uint8_t shift; } readers[TYPE_COUNT] = { /* shift: log2 of a chunk's elements */
@@ -73,8 +80,8 @@ bool matvec_rounds(const device_caps *caps, const matvec_shape *shape) {
 static uint64_t memory_of(const matvec_shape *shape, const matvec_choice *c) {
     const uint64_t k = ((uint64_t)shape->k + 63) / 64 * 64;
     uint64_t bytes = 0;
-    if (c->x == MATVEC_SHARED) bytes += k * 4 * c->n_x;
-    if (c->x == MATVEC_INT8) bytes += (k + k / 4) * c->n_x;
+    if (c->x == MATVEC_SHARED) bytes += (k * 4 + X_SKEW) * c->n_x;
+    if (c->x == MATVEC_INT8) bytes += (k + k / 4 + X_SKEW) * c->n_x;
     if (shape->rounded_out) bytes += 4u * matvec_tile(c) * c->n_x;
     if (c->lanes > 1 && !c->subgroups) bytes += 4u * c->wg * c->rows * c->n_x * per_of(shape);
     if (shape->worked) bytes += (c->subgroups ? 2u : 4u) * c->wg; /* sums: 8 lanes a subgroup or more */
@@ -155,6 +162,8 @@ bool matvec_choose(const device_caps *caps, const matvec_shape *shape, matvec_ch
     *out = (matvec_choice){0};
     for (uint32_t i = 0; i < shape->n_segment; i++)
         if (!matvec_reader(shape->types[i], false)) return false;
+    if (!shape->single && matvec_batch_choose(caps, shape, out)) return true;
+    *out = (matvec_choice){0};
     if (is_software(caps)) choose_software(shape, out);
     else choose_device(caps, shape, out);
     while (out->wg > 32 && out->wg > out->lanes && !shape->rounded_out && memory_of(shape, out) > workgroup_bytes(caps)) out->wg /= 2;
@@ -170,6 +179,10 @@ void matvec_request(lower_request *r, const matvec_shape *shape, const matvec_ch
     static const char *const x_files[] = {
         [MATVEC_SHARED] = "matvec_x_shared", [MATVEC_INT8] = "matvec_x_int8", [MATVEC_QUANTISED] = "matvec_x_quantised"};
     const bool int8 = c->x == MATVEC_INT8 || c->x == MATVEC_QUANTISED;
+    if (c->share) {
+        matvec_batch_request(r, shape, c, prefixes);
+        return;
+    }
     r->kernel.file = "matvec";
     lower_request_number(r, "WG", c->wg);
     lower_request_number(r, "LANES", c->lanes);
@@ -191,6 +204,7 @@ void matvec_request(lower_request *r, const matvec_shape *shape, const matvec_ch
     for (uint32_t i = 0; i < shape->n_segment; i++) {
         const char *prefix = prefixes ? prefixes[i] : NULL;
         part(r, "reader", matvec_reader(shape->types[i], shape->k % 16 || shape->w_any), prefix);
-        part(r, "body", int8 ? "matvec_body_int8" : "matvec_body_f32", prefix);
+        const char *own = int8_bodies[shape->types[i]];
+        part(r, "body", !int8 ? "matvec_body_f32" : own ? own : "matvec_int8_any", prefix);
     }
 }

@@ -30,6 +30,7 @@ typedef struct matvec_shape {
     bool exact;       /* f32 activations */
     bool x_any, w_any; /* vectors, weight rows that do not lie at multiples of 16 bytes */
     bool rounded_out; /* results are handed on as int8 blocks of 32 rows: a tile is whole blocks */
+    bool single;      /* not matvec_batch.wgsl: benchmarks compare */
     bool worked;      /* the vectors come from a prologue that works (a norm), which the caller puts in */
     uint32_t beside;  /* bytes of workgroup memory that other parts take */
 } matvec_shape;
@@ -41,6 +42,8 @@ typedef struct matvec_choice { /* the options of matvec.wgsl */
     uint32_t groups;     /* workgroups at most: they walk the tiles */
     uint32_t span;       /* lanes whose sums are joined by shuffles; more lanes than that go through workgroup memory */
     bool subgroups;
+    uint32_t share, near; /* not 0: matvec_batch.wgsl, and its lanes of a row in a subgroup, rows in neighbouring lanes */
+    bool resident;        /* there: one window of the vectors is all of k */
 } matvec_choice;
 
 /* The vectors would be rounded to int8. */
@@ -49,6 +52,11 @@ bool matvec_rounds(const device_caps *caps, const matvec_shape *shape);
 bool matvec_choose(const device_caps *caps, const matvec_shape *shape, matvec_choice *out);
 /* Options and the parts x, prologue (unless worked), reduce, reader and body. prefixes: of the segments, NULL for one without. */
 void matvec_request(lower_request *r, const matvec_shape *shape, const matvec_choice *choice, const char *const *prefixes);
+/* The forms for a batch of vectors (lower_matvec_batch.c), which matvec_choose and matvec_request ask and use.
+ * choose: false where there is none, or not enough to do. fits: the device and the shape allow it. */
+bool matvec_batch_choose(const device_caps *caps, const matvec_shape *shape, matvec_choice *out);
+bool matvec_batch_fits(const device_caps *caps, const matvec_shape *shape, const matvec_choice *choice);
+void matvec_batch_request(lower_request *r, const matvec_shape *shape, const matvec_choice *choice, const char *const *prefixes);
 /* Invocations that sum through shuffles: at most the subgroup's size. */
 uint32_t matvec_span(const device_caps *caps, const matvec_choice *choice);
 /* Rows of one tile. */
