@@ -194,6 +194,22 @@ static void test_choice(test *t) {
             CHECK_INT(t, caps->binding_max, 128 << 20);
             rig_close(t, &r);
         }
+        static const char *const unknown[] = {"no-f61", "no-f16,soft", "NO-F16", "no-f16;no-dot"};
+        for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) {
+            base_heap heap;
+            base_heap_init(&heap, NULL);
+            beryl_error error = {0};
+            device *d = NULL;
+            setenv("BERYL_CAPS", unknown[i], 1);
+            CHECK_INT(t, device_open(&heap, NULL, "dummy", &d, &error), BERYL_BAD_INPUT);
+            CHECK(t, !d && strstr(error.message, "BERYL_CAPS"));
+            CHECK_INT(t, heap.bytes, 0);
+        }
+        setenv("BERYL_CAPS", " ,no-f16, ", 1);
+        if (rig_open(t, &r, "dummy")) {
+            CHECK(t, !device_caps_of(r.d)->f16);
+            rig_close(t, &r);
+        }
         unsetenv("BERYL_CAPS");
     }
 }

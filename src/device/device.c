@@ -85,22 +85,35 @@ void device_stats_bytes(device *d, int64_t delta) {
 /* ---- what is switched off -----------------------------------------------------------------------
  */
 
-static device_mask mask_of(const char *words) {
-    device_mask mask = {0};
-    for (const char *at = words; at && *at;) {
-        size_t size = strcspn(at, ", ");
-        base_view word = {at, size};
-        if (base_view_equal(word, BASE_VIEW("no-f16"))) mask.no_f16 = true;
-        if (base_view_equal(word, BASE_VIEW("no-subgroups"))) mask.no_subgroups = true;
-        if (base_view_equal(word, BASE_VIEW("no-dot"))) mask.no_dot = true;
-        if (base_view_equal(word, BASE_VIEW("no-timestamps"))) mask.no_timestamps = true;
-        if (base_view_equal(word, BASE_VIEW("checked"))) mask.checked = true;
-        if (base_view_equal(word, BASE_VIEW("min"))) mask.min = true;
-        if (base_view_equal(word, BASE_VIEW("hard"))) mask.hard = true;
+/* The words of BERYL_CAPS. BAD_INPUT names one that there is not: a device that kept what was to be
+ * switched off would make a test say nothing. */
+static beryl_status mask_read(device_mask *mask, beryl_error *error) {
+    *mask = (device_mask){0};
+    const struct {
+        const char *word;
+        bool *to;
+    } words[] = {{"no-f16", &mask->no_f16},
+                 {"no-subgroups", &mask->no_subgroups},
+                 {"no-dot", &mask->no_dot},
+                 {"no-timestamps", &mask->no_timestamps},
+                 {"checked", &mask->checked},
+                 {"min", &mask->min},
+                 {"hard", &mask->hard}};
+    const char *at = base_environment("BERYL_CAPS");
+    while (at && *at) {
+        size_t size = strcspn(at, ", "), i = 0;
+        const size_t n = sizeof words / sizeof *words;
+        while (i < n && !base_view_equal((base_view){at, size}, base_view_of(words[i].word))) i++;
+        if (i < n) *words[i].to = true;
+        if (i == n && size)
+            return base_fail(error, BERYL_BAD_INPUT,
+                             "BERYL_CAPS has no word \"%.*s\": there are no-f16, no-subgroups, "
+                             "no-dot, no-timestamps, checked, min and hard",
+                             size > 40 ? 40 : (int)size, at);
         at += size + (at[size] != 0);
     }
-    if (mask.min) mask.no_f16 = mask.no_subgroups = mask.no_dot = true;
-    return mask;
+    if (mask->min) mask->no_f16 = mask->no_subgroups = mask->no_dot = true;
+    return BERYL_OK;
 }
 
 static uint32_t least32(uint32_t a, uint32_t b) {
@@ -218,11 +231,13 @@ void device_list(base_heap *heap, const beryl_log *log,
                  void *user) {
     candidates all;
     if (candidates_init(&all, heap, log, N_BACKEND, NULL)) return;
-    device_mask mask = mask_of(base_environment("BERYL_CAPS"));
+    device_mask mask;
+    beryl_error error = {0};
+    bool known = mask_read(&mask, &error) == BERYL_OK;
     for (size_t i = 0; i < all.list.count; i++) {
         candidate *c = &all.list.data[i];
-        mask_apply(&mask, &c->caps);
-        each(user, &c->caps, c->usable ? NULL : c->why_not);
+        if (known) mask_apply(&mask, &c->caps);
+        each(user, &c->caps, !c->usable ? c->why_not : known ? NULL : error.message);
     }
     candidates_fini(&all);
 }
@@ -314,9 +329,10 @@ beryl_status device_open(base_heap *heap, const beryl_log *log, const char *choi
         only = backend_named(before);
         if (only < N_BACKEND) rest = (base_view){colon + 1, rest.size - before.size - 1};
     }
-    device_mask mask = mask_of(base_environment("BERYL_CAPS"));
+    device_mask mask;
     candidates all;
-    beryl_status status = candidates_init(&all, heap, log, only, error);
+    beryl_status status = mask_read(&mask, error);
+    if (!status) status = candidates_init(&all, heap, log, only, error);
     if (status) return status;
     const candidate *c = choose(&all, rest);
     if (!c) {

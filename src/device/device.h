@@ -35,7 +35,7 @@
  * no-subgroups, no-dot, no-timestamps, checked (no program is compiled as trusted), hard (a
  * software device passes for hardware, so that its kernels can be tested), min (the
  * smallest WebGPU device: no f16, subgroups or dot products, 256 invocations, 16 KiB of workgroup
- * memory, 8 storage buffers, bindings of 128 MiB).
+ * memory, 8 storage buffers, bindings of 128 MiB). Another word is BAD_INPUT.
  *
  * Errors: calls that make things give a status at once where they can. Errors that a device reports
  * later (bad shader, lost, out of memory) come from the program's status, submit, poll or wait;
