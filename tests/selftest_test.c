@@ -1,4 +1,5 @@
-/* selftest_test.c - the self-test itself: good kernels pass, broken ones are found, verdicts are kept; bandwidth. On the software device. */
+/* selftest_test.c - the self-test and the start-up check: good kernels pass, broken ones are found and done without, verdicts are
+ * kept; bandwidth. On the software device, which passes for a GPU where it is to be checked. */
 #define _POSIX_C_SOURCE 200809L
 #include "engine/selftest.h"
 #include "test.h"
@@ -9,34 +10,52 @@
 
 #define DEFAULT_MODEL "models/default.gguf"
 
-static beryl_status finish(beryl_task *task, beryl_error *error) {
+typedef struct watch { /* of one load */
+    int n_checked, n_weights;             /* progress events */
+    void (*each)(struct watch *w, beryl_engine *e); /* after each step; may be NULL */
+    size_t n_broken;
+    bool any;
+} watch;
+
+static beryl_status finish(beryl_task *task, beryl_engine *engine, watch *w, beryl_error *error) {
     beryl_event event;
     beryl_status status;
-    while ((status = beryl_wait(task, &event)) == BERYL_EVENT) {}
+    while ((status = beryl_task_step(task, &event)) == BERYL_EVENT || status == BERYL_PENDING) {
+        if (status == BERYL_EVENT && event.kind == BERYL_EVENT_PROGRESS && w) *(strcmp(event.what, "checking kernels") ? &w->n_weights : &w->n_checked) += 1;
+        if (w && w->each) w->each(w, engine);
+        if (status == BERYL_PENDING) base_sleep(2e-4);
+    }
     if (error && status != BERYL_OK) *error = *beryl_task_error(task);
     beryl_task_close(task);
     return status;
 }
 
-/* NULL where there is no software device: the case is skipped. */
-static beryl_engine *on_software(test *t, beryl_engine_options options) {
+/* On the software device, or as a GPU. NULL where there is none, or where the load fails with an expected DEVICE error. */
+static beryl_engine *loaded(test *t, beryl_engine_options options, bool as_gpu, watch *w, beryl_error *refused) {
     beryl_engine *engine = NULL;
     beryl_task *task = NULL;
     beryl_error error = {0};
     options.size = sizeof options;
     options.device = "software";
-    options.no_cache = true;
+    if (as_gpu) setenv("BERYL_CAPS", "hard", 1);
     beryl_status status = beryl_engine_open(&options, &engine, &error);
     if (status == BERYL_OK) status = beryl_engine_load(engine, &task, &error);
-    if (status == BERYL_OK) status = finish(task, &error);
+    if (status == BERYL_OK) status = finish(task, engine, w, &error);
+    if (as_gpu) unsetenv("BERYL_CAPS");
     if (status == BERYL_OK) return engine;
     if (status == BERYL_NO_DEVICE) {
         test_skip(t, "no software device");
-    } else {
+    } else if (status != BERYL_DEVICE || !refused) {
         test_fail(t, __FILE__, __LINE__, "%s", error.message);
     }
+    if (refused) *refused = error;
     beryl_engine_close(engine);
     return NULL;
+}
+
+static beryl_engine *on_software(test *t, beryl_engine_options options) {
+    options.no_cache = true;
+    return loaded(t, options, false, NULL, NULL);
 }
 
 typedef struct tally { int passed, failed; } tally;
@@ -48,19 +67,6 @@ static beryl_status selftest(beryl_engine *engine, tally *n) {
     if (status != BERYL_OK) return status;
     while ((status = beryl_wait(task, &event)) == BERYL_EVENT) *(event.ok ? &n->passed : &n->failed) += 1;
     beryl_task_close(task);
-    return status;
-}
-
-static beryl_status check_cached(beryl_engine *engine, uint64_t *tried) {
-    engine_selftest *state = NULL;
-    beryl_status status;
-    uint64_t done, total;
-    *tried = 0;
-    while ((status = engine_selftest_cached(engine, &state, NULL)) == BERYL_EVENT || status == BERYL_PENDING) {
-        if (status == BERYL_PENDING) base_sleep(2e-4);
-        engine_selftest_progress(state, &done, &total);
-        *tried = done;
-    }
     return status;
 }
 
@@ -87,7 +93,165 @@ static device_program idle_program(const beryl_engine *e, device_program like) {
     return out;
 }
 
+/* A program's id stands for another one from now on: what a faulty driver would make of its text. */
+static void swap_items(beryl_engine *e, device_program a, device_program b) {
+    device_pool *pool = &e->device->programs;
+    void *items[2] = {device_pool_at(pool, a.id), device_pool_at(pool, b.id)};
+    for (uint32_t i = 0; i < pool->count; i++) {
+        void *item = pool->slots[i].item;
+        if (item && (item == items[0] || item == items[1])) pool->slots[i].item = items[item == items[0]];
+    }
+}
+
+static beryl_status check_again(beryl_engine *e, size_t program) {
+    uint64_t done, total;
+    beryl_status status;
+    e->store.programs.data[program].proven = false;
+    e->n_checked = 0;
+    while ((status = engine_check_step(e, NULL, &done, &total, NULL)) == BERYL_EVENT || status == BERYL_PENDING)
+        if (status == BERYL_PENDING) base_sleep(2e-4);
+    return status;
+}
+
+/* The first program that needs subgroups does nothing; `any`: those of the plans made without do nothing either. */
+static void break_programs(watch *w, beryl_engine *e) {
+    const size_t n = e->store.programs.count;
+    for (size_t i = w->n_broken; w->n_weights && i < n; i++) {
+        const device_program real = e->store.programs.data[i].id;
+        const bool first = !w->n_broken && e->store.programs.data[i].subgroups;
+        if (!first && !(w->any && w->n_broken)) continue;
+        while (device_program_status(e->device, real, NULL) == BERYL_PENDING) base_sleep(1e-3);
+        const device_program idle = idle_program(e, real);
+        while (device_program_status(e->device, idle, NULL) == BERYL_PENDING) base_sleep(1e-3);
+        swap_items(e, real, idle);
+        if (first) break;
+    }
+    if (w->n_weights) w->n_broken = n;
+}
+
+/* What a start would ask of the cache folder, and do. Was a kernel tried? */
+static bool restarted(beryl_engine *e, bool no_cache) {
+    uint64_t done, total;
+    beryl_status status;
+    bool tried = false;
+    for (size_t i = 0; i < e->store.programs.count; i++) e->store.programs.data[i].proven = false;
+    e->n_checked = e->known.count = 0;
+    e->options.no_cache = no_cache;
+    engine_check_recall(e);
+    while ((status = engine_check_step(e, NULL, &done, &total, NULL)) == BERYL_EVENT || status == BERYL_PENDING) {
+        if (status == BERYL_PENDING) base_sleep(2e-4);
+        tried |= status == BERYL_EVENT;
+    }
+    return tried;
+}
+
+static int in_scratch(test *t, const char *format) {
+    char command[1000];
+    snprintf(command, sizeof command, format, test_scratch(t), test_scratch(t), test_scratch(t));
+    return system(command);
+}
+
+static void check_cases(test *t) {
+    if (test_case(t, "selftest/finds-a-kernel-that-does-nothing")) {
+        beryl_engine *engine = loaded(t, (beryl_engine_options){.model = DEFAULT_MODEL, .context = 1024, .no_cache = true}, true, NULL, NULL);
+        const size_t count = engine ? engine->store.programs.count : 0;
+        for (size_t i = 0; i < count; i++) {
+            const device_program real = engine->store.programs.data[i].id;
+            const device_program_item *item = device_pool_at(&engine->device->programs, real.id);
+            if (!strcmp(item->label, "sample")) continue; /* its first stage only makes the list of candidates short */
+            const device_program idle = idle_program(engine, real);
+            CHECK(t, idle.id != 0);
+            swap_items(engine, real, idle);
+            if (check_again(engine, i) != BERYL_DEVICE) test_fail(t, __FILE__, __LINE__, "program %zu of %zu did nothing and nobody noticed", i, count);
+            if (i == 0) {
+                tally n = {0};
+                CHECK_INT(t, selftest(engine, &n), BERYL_DEVICE);
+                CHECK(t, n.failed > 0 && n.passed > 0);
+            }
+            swap_items(engine, real, idle);
+            device_program_drop(engine->device, idle);
+            CHECK_INT(t, check_again(engine, i), BERYL_OK);
+        }
+        if (engine) CHECK_INT(t, engine->store.programs.count, count); /* nothing was compiled for it */
+        beryl_engine_close(engine);
+    }
+    if (test_case(t, "selftest/goes-on-without-what-is-wrong")) {
+        watch w = {.each = break_programs};
+        beryl_engine *engine = loaded(t, (beryl_engine_options){.model = DEFAULT_MODEL, .context = 256, .no_cache = true}, true, &w, NULL);
+        if (engine) {
+            const device_caps *caps = device_caps_of(engine->device);
+            CHECK(t, !caps->subgroups && caps->subgroup_size == 0);
+            CHECK(t, engine->store.programs.count > w.n_broken / 2);
+            tally n = {0};
+            CHECK_INT(t, selftest(engine, &n), BERYL_OK);
+            CHECK(t, n.failed == 0 && n.passed > 20);
+        }
+        beryl_engine_close(engine);
+    }
+    if (test_case(t, "selftest/refuses-a-device-whose-portable-kernels-are-wrong")) {
+        watch w = {.each = break_programs, .any = true};
+        beryl_error error = {0};
+        beryl_engine *engine = loaded(t, (beryl_engine_options){.model = DEFAULT_MODEL, .context = 256, .no_cache = true}, true, &w, &error);
+        if (!engine && error.code == BERYL_DEVICE) {
+            CHECK(t, strstr(error.message, "llvmpipe") && strstr(error.message, "the first is"));
+        } else {
+            CHECK_INT(t, engine != NULL, 0);
+        }
+        beryl_engine_close(engine);
+    }
+    if (test_case(t, "selftest/verdict-is-kept")) {
+        const beryl_engine_options options = {.model = DEFAULT_MODEL, .context = 256, .no_cache = true};
+        const char *before = getenv("XDG_CACHE_HOME");
+        char *kept = before ? strdup(before) : NULL;
+        watch w = {0};
+        beryl_engine *engine = loaded(t, options, true, &w, NULL); /* before the folder is another: drivers keep programs there too */
+        setenv("XDG_CACHE_HOME", test_scratch(t), 1);
+        if (engine) {
+            static const struct { const char *change; bool no_cache, tried, subgroups; } starts[] = {
+                {"true", false, true, true},
+                {"true", false, false, true}, /* a file is read, that is all */
+                {"true", true, true, true},                                                                         /* told not to read */
+                {"for f in '%s'/beryl/kernels-*.json; do echo '{\"good\":[]}' > \"$f\"; done", false, true, true}, /* no key: not believed */
+                {"for f in '%s'/beryl/kernels-*.json; do printf '{' > \"$f\"; done", false, true, true},
+                {"true", false, false, true},                                                                       /* written anew */
+                {"sed -i 's/\"without\":\\[/&\"subgroups\"/' '%s'/beryl/kernels-*.json", false, false, false}};
+            CHECK(t, w.n_checked > 20);
+            for (size_t i = 0; i < sizeof starts / sizeof *starts; i++) {
+                CHECK_INT(t, in_scratch(t, starts[i].change), 0);
+                if (restarted(engine, starts[i].no_cache) != starts[i].tried) test_fail(t, __FILE__, __LINE__, "start %zu", i);
+                CHECK_INT(t, device_caps_of(engine->device)->subgroups, starts[i].subgroups);
+            }
+            beryl_engine_close(engine);
+        }
+        if (kept) setenv("XDG_CACHE_HOME", kept, 1);
+        else unsetenv("XDG_CACHE_HOME");
+        free(kept);
+    }
+    if (test_case(t, "selftest/load-can-be-cancelled-while-it-checks")) {
+        beryl_engine_options options = {.size = sizeof options, .model = DEFAULT_MODEL, .context = 256, .no_cache = true, .device = "software"};
+        beryl_engine *engine = NULL;
+        beryl_task *task = NULL;
+        beryl_event event;
+        beryl_status status;
+        setenv("BERYL_CAPS", "hard", 1);
+        if (beryl_engine_open(&options, &engine, NULL) == BERYL_OK && beryl_engine_load(engine, &task, NULL) == BERYL_OK) {
+            while ((status = beryl_wait(task, &event)) == BERYL_EVENT && strcmp(event.what, "checking kernels") != 0) {}
+            if (status == BERYL_EVENT) {
+                CHECK(t, event.total > event.done);
+                beryl_cancel(task);
+                CHECK_INT(t, finish(task, engine, NULL, NULL), BERYL_CANCELLED);
+            } else {
+                test_skip(t, "no software device");
+                beryl_task_close(task);
+            }
+        }
+        unsetenv("BERYL_CAPS");
+        beryl_engine_close(engine);
+    }
+}
+
 void test_selftest(test *t) {
+    check_cases(t);
     if (test_case(t, "selftest/passes-on-software")) {
         static const beryl_engine_options kinds[] = {
             {.model = "tests/data/e2b-q4km.gguf", .context = 512},
@@ -102,54 +266,6 @@ void test_selftest(test *t) {
             beryl_engine_close(engine);
         }
     }
-    if (test_case(t, "selftest/finds-a-kernel-that-does-nothing")) {
-        beryl_engine *engine = on_software(t, (beryl_engine_options){.model = DEFAULT_MODEL, .context = 256});
-        const size_t count = engine ? engine->store.programs.count : 0;
-        for (size_t i = 0; i < count; i += 1 + count / 5) {
-            struct store_program *program = &engine->store.programs.data[i];
-            const device_program real = program->id;
-            const device_program_item *item = device_pool_at(&engine->device->programs, real.id);
-            if (!strcmp(item->label, "sample")) continue; /* its first stage only makes the list of candidates short */
-            program->id = idle_program(engine, real);
-            CHECK(t, program->id.id != 0);
-            uint64_t tried;
-            if (check_cached(engine, &tried) != BERYL_DEVICE) test_fail(t, __FILE__, __LINE__, "program %zu of %zu did nothing and nobody noticed", i, count);
-            if (i == 0) {
-                tally n = {0};
-                CHECK_INT(t, selftest(engine, &n), BERYL_DEVICE);
-                CHECK(t, n.failed > 0 && n.passed > 0);
-            }
-            device_program_drop(engine->device, program->id);
-            program->id = real;
-        }
-        beryl_engine_close(engine);
-    }
-    if (test_case(t, "selftest/verdict-is-kept")) {
-        beryl_engine *engine = on_software(t, (beryl_engine_options){.model = DEFAULT_MODEL, .context = 256});
-        if (engine) {
-            const char *before = getenv("XDG_CACHE_HOME");
-            char *kept = before ? strdup(before) : NULL, command[600];
-            uint64_t tried;
-            setenv("XDG_CACHE_HOME", test_scratch(t), 1);
-            CHECK_INT(t, check_cached(engine, &tried), BERYL_OK);
-            CHECK(t, tried > 20);
-            CHECK_INT(t, check_cached(engine, &tried), BERYL_OK); /* no_cache: tried again */
-            CHECK(t, tried > 20);
-            engine->options.no_cache = false;
-            CHECK_INT(t, check_cached(engine, &tried), BERYL_OK);
-            CHECK(t, tried > 20);
-            CHECK_INT(t, check_cached(engine, &tried), BERYL_OK);
-            CHECK_INT(t, tried, 0);
-            snprintf(command, sizeof command, "for f in '%s'/beryl/selftest-*.json; do echo '{\"ok\":true}' > \"$f\"; done", test_scratch(t));
-            CHECK_INT(t, system(command), 0);
-            CHECK_INT(t, check_cached(engine, &tried), BERYL_OK); /* a file without its key is not believed */
-            CHECK(t, tried > 20);
-            if (kept) setenv("XDG_CACHE_HOME", kept, 1);
-            else unsetenv("XDG_CACHE_HOME");
-            free(kept);
-            beryl_engine_close(engine);
-        }
-    }
     if (test_case(t, "selftest/can-be-cancelled")) {
         beryl_engine *engine = on_software(t, (beryl_engine_options){.model = DEFAULT_MODEL, .context = 256});
         beryl_task *task = NULL;
@@ -159,7 +275,7 @@ void test_selftest(test *t) {
             CHECK(t, event.kind == BERYL_EVENT_TEST && event.text_size == strlen(event.text));
             beryl_task_step(task, &event); /* in the middle of one */
             beryl_cancel(task);
-            CHECK_INT(t, finish(task, NULL), BERYL_CANCELLED);
+            CHECK_INT(t, finish(task, engine, NULL, NULL), BERYL_CANCELLED);
         }
         beryl_engine_close(engine);
     }

@@ -282,7 +282,7 @@ static void man_overview(FILE *to) {
     fputs(".SH ENVIRONMENT\n"
           ".TP\n\\fBBERYL_DEVICE\\fR\nThe device that is taken where \\-\\-device is not given.\n"
           ".TP\n\\fBBERYL_CAPS\\fR\nWhat a device shall do without, for tests: no\\-f16, "
-          "no\\-subgroups, no\\-dot, no\\-timestamps, checked, min, with commas between.\n"
+          "no\\-subgroups, no\\-dot, no\\-timestamps, checked, hard, min, with commas between.\n"
           ".TP\n\\fBBERYL_MODELS\\fR\nWhere models are found by name, if not in "
           "$XDG_DATA_HOME/beryl/models (default ~/.local/share).\n"
           ".TP\n\\fBBERYL_WGPU\\fR\nThe wgpu\\-native library to open, instead of Beryl's own.\n"
@@ -291,6 +291,8 @@ static void man_overview(FILE *to) {
           ".SH FILES\n"
           ".TP\n\\fI$XDG_STATE_HOME/beryl/history\\fR\nThe lines of earlier chats (default "
           "~/.local/state).\n"
+          ".TP\n\\fI$XDG_CACHE_HOME/beryl/kernels\\-*.json\\fR\nWhich kernels were right on an adapter "
+          "with its driver (default ~/.cache).\n"
           ".SH EXIT STATUS\n0 done, 1 failed or stopped, 2 wrong use.\n"
           ".SH SEE ALSO\n.BR libberyl (3)\n",
           to);

@@ -90,6 +90,10 @@ struct beryl_engine {
     float temperature, top_p;  /* defaults of the file */
     uint32_t top_k;
     double load_started;
+    struct engine_selftest *check; /* of kernels, while it runs; else NULL (check.c) */
+    size_t n_checking, n_checked;  /* programs of the store when it began; those that need no check any more */
+    base_vec(uint64_t) known;      /* programs that were right on this adapter before */
+    bool lost[3];                  /* f16, subgroups, dot: done without since programs were wrong */
     beryl_engine_info *info;   /* NULL until first asked for; in the arena (info.c) */
 };
 
@@ -151,6 +155,18 @@ beryl_status task_open(beryl_engine *engine, beryl_session *session, beryl_statu
 /* Queues an event with a copy of its text. */
 beryl_status task_put(beryl_task *task, beryl_event event, const char *text, size_t size);
 bool task_is_cancelled(const beryl_task *task);
+
+/* ---- the start-up check (check.c) -------------------------------------------------------------------------------- */
+
+/* Once the device is open: what the cache folder knows of it. */
+void engine_check_recall(beryl_engine *engine);
+/* OK: every program of the plans made so far is trusted (at once, where it was before). EVENT: one more operation was tried.
+ * PENDING: step again. DEVICE: a kernel computes wrong numbers here; the message names it. again not NULL: where a program
+ * was wrong that needs something special of the device, *again is set: that is masked and the plans are closed. */
+beryl_status engine_check_step(beryl_engine *engine, bool *again, uint64_t *done, uint64_t *total, beryl_error *error);
+/* The same for programs that did not compile: true: make the plans again. */
+bool engine_check_broken(beryl_engine *engine, const beryl_error *why);
+void engine_check_close(beryl_engine *engine);
 
 /* ---- runs (run.c) --------------------------------------------------------------------------------------------- */
 

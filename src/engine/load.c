@@ -48,6 +48,7 @@ void beryl_engine_close(beryl_engine *e) {
     engine_plans_close(e);
     store_fini(&e->store);
     device_close(e->device);
+    base_vec_fini(&e->heap, &e->known);
     text_tokenizer_close(e->tokenizer);
     format_gguf_close(e->gguf);
     if (e->source.close) e->source.close(e->source.user);
@@ -143,7 +144,9 @@ static void read_defaults(beryl_engine *e) {
 static beryl_status open_device(beryl_engine *e, beryl_error *error) {
     const char *choice = e->options.device && *e->options.device ? e->options.device : base_environment("BERYL_DEVICE");
     if (choice && !strcmp(choice, "reference")) return BERYL_OK;
-    return device_open(&e->heap, &e->log, choice, &e->device, error);
+    beryl_status status = device_open(&e->heap, &e->log, choice, &e->device, error);
+    if (status == BERYL_OK) engine_check_recall(e);
+    return status;
 }
 
 static base_type kv_type(beryl_kv kv) {
@@ -210,7 +213,7 @@ static beryl_status make_model(beryl_engine *e, beryl_error *error) {
 
 /* ---- the task -------------------------------------------------------------------------------------------------- */
 
-typedef enum load_stage { LOAD_FIND, LOAD_HEADER, LOAD_TOKENIZER, LOAD_HASH, LOAD_DEVICE, LOAD_PLACE, LOAD_PLANS, LOAD_UPLOAD, LOAD_READY } load_stage;
+typedef enum load_stage { LOAD_FIND, LOAD_HEADER, LOAD_TOKENIZER, LOAD_HASH, LOAD_DEVICE, LOAD_PLACE, LOAD_PLANS, LOAD_UPLOAD, LOAD_READY, LOAD_CHECK } load_stage;
 
 static beryl_status find_file(beryl_engine *e, beryl_error *error) {
     if (e->source.read) {
@@ -252,13 +255,34 @@ static beryl_status load_progress(beryl_task *task, const char *what, uint64_t d
     return status == BERYL_OK ? BERYL_EVENT : status;
 }
 
-/* One stage; OK goes on to the next. */
-static beryl_status load_stage_run(beryl_task *task, load_stage stage) {
+/* A device whose kernels fail may pass for one that needs others: then plans are made again. */
+static beryl_status check_kernels(beryl_task *task, load_stage *stage) {
+    bool again;
+    uint64_t done, total;
+    beryl_status status = engine_check_step(task->engine, &again, &done, &total, &task->error);
+    if (status == BERYL_EVENT) return load_progress(task, "checking kernels", done, total);
+    if (status == BERYL_OK && again) *stage = LOAD_PLANS - 1;
+    return status;
+}
+
+static beryl_status compile_kernels(beryl_engine *e, load_stage *stage, beryl_error *error) {
+    beryl_error why = {0};
+    beryl_status status = plans_ready(e, &why);
+    if ((status == BERYL_DEVICE || status == BERYL_UNSUPPORTED) && engine_check_broken(e, &why)) {
+        *stage = LOAD_PLANS - 1;
+        return BERYL_OK;
+    }
+    if (status != BERYL_OK) *error = why;
+    return status;
+}
+
+/* One stage; OK goes on to the one after *stage. */
+static beryl_status load_stage_run(beryl_task *task, load_stage *stage) {
     beryl_engine *e = task->engine;
     beryl_error *error = &task->error;
     beryl_status status = BERYL_OK;
     device_ticket done;
-    switch (stage) {
+    switch (*stage) {
     case LOAD_FIND: return find_file(e, error);
     case LOAD_HEADER: return format_gguf_step(e->gguf, error);
     case LOAD_TOKENIZER:
@@ -277,7 +301,8 @@ static beryl_status load_stage_run(beryl_task *task, load_stage stage) {
             return status == BERYL_OK ? BERYL_PENDING : status;
         }
         return status == BERYL_EVENT ? load_progress(task, "loading weights", e->store.upload_done, e->store.upload_total) : status;
-    case LOAD_READY: return plans_ready(e, error);
+    case LOAD_READY: return compile_kernels(e, stage, error);
+    case LOAD_CHECK: return check_kernels(task, stage);
     }
     return BERYL_OK;
 }
@@ -287,9 +312,9 @@ static beryl_status load_step(beryl_task *task) {
     load_stage *stage = task->state;
     if (task_is_cancelled(task)) return base_fail(&task->error, BERYL_CANCELLED, "loading was cancelled");
     for (;;) {
-        beryl_status status = load_stage_run(task, *stage);
+        beryl_status status = load_stage_run(task, stage);
         if (status != BERYL_OK) return status;
-        bool last = *stage == LOAD_READY || (*stage == LOAD_TOKENIZER && e->options.vocabulary_only);
+        bool last = *stage == LOAD_CHECK || (*stage == LOAD_TOKENIZER && e->options.vocabulary_only);
         if (last) {
             e->loaded = true;
             e->stats.load_s = base_time() - e->load_started;

@@ -48,11 +48,15 @@ beryl_status engine_plan_get(beryl_engine *e, engine_plan_kind kind, engine_plan
         plan->n_output = options.decode ? options.n_token : options.n_output;
     }
     beryl_status status = graph_exec_ready(plan->exec, error);
+    uint64_t done, total;
+    if (status == BERYL_OK && e->loaded) status = engine_check_step(e, NULL, &done, &total, error); /* else the load does it for all */
+    if (status == BERYL_EVENT) status = BERYL_PENDING;
     plan->ready = status == BERYL_OK;
     return status;
 }
 
 void engine_plans_close(beryl_engine *e) {
+    engine_check_close(e); /* it borrows them */
     for (int k = 0; k < PLAN_COUNT; k++) {
         graph_exec_close(e->plans[k].exec);
         graph_close(e->plans[k].text.g);

@@ -1,4 +1,4 @@
-/* selftest.h - every kernel of an engine's plans against the reference functions; verdicts kept on disk. */
+/* selftest.h - the kernels of an engine's plans against the reference functions. */
 #ifndef ENGINE_SELFTEST_H
 #define ENGINE_SELFTEST_H
 
@@ -6,12 +6,20 @@
 
 typedef struct engine_selftest engine_selftest;
 
-/* The start-up check, once the plans are ready: nothing to do where the same programs passed before on this adapter with
- * this driver. *state is NULL at the first call, and again when the check has ended.
- * OK: trusted. EVENT: one more kernel was tried. PENDING: step again. DEVICE: a kernel computes wrong numbers here; the
- * message names the first. */
-beryl_status engine_selftest_cached(beryl_engine *engine, engine_selftest **state, beryl_error *error);
-void engine_selftest_progress(const engine_selftest *s, uint64_t *done, uint64_t *total); /* s may be NULL */
+/* Can numbers of this engine's device be judged? Not of the dummy's or the reference's. */
+bool engine_selftest_computes(const beryl_engine *engine);
+/* Every different operation of the plans made so far; or, where `brief`, the least work that runs every program which
+ * is not proven yet. */
+beryl_status engine_selftest_open(beryl_engine *engine, bool brief, engine_selftest **out, beryl_error *error);
+/* EVENT: one more operation was tried, whose name is *name until the next step. PENDING: step again. OK: there are no more.
+ * A kernel that computes wrong numbers is a result, not an error. */
+beryl_status engine_selftest_step(engine_selftest *s, trial_result *result, const base_text **name, beryl_error *error);
+void engine_selftest_progress(const engine_selftest *s, uint64_t *done, uint64_t *total);
+/* How the programs did, once there are no more operations: sets `proven` in the engine's store; suspects[i]: program i had a
+ * part in a wrong result. [n of engine->store.programs] */
+void engine_selftest_sort(const engine_selftest *s, bool *suspects, size_t n);
+/* OK, or DEVICE: the message names the device and the first operation that failed. */
+beryl_status engine_selftest_verdict(const engine_selftest *s, beryl_error *error);
 void engine_selftest_close(engine_selftest *s); /* NULL is fine */
 
 #endif

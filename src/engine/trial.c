@@ -1,9 +1,10 @@
-/* trial.c - one operation of a plan against the reference functions, with numbers made for it.
+/* trial.c - one operation of a plan against the reference functions.
  *
  * The one idea: a trial's graph is a copy of the plan's graph, tensor ids and all, in which only one node is left. What
  * that node reads becomes an input, what it makes an output, so a fused node and whatever its detail says stay as they
- * are, and the reference side runs the inner nodes instead. Stored tensors move to a small store of the trial's own,
- * weights cut to a few rows unless they are fused; programs are the engine's, so what is tested is what runs. */
+ * are, and the reference side runs the inner nodes instead. The device side reads the engine's own weights in their own
+ * shapes, so its dispatches are the plan's, programs and all, and nothing is compiled or uploaded for it; the reference
+ * side computes only the first rows of each product, from as much of the file. States are the trial's own. */
 #include "engine/trial_inside.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -11,9 +12,8 @@
 
 #include <string.h>
 
-enum { EXPERT_MOST = 16, TABLE_MOST = 4096, RING_MOST = 4096 };
+enum { EXPERT_MOST = 16, TABLE_MOST = 256, RING_MOST = 4096 };
 static const uint64_t CACHE_BYTES = 64 << 20;  /* of one cache: longer ones are cut */
-static const double WORK_MOST = 5e8;           /* products that the reference side may take for one trial */
 
 static uint32_t least(uint32_t a, uint32_t b) {
     return a < b ? a : b;
@@ -46,27 +46,60 @@ static const graph_node *finisher(const graph *g, const fused_attention *a) {
     return NULL;
 }
 
+/* A joined product whose gated results the next one takes as int8 blocks: that next one. NULL: not of this kind. */
+static const graph_node *taker(const trial_desc *d, const graph_node *node) {
+    if (node->op != OP_FUSED || node->attr.fused.kind != FUSED_MATVEC) return NULL;
+    const fused_matvec *f = node->attr.fused.detail;
+    if (f->to != FUSED_GEGLU || !lower_matvec_hands(d->g, d->store, d->exact, f)) return NULL;
+    for (size_t i = 0; i < d->g->nodes.count; i++) {
+        const graph_node *user = &d->g->nodes.data[i];
+        for (uint32_t k = 0; !user->dead && k < user->n_in; k++)
+            if (user->in[k] == f->out[0]) return user;
+    }
+    return NULL;
+}
+
+static bool is_taker(const trial_desc *d, const graph_node *node) {
+    const graph_tensor *x = graph_tensor_at(d->g, node->in[0]);
+    const bool product = node->op == OP_MATMUL || (node->op == OP_FUSED && node->attr.fused.kind == FUSED_MATVEC);
+    return product && x->node != UINT32_MAX && taker(d, &d->g->nodes.data[x->node]) == node;
+}
+
 bool trial_wanted(const trial_desc *d) {
     const graph_node *node = node_of(d);
-    if (node->dead) return false;
+    if (node->dead || is_taker(d, node)) return false;
     return node->op != OP_FUSED || node->attr.fused.kind != FUSED_MATVEC || ((const fused_matvec *)node->attr.fused.detail)->from != FUSED_X_MERGE;
 }
 
 /* What the device runs and what the reference runs. Counts beyond the arrays are cut off: see too_much. */
 static uint32_t run_of(const trial_desc *d, const graph_node *run[RUN_MAX]) {
     const fused_attention *a = unfinished(run[0] = node_of(d));
-    return a && (run[1] = finisher(d->g, a)) != NULL ? 2 : 1;
+    run[1] = a ? finisher(d->g, a) : taker(d, run[0]);
+    return run[1] ? 2 : 1;
+}
+
+static uint32_t inner_count(const graph_node *run) {
+    return run->op == OP_FUSED ? run->attr.fused.count : 1;
 }
 
 static uint32_t list_of(const trial_desc *d, const graph_node *list[LIST_MAX]) {
     const graph_node *run[RUN_MAX];
     uint32_t n_run = run_of(d, run), n = 0;
-    for (uint32_t r = 0; r < n_run; r++) {
-        const bool fused = run[r]->op == OP_FUSED;
-        const uint32_t count = fused ? run[r]->attr.fused.count : 1;
-        for (uint32_t i = 0; i < count && n < LIST_MAX; i++) list[n++] = fused ? &d->g->inner.data[run[r]->attr.fused.first + i] : run[r];
-    }
+    for (uint32_t r = 0; r < n_run; r++)
+        for (uint32_t i = 0; i < inner_count(run[r]) && n < LIST_MAX; i++)
+            list[n++] = run[r]->op == OP_FUSED ? &d->g->inner.data[run[r]->attr.fused.first + i] : run[r];
     return n;
+}
+
+bool trial_program(const trial_desc *d, uint32_t i, device_program *out) {
+    const graph_node *run[RUN_MAX];
+    const uint32_t n_run = run_of(d, run);
+    for (uint32_t r = 0; r < n_run; r++) {
+        const uint32_t node = (uint32_t)(run[r] - d->g->nodes.data);
+        for (uint32_t k = 0; graph_exec_node_program(d->exec, node, k, out); k++)
+            if (i-- == 0) return true;
+    }
+    return false;
 }
 
 static bool is_weight_rows(const graph *g, const graph_node *node, uint32_t k) {
@@ -91,6 +124,8 @@ uint64_t trial_key(const trial_desc *d) {
     const graph_node *run[RUN_MAX], *list[LIST_MAX];
     const uint32_t n_run = run_of(d, run), n = list_of(d, list);
     uint64_t hash = mix(mix(d->decode, n_run), n);
+    device_program program;
+    for (uint32_t i = 0; trial_program(d, i, &program); i++) hash = mix(hash, program.id);
     for (uint32_t i = 0; i < n; i++) {
         hash = base_hash(&list[i]->attr, 2 * sizeof(uint32_t), mix(hash, list[i]->op));
         for (uint32_t k = 0; k < list[i]->n_in; k++) hash = tensor_key(d->g, list[i]->in[k], hash);
@@ -200,9 +235,11 @@ static beryl_status collect(trial *t, beryl_error *error) {
     beryl_status status = t->n_list < LIST_MAX ? BERYL_OK : too_much(error);
     for (uint32_t r = 0; r < t->n_run; r++) {
         const fused_attention *a = unfinished(t->run[r]);
+        const fused_matvec *f = t->n_run > 1 && r == 0 && !a ? t->run[r]->attr.fused.detail : NULL;
         for (uint32_t k = 0; k < t->run[r]->n_out; k++) {
             const graph_value v = t->run[r]->out[k];
-            if (graph_tensor_at(g, v)->base || graph_tensor_at(g, v)->role == ROLE_STORED || (a && v == a->out)) continue;
+            const bool inside = (a && v == a->out) || (f && v == f->out[0]);
+            if (graph_tensor_at(g, v)->base || graph_tensor_at(g, v)->role == ROLE_STORED || inside) continue;
             if (t->n_output == GRAPH_OUT_MAX) return too_much(error);
             t->outputs[t->n_output++] = v;
         }
@@ -240,7 +277,8 @@ static void choose_sizes(trial *t) {
     const graph *g = t->desc.g;
     uint32_t window = 0;
     bool attends = false;
-    t->n = t->limits.rows;
+    const double fits_work = t->limits.work / (trial_work(&t->desc, &t->limits) + 1);
+    t->n = t->limits.rows > 2 && fits_work < t->limits.rows ? (fits_work > 2 ? (uint32_t)fits_work : 2) : t->limits.rows;
     for (uint32_t i = 0; i < t->n_list; i++) {
         const graph_node *node = t->list[i];
         if (node->op == OP_SAMPLE || node->op == OP_ARGMAX || node->op == OP_TOPK) t->n = least(t->n, 4);
@@ -273,46 +311,51 @@ static void choose_sizes(trial *t) {
     t->fill_total = (t->first + t->n - t->fill_from) * (t->desc.decode ? t->n : 1);
 }
 
-/* May weights be cut to fewer rows? Not where a slice of another tensor goes with each row, or where rows are in halves. */
-static bool may_cut(const trial *t) {
-    for (uint32_t r = 0; r < t->n_run; r++) {
-        if (t->run[r]->op != OP_FUSED) continue;
-        const uint32_t kind = t->run[r]->attr.fused.kind;
-        if (kind == FUSED_EXPERTS) return false;
-        if (kind == FUSED_MATVEC && ((const fused_matvec *)t->run[r]->attr.fused.detail)->to == FUSED_GELU_MUL) return false;
-    }
-    return true;
+/* May the reference compute fewer rows of the i-th inner node? Not where a slice of another tensor goes with each row, where
+ * rows are in halves, or where the next product wants them all. */
+static bool may_cut(const graph_node *const *run, uint32_t n_run, uint32_t i) {
+    const uint32_t at = n_run > 1 && i >= inner_count(run[0]);
+    if (run[at]->op != OP_FUSED) return true;
+    const uint32_t kind = run[at]->attr.fused.kind;
+    if (kind == FUSED_EXPERTS) return false;
+    return kind != FUSED_MATVEC || (((const fused_matvec *)run[at]->attr.fused.detail)->to != FUSED_GELU_MUL && (at || n_run == 1));
 }
 
-/* Fewer rows of weights, so that the reference side is quick. */
-static void cut_weights(trial *t, uint32_t out) {
-    t->cut = false;
-    const bool rows = may_cut(t);
+static bool has_view(const trial *t, graph_value base) {
+    for (uint32_t i = 0; i < t->n_list; i++)
+        for (uint32_t k = 0; k < t->list[i]->n_in; k++)
+            if (t->list[i]->in[k] != base && t->list[i]->in[k] && graph_base_of(t->desc.g, t->list[i]->in[k]) == base) return true;
+    return false;
+}
+
+/* Fewer rows of weights on the reference side, fewer experts and rows of tables to choose from on both. */
+static void cut_weights(trial *t) {
     for (uint32_t i = 0; i < t->n_list; i++) {
         const graph_node *node = t->list[i];
-        if (is_weight_rows(t->desc.g, node, 1) && (rows || node->op == OP_MATMUL_ID)) {
-            trial_used *u = trial_used_find(t, node->in[1]);
-            if (!rows) out = u->dim[u->rank - 2];
-            t->cut |= u->dim[u->rank - 2] > out;
-            u->dim[u->rank - 2] = least(u->dim[u->rank - 2], out);
-            if (node->op == OP_MATMUL_ID) u->dim[0] = least(u->dim[0], EXPERT_MOST);
-        }
-        trial_used *table = rows && node->op == OP_GATHER_ROWS ? trial_used_find(t, node->in[0]) : NULL;
-        if (table && !table->is_state && !graph_tensor_at(t->desc.g, node->in[0])->base && table->rank == 2)
-            table->dim[0] = least(table->dim[0], TABLE_MOST);
-        const trial_used *chosen = node->op == OP_MATMUL_ID ? trial_used_find(t, node->in[1]) : table;
+        const bool rows = may_cut(t->run, t->n_run, i);
+        const bool chosen = node->op == OP_MATMUL_ID || node->op == OP_GATHER_ROWS;
+        const uint32_t at = node->op == OP_GATHER_ROWS ? 0 : 1;
+        trial_used *u = is_weight_rows(t->desc.g, node, 1) || node->op == OP_GATHER_ROWS ? trial_used_find(t, node->in[at]) : NULL;
+        if (!u || u->is_state || u->rank < 2 || has_view(t, u->base)) continue;
+        if (node->op != OP_GATHER_ROWS && rows) u->dim[u->rank - 2] = least(u->dim[u->rank - 2], t->limits.out);
+        trial_input *index = NULL;
         for (uint32_t k = 0; chosen && k < t->n_input; k++)
-            if (t->inputs[k].kind == NUMBER_INDEX) t->inputs[k].limit = chosen->dim[0];
+            if (t->inputs[k].kind == NUMBER_INDEX) index = &t->inputs[k];
+        if (!index) continue; /* made by the trial itself: any of them */
+        u->dim[0] = least(u->dim[0], node->op == OP_MATMUL_ID ? EXPERT_MOST : TABLE_MOST);
+        index->limit = least(index->limit, u->dim[0]);
     }
 }
 
-/* Products that the reference side would take with weights of at most `out` rows. */
-static double work_of(const trial *t, uint32_t out) {
+double trial_work(const trial_desc *d, const trial_limits *limits) {
+    const graph_node *run[RUN_MAX], *list[LIST_MAX];
+    const uint32_t n_run = run_of(d, run), n = list_of(d, list);
     double work = 0;
-    for (uint32_t i = 0; i < t->n_list; i++) {
-        if (!is_weight_rows(t->desc.g, t->list[i], 1)) continue;
-        const graph_tensor *w = graph_tensor_at(t->desc.g, t->list[i]->in[1]);
-        work += (double)least(out, w->dim[w->rank - 2].size) * w->dim[w->rank - 1].size * t->n * (t->list[i]->op == OP_MATMUL_ID ? 8 : 1);
+    for (uint32_t i = 0; i < n; i++) {
+        if (list[i]->op != OP_MATMUL && list[i]->op != OP_MATMUL_ID) continue;
+        const graph_tensor *w = graph_tensor_at(d->g, list[i]->in[1]);
+        const uint32_t m = w->dim[w->rank - 2].size, chosen = list[i]->op == OP_MATMUL_ID ? graph_tensor_at(d->g, list[i]->in[2])->dim[1].size : 1;
+        work += (double)(may_cut(run, n_run, i) && is_weight_rows(d->g, list[i], 1) ? least(m, limits->out) : m) * w->dim[w->rank - 1].size * chosen;
     }
     return work;
 }
@@ -327,8 +370,8 @@ static void set_strides(graph_tensor *t) {
     }
 }
 
-/* Stored tensors are those of the trial's store, with its sizes; views of the same rank go along. */
-static void move_stored(const trial *t, graph *g) {
+/* Stored tensors are those of the side's store, with its sizes; views of the same rank go along. */
+static void move_stored(const trial *t, graph *g, bool reference) {
     for (graph_value v = 1; v < g->tensors.count; v++) {
         graph_tensor *x = &g->tensors.data[v];
         x->node = UINT32_MAX;
@@ -336,19 +379,19 @@ static void move_stored(const trial *t, graph *g) {
             x->role = ROLE_INTERMEDIATE;
             continue;
         }
-        uint32_t index = UINT32_MAX;
+        const trial_used *u = NULL;
         const graph_value base = graph_base_of(g, v);
         for (uint32_t i = 0; i < t->n_used; i++)
-            if (t->used[i].base == base) index = i;
-        if (index == UINT32_MAX) {
+            if (t->used[i].base == base) u = &t->used[i];
+        if (!u) {
             x->role = ROLE_INTERMEDIATE;
             continue;
         }
-        const trial_used *u = &t->used[index];
+        x->stored = u->at;
+        if (!u->is_state && !reference) continue;
         const store_tensor *from = &t->e->store.tensors.data[u->from];
         bool same = x->rank == u->rank && x->offset == 0;
         for (uint32_t i = 0; same && i < u->rank; i++) same = x->dim[i].size == from->dim[i];
-        x->stored = index;
         if (!same) continue;
         for (uint32_t i = 0; i < u->rank; i++) x->dim[i].size = u->dim[i];
         set_strides(x);
@@ -387,7 +430,7 @@ static void cut_results(const trial *t, graph *g) {
 static beryl_status make_graph(trial *t, trial_side *s, bool reference, beryl_error *error) {
     graph *g = s->g = graph_open(t->heap);
     if (!g || !copy_tables(t->desc.g, g)) return no_memory(error);
-    move_stored(t, g);
+    move_stored(t, g, reference);
     const uint32_t n = reference ? t->n_list : t->n_run;
     for (uint32_t i = 0; i < n; i++) {
         graph_node *copy = base_vec_add(t->heap, &g->nodes);
@@ -398,91 +441,107 @@ static beryl_status make_graph(trial *t, trial_side *s, bool reference, beryl_er
     }
     for (uint32_t i = 0; i < t->n_input; i++) g->tensors.data[t->inputs[i].v].role = ROLE_INPUT;
     for (uint32_t i = 0; i < t->n_output; i++) g->tensors.data[t->outputs[i]].role = ROLE_OUTPUT;
-    cut_results(t, g);
+    if (reference) cut_results(t, g);
     return BERYL_OK;
 }
 
-/* Rows of the caches that attention will see: a graph of its own that only writes. */
-static beryl_status make_fill(trial *t, trial_side *s, beryl_error *error) {
+/* Rows of the caches that attention will see: a graph of the reference side that only writes. */
+static beryl_status make_fill(trial *t, beryl_error *error) {
     if (!t->fill_total) return BERYL_OK;
+    trial_side *s = &t->sides[1];
     graph_value caches[2] = {0, 0};
     for (uint32_t i = 0; i < t->n_list; i++)
         if (t->list[i]->op == OP_ATTENTION) caches[0] = t->list[i]->in[1], caches[1] = t->list[i]->in[2];
-    graph *g = s->fill = graph_open(t->heap);
+    graph *g = t->fill = graph_open(t->heap);
     if (!g) return no_memory(error);
     const graph_dim n = {FILL_ROWS, graph_extent_add(g, "n", FILL_ROWS)};
-    s->fill_slot = graph_input(g, "slot", TYPE_I32, 1, &n);
-    s->fill_pos = graph_input(g, "pos", TYPE_I32, 1, &n);
+    t->fill_slot = graph_input(g, "slot", TYPE_I32, 1, &n);
+    t->fill_pos = graph_input(g, "pos", TYPE_I32, 1, &n);
     for (int i = 0; i < 2; i++) {
         const trial_used *u = trial_used_find(t, caches[i]);
         if (i && graph_base_of(t->desc.g, caches[0]) == graph_base_of(t->desc.g, caches[1])) break;
-        s->fill_x[i] = graph_input(g, "x", TYPE_F32, 3, (graph_dim[]){n, {u->dim[2], 0}, {u->dim[3], 0}});
-        graph_kv_write(g, graph_stored(g, &s->store, (uint32_t)(u - t->used)), s->fill_x[i], s->fill_slot, s->fill_pos);
+        t->fill_x[i] = graph_input(g, "x", TYPE_F32, 3, (graph_dim[]){n, {u->dim[2], 0}, {u->dim[3], 0}});
+        graph_kv_write(g, graph_stored(g, &s->store, u->at), t->fill_x[i], t->fill_slot, t->fill_pos);
     }
-    const graph_exec_options options = {.exact = t->e->options.precision == BERYL_PRECISION_EXACT, .unfused = true};
-    return graph_exec_open(g, &s->store, &options, &s->fill_exec, error);
+    return graph_exec_open(g, &s->store, NULL, &t->fill_exec, error);
+}
+
+/* The engine's weights, buffers and programs in the store of the device side, after its own states. */
+static beryl_status borrow(trial *t, graph_store *s, beryl_error *error) {
+    const graph_store *from = &t->e->store;
+    const uint32_t own = (uint32_t)s->buffers.count;
+    t->n_own = own;
+    t->n_program = from->programs.count;
+    if (!base_vec_reserve(t->heap, &s->programs, from->programs.count) || !base_vec_reserve(t->heap, &s->buffers, from->buffers.count) ||
+        !base_vec_reserve(t->heap, &s->tensors, t->n_used))
+        return no_memory(error);
+    if (from->programs.count) memcpy(s->programs.data, from->programs.data, from->programs.count * sizeof *from->programs.data);
+    s->programs.count = from->programs.count;
+    if (from->buffers.count) memcpy(s->buffers.data + own, from->buffers.data, from->buffers.count * sizeof *from->buffers.data);
+    s->buffers.count += from->buffers.count;
+    for (uint32_t i = 0; i < t->n_used; i++) {
+        trial_used *u = &t->used[i];
+        if (u->is_state) continue;
+        u->at = (uint32_t)s->tensors.count;
+        store_tensor *w = &s->tensors.data[s->tensors.count++];
+        *w = from->tensors.data[u->from];
+        for (uint32_t k = 0; k < w->n_shard; k++) w->shard[k].buffer += own;
+    }
+    return BERYL_OK;
+}
+
+/* Both sides number their tensors alike: states, then weights, in the order of `used`. */
+static beryl_status make_store(trial *t, bool reference, beryl_error *error) {
+    graph_store *s = &t->sides[reference].store;
+    beryl_status status = store_init(s, t->heap, reference ? NULL : t->e->device, &t->source, 1, error);
+    uint64_t offset = 0;
+    for (uint32_t i = 0; status == BERYL_OK && i < t->n_used; i++) {
+        trial_used *u = &t->used[i];
+        if (!u->is_state) continue;
+        u->at = store_add_state(s, "trial", u->type, u->rank, u->dim, 1);
+        if (u->at == UINT32_MAX) status = no_memory(error);
+    }
+    for (uint32_t i = 0; reference && status == BERYL_OK && i < t->n_used; i++) {
+        trial_used *u = &t->used[i];
+        if (u->is_state) continue;
+        u->at = store_add_weight(s, "trial", u->type, u->rank, u->dim, 0, 0, offset, false);
+        if (u->at == UINT32_MAX) status = no_memory(error);
+        else offset += (s->tensors.data[u->at].file_bytes + 63) / 64 * 64;
+    }
+    if (status == BERYL_OK) status = store_layout(s, 0, error);
+    if (status == BERYL_OK) status = store_make(s, error);
+    return status == BERYL_OK && !reference ? borrow(t, s, error) : status;
 }
 
 static beryl_status make_side(trial *t, bool reference, beryl_error *error) {
     trial_side *s = &t->sides[reference];
-    beryl_status status = store_init(&s->store, t->heap, reference ? NULL : t->e->device, &t->source, 1, error);
-    uint64_t offset = 0;
-    for (uint32_t i = 0; status == BERYL_OK && i < t->n_used; i++) {
-        const trial_used *u = &t->used[i];
-        uint32_t index = u->is_state ? store_add_state(&s->store, "trial", u->type, u->rank, u->dim, 1)
-                                     : store_add_weight(&s->store, "trial", u->type, u->rank, u->dim, 0, 0, offset, false);
-        if (index != i) status = no_memory(error);
-        else if (!u->is_state) offset += (s->store.tensors.data[i].file_bytes + 63) / 64 * 64;
-    }
-    if (status == BERYL_OK && !reference) { /* compiled programs are used again */
-        const graph_store *from = &t->e->store;
-        if (!base_vec_reserve(t->heap, &s->store.programs, from->programs.count)) return no_memory(error);
-        if (from->programs.count) memcpy(s->store.programs.data, from->programs.data, from->programs.count * sizeof *from->programs.data);
-        s->store.programs.count = t->n_shared = from->programs.count;
-    }
-    if (status == BERYL_OK) status = store_layout(&s->store, 0, error);
-    if (status == BERYL_OK) status = store_make(&s->store, error);
-    if (status == BERYL_OK) status = make_graph(t, s, reference, error);
     const graph_exec_options options = {.exact = t->e->options.precision == BERYL_PRECISION_EXACT, .unfused = true};
-    if (status == BERYL_OK) status = graph_exec_open(s->g, &s->store, &options, &s->exec, error);
-    return status == BERYL_OK ? make_fill(t, s, error) : status;
+    beryl_status status = make_store(t, reference, error);
+    if (status == BERYL_OK) status = make_graph(t, s, reference, error);
+    return status == BERYL_OK ? graph_exec_open(s->g, &s->store, &options, &s->exec, error) : status;
 }
 
 static void drop_side(trial *t, trial_side *s) {
     if (s->ticket && s->store.device) device_wait(s->store.device, s->ticket, NULL);
     graph_exec_close(s->exec);
-    graph_exec_close(s->fill_exec);
     graph_close(s->g);
-    graph_close(s->fill);
-    if (s->store.device) { /* the engine's programs stay */
-        for (size_t i = t->n_shared; i < s->store.programs.count; i++) device_program_drop(s->store.device, s->store.programs.data[i].id);
+    if (s->store.device) { /* what was borrowed stays */
+        for (size_t i = t->n_program; i < s->store.programs.count; i++) device_program_drop(s->store.device, s->store.programs.data[i].id);
         s->store.programs.count = 0;
+        if (s->store.buffers.count > t->n_own) s->store.buffers.count = t->n_own;
     }
     store_fini(&s->store);
     *s = (trial_side){0};
 }
 
-static beryl_status make_weights(trial *t, beryl_error *error) {
-    uint64_t size = 0, at = 0;
-    for (uint32_t i = 0; i < t->n_used; i++) {
-        const trial_used *u = &t->used[i];
-        uint64_t rows = 1;
-        for (uint32_t k = 0; k + 1 < u->rank; k++) rows *= u->dim[k];
-        if (!u->is_state) size += (rows * base_type_row_bytes(u->type, u->rank ? u->dim[u->rank - 1] : 1) + 63) / 64 * 64;
-    }
-    base_heap_give(t->heap, t->blob, t->blob_size);
-    t->blob_size = 0;
-    t->blob = size < SIZE_MAX / 2 ? base_heap_take(t->heap, (size_t)size + 64) : NULL;
+/* Room for what the reference side reads of the file. */
+static beryl_status make_blob(trial *t, beryl_error *error) {
+    uint64_t size = 64;
+    for (uint32_t i = 0; i < t->n_used; i++)
+        if (!t->used[i].is_state) size += (trial_blob_rows(&t->used[i]) * base_type_row_bytes(t->used[i].type, trial_row_size(&t->used[i])) + 63) / 64 * 64;
+    t->blob = size < SIZE_MAX / 2 ? base_heap_take(t->heap, (size_t)size) : NULL;
     if (!t->blob) return no_memory(error);
-    t->blob_size = (size_t)size + 64;
-    for (uint32_t i = 0; i < t->n_used; i++) {
-        const trial_used *u = &t->used[i];
-        uint64_t rows = 1, k = u->rank ? u->dim[u->rank - 1] : 1;
-        for (uint32_t d = 0; d + 1 < u->rank; d++) rows *= u->dim[d];
-        if (u->is_state) continue;
-        trial_fill_rows(&t->random, u->type, rows, k, t->blob + at);
-        at += (rows * base_type_row_bytes(u->type, k) + 63) / 64 * 64;
-    }
+    t->blob_size = (size_t)size;
     t->source = base_source_of_memory(t->blob, t->blob_size);
     return BERYL_OK;
 }
@@ -495,20 +554,14 @@ beryl_status trial_open(beryl_engine *e, const trial_desc *desc, const trial_lim
     t->n_run = run_of(desc, t->run);
     t->n_list = list_of(desc, t->list);
     beryl_status status = collect(t, error);
-    if (status == BERYL_OK) choose_sizes(t);
-    /* A weight cut too short may get another kernel than the plan has: then more of it. */
-    trial_used whole[USED_MAX];
-    memcpy(whole, t->used, sizeof whole);
-    for (uint32_t rows = limits->out; status == BERYL_OK; rows *= 8) { /* never overflows: UINT32_MAX cuts nothing */
-        memcpy(t->used, whole, sizeof whole);
-        cut_weights(t, rows);
-        status = make_weights(t, error);
-        if (status == BERYL_OK) status = make_side(t, false, error);
-        const bool another = status == BERYL_OK && t->sides[0].store.programs.count > t->n_shared;
-        if (!another || !t->cut || work_of(t, rows * 8) > WORK_MOST) break;
-        drop_side(t, &t->sides[0]);
+    if (status == BERYL_OK) {
+        choose_sizes(t);
+        cut_weights(t);
+        status = make_blob(t, error);
     }
+    if (status == BERYL_OK) status = make_side(t, false, error);
     if (status == BERYL_OK) status = make_side(t, true, error);
+    if (status == BERYL_OK) status = make_fill(t, error);
     if (status != BERYL_OK) {
         trial_close(t);
         return status;
@@ -517,19 +570,10 @@ beryl_status trial_open(beryl_engine *e, const trial_desc *desc, const trial_lim
     return BERYL_OK;
 }
 
-void trial_mark(const trial *t, bool *used, size_t n) {
-    for (size_t i = 0; i < n; i++) {
-        const device_program program = t->e->store.programs.data[i].id;
-        used[i] |= graph_exec_uses(t->sides[0].exec, program) || (t->sides[0].fill_exec && graph_exec_uses(t->sides[0].fill_exec, program));
-    }
-}
-
-bool trial_is_cut(const trial *t) {
-    return t->cut && work_of(t, UINT32_MAX) <= WORK_MOST;
-}
-
 void trial_close(trial *t) {
     if (!t) return;
+    graph_exec_close(t->fill_exec);
+    graph_close(t->fill);
     drop_side(t, &t->sides[0]);
     drop_side(t, &t->sides[1]);
     base_heap_give(t->heap, t->blob, t->blob_size);

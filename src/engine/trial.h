@@ -1,4 +1,4 @@
-/* trial.h - one operation of a plan, run with generated numbers on the engine's device and on the reference functions. */
+/* trial.h - one operation of a plan, run on the engine's device and on the reference functions. */
 #ifndef ENGINE_TRIAL_H
 #define ENGINE_TRIAL_H
 
@@ -6,12 +6,16 @@
 
 typedef struct trial_limits {
     uint32_t rows;      /* most tokens of the run */
-    uint32_t out;       /* most rows of a weight that is not fused */
+    uint32_t out;       /* most rows of a weight that the reference computes, where it can do with fewer */
     uint32_t reach;     /* positions behind the run that attention may look at, at most */
+    double work;        /* products that the reference may take; at least for two tokens */
 } trial_limits;
 
 typedef struct trial_desc {
-    const graph *g;     /* borrowed; a graph whose plan is made */
+    const graph *g;     /* borrowed, and its plan */
+    const graph_exec *exec;
+    const graph_store *store; /* of the plan */
+    bool exact;
     uint32_t node;      /* of g->nodes, not dead */
     bool decode;        /* rows belong to different slots */
 } trial_desc;
@@ -25,23 +29,21 @@ typedef struct trial trial;
 
 /* Is this node live, and not tried together with another one? */
 bool trial_wanted(const trial_desc *desc);
+/* The i-th program that it runs; false: there are fewer. */
+bool trial_program(const trial_desc *desc, uint32_t i, device_program *out);
+/* Products that the reference takes for one token. */
+double trial_work(const trial_desc *desc, const trial_limits *limits);
 /* The same for two operations that differ in nothing a kernel could depend on. */
 uint64_t trial_key(const trial_desc *desc);
 /* "matmul Q4_K k=1536 rows=1" */
 void trial_name(const trial_desc *desc, base_text *out);
-/* Builds both sides. The engine must have a device. */
+/* Builds both sides. The engine must have a device, all weights on it, and outlive the trial. */
 beryl_status trial_open(beryl_engine *engine, const trial_desc *desc, const trial_limits *limits, trial **out, beryl_error *error);
-/* Marks the engine's programs that the trial runs: used[i] of engine->store.programs, n of them. */
-void trial_mark(const trial *t, bool *used, size_t n);
-/* Did its weights have fewer rows than the plan's, and could it run with all of them? */
-bool trial_is_cut(const trial *t);
 beryl_status trial_step(trial *t, trial_result *result, beryl_error *error); /* OK: *result is filled. PENDING: step again */
 void trial_close(trial *t);                                                  /* NULL is fine */
 
 /* ---- generated numbers (trial_numbers.c) ---- */
 
-/* n_row rows of k elements of any type that weights have, as in a file: scales are small and finite. */
-void trial_fill_rows(base_random *random, base_type type, uint64_t n_row, uint64_t k, void *to);
 void trial_fill_floats(base_random *random, float *to, uint64_t n, float amplitude);
 /* Allowed relative error of an operation; `cache`: type of the cache that it writes or reads, else F32. */
 double trial_tolerance(base_op op, bool exact, base_type cache);

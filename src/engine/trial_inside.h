@@ -8,7 +8,8 @@ enum { RUN_MAX = 2, LIST_MAX = 40, USED_MAX = 32, VALUE_MAX = 64, FILL_ROWS = 64
 
 typedef struct trial_used { /* a stored tensor of the node */
     graph_value base;
-    uint32_t from, rank, dim[4];
+    uint32_t from, at;      /* index in the engine's store, and in both of the trial's */
+    uint32_t rank, dim[4];  /* of a weight: what the reference side has of it */
     base_type type;
     bool is_state, is_cache, written;
 } trial_used;
@@ -20,14 +21,13 @@ typedef struct trial_input { graph_value v; number_kind kind; uint32_t limit; } 
 typedef struct trial_piece { uint32_t used; bool scales; uint64_t offset, size, first, n; } trial_piece;
 
 typedef struct trial_side {
-    graph *g, *fill;
+    graph *g;
     graph_store store;
-    graph_exec *exec, *fill_exec;
-    graph_value fill_x[2], fill_slot, fill_pos;
+    graph_exec *exec;
     device_ticket ticket;
 } trial_side;
 
-typedef enum trial_stage { TRIAL_UPLOAD, TRIAL_COMPILE, TRIAL_FILL, TRIAL_REFERENCE, TRIAL_SUBMIT, TRIAL_WAIT, TRIAL_STATES, TRIAL_DONE } trial_stage;
+typedef enum trial_stage { TRIAL_READ, TRIAL_COMPILE, TRIAL_FILL, TRIAL_REFERENCE, TRIAL_SUBMIT, TRIAL_WAIT, TRIAL_STATES, TRIAL_DONE } trial_stage;
 
 struct trial {
     beryl_engine *e;
@@ -46,20 +46,26 @@ struct trial {
     uint32_t n_input;
     uint32_t extents[GRAPH_EXTENT_MAX + 1], n, first; /* rows of the run; position of the first */
     uint32_t slot, fill_from, fill_at, fill_total;
-    unsigned char *blob;    /* [blob_size] weights as in a file */
-    size_t blob_size;
-    beryl_source source;
-    size_t n_shared;        /* programs of the engine in the device side's store */
+    graph *fill;            /* writes rows into the reference side's caches; NULL: none */
+    graph_exec *fill_exec;
+    graph_value fill_x[2], fill_slot, fill_pos;
+    unsigned char *blob;    /* [blob_size] rows of weights as in the file */
+    size_t blob_size, blob_at;
+    uint32_t read_used, read_expert; /* the next to be read */
+    beryl_source source;    /* the blob */
+    size_t n_program, n_own; /* borrowed programs; the device side's own buffers, before the borrowed ones */
     base_random random;
     trial_piece pieces[PIECE_MAX];
     uint32_t n_piece, at_piece;
     device_ticket piece_ticket;
     double error;
-    bool cut;               /* a weight was cut to fewer rows */
     trial_stage stage;
 };
 
 /* The stored tensor behind a value, NULL: not of this trial. */
 trial_used *trial_used_find(trial *t, graph_value v);
+/* Rows of a weight that the reference side has, and elements of each. */
+uint64_t trial_blob_rows(const trial_used *u);
+uint64_t trial_row_size(const trial_used *u);
 
 #endif

@@ -1,4 +1,5 @@
-/* trial_run.c - a trial's numbers, its two runs and what they differ by. */
+/* trial_run.c - a trial's numbers, its two runs and what they differ by. Elements that the reference makes no finite number
+ * of (a file may hold anything) are passed over. */
 #include "base/error.h"
 #include "engine/trial_inside.h"
 
@@ -7,6 +8,43 @@
 
 enum { LEFT, RIGHT }; /* sides: device, reference */
 static const double WORST_FACTOR = 16; /* one element may be this much further off than the mean */
+
+/* ---- the file ---------------------------------------------------------------------------------------------------- */
+
+uint64_t trial_row_size(const trial_used *u) {
+    return u->rank ? u->dim[u->rank - 1] : 1;
+}
+
+uint64_t trial_blob_rows(const trial_used *u) {
+    uint64_t rows = 1;
+    for (uint32_t k = 0; k + 1 < u->rank; k++) rows *= u->dim[k];
+    return rows;
+}
+
+/* The first rows of each weight, of three axes: of each of the first experts. */
+static beryl_status read_step(trial *t, beryl_error *error) {
+    for (; t->read_used < t->n_used; t->read_used++) {
+        const trial_used *u = &t->used[t->read_used];
+        if (u->is_state) continue;
+        const store_tensor *w = &t->e->store.tensors.data[u->from];
+        const beryl_source *source = &t->e->store.sources[w->file];
+        const uint64_t n_expert = u->rank == 3 ? u->dim[0] : 1, row = base_type_row_bytes(u->type, trial_row_size(u));
+        const uint64_t bytes = trial_blob_rows(u) / n_expert * row, step = u->rank == 3 ? w->dim[1] * row : 0;
+        for (; t->read_expert < n_expert; t->read_expert++) {
+            const uint64_t at = w->file_offset + t->read_expert * step;
+            unsigned char *to = t->blob + t->blob_at + t->read_expert * bytes;
+            const void *mapped = source->map ? source->map(source->user, at, (size_t)bytes) : NULL;
+            beryl_status status = BERYL_OK;
+            if (mapped) memcpy(to, mapped, (size_t)bytes);
+            else status = source->read(source->user, at, to, (size_t)bytes);
+            if (status == BERYL_PENDING) return status;
+            if (status != BERYL_OK) return base_fail_at(error, status, at, "reading %llu bytes of the model file failed", (unsigned long long)bytes);
+        }
+        t->read_expert = 0;
+        t->blob_at += (size_t)((n_expert * bytes + 63) / 64 * 64);
+    }
+    return BERYL_OK;
+}
 
 /* ---- numbers ---------------------------------------------------------------------------------------------------- */
 
@@ -81,45 +119,33 @@ static beryl_status set_states(trial *t, beryl_error *error) {
     for (uint32_t i = 0; status == BERYL_OK && i < t->n_used; i++) {
         const trial_used *u = &t->used[i];
         if (!u->is_state || u->is_cache || (u->type != TYPE_F32 && u->type != TYPE_I32)) continue;
-        uint64_t bytes = store_state_bytes(&t->sides[RIGHT].store, i);
-        uint32_t *words = t->sides[RIGHT].store.tensors.data[i].host;
+        uint64_t bytes = store_state_bytes(&t->sides[RIGHT].store, u->at);
+        uint32_t *words = t->sides[RIGHT].store.tensors.data[u->at].host;
         for (uint64_t k = 0; k < bytes / 4; k++) words[k] = (uint32_t)(base_random_next(&t->random) % 997);
         if (u->type == TYPE_F32) trial_fill_floats(&t->random, (float *)(void *)words, bytes / 4, 1);
         for (uint64_t at = 0; status == BERYL_OK && at < bytes; at += STORE_READ_MAX) {
             const size_t size = bytes - at < STORE_READ_MAX ? (size_t)(bytes - at) : STORE_READ_MAX;
-            status = store_state_write(&t->sides[LEFT].store, i, at, (char *)words + at, size, error);
+            status = store_state_write(&t->sides[LEFT].store, u->at, at, (char *)words + at, size, error);
         }
     }
     return status;
 }
 
-/* One more run of the fill graph on both sides. */
+/* One more run of the fill graph. */
 static beryl_status fill_step(trial *t, beryl_error *error) {
-    trial_side *l = &t->sides[LEFT], *r = &t->sides[RIGHT];
     const uint32_t left = t->fill_total - t->fill_at, n = left < FILL_ROWS ? left : FILL_ROWS;
     const uint32_t each = t->desc.decode ? t->n : 1; /* slots side by side */
-    int32_t *slot = graph_exec_input(r->fill_exec, r->fill_slot), *pos = graph_exec_input(r->fill_exec, r->fill_pos);
+    int32_t *slot = graph_exec_input(t->fill_exec, t->fill_slot), *pos = graph_exec_input(t->fill_exec, t->fill_pos);
     for (uint32_t i = 0; i < n; i++) {
         slot[i] = (int32_t)(t->desc.decode ? (t->fill_at + i) % each : t->slot);
         pos[i] = (int32_t)(t->fill_from + (t->fill_at + i) / each);
     }
-    memcpy(graph_exec_input(l->fill_exec, l->fill_slot), slot, n * sizeof *slot);
-    memcpy(graph_exec_input(l->fill_exec, l->fill_pos), pos, n * sizeof *pos);
-    base_random random = t->random; /* a retry gives the same numbers */
-    for (int i = 0; i < 2 && r->fill_x[i]; i++) {
-        const uint64_t count = (uint64_t)n * graph_tensor_at(r->fill, r->fill_x[i])->stride[0];
-        float *x = graph_exec_input(r->fill_exec, r->fill_x[i]);
-        trial_fill_floats(&random, x, count, 1);
-        memcpy(graph_exec_input(l->fill_exec, l->fill_x[i]), x, (size_t)count * sizeof *x);
-    }
+    for (int i = 0; i < 2 && t->fill_x[i]; i++)
+        trial_fill_floats(&t->random, graph_exec_input(t->fill_exec, t->fill_x[i]), (uint64_t)n * graph_tensor_at(t->fill, t->fill_x[i])->stride[0], 1);
     const uint32_t extents[2] = {0, n};
     device_ticket ticket;
-    beryl_status status = graph_exec_submit(l->fill_exec, extents, NULL, 0, &l->ticket, error);
-    if (status == BERYL_OK) status = graph_exec_submit(r->fill_exec, extents, NULL, 0, &ticket, error);
-    if (status != BERYL_OK) return status;
-    t->random = random;
     t->fill_at += n;
-    return BERYL_OK;
+    return graph_exec_submit(t->fill_exec, extents, NULL, 0, &ticket, error);
 }
 
 /* ---- comparing ---------------------------------------------------------------------------------------------------- */
@@ -127,6 +153,7 @@ static beryl_status fill_step(trial *t, beryl_error *error) {
 typedef struct sums { double difference, size, worst; uint64_t n; } sums;
 
 static void sums_add(sums *s, double got, double want) {
+    if (!isfinite(want)) return;
     const double d = fabs(got - want);
     s->difference += d * d;
     s->size += want * want;
@@ -147,9 +174,19 @@ static void note(trial *t, double error) {
     if (!(error <= t->error)) t->error = error;
 }
 
+/* Where element `index` of `x` lies in `whole`, which may have longer rows. */
+static uint64_t place_in(const graph_tensor *whole, const graph_tensor *x, uint64_t index) {
+    uint64_t at = 0;
+    for (uint32_t i = x->rank; i-- > 1;) {
+        at += index % x->dim[i].size * whole->stride[i];
+        index /= x->dim[i].size;
+    }
+    return x->rank ? at + index * whole->stride[0] : 0;
+}
+
 static beryl_status compare_outputs(trial *t, beryl_error *error) {
     for (uint32_t k = 0; k < t->n_output; k++) {
-        const graph_tensor *x = graph_tensor_at(t->sides[LEFT].g, t->outputs[k]);
+        const graph_tensor *whole = graph_tensor_at(t->sides[LEFT].g, t->outputs[k]), *x = graph_tensor_at(t->sides[RIGHT].g, t->outputs[k]);
         const void *got, *want;
         beryl_status status = graph_exec_fetched(t->sides[LEFT].exec, t->sides[LEFT].ticket, k, &got, error);
         if (status == BERYL_OK) status = graph_exec_fetched(t->sides[RIGHT].exec, t->sides[RIGHT].ticket, k, &want, error);
@@ -158,8 +195,9 @@ static beryl_status compare_outputs(trial *t, beryl_error *error) {
         sums s = {0};
         uint64_t wrong = 0;
         for (uint64_t i = 0; i < count; i++) {
-            if (x->type == TYPE_F32) sums_add(&s, (double)((const float *)got)[i], (double)((const float *)want)[i]);
-            else wrong += ((const uint32_t *)got)[i] != ((const uint32_t *)want)[i];
+            const uint64_t at = place_in(whole, x, i);
+            if (x->type == TYPE_F32) sums_add(&s, (double)((const float *)got)[at], (double)((const float *)want)[i]);
+            else wrong += ((const uint32_t *)got)[at] != ((const uint32_t *)want)[i];
         }
         note(t, x->type == TYPE_F32 ? sums_error(&s) : (double)wrong / (double)count);
     }
@@ -169,7 +207,7 @@ static beryl_status compare_outputs(trial *t, beryl_error *error) {
 /* ---- states ------------------------------------------------------------------------------------------------------------ */
 
 static void piece_add(trial *t, trial_piece piece) {
-    if (t->n_piece < PIECE_MAX && piece.size && piece.size <= STORE_READ_MAX) t->pieces[t->n_piece++] = piece;
+    if (t->n_piece < PIECE_MAX && piece.size) t->pieces[t->n_piece++] = piece;
 }
 
 /* Rows [first, first + n) (of heads) of a cache as they lie on a device. */
@@ -190,7 +228,7 @@ static void list_pieces(trial *t) {
         const trial_used *u = &t->used[i];
         if (!u->written) continue;
         if (!u->is_cache) {
-            const uint64_t bytes = store_state_bytes(&t->sides[RIGHT].store, i);
+            const uint64_t bytes = store_state_bytes(&t->sides[RIGHT].store, u->at);
             piece_add(t, (trial_piece){i, false, 0, bytes, 0, 0});
             continue;
         }
@@ -201,6 +239,47 @@ static void list_pieces(trial *t) {
         cache_pieces(t, i, ((uint64_t)t->slot * u->dim[1] + at) * heads, whole * heads);
         cache_pieces(t, i, (uint64_t)t->slot * u->dim[1] * heads, (t->n - whole) * heads);
     }
+}
+
+/* Writes a piece of the reference side's cache to the device, with whole words around it. */
+static beryl_status piece_write(trial *t, const trial_piece *p, beryl_error *error) {
+    const trial_used *u = &t->used[p->used];
+    const unsigned char *host = t->sides[RIGHT].store.tensors.data[u->at].host;
+    const uint64_t end = (p->offset + p->size + 3) / 4 * 4;
+    const uint64_t planes = (uint64_t)u->dim[0] * u->dim[1] * u->dim[2] * u->dim[3]; /* Q8_0: bytes of the quants */
+    unsigned char room[16 << 10];
+    beryl_status status = BERYL_OK;
+    for (uint64_t at = p->offset / 4 * 4; status == BERYL_OK && at < end;) {
+        const size_t n = end - at < sizeof room ? (size_t)(end - at) : sizeof room;
+        for (size_t i = 0; u->type == TYPE_Q8_0 && i < n; i++) {
+            const uint64_t byte = at + i, in_scales = byte - planes;
+            room[i] = byte < planes ? host[byte / 32 * 34 + 2 + byte % 32] : host[in_scales / 2 * 34 + in_scales % 2];
+        }
+        status = store_state_write(&t->sides[LEFT].store, u->at, at, u->type == TYPE_Q8_0 ? room : host + at, n, error);
+        at += n;
+    }
+    return status;
+}
+
+/* Cache rows that attention will see, as the reference side has them. */
+static beryl_status fill_write(trial *t, beryl_error *error) {
+    beryl_status status = BERYL_OK;
+    for (uint32_t i = 0; i < t->n_used && t->fill_total; i++) {
+        const trial_used *u = &t->used[i];
+        if (!u->is_cache) continue;
+        const uint64_t heads = u->dim[2], n_row = u->dim[1], slots = t->desc.decode ? t->n : 1;
+        uint64_t n = t->fill_total / slots, from = t->fill_from % n_row;
+        if (n > n_row) n = n_row, from = 0;
+        const uint64_t whole = n_row - from < n ? n_row - from : n;
+        for (uint64_t k = 0; k < slots; k++) {
+            const uint64_t slot = t->desc.decode ? k : t->slot;
+            cache_pieces(t, i, (slot * n_row + from) * heads, whole * heads);
+            cache_pieces(t, i, slot * n_row * heads, (n - whole) * heads);
+        }
+    }
+    for (uint32_t i = 0; status == BERYL_OK && i < t->n_piece; i++) status = piece_write(t, &t->pieces[i], error);
+    t->n_piece = 0;
+    return status;
 }
 
 static void compare_q8(const trial_used *u, const trial_piece *p, const unsigned char *host, const unsigned char *got, sums *s) {
@@ -221,7 +300,7 @@ static void compare_q8(const trial_used *u, const trial_piece *p, const unsigned
 
 static void compare_piece(trial *t, const trial_piece *p, const unsigned char *got) {
     const trial_used *u = &t->used[p->used];
-    const unsigned char *host = t->sides[RIGHT].store.tensors.data[p->used].host;
+    const unsigned char *host = t->sides[RIGHT].store.tensors.data[u->at].host;
     sums s = {0};
     if (u->type == TYPE_Q8_0) {
         compare_q8(u, p, host, got, &s);
@@ -252,11 +331,11 @@ static beryl_status states_step(trial *t, beryl_error *error) {
         graph_store *store = &t->sides[LEFT].store;
         const uint64_t from = p->offset / 4 * 4, to = (p->offset + p->size + 3) / 4 * 4;
         beryl_status status = BERYL_OK;
-        if (!t->piece_ticket) status = store_state_read(store, p->used, from, (size_t)(to - from), &t->piece_ticket, error);
+        if (!t->piece_ticket) status = store_state_read(store, t->used[p->used].at, from, (size_t)(to - from), &t->piece_ticket, error);
         if (status != BERYL_OK) return status;
         t->sides[LEFT].ticket = t->piece_ticket;
         const void *data;
-        status = store_state_read_step(store, p->used, from, t->piece_ticket, &data, error);
+        status = store_state_read_step(store, t->used[p->used].at, from, t->piece_ticket, &data, error);
         if (status != BERYL_OK) return status;
         compare_piece(t, p, (const unsigned char *)data + (p->offset - from));
         device_fetch_drop(t->e->device, t->piece_ticket);
@@ -277,15 +356,13 @@ static beryl_status stage_run(trial *t, beryl_error *error) {
     beryl_status status = BERYL_OK;
     device_ticket done;
     switch (t->stage) {
-    case TRIAL_UPLOAD:
-        while ((status = store_upload_step(&l->store, error)) == BERYL_EVENT) {}
+    case TRIAL_READ:
+        status = read_step(t, error);
         return status == BERYL_OK ? set_states(t, error) : status;
-    case TRIAL_COMPILE:
-        status = graph_exec_ready(l->exec, error);
-        return status == BERYL_OK && l->fill_exec ? graph_exec_ready(l->fill_exec, error) : status;
+    case TRIAL_COMPILE: return graph_exec_ready(l->exec, error);
     case TRIAL_FILL:
         while (status == BERYL_OK && t->fill_at < t->fill_total) status = fill_step(t, error);
-        return status;
+        return status == BERYL_OK ? fill_write(t, error) : status;
     case TRIAL_REFERENCE:
         set_inputs(t);
         return submit(t, &t->sides[RIGHT], error);

@@ -72,8 +72,8 @@ void graph_exec_describe(const graph_exec *e, graph_exec_info *info) {
     if (e->plan) graph_plan_describe(e->plan, info);
 }
 
-bool graph_exec_uses(const graph_exec *e, device_program program) {
-    return e->plan && graph_plan_uses(e->plan, program);
+bool graph_exec_node_program(const graph_exec *e, uint32_t node, uint32_t i, device_program *out) {
+    return e->plan && graph_plan_node_program(e->plan, node, i, out);
 }
 
 void graph_exec_print(graph_exec *e, base_text *out) {

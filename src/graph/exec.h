@@ -37,7 +37,8 @@ beryl_status graph_exec_submit(graph_exec *e, const uint32_t *extents, const gra
  * until 3 later submits of this exec. */
 beryl_status graph_exec_fetched(graph_exec *e, device_ticket ticket, uint32_t n, const void **data, beryl_error *error);
 void graph_exec_describe(const graph_exec *e, graph_exec_info *info);
-bool graph_exec_uses(const graph_exec *e, device_program program); /* does a step of the plan run it? */
+/* The i-th program that the plan runs for a node of the graph; false: there are fewer. */
+bool graph_exec_node_program(const graph_exec *e, uint32_t node, uint32_t i, device_program *out);
 /* Text of the plan: a line a step with kernel, grid and bindings; with times in microseconds if it ran stamped. */
 void graph_exec_print(graph_exec *e, base_text *out);
 

@@ -56,6 +56,7 @@ typedef struct step {
     uint32_t n_binding;
     lower_count groups[3];
     uint32_t per[3];
+    uint32_t node; /* of the graph */
     const char *label;
     uint64_t bytes;
     double microseconds;
@@ -289,9 +290,9 @@ static beryl_status program_of(lowering *l, const lower_step *s, device_program 
         .trusted = true}; /* proven by the op tests; checks make arrays in registers spill: a tenth of the speed on NVIDIA */
     for (uint32_t i = 0; i < desc.n_binding; i++) desc.access[i] = s->kernel.bindings[i].access;
     memcpy(desc.workgroup, s->kernel.workgroup, sizeof desc.workgroup);
-    struct store_program *entry = base_vec_add(store->heap, &store->programs);
+    store_program *entry = base_vec_add(store->heap, &store->programs);
     if (!entry) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
-    entry->hash = s->kernel.hash;
+    *entry = (store_program){.hash = s->kernel.hash, .f16 = s->kernel.uses_f16, .subgroups = s->kernel.uses_subgroups, .dot = s->kernel.uses_dot};
     beryl_status status = device_program_make(l->device, &desc, &entry->id, error);
     if (status != BERYL_OK) store->programs.count--;
     *out = entry->id;
@@ -314,6 +315,7 @@ beryl_status lower_step_end(lower_step *s, beryl_error *error) {
     if (!st || !base_vec_reserve(p->heap, &p->patches, s->n_patch)) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     uint32_t index = (uint32_t)(p->steps.count - 1);
     st->n_binding = s->kernel.n_binding;
+    st->node = (uint32_t)(s->node - p->g->nodes.data);
     const char *weight = "";
     for (uint32_t i = 0; !*weight && i < s->node->n_in; i++)
         if (graph_tensor_at(p->g, s->node->in[i])->role == ROLE_STORED) weight = graph_tensor_at(p->g, s->node->in[i])->name;
@@ -623,9 +625,12 @@ void graph_plan_describe(const graph_plan *p, graph_exec_info *info) {
     for (int c = 0; c < COLOUR_MAX; c++) info->arena_bytes += p->arena_sizes[c];
 }
 
-bool graph_plan_uses(const graph_plan *p, device_program program) {
-    for (size_t s = 0; s < p->steps.count; s++)
-        if (p->steps.data[s].program.id == program.id) return true;
+bool graph_plan_node_program(const graph_plan *p, uint32_t node, uint32_t i, device_program *out) {
+    for (size_t s = 0; s < p->steps.count; s++) {
+        if (p->steps.data[s].node != node || i-- > 0) continue;
+        *out = p->steps.data[s].program;
+        return true;
+    }
     return false;
 }
 

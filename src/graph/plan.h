@@ -16,7 +16,7 @@ beryl_status graph_plan_submit(graph_plan *p, const uint32_t *extents, const gra
                                beryl_error *error);
 beryl_status graph_plan_fetched(graph_plan *p, device_ticket ticket, uint32_t n, const void **data, beryl_error *error);
 void graph_plan_describe(const graph_plan *p, graph_exec_info *info);
-bool graph_plan_uses(const graph_plan *p, device_program program);
+bool graph_plan_node_program(const graph_plan *p, uint32_t node, uint32_t i, device_program *out);
 void graph_plan_print(graph_plan *p, base_text *out);
 
 /* The reference device: the graph itself, node by node (reference.c). */

@@ -31,6 +31,13 @@ typedef struct store_tensor {
     void *host;                  /* state on the reference functions: its data */
 } store_tensor;
 
+typedef struct store_program {
+    uint64_t hash;               /* of its text */
+    device_program id;
+    bool f16, subgroups, dot;    /* what it needs of the device */
+    bool proven;                 /* compared with the reference on this device (the engine's start-up check) */
+} store_program;
+
 typedef struct graph_store {
     base_heap *heap;
     base_arena arena;
@@ -45,7 +52,7 @@ typedef struct graph_store {
     uint32_t upload_plane;
     uint64_t upload_row;
     void *window; size_t window_size;   /* for sources that cannot map */
-    base_vec(struct store_program { uint64_t hash; device_program id; }) programs; /* compiled once for all plans */
+    base_vec(store_program) programs;   /* compiled once for all plans */
 } graph_store;
 
 beryl_status store_init(graph_store *s, base_heap *heap, device *d, const beryl_source *sources, uint32_t n_source, beryl_error *error);

@@ -343,6 +343,7 @@ static void features_note(kernels_text *k, base_view text) {
         const base_view name = name_at((base_view){text.data + i, text.size - i});
         k->uses_f16 |= base_view_equal(name, BASE_VIEW("f16"));
         k->uses_subgroups |= base_view_begins(name, BASE_VIEW("subgroup"));
+        k->uses_dot |= base_view_begins(name, BASE_VIEW("dot4"));
         i += name.size ? name.size : 1;
     }
 }

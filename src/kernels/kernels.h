@@ -42,7 +42,7 @@ typedef struct kernels_text {
     uint32_t n_binding, n_param, workgroup[3];
     kernels_binding bindings[DEVICE_BINDING_MAX];
     kernels_param params[KERNELS_PARAM_MAX];
-    bool uses_f16, uses_subgroups;
+    bool uses_f16, uses_subgroups, uses_dot;
 } kernels_text;
 
 /* BERYL_NOT_FOUND: no such file, option or part (named); MISUSE: too many bindings or parameters. */
