@@ -1,8 +1,8 @@
 /* lower_attention.c - lowering of caches and attention, alone and joined with what comes before it in a decode step.
  *
  * Forms of attention. Many rows: tiles of queries against tiles of keys (attention_tile). Few rows: the keys of a row are
- * split over workgroups and the partial sums merged (attention_merge): attention_lanes on devices with subgroups,
- * attention_decode on others. Software devices: one thread a head and a piece of its keys (attention_serial), since
+ * split over workgroups and the partial sums merged (attention_merge): on devices with subgroups attention_lanes, and
+ * attention_far where many keys are shared by many heads; attention_decode on others. Software devices: one thread a head and a piece of its keys (attention_serial), since
  * barriers are what costs there. */
 #include "base/error.h"
 #include "graph/fused.h"
@@ -28,6 +28,15 @@ enum {
     LANES_NEAR_BYTES = 256 << 10,   /* of halves of keys and values, a piece: more takes longer than a merge of its own */
     LANES_PIECES_MAX = 128,
     LANES_JOIN_BYTES = 24 << 10,
+    FAR_KEYS = 512,                 /* attention_far: of a row, more than these; */
+    FAR_HEADS = 8,
+    FAR_GROUP = 4,                  /* heads at a time in a thread */
+    FAR_THREADS = 256,
+    FAR_THREADS_DISCRETE = 512,     /* a workgroup a unit */
+    FAR_TILE = 256,
+    FAR_TILE_LEAST = 32,
+    FAR_PIECE_LEAST = 32,
+    FAR_PIECES_MAX = 128,           /* that a merge asks for at once */
     SERIAL_KEYS_LEAST = 32,
     SERIAL_THREADS_WANTED = 32,
     SERIAL_SCRATCH = 32 << 20,
@@ -217,8 +226,9 @@ static beryl_status attention_serial(lowering *l, const graph_node *node, const 
 
 typedef struct decode_form {
     uint32_t heads, keys_each, n_split;
-    uint32_t lanes, groups, join; /* of attention_lanes; 0: attention_decode */
-    bool near;                    /* of attention_lanes */
+    uint32_t lanes, groups, join;    /* of attention_lanes and attention_far; 0: attention_decode */
+    uint32_t line_lanes, ahead, tile; /* of attention_far; 0: not that */
+    bool near;                       /* of attention_lanes */
     bool lanes_shuffle;
 } decode_form;
 
@@ -259,6 +269,40 @@ static bool lanes_form_of(const device_caps *caps, const shapes *a, decode_form 
     return lanes_bytes(a->d4, f) <= caps->workgroup_bytes && lanes * f->groups <= caps->workgroup_invocations;
 }
 
+static uint32_t far_bytes(uint32_t d4, const decode_form *f) {
+    const uint32_t parts = f->groups * f->lanes / d4;
+    return 16 * at_least((f->heads + 2) * d4, parts * f->join * d4) + f->heads * (8 * f->tile + 8) + 16 * f->groups;
+}
+
+/* attention_far: heads share what they read of the caches, so as many of them as there are, up to registers; then one large
+ * workgroup a unit. Lanes that share a key: few, since sharing costs, but so many that a unit's keys give all threads work.
+ * false: not on this device, or attention_lanes is better. */
+static bool far_form_of(const device_caps *caps, const shapes *a, decode_form *f) {
+    const uint32_t group = a->n_head / a->n_kv, units = units_of(caps);
+    if (!caps->subgroups || a->keys <= FAR_KEYS || group % FAR_GROUP) return false;
+    const bool large = caps->kind == DEVICE_DISCRETE && caps->subgroup_size >= 32 && caps->workgroup_invocations >= FAR_THREADS_DISCRETE;
+    const uint32_t threads = large ? FAR_THREADS_DISCRETE : FAR_THREADS;
+    const uint32_t lanes = large && a->d4 % 16 == 0 ? 16 : 8;
+    *f = (decode_form){.heads = group % FAR_HEADS ? FAR_GROUP : FAR_HEADS, .keys_each = 4, .lanes = lanes, .groups = threads / lanes,
+                       .tile = FAR_TILE, .join = 1, .line_lanes = LANES_MAX};
+    if (lanes > caps->subgroup_size || a->d4 % lanes || a->d4 > threads || threads > caps->workgroup_invocations) return false;
+    f->ahead = a->d4 / lanes % 2 ? 1 : 2;
+    while (far_bytes(a->d4, f) > caps->workgroup_bytes && f->tile > FAR_TILE_LEAST) f->tile /= 2;
+    if (far_bytes(a->d4, f) > caps->workgroup_bytes && f->heads > FAR_GROUP) {
+        f->heads = FAR_GROUP;
+        f->tile = FAR_TILE;
+        while (far_bytes(a->d4, f) > caps->workgroup_bytes && f->tile > FAR_TILE_LEAST) f->tile /= 2;
+    }
+    while (f->line_lanes > 4 && (f->line_lanes > caps->subgroup_size || a->d4 % (2 * f->line_lanes) || threads / f->line_lanes < f->heads + 2))
+        f->line_lanes /= 2;
+    if (a->d4 % (2 * f->line_lanes) || far_bytes(a->d4, f) > caps->workgroup_bytes) return false;
+    const uint32_t beside = a->n_head / f->heads * a->n; /* workgroups without a split */
+    f->n_split = at_most(FAR_PIECES_MAX, at_most(round_up(a->keys, FAR_PIECE_LEAST), at_least(1, units / beside)));
+    f->join = f->heads;
+    while (f->join > 1 && far_bytes(a->d4, f) > caps->workgroup_bytes) f->join /= 2;
+    return true;
+}
+
 static uint32_t decode_bytes(uint32_t d4, uint32_t heads, uint32_t keys_each, bool shuffle, bool joined) {
     const uint32_t tile = DECODE_THREADS / 8 * keys_each;
     return heads * d4 * 16 + tile * heads * 4 * (shuffle ? 1 : 9) + DECODE_THREADS * 16 + heads * 40 +
@@ -267,8 +311,10 @@ static uint32_t decode_bytes(uint32_t d4, uint32_t heads, uint32_t keys_each, bo
 
 /* joined: with norms, rotations and cache writes. heads 0: the device's workgroup memory is too small. */
 static decode_form decode_form_of(const device_caps *caps, const shapes *a, bool joined) {
-    decode_form f;
-    if (lanes_form_of(caps, a, &f)) return f;
+    decode_form f, far;
+    const bool lanes = lanes_form_of(caps, a, &f);
+    if (!(lanes && f.near) && far_form_of(caps, a, &far)) return far;
+    if (lanes) return f;
     f = (decode_form){.lanes_shuffle = caps->subgroups && caps->subgroup_size >= 8};
     f.keys_each = f.lanes_shuffle ? 2 : 1;
     f.heads = divisor_of(a->n_head / a->n_kv, DECODE_HEADS_MAX);
@@ -282,7 +328,7 @@ static decode_form decode_form_of(const device_caps *caps, const shapes *a, bool
 }
 
 static const char *decode_file(const decode_form *f) {
-    return f->lanes ? "attention_lanes" : "attention_decode";
+    return f->tile ? "attention_far" : f->lanes ? "attention_lanes" : "attention_decode";
 }
 
 static void request_decode(lower_request *r, const shapes *a, const decode_form *f, uint32_t n_split) {
@@ -294,6 +340,15 @@ static void request_decode(lower_request *r, const shapes *a, const decode_form 
         lower_request_number(r, "LANES", f->lanes);
         lower_request_number(r, "KEYS", f->keys_each);
         lower_request_number(r, "JOIN", f->join);
+    }
+    if (f->tile) {
+        lower_request_number(r, "LINE_LANES", f->line_lanes);
+        lower_request_number(r, "AHEAD", f->ahead);
+        lower_request_number(r, "TILE", f->tile);
+        lower_request_number(r, "PIECE", FAR_PIECE_LEAST);
+        return;
+    }
+    if (f->lanes) {
         lower_request_flag(r, "HELD", f->near);
         lower_request_number(r, "PIECE", lanes_piece(f));
         return;
@@ -307,7 +362,7 @@ static beryl_status attention_decode(lowering *l, const graph_node *node, const 
     if (f.heads == 0) return refuse(node, "heads this large", error);
     lower_request r = {.kernel.file = decode_file(&f)};
     request_decode(&r, a, &f, f.n_split);
-    request_cache(&r, a->cache, f.lanes > 0);
+    request_cache(&r, a->cache, f.lanes > 0 && !f.tile);
     lower_step *s = lower_step_begin(l, node, &r.kernel);
     bind_attention(s, l, node, a);
     bind_output(s, node, a, f.n_split, a->n);
@@ -428,17 +483,19 @@ bool lower_attention_fits(const graph *g, const graph_store *store, bool exact, 
     return serial || decode_form_of(caps, &a, true).heads > 0;
 }
 
-static void request_joined(lower_request *r, const shapes *a, bool owner, bool serial, bool lanes) {
+/* form: NULL on software devices. */
+static void request_joined(lower_request *r, const shapes *a, bool owner, const decode_form *form) {
     static const char *const own[] = {[TYPE_F32] = "cache_own_f32", [TYPE_F16] = "cache_own_f16", [TYPE_Q8_0] = "cache_own_q8_0"};
     static const char *const own_eights[] = {
         [TYPE_F32] = "cache_eight_own_f32", [TYPE_F16] = "cache_eight_own_f16", [TYPE_Q8_0] = "cache_eight_own_q8_0"};
-    lower_request_part(r, "start", serial ? "attention_serial_heads" : lanes ? "attention_lanes_heads" : "attention_start_heads");
+    const bool lanes = form && form->lanes, eights = lanes && !form->tile;
+    lower_request_part(r, "start", !form ? "attention_serial_heads" : lanes ? "attention_lanes_heads" : "attention_start_heads");
     if (owner) {
-        lower_request_part(r, "cache", lanes ? own_eights[a->cache] : own[a->cache]);
+        lower_request_part(r, "cache", eights ? own_eights[a->cache] : own[a->cache]);
         if (a->cache != TYPE_F32) lower_request_part(r, "half_bits", "half_bits");
     } else {
-        request_cache(r, a->cache, lanes);
-        lower_request_part(r, "fresh", serial ? "attention_serial_fresh_none" : lanes ? "attention_lanes_fresh_none" : "attention_fresh_none");
+        request_cache(r, a->cache, eights);
+        lower_request_part(r, "fresh", !form ? "attention_serial_fresh_none" : lanes ? "attention_lanes_fresh_none" : "attention_fresh_none");
         lower_request_flag(r, "FRESH", false);
     }
 }
@@ -492,7 +549,7 @@ beryl_status lower_fused_attention(lowering *l, const graph_node *node, beryl_er
     } else {
         request_decode(&r, &a, &form, f->n_split);
     }
-    request_joined(&r, &a, f->k != 0, serial, !serial && form.lanes);
+    request_joined(&r, &a, f->k != 0, serial ? NULL : &form);
     lower_step *s = lower_step_begin(l, node, &r.kernel);
     bind_joined(s, l, f, &a);
     if (serial) {

@@ -50,6 +50,7 @@ fn v_eight(at: u32) -> eight {
 const LEAST: f32 = -3.0e38;
 const GROUPS: u32 = THREADS / LANES;
 const EIGHTS: u32 = D4 / (2u * LANES);   // of a key, a lane
+const LINE_LANES: u32 = LANES;           // that make a line
 const LINES: u32 = HEADS + 2u;           // query heads, key, value
 const QUADS: u32 = KEYS / 4u;
 const TILE: u32 = GROUPS * KEYS;
@@ -63,6 +64,10 @@ var<workgroup> group_stats: array<vec2<f32>, GROUPS * HEADS>;                  /
 // read their eights read neighbours.
 fn place_of(i: u32) -> u32 {
     return i / 2u + i % 2u * HALVES;
+}
+
+fn line_place(line: u32, i: u32) -> u32 {
+    return line * D4 + place_of(i);
 }
 
 fn lanes_sum(x: vec4<f32>) -> vec4<f32> {
@@ -80,12 +85,16 @@ fn lanes_sum(x: vec4<f32>) -> vec4<f32> {
     return sum + subgroupShuffleXor(sum, 1u);
 }
 
+fn line_sum(x: f32) -> f32 {
+    return lanes_sum(vec4<f32>(x)).x;
+}
+
 //! part start
 const FRESH: bool = false;
 
 fn start_load(row: u32, first_head: u32, first_piece: bool, member: u32, lane: u32) {
     for (var i = member * LANES + lane; i < HEADS * D4; i += THREADS) {
-        memory[i / D4 * D4 + place_of(i % D4)] = q[params.q_offset + row * params.q0 + (first_head + i / D4) * params.q1 + i % D4] * params.scale;
+        memory[line_place(i / D4, i % D4)] = q[params.q_offset + row * params.q0 + (first_head + i / D4) * params.q1 + i % D4] * params.scale;
     }
 }
 

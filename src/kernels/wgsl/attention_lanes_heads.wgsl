@@ -1,8 +1,8 @@
-// attention_lanes_heads - part `start` of attention_lanes: queries and the row's own key and value straight from the
+// attention_lanes_heads - part `start` of attention_lanes and attention_far: queries and the row's own key and value straight from the
 // products, before their norms and rotations: q and k = rope(rms(x) * w), v = rms(x).
 //   q [n, H, d]; norms: rows w_q [d], w_k [d] of F32 weights; angles [n, 2, d / 2] (cos, sin)
 //   key, value [n, h, d] (part `fresh`; the value may be the raw key)
-// A group of lanes makes a line: a query head, and in the first piece k or v. Its loads depend on nothing, so they go out
+// LINE_LANES neighbours make a line: a query head, and in the first piece k or v. Its loads depend on nothing, so they go out
 // before the kernel knows where the keys lie. The first block of a kv head stores k and v into the caches.
 //! options
 const FRESH: bool = true;
@@ -26,11 +26,11 @@ fn fresh_load(line: u32, at: u32) -> vec4<f32> {
 }
 
 fn fresh_key(i: u32) -> vec4<f32> {
-    return memory[HEADS * D4 + place_of(i)];
+    return memory[line_place(HEADS, i)];
 }
 
 fn fresh_value(i: u32) -> vec4<f32> {
-    return memory[(HEADS + 1u) * D4 + place_of(i)];
+    return memory[line_place(HEADS + 1u, i)];
 }
 
 fn fresh_store(row: u32, kv: u32, lane: u32) {
@@ -41,7 +41,7 @@ fn fresh_store(row: u32, kv: u32, lane: u32) {
 
 const HALF4: u32 = D4 / 2u;
 
-var<private> low: array<vec4<f32>, EIGHTS>;    // of the group's line: fours lane, lane + LANES.. of its first half
+var<private> low: array<vec4<f32>, EIGHTS>;    // of the group's line: fours lane, lane + LINE_LANES.. of its first half
 var<private> high: array<vec4<f32>, EIGHTS>;   // the same of its second half
 var<private> w_low: array<vec4<f32>, EIGHTS>;
 var<private> w_high: array<vec4<f32>, EIGHTS>;
@@ -55,7 +55,7 @@ fn start_load(row: u32, first_head: u32, first_piece: bool, member: u32, lane: u
     let turn = params.angles_offset + row * D4;
     line_is = member < select(HEADS, HEADS + 2u, first_piece);
     for (var c = 0u; c < EIGHTS; c++) {
-        let i = c * LANES + lane;
+        let i = c * LINE_LANES + lane;
         low[c] = vec4<f32>(0.0);
         high[c] = vec4<f32>(0.0);
         if (member < HEADS) {
@@ -79,7 +79,7 @@ fn start_make(row: u32, member: u32, lane: u32) {
     for (var c = 0u; c < EIGHTS; c++) {
         squares += low[c] * low[c] + high[c] * high[c];
     }
-    let factor = inverseSqrt(lanes_sum(vec4<f32>(squares.x + squares.y + squares.z + squares.w)).x / f32(4u * D4) + params.eps);
+    let factor = inverseSqrt(line_sum(squares.x + squares.y + squares.z + squares.w) / f32(4u * D4) + params.eps);
     for (var c = 0u; c < EIGHTS; c++) {
         var u = low[c] * factor;
         var v = high[c] * factor;
@@ -91,8 +91,8 @@ fn start_make(row: u32, member: u32, lane: u32) {
             v = (a * sine[c] + b * cosine[c]) * scale;
         }
         if (line_is) {
-            memory[member * D4 + place_of(c * LANES + lane)] = u;
-            memory[member * D4 + place_of(c * LANES + lane + HALF4)] = v;
+            memory[line_place(member, c * LINE_LANES + lane)] = u;
+            memory[line_place(member, c * LINE_LANES + lane + HALF4)] = v;
         }
     }
 }

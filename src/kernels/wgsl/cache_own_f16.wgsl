@@ -9,14 +9,22 @@ fn half_bits(value: f32) -> u32 {
 }
 //! end
 
-fn k_load(at: u32) -> vec4<f32> { // at: in fours
-    let words = k_cache[at];
-    return vec4<f32>(unpack2x16float(words.x), unpack2x16float(words.y));
+//! include four_f16
+
+fn k_four(at: u32) -> four { // at: in fours
+    return k_cache[at];
+}
+
+fn v_four(at: u32) -> four {
+    return v_cache[at];
+}
+
+fn k_load(at: u32) -> vec4<f32> {
+    return four_of(k_four(at));
 }
 
 fn v_load(at: u32) -> vec4<f32> {
-    let words = v_cache[at];
-    return vec4<f32>(unpack2x16float(words.x), unpack2x16float(words.y));
+    return four_of(v_four(at));
 }
 
 fn halves(x: vec4<f32>) -> vec2<u32> {

@@ -2,12 +2,22 @@
 @group(0) @binding(1) var<storage, read_write> k_cache: array<vec4<f32>>;
 @group(0) @binding(2) var<storage, read_write> v_cache: array<vec4<f32>>;
 
-fn k_load(at: u32) -> vec4<f32> { // at: in fours
+//! include four_f32
+
+fn k_four(at: u32) -> four { // at: in fours
     return k_cache[at];
 }
 
-fn v_load(at: u32) -> vec4<f32> {
+fn v_four(at: u32) -> four {
     return v_cache[at];
+}
+
+fn k_load(at: u32) -> vec4<f32> {
+    return four_of(k_four(at));
+}
+
+fn v_load(at: u32) -> vec4<f32> {
+    return four_of(v_four(at));
 }
 
 fn caches_store(at: u32, lane: u32) { // fresh_key and fresh_value to the row at `at`
