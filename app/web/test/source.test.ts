@@ -101,6 +101,13 @@ describe("url", () => {
         assert.equal(server.log.length, 4, server.log.join());
     });
 
+    test("readers at the same time share what they ask for", async () => {
+        const server = await start();
+        const source = await openAt(server, { storage: new Disk().host() });
+        await Promise.all([0, 1, 2, 3, 4].map((i) => source.read(i * 100_000, 100_000)));
+        assert.equal(server.log.filter((line) => line.startsWith("GET 0-")).length, 1, server.log.join());
+    });
+
     test("a far small read is a small request", async () => {
         const server = await start({}, noise(5 * PIECE));
         const source = await openAt(server);
@@ -285,7 +292,7 @@ describe("store", () => {
         const server = await start();
         const lines: string[] = [];
         await same(await openAt(server, { storage: disk.host(), onWarning: (line) => lines.push(line) }));
-        assert.match(lines.join(), /25 MB more are needed.*1\.0 MB are free/);
+        assert.match(lines.join(), /13 MB more are needed.*1\.0 MB are free/);
         await assert.rejects(openAt(server, { storage: disk.host(), cache: "required" }), fails("NO_MEMORY", /are free/));
         await assert.rejects(openAt(server, { storage: nowhere, cache: "required" }), fails("NO_MEMORY", /keeps no files/));
     });

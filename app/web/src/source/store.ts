@@ -13,8 +13,9 @@ import { BerylError } from "../error.js";
 import type { Validator } from "./http.js";
 import { showBytes } from "./source.js";
 
-/** Bytes in a piece: one request, one file, one buffer. */
-export const PIECE = 8 * 1024 * 1024;
+/** Bytes in a piece: one request, one file, one buffer. Large enough that requests are few (250 a GB), small
+ *  enough that the several in memory are little beside the module's own. */
+export const PIECE = 4 * 1024 * 1024;
 const FOLDER = "beryl";
 const NOTE = "note.json";
 

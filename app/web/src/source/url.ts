@@ -12,10 +12,12 @@ import { checkRange, orAborted, showBytes, sleep, type ByteSource, type Progress
 import { BlobSource } from "./blob.js";
 import { browserStorage, noRoomFor, PIECE, Store, storeKey, withLock, type StorageHost } from "./store.js";
 
-/** Pieces in memory at most: 48 MiB. */
+/** Pieces in memory at most: 24 MiB. */
 const MOST = 6;
 /** Pieces asked for ahead of a reader that goes forward. */
 const AHEAD = 3;
+/** Milliseconds between two reports of progress. */
+const TELL = 50;
 /** A far read up to this size is not worth a piece. */
 const SMALL = 256 * 1024;
 /** What a server without ranges and a browser without storage may send at most. */
@@ -135,6 +137,7 @@ class UrlSource implements FillableSource {
     #last = -1; // piece of the last read
     #run = 0; // how many pieces the reader has gone forward
     #arrived: number; // bytes, for progress
+    #told = 0; // when
     #writing: Promise<boolean> | null = null; // whether this tab is the one that writes
     #leave: () => void = () => undefined;
     #streaming: Promise<void> | null = null;
@@ -207,7 +210,7 @@ class UrlSource implements FillableSource {
             await file.readInto(far, i * PIECE + offset, this.#ending.signal);
             return far;
         }
-        const bytes = held?.bytes ?? this.#ask(i);
+        const bytes = this.#pieces.get(i)?.bytes ?? this.#ask(i); // looked for again: another reader may have asked meanwhile
         for (let k = i + 1; k <= i + Math.min(AHEAD, this.#run) && k * PIECE < this.size; k++)
             if (!this.#pieces.has(k) && !this.store?.has(k)) this.#ask(k);
         return (await bytes).subarray(offset, offset + size);
@@ -234,6 +237,9 @@ class UrlSource implements FillableSource {
 
     #count(bytes: number): void {
         this.#arrived = Math.min(this.#arrived + bytes, this.size);
+        const now = Date.now();
+        if (now - this.#told < TELL && this.#arrived < this.size) return;
+        this.#told = now;
         this.#options.onProgress?.({ what: "downloading", done: this.#arrived, total: this.size });
     }
 
