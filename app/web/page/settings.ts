@@ -1,0 +1,85 @@
+/**
+ * settings.ts - the panel with system prompt, sampling and looks. Changes are told at once; 0 and an empty field mean the
+ * model's own default.
+ */
+import { button, el, fill } from "./dom";
+import type { Settings } from "./store";
+
+interface NumberField {
+    key: "temperature" | "topK" | "topP" | "minP" | "maxTokens" | "context";
+    label: string;
+    hint: string;
+    min: number;
+    max: number;
+    step: number;
+}
+
+const FIELDS: readonly NumberField[] = [
+    { key: "temperature", label: "Temperature", hint: "Lower is soberer. Empty: the model’s own.", min: 0.01, max: 5, step: 0.05 },
+    { key: "topK", label: "Top k", hint: "Only the k likeliest words. Empty: the model’s own.", min: 1, max: 256, step: 1 },
+    { key: "topP", label: "Top p", hint: "Only the likeliest words that together reach p.", min: 0.01, max: 1, step: 0.01 },
+    { key: "minP", label: "Min p", hint: "Only words at least p times as likely as the likeliest. Empty: off.", min: 0.001, max: 1, step: 0.01 },
+    { key: "maxTokens", label: "Longest answer, tokens", hint: "Empty: until it is done.", min: 1, max: 131072, step: 1 },
+    { key: "context", label: "Context, tokens", hint: "How much of a conversation the model sees. More takes more memory. The model is loaded anew.", min: 64, max: 131072, step: 64 },
+];
+
+function field(label: string, hint: string, input: HTMLElement): HTMLElement {
+    const id = `set-${label.toLowerCase().replace(/\W+/g, "-")}`;
+    input.id = id;
+    input.setAttribute("aria-describedby", `${id}-hint`);
+    return el("div", { className: "field" }, el("label", { htmlFor: id }, label), input, el("span", { id: `${id}-hint`, className: "dim small" }, hint));
+}
+
+function numberField(settings: Settings, f: NumberField, changed: (key: keyof Settings) => void): HTMLElement {
+    const input = el("input", {
+        type: "number",
+        min: String(f.min),
+        max: String(f.max),
+        step: "any",
+        inputMode: "decimal",
+        value: settings[f.key] ? String(settings[f.key]) : "",
+    });
+    input.addEventListener("change", () => {
+        const value = input.value === "" ? 0 : Math.min(f.max, Math.max(f.min, Number(input.value)));
+        if (!Number.isFinite(value)) return;
+        settings[f.key] = f.step === 1 || f.step === 64 ? Math.round(value) : value;
+        input.value = settings[f.key] ? String(settings[f.key]) : "";
+        changed(f.key);
+    });
+    return field(f.label, f.hint, input);
+}
+
+/** Fills the panel and opens it. `changed` is told which setting has a new value. */
+export function settingsOpen(dialog: HTMLDialogElement, settings: Settings, changed: (key: keyof Settings) => void): void {
+    const system = el("textarea", { rows: 4, value: settings.system, placeholder: "You are …" });
+    system.addEventListener("change", () => {
+        settings.system = system.value.trim();
+        changed("system");
+    });
+    const think = el("input", { type: "checkbox", checked: settings.think, id: "set-think" });
+    think.addEventListener("change", () => {
+        settings.think = think.checked;
+        changed("think");
+    });
+    const theme = el(
+        "select",
+        {},
+        ...(["auto", "light", "dark"] as const).map((value) =>
+            el("option", { value, selected: settings.theme === value }, { auto: "As the system", light: "Light", dark: "Dark" }[value]),
+        ),
+    );
+    theme.addEventListener("change", () => {
+        settings.theme = theme.value === "light" || theme.value === "dark" ? theme.value : "auto";
+        changed("theme");
+    });
+    fill(
+        dialog,
+        el("div", { className: "dialog-head" }, el("h2", { id: "settings-title" }, "Settings"), button("✕", () => dialog.close(), "quiet", "Close")),
+        field("System prompt", "What the model is told before every conversation.", system),
+        el("div", { className: "check" }, think, el("label", { htmlFor: "set-think" }, "Let the model think first. Its thoughts are folded away.")),
+        ...FIELDS.map((f) => numberField(settings, f, changed)),
+        field("Looks", "Light, dark, or as the system is set.", theme),
+    );
+    dialog.querySelector(".dialog-head button")?.setAttribute("aria-label", "Close the settings");
+    dialog.showModal();
+}

@@ -1,0 +1,56 @@
+/**
+ * vite.config.ts - builds the page into dist-page: one page, one worker, one service worker that knows every file.
+ */
+import { createHash } from "node:crypto";
+import { readdirSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+import { defineConfig, type Plugin } from "vite";
+
+const here = fileURLToPath(new URL(".", import.meta.url));
+
+/** Puts the list of files and its hash into the service worker. The model is the package's to keep. */
+function kept(): Plugin {
+    return {
+        name: "kept-files",
+        enforce: "post",
+        generateBundle(_options, bundle) {
+            const hash = createHash("sha256");
+            const files = ["./", ...readdirSync(`${here}public`)];
+            for (const [name, item] of Object.entries(bundle).sort(([a], [b]) => (a < b ? -1 : 1))) {
+                if (item.type === "chunk" && item.name === "sw") continue;
+                hash.update(name).update(item.type === "chunk" ? item.code : item.source);
+                if (name !== "index.html" && !name.endsWith(".gguf")) files.push(name);
+            }
+            const build = JSON.stringify({ version: hash.digest("hex").slice(0, 16), files });
+            for (const item of Object.values(bundle))
+                if (item.type === "chunk" && item.name === "sw") item.code = item.code.replaceAll("__BUILD__", build);
+        },
+    };
+}
+
+export default defineConfig({
+    root: here,
+    base: "./",
+    plugins: [kept()],
+    worker: { format: "es" },
+    // The package as its users have it: built.
+    resolve: { alias: { "beryl-gpu": fileURLToPath(new URL("../dist/index.js", import.meta.url)) } },
+    build: {
+        outDir: fileURLToPath(new URL("../dist-page", import.meta.url)),
+        emptyOutDir: true,
+        target: "es2022",
+        assetsInlineLimit: 0,
+        modulePreload: { polyfill: false },
+        rollupOptions: {
+            input: { index: `${here}index.html`, sw: `${here}sw.ts` },
+            output: { entryFileNames: (chunk) => (chunk.name === "sw" ? "sw.js" : "assets/[name]-[hash].js") },
+        },
+    },
+    preview: {
+        headers: {
+            "X-Content-Type-Options": "nosniff",
+            "Referrer-Policy": "no-referrer",
+            "Content-Security-Policy": "frame-ancestors 'none'",
+        },
+    },
+});
