@@ -84,9 +84,11 @@ export function webgpuHint(userAgent: string, secure: boolean): string {
     if (/Deno/.test(userAgent)) return "Start Deno with --unstable-webgpu.";
     if (/Node/.test(userAgent)) return "Give a WebGPU implementation: load(source, { gpu }), as the npm package \"webgpu\" makes one.";
     if (/Firefox/.test(userAgent))
-        return "In Firefox, take the newest version; where that is not enough, set dom.webgpu.enabled to true in about:config. Or use Chrome or Edge.";
+        return "Firefox has WebGPU from version 141 (Windows) and 147 (Macs with Apple silicon): update it. "
+            + "On Linux, take Firefox Nightly, or set dom.webgpu.enabled to true in about:config. Or use Chrome or Edge.";
     if (/Chrom(e|ium)/.test(userAgent)) {
-        if (linux) return "In Chrome on Linux, switch on chrome://flags/#enable-unsafe-webgpu and #enable-vulkan, then start it again.";
+        if (linux) return "On Linux, Chrome has WebGPU from version 144 (Intel) and 147 (NVIDIA): update it. "
+            + "With another GPU, switch on chrome://flags/#enable-unsafe-webgpu and #enable-vulkan, then start it again.";
         return version("Chrome") < 121 ? "Update the browser: Chrome and Edge have WebGPU from version 113, on Android from 121."
             : "Switch on \"Use graphics acceleration when available\" in the browser's settings (System), then start it again.";
     }
