@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/thread.h"
+#include "base/utf8.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,6 +4,7 @@
  * a message is always one line of valid UTF-8: control characters and broken bytes become '?'. */
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/utf8.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -5,6 +5,7 @@
  * so hostile nesting costs nothing. Numbers are read without the process's locale. */
 #include "base/json.h"
 #include "base/error.h"
+#include "base/utf8.h"
 
 #include <assert.h>
 #include <math.h>

@@ -185,25 +185,6 @@ bool base_view_ends(base_view text, base_view suffix) {
             !memcmp(text.data + (text.size - suffix.size), suffix.data, suffix.size));
 }
 
-size_t base_utf8(const char *data, size_t size, uint32_t *code) {
-    if (!size) return 0;
-    const unsigned char *b = (const unsigned char *)data;
-    uint32_t value = b[0], least = 0;
-    size_t n = 1;
-    if (value >= 0xf0) value &= 0x0f, n = 4, least = 0x10000;
-    else if (value >= 0xe0) value &= 0x0f, n = 3, least = 0x800;
-    else if (value >= 0xc0) value &= 0x1f, n = 2, least = 0x80;
-    else if (value >= 0x80) return 0;
-    if (n > size || b[0] > 0xf4) return 0;
-    for (size_t i = 1; i < n; i++) {
-        if ((b[i] & 0xc0) != 0x80) return 0;
-        value = value << 6 | (b[i] & 0x3fu);
-    }
-    if (value < least || value > 0x10ffff || (value >= 0xd800 && value < 0xe000)) return 0;
-    if (code) *code = value;
-    return n;
-}
-
 /* ---- text builder */
 
 void base_text_init(base_text *text, base_heap *heap) {

@@ -50,8 +50,6 @@ base_view base_view_of(const char *text); /* NULL: empty */
 bool base_view_equal(base_view a, base_view b);
 bool base_view_begins(base_view text, base_view prefix);
 bool base_view_ends(base_view text, base_view suffix);
-/* Bytes of the UTF-8 sequence at `data`, 1 to 4; 0: none is whole and valid there. code may be NULL. */
-size_t base_utf8(const char *data, size_t size, uint32_t *code);
 
 /* Growing bytes, always NUL-terminated once something was added. After a failed allocation `failed` stays set
  * and adding does nothing: check once at the end. */

@@ -10,7 +10,7 @@
  */
 #include "text/chat.h"
 #include "text/render.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 #include "base/error.h"
 
@@ -28,14 +28,14 @@ static bool is_space(uint32_t code) {
 static base_view trim(base_view text) {
     const uint8_t *p = (const uint8_t *)text.data;
     size_t begin = 0, end = text.size, length;
-    while (begin < end && text_utf8_scan(p + begin, end - begin, &length) == TEXT_UTF8_WHOLE &&
-           is_space(text_utf8_code(p + begin, length)))
+    while (begin < end && base_utf8_scan(p + begin, end - begin, &length) == BASE_UTF8_WHOLE &&
+           is_space(base_utf8_code(p + begin, length)))
         begin += length;
     while (end > begin) {
         size_t last = end - 1;
         while (last > begin && end - last < 4 && (p[last] & 0xC0) == 0x80) last--;
-        if (text_utf8_scan(p + last, end - last, &length) != TEXT_UTF8_WHOLE ||
-            last + length != end || !is_space(text_utf8_code(p + last, length)))
+        if (base_utf8_scan(p + last, end - last, &length) != BASE_UTF8_WHOLE ||
+            last + length != end || !is_space(base_utf8_code(p + last, length)))
             break;
         end = last;
     }

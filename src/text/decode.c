@@ -3,7 +3,7 @@
  * Owns no memory. Refuses ids outside of the vocabulary. The one idea: bytes pass through a buffer
  * of at most three, so that only whole characters come out whatever tokens they are spread over.
  */
-#include "text/utf8.h"
+#include "base/utf8.h"
 #include "text/vocab.h"
 
 #include "base/error.h"
@@ -19,14 +19,14 @@ static void stream_bytes(text_stream *stream, const uint8_t *bytes, size_t size,
     while (i < size) {
         if (stream->n_held) {
             stream->held[stream->n_held++] = bytes[i];
-            text_utf8 found = text_utf8_scan(stream->held, stream->n_held, &length);
-            if (found == TEXT_UTF8_INVALID) { /* what was held could go on, so this byte is at fault
+            base_utf8_kind found = base_utf8_scan(stream->held, stream->n_held, &length);
+            if (found == BASE_UTF8_INVALID) { /* what was held could go on, so this byte is at fault
                                                  and starts anew */
                 replace_add(out);
                 stream->n_held = 0;
                 continue;
             }
-            if (found == TEXT_UTF8_WHOLE) {
+            if (found == BASE_UTF8_WHOLE) {
                 base_text_add(out, (const char *)stream->held, length);
                 stream->n_held = 0;
             }
@@ -34,15 +34,15 @@ static void stream_bytes(text_stream *stream, const uint8_t *bytes, size_t size,
             continue;
         }
         size_t begin = i;
-        text_utf8 found = TEXT_UTF8_WHOLE;
+        base_utf8_kind found = BASE_UTF8_WHOLE;
         while (i < size &&
-               (found = text_utf8_scan(bytes + i, size - i, &length)) == TEXT_UTF8_WHOLE)
+               (found = base_utf8_scan(bytes + i, size - i, &length)) == BASE_UTF8_WHOLE)
             i += length;
         base_text_add(out, (const char *)bytes + begin, i - begin);
-        if (found == TEXT_UTF8_INVALID) {
+        if (found == BASE_UTF8_INVALID) {
             replace_add(out);
             i += length;
-        } else if (found == TEXT_UTF8_PART) {
+        } else if (found == BASE_UTF8_PART) {
             stream->n_held = (uint32_t)(size - i); /* a part has at most three bytes */
             memcpy(stream->held, bytes + i, size - i);
             i = size;

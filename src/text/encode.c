@@ -8,7 +8,7 @@
  * After Sennrich et al. 2016, with the order of merges that SentencePiece and HF tokenizers share:
  * least rank, then leftmost.
  */
-#include "text/utf8.h"
+#include "base/utf8.h"
 #include "text/vocab.h"
 
 #include "base/error.h"
@@ -155,7 +155,7 @@ static beryl_status character_add(encoder *e, const uint8_t *text, size_t size, 
     *length = 1;
     if (text[0] < 0x80) {
         id = tok->ascii[text[0]];
-    } else if (text_utf8_scan(text, size, length) == TEXT_UTF8_WHOLE) {
+    } else if (base_utf8_scan(text, size, length) == BASE_UTF8_WHOLE) {
         id = text_find(tok, (base_view){(const char *)text, *length});
         if (id >= 0 && !text_may_encode(tok, id)) id = -1;
     } else {
