@@ -3,7 +3,7 @@
 //
 //   tint-check.mjs DIR       every *.wgsl in DIR; `make test` leaves there what the tests' kernels were compiled from
 //
-// Needs the npm package `webgpu` (npm install --prefix third_party webgpu); without it nothing is checked, and it says so.
+// Needs the npm package `webgpu` (tools/setup test fetches it where there is npm); without it nothing is checked, and it says so.
 import fs from 'node:fs';
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
@@ -27,7 +27,7 @@ if (!folder) done('usage: tint-check DIR', 2);
 const files = fs.existsSync(folder) ? fs.readdirSync(folder).filter((f) => f.endsWith('.wgsl')).sort() : [];
 if (files.length === 0) done(`skip tint-check (no texts in ${folder}: run make test first)`, 0);
 const webgpu = await load();
-if (!webgpu) done('skip tint-check (the npm package webgpu is not there: npm install --prefix third_party webgpu)', 0);
+if (!webgpu) done('skip tint-check (the npm package webgpu is not there: tools/setup test)', 0);
 Object.assign(globalThis, webgpu.globals);
 const gpu = webgpu.create(['backend=null', 'enable-dawn-features=allow_unsafe_apis']);
 const adapter = await gpu.requestAdapter();
