@@ -3,7 +3,7 @@
 // A group of LANES invocations shares ROWS rows: each lane takes every LANES-th chunk of them (16 bytes or more of each
 // row, neighbouring lanes neighbouring bytes), then the lanes' sums are joined. The workgroups walk the tiles of rows;
 // id.y counts the vectors by N_X. Everything that varies is a part:
-//   x         how the vectors are kept: x_fill, then x_at and x_sum (f32) or x_quants and x_block (int8)
+//   x         how the vectors are kept: x_fill, then x_at (f32) or x_quants, x_block and x_pair (int8)
 //   prologue  where they come from: prologue_begin, then prologue_at (inside x)
 //   reader    PART_load and the rest (read_q4_k.wgsl); body: PART_tile, the loop over a tile; epilogue: PART_store;
 //             these three once for each segment of rows, under its prefix
@@ -77,13 +77,9 @@ fn x_fill(local: u32) {
     prologue_begin(local);
 }
 
-fn x_at(n: u32, group: u32) -> mat4x4<f32> {
-    let i = group * 4u;
+fn x_at(n: u32, four: u32, half: u32, second: u32) -> mat4x4<f32> {
+    let i = four * 16u + second * 8u + half * 4u;
     return mat4x4<f32>(prologue_at(n, i), prologue_at(n, i + 1u), prologue_at(n, i + 2u), prologue_at(n, i + 3u));
-}
-
-fn x_sum(n: u32, group: u32, v: mat4x4<f32>) -> f32 {
-    return dot(v[0] + v[1] + v[2] + v[3], vec4<f32>(1.0));
 }
 //! end
 

@@ -1,9 +1,49 @@
-// Body of matvec over f32 vectors. Block types: sums of q * x and of x by 16, scaled once for each.
+// Body of matvec over f32 vectors. Block types: quants become floats by their bits, and sums of q * x are scaled once for
+// all groups with one scale. turn: the chunk's number modulo 8 at least, and where possible the same in all steps of a lane,
+// so that what follows from it is worked out before the loop.
 //! include matvec_rows
 
-fn PART_dot(q: vec4<u32>, x: mat4x4<f32>) -> f32 {
-    return dot(vec4<f32>(unpack4xI8(q.x)), x[0]) + dot(vec4<f32>(unpack4xI8(q.y)), x[1]) +
-        dot(vec4<f32>(unpack4xI8(q.z)), x[2]) + dot(vec4<f32>(unpack4xI8(q.w)), x[3]);
+const PART_STEP: u32 = select(1u, 2u, PART_PAIRED); // groups with one scale
+
+fn PART_x(n: u32, chunk: u32, turn: u32, i: u32) -> mat4x4<f32> { // what group i of the chunk meets
+    let group = PART_group(turn, i);
+    return x_at(n, (chunk - turn) * PART_GROUPS / 4u + group / 4u, group & 1u, (group >> 1u) & 1u);
+}
+
+fn PART_dot(start: vec4<f32>, w: mat4x4<f32>, x: mat4x4<f32>) -> vec4<f32> {
+    return fma(w[3], x[3], fma(w[2], x[2], fma(w[1], x[1], fma(w[0], x[0], start))));
+}
+
+// Group i of the chunk, and the one with the same scale.
+fn PART_step(chunks: ptr<function, array<PART_chunk, DEPTH * ROWS * PER>>, sums: ptr<function, array<f32, ITEMS>>, d: u32,
+        chunk: u32, turn: u32, i: u32) {
+    for (var n = 0u; n < N_X; n++) {
+        let x0 = PART_x(n, chunk, turn, i);
+        let x1 = PART_x(n, chunk, turn, i + PART_STEP - 1u);
+        var sum = 0.0; // of x
+        if (PART_LEAST) {
+            var v = x0[0] + x0[1] + x0[2] + x0[3];
+            if (PART_PAIRED) {
+                v += x1[0] + x1[1] + x1[2] + x1[3];
+            }
+            sum = v.x + v.y + v.z + v.w;
+        }
+        for (var r = 0u; r < ROWS * PER; r++) {
+            let j = d * ROWS * PER + r;
+            let to = ((r / PER) * N_X + n) * PER + r % PER;
+            if (PART_FLOAT) {
+                let product = PART_dot(vec4<f32>(0.0), PART_values((*chunks)[j], turn, i), x0);
+                (*sums)[to] += product.x + product.y + product.z + product.w;
+            } else {
+                let s = PART_scale((*chunks)[j], turn, i);
+                var product = PART_dot(vec4<f32>(0.0), PART_floats((*chunks)[j], turn, i), x0);
+                if (PART_PAIRED) {
+                    product = PART_dot(product, PART_floats((*chunks)[j], turn, i + PART_STEP - 1u), x1);
+                }
+                (*sums)[to] += s.x * (product.x + product.y + product.z + product.w) - s.y * sum;
+            }
+        }
+    }
 }
 
 var<private> PART_ahead: array<PART_chunk, DEPTH * ROWS * PER>;
@@ -31,27 +71,17 @@ fn PART_tile(tile: u32, next: u32, local: u32) {
         }
         for (var d = 0u; d < DEPTH; d++) {
             let chunk = first + d * LANES;
-            if (chunk >= n_chunk) {
+            if (DEPTH > 1u && chunk >= n_chunk) {
                 continue;
             }
-            for (var i = 0u; i < PART_GROUPS; i++) {
-                let group = PART_group(chunk, i);
-                for (var n = 0u; n < N_X; n++) {
-                    let x = x_at(n, group);
-                    let sum = x_sum(n, group, x);
-                    for (var r = 0u; r < ROWS * PER; r++) {
-                        let j = d * ROWS * PER + r;
-                        let to = ((r / PER) * N_X + n) * PER + r % PER;
-                        if (PART_FLOAT) {
-                            let v = PART_values(chunks[j], chunk, i);
-                            sums[to] += dot(v[0], x[0]) + dot(v[1], x[1]) + dot(v[2], x[2]) + dot(v[3], x[3]);
-                        } else {
-                            let s = PART_scale(chunks[j], chunk, i);
-                            let q = PART_dot(PART_quants(chunks[j], chunk, i), x);
-                            sums[to] += s.x * q - (s.x * f32(PART_ZERO) + s.y) * sum;
-                        }
-                    }
-                }
+            let turn = select(chunk, local % LANES, LANES % 8u == 0u);
+            PART_step(&chunks, &sums, d, chunk, turn, 0u); // by name rather than in a loop: drivers leave loops of this size as they are
+            if (PART_GROUPS > PART_STEP) {
+                PART_step(&chunks, &sums, d, chunk, turn, PART_STEP);
+            }
+            if (PART_GROUPS > 2u * PART_STEP) {
+                PART_step(&chunks, &sums, d, chunk, turn, 2u * PART_STEP);
+                PART_step(&chunks, &sums, d, chunk, turn, 3u * PART_STEP);
             }
         }
     }

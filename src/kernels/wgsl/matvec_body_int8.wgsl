@@ -1,11 +1,13 @@
-// Body of matvec over int8 vectors (blocks of 32 with a scale, and the sums of their halves): integer dot products.
+// Body of matvec over int8 vectors (blocks of 32, each with a scale): integer dot products. What a chunk of a type becomes
+// and how it meets a vector is in matvec_int8_*, which include this:
+//   PART_weights  a chunk, unpacked: once for all vectors;   PART_unpack  makes it
+//   PART_vector   what it needs of vector n;   PART_product  of both
+// chunk: its number in the row; turn: the same modulo 8 at least, and where possible the same in all steps of a lane, so
+// that what follows from it is worked out before the loop.
+// The vectors: x_quants(n, four, half, second) gives half of the first or second block of 64 elements `four`; x_block(n, block)
+// a block's scale and the sum of its quants, scaled; x_pair(n, four) those of both blocks, where k is a multiple of 64.
 //! include matvec_rows
-
-const PART_STEP: u32 = select(1u, 2u, PART_PAIRED); // groups with one scale
-
-fn PART_dot(q: vec4<u32>, x: vec4<u32>) -> i32 {
-    return dot4I8Packed(q.x, x.x) + dot4I8Packed(q.y, x.y) + dot4I8Packed(q.z, x.z) + dot4I8Packed(q.w, x.w);
-}
+//! include matvec_dots
 
 var<private> PART_ahead: array<PART_chunk, DEPTH * ROWS * PER>;
 
@@ -32,34 +34,18 @@ fn PART_tile(tile: u32, next: u32, local: u32) {
         }
         for (var d = 0u; d < DEPTH; d++) {
             let chunk = first + d * LANES;
-            if (chunk >= n_chunk) {
+            if (DEPTH > 1u && chunk >= n_chunk) {
                 continue;
             }
-            for (var i = 0u; i < PART_GROUPS; i += PART_STEP) {
-                let group = PART_group(chunk, i);
-                var scales: array<vec2<f32>, ROWS * PER>; // of the weights: once for all vectors
-                var quants: array<vec4<u32>, ROWS * PER * PART_STEP>;
+            let turn = select(chunk, local % LANES, LANES % 8u == 0u);
+            var weights: array<PART_weights, ROWS * PER>;
+            for (var r = 0u; r < ROWS * PER; r++) {
+                weights[r] = PART_unpack(chunks[d * ROWS * PER + r], turn);
+            }
+            for (var n = 0u; n < N_X; n++) {
+                let x = PART_vector(n, chunk, turn);
                 for (var r = 0u; r < ROWS * PER; r++) {
-                    let j = d * ROWS * PER + r;
-                    scales[r] = PART_scale(chunks[j], chunk, i);
-                    quants[r * PART_STEP] = PART_quants(chunks[j], chunk, i);
-                    if (PART_PAIRED) {
-                        quants[r * PART_STEP + PART_STEP - 1u] = PART_quants(chunks[j], chunk, i + 1u);
-                    }
-                }
-                for (var n = 0u; n < N_X; n++) {
-                    let block = x_block(n, group >> 1u);
-                    let x0 = x_quants(n, group);
-                    let x1 = x_quants(n, group + PART_STEP - 1u);
-                    let sum = select(select(block.y, block.z, (group & 1u) != 0u), block.y + block.z, PART_PAIRED);
-                    for (var r = 0u; r < ROWS * PER; r++) {
-                        var q = PART_dot(quants[r * PART_STEP], x0);
-                        if (PART_PAIRED) {
-                            q += PART_dot(quants[r * PART_STEP + PART_STEP - 1u], x1);
-                        }
-                        let value = scales[r].x * (f32(q) - f32(PART_ZERO) * sum) - scales[r].y * sum;
-                        sums[((r / PER) * N_X + n) * PER + r % PER] += block.x * value;
-                    }
+                    sums[((r / PER) * N_X + n) * PER + r % PER] += PART_product(weights[r], x);
                 }
             }
         }

@@ -1,26 +1,33 @@
 // Where a matvec_x_int8 part keeps vectors: in workgroup memory.
-var<workgroup> x_memory: array<vec4<u32>, X_GROUPS * N_X>;
-var<workgroup> x_scales: array<vec2<u32>, X_GROUPS / 2u * N_X>; // scale as bits; sums as two i16
+// The groups lie in four planes by their number mod 4: lanes that read groups 2, 4 or 8 apart at once find them in
+// different banks, and what one lane reads of a chunk lies a constant apart.
+const X_PLANE: u32 = X_GROUPS / 4u;
+const X_SKEW: u32 = 8u; // what the planes leave free
+var<workgroup> x_memory: array<vec4<u32>, (X_GROUPS + X_SKEW) * N_X>;
+var<workgroup> x_scales: array<vec2<f32>, X_GROUPS / 2u * N_X>; // of a block: scale; sum of its quants, scaled
 
-// Lanes read groups that are 2 or 4 apart at once: turned within fours, so that these lie in different banks.
-fn x_place(n: u32, group: u32) -> u32 {
-    return n * X_GROUPS + (group ^ ((group >> 3u) & 3u));
+fn x_place(n: u32, four: u32, half: u32, second: u32) -> u32 {
+    return n * (X_GROUPS + X_SKEW) + four + half * (X_PLANE + 1u) + second * (2u * X_PLANE + 4u);
 }
 
 fn x_keep(n: u32, group: u32, quants: vec4<u32>) { // 16 elements
-    x_memory[x_place(n, group)] = quants;
+    x_memory[x_place(n, group / 4u, group & 1u, (group >> 1u) & 1u)] = quants;
 }
 
 fn x_keep_block(n: u32, block: u32, numbers: vec2<u32>) { // of 32 elements: scale, sums
-    x_scales[n * (X_GROUPS / 2u) + block] = numbers;
+    x_scales[n * (X_GROUPS / 2u) + block] = dot_scaled(numbers);
 }
 
-fn x_quants(n: u32, group: u32) -> vec4<u32> {
-    return x_memory[x_place(n, group)];
+fn x_quants(n: u32, four: u32, half: u32, second: u32) -> vec4<u32> {
+    return x_memory[x_place(n, four, half, second)];
 }
 
-fn x_block(n: u32, block: u32) -> vec3<f32> { // scale, sums of both halves
-    let s = x_scales[n * (X_GROUPS / 2u) + block];
-    let sums = bitcast<i32>(s.y);
-    return vec3<f32>(bitcast<f32>(s.x), f32((sums << 16u) >> 16u), f32(sums >> 16u));
+fn x_block(n: u32, block: u32) -> vec2<f32> {
+    return x_scales[n * (X_GROUPS / 2u) + block];
 }
+
+fn x_pair(n: u32, four: u32) -> vec4<f32> {
+    return vec4<f32>(x_block(n, four * 2u), x_block(n, four * 2u + 1u));
+}
+
+//! include matvec_dots

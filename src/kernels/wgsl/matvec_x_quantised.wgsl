@@ -5,14 +5,19 @@
 fn x_fill(local: u32) {
 }
 
-fn x_quants(n: u32, group: u32) -> vec4<u32> {
-    return x[x_row(n) * (params.k / 16u) + group];
+fn x_quants(n: u32, four: u32, half: u32, second: u32) -> vec4<u32> {
+    return x[x_row(n) * (params.k / 16u) + four * 4u + second * 2u + half];
 }
 
-fn x_block(n: u32, block: u32) -> vec3<f32> { // scale, sums of both halves
+fn x_block(n: u32, block: u32) -> vec2<f32> {
     let i = x_row(n) * (params.k / 32u) + block;
-    let four = x[params.n_x * (params.k / 16u) + (i >> 1u)];
-    let s = select(four.xy, four.zw, (i & 1u) != 0u);
-    let sums = bitcast<i32>(s.y);
-    return vec3<f32>(bitcast<f32>(s.x), f32((sums << 16u) >> 16u), f32(sums >> 16u));
+    let two = x[params.n_x * (params.k / 16u) + (i >> 1u)];
+    return dot_scaled(select(two.xy, two.zw, (i & 1u) != 0u));
 }
+
+fn x_pair(n: u32, four: u32) -> vec4<f32> {
+    let two = x[params.n_x * (params.k / 16u) + x_row(n) * (params.k / 64u) + four];
+    return vec4<f32>(dot_scaled(two.xy), dot_scaled(two.zw));
+}
+
+//! include matvec_dots

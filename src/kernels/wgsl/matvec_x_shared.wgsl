@@ -2,7 +2,9 @@
 //! options
 const X_GROUPS: u32 = 64u; // of 16 elements, of one vector: at least k / 16, a multiple of 4
 //! end
-var<workgroup> x_memory: array<vec4<f32>, X_GROUPS * 4u * N_X>;
+const X_PLANE: u32 = X_GROUPS / 4u;
+const X_SKEW: u32 = 8u; // what the planes leave free
+var<workgroup> x_memory: array<vec4<f32>, (X_GROUPS * 4u + X_SKEW) * N_X>;
 
 const X_EACH: u32 = (X_GROUPS * 4u + WG - 1u) / WG;
 
@@ -21,23 +23,20 @@ fn x_fill(local: u32) {
         for (var e = 0u; e < X_EACH; e++) {
             let i = x_own(e, local);
             if (i < n_four) {
-                x_memory[x_place(n, i)] = prologue_own(n, e, i);
+                x_memory[x_place(n, i / 16u, (i >> 2u) & 1u, (i >> 3u) & 1u) + (i & 3u) * X_PLANE] = prologue_own(n, e, i);
             }
         }
     }
     workgroupBarrier();
 }
 
-// Lanes read fours that are 8 or 16 apart at once: turned within eights, so that these lie in different banks.
-fn x_place(n: u32, i: u32) -> u32 {
-    return n * X_GROUPS * 4u + (i ^ ((i >> 4u) & 7u));
+// The fours lie in 16 planes by their number mod 16: lanes that read 8 or 16 apart at once find them in different banks, and
+// what one lane reads of a chunk lies a constant apart.
+fn x_place(n: u32, four: u32, half: u32, second: u32) -> u32 { // first four of the group
+    return n * (X_GROUPS * 4u + X_SKEW) + four + half * (4u * X_PLANE + 1u) + second * (8u * X_PLANE + 4u);
 }
 
-fn x_at(n: u32, group: u32) -> mat4x4<f32> {
-    let i = group * 4u;
-    return mat4x4<f32>(x_memory[x_place(n, i)], x_memory[x_place(n, i + 1u)], x_memory[x_place(n, i + 2u)], x_memory[x_place(n, i + 3u)]);
-}
-
-fn x_sum(n: u32, group: u32, v: mat4x4<f32>) -> f32 {
-    return dot(v[0] + v[1] + v[2] + v[3], vec4<f32>(1.0));
+fn x_at(n: u32, four: u32, half: u32, second: u32) -> mat4x4<f32> {
+    let i = x_place(n, four, half, second);
+    return mat4x4<f32>(x_memory[i], x_memory[i + X_PLANE], x_memory[i + 2u * X_PLANE], x_memory[i + 3u * X_PLANE]);
 }

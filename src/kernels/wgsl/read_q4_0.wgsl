@@ -18,12 +18,16 @@ fn PART_group(chunk: u32, i: u32) -> u32 {
     return chunk * 2u + i;
 }
 
-fn PART_quants(c: PART_chunk, chunk: u32, i: u32) -> vec4<u32> {
-    return (c.q >> vec4<u32>(i * 4u)) & vec4<u32>(0x0f0f0f0fu);
+fn PART_bytes(c: PART_chunk, i: u32) -> vec4<u32> {
+    return c.q;
+}
+
+fn PART_above(i: u32) -> bool {
+    return i != 0u;
 }
 
 fn PART_scale(c: PART_chunk, chunk: u32, i: u32) -> vec2<f32> {
     return vec2<f32>(c.d, 0.0);
 }
 
-//! include read_block
+//! include read_nibbles

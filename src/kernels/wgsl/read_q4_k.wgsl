@@ -8,7 +8,7 @@
 //   PART_load    the words of a chunk, all loads and no arithmetic; plane: where the planes begin, in 4-byte words
 //   PART_group   number of the chunk's i-th group in the row
 //   PART_quants  its 16 quants as bytes i8, in order;   PART_scale  its scale and least
-//   PART_values  its 16 values, column by column
+//   PART_floats  its 16 q - ZERO, column by column;   PART_values  its 16 values
 // The kernel declares `weights: array<vec4<u32>>`.
 //! param PART_k: u32
 const PART_SHIFT: u32 = 6u;
@@ -30,20 +30,24 @@ fn PART_group(chunk: u32, i: u32) -> u32 {
     return chunk * 4u + i;
 }
 
-fn PART_quants(c: PART_chunk, chunk: u32, i: u32) -> vec4<u32> {
-    let q = select(c.first, c.second, (i & 1u) != 0u);
-    return (q >> vec4<u32>((i >> 1u) * 4u)) & vec4<u32>(0x0f0f0f0fu);
+fn PART_bytes(c: PART_chunk, i: u32) -> vec4<u32> {
+    return select(c.first, c.second, (i & 1u) != 0u);
+}
+
+fn PART_above(i: u32) -> bool {
+    return i >= 2u;
 }
 
 fn PART_scale(c: PART_chunk, chunk: u32, i: u32) -> vec2<f32> {
     let j = (chunk & 3u) * 2u + (i >> 1u);
     let shift = (j & 3u) * 8u;
-    let a = c.head.y >> shift;
-    let b = c.head.z >> shift;
-    let e = c.head.w >> shift;
-    let scale = select((e & 15u) | ((a >> 2u) & 48u), a & 63u, j < 4u);
-    let least = select(((e >> 4u) & 15u) | ((b >> 2u) & 48u), b & 63u, j < 4u);
+    let far = j >= 4u; // their upper two bits lie apart from the others
+    let upper = shift + select(0u, 2u, far);
+    let mask = select(63u, 48u, far);
+    let rest = select(0u, 15u, far);
+    let scale = ((c.head.y >> upper) & mask) | ((c.head.w >> shift) & rest);
+    let least = ((c.head.z >> upper) & mask) | ((c.head.w >> (shift + 4u)) & rest);
     return unpack2x16float(c.head.x) * vec2<f32>(f32(scale), f32(least));
 }
 
-//! include read_block
+//! include read_nibbles

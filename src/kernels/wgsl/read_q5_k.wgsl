@@ -34,11 +34,12 @@ fn PART_quants(c: PART_chunk, chunk: u32, i: u32) -> vec4<u32> {
 fn PART_scale(c: PART_chunk, chunk: u32, i: u32) -> vec2<f32> {
     let j = (chunk & 3u) * 2u + (i >> 1u);
     let shift = (j & 3u) * 8u;
-    let a = c.head.y >> shift;
-    let b = c.head.z >> shift;
-    let e = c.head.w >> shift;
-    let scale = select((e & 15u) | ((a >> 2u) & 48u), a & 63u, j < 4u);
-    let least = select(((e >> 4u) & 15u) | ((b >> 2u) & 48u), b & 63u, j < 4u);
+    let far = j >= 4u; // their upper two bits lie apart from the others
+    let upper = shift + select(0u, 2u, far);
+    let mask = select(63u, 48u, far);
+    let rest = select(0u, 15u, far);
+    let scale = ((c.head.y >> upper) & mask) | ((c.head.w >> shift) & rest);
+    let least = ((c.head.z >> upper) & mask) | ((c.head.w >> (shift + 4u)) & rest);
     return unpack2x16float(c.head.x) * vec2<f32>(f32(scale), f32(least));
 }
 
