@@ -49,7 +49,8 @@ export interface LoadOptions {
     retry?: RetryOptions;
     /** Ends the load at once. What has arrived is kept. */
     signal?: AbortSignal;
-    /** How far it is: "downloading", "reading the file", "loading weights", "checking the file". */
+    /** How far it is: "downloading", "reading the file", "loading weights", "checking the file";
+     *  after the load "keeping the rest", what the model has not asked for yet. */
     onProgress?: (progress: Progress) => void;
     /** What may interest a developer. */
     onLog?: (level: LogLevel, line: string) => void;
@@ -68,7 +69,11 @@ export async function load(source: ModelSource, options: LoadOptions = {}): Prom
     const { signal, onProgress, onLog } = options;
     throwIfAborted(signal);
     const plain = await plainLoad(source, options);
-    const caller = await orAborted(connect(options), signal);
+    const connecting = connect(options);
+    const caller = await orAborted(connecting, signal).catch((thrown: unknown) => {
+        connecting.then((late) => late.close(), () => undefined);
+        throw thrown;
+    });
     try {
         let model: Model | null = null;
         const hear = (event: HostEvent): void => {
@@ -76,7 +81,9 @@ export async function load(source: ModelSource, options: LoadOptions = {}): Prom
             else if (event.kind === "log") onLog?.(event.level, event.line);
             else model?.heard(event);
         };
-        caller.call("watch", null, { onEvent: hear }).catch(() => undefined);
+        caller.call("watch", null, { onEvent: hear }).catch((thrown: unknown) => { // the worker is gone, with all that it held
+            hear({ kind: "state", state: "failed", info: null, error: BerylError.from(thrown).toPlain() });
+        });
         if (typeof plain.source === "string" && plain.source.startsWith("http") && options.cache !== "off")
             browserStorage.persist().catch(() => undefined); // pages alone may ask, workers not
         const loaded = caller.call("load", plain, { signal });

@@ -50,6 +50,10 @@ class MemoryFolder {
         await Promise.resolve();
         yield* this.inside.entries();
     }
+    async *keys(): AsyncGenerator<string> {
+        await Promise.resolve();
+        yield* this.inside.keys();
+    }
     #get(name: string, options: { create?: boolean } | undefined, make: () => MemoryFile | MemoryFolder): Promise<MemoryFile | MemoryFolder> {
         let entry = this.inside.get(name);
         if (!entry && options?.create) this.inside.set(name, entry = make());

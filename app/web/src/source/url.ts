@@ -138,6 +138,7 @@ class UrlSource implements FillableSource {
     #run = 0; // how many pieces the reader has gone forward
     #arrived: number; // bytes, for progress
     #told = 0; // when
+    #filling = false; // nobody waits for what comes now
     #writing: Promise<boolean> | null = null; // whether this tab is the one that writes
     #leave: () => void = () => undefined;
     #streaming: Promise<void> | null = null;
@@ -177,6 +178,7 @@ class UrlSource implements FillableSource {
     async fill(signal?: AbortSignal): Promise<boolean> {
         const store = this.store;
         if (!store) return false;
+        this.#filling = true;
         const stop = signal ? AbortSignal.any([signal, this.#ending.signal]) : this.#ending.signal;
         if (this.#file) {
             if (!this.#file.ranges) await orAborted(this.#stream(), stop);
@@ -240,7 +242,7 @@ class UrlSource implements FillableSource {
         const now = Date.now();
         if (now - this.#told < TELL && this.#arrived < this.size) return;
         this.#told = now;
-        this.#options.onProgress?.({ what: "downloading", done: this.#arrived, total: this.size });
+        this.#options.onProgress?.({ what: this.#filling ? "keeping the rest" : "downloading", done: this.#arrived, total: this.size });
     }
 
     async #save(i: number, bytes: Uint8Array<ArrayBuffer>): Promise<void> {
