@@ -36,11 +36,12 @@ enum {
     FAR_TILE = 256,
     FAR_TILE_LEAST = 32,
     FAR_PIECE_LEAST = 32,
-    FAR_PIECES_MAX = 128,           /* that a merge asks for at once */
+    FAR_PIECES_MAX = 192,           /* that a merge asks for at once: EACH_MAX of a thread */
     SERIAL_KEYS_LEAST = 32,
     SERIAL_THREADS_WANTED = 32,
     SERIAL_SCRATCH = 32 << 20,
     MERGE_THREADS = 256,
+    EACH_MAX = 12,
     TILE_THREADS = 256,
     HEAD_FOURS_MAX = 256,
 };
@@ -163,8 +164,9 @@ static beryl_status merge(lowering *l, const graph_node *node, const shapes *a, 
     lower_request r = {.kernel.file = "attention_merge"};
     lower_request_number(&r, "D4", a->d4);
     lower_request_number(&r, "COLUMNS", columns);
-    lower_request_number(&r, "PARTS", serial ? 1 : MERGE_THREADS / columns);
-    lower_request_number(&r, "EACH", serial ? 1 : n_split > 4 * (MERGE_THREADS / columns) ? 8 : 4);
+    const uint32_t parts = serial ? 1 : MERGE_THREADS / columns;
+    lower_request_number(&r, "PARTS", parts);
+    lower_request_number(&r, "EACH", serial ? 1 : at_least(4, at_most(EACH_MAX, round_up(n_split, parts))));
     lower_request_number(&r, "THREADS", serial ? columns : MERGE_THREADS);
     lower_step *s = lower_step_begin(l, node, &r.kernel);
     const uint64_t pieces = (uint64_t)rows * a->n_head * n_split;
