@@ -53,6 +53,7 @@ struct Params {
 }
 @group(1) @binding(0) var<uniform> params: Params;
 @group(0) @binding(0) var<storage, read> weights: array<vec4<u32>>;
+@group(0) @binding(1) var<storage, read> x: array<vec4<u32>>; // as quantise.wgsl writes: i8 [n_x, k] | scale f32, sums i16[2] [n_x, k / 32]
 
 var<workgroup> x_words: array<vec4<u32>, max(X_SIZE, OUT_AT + OUT_SIZE)>; // i8 [N_X, X_GROUPS] permuted; or sums f32
 var<workgroup> x_scales: array<vec2<f32>, X_BLOCKS>;                      // scale, sum times scale [N_X, X_GROUPS / 2]
@@ -65,7 +66,17 @@ fn x_row(n: u32) -> u32 {
     return min(x_first + n, params.n_x - 1u);
 }
 
-//! include matvec_x_quantised
+fn x_quants(n: u32, group: u32) -> vec4<u32> {
+    return x[x_row(n) * (params.k / 16u) + group];
+}
+
+fn x_block(n: u32, block: u32) -> vec3<f32> { // scale, sums of both halves
+    let i = x_row(n) * (params.k / 32u) + block;
+    let two = x[params.n_x * (params.k / 16u) + (i >> 1u)];
+    let s = select(two.xy, two.zw, (i & 1u) != 0u);
+    let sums = bitcast<i32>(s.y);
+    return vec3<f32>(bitcast<f32>(s.x), f32((sums << 16u) >> 16u), f32(sums >> 16u));
+}
 
 // Lanes that read at a time are a chunk (2 or 4 groups, or neighbours) apart; so they meet different banks.
 fn place(group: u32) -> u32 {

@@ -108,7 +108,7 @@ fn PART_column(sums: vec4<f32>, w: PART_Rows, x: PART_X) -> vec4<f32> { // of th
     return s;
 }
 
-fn PART_four(sums: mat4x4<f32>, n: u32, w: PART_Rows, group: u32) -> mat4x4<f32> { // [vector][item]
+fn PART_four_vectors(sums: mat4x4<f32>, n: u32, w: PART_Rows, group: u32) -> mat4x4<f32> { // [vector][item]
     var s = sums;
     s[0] = PART_column(s[0], w, PART_x(n, group));
     s[1] = PART_column(s[1], w, PART_x(n + 1u, group));
@@ -157,15 +157,15 @@ fn PART_tile(tile: u32, next: u32, local: u32) {
                         w.d = PART_decode(now[3], chunk, i);
                     }
                     let group = PART_group(inner, i);
-                    sums_0 = PART_four(sums_0, 0u, w, group);
+                    sums_0 = PART_four_vectors(sums_0, 0u, w, group);
                     if (N_X > 4u) {
-                        sums_1 = PART_four(sums_1, 4u, w, group);
+                        sums_1 = PART_four_vectors(sums_1, 4u, w, group);
                     }
                     if (N_X > 8u) {
-                        sums_2 = PART_four(sums_2, 8u, w, group);
+                        sums_2 = PART_four_vectors(sums_2, 8u, w, group);
                     }
                     if (N_X > 12u) {
-                        sums_3 = PART_four(sums_3, 12u, w, group);
+                        sums_3 = PART_four_vectors(sums_3, 12u, w, group);
                     }
                 }
             }
