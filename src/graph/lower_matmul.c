@@ -260,13 +260,13 @@ bool lower_matvec_fits(const graph *g, const graph_store *store, bool exact, con
     if (!store->device) return false;
     fused_walk w;
     const lowering l = {.g = g, .store = (graph_store *)(uintptr_t)store, .caps = device_caps_of(store->device), .settings = {exact}};
-    return tiled_gated_fits(&l, f) || fused_walk_of(&l, f, &w);
+    return tiled_joined_fits(&l, f) || fused_walk_of(&l, f, &w);
 }
 
 bool lower_matvec_hands(const graph *g, const graph_store *store, bool exact, const fused_matvec *f) {
     fused_walk w;
     const lowering l = {.g = g, .store = (graph_store *)(uintptr_t)store, .caps = device_caps_of(store->device), .settings = {exact}};
-    return !tiled_gated_fits(&l, f) && fused_walk_of(&l, f, &w) && w.hands;
+    return !tiled_joined_fits(&l, f) && fused_walk_of(&l, f, &w) && w.hands;
 }
 
 static void fused_parts(lower_request *r, const lowering *l, const fused_matvec *f, const fused_walk *w, const char *const *prefixes) {
@@ -286,7 +286,7 @@ beryl_status lower_fused_matvec(lowering *l, const graph_node *node, beryl_error
     static const char *const letters[] = {"a_", "b_", "c_"}, *const tiles_of[] = {NULL, "b_tile", "c_tile"};
     const fused_matvec *f = node->attr.fused.detail;
     fused_walk w;
-    if (tiled_gated_fits(l, f)) return lower_tiled_gated(l, node, error);
+    if (tiled_joined_fits(l, f)) return lower_tiled_joined(l, node, error);
     if (!fused_walk_of(l, f, &w)) return refuse(node, "this joined product", error);
     const graph_value x = vectors_source(f);
     const char *const *prefixes = w.shape.n_segment > 1 ? letters : NULL;

@@ -42,11 +42,11 @@ void tiled_request(lower_request *r, const tiled_shape *shape, const tiled_choic
 uint32_t tiled_cols(const tiled_shape *shape, const tiled_choice *choice);
 uint32_t tiled_steps(const tiled_shape *shape, const tiled_choice *choice);
 
-/* gelu(gate x) * (up x) for many vectors as one product: a fused node that asks for nothing else. */
-bool tiled_gated_fits(const lowering *l, const fused_matvec *f);
-beryl_status lower_tiled_gated(lowering *l, const graph_node *node, beryl_error *error);
+/* A fused node of many vectors: one dispatch that makes them, then its products; gate and up are one. */
+bool tiled_joined_fits(const lowering *l, const fused_matvec *f);
+beryl_status lower_tiled_joined(lowering *l, const graph_node *node, beryl_error *error);
 
-/* The vectors of a product: rows at one distance in value `x`. */
+/* The vectors of a product: rows at one distance in value `x`; 0: f32 or int8, in the node's scratch. */
 typedef struct tiled_vectors { graph_value x; lower_count n; uint32_t bound, k, offset, stride; } tiled_vectors;
 /* false: they lie otherwise. */
 bool tiled_vectors_of(const lowering *l, graph_value x, tiled_vectors *out);

@@ -236,7 +236,7 @@ static graph_node *only_user(const fusing *p, graph_value v, base_op op) {
     return NULL;
 }
 
-static void match_end(const fusing *p, fused_matvec *f, group *set) {
+static void match_end(const fusing *p, bool many, fused_matvec *f, group *set) {
     graph_node *glu = only_user(p, f->out[0], OP_GEGLU), *cap = only_user(p, f->out[0], OP_SOFTCAP);
     if (f->n_segment == 2 && glu && glu->in[0] == f->out[0] && glu->in[1] == f->out[1] && used_once(p, f->out[1])) {
         const graph_tensor *a = tensor(p, f->w[0]), *b = tensor(p, f->w[1]);
@@ -245,6 +245,8 @@ static void match_end(const fusing *p, fused_matvec *f, group *set) {
         f->out[0] = glu->out[0];
         f->out[1] = 0;
         add_member(set, p, glu);
+    } else if (many) {
+        return;
     } else if (f->n_segment == 1 && glu && glu->in[0] == f->out[0] && glu->in[1] != f->out[0]) {
         f->to = FUSED_GELU_MUL;
         f->slice = glu->in[1];
@@ -281,9 +283,9 @@ static void fuse_matvec(fusing *p, uint32_t index) {
     const graph_node *first = &p->g->nodes.data[index];
     const graph_tensor *x = tensor(p, first->in[0]);
     if (x->rank != 2) return;
-    const bool many = x->dim[0].size > FUSE_ROWS_MAX; /* vectors: gate and up are joined, nothing else */
+    const bool many = x->dim[0].size > FUSE_ROWS_MAX; /* vectors: of what becomes of the results, gate and up alone are joined */
     /* Everything; but for the sum of two branches; without the prologue; the product with its end alone. */
-    for (int attempt = many ? 2 : 0; attempt < 4 - many; attempt++) {
+    for (int attempt = 0; attempt < 4 - many; attempt++) {
         fused_matvec f = {.from = FUSED_X_PLAIN, .x = first->in[0]};
         group set = {.n = 0};
         for (uint32_t i = index; i < p->g->nodes.count && f.n_segment < FUSED_SEGMENT_MAX; i++) {
@@ -295,8 +297,7 @@ static void fuse_matvec(fusing *p, uint32_t index) {
             add_member(&set, p, node);
         }
         if (attempt < 2) match_x(p, first->in[0], f.n_segment, attempt == 0, &f, &set);
-        match_end(p, &f, &set);
-        if (many && f.to != FUSED_GEGLU) return;
+        match_end(p, many, &f, &set);
         if (try_join(p, &f, &set)) return;
         if (attempt == 0 && !f.twin) attempt++; /* the next would be the same */
     }
