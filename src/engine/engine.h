@@ -66,6 +66,7 @@ struct beryl_engine {
     beryl_engine_options options; /* texts copied into the arena */
     beryl_source source;       /* a given one, until the file takes it */
     bool loaded;
+    bool table_on_host;        /* the per-layer-embedding table did not fit on the device */
     format_model found;
     format_gguf *gguf;
     uint64_t model_hash;

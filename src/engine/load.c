@@ -199,21 +199,24 @@ static beryl_status set_suppressed(beryl_engine *e, beryl_error *error) {
     return status;
 }
 
+/* May be PENDING, and is then begun anew: little was read so far. */
 static beryl_status make_model(beryl_engine *e, beryl_error *error) {
-    bool has_table = gemma4_per_layer_bytes(e->gguf) > 0;
-    beryl_status status = place_model(e, false, error);
-    if (status == BERYL_NO_DEVICE_MEMORY && has_table) {
+    beryl_status status = place_model(e, e->table_on_host, error);
+    if (status == BERYL_NO_DEVICE_MEMORY && !e->table_on_host && gemma4_per_layer_bytes(e->gguf) > 0) {
         base_log(&e->log, BERYL_LOG_INFO, "the per-layer-embedding table stays on the host");
         store_fini(&e->store);
+        e->table_on_host = true;
         status = place_model(e, true, error);
     }
+    if (status == BERYL_PENDING) store_fini(&e->store);
     if (status == BERYL_OK && e->model.suppress != GEMMA4_NONE) status = set_suppressed(e, error);
     return status;
 }
 
 /* ---- the task -------------------------------------------------------------------------------------------------- */
 
-typedef enum load_stage { LOAD_FIND, LOAD_HEADER, LOAD_TOKENIZER, LOAD_HASH, LOAD_DEVICE, LOAD_PLACE, LOAD_PLANS, LOAD_UPLOAD, LOAD_READY, LOAD_CHECK } load_stage;
+/* The hash, which reads a little of everything, comes late: a source that fetches has it all by then. */
+typedef enum load_stage { LOAD_FIND, LOAD_HEADER, LOAD_TOKENIZER, LOAD_DEVICE, LOAD_PLACE, LOAD_PLANS, LOAD_UPLOAD, LOAD_HASH, LOAD_READY, LOAD_CHECK } load_stage;
 
 static beryl_status find_file(beryl_engine *e, beryl_error *error) {
     if (e->source.read) {
@@ -290,7 +293,6 @@ static beryl_status load_stage_run(beryl_task *task, load_stage *stage) {
         if (status == BERYL_OK) status = open_tokenizer(e, error);
         if (status == BERYL_OK) read_defaults(e);
         return status;
-    case LOAD_HASH: return format_gguf_hash(e->gguf, &e->model_hash, error);
     case LOAD_DEVICE: return open_device(e, error);
     case LOAD_PLACE: return make_model(e, error);
     case LOAD_PLANS: return start_plans(e, error);
@@ -301,6 +303,7 @@ static beryl_status load_stage_run(beryl_task *task, load_stage *stage) {
             return status == BERYL_OK ? BERYL_PENDING : status;
         }
         return status == BERYL_EVENT ? load_progress(task, "loading weights", e->store.upload_done, e->store.upload_total) : status;
+    case LOAD_HASH: return format_gguf_hash(e->gguf, &e->model_hash, error);
     case LOAD_READY: return compile_kernels(e, stage, error);
     case LOAD_CHECK: return check_kernels(task, stage);
     }
