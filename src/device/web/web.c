@@ -546,18 +546,18 @@ static beryl_status submit(device *head, const device_submit_desc *desc, device_
     beryl_status status = fault_of(d, error);
     if (!status) status = prepare(d, desc, &r, &n_stamp, error);
     if (status) return status;
-    uint32_t *words = put(d, WEB_BEGIN, 3);
+    uint32_t *words = put(d, WEB_BEGIN, 4);
     words[0] = address(desc->params);
     words[1] = (uint32_t)desc->param_bytes;
     words[2] = n_stamp;
+    words[3] = r ? (uint32_t)(r->stamps_at + 8 * (size_t)n_stamp) : 0;
     size_t at = 0;
     for (size_t i = 0; i < desc->n_command; i++) encode(d, &desc->commands[i], r, &at);
-    words = put(d, WEB_END, 5);
+    words = put(d, WEB_END, 4);
     words[0] = (uint32_t)ticket;
     words[1] = r ? address(&r->state) : 0;
     words[2] = r ? address(r->memory) : 0;
-    words[3] = r ? (uint32_t)(r->stamps_at + 8 * (size_t)n_stamp) : 0;
-    words[4] = r ? (uint32_t)r->stamps_at : 0;
+    words[3] = r ? (uint32_t)r->stamps_at : 0;
     if (r) {
         r->ticket = ticket;
         r->number = d->n_readback++;

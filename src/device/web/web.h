@@ -24,14 +24,14 @@
     X(WRITE, 5)          /* buffer, offset 2, address, size */                                    \
     X(WRITE_HERE, 4)     /* buffer, offset 2, size; then the bytes */                             \
     X(SYNC, 1)           /* number: into `uploaded` once all before is done */                    \
-    X(BEGIN, 3)          /* address of parameters, their size, n_stamp */                         \
+    X(BEGIN, 4)          /* address of parameters, their size, n_stamp, bytes of results */       \
     X(DISPATCH, 6)       /* program, bindings, parameter offset, groups 3 */                      \
     X(COPY, 8)           /* from, to, from offset 2, to offset 2, size 2 */                       \
     X(FILL, 5)           /* buffer, offset 2, size 2 */                                           \
     X(FETCH, 6)          /* buffer, offset 2, size 2, offset in the results */                    \
     X(STAMP, 0)                                                                                   \
-    X(END, 5)            /* ticket, address of the state (0: no results), address for the results, \
-                            their size, offset of the stamps in them */                           \
+    X(END, 4)            /* ticket, address of the state (0: no results), address for the results, \
+                            offset of the stamps in them */                                       \
     X(CLOSE, 0)
 
 typedef enum web_op {
