@@ -426,6 +426,17 @@ static void test_choice(test *t) {
     if (test_case(t, "matvec/no-barriers-on-software-devices")) {
         CHECK(t, matvec_choose(&soft, &shape, &c) && c.lanes == 1 && c.x == MATVEC_DIRECT);
     }
+    if (test_case(t, "matvec/a-form-that-is-asked-for-is-taken-or-refused")) {
+        lower_form form = {.wg = 512, .lanes = 16, .groups = 7};
+        shape = (matvec_shape){.n_segment = 1, .types = {TYPE_Q4_K}, .rows = {2048}, .k = 1536, .n_x = 1, .form = &form};
+        CHECK(t, matvec_choose(&big, &shape, &c) && c.wg == 512 && c.lanes == 16 && c.groups == 7 && c.rows >= 1);
+        form.wg = 48;
+        CHECK(t, !matvec_choose(&big, &shape, &c));
+        form.wg = 512;
+        CHECK(t, !matvec_choose(&least, &shape, &c)); /* has 256 invocations */
+        shape.rounded_out = true, form.rows = 1, form.lanes = 32;
+        CHECK(t, !matvec_choose(&big, &shape, &c)); /* a tile that is no whole block */
+    }
     if (test_case(t, "matvec/choices-stay-within-the-device")) {
         for (uint32_t n_x = 1; n_x <= MATVEC_ROWS_MAX; n_x++)
             for (uint32_t k = 16; k <= 32768; k *= 2)

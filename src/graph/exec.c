@@ -79,3 +79,7 @@ bool graph_exec_node_program(const graph_exec *e, uint32_t node, uint32_t i, dev
 void graph_exec_print(graph_exec *e, base_text *out) {
     if (e->plan) graph_plan_print(e->plan, out);
 }
+
+bool graph_exec_step_at(const graph_exec *e, uint32_t i, graph_exec_step *out) {
+    return e->plan && graph_plan_step_at(e->plan, i, out);
+}

@@ -8,6 +8,7 @@
 #define GRAPH_EXEC_H
 
 #include "graph/graph.h"
+#include "graph/lower_form.h"
 #include "graph/store.h"
 
 typedef struct graph_exec graph_exec;
@@ -15,7 +16,9 @@ typedef struct graph_exec graph_exec;
 typedef struct graph_exec_options {
     bool exact;     /* f32 activations; false: int8 activations where the device has dot products */
     bool unfused;   /* no graph passes: every node its own dispatch */
-    bool stamped;   /* a timestamp after each step, for graph_exec_profile */
+    bool stamped;   /* a timestamp after each step, for graph_exec_step_at */
+    const lower_form *forms; /* [n_form], for benchmarks */
+    uint32_t n_form;
 } graph_exec_options;
 
 typedef struct graph_exec_info {
@@ -41,5 +44,8 @@ void graph_exec_describe(const graph_exec *e, graph_exec_info *info);
 bool graph_exec_node_program(const graph_exec *e, uint32_t node, uint32_t i, device_program *out);
 /* Text of the plan: a line a step with kernel, grid and bindings; with times in microseconds if it ran stamped. */
 void graph_exec_print(graph_exec *e, base_text *out);
+/* Step i of the plan: what it does, for people, and if it ran stamped how long it took. false: there are fewer. */
+typedef struct graph_exec_step { const char *label; uint64_t bytes; double microseconds; } graph_exec_step;
+bool graph_exec_step_at(const graph_exec *e, uint32_t i, graph_exec_step *out);
 
 #endif

@@ -5,6 +5,7 @@
 #define GRAPH_FUSED_H
 
 #include "graph/graph.h"
+#include "graph/lower_form.h"
 #include "graph/store.h"
 
 typedef enum fused_kind { FUSED_MATVEC = 1, FUSED_ATTENTION, FUSED_ROUTER, FUSED_EXPERTS } fused_kind;
@@ -86,11 +87,11 @@ typedef struct fused_experts {
 } fused_experts;
 
 /* Can this device run the form? Pure; asked by the pass before it fuses. */
-bool lower_matvec_fits(const graph *g, const graph_store *store, bool exact, const fused_matvec *f);
+bool lower_matvec_fits(const graph *g, const graph_store *store, const lower_settings *settings, const fused_matvec *f);
 /* Do its gated results go to the one product that reads them as int8 blocks, in the memory of out[0]? */
-bool lower_matvec_hands(const graph *g, const graph_store *store, bool exact, const fused_matvec *f);
-bool lower_attention_fits(const graph *g, const graph_store *store, bool exact, const fused_attention *f);
-bool lower_experts_fits(const graph *g, const graph_store *store, bool exact, const fused_experts *f);
+bool lower_matvec_hands(const graph *g, const graph_store *store, const lower_settings *settings, const fused_matvec *f);
+bool lower_attention_fits(const graph *g, const graph_store *store, const lower_settings *settings, const fused_attention *f);
+bool lower_experts_fits(const graph *g, const graph_store *store, const lower_settings *settings, const fused_experts *f);
 bool lower_router_fits(const graph *g, const graph_store *store, const fused_router *f);
 /* How many pieces: by window or context, heads and device. */
 uint32_t lower_attention_splits(const graph *g, const graph_store *store, const fused_attention *f);

@@ -4,12 +4,9 @@
 #define GRAPH_LOWER_H
 
 #include "graph/graph.h"
+#include "graph/lower_form.h"
 #include "graph/store.h"
 #include "kernels/kernels.h"
-
-typedef struct lower_settings {
-    bool exact; /* f32 activations; else int8 activations where the device has dot products */
-} lower_settings;
 
 typedef struct lowering { /* of one plan; lower_*.c read it, plan.c owns it */
     const graph *g;
@@ -20,6 +17,9 @@ typedef struct lowering { /* of one plan; lower_*.c read it, plan.c owns it */
     struct graph_plan *plan;
     base_arena *arena; /* of the plan: texts and the like */
 } lowering;
+
+/* What the settings say about a product with this weight, NULL: nothing. */
+const lower_form *lower_form_of(const lowering *l, graph_value weight);
 
 /* The stored tensor behind a value (through views), NULL: none. */
 const store_tensor *lower_stored(const lowering *l, graph_value v);

@@ -464,8 +464,8 @@ static bool is_plain(const graph *g, graph_value v, uint32_t width) {
     return t->rank >= 1 && graph_is_contiguous(t) && t->offset % 4 == 0 && t->stride[0] == width;
 }
 
-bool lower_attention_fits(const graph *g, const graph_store *store, bool exact, const fused_attention *f) {
-    (void)exact; /* activations are f32 either way */
+bool lower_attention_fits(const graph *g, const graph_store *store, const lower_settings *settings, const fused_attention *f) {
+    (void)settings; /* activations are f32 either way */
     if (!store->device) return false;
     const device_caps *caps = device_caps_of(store->device);
     const shapes a = shapes_of_joined(g, f);
@@ -539,7 +539,7 @@ static void bind_joined(lower_step *s, const lowering *l, const fused_attention 
 
 beryl_status lower_fused_attention(lowering *l, const graph_node *node, beryl_error *error) {
     const fused_attention *f = node->attr.fused.detail;
-    if (!lower_attention_fits(l->g, l->store, l->settings.exact, f)) return refuse(node, "attention of this shape", error);
+    if (!lower_attention_fits(l->g, l->store, &l->settings, f)) return refuse(node, "attention of this shape", error);
     const shapes a = shapes_of_joined(l->g, f);
     const bool serial = is_software(l->store);
     const decode_form form = decode_form_of(l->caps, &a, true);

@@ -80,7 +80,7 @@ static bool joined_of(const lowering *l, const fused_experts *f, joined *j) {
     if (pairs > PAIRS_MOST) return false;
     const uint64_t rows = (uint64_t)j->m * grids;
     j->shape = (matvec_shape){.n_segment = 1, .types = {j->stored->type}, .rows = {rows < UINT32_MAX ? (uint32_t)rows : UINT32_MAX},
-                              .k = j->v.k, .n_x = 1, .per = f->sums ? 1 : 2, .exact = l->settings.exact, .worked = f->w_norm != 0,
+                              .k = j->v.k, .n_x = 1, .per = f->sums ? 1 : 2, .exact = l->settings.exact, .form = lower_form_of(l, f->w[0]), .worked = f->w_norm != 0,
                               .beside = f->router.logits ? CHOICE_BYTES + j->n_expert * 4 : 0};
     if (!matvec_choose(l->caps, &j->shape, &j->choice)) return false;
     if (j->choice.x == MATVEC_QUANTISED) { /* nothing before this dispatch knows which vectors it takes */
@@ -88,16 +88,16 @@ static bool joined_of(const lowering *l, const fused_experts *f, joined *j) {
         if (!matvec_choose(l->caps, &j->shape, &j->choice)) return false;
     }
     const uint32_t units = l->caps->compute_units ? l->caps->compute_units : 128;
-    while (!is_software(l) && j->choice.wg > WG_LEAST && j->choice.wg > j->choice.lanes &&
+    while (!is_software(l) && !(j->shape.form && j->shape.form->wg) && j->choice.wg > WG_LEAST && j->choice.wg > j->choice.lanes &&
            (j->m + matvec_tile(&j->choice) - 1) / matvec_tile(&j->choice) * grids < units)
         j->choice.wg /= 2; /* so that every unit has something to do */
     return !f->w_norm || norm_pays(l, j, pairs);
 }
 
-bool lower_experts_fits(const graph *g, const graph_store *store, bool exact, const fused_experts *f) {
+bool lower_experts_fits(const graph *g, const graph_store *store, const lower_settings *settings, const fused_experts *f) {
     joined j;
     if (!store->device) return false;
-    const lowering l = {.g = g, .store = (graph_store *)(uintptr_t)store, .caps = device_caps_of(store->device), .settings = {exact}};
+    const lowering l = {.g = g, .store = (graph_store *)(uintptr_t)store, .caps = device_caps_of(store->device), .settings = *settings};
     return joined_of(&l, f, &j);
 }
 

@@ -121,7 +121,7 @@ beryl_status lower_matmul(lowering *l, const graph_node *node, beryl_error *erro
     if (x.bound > MATVEC_ROWS_MAX) return lower_matmul_tiled(l, node, error);
     if (!weight_walk_of(l, node->in[1], &w)) return refuse(node, "a weight that is no matrix in one piece", error);
     const uint64_t begin = (uint64_t)w.plain * base_type_block_bytes(w.type); /* bytes */
-    matvec_shape shape = {.n_segment = 1, .types = {w.type}, .k = x.k, .n_x = x.bound, .exact = l->settings.exact,
+    matvec_shape shape = {.n_segment = 1, .types = {w.type}, .k = x.k, .n_x = x.bound, .exact = l->settings.exact, .form = lower_form_of(l, node->in[1]),
                           .x_any = x.offset % 4 || (x.bound > 1 && x.stride % 4), .w_any = begin % 16 != 0};
     if (!matvec_reader(w.type, false)) return refuse(node, base_type_name(w.type), error);
     if (!w.stored || w.stored->is_state) {
@@ -214,7 +214,9 @@ static bool binds(const lowering *l, uint32_t n) {
 /* Every workgroup of the product makes the vectors. */
 static bool prologue_fits(const lowering *l, const fused_matvec *f, fused_walk *w, uint32_t bindings) {
     w->shape.worked = true;
-    return matvec_choose(l->caps, &w->shape, &w->choice) && binds(l, bindings + vectors_bindings(f, &w->vectors)) && prologue_pays(l, f, w);
+    const lower_apart asked = w->shape.form ? w->shape.form->apart : LOWER_APART_CHOSEN;
+    return asked != LOWER_APART_YES && matvec_choose(l->caps, &w->shape, &w->choice) && binds(l, bindings + vectors_bindings(f, &w->vectors)) &&
+           (asked == LOWER_APART_NO || prologue_pays(l, f, w));
 }
 
 /* A dispatch before the product makes them, rounded where the product wants them so. */
@@ -246,6 +248,7 @@ static bool fused_walk_of(const lowering *l, const fused_matvec *f, fused_walk *
     w->shape.n_x = w->x.bound;
     w->shape.exact = l->settings.exact;
     w->shape.x_any = w->vectors.x_any;
+    w->shape.form = lower_form_of(l, f->w[0]);
     for (uint32_t i = 0; i < w->shape.n_segment; i++) w->shape.types[i] = w->w[i].type, w->shape.rows[i] = w->w[i].m;
     w->hands = w->shape.rounded_out = pair && takes_quants(l, f->out[0]);
     const uint32_t bindings = 2 + w->shape.n_segment + (f->to == FUSED_GELU_MUL ? 1 : 0);
@@ -256,16 +259,16 @@ static bool fused_walk_of(const lowering *l, const fused_matvec *f, fused_walk *
     return binds(l, bindings);
 }
 
-bool lower_matvec_fits(const graph *g, const graph_store *store, bool exact, const fused_matvec *f) {
+bool lower_matvec_fits(const graph *g, const graph_store *store, const lower_settings *settings, const fused_matvec *f) {
     if (!store->device) return false;
     fused_walk w;
-    const lowering l = {.g = g, .store = (graph_store *)(uintptr_t)store, .caps = device_caps_of(store->device), .settings = {exact}};
+    const lowering l = {.g = g, .store = (graph_store *)(uintptr_t)store, .caps = device_caps_of(store->device), .settings = *settings};
     return tiled_joined_fits(&l, f) || fused_walk_of(&l, f, &w);
 }
 
-bool lower_matvec_hands(const graph *g, const graph_store *store, bool exact, const fused_matvec *f) {
+bool lower_matvec_hands(const graph *g, const graph_store *store, const lower_settings *settings, const fused_matvec *f) {
     fused_walk w;
-    const lowering l = {.g = g, .store = (graph_store *)(uintptr_t)store, .caps = device_caps_of(store->device), .settings = {exact}};
+    const lowering l = {.g = g, .store = (graph_store *)(uintptr_t)store, .caps = device_caps_of(store->device), .settings = *settings};
     return !tiled_joined_fits(&l, f) && fused_walk_of(&l, f, &w) && w.hands;
 }
 

@@ -158,6 +158,22 @@ static void choose_device(const device_caps *caps, const matvec_shape *shape, ma
     }
 }
 
+static bool is_power(uint32_t n) {
+    return n && (n & (n - 1)) == 0;
+}
+
+/* What is asked for, in place of what was chosen. false: the kernel has no such form. */
+static bool take_form(const device_caps *caps, const lower_form *form, matvec_choice *c) {
+    if (form->wg) c->wg = form->wg;
+    if (form->lanes) c->lanes = form->lanes;
+    if (form->rows) c->rows = form->rows;
+    if (form->depth) c->depth = form->depth;
+    if (form->groups) c->groups = form->groups;
+    if (form->n_x) c->n_x = form->n_x;
+    const uint32_t most = caps->workgroup_invocations ? caps->workgroup_invocations : 256;
+    return is_power(c->wg) && is_power(c->lanes) && c->wg <= most && c->lanes <= c->wg && (!c->subgroups || c->span || c->lanes <= subgroup_least(caps));
+}
+
 bool matvec_choose(const device_caps *caps, const matvec_shape *shape, matvec_choice *out) {
     *out = (matvec_choice){0};
     for (uint32_t i = 0; i < shape->n_segment; i++)
@@ -166,7 +182,8 @@ bool matvec_choose(const device_caps *caps, const matvec_shape *shape, matvec_ch
     *out = (matvec_choice){0};
     if (is_software(caps)) choose_software(shape, out);
     else choose_device(caps, shape, out);
-    while (out->wg > 32 && out->wg > out->lanes && !shape->rounded_out && memory_of(shape, out) > workgroup_bytes(caps)) out->wg /= 2;
+    if (shape->form && !take_form(caps, shape->form, out)) return false;
+    while (!shape->form && out->wg > 32 && out->wg > out->lanes && !shape->rounded_out && memory_of(shape, out) > workgroup_bytes(caps)) out->wg /= 2;
     return memory_of(shape, out) <= workgroup_bytes(caps) && (!shape->rounded_out || matvec_tile(out) % 32 == 0);
 }
 

@@ -24,6 +24,10 @@ void graph_pass_dead(graph *g) {
     }
 }
 
+lower_settings lower_settings_of(const graph_exec_options *options) {
+    return (lower_settings){options->exact, options->forms, options->n_form};
+}
+
 beryl_status graph_pass_all(graph *g, graph_store *store, const graph_exec_options *options, beryl_error *error) {
     graph_pass_dead(g);
     return graph_pass_fuse(g, store, options, error);

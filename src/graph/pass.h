@@ -5,6 +5,7 @@
 #include "graph/exec.h"
 
 /* Dead nodes, then fusion by pattern, as far as the device can run the fused forms. */
+lower_settings lower_settings_of(const graph_exec_options *options);
 beryl_status graph_pass_all(graph *g, graph_store *store, const graph_exec_options *options, beryl_error *error);
 /* Marks nodes whose results nobody needs. */
 void graph_pass_dead(graph *g);

@@ -122,6 +122,13 @@ const store_tensor *lower_stored(const lowering *l, graph_value v) {
     return t->role == ROLE_STORED ? &l->store->tensors.data[t->stored] : NULL;
 }
 
+const lower_form *lower_form_of(const lowering *l, graph_value weight) {
+    const graph_tensor *t = graph_tensor_at(l->g, graph_base_of(l->g, weight));
+    for (uint32_t i = 0; i < l->settings.n_form; i++)
+        if (strstr(t->name, l->settings.forms[i].weight)) return &l->settings.forms[i];
+    return NULL;
+}
+
 void lower_bytes(lowering *l, uint64_t bytes) {
     l->plan->bytes_pending += bytes;
 }
@@ -316,9 +323,12 @@ beryl_status lower_step_end(lower_step *s, beryl_error *error) {
     uint32_t index = (uint32_t)(p->steps.count - 1);
     st->n_binding = s->kernel.n_binding;
     st->node = (uint32_t)(s->node - p->g->nodes.data);
-    const char *weight = "";
-    for (uint32_t i = 0; !*weight && i < s->node->n_in; i++)
-        if (graph_tensor_at(p->g, s->node->in[i])->role == ROLE_STORED) weight = graph_tensor_at(p->g, s->node->in[i])->name;
+    const char *weight = ""; /* the first matrix, else the first of all */
+    for (uint32_t i = 0, best = 0; i < s->node->n_in; i++) {
+        const graph_tensor *t = graph_tensor_at(p->g, s->node->in[i]);
+        const uint32_t rank = t->role != ROLE_STORED ? 0 : t->rank == 2 || t->rank == 3 ? 2 : 1;
+        if (rank > best) weight = t->name, best = rank;
+    }
     st->label = base_arena_print(&p->arena, "%s %s %s", graph_op_name(s->node->op), s->file, weight);
     if (!st->label) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     st->bytes = p->bytes_pending;
@@ -472,7 +482,7 @@ static beryl_status make_bindings(graph_plan *p, beryl_error *error) {
 
 static beryl_status lower_all(graph_plan *p, beryl_error *error) {
     lowering l = {.g = p->g, .store = p->store, .device = p->device, .caps = device_caps_of(p->device), .plan = p, .arena = &p->arena,
-                  .settings = {.exact = p->options.exact}};
+                  .settings = lower_settings_of(&p->options)};
     for (size_t i = 0; i < p->g->nodes.count; i++) {
         const graph_node *node = &p->g->nodes.data[i];
         if (node->dead) continue;
@@ -632,6 +642,13 @@ bool graph_plan_node_program(const graph_plan *p, uint32_t node, uint32_t i, dev
         return true;
     }
     return false;
+}
+
+bool graph_plan_step_at(const graph_plan *p, uint32_t i, graph_exec_step *out) {
+    if (i >= p->steps.count) return false;
+    const step *st = &p->steps.data[i];
+    *out = (graph_exec_step){st->label, st->bytes, st->microseconds};
+    return true;
 }
 
 void graph_plan_print(graph_plan *p, base_text *out) {
