@@ -75,7 +75,7 @@ TREE := $(BUILD)/lib/beryl/$(WGPU) $(BUILD)/share/beryl/models/default.gguf
 all: $(PROGRAM) $(BUILD)/lib/libberyl.a $(BUILD)/lib/$(SHARED) $(TREE)
 
 help:
-	@sed -n 's/^## /  make /p' Makefile
+	@sed -n 's/^## /  make /p' Makefile app/web/web.mk
 	@echo 'What can be set (shown: as it is now):'
 	@echo '  BUILD=$(BUILD) CC=$(CC) OPT="$(OPT)" JOBS=$(JOBS) V=$(V) PREFIX=$(PREFIX) DESTDIR=$(DESTDIR)'
 	@echo '  FUZZ_SECONDS=$(FUZZ_SECONDS) ARGS="" (make run)  TESTS="" (prefixes of cases)  BENCH="" (make bench)'

@@ -16,9 +16,19 @@ $(BUILD)/beryl.wasm: $(WEB_OBJ)
 
 -include $(patsubst app/web/%.c,$(BUILD)/app/web/%.d,$(wildcard app/web/*.c))
 
-## web        the browser package, in app/web/dist
+WEB_PORT ?= 8080
+
+## web        the browser package, in app/web/dist, and the page, in app/web/dist-page
 web: web-module
-	@cd app/web && { [ -d node_modules ] || npm ci --silent; } && npm run --silent build
+	@cd app/web && { [ -d node_modules ] || npm ci --silent; } && npm run --silent build && npm run --silent page
+
+## web-serve  the page at http://localhost:$(WEB_PORT), with the built-in model
+web-serve: web
+	@cd app/web && npm run --silent serve -- --port $(WEB_PORT) $(if $(DISPLAY)$(WAYLAND_DISPLAY),--open)
+
+## web-test   tests of the package, then of the page in a headless Chromium where one is installed
+web-test: web
+	@cd app/web && npm run --silent check && npm test --silent && npm run --silent test:browser
 
 # -Oz, since the module is fetched before anything else happens; what is hot runs on the GPU.
 web-module:
