@@ -45,6 +45,6 @@ export default defineConfig({
         emptyOutDir: true,
         minify: true,
         lib: { entry: { index: here("src/index.ts"), worker: here("src/worker.ts") }, formats: ["es"] },
-        rollupOptions: { output: { entryFileNames: "[name].js", chunkFileNames: "[name].js" } },
+        rollupOptions: { output: { entryFileNames: "[name].js", chunkFileNames: "[name].js", minify: true } },
     },
 });
