@@ -10,11 +10,16 @@ import { defineConfig, type Plugin } from "vite";
 
 const here = (path: string): string => fileURLToPath(new URL(path, import.meta.url));
 
-/* Addresses of files beside the script are for the user's bundler to resolve, not for this build. */
+/* Addresses of files beside the script are for the user's bundler to resolve, not for this build; they are left in the
+ * one form that all bundlers look for, with quotes. */
 function leaveAddresses(): Plugin {
     return {
         name: "beryl-addresses",
         renderChunk: (code) => ({ code: code.replaceAll(/(?<=new URL\()\s*\/\* @vite-ignore \*\/\s*/g, ""), map: null }),
+        generateBundle(_options, bundle) {
+            for (const chunk of Object.values(bundle)) if (chunk.type === "chunk")
+                chunk.code = chunk.code.replaceAll(/new URL\(`(\.\/[^`$]*)`/g, 'new URL("$1"').replaceAll("{type:`module`", '{type:"module"');
+        },
     };
 }
 
