@@ -20,10 +20,10 @@ typedef struct shape { /* as published; feed-forward width doubled from the firs
 /* E2B: 7 a layer, and a few for the embeddings, the head and the choice. The others: what their
  * plans have; it may only fall. */
 static const shape shapes[] = {
-    {"e2b", 35, 1536, 8, 1, 1, 6144, 512, 5, 20, 256, true, false, 0, 0, 0, 260},
-    {"e4b", 42, 2560, 8, 2, 2, 10240, 512, 6, 18, 256, false, false, 0, 0, 0, 320},
+    {"e2b", 35, 1536, 8, 1, 1, 6144, 512, 5, 20, 256, true, false, 0, 0, 0, 256},
+    {"e4b", 42, 2560, 8, 2, 2, 10240, 512, 6, 18, 256, false, false, 0, 0, 0, 305},
     {"26b-a4b", 30, 2816, 16, 8, 2, 2112, 1024, 6, 0, 0, false, true, 128, 8, 704, 252},
-    {"31b", 60, 5376, 32, 16, 4, 21504, 1024, 6, 0, 0, false, true, 0, 0, 0, 380},
+    {"31b", 60, 5376, 32, 16, 4, 21504, 1024, 6, 0, 0, false, true, 0, 0, 0, 367},
 };
 
 enum {

@@ -154,7 +154,8 @@ typedef struct fused_walk {
 /* What all workgroups together read again to make the vectors, against what a dispatch of its own would cost. On software
  * devices vectors in workgroup memory make the whole product several times slower: only for the smallest. */
 static bool prologue_pays(const lowering *l, const fused_matvec *f, const fused_walk *w) {
-    const uint64_t each = f->from == FUSED_X_MERGE ? f->n_split : (f->from == FUSED_X_ADD_NORM ? 4u : 2u) + (f->twin ? 3u : 0u); /* numbers an element */
+    const uint64_t each = f->from == FUSED_X_MERGE ? f->n_split / 2u + 2u /* of many pieces those without a key are left out: half */
+                                                   : (f->from == FUSED_X_ADD_NORM ? 4u : 2u) + (f->twin ? 3u : 0u); /* numbers an element */
     uint64_t groups = 0, rows = 0;
     for (uint32_t i = 0; i < w->shape.n_segment; i++) {
         groups += (w->shape.rows[i] + matvec_tile(&w->choice) - 1) / matvec_tile(&w->choice);
@@ -249,6 +250,7 @@ static bool fused_walk_of(const lowering *l, const fused_matvec *f, fused_walk *
     w->shape.exact = l->settings.exact;
     w->shape.x_any = w->vectors.x_any;
     w->shape.form = lower_form_of(l, f->w[0]);
+    w->shape.crowded = f->twin != 0;
     for (uint32_t i = 0; i < w->shape.n_segment; i++) w->shape.types[i] = w->w[i].type, w->shape.rows[i] = w->w[i].m;
     w->hands = w->shape.rounded_out = pair && takes_quants(l, f->out[0]);
     const uint32_t bindings = 2 + w->shape.n_segment + (f->to == FUSED_GELU_MUL ? 1 : 0);

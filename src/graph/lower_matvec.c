@@ -147,7 +147,7 @@ static void choose_device(const device_caps *caps, const matvec_shape *shape, ma
         else if (c->lanes > 1) c->lanes /= 2;
         else break;
     }
-    c->groups = one && shape->worked ? small ? units : wide ? 2 * units : 4 * units : 4 * units;
+    c->groups = one && shape->worked ? small || shape->crowded ? units : wide ? 2 * units : 4 * units : 4 * units;
     if (int8) {
         const uint64_t reread = (uint64_t)c->groups * shape->k * shape->n_x;
         c->x = shape->worked || (shape->n_x <= c->n_x && reread <= MATVEC_REREAD_DEVICE) ? MATVEC_INT8 : MATVEC_QUANTISED;

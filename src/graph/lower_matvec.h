@@ -33,6 +33,7 @@ typedef struct matvec_shape {
     bool rounded_out; /* results are handed on as int8 blocks of 32 rows: a tile is whole blocks */
     bool single;      /* not matvec_batch.wgsl: benchmarks compare */
     bool worked;      /* the vectors come from a prologue that works (a norm), which the caller puts in */
+    bool crowded;     /* its invocations hold so much of their vectors that a unit has room for one such workgroup */
     const lower_form *form; /* what is asked for; NULL: nothing */
     uint32_t beside;  /* bytes of workgroup memory that other parts take */
 } matvec_shape;

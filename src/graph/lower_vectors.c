@@ -9,7 +9,8 @@ enum {
     APART_WG_MOST = 512,
     APART_EACH = 2,       /* fours of a vector that an invocation has: all are waited for at once, */
     APART_FOURS_MAX = 16, /* and lie in registers */
-    APART_PIECES_MAX = 16
+    APART_PIECES_MAX = 16,
+    MERGE_ROUND = 4       /* pieces of attention that an invocation asks for at once (matvec_prologue_merge) */
 };
 
 static uint64_t bound_of(const lowering *l, graph_dim dim) {
@@ -81,6 +82,7 @@ void vectors_parts(lower_request *r, const fused_matvec *f, uint32_t span) {
     static const char *const prologues[] = {[FUSED_X_NORM] = "matvec_prologue_norm", [FUSED_X_ADD] = "matvec_prologue_add_norm",
         [FUSED_X_ADD_NORM] = "matvec_prologue_add_norm", [FUSED_X_MERGE] = "matvec_prologue_merge"};
     lower_request_part(r, "prologue", prologues[f->from]);
+    if (f->from == FUSED_X_MERGE) lower_request_flag(r, "MERGE_ALL", f->n_split <= MERGE_ROUND);
     if (adds(f)) {
         lower_request_flag(r, "SCALED", f->scale != 0);
         lower_request_flag(r, "SECOND", f->from == FUSED_X_ADD_NORM);

@@ -5,6 +5,9 @@
 @group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read> stats: array<vec2<f32>>;
 
+//! options
+const MERGE_ALL: bool = false; // read pieces that may have no keys too, since they are few: then no load waits for another
+//! end
 const MERGE_EACH: u32 = 4u; // pieces that a lane asks for before it works on them
 
 fn prologue_begin(local: u32) {
@@ -25,8 +28,9 @@ fn prologue_at(n: u32, i: u32) -> vec4<f32> { // elements 4i to 4i + 3, all of o
         }
         var now = most;
         for (var s = 0u; s < MERGE_EACH; s++) {
-            let has = begin + s < params.n_split && ones[s].y > 0.0; // else a piece without keys: the first is read once more
-            values[s] = x[(first + select(0u, begin + s, has)) * (params.d / 4u) + column];
+            let is = begin + s < params.n_split;
+            let has = is && ones[s].y > 0.0; // else a piece without keys: the first is read once more
+            values[s] = x[(first + select(0u, begin + s, select(has, is, MERGE_ALL))) * (params.d / 4u) + column];
             ones[s] = select(vec2<f32>(-3.0e38, 0.0), ones[s], has);
             now = max(now, ones[s].x);
         }
