@@ -162,8 +162,8 @@ static uint32_t at_most(uint32_t a, uint32_t b) {
 /* Workgroup memory, as the kernels declare it. */
 static uint32_t bytes_of(const shape *s, const form *f, uint32_t join) {
     const uint32_t d4 = s->d / 4, groups = f->threads / f->lanes, parts = f->ahead ? f->threads / d4 : groups;
-    const uint32_t lines = (f->heads + 2) * d4, joined = parts * join * d4;
-    return 16 * (lines > joined ? lines : joined) + (f->ahead ? f->heads * (8 * f->tile + 12) + 16 * groups : groups * f->heads * 8);
+    const uint32_t lines = 16 * (f->heads + 2) * d4 + (f->ahead ? 8 * f->heads * f->tile : 0), joined = 16 * parts * join * d4;
+    return (lines > joined ? lines : joined) + (f->ahead ? 12 * f->heads + 16 * groups : groups * f->heads * 8);
 }
 
 /* Lanes that make a line of attention_far. */

@@ -273,7 +273,7 @@ static bool lanes_form_of(const device_caps *caps, const shapes *a, decode_form 
 
 static uint32_t far_bytes(uint32_t d4, const decode_form *f) {
     const uint32_t parts = f->groups * f->lanes / d4;
-    return 16 * at_least((f->heads + 2) * d4, parts * f->join * d4) + f->heads * (8 * f->tile + 8) + 16 * f->groups;
+    return at_least(16 * (f->heads + 2) * d4 + 8 * f->heads * f->tile, 16 * parts * f->join * d4) + 12 * f->heads + 16 * f->groups;
 }
 
 /* attention_far: heads share what they read of the caches, so as many of them as there are, up to registers; then one large

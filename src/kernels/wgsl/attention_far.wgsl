@@ -58,13 +58,13 @@ const PARTS: u32 = THREADS / D4;
 const HEAD_FOURS: u32 = HEADS / 4u;
 const KEY_FOURS: u32 = KEYS / 4u;
 const ROUND: u32 = GROUPS * KEYS;     // keys
+const SCORES: u32 = (HEADS + 2u) * D4;             // in `memory`: [HEADS, TILE]
+const WEIGHTS: u32 = SCORES + TILE * HEAD_FOURS;   // [TILE, HEADS]
 
-var<workgroup> memory: array<vec4<f32>, max((HEADS + 2u) * D4, PARTS * JOIN * D4)>; // lines, then the sums of the parts
-var<workgroup> scores: array<vec4<f32>, HEADS * TILE / 4u>;                          // [HEADS, TILE]
-var<workgroup> weights: array<vec4<f32>, TILE * HEAD_FOURS>;                         // [TILE, HEADS]
-var<workgroup> highest: array<atomic<i32>, HEADS>;                                   // score so far, see ordered
-var<workgroup> most: array<f32, HEADS>;                                              // the same before this tile
-var<workgroup> keeps: array<f32, HEADS>;                                             // what is left of earlier tiles' weights
+var<workgroup> memory: array<vec4<f32>, max(WEIGHTS + TILE * HEAD_FOURS, PARTS * JOIN * D4)>; // lines and those; then the parts' sums
+var<workgroup> highest: array<atomic<i32>, HEADS>; // score so far, see ordered
+var<workgroup> most: array<f32, HEADS>;            // the same before this tile
+var<workgroup> keeps: array<f32, HEADS>;           // what is left of earlier tiles' weights
 var<workgroup> totals: array<vec4<f32>, GROUPS>;
 
 // Integers in the order of the numbers; its own inverse.
@@ -260,7 +260,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
                 let own = twins_sum(score[i * HEADS] + subgroupShuffleXor(score[i * HEADS + 1u], 1u)); // of head lane % HEADS
                 let key = first + i * 4u;
                 if (lane < HEADS && key < count) {
-                    scores[(lane * TILE + key) / 4u] = own;
+                    memory[SCORES + (lane * TILE + key) / 4u] = own;
                     let seen = select(vec4<f32>(LEAST), own, vec4<u32>(key, key + 1u, key + 2u, key + 3u) < vec4<u32>(count));
                     top = max(top, max(max(seen.x, seen.y), max(seen.z, seen.w)));
                 }
@@ -291,11 +291,11 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
             var weight = vec4<f32>(0.0);
             if (key < count) {
                 for (var j = 0u; j < 4u; j++) {
-                    weight[j] = scores[((four_of_heads * 4u + j) * TILE + key) / 4u][key % 4u];
+                    weight[j] = memory[SCORES + ((four_of_heads * 4u + j) * TILE + key) / 4u][key % 4u];
                 }
                 weight = exp(weight - now);
             }
-            weights[key * HEAD_FOURS + four_of_heads] = weight;
+            memory[WEIGHTS + key * HEAD_FOURS + four_of_heads] = weight;
             added += weight;
         }
         workgroupBarrier();
@@ -325,10 +325,10 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
                 }
                 if (key < count_now) {
                     for (var i = 0u; i < HEAD_FOURS; i++) {
-                        let w0 = weights[key * HEAD_FOURS + i];
-                        let w1 = weights[(key + 1u) * HEAD_FOURS + i];
-                        let w2 = weights[(key + 2u) * HEAD_FOURS + i];
-                        let w3 = weights[(key + 3u) * HEAD_FOURS + i];
+                        let w0 = memory[WEIGHTS + key * HEAD_FOURS + i];
+                        let w1 = memory[WEIGHTS + (key + 1u) * HEAD_FOURS + i];
+                        let w2 = memory[WEIGHTS + (key + 2u) * HEAD_FOURS + i];
+                        let w3 = memory[WEIGHTS + (key + 3u) * HEAD_FOURS + i];
                         for (var j = 0u; j < 4u; j++) {
                             var sum = sums[i * 4u + j];
                             sum += v0 * w0[j];
