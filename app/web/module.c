@@ -6,7 +6,7 @@
  * end with NUL, in memory from `take`.
  *
  * The other direction, what JavaScript has to offer: ranges of sources, sinks, rows of logits, the log. The device's own
- * imports are in src/device/web.
+ * imports are in src/device/web, those of kept texts in src/base/file.c.
  */
 #include "base/json.h"
 #include "beryl.h"
@@ -228,7 +228,7 @@ uint32_t module_engine_open(frame *f, const char *options, uint32_t source, doub
                                         .memory = count_of(o, "memory", UINT64_C(1) << 53),
                                         .piece = (uint32_t)count_of(o, "piece", UINT32_MAX),
                                         .vocabulary_only = truth_of(o, "vocabularyOnly"),
-                                        .no_cache = true,
+                                        .no_cache = !truth_of(o, "kept"),
                                         .log = {log_write, NULL}};
         status = beryl_engine_open(&e, &f->engine, &f->error);
     }

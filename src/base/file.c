@@ -1,7 +1,7 @@
 /* file.c - files, mapped sources, folders, the environment.
  *
- * One of the three places that may call the system (POSIX files). wasm has no files: there every
- * call but the memory source refuses. Names of files come from users, so each refusal names the
+ * One of the three places that may call the system (POSIX files). wasm has no files: there
+ * JavaScript keeps a few small texts by name, and all else but the memory source is refused. Names of files come from users, so each refusal names the
  * file. */
 #define _POSIX_C_SOURCE 200809L
 #define _FILE_OFFSET_BITS 64
@@ -45,16 +45,30 @@ beryl_status base_source_open_file(base_heap *heap, const char *path, beryl_sour
     return refuse(path, error);
 }
 
+/* Small texts that JavaScript keeps from visit to visit, by name: what lies in the cache folder elsewhere. */
+__attribute__((import_module("beryl"), import_name("kept_read"))) uint32_t
+base_kept_read(const char *path, uint32_t path_size, char *to, uint32_t room); /* its size; UINT32_MAX: none */
+__attribute__((import_module("beryl"), import_name("kept_write"))) uint32_t
+base_kept_write(const char *path, uint32_t path_size, const void *data, uint32_t size); /* 1: kept */
+
 beryl_status base_file_read(base_heap *heap, const char *path, size_t limit, char **data,
                             size_t *size, beryl_error *error) {
-    (void)heap, (void)limit;
+    const uint32_t path_size = (uint32_t)strlen(path), n = base_kept_read(path, path_size, NULL, 0);
     *data = NULL;
     *size = 0;
-    return refuse(path, error);
+    if (n == UINT32_MAX) return base_fail(error, BERYL_NOT_FOUND, "%s is not kept here", path);
+    if (n > limit) return base_fail(error, BERYL_BAD_INPUT, "%s: longer than the limit", path);
+    *data = base_heap_take(heap, (size_t)n + 1);
+    if (!*data) return base_fail(error, BERYL_NO_MEMORY, "%s: out of memory", path);
+    base_kept_read(path, path_size, *data, n);
+    *size = n;
+    return BERYL_OK;
 }
 
 beryl_status base_file_write(const char *path, const void *data, size_t size, beryl_error *error) {
-    (void)data, (void)size;
+    if (size <= UINT32_MAX &&
+        base_kept_write(path, (uint32_t)strlen(path), data, (uint32_t)size) == 1)
+        return BERYL_OK;
     return refuse(path, error);
 }
 
@@ -70,8 +84,9 @@ bool base_file_exists(const char *path) {
     return false;
 }
 
-beryl_status base_folder_make(const char *path, beryl_error *error) {
-    return refuse(path, error);
+beryl_status base_folder_make(const char *path, beryl_error *error) { /* names need none */
+    (void)path, (void)error;
+    return BERYL_OK;
 }
 
 beryl_status base_folder_list(base_heap *heap, const char *path,
@@ -82,8 +97,7 @@ beryl_status base_folder_list(base_heap *heap, const char *path,
 }
 
 const char *base_environment(const char *name) {
-    (void)name;
-    return NULL;
+    return strcmp(name, "XDG_CACHE_HOME") ? NULL : "/cache";
 }
 
 bool base_program_folder(char *path, size_t size) {

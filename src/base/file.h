@@ -1,4 +1,5 @@
-/* file.h - files, memory-mapped sources, folders. wasm builds have the memory source alone. */
+/* file.h - files, memory-mapped sources, folders. wasm builds have the memory source, and whole small files where
+ * JavaScript keeps them. */
 #ifndef BASE_FILE_H
 #define BASE_FILE_H
 
@@ -22,7 +23,7 @@ beryl_status base_folder_make(const char *path, beryl_error *error); /* with par
 /* Calls `each` with the name of every entry but "." and "..", sorted. NOT_FOUND: no such folder. */
 beryl_status base_folder_list(base_heap *heap, const char *path, void (*each)(void *user, const char *name, bool is_folder),
                               void *user, beryl_error *error);
-const char *base_environment(const char *name); /* NULL: not set or empty, always NULL in wasm */
+const char *base_environment(const char *name); /* NULL: not set or empty; wasm has a cache folder alone */
 /* The folder of the running program, NUL-terminated and without a last slash; false: not known. */
 bool base_program_folder(char *path, size_t size);
 

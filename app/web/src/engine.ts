@@ -15,6 +15,9 @@ export type { ByteSource, GpuCounts, GpuFeature };
 
 export type LogLevel = "error" | "warning" | "info" | "debug";
 
+/** A store of small texts by name; a Map is one. */
+export interface KeptTexts { get(name: string): string | undefined; set(name: string, text: string): unknown }
+
 /** What an engine is made of; all but `source` may be left out. */
 export interface EngineOptions {
     /** The GGUF file. The engine owns it. */
@@ -38,6 +41,8 @@ export interface EngineOptions {
     piece?: number;
     /** Tokenizer and metadata alone: no weights, no device. */
     vocabularyOnly?: boolean;
+    /** Small texts that outlive the page (which kernels were found right on this adapter): asked for at a load, and set after it. */
+    kept?: KeptTexts;
     /** Capabilities to leave alone although the adapter has them. */
     without?: readonly GpuFeature[];
     /** For tests: the kernels of GPUs on an adapter in software. */
@@ -144,6 +149,7 @@ const LEVELS = ["error", "warning", "info", "debug"] as const;
 const PARTS = ["text", "thought", "call", "control"] as const;
 const ENDS = ["stop", "length", "context", "cancelled"] as const;
 const LOGITS_BYTES = 4 << 20; // of one step
+const NONE = 0xffffffff; // no such text
 const TURN = 30; // milliseconds of steps, then others get their turn
 
 const encoder = new TextEncoder(), decoder = new TextDecoder();
@@ -167,6 +173,7 @@ export class Engine {
     readonly #gpu: Gpu | null;
     readonly #bell: Bell;
     readonly #log: EngineOptions["log"];
+    readonly #kept: KeptTexts | undefined;
     readonly #sources = new Map<number, SourceReader>();
     readonly #sinks = new Map<number, SinkWriter>();
     readonly #rows = new Map<number, RowTaker>();
@@ -179,10 +186,11 @@ export class Engine {
     #lastTurn = 0;
     #info: EngineInfo | null = null;
 
-    private constructor(gpu: Gpu | null, bell: Bell, log: EngineOptions["log"]) {
+    private constructor(gpu: Gpu | null, bell: Bell, options: EngineOptions) {
         this.#gpu = gpu;
         this.#bell = bell;
-        this.#log = log;
+        this.#log = options.log;
+        this.#kept = options.kept;
         this.lost = gpu ? gpu.lost : new Promise(() => undefined);
     }
 
@@ -194,7 +202,7 @@ export class Engine {
             const module = await compile(options.module);
             if (!options.vocabularyOnly) gpu = await Gpu.open(bell, options);
             if (signal?.aborted) throw new BerylError("CANCELLED", "loading was cancelled");
-            engine = new Engine(gpu, bell, options.log);
+            engine = new Engine(gpu, bell, options);
             await engine.#start(module, options);
             const task = engine.#call((x, frame) => x.engine_load(frame)).out();
             for await (const event of engine.#pump(task, signal)) onEvent?.(event);
@@ -361,7 +369,7 @@ export class Engine {
         if (!this.#frame) throw new BerylError("NO_MEMORY", "no memory for the engine");
         this.#x = exports;
         const { source, context, sessions, precision, kv, memory, piece, vocabularyOnly } = options;
-        const json = JSON.stringify({ context, sessions, precision, kv, memory, piece, vocabularyOnly });
+        const json = JSON.stringify({ context, sessions, precision, kv, memory, piece, vocabularyOnly, kept: this.#kept !== undefined });
         const number = this.#addSource(source);
         this.#withText(json, (at) => this.#call((x, frame) => x.engine_open(frame, at, number, source.size)));
     }
@@ -389,6 +397,17 @@ export class Engine {
                 } catch (thrown) { // an exception must not pass through C
                     this.#thrown = thrown;
                 }
+            },
+            kept_read: (path: number, pathSize: number, to: number, room: number): number => {
+                const text = this.#kept?.get(decoder.decode(bytes(path, pathSize).slice()));
+                if (text === undefined) return NONE;
+                const found = encoder.encode(text);
+                if (room >= found.length) bytes(to, found.length).set(found);
+                return found.length;
+            },
+            kept_write: (path: number, pathSize: number, from: number, size: number): number => {
+                this.#kept?.set(decoder.decode(bytes(path, pathSize).slice()), decoder.decode(bytes(from, size).slice()));
+                return this.#kept ? 1 : 0;
             },
             log: (level: number, line: number, size: number): void => this.#log?.(LEVELS[level] ?? "debug", decoder.decode(bytes(line, size).slice())),
         };

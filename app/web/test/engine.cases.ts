@@ -1,0 +1,217 @@
+/*
+ * engine.cases.ts - what an engine must do on any WebGPU: run under Node by engine.test.ts, under Deno by engine.deno.ts.
+ *
+ * Tolerances are those of tests/data/README.md: f32 activations and cache, logits within 5e-3, greedy
+ * tokens equal.
+ */
+import assert from "node:assert/strict";
+import { Engine, type EngineEvent, type EngineOptions, type EngineSession, type GenerateOptions, type GenerateResult } from "../src/engine.js";
+import { BerylError } from "../src/error.js";
+import { bytesSource, fileSource, referenceCases, type ReferenceCase } from "./reference.js";
+
+/** What all cases need. */
+export interface Place { gpu: GPU; module: WebAssembly.Module; say(line: string): void }
+export type Case = (place: Place) => Promise<void>;
+
+const TOLERANCE = 5e-3;
+const STORY = { messages: [{ role: "user", content: "Tell me a very short story." }] };
+const BEGINS = "Once upon a time, a little badger named Eve lived near a village. One evening Eve heard that a red lantern was lost.";
+const HEAP_MOST = 100 << 20; // bytes, whatever the model
+
+function load(place: Place, file: string, options: Partial<EngineOptions> = {}, onEvent?: (event: EngineEvent) => void, signal?: AbortSignal): Promise<Engine> {
+    return Engine.load({ source: options.source ?? fileSource(file), gpu: place.gpu, module: place.module, precision: "exact", context: 512, ...options }, onEvent, signal);
+}
+
+async function answer(events: AsyncGenerator<EngineEvent, GenerateResult>, each?: (event: EngineEvent) => void):
+    Promise<{ tokens: number[]; text: string; result: GenerateResult }> {
+    const tokens: number[] = [];
+    let text = "";
+    for (;;) {
+        const next = await events.next();
+        if (next.done) return { tokens, text, result: next.value };
+        each?.(next.value);
+        if (next.value.kind !== "token") continue;
+        if (next.value.token >= 0) tokens.push(next.value.token);
+        text += next.value.text;
+    }
+}
+
+function greedy(n: number): GenerateOptions {
+    return { greedy: true, ignoreEos: true, maxTokens: n };
+}
+
+async function checkLogits(session: EngineSession, c: ReferenceCase, piece?: number): Promise<void> {
+    let worst = 0, next = c.first;
+    await session.logits(c.tokens, c.first, (position, row) => {
+        assert.equal(position, next++);
+        assert.equal(row.length, c.nVocab);
+        const want = c.logits.subarray((position - c.first) * c.nVocab, (position - c.first + 1) * c.nVocab);
+        for (let i = 0; i < row.length; i++) worst = Math.max(worst, Math.abs(row[i]! - want[i]!));
+    }, piece);
+    assert.equal(next, c.tokens.length);
+    assert.ok(worst <= TOLERANCE, `logits are off by ${worst}`);
+}
+
+/* Logits and answers of a fixture's text cases of at most `most` tokens. */
+async function checkFixture(place: Place, file: string, reference: string, most: number, options: Partial<EngineOptions> = {}): Promise<void> {
+    const engine = await load(place, file, options);
+    try {
+        const session = engine.openSession();
+        let n = 0;
+        for (const c of referenceCases(reference)) {
+            if (c.tokens.length > most) continue;
+            await checkLogits(session, c, n++ % 2 ? 3 : undefined);
+            session.rewind(0);
+            const { tokens, result } = await answer(session.generate(c.tokens, greedy(c.greedy.length)));
+            assert.deepEqual(tokens, [...c.greedy]);
+            assert.equal(result.end, "length");
+            assert.equal(result.nPrompt, c.tokens.length);
+        }
+        assert.ok(n > 0);
+    } finally {
+        await engine.close();
+    }
+}
+
+async function failsWith(status: string, promise: Promise<unknown>): Promise<BerylError> {
+    try {
+        await promise;
+    } catch (thrown) {
+        assert.ok(thrown instanceof BerylError, String(thrown));
+        assert.equal(thrown.status, status, thrown.message);
+        assert.ok(thrown.message.length > 0);
+        return thrown;
+    }
+    throw new assert.AssertionError({ message: `it did not fail with ${status}` });
+}
+
+export const CASES: Record<string, Case> = {
+    "engine/logits-and-answers-e2b-f32": (place) => checkFixture(place, "tests/data/e2b-f32.gguf", "e2b-f32", 64),
+    "engine/logits-and-answers-e2b-q4_0": (place) => checkFixture(place, "tests/data/e2b-q4_0.gguf", "e2b-q4_0", 64),
+
+    /* The built-in model: its reference answers, one step a submit and a map, and no growth on the way. */
+    "engine/default-model": async (place) => {
+        const whats = new Set<string>();
+        const engine = await load(place, "models/default.gguf", {}, (event) => { if (event.kind === "progress") whats.add(event.what); });
+        const session = engine.openSession();
+        const c = referenceCases("default/default")[0]!;
+        assert.ok(whats.has("loading weights"));
+        assert.equal(engine.info().device.backend, "web");
+        assert.equal(engine.detokenize(engine.tokenize("Grüße, 世界")), "Grüße, 世界");
+        assert.equal(engine.render(STORY), engine.detokenize(engine.renderTokens(STORY), true));
+        assert.ok(Array.isArray((engine.describe(true) as { tensors: unknown[] }).tensors));
+        await checkLogits(session, c);
+        session.rewind(0);
+        assert.deepEqual((await answer(session.generate(c.tokens, greedy(c.greedy.length)))).tokens, [...c.greedy]);
+
+        const story = await answer(session.chat(STORY, { greedy: true, maxTokens: 40 }));
+        assert.ok(story.text.startsWith(BEGINS), story.text);
+        assert.equal(story.result.nGenerated, 40);
+        let warm = engine.stats(), after = warm, seen = 0;
+        const told = await answer(session.generate(c.tokens, greedy(60)), (event) => {
+            if (event.kind !== "token") return;
+            if (++seen === 24) warm = engine.stats(); // texts have grown to their longest
+            if (seen === 56) after = engine.stats();
+        });
+        const steps = after.steps - warm.steps, border = { ...after.border };
+        for (const key of ["blocks", "submits", "maps", "dispatches", "bytesOut", "bytesIn"] as const) border[key] -= warm.border[key];
+        assert.equal(steps, 32);
+        assert.equal(border.submits, steps);
+        assert.equal(border.blocks, steps);
+        assert.equal(border.maps, steps);
+        assert.equal(after.allocations, warm.allocations);
+        assert.equal(after.deviceObjects, warm.deviceObjects);
+        assert.equal(after.heapBytes, warm.heapBytes);
+        place.say(`a token: ${border.dispatches / steps} dispatches, ${border.bytesOut / steps} bytes out, ${border.bytesIn / steps} in; ` +
+            `${((told.result.nGenerated - 1) / told.result.decodeSeconds).toFixed(1)} tokens/s, prompt ${told.result.prefillSeconds.toFixed(2)} s, ` +
+            `load ${after.loadSeconds.toFixed(2)} s, heap ${(after.heapBytes / 1e6).toFixed(1)} MB on ${engine.info().device.name}`);
+        await engine.close();
+        await failsWith("MISUSE", (async () => engine.stats())());
+    },
+
+    "engine/two-sessions-saved-and-restored": async (place) => {
+        const engine = await load(place, "tests/data/e2b-f32.gguf", { sessions: 2 });
+        const [a, b] = [engine.openSession(), engine.openSession()];
+        const cases = referenceCases("e2b-f32"), one = cases[0]!, other = cases[1]!;
+        await failsWith("MISUSE", (async () => engine.openSession())());
+        const both = await Promise.all([answer(a.generate(one.tokens, greedy(12))), answer(b.generate(other.tokens, greedy(12)))]);
+        assert.deepEqual(both.map(({ tokens }) => tokens), [[...one.greedy], [...other.greedy]]);
+        const pieces: Uint8Array[] = [], again: Uint8Array[] = [];
+        await b.save(async (piece) => {
+            await new Promise((resolve) => setTimeout(resolve, 1));
+            pieces.push(piece);
+        });
+        const saved = Buffer.concat(pieces), tokens = b.tokens;
+        await a.restore(bytesSource("saved", saved));
+        assert.deepEqual(a.tokens, tokens);
+        await a.save((piece) => void again.push(piece));
+        assert.ok(saved.equals(Buffer.concat(again)));
+        assert.deepEqual((await answer(a.generate(other.tokens, greedy(12)))).tokens, [...other.greedy]);
+        /* damage, another's refusal, and a receiver that throws */
+        const bad = Buffer.from(saved);
+        bad[bad.length - 100]! ^= 1;
+        await failsWith("BAD_FILE", a.restore(bytesSource("bad", bad)));
+        await failsWith("BAD_FILE", a.restore(bytesSource("short", saved.subarray(0, 500))));
+        await failsWith("IO", b.save(() => { throw new Error("the disk is full"); }));
+        assert.deepEqual((await answer(a.generate(one.tokens, greedy(12)))).tokens, [...one.greedy]);
+        a.close();
+        await failsWith("MISUSE", (async () => a.tokens)());
+        await engine.close();
+    },
+
+    "engine/cancelled-at-once": async (place) => {
+        /* a load, while a range never comes */
+        const source = fileSource("tests/data/e2b-f32.gguf");
+        let asked = 0;
+        const stuck = { ...source, read: (offset: number, size: number): Promise<Uint8Array> => ++asked > 40 ? new Promise<Uint8Array>(() => undefined) : source.read(offset, size) };
+        const stop = new AbortController();
+        const loading = load(place, "tests/data/e2b-f32.gguf", { source: stuck }, undefined, stop.signal);
+        setTimeout(() => stop.abort(), 300);
+        await failsWith("CANCELLED", loading);
+        await failsWith("CANCELLED", load(place, "tests/data/e2b-f32.gguf", {}, undefined, AbortSignal.abort()));
+        /* a prompt and an answer; the session goes on */
+        const engine = await load(place, "tests/data/e2b-f32.gguf", { piece: 8, context: 2048 });
+        const session = engine.openSession(), cases = referenceCases("e2b-f32"), c = cases[0]!, long = cases[cases.length - 1]!;
+        const inPrompt = new AbortController();
+        const cut = await answer(session.generate(long.tokens, greedy(5), inPrompt.signal), (event) => { if (event.kind === "progress") inPrompt.abort(); });
+        assert.equal(cut.result.end, "cancelled");
+        assert.equal(cut.tokens.length, 0);
+        const inAnswer = new AbortController();
+        const some = await answer(session.generate(c.tokens, greedy(400), inAnswer.signal), (event) => { if (event.kind === "token") inAnswer.abort(); });
+        assert.equal(some.result.end, "cancelled");
+        assert.ok(some.tokens.length < 5);
+        assert.equal((await answer(session.generate(c.tokens, greedy(5), AbortSignal.abort()))).result.end, "cancelled");
+        for await (const event of session.generate(c.tokens, greedy(400))) if (event.kind === "token") break; // left early
+        assert.deepEqual((await answer(session.generate(c.tokens, greedy(12)))).tokens, [...c.greedy]);
+        /* closed in the middle of an answer */
+        const left = session.generate(c.tokens, greedy(400));
+        await left.next();
+        await engine.close();
+        await failsWith("CANCELLED", (async () => { for (;;) if ((await left.next()).done) return; })());
+    },
+
+    "engine/hostile-files": async (place) => {
+        const whole = fileSource("models/default.gguf");
+        for (const cut of [0, 3, 30, 5000, whole.size >> 1, whole.size - 1])
+            await failsWith("BAD_FILE", load(place, "", { source: fileSource("models/default.gguf", cut) }));
+        const random = Uint8Array.from({ length: 4096 }, (_, i) => (i * 73 + 11) % 256);
+        await failsWith("BAD_FILE", load(place, "", { source: bytesSource("random", random) }));
+        const torn = { ...whole, read: (offset: number, size: number) => offset > 1 << 20 ? Promise.reject(new Error("the cable is out")) : whole.read(offset, size) };
+        assert.match((await failsWith("IO", load(place, "", { source: torn }))).message, /cable/);
+        await failsWith("BAD_INPUT", load(place, "", { source: whole, context: 1 << 30 }));
+        await failsWith("NO_DEVICE_MEMORY", load(place, "", { source: whole, memory: 1 << 20 }));
+        const engine = await load(place, "", { source: whole, vocabularyOnly: true });
+        assert.equal(engine.detokenize(engine.tokenize("Hello")), "Hello");
+        await failsWith("MISUSE", (async () => engine.openSession())());
+        await engine.close();
+    },
+
+    /* The module's memory holds windows, never the model. */
+    "engine/heap": async (place) => {
+        const engine = await load(place, "tests/data/e2b-q4km.gguf");
+        const { heapBytes } = engine.stats();
+        place.say(`heap ${(heapBytes / 1e6).toFixed(1)} MB`);
+        assert.ok(heapBytes < HEAP_MOST);
+        await engine.close();
+    },
+};
