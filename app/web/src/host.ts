@@ -8,13 +8,14 @@
  * there may be more sessions than the engine holds, and a lost device costs time, not words.
  */
 import type { HostCalls, HostEvent, ModelState, PlainLoad } from "./calls.js";
-import type { Engine, EngineInfo, EngineOptions, EngineSession, GenerateResult, LogLevel } from "./engine.js";
+import type { Engine, EngineEvent, EngineInfo, EngineOptions, EngineSession, GenerateResult, LogLevel } from "./engine.js";
 import { BerylError } from "./error.js";
+import { showRoom, whatFits, type Room } from "./fit.js";
 import { Queue } from "./queue.js";
 import type { Handlers } from "./rpc.js";
 import { BlobSource } from "./source/blob.js";
 import { hasDisk, readDisk } from "./source/disk.js";
-import { openSource, VerifiedSource, type ByteSource, type FillableSource } from "./source/index.js";
+import { openSource, VerifiedSource, type ByteSource, type FillableSource, type Progress } from "./source/index.js";
 import { orAborted, sleep } from "./source/source.js";
 import { browserStorage, removeModel, type StorageHost } from "./source/store.js";
 
@@ -137,7 +138,9 @@ class Host {
             const known = "store" in source && source.store !== null && source.store.note.sha256 === sha256;
             const unchecked = sha256 !== undefined && !known ? new VerifiedSource(source) : null;
             this.#module = await fetchModule(load.module, stop);
-            const engine = await this.#open(unchecked ?? source, stop);
+            const engine = await this.#open(unchecked ?? source, stop).catch(async (thrown: unknown) => {
+                throw thrown instanceof BerylError && thrown.status === "NO_DEVICE_MEMORY" ? await this.#advise(thrown, source, stop) : thrown;
+            });
             if (unchecked && sha256) await this.#verify(unchecked, sha256, stop);
             this.#adopt(engine);
             if ("fill" in source) void this.#fill(source, sha256 ?? null);
@@ -150,6 +153,13 @@ class Host {
     }
 
     async #open(source: ByteSource, signal: AbortSignal): Promise<Engine> {
+        return this.#engine = await this.#make(source, {}, signal, (event) => {
+            const { kind, ...progress } = event;
+            if (kind === "progress") this.#tell({ kind, progress: progress as Progress });
+        });
+    }
+
+    #make(source: ByteSource, change: Room, signal: AbortSignal, onEvent: (event: EngineEvent) => void): Promise<Engine> {
         const load = this.#load;
         if (!load || !this.#module) throw new BerylError("MISUSE", "no model is loaded");
         const { size, name } = source;
@@ -164,12 +174,29 @@ class Host {
         if (load.device) options.powerPreference = load.device;
         for (const key of ["context", "sessions", "precision", "kv", "memory", "piece", "vocabularyOnly", "without"] as const)
             if (load[key] !== undefined) Object.assign(options, { [key]: load[key] });
-        const engine = await this.#parts.loadEngine(options, (event) => {
-            const { kind, ...progress } = event;
-            if (kind === "progress") this.#tell({ kind, progress: progress as { what: string; done: number; total: number } });
-        }, signal);
-        this.#engine = engine;
-        return engine;
+        return this.#parts.loadEngine(Object.assign(options, change), onEvent, signal);
+    }
+
+    /* The same refusal with what would fit, found by trying: a load that comes to its weights has its room, and is left. */
+    async #advise(refused: BerylError, source: ByteSource, signal: AbortSignal): Promise<BerylError> {
+        const { context, kv, precision } = this.#load ?? {};
+        const room = await whatFits({ context, kv, precision }, async (change) => {
+            const enough = new AbortController();
+            try {
+                const engine = await this.#make(source, change, AbortSignal.any([signal, enough.signal]), (event) => {
+                    if (event.kind === "progress" && event.what === "loading weights") enough.abort();
+                });
+                await engine.close();
+                return true;
+            } catch (thrown) {
+                if (enough.signal.aborted) return true;
+                if (thrown instanceof BerylError && thrown.status === "NO_DEVICE_MEMORY") return false;
+                throw thrown;
+            }
+        }).catch(() => undefined);
+        const hint = room === undefined ? undefined : room === null ? "Not even a context of 512 would fit: take a smaller model."
+            : `It would fit with ${showRoom(room)}.`;
+        return new BerylError(refused.status, refused.message, hint, refused.at);
     }
 
     async #verify(source: VerifiedSource, sha256: string, signal: AbortSignal): Promise<void> {

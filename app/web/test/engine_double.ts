@@ -13,6 +13,8 @@ export interface World {
     pace: number;
     /** Loads fail with it. */
     refuse: BerylError | null;
+    /** The largest context that fits. */
+    room: number;
     /** Takes the device of the newest engine away. */
     lose: (reason: string) => void;
     /** Sessions open at once, and the most that there were. */
@@ -23,7 +25,7 @@ export interface World {
 }
 
 export function makeWorld(): World {
-    return { log: [], pace: 1, refuse: null, lose: () => undefined, open: 0, most: 0, running: 0, mostRunning: 0 };
+    return { log: [], pace: 1, refuse: null, room: Infinity, lose: () => undefined, open: 0, most: 0, running: 0, mostRunning: 0 };
 }
 
 const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
@@ -92,9 +94,11 @@ export function doubleLoader(world: World): typeof Engine.load {
     return async (options: EngineOptions, onEvent, signal) => {
         world.log.push("load");
         if (world.refuse) throw world.refuse;
+        if ((options.context ?? 8192) > world.room) throw new BerylError("NO_DEVICE_MEMORY", "needs 9 MB and 7 may be used");
         const { size, read } = options.source;
         for (let at = 0; at < size; at += 1_000_000) {
             await read(at, Math.min(1_000_000, size - at), signal);
+            if (signal?.aborted) throw new BerylError("CANCELLED", "loading was cancelled");
             onEvent?.({ kind: "progress", what: "loading weights", done: at, total: size });
         }
         let isLost = false;

@@ -263,6 +263,15 @@ for (const [name, border] of Object.entries(borders)) describe(`a model ${name}`
         await assert.rejects(failed, (error: BerylError) => error.hint.length > 10);
     });
 
+    test("a model that does not fit: what would is found by trying", async () => {
+        world.room = 2048;
+        await assert.rejects(load(), (error: BerylError) => error.status === "NO_DEVICE_MEMORY" && /`context: 2048`/.test(error.hint));
+        caller.close();
+        caller = border(world, disk);
+        world.room = 0;
+        await assert.rejects(load({ context: 1000 }), (error: BerylError) => /Not even/.test(error.hint));
+    });
+
     test("a hash is checked, remembered, and a wrong file is not kept", async () => {
         const server = await serveFile(FILE);
         const sha256 = createHash("sha256").update(FILE).digest("hex");
