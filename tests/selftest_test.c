@@ -241,7 +241,8 @@ static void check_cases(test *t) {
                 beryl_cancel(task);
                 CHECK_INT(t, finish(task, engine, NULL, NULL), BERYL_CANCELLED);
             } else {
-                test_skip(t, "no software device");
+                if (status == BERYL_NO_DEVICE) test_skip(t, "no software device");
+                else test_fail(t, __FILE__, __LINE__, "%s", beryl_task_error(task)->message);
                 beryl_task_close(task);
             }
         }
