@@ -30,6 +30,8 @@ export interface HostParts {
 /** More losses than this within LOSS_SPAN, and the model is given up. */
 const MOST_LOSSES = 3;
 const LOSS_SPAN = 60_000; // milliseconds
+/** How long may be tried what would fit. */
+const ADVICE = 5_000; // milliseconds
 /** How long an engine may take to end before it is left alone. */
 const CLOSE_WAIT = 2_000; // milliseconds
 
@@ -180,13 +182,15 @@ class Host {
     /* The same refusal with what would fit, found by trying: a load that comes to its weights has its room, and is left. */
     async #advise(refused: BerylError, source: ByteSource, signal: AbortSignal): Promise<BerylError> {
         const { context, kv, precision } = this.#load ?? {};
+        const limit = AbortSignal.any([signal, AbortSignal.timeout(ADVICE)]); // a refusal must not keep anybody waiting
         const room = await whatFits({ context, kv, precision }, async (change) => {
             const enough = new AbortController();
             try {
-                const engine = await this.#make(source, change, AbortSignal.any([signal, enough.signal]), (event) => {
+                const making = this.#make(source, change, AbortSignal.any([limit, enough.signal]), (event) => {
                     if (event.kind === "progress" && event.what === "loading weights") enough.abort();
                 });
-                await engine.close();
+                making.then((engine) => engine.close(), () => undefined);
+                await orAborted(making, limit);
                 return true;
             } catch (thrown) {
                 if (enough.signal.aborted) return true;
