@@ -1,8 +1,11 @@
 /* matvec_bench.c - how fast the matvec kernel reads weights, in the form that matvec_choose gives or in all of them.
  *
- *   matvec_bench [DEVICE] [sweep] [WORD] [--checked]
+ *   matvec_bench [DEVICE] [sweep | WG,LANES,ROWS,N_X,DEPTH,RESIDENT] [WORD] [--checked]
  *   sweep  every form, the best ones of each shape last: what matvec_choose should choose
+ *   WG,... this form of the kernel for a batch (matvec_batch.wgsl), where it fits, beside the others
  *   WORD   only shapes whose line contains it;  --checked  compiled with the driver's bounds checks
+ *
+ * Shapes with more than one vector, and those marked so, are timed in both kernels, one row each.
  *
  * Every dispatch reads another copy of the weights, so that no cache holds them, and waits for the one before, as in a
  * model. Times are the device's own, from the first dispatch's start to the last one's end. */
@@ -22,30 +25,43 @@ typedef struct shape {
     uint32_t n, k, m, per;
     bool normed; /* with the prologue that takes a branch into the stream and norms it */
     bool exact;
+    bool both;   /* one vector in the kernel for a batch too */
 } shape;
 
 static const shape shapes[] = {
-    {TYPE_Q4_K, 1, 1536, 1179648, 1, false, false}, /* 1 GB */
-    {TYPE_Q4_K, 1, 1536, 1179648, 1, false, true},
-    {TYPE_Q6_K, 1, 1536, 262144, 1, false, false},
-    {TYPE_Q4_K, 1, 1536, 2560, 1, true, false},
-    {TYPE_Q4_K, 1, 2048, 1536, 1, false, false},
-    {TYPE_Q4_K, 1, 1536, 6144, 2, true, false},
-    {TYPE_Q4_K, 1, 1536, 12288, 2, true, false},
-    {TYPE_Q4_K, 1, 6144, 1536, 1, false, false},
-    {TYPE_Q4_K, 1, 12288, 1536, 1, false, false},
-    {TYPE_Q6_K, 1, 12288, 1536, 1, false, false},
-    {TYPE_Q4_K, 1, 1536, 256, 1, true, false},
-    {TYPE_Q4_K, 1, 256, 1536, 1, false, false},
-    {TYPE_BF16, 1, 1536, 8960, 1, false, false},
-    {TYPE_Q4_K, 1, 1536, 12288, 2, true, true},
-    {TYPE_Q4_K, 1, 12288, 1536, 1, false, true},
-    {TYPE_Q4_K, 1, 2560, 10240, 2, true, false},
-    {TYPE_Q4_K, 1, 10240, 2560, 1, false, false},
-    {TYPE_Q4_K, 4, 1536, 12288, 2, false, false},
-    {TYPE_Q4_K, 16, 1536, 12288, 2, false, false},
-    {TYPE_Q4_K, 16, 12288, 1536, 1, false, false},
-    {TYPE_Q6_K, 16, 1536, 262144, 1, false, false},
+    {TYPE_Q4_K, 1, 1536, 1179648, 1, false, false, false}, /* 1 GB */
+    {TYPE_Q4_K, 1, 1536, 1179648, 1, false, true, false},
+    {TYPE_Q6_K, 1, 1536, 262144, 1, false, false, false},
+    {TYPE_Q4_K, 1, 1536, 2560, 1, true, false, false},
+    {TYPE_Q4_K, 1, 2048, 1536, 1, false, false, false},
+    {TYPE_Q4_K, 1, 1536, 6144, 2, true, false, false},
+    {TYPE_Q4_K, 1, 1536, 12288, 2, true, false, false},
+    {TYPE_Q4_K, 1, 6144, 1536, 1, false, false, false},
+    {TYPE_Q4_K, 1, 12288, 1536, 1, false, false, false},
+    {TYPE_Q6_K, 1, 12288, 1536, 1, false, false, false},
+    {TYPE_Q4_K, 1, 1536, 256, 1, true, false, false},
+    {TYPE_Q4_K, 1, 256, 1536, 1, false, false, false},
+    {TYPE_BF16, 1, 1536, 8960, 1, false, false, false},
+    {TYPE_Q4_K, 1, 1536, 12288, 2, true, true, false},
+    {TYPE_Q4_K, 1, 12288, 1536, 1, false, true, false},
+    {TYPE_Q4_K, 1, 2560, 10240, 2, true, false, false},
+    {TYPE_Q4_K, 1, 10240, 2560, 1, false, false, false},
+    {TYPE_Q4_K, 1, 1536, 12288, 2, false, false, true},
+    {TYPE_Q4_K, 2, 1536, 12288, 2, false, false, false},
+    {TYPE_Q4_K, 4, 1536, 12288, 2, false, false, false},
+    {TYPE_Q4_K, 8, 1536, 12288, 2, false, false, false},
+    {TYPE_Q4_K, 16, 1536, 12288, 2, false, false, false},
+    {TYPE_Q4_K, 16, 1536, 6144, 2, false, false, false},
+    {TYPE_Q4_K, 1, 12288, 1536, 1, false, false, true},
+    {TYPE_Q4_K, 2, 12288, 1536, 1, false, false, false},
+    {TYPE_Q4_K, 4, 12288, 1536, 1, false, false, false},
+    {TYPE_Q4_K, 8, 12288, 1536, 1, false, false, false},
+    {TYPE_Q4_K, 16, 12288, 1536, 1, false, false, false},
+    {TYPE_Q6_K, 16, 12288, 1536, 1, false, false, false},
+    {TYPE_Q4_K, 16, 1536, 2560, 1, false, false, false},
+    {TYPE_Q4_K, 16, 2048, 1536, 1, false, false, false},
+    {TYPE_Q6_K, 8, 1536, 262144, 1, false, false, false},
+    {TYPE_Q6_K, 16, 1536, 262144, 1, false, false, false},
 };
 
 typedef struct bench {
@@ -55,6 +71,7 @@ typedef struct bench {
     device_buffer weights, x, quantised, norms, branch, stream, out;
     uint64_t weight_bytes;
     bool sweep, checked;
+    matvec_choice form; /* of the kernel for a batch; share 0: none given */
     beryl_error error;
 } bench;
 
@@ -174,10 +191,10 @@ static double time_of(bench *b, const shape *s, const matvec_choice *c) {
 static void line(const shape *s, const matvec_choice *c, double seconds) {
     static const char *const kept[] = {"direct", "shared", "int8", "quantised"};
     const double bytes = (double)(base_type_row_bytes(s->type, s->k) * s->m * s->per);
-    printf("%-5s n %2u k %5u m %7u x%u %s %s | %9.2f us %7.0f GB/s | %-9s wg %3u lanes %2u rows %u n_x %u depth %u groups %u%s\n",
+    printf("%-5s n %2u k %5u m %7u x%u %s %s | %9.2f us %7.0f GB/s | %-9s wg %3u lanes %2u rows %u n_x %2u depth %u groups %u%s%s\n",
            base_type_name(s->type), s->n, s->k, s->m, s->per, s->normed ? "normed" : "plain ", s->exact ? "exact" : "fast ", seconds * 1e6,
-           bytes / seconds * 1e-9, kept[c->x], c->wg, c->lanes, c->rows, c->n_x, c->depth ? c->depth : 1, groups_of(s, c),
-           c->subgroups ? "" : " no subgroups");
+           bytes / seconds * 1e-9, c->share ? "batch" : kept[c->x], c->wg, c->lanes, c->rows, c->n_x, c->depth ? c->depth : 1, groups_of(s, c),
+           c->resident ? " resident" : "", c->subgroups ? "" : " no subgroups");
     fflush(stdout);
 }
 
@@ -213,6 +230,52 @@ static void sweep(bench *b, const shape *s, const matvec_choice *chosen) {
                             }
     for (int i = BEST - 1; i >= 0; i--)
         if (best[i].seconds != 0) line(s, &best[i].choice, best[i].seconds);
+}
+
+/* Forms of the kernel for a batch: enough lanes for the device, and not more than four times as many. */
+static void sweep_batch(bench *b, const shape *s) {
+    static const uint32_t wgs[] = {128, 192, 256, 384, 512}, splits[] = {1, 2, 4, 6, 8, 12, 16}, depths[] = {1, 2, 4};
+    const device_caps *caps = device_caps_of(b->d);
+    const matvec_shape ms = shape_of(s);
+    const uint32_t units = caps->compute_units ? caps->compute_units : 128, most = (s->n + 3) / 4 * 4;
+    result best[BEST + 1] = {{0}};
+    for (size_t w = 0; w < sizeof wgs / sizeof *wgs; w++)
+        for (size_t p = 0; p < sizeof splits / sizeof *splits; p++)
+            for (uint32_t rows = 1; rows * s->per <= 4; rows *= 2)
+                for (uint32_t n_x = most > 8 ? most / 2 : most; n_x <= most && n_x <= 16; n_x *= 2)
+                    for (uint32_t d = 0; d < 4; d++) {
+                        matvec_choice c = {.x = MATVEC_QUANTISED, .wg = wgs[w], .lanes = 4 * splits[p], .rows = rows, .n_x = n_x, .share = 4,
+                                           .near = 2, .subgroups = true};
+                        const uint32_t steps = (s->k / 64 + c.lanes - 1) / c.lanes;
+                        c.resident = d == 3;
+                        c.depth = c.resident ? steps : depths[d];
+                        c.groups = units * (384 / c.wg ? 384 / c.wg : 1);
+                        const uint64_t lanes = (uint64_t)s->m * c.lanes / rows * ((s->n + n_x - 1) / n_x), full = (uint64_t)units * 384;
+                        const bool fits = !(wgs[w] % c.lanes) && matvec_batch_fits(caps, &ms, &c) && (c.resident || c.depth < steps);
+                        if (!fits || lanes > 4 * full + 384 || (4 * lanes < full && splits[p] < 8 && steps > 1)) continue;
+                        const double seconds = time_of(b, s, &c);
+                        if (seconds > 0) keep(best, seconds, &c);
+                    }
+    for (int i = BEST - 1; i >= 0; i--)
+        if (best[i].seconds != 0) line(s, &best[i].choice, best[i].seconds);
+}
+
+/* The kernel for a batch: swept, in the form given, and as matvec_batch_best has it. */
+static void batch(bench *b, const shape *s) {
+    const device_caps *caps = device_caps_of(b->d);
+    const matvec_shape ms = shape_of(s);
+    matvec_choice c;
+    if (b->sweep) sweep_batch(b, s);
+    if (b->form.share && matvec_batch_fits(caps, &ms, &b->form)) line(s, &b->form, time_of(b, s, &b->form));
+    if (matvec_batch_best(caps, &ms, &c)) line(s, &c, time_of(b, s, &c));
+}
+
+static matvec_choice form_of(const char *text) {
+    matvec_choice c = {.x = MATVEC_QUANTISED, .groups = UINT16_MAX, .share = 4, .near = 2, .subgroups = true};
+    unsigned resident;
+    if (sscanf(text, "%u,%u,%u,%u,%u,%u", &c.wg, &c.lanes, &c.rows, &c.n_x, &c.depth, &resident) != 6) return (matvec_choice){0};
+    c.resident = resident != 0;
+    return c;
 }
 
 static beryl_status fill(bench *b, device_buffer buffer, uint64_t size) { /* random words that are sane numbers in every type */
@@ -254,6 +317,7 @@ int main(int argc, char **argv) {
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "sweep")) b.sweep = true;
         else if (!strcmp(argv[i], "--checked")) b.checked = true;
+        else if (strchr(argv[i], ',')) b.form = form_of(argv[i]);
         else if (!name && i == 1) name = argv[i];
         else word = argv[i];
     }
@@ -262,14 +326,16 @@ int main(int argc, char **argv) {
     printf("%s (%s), subgroups of %u%s\n", caps->name, caps->driver, caps->subgroup_size, b.checked ? ", checked" : "");
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         const shape *s = &shapes[i];
-        const matvec_shape ms = shape_of(s);
+        matvec_shape ms = shape_of(s);
         matvec_choice c;
+        ms.single = true;
         char text[64];
         snprintf(text, sizeof text, "%s n %u k %u m %u x%u %s", base_type_name(s->type), s->n, s->k, s->m, s->per, s->exact ? "exact" : "fast");
         const uint64_t bytes = base_type_row_bytes(s->type, s->k) * s->m * s->per + 64;
         if (!strstr(text, word) || bytes > b.weight_bytes || !matvec_choose(caps, &ms, &c)) continue;
         if (b.sweep) sweep(&b, s, &c);
         line(s, &c, time_of(&b, s, &c));
+        if (s->n > 1 || s->both) batch(&b, s);
     }
     device_close(b.d);
     base_arena_fini(&b.arena);

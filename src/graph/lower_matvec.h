@@ -56,8 +56,10 @@ bool matvec_choose(const device_caps *caps, const matvec_shape *shape, matvec_ch
 /* Options and the parts x, prologue (unless worked), reduce, reader and body. prefixes: of the segments, NULL for one without. */
 void matvec_request(lower_request *r, const matvec_shape *shape, const matvec_choice *choice, const char *const *prefixes);
 /* The forms for a batch of vectors (lower_matvec_batch.c), which matvec_choose and matvec_request ask and use.
- * choose: false where there is none, or not enough to do. fits: the device and the shape allow it. */
+ * choose: false where there is none, or not enough to do. best: whatever there is to do. fits: the device and the shape allow
+ * it. */
 bool matvec_batch_choose(const device_caps *caps, const matvec_shape *shape, matvec_choice *out);
+bool matvec_batch_best(const device_caps *caps, const matvec_shape *shape, matvec_choice *out);
 bool matvec_batch_fits(const device_caps *caps, const matvec_shape *shape, const matvec_choice *choice);
 void matvec_batch_request(lower_request *r, const matvec_shape *shape, const matvec_choice *choice, const char *const *prefixes);
 /* Invocations that sum through shuffles: at most the subgroup's size. */

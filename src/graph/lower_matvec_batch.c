@@ -28,18 +28,12 @@ static uint32_t groups_of(const matvec_choice *c) { /* of 16 elements, in a wind
     return c->lanes * c->depth * (CHUNK / 16);
 }
 
-static bool has_halves(const matvec_shape *shape) {
-    bool halves = false;
-    for (uint32_t i = 0; i < shape->n_segment; i++) halves = halves || shape->types[i] == TYPE_Q2_K;
-    return halves;
-}
-
 /* Workgroup memory, in bytes. */
 static uint64_t memory_of(const matvec_shape *shape, const matvec_choice *c) {
     const uint64_t words = (uint64_t)c->n_x * groups_of(c), blocks = words / 2;
     const uint64_t sums = (uint64_t)c->wg / SHARE * c->rows * per_of(shape) * ((c->n_x + 3) / 4);
     const uint64_t most = c->resident ? words + sums : words > sums ? words : sums;
-    return 16 * most + 8 * blocks + 4 * (has_halves(shape) ? blocks : 1) + (shape->rounded_out ? 4u * matvec_tile(c) * c->n_x : 0);
+    return 16 * most + 8 * blocks + (shape->rounded_out ? 4u * matvec_tile(c) * c->n_x : 0);
 }
 
 bool matvec_batch_fits(const device_caps *caps, const matvec_shape *shape, const matvec_choice *c) {
@@ -66,7 +60,8 @@ static uint64_t clocks(const matvec_shape *shape, uint32_t units, const matvec_c
     const uint32_t items = c->rows * per_of(shape), warps = c->wg / WARP;
     const uint32_t chunks = (shape->k + CHUNK - 1) / CHUNK, windows = (chunks + c->lanes * c->depth - 1) / (c->lanes * c->depth);
     const uint32_t ahead = c->resident ? 0 : 6 * (c->n_x * groups_of(c) / c->wg + 1);
-    const uint32_t registers = items * (c->n_x + 8 + 24) + 60 + ahead;
+    uint32_t registers = items * (c->n_x + 8 + 24) + 76 + ahead; /* a little fewer must do where a workgroup would not fit else */
+    if (registers * c->wg > REGISTERS && registers * c->wg <= REGISTERS / 8 * 9) registers = REGISTERS / c->wg;
     if (registers > REGISTERS_MOST || registers * c->wg > REGISTERS) return UINT64_MAX;
     uint64_t tiles = 0;
     for (uint32_t i = 0; i < shape->n_segment; i++) tiles += (shape->rows[i] + matvec_tile(c) - 1) / matvec_tile(c);
@@ -80,13 +75,32 @@ static uint64_t clocks(const matvec_shape *shape, uint32_t units, const matvec_c
     return work + work * 4 / (beside * warps) + fills / 2 + beside * window + ends; /* few subgroups: they wait for one another */
 }
 
+/* false: what is asked for is no form of this kernel, but perhaps of the other. */
+static bool take_form(const device_caps *caps, const matvec_shape *shape, matvec_choice *c) {
+    const lower_form *form = shape->form;
+    if (form->wg) c->wg = form->wg;
+    if (form->lanes) c->lanes = form->lanes;
+    if (form->rows) c->rows = form->rows;
+    if (form->depth) c->depth = form->depth;
+    if (form->groups) c->groups = form->groups;
+    if (form->n_x) c->n_x = form->n_x;
+    c->resident = (uint64_t)groups_of(c) * 16 >= shape->k;
+    return matvec_batch_fits(caps, shape, c);
+}
+
 bool matvec_batch_choose(const device_caps *caps, const matvec_shape *shape, matvec_choice *out) {
+    const uint32_t units = caps->compute_units ? caps->compute_units : UNITS_UNKNOWN;
+    uint64_t weights = 0;
+    for (uint32_t i = 0; i < shape->n_segment; i++) weights += (uint64_t)shape->rows[i] * shape->k * per_of(shape);
+    if (shape->n_x < BATCH_LEAST || weights < (uint64_t)WEIGHTS_A_UNIT * units * (shape->n_x <= FEW ? FEW_FACTOR : 1)) return false;
+    return matvec_batch_best(caps, shape, out) && (!shape->form || take_form(caps, shape, out));
+}
+
+bool matvec_batch_best(const device_caps *caps, const matvec_shape *shape, matvec_choice *out) {
     static const uint32_t runs[] = {32, 64, 96, 128, 192, 256, 384, 512}, splits[] = {1, 2, 3, 4, 6, 8, 12, 16};
     const uint32_t units = caps->compute_units ? caps->compute_units : UNITS_UNKNOWN, per = per_of(shape);
     const uint32_t turns = (shape->n_x + BATCH_MOST - 1) / BATCH_MOST, chunks = (shape->k + CHUNK - 1) / CHUNK;
-    uint64_t weights = 0, best = UINT64_MAX;
-    for (uint32_t i = 0; i < shape->n_segment; i++) weights += (uint64_t)shape->rows[i] * shape->k * per;
-    if (shape->n_x < BATCH_LEAST || weights < (uint64_t)WEIGHTS_A_UNIT * units * (shape->n_x <= FEW ? FEW_FACTOR : 1)) return false;
+    uint64_t best = UINT64_MAX;
     for (uint32_t rows = 1; rows * per <= 4; rows *= 2)
         for (size_t i = 0; i < sizeof splits / sizeof *splits; i++)
             for (size_t j = 0; j < sizeof runs / sizeof *runs && runs[j] * splits[i] <= WG_MOST; j++)
@@ -94,7 +108,7 @@ bool matvec_batch_choose(const device_caps *caps, const matvec_shape *shape, mat
                     for (int resident = 0; resident < 2; resident++) {
                         matvec_choice c = {.x = MATVEC_QUANTISED, .wg = runs[j] * splits[i], .lanes = SHARE * splits[i], .rows = rows,
                                            .depth = depth, .share = SHARE, .near = NEAR, .resident = resident, .subgroups = true};
-                        c.n_x = ((shape->n_x + turns - 1) / turns + 3) / 4 * 4;
+                        c.n_x = shape->n_x <= 2 ? 2 : ((shape->n_x + turns - 1) / turns + 3) / 4 * 4;
                         const uint32_t whole = (chunks + c.lanes - 1) / c.lanes; /* steps */
                         if (resident) c.depth = whole;
                         if ((resident && depth > 1) || (!resident && (depth >= whole || chunks < c.lanes)) || !matvec_batch_fits(caps, shape, &c)) continue;
@@ -108,6 +122,10 @@ bool matvec_batch_choose(const device_caps *caps, const matvec_shape *shape, mat
     return best != UINT64_MAX;
 }
 
+static const char *body_of(base_type type) {
+    return type == TYPE_Q4_K ? "matvec_batch_q4_k" : type == TYPE_Q6_K ? "matvec_batch_q6_k" : "matvec_batch_any";
+}
+
 void matvec_batch_request(lower_request *r, const matvec_shape *shape, const matvec_choice *c, const char *const *prefixes) {
     r->kernel.file = "matvec_batch";
     lower_request_number(r, "WG", c->wg);
@@ -119,11 +137,10 @@ void matvec_batch_request(lower_request *r, const matvec_shape *shape, const mat
     lower_request_number(r, "PER", per_of(shape));
     lower_request_number(r, "DEPTH", c->depth);
     lower_request_flag(r, "RESIDENT", c->resident);
-    lower_request_flag(r, "HALVES", has_halves(shape));
     for (uint32_t i = 0; i < shape->n_segment; i++) {
         const char *prefix = prefixes ? prefixes[i] : NULL;
         assert(r->n_part + 2 < KERNELS_PART_MAX);
         r->kernel.parts[r->n_part++] = (kernels_part){"reader", matvec_reader(shape->types[i], false), prefix};
-        r->kernel.parts[r->n_part++] = (kernels_part){"body", "matvec_batch_body", prefix};
+        r->kernel.parts[r->n_part++] = (kernels_part){"body", body_of(shape->types[i]), prefix};
     }
 }

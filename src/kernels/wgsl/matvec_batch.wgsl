@@ -24,7 +24,6 @@ const N_X: u32 = 4u;            // vectors at a time: 2, 4, 8, 12 or 16
 const PER: u32 = 1u;            // weight rows read for one result (2: gate and up)
 const DEPTH: u32 = 1u;          // chunks of 64 elements of a lane in a window
 const RESIDENT: bool = false;   // one window is all of k
-const HALVES: bool = false;     // some type has scales and leasts of 16 elements
 //! end
 const SLOTS: u32 = WG / LANES;
 const TILE: u32 = SLOTS * ROWS;
@@ -53,29 +52,16 @@ struct Params {
 }
 @group(1) @binding(0) var<uniform> params: Params;
 @group(0) @binding(0) var<storage, read> weights: array<vec4<u32>>;
-@group(0) @binding(1) var<storage, read> x: array<vec4<u32>>; // as quantise.wgsl writes: i8 [n_x, k] | scale f32, sums i16[2] [n_x, k / 32]
+@group(0) @binding(1) var<storage, read> x: array<vec4<u32>>; // i8 [n_x, k] | scale f32, sums of both halves i16 [n_x, k / 32]
 
 var<workgroup> x_words: array<vec4<u32>, max(X_SIZE, OUT_AT + OUT_SIZE)>; // i8 [N_X, X_GROUPS] permuted; or sums f32
 var<workgroup> x_scales: array<vec2<f32>, X_BLOCKS>;                      // scale, sum times scale [N_X, X_GROUPS / 2]
-var<workgroup> x_halves: array<f32, select(1u, X_BLOCKS, HALVES)>;        // sum of the first half times scale
 var<private> x_first: u32;                                                // number of the first vector
 var<private> x_ahead: array<vec4<u32>, X_EACH>;
-var<private> scales_ahead: array<vec3<f32>, B_EACH>;
+var<private> scales_ahead: array<vec2<u32>, B_EACH>;
 
 fn x_row(n: u32) -> u32 {
     return min(x_first + n, params.n_x - 1u);
-}
-
-fn x_quants(n: u32, group: u32) -> vec4<u32> {
-    return x[x_row(n) * (params.k / 16u) + group];
-}
-
-fn x_block(n: u32, block: u32) -> vec3<f32> { // scale, sums of both halves
-    let i = x_row(n) * (params.k / 32u) + block;
-    let two = x[params.n_x * (params.k / 16u) + (i >> 1u)];
-    let s = select(two.xy, two.zw, (i & 1u) != 0u);
-    let sums = bitcast<i32>(s.y);
-    return vec3<f32>(bitcast<f32>(s.x), f32((sums << 16u) >> 16u), f32(sums >> 16u));
 }
 
 // Lanes that read at a time are a chunk (2 or 4 groups, or neighbours) apart; so they meet different banks.
@@ -86,11 +72,15 @@ fn place(group: u32) -> u32 {
 fn x_fetch(window: u32, local: u32) {
     for (var e = 0u; e < X_EACH; e++) {
         let i = min(e * WG + local, X_SIZE - 1u);
-        x_ahead[e] = x_quants(i / X_GROUPS, min(window * X_GROUPS + i % X_GROUPS, params.k / 16u - 1u));
+        let group = min(window * X_GROUPS + i % X_GROUPS, params.k / 16u - 1u);
+        x_ahead[e] = x[x_row(i / X_GROUPS) * (params.k / 16u) + group];
     }
     for (var e = 0u; e < B_EACH; e++) {
         let i = min(e * WG + local, X_BLOCKS - 1u);
-        scales_ahead[e] = x_block(i / (X_GROUPS / 2u), min(window * (X_GROUPS / 2u) + i % (X_GROUPS / 2u), params.k / 32u - 1u));
+        let block = min(window * (X_GROUPS / 2u) + i % (X_GROUPS / 2u), params.k / 32u - 1u);
+        let at = x_row(i / (X_GROUPS / 2u)) * (params.k / 32u) + block;
+        let two = x[params.n_x * (params.k / 16u) + (at >> 1u)];
+        scales_ahead[e] = select(two.xy, two.zw, (at & 1u) != 0u);
     }
 }
 
@@ -104,11 +94,8 @@ fn x_keep(local: u32) {
     for (var e = 0u; e < B_EACH; e++) {
         let i = e * WG + local;
         if (i < X_BLOCKS) {
-            let b = scales_ahead[e];
-            x_scales[i] = vec2<f32>(b.x, b.x * (b.y + b.z));
-            if (HALVES) {
-                x_halves[i] = b.x * b.y;
-            }
+            let sums = bitcast<i32>(scales_ahead[e].y);
+            x_scales[i] = bitcast<f32>(scales_ahead[e].x) * vec2<f32>(1.0, f32(((sums << 16u) >> 16u) + (sums >> 16u)));
         }
     }
 }
@@ -176,7 +163,7 @@ fn left(four: u32, slot: u32, item: u32) -> vec4<f32> {
 //! end
 
 //! part body
-//! include matvec_batch_body
+//! include matvec_batch_any
 //! end
 
 //! part epilogue

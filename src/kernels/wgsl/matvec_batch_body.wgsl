@@ -1,4 +1,6 @@
-// Body of matvec_batch: the tiles of one segment. Parameters as in matvec_rows.
+// Body of matvec_batch: the tiles of one segment. Parameters as in matvec_rows. What a chunk of a type becomes is in
+// matvec_batch_*, which include this: PART_decode gives group i + half of a chunk, with even i; or where they are paired both.
+// A lane's chunks have its number modulo 4.
 //! param PART_rows: u32
 //! param PART_first: u32
 //! param PART_plane0: u32
@@ -10,7 +12,6 @@
 //! param PART_up2: u32
 //! param PART_up3: u32
 
-const PART_STEP: u32 = select(1u, 2u, PART_PAIRED);            // groups with one scale
 const PART_STEPS: u32 = X_GROUPS / (PART_GROUPS * LANES);      // chunks of a lane in a window
 var<private> PART_ahead: array<PART_chunk, 4>;                 // of its rows
 
@@ -21,20 +22,20 @@ fn PART_plane(j: u32) -> vec4<u32> {
     return vec4<u32>(params.PART_up0, params.PART_up1, params.PART_up2, params.PART_up3);
 }
 
-fn PART_at(tile: u32, item: u32, chunk: u32, local: u32) -> PART_chunk {
+fn PART_load_item(tile: u32, item: u32, chunk: u32, local: u32) -> PART_chunk {
     let row = min(tile * TILE + item / PER * SLOTS + lane_slot(local), params.PART_rows - 1u);
     return PART_load(PART_plane(item % PER), params.PART_first + row, chunk);
 }
 
 // All loads of a step, and no arithmetic.
 fn PART_next(tile: u32, chunk: u32, local: u32) {
-    PART_ahead[0] = PART_at(tile, 0u, chunk, local);
+    PART_ahead[0] = PART_load_item(tile, 0u, chunk, local);
     if (ITEMS > 1u) {
-        PART_ahead[1] = PART_at(tile, 1u, chunk, local);
+        PART_ahead[1] = PART_load_item(tile, 1u, chunk, local);
     }
     if (ITEMS > 2u) {
-        PART_ahead[2] = PART_at(tile, 2u, chunk, local);
-        PART_ahead[3] = PART_at(tile, 3u, chunk, local);
+        PART_ahead[2] = PART_load_item(tile, 2u, chunk, local);
+        PART_ahead[3] = PART_load_item(tile, 3u, chunk, local);
     }
 }
 
@@ -46,26 +47,8 @@ fn PART_fetch(tile: u32, first: u32, local: u32) {
     PART_next(tile, min(lane_of(local), (params.PART_k >> PART_SHIFT) - 1u), local);
 }
 
-struct PART_Row { first: vec4<u32>, second: vec4<u32>, scale: vec2<f32> } // one group, or two where they are paired
+struct PART_Row { first: vec4<u32>, second: vec4<u32>, scale: vec2<f32> } // quants i8; scale, least
 struct PART_Rows { a: PART_Row, b: PART_Row, c: PART_Row, d: PART_Row }
-
-fn PART_centred(q: vec4<u32>) -> vec4<u32> { // bytes less ZERO
-    if (PART_ZERO == 0) {
-        return q;
-    }
-    let high = vec4<u32>(0x80808080u);
-    return ((q | high) - vec4<u32>(u32(PART_ZERO) * 0x01010101u)) ^ high;
-}
-
-fn PART_decode(c: PART_chunk, chunk: u32, i: u32) -> PART_Row {
-    var row: PART_Row;
-    row.first = PART_centred(PART_quants(c, chunk, i));
-    if (PART_PAIRED) {
-        row.second = PART_centred(PART_quants(c, chunk, i + 1u));
-    }
-    row.scale = PART_scale(c, chunk, i);
-    return row;
-}
 
 struct PART_X { first: vec4<u32>, second: vec4<u32>, scale: vec2<f32> }
 
@@ -77,8 +60,7 @@ fn PART_x(n: u32, group: u32) -> PART_X {
     if (PART_PAIRED) {
         x.second = x_words[n * X_GROUPS + place(group + 1u)];
     } else if (PART_LEAST) {
-        let half = x_halves[block];
-        x.scale.y = select(half, x.scale.y - half, (group & 1u) != 0u);
+        x.scale.y = x.scale.x * f32(dot16(0, x.first, vec4<u32>(0x01010101u))); // of this half
     }
     return x;
 }
@@ -108,7 +90,7 @@ fn PART_column(sums: vec4<f32>, w: PART_Rows, x: PART_X) -> vec4<f32> { // of th
     return s;
 }
 
-fn PART_four_vectors(sums: mat4x4<f32>, n: u32, w: PART_Rows, group: u32) -> mat4x4<f32> { // [vector][item]
+fn PART_columns(sums: mat4x4<f32>, n: u32, w: PART_Rows, group: u32) -> mat4x4<f32> {
     var s = sums;
     s[0] = PART_column(s[0], w, PART_x(n, group));
     s[1] = PART_column(s[1], w, PART_x(n + 1u, group));
@@ -119,12 +101,36 @@ fn PART_four_vectors(sums: mat4x4<f32>, n: u32, w: PART_Rows, group: u32) -> mat
     return s;
 }
 
+struct PART_Sums { a: mat4x4<f32>, b: mat4x4<f32>, c: mat4x4<f32>, d: mat4x4<f32> } // four vectors each: [vector][item]
+
+fn PART_products(sums: PART_Sums, now: array<PART_chunk, 4>, chunk: u32, inner: u32, lane: u32, i: u32, half: u32) -> PART_Sums {
+    var w: PART_Rows;
+    w.a = PART_decode(now[0], chunk, lane, i, half);
+    if (ITEMS > 1u) {
+        w.b = PART_decode(now[1], chunk, lane, i, half);
+    }
+    if (ITEMS > 2u) {
+        w.c = PART_decode(now[2], chunk, lane, i, half);
+        w.d = PART_decode(now[3], chunk, lane, i, half);
+    }
+    let group = PART_group(inner, i + half);
+    var s = sums;
+    s.a = PART_columns(s.a, 0u, w, group);
+    if (N_X > 4u) {
+        s.b = PART_columns(s.b, 4u, w, group);
+    }
+    if (N_X > 8u) {
+        s.c = PART_columns(s.c, 8u, w, group);
+    }
+    if (N_X > 12u) {
+        s.d = PART_columns(s.d, 12u, w, group);
+    }
+    return s;
+}
+
 // PART_ahead holds the first step of this tile; in the end it holds that of tile `next`, unless that is NONE.
 fn PART_tile(tile: u32, next: u32, local: u32) {
-    var sums_0: mat4x4<f32>;
-    var sums_1: mat4x4<f32>;
-    var sums_2: mat4x4<f32>;
-    var sums_3: mat4x4<f32>;
+    var sums: PART_Sums;
     let n_chunk = params.PART_k >> PART_SHIFT;
     let n_window = select((params.k / 16u + X_GROUPS - 1u) / X_GROUPS, 1u, RESIDENT);
     let lane = lane_of(local);
@@ -146,41 +152,25 @@ fn PART_tile(tile: u32, next: u32, local: u32) {
                 PART_next(select(next, tile, more), select(min(lane, n_chunk - 1u), chunk + LANES, more), local);
             }
             if (chunk < n_chunk) {
-                for (var i = 0u; i < PART_GROUPS; i += PART_STEP) {
-                    var w: PART_Rows;
-                    w.a = PART_decode(now[0], chunk, i);
-                    if (ITEMS > 1u) {
-                        w.b = PART_decode(now[1], chunk, i);
-                    }
-                    if (ITEMS > 2u) {
-                        w.c = PART_decode(now[2], chunk, i);
-                        w.d = PART_decode(now[3], chunk, i);
-                    }
-                    let group = PART_group(inner, i);
-                    sums_0 = PART_four_vectors(sums_0, 0u, w, group);
-                    if (N_X > 4u) {
-                        sums_1 = PART_four_vectors(sums_1, 4u, w, group);
-                    }
-                    if (N_X > 8u) {
-                        sums_2 = PART_four_vectors(sums_2, 8u, w, group);
-                    }
-                    if (N_X > 12u) {
-                        sums_3 = PART_four_vectors(sums_3, 12u, w, group);
+                for (var i = 0u; i < PART_GROUPS; i += 2u) {
+                    sums = PART_products(sums, now, chunk, inner, lane, i, 0u);
+                    if (!PART_PAIRED) {
+                        sums = PART_products(sums, now, chunk, inner, lane, i, 1u);
                     }
                 }
             }
         }
     }
     workgroupBarrier();
-    leave_all(0u, sums_0, local);
+    leave_all(0u, sums.a, local);
     if (N_X > 4u) {
-        leave_all(1u, sums_1, local);
+        leave_all(1u, sums.b, local);
     }
     if (N_X > 8u) {
-        leave_all(2u, sums_2, local);
+        leave_all(2u, sums.c, local);
     }
     if (N_X > 12u) {
-        leave_all(3u, sums_3, local);
+        leave_all(3u, sums.d, local);
     }
     workgroupBarrier();
     for (var e = local; e < TILE * QUADS; e += WG) {
