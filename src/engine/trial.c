@@ -255,7 +255,7 @@ static beryl_status collect(trial *t, beryl_error *error) {
                 const graph_tensor *table = graph_tensor_at(g, node->in[node->op == OP_MATMUL_ID ? 1 : 0]);
                 number_kind kind = kind_of(node, k);
                 if (kind == NUMBER_WIDE && t->n_list > 1) kind = NUMBER_PLAIN; /* what is rounded to int8 later has no outliers */
-                status = use_input(t, base, kind, table->rank ? table->dim[0].size : 1, error);
+                status = use_input(t, base, kind, kind == NUMBER_LOGIT ? UINT32_MAX : table->rank ? table->dim[0].size : 1, error);
             }
         }
         if (status != BERYL_OK) break;
@@ -340,7 +340,7 @@ static void cut_weights(trial *t) {
         if (node->op != OP_GATHER_ROWS && rows) u->dim[u->rank - 2] = least(u->dim[u->rank - 2], t->limits.out);
         trial_input *index = NULL;
         for (uint32_t k = 0; chosen && k < t->n_input; k++)
-            if (t->inputs[k].kind == NUMBER_INDEX) index = &t->inputs[k];
+            if (t->inputs[k].kind == NUMBER_INDEX || (node->op == OP_MATMUL_ID && t->inputs[k].kind == NUMBER_LOGIT)) index = &t->inputs[k];
         if (!index) continue; /* made by the trial itself: any of them */
         u->dim[0] = least(u->dim[0], node->op == OP_MATMUL_ID ? EXPERT_MOST : TABLE_MOST);
         index->limit = least(index->limit, u->dim[0]);

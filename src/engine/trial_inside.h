@@ -15,7 +15,7 @@ typedef struct trial_used { /* a stored tensor of the node */
 } trial_used;
 
 typedef enum number_kind { NUMBER_PLAIN, NUMBER_WIDE, NUMBER_LOGIT, NUMBER_INDEX, NUMBER_SLOT, NUMBER_POS, NUMBER_SETTINGS } number_kind;
-typedef struct trial_input { graph_value v; number_kind kind; uint32_t limit; } trial_input; /* limit: of an index */
+typedef struct trial_input { graph_value v; number_kind kind; uint32_t limit; } trial_input; /* limit: of an index, of the largest logits' */
 
 /* Bytes of a state to compare: at `offset` on the device, [first, first + n) of the tensor's rows on the reference. */
 typedef struct trial_piece { uint32_t used; bool scales; uint64_t offset, size, first, n; } trial_piece;

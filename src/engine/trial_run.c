@@ -85,7 +85,7 @@ static void make_numbers(trial *t, const trial_input *in, const graph_tensor *x,
         break;
     case NUMBER_LOGIT: /* every other row below 0, where a buffer that nobody wrote would look best */
         trial_fill_floats(&t->random, f, n, 12);
-        for (uint64_t i = 0; x->rank && i < n; i++) f[i] -= i / x->stride[0] % 2 ? 0 : 15;
+        for (uint64_t i = 0; x->rank && i < n; i++) f[i] -= (i / x->stride[0] % 2 ? 0.0f : 15.0f) + (i % x->stride[0] < in->limit ? 0.0f : 100.0f);
         break;
     case NUMBER_INDEX: { /* neighbours differ, so that rows are not set twice where there are enough */
         const uint64_t start = base_random_next(&t->random) % in->limit;
