@@ -21,6 +21,7 @@ const DEPTH: u32 = 1u;  // chunks of a row that a lane loads before it works on 
 const SLOTS: u32 = WG / LANES;
 const TILE: u32 = SLOTS * ROWS;
 const OUTS: u32 = ROWS * N_X;   // results of a group of lanes
+const SOFTWARE: bool = LANES == 1u;
 const NONE: u32 = 0xffffffffu;  // no tile
 const ITEMS: u32 = OUTS * PER;  // its sums; result o has items o * PER and on
 

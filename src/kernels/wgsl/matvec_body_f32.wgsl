@@ -3,45 +3,60 @@
 // so that what follows from it is worked out before the loop.
 //! include matvec_rows
 
-const PART_STEP: u32 = select(1u, 2u, PART_PAIRED); // groups with one scale
+// One lane a row is a processor: short code in loops is fastest there, and one group at a time. Elsewhere groups are called
+// by name, since drivers may leave loops of that size as they are.
+const PART_STEP: u32 = select(1u, 2u, PART_PAIRED && !SOFTWARE); // groups that are scaled together
 
 fn PART_x(n: u32, chunk: u32, turn: u32, i: u32) -> mat4x4<f32> { // what group i of the chunk meets
     let group = PART_group(turn, i);
     return x_at(n, (chunk - turn) * PART_GROUPS / 4u + group / 4u, group & 1u, (group >> 1u) & 1u);
 }
 
-fn PART_dot(start: vec4<f32>, w: mat4x4<f32>, x: mat4x4<f32>) -> vec4<f32> {
-    return fma(w[3], x[3], fma(w[2], x[2], fma(w[1], x[1], fma(w[0], x[0], start))));
+fn PART_four_more(start: f32, w: vec4<f32>, x: vec4<f32>) -> f32 {
+    return w.w * x.w + (w.z * x.z + (w.y * x.y + (w.x * x.x + start)));
 }
 
-// Group i of the chunk, and the one with the same scale.
+fn PART_more(start: f32, w: mat4x4<f32>, x: mat4x4<f32>) -> f32 {
+    if (SOFTWARE) {
+        return start + dot(w[0], x[0]) + dot(w[1], x[1]) + dot(w[2], x[2]) + dot(w[3], x[3]);
+    }
+    return PART_four_more(PART_four_more(PART_four_more(PART_four_more(start, w[0], x[0]), w[1], x[1]), w[2], x[2]), w[3], x[3]);
+}
+
+fn PART_given(c: PART_chunk, turn: u32, i: u32) -> mat4x4<f32> { // what is summed; block types are scaled later
+    if (PART_FLOAT) {
+        return PART_values(c, turn, i);
+    }
+    return PART_floats(c, turn, i);
+}
+
+// Group i of the chunk, and the next where both have one scale.
 fn PART_step(chunks: ptr<function, array<PART_chunk, DEPTH * ROWS * PER>>, sums: ptr<function, array<f32, ITEMS>>, d: u32,
         chunk: u32, turn: u32, i: u32) {
     for (var n = 0u; n < N_X; n++) {
-        let x0 = PART_x(n, chunk, turn, i);
-        let x1 = PART_x(n, chunk, turn, i + PART_STEP - 1u);
-        var sum = 0.0; // of x
-        if (PART_LEAST) {
-            var v = x0[0] + x0[1] + x0[2] + x0[3];
-            if (PART_PAIRED) {
-                v += x1[0] + x1[1] + x1[2] + x1[3];
+        var products: array<f32, ROWS * PER>;
+        let x = PART_x(n, chunk, turn, i);
+        var four = x[0] + x[1] + x[2] + x[3];
+        for (var r = 0u; r < ROWS * PER; r++) {
+            products[r] = PART_more(0.0, PART_given((*chunks)[d * ROWS * PER + r], turn, i), x);
+        }
+        if (PART_STEP == 2u) {
+            let y = PART_x(n, chunk, turn, i + 1u);
+            four += y[0] + y[1] + y[2] + y[3];
+            for (var r = 0u; r < ROWS * PER; r++) {
+                products[r] = PART_more(products[r], PART_given((*chunks)[d * ROWS * PER + r], turn, i + 1u), y);
             }
-            sum = v.x + v.y + v.z + v.w;
         }
         for (var r = 0u; r < ROWS * PER; r++) {
-            let j = d * ROWS * PER + r;
-            let to = ((r / PER) * N_X + n) * PER + r % PER;
-            if (PART_FLOAT) {
-                let product = PART_dot(vec4<f32>(0.0), PART_values((*chunks)[j], turn, i), x0);
-                (*sums)[to] += product.x + product.y + product.z + product.w;
-            } else {
-                let s = PART_scale((*chunks)[j], turn, i);
-                var product = PART_dot(vec4<f32>(0.0), PART_floats((*chunks)[j], turn, i), x0);
-                if (PART_PAIRED) {
-                    product = PART_dot(product, PART_floats((*chunks)[j], turn, i + PART_STEP - 1u), x1);
+            var sum = products[r];
+            if (!PART_FLOAT) {
+                let s = PART_scale((*chunks)[d * ROWS * PER + r], turn, i);
+                sum = s.x * sum;
+                if (PART_LEAST) {
+                    sum -= s.y * (four.x + four.y + four.z + four.w);
                 }
-                (*sums)[to] += s.x * (product.x + product.y + product.z + product.w) - s.y * sum;
             }
+            (*sums)[((r / PER) * N_X + n) * PER + r % PER] += sum;
         }
     }
 }
@@ -75,7 +90,13 @@ fn PART_tile(tile: u32, next: u32, local: u32) {
                 continue;
             }
             let turn = select(chunk, local % LANES, LANES % 8u == 0u);
-            PART_step(&chunks, &sums, d, chunk, turn, 0u); // by name rather than in a loop: drivers leave loops of this size as they are
+            if (SOFTWARE) {
+                for (var i = 0u; i < PART_GROUPS; i += PART_STEP) {
+                    PART_step(&chunks, &sums, d, chunk, turn, i);
+                }
+                continue;
+            }
+            PART_step(&chunks, &sums, d, chunk, turn, 0u);
             if (PART_GROUPS > PART_STEP) {
                 PART_step(&chunks, &sums, d, chunk, turn, PART_STEP);
             }
