@@ -1,6 +1,6 @@
 /*
  * vite.config.ts - builds the package into dist: index.js, worker.js, and beside them the module,
- * the default model and the licence.
+ * the default model; and the licences for the package.
  *
  * BERYL_WASM names the module; default: dist/beryl.wasm, where `make web` has put it.
  */
@@ -37,7 +37,7 @@ function addFiles(): Plugin {
         writeBundle() {
             writeFileSync(here("dist/beryl.wasm"), wasm);
             copyFileSync(here("../../models/default.gguf"), here("dist/default.gguf"));
-            copyFileSync(here("../../LICENSE"), here("LICENSE"));
+            for (const name of ["LICENSE", "THIRD_PARTY_NOTICES.md"]) copyFileSync(here(`../../${name}`), here(name));
         },
     };
 }
