@@ -151,6 +151,8 @@ typedef struct fused_walk {
     bool apart;         /* a dispatch of its own makes the vectors (vectors.wgsl) */
 } fused_walk;
 
+enum { PROLOGUE_VECTORS = 2 /* that a workgroup may make one after another: each waits for its loads and sums */ };
+
 /* What all workgroups together read again to make the vectors, against what a dispatch of its own would cost. On software
  * devices vectors in workgroup memory make the whole product several times slower: only for the smallest. */
 static bool prologue_pays(const lowering *l, const fused_matvec *f, const fused_walk *w) {
@@ -162,6 +164,7 @@ static bool prologue_pays(const lowering *l, const fused_matvec *f, const fused_
         rows += (uint64_t)w->shape.rows[i] * w->shape.per;
     }
     if (is_software(l)) return rows * w->x.k * w->x.bound <= MATVEC_SHARED_SOFTWARE;
+    if (w->choice.n_x > PROLOGUE_VECTORS) return false;
     if (groups > w->choice.groups) groups = w->choice.groups;
     return groups * each * w->x.k * w->x.bound <= MATVEC_REREAD_DEVICE;
 }
@@ -254,7 +257,13 @@ static bool fused_walk_of(const lowering *l, const fused_matvec *f, fused_walk *
     for (uint32_t i = 0; i < w->shape.n_segment; i++) w->shape.types[i] = w->w[i].type, w->shape.rows[i] = w->w[i].m;
     w->hands = w->shape.rounded_out = pair && takes_quants(l, f->out[0]);
     const uint32_t bindings = 2 + w->shape.n_segment + (f->to == FUSED_GELU_MUL ? 1 : 0);
-    if (vectors_worked(f)) return prologue_fits(l, f, w, bindings) || apart_fits(l, f, w, bindings);
+    if (vectors_worked(f)) {
+        fused_walk alone = *w;
+        const bool fits = apart_fits(l, f, &alone, bindings), batch = fits && alone.choice.share; /* that form takes them rounded alone */
+        if (!batch && prologue_fits(l, f, w, bindings)) return true;
+        *w = alone;
+        return fits;
+    }
     if (!matvec_choose(l->caps, &w->shape, &w->choice)) return false;
     w->handed = is_handed(l, f->x);
     if (w->handed) w->choice.x = MATVEC_QUANTISED;

@@ -14,6 +14,7 @@ enum {
     WORKED_SMALL_WG = 512, /* and one a compute unit where the matrix is small: */
     SMALL_ROWS = 8192,
     SHARED_MOST = 6144,    /* numbers of f32 vectors that go through workgroup memory: all lanes read them for every row */
+    ROUNDED_MOST = 1024,   /* numbers that a workgroup rounds beside its work, whatever the other ones round again */
     WIDE_SPANS = 4,        /* subgroups that may share a row */
     WIDE_K = 2048,         /* two a unit where the vectors are long */
     X_SKEW = 128,          /* bytes of workgroup memory that the planes of a vector leave free */
@@ -150,7 +151,8 @@ static void choose_device(const device_caps *caps, const matvec_shape *shape, ma
     c->groups = one && shape->worked ? small || shape->crowded ? units : wide ? 2 * units : 4 * units : 4 * units;
     if (int8) {
         const uint64_t reread = (uint64_t)c->groups * shape->k * shape->n_x;
-        c->x = shape->worked || (shape->n_x <= c->n_x && reread <= MATVEC_REREAD_DEVICE) ? MATVEC_INT8 : MATVEC_QUANTISED;
+        const bool few = shape->n_x <= c->n_x || shape->k * c->n_x <= ROUNDED_MOST;
+        c->x = shape->worked || (few && reread <= MATVEC_REREAD_DEVICE) ? MATVEC_INT8 : MATVEC_QUANTISED;
         if (c->x == MATVEC_INT8 && !shape->worked && memory_of(shape, c) > workgroup_bytes(caps)) c->x = MATVEC_QUANTISED;
     } else {
         c->x = shape->worked || (uint64_t)shape->k * c->n_x <= SHARED_MOST ? MATVEC_SHARED : MATVEC_DIRECT;
