@@ -1,6 +1,7 @@
 /* shapes_test.c - models of the real shapes on the dummy device, without their bytes: how many
  * dispatches a token takes and how many bytes are read for it. */
 #include "base/types.h"
+#include "engine/engine.h"
 #include "gguf_make.h"
 #include "model.h"
 
@@ -15,15 +16,16 @@ typedef struct shape { /* as published; feed-forward width doubled from the firs
     bool wide, k_eq_v;
     uint32_t n_expert, n_expert_used, n_ff_expert;
     uint32_t dispatches; /* of a decode step, at most */
+    uint32_t few, many, piece; /* of a step of 8 and of 16 sessions, and of a piece of a prompt */
 } shape;
 
 /* E2B: 7 a layer, and a few for the embeddings, the head and the choice. The others: what their
  * plans have; it may only fall. */
 static const shape shapes[] = {
-    {"e2b", 35, 1536, 8, 1, 1, 6144, 512, 5, 20, 256, true, false, 0, 0, 0, 256},
-    {"e4b", 42, 2560, 8, 2, 2, 10240, 512, 6, 18, 256, false, false, 0, 0, 0, 305},
-    {"26b-a4b", 30, 2816, 16, 8, 2, 2112, 1024, 6, 0, 0, false, true, 128, 8, 704, 252},
-    {"31b", 60, 5376, 32, 16, 4, 21504, 1024, 6, 0, 0, false, true, 0, 0, 0, 367},
+    {"e2b", 35, 1536, 8, 1, 1, 6144, 512, 5, 20, 256, true, false, 0, 0, 0, 256, 361, 362, 420},
+    {"e4b", 42, 2560, 8, 2, 2, 10240, 512, 6, 18, 256, false, false, 0, 0, 0, 305, 431, 432, 680},
+    {"26b-a4b", 30, 2816, 16, 8, 2, 2112, 1024, 6, 0, 0, false, true, 128, 8, 704, 252, 338, 368, 1016},
+    {"31b", 60, 5376, 32, 16, 4, 21504, 1024, 6, 0, 0, false, true, 0, 0, 0, 367, 488, 488, 1189},
 };
 
 enum {
@@ -244,7 +246,39 @@ static void check_shape(test *t, const shape *s) {
     free(file.head);
 }
 
+/* Norms, sums and rounding of many vectors are one dispatch before their product. */
+static void check_plans(test *t, const shape *s) {
+    static const model_device dummy = {"dummy", "dummy", ""};
+    const struct {
+        engine_plan_kind kind;
+        uint32_t most;
+    } plans[] = {{PLAN_DECODE_8, s->few}, {PLAN_DECODE_ALL, s->many}, {PLAN_PREFILL, s->piece}};
+    empty_file file;
+    beryl_source source = make_source(s, &file);
+    beryl_engine_options options = {
+        .source = &source, .precision = BERYL_PRECISION_FAST, .context = 4096, .sessions = 16};
+    beryl_engine *engine = model_engine(t, s->name, &dummy, &options);
+    for (size_t i = 0; engine && i < sizeof plans / sizeof *plans; i++) {
+        engine_plan *plan;
+        graph_exec_info info;
+        beryl_error error = {0};
+        if (engine_plan_get(engine, plans[i].kind, &plan, &error) != BERYL_OK) {
+            test_fail(t, __FILE__, __LINE__, "%s", error.message);
+            break;
+        }
+        graph_exec_describe(plan->exec, &info);
+        if (info.dispatches > plans[i].most || info.dispatches < plans[i].most / 2)
+            test_fail(t, __FILE__, __LINE__, "plan %d: %u dispatches, %u at most", (int)plans[i].kind,
+                      (unsigned)info.dispatches, (unsigned)plans[i].most);
+    }
+    beryl_engine_close(engine);
+    free(file.head);
+}
+
 void test_shapes(test *t) {
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         if (test_case(t, "shapes/dispatches-of-%s", shapes[i].name)) check_shape(t, &shapes[i]);
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        if (test_case(t, "shapes/dispatches-together-of-%s", shapes[i].name))
+            check_plans(t, &shapes[i]);
 }
