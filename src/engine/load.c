@@ -229,18 +229,37 @@ static beryl_status find_file(beryl_engine *e, beryl_error *error) {
     return status == BERYL_OK ? format_gguf_open_path(&e->heap, e->found.path, &e->gguf, error) : status;
 }
 
-static beryl_status start_plans(beryl_engine *e, beryl_error *error) {
-    static const engine_plan_kind first[] = {PLAN_OUTPUT_SMALL, PLAN_DECODE_NEAR, PLAN_DECODE, PLAN_OUTPUT, PLAN_PREFILL};
-    for (size_t i = 0; i < sizeof first / sizeof *first; i++) {
-        if (first[i] == PLAN_DECODE_NEAR && !engine_has_near(e)) continue;
+static beryl_status start(beryl_engine *e, const engine_plan_kind *kinds, size_t n, beryl_error *error) {
+    for (size_t i = 0; i < n; i++) {
         engine_plan *plan;
-        beryl_status status = engine_plan_get(e, first[i], &plan, error);
+        beryl_status status = engine_plan_get(e, kinds[i], &plan, error);
         if (status != BERYL_OK && status != BERYL_PENDING) return status;
     }
-    if (e->options.sessions == 1) return BERYL_OK;
-    engine_plan *plan;
-    beryl_status status = engine_plan_get(e, e->options.sessions <= 8 ? PLAN_DECODE_8 : PLAN_DECODE_ALL, &plan, error);
-    return status == BERYL_PENDING ? BERYL_OK : status;
+    return BERYL_OK;
+}
+
+/* What a short question needs. The load waits for these. */
+static beryl_status start_first_plans(beryl_engine *e, beryl_error *error) {
+    const engine_plan_kind kinds[] = {PLAN_OUTPUT_SMALL, engine_has_near(e) ? PLAN_DECODE_NEAR : PLAN_DECODE};
+    return start(e, kinds, sizeof kinds / sizeof *kinds, error);
+}
+
+/* What the next questions need. */
+static beryl_status start_other_plans(beryl_engine *e, beryl_error *error) {
+    const engine_plan_kind kinds[] = {PLAN_DECODE, PLAN_OUTPUT, PLAN_PREFILL, e->options.sessions <= 8 ? PLAN_DECODE_8 : PLAN_DECODE_ALL};
+    return start(e, kinds, e->options.sessions > 1 ? 4 : 3, error);
+}
+
+/* Is there a compiler that works through its list while the weights come? In a browser, and where the device is the CPU,
+ * programs that are not needed yet only hold up those that are. */
+static bool compiles_aside(const beryl_engine *e) {
+    const device_caps *caps = e->device ? device_caps_of(e->device) : NULL;
+    return !caps || (caps->kind != DEVICE_SOFTWARE && strcmp(caps->backend, "web") != 0);
+}
+
+static beryl_status start_plans(beryl_engine *e, beryl_error *error) {
+    beryl_status status = start_first_plans(e, error);
+    return status == BERYL_OK && compiles_aside(e) ? start_other_plans(e, error) : status;
 }
 
 static beryl_status plans_ready(beryl_engine *e, beryl_error *error) {
@@ -321,7 +340,7 @@ static beryl_status load_step(beryl_task *task) {
         if (last) {
             e->loaded = true;
             e->stats.load_s = base_time() - e->load_started;
-            return BERYL_OK;
+            return e->options.vocabulary_only || compiles_aside(e) ? BERYL_OK : start_other_plans(e, &task->error);
         }
         ++*stage;
         if (task_is_cancelled(task)) return base_fail(&task->error, BERYL_CANCELLED, "loading was cancelled");
