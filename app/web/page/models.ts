@@ -51,8 +51,8 @@ export function modelsOpen(dialog: HTMLDialogElement, current: string, actions: 
         const chosen = file.files?.[0];
         if (chosen) choose({ kind: "file", file: chosen });
     });
-    const url = el("input", { type: "url", id: "model-url", placeholder: "https://…/model.gguf", required: true });
-    const sha = el("input", { type: "text", id: "model-sha", placeholder: "optional", pattern: "[0-9a-fA-F]{64}", spellcheck: false });
+    const url = el("input", { type: "url", id: "model-url", required: true });
+    const sha = el("input", { type: "text", id: "model-sha", pattern: "[0-9a-fA-F]{64}", spellcheck: false });
     const form = el(
         "form",
         {
@@ -65,7 +65,7 @@ export function modelsOpen(dialog: HTMLDialogElement, current: string, actions: 
             },
         },
         el("div", { className: "field" }, el("label", { htmlFor: "model-url" }, "Address of a GGUF file"), url),
-        el("div", { className: "field" }, el("label", { htmlFor: "model-sha" }, "Its SHA-256, to be checked as it arrives"), sha),
+        el("div", { className: "field" }, el("label", { htmlFor: "model-sha" }, "Its SHA-256, to be checked as it arrives (may be left empty)"), sha),
         el("button", { type: "submit", className: "primary" }, "Load"),
     );
     const kept = el("div");

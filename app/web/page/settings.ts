@@ -51,7 +51,7 @@ function numberField(settings: Settings, f: NumberField, changed: (key: keyof Se
 
 /** Fills the panel and opens it. `changed` is told which setting has a new value. */
 export function settingsOpen(dialog: HTMLDialogElement, settings: Settings, changed: (key: keyof Settings) => void): void {
-    const system = el("textarea", { rows: 4, value: settings.system, placeholder: "You are …" });
+    const system = el("textarea", { rows: 4, value: settings.system });
     system.addEventListener("change", () => {
         settings.system = system.value.trim();
         changed("system");
