@@ -7,12 +7,14 @@ WEB_BUILD := $(BUILD)/web
 WEB_CC := $(firstword $(CCACHE)) clang --target=wasm32-wasi
 WEB_MODULE := $(BUILD)/web/beryl.wasm
 WEB_STACK := 262144
+# Instructions that every browser with WebGPU has.
+WEB_OPT := -Oz -flto -DNDEBUG -mbulk-memory -msign-ext -mnontrapping-fptoint
 
 # In the inner make: the objects, then the module.
 WEB_OBJ := $(WASM_OBJ) $(patsubst %.c,$(BUILD)/%.o,$(wildcard app/web/*.c))
 $(BUILD)/beryl.wasm: $(WEB_OBJ)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(LDFLAGS) -mexec-model=reactor -Wl,--gc-sections,--strip-all,--stack-first,-z,stack-size=$(WEB_STACK) -o $@ $^
+	$(Q)$(CC) $(OPT) $(LDFLAGS) -mexec-model=reactor -Wl,--gc-sections,--strip-all,--stack-first,-z,stack-size=$(WEB_STACK) -o $@ $^
 
 -include $(patsubst app/web/%.c,$(BUILD)/app/web/%.d,$(wildcard app/web/*.c))
 
@@ -32,5 +34,5 @@ web-test: web
 
 # -Oz, since the module is fetched before anything else happens; what is hot runs on the GPU.
 web-module:
-	@$(MAKE) $(PARALLEL) BUILD=$(WEB_BUILD) CC='$(WEB_CC)' PIC= OPT='-Oz -DNDEBUG' EMBED_FLAGS=--small $(WEB_MODULE)
+	@$(MAKE) $(PARALLEL) BUILD=$(WEB_BUILD) CC='$(WEB_CC)' PIC= OPT='$(WEB_OPT)' LDFLAGS='-Wl,--lto-O2' EMBED_FLAGS=--small $(WEB_MODULE)
 	@mkdir -p app/web/dist && cmp -s $(WEB_MODULE) app/web/dist/beryl.wasm || cp $(WEB_MODULE) app/web/dist/beryl.wasm

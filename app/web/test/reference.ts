@@ -82,3 +82,46 @@ export function referenceCases(name: string): ReferenceCase[] {
     }
     return cases;
 }
+
+/* GGUF's type numbers as the fixtures use them: elements and bytes of a block. */
+const BLOCKS: Record<number, [number, number]> = { 0: [1, 4], 8: [32, 34] };
+
+/**
+ * A model of any size that lies nowhere: dense-31b with feed-forward layers of `width`, every byte of its tensors 0x3c.
+ * It loads, and means nothing.
+ */
+export function largeSource(width: number): ByteSource {
+    const bytes = readFileSync(repository("tests/data/dense-31b.gguf"));
+    const key = "gemma4.feed_forward_length", keyAt = bytes.indexOf(key);
+    const old = bytes.readUInt32LE(keyAt + key.length + 4), nTensor = Number(bytes.readBigUInt64LE(8));
+    let at = bytes.indexOf("token_embd.weight") - 8; // the first tensor; pairs lie before it
+    const head: Buffer[] = [Buffer.from(bytes.subarray(0, at))];
+    head[0]!.writeUInt32LE(width, keyAt + key.length + 4);
+    let offset = 0;
+    for (let i = 0; i < nTensor; i++) {
+        const start = at, nameSize = Number(bytes.readBigUInt64LE(at));
+        const name = bytes.toString("utf8", at + 8, at += 8 + nameSize), nDim = bytes.readUInt32LE(at);
+        const info = Buffer.from(bytes.subarray(start, at + 4 + 8 * nDim + 12)), dims = at - start + 4;
+        at = start + info.length;
+        let elements = 1;
+        for (let k = 0; k < nDim; k++) {
+            if (/ffn_(gate|up|down)\.weight/.test(name) && info.readBigUInt64LE(dims + 8 * k) === BigInt(old))
+                info.writeBigUInt64LE(BigInt(width), dims + 8 * k);
+            elements *= Number(info.readBigUInt64LE(dims + 8 * k));
+        }
+        const [count, size] = BLOCKS[info.readUInt32LE(dims + 8 * nDim)] ?? [1, 4];
+        info.writeBigUInt64LE(BigInt(offset), dims + 8 * nDim + 4);
+        offset += Math.ceil(elements / count * size / 32) * 32;
+        head.push(info);
+    }
+    const whole = Buffer.concat(head), data = Math.ceil(whole.length / 32) * 32;
+    return {
+        name: "a large model", size: data + offset,
+        read: async (from, size) => {
+            const part = new Uint8Array(size).fill(0x3c);
+            if (from < data) part.fill(0, 0, data - from);
+            if (from < whole.length) part.set(whole.subarray(from, Math.min(whole.length, from + size)));
+            return part;
+        },
+    };
+}
