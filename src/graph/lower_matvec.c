@@ -224,6 +224,7 @@ void matvec_request(lower_request *r, const matvec_shape *shape, const matvec_ch
         const char *prefix = prefixes ? prefixes[i] : NULL;
         part(r, "reader", matvec_reader(shape->types[i], shape->k % 16 || shape->w_any), prefix);
         const char *own = int8_bodies[shape->types[i]];
-        part(r, "body", !int8 ? "matvec_body_f32" : own ? own : "matvec_int8_any", prefix);
+        const char *f32 = c->lanes == 1 ? "matvec_body_f32" : "matvec_body_f32_flat";
+        part(r, "body", !int8 ? f32 : own ? own : "matvec_int8_any", prefix);
     }
 }
