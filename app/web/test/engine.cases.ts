@@ -206,6 +206,23 @@ export const CASES: Record<string, Case> = {
         await engine.close();
     },
 
+    /* GPUs' kernels, f16 and all: checked at the first load, known at the second. */
+    "engine/kernels-are-checked-once": async (place) => {
+        const kept = new Map<string, string>();
+        for (const checks of [true, false]) {
+            let checked = 0;
+            const engine = await load(place, "models/default.gguf", { hard: true, precision: "fast", kept }, (event) => {
+                if (event.kind === "progress" && event.what === "checking kernels") checked++;
+            });
+            assert.equal(checked > 0, checks, `${checked} kernels were checked`);
+            assert.equal(kept.size, 1);
+            const { text, result } = await answer(engine.openSession().chat(STORY, { greedy: true, maxTokens: 40 }));
+            assert.ok(text.startsWith(BEGINS), text);
+            place.say(`${checked} checks, load ${engine.stats().loadSeconds.toFixed(1)} s, ${(39 / result.decodeSeconds).toFixed(1)} tokens/s, f16 ${engine.info().device.f16}`);
+            await engine.close();
+        }
+    },
+
     /* The module's memory holds windows, never the model. */
     "engine/heap": async (place) => {
         const source = largeSource(65536);
