@@ -11,6 +11,9 @@ import { repository } from "./reference.js";
 
 const DRIVERS = ["/usr/lib/chromium/vk_swiftshader_icd.json", "/usr/share/vulkan/icd.d/lvp_icd.x86_64.json"];
 
+/* Minutes on SwiftShader, which takes kernels for GPUs badly; Deno runs them (engine.deno.ts), and BERYL_TEST_SLOW=1 here. */
+const SLOW = ["engine/kernels-are-checked-once"];
+
 interface Dawn { create(options: string[]): GPU }
 
 async function findGpu(): Promise<GPU | string> {
@@ -28,7 +31,8 @@ async function findGpu(): Promise<GPU | string> {
 const wasm = process.env["BERYL_WASM"] ?? "dist/beryl.wasm";
 const gpu = existsSync(wasm) ? await findGpu() : `${wasm} is not there: make web-module`;
 for (const [name, run] of Object.entries(CASES)) {
-    test(name, { skip: typeof gpu === "string" ? gpu : false, timeout: 600_000 }, async (t) => {
+    const slow = SLOW.includes(name) && !process.env["BERYL_TEST_SLOW"] && "slow in software";
+    test(name, { skip: typeof gpu === "string" ? gpu : slow, timeout: 600_000 }, async (t) => {
         if (typeof gpu === "string") return;
         await run({ gpu, module: await WebAssembly.compile(readFileSync(wasm)), say: (line) => t.diagnostic(line) });
     });
