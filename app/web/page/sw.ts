@@ -32,7 +32,7 @@ self.addEventListener("fetch", (event) => {
     event.respondWith(
         caches
             .open(NAME)
-            .then((cache) => cache.match(request.mode === "navigate" ? "./" : request, { ignoreSearch: request.mode === "navigate" }))
+            .then((cache) => cache.match(request.mode === "navigate" ? "./" : request, { ignoreSearch: request.mode === "navigate", ignoreVary: true }))
             .then((kept) => kept ?? fetch(request)),
     );
 });

@@ -81,7 +81,15 @@ export async function serveFile(bytes: Uint8Array, faults: Faults = {}): Promise
         const n = server.log.length;
         const range = /^bytes=(\d+)-(\d+)$/.exec(request.headers.range ?? "");
         server.log.push(`${request.method} ${range ? `${range[1]}-${range[2]}` : "all"}`);
+        // As a host of models answers pages of other origins.
+        response.setHeader("Access-Control-Allow-Origin", "*");
+        response.setHeader("Access-Control-Allow-Headers", "*");
+        response.setHeader("Access-Control-Expose-Headers", "Content-Range, ETag");
         response.setHeader("ETag", f.etag?.(n) ?? "\"one\"");
+        if (request.method === "OPTIONS") {
+            response.writeHead(204).end();
+            return;
+        }
         const status = f.status?.(n);
         if (status) {
             response.writeHead(status).end();
