@@ -9,7 +9,7 @@ import { BerylError } from "./error.js";
 import { Bell, Gpu, type GpuCounts, type GpuFeature, type GpuModule } from "./gpu.js";
 import { SinkWriter, SourceReader, type ByteSource } from "./ranges.js";
 import { statusName, STATUS } from "./status.js";
-import { wasiImports } from "./wasi.js";
+import { libcImports, wasiImports } from "./wasi.js";
 
 export type { ByteSource, GpuCounts, GpuFeature };
 
@@ -359,9 +359,10 @@ export class Engine {
             return exports;
         };
         const none: WebAssembly.ModuleImports = { gpu_facts: () => 0, gpu_open: () => undefined, gpu_run: () => undefined };
+        const heap = (): WebAssembly.Memory => live().memory;
         const instance = await WebAssembly.instantiate(module, {
-            wasi_snapshot_preview1: wasiImports(() => live().memory),
-            beryl: { ...(this.#gpu ? this.#gpu.imports(live) : none), ...this.#imports(live) },
+            wasi_snapshot_preview1: wasiImports(heap),
+            beryl: { ...libcImports(heap), ...(this.#gpu ? this.#gpu.imports(live) : none), ...this.#imports(live) },
         });
         exports = instance.exports as unknown as Exports;
         exports._initialize();

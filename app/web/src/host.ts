@@ -8,10 +8,11 @@
  * there may be more sessions than the engine holds, and a lost device costs time, not words.
  */
 import type { HostCalls, HostEvent, ModelState, PlainLoad } from "./calls.js";
-import type { Engine, EngineEvent, EngineInfo, EngineOptions, EngineSession, GenerateResult, LogLevel } from "./engine.js";
+import type { Engine, EngineEvent, EngineInfo, EngineOptions, EngineSession, KeptTexts, GenerateResult, LogLevel } from "./engine.js";
 import { BerylError } from "./error.js";
 import { showRoom, whatFits, type Room } from "./fit.js";
 import { Queue } from "./queue.js";
+import { openKept } from "./kept.js";
 import type { Handlers } from "./rpc.js";
 import { BlobSource } from "./source/blob.js";
 import { hasDisk, readDisk } from "./source/disk.js";
@@ -54,6 +55,7 @@ class Host {
     #load: PlainLoad | null = null;
     #source: ByteSource | FillableSource | null = null;
     #module: WebAssembly.Module | URL | BufferSource | null = null;
+    #kept: KeptTexts | null = null;
     #engine: Engine | null = null;
     #state: ModelState = "closed";
     #ready: Promise<Engine> = Promise.reject(new BerylError("MISUSE", "no model is loaded"));
@@ -140,6 +142,7 @@ class Host {
             const known = "store" in source && source.store !== null && source.store.note.sha256 === sha256;
             const unchecked = sha256 !== undefined && !known ? new VerifiedSource(source) : null;
             this.#module = await fetchModule(load.module, stop);
+            this.#kept = await openKept();
             const engine = await this.#open(unchecked ?? source, stop).catch(async (thrown: unknown) => {
                 throw thrown instanceof BerylError && thrown.status === "NO_DEVICE_MEMORY" ? await this.#advise(thrown, source, stop) : thrown;
             });
@@ -170,6 +173,7 @@ class Host {
             source: { size, name, read: (offset, count, stop) => source.read(offset, count, stop) },
             module: this.#module,
             log: (level, line) => this.#log(level, line),
+            ...(this.#kept && { kept: this.#kept }),
         };
         const gpu = this.#gpu();
         if (gpu) options.gpu = gpu;

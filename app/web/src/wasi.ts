@@ -1,10 +1,9 @@
 /*
- * wasi.ts - what the module's C library asks of a system: clocks and random numbers.
- *
- * It has no files; what C's stdio would write goes nowhere, since the library never prints.
+ * wasi.ts - what the module's C library asks for: clocks and random numbers of the system, mathematics and decimals of
+ * JavaScript (libc.c). It has no files and never prints.
  */
 
-const OK = 0, NOT_THERE = 8; // errno of WASI: success, badf
+const OK = 0; // errno of WASI: success
 const REALTIME = 0;
 
 /** The imports of `wasi_snapshot_preview1` that the module has; `memory` is asked for at each call, since it is born later. */
@@ -19,8 +18,33 @@ export function wasiImports(memory: () => WebAssembly.Memory): WebAssembly.Modul
             crypto.getRandomValues(new Uint8Array(memory().buffer, to, size));
             return OK;
         },
-        fd_close: () => NOT_THERE,
-        fd_seek: () => NOT_THERE,
-        fd_write: () => NOT_THERE,
+    };
+}
+
+/* Without a point that ends it and the zeros behind a point. */
+const trimmed = (digits: string): string => digits.includes(".") ? digits.replace(/\.?0+$/, "") : digits;
+
+/** A number as C's printf has it, by the conversion `e`, `f` or `g`; what lies just between two decimals goes away from zero. */
+export function printed(value: number, conversion: string, precision: number): string {
+    if (!Number.isFinite(value)) return Number.isNaN(value) ? "nan" : value < 0 ? "-inf" : "inf";
+    if (value < 0 || Object.is(value, -0)) return `-${printed(-value, conversion, precision)}`;
+    if (conversion === "f") return value.toFixed(precision);
+    const general = conversion === "g", places = general ? Math.max(precision, 1) - 1 : precision;
+    const [digits = "", power = ""] = value.toExponential(places).split("e"), exponent = Number(power);
+    if (general && exponent >= -4 && exponent <= places) return trimmed(value.toFixed(places - exponent));
+    return `${general ? trimmed(digits) : digits}e${power.charAt(0)}${power.slice(1).padStart(2, "0")}`;
+}
+
+/** The imports of libc.c. */
+export function libcImports(memory: () => WebAssembly.Memory): WebAssembly.ModuleImports {
+    const { sin, cos, exp, tanh, pow } = Math;
+    return {
+        sin, cos, exp, tanh, pow,
+        number_read: (at: number, size: number): number => Number(String.fromCharCode(...new Uint8Array(memory().buffer, at, size))),
+        number_print(value: number, conversion: number, precision: number, to: number): number {
+            const text = printed(value, String.fromCharCode(conversion), precision);
+            new Uint8Array(memory().buffer, to, text.length).set([...text].map((c) => c.charCodeAt(0)));
+            return text.length;
+        },
     };
 }
