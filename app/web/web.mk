@@ -11,6 +11,8 @@ WEB_STACK := 262144
 WEB_OPT := -Oz -flto -DNDEBUG -mbulk-memory -msign-ext -mnontrapping-fptoint
 
 # In the inner make: the objects, then the module.
+# Nothing of libc.c may be taken for a call of itself.
+$(BUILD)/app/web/libc.o: CFLAGS += -fno-lto -fno-builtin
 WEB_OBJ := $(WASM_OBJ) $(patsubst %.c,$(BUILD)/%.o,$(wildcard app/web/*.c))
 $(BUILD)/beryl.wasm: $(WEB_OBJ)
 	$(call say,LD,$@)
