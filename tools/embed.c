@@ -3,7 +3,7 @@
  *   embed [--small] OUT FILE.wgsl ...      writes OUT.c and OUT.h
  *
  * --small leaves out what the registry would drop anyway, or what only people read: comments but for the
- * registry's own lines (//!), indentation, empty lines.
+ * registry's own lines (//!), indentation, empty lines, spaces that part no two names or operators.
  *
  * A file's name in the table is its own, without folder and ending. Text is written as one literal a line, so
  * that a compiler's message and a reader of the generated file still see the lines. Bytes that C would read
@@ -50,6 +50,21 @@ static const char *small_line(const char *line, size_t *size) {
     return line;
 }
 
+static int is_name(char c) {
+    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_';
+}
+
+/* Does it stand for itself beside any other? */
+static int is_mark(char c) {
+    return strchr(",;:(){}[]", c) != NULL;
+}
+
+/* Neither two names nor two operators may meet: "a - -b", "array<u32> = x". */
+static int is_needed(const char *line, size_t i) {
+    const char before = line[i - 1], after = line[i + 1];
+    return line[i] != ' ' || (!is_mark(before) && !is_mark(after) && is_name(before) == is_name(after));
+}
+
 /* Returns the number of bytes. */
 static size_t put_text(FILE *out, const char *path, int small) {
     char line[4096];
@@ -64,9 +79,14 @@ static size_t put_text(FILE *out, const char *path, int small) {
         if (small) text = small_line(line, &size);
         if (small && !size) continue;
         fputs("    \"", out);
-        for (size_t i = 0; i < size; i++) put_char(out, (unsigned char)text[i]);
+        const int whole = !small || !strncmp(text, "//!", 3);
+        for (size_t i = 0; i < size; i++) {
+            if (!whole && i && i + 1 < size && !is_needed(text, i)) continue;
+            put_char(out, (unsigned char)text[i]);
+            n++;
+        }
         fputs(ends ? "\\n\"\n" : "\"\n", out);
-        n += size + ends;
+        n += ends;
     }
     if (n == 0) fputs("    \"\"\n", out);
     if (ferror(in) || fclose(in)) fail("cannot read", path);
