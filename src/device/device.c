@@ -23,8 +23,8 @@ static const device_backend *const backends[] = {
     &device_web,
 #else
     &device_webgpu,
-#endif
     &device_dummy,
+#endif
 };
 enum { N_BACKEND = sizeof backends / sizeof backends[0] };
 

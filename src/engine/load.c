@@ -225,8 +225,12 @@ static beryl_status find_file(beryl_engine *e, beryl_error *error) {
         e->source = (beryl_source){0};
         return format_gguf_open(&e->heap, &source, 1, &e->gguf, error);
     }
+#ifdef __wasm__ /* what searches for files would only make the module larger */
+    return base_fail(error, BERYL_UNSUPPORTED, "this build has no files; give a source instead");
+#else
     beryl_status status = format_store_find(&e->arena, e->options.model, &e->found, error);
     return status == BERYL_OK ? format_gguf_open_path(&e->heap, e->found.path, &e->gguf, error) : status;
+#endif
 }
 
 static beryl_status start(beryl_engine *e, const engine_plan_kind *kinds, size_t n, beryl_error *error) {
