@@ -1,8 +1,8 @@
 /* file.c - files, mapped sources, folders, the environment.
  *
  * One of the three places that may call the system (POSIX files). wasm has no files: there
- * JavaScript keeps a few small texts by name, and all else but the memory source is refused. Names of files come from users, so each refusal names the
- * file. */
+ * JavaScript keeps a few small texts by name, and all else but the memory source is refused.
+ * Names of files come from users, so each refusal names the file. */
 #define _POSIX_C_SOURCE 200809L
 #define _FILE_OFFSET_BITS 64
 #include "base/file.h"
@@ -278,9 +278,9 @@ static bool write_fully(int fd, const char *from, size_t size) {
 /* A file being written. */
 typedef struct writer {
     int fd;
-    bool in_place;           /* no file of its own beside: /dev/stdout must not be replaced */
-    char path[PATH_ROOM];    /* NUL-terminated */
-    char beside[PATH_ROOM];  /* the same; empty where in_place */
+    bool in_place;          /* no file of its own beside: /dev/stdout must not be replaced */
+    char path[PATH_ROOM];   /* NUL-terminated */
+    char beside[PATH_ROOM]; /* the same; empty where in_place */
 } writer;
 
 static beryl_status writer_open(writer *w, const char *path, beryl_error *error) {

@@ -342,9 +342,11 @@ static beryl_status load_step(beryl_task *task) {
         if (status != BERYL_OK) return status;
         bool last = *stage == LOAD_CHECK || (*stage == LOAD_TOKENIZER && e->options.vocabulary_only);
         if (last) {
+            if (!e->options.vocabulary_only && !compiles_aside(e)) status = start_other_plans(e, &task->error);
+            if (status != BERYL_OK) return status;
             e->loaded = true;
             e->stats.load_s = base_time() - e->load_started;
-            return e->options.vocabulary_only || compiles_aside(e) ? BERYL_OK : start_other_plans(e, &task->error);
+            return BERYL_OK;
         }
         ++*stage;
         if (task_is_cancelled(task)) return base_fail(&task->error, BERYL_CANCELLED, "loading was cancelled");
