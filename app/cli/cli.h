@@ -50,8 +50,8 @@ beryl_status cli_task_run(cli *c, beryl_task *task, void (*each)(void *user, con
  * closed. */
 void cli_task_begin(beryl_task *task);
 void cli_task_end(void);
-/* While true, Ctrl-C only sets the flag and interrupts reading; cli_interrupted reads and clears
- * it. */
+/* While true, Ctrl-C interrupts reading. From the first call on it only sets the flag where no
+ * task runs; cli_interrupted reads and clears it. */
 void cli_prompt_set(bool prompting);
 bool cli_interrupted(void);
 /* Off: what is typed is not shown but kept for the next prompt, so that it does not mix with an
