@@ -1,5 +1,6 @@
 /*
- * engine.cases.ts - what an engine must do on any WebGPU: run under Node by engine.test.ts, under Deno by engine.deno.ts.
+ * engine.cases.ts - what an engine must do on any WebGPU: run under Node by engine.test.ts, under Deno by
+ * engine.deno.ts, in a browser by browser/engine.test.ts.
  *
  * Tolerances are those of tests/data/README.md: f32 activations and cache, logits within 5e-3, greedy
  * tokens equal.
@@ -7,7 +8,7 @@
 import assert from "node:assert/strict";
 import { Engine, type EngineEvent, type EngineOptions, type EngineSession, type GenerateOptions, type GenerateResult } from "../src/engine.js";
 import { BerylError } from "../src/error.js";
-import { bytesSource, fileSource, largeSource, referenceCases, type ReferenceCase } from "./reference.js";
+import { bytesSource, concat, fileSource, largeSource, referenceCases, type ReferenceCase } from "./reference.js";
 
 /** What all cases need. */
 export interface Place { gpu: GPU; module: WebAssembly.Module; say(line: string): void }
@@ -88,6 +89,9 @@ async function failsWith(status: string, promise: Promise<unknown>): Promise<Ber
 export const CASES: Record<string, Case> = {
     "engine/logits-and-answers-e2b-f32": (place) => checkFixture(place, "tests/data/e2b-f32.gguf", "e2b-f32", 64),
     "engine/logits-and-answers-e2b-q4_0": (place) => checkFixture(place, "tests/data/e2b-q4_0.gguf", "e2b-q4_0", 64),
+    "engine/logits-and-answers-e2b-q4km": (place) => checkFixture(place, "tests/data/e2b-q4km.gguf", "e2b-q4km", 64),
+    "engine/logits-and-answers-dense-31b": (place) => checkFixture(place, "tests/data/dense-31b.gguf", "dense-31b", 64),
+    "engine/logits-and-answers-moe-26b": (place) => checkFixture(place, "tests/data/moe-26b.gguf", "moe-26b", 64),
 
     /* The built-in model: its reference answers, one step a submit and a map, and no growth on the way. */
     "engine/default-model": async (place) => {
@@ -141,14 +145,14 @@ export const CASES: Record<string, Case> = {
             await new Promise((resolve) => setTimeout(resolve, 1));
             pieces.push(piece);
         });
-        const saved = Buffer.concat(pieces), tokens = b.tokens;
+        const saved = concat(pieces), tokens = b.tokens;
         await a.restore(bytesSource("saved", saved));
         assert.deepEqual(a.tokens, tokens);
         await a.save((piece) => void again.push(piece));
-        assert.ok(saved.equals(Buffer.concat(again)));
+        assert.deepEqual(concat(again), saved);
         assert.deepEqual((await answer(a.generate(other.tokens, greedy(12)))).tokens, [...other.greedy]);
         /* damage, another's refusal, and a receiver that throws */
-        const bad = Buffer.from(saved);
+        const bad = saved.slice();
         bad[bad.length - 100]! ^= 1;
         await failsWith("BAD_FILE", a.restore(bytesSource("bad", bad)));
         await failsWith("BAD_FILE", a.restore(bytesSource("short", saved.subarray(0, 500))));

@@ -1,20 +1,14 @@
 /*
  * reference.ts - what the tests compare with: files of tests/data, read here without the engine.
  *
- * A small reader of GGUF, for whole files that are ours.
+ * A small reader of GGUF, for whole files that are ours. Nothing of Node but in files.ts, since browsers run it too.
  */
-import { readFileSync } from "node:fs";
-import { fileURLToPath, pathToFileURL } from "node:url";
 import type { ByteSource } from "../src/engine.js";
-
-/** Tests are run from app/web, wherever their JavaScript lies. */
-export function repository(path: string): string {
-    return fileURLToPath(new URL(`../../${path}`, pathToFileURL(`${process.cwd()}/`)));
-}
+import { readRepository } from "./files.js";
 
 /** A file of the repository as a source; `cut`: only so many bytes of it. */
 export function fileSource(path: string, cut?: number): ByteSource {
-    const whole = readFileSync(repository(path));
+    const whole = readRepository(path);
     const bytes = cut === undefined ? whole : whole.subarray(0, cut);
     return bytesSource(path, bytes);
 }
@@ -36,14 +30,14 @@ export interface ReferenceCase { tokens: Int32Array; first: number; logits: Floa
 
 /** The text cases of tests/data/NAME.ref.gguf. */
 export function referenceCases(name: string): ReferenceCase[] {
-    const bytes = readFileSync(repository(`tests/data/${name}.ref.gguf`));
+    const bytes = readRepository(`tests/data/${name}.ref.gguf`), decoder = new TextDecoder();
     const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
     let at = 4;
     const u32 = (): number => view.getUint32((at += 4) - 4, true);
     const u64 = (): number => Number(view.getBigUint64((at += 8) - 8, true));
     const text = (): string => {
         const size = u64();
-        return bytes.subarray(at, at += size).toString("utf8");
+        return decoder.decode(bytes.subarray(at, at += size));
     };
     const sizes: Record<number, number> = { 0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8 };
     const value = (type: number): string | number => {
@@ -86,39 +80,54 @@ export function referenceCases(name: string): ReferenceCase[] {
 /* GGUF's type numbers as the fixtures use them: elements and bytes of a block. */
 const BLOCKS: Record<number, [number, number]> = { 0: [1, 4], 8: [32, 34] };
 
+/** Parts one behind the other. */
+export function concat(parts: readonly Uint8Array[]): Uint8Array<ArrayBuffer> {
+    const whole = new Uint8Array(parts.reduce((sum, part) => sum + part.length, 0));
+    let at = 0;
+    for (const part of parts) {
+        whole.set(part, at);
+        at += part.length;
+    }
+    return whole;
+}
+
+function indexOf(bytes: Uint8Array, text: string): number {
+    const wanted = new TextEncoder().encode(text);
+    for (let at = 0; (at = bytes.indexOf(wanted[0]!, at)) >= 0; at++) if (wanted.every((byte, i) => bytes[at + i] === byte)) return at;
+    throw new Error(`no ${text}`);
+}
+
 /**
- * A model of any size that lies nowhere: dense-31b with feed-forward layers of `width`, every byte of its tensors 0x3c.
- * It loads, and means nothing.
+ * A model of any size that lies nowhere: dense-31b with feed-forward layers of `width`, every byte of its tensors `fill`.
+ * It loads, and means nothing. With 0x3c its weights are about 0.01 in F32, and 1.05 times whatever in Q8_0; with 0 they
+ * are zero, so that it answers too.
  */
-export function largeSource(width: number): ByteSource {
-    const bytes = readFileSync(repository("tests/data/dense-31b.gguf"));
-    const key = "gemma4.feed_forward_length", keyAt = bytes.indexOf(key);
-    const old = bytes.readUInt32LE(keyAt + key.length + 4), nTensor = Number(bytes.readBigUInt64LE(8));
-    let at = bytes.indexOf("token_embd.weight") - 8; // the first tensor; pairs lie before it
-    const head: Buffer[] = [Buffer.from(bytes.subarray(0, at))];
-    head[0]!.writeUInt32LE(width, keyAt + key.length + 4);
+export function largeSource(width: number, fill = 0x3c): ByteSource {
+    const bytes = readRepository("tests/data/dense-31b.gguf").slice(), view = new DataView(bytes.buffer);
+    const u64 = (at: number): number => Number(view.getBigUint64(at, true)), decoder = new TextDecoder();
+    const key = "gemma4.feed_forward_length", keyAt = indexOf(bytes, key) + key.length + 4;
+    const old = view.getUint32(keyAt, true), nTensor = u64(8);
+    view.setUint32(keyAt, width, true);
+    let at = indexOf(bytes, "token_embd.weight") - 8; // the first tensor; pairs lie before it
     let offset = 0;
     for (let i = 0; i < nTensor; i++) {
-        const start = at, nameSize = Number(bytes.readBigUInt64LE(at));
-        const name = bytes.toString("utf8", at + 8, at += 8 + nameSize), nDim = bytes.readUInt32LE(at);
-        const info = Buffer.from(bytes.subarray(start, at + 4 + 8 * nDim + 12)), dims = at - start + 4;
-        at = start + info.length;
+        const nameSize = u64(at), name = decoder.decode(bytes.subarray(at + 8, at += 8 + nameSize));
+        const nDim = view.getUint32(at, true), dims = at + 4;
+        at += 4 + 8 * nDim + 12;
         let elements = 1;
         for (let k = 0; k < nDim; k++) {
-            if (/ffn_(gate|up|down)\.weight/.test(name) && info.readBigUInt64LE(dims + 8 * k) === BigInt(old))
-                info.writeBigUInt64LE(BigInt(width), dims + 8 * k);
-            elements *= Number(info.readBigUInt64LE(dims + 8 * k));
+            if (/ffn_(gate|up|down)\.weight/.test(name) && u64(dims + 8 * k) === old) view.setBigUint64(dims + 8 * k, BigInt(width), true);
+            elements *= u64(dims + 8 * k);
         }
-        const [count, size] = BLOCKS[info.readUInt32LE(dims + 8 * nDim)] ?? [1, 4];
-        info.writeBigUInt64LE(BigInt(offset), dims + 8 * nDim + 4);
+        const [count, size] = BLOCKS[view.getUint32(dims + 8 * nDim, true)] ?? [1, 4];
+        view.setBigUint64(dims + 8 * nDim + 4, BigInt(offset), true);
         offset += Math.ceil(elements / count * size / 32) * 32;
-        head.push(info);
     }
-    const whole = Buffer.concat(head), data = Math.ceil(whole.length / 32) * 32;
+    const whole = bytes.subarray(0, at), data = Math.ceil(whole.length / 32) * 32;
     return {
         name: "a large model", size: data + offset,
         read: async (from, size) => {
-            const part = new Uint8Array(size).fill(0x3c);
+            const part = new Uint8Array(size).fill(fill);
             if (from < data) part.fill(0, 0, data - from);
             if (from < whole.length) part.set(whole.subarray(from, Math.min(whole.length, from + size)));
             return part;

@@ -8,7 +8,8 @@ import { fileURLToPath } from "node:url";
 import { chromium, type Browser, type BrowserContext, type Page } from "playwright-core";
 import { preview, type PreviewServer } from "vite";
 
-const ROOT = fileURLToPath(new URL("../../../", import.meta.url)); // app/web, seen from out/test/browser
+/** The package's folder. */
+export const ROOT: string = fileURLToPath(new URL("../../../", import.meta.url)); // app/web, seen from out/test/browser
 const PLACES = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
 
 /** The browser's executable, or undefined. */
@@ -25,15 +26,20 @@ export interface Site {
     close(): Promise<void>;
 }
 
+/** A browser with WebGPU, unless it is to have none. */
+export function launch(args: readonly string[] = ["--enable-unsafe-webgpu"]): Promise<Browser> {
+    return chromium.launch({
+        executablePath: executable ?? "",
+        args: ["--disable-gpu-process-crash-limit", ...args, ...(process.getuid?.() === 0 ? ["--no-sandbox"] : [])],
+    });
+}
+
 /** The built page on a server of its own, and a browser. */
 export async function openSite(): Promise<Site> {
     mkdirSync(SCREENS, { recursive: true });
     const server: PreviewServer = await preview({ configFile: `${ROOT}page/vite.config.ts`, logLevel: "error", preview: { port: 0, host: "127.0.0.1" } });
     const url = server.resolvedUrls?.local[0] ?? "";
-    const browser = await chromium.launch({
-        executablePath: executable ?? "",
-        args: ["--enable-unsafe-webgpu", "--disable-gpu-process-crash-limit", ...(process.getuid?.() === 0 ? ["--no-sandbox"] : [])],
-    });
+    const browser = await launch();
     return {
         browser,
         url,

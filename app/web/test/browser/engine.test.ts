@@ -1,0 +1,53 @@
+/*
+ * engine.test.ts - the engine's numbers in headless Chromium itself, in a worker, on its software adapter: logits of the text
+ * fixtures within tolerance, greedy answers token for token, saved sessions that go on.
+ */
+import { after, before, describe, test } from "node:test";
+import type { BrowserContext, Page } from "playwright-core";
+import { executable, launch } from "./chromium.js";
+import type { Told } from "./inside.js";
+import { openLab, type Lab } from "./lab.js";
+
+const LONG = 600_000; // software adapters, on machines that do other things too
+
+/* The others have nothing of a browser's own, and run under Node and Deno. */
+const NAMES = [
+    "engine/logits-and-answers-e2b-f32", "engine/logits-and-answers-e2b-q4_0", "engine/logits-and-answers-e2b-q4km",
+    "engine/logits-and-answers-dense-31b", "engine/logits-and-answers-moe-26b", "engine/default-model", "engine/two-sessions-saved-and-restored",
+];
+
+describe("engine in Chromium", { skip: executable ? false : "no Chromium is installed", timeout: 2 * LONG }, () => {
+    let lab: Lab, context: BrowserContext, page: Page, end: () => Promise<void>;
+    before(async () => {
+        lab = await openLab();
+        const browser = await launch();
+        context = await browser.newContext();
+        page = await context.newPage();
+        end = () => browser.close();
+        await page.goto(lab.url);
+    });
+    after(async () => {
+        await end();
+        await lab.close();
+    });
+
+    for (const name of NAMES)
+        test(name, { timeout: LONG }, async (t) => {
+            const told = await page.evaluate((which) => new Promise<Told[]>((resolve) => {
+                const all: Told[] = [], worker = new Worker("/inside.js", { type: "module" });
+                const take = (one: Told): void => {
+                    all.push(one);
+                    if ("line" in one) return;
+                    worker.terminate();
+                    resolve(all);
+                };
+                worker.onmessage = ({ data }: MessageEvent<Told>) => take(data);
+                worker.onerror = ({ message }) => take({ failed: message });
+                worker.postMessage(which);
+            }), name);
+            for (const one of told) {
+                if ("line" in one) t.diagnostic(one.line);
+                if ("failed" in one) throw new Error(one.failed);
+            }
+        });
+});
