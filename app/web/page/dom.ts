@@ -43,14 +43,3 @@ export function byId<K extends keyof HTMLElementTagNameMap>(id: string, tag: K):
 export function button(label: string, click: () => void, className = "", title = ""): HTMLButtonElement {
     return el("button", { type: "button", className, title, on: { click } }, label);
 }
-
-/** "12.1 MB". */
-export function bytes(n: number): string {
-    const units = ["B", "kB", "MB", "GB", "TB"];
-    let i = 0;
-    while (n >= 1000 && i < units.length - 1) {
-        n /= 1000;
-        i++;
-    }
-    return `${i === 0 || n >= 100 ? Math.round(n) : n.toFixed(1)} ${units[i] ?? ""}`;
-}

@@ -1,8 +1,8 @@
 /**
  * models.ts - the dialog in which a model is chosen: the built-in one, a file, an address, or one kept from before.
  */
-import { button, bytes, el, fill } from "./dom";
-import type { Choice, Kept } from "./runtime";
+import { button, el, fill } from "./dom";
+import { showBytes, type Choice, type Kept } from "./runtime";
 
 export interface ModelActions {
     choose(choice: Choice): void;
@@ -21,7 +21,7 @@ function keptRow(dialog: HTMLDialogElement, kept: Kept, actions: ModelActions, r
     const remove = button("Delete", () => void actions.remove(kept).then(redraw), "quiet small danger");
     remove.setAttribute("aria-label", `Delete ${kept.name}`);
     use.setAttribute("aria-label", `${kept.complete ? "Use" : "Go on loading"} ${kept.name}`);
-    return el("li", {}, el("span", { className: "name" }, kept.name, el("br"), el("span", { className: "dim small" }, `${bytes(kept.stored)}${part}`)), use, remove);
+    return el("li", {}, el("span", { className: "name" }, kept.name, el("br"), el("span", { className: "dim small" }, `${showBytes(kept.stored)}${part}`)), use, remove);
 }
 
 async function drawKept(dialog: HTMLDialogElement, list: HTMLElement, actions: ModelActions): Promise<void> {

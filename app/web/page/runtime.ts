@@ -5,6 +5,8 @@
 import { Beryl, BerylError, type CachedModel, type Message as ChatMessage, type Model } from "beryl-gpu";
 import type { Figures, Message, Settings } from "./store";
 
+export { showBytes } from "beryl-gpu";
+
 /** What to load. */
 export type Choice = { kind: "builtin" } | { kind: "url"; url: string; sha256?: string } | { kind: "file"; file: File };
 

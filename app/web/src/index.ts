@@ -16,6 +16,7 @@ export type { EngineInfo, EngineStats, GenerateOptions, GenerateResult, GpuFeatu
 export type { LoadOptions, ModelSource } from "./load.js";
 export type { RequestOptions, RetryOptions } from "./source/http.js";
 export type { CacheMode, Progress } from "./source/index.js";
+export { showBytes } from "./source/source.js";
 
 /** Everything starts here. */
 export const Beryl: {
