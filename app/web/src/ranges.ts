@@ -7,6 +7,7 @@
  */
 import type { Bell } from "./gpu.js";
 import { BerylError } from "./error.js";
+import { release } from "./release.js";
 import { statusNumber, STATUS } from "./status.js";
 
 /** Bytes that answer ranges later: a file, an address, a blob. */
@@ -15,7 +16,7 @@ export interface ByteSource {
     readonly size: number;
     /** For messages. */
     readonly name: string;
-    /** Exactly the bytes of [offset, offset + size), which always lie inside. */
+    /** Exactly the bytes of [offset, offset + size), which always lie inside; they are the reader's own. */
     read(offset: number, size: number, signal?: AbortSignal): Promise<Uint8Array>;
     close?(): void;
 }
@@ -70,8 +71,11 @@ export class SourceReader {
             const from = Math.max(offset, start), end = Math.min(offset + size, start + bytes.length);
             to.set(bytes.subarray(from - start, end - start), from - offset);
         }
-        for (const number of this.#blocks.keys())
-            if (number < last || number > last + 2 * AHEAD) this.#blocks.delete(number);
+        for (const [number, { bytes }] of this.#blocks) {
+            if (number >= last && number <= last + 2 * AHEAD) continue;
+            this.#blocks.delete(number);
+            if (bytes) release(bytes);
+        }
         return STATUS.OK;
     }
 
@@ -87,6 +91,7 @@ export class SourceReader {
         if (range.failure) return this.#fail(range.failure);
         if (!range.bytes) return STATUS.PENDING;
         to.set(range.bytes);
+        release(range.bytes);
         this.#short = null;
         return STATUS.OK;
     }

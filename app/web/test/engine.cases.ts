@@ -8,7 +8,7 @@
 import assert from "node:assert/strict";
 import { Engine, type EngineEvent, type EngineOptions, type EngineSession, type GenerateOptions, type GenerateResult } from "../src/engine.js";
 import { BerylError } from "../src/error.js";
-import { bytesSource, concat, fileSource, largeSource, referenceCases, type ReferenceCase } from "./reference.js";
+import { bytesSource, concat, fileSource, referenceCases, wideSource, type ReferenceCase } from "./reference.js";
 
 /** What all cases need. */
 export interface Place { gpu: GPU; module: WebAssembly.Module; say(line: string): void }
@@ -229,9 +229,9 @@ export const CASES: Record<string, Case> = {
 
     /* The module's memory holds windows, never the model. */
     "engine/heap": async (place) => {
-        const source = largeSource(65536);
+        const source = wideSource(65536);
         assert.ok(source.size > 200e6);
-        const engine = await load(place, "", { source, piece: 16, kv: "f16" });
+        const engine = await load(place, "", { source });
         const { heapBytes, weightBytes, border, loadSeconds } = engine.stats();
         place.say(`${(source.size / 1e6).toFixed(0)} MB loaded in ${loadSeconds.toFixed(1)} s, ${border.blocks} blocks, heap ${(heapBytes / 1e6).toFixed(1)} MB`);
         assert.ok(weightBytes > 200e6);

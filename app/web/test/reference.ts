@@ -97,39 +97,46 @@ function indexOf(bytes: Uint8Array, text: string): number {
     throw new Error(`no ${text}`);
 }
 
+/* Bytes that are there: at `at` of the made file, those of the fixture from `from` on. All others are zero. */
+interface Span { at: number; from: number; size: number }
+
 /**
- * A model of any size that lies nowhere: dense-31b with feed-forward layers of `width`, every byte of its tensors `fill`.
- * It loads, and means nothing. With 0x3c its weights are about 0.01 in F32, and 1.05 times whatever in Q8_0; with 0 they
- * are zero, so that it answers too.
+ * A model of any size that lies nowhere: dense-31b with feed-forward layers of `width`, whose new neurons have no weight.
+ * So it answers as dense-31b does.
  */
-export function largeSource(width: number, fill = 0x3c): ByteSource {
-    const bytes = readRepository("tests/data/dense-31b.gguf").slice(), view = new DataView(bytes.buffer);
-    const u64 = (at: number): number => Number(view.getBigUint64(at, true)), decoder = new TextDecoder();
-    const key = "gemma4.feed_forward_length", keyAt = indexOf(bytes, key) + key.length + 4;
-    const old = view.getUint32(keyAt, true), nTensor = u64(8);
+export function wideSource(width: number): ByteSource {
+    const bytes = readRepository("tests/data/dense-31b.gguf"), view = new DataView(bytes.buffer);
+    const u64 = (at: number): number => Number(view.getBigUint64(at, true)), align = (n: number): number => Math.ceil(n / 32) * 32;
+    const key = "gemma4.feed_forward_length", keyAt = indexOf(bytes, key) + key.length + 4, nTensor = u64(8);
+    const old = view.getUint32(keyAt, true), infos = indexOf(bytes, "token_embd.weight") - 8; // the first tensor; pairs lie before it
+    const tensors: { wide: Span[]; from: number; size: number; offset: number }[] = [];
+    let at = infos, offset = 0;
     view.setUint32(keyAt, width, true);
-    let at = indexOf(bytes, "token_embd.weight") - 8; // the first tensor; pairs lie before it
-    let offset = 0;
     for (let i = 0; i < nTensor; i++) {
-        const nameSize = u64(at), name = decoder.decode(bytes.subarray(at + 8, at += 8 + nameSize));
-        const nDim = view.getUint32(at, true), dims = at + 4;
-        at += 4 + 8 * nDim + 12;
-        let elements = 1;
-        for (let k = 0; k < nDim; k++) {
-            if (/ffn_(gate|up|down)\.weight/.test(name) && u64(dims + 8 * k) === old) view.setBigUint64(dims + 8 * k, BigInt(width), true);
-            elements *= u64(dims + 8 * k);
-        }
-        const [count, size] = BLOCKS[view.getUint32(dims + 8 * nDim, true)] ?? [1, 4];
+        const nameSize = u64(at), name = new TextDecoder().decode(bytes.subarray(at + 8, at += 8 + nameSize));
+        const nDim = view.getUint32(at, true), dims = at + 4, from = u64(dims + 8 * nDim + 4), isWide = /ffn_(gate|up|down)\.weight/.test(name);
+        const [count, block] = BLOCKS[view.getUint32(dims + 8 * nDim, true)] ?? [1, 4];
+        const shape = Array.from({ length: nDim }, (_, k) => u64(dims + 8 * k)), row = (shape[0] ?? 0) / count * block;
+        const rows = shape.slice(1).reduce((a, b) => a * b, 1), wide = shape.map((n) => isWide && n === old ? width : n);
+        const wideRow = (wide[0] ?? 0) / count * block, size = wideRow * wide.slice(1).reduce((a, b) => a * b, 1);
+        const spans = row === wideRow ? [{ at: 0, from: 0, size: row * rows }]
+            : Array.from({ length: rows }, (_, k) => ({ at: k * wideRow, from: k * row, size: row }));
+        wide.forEach((n, k) => view.setBigUint64(dims + 8 * k, BigInt(n), true));
         view.setBigUint64(dims + 8 * nDim + 4, BigInt(offset), true);
-        offset += Math.ceil(elements / count * size / 32) * 32;
+        tensors.push({ wide: spans, from, size, offset });
+        offset += align(size);
+        at = dims + 8 * nDim + 12;
     }
-    const whole = bytes.subarray(0, at), data = Math.ceil(whole.length / 32) * 32;
+    const data = align(at), spans: Span[] = [{ at: 0, from: 0, size: at }];
+    for (const t of tensors) for (const span of t.wide) spans.push({ at: data + t.offset + span.at, from: data + t.from + span.from, size: span.size });
     return {
-        name: "a large model", size: data + offset,
-        read: async (from, size) => {
-            const part = new Uint8Array(size).fill(fill);
-            if (from < data) part.fill(0, 0, data - from);
-            if (from < whole.length) part.set(whole.subarray(from, Math.min(whole.length, from + size)));
+        name: "a wide model", size: data + offset,
+        read: async (start, size) => {
+            const part = new Uint8Array(size);
+            for (const span of spans) {
+                const first = Math.max(span.at, start), end = Math.min(span.at + span.size, start + size);
+                if (first < end) part.set(bytes.subarray(span.from + first - span.at, span.from + end - span.at), first - start);
+            }
             return part;
         },
     };

@@ -7,6 +7,7 @@
  * answer's. That is as strict as If-Range, and unlike it needs no preflight on another origin.
  */
 import { BerylError, throwIfAborted } from "../error.js";
+import { release } from "../release.js";
 import { orAborted, sleep } from "./source.js";
 
 /** What is sent along with each request for a model. */
@@ -94,6 +95,7 @@ export class HttpFile implements Validator {
                 to.set(part, got);
                 got += part.length;
                 onBytes?.(part.length);
+                if (!this.#options.fetch) release(piece);
                 if (got === to.length) return;
             }
             if (got < to.length) throw new Broken(`the connection ended at byte ${offset + got}`);

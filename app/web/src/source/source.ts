@@ -6,13 +6,13 @@
  */
 import { BerylError } from "../error.js";
 
-/** A file that answers ranges. Ranges are inside the file; the bytes are borrowed until the next read. */
+/** A file that answers ranges. Ranges are inside the file. */
 export interface ByteSource {
     /** Bytes. */
     readonly size: number;
     /** The file's name, for messages. */
     readonly name: string;
-    /** Bytes [offset, offset + size). Rejects with a BerylError; CANCELLED when the signal was aborted. */
+    /** Bytes [offset, offset + size), the reader's own. Rejects with a BerylError; CANCELLED when the signal was aborted. */
     read(offset: number, size: number, signal?: AbortSignal): Promise<Uint8Array>;
     /** Ends all reading. */
     close?(): void;

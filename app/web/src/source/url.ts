@@ -7,6 +7,7 @@
  * network as they are. A server without ranges is read once from its start into the store.
  */
 import { BerylError } from "../error.js";
+import { release } from "../release.js";
 import { HttpFile, sameVersion, type HttpOptions } from "./http.js";
 import { checkRange, orAborted, showBytes, sleep, type ByteSource, type Progress } from "./source.js";
 import { BlobSource } from "./blob.js";
@@ -125,6 +126,9 @@ async function asBlob(file: HttpFile, options: UrlOptions, signal?: AbortSignal)
     }
 }
 
+/* A piece on its way or there. Its memory is given back when it is left behind and has no users. */
+interface Piece { bytes: Promise<Uint8Array<ArrayBuffer>>; done: boolean; users: number }
+
 class UrlSource implements FillableSource {
     readonly size: number;
     readonly name: string;
@@ -132,8 +136,7 @@ class UrlSource implements FillableSource {
     readonly #file: HttpFile | null; // null: the store has all
     readonly #options: UrlOptions;
     readonly #ending = new AbortController();
-    /* Pieces in memory, oldest first; each settles once. */
-    readonly #pieces = new Map<number, { bytes: Promise<Uint8Array<ArrayBuffer>>; done: boolean }>();
+    readonly #pieces = new Map<number, Piece>(); // in memory, oldest first
     #last = -1; // piece of the last read
     #run = 0; // how many pieces the reader has gone forward
     #arrived: number; // bytes, for progress
@@ -185,8 +188,8 @@ class UrlSource implements FillableSource {
             await this.#mayWrite(true);
             for (let i = 0; i < store.count && this.store; i++) {
                 if (await store.lookFor(i)) continue;
-                const held = this.#pieces.get(i)?.bytes; // perhaps from when another tab was the one to write
-                await orAborted<unknown>(held ? held.then((bytes) => this.#save(i, bytes)) : this.#download(i), stop);
+                const held = this.#pieces.get(i); // perhaps from when another tab was the one to write
+                await orAborted<unknown>(held ? this.#use(held, (bytes) => this.#save(i, bytes)) : this.#download(i).then(release), stop);
             }
         }
         if (this.store && !store.note.complete) await store.annotate({ used: Date.now() });
@@ -212,22 +215,34 @@ class UrlSource implements FillableSource {
             await file.readInto(far, i * PIECE + offset, this.#ending.signal);
             return far;
         }
-        const bytes = this.#pieces.get(i)?.bytes ?? this.#ask(i); // looked for again: another reader may have asked meanwhile
+        const piece = this.#pieces.get(i) ?? this.#ask(i); // looked for again: another reader may have asked meanwhile
+        const part = this.#use(piece, (bytes) => bytes.slice(offset, offset + size));
         for (let k = i + 1; k <= i + Math.min(AHEAD, this.#run) && k * PIECE < this.size; k++)
             if (!this.#pieces.has(k) && !this.store?.has(k)) this.#ask(k);
-        return (await bytes).subarray(offset, offset + size);
+        return await part;
+    }
+
+    async #use<T>(piece: Piece, work: (bytes: Uint8Array<ArrayBuffer>) => T | Promise<T>): Promise<T> {
+        piece.users++;
+        try {
+            return await work(await piece.bytes);
+        } finally {
+            piece.users--;
+        }
     }
 
     /* Asks for piece i; pieces that the reader has left behind make room. */
-    #ask(i: number): Promise<Uint8Array<ArrayBuffer>> {
+    #ask(i: number): Piece {
         for (const [k, piece] of this.#pieces) {
             const left = k < this.#last || k > this.#last + AHEAD;
-            if (piece.done && left && (this.#pieces.size >= MOST || this.store?.has(k))) this.#pieces.delete(k);
+            if (!piece.done || piece.users || !left || (this.#pieces.size < MOST && !this.store?.has(k))) continue;
+            this.#pieces.delete(k);
+            void piece.bytes.then(release);
         }
-        const piece = { bytes: this.#download(i), done: false };
+        const piece: Piece = { bytes: this.#download(i), done: false, users: 0 };
         this.#pieces.set(i, piece);
         piece.bytes.then(() => { piece.done = true; }, () => { this.#pieces.delete(i); });
-        return piece.bytes;
+        return piece;
     }
 
     async #download(i: number): Promise<Uint8Array<ArrayBuffer>> {
@@ -332,8 +347,8 @@ class UrlSource implements FillableSource {
         let at = 0;
         let piece = new Uint8Array(store.pieceSize(0));
         let seen = 0;
-        for await (let part of this.#file.stream(this.#ending.signal)) {
-            for (; part.length > 0 && i < store.count;) {
+        for await (const arrived of this.#file.stream(this.#ending.signal)) {
+            for (let part = arrived; part.length > 0 && i < store.count;) {
                 const n = Math.min(part.length, piece.length - at);
                 piece.set(part.subarray(0, n), at);
                 part = part.subarray(n);
@@ -343,10 +358,12 @@ class UrlSource implements FillableSource {
                 await this.#save(i, piece);
                 if (!this.store) throw this.#noRoom();
                 for (const wake of this.#landed.splice(0)) wake();
+                release(piece);
                 i++;
                 at = 0;
                 if (i < store.count) piece = new Uint8Array(store.pieceSize(i));
             }
+            if (!this.#options.fetch) release(arrived);
             if (seen > this.#arrived) this.#count(seen - this.#arrived);
         }
         if (i < store.count) throw new Error(`the connection ended at byte ${seen} of ${this.size}`);

@@ -7,6 +7,7 @@
 import { sha256 } from "@noble/hashes/sha2.js";
 import { bytesToHex } from "@noble/hashes/utils.js";
 import { BerylError } from "../error.js";
+import { release } from "../release.js";
 import type { ByteSource, Progress } from "./source.js";
 
 const STEP = 4 * 1024 * 1024;
@@ -41,7 +42,7 @@ export class VerifiedSource implements ByteSource {
     /** Reads what is left and compares. BAD_FILE if the file is another. Call once. */
     async finish(expected: string, signal?: AbortSignal, onProgress?: (progress: Progress) => void): Promise<void> {
         while (this.#hashed < this.size) {
-            await this.read(this.#hashed, Math.min(STEP, this.size - this.#hashed), signal);
+            release(await this.read(this.#hashed, Math.min(STEP, this.size - this.#hashed), signal));
             onProgress?.({ what: "checking the file", done: this.#hashed, total: this.size });
         }
         const found = bytesToHex(this.#hash.digest());

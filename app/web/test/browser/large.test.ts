@@ -1,0 +1,124 @@
+/*
+ * large.test.ts - a large model in Chromium, from a file and from an address: it answers right, and JavaScript and
+ * WebAssembly together stay below 100 MB on the way.
+ *
+ * BERYL_TEST_WIDTH: of the feed-forward layers; the file has about 3.3 KB for each of it. 36,864 makes 121 MB, 184,320
+ * makes 604 MB (npm run test:large).
+ */
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { createWriteStream } from "node:fs";
+import { mkdtemp, rm } from "node:fs/promises";
+import { createServer, type Server } from "node:http";
+import type { AddressInfo } from "node:net";
+import { tmpdir } from "node:os";
+import { after, before, describe, test } from "node:test";
+import type { Browser, CDPSession, Page } from "playwright-core";
+import { referenceCases, wideSource } from "../reference.js";
+import type { ByteSource } from "../../src/engine.js";
+import { executable, launch } from "./chromium.js";
+import { openLab, type Lab } from "./lab.js";
+
+const LONG = 900_000;
+const MOST = 100e6; // bytes of JavaScript and WebAssembly
+const STEP = 4 << 20;
+const WIDTH = Number(process.env["BERYL_TEST_WIDTH"] ?? 36864);
+
+async function writeSource(source: ByteSource, path: string): Promise<void> {
+    const out = createWriteStream(path);
+    for (let at = 0; at < source.size; at += STEP)
+        if (!out.write(await source.read(at, Math.min(STEP, source.size - at)))) await once(out, "drain");
+    out.end();
+    await once(out, "finish");
+}
+
+/* Ranges of the source, made as they are asked for. */
+async function serveSource(source: ByteSource): Promise<Server> {
+    const server = createServer((request, response) => {
+        const [, from, to] = /^bytes=(\d+)-(\d+)$/.exec(request.headers.range ?? "") ?? [];
+        response.setHeader("Access-Control-Allow-Origin", "*");
+        response.setHeader("Access-Control-Allow-Headers", "*");
+        response.setHeader("Access-Control-Expose-Headers", "Content-Range, ETag");
+        response.setHeader("ETag", "\"wide\"");
+        const start = Number(from), end = Math.min(Number(to) + 1, source.size);
+        if (!(end > start)) {
+            response.writeHead(request.method === "OPTIONS" ? 204 : 400).end();
+            return;
+        }
+        response.writeHead(206, { "Content-Range": `bytes ${start}-${end - 1}/${source.size}`, "Content-Length": end - start });
+        void source.read(start, end - start).then((bytes) => response.end(bytes));
+    });
+    server.listen(0, "127.0.0.1");
+    await once(server, "listening");
+    return server;
+}
+
+/* The most that the page's heap held, its buffers too, looked at every 50 ms until `end`. */
+function watchHeap(session: CDPSession): { end(): Promise<number> } {
+    let most = 0, going = true;
+    const watch = (async () => {
+        while (going) {
+            const use = await session.send("Runtime.getHeapUsage") as { usedSize: number; embedderHeapUsedSize?: number; backingStorageSize?: number };
+            most = Math.max(most, use.usedSize + (use.embedderHeapUsedSize ?? 0) + (use.backingStorageSize ?? 0));
+            await new Promise((resolve) => setTimeout(resolve, 50));
+        }
+    })();
+    return {
+        end: async () => {
+            going = false;
+            await watch;
+            return most;
+        },
+    };
+}
+
+interface Loaded { tokens: number[]; seconds: number; answerSeconds: number; wasm: number; weights: number }
+
+/* In the page, with the engine in place, so that one heap has all. `from`: an address, or the page's file input. */
+async function loadAndAnswer({ from, prompt, n }: { from: string; prompt: number[]; n: number }): Promise<Loaded> {
+    const { Beryl } = await import(/* @vite-ignore */ `${location.origin}/dist/index.js`) as typeof import("../../src/index.js");
+    const file = document.querySelector("input")?.files?.[0], began = performance.now();
+    const model = await Beryl.load(from || file!, { worker: false, precision: "exact", context: 128, piece: 16 });
+    const ready = performance.now(), session = model.session();
+    await session.generate(prompt, { greedy: true, ignoreEos: true, maxTokens: n }).result;
+    const seconds = (ready - began) / 1000, answerSeconds = (performance.now() - ready) / 1000, { heapBytes: wasm, weightBytes: weights } = await model.stats();
+    const tokens = [...await session.tokens()].slice(prompt.length, prompt.length + n);
+    await model.close();
+    return { tokens, seconds, answerSeconds, wasm, weights };
+}
+
+describe("a large model", { skip: executable ? false : "no Chromium is installed", timeout: 4 * LONG }, () => {
+    const source = wideSource(WIDTH), reference = referenceCases("dense-31b")[0]!;
+    let lab: Lab, browser: Browser, server: Server, folder: string;
+    before(async () => {
+        folder = await mkdtemp(`${tmpdir()}/beryl-`);
+        [lab, server, browser] = [await openLab(), await serveSource(source), await launch()];
+    });
+    after(async () => {
+        await browser.close();
+        await lab.close();
+        server.close();
+        await rm(folder, { recursive: true });
+    });
+
+    for (const kind of ["file", "address"])
+        test(`large/${kind}`, { timeout: LONG }, async (t) => {
+            const context = await browser.newContext(), page: Page = await context.newPage();
+            await page.goto(lab.url);
+            await page.evaluate(() => { document.body.innerHTML = "<input type=file>"; });
+            if (kind === "file") {
+                await writeSource(source, `${folder}/wide.gguf`);
+                await page.locator("input").setInputFiles(`${folder}/wide.gguf`);
+            }
+            const heap = watchHeap(await context.newCDPSession(page)), n = 3;
+            const from = kind === "file" ? "" : `http://127.0.0.1:${(server.address() as AddressInfo).port}/wide.gguf`;
+            const loaded = await page.evaluate(loadAndAnswer, { from, prompt: [...reference.tokens], n });
+            const most = await heap.end();
+            t.diagnostic(`${(source.size / 1e6).toFixed(0)} MB: loaded in ${loaded.seconds.toFixed(1)} s, answered in ${loaded.answerSeconds.toFixed(1)} s, ` +
+                `heap at most ${(most / 1e6).toFixed(1)} MB, and ${(loaded.wasm / 1e6).toFixed(1)} MB of the module`);
+            assert.deepEqual(loaded.tokens, [...reference.greedy].slice(0, n));
+            assert.ok(loaded.weights > 0.9 * source.size);
+            assert.ok(most + loaded.wasm <= MOST, `${most} and ${loaded.wasm} bytes`);
+            await context.close();
+        });
+});
