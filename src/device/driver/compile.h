@@ -1,0 +1,75 @@
+/* compile.h - programs compiled on worker threads, for every backend whose driver takes text.
+ *
+ * A job is one text on its way to a backend's own result. It outlives its program when that is
+ * dropped in the middle of a compile: nothing waits for a compiler but closing the device. What a
+ * backend adds is one function that compiles (on any thread) and one that gives a result back.
+ */
+#ifndef DEVICE_DRIVER_COMPILE_H
+#define DEVICE_DRIVER_COMPILE_H
+
+#include "device/device.h"
+#include "base/thread.h"
+
+enum { DRIVER_WORKER_MAX = 4 };
+
+typedef enum driver_job_state {
+    DRIVER_WAITING,
+    DRIVER_COMPILING,
+    DRIVER_READY,
+    DRIVER_FAILED
+} driver_job_state;
+
+typedef struct driver_job {
+    struct driver_job *next; /* in the queue */
+    driver_job_state state;  /* guarded by the compiler's lock */
+    bool orphan;             /* the program is gone: whoever ends the compile frees it */
+    char *source;            // [source_size + 1], NUL-terminated; owned
+    size_t source_size;
+    char *entry; // [entry_size + 1], NUL-terminated; owned
+    size_t entry_size;
+    char label[48];
+    uint32_t n_binding, param_bytes, workgroup[3];
+    void *result[2];   /* the backend's; set when ready */
+    beryl_error error; /* set when failed */
+    char *told;        // [told_size], all that the compiler said, for the log; owned
+    size_t told_size;
+} driver_job;
+
+typedef struct driver_worker {
+    struct driver_compiler *compiler; /* borrowed */
+    base_thread *thread;              /* owned */
+} driver_worker;
+
+typedef struct driver_compiler {
+    base_heap *heap;      /* borrowed */
+    const beryl_log *log; /* borrowed; called on the owner's thread alone */
+    void *user;
+    /* On any thread. False: job->error is set (driver_compile_fail). */
+    bool (*compile)(void *user, driver_job *job);
+    void (*discard)(void *user, driver_job *job); /* gives job->result back, if any */
+    base_lock *lock;                              /* owned; guards jobs and the queue */
+    driver_worker workers[DRIVER_WORKER_MAX];
+    uint32_t n_worker;
+    driver_job *first, *last; /* jobs that wait */
+    bool closing;
+} driver_compiler;
+
+/* The first four fields are the caller's. False: no memory. */
+bool driver_compiler_init(driver_compiler *compiler);
+void driver_compiler_stop(driver_compiler *compiler); /* waits for the workers; none starts again */
+void driver_compiler_fini(driver_compiler *compiler); /* stops; fine on a zeroed one */
+
+/* Copies the text and starts. The entry's name is "main" where the description has none. */
+beryl_status driver_job_make(driver_compiler *compiler, const device_program_item *item,
+                             const device_program_desc *desc, driver_job **out,
+                             beryl_error *error);
+/* PENDING, OK (take job->result, then drop the job) or the error. */
+beryl_status driver_job_status(driver_compiler *compiler, driver_job *job, beryl_error *error);
+void driver_job_drop(driver_compiler *compiler, driver_job *job); /* NULL is fine */
+
+/* Makes job->error out of what a compiler said: its first error in one line, "LABEL:LINE: ...",
+ * with the place in the text as `at`. Knows gcc's and clang's form and NVIDIA's. Always false. */
+bool driver_compile_fail(const driver_compiler *compiler, driver_job *job, const char *told,
+                         size_t told_size);
+
+#endif
