@@ -129,17 +129,18 @@ typedef struct beryl_sink {
 /* ---- devices ----------------------------------------------------------------------------------- */
 
 typedef struct beryl_device_info {
-    const char *backend;     /* "webgpu", "reference", "dummy" */
+    const char *backend;     /* "webgpu", "cuda", "hip", "opencl", "host", "disk", "reference", "dummy" */
     uint32_t index;          /* as in --device webgpu:1 */
-    const char *name;        /* the adapter's name */
+    const char *name;        /* the adapter's name; "": the backend found none */
     const char *driver;
-    const char *kind;        /* "discrete", "integrated", "software", "host" */
+    const char *kind;        /* "discrete", "integrated", "software", "host"; "": not known */
     bool usable;
     const char *why_not;     /* one line where it is not usable, else NULL */
     uint64_t memory;         /* bytes, 0: not known */
     uint64_t buffer_max, binding_max;
     uint32_t subgroup_size;  /* 0: no subgroups */
     bool f16, dot_i8, timestamps;
+    const char *language;    /* of its kernels: "WGSL", "CUDA C", "HIP C", "OpenCL C", "C"; "": it runs none */
 } beryl_device_info;
 
 /* Calls `each` for every device of every backend, the default one first. */
@@ -163,8 +164,8 @@ typedef struct beryl_engine_options {
     size_t size;
     const char *model;         /* path, name in Beryl's folder, or Ollama name; NULL: the built-in model */
     const beryl_source *source; /* instead of `model`: where the bytes come from; copied, then owned */
-    const char *device;        /* NULL: $BERYL_DEVICE, else the best; "webgpu", "webgpu:1", part of a
-                                  name, "software", "reference", "dummy" */
+    const char *device;        /* NULL: $BERYL_DEVICE, else the best; "webgpu", "cuda:1", "host", part
+                                  of a name, "software", "reference", "dummy" */
     beryl_precision precision; /* default fast */
     beryl_kv kv;               /* default f32 under exact, else f16 */
     uint32_t context;          /* tokens a session can hold; 0: the smaller of the file's and 8,192 */

@@ -244,6 +244,7 @@ static void device_json(json_out *j, const beryl_device_info *info) {
     json_text(j, "name", info->name);
     json_text(j, "driver", info->driver);
     json_text(j, "kind", info->kind);
+    json_text(j, "language", info->language);
     json_bool(j, "usable", info->usable);
     json_text(j, "why_not", info->why_not);
     json_integer(j, "memory", (int64_t)info->memory);
@@ -265,7 +266,8 @@ static void device_each(void *user, const beryl_device_info *info) {
     const term *t = &l->c->term;
     char name[64], size[32];
     if (!l->n++) printf("%-14s %-11s %10s  %s\n", "DEVICE", "KIND", "MEMORY", "NAME");
-    snprintf(name, sizeof name, "%s:%u", info->backend, info->index);
+    if (*info->name) snprintf(name, sizeof name, "%s:%u", info->backend, info->index);
+    else snprintf(name, sizeof name, "%s", info->backend);
     if (!info->usable) fputs(term_style_text(t, stdout, TERM_DIM), stdout);
     text_put(name, 14);
     putchar(' ');
@@ -281,8 +283,9 @@ static void device_each(void *user, const beryl_device_info *info) {
         fputs("\n               not usable: ", stdout);
         text_put(info->why_not, 0);
         fputs(term_style_text(t, stdout, TERM_PLAIN), stdout);
-    } else if (l->c->verbose) {
-        printf("\n               largest buffer %s,", cli_size_text(size, info->buffer_max));
+    } else if (l->c->verbose && info->buffer_max) {
+        printf("\n               %s%slargest buffer %s,", info->language,
+               *info->language ? ", " : "", cli_size_text(size, info->buffer_max));
         printf(" binding %s", cli_size_text(size, info->binding_max));
         if (info->subgroup_size) printf(", subgroups of %u", info->subgroup_size);
         printf("%s%s%s", info->f16 ? ", f16" : "", info->dot_i8 ? ", 8-bit dot products" : "",

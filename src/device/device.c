@@ -19,12 +19,9 @@ enum {
 };
 
 static const device_backend *const backends[] = {
-#ifdef __wasm__
-    &device_web,
-#else
-    &device_webgpu,
-    &device_dummy,
-#endif
+#define X(name) &device_##name,
+    DEVICE_BACKENDS(X)
+#undef X
 };
 enum { N_BACKEND = sizeof backends / sizeof backends[0] };
 
@@ -175,16 +172,11 @@ static bool add_candidate(candidates *all, uint32_t backend, const device_caps *
     c->backend = backend;
     c->usable = !why_not;
     text_copy(c->why_not, sizeof c->why_not, why_not ? why_not : "");
-    /* usable first, then by kind; stable, so that backends keep their order */
+    /* usable first; stable, so that backends keep their order and their own devices theirs */
     candidate moved = *c;
     size_t at = all->list.count - 1;
-    while (at > 0) {
-        const candidate *before = &all->list.data[at - 1];
-        if (before->usable > moved.usable) break;
-        if (before->usable == moved.usable && before->caps.kind <= moved.caps.kind) break;
-        all->list.data[at] = *before;
-        at--;
-    }
+    for (; at > 0 && moved.usable && !all->list.data[at - 1].usable; at--)
+        all->list.data[at] = all->list.data[at - 1];
     all->list.data[at] = moved;
     return true;
 }
@@ -195,11 +187,18 @@ static void candidates_fini(candidates *all) {
     base_vec_fini(all->heap, &all->list);
 }
 
-/* only: a backend's index, or N_BACKEND for all that are not hidden. */
+/* What is taken where nobody named a device: hand-written kernels are WGSL. */
+static bool is_default(const candidate *c) {
+    return c->usable && c->caps.languages & DEVICE_LANGUAGE_BIT(DEVICE_WGSL);
+}
+
+/* only: a backend's index, or N_BACKEND for all that are not hidden. stop: looks no further once a
+ * backend has the default (to start another driver may take a second). */
 static beryl_status candidates_init(candidates *all, base_heap *heap, const beryl_log *log,
-                                    uint32_t only, beryl_error *error) {
+                                    uint32_t only, bool stop, beryl_error *error) {
     *all = (candidates){.heap = heap};
     for (uint32_t i = 0; i < N_BACKEND; i++) {
+        if (stop && all->list.count && is_default(&all->list.data[0])) break;
         if (only < N_BACKEND ? i != only : backends[i]->hidden) continue;
         beryl_error why = {0};
         bool room = true;
@@ -230,7 +229,7 @@ void device_list(base_heap *heap, const beryl_log *log,
                  void (*each)(void *user, const device_caps *caps, const char *why_not),
                  void *user) {
     candidates all;
-    if (candidates_init(&all, heap, log, N_BACKEND, NULL)) return;
+    if (candidates_init(&all, heap, log, N_BACKEND, false, NULL)) return;
     device_mask mask;
     beryl_error error = {0};
     bool known = mask_read(&mask, &error) == BERYL_OK;
@@ -275,23 +274,25 @@ static bool parse_index(base_view text, uint32_t *index) {
     return true;
 }
 
-/* `rest`: what follows the backend, or all. The list is best first, so the first match is the best
- * one. */
-static const candidate *choose(const candidates *all, base_view rest) {
+/* `rest`: what follows the backend, or all; named: a backend was. The list is best first, so the
+ * first match is the best one. */
+static const candidate *choose(const candidates *all, base_view rest, bool named) {
     uint32_t index = 0;
     bool by_index = parse_index(rest, &index),
          software = base_view_equal(rest, BASE_VIEW("software"));
     for (size_t i = 0; i < all->list.count; i++) {
         const candidate *c = &all->list.data[i];
-        if (!c->usable) continue;
-        if (!rest.size || (by_index && c->caps.index == index) ||
-            (software && c->caps.kind == DEVICE_SOFTWARE))
+        if (!c->usable || (!named && !c->caps.languages)) continue;
+        if (!rest.size ? named || is_default(c)
+                       : (by_index && c->caps.index == index) ||
+                             (software && c->caps.kind == DEVICE_SOFTWARE))
             return c;
     }
-    if (by_index || software) return NULL;
-    for (size_t i = 0; i < all->list.count; i++)
-        if (all->list.data[i].usable && find_part(all->list.data[i].caps.name, rest))
-            return &all->list.data[i];
+    if (by_index || software || !rest.size) return NULL;
+    for (size_t i = 0; i < all->list.count; i++) {
+        const candidate *c = &all->list.data[i];
+        if (c->usable && (named || c->caps.languages) && find_part(c->caps.name, rest)) return c;
+    }
     return NULL;
 }
 
@@ -320,6 +321,7 @@ beryl_status device_open(base_heap *heap, const beryl_log *log, const char *choi
                          beryl_error *error) {
     *out = NULL;
     base_view rest = base_view_of(choice);
+    const bool best = !rest.size;
     uint32_t only = backend_named(rest);
     if (only < N_BACKEND) {
         rest.size = 0;
@@ -332,9 +334,9 @@ beryl_status device_open(base_heap *heap, const beryl_log *log, const char *choi
     device_mask mask;
     candidates all;
     beryl_status status = mask_read(&mask, error);
-    if (!status) status = candidates_init(&all, heap, log, only, error);
+    if (!status) status = candidates_init(&all, heap, log, only, best, error);
     if (status) return status;
-    const candidate *c = choose(&all, rest);
+    const candidate *c = choose(&all, rest, only < N_BACKEND);
     if (!c) {
         status = refuse_choice(&all, choice, error);
     } else {
@@ -379,8 +381,23 @@ const device_caps *device_caps_of(const device *d) {
     return &d->caps;
 }
 
+const char *device_language_name(device_language language) {
+    switch (language) {
+    case DEVICE_WGSL: return "WGSL";
+    case DEVICE_CUDA_C: return "CUDA C";
+    case DEVICE_HIP_C: return "HIP C";
+    case DEVICE_OPENCL_C: return "OpenCL C";
+    case DEVICE_C: return "C";
+    }
+    return "no language";
+}
+
 void device_forgo(device *d, bool f16, bool subgroups, bool dot) {
     mask_apply(&(device_mask){.no_f16 = f16, .no_subgroups = subgroups, .no_dot = dot}, &d->caps);
+}
+
+void device_cache_forgo(device *d) {
+    d->no_cache = true;
 }
 
 void device_stats_of(const device *d, device_stats *stats) {
@@ -392,11 +409,10 @@ void device_stats_of(const device *d, device_stats *stats) {
 
 /* ---- buffers -------------------------------------------------------------------------------- */
 
-beryl_status device_buffer_make(device *d, uint64_t size, const char *label, device_buffer *out,
+/* source NULL: memory of the device's own. */
+static beryl_status make_buffer(device *d, const beryl_source *source, uint64_t offset,
+                                uint64_t size, const char *label, device_buffer *out,
                                 beryl_error *error) {
-    *out = (device_buffer){0};
-    if (!label) label = "buffer";
-    if (!size) return base_fail(error, BERYL_MISUSE, "buffer %s has no bytes", label);
     if (size > d->caps.buffer_max)
         return base_fail(error, BERYL_NO_DEVICE_MEMORY,
                          "buffer %s of %llu bytes is above the device's largest, %llu", label,
@@ -405,7 +421,8 @@ beryl_status device_buffer_make(device *d, uint64_t size, const char *label, dev
     device_buffer_item *item = pool_add(d->heap, &d->buffers, d->backend->buffer_bytes, &id);
     if (!item) return base_fail(error, BERYL_NO_MEMORY, "out of memory for buffer %s", label);
     item->size = (size + 3) & ~(uint64_t)3;
-    beryl_status status = d->backend->buffer_make(d, item, label, error);
+    beryl_status status = source ? d->backend->buffer_map(d, item, source, offset, size, error)
+                                 : d->backend->buffer_make(d, item, label, error);
     if (status) {
         pool_remove(d->heap, &d->buffers, id, d->backend->buffer_bytes);
         return status;
@@ -414,6 +431,29 @@ beryl_status device_buffer_make(device *d, uint64_t size, const char *label, dev
     device_stats_bytes(d, (int64_t)item->size);
     *out = (device_buffer){id};
     return BERYL_OK;
+}
+
+beryl_status device_buffer_make(device *d, uint64_t size, const char *label, device_buffer *out,
+                                beryl_error *error) {
+    *out = (device_buffer){0};
+    if (!label) label = "buffer";
+    if (!size) return base_fail(error, BERYL_MISUSE, "buffer %s has no bytes", label);
+    return make_buffer(d, NULL, 0, size, label, out, error);
+}
+
+beryl_status device_buffer_map(device *d, const beryl_source *source, uint64_t offset,
+                               uint64_t size, const char *label, device_buffer *out,
+                               beryl_error *error) {
+    *out = (device_buffer){0};
+    if (!label) label = "buffer";
+    if (!d->backend->buffer_map)
+        return base_fail(error, BERYL_UNSUPPORTED, "buffer %s: %s has no memory behind files",
+                         label, d->caps.name);
+    if (!source || !source->read || !size || !base_range_inside(offset, size, source->size))
+        return base_fail(error, BERYL_MISUSE, "buffer %s: [%llu, +%llu) of a source of %llu bytes",
+                         label, (unsigned long long)offset, (unsigned long long)size,
+                         (unsigned long long)(source ? source->size : 0));
+    return make_buffer(d, source, offset, size, label, out, error);
 }
 
 void device_buffer_drop(device *d, device_buffer buffer) {
@@ -506,6 +546,11 @@ static bool is_utf8(const char *text, size_t size) {
 static beryl_status check_program(const device *d, const device_program_desc *desc,
                                   const char *label, beryl_error *error) {
     const device_caps *caps = &d->caps;
+    if ((unsigned int)desc->language >= DEVICE_LANGUAGE_COUNT)
+        return base_fail(error, BERYL_MISUSE, "program %s: no such language", label);
+    if (!(caps->languages & DEVICE_LANGUAGE_BIT(desc->language)))
+        return base_fail(error, BERYL_UNSUPPORTED, "program %s is %s, which %s:%u does not compile",
+                         label, device_language_name(desc->language), caps->backend, caps->index);
     if (!desc->source || !desc->source_size || !is_utf8(desc->source, desc->source_size))
         return base_fail(error, BERYL_MISUSE, "program %s: no text, or not UTF-8", label);
     if (desc->entry && !is_utf8(desc->entry, strlen(desc->entry)))

@@ -28,8 +28,21 @@
  *     device_close(d);                                    // gives back whatever was not dropped
  *
  * What a kernel may count on: buffers start as zeros; workgroup memory does not (natively it holds
- * anything); reads outside a binding are harmless unless the program is `trusted`. `enable` lines
- * are the device's business (uses_f16).
+ * anything); in WGSL reads outside a binding are harmless unless the program is `trusted`, in every
+ * other language a kernel must not leave its bindings. `enable` lines are the device's business
+ * (uses_f16).
+ *
+ * How a kernel is entered, by language (b0 ...: the bindings in order, where each begins; params:
+ * its param_bytes, words of 4 bytes):
+ *     WGSL       @group(0) @binding(i) storage arrays, @group(1) @binding(0) var<uniform> params
+ *     CUDA, HIP  extern "C" __global__ void ENTRY(const void *b0, void *b1, ..., params_t params)
+ *     OpenCL     __kernel void ENTRY(__global const void *b0, ..., __constant const uint *params,
+ *                uint params_at): all parameters of the submit, and the word where its own begin
+ *     C          void ENTRY(void *const *buffers, const uint32_t *params, const uint32_t groups[3],
+ *                uint32_t first, uint32_t count, void *scratch): runs the workgroups first ...
+ *                first + count - 1, counted with x fastest; several calls run at once, each with a
+ *                scratch of its own, 64-byte aligned, of uint32_t ENTRY_scratch_bytes(void) bytes
+ * Without parameters CUDA and HIP have no such argument; OpenCL and C keep theirs, unread.
  *
  * BERYL_CAPS (environment, words split by commas) switches off what a device has: no-f16,
  * no-subgroups, no-dot, no-timestamps, checked (no program is compiled as trusted), hard (a
@@ -75,11 +88,22 @@ typedef enum device_kind {
     DEVICE_HOST
 } device_kind;
 
+typedef enum device_language {
+    DEVICE_WGSL,
+    DEVICE_CUDA_C,
+    DEVICE_HIP_C,
+    DEVICE_OPENCL_C,
+    DEVICE_C
+} device_language;
+enum { DEVICE_LANGUAGE_COUNT = DEVICE_C + 1 };
+#define DEVICE_LANGUAGE_BIT(language) (UINT32_C(1) << (language))
+
 typedef struct device_caps { /* read from the device, or measured on it */
     char backend[16], name[128], driver[128];
     uint32_t index, vendor;
     device_kind kind;
-    bool f16, subgroups, dot_i8, timestamps;
+    uint32_t languages; /* DEVICE_LANGUAGE_BIT of each that it compiles; 0: it runs no programs */
+    bool f16, f64, subgroups, dot_i8, timestamps;
     /* measured once, at open; a driver may choose another for another program. 0: none */
     uint32_t subgroup_size;
     uint32_t workgroup_bytes; /* workgroup memory */
@@ -93,13 +117,6 @@ typedef struct device_caps { /* read from the device, or measured on it */
     uint64_t memory;        /* bytes that a process may expect on it; 0: not known */
 } device_caps;
 
-typedef enum device_language {
-    DEVICE_WGSL,
-    DEVICE_CUDA_C,
-    DEVICE_HIP_C,
-    DEVICE_OPENCL_C,
-    DEVICE_C
-} device_language;
 typedef enum device_access { DEVICE_READ, DEVICE_READ_WRITE } device_access;
 
 typedef struct device_program_desc {
@@ -168,15 +185,17 @@ typedef struct device_stats {
 
 /* ---- choosing ------------------------------------------------------------------------------- */
 
-/* Every device of every backend compiled in, best first. `why_not` set: there but not usable, or a
- * backend that could not start (one row for it). */
+/* Every device of every backend compiled in, in the order in which a choice looks at them: what can
+ * be used, backend by backend (DEVICE_BACKENDS), each from its best; then the rest. `why_not` set:
+ * there but not usable, or a backend that could not start (one row for it, without a name). */
 void device_list(base_heap *heap, const beryl_log *log,
                  void (*each)(void *user, const device_caps *caps, const char *why_not),
                  void *user);
-/* choice: NULL or "" the best (discrete, integrated, software); a backend's name; "software";
- * "[backend:](index | part of a name)". An index is caps.index, which counts a backend's devices
- * from its best. "reference" is not a device: the caller handles it. "dummy" is opened by its name
- * only and never listed. NO_DEVICE names what there is. */
+/* choice: NULL or "" the first that takes WGSL (what nobody named must run every kernel there is);
+ * a backend's name; "software"; "[backend:](index | part of a name)". An index is caps.index, which
+ * counts a backend's devices from its best. "reference" is not a device: the caller handles it.
+ * "dummy" is opened by its name only and never listed; a device without a language ("disk") is
+ * opened by its backend's name only. NO_DEVICE names what there is. */
 beryl_status device_open(base_heap *heap, const beryl_log *log, const char *choice, device **out,
                          beryl_error *error);
 void device_close(device *d); /* gives everything back; NULL is fine */
@@ -184,11 +203,22 @@ const device_caps *device_caps_of(const device *d);
 /* From now on the device passes for one without these: programs that fail are done without. */
 void device_forgo(device *d, bool f16, bool subgroups, bool dot);
 void device_stats_of(const device *d, device_stats *stats);
+/* From now on nothing is read from or kept in Beryl's cache folder (engine option no_cache). */
+void device_cache_forgo(device *d);
+/* "WGSL", "CUDA C" and so on. */
+const char *device_language_name(device_language language);
 
 /* ---- things --------------------------------------------------------------------------------- */
 
 beryl_status device_buffer_make(device *d, uint64_t size, const char *label, device_buffer *out,
                                 beryl_error *error);
+/* A buffer behind a range of a source, which is read when it is used: "disk" alone, UNSUPPORTED
+ * elsewhere. The source is borrowed until the buffer is dropped and all submits with it are done.
+ * Where size is not a multiple of 4, zeros fill the last word. Such a buffer can be fetched from
+ * and copied to other devices, nothing else. */
+beryl_status device_buffer_map(device *d, const beryl_source *source, uint64_t offset,
+                               uint64_t size, const char *label, device_buffer *out,
+                               beryl_error *error);
 void device_buffer_drop(device *d, device_buffer buffer);
 /* Copies now, in order before the next submit. offset and size multiples of 4. For small, frequent
  * data. */
@@ -299,6 +329,9 @@ typedef struct device_backend { /* one const table a backend */
     void (*close)(device *d);
     beryl_status (*buffer_make)(device *d, device_buffer_item *buffer, const char *label,
                                 beryl_error *error);
+    /* buffer->size is known; the range lies inside the source. NULL: it cannot. */
+    beryl_status (*buffer_map)(device *d, device_buffer_item *buffer, const beryl_source *source,
+                               uint64_t offset, uint64_t size, beryl_error *error);
     void (*buffer_drop)(device *d, device_buffer_item *buffer);
     beryl_status (*write)(device *d, device_buffer_item *buffer, uint64_t offset, const void *data,
                           size_t size, beryl_error *error);
@@ -333,14 +366,22 @@ struct device { /* head of every backend's own struct */
     device_pool buffers, programs, bindings;
     device_ticket last; /* given out last */
     size_t staged;      /* bytes of the stage that waits for its commit */
+    bool no_cache;      /* compiled programs are neither looked for nor kept in the cache folder */
 };
 
-extern const device_backend device_dummy;
+/* Every backend of this build, in order of preference: X(name) is the table device_name, in
+ * src/device/name/. */
 #ifdef __wasm__
-extern const device_backend device_web;
+#define DEVICE_BACKENDS(X) X(web)
 #else
-extern const device_backend device_webgpu;
+#define DEVICE_BACKENDS(X) \
+    X(webgpu)              \
+    X(dummy)
 #endif
+
+#define X(name) extern const device_backend device_##name;
+DEVICE_BACKENDS(X)
+#undef X
 
 /* NULL: stale or none. */
 void *device_pool_at(const device_pool *pool, uint32_t id);

@@ -49,17 +49,23 @@ static const char *kind_name(device_kind kind) {
     return "host";
 }
 
+static const char *language_name(uint32_t languages) {
+    for (int i = 0; i < DEVICE_LANGUAGE_COUNT; i++)
+        if (languages & DEVICE_LANGUAGE_BIT(i)) return device_language_name((device_language)i);
+    return "";
+}
+
 /* Texts are borrowed from caps. */
 static beryl_device_info info_of_caps(const device_caps *caps, const char *why_not) {
     return (beryl_device_info){.backend = caps->backend, .index = caps->index, .name = caps->name, .driver = caps->driver,
-                               .kind = kind_name(caps->kind), .usable = !why_not, .why_not = why_not, .memory = caps->memory,
+                               .kind = caps->name[0] ? kind_name(caps->kind) : "", .usable = !why_not, .why_not = why_not, .memory = caps->memory,
                                .buffer_max = caps->buffer_max, .binding_max = caps->binding_max,
                                .subgroup_size = caps->subgroups ? caps->subgroup_size : 0, .f16 = caps->f16, .dot_i8 = caps->dot_i8,
-                               .timestamps = caps->timestamps};
+                               .timestamps = caps->timestamps, .language = language_name(caps->languages)};
 }
 
 static beryl_device_info reference_info(void) {
-    return (beryl_device_info){.backend = "reference", .name = "reference functions", .driver = "C, one thread", .kind = "host", .usable = true};
+    return (beryl_device_info){.backend = "reference", .name = "reference functions", .driver = "C, one thread", .kind = "host", .usable = true, .language = ""};
 }
 
 beryl_device_info engine_device_info(const device *d) {

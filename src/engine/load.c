@@ -145,6 +145,7 @@ static beryl_status open_device(beryl_engine *e, beryl_error *error) {
     const char *choice = e->options.device && *e->options.device ? e->options.device : base_environment("BERYL_DEVICE");
     if (choice && !strcmp(choice, "reference")) return BERYL_OK;
     beryl_status status = device_open(&e->heap, &e->log, choice, &e->device, error);
+    if (status == BERYL_OK && e->options.no_cache) device_cache_forgo(e->device);
     if (status == BERYL_OK) engine_check_recall(e);
     return status;
 }

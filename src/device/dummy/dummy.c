@@ -67,6 +67,7 @@ static void describe(void *user, uint32_t index, device_caps *caps, const char *
         .name = "dummy",
         .driver = "computes nothing",
         .kind = DEVICE_DISCRETE,
+        .languages = DEVICE_LANGUAGE_BIT(DEVICE_WGSL),
         .f16 = true,
         .subgroups = true,
         .dot_i8 = true,

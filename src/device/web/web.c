@@ -116,6 +116,7 @@ static void caps_of(const base_json *facts, device_caps *caps) {
     text_of(facts, "name", caps->name, sizeof caps->name);
     text_of(facts, "driver", caps->driver, sizeof caps->driver);
     text_of(facts, "kind", kind, sizeof kind);
+    caps->languages = DEVICE_LANGUAGE_BIT(DEVICE_WGSL);
     caps->kind = !strcmp(kind, "software") ? DEVICE_SOFTWARE : !strcmp(kind, "discrete") ? DEVICE_DISCRETE : DEVICE_INTEGRATED;
     caps->f16 = truth_of(facts, "f16");
     caps->dot_i8 = truth_of(facts, "dot");
@@ -314,7 +315,6 @@ static beryl_status program_make(device *head, device_program_item *item, const 
     web *d = (web *)head;
     beryl_status status = fault_of(d, error);
     if (status) return status;
-    if (desc->language != DEVICE_WGSL) return base_fail(error, BERYL_UNSUPPORTED, "program %s: WebGPU compiles WGSL alone", item->label);
     web_program *program = (web_program *)item;
     const char *entry = desc->entry ? desc->entry : "main";
     program->handle = ++d->handles;

@@ -204,9 +204,6 @@ beryl_status webgpu_program_make(device *head, device_program_item *item,
     webgpu *d = (webgpu *)head;
     beryl_status status = webgpu_lost(d, error);
     if (status) return status;
-    if (desc->language != DEVICE_WGSL)
-        return base_fail(error, BERYL_UNSUPPORTED, "program %s: WebGPU compiles WGSL alone",
-                         item->label);
     WGPUPipelineLayout layout = NULL;
     status = get_layout(d, item->n_binding, item->written, item->param_bytes > 0, &layout, error);
     if (status) return status;

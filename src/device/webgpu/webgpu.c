@@ -152,7 +152,7 @@ static void caps_of(const driver_state *s, WGPUAdapter adapter, device_caps *cap
     s->f.AdapterGetInfo(adapter, &info);
     s->f.AdapterGetLimits(adapter, &limits);
     char version[96];
-    *caps = (device_caps){0};
+    *caps = (device_caps){.languages = DEVICE_LANGUAGE_BIT(DEVICE_WGSL)};
     copy_view(caps->name, sizeof caps->name, info.device);
     copy_view(caps->driver, sizeof caps->driver, info.vendor);
     copy_view(version, sizeof version, info.description);
