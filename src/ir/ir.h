@@ -131,7 +131,8 @@ typedef enum ir_form {
      * none. Both arrays have one type; both indices are multiples of the bytes */
     IR_FORM_COPY_ASYNC,
     IR_FORM_COUNT, /* imm: a number */
-    /* u32, width 1; from, to, step (u32); imm: how often to unroll, 0: as the generator likes */
+    /* u32, width 1; from, to, step (u32); imm: how often to unroll (lower 16 bits; 0: as the
+     * generator likes), above it the loop's mark, which only passes read (ir/pass/pass.h) */
     IR_FORM_LOOP,
     IR_FORM_IF,  /* bool, width 1 */
     IR_FORM_BARE /* nothing */
