@@ -65,16 +65,16 @@
 
 typedef enum ir_type { /* IR_F32 .. IR_BOOL; IR_NONE: no result */
 #define X(NAME, name, bytes) IR_##NAME,
-                       IR_TYPE_LIST(X)
+    IR_TYPE_LIST(X)
 #undef X
-                           IR_TYPE_COUNT
+    IR_TYPE_COUNT
 } ir_type;
 
 typedef enum ir_op { /* IR_ADD .. */
 #define X(NAME, name, form, n_in, types, flags, exact, meaning) IR_##NAME,
-                     IR_OP_LIST(X)
+    IR_OP_LIST(X)
 #undef X
-                         IR_OP_COUNT
+    IR_OP_COUNT
 } ir_op;
 
 /* Sets of types, as bits 1 << type. */
@@ -262,6 +262,9 @@ ir_fragments ir_fragment(ir_builder *b, ir_role role, ir_type type, uint16_t m, 
                          uint16_t k, uint32_t count);
 /* Declares it and gives its value; before any block. */
 ir_id ir_param(ir_builder *b, ir_type type, const char *name);
+void ir_param_declare(ir_builder *b, ir_type type, const char *name);
+ir_id ir_param_again(ir_builder *b, uint32_t number); /* its value, anywhere */
+ir_memory ir_memory_at(ir_space space, uint32_t array); /* what ir_begin_like has declared */
 
 beryl_status ir_status(const ir_builder *b);
 uint32_t ir_count(const ir_builder *b); /* instructions so far: the next id */
@@ -354,9 +357,9 @@ beryl_status ir_verify(base_heap *heap, const ir_kernel *k, beryl_error *error);
 void ir_blocks(const ir_kernel *k, uint32_t *next);
 /* uniform[n_code]: the value is the same in all lanes of a workgroup; of loop, if, else and end:
  * the whole workgroup runs what is inside, or what follows, or nobody does. Loads from read-only
- * buffers and from register arrays that only ever get such values count. NO_MEMORY alone. k is
+ * buffers and from register arrays that only ever get such values count. k is
  * verified, or about to be: bracketed and with good ids. */
-beryl_status ir_uniform(base_heap *heap, const ir_kernel *k, bool *uniform);
+void ir_uniform(const ir_kernel *k, bool *uniform);
 
 void ir_print(base_text *text, const ir_kernel *k);
 /* One instruction, no line's end. */
