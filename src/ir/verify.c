@@ -433,7 +433,7 @@ static beryl_status check_form(const checker *c, const ir_op_info *info) {
     case IR_FORM_COPY_ASYNC: return check_copy(c);
     case IR_FORM_COUNT: return i->imm < 256 ? BERYL_OK : wrong(c, "counts beyond 255");
     case IR_FORM_LOOP:
-        return i->imm > 1024 ? wrong(c, "unrolls more than 1024 times")
+        return (i->imm & 0xffff) > 1024 ? wrong(c, "unrolls more than 1024 times")
                              : want_all(c, IR_U32S, 1);
     case IR_FORM_IF: return want_all(c, IR_BOOLS, 1);
     case IR_FORM_BARE: return BERYL_OK;
