@@ -376,6 +376,7 @@ struct device { /* head of every backend's own struct */
 #else
 #define DEVICE_BACKENDS(X) \
     X(webgpu)              \
+    X(opencl)              \
     X(dummy)
 #endif
 

@@ -3,8 +3,7 @@
  * A file is a head {magic, key, size, hash of the bytes} and the bytes. It is written beside and
  * renamed, so that two processes may keep the same program; a damaged, short or foreign file counts
  * as not there and is written again. The one idea: a file that is believed has the whole key and
- * the hash of its own bytes inside, so its name proves nothing. BERYL_PROGRAM_CACHE=off goes
- * without.
+ * the hash of its own bytes inside, so its name proves nothing.
  */
 #include "device/driver/cache.h"
 #include "base/error.h"
@@ -29,9 +28,7 @@ void driver_cache_key_add(driver_cache_key *key, const void *data, size_t size) 
 }
 
 static bool folder_path(char *path) {
-    const char *off = base_environment("BERYL_PROGRAM_CACHE");
     const char *cache = base_environment("XDG_CACHE_HOME"), *home = base_environment("HOME");
-    if (off && !strcmp(off, "off")) return false;
     int n = cache && *cache == '/' ? snprintf(path, PATH_MAX_BYTES, "%s/beryl/programs", cache)
             : home && *home == '/'
                 ? snprintf(path, PATH_MAX_BYTES, "%s/.cache/beryl/programs", home)

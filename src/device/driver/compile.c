@@ -101,7 +101,7 @@ static char *copy_text(base_heap *heap, const char *text, size_t size) {
 }
 
 beryl_status driver_job_make(driver_compiler *c, const device_program_item *item,
-                             const device_program_desc *desc, driver_job **out,
+                             const device_program_desc *desc, bool no_cache, driver_job **out,
                              beryl_error *error) {
     *out = NULL;
     driver_job *job = base_heap_take(c->heap, sizeof *job);
@@ -118,6 +118,7 @@ beryl_status driver_job_make(driver_compiler *c, const device_program_item *item
     memcpy(job->label, item->label, sizeof job->label);
     job->n_binding = item->n_binding;
     job->param_bytes = item->param_bytes;
+    job->no_cache = no_cache;
     for (int i = 0; i < 3; i++) job->workgroup[i] = item->workgroup[i];
     job_start(c, job);
     *out = job;

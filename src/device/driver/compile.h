@@ -29,6 +29,7 @@ typedef struct driver_job {
     size_t entry_size;
     char label[48];
     uint32_t n_binding, param_bytes, workgroup[3];
+    bool no_cache;     /* as the device was when the job was made */
     void *result[2];   /* the backend's; set when ready */
     beryl_error error; /* set when failed */
     char *told;        // [told_size], all that the compiler said, for the log; owned
@@ -61,7 +62,7 @@ void driver_compiler_fini(driver_compiler *compiler); /* stops; fine on a zeroed
 
 /* Copies the text and starts. The entry's name is "main" where the description has none. */
 beryl_status driver_job_make(driver_compiler *compiler, const device_program_item *item,
-                             const device_program_desc *desc, driver_job **out,
+                             const device_program_desc *desc, bool no_cache, driver_job **out,
                              beryl_error *error);
 /* PENDING, OK (take job->result, then drop the job) or the error. */
 beryl_status driver_job_status(driver_compiler *compiler, driver_job *job, beryl_error *error);

@@ -1,0 +1,248 @@
+/* memory.c - buffers, uploads through a staging ring, parameters, and the buffers of a dispatch.
+ *
+ * What is written is copied into the staging ring first, so that a write never waits for the
+ * device: OpenCL's own blocking writes wait for all that is queued. Parameters lie in constant
+ * buffers of at most 64 KB (all that some devices have), which the kernel gets with an offset.
+ */
+#include "device/opencl/opencl.h"
+#include "base/error.h"
+
+#include <string.h>
+
+enum { PIECE_ALIGN = 64, PARAM_EAGER = 4 };
+
+/* ---- buffers -------------------------------------------------------------------------------- */
+
+static beryl_status fill(opencl *d, opencl_memory to, uint64_t offset, uint64_t size,
+                         const char *what, beryl_error *error) {
+    const uint32_t zero = 0;
+    return opencl_check(d,
+                        d->f.EnqueueFillBuffer(d->queue, to, &zero, sizeof zero, (size_t)offset,
+                                               (size_t)size, 0, NULL, NULL),
+                        what, error);
+}
+
+beryl_status opencl_buffer_make(device *head, device_buffer_item *item, const char *label,
+                                beryl_error *error) {
+    opencl *d = (opencl *)head;
+    opencl_buffer *buffer = (opencl_buffer *)item;
+    beryl_status status = opencl_lost(d, error);
+    if (status) return status;
+    int32_t code = 0;
+    buffer->handle =
+        d->f.CreateBuffer(d->context, OPENCL_READ_WRITE, (size_t)item->size, NULL, &code);
+    status = opencl_check(d, buffer->handle ? 0 : code ? code : OPENCL_NO_BUFFER_MEMORY, label,
+                          error);
+    /* drivers take the memory here at the latest */
+    if (!status) status = fill(d, buffer->handle, 0, item->size, label, error);
+    if (status && buffer->handle) d->f.ReleaseMemObject(buffer->handle);
+    return status;
+}
+
+void opencl_buffer_drop(device *head, device_buffer_item *item) {
+    opencl *d = (opencl *)head; /* what is queued keeps it alive */
+    d->f.ReleaseMemObject(((opencl_buffer *)item)->handle);
+}
+
+/* ---- staging -------------------------------------------------------------------------------- */
+
+size_t opencl_stage_max(const device *head) {
+    (void)head;
+    return OPENCL_STAGE_BYTES;
+}
+
+static beryl_status event_done(opencl *d, opencl_event event, bool *done, beryl_error *error) {
+    int32_t state = 0;
+    int32_t code = d->f.GetEventInfo(event, OPENCL_EVENT_STATUS, sizeof state, &state, NULL);
+    *done = !code && !state;
+    if (!code && state < 0) code = OPENCL_NO_RESOURCES;
+    return opencl_check(d, code, "upload", error);
+}
+
+/* Room in the ring. PENDING where it is full and `wait` is not set. */
+static beryl_status stage_room(opencl *d, size_t size, bool wait, beryl_error *error) {
+    opencl_stage *stage = &d->stages[d->stage];
+    if (stage->used + size > OPENCL_STAGE_BYTES) {
+        d->stage = (d->stage + 1) % OPENCL_STAGE_COUNT;
+        stage = &d->stages[d->stage];
+    }
+    bool done = true;
+    beryl_status status = BERYL_OK;
+    if (stage->used + size > OPENCL_STAGE_BYTES) {
+        if (stage->last && wait)
+            status = opencl_check(d, d->f.WaitForEvents(1, &stage->last), "upload", error);
+        else if (stage->last) status = event_done(d, stage->last, &done, error);
+        if (status) return status;
+        if (!done) {
+            d->f.Flush(d->queue);
+            return BERYL_PENDING;
+        }
+        if (stage->last) d->f.ReleaseEvent(stage->last);
+        stage->last = NULL;
+        stage->used = 0;
+    }
+    if (!stage->memory) {
+        stage->memory = base_heap_take(d->head.heap, OPENCL_STAGE_BYTES);
+        if (!stage->memory) return base_fail(error, BERYL_NO_MEMORY, "out of memory for staging");
+    }
+    return BERYL_OK;
+}
+
+beryl_status opencl_stage_take(device *head, size_t size, void **memory, beryl_error *error) {
+    opencl *d = (opencl *)head;
+    beryl_status status = opencl_lost(d, error);
+    if (!status) status = stage_room(d, size, false, error);
+    if (!status) *memory = d->stages[d->stage].memory + d->stages[d->stage].used;
+    return status;
+}
+
+beryl_status opencl_stage_commit(device *head, device_buffer_item *item, uint64_t offset,
+                                 size_t size, beryl_error *error) {
+    opencl *d = (opencl *)head;
+    beryl_status status = opencl_lost(d, error);
+    if (status || !size) return status;
+    opencl_stage *stage = &d->stages[d->stage];
+    opencl_event event = NULL;
+    status = opencl_check(d,
+                          d->f.EnqueueWriteBuffer(d->queue, ((opencl_buffer *)item)->handle, 0,
+                                                  (size_t)offset, size, stage->memory + stage->used,
+                                                  0, NULL, &event),
+                          "upload", error);
+    if (status) return status;
+    if (stage->last) d->f.ReleaseEvent(stage->last);
+    stage->last = event;
+    stage->used = (stage->used + size + PIECE_ALIGN - 1) & ~(size_t)(PIECE_ALIGN - 1);
+    return BERYL_OK;
+}
+
+beryl_status opencl_write(device *head, device_buffer_item *item, uint64_t offset, const void *data,
+                          size_t size, beryl_error *error) {
+    opencl *d = (opencl *)head;
+    beryl_status status = opencl_lost(d, error);
+    for (size_t at = 0; at < size && !status;) {
+        size_t piece = size - at < OPENCL_STAGE_BYTES ? size - at : OPENCL_STAGE_BYTES;
+        status = stage_room(d, piece, true, error);
+        if (status) break;
+        memcpy(d->stages[d->stage].memory + d->stages[d->stage].used, (const char *)data + at,
+               piece);
+        status = opencl_stage_commit(head, item, offset + at, piece, error);
+        at += piece;
+    }
+    return status;
+}
+
+/* ---- parameters ----------------------------------------------------------------------------- */
+
+static beryl_status params_grow(opencl *d, opencl_params *p, size_t n, beryl_error *error) {
+    size_t bytes = n * d->window;
+    if (p->host_bytes >= bytes) return BERYL_OK;
+    if (!base_vec_reserve(d->head.heap, &p->windows, n - p->windows.count))
+        return base_fail(error, BERYL_NO_MEMORY, "out of memory for parameters");
+    while (p->windows.count < n) {
+        int32_t code = 0;
+        opencl_memory window =
+            d->f.CreateBuffer(d->context, OPENCL_READ_ONLY, d->window, NULL, &code);
+        beryl_status status = opencl_check(
+            d, window ? 0 : code ? code : OPENCL_NO_BUFFER_MEMORY, "parameters", error);
+        if (status) return status;
+        p->windows.data[p->windows.count++] = window;
+        d->head.stats.objects++;
+        device_stats_bytes(&d->head, d->window);
+    }
+    unsigned char *host = base_heap_resize(d->head.heap, p->host, p->host_bytes, bytes);
+    if (!host) return base_fail(error, BERYL_NO_MEMORY, "out of memory for parameters");
+    p->host = host;
+    p->host_bytes = bytes;
+    return BERYL_OK;
+}
+
+beryl_status opencl_params_write(opencl *d, const device_submit_desc *desc, device_ticket ticket,
+                                 opencl_params **out, beryl_error *error) {
+    /* a kernel that takes no parameters has the argument all the same */
+    size_t n = (desc->param_bytes + d->window - 1) / d->window, picked = OPENCL_TICKETS;
+    if (!n) n = 1;
+    for (size_t i = OPENCL_TICKETS; i-- > 0;) {
+        if (d->params[i].until > d->done) continue;
+        picked = i;
+        /* the first few all alike, so that replaying with some in flight makes nothing later */
+        beryl_status status = i < PARAM_EAGER ? params_grow(d, &d->params[i], n, error) : BERYL_OK;
+        if (status) return status;
+    }
+    if (picked == OPENCL_TICKETS) return BERYL_PENDING;
+    opencl_params *p = *out = &d->params[picked];
+    beryl_status status = params_grow(d, p, n, error);
+    if (status || !desc->param_bytes) return status;
+    memcpy(p->host, desc->params, desc->param_bytes);
+    p->until = ticket;
+    for (size_t at = 0; at < desc->param_bytes && !status; at += d->window) {
+        size_t size = desc->param_bytes - at < d->window ? desc->param_bytes - at : d->window;
+        int32_t code = d->f.EnqueueWriteBuffer(d->queue, p->windows.data[at / d->window], 0, 0,
+                                               size, p->host + at, 0, NULL, NULL);
+        status = opencl_check(d, code, "parameters", error);
+    }
+    return status;
+}
+
+/* ---- bindings ------------------------------------------------------------------------------- */
+
+beryl_status opencl_bindings_make(device *head, device_bindings_item *item, beryl_error *error) {
+    opencl *d = (opencl *)head;
+    opencl_bindings *bindings = (opencl_bindings *)item;
+    beryl_status status = opencl_lost(d, error);
+    for (uint32_t i = 0; i < item->n_binding && !status; i++) {
+        bindings->handles[i] = ((opencl_buffer *)item->ranges[i].buffer)->handle;
+        if (!item->ranges[i].offset) continue; /* a kernel sees where it begins, not its size */
+        opencl_region region = {(size_t)item->ranges[i].offset, (size_t)item->ranges[i].size};
+        int32_t code = 0;
+        opencl_memory part = d->f.CreateSubBuffer(bindings->handles[i], OPENCL_READ_WRITE,
+                                                  OPENCL_REGION, &region, &code);
+        status = opencl_check(d, part ? 0 : code ? code : -61, "bindings", error);
+        if (status) break;
+        bindings->handles[i] = part;
+        bindings->sub |= UINT32_C(1) << i;
+    }
+    bindings->number = ++d->n_bindings;
+    if (status) opencl_bindings_drop(head, item);
+    return status;
+}
+
+void opencl_bindings_drop(device *head, device_bindings_item *item) {
+    opencl *d = (opencl *)head;
+    opencl_bindings *bindings = (opencl_bindings *)item;
+    for (uint32_t i = 0; i < item->n_binding; i++)
+        if (bindings->sub >> i & 1) d->f.ReleaseMemObject(bindings->handles[i]);
+    bindings->sub = 0;
+}
+
+/* ---- host memory ---------------------------------------------------------------------------- */
+
+void *opencl_host_take(device *head, size_t size, beryl_error *error) {
+    void *memory = base_heap_take(head->heap, size);
+    if (!memory) base_fail(error, BERYL_NO_MEMORY, "out of memory for results");
+    return memory;
+}
+
+void opencl_host_give(device *head, void *memory, size_t size) {
+    base_heap_give(head->heap, memory, size);
+}
+
+void opencl_memory_fini(opencl *d) {
+    base_heap *heap = d->head.heap;
+    for (uint32_t i = 0; i < OPENCL_STAGE_COUNT; i++) {
+        if (d->stages[i].last) d->f.ReleaseEvent(d->stages[i].last);
+        base_heap_give(heap, d->stages[i].memory, d->stages[i].memory ? OPENCL_STAGE_BYTES : 0);
+    }
+    for (uint32_t i = 0; i < OPENCL_TICKETS; i++) {
+        opencl_params *p = &d->params[i];
+        if (d->tickets[i]) d->f.ReleaseEvent(d->tickets[i]);
+        for (size_t k = 0; k < p->windows.count; k++) d->f.ReleaseMemObject(p->windows.data[k]);
+        base_vec_fini(heap, &p->windows);
+        base_heap_give(heap, p->host, p->host_bytes);
+    }
+    for (int i = 0; i < DEVICE_READBACK_MAX; i++) {
+        driver_readback *r = &d->readbacks.items[i];
+        for (uint32_t k = 0; k < r->stamp_capacity; k++)
+            if (r->stamps[k]) d->f.ReleaseEvent(r->stamps[k]);
+    }
+    if (d->readbacks.device) driver_readbacks_fini(&d->readbacks);
+}

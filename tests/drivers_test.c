@@ -1,0 +1,608 @@
+/* drivers_test.c - the device contract on every backend that takes generated text: one table of
+ * cases over the backends. */
+#include "rig.h"
+
+#include "base/thread.h"
+
+#include <stdio.h>
+#include <string.h>
+
+typedef struct backend {
+    const char *name;
+    device_language language;
+} backend;
+
+static const backend backends[] = {{"opencl", DEVICE_OPENCL_C}};
+
+/* ---- text ------------------------------------------------------------------------------------ */
+
+/* One kernel in any of the languages: `body` sees b0 ... (u32 arrays), params[], and the words AT
+ * (x of the invocation), LANE, GROUP_X .. GROUP_Z, BARRIER and SHARED. */
+static const char *kernel_text(const backend *on, const char *entry, uint32_t n_binding,
+                               uint32_t n_param, const char *body) {
+    static char text[4096];
+    char list[DEVICE_BINDING_MAX * 40] = "";
+    size_t at = 0;
+    bool opencl = on->language == DEVICE_OPENCL_C;
+    for (uint32_t i = 0; i < n_binding; i++)
+        at += (size_t)snprintf(list + at, sizeof list - at, "%s%sunsigned int *b%u",
+                               i ? ", " : "", opencl ? "__global " : "", i);
+    if (opencl)
+        snprintf(text, sizeof text,
+                 "#define AT ((uint)get_global_id(0))\n#define LANE ((uint)get_local_id(0))\n"
+                 "#define GROUP_X ((uint)get_group_id(0))\n#define GROUP_Y ((uint)get_group_id(1))\n"
+                 "#define GROUP_Z ((uint)get_group_id(2))\n#define SHARED __local\n"
+                 "#define BARRIER barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE)\n"
+                 "#define ADD(p, v) atomic_add(p, v)\n"
+                 "__kernel void %s(%s, __constant const uint *all_params, uint params_at) {\n"
+                 "__constant const uint *params = all_params + params_at; (void)params;\n"
+                 "%s\n}\n",
+                 entry, list, body);
+    else
+        snprintf(text, sizeof text,
+                 "#define AT (blockIdx.x * blockDim.x + threadIdx.x)\n#define LANE threadIdx.x\n"
+                 "#define GROUP_X blockIdx.x\n#define GROUP_Y blockIdx.y\n"
+                 "#define GROUP_Z blockIdx.z\n#define SHARED __shared__\n"
+                 "#define BARRIER __syncthreads()\n#define ADD(p, v) atomicAdd(p, v)\n"
+                 "struct params_t { unsigned int word[%u]; };\n"
+                 "extern \"C\" __global__ void %s(%s%s) {\n"
+                 "%s\n%s\n}\n",
+                 n_param ? n_param : 1, entry, list, n_param ? ", const params_t params_" : "",
+                 n_param ? "const unsigned int *params = params_.word;" : "", body);
+    return text;
+}
+
+static device_program_desc desc_of(const backend *on, const char *text, const char *entry,
+                                   uint32_t n_binding, uint32_t n_param) {
+    device_program_desc desc = {.language = on->language,
+                                .source = text,
+                                .source_size = strlen(text),
+                                .entry = entry,
+                                .label = "test",
+                                .n_binding = n_binding,
+                                .param_bytes = 4 * n_param,
+                                .workgroup = {64, 1, 1}};
+    desc.access[n_binding - 1] = DEVICE_READ_WRITE; /* by custom the last one is the result */
+    return desc;
+}
+
+static const char scale_body[] = "if (AT < params[1]) b1[AT] = params[0] * b0[AT];";
+static const char add_body[] = "b0[AT] = b0[AT] + 1u;";
+
+static device_program program_of(test *t, rig *r, const backend *on, const char *entry,
+                                 uint32_t n_binding, uint32_t n_param, const char *body) {
+    device_program program = {0};
+    device_program_desc desc = desc_of(on, kernel_text(on, entry, n_binding, n_param, body), entry,
+                                       n_binding, n_param);
+    if (device_program_make(r->d, &desc, &program, &r->error) || rig_compiled(r, program))
+        test_fail(t, __FILE__, __LINE__, "%s: %s", on->name, r->error.message);
+    return program;
+}
+
+static device_bindings bind(test *t, rig *r, device_program program, const device_binding *ranges,
+                            uint32_t n) {
+    device_bindings bindings = {0};
+    if (device_bindings_make(r->d, program, ranges, n, &bindings, &r->error))
+        test_fail(t, __FILE__, __LINE__, "bindings: %s", r->error.message);
+    return bindings;
+}
+
+/* ---- the cases of the contract ------------------------------------------------------------------ */
+
+static void case_caps(test *t, rig *r, const backend *on) {
+    const device_caps *caps = device_caps_of(r->d);
+    CHECK_TEXT(t, caps->backend, on->name);
+    CHECK(t, caps->name[0] && caps->driver[0] && caps->groups_max >= 65535);
+    CHECK(t, caps->languages == DEVICE_LANGUAGE_BIT(on->language));
+    CHECK(t, caps->workgroup_invocations >= 256 && caps->workgroup_size[0] >= 256);
+    CHECK(t, caps->storage_max >= 8 && caps->workgroup_bytes >= 16 << 10);
+    CHECK(t, caps->binding_max >= 128 << 20 && caps->buffer_max >= caps->binding_max);
+    CHECK(t, caps->subgroups == (caps->subgroup_size > 0));
+    CHECK(t, caps->align_binding && !(caps->align_binding & (caps->align_binding - 1)));
+    CHECK(t, caps->memory && caps->compute_units);
+    device_program program;
+    device_program_desc desc = desc_of(on, "fn main() {}", "main", 1, 0);
+    desc.language = DEVICE_WGSL;
+    CHECK_INT(t, device_program_make(r->d, &desc, &program, &r->error), BERYL_UNSUPPORTED);
+}
+
+static void case_numbers(test *t, rig *r, const backend *on) {
+    uint32_t x[100], y[100] = {0}, params[2] = {3, 100};
+    for (uint32_t i = 0; i < 100; i++) x[i] = i * i;
+    device_program program = program_of(t, r, on, "scale", 2, 2, scale_body);
+    device_buffer in = rig_buffer(t, r, 400, x), out = rig_buffer(t, r, 400, NULL);
+    device_bindings bindings =
+        bind(t, r, program, (device_binding[]){{.buffer = in}, {.buffer = out}}, 2);
+    device_command list[] = {rig_dispatch(program, bindings, 2, 0),
+                             rig_range(DEVICE_FETCH, out, 0, 400)};
+    device_ticket ticket = 0;
+    CHECK_INT(t, rig_submit(r, list, 2, params, sizeof params, &ticket), BERYL_OK);
+    CHECK_INT(t, rig_take(r, ticket, 0, y, 400), BERYL_OK);
+    for (uint32_t i = 0; i < 100; i++) CHECK_INT(t, y[i], 3 * i * i);
+}
+
+static void case_bad_text(test *t, rig *r, const backend *on) {
+    const char *text = kernel_text(on, "bad", 1, 0, "/* first */\n  b0[AT] = nothing;");
+    device_program program;
+    device_program_desc desc = desc_of(on, text, "bad", 1, 0);
+    for (int i = 0; i < 2; i++) { /* a failure is not kept as a success */
+        CHECK_INT(t, device_program_make(r->d, &desc, &program, &r->error), BERYL_OK);
+        CHECK_INT(t, rig_compiled(r, program), BERYL_DEVICE);
+        CHECK(t, strstr(r->error.message, "test") && strstr(r->error.message, "nothing"));
+        CHECK(t, !strchr(r->error.message, '\n'));
+        uint64_t line = (uint64_t)(strstr(text, "  b0[AT]") - text);
+        CHECK(t, r->error.at >= line && r->error.at <= line + 12);
+    }
+    device_buffer y = rig_buffer(t, r, 256, NULL);
+    device_bindings bindings = bind(t, r, program, &(device_binding){.buffer = y}, 1);
+    device_command c = rig_dispatch(program, bindings, 1, 0);
+    device_ticket ticket;
+    CHECK_INT(t, rig_submit(r, &c, 1, NULL, 0, &ticket), BERYL_DEVICE);
+    desc = desc_of(on, kernel_text(on, "other", 1, 0, add_body), "missing", 1, 0);
+    CHECK_INT(t, device_program_make(r->d, &desc, &program, &r->error), BERYL_OK);
+    CHECK_INT(t, rig_compiled(r, program), BERYL_DEVICE);
+    CHECK(t, strstr(r->error.message, "missing"));
+    case_numbers(t, r, on); /* and the device still works */
+}
+
+static void case_too_large(test *t, rig *r, const backend *on) {
+    (void)on;
+    device_buffer buffer;
+    CHECK_INT(t, device_buffer_make(r->d, UINT64_C(1) << 46, "huge", &buffer, &r->error),
+              BERYL_NO_DEVICE_MEMORY);
+    CHECK(t, strstr(r->error.message, "huge"));
+}
+
+static void case_order(test *t, rig *r, const backend *on) {
+    (void)on;
+    uint32_t x[64], got[3][64] = {{0}};
+    for (uint32_t i = 0; i < 64; i++) x[i] = i + 1;
+    device_buffer a = rig_buffer(t, r, 256, x), b = rig_buffer(t, r, 256, NULL);
+    device_command list[] = {
+        rig_range(DEVICE_FETCH, b, 0, 256),  rig_copy(a, 0, b, 128, 128),
+        rig_copy(a, 0, b, 0, 0),             rig_range(DEVICE_FETCH, b, 4, 252),
+        rig_range(DEVICE_FILL, b, 192, 64),  rig_range(DEVICE_FILL, b, 0, 0),
+        rig_range(DEVICE_FETCH, b, 0, 256)};
+    device_ticket ticket = 0;
+    CHECK_INT(t, rig_submit(r, list, 7, NULL, 0, &ticket), BERYL_OK);
+    CHECK_INT(t, device_wait(r->d, ticket, &r->error), BERYL_OK);
+    for (uint32_t k = 0; k < 3; k++) {
+        const void *data;
+        size_t size = 0;
+        CHECK_INT(t, device_fetched(r->d, ticket, k, &data, &size, &r->error), BERYL_OK);
+        CHECK_INT(t, size, k == 1 ? 252 : 256);
+        if (data) memcpy(got[k], data, size);
+    }
+    for (uint32_t i = 0; i < 64; i++) {
+        CHECK_INT(t, got[0][i], 0);
+        if (i < 63) CHECK_INT(t, got[1][i], i + 1 < 32 ? 0 : i + 1 - 32 + 1);
+        CHECK_INT(t, got[2][i], i < 32 || i >= 48 ? 0 : i - 32 + 1);
+    }
+}
+
+/* More dispatches than one constant buffer of OpenCL holds parameters of, more submits in flight
+ * than any small ring has slots. */
+static void case_params(test *t, rig *r, const backend *on) {
+    enum { N = 300, ROUNDS = 12 };
+    static uint32_t params[N][64], got[ROUNDS][N];
+    device_program program =
+        program_of(t, r, on, "put", 1, 2, "if (AT == 0u) b0[params[1]] = params[0];");
+    device_buffer y = rig_buffer(t, r, N * 4, NULL), all = rig_buffer(t, r, ROUNDS * N * 4, NULL);
+    device_bindings bindings = bind(t, r, program, &(device_binding){.buffer = y}, 1);
+    static device_command list[N + 1];
+    device_ticket last = 0;
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        for (uint32_t i = 0; i < N; i++) {
+            params[i][0] = 1000 * round + i;
+            params[i][1] = i;
+            list[i] = rig_dispatch(program, bindings, 1, 256 * i);
+        }
+        list[N] = rig_copy(y, 0, all, round * N * 4, N * 4);
+        CHECK_INT(t, rig_submit(r, list, N + 1, params, sizeof params, &last), BERYL_OK);
+    }
+    device_command fetch = rig_range(DEVICE_FETCH, all, 0, ROUNDS * N * 4);
+    CHECK_INT(t, rig_submit(r, &fetch, 1, NULL, 0, &last), BERYL_OK);
+    CHECK_INT(t, rig_take(r, last, 0, got, sizeof got), BERYL_OK);
+    for (uint32_t round = 0; round < ROUNDS; round++)
+        for (uint32_t i = 0; i < N; i++)
+            if (got[round][i] != 1000 * round + i) CHECK_INT(t, got[round][i], 1000 * round + i);
+}
+
+static void case_ranges(test *t, rig *r, const backend *on) {
+    uint32_t align = device_caps_of(r->d)->align_binding;
+    if (align < 256) align = 256;
+    device_program program = program_of(t, r, on, "scale", 2, 2, scale_body);
+    uint32_t x[64], got[64], params[2] = {7, 64};
+    for (uint32_t i = 0; i < 64; i++) x[i] = i;
+    device_buffer in = rig_buffer(t, r, 2 * align, NULL), out = rig_buffer(t, r, 3 * align, NULL);
+    CHECK_INT(t, device_write(r->d, in, align, x, 256, &r->error), BERYL_OK);
+    device_binding ranges[] = {{in, align, 256}, {out, 2 * align, 256}};
+    device_bindings bindings = bind(t, r, program, ranges, 2);
+    device_command list[] = {rig_dispatch(program, bindings, 1, 0),
+                             rig_range(DEVICE_FETCH, out, 2 * align, 256)};
+    device_ticket ticket = 0;
+    CHECK_INT(t, rig_submit(r, list, 2, params, 8, &ticket), BERYL_OK);
+    CHECK_INT(t, rig_take(r, ticket, 0, got, 256), BERYL_OK);
+    for (uint32_t i = 0; i < 64; i++) CHECK_INT(t, got[i], 7 * i);
+}
+
+static void case_groups(test *t, rig *r, const backend *on) {
+    device_program program =
+        program_of(t, r, on, "count", 1, 0,
+                   "if (LANE == 0u && (GROUP_X == 65534u || GROUP_Y == 1u || GROUP_Z == 2u)) "
+                   "ADD(&b0[0], 1u);");
+    device_buffer y = rig_buffer(t, r, 256, NULL);
+    device_bindings bindings = bind(t, r, program, &(device_binding){.buffer = y}, 1);
+    device_command list[] = {rig_dispatch(program, bindings, 65535, 0),
+                             rig_dispatch(program, bindings, 0, 0),
+                             rig_range(DEVICE_FETCH, y, 0, 4)};
+    device_ticket ticket = 0;
+    uint32_t got = 0;
+    CHECK_INT(t, rig_submit(r, list, 3, NULL, 0, &ticket), BERYL_OK);
+    CHECK_INT(t, rig_take(r, ticket, 0, &got, 4), BERYL_OK);
+    CHECK_INT(t, got, 1);
+    list[0] = rig_dispatch(program, bindings, 2, 0);
+    list[0].dispatch.groups[1] = 2, list[0].dispatch.groups[2] = 3; /* 2 * (2 + 3 - 1 ... ) */
+    CHECK_INT(t, rig_submit(r, list, 3, NULL, 0, &ticket), BERYL_OK);
+    CHECK_INT(t, rig_take(r, ticket, 0, &got, 4), BERYL_OK);
+    CHECK_INT(t, got, 1 + 2 * (3 + 2 - 1));
+    list[1].dispatch.groups[0] = device_caps_of(r->d)->groups_max + 1;
+    CHECK_INT(t, rig_submit(r, list, 3, NULL, 0, &ticket), BERYL_MISUSE);
+}
+
+static void case_barrier(test *t, rig *r, const backend *on) {
+    device_program program = program_of(t, r, on, "turn", 2, 0,
+                                        "SHARED unsigned int all[64];\n"
+                                        "for (unsigned int k = 0; k < 3; k++) {\n"
+                                        "    all[LANE] = b0[AT] + k; BARRIER;\n"
+                                        "    b1[AT] = all[63u - LANE]; BARRIER; }");
+    uint32_t x[256], got[256];
+    for (uint32_t i = 0; i < 256; i++) x[i] = i;
+    device_buffer in = rig_buffer(t, r, 1024, x), out = rig_buffer(t, r, 1024, NULL);
+    device_bindings bindings =
+        bind(t, r, program, (device_binding[]){{.buffer = in}, {.buffer = out}}, 2);
+    device_command list[] = {rig_dispatch(program, bindings, 4, 0),
+                             rig_range(DEVICE_FETCH, out, 0, 1024)};
+    device_ticket ticket = 0;
+    CHECK_INT(t, rig_submit(r, list, 2, NULL, 0, &ticket), BERYL_OK);
+    CHECK_INT(t, rig_take(r, ticket, 0, got, 1024), BERYL_OK);
+    for (uint32_t i = 0; i < 256; i++) CHECK_INT(t, got[i], i / 64 * 64 + 63 - i % 64 + 2);
+}
+
+static void case_stamps(test *t, rig *r, const backend *on) {
+    device_program program = program_of(t, r, on, "add", 1, 0, add_body);
+    device_buffer y = rig_buffer(t, r, 65536, NULL);
+    device_bindings bindings = bind(t, r, program, &(device_binding){.buffer = y}, 1);
+    device_command run = rig_dispatch(program, bindings, 256, 0), stamp = {.kind = DEVICE_STAMP};
+    device_command list[] = {stamp, run,   run, stamp, rig_range(DEVICE_FILL, y, 0, 4),
+                             stamp, rig_range(DEVICE_FETCH, y, 0, 8), stamp};
+    for (int round = 0; round < 2; round++) {
+        device_ticket ticket = 0;
+        uint64_t ns[8] = {0};
+        uint32_t n = 8, y0[2];
+        CHECK_INT(t, rig_submit(r, list, 8, NULL, 0, &ticket), BERYL_OK);
+        CHECK_INT(t, device_wait(r->d, ticket, &r->error), BERYL_OK);
+        beryl_status status = device_stamps(r->d, ticket, ns, &n, &r->error);
+        CHECK_INT(t, status, device_caps_of(r->d)->timestamps ? BERYL_OK : BERYL_UNSUPPORTED);
+        if (!status)
+            CHECK(t, n == 4 && ns[0] == 0 && ns[1] > 0 && ns[2] >= ns[1] && ns[3] >= ns[2]);
+        CHECK_INT(t, rig_take(r, ticket, 0, y0, 8), BERYL_OK);
+        CHECK_INT(t, y0[0], 0);
+        CHECK_INT(t, y0[1], 2 * (round + 1));
+    }
+}
+
+static void case_replay(test *t, rig *r, const backend *on) {
+    device_program program = program_of(t, r, on, "scale", 2, 2, scale_body);
+    uint32_t one[64];
+    static uint32_t params[40][64];
+    for (uint32_t i = 0; i < 64; i++) one[i] = 1;
+    device_buffer x = rig_buffer(t, r, 256, one), y = rig_buffer(t, r, 256, NULL);
+    device_bindings bindings =
+        bind(t, r, program, (device_binding[]){{.buffer = x}, {.buffer = y}}, 2);
+    device_command list[41];
+    for (uint32_t i = 0; i < 40; i++) list[i] = rig_dispatch(program, bindings, 1, 256 * i);
+    list[40] = rig_range(DEVICE_FETCH, y, 0, 256);
+    device_stats before = {0}, after;
+    uint64_t calls = 0;
+    device_ticket ticket[2] = {0};
+    for (uint32_t round = 0; round < 30; round++) { /* two in flight */
+        params[39][0] = round, params[39][1] = 64;
+        CHECK_INT(t, device_write(r->d, x, 0, one, 256, &r->error), BERYL_OK);
+        CHECK_INT(t, rig_submit(r, list, 41, params, sizeof params, &ticket[round & 1]), BERYL_OK);
+        if (round) {
+            uint32_t got[64] = {0};
+            CHECK_INT(t, rig_take(r, ticket[~round & 1], 0, got, 256), BERYL_OK);
+            CHECK_INT(t, got[63], round - 1);
+        }
+        if (round == 3) device_stats_of(r->d, &before), calls = r->heap.calls;
+    }
+    device_stats_of(r->d, &after);
+    CHECK_INT(t, after.objects, before.objects);
+    CHECK_INT(t, after.buffer_bytes, before.buffer_bytes);
+    CHECK_INT(t, r->heap.calls, calls);
+    CHECK_INT(t, after.submits - before.submits, 26);
+}
+
+/* The same shape of list with other groups, other bindings and other programs in turn. */
+static void case_replay_changed(test *t, rig *r, const backend *on) {
+    enum { N = 24, ROUNDS = 10 };
+    device_program scale = program_of(t, r, on, "scale", 2, 2, scale_body);
+    device_program more =
+        program_of(t, r, on, "more", 2, 2, "if (AT < params[1]) b1[AT] = params[0] + b0[AT];");
+    uint32_t x[256], got[256], params[N][64];
+    for (uint32_t i = 0; i < 256; i++) x[i] = i;
+    device_buffer in = rig_buffer(t, r, 1024, x);
+    device_buffer out[2] = {rig_buffer(t, r, 1024, NULL), rig_buffer(t, r, 1024, NULL)};
+    device_bindings bindings[2];
+    for (int i = 0; i < 2; i++)
+        bindings[i] = bind(t, r, scale, (device_binding[]){{.buffer = in}, {.buffer = out[i]}}, 2);
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        device_command list[N + 2];
+        uint32_t to = round / 2 % 2, groups = 1 + round % 4;
+        memset(params, 0, sizeof params);
+        for (uint32_t i = 0; i < N; i++) {
+            device_program program = i == N - 1 && round > 5 ? more : scale;
+            list[1 + i] = rig_dispatch(program, bindings[to], groups, 256 * i);
+            params[i][0] = i + round, params[i][1] = 64 * groups;
+        }
+        list[0] = rig_range(DEVICE_FILL, out[to], 0, 1024);
+        list[N + 1] = rig_range(DEVICE_FETCH, out[to], 0, 1024);
+        device_ticket ticket = 0;
+        CHECK_INT(t, rig_submit(r, list, N + 2, params, sizeof params, &ticket), BERYL_OK);
+        CHECK_INT(t, rig_take(r, ticket, 0, got, 1024), BERYL_OK);
+        uint32_t factor = N - 1 + round;
+        for (uint32_t i = 0; i < 256; i++) {
+            uint32_t want = i >= 64 * groups ? 0 : round > 5 ? factor + i : factor * i;
+            if (got[i] != want) CHECK_INT(t, got[i], want);
+        }
+    }
+}
+
+static void case_fetches_kept(test *t, rig *r, const backend *on) {
+    (void)on;
+    device_buffer y = rig_buffer(t, r, 256, NULL);
+    device_command fetch = rig_range(DEVICE_FETCH, y, 0, 4);
+    device_ticket tickets[20];
+    const void *data;
+    size_t size;
+    for (uint32_t i = 0; i < 20; i++) {
+        CHECK_INT(t, device_write(r->d, y, 0, &i, 4, &r->error), BERYL_OK);
+        beryl_status status = rig_submit(r, &fetch, 1, NULL, 0, &tickets[i]);
+        CHECK(t, status == BERYL_OK || (status == BERYL_PENDING && i >= 4));
+        if (status) { /* as a caller would: wait for an older one, then again */
+            CHECK_INT(t, device_wait(r->d, tickets[i - 1], &r->error), BERYL_OK);
+            CHECK_INT(t, rig_submit(r, &fetch, 1, NULL, 0, &tickets[i]), BERYL_OK);
+        }
+        if (i % 3) continue;
+        for (uint32_t k = i < 3 ? 0 : i - 3; k <= i; k++) { /* the last four, in any order */
+            CHECK_INT(t, device_wait(r->d, tickets[k], &r->error), BERYL_OK);
+            CHECK_INT(t, device_fetched(r->d, tickets[k], 0, &data, &size, &r->error), BERYL_OK);
+            if (data) CHECK_INT(t, *(const uint32_t *)data, k);
+        }
+    }
+    CHECK_INT(t, device_fetched(r->d, tickets[2], 0, &data, &size, &r->error), BERYL_MISUSE);
+}
+
+static void case_fetches_dropped(test *t, rig *r, const backend *on) {
+    (void)on;
+    device_buffer y = rig_buffer(t, r, 1 << 20, NULL);
+    device_command fetch = rig_range(DEVICE_FETCH, y, 0, 1 << 20);
+    for (int i = 0; i < 20; i++) {
+        device_ticket ticket = 0, done;
+        beryl_status status;
+        while ((status = rig_submit(r, &fetch, 1, NULL, 0, &ticket)) == BERYL_PENDING)
+            CHECK_INT(t, device_poll(r->d, &done, &r->error), BERYL_OK);
+        CHECK_INT(t, status, BERYL_OK);
+        device_fetch_drop(r->d, ticket); /* maybe while the device still writes */
+        const void *data;
+        size_t size;
+        CHECK_INT(t, device_fetched(r->d, ticket, 0, &data, &size, &r->error), BERYL_MISUSE);
+    }
+}
+
+static void case_stages(test *t, rig *r, const backend *on) {
+    (void)on;
+    enum { PIECE = 5 << 20, N = 12 }; /* 60 MiB: more than the ring holds */
+    device_buffer y = rig_buffer(t, r, PIECE, NULL), z = rig_buffer(t, r, 4 * N, NULL);
+    for (uint32_t i = 0; i < N; i++) {
+        void *memory;
+        beryl_status status;
+        device_ticket ticket = 0;
+        while ((status = device_stage(r->d, PIECE, &memory, &r->error)) == BERYL_PENDING)
+            CHECK_INT(t, device_poll(r->d, &ticket, &r->error), BERYL_OK);
+        CHECK_INT(t, status, BERYL_OK);
+        if (status) break;
+        memset(memory, (int)i + 1, PIECE);
+        CHECK_INT(t, device_stage_commit(r->d, y, 0, PIECE, &r->error), BERYL_OK);
+        uint32_t word = 0xabcd0000 + i; /* over the staged bytes, so after them */
+        CHECK_INT(t, device_write(r->d, y, 4 * i, &word, 4, &r->error), BERYL_OK);
+        device_command copy = rig_copy(y, 4 * i, z, 4 * i, 4);
+        CHECK_INT(t, rig_submit(r, &copy, 1, NULL, 0, &ticket), BERYL_OK);
+    }
+    uint32_t got[N] = {0}, end = 0;
+    device_command list[] = {rig_range(DEVICE_FETCH, z, 0, 4 * N),
+                             rig_range(DEVICE_FETCH, y, PIECE - 4, 4)};
+    device_ticket ticket = 0;
+    CHECK_INT(t, rig_submit(r, list, 2, NULL, 0, &ticket), BERYL_OK);
+    CHECK_INT(t, device_wait(r->d, ticket, &r->error), BERYL_OK);
+    const void *data;
+    size_t size;
+    CHECK_INT(t, device_fetched(r->d, ticket, 1, &data, &size, &r->error), BERYL_OK);
+    if (data) memcpy(&end, data, 4);
+    CHECK_INT(t, rig_take(r, ticket, 0, got, sizeof got), BERYL_OK);
+    for (uint32_t i = 0; i < N; i++) CHECK_INT(t, got[i], 0xabcd0000 + i);
+    CHECK_INT(t, end, 0x0c0c0c0c);
+}
+
+static void case_thousand(test *t, rig *r, const backend *on) {
+    device_program stale = {0};
+    char body[64];
+    for (int i = 0; i < 1000; i++) {
+        snprintf(body, sizeof body, "b0[%du] = %du;", i % 7, i % 5);
+        device_program program;
+        device_program_desc desc =
+            desc_of(on, kernel_text(on, "one", 1, 0, body), "one", 1, 0);
+        CHECK_INT(t, device_program_make(r->d, &desc, &program, &r->error), BERYL_OK);
+        if (i % 100 == 99) CHECK_INT(t, rig_compiled(r, program), BERYL_OK);
+        if (i == 0) stale = program;
+        device_program_drop(r->d, program); /* most while they wait or compile */
+    }
+    CHECK_INT(t, device_program_status(r->d, stale, &r->error), BERYL_MISUSE);
+    device_stats stats;
+    device_stats_of(r->d, &stats);
+    CHECK_INT(t, stats.programs, 0);
+}
+
+static void case_closed(test *t, rig *r, const backend *on) {
+    device_program program;
+    device_program_desc desc = desc_of(on, kernel_text(on, "add", 1, 0, add_body), "add", 1, 0);
+    for (int i = 0; i < 10; i++)
+        CHECK_INT(t, device_program_make(r->d, &desc, &program, &r->error), BERYL_OK);
+    device_buffer y = rig_buffer(t, r, 1 << 20, NULL);
+    void *memory;
+    CHECK_INT(t, device_stage(r->d, 4096, &memory, &r->error), BERYL_OK);
+    CHECK_INT(t, device_stage_commit(r->d, y, 0, 4096, &r->error), BERYL_OK);
+    device_command fetch = rig_range(DEVICE_FETCH, y, 0, 1 << 20);
+    device_ticket ticket;
+    CHECK_INT(t, rig_submit(r, &fetch, 1, NULL, 0, &ticket), BERYL_OK);
+    CHECK_INT(t, device_stage(r->d, 4096, &memory, &r->error), BERYL_OK);
+    CHECK_INT(t, device_stage_commit(r->d, y, 0, 4096, &r->error), BERYL_OK);
+    CHECK_INT(t, device_stage(r->d, 4096, &memory, &r->error), BERYL_OK); /* never committed */
+}
+
+static void case_dropped(test *t, rig *r, const backend *on) {
+    device_program program = program_of(t, r, on, "add", 1, 0, add_body);
+    for (int i = 0; i < 10; i++) {
+        device_buffer y = rig_buffer(t, r, 1 << 20, NULL), z = rig_buffer(t, r, 1 << 20, NULL);
+        device_bindings bindings = bind(t, r, program, &(device_binding){.buffer = y}, 1);
+        device_command list[] = {rig_dispatch(program, bindings, 4096, 0),
+                                 rig_copy(y, 0, z, 0, 1 << 20)};
+        device_ticket ticket;
+        CHECK_INT(t, rig_submit(r, list, 2, NULL, 0, &ticket), BERYL_OK);
+        void *memory;
+        CHECK_INT(t, device_stage(r->d, 64, &memory, &r->error), BERYL_OK);
+        CHECK_INT(t, device_stage_commit(r->d, y, 0, 64, &r->error), BERYL_OK);
+        device_buffer_drop(r->d, y); /* in flight, bound, and with an upload that waits */
+        CHECK_INT(t, rig_submit(r, list, 1, NULL, 0, &ticket), BERYL_MISUSE);
+        device_buffer_drop(r->d, z);
+        device_bindings_drop(r->d, bindings);
+    }
+    device_program_drop(r->d, program); /* in flight too */
+    device_stats stats;
+    device_stats_of(r->d, &stats);
+    CHECK_INT(t, stats.buffers + stats.bindings + stats.programs, 0);
+}
+
+/* Two devices in one process, each with programs, buffers and submits of its own. */
+static void case_two(test *t, rig *r, const backend *on) {
+    rig other;
+    if (!rig_open(t, &other, on->name)) return;
+    for (int i = 0; i < 3; i++) {
+        case_numbers(t, r, on);
+        case_barrier(t, &other, on);
+    }
+    rig_close(t, &other);
+    case_numbers(t, r, on);
+}
+
+static const struct contract {
+    const char *name;
+    void (*run)(test *t, rig *r, const backend *on);
+} contract[] = {
+    {"caps-are-sane", case_caps},
+    {"kernel-from-text-to-numbers", case_numbers},
+    {"bad-text-gives-text-and-place", case_bad_text},
+    {"buffer-too-large", case_too_large},
+    {"copy-fill-fetch-in-order", case_order},
+    {"parameters-per-dispatch-and-in-flight", case_params},
+    {"bindings-begin-where-they-say", case_ranges},
+    {"65535-groups-and-three-dimensions", case_groups},
+    {"workgroup-memory-and-barriers", case_barrier},
+    {"stamps-rise", case_stamps},
+    {"replay-makes-nothing", case_replay},
+    {"replay-with-changes", case_replay_changed},
+    {"fetches-kept-for-four-submits", case_fetches_kept},
+    {"results-pending-then-dropped-unread", case_fetches_dropped},
+    {"staged-uploads-keep-their-order", case_stages},
+    {"thousand-programs", case_thousand},
+    {"closed-in-the-middle-of-everything", case_closed},
+    {"dropped-while-used", case_dropped},
+    {"two-devices-in-one-process", case_two},
+};
+
+/* ---- memory that runs out ---------------------------------------------------------------------- */
+
+static beryl_status everything(base_heap *heap, const backend *on) {
+    device *d = NULL;
+    device_buffer x, y;
+    device_program program;
+    device_bindings bindings;
+    device_ticket ticket;
+    void *memory;
+    uint32_t params[2] = {1, 64};
+    beryl_status status = device_open(heap, NULL, on->name, &d, NULL);
+    if (!status) status = device_buffer_make(d, 256, "x", &x, NULL);
+    if (!status) status = device_buffer_make(d, 256, "y", &y, NULL);
+    if (!status) status = device_stage(d, 256, &memory, NULL);
+    if (!status) status = device_stage_commit(d, x, 0, 256, NULL);
+    device_program_desc desc =
+        desc_of(on, kernel_text(on, "scale", 2, 2, scale_body), "scale", 2, 2);
+    if (!status) status = device_program_make(d, &desc, &program, NULL);
+    if (!status)
+        while ((status = device_program_status(d, program, NULL)) == BERYL_PENDING)
+            base_sleep(2e-4);
+    if (!status)
+        status = device_bindings_make(d, program, (device_binding[]){{.buffer = x}, {.buffer = y}},
+                                      2, &bindings, NULL);
+    device_command list[12];
+    for (int i = 0; !status && i < 10; i++) list[i] = rig_dispatch(program, bindings, 1, 0);
+    if (!status) {
+        list[10] = rig_range(DEVICE_FETCH, y, 0, 256);
+        list[11] = (device_command){.kind = DEVICE_STAMP};
+    }
+    for (int round = 0; round < 3 && !status; round++) {
+        status = device_submit(d, &(device_submit_desc){list, 12, params, 8}, &ticket, NULL);
+        if (!status) status = device_wait(d, ticket, NULL);
+    }
+    device_close(d);
+    return status;
+}
+
+static void test_memory(test *t, const backend *on) {
+    if (!test_case(t, "%s/without-memory", on->name)) return;
+    rig_failing f = {UINT64_MAX};
+    beryl_allocator allocator = {rig_failing_resize, &f};
+    base_heap heap;
+    base_heap_init(&heap, &allocator);
+    if (everything(&heap, on) == BERYL_NO_DEVICE) {
+        test_skip(t, "no device");
+        return;
+    }
+    bool through = false;
+    for (uint64_t n = 0; n < 200 && !through; n++) {
+        f.left = n;
+        beryl_status status = everything(&heap, on);
+        through = status == BERYL_OK;
+        CHECK_INT(t, through ? BERYL_NO_MEMORY : status, BERYL_NO_MEMORY);
+        CHECK_INT(t, heap.bytes, 0);
+    }
+    CHECK(t, through);
+}
+
+/* ---- all ----------------------------------------------------------------------------------------- */
+
+void test_drivers(test *t);
+void test_drivers(test *t) {
+    for (size_t b = 0; b < sizeof backends / sizeof *backends; b++) {
+        const backend *on = &backends[b];
+        for (size_t i = 0; i < sizeof contract / sizeof *contract; i++) {
+            rig r;
+            if (!test_case(t, "%s/%s", on->name, contract[i].name)) continue;
+            if (!rig_open(t, &r, on->name)) continue;
+            contract[i].run(t, &r, on);
+            rig_close(t, &r);
+        }
+        test_memory(t, on);
+    }
+}

@@ -1,0 +1,89 @@
+/* rig.c - see rig.h. */
+#include "rig.h"
+
+#include "base/thread.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+bool rig_open(test *t, rig *r, const char *choice) {
+    *r = (rig){0};
+    base_heap_init(&r->heap, NULL);
+    beryl_status status = device_open(&r->heap, NULL, choice, &r->d, &r->error);
+    if (status == BERYL_NO_DEVICE) test_skip(t, "%s", r->error.message);
+    else if (status) test_fail(t, __FILE__, __LINE__, "device_open: %s", r->error.message);
+    return !status;
+}
+
+void rig_close(test *t, rig *r) {
+    device_close(r->d);
+    CHECK_INT(t, r->heap.bytes, 0);
+}
+
+device_buffer rig_buffer(test *t, rig *r, uint64_t size, const void *data) {
+    device_buffer buffer;
+    if (device_buffer_make(r->d, size, "test", &buffer, &r->error))
+        test_fail(t, __FILE__, __LINE__, "buffer: %s", r->error.message);
+    if (data && device_write(r->d, buffer, 0, data, size, &r->error))
+        test_fail(t, __FILE__, __LINE__, "write: %s", r->error.message);
+    return buffer;
+}
+
+beryl_status rig_compiled(rig *r, device_program program) {
+    beryl_status status;
+    while ((status = device_program_status(r->d, program, &r->error)) == BERYL_PENDING)
+        base_sleep(5e-4);
+    return status;
+}
+
+beryl_status rig_submit(rig *r, const device_command *commands, size_t n, const void *params,
+                        size_t param_bytes, device_ticket *ticket) {
+    return device_submit(r->d, &(device_submit_desc){commands, n, params, param_bytes}, ticket,
+                         &r->error);
+}
+
+beryl_status rig_take(rig *r, device_ticket ticket, uint32_t n, void *to, size_t size) {
+    const void *data;
+    size_t have;
+    beryl_status status = device_wait(r->d, ticket, &r->error);
+    if (!status) status = device_fetched(r->d, ticket, n, &data, &have, &r->error);
+    if (!status) memcpy(to, data, have < size ? have : size);
+    device_fetch_drop(r->d, ticket);
+    return status;
+}
+
+device_command rig_dispatch(device_program program, device_bindings bindings, uint32_t groups,
+                            uint32_t param_offset) {
+    device_command c = {.kind = DEVICE_DISPATCH};
+    c.dispatch.program = program;
+    c.dispatch.bindings = bindings;
+    c.dispatch.groups[0] = groups;
+    c.dispatch.groups[1] = c.dispatch.groups[2] = 1;
+    c.dispatch.param_offset = param_offset;
+    return c;
+}
+
+device_command rig_copy(device_buffer from, uint64_t from_offset, device_buffer to,
+                        uint64_t to_offset, uint64_t size) {
+    device_command c = {.kind = DEVICE_COPY};
+    c.copy.from = from, c.copy.from_offset = from_offset;
+    c.copy.to = to, c.copy.to_offset = to_offset, c.copy.size = size;
+    return c;
+}
+
+device_command rig_range(device_command_kind kind, device_buffer buffer, uint64_t offset,
+                         uint64_t size) {
+    device_command c = {.kind = kind};
+    if (kind == DEVICE_FILL) c.fill.buffer = buffer, c.fill.offset = offset, c.fill.size = size;
+    else c.fetch.buffer = buffer, c.fetch.offset = offset, c.fetch.size = size;
+    return c;
+}
+
+void *rig_failing_resize(void *user, void *memory, size_t old_size, size_t new_size) {
+    rig_failing *f = user;
+    (void)old_size;
+    if (!new_size) return free(memory), NULL;
+    if (!__atomic_load_n(&f->left, __ATOMIC_RELAXED)) return NULL;
+    __atomic_fetch_sub(&f->left, 1, __ATOMIC_RELAXED);
+    return realloc(memory, new_size);
+}

@@ -1,0 +1,39 @@
+/* rig.h - a device with its heap and last error, and the few steps that every test of one needs. */
+#ifndef TESTS_RIG_H
+#define TESTS_RIG_H
+
+#include "test.h"
+
+#include "device/device.h"
+
+typedef struct rig {
+    base_heap heap;
+    device *d;
+    beryl_error error;
+} rig;
+
+/* False: the case was skipped (no such device) or failed. */
+bool rig_open(test *t, rig *r, const char *choice);
+void rig_close(test *t, rig *r); /* also checks that all memory came back */
+device_buffer rig_buffer(test *t, rig *r, uint64_t size, const void *data); /* NULL: zeros */
+beryl_status rig_compiled(rig *r, device_program program);                  /* waits */
+beryl_status rig_submit(rig *r, const device_command *commands, size_t n, const void *params,
+                        size_t param_bytes, device_ticket *ticket);
+/* Waits for the n-th fetch and copies it; the results are dropped. */
+beryl_status rig_take(rig *r, device_ticket ticket, uint32_t n, void *to, size_t size);
+
+device_command rig_dispatch(device_program program, device_bindings bindings, uint32_t groups,
+                            uint32_t param_offset);
+device_command rig_copy(device_buffer from, uint64_t from_offset, device_buffer to,
+                        uint64_t to_offset, uint64_t size);
+/* A FILL or a FETCH. */
+device_command rig_range(device_command_kind kind, device_buffer buffer, uint64_t offset,
+                         uint64_t size);
+
+/* An allocator that fails after `left` calls. */
+typedef struct rig_failing {
+    uint64_t left;
+} rig_failing;
+void *rig_failing_resize(void *user, void *memory, size_t old_size, size_t new_size);
+
+#endif
