@@ -1,8 +1,9 @@
 /* build.c - makes kernels, one instruction after the other.
  *
- * Owns the types of results: they follow from the operands. Refuses only what gives no type (an operand that is no
- * value); every other rule stands once, in verify.c, which ir_finish runs. The idea: the first failure stays in the
- * builder and all later calls do nothing, so lowerings need no check between two calls.
+ * Owns the types of results: they follow from the operands. Refuses only what gives no type (an
+ * operand that is no value); every other rule stands once, in verify.c, which ir_finish runs. The
+ * idea: the first failure stays in the builder and all later calls do nothing, so lowerings need no
+ * check between two calls.
  */
 #include "ir/ir.h"
 #include "base/error.h"
@@ -31,7 +32,8 @@ static ir_id no_memory(ir_builder *b) {
     return IR_NO_ID;
 }
 
-/* ---- beginning and end ------------------------------------------------------------------------ */
+/* ---- beginning and end ------------------------------------------------------------------------
+ */
 
 ir_builder *ir_begin(base_arena *arena, const char *name, uint32_t x, uint32_t y, uint32_t z) {
     ir_builder *b = base_arena_take(arena, 1, sizeof *b);
@@ -105,14 +107,15 @@ const ir_instruction *ir_at(const ir_builder *b, ir_id id) {
     return b && id < b->k.n_code ? &b->code[id] : NULL;
 }
 
-/* ---- declarations ----------------------------------------------------------------------------- */
+/* ---- declarations -----------------------------------------------------------------------------
+ */
 
 /* Room for one more of them; else the builder has failed. */
 static bool room(ir_builder *b, uint32_t count, uint32_t most, const char *what) {
     if (!good(b)) return false;
     if (count < most) return true;
-    base_fail_at(&b->error, BERYL_UNSUPPORTED, b->k.n_code, "kernel %s: more than %u %s",
-                 b->k.name, most, what);
+    base_fail_at(&b->error, BERYL_UNSUPPORTED, b->k.n_code, "kernel %s: more than %u %s", b->k.name,
+                 most, what);
     return false;
 }
 
@@ -180,11 +183,13 @@ ir_id ir_param(ir_builder *b, ir_type type, const char *name) {
 ir_id ir_param_again(ir_builder *b, uint32_t number) {
     if (!good(b)) return IR_NO_ID;
     ir_type type = number < b->k.n_param ? b->params[number].type : IR_U32;
-    return ir_emit(b, (ir_instruction){.op = IR_PARAM, .type = (uint8_t)type, .width = 1,
-                                       .array = (uint16_t)number});
+    return ir_emit(
+        b, (ir_instruction){
+               .op = IR_PARAM, .type = (uint8_t)type, .width = 1, .array = (uint16_t)number});
 }
 
-/* ---- instructions ----------------------------------------------------------------------------- */
+/* ---- instructions -----------------------------------------------------------------------------
+ */
 
 ir_id ir_emit(ir_builder *b, ir_instruction i) {
     if (!room(b, b ? b->k.n_code : 0, IR_CODE_MAX, "instructions")) return IR_NO_ID;
@@ -206,8 +211,8 @@ static const ir_instruction *value_of(ir_builder *b, ir_op op, ir_id id) {
     if (!good(b)) return NULL;
     if (id < b->k.n_code && ir_has_result(&b->code[id])) return &b->code[id];
     base_fail_at(&b->error, BERYL_BAD_INPUT, b->k.n_code,
-                 "kernel %s, instruction %u (%s): operand %%%u is no value", b->k.name,
-                 b->k.n_code, ir_op_of(op)->name, id);
+                 "kernel %s, instruction %u (%s): operand %%%u is no value", b->k.name, b->k.n_code,
+                 ir_op_of(op)->name, id);
     return NULL;
 }
 
@@ -224,8 +229,11 @@ static ir_id emit(ir_builder *b, ir_op op, ir_type type, uint32_t width, uint64_
                   uint32_t n_in, const ir_id *in) {
     for (uint32_t n = 0; n < n_in; n++)
         if (!value_of(b, op, in[n])) return IR_NO_ID;
-    ir_instruction i = {.op = (uint8_t)op, .type = (uint8_t)type, .width = (uint8_t)width,
-                        .n_in = (uint8_t)n_in, .imm = imm};
+    ir_instruction i = {.op = (uint8_t)op,
+                        .type = (uint8_t)type,
+                        .width = (uint8_t)width,
+                        .n_in = (uint8_t)n_in,
+                        .imm = imm};
     if (n_in) memcpy(i.in, in, n_in * sizeof *in);
     return ir_emit(b, i);
 }
@@ -286,7 +294,8 @@ ir_id ir_subgroup_size(ir_builder *b) {
     return emit(b, IR_SUBGROUP_SIZE, IR_U32, 1, 0, 0, NULL);
 }
 
-/* ---- arithmetic ------------------------------------------------------------------------------- */
+/* ---- arithmetic -------------------------------------------------------------------------------
+ */
 
 /* Type and width of the last operand; a comparison gives bool. */
 static ir_id like(ir_builder *b, ir_op op, uint64_t imm, uint32_t n_in, const ir_id *in) {
@@ -305,15 +314,15 @@ ir_id ir_binary(ir_builder *b, ir_op op, ir_id x, ir_id y) {
     return like(b, op, 0, 2, (ir_id[]){x, y});
 }
 
-#define X(NAME, name, form, n_in, types, flags, exact, meaning)                                    \
-    ir_id ir_##name(ir_builder *b, ir_id x) {                                                      \
-        return like(b, IR_##NAME, 0, 1, &x);                                                       \
+#define X(NAME, name, form, n_in, types, flags, exact, meaning) \
+    ir_id ir_##name(ir_builder *b, ir_id x) {                   \
+        return like(b, IR_##NAME, 0, 1, &x);                    \
     }
 IR_UNARY_LIST(X)
 #undef X
-#define X(NAME, name, form, n_in, types, flags, exact, meaning)                                    \
-    ir_id ir_##name(ir_builder *b, ir_id x, ir_id y) {                                             \
-        return like(b, IR_##NAME, 0, 2, (ir_id[]){x, y});                                          \
+#define X(NAME, name, form, n_in, types, flags, exact, meaning) \
+    ir_id ir_##name(ir_builder *b, ir_id x, ir_id y) {          \
+        return like(b, IR_##NAME, 0, 2, (ir_id[]){x, y});       \
     }
 IR_BINARY_LIST(X)
 IR_COMPARE_LIST(X)
@@ -346,7 +355,8 @@ ir_id ir_bitcast(ir_builder *b, ir_type type, uint32_t width, ir_id x) {
     return emit(b, IR_BITCAST, type, width, 0, 1, &x);
 }
 
-/* ---- vector lanes ----------------------------------------------------------------------------- */
+/* ---- vector lanes -----------------------------------------------------------------------------
+ */
 
 ir_id ir_splat(ir_builder *b, ir_id x, uint32_t width) {
     ir_type type;
@@ -388,7 +398,8 @@ ir_id ir_swizzle(ir_builder *b, ir_id x, uint32_t width, uint64_t lanes) {
     return emit(b, IR_SWIZZLE, type, width, lanes, 1, &x);
 }
 
-/* ---- memory ----------------------------------------------------------------------------------- */
+/* ---- memory -----------------------------------------------------------------------------------
+ */
 
 /* Type of the elements; none where there is no such array, which the verifier then names. */
 static ir_type element_of(const ir_builder *b, ir_memory at) {
@@ -451,7 +462,8 @@ ir_id ir_subgroup_shuffle_xor(ir_builder *b, ir_id x, uint32_t mask) {
     return like(b, IR_SUBGROUP_SHUFFLE_XOR, mask, 1, &x);
 }
 
-/* ---- matrices and copies ---------------------------------------------------------------------- */
+/* ---- matrices and copies ----------------------------------------------------------------------
+ */
 
 void ir_fragment_fill(ir_builder *b, ir_fragments f, ir_id place, ir_id value) {
     emit_at(b, IR_FRAGMENT_FILL, IR_NONE, 0, 0, (ir_memory){0, f.array}, 2,
@@ -491,7 +503,8 @@ void ir_copy_wait(ir_builder *b, uint32_t under_way) {
     emit(b, IR_COPY_WAIT, IR_NONE, 0, under_way, 0, NULL);
 }
 
-/* ---- control ---------------------------------------------------------------------------------- */
+/* ---- control ----------------------------------------------------------------------------------
+ */
 
 ir_id ir_loop_unrolled(ir_builder *b, ir_id from, ir_id to, ir_id step, uint32_t times) {
     return emit(b, IR_LOOP, IR_U32, 1, times, 3, (ir_id[]){from, to, step});

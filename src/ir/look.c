@@ -1,7 +1,8 @@
-/* look.c - what passes and generators ask of a kernel: which brackets belong together, and what is the same in a whole
- * workgroup.
+/* look.c - what passes and generators ask of a kernel: which brackets belong together, and what is
+ * the same in a whole workgroup.
  *
- * Uniformity is a greatest fixpoint: every register array counts as uniform until a store shows otherwise.
+ * Uniformity is a greatest fixpoint: every register array counts as uniform until a store shows
+ * otherwise.
  */
 #include "ir/ir.h"
 
@@ -48,7 +49,8 @@ static bool value_uniform(const ir_kernel *k, const ir_instruction *i, const boo
     return i->space == IR_REGISTER && i->array < k->n_register && registers[i->array];
 }
 
-/* One walk; true: a register array is no longer uniform, and what was said before it may be wrong. */
+/* One walk; true: a register array is no longer uniform, and what was said before it may be wrong.
+ */
 static bool walk(const ir_kernel *k, bool *uniform, bool *registers) {
     bool outer[IR_DEPTH_MAX + 1], now = true, changed = false;
     uint32_t depth = 0;

@@ -3,7 +3,7 @@
 
 const ir_op_info *ir_op_of(ir_op op) {
     static const ir_op_info ops[IR_OP_COUNT] = {
-#define X(NAME, name, form, n_in, types, flags, exact, meaning)                                    \
+#define X(NAME, name, form, n_in, types, flags, exact, meaning) \
     {#name, IR_FORM_##form, n_in, types, flags, IR_##exact, meaning},
         IR_OP_LIST(X)
 #undef X

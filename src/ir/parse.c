@@ -1,8 +1,9 @@
 /* parse.c - the printed form back to a kernel.
  *
- * Takes hostile text: every word is looked at before it is used, numbers do not overflow, and what comes out has passed
- * ir_verify. Refuses with the byte where the text goes wrong. The idea: a cursor that fails once and then gives nothing,
- * and ids that must stand where they count: %7 is the eighth instruction.
+ * Takes hostile text: every word is looked at before it is used, numbers do not overflow, and what
+ * comes out has passed ir_verify. Refuses with the byte where the text goes wrong. The idea: a
+ * cursor that fails once and then gives nothing, and ids that must stand where they count: %7 is
+ * the eighth instruction.
  */
 #include "ir/ir.h"
 #include "base/error.h"
@@ -23,11 +24,12 @@ typedef struct parser {
 
 static void bad(parser *p, const char *what) {
     if (!p->status)
-        p->status = base_fail_at(p->error, BERYL_BAD_INPUT, p->word_at,
-                                 "kernel text, byte %zu: %s", p->word_at, what);
+        p->status = base_fail_at(p->error, BERYL_BAD_INPUT, p->word_at, "kernel text, byte %zu: %s",
+                                 p->word_at, what);
 }
 
-/* ---- words ------------------------------------------------------------------------------------ */
+/* ---- words ------------------------------------------------------------------------------------
+ */
 
 static bool is_blank(char c) {
     return c == ' ' || c == '\t' || c == '\r';
@@ -84,7 +86,8 @@ static bool next_line(parser *p) {
     return false;
 }
 
-/* ---- numbers ---------------------------------------------------------------------------------- */
+/* ---- numbers ----------------------------------------------------------------------------------
+ */
 
 static int digit_of(char c, uint64_t base) {
     int d = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : 99;
@@ -195,7 +198,8 @@ static uint64_t constant(parser *p, ir_type type) {
     return good ? bits : 0;
 }
 
-/* ---- names ------------------------------------------------------------------------------------ */
+/* ---- names ------------------------------------------------------------------------------------
+ */
 
 static ir_type type_of(base_view w) {
     for (int type = 0; type < IR_TYPE_COUNT; type++)
@@ -250,11 +254,13 @@ static uint8_t space(parser *p, uint16_t *array) {
     return found;
 }
 
-/* ---- declarations ----------------------------------------------------------------------------- */
+/* ---- declarations -----------------------------------------------------------------------------
+ */
 
 /* Declarations are numbered in their order. */
 static void declared_number(parser *p, uint32_t *count) {
-    if (number(p, UINT16_MAX) != (*count)++) bad(p, "the numbers of declarations follow each other");
+    if (number(p, UINT16_MAX) != (*count)++)
+        bad(p, "the numbers of declarations follow each other");
 }
 
 static void array_declaration(parser *p, bool workgroup) {
@@ -331,7 +337,8 @@ static void first_line(parser *p, base_arena *arena) {
     ir_subgroup(p->b, subgroup);
 }
 
-/* ---- instructions ----------------------------------------------------------------------------- */
+/* ---- instructions -----------------------------------------------------------------------------
+ */
 
 static ir_op op_of(base_view w) {
     for (int op = 0; op < IR_OP_COUNT; op++)

@@ -1,7 +1,8 @@
 /* print.c - a kernel as text that parse.c reads back to the same bits.
  *
- * The idea: declarations, then one instruction a line, set in by its block: `%id = op type` (where there is a
- * result), what the form has beside operands, then operands. Numbers do not depend on the locale.
+ * The idea: declarations, then one instruction a line, set in by its block: `%id = op type` (where
+ * there is a result), what the form has beside operands, then operands. Numbers do not depend on
+ * the locale.
  */
 #include "ir/ir.h"
 
@@ -13,7 +14,8 @@ static const char *space_name(uint32_t space) {
     return space == IR_BUFFER ? "buffer" : space == IR_WORKGROUP ? "workgroup" : "register";
 }
 
-/* ---- numbers ---------------------------------------------------------------------------------- */
+/* ---- numbers ----------------------------------------------------------------------------------
+ */
 
 /* 0x1.8p+1, -0x0p+0: every double exactly, as C's %a but with a dot in every locale. */
 static void print_hex_float(base_text *text, double value) {
@@ -49,7 +51,8 @@ static void print_number(base_text *text, ir_type type, uint64_t bits) {
     }
 }
 
-/* ---- instructions ----------------------------------------------------------------------------- */
+/* ---- instructions -----------------------------------------------------------------------------
+ */
 
 static void print_type(base_text *text, uint32_t type, uint32_t width) {
     base_text_print(text, " %s", ir_type_name((ir_type)type));
@@ -90,8 +93,7 @@ static void print_middle(base_text *text, const ir_instruction *i, ir_form form)
                         i->array, (unsigned)(i->imm & 0xffff));
         break;
     case IR_FORM_LOOP:
-        if (i->imm >> 16)
-            base_text_print(text, " mark %llu", (unsigned long long)(i->imm >> 16));
+        if (i->imm >> 16) base_text_print(text, " mark %llu", (unsigned long long)(i->imm >> 16));
         if (i->imm & 0xffff) base_text_print(text, " unroll %u", (unsigned)(i->imm & 0xffff));
         break;
     case IR_FORM_INDEX:
@@ -118,7 +120,8 @@ void ir_print_one(base_text *text, const ir_kernel *k, ir_id id) {
     for (uint32_t n = 0; n < i->n_in; n++) base_text_print(text, " %%%u", i->in[n]);
 }
 
-/* ---- the whole -------------------------------------------------------------------------------- */
+/* ---- the whole --------------------------------------------------------------------------------
+ */
 
 static void print_array(base_text *text, const char *what, uint32_t number,
                         const ir_array_decl *a) {
@@ -147,7 +150,7 @@ static void print_declarations(base_text *text, const ir_kernel *k) {
     for (uint32_t i = 0; i < k->n_fragment; i++) {
         const ir_fragment_decl *f = &k->fragments[i];
         base_text_print(text, "  fragment %u %c %s %u %u %u count %u\n", i, "abc"[f->role],
-                        ir_type_name(f->type), f->m, f->n, f->k, f->count);
+                        ir_type_name(f->type), f -> m, f -> n, f -> k, f -> count);
     }
 }
 

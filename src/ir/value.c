@@ -1,8 +1,9 @@
 /* value.c - the meaning of pure ops: bits of operands to bits of the result, one vector lane.
  *
- * Owns the value rules that ir_ops.h states in words; the interpreter and constant folding both call it, so they cannot
- * differ. The idea: f32, f16 and bf16 are computed in double and rounded to f32 once (double has more than twice
- * f32's digits, so + - * / sqrt are rounded as if at once), then to the type. NaN results are one NaN.
+ * Owns the value rules that ir_ops.h states in words; the interpreter and constant folding both
+ * call it, so they cannot differ. The idea: f32, f16 and bf16 are computed in double and rounded to
+ * f32 once (double has more than twice f32's digits, so + - * / sqrt are rounded as if at once),
+ * then to the type. NaN results are one NaN.
  */
 #include "ir/ir.h"
 #include "base/types.h"
@@ -23,7 +24,8 @@ static bool is_signed(ir_type type) {
     return ir_type_in(type, IR_SIGNED);
 }
 
-/* ---- floats ----------------------------------------------------------------------------------- */
+/* ---- floats -----------------------------------------------------------------------------------
+ */
 
 static double float_of(ir_type type, uint64_t bits) {
     uint32_t word = (uint32_t)bits;
@@ -120,7 +122,8 @@ static uint64_t float_op(ir_op op, ir_type type, const uint64_t *in) {
     return bits_of(type, float_unary(op, x));
 }
 
-/* ---- integers --------------------------------------------------------------------------------- */
+/* ---- integers ---------------------------------------------------------------------------------
+ */
 
 static int64_t signed_of(ir_type type, uint64_t bits) {
     uint64_t sign = sign_bit(type);
@@ -186,7 +189,8 @@ static uint64_t integer_op(ir_op op, ir_type type, const uint64_t *in) {
     }
 }
 
-/* ---- the rest --------------------------------------------------------------------------------- */
+/* ---- the rest ---------------------------------------------------------------------------------
+ */
 
 static bool compare(ir_op op, ir_type type, const uint64_t *in) {
     bool less, equal;
@@ -242,7 +246,8 @@ static uint64_t cast(ir_type to, ir_type from, uint64_t bits) {
 static uint64_t dot4_i8(const uint64_t *in) {
     uint64_t sum = in[2];
     for (uint32_t byte = 0; byte < 32; byte += 8) {
-        int64_t x = signed_of(IR_I8, in[0] >> byte & 255), y = signed_of(IR_I8, in[1] >> byte & 255);
+        int64_t x = signed_of(IR_I8, in[0] >> byte & 255),
+                y = signed_of(IR_I8, in[1] >> byte & 255);
         sum += (uint64_t)(x * y);
     }
     return sum & mask_of(IR_I32);

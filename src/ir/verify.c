@@ -1,8 +1,9 @@
 /* verify.c - what a kernel must be, whoever made it: builder, pass or parser.
  *
- * Every rule of ir.h that can be seen without running stands here once; a broken one is BAD_INPUT with the instruction
- * and the rule. Instructions are in a form of their own (fields that an op does not use are zero), so that printing
- * and parsing gives the same bits. What is left to the interpreter: indices, races, undefined memory.
+ * Every rule of ir.h that can be seen without running stands here once; a broken one is BAD_INPUT
+ * with the instruction and the rule. Instructions are in a form of their own (fields that an op
+ * does not use are zero), so that printing and parsing gives the same bits. What is left to the
+ * interpreter: indices, races, undefined memory.
  */
 #include "ir/ir.h"
 #include "base/error.h"
@@ -14,10 +15,10 @@
 typedef struct checker {
     const ir_kernel *k;
     beryl_error *error;
-    uint32_t id;       /* the instruction looked at */
-    uint32_t *block;   /* [n_code] the opener of the block that a value was made in, IR_NO_ID: none */
-    bool *open;        /* [n_code] an opener whose block is open */
-    bool *uniform;     /* [n_code] of ir_uniform */
+    uint32_t id;     /* the instruction looked at */
+    uint32_t *block; /* [n_code] the opener of the block that a value was made in, IR_NO_ID: none */
+    bool *open;      /* [n_code] an opener whose block is open */
+    bool *uniform;   /* [n_code] of ir_uniform */
     uint32_t stack[IR_DEPTH_MAX], depth;
 } checker;
 
@@ -46,7 +47,8 @@ static beryl_status wrong(const checker *c, const char *format, ...) {
                         what);
 }
 
-/* ---- declarations ----------------------------------------------------------------------------- */
+/* ---- declarations -----------------------------------------------------------------------------
+ */
 
 static bool is_name(const char *name) {
     size_t n = 0;
@@ -77,9 +79,8 @@ static beryl_status check_sizes(const checker *c) {
     uint32_t s = k->subgroup_size;
     if (s && (s & (s - 1) || lanes % s))
         return declared_wrong(c, "subgroups of %u lanes in a workgroup of %u", s, (unsigned)lanes);
-    if (k->n_buffer > IR_BUFFER_MAX || k->n_param > IR_PARAM_MAX ||
-        k->n_workgroup > IR_ARRAY_MAX || k->n_register > IR_ARRAY_MAX ||
-        k->n_fragment > IR_ARRAY_MAX || k->n_code > IR_CODE_MAX)
+    if (k->n_buffer > IR_BUFFER_MAX || k->n_param > IR_PARAM_MAX || k->n_workgroup > IR_ARRAY_MAX ||
+        k->n_register > IR_ARRAY_MAX || k->n_fragment > IR_ARRAY_MAX || k->n_code > IR_CODE_MAX)
         return declared_wrong(c, "too many of something");
     return BERYL_OK;
 }
@@ -96,23 +97,26 @@ static beryl_status check_array(const checker *c, const ir_array_decl *a, const 
     if (!bits && !base && !shift) return BERYL_OK;
     if (!bits || shift < bits || bits > 8 || base > 8 || shift > 16 ||
         a->count & ((1u << (bits + base)) - 1))
-        return declared_wrong(c, "%s %u: swizzle %u %u %u needs bits, shift >= bits, and whole "
-                                 "blocks of 2^(bits + base) elements", what, number, bits, base, shift);
+        return declared_wrong(c,
+                              "%s %u: swizzle %u %u %u needs bits, shift >= bits, and whole "
+                              "blocks of 2^(bits + base) elements",
+                              what, number, bits, base, shift);
     return BERYL_OK;
 }
 
 static beryl_status check_fragment(const checker *c, const ir_fragment_decl *f, uint32_t number,
                                    uint64_t *bytes) {
-    const uint32_t factors = 1 << IR_F32 | 1 << IR_F16 | 1 << IR_BF16 | 1 << IR_F64 | 1 << IR_I8 |
-                             1 << IR_U8;
+    const uint32_t factors =
+        1 << IR_F32 | 1 << IR_F16 | 1 << IR_BF16 | 1 << IR_F64 | 1 << IR_I8 | 1 << IR_U8;
     const uint32_t sums = 1 << IR_F32 | 1 << IR_F16 | 1 << IR_F64 | 1 << IR_I32;
     if ((unsigned)f->role > IR_ROLE_C || (unsigned)f->type >= IR_TYPE_COUNT ||
         !ir_type_in(f->type, f->role == IR_ROLE_C ? sums : factors))
         return declared_wrong(c, "fragment %u: no matrix has this role and type", number);
     if (!f->m || !f->n || !f->k || f->m > 256 || f->n > 256 || f->k > 256 || !f->count)
         return declared_wrong(c, "fragment %u: a shape of %u %u %u", number, f->m, f->n, f->k);
-    uint64_t size = f->role == IR_ROLE_A ? f->m * f->k : f->role == IR_ROLE_B ? f->k * f->n
-                                                                              : f->m * f->n;
+    uint64_t size = f->role == IR_ROLE_A   ? f->m * f->k
+                    : f->role == IR_ROLE_B ? f->k * f->n
+                                           : f->m * f->n;
     *bytes += size * f->count * ir_type_bytes(f->type);
     if (*bytes > IR_REGISTER_BYTES_MAX)
         return declared_wrong(c, "fragments of more than %d bytes", IR_REGISTER_BYTES_MAX);
@@ -139,8 +143,7 @@ static beryl_status check_declarations(const checker *c) {
     }
     bytes = 0;
     for (uint32_t i = 0; i < k->n_register; i++) {
-        if (k->registers[i].swizzle_bits)
-            return declared_wrong(c, "register %u has a swizzle", i);
+        if (k->registers[i].swizzle_bits) return declared_wrong(c, "register %u has a swizzle", i);
         status = check_array(c, &k->registers[i], "register", i, &bytes, IR_REGISTER_BYTES_MAX);
         if (status) return status;
     }
@@ -152,7 +155,8 @@ static beryl_status check_declarations(const checker *c) {
     return BERYL_OK;
 }
 
-/* ---- operands --------------------------------------------------------------------------------- */
+/* ---- operands ---------------------------------------------------------------------------------
+ */
 
 static beryl_status check_operands(const checker *c) {
     const ir_instruction *i = &c->k->code[c->id];
@@ -201,7 +205,8 @@ static beryl_status want_all(const checker *c, uint32_t types, uint32_t width) {
     return status;
 }
 
-/* ---- one form after the other ----------------------------------------------------------------- */
+/* ---- one form after the other -----------------------------------------------------------------
+ */
 
 static const ir_array_decl *array_of(const ir_kernel *k, ir_space space, uint32_t number) {
     if (space == IR_WORKGROUP && number < k->n_workgroup) return &k->workgroups[number];
@@ -233,8 +238,9 @@ static beryl_status check_memory(const checker *c, ir_form form) {
     if (!status) status = want_index(c, 0);
     if (!status && form != IR_FORM_LOAD) status = want(c, 1, 1u << type, i->width);
     if (status) return status;
-    if (i->type != type) return wrong(c, "is %s, the elements are %s",
-                                      ir_type_name((ir_type)i->type), ir_type_name(type));
+    if (i->type != type)
+        return wrong(c, "is %s, the elements are %s", ir_type_name((ir_type)i->type),
+                     ir_type_name(type));
     if (form == IR_FORM_ATOMIC && (i->space == IR_REGISTER || i->width != 1))
         return wrong(c, "needs a buffer or a workgroup array and the width 1");
     if (i->op == IR_UNIFORM_LOAD) {
@@ -256,7 +262,8 @@ static beryl_status check_lanes(const checker *c, ir_form form) {
     beryl_status status = want(c, 0, type, width);
     if (status) return status;
     if (form == IR_FORM_EXTRACT)
-        return i->imm < width && i->width == 1 ? BERYL_OK : wrong(c, "takes a vector lane that is not there");
+        return i->imm < width && i->width == 1 ? BERYL_OK
+                                               : wrong(c, "takes a vector lane that is not there");
     for (uint32_t lane = 0; lane < 16; lane++) {
         uint64_t from = i->imm >> 4 * lane & 15;
         if (lane < i->width ? from >= width : from != 0)
@@ -289,8 +296,7 @@ static beryl_status check_fragments(const checker *c, ir_form form) {
             if (f[j]->m != f[0]->m || f[j]->n != f[0]->n || f[j]->k != f[0]->k ||
                 ir_type_in(f[j]->type, IR_FLOATS) != floats)
                 return wrong(c, "has fragments of different shapes or kinds");
-        if (f[1]->type != f[2]->type && floats)
-            return wrong(c, "has factors of different types");
+        if (f[1]->type != f[2]->type && floats) return wrong(c, "has factors of different types");
         return want_all(c, IR_U32S, 1);
     }
     beryl_status status = check_place(c, form == IR_FORM_FRAGMENT_STORE, &type);
@@ -434,14 +440,15 @@ static beryl_status check_form(const checker *c, const ir_op_info *info) {
     case IR_FORM_COUNT: return i->imm < 256 ? BERYL_OK : wrong(c, "counts beyond 255");
     case IR_FORM_LOOP:
         return (i->imm & 0xffff) > 1024 ? wrong(c, "unrolls more than 1024 times")
-                             : want_all(c, IR_U32S, 1);
+                                        : want_all(c, IR_U32S, 1);
     case IR_FORM_IF: return want_all(c, IR_BOOLS, 1);
     case IR_FORM_BARE: return BERYL_OK;
     }
     return BERYL_OK;
 }
 
-/* ---- the list --------------------------------------------------------------------------------- */
+/* ---- the list ---------------------------------------------------------------------------------
+ */
 
 /* Brackets, and the block of each value. An else is the opener of its own block. */
 static beryl_status check_brackets(checker *c) {
@@ -449,8 +456,7 @@ static beryl_status check_brackets(checker *c) {
     if (i->op == IR_ELSE || i->op == IR_END) {
         if (!c->depth) return wrong(c, "ends a block that has not begun");
         uint32_t last = c->stack[--c->depth];
-        if (i->op == IR_ELSE && c->k->code[last].op != IR_IF)
-            return wrong(c, "stands in no if");
+        if (i->op == IR_ELSE && c->k->code[last].op != IR_IF) return wrong(c, "stands in no if");
         c->open[last] = false;
     }
     if (i->op == IR_LOOP || i->op == IR_IF || i->op == IR_ELSE) {
@@ -477,7 +483,8 @@ static beryl_status check_skeleton(checker *c) {
 }
 
 static beryl_status check_code(checker *c) {
-    uint32_t depth = 0, divided = 0; /* blocks open; the outermost that lanes may enter apart, + 1 */
+    uint32_t depth = 0,
+             divided = 0; /* blocks open; the outermost that lanes may enter apart, + 1 */
     for (c->id = 0; c->id < c->k->n_code; c->id++) {
         const ir_op_info *info = ir_op_of((ir_op)c->k->code[c->id].op);
         if (info->flags & IR_CLOSES && --depth < divided) divided = 0;
@@ -486,7 +493,8 @@ static beryl_status check_code(checker *c) {
             if (!c->uniform[c->id] && !divided) divided = depth;
         }
         if (info->flags & IR_TOGETHER && divided)
-            return wrong(c, "must be reached by the whole workgroup, but stands where lanes may differ");
+            return wrong(
+                c, "must be reached by the whole workgroup, but stands where lanes may differ");
         beryl_status status = check_form(c, info);
         if (!status) status = check_unused(c, info->form);
         if (status) return status;
