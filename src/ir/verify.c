@@ -279,7 +279,8 @@ static beryl_status check_fragments(const checker *c, ir_form form) {
     ir_type type;
     uint32_t n = form == IR_FORM_FRAGMENT_MMA ? 3 : 1;
     for (uint32_t j = 0; j < n; j++) {
-        uint32_t number = form == IR_FORM_FRAGMENT_FILL ? i->array : i->imm >> 16 * j & 0xffff;
+        uint64_t named = form == IR_FORM_FRAGMENT_FILL ? i->array : i->imm >> 16 * j;
+        uint32_t number = (uint32_t)(named & 0xffff);
         if (number >= k->n_fragment) return wrong(c, "names no fragment that is declared");
         f[j] = &k->fragments[number];
     }
