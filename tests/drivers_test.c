@@ -12,18 +12,43 @@ typedef struct backend {
     device_language language;
 } backend;
 
-static const backend backends[] = {{"opencl", DEVICE_OPENCL_C}};
+static const backend backends[] = {{"host", DEVICE_C}, {"opencl", DEVICE_OPENCL_C}};
 
 /* ---- text ------------------------------------------------------------------------------------ */
 
+/* C runs workgroups whole: lanes are a loop, and workgroup memory is the scratch of a thread. */
+static void host_text(char *text, size_t size, const char *entry, uint32_t n_binding,
+                      const char *body) {
+    char list[DEVICE_BINDING_MAX * 60] = "";
+    size_t at = 0;
+    for (uint32_t i = 0; i < n_binding; i++)
+        at += (size_t)snprintf(list + at, sizeof list - at,
+                               "unsigned int *b%u = buffers[%u]; (void)b%u;\n", i, i, i);
+    snprintf(text, size,
+             "#include <stdint.h>\n"
+             "#define EACH_LANE for (uint32_t LANE = 0; LANE < 64; LANE++)\n"
+             "#define AT (GROUP_X * 64u + LANE)\n#define SHARED(type, name, n) type *name = scratch\n"
+             "#define BARRIER\n#define ADD(p, v) __atomic_fetch_add(p, v, __ATOMIC_RELAXED)\n"
+             "uint32_t %s_scratch_bytes(void) { return 256; }\n"
+             "void %s(void *const *buffers, const uint32_t *params, const uint32_t groups[3],\n"
+             "uint32_t first, uint32_t count, void *scratch) {\n%s"
+             "for (uint32_t g = first; g < first + count; g++) {\n"
+             "uint32_t GROUP_X = g %% groups[0], GROUP_Y = g / groups[0] %% groups[1];\n"
+             "uint32_t GROUP_Z = g / groups[0] / groups[1]; (void)GROUP_Y; (void)GROUP_Z;\n"
+             "%s\n}}\n",
+             entry, entry, list, body);
+}
+
 /* One kernel in any of the languages: `body` sees b0 ... (u32 arrays), params[], and the words AT
- * (x of the invocation), LANE, GROUP_X .. GROUP_Z, BARRIER and SHARED. */
+ * (x of the invocation), LANE, GROUP_X .. GROUP_Z, BARRIER, SHARED, and EACH_LANE before whatever
+ * lanes do between barriers. */
 static const char *kernel_text(const backend *on, const char *entry, uint32_t n_binding,
                                uint32_t n_param, const char *body) {
     static char text[4096];
     char list[DEVICE_BINDING_MAX * 40] = "";
     size_t at = 0;
     bool opencl = on->language == DEVICE_OPENCL_C;
+    if (on->language == DEVICE_C) return host_text(text, sizeof text, entry, n_binding, body), text;
     for (uint32_t i = 0; i < n_binding; i++)
         at += (size_t)snprintf(list + at, sizeof list - at, "%s%sunsigned int *b%u",
                                i ? ", " : "", opencl ? "__global " : "", i);
@@ -31,7 +56,8 @@ static const char *kernel_text(const backend *on, const char *entry, uint32_t n_
         snprintf(text, sizeof text,
                  "#define AT ((uint)get_global_id(0))\n#define LANE ((uint)get_local_id(0))\n"
                  "#define GROUP_X ((uint)get_group_id(0))\n#define GROUP_Y ((uint)get_group_id(1))\n"
-                 "#define GROUP_Z ((uint)get_group_id(2))\n#define SHARED __local\n"
+                 "#define GROUP_Z ((uint)get_group_id(2))\n#define SHARED(type, name, n) __local type name[n]\n"
+                 "#define EACH_LANE\n"
                  "#define BARRIER barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE)\n"
                  "#define ADD(p, v) atomic_add(p, v)\n"
                  "__kernel void %s(%s, __constant const uint *all_params, uint params_at) {\n"
@@ -42,7 +68,8 @@ static const char *kernel_text(const backend *on, const char *entry, uint32_t n_
         snprintf(text, sizeof text,
                  "#define AT (blockIdx.x * blockDim.x + threadIdx.x)\n#define LANE threadIdx.x\n"
                  "#define GROUP_X blockIdx.x\n#define GROUP_Y blockIdx.y\n"
-                 "#define GROUP_Z blockIdx.z\n#define SHARED __shared__\n"
+                 "#define GROUP_Z blockIdx.z\n#define SHARED(type, name, n) __shared__ type name[n]\n"
+                 "#define EACH_LANE\n"
                  "#define BARRIER __syncthreads()\n#define ADD(p, v) atomicAdd(p, v)\n"
                  "struct params_t { unsigned int word[%u]; };\n"
                  "extern \"C\" __global__ void %s(%s%s) {\n"
@@ -66,8 +93,8 @@ static device_program_desc desc_of(const backend *on, const char *text, const ch
     return desc;
 }
 
-static const char scale_body[] = "if (AT < params[1]) b1[AT] = params[0] * b0[AT];";
-static const char add_body[] = "b0[AT] = b0[AT] + 1u;";
+static const char scale_body[] = "EACH_LANE if (AT < params[1]) b1[AT] = params[0] * b0[AT];";
+static const char add_body[] = "EACH_LANE b0[AT] = b0[AT] + 1u;";
 
 static device_program program_of(test *t, rig *r, const backend *on, const char *entry,
                                  uint32_t n_binding, uint32_t n_param, const char *body) {
@@ -122,7 +149,7 @@ static void case_numbers(test *t, rig *r, const backend *on) {
 }
 
 static void case_bad_text(test *t, rig *r, const backend *on) {
-    const char *text = kernel_text(on, "bad", 1, 0, "/* first */\n  b0[AT] = nothing;");
+    const char *text = kernel_text(on, "bad", 1, 0, "/* first */\n  EACH_LANE b0[AT] = nothing;");
     device_program program;
     device_program_desc desc = desc_of(on, text, "bad", 1, 0);
     for (int i = 0; i < 2; i++) { /* a failure is not kept as a success */
@@ -130,8 +157,8 @@ static void case_bad_text(test *t, rig *r, const backend *on) {
         CHECK_INT(t, rig_compiled(r, program), BERYL_DEVICE);
         CHECK(t, strstr(r->error.message, "test") && strstr(r->error.message, "nothing"));
         CHECK(t, !strchr(r->error.message, '\n'));
-        uint64_t line = (uint64_t)(strstr(text, "  b0[AT]") - text);
-        CHECK(t, r->error.at >= line && r->error.at <= line + 12);
+        uint64_t line = (uint64_t)(strstr(text, "  EACH_LANE b0[AT]") - text);
+        CHECK(t, r->error.at >= line && r->error.at <= line + 22);
     }
     device_buffer y = rig_buffer(t, r, 256, NULL);
     device_bindings bindings = bind(t, r, program, &(device_binding){.buffer = y}, 1);
@@ -186,7 +213,7 @@ static void case_params(test *t, rig *r, const backend *on) {
     enum { N = 300, ROUNDS = 12 };
     static uint32_t params[N][64], got[ROUNDS][N];
     device_program program =
-        program_of(t, r, on, "put", 1, 2, "if (AT == 0u) b0[params[1]] = params[0];");
+        program_of(t, r, on, "put", 1, 2, "EACH_LANE if (AT == 0u) b0[params[1]] = params[0];");
     device_buffer y = rig_buffer(t, r, N * 4, NULL), all = rig_buffer(t, r, ROUNDS * N * 4, NULL);
     device_bindings bindings = bind(t, r, program, &(device_binding){.buffer = y}, 1);
     static device_command list[N + 1];
@@ -229,7 +256,7 @@ static void case_ranges(test *t, rig *r, const backend *on) {
 static void case_groups(test *t, rig *r, const backend *on) {
     device_program program =
         program_of(t, r, on, "count", 1, 0,
-                   "if (LANE == 0u && (GROUP_X == 65534u || GROUP_Y == 1u || GROUP_Z == 2u)) "
+                   "EACH_LANE if (LANE == 0u && (GROUP_X == 65534u || GROUP_Y == 1u || GROUP_Z == 2u)) "
                    "ADD(&b0[0], 1u);");
     device_buffer y = rig_buffer(t, r, 256, NULL);
     device_bindings bindings = bind(t, r, program, &(device_binding){.buffer = y}, 1);
@@ -252,10 +279,10 @@ static void case_groups(test *t, rig *r, const backend *on) {
 
 static void case_barrier(test *t, rig *r, const backend *on) {
     device_program program = program_of(t, r, on, "turn", 2, 0,
-                                        "SHARED unsigned int all[64];\n"
+                                        "SHARED(unsigned int, all, 64);\n"
                                         "for (unsigned int k = 0; k < 3; k++) {\n"
-                                        "    all[LANE] = b0[AT] + k; BARRIER;\n"
-                                        "    b1[AT] = all[63u - LANE]; BARRIER; }");
+                                        "    EACH_LANE all[LANE] = b0[AT] + k; BARRIER;\n"
+                                        "    EACH_LANE b1[AT] = all[63u - LANE]; BARRIER; }");
     uint32_t x[256], got[256];
     for (uint32_t i = 0; i < 256; i++) x[i] = i;
     device_buffer in = rig_buffer(t, r, 1024, x), out = rig_buffer(t, r, 1024, NULL);
@@ -329,7 +356,7 @@ static void case_replay_changed(test *t, rig *r, const backend *on) {
     enum { N = 24, ROUNDS = 10 };
     device_program scale = program_of(t, r, on, "scale", 2, 2, scale_body);
     device_program more =
-        program_of(t, r, on, "more", 2, 2, "if (AT < params[1]) b1[AT] = params[0] + b0[AT];");
+        program_of(t, r, on, "more", 2, 2, "EACH_LANE if (AT < params[1]) b1[AT] = params[0] + b0[AT];");
     uint32_t x[256], got[256], params[N][64];
     for (uint32_t i = 0; i < 256; i++) x[i] = i;
     device_buffer in = rig_buffer(t, r, 1024, x);
@@ -439,7 +466,7 @@ static void case_thousand(test *t, rig *r, const backend *on) {
     device_program stale = {0};
     char body[64];
     for (int i = 0; i < 1000; i++) {
-        snprintf(body, sizeof body, "b0[%du] = %du;", i % 7, i % 5);
+        snprintf(body, sizeof body, "EACH_LANE b0[%du] = %du;", i % 7, i % 5);
         device_program program;
         device_program_desc desc =
             desc_of(on, kernel_text(on, "one", 1, 0, body), "one", 1, 0);

@@ -377,6 +377,7 @@ struct device { /* head of every backend's own struct */
 #define DEVICE_BACKENDS(X) \
     X(webgpu)              \
     X(opencl)              \
+    X(host)                \
     X(dummy)
 #endif
 

@@ -1,0 +1,203 @@
+/* host.h - what the files of the host backend share: this machine's processor as a device.
+ *
+ * host.c owns facts, opening and closing, buffers, stages and results; cache.c Beryl's folder of
+ * compiled kernels and what may be loaded from it; compile.c the compiler and programs; run.c lists
+ * of commands, writes, and the threads that run them.
+ *
+ * Two kinds of numbers: a ticket counts submits, as everywhere; a serial counts the lists that the
+ * threads run: the submits and, between them, uploads that grew too large to wait for one.
+ */
+#ifndef DEVICE_HOST_HOST_H
+#define DEVICE_HOST_HOST_H
+
+#include "device/device.h"
+#include "device/driver/compile.h"
+#include "device/driver/readback.h"
+#include "base/thread.h"
+
+#include <stdatomic.h>
+#include <sys/types.h>
+
+enum {
+    HOST_THREAD_MAX = 256,
+    HOST_STAGE_BYTES = 16 << 20,
+    HOST_KEY = 33, /* 32 digits and a NUL */
+    HOST_COMPILE_MAX = DRIVER_WORKER_MAX + 1, /* where no thread is to be had, the owner compiles */
+    HOST_ALIGN = 64
+};
+
+typedef void (*host_entry)(void *const *buffers, const uint32_t *params, const uint32_t groups[3],
+                           uint32_t first, uint32_t count, void *scratch);
+
+/* ---- compiling */
+
+typedef struct host_compiler {
+    char path[512];
+    uint64_t identity; /* of the compiler, its options and this processor */
+} host_compiler;
+
+/* What a compile ends in: a loaded library and its function. */
+typedef struct host_code {
+    void *handle; /* of dlopen, owned */
+    host_entry fn;
+    uint32_t scratch; /* bytes of one thread */
+} host_code;
+
+typedef struct host_program {
+    device_program_item head;
+    driver_job *job; /* owned; NULL once `code` is set */
+    host_code code;
+} host_program;
+
+/* ---- running */
+
+typedef struct host_buffer {
+    device_buffer_item head;
+    unsigned char *data; // [room], pages of its own; owned
+    size_t room;
+    uint64_t last; /* serial of the last list that touches it */
+    bool waiting;  /* the list being made has writes to it */
+} host_buffer;
+
+/* Something dropped while a list may still use it: given back once that list is done. */
+typedef struct host_grave {
+    uint64_t serial;
+    void *memory, *handle; /* pages, or of dlopen */
+    size_t room;
+} host_grave;
+
+typedef enum host_kind { HOST_RUN, HOST_COPY, HOST_FILL, HOST_STAMP } host_kind;
+
+/* A command is `total` tasks, workgroups or pieces of bytes; threads take `piece` at a time. */
+typedef struct host_command {
+    host_kind kind;
+    uint32_t total, piece;
+    _Atomic uint32_t next;
+    union {
+        struct {
+            host_entry fn;
+            size_t pointer, param; /* into the list's pointers and params */
+            uint32_t groups[3];
+        } run;
+        struct {
+            const unsigned char *from;
+            unsigned char *to;
+            uint64_t size;
+        } copy; /* fill: from is not used */
+        uint64_t *stamp;
+    };
+} host_command;
+
+/* Commands [first, end) touch nothing in common that one of them writes: they run side by side. */
+typedef struct host_wave {
+    size_t first, end;
+    _Atomic uint64_t left; /* tasks that are not done */
+} host_wave;
+
+typedef struct host_list {
+    struct host_list *next; /* in the queue, or of the free ones */
+    uint64_t serial;
+    device_ticket ticket; /* 0: an upload between submits */
+    uint32_t users;       /* threads inside; guarded by the device's lock */
+    bool done;            /* the same */
+    base_vec(host_command) commands;
+    base_vec(host_wave) waves;
+    base_vec(void *) pointers;
+    base_vec(uint32_t) params;
+    base_vec(struct host_write { host_buffer *to; uint64_t offset; size_t at, size; }) writes;
+    base_vec(unsigned char) bytes; /* what is to be written */
+    unsigned char *scratch;        /* borrowed: [n_thread, scratch_stride] */
+    size_t scratch_stride;
+} host_list;
+
+typedef struct host_worker {
+    struct host *device; /* borrowed */
+    base_thread *thread; /* owned */
+    uint32_t index;
+} host_worker;
+
+typedef struct host {
+    device head;
+    host_compiler cc;
+    driver_compiler compiler;
+
+    base_lock *compile_lock; /* guards what follows, up to the next lock */
+    pid_t pids[HOST_COMPILE_MAX]; /* of the compilers that run; 0: free */
+    bool no_compile;              /* closing */
+    uint64_t n_file;              /* compiles so far, for names */
+    char folder[512];             /* of the cache; "": none yet, or none to be had */
+    char private_folder[512];     /* for one device, where there is no cache; "": none yet */
+    bool folder_asked;
+    beryl_error warning; /* to be logged by the owner's thread: a cached file was passed over */
+
+    base_lock *lock; /* guards the queue and what says so above; sleepers: workers, the owner */
+    host_worker workers[HOST_THREAD_MAX];
+    uint32_t n_thread, n_idle;
+    host_list *first, *last; /* the queue: the first is being run */
+    host_list *free_lists;
+    bool closing;
+    _Atomic uint64_t sent, done_serial; /* the last list in the queue, and the last that is done */
+    _Atomic device_ticket done;
+    base_lock *wave_lock; /* of threads that wait for a wave's last tasks */
+    _Atomic uint32_t n_wave_sleeper;
+
+    /* of the owner's thread */
+    uint64_t serial;   /* given out last */
+    host_list *making; /* with the writes that wait for the next submit; NULL: none */
+    base_vec(struct host_range { uintptr_t begin, end; bool written; }) ranges; /* of a wave */
+    base_vec(host_grave) graves;
+    unsigned char *scratch; // [n_thread, scratch_stride] in pages of its own
+    size_t scratch_room, scratch_stride;
+    unsigned char *stage; // [HOST_STAGE_BYTES] in pages of its own, NULL until used
+    driver_readbacks readbacks;
+    base_vec(uint64_t) stamps[DEVICE_READBACK_MAX]; /* nanoseconds of the clock, of each */
+    struct { /* the most that a list had: all lists have room for it */
+        size_t commands, pointers, params, writes, bytes;
+    } most;
+} host;
+
+/* ---- host.c */
+void *host_pages_take(size_t *room); /* zeros; room: rounded up. NULL: no memory */
+void host_pages_give(void *pages, size_t room);
+/* Gives back what the done lists have left. */
+void host_graves_clear(host *d);
+/* Room in the graves for everything that is alive, so that dropping needs no memory. */
+bool host_graves_reserve(host *d);
+void host_grave_add(host *d, host_grave grave);
+/* ---- cache.c */
+/* The folder for compiled kernels, NUL-terminated; "" where the user has none that is safe, and why
+ * in `warning`. */
+void host_cache_folder(char *path, size_t size, beryl_error *warning);
+/* A folder of this device alone, readable for nobody else. false: it cannot be made. */
+bool host_private_folder(char *path, size_t size, beryl_error *error);
+void host_private_folder_remove(const char *path);
+/* NOT_FOUND: there is none. BAD_FILE: unsafe or damaged. OK: may be loaded. */
+beryl_status host_cache_check(base_heap *heap, const char *path, const char *key,
+                              beryl_error *error);
+/* Marks a compiled file as whole, and as this user's alone. */
+beryl_status host_cache_seal(base_heap *heap, const char *path, const char *key,
+                             beryl_error *error);
+
+/* ---- compile.c */
+beryl_status host_compiler_find(host_compiler *compiler, beryl_error *error);
+bool host_compile(void *user, driver_job *job);    /* job->result[0]: a host_code */
+void host_discard(void *user, driver_job *job);
+void host_compilers_stop(host *d); /* ends those that run; none starts again */
+beryl_status host_program_make(device *head, device_program_item *item,
+                               const device_program_desc *desc, beryl_error *error);
+beryl_status host_program_status(device *head, device_program_item *item, beryl_error *error);
+void host_program_drop(device *head, device_program_item *item);
+
+/* ---- run.c */
+beryl_status host_threads_start(host *d, beryl_error *error);
+void host_threads_stop(host *d); /* when all lists are done */
+void host_lists_fini(host *d);
+/* Bytes into a buffer, in order before the next submit. */
+beryl_status host_write(device *head, device_buffer_item *item, uint64_t offset, const void *data,
+                        size_t size, beryl_error *error);
+beryl_status host_submit(device *head, const device_submit_desc *desc, device_ticket ticket,
+                         beryl_error *error);
+beryl_status host_poll(device *head, device_ticket *done, beryl_error *error);
+beryl_status host_wait(device *head, device_ticket ticket, beryl_error *error);
+
+#endif
