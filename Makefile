@@ -195,14 +195,14 @@ TEST_ENV = env -u BERYL_DEVICE -u OLLAMA_MODELS -u XDG_DATA_HOME -u XDG_CACHE_HO
 test:
 	@tools/setup test
 	@$(MAKE) $(PARALLEL) all $(TESTER)
-	@mkdir -p $(BUILD)/home
+	@$(if $(TESTS),,rm -rf $(BUILD)/wgsl;) mkdir -p $(BUILD)/home $(BUILD)/wgsl
 ifeq ($(TESTS),)
 	@$(MAKE) $(PARALLEL) replay
-	@$(TEST_ENV) MAKE='$(MAKE_COMMAND)' BUILD='$(BUILD)' CC='$(CC)' PREFIX='$(PREFIX)' tests/install.sh
-	@$(TEST_ENV) tests/cli.sh $(PROGRAM)
-endif
-	@$(if $(TESTS),,rm -rf $(BUILD)/wgsl;) mkdir -p $(BUILD)/wgsl
+	@$(TEST_ENV) BERYL_TEST_WGSL=$(BUILD)/wgsl MAKE='$(MAKE_COMMAND)' BUILD='$(BUILD)' CC='$(CC)' PREFIX='$(PREFIX)' \
+	    tests/all.sh tests/install.sh 'tests/cli.sh $(PROGRAM)' $(TESTER) tests/web.sh
+else
 	@$(TEST_ENV) BERYL_TEST_WGSL=$(BUILD)/wgsl $(TESTER) $(TESTS)
+endif
 
 ## bench      how fast the default model runs here (BENCH="-p 512 -n 128"), then the programs of bench/
 bench: $(PROGRAM) $(BENCH_SRC:bench/%.c=$(BUILD)/bench/%)

@@ -22,17 +22,29 @@ $(BUILD)/beryl.wasm: $(WEB_OBJ)
 
 WEB_PORT ?= 8080
 
+# Node is the machine's, or the one that tools/setup fetched where that is too old.
+export PATH := $(CURDIR)/third_party/node/bin:$(PATH)
+WEB_PACKAGES := app/web/node_modules/.package-lock.json
+
+$(WEB_PACKAGES): app/web/package-lock.json
+	$(call say,NPM,$<)
+	$(Q)cd app/web && npm ci --silent && touch node_modules/.package-lock.json
+
 ## web        the browser package, in app/web/dist, and the page, in app/web/dist-page
-web: web-module
-	@cd app/web && { [ -d node_modules ] || npm ci --silent; } && npm run --silent build && npm run --silent page
+web:
+	@tools/setup web
+	@$(MAKE) --no-print-directory web-module $(WEB_PACKAGES)
+	@cd app/web && npm run --silent build && npm run --silent page
 
 ## web-serve  the page at http://localhost:$(WEB_PORT), with the built-in model
 web-serve: web
 	@cd app/web && npm run --silent serve -- --port $(WEB_PORT) $(if $(DISPLAY)$(WAYLAND_DISPLAY),--open)
 
-## web-test   tests of the package, then of the page in a headless Chromium where one is installed
-web-test: web
-	@cd app/web && npm run --silent check && npm test --silent && npm run --silent test:browser
+## web-test   the browser package's tests alone: under Node, under Deno, and of the page in a headless Chromium
+web-test:
+	@tools/setup test
+	@mkdir -p $(BUILD)/home
+	@$(TEST_ENV) MAKE='$(MAKE_COMMAND)' BUILD='$(BUILD)' tests/web.sh
 
 # -Oz, since the module is fetched before anything else happens; what is hot runs on the GPU.
 web-module:

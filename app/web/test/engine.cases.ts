@@ -1,6 +1,6 @@
 /*
- * engine.cases.ts - what an engine must do on any WebGPU: run under Node by engine.test.ts, under Deno by
- * engine.deno.ts, in a browser by browser/engine.test.ts.
+ * engine.cases.ts - what an engine must do on any WebGPU, and on one with f16 and subgroups. Each place runs its part:
+ * Chromium (browser/engine.test.ts) what is about numbers, Deno (engine.deno.ts) all, Node (engine.test.ts) one.
  *
  * Tolerances are those of tests/data/README.md: f32 activations and cache, logits within 5e-3, greedy
  * tokens equal.
@@ -41,7 +41,7 @@ function greedy(n: number): GenerateOptions {
     return { greedy: true, ignoreEos: true, maxTokens: n };
 }
 
-async function checkLogits(session: EngineSession, c: ReferenceCase, piece?: number): Promise<void> {
+async function checkLogits(session: EngineSession, c: ReferenceCase, piece?: number, tolerance = TOLERANCE): Promise<void> {
     let worst = 0, next = c.first;
     await session.logits(c.tokens, c.first, (position, row) => {
         assert.equal(position, next++);
@@ -50,13 +50,14 @@ async function checkLogits(session: EngineSession, c: ReferenceCase, piece?: num
         for (let i = 0; i < row.length; i++) worst = Math.max(worst, Math.abs(row[i]! - want[i]!));
     }, piece);
     assert.equal(next, c.tokens.length);
-    assert.ok(worst <= TOLERANCE, `logits are off by ${worst}`);
+    assert.ok(worst <= tolerance, `logits are off by ${worst}`);
 }
 
 /* Logits and answers of a fixture's text cases of at most `most` tokens. */
 async function checkFixture(place: Place, file: string, reference: string, most: number, options: Partial<EngineOptions> = {}): Promise<void> {
     const engine = await load(place, file, options);
     try {
+        if (options.hard) needsBoth(engine);
         const session = engine.openSession();
         let n = 0;
         for (const c of referenceCases(reference)) {
@@ -210,23 +211,6 @@ export const CASES: Record<string, Case> = {
         await engine.close();
     },
 
-    /* GPUs' kernels, f16 and all: checked at the first load, known at the second. */
-    "engine/kernels-are-checked-once": async (place) => {
-        const kept = new Map<string, string>();
-        for (const checks of [true, false]) {
-            let checked = 0;
-            const engine = await load(place, "models/default.gguf", { hard: true, precision: "fast", kept }, (event) => {
-                if (event.kind === "progress" && event.what === "checking kernels") checked++;
-            });
-            assert.equal(checked > 0, checks, `${checked} kernels were checked`);
-            assert.equal(kept.size, 1);
-            const { text, result } = await answer(engine.openSession().chat(STORY, { greedy: true, maxTokens: 40 }));
-            assert.ok(text.startsWith(BEGINS), text);
-            place.say(`${checked} checks, load ${engine.stats().loadSeconds.toFixed(1)} s, ${(39 / result.decodeSeconds).toFixed(1)} tokens/s, f16 ${engine.info().device.f16}`);
-            await engine.close();
-        }
-    },
-
     /* The module's memory holds windows, never the model. */
     "engine/heap": async (place) => {
         const source = wideSource(65536);
@@ -236,6 +220,71 @@ export const CASES: Record<string, Case> = {
         place.say(`${(source.size / 1e6).toFixed(0)} MB loaded in ${loadSeconds.toFixed(1)} s, ${border.blocks} blocks, heap ${(heapBytes / 1e6).toFixed(1)} MB`);
         assert.ok(weightBytes > 200e6);
         assert.ok(heapBytes < HEAP_MOST / 4, `${heapBytes} bytes`);
+        await engine.close();
+    },
+};
+
+/* f16 and subgroups both in use, by the kernels that GPUs get: for adapters that have both, a software one too. */
+const BOTH: Partial<EngineOptions> = { hard: true, kv: "f16" };
+const ROUNDED = 5e-2; // what rounding the cache moves, in this model (tests/fixtures_test.c)
+
+function needsBoth(engine: Engine): void {
+    const { f16, subgroupSize } = engine.info().device;
+    assert.ok(f16 && subgroupSize > 0, `f16 ${f16}, subgroups of ${subgroupSize}`);
+}
+
+export const GPU_CASES: Record<string, Case> = {
+    "engine/gpu-logits-and-answers-e2b-q4_0": (place) => checkFixture(place, "tests/data/e2b-q4_0.gguf", "e2b-q4_0", 64, { hard: true }),
+
+    "engine/gpu-logits-with-a-cache-in-f16": async (place) => {
+        const engine = await load(place, "tests/data/e2b-q4_0.gguf", BOTH);
+        needsBoth(engine);
+        const session = engine.openSession();
+        for (const c of referenceCases("e2b-q4_0")) {
+            if (c.tokens.length > 64) continue;
+            await checkLogits(session, c, undefined, ROUNDED);
+            session.rewind(0);
+        }
+        await engine.close();
+    },
+
+    "engine/gpu-default-model": async (place) => {
+        const c = referenceCases("default/default")[0]!;
+        const engine = await load(place, "models/default.gguf", BOTH);
+        needsBoth(engine);
+        assert.deepEqual((await answer(engine.openSession().generate(c.tokens, greedy(c.greedy.length)))).tokens, [...c.greedy]);
+        await engine.close();
+    },
+
+    /* Checked at the first load, known at the second. */
+    "engine/gpu-kernels-are-checked-once": async (place) => {
+        const kept = new Map<string, string>();
+        for (const checks of [true, false]) {
+            let checked = 0;
+            const engine = await load(place, "models/default.gguf", { ...BOTH, precision: "fast", kept }, (event) => {
+                if (event.kind === "progress" && event.what === "checking kernels") checked++;
+            });
+            assert.equal(checked > 0, checks, `${checked} kernels were checked`);
+            assert.equal(kept.size, 1);
+            needsBoth(engine);
+            const { text, result } = await answer(engine.openSession().chat(STORY, { greedy: true, maxTokens: 40 }));
+            assert.ok(text.startsWith(BEGINS), text);
+            place.say(`${checked} checks, load ${engine.stats().loadSeconds.toFixed(1)} s, ${(39 / result.decodeSeconds).toFixed(1)} tokens/s`);
+            await engine.close();
+        }
+    },
+
+    "engine/gpu-session-saved-and-restored": async (place) => {
+        const engine = await load(place, "tests/data/e2b-q4_0.gguf", { ...BOTH, precision: "fast", sessions: 2 });
+        needsBoth(engine);
+        const [a, b] = [engine.openSession(), engine.openSession()];
+        const c = referenceCases("e2b-q4_0")[0]!, pieces: Uint8Array[] = [];
+        await answer(a.generate(c.tokens, greedy(4)));
+        await a.save((piece) => void pieces.push(piece));
+        const next = await answer(a.generate([...a.tokens, 5], greedy(8)));
+        await b.restore(bytesSource("saved", concat(pieces)));
+        assert.deepEqual((await answer(b.generate([...b.tokens, 5], greedy(8)))).tokens, next.tokens);
+        assert.equal(b.tokens.length, a.tokens.length);
         await engine.close();
     },
 };

@@ -5,13 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
 import { promisify } from "node:util";
-
-/** The README's examples by name. Tests in a browser and under Deno run them. */
-export async function examples(): Promise<Map<string, string>> {
-    const text = await readFile("README.md", "utf8");
-    const found = text.matchAll(/<!-- example: (\S+) -->\n```js\n(.*?)```/gs);
-    return new Map([...found].map((match) => [match[1] ?? "", match[2] ?? ""]));
-}
+import { examples } from "./readme.js";
 
 test("the README has three examples, and each is a module", async () => {
     const all = await examples();

@@ -28,8 +28,11 @@ export interface Site {
 
 /** A browser with WebGPU, unless it is to have none. */
 export function launch(args: readonly string[] = ["--enable-unsafe-webgpu"]): Promise<Browser> {
+    // The native tests' choice of a Vulkan driver is none of the browser's: it brings its own.
+    const env = Object.fromEntries(Object.entries(process.env).flatMap(([name, value]) => value === undefined || name.startsWith("VK_") ? [] : [[name, value]]));
     return chromium.launch({
         executablePath: executable ?? "",
+        env,
         args: ["--disable-gpu-process-crash-limit", ...args, ...(process.getuid?.() === 0 ? ["--no-sandbox"] : [])],
     });
 }
