@@ -5,7 +5,7 @@ set -eu
 cd "$(dirname "$0")/.."
 PATH=$PWD/third_party/node/bin:$PATH
 
-if ! npm --version >/dev/null 2>&1 || ! node -e 'process.exit(parseInt(process.versions.node) < 20)' 2>/dev/null; then
+if ! npm --version >/dev/null 2>&1 || ! node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)' 2>/dev/null; then
     echo 'skip web (no Node 20.19 or later with npm)'
     echo '0 passed, 0 failed, 1 skipped'
     exit

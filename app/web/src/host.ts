@@ -17,7 +17,7 @@ import type { Handlers } from "./rpc.js";
 import { BlobSource } from "./source/blob.js";
 import { hasDisk, readDisk } from "./source/disk.js";
 import { openSource, VerifiedSource, type ByteSource, type FillableSource, type Progress } from "./source/index.js";
-import { orAborted, sleep } from "./source/source.js";
+import { orAborted, within } from "./source/source.js";
 import { browserStorage, removeModel, type StorageHost } from "./source/store.js";
 
 /** What a host needs of its surroundings; tests bring their own. */
@@ -243,7 +243,7 @@ class Host {
         const now = Date.now();
         this.#losses = [...this.#losses.filter((when) => now - when < LOSS_SPAN), now];
         const again = async (): Promise<Engine> => {
-            await Promise.race([engine.close(), sleep(CLOSE_WAIT)]).catch(() => undefined);
+            await within(CLOSE_WAIT, engine.close());
             if (this.#losses.length > MOST_LOSSES)
                 throw new BerylError("DEVICE_LOST", `the GPU was lost ${this.#losses.length} times in a minute: ${reason}`,
                     "Close other programs that use the GPU, take a smaller model or context, then load again.");
@@ -265,7 +265,7 @@ class Host {
         this.#ending.abort();
         this.#ready = Promise.reject(closed);
         this.#ready.catch(() => undefined);
-        await Promise.race([this.#queue.idle(), sleep(CLOSE_WAIT)]); // what runs has been cancelled and ends at its next step
+        await within(CLOSE_WAIT, this.#queue.idle()); // what runs has been cancelled and ends at its next step
         for (const slot of this.#slots.values()) this.#detach(slot);
         this.#slots.clear();
         const engine = this.#engine;

@@ -11,7 +11,7 @@ import { remote, type Caller } from "./rpc.js";
 import { hasDisk } from "./source/disk.js";
 import type { CacheMode, PlainSource, Progress } from "./source/index.js";
 import type { RequestOptions, RetryOptions } from "./source/http.js";
-import { orAborted, sleep } from "./source/source.js";
+import { orAborted, within } from "./source/source.js";
 import { browserStorage } from "./source/store.js";
 
 const END_WAIT = 5_000; // milliseconds
@@ -97,7 +97,7 @@ export async function load(source: ModelSource, options: LoadOptions = {}): Prom
 
 /* Asks the host to end, and ends it if it does not answer. */
 async function end(caller: Caller<HostCalls>): Promise<void> {
-    await Promise.race([caller.call("close", null).catch(() => undefined), sleep(END_WAIT)]);
+    await within(END_WAIT, caller.call("close", null));
     caller.close();
 }
 

@@ -69,6 +69,14 @@ test("load/in-a-worker", async () => {
     assert.ok(world.log.includes("close"));
 });
 
+test("load/a-closed-model-leaves-no-timer", async () => {
+    const timers = (): number => process.getActiveResourcesInfo().filter((name) => name === "Timeout").length;
+    const before = timers();
+    const model = await Beryl.load(FILE, { module: EMPTY_MODULE });
+    await model.close();
+    assert.ok(timers() <= before);
+});
+
 test("load/an-abort-ends-the-worker", async () => {
     const controller = new AbortController();
     const loading = Beryl.load(new Blob([noise(30_000_000)]), { module: EMPTY_MODULE, signal: controller.signal });

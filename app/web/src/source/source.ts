@@ -50,6 +50,18 @@ export function sleep(milliseconds: number, signal?: AbortSignal): Promise<void>
     return orAborted(wait, signal).finally(() => clearTimeout(timer));
 }
 
+/** Waits until it has ended, however, and no longer than that. Leaves no timer behind: one would keep Deno and Node alive. */
+export function within(milliseconds: number, promise: Promise<unknown>): Promise<void> {
+    return new Promise((resolve) => {
+        const timer = setTimeout(resolve, milliseconds);
+        const ended = (): void => {
+            clearTimeout(timer);
+            resolve();
+        };
+        promise.then(ended, ended);
+    });
+}
+
 /** Bytes for people: "3.2 GB". */
 export function showBytes(bytes: number): string {
     const units = ["bytes", "KB", "MB", "GB", "TB"];
