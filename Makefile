@@ -68,7 +68,7 @@ TREE := $(BUILD)/lib/beryl/$(WGPU) $(BUILD)/share/beryl/models/default.gguf
 
 .PHONY: all run test check docs bench fuzz sanitize coverage install uninstall clean help
 .PHONY: replay fuzzers check-build check-wasm check-style check-docs check-wgsl FORCE
-.PHONY: web web-module web-test web-serve
+.PHONY: web web-module web-packages web-test web-serve
 .DELETE_ON_ERROR:
 
 ## all        the program and both forms of the library, in $(BUILD)/bin and $(BUILD)/lib

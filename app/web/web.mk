@@ -26,6 +26,8 @@ WEB_PORT ?= 8080
 export PATH := $(CURDIR)/third_party/node/bin:$(PATH)
 WEB_PACKAGES := app/web/node_modules/.package-lock.json
 
+web-packages: $(WEB_PACKAGES)
+	@:
 $(WEB_PACKAGES): app/web/package-lock.json
 	$(call say,NPM,$<)
 	$(Q)cd app/web && npm ci --silent && touch node_modules/.package-lock.json
@@ -33,7 +35,7 @@ $(WEB_PACKAGES): app/web/package-lock.json
 ## web        the browser package, in app/web/dist, and the page, in app/web/dist-page
 web:
 	@tools/setup web
-	@$(MAKE) --no-print-directory web-module $(WEB_PACKAGES)
+	@$(MAKE) --no-print-directory web-module web-packages
 	@cd app/web && npm run --silent build && npm run --silent page
 
 ## web-serve  the page at http://localhost:$(WEB_PORT), with the built-in model
