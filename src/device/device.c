@@ -388,6 +388,7 @@ const char *device_language_name(device_language language) {
     case DEVICE_HIP_C: return "HIP C";
     case DEVICE_OPENCL_C: return "OpenCL C";
     case DEVICE_C: return "C";
+    case DEVICE_IR: return "kernel IR";
     }
     return "no language";
 }

@@ -93,9 +93,10 @@ typedef enum device_language {
     DEVICE_CUDA_C,
     DEVICE_HIP_C,
     DEVICE_OPENCL_C,
-    DEVICE_C
+    DEVICE_C,
+    DEVICE_IR /* the printed kernel IR, for what interprets it */
 } device_language;
-enum { DEVICE_LANGUAGE_COUNT = DEVICE_C + 1 };
+enum { DEVICE_LANGUAGE_COUNT = DEVICE_IR + 1 };
 #define DEVICE_LANGUAGE_BIT(language) (UINT32_C(1) << (language))
 
 typedef struct device_caps { /* read from the device, or measured on it */
