@@ -7,7 +7,8 @@
  * brackets in the list; there are no phis: what changes in a loop lives in a register array. Every
  * lane of a workgroup runs the list.
  *
- * y[i] = 2 * x[i] (errors stay in the builder until ir_finish, so no call needs a check):
+ * y[i] = 2 * x[i] (errors stay in the builder until ir_finish, so no call needs a check; C
+ * leaves open which of two nested calls is made first, so two effects stand in two lines):
  *
  *     ir_builder *b = ir_begin(&arena, "twice", 64, 1, 1);
  *     ir_memory x = ir_buffer(b, IR_F32, IR_READ, "x"), y = ir_buffer(b, IR_F32, IR_READ_WRITE,
