@@ -422,8 +422,9 @@ static beryl_status make_buffer(device *d, const beryl_source *source, uint64_t 
     device_buffer_item *item = pool_add(d->heap, &d->buffers, d->backend->buffer_bytes, &id);
     if (!item) return base_fail(error, BERYL_NO_MEMORY, "out of memory for buffer %s", label);
     item->size = (size + 3) & ~(uint64_t)3;
-    beryl_status status = source ? d->backend->buffer_map(d, item, source, offset, size, error)
-                                 : d->backend->buffer_make(d, item, label, error);
+    beryl_status status =
+        source ? d->backend->buffer_map(d, item, source, offset, size, label, error)
+               : d->backend->buffer_make(d, item, label, error);
     if (status) {
         pool_remove(d->heap, &d->buffers, id, d->backend->buffer_bytes);
         return status;
@@ -502,6 +503,8 @@ size_t device_stage_max(const device *d) {
 beryl_status device_stage(device *d, size_t size, void **memory, beryl_error *error) {
     *memory = NULL;
     d->staged = 0;
+    if (!d->backend->stage_max(d))
+        return base_fail(error, BERYL_UNSUPPORTED, "%s takes no bytes", d->caps.name);
     if (!size || size > d->backend->stage_max(d))
         return base_fail(error, BERYL_MISUSE, "stage: %zu bytes; 1 to %zu are possible", size,
                          d->backend->stage_max(d));

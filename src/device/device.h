@@ -270,6 +270,28 @@ void device_fetch_drop(device *d, device_ticket ticket);
 beryl_status device_stamps(device *d, device_ticket ticket, uint64_t *ns, uint32_t *n_stamp,
                            beryl_error *error);
 
+/* ---- between devices ------------------------------------------------------------------------- */
+
+typedef struct device_transfer { /* the caller's storage; all fields are device_transfer's own */
+    device *from, *to;
+    device_buffer source, target;
+    uint64_t source_offset, target_offset, size;
+    uint64_t asked, moved, piece; /* bytes */
+    device_ticket tickets[2];     /* of pieces that are fetched */
+    uint32_t n_asked;
+} device_transfer;
+
+/* [source_offset, + size) of a buffer of `from` into a buffer of `to`, which may be any two devices
+ * (or one), piece by piece: begin, then step while it says PENDING. Nothing blocks. What is moved
+ * is in order before the next submit to `to`; what is read is what earlier submits to `from` left,
+ * or a later one where there was one between two steps. Offsets and size are multiples of 4. */
+beryl_status device_transfer_begin(device_transfer *x, device *from, device_buffer source,
+                                   uint64_t source_offset, device *to, device_buffer target,
+                                   uint64_t target_offset, uint64_t size, beryl_error *error);
+/* OK: all was moved. An error ends it. */
+beryl_status device_transfer_step(device_transfer *x, beryl_error *error);
+void device_transfer_drop(device_transfer *x); /* in the middle; fine on one that has ended */
+
 /* ---- for backends ------------------------------------------------------------------------------
  *
  * device.c owns the ids and checks every argument and command against the items below before a
@@ -332,7 +354,8 @@ typedef struct device_backend { /* one const table a backend */
                                 beryl_error *error);
     /* buffer->size is known; the range lies inside the source. NULL: it cannot. */
     beryl_status (*buffer_map)(device *d, device_buffer_item *buffer, const beryl_source *source,
-                               uint64_t offset, uint64_t size, beryl_error *error);
+                               uint64_t offset, uint64_t size, const char *label,
+                               beryl_error *error);
     void (*buffer_drop)(device *d, device_buffer_item *buffer);
     beryl_status (*write)(device *d, device_buffer_item *buffer, uint64_t offset, const void *data,
                           size_t size, beryl_error *error);
@@ -379,6 +402,7 @@ struct device { /* head of every backend's own struct */
     X(webgpu)              \
     X(opencl)              \
     X(host)                \
+    X(disk)                \
     X(dummy)
 #endif
 

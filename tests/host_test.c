@@ -1,0 +1,627 @@
+/* host_test.c - what the processor as a device has beyond the contract (drivers_test.c): its cache
+ * of compiled kernels, the compiler, its threads; memory behind files; copies between devices. */
+#define _GNU_SOURCE /* setenv, symlink */
+#include "rig.h"
+
+#include "base/file.h"
+#include "base/thread.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* y = params[0] * x + N, a group of 64 at a time. */
+static const char *scale_text(uint32_t n) {
+    static char text[1024];
+    snprintf(text, sizeof text,
+             "#include <stdint.h>\n"
+             "uint32_t scale_scratch_bytes(void) { return 0; }\n"
+             "void scale(void *const *buffers, const uint32_t *params, const uint32_t groups[3],\n"
+             "           uint32_t first, uint32_t count, void *scratch) {\n"
+             "    const uint32_t *x = buffers[0];\n"
+             "    uint32_t *y = buffers[1];\n"
+             "    for (uint32_t i = first * 64; i < (first + count) * 64; i++)\n"
+             "        y[i] = params[0] * x[i] + %uu;\n"
+             "    (void)groups, (void)scratch;\n"
+             "}\n",
+             n);
+    return text;
+}
+
+static device_program_desc scale_desc(const char *text) {
+    return (device_program_desc){.language = DEVICE_C,
+                                 .source = text,
+                                 .source_size = strlen(text),
+                                 .entry = "scale",
+                                 .label = "scale",
+                                 .n_binding = 2,
+                                 .access = {DEVICE_READ, DEVICE_READ_WRITE},
+                                 .param_bytes = 4,
+                                 .workgroup = {64, 1, 1}};
+}
+
+/* Compiles and runs it; the first word of the result, where x is 1 and the factor 3. */
+static uint32_t run_scale(test *t, rig *r, uint32_t n) {
+    const device_program_desc desc = scale_desc(scale_text(n));
+    device_program program;
+    device_bindings bindings = {0};
+    uint32_t x[64], y[64] = {0}, factor = 3;
+    for (int i = 0; i < 64; i++) x[i] = 1;
+    if (device_program_make(r->d, &desc, &program, &r->error) || rig_compiled(r, program)) {
+        test_fail(t, __FILE__, __LINE__, "scale: %s", r->error.message);
+        return 0;
+    }
+    device_buffer in = rig_buffer(t, r, 256, x), out = rig_buffer(t, r, 256, NULL);
+    CHECK_INT(t,
+              device_bindings_make(r->d, program,
+                                   (device_binding[]){{.buffer = in}, {.buffer = out}}, 2,
+                                   &bindings, &r->error),
+              BERYL_OK);
+    device_command list[] = {rig_dispatch(program, bindings, 1, 0),
+                             rig_range(DEVICE_FETCH, out, 0, 256)};
+    device_ticket ticket = 0;
+    CHECK_INT(t, rig_submit(r, list, 2, &factor, 4, &ticket), BERYL_OK);
+    CHECK_INT(t, rig_take(r, ticket, 0, y, 256), BERYL_OK);
+    CHECK_INT(t, y[63], y[0]);
+    device_bindings_drop(r->d, bindings);
+    device_program_drop(r->d, program);
+    device_buffer_drop(r->d, in);
+    device_buffer_drop(r->d, out);
+    return y[0];
+}
+
+/* ---- surroundings ------------------------------------------------------------------------------ */
+
+/* What a case changes of the environment, put back by away_end. */
+typedef struct away {
+    char path[4096], cache[600], temporary[600];
+} away;
+
+static void keep(char *to, size_t size, const char *name) {
+    const char *value = getenv(name);
+    snprintf(to, size, "%s", value ? value : "");
+}
+
+static void put(const char *name, const char *value) {
+    if (*value) setenv(name, value, 1);
+    else unsetenv(name);
+}
+
+/* A fresh cache and a fresh folder for temporary files, `name` under the scratch folder. */
+static void away_begin(test *t, away *a, const char *name) {
+    char path[600];
+    keep(a->path, sizeof a->path, "PATH");
+    keep(a->cache, sizeof a->cache, "XDG_CACHE_HOME");
+    keep(a->temporary, sizeof a->temporary, "TMPDIR");
+    snprintf(path, sizeof path, "%s/%s", test_scratch(t), name);
+    CHECK_INT(t, base_folder_make(path, NULL), BERYL_OK);
+    setenv("XDG_CACHE_HOME", path, 1);
+    snprintf(path, sizeof path, "%s/%s/tmp", test_scratch(t), name);
+    CHECK_INT(t, base_folder_make(path, NULL), BERYL_OK);
+    setenv("TMPDIR", path, 1);
+}
+
+static void away_end(const away *a) {
+    put("PATH", a->path);
+    put("XDG_CACHE_HOME", a->cache);
+    put("TMPDIR", a->temporary);
+}
+
+typedef struct listing {
+    int n;
+    char last[600];
+} listing;
+
+static void note_entry(void *user, const char *name, bool is_folder) {
+    listing *l = user;
+    (void)is_folder;
+    l->n++;
+    snprintf(l->last, sizeof l->last, "%s", name);
+}
+
+/* Entries of a folder of the environment's; -1: there is no folder. last: the path of the last. */
+static int count_entries(const char *variable, const char *under, char *last, size_t size) {
+    char path[600];
+    listing l = {0};
+    base_heap heap;
+    base_heap_init(&heap, NULL);
+    snprintf(path, sizeof path, "%s/%s", getenv(variable), under);
+    if (base_folder_list(&heap, path, note_entry, &l, NULL)) return -1;
+    if (last) snprintf(last, size, "%s/%s", path, l.last);
+    return l.n;
+}
+
+typedef struct warnings {
+    int n;
+    char last[512];
+} warnings;
+
+static void note_log(void *user, beryl_log_level level, const char *line) {
+    warnings *w = user;
+    if (level != BERYL_LOG_WARNING) return;
+    w->n++;
+    snprintf(w->last, sizeof w->last, "%s", line);
+}
+
+static bool open_logged(test *t, rig *r, beryl_log *log, warnings *w) {
+    *r = (rig){0};
+    *w = (warnings){0};
+    *log = (beryl_log){note_log, w};
+    base_heap_init(&r->heap, NULL);
+    const beryl_status status = device_open(&r->heap, log, "host", &r->d, &r->error);
+    if (status == BERYL_NO_DEVICE) test_skip(t, "%s", r->error.message);
+    else if (status) test_fail(t, __FILE__, __LINE__, "device_open: %s", r->error.message);
+    return !status;
+}
+
+/* Runs one kernel on a fresh device: its result, and how many warnings there were. */
+static void check_run(test *t, int want_warnings, const char *words) {
+    rig r;
+    warnings w;
+    beryl_log log;
+    if (!open_logged(t, &r, &log, &w)) return;
+    CHECK_INT(t, run_scale(t, &r, 4), 7);
+    CHECK_INT(t, w.n, want_warnings);
+    if (w.n && words && !strstr(w.last, words))
+        test_fail(t, __FILE__, __LINE__, "the warning is \"%s\"", w.last);
+    rig_close(t, &r);
+}
+
+/* ---- the cache --------------------------------------------------------------------------------- */
+
+static void write_byte(test *t, const char *path, long at, int value) {
+    FILE *file = fopen(path, "r+b");
+    CHECK(t, file);
+    if (!file) return;
+    CHECK(t, !fseek(file, at, at < 0 ? SEEK_END : SEEK_SET) && fputc(value, file) != EOF);
+    fclose(file);
+}
+
+static void test_cache(test *t) {
+    away a;
+    char path[700] = "", other[720];
+    struct stat before = {0}, after = {0};
+    if (test_case(t, "host/compiled-once-for-all-devices")) {
+        away_begin(t, &a, "once");
+        check_run(t, 0, NULL);
+        if (count_entries("XDG_CACHE_HOME", "beryl/host", path, sizeof path) >= 0) {
+            CHECK_INT(t, count_entries("XDG_CACHE_HOME", "beryl/host", NULL, 0), 1);
+            CHECK(t, !stat(path, &before) && (before.st_mode & 0777) == 0600);
+            setenv("PATH", "/usr/bin:/bin", 1);
+            check_run(t, 0, NULL);
+            CHECK(t, !stat(path, &after) && before.st_ino == after.st_ino);
+            CHECK_INT(t, count_entries("TMPDIR", "", NULL, 0), 0);
+        }
+        away_end(&a);
+    }
+    if (test_case(t, "host/damaged-cache-is-passed-over")) {
+        away_begin(t, &a, "damaged");
+        check_run(t, 0, NULL);
+        const int n = count_entries("XDG_CACHE_HOME", "beryl/host", path, sizeof path);
+        for (int i = 0; i < 4 && n == 1; i++) {
+            CHECK(t, !stat(path, &before));
+            if (i == 0) write_byte(t, path, before.st_size / 2, 0x5a);
+            if (i == 1) CHECK(t, !truncate(path, before.st_size / 2));
+            if (i == 2) CHECK(t, !truncate(path, 0));
+            if (i == 3) write_byte(t, path, -1, 0x5a);
+            check_run(t, 1, "damaged");
+            check_run(t, 0, NULL); /* it was written anew */
+        }
+        away_end(&a);
+    }
+    if (test_case(t, "host/unsafe-cache-is-passed-over")) {
+        away_begin(t, &a, "unsafe");
+        check_run(t, 0, NULL);
+        const int n = count_entries("XDG_CACHE_HOME", "beryl/host", path, sizeof path);
+        if (n == 1) {
+            CHECK(t, !chmod(path, 0666));
+            check_run(t, 1, "nobody else can write");
+            check_run(t, 0, NULL);
+            snprintf(other, sizeof other, "%s.other", path);
+            CHECK(t, !rename(path, other) && !symlink(other, path));
+            check_run(t, 1, "nobody else can write");
+            snprintf(path, sizeof path, "%s/beryl/host", getenv("XDG_CACHE_HOME"));
+            CHECK(t, !chmod(path, 0777));
+            check_run(t, 1, "nobody else can write");
+            CHECK(t, !chmod(path, 0700));
+        }
+        CHECK_INT(t, count_entries("TMPDIR", "", NULL, 0), 0);
+        away_end(&a);
+    }
+    if (test_case(t, "host/no-cache-leaves-nothing")) {
+        rig r;
+        away_begin(t, &a, "none");
+        if (rig_open(t, &r, "host")) {
+            device_cache_forgo(r.d);
+            CHECK_INT(t, run_scale(t, &r, 4), 7);
+            rig_close(t, &r);
+        }
+        CHECK_INT(t, count_entries("XDG_CACHE_HOME", "beryl", NULL, 0), -1);
+        CHECK_INT(t, count_entries("TMPDIR", "", NULL, 0), 0);
+        away_end(&a);
+    }
+}
+
+/* ---- the compiler ------------------------------------------------------------------------------ */
+
+static void note_row(void *user, const device_caps *caps, const char *why_not) {
+    char *why = user;
+    if (!strcmp(caps->backend, "host")) snprintf(why, 200, "%s", why_not ? why_not : "usable");
+}
+
+/* A compiler of the test's own, first in PATH. */
+static void fake_compiler(test *t, const char *name, const char *script) {
+    char path[700];
+    snprintf(path, sizeof path, "%s/%s", test_scratch(t), name);
+    CHECK_INT(t, base_folder_make(path, NULL), BERYL_OK);
+    char *end = path + strlen(path);
+    setenv("PATH", path, 1);
+    snprintf(end, sizeof path - strlen(path), "/cc");
+    CHECK_INT(t, base_file_write(path, script, strlen(script), NULL), BERYL_OK);
+    CHECK(t, !chmod(path, 0755));
+}
+
+static void test_compiler(test *t) {
+    away a;
+    rig r;
+    device_program program;
+    const device_program_desc desc = scale_desc(scale_text(9));
+    if (test_case(t, "host/no-compiler-is-a-row-that-says-so")) {
+        away_begin(t, &a, "bare");
+        base_heap heap;
+        base_heap_init(&heap, NULL);
+        char why[200] = "";
+        setenv("PATH", "/no/such/folder:.:", 1);
+        device_list(&heap, NULL, note_row, why);
+        CHECK(t, strstr(why, "no C compiler"));
+        device *d = NULL;
+        beryl_error error = {0};
+        CHECK_INT(t, device_open(&heap, NULL, "host", &d, &error), BERYL_NO_DEVICE);
+        CHECK(t, strstr(error.message, "no C compiler"));
+        CHECK_INT(t, heap.bytes, 0);
+        away_end(&a);
+    }
+    if (test_case(t, "host/compiler-that-fails")) {
+        away_begin(t, &a, "fails");
+        fake_compiler(t, "fails-bin", "#!/bin/sh\necho 'the moon is full' >&2\nexit 1\n");
+        if (rig_open(t, &r, "host")) {
+            CHECK_INT(t, device_program_make(r.d, &desc, &program, &r.error), BERYL_OK);
+            CHECK_INT(t, rig_compiled(&r, program), BERYL_DEVICE);
+            CHECK(t, strstr(r.error.message, "the moon is full"));
+            rig_close(t, &r);
+        }
+        fake_compiler(t, "silent-bin", "#!/bin/sh\nexit 0\n"); /* and writes nothing */
+        if (rig_open(t, &r, "host")) {
+            CHECK_INT(t, device_program_make(r.d, &desc, &program, &r.error), BERYL_OK);
+            CHECK_INT(t, rig_compiled(&r, program), BERYL_DEVICE);
+            rig_close(t, &r);
+        }
+        CHECK_INT(t, count_entries("XDG_CACHE_HOME", "beryl/host", NULL, 0), 0);
+        away_end(&a);
+    }
+    if (test_case(t, "host/closing-ends-a-compiler-that-hangs")) {
+        away_begin(t, &a, "hangs");
+        fake_compiler(t, "hangs-bin", "#!/bin/sh\n/bin/sleep 60\n");
+        if (rig_open(t, &r, "host")) {
+            const double began = base_time();
+            for (int i = 0; i < 5; i++) {
+                CHECK_INT(t, device_program_make(r.d, &desc, &program, &r.error), BERYL_OK);
+                CHECK_INT(t, device_program_status(r.d, program, &r.error), BERYL_PENDING);
+                if (i < 3) device_program_drop(r.d, program);
+            }
+            base_sleep(0.1);
+            rig_close(t, &r);
+            CHECK(t, base_time() - began < 20);
+        }
+        away_end(&a);
+    }
+    if (test_case(t, "host/thousand-programs-leave-nothing")) {
+        away_begin(t, &a, "thousand");
+        if (rig_open(t, &r, "host")) {
+            char text[1024];
+            for (uint32_t i = 0; i < 1000; i++) {
+                snprintf(text, sizeof text, "%s", scale_text(i % 4));
+                const device_program_desc one = scale_desc(text);
+                CHECK_INT(t, device_program_make(r.d, &one, &program, &r.error), BERYL_OK);
+                if (i % 3) CHECK_INT(t, rig_compiled(&r, program), BERYL_OK);
+                if (i % 5 < 3) device_program_drop(r.d, program);
+                if (i % 200 == 7) CHECK_INT(t, run_scale(t, &r, i % 4), 3 + i % 4);
+            }
+            rig_close(t, &r);
+            base_heap heap; /* none of the libraries is still in memory */
+            base_heap_init(&heap, NULL);
+            char *maps = NULL;
+            size_t size = 0;
+            if (!base_file_read(&heap, "/proc/self/maps", 8 << 20, &maps, &size, NULL))
+                CHECK(t, !strstr(maps, "/thousand/"));
+            base_heap_give(&heap, maps, maps ? size + 1 : 0);
+            CHECK(t, count_entries("XDG_CACHE_HOME", "beryl/host", NULL, 0) <= 4);
+        }
+        away_end(&a);
+    }
+}
+
+/* ---- threads ----------------------------------------------------------------------------------- */
+
+/* Chains of dependent dispatches beside independent ones, writes and copies between, on 1 and on more
+ * threads than there are processors. */
+static void check_order(test *t, rig *r) {
+    enum { CHAIN = 60, ROUNDS = 8, N = 64 * 37 };
+    static const char text[] =
+        "#include <stdint.h>\n"
+        "uint32_t step_scratch_bytes(void) { return 4096; }\n"
+        "void step(void *const *b, const uint32_t *p, const uint32_t g[3], uint32_t first,\n"
+        "          uint32_t count, void *scratch) {\n"
+        "    const uint32_t *x = b[0]; uint32_t *y = b[1], *s = scratch;\n"
+        "    for (uint32_t i = first; i < first + count; i++) {\n"
+        "        for (uint32_t k = 0; k < 64; k++) s[k] = x[i * 64 + k] * p[0] + p[1];\n"
+        "        for (uint32_t k = 0; k < 64; k++) y[i * 64 + k] = s[k];\n"
+        "    }\n"
+        "    (void)g;\n"
+        "}\n";
+    device_program_desc desc = scale_desc(text);
+    device_program program;
+    device_bindings there = {0}, back = {0}, aside = {0};
+    device_ticket ticket = 0;
+    static uint32_t params[CHAIN][64], x[N], got[N];
+    desc.entry = "step";
+    desc.param_bytes = 8;
+    CHECK_INT(t, device_program_make(r->d, &desc, &program, &r->error), BERYL_OK);
+    CHECK_INT(t, rig_compiled(r, program), BERYL_OK);
+    device_buffer a = rig_buffer(t, r, N * 4, NULL), b = rig_buffer(t, r, N * 4, NULL),
+                  c = rig_buffer(t, r, N * 4, NULL), first = rig_buffer(t, r, N * 4, NULL);
+    device_binding ranges[][2] = {{{.buffer = a}, {.buffer = b}},
+                                  {{.buffer = b}, {.buffer = a}},
+                                  {{.buffer = first}, {.buffer = c}}};
+    device_bindings_make(r->d, program, ranges[0], 2, &there, &r->error);
+    device_bindings_make(r->d, program, ranges[1], 2, &back, &r->error);
+    device_bindings_make(r->d, program, ranges[2], 2, &aside, &r->error);
+    device_command list[2 * CHAIN + 2];
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        size_t n = 0;
+        for (uint32_t i = 0; i < N; i++) x[i] = i + round;
+        CHECK_INT(t, device_write(r->d, a, 0, x, N * 4, &r->error), BERYL_OK); /* while it runs */
+        list[n++] = rig_copy(a, 0, first, 0, N * 4);
+        for (uint32_t i = 0; i < CHAIN; i++) {
+            params[i][0] = 2 * i + 1, params[i][1] = round + i;
+            list[n++] = rig_dispatch(program, i % 2 ? back : there, N / 64, 256 * i);
+            list[n++] = rig_dispatch(program, aside, i % 5 ? 1 : N / 64, 256 * i);
+        }
+        list[n++] = rig_range(DEVICE_FETCH, CHAIN % 2 ? b : a, 0, N * 4);
+        CHECK_INT(t, rig_submit(r, list, n, params, sizeof params, &ticket), BERYL_OK);
+        if (round % 3 == 0 || round == ROUNDS - 1) {
+            CHECK_INT(t, rig_take(r, ticket, 0, got, N * 4), BERYL_OK);
+            for (uint32_t i = 0; i < N; i++) {
+                uint32_t want = i + round;
+                for (uint32_t k = 0; k < CHAIN; k++) want = want * (2 * k + 1) + round + k;
+                if (got[i] != want) CHECK_INT(t, got[i], want);
+            }
+        } else {
+            device_fetch_drop(r->d, ticket);
+        }
+    }
+}
+
+static void test_threads(test *t) {
+    static const char *const counts[] = {"1", "2", "7", "many"};
+    if (!test_case(t, "host/order-on-any-number-of-threads")) return;
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        rig r;
+        setenv("BERYL_THREADS", counts[i], 1);
+        if (rig_open(t, &r, "host")) {
+            const uint32_t n = device_caps_of(r.d)->compute_units;
+            CHECK(t, i < 3 ? n == (uint32_t)atoi(counts[i]) : n >= 1);
+            check_order(t, &r);
+            rig_close(t, &r);
+        }
+    }
+    unsetenv("BERYL_THREADS");
+}
+
+/* ---- memory behind files ----------------------------------------------------------------------- */
+
+/* A source that has an answer at every third question only. */
+typedef struct slow {
+    const unsigned char *bytes;
+    int asked;
+} slow;
+
+static beryl_status slow_read(void *user, uint64_t offset, void *to, size_t size) {
+    slow *s = user;
+    if (++s->asked % 3) return BERYL_PENDING;
+    memcpy(to, s->bytes + offset, size);
+    return BERYL_OK;
+}
+
+static void test_disk(test *t) {
+    enum { SIZE = 10001 };
+    static unsigned char bytes[SIZE], got[SIZE + 16];
+    rig r;
+    device_buffer buffer, other;
+    device_ticket ticket = 0;
+    char path[600];
+    for (int i = 0; i < SIZE; i++) bytes[i] = (unsigned char)(i * 7 + i / 256);
+    snprintf(path, sizeof path, "%s/disk.bin", test_scratch(t));
+    CHECK_INT(t, base_file_write(path, bytes, SIZE, NULL), BERYL_OK);
+    if (test_case(t, "disk/fetches-ranges-of-a-file") && rig_open(t, &r, "disk")) {
+        beryl_source file;
+        CHECK_INT(t, base_source_open_file(&r.heap, path, &file, &r.error), BERYL_OK);
+        CHECK_INT(t, device_buffer_map(r.d, &file, 1, SIZE - 1, "all", &buffer, &r.error),
+                  BERYL_OK);
+        CHECK_INT(t, device_buffer_map(r.d, &file, 9999, 2, "end", &other, &r.error), BERYL_OK);
+        device_command list[] = {rig_range(DEVICE_FETCH, buffer, 4, 96),
+                                 rig_range(DEVICE_FETCH, other, 0, 4),
+                                 rig_range(DEVICE_FETCH, buffer, 0, SIZE - 1)};
+        for (int round = 0; round < 3; round++) {
+            CHECK_INT(t, rig_submit(&r, list, 3, NULL, 0, &ticket), BERYL_OK);
+            CHECK_INT(t, device_wait(r.d, ticket, &r.error), BERYL_OK);
+            const void *data;
+            size_t size;
+            CHECK_INT(t, device_fetched(r.d, ticket, 0, &data, &size, &r.error), BERYL_OK);
+            CHECK(t, size == 96 && !memcmp(data, bytes + 5, 96));
+            CHECK_INT(t, device_fetched(r.d, ticket, 1, &data, &size, &r.error), BERYL_OK);
+            const unsigned char end[4] = {bytes[9999], bytes[10000], 0, 0};
+            CHECK(t, size == 4 && !memcmp(data, end, 4));
+            CHECK_INT(t, rig_take(&r, ticket, 2, got, SIZE - 1), BERYL_OK);
+            CHECK(t, !memcmp(got, bytes + 1, SIZE - 1));
+        }
+        device_close(r.d);
+        file.close(file.user);
+        CHECK_INT(t, r.heap.bytes, 0);
+    }
+    if (test_case(t, "disk/refuses-all-else-by-name") && rig_open(t, &r, "disk:0")) {
+        beryl_source source = base_source_of_memory(bytes, SIZE);
+        device_program program;
+        device_program_desc desc = scale_desc("text");
+        void *memory;
+        uint32_t word = 0;
+        CHECK_INT(t, device_buffer_map(r.d, &source, 1, SIZE, "b", &buffer, &r.error),
+                  BERYL_MISUSE);
+        CHECK_INT(t, device_buffer_map(r.d, &source, 1, 0, "b", &buffer, &r.error), BERYL_MISUSE);
+        CHECK_INT(t, device_buffer_map(r.d, &source, UINT64_MAX, 4, "b", &buffer, &r.error),
+                  BERYL_MISUSE);
+        CHECK_INT(t, device_buffer_map(r.d, NULL, 0, 4, "b", &buffer, &r.error), BERYL_MISUSE);
+        CHECK_INT(t, device_buffer_map(r.d, &source, 0, 4000, "a", &buffer, &r.error), BERYL_OK);
+        CHECK_INT(t, device_buffer_map(r.d, &source, 4, 4000, "b", &other, &r.error), BERYL_OK);
+        device_command list[] = {rig_copy(buffer, 0, other, 0, 64),
+                                 rig_range(DEVICE_FILL, buffer, 0, 64),
+                                 rig_range(DEVICE_FETCH, buffer, 4000, 4)};
+        CHECK_INT(t, rig_submit(&r, list, 1, NULL, 0, &ticket), BERYL_UNSUPPORTED);
+        CHECK(t, strstr(r.error.message, "disk is read only"));
+        CHECK_INT(t, rig_submit(&r, list + 1, 1, NULL, 0, &ticket), BERYL_UNSUPPORTED);
+        CHECK_INT(t, rig_submit(&r, list + 2, 1, NULL, 0, &ticket), BERYL_MISUSE);
+        CHECK_INT(t, device_write(r.d, buffer, 0, &word, 4, &r.error), BERYL_UNSUPPORTED);
+        CHECK_INT(t, device_stage(r.d, 4, &memory, &r.error), BERYL_UNSUPPORTED);
+        CHECK_INT(t, device_buffer_make(r.d, 4, "own", &other, &r.error), BERYL_UNSUPPORTED);
+        CHECK_INT(t, device_program_make(r.d, &desc, &program, &r.error), BERYL_UNSUPPORTED);
+        rig_close(t, &r);
+        if (rig_open(t, &r, "dummy")) {
+            CHECK_INT(t, device_buffer_map(r.d, &source, 0, 4, "b", &buffer, &r.error),
+                      BERYL_UNSUPPORTED);
+            rig_close(t, &r);
+        }
+        CHECK_INT(t, device_open(&r.heap, NULL, "files", &r.d, &r.error), BERYL_NO_DEVICE);
+    }
+    if (test_case(t, "disk/file-cut-meanwhile-is-a-status") && rig_open(t, &r, "disk")) {
+        beryl_source file;
+        CHECK_INT(t, base_source_open_file(&r.heap, path, &file, &r.error), BERYL_OK);
+        CHECK_INT(t, device_buffer_map(r.d, &file, 0, 8192, "cut", &buffer, &r.error), BERYL_OK);
+        CHECK(t, !truncate(path, 4096));
+        device_command fetch = rig_range(DEVICE_FETCH, buffer, 4000, 200);
+        CHECK_INT(t, rig_submit(&r, &fetch, 1, NULL, 0, &ticket), BERYL_OK);
+        CHECK_INT(t, device_wait(r.d, ticket, &r.error), BERYL_IO);
+        CHECK(t, strstr(r.error.message, "cut"));
+        fetch = rig_range(DEVICE_FETCH, buffer, 0, 200); /* and the device goes on */
+        CHECK_INT(t, rig_submit(&r, &fetch, 1, NULL, 0, &ticket), BERYL_OK);
+        CHECK_INT(t, rig_take(&r, ticket, 0, got, 200), BERYL_OK);
+        CHECK(t, !memcmp(got, bytes, 200));
+        device_close(r.d);
+        file.close(file.user);
+        CHECK_INT(t, r.heap.bytes, 0);
+    }
+    if (test_case(t, "disk/source-that-answers-later") && rig_open(t, &r, "disk")) {
+        slow s = {bytes, 0};
+        beryl_source source = {.size = SIZE, .user = &s, .read = slow_read};
+        CHECK_INT(t, device_buffer_map(r.d, &source, 0, SIZE, "slow", &buffer, &r.error), BERYL_OK);
+        device_command fetch = rig_range(DEVICE_FETCH, buffer, 0, 8000);
+        const void *data;
+        size_t size;
+        device_ticket done = 0;
+        CHECK_INT(t, rig_submit(&r, &fetch, 1, NULL, 0, &ticket), BERYL_OK);
+        CHECK_INT(t, device_fetched(r.d, ticket, 0, &data, &size, &r.error), BERYL_PENDING);
+        for (int i = 0; i < 3; i++) CHECK_INT(t, device_poll(r.d, &done, &r.error), BERYL_OK);
+        CHECK_INT(t, done, ticket);
+        device_buffer_drop(r.d, buffer);
+        CHECK_INT(t, rig_take(&r, ticket, 0, got, 8000), BERYL_OK);
+        CHECK(t, !memcmp(got, bytes, 8000));
+        rig_close(t, &r);
+    }
+}
+
+/* ---- between devices --------------------------------------------------------------------------- */
+
+static beryl_status transfer(rig *from, device_buffer source, uint64_t at, rig *to,
+                             device_buffer target, uint64_t to_at, uint64_t size) {
+    device_transfer x;
+    beryl_status status = device_transfer_begin(&x, from->d, source, at, to->d, target, to_at, size,
+                                                &from->error);
+    while (!status && (status = device_transfer_step(&x, &from->error)) == BERYL_PENDING)
+        status = BERYL_OK;
+    return status;
+}
+
+static void check_pair(test *t, const char *one, const char *two) {
+    enum { SIZE = 9 << 20 }; /* more than two pieces */
+    rig a, b;
+    if (!rig_open(t, &a, one)) return;
+    if (!rig_open(t, &b, two)) {
+        rig_close(t, &a);
+        return;
+    }
+    uint32_t *words = malloc(SIZE), *got = malloc(SIZE);
+    for (uint32_t i = 0; words && i < SIZE / 4; i++) words[i] = i * 2654435761u;
+    device_buffer x = rig_buffer(t, &a, SIZE, words), y = rig_buffer(t, &b, SIZE, NULL),
+                  z = rig_buffer(t, &a, SIZE, NULL);
+    CHECK_INT(t, transfer(&a, x, 0, &b, y, 0, SIZE), BERYL_OK);
+    CHECK_INT(t, transfer(&b, y, 4096, &a, z, 8, SIZE - 4096), BERYL_OK);
+    CHECK_INT(t, transfer(&a, x, 0, &a, z, 0, 8), BERYL_OK); /* one device is fine too */
+    CHECK_INT(t, transfer(&a, x, 4, &b, y, 0, SIZE), BERYL_MISUSE);
+    CHECK_INT(t, transfer(&a, x, 0, &b, y, 2, 4), BERYL_MISUSE);
+    CHECK_INT(t, transfer(&a, (device_buffer){0}, 0, &b, y, 0, 4), BERYL_MISUSE);
+    device_command fetch = rig_range(DEVICE_FETCH, z, 0, SIZE);
+    device_ticket ticket = 0;
+    CHECK_INT(t, rig_submit(&a, &fetch, 1, NULL, 0, &ticket), BERYL_OK);
+    CHECK_INT(t, rig_take(&a, ticket, 0, got, SIZE), BERYL_OK);
+    CHECK(t, words && got && !memcmp(got, words, 8) && !memcmp(got + 2, words + 1024, SIZE - 4096));
+    device_transfer half;
+    CHECK_INT(t, device_transfer_begin(&half, a.d, x, 0, b.d, y, 0, SIZE, &a.error), BERYL_OK);
+    const beryl_status status = device_transfer_step(&half, &a.error);
+    CHECK(t, status == BERYL_PENDING);
+    device_buffer_drop(b.d, y); /* in the middle */
+    beryl_status end = status;
+    while (end == BERYL_PENDING) end = device_transfer_step(&half, &a.error);
+    CHECK_INT(t, end, BERYL_MISUSE);
+    device_transfer_drop(&half);
+    rig_close(t, &b);
+    rig_close(t, &a);
+    free(words);
+    free(got);
+}
+
+static void test_transfers(test *t) {
+    if (test_case(t, "transfer/host-to-host")) check_pair(t, "host", "host");
+    if (test_case(t, "transfer/host-to-webgpu-and-back")) check_pair(t, "host", "webgpu");
+    if (test_case(t, "transfer/webgpu-to-host-and-back")) check_pair(t, "webgpu", "host");
+    rig disk, host;
+    if (test_case(t, "transfer/from-a-file") && rig_open(t, &disk, "disk")) {
+        if (rig_open(t, &host, "host")) {
+            static unsigned char bytes[3001], got[3004];
+            for (size_t i = 0; i < sizeof bytes; i++) bytes[i] = (unsigned char)(i * 31);
+            beryl_source source = base_source_of_memory(bytes, sizeof bytes);
+            device_buffer file, y = rig_buffer(t, &host, 3072, NULL);
+            CHECK_INT(t, device_buffer_map(disk.d, &source, 0, 3001, "f", &file, &disk.error),
+                      BERYL_OK);
+            CHECK_INT(t, transfer(&disk, file, 0, &host, y, 16, 3004), BERYL_OK);
+            CHECK_INT(t, transfer(&host, y, 0, &disk, file, 0, 64), BERYL_UNSUPPORTED);
+            device_command fetch = rig_range(DEVICE_FETCH, y, 16, 3004);
+            device_ticket ticket = 0;
+            CHECK_INT(t, rig_submit(&host, &fetch, 1, NULL, 0, &ticket), BERYL_OK);
+            CHECK_INT(t, rig_take(&host, ticket, 0, got, 3004), BERYL_OK);
+            CHECK(t, !memcmp(got, bytes, 3001) && !got[3001] && !got[3003]);
+            rig_close(t, &host);
+        }
+        rig_close(t, &disk);
+    }
+}
+
+void test_host(test *t);
+void test_host(test *t) {
+    test_cache(t);
+    test_compiler(t);
+    test_threads(t);
+    test_disk(t);
+    test_transfers(t);
+}
