@@ -11,10 +11,14 @@
  * leaves open which of two nested calls is made first, so two effects stand in two lines):
  *
  *     ir_builder *b = ir_begin(&arena, "twice", 64, 1, 1);
- *     ir_memory x = ir_buffer(b, IR_F32, IR_READ, "x"), y = ir_buffer(b, IR_F32, IR_READ_WRITE,
- * "y"); ir_id n = ir_param(b, IR_U32, "n"); ir_id i = ir_fma(b, ir_group(b, 0), ir_u32(b, 64),
- * ir_local(b, 0)); ir_if(b, ir_lt(b, i, n)); ir_store(b, y, i, ir_mul(b, ir_load(b, x, i, 1),
- * ir_f32(b, 2))); ir_end(b); status = ir_finish(b, &kernel, &error); // verified
+ *     ir_memory x = ir_buffer(b, IR_F32, IR_READ, "x");
+ *     ir_memory y = ir_buffer(b, IR_F32, IR_READ_WRITE, "y");
+ *     ir_id n = ir_param(b, IR_U32, "n");
+ *     ir_id i = ir_fma(b, ir_group(b, 0), ir_u32(b, 64), ir_local(b, 0));
+ *     ir_if(b, ir_lt(b, i, n));
+ *     ir_store(b, y, i, ir_mul(b, ir_load(b, x, i, 1), ir_f32(b, 2)));
+ *     ir_end(b);
+ *     status = ir_finish(b, &kernel, &error); // verified
  *
  * Values. A value is a vector of width 1, 2, 4, 8 or 16 of one type; ops work lane by lane ("lane"
  * of a vector is always said so; a bare lane is an invocation). Operands have the same width as the
