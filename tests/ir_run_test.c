@@ -172,7 +172,7 @@ static const struct program {
      "%4 = lt bool %0 %3\ncopy_async 16 workgroup 0 buffer 0 %2 %2 %4\ncopy_commit\ncopy_wait "
      "0\nbarrier\n"
      "%9 = const u32 31\n%10 = sub u32 %9 %2\n%11 = load u32 workgroup 0 %10\nstore buffer 1 %0 "
-     "%12\n",
+     "%11\n",
      1,
      0,
      {0, 0, 70, 58, 46, 34, 22, 10, 100}},
