@@ -233,7 +233,7 @@ check-wgsl:
 check-docs: $(PROGRAM)
 	tools/docs --check $(PROGRAM)
 
-## docs       writes the pages that the program's tables know: docs/commands.md, docs/operations.md
+## docs       writes the pages that the program's tables know: docs/commands.md, docs/operations.md, docs/ir-ops.md
 docs: $(PROGRAM)
 	@tools/docs $(PROGRAM)
 
