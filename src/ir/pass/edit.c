@@ -46,7 +46,8 @@ pass_edit *pass_begin(base_arena *arena, const ir_kernel *k, const ir_schedule *
     e->out = *k;
     e->out.n_code = 0;
     if (k->n_register) memcpy(e->registers, k->registers, k->n_register * sizeof *k->registers);
-    if (k->n_workgroup) memcpy(e->workgroups, k->workgroups, k->n_workgroup * sizeof *k->workgroups);
+    if (k->n_workgroup)
+        memcpy(e->workgroups, k->workgroups, k->n_workgroup * sizeof *k->workgroups);
     if (k->n_fragment) memcpy(e->fragments, k->fragments, k->n_fragment * sizeof *k->fragments);
     e->map = pass_take(e, k->n_code, sizeof *e->map);
     e->close = pass_take(e, k->n_code, sizeof *e->close);
@@ -65,7 +66,8 @@ pass_edit *pass_begin(base_arena *arena, const ir_kernel *k, const ir_schedule *
 
 static uint64_t array_bytes(const ir_array_decl *arrays, uint32_t n) {
     uint64_t bytes = 0;
-    for (uint32_t i = 0; i < n; i++) bytes += (uint64_t)arrays[i].count * ir_type_bytes(arrays[i].type);
+    for (uint32_t i = 0; i < n; i++)
+        bytes += (uint64_t)arrays[i].count * ir_type_bytes(arrays[i].type);
     return bytes;
 }
 
@@ -76,12 +78,23 @@ static void *keep(pass_edit *e, const void *data, size_t count, size_t size) {
     return memory;
 }
 
+static bool too_deep(const pass_edit *e) {
+    uint32_t depth = 0, deepest = 0;
+    for (uint32_t i = 0; i < e->out.n_code; i++) {
+        if (e->code[i].op == IR_LOOP || e->code[i].op == IR_IF) depth++;
+        if (e->code[i].op == IR_END) depth--;
+        if (depth > deepest) deepest = depth;
+    }
+    return deepest > IR_DEPTH_MAX;
+}
+
 beryl_status pass_end(pass_edit *e, const ir_kernel **out, beryl_error *error) {
     if (!e) return base_fail(error, BERYL_NO_MEMORY, "no memory to rewrite a kernel");
     *out = e->in;
     if (array_bytes(e->registers, e->out.n_register) > IR_REGISTER_BYTES_MAX ||
         array_bytes(e->workgroups, e->out.n_workgroup) > IR_WORKGROUP_BYTES_MAX)
         e->too_large = true;
+    if (too_deep(e)) e->too_large = true;
     if (!e->no_memory && !e->too_large && e->changed) {
         e->out.code = keep(e, e->code, e->out.n_code, sizeof *e->code);
         e->out.registers = keep(e, e->registers, e->out.n_register, sizeof *e->registers);
@@ -93,7 +106,8 @@ beryl_status pass_end(pass_edit *e, const ir_kernel **out, beryl_error *error) {
     bool no_memory = e->no_memory;
     base_arena scratch = e->scratch;
     base_arena_fini(&scratch);
-    return no_memory ? base_fail(error, BERYL_NO_MEMORY, "no memory to rewrite a kernel") : BERYL_OK;
+    return no_memory ? base_fail(error, BERYL_NO_MEMORY, "no memory to rewrite a kernel")
+                     : BERYL_OK;
 }
 
 /* ---- pushing ---- */
@@ -163,7 +177,8 @@ ir_id pass_binary(pass_edit *e, ir_op op, ir_id a, ir_id b) {
         uint64_t in[4] = {x, y, 0, 0};
         return pass_u32(e, (uint32_t)ir_evaluate(op, IR_U32, IR_U32, in));
     }
-    if (y_known && ((op == IR_MUL && y == 1) || (y == 0 && (op == IR_ADD || op == IR_SUB)))) return a;
+    if (y_known && ((op == IR_MUL && y == 1) || (y == 0 && (op == IR_ADD || op == IR_SUB))))
+        return a;
     if (x_known && ((op == IR_MUL && x == 1) || (op == IR_ADD && x == 0))) return b;
     ir_instruction i = nothing;
     i.op = (uint8_t)op, i.width = e->code[a].width, i.n_in = 2, i.in[0] = a, i.in[1] = b;
@@ -224,8 +239,8 @@ void pass_store(pass_edit *e, ir_memory to, ir_id index, ir_id value) {
     pass_push(e, i);
 }
 
-static ir_memory add_array(pass_edit *e, ir_space space, ir_array_decl *arrays, uint32_t *n, ir_type type,
-                           uint32_t count) {
+static ir_memory add_array(pass_edit *e, ir_space space, ir_array_decl *arrays, uint32_t *n,
+                           ir_type type, uint32_t count) {
     if (*n == IR_ARRAY_MAX) {
         e->too_large = true;
         return (ir_memory){(uint8_t)space, UINT16_MAX};
@@ -246,7 +261,8 @@ ir_memory pass_workgroup(pass_edit *e, ir_type type, uint32_t count) {
 
 bool pass_is_effect(const ir_instruction *i) {
     uint32_t flags = pass_flags(i);
-    return (flags & IR_WRITES) && !(flags & IR_TOGETHER) && !(i->op == IR_STORE && i->space != IR_BUFFER);
+    return (flags & IR_WRITES) && !(flags & IR_TOGETHER) &&
+           !(i->op == IR_STORE && i->space != IR_BUFFER);
 }
 
 uint32_t *pass_uses(pass_edit *e) {
@@ -291,7 +307,8 @@ uint8_t *pass_lanes(pass_edit *e) {
                 if (at->in[a] != IR_NO_ID) mask |= lanes[at->in[a]];
             if (at->op == IR_LOCAL) mask |= (uint8_t)(1u << at->imm);
             else if (at->op == IR_LOAD && at->space == IR_REGISTER) mask |= registers[at->array];
-            else if (at->op == IR_LOAD && at->space == IR_BUFFER && buffers.written[at->array]) mask = 7;
+            else if (at->op == IR_LOAD && at->space == IR_BUFFER && buffers.written[at->array])
+                mask = 7;
             else if (at->op == IR_LOOP || at->op == IR_IF) mask |= around(e, lanes, i);
             else if (at->op == IR_STORE && at->space == IR_REGISTER) {
                 mask |= around(e, lanes, i);
@@ -320,7 +337,8 @@ static uint64_t even_part(uint64_t n) {
     return n ? n & (~n + 1) : 0;
 }
 
-static uint64_t multiple_at(const pass_edit *e, const ir_instruction *code, ir_id id, uint32_t depth) {
+static uint64_t multiple_at(const pass_edit *e, const ir_instruction *code, ir_id id,
+                            uint32_t depth) {
     const uint64_t all = 1ull << 32; /* of zero */
     const ir_instruction *i = &code[id];
     if (i->type != IR_U32 || i->width != 1) return 1;
@@ -335,7 +353,8 @@ static uint64_t multiple_at(const pass_edit *e, const ir_instruction *code, ir_i
         if (code[i->in[a]].type == IR_U32) in[a] = multiple_at(e, code, i->in[a], depth - 1);
     uint64_t x = even_part(in[0]), y = even_part(in[1]), z = even_part(in[2]);
     uint64_t found = 1, shift;
-    if (i->op == IR_ADD || i->op == IR_SUB || i->op == IR_OR || i->op == IR_XOR) found = common(x, y);
+    if (i->op == IR_ADD || i->op == IR_SUB || i->op == IR_OR || i->op == IR_XOR)
+        found = common(x, y);
     else if (i->op == IR_MIN || i->op == IR_MAX) found = common(in[0], in[1]);
     else if (i->op == IR_MUL || i->op == IR_FMA) {
         found = x * y > all ? all : x * y;
@@ -353,11 +372,14 @@ uint64_t pass_multiple(const pass_edit *e, const ir_instruction *code, ir_id id)
     return multiple_at(e, code, id, 12);
 }
 
-bool pass_count_multiple(const pass_edit *e, const ir_instruction *code, ir_id from, ir_id to, uint32_t n) {
+bool pass_count_multiple(const pass_edit *e, const ir_instruction *code, ir_id from, ir_id to,
+                         uint32_t n) {
     uint32_t first, last;
     if (n <= 1) return true;
-    if (pass_const(code, from, &first) && pass_const(code, to, &last)) return first >= last || (last - first) % n == 0;
-    /* to = from + c, whatever from is: then from <= to must be known; tiles say so by their mark. */
+    if (pass_const(code, from, &first) && pass_const(code, to, &last))
+        return first >= last || (last - first) % n == 0;
+    /* to = from + c, whatever from is: then from <= to must be known; tiles say so by their mark.
+     */
     return pass_multiple(e, code, from) % n == 0 && pass_multiple(e, code, to) % n == 0;
 }
 
@@ -372,18 +394,68 @@ bool pass_is_closed(pass_edit *e) {
     return false;
 }
 
+/* Inside a loop whose turns follow each other. */
+static bool is_repeated(const pass_edit *e, uint32_t i) {
+    for (uint32_t p = e->parent[i]; p != IR_NO_ID; p = e->parent[p]) {
+        ir_mark_kind kind = ir_mark_of(pass_at(e, p)).kind;
+        if (pass_at(e, p)->op == IR_LOOP && (kind == IR_SERIAL || kind == IR_REDUCE)) return true;
+    }
+    return false;
+}
+
+bool pass_loads_written(const pass_edit *e, uint32_t loop) {
+    pass_buffers all = pass_buffers_of(e, 0, e->in->n_code);
+    for (uint32_t i = loop + 1; i < e->close[loop]; i++) {
+        const ir_instruction *at = pass_at(e, i);
+        if (at->op == IR_LOAD && at->space == IR_BUFFER && all.written[at->array]) return true;
+    }
+    return false;
+}
+
+uint32_t pass_lanes_of_axis(const ir_schedule *s, uint32_t axis) {
+    uint32_t lanes = 1;
+    for (uint32_t d = 0; d < IR_DIM_MAX; d++)
+        if (s->dims[d].lane == axis + 1 && s->dims[d].lanes > lanes) lanes = s->dims[d].lanes;
+    return lanes;
+}
+
+bool pass_choose(const pass_edit *e, bool *chosen,
+                 bool (*wants)(const pass_edit *e, ir_mark mark, uint32_t axis), uint32_t axis) {
+    bool any = false;
+    for (uint32_t i = 0; i < e->in->n_code; i++) {
+        const ir_instruction *at = pass_at(e, i);
+        uint32_t step;
+        chosen[i] = at->op == IR_LOOP && ir_mark_of(at).kind == IR_PARALLEL &&
+                    wants(e, ir_mark_of(at), axis) && pass_const(e->in->code, at->in[2], &step) &&
+                    step;
+        for (uint32_t p = e->parent[i]; chosen[i] && p != IR_NO_ID; p = e->parent[p])
+            if (chosen[p]) chosen[i] = false;
+        if (chosen[i]) any = true;
+    }
+    return any;
+}
+
 bool pass_may_spread(pass_edit *e, const bool *is_spread) {
     uint32_t *home = pass_take(e, IR_BUFFER_MAX, sizeof *home); /* the spread loop of a buffer */
     if (!home) return false;
     pass_buffers all = pass_buffers_of(e, 0, e->in->n_code);
     bool seen[IR_BUFFER_MAX] = {false};
     uint32_t loop = IR_NO_ID;
+    for (uint32_t i = 0; i < e->in->n_code;
+         i++) /* what is read on the next turn of a loop around it */
+        if (is_spread[i] && is_repeated(e, i)) {
+            pass_buffers inside = pass_buffers_of(e, i, e->close[i]);
+            for (uint32_t b = 0; b < IR_BUFFER_MAX; b++)
+                if (inside.written[b] && all.loaded[b]) return false;
+        }
     for (uint32_t i = 0; i < e->in->n_code; i++) {
         if (loop == IR_NO_ID && is_spread[i]) loop = i;
         const ir_instruction *at = pass_at(e, i);
         ir_form form = ir_op_of((ir_op)at->op)->form;
         if (loop != IR_NO_ID && i == e->close[loop]) loop = IR_NO_ID;
-        if (at->space != IR_BUFFER || (form != IR_FORM_LOAD && form != IR_FORM_STORE && form != IR_FORM_ATOMIC)) continue;
+        if (at->space != IR_BUFFER ||
+            (form != IR_FORM_LOAD && form != IR_FORM_STORE && form != IR_FORM_ATOMIC))
+            continue;
         uint32_t b = at->array;
         if (!all.written[b] || (!all.loaded[b] && form == IR_FORM_STORE)) continue;
         if (loop == IR_NO_ID || (seen[b] && home[b] != loop)) return false;

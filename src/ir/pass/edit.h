@@ -1,9 +1,9 @@
 /* edit.h - what all passes are written with: the old kernel, looked at, and the new one, growing.
  *
  * The idea: a pass walks the old kernel once and pushes instructions of the new one; map[] says for
- * each old instruction which new one holds its value. A value lives in its block alone, so a block may
- * be copied any number of times, each time over the same entries of the map. Errors stay in the edit
- * (no memory, a kernel grown too large: the old one is kept), so no call needs a check. */
+ * each old instruction which new one holds its value. A value lives in its block alone, so a block
+ * may be copied any number of times, each time over the same entries of the map. Errors stay in the
+ * edit (no memory, a kernel grown too large: the old one is kept), so no call needs a check. */
 #ifndef IR_PASS_EDIT_H
 #define IR_PASS_EDIT_H
 
@@ -19,19 +19,22 @@ typedef struct pass_edit {
     uint32_t capacity;
     ir_array_decl registers[IR_ARRAY_MAX], workgroups[IR_ARRAY_MAX];
     ir_fragment_decl fragments[IR_ARRAY_MAX];
-    uint32_t *map;    /* [in->n_code] new id */
-    uint32_t *close;  /* [in->n_code] of loop and if: its end; of else: its if; of end: its opener */
+    uint32_t *map;   /* [in->n_code] new id */
+    uint32_t *close; /* [in->n_code] of loop and if: its end; of else: its if; of end: its opener */
     uint32_t *middle; /* [in->n_code] of if: its else, or IR_NO_ID */
-    uint32_t *parent; /* [in->n_code] the loop or if around it, or IR_NO_ID. Of end: as its opener's */
+    uint32_t
+        *parent; /* [in->n_code] the loop or if around it, or IR_NO_ID. Of end: as its opener's */
     bool no_memory, too_large;
     bool changed; /* set by the pass; else the result is the old kernel */
 } pass_edit;
 
 /* NULL: no memory. */
 pass_edit *pass_begin(base_arena *arena, const ir_kernel *k, const ir_schedule *schedule);
-/* Frees the edit. A pass that changed nothing, or grew the kernel over a bound, gives the old kernel. */
+/* Frees the edit. A pass that changed nothing, or grew the kernel over a bound, gives the old
+ * kernel. */
 beryl_status pass_end(pass_edit *e, const ir_kernel **out, beryl_error *error);
-void *pass_take(pass_edit *e, size_t count, size_t size); /* zeroed scratch; NULL: no memory (kept) */
+void *pass_take(pass_edit *e, size_t count,
+                size_t size); /* zeroed scratch; NULL: no memory (kept) */
 
 /* ---- pushing ---- */
 ir_id pass_push(pass_edit *e, ir_instruction i);
@@ -75,18 +78,29 @@ typedef struct pass_buffers {
 } pass_buffers;
 /* What [first, last) does with the buffers. */
 pass_buffers pass_buffers_of(const pass_edit *e, uint32_t first, uint32_t last);
-/* lanes[n_code]: bits of the axes (1 2 4; all for subgroup lanes) that the value depends on, or that
- * decide whether the block is run. NULL: no memory. */
+/* lanes[n_code]: bits of the axes (1 2 4; all for subgroup lanes) that the value depends on, or
+ * that decide whether the block is run. NULL: no memory. */
 uint8_t *pass_lanes(pass_edit *e);
 /* The largest number that is known to divide a u32 value of `code`. */
 uint64_t pass_multiple(const pass_edit *e, const ir_instruction *code, ir_id id);
 /* Is to - from of a loop (ids of `code`) known to be a multiple of n? */
-bool pass_count_multiple(const pass_edit *e, const ir_instruction *code, ir_id from, ir_id to, uint32_t n);
+bool pass_count_multiple(const pass_edit *e, const ir_instruction *code, ir_id from, ir_id to,
+                         uint32_t n);
 /* Something that passes must not put more lanes around: barriers, workgroup arrays, atomics whose
  * result is used. */
 bool pass_is_closed(pass_edit *e);
 /* Can effects outside the loops for which is_spread[loop] be left to one lane or group, with the
- * loops spread? Every buffer that is written and loaded must be touched inside one of them alone. */
+ * loops spread? Every buffer that is written and loaded must be touched inside one of them alone.
+ */
 bool pass_may_spread(pass_edit *e, const bool *is_spread);
+
+/* Does the loop load what the kernel writes? Then an iteration must not be repeated by another
+ * lane. */
+bool pass_loads_written(const pass_edit *e, uint32_t loop);
+/* How many lanes the schedule gives an axis. */
+uint32_t pass_lanes_of_axis(const ir_schedule *s, uint32_t axis);
+/* chosen[n_code]: parallel loops that `wants` names, the outermost ones. False: there are none. */
+bool pass_choose(const pass_edit *e, bool *chosen,
+                 bool (*wants)(const pass_edit *e, ir_mark mark, uint32_t axis), uint32_t axis);
 
 #endif

@@ -66,14 +66,15 @@
 #include "device/device.h" /* device_caps alone */
 #include "ir/ir.h"
 
-/* ---- marks: in the upper bits of a loop's imm (the lower 16: the hint how often to unroll) ---- */
+/* ---- marks: in the upper bits of a loop's imm (the lower 16: the hint how often to unroll) ----
+ */
 
-#define IR_MARK_LIST(X)                                                                            \
-    X(SERIAL, "serial")     /* no mark */                                                          \
-    X(PARALLEL, "parallel") /* by lowerings */                                                     \
-    X(REDUCE, "reduce")     /* by lowerings */                                                     \
-    X(BY_GROUP, "group")    /* by passes: from group(axis) * tile, step groups(axis) * tile */     \
-    X(BY_LANE, "lane")      /* by passes: from local(axis) * n, step workgroup[axis] * n */        \
+#define IR_MARK_LIST(X)                                                                        \
+    X(SERIAL, "serial")     /* no mark */                                                      \
+    X(PARALLEL, "parallel") /* by lowerings */                                                 \
+    X(REDUCE, "reduce")     /* by lowerings */                                                 \
+    X(BY_GROUP, "group")    /* by passes: from group(axis) * tile, step groups(axis) * tile */ \
+    X(BY_LANE, "lane")      /* by passes: from local(axis) * n, step workgroup[axis] * n */    \
     X(BLOCK, "block")       /* by passes: a constant count, iterations side by side in registers */
 
 typedef enum ir_mark_kind {
@@ -95,7 +96,8 @@ typedef struct ir_mark {
 
 ir_mark ir_mark_of(const ir_instruction *loop);
 uint64_t ir_mark_bits(ir_mark mark, uint32_t unroll); /* a loop's imm */
-ir_id ir_loop_marked(ir_builder *b, ir_id from, ir_id to, ir_id step, ir_mark_kind kind, uint32_t dim);
+ir_id ir_loop_marked(ir_builder *b, ir_id from, ir_id to, ir_id step, ir_mark_kind kind,
+                     uint32_t dim);
 
 /* ---- schedules ---- */
 
@@ -108,8 +110,8 @@ typedef struct ir_schedule_dim {
 
 typedef struct ir_schedule {
     ir_schedule_dim dims[IR_DIM_MAX];
-    uint32_t subgroup;        /* lanes of a subgroup, where the device has them and they may be used */
-    uint32_t vector;          /* elements of the widest load and store; 0 1: no vectors are made */
+    uint32_t subgroup; /* lanes of a subgroup, where the device has them and they may be used */
+    uint32_t vector;   /* elements of the widest load and store; 0 1: no vectors are made */
     uint32_t workgroup_bytes; /* that staging and trees may take; 0: 16,384 */
     bool fragments;           /* matrix fragments where the shapes fit */
     /* What the caller promises of parameters: their values are multiples of this; 0 as 1. */
@@ -120,22 +122,20 @@ typedef struct ir_schedule {
 
 /* What is the same for every pass. The result lies in the arena, or is `k` itself where nothing
  * changed. NO_MEMORY is the one fault. k is verified; so is the result. */
-#define IR_PASS_LIST(X)                                                                                   \
-    X(FOLD, fold, "constants computed, exact algebra, dead conditions")                                   \
-    X(CSE, cse, "equal values computed once, stored registers forwarded")                                 \
-    X(LICM, licm, "what a loop does not change is moved before it")                                       \
-    X(STRENGTH, strength, "division and modulo of indices as shifts, masks or not at all")                \
-    X(DCE, dce, "what nobody uses is removed")                                                            \
-    X(UNROLL, unroll, "copies of a loop's body")                                                          \
-    X(SPLIT, split, "a loop cut into whole steps and a rest")                                             \
-    X(MERGE, merge, "neighbouring loops over the same range made one")                                    \
-    X(BLOCK, block, "several iterations of a parallel loop at once, in registers")                        \
-    X(GROUPS, groups, "parallel loops shared by the workgroups, in tiles")                                \
-    X(LANES, lanes, "parallel loops shared by the lanes of a workgroup")                                  \
-    X(GUARD, guard, "a lane's single iteration without its loop, stores guarded at ragged edges")         \
-    X(STAGE, stage, "what lanes share in a reduction, brought to workgroup memory")                       \
-    X(REDUCE, reduce, "reductions shared by the lanes, joined by subgroups or a tree")                    \
-    X(FRAGMENT, fragment, "products of matrices on matrix units")                                         \
+#define IR_PASS_LIST(X)                                                                           \
+    X(FOLD, fold, "constants computed, exact algebra, dead conditions")                           \
+    X(CSE, cse, "equal values computed once, stored registers forwarded")                         \
+    X(LICM, licm, "what a loop does not change is moved before it")                               \
+    X(STRENGTH, strength, "division and modulo of indices as shifts, masks or not at all")        \
+    X(DCE, dce, "what nobody uses is removed")                                                    \
+    X(UNROLL, unroll, "copies of a loop's body")                                                  \
+    X(SPLIT, split, "a loop cut into whole steps and a rest")                                     \
+    X(MERGE, merge, "neighbouring loops over the same range made one")                            \
+    X(BLOCK, block, "several iterations of a parallel loop at once, in registers")                \
+    X(GROUPS, groups, "parallel loops shared by the workgroups, in tiles")                        \
+    X(LANES, lanes, "parallel loops shared by the lanes of a workgroup")                          \
+    X(GUARD, guard, "a lane's single iteration without its loop, stores guarded at ragged edges") \
+    X(REDUCE, reduce, "reductions shared by the lanes, joined by subgroups or a tree")            \
     X(VECTOR, vector, "neighbouring loads and stores as one")
 
 typedef enum ir_pass {
@@ -145,8 +145,9 @@ typedef enum ir_pass {
         IR_PASS_COUNT
 } ir_pass;
 
-typedef beryl_status ir_pass_function(base_arena *arena, const ir_kernel *k, const ir_schedule *schedule,
-                                      const ir_kernel **out, beryl_error *error);
+typedef beryl_status ir_pass_function(base_arena *arena, const ir_kernel *k,
+                                      const ir_schedule *schedule, const ir_kernel **out,
+                                      beryl_error *error);
 #define X(NAME, name, what) ir_pass_function ir_pass_##name;
 IR_PASS_LIST(X)
 #undef X
@@ -170,8 +171,8 @@ beryl_status ir_optimise(base_arena *arena, const ir_kernel *k, const ir_schedul
 
 /* The rule of thumb for a kernel with marks, as its lowering wrote it. extents[dim]: how long its
  * loops are expected to be, 0: as the kernel's constants say, else long. */
-void ir_schedule_default(const ir_kernel *k, const device_caps *caps, const uint64_t extents[IR_DIM_MAX],
-                         ir_schedule *out);
+void ir_schedule_default(const ir_kernel *k, const device_caps *caps,
+                         const uint64_t extents[IR_DIM_MAX], ir_schedule *out);
 
 /* ---- the grid ---- */
 
@@ -181,11 +182,11 @@ enum { IR_GRID_MAX = 40 };
 typedef struct ir_grid {
     uint32_t n;
     struct {
-        uint8_t op;      /* ir_op: CONST PARAM ADD SUB MUL DIV MOD MIN MAX SHL SHR AND */
+        uint8_t op; /* ir_op: CONST PARAM ADD SUB MUL DIV MOD MIN MAX SHL SHR AND */
         uint8_t a, b;
-        uint32_t value;  /* of CONST; number of PARAM */
+        uint32_t value; /* of CONST; number of PARAM */
     } steps[IR_GRID_MAX];
-    uint8_t axes[3];     /* the step that holds the axis' groups; 255: 1 */
+    uint8_t axes[3]; /* the step that holds the axis' groups; 255: 1 */
 } ir_grid;
 /* Of a kernel after the passes (of one before: 1 1 1). Where a bound is not a value of the
  * parameters the axis gets 256 groups, which is right for any bound. */

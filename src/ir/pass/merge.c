@@ -1,0 +1,94 @@
+/* merge.c - neighbouring loops over the same range made one.
+ *
+ * Owns pairs of loops with equal bounds and marks, with nothing between them but what may run
+ * before the first. Refuses where one loop writes what the other one touches: iteration i of the
+ * second would then see less of the first. (Register arrays of parallel loops are each iteration's
+ * own, so they may meet.) */
+#include "ir/pass/edit.h"
+
+#include <string.h>
+
+typedef struct touched {
+    pass_buffers buffers;
+    bool stored[IR_ARRAY_MAX], used[IR_ARRAY_MAX]; /* register arrays */
+    bool closed;                                   /* barriers, workgroup memory, atomics */
+} touched;
+
+static void touch(const pass_edit *e, uint32_t first, uint32_t last, touched *t) {
+    memset(t, 0, sizeof *t);
+    t->buffers = pass_buffers_of(e, first, last);
+    for (uint32_t i = first; i < last; i++) {
+        const ir_instruction *at = pass_at(e, i);
+        ir_form form = ir_op_of((ir_op)at->op)->form;
+        if (pass_flags(at) & IR_TOGETHER || form == IR_FORM_ATOMIC || form == IR_FORM_COPY_ASYNC ||
+            form == IR_FORM_COUNT)
+            t->closed = true;
+        if (form != IR_FORM_LOAD && form != IR_FORM_STORE) continue;
+        if (at->space == IR_WORKGROUP) t->closed = true;
+        if (at->space != IR_REGISTER) continue;
+        t->used[at->array] = true;
+        if (form == IR_FORM_STORE) t->stored[at->array] = true;
+    }
+}
+
+static bool disjoint(const touched *a, const touched *b, bool registers) {
+    for (uint32_t i = 0; i < IR_BUFFER_MAX; i++) {
+        if (a->buffers.written[i] && (b->buffers.written[i] || b->buffers.loaded[i])) return false;
+        if (b->buffers.written[i] && a->buffers.loaded[i]) return false;
+    }
+    for (uint32_t i = 0; registers && i < IR_ARRAY_MAX; i++)
+        if ((a->stored[i] && b->used[i]) || (b->stored[i] && a->used[i])) return false;
+    return !a->closed && !b->closed;
+}
+
+static bool same_value(const pass_edit *e, ir_id a, ir_id b) {
+    uint32_t x, y;
+    return a == b || (pass_const(e->in->code, a, &x) && pass_const(e->in->code, b, &y) && x == y);
+}
+
+/* The loop after `loop` that can join it, or IR_NO_ID. t: three of them, room. */
+static uint32_t partner(const pass_edit *e, uint32_t loop, touched *t) {
+    uint32_t second = e->close[loop] + 1;
+    for (; second < e->in->n_code; second++) {
+        const ir_instruction *at = pass_at(e, second);
+        if (at->op == IR_LOOP) break;
+        bool may_move = (pass_flags(at) & IR_PURE) || at->op == IR_LOAD ||
+                        (at->op == IR_STORE && at->space == IR_REGISTER);
+        if (!may_move) return IR_NO_ID;
+    }
+    if (second == e->in->n_code) return IR_NO_ID;
+    const ir_instruction *a = pass_at(e, loop), *b = pass_at(e, second);
+    if (a->imm != b->imm) return IR_NO_ID;
+    for (uint32_t n = 0; n < 3; n++)
+        if (!same_value(e, a->in[n], b->in[n])) return IR_NO_ID;
+    touch(e, loop + 1, e->close[loop], &t[0]);
+    touch(e, e->close[loop] + 1, second, &t[1]);
+    touch(e, second + 1, e->close[second], &t[2]);
+    bool own = ir_mark_of(a).kind == IR_PARALLEL;
+    return disjoint(&t[0], &t[1], true) && disjoint(&t[0], &t[2], !own) ? second : IR_NO_ID;
+}
+
+static void merge_range(pass_edit *e, uint32_t first, uint32_t last, touched *t) {
+    for (uint32_t i = first; i < last; i++) {
+        uint32_t second = pass_at(e, i)->op == IR_LOOP ? partner(e, i, t) : IR_NO_ID;
+        if (second == IR_NO_ID) {
+            pass_copy(e, i);
+            continue;
+        }
+        e->changed = true;
+        pass_copy_range(e, e->close[i] + 1, second);
+        e->map[second] = pass_copy(e, i);
+        merge_range(e, i + 1, e->close[i], t);
+        merge_range(e, second + 1, e->close[second], t);
+        pass_close(e);
+        i = e->close[second];
+    }
+}
+
+beryl_status ir_pass_merge(base_arena *arena, const ir_kernel *k, const ir_schedule *schedule,
+                           const ir_kernel **out, beryl_error *error) {
+    pass_edit *e = pass_begin(arena, k, schedule);
+    touched *t = e ? pass_take(e, 3, sizeof *t) : NULL;
+    if (t) merge_range(e, 0, k->n_code, t);
+    return pass_end(e, out, error);
+}

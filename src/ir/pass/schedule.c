@@ -1,0 +1,134 @@
+/* schedule.c - a good schedule by rule, from the marks of a kernel and what the device is.
+ *
+ * Owns the rule of thumb that interactive use runs on (tune.h searches better ones). Four shapes
+ * are told apart: nothing reduced (pointwise, movement), two parallel loops around a reduction (a
+ * product of matrices), parallel loops around a short or long reduction (rows, matvec), a reduction
+ * alone. */
+#include "ir/pass/edit.h"
+
+#include <string.h>
+
+enum { LONG = 1 << 16 }; /* an extent that nobody knows */
+
+typedef struct shape {
+    uint64_t extents[IR_DIM_MAX];
+    bool parallel[IR_DIM_MAX], reduce[IR_DIM_MAX];
+    uint32_t outer[IR_DIM_MAX], n; /* dims of parallel loops around the work, outermost first */
+    uint32_t lanes_max, lanes;     /* of the device; of a usual workgroup */
+    bool host;                     /* lanes are turns of a loop there */
+} shape;
+
+static uint32_t power_up_to(uint64_t n, uint32_t most) { /* the largest power of two */
+    uint32_t p = 1;
+    while ((uint64_t)p * 2 <= n && p * 2 <= most) p *= 2;
+    return p;
+}
+
+static void look(const ir_kernel *k, const uint64_t *extents, shape *s) {
+    uint32_t depth = 0,
+             inside = 0; /* inside: depth of the outermost loop that is not parallel; 0: none */
+    for (uint32_t i = 0; i < k->n_code; i++) {
+        const ir_instruction *at = &k->code[i];
+        if (at->op == IR_END) {
+            if (inside == depth) inside = 0;
+            depth--;
+        }
+        if (at->op != IR_LOOP && at->op != IR_IF) continue;
+        depth++;
+        if (at->op == IR_IF) continue;
+        ir_mark mark = ir_mark_of(at);
+        if (mark.kind != IR_PARALLEL && mark.kind != IR_REDUCE) {
+            if (!inside) inside = depth;
+            continue;
+        }
+        uint32_t from, to;
+        bool constant =
+            pass_const(k->code, at->in[0], &from) && pass_const(k->code, at->in[1], &to);
+        uint64_t extent = extents && extents[mark.dim] ? extents[mark.dim]
+                          : constant                   ? (to > from ? to - from : 1)
+                                                       : LONG;
+        if (extent > s->extents[mark.dim]) s->extents[mark.dim] = extent;
+        if (mark.kind == IR_REDUCE) {
+            s->reduce[mark.dim] = true;
+            if (!inside) inside = depth;
+        } else if (!inside && !s->parallel[mark.dim]) {
+            s->parallel[mark.dim] = true;
+            if (!s->reduce[mark.dim]) s->outer[s->n++] = mark.dim;
+        }
+    }
+}
+
+/* The innermost loop over lanes, the others over groups. */
+static void pointwise(const shape *s, ir_schedule *out) {
+    uint32_t inner = s->outer[s->n - 1], wide = s->lanes;
+    uint32_t block = s->extents[inner] >= 4 && !s->host ? 4 : 1;
+    uint32_t x = power_up_to((s->extents[inner] + block - 1) / block, wide);
+    out->dims[inner] = (ir_schedule_dim){
+        .group = 1, .lane = 1, .lanes = (uint16_t)x, .block = (uint16_t)block, .split = true};
+    for (uint32_t i = 0; i + 1 < s->n && i < 2; i++) {
+        uint32_t d = s->outer[s->n - 2 - i];
+        uint32_t y = i == 0 ? power_up_to(s->extents[d], wide / x) : 1;
+        out->dims[d] = (ir_schedule_dim){
+            .group = (uint8_t)(2 + i), .lane = (uint8_t)(2 + i), .lanes = (uint16_t)y};
+    }
+}
+
+static void product(const shape *s, uint32_t k, ir_schedule *out) {
+    uint32_t m = s->outer[s->n - 2], n = s->outer[s->n - 1];
+    uint32_t block_m = s->extents[m] >= 512 ? 8 : s->extents[m] >= 32 ? 4 : 1;
+    uint32_t block_n = s->extents[n] >= 512 ? 8 : s->extents[n] >= 32 ? 4 : 1;
+    uint32_t side = s->lanes_max >= 256 ? 16 : 8;
+    out->dims[m] = (ir_schedule_dim){.group = 2,
+                                     .lane = 2,
+                                     .lanes = (uint16_t)power_up_to(s->extents[m], side),
+                                     .block = (uint16_t)block_m};
+    out->dims[n] = (ir_schedule_dim){.group = 1,
+                                     .lane = 1,
+                                     .lanes = (uint16_t)power_up_to(s->extents[n], side),
+                                     .block = (uint16_t)block_n};
+    out->dims[k] = (ir_schedule_dim){.stage = s->extents[k] >= 16 ? 16 : 0, .unroll = 4};
+    if (s->n > 2) out->dims[s->outer[s->n - 3]].group = 3;
+}
+
+/* Lanes along the reduction; more rows a workgroup where that leaves lanes. */
+static void rows(const shape *s, uint32_t k, ir_schedule *out) {
+    uint32_t inner = s->outer[s->n - 1];
+    bool both = s->parallel[k]; /* the row is written too: long rows want many lanes */
+    uint32_t most = s->host ? 16 : both || s->extents[inner] < 256 ? s->lanes : 32;
+    uint32_t x = power_up_to((s->extents[k] + 3) / 4, most);
+    uint32_t y = s->host ? 1 : power_up_to(s->extents[inner], s->lanes / x > 8 ? 8 : s->lanes / x);
+    out->dims[k] = (ir_schedule_dim){
+        .lane = 1, .lanes = (uint16_t)x, .block = both ? 4 : 0, .unroll = 4, .split = both};
+    out->dims[inner] = (ir_schedule_dim){.group = 1, .lane = y > 1 ? 2 : 0, .lanes = (uint16_t)y};
+    for (uint32_t i = 0; i + 1 < s->n && i < 2; i++)
+        out->dims[s->outer[s->n - 2 - i]].group = (uint8_t)(2 + i);
+}
+
+void ir_schedule_default(const ir_kernel *k, const device_caps *caps,
+                         const uint64_t extents[IR_DIM_MAX], ir_schedule *out) {
+    shape s = {.lanes_max = caps->workgroup_invocations ? caps->workgroup_invocations : 256};
+    memset(out, 0, sizeof *out);
+    s.host = caps->kind == DEVICE_HOST;
+    if (s.lanes_max > IR_LANES_MAX) s.lanes_max = IR_LANES_MAX;
+    s.lanes = s.lanes_max < 256 ? power_up_to(s.lanes_max, 256) : 256;
+    look(k, extents, &s);
+    out->vector = 4;
+    out->subgroup = caps->subgroups ? caps->subgroup_size : 0;
+    out->workgroup_bytes = caps->workgroup_bytes;
+    uint32_t reduced = IR_DIM_MAX; /* the longest reduction */
+    for (uint32_t d = 0; d < IR_DIM_MAX; d++)
+        if (s.reduce[d] && (reduced == IR_DIM_MAX || s.extents[d] > s.extents[reduced]))
+            reduced = d;
+    if (reduced == IR_DIM_MAX) {
+        if (s.n) pointwise(&s, out);
+    } else if (!s.n) {
+        out->dims[reduced] =
+            (ir_schedule_dim){.lane = 1,
+                              .lanes = (uint16_t)power_up_to(s.extents[reduced], s.lanes),
+                              .unroll = 4,
+                              .block = 1};
+    } else if (s.n >= 2 && !s.parallel[reduced] && s.extents[s.outer[s.n - 2]] >= 8 &&
+               s.extents[s.outer[s.n - 1]] >= 8) {
+        product(&s, reduced, out);
+    } else rows(&s, reduced, out);
+}
