@@ -3,7 +3,7 @@
  *
  * run_kernel below is the shortest whole way from WGSL text to numbers; copy it to try a kernel. */
 #define _GNU_SOURCE /* setenv, dladdr */
-#include "test.h"
+#include "rig.h"
 
 #include "base/thread.h"
 #include "device/device.h"
@@ -14,33 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-typedef struct rig {
-    base_heap heap;
-    device *d;
-    beryl_error error;
-} rig;
-
-static bool rig_open(test *t, rig *r, const char *choice) {
-    *r = (rig){0};
-    base_heap_init(&r->heap, NULL);
-    beryl_status status = device_open(&r->heap, NULL, choice, &r->d, &r->error);
-    if (status == BERYL_NO_DEVICE) test_skip(t, "%s", r->error.message);
-    else if (status) test_fail(t, __FILE__, __LINE__, "device_open: %s", r->error.message);
-    return !status;
-}
-
-static void rig_close(test *t, rig *r) {
-    device_close(r->d);
-    CHECK_INT(t, r->heap.bytes, 0);
-}
-
-static beryl_status compiled(rig *r, device_program program) {
-    beryl_status status;
-    while ((status = device_program_status(r->d, program, &r->error)) == BERYL_PENDING)
-        base_sleep(5e-4);
-    return status;
-}
 
 static device_program_desc desc_of(const char *text, uint32_t n_binding, uint32_t param_bytes) {
     device_program_desc desc = {.source = text,
@@ -53,78 +26,25 @@ static device_program_desc desc_of(const char *text, uint32_t n_binding, uint32_
     return desc;
 }
 
-static device_buffer buffer_of(test *t, rig *r, uint64_t size, const void *data) {
-    device_buffer buffer;
-    if (device_buffer_make(r->d, size, "test", &buffer, &r->error))
-        test_fail(t, __FILE__, __LINE__, "buffer: %s", r->error.message);
-    if (data && device_write(r->d, buffer, 0, data, size, &r->error))
-        test_fail(t, __FILE__, __LINE__, "write: %s", r->error.message);
-    return buffer;
-}
-
-static device_command command_dispatch(device_program program, device_bindings bindings,
-                                       uint32_t groups, uint32_t param_offset) {
-    device_command c = {.kind = DEVICE_DISPATCH};
-    c.dispatch.program = program;
-    c.dispatch.bindings = bindings;
-    c.dispatch.groups[0] = groups;
-    c.dispatch.groups[1] = c.dispatch.groups[2] = 1;
-    c.dispatch.param_offset = param_offset;
-    return c;
-}
-
-static device_command command_copy(device_buffer from, uint64_t from_offset, device_buffer to,
-                                   uint64_t to_offset, uint64_t size) {
-    device_command c = {.kind = DEVICE_COPY};
-    c.copy.from = from, c.copy.from_offset = from_offset;
-    c.copy.to = to, c.copy.to_offset = to_offset, c.copy.size = size;
-    return c;
-}
-
-static device_command command_range(device_command_kind kind, device_buffer buffer, uint64_t offset,
-                                    uint64_t size) {
-    device_command c = {.kind = kind};
-    if (kind == DEVICE_FILL) c.fill.buffer = buffer, c.fill.offset = offset, c.fill.size = size;
-    else c.fetch.buffer = buffer, c.fetch.offset = offset, c.fetch.size = size;
-    return c;
-}
-
-static beryl_status submit(rig *r, const device_command *commands, size_t n, const void *params,
-                           size_t param_bytes, device_ticket *ticket) {
-    return device_submit(r->d, &(device_submit_desc){commands, n, params, param_bytes}, ticket,
-                         &r->error);
-}
-
-/* Waits for the n-th fetch and copies it; the results are dropped. */
-static beryl_status take_fetch(rig *r, device_ticket ticket, uint32_t n, void *to, size_t size) {
-    const void *data;
-    size_t have;
-    beryl_status status = device_wait(r->d, ticket, &r->error);
-    if (!status) status = device_fetched(r->d, ticket, n, &data, &have, &r->error);
-    if (!status) memcpy(to, data, have < size ? have : size);
-    device_fetch_drop(r->d, ticket);
-    return status;
-}
-
 /* y = kernel(x): compile, bind, run once, read back. Both of n u32. */
 static beryl_status run_kernel(test *t, rig *r, const char *text, const uint32_t *x, uint32_t *y,
                                uint32_t n, uint32_t groups, const void *params,
                                uint32_t param_bytes) {
     device_program_desc desc = desc_of(text, 2, param_bytes);
-    device_buffer in = buffer_of(t, r, n * 4, x), out = buffer_of(t, r, n * 4, NULL);
+    device_buffer in = rig_buffer(t, r, n * 4, x), out = rig_buffer(t, r, n * 4, NULL);
     device_program program;
     device_bindings bindings;
     device_ticket ticket = 0;
     beryl_status status = device_program_make(r->d, &desc, &program, &r->error);
-    if (!status) status = compiled(r, program);
+    if (!status) status = rig_compiled(r, program);
     device_binding binding[] = {{.buffer = in}, {.buffer = out}};
     if (!status) status = device_bindings_make(r->d, program, binding, 2, &bindings, &r->error);
     if (!status) {
-        device_command list[] = {command_dispatch(program, bindings, groups, 0),
-                                 command_range(DEVICE_FETCH, out, 0, n * 4)};
-        status = submit(r, list, 2, params, param_bytes, &ticket);
+        device_command list[] = {rig_dispatch(program, bindings, groups, 0),
+                                 rig_range(DEVICE_FETCH, out, 0, n * 4)};
+        status = rig_submit(r, list, 2, params, param_bytes, &ticket);
     }
-    if (!status) status = take_fetch(r, ticket, 0, y, n * 4);
+    if (!status) status = rig_take(r, ticket, 0, y, n * 4);
     if (!status) device_bindings_drop(r->d, bindings);
     device_program_drop(r->d, program);
     device_buffer_drop(r->d, in);
@@ -223,7 +143,7 @@ static void test_refused_things(test *t) {
         CHECK_INT(t, device_buffer_make(r.d, UINT64_C(1) << 40, "huge", &buffer, &r.error),
                   BERYL_NO_DEVICE_MEMORY);
         CHECK_INT(t, buffer.id, 0);
-        buffer = buffer_of(t, &r, 16, NULL);
+        buffer = rig_buffer(t, &r, 16, NULL);
         CHECK_INT(t, device_write(r.d, buffer, 12, &word, 4, &r.error), BERYL_OK);
         CHECK_INT(t, device_write(r.d, buffer, 16, &word, 4, &r.error), BERYL_MISUSE);
         CHECK_INT(t, device_write(r.d, buffer, 2, &word, 4, &r.error), BERYL_MISUSE);
@@ -233,7 +153,7 @@ static void test_refused_things(test *t) {
         device_buffer_drop(r.d, buffer);
         device_buffer_drop(r.d, buffer);
         CHECK_INT(t, device_write(r.d, buffer, 0, &word, 4, &r.error), BERYL_MISUSE);
-        device_buffer other = buffer_of(t, &r, 16, NULL);
+        device_buffer other = rig_buffer(t, &r, 16, NULL);
         CHECK(t, other.id != buffer.id);
         CHECK_INT(t, device_write(r.d, buffer, 0, &word, 4, &r.error), BERYL_MISUSE);
         device_stats stats;
@@ -243,16 +163,16 @@ static void test_refused_things(test *t) {
         rig_close(t, &r);
     }
     if (test_case(t, "device/ids-are-never-given-twice") && rig_open(t, &r, "dummy")) {
-        device_buffer first = buffer_of(t, &r, 4, NULL), last = first;
+        device_buffer first = rig_buffer(t, &r, 4, NULL), last = first;
         for (int i = 0; i < 40000; i++) {
             device_buffer_drop(r.d, last);
-            last = buffer_of(t, &r, 4, NULL);
+            last = rig_buffer(t, &r, 4, NULL);
             if (last.id == first.id) CHECK_INT(t, i, -1);
         }
         rig_close(t, &r);
     }
     if (test_case(t, "device/stage-refused") && rig_open(t, &r, "dummy")) {
-        device_buffer buffer = buffer_of(t, &r, 64, NULL);
+        device_buffer buffer = rig_buffer(t, &r, 64, NULL);
         void *memory;
         device_ticket ticket;
         CHECK_INT(t, device_stage(r.d, device_stage_max(r.d) + 1, &memory, &r.error), BERYL_MISUSE);
@@ -261,10 +181,10 @@ static void test_refused_things(test *t) {
         memset(memory, 1, 64);
         CHECK_INT(t, device_stage_commit(r.d, buffer, 4, 64, &r.error), BERYL_MISUSE);
         CHECK_INT(t, device_stage_commit(r.d, buffer, 0, 68, &r.error), BERYL_MISUSE);
-        CHECK_INT(t, submit(&r, NULL, 0, NULL, 0, &ticket), BERYL_MISUSE);
+        CHECK_INT(t, rig_submit(&r, NULL, 0, NULL, 0, &ticket), BERYL_MISUSE);
         CHECK_INT(t, device_stage_commit(r.d, buffer, 0, 64, &r.error), BERYL_OK);
         CHECK_INT(t, device_stage_commit(r.d, buffer, 0, 64, &r.error), BERYL_MISUSE);
-        CHECK_INT(t, submit(&r, NULL, 0, NULL, 0, &ticket), BERYL_OK);
+        CHECK_INT(t, rig_submit(&r, NULL, 0, NULL, 0, &ticket), BERYL_OK);
         rig_close(t, &r);
     }
     if (test_case(t, "device/program-refused") && rig_open(t, &r, "dummy")) {
@@ -300,7 +220,7 @@ static void test_refused_bindings(test *t) {
     device_program_desc desc = desc_of(scale_text, 3, 8);
     desc.access[1] = DEVICE_READ_WRITE; /* read, write, write */
     CHECK_INT(t, device_program_make(r.d, &desc, &program, &r.error), BERYL_OK);
-    device_buffer a = buffer_of(t, &r, 1024, NULL), b = buffer_of(t, &r, 1024, NULL);
+    device_buffer a = rig_buffer(t, &r, 1024, NULL), b = rig_buffer(t, &r, 1024, NULL);
     device_binding good[3] = {{.buffer = a}, {b, 0, 512}, {b, 512, 0}}, bad[3];
 #define REFUSED(...)                                                                  \
     do {                                                                              \
@@ -337,45 +257,45 @@ static void test_refused_commands(test *t) {
     CHECK_INT(t, device_program_make(r.d, &desc, &program, &r.error), BERYL_OK);
     desc = desc_of(add_text, 1, 0);
     CHECK_INT(t, device_program_make(r.d, &desc, &other, &r.error), BERYL_OK);
-    device_buffer a = buffer_of(t, &r, 256, NULL), b = buffer_of(t, &r, 256, NULL),
-                  gone = buffer_of(t, &r, 256, NULL);
+    device_buffer a = rig_buffer(t, &r, 256, NULL), b = rig_buffer(t, &r, 256, NULL),
+                  gone = rig_buffer(t, &r, 256, NULL);
     device_binding binding[] = {{.buffer = a}, {.buffer = b}}, one[] = {{.buffer = gone}};
     CHECK_INT(t, device_bindings_make(r.d, program, binding, 2, &bindings, &r.error), BERYL_OK);
     CHECK_INT(t, device_bindings_make(r.d, other, one, 1, &others, &r.error), BERYL_OK);
     unsigned char params[512] = {0};
     device_ticket ticket;
     device_command c;
-#define SUBMITTED(want, ...)                                                   \
-    do {                                                                       \
-        c = __VA_ARGS__;                                                       \
-        CHECK_INT(t, submit(&r, &c, 1, params, sizeof params, &ticket), want); \
+#define SUBMITTED(want, ...)                                                       \
+    do {                                                                           \
+        c = __VA_ARGS__;                                                           \
+        CHECK_INT(t, rig_submit(&r, &c, 1, params, sizeof params, &ticket), want); \
     } while (0)
-    SUBMITTED(BERYL_OK, command_dispatch(program, bindings, 65535, 256));
-    SUBMITTED(BERYL_MISUSE, command_dispatch(program, bindings, 65536, 0));
-    SUBMITTED(BERYL_MISUSE, command_dispatch(program, bindings, 1, 8));
-    SUBMITTED(BERYL_MISUSE, command_dispatch(program, bindings, 1, 512));
-    SUBMITTED(BERYL_MISUSE, command_dispatch(other, bindings, 1, 0));
-    SUBMITTED(BERYL_MISUSE, command_dispatch(program, others, 1, 0));
-    SUBMITTED(BERYL_MISUSE, command_dispatch(program, (device_bindings){0}, 1, 0));
-    SUBMITTED(BERYL_MISUSE, command_dispatch((device_program){77}, bindings, 1, 0));
-    SUBMITTED(BERYL_OK, command_dispatch(other, others, 1, 0));
+    SUBMITTED(BERYL_OK, rig_dispatch(program, bindings, 65535, 256));
+    SUBMITTED(BERYL_MISUSE, rig_dispatch(program, bindings, 65536, 0));
+    SUBMITTED(BERYL_MISUSE, rig_dispatch(program, bindings, 1, 8));
+    SUBMITTED(BERYL_MISUSE, rig_dispatch(program, bindings, 1, 512));
+    SUBMITTED(BERYL_MISUSE, rig_dispatch(other, bindings, 1, 0));
+    SUBMITTED(BERYL_MISUSE, rig_dispatch(program, others, 1, 0));
+    SUBMITTED(BERYL_MISUSE, rig_dispatch(program, (device_bindings){0}, 1, 0));
+    SUBMITTED(BERYL_MISUSE, rig_dispatch((device_program){77}, bindings, 1, 0));
+    SUBMITTED(BERYL_OK, rig_dispatch(other, others, 1, 0));
     device_buffer_drop(r.d, gone);
-    SUBMITTED(BERYL_MISUSE, command_dispatch(other, others, 1, 0)); /* its buffer is gone */
-    SUBMITTED(BERYL_OK, command_copy(a, 0, b, 4, 252));
-    SUBMITTED(BERYL_MISUSE, command_copy(a, 0, b, 4, 256));
-    SUBMITTED(BERYL_MISUSE, command_copy(a, 0, b, 2, 4));
-    SUBMITTED(BERYL_MISUSE, command_copy(a, 0, a, 128, 4));
-    SUBMITTED(BERYL_MISUSE, command_copy(a, 0, gone, 0, 4));
-    SUBMITTED(BERYL_MISUSE, command_range(DEVICE_FILL, a, 256, 4));
-    SUBMITTED(BERYL_MISUSE, command_range(DEVICE_FETCH, a, 0, 0));
-    SUBMITTED(BERYL_MISUSE, command_range(DEVICE_FETCH, a, 0, 260));
+    SUBMITTED(BERYL_MISUSE, rig_dispatch(other, others, 1, 0)); /* its buffer is gone */
+    SUBMITTED(BERYL_OK, rig_copy(a, 0, b, 4, 252));
+    SUBMITTED(BERYL_MISUSE, rig_copy(a, 0, b, 4, 256));
+    SUBMITTED(BERYL_MISUSE, rig_copy(a, 0, b, 2, 4));
+    SUBMITTED(BERYL_MISUSE, rig_copy(a, 0, a, 128, 4));
+    SUBMITTED(BERYL_MISUSE, rig_copy(a, 0, gone, 0, 4));
+    SUBMITTED(BERYL_MISUSE, rig_range(DEVICE_FILL, a, 256, 4));
+    SUBMITTED(BERYL_MISUSE, rig_range(DEVICE_FETCH, a, 0, 0));
+    SUBMITTED(BERYL_MISUSE, rig_range(DEVICE_FETCH, a, 0, 260));
     SUBMITTED(BERYL_MISUSE, (device_command){.kind = (device_command_kind)99});
 #undef SUBMITTED
-    CHECK_INT(t, submit(&r, NULL, 1, NULL, 0, &ticket), BERYL_MISUSE);
-    CHECK_INT(t, submit(&r, NULL, 0, NULL, 8, &ticket), BERYL_MISUSE);
+    CHECK_INT(t, rig_submit(&r, NULL, 1, NULL, 0, &ticket), BERYL_MISUSE);
+    CHECK_INT(t, rig_submit(&r, NULL, 0, NULL, 8, &ticket), BERYL_MISUSE);
     device_program_drop(r.d, program);
-    c = command_dispatch(program, bindings, 1, 0);
-    CHECK_INT(t, submit(&r, &c, 1, params, sizeof params, &ticket), BERYL_MISUSE);
+    c = rig_dispatch(program, bindings, 1, 0);
+    CHECK_INT(t, rig_submit(&r, &c, 1, params, sizeof params, &ticket), BERYL_MISUSE);
     rig_close(t, &r);
 }
 
@@ -389,12 +309,12 @@ static void test_dummy(test *t) {
             CHECK_INT(t, device_buffer_make(r.d, UINT64_C(3) << 30, "big", &big, &r.error),
                       BERYL_OK);
         CHECK(t, r.heap.bytes < 1 << 20);
-        device_command list[] = {command_range(DEVICE_FETCH, big, 4096, 64),
+        device_command list[] = {rig_range(DEVICE_FETCH, big, 4096, 64),
                                  {.kind = DEVICE_STAMP},
-                                 command_range(DEVICE_FETCH, big, 0, 128),
+                                 rig_range(DEVICE_FETCH, big, 0, 128),
                                  {.kind = DEVICE_STAMP}};
         device_ticket ticket = 0, done = 0;
-        CHECK_INT(t, submit(&r, list, 4, NULL, 0, &ticket), BERYL_OK);
+        CHECK_INT(t, rig_submit(&r, list, 4, NULL, 0, &ticket), BERYL_OK);
         CHECK_INT(t, ticket, 1);
         CHECK_INT(t, device_poll(r.d, &done, &r.error), BERYL_OK);
         CHECK_INT(t, done, 1);
@@ -413,7 +333,8 @@ static void test_dummy(test *t) {
         CHECK_INT(t, ns[0], 0);
         CHECK(t, device_dummy_commands(r.d, &n) && n == 4);
         device_ticket later;
-        for (int i = 0; i < 5; i++) CHECK_INT(t, submit(&r, list, 4, NULL, 0, &later), BERYL_OK);
+        for (int i = 0; i < 5; i++)
+            CHECK_INT(t, rig_submit(&r, list, 4, NULL, 0, &later), BERYL_OK);
         CHECK_INT(t, device_fetched(r.d, ticket, 0, &data, &size, &r.error),
                   BERYL_MISUSE); /* kept too long */
         device_fetch_drop(r.d, later);
@@ -451,20 +372,20 @@ static void test_webgpu_basics(test *t) {
         for (int f16 = 0; f16 < (device_caps_of(r.d)->f16 ? 2 : 1); f16++) {
             desc.uses_f16 = f16;
             CHECK_INT(t, device_program_make(r.d, &desc, &program, &r.error), BERYL_OK);
-            CHECK_INT(t, compiled(&r, program), BERYL_DEVICE);
+            CHECK_INT(t, rig_compiled(&r, program), BERYL_DEVICE);
             CHECK(t, strstr(r.error.message, "nothing") && strstr(r.error.message, "wgsl:3:20"));
             CHECK_INT(t, r.error.at, strstr(bad, "nothing") - bad);
             CHECK(t, !strchr(r.error.message, '\n'));
         }
-        device_buffer y = buffer_of(t, &r, 256, NULL);
+        device_buffer y = rig_buffer(t, &r, 256, NULL);
         device_bindings bindings;
         CHECK_INT(t,
                   device_bindings_make(r.d, program, &(device_binding){.buffer = y}, 1, &bindings,
                                        &r.error),
                   BERYL_OK);
-        device_command c = command_dispatch(program, bindings, 1, 0);
+        device_command c = rig_dispatch(program, bindings, 1, 0);
         device_ticket ticket;
-        CHECK_INT(t, submit(&r, &c, 1, NULL, 0, &ticket), BERYL_DEVICE);
+        CHECK_INT(t, rig_submit(&r, &c, 1, NULL, 0, &ticket), BERYL_DEVICE);
         /* no such entry; a binding that the layout has not; a parameter block above the limit */
         static const char *const more[] = {
             "@group(0) @binding(0) var<storage, read_write> y: array<u32>;\n@compute "
@@ -477,7 +398,7 @@ static void test_webgpu_basics(test *t) {
         for (int i = 0; i < 3; i++) {
             desc = desc_of(more[i], 1, i == 2 ? 256 : 0);
             CHECK_INT(t, device_program_make(r.d, &desc, &program, &r.error), BERYL_OK);
-            CHECK_INT(t, compiled(&r, program), BERYL_DEVICE);
+            CHECK_INT(t, rig_compiled(&r, program), BERYL_DEVICE);
         }
         /* and the device still works */
         uint32_t x[4] = {1, 2, 3, 4}, z[4] = {0}, params[2] = {2, 4};
@@ -512,7 +433,7 @@ static void test_webgpu_caps(test *t) {
         uint32_t x[64], y[64] = {0};
         for (uint32_t i = 0; i < 64; i++) x[i] = 1;
         const device_caps caps = *device_caps_of(r.d);
-        device_buffer in = buffer_of(t, &r, 256, x), out = buffer_of(t, &r, 256, NULL);
+        device_buffer in = rig_buffer(t, &r, 256, x), out = rig_buffer(t, &r, 256, NULL);
         for (int i = 0; i < 2; i++) {
             device_program program;
             device_bindings bindings;
@@ -523,14 +444,14 @@ static void test_webgpu_caps(test *t) {
             beryl_status status = device_program_make(r.d, &desc, &program, &r.error);
             CHECK_INT(t, status, there ? BERYL_OK : BERYL_UNSUPPORTED);
             if (status) continue;
-            CHECK_INT(t, compiled(&r, program), BERYL_OK);
+            CHECK_INT(t, rig_compiled(&r, program), BERYL_OK);
             device_binding binding[] = {{.buffer = in}, {.buffer = out}};
             CHECK_INT(t, device_bindings_make(r.d, program, binding, 2, &bindings, &r.error),
                       BERYL_OK);
-            device_command list[] = {command_dispatch(program, bindings, 1, 0),
-                                     command_range(DEVICE_FETCH, out, 0, 256)};
-            CHECK_INT(t, submit(&r, list, 2, NULL, 0, &ticket), BERYL_OK);
-            CHECK_INT(t, take_fetch(&r, ticket, 0, y, 256), BERYL_OK);
+            device_command list[] = {rig_dispatch(program, bindings, 1, 0),
+                                     rig_range(DEVICE_FETCH, out, 0, 256)};
+            CHECK_INT(t, rig_submit(&r, list, 2, NULL, 0, &ticket), BERYL_OK);
+            CHECK_INT(t, rig_take(&r, ticket, 0, y, 256), BERYL_OK);
             CHECK_INT(t, y[0], i ? caps.subgroup_size : 2);
         }
         rig_close(t, &r);
@@ -547,13 +468,13 @@ static void test_webgpu_caps(test *t) {
             device_program program;
             device_program_desc desc = desc_of(sneaky, 1, 0);
             CHECK_INT(t, device_program_make(r.d, &desc, &program, &r.error), BERYL_OK);
-            CHECK_INT(t, compiled(&r, program), BERYL_DEVICE);
+            CHECK_INT(t, rig_compiled(&r, program), BERYL_DEVICE);
             static const char wide[] =
                 "@group(0) @binding(0) var<storage, read_write> y: array<u32>;\n"
                 "@compute @workgroup_size(512) fn main() { y[0] = 1u; }";
             desc = desc_of(wide, 1, 0);
             CHECK_INT(t, device_program_make(r.d, &desc, &program, &r.error), BERYL_OK);
-            CHECK_INT(t, compiled(&r, program), BERYL_DEVICE);
+            CHECK_INT(t, rig_compiled(&r, program), BERYL_DEVICE);
             rig_close(t, &r);
         }
         unsetenv("BERYL_CAPS");
@@ -565,16 +486,16 @@ static void test_webgpu_lists(test *t) {
     if (test_case(t, "webgpu/copy-fill-fetch-in-order") && rig_open(t, &r, "webgpu")) {
         uint32_t x[64], got[3][64];
         for (uint32_t i = 0; i < 64; i++) x[i] = i + 1;
-        device_buffer a = buffer_of(t, &r, 256, x), b = buffer_of(t, &r, 256, NULL);
-        device_command list[] = {command_range(DEVICE_FETCH, b, 0, 256),
-                                 command_copy(a, 0, b, 128, 128),
-                                 command_copy(a, 0, b, 0, 0),
-                                 command_range(DEVICE_FETCH, b, 4, 252),
-                                 command_range(DEVICE_FILL, b, 192, 64),
-                                 command_range(DEVICE_FILL, b, 0, 0),
-                                 command_range(DEVICE_FETCH, b, 0, 256)};
+        device_buffer a = rig_buffer(t, &r, 256, x), b = rig_buffer(t, &r, 256, NULL);
+        device_command list[] = {rig_range(DEVICE_FETCH, b, 0, 256),
+                                 rig_copy(a, 0, b, 128, 128),
+                                 rig_copy(a, 0, b, 0, 0),
+                                 rig_range(DEVICE_FETCH, b, 4, 252),
+                                 rig_range(DEVICE_FILL, b, 192, 64),
+                                 rig_range(DEVICE_FILL, b, 0, 0),
+                                 rig_range(DEVICE_FETCH, b, 0, 256)};
         device_ticket ticket;
-        CHECK_INT(t, submit(&r, list, 7, NULL, 0, &ticket), BERYL_OK);
+        CHECK_INT(t, rig_submit(&r, list, 7, NULL, 0, &ticket), BERYL_OK);
         CHECK_INT(t, device_wait(r.d, ticket, &r.error), BERYL_OK);
         for (uint32_t k = 0; k < 3; k++) {
             const void *data;
@@ -598,13 +519,13 @@ static void test_webgpu_lists(test *t) {
         device_program program;
         device_program_desc desc = desc_of(scale_text, 2, 8);
         CHECK_INT(t, device_program_make(r.d, &desc, &program, &r.error), BERYL_OK);
-        CHECK_INT(t, compiled(&r, program), BERYL_OK);
+        CHECK_INT(t, rig_compiled(&r, program), BERYL_OK);
         uint32_t one[64];
         for (uint32_t i = 0; i < 64; i++) one[i] = 1;
         uint32_t align =
             device_caps_of(r.d)->align_binding > 256 ? device_caps_of(r.d)->align_binding : 256;
-        device_buffer x = buffer_of(t, &r, 256, one), y = buffer_of(t, &r, N * align, NULL);
-        device_buffer all = buffer_of(t, &r, ROUNDS * N * 4, NULL);
+        device_buffer x = rig_buffer(t, &r, 256, one), y = rig_buffer(t, &r, N * align, NULL);
+        device_buffer all = rig_buffer(t, &r, ROUNDS * N * 4, NULL);
         device_bindings bindings[N];
         for (uint32_t i = 0; i < N; i++) {
             device_binding binding[] = {{.buffer = x}, {y, i * align, 256}};
@@ -618,15 +539,15 @@ static void test_webgpu_lists(test *t) {
             for (uint32_t i = 0; i < N; i++) {
                 params[i][0] = 100 * round + i;
                 params[i][1] = 64;
-                list[i] = command_dispatch(program, bindings[i], 1, 256 * i);
-                list[N + i] = command_copy(y, i * align, all, (round * N + i) * 4, 4);
+                list[i] = rig_dispatch(program, bindings[i], 1, 256 * i);
+                list[N + i] = rig_copy(y, i * align, all, (round * N + i) * 4, 4);
             }
-            CHECK_INT(t, submit(&r, list, 2 * N, params, sizeof params, &last), BERYL_OK);
+            CHECK_INT(t, rig_submit(&r, list, 2 * N, params, sizeof params, &last), BERYL_OK);
         }
-        device_command fetch = command_range(DEVICE_FETCH, all, 0, ROUNDS * N * 4);
+        device_command fetch = rig_range(DEVICE_FETCH, all, 0, ROUNDS * N * 4);
         uint32_t got[ROUNDS][N];
-        CHECK_INT(t, submit(&r, &fetch, 1, NULL, 0, &last), BERYL_OK);
-        CHECK_INT(t, take_fetch(&r, last, 0, got, sizeof got), BERYL_OK);
+        CHECK_INT(t, rig_submit(&r, &fetch, 1, NULL, 0, &last), BERYL_OK);
+        CHECK_INT(t, rig_take(&r, last, 0, got, sizeof got), BERYL_OK);
         for (uint32_t round = 0; round < ROUNDS; round++)
             for (uint32_t i = 0; i < N; i++) CHECK_INT(t, got[round][i], 100 * round + i);
         rig_close(t, &r);
@@ -644,26 +565,26 @@ static void test_webgpu_sizes(test *t) {
         device_program_desc desc = desc_of(text, 1, 0);
         desc.workgroup[0] = 1;
         CHECK_INT(t, device_program_make(r.d, &desc, &program, &r.error), BERYL_OK);
-        CHECK_INT(t, compiled(&r, program), BERYL_OK);
-        device_buffer y = buffer_of(t, &r, 256, NULL);
+        CHECK_INT(t, rig_compiled(&r, program), BERYL_OK);
+        device_buffer y = rig_buffer(t, &r, 256, NULL);
         device_bindings bindings;
         CHECK_INT(t,
                   device_bindings_make(r.d, program, &(device_binding){.buffer = y}, 1, &bindings,
                                        &r.error),
                   BERYL_OK);
-        device_command list[] = {command_dispatch(program, bindings, 65535, 0),
-                                 command_dispatch(program, bindings, 0, 0),
-                                 command_range(DEVICE_FETCH, y, 0, 4)};
+        device_command list[] = {rig_dispatch(program, bindings, 65535, 0),
+                                 rig_dispatch(program, bindings, 0, 0),
+                                 rig_range(DEVICE_FETCH, y, 0, 4)};
         device_ticket ticket;
         uint32_t got = 0;
-        CHECK_INT(t, submit(&r, list, 3, NULL, 0, &ticket), BERYL_OK);
-        CHECK_INT(t, take_fetch(&r, ticket, 0, &got, 4), BERYL_OK);
+        CHECK_INT(t, rig_submit(&r, list, 3, NULL, 0, &ticket), BERYL_OK);
+        CHECK_INT(t, rig_take(&r, ticket, 0, &got, 4), BERYL_OK);
         CHECK_INT(t, got, 1);
         list[1].dispatch.groups[0] = device_caps_of(r.d)->groups_max + 1;
-        CHECK_INT(t, submit(&r, list, 3, NULL, 0, &ticket), BERYL_MISUSE);
+        CHECK_INT(t, rig_submit(&r, list, 3, NULL, 0, &ticket), BERYL_MISUSE);
         list[1].dispatch.groups[0] = 2, list[1].dispatch.groups[1] = 2; /* adds two */
-        CHECK_INT(t, submit(&r, list, 3, NULL, 0, &ticket), BERYL_OK);
-        CHECK_INT(t, take_fetch(&r, ticket, 0, &got, 4), BERYL_OK);
+        CHECK_INT(t, rig_submit(&r, list, 3, NULL, 0, &ticket), BERYL_OK);
+        CHECK_INT(t, rig_take(&r, ticket, 0, &got, 4), BERYL_OK);
         CHECK_INT(t, got, 4);
         rig_close(t, &r);
     }
@@ -672,33 +593,33 @@ static void test_webgpu_sizes(test *t) {
         device_bindings bindings;
         device_program_desc desc = desc_of(add_text, 1, 0);
         CHECK_INT(t, device_program_make(r.d, &desc, &program, &r.error), BERYL_OK);
-        CHECK_INT(t, compiled(&r, program), BERYL_OK);
-        device_buffer y = buffer_of(t, &r, 65536, NULL);
+        CHECK_INT(t, rig_compiled(&r, program), BERYL_OK);
+        device_buffer y = rig_buffer(t, &r, 65536, NULL);
         CHECK_INT(t,
                   device_bindings_make(r.d, program, &(device_binding){.buffer = y}, 1, &bindings,
                                        &r.error),
                   BERYL_OK);
-        device_command run = command_dispatch(program, bindings, 256, 0),
+        device_command run = rig_dispatch(program, bindings, 256, 0),
                        stamp = {.kind = DEVICE_STAMP};
         device_command list[] = {stamp,
                                  run,
                                  run,
                                  stamp,
-                                 command_range(DEVICE_FILL, y, 0, 4),
+                                 rig_range(DEVICE_FILL, y, 0, 4),
                                  stamp,
-                                 command_range(DEVICE_FETCH, y, 0, 8),
+                                 rig_range(DEVICE_FETCH, y, 0, 8),
                                  stamp};
         for (int round = 0; round < 2; round++) {
             device_ticket ticket;
             uint64_t ns[8] = {0};
             uint32_t n = 8, y0[2];
-            CHECK_INT(t, submit(&r, list, 8, NULL, 0, &ticket), BERYL_OK);
+            CHECK_INT(t, rig_submit(&r, list, 8, NULL, 0, &ticket), BERYL_OK);
             CHECK_INT(t, device_wait(r.d, ticket, &r.error), BERYL_OK);
             beryl_status status = device_stamps(r.d, ticket, ns, &n, &r.error);
             CHECK_INT(t, status, device_caps_of(r.d)->timestamps ? BERYL_OK : BERYL_UNSUPPORTED);
             if (!status)
                 CHECK(t, n == 4 && ns[0] == 0 && ns[1] > 0 && ns[2] >= ns[1] && ns[3] >= ns[2]);
-            CHECK_INT(t, take_fetch(&r, ticket, 0, y0, 8), BERYL_OK);
+            CHECK_INT(t, rig_take(&r, ticket, 0, y0, 8), BERYL_OK);
             CHECK_INT(t, y0[0], 0);
             CHECK_INT(t, y0[1], 2 * (round + 1));
         }
@@ -713,25 +634,26 @@ static void test_webgpu_rings(test *t) {
         device_bindings bindings;
         device_program_desc desc = desc_of(scale_text, 2, 8);
         CHECK_INT(t, device_program_make(r.d, &desc, &program, &r.error), BERYL_OK);
-        CHECK_INT(t, compiled(&r, program), BERYL_OK);
+        CHECK_INT(t, rig_compiled(&r, program), BERYL_OK);
         uint32_t one[64], params[40][64] = {{0}};
         for (uint32_t i = 0; i < 64; i++) one[i] = 1;
-        device_buffer x = buffer_of(t, &r, 256, one), y = buffer_of(t, &r, 256, NULL);
+        device_buffer x = rig_buffer(t, &r, 256, one), y = rig_buffer(t, &r, 256, NULL);
         device_binding binding[] = {{.buffer = x}, {.buffer = y}};
         CHECK_INT(t, device_bindings_make(r.d, program, binding, 2, &bindings, &r.error), BERYL_OK);
         device_command list[41];
-        for (uint32_t i = 0; i < 40; i++) list[i] = command_dispatch(program, bindings, 1, 256 * i);
-        list[40] = command_range(DEVICE_FETCH, y, 0, 256);
+        for (uint32_t i = 0; i < 40; i++) list[i] = rig_dispatch(program, bindings, 1, 256 * i);
+        list[40] = rig_range(DEVICE_FETCH, y, 0, 256);
         device_stats before = {0}, after;
         uint64_t calls = 0;
         device_ticket ticket[2] = {0};
         for (uint32_t round = 0; round < 30; round++) { /* two in flight */
             params[39][0] = round, params[39][1] = 64;
             CHECK_INT(t, device_write(r.d, x, 0, one, 256, &r.error), BERYL_OK);
-            CHECK_INT(t, submit(&r, list, 41, params, sizeof params, &ticket[round & 1]), BERYL_OK);
+            CHECK_INT(t, rig_submit(&r, list, 41, params, sizeof params, &ticket[round & 1]),
+                      BERYL_OK);
             if (round) {
                 uint32_t got[64];
-                CHECK_INT(t, take_fetch(&r, ticket[~round & 1], 0, got, 256), BERYL_OK);
+                CHECK_INT(t, rig_take(&r, ticket[~round & 1], 0, got, 256), BERYL_OK);
                 CHECK_INT(t, got[63], round - 1);
             }
             if (!round) device_stats_of(r.d, &before), calls = r.heap.calls;
@@ -745,16 +667,16 @@ static void test_webgpu_rings(test *t) {
         rig_close(t, &r);
     }
     if (test_case(t, "webgpu/fetches-kept-for-four-submits") && rig_open(t, &r, "webgpu")) {
-        device_buffer y = buffer_of(t, &r, 256, NULL);
-        device_command fetch = command_range(DEVICE_FETCH, y, 0, 4);
+        device_buffer y = rig_buffer(t, &r, 256, NULL);
+        device_command fetch = rig_range(DEVICE_FETCH, y, 0, 4);
         device_ticket tickets[20];
         for (uint32_t i = 0; i < 20; i++) {
             CHECK_INT(t, device_write(r.d, y, 0, &i, 4, &r.error), BERYL_OK);
-            beryl_status status = submit(&r, &fetch, 1, NULL, 0, &tickets[i]);
+            beryl_status status = rig_submit(&r, &fetch, 1, NULL, 0, &tickets[i]);
             CHECK(t, status == BERYL_OK || (status == BERYL_PENDING && i >= 4));
             if (status) { /* as a caller would: wait for an older one, then again */
                 CHECK_INT(t, device_wait(r.d, tickets[i - 1], &r.error), BERYL_OK);
-                CHECK_INT(t, submit(&r, &fetch, 1, NULL, 0, &tickets[i]), BERYL_OK);
+                CHECK_INT(t, rig_submit(&r, &fetch, 1, NULL, 0, &tickets[i]), BERYL_OK);
             }
             if (i % 3) continue;
             for (uint32_t k = i < 3 ? 0 : i - 3; k <= i; k++) { /* the last four, in any order */
@@ -771,11 +693,11 @@ static void test_webgpu_rings(test *t) {
         rig_close(t, &r);
     }
     if (test_case(t, "webgpu/results-pending-then-dropped-unread") && rig_open(t, &r, "webgpu")) {
-        device_buffer y = buffer_of(t, &r, 1 << 20, NULL);
-        device_command fetch = command_range(DEVICE_FETCH, y, 0, 1 << 20);
+        device_buffer y = rig_buffer(t, &r, 1 << 20, NULL);
+        device_command fetch = rig_range(DEVICE_FETCH, y, 0, 1 << 20);
         for (int i = 0; i < 20; i++) {
             device_ticket ticket;
-            CHECK_INT(t, submit(&r, &fetch, 1, NULL, 0, &ticket), BERYL_OK);
+            CHECK_INT(t, rig_submit(&r, &fetch, 1, NULL, 0, &ticket), BERYL_OK);
             device_fetch_drop(r.d, ticket); /* maybe while the device still writes */
             const void *data;
             size_t size;
@@ -789,7 +711,7 @@ static void test_webgpu_stage(test *t) {
     rig r;
     if (test_case(t, "webgpu/staged-uploads-keep-their-order") && rig_open(t, &r, "webgpu")) {
         enum { PIECE = 5 << 20, N = 12 }; /* 60 MiB: more than the ring holds */
-        device_buffer y = buffer_of(t, &r, PIECE, NULL), z = buffer_of(t, &r, 4 * N, NULL);
+        device_buffer y = rig_buffer(t, &r, PIECE, NULL), z = rig_buffer(t, &r, 4 * N, NULL);
         bool was_full = false;
         for (uint32_t i = 0; i < N; i++) {
             void *memory;
@@ -805,22 +727,22 @@ static void test_webgpu_stage(test *t) {
             CHECK_INT(t, device_stage_commit(r.d, y, 0, PIECE, &r.error), BERYL_OK);
             uint32_t word = 0xabcd0000 + i; /* over the staged bytes, so after them */
             CHECK_INT(t, device_write(r.d, y, 4 * i, &word, 4, &r.error), BERYL_OK);
-            device_command copy = command_copy(y, 4 * i, z, 4 * i, 4);
+            device_command copy = rig_copy(y, 4 * i, z, 4 * i, 4);
             device_ticket ticket;
-            CHECK_INT(t, submit(&r, &copy, 1, NULL, 0, &ticket), BERYL_OK);
+            CHECK_INT(t, rig_submit(&r, &copy, 1, NULL, 0, &ticket), BERYL_OK);
         }
         (void)was_full; /* seldom on a software device: its copies are done at once */
         uint32_t got[N] = {0}, end = 0;
-        device_command list[] = {command_range(DEVICE_FETCH, z, 0, 4 * N),
-                                 command_range(DEVICE_FETCH, y, PIECE - 4, 4)};
+        device_command list[] = {rig_range(DEVICE_FETCH, z, 0, 4 * N),
+                                 rig_range(DEVICE_FETCH, y, PIECE - 4, 4)};
         device_ticket ticket;
-        CHECK_INT(t, submit(&r, list, 2, NULL, 0, &ticket), BERYL_OK);
+        CHECK_INT(t, rig_submit(&r, list, 2, NULL, 0, &ticket), BERYL_OK);
         CHECK_INT(t, device_wait(r.d, ticket, &r.error), BERYL_OK);
         const void *data;
         size_t size;
         CHECK_INT(t, device_fetched(r.d, ticket, 1, &data, &size, &r.error), BERYL_OK);
         if (data) memcpy(&end, data, 4);
-        CHECK_INT(t, take_fetch(&r, ticket, 0, got, sizeof got), BERYL_OK);
+        CHECK_INT(t, rig_take(&r, ticket, 0, got, sizeof got), BERYL_OK);
         for (uint32_t i = 0; i < N; i++) CHECK_INT(t, got[i], 0xabcd0000 + i);
         CHECK_INT(t, end, 0x0c0c0c0c);
         rig_close(t, &r);
@@ -829,7 +751,7 @@ static void test_webgpu_stage(test *t) {
         /* pieces of a whole ring buffer, without a poll between: at the latest the turn after the
          * last is pending, or the device was quick */
         size_t size = device_stage_max(r.d);
-        device_buffer y = buffer_of(t, &r, size, NULL);
+        device_buffer y = rig_buffer(t, &r, size, NULL);
         int pending = 0;
         for (int i = 0; i < 8; i++) {
             void *memory = NULL;
@@ -840,7 +762,7 @@ static void test_webgpu_stage(test *t) {
             else CHECK_INT(t, device_stage_commit(r.d, y, 0, size, &r.error), BERYL_OK);
         }
         device_ticket ticket;
-        CHECK_INT(t, submit(&r, NULL, 0, NULL, 0, &ticket), BERYL_OK);
+        CHECK_INT(t, rig_submit(&r, NULL, 0, NULL, 0, &ticket), BERYL_OK);
         CHECK_INT(t, device_wait(r.d, ticket, &r.error), BERYL_OK);
         CHECK(t, pending < 8);
         rig_close(t, &r);
@@ -860,7 +782,7 @@ static void test_webgpu_lives(test *t) {
             device_program_desc desc = desc_of(text, 1, 0);
             device_program program;
             CHECK_INT(t, device_program_make(r.d, &desc, &program, &r.error), BERYL_OK);
-            if (i % 100 == 99) CHECK_INT(t, compiled(&r, program), BERYL_OK);
+            if (i % 100 == 99) CHECK_INT(t, rig_compiled(&r, program), BERYL_OK);
             if (i == 0) stale = program;
             device_program_drop(r.d, program); /* most while they wait or compile */
         }
@@ -875,13 +797,13 @@ static void test_webgpu_lives(test *t) {
         device_program program;
         for (int i = 0; i < 10; i++)
             CHECK_INT(t, device_program_make(r.d, &desc, &program, &r.error), BERYL_OK);
-        device_buffer y = buffer_of(t, &r, 1 << 20, NULL);
+        device_buffer y = rig_buffer(t, &r, 1 << 20, NULL);
         void *memory;
         CHECK_INT(t, device_stage(r.d, 4096, &memory, &r.error), BERYL_OK);
         CHECK_INT(t, device_stage_commit(r.d, y, 0, 4096, &r.error), BERYL_OK);
-        device_command fetch = command_range(DEVICE_FETCH, y, 0, 1 << 20);
+        device_command fetch = rig_range(DEVICE_FETCH, y, 0, 1 << 20);
         device_ticket ticket;
-        CHECK_INT(t, submit(&r, &fetch, 1, NULL, 0, &ticket), BERYL_OK);
+        CHECK_INT(t, rig_submit(&r, &fetch, 1, NULL, 0, &ticket), BERYL_OK);
         CHECK_INT(t, device_stage(r.d, 4096, &memory, &r.error), BERYL_OK);
         CHECK_INT(t, device_stage_commit(r.d, y, 0, 4096, &r.error), BERYL_OK);
         CHECK_INT(t, device_stage(r.d, 4096, &memory, &r.error), BERYL_OK); /* never committed */
@@ -891,23 +813,24 @@ static void test_webgpu_lives(test *t) {
         device_program_desc desc = desc_of(add_text, 1, 0);
         device_program program;
         CHECK_INT(t, device_program_make(r.d, &desc, &program, &r.error), BERYL_OK);
-        CHECK_INT(t, compiled(&r, program), BERYL_OK);
+        CHECK_INT(t, rig_compiled(&r, program), BERYL_OK);
         for (int i = 0; i < 10; i++) {
-            device_buffer y = buffer_of(t, &r, 1 << 20, NULL), z = buffer_of(t, &r, 1 << 20, NULL);
+            device_buffer y = rig_buffer(t, &r, 1 << 20, NULL),
+                          z = rig_buffer(t, &r, 1 << 20, NULL);
             device_bindings bindings;
             CHECK_INT(t,
                       device_bindings_make(r.d, program, &(device_binding){.buffer = y}, 1,
                                            &bindings, &r.error),
                       BERYL_OK);
-            device_command list[] = {command_dispatch(program, bindings, 4096, 0),
-                                     command_copy(y, 0, z, 0, 1 << 20)};
+            device_command list[] = {rig_dispatch(program, bindings, 4096, 0),
+                                     rig_copy(y, 0, z, 0, 1 << 20)};
             device_ticket ticket;
-            CHECK_INT(t, submit(&r, list, 2, NULL, 0, &ticket), BERYL_OK);
+            CHECK_INT(t, rig_submit(&r, list, 2, NULL, 0, &ticket), BERYL_OK);
             void *memory;
             CHECK_INT(t, device_stage(r.d, 64, &memory, &r.error), BERYL_OK);
             CHECK_INT(t, device_stage_commit(r.d, y, 0, 64, &r.error), BERYL_OK);
             device_buffer_drop(r.d, y); /* in flight, bound, and with an upload that waits */
-            CHECK_INT(t, submit(&r, list, 1, NULL, 0, &ticket), BERYL_MISUSE);
+            CHECK_INT(t, rig_submit(&r, list, 1, NULL, 0, &ticket), BERYL_MISUSE);
             device_buffer_drop(r.d, z);
             device_bindings_drop(r.d, bindings);
         }
@@ -934,16 +857,16 @@ static void test_webgpu_lost(test *t) {
     device_program program, later;
     device_bindings bindings;
     CHECK_INT(t, device_program_make(r.d, &desc, &program, &r.error), BERYL_OK);
-    CHECK_INT(t, compiled(&r, program), BERYL_OK);
-    device_buffer x = buffer_of(t, &r, 256, NULL), y = buffer_of(t, &r, 256, NULL), z;
+    CHECK_INT(t, rig_compiled(&r, program), BERYL_OK);
+    device_buffer x = rig_buffer(t, &r, 256, NULL), y = rig_buffer(t, &r, 256, NULL), z;
     device_binding binding[] = {{.buffer = x}, {.buffer = y}};
     CHECK_INT(t, device_bindings_make(r.d, program, binding, 2, &bindings, &r.error), BERYL_OK);
     uint32_t params[2] = {1, 64};
-    device_command list[] = {command_dispatch(program, bindings, 1, 0),
-                             command_range(DEVICE_FETCH, y, 0, 256)};
+    device_command list[] = {rig_dispatch(program, bindings, 1, 0),
+                             rig_range(DEVICE_FETCH, y, 0, 256)};
     device_ticket ticket = 0, done;
     void *memory;
-    CHECK_INT(t, submit(&r, list, 2, params, 8, &ticket), BERYL_OK);
+    CHECK_INT(t, rig_submit(&r, list, 2, params, 8, &ticket), BERYL_OK);
     CHECK_INT(t, device_stage(r.d, 256, &memory, &r.error), BERYL_OK);
     CHECK_INT(t, device_stage_commit(r.d, x, 0, 256, &r.error), BERYL_OK);
 
@@ -954,8 +877,8 @@ static void test_webgpu_lost(test *t) {
     memcpy(&destroy_device, &address, sizeof address);
     if (address) destroy_device(d->device);
     /* the first call that needs the device finds out; from then on all say so */
-    CHECK_INT(t, submit(&r, list, 2, params, 8, &ticket), BERYL_DEVICE_LOST);
-    CHECK_INT(t, submit(&r, list, 2, params, 8, &ticket), BERYL_DEVICE_LOST);
+    CHECK_INT(t, rig_submit(&r, list, 2, params, 8, &ticket), BERYL_DEVICE_LOST);
+    CHECK_INT(t, rig_submit(&r, list, 2, params, 8, &ticket), BERYL_DEVICE_LOST);
     const void *data;
     size_t size;
     CHECK_INT(t, device_wait(r.d, 1, &r.error), BERYL_DEVICE_LOST);
@@ -973,19 +896,6 @@ static void test_webgpu_lost(test *t) {
 }
 
 /* ---- memory that runs out ------------------------------------------------------------------- */
-
-typedef struct failing {
-    uint64_t left;
-} failing;
-
-static void *failing_resize(void *user, void *memory, size_t old_size, size_t new_size) {
-    failing *f = user;
-    (void)old_size;
-    if (!new_size) return free(memory), NULL;
-    if (!__atomic_load_n(&f->left, __ATOMIC_RELAXED)) return NULL;
-    __atomic_fetch_sub(&f->left, 1, __ATOMIC_RELAXED);
-    return realloc(memory, new_size);
-}
 
 static beryl_status everything(base_heap *heap, const char *choice) {
     device *d = NULL;
@@ -1012,8 +922,8 @@ static beryl_status everything(base_heap *heap, const char *choice) {
     }
     uint32_t params[2] = {1, 64};
     if (!status) {
-        device_command list[] = {command_dispatch(program, bindings, 1, 0),
-                                 command_range(DEVICE_FETCH, y, 0, 256)};
+        device_command list[] = {rig_dispatch(program, bindings, 1, 0),
+                                 rig_range(DEVICE_FETCH, y, 0, 256)};
         status = device_submit(d, &(device_submit_desc){list, 2, params, 8}, &ticket, NULL);
     }
     if (!status) status = device_wait(d, ticket, NULL);
@@ -1025,8 +935,8 @@ static void test_memory(test *t) {
     static const char *const choices[] = {"dummy", "webgpu"};
     for (int i = 0; i < 2; i++) {
         if (!test_case(t, "device/%s-without-memory", choices[i])) continue;
-        failing f = {UINT64_MAX};
-        beryl_allocator allocator = {failing_resize, &f};
+        rig_failing f = {UINT64_MAX};
+        beryl_allocator allocator = {rig_failing_resize, &f};
         base_heap heap;
         base_heap_init(&heap, &allocator);
         if (everything(&heap, choices[i]) == BERYL_NO_DEVICE) {

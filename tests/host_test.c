@@ -73,7 +73,8 @@ static uint32_t run_scale(test *t, rig *r, uint32_t n) {
     return y[0];
 }
 
-/* ---- surroundings ------------------------------------------------------------------------------ */
+/* ---- surroundings ------------------------------------------------------------------------------
+ */
 
 /* What a case changes of the environment, put back by away_end. */
 typedef struct away {
@@ -170,7 +171,8 @@ static void check_run(test *t, int want_warnings, const char *words) {
     rig_close(t, &r);
 }
 
-/* ---- the cache --------------------------------------------------------------------------------- */
+/* ---- the cache ---------------------------------------------------------------------------------
+ */
 
 static void write_byte(test *t, const char *path, long at, int value) {
     FILE *file = fopen(path, "r+b");
@@ -245,7 +247,8 @@ static void test_cache(test *t) {
     }
 }
 
-/* ---- the compiler ------------------------------------------------------------------------------ */
+/* ---- the compiler ------------------------------------------------------------------------------
+ */
 
 static void note_row(void *user, const device_caps *caps, const char *why_not) {
     char *why = user;
@@ -344,10 +347,11 @@ static void test_compiler(test *t) {
     }
 }
 
-/* ---- threads ----------------------------------------------------------------------------------- */
+/* ---- threads -----------------------------------------------------------------------------------
+ */
 
-/* Chains of dependent dispatches beside independent ones, writes and copies between, on 1 and on more
- * threads than there are processors. */
+/* Chains of dependent dispatches beside independent ones, writes and copies between, on 1 and on
+ * more threads than there are processors. */
 static void check_order(test *t, rig *r) {
     enum { CHAIN = 60, ROUNDS = 8, N = 64 * 37 };
     static const char text[] =
@@ -421,7 +425,8 @@ static void test_threads(test *t) {
     unsetenv("BERYL_THREADS");
 }
 
-/* ---- memory behind files ----------------------------------------------------------------------- */
+/* ---- memory behind files -----------------------------------------------------------------------
+ */
 
 /* A source that has an answer at every third question only. */
 typedef struct slow {
@@ -541,13 +546,14 @@ static void test_disk(test *t) {
     }
 }
 
-/* ---- between devices --------------------------------------------------------------------------- */
+/* ---- between devices ---------------------------------------------------------------------------
+ */
 
 static beryl_status transfer(rig *from, device_buffer source, uint64_t at, rig *to,
                              device_buffer target, uint64_t to_at, uint64_t size) {
     device_transfer x;
-    beryl_status status = device_transfer_begin(&x, from->d, source, at, to->d, target, to_at, size,
-                                                &from->error);
+    beryl_status status =
+        device_transfer_begin(&x, from->d, source, at, to->d, target, to_at, size, &from->error);
     while (!status && (status = device_transfer_step(&x, &from->error)) == BERYL_PENDING)
         status = BERYL_OK;
     return status;

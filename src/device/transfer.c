@@ -50,9 +50,9 @@ static beryl_status ask(device_transfer *x, beryl_error *error) {
         fetch.fetch.buffer = x->source;
         fetch.fetch.offset = x->source_offset + x->asked;
         fetch.fetch.size = n;
-        beryl_status status = device_submit(
-            x->from, &(device_submit_desc){.commands = &fetch, .n_command = 1},
-            &x->tickets[x->n_asked], error);
+        beryl_status status =
+            device_submit(x->from, &(device_submit_desc){.commands = &fetch, .n_command = 1},
+                          &x->tickets[x->n_asked], error);
         if (status) return status;
         x->asked += n;
         x->n_asked++;

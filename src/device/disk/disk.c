@@ -1,8 +1,8 @@
 /* disk.c - read-only memory behind ranges of files, which other devices copy from.
  *
  * A buffer is a source and a range of it (device_buffer_map); nothing is read before it is fetched,
- * and nothing of it is kept. Refuses everything else by name: programs, uploads, copies and fills on
- * the device itself. The one idea: there is no thread. A submit only notes what is wanted; poll
+ * and nothing of it is kept. Refuses everything else by name: programs, uploads, copies and fills
+ * on the device itself. The one idea: there is no thread. A submit only notes what is wanted; poll
  * reads a piece of it and wait reads on, so sources that answer later (pending) work as well.
  */
 #include "device/device.h"
@@ -164,7 +164,8 @@ static beryl_status stage_commit(device *head, device_buffer_item *item, uint64_
     return refuse("commit", error);
 }
 
-/* ---- programs: device.c lets none through, since there is no language ------------------------- */
+/* ---- programs: device.c lets none through, since there is no language -------------------------
+ */
 
 static beryl_status program_make(device *head, device_program_item *program,
                                  const device_program_desc *desc, beryl_error *error) {
@@ -218,10 +219,9 @@ static beryl_status submit(device *head, const device_submit_desc *desc, device_
     for (size_t i = 0; i < desc->n_command; i++) {
         const device_command *c = &desc->commands[i];
         const device_buffer buffer = c->kind == DEVICE_COPY ? c->copy.to : c->fill.buffer;
-        const disk_buffer *item =
-            c->kind == DEVICE_COPY || c->kind == DEVICE_FILL
-                ? device_pool_at(&head->buffers, buffer.id)
-                : NULL;
+        const disk_buffer *item = c->kind == DEVICE_COPY || c->kind == DEVICE_FILL
+                                      ? device_pool_at(&head->buffers, buffer.id)
+                                      : NULL;
         if (item) return refuse(item->label, error);
     }
     if (d->next == d->reads.count) d->next = d->reads.count = 0;

@@ -2,9 +2,10 @@
  *
  * A compiled kernel is code that this process runs, so it is loaded only where it cannot be another
  * user's: the folder and the file belong to this user, nobody else may write them, and neither is a
- * link. A seal behind the file's end (which loaders do not read) holds its size, a hash of its bytes
- * and its key: what was cut, changed or renamed is passed over, since loading half a library kills
- * the process. Beryl's folder is found as everywhere: $XDG_CACHE_HOME/beryl, else ~/.cache/beryl.
+ * link. A seal behind the file's end (which loaders do not read) holds its size, a hash of its
+ * bytes and its key: what was cut, changed or renamed is passed over, since loading half a library
+ * kills the process. Beryl's folder is found as everywhere: $XDG_CACHE_HOME/beryl, else
+ * ~/.cache/beryl.
  */
 #define _GNU_SOURCE /* mkdtemp */
 #include "device/host/host.h"
@@ -110,8 +111,8 @@ beryl_status host_cache_seal(base_heap *heap, const char *path, const char *key,
     const seal s = seal_of(data, size, key);
     base_heap_give(heap, data, size + 1);
     const int fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOFOLLOW);
-    const bool kept = fd >= 0 && write(fd, &s, sizeof s) == (ssize_t)sizeof s &&
-                      !fchmod(fd, S_IRUSR | S_IWUSR);
+    const bool kept =
+        fd >= 0 && write(fd, &s, sizeof s) == (ssize_t)sizeof s && !fchmod(fd, S_IRUSR | S_IWUSR);
     if (fd >= 0) close(fd);
     return kept ? BERYL_OK : base_fail(error, BERYL_IO, "%s cannot be written", path);
 }

@@ -34,15 +34,22 @@ static const char first_line[] = "#line 1 \"" TEXT_NAME "\"\n";
 
 /* No fused multiply-add but where the text says so: the same numbers as everywhere. Mathematics
  * without errno and without traps is the same numbers too, and can be vectorised. */
-static const char *const options[] = {
-    "-x", "c", "-std=gnu11", "-O3",
+static const char *const options[] = {"-x",
+                                      "c",
+                                      "-std=gnu11",
+                                      "-O3",
 #if defined __x86_64__ || defined __i386__
-    "-march=native",
+                                      "-march=native",
 #else
-    "-mcpu=native",
+                                       "-mcpu=native",
 #endif
-    "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math",
-    "-shared", "-fPIC", "-pipe", "-w"};
+                                      "-ffp-contract=off",
+                                      "-fno-math-errno",
+                                      "-fno-trapping-math",
+                                      "-shared",
+                                      "-fPIC",
+                                      "-pipe",
+                                      "-w"};
 enum { N_OPTION = sizeof options / sizeof *options };
 
 /* ---- the compiler ---------------------------------------------------------------------------- */

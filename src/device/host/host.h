@@ -21,7 +21,7 @@
 enum {
     HOST_THREAD_MAX = 256,
     HOST_STAGE_BYTES = 16 << 20,
-    HOST_KEY = 33, /* 32 digits and a NUL */
+    HOST_KEY = 33,                            /* 32 digits and a NUL */
     HOST_COMPILE_MAX = DRIVER_WORKER_MAX + 1, /* where no thread is to be had, the owner compiles */
     HOST_ALIGN = 64
 };
@@ -104,7 +104,11 @@ typedef struct host_list {
     base_vec(host_wave) waves;
     base_vec(void *) pointers;
     base_vec(uint32_t) params;
-    base_vec(struct host_write { host_buffer *to; uint64_t offset; size_t at, size; }) writes;
+    base_vec(struct host_write {
+        host_buffer *to;
+        uint64_t offset;
+        size_t at, size;
+    }) writes;
     base_vec(unsigned char) bytes; /* what is to be written */
     unsigned char *scratch;        /* borrowed: [n_thread, scratch_stride] */
     size_t scratch_stride;
@@ -121,7 +125,7 @@ typedef struct host {
     host_compiler cc;
     driver_compiler compiler;
 
-    base_lock *compile_lock; /* guards what follows, up to the next lock */
+    base_lock *compile_lock;      /* guards what follows, up to the next lock */
     pid_t pids[HOST_COMPILE_MAX]; /* of the compilers that run; 0: free */
     bool no_compile;              /* closing */
     uint64_t n_file;              /* compiles so far, for names */
@@ -144,7 +148,10 @@ typedef struct host {
     /* of the owner's thread */
     uint64_t serial;   /* given out last */
     host_list *making; /* with the writes that wait for the next submit; NULL: none */
-    base_vec(struct host_range { uintptr_t begin, end; bool written; }) ranges; /* of a wave */
+    base_vec(struct host_range {
+        uintptr_t begin, end;
+        bool written;
+    }) ranges; /* of a wave */
     base_vec(host_grave) graves;
     unsigned char *scratch; // [n_thread, scratch_stride] in pages of its own
     size_t scratch_room, scratch_stride;
@@ -180,7 +187,7 @@ beryl_status host_cache_seal(base_heap *heap, const char *path, const char *key,
 
 /* ---- compile.c */
 beryl_status host_compiler_find(host_compiler *compiler, beryl_error *error);
-bool host_compile(void *user, driver_job *job);    /* job->result[0]: a host_code */
+bool host_compile(void *user, driver_job *job); /* job->result[0]: a host_code */
 void host_discard(void *user, driver_job *job);
 void host_compilers_stop(host *d); /* ends those that run; none starts again */
 beryl_status host_program_make(device *head, device_program_item *item,

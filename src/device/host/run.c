@@ -335,8 +335,7 @@ static void add_stamp(host *d, host_list *list, uint64_t *to) {
 }
 
 static void add_dispatch(host *d, host_list *list, const device_command *command) {
-    const host_program *program =
-        device_pool_at(&d->head.programs, command->dispatch.program.id);
+    const host_program *program = device_pool_at(&d->head.programs, command->dispatch.program.id);
     const device_bindings_item *bindings =
         device_pool_at(&d->head.bindings, command->dispatch.bindings.id);
     const uint32_t *groups = command->dispatch.groups;
@@ -480,7 +479,7 @@ static beryl_status ready_scratch(host *d, uint32_t size, beryl_error *error) {
     return BERYL_OK;
 }
 
-typedef struct results { /* where the next ones of a submit go */
+typedef struct results {       /* where the next ones of a submit go */
     driver_readback *readback; /* NULL: it has none */
     uint64_t *stamps;
     size_t n_fetch, n_stamp;
