@@ -159,6 +159,21 @@ static const struct program {
      2,
      0,
      {156, 149, 0, 100}},
+    {"integer-fragments-wrap",
+     "workgroup 0 i8 32\nworkgroup 1 i32 64\nfragment 0 c i32 2 2 8 count 1\n"
+     "fragment 1 a i8 2 2 8 count 1\nfragment 2 b u8 2 2 8 count 1\nworkgroup 2 u8 32\n"
+     "%0 = local u32 x\n%1 = const u32 0\n%2 = const i8 -3\n%3 = const u8 200\n"
+     "%4 = const u32 8\n%5 = add u32 %0 %4\nstore workgroup 0 %0 %2\n"
+     "store workgroup 0 %5 %2\nstore workgroup 2 %0 %3\nstore workgroup 2 %5 %3\nbarrier\n"
+     "%11 = const i32 -2147483648\nfragment_fill 0 %1 %11\n"
+     "fragment_load 1 workgroup 0 %1 %1 %4\n%14 = const u32 2\n"
+     "fragment_load 2 workgroup 2 %1 %1 %14\nfragment_mma 0 1 2 %1 %1 %1\n%17 = eq bool %0 %1\n"
+     "%18 = const u32 4\n%19 = and u32 %0 %18\nfragment_store 0 workgroup 1 %1 %19 %14\n"
+     "barrier\nif %17\n%23 = load i32 workgroup 1 %1\n%24 = bitcast u32 %23\n"
+     "store buffer 1 %1 %24\nend\n",
+     1,
+     0,
+     {2147483648u - 4800, 100}},
     {"vectors-through-memory",
      "%0 = local u32 x\n%1 = const u32 4\n%2 = mul u32 %0 %1\n%3 = lt bool %0 %1\nif %3\n"
      "%5 = load u32x4 buffer 0 %2\n%6 = swizzle u32x4 3 2 1 0 %5\n%7 = splat u32x4 %0\n"
@@ -299,10 +314,14 @@ static const struct mistake {
     {"fragment-place-differs",
      "fragment 0 c i32 4 4 4 count 8\n%0 = local u32 x\n%1 = const i32 0\nfragment_fill 0 %0 %1\n",
      "differs in the subgroup", 2, 1},
-    {"lanes-part-at-run-time",
-     "%0 = const u32 5\n%1 = load u32 buffer 0 %0\nbarrier\n%3 = const u32 64\n%4 = load u32 "
-     "buffer 0 %3\n",
-     "index 64", 4, 1},
+    {"fragment-index-differs",
+     "workgroup 0 u8 64\nfragment 0 a u8 4 4 4 count 1\n%0 = local u32 x\n%1 = const u32 0\n"
+     "fragment_load 0 workgroup 0 %1 %0 %1\n",
+     "its index or stride differs", 2, 1},
+    {"fragment-value-differs",
+     "fragment 0 c f32 4 4 4 count 1\n%0 = local u32 x\n%1 = const u32 0\n%2 = cast f32 %0\n"
+     "fragment_fill 0 %1 %2\n",
+     "its value differs", 3, 1},
 };
 
 static void test_mistakes(test *t) {
@@ -338,6 +357,7 @@ static void test_mistakes(test *t) {
         lab_open(&l, -1);
         CHECK_INT(t, run_text(&l, KERNEL, UINT32_MAX, 0, NULL, y), BERYL_UNSUPPORTED);
         CHECK_INT(t, run_text(&l, KERNEL, 0, 0, NULL, y), BERYL_OK);
+        CHECK_INT(t, run_text(&l, KERNEL, 1, 0, NULL, NULL), BERYL_MISUSE);
         lab_close(t, &l);
     }
 }

@@ -215,8 +215,9 @@ static void test_round_trips(test *t) {
 #define HEAD "kernel \"k\" workgroup 64 1 1 subgroup 32\n"
 #define ARRAYS                                                                                     \
     HEAD "buffer 0 read f32 \"x\"\nbuffer 1 read_write f32 \"y\"\nbuffer 2 read_write i32 \"z\"\n" \
-         "param 0 u32 \"n\"\nworkgroup 0 f32 64\nworkgroup 1 f16 64 swizzle 1 2 1\nregister 0 "    \
-         "f32 4\n"                                                                                 \
+         "param 0 u32 \"n\"\nworkgroup 0 f32 64\nworkgroup 1 f16 64 swizzle 1 2 1\n"               \
+         "workgroup 2 u32 4\nworkgroup 3 u8 64 swizzle 1 2 1\nbuffer 3 read u8 \"w\"\n"            \
+         "register 0 f32 4\nregister 1 u32 4\n"                                                    \
          "fragment 0 a f16 8 8 8 count 1\nfragment 1 b f16 8 8 8 count 1\n"                        \
          "fragment 2 c f32 8 8 8 count 1\nfragment 3 c f32 8 8 4 count 1\n"                        \
          "fragment 4 b bf16 8 8 8 count 1\nfragment 5 c i32 8 8 8 count 1\n"                       \
@@ -289,8 +290,8 @@ static const struct refusal {
     {"%6 = param f32 0\n", "no parameter"},
     {"%6 = param u32 1\n", "no parameter"},
     /* memory */
-    {"%6 = load f32 buffer 3 %0\n", "declared"},
-    {"%6 = load f32 register 1 %0\n", "declared"},
+    {"%6 = load f32 buffer 4 %0\n", "declared"},
+    {"%6 = load f32 register 2 %0\n", "declared"},
     {"%6 = load f16 buffer 0 %0\n", "the elements are f32"},
     {"%6 = load f32 buffer 0 %1\n", "operand 0 is f32"},
     {"%6 = const i32 0\n%7 = load f32 buffer 0 %6\n", "operand 0 is i32"},
@@ -298,6 +299,9 @@ static const struct refusal {
     {"store buffer 2 %0 %1\n", "operand 1 is f32"},
     {"%6 = load f16x8 workgroup 1 %0\n", "swizzle"},
     {"%6 = atomic_add f32 buffer 1 %0 %1\n", "cannot give the type f32"},
+    {"%6 = atomic_max u32 register 1 %0 %0\n", "workgroup array and the width 1"},
+    {"%6 = splat u32x2 %0\n%7 = atomic_max u32x2 workgroup 2 %0 %6\n", "the width 1"},
+    {"copy_async 8 workgroup 3 buffer 3 %0 %0\n", "swizzle"},
     {"%6 = const i32 1\n%7 = atomic_add i32 buffer 0 %0 %6\n", "read only"},
     {"%6 = uniform_load f32 buffer 0 %0\n", "needs a workgroup array"},
     {"%6 = uniform_load f32 workgroup 0 %2\n", "may differ"},
@@ -372,7 +376,7 @@ static const struct refusal {
     {"%6 = const none 1\n", "holds exactly"},
     {"%6 = load f32 memory 0 %0\n", "another word"},
     {"copy_async 4 workgroup 0 workgroup 0 %0 %0\n", "buffer was expected"},
-    {"buffer 3 read f32 \"late\"\n", "no such op"},
+    {"buffer 4 read f32 \"late\"\n", "no such op"},
 };
 
 static void test_refusals(test *t) {
@@ -435,6 +439,10 @@ static void test_refusals(test *t) {
         }
         lab_close(t, &l);
     }
+}
+
+static void test_builder(test *t) {
+    lab l;
     if (test_case(t, "ir/builder-keeps-the-first-mistake")) {
         const ir_kernel *k;
         lab_open(&l, -1);
@@ -454,6 +462,81 @@ static void test_refusals(test *t) {
         x = ir_f32(b, 1);
         ir_compose(b, (ir_id[]){x, x, x, x, x, x}, 6);
         CHECK_INT(t, ir_finish(b, &k, &l.error), BERYL_BAD_INPUT);
+        lab_close(t, &l);
+    }
+    if (test_case(t, "ir/builder-gives-the-op-that-it-names")) {
+        lab_open(&l, -1);
+        ir_builder *b = ir_begin(&l.arena, "k", 64, 1, 1);
+        ir_subgroup(b, 32);
+        ir_id f = ir_number(b, IR_F16, 4, 2), u = ir_number(b, IR_U8, 2, 3), id;
+        ir_id yes = ir_bits(b, IR_BOOL, 4, 1), word = ir_u32(b, 9), sum = ir_i32(b, 1);
+#define GAVE(OP, TYPE, WIDTH)               \
+    const ir_instruction *i = ir_at(b, id); \
+    CHECK(t, i && i->op == (OP) && i->type == (TYPE) && i->width == (WIDTH))
+#define FITS(types) ir_type_in(IR_F16, (types))
+#define X(NAME, name, form, n_in, types, flags, exact, meaning)             \
+    {                                                                       \
+        id = ir_##name(b, FITS(types) ? f : u);                             \
+        GAVE(IR_##NAME, FITS(types) ? IR_F16 : IR_U8, FITS(types) ? 4 : 2); \
+        CHECK(t, ir_unary(b, IR_##NAME, FITS(types) ? f : u) == id + 1);    \
+    }
+        IR_UNARY_LIST(X)
+#undef X
+#define X(NAME, name, form, n_in, types, flags, exact, meaning)                                  \
+    {                                                                                            \
+        ir_id x = FITS(types) ? f : u;                                                           \
+        bool compares = IR_FORM_##form == IR_FORM_COMPARE;                                       \
+        id = ir_##name(b, x, x);                                                                 \
+        GAVE(IR_##NAME, compares ? IR_BOOL : FITS(types) ? IR_F16 : IR_U8, FITS(types) ? 4 : 2); \
+        CHECK(t, ir_binary(b, IR_##NAME, x, x) == id + 1);                                       \
+    }
+        IR_BINARY_LIST(X)
+        IR_COMPARE_LIST(X)
+#undef X
+#define ONE(call, OP, TYPE, WIDTH) \
+    {                              \
+        id = call;                 \
+        GAVE(OP, TYPE, WIDTH);     \
+    }
+        ONE(ir_is_nan(b, f), IR_IS_NAN, IR_BOOL, 4)
+        ONE(ir_fma(b, u, u, u), IR_FMA, IR_U8, 2)
+        ONE(ir_select(b, yes, f, f), IR_SELECT, IR_F16, 4)
+        ONE(ir_dot4_i8(b, word, word, sum), IR_DOT4_I8, IR_I32, 1)
+        ONE(ir_cast(b, IR_BOOL, u), IR_CAST, IR_BOOL, 2)
+        ONE(ir_bitcast(b, IR_U16, 1, u), IR_BITCAST, IR_U16, 1)
+        ONE(ir_subgroup_add(b, f), IR_SUBGROUP_ADD, IR_F16, 4)
+        ONE(ir_subgroup_min(b, u), IR_SUBGROUP_MIN, IR_U8, 2)
+        ONE(ir_subgroup_max(b, u), IR_SUBGROUP_MAX, IR_U8, 2)
+        ONE(ir_subgroup_broadcast(b, u, 3), IR_SUBGROUP_BROADCAST, IR_U8, 2)
+        ONE(ir_subgroup_shuffle_xor(b, u, 3), IR_SUBGROUP_SHUFFLE_XOR, IR_U8, 2)
+        ONE(ir_loop(b, word, word, word), IR_LOOP, IR_U32, 1)
+        ir_end(b);
+        CHECK(t, ir_cast(b, IR_U8, u) == u && ir_splat(b, u, 2) == u &&
+                     ir_extract(b, word, 0) == word);
+        CHECK(t, finish(t, &l, b) != NULL);
+        lab_close(t, &l);
+    }
+    if (test_case(t, "ir/builder-begins-like-another-kernel")) {
+        base_text whole, like;
+        lab_open(&l, -1);
+        ir_builder *b = ir_begin(&l.arena, "memory", 32, 2, 1);
+        ir_subgroup(b, 32);
+        build_memory(b);
+        const ir_kernel *k = finish(t, &l, b), *again;
+        b = k ? ir_begin_like(&l.arena, k) : NULL;
+        for (uint32_t n = 0; k && n < k->n_code; n++) ir_emit(b, k->code[n]);
+        again = finish(t, &l, b);
+        base_text_init(&whole, &l.heap);
+        base_text_init(&like, &l.heap);
+        if (k) ir_print(&whole, k);
+        if (again) ir_print(&like, again);
+        CHECK_TEXT(t, like.data, whole.data);
+        b = k ? ir_begin_like(&l.arena, k) : NULL;
+        ir_load(b, ir_memory_at(IR_REGISTER, 0), ir_u32(b, 0), 1);
+        CHECK(t, ir_at(b, ir_param_again(b, 1))->type == IR_F32);
+        CHECK(t, finish(t, &l, b) != NULL);
+        base_text_fini(&whole);
+        base_text_fini(&like);
         lab_close(t, &l);
     }
     if (test_case(t, "ir/blocks-nest-to-a-depth")) {
@@ -512,6 +595,10 @@ static const struct rule {
     {IR_NOT, IR_U16, IR_U16, {0x00ff}, 0xff00},
     {IR_NOT, IR_BOOL, IR_BOOL, {1}, 0},
     {IR_XOR, IR_BOOL, IR_BOOL, {1, 1}, 0},
+    {IR_AND, IR_U8, IR_U8, {0xf0, 0x3c}, 0x30},
+    {IR_OR, IR_I64, IR_I64, {UINT64_C(1) << 63, 1}, UINT64_C(1) << 63 | 1},
+    {IR_NE, IR_BOOL, IR_I16, {0xffff, 0xffff}, 0},
+    {IR_GT, IR_BOOL, IR_I8, {0x80, 0x7f}, 0},
     {IR_POPCOUNT, IR_I64, IR_I64, {UINT64_MAX}, 64},
     {IR_MIN, IR_I8, IR_I8, {0x80, 0x7f}, 0x80},
     {IR_MAX, IR_U8, IR_U8, {0x80, 0x7f}, 0x80},
@@ -760,5 +847,6 @@ static void test_values(test *t) {
 void test_ir(test *t) {
     test_round_trips(t);
     test_refusals(t);
+    test_builder(t);
     test_values(t);
 }
