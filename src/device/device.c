@@ -472,6 +472,10 @@ void device_buffer_drop(device *d, device_buffer buffer) {
     pool_remove(d->heap, &d->buffers, buffer.id, d->backend->buffer_bytes);
 }
 
+beryl_status device_settle(device *d, beryl_error *error) {
+    return d->backend->settle ? d->backend->settle(d, error) : BERYL_OK;
+}
+
 /* [offset, offset + size) of a live buffer, multiples of 4; NULL and an error otherwise. */
 static device_buffer_item *range_of(device *d, device_buffer buffer, uint64_t offset, uint64_t size,
                                     const char *what, beryl_error *error) {

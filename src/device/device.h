@@ -221,6 +221,9 @@ beryl_status device_buffer_map(device *d, const beryl_source *source, uint64_t o
                                uint64_t size, const char *label, device_buffer *out,
                                beryl_error *error);
 void device_buffer_drop(device *d, device_buffer buffer);
+/* Is there memory for the buffers made so far? A browser tells later than they are made: PENDING
+ * until it has, then OK or NO_DEVICE_MEMORY; those buffers are then to be dropped. */
+beryl_status device_settle(device *d, beryl_error *error);
 /* Copies now, in order before the next submit. offset and size multiples of 4. For small, frequent
  * data. */
 beryl_status device_write(device *d, device_buffer buffer, uint64_t offset, const void *data,
@@ -357,6 +360,7 @@ typedef struct device_backend { /* one const table a backend */
                                uint64_t offset, uint64_t size, const char *label,
                                beryl_error *error);
     void (*buffer_drop)(device *d, device_buffer_item *buffer);
+    beryl_status (*settle)(device *d, beryl_error *error); /* NULL: buffers fail when they are made */
     beryl_status (*write)(device *d, device_buffer_item *buffer, uint64_t offset, const void *data,
                           size_t size, beryl_error *error);
     size_t (*stage_max)(const device *d);

@@ -210,14 +210,33 @@ static beryl_status make_model(beryl_engine *e, beryl_error *error) {
         status = place_model(e, true, error);
     }
     if (status == BERYL_PENDING) store_fini(&e->store);
-    if (status == BERYL_OK && e->model.suppress != GEMMA4_NONE) status = set_suppressed(e, error);
     return status;
+}
+
+/* Before a weight is read, a device that tells late is asked whether it has the memory. *again: the model is to be placed anew. */
+static beryl_status check_room(beryl_engine *e, bool *again, beryl_error *error) {
+    beryl_error why = {0};
+    const graph_store *s = &e->store;
+    beryl_status status = e->device ? device_settle(e->device, &why) : BERYL_OK;
+    *again = status == BERYL_NO_DEVICE_MEMORY && !e->table_on_host && gemma4_per_layer_bytes(e->gguf) > 0;
+    if (*again) {
+        base_log(&e->log, BERYL_LOG_INFO, "the per-layer-embedding table stays on the host");
+        store_fini(&e->store);
+        e->table_on_host = true;
+        return BERYL_OK;
+    }
+    if (status == BERYL_NO_DEVICE_MEMORY)
+        return base_fail(error, status, "the device has no room for %llu MB (weights %llu, cache %llu): %s",
+                         (unsigned long long)((s->weight_bytes + s->state_bytes) >> 20), (unsigned long long)(s->weight_bytes >> 20),
+                         (unsigned long long)(s->state_bytes >> 20), why.message);
+    if (status != BERYL_OK) *error = why;
+    return status == BERYL_OK && e->model.suppress != GEMMA4_NONE ? set_suppressed(e, error) : status;
 }
 
 /* ---- the task -------------------------------------------------------------------------------------------------- */
 
 /* The hash, which reads a little of everything, comes late: a source that fetches has it all by then. */
-typedef enum load_stage { LOAD_FIND, LOAD_HEADER, LOAD_TOKENIZER, LOAD_DEVICE, LOAD_PLACE, LOAD_PLANS, LOAD_UPLOAD, LOAD_HASH, LOAD_READY, LOAD_CHECK } load_stage;
+typedef enum load_stage { LOAD_FIND, LOAD_HEADER, LOAD_TOKENIZER, LOAD_DEVICE, LOAD_PLACE, LOAD_ROOM, LOAD_PLANS, LOAD_UPLOAD, LOAD_HASH, LOAD_READY, LOAD_CHECK } load_stage;
 
 static beryl_status find_file(beryl_engine *e, beryl_error *error) {
     if (e->source.read) {
@@ -309,6 +328,7 @@ static beryl_status load_stage_run(beryl_task *task, load_stage *stage) {
     beryl_error *error = &task->error;
     beryl_status status = BERYL_OK;
     device_ticket done;
+    bool again;
     switch (*stage) {
     case LOAD_FIND: return find_file(e, error);
     case LOAD_HEADER: return format_gguf_step(e->gguf, error);
@@ -319,6 +339,10 @@ static beryl_status load_stage_run(beryl_task *task, load_stage *stage) {
         return status;
     case LOAD_DEVICE: return open_device(e, error);
     case LOAD_PLACE: return make_model(e, error);
+    case LOAD_ROOM:
+        status = check_room(e, &again, error);
+        *stage = status != BERYL_OK ? LOAD_ROOM : again ? LOAD_PLACE - 1 : LOAD_PLANS;
+        return status == BERYL_OK && !again ? load_progress(task, "loading weights", 0, e->store.upload_total) : status;
     case LOAD_PLANS: return start_plans(e, error);
     case LOAD_UPLOAD:
         status = store_upload_step(&e->store, error);

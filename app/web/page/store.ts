@@ -88,6 +88,11 @@ export function settingsWrite(settings: Settings): void {
     }
 }
 
+/* crypto.randomUUID is for secure pages alone, and a page that is none must still say so. */
+function newId(): string {
+    return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
 /** Conversations, kept in memory and written through. */
 export class Conversations {
     #all = new Map<string, Conversation>();
@@ -115,7 +120,7 @@ export class Conversations {
     }
 
     make(): Conversation {
-        const conversation: Conversation = { id: crypto.randomUUID(), title: "New conversation", changed: Date.now(), messages: [] };
+        const conversation: Conversation = { id: newId(), title: "New conversation", changed: Date.now(), messages: [] };
         this.#all.set(conversation.id, conversation);
         return conversation;
     }

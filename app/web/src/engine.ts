@@ -441,11 +441,13 @@ export class Engine {
         };
     }
 
+    /* C's advice names the program's switches: here hints say it, or the options' names. */
     #failure(): BerylError {
         const view = this.#view(), at = this.#frame;
         const status = statusName(view.getUint32(at + FRAME.code, true));
         for (const source of this.#sources.values()) if (source.failure?.status === status) return source.failure;
-        const message = this.#text(view.getUint32(at + FRAME.message, true), view.getUint32(at + FRAME.messageSize, true));
+        const message = this.#text(view.getUint32(at + FRAME.message, true), view.getUint32(at + FRAME.messageSize, true))
+            .replace(/: try .*--device .*|: (?:try|use) [^:]*--context or .*|: try a smaller --context.*/s, "").replace(/--(context|kv|precision)\b/g, "`$1`");
         return new BerylError(status, message, undefined, view.getFloat64(at + FRAME.at, true));
     }
 

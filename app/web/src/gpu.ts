@@ -56,13 +56,13 @@ export interface GpuModule {
 
 /* Operations in the order of web.h, from 1. */
 const OP = {
-    BUFFER_MAKE: 1, BUFFER_DROP: 2, PROGRAM_MAKE: 3, PROGRAM_DROP: 4, BINDINGS_MAKE: 5, BINDINGS_DROP: 6, WRITE: 7,
-    WRITE_HERE: 8, SYNC: 9, BEGIN: 10, DISPATCH: 11, COPY: 12, FILL: 13, FETCH: 14, STAMP: 15, END: 16, CLOSE: 17,
+    BUFFER_MAKE: 1, BUFFER_DROP: 2, PROGRAM_MAKE: 3, PROGRAM_DROP: 4, BINDINGS_MAKE: 5, BINDINGS_DROP: 6, SETTLE: 7, WRITE: 8,
+    WRITE_HERE: 9, SYNC: 10, BEGIN: 11, DISPATCH: 12, COPY: 13, FILL: 14, FETCH: 15, STAMP: 16, END: 17, CLOSE: 18,
 } as const;
 const FAULT = { INVALID: 1, NO_ROOM: 2, LOST: 3 } as const;
 const STATE = { READY: 2, FAILED: 3 } as const;
 /* Offsets in web_shared. */
-const SHARED = { done: 0, uploaded: 8, fault: 16, textSize: 20, text: 24, toldSize: 1024, told: 1028 } as const;
+const SHARED = { done: 0, uploaded: 8, fault: 16, textSize: 20, text: 24, toldSize: 1024, told: 1028, full: 2028, settled: 2032 } as const;
 const TEXT = 1000; // bytes of a text there
 const PARAMS = 256; // bytes of parameters that a dispatch sees
 const USAGE = { MAP_READ: 0x1, COPY_SRC: 0x4, COPY_DST: 0x8, UNIFORM: 0x40, STORAGE: 0x80, QUERY_RESOLVE: 0x200 } as const;
@@ -101,6 +101,9 @@ export class Gpu {
     #fault: { kind: number; text: string } | null = null;
     #closed = false;
     #outstanding = 0;
+    #made: Promise<unknown> = Promise.resolve(); // ends when it is known of every buffer whether it has memory
+    #settling = 0;
+    #full = ""; // what was said of a buffer without memory, for SETTLE
     #spare: GPUBuffer[] = [];
     #paramLayout: GPUBindGroupLayout | null = null;
     #params: GPUBuffer | null = null;
@@ -322,10 +325,11 @@ export class Gpu {
     #make(op: number, w: Uint32Array, a: number): number {
         switch (op) {
         case OP.BUFFER_MAKE:
-            this.#buffers.set(w[a]!, this.#device.createBuffer({
-                size: w[a + 1]! + w[a + 2]! * 4294967296, usage: USAGE.STORAGE | USAGE.COPY_SRC | USAGE.COPY_DST,
-            }));
+            this.#makeBuffer(w[a]!, w[a + 1]! + w[a + 2]! * 4294967296);
             return a + 3;
+        case OP.SETTLE:
+            this.#settle(w[a]!);
+            return a + 1;
         case OP.BUFFER_DROP:
             this.#buffers.get(w[a]!)?.destroy();
             this.#buffers.delete(w[a]!);
@@ -347,6 +351,29 @@ export class Gpu {
             return w.length;
         }
         throw new Error(`operation ${op} is not known: the module and its JavaScript are of two versions`);
+    }
+
+    /* Of a buffer without memory C is told at its next SETTLE; where there is none, the device is at fault. */
+    #makeBuffer(handle: number, size: number): void {
+        this.#device.pushErrorScope("out-of-memory");
+        this.#buffers.set(handle, this.#device.createBuffer({ size, usage: USAGE.STORAGE | USAGE.COPY_SRC | USAGE.COPY_DST }));
+        const known = this.#device.popErrorScope().then((error) => {
+            if (error && this.#settling) this.#full ||= error.message.split("\n", 1)[0]!;
+            else if (error) this.#fail(FAULT.NO_ROOM, error.message);
+        }, () => undefined); // the device is lost, which is told elsewhere
+        this.#made = Promise.all([this.#made, known]);
+    }
+
+    #settle(number: number): void {
+        this.#settling++;
+        const answer = (): void => {
+            this.#settling--;
+            this.#putText(this.#shared + SHARED.toldSize, this.#shared + SHARED.told, this.#full);
+            this.#view()?.setUint32(this.#shared + SHARED.full, this.#full ? 1 : 0, true);
+            this.#view()?.setFloat64(this.#shared + SHARED.settled, number, true);
+            this.#full = "";
+        };
+        this.#after(this.#made, answer, answer);
     }
 
     #buffer(handle: number): GPUBuffer {

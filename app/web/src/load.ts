@@ -3,7 +3,7 @@
  */
 import { makeWorker, moduleUrl } from "./assets.js";
 import type { HostCalls, HostEvent, PlainLoad } from "./calls.js";
-import { adapterHint, devices } from "./devices.js";
+import { devices } from "./devices.js";
 import type { GpuFeature, LogLevel } from "./engine.js";
 import { BerylError, throwIfAborted } from "./error.js";
 import { Model } from "./model.js";
@@ -91,8 +91,15 @@ export async function load(source: ModelSource, options: LoadOptions = {}): Prom
         return model;
     } catch (thrown) {
         void end(caller);
-        throw BerylError.from(thrown);
+        throw await explained(BerylError.from(thrown), options.gpu);
     }
+}
+
+/* Where there is nothing to compute on: why, and what would help in this browser. */
+async function explained(error: BerylError, gpu: GPU | undefined): Promise<BerylError> {
+    if (error.status !== "NO_DEVICE") return error;
+    const [first] = await devices(gpu);
+    return first && !first.usable ? new BerylError("NO_DEVICE", first.whyNot, first.hint) : error;
 }
 
 /* Asks the host to end, and ends it if it does not answer. */
@@ -143,10 +150,7 @@ async function connect(options: LoadOptions): Promise<Caller<HostCalls>> {
         if (started && here) log("warning", "workers of this browser have no WebGPU, the engine runs in the page");
         started?.caller.close();
     }
-    if (!here && needed) {
-        const [none] = await devices();
-        throw new BerylError("NO_DEVICE", none?.whyNot ?? "no WebGPU", none?.hint ?? adapterHint(""));
-    }
+    if (!here && needed) throw await explained(new BerylError("NO_DEVICE", "there is no WebGPU here"), undefined);
     return (await import("./place.js")).inPlace(options.gpu);
 }
 

@@ -239,6 +239,23 @@ static void buffer_drop(device *head, device_buffer_item *item) {
     *put((web *)head, WEB_BUFFER_DROP, 1) = ((web_buffer *)item)->handle;
 }
 
+static beryl_status settle(device *head, beryl_error *error) {
+    web *d = (web *)head;
+    const web_shared *s = &d->shared;
+    beryl_status status = fault_of(d, error);
+    if (status) return status;
+    if (!d->settling) {
+        d->settling = true;
+        *put(d, WEB_SETTLE, 1) = (uint32_t)++d->n_settle;
+        flush(d);
+    }
+    if (s->settled < d->n_settle) return BERYL_PENDING;
+    d->settling = false;
+    if (!s->full) return BERYL_OK;
+    const int size = (int)(s->told_size < WEB_TEXT ? s->told_size : WEB_TEXT);
+    return base_fail(error, BERYL_NO_DEVICE_MEMORY, "%.*s", size, s->told);
+}
+
 static beryl_status write_bytes(device *head, device_buffer_item *item, uint64_t offset, const void *data, size_t size, beryl_error *error) {
     web *d = (web *)head;
     beryl_status status = fault_of(d, error);
@@ -593,6 +610,7 @@ const device_backend device_web = {
     .close = close_web,
     .buffer_make = buffer_make,
     .buffer_drop = buffer_drop,
+    .settle = settle,
     .write = write_bytes,
     .stage_max = stage_max,
     .stage = stage,

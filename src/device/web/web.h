@@ -21,6 +21,7 @@
     X(PROGRAM_DROP, 1)   /* program */                                                            \
     X(BINDINGS_MAKE, 3)  /* bindings, n_binding, written; then for each: buffer, offset 2, size 2 */ \
     X(BINDINGS_DROP, 1)  /* bindings */                                                           \
+    X(SETTLE, 1)         /* number: into `settled` once it is known whether all buffers are there */ \
     X(WRITE, 5)          /* buffer, offset 2, address, size */                                    \
     X(WRITE_HERE, 4)     /* buffer, offset 2, size; then the bytes */                             \
     X(SYNC, 1)           /* number: into `uploaded` once all before is done */                    \
@@ -52,7 +53,9 @@ typedef struct web_shared { /* written by JavaScript */
     uint32_t text_size;
     char text[WEB_TEXT];    /* of the fault */
     uint32_t told_size;
-    char told[WEB_TEXT]; /* of a compile, for gpu_compiled */
+    char told[WEB_TEXT]; /* of a compile, for gpu_compiled; of a SETTLE, where `full` */
+    uint32_t full;       /* buffers before the last SETTLE have no memory */
+    double settled;      /* number of the last SETTLE that is answered */
 } web_shared;
 
 typedef enum web_state { WEB_UNUSED, WEB_WAITING, WEB_READY, WEB_FAILED } web_state;
@@ -97,6 +100,8 @@ typedef struct web {
     uint64_t sent, marked; /* bytes committed; how many of them the last SYNC counted */
     double n_sync;
     uint64_t marks[8]; /* `marked` of the last SYNCs, by number */
+    double n_settle;
+    bool settling; /* asked, and the answer not read */
 } web;
 
 #endif

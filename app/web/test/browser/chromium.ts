@@ -40,7 +40,7 @@ export function launch(args: readonly string[] = ["--enable-unsafe-webgpu"]): Pr
 /** The built page on a server of its own, and a browser. */
 export async function openSite(): Promise<Site> {
     mkdirSync(SCREENS, { recursive: true });
-    const server: PreviewServer = await preview({ configFile: `${ROOT}page/vite.config.ts`, logLevel: "error", preview: { port: 0, host: "127.0.0.1" } });
+    const server: PreviewServer = await preview({ configFile: `${ROOT}page/vite.config.ts`, logLevel: "error", preview: { port: 0, host: "127.0.0.1", allowedHosts: ["beryl.test"] } });
     const url = server.resolvedUrls?.local[0] ?? "";
     const browser = await launch();
     return {

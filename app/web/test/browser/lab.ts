@@ -8,11 +8,13 @@ import { extname, normalize } from "node:path";
 import { build, type Rollup } from "vite";
 import { ROOT } from "./chromium.js";
 
-const TYPES: Record<string, string> = { ".js": "text/javascript", ".wasm": "application/wasm", ".html": "text/html" };
+const TYPES: Record<string, string> = { ".js": "text/javascript", ".css": "text/css", ".wasm": "application/wasm", ".html": "text/html" };
 const PAGE = "<!doctype html><meta charset=\"utf-8\"><link rel=\"icon\" href=\"data:,\"><title>lab</title>";
 
 export interface Lab {
     url: string;
+    /** What the page's worker runs before its own script. */
+    fault: string;
     close(): Promise<void>;
 }
 
@@ -29,28 +31,28 @@ async function bundle(): Promise<string> {
     return output[0].code;
 }
 
-/** Serves the page at /, dist at /dist, the repository at /repository, the cases at /inside.js. */
+/** Serves the bare page at /, dist at /dist, the built page at /page/, the repository at /repository, the cases at /inside.js. */
 export async function openLab(): Promise<Lab> {
-    const inside = await bundle();
+    const inside = await bundle(), lab: Lab = { url: "", fault: "", close: () => Promise.resolve() };
     const find = async (path: string): Promise<string | Uint8Array> => {
         if (path === "/") return PAGE;
         if (path === "/inside.js") return inside;
-        const [, place = "", rest = ""] = /^\/(dist|repository)\/(.*)$/.exec(normalize(path)) ?? [];
-        return await readFile(place === "dist" ? `${ROOT}dist/${rest}` : `${ROOT}../../${rest}`);
+        const [, place = "", rest = ""] = /^\/(dist|page|repository)\/(.*)$/.exec(normalize(path)) ?? [];
+        const bytes = await readFile(`${ROOT}${{ dist: "dist", page: "dist-page", repository: "../.." }[place] ?? "none"}/${rest || "index.html"}`);
+        return place === "page" && /worker-[^/]*\.js$/.test(rest) ? lab.fault + bytes.toString() : bytes;
     };
     const server: Server = createServer((request, response) => {
         const path = new URL(request.url ?? "/", "http://lab").pathname;
         find(path).then((body) => {
-            response.setHeader("Content-Type", TYPES[path === "/" ? ".html" : extname(path)] ?? "application/octet-stream");
+            response.setHeader("Content-Type", TYPES[path.endsWith("/") ? ".html" : extname(path)] ?? "application/octet-stream");
             response.end(body);
         }, () => response.writeHead(404).end());
     });
     await new Promise<void>((resolve) => { server.listen(0, "127.0.0.1", resolve); });
-    return {
-        url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/`,
-        close: () => new Promise((resolve) => {
-            server.closeAllConnections();
-            server.close(() => resolve());
-        }),
-    };
+    lab.url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/`;
+    lab.close = () => new Promise((resolve) => {
+        server.closeAllConnections();
+        server.close(() => resolve());
+    });
+    return lab;
 }

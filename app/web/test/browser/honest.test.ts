@@ -1,0 +1,170 @@
+/*
+ * honest.test.ts - never silently wrong: what a page is told where there is no WebGPU, too little memory, or a driver that
+ * computes wrong numbers. Faults are put into the browser's own WebGPU, before the package sees it.
+ */
+import assert from "node:assert/strict";
+import { after, before, describe, test } from "node:test";
+import type { Browser, BrowserContext, Page } from "playwright-core";
+import { referenceCases, wideSource } from "../reference.js";
+import { serveFile } from "../server.js";
+import { executable, freshPage, launch, openSite, type Site } from "./chromium.js";
+import { openLab, type Lab } from "./lab.js";
+
+const LONG = 300_000;
+
+/* Buffers of a device beyond `most` bytes ask for as much as no allocation gets; `once`: only the first of them. Runs in the page. */
+function lackMemory({ most, once }: { most: number; once: boolean }): void {
+    const make = GPUDevice.prototype.createBuffer, used = new WeakMap<GPUDevice, number>();
+    let refused = 0;
+    GPUDevice.prototype.createBuffer = function (descriptor) {
+        const after = (used.get(this) ?? 0) + descriptor.size;
+        if (!(descriptor.usage & 0x80)) return make.call(this, descriptor);
+        if (after > most && !(once && refused++)) return make.call(this, { ...descriptor, size: this.limits.maxBufferSize });
+        const buffer = make.call(this, descriptor), destroy = buffer.destroy.bind(buffer);
+        used.set(this, after);
+        buffer.destroy = () => {
+            used.set(this, (used.get(this) ?? 0) - descriptor.size);
+            destroy();
+        };
+        return buffer;
+    };
+}
+
+/* The adapter passes for a GPU, and its compiler takes `from` for `to`. Runs in the page or its worker. */
+function lieAbout({ from, to, before }: { from: string; to: string; before: string }): void {
+    const make = GPUDevice.prototype.createShaderModule;
+    Object.defineProperty(GPUAdapter.prototype, "info", { get: () => ({ vendor: "test", architecture: "one", device: "", description: "A test's GPU", isFallbackAdapter: false }) });
+    GPUDevice.prototype.createShaderModule = function (descriptor) {
+        const code = descriptor.code.includes(from) ? descriptor.code.replaceAll(from, to) + before : descriptor.code;
+        return make.call(this, { ...descriptor, code });
+    };
+}
+
+interface Outcome { status: string; message: string; hint: string; tokens: number[]; did: string[]; said: string[] }
+
+/* Loads in the page itself, where the faults are, and answers. */
+async function loadAndAnswer({ url, options, prompt, n }: { url: string; options: object; prompt: number[]; n: number }): Promise<Outcome> {
+    const { Beryl, BerylError } = await import(/* @vite-ignore */ `${location.origin}/dist/index.js`) as typeof import("../../src/index.js");
+    const did = new Set<string>(), said: string[] = [];
+    try {
+        const model = await Beryl.load(url, {
+            worker: false, cache: "off", context: 512, piece: 16, ...options,
+            onProgress: ({ what }) => did.add(what), onLog: (_, line) => said.push(line),
+        });
+        const session = model.session();
+        await session.generate(prompt, { greedy: true, ignoreEos: true, maxTokens: n }).result;
+        const tokens = [...await session.tokens()].slice(prompt.length, prompt.length + n);
+        await model.close();
+        return { status: "OK", message: "", hint: "", tokens, did: [...did], said };
+    } catch (thrown) {
+        const { status, message, hint } = BerylError.from(thrown);
+        return { status, message, hint, tokens: [], did: [...did], said };
+    }
+}
+
+describe("never silently wrong", { skip: executable ? false : "no Chromium is installed", timeout: 2 * LONG }, () => {
+    let lab: Lab, browser: Browser, site: Site;
+    before(async () => {
+        [lab, site] = [await openLab(), await openSite()];
+        browser = site.browser;
+    });
+    after(async () => {
+        await site.close();
+        await lab.close();
+    });
+
+    async function labPage(context: BrowserContext): Promise<Page> {
+        const page = await context.newPage();
+        await page.goto(lab.url);
+        return page;
+    }
+
+    async function alerted(args: readonly string[], url: string): Promise<string> {
+        const bare = await launch(args), page = await bare.newPage();
+        await page.goto(url);
+        const text = await page.getByRole("alert").textContent({ timeout: LONG });
+        await bare.close();
+        return text ?? "";
+    }
+
+    test("honest/no-adapter", async () => {
+        assert.match(await alerted([], site.url), /offers no adapter.*chrome:\/\/gpu/);
+    });
+
+    test("honest/no-secure-page", async () => {
+        const url = new URL(site.url);
+        url.hostname = "beryl.test";
+        assert.match(await alerted(["--enable-unsafe-webgpu", "--host-resolver-rules=MAP beryl.test 127.0.0.1"], url.href), /secure pages alone.*https, or from localhost/);
+    });
+
+    test("honest/no-memory-is-said-before-the-download", async (t) => {
+        const source = wideSource(16384), server = await serveFile(await source.read(0, source.size)), context = await browser.newContext();
+        const page = await labPage(context);
+        await page.evaluate(lackMemory, { most: 20e6, once: false });
+        const refused = await page.evaluate(loadAndAnswer, { url: server.url, options: {}, prompt: [2], n: 1 });
+        assert.equal(refused.status, "NO_DEVICE_MEMORY", refused.message);
+        assert.match(refused.message, /no room for \d+ MB \(weights \d+, cache \d+\)/);
+        assert.match(refused.hint, /Not even a context of 512|smaller/);
+        assert.ok(!refused.did.includes("checking the file"));
+        const asked = server.log.reduce((sum, line) => sum + (([, from, to]) => Number(to) + 1 - Number(from))(line.split(/[ -]/)), 0);
+        t.diagnostic(`${refused.message} ${refused.hint} ${asked} of ${source.size} bytes were asked for`);
+        assert.ok(asked < source.size / 2, `${asked} bytes`);
+        await server.close();
+        await context.close();
+    });
+
+    test("honest/what-would-fit", async (t) => {
+        const context = await browser.newContext(), page = await labPage(context);
+        await page.evaluate(lackMemory, { most: 4.5e6, once: false });
+        const url = `${lab.url}repository/tests/data/dense-31b.gguf`;
+        const refused = await page.evaluate(loadAndAnswer, { url, options: { context: 4096 }, prompt: [2], n: 1 });
+        assert.equal(refused.status, "NO_DEVICE_MEMORY", refused.message);
+        t.diagnostic(`${refused.message} ${refused.hint}`);
+        assert.match(refused.hint, /It would fit with `(kv|context)/);
+        await context.close();
+    });
+
+    /* The largest table then stays in the file, and answers are the same. */
+    test("honest/the-table-stays-in-the-file", async () => {
+        const context = await browser.newContext(), page = await labPage(context), c = referenceCases("e2b-q4_0")[0]!;
+        await page.evaluate(lackMemory, { most: 0, once: true });
+        const url = `${lab.url}repository/tests/data/e2b-q4_0.gguf`;
+        const done = await page.evaluate(loadAndAnswer, { url, options: { precision: "exact" }, prompt: [...c.tokens], n: 4 });
+        assert.equal(done.status, "OK", done.message);
+        assert.ok(done.said.some((line) => line.includes("table stays on the host")), done.said.join("\n"));
+        assert.deepEqual(done.tokens, [...c.greedy].slice(0, 4));
+        await context.close();
+    });
+
+    test("honest/a-wrong-instruction-is-done-without", { timeout: LONG }, async (t) => {
+        const context = await browser.newContext(), page = await labPage(context), c = referenceCases("dense-31b")[0]!;
+        const fault = { from: "dot4I8Packed(", to: "wrong_dot(", before: "\nfn wrong_dot(a: u32, b: u32) -> i32 { return dot4I8Packed(a, b) + 9999; }\n" };
+        const order = { url: `${lab.url}repository/tests/data/dense-31b.gguf`, options: {}, prompt: [...c.tokens], n: 4 };
+        await page.evaluate(lieAbout, fault);
+        const first = await page.evaluate(loadAndAnswer, order);
+        assert.equal(first.status, "OK", first.message);
+        assert.ok(first.did.includes("checking kernels"));
+        assert.ok(first.said.some((line) => line.includes("going on without dot")), first.said.join("\n"));
+        assert.deepEqual(first.tokens, [...c.greedy].slice(0, 4));
+        await page.reload(); // what was found is kept
+        await page.evaluate(lieAbout, fault);
+        const second = await page.evaluate(loadAndAnswer, order);
+        assert.equal(second.status, "OK", second.message);
+        assert.ok(!second.did.includes("checking kernels"));
+        assert.deepEqual(second.tokens, first.tokens);
+        t.diagnostic(first.said.join("; "));
+        await context.close();
+    });
+
+    test("honest/a-wrong-kernel-is-told-in-the-page", { timeout: LONG }, async (t) => {
+        const { context, page } = await freshPage(site, { serviceWorkers: "block" });
+        lab.fault = `(${lieAbout.toString()})(${JSON.stringify({ from: "inverseSqrt(", to: "1.5 * inverseSqrt(", before: "" })});\n`;
+        await page.addInitScript((model) => localStorage.setItem("beryl-settings", JSON.stringify({ model })), `${lab.url}repository/tests/data/dense-31b.gguf`);
+        await page.goto(`${lab.url}page/`);
+        const text = await page.getByRole("alert").textContent({ timeout: LONG });
+        t.diagnostic(text ?? "");
+        assert.match(text ?? "", /kernels compute wrong numbers on A test's GPU/);
+        assert.doesNotMatch(text ?? "", /--device/);
+        await context.close();
+    });
+});
