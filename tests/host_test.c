@@ -6,11 +6,12 @@
 #include "base/file.h"
 #include "base/thread.h"
 
-#include <dirent.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 /* y = params[0] * x + N, a group of 64 at a time. */
@@ -231,6 +232,26 @@ static void test_cache(test *t) {
             CHECK(t, !chmod(path, 0700));
         }
         CHECK_INT(t, count_entries("TMPDIR", "", NULL, 0), 0);
+        away_end(&a);
+    }
+    if (test_case(t, "host/old-files-are-removed")) {
+        away_begin(t, &a, "old");
+        check_run(t, 0, NULL);
+        if (count_entries("XDG_CACHE_HOME", "beryl/host", path, sizeof path) == 1) {
+            static const char *const names[] = {"12-0x1-1.part", "12-0x1-2.part", "0123.so",
+                                                "4567.so"};
+            static const long days[] = {2, 0, 61, 59};
+            for (int i = 0; i < 4; i++) {
+                snprintf(other, sizeof other, "%s/beryl/host/%s", getenv("XDG_CACHE_HOME"),
+                         names[i]);
+                CHECK_INT(t, base_file_write(other, "x", 1, NULL), BERYL_OK);
+                struct timespec then[2] = {{.tv_sec = time(NULL) - days[i] * 86400}};
+                then[1] = then[0];
+                CHECK(t, !utimensat(AT_FDCWD, other, then, 0));
+            }
+            check_run(t, 0, NULL);
+            CHECK_INT(t, count_entries("XDG_CACHE_HOME", "beryl/host", NULL, 0), 3);
+        }
         away_end(&a);
     }
     if (test_case(t, "host/no-cache-leaves-nothing")) {

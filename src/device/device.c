@@ -381,6 +381,10 @@ const device_caps *device_caps_of(const device *d) {
     return &d->caps;
 }
 
+bool device_is_processor(const device_caps *caps) {
+    return caps->kind == DEVICE_SOFTWARE || caps->kind == DEVICE_HOST;
+}
+
 const char *device_language_name(device_language language) {
     switch (language) {
     case DEVICE_WGSL: return "WGSL";

@@ -115,6 +115,7 @@ typedef struct device_caps { /* read from the device, or measured on it */
     uint32_t align_binding; /* of a storage binding's offset */
     uint32_t loop_max;      /* iterations a thread may run, 0: no limit */
     uint32_t compute_units; /* 0: not known */
+    uint64_t cache_bytes;   /* of the cache that all units share; 0: not known */
     uint64_t memory;        /* bytes that a process may expect on it; 0: not known */
 } device_caps;
 
@@ -201,6 +202,8 @@ beryl_status device_open(base_heap *heap, const beryl_log *log, const char *choi
                          beryl_error *error);
 void device_close(device *d); /* gives everything back; NULL is fine */
 const device_caps *device_caps_of(const device *d);
+/* It computes on this machine's processor (software, host): its threads are also the caller's. */
+bool device_is_processor(const device_caps *caps);
 /* From now on the device passes for one without these: programs that fail are done without. */
 void device_forgo(device *d, bool f16, bool subgroups, bool dot);
 void device_stats_of(const device *d, device_stats *stats);

@@ -3,7 +3,7 @@
  *
  * What is known of an adapter lies in one small file of Beryl's cache folder, named by adapter, driver and version: hashes
  * of programs that are right there, and what the device passes for having not, since programs that need it were wrong. A
- * second start reads that file. Software devices are not checked: they are the tests' own. */
+ * second start reads that file. Devices that are this processor are not checked: they are the tests' own. */
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -18,7 +18,7 @@ static const char *const features[] = {"f16", "subgroups", "dot"};
 enum { N_FEATURE = sizeof features / sizeof *features };
 
 static bool is_checked(const beryl_engine *e) {
-    return engine_selftest_computes(e) && device_caps_of(e->device)->kind != DEVICE_SOFTWARE;
+    return engine_selftest_computes(e) && !device_is_processor(device_caps_of(e->device));
 }
 
 /* ---- what is known of the adapter -------------------------------------------------------------------------------- */

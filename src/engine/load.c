@@ -278,7 +278,7 @@ static beryl_status start_other_plans(beryl_engine *e, beryl_error *error) {
  * programs that are not needed yet only hold up those that are. */
 static bool compiles_aside(const beryl_engine *e) {
     const device_caps *caps = e->device ? device_caps_of(e->device) : NULL;
-    return !caps || (caps->kind != DEVICE_SOFTWARE && strcmp(caps->backend, "web") != 0);
+    return !caps || (!device_is_processor(caps) && strcmp(caps->backend, "web") != 0);
 }
 
 static beryl_status start_plans(beryl_engine *e, beryl_error *error) {

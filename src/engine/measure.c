@@ -39,7 +39,7 @@ static beryl_status choose_buffer(beryl_engine *e, measuring *m, beryl_error *er
     }
     m->bytes = least(least(m->bytes, most), READ_MOST) / TILE_BYTES * TILE_BYTES;
     if (m->bytes >= least(WEIGHT_LEAST, most / TILE_BYTES * TILE_BYTES)) return BERYL_OK;
-    uint64_t bytes = least(caps->kind == DEVICE_SOFTWARE ? SOFTWARE_BYTES : BUFFER_BYTES, most);
+    uint64_t bytes = least(device_is_processor(caps) ? SOFTWARE_BYTES : BUFFER_BYTES, most);
     if (caps->memory || e->options.memory) {
         device_stats stats;
         device_stats_of(m->d, &stats);
@@ -112,7 +112,7 @@ beryl_status beryl_engine_measure(beryl_engine *e, beryl_error *error) {
     measuring m = {.d = e->device};
     beryl_status status = choose_buffer(e, &m, error);
     if (status == BERYL_OK) status = make_program(e, &m, error);
-    m.groups = caps->kind == DEVICE_SOFTWARE ? 64 : OUT_GROUPS;
+    m.groups = device_is_processor(caps) ? 64 : OUT_GROUPS;
     if (m.groups > m.bytes / TILE_BYTES) m.groups = (uint32_t)(m.bytes / TILE_BYTES);
     double best = 0, seconds = 0;
     uint32_t rounds = 1;

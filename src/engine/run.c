@@ -28,7 +28,7 @@ static gemma4_text_options plan_options(const beryl_engine *e, engine_plan_kind 
 }
 
 bool engine_has_near(const beryl_engine *e) {
-    return e->device && device_caps_of(e->device)->kind != DEVICE_SOFTWARE && e->model.context > ENGINE_NEAR;
+    return e->device && !device_is_processor(device_caps_of(e->device)) && e->model.context > ENGINE_NEAR;
 }
 
 beryl_status engine_plan_get(beryl_engine *e, engine_plan_kind kind, engine_plan **out, beryl_error *error) {

@@ -18,9 +18,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { FILE_MOST = 64 << 20 };
+enum {
+    FILE_MOST = 64 << 20,
+    OLD_COMPILED = 60 * 86400, /* seconds */
+    OLD_OTHER = 86400
+};
 
 typedef struct seal {
     char magic[8], key[32];
@@ -33,7 +38,34 @@ static bool is_ours(const struct stat *about) {
     return about->st_uid == geteuid() && !(about->st_mode & (S_IWGRP | S_IWOTH));
 }
 
-void host_cache_folder(char *path, size_t size, beryl_error *warning) {
+/* ---- what nobody uses any more */
+
+typedef struct old_files {
+    char path[1024];
+    size_t size; /* of the folder's own part */
+    time_t now;
+} old_files;
+
+/* Compiled kernels are touched when they are loaded; all else is of processes that died. */
+static void remove_old(void *user, const char *name, bool is_folder) {
+    old_files *o = user;
+    struct stat about;
+    const size_t size = strlen(name);
+    const bool compiled = size > 3 && !strcmp(name + size - 3, ".so");
+    if (is_folder || o->size + size + 2 > sizeof o->path) return;
+    memcpy(o->path + o->size, name, size + 1);
+    if (lstat(o->path, &about)) return;
+    if (about.st_mtime < o->now - (compiled ? OLD_COMPILED : OLD_OTHER)) unlink(o->path);
+}
+
+static void clean_folder(base_heap *heap, const char *path) {
+    old_files o = {.now = time(NULL)};
+    const int n = snprintf(o.path, sizeof o.path, "%s/", path);
+    o.size = n > 0 ? (size_t)n : 0;
+    if (o.size && o.size < sizeof o.path) base_folder_list(heap, path, remove_old, &o, NULL);
+}
+
+void host_cache_folder(base_heap *heap, char *path, size_t size, beryl_error *warning) {
     const char *cache = base_environment("XDG_CACHE_HOME"), *home = base_environment("HOME");
     int n = 0;
     if (cache && *cache == '/') n = snprintf(path, size, "%s/beryl", cache);
@@ -49,7 +81,10 @@ void host_cache_folder(char *path, size_t size, beryl_error *warning) {
         path[0] = 0;
         return;
     }
-    if (S_ISDIR(about.st_mode) && is_ours(&about)) return;
+    if (S_ISDIR(about.st_mode) && is_ours(&about)) {
+        clean_folder(heap, path);
+        return;
+    }
     base_fail(warning, BERYL_BAD_FILE,
               "%s is not used: it has to be a folder that nobody else can write", path);
     path[0] = 0;
@@ -98,6 +133,7 @@ beryl_status host_cache_check(base_heap *heap, const char *path, const char *key
         good = !memcmp(&s, &want, sizeof s);
     }
     base_heap_give(heap, data, size + 1);
+    if (good) utimensat(AT_FDCWD, path, NULL, 0); /* it is in use */
     return good ? BERYL_OK
                 : base_fail(error, BERYL_BAD_FILE, "%s is not used: it is damaged", path);
 }

@@ -41,7 +41,7 @@ static const char *const options[] = {"-x",
 #if defined __x86_64__ || defined __i386__
                                       "-march=native",
 #else
-                                       "-mcpu=native",
+                                      "-mcpu=native",
 #endif
                                       "-ffp-contract=off",
                                       "-fno-math-errno",
@@ -221,7 +221,7 @@ static void cache_folder(host *d, const driver_job *job, char *path, size_t size
     base_lock_enter(d->compile_lock);
     if (!d->folder_asked && !job->no_cache) {
         d->folder_asked = true;
-        host_cache_folder(d->folder, sizeof d->folder, &d->warning);
+        host_cache_folder(d->head.heap, d->folder, sizeof d->folder, &d->warning);
     }
     snprintf(path, size, "%s", job->no_cache ? "" : d->folder);
     base_lock_leave(d->compile_lock);

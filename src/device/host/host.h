@@ -173,8 +173,8 @@ bool host_graves_reserve(host *d);
 void host_grave_add(host *d, host_grave grave);
 /* ---- cache.c */
 /* The folder for compiled kernels, NUL-terminated; "" where the user has none that is safe, and why
- * in `warning`. */
-void host_cache_folder(char *path, size_t size, beryl_error *warning);
+ * in `warning`. What nobody has used for two months is removed from it. */
+void host_cache_folder(base_heap *heap, char *path, size_t size, beryl_error *warning);
 /* A folder of this device alone, readable for nobody else. false: it cannot be made. */
 bool host_private_folder(char *path, size_t size, beryl_error *error);
 void host_private_folder_remove(const char *path);
