@@ -1,15 +1,18 @@
 /*
  * chromium.ts - a headless Chromium with WebGPU on its software adapter, and the built page in it.
  *
- * BERYL_CHROMIUM names another executable. Where there is none, `hasChromium` is false and tests say so.
+ * BERYL_CHROMIUM names another executable. Where there is none, `executable` is undefined and tests say so.
  */
-import { existsSync, mkdirSync } from "node:fs";
+import { once } from "node:events";
+import { createWriteStream, existsSync, mkdirSync } from "node:fs";
 import { fileURLToPath } from "node:url";
-import { chromium, type Browser, type BrowserContext, type Page } from "playwright-core";
+import { chromium, type Browser, type BrowserContext, type CDPSession, type Page } from "playwright-core";
 import { preview, type PreviewServer } from "vite";
+import type { ByteSource } from "../../src/engine.js";
 
 /** The package's folder. */
 export const ROOT: string = fileURLToPath(new URL("../../../", import.meta.url)); // app/web, seen from out/test/browser
+const STEP = 4 << 20; // bytes that are written at a time
 const PLACES = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
 
 /** The browser's executable, or undefined. */
@@ -63,4 +66,32 @@ export async function freshPage(site: Site, options: Parameters<Browser["newCont
     });
     page.on("pageerror", (error) => problems.push(error.message));
     return { context, page, problems };
+}
+
+/** The most that the page's heap held, its buffers too, looked at every 50 ms until `end`. */
+export function watchHeap(session: CDPSession): { end(): Promise<number> } {
+    let most = 0, going = true;
+    const watch = (async () => {
+        while (going) {
+            const use = await session.send("Runtime.getHeapUsage") as { usedSize: number; embedderHeapUsedSize?: number; backingStorageSize?: number };
+            most = Math.max(most, use.usedSize + (use.embedderHeapUsedSize ?? 0) + (use.backingStorageSize ?? 0));
+            await new Promise((resolve) => setTimeout(resolve, 50));
+        }
+    })();
+    return {
+        end: async () => {
+            going = false;
+            await watch;
+            return most;
+        },
+    };
+}
+
+/** A source as a file: for models that are made, not kept. */
+export async function writeSource(source: ByteSource, path: string): Promise<void> {
+    const out = createWriteStream(path);
+    for (let at = 0; at < source.size; at += STEP)
+        if (!out.write(await source.read(at, Math.min(STEP, source.size - at)))) await once(out, "drain");
+    out.end();
+    await once(out, "finish");
 }

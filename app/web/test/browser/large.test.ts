@@ -7,30 +7,20 @@
  */
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { createWriteStream } from "node:fs";
 import { mkdtemp, rm } from "node:fs/promises";
 import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { after, before, describe, test } from "node:test";
-import type { Browser, CDPSession, Page } from "playwright-core";
+import type { Browser, Page } from "playwright-core";
 import { referenceCases, wideSource } from "../reference.js";
 import type { ByteSource } from "../../src/engine.js";
-import { executable, launch } from "./chromium.js";
+import { executable, launch, watchHeap, writeSource } from "./chromium.js";
 import { openLab, type Lab } from "./lab.js";
 
 const LONG = 900_000;
 const MOST = 100e6; // bytes of JavaScript and WebAssembly
-const STEP = 4 << 20;
 const WIDTH = Number(process.env["BERYL_TEST_WIDTH"] ?? 36864);
-
-async function writeSource(source: ByteSource, path: string): Promise<void> {
-    const out = createWriteStream(path);
-    for (let at = 0; at < source.size; at += STEP)
-        if (!out.write(await source.read(at, Math.min(STEP, source.size - at)))) await once(out, "drain");
-    out.end();
-    await once(out, "finish");
-}
 
 /* Ranges of the source, made as they are asked for. */
 async function serveSource(source: ByteSource): Promise<Server> {
@@ -51,25 +41,6 @@ async function serveSource(source: ByteSource): Promise<Server> {
     server.listen(0, "127.0.0.1");
     await once(server, "listening");
     return server;
-}
-
-/* The most that the page's heap held, its buffers too, looked at every 50 ms until `end`. */
-function watchHeap(session: CDPSession): { end(): Promise<number> } {
-    let most = 0, going = true;
-    const watch = (async () => {
-        while (going) {
-            const use = await session.send("Runtime.getHeapUsage") as { usedSize: number; embedderHeapUsedSize?: number; backingStorageSize?: number };
-            most = Math.max(most, use.usedSize + (use.embedderHeapUsedSize ?? 0) + (use.backingStorageSize ?? 0));
-            await new Promise((resolve) => setTimeout(resolve, 50));
-        }
-    })();
-    return {
-        end: async () => {
-            going = false;
-            await watch;
-            return most;
-        },
-    };
 }
 
 interface Loaded { tokens: number[]; seconds: number; answerSeconds: number; wasm: number; weights: number }
