@@ -70,6 +70,69 @@ static const char add_text[] = /* y = y + 1 */
 
 /* ---- what every device refuses, seen on the dummy ------------------------------------------- */
 
+typedef struct rows {
+    char backends[16][16];
+    int n, n_usable;
+    bool sorted, told;
+} rows;
+
+static void note_row(void *user, const device_caps *caps, const char *why_not) {
+    rows *all = user;
+    if (all->n == 16) return;
+    snprintf(all->backends[all->n++], 16, "%s", caps->backend);
+    if (why_not) all->told &= why_not[0] && !strchr(why_not, '\n');
+    else all->sorted &= ++all->n_usable == all->n; /* what can be used comes first */
+}
+
+static void test_list(test *t) {
+    if (test_case(t, "device/list-has-a-row-for-each-backend")) {
+        rows all = {.sorted = true, .told = true};
+        base_heap heap;
+        base_heap_init(&heap, NULL);
+        device_list(&heap, NULL, note_row, &all);
+        CHECK(t, all.sorted && all.told);
+#define X(table) {#table, &device_##table},
+        static const struct {
+            const char *name;
+            const device_backend *backend;
+        } known[] = {DEVICE_BACKENDS(X)};
+#undef X
+        for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+            bool found = false;
+            for (int k = 0; k < all.n; k++) found |= !strcmp(all.backends[k], known[i].name);
+            if (found == known[i].backend->hidden)
+                test_fail(t, __FILE__, __LINE__, "the list and %s", known[i].name);
+            CHECK_TEXT(t, known[i].backend->name, known[i].name);
+        }
+        CHECK_INT(t, heap.bytes, 0);
+    }
+    if (test_case(t, "device/choice-of-what-runs-no-programs")) {
+        rig r;
+        if (rig_open(t, &r, "disk")) {
+            CHECK_INT(t, device_caps_of(r.d)->languages, 0);
+            rig_close(t, &r);
+        }
+        CHECK_INT(t, device_open(&r.heap, NULL, "disk:1", &r.d, &r.error), BERYL_NO_DEVICE);
+        CHECK_INT(t, device_open(&r.heap, NULL, "files", &r.d, &r.error), BERYL_NO_DEVICE);
+        beryl_status status = device_open(&r.heap, NULL, NULL, &r.d, &r.error);
+        CHECK(t, status == BERYL_OK || status == BERYL_NO_DEVICE);
+        if (!status) CHECK(t, device_caps_of(r.d)->languages);
+        device_close(r.d);
+        CHECK_INT(t, r.heap.bytes, 0);
+    }
+    rig r;
+    if (test_case(t, "device/program-of-another-language") && rig_open(t, &r, "dummy")) {
+        device_program program;
+        device_program_desc desc = desc_of("void main() {}", 1, 0);
+        desc.language = DEVICE_C;
+        CHECK_INT(t, device_program_make(r.d, &desc, &program, &r.error), BERYL_UNSUPPORTED);
+        CHECK(t, strstr(r.error.message, "is C,") && strstr(r.error.message, "dummy:0"));
+        desc.language = (device_language)77;
+        CHECK_INT(t, device_program_make(r.d, &desc, &program, &r.error), BERYL_MISUSE);
+        rig_close(t, &r);
+    }
+}
+
 static void test_choice(test *t) {
     if (test_case(t, "device/choice-unknown-lists-what-there-is")) {
         rig r;
@@ -959,6 +1022,7 @@ static void test_memory(test *t) {
 void test_device(test *t);
 void test_device(test *t) {
     test_choice(t);
+    test_list(t);
     test_refused_things(t);
     test_refused_bindings(t);
     test_refused_commands(t);
