@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BUFFERS = 4, ELEMENTS = 2048, PARAMS = 8, ORDER_MAX = 24 };
+enum { BUFFERS = 4, ELEMENTS = 2048, PARAMS = 8, ORDER_MAX = 32 };
 
 typedef struct lab {
     base_heap heap;

@@ -70,6 +70,10 @@ static bool join(pass_edit *e, ir_id id, uint64_t second, ir_id *result) {
     uint64_t both = ir_evaluate((ir_op)at.op, (ir_type)at.type, (ir_type)at.type, in);
     e->out.n_code--;
     e->changed = true;
+    if (at.op == IR_ADD && both == 0) {
+        *result = before.in[0];
+        return true;
+    }
     at.in[0] = before.in[0];
     at.in[1] = pass_bits(e, (ir_type)at.type, at.width, both);
     *result = pass_push(e, at);
@@ -80,6 +84,7 @@ static bool with_integer(pass_edit *e, ir_id id, uint64_t c, ir_id *result) {
     ir_instruction at = e->code[id];
     uint64_t all = ones[ir_type_bytes((ir_type)at.type)];
     bool is_unsigned = ir_type_in((ir_type)at.type, IR_UNSIGNED);
+    uint64_t d;
     bool keeps =
         (c == 0 && (at.op == IR_ADD || at.op == IR_SUB || at.op == IR_OR || at.op == IR_XOR ||
                     at.op == IR_SHL || at.op == IR_SHR || (is_unsigned && at.op == IR_MAX))) ||
@@ -95,7 +100,42 @@ static bool with_integer(pass_edit *e, ir_id id, uint64_t c, ir_id *result) {
         at.op = IR_ADD;
         at.in[1] = pass_bits(e, (ir_type)at.type, at.width, (0 - c) & all);
         *result = pass_push(e, at);
+    } else if (at.op == IR_MUL && e->code[at.in[0]].op == IR_ADD &&
+               constant(e, e->code[at.in[0]].in[1], &d)) {
+        /* (x + d) * c is x * c + d * c: neighbours then differ by a constant. */
+        uint64_t in[4] = {d, c, 0, 0};
+        ir_instruction sum = at;
+        e->out.n_code--;
+        e->changed = true;
+        at.in[0] = e->code[at.in[0]].in[0];
+        sum.op = IR_ADD;
+        sum.in[0] = pass_push(e, at);
+        sum.in[1] = pass_bits(e, (ir_type)at.type, at.width,
+                              ir_evaluate(IR_MUL, (ir_type)at.type, (ir_type)at.type, in));
+        *result = pass_push(e, sum);
     } else return join(e, id, c, result);
+    return true;
+}
+
+/* (x + c) + (y + d) of integers: (x + y) + (c + d), constants last. */
+static bool pull_out(pass_edit *e, ir_id id, ir_id *result) {
+    ir_instruction at = e->code[id];
+    uint64_t in[4] = {0};
+    bool any = false;
+    for (uint32_t a = 0; a < 2; a++) {
+        const ir_instruction *part = &e->code[at.in[a]];
+        if (part->op != IR_ADD || !constant(e, part->in[1], &in[a])) continue;
+        any = true;
+        at.in[a] = part->in[0];
+    }
+    if (!any) return false;
+    e->out.n_code--;
+    e->changed = true;
+    ir_instruction sum = at;
+    sum.in[0] = pass_push(e, at);
+    sum.in[1] = pass_bits(e, (ir_type)at.type, at.width,
+                          ir_evaluate(IR_ADD, (ir_type)at.type, (ir_type)at.type, in));
+    *result = pass_push(e, sum);
     return true;
 }
 
@@ -228,7 +268,10 @@ static ir_id simplify(pass_edit *e, ir_id id) {
     /* The index of a loop is below its bound. */
     const ir_instruction *left = &e->code[at.in[0]];
     if (at.op == IR_LT && left->op == IR_LOOP && left->in[1] == at.in[1]) return number(e, id, 1);
-    if (!constant(e, at.in[1], &c)) return id;
+    if (!constant(e, at.in[1], &c)) {
+        bool sum = at.op == IR_ADD && ir_type_in((ir_type)at.type, IR_INTEGERS);
+        return sum && pull_out(e, id, &result) ? result : id;
+    }
     if (form == IR_FORM_COMPARE) {
         bool natural = ir_type_in((ir_type)e->code[at.in[0]].type, IR_UNSIGNED) && c == 0;
         return natural && at.op == IR_LT   ? number(e, id, 0)

@@ -8,6 +8,8 @@
 
 #include <string.h>
 
+enum { IFS_MAX = 64 };
+
 typedef struct touched {
     pass_buffers buffers;
     bool stored[IR_ARRAY_MAX], used[IR_ARRAY_MAX]; /* register arrays */
@@ -68,8 +70,80 @@ static uint32_t partner(const pass_edit *e, uint32_t loop, touched *t) {
     return disjoint(&t[0], &t[1], true) && disjoint(&t[0], &t[2], !own) ? second : IR_NO_ID;
 }
 
+/* `if a { if b { .. } }` without else: the inner one, or IR_NO_ID. */
+static uint32_t only_inner(const pass_edit *e, uint32_t outer) {
+    uint32_t i = outer + 1;
+    if (e->middle[outer] != IR_NO_ID) return IR_NO_ID;
+    while (i < e->close[outer] && (pass_flags(pass_at(e, i)) & IR_PURE)) i++;
+    bool alone = pass_at(e, i)->op == IR_IF && e->middle[i] == IR_NO_ID &&
+                 e->close[i] + 1 == e->close[outer];
+    return alone ? i : IR_NO_ID;
+}
+
+/* What two pieces of code touch, together. */
+static void touch_more(touched *all, const touched *t) {
+    for (uint32_t i = 0; i < IR_BUFFER_MAX; i++) {
+        all->buffers.written[i] |= t->buffers.written[i];
+        all->buffers.loaded[i] |= t->buffers.loaded[i];
+    }
+    for (uint32_t i = 0; i < IR_ARRAY_MAX; i++) {
+        all->stored[i] |= t->stored[i];
+        all->used[i] |= t->used[i];
+    }
+    all->closed |= t->closed;
+}
+
+/* The next `if` on the same condition that may move up to the ones before it, which touch t[0]. */
+static uint32_t next_if(const pass_edit *e, uint32_t first, uint32_t before, touched *t) {
+    uint32_t i = e->close[before] + 1;
+    while (i < e->in->n_code &&
+           ((pass_flags(pass_at(e, i)) & IR_PURE) || pass_at(e, i)->op == IR_LOAD))
+        i++;
+    if (i == e->in->n_code || pass_at(e, i)->op != IR_IF ||
+        pass_at(e, i)->in[0] != pass_at(e, first)->in[0] || e->middle[i] != IR_NO_ID)
+        return IR_NO_ID;
+    touch(e, before, e->close[before], &t[1]);
+    touch_more(&t[0], &t[1]);
+    touch(e, e->close[before] + 1, i, &t[2]);
+    return disjoint(&t[0], &t[2], true) ? i : IR_NO_ID;
+}
+
+static void merge_range(pass_edit *e, uint32_t first, uint32_t last, touched *t);
+
+static uint32_t merge_ifs(pass_edit *e, uint32_t first, touched *t) {
+    uint32_t parts[IFS_MAX], n = 0, inner = only_inner(e, first);
+    if (inner != IR_NO_ID) {
+        e->changed = true;
+        pass_copy_range(e, first + 1, inner);
+        pass_if(e, pass_binary(e, IR_AND, e->map[pass_at(e, first)->in[0]],
+                               e->map[pass_at(e, inner)->in[0]]));
+        merge_range(e, inner + 1, e->close[inner], t);
+        pass_close(e);
+        return e->close[first];
+    }
+    if (e->middle[first] == IR_NO_ID) {
+        memset(&t[0], 0, sizeof t[0]);
+        for (uint32_t i = first; i != IR_NO_ID && n < IFS_MAX; i = next_if(e, first, i, t))
+            parts[n++] = i;
+    }
+    if (n < 2) {
+        pass_copy(e, first);
+        return first;
+    }
+    e->changed = true;
+    for (uint32_t i = 0; i + 1 < n; i++) pass_copy_range(e, e->close[parts[i]] + 1, parts[i + 1]);
+    pass_copy(e, first);
+    for (uint32_t i = 0; i < n; i++) merge_range(e, parts[i] + 1, e->close[parts[i]], t);
+    pass_close(e);
+    return e->close[parts[n - 1]];
+}
+
 static void merge_range(pass_edit *e, uint32_t first, uint32_t last, touched *t) {
-    for (uint32_t i = first; i < last; i++) {
+    for (uint32_t i = first; i < last && !e->no_memory && !e->too_large; i++) {
+        if (pass_at(e, i)->op == IR_IF) {
+            i = merge_ifs(e, i, t);
+            continue;
+        }
         uint32_t second = pass_at(e, i)->op == IR_LOOP ? partner(e, i, t) : IR_NO_ID;
         if (second == IR_NO_ID) {
             pass_copy(e, i);

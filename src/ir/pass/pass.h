@@ -130,11 +130,12 @@ typedef struct ir_schedule {
     X(DCE, dce, "what nobody uses is removed")                                                    \
     X(UNROLL, unroll, "copies of a loop's body")                                                  \
     X(SPLIT, split, "a loop cut into whole steps and a rest")                                     \
-    X(MERGE, merge, "neighbouring loops over the same range made one")                            \
+    X(MERGE, merge, "neighbouring loops over one range, and ifs on one condition, made one")      \
     X(BLOCK, block, "several iterations of a parallel loop at once, in registers")                \
     X(GROUPS, groups, "parallel loops shared by the workgroups, in tiles")                        \
     X(LANES, lanes, "parallel loops shared by the lanes of a workgroup")                          \
     X(GUARD, guard, "a lane's single iteration without its loop, stores guarded at ragged edges") \
+    X(STAGE, stage, "what lanes share in a reduction, brought to workgroup memory")               \
     X(REDUCE, reduce, "reductions shared by the lanes, joined by subgroups or a tree")            \
     X(VECTOR, vector, "neighbouring loads and stores as one")
 
