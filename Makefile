@@ -123,6 +123,16 @@ $(BUILD)/vocab.gguf: tests/data/vocab/gemma4-vocab.gguf.xz
 	@mkdir -p $(@D)
 	$(Q)if command -v xz > /dev/null; then xz -dc $< > $@; else echo 'xz is missing: tests of the real vocabulary are skipped'; fi
 
+# A driver for CUDA and HIP where there is none (tests/stand_in/driver.c).
+STAND_IN := $(if $(filter Linux,$(shell uname -s)),$(BUILD)/tests/stand_in.so)
+$(TESTER): | $(STAND_IN)
+$(BUILD)/tests/%.o: CPPFLAGS += -DBERYL_TEST_STAND_IN='"$(abspath $(BUILD))/tests/stand_in.so"'
+$(BUILD)/tests/stand_in.so: $(wildcard tests/stand_in/*.[ch])
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) -std=c11 -O1 -g $(WARN) -Wno-missing-prototypes $(WERROR) -fPIC -fvisibility=hidden -shared \
+	    -DSTAND_IN_PRELUDE='"$(abspath tests/stand_in/prelude.h)"' -o $@ $(filter %.c,$^) -lpthread -ldl
+
 # Short names for those who build one of them.
 $(BUILD)/beryl: $(PROGRAM)
 	@ln -sf bin/beryl $@
@@ -238,7 +248,7 @@ docs: $(PROGRAM)
 	@tools/docs $(PROGRAM)
 
 check-build: WERROR = -Werror
-check-build: $(LIB_OBJ) $(CLI_OBJ) $(TEST_OBJ) $(FUZZ_SRC:%.c=$(BUILD)/%.o) $(BENCH_SRC:%.c=$(BUILD)/%.o) \
+check-build: $(LIB_OBJ) $(CLI_OBJ) $(TEST_OBJ) $(STAND_IN) $(FUZZ_SRC:%.c=$(BUILD)/%.o) $(BENCH_SRC:%.c=$(BUILD)/%.o) \
     $(patsubst %.c,$(BUILD)/%.o,$(wildcard examples/*.c)) $(PUBLIC:%.h=$(BUILD)/%.h.ok)
 
 # Each public header alone, as C and as C++.

@@ -1,18 +1,35 @@
 /* drivers_test.c - the device contract on every backend that takes generated text: one table of
- * cases over the backends. */
+ * cases over C, OpenCL, CUDA and HIP.
+ *
+ * Where a driver or its device is missing, CUDA and HIP run on the stand-in (tests/stand_in/), which
+ * compiles the text as host C++ and runs it. What only it can do, such as failing on demand, is
+ * below the table, as "cuda/stand-in-...".
+ */
+#define _GNU_SOURCE /* setenv */
 #include "rig.h"
 
+#include "base/file.h"
 #include "base/thread.h"
+#include "stand_in/stand_in.h"
 
+#include <dlfcn.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+#ifndef BERYL_TEST_STAND_IN
+#define BERYL_TEST_STAND_IN "build/tests/stand_in.so"
+#endif
 
 typedef struct backend {
     const char *name;
     device_language language;
 } backend;
 
-static const backend backends[] = {{"host", DEVICE_C}, {"opencl", DEVICE_OPENCL_C}};
+static const backend backends[] = {{"host", DEVICE_C},
+                                   {"opencl", DEVICE_OPENCL_C},
+                                   {"cuda", DEVICE_CUDA_C},
+                                   {"hip", DEVICE_HIP_C}};
 
 /* ---- text ------------------------------------------------------------------------------------ */
 
@@ -491,14 +508,19 @@ static void case_closed(test *t, rig *r, const backend *on) {
     CHECK_INT(t, device_stage(r->d, 4096, &memory, &r->error), BERYL_OK);
     CHECK_INT(t, device_stage_commit(r->d, y, 0, 4096, &r->error), BERYL_OK);
     device_command fetch = rig_range(DEVICE_FETCH, y, 0, 1 << 20);
-    device_ticket ticket;
-    CHECK_INT(t, rig_submit(r, &fetch, 1, NULL, 0, &ticket), BERYL_OK);
+    device_ticket ticket = 0;
+    beryl_status status;
+    while ((status = rig_submit(r, &fetch, 1, NULL, 0, &ticket)) == BERYL_PENDING)
+        CHECK_INT(t, device_poll(r->d, &ticket, &r->error), BERYL_OK);
+    CHECK_INT(t, status, BERYL_OK);
     CHECK_INT(t, device_stage(r->d, 4096, &memory, &r->error), BERYL_OK);
     CHECK_INT(t, device_stage_commit(r->d, y, 0, 4096, &r->error), BERYL_OK);
     CHECK_INT(t, device_stage(r->d, 4096, &memory, &r->error), BERYL_OK); /* never committed */
 }
 
 static void case_dropped(test *t, rig *r, const backend *on) {
+    device_stats stats, before;
+    device_stats_of(r->d, &before);
     device_program program = program_of(t, r, on, "add", 1, 0, add_body);
     for (int i = 0; i < 10; i++) {
         device_buffer y = rig_buffer(t, r, 1 << 20, NULL), z = rig_buffer(t, r, 1 << 20, NULL);
@@ -516,9 +538,10 @@ static void case_dropped(test *t, rig *r, const backend *on) {
         device_bindings_drop(r->d, bindings);
     }
     device_program_drop(r->d, program); /* in flight too */
-    device_stats stats;
     device_stats_of(r->d, &stats);
-    CHECK_INT(t, stats.buffers + stats.bindings + stats.programs, 0);
+    CHECK_INT(t, stats.buffers, before.buffers);
+    CHECK_INT(t, stats.bindings, before.bindings);
+    CHECK_INT(t, stats.programs, before.programs);
 }
 
 /* Two devices in one process, each with programs, buffers and submits of its own. */
@@ -558,6 +581,36 @@ static const struct contract {
     {"two-devices-in-one-process", case_two},
 };
 
+/* ---- which driver ------------------------------------------------------------------------------ */
+
+typedef struct chosen { /* for one backend, once a case of it is wanted */
+    bool looked, stand_in;
+} chosen;
+
+/* CUDA and HIP have a stand-in for their drivers. */
+static bool has_stand_in(const backend *on) {
+    return on->language == DEVICE_CUDA_C || on->language == DEVICE_HIP_C;
+}
+
+static const char *variable_of(const backend *on) {
+    return on->language == DEVICE_CUDA_C ? "BERYL_CUDA" : "BERYL_HIP";
+}
+
+/* The stand-in where nothing else opens; and programs are kept in this run's own folder. */
+static void choose_driver(test *t, const backend *on, chosen *c) {
+    if (c->looked) return;
+    c->looked = true;
+    setenv("XDG_CACHE_HOME", test_scratch(t), 1);
+    if (!has_stand_in(on) || getenv(variable_of(on))) return;
+    base_heap heap;
+    base_heap_init(&heap, NULL);
+    device *d = NULL;
+    bool real = !device_open(&heap, NULL, on->name, &d, NULL);
+    device_close(d);
+    c->stand_in = !real && base_file_exists(BERYL_TEST_STAND_IN);
+    if (c->stand_in) setenv(variable_of(on), BERYL_TEST_STAND_IN, 1);
+}
+
 /* ---- memory that runs out ---------------------------------------------------------------------- */
 
 static beryl_status everything(base_heap *heap, const backend *on) {
@@ -596,8 +649,9 @@ static beryl_status everything(base_heap *heap, const backend *on) {
     return status;
 }
 
-static void test_memory(test *t, const backend *on) {
+static void test_memory(test *t, const backend *on, chosen *c) {
     if (!test_case(t, "%s/without-memory", on->name)) return;
+    choose_driver(t, on, c);
     rig_failing f = {UINT64_MAX};
     beryl_allocator allocator = {rig_failing_resize, &f};
     base_heap heap;
@@ -617,19 +671,358 @@ static void test_memory(test *t, const backend *on) {
     CHECK(t, through);
 }
 
+/* ---- on the stand-in alone ---------------------------------------------------------------------- */
+
+typedef struct stand_in {
+    stand_in_fail_function *fail;
+    stand_in_calls_function *calls;
+    stand_in_alive_function *alive;
+    stand_in_slow_function *slow;
+    const char *prefix, *compile; /* of the exported names */
+} stand_in;
+
+static bool stand_in_find(stand_in *s, const backend *on) {
+    void *library = dlopen(BERYL_TEST_STAND_IN, RTLD_NOW | RTLD_LOCAL);
+    if (!library) return false;
+    struct {
+        const char *name;
+        void *to;
+    } wanted[] = {{"stand_in_fail", &s->fail},
+                  {"stand_in_calls", &s->calls},
+                  {"stand_in_alive", &s->alive},
+                  {"stand_in_slow", &s->slow}};
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        void *address = dlsym(library, wanted[i].name);
+        if (!address) return false;
+        memcpy(wanted[i].to, &address, sizeof address);
+    }
+    bool cuda = on->language == DEVICE_CUDA_C;
+    s->prefix = cuda ? "cu" : "hip";
+    s->compile = cuda ? "nvrtcCompileProgram" : "hiprtcCompileProgram";
+    return true;
+}
+
+/* "cu" or "hip" and the rest; the name is good until the next call. */
+static const char *call_of(const stand_in *s, const char *in_cuda, const char *in_hip) {
+    static char name[80];
+    snprintf(name, sizeof name, "%s%s", s->prefix, s->prefix[0] == 'c' ? in_cuda : in_hip);
+    return name;
+}
+
+static void case_lost(test *t, rig *r, const backend *on, const stand_in *s) {
+    device_program program = program_of(t, r, on, "scale", 2, 2, scale_body), later;
+    device_program_desc desc =
+        desc_of(on, kernel_text(on, "scale", 2, 2, scale_body), "scale", 2, 2);
+    device_buffer x = rig_buffer(t, r, 256, NULL), y = rig_buffer(t, r, 256, NULL), z;
+    device_binding ranges[] = {{.buffer = x}, {.buffer = y}};
+    device_bindings bindings = bind(t, r, program, ranges, 2);
+    uint32_t params[2] = {1, 64};
+    device_command list[] = {rig_dispatch(program, bindings, 1, 0),
+                             rig_range(DEVICE_FETCH, y, 0, 256)};
+    device_ticket ticket = 0, done;
+    void *memory;
+    CHECK_INT(t, rig_submit(r, list, 2, params, 8, &ticket), BERYL_OK);
+    CHECK_INT(t, device_stage(r->d, 256, &memory, &r->error), BERYL_OK);
+    CHECK_INT(t, device_stage_commit(r->d, x, 0, 256, &r->error), BERYL_OK);
+    s->fail(call_of(s, "LaunchKernel", "ModuleLaunchKernel"), 0, 1, 700);
+    CHECK_INT(t, rig_submit(r, list, 2, params, 8, &ticket), BERYL_DEVICE_LOST);
+    CHECK(t, strstr(r->error.message, "illegal") && strstr(r->error.message, "700"));
+    s->fail(NULL, 0, 0, 0);
+    const void *data;
+    size_t size;
+    CHECK_INT(t, rig_submit(r, list, 2, params, 8, &ticket), BERYL_DEVICE_LOST);
+    CHECK_INT(t, device_wait(r->d, 1, &r->error), BERYL_DEVICE_LOST);
+    CHECK_INT(t, device_poll(r->d, &done, &r->error), BERYL_DEVICE_LOST);
+    CHECK_INT(t, device_fetched(r->d, 1, 0, &data, &size, &r->error), BERYL_DEVICE_LOST);
+    CHECK_INT(t, device_buffer_make(r->d, 256, "z", &z, &r->error), BERYL_DEVICE_LOST);
+    CHECK_INT(t, device_write(r->d, x, 0, params, 8, &r->error), BERYL_DEVICE_LOST);
+    CHECK_INT(t, device_stage(r->d, 256, &memory, &r->error), BERYL_DEVICE_LOST);
+    CHECK_INT(t, device_program_make(r->d, &desc, &later, &r->error), BERYL_DEVICE_LOST);
+    CHECK_INT(t, device_program_status(r->d, program, &r->error), BERYL_DEVICE_LOST);
+    CHECK_INT(t, device_bindings_make(r->d, program, ranges, 2, &bindings, &r->error),
+              BERYL_DEVICE_LOST);
+    device_buffer_drop(r->d, x);
+}
+
+/* A kernel that hangs itself: found when waited for, and the next device is a good one. */
+static void case_kernel_fails(test *t, rig *r, const backend *on, const stand_in *s) {
+    (void)s;
+    device_program program =
+        program_of(t, r, on, "hang", 1, 0,
+                   "if (LANE < 7u) BARRIER; else if (LANE < 32u) __syncwarp();");
+    device_buffer y = rig_buffer(t, r, 256, NULL);
+    device_bindings bindings = bind(t, r, program, &(device_binding){.buffer = y}, 1);
+    device_command list[] = {rig_dispatch(program, bindings, 1, 0)};
+    list[0].dispatch.groups[0] = 1;
+    device_ticket ticket = 0;
+    CHECK_INT(t, rig_submit(r, list, 1, NULL, 0, &ticket), BERYL_OK);
+    CHECK_INT(t, device_wait(r->d, ticket, &r->error), BERYL_DEVICE_LOST);
+    CHECK(t, strstr(r->error.message, "launch failure"));
+    rig other;
+    if (!rig_open(t, &other, on->name)) return;
+    case_numbers(t, &other, on);
+    rig_close(t, &other);
+}
+
+static void case_memory_full(test *t, rig *r, const backend *on, const stand_in *s) {
+    (void)s;
+    device_buffer buffers[16] = {{0}};
+    uint32_t n = 0;
+    beryl_status status = BERYL_OK;
+    while (n < 16 && !status)
+        status = device_buffer_make(r->d, 60 << 20, "weights", &buffers[n++], &r->error);
+    CHECK_INT(t, status, BERYL_NO_DEVICE_MEMORY);
+    CHECK(t, n == 5 && strstr(r->error.message, "weights"));
+    /* one that is dropped while it is used makes room all the same */
+    device_command fill = rig_range(DEVICE_FILL, buffers[0], 0, 60 << 20);
+    device_ticket ticket;
+    CHECK_INT(t, rig_submit(r, &fill, 1, NULL, 0, &ticket), BERYL_OK);
+    device_buffer_drop(r->d, buffers[0]);
+    CHECK_INT(t, device_buffer_make(r->d, 60 << 20, "weights", &buffers[0], &r->error), BERYL_OK);
+    case_numbers(t, r, on);
+}
+
+static void damage(void *user, const char *name, bool is_folder) {
+    char path[700];
+    snprintf(path, sizeof path, "%s/%s", (const char *)user, name);
+    if (is_folder) return;
+    FILE *file = fopen(path, "r+b");
+    if (!file) return;
+    fseek(file, 600, SEEK_SET);
+    fputc('?', file);
+    fputc('!', file);
+    fclose(file);
+}
+
+static void case_cache(test *t, rig *r, const backend *on, const stand_in *s) {
+    static const char body[] = "b0[AT] = 0xcac4eu;";
+    char folder[600];
+    snprintf(folder, sizeof folder, "%s/cache-%s", test_scratch(t), on->name);
+    const char *kept = getenv("XDG_CACHE_HOME");
+    char *was = kept ? strdup(kept) : NULL;
+    setenv("XDG_CACHE_HOME", folder, 1);
+    uint64_t before = s->calls(s->compile);
+    device_program_drop(r->d, program_of(t, r, on, "cached", 1, 0, body));
+    CHECK_INT(t, s->calls(s->compile) - before, 1);
+    device_program_drop(r->d, program_of(t, r, on, "cached", 1, 0, body));
+    CHECK_INT(t, s->calls(s->compile) - before, 1);
+    snprintf(folder + strlen(folder), sizeof folder - strlen(folder), "/beryl/programs");
+    CHECK_INT(t, base_folder_list(&r->heap, folder, damage, folder, NULL), BERYL_OK);
+    device_program_drop(r->d, program_of(t, r, on, "cached", 1, 0, body));
+    CHECK_INT(t, s->calls(s->compile) - before, 2);
+    device_program_drop(r->d, program_of(t, r, on, "cached", 1, 0, body));
+    CHECK_INT(t, s->calls(s->compile) - before, 2);
+    /* a kept image that the driver does not take any more is compiled again */
+    s->fail(call_of(s, "ModuleLoadData", "ModuleLoadData"), 0, 1, 200);
+    device_program_drop(r->d, program_of(t, r, on, "cached", 1, 0, body));
+    CHECK_INT(t, s->calls(s->compile) - before, 3);
+    s->fail(NULL, 0, 0, 0);
+    device_cache_forgo(r->d);
+    device_program_drop(r->d, program_of(t, r, on, "cached", 1, 0, body));
+    CHECK_INT(t, s->calls(s->compile) - before, 4);
+    if (was) setenv("XDG_CACHE_HOME", was, 1);
+    else unsetenv("XDG_CACHE_HOME");
+    free(was);
+}
+
+static void case_graphs(test *t, rig *r, const backend *on, const stand_in *s) {
+    uint64_t launches = s->calls(call_of(s, "LaunchKernel", "ModuleLaunchKernel"));
+    uint64_t graphs = s->calls(call_of(s, "GraphLaunch", "GraphLaunch"));
+    uint64_t told =
+        s->calls(call_of(s, "GraphExecKernelNodeSetParams", "GraphExecKernelNodeSetParams"));
+    case_replay(t, r, on); /* 30 times 40 dispatches, of which one changes */
+    CHECK_INT(t, s->calls(call_of(s, "LaunchKernel", "ModuleLaunchKernel")) - launches, 2 * 40);
+    CHECK_INT(t, s->calls(call_of(s, "GraphLaunch", "GraphLaunch")) - graphs, 28);
+    CHECK_INT(t,
+              s->calls(call_of(s, "GraphExecKernelNodeSetParams", "GraphExecKernelNodeSetParams")) -
+                  told,
+              27);
+    case_replay_changed(t, r, on);
+}
+
+static void case_graphs_fail(test *t, rig *r, const backend *on, const stand_in *s) {
+    static const char *const calls[] = {"GraphCreate", "GraphAddKernelNode",
+                                        "GraphInstantiateWithFlags", "GraphLaunch",
+                                        "GraphExecKernelNodeSetParams"};
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        rig other;
+        if (!rig_open(t, &other, on->name)) return;
+        s->fail(call_of(s, calls[i], calls[i]), (uint32_t)i, 1, 801);
+        case_replay_changed(t, &other, on);
+        s->fail(NULL, 0, 0, 0);
+        rig_close(t, &other);
+    }
+    case_numbers(t, r, on);
+}
+
+/* All is on its way for long: rings fill up, and what is dropped is still used. */
+static void case_slow(test *t, rig *r, const backend *on, const stand_in *s) {
+    s->slow(1500);
+    size_t size = device_stage_max(r->d);
+    device_buffer y = rig_buffer(t, r, size, NULL);
+    int pending = 0;
+    for (int i = 0; i < 12; i++) {
+        void *memory = NULL;
+        beryl_status status = device_stage(r->d, size, &memory, &r->error);
+        pending += status == BERYL_PENDING;
+        if (!status) CHECK_INT(t, device_stage_commit(r->d, y, 0, size, &r->error), BERYL_OK);
+        else CHECK_INT(t, status, BERYL_PENDING);
+    }
+    CHECK(t, pending > 0);
+    case_fetches_dropped(t, r, on);
+    case_dropped(t, r, on);
+    case_closed(t, r, on);
+    s->slow(0);
+}
+
+static void case_submits_without_end(test *t, rig *r, const backend *on, const stand_in *s) {
+    s->slow(100);
+    device_program program = program_of(t, r, on, "add", 1, 0, add_body);
+    device_buffer y = rig_buffer(t, r, 256, NULL);
+    device_bindings bindings = bind(t, r, program, &(device_binding){.buffer = y}, 1);
+    device_command list[] = {rig_dispatch(program, bindings, 1, 0),
+                             rig_range(DEVICE_FETCH, y, 0, 4)};
+    device_ticket ticket = 0;
+    for (int i = 0; i < 300; i++) /* nobody polls */
+        CHECK_INT(t, rig_submit(r, list, 1, NULL, 0, &ticket), BERYL_OK);
+    uint32_t got = 0;
+    CHECK_INT(t, rig_submit(r, list, 2, NULL, 0, &ticket), BERYL_OK);
+    CHECK_INT(t, rig_take(r, ticket, 0, &got, 4), BERYL_OK);
+    CHECK_INT(t, got, 301);
+    s->slow(0);
+}
+
+static void case_second(test *t, rig *r, const backend *on, const stand_in *s) {
+    (void)s;
+    rig other;
+    char name[32];
+    snprintf(name, sizeof name, "%s:1", on->name);
+    if (!rig_open(t, &other, name)) return;
+    CHECK(t, strstr(device_caps_of(other.d)->name, "second"));
+    for (int i = 0; i < 2; i++) {
+        case_numbers(t, &other, on);
+        case_numbers(t, r, on);
+    }
+    rig_close(t, &other);
+}
+
+/* Every call of the driver fails once, with the two codes that matter: a status, nothing left. */
+static void case_every_call(test *t, rig *r, const backend *on, const stand_in *s) {
+    (void)r;
+    static const int codes[] = {2, 700};
+    uint64_t alive = s->alive();
+    base_heap heap;
+    base_heap_init(&heap, NULL);
+    for (int i = 0; i < 2; i++) {
+        bool through = false;
+        for (uint32_t n = 0; n < 400 && !through; n += 1 + n / 40) {
+            s->fail(s->prefix, n, 1, codes[i]);
+            beryl_status status = everything(&heap, on);
+            s->fail(NULL, 0, 0, 0);
+            through = n > 200 && !status;
+            CHECK_INT(t, heap.bytes, 0);
+            CHECK_INT(t, s->alive(), alive);
+        }
+        CHECK(t, through);
+    }
+}
+
+static const struct special {
+    const char *name;
+    void (*run)(test *t, rig *r, const backend *on, const stand_in *s);
+} specials[] = {
+    {"lost-device-is-a-status", case_lost},
+    {"kernel-that-fails-loses-the-device", case_kernel_fails},
+    {"memory-that-is-full", case_memory_full},
+    {"programs-kept-on-disk", case_cache},
+    {"replays-are-graphs", case_graphs},
+    {"graphs-that-fail-are-done-without", case_graphs_fail},
+    {"slow-device", case_slow},
+    {"submits-without-end", case_submits_without_end},
+    {"second-device-with-a-chip-not-known", case_second},
+    {"every-call-fails-once", case_every_call},
+};
+
+/* What a listing says where the driver or the compiler is not what it should be. */
+static void test_missing(test *t, const backend *on, const char *driver_variable,
+                         const char *compiler_variable) {
+    rig r = {0};
+    char choice[32];
+    snprintf(choice, sizeof choice, "%s:0", on->name);
+    const char *kept = getenv(driver_variable);
+    char *was = kept ? strdup(kept) : NULL;
+    if (test_case(t, "%s/stand-in-missing-parts-are-named", on->name)) {
+        base_heap_init(&r.heap, NULL);
+        setenv(driver_variable, "/no/such/driver.so", 1);
+        CHECK_INT(t, device_open(&r.heap, NULL, choice, &r.d, &r.error), BERYL_NO_DEVICE);
+        CHECK(t, strstr(r.error.message, driver_variable));
+        setenv(driver_variable, "libm.so.6", 1);
+        CHECK_INT(t, device_open(&r.heap, NULL, choice, &r.d, &r.error), BERYL_NO_DEVICE);
+        CHECK(t, strstr(r.error.message, "Init"));
+        setenv(driver_variable, BERYL_TEST_STAND_IN, 1);
+        setenv(compiler_variable, "/no/such/compiler.so", 1);
+        CHECK_INT(t, device_open(&r.heap, NULL, choice, &r.d, &r.error), BERYL_NO_DEVICE);
+        CHECK(t, strstr(r.error.message, compiler_variable));
+        setenv(compiler_variable, "libm.so.6", 1);
+        CHECK_INT(t, device_open(&r.heap, NULL, choice, &r.d, &r.error), BERYL_NO_DEVICE);
+        CHECK(t, strstr(r.error.message, "rtcVersion"));
+        unsetenv(compiler_variable);
+        CHECK_INT(t, r.heap.bytes, 0);
+    }
+    if (was) setenv(driver_variable, was, 1);
+    else unsetenv(driver_variable);
+    free(was);
+}
+
+static void test_stand_in(test *t, const backend *on, chosen *c) {
+    stand_in s = {0};
+    bool there = stand_in_find(&s, on);
+    const char *kept = getenv(variable_of(on));
+    char *was = kept ? strdup(kept) : NULL;
+    setenv(variable_of(on), BERYL_TEST_STAND_IN, 1);
+    for (size_t i = 0; i < sizeof specials / sizeof *specials; i++) {
+        rig r;
+        if (!test_case(t, "%s/stand-in-%s", on->name, specials[i].name)) continue;
+        choose_driver(t, on, c);
+        if (!there) test_skip(t, "the stand-in driver was not built");
+        if (!there || !rig_open(t, &r, on->name)) continue;
+        specials[i].run(t, &r, on, &s);
+        rig_close(t, &r);
+        CHECK_INT(t, s.alive(), 0);
+    }
+    if (there)
+        test_missing(t, on, variable_of(on),
+                     on->language == DEVICE_CUDA_C ? "BERYL_NVRTC" : "BERYL_HIPRTC");
+    if (was) setenv(variable_of(on), was, 1);
+    else unsetenv(variable_of(on));
+    free(was);
+}
+
 /* ---- all ----------------------------------------------------------------------------------------- */
 
 void test_drivers(test *t);
 void test_drivers(test *t) {
+    const char *kept = getenv("XDG_CACHE_HOME");
+    char *was = kept ? strdup(kept) : NULL;
     for (size_t b = 0; b < sizeof backends / sizeof *backends; b++) {
         const backend *on = &backends[b];
+        chosen c = {0};
+        stand_in s = {0};
+        bool knows = has_stand_in(on) && stand_in_find(&s, on);
         for (size_t i = 0; i < sizeof contract / sizeof *contract; i++) {
             rig r;
             if (!test_case(t, "%s/%s", on->name, contract[i].name)) continue;
+            choose_driver(t, on, &c);
             if (!rig_open(t, &r, on->name)) continue;
             contract[i].run(t, &r, on);
             rig_close(t, &r);
+            if (knows) CHECK_INT(t, s.alive(), 0);
         }
-        test_memory(t, on);
+        test_memory(t, on, &c);
+        if (has_stand_in(on)) test_stand_in(t, on, &c);
+        if (c.stand_in) unsetenv(variable_of(on));
     }
+    if (was) setenv("XDG_CACHE_HOME", was, 1);
+    else unsetenv("XDG_CACHE_HOME");
+    free(was);
 }

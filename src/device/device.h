@@ -115,7 +115,6 @@ typedef struct device_caps { /* read from the device, or measured on it */
     uint32_t align_binding; /* of a storage binding's offset */
     uint32_t loop_max;      /* iterations a thread may run, 0: no limit */
     uint32_t compute_units; /* 0: not known */
-    uint64_t cache_bytes;   /* of the cache that all units share; 0: not known */
     uint64_t memory;        /* bytes that a process may expect on it; 0: not known */
 } device_caps;
 
@@ -407,6 +406,8 @@ struct device { /* head of every backend's own struct */
 #else
 #define DEVICE_BACKENDS(X) \
     X(webgpu)              \
+    X(cuda)                \
+    X(hip)                 \
     X(opencl)              \
     X(host)                \
     X(disk)                \

@@ -1,7 +1,7 @@
 /* memory.c - buffers, uploads through a staging ring, parameters, and the buffers of a dispatch.
  *
- * What is written is copied into the staging ring first, so that a write never waits for the
- * device: OpenCL's own blocking writes wait for all that is queued. Parameters lie in constant
+ * What is written goes through the staging ring, since OpenCL's own blocking writes wait for all
+ * that is queued. Parameters lie in constant
  * buffers of at most 64 KB (all that some devices have), which the kernel gets with an offset.
  */
 #include "device/opencl/opencl.h"
@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-enum { PIECE_ALIGN = 64, PARAM_EAGER = 4 };
+enum { PARAM_EAGER = 4 };
 
 /* ---- buffers -------------------------------------------------------------------------------- */
 
@@ -46,89 +46,56 @@ void opencl_buffer_drop(device *head, device_buffer_item *item) {
 
 /* ---- staging -------------------------------------------------------------------------------- */
 
-size_t opencl_stage_max(const device *head) {
-    (void)head;
-    return OPENCL_STAGE_BYTES;
-}
-
-static beryl_status event_done(opencl *d, opencl_event event, bool *done, beryl_error *error) {
-    int32_t state = 0;
-    int32_t code = d->f.GetEventInfo(event, OPENCL_EVENT_STATUS, sizeof state, &state, NULL);
-    *done = !code && !state;
-    if (!code && state < 0) code = OPENCL_NO_RESOURCES;
+beryl_status opencl_stage_copy(device *head, device_buffer_item *item, uint64_t offset,
+                               const void *from, size_t size, beryl_error *error) {
+    opencl *d = (opencl *)head;
+    int32_t code = d->f.EnqueueWriteBuffer(d->queue, ((opencl_buffer *)item)->handle, 0,
+                                           (size_t)offset, size, from, 0, NULL, NULL);
     return opencl_check(d, code, "upload", error);
 }
 
-/* Room in the ring. PENDING where it is full and `wait` is not set. */
-static beryl_status stage_room(opencl *d, size_t size, bool wait, beryl_error *error) {
-    opencl_stage *stage = &d->stages[d->stage];
-    if (stage->used + size > OPENCL_STAGE_BYTES) {
-        d->stage = (d->stage + 1) % OPENCL_STAGE_COUNT;
-        stage = &d->stages[d->stage];
-    }
-    bool done = true;
-    beryl_status status = BERYL_OK;
-    if (stage->used + size > OPENCL_STAGE_BYTES) {
-        if (stage->last && wait)
-            status = opencl_check(d, d->f.WaitForEvents(1, &stage->last), "upload", error);
-        else if (stage->last) status = event_done(d, stage->last, &done, error);
-        if (status) return status;
-        if (!done) {
-            d->f.Flush(d->queue);
-            return BERYL_PENDING;
-        }
-        if (stage->last) d->f.ReleaseEvent(stage->last);
-        stage->last = NULL;
-        stage->used = 0;
-    }
-    if (!stage->memory) {
-        stage->memory = base_heap_take(d->head.heap, OPENCL_STAGE_BYTES);
-        if (!stage->memory) return base_fail(error, BERYL_NO_MEMORY, "out of memory for staging");
-    }
-    return BERYL_OK;
+beryl_status opencl_stage_mark(device *head, uint32_t stage, beryl_error *error) {
+    opencl *d = (opencl *)head;
+    if (d->marks[stage]) d->f.ReleaseEvent(d->marks[stage]);
+    d->marks[stage] = NULL;
+    int32_t code = d->f.EnqueueMarkerWithWaitList(d->queue, 0, NULL, &d->marks[stage]);
+    if (!code) code = d->f.Flush(d->queue);
+    return opencl_check(d, code, "upload", error);
+}
+
+beryl_status opencl_stage_passed(device *head, uint32_t stage, bool wait, beryl_error *error) {
+    opencl *d = (opencl *)head;
+    int32_t state = 0, code = 0;
+    if (wait) code = d->f.WaitForEvents(1, &d->marks[stage]);
+    if (!code)
+        code = d->f.GetEventInfo(d->marks[stage], OPENCL_EVENT_STATUS, sizeof state, &state, NULL);
+    if (!code && state > 0) return BERYL_PENDING;
+    return opencl_check(d, code ? code : state < 0 ? OPENCL_NO_RESOURCES : 0, "upload", error);
+}
+
+size_t opencl_stage_max(const device *head) {
+    (void)head;
+    return DRIVER_STAGE_BYTES;
 }
 
 beryl_status opencl_stage_take(device *head, size_t size, void **memory, beryl_error *error) {
     opencl *d = (opencl *)head;
     beryl_status status = opencl_lost(d, error);
-    if (!status) status = stage_room(d, size, false, error);
-    if (!status) *memory = d->stages[d->stage].memory + d->stages[d->stage].used;
-    return status;
+    return status ? status : driver_stage_take(&d->stages, size, memory, error);
 }
 
 beryl_status opencl_stage_commit(device *head, device_buffer_item *item, uint64_t offset,
                                  size_t size, beryl_error *error) {
     opencl *d = (opencl *)head;
     beryl_status status = opencl_lost(d, error);
-    if (status || !size) return status;
-    opencl_stage *stage = &d->stages[d->stage];
-    opencl_event event = NULL;
-    status = opencl_check(d,
-                          d->f.EnqueueWriteBuffer(d->queue, ((opencl_buffer *)item)->handle, 0,
-                                                  (size_t)offset, size, stage->memory + stage->used,
-                                                  0, NULL, &event),
-                          "upload", error);
-    if (status) return status;
-    if (stage->last) d->f.ReleaseEvent(stage->last);
-    stage->last = event;
-    stage->used = (stage->used + size + PIECE_ALIGN - 1) & ~(size_t)(PIECE_ALIGN - 1);
-    return BERYL_OK;
+    return status ? status : driver_stage_commit(&d->stages, item, offset, size, error);
 }
 
 beryl_status opencl_write(device *head, device_buffer_item *item, uint64_t offset, const void *data,
                           size_t size, beryl_error *error) {
     opencl *d = (opencl *)head;
     beryl_status status = opencl_lost(d, error);
-    for (size_t at = 0; at < size && !status;) {
-        size_t piece = size - at < OPENCL_STAGE_BYTES ? size - at : OPENCL_STAGE_BYTES;
-        status = stage_room(d, piece, true, error);
-        if (status) break;
-        memcpy(d->stages[d->stage].memory + d->stages[d->stage].used, (const char *)data + at,
-               piece);
-        status = opencl_stage_commit(head, item, offset + at, piece, error);
-        at += piece;
-    }
-    return status;
+    return status ? status : driver_stage_write(&d->stages, item, offset, data, size, error);
 }
 
 /* ---- parameters ----------------------------------------------------------------------------- */
@@ -218,7 +185,7 @@ void opencl_bindings_drop(device *head, device_bindings_item *item) {
 
 void *opencl_host_take(device *head, size_t size, beryl_error *error) {
     void *memory = base_heap_take(head->heap, size);
-    if (!memory) base_fail(error, BERYL_NO_MEMORY, "out of memory for results");
+    if (!memory) base_fail(error, BERYL_NO_MEMORY, "out of memory for transfers");
     return memory;
 }
 
@@ -228,10 +195,9 @@ void opencl_host_give(device *head, void *memory, size_t size) {
 
 void opencl_memory_fini(opencl *d) {
     base_heap *heap = d->head.heap;
-    for (uint32_t i = 0; i < OPENCL_STAGE_COUNT; i++) {
-        if (d->stages[i].last) d->f.ReleaseEvent(d->stages[i].last);
-        base_heap_give(heap, d->stages[i].memory, d->stages[i].memory ? OPENCL_STAGE_BYTES : 0);
-    }
+    for (uint32_t i = 0; i < DRIVER_STAGE_COUNT; i++)
+        if (d->marks[i]) d->f.ReleaseEvent(d->marks[i]);
+    if (d->stages.device) driver_stages_fini(&d->stages);
     for (uint32_t i = 0; i < OPENCL_TICKETS; i++) {
         opencl_params *p = &d->params[i];
         if (d->tickets[i]) d->f.ReleaseEvent(d->tickets[i]);

@@ -250,6 +250,12 @@ static beryl_status open_device(void *user, uint32_t index, const device_mask *m
              one->divide_exact ? "-cl-fp32-correctly-rounded-divide-sqrt" : "");
     d->readbacks = (driver_readbacks){
         .device = &d->head, .take = opencl_host_take, .give = opencl_host_give};
+    d->stages = (driver_stages){.device = &d->head,
+                                .take = opencl_host_take,
+                                .give = opencl_host_give,
+                                .copy = opencl_stage_copy,
+                                .mark = opencl_stage_mark,
+                                .passed = opencl_stage_passed};
     d->compiler = (driver_compiler){.heap = s->heap,
                                     .log = s->log,
                                     .user = d,

@@ -12,6 +12,7 @@
 #include "device/device.h"
 #include "device/driver/compile.h"
 #include "device/driver/readback.h"
+#include "device/driver/stage.h"
 
 /* ---- OpenCL (Khronos OpenCL API 1.2) ---------------------------------------------------------- */
 
@@ -145,8 +146,6 @@ typedef struct opencl_functions {
 /* ---- things --------------------------------------------------------------------------------- */
 
 enum {
-    OPENCL_STAGE_BYTES = 8 << 20,
-    OPENCL_STAGE_COUNT = 4,
     OPENCL_TICKETS = 64, /* submits in flight */
     OPENCL_WINDOW = 64 << 10 /* bytes of parameters that one constant buffer holds at most */
 };
@@ -171,12 +170,6 @@ typedef struct opencl_bindings {
     uint32_t sub;                             /* bit i: handles[i] is a part of a buffer */
 } opencl_bindings;
 
-typedef struct opencl_stage {
-    unsigned char *memory; // [OPENCL_STAGE_BYTES], owned; NULL until used
-    size_t used;
-    opencl_event last; /* of the copies out of it; NULL: none since it was empty */
-} opencl_stage;
-
 /* Parameters of one submit: on the host until the device has them, and in windows on the device. */
 typedef struct opencl_params {
     device_ticket until;
@@ -198,9 +191,8 @@ typedef struct opencl {
     driver_readbacks readbacks;
     uint64_t n_bindings; /* made so far */
 
-    opencl_stage stages[OPENCL_STAGE_COUNT];
-    uint32_t stage; /* the one being filled */
-
+    driver_stages stages;
+    opencl_event marks[DRIVER_STAGE_COUNT];
     opencl_params params[OPENCL_TICKETS]; /* the first that is free is taken */
     opencl_event tickets[OPENCL_TICKETS]; /* of ticket t at t % OPENCL_TICKETS; NULL: known done */
     device_ticket done, issued;
@@ -220,6 +212,10 @@ beryl_status opencl_buffer_make(device *head, device_buffer_item *item, const ch
 void opencl_buffer_drop(device *head, device_buffer_item *item);
 beryl_status opencl_write(device *head, device_buffer_item *item, uint64_t offset, const void *data,
                           size_t size, beryl_error *error);
+beryl_status opencl_stage_copy(device *head, device_buffer_item *item, uint64_t offset,
+                               const void *from, size_t size, beryl_error *error);
+beryl_status opencl_stage_mark(device *head, uint32_t stage, beryl_error *error);
+beryl_status opencl_stage_passed(device *head, uint32_t stage, bool wait, beryl_error *error);
 size_t opencl_stage_max(const device *head);
 beryl_status opencl_stage_take(device *head, size_t size, void **memory, beryl_error *error);
 beryl_status opencl_stage_commit(device *head, device_buffer_item *item, uint64_t offset,
