@@ -1,0 +1,10 @@
+/* cuda_like.h - what CUDA C and HIP C share. */
+#ifndef CODEGEN_CUDA_LIKE_H
+#define CODEGEN_CUDA_LIKE_H
+
+#include "codegen/write.h"
+
+extern const char codegen_cuda_types[];
+void codegen_cuda_kernel(codegen *g);
+
+#endif

@@ -1,0 +1,564 @@
+/* expressions.c - the ops as expressions: one table for all languages, in WGSL's syntax.
+ *
+ * In a template $0 $1 $2 are operands, $t the carrier's type, $s and $u the signed and unsigned
+ * type of its size, $m how many bits the type has less one, @name a function of C's math.h for the
+ * carrier (or what the language has in its place). What is not an operator or a function that all
+ * have is a helper function (helpers.c) with the type behind its name. */
+#include "codegen/write.h"
+
+#include "base/error.h"
+#include "base/types.h"
+
+#include <string.h>
+
+typedef struct row {
+    const char *f, *s, *u, *b;         /* floats, signed, unsigned, bool */
+    const char *wide;                  /* WGSL's 64-bit integers; NULL: as the others */
+    bool narrow_float, narrow_integer; /* the result may not fit the type: codegen_narrow */
+} row;
+
+#define MATH(name) \
+    { .f = "@" name "($0)", .narrow_float = true }
+#define EXACT_MATH(name) \
+    { .f = "@" name "($0)" }
+#define COMPARE(text, wide_text) \
+    { .f = text, .s = text, .u = text, .b = text, .wide = wide_text }
+
+static const row rows[IR_OP_COUNT] = {
+    [IR_NEG] = {.f = "-$0",
+                .s = "$s($u(0) - $u($0))",
+                .u = "$u(0) - $0",
+                .wide = "neg_u64($0)",
+                .narrow_integer = true},
+    [IR_ABS] = {.f = "@fabs($0)",
+                .s = "select($0, $s($u(0) - $u($0)), $0 < $s(0))",
+                .u = "$0",
+                .wide = "abs_$t($0)",
+                .narrow_integer = true},
+    [IR_NOT] = {.s = "~$0", .u = "~$0", .b = "!$0", .narrow_integer = true},
+    [IR_POPCOUNT] = {.s = "$s(popcount_$u($u($0)))",
+                     .u = "popcount_$u($0)",
+                     .wide = "popcount_u64($0)"},
+    [IR_FLOOR] = EXACT_MATH("floor"),
+    [IR_CEIL] = EXACT_MATH("ceil"),
+    [IR_TRUNC] = EXACT_MATH("trunc"),
+    [IR_ROUND] = EXACT_MATH("rint"),
+    [IR_SQRT] = MATH("sqrt"),
+    [IR_RSQRT] = {.f = "$t(1) / @sqrt($0)", .narrow_float = true},
+    [IR_RECIP] = {.f = "$t(1) / $0", .narrow_float = true},
+    [IR_EXP] = MATH("exp"),
+    [IR_EXP2] = MATH("exp2"),
+    [IR_LOG] = MATH("log"),
+    [IR_LOG2] = MATH("log2"),
+    [IR_SIN] = MATH("sin"),
+    [IR_COS] = MATH("cos"),
+    [IR_TAN] = MATH("tan"),
+    [IR_ASIN] = MATH("asin"),
+    [IR_ACOS] = MATH("acos"),
+    [IR_ATAN] = MATH("atan"),
+    [IR_SINH] = MATH("sinh"),
+    [IR_COSH] = MATH("cosh"),
+    [IR_TANH] = MATH("tanh"),
+    [IR_ERF] = MATH("erf"),
+    [IR_ADD] = {"$0 + $1", "$s($u($0) + $u($1))", "$0 + $1", NULL, "add_u64($0, $1)", true, true},
+    [IR_SUB] = {"$0 - $1", "$s($u($0) - $u($1))", "$0 - $1", NULL, "sub_u64($0, $1)", true, true},
+    [IR_MUL] = {"$0 * $1", "$s($u($0) * $u($1))", "$0 * $1", NULL, "mul_u64($0, $1)", true, true},
+    [IR_DIV] = {"$0 / $1", "div_$t($0, $1)", "div_$t($0, $1)", NULL, "div_$t($0, $1)", true, true},
+    [IR_MOD] = {"@fmod($0, $1)", "mod_$t($0, $1)", "mod_$t($0, $1)", NULL, "mod_$t($0, $1)", true,
+                false},
+    [IR_MIN] = {"min_$t($0, $1)", "select($0, $1, $1 < $0)", "select($0, $1, $1 < $0)", NULL,
+                "select($0, $1, lt_$t($1, $0))", false, false},
+    [IR_MAX] = {"max_$t($0, $1)", "select($0, $1, $1 > $0)", "select($0, $1, $1 > $0)", NULL,
+                "select($0, $1, lt_$t($0, $1))", false, false},
+    [IR_POW] = {.f = "@pow($0, $1)", .narrow_float = true},
+    [IR_ATAN2] = {.f = "@atan2($0, $1)", .narrow_float = true},
+    [IR_AND] = {.s = "$0 & $1", .u = "$0 & $1", .b = "$0 && $1"},
+    [IR_OR] = {.s = "$0 | $1", .u = "$0 | $1", .b = "$0 || $1"},
+    [IR_XOR] = {.s = "$0 ^ $1", .u = "$0 ^ $1", .b = "$0 != $1"},
+    [IR_SHL] = {.s = "$s($u($0) << (u32($1) & $m))",
+                .u = "$0 << (u32($1) & $m)",
+                .wide = "shl_u64($0, $1.x)",
+                .narrow_integer = true},
+    [IR_SHR] = {.s = "$0 >> (u32($1) & $m)",
+                .u = "$0 >> (u32($1) & $m)",
+                .wide = "shr_$t($0, $1.x)"},
+    [IR_EQ] = COMPARE("$0 == $1", "all($0 == $1)"),
+    /* Of floats as the opposite of ==: WGSL's != may be false where one is no number. */
+    [IR_NE] = {.f = "!($0 == $1)",
+               .s = "$0 != $1",
+               .u = "$0 != $1",
+               .b = "$0 != $1",
+               .wide = "any($0 != $1)"},
+    [IR_LT] = COMPARE("$0 < $1", "lt_$t($0, $1)"),
+    [IR_LE] = COMPARE("$0 <= $1", "!lt_$t($1, $0)"),
+    [IR_GT] = COMPARE("$0 > $1", "lt_$t($1, $0)"),
+    [IR_GE] = COMPARE("$0 >= $1", "!lt_$t($0, $1)"),
+    [IR_FMA] = {"@fma($0, $1, $2)", "$s($u($0) * $u($1) + $u($2))", "$0 * $1 + $2", NULL,
+                "add_u64(mul_u64($0, $1), $2)", true, true},
+    [IR_SELECT] = {"select($2, $1, $0)", "select($2, $1, $0)", "select($2, $1, $0)",
+                   "select($2, $1, $0)", NULL, false, false},
+    [IR_IS_NAN] = {.f = "nan_$t($0)"},
+};
+
+/* Functions of math.h that a language has under another name; "name" of f32. C's own get an f. */
+typedef struct math_name {
+    const char *name, *wgsl, *c;
+} math_name;
+static const math_name math_names[] = {
+    {"rint", "round", NULL},    {"fabs", "abs", NULL},     {"tanh", "tanh_f32", "tanh_f32"},
+    {"erf", "erf_f32", NULL},   {"pow", "pow_f32", NULL},  {"fmod", "fmod_f32", NULL},
+    {"fma", "fma", "fma_f32"},  {"exp", "exp", "exp_f32"}, {"atan2", "atan2_f32", NULL},
+    {"sinh", "sinh_f32", NULL},
+};
+
+ir_type codegen_carrier(ir_type type) {
+    switch (type) {
+    case IR_F16:
+    case IR_BF16: return IR_F32;
+    case IR_I8:
+    case IR_I16: return IR_I32;
+    case IR_U8:
+    case IR_U16: return IR_U32;
+    case IR_NONE:
+    case IR_F32:
+    case IR_F64:
+    case IR_I32:
+    case IR_I64:
+    case IR_U32:
+    case IR_U64:
+    case IR_BOOL:
+    case IR_TYPE_COUNT: break;
+    }
+    return type;
+}
+
+const char *codegen_type(ir_type carrier) {
+    return ir_type_name(codegen_carrier(carrier));
+}
+
+static bool wide_in_wgsl(const codegen *g, ir_type type) {
+    return g->language->wgsl && (type == IR_I64 || type == IR_U64);
+}
+
+/* ---- translation
+ * --------------------------------------------------------------------------------- */
+
+static bool is_word(char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+}
+
+static size_t word_at(const char *text, size_t size, size_t at) {
+    size_t end = at;
+    while (end < size && is_word(text[end])) end++;
+    return end;
+}
+
+static bool is_type(base_view word) {
+    static const char *const types[] = {"f32", "f64", "i32", "u32", "i64", "u64", "bool"};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (base_view_equal(word, base_view_of(types[i]))) return true;
+    return false;
+}
+
+/* `name: type` at `at` as `type name`; gives where it ends. */
+static size_t translate_declaration(base_text *out, const char *text, size_t size, size_t at) {
+    const size_t name_end = word_at(text, size, at);
+    size_t type = name_end;
+    while (type < size && (text[type] == ':' || text[type] == ' ')) type++;
+    const size_t type_end = word_at(text, size, type);
+    base_text_add(out, text + type, type_end - type);
+    base_text_add(out, " ", 1);
+    base_text_add(out, text + at, name_end - at);
+    return type_end;
+}
+
+/* `fn name(x: T, y: T) -> R` */
+static size_t translate_function(base_text *out, const char *text, size_t size, size_t at) {
+    size_t close = at, result, result_end;
+    while (close < size && text[close] != ')') close++;
+    for (result = close; result < size && !is_word(text[result]);) result++;
+    result_end = word_at(text, size, result);
+    base_text_print(out, "FN %.*s ", (int)(result_end - result), text + result);
+    size_t i = at;
+    const size_t name_end = word_at(text, size, at);
+    base_text_add(out, text + at, name_end - at);
+    base_text_add(out, "(", 1);
+    for (i = name_end + 1; i < close;) {
+        if (is_word(text[i])) i = translate_declaration(out, text, size, i);
+        else base_text_add(out, text + i++, 1);
+    }
+    base_text_add(out, ")", 1);
+    return result_end;
+}
+
+static void translate_math(base_text *out, const codegen_language_info *l, base_view name,
+                           bool wide) {
+    const bool plain_c = l->language == DEVICE_C;
+    for (size_t i = 0; !wide && i < sizeof math_names / sizeof *math_names; i++) {
+        if (!base_view_equal(name, base_view_of(math_names[i].name))) continue;
+        const char *own = l->wgsl ? math_names[i].wgsl : plain_c ? math_names[i].c : NULL;
+        if (own) {
+            base_text_add_view(out, base_view_of(own));
+            return;
+        }
+    }
+    base_text_add_view(out, name);
+    if (!l->wgsl && !wide && l->language != DEVICE_OPENCL_C) base_text_add(out, "f", 1);
+}
+
+void codegen_translate(base_text *out, const codegen_language_info *l, const char *text,
+                       size_t size) {
+    for (size_t i = 0; i < size;) {
+        if (text[i] == '@' && i + 1 < size && (is_word(text[i + 1]) || text[i + 1] == '@')) {
+            const bool wide = text[i + 1] == '@'; /* @@name: of f64 */
+            const size_t from = i + 1 + wide, end = word_at(text, size, from);
+            translate_math(out, l, (base_view){text + from, end - from}, wide);
+            i = end;
+            continue;
+        }
+        if (l->wgsl || !is_word(text[i])) {
+            base_text_add(out, text + i++, 1);
+            continue;
+        }
+        size_t end = word_at(text, size, i);
+        const base_view word = {text + i, end - i};
+        if (base_view_equal(word, BASE_VIEW("let")) || base_view_equal(word, BASE_VIEW("var"))) {
+            if (text[i] == 'l') base_text_add(out, "const ", 6);
+            end = translate_declaration(out, text, size, end + 1);
+        } else if (base_view_equal(word, BASE_VIEW("fn"))) {
+            end = translate_function(out, text, size, end + 1);
+        } else if (base_view_equal(word, BASE_VIEW("bitcast")) && end < size && text[end] == '<') {
+            const size_t type = end + 1, type_end = word_at(text, size, type);
+            base_text_print(out, "bits_%.*s", (int)(type_end - type), text + type);
+            end = type_end + 1;
+        } else if (base_view_equal(word, BASE_VIEW("select"))) {
+            base_text_add(out, "pick", 4);
+        } else if (end < size && text[end] == '(' && is_type(word)) {
+            base_text_print(out, "(%.*s)", (int)word.size, word.data);
+        } else {
+            base_text_add_view(out, word);
+        }
+        i = end;
+    }
+}
+
+/* ---- literals
+ * ------------------------------------------------------------------------------------- */
+
+/* mantissa: 52 bits behind the point; exact and without the locale's point. */
+static const char *hex_float(codegen *g, bool negative, uint64_t mantissa, int exponent,
+                             const char *suffix) {
+    char digits[16];
+    int n = 0;
+    for (uint64_t rest = mantissa & ((UINT64_C(1) << 52) - 1); rest;
+         rest = (rest << 4) & ((UINT64_C(1) << 52) - 1))
+        digits[n++] = "0123456789abcdef"[rest >> 48];
+    if (!n) digits[n++] = '0';
+    return codegen_print(g, negative ? "(-0x1.%.*sp%+d%s)" : "0x1.%.*sp%+d%s", n, digits, exponent,
+                         suffix);
+}
+
+static const char *literal_f32(codegen *g, uint32_t bits) {
+    const uint32_t exponent = bits >> 23 & 255, mantissa = bits & 0x7fffff;
+    float value;
+    memcpy(&value, &bits, 4);
+    if (exponent == 255 || (exponent == 0 && (bits << 1) != 0)) {
+        if (!g->language->wgsl) return codegen_print(g, "bits_f32(0x%08xu)", bits);
+        /* WGSL refuses a constant that is infinite or no number, so it is none: hidden is 0, which
+         * no compiler knows. */
+        return codegen_print(
+            g, exponent == 255 ? "bitcast<f32>(0x%08xu | hidden)" : "bitcast<f32>(0x%08xu)", bits);
+    }
+    if (bits == 0) return "0.0f";
+    if (bits == UINT32_C(0x80000000))
+        return g->language->wgsl ? "bitcast<f32>(0x80000000u | hidden)" : "(-0.0f)";
+    if (value >= -65536 && value <= 65536 && value == (float)(int32_t)value)
+        return codegen_print(g, value < 0 ? "(%d.0f)" : "%d.0f", (int)value);
+    return hex_float(g, bits >> 31, (uint64_t)mantissa << 29, (int)exponent - 127, "f");
+}
+
+const char *codegen_literal(codegen *g, ir_type type, uint64_t bits) {
+    switch (type) {
+    case IR_F32: return literal_f32(g, (uint32_t)bits);
+    case IR_F16: {
+        const float value = base_f16_to_f32((uint16_t)bits);
+        uint32_t wide;
+        memcpy(&wide, &value, 4);
+        return literal_f32(g, wide);
+    }
+    case IR_BF16: return literal_f32(g, (uint32_t)bits << 16);
+    case IR_F64: {
+        const uint32_t exponent = (uint32_t)(bits >> 52) & 2047;
+        if (bits == 0) return "0.0";
+        if (exponent == 0 || exponent == 2047)
+            return codegen_print(g, "bits_f64(%s)", codegen_literal(g, IR_U64, bits));
+        return hex_float(g, bits >> 63, bits, (int)exponent - 1023, "");
+    }
+    case IR_I8:
+    case IR_I16:
+    case IR_I32: {
+        const int32_t value = type == IR_I8    ? (int8_t)bits
+                              : type == IR_I16 ? (int16_t)bits
+                                               : (int32_t)bits;
+        if (value == INT32_MIN) return codegen_own(g, "i32(0x80000000u)");
+        return codegen_print(g, value < 0 ? "(%d%s)" : "%d%s", (int)value,
+                             g->language->wgsl ? "i" : "");
+    }
+    case IR_U8:
+    case IR_U16:
+    case IR_U32: return codegen_print(g, "%uu", (unsigned)bits);
+    case IR_I64:
+    case IR_U64:
+        if (g->language->wgsl)
+            return codegen_print(g, "vec2<u32>(%uu, %uu)", (unsigned)(uint32_t)bits,
+                                 (unsigned)(bits >> 32));
+        return codegen_print(g, "(%s)0x%llx%s", codegen_type(type), (unsigned long long)bits,
+                             g->language->language == DEVICE_OPENCL_C ? "ul" : "ull");
+    case IR_BOOL: return bits ? "true" : "false";
+    case IR_NONE:
+    case IR_TYPE_COUNT: break;
+    }
+    return "0";
+}
+
+/* ---- expressions
+ * ---------------------------------------------------------------------------------- */
+
+static const char *expand(codegen *g, ir_type type, const char *template, const char *const *in) {
+    const ir_type carrier = codegen_carrier(type);
+    const bool wide = carrier == IR_I64 || carrier == IR_U64 || carrier == IR_F64;
+    base_text text;
+    base_text_init(&text, g->arena->heap);
+    for (const char *c = template; *c; c++) {
+        if (c[0] == '@' && carrier == IR_F64) {
+            base_text_add(&text, "@@", 2);
+        } else if (c[0] != '$') {
+            base_text_add(&text, c, 1);
+        } else {
+            switch (*++c) {
+            case 't': base_text_add_view(&text, base_view_of(ir_type_name(carrier))); break;
+            case 's': base_text_add_view(&text, base_view_of(wide ? "i64" : "i32")); break;
+            case 'u': base_text_add_view(&text, base_view_of(wide ? "u64" : "u32")); break;
+            case 'm': base_text_print(&text, "%uu", (unsigned)(ir_type_bytes(type) * 8 - 1)); break;
+            default: base_text_add_view(&text, base_view_of(in[*c - '0'])); break;
+            }
+        }
+    }
+    const char *own = text.data && !text.failed ? codegen_own(g, text.data) : "";
+    if (text.failed) codegen_no_memory(g);
+    base_text_fini(&text);
+    return own;
+}
+
+static const char *expand1(codegen *g, ir_type type, const char *template, const char *x) {
+    return expand(g, type, template, &x);
+}
+
+const char *codegen_narrow(codegen *g, ir_type type, const char *x) {
+    switch (type) {
+    case IR_F16: return codegen_print(g, "round_f16(%s)", x);
+    case IR_BF16: return codegen_print(g, "round_bf16(%s)", x);
+    case IR_I8: return codegen_print(g, "wrap_i8(%s)", x);
+    case IR_I16: return codegen_print(g, "wrap_i16(%s)", x);
+    case IR_U8: return codegen_print(g, "(%s) & 255u", x);
+    case IR_U16: return codegen_print(g, "(%s) & 65535u", x);
+    case IR_NONE:
+    case IR_F32:
+    case IR_F64:
+    case IR_I32:
+    case IR_I64:
+    case IR_U32:
+    case IR_U64:
+    case IR_BOOL:
+    case IR_TYPE_COUNT: break;
+    }
+    return x;
+}
+
+/* Of f32 or f64 to an integer: saturating, NaN to 0. */
+static const char *cast_to_integer(codegen *g, ir_type to, ir_type from, const char *x) {
+    const uint32_t bytes = ir_type_bytes(to);
+    if (bytes >= 4)
+        return codegen_print(g, "%s_of_%s(%s)", codegen_type(to), codegen_type(from), x);
+    const char *low = to == IR_I8 ? "-128" : to == IR_I16 ? "-32768" : "0";
+    const char *high = to == IR_I8 ? "127" : to == IR_I16 ? "32767" : to == IR_U8 ? "255" : "65535";
+    const char *suffix = from == IR_F64 ? "" : "f";
+    return codegen_own(g, codegen_print(g, "%s(within_%s(%s, %s.0%s, %s.0%s))", codegen_type(to),
+                                        codegen_type(from), x, low, suffix, high, suffix));
+}
+
+const char *codegen_cast(codegen *g, ir_type to, ir_type from, const char *x) {
+    const ir_type carrier = codegen_carrier(from), goal = codegen_carrier(to);
+    const bool wide_from = wide_in_wgsl(g, from), wide_to = wide_in_wgsl(g, to);
+    if (to == from) return x;
+    if (to == IR_BOOL) {
+        if (wide_from) return codegen_print(g, "any(%s != vec2<u32>(0u))", x);
+        return expand1(g, from, ir_type_in(from, IR_FLOATS) ? "!($0 == $t(0))" : "$0 != $t(0)", x);
+    }
+    if (from == IR_BOOL) {
+        if (wide_to) return codegen_print(g, "vec2<u32>(u32(%s), 0u)", x);
+        return expand1(g, to, "select($t(0), $t(1), $0)", x);
+    }
+    if (ir_type_in(from, IR_FLOATS) && ir_type_in(to, IR_FLOATS)) {
+        if (to == IR_F64) return expand1(g, IR_F64, "f64($0)", x);
+        const char *single = from == IR_F64 ? codegen_own(g, codegen_print(g, "f32(%s)", x)) : x;
+        return codegen_narrow(g, to, single);
+    }
+    if (ir_type_in(from, IR_FLOATS)) return cast_to_integer(g, to, carrier, x);
+    if (ir_type_in(to, IR_FLOATS)) {
+        if (wide_from)
+            return codegen_narrow(g, to, codegen_print(g, "f32_of_%s(%s)", ir_type_name(from), x));
+        return codegen_narrow(g, to, expand1(g, goal, "$t($0)", x));
+    }
+    /* Integer to integer: the low bits. */
+    if (wide_from) {
+        if (wide_to) return x;
+        return codegen_narrow(g, to, codegen_print(g, goal == IR_I32 ? "i32(%s.x)" : "%s.x", x));
+    }
+    if (wide_to)
+        return codegen_print(g, carrier == IR_I32 ? "u64_of_i32(%s)" : "vec2<u32>(%s, 0u)", x);
+    const char *same = carrier == goal ? x : expand1(g, goal, "$t($0)", x);
+    const bool fits = ir_type_bytes(to) >= 4 ||
+                      (ir_type_bytes(from) < ir_type_bytes(to) && !ir_type_in(from, IR_SIGNED));
+    return fits ? same : codegen_narrow(g, to, same);
+}
+
+const char *codegen_expression(codegen *g, ir_id id, const char *const *in) {
+    const ir_instruction *i = &g->k->code[id];
+    const ir_op op = (ir_op)i->op;
+    if (op == IR_CAST)
+        return codegen_cast(g, (ir_type)i->type, (ir_type)g->k->code[i->in[0]].type, in[0]);
+    const bool compares = ir_op_of(op)->form == IR_FORM_COMPARE;
+    const ir_type type = compares ? (ir_type)g->k->code[i->in[0]].type : (ir_type)i->type;
+    if (op == IR_DOT4_I8) {
+        const bool built_in = g->language->wgsl && (!g->caps || g->caps->dot_i8);
+        const char *dot =
+            codegen_print(g, built_in ? "dot4I8Packed(%s, %s)" : "dot4_i8(%s, %s)", in[0], in[1]);
+        const char *both[2] = {dot, in[2]};
+        return expand(g, IR_I32, rows[IR_ADD].s, both);
+    }
+    const row *r = &rows[op];
+    const ir_type carrier = codegen_carrier(type);
+    const char *template = carrier == IR_BOOL                    ? r->b
+                           : ir_type_in(carrier, IR_FLOATS)      ? r->f
+                           : wide_in_wgsl(g, carrier) && r->wide ? r->wide
+                           : ir_type_in(carrier, IR_SIGNED)      ? r->s
+                                                                 : r->u;
+    if (!template) {
+        codegen_fail(g, id, "there is no such expression");
+        return "";
+    }
+    uint64_t by;
+    if ((op == IR_DIV || op == IR_MOD) && !ir_type_in(type, IR_FLOATS) && !wide_in_wgsl(g, type) &&
+        codegen_constant(g, i->in[1], &by) && by != 0 &&
+        (ir_type_in(type, IR_UNSIGNED) || (by & 1) == 0 || by == 1))
+        template = op == IR_DIV ? "$0 / $1" : "$0 % $1";
+    if (op == IR_POPCOUNT && ir_type_in(type, IR_SIGNED) && ir_type_bytes(type) < 4)
+        template = type == IR_I8 ? "i32(popcount_u32(u32($0) & 255u))"
+                                 : "i32(popcount_u32(u32($0) & 65535u))";
+    const char *text = expand(g, type, template, in);
+    const bool narrow = ir_type_in(type, IR_FLOATS) ? r->narrow_float : r->narrow_integer;
+    return narrow && !compares ? codegen_narrow(g, type, text) : text;
+}
+
+const char *codegen_combine(codegen *g, ir_op op, ir_type type, const char *x, const char *y) {
+    const row *r = &rows[op];
+    const char *const in[2] = {x, y};
+    const ir_type carrier = codegen_carrier(type);
+    const char *template = ir_type_in(carrier, IR_FLOATS)        ? r->f
+                           : wide_in_wgsl(g, carrier) && r->wide ? r->wide
+                           : ir_type_in(carrier, IR_SIGNED)      ? r->s
+                                                                 : r->u;
+    const char *text = expand(g, type, template, in);
+    return (ir_type_in(type, IR_FLOATS) ? r->narrow_float : r->narrow_integer)
+               ? codegen_narrow(g, type, text)
+               : text;
+}
+
+/* ---- bits
+ * ----------------------------------------------------------------------------------------- */
+
+const char *codegen_to_bits(codegen *g, ir_type type, const char *x) {
+    const char *text = "$0";
+    switch (type) {
+    case IR_F32: text = "bitcast<u32>($0)"; break;
+    case IR_F16: text = "f16_of_f32($0)"; break;
+    case IR_BF16: text = "(bitcast<u32>($0) >> 16u)"; break;
+    case IR_I8: text = "(u32($0) & 255u)"; break;
+    case IR_I16: text = "(u32($0) & 65535u)"; break;
+    case IR_I32: text = "u32($0)"; break;
+    case IR_U8:
+    case IR_U16:
+    case IR_U32:
+    case IR_U64:
+    case IR_BOOL:
+    case IR_NONE:
+    case IR_TYPE_COUNT: break;
+    case IR_I64: text = g->language->wgsl ? "$0" : "u64($0)"; break;
+    case IR_F64: text = "bits_u64($0)"; break;
+    }
+    return expand1(g, type, text, x);
+}
+
+const char *codegen_from_bits(codegen *g, ir_type type, const char *bits) {
+    const char *text = "$0";
+    switch (type) {
+    case IR_F32: text = "bitcast<f32>($0)"; break;
+    case IR_F16: text = "f32_of_f16($0)"; break;
+    case IR_BF16: text = "bitcast<f32>(($0) << 16u)"; break;
+    case IR_I8: text = "wrap_i8(i32($0))"; break;
+    case IR_I16: text = "wrap_i16(i32($0))"; break;
+    case IR_I32: text = "i32($0)"; break;
+    case IR_U8:
+    case IR_U16:
+    case IR_U32:
+    case IR_U64:
+    case IR_BOOL:
+    case IR_NONE:
+    case IR_TYPE_COUNT: break;
+    case IR_I64: text = g->language->wgsl ? "$0" : "i64($0)"; break;
+    case IR_F64: text = "bits_f64($0)"; break;
+    }
+    return expand1(g, type, text, bits);
+}
+
+const char *codegen_word(codegen *g, ir_type type, const char *const *values, uint32_t n,
+                         uint32_t w) {
+    const uint32_t bytes = ir_type_bytes(type);
+    if (bytes == 4) return codegen_to_bits(g, type, values[w]);
+    if (bytes == 8) {
+        const char *both = codegen_to_bits(g, type, values[w / 2]);
+        if (g->language->wgsl) return codegen_print(g, w % 2 ? "%s.y" : "%s.x", both);
+        return codegen_own(g, codegen_print(g, w % 2 ? "u32(%s >> 32u)" : "u32(%s)", both));
+    }
+    const uint32_t per = 4 / bytes;
+    const char *text = NULL;
+    for (uint32_t j = 0; j < per && w * per + j < n; j++) {
+        const char *part = codegen_to_bits(g, type, values[w * per + j]);
+        text = text ? codegen_print(g, "%s | (%s << %uu)", text, part, j * bytes * 8) : part;
+    }
+    return per > 1 && text ? codegen_print(g, "(%s)", text) : text;
+}
+
+const char *codegen_unword(codegen *g, ir_type type, const char *const *words, uint32_t lane) {
+    const uint32_t bytes = ir_type_bytes(type);
+    if (bytes == 4) return codegen_from_bits(g, type, words[lane]);
+    if (bytes == 8) {
+        const char *low = words[2 * lane], *high = words[2 * lane + 1];
+        const char *both = codegen_own(
+            g, codegen_print(
+                   g, g->language->wgsl ? "vec2<u32>(%s, %s)" : "(u64(%s) | (u64(%s) << 32u))", low,
+                   high));
+        return codegen_from_bits(g, type, both);
+    }
+    const uint32_t per = 4 / bytes, shift = lane % per * bytes * 8;
+    const char *word = words[lane / per];
+    if (type == IR_F16 && g->language->wgsl)
+        return codegen_print(g, shift ? "unpack2x16float(%s).y" : "unpack2x16float(%s).x", word);
+    if (type == IR_BF16 && shift)
+        return codegen_own(g, codegen_print(g, "bitcast<f32>(%s & 0xffff0000u)", word));
+    const char *bits = shift ? codegen_print(g, "(%s >> %uu)", word, shift) : word;
+    if (type != IR_I8 && type != IR_I16 && type != IR_BF16)
+        bits = codegen_print(g, bytes == 1 ? "(%s & 255u)" : "(%s & 65535u)", bits);
+    return codegen_from_bits(g, type, bits);
+}

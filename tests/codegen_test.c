@@ -1,0 +1,991 @@
+/* codegen_test.c - what generated texts compute, on every device that compiles one of the
+ * languages, against the interpreter; CUDA C and HIP C are compiled where NVRTC or hipcc is.
+ *
+ * Two tables: every op over every type (one kernel for each type: inputs with all awkward numbers,
+ * one output a result type), and kernels for what is not an op alone: barriers, loops, masks,
+ * vectors, atomics, staging. */
+#include "test.h"
+#include "rig.h"
+
+#include "base/thread.h"
+#include "codegen/codegen.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- one kernel on one device
+ * ---------------------------------------------------------------------- */
+
+typedef struct job {
+    const ir_kernel *k;
+    ir_run run;                  /* buffers: what the interpreter leaves there */
+    void *before[IR_BUFFER_MAX]; /* what was there, [run.buffers[n].size] */
+} job;
+
+typedef struct bench {
+    base_heap heap;
+    base_arena arena;
+    base_random random;
+    beryl_error error;
+} bench;
+
+static void bench_init(bench *b) {
+    *b = (bench){.random = {7}};
+    base_heap_init(&b->heap, NULL);
+    base_arena_init(&b->arena, &b->heap);
+}
+
+static void *bytes_of(bench *b, uint64_t size) {
+    return base_arena_take(&b->arena, (size_t)size + 16, 1);
+}
+
+/* data NULL: zeros. */
+static void give(bench *b, job *j, uint32_t n, const void *data, uint64_t size) {
+    size = (size + 15) / 16 * 16;
+    j->run.buffers[n].data = bytes_of(b, size);
+    j->run.buffers[n].size = size;
+    j->before[n] = bytes_of(b, size);
+    if (data) memcpy(j->before[n], data, (size_t)size);
+    memcpy(j->run.buffers[n].data, j->before[n], (size_t)size);
+}
+
+static bool judge(test *t, bench *b, job *j) {
+    if (!ir_interpret(&b->heap, j->k, &j->run, &b->error)) return true;
+    test_fail(t, __FILE__, __LINE__, "interpreter: %s (at %llu)", b->error.message,
+              (unsigned long long)b->error.at);
+    return false;
+}
+
+static void show(const device_program_desc *desc) {
+    const char *folder = getenv("BERYL_TEST_CODE");
+    if (!folder) return;
+    char path[512];
+    static const char *const ends[] = {"wgsl", "cu", "hip", "cl", "c", "ir"};
+    snprintf(path, sizeof path, "%s/%s.%s", folder, desc->label, ends[desc->language]);
+    FILE *file = fopen(path, "w");
+    if (!file) return;
+    fwrite(desc->source, 1, desc->source_size, file);
+    fclose(file);
+}
+
+/* got[n]: the buffers after the run, of the arena. */
+static beryl_status run_on(test *t, bench *b, rig *r, const job *j, void **got) {
+    const device_caps *caps = device_caps_of(r->d);
+    device_language language = DEVICE_WGSL;
+    while (!(caps->languages & DEVICE_LANGUAGE_BIT(language))) language++;
+    device_program_desc desc;
+    beryl_status status = codegen_make(&b->arena, j->k, language, caps, &desc, &r->error);
+    if (status) return status;
+    show(&desc);
+    device_program program = {0};
+    device_bindings bindings = {0};
+    device_binding ranges[IR_BUFFER_MAX] = {0};
+    device_command list[1 + IR_BUFFER_MAX] = {{0}};
+    const uint32_t n = j->k->n_buffer;
+    status = device_program_make(r->d, &desc, &program, &r->error);
+    if (!status) status = rig_compiled(r, program);
+    if (status)
+        printf("%.*s\n", (int)(desc.source_size > 6000 ? 6000 : desc.source_size), desc.source);
+    list[0].kind = DEVICE_DISPATCH;
+    for (uint32_t i = 0; i < n; i++) {
+        ranges[i].buffer = rig_buffer(t, r, j->run.buffers[i].size, j->before[i]);
+        list[1 + i] = rig_range(DEVICE_FETCH, ranges[i].buffer, 0, j->run.buffers[i].size);
+    }
+    if (!status) status = device_bindings_make(r->d, program, ranges, n, &bindings, &r->error);
+    device_ticket ticket = 0;
+    if (!status) {
+        list[0].dispatch.program = program;
+        list[0].dispatch.bindings = bindings;
+        memcpy(list[0].dispatch.groups, j->run.groups, sizeof j->run.groups);
+        status = rig_submit(r, list, 1 + n, j->run.params, 4 * j->k->n_param, &ticket);
+    }
+    if (!status) status = device_wait(r->d, ticket, &r->error);
+    for (uint32_t i = 0; !status && i < n; i++) {
+        const void *data;
+        size_t size;
+        got[i] = bytes_of(b, j->run.buffers[i].size);
+        status = device_fetched(r->d, ticket, i, &data, &size, &r->error);
+        if (!status) memcpy(got[i], data, size);
+    }
+    if (ticket) device_fetch_drop(r->d, ticket);
+    device_bindings_drop(r->d, bindings);
+    device_program_drop(r->d, program);
+    for (uint32_t i = 0; i < n; i++) device_buffer_drop(r->d, ranges[i].buffer);
+    return status;
+}
+
+/* ---- near enough
+ * ----------------------------------------------------------------------------------- */
+
+static uint64_t element(const void *data, ir_type type, size_t at) {
+    uint64_t bits = 0;
+    const uint32_t bytes = type == IR_BOOL ? 1 : ir_type_bytes(type);
+    memcpy(&bits, (const char *)data + at * bytes, bytes); /* little-endian, as every device here */
+    return bits;
+}
+
+static double smallest(ir_type type) { /* normal number */
+    return type == IR_F16 ? 6.104e-5 : type == IR_F64 ? 2.3e-308 : 1.18e-38;
+}
+
+static double largest(ir_type type) {
+    return type == IR_F16 ? 65504 : type == IR_F64 ? 1e300 : 3e38;
+}
+
+static double unit(ir_type type) { /* of the last place, relative */
+    return type == IR_F16 ? 9.8e-4 : type == IR_BF16 ? 7.9e-3 : type == IR_F64 ? 2.3e-16 : 1.2e-7;
+}
+
+static bool near_enough(ir_type type, ir_exact exact, uint64_t got, uint64_t want) {
+    if (got == want) return true;
+    if (!ir_type_in(type, IR_FLOATS)) return false;
+    const double x = ir_to_double(type, got), y = ir_to_double(type, want);
+    if (isnan(y)) return isnan(x);
+    if (fabs(y) < smallest(type) && fabs(x) <= smallest(type) * 1.01)
+        return true; /* subnormal ones may be zero */
+    if (x == y) return exact != IR_EXACT || y == 0;
+    if (exact == IR_EXACT) return false;
+    if (fabs(y) > largest(type) * 0.999 && fabs(x) > largest(type) * 0.999 && x * y > 0)
+        return true; /* on the edge of infinity */
+    const double slack = exact == IR_NEAR ? 8 * unit(type) : 1e-3 + 2 * unit(type);
+    return fabs(x - y) <= slack * fabs(y) + (exact == IR_LOOSE ? 1e-3 : 1e-35);
+}
+
+/* ---- every op over every type
+ * ---------------------------------------------------------------------- */
+
+enum { N = 192, LANES = 64, OP_ROOM = IR_OP_COUNT };
+
+static const double awkward[] = {0,
+                                 -0.0,
+                                 1,
+                                 -1,
+                                 0.5,
+                                 -0.5,
+                                 1.5,
+                                 2.5,
+                                 -2.5,
+                                 3.7,
+                                 -7.3,
+                                 100.25,
+                                 0.001,
+                                 127,
+                                 128,
+                                 -128,
+                                 -129,
+                                 255,
+                                 256,
+                                 32767,
+                                 32768,
+                                 -32769,
+                                 65535,
+                                 65536,
+                                 65504,
+                                 2147483647,
+                                 2147483648.0,
+                                 -2147483649.0,
+                                 4294967295.0,
+                                 4294967296.0,
+                                 9.3e18,
+                                 -9.3e18,
+                                 1.9e19,
+                                 1e-30,
+                                 1e30,
+                                 3.1415927,
+                                 16777217,
+                                 1e-7,
+                                 -1e-7,
+                                 INFINITY,
+                                 -INFINITY,
+                                 NAN};
+
+static uint64_t pick(bench *b, ir_type type, uint32_t at) {
+    const uint64_t random = base_random_next(&b->random);
+    if (ir_type_in(type, IR_FLOATS)) {
+        const size_t count = sizeof awkward / sizeof *awkward;
+        if (at < count) return ir_from_double(type, awkward[at]);
+        if (random & 1) return ir_from_double(type, awkward[(random >> 8) % count]);
+        return ir_from_double(type,
+                              (double)(int64_t)(random >> 40) / 4194304.0 * (random & 2 ? 4 : -4));
+    }
+    const uint64_t mask =
+        ir_type_bytes(type) == 8 ? ~UINT64_C(0) : (UINT64_C(1) << 8 * ir_type_bytes(type)) - 1;
+    static const uint64_t edges[] = {0,
+                                     1,
+                                     2,
+                                     3,
+                                     31,
+                                     32,
+                                     64,
+                                     127,
+                                     128,
+                                     255,
+                                     256,
+                                     ~UINT64_C(0),
+                                     ~UINT64_C(1),
+                                     0x7fff,
+                                     0x8000,
+                                     0x7fffffff,
+                                     0x80000000,
+                                     0x7fffffffffffffff,
+                                     0x8000000000000000};
+    return (random & 3 ? edges[(random >> 8) % (sizeof edges / sizeof *edges)] : random >> 3) &
+           mask;
+}
+
+static void *inputs(bench *b, ir_type type) {
+    const uint32_t bytes = ir_type_bytes(type);
+    char *data = bytes_of(b, (uint64_t)N * bytes);
+    for (uint32_t i = 0; i < N; i++) {
+        const uint64_t bits = pick(b, type, i);
+        memcpy(data + i * bytes, &bits, bytes);
+    }
+    return data;
+}
+
+typedef struct section { /* N results at `at` of an output */
+    ir_op op;
+    ir_type in, out;
+    uint32_t buffer, at;
+} section;
+
+typedef struct plan {
+    section sections[OP_ROOM + IR_TYPE_COUNT];
+    uint32_t n, buffers;
+    uint32_t filled[IR_BUFFER_MAX]; /* elements */
+    ir_type types[IR_BUFFER_MAX];
+} plan;
+
+static void emit(ir_builder *b, plan *p, const ir_memory *outs, uint32_t buffer, ir_op op,
+                 ir_type in, ir_type out, ir_id i, ir_id value) {
+    const uint32_t at = p->filled[buffer];
+    p->sections[p->n++] = (section){op, in, out, buffer, at};
+    p->filled[buffer] += N;
+    ir_store(b, outs[buffer], ir_add(b, i, ir_u32(b, at)),
+             out == IR_BOOL ? ir_cast(b, IR_U8, value) : value);
+}
+
+/* All pure ops whose operands are of the type; sources 0 1 2, results 3, bool results 4. */
+static const ir_kernel *ops_kernel(bench *w, ir_type type, plan *p) {
+    char name[32];
+    snprintf(name, sizeof name, "ops_%s", ir_type_name(type));
+    const ir_kernel *k = NULL;
+    const bool is_bool = type == IR_BOOL;
+    const ir_type memory = is_bool ? IR_U8 : type;
+    ir_builder *b = ir_begin(&w->arena, name, LANES, 1, 1);
+    ir_memory in[3], outs[IR_BUFFER_MAX] = {{0}};
+    for (int n = 0; n < 3; n++)
+        in[n] = ir_buffer(b, memory, IR_READ, n == 0 ? "x" : n == 1 ? "y" : "z");
+    outs[3] = ir_buffer(b, memory, IR_READ_WRITE, "out");
+    outs[4] = ir_buffer(b, IR_U8, IR_READ_WRITE, "truth");
+    p->buffers = 5;
+    p->types[3] = memory, p->types[4] = IR_U8;
+    const ir_id count = ir_param(b, IR_U32, "n");
+    const ir_id i = ir_fma(b, ir_group(b, 0), ir_u32(b, LANES), ir_local(b, 0));
+    ir_if(b, ir_lt(b, i, count));
+    ir_id v[3];
+    for (int n = 0; n < 3; n++) {
+        v[n] = ir_load(b, in[n], i, 1);
+        if (is_bool)
+            v[n] = ir_ne(b, ir_and(b, v[n], ir_bits(b, IR_U8, 1, 1)), ir_bits(b, IR_U8, 1, 0));
+    }
+    for (int o = 0; o < IR_OP_COUNT; o++) {
+        const ir_op op = (ir_op)o;
+        const ir_op_info *info = ir_op_of(op);
+        if (!(info->flags & IR_PURE) || !ir_type_in(type, info->types)) continue;
+        if (info->form == IR_FORM_SAME) {
+            ir_instruction made = {.op = (uint8_t)op,
+                                   .type = (uint8_t)type,
+                                   .width = 1,
+                                   .n_in = info->n_in,
+                                   .in = {v[0], v[1], v[2], IR_NO_ID}};
+            for (uint32_t n = info->n_in; n < 4; n++) made.in[n] = IR_NO_ID;
+            emit(b, p, outs, is_bool ? 4 : 3, op, type, type, i, ir_emit(b, made));
+        } else if (info->form == IR_FORM_COMPARE) {
+            emit(b, p, outs, 4, op, type, IR_BOOL, i,
+                 info->n_in == 1 ? ir_is_nan(b, v[0]) : ir_binary(b, op, v[0], v[1]));
+        } else if (info->form == IR_FORM_SELECT) {
+            const ir_id c = is_bool ? v[2] : ir_lt(b, v[0], v[1]);
+            emit(b, p, outs, is_bool ? 4 : 3, op, type, type, i, ir_select(b, c, v[0], v[1]));
+        }
+    }
+    ir_end(b);
+    if (ir_finish(b, &k, &w->error)) return NULL;
+    return k;
+}
+
+static bool device_has(const rig *r, ir_type type) {
+    const device_caps *c = device_caps_of(r->d);
+    return type != IR_F64 || (c->f64 && !(c->languages & DEVICE_LANGUAGE_BIT(DEVICE_WGSL)));
+}
+
+/* Casts of one type to all others. */
+static const ir_kernel *casts_kernel(bench *w, const rig *r, ir_type type, plan *p) {
+    char name[32];
+    snprintf(name, sizeof name, "casts_%s", ir_type_name(type));
+    const ir_kernel *k = NULL;
+    ir_builder *b = ir_begin(&w->arena, name, LANES, 1, 1);
+    ir_memory outs[IR_BUFFER_MAX] = {{0}};
+    const ir_memory in = ir_buffer(b, type, IR_READ, "x");
+    p->buffers = 1;
+    for (int to = IR_F32; to <= IR_U64; to++) {
+        if (to == (int)type || !device_has(r, (ir_type)to)) continue;
+        p->types[p->buffers] = (ir_type)to;
+        outs[p->buffers++] = ir_buffer(b, (ir_type)to, IR_READ_WRITE, ir_type_name((ir_type)to));
+    }
+    const ir_id count = ir_param(b, IR_U32, "n");
+    const ir_id i = ir_fma(b, ir_group(b, 0), ir_u32(b, LANES), ir_local(b, 0));
+    ir_if(b, ir_lt(b, i, count));
+    const ir_id x = ir_load(b, in, i, 1);
+    for (uint32_t n = 1; n < p->buffers; n++) {
+        emit(b, p, outs, n, IR_CAST, type, p->types[n], i, ir_cast(b, p->types[n], x));
+        /* by way of bool: 0 or 1 */
+        emit(b, p, outs, n, IR_CAST, type, p->types[n], i,
+             ir_cast(b, p->types[n], ir_cast(b, IR_BOOL, x)));
+    }
+    ir_end(b);
+    if (ir_finish(b, &k, &w->error)) return NULL;
+    return k;
+}
+
+/* Where WGSL leaves a result open: infinities, no numbers, functions of large numbers. */
+static bool left_open(device_language language, const section *s, double x, double y, double want) {
+    const ir_exact exact = ir_op_of(s->op)->exact;
+    if (s->op == IR_FMA || s->op == IR_MUL || s->op == IR_ADD || s->op == IR_SUB) {
+        if (fabs(want) < smallest(s->in) * 4) return true; /* subnormal on the way */
+    }
+    if (language != DEVICE_WGSL && language != DEVICE_OPENCL_C) return false;
+    if (exact == IR_EXACT) return false;
+    if (!isfinite(x) || !isfinite(y) || !isfinite(want)) return true;
+    if (exact == IR_LOOSE && s->op != IR_POW && fabs(x) > 50) return true;
+    if (s->op == IR_POW && (fabs(want) > 1e6 || fabs(x) > 1e6 || fabs(y) > 1e3)) return true;
+    if (s->op == IR_MOD && fabs(x) > fabs(y) * 1e6) return true;
+    if (s->op == IR_TAN && fabs(want) > 100) return true;
+    return (exact == IR_NEAR && (fabs(want) < 1e-37 || fabs(x) < 1e-37 || fabs(y) < 1e-37 ||
+                                 fabs(y) > 1e37 || fabs(x) > 1e37));
+}
+
+static void compare(test *t, const rig *r, const job *j, const plan *p, void **got) {
+    const device_caps *caps = device_caps_of(r->d);
+    const device_language language =
+        caps->languages & DEVICE_LANGUAGE_BIT(DEVICE_WGSL)       ? DEVICE_WGSL
+        : caps->languages & DEVICE_LANGUAGE_BIT(DEVICE_OPENCL_C) ? DEVICE_OPENCL_C
+                                                                 : DEVICE_C;
+    uint32_t told = 0;
+    for (uint32_t n = 0; n < p->n && told < 12; n++) {
+        const section *s = &p->sections[n];
+        const ir_type memory = s->out == IR_BOOL ? IR_U8 : s->out,
+                      from = s->in == IR_BOOL ? IR_U8 : s->in;
+        const ir_exact exact =
+            s->op == IR_CAST || (!ir_type_in(s->in, IR_FLOATS)) ? IR_EXACT : ir_op_of(s->op)->exact;
+        for (uint32_t i = 0; i < N; i++) {
+            const uint64_t mine = element(got[s->buffer], memory, s->at + i),
+                           want = element(j->run.buffers[s->buffer].data, memory, s->at + i);
+            const uint64_t x = element(j->before[0], from, i),
+                           y = s->op == IR_CAST ? 0 : element(j->before[1], from, i);
+            if (near_enough(memory, exact, mine, want)) continue;
+            if (ir_type_in(s->in, IR_FLOATS) &&
+                left_open(language, s, ir_to_double(from, x),
+                          s->op == IR_CAST || ir_op_of(s->op)->n_in == 1 ? 1
+                                                                         : ir_to_double(from, y),
+                          ir_to_double(memory, want)))
+                continue;
+            test_fail(t, __FILE__, __LINE__,
+                      "%s %s -> %s of %g (%llx), %g: %g (%llx), not %g (%llx)",
+                      ir_op_of(s->op)->name, ir_type_name(s->in), ir_type_name(s->out),
+                      ir_to_double(from, x), (unsigned long long)x, ir_to_double(from, y),
+                      ir_to_double(memory, mine), (unsigned long long)mine,
+                      ir_to_double(memory, want), (unsigned long long)want);
+            told++;
+            break;
+        }
+    }
+}
+
+static void test_ops(test *t, rig *r, ir_type type, bool casts) {
+    bench b;
+    bench_init(&b);
+    plan *p = base_arena_take(&b.arena, 1, sizeof *p);
+    job j = {0};
+    void *got[IR_BUFFER_MAX];
+    j.k = casts ? casts_kernel(&b, r, type, p) : ops_kernel(&b, type, p);
+    if (!j.k) {
+        test_fail(t, __FILE__, __LINE__, "builder: %s", b.error.message);
+        base_arena_fini(&b.arena);
+        return;
+    }
+    const ir_type memory = type == IR_BOOL ? IR_U8 : type;
+    for (uint32_t n = 0; n < p->buffers; n++) {
+        const bool is_input = j.k->buffers[n].access == IR_READ;
+        if (is_input) give(&b, &j, n, inputs(&b, memory), (uint64_t)N * ir_type_bytes(memory));
+        else give(&b, &j, n, NULL, (uint64_t)(p->filled[n] + 1) * ir_type_bytes(p->types[n]));
+    }
+    j.run.params[0] = N;
+    j.run.groups[0] = (N + LANES - 1) / LANES, j.run.groups[1] = j.run.groups[2] = 1;
+    if (judge(t, &b, &j)) {
+        beryl_status status = run_on(t, &b, r, &j, got);
+        if (status == BERYL_UNSUPPORTED) test_skip(t, "%s", r->error.message);
+        else if (status) test_fail(t, __FILE__, __LINE__, "%s", r->error.message);
+        else compare(t, r, &j, p, got);
+    }
+    base_arena_fini(&b.arena);
+}
+
+/* ---- kernels that are more than an op
+ * ---------------------------------------------------------------- */
+
+/* y[group] = the sum of 64 elements, by a tree in workgroup memory: barriers in a loop. */
+static const ir_kernel *make_tree(bench *w, job *j) {
+    ir_builder *b = ir_begin(&w->arena, "tree", 64, 1, 1);
+    const ir_memory x = ir_buffer(b, IR_F32, IR_READ, "x"),
+                    y = ir_buffer(b, IR_F32, IR_READ_WRITE, "y");
+    const ir_memory part = ir_workgroup(b, IR_F32, 64);
+    const ir_id l = ir_local(b, 0), g = ir_group(b, 0), zero = ir_u32(b, 0);
+    ir_store(b, part, l, ir_load(b, x, ir_fma(b, g, ir_u32(b, 64), l), 1));
+    ir_barrier(b);
+    const ir_id turn = ir_loop(b, zero, ir_u32(b, 6), ir_u32(b, 1));
+    const ir_id half = ir_shr(b, ir_u32(b, 32), turn);
+    ir_if(b, ir_lt(b, l, half));
+    ir_store(b, part, l,
+             ir_add(b, ir_load(b, part, l, 1), ir_load(b, part, ir_add(b, l, half), 1)));
+    ir_end(b);
+    ir_barrier(b);
+    ir_end(b);
+    ir_if(b, ir_eq(b, l, zero));
+    ir_store(b, y, g, ir_load(b, part, zero, 1));
+    ir_end(b);
+    float data[192];
+    for (int i = 0; i < 192; i++) data[i] = (float)(i % 17) - 3;
+    const ir_kernel *k = NULL;
+    if (ir_finish(b, &k, &w->error)) return NULL;
+    give(w, j, 0, data, sizeof data);
+    give(w, j, 1, NULL, 3 * 4);
+    j->run.groups[0] = 3;
+    return k;
+}
+
+/* y[m, n] = x[m, k] w[n, k]^T in tiles of 8 x 8 with runtime sizes that are no multiples: staging,
+ * guards, 2-D groups, register arrays with constant and running indices. Two rows a lane. */
+static const ir_kernel *make_matmul(bench *w, job *j) {
+    enum { M = 13, NN = 10, K = 19 };
+    ir_builder *b = ir_begin(&w->arena, "matmul", 8, 4, 1);
+    const ir_memory x = ir_buffer(b, IR_F32, IR_READ, "x"), v = ir_buffer(b, IR_F32, IR_READ, "w");
+    const ir_memory y = ir_buffer(b, IR_F32, IR_READ_WRITE, "y");
+    const ir_id m = ir_param(b, IR_U32, "m"), n = ir_param(b, IR_U32, "n"),
+                k = ir_param(b, IR_U32, "k"), scale = ir_param(b, IR_F32, "scale");
+    const ir_memory xs = ir_workgroup(b, IR_F32, 64), ws = ir_workgroup(b, IR_F32, 64),
+                    sum = ir_register(b, IR_F32, 2);
+    const ir_id lx = ir_local(b, 0), ly = ir_local(b, 1), c8 = ir_u32(b, 8), c4 = ir_u32(b, 4),
+                zero = ir_u32(b, 0), one = ir_u32(b, 1);
+    const ir_id col = ir_fma(b, ir_group(b, 0), c8, lx), row = ir_fma(b, ir_group(b, 1), c8, ly);
+    ir_store(b, sum, zero, ir_f32(b, 0));
+    ir_store(b, sum, one, ir_f32(b, 0));
+    const ir_id at = ir_loop(b, zero, k, c8);
+    const ir_id h = ir_loop_unrolled(b, zero, ir_u32(b, 2), one, 2);
+    const ir_id r = ir_fma(b, h, c4, ly), kx = ir_add(b, at, lx);
+    const ir_id xr = ir_fma(b, ir_group(b, 1), c8, r), wr = ir_fma(b, ir_group(b, 0), c8, r);
+    const ir_memory both[2] = {x, v}, stages[2] = {xs, ws};
+    for (int s = 0; s < 2; s++) {
+        const ir_id mine = s ? wr : xr;
+        ir_store(b, stages[s], ir_fma(b, r, c8, lx), ir_f32(b, 0));
+        ir_if(b, ir_and(b, ir_lt(b, mine, s ? n : m), ir_lt(b, kx, k)));
+        ir_store(b, stages[s], ir_fma(b, r, c8, lx),
+                 ir_load(b, both[s], ir_fma(b, mine, k, kx), 1));
+        ir_end(b);
+    }
+    ir_end(b);
+    ir_barrier(b);
+    const ir_id i = ir_loop(b, zero, c8, one);
+    const ir_id right = ir_load(b, ws, ir_fma(b, lx, c8, i), 1);
+    const ir_id top = ir_loop(b, zero, ir_u32(b, 2), one);
+    const ir_id left = ir_load(b, xs, ir_fma(b, ir_fma(b, top, c4, ly), c8, i), 1);
+    ir_store(b, sum, top, ir_fma(b, left, right, ir_load(b, sum, top, 1)));
+    ir_end(b);
+    ir_end(b);
+    ir_barrier(b);
+    ir_end(b);
+    for (uint32_t s = 0; s < 2; s++) {
+        const ir_id to = ir_add(b, row, ir_u32(b, s * 4));
+        ir_if(b, ir_and(b, ir_lt(b, to, m), ir_lt(b, col, n)));
+        ir_store(b, y, ir_fma(b, to, n, col), ir_mul(b, ir_load(b, sum, ir_u32(b, s), 1), scale));
+        ir_end(b);
+    }
+    const ir_kernel *made = NULL;
+    if (ir_finish(b, &made, &w->error)) return NULL;
+    float data[M * K];
+    for (int e = 0; e < M * K; e++) data[e] = (float)(e % 11) - 5;
+    give(w, j, 0, data, sizeof data);
+    give(w, j, 1, data, NN * K * 4);
+    give(w, j, 2, NULL, M * NN * 4);
+    const float half = 0.5f;
+    j->run.params[0] = M, j->run.params[1] = NN, j->run.params[2] = K;
+    memcpy(&j->run.params[3], &half, 4);
+    j->run.groups[0] = 2, j->run.groups[1] = 2;
+    return made;
+}
+
+/* Rows by lanes that take every 32nd element, an inner loop over a table, then a tree: blocks whose
+ * bounds depend on the lane around loops that do not. */
+static const ir_kernel *make_stride(bench *w, job *j) {
+    ir_builder *b = ir_begin(&w->arena, "stride", 32, 1, 1);
+    const ir_memory x = ir_buffer(b, IR_F32, IR_READ, "x"),
+                    table = ir_buffer(b, IR_F32, IR_READ, "table");
+    const ir_memory y = ir_buffer(b, IR_F32, IR_READ_WRITE, "y");
+    const ir_id n = ir_param(b, IR_U32, "n");
+    const ir_memory acc = ir_register(b, IR_F32, 1), best = ir_register(b, IR_F32, 1),
+                    part = ir_workgroup(b, IR_F32, 32);
+    const ir_id l = ir_local(b, 0), g = ir_group(b, 0), zero = ir_u32(b, 0), one = ir_u32(b, 1),
+                c32 = ir_u32(b, 32);
+    ir_set(b, acc, ir_f32(b, 0));
+    ir_set(b, best, ir_f32(b, -100));
+    const ir_id i = ir_loop(b, l, n, c32);
+    const ir_id v = ir_load(b, x, ir_fma(b, g, n, i), 1);
+    ir_set(b, best, ir_max(b, ir_get(b, best), v));
+    const ir_id u = ir_loop(b, zero, ir_u32(b, 3), one);
+    ir_set(b, acc, ir_fma(b, v, ir_load(b, table, u, 1), ir_get(b, acc)));
+    ir_end(b);
+    ir_end(b);
+    ir_if(b, ir_lt(b, l, ir_u32(b, 7))); /* a mask around a loop, with an else */
+    const ir_id t = ir_loop(b, zero, ir_u32(b, 2), one);
+    ir_set(b, acc, ir_add(b, ir_get(b, acc), ir_cast(b, IR_F32, ir_add(b, t, l))));
+    ir_end(b);
+    ir_else(b);
+    ir_set(b, acc, ir_add(b, ir_get(b, acc), ir_get(b, best)));
+    ir_end(b);
+    ir_store(b, part, l, ir_get(b, acc));
+    ir_barrier(b);
+    const ir_id m = ir_fma(b, g, c32, l);
+    ir_store(b, y, m, ir_add(b, ir_get(b, best), ir_load(b, part, ir_sub(b, ir_u32(b, 31), l), 1)));
+    const ir_kernel *k = NULL;
+    if (ir_finish(b, &k, &w->error)) return NULL;
+    float data[3 * 77], few[3] = {1, -2, 4};
+    for (int e = 0; e < 3 * 77; e++) data[e] = (float)(e * 7 % 23) - 9;
+    give(w, j, 0, data, sizeof data);
+    give(w, j, 1, few, sizeof few);
+    give(w, j, 2, NULL, 3 * 32 * 4);
+    j->run.params[0] = 77;
+    j->run.groups[0] = 3;
+    return k;
+}
+
+/* How many steps from x to 1 (Collatz), at most 120: blocks that depend on data; narrow results. */
+static const ir_kernel *make_collatz(bench *w, job *j) {
+    ir_builder *b = ir_begin(&w->arena, "collatz", 16, 1, 1);
+    const ir_memory x = ir_buffer(b, IR_U16, IR_READ, "x"),
+                    y = ir_buffer(b, IR_U8, IR_READ_WRITE, "y");
+    const ir_memory now = ir_register(b, IR_U32, 1), steps = ir_register(b, IR_U32, 1);
+    const ir_id i = ir_fma(b, ir_group(b, 0), ir_u32(b, 16), ir_local(b, 0)), one = ir_u32(b, 1);
+    ir_set(b, now, ir_cast(b, IR_U32, ir_load(b, x, i, 1)));
+    ir_set(b, steps, ir_u32(b, 0));
+    ir_loop(b, ir_u32(b, 0), ir_u32(b, 120), one);
+    const ir_id v = ir_get(b, now);
+    ir_if(b, ir_gt(b, v, one));
+    ir_if(b, ir_eq(b, ir_and(b, v, one), one));
+    ir_set(b, now, ir_fma(b, v, ir_u32(b, 3), one));
+    ir_else(b);
+    ir_set(b, now, ir_shr(b, v, one));
+    ir_end(b);
+    ir_set(b, steps, ir_add(b, ir_get(b, steps), one));
+    ir_end(b);
+    ir_end(b);
+    ir_store(b, y, i, ir_cast(b, IR_U8, ir_get(b, steps)));
+    const ir_kernel *k = NULL;
+    if (ir_finish(b, &k, &w->error)) return NULL;
+    uint16_t data[48];
+    for (int e = 0; e < 48; e++) data[e] = (uint16_t)(1 + e * 3);
+    give(w, j, 0, data, sizeof data);
+    give(w, j, 1, NULL, 48);
+    j->run.groups[0] = 3;
+    return k;
+}
+
+/* y = x backwards inside vectors, through a workgroup array and a register array, added to itself.
+ */
+static const ir_kernel *make_vectors(bench *w, job *j, ir_type type, uint32_t width) {
+    char name[40];
+    snprintf(name, sizeof name, "vectors_%s_%u", ir_type_name(type), (unsigned)width);
+    ir_builder *b = ir_begin(&w->arena, name, 8, 1, 1);
+    const ir_memory x = ir_buffer(b, type, IR_READ, "x"),
+                    y = ir_buffer(b, type, IR_READ_WRITE, "y");
+    const ir_memory stage = ir_workgroup(b, type, 8 * width), own = ir_register(b, type, 2 * width);
+    const ir_id l = ir_local(b, 0), wide = ir_u32(b, width);
+    const ir_id at = ir_mul(b, l, wide), i = ir_fma(b, ir_group(b, 0), ir_u32(b, 8 * width), at);
+    const ir_id v = ir_load(b, x, i, width);
+    uint64_t lanes = 0;
+    for (uint32_t n = 0; n < width; n++) lanes |= (uint64_t)(width - 1 - n) << (4 * n);
+    ir_store(b, stage, at, ir_swizzle(b, v, width, lanes));
+    ir_barrier(b);
+    const ir_id other = ir_load(b, stage, ir_mul(b, ir_xor(b, l, ir_u32(b, 5)), wide), width);
+    ir_store(b, own, ir_mul(b, ir_and(b, l, ir_u32(b, 1)), wide), other);
+    const ir_id back = ir_load(b, own, ir_mul(b, ir_and(b, l, ir_u32(b, 1)), wide), width);
+    const ir_id c = ir_lt(b, back, ir_splat(b, ir_extract(b, v, width - 1), width));
+    ir_store(b, y, i, ir_select(b, c, ir_add(b, back, v), ir_number(b, type, width, 3)));
+    const ir_kernel *k = NULL;
+    if (ir_finish(b, &k, &w->error)) return NULL;
+    const uint32_t n = 16 * width;
+    char *data = bytes_of(w, n * ir_type_bytes(type));
+    for (uint32_t e = 0; e < n; e++) {
+        const uint64_t bits =
+            ir_from_double(type, (double)(e * 5 % 37) - (ir_type_in(type, IR_UNSIGNED) ? 0 : 9));
+        memcpy(data + e * ir_type_bytes(type), &bits, ir_type_bytes(type));
+    }
+    give(w, j, 0, data, n * ir_type_bytes(type));
+    give(w, j, 1, NULL, n * ir_type_bytes(type));
+    j->run.groups[0] = 2;
+    return k;
+}
+
+/* Every subgroup op, of f32 and of i64, results side by side. */
+static const ir_kernel *make_subgroups(bench *w, job *j, uint32_t size) {
+    ir_builder *b = ir_begin(&w->arena, "subgroups", 32, 1, 1);
+    ir_subgroup(b, size);
+    const ir_memory x = ir_buffer(b, IR_F32, IR_READ, "x"),
+                    y = ir_buffer(b, IR_F32, IR_READ_WRITE, "y");
+    const ir_memory z = ir_buffer(b, IR_I32, IR_READ_WRITE, "z");
+    const ir_id i = ir_fma(b, ir_group(b, 0), ir_u32(b, 32), ir_local(b, 0));
+    const ir_id v = ir_load(b, x, i, 1), n = ir_cast(b, IR_I32, v), at = ir_mul(b, i, ir_u32(b, 8));
+    const ir_id floats[] = {ir_subgroup_add(b, v), ir_subgroup_min(b, v), ir_subgroup_max(b, v),
+                            ir_subgroup_broadcast(b, v, 2), ir_subgroup_shuffle_xor(b, v, 3)};
+    const ir_id numbers[] = {ir_subgroup_add(b, n),
+                             ir_subgroup_min(b, n),
+                             ir_subgroup_max(b, n),
+                             ir_subgroup_broadcast(b, n, 1),
+                             ir_subgroup_shuffle_xor(b, n, 1),
+                             ir_cast(b, IR_I32, ir_subgroup_lane(b)),
+                             ir_cast(b, IR_I32, ir_subgroup_size(b))};
+    for (uint32_t s = 0; s < 5; s++) ir_store(b, y, ir_add(b, at, ir_u32(b, s)), floats[s]);
+    for (uint32_t s = 0; s < 7; s++) ir_store(b, z, ir_add(b, at, ir_u32(b, s)), numbers[s]);
+    const ir_kernel *k = NULL;
+    if (ir_finish(b, &k, &w->error)) return NULL;
+    float data[64];
+    for (int e = 0; e < 64; e++) data[e] = (float)(e * 13 % 29) - 11;
+    give(w, j, 0, data, sizeof data);
+    give(w, j, 1, NULL, 64 * 8 * 4);
+    give(w, j, 2, NULL, 64 * 8 * 4);
+    j->run.groups[0] = 2;
+    return k;
+}
+
+/* A histogram in workgroup memory, added to a buffer; least and largest of all. */
+static const ir_kernel *make_atomics(bench *w, job *j) {
+    ir_builder *b = ir_begin(&w->arena, "atomics", 32, 1, 1);
+    const ir_memory x = ir_buffer(b, IR_I32, IR_READ, "x"),
+                    bins = ir_buffer(b, IR_U32, IR_READ_WRITE, "bins");
+    const ir_memory ends = ir_buffer(b, IR_I32, IR_READ_WRITE, "ends"),
+                    local = ir_workgroup(b, IR_U32, 8);
+    const ir_id l = ir_local(b, 0), zero = ir_u32(b, 0), one = ir_u32(b, 1),
+                few = ir_lt(b, l, ir_u32(b, 8));
+    ir_if(b, few);
+    ir_store(b, local, l, zero);
+    ir_end(b);
+    ir_barrier(b);
+    const ir_id v = ir_load(b, x, ir_fma(b, ir_group(b, 0), ir_u32(b, 32), l), 1);
+    ir_atomic(b, IR_ATOMIC_ADD, local, ir_and(b, ir_cast(b, IR_U32, v), ir_u32(b, 7)), one);
+    ir_atomic(b, IR_ATOMIC_MIN, ends, zero, v);
+    ir_atomic(b, IR_ATOMIC_MAX, ends, one, v);
+    ir_barrier(b);
+    ir_if(b, few);
+    ir_atomic(b, IR_ATOMIC_ADD, bins, l, ir_load(b, local, l, 1));
+    ir_end(b);
+    const ir_kernel *k = NULL;
+    if (ir_finish(b, &k, &w->error)) return NULL;
+    int32_t data[96];
+    for (int e = 0; e < 96; e++) data[e] = e * 31 % 101 - 40;
+    give(w, j, 0, data, sizeof data);
+    give(w, j, 1, NULL, 32);
+    give(w, j, 2, NULL, 8);
+    j->run.groups[0] = 3;
+    return k;
+}
+
+/* Lane 3 says how often all go round, with a barrier in the loop. What all share lies in a register
+ * array that changes after lanes have read it. */
+static const ir_kernel *make_uniform(bench *w, job *j) {
+    ir_builder *b = ir_begin(&w->arena, "uniform", 16, 1, 1);
+    const ir_memory x = ir_buffer(b, IR_U32, IR_READ, "x"),
+                    y = ir_buffer(b, IR_U32, IR_READ_WRITE, "y");
+    const ir_memory said = ir_workgroup(b, IR_U32, 1), ring = ir_workgroup(b, IR_U32, 16),
+                    shared = ir_register(b, IR_U32, 3);
+    const ir_memory mine = ir_register(b, IR_U32, 1);
+    const ir_id l = ir_local(b, 0), g = ir_group(b, 0), zero = ir_u32(b, 0), one = ir_u32(b, 1),
+                c16 = ir_u32(b, 16);
+    const ir_id v = ir_load(b, x, ir_fma(b, g, c16, l), 1);
+    ir_if(b, ir_eq(b, l, ir_u32(b, 3)));
+    ir_store(b, said, zero, ir_and(b, v, ir_u32(b, 7)));
+    ir_end(b);
+    const ir_id times = ir_uniform_load(b, said, zero);
+    ir_store(b, ring, l, v);
+    ir_store(b, shared, zero, ir_add(b, g, one));
+    ir_set(b, mine, v);
+    ir_barrier(b);
+    const ir_id turn = ir_loop(b, zero, times, one);
+    const ir_id next = ir_load(b, ring, ir_and(b, ir_add(b, l, one), ir_u32(b, 15)), 1);
+    ir_set(b, mine, ir_fma(b, ir_load(b, shared, zero, 1), next, ir_get(b, mine)));
+    ir_store(b, shared, zero, ir_add(b, ir_load(b, shared, zero, 1), turn));
+    ir_barrier(b);
+    ir_store(b, ring, l, next);
+    ir_barrier(b);
+    ir_end(b);
+    ir_store(b, y, ir_fma(b, g, c16, l), ir_add(b, ir_get(b, mine), ir_load(b, shared, zero, 1)));
+    const ir_kernel *k = NULL;
+    if (ir_finish(b, &k, &w->error)) return NULL;
+    uint32_t data[48];
+    for (uint32_t e = 0; e < 48; e++) data[e] = e * 77 + 5;
+    give(w, j, 0, data, sizeof data);
+    give(w, j, 1, NULL, sizeof data);
+    j->run.groups[0] = 3;
+    return k;
+}
+
+/* Copies to a swizzled workgroup array in two groups, the last ones invalid, read back in another
+ * order. */
+static const ir_kernel *make_staging(bench *w, job *j, ir_type type) {
+    ir_builder *b = ir_begin(&w->arena, type == IR_F16 ? "staging_f16" : "staging_f32", 16, 1, 1);
+    const uint32_t each = 16 / ir_type_bytes(type), n = 16 * each * 2;
+    const ir_memory x = ir_buffer(b, type, IR_READ, "x"),
+                    y = ir_buffer(b, type, IR_READ_WRITE, "y");
+    const ir_memory stage = ir_workgroup_swizzled(b, type, n, 2, type == IR_F16 ? 3 : 2, 3);
+    const ir_id l = ir_local(b, 0), step = ir_u32(b, each), half = ir_u32(b, n / 2);
+    const ir_id at = ir_mul(b, l, step), from = ir_fma(b, ir_group(b, 0), ir_u32(b, n), at);
+    ir_copy_async(b, stage, at, x, from, 16, IR_NO_ID);
+    ir_copy_commit(b);
+    ir_copy_async(b, stage, ir_add(b, at, half), x, ir_add(b, from, half), 16,
+                  ir_lt(b, l, ir_u32(b, 13)));
+    ir_copy_commit(b);
+    ir_copy_wait(b, 0);
+    ir_barrier(b);
+    const ir_id turn = ir_loop(b, ir_u32(b, 0), ir_u32(b, each * 2), ir_u32(b, 1));
+    const ir_id to = ir_fma(b, turn, ir_u32(b, 16), l);
+    ir_store(b, y, ir_fma(b, ir_group(b, 0), ir_u32(b, n), to),
+             ir_load(b, stage, ir_sub(b, ir_u32(b, n - 1), to), 1));
+    ir_end(b);
+    const ir_kernel *k = NULL;
+    if (ir_finish(b, &k, &w->error)) return NULL;
+    char *data = bytes_of(w, 2 * n * ir_type_bytes(type));
+    for (uint32_t e = 0; e < 2 * n; e++) {
+        const uint64_t bits = ir_from_double(type, e);
+        memcpy(data + e * ir_type_bytes(type), &bits, ir_type_bytes(type));
+    }
+    give(w, j, 0, data, 2 * n * ir_type_bytes(type));
+    give(w, j, 1, NULL, 2 * n * ir_type_bytes(type));
+    j->run.groups[0] = 2;
+    return k;
+}
+
+/* Places on three axes, of lanes, groups and numbers of groups. */
+static const ir_kernel *make_places(bench *w, job *j) {
+    ir_builder *b = ir_begin(&w->arena, "places", 2, 3, 2);
+    const ir_memory y = ir_buffer(b, IR_U32, IR_READ_WRITE, "y"),
+                    ring = ir_workgroup(b, IR_U32, 12);
+    ir_id lane = ir_u32(b, 0), group = lane, all = lane;
+    const uint32_t sizes[3] = {2, 3, 2};
+    for (uint32_t axis = 3; axis-- > 0;) {
+        lane = ir_fma(b, lane, ir_u32(b, sizes[axis]), ir_local(b, axis));
+        group = ir_fma(b, group, ir_groups(b, axis), ir_group(b, axis));
+    }
+    ir_store(b, ring, lane, ir_fma(b, group, ir_u32(b, 100), lane));
+    ir_barrier(b);
+    all = ir_fma(b, group, ir_u32(b, 12), lane);
+    ir_store(b, y, all, ir_load(b, ring, ir_sub(b, ir_u32(b, 11), lane), 1));
+    const ir_kernel *k = NULL;
+    if (ir_finish(b, &k, &w->error)) return NULL;
+    give(w, j, 0, NULL, 12 * 2 * 3 * 2 * 4);
+    j->run.groups[0] = 2, j->run.groups[1] = 3, j->run.groups[2] = 2;
+    return k;
+}
+
+/* The same bits as other types and widths; dot products of bytes. */
+static const ir_kernel *make_bits(bench *w, job *j) {
+    ir_builder *b = ir_begin(&w->arena, "bits", 16, 1, 1);
+    const ir_memory x = ir_buffer(b, IR_U32, IR_READ, "x"),
+                    y = ir_buffer(b, IR_U32, IR_READ_WRITE, "y");
+    const ir_id l = ir_local(b, 0), v = ir_load(b, x, ir_mul(b, l, ir_u32(b, 4)), 4);
+    const ir_id bytes = ir_bitcast(b, IR_I8, 16, v),
+                more = ir_add(b, bytes, ir_number(b, IR_I8, 16, 100));
+    const ir_id words = ir_bitcast(b, IR_U16, 8, more),
+                wide = ir_bitcast(b, IR_U64, 2, ir_mul(b, words, ir_number(b, IR_U16, 8, 3)));
+    const ir_id sum = ir_add(b, wide, ir_bits(b, IR_U64, 2, UINT64_C(0x1234567890abcdef)));
+    const ir_id out = ir_bitcast(b, IR_U32, 4, ir_bitcast(b, IR_I64, 2, sum));
+    const ir_id dot = ir_dot4_i8(b, v, out, ir_bitcast(b, IR_I32, 4, v)),
+                fewer = ir_swizzle(b, dot, 2, 0x13);
+    const ir_id parts[2] = {
+        ir_bitcast(b, IR_U32, 2, fewer),
+        ir_bitcast(b, IR_U32, 2, ir_bitcast(b, IR_F32, 2, ir_swizzle(b, out, 2, 0x20)))};
+    ir_store(b, y, ir_mul(b, l, ir_u32(b, 8)), out);
+    ir_store(b, y, ir_fma(b, l, ir_u32(b, 8), ir_u32(b, 4)), ir_compose(b, parts, 2));
+    const ir_kernel *k = NULL;
+    if (ir_finish(b, &k, &w->error)) return NULL;
+    uint32_t data[64];
+    for (uint32_t e = 0; e < 64; e++) data[e] = e * UINT32_C(0x9e3779b9) ^ e << 7;
+    give(w, j, 0, data, sizeof data);
+    give(w, j, 1, NULL, 16 * 8 * 4);
+    j->run.groups[0] = 1;
+    return k;
+}
+
+/* Constants of a type, to the bit. */
+static const ir_kernel *make_constants(bench *w, job *j, ir_type type) {
+    char name[40];
+    snprintf(name, sizeof name, "constants_%s", ir_type_name(type));
+    ir_builder *b = ir_begin(&w->arena, name, 1, 1, 1);
+    const ir_memory y = ir_buffer(b, type, IR_READ_WRITE, "y");
+    uint32_t n = 0;
+    for (size_t e = 0; e < sizeof awkward / sizeof *awkward; e++)
+        ir_store(b, y, ir_u32(b, n++), ir_bits(b, type, 1, ir_from_double(type, awkward[e])));
+    const double more[] = {1.0 / 3, -2e-5, 6.1e-5, 1.18e-38, 3.4028234663852886e38, 123456789, 0.1};
+    for (size_t e = 0; e < sizeof more / sizeof *more; e++)
+        ir_store(b, y, ir_u32(b, n++), ir_bits(b, type, 1, ir_from_double(type, more[e])));
+    const ir_kernel *k = NULL;
+    if (ir_finish(b, &k, &w->error)) return NULL;
+    give(w, j, 0, NULL, (uint64_t)n * ir_type_bytes(type));
+    j->run.groups[0] = 1;
+    return k;
+}
+
+typedef struct kernel_case {
+    const char *name;
+    const ir_kernel *(*make)(bench *w, job *j);
+    const ir_kernel *(*make_typed)(bench *w, job *j, ir_type type);
+    const ir_kernel *(*make_vector)(bench *w, job *j, ir_type type, uint32_t width);
+    ir_type type;
+    uint32_t width;
+} kernel_case;
+
+static const ir_kernel *make_subgroups_8(bench *w, job *j) {
+    return make_subgroups(w, j, 8);
+}
+static const ir_kernel *make_subgroups_4(bench *w, job *j) {
+    return make_subgroups(w, j, 4);
+}
+static const ir_kernel *make_subgroups_32(bench *w, job *j) {
+    return make_subgroups(w, j, 32);
+}
+
+#define VECTORS(TYPE)                                          \
+    {"vectors", NULL, NULL, make_vectors, IR_##TYPE, 2},       \
+        {"vectors", NULL, NULL, make_vectors, IR_##TYPE, 4},   \
+        {"vectors", NULL, NULL, make_vectors, IR_##TYPE, 8}, { \
+        "vectors", NULL, NULL, make_vectors, IR_##TYPE, 16     \
+    }
+
+static const kernel_case kernels[] = {
+    {"tree", make_tree, NULL, NULL, 0, 0},
+    {"matmul", make_matmul, NULL, NULL, 0, 0},
+    {"stride", make_stride, NULL, NULL, 0, 0},
+    {"collatz", make_collatz, NULL, NULL, 0, 0},
+    {"subgroups-8", make_subgroups_8, NULL, NULL, 0, 0},
+    {"subgroups-4", make_subgroups_4, NULL, NULL, 0, 0},
+    {"subgroups-32", make_subgroups_32, NULL, NULL, 0, 0},
+    {"atomics", make_atomics, NULL, NULL, 0, 0},
+    {"uniform", make_uniform, NULL, NULL, 0, 0},
+    {"staging", NULL, make_staging, NULL, IR_F32, 0},
+    {"staging", NULL, make_staging, NULL, IR_F16, 0},
+    {"places", make_places, NULL, NULL, 0, 0},
+    {"bits", make_bits, NULL, NULL, 0, 0},
+    {"constants", NULL, make_constants, NULL, IR_F32, 0},
+    {"constants", NULL, make_constants, NULL, IR_F16, 0},
+    {"constants", NULL, make_constants, NULL, IR_BF16, 0},
+    {"constants", NULL, make_constants, NULL, IR_F64, 0},
+    {"constants", NULL, make_constants, NULL, IR_I8, 0},
+    {"constants", NULL, make_constants, NULL, IR_I32, 0},
+    {"constants", NULL, make_constants, NULL, IR_U64, 0},
+    {"constants", NULL, make_constants, NULL, IR_I64, 0},
+    VECTORS(F32),
+    VECTORS(F16),
+    VECTORS(I8),
+    VECTORS(U16),
+    {"vectors", NULL, NULL, make_vectors, IR_BF16, 4},
+    {"vectors", NULL, NULL, make_vectors, IR_F64, 4},
+    {"vectors", NULL, NULL, make_vectors, IR_I16, 2},
+    {"vectors", NULL, NULL, make_vectors, IR_U8, 2},
+    {"vectors", NULL, NULL, make_vectors, IR_I32, 4},
+    {"vectors", NULL, NULL, make_vectors, IR_U64, 2},
+    {"vectors", NULL, NULL, make_vectors, IR_I64, 4},
+};
+
+static const ir_kernel *made(bench *w, job *j, const kernel_case *c) {
+    j->run.groups[0] = j->run.groups[1] = j->run.groups[2] = 1;
+    return c->make         ? c->make(w, j)
+           : c->make_typed ? c->make_typed(w, j, c->type)
+                           : c->make_vector(w, j, c->type, c->width);
+}
+
+static void case_name(char *out, size_t size, const kernel_case *c) {
+    int n = snprintf(out, size, "%s", c->name);
+    if (!c->make) n += snprintf(out + n, size - (size_t)n, "-%s", ir_type_name(c->type));
+    if (c->width) snprintf(out + n, size - (size_t)n, "x%u", (unsigned)c->width);
+}
+
+static void test_kernel(test *t, rig *r, const kernel_case *c) {
+    bench b;
+    bench_init(&b);
+    job j = {0};
+    void *got[IR_BUFFER_MAX] = {NULL};
+    j.k = made(&b, &j, c);
+    if (!j.k) {
+        test_fail(t, __FILE__, __LINE__, "builder: %s", b.error.message);
+    } else if (judge(t, &b, &j)) {
+        const beryl_status status = run_on(t, &b, r, &j, got);
+        if (status == BERYL_UNSUPPORTED) test_skip(t, "%s", r->error.message);
+        else if (status) test_fail(t, __FILE__, __LINE__, "%s", r->error.message);
+        uint32_t told = 0;
+        for (uint32_t n = 0; !status && n < j.k->n_buffer; n++) {
+            const ir_type type = j.k->buffers[n].type;
+            for (uint64_t e = 0; e < j.run.buffers[n].size / ir_type_bytes(type) && told < 6; e++) {
+                const uint64_t mine = element(got[n], type, e),
+                               want = element(j.run.buffers[n].data, type, e);
+                if (near_enough(type, IR_NEAR, mine, want)) continue;
+                test_fail(t, __FILE__, __LINE__, "%s[%llu] is %g (%llx), not %g (%llx)",
+                          j.k->buffers[n].name, (unsigned long long)e, ir_to_double(type, mine),
+                          (unsigned long long)mine, ir_to_double(type, want),
+                          (unsigned long long)want);
+                told++;
+            }
+        }
+    }
+    base_arena_fini(&b.arena);
+}
+
+static const char *const devices[] = {"host", "software", "opencl"};
+
+/* OpenCL on a processor takes seconds a kernel: there one of each kind will do, for C's languages
+ * share most. */
+static bool too_slow(const char *name, ir_type type, uint32_t width, bool casts) {
+    if (strcmp(name, "opencl")) return false;
+    const uint32_t types =
+        casts ? 1 << IR_F32 | 1 << IR_F64 | 1 << IR_I16 | 1 << IR_U64
+              : 1 << IR_NONE | 1 << IR_F32 | 1 << IR_F16 | 1 << IR_I8 | 1 << IR_I64 | 1 << IR_U32;
+    return !ir_type_in(type, types) || (width && width != (type == IR_F16  ? 8
+                                                           : type == IR_I8 ? 16
+                                                                           : 4));
+}
+
+void test_codegen(test *t) {
+    for (size_t d = 0; d < sizeof devices / sizeof *devices; d++) {
+        for (int casts = 0; casts < 2; casts++)
+            for (int type = IR_F32; type < IR_TYPE_COUNT - casts; type++) {
+                if (too_slow(devices[d], (ir_type)type, 0, casts)) continue;
+                if (!test_case(t, "codegen/%s-%s-%s", casts ? "casts" : "ops", devices[d],
+                               ir_type_name((ir_type)type)))
+                    continue;
+                rig r;
+                if (!rig_open(t, &r, devices[d])) continue;
+                if (device_has(&r, (ir_type)type)) test_ops(t, &r, (ir_type)type, casts);
+                else test_skip(t, "the device has no %s", ir_type_name((ir_type)type));
+                rig_close(t, &r);
+            }
+        for (size_t n = 0; n < sizeof kernels / sizeof *kernels; n++) {
+            char name[64];
+            if (too_slow(devices[d], kernels[n].type, kernels[n].width, false)) continue;
+            case_name(name, sizeof name, &kernels[n]);
+            if (!test_case(t, "codegen/%s-%s", name, devices[d])) continue;
+            rig r;
+            if (!rig_open(t, &r, devices[d])) continue;
+            if (kernels[n].make || device_has(&r, kernels[n].type)) test_kernel(t, &r, &kernels[n]);
+            else test_skip(t, "the device has no %s", ir_type_name(kernels[n].type));
+            rig_close(t, &r);
+        }
+    }
+}
