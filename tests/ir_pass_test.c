@@ -299,6 +299,150 @@ static const ir_kernel *total(lab *l, sizes s) {
     return make_end(&a);
 }
 
+/* ---- random kernels ------------------------------------------------------------------------- */
+
+typedef struct nest {
+    make a;
+    lab *l;
+    ir_id indices[8]; /* of the loops around, outermost first */
+    ir_id bounds[8];  /* what they stay below */
+    uint32_t n,
+        parallel; /* how many; how many of them are parallel and count for addresses of stores */
+    ir_id values[16]; /* f32, usable here */
+    uint32_t n_value, stores, budget;
+} nest;
+
+/* Any place of a buffer. */
+static ir_id some_place(nest *g) {
+    ir_builder *b = g->a.b;
+    ir_id place = ir_u32(b, draw(g->l, 9));
+    for (uint32_t i = 0; i < g->n; i++) {
+        uint32_t kind = draw(g->l, 5);
+        if (kind == 0) continue;
+        ir_id by = kind == 1   ? g->bounds[draw(g->l, g->n)]
+                   : kind == 2 ? ir_u32(b, 1 + draw(g->l, 8))
+                               : g->a.one;
+        place = ir_add(b, kind == 1 ? ir_mul(b, place, by) : place,
+                       kind == 2 ? ir_mul(b, g->indices[i], by) : g->indices[i]);
+    }
+    uint32_t kind = draw(g->l, 4);
+    if (kind == 0) place = ir_div(b, place, ir_u32(b, 1 + draw(g->l, 5)));
+    if (kind == 1) place = ir_mod(b, place, ir_u32(b, 1 + draw(g->l, 40)));
+    return ir_and(b, place, ir_u32(b, ELEMENTS - 1));
+}
+
+static ir_id expression(nest *g, uint32_t depth) {
+    ir_builder *b = g->a.b;
+    uint32_t kind = draw(g->l, depth ? 9 : 3);
+    if (kind == 0 && g->n_value) return g->values[draw(g->l, g->n_value)];
+    if (kind == 1) return ir_f32(b, (float)draw(g->l, 7) - 3);
+    if (kind <= 3) return ir_load(b, draw(g->l, 2) ? g->a.x : g->a.w, some_place(g), 1);
+    ir_id x = expression(g, depth - 1);
+    if (kind == 4)
+        return ir_cast(b, IR_F32, ir_and(b, g->n ? g->indices[g->n - 1] : g->a.one, ir_u32(b, 7)));
+    if (kind == 5) return ir_mul(b, x, ir_f32(b, (float)draw(g->l, 3) - 1));
+    ir_id y = expression(g, depth - 1);
+    if (kind == 6) return ir_add(b, x, y);
+    if (kind == 7) return ir_select(b, ir_lt(b, x, y), y, ir_neg(b, x));
+    return ir_min(b, ir_abs(b, x), y);
+}
+
+static void enter(nest *g, ir_mark_kind kind, uint32_t dim) {
+    ir_builder *b = g->a.b;
+    ir_id sizes_of[3] = {g->a.m, g->a.n, g->a.k}, to = sizes_of[dim];
+    if (g->n && draw(g->l, 6) == 0)
+        to = ir_min(b, to, ir_add(b, g->indices[g->n - 1], g->a.one)); /* a triangle */
+    g->bounds[g->n] = sizes_of[dim];
+    g->indices[g->n++] = ir_loop_marked(b, g->a.zero, to, g->a.one, kind, dim);
+}
+
+static void leave(nest *g, uint32_t n_value) {
+    ir_end(g->a.b);
+    g->n--;
+    g->n_value = n_value;
+}
+
+static void reduction(nest *g) {
+    ir_builder *b = g->a.b;
+    uint32_t before = g->n_value, kind = draw(g->l, 4), twice = draw(g->l, 3) == 0,
+             dim = 1 + draw(g->l, 2);
+    ir_memory sum = ir_register(b, IR_F32, 2);
+    ir_store(b, sum, g->a.zero, expression(g, 1));
+    if (twice) ir_store(b, sum, g->a.one, expression(g, 1));
+    enter(g, IR_REDUCE, dim);
+    for (uint32_t c = 0; c <= twice; c++) {
+        bool sure = draw(g->l, 3) > 0;
+        ir_id v = expression(g, 2), place = c ? g->a.one : g->a.zero;
+        if (!sure) ir_if(b, ir_gt(b, v, expression(g, 0)));
+        ir_id old = ir_load(b, sum, place, 1);
+        ir_store(b, sum, place,
+                 kind == 0   ? ir_max(b, old, v)
+                 : kind == 1 ? ir_fma(b, v, ir_f32(b, 2), old)
+                 : kind == 2 ? ir_min(b, v, old)
+                             : ir_add(b, v, old));
+        if (!sure) ir_end(b);
+    }
+    leave(g, before);
+    g->values[g->n_value++] = ir_load(b, sum, g->a.zero, 1);
+    if (twice) g->values[g->n_value++] = ir_load(b, sum, g->a.one, 1);
+}
+
+/* Order matters: a register carried from turn to turn. */
+static void recurrence(nest *g) {
+    ir_builder *b = g->a.b;
+    uint32_t before = g->n_value;
+    ir_memory state = ir_register(b, IR_F32, 1);
+    ir_set(b, state, expression(g, 1));
+    enter(g, IR_SERIAL, 2);
+    ir_id old = ir_get(b, state);
+    g->values[g->n_value++] = old;
+    ir_id v = expression(g, 2);
+    ir_set(b, state, ir_select(b, ir_lt(b, old, ir_f32(b, 40)), ir_sub(b, v, old), ir_f32(b, 1)));
+    leave(g, before);
+    g->values[g->n_value++] = ir_get(b, state);
+}
+
+/* Each statement writes a part of y of its own, each iteration a place of its own. */
+static void store(nest *g) {
+    ir_builder *b = g->a.b;
+    if (g->stores == 4) return;
+    ir_id place = g->a.zero;
+    for (uint32_t i = 0; i < g->parallel; i++)
+        place = ir_add(b, ir_mul(b, place, g->bounds[i]), g->indices[i]);
+    place = ir_add(b, place, ir_u32(b, 512 * g->stores++));
+    bool sure = draw(g->l, 4) > 0;
+    if (!sure) ir_if(b, ir_ne(b, expression(g, 1), ir_f32(b, 0)));
+    ir_store(b, g->a.y, place, expression(g, 2));
+    if (!sure) ir_end(b);
+}
+
+static void statements(nest *g) {
+    uint32_t n = 1 + draw(g->l, 3);
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t kind = draw(g->l, 5);
+        uint32_t before = g->n_value;
+        if (g->n_value > 10 || !g->budget) kind = 2;
+        if (g->budget) g->budget--;
+        if (kind == 0) reduction(g);
+        if (kind == 1) recurrence(g);
+        if (kind == 2) store(g);
+        if (kind >= 3 && g->parallel < 3 && g->n == g->parallel) {
+            enter(g, IR_PARALLEL, g->parallel);
+            g->parallel++;
+            statements(g);
+            g->parallel--;
+            leave(g, before);
+        }
+    }
+    store(g);
+}
+
+static const ir_kernel *random_kernel(lab *l, sizes s) {
+    nest g = {.a = make_begin(l, s, draw(l, 2)), .l = l, .budget = 7};
+    statements(&g);
+    return make_end(&g.a);
+}
+
 static const struct {
     const char *name;
     maker *make;
@@ -316,6 +460,7 @@ static const struct {
     {"scan", scan},
     {"histogram", histogram},
     {"total", total},
+    {"random", random_kernel},
 };
 enum { KERNELS = sizeof kernels / sizeof *kernels };
 
@@ -463,6 +608,8 @@ static void run_kernel(test *t, uint64_t seed, uint32_t which, uint32_t rounds) 
         lab_open(&l, seed + round);
         draw(&l, 2);
         sizes s = draw_sizes(&l);
+        if (kernels[which].make == random_kernel)
+            s = (sizes){1 + s.m % 8, 1 + s.n % 8, 1 + s.k % 8};
         ir_schedule schedule = draw_schedule(&l);
         const ir_kernel *plain = kernels[which].make(&l, s);
         if (plain && draw(&l, 4) == 0) schedule = default_schedule(&l, plain, s);
@@ -481,9 +628,266 @@ static void run_kernel(test *t, uint64_t seed, uint32_t which, uint32_t rounds) 
     free(want);
 }
 
+/* Every op of a type with constants that algebra knows, on both sides, alone and in pairs. */
+enum { ALGEBRA = 8192 };
+
+static bool is_of(ir_op op, ir_type type) {
+    return ir_type_in(type, ir_op_of(op)->types);
+}
+
+static const ir_kernel *algebra(lab *l, ir_type type, uint32_t width, uint32_t *n) {
+    static const ir_op binary[] = {IR_ADD, IR_SUB, IR_MUL, IR_DIV, IR_MOD, IR_MIN,
+                                   IR_MAX, IR_AND, IR_OR,  IR_XOR, IR_SHL, IR_SHR};
+    static const ir_op compare[] = {IR_EQ, IR_NE, IR_LT, IR_LE, IR_GT, IR_GE};
+    static const double some[] = {0, -0.0, 1, -1, 2, 3, 8, -0.5};
+    ir_builder *b = ir_begin(&l->arena, "algebra", 1, 1, 1);
+    ir_memory x = ir_buffer(b, type, IR_READ, "x"), y = ir_buffer(b, type, IR_READ_WRITE, "y");
+    ir_id i = ir_loop_marked(b, ir_u32(b, 0), ir_u32(b, 4), ir_u32(b, 1), IR_PARALLEL, 0);
+    ir_id v = ir_load(b, x, ir_mul(b, i, ir_u32(b, width)), width), last = v;
+    *n = 0;
+#define KEEP(value) \
+    ir_store(b, y, ir_mul(b, ir_add(b, i, ir_u32(b, 4 * (*n)++)), ir_u32(b, width)), (value))
+    for (uint32_t c = 0; c < 8; c++) {
+        ir_id constant = ir_number(b, type, width, some[c]),
+              other = ir_number(b, type, width, some[draw(l, 8)]);
+        for (uint32_t o = 0; o < sizeof binary / sizeof *binary; o++) {
+            if (!is_of(binary[o], type)) continue;
+            ir_id right = ir_binary(b, binary[o], v, constant),
+                  left = ir_binary(b, binary[o], constant, v);
+            KEEP(right);
+            KEEP(left);
+            KEEP(ir_binary(b, binary[o], right, other));
+            KEEP(ir_binary(b, binary[o], ir_binary(b, IR_ADD, last, constant), other));
+            KEEP(ir_binary(b, binary[o], constant, other));
+            if (c == 0) KEEP(ir_binary(b, binary[o], v, v));
+        }
+        for (uint32_t o = 0; o < 6; o++) {
+            KEEP(ir_select(b, ir_binary(b, compare[o], v, constant), v, other));
+            if (c == 0) KEEP(ir_select(b, ir_binary(b, compare[o], v, v), v, constant));
+        }
+        KEEP(ir_fma(b, v, constant, other));
+        KEEP(ir_fma(b, constant, v, other));
+        KEEP(ir_fma(b, v, last, constant));
+        KEEP(ir_fma(b, constant, other, v));
+        if (is_of(IR_NOT, type)) KEEP(ir_not(b, ir_not(b, v)));
+        KEEP(ir_neg(b, ir_neg(b, v)));
+        KEEP(ir_neg(b, constant));
+        KEEP(ir_cast(b, type, ir_cast(b, IR_F64, constant)));
+        ir_id lane = ir_extract(b, v, width - 1);
+        KEEP(ir_splat(b, ir_extract(b, ir_splat(b, lane, width), 0), width));
+        KEEP(ir_splat(b, ir_extract(b, constant, 0), width));
+        KEEP(ir_bitcast(b, type, width, v));
+        if (width == 2)
+            KEEP(ir_compose(
+                b,
+                (ir_id[]){lane,
+                          ir_extract(b, ir_compose(b, (ir_id[]){ir_extract(b, v, 0), lane}, 2), 1)},
+                2));
+        if (width == 2) KEEP(ir_swizzle(b, v, 2, 0x01));
+        KEEP(ir_swizzle(b, constant, width, 0));
+        last = ir_add(b, v, constant);
+    }
+#undef KEEP
+    ir_end(b);
+    const ir_kernel *k = NULL;
+    beryl_error error = {0};
+    if (ir_finish(b, &k, &error)) fprintf(stderr, "algebra: %s\n", error.message);
+    return k;
+}
+
+static void run_algebra(test *t, ir_type type, uint32_t width) {
+    static const double inputs[] = {0, -0.0, 1, -1, 5, -7, 100, 0.25};
+    uint64_t *words = calloc(3 * ALGEBRA + 8, sizeof *words),
+             *got[2] = {words + 8, words + 8 + ALGEBRA};
+    lab l;
+    uint32_t n, bytes = ir_type_bytes(type);
+    beryl_error error = {0};
+    lab_open(&l, 7 + (uint64_t)type);
+    const ir_kernel *k[2] = {algebra(&l, type, width, &n), NULL};
+    ir_pass order[] = {IR_PASS_FOLD,     IR_PASS_CSE,  IR_PASS_UNROLL, IR_PASS_FOLD, IR_PASS_CSE,
+                       IR_PASS_STRENGTH, IR_PASS_FOLD, IR_PASS_VECTOR, IR_PASS_DCE};
+    ir_schedule schedule = {.vector = 4, .dims[0] = {.block = 4}};
+    for (uint32_t i = 0; i < 8; i++) {
+        uint64_t bits = ir_from_double(type, inputs[i]);
+        memcpy((uint8_t *)words + i * bytes, &bits, bytes);
+    }
+    CHECK(t, (uint64_t)n * 4 * width * bytes <= ALGEBRA * sizeof *words);
+    if (k[0] && ir_passes_run(&l.arena, k[0], &schedule, order, sizeof order / sizeof *order, true,
+                              &k[1], &error))
+        test_fail(t, __FILE__, __LINE__, "%s", error.message);
+    for (uint32_t r = 0; r < 2 && k[r]; r++) {
+        ir_run run = {.groups = {1, 1, 1}};
+        run.buffers[0].data = words, run.buffers[0].size = 64;
+        run.buffers[1].data = got[r], run.buffers[1].size = ALGEBRA * sizeof *words;
+        if (ir_interpret(&l.heap, k[r], &run, &error))
+            test_fail(t, __FILE__, __LINE__, "%s", error.message);
+    }
+    for (uint32_t i = 0; k[1] && i < n * 4 * width; i++)
+        if (memcmp((uint8_t *)got[0] + i * bytes, (uint8_t *)got[1] + i * bytes, bytes)) {
+            test_fail(t, __FILE__, __LINE__, "%s x %u: result %u of input %u", ir_type_name(type),
+                      width, i / width / 4, i / width % 4);
+            break;
+        }
+    if (k[1]) CHECK(t, k[1]->n_code != k[0]->n_code);
+    lab_close(t, &l);
+    free(words);
+}
+
+static uint32_t count_op(const ir_kernel *k, ir_op op, uint32_t space, uint32_t width) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < k->n_code; i++)
+        if (k->code[i].op == op && k->code[i].space == space && k->code[i].width == width) n++;
+    return n;
+}
+
+static const ir_kernel *optimised(test *t, lab *l, maker *m, sizes s, const ir_schedule *schedule) {
+    const ir_kernel *k = NULL;
+    beryl_error error = {0};
+    if (ir_optimise(&l->arena, m(l, s), schedule, &k, &error))
+        test_fail(t, __FILE__, __LINE__, "%s", error.message);
+    return k;
+}
+
+/* What the passes are for, seen in the kernel that comes out. */
+static void check_shapes(test *t) {
+    lab l;
+    lab_open(&l, 3);
+    if (test_case(t, "ir-pass/pointwise-loads-vectors")) {
+        ir_schedule s = {
+            .vector = 4,
+            .dims[0] = {.group = 1, .lane = 1, .lanes = 64, .block = 4, .split = true}};
+        const ir_kernel *k = optimised(t, &l, pointwise, (sizes){1, 1, 1}, &s);
+        CHECK_INT(t, k->workgroup[0], 64);
+        CHECK_INT(t, count_op(k, IR_LOAD, IR_BUFFER, 4), 2);
+        CHECK_INT(t, count_op(k, IR_STORE, IR_BUFFER, 4), 1);
+        CHECK_INT(t, count_op(k, IR_STORE, IR_BUFFER, 1), 1); /* the rest */
+        ir_grid grid;
+        uint32_t groups[3];
+        ir_grid_of(k, &grid);
+        ir_grid_run(&grid, (uint32_t[]){1, 1025, 1}, 0, groups);
+        CHECK_INT(t, groups[0], 4); /* of 256; the last element is in the rest's first tile */
+        ir_grid_run(&grid, (uint32_t[]){1, 1 << 20, 1}, 1000, groups);
+        CHECK_INT(t, groups[0], 1000);
+        ir_grid_run(&grid, (uint32_t[]){1, 0, 1}, 0, groups);
+        CHECK_INT(t, groups[0], 1);
+    }
+    if (test_case(t, "ir-pass/matmul-is-staged-and-blocked")) {
+        ir_schedule s = {.vector = 4,
+                         .dims = {{.group = 2, .lane = 2, .lanes = 8, .block = 4},
+                                  {.group = 1, .lane = 1, .lanes = 8, .block = 4},
+                                  {.stage = 8, .unroll = 4}}};
+        const ir_kernel *k = optimised(t, &l, matmul_constant, (sizes){128, 128, 64}, &s);
+        CHECK_INT(t, count_op(k, IR_BARRIER, 0, 0), 2);
+        CHECK_INT(t, k->n_workgroup, 2);
+        CHECK_INT(t, count_op(k, IR_LOAD, IR_WORKGROUP, 4), 8); /* two a k */
+        CHECK_INT(t, count_op(k, IR_LOAD, IR_WORKGROUP, 1), 0);
+        CHECK_INT(t, count_op(k, IR_FMA, 0, 1), 64);
+        CHECK_INT(t, count_op(k, IR_IF, 0, 0), 0); /* all tiles are whole */
+        CHECK_INT(t, count_op(k, IR_STORE, IR_BUFFER, 4), 4);
+        ir_grid grid;
+        uint32_t groups[3];
+        ir_grid_of(k, &grid);
+        ir_grid_run(&grid, (uint32_t[]){0, 0, 0}, 0, groups);
+        CHECK_INT(t, groups[0], 4);
+        CHECK_INT(t, groups[1], 4);
+    }
+    if (test_case(t, "ir-pass/rows-are-joined-by-subgroups")) {
+        ir_schedule s = {
+            .subgroup = 8,
+            .vector = 4,
+            .dims = {{.group = 1}, {.lane = 1, .lanes = 8, .unroll = 4, .split = true}}};
+        const ir_kernel *k = optimised(t, &l, rows, (sizes){4, 64, 1}, &s);
+        CHECK_INT(t, count_op(k, IR_SUBGROUP_MAX, 0, 1) > 0, 1);
+        CHECK_INT(t, count_op(k, IR_SUBGROUP_ADD, 0, 1) > 0, 1);
+        CHECK_INT(t, count_op(k, IR_BARRIER, 0, 0), 0);
+        s.subgroup = 0;
+        k = optimised(t, &l, rows, (sizes){4, 64, 1}, &s);
+        CHECK_INT(t, count_op(k, IR_SUBGROUP_ADD, 0, 1), 0);
+        CHECK(t, count_op(k, IR_BARRIER, 0, 0) > 0);
+    }
+    if (test_case(t, "ir-pass/loops-merge")) {
+        const ir_kernel *plain = moments(&l, (sizes){4, 64, 1}), *k = NULL;
+        ir_schedule s = {0};
+        CHECK_INT(t, ir_pass_merge(&l.arena, plain, &s, &k, NULL), BERYL_OK);
+        CHECK_INT(t, count_op(plain, IR_LOOP, 0, 1), 4);
+        CHECK_INT(t, count_op(k, IR_LOOP, 0, 1), 3);
+    }
+    if (test_case(t, "ir-pass/index-arithmetic-goes")) {
+        /* (i * 16 + j) / 16 and % 16 of two loops */
+        make a = make_begin(&l, (sizes){1, 1, 1}, true);
+        ir_builder *b = a.b;
+        ir_id i = loop(&a, ir_u32(b, 10), IR_PARALLEL, 0),
+              j = loop(&a, ir_u32(b, 12), IR_PARALLEL, 1), c = ir_u32(b, 12);
+        ir_id flat = at(&a, i, c, j);
+        ir_store(
+            b, a.y, flat,
+            ir_load(b, a.x,
+                    ir_add(b, ir_mul(b, ir_mod(b, flat, c), ir_u32(b, 10)), ir_div(b, flat, c)),
+                    1));
+        ir_end(b), ir_end(b);
+        const ir_kernel *plain = make_end(&a), *k = NULL;
+        ir_schedule s = {0};
+        CHECK_INT(t, ir_optimise(&l.arena, plain, &s, &k, NULL), BERYL_OK);
+        CHECK_INT(t,
+                  count_op(k, IR_DIV, 0, 1) + count_op(k, IR_MOD, 0, 1) + count_op(k, IR_SHR, 0, 1),
+                  0);
+    }
+    if (test_case(t, "ir-pass/scheduled-by-hand-is-left-alone")) {
+        ir_builder *b = ir_begin(&l.arena, "hand", 8, 1, 1);
+        ir_memory x = ir_buffer(b, IR_F32, IR_READ, "x"),
+                  y = ir_buffer(b, IR_F32, IR_READ_WRITE, "y"), w = ir_workgroup(b, IR_F32, 8);
+        ir_id lane = ir_local(b, 0), place = ir_fma(b, ir_group(b, 0), ir_u32(b, 8), lane);
+        ir_store(b, w, lane, ir_load(b, x, place, 1));
+        ir_barrier(b);
+        ir_store(b, y, place, ir_load(b, w, ir_sub(b, ir_u32(b, 7), lane), 1));
+        const ir_kernel *plain = NULL, *k = NULL;
+        CHECK_INT(t, ir_finish(b, &plain, NULL), BERYL_OK);
+        ir_schedule s = {.vector = 4, .subgroup = 8};
+        for (uint32_t d = 0; d < IR_DIM_MAX; d++)
+            s.dims[d] = (ir_schedule_dim){
+                .group = 1, .lane = 1, .lanes = 8, .block = 4, .stage = 8, .unroll = 2};
+        CHECK_INT(t, ir_optimise(&l.arena, plain, &s, &k, NULL), BERYL_OK);
+        CHECK_INT(t, k->n_code <= plain->n_code, 1);
+        CHECK_INT(t, k->workgroup[0], 8);
+        CHECK_INT(t, count_op(k, IR_BARRIER, 0, 0), 1);
+    }
+    lab_close(t, &l);
+}
+
+/* Each allocation fails once: a status, no leak. */
+static void check_memory(test *t) {
+    ir_schedule s = {.vector = 4,
+                     .subgroup = 0,
+                     .dims = {{.group = 2, .lane = 2, .lanes = 4, .block = 2},
+                              {.group = 1, .lane = 1, .lanes = 4, .block = 2},
+                              {.stage = 4, .unroll = 2, .lane = 1, .lanes = 4}}};
+    bool done = false;
+    for (long left = 0; left < 2000 && !done && !test_failed(t); left++) {
+        lab l;
+        lab_open(&l, 1);
+        const ir_kernel *plain = matmul(&l, (sizes){5, 6, 7}), *k = NULL;
+        l.left = left;
+        beryl_status status = ir_optimise(&l.arena, plain, &s, &k, NULL);
+        CHECK(t, status == BERYL_OK || status == BERYL_NO_MEMORY);
+        done = !status;
+        l.left = -1;
+        lab_close(t, &l);
+    }
+    CHECK(t, done);
+}
+
 void test_ir_pass(test *t) {
     const char *more = getenv("BERYL_TEST_ROUNDS");
-    uint32_t rounds = more ? (uint32_t)strtoul(more, NULL, 10) : 150;
+    uint32_t rounds = more ? (uint32_t)strtoul(more, NULL, 10) : 100;
     for (uint32_t k = 0; k < KERNELS; k++)
         if (test_case(t, "ir-pass/any-order/%s", kernels[k].name)) run_kernel(t, 1, k, rounds);
+    static const ir_type types[] = {IR_F32, IR_F16, IR_BF16, IR_F64, IR_I8,  IR_I16,
+                                    IR_I32, IR_I64, IR_U8,   IR_U16, IR_U32, IR_U64};
+    for (uint32_t i = 0; i < 12; i++)
+        if (test_case(t, "ir-pass/algebra/%s", ir_type_name(types[i]))) {
+            run_algebra(t, types[i], 1);
+            run_algebra(t, types[i], 2);
+        }
+    check_shapes(t);
+    if (test_case(t, "ir-pass/allocation-fails")) check_memory(t);
 }
