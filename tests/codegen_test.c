@@ -4,12 +4,14 @@
  * Two tables: every op over every type (one kernel for each type: inputs with all awkward numbers,
  * one output a result type), and kernels for what is not an op alone: barriers, loops, masks,
  * vectors, atomics, staging. */
+#define _GNU_SOURCE /* RTLD_DEFAULT, popen */
 #include "test.h"
 #include "rig.h"
 
 #include "base/thread.h"
 #include "codegen/codegen.h"
 
+#include <dlfcn.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,6 +60,7 @@ static bool judge(test *t, bench *b, job *j) {
     return false;
 }
 
+/* For people: with BERYL_TEST_CODE every text lands in that folder. */
 static void show(const device_program_desc *desc) {
     const char *folder = getenv("BERYL_TEST_CODE");
     if (!folder) return;
@@ -639,7 +642,8 @@ static const ir_kernel *make_vectors(bench *w, job *j, ir_type type, uint32_t wi
 
 /* Every subgroup op, of f32 and of i64, results side by side. */
 static const ir_kernel *make_subgroups(bench *w, job *j, uint32_t size) {
-    ir_builder *b = ir_begin(&w->arena, "subgroups", 32, 1, 1);
+    const char *name = size == 8 ? "subgroups_8" : size == 4 ? "subgroups_4" : "subgroups_32";
+    ir_builder *b = ir_begin(&w->arena, name, 32, 1, 1);
     ir_subgroup(b, size);
     const ir_memory x = ir_buffer(b, IR_F32, IR_READ, "x"),
                     y = ir_buffer(b, IR_F32, IR_READ_WRITE, "y");
@@ -948,6 +952,111 @@ static void test_kernel(test *t, rig *r, const kernel_case *c) {
     base_arena_fini(&b.arena);
 }
 
+/* ---- compilers without devices ------------------------------------------------------------------------ */
+
+/* Calls `each` with the text of every kernel of both tables. */
+static void all_texts(test *t, device_language language, void *user,
+                      void (*each)(test *t, void *user, const device_program_desc *desc)) {
+    const size_t n_ops = 2 * IR_TYPE_COUNT, n_kernels = sizeof kernels / sizeof *kernels;
+    rig none = {0};
+    device everything = {.caps = {.f64 = true, .f16 = true, .languages = DEVICE_LANGUAGE_BIT(language)}};
+    none.d = &everything;
+    for (size_t n = 0; n < n_ops + n_kernels; n++) {
+        bench b;
+        bench_init(&b);
+        plan *p = base_arena_take(&b.arena, 1, sizeof *p);
+        job j = {0};
+        const ir_type type = (ir_type)(n % IR_TYPE_COUNT);
+        if (n >= n_ops) j.k = made(&b, &j, &kernels[n - n_ops]);
+        else if (type == IR_NONE) j.k = NULL;
+        else if (n < IR_TYPE_COUNT) j.k = ops_kernel(&b, type, p);
+        else if (type != IR_BOOL) j.k = casts_kernel(&b, &none, type, p);
+        device_program_desc desc;
+        if (j.k) {
+            if (codegen_make(&b.arena, j.k, language, NULL, &desc, &b.error))
+                test_fail(t, __FILE__, __LINE__, "%s", b.error.message);
+            else show(&desc), each(t, user, &desc);
+        }
+        base_arena_fini(&b.arena);
+    }
+}
+
+typedef struct nvrtc {
+    int (*make)(void **program, const char *text, const char *name, int n, const char *const *headers,
+                const char *const *names);
+    int (*compile)(void *program, int n, const char *const *options);
+    int (*drop)(void **program);
+    int (*log_size)(void *program, size_t *size);
+    int (*log)(void *program, char *text);
+} nvrtc;
+
+static void compile_cuda(test *t, void *user, const device_program_desc *desc) {
+    const nvrtc *n = user;
+    static const char *const options[] = {"--gpu-architecture=compute_80", "--fmad=false"};
+    void *program = NULL;
+    CHECK_INT(t, n->make(&program, desc->source, desc->label, 0, NULL, NULL), 0);
+    if (n->compile(program, 2, options)) {
+        static char text[4096];
+        size_t size = 0;
+        n->log_size(program, &size);
+        if (size <= sizeof text) n->log(program, text);
+        test_fail(t, __FILE__, __LINE__, "%s: %.600s", desc->label, size <= sizeof text ? text : "?");
+    }
+    n->drop(&program);
+}
+
+static void test_cuda(test *t) {
+    void *library = dlopen("libnvrtc.so.12", RTLD_NOW);
+    if (!library) library = dlopen("libnvrtc.so", RTLD_NOW);
+    if (!library) {
+        test_skip(t, "there is no libnvrtc");
+        return;
+    }
+    nvrtc n;
+    static const char *const names[] = {"nvrtcCreateProgram", "nvrtcCompileProgram", "nvrtcDestroyProgram",
+                                        "nvrtcGetProgramLogSize", "nvrtcGetProgramLog"};
+    void *found[5];
+    for (int i = 0; i < 5; i++) found[i] = dlsym(library, names[i]);
+    memcpy(&n, found, sizeof n);
+    all_texts(t, DEVICE_CUDA_C, &n, compile_cuda);
+}
+
+typedef struct files {
+    char path[512];
+    FILE *file;
+} files;
+
+/* One source for the compiler: what all texts begin with stands in each, so each gets a namespace. */
+static void gather_hip(test *t, void *user, const device_program_desc *desc) {
+    files *f = user;
+    (void)t;
+    if (strncmp(desc->label, "vectors", 7) == 0 || strncmp(desc->label, "casts", 5) == 0) return;
+    fprintf(f->file, "namespace text_%s {\n%s}\n", desc->label, desc->source);
+}
+
+static void test_hip(test *t, const char *architecture) {
+    if (system("command -v hipcc > /dev/null 2>&1")) {
+        test_skip(t, "there is no hipcc");
+        return;
+    }
+    files f;
+    snprintf(f.path, sizeof f.path, "%s/texts.hip", test_scratch(t));
+    f.file = fopen(f.path, "w");
+    if (!f.file) return;
+    fputs("#include <hip/hip_runtime.h>\n", f.file);
+    all_texts(t, DEVICE_HIP_C, &f, gather_hip);
+    fclose(f.file);
+    char line[1400];
+    snprintf(line, sizeof line,
+             "hipcc -x hip --cuda-device-only -nogpulib --offload-arch=%s -O1 -w -ffp-contract=off -S -o /dev/null %s 2>&1", architecture,
+             f.path);
+    FILE *told = popen(line, "r");
+    char text[2000];
+    const size_t n = told ? fread(text, 1, sizeof text - 1, told) : 0;
+    text[n] = 0;
+    if (!told || pclose(told)) test_fail(t, __FILE__, __LINE__, "hipcc: %s", text);
+}
+
 static const char *const devices[] = {"host", "software", "opencl"};
 
 /* OpenCL on a processor takes seconds a kernel: there one of each kind will do, for C's languages
@@ -963,6 +1072,9 @@ static bool too_slow(const char *name, ir_type type, uint32_t width, bool casts)
 }
 
 void test_codegen(test *t) {
+    if (test_case(t, "codegen/cuda-compiles")) test_cuda(t);
+    if (test_case(t, "codegen/hip-compiles-gfx90a")) test_hip(t, "gfx90a");
+    if (test_case(t, "codegen/hip-compiles-gfx1100")) test_hip(t, "gfx1100");
     for (size_t d = 0; d < sizeof devices / sizeof *devices; d++) {
         for (int casts = 0; casts < 2; casts++)
             for (int type = IR_F32; type < IR_TYPE_COUNT - casts; type++) {
