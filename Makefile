@@ -42,8 +42,8 @@ LIBS := -lm -ldl -lpthread
 Q = $(if $(V),,@)
 say = $(if $(V),@:,@printf '  %-8s %s\n' $(1) $(2))
 
-# Backends that open a driver are native alone, the browser's is for wasm alone.
-NATIVE := $(addprefix src/device/,webgpu/% driver/% cuda/% hip/% opencl/% host/% disk/%)
+# Backends that open a driver are native alone, and so is the tests' own; the browser's is for wasm alone.
+NATIVE := $(addprefix src/device/,dummy/% webgpu/% driver/% cuda/% hip/% opencl/% host/% disk/%)
 ALL_SRC := $(sort $(wildcard src/*/*.c src/*/*/*.c))
 LIB_SRC := $(filter-out src/device/web/%,$(ALL_SRC))
 WASM_SRC := $(filter-out $(NATIVE),$(ALL_SRC))
