@@ -157,6 +157,37 @@ static const ir_kernel *matmul_bias(lab *l, sizes s) {
     return product(l, s, true, true);
 }
 
+/* y = 2 x * w + bias of halves; both factors' rows are read in odd ways */
+static const ir_kernel *halves(lab *l, sizes s, ir_type type, bool constant) {
+    make a = {.b = ir_begin(&l->arena, "halves", 1, 1, 1)};
+    ir_builder *b = a.b;
+    a.x = ir_buffer(b, type, IR_READ, "x");
+    a.w = ir_buffer(b, type, IR_READ, "w");
+    a.y = ir_buffer(b, IR_F32, IR_READ_WRITE, "y");
+    ir_id m = ir_param(b, IR_U32, "m"), n = ir_param(b, IR_U32, "n"), k = ir_param(b, IR_U32, "k");
+    ir_memory sum = ir_register(b, IR_F32, 1);
+    a.zero = ir_u32(b, 0);
+    a.one = ir_u32(b, 1);
+    a.m = constant ? ir_u32(b, s.m) : m, a.n = constant ? ir_u32(b, s.n) : n,
+    a.k = constant ? ir_u32(b, s.k) : k;
+    ir_id i = loop(&a, a.m, IR_PARALLEL, 0), row = ir_mul(b, i, a.k),
+          j = loop(&a, a.n, IR_PARALLEL, 1);
+    ir_set(b, sum, ir_cast(b, IR_F32, ir_load(b, a.w, j, 1)));
+    ir_id p = loop(&a, a.k, IR_REDUCE, 2);
+    ir_id x = ir_load(b, a.x, ir_add(b, row, p), 1), w = ir_load(b, a.w, at(&a, p, a.n, j), 1);
+    ir_set(b, sum, ir_fma(b, ir_cast(b, IR_F32, x), ir_cast(b, IR_F32, w), ir_get(b, sum)));
+    ir_end(b);
+    ir_store(b, a.y, at(&a, i, a.n, j), ir_mul(b, ir_get(b, sum), ir_f32(b, 2)));
+    ir_end(b), ir_end(b);
+    return make_end(&a);
+}
+static const ir_kernel *halves_f16(lab *l, sizes s) {
+    return halves(l, s, IR_F16, false);
+}
+static const ir_kernel *halves_bf16(lab *l, sizes s) {
+    return halves(l, s, IR_BF16, true);
+}
+
 /* y[i] = sum of x[i, k] * w[k] with w in packed 4-bit numbers, a scale for each 8 */
 static const ir_kernel *quantised(lab *l, sizes s) {
     make a = make_begin(l, s, false);
@@ -460,6 +491,8 @@ static const struct {
     {"scan", scan},
     {"histogram", histogram},
     {"total", total},
+    {"halves-f16", halves_f16},
+    {"halves-bf16", halves_bf16},
     {"random", random_kernel},
 };
 enum { KERNELS = sizeof kernels / sizeof *kernels };
@@ -551,6 +584,7 @@ static ir_schedule draw_schedule(lab *l) {
                           unrolls[] = {0, 0, 2, 3, 4}, stages[] = {0, 0, 2, 4, 5, 8},
                           subgroups[] = {0, 2, 4, 8}, vectors[] = {0, 2, 4};
     ir_schedule s = {.subgroup = pick(l, subgroups, 4), .vector = pick(l, vectors, 3)};
+    s.fragments = draw(l, 2);
     for (uint32_t d = 0; d < 3; d++)
         s.dims[d] = (ir_schedule_dim){
             .group = d < 2 ? (uint8_t)draw(l, 4) : 0,
@@ -790,6 +824,25 @@ static void check_shapes(test *t) {
         ir_grid_run(&grid, (uint32_t[]){0, 0, 0}, 0, groups);
         CHECK_INT(t, groups[0], 4);
         CHECK_INT(t, groups[1], 4);
+    }
+    if (test_case(t, "ir-pass/halves-use-matrix-units")) {
+        ir_schedule s = {.vector = 8,
+                         .subgroup = 8,
+                         .fragments = true,
+                         .dims = {{.lanes = 2, .block = 2}, {.block = 4}, {.stage = 16}}};
+        const ir_kernel *k = optimised(t, &l, halves_bf16, (sizes){64, 64, 64}, &s);
+        CHECK_INT(t, count_op(k, IR_FRAGMENT_MMA, 0, 0), 8);
+        CHECK_INT(t, count_op(k, IR_FRAGMENT_LOAD, IR_WORKGROUP, 0), 6);
+        CHECK_INT(t, count_op(k, IR_FRAGMENT_STORE, IR_WORKGROUP, 0), 8);
+        CHECK(t, count_op(k, IR_LOAD, IR_BUFFER, 8) > 0);
+        CHECK_INT(t, ir_lanes(k), 16);
+        for (uint32_t i = 0; i < k->n_code; i++) /* places in fragments are constants */
+            if (k->code[i].op == IR_FRAGMENT_MMA)
+                for (uint32_t o = 0; o < 3; o++)
+                    CHECK_INT(t, k->code[k->code[i].in[o]].op, IR_CONST);
+        s.fragments = false;
+        k = optimised(t, &l, halves_bf16, (sizes){64, 64, 64}, &s);
+        CHECK_INT(t, k->n_fragment, 0);
     }
     if (test_case(t, "ir-pass/rows-are-joined-by-subgroups")) {
         ir_schedule s = {

@@ -53,7 +53,9 @@
  * Row softmax: {0: group x}, {1: lane x, lanes 256, block 4, unroll 4}. Matvec: {rows 0: group x,
  * lane y, lanes 4}, {columns 1: lane x, lanes 32, unroll 4}. Matmul: {m 0: group y, lane y, lanes
  * 16, block 8}, {n 1: group x, lane x, lanes 16, block 8}, {k 2: stage 16, unroll 4}. Pointwise:
- * {0: group x, lane x, lanes 256, block 4, split}.
+ * {0: group x, lane x, lanes 256, block 4, split}. With schedule.fragments and factors of f16 or
+ * bf16 a product's lanes count subgroups and its block fragments (of 16 m by 8 n; k by 16): {m 0:
+ * lanes 2, block 4}, {n 1: lanes 2, block 8}, {k 2: stage 32}.
  *
  * The grid. A loop that groups share steps by the number of groups, so ANY number of groups on that
  * axis is right; ir_grid_of gives the one that is best, as a small program over the parameters. On
@@ -137,6 +139,7 @@ typedef struct ir_schedule {
     X(GUARD, guard, "a lane's single iteration without its loop, stores guarded at ragged edges") \
     X(STAGE, stage, "what lanes share in a reduction, brought to workgroup memory")               \
     X(REDUCE, reduce, "reductions shared by the lanes, joined by subgroups or a tree")            \
+    X(FRAGMENT, fragment, "products of matrices on matrix units")                                 \
     X(VECTOR, vector, "neighbouring loads and stores as one")
 
 typedef enum ir_pass {

@@ -1,0 +1,448 @@
+/* fragment.c - products of matrices on matrix units.
+ *
+ *     loop m parallel                       loop over tiles of m, n (by group)
+ *       loop n parallel                       fragments c = 0
+ *         acc = init                          loop o = 0, k, S
+ *         loop k reduce           ->            all lanes: tiles of a and b to workgroup memory;
+ * barrier acc += a(m, k) * b(n, k)            fragments a, b = load; c += a * b rest of the body
+ * barrier c to workgroup memory; for each m, n of the tile: acc = init; acc += c[m, n]; rest of the
+ * body
+ *
+ * Owns two nested parallel loops around one reduction whose factors are casts of f16 or bf16
+ * values, one that depends on m and k, one on n and k; the rest of the body may be anything and is
+ * kept as it is. A subgroup computes `block` fragments of 16 rows (m) by `block` of 8 columns (n),
+ * `lanes` subgroups stand side by side on each axis, `stage` steps of k lie in workgroup memory.
+ * Beyond the edges a and b are read at the last place, products beyond k are zero, and nothing is
+ * stored. Refuses everything else. */
+#include "ir/pass/edit.h"
+
+#include <string.h>
+
+enum { ROWS = 16, COLUMNS = 8, DEPTH = 16, PAD = 8, SLICE_MAX = 400 };
+
+typedef struct side {
+    ir_id value;          /* f16 or bf16, inside the reduction */
+    uint32_t loop;        /* m or n */
+    uint32_t warps, each; /* subgroups along it, fragments of each */
+    uint32_t unit, size;  /* rows of a fragment, of the tile */
+    uint32_t axis;        /* of the groups */
+    ir_memory memory;
+    ir_id first; /* new: where the tile begins */
+} side;
+
+typedef struct product {
+    pass_edit *e;
+    uint32_t m, n, k; /* the loops */
+    side a, b;
+    uint32_t depth, subgroup;
+    uint16_t array; /* register array of the sum */
+    ir_type type;   /* of a and b */
+    uint32_t *seen, stamp, steps;
+    ir_id *cloned;
+    uint16_t fragments[3]; /* c, a, b */
+} product;
+
+/* The loop's only inner block is one loop, with values before and after; its id, or IR_NO_ID. */
+static uint32_t inner_loop(const pass_edit *e, uint32_t outer, ir_mark_kind kind) {
+    uint32_t found = IR_NO_ID;
+    for (uint32_t i = outer + 1; i < e->close[outer]; i++) {
+        const ir_instruction *at = pass_at(e, i);
+        if (at->op == IR_LOOP && ir_mark_of(at).kind == kind && found == IR_NO_ID) {
+            found = i;
+            i = e->close[i];
+        } else if (kind == IR_PARALLEL && !(pass_flags(at) & IR_PURE) && at->op != IR_LOAD)
+            return IR_NO_ID;
+        else if (at->op == IR_LOOP && ir_mark_of(at).kind == kind) return IR_NO_ID;
+    }
+    return found;
+}
+
+/* A step of 1, bounds that are known before loop m. */
+static bool is_plain(const product *p, uint32_t loop) {
+    const pass_edit *e = p->e;
+    uint32_t step, from;
+    const ir_instruction *at = pass_at(e, loop);
+    if (!pass_const(e->in->code, at->in[2], &step) || step != 1) return false;
+    if (!pass_const(e->in->code, at->in[0], &from) || from) return false;
+    return at->in[1] < p->m || pass_at(e, at->in[1])->op == IR_CONST;
+}
+
+/* What a factor is made of: values before the loops, k, loads of what nobody writes; on = the one
+ * loop index beside k that it may depend on. */
+static bool walk(product *p, ir_id id, const pass_buffers *buffers, uint32_t *on) {
+    const ir_instruction *at = pass_at(p->e, id);
+    if (id == p->k || id < p->m || p->seen[id] == p->stamp) return true;
+    p->seen[id] = p->stamp;
+    if (id == p->m || id == p->n) {
+        bool fits = *on == IR_NO_ID || *on == id;
+        *on = id;
+        return fits;
+    }
+    bool load = at->op == IR_LOAD && at->space == IR_BUFFER && !buffers->written[at->array];
+    bool pure = (pass_flags(at) & IR_PURE) && ir_has_result(at);
+    if ((!load && !pure) || ++p->steps > SLICE_MAX) return false;
+    uint32_t parent = p->e->parent[id]; /* what is inside an if may not be read everywhere */
+    if (parent != p->k && parent != p->n && parent != p->m) return false;
+    for (uint32_t a = 0; a < at->n_in; a++)
+        if (at->in[a] != IR_NO_ID && !walk(p, at->in[a], buffers, on)) return false;
+    return true;
+}
+
+static bool factor(product *p, ir_id id, const pass_buffers *buffers, side *s) {
+    const ir_instruction *at = pass_at(p->e, id);
+    uint32_t on = IR_NO_ID;
+    if (at->op != IR_CAST || at->type != IR_F32 || at->width != 1) return false;
+    s->value = at->in[0];
+    ir_type type = (ir_type)pass_at(p->e, s->value)->type;
+    if (type != IR_F16 && type != IR_BF16) return false;
+    p->stamp++;
+    p->steps = 0;
+    if (!walk(p, s->value, buffers, &on) || on == IR_NO_ID || s->value < p->k) return false;
+    s->loop = on;
+    return true;
+}
+
+/* The reduction's body: acc = fma(x, y, acc), or acc + x * y, and what x and y are made of. */
+static bool find_sum(product *p, const pass_buffers *buffers) {
+    const pass_edit *e = p->e;
+    uint32_t store = IR_NO_ID, place, again;
+    for (uint32_t i = p->k + 1; i < e->close[p->k]; i++) {
+        const ir_instruction *at = pass_at(e, i);
+        if (at->op == IR_STORE && store == IR_NO_ID && at->space == IR_REGISTER) store = i;
+        else if (at->op != IR_LOAD && !(pass_flags(at) & IR_PURE)) return false;
+    }
+    if (store == IR_NO_ID || !pass_const(e->in->code, pass_at(e, store)->in[0], &place))
+        return false;
+    p->array = pass_at(e, store)->array;
+    const ir_instruction *sum = pass_at(e, pass_at(e, store)->in[1]);
+    ir_id x, y, old;
+    if (sum->op == IR_FMA) x = sum->in[0], y = sum->in[1], old = sum->in[2];
+    else if (sum->op == IR_ADD) {
+        uint32_t left = pass_at(e, sum->in[0])->op == IR_MUL ? 0 : 1;
+        const ir_instruction *both = pass_at(e, sum->in[left]);
+        if (both->op != IR_MUL) return false;
+        x = both->in[0], y = both->in[1], old = sum->in[1 - left];
+    } else return false;
+    const ir_instruction *load = pass_at(e, old);
+    if (sum->type != IR_F32 || sum->width != 1 || load->op != IR_LOAD ||
+        load->space != IR_REGISTER || old < p->k || load->array != p->array ||
+        !pass_const(e->in->code, load->in[0], &again) || place != again)
+        return false;
+    for (uint32_t i = p->k + 1; i < e->close[p->k]; i++) /* the sum is read once */
+        if (pass_at(e, i)->op == IR_LOAD && pass_at(e, i)->space == IR_REGISTER && i != old)
+            return false;
+    if (!factor(p, x, buffers, &p->a) || !factor(p, y, buffers, &p->b)) return false;
+    if (p->a.loop == p->n) {
+        side swap = p->a;
+        p->a = p->b, p->b = swap;
+    }
+    p->type = (ir_type)pass_at(e, p->a.value)->type;
+    return p->a.loop == p->m && p->b.loop == p->n &&
+           p->type == (ir_type)pass_at(e, p->b.value)->type;
+}
+
+static void size_side(side *s, const ir_schedule_dim *dim, uint32_t unit, uint32_t axis) {
+    s->warps = dim->lanes ? dim->lanes : 1;
+    s->each = dim->block ? dim->block : 1;
+    s->unit = unit;
+    s->size = s->warps * s->each * unit;
+    s->axis = axis;
+}
+
+static uint64_t tile_bytes(const product *p) {
+    uint64_t rows = (uint64_t)p->a.size + p->b.size;
+    uint64_t strip = (uint64_t)p->a.warps * p->b.warps * ROWS * (p->b.each * COLUMNS);
+    return rows * (p->depth + PAD) * 2 + strip * 4;
+}
+
+static bool find(product *p) {
+    pass_edit *e = p->e;
+    const ir_schedule *s = e->schedule;
+    pass_buffers buffers = pass_buffers_of(e, 0, e->in->n_code);
+    uint32_t lanes = ir_lanes(e->in);
+    if (ir_mark_of(pass_at(e, p->m)).kind != IR_PARALLEL || e->parent[p->m] != IR_NO_ID ||
+        lanes != 1)
+        return false;
+    p->n = inner_loop(e, p->m, IR_PARALLEL);
+    p->k = p->n == IR_NO_ID ? IR_NO_ID : inner_loop(e, p->n, IR_REDUCE);
+    if (p->k == IR_NO_ID || e->parent[p->k] != p->n || !is_plain(p, p->m) || !is_plain(p, p->n) ||
+        !is_plain(p, p->k))
+        return false;
+    if (!find_sum(p, &buffers)) return false;
+    for (uint32_t i = 0; i < e->in->n_code; i++) {
+        const ir_instruction *at = pass_at(e, i);
+        if (pass_is_effect(at) && !pass_inside(e, i, p->n)) return false;
+        if (at->op == IR_GROUP || at->op == IR_GROUPS || at->op == IR_LOCAL) return false;
+    }
+    if (pass_is_closed(e) || pass_loads_written(e, p->m)) return false;
+    size_side(&p->a, &s->dims[ir_mark_of(pass_at(e, p->m)).dim], ROWS, 1);
+    size_side(&p->b, &s->dims[ir_mark_of(pass_at(e, p->n)).dim], COLUMNS, 0);
+    uint32_t depth = s->dims[ir_mark_of(pass_at(e, p->k)).dim].stage;
+    p->depth = depth < DEPTH ? DEPTH : depth / DEPTH * DEPTH;
+    p->subgroup = s->subgroup;
+    uint64_t limit = s->workgroup_bytes ? s->workgroup_bytes : 16384;
+    return (uint64_t)p->subgroup * p->a.warps * p->b.warps <= IR_LANES_MAX && p->a.each <= 16 &&
+           p->b.each <= 16 && tile_bytes(p) <= limit;
+}
+
+/* ---- pushing ---- */
+
+static ir_id bound(product *p, uint32_t loop) {
+    ir_id to = pass_at(p->e, loop)->in[1];
+    return to < p->m ? p->e->map[to] : pass_u32(p->e, (uint32_t)pass_at(p->e, to)->imm);
+}
+
+static ir_id block_loop(product *p, uint32_t count) {
+    pass_edit *e = p->e;
+    ir_mark mark = {.kind = IR_BLOCK, .tile = count};
+    if (count == 1) return pass_u32(e, 0);
+    return pass_loop(e, pass_u32(e, 0), pass_u32(e, count), pass_u32(e, 1), ir_mark_bits(mark, 0));
+}
+
+static void block_end(product *p, uint32_t count) {
+    if (count > 1) pass_close(p->e);
+}
+
+static ir_id add(pass_edit *e, ir_id x, ir_id y) {
+    return pass_binary(e, IR_ADD, x, y);
+}
+static ir_id times(pass_edit *e, ir_id x, uint32_t by) {
+    return pass_binary(e, IR_MUL, x, pass_u32(e, by));
+}
+
+static void plain(pass_edit *e, ir_op op) {
+    pass_push(e,
+              (ir_instruction){.op = (uint8_t)op, .in = {IR_NO_ID, IR_NO_ID, IR_NO_ID, IR_NO_ID}});
+}
+
+static ir_id clone(product *p, ir_id id, ir_id index, uint32_t loop, ir_id k) {
+    pass_edit *e = p->e;
+    if (id == p->k) return k;
+    if (id == loop) return index;
+    if (id < p->m) return e->map[id];
+    if (p->seen[id] == p->stamp) return p->cloned[id];
+    ir_instruction copy = *pass_at(e, id);
+    for (uint32_t a = 0; a < copy.n_in; a++)
+        if (copy.in[a] != IR_NO_ID) copy.in[a] = clone(p, copy.in[a], index, loop, k);
+    p->seen[id] = p->stamp;
+    return p->cloned[id] = pass_push(e, copy);
+}
+
+/* All lanes bring rows [first, first + size) at k = outer .. of one factor. Tile: [size, depth +
+ * PAD] */
+static void fill(product *p, side *s, ir_id outer) {
+    pass_edit *e = p->e;
+    const ir_instruction *k_loop = pass_at(e, p->k), *row_loop = pass_at(e, s->loop);
+    bool whole_k = pass_count_multiple(e, e->in->code, k_loop->in[0], k_loop->in[1], p->depth);
+    bool whole_rows =
+        pass_count_multiple(e, e->in->code, row_loop->in[0], row_loop->in[1], s->size);
+    uint32_t wide = e->schedule->vector >= 8   ? 8
+                    : e->schedule->vector >= 4 ? 4
+                    : e->schedule->vector >= 2 ? 2
+                                               : 1;
+    uint32_t lanes = p->subgroup * p->a.warps * p->b.warps, parts = s->size * p->depth / wide;
+    uint32_t turns = (parts + lanes - 1) / lanes, across = p->depth / wide;
+    ir_id part = add(e, times(e, block_loop(p, turns), lanes), pass_lane_number(e));
+    if (parts % lanes) pass_if(e, pass_binary(e, IR_LT, part, pass_u32(e, parts)));
+    ir_id row = pass_binary(e, IR_DIV, part, pass_u32(e, across));
+    ir_id kk = times(e, pass_binary(e, IR_MOD, part, pass_u32(e, across)), wide);
+    kk = add(e, kk, block_loop(p, wide));
+    ir_id k = add(e, outer, kk), index = add(e, s->first, row), inside = IR_NO_ID;
+    if (!whole_rows)
+        index = pass_binary(e, IR_MIN, index,
+                            pass_binary(e, IR_SUB, bound(p, s->loop), pass_u32(e, 1)));
+    if (!whole_k) {
+        ir_id to = bound(p, p->k);
+        inside = pass_binary(e, IR_LT, k, to);
+        k = pass_binary(e, IR_MIN, k, pass_binary(e, IR_SUB, to, pass_u32(e, 1)));
+    }
+    p->stamp++;
+    ir_id value = clone(p, s->value, index, s->loop, k);
+    if (!whole_k) {
+        ir_instruction choose = {.op = IR_SELECT,
+                                 .type = (uint8_t)p->type,
+                                 .width = 1,
+                                 .n_in = 3,
+                                 .in = {inside, value, pass_bits(e, p->type, 1, 0), IR_NO_ID}};
+        value = pass_push(e, choose);
+    }
+    pass_store(e, s->memory, add(e, times(e, row, p->depth + PAD), kk), value);
+    block_end(p, wide);
+    if (parts % lanes) pass_close(e);
+    block_end(p, turns);
+}
+
+static void fragment_memory(product *p, ir_op op, uint16_t fragment, ir_memory memory, ir_id place,
+                            ir_id index, uint32_t stride, bool transposed) {
+    pass_edit *e = p->e;
+    ir_instruction i = {.op = (uint8_t)op,
+                        .n_in = 3,
+                        .space = memory.space,
+                        .array = memory.array,
+                        .in = {place, index, pass_u32(e, stride), IR_NO_ID},
+                        .imm = fragment | (uint64_t)transposed << 16};
+    pass_push(e, i);
+}
+
+static void multiply(product *p, ir_id warp_m, ir_id warp_n) {
+    pass_edit *e = p->e;
+    uint32_t stride = p->depth + PAD;
+    ir_id step = times(e, block_loop(p, p->depth / DEPTH), DEPTH);
+    ir_id i = block_loop(p, p->a.each);
+    ir_id row = times(e, add(e, times(e, warp_m, p->a.each), i), ROWS);
+    fragment_memory(p, IR_FRAGMENT_LOAD, p->fragments[1], p->a.memory, i,
+                    add(e, times(e, row, stride), step), stride, false);
+    block_end(p, p->a.each);
+    ir_id j = block_loop(p, p->b.each);
+    ir_id column = times(e, add(e, times(e, warp_n, p->b.each), j), COLUMNS);
+    fragment_memory(p, IR_FRAGMENT_LOAD, p->fragments[2], p->b.memory, j,
+                    add(e, times(e, column, stride), step), stride, true);
+    block_end(p, p->b.each);
+    i = block_loop(p, p->a.each);
+    j = block_loop(p, p->b.each);
+    pass_push(e, (ir_instruction){.op = IR_FRAGMENT_MMA,
+                                  .n_in = 3,
+                                  .in = {add(e, times(e, i, p->b.each), j), i, j, IR_NO_ID},
+                                  .imm = p->fragments[0] | (uint64_t)p->fragments[1] << 16 |
+                                         (uint64_t)p->fragments[2] << 32});
+    block_end(p, p->b.each);
+    block_end(p, p->a.each);
+    block_end(p, p->depth / DEPTH);
+}
+
+/* The body of m and n once more, for one element, with the sum in the reduction's place. */
+static void body(product *p, ir_id m, ir_id n, ir_id inside, ir_id value) {
+    pass_edit *e = p->e;
+    uint32_t sum_place = 0;
+    e->map[p->m] = m;
+    for (uint32_t i = p->m + 1; i < p->n; i++) pass_copy(e, i);
+    e->map[p->n] = n;
+    for (uint32_t i = p->n + 1; i < e->close[p->n]; i++) {
+        if (i == p->k) {
+            for (uint32_t x = p->k; x < e->close[p->k]; x++)
+                if (pass_at(e, x)->op == IR_STORE)
+                    pass_const(e->in->code, pass_at(e, x)->in[0], &sum_place);
+            ir_memory sum = {IR_REGISTER, p->array};
+            ir_id place = pass_u32(e, sum_place);
+            pass_store(e, sum, place,
+                       pass_binary(e, IR_ADD, pass_load(e, IR_F32, 1, sum, place), value));
+            i = e->close[p->k];
+        } else if (pass_is_effect(pass_at(e, i))) pass_copy_guarded(e, i, i + 1, inside);
+        else pass_copy(e, i);
+    }
+}
+
+/* c to workgroup memory, a strip of 16 rows of each subgroup at a time: [warps, 16, columns of a
+ * subgroup] */
+static void finish(product *p, ir_id warp, ir_id warp_m, ir_id warp_n, ir_memory strip) {
+    pass_edit *e = p->e;
+    uint32_t columns = p->b.each * COLUMNS, elements = ROWS * columns;
+    ir_id i = block_loop(p, p->a.each);
+    ir_id start = times(e, warp, elements);
+    ir_id j = block_loop(p, p->b.each);
+    fragment_memory(p, IR_FRAGMENT_STORE, p->fragments[0], strip, add(e, times(e, i, p->b.each), j),
+                    add(e, start, times(e, j, COLUMNS)), columns, false);
+    block_end(p, p->b.each);
+    plain(e, IR_BARRIER);
+    uint32_t turns = (elements + p->subgroup - 1) / p->subgroup;
+    ir_id at = pass_loop(e, pass_u32(e, 0), pass_u32(e, turns), pass_u32(e, 1), 0);
+    at = add(e, times(e, at, p->subgroup), pass_axis(e, IR_LOCAL, 0));
+    bool ragged = elements % p->subgroup != 0;
+    if (ragged) pass_if(e, pass_binary(e, IR_LT, at, pass_u32(e, elements)));
+    ir_id row = pass_binary(e, IR_DIV, at, pass_u32(e, columns)),
+          column = pass_binary(e, IR_MOD, at, pass_u32(e, columns));
+    ir_id m =
+        add(e, p->a.first, add(e, times(e, add(e, times(e, warp_m, p->a.each), i), ROWS), row));
+    ir_id n = add(e, p->b.first, add(e, times(e, warp_n, columns), column));
+    ir_id m_end = bound(p, p->m), n_end = bound(p, p->n), one = pass_u32(e, 1);
+    ir_id inside =
+        pass_binary(e, IR_AND, pass_binary(e, IR_LT, m, m_end), pass_binary(e, IR_LT, n, n_end));
+    m = pass_binary(e, IR_MIN, m, pass_binary(e, IR_SUB, m_end, one));
+    n = pass_binary(e, IR_MIN, n, pass_binary(e, IR_SUB, n_end, one));
+    body(p, m, n, inside, pass_load(e, IR_F32, 1, strip, add(e, start, at)));
+    if (ragged) pass_close(e);
+    pass_close(e);
+    plain(e, IR_BARRIER);
+    block_end(p, p->a.each);
+}
+
+static uint16_t add_fragment(pass_edit *e, ir_role role, ir_type type, uint32_t count) {
+    if (e->out.n_fragment == IR_ARRAY_MAX) {
+        e->too_large = true;
+        return 0;
+    }
+    e->fragments[e->out.n_fragment] = (ir_fragment_decl){role, type, ROWS, COLUMNS, DEPTH, count};
+    return (uint16_t)e->out.n_fragment++;
+}
+
+static void tile_loop(product *p, side *s) {
+    pass_edit *e = p->e;
+    ir_mark mark = {.kind = IR_BY_GROUP,
+                    .axis = s->axis,
+                    .dim = ir_mark_of(pass_at(e, s->loop)).dim,
+                    .tile = s->size};
+    ir_id from = times(e, pass_axis(e, IR_GROUP, s->axis), s->size),
+          step = times(e, pass_axis(e, IR_GROUPS, s->axis), s->size);
+    s->first = pass_loop(e, from, bound(p, s->loop), step, ir_mark_bits(mark, 0));
+}
+
+static void push(product *p) {
+    pass_edit *e = p->e;
+    uint32_t *workgroup = e->out.workgroup, sums = p->a.each * p->b.each;
+    workgroup[0] = p->subgroup, workgroup[1] = p->b.warps, workgroup[2] = p->a.warps;
+    e->out.subgroup_size = p->subgroup;
+    p->fragments[0] = add_fragment(e, IR_ROLE_C, IR_F32, sums);
+    p->fragments[1] = add_fragment(e, IR_ROLE_A, p->type, p->a.each);
+    p->fragments[2] = add_fragment(e, IR_ROLE_B, p->type, p->b.each);
+    p->a.memory = pass_workgroup(e, p->type, p->a.size * (p->depth + PAD));
+    p->b.memory = pass_workgroup(e, p->type, p->b.size * (p->depth + PAD));
+    ir_memory strip =
+        pass_workgroup(e, IR_F32, p->a.warps * p->b.warps * ROWS * p->b.each * COLUMNS);
+    ir_id warp_n = pass_axis(e, IR_LOCAL, 1), warp_m = pass_axis(e, IR_LOCAL, 2);
+    ir_id warp = add(e, times(e, warp_m, p->b.warps), warp_n);
+    tile_loop(p, &p->a);
+    tile_loop(p, &p->b);
+    ir_id c = block_loop(p, sums);
+    pass_push(e, (ir_instruction){.op = IR_FRAGMENT_FILL,
+                                  .n_in = 2,
+                                  .array = p->fragments[0],
+                                  .in = {c, pass_bits(e, IR_F32, 1, 0), IR_NO_ID, IR_NO_ID}});
+    block_end(p, sums);
+    ir_id outer = pass_loop(e, pass_u32(e, 0), bound(p, p->k), pass_u32(e, p->depth), 0);
+    fill(p, &p->a, outer);
+    fill(p, &p->b, outer);
+    plain(e, IR_BARRIER);
+    multiply(p, warp_m, warp_n);
+    plain(e, IR_BARRIER);
+    pass_close(e);
+    finish(p, warp, warp_m, warp_n, strip);
+    pass_close(e);
+    pass_close(e);
+}
+
+beryl_status ir_pass_fragment(base_arena *arena, const ir_kernel *k, const ir_schedule *schedule,
+                              const ir_kernel **out, beryl_error *error) {
+    uint32_t size = schedule->subgroup;
+    *out = k;
+    if (!schedule->fragments || size < 2 || size & (size - 1)) return BERYL_OK;
+    pass_edit *e = pass_begin(arena, k, schedule);
+    product *p = e ? pass_take(e, 1, sizeof *p) : NULL;
+    if (p) {
+        p->e = e;
+        p->seen = pass_take(e, k->n_code, sizeof *p->seen);
+        p->cloned = pass_take(e, k->n_code, sizeof *p->cloned);
+    }
+    for (uint32_t i = 0; p && i < k->n_code && !e->no_memory && !e->too_large; i++) {
+        p->m = i;
+        if (e->changed || k->code[i].op != IR_LOOP || !find(p)) {
+            pass_copy(e, i);
+            continue;
+        }
+        e->changed = true;
+        push(p);
+        i = e->close[i];
+    }
+    beryl_status status = pass_end(e, out, error);
+    if (!status && *out != k && ir_verify(arena->heap, *out, NULL)) *out = k;
+    return status;
+}
