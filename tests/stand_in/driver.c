@@ -721,6 +721,16 @@ static int error_text(int code, const char **text) {
 #define BOTH(cuda_name, hip_name, parameters, call) \
     ONE(cuda_name, parameters, call)                \
     ONE(hip_name, parameters, call)
+/* What gives something back does so even where it tells of a failure, as drivers do. */
+#define GIVE_ONE(name, parameters, call)         \
+    API int name parameters {                    \
+        int failed = stand_in_enter_call(#name); \
+        int code = call;                         \
+        return failed ? failed : code;           \
+    }
+#define GIVE(cuda_name, hip_name, parameters, call) \
+    GIVE_ONE(cuda_name, parameters, call)           \
+    GIVE_ONE(hip_name, parameters, call)
 
 ONE(cuInit, (unsigned flags), flags ? INVALID : 0)
 ONE(hipInit, (unsigned flags), flags ? INVALID : hip_init())
@@ -736,15 +746,15 @@ ONE(cuDeviceGetAttribute, (int *value, int what, int id), cuda_attribute(value, 
 ONE(hipDeviceGetAttribute, (int *value, int what, int id), ((void)id, hip_attribute(value, what)))
 BOTH(cuGetErrorString, hipDrvGetErrorString, (int code, const char **text), error_text(code, text))
 ONE(cuCtxCreate_v2, (void **c, unsigned flags, int id), flags ? INVALID : context_make(c, id))
-ONE(cuCtxDestroy_v2, (context *c), context_drop(c))
+GIVE_ONE(cuCtxDestroy_v2, (context *c), context_drop(c))
 ONE(cuCtxSetCurrent, (context *c), context_set(c))
 ONE(hipSetDevice, (int id), device_set(id))
 ONE(hipGetDevicePropertiesR0600, (char *to, int id), ((void)id, hip_properties(to)))
 BOTH(cuMemAlloc_v2, hipMalloc, (uint64_t *at, size_t size), memory_take(at, size))
-BOTH(cuMemFree_v2, hipFree, (uint64_t at), memory_give(at))
+GIVE(cuMemFree_v2, hipFree, (uint64_t at), memory_give(at))
 BOTH(cuMemHostAlloc, hipHostMalloc, (void **at, size_t size, unsigned flags),
      flags > 1 ? INVALID : host_take(at, size))
-BOTH(cuMemFreeHost, hipHostFree, (void *at), host_give(at))
+GIVE(cuMemFreeHost, hipHostFree, (void *at), host_give(at))
 BOTH(cuMemcpyHtoDAsync_v2, hipMemcpyHtoDAsync,
      (uint64_t to, const void *from, size_t size, stream *s),
      do_copy(0, to, (uint64_t)(uintptr_t)from, size, 0, s))
@@ -756,18 +766,18 @@ BOTH(cuMemsetD32Async, hipMemsetD32Async, (uint64_t to, unsigned value, size_t w
      do_copy(3, to, 0, 4 * words, value, s))
 BOTH(cuStreamCreate, hipStreamCreateWithFlags, (stream * *s, unsigned flags),
      flags > 1 ? INVALID : stream_make(s))
-BOTH(cuStreamDestroy_v2, hipStreamDestroy, (stream * s), stream_drop(s))
+GIVE(cuStreamDestroy_v2, hipStreamDestroy, (stream * s), stream_drop(s))
 BOTH(cuStreamSynchronize, hipStreamSynchronize, (stream * s), stream_wait(s))
 BOTH(cuEventCreate, hipEventCreateWithFlags, (event * *e, unsigned flags),
      flags > 3 ? INVALID : event_make(e))
-BOTH(cuEventDestroy_v2, hipEventDestroy, (event * e), event_drop(e))
+GIVE(cuEventDestroy_v2, hipEventDestroy, (event * e), event_drop(e))
 BOTH(cuEventRecord, hipEventRecord, (event * e, stream *s), event_record(e, s))
 BOTH(cuEventQuery, hipEventQuery, (event * e), event_query(e))
 BOTH(cuEventSynchronize, hipEventSynchronize, (event * e), event_wait(e))
 BOTH(cuEventElapsedTime, hipEventElapsedTime, (float *milliseconds, event *from, event *to),
      event_elapsed(milliseconds, from, to))
 BOTH(cuModuleLoadData, hipModuleLoadData, (module * *m, const void *image), module_load(m, image))
-BOTH(cuModuleUnload, hipModuleUnload, (module * m), module_drop(m))
+GIVE(cuModuleUnload, hipModuleUnload, (module * m), module_drop(m))
 BOTH(cuModuleGetFunction, hipModuleGetFunction, (function * *f, module *m, const char *name),
      module_function(f, m, name))
 BOTH(cuFuncGetAttribute, hipFuncGetAttribute, (int *value, int what, function *f),
@@ -779,11 +789,11 @@ BOTH(cuLaunchKernel, hipModuleLaunchKernel,
          ? INVALID
          : do_launch(f, (unsigned[]){gx, gy, gz}, (unsigned[]){x, y, z}, s, arguments))
 BOTH(cuGraphCreate, hipGraphCreate, (graph * *g, unsigned flags), flags ? INVALID : graph_make(g))
-BOTH(cuGraphDestroy, hipGraphDestroy, (graph * g), graph_drop(g))
+GIVE(cuGraphDestroy, hipGraphDestroy, (graph * g), graph_drop(g))
 BOTH(cuGraphInstantiateWithFlags, hipGraphInstantiateWithFlags,
      (graph * *exec, graph *g, unsigned long long flags), flags ? INVALID : exec_make(exec, g))
 BOTH(cuGraphLaunch, hipGraphLaunch, (graph * exec, stream *s), exec_launch(exec, s))
-BOTH(cuGraphExecDestroy, hipGraphExecDestroy, (graph * exec), graph_drop(exec))
+GIVE(cuGraphExecDestroy, hipGraphExecDestroy, (graph * exec), graph_drop(exec))
 
 #define NODE(cuda_name, hip_name, parameters, type, use) \
     NODE_OF(cuda_name, parameters, cuda_##type, use, cuda_pack) \

@@ -223,7 +223,12 @@ BOTH(nvrtcCreateProgram, hiprtcCreateProgram,
      (text * *t, const char *source, const char *name, int n, const char **headers,
       const char **names),
      n || headers || names ? 1 : make(t, source, name))
-BOTH(nvrtcDestroyProgram, hiprtcDestroyProgram, (text * *t), drop(t))
+API int nvrtcDestroyProgram(text **t) {
+    return drop(t);
+}
+API int hiprtcDestroyProgram(text **t) {
+    return drop(t);
+}
 ONE(nvrtcCompileProgram, (text * t, int n, const char *const *options),
     has_option(n, options, "--fmad=false") &&
             (has_option(n, options, "--gpu-architecture=sm_70") ||

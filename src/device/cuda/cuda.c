@@ -100,12 +100,12 @@ static beryl_status look(cuda_driver *driver, beryl_error *error) {
     if (code) {
         const char *text = NULL;
         if (driver->f.error_text) driver->f.error_text(code, &text);
+        bool none = code == 100 || code == 101; /* no device; not a device */
         return base_fail(error, BERYL_NO_DEVICE,
-                         code == 100 ? "%s is installed, but knows no device (%s, %d)"
-                                     : "%s does not start: %s (%d)",
+                         none ? "%s is installed, but finds no device (%s, %d)"
+                              : "%s does not start: %s (%d)",
                          driver->flavour->driver_title, text ? text : "error", code);
     }
-    if (driver->f.driver_version(&driver->version)) driver->version = 0;
     for (int i = 0; i < n && i < 64; i++) {
         cuda_found *one = base_vec_add(driver->heap, &driver->devices);
         if (!one)
@@ -115,7 +115,7 @@ static beryl_status look(cuda_driver *driver, beryl_error *error) {
             continue;
         }
         caps_of(driver, one->id, &one->caps);
-        driver->flavour->facts(driver, one->id, &one->caps, one->chip);
+        one->why_not = driver->flavour->facts(driver, one->id, &one->caps, one->chip);
     }
     return BERYL_OK;
 }
@@ -148,7 +148,8 @@ uint32_t cuda_count(void *user) {
 void cuda_describe(void *user, uint32_t index, device_caps *caps, const char **why_not) {
     const cuda_driver *driver = user;
     *caps = driver->devices.data[index].caps;
-    *why_not = driver->has_compiler ? NULL : driver->no_compiler;
+    *why_not =
+        driver->has_compiler ? driver->devices.data[index].why_not : driver->no_compiler;
 }
 
 /* ---- opening and closing -------------------------------------------------------------------- */
@@ -239,30 +240,40 @@ static const int attributes[CUDA_ATTRIBUTE_COUNT] = {
     [CUDA_SHARED_BYTES] = 8,  [CUDA_WARP] = 10,  [CUDA_UNITS] = 16, [CUDA_INTEGRATED] = 18,
     [CUDA_MAJOR] = 75,        [CUDA_MINOR] = 76};
 
-static void facts(const cuda_driver *driver, int id, device_caps *caps, char chip[64]) {
-    int chip_number =
-        10 * cuda_fact(driver, id, CUDA_MAJOR) + cuda_fact(driver, id, CUDA_MINOR);
-    snprintf(chip, 64, "%d", chip_number);
+/* The newest chip that the compiler knows and that is not newer than `want`; `want` itself from one
+ * too old to tell; 0: none. */
+static int known_chip(const cuda_driver *driver, int want) {
+    int best = 0, n = 0, chips[64];
+    if (!driver->c.n_chip || !driver->c.chips || driver->c.n_chip(&n) || n <= 0 || n > 64 ||
+        driver->c.chips(chips))
+        return want;
+    for (int i = 0; i < n; i++)
+        if (chips[i] <= want && chips[i] > best) best = chips[i];
+    return best;
+}
+
+static const char *facts(const cuda_driver *driver, int id, device_caps *caps, char chip[64]) {
+    int number = 10 * cuda_fact(driver, id, CUDA_MAJOR) + cuda_fact(driver, id, CUDA_MINOR);
+    snprintf(chip, 64, "%d", number);
     caps->languages = DEVICE_LANGUAGE_BIT(DEVICE_CUDA_C);
     caps->vendor = 0x10de;
-    caps->f16 = chip_number >= 53;
-    caps->dot_i8 = chip_number >= 61;
+    caps->f16 = number >= 53;
+    caps->dot_i8 = number >= 61;
     snprintf(caps->driver, sizeof caps->driver, "CUDA %d.%d, NVRTC %d.%d, sm_%d",
              driver->version / 1000, driver->version % 1000 / 10, driver->compiler_major,
-             driver->compiler_minor, chip_number);
+             driver->compiler_minor, number);
+    return !driver->has_compiler || known_chip(driver, number)
+               ? NULL
+               : "its compiler knows newer chips alone: an older NVRTC is needed";
 }
 
 /* Machine code for this very chip, or, from a compiler that does not know it yet, PTX for the
  * newest one that it knows, which the driver translates. */
 static uint32_t options(const cuda_driver *driver, const char *chip, char room[512],
                         const char *list[CUDA_OPTION_MAX], bool *ptx) {
-    int want = atoi(chip), best = 0, n = 0, chips[64];
-    if (driver->c.n_chip && driver->c.chips && !driver->c.n_chip(&n) && n > 0 && n <= 64 &&
-        !driver->c.chips(chips))
-        for (int i = 0; i < n; i++)
-            if (chips[i] <= want && chips[i] > best) best = chips[i];
-    *ptx = best && best != want;
-    snprintf(room, 512, "--gpu-architecture=%s_%d", *ptx ? "compute" : "sm", *ptx ? best : want);
+    int want = atoi(chip), best = known_chip(driver, want);
+    *ptx = best != want;
+    snprintf(room, 512, "--gpu-architecture=%s_%d", *ptx ? "compute" : "sm", best);
     list[0] = room;
     list[1] = "--std=c++17";
     list[2] = "--fmad=false"; /* the text says where it wants them */

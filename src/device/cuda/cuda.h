@@ -172,8 +172,9 @@ typedef struct cuda_flavour {
     const char *const *function_names;               /* as CUDA_FUNCTIONS */
     const char *const *compiler_names;               /* as CUDA_COMPILER_FUNCTIONS */
     const int *attributes;                           // [CUDA_ATTRIBUTE_COUNT]
-    /* Fills caps and chip (what the compiler calls it) of device `id`. */
-    void (*facts)(const cuda_driver *driver, int id, device_caps *caps, char chip[64]);
+    /* Fills caps and chip (what the compiler calls it) of device `id`; why it is of no use, or
+     * NULL. */
+    const char *(*facts)(const cuda_driver *driver, int id, device_caps *caps, char chip[64]);
     /* What the compiler is asked for; texts lie in `room` or are constant. */
     uint32_t (*options)(const cuda_driver *driver, const char *chip, char room[512],
                         const char *options[CUDA_OPTION_MAX], bool *ptx);
@@ -185,6 +186,7 @@ typedef struct cuda_found {
     int id;
     device_caps caps;
     char chip[64];
+    const char *why_not; /* constant, or NULL */
 } cuda_found;
 
 struct cuda_driver {

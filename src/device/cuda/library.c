@@ -40,58 +40,63 @@ static bool fill_driver(cuda_driver *driver, void *library, const char **missing
     return !*missing;
 }
 
-static bool fill_compiler(cuda_driver *driver, void *library, const char **missing) {
-    *missing = fill(library, driver->flavour->compiler_names,
-                    sizeof driver->c / sizeof driver->c.version, &driver->c);
-    driver->has_compiler = !*missing;
+/* Whether this compiler will do; if not, why. */
+static bool take_compiler(cuda_driver *driver, void *library) {
+    const char *missing = fill(library, driver->flavour->compiler_names,
+                               sizeof driver->c / sizeof driver->c.version, &driver->c);
+    char *why = driver->no_compiler;
+    const size_t room = sizeof driver->no_compiler;
+    if (missing)
+        snprintf(why, room, "its compiler is too old: %s has no %s",
+                 driver->flavour->compiler_title, missing);
+    else if (driver->c.version(&driver->compiler_major, &driver->compiler_minor))
+        snprintf(why, room, "its compiler, %s, does not start", driver->flavour->compiler_title);
+    else if (driver->compiler_major > driver->version / 1000)
+        snprintf(why, room, "its compiler is %d.%d, newer than the driver's %d.%d",
+                 driver->compiler_major, driver->compiler_minor, driver->version / 1000,
+                 driver->version % 1000 / 10);
+    else driver->has_compiler = true;
     return driver->has_compiler;
 }
 
-static void *open_compiler(const cuda_flavour *flavour) {
-    static const char *const roots[] = {"CUDA_HOME", "CUDA_PATH", "ROCM_PATH"};
-    char path[1100];
-    void *library = NULL;
-    for (const char *const *file = flavour->compiler_files; *file && !library; file++)
-        library = dlopen(*file, RTLD_NOW | RTLD_LOCAL);
-    for (const char *const *file = flavour->compiler_files; *file && !library; file++) {
-        for (size_t i = 0; i < sizeof roots / sizeof roots[0] && !library; i++) {
-            const char *root = base_environment(roots[i]);
-            if (!root || strlen(root) > 900) continue;
-            snprintf(path, sizeof path, "%s/lib64/%s", root, *file);
-            library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-            snprintf(path, sizeof path, "%s/lib/%s", root, *file);
-            if (!library) library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-        }
-        for (const char *const *in = flavour->compiler_folders; *in && !library; in++) {
-            snprintf(path, sizeof path, "%s/%s", *in, *file);
-            library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-        }
-    }
-    return library;
+static bool try_compiler(cuda_driver *driver, const char *path) {
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    return library && take_compiler(driver, library);
 }
 
 static void find_compiler(cuda_driver *driver, void *named_driver) {
+    static const char *const roots[] = {"CUDA_HOME", "CUDA_PATH", "ROCM_PATH"};
     const cuda_flavour *flavour = driver->flavour;
-    const char *named = base_environment(flavour->compiler_variable), *missing = NULL;
-    void *library = named ? dlopen(named, RTLD_NOW | RTLD_LOCAL) : NULL;
-    if (!named && named_driver && fill_compiler(driver, named_driver, &missing))
-        library = named_driver;
-    else if (!named) library = open_compiler(flavour);
-    if (!library) {
-        const char *why = named ? dlerror() : NULL;
-        if (named)
+    const char *named = base_environment(flavour->compiler_variable);
+    if (named) {
+        void *library = dlopen(named, RTLD_NOW | RTLD_LOCAL);
+        const char *why = library ? NULL : dlerror();
+        if (library) take_compiler(driver, library);
+        else
             snprintf(driver->no_compiler, sizeof driver->no_compiler, "%s does not open: %s",
                      flavour->compiler_variable, why ? why : named);
-        else
-            snprintf(driver->no_compiler, sizeof driver->no_compiler,
-                     "its compiler, %s, was not found; %s can name it", flavour->compiler_title,
-                     flavour->compiler_variable);
-    } else if (!fill_compiler(driver, library, &missing)) {
-        snprintf(driver->no_compiler, sizeof driver->no_compiler,
-                 "its compiler is too old: %s has no %s", flavour->compiler_title, missing);
-    } else if (driver->c.version(&driver->compiler_major, &driver->compiler_minor)) {
-        driver->has_compiler = false;
-        snprintf(driver->no_compiler, sizeof driver->no_compiler, "its compiler does not start");
+        return;
+    }
+    if (named_driver && take_compiler(driver, named_driver)) return;
+    snprintf(driver->no_compiler, sizeof driver->no_compiler,
+             "its compiler, %s, was not found; %s can name it", flavour->compiler_title,
+             flavour->compiler_variable);
+    for (const char *const *file = flavour->compiler_files; *file; file++)
+        if (try_compiler(driver, *file)) return;
+    for (const char *const *file = flavour->compiler_files; *file; file++) {
+        char path[1100];
+        for (size_t i = 0; i < sizeof roots / sizeof roots[0]; i++) {
+            const char *root = base_environment(roots[i]);
+            if (!root || strlen(root) > 900) continue;
+            snprintf(path, sizeof path, "%s/lib64/%s", root, *file);
+            if (try_compiler(driver, path)) return;
+            snprintf(path, sizeof path, "%s/lib/%s", root, *file);
+            if (try_compiler(driver, path)) return;
+        }
+        for (const char *const *in = flavour->compiler_folders; *in; in++) {
+            snprintf(path, sizeof path, "%s/%s", *in, *file);
+            if (try_compiler(driver, path)) return;
+        }
     }
 }
 
@@ -111,6 +116,7 @@ beryl_status cuda_library_open(cuda_driver *driver, beryl_error *error) {
     if (!fill_driver(driver, library, &missing))
         return base_fail(error, BERYL_NO_DEVICE, "%s is too old: it has no %s",
                          flavour->driver_title, missing);
+    if (driver->f.driver_version(&driver->version)) driver->version = 0;
     find_compiler(driver, named ? library : NULL);
     return BERYL_OK;
 }

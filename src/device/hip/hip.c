@@ -50,7 +50,7 @@ static bool begins(const char *text, const char *with) {
     return !strncmp(text, with, strlen(with));
 }
 
-static void facts(const cuda_driver *driver, int id, device_caps *caps, char chip[64]) {
+static const char *facts(const cuda_driver *driver, int id, device_caps *caps, char chip[64]) {
     /* larger than the struct of any version */
     union {
         uint64_t align;
@@ -66,6 +66,7 @@ static void facts(const cuda_driver *driver, int id, device_caps *caps, char chi
     snprintf(caps->driver, sizeof caps->driver, "HIP %d.%d, hiprtc %d.%d, %.40s",
              driver->version / 10000000, driver->version / 100000 % 100, driver->compiler_major,
              driver->compiler_minor, chip[0] ? chip : "chip not known");
+    return NULL;
 }
 
 static uint32_t options(const cuda_driver *driver, const char *chip, char room[512],
