@@ -858,6 +858,12 @@ static void check_shapes(test *t) {
         CHECK_INT(t, count_op(k, IR_SUBGROUP_ADD, 0, 1), 0);
         CHECK(t, count_op(k, IR_BARRIER, 0, 0) > 0);
     }
+    lab_close(t, &l);
+}
+
+static void check_algebra_shapes(test *t) {
+    lab l;
+    lab_open(&l, 4);
     if (test_case(t, "ir-pass/loops-merge")) {
         const ir_kernel *plain = moments(&l, (sizes){4, 64, 1}), *k = NULL;
         ir_schedule s = {0};
@@ -942,5 +948,6 @@ void test_ir_pass(test *t) {
             run_algebra(t, types[i], 2);
         }
     check_shapes(t);
+    check_algebra_shapes(t);
     if (test_case(t, "ir-pass/allocation-fails")) check_memory(t);
 }

@@ -100,6 +100,7 @@ static bool with_integer(pass_edit *e, ir_id id, uint64_t c, ir_id *result) {
         at.op = IR_ADD;
         at.in[1] = pass_bits(e, (ir_type)at.type, at.width, (0 - c) & all);
         *result = pass_push(e, at);
+        if (!e->no_memory && !e->too_large) join(e, *result, (0 - c) & all, result);
     } else if (at.op == IR_MUL && e->code[at.in[0]].op == IR_ADD &&
                constant(e, e->code[at.in[0]].in[1], &d)) {
         /* (x + d) * c is x * c + d * c: neighbours then differ by a constant. */
