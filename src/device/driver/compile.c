@@ -49,13 +49,16 @@ static void work(void *user) {
     base_lock_leave(c->lock);
 }
 
+static uint32_t most_workers(const driver_compiler *c) {
+    const long processors = sysconf(_SC_NPROCESSORS_ONLN);
+    const uint32_t usual = processors > 4 ? 4 : processors > 2 ? (uint32_t)processors - 1 : 1;
+    const uint32_t most = c->n_most ? c->n_most : usual;
+    return most < DRIVER_WORKER_MAX ? most : (uint32_t)DRIVER_WORKER_MAX;
+}
+
 static void job_start(driver_compiler *c, driver_job *job) {
-    long processors = sysconf(_SC_NPROCESSORS_ONLN);
-    uint32_t most = processors > DRIVER_WORKER_MAX ? DRIVER_WORKER_MAX
-                    : processors > 2               ? (uint32_t)processors - 1
-                                                   : 1;
     base_lock_enter(c->lock);
-    bool more = (c->first || !c->n_worker) && c->n_worker < most && !c->closing;
+    bool more = (c->first || !c->n_worker) && c->n_worker < most_workers(c) && !c->closing;
     base_lock_leave(c->lock);
     if (more) { /* workers are added by the owner's thread alone */
         driver_worker *worker = &c->workers[c->n_worker];

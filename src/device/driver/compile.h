@@ -10,7 +10,7 @@
 #include "device/device.h"
 #include "base/thread.h"
 
-enum { DRIVER_WORKER_MAX = 4 };
+enum { DRIVER_WORKER_MAX = 16 };
 
 typedef enum driver_job_state {
     DRIVER_WAITING,
@@ -48,6 +48,7 @@ typedef struct driver_compiler {
     /* On any thread. False: job->error is set (driver_compile_fail). */
     bool (*compile)(void *user, driver_job *job);
     void (*discard)(void *user, driver_job *job); /* gives job->result back, if any */
+    uint32_t n_most;                              /* workers; 0: processors less one, up to 4 */
     base_lock *lock;                              /* owned; guards jobs and the queue */
     driver_worker workers[DRIVER_WORKER_MAX];
     uint32_t n_worker;
@@ -55,7 +56,7 @@ typedef struct driver_compiler {
     bool closing;
 } driver_compiler;
 
-/* The first four fields are the caller's. False: no memory. */
+/* The fields down to n_most are the caller's. False: no memory. */
 bool driver_compiler_init(driver_compiler *compiler);
 void driver_compiler_stop(driver_compiler *compiler); /* waits for the workers; none starts again */
 void driver_compiler_fini(driver_compiler *compiler); /* stops; fine on a zeroed one */

@@ -316,7 +316,8 @@ static beryl_status open_device(void *user, uint32_t index, const device_mask *m
                                     .log = driver->log,
                                     .user = d,
                                     .compile = host_compile,
-                                    .discard = host_discard};
+                                    .discard = host_discard,
+                                    .n_most = thread_count()}; /* they wait for processes */
     describe(user, index, &d->head.caps, &why_not);
     d->compile_lock = base_lock_open(driver->heap);
     d->wave_lock = base_lock_open(driver->heap);
