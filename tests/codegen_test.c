@@ -829,6 +829,51 @@ static const ir_kernel *make_bits(bench *w, job *j) {
     return k;
 }
 
+/* Two subgroups multiply 16 x 2 k by 2 k x 8 each, from buffers and by way of workgroup memory,
+ * with all orders in memory. */
+static const ir_kernel *make_fragments(bench *w, job *j, ir_type type) {
+    char name[40];
+    snprintf(name, sizeof name, "fragments_%s", ir_type_name(type));
+    const uint16_t k = type == IR_I8 ? 32 : 16;
+    const ir_type sum = type == IR_I8 ? IR_I32 : IR_F32;
+    ir_builder *b = ir_begin(&w->arena, name, 64, 1, 1);
+    ir_subgroup(b, 32);
+    const ir_memory x = ir_buffer(b, type, IR_READ, "x"), y = ir_buffer(b, sum, IR_READ_WRITE, "y");
+    const ir_memory stage = ir_workgroup(b, type, 16u * k * 2);
+    const ir_fragments fa = ir_fragment(b, IR_ROLE_A, type, 16, 8, k, 2),
+                       fb = ir_fragment(b, IR_ROLE_B, type, 16, 8, k, 2);
+    const ir_fragments fc = ir_fragment(b, IR_ROLE_C, sum, 16, 8, k, 1);
+    const ir_id l = ir_local(b, 0), s = ir_shr(b, l, ir_u32(b, 5)), zero = ir_u32(b, 0),
+                one = ir_u32(b, 1);
+    const ir_id step = ir_u32(b, 8), size = ir_u32(b, 16u * k), ck = ir_u32(b, k),
+                c8 = ir_u32(b, 8), c16 = ir_u32(b, 16);
+    const ir_id i = ir_loop(b, ir_mul(b, l, step), ir_u32(b, 16u * k * 2), ir_u32(b, 64 * 8));
+    ir_store(b, stage, i, ir_load(b, x, i, 8));
+    ir_end(b);
+    ir_barrier(b);
+    ir_fragment_fill(b, fc, zero, ir_number(b, sum, 1, 2));
+    ir_fragment_load(b, fa, zero, stage, ir_mul(b, s, size), ck, false);
+    ir_fragment_load(b, fa, one, stage, ir_mul(b, s, size), c16, true);
+    ir_fragment_load(b, fb, zero, stage, ir_mul(b, s, size), c8, false);
+    ir_fragment_load(b, fb, one, x, ir_fma(b, s, size, ir_u32(b, 3)), ck, true);
+    const ir_id turn = ir_loop_unrolled(b, zero, ir_u32(b, 2), one, 2);
+    ir_fragment_mma(b, fc, zero, fa, turn, fb, turn);
+    ir_end(b);
+    ir_fragment_store(b, fc, zero, y, ir_mul(b, s, ir_u32(b, 128)), c8, false);
+    ir_fragment_store(b, fc, zero, y, ir_fma(b, s, ir_u32(b, 128), ir_u32(b, 256)), c16, true);
+    const ir_kernel *made = NULL;
+    if (ir_finish(b, &made, &w->error)) return NULL;
+    const uint32_t n = 16u * k * 2;
+    char *data = bytes_of(w, n * ir_type_bytes(type));
+    for (uint32_t e = 0; e < n; e++) {
+        const uint64_t bits = ir_from_double(type, (double)(e * 7 % 19) - 9);
+        memcpy(data + e * ir_type_bytes(type), &bits, ir_type_bytes(type));
+    }
+    give(w, j, 0, data, n * ir_type_bytes(type));
+    give(w, j, 1, NULL, 512 * 4);
+    return made;
+}
+
 /* Constants of a type, to the bit. */
 static const ir_kernel *make_constants(bench *w, job *j, ir_type type) {
     char name[40];
@@ -886,6 +931,9 @@ static const kernel_case kernels[] = {
     {"uniform", make_uniform, NULL, NULL, 0, 0},
     {"staging", NULL, make_staging, NULL, IR_F32, 0},
     {"staging", NULL, make_staging, NULL, IR_F16, 0},
+    {"fragments", NULL, make_fragments, NULL, IR_F16, 0},
+    {"fragments", NULL, make_fragments, NULL, IR_BF16, 0},
+    {"fragments", NULL, make_fragments, NULL, IR_I8, 0},
     {"places", make_places, NULL, NULL, 0, 0},
     {"bits", make_bits, NULL, NULL, 0, 0},
     {"constants", NULL, make_constants, NULL, IR_F32, 0},
@@ -952,14 +1000,16 @@ static void test_kernel(test *t, rig *r, const kernel_case *c) {
     base_arena_fini(&b.arena);
 }
 
-/* ---- compilers without devices ------------------------------------------------------------------------ */
+/* ---- compilers without devices
+ * ------------------------------------------------------------------------ */
 
 /* Calls `each` with the text of every kernel of both tables. */
 static void all_texts(test *t, device_language language, void *user,
                       void (*each)(test *t, void *user, const device_program_desc *desc)) {
     const size_t n_ops = 2 * IR_TYPE_COUNT, n_kernels = sizeof kernels / sizeof *kernels;
     rig none = {0};
-    device everything = {.caps = {.f64 = true, .f16 = true, .languages = DEVICE_LANGUAGE_BIT(language)}};
+    device everything = {
+        .caps = {.f64 = true, .f16 = true, .languages = DEVICE_LANGUAGE_BIT(language)}};
     none.d = &everything;
     for (size_t n = 0; n < n_ops + n_kernels; n++) {
         bench b;
@@ -973,17 +1023,20 @@ static void all_texts(test *t, device_language language, void *user,
         else if (type != IR_BOOL) j.k = casts_kernel(&b, &none, type, p);
         device_program_desc desc;
         if (j.k) {
-            if (codegen_make(&b.arena, j.k, language, NULL, &desc, &b.error))
+            const beryl_status status =
+                codegen_make(&b.arena, j.k, language, NULL, &desc, &b.error);
+            const bool refused = status == BERYL_UNSUPPORTED && !strncmp(j.k->name, "fragments", 9);
+            if (status && (language == DEVICE_CUDA_C || !refused))
                 test_fail(t, __FILE__, __LINE__, "%s", b.error.message);
-            else show(&desc), each(t, user, &desc);
+            else if (!status) show(&desc), each(t, user, &desc);
         }
         base_arena_fini(&b.arena);
     }
 }
 
 typedef struct nvrtc {
-    int (*make)(void **program, const char *text, const char *name, int n, const char *const *headers,
-                const char *const *names);
+    int (*make)(void **program, const char *text, const char *name, int n,
+                const char *const *headers, const char *const *names);
     int (*compile)(void *program, int n, const char *const *options);
     int (*drop)(void **program);
     int (*log_size)(void *program, size_t *size);
@@ -1000,7 +1053,8 @@ static void compile_cuda(test *t, void *user, const device_program_desc *desc) {
         size_t size = 0;
         n->log_size(program, &size);
         if (size <= sizeof text) n->log(program, text);
-        test_fail(t, __FILE__, __LINE__, "%s: %.600s", desc->label, size <= sizeof text ? text : "?");
+        test_fail(t, __FILE__, __LINE__, "%s: %.600s", desc->label,
+                  size <= sizeof text ? text : "?");
     }
     n->drop(&program);
 }
@@ -1013,8 +1067,9 @@ static void test_cuda(test *t) {
         return;
     }
     nvrtc n;
-    static const char *const names[] = {"nvrtcCreateProgram", "nvrtcCompileProgram", "nvrtcDestroyProgram",
-                                        "nvrtcGetProgramLogSize", "nvrtcGetProgramLog"};
+    static const char *const names[] = {"nvrtcCreateProgram", "nvrtcCompileProgram",
+                                        "nvrtcDestroyProgram", "nvrtcGetProgramLogSize",
+                                        "nvrtcGetProgramLog"};
     void *found[5];
     for (int i = 0; i < 5; i++) found[i] = dlsym(library, names[i]);
     memcpy(&n, found, sizeof n);
@@ -1026,7 +1081,8 @@ typedef struct files {
     FILE *file;
 } files;
 
-/* One source for the compiler: what all texts begin with stands in each, so each gets a namespace. */
+/* One source for the compiler: what all texts begin with stands in each, so each gets a namespace.
+ */
 static void gather_hip(test *t, void *user, const device_program_desc *desc) {
     files *f = user;
     (void)t;
@@ -1048,13 +1104,107 @@ static void test_hip(test *t, const char *architecture) {
     fclose(f.file);
     char line[1400];
     snprintf(line, sizeof line,
-             "hipcc -x hip --cuda-device-only -nogpulib --offload-arch=%s -O1 -w -ffp-contract=off -S -o /dev/null %s 2>&1", architecture,
-             f.path);
+             "hipcc -x hip --cuda-device-only -nogpulib --offload-arch=%s -O1 -w -ffp-contract=off "
+             "-S -o /dev/null %s 2>&1",
+             architecture, f.path);
     FILE *told = popen(line, "r");
     char text[2000];
     const size_t n = told ? fread(text, 1, sizeof text - 1, told) : 0;
     text[n] = 0;
     if (!told || pclose(told)) test_fail(t, __FILE__, __LINE__, "hipcc: %s", text);
+}
+
+/* ---- what goes wrong
+ * -------------------------------------------------------------------------------- */
+
+static void test_refusals(test *t) {
+    static const struct {
+        const char *text, *says;
+        device_language language;
+        device_caps caps;
+    } wrongs[] = {
+        {"kernel \"a\" workgroup 1 1 1\n  buffer 0 read_write f64 \"x\"\n  %0 = const u32 0\n  %1 "
+         "= load f64 buffer 0 %0\n",
+         "f64",
+         DEVICE_WGSL,
+         {.f16 = false}},
+        {"kernel \"a\" workgroup 1 1 1\n  buffer 0 read_write f32 \"x\"\n  %0 = const u32 0\n  %1 "
+         "= cast f64 %0\n",
+         "cast of f64",
+         DEVICE_WGSL,
+         {.subgroups = true}},
+        {"kernel \"a\" workgroup 1 1 1\n  buffer 0 read_write f32 \"x\"\n  %0 = const u32 0\n  %1 "
+         "= cast f64 %0\n",
+         "device has no such type",
+         DEVICE_OPENCL_C,
+         {.f16 = false}},
+        {"kernel \"a\" workgroup 8 1 1 subgroup 8\n  buffer 0 read_write f32 \"x\"\n  %0 = const "
+         "f32 0x0p+0\n  %1 = subgroup_add f32 %0\n",
+         "subgroup_add of f32 in OpenCL C",
+         DEVICE_OPENCL_C,
+         {.f16 = false}},
+        {"kernel \"a\" workgroup 8 1 1 subgroup 8\n  buffer 0 read_write f32 \"x\"\n  %0 = const "
+         "f32 0x0p+0\n  %1 = subgroup_add f32 %0\n",
+         "fewer lanes",
+         DEVICE_WGSL,
+         {.subgroups = true, .subgroup_size = 4}},
+        {"kernel \"a\" workgroup 32 1 1 subgroup 32\n  buffer 0 read_write f32 \"x\"\n  fragment 0 "
+         "c f32 16 8 16 count 1\n  %0 = const u32 0\n  %1 = const f32 0x0p+0\n  fragment_fill 0 %0 "
+         "%1\n",
+         "fragment",
+         DEVICE_WGSL,
+         {.f16 = false}},
+    };
+    for (size_t n = 0; n < sizeof wrongs / sizeof *wrongs; n++) {
+        bench b;
+        bench_init(&b);
+        const ir_kernel *k = NULL;
+        device_program_desc desc;
+        const bool all = wrongs[n].language == DEVICE_WGSL && !wrongs[n].caps.subgroups;
+        beryl_status status =
+            ir_parse(&b.arena, wrongs[n].text, strlen(wrongs[n].text), &k, &b.error);
+        if (status) {
+            test_fail(t, __FILE__, __LINE__, "%u: %s", (unsigned)n, b.error.message);
+        } else {
+            status = codegen_make(&b.arena, k, wrongs[n].language, all ? NULL : &wrongs[n].caps,
+                                  &desc, &b.error);
+            CHECK_INT(t, status, BERYL_UNSUPPORTED);
+            if (!strstr(b.error.message, wrongs[n].says))
+                test_fail(t, __FILE__, __LINE__, "%u: %s", (unsigned)n, b.error.message);
+            CHECK(t, desc.source == NULL);
+        }
+        base_arena_fini(&b.arena);
+    }
+}
+
+/* Every allocation fails once: NO_MEMORY, and nothing is lost. */
+static void test_memory(test *t) {
+    static const char *const names[] = {"matmul", "bits", "stride"};
+    bench b;
+    bench_init(&b);
+    for (size_t n = 0; n < sizeof kernels / sizeof *kernels; n++) {
+        bool wanted = false;
+        for (int m = 0; m < 3; m++) wanted |= !strcmp(kernels[n].name, names[m]);
+        job j = {0};
+        if (!wanted || !(j.k = made(&b, &j, &kernels[n]))) continue;
+        for (int language = DEVICE_WGSL; language <= DEVICE_IR; language++) {
+            beryl_status status = BERYL_NO_MEMORY;
+            for (uint64_t fails = 0; status == BERYL_NO_MEMORY && fails < 4000; fails++) {
+                rig_failing failing = {fails};
+                base_heap heap;
+                base_heap_init(&heap,
+                               &(beryl_allocator){.user = &failing, .resize = rig_failing_resize});
+                base_arena arena;
+                base_arena_init(&arena, &heap);
+                device_program_desc desc;
+                status = codegen_make(&arena, j.k, (device_language)language, NULL, &desc, NULL);
+                base_arena_fini(&arena);
+                CHECK_INT(t, heap.bytes, 0);
+            }
+            CHECK_INT(t, status, BERYL_OK);
+        }
+    }
+    base_arena_fini(&b.arena);
 }
 
 static const char *const devices[] = {"host", "software", "opencl"};
@@ -1072,6 +1222,8 @@ static bool too_slow(const char *name, ir_type type, uint32_t width, bool casts)
 }
 
 void test_codegen(test *t) {
+    if (test_case(t, "codegen/refusals-name-op-type-and-language")) test_refusals(t);
+    if (test_case(t, "codegen/memory-fails-at-every-call")) test_memory(t);
     if (test_case(t, "codegen/cuda-compiles")) test_cuda(t);
     if (test_case(t, "codegen/hip-compiles-gfx90a")) test_hip(t, "gfx90a");
     if (test_case(t, "codegen/hip-compiles-gfx1100")) test_hip(t, "gfx1100");

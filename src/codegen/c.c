@@ -10,7 +10,7 @@
  * A condition, or the beginning of a loop, that is such a sum does not end the cutting either: its
  * block is masked, every segment in it asks again. Only blocks that depend on data run lane by lane
  * as a whole. */
-#include "codegen/write.h"
+#include "codegen/c_fragment.h"
 
 #include "base/error.h"
 
@@ -218,6 +218,17 @@ static uint32_t carrier_bytes(ir_type type) {
     return type == IR_BOOL ? 1 : ir_type_bytes(codegen_carrier(type));
 }
 
+/* Operands of a fragment op that lanes compute, for all lanes: x12_0 for the first of v12. */
+static const char *gathered(codegen *g, ir_id id, uint32_t n) {
+    return codegen_print(g, "x%u_%u", (unsigned)id, (unsigned)n);
+}
+
+static bool is_fragment(const ir_instruction *i) {
+    const ir_form form = ir_op_of((ir_op)i->op)->form;
+    return form == IR_FORM_FRAGMENT_FILL || form == IR_FORM_FRAGMENT_LOAD ||
+           form == IR_FORM_FRAGMENT_STORE || form == IR_FORM_FRAGMENT_MMA;
+}
+
 static void declare_arrays(codegen *g) {
     const ir_kernel *k = g->k;
     own *o = own_of(g);
@@ -230,6 +241,16 @@ static void declare_arrays(codegen *g) {
         for (uint32_t lane = 0; o->kept[id] && lane < k->code[id].width; lane++)
             array(g, codegen_type((ir_type)k->code[id].type),
                   carrier_bytes((ir_type)k->code[id].type), kept_name(g, id, lane), lanes);
+    for (ir_id id = 0; id < k->n_code; id++)
+        for (uint32_t n = 0; is_fragment(&k->code[id]) && n < k->code[id].n_in; n++) {
+            const ir_id from = k->code[id].in[n];
+            const ir_type type = (ir_type)k->code[from].type;
+            if (o->kinds[from] != GROUP)
+                array(g, codegen_type(type), carrier_bytes(type), gathered(g, id, n), lanes);
+        }
+    for (uint32_t n = 0; n < k->n_fragment; n++)
+        array(g, codegen_type(k->fragments[n].type), carrier_bytes(k->fragments[n].type),
+              codegen_print(g, "f%u", n), codegen_c_fragment_count(g, n));
     for (uint32_t n = 0; n < k->n_workgroup; n++)
         array(g, codegen_c_memory_type(k->workgroups[n].type), ir_type_bytes(k->workgroups[n].type),
               codegen_print(g, "w%u", n), k->workgroups[n].count);
@@ -365,14 +386,32 @@ static void flush(codegen *g, ir_id end) {
 /* ---- lanes that look at each other
  * ---------------------------------------------------------------- */
 
+static void fragment(codegen *g, own *o, ir_id id) {
+    const ir_instruction *i = &g->k->code[id];
+    const char *in[4] = {NULL};
+    bool all_group = true;
+    for (uint32_t n = 0; n < i->n_in; n++) all_group = all_group && o->kinds[i->in[n]] == GROUP;
+    if (!all_group) {
+        const uint32_t stamp = o->segment[id];
+        const uint32_t opened = begin_segment(g, o, require(g, o, stamp, id, 0), stamp);
+        for (uint32_t n = 0; n < i->n_in; n++)
+            if (o->kinds[i->in[n]] != GROUP)
+                codegen_line(g, "%s[lane] = %s;", gathered(g, id, n), codegen_operand(g, i, n, 0));
+        end_segment(g, opened);
+    }
+    for (uint32_t n = 0; n < i->n_in; n++)
+        in[n] = o->kinds[i->in[n]] == GROUP ? codegen_operand(g, i, n, 0)
+                                            : codegen_print(g, "%s[at]", gathered(g, id, n));
+    codegen_c_fragment(g, id, in);
+}
+
 static void cross(codegen *g, ir_id id) {
     own *o = own_of(g);
     const ir_instruction *i = &g->k->code[id];
     const ir_type type = (ir_type)i->type;
     const unsigned lanes = (unsigned)ir_lanes(g->k), size = (unsigned)g->k->subgroup_size;
-    const ir_op_info *info = ir_op_of((ir_op)i->op);
-    if (info->form != IR_FORM_SAME && info->form != IR_FORM_LANE) {
-        codegen_fail(g, id, "the language has no matrix fragments");
+    if (is_fragment(i)) {
+        fragment(g, o, id);
         return;
     }
     const uint32_t stamp = o->segment[id];

@@ -180,6 +180,7 @@ void codegen_c_body(codegen *g, const codegen_c_words *words) {
                      y > 1 ? "local_y" : "0u", y, k->workgroup[2] > 1 ? "local_z" : "0u");
     }
     arrays(g, words->shared);
+    if (g->language->fragments) g->language->fragments(g);
     codegen_walk(g, 0, k->n_code);
     g->indent = 0;
     codegen_line(g, "}");

@@ -56,7 +56,7 @@ static bool fragment(codegen *g, ir_id id) {
         codegen_line(g, "copy_wait(%u);", (unsigned)i->imm);
         return true;
     }
-    if (i->op != IR_COPY_ASYNC) return false;
+    if (i->op != IR_COPY_ASYNC) return codegen_cuda_fragment(g, id);
     const ir_array_decl *a = &g->k->workgroups[i->array];
     const uint32_t bytes = (uint32_t)(i->imm >> 16);
     if (a->swizzle_bits && (ir_type_bytes(a->type) << a->swizzle_base) < bytes) return false;
@@ -79,6 +79,7 @@ const codegen_language_info codegen_cuda = {
     .load = codegen_c_load,
     .store = codegen_c_store,
     .atomic = codegen_c_atomic,
+    .fragments = codegen_cuda_fragments,
     .fragment = fragment,
     .kernel = codegen_cuda_kernel,
 };

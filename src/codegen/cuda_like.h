@@ -6,5 +6,8 @@
 
 extern const char codegen_cuda_types[];
 void codegen_cuda_kernel(codegen *g);
+/* CUDA alone: registers of all fragments; one fragment op, false: not this one. */
+void codegen_cuda_fragments(codegen *g);
+bool codegen_cuda_fragment(codegen *g, ir_id id);
 
 #endif

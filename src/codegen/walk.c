@@ -26,6 +26,10 @@ void codegen_fail(codegen *g, ir_id id, const char *why) {
     ir_type type = (ir_type)i->type;
     if ((type == IR_NONE || op->form == IR_FORM_COMPARE) && i->n_in)
         type = (ir_type)g->k->code[i->in[0]].type;
+    if (op->form == IR_FORM_FRAGMENT_FILL) type = g->k->fragments[i->array].type;
+    if (op->form == IR_FORM_FRAGMENT_LOAD || op->form == IR_FORM_FRAGMENT_STORE ||
+        op->form == IR_FORM_FRAGMENT_MMA)
+        type = g->k->fragments[i->imm & 0xffff].type;
     g->status = base_fail_at(g->error, BERYL_UNSUPPORTED, id, "%s of %s in %s (kernel '%s'): %s",
                              op->name, ir_type_name(type), g->language->name, g->k->name, why);
 }

@@ -35,8 +35,9 @@ typedef struct codegen_language_info {
     void (*store)(codegen *g, const ir_instruction *i, const char *index,
                   const char *const *values);
     void (*atomic)(codegen *g, ir_id id);
-    bool (*fragment)(codegen *g,
-                     ir_id id); /* copies and fragments; false: the walker's own way, or none */
+    void (*fragments)(codegen *g); /* the lines that declare them; NULL: none */
+    /* Copies and fragments; false: the walker's own way, or none. */
+    bool (*fragment)(codegen *g, ir_id id);
     void (*kernel)(codegen *g); /* the body into g->body, head and tail around it */
 } codegen_language_info;
 

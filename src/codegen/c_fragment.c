@@ -1,0 +1,89 @@
+/* c_fragment.c - matrix fragments in plain C: whole matrices of each subgroup, f0[subgroup, place,
+ * row, column].
+ *
+ * No faster than loops would be: it is there so that a kernel for matrix units runs everywhere. */
+#include "codegen/c_fragment.h"
+
+static uint32_t rows_of(const ir_fragment_decl *f) {
+    return f->role == IR_ROLE_B ? f->k : f->m;
+}
+
+static uint32_t columns_of(const ir_fragment_decl *f) {
+    return f->role == IR_ROLE_A ? f->k : f->n;
+}
+
+uint64_t codegen_c_fragment_count(const codegen *g, uint32_t fragment) {
+    const ir_fragment_decl *f = &g->k->fragments[fragment];
+    return (uint64_t)rows_of(f) * columns_of(f) * f->count * (ir_lanes(g->k) / g->k->subgroup_size);
+}
+
+/* Declares `<type> *const <name>`, the matrix at a place. */
+static void matrix(codegen *g, const char *name, uint32_t fragment, const char *place) {
+    const ir_fragment_decl *f = &g->k->fragments[fragment];
+    codegen_line(g, "%s *const %s = &f%u[(at / %uu * %uu + %s) * %uu];", codegen_type(f->type),
+                 name, (unsigned)fragment, (unsigned)g->k->subgroup_size, (unsigned)f->count, place,
+                 (unsigned)(rows_of(f) * columns_of(f)));
+}
+
+static void multiply(codegen *g, const ir_instruction *i, const char *const *in) {
+    static const char *const names[3] = {"c", "a", "b"};
+    const ir_fragment_decl *f = &g->k->fragments[i->imm & 0xffff];
+    const unsigned m = f->m, n = f->n, k = f->k;
+    for (uint32_t j = 0; j < 3; j++)
+        matrix(g, names[j], (uint32_t)(i->imm >> (16 * j)) & 0xffff, in[j]);
+    codegen_open(g, codegen_print(g, "for (u32 row = 0; row < %uu; row++) {", m));
+    codegen_line(g, "%s sums[%u];", codegen_type(f->type), n);
+    codegen_line(
+        g, "for (u32 column = 0; column < %uu; column++) sums[column] = c[row * %uu + column];", n,
+        n);
+    codegen_open(g, codegen_print(g, "for (u32 at_k = 0; at_k < %uu; at_k++) {", k));
+    codegen_line(g, "const %s x = (%s)a[row * %uu + at_k];", codegen_type(f->type),
+                 codegen_type(f->type), k);
+    codegen_line(g,
+                 "for (u32 column = 0; column < %uu; column++) sums[column] += x * (%s)b[at_k * "
+                 "%uu + column];",
+                 n, codegen_type(f->type), n);
+    codegen_close(g);
+    codegen_line(g, "for (u32 column = 0; column < %uu; column++) c[row * %uu + column] = %s;", n,
+                 n, codegen_narrow(g, f->type, "sums[column]"));
+    codegen_close(g);
+}
+
+void codegen_c_fragment(codegen *g, ir_id id, const char *const *in) {
+    const ir_instruction *i = &g->k->code[id];
+    codegen_open(g, codegen_print(g, "for (u32 at = 0; at < %uu; at += %uu) {",
+                                  (unsigned)ir_lanes(g->k), (unsigned)g->k->subgroup_size));
+    if (i->op == IR_FRAGMENT_MMA) {
+        multiply(g, i, in);
+    } else {
+        const bool fills = i->op == IR_FRAGMENT_FILL, transposed = !fills && i->imm >> 16;
+        const uint32_t number = fills ? i->array : (uint32_t)i->imm & 0xffff;
+        const ir_fragment_decl *f = &g->k->fragments[number];
+        matrix(g, "m", number, in[0]);
+        codegen_line(g, "for (u32 row = 0; row < %uu; row++)", (unsigned)rows_of(f));
+        codegen_open(g, codegen_print(g, "    for (u32 column = 0; column < %uu; column++) {",
+                                      (unsigned)columns_of(f)));
+        const char *element = codegen_print(g, "m[row * %uu + column]", (unsigned)columns_of(f));
+        if (fills) {
+            codegen_line(g, "%s = %s;", element, in[1]);
+        } else {
+            codegen_line(g, "const u32 index = %s + %s * %s + %s;", in[1],
+                         transposed ? "column" : "row", in[2], transposed ? "row" : "column");
+            const ir_instruction one = {
+                .op = (uint8_t)(i->op == IR_FRAGMENT_LOAD ? IR_LOAD : IR_STORE),
+                .type = (uint8_t)f->type,
+                .width = 1,
+                .space = i->space,
+                .array = i->array};
+            const char *value = element;
+            if (i->op == IR_FRAGMENT_LOAD) {
+                g->language->load(g, &one, "index", &value);
+                codegen_line(g, "%s = %s;", element, value);
+            } else {
+                g->language->store(g, &one, "index", &value);
+            }
+        }
+        codegen_close(g);
+    }
+    codegen_close(g);
+}

@@ -1,0 +1,225 @@
+/* cuda_fragment.c - matrix fragments as inline PTX: mma.sync m16n8k16 (f16, bf16) and m16n8k32 (i8,
+ * u8), not WMMA.
+ *
+ * Where an element lies (PTX, "Matrix Fragments for mma.m16n8k16"): lane l of the 32 has group l /
+ * 4 and part l % 4. With e elements in a register, register j of a holds row group + 8 (j & 1),
+ * columns e part + 4e (j >> 1) and on; of b: rows e part + 4e j and on, column group; of c, an
+ * element each: row group + 8 (j >> 1), column 2 part + (j & 1). From workgroup memory a and b come
+ * by ldmatrix wherever rows are seen to begin at multiples of 16 bytes. */
+#include "codegen/cuda_like.h"
+
+typedef struct shape {
+    uint32_t registers; /* of a lane */
+    uint32_t packed;    /* elements in one */
+} shape;
+
+static bool shape_of(const ir_fragment_decl *f, shape *s) {
+    const uint32_t bytes = ir_type_bytes(f->type);
+    if (f->m != 16 || f->n != 8) return false;
+    if (f->role == IR_ROLE_C) {
+        *s = f->type == IR_F16 ? (shape){2, 2} : (shape){4, 1};
+        return (f->k == 16 && (f->type == IR_F32 || f->type == IR_F16)) ||
+               (f->k == 32 && f->type == IR_I32);
+    }
+    *s = (shape){f->role == IR_ROLE_A ? 4 : 2, 4 / bytes};
+    return (f->k == 16 && (f->type == IR_F16 || f->type == IR_BF16)) || (f->k == 32 && bytes == 1);
+}
+
+void codegen_cuda_fragments(codegen *g) {
+    for (uint32_t n = 0; n < g->k->n_fragment; n++) {
+        const ir_fragment_decl *f = &g->k->fragments[n];
+        shape s;
+        if (!shape_of(f, &s)) {
+            codegen_refuse(g, "fragments of %s, %u x %u x %u", ir_type_name(f->type),
+                           (unsigned)f->m, (unsigned)f->n, (unsigned)f->k);
+            return;
+        }
+        const char *type = s.packed == 1 ? codegen_type(f->type) : "u32";
+        codegen_line(g, "%s f%u[%u];", type, n, (unsigned)(s.registers * f->count));
+    }
+    if (g->k->n_fragment && g->k->subgroup_size != 32)
+        codegen_refuse(g, "fragments want subgroups of 32 lanes");
+}
+
+/* The register j at a place. */
+static const char *register_at(codegen *g, uint32_t number, const shape *s, const char *place,
+                               uint32_t j) {
+    return codegen_print(g, "f%u[%s * %uu + %uu]", (unsigned)number, place, (unsigned)s->registers,
+                         (unsigned)j);
+}
+
+/* A power of two that divides the value, as far as it can be seen. */
+static uint32_t divisor(const codegen *g, ir_id id, uint32_t depth) {
+    enum { MOST = 64 };
+    const ir_instruction *i = &g->k->code[id];
+    uint64_t bits;
+    if (depth > 16) return 1;
+    uint32_t in[3] = {1, 1, 1};
+    for (uint32_t n = 0; n < i->n_in && n < 3; n++) in[n] = divisor(g, i->in[n], depth + 1);
+    const uint32_t least = in[0] < in[1] ? in[0] : in[1],
+                   product = in[0] * in[1] > MOST ? MOST : in[0] * in[1];
+    switch ((int)i->op) {
+    case IR_CONST:
+        bits = i->imm;
+        return bits == 0                               ? MOST
+               : (uint32_t)(bits & (~bits + 1)) > MOST ? MOST
+                                                       : (uint32_t)(bits & (~bits + 1));
+    case IR_ADD:
+    case IR_SUB:
+    case IR_OR:
+    case IR_XOR: return least;
+    case IR_AND: return in[0] > in[1] ? in[0] : in[1];
+    case IR_MUL: return product;
+    case IR_FMA: return product < in[2] ? product : in[2];
+    case IR_SELECT: return in[1] < in[2] ? in[1] : in[2];
+    case IR_CAST:
+        return ir_type_in((ir_type)i->type, IR_UNSIGNED) && ir_type_bytes((ir_type)i->type) >= 4
+                   ? in[0]
+                   : 1;
+    case IR_SHL:
+        if (!codegen_constant(g, i->in[1], &bits) || bits > 6) return in[0];
+        return in[0] << bits > MOST ? MOST : in[0] << bits;
+    case IR_LOOP: return in[0] < in[2] ? in[0] : in[2];
+    default: return 1;
+    }
+}
+
+/* Whether ldmatrix may fetch it. */
+static bool rows_aligned(const codegen *g, const ir_instruction *i, const ir_fragment_decl *f) {
+    const uint32_t chunk = 16 / ir_type_bytes(f->type);
+    if (i->space != IR_WORKGROUP || f->role == IR_ROLE_C) return false;
+    const ir_array_decl *a = &g->k->workgroups[i->array];
+    if (a->swizzle_bits && 1u << a->swizzle_base < chunk) return false;
+    return divisor(g, i->in[1], 0) >= chunk && divisor(g, i->in[2], 0) >= chunk;
+}
+
+/* The index of element (row, column), texts. */
+static const char *index_at(codegen *g, const ir_instruction *i, const char *row,
+                            const char *column) {
+    const bool transposed = i->imm >> 16;
+    return codegen_print(g, "%s + (%s) * %s + %s", codegen_index_of(g, i, 1),
+                         transposed ? column : row, codegen_operand(g, i, 2, 0),
+                         transposed ? row : column);
+}
+
+static const char *element_at(codegen *g, const ir_instruction *i, const char *index) {
+    base_text text;
+    base_text_init(&text, g->arena->heap);
+    codegen_c_place(g, &text, (ir_space)i->space, i->array, index, 0);
+    const char *place = text.failed || !text.data ? "" : codegen_print(g, "%s", text.data);
+    if (text.failed) codegen_no_memory(g);
+    base_text_fini(&text);
+    return place;
+}
+
+static bool load_matrix(codegen *g, const ir_instruction *i, const ir_fragment_decl *f,
+                        const shape *s, const char *place) {
+    const bool transposed = i->imm >> 16, is_a = f->role == IR_ROLE_A;
+    const bool turned = is_a == transposed; /* memory's rows are not the registers' */
+    if (!rows_aligned(g, i, f) || (turned && s->packed != 2)) return false;
+    const unsigned chunk = 4 * s->packed;
+    const char *row, *column; /* of the 16 bytes that this lane names */
+    if (is_a && !transposed)
+        row = "lane & 15u", column = codegen_print(g, "(lane >> 4u & 1u) * %uu", chunk);
+    else if (is_a) row = "(lane >> 3u & 1u) * 8u", column = "(lane & 7u) + (lane >> 4u & 1u) * 8u";
+    else if (transposed)
+        row = codegen_print(g, "(lane >> 3u & 1u) * %uu", chunk), column = "lane & 7u";
+    else row = "lane & 15u", column = "0u";
+    codegen_line(g, "load_matrix_%u%s(&f%u[%s * %uu], &%s);", (unsigned)s->registers,
+                 turned ? "_turned" : "", (unsigned)(i->imm & 0xffff), place,
+                 (unsigned)s->registers, element_at(g, i, index_at(g, i, row, column)));
+    return true;
+}
+
+/* One register after the other, element by element. */
+static void load_elements(codegen *g, const ir_instruction *i, const ir_fragment_decl *f,
+                          const shape *s, const char *place) {
+    const uint32_t e = s->packed, bits = 32 / e;
+    for (uint32_t j = 0; j < s->registers; j++) {
+        const char *word = NULL;
+        for (uint32_t n = 0; n < e; n++) {
+            const char *row, *column;
+            if (f->role == IR_ROLE_A) {
+                row = codegen_print(g, "(lane >> 2u & 7u) + %uu", (unsigned)(8 * (j & 1)));
+                column = codegen_print(g, "(lane & 3u) * %uu + %uu", (unsigned)e,
+                                       (unsigned)(4 * e * (j >> 1) + n));
+            } else if (f->role == IR_ROLE_B) {
+                row = codegen_print(g, "(lane & 3u) * %uu + %uu", (unsigned)e,
+                                    (unsigned)(4 * e * j + n));
+                column = "(lane >> 2u & 7u)";
+            } else {
+                const uint32_t element = j * e + n;
+                row = codegen_print(g, "(lane >> 2u & 7u) + %uu", (unsigned)(8 * (element >> 1)));
+                column = codegen_print(g, "(lane & 3u) * 2u + %uu", (unsigned)(element & 1));
+            }
+            const char *at = element_at(g, i, index_at(g, i, row, column));
+            const char *target = register_at(g, (uint32_t)i->imm & 0xffff, s, place, j);
+            if (i->op == IR_FRAGMENT_STORE) {
+                if (e == 1) codegen_line(g, "%s = %s;", at, target);
+                else
+                    codegen_line(g, "%s = (%s)(%s >> %uu);", at, codegen_c_memory_type(f->type),
+                                 target, (unsigned)(n * bits));
+                continue;
+            }
+            const char *piece =
+                e == 1 ? at : codegen_print(g, e == 4 ? "(u32)(u8)%s" : "(u32)%s", at);
+            if (n) piece = codegen_print(g, "%s << %uu", piece, (unsigned)(n * bits));
+            word = word ? codegen_print(g, "%s | %s", word, piece) : piece;
+        }
+        if (i->op == IR_FRAGMENT_LOAD)
+            codegen_line(g, "%s = %s;", register_at(g, (uint32_t)i->imm & 0xffff, s, place, j),
+                         word ? word : "0u");
+    }
+}
+
+static void fill(codegen *g, const ir_instruction *i) {
+    const ir_fragment_decl *f = &g->k->fragments[i->array];
+    shape s = {0, 0};
+    shape_of(f, &s);
+    const char *value = codegen_operand(g, i, 1, 0);
+    if (s.packed > 1) {
+        const char *same[4] = {value, value, value, value};
+        value = codegen_temporary(g, "u32", codegen_word(g, f->type, same, s.packed, 0));
+    }
+    for (uint32_t j = 0; j < s.registers; j++)
+        codegen_line(g, "%s = %s;", register_at(g, i->array, &s, codegen_operand(g, i, 0, 0), j),
+                     value);
+}
+
+static bool multiply(codegen *g, const ir_instruction *i) {
+    const ir_fragment_decl *f[3];
+    const char *at[3];
+    for (uint32_t n = 0; n < 3; n++) {
+        const uint32_t number = (uint32_t)(i->imm >> (16 * n)) & 0xffff;
+        f[n] = &g->k->fragments[number];
+        shape s = {0, 0};
+        shape_of(f[n], &s);
+        at[n] = codegen_print(g, "&f%u[%s * %uu]", (unsigned)number, codegen_operand(g, i, n, 0),
+                              (unsigned)s.registers);
+    }
+    const ir_type c = f[0]->type, a = f[1]->type, b = f[2]->type;
+    if (ir_type_in(a, IR_FLOATS) && (c == IR_F16) && a != IR_F16) return false;
+    if (ir_type_in(a, IR_FLOATS))
+        codegen_line(g, "multiply_%s_%s(%s, %s, %s);", ir_type_name(c), ir_type_name(a), at[0],
+                     at[1], at[2]);
+    else
+        codegen_line(g, "multiply_%s_%s(%s, %s, %s);", ir_type_name(a), ir_type_name(b), at[0],
+                     at[1], at[2]);
+    return true;
+}
+
+bool codegen_cuda_fragment(codegen *g, ir_id id) {
+    const ir_instruction *i = &g->k->code[id];
+    shape s;
+    if (i->op == IR_FRAGMENT_MMA) return multiply(g, i);
+    if (i->op == IR_FRAGMENT_FILL) {
+        fill(g, i);
+        return true;
+    }
+    const ir_fragment_decl *f = &g->k->fragments[i->imm & 0xffff];
+    if (!shape_of(f, &s)) return false;
+    const char *place = codegen_operand(g, i, 0, 0);
+    if (i->op == IR_FRAGMENT_LOAD && load_matrix(g, i, f, &s, place)) return true;
+    load_elements(g, i, f, &s, place);
+    return true;
+}
