@@ -110,6 +110,7 @@ export class Gpu {
     #paramGroup: GPUBindGroup | null = null;
     #queries: GPUQuerySet | null = null;
     #queryBytes: GPUBuffer | null = null;
+    #waiting: { weight: number; compile: () => void }[] = []; // programs of this turn
     /* of the submit that is being encoded */
     #encoder: GPUCommandEncoder | null = null;
     #pass: GPUComputePassEncoder | null = null;
@@ -427,12 +428,28 @@ export class Gpu {
         // on the program's own first line, so that the compiler's line numbers stay right
         const enable = `${features & 1 ? "enable f16; " : ""}${features & 2 ? "enable subgroups; " : ""}`;
         const name = read(label, memory.indexOf(0, label) - label);
-        const layout = this.#layout(n, written);
+        const code = enable + read(text, size), descriptor = { layout: this.#layout(n, written), entry: read(entry, entrySize), code, name };
+        this.#outstanding++;
+        if (!this.#waiting.length) queueMicrotask(() => this.#compileAll());
+        this.#waiting.push({ weight: weightOf(code), compile: () => {
+            this.#outstanding--;
+            if (!this.#closed) this.#compileNow(handle, program, descriptor);
+        } });
+    }
+
+    /* Compilers work side by side: the long ones first, so that none of them is left alone at the end. */
+    #compileAll(): void {
+        const all = this.#waiting.sort((a, b) => b.weight - a.weight);
+        this.#waiting = [];
+        for (const { compile } of all) compile();
+    }
+
+    #compileNow(handle: number, program: Program, { layout, entry, code, name }: { layout: Layout; entry: string; code: string; name: string }): void {
         this.#device.pushErrorScope("validation"); // the text's errors come by the pipeline's promise
-        const shader = this.#device.createShaderModule({ label: name, code: enable + read(text, size) });
+        const shader = this.#device.createShaderModule({ label: name, code });
         const scope = this.#device.popErrorScope();
         const pipeline = this.#device.createComputePipelineAsync({
-            label: name, layout: params ? layout.withParams : layout.plain, compute: { module: shader, entryPoint: read(entry, entrySize) },
+            label: name, layout: program.params ? layout.withParams : layout.plain, compute: { module: shader, entryPoint: entry },
         });
         const compiled = Promise.allSettled([pipeline, scope]).then(async ([made, found]) => {
             const mistake = found.status === "fulfilled" ? found.value : null;
@@ -576,6 +593,11 @@ export class Gpu {
             this.#finish(ticket);
         });
     }
+}
+
+/* About how long a compiler takes: its text, and barriers, which are worth a long one in software. */
+function weightOf(code: string): number {
+    return code.length + 1300 * (code.split("workgroupBarrier").length - 1);
 }
 
 /* What the compiler says, with lines; else what the pipeline's error says. */

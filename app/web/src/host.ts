@@ -129,6 +129,8 @@ class Host {
         const stop = AbortSignal.any([signal, this.#ending.signal]);
         try {
             const storage = this.#parts.storage ?? browserStorage;
+            const module = fetchModule(load.module, stop), kept = openKept(); // beside the file's beginning
+            module.catch(() => undefined);
             const source = await openSource(load.source, {
                 storage,
                 cache: load.cache ?? "auto",
@@ -141,8 +143,8 @@ class Host {
             const sha256 = load.sha256?.toLowerCase();
             const known = "store" in source && source.store !== null && source.store.note.sha256 === sha256;
             const unchecked = sha256 !== undefined && !known ? new VerifiedSource(source) : null;
-            this.#module = await fetchModule(load.module, stop);
-            this.#kept = await openKept();
+            this.#module = await module;
+            this.#kept = await kept;
             const engine = await this.#open(unchecked ?? source, stop).catch(async (thrown: unknown) => {
                 throw thrown instanceof BerylError && thrown.status === "NO_DEVICE_MEMORY" ? await this.#advise(thrown, source, stop) : thrown;
             });

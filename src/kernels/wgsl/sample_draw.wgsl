@@ -11,7 +11,7 @@ struct Params { n: u32, d: u32, size: u32, n_region: u32, x_offset: u32, x0: u32
 @group(0) @binding(4) var<storage, read_write> out: array<i32>;
 
 const THREADS: u32 = 256u;
-const SORTED: u32 = 1024u;
+const SORTED: u32 = 512u;
 const KEPT: u32 = 256u;
 const REGIONS: u32 = 64u;
 
