@@ -14,6 +14,7 @@ typedef struct lowering { /* of one plan; lower_*.c read it, plan.c owns it */
     device *device;
     const device_caps *caps;
     lower_settings settings;
+    device_language language; /* of generated kernels */
     struct graph_plan *plan;
     base_arena *arena; /* of the plan: texts and the like */
 } lowering;
@@ -34,6 +35,10 @@ lower_count lower_rows(const graph_tensor *t);
 /* One dispatch. Errors stick until lower_step_end gives the first. */
 typedef struct lower_step lower_step;
 lower_step *lower_step_begin(lowering *l, const graph_node *node, const kernels_request *request);
+/* The same with a text made elsewhere, in the lowering's language, whose function is `entry` (NULL: "main"); text NULL: its hash is
+ * that of a known program. */
+lower_step *lower_step_begin_made(lowering *l, const graph_node *node, const char *name, const char *entry, const kernels_text *kernel);
+bool lower_program_known(const lowering *l, uint64_t hash);
 void lower_bind(lower_step *s, const char *name, graph_value v);        /* the tensor's whole range (a view: its base's) */
 void lower_bind_shard(lower_step *s, const char *name, graph_value v, uint32_t shard); /* of a stored weight */
 /* Several stored weights through one binding, where they lie in one buffer within the device's largest binding:

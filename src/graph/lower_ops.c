@@ -1,79 +1,13 @@
 /* lower_ops.c - lowering of the small operations: pointwise and copy, norms, softmax, top-k, weighted sum, rope, rows into
  * a state. Matrices, attention and sampling have files of their own.
  *
- * The one idea: dimensions that lie alike in all tensors of an operation are joined (`walk`), so that any rank becomes
- * at most four sizes of this run with strides of the bounds. What is more is refused. */
+ * Any rank becomes at most four sizes of this run with strides of the bounds (lower_walk.h). What is more is refused. */
 #include "base/error.h"
 #include "graph/lower.h"
 #include "graph/lower_request.h"
+#include "graph/lower_walk.h"
 
-#include <string.h>
-
-enum { WALK_TENSORS = 3, POINTWISE_RANK = 4, ROW_RANK = 3, POINTWISE_THREADS = 256, SERIAL_THREADS = 8, SERIAL_MAX = 16384 };
-
-typedef struct walk { /* dimensions [n], outermost first */
-    uint32_t n, n_tensor;
-    lower_count size[GRAPH_RANK_MAX];
-    uint32_t stride[WALK_TENSORS][GRAPH_RANK_MAX];
-} walk;
-
-/* ---- dimensions ----------------------------------------------------------------------------------------- */
-
-/* The stride with which `t` is walked along dimension i of a tensor of rank `rank`; 0 where it is broadcast. */
-static uint32_t walk_stride(const graph_tensor *t, uint32_t rank, uint32_t i) {
-    if (i + t->rank < rank) return 0;
-    uint32_t k = i + t->rank - rank;
-    return t->dim[k].size == 1 && !t->dim[k].extent ? 0 : t->stride[k];
-}
-
-/* The first `rank` - `left` dimensions of tensors whose shape is that of the first one. Dimensions of 1 are left out and
- * neighbours are joined where the inner one is a constant and no tensor has a gap between them. */
-static walk walk_of(const graph_tensor *const *tensors, uint32_t n_tensor, uint32_t left) {
-    walk w = {.n_tensor = n_tensor};
-    const graph_tensor *shape = tensors[0];
-    for (uint32_t i = 0; i + left < shape->rank; i++) {
-        const graph_dim dim = shape->dim[i];
-        if (dim.size == 1 && !dim.extent) continue;
-        bool joins = w.n > 0 && !dim.extent;
-        for (uint32_t t = 0; joins && t < n_tensor; t++)
-            joins = w.stride[t][w.n - 1] == (uint64_t)walk_stride(tensors[t], shape->rank, i) * dim.size;
-        if (joins) {
-            w.size[w.n - 1] = lower_count_times(w.size[w.n - 1], dim.size);
-        } else {
-            w.size[w.n++] = lower_count_of(dim);
-        }
-        for (uint32_t t = 0; t < n_tensor; t++) w.stride[t][w.n - 1] = walk_stride(tensors[t], shape->rank, i);
-    }
-    return w;
-}
-
-/* At least `rank` dimensions, by sizes of 1 in front. */
-static void walk_pad(walk *w, uint32_t rank) {
-    if (w->n >= rank) return;
-    uint32_t more = rank - w->n;
-    memmove(w->size + more, w->size, w->n * sizeof w->size[0]);
-    for (uint32_t i = 0; i < more; i++) w->size[i] = (lower_count){1, 0};
-    for (uint32_t t = 0; t < w->n_tensor; t++) {
-        memmove(w->stride[t] + more, w->stride[t], w->n * sizeof w->stride[t][0]);
-        memset(w->stride[t], 0, more * sizeof w->stride[t][0]);
-    }
-    w->n = rank;
-}
-
-/* All elements of the walk; where several sizes are extents, all but the first at their bounds (kernels check). */
-static lower_count walk_count(const lowering *l, const walk *w) {
-    lower_count count = {1, 0};
-    for (uint32_t i = 0; i < w->n; i++) {
-        count.factor *= w->size[i].factor;
-        if (!w->size[i].extent) continue;
-        if (count.extent) {
-            count.factor *= l->g->extents[w->size[i].extent].bound;
-        } else {
-            count.extent = w->size[i].extent;
-        }
-    }
-    return count;
-}
+enum { POINTWISE_RANK = 4, ROW_RANK = 3, POINTWISE_THREADS = 256, SERIAL_THREADS = 8, SERIAL_MAX = 16384 };
 
 static beryl_status refuse(const graph_node *node, const char *what, beryl_error *error) {
     return base_fail(error, BERYL_UNSUPPORTED, "%s on a device: %s", graph_op_name(node->op), what);
@@ -85,14 +19,14 @@ static bool is_dense_row(const graph_tensor *t) {
 
 /* ---- pointwise --------------------------------------------------------------------------------------------- */
 
-static bool is_in_fours(const walk *w, uint32_t t, uint32_t offset) {
+static bool is_in_fours(const lower_walk *w, uint32_t t, uint32_t offset) {
     bool fits = offset % 4 == 0 && w->stride[t][w->n - 1] == 1;
     for (uint32_t i = 0; i + 1 < w->n; i++) fits = fits && w->stride[t][i] % 4 == 0;
     return fits;
 }
 
 /* Divides strides and the innermost size by 4. */
-static void put_in_fours(walk *w, uint32_t t) {
+static void put_in_fours(lower_walk *w, uint32_t t) {
     for (uint32_t i = 0; i + 1 < w->n; i++) w->stride[t][i] /= 4;
 }
 
@@ -107,18 +41,18 @@ static void pointwise_constants(const graph_node *node, uint32_t *op, float *con
     if (node->op == OP_SOFTCAP) *op = 6, *constant = node->attr.softcap.cap;
 }
 
-static void walk_params(lower_step *s, const walk *w, uint32_t t, char letter) {
+static void walk_params(lower_step *s, const lower_walk *w, uint32_t t, char letter) {
     for (uint32_t i = 0; i < POINTWISE_RANK; i++) lower_u32(s, (char[]){letter, (char)('0' + i), 0}, w->stride[t][i]);
 }
 
 beryl_status lower_pointwise(lowering *l, const graph_node *node, beryl_error *error) {
     graph_value a = node->in[0], b = node->n_in > 1 ? node->in[1] : a;
     const graph_tensor *ta = graph_tensor_at(l->g, a), *tb = graph_tensor_at(l->g, b);
-    walk w = walk_of((const graph_tensor *const[]){ta, graph_tensor_at(l->g, node->out[0]), tb}, 3, 0);
+    lower_walk w = lower_walk_of((const graph_tensor *const[]){ta, graph_tensor_at(l->g, node->out[0]), tb}, 3, 0);
     if (w.n > POINTWISE_RANK) return refuse(node, "more than 4 dimensions that cannot be joined", error);
     uint32_t rank = w.n ? w.n : 1, a_offset = ta->offset, b_offset = tb->offset, op;
     float constant;
-    walk_pad(&w, POINTWISE_RANK);
+    lower_walk_pad(&w, POINTWISE_RANK);
     const bool splat = w.stride[2][POINTWISE_RANK - 1] == 0;
     const bool wide = w.size[POINTWISE_RANK - 1].factor % 4 == 0 && is_in_fours(&w, 0, a_offset) && is_in_fours(&w, 1, 0) &&
                       (splat || is_in_fours(&w, 2, b_offset));
@@ -149,7 +83,7 @@ beryl_status lower_pointwise(lowering *l, const graph_node *node, beryl_error *e
     lower_u32(s, "a_offset", a_offset);
     lower_u32(s, "b_offset", b_offset);
     lower_f32(s, "constant", constant);
-    lower_groups(s, walk_count(l, &w), POINTWISE_THREADS);
+    lower_groups(s, lower_walk_count(l, &w), POINTWISE_THREADS);
     return lower_step_end(s, error);
 }
 
@@ -174,7 +108,7 @@ static row_shape row_shape_of(const lowering *l, uint32_t d) {
     return shape;
 }
 
-static void row_params(lower_step *s, const graph_tensor *x, const walk *w) {
+static void row_params(lower_step *s, const graph_tensor *x, const lower_walk *w) {
     for (uint32_t i = 0; i < ROW_RANK; i++) {
         lower_count_param(s, (char[]){'r', (char)('0' + i), 0}, w->size[i]);
         lower_u32(s, (char[]){'x', (char)('0' + i), 0}, w->stride[0][i]);
@@ -184,19 +118,19 @@ static void row_params(lower_step *s, const graph_tensor *x, const walk *w) {
     lower_u32(s, "x_offset", x->offset);
 }
 
-static beryl_status row_walk(const lowering *l, const graph_node *node, walk *w, beryl_error *error) {
+static beryl_status row_walk(const lowering *l, const graph_node *node, lower_walk *w, beryl_error *error) {
     const graph_tensor *x = graph_tensor_at(l->g, node->in[0]);
     if (x->rank == 0 || !is_dense_row(x)) return refuse(node, "rows with gaps between their elements", error);
-    *w = walk_of((const graph_tensor *const[]){x, graph_tensor_at(l->g, node->out[0])}, 2, 1);
+    *w = lower_walk_of((const graph_tensor *const[]){x, graph_tensor_at(l->g, node->out[0])}, 2, 1);
     if (w->n > ROW_RANK) return refuse(node, "more than 3 leading dimensions that cannot be joined", error);
-    walk_pad(w, ROW_RANK);
+    lower_walk_pad(w, ROW_RANK);
     return BERYL_OK;
 }
 
 beryl_status lower_rms_norm(lowering *l, const graph_node *node, beryl_error *error) {
     const graph_tensor *x = graph_tensor_at(l->g, node->in[0]);
     const bool weighted = node->n_in > 1 && node->in[1];
-    walk w;
+    lower_walk w;
     beryl_status status = row_walk(l, node, &w, error);
     if (status != BERYL_OK) return status;
     const uint32_t d = x->dim[x->rank - 1].size;
@@ -213,14 +147,14 @@ beryl_status lower_rms_norm(lowering *l, const graph_node *node, beryl_error *er
     row_params(s, x, &w);
     lower_u32(s, "weight_offset", weighted ? graph_tensor_at(l->g, node->in[1])->offset : 0);
     lower_f32(s, "eps", node->attr.rms_norm.eps);
-    lower_groups(s, walk_count(l, &w), shape.threads / shape.lanes);
+    lower_groups(s, lower_walk_count(l, &w), shape.threads / shape.lanes);
     if (weighted) lower_bytes(l, (uint64_t)d * 4);
     return lower_step_end(s, error);
 }
 
 beryl_status lower_softmax(lowering *l, const graph_node *node, beryl_error *error) {
     const graph_tensor *x = graph_tensor_at(l->g, node->in[0]);
-    walk w;
+    lower_walk w;
     beryl_status status = row_walk(l, node, &w, error);
     if (status != BERYL_OK) return status;
     const row_shape shape = row_shape_of(l, x->dim[x->rank - 1].size);
@@ -232,7 +166,7 @@ beryl_status lower_softmax(lowering *l, const graph_node *node, beryl_error *err
     lower_bind(s, "x", node->in[0]);
     lower_bind(s, "out", node->out[0]);
     row_params(s, x, &w);
-    lower_groups(s, walk_count(l, &w), shape.threads / shape.lanes);
+    lower_groups(s, lower_walk_count(l, &w), shape.threads / shape.lanes);
     return lower_step_end(s, error);
 }
 

@@ -7,6 +7,10 @@
  */
 #include "graph/plan.h"
 #include "base/error.h"
+#include "base/file.h"
+#ifndef __wasm__
+#include "graph/lower_ir.h"
+#endif
 #include "graph/pass.h"
 
 #include <stdio.h>
@@ -36,7 +40,8 @@ typedef struct patch { uint32_t at; lower_count count; } patch; /* at: byte in t
 struct lower_step {
     lowering *l;
     const graph_node *node;
-    const char *file;
+    const char *file, *entry;
+    device_language language;
     kernels_text kernel;
     step_binding bindings[DEVICE_BINDING_MAX];
     bool bound[DEVICE_BINDING_MAX], set[KERNELS_PARAM_MAX];
@@ -79,6 +84,8 @@ struct graph_plan {
     device_buffer input_buffer, arena_buffers[COLOUR_MAX];
     uint64_t arena_sizes[COLOUR_MAX], bytes_pending;
     lower_step current;
+    bool generated;       /* kernels from IR, in `language` (device_language) */
+    uint32_t language;
 };
 
 /* ---- lowering: the functions that lower_*.c call ------------------------------------------------------ */
@@ -138,13 +145,31 @@ static void step_fail(lower_step *s, beryl_status code, const char *what, const 
         base_fail(&s->error, code, "kernel for %s: %s '%s'", graph_op_name(s->node->op), what, name);
 }
 
-lower_step *lower_step_begin(lowering *l, const graph_node *node, const kernels_request *request) {
+static lower_step *step_begin(lowering *l, const graph_node *node, const char *file, device_language language) {
     lower_step *s = &l->plan->current;
-    *s = (lower_step){.l = l, .node = node, .file = request->file};
-    kernels_build(l->arena, request, &s->kernel, &s->error);
-    if (s->error.code == BERYL_OK && s->kernel.n_param * 4 > DEVICE_PARAM_MAX) step_fail(s, BERYL_UNSUPPORTED, "too many parameters", request->file);
+    *s = (lower_step){.l = l, .node = node, .file = file, .language = language};
     for (int i = 0; i < 3; i++) s->groups[i] = (lower_count){1, 0}, s->per[i] = 1;
     return s;
+}
+
+lower_step *lower_step_begin(lowering *l, const graph_node *node, const kernels_request *request) {
+    lower_step *s = step_begin(l, node, request->file, DEVICE_WGSL);
+    kernels_build(l->arena, request, &s->kernel, &s->error);
+    if (s->error.code == BERYL_OK && s->kernel.n_param * 4 > DEVICE_PARAM_MAX) step_fail(s, BERYL_UNSUPPORTED, "too many parameters", request->file);
+    return s;
+}
+
+lower_step *lower_step_begin_made(lowering *l, const graph_node *node, const char *name, const char *entry, const kernels_text *kernel) {
+    lower_step *s = step_begin(l, node, name, l->language);
+    s->entry = entry;
+    s->kernel = *kernel;
+    return s;
+}
+
+bool lower_program_known(const lowering *l, uint64_t hash) {
+    for (size_t i = 0; i < l->store->programs.count; i++)
+        if (l->store->programs.data[i].hash == hash) return true;
+    return false;
 }
 
 static step_binding *binding_at(lower_step *s, const char *name) {
@@ -291,8 +316,8 @@ static beryl_status program_of(lowering *l, const lower_step *s, device_program 
             *out = store->programs.data[i].id;
             return BERYL_OK;
         }
-    device_program_desc desc = {.language = DEVICE_WGSL, .source = s->kernel.text, .source_size = s->kernel.size,
-        .label = graph_op_name(s->node->op), .n_binding = s->kernel.n_binding, .param_bytes = s->kernel.n_param * 4,
+    device_program_desc desc = {.language = s->language, .source = s->kernel.text, .source_size = s->kernel.size,
+        .entry = s->entry, .label = graph_op_name(s->node->op), .n_binding = s->kernel.n_binding, .param_bytes = s->kernel.n_param * 4,
         .uses_f16 = s->kernel.uses_f16, .uses_subgroups = s->kernel.uses_subgroups,
         .trusted = true}; /* proven by the op tests; checks make arrays in registers spill: a tenth of the speed on NVIDIA */
     for (uint32_t i = 0; i < desc.n_binding; i++) desc.access[i] = s->kernel.bindings[i].access;
@@ -480,13 +505,43 @@ static beryl_status make_bindings(graph_plan *p, beryl_error *error) {
 
 /* ---- open, close -------------------------------------------------------------------------------------------- */
 
+/* Generated kernels: where the device takes no WGSL, or BERYL_KERNELS (environment) says so. A module for browsers links
+ * nothing that makes them, which this one condition sees to. */
+#ifdef __wasm__
+static beryl_status choose_kernels(graph_plan *p, beryl_error *error) {
+    (void)p, (void)error;
+    return BERYL_OK;
+}
+
+static lower_fn *lowering_of(const graph_plan *p, base_op op) {
+    (void)p;
+    return lower_table[op];
+}
+#else
+static beryl_status choose_kernels(graph_plan *p, beryl_error *error) {
+    const char *choice = base_environment("BERYL_KERNELS");
+    const uint32_t languages = device_caps_of(p->device)->languages;
+    if (choice && strcmp(choice, "generated") != 0 && strcmp(choice, "written") != 0)
+        return base_fail(error, BERYL_BAD_INPUT, "BERYL_KERNELS has no word \"%.40s\": there are generated and written", choice);
+    p->generated = !(languages & DEVICE_LANGUAGE_BIT(DEVICE_WGSL)) || (choice && strcmp(choice, "generated") == 0);
+    while (p->language < DEVICE_LANGUAGE_COUNT && !(languages >> p->language & 1)) p->language++;
+    return languages ? BERYL_OK : base_fail(error, BERYL_UNSUPPORTED, "the device runs no programs");
+}
+
+static lower_fn *lowering_of(const graph_plan *p, base_op op) {
+    return p->generated ? lower_ir_table[op] : lower_table[op];
+}
+#endif
+
 static beryl_status lower_all(graph_plan *p, beryl_error *error) {
     lowering l = {.g = p->g, .store = p->store, .device = p->device, .caps = device_caps_of(p->device), .plan = p, .arena = &p->arena,
-                  .settings = lower_settings_of(&p->options)};
+                  .settings = lower_settings_of(&p->options), .language = (device_language)p->language};
     for (size_t i = 0; i < p->g->nodes.count; i++) {
         const graph_node *node = &p->g->nodes.data[i];
         if (node->dead) continue;
-        beryl_status status = lower_table[node->op](&l, node, error);
+        lower_fn *lower = lowering_of(p, node->op);
+        if (!lower) return base_fail(error, BERYL_UNSUPPORTED, "%s as a generated kernel", graph_op_name(node->op));
+        beryl_status status = lower(&l, node, error);
         if (status != BERYL_OK) return status;
     }
     return BERYL_OK;
@@ -502,8 +557,9 @@ beryl_status graph_plan_open(graph *g, graph_store *store, const graph_exec_opti
     p->device = store->device;
     p->options = *options;
     base_arena_init(&p->arena, g->heap);
-    beryl_status status = BERYL_OK;
-    if (!options->unfused) status = graph_pass_all(g, store, options, error);
+    beryl_status status = choose_kernels(p, error);
+    if (status == BERYL_OK && p->generated && !options->unfused) graph_pass_dead(g); /* what is fused has hand-written kernels alone */
+    else if (status == BERYL_OK && !options->unfused) status = graph_pass_all(g, store, options, error);
     if (status == BERYL_OK) status = items_init(p, error);
     if (status == BERYL_OK) status = lower_all(p, error);
     if (status == BERYL_OK) status = place_items(p, error);

@@ -1,0 +1,321 @@
+/* lower_ir.c - from a kernel in IR to a step of the plan, and the instructions that many kernels share.
+ *
+ * The one idea: a kernel's printed form is its name. What has been compiled under that name for this device is not passed
+ * through passes and generator again, so that building the same kernel for each of a model's layers costs little. */
+#include "graph/lower_ir.h"
+#include "base/error.h"
+#include "codegen/codegen.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { HASH_SEED = 5, WIDE_GPU = 4, LANES_MOST = 256 };
+
+/* ---- bindings and parameters ----------------------------------------------------------------------------------- */
+
+bool lower_ir_serial(const lowering *l) {
+    return l->caps->kind == DEVICE_HOST || l->caps->kind == DEVICE_SOFTWARE;
+}
+
+uint32_t lower_ir_lanes(const lowering *l, uint32_t n) {
+    if (lower_ir_serial(l) && !(l->caps->loop_max && n > l->caps->loop_max / 4)) return 1;
+    uint32_t lanes = 32;
+    while (lanes < LANES_MOST && lanes * 4 < n) lanes *= 2;
+    return l->caps->workgroup_invocations && lanes > l->caps->workgroup_invocations ? l->caps->workgroup_invocations : lanes;
+}
+
+void lower_ir_begin(lower_ir *k, lowering *l, const graph_node *node, const char *name, uint32_t lanes) {
+    *k = (lower_ir){.l = l, .node = node, .name = name, .lanes = lanes};
+    k->wide = l->caps->kind == DEVICE_HOST ? LOWER_IR_RUN : WIDE_GPU;
+    base_arena_init(&k->arena, l->store->heap);
+    k->b = ir_begin(&k->arena, name, lanes, 1, 1);
+}
+
+static ir_type type_of(base_type type) {
+    switch ((int)type) {
+    case TYPE_F32: return IR_F32;
+    case TYPE_F16: return IR_F16;
+    case TYPE_BF16: return IR_BF16;
+    case TYPE_I32: return IR_I32;
+    default: return IR_U32;
+    }
+}
+
+static ir_memory add_buffer(lower_ir *k, const char *name, ir_type type, ir_access access, lower_ir_place place) {
+    if (k->n_place < IR_BUFFER_MAX) {
+        k->names[k->n_place] = name;
+        k->places[k->n_place++] = place;
+    }
+    return ir_buffer(k->b, type, access, name);
+}
+
+ir_memory lower_ir_bind(lower_ir *k, const char *name, graph_value v, ir_type type, ir_access access) {
+    return add_buffer(k, name, type, access, (lower_ir_place){.kind = LOWER_IR_VALUE, .value = v});
+}
+
+ir_memory lower_ir_read(lower_ir *k, const char *name, graph_value v) {
+    return lower_ir_bind(k, name, v, type_of(graph_tensor_at(k->l->g, v)->type), IR_READ);
+}
+
+ir_memory lower_ir_write(lower_ir *k, const char *name, graph_value v) {
+    return lower_ir_bind(k, name, v, type_of(graph_tensor_at(k->l->g, v)->type), IR_READ_WRITE);
+}
+
+ir_memory lower_ir_shard(lower_ir *k, const char *name, graph_value v, uint32_t shard, ir_type type) {
+    return add_buffer(k, name, type, IR_READ, (lower_ir_place){.kind = LOWER_IR_SHARD, .value = v, .shard = shard});
+}
+
+ir_memory lower_ir_scratch(lower_ir *k, const char *name, uint32_t key, uint64_t bytes, ir_type type, ir_access access) {
+    return add_buffer(k, name, type, access, (lower_ir_place){.kind = LOWER_IR_SCRATCH, .key = key, .bytes = bytes});
+}
+
+static ir_id add_argument(lower_ir *k, ir_type type, lower_ir_argument a) {
+    if (k->n_argument < IR_PARAM_MAX) k->arguments[k->n_argument++] = a;
+    return ir_param(k->b, type, a.name);
+}
+
+ir_id lower_ir_u32(lower_ir *k, const char *name, uint32_t value) {
+    return add_argument(k, IR_U32, (lower_ir_argument){.name = name, .count = {value, 0}});
+}
+
+ir_id lower_ir_f32(lower_ir *k, const char *name, float value) {
+    return add_argument(k, IR_F32, (lower_ir_argument){.name = name, .is_float = true, .number = value});
+}
+
+ir_id lower_ir_count(lower_ir *k, const char *name, lower_count count) {
+    if (!count.extent) return ir_u32(k->b, (uint32_t)count.factor);
+    return add_argument(k, IR_U32, (lower_ir_argument){.name = name, .count = count});
+}
+
+/* ---- from kernel to step ----------------------------------------------------------------------------------------- */
+
+/* What the plan wants to know of a program's text. */
+static beryl_status reflect(const ir_kernel *kernel, kernels_text *out, beryl_error *error) {
+    *out = (kernels_text){.n_binding = kernel->n_buffer, .n_param = kernel->n_param};
+    if (kernel->n_buffer > DEVICE_BINDING_MAX || kernel->n_param * 4 > DEVICE_PARAM_MAX)
+        return base_fail(error, BERYL_UNSUPPORTED, "kernel %s: %u buffers and %u parameters", kernel->name, kernel->n_buffer, kernel->n_param);
+    for (uint32_t i = 0; i < kernel->n_buffer; i++) {
+        out->bindings[i].access = kernel->buffers[i].access == IR_READ ? DEVICE_READ : DEVICE_READ_WRITE;
+        snprintf(out->bindings[i].name, sizeof out->bindings[i].name, "%.*s", KERNELS_NAME_MAX - 1, kernel->buffers[i].name);
+    }
+    for (uint32_t i = 0; i < kernel->n_param; i++) {
+        out->params[i].is_float = kernel->params[i].type == IR_F32;
+        snprintf(out->params[i].name, sizeof out->params[i].name, "%.*s", KERNELS_NAME_MAX - 1, kernel->params[i].name);
+    }
+    memcpy(out->workgroup, kernel->workgroup, sizeof out->workgroup);
+    out->uses_subgroups = kernel->subgroup_size != 0;
+    return BERYL_OK;
+}
+
+/* The kernel after the passes, as text of the device's language. */
+static beryl_status generate(lowering *l, base_arena *arena, const ir_kernel *kernel, kernels_text *out, const char **entry, beryl_error *error) {
+    device_program_desc desc;
+    beryl_status status = codegen_make(arena, kernel, l->language, l->caps, &desc, error);
+    if (status != BERYL_OK) return status;
+    out->size = desc.source_size;
+    out->text = (char *)(uintptr_t)desc.source;
+    out->uses_f16 = desc.uses_f16;
+    out->uses_subgroups = desc.uses_subgroups;
+    *entry = desc.entry;
+    return BERYL_OK;
+}
+
+static beryl_status text_of(lowering *l, base_arena *arena, const ir_kernel *kernel, kernels_text *out, const char **entry, beryl_error *error) {
+    base_text text;
+    base_text_init(&text, l->store->heap);
+    ir_print(&text, kernel);
+    beryl_status status = text.failed ? base_fail(error, BERYL_NO_MEMORY, "out of host memory") : reflect(kernel, out, error);
+    if (status == BERYL_OK) out->hash = base_hash(text.data, text.size, HASH_SEED + (uint32_t)l->language);
+    if (status == BERYL_OK && !lower_program_known(l, out->hash)) {
+        if (l->language == DEVICE_IR) {
+            out->text = base_arena_text(arena, text.data, text.size);
+            out->size = text.size;
+            if (!out->text) status = base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+        } else {
+            status = generate(l, arena, kernel, out, entry, error);
+        }
+    }
+    base_text_fini(&text);
+    return status;
+}
+
+static beryl_status step_of(lower_ir *k, const lower_count *counts, const uint32_t *per, beryl_error *error) {
+    const ir_kernel *kernel;
+    kernels_text text;
+    beryl_status status = ir_finish(k->b, &kernel, error);
+    const char *entry = NULL;
+    if (status == BERYL_OK) status = text_of(k->l, &k->arena, kernel, &text, &entry, error);
+    if (status != BERYL_OK) return status;
+    lower_step *s = lower_step_begin_made(k->l, k->node, k->name, entry, &text);
+    for (uint32_t i = 0; i < k->n_place; i++) {
+        const lower_ir_place *p = &k->places[i];
+        if (p->kind == LOWER_IR_VALUE) lower_bind(s, k->names[i], p->value);
+        if (p->kind == LOWER_IR_SHARD) lower_bind_shard(s, k->names[i], p->value, p->shard);
+        if (p->kind == LOWER_IR_SCRATCH) lower_bind_scratch(s, k->names[i], p->key, p->bytes);
+    }
+    for (uint32_t i = 0; i < k->n_argument; i++) {
+        const lower_ir_argument *a = &k->arguments[i];
+        if (a->is_float) lower_f32(s, a->name, a->number);
+        else lower_count_param(s, a->name, a->count);
+    }
+    lower_groups_3d(s, counts[0], per[0], counts[1], per[1], counts[2], per[2]);
+    return lower_step_end(s, error);
+}
+
+beryl_status lower_ir_end_3d(lower_ir *k, lower_count x, uint32_t per_x, lower_count y, uint32_t per_y, lower_count z, uint32_t per_z,
+                             beryl_error *error) {
+    beryl_status status = step_of(k, (const lower_count[]){x, y, z}, (const uint32_t[]){per_x, per_y, per_z}, error);
+    base_arena_fini(&k->arena);
+    return status;
+}
+
+beryl_status lower_ir_end(lower_ir *k, lower_count count, uint32_t per, beryl_error *error) {
+    return lower_ir_end_3d(k, count, per, (lower_count){1, 0}, 1, (lower_count){1, 0}, 1, error);
+}
+
+beryl_status lower_ir_refuse(const graph_node *node, const char *what, beryl_error *error) {
+    return base_fail(error, BERYL_UNSUPPORTED, "%s as generated code: %s", graph_op_name(node->op), what);
+}
+
+/* ---- instructions ------------------------------------------------------------------------------------------------ */
+
+ir_id lower_ir_group(lower_ir *k) {
+    return ir_fma(k->b, ir_group(k->b, 1), ir_groups(k->b, 0), ir_group(k->b, 0));
+}
+
+ir_id lower_ir_lane(lower_ir *k) {
+    return ir_fma(k->b, lower_ir_group(k), ir_u32(k->b, k->lanes), ir_local(k->b, 0));
+}
+
+/* The value of a constant u32, and whether x is one. */
+static bool is_number(const lower_ir *k, ir_id x, uint32_t *number) {
+    const ir_instruction *i = ir_at(k->b, x);
+    if (!i || i->op != IR_CONST || i->type != IR_U32 || i->width != 1) return false;
+    *number = (uint32_t)i->imm;
+    return true;
+}
+
+static ir_id with_number(lower_ir *k, ir_op op, ir_id x, uint32_t y) {
+    const ir_instruction *i = ir_at(k->b, x);
+    return i ? ir_binary(k->b, op, x, ir_bits(k->b, (ir_type)i->type, i->width, y)) : IR_NO_ID;
+}
+
+ir_id lower_ir_plus(lower_ir *k, ir_id x, uint32_t y) {
+    uint32_t n;
+    if (is_number(k, x, &n)) return ir_u32(k->b, n + y);
+    return y ? with_number(k, IR_ADD, x, y) : x;
+}
+
+ir_id lower_ir_times(lower_ir *k, ir_id x, uint32_t y) {
+    uint32_t n;
+    if (is_number(k, x, &n)) return ir_u32(k->b, n * y);
+    return y == 1 ? x : with_number(k, IR_MUL, x, y);
+}
+
+ir_id lower_ir_over(lower_ir *k, ir_id x, uint32_t y) {
+    uint32_t n;
+    if (is_number(k, x, &n)) return ir_u32(k->b, y ? n / y : 0);
+    return y == 1 ? x : with_number(k, IR_DIV, x, y);
+}
+
+ir_id lower_ir_rest(lower_ir *k, ir_id x, uint32_t y) {
+    uint32_t n;
+    if (is_number(k, x, &n)) return ir_u32(k->b, y ? n % y : 0);
+    return y == 1 ? ir_u32(k->b, 0) : with_number(k, IR_MOD, x, y);
+}
+
+ir_id lower_ir_and(lower_ir *k, ir_id x, uint32_t y) {
+    return with_number(k, IR_AND, x, y);
+}
+
+ir_id lower_ir_shr(lower_ir *k, ir_id x, uint32_t y) {
+    return y ? with_number(k, IR_SHR, x, y) : x;
+}
+
+ir_id lower_ir_shl(lower_ir *k, ir_id x, uint32_t y) {
+    return y ? with_number(k, IR_SHL, x, y) : x;
+}
+
+ir_id lower_ir_ramp(lower_ir *k, uint32_t width, uint32_t first, uint32_t step) {
+    ir_id parts[LOWER_IR_RUN];
+    for (uint32_t i = 0; i < width; i++) parts[i] = ir_u32(k->b, first + i * step);
+    return width == 1 ? parts[0] : ir_compose(k->b, parts, width);
+}
+
+void lower_ir_load_run(lower_ir *k, ir_memory from, ir_id index, bool aligned, ir_id *runs) {
+    for (uint32_t i = 0; i < LOWER_IR_RUN / k->wide; i++) {
+        ir_id at = lower_ir_plus(k, index, i * k->wide);
+        if (aligned) {
+            runs[i] = ir_cast(k->b, IR_F32, ir_load(k->b, from, at, k->wide));
+            continue;
+        }
+        ir_id parts[LOWER_IR_RUN];
+        for (uint32_t e = 0; e < k->wide; e++) parts[e] = ir_cast(k->b, IR_F32, ir_load(k->b, from, lower_ir_plus(k, at, e), 1));
+        runs[i] = ir_compose(k->b, parts, k->wide);
+    }
+}
+
+/* Halves a vector until one lane is left. */
+static ir_id fold(lower_ir *k, ir_op op, ir_id x) {
+    const ir_instruction *i = ir_at(k->b, x);
+    uint32_t width = i ? i->width : 1;
+    for (; width > 1; width /= 2) {
+        uint64_t low = 0, high = 0;
+        for (uint32_t e = 0; e < width / 2; e++) {
+            low |= (uint64_t)e << (4 * e);
+            high |= (uint64_t)(e + width / 2) << (4 * e);
+        }
+        ir_id a = width == 2 ? ir_extract(k->b, x, 0) : ir_swizzle(k->b, x, width / 2, low);
+        ir_id c = width == 2 ? ir_extract(k->b, x, 1) : ir_swizzle(k->b, x, width / 2, high);
+        x = ir_binary(k->b, op, a, c);
+    }
+    return x;
+}
+
+ir_id lower_ir_sum_vector(lower_ir *k, ir_id x) {
+    return fold(k, IR_ADD, x);
+}
+
+ir_id lower_ir_max_vector(lower_ir *k, ir_id x) {
+    return fold(k, IR_MAX, x);
+}
+
+ir_id lower_ir_reduce(lower_ir *k, ir_op op, ir_id x, ir_memory at) {
+    if (k->lanes == 1) return x;
+    ir_builder *b = k->b;
+    ir_id lane = ir_local(b, 0);
+    ir_store(b, at, lane, x);
+    for (uint32_t half = k->lanes / 2; half > 0; half /= 2) {
+        ir_barrier(b);
+        ir_if(b, ir_lt(b, lane, ir_u32(b, half)));
+        ir_store(b, at, lane, ir_binary(b, op, ir_load(b, at, lane, 1), ir_load(b, at, lower_ir_plus(k, lane, half), 1)));
+        ir_end(b);
+    }
+    return ir_uniform_load(b, at, ir_u32(b, 0));
+}
+
+/* x / (1 + exp(-2 u)) with u = sqrt(2 / pi) (x + 0.044715 x^3): the same as with tanh, and nothing overflows. */
+ir_id lower_ir_gelu(lower_ir *k, ir_id x) {
+    ir_builder *b = k->b;
+    const ir_instruction *i = ir_at(b, x);
+    const uint32_t width = i ? i->width : 1;
+    ir_id cube = ir_mul(b, ir_mul(b, x, x), x);
+    ir_id u = ir_fma(b, cube, ir_number(b, IR_F32, width, 0.044715), x);
+    ir_id power = ir_min(b, ir_mul(b, u, ir_number(b, IR_F32, width, -2 * 0.79788456080286535588)), ir_number(b, IR_F32, width, 80));
+    return ir_div(b, x, ir_add(b, ir_exp(b, power), ir_number(b, IR_F32, width, 1)));
+}
+
+bool lower_ir_aligned(const lower_ir *k, const graph_tensor *t) {
+    bool fits = t->offset % k->wide == 0;
+    for (uint32_t i = 0; i + 1 < t->rank; i++) fits = fits && t->stride[i] % k->wide == 0;
+    return fits && t->rank > 0 && t->stride[t->rank - 1] == 1;
+}
+
+lower_fn *const lower_ir_table[OP_COUNT] = {
+    [OP_GATHER_ROWS] = lower_ir_gather_rows, [OP_COPY] = lower_ir_pointwise, [OP_ADD] = lower_ir_pointwise, [OP_MUL] = lower_ir_pointwise,
+    [OP_SCALE] = lower_ir_pointwise, [OP_GELU_TANH] = lower_ir_pointwise, [OP_GEGLU] = lower_ir_pointwise,
+    [OP_SOFTCAP] = lower_ir_pointwise, [OP_RMS_NORM] = lower_ir_rms_norm, [OP_SOFTMAX] = lower_ir_softmax, [OP_TOPK] = lower_ir_topk,
+    [OP_WEIGHTED_SUM] = lower_ir_weighted_sum, [OP_MATMUL] = lower_ir_matmul, [OP_MATMUL_ID] = lower_ir_matmul_id,
+    [OP_ROPE] = lower_ir_rope, [OP_KV_WRITE] = lower_ir_kv_write, [OP_ATTENTION] = lower_ir_attention, [OP_ARGMAX] = lower_ir_argmax,
+    [OP_SAMPLE] = lower_ir_sample, [OP_SET_ROWS] = lower_ir_set_rows,
+};

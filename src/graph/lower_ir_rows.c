@@ -1,0 +1,303 @@
+/* lower_ir_rows.c - generated kernels that reduce rows: norms, softmax, top-k, weighted sum, argmax.
+ *
+ * A workgroup a row. Its lanes walk the row in vectors and join what they have in a tree; where one lane is all, vectors are
+ * the only lanes. */
+#include "graph/lower_ir.h"
+#include "graph/lower_walk.h"
+
+enum { LANES = 64, PARTS_MAX = 1024, PART_LEAST = 2048 };
+
+/* Rows of a tensor, walked alike in x and in the result. */
+typedef struct rows {
+    lower_walk w;
+    uint32_t d;              /* elements of a row */
+    ir_id x, out, row, size[GRAPH_RANK_MAX]; /* x, out: where this row begins */
+} rows;
+
+static bool rows_of(const lowering *l, const graph_node *node, rows *r) {
+    const graph_tensor *x = graph_tensor_at(l->g, node->in[0]);
+    const uint32_t last = x->rank - 1u;
+    if (x->rank == 0 || x->dim[last].extent || (x->stride[last] != 1 && x->dim[last].size != 1)) return false;
+    r->d = x->dim[last].size;
+    r->w = lower_walk_of((const graph_tensor *const[]){x, graph_tensor_at(l->g, node->out[0])}, 2, 1);
+    if (r->w.n == 0) lower_walk_pad(&r->w, 1);
+    return true;
+}
+
+/* Opens the block of a row: closed by ir_end. */
+static void row_begin(lower_ir *k, rows *r) {
+    static const char *const sizes[GRAPH_RANK_MAX] = {"r0", "r1", "r2", "r3", "r4", "r5", "r6", "r7"};
+    ir_builder *b = k->b;
+    const graph_tensor *x = graph_tensor_at(k->l->g, k->node->in[0]);
+    for (uint32_t i = 0; i < r->w.n; i++) r->size[i] = lower_ir_count(k, sizes[i], r->w.size[i]);
+    r->x = lower_ir_u32(k, "x_offset", x->offset);
+    r->out = ir_u32(b, 0);
+    ir_id left = lower_ir_group(k);
+    for (uint32_t i = r->w.n; i-- > 0;) {
+        const bool constant = !r->w.size[i].extent;
+        ir_id place = !i ? left : constant ? lower_ir_rest(k, left, (uint32_t)r->w.size[i].factor) : ir_mod(b, left, r->size[i]);
+        if (i) left = constant ? lower_ir_over(k, left, (uint32_t)r->w.size[i].factor) : ir_div(b, left, r->size[i]);
+        r->x = ir_add(b, r->x, lower_ir_times(k, place, r->w.stride[0][i]));
+        r->out = ir_add(b, r->out, lower_ir_times(k, place, r->w.stride[1][i]));
+    }
+    ir_if(b, ir_lt(b, left, r->size[0]));
+}
+
+/* for i = lane * wide; i < n; i += lanes * wide */
+static ir_id across(lower_ir *k, uint32_t n, uint32_t wide) {
+    ir_builder *b = k->b;
+    ir_id from = k->lanes == 1 ? ir_u32(b, 0) : lower_ir_times(k, ir_local(b, 0), wide);
+    return ir_loop(b, from, ir_u32(b, n), ir_u32(b, k->lanes * wide));
+}
+
+/* The widest vector of rows of x and of a dense result. */
+static uint32_t wide_of(const lower_ir *k, const rows *r, uint32_t offset) {
+    uint32_t wide = k->wide;
+    for (; wide > 1; wide /= 2) {
+        bool fits = r->d % wide == 0 && offset % wide == 0;
+        for (uint32_t i = 0; i < r->w.n; i++) fits = fits && r->w.stride[0][i] % wide == 0 && r->w.stride[1][i] % wide == 0;
+        if (fits) break;
+    }
+    return wide;
+}
+
+beryl_status lower_ir_rms_norm(lowering *l, const graph_node *node, beryl_error *error) {
+    rows r;
+    if (!rows_of(l, node, &r)) return lower_ir_refuse(node, "rows with gaps between their elements", error);
+    const bool weighted = node->n_in > 1;
+    const graph_tensor *weight = weighted ? graph_tensor_at(l->g, node->in[1]) : NULL;
+    lower_ir k;
+    lower_ir_begin(&k, l, node, "rms_norm", lower_ir_lanes(l, r.d));
+    ir_builder *b = k.b;
+    uint32_t wide = wide_of(&k, &r, graph_tensor_at(l->g, node->in[0])->offset);
+    if (weighted && (weight->offset % wide || weight->stride[0] != 1)) wide = 1;
+    ir_memory x = lower_ir_read(&k, "x", node->in[0]), out = lower_ir_write(&k, "out", node->out[0]);
+    ir_memory w = weighted ? lower_ir_read(&k, "weight", node->in[1]) : x;
+    ir_memory sum = ir_register(b, IR_F32, wide), joined = k.lanes > 1 ? ir_workgroup(b, IR_F32, k.lanes) : sum;
+    row_begin(&k, &r);
+    ir_id zero = ir_u32(b, 0);
+    ir_store(b, sum, zero, ir_number(b, IR_F32, wide, 0));
+    ir_id i = across(&k, r.d, wide), v = ir_load(b, x, ir_add(b, r.x, i), wide);
+    ir_store(b, sum, zero, ir_fma(b, v, v, ir_load(b, sum, zero, wide)));
+    ir_end(b);
+    ir_id total = lower_ir_reduce(&k, IR_ADD, lower_ir_sum_vector(&k, ir_load(b, sum, zero, wide)), joined);
+    ir_id mean = ir_add(b, ir_div(b, total, ir_f32(b, (float)r.d)), ir_f32(b, node->attr.rms_norm.eps));
+    ir_id factor = ir_splat(b, ir_div(b, ir_f32(b, 1), ir_sqrt(b, mean)), wide);
+    i = across(&k, r.d, wide);
+    v = ir_mul(b, ir_load(b, x, ir_add(b, r.x, i), wide), factor);
+    if (weighted) v = ir_mul(b, v, ir_cast(b, IR_F32, ir_load(b, w, lower_ir_plus(&k, i, weight->offset), wide)));
+    ir_store(b, out, ir_add(b, r.out, i), v);
+    ir_end(b);
+    ir_end(b);
+    return lower_ir_end(&k, lower_walk_count(l, &r.w), 1, error);
+}
+
+beryl_status lower_ir_softmax(lowering *l, const graph_node *node, beryl_error *error) {
+    rows r;
+    if (!rows_of(l, node, &r)) return lower_ir_refuse(node, "rows with gaps between their elements", error);
+    lower_ir k;
+    lower_ir_begin(&k, l, node, "softmax", lower_ir_lanes(l, r.d));
+    ir_builder *b = k.b;
+    const uint32_t wide = wide_of(&k, &r, graph_tensor_at(l->g, node->in[0])->offset);
+    ir_memory x = lower_ir_read(&k, "x", node->in[0]), out = lower_ir_write(&k, "out", node->out[0]);
+    ir_memory most = ir_register(b, IR_F32, wide), sum = ir_register(b, IR_F32, wide);
+    ir_memory joined = k.lanes > 1 ? ir_workgroup(b, IR_F32, k.lanes) : sum;
+    row_begin(&k, &r);
+    ir_id zero = ir_u32(b, 0);
+    ir_store(b, most, zero, ir_number(b, IR_F32, wide, -3.4028234663852886e38));
+    ir_store(b, sum, zero, ir_number(b, IR_F32, wide, 0));
+    ir_id i = across(&k, r.d, wide);
+    ir_store(b, most, zero, ir_max(b, ir_load(b, most, zero, wide), ir_load(b, x, ir_add(b, r.x, i), wide)));
+    ir_end(b);
+    ir_id top = ir_splat(b, lower_ir_reduce(&k, IR_MAX, lower_ir_max_vector(&k, ir_load(b, most, zero, wide)), joined), wide);
+    i = across(&k, r.d, wide);
+    ir_id p = ir_exp(b, ir_sub(b, ir_load(b, x, ir_add(b, r.x, i), wide), top));
+    ir_store(b, sum, zero, ir_add(b, ir_load(b, sum, zero, wide), p));
+    ir_store(b, out, ir_add(b, r.out, i), p);
+    ir_end(b);
+    ir_id total = lower_ir_reduce(&k, IR_ADD, lower_ir_sum_vector(&k, ir_load(b, sum, zero, wide)), joined);
+    ir_id factor = ir_splat(b, ir_div(b, ir_f32(b, 1), total), wide);
+    i = across(&k, r.d, wide); /* each lane what it wrote itself */
+    ir_store(b, out, ir_add(b, r.out, i), ir_mul(b, ir_load(b, out, ir_add(b, r.out, i), wide), factor));
+    ir_end(b);
+    ir_end(b);
+    return lower_ir_end(&k, lower_walk_count(l, &r.w), 1, error);
+}
+
+beryl_status lower_ir_weighted_sum(lowering *l, const graph_node *node, beryl_error *error) {
+    const graph_tensor *x = graph_tensor_at(l->g, node->in[0]), *g = graph_tensor_at(l->g, node->in[1]);
+    if (x->stride[2] != 1 || g->stride[1] != 1 || x->dim[2].extent) return lower_ir_refuse(node, "rows with gaps between their elements", error);
+    const uint32_t d = x->dim[2].size;
+    lower_ir k;
+    lower_ir_begin(&k, l, node, "weighted_sum", LANES);
+    ir_builder *b = k.b;
+    ir_memory from = lower_ir_read(&k, "x", node->in[0]), weight = lower_ir_read(&k, "weight", node->in[1]);
+    ir_memory out = lower_ir_write(&k, "out", node->out[0]), sum = ir_register(b, IR_F32, 1);
+    ir_id n = lower_ir_count(&k, "n", lower_count_of(x->dim[0])), u = lower_ir_count(&k, "u", lower_count_of(x->dim[1]));
+    ir_id x_offset = lower_ir_u32(&k, "x_offset", x->offset), w_offset = lower_ir_u32(&k, "w_offset", g->offset);
+    ir_id lane = lower_ir_lane(&k), row = lower_ir_over(&k, lane, d), column = lower_ir_rest(&k, lane, d);
+    ir_if(b, ir_lt(b, row, n));
+    ir_id x_row = ir_add(b, ir_add(b, x_offset, lower_ir_times(&k, row, x->stride[0])), column);
+    ir_id w_row = ir_add(b, w_offset, lower_ir_times(&k, row, g->stride[0]));
+    ir_set(b, sum, ir_f32(b, 0));
+    ir_id i = ir_loop(b, ir_u32(b, 0), u, ir_u32(b, 1));
+    ir_id value = ir_load(b, from, ir_add(b, x_row, lower_ir_times(&k, i, x->stride[1])), 1);
+    ir_set(b, sum, ir_fma(b, value, ir_load(b, weight, ir_add(b, w_row, i), 1), ir_get(b, sum)));
+    ir_end(b);
+    ir_store(b, out, ir_add(b, lower_ir_times(&k, row, d), column), ir_get(b, sum));
+    ir_end(b);
+    return lower_ir_end(&k, lower_count_times(lower_count_of(x->dim[0]), d), LANES, error);
+}
+
+/* ---- the largest ------------------------------------------------------------------------------------------------- */
+
+ir_id lower_ir_order(lower_ir *k, ir_id x, uint32_t nan) {
+    ir_builder *b = k->b;
+    ir_id bits = ir_bitcast(b, IR_U32, 1, x), magnitude = lower_ir_and(k, bits, 0x7fffffffu), middle = ir_u32(b, 0x80000000u);
+    ir_id key = ir_select(b, ir_ge(b, bits, middle), ir_sub(b, middle, magnitude), ir_add(b, middle, magnitude));
+    return ir_select(b, ir_gt(b, magnitude, ir_u32(b, 0x7f800000u)), ir_u32(b, nan), key);
+}
+
+enum { SCRATCH_BEST = 0 };
+
+typedef struct best { ir_memory key, index, joined; } best; /* registers; joined: workgroup array */
+
+static best best_begin(lower_ir *k) {
+    best m = {ir_register(k->b, IR_U32, 1), ir_register(k->b, IR_U32, 1), {0}};
+    m.joined = k->lanes > 1 ? ir_workgroup(k->b, IR_U32, k->lanes) : m.key;
+    return m;
+}
+
+static void best_clear(lower_ir *k, best m) {
+    ir_set(k->b, m.key, ir_u32(k->b, 0));
+    ir_set(k->b, m.index, ir_u32(k->b, UINT32_MAX));
+}
+
+/* Takes (key, index) where it is larger, or the first; `index` rises from call to call. */
+static void best_take(lower_ir *k, best m, ir_id key, ir_id index) {
+    ir_builder *b = k->b;
+    ir_id none = ir_eq(b, ir_get(b, m.index), ir_u32(b, UINT32_MAX));
+    ir_if(b, ir_or(b, none, ir_gt(b, key, ir_get(b, m.key))));
+    ir_set(b, m.key, key);
+    ir_set(b, m.index, index);
+    ir_end(b);
+}
+
+/* Of all lanes; the first of those alike. */
+static void best_join(lower_ir *k, best m, ir_id *key, ir_id *index) {
+    ir_builder *b = k->b;
+    ir_id own = ir_get(b, m.key);
+    *key = lower_ir_reduce(k, IR_MAX, own, m.joined);
+    *index = lower_ir_reduce(k, IR_MIN, ir_select(b, ir_eq(b, own, *key), ir_get(b, m.index), ir_u32(b, UINT32_MAX)), m.joined);
+}
+
+lower_ir_parts lower_ir_parts_of(uint32_t d, uint32_t most, uint32_t least) {
+    uint32_t size = (d + most - 1) / most;
+    if (size < least) size = least;
+    return (lower_ir_parts){size, (d + size - 1) / size};
+}
+
+static bool are_whole_rows(const graph_tensor *x) {
+    return x->rank == 2 && !x->dim[1].extent && (x->stride[1] == 1 || x->dim[1].size == 1);
+}
+
+/* best [n, n_part] of (key, index): of each part of each row. */
+beryl_status lower_ir_best(lowering *l, const graph_node *node, lower_ir_parts p, uint32_t key, uint32_t nan, beryl_error *error) {
+    const graph_tensor *x = graph_tensor_at(l->g, node->in[0]);
+    if (!are_whole_rows(x)) return lower_ir_refuse(node, "rows of varying length, or with gaps", error);
+    lower_ir k;
+    lower_ir_begin(&k, l, node, "best_of_parts", lower_ir_lanes(l, p.size));
+    ir_builder *b = k.b;
+    ir_memory from = lower_ir_read(&k, "x", node->in[0]);
+    ir_memory out = lower_ir_scratch(&k, "best", key, (uint64_t)x->dim[0].size * p.n * 8, IR_U32, IR_READ_WRITE);
+    ir_id n = lower_ir_count(&k, "n", lower_count_of(x->dim[0])), offset = lower_ir_u32(&k, "x_offset", x->offset);
+    best m = best_begin(&k);
+    ir_id group = lower_ir_group(&k), row = lower_ir_over(&k, group, p.n), part = lower_ir_rest(&k, group, p.n);
+    ir_if(b, ir_lt(b, row, n));
+    best_clear(&k, m);
+    ir_id start = lower_ir_times(&k, part, p.size), end = ir_min(b, lower_ir_plus(&k, start, p.size), ir_u32(b, x->dim[1].size));
+    ir_id base = ir_add(b, offset, lower_ir_times(&k, row, x->stride[0]));
+    ir_id i = ir_loop(b, k.lanes == 1 ? start : ir_add(b, start, ir_local(b, 0)), end, ir_u32(b, k.lanes));
+    best_take(&k, m, lower_ir_order(&k, ir_load(b, from, ir_add(b, base, i), 1), nan), i);
+    ir_end(b);
+    ir_id top, index;
+    best_join(&k, m, &top, &index);
+    if (k.lanes > 1) ir_if(b, ir_eq(b, ir_local(b, 0), ir_u32(b, 0)));
+    ir_id to = lower_ir_times(&k, group, 2);
+    ir_store(b, out, to, top);
+    ir_store(b, out, lower_ir_plus(&k, to, 1), index);
+    if (k.lanes > 1) ir_end(b);
+    ir_end(b);
+    return lower_ir_end(&k, lower_count_times(lower_count_of(x->dim[0]), p.n), 1, error);
+}
+
+beryl_status lower_ir_argmax(lowering *l, const graph_node *node, beryl_error *error) {
+    const graph_tensor *x = graph_tensor_at(l->g, node->in[0]);
+    const lower_ir_parts p = lower_ir_parts_of(x->dim[1].size, PARTS_MAX, PART_LEAST);
+    beryl_status status = lower_ir_best(l, node, p, SCRATCH_BEST, 0, error);
+    if (status != BERYL_OK) return status;
+    lower_ir k;
+    lower_ir_begin(&k, l, node, "best_of_row", lower_ir_lanes(l, p.n));
+    ir_builder *b = k.b;
+    ir_memory from = lower_ir_scratch(&k, "best", SCRATCH_BEST, 0, IR_U32, IR_READ), out = lower_ir_write(&k, "out", node->out[0]);
+    ir_id n = lower_ir_count(&k, "n", lower_count_of(x->dim[0]));
+    best m = best_begin(&k);
+    ir_id row = lower_ir_group(&k);
+    ir_if(b, ir_lt(b, row, n));
+    best_clear(&k, m);
+    ir_id i = ir_loop(b, k.lanes == 1 ? ir_u32(b, 0) : ir_local(b, 0), ir_u32(b, p.n), ir_u32(b, k.lanes));
+    ir_id at = lower_ir_times(&k, ir_add(b, lower_ir_times(&k, row, p.n), i), 2);
+    best_take(&k, m, ir_load(b, from, at, 1), ir_load(b, from, lower_ir_plus(&k, at, 1), 1));
+    ir_end(b);
+    ir_id top, index;
+    best_join(&k, m, &top, &index);
+    if (k.lanes > 1) ir_if(b, ir_eq(b, ir_local(b, 0), ir_u32(b, 0)));
+    ir_store(b, out, row, ir_cast(b, IR_I32, index));
+    if (k.lanes > 1) ir_end(b);
+    ir_end(b);
+    return lower_ir_end(&k, lower_count_of(x->dim[0]), 1, error);
+}
+
+/* k turns: each takes the largest that comes after the one before. NaN counts as minus infinity. */
+beryl_status lower_ir_topk(lowering *l, const graph_node *node, beryl_error *error) {
+    const graph_tensor *x = graph_tensor_at(l->g, node->in[0]);
+    const uint32_t d = x->dim[1].size, n_best = node->attr.topk.k;
+    if (!are_whole_rows(x)) return lower_ir_refuse(node, "rows of varying length, or with gaps", error);
+    lower_ir k;
+    lower_ir_begin(&k, l, node, "topk", lower_ir_lanes(l, d * n_best));
+    if (l->caps->loop_max && (uint64_t)(d / k.lanes + 1) * n_best > l->caps->loop_max / 2) {
+        base_arena_fini(&k.arena);
+        return lower_ir_refuse(node, "rows this long", error);
+    }
+    ir_builder *b = k.b;
+    ir_memory from = lower_ir_read(&k, "x", node->in[0]), values = lower_ir_write(&k, "values", node->out[0]);
+    ir_memory indices = lower_ir_write(&k, "indices", node->out[1]);
+    ir_id n = lower_ir_count(&k, "n", lower_count_of(x->dim[0])), offset = lower_ir_u32(&k, "x_offset", x->offset);
+    best m = best_begin(&k);
+    ir_memory last_key = ir_register(b, IR_U32, 1), last = ir_register(b, IR_U32, 1);
+    ir_id row = lower_ir_group(&k);
+    ir_if(b, ir_lt(b, row, n));
+    ir_id base = ir_add(b, offset, lower_ir_times(&k, row, x->stride[0]));
+    ir_set(b, last_key, ir_u32(b, UINT32_MAX));
+    ir_set(b, last, ir_u32(b, 0));
+    ir_id turn = ir_loop(b, ir_u32(b, 0), ir_u32(b, n_best), ir_u32(b, 1));
+    best_clear(&k, m);
+    ir_id i = ir_loop(b, k.lanes == 1 ? ir_u32(b, 0) : ir_local(b, 0), ir_u32(b, d), ir_u32(b, k.lanes));
+    ir_id key = lower_ir_order(&k, ir_load(b, from, ir_add(b, base, i), 1), LOWER_IR_LOWEST), before = ir_get(b, last_key);
+    ir_if(b, ir_or(b, ir_lt(b, key, before), ir_and(b, ir_eq(b, key, before), ir_gt(b, i, ir_get(b, last)))));
+    best_take(&k, m, key, i);
+    ir_end(b);
+    ir_end(b);
+    ir_id top, index;
+    best_join(&k, m, &top, &index);
+    ir_set(b, last_key, top);
+    ir_set(b, last, index);
+    if (k.lanes > 1) ir_if(b, ir_eq(b, ir_local(b, 0), ir_u32(b, 0)));
+    ir_id to = ir_add(b, lower_ir_times(&k, row, n_best), turn), value = ir_load(b, from, ir_add(b, base, index), 1);
+    ir_store(b, values, to, ir_select(b, ir_eq(b, top, ir_u32(b, LOWER_IR_LOWEST)), ir_bits(b, IR_F32, 1, 0xff800000u), value));
+    ir_store(b, indices, to, ir_cast(b, IR_I32, index));
+    if (k.lanes > 1) ir_end(b);
+    ir_end(b);
+    ir_end(b);
+    return lower_ir_end(&k, lower_count_of(x->dim[0]), 1, error);
+}

@@ -1,0 +1,58 @@
+/* lower_walk.c - see lower_walk.h. */
+#include "graph/lower_walk.h"
+
+#include <string.h>
+
+/* The stride with which `t` is walked along dimension i of a tensor of rank `rank`; 0 where it is broadcast. */
+static uint32_t stride_of(const graph_tensor *t, uint32_t rank, uint32_t i) {
+    if (i + t->rank < rank) return 0;
+    uint32_t k = i + t->rank - rank;
+    return t->dim[k].size == 1 && !t->dim[k].extent ? 0 : t->stride[k];
+}
+
+/* Dimensions of 1 are left out and neighbours are joined where the inner one is a constant and no tensor has a gap between
+ * them. */
+lower_walk lower_walk_of(const graph_tensor *const *tensors, uint32_t n_tensor, uint32_t left) {
+    lower_walk w = {.n_tensor = n_tensor};
+    const graph_tensor *shape = tensors[0];
+    for (uint32_t i = 0; i + left < shape->rank; i++) {
+        const graph_dim dim = shape->dim[i];
+        if (dim.size == 1 && !dim.extent) continue;
+        bool joins = w.n > 0 && !dim.extent;
+        for (uint32_t t = 0; joins && t < n_tensor; t++)
+            joins = w.stride[t][w.n - 1] == (uint64_t)stride_of(tensors[t], shape->rank, i) * dim.size;
+        if (joins) {
+            w.size[w.n - 1] = lower_count_times(w.size[w.n - 1], dim.size);
+        } else {
+            w.size[w.n++] = lower_count_of(dim);
+        }
+        for (uint32_t t = 0; t < n_tensor; t++) w.stride[t][w.n - 1] = stride_of(tensors[t], shape->rank, i);
+    }
+    return w;
+}
+
+void lower_walk_pad(lower_walk *w, uint32_t rank) {
+    if (w->n >= rank) return;
+    uint32_t more = rank - w->n;
+    memmove(w->size + more, w->size, w->n * sizeof w->size[0]);
+    for (uint32_t i = 0; i < more; i++) w->size[i] = (lower_count){1, 0};
+    for (uint32_t t = 0; t < w->n_tensor; t++) {
+        memmove(w->stride[t] + more, w->stride[t], w->n * sizeof w->stride[t][0]);
+        memset(w->stride[t], 0, more * sizeof w->stride[t][0]);
+    }
+    w->n = rank;
+}
+
+lower_count lower_walk_count(const lowering *l, const lower_walk *w) {
+    lower_count count = {1, 0};
+    for (uint32_t i = 0; i < w->n; i++) {
+        count.factor *= w->size[i].factor;
+        if (!w->size[i].extent) continue;
+        if (count.extent) {
+            count.factor *= l->g->extents[w->size[i].extent].bound;
+        } else {
+            count.extent = w->size[i].extent;
+        }
+    }
+    return count;
+}

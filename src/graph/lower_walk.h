@@ -1,0 +1,23 @@
+/* lower_walk.h - the dimensions of an operation as kernels walk them: those that lie alike in all its tensors are joined, so
+ * that any rank becomes few sizes of a run with strides of the bounds. For lower_*.c alone. */
+#ifndef GRAPH_LOWER_WALK_H
+#define GRAPH_LOWER_WALK_H
+
+#include "graph/lower.h"
+
+enum { LOWER_WALK_TENSORS = 8 };
+
+typedef struct lower_walk { /* dimensions [n], outermost first */
+    uint32_t n, n_tensor;
+    lower_count size[GRAPH_RANK_MAX];
+    uint32_t stride[LOWER_WALK_TENSORS][GRAPH_RANK_MAX];
+} lower_walk;
+
+/* The first `rank` - `left` dimensions of tensors whose shape is that of the first one. */
+lower_walk lower_walk_of(const graph_tensor *const *tensors, uint32_t n_tensor, uint32_t left);
+/* At least `rank` dimensions, by sizes of 1 in front. */
+void lower_walk_pad(lower_walk *w, uint32_t rank);
+/* All elements of the walk; where several sizes are extents, all but the first at their bounds (kernels check). */
+lower_count lower_walk_count(const lowering *l, const lower_walk *w);
+
+#endif

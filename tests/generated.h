@@ -1,0 +1,23 @@
+/* generated.h - the devices on which generated kernels are tested, in the forms that their lowering chooses between: the
+ * interpreter as a processor and as a GPU, host C, OpenCL, and WGSL on the software device in both forms. */
+#ifndef TESTS_GENERATED_H
+#define TESTS_GENERATED_H
+
+#include "device/device.h"
+
+typedef struct generated_form {
+    const char *name;    /* in names of cases */
+    const char *device;  /* as for device_open, or "interpreter" */
+    const char *caps;    /* BERYL_CAPS; NULL: as it is */
+    bool as_gpu, kernels; /* kernels: the device has hand-written ones too, which are left out */
+    bool brief;           /* compiles or runs slowly: cases that add little are left out */
+} generated_form;
+
+enum { GENERATED_FORMS = 6 };
+extern const generated_form generated_forms[GENERATED_FORMS];
+
+/* Opens the device and sets the environment for plans on it. NO_DEVICE: skip. */
+beryl_status generated_open(const generated_form *form, base_heap *heap, device **d, beryl_error *error);
+void generated_close(device *d); /* NULL is fine */
+
+#endif

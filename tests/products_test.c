@@ -1,0 +1,190 @@
+/* products_test.c - generated products with weights of every type, with experts, and rows by index, on every device there is,
+ * against the reference functions. One graph has all three; it runs with as many vectors as it was made for, then with fewer. */
+#include "generated.h"
+#include "test.h"
+
+#include "graph/exec.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct problem {
+    const char *name;
+    uint32_t rows, blocks, rest; /* k: blocks of the type (plain: of 32) and rest more elements of plain types */
+    uint32_t n, fewer;           /* vectors */
+    uint32_t limit;              /* bytes of the largest binding while weights are placed, 0: the device's */
+} problem;
+
+static const problem problems[] = {
+    {"one", 11, 2, 0, 1, 1, 0},
+    {"few", 6, 1, 0, 5, 2, 0},
+    {"odd", 7, 1, 7, 3, 1, 0},
+    {"pieces", 200, 1, 0, 2, 1, 12000},
+};
+
+enum { EXPERTS = 3, USED = 2, TAKEN = 9, OUTS = 3 };
+
+static const base_type weight_types[] = {TYPE_F32,  TYPE_F16,  TYPE_BF16, TYPE_Q4_0, TYPE_Q4_1, TYPE_Q5_0,   TYPE_Q5_1,   TYPE_Q8_0,
+                                         TYPE_Q2_K, TYPE_Q3_K, TYPE_Q4_K, TYPE_Q5_K, TYPE_Q6_K, TYPE_IQ4_NL, TYPE_IQ4_XS, TYPE_MXFP4};
+
+/* ---- numbers ------------------------------------------------------------------------------------------------- */
+
+static uint32_t next(uint32_t *state) {
+    *state = *state * 1664525u + 1013904223u;
+    return *state >> 8;
+}
+
+static float unit(uint32_t *state) { /* -1 to 1 */
+    return (float)next(state) * 0x1p-23f - 1;
+}
+
+/* Where the f16 factors of a block lie; MXFP4 and the plain types have none. */
+static const struct { uint16_t n, at[2]; } halves[TYPE_COUNT] = {
+    [TYPE_Q4_0] = {1, {0}},    [TYPE_Q4_1] = {2, {0, 2}},   [TYPE_Q5_0] = {1, {0}},   [TYPE_Q5_1] = {2, {0, 2}},
+    [TYPE_Q8_0] = {1, {0}},    [TYPE_Q2_K] = {2, {80, 82}}, [TYPE_Q3_K] = {1, {108}}, [TYPE_Q4_K] = {2, {0, 2}},
+    [TYPE_Q5_K] = {2, {0, 2}}, [TYPE_Q6_K] = {1, {208}},    [TYPE_IQ4_NL] = {1, {0}}, [TYPE_IQ4_XS] = {1, {0}},
+};
+
+static void fill_blocks(base_type type, uint64_t bytes, unsigned char *to, uint32_t seed) {
+    const uint32_t each = base_type_block_bytes(type);
+    for (uint64_t at = 0; at < bytes; at += each) {
+        const float value = unit(&seed);
+        const uint16_t half = base_f32_to_f16(value), brain = base_f32_to_bf16(value);
+        for (uint32_t i = 0; i < each; i++) to[at + i] = (unsigned char)next(&seed);
+        if (type == TYPE_F32) memcpy(to + at, &value, sizeof value);
+        if (type == TYPE_F16) memcpy(to + at, &half, sizeof half);
+        if (type == TYPE_BF16) memcpy(to + at, &brain, sizeof brain);
+        if (type == TYPE_MXFP4) to[at] = (unsigned char)(120 + to[at] % 8);
+        for (uint32_t i = 0; i < halves[type].n; i++) {
+            const uint16_t factor = base_f32_to_f16(0.02f + 0.01f * unit(&seed));
+            memcpy(to + at + halves[type].at[i], &factor, sizeof factor);
+        }
+    }
+}
+
+static beryl_status source_read(void *user, uint64_t offset, void *to, size_t size) {
+    memcpy(to, (const char *)user + offset, size);
+    return BERYL_OK;
+}
+
+/* ---- both sides --------------------------------------------------------------------------------------------------- */
+
+typedef struct side {
+    graph *g;
+    graph_store store;
+    graph_exec *exec;
+    graph_value x, ids, experts, out[OUTS];
+    bool open;
+} side;
+
+static uint32_t row_of(const problem *p, base_type type) {
+    const bool plain = !base_type_is_quantised(type);
+    return p->blocks * (plain ? 32 : base_type_block(type)) + (plain ? p->rest : 0);
+}
+
+static beryl_status side_open(side *s, base_heap *heap, device *d, const problem *p, base_type type, const beryl_source *source, beryl_error *error) {
+    const uint32_t k = row_of(p, type), dim[3] = {EXPERTS, p->rows, k};
+    beryl_status status = store_init(&s->store, heap, d, source, 1, error);
+    s->open = status == BERYL_OK;
+    if (status != BERYL_OK) return status;
+    const uint32_t w = store_add_weight(&s->store, "w", type, 2, dim + 1, 0, 0, 0, false);
+    const uint32_t e = store_add_weight(&s->store, "e", type, 3, dim, 0, 0, 0, false);
+    const uint64_t most = d ? d->caps.binding_max : 0;
+    if (d && p->limit) d->caps.binding_max = p->limit;
+    status = store_layout(&s->store, 0, error);
+    if (d) d->caps.binding_max = most;
+    if (status == BERYL_OK) status = store_make(&s->store, error);
+    while (status == BERYL_OK && (status = store_upload_step(&s->store, error)) != BERYL_OK)
+        if (status == BERYL_EVENT || status == BERYL_PENDING) status = BERYL_OK;
+    graph *g = s->g = graph_open(heap);
+    const graph_dim n = {p->n, graph_extent_add(g, "n", p->n)};
+    s->x = graph_input(g, "x", TYPE_F32, 2, (graph_dim[]){n, {k, 0}});
+    s->ids = graph_input(g, "ids", TYPE_I32, 1, (graph_dim[]){{TAKEN, 0}});
+    s->experts = graph_input(g, "experts", TYPE_I32, 2, (graph_dim[]){n, {USED, 0}});
+    graph_value weight = graph_stored(g, &s->store, w), x = graph_reshape(g, s->x, 3, (graph_dim[]){n, {1, 0}, {k, 0}});
+    s->out[0] = graph_matmul(g, s->x, weight);
+    s->out[1] = graph_gather_rows(g, weight, s->ids, 1.5f);
+    s->out[2] = graph_matmul_id(g, x, graph_stored(g, &s->store, e), s->experts);
+    for (int i = 0; i < OUTS; i++) graph_output(g, s->out[i], "out");
+    if (status == BERYL_OK) status = graph_exec_open(g, &s->store, &(graph_exec_options){.exact = true}, &s->exec, error);
+    while (status == BERYL_OK && (status = graph_exec_ready(s->exec, error)) == BERYL_PENDING) status = BERYL_OK;
+    return status;
+}
+
+static void side_close(side *s) {
+    graph_exec_close(s->exec);
+    graph_close(s->g);
+    if (s->open) store_fini(&s->store);
+}
+
+static beryl_status side_run(side *s, const problem *p, uint32_t k, uint32_t n, const float **data, beryl_error *error) {
+    uint32_t seed = n;
+    float *x = graph_exec_input(s->exec, s->x);
+    int32_t *ids = graph_exec_input(s->exec, s->ids), *experts = graph_exec_input(s->exec, s->experts);
+    for (uint32_t i = 0; i < p->n * k; i++) x[i] = unit(&seed);
+    for (uint32_t i = 0; i < TAKEN; i++) ids[i] = (int32_t)(next(&seed) % (p->rows + 2)) - 1; /* outside too */
+    for (uint32_t i = 0; i < p->n * USED; i++) experts[i] = (int32_t)(next(&seed) % (EXPERTS + 1));
+    device_ticket ticket;
+    beryl_status status = graph_exec_submit(s->exec, (uint32_t[]){0, n}, s->out, OUTS, &ticket, error);
+    if (status == BERYL_OK && s->store.device) status = device_wait(s->store.device, ticket, error);
+    for (uint32_t i = 0; status == BERYL_OK && i < OUTS; i++)
+        status = graph_exec_fetched(s->exec, ticket, i, (const void **)(uintptr_t)&data[i], error);
+    return status;
+}
+
+static void compare(test *t, const char *what, const float *got, const float *want, uint32_t n) {
+    double difference = 0, size = 1e-30;
+    for (uint32_t i = 0; i < n; i++) {
+        difference += ((double)got[i] - want[i]) * ((double)got[i] - want[i]);
+        size += (double)want[i] * want[i];
+    }
+    /* f32 sums in another order */
+    if (!(difference <= 4e-6 * 4e-6 * size)) test_fail(t, __FILE__, __LINE__, "%s is off by %g of its size", what, sqrt(difference / size));
+}
+
+static void run(test *t, base_heap *heap, device *d, const problem *p, base_type type) {
+    static const char *const names[OUTS] = {"matmul", "gather_rows", "matmul_id"};
+    const uint32_t k = row_of(p, type);
+    const uint64_t bytes = base_type_row_bytes(type, k) * p->rows * EXPERTS;
+    unsigned char *file = malloc(bytes);
+    fill_blocks(type, bytes, file, 7);
+    const beryl_source source = {.size = bytes, .user = file, .read = source_read};
+    side a = {0}, b = {0};
+    beryl_error error = {0};
+    beryl_status status = side_open(&a, heap, NULL, p, type, &source, &error);
+    if (status == BERYL_OK) status = side_open(&b, heap, d, p, type, &source, &error);
+    for (uint32_t turn = 0; status == BERYL_OK && turn < 2; turn++) {
+        const uint32_t n = turn ? p->fewer : p->n, counts[OUTS] = {n * p->rows, TAKEN * k, n * USED * p->rows};
+        const float *want[OUTS], *got[OUTS];
+        status = side_run(&a, p, k, n, want, &error);
+        if (status == BERYL_OK) status = side_run(&b, p, k, n, got, &error);
+        for (uint32_t i = 0; status == BERYL_OK && i < OUTS; i++) compare(t, names[i], got[i], want[i], counts[i]);
+    }
+    if (status != BERYL_OK) test_fail(t, __FILE__, __LINE__, "%s", error.message);
+    side_close(&a);
+    side_close(&b);
+    free(file);
+}
+
+void test_products(test *t) {
+    for (size_t f = 0; f < GENERATED_FORMS; f++) {
+        base_heap heap;
+        device *d = NULL;
+        beryl_error error = {0};
+        base_heap_init(&heap, NULL);
+        const beryl_status status = generated_open(&generated_forms[f], &heap, &d, &error);
+        for (size_t i = 0; i < sizeof problems / sizeof *problems; i++)
+            for (size_t k = 0; k < sizeof weight_types / sizeof *weight_types; k++) {
+                const base_type type = weight_types[k];
+                if (generated_forms[f].kernels && i != 1) continue; /* the software device compiles for seconds */
+                if ((problems[i].rest && base_type_is_quantised(type)) || (problems[i].limit && type != TYPE_F16 && type != TYPE_Q6_K)) continue;
+                if (!test_case(t, "products/%s/%s-%s", generated_forms[f].name, problems[i].name, base_type_name(type))) continue;
+                if (status == BERYL_NO_DEVICE) test_skip(t, "%s", error.message);
+                else if (status != BERYL_OK) test_fail(t, __FILE__, __LINE__, "%s", error.message);
+                else run(t, &heap, d, &problems[i], type);
+            }
+        generated_close(d);
+        if (status == BERYL_OK && test_case(t, "products/%s/gives-everything-back", generated_forms[f].name)) CHECK_INT(t, heap.bytes, 0);
+    }
+}
