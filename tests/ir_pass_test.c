@@ -158,7 +158,7 @@ static const ir_kernel *matmul_bias(lab *l, sizes s) {
 }
 
 /* y = 2 x * w + bias of halves; both factors' rows are read in odd ways */
-static const ir_kernel *halves(lab *l, sizes s, ir_type type, bool constant) {
+static const ir_kernel *halves(lab *l, sizes s, ir_type type, bool constant, bool rows_of_both) {
     make a = {.b = ir_begin(&l->arena, "halves", 1, 1, 1)};
     ir_builder *b = a.b;
     a.x = ir_buffer(b, type, IR_READ, "x");
@@ -174,7 +174,8 @@ static const ir_kernel *halves(lab *l, sizes s, ir_type type, bool constant) {
           j = loop(&a, a.n, IR_PARALLEL, 1);
     ir_set(b, sum, ir_cast(b, IR_F32, ir_load(b, a.w, j, 1)));
     ir_id p = loop(&a, a.k, IR_REDUCE, 2);
-    ir_id x = ir_load(b, a.x, ir_add(b, row, p), 1), w = ir_load(b, a.w, at(&a, p, a.n, j), 1);
+    ir_id x = ir_load(b, a.x, ir_add(b, row, p), 1),
+          w = ir_load(b, a.w, rows_of_both ? at(&a, j, a.k, p) : at(&a, p, a.n, j), 1);
     ir_set(b, sum, ir_fma(b, ir_cast(b, IR_F32, x), ir_cast(b, IR_F32, w), ir_get(b, sum)));
     ir_end(b);
     ir_store(b, a.y, at(&a, i, a.n, j), ir_mul(b, ir_get(b, sum), ir_f32(b, 2)));
@@ -182,10 +183,14 @@ static const ir_kernel *halves(lab *l, sizes s, ir_type type, bool constant) {
     return make_end(&a);
 }
 static const ir_kernel *halves_f16(lab *l, sizes s) {
-    return halves(l, s, IR_F16, false);
+    return halves(l, s, IR_F16, false, false);
+}
+/* k a multiple of 16: copied in pieces */
+static const ir_kernel *halves_copied(lab *l, sizes s) {
+    return halves(l, (sizes){s.m, s.n, s.k > 8 ? 64 : 32}, IR_F16, true, true);
 }
 static const ir_kernel *halves_bf16(lab *l, sizes s) {
-    return halves(l, s, IR_BF16, true);
+    return halves(l, s, IR_BF16, true, false);
 }
 
 /* y[i] = sum of x[i, k] * w[k] with w in packed 4-bit numbers, a scale for each 8 */
@@ -493,6 +498,7 @@ static const struct {
     {"total", total},
     {"halves-f16", halves_f16},
     {"halves-bf16", halves_bf16},
+    {"halves-copied", halves_copied},
     {"random", random_kernel},
 };
 enum { KERNELS = sizeof kernels / sizeof *kernels };
@@ -840,6 +846,11 @@ static void check_shapes(test *t) {
             if (k->code[i].op == IR_FRAGMENT_MMA)
                 for (uint32_t o = 0; o < 3; o++)
                     CHECK_INT(t, k->code[k->code[i].in[o]].op, IR_CONST);
+        s.dims[2].unroll = 3;
+        k = optimised(t, &l, halves_copied, (sizes){64, 64, 64}, &s);
+        CHECK(t, count_op(k, IR_COPY_ASYNC, IR_WORKGROUP, 0) > 0);
+        CHECK_INT(t, count_op(k, IR_COPY_COMMIT, 0, 0), 3);
+        CHECK_INT(t, count_op(k, IR_STORE, IR_WORKGROUP, 1), 0);
         s.fragments = false;
         k = optimised(t, &l, halves_bf16, (sizes){64, 64, 64}, &s);
         CHECK_INT(t, k->n_fragment, 0);

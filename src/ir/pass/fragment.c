@@ -18,7 +18,7 @@
 
 #include <string.h>
 
-enum { ROWS = 16, COLUMNS = 8, DEPTH = 16, PAD = 8, SLICE_MAX = 400 };
+enum { ROWS = 16, COLUMNS = 8, DEPTH = 16, PAD = 8, PIECE = 8, SLICE_MAX = 400 };
 
 typedef struct side {
     ir_id value;          /* f16 or bf16, inside the reduction */
@@ -35,6 +35,8 @@ typedef struct product {
     uint32_t m, n, k; /* the loops */
     side a, b;
     uint32_t depth, subgroup;
+    uint32_t slots; /* tiles in workgroup memory; above 1 they come by asynchronous copies */
+    uint32_t strip; /* fragments of c that leave at a time */
     uint16_t array; /* register array of the sum */
     ir_type type;   /* of a and b */
     uint32_t *seen, stamp, steps;
@@ -151,8 +153,27 @@ static void size_side(side *s, const ir_schedule_dim *dim, uint32_t unit, uint32
 
 static uint64_t tile_bytes(const product *p) {
     uint64_t rows = (uint64_t)p->a.size + p->b.size;
-    uint64_t strip = (uint64_t)p->a.warps * p->b.warps * ROWS * (p->b.each * COLUMNS);
-    return rows * (p->depth + PAD) * 2 + strip * 4;
+    uint64_t strip = (uint64_t)p->a.warps * p->b.warps * ROWS * COLUMNS * p->strip;
+    return p->slots * rows * (p->depth + PAD) * 2 + strip * 4;
+}
+
+/* Its rows are whole 16-byte pieces of memory: the value is a load at (something even) + k. */
+static bool is_copied(const product *p, const side *s) {
+    const pass_edit *e = p->e;
+    const ir_instruction *load = pass_at(e, s->value), *index = pass_at(e, load->in[0]);
+    const ir_instruction *k_loop = pass_at(e, p->k);
+    if (load->op != IR_LOAD ||
+        !pass_count_multiple(e, e->in->code, k_loop->in[0], k_loop->in[1], p->depth))
+        return false;
+    uint64_t rest = 1;
+    if (index->op == IR_ADD && (index->in[0] == p->k || index->in[1] == p->k))
+        rest = pass_multiple(e, e->in->code, index->in[index->in[0] == p->k]);
+    else if (index->op == IR_FMA && index->in[2] == p->k)
+        rest = (pass_multiple(e, e->in->code, index->in[0]) % PIECE == 0 ||
+                pass_multiple(e, e->in->code, index->in[1]) % PIECE == 0)
+                   ? PIECE
+                   : 1;
+    return rest % PIECE == 0;
 }
 
 static bool find(product *p) {
@@ -177,8 +198,12 @@ static bool find(product *p) {
     if (pass_is_closed(e) || pass_loads_written(e, p->m)) return false;
     size_side(&p->a, &s->dims[ir_mark_of(pass_at(e, p->m)).dim], ROWS, 1);
     size_side(&p->b, &s->dims[ir_mark_of(pass_at(e, p->n)).dim], COLUMNS, 0);
-    uint32_t depth = s->dims[ir_mark_of(pass_at(e, p->k)).dim].stage;
-    p->depth = depth < DEPTH ? DEPTH : depth / DEPTH * DEPTH;
+    const ir_schedule_dim *along = &s->dims[ir_mark_of(pass_at(e, p->k)).dim];
+    p->depth = along->stage < DEPTH ? DEPTH : along->stage / DEPTH * DEPTH;
+    p->strip = p->b.each % 2 ? 1 : 2;
+    p->slots = along->unroll > 1 && along->unroll <= 8 && is_copied(p, &p->a) && is_copied(p, &p->b)
+                   ? along->unroll
+                   : 1;
     p->subgroup = s->subgroup;
     uint64_t limit = s->workgroup_bytes ? s->workgroup_bytes : 16384;
     return (uint64_t)p->subgroup * p->a.warps * p->b.warps <= IR_LANES_MAX && p->a.each <= 16 &&
@@ -272,6 +297,50 @@ static void fill(product *p, side *s, ir_id outer) {
     block_end(p, turns);
 }
 
+/* Begins to bring the tile at k = outer to its slot, in pieces of 16 bytes. */
+static void copy_tile(product *p, side *s, ir_id slot, ir_id outer) {
+    pass_edit *e = p->e;
+    const ir_instruction *row_loop = pass_at(e, s->loop), *load = pass_at(e, s->value);
+    uint32_t lanes = p->subgroup * p->a.warps * p->b.warps, across = p->depth / PIECE,
+             parts = s->size * across;
+    uint32_t turns = (parts + lanes - 1) / lanes;
+    ir_id part = add(e, times(e, block_loop(p, turns), lanes), pass_lane_number(e));
+    if (parts % lanes) pass_if(e, pass_binary(e, IR_LT, part, pass_u32(e, parts)));
+    ir_id row = pass_binary(e, IR_DIV, part, pass_u32(e, across));
+    ir_id kk = times(e, pass_binary(e, IR_MOD, part, pass_u32(e, across)), PIECE),
+          index = add(e, s->first, row);
+    if (!pass_count_multiple(e, e->in->code, row_loop->in[0], row_loop->in[1], s->size))
+        index = pass_binary(e, IR_MIN, index,
+                            pass_binary(e, IR_SUB, bound(p, s->loop), pass_u32(e, 1)));
+    p->stamp++;
+    ir_id from = clone(p, load->in[0], index, s->loop, add(e, outer, kk));
+    ir_id to = add(e, times(e, slot, s->size * (p->depth + PAD)),
+                   add(e, times(e, row, p->depth + PAD), kk));
+    pass_push(e, (ir_instruction){.op = IR_COPY_ASYNC,
+                                  .n_in = 2,
+                                  .space = IR_WORKGROUP,
+                                  .array = s->memory.array,
+                                  .in = {to, from, IR_NO_ID, IR_NO_ID},
+                                  .imm = load->array | (uint64_t)(PIECE * 2) << 16});
+    if (parts % lanes) pass_close(e);
+    block_end(p, turns);
+}
+
+static void copy_both(product *p, ir_id slot, ir_id outer) {
+    pass_edit *e = p->e;
+    pass_if(e, pass_binary(e, IR_LT, outer, bound(p, p->k)));
+    copy_tile(p, &p->a, slot, outer);
+    copy_tile(p, &p->b, slot, outer);
+    pass_close(e);
+    plain(e, IR_COPY_COMMIT);
+}
+
+static void copy_wait(product *p, uint32_t under_way) {
+    pass_push(p->e, (ir_instruction){.op = IR_COPY_WAIT,
+                                     .in = {IR_NO_ID, IR_NO_ID, IR_NO_ID, IR_NO_ID},
+                                     .imm = under_way});
+}
+
 static void fragment_memory(product *p, ir_op op, uint16_t fragment, ir_memory memory, ir_id place,
                             ir_id index, uint32_t stride, bool transposed) {
     pass_edit *e = p->e;
@@ -284,19 +353,21 @@ static void fragment_memory(product *p, ir_op op, uint16_t fragment, ir_memory m
     pass_push(e, i);
 }
 
-static void multiply(product *p, ir_id warp_m, ir_id warp_n) {
+static void multiply(product *p, ir_id warp_m, ir_id warp_n, ir_id slot) {
     pass_edit *e = p->e;
     uint32_t stride = p->depth + PAD;
+    ir_id a_start = times(e, slot, p->a.size * stride),
+          b_start = times(e, slot, p->b.size * stride);
     ir_id step = times(e, block_loop(p, p->depth / DEPTH), DEPTH);
     ir_id i = block_loop(p, p->a.each);
     ir_id row = times(e, add(e, times(e, warp_m, p->a.each), i), ROWS);
     fragment_memory(p, IR_FRAGMENT_LOAD, p->fragments[1], p->a.memory, i,
-                    add(e, times(e, row, stride), step), stride, false);
+                    add(e, a_start, add(e, times(e, row, stride), step)), stride, false);
     block_end(p, p->a.each);
     ir_id j = block_loop(p, p->b.each);
     ir_id column = times(e, add(e, times(e, warp_n, p->b.each), j), COLUMNS);
     fragment_memory(p, IR_FRAGMENT_LOAD, p->fragments[2], p->b.memory, j,
-                    add(e, times(e, column, stride), step), stride, true);
+                    add(e, b_start, add(e, times(e, column, stride), step)), stride, true);
     block_end(p, p->b.each);
     i = block_loop(p, p->a.each);
     j = block_loop(p, p->b.each);
@@ -327,42 +398,50 @@ static void body(product *p, ir_id m, ir_id n, ir_id inside, ir_id value) {
             pass_store(e, sum, place,
                        pass_binary(e, IR_ADD, pass_load(e, IR_F32, 1, sum, place), value));
             i = e->close[p->k];
-        } else if (pass_is_effect(pass_at(e, i))) pass_copy_guarded(e, i, i + 1, inside);
+        } else if (inside != IR_NO_ID && pass_is_effect(pass_at(e, i)))
+            pass_copy_guarded(e, i, i + 1, inside);
         else pass_copy(e, i);
     }
 }
 
-/* c to workgroup memory, a strip of 16 rows of each subgroup at a time: [warps, 16, columns of a
- * subgroup] */
+/* c leaves by workgroup memory, `strip` fragments of each subgroup at a time: [warps, 16, strip *
+ * 8] */
 static void finish(product *p, ir_id warp, ir_id warp_m, ir_id warp_n, ir_memory strip) {
     pass_edit *e = p->e;
-    uint32_t columns = p->b.each * COLUMNS, elements = ROWS * columns;
-    ir_id i = block_loop(p, p->a.each);
-    ir_id start = times(e, warp, elements);
-    ir_id j = block_loop(p, p->b.each);
-    fragment_memory(p, IR_FRAGMENT_STORE, p->fragments[0], strip, add(e, times(e, i, p->b.each), j),
-                    add(e, start, times(e, j, COLUMNS)), columns, false);
-    block_end(p, p->b.each);
+    const ir_instruction *m_loop = pass_at(e, p->m), *n_loop = pass_at(e, p->n);
+    uint32_t columns = p->strip * COLUMNS, elements = ROWS * columns;
+    ir_id i = block_loop(p, p->a.each), j = block_loop(p, p->b.each / p->strip);
+    ir_id start = times(e, warp, elements), x = block_loop(p, p->strip);
+    ir_id place = add(e, add(e, times(e, i, p->b.each), times(e, j, p->strip)), x);
+    fragment_memory(p, IR_FRAGMENT_STORE, p->fragments[0], strip, place,
+                    add(e, start, times(e, x, COLUMNS)), columns, false);
+    block_end(p, p->strip);
     plain(e, IR_BARRIER);
     uint32_t turns = (elements + p->subgroup - 1) / p->subgroup;
-    ir_id at = pass_loop(e, pass_u32(e, 0), pass_u32(e, turns), pass_u32(e, 1), 0);
-    at = add(e, times(e, at, p->subgroup), pass_axis(e, IR_LOCAL, 0));
+    ir_id at = add(e, times(e, block_loop(p, turns), p->subgroup), pass_axis(e, IR_LOCAL, 0)),
+          inside = IR_NO_ID;
     bool ragged = elements % p->subgroup != 0;
     if (ragged) pass_if(e, pass_binary(e, IR_LT, at, pass_u32(e, elements)));
     ir_id row = pass_binary(e, IR_DIV, at, pass_u32(e, columns)),
           column = pass_binary(e, IR_MOD, at, pass_u32(e, columns));
     ir_id m =
         add(e, p->a.first, add(e, times(e, add(e, times(e, warp_m, p->a.each), i), ROWS), row));
-    ir_id n = add(e, p->b.first, add(e, times(e, warp_n, columns), column));
-    ir_id m_end = bound(p, p->m), n_end = bound(p, p->n), one = pass_u32(e, 1);
-    ir_id inside =
-        pass_binary(e, IR_AND, pass_binary(e, IR_LT, m, m_end), pass_binary(e, IR_LT, n, n_end));
-    m = pass_binary(e, IR_MIN, m, pass_binary(e, IR_SUB, m_end, one));
-    n = pass_binary(e, IR_MIN, n, pass_binary(e, IR_SUB, n_end, one));
+    ir_id n =
+        add(e, p->b.first,
+            add(e, times(e, warp_n, p->b.each * COLUMNS), add(e, times(e, j, columns), column)));
+    if (!pass_count_multiple(e, e->in->code, m_loop->in[0], m_loop->in[1], p->a.size) ||
+        !pass_count_multiple(e, e->in->code, n_loop->in[0], n_loop->in[1], p->b.size)) {
+        ir_id m_end = bound(p, p->m), n_end = bound(p, p->n), one = pass_u32(e, 1);
+        inside = pass_binary(e, IR_AND, pass_binary(e, IR_LT, m, m_end),
+                             pass_binary(e, IR_LT, n, n_end));
+        m = pass_binary(e, IR_MIN, m, pass_binary(e, IR_SUB, m_end, one));
+        n = pass_binary(e, IR_MIN, n, pass_binary(e, IR_SUB, n_end, one));
+    }
     body(p, m, n, inside, pass_load(e, IR_F32, 1, strip, add(e, start, at)));
     if (ragged) pass_close(e);
-    pass_close(e);
+    block_end(p, turns);
     plain(e, IR_BARRIER);
+    block_end(p, p->b.each / p->strip);
     block_end(p, p->a.each);
 }
 
@@ -386,6 +465,37 @@ static void tile_loop(product *p, side *s) {
     s->first = pass_loop(e, from, bound(p, s->loop), step, ir_mark_bits(mark, 0));
 }
 
+/* Loads, a barrier, products, a barrier. */
+static void by_stores(product *p, ir_id warp_m, ir_id warp_n) {
+    pass_edit *e = p->e;
+    ir_id outer = pass_loop(e, pass_u32(e, 0), bound(p, p->k), pass_u32(e, p->depth), 0);
+    fill(p, &p->a, outer);
+    fill(p, &p->b, outer);
+    plain(e, IR_BARRIER);
+    multiply(p, warp_m, warp_n, pass_u32(e, 0));
+    plain(e, IR_BARRIER);
+    pass_close(e);
+}
+
+/* The tiles of the next slots - 1 turns are under way while one is multiplied. A slot is written
+ * again only after the barrier that all lanes reach behind its products. */
+static void by_copies(product *p, ir_id warp_m, ir_id warp_n) {
+    pass_edit *e = p->e;
+    uint32_t ahead = p->slots - 1;
+    for (uint32_t n = 0; n < ahead; n++) copy_both(p, pass_u32(e, n), pass_u32(e, n * p->depth));
+    ir_id outer = pass_loop(e, pass_u32(e, 0), bound(p, p->k), pass_u32(e, p->depth), 0);
+    ir_id turn = pass_binary(e, IR_DIV, outer, pass_u32(e, p->depth)),
+          slots = pass_u32(e, p->slots);
+    copy_wait(p, ahead - 1);
+    plain(e, IR_BARRIER);
+    ir_id next = pass_binary(e, IR_MOD, add(e, turn, pass_u32(e, ahead)), slots);
+    copy_both(p, next, add(e, outer, pass_u32(e, ahead * p->depth)));
+    multiply(p, warp_m, warp_n, pass_binary(e, IR_MOD, turn, slots));
+    pass_close(e);
+    copy_wait(p, 0);
+    plain(e, IR_BARRIER);
+}
+
 static void push(product *p) {
     pass_edit *e = p->e;
     uint32_t *workgroup = e->out.workgroup, sums = p->a.each * p->b.each;
@@ -394,10 +504,10 @@ static void push(product *p) {
     p->fragments[0] = add_fragment(e, IR_ROLE_C, IR_F32, sums);
     p->fragments[1] = add_fragment(e, IR_ROLE_A, p->type, p->a.each);
     p->fragments[2] = add_fragment(e, IR_ROLE_B, p->type, p->b.each);
-    p->a.memory = pass_workgroup(e, p->type, p->a.size * (p->depth + PAD));
-    p->b.memory = pass_workgroup(e, p->type, p->b.size * (p->depth + PAD));
+    p->a.memory = pass_workgroup(e, p->type, p->slots * p->a.size * (p->depth + PAD));
+    p->b.memory = pass_workgroup(e, p->type, p->slots * p->b.size * (p->depth + PAD));
     ir_memory strip =
-        pass_workgroup(e, IR_F32, p->a.warps * p->b.warps * ROWS * p->b.each * COLUMNS);
+        pass_workgroup(e, IR_F32, p->a.warps * p->b.warps * ROWS * p->strip * COLUMNS);
     ir_id warp_n = pass_axis(e, IR_LOCAL, 1), warp_m = pass_axis(e, IR_LOCAL, 2);
     ir_id warp = add(e, times(e, warp_m, p->b.warps), warp_n);
     tile_loop(p, &p->a);
@@ -408,13 +518,8 @@ static void push(product *p) {
                                   .array = p->fragments[0],
                                   .in = {c, pass_bits(e, IR_F32, 1, 0), IR_NO_ID, IR_NO_ID}});
     block_end(p, sums);
-    ir_id outer = pass_loop(e, pass_u32(e, 0), bound(p, p->k), pass_u32(e, p->depth), 0);
-    fill(p, &p->a, outer);
-    fill(p, &p->b, outer);
-    plain(e, IR_BARRIER);
-    multiply(p, warp_m, warp_n);
-    plain(e, IR_BARRIER);
-    pass_close(e);
+    if (p->slots > 1) by_copies(p, warp_m, warp_n);
+    else by_stores(p, warp_m, warp_n);
     finish(p, warp, warp_m, warp_n, strip);
     pass_close(e);
     pass_close(e);

@@ -158,6 +158,15 @@ static ir_id index_of(pass_edit *e, uint32_t i, uint32_t m) {
 }
 
 static ir_id compose(pass_edit *e, const ir_id *values, uint32_t n) {
+    if (e->no_memory || e->too_large) return 0;
+    ir_instruction first = e->code[values[0]];
+    bool whole = first.op == IR_EXTRACT &&
+                 e->code[first.in[0]].width == n; /* of one vector, as it lies there */
+    for (uint32_t m = 0; m < n && whole; m++) {
+        const ir_instruction *part = &e->code[values[m]];
+        whole = part->op == IR_EXTRACT && part->in[0] == first.in[0] && part->imm == m;
+    }
+    if (whole) return first.in[0];
     ir_instruction c = {.op = IR_COMPOSE, .in = {IR_NO_ID, IR_NO_ID, IR_NO_ID, IR_NO_ID}};
     c.n_in = n > 2 ? 4 : 2;
     for (uint32_t p = 0; p < c.n_in; p++)
