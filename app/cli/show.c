@@ -270,6 +270,13 @@ static void device_each(void *user, const beryl_device_info *info) {
     else snprintf(name, sizeof name, "%s", info->backend);
     if (!info->usable) fputs(term_style_text(t, stdout, TERM_DIM), stdout);
     text_put(name, 14);
+    if (!*info->name) {
+        fputs(" not usable: ", stdout);
+        text_put(info->why_not, 0);
+        fputs(term_style_text(t, stdout, TERM_PLAIN), stdout);
+        putchar('\n');
+        return;
+    }
     putchar(' ');
     text_put(info->kind, 11);
     printf(" %10s  ", info->memory ? cli_size_text(size, info->memory) : "");
