@@ -290,9 +290,9 @@ static void device_each(void *user, const beryl_device_info *info) {
         fputs("\n               not usable: ", stdout);
         text_put(info->why_not, 0);
         fputs(term_style_text(t, stdout, TERM_PLAIN), stdout);
-    } else if (l->c->verbose && info->buffer_max) {
-        printf("\n               %s%slargest buffer %s,", info->language,
-               *info->language ? ", " : "", cli_size_text(size, info->buffer_max));
+    } else if (l->c->verbose && *info->language) {
+        printf("\n               %s, largest buffer %s,", info->language,
+               cli_size_text(size, info->buffer_max));
         printf(" binding %s", cli_size_text(size, info->binding_max));
         if (info->subgroup_size) printf(", subgroups of %u", info->subgroup_size);
         printf("%s%s%s", info->f16 ? ", f16" : "", info->dot_i8 ? ", 8-bit dot products" : "",

@@ -187,7 +187,7 @@ static void candidates_fini(candidates *all) {
     base_vec_fini(all->heap, &all->list);
 }
 
-/* What is taken where nobody named a device: hand-written kernels are WGSL. */
+/* What is rather taken where nobody named a device: the hand-written kernels are WGSL. */
 static bool is_default(const candidate *c) {
     return c->usable && c->caps.languages & DEVICE_LANGUAGE_BIT(DEVICE_WGSL);
 }
@@ -278,14 +278,15 @@ static bool parse_index(base_view text, uint32_t *index) {
  * first match is the best one. */
 static const candidate *choose(const candidates *all, base_view rest, bool named) {
     uint32_t index = 0;
+    for (size_t i = 0; i < all->list.count && !rest.size && !named; i++)
+        if (is_default(&all->list.data[i])) return &all->list.data[i];
     bool by_index = parse_index(rest, &index),
          software = base_view_equal(rest, BASE_VIEW("software"));
     for (size_t i = 0; i < all->list.count; i++) {
         const candidate *c = &all->list.data[i];
         if (!c->usable || (!named && !c->caps.languages)) continue;
-        if (!rest.size ? named || is_default(c)
-                       : (by_index && c->caps.index == index) ||
-                             (software && c->caps.kind == DEVICE_SOFTWARE))
+        if (!rest.size || (by_index && c->caps.index == index) ||
+            (software && c->caps.kind == DEVICE_SOFTWARE))
             return c;
     }
     if (by_index || software || !rest.size) return NULL;

@@ -192,8 +192,8 @@ typedef struct device_stats {
 void device_list(base_heap *heap, const beryl_log *log,
                  void (*each)(void *user, const device_caps *caps, const char *why_not),
                  void *user);
-/* choice: NULL or "" the first that takes WGSL (what nobody named must run every kernel there is);
- * a backend's name; "software"; "[backend:](index | part of a name)". An index is caps.index, which
+/* choice: NULL or "" the first that takes WGSL (the hand-written kernels), else the first that runs
+ * programs; a backend's name; "software"; "[backend:](index | part of a name)". An index is caps.index, which
  * counts a backend's devices from its best. "reference" is not a device: the caller handles it.
  * "dummy" is opened by its name only and never listed; a device without a language ("disk") is
  * opened by its backend's name only. NO_DEVICE names what there is. */
