@@ -45,12 +45,12 @@ static void *bytes_of(bench *b, uint64_t size) {
 
 /* data NULL: zeros. */
 static void give(bench *b, job *j, uint32_t n, const void *data, uint64_t size) {
-    size = (size + 15) / 16 * 16;
-    j->run.buffers[n].data = bytes_of(b, size);
-    j->run.buffers[n].size = size;
-    j->before[n] = bytes_of(b, size);
+    const uint64_t room = (size + 15) / 16 * 16;
+    j->run.buffers[n].data = bytes_of(b, room);
+    j->run.buffers[n].size = room;
+    j->before[n] = bytes_of(b, room);
     if (data) memcpy(j->before[n], data, (size_t)size);
-    memcpy(j->run.buffers[n].data, j->before[n], (size_t)size);
+    memcpy(j->run.buffers[n].data, j->before[n], (size_t)room);
 }
 
 static bool judge(test *t, bench *b, job *j) {
@@ -978,6 +978,9 @@ static void test_kernel(test *t, rig *r, const kernel_case *c) {
     j.k = made(&b, &j, c);
     if (!j.k) {
         test_fail(t, __FILE__, __LINE__, "builder: %s", b.error.message);
+    } else if (j.k->n_fragment && !strncmp(device_caps_of(r->d)->name, "stand-in", 8) &&
+               device_caps_of(r->d)->languages & DEVICE_LANGUAGE_BIT(DEVICE_CUDA_C)) {
+        test_skip(t, "the stand-in runs no PTX");
     } else if (judge(t, &b, &j)) {
         const beryl_status status = run_on(t, &b, r, &j, got);
         if (status == BERYL_UNSUPPORTED) test_skip(t, "%s", r->error.message);
@@ -1207,12 +1210,12 @@ static void test_memory(test *t) {
     base_arena_fini(&b.arena);
 }
 
-static const char *const devices[] = {"host", "software", "opencl"};
+static const char *const devices[] = {"host", "software", "opencl", "cuda", "hip"};
 
-/* OpenCL on a processor takes seconds a kernel: there one of each kind will do, for C's languages
- * share most. */
-static bool too_slow(const char *name, ir_type type, uint32_t width, bool casts) {
-    if (strcmp(name, "opencl")) return false;
+/* OpenCL on a processor takes seconds a kernel, the stand-in for CUDA and HIP little less: there one
+ * of each kind will do, for C's languages share most. */
+static bool too_slow(bool slow, ir_type type, uint32_t width, bool casts) {
+    if (!slow) return false;
     const uint32_t types =
         casts ? 1 << IR_F32 | 1 << IR_F64 | 1 << IR_I16 | 1 << IR_U64
               : 1 << IR_NONE | 1 << IR_F32 | 1 << IR_F16 | 1 << IR_I8 | 1 << IR_I64 | 1 << IR_U32;
@@ -1228,9 +1231,10 @@ void test_codegen(test *t) {
     if (test_case(t, "codegen/hip-compiles-gfx90a")) test_hip(t, "gfx90a");
     if (test_case(t, "codegen/hip-compiles-gfx1100")) test_hip(t, "gfx1100");
     for (size_t d = 0; d < sizeof devices / sizeof *devices; d++) {
+        bool stand_in = rig_stand_in(devices[d]), slow = stand_in || !strcmp(devices[d], "opencl");
         for (int casts = 0; casts < 2; casts++)
             for (int type = IR_F32; type < IR_TYPE_COUNT - casts; type++) {
-                if (too_slow(devices[d], (ir_type)type, 0, casts)) continue;
+                if (too_slow(slow, (ir_type)type, 0, casts)) continue;
                 if (!test_case(t, "codegen/%s-%s-%s", casts ? "casts" : "ops", devices[d],
                                ir_type_name((ir_type)type)))
                     continue;
@@ -1242,7 +1246,7 @@ void test_codegen(test *t) {
             }
         for (size_t n = 0; n < sizeof kernels / sizeof *kernels; n++) {
             char name[64];
-            if (too_slow(devices[d], kernels[n].type, kernels[n].width, false)) continue;
+            if (too_slow(slow, kernels[n].type, kernels[n].width, false)) continue;
             case_name(name, sizeof name, &kernels[n]);
             if (!test_case(t, "codegen/%s-%s", name, devices[d])) continue;
             rig r;
@@ -1251,5 +1255,6 @@ void test_codegen(test *t) {
             else test_skip(t, "the device has no %s", ir_type_name(kernels[n].type));
             rig_close(t, &r);
         }
+        if (stand_in) rig_stand_in_end(devices[d]);
     }
 }
