@@ -1,0 +1,45 @@
+/* tune.h - the search for a good schedule, and the file that remembers what was found.
+ *
+ *     ir_tuning t = {.plain = kernel, .caps = caps, .time = run_it, .user = me, .cache =
+ * "…/tune.txt"}; status = ir_tune(&arena, &t, &schedule, &error);   // the cache's, or the best of
+ * at most 12 timed
+ *
+ * The idea: the rule of thumb and its neighbours are candidates, the cost model puts them in order,
+ * the first few are timed on the device by the caller, the fastest is kept under the kernel, its
+ * shape class and the device. Without `time` the model alone decides. What is in the cache is taken
+ * as it is, so a result, once found, stays the same. Threads: no state; the file is replaced as a
+ * whole. */
+#ifndef IR_TUNE_H
+#define IR_TUNE_H
+
+#include "ir/pass/pass.h"
+
+typedef struct ir_tuning {
+    const ir_kernel *plain; /* as its lowering wrote it, with marks */
+    const device_caps *caps;
+    uint64_t extents[IR_DIM_MAX];          /* as for ir_schedule_default */
+    uint32_t params[IR_PARAM_MAX];         /* words, for the cost model and the grid */
+    uint32_t param_multiple[IR_PARAM_MAX]; /* what may be promised of params (ir_schedule) */
+    bool fragments;                        /* the device has matrix units for the kernel's types */
+    uint32_t n_timed;                      /* candidates that are timed at most. 0: 12 */
+    uint32_t n_candidate; /* that the model looks at; 0 and at most: 160 (of each kind) */
+    const char *cache;    /* file; NULL: none */
+    const beryl_log *log; /* borrowed; NULL: silent */
+    /* Seconds of one run of the kernel that the schedule makes (scheduled: after the passes). A
+     * status other than OK: the candidate is left out (it does not compile there, say); CANCELLED
+     * and NO_MEMORY end the search. NULL: nothing is timed. */
+    beryl_status (*time)(void *user, const ir_kernel *scheduled, const ir_schedule *schedule,
+                         double *seconds, beryl_error *error);
+    void (*progress)(void *user, uint32_t done, uint32_t total); /* NULL: none */
+    void *user;
+} ir_tuning;
+
+/* OK: *schedule is the best that is known, if need be the rule of thumb. A cache that cannot be
+ * read or written is a warning in the log. */
+beryl_status ir_tune(base_arena *arena, const ir_tuning *t, ir_schedule *schedule,
+                     beryl_error *error);
+
+/* What the cache knows of the kernel: for interactive use, which never searches. False: nothing. */
+bool ir_tuned(base_heap *heap, const ir_tuning *t, ir_schedule *schedule);
+
+#endif
