@@ -601,14 +601,7 @@ static void choose_driver(test *t, const backend *on, chosen *c) {
     if (c->looked) return;
     c->looked = true;
     setenv("XDG_CACHE_HOME", test_scratch(t), 1);
-    if (!has_stand_in(on) || getenv(variable_of(on))) return;
-    base_heap heap;
-    base_heap_init(&heap, NULL);
-    device *d = NULL;
-    bool real = !device_open(&heap, NULL, on->name, &d, NULL);
-    device_close(d);
-    c->stand_in = !real && base_file_exists(BERYL_TEST_STAND_IN);
-    if (c->stand_in) setenv(variable_of(on), BERYL_TEST_STAND_IN, 1);
+    c->stand_in = rig_stand_in(on->name);
 }
 
 /* ---- memory that runs out ---------------------------------------------------------------------- */
@@ -1021,7 +1014,7 @@ void test_drivers(test *t) {
         }
         test_memory(t, on, &c);
         if (has_stand_in(on)) test_stand_in(t, on, &c);
-        if (c.stand_in) unsetenv(variable_of(on));
+        if (c.stand_in) rig_stand_in_end(on->name);
     }
     if (was) setenv("XDG_CACHE_HOME", was, 1);
     else unsetenv("XDG_CACHE_HOME");

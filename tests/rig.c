@@ -1,10 +1,16 @@
 /* rig.c - see rig.h. */
+#define _GNU_SOURCE /* setenv */
 #include "rig.h"
 
+#include "base/file.h"
 #include "base/thread.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+#ifndef BERYL_TEST_STAND_IN
+#define BERYL_TEST_STAND_IN "build/tests/stand_in.so"
+#endif
 
 bool rig_open(test *t, rig *r, const char *choice) {
     *r = (rig){0};
@@ -18,6 +24,26 @@ bool rig_open(test *t, rig *r, const char *choice) {
 void rig_close(test *t, rig *r) {
     device_close(r->d);
     CHECK_INT(t, r->heap.bytes, 0);
+}
+
+static const char *stand_in_variable(const char *backend) {
+    return !strcmp(backend, "cuda") ? "BERYL_CUDA" : !strcmp(backend, "hip") ? "BERYL_HIP" : NULL;
+}
+
+bool rig_stand_in(const char *backend) {
+    const char *variable = stand_in_variable(backend);
+    if (!variable || getenv(variable) || !base_file_exists(BERYL_TEST_STAND_IN)) return false;
+    base_heap heap;
+    base_heap_init(&heap, NULL);
+    device *d = NULL;
+    bool real = !device_open(&heap, NULL, backend, &d, NULL);
+    device_close(d);
+    if (!real) setenv(variable, BERYL_TEST_STAND_IN, 1);
+    return !real;
+}
+
+void rig_stand_in_end(const char *backend) {
+    unsetenv(stand_in_variable(backend));
 }
 
 device_buffer rig_buffer(test *t, rig *r, uint64_t size, const void *data) {
