@@ -206,30 +206,38 @@ describe("page", { skip: executable ? false : "no Chromium is installed", timeou
         await context.close();
     });
 
-    const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
-    for (const colorScheme of ["light", "dark"] as const)
-        for (const [size, viewport] of [["wide", { width: 1280, height: 800 }], ["narrow", { width: 390, height: 780 }]] as const)
-            test(`page/accessible-${colorScheme}-${size}`, async () => {
-                const { context, page } = await freshPage(site, { colorScheme, viewport });
-                await short(page);
-                await page.goto(site.url);
-                await ask(page, "Tell me a very short story.");
-                await answered(page, 0);
-                await page.screenshot({ path: `${SCREENS}/chat-${colorScheme}-${size}.png` });
-                await page.evaluate(axe);
-                const check = async (where: string): Promise<void> => {
-                    const found = await page.evaluate(() => (globalThis as unknown as { axe: { run(): Promise<{ violations: { id: string; impact: string; nodes: { html: string }[] }[] }> } }).axe.run());
-                    const serious = found.violations.filter((v) => v.impact === "serious" || v.impact === "critical");
-                    assert.deepEqual(serious.map((v) => `${where}: ${v.id}: ${v.nodes.map((n) => n.html).join(" ")}`), []);
-                };
-                await check("chat");
-                for (const [id, dialog] of [["model", "models"], ["settings-open", "settings"]] as const) {
-                    await page.locator(`#${id}`).click();
-                    await check(dialog);
-                    await page.screenshot({ path: `${SCREENS}/${dialog}-${colorScheme}-${size}.png` });
-                    await page.keyboard.press("Escape");
-                }
-                assert.equal(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), true, "nothing is wider than the screen");
-                await context.close();
-            });
+    describe("to everybody", () => {
+        const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+        let page: Page;
+        before(async () => {
+            page = (await freshPage(site)).page;
+            await short(page);
+            await page.goto(site.url);
+            await ask(page, "Tell me a very short story.");
+            await answered(page, 0);
+            await page.evaluate(axe);
+        });
+        after(async () => { await page.context().close(); });
+
+        for (const colorScheme of ["light", "dark"] as const)
+            for (const [size, viewport] of [["wide", { width: 1280, height: 800 }], ["narrow", { width: 390, height: 780 }]] as const)
+                test(`page/accessible-${colorScheme}-${size}`, async () => {
+                    await page.emulateMedia({ colorScheme });
+                    await page.setViewportSize(viewport);
+                    await page.screenshot({ path: `${SCREENS}/chat-${colorScheme}-${size}.png` });
+                    const check = async (where: string): Promise<void> => {
+                        const found = await page.evaluate(() => (globalThis as unknown as { axe: { run(): Promise<{ violations: { id: string; impact: string; nodes: { html: string }[] }[] }> } }).axe.run());
+                        const serious = found.violations.filter((v) => v.impact === "serious" || v.impact === "critical");
+                        assert.deepEqual(serious.map((v) => `${where}: ${v.id}: ${v.nodes.map((n) => n.html).join(" ")}`), []);
+                    };
+                    await check("chat");
+                    for (const [id, dialog] of [["model", "models"], ["settings-open", "settings"]] as const) {
+                        await page.locator(`#${id}`).click();
+                        await check(dialog);
+                        await page.screenshot({ path: `${SCREENS}/${dialog}-${colorScheme}-${size}.png` });
+                        await page.keyboard.press("Escape");
+                    }
+                    assert.equal(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), true, "nothing is wider than the screen");
+                });
+    });
 });
