@@ -138,20 +138,20 @@ describe("never silently wrong", { skip: executable ? false : "no Chromium is in
 
     test("honest/a-wrong-instruction-is-done-without", { timeout: LONG }, async (t) => {
         const context = await browser.newContext(), page = await labPage(context), c = referenceCases("dense-31b")[0]!;
-        const fault = { from: "dot4I8Packed(", to: "wrong_dot(", before: "\nfn wrong_dot(a: u32, b: u32) -> i32 { return dot4I8Packed(a, b) + 9999; }\n" };
-        const order = { url: `${lab.url}repository/tests/data/dense-31b.gguf`, options: {}, prompt: [...c.tokens], n: 4 };
-        await page.evaluate(lieAbout, fault);
-        const first = await page.evaluate(loadAndAnswer, order);
+        await page.evaluate(lieAbout, { from: "dot4I8Packed(", to: "wrong_dot(", before: "\nfn wrong_dot(a: u32, b: u32) -> i32 { return dot4I8Packed(a, b) + 9999; }\n" });
+        const first = await page.evaluate(loadAndAnswer, { url: `${lab.url}repository/tests/data/dense-31b.gguf`, options: { piece: 1 }, prompt: [...c.tokens], n: 4 });
         assert.equal(first.status, "OK", first.message);
         assert.ok(first.did.includes("checking kernels"));
         assert.ok(first.said.some((line) => line.includes("going on without dot")), first.said.join("\n"));
         assert.deepEqual(first.tokens, [...c.greedy].slice(0, 4));
-        await page.reload(); // what was found is kept
-        await page.evaluate(lieAbout, fault);
-        const second = await page.evaluate(loadAndAnswer, order);
-        assert.equal(second.status, "OK", second.message);
-        assert.ok(!second.did.includes("checking kernels"));
-        assert.deepEqual(second.tokens, first.tokens);
+        await page.reload(); // what was found outlives the page; that it is used then, engine/kernels-are-checked-once shows
+        const kept = await page.evaluate(async () => {
+            const cache = await caches.open("beryl-kept"), [request] = await cache.keys();
+            return await (await cache.match(request!))?.json() as { adapter: string; without: string[]; good: string[] };
+        });
+        assert.equal(kept.adapter, "A test's GPU");
+        assert.deepEqual(kept.without, ["dot"]);
+        assert.ok(kept.good.length > 10);
         t.diagnostic(first.said.join("; "));
         await context.close();
     });
