@@ -163,6 +163,15 @@ static void text_copy(char *to, size_t size, const char *from) {
     to[n] = 0;
 }
 
+/* The order in which a choice looks at them: first what takes WGSL, the language of the hand-written
+ * kernels; what imitates a GPU on this processor after what is made for it. */
+static int rank_of(const candidate *c) {
+    if (!c->usable) return 4;
+    if (!c->caps.languages) return 3;
+    if (c->caps.languages & DEVICE_LANGUAGE_BIT(DEVICE_WGSL)) return 0;
+    return c->caps.kind == DEVICE_SOFTWARE ? 2 : 1;
+}
+
 static bool add_candidate(candidates *all, uint32_t backend, const device_caps *caps,
                           const char *why_not) {
     candidate *c = base_vec_add(all->heap, &all->list);
@@ -172,10 +181,10 @@ static bool add_candidate(candidates *all, uint32_t backend, const device_caps *
     c->backend = backend;
     c->usable = !why_not;
     text_copy(c->why_not, sizeof c->why_not, why_not ? why_not : "");
-    /* usable first; stable, so that backends keep their order and their own devices theirs */
+    /* stable: within a rank backends keep their order, and their own devices theirs */
     candidate moved = *c;
     size_t at = all->list.count - 1;
-    for (; at > 0 && moved.usable && !all->list.data[at - 1].usable; at--)
+    for (; at > 0 && rank_of(&all->list.data[at - 1]) > rank_of(&moved); at--)
         all->list.data[at] = all->list.data[at - 1];
     all->list.data[at] = moved;
     return true;
@@ -187,18 +196,13 @@ static void candidates_fini(candidates *all) {
     base_vec_fini(all->heap, &all->list);
 }
 
-/* What is rather taken where nobody named a device: the hand-written kernels are WGSL. */
-static bool is_default(const candidate *c) {
-    return c->usable && c->caps.languages & DEVICE_LANGUAGE_BIT(DEVICE_WGSL);
-}
-
-/* only: a backend's index, or N_BACKEND for all that are not hidden. stop: looks no further once a
- * backend has the default (to start another driver may take a second). */
+/* only: a backend's index, or N_BACKEND for all that are not hidden. stop: looks no further once
+ * there is one that takes WGSL (to start another driver may take a second). */
 static beryl_status candidates_init(candidates *all, base_heap *heap, const beryl_log *log,
                                     uint32_t only, bool stop, beryl_error *error) {
     *all = (candidates){.heap = heap};
     for (uint32_t i = 0; i < N_BACKEND; i++) {
-        if (stop && all->list.count && is_default(&all->list.data[0])) break;
+        if (stop && all->list.count && rank_of(&all->list.data[0]) == 0) break;
         if (only < N_BACKEND ? i != only : backends[i]->hidden) continue;
         beryl_error why = {0};
         bool room = true;
@@ -278,8 +282,6 @@ static bool parse_index(base_view text, uint32_t *index) {
  * first match is the best one. */
 static const candidate *choose(const candidates *all, base_view rest, bool named) {
     uint32_t index = 0;
-    for (size_t i = 0; i < all->list.count && !rest.size && !named; i++)
-        if (is_default(&all->list.data[i])) return &all->list.data[i];
     bool by_index = parse_index(rest, &index),
          software = base_view_equal(rest, BASE_VIEW("software"));
     for (size_t i = 0; i < all->list.count; i++) {

@@ -186,17 +186,18 @@ typedef struct device_stats {
 
 /* ---- choosing ------------------------------------------------------------------------------- */
 
-/* Every device of every backend compiled in, in the order in which a choice looks at them: what can
- * be used, backend by backend (DEVICE_BACKENDS), each from its best; then the rest. `why_not` set:
+/* Every device of every backend compiled in, in the order in which a choice looks at them: what
+ * takes WGSL (the language of the hand-written kernels), other devices, software ones, what runs no
+ * programs; within these backend by backend (DEVICE_BACKENDS), each from its best. `why_not` set:
  * there but not usable, or a backend that could not start (one row for it, without a name). */
 void device_list(base_heap *heap, const beryl_log *log,
                  void (*each)(void *user, const device_caps *caps, const char *why_not),
                  void *user);
-/* choice: NULL or "" the first that takes WGSL (the hand-written kernels), else the first that runs
- * programs; a backend's name; "software"; "[backend:](index | part of a name)". An index is caps.index, which
- * counts a backend's devices from its best. "reference" is not a device: the caller handles it.
- * "dummy" is opened by its name only and never listed; a device without a language ("disk") is
- * opened by its backend's name only. NO_DEVICE names what there is. */
+/* choice: NULL or "" the first of the list that runs programs; a backend's name; "software";
+ * "[backend:](index | part of a name)". An index is caps.index, which counts a backend's devices
+ * from its best. "reference" is not a device: the caller handles it. "dummy" is opened by its name
+ * only and never listed; a device without a language ("disk") is opened by its backend's name only.
+ * NO_DEVICE names what there is. */
 beryl_status device_open(base_heap *heap, const beryl_log *log, const char *choice, device **out,
                          beryl_error *error);
 void device_close(device *d); /* gives everything back; NULL is fine */

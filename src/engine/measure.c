@@ -3,6 +3,9 @@
  * Reads one large buffer several times over with a kernel that does nothing else. The weights themselves where they
  * are large enough that no cache holds them, else a buffer made for it. Refuses devices without memory of their own. */
 #include "base/error.h"
+#ifndef __wasm__
+#include "codegen/codegen.h"
+#endif
 #include "engine/engine.h"
 #include "kernels/kernels.h"
 
@@ -54,18 +57,67 @@ static beryl_status choose_buffer(beryl_engine *e, measuring *m, beryl_error *er
     return status;
 }
 
+static beryl_status describe_wgsl(base_arena *arena, device_program_desc *desc, beryl_error *error) {
+    kernels_text kernel;
+    const beryl_status status = kernels_build(arena, &(kernels_request){.file = "read_bandwidth"}, &kernel, error);
+    if (status != BERYL_OK) return status;
+    *desc = (device_program_desc){.language = DEVICE_WGSL, .source = kernel.text, .source_size = kernel.size, .label = "read_bandwidth",
+                                  .n_binding = kernel.n_binding, .param_bytes = kernel.n_param * 4};
+    for (uint32_t i = 0; i < kernel.n_binding; i++) desc->access[i] = kernel.bindings[i].access;
+    memcpy(desc->workgroup, kernel.workgroup, sizeof desc->workgroup);
+    return BERYL_OK;
+}
+
+#ifdef __wasm__
+
+static beryl_status describe_generated(base_arena *arena, const device_caps *caps, device_program_desc *desc, beryl_error *error) {
+    (void)arena, (void)desc;
+    return base_fail(error, BERYL_UNSUPPORTED, "%s takes no WGSL", caps->name);
+}
+
+#else
+
+/* The same as the WGSL file does: neighbouring lanes read neighbouring words. A processor reads a tile with one lane. */
+static beryl_status describe_generated(base_arena *arena, const device_caps *caps, device_program_desc *desc, beryl_error *error) {
+    const bool serial = device_is_processor(caps);
+    const uint32_t lanes = serial ? 1 : 256, width = serial ? 16 : 4, words = TILE_BYTES / 4;
+    int language = 0;
+    while (language + 1 < DEVICE_LANGUAGE_COUNT && !(caps->languages & DEVICE_LANGUAGE_BIT(language))) language++;
+    ir_builder *b = ir_begin(arena, "read_bandwidth", lanes, 1, 1);
+    const ir_memory data = ir_buffer(b, IR_U32, IR_READ, "data"), out = ir_buffer(b, IR_U32, IR_READ_WRITE, "out");
+    const ir_id tiles = ir_param(b, IR_U32, "tiles"), rounds = ir_param(b, IR_U32, "rounds");
+    const ir_memory sum = ir_register(b, IR_U32, width);
+    const ir_id zero = ir_u32(b, 0), one = ir_u32(b, 1), group = ir_group(b, 0), groups = ir_groups(b, 0), lane = ir_local(b, 0);
+    const ir_id first = ir_mul(b, lane, ir_u32(b, width)), step = ir_u32(b, lanes * width);
+    ir_store(b, sum, zero, ir_splat(b, zero, width));
+    const ir_id round = ir_loop(b, zero, rounds, one);
+    const ir_id tile = ir_loop(b, group, tiles, groups);
+    const ir_id from = ir_fma(b, tile, ir_u32(b, words), first), to = ir_fma(b, tile, ir_u32(b, words), ir_u32(b, words));
+    const ir_id at = ir_loop_unrolled(b, from, to, step, 4);
+    const ir_id more = ir_add(b, ir_load(b, sum, zero, width), ir_load(b, data, at, width));
+    ir_store(b, sum, zero, ir_xor(b, more, ir_splat(b, round, width))); /* so that no round can be left away */
+    ir_end(b);
+    ir_end(b);
+    ir_end(b);
+    const ir_id all = ir_load(b, sum, zero, width);
+    ir_id total = ir_extract(b, all, 0);
+    for (uint32_t i = 1; i < width; i++) total = ir_xor(b, total, ir_extract(b, all, i));
+    ir_store(b, out, ir_fma(b, group, ir_u32(b, lanes), lane), total);
+    const ir_kernel *kernel;
+    const beryl_status status = ir_finish(b, &kernel, error);
+    return status == BERYL_OK ? codegen_make(arena, kernel, (device_language)language, caps, desc, error) : status;
+}
+
+#endif
+
 static beryl_status make_program(beryl_engine *e, measuring *m, beryl_error *error) {
+    const device_caps *caps = device_caps_of(m->d);
+    device_program_desc desc;
     base_arena arena;
     base_arena_init(&arena, &e->heap);
-    kernels_text kernel;
-    beryl_status status = kernels_build(&arena, &(kernels_request){.file = "read_bandwidth"}, &kernel, error);
-    if (status == BERYL_OK) {
-        device_program_desc desc = {.language = DEVICE_WGSL, .source = kernel.text, .source_size = kernel.size, .label = "read_bandwidth",
-                                    .n_binding = kernel.n_binding, .param_bytes = kernel.n_param * 4};
-        for (uint32_t i = 0; i < kernel.n_binding; i++) desc.access[i] = kernel.bindings[i].access;
-        memcpy(desc.workgroup, kernel.workgroup, sizeof desc.workgroup);
-        status = device_program_make(m->d, &desc, &m->program, error);
-    }
+    beryl_status status = caps->languages & DEVICE_LANGUAGE_BIT(DEVICE_WGSL) ? describe_wgsl(&arena, &desc, error)
+                                                                             : describe_generated(&arena, caps, &desc, error);
+    if (status == BERYL_OK) status = device_program_make(m->d, &desc, &m->program, error);
     base_arena_fini(&arena);
     while (status == BERYL_OK && (status = device_program_status(m->d, m->program, error)) == BERYL_PENDING) {
         status = BERYL_OK;
