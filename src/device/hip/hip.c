@@ -66,7 +66,9 @@ static const char *facts(const cuda_driver *driver, int id, device_caps *caps, c
     snprintf(caps->driver, sizeof caps->driver, "HIP %d.%d, hiprtc %d.%d, %.40s",
              driver->version / 10000000, driver->version / 100000 % 100, driver->compiler_major,
              driver->compiler_minor, chip[0] ? chip : "chip not known");
-    return NULL;
+    /* the numbers of attributes changed once */
+    return caps->subgroup_size == 32 || caps->subgroup_size == 64 ? NULL
+                                                                  : "HIP 5.0 or later is needed";
 }
 
 static uint32_t options(const cuda_driver *driver, const char *chip, char room[512],
