@@ -978,9 +978,6 @@ static void test_kernel(test *t, rig *r, const kernel_case *c) {
     j.k = made(&b, &j, c);
     if (!j.k) {
         test_fail(t, __FILE__, __LINE__, "builder: %s", b.error.message);
-    } else if (j.k->n_fragment && !strncmp(device_caps_of(r->d)->name, "stand-in", 8) &&
-               device_caps_of(r->d)->languages & DEVICE_LANGUAGE_BIT(DEVICE_CUDA_C)) {
-        test_skip(t, "the stand-in runs no PTX");
     } else if (judge(t, &b, &j)) {
         const beryl_status status = run_on(t, &b, r, &j, got);
         if (status == BERYL_UNSUPPORTED) test_skip(t, "%s", r->error.message);

@@ -311,64 +311,64 @@ static const helper helpers[] = {
 
     /* ---- waiting, moving between lanes */
     {"multiply_f32_f16", CUDA,
-     "FN void multiply_f32_f16(f32 *c, const u32 *a, const u32 *b) {\n"
+     "#ifdef __CUDA_ARCH__\nFN void multiply_f32_f16(f32 *c, const u32 *a, const u32 *b) {\n"
      "    asm volatile(\"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};\"\n"
      "                 : \"+f\"(c[0]), \"+f\"(c[1]), \"+f\"(c[2]), \"+f\"(c[3])\n"
-     "                 : \"r\"(a[0]), \"r\"(a[1]), \"r\"(a[2]), \"r\"(a[3]), \"r\"(b[0]), \"r\"(b[1]));\n}\n"},
+     "                 : \"r\"(a[0]), \"r\"(a[1]), \"r\"(a[2]), \"r\"(a[3]), \"r\"(b[0]), \"r\"(b[1]));\n}\n#endif\n"},
     {"multiply_f32_bf16", CUDA,
-     "FN void multiply_f32_bf16(f32 *c, const u32 *a, const u32 *b) {\n"
+     "#ifdef __CUDA_ARCH__\nFN void multiply_f32_bf16(f32 *c, const u32 *a, const u32 *b) {\n"
      "    asm volatile(\"mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};\"\n"
      "                 : \"+f\"(c[0]), \"+f\"(c[1]), \"+f\"(c[2]), \"+f\"(c[3])\n"
-     "                 : \"r\"(a[0]), \"r\"(a[1]), \"r\"(a[2]), \"r\"(a[3]), \"r\"(b[0]), \"r\"(b[1]));\n}\n"},
+     "                 : \"r\"(a[0]), \"r\"(a[1]), \"r\"(a[2]), \"r\"(a[3]), \"r\"(b[0]), \"r\"(b[1]));\n}\n#endif\n"},
     {"multiply_f16_f16", CUDA,
-     "FN void multiply_f16_f16(u32 *c, const u32 *a, const u32 *b) {\n"
+     "#ifdef __CUDA_ARCH__\nFN void multiply_f16_f16(u32 *c, const u32 *a, const u32 *b) {\n"
      "    asm volatile(\"mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16 {%0, %1}, {%2, %3, %4, %5}, {%6, %7}, {%0, %1};\"\n"
      "                 : \"+r\"(c[0]), \"+r\"(c[1])\n"
-     "                 : \"r\"(a[0]), \"r\"(a[1]), \"r\"(a[2]), \"r\"(a[3]), \"r\"(b[0]), \"r\"(b[1]));\n}\n"},
+     "                 : \"r\"(a[0]), \"r\"(a[1]), \"r\"(a[2]), \"r\"(a[3]), \"r\"(b[0]), \"r\"(b[1]));\n}\n#endif\n"},
     {"multiply_i8_i8", CUDA,
-     "FN void multiply_i8_i8(i32 *c, const u32 *a, const u32 *b) {\n"
+     "#ifdef __CUDA_ARCH__\nFN void multiply_i8_i8(i32 *c, const u32 *a, const u32 *b) {\n"
      "    asm volatile(\"mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};\"\n"
      "                 : \"+r\"(c[0]), \"+r\"(c[1]), \"+r\"(c[2]), \"+r\"(c[3])\n"
-     "                 : \"r\"(a[0]), \"r\"(a[1]), \"r\"(a[2]), \"r\"(a[3]), \"r\"(b[0]), \"r\"(b[1]));\n}\n"},
+     "                 : \"r\"(a[0]), \"r\"(a[1]), \"r\"(a[2]), \"r\"(a[3]), \"r\"(b[0]), \"r\"(b[1]));\n}\n#endif\n"},
     {"multiply_i8_u8", CUDA,
-     "FN void multiply_i8_u8(i32 *c, const u32 *a, const u32 *b) {\n"
+     "#ifdef __CUDA_ARCH__\nFN void multiply_i8_u8(i32 *c, const u32 *a, const u32 *b) {\n"
      "    asm volatile(\"mma.sync.aligned.m16n8k32.row.col.s32.s8.u8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};\"\n"
      "                 : \"+r\"(c[0]), \"+r\"(c[1]), \"+r\"(c[2]), \"+r\"(c[3])\n"
-     "                 : \"r\"(a[0]), \"r\"(a[1]), \"r\"(a[2]), \"r\"(a[3]), \"r\"(b[0]), \"r\"(b[1]));\n}\n"},
+     "                 : \"r\"(a[0]), \"r\"(a[1]), \"r\"(a[2]), \"r\"(a[3]), \"r\"(b[0]), \"r\"(b[1]));\n}\n#endif\n"},
     {"multiply_u8_i8", CUDA,
-     "FN void multiply_u8_i8(i32 *c, const u32 *a, const u32 *b) {\n"
+     "#ifdef __CUDA_ARCH__\nFN void multiply_u8_i8(i32 *c, const u32 *a, const u32 *b) {\n"
      "    asm volatile(\"mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};\"\n"
      "                 : \"+r\"(c[0]), \"+r\"(c[1]), \"+r\"(c[2]), \"+r\"(c[3])\n"
-     "                 : \"r\"(a[0]), \"r\"(a[1]), \"r\"(a[2]), \"r\"(a[3]), \"r\"(b[0]), \"r\"(b[1]));\n}\n"},
+     "                 : \"r\"(a[0]), \"r\"(a[1]), \"r\"(a[2]), \"r\"(a[3]), \"r\"(b[0]), \"r\"(b[1]));\n}\n#endif\n"},
     {"multiply_u8_u8", CUDA,
-     "FN void multiply_u8_u8(i32 *c, const u32 *a, const u32 *b) {\n"
+     "#ifdef __CUDA_ARCH__\nFN void multiply_u8_u8(i32 *c, const u32 *a, const u32 *b) {\n"
      "    asm volatile(\"mma.sync.aligned.m16n8k32.row.col.s32.u8.u8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};\"\n"
      "                 : \"+r\"(c[0]), \"+r\"(c[1]), \"+r\"(c[2]), \"+r\"(c[3])\n"
-     "                 : \"r\"(a[0]), \"r\"(a[1]), \"r\"(a[2]), \"r\"(a[3]), \"r\"(b[0]), \"r\"(b[1]));\n}\n"},
+     "                 : \"r\"(a[0]), \"r\"(a[1]), \"r\"(a[2]), \"r\"(a[3]), \"r\"(b[0]), \"r\"(b[1]));\n}\n#endif\n"},
     {"load_matrix_2", CUDA,
-     "FN void load_matrix_2(u32 *to, const void *from) {\n"
+     "#ifdef __CUDA_ARCH__\nFN void load_matrix_2(u32 *to, const void *from) {\n"
      "    asm volatile(\"ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];\"\n"
      "                 : \"=r\"(to[0]), \"=r\"(to[1])\n"
      "                 : \"r\"((u32)__cvta_generic_to_shared(from))\n"
-     "                 : \"memory\");\n}\n"},
+     "                 : \"memory\");\n}\n#endif\n"},
     {"load_matrix_2_turned", CUDA,
-     "FN void load_matrix_2_turned(u32 *to, const void *from) {\n"
+     "#ifdef __CUDA_ARCH__\nFN void load_matrix_2_turned(u32 *to, const void *from) {\n"
      "    asm volatile(\"ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];\"\n"
      "                 : \"=r\"(to[0]), \"=r\"(to[1])\n"
      "                 : \"r\"((u32)__cvta_generic_to_shared(from))\n"
-     "                 : \"memory\");\n}\n"},
+     "                 : \"memory\");\n}\n#endif\n"},
     {"load_matrix_4", CUDA,
-     "FN void load_matrix_4(u32 *to, const void *from) {\n"
+     "#ifdef __CUDA_ARCH__\nFN void load_matrix_4(u32 *to, const void *from) {\n"
      "    asm volatile(\"ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\"\n"
      "                 : \"=r\"(to[0]), \"=r\"(to[1]), \"=r\"(to[2]), \"=r\"(to[3])\n"
      "                 : \"r\"((u32)__cvta_generic_to_shared(from))\n"
-     "                 : \"memory\");\n}\n"},
+     "                 : \"memory\");\n}\n#endif\n"},
     {"load_matrix_4_turned", CUDA,
-     "FN void load_matrix_4_turned(u32 *to, const void *from) {\n"
+     "#ifdef __CUDA_ARCH__\nFN void load_matrix_4_turned(u32 *to, const void *from) {\n"
      "    asm volatile(\"ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];\"\n"
      "                 : \"=r\"(to[0]), \"=r\"(to[1]), \"=r\"(to[2]), \"=r\"(to[3])\n"
      "                 : \"r\"((u32)__cvta_generic_to_shared(from))\n"
-     "                 : \"memory\");\n}\n"},
+     "                 : \"memory\");\n}\n#endif\n"},
     {"pair_of", CUDA | HIP, "FN u32x2 pair_of(u32 x, u32 y) {\n    u32x2 both;\n    both.x = x;\n    both.y = y;\n    return both;\n}\n"},
     {"quad_of", CUDA | HIP, "FN u32x4 quad_of(u32 x, u32 y, u32 z, u32 w) {\n    u32x4 all;\n    all.x = x;\n    all.y = y;\n    all.z = z;\n    all.w = w;\n    return all;\n}\n"},
     {"pair_of", OPENCL, "#define pair_of(x, y) (uint2)(x, y)\n"},

@@ -105,6 +105,67 @@ static inline int __dp4a(int a, int b, int sum) {
     return sum;
 }
 
+/* The words that generated texts have for PTX of matrices. Where elements lie is said by PTX's
+ * chapters on ldmatrix and mma: with e elements in a register, of `a` register (row >> 3) + 2 (k /
+ * 4e) of lane 4 (row % 8) + k % 4e / e; of `b` register k / 4e of lane 4 column + k % 4e / e. */
+static inline unsigned int stand_in_lane_of_32() {
+    const stand_in_lane *l = stand_in_host->lane();
+    return (l->thread.x + l->size.x * (l->thread.y + l->size.y * l->thread.z)) % 32;
+}
+static inline void stand_in_matrix(unsigned int *to, const void *from, unsigned int n, bool turned) {
+    const unsigned int lane = stand_in_lane_of_32();
+    for (unsigned int j = 0; j < n; j++) {
+        to[j] = 0;
+        for (unsigned int e = 0; e < 2; e++) {
+            const unsigned int row = lane / 4, column = 2 * (lane % 4) + e;
+            const void *at = stand_in_exchange(from, 1, 8 * j + (turned ? column : row), 32);
+            to[j] |= (unsigned int)((const unsigned short *)at)[turned ? row : column] << 16 * e;
+        }
+    }
+}
+#define load_matrix_2(to, from) stand_in_matrix(to, from, 2, false)
+#define load_matrix_4(to, from) stand_in_matrix(to, from, 4, false)
+#define load_matrix_2_turned(to, from) stand_in_matrix(to, from, 2, true)
+#define load_matrix_4_turned(to, from) stand_in_matrix(to, from, 4, true)
+
+static inline double stand_in_f16(unsigned int word, unsigned int at) {
+    const unsigned int bits = word >> 16 * at & 0xffff, exponent = bits >> 10 & 31, digits = bits & 1023;
+    const double size = exponent ? ldexp(1024.0 + digits, (int)exponent - 25) : ldexp(digits, -24);
+    return bits >> 15 ? -size : size;
+}
+static inline double stand_in_bf16(unsigned int word, unsigned int at) {
+    return stand_in_bits<float>((word >> 16 * at & 0xffff) << 16);
+}
+static inline double stand_in_i8(unsigned int word, unsigned int at) {
+    return (signed char)(word >> 8 * at & 255);
+}
+static inline double stand_in_u8(unsigned int word, unsigned int at) {
+    return word >> 8 * at & 255;
+}
+template <class C>
+static inline void stand_in_multiply(C *c, const unsigned int *a, const unsigned int *b, unsigned int e,
+                                     double (*left)(unsigned int, unsigned int),
+                                     double (*right)(unsigned int, unsigned int)) {
+    const unsigned int lane = stand_in_lane_of_32();
+    for (unsigned int j = 0; j < 4; j++) {
+        const unsigned int column = 2 * (lane % 4) + (j & 1);
+        double sum = (double)c[j];
+        for (unsigned int k = 0; k < 8 * e; k++) {
+            const unsigned int part = k % (4 * e) / e, half = k / (4 * e);
+            const unsigned int x = stand_in_exchange(a[(j >> 1) + 2 * half], 1, lane / 4 * 4 + part, 32);
+            const unsigned int y = stand_in_exchange(b[half], 1, 4 * column + part, 32);
+            sum += left(x, k % e) * right(y, k % e);
+        }
+        c[j] = (C)sum;
+    }
+}
+#define multiply_f32_f16(c, a, b) stand_in_multiply(c, a, b, 2, stand_in_f16, stand_in_f16)
+#define multiply_f32_bf16(c, a, b) stand_in_multiply(c, a, b, 2, stand_in_bf16, stand_in_bf16)
+#define multiply_i8_i8(c, a, b) stand_in_multiply(c, a, b, 4, stand_in_i8, stand_in_i8)
+#define multiply_i8_u8(c, a, b) stand_in_multiply(c, a, b, 4, stand_in_i8, stand_in_u8)
+#define multiply_u8_i8(c, a, b) stand_in_multiply(c, a, b, 4, stand_in_u8, stand_in_i8)
+#define multiply_u8_u8(c, a, b) stand_in_multiply(c, a, b, 4, stand_in_u8, stand_in_u8)
+
 /* How a kernel is entered: arguments as the driver gets them. */
 template <class... T> struct stand_in_types {};
 template <class... All, class... Done>
