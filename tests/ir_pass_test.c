@@ -5,6 +5,8 @@
  * they are the same bit for bit. Numbers are small integers, so that sums are exact in every order.
  * The verifier runs after each pass, and the interpreter looks for races and undefined memory. */
 #include "test.h"
+#include "rig.h"
+#include "codegen/codegen.h"
 #include "ir/pass/pass.h"
 
 #include <stdio.h>
@@ -773,6 +775,85 @@ static void run_algebra(test *t, ir_type type, uint32_t width) {
     free(words);
 }
 
+/* ---- on devices ----------------------------------------------------------------------------- */
+
+/* The scheduled kernel as the device runs it, where the device can. */
+static beryl_status run_on(test *t, lab *l, rig *r, const ir_kernel *k, sizes s, memory *m) {
+    const device_caps *caps = device_caps_of(r->d);
+    device_language language = DEVICE_WGSL;
+    while (!(caps->languages & DEVICE_LANGUAGE_BIT(language))) language++;
+    device_program_desc desc;
+    beryl_status status = codegen_make(&l->arena, k, language, caps, &desc, &r->error);
+    if (status) return status;
+    device_program program = {0};
+    device_bindings bindings = {0};
+    device_binding ranges[IR_BUFFER_MAX] = {0};
+    device_command list[1 + IR_BUFFER_MAX] = {{0}};
+    device_ticket ticket = 0;
+    ir_grid grid;
+    uint32_t params[PARAMS] = {s.m, s.n, s.k}, n = k->n_buffer;
+    ir_grid_of(k, &grid);
+    ir_grid_run(&grid, params, caps->groups_max, list[0].dispatch.groups);
+    fill(m);
+    list[0].kind = DEVICE_DISPATCH;
+    for (uint32_t i = 0; i < n; i++) {
+        ranges[i].buffer = rig_buffer(t, r, sizeof m->words[i], m->words[i]);
+        list[1 + i] = rig_range(DEVICE_FETCH, ranges[i].buffer, 0, sizeof m->words[i]);
+    }
+    status = device_program_make(r->d, &desc, &program, &r->error);
+    if (!status) status = rig_compiled(r, program);
+    if (!status) status = device_bindings_make(r->d, program, ranges, n, &bindings, &r->error);
+    if (!status) {
+        list[0].dispatch.program = program;
+        list[0].dispatch.bindings = bindings;
+        status = rig_submit(r, list, 1 + n, params, 4 * k->n_param, &ticket);
+    }
+    if (!status) status = device_wait(r->d, ticket, &r->error);
+    for (uint32_t i = 0; !status && i < n; i++) {
+        const void *data;
+        size_t size;
+        status = device_fetched(r->d, ticket, i, &data, &size, &r->error);
+        if (!status && size == sizeof m->words[i]) memcpy(m->words[i], data, size);
+    }
+    if (ticket) device_fetch_drop(r->d, ticket);
+    device_bindings_drop(r->d, bindings);
+    device_program_drop(r->d, program);
+    for (uint32_t i = 0; i < n; i++) device_buffer_drop(r->d, ranges[i].buffer);
+    return status;
+}
+
+static void run_device(test *t, rig *r, uint32_t which, uint32_t rounds) {
+    static const uint32_t one[3] = {1, 1, 1};
+    memory *want = malloc(2 * sizeof *want), *got = want + 1;
+    uint32_t ran = 0;
+    for (uint32_t round = 0; want && round < rounds && !test_failed(t); round++) {
+        lab l;
+        beryl_error error = {0};
+        lab_open(&l, 1000 + round);
+        sizes s = draw_sizes(&l);
+        if (kernels[which].make == random_kernel)
+            s = (sizes){1 + s.m % 8, 1 + s.n % 8, 1 + s.k % 8};
+        ir_schedule schedule = draw_schedule(&l);
+        const device_caps *caps = device_caps_of(r->d);
+        schedule.subgroup = caps->subgroups ? caps->subgroup_size : 0;
+        schedule.fragments = false;
+        const ir_kernel *plain = kernels[which].make(&l, s), *k = NULL;
+        if (round % 2) ir_schedule_default(plain, caps, NULL, &schedule);
+        beryl_status status = interpret(&l, plain, s, one, want, &error);
+        if (!status) status = ir_optimise(&l.arena, plain, &schedule, &k, &error);
+        if (!status) status = run_on(t, &l, r, k, s, got);
+        if (status != BERYL_UNSUPPORTED) ran++;
+        if (status != BERYL_UNSUPPORTED && (status || memcmp(want, got, sizeof *want)))
+            test_fail(t, __FILE__, __LINE__, "round %u (%u %u %u): %s", round, s.m, s.n, s.k,
+                      !status      ? "other values"
+                      : error.code ? error.message
+                                   : r->error.message);
+        lab_close(t, &l);
+    }
+    if (!ran) test_skip(t, "the language cannot write it");
+    free(want);
+}
+
 static uint32_t count_op(const ir_kernel *k, ir_op op, uint32_t space, uint32_t width) {
     uint32_t n = 0;
     for (uint32_t i = 0; i < k->n_code; i++)
@@ -961,4 +1042,17 @@ void test_ir_pass(test *t) {
     check_shapes(t);
     check_algebra_shapes(t);
     if (test_case(t, "ir-pass/allocation-fails")) check_memory(t);
+    static const char *const devices[] = {"host", "software", "opencl"};
+    for (uint32_t d = 0; d < sizeof devices / sizeof *devices; d++)
+        for (uint32_t k = 0; k < KERNELS; k++) {
+            /* Compilers take long: of all kernels on the host alone. */
+            bool some = kernels[k].make == rows || kernels[k].make == matmul_bias ||
+                        kernels[k].make == random_kernel;
+            if ((d && !some) || !test_case(t, "ir-pass/%s/%s", devices[d], kernels[k].name))
+                continue;
+            rig r;
+            if (!rig_open(t, &r, devices[d])) continue;
+            run_device(t, &r, k, more ? rounds / 20 + 1 : d == 2 ? 1 : 2);
+            rig_close(t, &r);
+        }
 }
