@@ -171,7 +171,7 @@ try {
     const table = [
         ["built-in model, answer of " + N_ANSWER, speeds(small.answers), "half of native", tg ? speeds(tgs.flatMap((row) => row.samples_ts)) : ""],
         ["built-in model, prompt of " + N_PROMPT, speeds(small.prompts), "", pp.length ? speeds(pp.flatMap((row) => row.samples_ts)) : ""],
-        [`first visit to first word, ${VISITS} new browsers`, visits.map(({ first }) => first.toFixed(1)).join(", ") + " s", "5 s", tg ? `${each((row) => row.start_to_first_token_s)} from the program's start` : ""],
+        [`first visit to first word, ${VISITS} new browsers`, visits.map(({ first }) => first.toFixed(1)).join(", ") + " s", "5 s", tg ? `${each((row) => row.start_to_first_token_s)} from the program's start, by way of a prompt of ${N_PROMPT}` : ""],
         ["second visit to ready, the same", visits.map(({ second }) => second.toFixed(1)).join(", ") + " s", "", tg ? `${each((row) => row.load_s)}, load` : ""],
         ["load of the built-in model by the package", seconds(small.loadSeconds), "", tg ? each((row) => row.load_s) : ""],
         [`load of a file of ${(source.size / 1e6).toFixed(0)} MB, kernels and all`, `${seconds(file.seconds)}: ${(source.size / 1e6 / file.seconds).toFixed(0)} MB/s`, "",
