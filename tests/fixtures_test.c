@@ -546,7 +546,20 @@ static void test_exact(test *t, const fixture *f, int device) {
     }
 }
 
+/* Devices whose kernels are all generated. What compiles slowly runs the one that has most kinds of layers. */
+static void test_generated(test *t) {
+    for (int device = MODEL_DEVICE_COUNT; device < MODEL_ALL_COUNT; device++)
+        for (size_t i = 0; i < sizeof fixtures / sizeof *fixtures; i++) {
+            const char *on = model_devices[device].name, *name = fixtures[i].name;
+            if (device != MODEL_HOST && strcmp(name, "e2b-q4km") != 0) continue;
+            if (test_case(t, "fixtures/whole-%s-%s", on, name)) check_whole(t, name, device);
+            if (device == MODEL_HOST && fixtures[i].text_only && test_case(t, "fixtures/three-sessions-%s-%s", on, name))
+                check_together(t, name, device, 3);
+        }
+}
+
 void test_fixtures(test *t) {
+    test_generated(t);
     for (int device = 0; device < MODEL_DEVICE_COUNT; device++)
         for (size_t i = 0; i < sizeof fixtures / sizeof *fixtures; i++)
             test_exact(t, &fixtures[i], device);

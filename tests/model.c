@@ -7,10 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-const model_device model_devices[MODEL_DEVICE_COUNT] = {
-    [MODEL_REFERENCE] = {"reference", "reference", ""},
-    [MODEL_WEBGPU] = {"webgpu", "webgpu", ""},
-    [MODEL_MIN] = {"webgpu-min", "webgpu", "no-f16,no-subgroups,no-dot,min"},
+const model_device model_devices[MODEL_ALL_COUNT] = {
+    [MODEL_REFERENCE] = {"reference", "reference", "", false},
+    [MODEL_WEBGPU] = {"webgpu", "webgpu", "", false},
+    [MODEL_MIN] = {"webgpu-min", "webgpu", "no-f16,no-subgroups,no-dot,min", false},
+    [MODEL_HOST] = {"host", "host", "", false},
+    [MODEL_OPENCL] = {"opencl", "opencl", "", false},
+    [MODEL_GENERATED] = {"webgpu-generated", "webgpu", "", true},
 };
 
 /* ---- engines
@@ -35,10 +38,12 @@ beryl_engine *model_engine(test *t, const char *file, const model_device *device
     beryl_task *task = NULL;
     beryl_error error = {0};
     setenv("BERYL_CAPS", device->caps, 1);
+    if (device->generated) setenv("BERYL_KERNELS", "generated", 1);
     beryl_status status = beryl_engine_open(&o, &engine, &error);
     if (status == BERYL_OK) status = beryl_engine_load(engine, &task, &error);
     if (status == BERYL_OK) status = model_finish(task, &error, NULL);
     unsetenv("BERYL_CAPS");
+    unsetenv("BERYL_KERNELS");
     if (status == BERYL_OK) return engine;
     beryl_engine_close(engine);
     if (status == BERYL_NO_DEVICE) {

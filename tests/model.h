@@ -27,10 +27,13 @@ typedef struct model_device {
     const char *name;   /* in names of cases */
     const char *device; /* as in beryl_engine_options */
     const char *caps;   /* BERYL_CAPS; "": everything that the device has */
+    bool generated;     /* BERYL_KERNELS=generated */
 } model_device;
 
+/* Those from MODEL_DEVICE_COUNT on run generated kernels alone, which take a while to compile. */
 enum { MODEL_REFERENCE, MODEL_WEBGPU, MODEL_MIN, MODEL_DEVICE_COUNT };
-extern const model_device model_devices[MODEL_DEVICE_COUNT];
+enum { MODEL_HOST = MODEL_DEVICE_COUNT, MODEL_OPENCL, MODEL_GENERATED, MODEL_ALL_COUNT };
+extern const model_device model_devices[MODEL_ALL_COUNT];
 
 /* An opened and loaded engine. `file` in tests/data, "default" for the built-in model; options may
  * be NULL; what they leave open is exact precision, no cache folder. NULL: failed, or skipped where

@@ -77,8 +77,12 @@ void lower_ir_weight_stored(lower_ir_weight *w, lower_ir *k, const char *name, g
     shape(w, k, t->type, n);
     w->from = lower_ir_shard(k, name, v, shard, w->plain ? plain_type(t->type) : IR_U32);
     w->start = ir_u32(k->b, 0);
+    w->row = lower_ir_u32(k, "row", w->plain ? n : w->blocks);
     w->aligned = n % k->wide == 0;
-    for (uint32_t i = 0; i < PACK_PLANE_MAX; i++) w->plane[i] = t->shard[shard].layout.offset[i];
+    static const char *const names[PACK_PLANE_MAX] = {"plane0", "plane1", "plane2", "plane3"};
+    const graph_pack_layout *layout = &t->shard[shard].layout;
+    w->plane[0] = w->start;
+    for (uint32_t i = 1; i < layout->n_plane; i++) w->plane[i] = lower_ir_u32(k, names[i], (uint32_t)(layout->offset[i] / 4));
 }
 
 void lower_ir_weight_plain(lower_ir_weight *w, lower_ir *k, const char *name, graph_value v, uint32_t n) {
@@ -86,6 +90,7 @@ void lower_ir_weight_plain(lower_ir_weight *w, lower_ir *k, const char *name, gr
     shape(w, k, t->type, n);
     w->from = lower_ir_bind(k, name, v, plain_type(t->type), IR_READ);
     w->start = lower_ir_u32(k, "weight_offset", t->offset);
+    w->row = lower_ir_u32(k, "row", n);
     w->aligned = n % k->wide == 0 && t->offset % k->wide == 0;
 }
 
@@ -94,13 +99,15 @@ void lower_ir_weight_cache(lower_ir_weight *w, lower_ir *k, const char *name, gr
     shape(w, k, t->type, t->dim[3].size);
     w->from = lower_ir_bind(k, name, v, w->plain ? plain_type(t->type) : IR_U32, IR_READ);
     w->start = ir_u32(k->b, 0);
+    w->row = ir_u32(k->b, w->plain ? w->n : w->blocks);
     w->aligned = w->n % k->wide == 0;
-    w->plane[1] = (uint64_t)t->dim[0].size * t->dim[1].size * t->dim[2].size * w->n;
+    w->plane[0] = w->start;
+    w->plane[1] = ir_u32(k->b, (uint32_t)((uint64_t)t->dim[0].size * t->dim[1].size * t->dim[2].size * w->n / 4));
 }
 
 /* Word `at` of the entry of block `number` in a plane whose entries have `stride` words. */
 static ir_id word_index(const lower_ir_weight *w, uint32_t plane, ir_id number, uint32_t stride, uint32_t at) {
-    return lower_ir_plus(w->k, lower_ir_times(w->k, number, stride), (uint32_t)(w->plane[plane] / 4) + at);
+    return lower_ir_plus(w->k, ir_add(w->k->b, lower_ir_times(w->k, number, stride), w->plane[plane]), at);
 }
 
 static ir_id word_of(const lower_ir_weight *w, uint32_t plane, ir_id number, uint32_t stride, uint32_t at) {
@@ -260,7 +267,7 @@ void lower_ir_chunk_load(const lower_ir_weight *w, ir_id row, ir_id block, ir_id
     *c = (lower_ir_chunk){.row = row, .block = block, .part = part};
     if (w->plain) return;
     const bits low = forms[w->type].low;
-    c->number = ir_add(k->b, lower_ir_times(k, row, w->blocks), block);
+    c->number = ir_fma(k->b, row, w->row, block);
     ir_id at = ir_add(k->b, word_index(w, low.plane, c->number, low.stride, low.at), lower_ir_times(k, part, 4));
     c->words = ir_load(k->b, w->from, at, 4);
     if (low.bits < 8) spread(k, c->words, c->bytes);
@@ -316,7 +323,7 @@ void lower_ir_run_load(const lower_ir_weight *w, const lower_ir_chunk *c, uint32
     lower_ir *k = w->k;
     ir_builder *b = k->b;
     if (w->plain) {
-        ir_id at = ir_add(b, ir_add(b, w->start, lower_ir_times(k, c->row, w->n)), lower_ir_times(k, c->block, LOWER_IR_RUN));
+        ir_id at = ir_add(b, ir_fma(b, c->row, w->row, w->start), lower_ir_times(k, c->block, LOWER_IR_RUN));
         lower_ir_load_run(k, w->from, at, w->aligned, values);
         return;
     }
@@ -342,12 +349,12 @@ void lower_ir_run_load(const lower_ir_weight *w, const lower_ir_chunk *c, uint32
 ir_id lower_ir_element_load(const lower_ir_weight *w, ir_id row, ir_id column) {
     lower_ir *k = w->k;
     ir_builder *b = k->b;
-    ir_id at = ir_add(b, ir_add(b, w->start, lower_ir_times(k, row, w->n)), column);
     if (!w->plain) {
         const uint32_t block = base_type_block(w->type);
+        ir_id at = ir_add(b, ir_mul(b, row, lower_ir_times(k, w->row, block)), column);
         ir_id d = half(w, small_of(w, 1, lower_ir_over(k, at, block), 2)), word = ir_load(b, w->from, lower_ir_over(k, at, 4), 1);
         ir_id up = ir_sub(b, ir_u32(b, 24), lower_ir_times(k, lower_ir_rest(k, at, 4), 8));
         return ir_mul(b, d, to_float(b, lower_ir_shr(k, ir_bitcast(b, IR_I32, 1, ir_shl(b, word, up)), 24)));
     }
-    return ir_cast(b, IR_F32, ir_load(b, w->from, at, 1));
+    return ir_cast(b, IR_F32, ir_load(b, w->from, ir_add(b, ir_fma(b, row, w->row, w->start), column), 1));
 }

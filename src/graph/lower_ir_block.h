@@ -18,7 +18,8 @@ typedef struct lower_ir_weight {
     bool aligned;     /* plain: rows begin at a multiple of the vector */
     ir_memory from;   /* plain: its numbers; else words */
     ir_id start;      /* plain: element of row 0 */
-    uint64_t plane[PACK_PLANE_MAX]; /* bytes to each plane */
+    ir_id row;        /* elements of a row (plain), blocks of a row: parameters, so that one kernel serves all shapes */
+    ir_id plane[PACK_PLANE_MAX];    /* words to each plane */
     uint32_t blocks, chunks, runs;  /* blocks of a row (whole ones), chunks of a block, runs of a chunk */
 } lower_ir_weight;
 

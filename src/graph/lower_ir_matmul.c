@@ -7,7 +7,7 @@
 #include "graph/lower_walk.h"
 #include "base/error.h"
 
-enum { GROUPS_MOST = 32768, ROWS_MOST = 4, VECTORS_MOST = 8, UNROLL_MOST = 64 /* runs times rows times vectors */ };
+enum { GROUPS_MOST = 32768, ROWS_MOST = 4, VECTORS_MOST = 8 };
 
 /* A matrix as it lies: whole rows of a stored weight, or dense in other memory. */
 typedef struct matrix {
@@ -84,9 +84,9 @@ static void add_chunk(product *p, ir_id block, ir_id part) {
 static void add_rest(product *p) {
     lower_ir *k = &p->k;
     ir_builder *b = k->b;
-    const uint32_t from = p->w.blocks * LOWER_IR_RUN;
-    if (!p->w.plain || from == p->w.n) return;
-    ir_id i = ir_loop(b, k->lanes == 1 ? ir_u32(b, from) : lower_ir_plus(k, ir_local(b, 0), from), ir_u32(b, p->w.n), ir_u32(b, k->lanes));
+    if (!p->w.plain || p->w.n % LOWER_IR_RUN == 0) return;
+    ir_id from = lower_ir_times(k, lower_ir_over(k, p->w.row, LOWER_IR_RUN), LOWER_IR_RUN);
+    ir_id i = ir_loop(b, k->lanes == 1 ? from : ir_add(b, ir_local(b, 0), from), p->w.row, ir_u32(b, k->lanes));
     for (uint32_t r = 0; r < p->rows; r++) {
         ir_id value = lower_ir_element_load(&p->w, p->row[r], i);
         for (uint32_t v = 0; v < p->vectors; v++) {
@@ -103,15 +103,10 @@ static void walk_rows(product *p) {
     ir_builder *b = k->b;
     for (uint32_t i = 0; i < p->tile; i++) ir_store(b, p->sums, ir_u32(b, i * k->wide), ir_number(b, IR_F32, k->wide, 0));
     const uint32_t chunks = p->w.chunks;
-    if (p->w.blocks && k->lanes == 1 && chunks * p->w.runs * p->tile <= UNROLL_MOST) {
-        ir_id block = ir_loop(b, ir_u32(b, 0), ir_u32(b, p->w.blocks), ir_u32(b, 1));
-        for (uint32_t part = 0; part < chunks; part++) add_chunk(p, block, ir_u32(b, part));
-        ir_end(b);
-    } else if (p->w.blocks) {
-        ir_id i = ir_loop(b, k->lanes == 1 ? ir_u32(b, 0) : ir_local(b, 0), ir_u32(b, p->w.blocks * chunks), ir_u32(b, k->lanes));
-        add_chunk(p, lower_ir_over(k, i, chunks), lower_ir_rest(k, i, chunks));
-        ir_end(b);
-    }
+    ir_id whole = p->w.plain ? lower_ir_over(k, p->w.row, LOWER_IR_RUN) : lower_ir_times(k, p->w.row, chunks);
+    ir_id chunk = ir_loop(b, k->lanes == 1 ? ir_u32(b, 0) : ir_local(b, 0), whole, ir_u32(b, k->lanes));
+    add_chunk(p, lower_ir_over(k, chunk, chunks), lower_ir_rest(k, chunk, chunks));
+    ir_end(b);
     add_rest(p);
     for (uint32_t i = 0; i < p->tile; i++) {
         ir_id sum = lower_ir_sum_vector(k, ir_load(b, p->sums, ir_u32(b, i * k->wide), k->wide));
@@ -148,9 +143,9 @@ static void product_memory(product *p) {
 }
 
 /* Tiles of `rows` rows, of which a workgroup takes every groups-th. Closed by ir_end. */
-static ir_id tiles_begin(product *p, uint32_t tiles) {
+static ir_id tiles_begin(product *p, ir_id tiles) {
     ir_builder *b = p->k.b;
-    return ir_loop(b, ir_group(b, 0), ir_u32(b, tiles), ir_groups(b, 0));
+    return ir_loop(b, ir_group(b, 0), tiles, ir_groups(b, 0));
 }
 
 /* Stores results: vector v's first is at out_at[v], which holds where holds[v]; row r is `row`[r] of the result, below m. */
@@ -187,25 +182,27 @@ static beryl_status matmul_shard(lowering *l, const graph_node *node, const matr
     p.x_aligned = x->offset % k->wide == 0 && x->stride % k->wide == 0;
     ir_memory out = lower_ir_write(k, "out", node->out[0]);
     ir_id n = lower_ir_count(k, "n", x->n), x_offset = lower_ir_u32(k, "x_offset", x->offset);
-    ir_id row_first = lower_ir_u32(k, "first", first), row_to = lower_ir_u32(k, "to", to), out_offset = lower_ir_u32(k, "out_offset", graph_tensor_at(l->g, node->out[0])->offset);
+    ir_id row_first = lower_ir_u32(k, "first", first), out_offset = lower_ir_u32(k, "out_offset", graph_tensor_at(l->g, node->out[0])->offset + to);
+    ir_id rows = lower_ir_u32(k, "m", m), x_stride = lower_ir_u32(k, "x_stride", x->stride);
+    ir_id out_stride = lower_ir_u32(k, "out_stride", graph_tensor_at(l->g, node->in[1])->dim[0].size);
     product_memory(&p);
     const uint32_t tiles = (m + p.rows - 1) / p.rows;
+    ir_id tiles_id = lower_ir_over(k, lower_ir_plus(k, rows, p.rows - 1), p.rows);
     ir_id begin = lower_ir_times(k, ir_group(b, 1), p.vectors), out_at[VECTORS_MOST], holds[VECTORS_MOST], row[ROWS_MOST];
     ir_id last = ir_sub(b, n, ir_u32(b, 1));
     for (uint32_t v = 0; v < p.vectors; v++) {
         ir_id vector = lower_ir_plus(k, begin, v);
         holds[v] = ir_lt(b, vector, n);
-        p.x_at[v] = ir_add(b, x_offset, lower_ir_times(k, ir_min(b, vector, last), x->stride));
-        out_at[v] = ir_add(b, ir_add(b, out_offset, row_to), lower_ir_times(k, vector, graph_tensor_at(l->g, node->in[1])->dim[0].size));
+        p.x_at[v] = ir_fma(b, ir_min(b, vector, last), x_stride, x_offset);
+        out_at[v] = ir_fma(b, vector, out_stride, out_offset);
     }
-    ir_id tile = tiles_begin(&p, tiles);
+    ir_id tile = tiles_begin(&p, tiles_id), last_row = ir_sub(b, rows, ir_u32(b, 1));
     for (uint32_t r = 0; r < p.rows; r++) {
         row[r] = lower_ir_plus(k, lower_ir_times(k, tile, p.rows), r);
-        ir_id inside = m % p.rows ? ir_min(b, row[r], ir_u32(b, m - 1)) : row[r];
-        p.row[r] = ir_add(b, inside, row_first);
+        p.row[r] = ir_add(b, ir_min(b, row[r], last_row), row_first);
     }
     walk_rows(&p);
-    store_tile(&p, out, row, ir_u32(b, m), out_at, holds);
+    store_tile(&p, out, row, rows, out_at, holds);
     ir_end(b);
     return lower_ir_end_3d(k, (lower_count){tiles < GROUPS_MOST ? tiles : GROUPS_MOST, 0}, 1, x->n, p.vectors, (lower_count){1, 0}, 1, error);
 }
@@ -253,7 +250,7 @@ static beryl_status experts_shard(lowering *l, const graph_node *node, const sto
     p.x_at[0] = ir_add(b, x_offset, lower_ir_times(k, vector, x->stride[0]));
     if (x->dim[1].size > 1) p.x_at[0] = ir_add(b, p.x_at[0], lower_ir_times(k, used, x->stride[1]));
     ir_id out_at = ir_add(b, out_offset, lower_ir_times(k, pair, m)), row[ROWS_MOST], kept[ROWS_MOST];
-    ir_id tile = tiles_begin(&p, tiles);
+    ir_id tile = tiles_begin(&p, ir_u32(b, tiles));
     for (uint32_t r = 0; r < p.rows; r++) { /* rows of other shards begin far above this one's */
         row[r] = lower_ir_plus(k, lower_ir_times(k, tile, p.rows), r);
         ir_id place = lower_ir_plus(k, ir_add(b, lower_ir_times(k, id, m), row[r]), 0 - shard->row);

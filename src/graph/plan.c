@@ -7,7 +7,6 @@
  */
 #include "graph/plan.h"
 #include "base/error.h"
-#include "base/file.h"
 #ifndef __wasm__
 #include "graph/lower_ir.h"
 #endif
@@ -519,11 +518,10 @@ static lower_fn *lowering_of(const graph_plan *p, base_op op) {
 }
 #else
 static beryl_status choose_kernels(graph_plan *p, beryl_error *error) {
-    const char *choice = base_environment("BERYL_KERNELS");
     const uint32_t languages = device_caps_of(p->device)->languages;
-    if (choice && strcmp(choice, "generated") != 0 && strcmp(choice, "written") != 0)
-        return base_fail(error, BERYL_BAD_INPUT, "BERYL_KERNELS has no word \"%.40s\": there are generated and written", choice);
-    p->generated = !(languages & DEVICE_LANGUAGE_BIT(DEVICE_WGSL)) || (choice && strcmp(choice, "generated") == 0);
+    if (p->store->kernels == STORE_KERNELS_UNKNOWN)
+        return base_fail(error, BERYL_BAD_INPUT, "BERYL_KERNELS has another word: there are generated and written");
+    p->generated = !(languages & DEVICE_LANGUAGE_BIT(DEVICE_WGSL)) || p->store->kernels == STORE_KERNELS_GENERATED;
     while (p->language < DEVICE_LANGUAGE_COUNT && !(languages >> p->language & 1)) p->language++;
     return languages ? BERYL_OK : base_fail(error, BERYL_UNSUPPORTED, "the device runs no programs");
 }

@@ -38,10 +38,14 @@ typedef struct store_program {
     bool proven;                 /* compared with the reference on this device (the engine's start-up check) */
 } store_program;
 
+/* BERYL_KERNELS (environment) as it was when the store was made. Browsers have the written ones alone. */
+typedef enum store_kernels { STORE_KERNELS_BEST, STORE_KERNELS_WRITTEN, STORE_KERNELS_GENERATED, STORE_KERNELS_UNKNOWN } store_kernels;
+
 typedef struct graph_store {
     base_heap *heap;
     base_arena arena;
     device *device;              /* borrowed; NULL: reference */
+    store_kernels kernels;
     base_vec(store_tensor) tensors;
     base_vec(struct store_buffer { device_buffer id; uint64_t size; uint32_t group; }) buffers;
     const beryl_source *sources; /* borrowed, [n_source] */
