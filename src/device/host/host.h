@@ -47,6 +47,7 @@ typedef struct host_program {
     device_program_item head;
     driver_job *job; /* owned; NULL once `code` is set */
     host_code code;
+    double group_ns; /* how long a workgroup took lately; 0: not known */
 } host_program;
 
 /* ---- running */
@@ -73,9 +74,11 @@ typedef struct host_command {
     host_kind kind;
     uint32_t total, piece;
     _Atomic uint32_t next;
+    _Atomic uint64_t spent; /* nanoseconds of all threads; of a dispatch */
     union {
         struct {
             host_entry fn;
+            device_program program;
             size_t pointer, param; /* into the list's pointers and params */
             uint32_t groups[3];
         } run;
@@ -118,6 +121,7 @@ typedef struct host_worker {
     struct host *device; /* borrowed */
     base_thread *thread; /* owned */
     uint32_t index;
+    uint32_t wave_spin, list_spin; /* how often to look before sleeping, as it paid lately */
 } host_worker;
 
 typedef struct host {

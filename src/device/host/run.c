@@ -7,13 +7,13 @@
  *
  * Lists are run one after another, and recycled with all their room: replaying a list that has run
  * before allocates nothing. Threads look for the next task for a moment before they sleep, since
- * waking one costs more than most kernels.
+ * waking one costs more than most kernels; where looking did not pay (the processor has other
+ * things to do), the moment becomes shorter. How long a program's workgroups take is measured, so
+ * that nothing is divided that would cost more to hand over than to do.
  */
-#define _GNU_SOURCE /* sched_yield */
 #include "device/host/host.h"
 #include "base/error.h"
 
-#include <sched.h>
 #include <string.h>
 
 enum {
@@ -21,8 +21,11 @@ enum {
     PIECES_A_THREAD = 4,    /* a dispatch is divided so often for each thread, where it can be */
     WAVE_MAX = 32,          /* commands; each is compared with all ranges before it */
     LISTS_EAGER = 4,        /* made at once: lists in flight, and the one being made */
-    SPIN = 1000,            /* looks before the processor is left to others */
-    YIELD = 20,             /* times it is left before sleeping */
+    PIECE_NS = 15000,       /* no piece of a dispatch is shorter than this, if it is known */
+    PIECE_MOST = 1 << 20,   /* workgroups, where not even the division gives more */
+    SPIN_LEAST = 16,        /* looks before sleeping: at least, */
+    SPIN_MOST = 2048,       /* at most, */
+    SPIN_FIRST = 256,       /* and in the beginning */
     WRITE_EAGER = 64 << 10, /* bytes of writes that every list has room for once there was one */
     WRITE_MOST = 32 << 20,  /* bytes that wait for a submit; more go as a list of their own */
     WRITE_KEPT = 1 << 20    /* room for writes that a list keeps */
@@ -38,13 +41,26 @@ static void relax(void) {
 
 /* ---- running --------------------------------------------------------------------------------- */
 
-static void run_tasks(const host_list *list, const host_command *c, uint32_t at, uint32_t n,
+static uint64_t clock_ns(void) {
+    return (uint64_t)(base_time() * 1e9);
+}
+
+/* Looking paid, or it did not. */
+static void learn(uint32_t *spin, bool paid) {
+    if (paid && *spin < SPIN_MOST) *spin *= 2;
+    if (!paid && *spin > SPIN_LEAST) *spin /= 2;
+}
+
+static void run_tasks(const host_list *list, host_command *c, uint32_t at, uint32_t n,
                       unsigned char *scratch) {
     switch (c->kind) {
-    case HOST_RUN:
+    case HOST_RUN: {
+        const uint64_t began = clock_ns();
         c->run.fn(list->pointers.data + c->run.pointer, list->params.data + c->run.param,
                   c->run.groups, at, n, scratch);
+        atomic_fetch_add_explicit(&c->spent, clock_ns() - began, memory_order_relaxed);
         break;
+    }
     case HOST_COPY:
     case HOST_FILL: {
         const uint64_t from = (uint64_t)at * COPY_PIECE, left = c->copy.size - from,
@@ -54,20 +70,20 @@ static void run_tasks(const host_list *list, const host_command *c, uint32_t at,
         else memset(c->copy.to + from, 0, size);
         break;
     }
-    case HOST_STAMP: *c->stamp = (uint64_t)(base_time() * 1e9); break;
+    case HOST_STAMP: *c->stamp = clock_ns(); break;
     }
 }
 
 /* Until the last tasks of a wave, which other threads have, are done. */
-static void wait_wave(host *d, host_wave *wave) {
-    for (int i = 0; i < SPIN; i++) {
-        if (!atomic_load_explicit(&wave->left, memory_order_acquire)) return;
+static void wait_wave(host *d, host_wave *wave, host_worker *worker) {
+    if (!atomic_load_explicit(&wave->left, memory_order_acquire)) return;
+    for (uint32_t i = 0; i < worker->wave_spin; i++) {
         relax();
+        if (atomic_load_explicit(&wave->left, memory_order_acquire)) continue;
+        learn(&worker->wave_spin, true);
+        return;
     }
-    for (int i = 0; i < YIELD; i++) {
-        if (!atomic_load_explicit(&wave->left, memory_order_acquire)) return;
-        sched_yield();
-    }
+    learn(&worker->wave_spin, false);
     base_lock_enter(d->wave_lock);
     atomic_fetch_add(&d->n_wave_sleeper, 1); /* before the look at `left`: see run_wave */
     while (atomic_load(&wave->left)) base_lock_sleep(d->wave_lock);
@@ -75,7 +91,8 @@ static void wait_wave(host *d, host_wave *wave) {
     base_lock_leave(d->wave_lock);
 }
 
-static void run_wave(host *d, host_list *list, host_wave *wave, unsigned char *scratch) {
+static void run_wave(host *d, host_list *list, host_wave *wave, host_worker *worker,
+                     unsigned char *scratch) {
     for (size_t i = wave->first; i < wave->end; i++) {
         host_command *c = &list->commands.data[i];
         for (;;) {
@@ -90,15 +107,16 @@ static void run_wave(host *d, host_list *list, host_wave *wave, unsigned char *s
             base_lock_leave(d->wave_lock);
         }
     }
-    wait_wave(d, wave);
+    wait_wave(d, wave, worker);
 }
 
-static void run_list(host *d, host_list *list, uint32_t thread) {
-    unsigned char *scratch = list->scratch ? list->scratch + thread * list->scratch_stride : NULL;
+static void run_list(host *d, host_list *list, host_worker *worker) {
+    unsigned char *scratch =
+        list->scratch ? list->scratch + worker->index * list->scratch_stride : NULL;
     for (size_t i = 0; i < list->waves.count; i++) {
         host_wave *wave = &list->waves.data[i];
         if (atomic_load_explicit(&wave->left, memory_order_acquire))
-            run_wave(d, list, wave, scratch);
+            run_wave(d, list, wave, worker, scratch);
     }
 }
 
@@ -118,23 +136,26 @@ static void leave_list(host *d, host_list *list) {
 }
 
 /* For a moment: the next submit is often on its way. */
-static void look_for_lists(host *d) {
-    for (int i = 0; i < SPIN; i++) {
+static void look_for_lists(host *d, host_worker *worker) {
+    for (uint32_t i = 0; i < worker->list_spin; i++) {
         if (atomic_load_explicit(&d->sent, memory_order_relaxed) !=
-            atomic_load_explicit(&d->done_serial, memory_order_relaxed))
+            atomic_load_explicit(&d->done_serial, memory_order_relaxed)) {
+            learn(&worker->list_spin, true);
             return;
+        }
         relax();
     }
+    learn(&worker->list_spin, false);
 }
 
 static void work(void *user) {
-    const host_worker *worker = user;
+    host_worker *worker = user;
     host *d = worker->device;
     base_lock_enter(d->lock);
     for (;;) {
         if (!d->first && !d->closing) {
             base_lock_leave(d->lock);
-            look_for_lists(d);
+            look_for_lists(d, worker);
             base_lock_enter(d->lock);
             d->n_idle++;
             while (!d->first && !d->closing) base_lock_sleep(d->lock);
@@ -145,7 +166,7 @@ static void work(void *user) {
         if (!list) continue;
         list->users++;
         base_lock_leave(d->lock);
-        run_list(d, list, worker->index);
+        run_list(d, list, worker);
         base_lock_enter(d->lock);
         leave_list(d, list);
     }
@@ -156,7 +177,8 @@ beryl_status host_threads_start(host *d, beryl_error *error) {
     const uint32_t n = d->head.caps.compute_units;
     for (uint32_t i = 0; i < n; i++) {
         host_worker *worker = &d->workers[i];
-        *worker = (host_worker){.device = d, .index = i};
+        *worker = (host_worker){
+            .device = d, .index = i, .wave_spin = SPIN_FIRST, .list_spin = SPIN_FIRST};
         worker->thread = base_thread_open(d->head.heap, work, worker);
         if (!worker->thread) {
             host_threads_stop(d);
@@ -211,6 +233,20 @@ static bool list_room(host *d, host_list *list) {
            LIST_ROOM(&list->bytes, d->most.bytes);
 }
 
+/* How long the workgroups of a list that has run took. What held up a thread counts too: so longer
+ * times are believed slowly. */
+static void note_times(host *d, host_list *list) {
+    for (size_t i = 0; i < list->commands.count; i++) {
+        host_command *c = &list->commands.data[i];
+        host_program *program =
+            c->kind == HOST_RUN ? device_pool_at(&d->head.programs, c->run.program.id) : NULL;
+        if (!program) continue;
+        const double ns = (double)atomic_load_explicit(&c->spent, memory_order_relaxed) / c->total,
+                     most = 1.1 * program->group_ns;
+        program->group_ns = program->group_ns > 0 && ns > most ? most : ns;
+    }
+}
+
 /* The list that the next submit will be, with room for what `most` says; so have the free ones. */
 static beryl_status list_ready(host *d, bool grown, beryl_error *error) {
     base_heap *heap = d->head.heap;
@@ -234,6 +270,7 @@ static beryl_status list_ready(host *d, bool grown, beryl_error *error) {
         }
         if (list) d->making = list;
         list = d->making;
+        note_times(d, list);
         list->next = NULL;
         list->ticket = 0;
         list->users = 0;
@@ -303,6 +340,7 @@ static void join_wave(host *d, host_list *list, size_t n_before, bool conflict) 
         wave = &list->waves.data[list->waves.count - 1];
     }
     atomic_store_explicit(&c->next, 0, memory_order_relaxed);
+    atomic_store_explicit(&c->spent, 0, memory_order_relaxed);
     const uint64_t left = atomic_load_explicit(&wave->left, memory_order_relaxed);
     atomic_store_explicit(&wave->left, left + c->total, memory_order_relaxed);
     wave->end = ++list->commands.count;
@@ -334,6 +372,15 @@ static void add_stamp(host *d, host_list *list, uint64_t *to) {
     d->ranges.data[d->ranges.count++] = (struct host_range){0, UINTPTR_MAX, true}; /* all wait */
 }
 
+/* Workgroups that a thread takes at a time. Small enough that `next` cannot wrap, however many
+ * threads find nothing left. */
+static uint32_t pieces_of(const host *d, const host_program *program, uint32_t total) {
+    const uint32_t even = total / (d->n_thread * PIECES_A_THREAD);
+    const double known = program->group_ns > 0 ? PIECE_NS / program->group_ns : 1;
+    const uint32_t least = known < 1 ? 1 : known > PIECE_MOST ? PIECE_MOST : (uint32_t)known;
+    return even > least ? even : least < total ? least : total;
+}
+
 static void add_dispatch(host *d, host_list *list, const device_command *command) {
     const host_program *program = device_pool_at(&d->head.programs, command->dispatch.program.id);
     const device_bindings_item *bindings =
@@ -345,8 +392,8 @@ static void add_dispatch(host *d, host_list *list, const device_command *command
     host_command *c = &list->commands.data[list->commands.count];
     c->kind = HOST_RUN;
     c->total = total;
-    c->piece = total / (d->n_thread * PIECES_A_THREAD);
-    if (!c->piece) c->piece = 1;
+    c->piece = pieces_of(d, program, total);
+    c->run.program = command->dispatch.program;
     c->run.fn = program->code.fn;
     c->run.pointer = list->pointers.count;
     c->run.param = program->head.param_bytes ? command->dispatch.param_offset / 4 : 0;
