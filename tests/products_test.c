@@ -1,5 +1,6 @@
 /* products_test.c - generated products with weights of every type, with experts, and rows by index, on every device there is,
  * against the reference functions. One graph has all three; it runs with as many vectors as it was made for, then with fewer. */
+#define _POSIX_C_SOURCE 200809L
 #include "generated.h"
 #include "test.h"
 
@@ -167,7 +168,34 @@ static void run(test *t, base_heap *heap, device *d, const problem *p, base_type
     free(file);
 }
 
+/* BERYL_KERNELS is read when the store is made; a plan refuses a word that it does not know. */
+static void check_unknown_word(test *t) {
+    base_heap heap;
+    device *d = NULL;
+    beryl_error error = {0};
+    base_heap_init(&heap, NULL);
+    if (device_open(&heap, NULL, "dummy", &d, &error) != BERYL_OK) {
+        test_skip(t, "%s", error.message);
+        return;
+    }
+    graph_store store;
+    graph_exec *exec = NULL;
+    setenv("BERYL_KERNELS", "handmade", 1);
+    CHECK_INT(t, store_init(&store, &heap, d, NULL, 0, &error), BERYL_OK);
+    unsetenv("BERYL_KERNELS");
+    graph *g = graph_open(&heap);
+    graph_output(g, graph_scale(g, graph_input(g, "x", TYPE_F32, 1, (graph_dim[]){{4, 0}}), 2), "y");
+    CHECK_INT(t, graph_exec_open(g, &store, NULL, &exec, &error), BERYL_BAD_INPUT);
+    CHECK(t, strstr(error.message, "BERYL_KERNELS") != NULL);
+    graph_exec_close(exec);
+    graph_close(g);
+    store_fini(&store);
+    device_close(d);
+    CHECK_INT(t, heap.bytes, 0);
+}
+
 void test_products(test *t) {
+    if (test_case(t, "products/unknown-word-of-kernels")) check_unknown_word(t);
     for (size_t f = 0; f < GENERATED_FORMS; f++) {
         base_heap heap;
         device *d = NULL;
