@@ -983,6 +983,18 @@ static void check_algebra_shapes(test *t) {
                   count_op(k, IR_DIV, 0, 1) + count_op(k, IR_MOD, 0, 1) + count_op(k, IR_SHR, 0, 1),
                   0);
     }
+    if (test_case(t, "ir-pass/loops-count-in-steps-of-addresses")) {
+        make a = make_begin(&l, (sizes){1, 1, 1}, true);
+        ir_builder *b = a.b;
+        ir_id i = ir_loop(b, a.zero, ir_u32(b, 9), a.one), place = ir_mul(b, i, ir_u32(b, 20));
+        ir_store(b, a.y, place, ir_load(b, a.x, ir_add(b, place, a.one), 1));
+        ir_end(b);
+        const ir_kernel *plain = make_end(&a), *k = NULL;
+        ir_schedule s = {0};
+        CHECK_INT(t, ir_optimise(&l.arena, plain, &s, &k, NULL), BERYL_OK);
+        CHECK_INT(t, count_op(k, IR_MUL, 0, 1), 0);
+        CHECK_INT(t, count_op(k, IR_LOOP, 0, 1), 1);
+    }
     if (test_case(t, "ir-pass/scheduled-by-hand-is-left-alone")) {
         ir_builder *b = ir_begin(&l.arena, "hand", 8, 1, 1);
         ir_memory x = ir_buffer(b, IR_F32, IR_READ, "x"),

@@ -1,5 +1,5 @@
-/* strength.c - division and modulo of indices as shifts, masks, multiplications, or not at all.
- *
+/* strength.c - division and modulo of indices as shifts, masks, multiplications, or not at all;
+ * loops that count in the steps that addresses go in.
  *
  * Owns u32 arithmetic whose range is known from constants, loop bounds and sizes. Refuses where a
  * product or a sum could pass 2^32: what is found here is exact. The idea: an index like (i * n +
@@ -103,12 +103,61 @@ static ir_id divide(pass_edit *e, ir_id x, uint32_t c) {
     return pass_binary(e, IR_DIV, x, pass_u32(e, c));
 }
 
+/* All that the loop's index is for is index * c: then it can count in steps of c itself. 0: it is
+ * not. */
+static uint32_t scale_of(const pass_edit *e, uint32_t loop) {
+    ir_mark_kind kind = ir_mark_of(pass_at(e, loop)).kind;
+    uint32_t scale = 0, c, step;
+    if (kind == IR_PARALLEL || kind == IR_BLOCK || kind == IR_BY_GROUP)
+        return 0; /* others count their turns */
+    for (uint32_t i = loop + 1; i < e->close[loop]; i++)
+        for (uint32_t a = 0; a < pass_at(e, i)->n_in; a++) {
+            const ir_instruction *at = pass_at(e, i);
+            if (at->in[a] != loop) continue;
+            if (at->op != IR_MUL || a || !pass_const(e->in->code, at->in[1], &c) ||
+                (scale && c != scale))
+                return 0;
+            scale = c;
+        }
+    if (scale < 2 || !pass_const(e->code, e->map[pass_at(e, loop)->in[2]], &step)) return 0;
+    uint64_t last = largest(e, e->map[pass_at(e, loop)->in[1]], DEPTH) +
+                    step; /* as ir_ops.h: to + step < 2^32 */
+    uint64_t first = largest(e, e->map[pass_at(e, loop)->in[0]], DEPTH);
+    return last * scale < unknown && first * scale < unknown ? scale : 0;
+}
+
+static void scale_loop(pass_edit *e, uint32_t loop, uint32_t scale) {
+    const ir_instruction *at = pass_at(e, loop);
+    ir_mark mark = ir_mark_of(at);
+    ir_id c = pass_u32(e, scale), bounds[3];
+    for (uint32_t n = 0; n < 3; n++) bounds[n] = pass_binary(e, IR_MUL, e->map[at->in[n]], c);
+    mark.tile = 0;
+    mark.full = false;
+    e->map[loop] =
+        pass_loop(e, bounds[0], bounds[1], bounds[2], ir_mark_bits(mark, at->imm & 0xffff));
+    e->changed = true;
+}
+
+/* The product is the index of a loop that counts in such steps. */
+static bool is_scaled(const uint32_t *scales, const ir_instruction *at) {
+    return at->op == IR_MUL && at->type == IR_U32 && at->width == 1 && scales[at->in[0]];
+}
+
 beryl_status ir_pass_strength(base_arena *arena, const ir_kernel *k, const ir_schedule *schedule,
                               const ir_kernel **out, beryl_error *error) {
     pass_edit *e = pass_begin(arena, k, schedule);
-    for (uint32_t i = 0; e && i < k->n_code && !e->no_memory && !e->too_large; i++) {
+    uint32_t *scales = e ? pass_take(e, k->n_code, sizeof *scales) : NULL;
+    for (uint32_t i = 0; scales && i < k->n_code && !e->no_memory && !e->too_large; i++) {
         const ir_instruction *at = pass_at(e, i);
         uint32_t c;
+        if (at->op == IR_LOOP && (scales[i] = scale_of(e, i)) > 0) {
+            scale_loop(e, i, scales[i]);
+            continue;
+        }
+        if (is_scaled(scales, at)) {
+            e->map[i] = e->map[at->in[0]];
+            continue;
+        }
         bool index = (at->op == IR_DIV || at->op == IR_MOD) && at->type == IR_U32 &&
                      at->width == 1 && pass_const(e->code, e->map[at->in[1]], &c) && c;
         if (!index) {
