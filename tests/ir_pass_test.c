@@ -602,6 +602,7 @@ static ir_schedule draw_schedule(lab *l) {
             .unroll = (uint16_t)pick(l, unrolls, 5),
             .stage = (uint16_t)pick(l, stages, 6),
             .split = draw(l, 2),
+            .ahead = draw(l, 2),
         };
     return s;
 }

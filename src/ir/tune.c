@@ -35,7 +35,7 @@ static void to_numbers(const ir_schedule *s, uint32_t *numbers) {
     for (uint32_t d = 0; d < IR_DIM_MAX; d++) {
         const ir_schedule_dim *dim = &s->dims[d];
         const uint32_t fields[FIELDS] = {dim->group, dim->lane,   dim->split, dim->lanes,
-                                         dim->block, dim->unroll, dim->stage, 0};
+                                         dim->block, dim->unroll, dim->stage, dim->ahead};
         memcpy(numbers + d * FIELDS, fields, sizeof fields);
     }
     numbers[NUMBERS - 4] = s->subgroup;
@@ -56,7 +56,7 @@ static bool from_numbers(const uint32_t *numbers, ir_schedule *s) {
     for (uint32_t d = 0; d < IR_DIM_MAX; d++) {
         const uint32_t *f = numbers + d * FIELDS;
         if (f[0] > 3 || f[1] > 3 || f[2] > 1 || f[3] > IR_LANES_MAX || f[4] > 256 || f[5] > 256 ||
-            f[6] > 4096 || f[7])
+            f[6] > 4096 || f[7] > 1)
             return false;
         s->dims[d] = (ir_schedule_dim){.group = (uint8_t)f[0],
                                        .lane = (uint8_t)f[1],
@@ -64,7 +64,8 @@ static bool from_numbers(const uint32_t *numbers, ir_schedule *s) {
                                        .lanes = (uint16_t)f[3],
                                        .block = (uint16_t)f[4],
                                        .unroll = (uint16_t)f[5],
-                                       .stage = (uint16_t)f[6]};
+                                       .stage = (uint16_t)f[6],
+                                       .ahead = f[7]};
     }
     s->subgroup = numbers[NUMBERS - 4];
     s->vector = numbers[NUMBERS - 3];

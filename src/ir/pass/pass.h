@@ -108,6 +108,7 @@ typedef struct ir_schedule_dim {
     uint8_t group; /* 1 + axis; 0: the groups do not share it */
     uint8_t lane;  /* 1 + axis; 0: the lanes do not */
     bool split;
+    bool ahead; /* stage: the next tile is loaded to registers while this one is used */
     uint16_t lanes, block, unroll, stage; /* 0 as 1 (stage: none) */
 } ir_schedule_dim;
 

@@ -86,7 +86,8 @@ static void product(const shape *s, uint32_t k, ir_schedule *out) {
                                      .lane = 1,
                                      .lanes = (uint16_t)power_up_to(s->extents[n], side),
                                      .block = (uint16_t)block_n};
-    out->dims[k] = (ir_schedule_dim){.stage = s->extents[k] >= 16 ? 16 : 0, .unroll = 4};
+    out->dims[k] =
+        (ir_schedule_dim){.stage = s->extents[k] >= 16 ? 16 : 0, .ahead = !s->host, .unroll = 4};
     if (s->n > 2) out->dims[s->outer[s->n - 3]].group = 3;
 }
 

@@ -29,13 +29,17 @@ typedef struct tile {
     digit digits[DIGITS_MAX]; /* the last one runs fastest */
     uint32_t n, rows, stride; /* stride: elements from one k to the next */
     bool k_first;             /* neighbours in k are neighbours in memory */
-    ir_memory memory;
+    ir_memory memory, held;   /* held: the next tile's part of a lane, where it is loaded ahead */
+    uint32_t wide, turns;
 } tile;
+
+typedef enum way { WHOLE_WAY, TO_REGISTERS, FROM_REGISTERS } way;
 
 typedef struct stage {
     pass_edit *e;
     uint32_t loop, depth; /* the reduction; how many of its turns a tile holds */
     bool exact;           /* all tiles are whole */
+    bool ahead;           /* a tile is loaded while the one before it is used */
     const bool *uniform;
     bool written[IR_BUFFER_MAX];
     uint32_t *seen; /* [n_code] stamp of the walk that has been there */
@@ -230,20 +234,25 @@ static ir_id block_loop(stage *s, uint32_t count) {
                      ir_mark_bits(block_mark(s, count), 0));
 }
 
-/* All lanes bring the tile that begins at k = `outer`; each takes `wide` neighbours a turn. */
-static void fill(stage *s, tile *t, ir_id outer, ir_id to) {
-    pass_edit *e = s->e;
-    ir_id values[DIGITS_MAX] = {0};
+/* How many neighbours a lane brings at once, and how often. */
+static void size_tile(const stage *s, tile *t) {
+    const pass_edit *e = s->e;
     uint32_t wide = e->schedule->vector > 4 ? 4 : e->schedule->vector > 1 ? e->schedule->vector : 1;
     uint32_t across = t->k_first ? s->depth : t->n ? t->digits[t->n - 1].size : 1;
     while (wide & (wide - 1) || across % wide) wide--;
-    uint32_t lanes = ir_lanes(e->in), parts = t->rows * s->depth / wide,
-             turns = (parts + lanes - 1) / lanes;
-    t->memory = pass_workgroup(e, (ir_type)pass_at(e, t->value)->type, t->stride * s->depth);
-    ir_id part = pass_lane_number(e);
-    if (turns > 1)
-        part = pass_binary(e, IR_ADD,
-                           pass_binary(e, IR_MUL, block_loop(s, turns), pass_u32(e, lanes)), part);
+    t->wide = wide;
+    t->turns = (t->rows * s->depth / wide + ir_lanes(e->in) - 1) / ir_lanes(e->in);
+}
+
+/* All lanes bring the tile that begins at k = `outer`: from buffers to workgroup memory, or half of
+ * that way with registers in between. */
+static void fill(stage *s, tile *t, way way, ir_id outer, ir_id to) {
+    pass_edit *e = s->e;
+    ir_id values[DIGITS_MAX] = {0};
+    uint32_t wide = t->wide, turns = t->turns;
+    uint32_t lanes = ir_lanes(e->in), parts = t->rows * s->depth / wide;
+    ir_id part = pass_lane_number(e), round = turns > 1 ? block_loop(s, turns) : pass_u32(e, 0);
+    part = pass_binary(e, IR_ADD, pass_binary(e, IR_MUL, round, pass_u32(e, lanes)), part);
     bool ragged = parts % lanes != 0;
     if (ragged) pass_if(e, pass_binary(e, IR_LT, part, pass_u32(e, parts)));
     uint32_t inner = t->k_first ? s->depth / wide : t->rows / wide;
@@ -265,13 +274,19 @@ static void fill(stage *s, tile *t, ir_id outer, ir_id to) {
     }
     if (!t->k_first)
         row = pass_binary(e, IR_ADD, pass_binary(e, IR_MUL, row, pass_u32(e, wide)), turn);
-    ir_id k = pass_binary(e, IR_ADD, outer, kk);
-    if (!s->exact) k = pass_binary(e, IR_MIN, k, pass_binary(e, IR_SUB, to, pass_u32(e, 1)));
-    s->stamp++;
-    ir_id value = clone(s, t, t->value, values, k);
-    pass_store(e, t->memory,
-               pass_binary(e, IR_ADD, pass_binary(e, IR_MUL, kk, pass_u32(e, t->stride)), row),
-               value);
+    ir_id held = pass_binary(e, IR_ADD, pass_binary(e, IR_MUL, round, pass_u32(e, wide)), turn),
+          value;
+    if (way == FROM_REGISTERS)
+        value = pass_load(e, (ir_type)pass_at(e, t->value)->type, 1, t->held, held);
+    else {
+        ir_id k = pass_binary(e, IR_ADD, outer, kk);
+        if (!s->exact) k = pass_binary(e, IR_MIN, k, pass_binary(e, IR_SUB, to, pass_u32(e, 1)));
+        s->stamp++;
+        value = clone(s, t, t->value, values, k);
+    }
+    ir_id place = pass_binary(e, IR_ADD, pass_binary(e, IR_MUL, kk, pass_u32(e, t->stride)), row);
+    if (way == TO_REGISTERS) pass_store(e, t->held, held, value);
+    else pass_store(e, t->memory, place, value);
     if (wide > 1) pass_close(e);
     if (ragged) pass_close(e);
     if (turns > 1) pass_close(e);
@@ -287,9 +302,27 @@ static void push(stage *s) {
     const ir_instruction *at = pass_at(e, s->loop);
     ir_mark mark = ir_mark_of(at);
     ir_id from = e->map[at->in[0]], to = e->map[at->in[1]], depth = pass_u32(e, s->depth);
+    for (uint32_t t = 0; t < s->n; t++) {
+        tile *own = &s->tiles[t];
+        ir_type type = (ir_type)pass_at(e, own->value)->type;
+        size_tile(s, own);
+        own->memory = pass_workgroup(e, type, own->stride * s->depth);
+        if (s->ahead) own->held = pass_register(e, type, own->turns * own->wide);
+    }
+    if (s->ahead) {
+        pass_if(e, pass_binary(e, IR_LT, from, to));
+        for (uint32_t t = 0; t < s->n; t++) fill(s, &s->tiles[t], TO_REGISTERS, from, to);
+        pass_close(e);
+    }
     ir_id outer = pass_loop(e, from, to, depth, 0);
-    for (uint32_t t = 0; t < s->n; t++) fill(s, &s->tiles[t], outer, to);
+    for (uint32_t t = 0; t < s->n; t++)
+        fill(s, &s->tiles[t], s->ahead ? FROM_REGISTERS : WHOLE_WAY, outer, to);
     barrier(e);
+    if (s->ahead) { /* the last tile is loaded once more, for nobody */
+        ir_id next = pass_binary(e, IR_ADD, outer, depth);
+        if (s->exact) next = pass_binary(e, IR_MIN, next, pass_binary(e, IR_SUB, to, depth));
+        for (uint32_t t = 0; t < s->n; t++) fill(s, &s->tiles[t], TO_REGISTERS, next, to);
+    }
     ir_id count =
         s->exact ? depth : pass_binary(e, IR_MIN, pass_binary(e, IR_SUB, to, outer), depth);
     mark.tile = 0;
@@ -325,6 +358,7 @@ static bool asks(stage *s, uint32_t i) {
     uint32_t step;
     if (at->op != IR_LOOP || mark.kind != IR_REDUCE || !s->uniform[i]) return false;
     s->depth = e->schedule->dims[mark.dim].stage;
+    s->ahead = e->schedule->dims[mark.dim].ahead;
     if (s->depth < 2 || s->depth > 1024 || !pass_const(e->in->code, at->in[2], &step) || step != 1)
         return false;
     for (uint32_t x = i + 1; x < e->close[i]; x++)
