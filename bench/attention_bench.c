@@ -16,7 +16,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DISPATCHES = 128, ROUNDS = 4, SETS_MAX = 128, PROGRAMS_MAX = 256, OUT_MAX = 16 << 10, PART_BYTES = 64 << 10 };
+/* A GPU that was idle, while a program was compiled, takes a while to clock up again. */
+#define WARM_SECONDS 0.05
+enum { DISPATCHES = 128, ROUNDS = 8, SETS_MAX = 128, PROGRAMS_MAX = 256, OUT_MAX = 16 << 10, PART_BYTES = 64 << 10 };
 
 typedef struct shape { const char *name; uint32_t n_head, n_kv, d, window; } shape;
 
@@ -127,7 +129,8 @@ static double time_of(bench *b, const step *steps, uint32_t n_step, uint32_t n_s
         }
     list[n++] = (device_command){.kind = DEVICE_STAMP};
     for (uint32_t s = 0; s < n_step; s++) memcpy(params[s], steps[s].params, DEVICE_PARAM_ALIGN);
-    for (int round = 0; round < ROUNDS; round++) {
+    const double first = base_time();
+    for (int round = 0; round < ROUNDS || base_time() - first < WARM_SECONDS; round++) {
         device_ticket ticket;
         uint64_t ns[2] = {0};
         uint32_t n_stamp = 2;

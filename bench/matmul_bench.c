@@ -15,7 +15,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { REPEATS = 20, ROUNDS = 3 };
+/* A GPU that was idle, while a program was compiled, takes a while to clock up again. */
+#define WARM_SECONDS 0.05
+enum { REPEATS = 20, ROUNDS = 6 };
 
 typedef struct bench {
     base_heap heap;
@@ -205,7 +207,8 @@ static double dispatch_time(bench *b, const dispatch *list, uint32_t n) {
     unsigned char params[3 * DEVICE_PARAM_ALIGN] = {0};
     double best = 0;
     for (uint32_t i = 0; i < n; i++) memcpy(params + i * DEVICE_PARAM_ALIGN, list[i].params, sizeof list[i].params);
-    for (int round = 0; round < ROUNDS; round++) {
+    const double first = base_time();
+    for (int round = 0; round < ROUNDS || base_time() - first < WARM_SECONDS; round++) {
         uint32_t count = 0, n_stamp = 2;
         uint64_t ns[2] = {0};
         device_ticket ticket;

@@ -12,7 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RUNS = 24, FORM_MAX = 12, LINE_MAX_BYTES = 1024, KIND_MAX = 64 };
+/* A GPU that was idle, while a program was compiled, takes a while to clock up again. */
+#define WARM_SECONDS 0.3
+enum { RUNS = 48, FORM_MAX = 12, LINE_MAX_BYTES = 1024, KIND_MAX = 64 };
 
 static const struct { const char *name, *weight; } products[] = {
     {"qkv", "attn_q.weight"}, {"attn_output", "attn_output.weight"}, {"gate_up", "ffn_gate.weight"}, {"down", "ffn_down.weight"},
@@ -82,18 +84,22 @@ static beryl_status plan_of(const job *j, const lower_form *forms, uint32_t n_fo
 
 /* Seconds of a step among many: two are on their way at any time. Negative: it did not run. */
 static double step_of(const job *j, const made *m, beryl_error *error) {
-    uint32_t extents[GRAPH_EXTENT_MAX + 1] = {0};
-    device_ticket tickets[RUNS];
+    uint32_t extents[GRAPH_EXTENT_MAX + 1] = {0}, n = 0;
+    device_ticket tickets[2];
+    const double first = base_time();
     double start = 0;
     extents[m->text.token_extent] = j->n;
     if (m->text.output_extent && m->text.output_extent != m->text.token_extent) extents[m->text.output_extent] = 1;
-    for (uint32_t i = 0; i < RUNS; i++) {
-        if (i >= 2 && device_wait(j->e->device, tickets[i - 2], error) != BERYL_OK) return -1;
-        if (i == 4) start = base_time(); /* the first ones warm up; the second of them ended just now */
-        if (graph_exec_submit(m->exec, extents, NULL, 0, &tickets[i], error) != BERYL_OK) return -1;
+    for (uint32_t i = 0; n < RUNS; i++) {
+        if (i >= 2 && device_wait(j->e->device, tickets[i % 2], error) != BERYL_OK) return -1;
+        if (start != 0) n++;
+        else if (i >= 2 && base_time() - first > WARM_SECONDS) start = base_time();
+        if (graph_exec_submit(m->exec, extents, NULL, 0, &tickets[i % 2], error) != BERYL_OK) return -1;
     }
-    if (device_wait(j->e->device, tickets[RUNS - 1], error) != BERYL_OK) return -1;
-    return (base_time() - start) / (RUNS - 3);
+    const double seconds = (base_time() - start) / RUNS;
+    for (uint32_t i = 0; i < 2; i++)
+        if (device_wait(j->e->device, tickets[i], error) != BERYL_OK) return -1;
+    return seconds;
 }
 
 typedef struct kind { char name[64]; uint32_t n; double microseconds; } kind;
@@ -129,6 +135,15 @@ static double stamped_total(const made *m, uint32_t *n) {
     double total = 0;
     for (*n = 0; graph_exec_step_at(m->exec, *n, &step); ++*n) total += step.microseconds;
     return total;
+}
+
+/* Runs a plan until the device is warm; seconds of the last step, negative: it did not run. */
+static double warm(const job *j, const made *m, bool output, beryl_error *error) {
+    const double first = base_time();
+    for (double start = first;; start = base_time()) {
+        if (run_once(j->e, m->exec, &m->text, j->n, output, error) != BERYL_OK) return -1;
+        if (base_time() - first > WARM_SECONDS) return base_time() - start;
+    }
 }
 
 /* ---- a sweep ------------------------------------------------------------------------------------------------- */
@@ -180,8 +195,7 @@ static int sweep(const job *j) {
         const double seconds = step_of(j, &plain, &error);
         made_close(&plain);
         if (seconds < 0 || plan_of(j, forms, n_form, true, &stamped, &error) != BERYL_OK) return fail("running", &error);
-        for (int i = 0; i < 3; i++)
-            if (run_once(j->e, stamped.exec, &stamped.text, j->n, true, &error) != BERYL_OK) return fail("running", &error);
+        if (warm(j, &stamped, true, &error) < 0) return fail("running", &error);
         double stamp = (stamped_total(&stamped, &n_step) - 1e6 * seconds) / n_step;
         if (stamp < 0) stamp = 0; /* where other work is in the way */
         const uint32_t n_kind = kinds_of(&stamped, stamp, kinds);
@@ -198,11 +212,9 @@ static int print(const job *j, bool output) {
     made m;
     beryl_error error = {0};
     if (plan_of(j, NULL, 0, true, &m, &error) != BERYL_OK) return fail("planning", &error);
-    for (int i = 0; i < 5; i++) {
-        double start = base_time();
-        if (run_once(j->e, m.exec, &m.text, j->n, output, &error) != BERYL_OK) return fail("running", &error);
-        printf("run %d: %.3f ms\n", i, (base_time() - start) * 1e3);
-    }
+    const double seconds = warm(j, &m, output, &error);
+    if (seconds < 0) return fail("running", &error);
+    printf("step with stamps: %.3f ms\n", seconds * 1e3);
     base_text out;
     base_text_init(&out, &j->e->heap);
     graph_exec_print(m.exec, &out);
