@@ -226,7 +226,9 @@ static void check_product(test *t, rig *r, const product *p, const matvec_choice
         storages[1].buffer = quantised[1].buffer;
     }
     lower_request request = {0};
-    matvec_request(&request, &shape, c, NULL);
+    matvec_choice asked = *c;
+    asked.once = tiles <= c->groups;
+    matvec_request(&request, &shape, &asked, NULL);
     const uint32_t groups[3] = {tiles < c->groups ? tiles : c->groups, (p->n + c->n_x - 1) / c->n_x, 1};
     if (run(t, r, &request.kernel, storages, 3, arguments, n_argument, groups, "PART_out", got)) {
         if (int8) round_blocks(x, (size_t)p->n * p->k);

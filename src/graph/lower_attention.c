@@ -29,10 +29,8 @@ enum {
     LANES_PIECES_MAX = 128,
     LANES_JOIN_BYTES = 24 << 10,
     FAR_KEYS = 512,                 /* attention_far: of a row, more than these; */
-    FAR_HEADS = 8,
-    FAR_GROUP = 4,                  /* heads at a time in a thread */
-    FAR_THREADS = 256,
-    FAR_THREADS_DISCRETE = 512,     /* a workgroup a unit */
+    FAR_HEADS = 4,                  /* with 8 a thread has room for one workgroup a unit, and twice the text */
+    FAR_THREADS = 256,              /* two workgroups a unit; with 512 a thread has too few registers */
     FAR_TILE = 256,
     FAR_TILE_LEAST = 32,
     FAR_PIECE_LEAST = 32,
@@ -259,7 +257,7 @@ static bool lanes_form_of(const device_caps *caps, const shapes *a, decode_form 
     const uint32_t merged = at_least(1, LANES_MERGED_BYTES / (a->n_head * a->d4 * 16));
     const bool near = (uint64_t)round_up(a->keys, merged) * a->d4 * 16 <= LANES_NEAR_BYTES;
     *f = (decode_form){.lanes = lanes, .groups = near ? LANES_GROUPS_NEAR : LANES_GROUPS_FAR, .near = near, .join = 1};
-    f->keys_each = near && fours <= 2 ? 8 : 4;
+    f->keys_each = 4;
     f->n_split = at_most(round_up(a->keys, lanes_piece(f)), merged);
     f->heads = divisor_of(group, near ? LANES_HEADS_NEAR : LANES_HEADS_FAR);
     while (f->heads > 1 && (lanes_bytes(a->d4, f) > caps->workgroup_bytes || (near && (uint64_t)a->n_head / f->heads * a->n * f->n_split < units)))
@@ -281,25 +279,19 @@ static uint32_t far_bytes(uint32_t d4, const decode_form *f) {
  * false: not on this device, or attention_lanes is better. */
 static bool far_form_of(const device_caps *caps, const shapes *a, decode_form *f) {
     const uint32_t group = a->n_head / a->n_kv, units = units_of(caps);
-    if (!caps->subgroups || a->keys <= FAR_KEYS || group % FAR_GROUP) return false;
-    const bool large = caps->kind == DEVICE_DISCRETE && caps->subgroup_size >= 32 && caps->workgroup_invocations >= FAR_THREADS_DISCRETE;
-    const uint32_t threads = large ? FAR_THREADS_DISCRETE : FAR_THREADS;
-    const uint32_t lanes = large && a->d4 % 16 == 0 ? 16 : 8;
-    *f = (decode_form){.heads = group % FAR_HEADS ? FAR_GROUP : FAR_HEADS, .keys_each = 4, .lanes = lanes, .groups = threads / lanes,
+    if (!caps->subgroups || a->keys <= FAR_KEYS || group % FAR_HEADS) return false;
+    const uint32_t threads = FAR_THREADS;
+    const uint32_t lanes = caps->kind == DEVICE_DISCRETE && caps->subgroup_size >= 32 && a->d4 % 16 == 0 ? 16 : 8;
+    *f = (decode_form){.heads = FAR_HEADS, .keys_each = 4, .lanes = lanes, .groups = threads / lanes,
                        .tile = FAR_TILE, .join = 1, .line_lanes = LANES_MAX};
     if (lanes > caps->subgroup_size || a->d4 % lanes || a->d4 > threads || threads > caps->workgroup_invocations) return false;
     f->ahead = a->d4 / lanes % 2 ? 1 : 2;
     while (far_bytes(a->d4, f) > caps->workgroup_bytes && f->tile > FAR_TILE_LEAST) f->tile /= 2;
-    if (far_bytes(a->d4, f) > caps->workgroup_bytes && f->heads > FAR_GROUP) {
-        f->heads = FAR_GROUP;
-        f->tile = FAR_TILE;
-        while (far_bytes(a->d4, f) > caps->workgroup_bytes && f->tile > FAR_TILE_LEAST) f->tile /= 2;
-    }
     while (f->line_lanes > 4 && (f->line_lanes > caps->subgroup_size || a->d4 % (2 * f->line_lanes) || threads / f->line_lanes < f->heads + 2))
         f->line_lanes /= 2;
     if (a->d4 % (2 * f->line_lanes) || far_bytes(a->d4, f) > caps->workgroup_bytes) return false;
     const uint32_t beside = a->n_head / f->heads * a->n; /* workgroups without a split */
-    f->n_split = at_most(FAR_PIECES_MAX, at_most(round_up(a->keys, FAR_PIECE_LEAST), at_least(1, units / beside)));
+    f->n_split = at_most(FAR_PIECES_MAX, at_most(round_up(a->keys, FAR_PIECE_LEAST), at_least(1, 2 * units / beside)));
     f->join = f->heads;
     while (f->join > 1 && far_bytes(a->d4, f) > caps->workgroup_bytes) f->join /= 2;
     return true;

@@ -18,6 +18,7 @@ typedef struct joined {
     uint32_t matrix_rows; /* of an expert in its tensor */
     matvec_shape shape;
     matvec_choice choice;
+    uint32_t tiles, groups; /* of a grid */
 } joined;
 
 static bool is_software(const lowering *l) {
@@ -80,7 +81,7 @@ static bool joined_of(const lowering *l, const fused_experts *f, joined *j) {
     if (pairs > PAIRS_MOST) return false;
     const uint64_t rows = (uint64_t)j->m * grids;
     j->shape = (matvec_shape){.n_segment = 1, .types = {j->stored->type}, .rows = {rows < UINT32_MAX ? (uint32_t)rows : UINT32_MAX},
-                              .k = j->v.k, .n_x = 1, .per = f->sums ? 1 : 2, .exact = l->settings.exact, .form = lower_form_of(l, f->w[0]), .worked = f->w_norm != 0,
+                              .k = j->v.k, .n_x = 1, .per = f->sums ? 1 : 2, .exact = l->settings.exact, .form = lower_form_of(l, f->w[0]), .worked = f->w_norm || (f->sums && !is_software(l)),
                               .beside = f->router.logits ? CHOICE_BYTES + j->n_expert * 4 : 0};
     if (!matvec_choose(l->caps, &j->shape, &j->choice)) return false;
     if (j->choice.x == MATVEC_QUANTISED) { /* nothing before this dispatch knows which vectors it takes */
@@ -91,6 +92,9 @@ static bool joined_of(const lowering *l, const fused_experts *f, joined *j) {
     while (!is_software(l) && !(j->shape.form && j->shape.form->wg) && j->choice.wg > WG_LEAST && j->choice.wg > j->choice.lanes &&
            (j->m + matvec_tile(&j->choice) - 1) / matvec_tile(&j->choice) * grids < units)
         j->choice.wg /= 2; /* so that every unit has something to do */
+    j->tiles = (j->m + matvec_tile(&j->choice) - 1) / matvec_tile(&j->choice);
+    j->groups = j->choice.groups / grids ? (uint32_t)(j->choice.groups / grids) : 1;
+    j->choice.once = j->tiles <= j->groups;
     return !f->w_norm || norm_pays(l, j, pairs);
 }
 
@@ -191,14 +195,11 @@ beryl_status lower_fused_experts(lowering *l, const graph_node *node, beryl_erro
         lower_f32(s, "eps", f->eps);
     }
     const lower_count grids = f->sums ? j.v.n : lower_count_times(j.v.n, j.n_used);
-    const uint32_t grid_bound = j.v.bound * (f->sums ? 1 : j.n_used);
-    const uint32_t tiles = (j.m + matvec_tile(&j.choice) - 1) / matvec_tile(&j.choice);
-    const uint32_t groups = j.choice.groups / grid_bound ? j.choice.groups / grid_bound : 1;
-    lower_u32(s, "n_tile", tiles);
+    lower_u32(s, "n_tile", j.tiles);
     lower_count_param(s, "n_x", grids);
     lower_u32(s, "k", j.v.k);
     lower_u32(s, "x_stride", j.v.stride);
     lower_u32(s, "x_offset", j.v.offset);
-    lower_groups_3d(s, (lower_count){tiles < groups ? tiles : groups, 0}, 1, grids, 1, (lower_count){1, 0}, 1);
+    lower_groups_3d(s, (lower_count){j.tiles < j.groups ? j.tiles : j.groups, 0}, 1, grids, 1, (lower_count){1, 0}, 1);
     return lower_step_end(s, error);
 }

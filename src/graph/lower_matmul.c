@@ -57,6 +57,7 @@ static bool is_software(const lowering *l) {
 
 /* ---- products -------------------------------------------------------------------------------------------- */
 
+enum { PLAIN_ROWS_MAX = 8 };
 enum { SCRATCH_X }; /* key: vectors made or rounded by a dispatch before */
 
 /* What every form of the kernel asks for beside its segments. x: 0: the node's scratch holds the vectors. */
@@ -102,6 +103,7 @@ static beryl_status matvec_shard(lowering *l, const graph_node *node, const vect
         if (status != BERYL_OK) return status;
     }
     lower_request request = {0};
+    choice.once = (n + matvec_tile(&choice) - 1) / matvec_tile(&choice) <= choice.groups;
     matvec_request(&request, shape, &choice, NULL);
     if (place) lower_bytes(l, n * base_type_row_bytes(w->type, w->k));
     lower_step *s = lower_step_begin(l, node, &request.kernel);
@@ -118,7 +120,9 @@ beryl_status lower_matmul(lowering *l, const graph_node *node, beryl_error *erro
     vectors_rows x;
     weight_walk w;
     if (!vectors_rows_of(l, graph_tensor_at(l->g, node->in[0]), &x)) return refuse(node, "vectors with gaps between their elements", error);
-    if (x.bound > MATVEC_ROWS_MAX) return lower_matmul_tiled(l, node, error);
+    const base_type type = graph_tensor_at(l->g, node->in[1])->type;
+    const bool plain = !base_type_is_quantised(type) && !is_software(l); /* a plain weight is the largest, and read again for every few vectors */
+    if (x.bound > (plain ? PLAIN_ROWS_MAX : MATVEC_ROWS_MAX)) return lower_matmul_tiled(l, node, error);
     if (!weight_walk_of(l, node->in[1], &w)) return refuse(node, "a weight that is no matrix in one piece", error);
     const uint64_t begin = (uint64_t)w.plain * base_type_block_bytes(w.type); /* bytes */
     matvec_shape shape = {.n_segment = 1, .types = {w.type}, .k = x.k, .n_x = x.bound, .exact = l->settings.exact, .form = lower_form_of(l, node->in[1]),
@@ -151,7 +155,11 @@ typedef struct fused_walk {
     bool apart;         /* a dispatch of its own makes the vectors (vectors.wgsl) */
 } fused_walk;
 
-enum { PROLOGUE_VECTORS = 2 /* that a workgroup may make one after another: each waits for its loads and sums */ };
+enum {
+    PROLOGUE_VECTORS = 2, /* that a workgroup may make one after another: each waits for its loads and sums */
+    ONCE_FOURS = 2,       /* that an invocation makes: with more, and one tile, NVIDIA's compiler takes registers that fewer workgroups have */
+    LARGE_ROWS = 65536    /* a dispatch before so many is nothing, two branches a while */
+};
 
 /* What all workgroups together read again to make the vectors, against what a dispatch of its own would cost. On software
  * devices vectors in workgroup memory make the whole product several times slower: only for the smallest. */
@@ -164,7 +172,7 @@ static bool prologue_pays(const lowering *l, const fused_matvec *f, const fused_
         rows += (uint64_t)w->shape.rows[i] * w->shape.per;
     }
     if (is_software(l)) return rows * w->x.k * w->x.bound <= MATVEC_SHARED_SOFTWARE;
-    if (w->choice.n_x > PROLOGUE_VECTORS) return false;
+    if (w->choice.n_x > PROLOGUE_VECTORS || (f->twin && rows >= LARGE_ROWS)) return false;
     if (groups > w->choice.groups) groups = w->choice.groups;
     return groups * each * w->x.k * w->x.bound <= MATVEC_REREAD_DEVICE;
 }
@@ -218,6 +226,7 @@ static bool binds(const lowering *l, uint32_t n) {
 /* Every workgroup of the product makes the vectors. */
 static bool prologue_fits(const lowering *l, const fused_matvec *f, fused_walk *w, uint32_t bindings) {
     w->shape.worked = true;
+    w->shape.rounded_in = false;
     const lower_apart asked = w->shape.form ? w->shape.form->apart : LOWER_APART_CHOSEN;
     return asked != LOWER_APART_YES && matvec_choose(l->caps, &w->shape, &w->choice) && binds(l, bindings + vectors_bindings(f, &w->vectors)) &&
            (asked == LOWER_APART_NO || prologue_pays(l, f, w));
@@ -225,10 +234,9 @@ static bool prologue_fits(const lowering *l, const fused_matvec *f, fused_walk *
 
 /* A dispatch before the product makes them, rounded where the product wants them so. */
 static bool apart_fits(const lowering *l, const fused_matvec *f, fused_walk *w, uint32_t bindings) {
-    w->apart = true;
+    w->apart = w->shape.rounded_in = true;
     w->shape.worked = false;
     if (!matvec_choose(l->caps, &w->shape, &w->choice)) return false;
-    if (matvec_rounds(l->caps, &w->shape)) w->choice.x = MATVEC_QUANTISED;
     w->x.stride = w->x.k;
     w->x.offset = 0;
     return vectors_apart_fits(l, f, &w->vectors, w->choice.x == MATVEC_QUANTISED) && binds(l, bindings);
@@ -290,7 +298,7 @@ static void fused_parts(lower_request *r, const lowering *l, const fused_matvec 
     if (w->shape.worked) vectors_parts(r, f, w->choice.subgroups ? matvec_span(l->caps, &w->choice) : 0);
     for (uint32_t i = 0; i < w->shape.n_segment; i++) {
         assert(r->n_part + 1 < KERNELS_PART_MAX);
-        r->kernel.parts[r->n_part++] = (kernels_part){"epilogue", w->hands ? "matvec_store_geglu_int8" : ends[f->to], prefixes ? prefixes[i] : NULL};
+        r->kernel.parts[r->n_part++] = (kernels_part){"epilogue", w->hands ? w->choice.subgroups ? "matvec_store_geglu_int8_subgroup" : "matvec_store_geglu_int8" : ends[f->to], prefixes ? prefixes[i] : NULL};
     }
     if (w->shape.n_segment > 1) lower_request_part(r, "walk", w->shape.n_segment == 2 ? "matvec_walk_2" : "matvec_walk_3");
 }
@@ -309,6 +317,9 @@ beryl_status lower_fused_matvec(lowering *l, const graph_node *node, beryl_error
                           : made  ? vectors_quantise(l, node, x, &w.x, SCRATCH_X, error)
                                   : BERYL_OK;
     if (status != BERYL_OK) return status;
+    uint32_t all = 0; /* tiles */
+    for (uint32_t i = 0; i < w.shape.n_segment; i++) all += (w.w[i].m + matvec_tile(&w.choice) - 1) / matvec_tile(&w.choice);
+    w.choice.once = all <= w.choice.groups && (!w.shape.worked || w.x.k <= ONCE_FOURS * 4u * w.choice.wg);
     lower_request request = {0};
     fused_parts(&request, l, f, &w, prefixes);
     for (uint32_t i = 0; i < f->n_segment; i++) lower_bytes(l, w.w[i].m * base_type_row_bytes(w.w[i].type, w.w[i].k));
@@ -363,7 +374,9 @@ static beryl_status gather_shard(lowering *l, const graph_node *node, const weig
     const store_shard *place = w->stored && !w->stored->is_state ? &w->stored->shard[shard] : NULL;
     const uint64_t begin = (uint64_t)w->plain * base_type_block_bytes(w->type);
     const uint32_t chunk = 1u << matvec_reader_shift(w->type);
+    const bool whole = is_software(l);
     lower_request request = {.kernel = {.file = "gather_rows"}};
+    lower_request_flag(&request, "WHOLE", whole);
     lower_request_part(&request, "reader", matvec_reader(w->type, w->k % 16 || begin % 16));
     lower_step *s = lower_step_begin(l, node, &request.kernel);
     if (place) lower_bind_shard(s, "weights", w->value, shard);
@@ -380,7 +393,7 @@ static beryl_status gather_shard(lowering *l, const graph_node *node, const weig
     planes_put(s, "", "plane", place ? &place->layout : NULL, (uint32_t)(begin / 4));
     lower_u32(s, "PART_k", w->k);
     lower_f32(s, "factor", node->attr.gather_rows.factor);
-    lower_groups(s, lower_count_times(n, (w->k + chunk - 1) / chunk), 64);
+    lower_groups(s, lower_count_times(n, (uint64_t)((w->k + chunk - 1) / chunk) * (whole ? 1 : chunk / 4)), 64);
     return lower_step_end(s, error);
 }
 

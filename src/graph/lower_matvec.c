@@ -10,13 +10,18 @@ enum {
     SOFTWARE_WG = 8,
     SOFTWARE_ROWS = 4,
     DEVICE_WG = 128,
+    LARGE_WG = 256,
     WORKED_WG = 256,       /* where every workgroup makes the vectors anew: fewer, larger ones, */
     WORKED_SMALL_WG = 512, /* and one a compute unit where the matrix is small: */
-    SMALL_ROWS = 8192,
+    SMALL_ROWS = 8192,     /* at most, */
+    LARGE_ROWS = 65536,    /* and at least these for a large one */
     SHARED_MOST = 6144,    /* numbers of f32 vectors that go through workgroup memory: all lanes read them for every row */
     ROUNDED_MOST = 1024,   /* numbers that a workgroup rounds beside its work, whatever the other ones round again */
-    WIDE_SPANS = 4,        /* subgroups that may share a row */
-    WIDE_K = 2048,         /* two a unit where the vectors are long */
+    WIDE_SPANS = 4,        /* subgroups that may share a row, where there are so few */
+    WIDE_K = 2048,         /* of a large one: two a unit where the vectors are long, */
+    LONG_K = 4096,         /* or so long that fewer invocations have no room for their part */
+    TINY_WEIGHTS = 1 << 19, /* that all caches hold: each vector reads them for itself, on units that would be idle */
+    FEW_LANES = 8,         /* a matrix that keeps no more than this part of the device busy waits for its longest lane */
     X_SKEW = 128,          /* bytes of workgroup memory that the planes of a vector leave free */
     SUMS_MAX = 16,         /* sums of one invocation: more would leave the registers */
     UNITS_UNKNOWN = 128,   /* compute units where the device does not say */
@@ -126,33 +131,38 @@ static void choose_device(const device_caps *caps, const matvec_shape *shape, ma
     c->subgroups = caps->subgroups && caps->subgroup_size >= 8;
     const uint32_t lanes_most = c->subgroups ? subgroup_least(caps) : PORTABLE_LANES;
     const uint64_t wanted = (uint64_t)units * LANES_A_UNIT;
-    const bool one = shape->n_x == 1, small = rows < SMALL_ROWS;
-    const bool wide = shape->k > WIDE_K;
-    const uint32_t wg = !one || !shape->worked ? DEVICE_WG : small || wide ? WORKED_SMALL_WG : WORKED_WG;
+    const bool one = shape->n_x == 1 || rows * shape->k <= TINY_WEIGHTS, small = rows <= SMALL_ROWS, large = rows >= LARGE_ROWS;
+    const bool wide = (large && shape->k > WIDE_K) || shape->k > LONG_K, plain = !base_type_is_quantised(shape->types[0]);
+    const uint32_t wg = one && large && int8 && !shape->worked ? LARGE_WG : !one || !shape->worked ? DEVICE_WG : small || wide ? WORKED_SMALL_WG : WORKED_WG;
     c->wg = least(wg, caps->workgroup_invocations ? caps->workgroup_invocations : 256);
     c->lanes = least(lanes_most, power_up(chunks));
-    if (c->lanes > 16 && chunks < 4 * c->lanes && chunks % c->lanes != 0) c->lanes = 16; /* else lanes wait in the last round */
-    while (c->lanes > 8 && rows * c->lanes > (one ? 1 : 2) * wanted) c->lanes /= 2;
-    c->n_x = least(power_up(shape->n_x), int8 ? 8 : 4);
+    if (c->lanes > 16 && chunks < 4 * c->lanes && chunks % c->lanes != 0 && rows * c->lanes * FEW_LANES > wanted) c->lanes = 16; /* else lanes wait in the last round */
+    const uint32_t least_lanes = one && large && shape->rounded_in ? 16 : 8; /* that read the vectors where they lie */
+    while (c->lanes > least_lanes && rows * c->lanes > (one ? 1 : 2) * wanted) c->lanes /= 2;
+    c->n_x = one ? 1 : least(power_up(shape->n_x), int8 ? 8 : 4);
     /* Long rows of a small matrix: several subgroups a row, so that the device is full. */
     c->span = c->subgroups ? subgroup_least(caps) : 0;
     while (one && c->subgroups && (!shape->worked || chunks >= 4 * c->lanes) && c->lanes >= c->span && c->lanes < WIDE_SPANS * c->span && 2 * c->lanes <= chunks &&
-           2 * rows * c->lanes <= 2 * wanted)
+           2 * rows * c->lanes * FEW_LANES <= wanted)
         c->lanes *= 2;
+    /* Rather fewer lanes a row than workgroups that make the vectors a second time. */
+    const uint32_t once = shape->crowded ? units : units + units / 4;
+    while (one && shape->worked && small && c->lanes > 8 && chunks < 4 * c->lanes && rows / per_of(shape) * c->lanes / c->wg > once) c->lanes /= 2;
     if (c->lanes > c->span && c->span) c->wg = least(WORKED_WG, caps->workgroup_invocations ? caps->workgroup_invocations : 256);
     while (c->n_x > 2 && rows * c->lanes / c->wg * ((shape->n_x + c->n_x - 1) / c->n_x) < 2 * units) c->n_x /= 2; /* few rows: more groups */
-    c->rows = int8 && !one && 2 * c->n_x * per_of(shape) <= SUMS_MAX ? 2 : 1; /* two rows share what is read of the vectors */
+    if (one && plain && !shape->worked) c->depth = 2;
+    c->rows = int8 && (!one || (large && !shape->worked && !shape->rounded_in)) && 2 * c->n_x * per_of(shape) <= SUMS_MAX ? 2 : 1; /* two rows share what is read of the vectors */
     while ((!one || !int8) && c->rows < 4 && rows * c->lanes > 2 * wanted * c->rows && 2 * c->rows * c->n_x * per_of(shape) <= SUMS_MAX) c->rows *= 2;
     while (shape->rounded_out && matvec_tile(c) % 32 != 0) {
         if (c->rows < 4 && 2 * c->rows * c->n_x * per_of(shape) <= 2 * SUMS_MAX) c->rows *= 2;
         else if (c->lanes > 1) c->lanes /= 2;
         else break;
     }
-    c->groups = one && shape->worked ? small || shape->crowded ? units : wide ? 2 * units : 4 * units : 4 * units;
+    c->groups = !one ? 4 * units : !shape->worked ? large ? (shape->rounded_in ? 4 : 3) * units : 8 * units : shape->crowded ? units : small || wide ? 2 * units : 4 * units;
     if (int8) {
         const uint64_t reread = (uint64_t)c->groups * shape->k * shape->n_x;
         const bool few = shape->n_x <= c->n_x || shape->k * c->n_x <= ROUNDED_MOST;
-        c->x = shape->worked || (few && reread <= MATVEC_REREAD_DEVICE) ? MATVEC_INT8 : MATVEC_QUANTISED;
+        c->x = !shape->rounded_in && (shape->worked || (few && reread <= MATVEC_REREAD_DEVICE)) ? MATVEC_INT8 : MATVEC_QUANTISED;
         if (c->x == MATVEC_INT8 && !shape->worked && memory_of(shape, c) > workgroup_bytes(caps)) c->x = MATVEC_QUANTISED;
     } else {
         c->x = shape->worked || (uint64_t)shape->k * c->n_x <= SHARED_MOST ? MATVEC_SHARED : MATVEC_DIRECT;
@@ -209,6 +219,7 @@ void matvec_request(lower_request *r, const matvec_shape *shape, const matvec_ch
     lower_request_number(r, "N_X", c->n_x);
     lower_request_number(r, "PER", per_of(shape));
     lower_request_number(r, "DEPTH", c->depth ? c->depth : 1);
+    lower_request_flag(r, "ONCE", c->once);
     if (c->x == MATVEC_INT8 && c->subgroups) part(r, "x", "matvec_x_int8_subgroup", NULL);
     else if (c->x != MATVEC_DIRECT) part(r, "x", x_files[c->x], NULL);
     if (c->x != MATVEC_QUANTISED && !shape->worked)

@@ -10,7 +10,7 @@
 enum {
     MATVEC_SEGMENT_MAX = 3,
     MATVEC_ROWS_MAX = 32,              /* more vectors are the tiled kernel's */
-    MATVEC_REREAD_DEVICE = 6 << 20,    /* numbers that all workgroups together may read again to make their vectors, */
+    MATVEC_REREAD_DEVICE = 8 << 20,    /* numbers that all workgroups together may read again to make their vectors, */
                                        /* rather than wait for a dispatch that makes them once */
     MATVEC_SHARED_SOFTWARE = 32 << 10  /* products of a matvec on a software device that may have them in workgroup memory */
 };
@@ -30,6 +30,7 @@ typedef struct matvec_shape {
     uint32_t per;     /* weights read for one result; 0: 1 */
     bool exact;       /* f32 activations */
     bool x_any, w_any; /* vectors, weight rows that do not lie at multiples of 16 bytes */
+    bool rounded_in;  /* the vectors come as int8, where the product would round them */
     bool rounded_out; /* results are handed on as int8 blocks of 32 rows: a tile is whole blocks */
     bool single;      /* not matvec_batch.wgsl: benchmarks compare */
     bool worked;      /* the vectors come from a prologue that works (a norm), which the caller puts in */
@@ -42,7 +43,8 @@ typedef struct matvec_choice { /* the options of matvec.wgsl */
     matvec_x x;
     uint32_t wg, lanes, rows, n_x;
     uint32_t depth;      /* 0: 1 */
-    uint32_t groups;     /* workgroups at most: they walk the tiles */
+    uint32_t groups;     /* workgroups at most: they walk the tiles, */
+    bool once;           /* or have one each: said by who knows how many there are, before matvec_request */
     uint32_t span;       /* lanes whose sums are joined by shuffles; more lanes than that go through workgroup memory */
     bool subgroups;
     uint32_t share, near; /* not 0: matvec_batch.wgsl, and its lanes of a row in a subgroup, rows in neighbouring lanes */

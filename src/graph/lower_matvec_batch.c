@@ -97,7 +97,7 @@ bool matvec_batch_choose(const device_caps *caps, const matvec_shape *shape, mat
 }
 
 bool matvec_batch_best(const device_caps *caps, const matvec_shape *shape, matvec_choice *out) {
-    static const uint32_t runs[] = {32, 64, 96, 128, 192, 256, 384, 512}, splits[] = {1, 2, 3, 4, 6, 8, 12, 16};
+    static const uint32_t runs[] = {32, 48, 64, 80, 96, 128, 160, 192, 256, 384, 512}, splits[] = {1, 2, 3, 4, 6, 8, 12, 16};
     const uint32_t units = caps->compute_units ? caps->compute_units : UNITS_UNKNOWN, per = per_of(shape);
     const uint32_t turns = (shape->n_x + BATCH_MOST - 1) / BATCH_MOST, chunks = (shape->k + CHUNK - 1) / CHUNK;
     uint64_t best = UINT64_MAX;
@@ -106,6 +106,7 @@ bool matvec_batch_best(const device_caps *caps, const matvec_shape *shape, matve
             for (size_t j = 0; j < sizeof runs / sizeof *runs && runs[j] * splits[i] <= WG_MOST; j++)
                 for (uint32_t depth = 1; depth <= 8; depth *= 2)
                     for (int resident = 0; resident < 2; resident++) {
+                        if (runs[j] * splits[i] % WARP) continue;
                         matvec_choice c = {.x = MATVEC_QUANTISED, .wg = runs[j] * splits[i], .lanes = SHARE * splits[i], .rows = rows,
                                            .depth = depth, .share = SHARE, .near = NEAR, .resident = resident, .subgroups = true};
                         c.n_x = shape->n_x <= 2 ? 2 : ((shape->n_x + turns - 1) / turns + 3) / 4 * 4;
@@ -137,6 +138,7 @@ void matvec_batch_request(lower_request *r, const matvec_shape *shape, const mat
     lower_request_number(r, "PER", per_of(shape));
     lower_request_number(r, "DEPTH", c->depth);
     lower_request_flag(r, "RESIDENT", c->resident);
+    lower_request_flag(r, "ONCE", c->once);
     for (uint32_t i = 0; i < shape->n_segment; i++) {
         const char *prefix = prefixes ? prefixes[i] : NULL;
         assert(r->n_part + 2 < KERNELS_PART_MAX);

@@ -161,6 +161,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     let end = min(begin + span, key_end);
     let stride = params.n_kv * D4;                        // of the caches' rows, in fours
 
+    let fours = FOURS + (params.n_split >> 31u);          // FOURS: only no compiler may know and repeat the text
     let column = local % D4;
     let part = local / D4;                                // PARTS: threads that are left over
     let four_of_heads = group % HEAD_FOURS;
@@ -219,7 +220,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
                 score[i] = vec4<f32>(0.0);
             }
             if (first < count) {
-                for (var begun = 0u; begun < FOURS; begun += AHEAD) {
+                for (var begun = 0u; begun < fours; begun += AHEAD) {
                     for (var c = 0u; c < AHEAD; c++) {
                         var turned: array<mat4x4<f32>, KEY_FOURS>; // a row a key
                         for (var i = 0u; i < KEY_FOURS; i++) {

@@ -19,17 +19,17 @@ fn v_eight(at: u32) -> eight {
     return v_cache[at];
 }
 
-fn halves(x: vec4<f32>) -> vec2<u32> {
-    return vec2<u32>(half_bits(x.x) | (half_bits(x.y) << 16u), half_bits(x.z) | (half_bits(x.w) << 16u));
-}
-
-fn caches_store(at: u32, local: u32) { // fresh_key and fresh_value to the row at `at`, in fours
-    for (var i = local; i < D4; i += THREADS) {
-        if (i < D4 / 2u) {
-            k_cache[at / 2u + i] = vec4<u32>(halves(fresh_key(2u * i)), halves(fresh_key(2u * i + 1u)));
+fn caches_store(at: u32, local: u32) { // fresh_key and fresh_value to the row at `at`, in fours; a word at a time
+    for (var i = local; i < 4u * D4; i += THREADS) {
+        let word = i % (2u * D4);
+        let is_key = i < 2u * D4;
+        let four = select(fresh_value(word / 2u), fresh_key(word / 2u), is_key);
+        let two = select(four.xy, four.zw, word % 2u == 1u);
+        let bits = half_bits(two.x) | (half_bits(two.y) << 16u);
+        if (is_key) {
+            k_cache[at / 2u + word / 4u][word % 4u] = bits;
         } else {
-            let j = i - D4 / 2u;
-            v_cache[at / 2u + j] = vec4<u32>(halves(fresh_value(2u * j)), halves(fresh_value(2u * j + 1u)));
+            v_cache[at / 2u + word / 4u][word % 4u] = bits;
         }
     }
 }

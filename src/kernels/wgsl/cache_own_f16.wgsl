@@ -27,13 +27,17 @@ fn v_load(at: u32) -> vec4<f32> {
     return four_of(v_four(at));
 }
 
-fn halves(x: vec4<f32>) -> vec2<u32> {
-    return vec2<u32>(half_bits(x.x) | (half_bits(x.y) << 16u), half_bits(x.z) | (half_bits(x.w) << 16u));
-}
-
-fn caches_store(at: u32, lane: u32) { // fresh_key and fresh_value to the row at `at`
-    for (var i = lane; i < D4; i += THREADS) {
-        k_cache[at + i] = halves(fresh_key(i));
-        v_cache[at + i] = halves(fresh_value(i));
+fn caches_store(at: u32, lane: u32) { // fresh_key and fresh_value to the row at `at`; a word at a time
+    for (var i = lane; i < 4u * D4; i += THREADS) {
+        let word = i % (2u * D4);
+        let is_key = i < 2u * D4;
+        let four = select(fresh_value(word / 2u), fresh_key(word / 2u), is_key);
+        let two = select(four.xy, four.zw, word % 2u == 1u);
+        let bits = half_bits(two.x) | (half_bits(two.y) << 16u);
+        if (is_key) {
+            k_cache[at + word / 2u][word % 2u] = bits;
+        } else {
+            v_cache[at + word / 2u][word % 2u] = bits;
+        }
     }
 }

@@ -27,12 +27,13 @@ fn choose(first: u32, d: u32, k: u32, factor: f32, local: u32) {
     }
     workgroupBarrier();
     for (var i = local; i < d; i += WG) {
-        let key = choose_keys[i / 4u][i % 4u];
-        var before = vec4<u32>(0u);
-        for (var f = 0u; f < FOURS; f++) {
-            // Those with a lower index come first where keys are equal: no key of one that there is, is 0.
-            let lower = vec4<u32>(f * 4u) + vec4<u32>(0u, 1u, 2u, 3u) < vec4<u32>(i);
-            before += select(vec4<u32>(0u), vec4<u32>(1u), choose_keys[f] > select(vec4<u32>(key), vec4<u32>(key - 1u), lower));
+        let own = choose_keys[i / 4u];
+        let key = own[i % 4u];
+        // Those with a lower index come first where keys are equal: no key of one that there is, is 0.
+        let lower = vec4<u32>(0u, 1u, 2u, 3u) < vec4<u32>(i % 4u);
+        var before = select(vec4<u32>(0u), vec4<u32>(1u), lower & (own == vec4<u32>(key)));
+        for (var f = 0u; f < (d + 3u) / 4u; f++) {
+            before += select(vec4<u32>(0u), vec4<u32>(1u), choose_keys[f] > vec4<u32>(select(key, key - 1u, f < i / 4u)));
         }
         let place = before.x + before.y + before.z + before.w;
         if (place < k) {

@@ -1,7 +1,9 @@
-// Rows of a table by index, times a constant: out[n, i] = factor * table[ids[n], i]. One invocation a chunk of the row.
+// Rows of a table by index, times a constant: out[n, i] = factor * table[ids[n], i]. One invocation a chunk of the row, or
+// four elements of one: there are few rows at a time, and little to execute is then what counts.
 // A table in several shards: one dispatch each, which writes the rows that it has. An id outside the table takes row 0.
 //! options
 const WG: u32 = 64u;
+const WHOLE: bool = true; // a chunk
 //! end
 struct Params {
     n: u32,         // rows wanted
@@ -30,8 +32,9 @@ struct Params {
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) n_group: vec3<u32>,
         @builtin(local_invocation_index) local: u32) {
     let n_chunk = (params.PART_k + (1u << PART_SHIFT) - 1u) >> PART_SHIFT;
+    let per = select(PART_GROUPS * 4u, 1u, WHOLE);
     let i = (group.x + group.y * n_group.x) * WG + local;
-    let n = i / n_chunk;
+    let n = i / (n_chunk * per);
     if (n >= params.n) {
         return;
     }
@@ -40,14 +43,27 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) n_grou
     if (row >= params.count) { // of another shard, also where the subtraction wrapped
         return;
     }
-    let chunk = i % n_chunk;
+    let chunk = i / per % n_chunk;
     let c = PART_load(vec4<u32>(params.plane0, params.plane1, params.plane2, params.plane3), row, chunk);
-    for (var g = 0u; g < PART_GROUPS; g++) {
-        let at = PART_group(chunk, g) * 16u;
+    let to = params.out_offset + n * params.out_stride;
+    if (WHOLE) {
+        for (var g = 0u; g < PART_GROUPS; g++) {
+            let at = PART_group(chunk, g) * 16u;
+            let v = PART_values(c, chunk, g);
+            for (var j = 0u; j < 16u; j++) {
+                if (at + j < params.PART_k) {
+                    out[to + at + j] = params.factor * v[j / 4u][j % 4u];
+                }
+            }
+        }
+    } else {
+        let g = i % per / 4u;
         let v = PART_values(c, chunk, g);
-        for (var j = 0u; j < 16u; j++) {
+        let four = select(select(v[0], v[1], i % 2u == 1u), select(v[2], v[3], i % 2u == 1u), i % 4u >= 2u) * params.factor;
+        let at = PART_group(chunk, g) * 16u + i % 4u * 4u;
+        for (var j = 0u; j < 4u; j++) {
             if (at + j < params.PART_k) {
-                out[params.out_offset + n * params.out_stride + at + j] = params.factor * v[j / 4u][j % 4u];
+                out[to + at + j] = four[j];
             }
         }
     }

@@ -17,6 +17,7 @@ const ROWS: u32 = 1u;   // that a group of lanes reads at a time
 const N_X: u32 = 1u;    // vectors at a time
 const PER: u32 = 1u;    // weight rows read for one result (2: gate and up)
 const DEPTH: u32 = 1u;  // chunks of a row that a lane loads before it works on them
+const ONCE: bool = false; // no workgroup has a second tile: less text, which a unit's instruction cache holds beside others
 //! end
 const SLOTS: u32 = WG / LANES;
 const TILE: u32 = SLOTS * ROWS;
@@ -142,6 +143,12 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) n_group: 
         walk_fetch(id.x, local); // the first weights come while the vectors are made
     }
     x_fill(local);
+    if (ONCE) {
+        if (id.x < params.n_tile) {
+            walk(id.x, NONE, local);
+        }
+        return;
+    }
     for (var tile = id.x; tile < params.n_tile; tile += n_group.x) {
         let next = tile + n_group.x;
         walk(tile, select(NONE, next, next < params.n_tile), local);

@@ -26,6 +26,7 @@ const N_X: u32 = 4u;            // vectors at a time: 2, 4, 8, 12 or 16
 const PER: u32 = 1u;            // weight rows read for one result (2: gate and up)
 const DEPTH: u32 = 1u;          // chunks of 64 elements of a lane in a window
 const RESIDENT: bool = false;   // one window is all of k
+const ONCE: bool = false;       // no workgroup has a second tile
 //! end
 const SLOTS: u32 = WG / LANES;
 const TILE: u32 = SLOTS * ROWS;
@@ -193,6 +194,12 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) n_group: 
         x_fetch(0u, local);
         x_keep(local);
         workgroupBarrier();
+    }
+    if (ONCE) {
+        if (id.x < params.n_tile) {
+            walk(id.x, NONE, local);
+        }
+        return;
     }
     for (var tile = id.x; tile < params.n_tile; tile += n_group.x) {
         let next = tile + n_group.x;

@@ -5,23 +5,33 @@
 const SPAN: u32 = 32u; // at most the subgroup's size, and WG
 //! end
 const SUM_RUNS: u32 = WG / SPAN;
-var<workgroup> sum_memory: array<vec2<f32>, 2u * SUM_RUNS>;
-var<private> sum_half: u32; // where the half of the next call begins
+const SUM_FOURS: u32 = (SUM_RUNS + 3u) / 4u;
+var<workgroup> sum_memory: array<vec4<f32>, 2u * SUM_FOURS>;  // of a number a run
+var<workgroup> sums_memory: array<vec2<f32>, 2u * SUM_RUNS>; // of two
+var<private> sum_half: u32; // 0 or 1: the next call's half
 
 fn group_sum(value: f32, local: u32) -> f32 {
     var sum = value;
     for (var step = SPAN / 2u; step > 0u; step /= 2u) {
         sum += subgroupShuffleXor(sum, step);
     }
+    let run = local / SPAN;
     if (local % SPAN == 0u) {
-        sum_memory[sum_half + local / SPAN] = vec2<f32>(sum, 0.0);
+        sum_memory[sum_half * SUM_FOURS + run / 4u][run % 4u] = sum;
     }
     workgroupBarrier();
     sum = 0.0;
-    for (var i = 0u; i < SUM_RUNS; i++) {
-        sum += sum_memory[sum_half + i].x;
+    for (var i = 0u; i < SUM_FOURS; i++) {
+        let four = sum_memory[sum_half * SUM_FOURS + i];
+        if (SUM_RUNS % 4u == 0u) {
+            sum += (four.x + four.y) + (four.z + four.w);
+        } else {
+            for (var j = 0u; j < min(SUM_RUNS - i * 4u, 4u); j++) {
+                sum += four[j];
+            }
+        }
     }
-    sum_half = SUM_RUNS - sum_half;
+    sum_half = 1u - sum_half;
     return sum;
 }
 
@@ -31,13 +41,13 @@ fn group_sums(values: vec2<f32>, local: u32) -> vec2<f32> {
         sums += subgroupShuffleXor(sums, step);
     }
     if (local % SPAN == 0u) {
-        sum_memory[sum_half + local / SPAN] = sums;
+        sums_memory[sum_half * SUM_RUNS + local / SPAN] = sums;
     }
     workgroupBarrier();
     sums = vec2<f32>(0.0);
     for (var i = 0u; i < SUM_RUNS; i++) {
-        sums += sum_memory[sum_half + i];
+        sums += sums_memory[sum_half * SUM_RUNS + i];
     }
-    sum_half = SUM_RUNS - sum_half;
+    sum_half = 1u - sum_half;
     return sums;
 }

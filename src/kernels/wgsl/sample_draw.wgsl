@@ -125,7 +125,16 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         }
     }
     let total = workgroupUniformLoad(&ends[params.n_region - 1u]);
-    let size = select(SORTED, 2u * KEPT, total <= 2u * KEPT);
+    if (total == 1u) { // nothing to choose from
+        if (lane == 0u) {
+            out[row] = i32(~candidate(row, 0u).y);
+        }
+        return;
+    }
+    var size = 2u; // a power of two
+    while (size < min(total, SORTED)) {
+        size *= 2u;
+    }
     for (var i = lane; i < size; i += THREADS) {
         sorted[i] = candidate(row, i);
     }

@@ -53,6 +53,30 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     }
     var bound = vec2<u32>(0u, 0u);
     var mask = vec2<u32>(0u, 0u); // of the bits of `bound` that are found
+    if (wanted == 1u) { // the best of the parts' best is known
+        if (lane < 2u) {
+            atomicStore(&bins[lane], 0u);
+        }
+        workgroupBarrier();
+        for (var i = 0u; i < EACH; i++) {
+            atomicMax(&bins[0], keys[i].x);
+        }
+        workgroupBarrier();
+        bound.x = atomicLoad(&bins[0]);
+        for (var i = 0u; i < EACH; i++) {
+            atomicMax(&bins[1], select(0u, keys[i].y, keys[i].x == bound.x));
+        }
+        workgroupBarrier();
+        bound.y = atomicLoad(&bins[1]);
+        if (lane == 0u) {
+            let one = ~bound.y;
+            if (one / params.size == region) {
+                list[row * params.d + region * params.size] = one;
+            }
+            counts[row * params.n_region + region] = select(0u, 1u, one / params.size == region);
+        }
+        return;
+    }
     if (wanted < params.n_part) {
         for (var turn = 0u; turn < 8u; turn++) {
             let shift = 24u - turn % 4u * 8u;
