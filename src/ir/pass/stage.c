@@ -246,7 +246,7 @@ static void size_tile(const stage *s, tile *t) {
 
 /* All lanes bring the tile that begins at k = `outer`: from buffers to workgroup memory, or half of
  * that way with registers in between. */
-static void fill(stage *s, tile *t, way way, ir_id outer, ir_id to) {
+static void fill(stage *s, tile *t, way along, ir_id outer, ir_id to) {
     pass_edit *e = s->e;
     ir_id values[DIGITS_MAX] = {0};
     uint32_t wide = t->wide, turns = t->turns;
@@ -276,7 +276,7 @@ static void fill(stage *s, tile *t, way way, ir_id outer, ir_id to) {
         row = pass_binary(e, IR_ADD, pass_binary(e, IR_MUL, row, pass_u32(e, wide)), turn);
     ir_id held = pass_binary(e, IR_ADD, pass_binary(e, IR_MUL, round, pass_u32(e, wide)), turn),
           value;
-    if (way == FROM_REGISTERS)
+    if (along == FROM_REGISTERS)
         value = pass_load(e, (ir_type)pass_at(e, t->value)->type, 1, t->held, held);
     else {
         ir_id k = pass_binary(e, IR_ADD, outer, kk);
@@ -285,7 +285,7 @@ static void fill(stage *s, tile *t, way way, ir_id outer, ir_id to) {
         value = clone(s, t, t->value, values, k);
     }
     ir_id place = pass_binary(e, IR_ADD, pass_binary(e, IR_MUL, kk, pass_u32(e, t->stride)), row);
-    if (way == TO_REGISTERS) pass_store(e, t->held, held, value);
+    if (along == TO_REGISTERS) pass_store(e, t->held, held, value);
     else pass_store(e, t->memory, place, value);
     if (wide > 1) pass_close(e);
     if (ragged) pass_close(e);
