@@ -5,6 +5,7 @@
 #include "graph/lower_ir.h"
 #include "base/error.h"
 #include "codegen/codegen.h"
+#include "ir/pass/pass.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -107,10 +108,23 @@ static beryl_status reflect(const ir_kernel *kernel, kernels_text *out, beryl_er
     return BERYL_OK;
 }
 
+static beryl_status print(base_arena *arena, const ir_kernel *kernel, kernels_text *out, beryl_error *error) {
+    base_text text;
+    base_text_init(&text, arena->heap);
+    ir_print(&text, kernel);
+    if (!text.failed) out->text = base_arena_text(arena, text.data, text.size);
+    out->size = text.size;
+    base_text_fini(&text);
+    return out->text ? BERYL_OK : base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+}
+
 /* The kernel after the passes, as text of the device's language. */
 static beryl_status generate(lowering *l, base_arena *arena, const ir_kernel *kernel, kernels_text *out, const char **entry, beryl_error *error) {
     device_program_desc desc;
-    beryl_status status = codegen_make(arena, kernel, l->language, l->caps, &desc, error);
+    beryl_status status = ir_optimise(arena, kernel, NULL, &kernel, error);
+    if (status != BERYL_OK) return status;
+    if (l->language == DEVICE_IR) return print(arena, kernel, out, error);
+    status = codegen_make(arena, kernel, l->language, l->caps, &desc, error);
     if (status != BERYL_OK) return status;
     out->size = desc.source_size;
     out->text = (char *)(uintptr_t)desc.source;
@@ -126,15 +140,7 @@ static beryl_status text_of(lowering *l, base_arena *arena, const ir_kernel *ker
     ir_print(&text, kernel);
     beryl_status status = text.failed ? base_fail(error, BERYL_NO_MEMORY, "out of host memory") : reflect(kernel, out, error);
     if (status == BERYL_OK) out->hash = base_hash(text.data, text.size, HASH_SEED + (uint32_t)l->language);
-    if (status == BERYL_OK && !lower_program_known(l, out->hash)) {
-        if (l->language == DEVICE_IR) {
-            out->text = base_arena_text(arena, text.data, text.size);
-            out->size = text.size;
-            if (!out->text) status = base_fail(error, BERYL_NO_MEMORY, "out of host memory");
-        } else {
-            status = generate(l, arena, kernel, out, entry, error);
-        }
-    }
+    if (status == BERYL_OK && !lower_program_known(l, out->hash)) status = generate(l, arena, kernel, out, entry, error);
     base_text_fini(&text);
     return status;
 }
