@@ -557,7 +557,7 @@ static bool check(test *t, lab *l, const char *name, const ir_kernel *plain, siz
     ir_grid grid;
     uint32_t groups[3], params[PARAMS] = {s.m, s.n, s.k};
     ir_grid_of(k, &grid);
-    ir_grid_run(&grid, params, 0, groups);
+    ir_grid_run(&grid, params, 20, groups);
     for (uint32_t round = 0; round < 2; round++) {
         beryl_status status = interpret(l, k, s, groups, got, &error);
         if (status || memcmp(want, got, sizeof *want)) {

@@ -126,8 +126,10 @@ static uint8_t step_of(ir_grid *g, const ir_kernel *k, ir_id id, uint32_t depth)
                  i->op == IR_SHR || i->op == IR_AND;
     if (!known) return NO_STEP;
     uint8_t a = step_of(g, k, i->in[0], depth - 1);
-    return a == NO_STEP ? NO_STEP
-                        : add_step(g, (ir_op)i->op, a, step_of(g, k, i->in[1], depth - 1), 0);
+    uint8_t b = a == NO_STEP && i->op != IR_MIN ? NO_STEP : step_of(g, k, i->in[1], depth - 1);
+    if (i->op == IR_MIN && (a == NO_STEP || b == NO_STEP))
+        return a == NO_STEP ? b : a; /* at most */
+    return add_step(g, (ir_op)i->op, a, b, 0);
 }
 
 /* How many tiles a loop over groups has. */
