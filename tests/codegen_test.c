@@ -606,28 +606,33 @@ static const ir_kernel *make_collatz(bench *w, job *j) {
 
 /* y = x backwards inside vectors, through a workgroup array and a register array, added to itself.
  */
-static const ir_kernel *make_vectors(bench *w, job *j, ir_type type, uint32_t width) {
+static const ir_kernel *make_vectors_of(bench *w, job *j, ir_type type, uint32_t width,
+                                        uint32_t lanes) {
     char name[40];
-    snprintf(name, sizeof name, "vectors_%s_%u", ir_type_name(type), (unsigned)width);
-    ir_builder *b = ir_begin(&w->arena, name, 8, 1, 1);
+    snprintf(name, sizeof name, lanes == 1 ? "vectors_%s_%u_1" : "vectors_%s_%u",
+             ir_type_name(type), (unsigned)width);
+    ir_builder *b = ir_begin(&w->arena, name, lanes, 1, 1);
     const ir_memory x = ir_buffer(b, type, IR_READ, "x"),
                     y = ir_buffer(b, type, IR_READ_WRITE, "y");
-    const ir_memory stage = ir_workgroup(b, type, 8 * width), own = ir_register(b, type, 2 * width);
+    const ir_memory stage = ir_workgroup(b, type, lanes * width),
+                    own = ir_register(b, type, 2 * width);
     const ir_id l = ir_local(b, 0), wide = ir_u32(b, width);
-    const ir_id at = ir_mul(b, l, wide), i = ir_fma(b, ir_group(b, 0), ir_u32(b, 8 * width), at);
+    const ir_id at = ir_mul(b, l, wide),
+                i = ir_fma(b, ir_group(b, 0), ir_u32(b, lanes * width), at);
     const ir_id v = ir_load(b, x, i, width);
-    uint64_t lanes = 0;
-    for (uint32_t n = 0; n < width; n++) lanes |= (uint64_t)(width - 1 - n) << (4 * n);
-    ir_store(b, stage, at, ir_swizzle(b, v, width, lanes));
+    uint64_t order = 0;
+    for (uint32_t n = 0; n < width; n++) order |= (uint64_t)(width - 1 - n) << (4 * n);
+    ir_store(b, stage, at, ir_swizzle(b, v, width, order));
     ir_barrier(b);
-    const ir_id other = ir_load(b, stage, ir_mul(b, ir_xor(b, l, ir_u32(b, 5)), wide), width);
+    const ir_id other =
+        ir_load(b, stage, ir_mul(b, ir_xor(b, l, ir_u32(b, lanes == 1 ? 0 : 5)), wide), width);
     ir_store(b, own, ir_mul(b, ir_and(b, l, ir_u32(b, 1)), wide), other);
     const ir_id back = ir_load(b, own, ir_mul(b, ir_and(b, l, ir_u32(b, 1)), wide), width);
     const ir_id c = ir_lt(b, back, ir_splat(b, ir_extract(b, v, width - 1), width));
     ir_store(b, y, i, ir_select(b, c, ir_add(b, back, v), ir_number(b, type, width, 3)));
     const ir_kernel *k = NULL;
     if (ir_finish(b, &k, &w->error)) return NULL;
-    const uint32_t n = 16 * width;
+    const uint32_t n = 2 * lanes * width;
     char *data = bytes_of(w, n * ir_type_bytes(type));
     for (uint32_t e = 0; e < n; e++) {
         const uint64_t bits =
@@ -638,6 +643,13 @@ static const ir_kernel *make_vectors(bench *w, job *j, ir_type type, uint32_t wi
     give(w, j, 1, NULL, n * ir_type_bytes(type));
     j->run.groups[0] = 2;
     return k;
+}
+
+static const ir_kernel *make_vectors(bench *w, job *j, ir_type type, uint32_t width) {
+    return make_vectors_of(w, j, type, width, 8);
+}
+static const ir_kernel *make_single(bench *w, job *j, ir_type type, uint32_t width) {
+    return make_vectors_of(w, j, type, width, 1);
 }
 
 /* Every subgroup op, of f32 and of i64, results side by side. */
@@ -801,11 +813,12 @@ static const ir_kernel *make_places(bench *w, job *j) {
 }
 
 /* The same bits as other types and widths; dot products of bytes. */
-static const ir_kernel *make_bits(bench *w, job *j) {
-    ir_builder *b = ir_begin(&w->arena, "bits", 16, 1, 1);
+static const ir_kernel *make_bits_of(bench *w, job *j, uint32_t lanes) {
+    ir_builder *b = ir_begin(&w->arena, lanes == 1 ? "bits_1" : "bits", lanes, 1, 1);
     const ir_memory x = ir_buffer(b, IR_U32, IR_READ, "x"),
                     y = ir_buffer(b, IR_U32, IR_READ_WRITE, "y");
-    const ir_id l = ir_local(b, 0), v = ir_load(b, x, ir_mul(b, l, ir_u32(b, 4)), 4);
+    const ir_id l = ir_fma(b, ir_group(b, 0), ir_u32(b, lanes), ir_local(b, 0)),
+                v = ir_load(b, x, ir_mul(b, l, ir_u32(b, 4)), 4);
     const ir_id bytes = ir_bitcast(b, IR_I8, 16, v),
                 more = ir_add(b, bytes, ir_number(b, IR_I8, 16, 100));
     const ir_id words = ir_bitcast(b, IR_U16, 8, more),
@@ -825,8 +838,15 @@ static const ir_kernel *make_bits(bench *w, job *j) {
     for (uint32_t e = 0; e < 64; e++) data[e] = e * UINT32_C(0x9e3779b9) ^ e << 7;
     give(w, j, 0, data, sizeof data);
     give(w, j, 1, NULL, 16 * 8 * 4);
-    j->run.groups[0] = 1;
+    j->run.groups[0] = 16 / lanes;
     return k;
+}
+
+static const ir_kernel *make_bits(bench *w, job *j) {
+    return make_bits_of(w, j, 16);
+}
+static const ir_kernel *make_bits_single(bench *w, job *j) {
+    return make_bits_of(w, j, 1);
 }
 
 /* Two subgroups multiply 16 x 2 k by 2 k x 8 each, from buffers and by way of workgroup memory,
@@ -936,6 +956,7 @@ static const kernel_case kernels[] = {
     {"fragments", NULL, make_fragments, NULL, IR_I8, 0},
     {"places", make_places, NULL, NULL, 0, 0},
     {"bits", make_bits, NULL, NULL, 0, 0},
+    {"bits-single", make_bits_single, NULL, NULL, 0, 0},
     {"constants", NULL, make_constants, NULL, IR_F32, 0},
     {"constants", NULL, make_constants, NULL, IR_F16, 0},
     {"constants", NULL, make_constants, NULL, IR_BF16, 0},
@@ -948,6 +969,10 @@ static const kernel_case kernels[] = {
     VECTORS(F16),
     VECTORS(I8),
     VECTORS(U16),
+    {"single", NULL, NULL, make_single, IR_F32, 16},
+    {"single", NULL, NULL, make_single, IR_F16, 8},
+    {"single", NULL, NULL, make_single, IR_U8, 16},
+    {"single", NULL, NULL, make_single, IR_I64, 4},
     {"vectors", NULL, NULL, make_vectors, IR_BF16, 4},
     {"vectors", NULL, NULL, make_vectors, IR_F64, 4},
     {"vectors", NULL, NULL, make_vectors, IR_I16, 2},
@@ -1209,8 +1234,8 @@ static void test_memory(test *t) {
 
 static const char *const devices[] = {"host", "software", "opencl", "cuda", "hip"};
 
-/* OpenCL on a processor takes seconds a kernel, the stand-in for CUDA and HIP little less: there one
- * of each kind will do, for C's languages share most. */
+/* OpenCL on a processor takes seconds a kernel, the stand-in for CUDA and HIP little less: there
+ * one of each kind will do, for C's languages share most. */
 static bool too_slow(bool slow, ir_type type, uint32_t width, bool casts) {
     if (!slow) return false;
     const uint32_t types =

@@ -598,7 +598,9 @@ static void kernel(codegen *g) {
             walk(g);
         } else { /* a plain function: no cuts */
             codegen_line(g, "ONCE u32 lane = 0u;");
-            codegen_walk(g, 0, k->n_code);
+            g->arrays = base_arena_take(g->arena, k->n_code + 1, sizeof *g->arrays);
+            if (!g->arrays) codegen_no_memory(g);
+            else codegen_walk(g, 0, k->n_code);
         }
         codegen_close(g);
         g->indent = 0;

@@ -71,12 +71,26 @@ typedef struct helper {
             "FN " t " atomic_" name "_" t "(" t " *at, " t " value) {\n"                         \
             "    " t " old = __atomic_load_n(at, __ATOMIC_RELAXED);\n"                           \
             "    while (value " sign " old && !__atomic_compare_exchange_n(at, &old, value, 1, " \
-                                     "__ATOMIC_RELAXED, __ATOMIC_RELAXED)) {}\n"                 \
+            "__ATOMIC_RELAXED, __ATOMIC_RELAXED)) {}\n"                                          \
             "    return old;\n}\n"                                                               \
     }
 
+/* For C: vectors of n elements; with a u behind the name, at any address. */
+#define VECTOR(t, n)                                                                         \
+    {t "x" n, HOST,                                                                          \
+     "typedef " t " " t "x" n " __attribute__((vector_size(" n " * sizeof(" t "))));\n"},    \
+    {                                                                                        \
+        t "x" n "u", HOST,                                                                   \
+            "typedef " t " " t "x" n "u __attribute__((vector_size(" n " * sizeof(" t ")), " \
+            "aligned(1), may_alias));\n"                                                     \
+    }
+#define VECTORS(t) VECTOR(t, "4"), VECTOR(t, "8"), VECTOR(t, "16")
+
 /* clang-format off */
 static const helper helpers[] = {
+    VECTORS("f32"), VECTORS("f64"), VECTORS("i8"), VECTORS("i16"), VECTORS("i32"), VECTORS("i64"),
+    VECTORS("u8"), VECTORS("u16"), VECTORS("u32"), VECTORS("u64"),
+
     /* ---- bits of floats */
     {"bits_u32", OPENCL, "#define bits_u32(x) as_uint(x)\n"},
     {"bits_f32", OPENCL, "#define bits_f32(x) as_float(x)\n"},

@@ -2,7 +2,7 @@
  *
  * A body is first written to g->body, then the helpers that it calls are found and put before it.
  */
-#include "codegen/write.h"
+#include "codegen/c_vector.h"
 
 #include "base/error.h"
 
@@ -335,6 +335,10 @@ static void load(codegen *g, ir_id id) {
     const ir_instruction *i = &g->k->code[id];
     const char *values[16];
     const bool bars = i->op == IR_UNIFORM_LOAD && !g->language->wgsl;
+    if (codegen_c_wide(g, i)) {
+        codegen_c_wide_load(g, id, codegen_index_of(g, i, 0));
+        return;
+    }
     if (bars) codegen_line(g, "%s", g->language->barrier);
     g->language->load(g, i, codegen_index_of(g, i, 0), values);
     for (uint32_t lane = 0; lane < i->width; lane++) codegen_define(g, id, lane, values[lane]);
@@ -342,6 +346,10 @@ static void load(codegen *g, ir_id id) {
 }
 
 static void store(codegen *g, const ir_instruction *i) {
+    if (codegen_c_wide(g, i)) {
+        codegen_c_wide_store(g, i, codegen_index_of(g, i, 0));
+        return;
+    }
     const char *values[16];
     for (uint32_t lane = 0; lane < i->width; lane++) values[lane] = codegen_operand(g, i, 1, lane);
     g->language->store(g, i, codegen_index_of(g, i, 0), values);
@@ -413,7 +421,10 @@ void codegen_one(codegen *g, ir_id id) {
     case IR_FORM_SELECT:
     case IR_FORM_DOT:
     case IR_FORM_CAST: break;
-    case IR_FORM_BITCAST: bitcast(g, id); return;
+    case IR_FORM_BITCAST:
+        if (codegen_c_wide(g, i)) codegen_c_wide_bitcast(g, id);
+        else bitcast(g, id);
+        return;
     case IR_FORM_SPLAT:
     case IR_FORM_EXTRACT:
     case IR_FORM_COMPOSE:
@@ -449,6 +460,10 @@ void codegen_one(codegen *g, ir_id id) {
             codegen_line(g, op == IR_ELSE ? "} else {" : "}");
             g->indent += op == IR_ELSE;
         }
+        return;
+    }
+    if (codegen_c_wide(g, i)) {
+        codegen_c_wide_op(g, id);
         return;
     }
     for (uint32_t lane = 0; lane < i->width; lane++) {

@@ -61,7 +61,8 @@ struct codegen {
     uint32_t *first;           // [n_code] first lane in texts
     const char **texts;        // [lanes of all values]
     codegen_access *access[3]; // [n_buffer], [n_workgroup], [n_register]
-    uint32_t temporaries;      /* names t0 .. given out */
+    const char **arrays;  // [n_code] C, wide vectors: the array that has the lanes; NULL: no such
+    uint32_t temporaries; /* names t0 .. given out */
     bool uses_f16, uses_subgroups, storage_barrier;
     device_program_desc *desc;
     beryl_status status;

@@ -1,0 +1,222 @@
+/* c_vector.c - wide vectors in plain C, where a workgroup is one lane: vector types of gcc and
+ * clang. (Elsewhere the lanes of the workgroup are what a compiler makes vectors of.)
+ *
+ * What is an operator becomes one expression of whole vectors, everything else a loop over the
+ * elements. Vectors of bool are arrays. */
+#include "codegen/c_vector.h"
+
+bool codegen_c_wide(const codegen *g, const ir_instruction *i) {
+    return g->arrays && i->width >= 4;
+}
+
+/* "f32x16"; of elements in memory, at any address: "u16x8u". */
+static const char *vector_type(codegen *g, const char *element, uint32_t width, bool anywhere) {
+    return codegen_print(g, "%sx%u%s", element, (unsigned)width, anywhere ? "u" : "");
+}
+
+static bool is_half(ir_type type) {
+    return type == IR_F16 || type == IR_BF16;
+}
+
+/* The name of a vector with the operand's lanes, or NULL and in *same the text that all of them
+ * have. */
+static const char *vector_of(codegen *g, const ir_instruction *i, uint32_t operand,
+                             const char **same) {
+    const ir_id id = i->in[operand];
+    const ir_instruction *from = &g->k->code[id];
+    if (g->arrays[id]) return g->arrays[id];
+    const char *const *texts = g->texts + g->first[id];
+    bool all = true;
+    for (uint32_t lane = 1; lane < from->width; lane++) all = all && texts[lane] == texts[0];
+    *same = texts[0];
+    if (all) return NULL;
+    const char *name = codegen_print(g, "t%u", (unsigned)g->temporaries++),
+               *type = codegen_type((ir_type)from->type);
+    base_text list;
+    base_text_init(&list, g->arena->heap);
+    for (uint32_t lane = 0; lane < from->width; lane++)
+        base_text_print(&list, "%s%s", lane ? ", " : "", texts[lane]);
+    if (list.failed) codegen_no_memory(g);
+    else if (from->type == IR_BOOL || from->width < 4)
+        codegen_line(g, "ALIGNED %s %s[%u] = {%s};", type, name, (unsigned)from->width, list.data);
+    else
+        codegen_line(g, "const %s %s = {%s};", vector_type(g, type, from->width, false), name,
+                     list.data);
+    base_text_fini(&list);
+    return name; /* of this block: another one makes its own */
+}
+
+/* The operand's element j. */
+static const char *element(codegen *g, const ir_instruction *i, uint32_t operand) {
+    const char *same = "";
+    const char *array = vector_of(g, i, operand, &same);
+    return array ? codegen_print(g, "%s[j]", array) : same;
+}
+
+/* Gives the value its name; the caller declares it. */
+static const char *name_it(codegen *g, ir_id id) {
+    const char *name = codegen_print(g, "v%u", (unsigned)id);
+    g->arrays[id] = name;
+    for (uint32_t lane = 0; lane < g->k->code[id].width; lane++)
+        g->texts[g->first[id] + lane] = codegen_print(g, "%s[%u]", name, (unsigned)lane);
+    return name;
+}
+
+static void define_whole(codegen *g, ir_id id, const char *expression) {
+    const ir_instruction *i = &g->k->code[id];
+    const char *type = vector_type(g, codegen_type((ir_type)i->type), i->width, false);
+    codegen_line(g, "const %s %s = %s;", type, name_it(g, id), expression);
+}
+
+static void define_each(codegen *g, ir_id id, const char *expression) {
+    const ir_instruction *i = &g->k->code[id];
+    const char *type = codegen_type((ir_type)i->type), *name = name_it(g, id);
+    if (i->type == IR_BOOL) codegen_line(g, "ALIGNED bool %s[%u];", name, (unsigned)i->width);
+    else codegen_line(g, "%s %s;", vector_type(g, type, i->width, false), name);
+    codegen_line(g, "for (u32 j = 0; j < %uu; j++) %s[j] = %s;", (unsigned)i->width, name,
+                 expression);
+}
+
+/* An op that C has for whole vectors; NULL: it has not. x, y, z: vectors, or scalars for all lanes.
+ */
+static const char *whole(codegen *g, const ir_instruction *i, const char *x, const char *y,
+                         const char *z) {
+    const ir_type type = (ir_type)i->type, from = (ir_type)g->k->code[i->in[0]].type;
+    const bool is_float = type == IR_F32 || type == IR_F64,
+               is_unsigned = type == IR_U32 || type == IR_U64;
+    const ir_op op = (ir_op)i->op;
+    if (op == IR_CAST) {
+        if (is_half(from) && type == IR_F32) return x; /* the same carrier */
+        const bool plain = from == IR_F32 || ir_type_in(from, IR_INTEGERS);
+        if (!plain || !(type == IR_F32 ||
+                        (ir_type_in(from, IR_INTEGERS) && (type == IR_U32 || type == IR_I32))))
+            return NULL;
+        return codegen_print(g, "__builtin_convertvector(%s, %s)", x,
+                             vector_type(g, codegen_type(type), i->width, false));
+    }
+    const bool bits = is_unsigned || ((type == IR_U8 || type == IR_U16) && op != IR_NOT);
+    if (op == IR_AND && bits) return codegen_print(g, "%s & %s", x, y);
+    if (op == IR_OR && bits) return codegen_print(g, "%s | %s", x, y);
+    if (op == IR_XOR && bits) return codegen_print(g, "%s ^ %s", x, y);
+    if (op == IR_SHR && bits)
+        return codegen_print(g, "%s >> (%s & %uu)", x, y, (unsigned)(ir_type_bytes(type) * 8 - 1));
+    if (op == IR_SHL && is_unsigned)
+        return codegen_print(g, "%s << (%s & %uu)", x, y, (unsigned)(ir_type_bytes(type) * 8 - 1));
+    if (!is_float && !is_unsigned) return NULL;
+    if (op == IR_ADD) return codegen_print(g, "%s + %s", x, y);
+    if (op == IR_SUB) return codegen_print(g, "%s - %s", x, y);
+    if (op == IR_MUL) return codegen_print(g, "%s * %s", x, y);
+    if (op == IR_FMA)
+        return codegen_print(g, "%s * %s + %s", x, y, z); /* the table allows two roundings */
+    if (op == IR_DIV && is_float) return codegen_print(g, "%s / %s", x, y);
+    if (op == IR_NEG && is_float) return codegen_print(g, "-%s", x);
+    return NULL;
+}
+
+void codegen_c_wide_op(codegen *g, ir_id id) {
+    const ir_instruction *i = &g->k->code[id];
+    const char *in[4] = {"", "", "", ""}, *same = "";
+    bool any = false;
+    for (uint32_t n = 0; n < i->n_in; n++) {
+        const char *vector = vector_of(g, i, n, &same);
+        in[n] = vector ? vector : same;
+        any = any || (vector && (n < 2 || i->op == IR_FMA));
+    }
+    const bool first =
+        g->k->code[i->in[0]].type != IR_BOOL && any && (i->op != IR_CAST || in[0] != same);
+    const char *text = first ? whole(g, i, in[0], in[1], in[2]) : NULL;
+    if (text) {
+        define_whole(g, id, text);
+        return;
+    }
+    for (uint32_t n = 0; n < i->n_in; n++) in[n] = element(g, i, n);
+    define_each(g, id, codegen_expression(g, id, in));
+}
+
+/* What a vector of the memory's elements at `index` is, as an lvalue. */
+static const char *memory_at(codegen *g, const ir_instruction *i, const char *index,
+                             const char *element_type, bool constant) {
+    base_text text;
+    base_text_init(&text, g->arena->heap);
+    g->language->place(g, &text, (ir_space)i->space, i->array, index, 0);
+    const char *at = text.failed || !text.data
+                         ? ""
+                         : codegen_print(g, "*(%s%s *)&%s", constant ? "const " : "",
+                                         vector_type(g, element_type, i->width, true), text.data);
+    if (text.failed) codegen_no_memory(g);
+    base_text_fini(&text);
+    return at;
+}
+
+void codegen_c_wide_load(codegen *g, ir_id id, const char *index) {
+    const ir_instruction *i = &g->k->code[id];
+    const ir_type type = (ir_type)i->type;
+    const bool carried = i->space == IR_REGISTER;
+    if (carried || !is_half(type)) {
+        const char *in_memory = carried ? codegen_type(type) : codegen_c_memory_type(type);
+        const char *all = memory_at(g, i, index, in_memory, true);
+        if (!carried && codegen_carrier(type) != type)
+            all = codegen_print(g, "__builtin_convertvector(%s, %s)", all,
+                                vector_type(g, codegen_type(type), i->width, false));
+        define_whole(g, id, all);
+        return;
+    }
+    ir_instruction one = *i;
+    const char *value = "";
+    one.width = 1;
+    g->language->load(g, &one, codegen_print(g, "%s + j", index), &value);
+    define_each(g, id, value);
+}
+
+void codegen_c_wide_store(codegen *g, const ir_instruction *i, const char *index) {
+    const ir_type type = (ir_type)i->type;
+    const bool carried = i->space == IR_REGISTER;
+    const char *same = "", *vector = vector_of(g, i, 1, &same);
+    if (vector && (carried || !is_half(type))) {
+        const char *in_memory = carried ? codegen_type(type) : codegen_c_memory_type(type);
+        if (!carried && codegen_carrier(type) != type)
+            vector = codegen_print(g, "__builtin_convertvector(%s, %s)", vector,
+                                   vector_type(g, in_memory, i->width, false));
+        codegen_line(g, "%s = %s;", memory_at(g, i, index, in_memory, false), vector);
+        return;
+    }
+    ir_instruction one = *i;
+    const char *value = vector ? codegen_print(g, "%s[j]", vector) : same;
+    one.width = 1;
+    codegen_line(g, "for (u32 j = 0; j < %uu; j++)", (unsigned)i->width);
+    g->indent++;
+    g->language->store(g, &one, codegen_print(g, "%s + j", index), &value);
+    g->indent--;
+}
+
+/* The elements as they lie in memory, read as those of the other type. */
+void codegen_c_wide_bitcast(codegen *g, ir_id id) {
+    const ir_instruction *i = &g->k->code[id];
+    const ir_type to = (ir_type)i->type, from = (ir_type)g->k->code[i->in[0]].type;
+    const unsigned from_width = g->k->code[i->in[0]].width;
+    const char *same = "", *vector = from_width >= 4 ? vector_of(g, i, 0, &same) : NULL;
+    if (vector && !is_half(from) && !is_half(to)) {
+        if (codegen_carrier(from) != from)
+            vector = codegen_print(g, "__builtin_convertvector(%s, %s)", vector,
+                                   vector_type(g, codegen_c_memory_type(from), from_width, false));
+        const char *all = codegen_print(
+            g, "(%s)%s", vector_type(g, codegen_c_memory_type(to), i->width, false), vector);
+        if (codegen_carrier(to) != to)
+            all = codegen_print(g, "__builtin_convertvector(%s, %s)", all,
+                                vector_type(g, codegen_type(to), i->width, false));
+        define_whole(g, id, all);
+        return;
+    }
+    const char *x = from_width == 1 ? codegen_operand(g, i, 0, 0) : element(g, i, 0);
+    const char *bytes = codegen_print(g, "t%u", (unsigned)g->temporaries++);
+    const char *parts = codegen_print(g, "t%u", (unsigned)g->temporaries++);
+    codegen_line(g, "ALIGNED %s %s[%u];", codegen_c_memory_type(from), bytes, from_width);
+    codegen_line(g, "for (u32 j = 0; j < %uu; j++) %s[j] = (%s)%s;", from_width, bytes,
+                 codegen_c_memory_type(from), is_half(from) ? codegen_to_bits(g, from, x) : x);
+    codegen_line(g, "ALIGNED %s %s[%u];", codegen_c_memory_type(to), parts, (unsigned)i->width);
+    codegen_line(g, "__builtin_memcpy(%s, %s, %u);", parts, bytes,
+                 (unsigned)(i->width * ir_type_bytes(to)));
+    const char *part = codegen_print(g, "%s[j]", parts);
+    define_each(g, id,
+                is_half(to) ? codegen_from_bits(g, to, codegen_print(g, "(u32)%s", part)) : part);
+}
