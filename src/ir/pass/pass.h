@@ -16,9 +16,9 @@
  *             it writes an element before it reads it, and nothing reads it after the loop.
  *   reduce    The loop's one effect are accumulators, elements of register arrays with constant
  *             indices: reg[c] = reg[c] op x, op one of add mul min max and or xor, or fma(a, b,
- *             reg[c]); the loop reads them nowhere else. The order, so the rounding, may change.
- *             Register arrays of the iteration itself are fine, as above. No stores to buffers, no
- *             atomics.
+ *             reg[c]); the loop reads them nowhere else. The order may change, so the rounding, and
+ *             the sign of a zero. Register arrays of the iteration itself are fine, as above. No
+ *             stores to buffers, no atomics.
  *   serial    (no mark) As written. A scan, a search, top-k.
  *
  * Marked loops have a constant step, best 0 .. n step 1; to and from may be any values. Let
