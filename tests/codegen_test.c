@@ -1204,12 +1204,12 @@ static void test_refusals(test *t) {
 
 /* Every allocation fails once: NO_MEMORY, and nothing is lost. */
 static void test_memory(test *t) {
-    static const char *const names[] = {"matmul", "bits", "stride"};
+    static const char *const names[] = {"matmul", "bits", "bits-single", "stride"};
     bench b;
     bench_init(&b);
     for (size_t n = 0; n < sizeof kernels / sizeof *kernels; n++) {
         bool wanted = false;
-        for (int m = 0; m < 3; m++) wanted |= !strcmp(kernels[n].name, names[m]);
+        for (int m = 0; m < 4; m++) wanted |= !strcmp(kernels[n].name, names[m]);
         job j = {0};
         if (!wanted || !(j.k = made(&b, &j, &kernels[n]))) continue;
         for (int language = DEVICE_WGSL; language <= DEVICE_IR; language++) {
