@@ -93,6 +93,8 @@ typedef struct allocation {
 typedef struct graph {
     launch *nodes;
     size_t n;
+    const struct graph *of; /* an instance: what it was made of, whose nodes' names it is told by */
+    struct graph *next;     /* of those alive */
 } graph;
 
 /* The driver's own state: a driver has no handle, so it is the process's. */
@@ -102,6 +104,7 @@ static struct state {
     stream *streams;
     allocation *allocations;
     function *functions;
+    graph *graphs;
     size_t used[N_DEVICE];
     context hip[N_DEVICE];
     uint64_t alive;
@@ -544,11 +547,20 @@ static int graph_make(graph **out) {
     if (code) return code;
     *out = calloc(1, sizeof **out);
     if (!*out) return NO_MEMORY;
+    pthread_mutex_lock(&state.lock);
+    (*out)->next = state.graphs;
+    state.graphs = *out;
+    pthread_mutex_unlock(&state.lock);
     stand_in_count(1);
     return 0;
 }
 
 static int graph_drop(graph *g) {
+    graph **at = &state.graphs;
+    pthread_mutex_lock(&state.lock);
+    while (*at && *at != g) at = &(*at)->next;
+    if (*at) *at = g->next;
+    pthread_mutex_unlock(&state.lock);
     free(g->nodes);
     free(g);
     stand_in_count(-1);
@@ -573,12 +585,17 @@ static int exec_make(graph **out, const graph *g) {
     if (!(*out)->nodes) return graph_drop(*out), NO_MEMORY;
     memcpy((*out)->nodes, g->nodes, g->n * sizeof *g->nodes);
     (*out)->n = g->n;
+    (*out)->of = g;
     return 0;
 }
 
 static int exec_set(graph *g, void *node, const launch *l) {
     size_t at = (size_t)(uintptr_t)node;
-    if (!at || at > g->n) return INVALID;
+    pthread_mutex_lock(&state.lock);
+    const graph *of = state.graphs;
+    while (of && of != g->of) of = of->next;
+    pthread_mutex_unlock(&state.lock);
+    if (!of || !at || at > g->n) return INVALID;
     g->nodes[at - 1] = *l;
     return 0;
 }

@@ -243,6 +243,7 @@ typedef struct cuda_replay {
     uint64_t used;  /* when, counted in runs */
     uint32_t seen;  /* times that this shape came by */
     cuda_exec exec; /* NULL until it came by often enough */
+    cuda_graph graph; /* what it was made of */
     cuda_step *steps; // [n_step], owned
     uint32_t n_step;
 } cuda_replay;

@@ -16,6 +16,7 @@ enum { OFTEN = 3, NODE_BYTES = 128, STEPS_MAX = 1 << 14 };
 
 static void forget(cuda *d, cuda_replay *r) {
     if (r->exec) d->f.exec_drop(r->exec);
+    if (r->graph) d->f.graph_drop(r->graph);
     base_heap_give(d->head.heap, r->steps, r->n_step * sizeof *r->steps);
     *r = (cuda_replay){0};
 }
@@ -113,10 +114,14 @@ static int make(cuda *d, cuda_replay *r, const device_command *commands, size_t 
         before = step->node;
     }
     if (!code) code = d->f.exec_make(&r->exec, graph, 0);
-    if (code) r->exec = NULL;
-    d->f.graph_drop(graph); /* what was made of it has copies */
-    if (!code) d->head.stats.objects++;
-    return code;
+    if (code) {
+        r->exec = NULL;
+        d->f.graph_drop(graph);
+        return code;
+    }
+    r->graph = graph; /* as long as exec: its nodes are told by their names in the graph */
+    d->head.stats.objects++;
+    return 0;
 }
 
 static int update(cuda *d, cuda_replay *r, const device_command *commands, size_t n,
