@@ -393,6 +393,7 @@ static uint64_t align_up(uint64_t n, uint64_t to) {
 
 static beryl_status items_init(graph_plan *p, beryl_error *error) {
     const graph *g = p->g;
+    const uint64_t align = device_caps_of(p->device)->align_binding;
     if (!base_vec_reserve(p->heap, &p->items, g->tensors.count)) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     for (graph_value v = 0; v < g->tensors.count; v++) {
         const graph_tensor *t = &g->tensors.data[v];
@@ -407,7 +408,7 @@ static beryl_status items_init(graph_plan *p, beryl_error *error) {
         it->keep = t->role == ROLE_OUTPUT;
         if (it->kind == ITEM_INPUT) {
             it->offset = p->inputs_bytes;
-            p->inputs_bytes += (size_t)align_up(it->bytes, INPUT_ALIGN);
+            p->inputs_bytes += (size_t)align_up(it->bytes, align > INPUT_ALIGN ? align : INPUT_ALIGN);
         }
     }
     return BERYL_OK;

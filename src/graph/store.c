@@ -95,10 +95,11 @@ uint64_t store_state_bytes(const graph_store *s, uint32_t index) {
 
 /* A place of `bytes` in the newest buffer of the group, or in a new one. */
 static beryl_status place(graph_store *s, uint32_t group, uint64_t bytes, uint32_t *buffer, uint64_t *offset, beryl_error *error) {
-    uint64_t most = device_caps_of(s->device)->buffer_max;
+    const device_caps *caps = device_caps_of(s->device);
+    const uint64_t most = caps->buffer_max, align = caps->align_binding > TENSOR_ALIGN ? caps->align_binding : TENSOR_ALIGN;
     for (size_t i = s->buffers.count; i-- > 0;) {
         struct store_buffer *b = &s->buffers.data[i];
-        uint64_t start = align_up(b->size, TENSOR_ALIGN);
+        uint64_t start = align_up(b->size, align);
         if (b->group != group || start > most || bytes > most - start) continue;
         *buffer = (uint32_t)i;
         *offset = start;
