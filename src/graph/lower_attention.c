@@ -25,7 +25,7 @@ enum {
     LANES_HEADS_FAR = 2,
     LANES_PIECE_LEAST = 32,
     LANES_MERGED_LEAST = 4,         /* pieces that the next product merges, since it asks for four at once, */
-    LANES_MERGED_BYTES = 32 << 10,  /* of partial sums, where the next product is to merge them: all its workgroups read them */
+    LANES_MERGED_BYTES = 32 << 10,  /* of partial sums, where the next product is to merge them: all its workgroups read them; twice as many of whole windows */
     LANES_NEAR_BYTES = 256 << 10,   /* of halves of keys and values, a piece: more takes longer than a merge of its own */
     LANES_PIECES_MAX = 128,
     LANES_JOIN_BYTES = 24 << 10,
@@ -47,6 +47,7 @@ enum {
 
 typedef struct shapes { /* of an attention node; D = 4 * d4 */
     uint32_t n, n_head, n_kv, d4, n_row, n_slot, window, keys; /* n: bound; keys: most that a row may see */
+    bool whole; /* mostly a whole window */
     base_type cache;
     const graph_tensor *q;
 } shapes;
@@ -255,7 +256,7 @@ static bool lanes_form_of(const device_caps *caps, const shapes *a, decode_form 
     while (lanes > 4 && (lanes > caps->subgroup_size || a->d4 % (2 * lanes))) lanes /= 2;
     const uint32_t fours = a->d4 / lanes; /* of a head, a lane */
     if (lanes > caps->subgroup_size || a->d4 % (2 * lanes) || fours > LANES_FOURS_MAX) return false;
-    const uint32_t merged = at_least(LANES_MERGED_LEAST, LANES_MERGED_BYTES / (a->n_head * a->d4 * 16));
+    const uint32_t merged = at_least(LANES_MERGED_LEAST, LANES_MERGED_BYTES * (a->whole ? 2u : 1u) / (a->n_head * a->d4 * 16));
     const bool near = (uint64_t)round_up(a->keys, merged) * a->d4 * 16 <= LANES_NEAR_BYTES;
     *f = (decode_form){.lanes = lanes, .groups = near ? LANES_GROUPS_NEAR : LANES_GROUPS_FAR, .near = near, .join = 1};
     f->keys_each = 4;
@@ -431,6 +432,7 @@ static shapes shapes_of_joined(const graph *g, const fused_attention *f) {
                 .n_row = cache->dim[1].size, .window = f->window, .cache = cache->type, .q = q};
     a.keys = a.window ? at_most(a.window, a.n_row) : a.n_row;
     if (f->most) a.keys = at_most(a.keys, f->most);
+    a.whole = a.window && a.keys == a.window && !f->most;
     return a;
 }
 
