@@ -196,6 +196,9 @@ run:
 	@$(PROGRAM) run $(ARGS)
 
 # Tests run on software Vulkan, see no settings of the user, and leave nothing in the user's folders.
+# The C suites in two processes, where there are as many processors: much of a case is done by one thread.
+TEST_JOBS ?= $(shell [ "$$(getconf _NPROCESSORS_ONLN)" -gt 1 ] && echo 2 || echo 1)
+TEST_SPLIT = BERYL_TEST_JOBS=$(TEST_JOBS) LP_NUM_THREADS=1
 LAVAPIPE := $(firstword $(wildcard /usr/share/vulkan/icd.d/lvp_icd*.json))
 TEST_ENV = env -u BERYL_DEVICE -u OLLAMA_MODELS -u XDG_DATA_HOME -u XDG_CACHE_HOME -u XDG_STATE_HOME -u XDG_CONFIG_HOME \
     HOME=$(abspath $(BUILD))/home XDG_RUNTIME_DIR=$(abspath $(BUILD))/home BERYL_PROGRAM=$(abspath $(PROGRAM)) \
@@ -209,7 +212,7 @@ test:
 ifeq ($(TESTS),)
 	@$(MAKE) $(PARALLEL) replay
 	@$(TEST_ENV) BERYL_TEST_WGSL=$(BUILD)/wgsl MAKE='$(MAKE_COMMAND)' BUILD='$(BUILD)' CC='$(CC)' PREFIX='$(PREFIX)' \
-	    tests/all.sh tests/install.sh 'tests/cli.sh $(PROGRAM)' $(TESTER) tests/web.sh
+	    tests/all.sh tests/install.sh 'tests/cli.sh $(PROGRAM)' '$(TEST_SPLIT) $(TESTER)' tests/web.sh
 else
 	@$(TEST_ENV) BERYL_TEST_WGSL=$(BUILD)/wgsl $(TESTER) $(TESTS)
 endif
@@ -276,7 +279,7 @@ sanitize:
 	@$(MAKE) $(PARALLEL) BUILD=$(BUILD)/sanitize OPT='-O1 -g $(SANITIZE)' LDFLAGS='$(SANITIZE)' \
 	    $(BUILD)/sanitize/bin/beryl $(BUILD)/sanitize/bin/beryl-test
 	@mkdir -p $(BUILD)/home
-	@$(TEST_ENV) BERYL_PROGRAM=$(abspath $(BUILD))/sanitize/bin/beryl $(SANITIZE_ENV) $(BUILD)/sanitize/bin/beryl-test $(TESTS)
+	@$(TEST_ENV) BERYL_PROGRAM=$(abspath $(BUILD))/sanitize/bin/beryl $(SANITIZE_ENV) $(TEST_SPLIT) $(BUILD)/sanitize/bin/beryl-test $(TESTS)
 
 # Every input of fuzz/corpus once, without a fuzzer.
 replay: $(FUZZ_NAMES:%=$(BUILD)/fuzz/%-replay)

@@ -132,7 +132,7 @@ static int count_entries(const char *variable, const char *under, char *last, si
     base_heap_init(&heap, NULL);
     snprintf(path, sizeof path, "%s/%s", getenv(variable), under);
     if (base_folder_list(&heap, path, note_entry, &l, NULL)) return -1;
-    if (last) snprintf(last, size, "%s/%s", path, l.last);
+    if (last && (size_t)snprintf(last, size, "%s/%s", path, l.last) >= size) return -1;
     return l.n;
 }
 

@@ -1,12 +1,25 @@
-/* main.c - runs the suites, prints failures and the closing line. */
-#define _POSIX_C_SOURCE 200809L
+/* main.c - runs the suites, prints failures and the closing line.
+ *
+ * BERYL_TEST_JOBS: so many processes at a time. Each takes the next suite that none has taken; their counts are one. */
+#define _DEFAULT_SOURCE
 #include "test.h"
 
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
+
+enum { SUITE_MAX = 256, JOBS_MAX = 16 };
+
+typedef struct shared { /* by the processes */
+    atomic_bool taken[SUITE_MAX];
+    atomic_int n_passed, n_failed, n_skipped;
+} shared;
 
 struct test {
     char **prefixes;
@@ -97,18 +110,48 @@ const char *test_scratch(test *t) {
     return t->scratch;
 }
 
-int main(int argc, char **argv) {
-    test t = {.prefixes = argv + 1, .n_prefix = argc - 1};
-    if (argc > 1 && !strcmp(argv[1], "--list")) t.list = true, t.prefixes++, t.n_prefix--;
-#define SUITE(name) test_##name(&t), case_end(&t);
+static void run(test *t, shared *all) {
+    int suite = 0;
+#define SUITE(name) \
+    if (!atomic_exchange(&all->taken[suite++], true)) test_##name(t), case_end(t);
 #include "suites.h"
 #undef SUITE
-    if (t.list) return 0;
-    if (t.scratch[0]) {
+    if (t->scratch[0]) {
         char command[100];
-        snprintf(command, sizeof command, "rm -rf %s", t.scratch);
+        snprintf(command, sizeof command, "rm -rf %s", t->scratch);
         if (system(command)) puts("the scratch folder was not removed");
     }
-    printf("%d passed, %d failed, %d skipped\n", t.n_passed, t.n_failed, t.n_skipped);
-    return t.n_failed > 0;
+    atomic_fetch_add(&all->n_passed, t->n_passed);
+    atomic_fetch_add(&all->n_failed, t->n_failed);
+    atomic_fetch_add(&all->n_skipped, t->n_skipped);
+}
+
+static void run_jobs(test *t, shared *all, int jobs) {
+    setvbuf(stdout, NULL, _IOLBF, BUFSIZ); /* lines stay whole */
+    for (int i = 0; i < jobs; i++) {
+        const pid_t child = fork();
+        if (child < 0) abort();
+        if (child) continue;
+        run(t, all);
+        exit(0);
+    }
+    for (int status; wait(&status) > 0;)
+        if (!WIFEXITED(status) || WEXITSTATUS(status)) {
+            printf("FAIL (a process of the tests): it ended with %d\n", status);
+            atomic_fetch_add(&all->n_failed, 1);
+        }
+}
+
+int main(int argc, char **argv) {
+    test t = {.prefixes = argv + 1, .n_prefix = argc - 1};
+    const char *asked = getenv("BERYL_TEST_JOBS");
+    const int jobs = asked ? atoi(asked) : 1;
+    shared *all = mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (all == MAP_FAILED) abort();
+    if (argc > 1 && !strcmp(argv[1], "--list")) t.list = true, t.prefixes++, t.n_prefix--;
+    if (jobs > 1 && jobs <= JOBS_MAX && !t.list) run_jobs(&t, all, jobs);
+    else run(&t, all);
+    if (t.list) return 0;
+    printf("%d passed, %d failed, %d skipped\n", all->n_passed, all->n_failed, all->n_skipped);
+    return all->n_failed > 0;
 }

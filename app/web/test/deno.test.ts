@@ -18,6 +18,8 @@ import { examples } from "./readme.js";
 const places = [process.env["BERYL_DENO"] ?? "", repository("third_party/deno/deno"), ...(process.env["PATH"] ?? "").split(delimiter).map((folder) => join(folder, "deno"))];
 const deno = places.find((path) => path && existsSync(path));
 const LONG = 600_000;
+/* These are run in Chromium, and here with f16 and subgroups; as they are too with BERYL_TEST_SLOW=1. */
+const ELSEWHERE = /^engine\/(logits-and-answers|default-model|two-sessions)/;
 
 describe("deno", { skip: deno ? false : "no Deno is installed" }, () => {
     let scratch: string;
@@ -35,7 +37,8 @@ describe("deno", { skip: deno ? false : "no Deno is installed" }, () => {
         });
     }
 
-    for (const name of Object.keys({ ...CASES, ...GPU_CASES })) test(`deno/${name}`, { timeout: LONG }, async (t) => {
+    const names = Object.keys({ ...CASES, ...GPU_CASES }).filter((name) => process.env["BERYL_TEST_SLOW"] || !ELSEWHERE.test(name));
+    for (const name of names) test(`deno/${name}`, { timeout: LONG }, async (t) => {
         const out = await run(["-A", "out/test/engine.deno.js", name], cwd());
         if (out.startsWith("skip: ")) t.skip(out.slice(6).trim());
         for (const [, note] of out.matchAll(/^ {4}(.*)$/gm)) t.diagnostic(`${name}: ${note ?? ""}`);
