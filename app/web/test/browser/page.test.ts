@@ -91,11 +91,13 @@ describe("page", { skip: executable ? false : "no Chromium is installed", timeou
         await answered(page, 0);
         await page.reload();
         const list = page.locator("#conversations");
+        const listed = (n: number): Promise<unknown> => page.waitForFunction((wanted) => document.querySelectorAll("#conversations li").length === wanted, n, { timeout: LONG });
+        await listed(2);
         assert.deepEqual(await list.locator(".title").allTextContents(), ["A story about a fox.", "A story about a badger."]);
         await list.getByRole("button", { name: "A story about a badger.", exact: true }).click();
         assert.equal((await page.locator(".message.model .text").textContent()) ?? "", first);
         await page.getByRole("button", { name: "Delete “A story about a fox.”" }).click();
-        assert.equal(await list.locator("li").count(), 1);
+        await listed(1);
         await context.close();
     });
 
