@@ -50,7 +50,7 @@ static const graph_node *finisher(const graph *g, const fused_attention *a) {
 static const graph_node *taker(const trial_desc *d, const graph_node *node) {
     if (node->op != OP_FUSED || node->attr.fused.kind != FUSED_MATVEC) return NULL;
     const fused_matvec *f = node->attr.fused.detail;
-    if (f->to != FUSED_GEGLU || !lower_matvec_hands(d->g, d->store, &(lower_settings){.exact = d->exact}, f)) return NULL;
+    if (f->to != FUSED_GEGLU || !fused_forms_of(d->store)->hands(d->g, d->store, &(lower_settings){.exact = d->exact}, f)) return NULL;
     for (size_t i = 0; i < d->g->nodes.count; i++) {
         const graph_node *user = &d->g->nodes.data[i];
         for (uint32_t k = 0; !user->dead && k < user->n_in; k++)

@@ -86,14 +86,27 @@ typedef struct fused_experts {
     graph_value out;
 } fused_experts;
 
-/* Can this device run the form? Pure; asked by the pass before it fuses. */
+/* What a plan's kernels can do; asked by the pass before it fuses. All pure. */
+typedef struct fused_forms {
+    bool (*matvec)(const graph *g, const graph_store *store, const lower_settings *settings, const fused_matvec *f);
+    /* Do its gated results go to the one product that reads them as int8 blocks, in the memory of out[0]? */
+    bool (*hands)(const graph *g, const graph_store *store, const lower_settings *settings, const fused_matvec *f);
+    bool (*attention)(const graph *g, const graph_store *store, const lower_settings *settings, const fused_attention *f);
+    uint32_t (*splits)(const graph *g, const graph_store *store, const fused_attention *f); /* pieces of the keys; 0: not at all */
+    bool (*experts)(const graph *g, const graph_store *store, const lower_settings *settings, const fused_experts *f);
+    bool (*router)(const graph *g, const graph_store *store, const fused_router *f);
+} fused_forms;
+
+extern const fused_forms fused_forms_written;   /* lower_fused.c */
+extern const fused_forms fused_forms_generated; /* lower_ir_fused.c */
+/* Those of the store's plans (plan.c). */
+const fused_forms *fused_forms_of(const graph_store *store);
+
 bool lower_matvec_fits(const graph *g, const graph_store *store, const lower_settings *settings, const fused_matvec *f);
-/* Do its gated results go to the one product that reads them as int8 blocks, in the memory of out[0]? */
 bool lower_matvec_hands(const graph *g, const graph_store *store, const lower_settings *settings, const fused_matvec *f);
 bool lower_attention_fits(const graph *g, const graph_store *store, const lower_settings *settings, const fused_attention *f);
 bool lower_experts_fits(const graph *g, const graph_store *store, const lower_settings *settings, const fused_experts *f);
 bool lower_router_fits(const graph *g, const graph_store *store, const fused_router *f);
-/* How many pieces: by window or context, heads and device. */
 uint32_t lower_attention_splits(const graph *g, const graph_store *store, const fused_attention *f);
 
 #endif

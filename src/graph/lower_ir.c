@@ -323,5 +323,5 @@ lower_fn *const lower_ir_table[OP_COUNT] = {
     [OP_SOFTCAP] = lower_ir_pointwise, [OP_RMS_NORM] = lower_ir_rms_norm, [OP_SOFTMAX] = lower_ir_softmax, [OP_TOPK] = lower_ir_topk,
     [OP_WEIGHTED_SUM] = lower_ir_weighted_sum, [OP_MATMUL] = lower_ir_matmul, [OP_MATMUL_ID] = lower_ir_matmul_id,
     [OP_ROPE] = lower_ir_rope, [OP_KV_WRITE] = lower_ir_kv_write, [OP_ATTENTION] = lower_ir_attention, [OP_ARGMAX] = lower_ir_argmax,
-    [OP_SAMPLE] = lower_ir_sample, [OP_SET_ROWS] = lower_ir_set_rows,
+    [OP_SAMPLE] = lower_ir_sample, [OP_SET_ROWS] = lower_ir_set_rows, [OP_FUSED] = lower_ir_fused,
 };

@@ -105,6 +105,7 @@ beryl_status lower_ir_best(lowering *l, const graph_node *node, lower_ir_parts p
 /* The lowering of each operation, as lower_fn. */
 extern lower_fn *const lower_ir_table[OP_COUNT];
 lower_fn lower_ir_pointwise, lower_ir_rms_norm, lower_ir_softmax, lower_ir_topk, lower_ir_weighted_sum, lower_ir_argmax, lower_ir_sample,
-    lower_ir_gather_rows, lower_ir_set_rows, lower_ir_matmul, lower_ir_matmul_id, lower_ir_rope, lower_ir_kv_write, lower_ir_attention;
+    lower_ir_gather_rows, lower_ir_set_rows, lower_ir_matmul, lower_ir_matmul_id, lower_ir_rope, lower_ir_kv_write, lower_ir_attention,
+    lower_ir_fused;
 
 #endif

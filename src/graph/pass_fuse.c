@@ -14,6 +14,7 @@ enum { MEMBER_MAX = 16, FUSE_ROWS_MAX = 32 };
 typedef struct fusing {
     graph *g;
     graph_store *store;
+    const fused_forms *forms;
     lower_settings settings;
     uint32_t *n_use; /* [tensor]: live uses of each base tensor */
     uint32_t n_tensor;
@@ -263,7 +264,7 @@ static void match_end(const fusing *p, bool many, fused_matvec *f, group *set) {
 static bool try_join(fusing *p, const fused_matvec *f, group *set) {
     for (uint32_t i = 0; i < f->n_segment; i++) add_out(set, f->out[i]);
     if (f->from == FUSED_X_ADD || f->from == FUSED_X_ADD_NORM) add_out(set, f->h_out);
-    if (set->n + (f->from == FUSED_X_MERGE) < 2 || !is_closed(p, set) || !lower_matvec_fits(p->g, p->store, &p->settings, f)) return false;
+    if (set->n + (f->from == FUSED_X_MERGE) < 2 || !is_closed(p, set) || !p->forms->matvec(p->g, p->store, &p->settings, f)) return false;
     fused_matvec *kept = base_arena_take(&p->g->arena, 1, sizeof *kept);
     if (!kept) {
         p->status = base_fail(p->error, BERYL_NO_MEMORY, "out of host memory");
@@ -350,8 +351,8 @@ static void fuse_attention(fusing *p, uint32_t index) {
     add_member(&set, p, node);
     add_out(&set, a.out);
     if (owner) add_out(&set, node->in[1]), add_out(&set, node->in[2]);
-    a.n_split = lower_attention_splits(p->g, p->store, &a);
-    if (a.n_split == 0 || !is_closed(p, &set) || !lower_attention_fits(p->g, p->store, &p->settings, &a)) return;
+    a.n_split = p->forms->splits(p->g, p->store, &a);
+    if (a.n_split == 0 || !is_closed(p, &set) || !p->forms->attention(p->g, p->store, &p->settings, &a)) return;
     fused_attention *kept = base_arena_take(&p->g->arena, 1, sizeof *kept);
     if (kept && a.n_split > 1) {
         graph_dim dims[4] = {n, {a.n_head, 0}, {a.n_split, 0}, {a.head_dim, 0}};
@@ -399,14 +400,14 @@ static bool match_router(const fusing *p, const graph_node *topk, fused_router *
 static void fuse_router(fusing *p, uint32_t index) {
     fused_router f;
     group set = {.n = 0};
-    if (!match_router(p, &p->g->nodes.data[index], &f, &set) || !is_closed(p, &set) || !lower_router_fits(p->g, p->store, &f)) return;
+    if (!match_router(p, &p->g->nodes.data[index], &f, &set) || !is_closed(p, &set) || !p->forms->router(p->g, p->store, &f)) return;
     const void *kept = keep(p, &f, sizeof f);
     if (kept) join(p, &set, FUSED_ROUTER, kept);
 }
 
 static bool try_experts(fusing *p, const fused_experts *f, group *set) {
     add_out(set, f->out);
-    if (!is_closed(p, set) || !lower_experts_fits(p->g, p->store, &p->settings, f)) return false;
+    if (!is_closed(p, set) || !p->forms->experts(p->g, p->store, &p->settings, f)) return false;
     const void *kept = keep(p, f, sizeof *f);
     if (kept) join(p, set, FUSED_EXPERTS, kept);
     return kept != NULL;
@@ -475,7 +476,7 @@ static void fuse_experts(fusing *p, uint32_t index) {
 
 beryl_status graph_pass_fuse(graph *g, graph_store *store, const graph_exec_options *options, beryl_error *error) {
     uint32_t n = (uint32_t)g->tensors.count;
-    fusing p = {.g = g, .store = store, .settings = lower_settings_of(options), .n_tensor = n, .error = error};
+    fusing p = {.g = g, .store = store, .forms = fused_forms_of(store), .settings = lower_settings_of(options), .n_tensor = n, .error = error};
     p.n_use = base_arena_take(&g->arena, n, sizeof *p.n_use);
     if (!p.n_use) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     count_uses(&p);

@@ -7,6 +7,7 @@
  */
 #include "graph/plan.h"
 #include "base/error.h"
+#include "graph/fused.h"
 #ifndef __wasm__
 #include "graph/lower_ir.h"
 #endif
@@ -517,12 +518,25 @@ static lower_fn *lowering_of(const graph_plan *p, base_op op) {
     (void)p;
     return lower_table[op];
 }
+
+const fused_forms *fused_forms_of(const graph_store *store) {
+    (void)store;
+    return &fused_forms_written;
+}
 #else
+static bool is_generated(const graph_store *store) {
+    return store->kernels == STORE_KERNELS_GENERATED || !(device_caps_of(store->device)->languages & DEVICE_LANGUAGE_BIT(DEVICE_WGSL));
+}
+
+const fused_forms *fused_forms_of(const graph_store *store) {
+    return store->device && is_generated(store) ? &fused_forms_generated : &fused_forms_written;
+}
+
 static beryl_status choose_kernels(graph_plan *p, beryl_error *error) {
     const uint32_t languages = device_caps_of(p->device)->languages;
     if (p->store->kernels == STORE_KERNELS_UNKNOWN)
         return base_fail(error, BERYL_BAD_INPUT, "BERYL_KERNELS has another word: there are generated and written");
-    p->generated = !(languages & DEVICE_LANGUAGE_BIT(DEVICE_WGSL)) || p->store->kernels == STORE_KERNELS_GENERATED;
+    p->generated = is_generated(p->store);
     while (p->language < DEVICE_LANGUAGE_COUNT && !(languages >> p->language & 1)) p->language++;
     return languages ? BERYL_OK : base_fail(error, BERYL_UNSUPPORTED, "the device runs no programs");
 }
@@ -557,8 +571,7 @@ beryl_status graph_plan_open(graph *g, graph_store *store, const graph_exec_opti
     p->options = *options;
     base_arena_init(&p->arena, g->heap);
     beryl_status status = choose_kernels(p, error);
-    if (status == BERYL_OK && p->generated && !options->unfused) graph_pass_dead(g); /* what is fused has hand-written kernels alone */
-    else if (status == BERYL_OK && !options->unfused) status = graph_pass_all(g, store, options, error);
+    if (status == BERYL_OK && !options->unfused) status = graph_pass_all(g, store, options, error);
     if (status == BERYL_OK) status = items_init(p, error);
     if (status == BERYL_OK) status = lower_all(p, error);
     if (status == BERYL_OK) status = place_items(p, error);
