@@ -372,6 +372,9 @@ void ir_print_one(base_text *text, const ir_kernel *k, ir_id id);
 /* Hostile text is fine. BAD_INPUT: error->at is the byte. The kernel is verified. */
 beryl_status ir_parse(base_arena *arena, const char *text, size_t size, const ir_kernel **out,
                       beryl_error *error);
+/* A double exactly, as constants are written: 12, -0x1.8p+1, inf. Not a number has no such form. */
+void ir_print_float(base_text *text, double value);
+bool ir_parse_float(base_view word, double *value); /* all of the word; false: no such number */
 
 /* ---- meaning ------------------------------------------------------------------------------- */
 

@@ -153,18 +153,23 @@ static bool hex_float_of(base_view w, double *out) {
     return ldexp(*out, -scale) == (double)mantissa; /* else it was too large or too small */
 }
 
-static bool float_bits_of(ir_type type, base_view w, uint64_t *bits) {
+bool ir_parse_float(base_view w, double *value) {
     uint64_t whole;
-    double value;
     bool negative = cut(&w, "-");
-    if (base_view_equal(w, BASE_VIEW("inf"))) value = INFINITY;
+    if (base_view_equal(w, BASE_VIEW("inf"))) *value = INFINITY;
     else if (cut(&w, "0x")) {
-        if (!hex_float_of(w, &value) || isinf(value)) return false;
+        if (!hex_float_of(w, value) || isinf(*value)) return false;
     } else {
         if (!unsigned_of(w, 10, UINT64_C(1) << 53, &whole)) return false;
-        value = (double)whole;
+        *value = (double)whole;
     }
-    if (negative) value = -value;
+    if (negative) *value = -*value;
+    return true;
+}
+
+static bool float_bits_of(ir_type type, base_view w, uint64_t *bits) {
+    double value;
+    if (!ir_parse_float(w, &value)) return false;
     *bits = ir_from_double(type, value);
     double back = ir_to_double(type, *bits);
     return back == value && signbit(back) == signbit(value);

@@ -30,6 +30,13 @@ static void print_hex_float(base_text *text, double value) {
     base_text_print(text, "p%+d", exponent - 1023);
 }
 
+void ir_print_float(base_text *text, double value) {
+    if (isinf(value)) base_text_print(text, value < 0 ? "-inf" : "inf");
+    else if (fabs(value) <= 1e6 && value == floor(value) && !(value == 0 && signbit(value)))
+        base_text_print(text, "%ld", (long)value);
+    else print_hex_float(text, value);
+}
+
 static void print_number(base_text *text, ir_type type, uint64_t bits) {
     double value = ir_to_double(type, bits);
     if (type == IR_BOOL) {
@@ -42,12 +49,8 @@ static void print_number(base_text *text, ir_type type, uint64_t bits) {
         base_text_print(text, "%s%llu", bits & sign ? "-" : "", (unsigned long long)size);
     } else if (isnan(value)) {
         base_text_print(text, "bits 0x%llx", (unsigned long long)bits);
-    } else if (isinf(value)) {
-        base_text_print(text, value < 0 ? "-inf" : "inf");
-    } else if (fabs(value) <= 1e6 && value == floor(value) && !(value == 0 && signbit(value))) {
-        base_text_print(text, "%ld", (long)value);
     } else {
-        print_hex_float(text, value);
+        ir_print_float(text, value);
     }
 }
 
