@@ -223,6 +223,45 @@ BERYL_API beryl_status beryl_engine_selftest(beryl_engine *engine, beryl_task **
  * "shape": [ne0, ...], "bytes"}, ...]}, arrays longer than 64 as {"type", "count"}. Caller frees with beryl_free. */
 BERYL_API beryl_status beryl_engine_describe(const beryl_engine *engine, bool tensors, char **json, beryl_error *error);
 
+/* ---- looking inside ---------------------------------------------------------------------------------- */
+
+/* Plans of a model: name, what one run of it does. */
+#define BERYL_PLAN_LIST(X)                                                                         \
+    X(DECODE, "decode", "one token of one session")                                                \
+    X(PREFILL, "prefill", "a piece of a prompt whose logits nobody wants")                         \
+    X(OUTPUT, "output", "the last piece of a prompt, and the choice of the first token")           \
+    X(LOGITS, "logits", "a piece with the logits of every row")
+
+typedef enum beryl_plan {
+#define X(id, name, what) BERYL_PLAN_##id,
+    BERYL_PLAN_LIST(X)
+#undef X
+} beryl_plan;
+
+typedef enum beryl_stage {
+    BERYL_STAGE_GRAPH, /* operations as the passes left them: shapes, types, what is joined */
+    BERYL_STAGE_PLAN,  /* dispatches with grid, bindings and bytes */
+    BERYL_STAGE_IR,    /* each kernel before and after the passes; or the files that a hand-written one is put together from */
+    BERYL_STAGE_CODE   /* what the device's compiler is given */
+} beryl_stage;
+
+typedef struct beryl_explain_options {
+    size_t size;
+    beryl_stage stage; /* default graph */
+    beryl_plan plan;   /* default decode */
+    bool one;          /* `op` alone */
+    uint32_t op;       /* number of a node (graph) or of a dispatch, as the texts have them */
+    const char *device; /* beryl_kernel_explain: as in beryl_engine_options */
+} beryl_explain_options;
+
+/* One stage of a plan as text, handed to `write` in one piece or several. The engine must be loaded; nothing is run. */
+BERYL_API beryl_status beryl_engine_explain(beryl_engine *engine, const beryl_explain_options *options,
+                                            void (*write)(void *user, const char *text, size_t size), void *user, beryl_error *error);
+/* The same for one kernel given as printed IR (docs/ir.md): stages IR and CODE. Hostile text is BERYL_BAD_INPUT, error->at
+ * its byte. */
+BERYL_API beryl_status beryl_kernel_explain(const char *text, size_t size, const beryl_explain_options *options,
+                                            void (*write)(void *user, const char *text, size_t size), void *user, beryl_error *error);
+
 /* ---- operations ------------------------------------------------------------------------------------ */
 
 typedef struct beryl_op_info {

@@ -89,7 +89,7 @@ name=cli/version
 run --version
 code 0 && like "$out" '^beryl [0-9]+\.[0-9]+\.[0-9]+$' && ok
 
-for command in run show list devices bench tokenize render logits perplexity selftest ops; do
+for command in run show list devices bench tokenize render logits perplexity selftest explain ops; do
     name=cli/help-of-$command
     run help $command
     first=$out
@@ -321,6 +321,42 @@ done
 name=cli/selftest
 run selftest "$model" --device "$device"
 code 0 && like "$out" '[0-9]+ passed, 0 failed' && ok
+
+# ---- looking inside ---------------------------------------------------------------------------------------------
+name=cli/explain-graph
+run explain "$model" --device "$device"
+code 0 && like "$out" '^ *0 .*gather_rows' && like "$out" 'token_embd.weight' && ok
+
+name=cli/explain-needs-a-plan
+run explain "$model" --stage plan --device reference
+code 1 && like "$err" 'no plan' && ok
+
+name=cli/explain-stages
+for stage in graph plan ir code; do
+    run explain "$model" --stage $stage --plan prefill --device dummy
+    code 0 && [ -n "$out" ] || { fail "$stage: $err"; break; }
+done && ok
+
+name=cli/explain-one
+run explain "$model" --stage plan --op 2 --device dummy --json
+code 0 && json <"$scratch/out" && run explain "$model" --stage plan --op 2 --device dummy && same "$(wc -l <"$scratch/out")" 1 &&
+    like "$out" '^ *2 .*grid' && run explain "$model" --stage plan --op 99999 --device dummy && code 1 && ok
+
+name=cli/explain-kernel
+cat >"$scratch/kernel.ir" <<'END'
+kernel "twice" workgroup 1 1 1
+  buffer 0 read f32 "x"
+  buffer 1 read_write f32 "y"
+  %0 = group u32 x
+  %1 = load f32 buffer 0 %0
+  %2 = add f32 %1 %1
+  store buffer 1 %0 %2
+END
+run explain "$scratch/kernel.ir" --device dummy
+code 0 && like "$out" 'after the passes' && run explain "$scratch/kernel.ir" --stage code --device dummy && code 0 &&
+    like "$out" '@workgroup_size' && run explain "$scratch/kernel.ir" --stage plan --device dummy && code 1 &&
+    sed -i 's/load/lead/' "$scratch/kernel.ir" && run explain "$scratch/kernel.ir" --device dummy && code 1 && like "$err" 'byte [0-9]+' &&
+    run explain "$0" && code 1 && like "$err" 'neither' && ok
 
 # ---- streams and terminals -----------------------------------------------------------------------------------
 name=cli/no-escapes-without-a-terminal

@@ -20,6 +20,8 @@
     X(PERPLEXITY, "perplexity", "[MODEL] FILE", "Measure how well a model predicts a text", 1, 2) \
     X(SELFTEST, "selftest", "[MODEL]", "Check every kernel that a model uses on this device", 0,  \
       1)                                                                                          \
+    X(EXPLAIN, "explain", "[MODEL|KERNEL]",                                                       \
+      "Show what becomes of a model: graph, plan, kernels, code", 0, 1)                           \
     X(OPS, "ops", "", "List the operations that graphs are made of", 0, 0)                        \
     X(HELP, "help", "[COMMAND]", "Tell about a command", 0, 1)
 
@@ -38,7 +40,7 @@ enum { /* sets of commands */
     ON_ALL = (1u << COMMAND_COUNT) - 1,
     ON_WORK = ON_ALL & ~ON_HELP,
     ON_MODEL = ON_RUN | ON_SHOW | ON_BENCH | ON_TOKENIZE | ON_RENDER | ON_LOGITS | ON_PERPLEXITY |
-               ON_SELFTEST,
+               ON_SELFTEST | ON_EXPLAIN,
 };
 
 typedef enum args_kind {
@@ -132,6 +134,12 @@ typedef enum args_kind {
     X(OUTPUT, "output", 'o', CHOICE, "md|csv|json|jsonl", ON_BENCH,                               \
       "Form of the rows; default md")                                                             \
     X(NO_WARMUP, "no-warmup", 0, SWITCH, "", ON_BENCH, "Measure the first run too")               \
+    X(STAGE, "stage", 0, CHOICE, "graph|plan|ir|code", ON_EXPLAIN,                                \
+      "graph: operations; plan: dispatches; ir: kernels before and after the passes; code: what " \
+      "the device's compiler gets; default graph, of a kernel ir")                                \
+    X(PLAN, "plan", 0, CHOICE, "decode|prefill|output|logits", ON_EXPLAIN,                        \
+      "Which plan: one token, a piece of a prompt, its last piece, all logits; default decode")   \
+    X(OP, "op", 0, COUNT, "N", ON_EXPLAIN, "Only node N (graph) or dispatch N")                   \
     X(OPS_MARKDOWN, "markdown", 0, SWITCH, "", ON_OPS, "Print a Markdown table")                  \
     X(MAN, "man", 0, SWITCH, "", ON_HELP, "Print the man page")                                   \
     X(MARKDOWN, "markdown", 0, SWITCH, "", ON_HELP, "Print all commands as Markdown")             \

@@ -47,6 +47,15 @@ static const char *const details[COMMAND_COUNT] = {
                            "unless it is the only one.\n\n"
                            "  beryl perplexity model.gguf stories.txt --piece 512",
     [COMMAND_SELFTEST] = "Each kernel is compared with its reference function on stored numbers.",
+    [COMMAND_EXPLAIN] =
+        "Numbers at the beginning of a line are what --op takes. Nothing is run; a GPU is not "
+        "needed: --device dummy plans for a small WebGPU device, and any other device shows its "
+        "own kernels. Instead of a model, a file may hold one kernel in printed IR: it is then "
+        "shown after the passes, or in the device's language.\n\n"
+        "  beryl explain model.gguf\n"
+        "  beryl explain model.gguf --stage plan --plan prefill --device dummy\n"
+        "  beryl explain model.gguf --stage code --op 3 --device host\n"
+        "  beryl explain kernel.ir --stage code --device opencl",
     [COMMAND_OPS] = NULL,
     [COMMAND_HELP] = NULL,
 };

@@ -173,6 +173,10 @@ void engine_check_close(beryl_engine *engine);
 
 /* Do short contexts have a decode plan of their own? */
 bool engine_has_near(const beryl_engine *engine);
+/* near: of a short context. */
+engine_plan_kind engine_plan_kind_of(const beryl_engine *engine, beryl_plan plan, bool near);
+/* What a plan's graph is built with. */
+gemma4_text_options engine_plan_options(const beryl_engine *engine, engine_plan_kind kind);
 /* Makes a plan unless there, OK when its programs are compiled. */
 beryl_status engine_plan_get(beryl_engine *engine, engine_plan_kind kind, engine_plan **plan, beryl_error *error);
 void engine_plans_close(beryl_engine *engine);

@@ -8,7 +8,7 @@
 
 /* ---- plans --------------------------------------------------------------------------------------------- */
 
-static gemma4_text_options plan_options(const beryl_engine *e, engine_plan_kind kind) {
+gemma4_text_options engine_plan_options(const beryl_engine *e, engine_plan_kind kind) {
     uint32_t piece = e->piece, sessions = e->options.sessions;
     uint64_t rows = ENGINE_LOGIT_BYTES / ((uint64_t)e->model.config.n_vocab * 4);
     uint32_t logits = rows < 1 ? 1 : rows > piece ? piece : (uint32_t)rows;
@@ -35,7 +35,7 @@ beryl_status engine_plan_get(beryl_engine *e, engine_plan_kind kind, engine_plan
     engine_plan *plan = *out = &e->plans[kind];
     if (plan->ready) return BERYL_OK;
     if (!plan->exec) {
-        gemma4_text_options options = plan_options(e, kind);
+        gemma4_text_options options = engine_plan_options(e, kind);
         beryl_status status = gemma4_text_build(&e->model, &e->store, &e->heap, &options, &plan->text, error);
         graph_exec_options how = {.exact = e->options.precision == BERYL_PRECISION_EXACT};
         if (status == BERYL_OK) status = graph_exec_open(plan->text.g, &e->store, &how, &plan->exec, error);

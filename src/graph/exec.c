@@ -83,3 +83,11 @@ void graph_exec_print(graph_exec *e, base_text *out) {
 bool graph_exec_step_at(const graph_exec *e, uint32_t i, graph_exec_step *out) {
     return e->plan && graph_plan_step_at(e->plan, i, out);
 }
+
+bool graph_exec_print_step(const graph_exec *e, uint32_t i, base_text *out) {
+    return e->plan && graph_plan_print_step(e->plan, i, out);
+}
+
+bool graph_exec_texts_at(const graph_exec *e, uint32_t i, graph_exec_texts *out) {
+    return e->plan && graph_plan_texts_at(e->plan, i, out);
+}

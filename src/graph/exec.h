@@ -17,6 +17,7 @@ typedef struct graph_exec_options {
     bool exact;     /* f32 activations; false: int8 activations where the device has dot products */
     bool unfused;   /* no graph passes: every node its own dispatch */
     bool stamped;   /* a timestamp after each step, for graph_exec_step_at */
+    bool explained; /* keeps what each step is made from, for graph_exec_texts_at */
     const lower_form *forms; /* [n_form], for benchmarks */
     uint32_t n_form;
 } graph_exec_options;
@@ -25,6 +26,7 @@ typedef struct graph_exec_info {
     uint32_t dispatches;      /* of one run */
     uint64_t bytes;           /* weights and states read by one run, at the bounds of extents of size 1 */
     uint64_t arena_bytes;     /* intermediates */
+    uint64_t arenas[16];      /* the same by colour */
     uint32_t programs;
 } graph_exec_info;
 
@@ -47,5 +49,21 @@ void graph_exec_print(graph_exec *e, base_text *out);
 /* Step i of the plan: what it does, for people, and if it ran stamped how long it took. false: there are fewer. */
 typedef struct graph_exec_step { const char *label; uint64_t bytes; double microseconds; } graph_exec_step;
 bool graph_exec_step_at(const graph_exec *e, uint32_t i, graph_exec_step *out);
+/* Its line of graph_exec_print; false: there are fewer. */
+bool graph_exec_print_step(const graph_exec *e, uint32_t i, base_text *out);
+/* What step i of a plan that was opened `explained` is made from. Texts are the plan's; NULL where there is none: a kernel is
+ * either a WGSL file with parts (request) or IR before and after the passes. false: there are fewer, or nobody asked. */
+typedef struct graph_exec_texts { const char *request, *before, *after, *code; device_language language; device_program program; } graph_exec_texts;
+bool graph_exec_texts_at(const graph_exec *e, uint32_t i, graph_exec_texts *out);
+
+/* ---- as text, for people (explain.c) ---- */
+
+#define GRAPH_EXPLAIN_ALL UINT32_MAX
+/* A line a node that is left after the passes, with its number; what a fused node holds below it. only: one node. false: there
+ * is no such node. */
+bool graph_explain_nodes(const graph *g, uint32_t only, base_text *out);
+bool graph_exec_explain_plan(const graph_exec *e, uint32_t only, base_text *out); /* only: one step */
+/* Each different kernel once: its origin (IR, or file and parts), or with `code` its text in the device's language. */
+bool graph_exec_explain_kernels(const graph_exec *e, bool code, uint32_t only, base_text *out);
 
 #endif

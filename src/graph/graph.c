@@ -491,19 +491,20 @@ static void print_tensor(const graph *g, graph_value v, base_text *out) {
     if (t->role == ROLE_STORED || t->role == ROLE_INPUT || t->role == ROLE_OUTPUT) base_text_print(out, "'%s'", t->name);
 }
 
-void graph_print(const graph *g, base_text *out) {
-    for (size_t i = 0; i < g->nodes.count; i++) {
-        const graph_node *node = &g->nodes.data[i];
-        if (node->dead) continue;
-        for (uint32_t k = 0; k < node->n_out; k++) {
-            if (k) base_text_add(out, ", ", 2);
-            print_tensor(g, node->out[k], out);
-        }
-        base_text_print(out, " = %s(", graph_op_name(node->op));
-        for (uint32_t k = 0; k < node->n_in; k++) {
-            if (k) base_text_add(out, ", ", 2);
-            print_tensor(g, node->in[k], out);
-        }
-        base_text_add(out, ")\n", 2);
+void graph_print_node(const graph *g, const graph_node *node, base_text *out) {
+    for (uint32_t k = 0; k < node->n_out; k++) {
+        if (k) base_text_add(out, ", ", 2);
+        print_tensor(g, node->out[k], out);
     }
+    base_text_print(out, " = %s(", graph_op_name(node->op));
+    for (uint32_t k = 0; k < node->n_in; k++) {
+        if (k) base_text_add(out, ", ", 2);
+        print_tensor(g, node->in[k], out);
+    }
+    base_text_add(out, ")\n", 2);
+}
+
+void graph_print(const graph *g, base_text *out) {
+    for (size_t i = 0; i < g->nodes.count; i++)
+        if (!g->nodes.data[i].dead) graph_print_node(g, &g->nodes.data[i], out);
 }

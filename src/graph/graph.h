@@ -120,5 +120,6 @@ bool graph_is_contiguous(const graph_tensor *t);
 graph_value graph_base_of(const graph *g, graph_value v);                        /* through views and in-place results */
 /* Text of the whole graph, one line a node, for people and tests. */
 void graph_print(const graph *g, base_text *out);
+void graph_print_node(const graph *g, const graph_node *node, base_text *out);
 
 #endif

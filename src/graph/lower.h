@@ -8,6 +8,9 @@
 #include "graph/store.h"
 #include "kernels/kernels.h"
 
+/* What a step is made from, for people: kept where a plan is to be explained (exec.h). */
+typedef struct lower_texts { const char *request, *before, *after; } lower_texts; /* a WGSL file with its parts, or IR; the plan's or NULL */
+
 typedef struct lowering { /* of one plan; lower_*.c read it, plan.c owns it */
     const graph *g;
     graph_store *store;
@@ -17,6 +20,7 @@ typedef struct lowering { /* of one plan; lower_*.c read it, plan.c owns it */
     device_language language; /* of generated kernels */
     struct graph_plan *plan;
     base_arena *arena; /* of the plan: texts and the like */
+    lower_texts *texts; /* of the step under way; NULL: nobody asks */
 } lowering;
 
 /* What the settings say about a product with this weight, NULL: nothing. */

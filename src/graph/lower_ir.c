@@ -108,22 +108,24 @@ static beryl_status reflect(const ir_kernel *kernel, kernels_text *out, beryl_er
     return BERYL_OK;
 }
 
-static beryl_status print(base_arena *arena, const ir_kernel *kernel, kernels_text *out, beryl_error *error) {
+static beryl_status print(base_arena *arena, const ir_kernel *kernel, const char **out, size_t *size, beryl_error *error) {
     base_text text;
     base_text_init(&text, arena->heap);
     ir_print(&text, kernel);
-    if (!text.failed) out->text = base_arena_text(arena, text.data, text.size);
-    out->size = text.size;
+    *out = text.failed ? NULL : base_arena_text(arena, text.data, text.size);
+    *size = text.size;
     base_text_fini(&text);
-    return out->text ? BERYL_OK : base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    return *out ? BERYL_OK : base_fail(error, BERYL_NO_MEMORY, "out of host memory");
 }
 
 /* The kernel after the passes, as text of the device's language. */
 static beryl_status generate(lowering *l, base_arena *arena, const ir_kernel *kernel, kernels_text *out, const char **entry, beryl_error *error) {
     device_program_desc desc;
-    beryl_status status = ir_optimise(arena, kernel, NULL, &kernel, error);
+    beryl_status status = l->texts ? print(l->arena, kernel, &l->texts->before, &out->size, error) : BERYL_OK;
+    if (status == BERYL_OK) status = ir_optimise(arena, kernel, NULL, &kernel, error);
+    if (status == BERYL_OK && l->texts) status = print(l->arena, kernel, &l->texts->after, &out->size, error);
     if (status != BERYL_OK) return status;
-    if (l->language == DEVICE_IR) return print(arena, kernel, out, error);
+    if (l->language == DEVICE_IR) return print(arena, kernel, (const char **)&out->text, &out->size, error);
     status = codegen_make(arena, kernel, l->language, l->caps, &desc, error);
     if (status != BERYL_OK) return status;
     out->size = desc.source_size;

@@ -65,6 +65,8 @@ typedef struct step {
     const char *label;
     uint64_t bytes;
     double microseconds;
+    graph_exec_texts texts;    /* where the plan is explained */
+    const kernels_binding *names; /* [n_binding], likewise */
 } step;
 
 struct graph_plan {
@@ -84,6 +86,7 @@ struct graph_plan {
     device_buffer input_buffer, arena_buffers[COLOUR_MAX];
     uint64_t arena_sizes[COLOUR_MAX], bytes_pending;
     lower_step current;
+    lower_texts texts;    /* of the step under way */
     bool generated;       /* kernels from IR, in `language` (device_language) */
     uint32_t language;
 };
@@ -152,9 +155,25 @@ static lower_step *step_begin(lowering *l, const graph_node *node, const char *f
     return s;
 }
 
+/* "matvec.wgsl WG=128u LANES=8u x=matvec_x_shared reader(a_)=read_q4_k" */
+static void request_text(lowering *l, lower_step *s, const kernels_request *r) {
+    base_text text;
+    base_text_init(&text, l->store->heap);
+    base_text_print(&text, "%s.wgsl", r->file);
+    for (int i = 0; i < KERNELS_OPTION_MAX && r->options[i].name; i++) base_text_print(&text, " %s=%s", r->options[i].name, r->options[i].value);
+    for (int i = 0; i < KERNELS_PART_MAX && r->parts[i].name; i++) {
+        const char *prefix = r->parts[i].prefix;
+        base_text_print(&text, " %s%s%s%s=%s.wgsl", r->parts[i].name, prefix ? "(" : "", prefix ? prefix : "", prefix ? ")" : "", r->parts[i].file);
+    }
+    l->texts->request = text.failed ? NULL : base_arena_text(l->arena, text.data, text.size);
+    if (!l->texts->request) step_fail(s, BERYL_NO_MEMORY, "out of memory at", "its text");
+    base_text_fini(&text);
+}
+
 lower_step *lower_step_begin(lowering *l, const graph_node *node, const kernels_request *request) {
     lower_step *s = step_begin(l, node, request->file, DEVICE_WGSL);
     kernels_build(l->arena, request, &s->kernel, &s->error);
+    if (l->texts && s->error.code == BERYL_OK) request_text(l, s, request);
     if (s->error.code == BERYL_OK && s->kernel.n_param * 4 > DEVICE_PARAM_MAX) step_fail(s, BERYL_UNSUPPORTED, "too many parameters", request->file);
     return s;
 }
@@ -167,8 +186,12 @@ lower_step *lower_step_begin_made(lowering *l, const graph_node *node, const cha
 }
 
 bool lower_program_known(const lowering *l, uint64_t hash) {
-    for (size_t i = 0; i < l->store->programs.count; i++)
-        if (l->store->programs.data[i].hash == hash) return true;
+    const store_program *found = NULL;
+    for (size_t i = 0; !found && i < l->store->programs.count; i++)
+        if (l->store->programs.data[i].hash == hash) found = &l->store->programs.data[i];
+    if (!found || !l->texts) return found;
+    for (size_t i = 0; i < l->plan->steps.count; i++) /* to be explained: its text is wanted once in this plan */
+        if (l->plan->steps.data[i].program.id == found->id.id) return true;
     return false;
 }
 
@@ -331,6 +354,18 @@ static beryl_status program_of(lowering *l, const lower_step *s, device_program 
     return status;
 }
 
+static beryl_status keep_texts(graph_plan *p, const lower_step *s, step *st, beryl_error *error) {
+    const lower_texts *t = s->l->texts;
+    kernels_binding *names = base_arena_take(&p->arena, s->kernel.n_binding + 1, sizeof *names);
+    const char *code = s->kernel.text ? base_arena_text(&p->arena, s->kernel.text, s->kernel.size) : NULL;
+    if (!names || (s->kernel.text && !code)) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    memcpy(names, s->kernel.bindings, s->kernel.n_binding * sizeof *names);
+    st->names = names;
+    st->texts = (graph_exec_texts){.request = t->request, .before = t->before, .after = t->after, .code = code, .language = s->language};
+    *s->l->texts = (lower_texts){0};
+    return BERYL_OK;
+}
+
 beryl_status lower_step_end(lower_step *s, beryl_error *error) {
     graph_plan *p = s->l->plan;
     for (uint32_t i = 0; i < s->kernel.n_binding; i++)
@@ -383,7 +418,8 @@ beryl_status lower_step_end(lower_step *s, beryl_error *error) {
         p->params_bytes = grown;
     }
     memcpy(p->params + (size_t)index * DEVICE_PARAM_ALIGN, s->params, DEVICE_PARAM_MAX);
-    return program_of(s->l, s, &st->program, error);
+    beryl_status status = s->l->texts ? keep_texts(p, s, st, error) : BERYL_OK;
+    return status == BERYL_OK ? program_of(s->l, s, &st->program, error) : status;
 }
 
 /* ---- memory ------------------------------------------------------------------------------------------------ */
@@ -548,7 +584,8 @@ static lower_fn *lowering_of(const graph_plan *p, base_op op) {
 
 static beryl_status lower_all(graph_plan *p, beryl_error *error) {
     lowering l = {.g = p->g, .store = p->store, .device = p->device, .caps = device_caps_of(p->device), .plan = p, .arena = &p->arena,
-                  .settings = lower_settings_of(&p->options), .language = (device_language)p->language};
+                  .settings = lower_settings_of(&p->options), .language = (device_language)p->language,
+                  .texts = p->options.explained ? &p->texts : NULL};
     for (size_t i = 0; i < p->g->nodes.count; i++) {
         const graph_node *node = &p->g->nodes.data[i];
         if (node->dead) continue;
@@ -700,7 +737,7 @@ beryl_status graph_plan_fetched(graph_plan *p, device_ticket ticket, uint32_t n,
 void graph_plan_describe(const graph_plan *p, graph_exec_info *info) {
     *info = (graph_exec_info){.dispatches = (uint32_t)p->steps.count, .programs = (uint32_t)p->store->programs.count};
     for (size_t s = 0; s < p->steps.count; s++) info->bytes += p->steps.data[s].bytes;
-    for (int c = 0; c < COLOUR_MAX; c++) info->arena_bytes += p->arena_sizes[c];
+    for (int c = 0; c < COLOUR_MAX; c++) info->arena_bytes += info->arenas[c] = p->arena_sizes[c];
 }
 
 bool graph_plan_node_program(const graph_plan *p, uint32_t node, uint32_t i, device_program *out) {
@@ -719,24 +756,40 @@ bool graph_plan_step_at(const graph_plan *p, uint32_t i, graph_exec_step *out) {
     return true;
 }
 
-void graph_plan_print(graph_plan *p, base_text *out) {
-    for (size_t s = 0; s < p->steps.count; s++) {
-        const step *st = &p->steps.data[s];
-        base_text_print(out, "%4zu %8.2f us %10llu bytes  %-52s grid", s, st->microseconds, (unsigned long long)st->bytes, st->label);
-        for (int i = 0; i < 3; i++) {
-            const char *extent = st->groups[i].extent ? p->g->extents[st->groups[i].extent].name : "";
-            base_text_print(out, " %llu%s%s/%u", (unsigned long long)st->groups[i].factor, *extent ? "*" : "", extent, st->per[i]);
-        }
-        for (uint32_t b = 0; b < st->n_binding; b++) {
-            const step_binding *from = &st->bindings[b];
-            if (from->item == UINT32_MAX) {
-                base_text_print(out, " store%u+%llu", from->buffer, (unsigned long long)from->offset);
-            } else {
-                const item *it = &p->items.data[from->item];
-                base_text_print(out, " %s%u+%llu", it->kind == ITEM_INPUT ? "in" : "a", it->colour, (unsigned long long)it->offset);
-            }
-            base_text_add(out, st->access[b] == DEVICE_READ ? "r" : "w", 1);
-        }
-        base_text_add(out, "\n", 1);
+bool graph_plan_texts_at(const graph_plan *p, uint32_t i, graph_exec_texts *out) {
+    if (i >= p->steps.count || !p->options.explained) return false;
+    const device_program program = p->steps.data[i].program;
+    for (i = 0; p->steps.data[i].program.id != program.id; i++) {} /* the first step of a program has its texts */
+    *out = p->steps.data[i].texts;
+    out->program = program;
+    return true;
+}
+
+bool graph_plan_print_step(const graph_plan *p, uint32_t i, base_text *out) {
+    if (i >= p->steps.count) return false;
+    const step *st = &p->steps.data[i];
+    base_text_print(out, "%4u ", i);
+    if (p->options.stamped) base_text_print(out, "%8.2f us ", st->microseconds);
+    base_text_print(out, "%10llu bytes  %-52s grid", (unsigned long long)st->bytes, st->label);
+    for (int d = 0; d < 3; d++) {
+        const char *extent = st->groups[d].extent ? p->g->extents[st->groups[d].extent].name : "";
+        base_text_print(out, " %llu%s%s/%u", (unsigned long long)st->groups[d].factor, *extent ? "*" : "", extent, st->per[d]);
     }
+    for (uint32_t b = 0; b < st->n_binding; b++) {
+        const step_binding *from = &st->bindings[b];
+        base_text_print(out, " %s%s", st->names ? st->names[b].name : "", st->names ? "=" : "");
+        if (from->item == UINT32_MAX) {
+            base_text_print(out, "store%u+%llu", from->buffer, (unsigned long long)from->offset);
+        } else {
+            const item *it = &p->items.data[from->item];
+            base_text_print(out, "%s%u+%llu", it->kind == ITEM_INPUT ? "in" : "a", it->colour, (unsigned long long)it->offset);
+        }
+        base_text_add(out, st->access[b] == DEVICE_READ ? "r" : "w", 1);
+    }
+    base_text_add(out, "\n", 1);
+    return true;
+}
+
+void graph_plan_print(const graph_plan *p, base_text *out) {
+    for (uint32_t i = 0; graph_plan_print_step(p, i, out); i++) {}
 }

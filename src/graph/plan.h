@@ -17,8 +17,10 @@ beryl_status graph_plan_submit(graph_plan *p, const uint32_t *extents, const gra
 beryl_status graph_plan_fetched(graph_plan *p, device_ticket ticket, uint32_t n, const void **data, beryl_error *error);
 void graph_plan_describe(const graph_plan *p, graph_exec_info *info);
 bool graph_plan_node_program(const graph_plan *p, uint32_t node, uint32_t i, device_program *out);
-void graph_plan_print(graph_plan *p, base_text *out);
+void graph_plan_print(const graph_plan *p, base_text *out);
 bool graph_plan_step_at(const graph_plan *p, uint32_t i, graph_exec_step *out);
+bool graph_plan_print_step(const graph_plan *p, uint32_t i, base_text *out);
+bool graph_plan_texts_at(const graph_plan *p, uint32_t i, graph_exec_texts *out);
 
 /* The reference device: the graph itself, node by node (reference.c). */
 typedef struct graph_reference graph_reference;

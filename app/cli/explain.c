@@ -1,0 +1,74 @@
+/* explain.c - what becomes of a model or of a kernel, as text. */
+#include "cli.h"
+
+#include "base/file.h"
+
+#include <string.h>
+
+/* With --json one object that has it as its text. */
+static void text_write(void *user, const char *text, size_t size) {
+    cli *c = user;
+    if (!c->json) {
+        fwrite(text, 1, size, stdout);
+        return;
+    }
+    json_out j;
+    json_init(&j, &c->heap);
+    json_open(&j, NULL, '{');
+    json_bytes(&j, "text", text, size);
+    json_close(&j, '}');
+    json_print(c, &j, stdout);
+    json_fini(&j);
+}
+
+/* What a file is that is no model by its first bytes. */
+typedef enum given { GIVEN_MODEL, GIVEN_KERNEL, GIVEN_OTHER } given;
+
+static given given_find(const char *path) {
+    char head[256] = "";
+    FILE *file = path && base_file_exists(path) ? fopen(path, "rb") : NULL;
+    if (!file) return GIVEN_MODEL; /* a name, or whatever opening it says */
+    size_t n = fread(head, 1, sizeof head - 1, file);
+    fclose(file);
+    if (n >= 4 && !memcmp(head, "GGUF", 4)) return GIVEN_MODEL;
+    size_t at = strspn(head, " \t\r\n");
+    return !strncmp(head + at, "kernel ", 7) ? GIVEN_KERNEL : GIVEN_OTHER;
+}
+
+static int kernel_explain(cli *c, const char *path, beryl_explain_options *options) {
+    size_t size = 0;
+    beryl_error error = {0};
+    if (!args_has(&c->args, FLAG_STAGE)) options->stage = BERYL_STAGE_IR;
+    if (options->one || args_has(&c->args, FLAG_PLAN))
+        return cli_usage(c, "a kernel has neither --op nor --plan");
+    char *text = cli_read(c, path, &size);
+    if (!text) return CLI_FAILED;
+    beryl_status status = beryl_kernel_explain(text, size, options, text_write, c, &error);
+    base_heap_give(&c->heap, text, size + 1);
+    if (status == BERYL_BAD_INPUT) return cli_fail(c, "%s: %s", path, error.message);
+    return cli_report(c, status, &error);
+}
+
+int explain_main(cli *c) {
+    const args *a = &c->args;
+    size_t n_used;
+    beryl_error error = {0};
+    cli_open open = {.model = cli_model(c, &n_used)};
+    beryl_explain_options options = {.size = sizeof options,
+                                     .stage = (beryl_stage)a->values[FLAG_STAGE].integer,
+                                     .plan = (beryl_plan)a->values[FLAG_PLAN].integer,
+                                     .one = args_has(a, FLAG_OP),
+                                     .op = args_count(a, FLAG_OP, 0),
+                                     .device = args_text(a, FLAG_DEVICE)};
+    switch (given_find(open.model)) {
+    case GIVEN_MODEL: break;
+    case GIVEN_KERNEL: return kernel_explain(c, open.model, &options);
+    case GIVEN_OTHER:
+        return cli_fail(c, "%s is neither a GGUF file nor a kernel in printed IR", open.model);
+    }
+    beryl_engine *engine = cli_engine_open(c, &open);
+    if (!engine) return CLI_FAILED;
+    beryl_status status = beryl_engine_explain(engine, &options, text_write, c, &error);
+    beryl_engine_close(engine);
+    return cli_report(c, status, &error);
+}

@@ -1,0 +1,143 @@
+/* explain.c - what becomes of a model's plan, or of one kernel, stage by stage as text. Makes a plan of its own beside those
+ * that the engine runs, and runs nothing. */
+#include "base/error.h"
+#include "base/file.h"
+#ifndef __wasm__
+#include "codegen/codegen.h"
+#include "ir/pass/pass.h"
+#endif
+#include "engine/engine.h"
+
+#include <string.h>
+
+typedef void write_fn(void *user, const char *text, size_t size);
+
+static beryl_status options_of(const beryl_explain_options *from, beryl_explain_options *to, beryl_error *error) {
+    static const beryl_explain_options none = {.size = sizeof none};
+    if (!from) from = &none;
+    if (from->size < offsetof(beryl_explain_options, device) || from->size > 1 << 16)
+        return base_fail(error, BERYL_MISUSE, "beryl_explain_options.size is %zu: set it to sizeof(beryl_explain_options)", from->size);
+    *to = none;
+    memcpy(to, from, from->size < sizeof *to ? from->size : sizeof *to);
+    if ((unsigned)to->stage > BERYL_STAGE_CODE || (unsigned)to->plan > BERYL_PLAN_LOGITS) return base_fail(error, BERYL_MISUSE, "no such stage or plan");
+    return BERYL_OK;
+}
+
+engine_plan_kind engine_plan_kind_of(const beryl_engine *e, beryl_plan plan, bool near) {
+    switch (plan) {
+    case BERYL_PLAN_DECODE: return near && engine_has_near(e) ? PLAN_DECODE_NEAR : PLAN_DECODE;
+    case BERYL_PLAN_PREFILL: return PLAN_PREFILL;
+    case BERYL_PLAN_OUTPUT: return PLAN_OUTPUT;
+    case BERYL_PLAN_LOGITS: return PLAN_LOGITS;
+    }
+    return PLAN_DECODE;
+}
+
+/* ---- a plan ---------------------------------------------------------------------------------------------------------- */
+
+static beryl_status print_stage(const beryl_engine *e, const beryl_explain_options *o, const graph *g, const graph_exec *exec, base_text *out, beryl_error *error) {
+    const uint32_t only = o->one ? o->op : GRAPH_EXPLAIN_ALL;
+    bool found = true;
+    if (o->stage != BERYL_STAGE_GRAPH && !e->device)
+        return base_fail(error, BERYL_UNSUPPORTED, "the reference device runs the graph node by node: it has no plan and no kernels");
+    switch (o->stage) {
+    case BERYL_STAGE_GRAPH: found = graph_explain_nodes(g, only, out); break;
+    case BERYL_STAGE_PLAN: found = graph_exec_explain_plan(exec, only, out); break;
+    case BERYL_STAGE_IR: found = graph_exec_explain_kernels(exec, false, only, out); break;
+    case BERYL_STAGE_CODE: found = graph_exec_explain_kernels(exec, true, only, out); break;
+    }
+    if (out->failed) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    return found ? BERYL_OK : base_fail(error, BERYL_NOT_FOUND, "there is no %s %u", o->stage == BERYL_STAGE_GRAPH ? "live node" : "dispatch", o->op);
+}
+
+beryl_status beryl_engine_explain(beryl_engine *e, const beryl_explain_options *options, write_fn *write, void *user, beryl_error *error) {
+    beryl_explain_options o;
+    if (!e || !write || !e->loaded || e->options.vocabulary_only)
+        return base_fail(error, BERYL_MISUSE, "beryl_engine_explain needs an engine with a loaded model and a function to call");
+    beryl_status status = options_of(options, &o, error);
+    if (status != BERYL_OK) return status;
+    const gemma4_text_options how = engine_plan_options(e, engine_plan_kind_of(e, o.plan, true));
+    const graph_exec_options with = {.exact = e->options.precision == BERYL_PRECISION_EXACT, .explained = true};
+    gemma4_text text = {0};
+    graph_exec *exec = NULL;
+    base_text out;
+    base_text_init(&out, &e->heap);
+    status = gemma4_text_build(&e->model, &e->store, &e->heap, &how, &text, error);
+    if (status == BERYL_OK) status = graph_exec_open(text.g, &e->store, &with, &exec, error);
+    if (status == BERYL_OK) status = print_stage(e, &o, text.g, exec, &out, error);
+    if (status == BERYL_OK && out.size) write(user, out.data, out.size);
+    graph_exec_close(exec);
+    graph_close(text.g);
+    base_text_fini(&out);
+    return status;
+}
+
+/* ---- one kernel --------------------------------------------------------------------------------------------------------- */
+
+#ifdef __wasm__
+
+beryl_status beryl_kernel_explain(const char *text, size_t size, const beryl_explain_options *options, write_fn *write, void *user, beryl_error *error) {
+    (void)text, (void)size, (void)options, (void)write, (void)user;
+    return base_fail(error, BERYL_UNSUPPORTED, "this build generates no kernels");
+}
+
+#else
+
+static void print_ir(base_text *out, const char *what, const ir_kernel *k) {
+    base_text_print(out, "%s:\n", what);
+    ir_print(out, k);
+}
+
+static beryl_status print_code(base_arena *arena, const ir_kernel *k, const device_caps *caps, base_text *out, beryl_error *error) {
+    device_program_desc desc;
+    int language = 0;
+    while (language < DEVICE_LANGUAGE_COUNT && !(caps->languages & DEVICE_LANGUAGE_BIT(language))) language++;
+    if (language == DEVICE_LANGUAGE_COUNT) return base_fail(error, BERYL_UNSUPPORTED, "%s runs no programs", caps->name);
+    beryl_status status = codegen_make(arena, k, (device_language)language, caps, &desc, error);
+    if (status != BERYL_OK) return status;
+    base_text_print(out, "%s:\n", device_language_name((device_language)language));
+    base_text_add(out, desc.source, desc.source_size);
+    return BERYL_OK;
+}
+
+static beryl_status explain_kernel(base_arena *arena, const ir_kernel *k, const beryl_explain_options *o, base_text *out, beryl_error *error) {
+    static const beryl_log silent = {0};
+    const char *choice = o->device && *o->device ? o->device : base_environment("BERYL_DEVICE");
+    const ir_kernel *after;
+    device *d;
+    if (choice && !strcmp(choice, "reference")) return base_fail(error, BERYL_UNSUPPORTED, "the reference device runs no kernels");
+    beryl_status status = device_open(arena->heap, &silent, choice, &d, error);
+    if (status != BERYL_OK) return status;
+    const device_caps *caps = device_caps_of(d);
+    ir_schedule schedule;
+    ir_schedule_default(k, caps, (const uint64_t[IR_DIM_MAX]){0}, &schedule); /* for the loops that are marked, if any are */
+    status = ir_optimise(arena, k, &schedule, &after, error);
+    if (status == BERYL_OK && o->stage == BERYL_STAGE_IR) print_ir(out, "before the passes", k), print_ir(out, "after the passes", after);
+    else if (status == BERYL_OK) status = print_code(arena, after, caps, out, error);
+    device_close(d);
+    return status;
+}
+
+beryl_status beryl_kernel_explain(const char *text, size_t size, const beryl_explain_options *options, write_fn *write, void *user, beryl_error *error) {
+    beryl_explain_options o;
+    const ir_kernel *k;
+    if (!text || !write) return base_fail(error, BERYL_MISUSE, "beryl_kernel_explain needs a kernel's text and a function to call");
+    beryl_status status = options_of(options, &o, error);
+    if (status != BERYL_OK) return status;
+    if (o.stage != BERYL_STAGE_IR && o.stage != BERYL_STAGE_CODE) return base_fail(error, BERYL_UNSUPPORTED, "a kernel has no graph and no plan: ask for ir or code");
+    base_heap heap;
+    base_arena arena;
+    base_text out;
+    base_heap_init(&heap, NULL);
+    base_arena_init(&arena, &heap);
+    base_text_init(&out, &heap);
+    status = ir_parse(&arena, text, size, &k, error);
+    if (status == BERYL_OK) status = explain_kernel(&arena, k, &o, &out, error);
+    if (status == BERYL_OK && out.failed) status = base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (status == BERYL_OK && out.size) write(user, out.data, out.size);
+    base_text_fini(&out);
+    base_arena_fini(&arena);
+    return status;
+}
+
+#endif

@@ -1,0 +1,130 @@
+/* explain_test.c - a model's plan as text: every stage of every plan, on devices that take different languages; one kernel. */
+#define _POSIX_C_SOURCE 200809L
+#include "base/memory.h"
+#include "beryl.h"
+#include "test.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define DEFAULT_MODEL "models/default.gguf"
+
+static void keep(void *user, const char *text, size_t size) {
+    base_text_add(user, text, size);
+}
+
+/* NULL where there is no such device. */
+static beryl_engine *loaded(test *t, const char *device) {
+    beryl_engine *engine = NULL;
+    beryl_task *task = NULL;
+    beryl_error error = {0};
+    const beryl_engine_options options = {.size = sizeof options, .model = DEFAULT_MODEL, .device = device, .no_cache = true, .context = 256};
+    beryl_status status = beryl_engine_open(&options, &engine, &error);
+    if (status == BERYL_OK) status = beryl_engine_load(engine, &task, &error);
+    while (status == BERYL_OK && (status = beryl_wait(task, NULL)) == BERYL_EVENT) status = BERYL_OK;
+    if (status != BERYL_OK && task) error = *beryl_task_error(task);
+    beryl_task_close(task);
+    if (status == BERYL_OK) return engine;
+    if (status == BERYL_NO_DEVICE) test_skip(t, "%s", error.message);
+    else test_fail(t, __FILE__, __LINE__, "%s", error.message);
+    beryl_engine_close(engine);
+    return NULL;
+}
+
+static uint32_t lines(const base_text *text) {
+    uint32_t n = 0;
+    for (size_t i = 0; i < text->size; i++) n += text->data[i] == '\n';
+    return n;
+}
+
+static bool has(const base_text *text, const char *part) {
+    return text->data && strstr(text->data, part);
+}
+
+/* Each stage of each plan; the first lines of the decode plan's. */
+static void check_stages(test *t, beryl_engine *engine, const char *code, bool written) {
+    base_heap heap;
+    base_text text;
+    beryl_error error = {0};
+    base_heap_init(&heap, NULL);
+    base_text_init(&text, &heap);
+    for (int plan = 0; plan <= BERYL_PLAN_LOGITS; plan++)
+        for (int stage = 0; stage <= BERYL_STAGE_CODE; stage++) {
+            const beryl_explain_options options = {.size = sizeof options, .stage = (beryl_stage)stage, .plan = (beryl_plan)plan};
+            base_text_clear(&text);
+            if (beryl_engine_explain(engine, &options, keep, &text, &error) != BERYL_OK) test_fail(t, __FILE__, __LINE__, "%s", error.message);
+            CHECK(t, lines(&text) > 20);
+            if (stage == BERYL_STAGE_GRAPH) CHECK(t, has(&text, "attention") && has(&text, "blk.0.ffn_down.weight"));
+            if (stage == BERYL_STAGE_PLAN) CHECK(t, has(&text, "grid") && has(&text, "dispatches") && has(&text, "intermediates: "));
+            if (stage == BERYL_STAGE_IR) CHECK(t, has(&text, written ? "matvec.wgsl" : "after the passes:") || plan != BERYL_PLAN_DECODE);
+            if (stage == BERYL_STAGE_CODE) CHECK(t, has(&text, code));
+        }
+    base_text_clear(&text);
+    beryl_explain_options one = {.size = sizeof one, .stage = BERYL_STAGE_PLAN, .one = true, .op = 3};
+    CHECK_INT(t, beryl_engine_explain(engine, &one, keep, &text, &error), BERYL_OK);
+    CHECK_INT(t, lines(&text), 1);
+    one.op = 100000;
+    CHECK_INT(t, beryl_engine_explain(engine, &one, keep, &text, &error), BERYL_NOT_FOUND);
+    one.stage = (beryl_stage)9;
+    CHECK_INT(t, beryl_engine_explain(engine, &one, keep, &text, &error), BERYL_MISUSE);
+    base_text_fini(&text);
+}
+
+static void check_kernel(test *t) {
+    static const char good[] = "kernel \"twice\" workgroup 1 1 1\n  buffer 0 read f32 \"x\"\n  buffer 1 read_write f32 \"y\"\n  %0 = group u32 x\n"
+                               "  %1 = load f32 buffer 0 %0\n  %2 = add f32 %1 %1\n  store buffer 1 %0 %2\n";
+    base_heap heap;
+    base_text text;
+    beryl_error error = {0};
+    base_heap_init(&heap, NULL);
+    base_text_init(&text, &heap);
+    beryl_explain_options options = {.size = sizeof options, .stage = BERYL_STAGE_IR, .device = "dummy"};
+    CHECK_INT(t, beryl_kernel_explain(good, sizeof good - 1, &options, keep, &text, &error), BERYL_OK);
+    CHECK(t, has(&text, "before the passes:\nkernel \"twice\"") && has(&text, "after the passes:\n"));
+    options.stage = BERYL_STAGE_CODE;
+    CHECK_INT(t, beryl_kernel_explain(good, sizeof good - 1, &options, keep, &text, &error), BERYL_OK);
+    CHECK(t, has(&text, "WGSL:\n"));
+    options.stage = BERYL_STAGE_PLAN;
+    CHECK_INT(t, beryl_kernel_explain(good, sizeof good - 1, &options, keep, &text, &error), BERYL_UNSUPPORTED);
+    options.stage = BERYL_STAGE_IR;
+    for (size_t n = 0; n + 2 < sizeof good; n += 7) { /* cut off anywhere: a status, never more */
+        const beryl_status status = beryl_kernel_explain(good, n, &options, keep, &text, &error);
+        CHECK(t, status == BERYL_OK || status == BERYL_BAD_INPUT);
+    }
+    options.device = "reference";
+    CHECK_INT(t, beryl_kernel_explain(good, sizeof good - 1, &options, keep, &text, &error), BERYL_UNSUPPORTED);
+    base_text_fini(&text);
+}
+
+void test_explain(test *t) {
+    static const struct { const char *device, *code; bool written; } devices[] = {
+        {"dummy", "WGSL:\n", true}, {"host", "\nC:\n", false}, {"software", "WGSL:\n", true}, {"opencl", "OpenCL C:\n", false}};
+    for (size_t i = 0; i < sizeof devices / sizeof *devices; i++) {
+        if (!test_case(t, "explain/stages-on-%s", devices[i].device)) continue;
+        beryl_engine *engine = loaded(t, devices[i].device);
+        if (engine) check_stages(t, engine, devices[i].code, devices[i].written);
+        beryl_engine_close(engine);
+    }
+    if (test_case(t, "explain/stages-of-generated-kernels")) {
+        setenv("BERYL_KERNELS", "generated", 1);
+        beryl_engine *engine = loaded(t, "dummy");
+        if (engine) check_stages(t, engine, "WGSL:\n", false);
+        beryl_engine_close(engine);
+        unsetenv("BERYL_KERNELS");
+    }
+    if (test_case(t, "explain/reference-has-a-graph-alone")) {
+        beryl_engine *engine = loaded(t, "reference");
+        base_heap heap;
+        base_text text;
+        base_heap_init(&heap, NULL);
+        base_text_init(&text, &heap);
+        beryl_explain_options options = {.size = sizeof options};
+        CHECK_INT(t, beryl_engine_explain(engine, &options, keep, &text, NULL), BERYL_OK);
+        CHECK(t, lines(&text) > 100);
+        options.stage = BERYL_STAGE_PLAN;
+        CHECK_INT(t, beryl_engine_explain(engine, &options, keep, &text, NULL), BERYL_UNSUPPORTED);
+        base_text_fini(&text);
+        beryl_engine_close(engine);
+    }
+    if (test_case(t, "explain/kernel")) check_kernel(t);
+}
