@@ -116,7 +116,8 @@ typedef struct kase {
     shape shape, small; /* small: for processors */
     beryl_status (*make)(base_arena *arena, const shape *s, const ir_kernel **out, beryl_error *error);
     double (*expect)(const shape *s, const float *x, const float *w, uint64_t i); /* y[i] */
-    double tolerance;  /* of |y - expected|, times sqrt(k): sums of k products of numbers below 1 in f32 */
+    double tolerance; /* of |y - expected|, times sqrt(k): sums of k products of numbers below 1 in f32; matrix units cut off, so
+                         that the errors of a sum do not average out */
     bool is_product;   /* x [m, k], w [n, k], y [m, n]: counted in products; else x [m, n], w [n], y [m, n]: in bytes */
     bool writes_type;  /* y has the case's type, else f32 */
 } kase;
@@ -124,8 +125,8 @@ typedef struct kase {
 static const kase cases[] = {
     {"copy", {16384, 16384, 1, IR_F32}, {4096, 4096, 1, IR_F32}, make_copy, expect_copy, 0, false, true},
     {"matmul", {4096, 4096, 4096, IR_F32}, {1024, 1024, 1024, IR_F32}, make_matmul, expect_matmul, 2e-6, true, false},
-    {"matmul", {4096, 4096, 4096, IR_F16}, {512, 512, 512, IR_F16}, make_matmul, expect_matmul, 2e-6, true, false},
-    {"matmul", {4096, 4096, 4096, IR_BF16}, {512, 512, 512, IR_BF16}, make_matmul, expect_matmul, 2e-6, true, false},
+    {"matmul", {4096, 4096, 4096, IR_F16}, {512, 512, 512, IR_F16}, make_matmul, expect_matmul, 1e-5, true, false},
+    {"matmul", {4096, 4096, 4096, IR_BF16}, {512, 512, 512, IR_BF16}, make_matmul, expect_matmul, 1e-5, true, false},
 };
 enum { N_CASE = sizeof cases / sizeof *cases };
 
@@ -380,7 +381,11 @@ static void one(run *r, const ir_kernel *plain_kernel, const ir_schedule *s, con
     if (!status && s->fragments && !k->n_fragment) printf("%-10s %s: no fragments fit\n", r->kase->name, shown);
     else if (!status) status = time_kernel(r, k, s, &seconds, NULL);
     if (status && status != BERYL_CANCELLED) printf("%-10s %s: %s\n", r->kase->name, shown, b->error.message);
-    else if (seconds > 0) report(r, shown, seconds);
+    else if (seconds > 0) {
+        const double copied = 2 * (double)r->count[0] * ir_type_bytes(r->types[0]) / seconds;
+        report(r, shown, seconds);
+        if (!strcmp(r->kase->name, "copy") && copied > b->copy) b->copy = copied; /* some drivers copy slowly */
+    }
     fflush(stdout);
     base_arena_fini(&arena);
 }

@@ -140,11 +140,25 @@ bool codegen_wants_lane(const codegen *g) {
     return false;
 }
 
-static void arrays(codegen *g, const char *shared) {
+static uint32_t array_bytes(const ir_array_decl *a) {
+    return (a->count * ir_type_bytes(a->type) + 15) / 16 * 16;
+}
+
+static void arrays(codegen *g, const codegen_c_words *words) {
     const ir_kernel *k = g->k;
-    for (uint32_t n = 0; n < k->n_workgroup; n++)
-        codegen_line(g, "%s %s w%u[%u];", shared, codegen_c_memory_type(k->workgroups[n].type), n,
-                     (unsigned)k->workgroups[n].count);
+    uint32_t bytes = 0, begin = 0;
+    for (uint32_t n = 0; n < k->n_workgroup; n++) bytes += array_bytes(&k->workgroups[n]);
+    const bool by_launch = words->shared_most && bytes > words->shared_most;
+    if (by_launch) {
+        codegen_line(g, "LAUNCH_BYTES(%u);", (unsigned)bytes);
+        g->desc->launch_bytes = bytes;
+    }
+    for (uint32_t n = 0; n < k->n_workgroup; n++) {
+        const char *type = codegen_c_memory_type(k->workgroups[n].type);
+        if (by_launch) codegen_line(g, "%s *const w%u = (%s *)(launch_bytes + %u);", type, n, type, (unsigned)begin);
+        else codegen_line(g, "%s %s w%u[%u];", words->shared, type, n, (unsigned)k->workgroups[n].count);
+        begin += array_bytes(&k->workgroups[n]);
+    }
     for (uint32_t n = 0; n < k->n_register; n++) {
         const char *type = codegen_type(k->registers[n].type);
         const unsigned count = (unsigned)k->registers[n].count;
@@ -179,7 +193,7 @@ void codegen_c_body(codegen *g, const codegen_c_words *words) {
         codegen_line(g, "const u32 lane = %s + %uu * (%s + %uu * %s);", x > 1 ? "local_x" : "0u", x,
                      y > 1 ? "local_y" : "0u", y, k->workgroup[2] > 1 ? "local_z" : "0u");
     }
-    arrays(g, words->shared);
+    arrays(g, words);
     if (g->language->fragments) g->language->fragments(g);
     codegen_walk(g, 0, k->n_code);
     g->indent = 0;

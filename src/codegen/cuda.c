@@ -18,7 +18,22 @@ const char codegen_cuda_types[] =
     "#define FN static __device__ __forceinline__\n"
     "#define pick(f, t, c) ((c) ? (t) : (f))\n"
     "#if defined(__FLT16_MANT_DIG__) && !defined(__CUDA_ARCH__)\n#define HAS_HALF 1\n#endif\n"
-    "#ifdef __clang__\n#pragma clang fp contract(off)\n#endif\n";
+    "#ifdef __clang__\n#pragma clang fp contract(off)\n#endif\n"
+    "#ifndef LAUNCH_BYTES\n"
+    "#define LAUNCH_BYTES(n) extern __shared__ __attribute__((aligned(16))) u8 launch_bytes[]\n"
+    "#endif\n";
+
+/* Workgroup memory that a text may declare itself. */
+enum { SHARED_MOST = 48 << 10 };
+
+/* Workgroups that should find room on one unit together: where sums fill the registers of a lane, the compiler is to stop at
+ * half of them (2 * 256 lanes of 128 registers are all there are), so that one group computes while another one waits. */
+static uint32_t resident(const ir_kernel *k) {
+    enum { FEW = 48, MANY = 80, LANES = 256 };
+    uint32_t words = 0;
+    for (uint32_t n = 0; n < k->n_register; n++) words += k->registers[n].count * ((ir_type_bytes(k->registers[n].type) + 3) / 4);
+    return k->n_fragment || words < FEW || words > MANY || ir_lanes(k) > LANES ? 1 : 2 * LANES / ir_lanes(k);
+}
 
 void codegen_cuda_kernel(codegen *g) {
     const ir_kernel *k = g->k;
@@ -30,8 +45,8 @@ void codegen_cuda_kernel(codegen *g) {
     }
     base_text_print(
         &g->head,
-        "#ifdef __cplusplus\nextern \"C\"\n#endif\n__global__ void __launch_bounds__(%u) %s(",
-        (unsigned)ir_lanes(k), g->entry);
+        "#ifdef __cplusplus\nextern \"C\"\n#endif\n__global__ void __launch_bounds__(%u, %u) %s(",
+        (unsigned)ir_lanes(k), (unsigned)resident(k), g->entry);
     for (uint32_t n = 0; n < k->n_buffer; n++)
         base_text_print(&g->head, "%s%svoid *a%u", n ? ", " : "",
                         k->buffers[n].access == IR_READ ? "const " : "", n);
@@ -43,7 +58,8 @@ void codegen_cuda_kernel(codegen *g) {
                                          .groups = "const u32 groups_%c = gridDim.%c;",
                                          .global = "",
                                          .constant_end = "__restrict__ ",
-                                         .shared = "__shared__ __attribute__((aligned(16)))"});
+                                         .shared = "__shared__ __attribute__((aligned(16)))",
+                                         .shared_most = SHARED_MOST});
 }
 
 static bool fragment(codegen *g, ir_id id) {
@@ -70,6 +86,7 @@ static bool fragment(codegen *g, ir_id id) {
 const codegen_language_info codegen_cuda = {
     .name = "CUDA C",
     .language = DEVICE_CUDA_C,
+    .wide_index = true,
     .types = codegen_cuda_types,
     .barrier = "__syncthreads();",
     .unroll = "#pragma unroll %u",

@@ -5,6 +5,7 @@
 const codegen_language_info codegen_hip = {
     .name = "HIP C",
     .language = DEVICE_HIP_C,
+    .wide_index = true,
     .types = codegen_cuda_types,
     .barrier = "__syncthreads();",
     .unroll = "#pragma unroll %u",

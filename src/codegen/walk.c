@@ -143,8 +143,34 @@ bool codegen_constant(const codegen *g, ir_id id, uint64_t *bits) {
     return i->op == IR_CONST;
 }
 
+/* A u32 value is at most this. */
+static uint64_t most_of(const codegen *g, ir_id id, uint32_t depth) {
+    const ir_instruction *i = &g->k->code[id];
+    uint64_t in[3] = {UINT32_MAX, UINT32_MAX, UINT32_MAX}, most = UINT32_MAX;
+    if (i->type != IR_U32 || i->width != 1 || depth > 8) return most;
+    for (uint32_t n = 0; n < i->n_in && n < 3; n++) in[n] = most_of(g, i->in[n], depth + 1);
+    if (i->op == IR_CONST) most = i->imm;
+    else if (i->op == IR_LOCAL) most = g->k->workgroup[i->imm] - 1;
+    else if (i->op == IR_ADD) most = in[0] + in[1];
+    else if (i->op == IR_MUL) most = in[0] * in[1];
+    else if (i->op == IR_FMA) most = in[0] * in[1] + in[2];
+    else if (i->op == IR_AND || i->op == IR_MIN) most = in[0] < in[1] ? in[0] : in[1];
+    else if (i->op == IR_SHR && g->k->code[i->in[1]].op == IR_CONST) most = in[0] >> (in[1] & 31);
+    else if (i->op == IR_SHL && g->k->code[i->in[1]].op == IR_CONST) most = in[0] << (in[1] & 31);
+    else if (i->op == IR_MOD && in[1] > 0) most = in[1] - 1;
+    else if (i->op == IR_DIV) most = in[0];
+    else if (i->op == IR_LOOP) most = in[1] > 0 ? in[1] - 1 : 0;
+    return most < UINT32_MAX ? most : UINT32_MAX;
+}
+
 const char *codegen_index_of(codegen *g, const ir_instruction *i, uint32_t operand) {
     const char *text = codegen_operand(g, i, operand, 0);
+    const ir_instruction *sum = &g->k->code[i->in[operand]];
+    uint64_t constant;
+    /* Nothing wraps: then the compiler may put the constant into the instruction. */
+    if (g->language->wide_index && i->space == IR_WORKGROUP && sum->op == IR_ADD && codegen_constant(g, sum->in[1], &constant) &&
+        most_of(g, i->in[operand], 0) < UINT32_MAX)
+        return codegen_print(g, "(u64)%s + %uu", codegen_operand(g, sum, 0, 0), (unsigned)constant);
     if (g->k->code[i->in[operand]].type != IR_U64) return text;
     uint64_t bits;
     if (codegen_constant(g, i->in[operand], &bits) && bits <= UINT32_MAX)

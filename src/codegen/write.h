@@ -20,6 +20,7 @@ typedef struct codegen_language_info {
     const char *name;
     device_language language;
     bool wgsl;         /* WGSL's declarations, 64-bit integers as vec2<u32>; else C's */
+    bool wide_index;   /* an index that cannot wrap is written as a sum of 64 bits */
     const char *types; /* the text that every source begins with */
     const char *barrier;
     const char *unroll;              /* with %u for the count; NULL: none */
@@ -143,6 +144,7 @@ typedef struct codegen_c_words {
     const char *global,
         *constant_end;  /* between `const` and the pointer's type; between `*` and its name */
     const char *shared; /* before a workgroup array */
+    uint32_t shared_most; /* bytes of those; above it the launch gives the memory. 0: no limit */
 } codegen_c_words;
 void codegen_c_body(codegen *g, const codegen_c_words *words);
 bool codegen_wants_axis(const codegen *g, ir_op op, uint32_t axis);

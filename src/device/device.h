@@ -131,6 +131,7 @@ typedef struct device_program_desc {
     device_access access[DEVICE_BINDING_MAX];
     uint32_t param_bytes; /* uniform @group(1) @binding(0); 0: none. At most DEVICE_PARAM_MAX */
     uint32_t workgroup[3];
+    uint32_t launch_bytes; /* CUDA, HIP: workgroup memory that the text leaves to the launch */
     bool uses_f16, uses_subgroups; /* which `enable` lines are needed */
     bool trusted;                  /* tested and in range: may be compiled without bounds checks */
 } device_program_desc;

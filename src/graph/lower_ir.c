@@ -130,6 +130,7 @@ static beryl_status generate(lowering *l, base_arena *arena, const ir_kernel *ke
     if (status != BERYL_OK) return status;
     out->size = desc.source_size;
     out->text = (char *)(uintptr_t)desc.source;
+    out->launch_bytes = desc.launch_bytes;
     out->uses_f16 = desc.uses_f16;
     out->uses_subgroups = desc.uses_subgroups;
     *entry = desc.entry;

@@ -345,6 +345,7 @@ static beryl_status program_of(lowering *l, const lower_step *s, device_program 
         .trusted = true}; /* proven by the op tests; checks make arrays in registers spill: a tenth of the speed on NVIDIA */
     for (uint32_t i = 0; i < desc.n_binding; i++) desc.access[i] = s->kernel.bindings[i].access;
     memcpy(desc.workgroup, s->kernel.workgroup, sizeof desc.workgroup);
+    desc.launch_bytes = s->kernel.launch_bytes;
     store_program *entry = base_vec_add(store->heap, &store->programs);
     if (!entry) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     *entry = (store_program){.hash = s->kernel.hash, .f16 = s->kernel.uses_f16, .subgroups = s->kernel.uses_subgroups, .dot = s->kernel.uses_dot};

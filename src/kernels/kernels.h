@@ -39,7 +39,7 @@ typedef struct kernels_text {
     char *text;      /* owned by the arena given */
     size_t size;
     uint64_t hash;
-    uint32_t n_binding, n_param, workgroup[3];
+    uint32_t n_binding, n_param, workgroup[3], launch_bytes; /* as device_program_desc has them */
     kernels_binding bindings[DEVICE_BINDING_MAX];
     kernels_param params[KERNELS_PARAM_MAX];
     bool uses_f16, uses_subgroups, uses_dot;

@@ -623,10 +623,10 @@ typedef struct hip_node {
 } hip_node;
 
 static int cuda_pack(launch *l, const cuda_node *p) {
-    return p->bytes || p->extra ? INVALID : pack(l, p->f, p->groups, p->size, p->arguments);
+    return p->bytes > 96 << 10 || p->extra ? INVALID : pack(l, p->f, p->groups, p->size, p->arguments);
 }
 static int hip_pack(launch *l, const hip_node *p) {
-    return p->bytes || p->extra ? INVALID : pack(l, p->f, p->groups, p->size, p->arguments);
+    return p->bytes > 96 << 10 || p->extra ? INVALID : pack(l, p->f, p->groups, p->size, p->arguments);
 }
 
 /* ---- contexts ----------------------------------------------------------------------------------- */
@@ -691,6 +691,7 @@ static int cuda_attribute(int *value, int what, int device) {
     case 1: case 2: case 3: return set_int(value, 1024);
     case 4: return set_int(value, 64);
     case 8: return set_int(value, 48 << 10);
+    case 97: return set_int(value, 96 << 10);
     case 10: return set_int(value, 32);
     case 16: return set_int(value, 2);
     case 18: return set_int(value, 0);
@@ -799,10 +800,12 @@ BOTH(cuModuleGetFunction, hipModuleGetFunction, (function * *f, module *m, const
      module_function(f, m, name))
 BOTH(cuFuncGetAttribute, hipFuncGetAttribute, (int *value, int what, function *f),
      ((void)f, what ? INVALID : set_int(value, 1024)))
+BOTH(cuFuncSetAttribute, hipFuncSetAttribute, (function *f, int what, int value),
+     ((void)f, what != 8 || value > 96 << 10 ? INVALID : 0))
 BOTH(cuLaunchKernel, hipModuleLaunchKernel,
      (function * f, unsigned gx, unsigned gy, unsigned gz, unsigned x, unsigned y, unsigned z,
       unsigned bytes, stream *s, void **arguments, void **extra),
-     bytes || extra
+     bytes > 96 << 10 || extra
          ? INVALID
          : do_launch(f, (unsigned[]){gx, gy, gz}, (unsigned[]){x, y, z}, s, arguments))
 BOTH(cuGraphCreate, hipGraphCreate, (graph * *g, unsigned flags), flags ? INVALID : graph_make(g))

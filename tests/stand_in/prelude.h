@@ -29,6 +29,7 @@ __attribute__((visibility("default"))) stand_in_table *stand_in_host;
 #define __forceinline__ inline
 #define __noinline__ __attribute__((noinline))
 #define __shared__ static
+#define LAUNCH_BYTES(n) static __attribute__((aligned(16))) u8 launch_bytes[n]
 #define __constant__ static
 #define __launch_bounds__(...)
 #define threadIdx (stand_in_host->lane()->thread)

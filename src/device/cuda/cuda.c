@@ -65,6 +65,7 @@ void cuda_enter(const cuda *d) {
 
 int cuda_fact(const cuda_driver *driver, int id, cuda_attribute what) {
     int value = 0;
+    if (!driver->flavour->attributes[what]) return 0;
     if (driver->f.attribute(&value, driver->flavour->attributes[what], id)) value = 0;
     return value > 0 ? value : 0;
 }
@@ -78,6 +79,8 @@ static void caps_of(const cuda_driver *driver, int id, device_caps *caps) {
     caps->f16 = caps->f64 = caps->subgroups = caps->dot_i8 = caps->timestamps = true;
     caps->subgroup_size = (uint32_t)cuda_fact(driver, id, CUDA_WARP);
     caps->workgroup_bytes = (uint32_t)cuda_fact(driver, id, CUDA_SHARED_BYTES);
+    if (driver->f.function_allow && (uint32_t)cuda_fact(driver, id, CUDA_SHARED_BYTES_MOST) > caps->workgroup_bytes)
+        caps->workgroup_bytes = (uint32_t)cuda_fact(driver, id, CUDA_SHARED_BYTES_MOST);
     caps->workgroup_invocations = (uint32_t)cuda_fact(driver, id, CUDA_GROUP_SIZE);
     for (int i = 0; i < 3; i++)
         caps->workgroup_size[i] =
@@ -238,7 +241,7 @@ static const char *const compiler_folders[] = {
 static const int attributes[CUDA_ATTRIBUTE_COUNT] = {
     [CUDA_GROUP_SIZE] = 1,    [CUDA_SIZE_X] = 2, [CUDA_SIZE_Y] = 3, [CUDA_SIZE_Z] = 4,
     [CUDA_SHARED_BYTES] = 8,  [CUDA_WARP] = 10,  [CUDA_UNITS] = 16, [CUDA_INTEGRATED] = 18,
-    [CUDA_MAJOR] = 75,        [CUDA_MINOR] = 76};
+    [CUDA_MAJOR] = 75,        [CUDA_MINOR] = 76, [CUDA_SHARED_BYTES_MOST] = 97};
 
 /* The newest chip that the compiler knows and that is not newer than `want`; `want` itself from one
  * too old to tell; 0: none. */
@@ -287,7 +290,7 @@ typedef struct node_parameters {
 } node_parameters;
 
 static void node(const cuda_launch *launch, void *to) {
-    node_parameters p = {.function = launch->function, .arguments = launch->arguments};
+    node_parameters p = {.function = launch->function, .bytes = launch->bytes, .arguments = launch->arguments};
     for (int i = 0; i < 3; i++) p.groups[i] = launch->groups[i], p.size[i] = launch->size[i];
     memcpy(to, &p, sizeof p);
 }

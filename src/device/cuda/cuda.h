@@ -76,6 +76,8 @@ typedef uint64_t cuda_address;
       (cuda_function * function, cuda_module module, const char *name))                          \
     X(function_attribute, "cuFuncGetAttribute", "hipFuncGetAttribute",                           \
       (int *value, int what, cuda_function function))                                            \
+    X(function_allow, "?cuFuncSetAttribute", "?hipFuncSetAttribute",                             \
+      (cuda_function function, int what, int value))                                             \
     X(launch, "cuLaunchKernel", "hipModuleLaunchKernel",                                         \
       (cuda_function function, unsigned groups_x, unsigned groups_y, unsigned groups_z,          \
        unsigned size_x, unsigned size_y, unsigned size_z, unsigned bytes, cuda_stream stream,    \
@@ -131,7 +133,8 @@ enum {
     CUDA_STREAM_NON_BLOCKING = 1,
     CUDA_EVENT_BLOCKING = 1,
     CUDA_EVENT_NO_TIMING = 2,
-    CUDA_FUNCTION_GROUP_SIZE = 0
+    CUDA_FUNCTION_GROUP_SIZE = 0,
+    CUDA_FUNCTION_LAUNCH_BYTES = 8
 };
 
 typedef enum cuda_attribute {
@@ -139,7 +142,8 @@ typedef enum cuda_attribute {
     CUDA_SIZE_X,
     CUDA_SIZE_Y,
     CUDA_SIZE_Z,
-    CUDA_SHARED_BYTES,
+    CUDA_SHARED_BYTES, /* without asking; */
+    CUDA_SHARED_BYTES_MOST, /* if the launch asks for them */
     CUDA_WARP,
     CUDA_UNITS,
     CUDA_INTEGRATED,
@@ -157,7 +161,7 @@ typedef struct cuda_driver cuda_driver;
 /* A kernel as a graph's node has it. */
 typedef struct cuda_launch {
     cuda_function function;
-    uint32_t groups[3], size[3];
+    uint32_t groups[3], size[3], bytes;
     void **arguments;
 } cuda_launch;
 
@@ -215,6 +219,7 @@ typedef struct cuda_program {
     driver_job *job; /* owned; NULL once its result was taken */
     cuda_module module;
     cuda_function function; /* NULL until a status call or a submit found the job ready */
+    uint32_t launch_bytes;
 } cuda_program;
 
 typedef struct cuda_bindings {

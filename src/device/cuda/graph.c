@@ -84,7 +84,7 @@ static bool tell(cuda *d, cuda_step *step, const dispatch *now, void **arguments
     if (p->param_bytes) memcpy(step->params, now->params, p->param_bytes);
     for (uint32_t i = 0; i < p->n_binding; i++) arguments[i] = &step->at[i];
     arguments[p->n_binding] = p->param_bytes ? step->params : NULL;
-    cuda_launch launch = {.function = now->program->function, .arguments = arguments};
+    cuda_launch launch = {.function = now->program->function, .bytes = now->program->launch_bytes, .arguments = arguments};
     for (int i = 0; i < 3; i++)
         launch.groups[i] = now->groups[i], launch.size[i] = p->workgroup[i];
     d->flavour->node(&launch, node);

@@ -76,6 +76,16 @@ static bool find_function(cuda *d, driver_job *job, cuda_module module) {
                   (unsigned long long)want, d->head.caps.name, most);
         return false;
     }
+    if (job->launch_bytes) {
+        code = d->f.function_allow
+                   ? d->f.function_allow(function, CUDA_FUNCTION_LAUNCH_BYTES, (int)job->launch_bytes)
+                   : CUDA_NO_MEMORY;
+        if (code) {
+            base_fail(&job->error, BERYL_UNSUPPORTED, "%s: %u bytes of workgroup memory (%d)", job->label,
+                      (unsigned)job->launch_bytes, code);
+            return false;
+        }
+    }
     job->result[1] = function;
     return true;
 }
@@ -120,6 +130,7 @@ beryl_status cuda_program_make(device *head, device_program_item *item,
     cuda *d = (cuda *)head;
     beryl_status status = cuda_lost(d, error);
     if (status) return status;
+    ((cuda_program *)item)->launch_bytes = desc->launch_bytes;
     return driver_job_make(&d->compiler, item, desc, head->no_cache, &((cuda_program *)item)->job,
                            error);
 }

@@ -25,7 +25,7 @@ int cuda_dispatch(cuda *d, const device_command *c, const void *params) {
     for (uint32_t i = 0; i < n; i++) arguments[i] = &bindings->at[i];
     arguments[n] = program->head.param_bytes ? at.out : NULL;
     return d->f.launch(program->function, groups[0], groups[1], groups[2], size[0], size[1],
-                       size[2], 0, d->stream, arguments, NULL);
+                       size[2], program->launch_bytes, d->stream, arguments, NULL);
 }
 
 static cuda_address address_of(const cuda *d, device_buffer buffer) {

@@ -123,6 +123,7 @@ beryl_status driver_job_make(driver_compiler *c, const device_program_item *item
     job->param_bytes = item->param_bytes;
     job->no_cache = no_cache;
     for (int i = 0; i < 3; i++) job->workgroup[i] = item->workgroup[i];
+    job->launch_bytes = desc->launch_bytes;
     job_start(c, job);
     *out = job;
     return BERYL_OK;

@@ -28,7 +28,7 @@ typedef struct driver_job {
     char *entry; // [entry_size + 1], NUL-terminated; owned
     size_t entry_size;
     char label[48];
-    uint32_t n_binding, param_bytes, workgroup[3];
+    uint32_t n_binding, param_bytes, workgroup[3], launch_bytes;
     bool no_cache;     /* as the device was when the job was made */
     void *result[2];   /* the backend's; set when ready */
     beryl_error error; /* set when failed */

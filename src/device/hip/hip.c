@@ -95,7 +95,7 @@ typedef struct node_parameters {
 } node_parameters;
 
 static void node(const cuda_launch *launch, void *to) {
-    node_parameters p = {.function = launch->function, .arguments = launch->arguments};
+    node_parameters p = {.function = launch->function, .arguments = launch->arguments, .bytes = launch->bytes};
     for (int i = 0; i < 3; i++) p.groups[i] = launch->groups[i], p.size[i] = launch->size[i];
     memcpy(to, &p, sizeof p);
 }

@@ -10,18 +10,21 @@
  * on k and on some of the lanes' axes, not all: lanes that differ in another axis alone would all
  * load them. What is kept is the last such value of a chain, so a weight is dequantised once. r
  * counts the lanes of the axes it depends on, and the block loops; the code of the value is copied
- * with those in place of the lane's own. Refuses reductions that the lanes of a workgroup do not
+ * with those in place of the lane's own. A long block loop counts in two digits, the lanes between
+ * them: neighbouring lanes then read neighbouring vectors, which lie in different banks. Tiles that
+ * are loaded ahead have two places in workgroup memory if there is room, so that one barrier a turn
+ * is enough. Refuses reductions that the lanes of a workgroup do not
  * run together, and tiles without room. */
 #include "ir/pass/edit.h"
 
 #include <string.h>
 
-enum { TILES_MAX = 8, DIGITS_MAX = 6, SLICE_MAX = 400, NO_FACTOR = -1 };
+enum { TILES_MAX = 8, DIGITS_MAX = 8, SLICE_MAX = 400, NO_FACTOR = -1, LOW = 4 };
 
 typedef struct digit {
     bool is_axis;
     uint32_t axis, loop; /* loop: a block loop inside the reduction */
-    uint32_t size;
+    uint32_t size, unit; /* the loop's index is the sum of its digits times their units */
 } digit;
 
 typedef struct tile {
@@ -40,6 +43,7 @@ typedef struct stage {
     uint32_t loop, depth; /* the reduction; how many of its turns a tile holds */
     bool exact;           /* all tiles are whole */
     bool ahead;           /* a tile is loaded while the one before it is used */
+    uint32_t slots;       /* places of each tile */
     const bool *uniform;
     bool written[IR_BUFFER_MAX];
     uint32_t *seen; /* [n_code] stamp of the walk that has been there */
@@ -68,7 +72,7 @@ static bool walk(stage *s, ir_id id, tile *t, bool *by_k, bool *loads) {
             !pass_const(s->e->in->code, at->in[1], &to) ||
             !pass_const(s->e->in->code, at->in[2], &step) || from || step != 1 || !to)
             return false;
-        t->digits[t->n++] = (digit){.loop = id, .size = to};
+        t->digits[t->n++] = (digit){.loop = id, .size = to, .unit = 1};
         return true;
     }
     if (at->op == IR_LOCAL) {
@@ -76,7 +80,7 @@ static bool walk(stage *s, ir_id id, tile *t, bool *by_k, bool *loads) {
         for (uint32_t d = 0; d < t->n; d++)
             if (t->digits[d].is_axis && t->digits[d].axis == at->imm) return true;
         t->digits[t->n++] = (digit){
-            .is_axis = true, .axis = (uint32_t)at->imm, .size = s->e->in->workgroup[at->imm]};
+            .is_axis = true, .axis = (uint32_t)at->imm, .size = s->e->in->workgroup[at->imm], .unit = 1};
         return true;
     }
     bool load = at->op == IR_LOAD && at->space == IR_BUFFER && !s->written[at->array];
@@ -110,14 +114,27 @@ static int64_t factor_of(const stage *s, ir_id id, uint32_t depth) {
     return NO_FACTOR;
 }
 
-/* Order: axes z y x, then block loops from the outermost: so blocks of a lane lie side by side. */
+static uint32_t rank_of(const digit *d) {
+    return d->is_axis ? 1 : d->unit > 1 ? 0 : 2;
+}
+
+/* Order: upper digits of block loops, axes z y x, then block loops from the outermost: so what a
+ * lane loads as a vector lies side by side. */
 static void sort_digits(tile *t) {
+    bool lanes = false;
+    for (uint32_t d = 0; d < t->n; d++) lanes = lanes || t->digits[d].is_axis;
+    for (uint32_t d = 0, n = t->n; d < n && lanes && t->n < DIGITS_MAX; d++) {
+        digit *own = &t->digits[d];
+        if (own->is_axis || own->size <= LOW || own->size % LOW) continue;
+        t->digits[t->n++] = (digit){.loop = own->loop, .size = own->size / LOW, .unit = LOW};
+        own->size = LOW;
+    }
     for (uint32_t i = 1; i < t->n; i++)
         for (uint32_t j = i; j > 0; j--) {
             digit *a = &t->digits[j - 1], *b = &t->digits[j];
-            bool wrong = a->is_axis == b->is_axis
+            bool wrong = rank_of(a) == rank_of(b)
                              ? (a->is_axis ? a->axis < b->axis : a->loop > b->loop)
-                             : b->is_axis;
+                             : rank_of(a) > rank_of(b);
             if (!wrong) break;
             digit swap = *a;
             *a = *b, *b = swap;
@@ -193,12 +210,21 @@ static bool find_tiles(stage *s) {
         if (bytes > limit) return false;
         s->n++;
     }
+    uint64_t again = 0; /* a second place of each */
+    for (uint32_t t = 0; t < s->n; t++)
+        again += (uint64_t)s->tiles[t].stride * s->depth * ir_type_bytes((ir_type)pass_at(e, s->tiles[t].value)->type);
+    s->slots = s->ahead && bytes + again <= limit ? 2 : 1;
     return s->n > 0;
 }
 
 static ir_id digit_value(stage *s, const tile *t, const digit *d) {
-    (void)t;
-    return d->is_axis ? pass_axis(s->e, IR_LOCAL, d->axis) : s->e->map[d->loop];
+    pass_edit *e = s->e;
+    bool split = false;
+    if (d->is_axis) return pass_axis(e, IR_LOCAL, d->axis);
+    for (uint32_t o = 0; o < t->n; o++)
+        split = split || (!t->digits[o].is_axis && t->digits[o].loop == d->loop && t->digits[o].unit > 1);
+    if (d->unit > 1) return pass_binary(e, IR_DIV, e->map[d->loop], pass_u32(e, d->unit));
+    return split ? pass_binary(e, IR_MOD, e->map[d->loop], pass_u32(e, d->size)) : e->map[d->loop];
 }
 
 /* A copy of the value's code with values[] for the digits and k. */
@@ -211,8 +237,10 @@ static ir_id clone(stage *s, const tile *t, ir_id id, const ir_id *values, ir_id
     ir_id made = IR_NO_ID;
     for (uint32_t d = 0; d < t->n; d++)
         if (at->op == IR_LOCAL ? t->digits[d].is_axis && t->digits[d].axis == at->imm
-                               : !t->digits[d].is_axis && t->digits[d].loop == id)
-            made = values[d];
+                               : !t->digits[d].is_axis && t->digits[d].loop == id) {
+            ir_id part = pass_binary(e, IR_MUL, values[d], pass_u32(e, t->digits[d].unit));
+            made = made == IR_NO_ID ? part : pass_binary(e, IR_ADD, made, part);
+        }
     if (made == IR_NO_ID) {
         ir_instruction copy = *at;
         for (uint32_t a = 0; a < copy.n_in; a++)
@@ -234,6 +262,11 @@ static ir_id block_loop(stage *s, uint32_t count) {
                      ir_mark_bits(block_mark(s, count), 0));
 }
 
+/* Where the tile's slot begins. */
+static ir_id slot_start(stage *s, const tile *t, ir_id slot) {
+    return pass_binary(s->e, IR_MUL, slot, pass_u32(s->e, t->stride * s->depth));
+}
+
 /* How many neighbours a lane brings at once, and how often. */
 static void size_tile(const stage *s, tile *t) {
     const pass_edit *e = s->e;
@@ -246,7 +279,7 @@ static void size_tile(const stage *s, tile *t) {
 
 /* All lanes bring the tile that begins at k = `outer`: from buffers to workgroup memory, or half of
  * that way with registers in between. */
-static void fill(stage *s, tile *t, way along, ir_id outer, ir_id to) {
+static void fill(stage *s, tile *t, way along, ir_id outer, ir_id to, ir_id slot) {
     pass_edit *e = s->e;
     ir_id values[DIGITS_MAX] = {0};
     uint32_t wide = t->wide, turns = t->turns;
@@ -285,6 +318,7 @@ static void fill(stage *s, tile *t, way along, ir_id outer, ir_id to) {
         value = clone(s, t, t->value, values, k);
     }
     ir_id place = pass_binary(e, IR_ADD, pass_binary(e, IR_MUL, kk, pass_u32(e, t->stride)), row);
+    place = pass_binary(e, IR_ADD, place, slot_start(s, t, slot));
     if (along == TO_REGISTERS) pass_store(e, t->held, held, value);
     else pass_store(e, t->memory, place, value);
     if (wide > 1) pass_close(e);
@@ -297,6 +331,10 @@ static void barrier(pass_edit *e) {
               (ir_instruction){.op = IR_BARRIER, .in = {IR_NO_ID, IR_NO_ID, IR_NO_ID, IR_NO_ID}});
 }
 
+static void fill_all(stage *s, way along, ir_id outer, ir_id to, ir_id slot) {
+    for (uint32_t t = 0; t < s->n; t++) fill(s, &s->tiles[t], along, outer, to, slot);
+}
+
 static void push(stage *s) {
     pass_edit *e = s->e;
     const ir_instruction *at = pass_at(e, s->loop);
@@ -306,22 +344,28 @@ static void push(stage *s) {
         tile *own = &s->tiles[t];
         ir_type type = (ir_type)pass_at(e, own->value)->type;
         size_tile(s, own);
-        own->memory = pass_workgroup(e, type, own->stride * s->depth);
+        own->memory = pass_workgroup(e, type, own->stride * s->depth * s->slots);
         if (s->ahead) own->held = pass_register(e, type, own->turns * own->wide);
     }
+    const bool two = s->slots > 1;
+    ir_id first = pass_u32(e, 0), slot = first, other = first;
     if (s->ahead) {
         pass_if(e, pass_binary(e, IR_LT, from, to));
-        for (uint32_t t = 0; t < s->n; t++) fill(s, &s->tiles[t], TO_REGISTERS, from, to);
+        fill_all(s, TO_REGISTERS, from, to, first);
+        if (two) fill_all(s, FROM_REGISTERS, from, to, first);
         pass_close(e);
     }
     ir_id outer = pass_loop(e, from, to, depth, 0);
-    for (uint32_t t = 0; t < s->n; t++)
-        fill(s, &s->tiles[t], s->ahead ? FROM_REGISTERS : WHOLE_WAY, outer, to);
+    if (two) {
+        ir_id turn = pass_binary(e, IR_DIV, pass_binary(e, IR_SUB, outer, from), depth);
+        slot = pass_binary(e, IR_AND, turn, pass_u32(e, 1));
+        other = pass_binary(e, IR_AND, pass_binary(e, IR_ADD, turn, pass_u32(e, 1)), pass_u32(e, 1));
+    } else fill_all(s, s->ahead ? FROM_REGISTERS : WHOLE_WAY, outer, to, first);
     barrier(e);
     if (s->ahead) { /* the last tile is loaded once more, for nobody */
         ir_id next = pass_binary(e, IR_ADD, outer, depth);
         if (s->exact) next = pass_binary(e, IR_MIN, next, pass_binary(e, IR_SUB, to, depth));
-        for (uint32_t t = 0; t < s->n; t++) fill(s, &s->tiles[t], TO_REGISTERS, next, to);
+        fill_all(s, TO_REGISTERS, next, to, first);
     }
     ir_id count =
         s->exact ? depth : pass_binary(e, IR_MIN, pass_binary(e, IR_SUB, to, outer), depth);
@@ -342,11 +386,18 @@ static void push(stage *s) {
             row = pass_binary(e, IR_MUL, row, pass_u32(e, staged->digits[d].size));
             row = pass_binary(e, IR_ADD, row, digit_value(s, staged, &staged->digits[d]));
         }
+        row = pass_binary(e, IR_ADD, row, slot_start(s, staged, slot));
         ir_id index =
             pass_binary(e, IR_ADD, pass_binary(e, IR_MUL, inner, pass_u32(e, staged->stride)), row);
         e->map[i] = pass_load(e, (ir_type)pass_at(e, i)->type, 1, staged->memory, index);
     }
     pass_close(e);
+    if (two) {
+        fill_all(s, FROM_REGISTERS, outer, to, other);
+        pass_close(e);
+        barrier(e); /* what comes next may begin with the same memory */
+        return;
+    }
     barrier(e);
     pass_close(e);
 }

@@ -5,7 +5,7 @@
  * turn and a second loop for the rest. Refuses to grow the kernel without bound. */
 #include "ir/pass/edit.h"
 
-enum { GROWTH_MAX = 1 << 15, BODY_MAX = 1 << 13 };
+enum { GROWTH_MAX = 1 << 16, BODY_MAX = 1 << 13 };
 
 /* How often the loop runs, where that is a constant: to is known, or from + constant. */
 static bool count_of(const pass_edit *e, const ir_instruction *loop, uint32_t step,
@@ -83,7 +83,12 @@ static void unroll_range(pass_edit *e, uint32_t first, uint32_t last) {
         if (pass_at(e, i)->op == IR_LOOP && unroll_loop(e, i)) {
             e->changed = true;
             i = e->close[i];
-        } else pass_copy(e, i);
+            continue;
+        }
+        const ir_instruction *at = pass_at(e, i);
+        bool index = at->type == IR_U32 && at->width == 1 && at->n_in == 2 && (pass_flags(at) & IR_PURE);
+        if (index) e->map[i] = pass_binary(e, (ir_op)at->op, e->map[at->in[0]], e->map[at->in[1]]);
+        else pass_copy(e, i);
     }
 }
 
