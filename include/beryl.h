@@ -262,6 +262,20 @@ BERYL_API beryl_status beryl_engine_explain(beryl_engine *engine, const beryl_ex
 BERYL_API beryl_status beryl_kernel_explain(const char *text, size_t size, const beryl_explain_options *options,
                                             void (*write)(void *user, const char *text, size_t size), void *user, beryl_error *error);
 
+typedef struct beryl_trace_options {
+    size_t size;
+    beryl_plan plan; /* default decode */
+    uint32_t depth;  /* tokens of context before the run; 0: none */
+    uint32_t steps;  /* runs that are recorded, after as many as warm the device; 0: 3 */
+} beryl_trace_options;
+
+/* Runs a plan on made-up tokens and records it in the JSON form that Perfetto and Chrome's about:tracing read: each dispatch
+ * with the device's own time, grid, bytes and GB/s, and what the host did meanwhile. The text is handed to `write` in pieces
+ * before the task ends. No session may be open. */
+BERYL_API beryl_status beryl_engine_trace(beryl_engine *engine, const beryl_trace_options *options,
+                                          void (*write)(void *user, const char *text, size_t size), void *user, beryl_task **task,
+                                          beryl_error *error);
+
 /* ---- operations ------------------------------------------------------------------------------------ */
 
 typedef struct beryl_op_info {
@@ -327,7 +341,7 @@ typedef enum beryl_part { BERYL_PART_TEXT, BERYL_PART_THOUGHT, BERYL_PART_CALL, 
 
 typedef struct beryl_event {
     beryl_event_kind kind;
-    const char *what;        /* PROGRESS: "reading the file", "loading weights", "reading the prompt" */
+    const char *what;        /* PROGRESS: "reading the file", "loading weights", "reading the prompt", "compiling", ... */
     uint64_t done, total;
     int32_t token;           /* TOKEN: -1 where only held-back text is delivered */
     beryl_part part;

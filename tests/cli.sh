@@ -89,7 +89,7 @@ name=cli/version
 run --version
 code 0 && like "$out" '^beryl [0-9]+\.[0-9]+\.[0-9]+$' && ok
 
-for command in run show list devices bench tokenize render logits perplexity selftest explain ops; do
+for command in run show list devices bench tokenize render logits perplexity selftest explain trace ops; do
     name=cli/help-of-$command
     run help $command
     first=$out
@@ -357,6 +357,12 @@ code 0 && like "$out" 'after the passes' && run explain "$scratch/kernel.ir" --s
     like "$out" '@workgroup_size' && run explain "$scratch/kernel.ir" --stage plan --device dummy && code 1 &&
     sed -i 's/load/lead/' "$scratch/kernel.ir" && run explain "$scratch/kernel.ir" --device dummy && code 1 && like "$err" 'byte [0-9]+' &&
     run explain "$0" && code 1 && like "$err" 'neither' && ok
+
+name=cli/trace
+run trace "$model" --device host --steps 1 --out "$scratch/trace.json"
+if [[ $err =~ 'not usable' || $err =~ 'no device' ]]; then skip "$err"
+else code 0 && json <"$scratch/trace.json" && grep -q '"ph":"X"' "$scratch/trace.json" &&
+    run trace "$model" --device reference --out "$scratch/none.json" && code 1 && [ ! -e "$scratch/none.json" ] && ok; fi
 
 # ---- streams and terminals -----------------------------------------------------------------------------------
 name=cli/no-escapes-without-a-terminal

@@ -1,5 +1,7 @@
-/* explain_test.c - a model's plan as text: every stage of every plan, on devices that take different languages; one kernel. */
+/* explain_test.c - a model's plan as text: every stage of every plan, on devices that take different languages; one kernel; a
+ * trace of a few runs. */
 #define _POSIX_C_SOURCE 200809L
+#include "base/json.h"
 #include "base/memory.h"
 #include "beryl.h"
 #include "test.h"
@@ -96,6 +98,101 @@ static void check_kernel(test *t) {
     base_text_fini(&text);
 }
 
+static beryl_status traced(beryl_engine *engine, const beryl_trace_options *options, base_text *text, beryl_error *error) {
+    beryl_task *task = NULL;
+    beryl_status status = beryl_engine_trace(engine, options, keep, text, &task, error);
+    if (status != BERYL_OK) return status;
+    while ((status = beryl_wait(task, NULL)) == BERYL_EVENT) {}
+    if (status != BERYL_OK) *error = *beryl_task_error(task);
+    beryl_task_close(task);
+    return status;
+}
+
+/* Of an event; -1: not there. */
+static double number(const base_json *event, const char *key) {
+    const base_json *value = base_json_find(event, key);
+    return value && value->kind == JSON_NUMBER ? value->number : -1;
+}
+
+static bool is(const base_json *event, const char *key, const char *text) {
+    const base_json *value = base_json_find(event, key);
+    return value && value->kind == JSON_STRING && base_view_equal(value->text, base_view_of(text));
+}
+
+static void check_trace(test *t, beryl_engine *engine, beryl_plan plan) {
+    base_heap heap;
+    base_arena arena;
+    base_text text;
+    base_json *root = NULL;
+    beryl_error error = {0};
+    beryl_stats stats;
+    const beryl_trace_options options = {.size = sizeof options, .plan = plan, .steps = 2};
+    base_heap_init(&heap, NULL);
+    base_arena_init(&arena, &heap);
+    base_text_init(&text, &heap);
+    beryl_engine_stats(engine, &stats);
+    if (traced(engine, &options, &text, &error) != BERYL_OK) test_fail(t, __FILE__, __LINE__, "%s", error.message);
+    CHECK_INT(t, base_json_parse(&arena, text.data ? text.data : "", text.size, &root, &error), BERYL_OK);
+    const base_json *events = root ? base_json_find(root, "traceEvents") : NULL;
+    CHECK(t, events && events->kind == JSON_ARRAY);
+    uint32_t n_run = 0, n_dispatch = 0, n_meta = 0, n_busy = 0;
+    double end = 0;
+    for (const base_json *e = events ? events->child : NULL; e; e = e->next) {
+        n_meta += is(e, "ph", "M");
+        if (is(e, "ph", "M")) continue;
+        CHECK(t, is(e, "ph", "X") && number(e, "ts") >= 0 && number(e, "dur") >= 0 && number(e, "pid") > 0 && base_json_find(e, "name"));
+        if (is(e, "cat", "run")) n_run++;
+        if (!is(e, "cat", "dispatch")) continue;
+        CHECK(t, number(e, "ts") >= end - 0.002); /* one after another, but for the rounding of two numbers */
+        end = number(e, "ts") + number(e, "dur");
+        n_busy += number(e, "dur") > 0;
+        n_dispatch++;
+    }
+    CHECK_INT(t, n_meta, 3);
+    CHECK_INT(t, n_run, 2);
+    CHECK(t, n_dispatch > 20 && n_dispatch % 2 == 0 && n_busy > n_dispatch / 2);
+    if (plan == BERYL_PLAN_DECODE) CHECK_INT(t, n_dispatch, 2 * stats.decode_dispatches);
+    base_text_fini(&text);
+    base_arena_fini(&arena);
+}
+
+static void check_trace_refused(test *t) {
+    base_heap heap;
+    base_text text;
+    beryl_error error = {0};
+    base_heap_init(&heap, NULL);
+    base_text_init(&text, &heap);
+    beryl_trace_options options = {.size = sizeof options};
+    static const char *const devices[] = {"dummy", "reference"};
+    for (int i = 0; i < 2; i++) {
+        beryl_engine *engine = loaded(t, devices[i]);
+        CHECK_INT(t, traced(engine, &options, &text, &error), BERYL_UNSUPPORTED);
+        beryl_engine_close(engine);
+    }
+    beryl_engine *engine = loaded(t, "host");
+    if (engine) {
+        options.depth = 100000;
+        CHECK_INT(t, traced(engine, &options, &text, &error), BERYL_BAD_INPUT);
+        options = (beryl_trace_options){.size = sizeof options, .steps = 100000};
+        CHECK_INT(t, traced(engine, &options, &text, &error), BERYL_BAD_INPUT);
+        options = (beryl_trace_options){.size = 1};
+        CHECK_INT(t, traced(engine, &options, &text, &error), BERYL_MISUSE);
+        beryl_session *session = NULL;
+        options = (beryl_trace_options){.size = sizeof options};
+        CHECK_INT(t, beryl_session_open(engine, NULL, &session, NULL), BERYL_OK);
+        CHECK_INT(t, traced(engine, &options, &text, &error), BERYL_MISUSE);
+        beryl_session_close(session);
+        beryl_task *task = NULL;
+        CHECK_INT(t, beryl_engine_trace(engine, &options, keep, &text, &task, &error), BERYL_OK);
+        beryl_cancel(task);
+        CHECK_INT(t, beryl_wait(task, NULL), BERYL_CANCELLED);
+        beryl_task_close(task);
+    }
+    CHECK_INT(t, text.size, 0);
+    beryl_engine_close(engine);
+    base_text_fini(&text);
+}
+
 void test_explain(test *t) {
     static const struct { const char *device, *code; bool written; } devices[] = {
         {"dummy", "WGSL:\n", true}, {"host", "\nC:\n", false}, {"software", "WGSL:\n", true}, {"opencl", "OpenCL C:\n", false}};
@@ -127,4 +224,12 @@ void test_explain(test *t) {
         beryl_engine_close(engine);
     }
     if (test_case(t, "explain/kernel")) check_kernel(t);
+    for (size_t i = 1; i < sizeof devices / sizeof *devices; i++) {
+        if (!test_case(t, "explain/trace-on-%s", devices[i].device)) continue;
+        beryl_engine *engine = loaded(t, devices[i].device);
+        if (engine) check_trace(t, engine, BERYL_PLAN_DECODE);
+        if (engine && i == 1) check_trace(t, engine, BERYL_PLAN_PREFILL), check_trace(t, engine, BERYL_PLAN_LOGITS);
+        beryl_engine_close(engine);
+    }
+    if (test_case(t, "explain/trace-refused")) check_trace_refused(t);
 }

@@ -22,6 +22,7 @@
       1)                                                                                          \
     X(EXPLAIN, "explain", "[MODEL|KERNEL]",                                                       \
       "Show what becomes of a model: graph, plan, kernels, code", 0, 1)                           \
+    X(TRACE, "trace", "[MODEL]", "Record where the time of a step goes, for Perfetto", 0, 1)      \
     X(OPS, "ops", "", "List the operations that graphs are made of", 0, 0)                        \
     X(HELP, "help", "[COMMAND]", "Tell about a command", 0, 1)
 
@@ -40,7 +41,7 @@ enum { /* sets of commands */
     ON_ALL = (1u << COMMAND_COUNT) - 1,
     ON_WORK = ON_ALL & ~ON_HELP,
     ON_MODEL = ON_RUN | ON_SHOW | ON_BENCH | ON_TOKENIZE | ON_RENDER | ON_LOGITS | ON_PERPLEXITY |
-               ON_SELFTEST | ON_EXPLAIN,
+               ON_SELFTEST | ON_EXPLAIN | ON_TRACE,
 };
 
 typedef enum args_kind {
@@ -78,7 +79,8 @@ typedef enum args_kind {
     X(JSON, "json", 0, SWITCH, "", ON_WORK, "Print JSON for other programs")                      \
     X(VERBOSE, "verbose", 'v', SWITCH, "", ON_WORK,                                               \
       "Tell more, with speed figures; twice: everything")                                         \
-    X(PIECE, "piece", 0, COUNT, "N", ON_RUN | ON_BENCH | ON_LOGITS | ON_SELFTEST,                 \
+    X(PIECE, "piece", 0, COUNT, "N",                                                          \
+      ON_RUN | ON_BENCH | ON_LOGITS | ON_SELFTEST | ON_EXPLAIN | ON_TRACE,                        \
       "Most tokens of a prompt in one step; default as the device likes")                         \
     X(SYSTEM, "system", 's', TEXT, "TEXT", ON_RUN, "The system prompt")                           \
     X(FILE, "file", 'f', FILE, "FILE", ON_RUN,                                                    \
@@ -137,9 +139,13 @@ typedef enum args_kind {
     X(STAGE, "stage", 0, CHOICE, "graph|plan|ir|code", ON_EXPLAIN,                                \
       "graph: operations; plan: dispatches; ir: kernels before and after the passes; code: what " \
       "the device's compiler gets; default graph, of a kernel ir")                                \
-    X(PLAN, "plan", 0, CHOICE, "decode|prefill|output|logits", ON_EXPLAIN,                        \
+    X(PLAN, "plan", 0, CHOICE, "decode|prefill|output|logits", ON_EXPLAIN | ON_TRACE,                        \
       "Which plan: one token, a piece of a prompt, its last piece, all logits; default decode")   \
     X(OP, "op", 0, COUNT, "N", ON_EXPLAIN, "Only node N (graph) or dispatch N")                   \
+    X(TRACE_OUT, "out", 0, FILE, "FILE", ON_TRACE,                                                \
+      "Where the trace goes; default trace.json; - is standard output")                           \
+    X(DEPTH, "depth", 0, COUNT, "N", ON_TRACE, "After N tokens of context; default 0")            \
+    X(STEPS, "steps", 0, COUNT, "N", ON_TRACE, "Record N runs of the plan; default 3")            \
     X(OPS_MARKDOWN, "markdown", 0, SWITCH, "", ON_OPS, "Print a Markdown table")                  \
     X(MAN, "man", 0, SWITCH, "", ON_HELP, "Print the man page")                                   \
     X(MARKDOWN, "markdown", 0, SWITCH, "", ON_HELP, "Print all commands as Markdown")             \

@@ -108,6 +108,7 @@ int logits_main(cli *c);
 int perplexity_main(cli *c);
 int selftest_main(cli *c);
 int explain_main(cli *c);
+int trace_main(cli *c);
 int ops_main(cli *c);
 int help_main(cli *c);
 void help_command(FILE *to, args_command command);

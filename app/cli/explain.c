@@ -1,8 +1,10 @@
-/* explain.c - what becomes of a model or of a kernel, as text. */
+/* explain.c - looking inside: what becomes of a model or of a kernel, as text; where the time of a
+ * step goes, as a trace. */
 #include "cli.h"
 
 #include "base/file.h"
 
+#include <errno.h>
 #include <string.h>
 
 /* With --json one object that has it as its text. */
@@ -71,4 +73,55 @@ int explain_main(cli *c) {
     beryl_status status = beryl_engine_explain(engine, &options, text_write, c, &error);
     beryl_engine_close(engine);
     return cli_report(c, status, &error);
+}
+
+/* ---- trace ----------------------------------------------------------------------------------- */
+
+typedef struct tracing {
+    FILE *to;
+    bool failed;
+} tracing;
+
+static void trace_write(void *user, const char *text, size_t size) {
+    tracing *t = user;
+    if (fwrite(text, 1, size, t->to) != size) t->failed = true;
+}
+
+static int trace_run(cli *c, beryl_engine *engine, tracing *t) {
+    const args *a = &c->args;
+    const beryl_trace_options options = {.size = sizeof options,
+                                         .plan = (beryl_plan)a->values[FLAG_PLAN].integer,
+                                         .depth = args_count(a, FLAG_DEPTH, 0),
+                                         .steps = args_count(a, FLAG_STEPS, 0)};
+    beryl_task *task = NULL;
+    beryl_error error = {0};
+    beryl_status status = beryl_engine_trace(engine, &options, trace_write, t, &task, &error);
+    if (!status) {
+        status = cli_task_run(c, task, NULL, NULL);
+        const beryl_error *cause = beryl_task_error(task);
+        if (status && cause) error = *cause;
+    }
+    beryl_task_close(task);
+    return cli_report(c, status, &error);
+}
+
+int trace_main(cli *c) {
+    const char *path = args_text(&c->args, FLAG_TRACE_OUT);
+    if (!path) path = "trace.json";
+    bool aside = strcmp(path, "-") != 0;
+    size_t n_used;
+    cli_open open = {.model = cli_model(c, &n_used)};
+    beryl_engine *engine = cli_engine_open(c, &open);
+    if (!engine) return CLI_FAILED;
+    tracing t = {.to = aside ? fopen(path, "wb") : stdout};
+    int code = t.to ? trace_run(c, engine, &t) : cli_fail(c, "cannot write %s: %s", path, strerror(errno));
+    beryl_engine_close(engine);
+    if (t.to && aside && fclose(t.to)) t.failed = true;
+    if (code) {
+        if (t.to && aside) remove(path);
+        return code;
+    }
+    if (t.failed) return cli_fail(c, "writing %s failed: %s", path, strerror(errno));
+    if (aside && !c->json) printf("%s written; open it at ui.perfetto.dev or chrome://tracing\n", path);
+    return CLI_OK;
 }

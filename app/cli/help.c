@@ -56,6 +56,12 @@ static const char *const details[COMMAND_COUNT] = {
         "  beryl explain model.gguf --stage plan --plan prefill --device dummy\n"
         "  beryl explain model.gguf --stage code --op 3 --device host\n"
         "  beryl explain kernel.ir --stage code --device opencl",
+    [COMMAND_TRACE] =
+        "Open the file at ui.perfetto.dev or in chrome://tracing. One track has each dispatch with "
+        "the time that the device took for it, its grid, bytes and GB/s; the other one what the "
+        "host did. Timestamps cost a little themselves: a run takes longer than without.\n\n"
+        "  beryl trace model.gguf --out step.json\n"
+        "  beryl trace model.gguf --plan prefill --device opencl --out prefill.json",
     [COMMAND_OPS] = NULL,
     [COMMAND_HELP] = NULL,
 };

@@ -338,6 +338,7 @@ static int dispatch(cli *c) {
     case COMMAND_PERPLEXITY: return perplexity_main(c);
     case COMMAND_SELFTEST: return selftest_main(c);
     case COMMAND_EXPLAIN: return explain_main(c);
+    case COMMAND_TRACE: return trace_main(c);
     case COMMAND_OPS: return ops_main(c);
     case COMMAND_HELP: return help_main(c);
     case COMMAND_NONE: break;

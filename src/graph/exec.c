@@ -84,6 +84,14 @@ bool graph_exec_step_at(const graph_exec *e, uint32_t i, graph_exec_step *out) {
     return e->plan && graph_plan_step_at(e->plan, i, out);
 }
 
+double graph_exec_seconds(const graph_exec *e) {
+    return e->plan ? graph_plan_seconds(e->plan) : 0;
+}
+
+double graph_exec_encoded(const graph_exec *e) {
+    return e->plan ? graph_plan_encoded(e->plan) : 0;
+}
+
 bool graph_exec_print_step(const graph_exec *e, uint32_t i, base_text *out) {
     return e->plan && graph_plan_print_step(e->plan, i, out);
 }

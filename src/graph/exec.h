@@ -17,6 +17,7 @@ typedef struct graph_exec_options {
     bool exact;     /* f32 activations; false: int8 activations where the device has dot products */
     bool unfused;   /* no graph passes: every node its own dispatch */
     bool stamped;   /* a timestamp after each step, for graph_exec_step_at */
+    bool framed;    /* two timestamps alone, around the steps, for graph_exec_seconds */
     bool explained; /* keeps what each step is made from, for graph_exec_texts_at */
     const lower_form *forms; /* [n_form], for benchmarks */
     uint32_t n_form;
@@ -46,9 +47,14 @@ void graph_exec_describe(const graph_exec *e, graph_exec_info *info);
 bool graph_exec_node_program(const graph_exec *e, uint32_t node, uint32_t i, device_program *out);
 /* Text of the plan: a line a step with kernel, grid and bindings; with times in microseconds if it ran stamped. */
 void graph_exec_print(graph_exec *e, base_text *out);
-/* Step i of the plan: what it does, for people, and if it ran stamped how long it took. false: there are fewer. */
-typedef struct graph_exec_step { const char *label; uint64_t bytes; double microseconds; } graph_exec_step;
+/* Step i of the plan: what it does, for people, its grid in the last run, and if that was stamped how long it took. false: there
+ * are fewer. */
+typedef struct graph_exec_step { const char *label; uint64_t bytes; double microseconds; uint32_t groups[3]; } graph_exec_step;
 bool graph_exec_step_at(const graph_exec *e, uint32_t i, graph_exec_step *out);
+/* Of the last run of a stamped or framed plan whose results were asked for, by the device's clock; 0: not known. */
+double graph_exec_seconds(const graph_exec *e);
+/* When the last submit was handed to the device (base_time); what was before is encoding. */
+double graph_exec_encoded(const graph_exec *e);
 /* Its line of graph_exec_print; false: there are fewer. */
 bool graph_exec_print_step(const graph_exec *e, uint32_t i, base_text *out);
 /* What step i of a plan that was opened `explained` is made from. Texts are the plan's; NULL where there is none: a kernel is

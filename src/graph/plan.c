@@ -11,6 +11,7 @@
 #ifndef __wasm__
 #include "graph/lower_ir.h"
 #endif
+#include "base/thread.h"
 #include "graph/pass.h"
 
 #include <stdio.h>
@@ -65,6 +66,7 @@ typedef struct step {
     const char *label;
     uint64_t bytes;
     double microseconds;
+    uint32_t groups_run[3];
     graph_exec_texts texts;    /* where the plan is explained */
     const kernels_binding *names; /* [n_binding], likewise */
 } step;
@@ -87,6 +89,7 @@ struct graph_plan {
     uint64_t arena_sizes[COLOUR_MAX], bytes_pending;
     lower_step current;
     lower_texts texts;    /* of the step under way */
+    double seconds, encoded; /* of the last run */
     bool generated;       /* kernels from IR, in `language` (device_language) */
     uint32_t language;
 };
@@ -614,7 +617,7 @@ beryl_status graph_plan_open(graph *g, graph_store *store, const graph_exec_opti
     if (status == BERYL_OK) status = lower_all(p, error);
     if (status == BERYL_OK) status = place_items(p, error);
     if (status == BERYL_OK) status = make_bindings(p, error);
-    size_t n = p->steps.count * (options->stamped ? 2 : 1) + 8;
+    size_t n = p->steps.count * (options->stamped ? 2 : 1) + 10;
     if (status == BERYL_OK && !base_vec_reserve(p->heap, &p->commands, n)) status = base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     if (status != BERYL_OK) {
         graph_plan_close(p);
@@ -702,33 +705,36 @@ beryl_status graph_plan_submit(graph_plan *p, const uint32_t *extents, const gra
     }
     p->commands.count = 0;
     for (size_t s = 0; s < p->steps.count; s++) {
-        const step *st = &p->steps.data[s];
-        if (p->options.stamped && s < STAMP_MAX) p->commands.data[p->commands.count++] = (device_command){.kind = DEVICE_STAMP};
+        step *st = &p->steps.data[s];
+        if ((p->options.stamped && s < STAMP_MAX) || (p->options.framed && !s)) p->commands.data[p->commands.count++] = (device_command){.kind = DEVICE_STAMP};
         device_command *c = &p->commands.data[p->commands.count++];
         *c = (device_command){.kind = DEVICE_DISPATCH,
                               .dispatch = {st->program, st->made, {0, 0, 0}, (uint32_t)s * DEVICE_PARAM_ALIGN}};
         if (!grid_of(st, device_caps_of(p->device), extents, c->dispatch.groups))
             return base_fail(error, BERYL_UNSUPPORTED, "%s: a grid larger than the device's", st->label);
+        memcpy(st->groups_run, c->dispatch.groups, sizeof st->groups_run);
     }
-    if (p->options.stamped) p->commands.data[p->commands.count++] = (device_command){.kind = DEVICE_STAMP};
+    if (p->options.stamped || p->options.framed) p->commands.data[p->commands.count++] = (device_command){.kind = DEVICE_STAMP};
     for (uint32_t i = 0; i < n_fetch; i++) {
         const item *it = fetch[i] < p->g->tensors.count ? &p->items.data[fetch[i]] : NULL;
         if (!it || !it->used || it->kind != ITEM_ARENA || !it->keep) return base_fail(error, BERYL_MISUSE, "a value that is no output is read back");
         p->commands.data[p->commands.count++] = (device_command){.kind = DEVICE_FETCH,
             .fetch = {p->arena_buffers[it->colour], it->offset, align_up(tensor_bytes(graph_tensor_at(p->g, fetch[i]), extents), 4)}};
     }
+    p->encoded = base_time();
     return device_submit(p->device, &(device_submit_desc){p->commands.data, p->commands.count, p->params, p->steps.count * DEVICE_PARAM_ALIGN},
                          ticket, error);
 }
 
 beryl_status graph_plan_fetched(graph_plan *p, device_ticket ticket, uint32_t n, const void **data, beryl_error *error) {
     size_t size;
-    if (p->options.stamped) {
+    if (p->options.stamped || p->options.framed) {
         uint64_t ns[STAMP_MAX + 1];
         uint32_t n_stamp = STAMP_MAX + 1;
-        if (device_stamps(p->device, ticket, ns, &n_stamp, NULL) == BERYL_OK)
-            for (uint32_t s = 0; s + 1 < n_stamp && s < p->steps.count; s++)
-                p->steps.data[s].microseconds = (double)(ns[s + 1] - ns[s]) * 1e-3;
+        const bool known = device_stamps(p->device, ticket, ns, &n_stamp, NULL) == BERYL_OK && n_stamp > 1;
+        p->seconds = known ? (double)(ns[n_stamp - 1] - ns[0]) * 1e-9 : 0;
+        for (uint32_t s = 0; known && p->options.stamped && s + 1 < n_stamp && s < p->steps.count; s++)
+            p->steps.data[s].microseconds = (double)(ns[s + 1] - ns[s]) * 1e-3;
     }
     return device_fetched(p->device, ticket, n, data, &size, error);
 }
@@ -753,8 +759,16 @@ bool graph_plan_node_program(const graph_plan *p, uint32_t node, uint32_t i, dev
 bool graph_plan_step_at(const graph_plan *p, uint32_t i, graph_exec_step *out) {
     if (i >= p->steps.count) return false;
     const step *st = &p->steps.data[i];
-    *out = (graph_exec_step){st->label, st->bytes, st->microseconds};
+    *out = (graph_exec_step){st->label, st->bytes, st->microseconds, {st->groups_run[0], st->groups_run[1], st->groups_run[2]}};
     return true;
+}
+
+double graph_plan_seconds(const graph_plan *p) {
+    return p->seconds;
+}
+
+double graph_plan_encoded(const graph_plan *p) {
+    return p->encoded;
 }
 
 bool graph_plan_texts_at(const graph_plan *p, uint32_t i, graph_exec_texts *out) {

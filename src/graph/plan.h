@@ -19,6 +19,8 @@ void graph_plan_describe(const graph_plan *p, graph_exec_info *info);
 bool graph_plan_node_program(const graph_plan *p, uint32_t node, uint32_t i, device_program *out);
 void graph_plan_print(const graph_plan *p, base_text *out);
 bool graph_plan_step_at(const graph_plan *p, uint32_t i, graph_exec_step *out);
+double graph_plan_seconds(const graph_plan *p);
+double graph_plan_encoded(const graph_plan *p);
 bool graph_plan_print_step(const graph_plan *p, uint32_t i, base_text *out);
 bool graph_plan_texts_at(const graph_plan *p, uint32_t i, graph_exec_texts *out);
 

@@ -1,0 +1,226 @@
+/* trace.c - a few runs of a plan as trace events: the format of Chrome's about:tracing, which Perfetto reads too (events "X"
+ * with ts and dur in microseconds).
+ *
+ * Two clocks meet here. A run's stamps count from its first one; the run is put where it ends when the host's wait for it
+ * ended, but not before it was submitted. */
+#include "base/error.h"
+#include "base/json.h"
+#include "base/thread.h"
+#include "engine/probe.h"
+
+#include <string.h>
+
+enum { STEPS_DEFAULT = 3, STEPS_MOST = 100, WARM_MOST = 1000 };
+static const double WARM_SECONDS = 0.3; /* a GPU that was idle takes as long to clock up */
+
+typedef enum trace_stage { TRACE_COMPILE, TRACE_WARM, TRACE_RUN } trace_stage;
+typedef enum track { TRACK_HOST = 1, TRACK_DEVICE } track;
+
+typedef struct tracing {
+    probe p;
+    beryl_plan plan;
+    void (*write)(void *user, const char *text, size_t size);
+    void *user;
+    trace_stage stage;
+    uint32_t n_step, n_done, n_warm;
+    bool waiting;             /* for a run */
+    double began, begun, filled, submitted, device_end; /* of all; of the run; of the run before, on the device */
+    base_text text;
+    bool comma;
+} tracing;
+
+/* ---- events ----------------------------------------------------------------------------------------------------------- */
+
+/* With three places, whatever the locale's point is. */
+static void thousandths(base_text *text, double x) {
+    const uint64_t n = x > 0 ? (uint64_t)(1e3 * x + 0.5) : 0;
+    base_text_print(text, "%llu.%03u", (unsigned long long)(n / 1000), (unsigned)(n % 1000));
+}
+
+static void event(tracing *t, const char *name, const char *kind, track where, double from, double to) {
+    base_text_print(&t->text, "%s\n{\"name\":", t->comma ? "," : "");
+    base_json_write_string(&t->text, name, strlen(name));
+    base_text_print(&t->text, ",\"cat\":\"%s\",\"ph\":\"X\",\"pid\":1,\"tid\":%d,\"ts\":", kind, where);
+    thousandths(&t->text, 1e6 * (from - t->began));
+    base_text_print(&t->text, ",\"dur\":");
+    thousandths(&t->text, 1e6 * (to - from));
+    t->comma = true;
+}
+
+static void event_end(tracing *t) {
+    base_text_add(&t->text, "}", 1);
+}
+
+static void named(tracing *t, const char *what, int tid, const char *name) {
+    base_text_print(&t->text, "%s\n{\"name\":\"%s\",\"ph\":\"M\",\"pid\":1,\"tid\":%d,\"args\":{\"name\":", t->comma ? "," : "", what, tid);
+    base_json_write_string(&t->text, name, strlen(name));
+    base_text_add(&t->text, "}}", 2);
+    t->comma = true;
+}
+
+static void pair(tracing *t, const char *key, const char *value) {
+    base_text_print(&t->text, ",\"%s\":", key);
+    base_json_write_string(&t->text, value, strlen(value));
+}
+
+static void head(tracing *t) {
+    static const char *const plans[] = {
+#define X(id, name, what) name,
+        BERYL_PLAN_LIST(X)
+#undef X
+    };
+    const beryl_engine *e = t->p.e;
+    const device_caps *caps = device_caps_of(e->device);
+    base_text_print(&t->text, "{\"displayTimeUnit\":\"ns\",\"otherData\":{\"version\":\"beryl " BERYL_VERSION "\",\"plan\":\"%s\",\"tokens\":%u,\"depth\":%u", plans[t->plan],
+                    t->p.n, t->p.depth);
+    pair(t, "model", e->found.name ? e->found.name : "");
+    pair(t, "precision", e->options.precision == BERYL_PRECISION_EXACT ? "exact" : "fast");
+    pair(t, "backend", caps->backend);
+    pair(t, "device", caps->name);
+    pair(t, "driver", caps->driver);
+    pair(t, "device_clock", caps->timestamps ? "timestamps of the device" : "none: the device has no timestamps");
+    base_text_print(&t->text, "},\"traceEvents\":[");
+    named(t, "process_name", 0, "beryl");
+    named(t, "thread_name", TRACK_HOST, "host");
+    named(t, "thread_name", TRACK_DEVICE, caps->name);
+}
+
+static void device_events(tracing *t, double waited) {
+    graph_exec_step step;
+    const double total = graph_exec_seconds(t->p.exec), encoded = graph_exec_encoded(t->p.exec);
+    if (!(total > 0)) { /* no clock of its own: what the host saw */
+        event(t, "run (no timestamps)", "run", TRACK_DEVICE, encoded, waited);
+        event_end(t);
+        return;
+    }
+    double at = waited - total > encoded ? waited - total : encoded;
+    if (at < t->device_end) at = t->device_end;
+    for (uint32_t i = 0; graph_exec_step_at(t->p.exec, i, &step); i++) {
+        const double seconds = 1e-6 * step.microseconds;
+        event(t, step.label, "dispatch", TRACK_DEVICE, at, at + seconds);
+        base_text_print(&t->text, ",\"args\":{\"step\":%u,\"grid\":[%u,%u,%u],\"bytes\":%llu", i, step.groups[0], step.groups[1], step.groups[2], (unsigned long long)step.bytes);
+        if (step.bytes && seconds > 0) {
+            base_text_print(&t->text, ",\"GB/s\":");
+            thousandths(&t->text, 1e-9 * (double)step.bytes / seconds);
+        }
+        base_text_add(&t->text, "}", 1);
+        event_end(t);
+        at += seconds;
+    }
+    t->device_end = at;
+}
+
+static void run_events(tracing *t, double waited, double read) {
+    static const char *const names[] = {"fill inputs", "encode", "submit", "wait", "read result"};
+    const double encoded = graph_exec_encoded(t->p.exec);
+    const double times[] = {t->begun, t->filled, encoded, t->submitted, waited, read};
+    event(t, "run", "run", TRACK_HOST, t->begun, read);
+    base_text_print(&t->text, ",\"args\":{\"number\":%u}", t->n_done);
+    event_end(t);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        event(t, names[i], "host", TRACK_HOST, times[i], times[i + 1]);
+        event_end(t);
+    }
+    device_events(t, waited);
+}
+
+/* ---- the task ---------------------------------------------------------------------------------------------------------- */
+
+static beryl_status progress(beryl_task *task, const char *what, uint64_t done, uint64_t total) {
+    const beryl_status status = task_put(task, (beryl_event){.kind = BERYL_EVENT_PROGRESS, .what = what, .done = done, .total = total, .token = -1}, NULL, 0);
+    return status == BERYL_OK ? BERYL_EVENT : status;
+}
+
+static beryl_status run_begin(tracing *t, beryl_error *error) {
+    t->begun = base_time();
+    probe_fill(&t->p);
+    t->filled = base_time();
+    const beryl_status status = probe_submit(&t->p, error);
+    t->submitted = base_time();
+    t->waiting = status == BERYL_OK;
+    return status;
+}
+
+static beryl_status finish(tracing *t, beryl_error *error) {
+    base_text_print(&t->text, "\n]}\n");
+    if (t->text.failed) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    t->write(t->user, t->text.data, t->text.size);
+    return BERYL_OK;
+}
+
+/* One run, if need be in several steps. */
+static beryl_status run_step(beryl_task *task, tracing *t) {
+    beryl_error *error = &task->error;
+    beryl_status status = t->waiting ? BERYL_OK : run_begin(t, error);
+    if (status == BERYL_OK) status = probe_wait(&t->p, error);
+    if (status != BERYL_OK) return status;
+    t->waiting = false;
+    const double waited = base_time();
+    status = probe_read(&t->p, error);
+    if (status != BERYL_OK) return status;
+    if (t->stage == TRACE_WARM) {
+        const bool processor = device_is_processor(device_caps_of(t->p.e->device));
+        if (t->n_warm == 0) t->began = t->begun;
+        if (++t->n_warm < 2 || (!processor && waited - t->began < WARM_SECONDS && t->n_warm < WARM_MOST)) return progress(task, "warming up", t->n_warm, 0);
+        t->stage = TRACE_RUN;
+        t->began = base_time();
+        head(t);
+    } else {
+        run_events(t, waited, base_time());
+        t->n_done++;
+    }
+    return t->n_done == t->n_step ? finish(t, error) : progress(task, "tracing", t->n_done, t->n_step);
+}
+
+static beryl_status trace_step(beryl_task *task) {
+    tracing *t = task->state;
+    if (task_is_cancelled(task)) return base_fail(&task->error, BERYL_CANCELLED, "the trace was cancelled");
+    if (t->stage == TRACE_COMPILE) {
+        const beryl_status status = probe_ready(&t->p, &task->error);
+        if (status != BERYL_OK) return status;
+        t->stage = TRACE_WARM;
+    }
+    return run_step(task, t);
+}
+
+static void tracing_drop(beryl_engine *e, tracing *t) {
+    probe_close(&t->p);
+    base_text_fini(&t->text);
+    base_heap_give(&e->heap, t, sizeof *t);
+}
+
+static void trace_close(beryl_task *task) {
+    tracing_drop(task->engine, task->state);
+}
+
+beryl_status beryl_engine_trace(beryl_engine *e, const beryl_trace_options *options, void (*write)(void *user, const char *text, size_t size), void *user,
+                                beryl_task **task, beryl_error *error) {
+    static const beryl_trace_options none = {.size = sizeof none};
+    if (task) *task = NULL;
+    if (!e || !task || !write || !e->loaded || e->options.vocabulary_only)
+        return base_fail(error, BERYL_MISUSE, "beryl_engine_trace needs an engine with a loaded model, a function to call and a place for the task");
+    if (!options) options = &none;
+    if (options->size < offsetof(beryl_trace_options, steps) || options->size > 1 << 16)
+        return base_fail(error, BERYL_MISUSE, "beryl_trace_options.size is %zu: set it to sizeof(beryl_trace_options)", options->size);
+    beryl_trace_options o = none;
+    memcpy(&o, options, options->size < sizeof o ? options->size : sizeof o);
+    if ((unsigned)o.plan > BERYL_PLAN_LOGITS) return base_fail(error, BERYL_MISUSE, "no such plan");
+    if (o.steps > STEPS_MOST) return base_fail(error, BERYL_BAD_INPUT, "%u steps: a trace has at most %d", o.steps, STEPS_MOST);
+    tracing *t = base_heap_take(&e->heap, sizeof *t);
+    if (!t) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    t->plan = o.plan;
+    t->write = write;
+    t->user = user;
+    t->n_step = o.steps ? o.steps : STEPS_DEFAULT;
+    base_text_init(&t->text, &e->heap);
+    const graph_exec_options with = {.exact = e->options.precision == BERYL_PRECISION_EXACT, .stamped = true};
+    beryl_status status = probe_open(e, engine_plan_kind_of(e, o.plan, o.depth < ENGINE_NEAR), o.depth, &with, &t->p, error);
+    if (status == BERYL_OK) status = task_open(e, NULL, trace_step, task, error);
+    if (status != BERYL_OK) {
+        tracing_drop(e, t);
+        return status;
+    }
+    (*task)->state = t;
+    (*task)->close = trace_close;
+    return BERYL_OK;
+}
