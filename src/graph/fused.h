@@ -105,6 +105,8 @@ const fused_forms *fused_forms_of(const graph_store *store);
 bool lower_matvec_fits(const graph *g, const graph_store *store, const lower_settings *settings, const fused_matvec *f);
 bool lower_matvec_hands(const graph *g, const graph_store *store, const lower_settings *settings, const fused_matvec *f);
 bool lower_attention_fits(const graph *g, const graph_store *store, const lower_settings *settings, const fused_attention *f);
+/* Do its tensors lie as kernels of any kind want them, and are there enough bindings, with `more` of them? */
+bool lower_attention_binds(const graph *g, const graph_store *store, const fused_attention *f, uint32_t more);
 bool lower_experts_fits(const graph *g, const graph_store *store, const lower_settings *settings, const fused_experts *f);
 bool lower_router_fits(const graph *g, const graph_store *store, const fused_router *f);
 uint32_t lower_attention_splits(const graph *g, const graph_store *store, const fused_attention *f);

@@ -459,25 +459,30 @@ static bool is_plain(const graph *g, graph_value v, uint32_t width) {
     return t->rank >= 1 && graph_is_contiguous(t) && t->offset % 4 == 0 && t->stride[0] == width;
 }
 
-bool lower_attention_fits(const graph *g, const graph_store *store, const lower_settings *settings, const fused_attention *f) {
-    (void)settings; /* activations are f32 either way */
+bool lower_attention_binds(const graph *g, const graph_store *store, const fused_attention *f, uint32_t more) {
     if (!store->device) return false;
     const device_caps *caps = device_caps_of(store->device);
-    const shapes a = shapes_of_joined(g, f);
-    const bool owner = f->k != 0, serial = is_software(store);
+    const bool owner = f->k != 0;
     const store_tensor *w_q = stored(g, store, f->w_q), *w_k = owner ? stored(g, store, f->w_k) : w_q;
     const store_tensor *k = stored(g, store, f->k_cache), *v = stored(g, store, f->v_cache);
-    if (!w_q || !w_k || !k || !v || f->head_dim % 8 || a.d4 > HEAD_FOURS_MAX) return false;
-    if (a.cache == TYPE_Q8_0 && f->head_dim % (owner ? 64 : 32)) return false;
+    if (!w_q || !w_k || !k || !v || f->head_dim % 8 || f->head_dim / 4 > HEAD_FOURS_MAX) return false;
+    if (graph_tensor_at(g, f->k_cache)->type == TYPE_Q8_0 && f->head_dim % (owner ? 64 : 32)) return false;
     if (!is_plain(g, f->q, f->n_head * f->head_dim) || !is_plain(g, f->angles, f->head_dim)) return false;
     if (owner && (!is_plain(g, f->k, f->n_kv * f->head_dim) || !is_plain(g, f->v, f->n_kv * f->head_dim))) return false;
     const store_shard *q_at = &w_q->shard[0], *k_at = &w_k->shard[0];
     const uint64_t apart = q_at->offset > k_at->offset ? q_at->offset - k_at->offset : k_at->offset - q_at->offset;
     if (q_at->buffer != k_at->buffer || apart + 4 * f->head_dim > caps->binding_max) return false;
     if (owner && (q_at->buffer == k->shard[0].buffer || q_at->buffer == v->shard[0].buffer)) return false;
-    const uint32_t bindings = 9 + (owner ? 2u : 0u) + (serial ? 1u : 0u);
-    if (bindings > (caps->storage_max ? caps->storage_max : 8) || bindings > DEVICE_BINDING_MAX) return false;
-    return serial || decode_form_of(caps, &a, true).heads > 0;
+    const uint32_t bindings = 9 + (owner ? 2u : 0u) + more;
+    return bindings <= (caps->storage_max ? caps->storage_max : 8) && bindings <= DEVICE_BINDING_MAX;
+}
+
+bool lower_attention_fits(const graph *g, const graph_store *store, const lower_settings *settings, const fused_attention *f) {
+    (void)settings; /* activations are f32 either way */
+    if (!store->device) return false;
+    const bool serial = is_software(store);
+    const shapes a = shapes_of_joined(g, f);
+    return lower_attention_binds(g, store, f, serial) && (serial || decode_form_of(device_caps_of(store->device), &a, true).heads > 0);
 }
 
 /* form: NULL on software devices. */

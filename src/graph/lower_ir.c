@@ -66,6 +66,18 @@ ir_memory lower_ir_shard(lower_ir *k, const char *name, graph_value v, uint32_t 
     return add_buffer(k, name, type, IR_READ, (lower_ir_place){.kind = LOWER_IR_SHARD, .value = v, .shard = shard});
 }
 
+ir_memory lower_ir_weights(lower_ir *k, const char *name, const graph_value *weights, uint32_t n, ir_type type, uint32_t *word) {
+    lower_ir_place place = {.kind = LOWER_IR_WEIGHTS, .n_weight = n};
+    uint64_t low = UINT64_MAX;
+    for (uint32_t i = 0; i < n; i++) {
+        const uint64_t at = lower_stored(k->l, weights[i])->shard[0].offset;
+        if (i < LOWER_IR_WEIGHTS_MAX) place.weights[i] = weights[i];
+        if (at < low) low = at;
+    }
+    for (uint32_t i = 0; i < n; i++) word[i] = (uint32_t)((lower_stored(k->l, weights[i])->shard[0].offset - low) / 4);
+    return add_buffer(k, name, type, IR_READ, place);
+}
+
 ir_memory lower_ir_scratch(lower_ir *k, const char *name, uint32_t key, uint64_t bytes, ir_type type, ir_access access) {
     return add_buffer(k, name, type, access, (lower_ir_place){.kind = LOWER_IR_SCRATCH, .key = key, .bytes = bytes});
 }
@@ -161,6 +173,8 @@ static beryl_status step_of(lower_ir *k, const lower_count *counts, const uint32
         if (p->kind == LOWER_IR_VALUE) lower_bind(s, k->names[i], p->value);
         if (p->kind == LOWER_IR_SHARD) lower_bind_shard(s, k->names[i], p->value, p->shard);
         if (p->kind == LOWER_IR_SCRATCH) lower_bind_scratch(s, k->names[i], p->key, p->bytes);
+        uint32_t word[LOWER_IR_WEIGHTS_MAX];
+        if (p->kind == LOWER_IR_WEIGHTS) lower_bind_weights(s, k->names[i], p->weights, p->n_weight, word);
     }
     for (uint32_t i = 0; i < k->n_argument; i++) {
         const lower_ir_argument *a = &k->arguments[i];

@@ -16,11 +16,16 @@
 #include "graph/lower.h"
 #include "ir/ir.h"
 
-enum { LOWER_IR_RUN = 16 }; /* elements that readers and products take at once */
+enum {
+    LOWER_IR_RUN = 16,       /* elements that readers and products take at once */
+    LOWER_IR_WEIGHTS_MAX = 4 /* of one binding */
+};
 
 typedef struct lower_ir_place { /* what a buffer is bound to */
-    enum { LOWER_IR_VALUE, LOWER_IR_SHARD, LOWER_IR_SCRATCH } kind;
+    enum { LOWER_IR_VALUE, LOWER_IR_SHARD, LOWER_IR_SCRATCH, LOWER_IR_WEIGHTS } kind;
     graph_value value;
+    graph_value weights[LOWER_IR_WEIGHTS_MAX];
+    uint32_t n_weight;
     uint32_t shard, key;
     uint64_t bytes;
 } lower_ir_place;
@@ -57,6 +62,8 @@ ir_memory lower_ir_read(lower_ir *k, const char *name, graph_value v);  /* eleme
 ir_memory lower_ir_write(lower_ir *k, const char *name, graph_value v);
 ir_memory lower_ir_bind(lower_ir *k, const char *name, graph_value v, ir_type type, ir_access access);
 ir_memory lower_ir_shard(lower_ir *k, const char *name, graph_value v, uint32_t shard, ir_type type);
+/* Several stored weights that fit one binding (lower_weights_fit); word[i]: where weight i begins, in 4 bytes. */
+ir_memory lower_ir_weights(lower_ir *k, const char *name, const graph_value *weights, uint32_t n, ir_type type, uint32_t *word);
 ir_memory lower_ir_scratch(lower_ir *k, const char *name, uint32_t key, uint64_t bytes, ir_type type, ir_access access);
 ir_id lower_ir_u32(lower_ir *k, const char *name, uint32_t value);
 ir_id lower_ir_f32(lower_ir *k, const char *name, float value);

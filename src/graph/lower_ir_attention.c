@@ -1,7 +1,5 @@
-/* lower_ir_attention.c - generated kernels of rotations, cache writes and attention.
- *
- * Attention is one workgroup for a query and a head, with an online softmax. Where one lane is all it walks the keys one by
- * one in vectors; else each lane scores one key of a tile, then owns some of the result's elements. */
+/* lower_ir_attention.c - generated kernels of rotations and cache writes, and which form of attention a node takes. */
+#include "graph/lower_ir_attention.h"
 #include "graph/lower_ir_block.h"
 #include "base/error.h"
 
@@ -118,176 +116,64 @@ beryl_status lower_ir_kv_write(lowering *l, const graph_node *node, beryl_error 
 
 /* ---- attention ------------------------------------------------------------------------------------------------- */
 
-typedef struct attending {
-    lower_ir k;
-    const graph_tensor *q, *cache; /* cache: of keys; that of values is like it */
-    lower_ir_weight keys, values;
-    ir_memory query, out, sum; /* sum: a vector, of one score */
-    bool aligned;
-    uint32_t d, n_row, n_kv;
-    ir_id q_at, out_at, base, kv, first, end; /* base: rows before this slot's; keys first .. end - 1 */
-} attending;
+enum { FEW_ROWS = 32 };
 
-static ir_id cache_row(attending *a, ir_id j) {
-    lower_ir *k = &a->k;
-    return ir_add(k->b, lower_ir_times(k, ir_add(k->b, a->base, lower_ir_rest(k, j, a->n_row)), a->n_kv), a->kv);
+typedef enum attention_form { FORM_NONE, FORM_SERIAL, FORM_LANES } attention_form;
+
+/* Processors: a lane alone. loop_max: lanes there may not take as many turns as there are keys and elements. */
+static attention_form form_of(const device_caps *caps, const attention_task *a) {
+    const bool alone = (caps->kind == DEVICE_HOST || caps->kind == DEVICE_SOFTWARE) && !caps->loop_max;
+    if (!alone && a->n <= FEW_ROWS && a->q_offset % 4 == 0 && a->q_stride[0] % 4 == 0 && a->q_stride[1] % 4 == 0 && attention_lanes_fit(caps, a))
+        return FORM_LANES;
+    return attention_serial_fits(a) ? FORM_SERIAL : FORM_NONE;
 }
 
-/* Opens a block: there is such a query and its slot. */
-static void attend_begin(attending *a) {
-    lower_ir *k = &a->k;
-    ir_builder *b = k->b;
-    const graph_node *node = k->node;
-    const graph *g = k->l->g;
-    const uint32_t n_head = a->q->dim[1].size, window = node->attr.attention.window;
-    a->query = lower_ir_read(k, "q", node->in[0]);
-    lower_ir_weight_cache(&a->keys, k, "k_cache", node->in[1]);
-    lower_ir_weight_cache(&a->values, k, "v_cache", node->in[2]);
-    ir_memory slots = lower_ir_read(k, "slot", node->in[3]), positions = lower_ir_read(k, "pos", node->in[4]);
-    a->out = lower_ir_write(k, "out", node->out[0]);
-    ir_id n = lower_ir_count(k, "n", lower_count_of(a->q->dim[0])), q_offset = lower_ir_u32(k, "q_offset", a->q->offset);
-    ir_id slot_offset = lower_ir_u32(k, "slot_offset", graph_tensor_at(g, node->in[3])->offset);
-    ir_id pos_offset = lower_ir_u32(k, "pos_offset", graph_tensor_at(g, node->in[4])->offset);
-    ir_id group = lower_ir_group(k), head = lower_ir_rest(k, group, n_head), row = lower_ir_over(k, group, n_head);
-    ir_if(b, ir_lt(b, row, n));
-    ir_id slot = ir_cast(b, IR_U32, ir_load(b, slots, ir_add(b, slot_offset, row), 1));
-    ir_id pos = ir_cast(b, IR_U32, ir_load(b, positions, ir_add(b, pos_offset, row), 1));
-    a->end = lower_ir_plus(k, pos, 1);
-    a->first = window ? ir_sub(b, a->end, ir_min(b, a->end, ir_u32(b, window))) : ir_u32(b, 0);
-    a->base = lower_ir_times(k, ir_min(b, slot, ir_u32(b, a->cache->dim[0].size - 1)), a->n_row);
-    a->kv = lower_ir_over(k, lower_ir_times(k, head, a->n_kv), n_head);
-    a->q_at = ir_add(b, ir_add(b, q_offset, lower_ir_times(k, row, a->q->stride[0])), lower_ir_times(k, head, a->q->stride[1]));
-    a->out_at = lower_ir_times(k, group, a->d);
-}
-
-/* The values of run `at` of a cache's row; gives the element where it begins. */
-static ir_id run_values(const lower_ir_weight *w, ir_id at, ir_id row, ir_id *values) {
-    lower_ir_chunk c;
-    ir_id block = lower_ir_over(w->k, at, w->chunks), part = lower_ir_rest(w->k, at, w->chunks);
-    lower_ir_chunk_load(w, row, block, part, &c);
-    lower_ir_run_load(w, &c, 0, values);
-    return lower_ir_run_at(w, block, part, 0);
-}
-
-/* q . key of row `row`, times the scale. */
-static ir_id score(attending *a, ir_id row) {
-    lower_ir *k = &a->k;
-    ir_builder *b = k->b;
-    const uint32_t n = LOWER_IR_RUN / k->wide, rest = a->keys.plain ? a->keys.blocks * LOWER_IR_RUN : a->d;
-    ir_id zero = ir_u32(b, 0);
-    ir_store(b, a->sum, zero, ir_number(b, IR_F32, k->wide, 0));
-    ir_id q[4], values[4], run = ir_loop(b, zero, ir_u32(b, a->keys.blocks * a->keys.chunks), ir_u32(b, 1));
-    ir_id at = run_values(&a->keys, run, row, values), sum = ir_load(b, a->sum, zero, k->wide);
-    lower_ir_load_run(k, a->query, ir_add(b, a->q_at, at), a->aligned, q);
-    for (uint32_t i = 0; i < n; i++) sum = ir_fma(b, q[i], values[i], sum);
-    ir_store(b, a->sum, zero, sum);
-    ir_end(b);
-    ir_id total = lower_ir_sum_vector(k, ir_load(b, a->sum, zero, k->wide));
-    for (uint32_t e = rest; e < a->d; e++) {
-        ir_id one = ir_load(b, a->query, lower_ir_plus(k, a->q_at, e), 1);
-        total = ir_fma(b, one, lower_ir_element_load(&a->keys, row, ir_u32(b, e)), total);
+static uint32_t splits_of(const device_caps *caps, const attention_task *a) {
+    switch (form_of(caps, a)) {
+    case FORM_LANES: return attention_lanes_splits(caps, a);
+    case FORM_SERIAL: return attention_serial_splits(caps, a);
+    case FORM_NONE: break;
     }
-    return ir_mul(b, total, ir_f32(b, k->node->attr.attention.scale));
+    return 0;
 }
 
-/* sums = sums * fade + p * value; sums [d] in registers. */
-static void add_values(attending *a, ir_memory sums, ir_id row, ir_id p, ir_id fade) {
-    lower_ir *k = &a->k;
-    ir_builder *b = k->b;
-    const uint32_t n = LOWER_IR_RUN / k->wide, rest = a->values.plain ? a->values.blocks * LOWER_IR_RUN : a->d;
-    ir_id many_p = ir_splat(b, p, k->wide), many_fade = ir_splat(b, fade, k->wide);
-    ir_id values[4], run = ir_loop(b, ir_u32(b, 0), ir_u32(b, a->values.blocks * a->values.chunks), ir_u32(b, 1));
-    ir_id from = run_values(&a->values, run, row, values);
-    for (uint32_t i = 0; i < n; i++) {
-        ir_id at = lower_ir_plus(k, from, i * k->wide), before = ir_load(b, sums, at, k->wide);
-        ir_store(b, sums, at, ir_fma(b, values[i], many_p, ir_mul(b, before, many_fade)));
-    }
-    ir_end(b);
-    for (uint32_t e = rest; e < a->d; e++) {
-        ir_id at = ir_u32(b, e), value = lower_ir_element_load(&a->values, row, at);
-        ir_store(b, sums, at, ir_fma(b, value, p, ir_mul(b, ir_load(b, sums, at, 1), fade)));
-    }
-}
-
-static void attend_alone(attending *a) {
-    lower_ir *k = &a->k;
-    ir_builder *b = k->b;
-    const uint32_t wide = a->aligned ? k->wide : 1;
-    a->sum = ir_register(b, IR_F32, k->wide);
-    ir_memory sums = ir_register(b, IR_F32, a->d), most = ir_register(b, IR_F32, 1), total = ir_register(b, IR_F32, 1);
-    attend_begin(a);
-    for (uint32_t e = 0; e < a->d; e += wide) ir_store(b, sums, ir_u32(b, e), ir_number(b, IR_F32, wide, 0));
-    ir_set(b, most, ir_f32(b, -3.4028234663852886e38f));
-    ir_set(b, total, ir_f32(b, 0));
-    ir_id j = ir_loop(b, a->first, a->end, ir_u32(b, 1)), row = cache_row(a, j), s = score(a, row);
-    ir_id before = ir_get(b, most), now = ir_max(b, before, s);
-    ir_id fade = ir_exp(b, ir_sub(b, before, now)), p = ir_exp(b, ir_sub(b, s, now));
-    ir_set(b, most, now);
-    ir_set(b, total, ir_fma(b, ir_get(b, total), fade, p));
-    add_values(a, sums, row, p, fade);
-    ir_end(b);
-    ir_id factor = ir_splat(b, ir_div(b, ir_f32(b, 1), ir_get(b, total)), wide);
-    for (uint32_t e = 0; e < a->d; e += wide)
-        ir_store(b, a->out, lower_ir_plus(k, a->out_at, e), ir_mul(b, ir_load(b, sums, ir_u32(b, e), wide), factor));
-    ir_end(b);
-}
-
-static void attend_together(attending *a) {
-    lower_ir *k = &a->k;
-    ir_builder *b = k->b;
-    a->sum = ir_register(b, IR_F32, k->wide);
-    const uint32_t each = (a->d + LANES - 1) / LANES; /* elements of the result that a lane owns: lane, lane + LANES .. */
-    ir_memory sums = ir_register(b, IR_F32, each), most = ir_register(b, IR_F32, 1), total = ir_register(b, IR_F32, 1);
-    ir_memory own = ir_register(b, IR_F32, 1), joined = ir_workgroup(b, IR_F32, LANES), weights = ir_workgroup(b, IR_F32, LANES);
-    attend_begin(a);
-    ir_id lane = ir_local(b, 0), lowest = ir_f32(b, -3.4028234663852886e38f);
-    for (uint32_t i = 0; i < each; i++) ir_store(b, sums, ir_u32(b, i), ir_f32(b, 0));
-    ir_set(b, most, lowest);
-    ir_set(b, total, ir_f32(b, 0));
-    ir_id start = ir_loop(b, a->first, a->end, ir_u32(b, LANES)), j = ir_add(b, start, lane), inside = ir_lt(b, j, a->end);
-    ir_set(b, own, lowest);
-    ir_if(b, inside);
-    ir_set(b, own, score(a, cache_row(a, j)));
-    ir_end(b);
-    ir_id s = ir_get(b, own), before = ir_get(b, most), now = ir_max(b, before, lower_ir_reduce(k, IR_MAX, s, joined));
-    ir_id fade = ir_exp(b, ir_sub(b, before, now)), p = ir_select(b, inside, ir_exp(b, ir_sub(b, s, now)), ir_f32(b, 0));
-    ir_store(b, weights, lane, p);
-    ir_id sum = lower_ir_reduce(k, IR_ADD, p, joined); /* its barriers are for `weights` too */
-    ir_set(b, most, now);
-    ir_set(b, total, ir_fma(b, ir_get(b, total), fade, sum));
-    for (uint32_t i = 0; i < each; i++) ir_store(b, sums, ir_u32(b, i), ir_mul(b, ir_load(b, sums, ir_u32(b, i), 1), fade));
-    ir_id one = ir_loop(b, ir_u32(b, 0), ir_min(b, ir_sub(b, a->end, start), ir_u32(b, LANES)), ir_u32(b, 1));
-    ir_id row = cache_row(a, ir_add(b, start, one)), weight = ir_load(b, weights, one, 1);
-    for (uint32_t i = 0; i < each; i++) {
-        ir_id e = lower_ir_plus(k, lane, i * LANES);
-        if (a->d % LANES) e = ir_min(b, e, ir_u32(b, a->d - 1));
-        ir_id value = lower_ir_element_load(&a->values, row, e);
-        ir_store(b, sums, ir_u32(b, i), ir_fma(b, value, weight, ir_load(b, sums, ir_u32(b, i), 1)));
-    }
-    ir_end(b);
-    ir_barrier(b);
-    ir_end(b);
-    ir_id factor = ir_div(b, ir_f32(b, 1), ir_get(b, total));
-    for (uint32_t i = 0; i < each; i++) {
-        ir_id e = lower_ir_plus(k, lane, i * LANES);
-        ir_if(b, ir_lt(b, e, ir_u32(b, a->d)));
-        ir_store(b, a->out, ir_add(b, a->out_at, e), ir_mul(b, ir_load(b, sums, ir_u32(b, i), 1), factor));
-        ir_end(b);
-    }
-    ir_end(b);
+static beryl_status attend(lowering *l, const graph_node *node, const attention_task *a, bool merged, beryl_error *error) {
+    const attention_form form = form_of(l->caps, a);
+    if (form == FORM_NONE) return lower_ir_refuse(node, "heads of this shape, or a cache of this type", error);
+    const beryl_status status = form == FORM_LANES ? attention_lanes(l, node, a, error) : attention_serial(l, node, a, error);
+    return status == BERYL_OK && a->n_split > 1 && merged ? attention_merge(l, node, a, error) : status;
 }
 
 beryl_status lower_ir_attention(lowering *l, const graph_node *node, beryl_error *error) {
-    const graph_tensor *q = graph_tensor_at(l->g, node->in[0]), *cache = graph_tensor_at(l->g, graph_base_of(l->g, node->in[1]));
-    const graph_tensor *v = graph_tensor_at(l->g, graph_base_of(l->g, node->in[2]));
+    const graph_tensor *q = graph_tensor_at(l->g, node->in[0]);
+    attention_task a;
     if (q->stride[2] != 1 || q->dim[1].extent || q->dim[2].extent) return lower_ir_refuse(node, "rows with gaps, heads that vary", error);
-    if ((cache->type != TYPE_F32 && cache->type != TYPE_F16 && cache->type != TYPE_Q8_0) || v->type != cache->type)
-        return lower_ir_refuse(node, base_type_name(cache->type), error);
-    attending a = {.q = q, .cache = cache, .d = q->dim[2].size, .n_row = cache->dim[1].size, .n_kv = cache->dim[2].size};
-    const bool alone = lower_ir_serial(l) && !l->caps->loop_max; /* turns of loops over all keys and their elements */
-    lower_ir_begin(&a.k, l, node, "attention", alone ? 1 : LANES);
-    a.aligned = lower_ir_aligned(&a.k, q) && a.d % a.k.wide == 0;
-    if (alone) attend_alone(&a);
-    else attend_together(&a);
-    return lower_ir_end(&a.k, lower_count_times(lower_count_of(q->dim[0]), q->dim[1].size), 1, error);
+    attention_task_of(l->g, node, &a);
+    if (graph_tensor_at(l->g, graph_base_of(l->g, node->in[2]))->type != a.cache) return lower_ir_refuse(node, "keys and values of two types", error);
+    a.n_split = splits_of(l->caps, &a);
+    return attend(l, node, &a, true, error);
+}
+
+/* ---- a joined decode step ------------------------------------------------------------------------------------------- */
+
+bool lower_ir_attention_fits(const graph *g, const graph_store *store, const lower_settings *settings, const fused_attention *f) {
+    (void)settings; /* activations are f32 either way */
+    attention_task a;
+    if (!lower_attention_binds(g, store, f, 0)) return false;
+    attention_task_of_fused(g, f, &a);
+    return form_of(device_caps_of(store->device), &a) != FORM_NONE;
+}
+
+uint32_t lower_ir_attention_splits(const graph *g, const graph_store *store, const fused_attention *f) {
+    attention_task a;
+    attention_task_of_fused(g, f, &a);
+    return store->device ? splits_of(device_caps_of(store->device), &a) : 0;
+}
+
+beryl_status lower_ir_fused_attention(lowering *l, const graph_node *node, beryl_error *error) {
+    const fused_attention *f = node->attr.fused.detail;
+    attention_task a;
+    attention_task_of_fused(l->g, f, &a);
+    lower_bytes(l, (uint64_t)f->head_dim * (f->k ? 8 : 4));
+    return attend(l, node, &a, !f->merged_later, error);
 }

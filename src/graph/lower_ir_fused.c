@@ -1,21 +1,11 @@
 /* lower_ir_fused.c - which joined forms there are as generated kernels, and which lowering a fused node takes. */
 #include "base/error.h"
 #include "graph/fused.h"
-#include "graph/lower_ir.h"
+#include "graph/lower_ir_attention.h"
 
 static bool no_matvec(const graph *g, const graph_store *store, const lower_settings *settings, const fused_matvec *f) {
     (void)g, (void)store, (void)settings, (void)f;
     return false;
-}
-
-static bool no_attention(const graph *g, const graph_store *store, const lower_settings *settings, const fused_attention *f) {
-    (void)g, (void)store, (void)settings, (void)f;
-    return false;
-}
-
-static uint32_t no_splits(const graph *g, const graph_store *store, const fused_attention *f) {
-    (void)g, (void)store, (void)f;
-    return 0;
 }
 
 static bool no_experts(const graph *g, const graph_store *store, const lower_settings *settings, const fused_experts *f) {
@@ -28,10 +18,11 @@ static bool no_router(const graph *g, const graph_store *store, const fused_rout
     return false;
 }
 
-const fused_forms fused_forms_generated = {.matvec = no_matvec, .hands = no_matvec, .attention = no_attention, .splits = no_splits,
+const fused_forms fused_forms_generated = {.matvec = no_matvec, .hands = no_matvec, .attention = lower_ir_attention_fits,
+                                           .splits = lower_ir_attention_splits,
                                            .experts = no_experts, .router = no_router};
 
 beryl_status lower_ir_fused(lowering *l, const graph_node *node, beryl_error *error) {
-    (void)l;
+    if (node->attr.fused.kind == FUSED_ATTENTION) return lower_ir_fused_attention(l, node, error);
     return base_fail(error, BERYL_UNSUPPORTED, "a fused operation of kind %u as generated code", node->attr.fused.kind);
 }

@@ -1,0 +1,85 @@
+/* lower_ir_attention.h - what generated kernels of attention are asked for, be it a plain node or a joined decode step, and
+ * what they share: caches as words, the keys of a row, the store of its own key and value. For lower_ir_attention*.c alone. */
+#ifndef GRAPH_LOWER_IR_ATTENTION_H
+#define GRAPH_LOWER_IR_ATTENTION_H
+
+#include "graph/fused.h"
+#include "graph/lower_ir.h"
+
+enum { ATTENTION_EIGHT = 8 /* elements of a cache that are read at once */ };
+
+typedef struct attention_task {
+    graph_value q, k_cache, v_cache, slot, pos, out;
+    bool raw;                        /* q comes before norm and rotation: w_q, angles, eps; so does k of an owner */
+    graph_value w_q, w_k, angles;
+    graph_value k, v;                /* owner's: not 0; v == k: values are the raw keys */
+    graph_value partial, stats;      /* 0: scratch of the node, where there are pieces */
+    float eps, scale;
+    uint32_t n, n_head, n_kv, d, n_slot, n_row, window; /* n: bound */
+    uint32_t keys;                   /* that a row may see */
+    bool whole;                      /* mostly a whole window */
+    uint32_t n_split;
+    lower_count rows;
+    base_type cache;
+    uint32_t q_offset, q_stride[2];  /* of rows and heads */
+} attention_task;
+
+void attention_task_of(const graph *g, const graph_node *node, attention_task *a);         /* OP_ATTENTION; n_split 1 */
+void attention_task_of_fused(const graph *g, const fused_attention *f, attention_task *a);
+
+/* ---- caches --------------------------------------------------------------------------------------------------- */
+
+typedef struct attention_cache { /* [slot, row, kv head, d] */
+    lower_ir *k;
+    base_type type;
+    ir_memory at;      /* f32, halves or words */
+    bool halves;       /* f16 as such: attention_cache_read alone */
+    uint32_t plane;    /* Q8_0: words before the scales */
+    uint32_t raw;      /* words of an eight */
+} attention_cache;
+
+bool attention_cache_known(const attention_task *a);
+void attention_cache_bind(attention_cache *c, lower_ir *k, const char *name, const attention_task *a, graph_value v, bool halves);
+/* The eight that begins at an element, as it lies: raw words, to be kept until they are numbers, f32x8. */
+void attention_cache_load(const attention_cache *c, ir_id element, ir_id *raw);
+ir_id attention_cache_values(const attention_cache *c, const ir_id *raw);
+/* `width` elements as f32; in one block. */
+ir_id attention_cache_read(const attention_cache *c, ir_id element, uint32_t width);
+/* Elements that a lane stores at a time: `line` f32 in memory at `from` to the cache's element `to`. */
+uint32_t attention_cache_unit(const attention_cache *c);
+void attention_cache_store(const attention_cache *c, ir_memory line, ir_id from, ir_id to);
+
+/* ---- the keys of a row ------------------------------------------------------------------------------------------ */
+
+typedef struct attention_keys {
+    ir_id last, slot, first, end; /* position, slot; cached keys first .. end - 1 */
+    ir_id base;                   /* rows of the cache before the slot's */
+} attention_keys;
+
+typedef struct attention_places { ir_memory slot, pos; ir_id slot_offset, pos_offset; } attention_places;
+void attention_places_bind(attention_places *p, lower_ir *k, const attention_task *a);
+void attention_keys_of(const attention_places *p, lower_ir *k, const attention_task *a, ir_id row, attention_keys *keys);
+
+/* Where partial sums go: bound as "out", and "stats" where there are pieces. */
+typedef struct attention_result { ir_memory out, stats; } attention_result;
+void attention_result_bind(attention_result *r, lower_ir *k, const attention_task *a);
+beryl_status attention_merge(lowering *l, const graph_node *node, const attention_task *a, beryl_error *error);
+
+/* ---- a joined decode step ------------------------------------------------------------------------------------------ */
+
+bool lower_ir_attention_fits(const graph *g, const graph_store *store, const lower_settings *settings, const fused_attention *f);
+uint32_t lower_ir_attention_splits(const graph *g, const graph_store *store, const fused_attention *f);
+lower_fn lower_ir_fused_attention;
+
+/* ---- forms ------------------------------------------------------------------------------------------------------ */
+
+/* Lanes share keys; d a multiple of 8. */
+bool attention_lanes_fit(const device_caps *caps, const attention_task *a);
+uint32_t attention_lanes_splits(const device_caps *caps, const attention_task *a);
+beryl_status attention_lanes(lowering *l, const graph_node *node, const attention_task *a, beryl_error *error);
+/* A lane does it alone: any d. */
+bool attention_serial_fits(const attention_task *a);
+uint32_t attention_serial_splits(const device_caps *caps, const attention_task *a);
+beryl_status attention_serial(lowering *l, const graph_node *node, const attention_task *a, beryl_error *error);
+
+#endif

@@ -1,0 +1,208 @@
+/* lower_ir_attention_cache.c - what the forms of attention share: see lower_ir_attention.h. */
+#include "graph/lower_ir_attention.h"
+
+enum { BLOCK = 32, MERGE_LANES = 64, MERGE_AHEAD = 4, SCRATCH_PARTIAL = 0, SCRATCH_STATS = 1 };
+
+static void shapes_of(const graph *g, attention_task *a) {
+    const graph_tensor *q = graph_tensor_at(g, a->q), *cache = graph_tensor_at(g, graph_base_of(g, a->k_cache));
+    a->n = q->dim[0].size;
+    a->rows = lower_count_of(q->dim[0]);
+    a->n_slot = cache->dim[0].size;
+    a->n_row = cache->dim[1].size;
+    a->n_kv = cache->dim[2].size;
+    a->d = cache->dim[3].size;
+    a->cache = cache->type;
+    a->keys = a->window && a->window < a->n_row ? a->window : a->n_row;
+    a->q_offset = q->offset;
+}
+
+void attention_task_of(const graph *g, const graph_node *node, attention_task *a) {
+    const graph_tensor *q = graph_tensor_at(g, node->in[0]);
+    *a = (attention_task){.q = node->in[0], .k_cache = node->in[1], .v_cache = node->in[2], .slot = node->in[3], .pos = node->in[4],
+                          .out = node->out[0], .scale = node->attr.attention.scale, .window = node->attr.attention.window,
+                          .n_head = q->dim[1].size, .n_split = 1, .q_stride = {q->stride[0], q->stride[1]}};
+    shapes_of(g, a);
+}
+
+void attention_task_of_fused(const graph *g, const fused_attention *f, attention_task *a) {
+    *a = (attention_task){.q = f->q, .k_cache = f->k_cache, .v_cache = f->v_cache, .slot = f->slot, .pos = f->pos, .out = f->out, .raw = true,
+                          .w_q = f->w_q, .w_k = f->w_k, .angles = f->angles, .k = f->k, .v = f->v, .partial = f->partial, .stats = f->stats,
+                          .eps = f->eps, .scale = f->scale, .window = f->window, .n_head = f->n_head, .n_split = f->n_split,
+                          .q_stride = {f->n_head * f->head_dim, f->head_dim}};
+    shapes_of(g, a);
+    if (f->most && f->most < a->keys) a->keys = f->most;
+    a->whole = a->window && a->keys == a->window && !f->most;
+}
+
+/* ---- caches --------------------------------------------------------------------------------------------------- */
+
+bool attention_cache_known(const attention_task *a) {
+    return a->cache == TYPE_F32 || a->cache == TYPE_F16 || (a->cache == TYPE_Q8_0 && a->d % BLOCK == 0);
+}
+
+void attention_cache_bind(attention_cache *c, lower_ir *k, const char *name, const attention_task *a, graph_value v, bool halves) {
+    *c = (attention_cache){.k = k, .type = a->cache, .halves = halves && a->cache == TYPE_F16, .raw = a->cache == TYPE_F32 ? 8 : a->cache == TYPE_F16 ? 4 : 3};
+    c->at = lower_ir_bind(k, name, v, a->cache == TYPE_F32 ? IR_F32 : c->halves ? IR_F16 : IR_U32, a->k ? IR_READ_WRITE : IR_READ);
+    c->plane = (uint32_t)((uint64_t)a->n_slot * a->n_row * a->n_kv * a->d / 4);
+}
+
+static void take_apart(ir_builder *b, ir_id vector, uint32_t n, ir_id *parts) {
+    for (uint32_t i = 0; i < n; i++) parts[i] = ir_extract(b, vector, i);
+}
+
+void attention_cache_load(const attention_cache *c, ir_id element, ir_id *raw) {
+    lower_ir *k = c->k;
+    ir_builder *b = k->b;
+    if (c->type == TYPE_F32) {
+        take_apart(b, ir_load(b, c->at, element, 4), 4, raw);
+        take_apart(b, ir_load(b, c->at, lower_ir_plus(k, element, 4), 4), 4, raw + 4);
+    } else if (c->type == TYPE_F16) {
+        take_apart(b, ir_load(b, c->at, lower_ir_shr(k, element, 1), 4), 4, raw);
+    } else {
+        take_apart(b, ir_load(b, c->at, lower_ir_shr(k, element, 2), 2), 2, raw);
+        ir_id scales = ir_load(b, c->at, lower_ir_plus(k, lower_ir_shr(k, element, 6), c->plane), 1);
+        raw[2] = ir_shr(b, scales, lower_ir_and(k, lower_ir_shr(k, element, 1), 16));
+    }
+}
+
+ir_id attention_cache_values(const attention_cache *c, const ir_id *raw) {
+    lower_ir *k = c->k;
+    ir_builder *b = k->b;
+    if (c->type == TYPE_F32) return ir_compose(b, raw, 8);
+    if (c->type == TYPE_F16) return ir_cast(b, IR_F32, ir_bitcast(b, IR_F16, 8, ir_compose(b, raw, 4)));
+    ir_id scale = ir_cast(b, IR_F32, ir_bitcast(b, IR_F16, 1, ir_cast(b, IR_U16, raw[2])));
+    ir_id q = ir_cast(b, IR_F32, ir_cast(b, IR_I32, ir_bitcast(b, IR_I8, 8, ir_compose(b, raw, 2))));
+    return ir_mul(b, q, ir_splat(b, scale, 8));
+}
+
+ir_id attention_cache_read(const attention_cache *c, ir_id element, uint32_t width) {
+    lower_ir *k = c->k;
+    ir_builder *b = k->b;
+    if (c->type != TYPE_Q8_0) return ir_cast(b, IR_F32, ir_load(b, c->at, element, width));
+    ir_id scales = ir_load(b, c->at, lower_ir_plus(k, lower_ir_shr(k, element, 6), c->plane), 1);
+    ir_id bits = ir_cast(b, IR_U16, ir_shr(b, scales, lower_ir_and(k, lower_ir_shr(k, element, 1), 16)));
+    ir_id q = ir_bitcast(b, IR_I8, width, ir_load(b, c->at, lower_ir_shr(k, element, 2), width / 4));
+    return ir_mul(b, ir_cast(b, IR_F32, ir_cast(b, IR_I32, q)), ir_splat(b, ir_cast(b, IR_F32, ir_bitcast(b, IR_F16, 1, bits)), width));
+}
+
+uint32_t attention_cache_unit(const attention_cache *c) {
+    return c->type == TYPE_F32 ? 4 : c->type == TYPE_F16 ? 8 : 2 * BLOCK; /* two scales are a word */
+}
+
+/* A block's scale, as bits of f16; its words. */
+static ir_id store_block(const attention_cache *c, ir_memory line, ir_id from, ir_id to) {
+    lower_ir *k = c->k;
+    ir_builder *b = k->b;
+    ir_id most = IR_NO_ID, fours[BLOCK / 4];
+    for (uint32_t i = 0; i < BLOCK / 4; i++) {
+        fours[i] = ir_load(b, line, lower_ir_plus(k, from, i * 4), 4);
+        most = i ? ir_max(b, most, ir_abs(b, fours[i])) : ir_abs(b, fours[i]);
+    }
+    ir_id d = ir_cast(b, IR_F16, ir_div(b, lower_ir_max_vector(k, most), ir_f32(b, 127))), scale = ir_cast(b, IR_F32, d);
+    ir_id some = ir_gt(b, scale, ir_f32(b, 0)), divisor = ir_splat(b, ir_select(b, some, scale, ir_f32(b, 1)), 4);
+    ir_id factor = ir_splat(b, ir_select(b, some, ir_f32(b, 1), ir_f32(b, 0)), 4), words[4];
+    for (uint32_t i = 0; i < BLOCK / 4; i++) {
+        ir_id q = ir_mul(b, ir_round(b, ir_div(b, fours[i], divisor)), factor);
+        q = ir_max(b, ir_min(b, q, ir_number(b, IR_F32, 4, 127)), ir_number(b, IR_F32, 4, -127));
+        words[i % 4] = ir_bitcast(b, IR_U32, 1, ir_cast(b, IR_I8, ir_cast(b, IR_I32, q)));
+        if (i % 4 == 3) ir_store(b, c->at, lower_ir_plus(k, lower_ir_shr(k, to, 2), i - 3), ir_compose(b, words, 4));
+    }
+    return ir_cast(b, IR_U32, ir_bitcast(b, IR_U16, 1, d));
+}
+
+void attention_cache_store(const attention_cache *c, ir_memory line, ir_id from, ir_id to) {
+    lower_ir *k = c->k;
+    ir_builder *b = k->b;
+    if (c->type == TYPE_F32) {
+        ir_store(b, c->at, to, ir_load(b, line, from, 4));
+    } else if (c->type == TYPE_F16) {
+        ir_id halves[2] = {ir_load(b, line, from, 4), ir_load(b, line, lower_ir_plus(k, from, 4), 4)};
+        ir_id x = ir_cast(b, IR_F16, ir_compose(b, halves, 2));
+        ir_store(b, c->at, c->halves ? to : lower_ir_shr(k, to, 1), c->halves ? x : ir_bitcast(b, IR_U32, 4, x));
+    } else {
+        ir_id low = store_block(c, line, from, to), high = store_block(c, line, lower_ir_plus(k, from, BLOCK), lower_ir_plus(k, to, BLOCK));
+        ir_store(b, c->at, lower_ir_plus(k, lower_ir_shr(k, to, 6), c->plane), ir_or(b, low, lower_ir_shl(k, high, 16)));
+    }
+}
+
+/* ---- the keys of a row ------------------------------------------------------------------------------------------ */
+
+void attention_places_bind(attention_places *p, lower_ir *k, const attention_task *a) {
+    p->slot = lower_ir_read(k, "slot", a->slot);
+    p->pos = lower_ir_read(k, "pos", a->pos);
+    p->slot_offset = lower_ir_u32(k, "slot_offset", graph_tensor_at(k->l->g, a->slot)->offset);
+    p->pos_offset = lower_ir_u32(k, "pos_offset", graph_tensor_at(k->l->g, a->pos)->offset);
+}
+
+void attention_keys_of(const attention_places *p, lower_ir *k, const attention_task *a, ir_id row, attention_keys *keys) {
+    ir_builder *b = k->b;
+    keys->slot = ir_cast(b, IR_U32, ir_load(b, p->slot, ir_add(b, p->slot_offset, row), 1));
+    keys->last = ir_cast(b, IR_U32, ir_load(b, p->pos, ir_add(b, p->pos_offset, row), 1));
+    ir_id seen = lower_ir_plus(k, keys->last, 1);
+    keys->first = a->window ? ir_sub(b, seen, ir_min(b, seen, ir_u32(b, a->window))) : ir_u32(b, 0);
+    keys->end = a->k ? keys->last : seen;
+    keys->base = lower_ir_times(k, ir_min(b, keys->slot, ir_u32(b, a->n_slot - 1)), a->n_row);
+}
+
+/* ---- results ---------------------------------------------------------------------------------------------------- */
+
+static ir_memory pieces_bind(lower_ir *k, const attention_task *a, bool stats, const char *name, ir_access access) {
+    const graph_value v = stats ? a->stats : a->partial;
+    const uint64_t bytes = (uint64_t)a->n * a->n_head * a->n_split * (stats ? 2 : a->d) * 4;
+    if (v) return lower_ir_bind(k, name, v, IR_F32, access);
+    return lower_ir_scratch(k, name, stats ? SCRATCH_STATS : SCRATCH_PARTIAL, bytes, IR_F32, access);
+}
+
+void attention_result_bind(attention_result *r, lower_ir *k, const attention_task *a) {
+    if (a->n_split == 1) {
+        r->out = lower_ir_write(k, "out", a->out);
+        return;
+    }
+    r->out = pieces_bind(k, a, false, "out", IR_READ_WRITE);
+    r->stats = pieces_bind(k, a, true, "stats", IR_READ_WRITE);
+}
+
+/* A lane for each four of a head: pieces are few, and its loads of one turn are under way together. */
+beryl_status attention_merge(lowering *l, const graph_node *node, const attention_task *a, beryl_error *error) {
+    const uint32_t wide = a->d % 4 == 0 ? 4 : 1, units = a->d / wide, ahead = a->n_split < MERGE_AHEAD ? a->n_split : MERGE_AHEAD;
+    const lower_count count = lower_count_times(a->rows, (uint64_t)a->n_head * units);
+    lower_ir k;
+    lower_ir_begin(&k, l, node, "attention_merge", MERGE_LANES);
+    ir_builder *b = k.b;
+    ir_memory partial = pieces_bind(&k, a, false, "partial", IR_READ), stats = pieces_bind(&k, a, true, "stats", IR_READ);
+    ir_memory out = lower_ir_write(&k, "out", a->out);
+    ir_memory most = ir_register(b, IR_F32, 1), total = ir_register(b, IR_F32, 1), sum = ir_register(b, IR_F32, wide);
+    ir_id n = lower_ir_count(&k, "n", count), lane = lower_ir_lane(&k), zero = ir_u32(b, 0);
+    ir_if(b, ir_lt(b, lane, n));
+    ir_id head = lower_ir_over(&k, lane, units), column = lower_ir_times(&k, lower_ir_rest(&k, lane, units), wide);
+    ir_id first = lower_ir_times(&k, head, a->n_split);
+    ir_set(b, most, ir_f32(b, -3e38f));
+    ir_set(b, total, ir_f32(b, 0));
+    ir_store(b, sum, zero, ir_number(b, IR_F32, wide, 0));
+    ir_id begin = ir_loop(b, zero, ir_u32(b, a->n_split), ir_u32(b, ahead)), tops[MERGE_AHEAD], sums[MERGE_AHEAD], values[MERGE_AHEAD];
+    for (uint32_t i = 0; i < ahead; i++) { /* beyond the last: that once more, with nothing in it */
+        ir_id at = lower_ir_plus(&k, begin, i), inside = ir_lt(b, at, ir_u32(b, a->n_split));
+        ir_id piece = ir_add(b, first, ir_min(b, at, ir_u32(b, a->n_split - 1)));
+        ir_id one = ir_load(b, stats, lower_ir_times(&k, piece, 2), 2);
+        values[i] = ir_load(b, partial, ir_fma(b, piece, ir_u32(b, a->d), column), wide);
+        tops[i] = ir_extract(b, one, 0);
+        sums[i] = ir_select(b, inside, ir_extract(b, one, 1), ir_f32(b, 0));
+    }
+    ir_id before = ir_get(b, most), now = before;
+    for (uint32_t i = 0; i < ahead; i++) now = ir_max(b, now, tops[i]);
+    ir_id keep = ir_exp(b, ir_sub(b, before, now)), all = ir_mul(b, ir_get(b, total), keep);
+    ir_id x = ir_mul(b, ir_load(b, sum, zero, wide), ir_splat(b, keep, wide));
+    for (uint32_t i = 0; i < ahead; i++) {
+        ir_id some = ir_gt(b, sums[i], ir_f32(b, 0)), weight = ir_select(b, some, ir_exp(b, ir_sub(b, tops[i], now)), ir_f32(b, 0));
+        all = ir_fma(b, sums[i], weight, all);
+        x = ir_fma(b, values[i], ir_splat(b, weight, wide), x);
+    }
+    ir_set(b, most, now);
+    ir_set(b, total, all);
+    ir_store(b, sum, zero, x);
+    ir_end(b);
+    ir_id factor = ir_splat(b, ir_div(b, ir_f32(b, 1), ir_get(b, total)), wide);
+    ir_store(b, out, ir_fma(b, head, ir_u32(b, a->d), column), ir_mul(b, ir_load(b, sum, zero, wide), factor));
+    ir_end(b);
+    return lower_ir_end(&k, count, MERGE_LANES, error);
+}
