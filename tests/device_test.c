@@ -72,16 +72,25 @@ static const char add_text[] = /* y = y + 1 */
 
 typedef struct rows {
     char backends[16][16];
-    int n, n_usable;
+    int n, last;
     bool sorted, told;
 } rows;
+
+/* GPUs, those of WGSL first; what this processor does, WGSL first, then `host`; no programs; unusable. */
+static int place_of(const device_caps *caps, const char *why_not) {
+    const bool wgsl = caps->languages & DEVICE_LANGUAGE_BIT(DEVICE_WGSL);
+    if (why_not || !caps->languages) return why_not ? 9 : 8;
+    if (caps->kind == DEVICE_DISCRETE || caps->kind == DEVICE_INTEGRATED) return wgsl ? 0 : 1;
+    return wgsl ? 2 : caps->kind == DEVICE_HOST ? 3 : 4;
+}
 
 static void note_row(void *user, const device_caps *caps, const char *why_not) {
     rows *all = user;
     if (all->n == 16) return;
     snprintf(all->backends[all->n++], 16, "%s", caps->backend);
     if (why_not) all->told &= why_not[0] && !strchr(why_not, '\n');
-    else all->sorted &= ++all->n_usable == all->n; /* what can be used comes first */
+    all->sorted &= all->last <= place_of(caps, why_not);
+    all->last = place_of(caps, why_not);
 }
 
 static void test_list(test *t) {

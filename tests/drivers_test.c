@@ -31,70 +31,7 @@ static const backend backends[] = {{"host", DEVICE_C},
                                    {"cuda", DEVICE_CUDA_C},
                                    {"hip", DEVICE_HIP_C}};
 
-/* ---- text ------------------------------------------------------------------------------------ */
-
-/* C runs workgroups whole: lanes are a loop, and workgroup memory is the scratch of a thread. */
-static void host_text(char *text, size_t size, const char *entry, uint32_t n_binding,
-                      const char *body) {
-    char list[DEVICE_BINDING_MAX * 60] = "";
-    size_t at = 0;
-    for (uint32_t i = 0; i < n_binding; i++)
-        at += (size_t)snprintf(list + at, sizeof list - at,
-                               "unsigned int *b%u = buffers[%u]; (void)b%u;\n", i, i, i);
-    snprintf(text, size,
-             "#include <stdint.h>\n"
-             "#define EACH_LANE for (uint32_t LANE = 0; LANE < 64; LANE++)\n"
-             "#define AT (GROUP_X * 64u + LANE)\n#define SHARED(type, name, n) type *name = scratch\n"
-             "#define BARRIER\n#define ADD(p, v) __atomic_fetch_add(p, v, __ATOMIC_RELAXED)\n"
-             "uint32_t %s_scratch_bytes(void) { return 256; }\n"
-             "void %s(void *const *buffers, const uint32_t *params, const uint32_t groups[3],\n"
-             "uint32_t first, uint32_t count, void *scratch) {\n%s"
-             "for (uint32_t g = first; g < first + count; g++) {\n"
-             "uint32_t GROUP_X = g %% groups[0], GROUP_Y = g / groups[0] %% groups[1];\n"
-             "uint32_t GROUP_Z = g / groups[0] / groups[1]; (void)GROUP_Y; (void)GROUP_Z;\n"
-             "%s\n}}\n",
-             entry, entry, list, body);
-}
-
-/* One kernel in any of the languages: `body` sees b0 ... (u32 arrays), params[], and the words AT
- * (x of the invocation), LANE, GROUP_X .. GROUP_Z, BARRIER, SHARED, and EACH_LANE before whatever
- * lanes do between barriers. */
-static const char *kernel_text(const backend *on, const char *entry, uint32_t n_binding,
-                               uint32_t n_param, const char *body) {
-    static char text[4096];
-    char list[DEVICE_BINDING_MAX * 40] = "";
-    size_t at = 0;
-    bool opencl = on->language == DEVICE_OPENCL_C;
-    if (on->language == DEVICE_C) return host_text(text, sizeof text, entry, n_binding, body), text;
-    for (uint32_t i = 0; i < n_binding; i++)
-        at += (size_t)snprintf(list + at, sizeof list - at, "%s%sunsigned int *b%u",
-                               i ? ", " : "", opencl ? "__global " : "", i);
-    if (opencl)
-        snprintf(text, sizeof text,
-                 "#define AT ((uint)get_global_id(0))\n#define LANE ((uint)get_local_id(0))\n"
-                 "#define GROUP_X ((uint)get_group_id(0))\n#define GROUP_Y ((uint)get_group_id(1))\n"
-                 "#define GROUP_Z ((uint)get_group_id(2))\n#define SHARED(type, name, n) __local type name[n]\n"
-                 "#define EACH_LANE\n"
-                 "#define BARRIER barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE)\n"
-                 "#define ADD(p, v) atomic_add(p, v)\n"
-                 "__kernel void %s(%s, __constant const uint *all_params, uint params_at) {\n"
-                 "__constant const uint *params = all_params + params_at; (void)params;\n"
-                 "%s\n}\n",
-                 entry, list, body);
-    else
-        snprintf(text, sizeof text,
-                 "#define AT (blockIdx.x * blockDim.x + threadIdx.x)\n#define LANE threadIdx.x\n"
-                 "#define GROUP_X blockIdx.x\n#define GROUP_Y blockIdx.y\n"
-                 "#define GROUP_Z blockIdx.z\n#define SHARED(type, name, n) __shared__ type name[n]\n"
-                 "#define EACH_LANE\n"
-                 "#define BARRIER __syncthreads()\n#define ADD(p, v) atomicAdd(p, v)\n"
-                 "struct params_t { unsigned int word[%u]; };\n"
-                 "extern \"C\" __global__ void %s(%s%s) {\n"
-                 "%s\n%s\n}\n",
-                 n_param ? n_param : 1, entry, list, n_param ? ", const params_t params_" : "",
-                 n_param ? "const unsigned int *params = params_.word;" : "", body);
-    return text;
-}
+/* ---- programs ---------------------------------------------------------------------------------- */
 
 static device_program_desc desc_of(const backend *on, const char *text, const char *entry,
                                    uint32_t n_binding, uint32_t n_param) {
@@ -116,7 +53,7 @@ static const char add_body[] = "EACH_LANE b0[AT] = b0[AT] + 1u;";
 static device_program program_of(test *t, rig *r, const backend *on, const char *entry,
                                  uint32_t n_binding, uint32_t n_param, const char *body) {
     device_program program = {0};
-    device_program_desc desc = desc_of(on, kernel_text(on, entry, n_binding, n_param, body), entry,
+    device_program_desc desc = desc_of(on, rig_text(on->language, entry, n_binding, n_param, body), entry,
                                        n_binding, n_param);
     if (device_program_make(r->d, &desc, &program, &r->error) || rig_compiled(r, program))
         test_fail(t, __FILE__, __LINE__, "%s: %s", on->name, r->error.message);
@@ -166,7 +103,7 @@ static void case_numbers(test *t, rig *r, const backend *on) {
 }
 
 static void case_bad_text(test *t, rig *r, const backend *on) {
-    const char *text = kernel_text(on, "bad", 1, 0, "/* first */\n  EACH_LANE b0[AT] = nothing;");
+    const char *text = rig_text(on->language, "bad", 1, 0, "/* first */\n  EACH_LANE b0[AT] = nothing;");
     device_program program;
     device_program_desc desc = desc_of(on, text, "bad", 1, 0);
     for (int i = 0; i < 2; i++) { /* a failure is not kept as a success */
@@ -182,7 +119,7 @@ static void case_bad_text(test *t, rig *r, const backend *on) {
     device_command c = rig_dispatch(program, bindings, 1, 0);
     device_ticket ticket;
     CHECK_INT(t, rig_submit(r, &c, 1, NULL, 0, &ticket), BERYL_DEVICE);
-    desc = desc_of(on, kernel_text(on, "other", 1, 0, add_body), "missing", 1, 0);
+    desc = desc_of(on, rig_text(on->language, "other", 1, 0, add_body), "missing", 1, 0);
     CHECK_INT(t, device_program_make(r->d, &desc, &program, &r->error), BERYL_OK);
     CHECK_INT(t, rig_compiled(r, program), BERYL_DEVICE);
     CHECK(t, strstr(r->error.message, "missing"));
@@ -486,7 +423,7 @@ static void case_thousand(test *t, rig *r, const backend *on) {
         snprintf(body, sizeof body, "EACH_LANE b0[%du] = %du;", i % 7, i % 5);
         device_program program;
         device_program_desc desc =
-            desc_of(on, kernel_text(on, "one", 1, 0, body), "one", 1, 0);
+            desc_of(on, rig_text(on->language, "one", 1, 0, body), "one", 1, 0);
         CHECK_INT(t, device_program_make(r->d, &desc, &program, &r->error), BERYL_OK);
         if (i % 100 == 99) CHECK_INT(t, rig_compiled(r, program), BERYL_OK);
         if (i == 0) stale = program;
@@ -500,7 +437,7 @@ static void case_thousand(test *t, rig *r, const backend *on) {
 
 static void case_closed(test *t, rig *r, const backend *on) {
     device_program program;
-    device_program_desc desc = desc_of(on, kernel_text(on, "add", 1, 0, add_body), "add", 1, 0);
+    device_program_desc desc = desc_of(on, rig_text(on->language, "add", 1, 0, add_body), "add", 1, 0);
     for (int i = 0; i < 10; i++)
         CHECK_INT(t, device_program_make(r->d, &desc, &program, &r->error), BERYL_OK);
     device_buffer y = rig_buffer(t, r, 1 << 20, NULL);
@@ -620,7 +557,7 @@ static beryl_status everything(base_heap *heap, const backend *on) {
     if (!status) status = device_stage(d, 256, &memory, NULL);
     if (!status) status = device_stage_commit(d, x, 0, 256, NULL);
     device_program_desc desc =
-        desc_of(on, kernel_text(on, "scale", 2, 2, scale_body), "scale", 2, 2);
+        desc_of(on, rig_text(on->language, "scale", 2, 2, scale_body), "scale", 2, 2);
     if (!status) status = device_program_make(d, &desc, &program, NULL);
     if (!status)
         while ((status = device_program_status(d, program, NULL)) == BERYL_PENDING)
@@ -705,7 +642,7 @@ static const char *call_of(const stand_in *s, const char *in_cuda, const char *i
 static void case_lost(test *t, rig *r, const backend *on, const stand_in *s) {
     device_program program = program_of(t, r, on, "scale", 2, 2, scale_body), later;
     device_program_desc desc =
-        desc_of(on, kernel_text(on, "scale", 2, 2, scale_body), "scale", 2, 2);
+        desc_of(on, rig_text(on->language, "scale", 2, 2, scale_body), "scale", 2, 2);
     device_buffer x = rig_buffer(t, r, 256, NULL), y = rig_buffer(t, r, 256, NULL), z;
     device_binding ranges[] = {{.buffer = x}, {.buffer = y}};
     device_bindings bindings = bind(t, r, program, ranges, 2);
@@ -921,6 +858,16 @@ static void case_every_call(test *t, rig *r, const backend *on, const stand_in *
     }
 }
 
+/* A choice of nothing takes a GPU, where the best that takes WGSL is software. */
+static void case_before_software(test *t, rig *r, const backend *on, const stand_in *s) {
+    (void)s;
+    (void)on;
+    device *d = NULL;
+    CHECK_INT(t, device_open(&r->heap, NULL, NULL, &d, &r->error), BERYL_OK);
+    if (d) CHECK(t, !device_is_processor(device_caps_of(d)));
+    device_close(d);
+}
+
 static const struct special {
     const char *name;
     void (*run)(test *t, rig *r, const backend *on, const stand_in *s);
@@ -933,6 +880,7 @@ static const struct special {
     {"graphs-that-fail-are-done-without", case_graphs_fail},
     {"slow-device", case_slow},
     {"submits-without-end", case_submits_without_end},
+    {"taken-before-software", case_before_software},
     {"second-device-with-a-chip-not-known", case_second},
     {"every-call-fails-once", case_every_call},
 };

@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/thread.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -112,4 +113,66 @@ void *rig_failing_resize(void *user, void *memory, size_t old_size, size_t new_s
     if (!__atomic_load_n(&f->left, __ATOMIC_RELAXED)) return NULL;
     __atomic_fetch_sub(&f->left, 1, __ATOMIC_RELAXED);
     return realloc(memory, new_size);
+}
+
+/* ---- kernels ------------------------------------------------------------------------------------ */
+
+/* C runs workgroups whole: lanes are a loop, and workgroup memory is the scratch of a thread. */
+static void host_text(char *text, size_t size, const char *entry, uint32_t n_binding,
+                      const char *body) {
+    char list[DEVICE_BINDING_MAX * 60] = "";
+    size_t at = 0;
+    for (uint32_t i = 0; i < n_binding; i++)
+        at += (size_t)snprintf(list + at, sizeof list - at,
+                               "unsigned int *b%u = buffers[%u]; (void)b%u;\n", i, i, i);
+    snprintf(text, size,
+             "#include <stdint.h>\n"
+             "#define EACH_LANE for (uint32_t LANE = 0; LANE < 64; LANE++)\n"
+             "#define AT (GROUP_X * 64u + LANE)\n#define SHARED(type, name, n) type *name = scratch\n"
+             "#define BARRIER\n#define ADD(p, v) __atomic_fetch_add(p, v, __ATOMIC_RELAXED)\n"
+             "uint32_t %s_scratch_bytes(void) { return 256; }\n"
+             "void %s(void *const *buffers, const uint32_t *params, const uint32_t groups[3],\n"
+             "uint32_t first, uint32_t count, void *scratch) {\n%s"
+             "for (uint32_t g = first; g < first + count; g++) {\n"
+             "uint32_t GROUP_X = g %% groups[0], GROUP_Y = g / groups[0] %% groups[1];\n"
+             "uint32_t GROUP_Z = g / groups[0] / groups[1]; (void)GROUP_Y; (void)GROUP_Z;\n"
+             "%s\n}}\n",
+             entry, entry, list, body);
+}
+
+const char *rig_text(device_language language, const char *entry, uint32_t n_binding,
+                     uint32_t n_param, const char *body) {
+    static char text[4096];
+    char list[DEVICE_BINDING_MAX * 40] = "";
+    size_t at = 0;
+    const bool opencl = language == DEVICE_OPENCL_C;
+    if (language == DEVICE_C) return host_text(text, sizeof text, entry, n_binding, body), text;
+    for (uint32_t i = 0; i < n_binding; i++)
+        at += (size_t)snprintf(list + at, sizeof list - at, "%s%sunsigned int *b%u",
+                               i ? ", " : "", opencl ? "__global " : "", i);
+    if (opencl)
+        snprintf(text, sizeof text,
+                 "#define AT ((uint)get_global_id(0))\n#define LANE ((uint)get_local_id(0))\n"
+                 "#define GROUP_X ((uint)get_group_id(0))\n#define GROUP_Y ((uint)get_group_id(1))\n"
+                 "#define GROUP_Z ((uint)get_group_id(2))\n#define SHARED(type, name, n) __local type name[n]\n"
+                 "#define EACH_LANE\n"
+                 "#define BARRIER barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE)\n"
+                 "#define ADD(p, v) atomic_add(p, v)\n"
+                 "__kernel void %s(%s, __constant const uint *all_params, uint params_at) {\n"
+                 "__constant const uint *params = all_params + params_at; (void)params;\n"
+                 "%s\n}\n",
+                 entry, list, body);
+    else
+        snprintf(text, sizeof text,
+                 "#define AT (blockIdx.x * blockDim.x + threadIdx.x)\n#define LANE threadIdx.x\n"
+                 "#define GROUP_X blockIdx.x\n#define GROUP_Y blockIdx.y\n"
+                 "#define GROUP_Z blockIdx.z\n#define SHARED(type, name, n) __shared__ type name[n]\n"
+                 "#define EACH_LANE\n"
+                 "#define BARRIER __syncthreads()\n#define ADD(p, v) atomicAdd(p, v)\n"
+                 "struct params_t { unsigned int word[%u]; };\n"
+                 "extern \"C\" __global__ void %s(%s%s) {\n"
+                 "%s\n%s\n}\n",
+                 n_param ? n_param : 1, entry, list, n_param ? ", const params_t params_" : "",
+                 n_param ? "const unsigned int *params = params_.word;" : "", body);
+    return text;
 }

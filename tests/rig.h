@@ -34,6 +34,12 @@ device_command rig_copy(device_buffer from, uint64_t from_offset, device_buffer 
 device_command rig_range(device_command_kind kind, device_buffer buffer, uint64_t offset,
                          uint64_t size);
 
+/* One kernel in any of the languages but WGSL: `body` sees b0 ... (u32 arrays), params[], and the words AT
+ * (x of the invocation), LANE, GROUP_X .. GROUP_Z, BARRIER, SHARED, and EACH_LANE before whatever
+ * lanes do between barriers. Good until the next call. */
+const char *rig_text(device_language language, const char *entry, uint32_t n_binding,
+                     uint32_t n_param, const char *body);
+
 /* An allocator that fails after `left` calls. */
 typedef struct rig_failing {
     uint64_t left;

@@ -1,8 +1,8 @@
 /* selftest_test.c - the self-test and the start-up check: good kernels pass, broken ones are found and done without, verdicts are
- * kept; bandwidth. On the software device, which passes for a GPU where it is to be checked. */
+ * kept; bandwidth. On the software device, also as a GPU, with its kernels; what needs no more than finding on others too. */
 #define _POSIX_C_SOURCE 200809L
 #include "engine/selftest.h"
-#include "test.h"
+#include "rig.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@ typedef struct watch { /* of one load */
     int n_checked, n_weights;             /* progress events */
     void (*each)(struct watch *w, beryl_engine *e); /* after each step; may be NULL */
     size_t n_broken;
-    bool any;
+    bool any, plain;                      /* what to break: see break_programs */
 } watch;
 
 static beryl_status finish(beryl_task *task, beryl_engine *engine, watch *w, beryl_error *error) {
@@ -30,13 +30,13 @@ static beryl_status finish(beryl_task *task, beryl_engine *engine, watch *w, ber
     return status;
 }
 
-/* On the software device, or as a GPU. NULL where there is none, or where the load fails with an expected DEVICE error. */
+/* On options.device, else on the software device; or as a GPU. NULL where there is none, or where the load fails with an expected DEVICE error. */
 static beryl_engine *loaded(test *t, beryl_engine_options options, bool as_gpu, watch *w, beryl_error *refused) {
     beryl_engine *engine = NULL;
     beryl_task *task = NULL;
     beryl_error error = {0};
     options.size = sizeof options;
-    options.device = "software";
+    if (!options.device) options.device = "software";
     if (as_gpu) setenv("BERYL_CAPS", "hard", 1);
     beryl_status status = beryl_engine_open(&options, &engine, &error);
     if (status == BERYL_OK) status = beryl_engine_load(engine, &task, &error);
@@ -44,7 +44,7 @@ static beryl_engine *loaded(test *t, beryl_engine_options options, bool as_gpu, 
     if (as_gpu) unsetenv("BERYL_CAPS");
     if (status == BERYL_OK) return engine;
     if (status == BERYL_NO_DEVICE) {
-        test_skip(t, "no software device");
+        test_skip(t, "no such device");
     } else if (status != BERYL_DEVICE || !refused) {
         test_fail(t, __FILE__, __LINE__, "%s", error.message);
     }
@@ -75,7 +75,9 @@ static device_program idle_program(const beryl_engine *e, device_program like) {
     const device_program_item *item = device_pool_at(&e->device->programs, like.id);
     char text[4096];
     int n = 0;
-    device_program_desc desc = {.source = text, .n_binding = item->n_binding, .param_bytes = item->param_bytes, .label = "idle", .workgroup = {1, 1, 1}};
+    device_language language = DEVICE_WGSL;
+    while (!(device_caps_of(e->device)->languages & DEVICE_LANGUAGE_BIT(language))) language++;
+    device_program_desc desc = {.language = language, .entry = "idle", .source = text, .n_binding = item->n_binding, .param_bytes = item->param_bytes, .label = "idle", .workgroup = {1, 1, 1}};
     for (uint32_t i = 0; i < item->n_binding; i++) {
         const bool writes = item->written >> i & 1;
         desc.access[i] = writes ? DEVICE_READ_WRITE : DEVICE_READ;
@@ -84,10 +86,11 @@ static device_program idle_program(const beryl_engine *e, device_program like) {
     if (item->param_bytes)
         n += snprintf(text + n, sizeof text - (size_t)n, "struct P { a: array<vec4<u32>, %u> }\n@group(1) @binding(0) var<uniform> p: P;\n",
                       (item->param_bytes + 15) / 16);
-    n += snprintf(text + n, sizeof text - (size_t)n, "@compute @workgroup_size(1) fn main() {\n");
+    n += snprintf(text + n, sizeof text - (size_t)n, "@compute @workgroup_size(1) fn idle() {\n");
     for (uint32_t i = 0; i < item->n_binding; i++) n += snprintf(text + n, sizeof text - (size_t)n, "    _ = b%u[0];\n", i);
     n += snprintf(text + n, sizeof text - (size_t)n, "}\n");
-    desc.source_size = (size_t)n;
+    if (language != DEVICE_WGSL) desc.source = rig_text(language, "idle", item->n_binding, item->param_bytes / 4, "");
+    desc.source_size = strlen(desc.source);
     device_program out = {0};
     device_program_make(e->device, &desc, &out, NULL);
     return out;
@@ -113,12 +116,12 @@ static beryl_status check_again(beryl_engine *e, size_t program) {
     return status;
 }
 
-/* The first program that needs subgroups does nothing; `any`: those of the plans made without do nothing either. */
+/* The first program that needs subgroups (`plain`: that needs nothing) does nothing; `any`: those of the plans made without do nothing either. */
 static void break_programs(watch *w, beryl_engine *e) {
     const size_t n = e->store.programs.count;
     for (size_t i = w->n_broken; w->n_weights && i < n; i++) {
         const device_program real = e->store.programs.data[i].id;
-        const bool first = !w->n_broken && e->store.programs.data[i].subgroups;
+        const bool first = !w->n_broken && (w->plain ? !e->store.programs.data[i].f16 : e->store.programs.data[i].subgroups);
         if (!first && !(w->any && w->n_broken)) continue;
         while (device_program_status(e->device, real, NULL) == BERYL_PENDING) base_sleep(1e-3);
         const device_program idle = idle_program(e, real);
@@ -173,6 +176,20 @@ static void check_cases(test *t) {
             CHECK_INT(t, check_again(engine, i), BERYL_OK);
         }
         if (engine) CHECK_INT(t, engine->store.programs.count, count); /* nothing was compiled for it */
+        beryl_engine_close(engine);
+    }
+    static const char *const processors[] = {"software", "opencl", "host"};
+    for (size_t i = 0; i < sizeof processors / sizeof *processors; i++) {
+        if (!test_case(t, "selftest/finds-a-wrong-kernel-on-%s", processors[i])) continue;
+        watch good = {0}, bad = {.each = break_programs, .plain = true};
+        const beryl_engine_options options = {.model = DEFAULT_MODEL, .context = 256, .no_cache = true, .device = processors[i]};
+        beryl_error error = {0};
+        beryl_engine *engine = loaded(t, options, false, &good, NULL);
+        if (!engine) continue;
+        CHECK(t, good.n_checked > 10);
+        beryl_engine_close(engine);
+        engine = loaded(t, options, false, &bad, &error);
+        CHECK(t, !engine && strstr(error.message, "wrong numbers") && strstr(error.message, "--device reference"));
         beryl_engine_close(engine);
     }
     if (test_case(t, "selftest/goes-on-without-what-is-wrong")) {

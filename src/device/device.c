@@ -163,13 +163,17 @@ static void text_copy(char *to, size_t size, const char *from) {
     to[n] = 0;
 }
 
-/* The order in which a choice looks at them: first what takes WGSL, the language of the hand-written
- * kernels; what imitates a GPU on this processor after what is made for it. */
+/* The order in which a choice looks at them. WGSL is the language of the hand-written kernels; what
+ * imitates a GPU on this processor comes after GPUs in any language. */
+enum { RANK_WGSL_GPU, RANK_GPU, RANK_WGSL, RANK_HOST, RANK_SOFTWARE, RANK_MEMORY, RANK_UNUSABLE };
+
 static int rank_of(const candidate *c) {
-    if (!c->usable) return 4;
-    if (!c->caps.languages) return 3;
-    if (c->caps.languages & DEVICE_LANGUAGE_BIT(DEVICE_WGSL)) return 0;
-    return c->caps.kind == DEVICE_SOFTWARE ? 2 : 1;
+    const bool wgsl = c->caps.languages & DEVICE_LANGUAGE_BIT(DEVICE_WGSL);
+    if (!c->usable) return RANK_UNUSABLE;
+    if (!c->caps.languages) return RANK_MEMORY;
+    if (!device_is_processor(&c->caps)) return wgsl ? RANK_WGSL_GPU : RANK_GPU;
+    if (wgsl) return RANK_WGSL;
+    return c->caps.kind == DEVICE_HOST ? RANK_HOST : RANK_SOFTWARE;
 }
 
 static bool add_candidate(candidates *all, uint32_t backend, const device_caps *caps,
@@ -197,12 +201,12 @@ static void candidates_fini(candidates *all) {
 }
 
 /* only: a backend's index, or N_BACKEND for all that are not hidden. stop: looks no further once
- * there is one that takes WGSL (to start another driver may take a second). */
+ * there is a GPU (to start another driver may take a second): none of a later backend goes before it. */
 static beryl_status candidates_init(candidates *all, base_heap *heap, const beryl_log *log,
                                     uint32_t only, bool stop, beryl_error *error) {
     *all = (candidates){.heap = heap};
     for (uint32_t i = 0; i < N_BACKEND; i++) {
-        if (stop && all->list.count && rank_of(&all->list.data[0]) == 0) break;
+        if (stop && all->list.count && rank_of(&all->list.data[0]) <= RANK_GPU) break;
         if (only < N_BACKEND ? i != only : backends[i]->hidden) continue;
         beryl_error why = {0};
         bool room = true;

@@ -101,6 +101,7 @@ enum { DEVICE_LANGUAGE_COUNT = DEVICE_IR + 1 };
 
 typedef struct device_caps { /* read from the device, or measured on it */
     char backend[16], name[128], driver[128];
+    uint64_t compiler; /* a hash of what `driver` does not say of what compiles; 0: it says all */
     uint32_t index, vendor;
     device_kind kind;
     uint32_t languages; /* DEVICE_LANGUAGE_BIT of each that it compiles; 0: it runs no programs */
@@ -187,10 +188,11 @@ typedef struct device_stats {
 
 /* ---- choosing ------------------------------------------------------------------------------- */
 
-/* Every device of every backend compiled in, in the order in which a choice looks at them: what
- * takes WGSL (the language of the hand-written kernels), other devices, software ones, what runs no
- * programs; within these backend by backend (DEVICE_BACKENDS), each from its best. `why_not` set:
- * there but not usable, or a backend that could not start (one row for it, without a name). */
+/* Every device of every backend compiled in, in the order in which a choice looks at them: GPUs that
+ * take WGSL (the language of the hand-written kernels), other GPUs, software that takes WGSL, the
+ * processor, other software, what runs no programs; within these backend by backend
+ * (DEVICE_BACKENDS), each from its best. `why_not` set: there but not usable, or a backend that
+ * could not start (one row for it, without a name). */
 void device_list(base_heap *heap, const beryl_log *log,
                  void (*each)(void *user, const device_caps *caps, const char *why_not),
                  void *user);

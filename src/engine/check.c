@@ -1,9 +1,9 @@
-/* check.c - the start-up check: each program that a plan uses runs once on a GPU against the reference functions before it
- * is trusted, and is done without where it fails.
+/* check.c - the start-up check: each program that a plan uses runs once on the device against the reference functions before
+ * it is trusted, and is done without where it fails.
  *
  * What is known of an adapter lies in one small file of Beryl's cache folder, named by adapter, driver and version: hashes
  * of programs that are right there, and what the device passes for having not, since programs that need it were wrong. A
- * second start reads that file. Devices that are this processor are not checked: they are the tests' own. */
+ * second start reads that file. */
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -17,10 +17,6 @@ enum { KNOWN_MAX = 4096, FILE_MOST = 256 << 10 };
 static const char *const features[] = {"f16", "subgroups", "dot"};
 enum { N_FEATURE = sizeof features / sizeof *features };
 
-static bool is_checked(const beryl_engine *e) {
-    return engine_selftest_computes(e) && !device_is_processor(device_caps_of(e->device));
-}
-
 /* ---- what is known of the adapter -------------------------------------------------------------------------------- */
 
 static void adapter_key(const beryl_engine *e, char key[17]) {
@@ -29,6 +25,7 @@ static void adapter_key(const beryl_engine *e, char key[17]) {
     hash = base_hash(caps->backend, strlen(caps->backend), hash);
     hash = base_hash(caps->name, strlen(caps->name), hash);
     hash = base_hash(caps->driver, strlen(caps->driver), hash);
+    hash = base_hash(&caps->compiler, sizeof caps->compiler, hash);
     snprintf(key, 17, "%016llx", (unsigned long long)hash);
 }
 
@@ -65,7 +62,7 @@ static void recall_features(beryl_engine *e, const base_json *list) {
 }
 
 void engine_check_recall(beryl_engine *e) {
-    if (!is_checked(e) || e->options.no_cache) return;
+    if (!engine_selftest_computes(e) || e->options.no_cache) return;
     char key[17], *text = NULL;
     size_t size = 0;
     base_json *json = NULL;
@@ -164,7 +161,7 @@ static bool *suspects_take(beryl_engine *e) {
 }
 
 bool engine_check_broken(beryl_engine *e, const beryl_error *why) {
-    bool *suspects = is_checked(e) ? suspects_take(e) : NULL;
+    bool *suspects = engine_selftest_computes(e) ? suspects_take(e) : NULL;
     const size_t n = e->store.programs.count;
     const bool again = suspects && broken_programs(e, suspects) && do_without(e, suspects, why);
     base_heap_give(&e->heap, suspects, suspects ? n * sizeof(bool) + 1 : 0);
@@ -205,7 +202,7 @@ static beryl_status check_end(beryl_engine *e, bool *again, beryl_error *error) 
 
 beryl_status engine_check_step(beryl_engine *e, bool *again, uint64_t *done, uint64_t *total, beryl_error *error) {
     if (again) *again = false;
-    if (e->n_checked == e->store.programs.count || !is_checked(e)) return BERYL_OK;
+    if (e->n_checked == e->store.programs.count || !engine_selftest_computes(e)) return BERYL_OK;
     beryl_status status = BERYL_OK;
     if (!e->check) {
         e->n_checked = is_all_known(e) ? e->store.programs.count : 0;

@@ -190,9 +190,10 @@ void engine_selftest_sort(const engine_selftest *s, bool *suspects, size_t n) {
 
 beryl_status engine_selftest_verdict(const engine_selftest *s, beryl_error *error) {
     if (!s->n_failed) return BERYL_OK;
-    return base_fail(error, BERYL_DEVICE, "%zu of %zu kernels compute wrong numbers on %s, the first is %s (error %.2g): try --device software, "
-                     "and please report it", s->n_failed, s->n_tried, device_caps_of(s->e->device)->name,
-                     s->first_failed.data ? s->first_failed.data : "", s->first_error);
+    const device_caps *caps = device_caps_of(s->e->device);
+    return base_fail(error, BERYL_DEVICE, "%zu of %zu kernels compute wrong numbers on %s, the first is %s (error %.2g): try --device %s, "
+                     "and please report it", s->n_failed, s->n_tried, caps->name, s->first_failed.data ? s->first_failed.data : "", s->first_error,
+                     device_is_processor(caps) ? "reference" : "software");
 }
 
 /* ---- the task ---------------------------------------------------------------------------------------------------- */

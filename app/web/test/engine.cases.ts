@@ -87,7 +87,27 @@ async function failsWith(status: string, promise: Promise<unknown>): Promise<Ber
     throw new assert.AssertionError({ message: `it did not fail with ${status}` });
 }
 
+/* Kernels are checked at the first load, known at the second. */
+async function checkOnce(place: Place, options: Partial<EngineOptions>, each?: (engine: Engine) => void): Promise<void> {
+    const kept = new Map<string, string>();
+    for (const checks of [true, false]) {
+        let checked = 0;
+        const engine = await load(place, "models/default.gguf", { ...options, kept }, (event) => {
+            if (event.kind === "progress" && event.what === "checking kernels") checked++;
+        });
+        assert.equal(checked > 0, checks, `${checked} kernels were checked`);
+        assert.equal(kept.size, 1);
+        each?.(engine);
+        const { text, result } = await answer(engine.openSession().chat(STORY, { greedy: true, maxTokens: 40 }));
+        assert.ok(text.startsWith(BEGINS), text);
+        place.say(`${checked} checks, load ${engine.stats().loadSeconds.toFixed(1)} s, ${(39 / result.decodeSeconds).toFixed(1)} tokens/s`);
+        await engine.close();
+    }
+}
+
 export const CASES: Record<string, Case> = {
+    "engine/kernels-are-checked-once": (place) => checkOnce(place, {}),
+
     "engine/logits-and-answers-e2b-f32": (place) => checkFixture(place, "tests/data/e2b-f32.gguf", "e2b-f32", 64),
     "engine/logits-and-answers-e2b-q4_0": (place) => checkFixture(place, "tests/data/e2b-q4_0.gguf", "e2b-q4_0", 64),
     "engine/logits-and-answers-e2b-q4km": (place) => checkFixture(place, "tests/data/e2b-q4km.gguf", "e2b-q4km", 64),
@@ -256,23 +276,7 @@ export const GPU_CASES: Record<string, Case> = {
         await engine.close();
     },
 
-    /* Checked at the first load, known at the second. */
-    "engine/gpu-kernels-are-checked-once": async (place) => {
-        const kept = new Map<string, string>();
-        for (const checks of [true, false]) {
-            let checked = 0;
-            const engine = await load(place, "models/default.gguf", { ...BOTH, precision: "fast", kept }, (event) => {
-                if (event.kind === "progress" && event.what === "checking kernels") checked++;
-            });
-            assert.equal(checked > 0, checks, `${checked} kernels were checked`);
-            assert.equal(kept.size, 1);
-            needsBoth(engine);
-            const { text, result } = await answer(engine.openSession().chat(STORY, { greedy: true, maxTokens: 40 }));
-            assert.ok(text.startsWith(BEGINS), text);
-            place.say(`${checked} checks, load ${engine.stats().loadSeconds.toFixed(1)} s, ${(39 / result.decodeSeconds).toFixed(1)} tokens/s`);
-            await engine.close();
-        }
-    },
+    "engine/gpu-kernels-are-checked-once": (place) => checkOnce(place, { ...BOTH, precision: "fast" }, needsBoth),
 
     "engine/gpu-session-saved-and-restored": async (place) => {
         const engine = await load(place, "tests/data/e2b-q4_0.gguf", { ...BOTH, precision: "fast", sessions: 2 });

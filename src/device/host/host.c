@@ -163,6 +163,7 @@ static void describe(void *user, uint32_t index, device_caps *caps, const char *
         .storage_max = DEVICE_BINDING_MAX,
         .align_binding = HOST_ALIGN,
         .compute_units = thread_count(),
+        .compiler = driver->compiler.identity,
         .memory = memory_size(true),
     };
     caps->binding_max = caps->buffer_max = memory_size(false) & ~UINT64_C(3);

@@ -30,10 +30,10 @@ function lackMemory({ most, once }: { most: number; once: boolean }): void {
     };
 }
 
-/* The adapter passes for a GPU, and its compiler takes `from` for `to`. Runs in the page or its worker. */
-function lieAbout({ from, to, before }: { from: string; to: string; before: string }): void {
+/* The adapter's compiler takes `from` for `to`; where it is not `plain`, it passes for a GPU. Runs in the page or its worker. */
+function lieAbout({ from, to, before, plain }: { from: string; to: string; before: string; plain?: boolean }): void {
     const make = GPUDevice.prototype.createShaderModule;
-    Object.defineProperty(GPUAdapter.prototype, "info", { get: () => ({ vendor: "test", architecture: "one", device: "", description: "A test's GPU", isFallbackAdapter: false }) });
+    if (!plain) Object.defineProperty(GPUAdapter.prototype, "info", { get: () => ({ vendor: "test", architecture: "one", device: "", description: "A test's GPU", isFallbackAdapter: false }) });
     GPUDevice.prototype.createShaderModule = function (descriptor) {
         const code = descriptor.code.includes(from) ? descriptor.code.replaceAll(from, to) + before : descriptor.code;
         return make.call(this, { ...descriptor, code });
@@ -153,6 +153,16 @@ describe("never silently wrong", { skip: executable ? false : "no Chromium is in
         assert.deepEqual(kept.without, ["dot"]);
         assert.ok(kept.good.length > 10);
         t.diagnostic(first.said.join("; "));
+        await context.close();
+    });
+
+    test("honest/a-wrong-kernel-on-a-software-adapter", { timeout: LONG }, async () => {
+        const context = await browser.newContext(), page = await labPage(context);
+        await page.evaluate(lieAbout, { from: "inverseSqrt(", to: "1.5 * inverseSqrt(", before: "", plain: true });
+        const refused = await page.evaluate(loadAndAnswer, { url: `${lab.url}repository/tests/data/dense-31b.gguf`, options: {}, prompt: [2], n: 1 });
+        assert.equal(refused.status, "DEVICE", refused.message);
+        assert.match(refused.message, /kernels compute wrong numbers on .*swiftshader.*the first is/i);
+        assert.doesNotMatch(refused.message, /--device/);
         await context.close();
     });
 
