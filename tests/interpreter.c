@@ -2,11 +2,13 @@
 #include "interpreter.h"
 
 #include "base/error.h"
+#include "base/thread.h"
 #include "ir/ir.h"
+#include "ir/pass/pass.h"
 
 #include <string.h>
 
-enum { STAGE_BYTES = 1 << 20 };
+enum { STAGE_BYTES = 1 << 20, PASSES_MAX = 12 };
 
 typedef struct memory {
     device_buffer_item head;
@@ -29,6 +31,7 @@ typedef struct interpreter {
     void *stage; // [STAGE_BYTES], NULL until used
     readback readbacks[DEVICE_READBACK_MAX];
     uint32_t next;
+    uint64_t shuffle; /* 0: programs run as they are */
 } interpreter;
 
 static const device_backend backend;
@@ -84,10 +87,21 @@ static beryl_status stage_commit(device *head, device_buffer_item *item, uint64_
     return write_bytes(head, item, offset, ((interpreter *)head)->stage, size, error);
 }
 
+void interpreter_shuffle(device *d, uint64_t seed) {
+    ((interpreter *)d)->shuffle = seed;
+}
+
 static beryl_status program_make(device *d, device_program_item *item, const device_program_desc *desc, beryl_error *error) {
     program *p = (program *)item;
+    base_random random = {((interpreter *)d)->shuffle};
     base_arena_init(&p->arena, d->heap);
-    return ir_parse(&p->arena, desc->source, desc->source_size, &p->kernel, error);
+    beryl_status status = ir_parse(&p->arena, desc->source, desc->source_size, &p->kernel, error);
+    if (status != BERYL_OK || !random.state) return status;
+    random.state += base_hash(desc->source, desc->source_size, 1);
+    ir_pass passes[PASSES_MAX];
+    const size_t n = base_random_next(&random) % PASSES_MAX;
+    for (size_t i = 0; i < n; i++) passes[i] = (ir_pass)(base_random_next(&random) % IR_PASS_COUNT);
+    return ir_passes_run(&p->arena, p->kernel, NULL, passes, n, true, &p->kernel, error);
 }
 
 static beryl_status program_status(device *d, device_program_item *item, beryl_error *error) {

@@ -7,5 +7,7 @@
 
 /* Closed with device_close. NULL: no memory. */
 device *interpreter_open(base_heap *heap);
+/* From now on every program goes through passes drawn at random before it runs, any subset in any order; 0: as it is. */
+void interpreter_shuffle(device *d, uint64_t seed);
 
 #endif

@@ -1,6 +1,7 @@
 /* products_test.c - generated products with weights of every type, with experts, and rows by index, on every device there is,
  * against the reference functions. One graph has all three; it runs with as many vectors as it was made for, then with fewer. */
 #define _POSIX_C_SOURCE 200809L
+#include "blocks.h"
 #include "generated.h"
 #include "test.h"
 
@@ -28,41 +29,6 @@ enum { EXPERTS = 3, USED = 2, TAKEN = 9, OUTS = 3 };
 
 static const base_type weight_types[] = {TYPE_F32,  TYPE_F16,  TYPE_BF16, TYPE_Q4_0, TYPE_Q4_1, TYPE_Q5_0,   TYPE_Q5_1,   TYPE_Q8_0,
                                          TYPE_Q2_K, TYPE_Q3_K, TYPE_Q4_K, TYPE_Q5_K, TYPE_Q6_K, TYPE_IQ4_NL, TYPE_IQ4_XS, TYPE_MXFP4};
-
-/* ---- numbers ------------------------------------------------------------------------------------------------- */
-
-static uint32_t next(uint32_t *state) {
-    *state = *state * 1664525u + 1013904223u;
-    return *state >> 8;
-}
-
-static float unit(uint32_t *state) { /* -1 to 1 */
-    return (float)next(state) * 0x1p-23f - 1;
-}
-
-/* Where the f16 factors of a block lie; MXFP4 and the plain types have none. */
-static const struct { uint16_t n, at[2]; } halves[TYPE_COUNT] = {
-    [TYPE_Q4_0] = {1, {0}},    [TYPE_Q4_1] = {2, {0, 2}},   [TYPE_Q5_0] = {1, {0}},   [TYPE_Q5_1] = {2, {0, 2}},
-    [TYPE_Q8_0] = {1, {0}},    [TYPE_Q2_K] = {2, {80, 82}}, [TYPE_Q3_K] = {1, {108}}, [TYPE_Q4_K] = {2, {0, 2}},
-    [TYPE_Q5_K] = {2, {0, 2}}, [TYPE_Q6_K] = {1, {208}},    [TYPE_IQ4_NL] = {1, {0}}, [TYPE_IQ4_XS] = {1, {0}},
-};
-
-static void fill_blocks(base_type type, uint64_t bytes, unsigned char *to, uint32_t seed) {
-    const uint32_t each = base_type_block_bytes(type);
-    for (uint64_t at = 0; at < bytes; at += each) {
-        const float value = unit(&seed);
-        const uint16_t half = base_f32_to_f16(value), brain = base_f32_to_bf16(value);
-        for (uint32_t i = 0; i < each; i++) to[at + i] = (unsigned char)next(&seed);
-        if (type == TYPE_F32) memcpy(to + at, &value, sizeof value);
-        if (type == TYPE_F16) memcpy(to + at, &half, sizeof half);
-        if (type == TYPE_BF16) memcpy(to + at, &brain, sizeof brain);
-        if (type == TYPE_MXFP4) to[at] = (unsigned char)(120 + to[at] % 8);
-        for (uint32_t i = 0; i < halves[type].n; i++) {
-            const uint16_t factor = base_f32_to_f16(0.02f + 0.01f * unit(&seed));
-            memcpy(to + at + halves[type].at[i], &factor, sizeof factor);
-        }
-    }
-}
 
 static beryl_status source_read(void *user, uint64_t offset, void *to, size_t size) {
     memcpy(to, (const char *)user + offset, size);
@@ -123,9 +89,9 @@ static beryl_status side_run(side *s, const problem *p, uint32_t k, uint32_t n, 
     uint32_t seed = n;
     float *x = graph_exec_input(s->exec, s->x);
     int32_t *ids = graph_exec_input(s->exec, s->ids), *experts = graph_exec_input(s->exec, s->experts);
-    for (uint32_t i = 0; i < p->n * k; i++) x[i] = unit(&seed);
-    for (uint32_t i = 0; i < TAKEN; i++) ids[i] = (int32_t)(next(&seed) % (p->rows + 2)) - 1; /* outside too */
-    for (uint32_t i = 0; i < p->n * USED; i++) experts[i] = (int32_t)(next(&seed) % (EXPERTS + 1));
+    for (uint32_t i = 0; i < p->n * k; i++) x[i] = blocks_unit(&seed);
+    for (uint32_t i = 0; i < TAKEN; i++) ids[i] = (int32_t)(blocks_next(&seed) % (p->rows + 2)) - 1; /* outside too */
+    for (uint32_t i = 0; i < p->n * USED; i++) experts[i] = (int32_t)(blocks_next(&seed) % (EXPERTS + 1));
     device_ticket ticket;
     beryl_status status = graph_exec_submit(s->exec, (uint32_t[]){0, n}, s->out, OUTS, &ticket, error);
     if (status == BERYL_OK && s->store.device) status = device_wait(s->store.device, ticket, error);
@@ -149,7 +115,7 @@ static void run(test *t, base_heap *heap, device *d, const problem *p, base_type
     const uint32_t k = row_of(p, type);
     const uint64_t bytes = base_type_row_bytes(type, k) * p->rows * EXPERTS;
     unsigned char *file = malloc(bytes);
-    fill_blocks(type, bytes, file, 7);
+    blocks_fill(type, bytes, file, 7);
     const beryl_source source = {.size = bytes, .user = file, .read = source_read};
     side a = {0}, b = {0};
     beryl_error error = {0};

@@ -1,0 +1,186 @@
+/* graph_fuzz_test.c - random graphs on every device there is, against the reference functions with a bound for every number.
+ *
+ * A graph is run with the graph passes and without them; where kernels are run by the interpreter, they go through IR passes
+ * drawn at random, any subset in any order. One that goes wrong is made small and printed as a file for tests/data/graphs, whose
+ * graphs run on every device in every run of the tests.
+ *
+ *   BERYL_TEST_ROUNDS=N   so many graphs on each device, from a seed of the clock (else a few, always the same)
+ *   BERYL_TEST_SEED=N     the first seed
+ *   BERYL_TEST_SECONDS=N  so long on each device at most, then a closing line */
+#define _POSIX_C_SOURCE 200809L
+#include "generated.h"
+#include "graph_case.h"
+#include "graph_random.h"
+#include "rig.h"
+#include "test.h"
+
+#include "base/thread.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SHRINK_SECONDS = 60 };
+
+/* Rounds without BERYL_TEST_ROUNDS: as many as take a second or two, most of which is compiling. */
+typedef struct form { generated_form device; const char *stand_in; uint32_t rounds; } form;
+
+static const form forms[] = {
+    {{"interpreter", "interpreter", NULL, false, false, true}, NULL, 12},
+    {{"interpreter-gpu", "interpreter", NULL, true, false, true}, NULL, 12},
+    {{"host", "host", NULL, false, false, false}, NULL, 2},
+    {{"opencl", "opencl", NULL, false, false, true}, NULL, 1},
+    {{"generated", "software", NULL, false, true, true}, NULL, 1},
+    {{"generated-gpu", "software", "min", true, true, true}, NULL, 1},
+    {{"written", "software", NULL, false, false, true}, NULL, 4},
+    {{"written-gpu", "software", NULL, true, false, true}, NULL, 4},
+    {{"written-gpu-smallest", "software", "min", true, false, true}, NULL, 4},
+    {{"cuda", "cuda", NULL, false, false, true}, "cuda", 1},
+    {{"hip", "hip", NULL, false, false, true}, "hip", 1},
+};
+enum { FORMS = sizeof forms / sizeof *forms };
+
+typedef struct opened { base_heap heap; device *d; beryl_status status; beryl_error error; bool stand_in; } opened;
+
+static void form_open(opened *o, const form *f) {
+    *o = (opened){0};
+    base_heap_init(&o->heap, NULL);
+    o->stand_in = f->stand_in && rig_stand_in(f->stand_in);
+    o->status = generated_open(&f->device, &o->heap, &o->d, &o->error);
+}
+
+static void form_close(test *t, opened *o, const form *f) {
+    generated_close(o->d);
+    if (o->stand_in) rig_stand_in_end(f->stand_in);
+    CHECK_INT(t, o->heap.bytes, 0);
+}
+
+static uint64_t number(const char *variable, uint64_t otherwise) {
+    const char *text = getenv(variable);
+    return text && *text ? strtoull(text, NULL, 10) : otherwise;
+}
+
+static void tell(test *t, const char *text, const graph_how *how, const char *message, bool shrink) {
+    char *least = shrink ? graph_case_shrink(text, how, SHRINK_SECONDS) : strdup(text);
+    graph_result last;
+    graph_case_run(least, how, &last);
+    test_fail(t, __FILE__, __LINE__, "seed %llu, %s: %s\n; made small: %s\n; seed %llu\n%s", (unsigned long long)how->seed,
+              how->unfused ? "without graph passes" : "with graph passes", message, last.message, (unsigned long long)how->seed, least);
+    free(least);
+}
+
+/* ---- random ones --------------------------------------------------------------------------------------------------- */
+
+typedef struct tally { uint64_t graphs, refused, compared, unknown, loose; double until; } tally;
+
+static void run_seed(test *t, device *d, uint64_t seed, tally *all) {
+    base_heap heap;
+    base_text text;
+    base_heap_init(&heap, NULL);
+    base_text_init(&text, &heap);
+    if (!graph_random(&text, seed)) test_fail(t, __FILE__, __LINE__, "the maker's own mistake: %s", text.data ? text.data : "");
+    for (int unfused = 0; unfused < 2 && !test_failed(t); unfused++) {
+        const graph_how how = {d, unfused, false, seed};
+        graph_result result;
+        const graph_verdict verdict = graph_case_run(text.data, &how, &result);
+        if (verdict == GRAPH_WRONG) tell(t, text.data, &how, result.message, true);
+        if (verdict == GRAPH_NO_CASE) test_fail(t, __FILE__, __LINE__, "seed %llu: no case: %s\n%s", (unsigned long long)seed, result.message, text.data);
+        all->refused += verdict == GRAPH_REFUSED;
+        all->compared += result.compared;
+        all->unknown += result.unknown;
+        all->loose += result.loose;
+        if (verdict == GRAPH_REFUSED && getenv("BERYL_TEST_ROUNDS")) printf("  seed %llu: %s\n", (unsigned long long)seed, result.message);
+    }
+    all->graphs++;
+    base_text_fini(&text);
+}
+
+static void run_random(test *t, const form *f) {
+    const uint64_t usual = 1 + 1000 * (uint64_t)(f - forms); /* other graphs on each */
+    opened o;
+    tally all = {0};
+    const uint64_t rounds = number("BERYL_TEST_ROUNDS", f->rounds);
+    uint64_t seed = number("BERYL_TEST_SEED", getenv("BERYL_TEST_ROUNDS") ? base_random_seed() % 1000000000 : usual);
+    all.until = base_time() + (double)number("BERYL_TEST_SECONDS", 1000000);
+    form_open(&o, f);
+    if (o.status == BERYL_NO_DEVICE) test_skip(t, "%s", o.error.message);
+    else if (o.status != BERYL_OK) test_fail(t, __FILE__, __LINE__, "%s", o.error.message);
+    for (uint64_t i = 0; o.status == BERYL_OK && i < rounds && base_time() < all.until && !test_failed(t); i++) run_seed(t, o.d, seed + i, &all);
+    form_close(t, &o, f);
+    if (o.status != BERYL_OK) return;
+    if (getenv("BERYL_TEST_ROUNDS"))
+        printf("  %s: %llu graphs from seed %llu, %llu of %llu runs refused, %llu numbers compared, %llu within more than 1 %%, of %llu nothing is known\n",
+               f->device.name,
+               (unsigned long long)all.graphs, (unsigned long long)seed, (unsigned long long)all.refused, (unsigned long long)all.graphs * 2,
+               (unsigned long long)all.compared, (unsigned long long)all.loose, (unsigned long long)all.unknown);
+    CHECK(t, all.compared > 10 * all.graphs);
+}
+
+/* ---- kept ones -------------------------------------------------------------------------------------------------------- */
+
+static char *read_text(const char *path) {
+    FILE *file = fopen(path, "rb");
+    char *text = calloc(1, 1 << 16);
+    if (!file || !text || !fread(text, 1, (1 << 16) - 1, file)) {
+        free(text);
+        text = NULL;
+    }
+    if (file) fclose(file);
+    return text;
+}
+
+/* "; seed N" says which numbers it went wrong with. */
+static uint64_t seed_of(const char *text) {
+    const char *line = strstr(text, "; seed ");
+    return line ? strtoull(line + 7, NULL, 10) : 1;
+}
+
+static void run_kept(test *t, device *d, const char *path) {
+    char *text = read_text(path);
+    if (!text) test_fail(t, __FILE__, __LINE__, "%s cannot be read", path);
+    for (int i = 0; text && i < 4 && !test_failed(t); i++) {
+        graph_result result;
+        const graph_how how = {d, i & 1, i & 2, seed_of(text)};
+        if (i > 1 && strcmp(d->caps.backend, "interpreter") != 0) break;
+        const graph_verdict verdict = graph_case_run(text, &how, &result);
+        if (verdict == GRAPH_WRONG) tell(t, text, &how, result.message, false);
+        if (verdict == GRAPH_NO_CASE) test_fail(t, __FILE__, __LINE__, "%s: no case: %s", path, result.message);
+    }
+    free(text);
+}
+
+static int is_text(const struct dirent *entry) {
+    const char *dot = strrchr(entry->d_name, '.');
+    return dot && !strcmp(dot, ".txt");
+}
+
+static void test_kept(test *t, const form *f) {
+    struct dirent **entries;
+    char folder[500], path[800];
+    snprintf(folder, sizeof folder, "%s", test_data(t, "graphs"));
+    const int n = scandir(folder, &entries, is_text, alphasort);
+    opened o;
+    bool is_open = false;
+    for (int i = 0; i < n; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, entries[i]->d_name);
+        entries[i]->d_name[strlen(entries[i]->d_name) - 4] = 0;
+        if (test_case(t, "graph_fuzz/kept/%s/%s", f->device.name, entries[i]->d_name)) {
+            if (!is_open) form_open(&o, f);
+            is_open = true;
+            if (o.status == BERYL_NO_DEVICE) test_skip(t, "%s", o.error.message);
+            else if (o.status != BERYL_OK) test_fail(t, __FILE__, __LINE__, "%s", o.error.message);
+            else run_kept(t, o.d, path);
+        }
+        free(entries[i]);
+    }
+    if (n >= 0) free(entries);
+    if (is_open) form_close(t, &o, f);
+}
+
+void test_graph_fuzz(test *t) {
+    for (int i = 0; i < FORMS; i++) {
+        if (test_case(t, "graph_fuzz/random/%s", forms[i].device.name)) run_random(t, &forms[i]);
+        test_kept(t, &forms[i]);
+    }
+}
