@@ -287,7 +287,7 @@ replay: $(FUZZ_NAMES:%=$(BUILD)/fuzz/%-replay)
 $(FUZZ_NAMES:%=$(BUILD)/fuzz/%-replay): %-replay: %_fuzz.o $(BUILD)/fuzz/replay.o $(INTERNAL)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
 
-## fuzz       each fuzz target for FUZZ_SECONDS, from fuzz/corpus, under AddressSanitizer and UBSan
+## fuzz       each fuzz target for FUZZ_SECONDS, from fuzz/corpus, under AddressSanitizer and UBSan; then random graphs on every device
 fuzz:
 	@tools/setup test
 	@$(MAKE) $(PARALLEL) fuzzers BUILD=$(BUILD)/fuzzers CC=clang OPT='-O1 -g -fsanitize=fuzzer-no-link $(SANITIZE)' LDFLAGS='$(SANITIZE)'
@@ -298,6 +298,9 @@ fuzz:
 	        { tail -n 60 $$found.log; echo "FAIL fuzz $$name: see above; the input is $$found-*"; exit 1; }; \
 	    echo "fuzz $$name: $$(sed -n 's/.*number_of_executed_units: //p' $$found.log) inputs"; done
 	@echo 'fuzz: $(words $(FUZZ_NAMES)) targets, $(FUZZ_SECONDS) s each, no finding'
+	@$(MAKE) $(PARALLEL) $(TESTER)
+	@mkdir -p $(BUILD)/home
+	@$(TEST_ENV) BERYL_TEST_ROUNDS=1000000 BERYL_TEST_SECONDS=$$(( ($(FUZZ_SECONDS) + 2) / 3 )) $(TESTER) graph_fuzz/random/
 fuzzers: $(FUZZ_NAMES:%=$(BUILD)/fuzz/%)
 $(FUZZ_NAMES:%=$(BUILD)/fuzz/%): %: %_fuzz.o $(INTERNAL)
 	$(Q)$(CC) -fsanitize=fuzzer $(LDFLAGS) -o $@ $^ $(LIBS)

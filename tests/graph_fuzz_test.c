@@ -21,23 +21,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SHRINK_SECONDS = 60 };
+enum { SHRINK_SECONDS = 60, OPERATIONS_MAX = 30 };
 
-/* Rounds without BERYL_TEST_ROUNDS: as many as take a second or two, most of which is compiling. */
-typedef struct form { generated_form device; const char *stand_in; uint32_t rounds; } form;
+/* Without BERYL_TEST_ROUNDS: so many graphs of at most so many operations as take a few seconds, most of which is compiling. */
+typedef struct form { generated_form device; const char *stand_in; uint32_t rounds, most; } form;
 
 static const form forms[] = {
-    {{"interpreter", "interpreter", NULL, false, false, true}, NULL, 12},
-    {{"interpreter-gpu", "interpreter", NULL, true, false, true}, NULL, 12},
-    {{"host", "host", NULL, false, false, false}, NULL, 2},
-    {{"opencl", "opencl", NULL, false, false, true}, NULL, 1},
-    {{"generated", "software", NULL, false, true, true}, NULL, 1},
-    {{"generated-gpu", "software", "min", true, true, true}, NULL, 1},
-    {{"written", "software", NULL, false, false, true}, NULL, 4},
-    {{"written-gpu", "software", NULL, true, false, true}, NULL, 4},
-    {{"written-gpu-smallest", "software", "min", true, false, true}, NULL, 4},
-    {{"cuda", "cuda", NULL, false, false, true}, "cuda", 1},
-    {{"hip", "hip", NULL, false, false, true}, "hip", 1},
+    {{"interpreter", "interpreter", NULL, false, false, true}, NULL, 10, 30},
+    {{"interpreter-gpu", "interpreter", NULL, true, false, true}, NULL, 6, 30},
+    {{"host", "host", NULL, false, false, false}, NULL, 2, 12},
+    {{"opencl", "opencl", NULL, false, false, true}, NULL, 1, 8},
+    {{"generated", "software", NULL, false, true, true}, NULL, 1, 8},
+    {{"generated-gpu", "software", "min", true, true, true}, NULL, 1, 8},
+    {{"written", "software", NULL, false, false, true}, NULL, 2, 12},
+    {{"written-gpu", "software", NULL, true, false, true}, NULL, 2, 12},
+    {{"written-gpu-smallest", "software", "min", true, false, true}, NULL, 2, 12},
+    {{"cuda", "cuda", NULL, false, false, true}, "cuda", 1, 8},
+    {{"hip", "hip", NULL, false, false, true}, "hip", 1, 8},
 };
 enum { FORMS = sizeof forms / sizeof *forms };
 
@@ -74,12 +74,12 @@ static void tell(test *t, const char *text, const graph_how *how, const char *me
 
 typedef struct tally { uint64_t graphs, refused, compared, unknown, loose; double until; } tally;
 
-static void run_seed(test *t, device *d, uint64_t seed, tally *all) {
+static void run_seed(test *t, device *d, uint64_t seed, uint32_t most, tally *all) {
     base_heap heap;
     base_text text;
     base_heap_init(&heap, NULL);
     base_text_init(&text, &heap);
-    if (!graph_random(&text, seed)) test_fail(t, __FILE__, __LINE__, "the maker's own mistake: %s", text.data ? text.data : "");
+    if (!graph_random(&text, seed, most)) test_fail(t, __FILE__, __LINE__, "the maker's own mistake: %s", text.data ? text.data : "");
     for (int unfused = 0; unfused < 2 && !test_failed(t); unfused++) {
         const graph_how how = {d, unfused, false, seed};
         graph_result result;
@@ -98,18 +98,19 @@ static void run_seed(test *t, device *d, uint64_t seed, tally *all) {
 
 static void run_random(test *t, const form *f) {
     const uint64_t usual = 1 + 1000 * (uint64_t)(f - forms); /* other graphs on each */
+    const bool long_run = getenv("BERYL_TEST_ROUNDS") != NULL;
     opened o;
     tally all = {0};
     const uint64_t rounds = number("BERYL_TEST_ROUNDS", f->rounds);
-    uint64_t seed = number("BERYL_TEST_SEED", getenv("BERYL_TEST_ROUNDS") ? base_random_seed() % 1000000000 : usual);
+    uint64_t seed = number("BERYL_TEST_SEED", long_run ? base_random_seed() % 1000000000 : usual);
     all.until = base_time() + (double)number("BERYL_TEST_SECONDS", 1000000);
     form_open(&o, f);
     if (o.status == BERYL_NO_DEVICE) test_skip(t, "%s", o.error.message);
     else if (o.status != BERYL_OK) test_fail(t, __FILE__, __LINE__, "%s", o.error.message);
-    for (uint64_t i = 0; o.status == BERYL_OK && i < rounds && base_time() < all.until && !test_failed(t); i++) run_seed(t, o.d, seed + i, &all);
+    for (uint64_t i = 0; o.status == BERYL_OK && i < rounds && base_time() < all.until && !test_failed(t); i++) run_seed(t, o.d, seed + i, long_run ? OPERATIONS_MAX : f->most, &all);
     form_close(t, &o, f);
     if (o.status != BERYL_OK) return;
-    if (getenv("BERYL_TEST_ROUNDS"))
+    if (long_run)
         printf("  %s: %llu graphs from seed %llu, %llu of %llu runs refused, %llu numbers compared, %llu within more than 1 %%, of %llu nothing is known\n",
                f->device.name,
                (unsigned long long)all.graphs, (unsigned long long)seed, (unsigned long long)all.refused, (unsigned long long)all.graphs * 2,

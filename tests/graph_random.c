@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-enum { POOL_MAX = 200, OPERATIONS_MAX = 30, OUTPUTS_MAX = 4 };
+enum { POOL_MAX = 200, OUTPUTS_MAX = 4 };
 
 typedef struct pooled { graph_value v; float most; bool integer; uint32_t used; } pooled;
 
@@ -397,7 +397,7 @@ static void choose_outputs(maker *m) {
         }
 }
 
-bool graph_random(base_text *out, uint64_t seed) {
+bool graph_random(base_text *out, uint64_t seed, uint32_t most) {
     base_heap heap;
     graph_store store;
     base_heap_init(&heap, NULL);
@@ -406,7 +406,7 @@ bool graph_random(base_text *out, uint64_t seed) {
     if (!m.g) return false;
     m.rows = graph_extent_add(m.g, "n", DRAW_OF(&m, 1, 1, 2, 3, 5, 8, 9, 17, 33));
     m.others = graph_extent_add(m.g, "m", 1 + draw(&m, 5));
-    m.budget = 1 + draw(&m, OPERATIONS_MAX);
+    m.budget = 1 + draw(&m, most);
     m.wide = draw(&m, 3) == 0;
     new_input(&m, 2, (graph_dim[]){rows_of(&m), {draw_width(&m), 0}});
     uint32_t total = 0;

@@ -386,7 +386,7 @@ static beryl_status gather_shard(lowering *l, const graph_node *node, const weig
     lower_count_param(s, "n", n);
     lower_u32(s, "n_row", w->m);
     lower_u32(s, "first", place ? place->row : 0);
-    lower_u32(s, "count", place ? place->n_row : w->m);
+    lower_u32(s, "count", place && graph_tensor_at(l->g, node->in[0])->rank > 1 ? place->n_row : w->m); /* a vector is one row of the store */
     lower_u32(s, "ids_offset", ids->offset);
     lower_u32(s, "out_offset", out->offset);
     lower_u32(s, "out_stride", w->k);
