@@ -157,6 +157,7 @@ typedef struct fused_walk {
 
 enum {
     PROLOGUE_VECTORS = 2, /* that a workgroup may make one after another: each waits for its loads and sums */
+    PIECES_FEW = 16,      /* of attention: of so many those without a key are left out, so half count (E2B, 35 pieces: 16.6 us, with a merge of its own 12.9) */
     ONCE_FOURS = 2,       /* that an invocation makes: with more, and one tile, NVIDIA's compiler takes registers that fewer workgroups have */
     LARGE_ROWS = 65536    /* a dispatch before so many is nothing, two branches a while */
 };
@@ -164,7 +165,7 @@ enum {
 /* What all workgroups together read again to make the vectors, against what a dispatch of its own would cost. On software
  * devices vectors in workgroup memory make the whole product several times slower: only for the smallest. */
 static bool prologue_pays(const lowering *l, const fused_matvec *f, const fused_walk *w) {
-    const uint64_t each = f->from == FUSED_X_MERGE ? f->n_split / 2u + 2u /* of many pieces those without a key are left out: half */
+    const uint64_t each = f->from == FUSED_X_MERGE ? (f->n_split > PIECES_FEW ? f->n_split : f->n_split / 2u) + 2u
                                                    : (f->from == FUSED_X_ADD_NORM ? 4u : 2u) + (f->twin ? 3u : 0u); /* numbers an element */
     uint64_t groups = 0, rows = 0;
     for (uint32_t i = 0; i < w->shape.n_segment; i++) {

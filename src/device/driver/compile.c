@@ -51,7 +51,7 @@ static void work(void *user) {
 
 static uint32_t most_workers(const driver_compiler *c) {
     const long processors = sysconf(_SC_NPROCESSORS_ONLN);
-    const uint32_t usual = processors > 4 ? 4 : processors > 2 ? (uint32_t)processors - 1 : 1;
+    const uint32_t usual = processors > 2 ? (uint32_t)processors - 1 : 1;
     const uint32_t most = c->n_most ? c->n_most : usual;
     return most < DRIVER_WORKER_MAX ? most : (uint32_t)DRIVER_WORKER_MAX;
 }

@@ -48,7 +48,7 @@ typedef struct driver_compiler {
     /* On any thread. False: job->error is set (driver_compile_fail). */
     bool (*compile)(void *user, driver_job *job);
     void (*discard)(void *user, driver_job *job); /* gives job->result back, if any */
-    uint32_t n_most;                              /* workers; 0: processors less one, up to 4 */
+    uint32_t n_most;                              /* workers; 0: processors less one */
     base_lock *lock;                              /* owned; guards jobs and the queue */
     driver_worker workers[DRIVER_WORKER_MAX];
     uint32_t n_worker;

@@ -106,7 +106,7 @@ typedef struct webgpu_functions {
 /* ---- things --------------------------------------------------------------------------------- */
 
 enum {
-    WEBGPU_WORKER_MAX = 4,
+    WEBGPU_WORKER_MAX = 16,
     WEBGPU_STAGE_BYTES = 16 << 20,
     WEBGPU_STAGE_COUNT = 3,
     WEBGPU_STAGE_COPIES = 64, /* commits between two flushes */
