@@ -288,6 +288,51 @@ typedef struct beryl_op_info {
 /* Calls `each` for every operation that graphs are made of. */
 BERYL_API void beryl_ops(void (*each)(void *user, const beryl_op_info *), void *user);
 
+/* ---- how fast operations are ----------------------------------------------------------------------- */
+
+typedef struct beryl_bench beryl_bench; /* a device, measured, on which operations are timed one by one */
+
+typedef struct beryl_bench_options {
+    size_t size;
+    const char *device;        /* as in beryl_engine_options */
+    beryl_precision precision; /* default fast */
+    bool no_cache;
+    beryl_allocator allocator; /* default malloc */
+    beryl_log log;             /* default silent */
+} beryl_bench_options;
+
+typedef struct beryl_bench_info { /* rates are 0 where they could not be measured */
+    beryl_device_info device;
+    double read, copy; /* bytes a second; copying counts what is read and what is written */
+    double f32;        /* operations a second; a fused multiply-add counts as two */
+} beryl_bench_info;
+
+typedef struct beryl_bench_case {
+    const char *op;      /* "matmul" */
+    const char *type;    /* of the weight, table or cache: "Q4_K"; NULL: F32 */
+    uint32_t n_shape;    /* 0: the usual shape */
+    uint32_t shape[4];
+    const char *letters; /* out: what the numbers of the shape are: "M,N,K" */
+} beryl_bench_case;
+
+typedef struct beryl_bench_result {
+    beryl_bench_case what; /* as it was run */
+    double seconds;        /* of one operation: the median of several runs, by the device's clock where it has one */
+    double bytes;          /* read and written at least */
+    double operations;     /* multiply-adds count as two; 0: of no interest (what is bound by bytes) */
+    double bandwidth_part, f32_part; /* of what was measured, 0 to 1; 0: not known */
+    uint32_t dispatches;
+} beryl_bench_result;
+
+/* The i-th of the usual cases; false: there are fewer. */
+BERYL_API bool beryl_bench_usual(uint32_t i, beryl_bench_case *out);
+/* Opens the device and measures it: may take seconds where a compiler is slow. Native builds only, like the other calls. */
+BERYL_API beryl_status beryl_bench_open(const beryl_bench_options *options, beryl_bench **bench, beryl_error *error);
+BERYL_API void beryl_bench_close(beryl_bench *bench); /* NULL is fine */
+BERYL_API void beryl_bench_info_get(const beryl_bench *bench, beryl_bench_info *info);
+/* Times one operation on made-up numbers. UNSUPPORTED: not this type or shape here. */
+BERYL_API beryl_status beryl_bench_op(beryl_bench *bench, const beryl_bench_case *what, beryl_bench_result *result, beryl_error *error);
+
 /* ---- models on this machine ---------------------------------------------------------------------- */
 
 typedef struct beryl_model_info {

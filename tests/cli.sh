@@ -89,7 +89,7 @@ name=cli/version
 run --version
 code 0 && like "$out" '^beryl [0-9]+\.[0-9]+\.[0-9]+$' && ok
 
-for command in run show list devices bench tokenize render logits perplexity selftest explain trace ops; do
+for command in run show list devices bench tokenize render logits perplexity selftest explain trace bench-ops ops; do
     name=cli/help-of-$command
     run help $command
     first=$out
@@ -363,6 +363,26 @@ run trace "$model" --device host --steps 1 --out "$scratch/trace.json"
 if [[ $err =~ 'not usable' || $err =~ 'no device' ]]; then skip "$err"
 else code 0 && json <"$scratch/trace.json" && grep -q '"ph":"X"' "$scratch/trace.json" &&
     run trace "$model" --device reference --out "$scratch/none.json" && code 1 && [ ! -e "$scratch/none.json" ] && ok; fi
+
+name=cli/bench-ops
+run bench-ops add softmax --shape 4,256 --device reference
+code 0 && like "$out" '\| add +\| F32 +\| 4 x 256' && like "$out" 'reference functions' && ok
+
+for form in json csv; do
+    name=cli/bench-ops-$form
+    run bench-ops matmul --type q4_k --shape 64,1,256 -o $form --device reference
+    code 0 && { python3 - $form "$scratch/out" || fail "not $form, or fields are missing: $out"; } <<'END' && ok
+import csv, json, sys
+text = open(sys.argv[2])
+rows = json.load(text)['rows'] if sys.argv[1] == 'json' else list(csv.DictReader(text))
+assert len(rows) == 1 and rows[0]['type'] == 'Q4_K' and float(rows[0]['operations']) == 2 * 64 * 256, rows
+END
+done
+
+name=cli/bench-ops-refused
+run bench-ops frobnicate --device reference
+code 1 && like "$err" 'no operation' && run bench-ops add --device dummy && code 1 && run bench-ops add --shape 1,2,3,4,5 --device reference && code 2 &&
+    run bench-ops add --type Q4_K --device reference && code 1 && like "$err" 'F32 alone' && ok
 
 # ---- streams and terminals -----------------------------------------------------------------------------------
 name=cli/no-escapes-without-a-terminal

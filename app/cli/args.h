@@ -6,6 +6,8 @@
 
 #include "base/memory.h"
 
+enum { ARGS_POSITIONAL_MAX = 32 };
+
 /* id, name, arguments, what it does, least and most arguments */
 #define ARGS_COMMAND_LIST(X)                                                                      \
     X(RUN, "run", "[MODEL] [PROMPT]",                                                             \
@@ -23,6 +25,8 @@
     X(EXPLAIN, "explain", "[MODEL|KERNEL]",                                                       \
       "Show what becomes of a model: graph, plan, kernels, code", 0, 1)                           \
     X(TRACE, "trace", "[MODEL]", "Record where the time of a step goes, for Perfetto", 0, 1)      \
+    X(BENCH_OPS, "bench-ops", "[OP ...]", "Measure the speed of single operations", 0,            \
+      ARGS_POSITIONAL_MAX)                                                                        \
     X(OPS, "ops", "", "List the operations that graphs are made of", 0, 0)                        \
     X(HELP, "help", "[COMMAND]", "Tell about a command", 0, 1)
 
@@ -146,6 +150,12 @@ typedef enum args_kind {
       "Where the trace goes; default trace.json; - is standard output")                           \
     X(DEPTH, "depth", 0, COUNT, "N", ON_TRACE, "After N tokens of context; default 0")            \
     X(STEPS, "steps", 0, COUNT, "N", ON_TRACE, "Record N runs of the plan; default 3")            \
+    X(TYPE, "type", 0, TEXT, "T", ON_BENCH_OPS,                                                   \
+      "Type of the weight, table or cache, like Q4_K; default the usual ones")                    \
+    X(SHAPE, "shape", 0, LIST, "M,N,K", ON_BENCH_OPS,                                             \
+      "Sizes, as the column of shapes names them; default the usual ones")                        \
+    X(OPS_OUTPUT, "output", 'o', CHOICE, "md|csv|json", ON_BENCH_OPS,                             \
+      "Form of the rows; default md")                                                             \
     X(OPS_MARKDOWN, "markdown", 0, SWITCH, "", ON_OPS, "Print a Markdown table")                  \
     X(MAN, "man", 0, SWITCH, "", ON_HELP, "Print the man page")                                   \
     X(MARKDOWN, "markdown", 0, SWITCH, "", ON_HELP, "Print all commands as Markdown")             \
@@ -191,7 +201,7 @@ typedef struct args {
     base_vec(uint32_t) list[FLAG_COUNT]; /* of LIST flags */
     const char *texts[ARGS_TEXTS_MAX];   /* of the one TEXTS flag */
     size_t n_texts;
-    const char *positional[2];
+    const char *positional[ARGS_POSITIONAL_MAX];
     size_t n_positional;
 } args;
 

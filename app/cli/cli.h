@@ -40,6 +40,8 @@ typedef struct cli_open {
     bool bench;        /* measure the device's bandwidth too */
 } cli_open;
 
+/* What the library has to say goes to standard error, as --verbose asks. */
+beryl_log cli_log(cli *c);
 /* Opens and loads with a progress bar. Reports failure itself; then NULL. */
 beryl_engine *cli_engine_open(cli *c, const cli_open *open);
 /* Runs a task to its end with a progress bar and hands every other event to `each` (may be NULL).
@@ -109,6 +111,7 @@ int perplexity_main(cli *c);
 int selftest_main(cli *c);
 int explain_main(cli *c);
 int trace_main(cli *c);
+int bench_ops_main(cli *c);
 int ops_main(cli *c);
 int help_main(cli *c);
 void help_command(FILE *to, args_command command);

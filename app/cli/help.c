@@ -62,6 +62,16 @@ static const char *const details[COMMAND_COUNT] = {
         "host did. Timestamps cost a little themselves: a run takes longer than without.\n\n"
         "  beryl trace model.gguf --out step.json\n"
         "  beryl trace model.gguf --plan prefill --device opencl --out prefill.json",
+    [COMMAND_BENCH_OPS] =
+        "Times each operation on its own, on made-up numbers, and says what part that is of what "
+        "the device can do, measured in the same run: of the bandwidth of reading where an operation "
+        "mostly reads, else of copying, and of the rate of 32-bit multiply-adds (integer and 16-bit "
+        "products may be above it). On GPUs tensors are larger than the caches; on processors they are "
+        "small, and caches make parts above 100 % of them. --shape takes as many "
+        "numbers as the operation has.\n\n"
+        "  beryl bench-ops\n"
+        "  beryl bench-ops matmul --type Q4_K --shape 8192,1,4096 --device cuda\n"
+        "  beryl bench-ops softmax rms_norm --shape 8192,4096 -o csv",
     [COMMAND_OPS] = NULL,
     [COMMAND_HELP] = NULL,
 };

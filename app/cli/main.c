@@ -151,6 +151,10 @@ static void log_write(void *user, beryl_log_level level, const char *line) {
     fprintf(stderr, "%s\n", term_style_text(&c->term, stderr, TERM_PLAIN));
 }
 
+beryl_log cli_log(cli *c) {
+    return (beryl_log){.write = log_write, .user = c};
+}
+
 /* ---- engines and tasks ----------------------------------------------------------------------- */
 
 beryl_status cli_task_run(cli *c, beryl_task *task, void (*each)(void *user, const beryl_event *),
@@ -186,7 +190,7 @@ beryl_engine *cli_engine_open(cli *c, const cli_open *open) {
         .vocabulary_only = open->vocabulary_only,
         .no_cache = args_has(a, FLAG_NO_CACHE),
         .piece = args_count(a, FLAG_PIECE, 0),
-        .log = {.write = log_write, .user = c},
+        .log = cli_log(c),
     };
     if (args_has(a, FLAG_PRECISION))
         options.precision = precisions[a->values[FLAG_PRECISION].integer];
@@ -339,6 +343,7 @@ static int dispatch(cli *c) {
     case COMMAND_SELFTEST: return selftest_main(c);
     case COMMAND_EXPLAIN: return explain_main(c);
     case COMMAND_TRACE: return trace_main(c);
+    case COMMAND_BENCH_OPS: return bench_ops_main(c);
     case COMMAND_OPS: return ops_main(c);
     case COMMAND_HELP: return help_main(c);
     case COMMAND_NONE: break;
