@@ -25,7 +25,10 @@ beryl_status generated_open(const generated_form *form, base_heap *heap, device 
     if (kept) setenv("BERYL_CAPS", kept, 1);
     else unsetenv("BERYL_CAPS");
     free(kept);
-    if (status == BERYL_OK && form->as_gpu) (*d)->caps.kind = DEVICE_DISCRETE;
+    if (status == BERYL_OK && form->as_gpu) {
+        (*d)->caps.kind = DEVICE_DISCRETE;
+        if (!form->caps) (*d)->caps.subgroups = true, (*d)->caps.subgroup_size = 8;
+    }
     if (form->kernels) setenv("BERYL_KERNELS", "generated", 1);
     return status;
 }

@@ -253,11 +253,83 @@ static void build_sample(setup *s) {
     add_output(s, graph_sample(s->g, x, add_input(s, TYPE_U32, FILL_SETTINGS, 0, DIMS(ROWS(s), {8, 0}))));
 }
 
+/* ---- trees of operations ------------------------------------------------------------------------------------ */
+
+/* p: form, columns, dispatches where trees are joined (0: not counted) */
+typedef enum tree_form { TREE_THREE, TREE_SIX, TREE_NORMS, TREE_SOFTMAX, TREE_TWO_RESULTS, TREE_USED_BETWEEN, TREE_STATE, TREE_VIEWS, TREE_RANDOM } tree_form;
+
+static void states_tree(const uint32_t *p, graph_store *store, uint32_t *states) {
+    if (p[0] == TREE_STATE) states[0] = store_add_state(store, "rows", TYPE_F32, 2, (uint32_t[]){19, p[1]}, 1);
+}
+
+static void build_tree(setup *s) {
+    const uint32_t d = s->p[1];
+    graph *g = s->g;
+    graph_value x = add_input(s, TYPE_F32, FILL_UNIT, 1, DIMS(ROWS(s), {d, 0})), y = add_input(s, TYPE_F32, FILL_UNIT, 1, DIMS(ROWS(s), {d, 0}));
+    graph_value w = add_input(s, TYPE_F32, FILL_UNIT, 1, DIMS({d, 0})), one = add_input(s, TYPE_F32, FILL_UNIT, 1, DIMS(ROWS(s), {1, 0}));
+    graph_value a, b, indices;
+    switch ((tree_form)s->p[0]) {
+    case TREE_THREE: add_output(s, graph_scale(g, graph_mul(g, graph_add(g, x, y), w), 0.5f)); break;
+    case TREE_SIX:
+        a = graph_mul(g, graph_gelu_tanh(g, graph_add(g, x, w)), graph_softcap(g, graph_scale(g, y, 3), 5));
+        add_output(s, graph_geglu(g, a, graph_add(g, x, one)));
+        break;
+    case TREE_NORMS:
+        a = graph_add(g, x, graph_rms_norm(g, y, w, 1e-6f));
+        add_output(s, a);
+        add_output(s, graph_rms_norm(g, a, w, 1e-6f));
+        break;
+    case TREE_SOFTMAX: add_output(s, graph_mul(g, graph_softmax(g, graph_scale(g, graph_add(g, x, w), 4)), y)); break;
+    case TREE_TWO_RESULTS:
+        a = graph_mul(g, x, y);
+        add_output(s, a);
+        add_output(s, graph_add(g, graph_scale(g, a, 2), graph_gelu_tanh(g, a)));
+        break;
+    case TREE_USED_BETWEEN: /* two of the three by one step, which must not move behind the search */
+        a = graph_scale(g, graph_add(g, x, y), -1);
+        b = graph_topk(g, a, 1, &indices);
+        add_output(s, graph_mul(g, a, b));
+        break;
+    case TREE_STATE: { /* the sum reads the state before and after it changes */
+        graph_value state = graph_stored(g, s->store, s->states[0]), before = graph_scale(g, state, 2);
+        graph_value after = graph_set_rows(g, state, graph_mul(g, x, y), add_input(s, TYPE_I32, FILL_DISTINCT, 19, DIMS(ROWS(s))));
+        add_output(s, graph_add(g, before, after));
+        break;
+    }
+    case TREE_VIEWS: { /* slices of rows, with the other half as its partner; rms over a reshaped sum */
+        graph_value both = add_input(s, TYPE_F32, FILL_UNIT, 1, DIMS(ROWS(s), {3, 0}, {2 * d, 0}));
+        a = graph_narrow(g, both, 2, 0, d), b = graph_narrow(g, both, 2, d, d);
+        a = graph_add(g, graph_mul(g, graph_scale(g, a, 3), b), w);
+        add_output(s, a);
+        add_output(s, graph_rms_norm(g, graph_scale(g, graph_reshape(g, a, 2, (graph_dim[]){ROWS(s), {3 * d, 0}}), 2), 0, 1e-6f));
+        break;
+    }
+    case TREE_RANDOM: { /* p[3]: seed */
+        base_random r = {s->p[3]};
+        graph_value made[20] = {x, y};
+        uint32_t n = 2;
+        while (n < 6 + s->p[3] % 12) {
+            static const base_op ops[] = {OP_ADD, OP_MUL, OP_SCALE, OP_GELU_TANH, OP_GEGLU, OP_SOFTCAP, OP_ADD, OP_RMS_NORM, OP_SOFTMAX, OP_COPY};
+            const base_op op = ops[base_random_next(&r) % 10];
+            const uint32_t second = (uint32_t)(base_random_next(&r) % 6), near = n < 4 ? n : 4;
+            a = made[n - 1 - base_random_next(&r) % near], b = second == 0 ? w : second == 1 ? one : made[base_random_next(&r) % n];
+            if (op == OP_RMS_NORM) made[n++] = graph_rms_norm(g, a, second < 3 ? w : 0, 1e-2f);
+            else if (op == OP_SOFTMAX) made[n++] = graph_softmax(g, a);
+            else made[n++] = apply(s, op, a, b);
+        }
+        add_output(s, made[n - 1]);
+        if (n % 2) add_output(s, made[n - 3]);
+        break;
+    }
+    }
+}
+
 /* ---- cases ------------------------------------------------------------------------------------------------ */
 
 #define ROUNDING "f32 sums in another order"
 #define EXPONENT "exp of a device: a few units in the last place"
 #define UNROUNDED "the row's own key and value are taken before the cache rounds them"
+#define GROWN "rounding that norms of small numbers and products make larger"
 #define QUANTUM "a division that rounds otherwise moves a tie by one step of 1/127"
 
 static const op_case cases[] = {
@@ -287,6 +359,37 @@ static const op_case cases[] = {
     {"softmax/wide", build_softmax, {3000}, 2, 1, 1e-7f, 8e-6f, EXPONENT, NULL},
     {"softmax/strided-heads", build_strided, {OP_SOFTMAX, 5, 33, 2, 3, 1}, 6, 2, 1e-7f, 4e-6f, EXPONENT, NULL},
     {"rms_norm/many-rows", build_rms_norm, {1, 0}, 262657, 3, 2e-6f, 4e-6f, ROUNDING, NULL},
+    {"tree/three", build_tree, {TREE_THREE, 64, 1}, 9, 2, 0, 0, "", states_tree},
+    {"tree/three-odd", build_tree, {TREE_THREE, 61, 1}, 9, 2, 0, 0, "", states_tree},
+    {"tree/three-many", build_tree, {TREE_THREE, 1023, 1}, 1030, 1025, 0, 0, "", states_tree},
+    {"tree/six", build_tree, {TREE_SIX, 100, 1}, 13, 5, 2e-6f, 8e-6f, EXPONENT, states_tree},
+    {"tree/norms", build_tree, {TREE_NORMS, 1536, 1}, 5, 2, 4e-6f, 8e-6f, ROUNDING, states_tree},
+    {"tree/norms-odd", build_tree, {TREE_NORMS, 1003, 1}, 11, 4, 4e-6f, 8e-6f, ROUNDING, states_tree},
+    {"tree/norms-of-few", build_tree, {TREE_NORMS, 6, 1}, 131, 7, 4e-6f, 8e-6f, ROUNDING, states_tree},
+    {"tree/norms-long", build_tree, {TREE_NORMS, 40004, 1}, 2, 1, 8e-6f, 8e-6f, ROUNDING, states_tree},
+    {"tree/softmax", build_tree, {TREE_SOFTMAX, 2048, 1}, 3, 1, 1e-7f, 8e-6f, EXPONENT, states_tree},
+    {"tree/softmax-odd", build_tree, {TREE_SOFTMAX, 127, 1}, 19, 2, 1e-7f, 8e-6f, EXPONENT, states_tree},
+    {"tree/two-results", build_tree, {TREE_TWO_RESULTS, 36, 1}, 9, 2, 2e-6f, 4e-6f, EXPONENT, states_tree},
+    {"tree/used-between", build_tree, {TREE_USED_BETWEEN, 40, 3}, 9, 2, 0, 0, "", states_tree},
+    {"tree/state-changes-between", build_tree, {TREE_STATE, 20, 4}, 7, 3, 0, 0, "", states_tree},
+    {"tree/views", build_tree, {TREE_VIEWS, 44, 2}, 6, 2, 2e-6f, 4e-6f, ROUNDING, states_tree},
+    {"tree/views-odd", build_tree, {TREE_VIEWS, 7, 2}, 6, 2, 2e-6f, 4e-6f, ROUNDING, states_tree},
+    {"tree/random-1", build_tree, {TREE_RANDOM, 1, 0, 1}, 5, 2, 3e-5f, 3e-5f, GROWN, states_tree},
+    {"tree/random-2", build_tree, {TREE_RANDOM, 129, 0, 2}, 13, 6, 3e-5f, 3e-5f, GROWN, states_tree},
+    {"tree/random-3", build_tree, {TREE_RANDOM, 2052, 0, 3}, 1, 1, 3e-5f, 3e-5f, GROWN, states_tree},
+    {"tree/random-4", build_tree, {TREE_RANDOM, 33, 0, 4}, 67, 34, 3e-5f, 3e-5f, GROWN, states_tree},
+    {"tree/random-5", build_tree, {TREE_RANDOM, 1000, 0, 5}, 5, 2, 3e-5f, 3e-5f, GROWN, states_tree},
+    {"tree/random-6", build_tree, {TREE_RANDOM, 7, 0, 6}, 13, 6, 3e-5f, 3e-5f, GROWN, states_tree},
+    {"tree/random-7", build_tree, {TREE_RANDOM, 260, 0, 7}, 1, 1, 3e-5f, 3e-5f, GROWN, states_tree},
+    {"tree/random-8", build_tree, {TREE_RANDOM, 96, 0, 8}, 67, 34, 3e-5f, 3e-5f, GROWN, states_tree},
+    {"tree/random-9", build_tree, {TREE_RANDOM, 64, 0, 9}, 5, 2, 3e-5f, 3e-5f, GROWN, states_tree},
+    {"tree/random-10", build_tree, {TREE_RANDOM, 1001, 0, 10}, 13, 6, 3e-5f, 3e-5f, GROWN, states_tree},
+    {"tree/random-11", build_tree, {TREE_RANDOM, 16, 0, 11}, 1, 1, 3e-5f, 3e-5f, GROWN, states_tree},
+    {"tree/random-12", build_tree, {TREE_RANDOM, 512, 0, 12}, 67, 34, 3e-5f, 3e-5f, GROWN, states_tree},
+    {"tree/random-13", build_tree, {TREE_RANDOM, 1, 0, 13}, 5, 2, 3e-5f, 3e-5f, GROWN, states_tree},
+    {"tree/random-14", build_tree, {TREE_RANDOM, 129, 0, 14}, 13, 6, 3e-5f, 3e-5f, GROWN, states_tree},
+    {"tree/random-15", build_tree, {TREE_RANDOM, 2052, 0, 15}, 1, 1, 3e-5f, 3e-5f, GROWN, states_tree},
+    {"tree/random-16", build_tree, {TREE_RANDOM, 33, 0, 16}, 67, 34, 3e-5f, 3e-5f, GROWN, states_tree},
     {"topk/router", build_topk, {128, 8, 0}, 21, 4, 0, 0, "", NULL},
     {"topk/all", build_topk, {5, 5, 1}, 3, 1, 0, 0, "", NULL},
     {"topk/ties", build_topk, {1000, 16, 1}, 3, 2, 0, 0, "", NULL},
@@ -508,6 +611,14 @@ static void check_joined(test *t, const op_case *c, const graph *g, const device
     CHECK_INT(t, joined, apart ? 0 : c->p[9] ? 2 : 1); /* the product joins the pieces */
 }
 
+/* Trees of operations are one dispatch each; apart from longest rows with something dear before their reduction. */
+static void check_trees(test *t, const op_case *c, const graph_exec *exec) {
+    if (c->build != build_tree || !c->p[2]) return;
+    graph_exec_info info;
+    graph_exec_describe(exec, &info);
+    CHECK_INT(t, info.dispatches, c->p[2]);
+}
+
 static void run_case(test *t, base_heap *heap, device *d, const op_case *c, bool written) {
     side sides[2];
     beryl_error error = {0};
@@ -515,6 +626,7 @@ static void run_case(test *t, base_heap *heap, device *d, const op_case *c, bool
     beryl_status other = side_open(&sides[1], heap, NULL, c, &error);
     if (status == BERYL_OK) status = other;
     if (status == BERYL_OK && written) check_joined(t, c, sides[0].setup.g, d);
+    if (status == BERYL_OK && !written) check_trees(t, c, sides[0].exec);
     for (uint32_t run = 0; status == BERYL_OK && run < 2 && !test_failed(t); run++) {
         const uint32_t extents[] = {0, run ? c->fewer : c->rows};
         device_ticket tickets[2] = {0};

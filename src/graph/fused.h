@@ -8,7 +8,7 @@
 #include "graph/lower_form.h"
 #include "graph/store.h"
 
-typedef enum fused_kind { FUSED_MATVEC = 1, FUSED_ATTENTION, FUSED_ROUTER, FUSED_EXPERTS } fused_kind;
+typedef enum fused_kind { FUSED_MATVEC = 1, FUSED_ATTENTION, FUSED_ROUTER, FUSED_EXPERTS, FUSED_CHAIN } fused_kind;
 
 /* Where the vector x [n, k] of a matvec comes from. h' = scale * (h + rms(branch) * w_branch) is computed by every workgroup
  * and stored by one, to h_out, which no input of the node is. */
@@ -86,6 +86,9 @@ typedef struct fused_experts {
     graph_value out;
 } fused_experts;
 
+/* FUSED_CHAIN: operations whose results have one shape, pointwise or over rows. No detail: they stand in graph.inner. */
+enum { FUSED_CHAIN_MAX = 16 };
+
 /* What a plan's kernels can do; asked by the pass before it fuses. All pure. */
 typedef struct fused_forms {
     bool (*matvec)(const graph *g, const graph_store *store, const lower_settings *settings, const fused_matvec *f);
@@ -95,6 +98,8 @@ typedef struct fused_forms {
     uint32_t (*splits)(const graph *g, const graph_store *store, const fused_attention *f); /* pieces of the keys; 0: not at all */
     bool (*experts)(const graph *g, const graph_store *store, const lower_settings *settings, const fused_experts *f);
     bool (*router)(const graph *g, const graph_store *store, const fused_router *f);
+    /* Joins trees of pointwise operations and rows (pass_chain.c); NULL: they are run one by one. */
+    beryl_status (*chains)(graph *g, graph_store *store, beryl_error *error);
 } fused_forms;
 
 extern const fused_forms fused_forms_written;   /* lower_fused.c */

@@ -12,6 +12,7 @@ beryl_status lower_fused(lowering *l, const graph_node *node, beryl_error *error
     case FUSED_ATTENTION: return lower_fused_attention(l, node, error);
     case FUSED_EXPERTS: return lower_fused_experts(l, node, error);
     case FUSED_ROUTER: return lower_fused_router(l, node, error);
+    case FUSED_CHAIN: break; /* generated alone */
     }
     return base_fail(error, BERYL_UNSUPPORTED, "a fused operation of kind %u", node->attr.fused.kind);
 }

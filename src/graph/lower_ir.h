@@ -109,9 +109,12 @@ lower_ir_parts lower_ir_parts_of(uint32_t d, uint32_t most, uint32_t least);
 /* A step that leaves (order, index) of the largest element of each part of input 0's rows in scratch `key`, u32 [n, parts, 2]. */
 beryl_status lower_ir_best(lowering *l, const graph_node *node, lower_ir_parts p, uint32_t key, uint32_t nan, beryl_error *error);
 
+/* Can these operations, all of one shape, run as one kernel, with no work done twice? Pure. (lower_ir_chain.c) */
+bool lower_ir_chain_fits(const graph *g, const graph_store *store, const graph_node *const *nodes, uint32_t n, const graph_value *outs, uint32_t n_out);
+
 /* The lowering of each operation, as lower_fn. */
 extern lower_fn *const lower_ir_table[OP_COUNT];
-lower_fn lower_ir_pointwise, lower_ir_rms_norm, lower_ir_softmax, lower_ir_topk, lower_ir_weighted_sum, lower_ir_argmax, lower_ir_sample,
+lower_fn lower_ir_pointwise, lower_ir_chain, lower_ir_topk, lower_ir_weighted_sum, lower_ir_argmax, lower_ir_sample,
     lower_ir_gather_rows, lower_ir_set_rows, lower_ir_matmul, lower_ir_matmul_id, lower_ir_rope, lower_ir_kv_write, lower_ir_attention,
     lower_ir_fused;
 

@@ -1,128 +1,9 @@
-/* lower_ir_rows.c - generated kernels that reduce rows: norms, softmax, top-k, weighted sum, argmax.
+/* lower_ir_rows.c - generated kernels that look for the largest of rows (top-k, argmax), weighted sums, rows moved by index.
  *
- * A workgroup a row. Its lanes walk the row in vectors and join what they have in a tree; where one lane is all, vectors are
- * the only lanes. */
+ * A workgroup a row. Its lanes walk the row and join what they have in a tree. */
 #include "graph/lower_ir.h"
-#include "graph/lower_walk.h"
 
 enum { LANES = 64, PARTS_MAX = 1024, PART_LEAST = 2048 };
-
-/* Rows of a tensor, walked alike in x and in the result. */
-typedef struct rows {
-    lower_walk w;
-    uint32_t d;              /* elements of a row */
-    ir_id x, out, row, size[GRAPH_RANK_MAX]; /* x, out: where this row begins */
-} rows;
-
-static bool rows_of(const lowering *l, const graph_node *node, rows *r) {
-    const graph_tensor *x = graph_tensor_at(l->g, node->in[0]);
-    const uint32_t last = x->rank - 1u;
-    if (x->rank == 0 || x->dim[last].extent || (x->stride[last] != 1 && x->dim[last].size != 1)) return false;
-    r->d = x->dim[last].size;
-    r->w = lower_walk_of((const graph_tensor *const[]){x, graph_tensor_at(l->g, node->out[0])}, 2, 1);
-    if (r->w.n == 0) lower_walk_pad(&r->w, 1);
-    return true;
-}
-
-/* Opens the block of a row: closed by ir_end. */
-static void row_begin(lower_ir *k, rows *r) {
-    static const char *const sizes[GRAPH_RANK_MAX] = {"r0", "r1", "r2", "r3", "r4", "r5", "r6", "r7"};
-    ir_builder *b = k->b;
-    const graph_tensor *x = graph_tensor_at(k->l->g, k->node->in[0]);
-    for (uint32_t i = 0; i < r->w.n; i++) r->size[i] = lower_ir_count(k, sizes[i], r->w.size[i]);
-    r->x = lower_ir_u32(k, "x_offset", x->offset);
-    r->out = ir_u32(b, 0);
-    ir_id left = lower_ir_group(k);
-    for (uint32_t i = r->w.n; i-- > 0;) {
-        const bool constant = !r->w.size[i].extent;
-        ir_id place = !i ? left : constant ? lower_ir_rest(k, left, (uint32_t)r->w.size[i].factor) : ir_mod(b, left, r->size[i]);
-        if (i) left = constant ? lower_ir_over(k, left, (uint32_t)r->w.size[i].factor) : ir_div(b, left, r->size[i]);
-        r->x = ir_add(b, r->x, lower_ir_times(k, place, r->w.stride[0][i]));
-        r->out = ir_add(b, r->out, lower_ir_times(k, place, r->w.stride[1][i]));
-    }
-    ir_if(b, ir_lt(b, left, r->size[0]));
-}
-
-/* for i = lane * wide; i < n; i += lanes * wide */
-static ir_id across(lower_ir *k, uint32_t n, uint32_t wide) {
-    ir_builder *b = k->b;
-    ir_id from = k->lanes == 1 ? ir_u32(b, 0) : lower_ir_times(k, ir_local(b, 0), wide);
-    return ir_loop(b, from, ir_u32(b, n), ir_u32(b, k->lanes * wide));
-}
-
-/* The widest vector of rows of x and of a dense result. */
-static uint32_t wide_of(const lower_ir *k, const rows *r, uint32_t offset) {
-    uint32_t wide = k->wide;
-    for (; wide > 1; wide /= 2) {
-        bool fits = r->d % wide == 0 && offset % wide == 0;
-        for (uint32_t i = 0; i < r->w.n; i++) fits = fits && r->w.stride[0][i] % wide == 0 && r->w.stride[1][i] % wide == 0;
-        if (fits) break;
-    }
-    return wide;
-}
-
-beryl_status lower_ir_rms_norm(lowering *l, const graph_node *node, beryl_error *error) {
-    rows r;
-    if (!rows_of(l, node, &r)) return lower_ir_refuse(node, "rows with gaps between their elements", error);
-    const bool weighted = node->n_in > 1;
-    const graph_tensor *weight = weighted ? graph_tensor_at(l->g, node->in[1]) : NULL;
-    lower_ir k;
-    lower_ir_begin(&k, l, node, "rms_norm", lower_ir_lanes(l, r.d));
-    ir_builder *b = k.b;
-    uint32_t wide = wide_of(&k, &r, graph_tensor_at(l->g, node->in[0])->offset);
-    if (weighted && (weight->offset % wide || weight->stride[0] != 1)) wide = 1;
-    ir_memory x = lower_ir_read(&k, "x", node->in[0]), out = lower_ir_write(&k, "out", node->out[0]);
-    ir_memory w = weighted ? lower_ir_read(&k, "weight", node->in[1]) : x;
-    ir_memory sum = ir_register(b, IR_F32, wide), joined = k.lanes > 1 ? ir_workgroup(b, IR_F32, k.lanes) : sum;
-    row_begin(&k, &r);
-    ir_id zero = ir_u32(b, 0);
-    ir_store(b, sum, zero, ir_number(b, IR_F32, wide, 0));
-    ir_id i = across(&k, r.d, wide), v = ir_load(b, x, ir_add(b, r.x, i), wide);
-    ir_store(b, sum, zero, ir_fma(b, v, v, ir_load(b, sum, zero, wide)));
-    ir_end(b);
-    ir_id total = lower_ir_reduce(&k, IR_ADD, lower_ir_sum_vector(&k, ir_load(b, sum, zero, wide)), joined);
-    ir_id mean = ir_add(b, ir_div(b, total, ir_f32(b, (float)r.d)), ir_f32(b, node->attr.rms_norm.eps));
-    ir_id factor = ir_splat(b, ir_div(b, ir_f32(b, 1), ir_sqrt(b, mean)), wide);
-    i = across(&k, r.d, wide);
-    v = ir_mul(b, ir_load(b, x, ir_add(b, r.x, i), wide), factor);
-    if (weighted) v = ir_mul(b, v, ir_cast(b, IR_F32, ir_load(b, w, lower_ir_plus(&k, i, weight->offset), wide)));
-    ir_store(b, out, ir_add(b, r.out, i), v);
-    ir_end(b);
-    ir_end(b);
-    return lower_ir_end(&k, lower_walk_count(l, &r.w), 1, error);
-}
-
-beryl_status lower_ir_softmax(lowering *l, const graph_node *node, beryl_error *error) {
-    rows r;
-    if (!rows_of(l, node, &r)) return lower_ir_refuse(node, "rows with gaps between their elements", error);
-    lower_ir k;
-    lower_ir_begin(&k, l, node, "softmax", lower_ir_lanes(l, r.d));
-    ir_builder *b = k.b;
-    const uint32_t wide = wide_of(&k, &r, graph_tensor_at(l->g, node->in[0])->offset);
-    ir_memory x = lower_ir_read(&k, "x", node->in[0]), out = lower_ir_write(&k, "out", node->out[0]);
-    ir_memory most = ir_register(b, IR_F32, wide), sum = ir_register(b, IR_F32, wide);
-    ir_memory joined = k.lanes > 1 ? ir_workgroup(b, IR_F32, k.lanes) : sum;
-    row_begin(&k, &r);
-    ir_id zero = ir_u32(b, 0);
-    ir_store(b, most, zero, ir_number(b, IR_F32, wide, -3.4028234663852886e38));
-    ir_store(b, sum, zero, ir_number(b, IR_F32, wide, 0));
-    ir_id i = across(&k, r.d, wide);
-    ir_store(b, most, zero, ir_max(b, ir_load(b, most, zero, wide), ir_load(b, x, ir_add(b, r.x, i), wide)));
-    ir_end(b);
-    ir_id top = ir_splat(b, lower_ir_reduce(&k, IR_MAX, lower_ir_max_vector(&k, ir_load(b, most, zero, wide)), joined), wide);
-    i = across(&k, r.d, wide);
-    ir_id p = ir_exp(b, ir_sub(b, ir_load(b, x, ir_add(b, r.x, i), wide), top));
-    ir_store(b, sum, zero, ir_add(b, ir_load(b, sum, zero, wide), p));
-    ir_store(b, out, ir_add(b, r.out, i), p);
-    ir_end(b);
-    ir_id total = lower_ir_reduce(&k, IR_ADD, lower_ir_sum_vector(&k, ir_load(b, sum, zero, wide)), joined);
-    ir_id factor = ir_splat(b, ir_div(b, ir_f32(b, 1), total), wide);
-    i = across(&k, r.d, wide); /* each lane what it wrote itself */
-    ir_store(b, out, ir_add(b, r.out, i), ir_mul(b, ir_load(b, out, ir_add(b, r.out, i), wide), factor));
-    ir_end(b);
-    ir_end(b);
-    return lower_ir_end(&k, lower_walk_count(l, &r.w), 1, error);
-}
 
 beryl_status lower_ir_weighted_sum(lowering *l, const graph_node *node, beryl_error *error) {
     const graph_tensor *x = graph_tensor_at(l->g, node->in[0]), *g = graph_tensor_at(l->g, node->in[1]);
@@ -300,4 +181,30 @@ beryl_status lower_ir_topk(lowering *l, const graph_node *node, beryl_error *err
     ir_end(b);
     ir_end(b);
     return lower_ir_end(&k, lower_count_of(x->dim[0]), 1, error);
+}
+
+/* ---- rows by index ------------------------------------------------------------------------------------------- */
+
+/* state[index[i]] = x[i]; a lane an element. */
+beryl_status lower_ir_set_rows(lowering *l, const graph_node *node, beryl_error *error) {
+    const graph_tensor *state = graph_tensor_at(l->g, node->in[0]), *x = graph_tensor_at(l->g, node->in[1]);
+    const uint32_t d = x->rank == 2 ? x->dim[1].size : 1;
+    if (x->rank == 2 && (x->stride[1] != 1 || x->dim[1].extent)) return lower_ir_refuse(node, "rows with gaps between their elements", error);
+    lower_ir k;
+    lower_ir_begin(&k, l, node, "set_rows", LANES);
+    ir_builder *b = k.b;
+    ir_memory from = lower_ir_bind(&k, "x", node->in[1], IR_U32, IR_READ), index = lower_ir_read(&k, "index", node->in[2]);
+    ir_memory to = lower_ir_bind(&k, "state", node->in[0], IR_U32, IR_READ_WRITE);
+    ir_id n = lower_ir_count(&k, "n", lower_count_of(x->dim[0]));
+    ir_id x_offset = lower_ir_u32(&k, "x_offset", x->offset);
+    ir_id index_offset = lower_ir_u32(&k, "index_offset", graph_tensor_at(l->g, node->in[2])->offset);
+    ir_id lane = lower_ir_lane(&k), row = lower_ir_over(&k, lane, d), column = lower_ir_rest(&k, lane, d);
+    ir_if(b, ir_lt(b, row, n));
+    ir_id place = ir_cast(b, IR_U32, ir_load(b, index, ir_add(b, index_offset, row), 1)); /* below 0: very large */
+    ir_if(b, ir_lt(b, place, ir_u32(b, state->dim[0].size)));
+    ir_id at = ir_add(b, ir_add(b, x_offset, lower_ir_times(&k, row, x->stride[0])), column);
+    ir_store(b, to, ir_add(b, lower_ir_times(&k, place, d), column), ir_load(b, from, at, 1));
+    ir_end(b);
+    ir_end(b);
+    return lower_ir_end(&k, lower_count_times(lower_count_of(x->dim[0]), d), LANES, error);
 }

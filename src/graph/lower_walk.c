@@ -3,8 +3,7 @@
 
 #include <string.h>
 
-/* The stride with which `t` is walked along dimension i of a tensor of rank `rank`; 0 where it is broadcast. */
-static uint32_t stride_of(const graph_tensor *t, uint32_t rank, uint32_t i) {
+uint32_t lower_walk_stride(const graph_tensor *t, uint32_t rank, uint32_t i) {
     if (i + t->rank < rank) return 0;
     uint32_t k = i + t->rank - rank;
     return t->dim[k].size == 1 && !t->dim[k].extent ? 0 : t->stride[k];
@@ -20,13 +19,13 @@ lower_walk lower_walk_of(const graph_tensor *const *tensors, uint32_t n_tensor, 
         if (dim.size == 1 && !dim.extent) continue;
         bool joins = w.n > 0 && !dim.extent;
         for (uint32_t t = 0; joins && t < n_tensor; t++)
-            joins = w.stride[t][w.n - 1] == (uint64_t)stride_of(tensors[t], shape->rank, i) * dim.size;
+            joins = w.stride[t][w.n - 1] == (uint64_t)lower_walk_stride(tensors[t], shape->rank, i) * dim.size;
         if (joins) {
             w.size[w.n - 1] = lower_count_times(w.size[w.n - 1], dim.size);
         } else {
             w.size[w.n++] = lower_count_of(dim);
         }
-        for (uint32_t t = 0; t < n_tensor; t++) w.stride[t][w.n - 1] = stride_of(tensors[t], shape->rank, i);
+        for (uint32_t t = 0; t < n_tensor; t++) w.stride[t][w.n - 1] = lower_walk_stride(tensors[t], shape->rank, i);
     }
     return w;
 }

@@ -5,7 +5,7 @@
 
 #include "graph/lower.h"
 
-enum { LOWER_WALK_TENSORS = 8 };
+enum { LOWER_WALK_TENSORS = 12 };
 
 typedef struct lower_walk { /* dimensions [n], outermost first */
     uint32_t n, n_tensor;
@@ -15,6 +15,8 @@ typedef struct lower_walk { /* dimensions [n], outermost first */
 
 /* The first `rank` - `left` dimensions of tensors whose shape is that of the first one. */
 lower_walk lower_walk_of(const graph_tensor *const *tensors, uint32_t n_tensor, uint32_t left);
+/* The stride with which `t` is walked along dimension i of a tensor of rank `rank`; 0 where it is broadcast. */
+uint32_t lower_walk_stride(const graph_tensor *t, uint32_t rank, uint32_t i);
 /* At least `rank` dimensions, by sizes of 1 in front. */
 void lower_walk_pad(lower_walk *w, uint32_t rank);
 /* All elements of the walk; where several sizes are extents, all but the first at their bounds (kernels check). */

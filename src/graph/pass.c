@@ -1,5 +1,6 @@
 /* pass.c - the order of passes, and the small ones. */
 #include "graph/pass.h"
+#include "graph/fused.h"
 
 static bool is_effect(const graph *g, const graph_node *node) {
     for (uint32_t i = 0; i < node->n_out; i++) {
@@ -24,11 +25,45 @@ void graph_pass_dead(graph *g) {
     }
 }
 
+static bool is_among(const uint32_t *members, uint32_t n, uint32_t node) {
+    for (uint32_t i = 0; i < n; i++)
+        if (members[i] == node) return true;
+    return false;
+}
+
+bool graph_pass_join(graph *g, const uint32_t *members, uint32_t n, const graph_value *outs, uint32_t n_out, uint32_t kind, const void *detail) {
+    graph_node joined = {.op = OP_FUSED};
+    const uint32_t place = members[n - 1];
+    if (!base_vec_reserve(g->heap, &g->inner, n)) return false;
+    joined.attr.fused.kind = kind;
+    joined.attr.fused.detail = detail;
+    joined.attr.fused.first = (uint32_t)g->inner.count;
+    joined.attr.fused.count = n;
+    for (uint32_t m = 0; m < n; m++) {
+        graph_node *node = &g->nodes.data[members[m]];
+        *(graph_node *)base_vec_add(g->heap, &g->inner) = *node;
+        for (uint32_t k = 0; k < node->n_in; k++) {
+            const uint32_t from = node->in[k] ? g->tensors.data[node->in[k]].node : UINT32_MAX;
+            bool known = !node->in[k] || is_among(members, n, from);
+            for (uint32_t i = 0; i < joined.n_in; i++) known |= joined.in[i] == node->in[k];
+            if (!known && joined.n_in < GRAPH_IN_MAX) joined.in[joined.n_in++] = node->in[k];
+        }
+        node->dead = true;
+    }
+    for (uint32_t o = 0; o < n_out; o++) joined.out[joined.n_out++] = outs[o];
+    for (graph_value v = 1; v < g->tensors.count; v++) /* results and their views now come from here */
+        if (is_among(members, n, g->tensors.data[v].node)) g->tensors.data[v].node = place;
+    g->nodes.data[place] = joined;
+    return true;
+}
+
 lower_settings lower_settings_of(const graph_exec_options *options) {
     return (lower_settings){options->exact, options->forms, options->n_form};
 }
 
 beryl_status graph_pass_all(graph *g, graph_store *store, const graph_exec_options *options, beryl_error *error) {
+    const fused_forms *forms = fused_forms_of(store);
     graph_pass_dead(g);
-    return graph_pass_fuse(g, store, options, error);
+    beryl_status status = graph_pass_fuse(g, store, options, error);
+    return status == BERYL_OK && forms->chains ? forms->chains(g, store, error) : status;
 }

@@ -104,35 +104,9 @@ static bool is_closed(const fusing *p, const group *set) {
     return true;
 }
 
-/* Puts the joined node in the place of the last member. */
 static void join(fusing *p, const group *set, fused_kind kind, const void *detail) {
-    graph *g = p->g;
-    graph_node joined = {.op = OP_FUSED};
-    if (!base_vec_reserve(g->heap, &g->inner, set->n)) {
-        p->status = base_fail(p->error, BERYL_NO_MEMORY, "out of host memory");
-        return;
-    }
-    joined.attr.fused.kind = kind;
-    joined.attr.fused.detail = detail;
-    joined.attr.fused.first = (uint32_t)g->inner.count;
-    joined.attr.fused.count = set->n;
-    for (uint32_t m = 0; m < set->n; m++) {
-        graph_node *node = &g->nodes.data[set->members[m]];
-        *(graph_node *)base_vec_add(g->heap, &g->inner) = *node;
-        for (uint32_t k = 0; k < node->n_in; k++) {
-            uint32_t from = node->in[k] ? tensor(p, node->in[k])->node : UINT32_MAX;
-            bool inside = from != UINT32_MAX && is_member(set, from), known = !node->in[k];
-            for (uint32_t i = 0; i < joined.n_in; i++) known |= joined.in[i] == node->in[k];
-            if (!inside && !known && joined.n_in < GRAPH_IN_MAX) joined.in[joined.n_in++] = node->in[k];
-        }
-        node->dead = true;
-    }
-    uint32_t place = set->members[set->n - 1];
-    for (uint32_t o = 0; o < set->n_out; o++) joined.out[joined.n_out++] = set->outs[o];
-    for (graph_value v = 1; v < g->tensors.count; v++) /* results and their views now come from here */
-        if (g->tensors.data[v].node != UINT32_MAX && is_member(set, g->tensors.data[v].node)) g->tensors.data[v].node = place;
-    g->nodes.data[place] = joined;
-    count_uses(p);
+    if (graph_pass_join(p->g, set->members, set->n, set->outs, set->n_out, kind, detail)) count_uses(p);
+    else p->status = base_fail(p->error, BERYL_NO_MEMORY, "out of host memory");
 }
 
 static bool used_once(const fusing *p, graph_value v) {

@@ -1,0 +1,137 @@
+/* pass_chain.c - joins trees of pointwise operations and rows (norms, softmax) of one shape into nodes that are one kernel.
+ *
+ * A tree grows from its first operation on: what uses one of its values joins it, and brings along what else it is made from.
+ * Nothing is computed twice. The joined node stands in the place of its last member, so nobody between its members may use
+ * what they make, nor change what they read. */
+#include "base/error.h"
+#include "graph/fused.h"
+#include "graph/lower_ir.h"
+#include "graph/pass.h"
+
+#include <string.h>
+
+enum { AHEAD_MAX = 64 /* nodes between a tree's first and last */ };
+
+typedef struct members { /* [n], rising; results are found by look_outside */
+    uint32_t node[FUSED_CHAIN_MAX], n, n_out;
+    graph_value out[GRAPH_OUT_MAX];
+} members;
+
+static bool is_member(const members *set, uint32_t node) {
+    for (uint32_t i = 0; i < set->n; i++)
+        if (set->node[i] == node) return true;
+    return false;
+}
+
+/* An operation that may be in a tree. */
+static bool is_fit(const graph *g, const graph_node *node) {
+    if (node->dead || node->n_out != 1 || graph_tensor_at(g, node->out[0])->type != TYPE_F32) return false;
+    switch ((int)node->op) {
+    case OP_COPY:
+    case OP_ADD:
+    case OP_MUL:
+    case OP_SCALE:
+    case OP_GELU_TANH:
+    case OP_GEGLU:
+    case OP_SOFTCAP:
+    case OP_RMS_NORM:
+    case OP_SOFTMAX: return true;
+    default: return false;
+    }
+}
+
+static bool same_shape(const graph_tensor *a, const graph_tensor *b) {
+    bool same = a->rank == b->rank;
+    for (uint32_t i = 0; same && i < a->rank; i++) same = a->dim[i].size == b->dim[i].size && a->dim[i].extent == b->dim[i].extent;
+    return same;
+}
+
+static bool add(members *set, uint32_t node) {
+    if (is_member(set, node)) return true;
+    if (set->n == FUSED_CHAIN_MAX) return false;
+    uint32_t at = set->n++;
+    for (; at > 0 && set->node[at - 1] > node; at--) set->node[at] = set->node[at - 1];
+    set->node[at] = node;
+    return true;
+}
+
+/* Adds a node with what it is made from, as far as that is fit and not far back. */
+static bool add_with_makers(const graph *g, members *set, uint32_t index, uint32_t first) {
+    const graph_node *node = &g->nodes.data[index];
+    if (!add(set, index)) return false;
+    for (uint32_t k = 0; k < node->n_in; k++) {
+        const graph_tensor *t = graph_tensor_at(g, node->in[k]);
+        if (!node->in[k] || t->base || t->node == UINT32_MAX || t->node < first) continue;
+        const graph_node *maker = &g->nodes.data[t->node];
+        if (is_fit(g, maker) && same_shape(t, graph_tensor_at(g, node->out[0])) && !add_with_makers(g, set, t->node, first)) return false;
+    }
+    return true;
+}
+
+/* Does a node that is no member use or change something that members make or read? Fills the results. */
+static bool is_apart(const graph *g, members *set) {
+    const uint32_t first = set->node[0], last = set->node[set->n - 1];
+    set->n_out = 0;
+    for (uint32_t m = 0; m < set->n; m++) {
+        const graph_node *node = &g->nodes.data[set->node[m]];
+        bool out = graph_tensor_at(g, node->out[0])->role == ROLE_OUTPUT;
+        for (uint32_t i = set->node[m] + 1; i < g->nodes.count; i++) {
+            const graph_node *user = &g->nodes.data[i];
+            for (uint32_t k = 0; !user->dead && k < user->n_in; k++) {
+                if (!user->in[k] || graph_base_of(g, user->in[k]) != node->out[0]) continue;
+                if (is_member(set, i) ? user->in[k] != node->out[0] : i < last) return false; /* a view, of memory that is being written */
+                out |= !is_member(set, i);
+            }
+        }
+        if (out && set->n_out == GRAPH_OUT_MAX) return false;
+        if (out) set->out[set->n_out++] = node->out[0];
+    }
+    for (uint32_t i = first + 1; i < last; i++) {
+        const graph_node *between = &g->nodes.data[i];
+        for (uint32_t o = 0; !between->dead && !is_member(set, i) && o < between->n_out; o++) {
+            const graph_value state = graph_base_of(g, between->out[o]);
+            if (graph_tensor_at(g, state)->role != ROLE_STORED) continue;
+            for (uint32_t m = 0; m < set->n && set->node[m] < i; m++)
+                for (uint32_t k = 0; k < g->nodes.data[set->node[m]].n_in; k++)
+                    if (graph_base_of(g, g->nodes.data[set->node[m]].in[k]) == state) return false;
+        }
+    }
+    return set->n_out > 0;
+}
+
+static bool can_join(const graph *g, const graph_store *store, members *set) {
+    const graph_node *nodes[FUSED_CHAIN_MAX];
+    if (!is_apart(g, set)) return false;
+    for (uint32_t i = 0; i < set->n; i++) nodes[i] = &g->nodes.data[set->node[i]];
+    return lower_ir_chain_fits(g, store, nodes, set->n, set->out, set->n_out);
+}
+
+static bool uses_one(const graph *g, const members *set, const graph_node *node) {
+    for (uint32_t k = 0; k < node->n_in; k++) {
+        const graph_tensor *t = graph_tensor_at(g, node->in[k]);
+        if (node->in[k] && !t->base && t->node != UINT32_MAX && is_member(set, t->node)) return true;
+    }
+    return false;
+}
+
+beryl_status graph_pass_chains(graph *g, graph_store *store, beryl_error *error) {
+    for (uint32_t i = 0; i < g->nodes.count; i++) {
+        if (!is_fit(g, &g->nodes.data[i])) continue;
+        const graph_tensor *shape = graph_tensor_at(g, g->nodes.data[i].out[0]);
+        members best = {.node = {i}, .n = 1};
+        for (uint32_t k = i + 1; k < g->nodes.count && k <= i + AHEAD_MAX; k++) {
+            const graph_node *node = &g->nodes.data[k];
+            if (!is_fit(g, node) || !same_shape(shape, graph_tensor_at(g, node->out[0])) || !uses_one(g, &best, node)) continue;
+            members more = best;
+            bool joined = add_with_makers(g, &more, k, i) && can_join(g, store, &more);
+            if (!joined) { /* the node alone */
+                more = best;
+                joined = add(&more, k) && can_join(g, store, &more);
+            }
+            if (joined) best = more;
+        }
+        if (best.n > 1 && !graph_pass_join(g, best.node, best.n, best.out, best.n_out, FUSED_CHAIN, NULL))
+            return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    }
+    return BERYL_OK;
+}
