@@ -670,7 +670,7 @@ static beryl_status form_open(const struct form *form, base_heap *heap, device *
 
 /* What the interpreter takes minutes for. */
 static bool is_long(const op_case *c) {
-    return (c->build == build_step || c->build == build_attention) && (uint64_t)c->p[1] * c->p[3] * c->p[7] * c->rows > 1000000;
+    return (c->build == build_step || c->build == build_attention) && (uint64_t)c->p[1] * c->p[3] * c->p[7] * c->rows > 3000000;
 }
 
 static void run_cases(test *t, const char *name, base_heap *heap, device *d, beryl_status status, const beryl_error *error, bool written,

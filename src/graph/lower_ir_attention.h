@@ -77,6 +77,10 @@ lower_fn lower_ir_fused_attention;
 bool attention_lanes_fit(const device_caps *caps, const attention_task *a);
 uint32_t attention_lanes_splits(const device_caps *caps, const attention_task *a);
 beryl_status attention_lanes(lowering *l, const graph_node *node, const attention_task *a, beryl_error *error);
+/* Many rows; d a multiple of 16. n_split 1. */
+bool attention_tile_fits(const device_caps *caps, const attention_task *a);
+beryl_status attention_tile(lowering *l, const graph_node *node, const attention_task *a, beryl_error *error);
+
 /* A lane does it alone: any d. */
 bool attention_serial_fits(const attention_task *a);
 uint32_t attention_serial_splits(const device_caps *caps, const attention_task *a);

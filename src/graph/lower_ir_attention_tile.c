@@ -1,0 +1,422 @@
+/* lower_ir_attention_tile.c - attention of many rows: a tile of rows against tiles of keys, softmax online.
+ *
+ * A workgroup has ROWS rows = (query, head of the few that share a kv head). Scores come from pieces of queries and keys in
+ * workgroup memory, elements leading, so that a lane's rows and keys are neighbours there; a lane makes its rows by KEYS_EACH
+ * keys, 16 lanes beside each other share its rows, their maxima too. The weights then lie there as [key, row], values follow some
+ * keys at a time, and a lane keeps its rows by d / 16 columns. Keys run from the least to the greatest that a row of the tile
+ * sees; tiles at that edge are masked row by row. Rows of another slot take turns (usually there is one). */
+#include "graph/lower_ir_attention.h"
+#include "base/error.h"
+
+#define LEAST (-1e38f)  /* maximum of no keys; */
+#define MASKED (-3.3e38f) /* weight 0 even beside it */
+
+enum { ACROSS = 16, EIGHT = ATTENTION_EIGHT, PAD = 4, ROWS_EACH_MAX = 8, KEYS_EACH_MAX = 4, D_MAX = 512 };
+
+typedef struct form {
+    uint32_t each, down, keys_each, part, values; /* rows of a lane, lanes down, keys of a lane, elements staged, keys of values staged */
+    uint32_t rows, keys, lanes, group, queries;   /* group: heads of a tile */
+    uint32_t wide, columns;                       /* columns of a lane: vectors of `wide` */
+    bool resident, subgroups;                     /* resident: all elements of the queries stay in workgroup memory */
+} form;
+
+static uint32_t stage_of(const form *f, uint32_t d) {
+    const uint32_t keys = f->part * (f->keys + (f->resident ? 0 : f->rows)), values = f->values * d;
+    return keys > values ? keys : values;
+}
+
+static uint32_t floats_of(const form *f, uint32_t d) {
+    return f->keys * (f->rows + PAD) + stage_of(f, d) + (f->resident ? d * f->rows : 0);
+}
+
+static bool form_of(const device_caps *caps, const attention_task *a, form *f) {
+    static const struct { uint8_t d_most, each, down, keys_each, part, values; bool resident; } forms[] = { /* d_most: in 16ths */
+        {4, 8, 8, 4, 32, 32, true},    {8, 8, 8, 4, 32, 32, false},  {8, 8, 8, 4, 16, 16, false}, {8, 4, 8, 2, 16, 16, false},
+        {16, 4, 16, 4, 32, 16, false}, {16, 4, 8, 2, 16, 8, false},  {32, 2, 16, 4, 32, 8, false}, {32, 2, 8, 2, 16, 4, false}};
+    const uint32_t memory = caps->workgroup_bytes ? caps->workgroup_bytes : 16384, invocations = caps->workgroup_invocations ? caps->workgroup_invocations : 256;
+    if (a->d % ACROSS || a->d > D_MAX || a->n_head % a->n_kv) return false;
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        if (a->d > forms[i].d_most * 16u) continue;
+        *f = (form){.each = forms[i].each, .down = forms[i].down, .keys_each = forms[i].keys_each, .part = forms[i].part, .values = forms[i].values,
+                    .resident = forms[i].resident};
+        while (a->d % f->part) f->part /= 2;
+        f->rows = f->each * f->down;
+        f->keys = f->keys_each * ACROSS;
+        f->lanes = f->down * ACROSS;
+        f->group = a->n_head / a->n_kv < f->rows ? a->n_head / a->n_kv : f->rows;
+        while (a->n_head / a->n_kv % f->group) f->group--;
+        f->queries = f->rows / f->group;
+        f->columns = a->d / ACROSS;
+        f->wide = f->columns % 4 == 0 ? 4 : f->columns % 2 == 0 ? 2 : 1;
+        f->columns /= f->wide;
+        f->subgroups = caps->subgroups && caps->subgroup_size >= ACROSS;
+        if (floats_of(f, a->d) * 4 <= memory && f->lanes <= invocations) return true;
+    }
+    return false;
+}
+
+bool attention_tile_fits(const device_caps *caps, const attention_task *a) {
+    form f;
+    return attention_cache_known(a) && form_of(caps, a, &f);
+}
+
+typedef struct tile {
+    lower_ir k;
+    const attention_task *a;
+    form f;
+    attention_cache keys, values;
+    attention_places places;
+    ir_memory q, out;
+    ir_memory weights, stage, resident;                    /* of the workgroup */
+    ir_memory scores, sums, most, total, low, high;        /* registers; low, high: keys of this lane's rows */
+    ir_memory from, to, open, end, inner_low, inner_high;  /* the same in the workgroup: keys of the slot's rows, those that all of them see */
+    ir_id q_offset, scale, n, local, across, down, first_query, n_query, first_head, kv, slot;
+} tile;
+
+static ir_id constant(tile *t, uint32_t n) {
+    return ir_u32(t->k.b, n);
+}
+
+static ir_id steps(tile *t, uint32_t n, uint32_t step) {
+    return ir_loop(t->k.b, constant(t, 0), constant(t, n), constant(t, step));
+}
+
+/* This lane's work of n units. */
+static ir_id share(tile *t, uint32_t n) {
+    return ir_loop(t->k.b, t->local, constant(t, n), constant(t, t->f.lanes));
+}
+
+static void bind(tile *t) {
+    lower_ir *k = &t->k;
+    ir_builder *b = k->b;
+    const attention_task *a = t->a;
+    const form *f = &t->f;
+    t->q = lower_ir_read(k, "q", a->q);
+    attention_cache_bind(&t->keys, k, "k_cache", a, a->k_cache, false);
+    attention_cache_bind(&t->values, k, "v_cache", a, a->v_cache, false);
+    attention_places_bind(&t->places, k, a);
+    t->out = lower_ir_write(k, "out", a->out);
+    t->q_offset = lower_ir_u32(k, "q_offset", a->q_offset);
+    t->scale = lower_ir_f32(k, "scale", a->scale);
+    t->n = lower_ir_count(k, "n", a->rows);
+    t->weights = ir_workgroup(b, IR_F32, f->keys * (f->rows + PAD));
+    t->stage = ir_workgroup(b, IR_F32, stage_of(f, a->d));
+    if (f->resident) t->resident = ir_workgroup(b, IR_F32, a->d * f->rows);
+    t->scores = ir_register(b, IR_F32, f->each * f->keys_each);
+    t->sums = ir_register(b, IR_F32, f->each * f->columns * f->wide);
+    t->most = ir_register(b, IR_F32, f->each);
+    t->total = ir_register(b, IR_F32, f->each);
+    t->low = ir_register(b, IR_U32, f->each);
+    t->high = ir_register(b, IR_U32, f->each);
+    ir_memory *const uniform[] = {&t->from, &t->to, &t->open, &t->end, &t->inner_low, &t->inner_high};
+    for (uint32_t i = 0; i < 6; i++) *uniform[i] = ir_register(b, IR_U32, 1);
+    t->local = ir_local(b, 0);
+    t->across = lower_ir_rest(k, t->local, ACROSS);
+    t->down = lower_ir_over(k, t->local, ACROSS);
+    ir_id late = lower_ir_plus(k, ir_sub(b, ir_groups(b, 0), ir_group(b, 0)), UINT32_MAX); /* long ones first */
+    t->first_query = lower_ir_times(k, late, f->queries);
+    t->n_query = ir_min(b, constant(t, f->queries), ir_sub(b, t->n, t->first_query));
+    t->first_head = lower_ir_times(k, ir_group(b, 1), f->group);
+    t->kv = lower_ir_over(k, t->first_head, a->n_head / a->n_kv);
+}
+
+/* ---- who sees what ---------------------------------------------------------------------------------------------------- */
+
+static ir_id slot_at(tile *t, ir_id query) {
+    ir_builder *b = t->k.b;
+    ir_id at = ir_add(b, t->places.slot_offset, ir_add(b, t->first_query, query));
+    return ir_cast(b, IR_U32, ir_load(b, t->places.slot, at, 1));
+}
+
+static ir_id last_at(tile *t, ir_id query) {
+    ir_builder *b = t->k.b;
+    ir_id at = ir_add(b, t->places.pos_offset, ir_add(b, t->first_query, query));
+    return ir_cast(b, IR_U32, ir_load(b, t->places.pos, at, 1));
+}
+
+static ir_id first_of(tile *t, ir_id last) {
+    ir_builder *b = t->k.b;
+    ir_id seen = lower_ir_plus(&t->k, last, 1);
+    return t->a->window ? ir_sub(b, seen, ir_min(b, seen, constant(t, t->a->window))) : constant(t, 0);
+}
+
+/* The queries [done, end) have the slot of `done`: what all of them see, and any of them. */
+static void scan(tile *t, ir_id done) {
+    lower_ir *k = &t->k;
+    ir_builder *b = k->b;
+    ir_set(b, t->from, constant(t, UINT32_MAX));
+    ir_set(b, t->to, constant(t, 0));
+    ir_set(b, t->inner_low, constant(t, 0));
+    ir_set(b, t->inner_high, constant(t, UINT32_MAX));
+    ir_set(b, t->open, constant(t, 1));
+    ir_set(b, t->end, done);
+    ir_id query = ir_loop(b, done, t->n_query, constant(t, 1)), same = ir_eq(b, slot_at(t, query), t->slot);
+    ir_if(b, ir_and(b, same, ir_eq(b, ir_get(b, t->open), constant(t, 1))));
+    ir_id last = last_at(t, query), first = first_of(t, last);
+    ir_set(b, t->from, ir_min(b, ir_get(b, t->from), first));
+    ir_set(b, t->to, ir_max(b, ir_get(b, t->to), last));
+    ir_set(b, t->inner_low, ir_max(b, ir_get(b, t->inner_low), first));
+    ir_set(b, t->inner_high, ir_min(b, ir_get(b, t->inner_high), last));
+    ir_set(b, t->end, lower_ir_plus(k, query, 1));
+    ir_else(b);
+    ir_set(b, t->open, constant(t, 0));
+    ir_end(b);
+    ir_end(b);
+    ir_id all = ir_and(b, ir_eq(b, done, constant(t, 0)), ir_eq(b, ir_get(b, t->end), constant(t, t->f.queries)));
+    if (t->f.queries * t->f.group != t->f.rows) all = ir_bool(b, false); /* rows without a query */
+    ir_set(b, t->inner_high, ir_select(b, all, ir_get(b, t->inner_high), constant(t, 0)));
+    ir_set(b, t->inner_low, ir_select(b, all, ir_get(b, t->inner_low), constant(t, UINT32_MAX)));
+    for (uint32_t r = 0; r < t->f.each; r++) { /* a row that is not of these sees none: low above high */
+        ir_id row = lower_ir_plus(k, lower_ir_times(k, t->down, t->f.each), r), own = lower_ir_over(k, row, t->f.group);
+        ir_id sees = ir_and(b, ir_ge(b, own, done), ir_lt(b, own, ir_get(b, t->end)));
+        ir_id own_last = last_at(t, ir_min(b, own, lower_ir_plus(k, t->n_query, UINT32_MAX)));
+        ir_store(b, t->low, constant(t, r), ir_select(b, sees, first_of(t, own_last), constant(t, 1)));
+        ir_store(b, t->high, constant(t, r), ir_select(b, sees, own_last, constant(t, 0)));
+    }
+}
+
+/* ---- to workgroup memory ------------------------------------------------------------------------------------------------ */
+
+/* Elements [part, part + n) of the queries, times the scale, as [element, row]. */
+static void stage_queries(tile *t, ir_memory to, ir_id part, uint32_t n) {
+    lower_ir *k = &t->k;
+    ir_builder *b = k->b;
+    const form *f = &t->f;
+    ir_id i = share(t, f->rows * n / 4), row = lower_ir_rest(k, i, f->rows), e = lower_ir_times(k, lower_ir_over(k, i, f->rows), 4);
+    ir_id query = ir_min(b, lower_ir_over(k, row, f->group), lower_ir_plus(k, t->n_query, UINT32_MAX));
+    ir_id head = ir_add(b, t->first_head, lower_ir_rest(k, row, f->group));
+    ir_id at = ir_add(b, lower_ir_times(k, ir_add(b, t->first_query, query), t->a->q_stride[0]), lower_ir_times(k, head, t->a->q_stride[1]));
+    ir_id x = ir_load(b, t->q, ir_add(b, ir_add(b, t->q_offset, at), ir_add(b, part, e)), 4);
+    x = ir_mul(b, x, ir_splat(b, t->scale, 4));
+    for (uint32_t j = 0; j < 4; j++)
+        ir_store(b, to, ir_add(b, lower_ir_times(k, lower_ir_plus(k, e, j), f->rows), row), ir_extract(b, x, j));
+    ir_end(b);
+}
+
+/* Where key `key` of a slot begins in a cache. */
+static ir_id cache_at(tile *t, ir_id key) {
+    lower_ir *k = &t->k;
+    ir_builder *b = k->b;
+    ir_id base = lower_ir_times(k, ir_min(b, t->slot, constant(t, t->a->n_slot - 1)), t->a->n_row);
+    ir_id row = ir_add(b, base, lower_ir_rest(k, ir_min(b, key, ir_get(b, t->to)), t->a->n_row));
+    return lower_ir_times(k, ir_add(b, lower_ir_times(k, row, t->a->n_kv), t->kv), t->a->d);
+}
+
+static ir_id eight_of(const attention_cache *cache, ir_id at) {
+    ir_id raw[8];
+    attention_cache_load(cache, at, raw);
+    return attention_cache_values(cache, raw);
+}
+
+/* Elements [part, part + f.part) of a tile's keys as [element, place]; at place p is key p / keys_each + p % keys_each * 16, so
+ * that what lanes beside each other store of weights later falls into different banks. */
+static void stage_keys(tile *t, ir_id first, ir_id part, uint32_t base) {
+    lower_ir *k = &t->k;
+    ir_builder *b = k->b;
+    const form *f = &t->f;
+    ir_id i = share(t, f->keys * f->part / EIGHT), place = lower_ir_rest(k, i, f->keys), e = lower_ir_times(k, lower_ir_over(k, i, f->keys), EIGHT);
+    ir_id key = ir_add(b, lower_ir_over(k, place, f->keys_each), lower_ir_times(k, lower_ir_rest(k, place, f->keys_each), ACROSS));
+    ir_id x = eight_of(&t->keys, ir_add(b, cache_at(t, ir_add(b, first, key)), ir_add(b, part, e)));
+    for (uint32_t j = 0; j < EIGHT; j++)
+        ir_store(b, t->stage, lower_ir_plus(k, ir_add(b, lower_ir_times(k, lower_ir_plus(k, e, j), f->keys), place), base), ir_extract(b, x, j));
+    ir_end(b);
+}
+
+static void stage_values(tile *t, ir_id first) {
+    lower_ir *k = &t->k;
+    ir_builder *b = k->b;
+    const uint32_t units = t->a->d / EIGHT;
+    ir_id i = share(t, t->f.values * units), key = lower_ir_over(k, i, units), e = lower_ir_times(k, lower_ir_rest(k, i, units), EIGHT);
+    ir_id x = eight_of(&t->values, ir_add(b, cache_at(t, ir_add(b, first, key)), e)), to = ir_fma(b, key, constant(t, t->a->d), e);
+    ir_store(b, t->stage, to, ir_swizzle(b, x, 4, 0x3210));
+    ir_store(b, t->stage, lower_ir_plus(k, to, 4), ir_swizzle(b, x, 4, 0x7654));
+    ir_end(b);
+}
+
+/* ---- work -------------------------------------------------------------------------------------------------------------- */
+
+/* n numbers in the widest loads. */
+static void load_some(tile *t, ir_memory from, ir_id at, uint32_t n, ir_id *out) {
+    ir_builder *b = t->k.b;
+    const uint32_t wide = n % 4 == 0 ? 4 : n;
+    for (uint32_t i = 0; i < n; i += wide) {
+        ir_id x = ir_load(b, from, lower_ir_plus(&t->k, at, i), wide);
+        for (uint32_t j = 0; j < wide; j++) out[i + j] = wide == 1 ? x : ir_extract(b, x, j);
+    }
+}
+
+static void add_scores(tile *t, ir_id part) {
+    lower_ir *k = &t->k;
+    ir_builder *b = k->b;
+    const form *f = &t->f;
+    const uint32_t keys_at = f->resident ? 0 : f->part * f->rows;
+    ir_id e = steps(t, f->part, 1), rows[ROWS_EACH_MAX], own = lower_ir_times(k, t->down, f->each);
+    if (f->resident) load_some(t, t->resident, ir_add(b, lower_ir_times(k, ir_add(b, part, e), f->rows), own), f->each, rows);
+    else load_some(t, t->stage, ir_add(b, lower_ir_times(k, e, f->rows), own), f->each, rows);
+    ir_id at = lower_ir_plus(k, ir_add(b, lower_ir_times(k, e, f->keys), lower_ir_times(k, t->across, f->keys_each)), keys_at);
+    ir_id keys = ir_load(b, t->stage, at, f->keys_each);
+    for (uint32_t r = 0; r < f->each; r++) {
+        ir_id to = constant(t, r * f->keys_each);
+        ir_store(b, t->scores, to, ir_fma(b, ir_splat(b, rows[r], f->keys_each), keys, ir_load(b, t->scores, to, f->keys_each)));
+    }
+    ir_end(b);
+}
+
+static void mask(tile *t, ir_id first) {
+    lower_ir *k = &t->k;
+    ir_builder *b = k->b;
+    const form *f = &t->f;
+    ir_id whole = ir_and(b, ir_ge(b, first, ir_get(b, t->inner_low)), ir_le(b, lower_ir_plus(k, first, f->keys - 1), ir_get(b, t->inner_high)));
+    ir_if(b, ir_not(b, whole));
+    for (uint32_t i = 0; i < f->keys_each; i++) {
+        ir_id key = ir_add(b, first, lower_ir_plus(k, t->across, i * ACROSS));
+        for (uint32_t r = 0; r < f->each; r++) {
+            ir_id at = constant(t, r * f->keys_each + i);
+            ir_id sees = ir_and(b, ir_ge(b, key, ir_load(b, t->low, constant(t, r), 1)), ir_le(b, key, ir_load(b, t->high, constant(t, r), 1)));
+            ir_store(b, t->scores, at, ir_select(b, sees, ir_load(b, t->scores, at, 1), ir_f32(b, MASKED)));
+        }
+    }
+    ir_end(b);
+}
+
+/* A row's numbers of the 16 lanes that share it, joined; `weights` is free. n numbers a lane. */
+static void join(tile *t, ir_op op, ir_id *x) {
+    lower_ir *k = &t->k;
+    ir_builder *b = k->b;
+    const form *f = &t->f;
+    if (f->subgroups) {
+        for (uint32_t r = 0; r < f->each; r++) x[r] = op == IR_MAX ? ir_subgroup_max(b, x[r]) : ir_subgroup_add(b, x[r]);
+        return;
+    }
+    ir_id own = lower_ir_times(k, t->down, f->each), at = ir_add(b, lower_ir_times(k, t->across, f->rows), own);
+    for (uint32_t r = 0; r < f->each; r++) ir_store(b, t->weights, lower_ir_plus(k, at, r), x[r]);
+    ir_barrier(b);
+    for (uint32_t l = 0; l < ACROSS; l++) {
+        ir_id other[ROWS_EACH_MAX];
+        load_some(t, t->weights, lower_ir_plus(k, own, l * f->rows), f->each, other);
+        for (uint32_t r = 0; r < f->each; r++) x[r] = l ? ir_binary(b, op, x[r], other[r]) : other[r];
+    }
+    ir_barrier(b);
+}
+
+/* Scores become weights, in workgroup memory; what was before fades. */
+static void soften(tile *t) {
+    lower_ir *k = &t->k;
+    ir_builder *b = k->b;
+    const form *f = &t->f;
+    ir_id now[ROWS_EACH_MAX], p[ROWS_EACH_MAX];
+    for (uint32_t r = 0; r < f->each; r++) now[r] = lower_ir_max_vector(k, ir_load(b, t->scores, constant(t, r * f->keys_each), f->keys_each));
+    join(t, IR_MAX, now);
+    for (uint32_t r = 0; r < f->each; r++) {
+        ir_id at = constant(t, r), before = ir_load(b, t->most, at, 1);
+        now[r] = ir_max(b, before, now[r]);
+        ir_id keep = ir_exp(b, ir_sub(b, before, now[r])), score = ir_load(b, t->scores, constant(t, r * f->keys_each), f->keys_each);
+        p[r] = ir_exp(b, ir_sub(b, score, ir_splat(b, now[r], f->keys_each)));
+        ir_store(b, t->most, at, now[r]);
+        ir_store(b, t->total, at, ir_fma(b, ir_load(b, t->total, at, 1), keep, lower_ir_sum_vector(k, p[r])));
+        for (uint32_t c = 0; c < f->columns; c++) {
+            ir_id sum = constant(t, (r * f->columns + c) * f->wide);
+            ir_store(b, t->sums, sum, ir_mul(b, ir_load(b, t->sums, sum, f->wide), ir_splat(b, keep, f->wide)));
+        }
+    }
+    const uint32_t wide = f->each % 4 == 0 ? 4 : 2;
+    for (uint32_t i = 0; i < f->keys_each; i++) {
+        ir_id key = lower_ir_plus(k, t->across, i * ACROSS), at = ir_add(b, lower_ir_times(k, key, f->rows + PAD), lower_ir_times(k, t->down, f->each));
+        for (uint32_t r = 0; r < f->each; r += wide) {
+            ir_id some[4];
+            for (uint32_t j = 0; j < wide; j++) some[j] = ir_extract(b, p[r + j], i);
+            ir_store(b, t->weights, lower_ir_plus(k, at, r), ir_compose(b, some, wide));
+        }
+    }
+}
+
+/* Keys [base, base + values) of the tile. */
+static void add_values(tile *t, ir_id base) {
+    lower_ir *k = &t->k;
+    ir_builder *b = k->b;
+    const form *f = &t->f;
+    ir_id key = steps(t, f->values, 1), rows[ROWS_EACH_MAX];
+    ir_id at = ir_add(b, lower_ir_times(k, ir_add(b, base, key), f->rows + PAD), lower_ir_times(k, t->down, f->each));
+    load_some(t, t->weights, at, f->each, rows);
+    for (uint32_t c = 0; c < f->columns; c++) {
+        ir_id column = lower_ir_plus(k, lower_ir_times(k, t->across, f->wide), c * ACROSS * f->wide);
+        ir_id value = ir_load(b, t->stage, ir_fma(b, key, constant(t, t->a->d), column), f->wide);
+        for (uint32_t r = 0; r < f->each; r++) {
+            ir_id sum = constant(t, (r * f->columns + c) * f->wide);
+            ir_store(b, t->sums, sum, ir_fma(b, ir_splat(b, rows[r], f->wide), value, ir_load(b, t->sums, sum, f->wide)));
+        }
+    }
+    ir_end(b);
+}
+
+/* The tile of keys that begins at `first`. */
+static void turn(tile *t, ir_id first) {
+    ir_builder *b = t->k.b;
+    const form *f = &t->f;
+    for (uint32_t r = 0; r < f->each; r++) ir_store(b, t->scores, constant(t, r * f->keys_each), ir_number(b, IR_F32, f->keys_each, 0));
+    ir_id part = steps(t, t->a->d, f->part);
+    ir_barrier(b);
+    if (!f->resident) stage_queries(t, t->stage, part, f->part);
+    stage_keys(t, first, part, f->resident ? 0 : f->part * f->rows);
+    ir_barrier(b);
+    add_scores(t, part);
+    ir_end(b);
+    mask(t, first);
+    soften(t);
+    ir_id base = steps(t, f->keys, f->values);
+    ir_barrier(b);
+    stage_values(t, ir_add(b, first, base));
+    ir_barrier(b);
+    add_values(t, base);
+    ir_end(b);
+}
+
+static void finish(tile *t) {
+    lower_ir *k = &t->k;
+    ir_builder *b = k->b;
+    const form *f = &t->f;
+    ir_id total[ROWS_EACH_MAX];
+    for (uint32_t r = 0; r < f->each; r++) total[r] = ir_load(b, t->total, constant(t, r), 1);
+    ir_barrier(b);
+    join(t, IR_ADD, total);
+    for (uint32_t r = 0; r < f->each; r++) {
+        ir_id row = lower_ir_plus(k, lower_ir_times(k, t->down, f->each), r), query = lower_ir_over(k, row, f->group);
+        ir_id head = ir_add(b, t->first_head, lower_ir_rest(k, row, f->group)), factor = ir_splat(b, ir_div(b, ir_f32(b, 1), total[r]), f->wide);
+        ir_id at = lower_ir_times(k, ir_add(b, lower_ir_times(k, ir_add(b, t->first_query, query), t->a->n_head), head), t->a->d);
+        ir_if(b, ir_lt(b, query, t->n_query));
+        for (uint32_t c = 0; c < f->columns; c++) {
+            ir_id column = lower_ir_plus(k, lower_ir_times(k, t->across, f->wide), c * ACROSS * f->wide);
+            ir_store(b, t->out, ir_add(b, at, column), ir_mul(b, ir_load(b, t->sums, constant(t, (r * f->columns + c) * f->wide), f->wide), factor));
+        }
+        ir_end(b);
+    }
+}
+
+beryl_status attention_tile(lowering *l, const graph_node *node, const attention_task *a, beryl_error *error) {
+    tile t = {.a = a};
+    form *f = &t.f;
+    if (!form_of(l->caps, a, f)) return lower_ir_refuse(node, "heads of this shape", error);
+    lower_ir *k = &t.k;
+    lower_ir_begin(k, l, node, "attention_tile", f->lanes);
+    ir_builder *b = k->b;
+    if (f->subgroups) ir_subgroup(b, ACROSS);
+    bind(&t);
+    for (uint32_t r = 0; r < f->each; r++) {
+        ir_store(b, t.most, constant(&t, r), ir_f32(b, LEAST));
+        ir_store(b, t.total, constant(&t, r), ir_f32(b, 0));
+        for (uint32_t c = 0; c < f->columns; c++) ir_store(b, t.sums, constant(&t, (r * f->columns + c) * f->wide), ir_number(b, IR_F32, f->wide, 0));
+    }
+    if (f->resident) stage_queries(&t, t.resident, constant(&t, 0), a->d);
+    ir_id done = ir_loop(b, constant(&t, 0), t.n_query, constant(&t, 1));
+    t.slot = slot_at(&t, done);
+    ir_id previous = slot_at(&t, ir_sub(b, done, ir_min(b, done, constant(&t, 1))));
+    ir_if(b, ir_or(b, ir_eq(b, done, constant(&t, 0)), ir_ne(b, previous, t.slot)));
+    scan(&t, done);
+    ir_id first = ir_loop(b, ir_get(b, t.from), lower_ir_plus(k, ir_get(b, t.to), 1), constant(&t, f->keys));
+    turn(&t, first);
+    ir_end(b);
+    ir_end(b);
+    ir_end(b);
+    finish(&t);
+    return lower_ir_end_3d(k, a->rows, f->queries, (lower_count){a->n_head / f->group, 0}, 1, (lower_count){1, 0}, 1, error);
+}
