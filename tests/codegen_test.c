@@ -1,5 +1,6 @@
 /* codegen_test.c - what generated texts compute, on every device that compiles one of the
- * languages, against the interpreter; CUDA C and HIP C are compiled where NVRTC or hipcc is.
+ * languages, against the interpreter; CUDA C and HIP C are compiled where NVRTC or hipcc is, subgroups in
+ * OpenCL C, which few drivers have, by clang.
  *
  * Two tables: every op over every type (one kernel for each type: inputs with all awkward numbers,
  * one output a result type), and kernels for what is not an op alone: barriers, loops, masks,
@@ -1106,6 +1107,15 @@ typedef struct files {
     FILE *file;
 } files;
 
+/* What it says is the failure's text. */
+static void run_compiler(test *t, const char *line) {
+    FILE *told = popen(line, "r");
+    char text[2000];
+    const size_t n = told ? fread(text, 1, sizeof text - 1, told) : 0;
+    text[n] = 0;
+    if (!told || pclose(told)) test_fail(t, __FILE__, __LINE__, "%s: %s", line, text);
+}
+
 /* One source for the compiler: what all texts begin with stands in each, so each gets a namespace.
  */
 static void gather_hip(test *t, void *user, const device_program_desc *desc) {
@@ -1132,11 +1142,37 @@ static void test_hip(test *t, const char *architecture) {
              "hipcc -x hip --cuda-device-only -nogpulib --offload-arch=%s -O1 -w -ffp-contract=off "
              "-S -o /dev/null %s 2>&1",
              architecture, f.path);
-    FILE *told = popen(line, "r");
-    char text[2000];
-    const size_t n = told ? fread(text, 1, sizeof text - 1, told) : 0;
-    text[n] = 0;
-    if (!told || pclose(told)) test_fail(t, __FILE__, __LINE__, "hipcc: %s", text);
+    run_compiler(t, line);
+}
+
+/* By clang's own header, whose target has every extension; a driver may have one way of shuffling alone. */
+static void compile_subgroups(test *t, void *user, const device_program_desc *desc) {
+    static const char *const lacks[] = {"cl_intel_subgroups", "cl_khr_subgroup_shuffle"};
+    files *f = user;
+    if (strncmp(desc->label, "subgroups", 9) != 0) return;
+    CHECK(t, strstr(desc->source, " lanes(") != NULL);
+    for (int i = 0; i < 2; i++) {
+        f->file = fopen(f->path, "w");
+        if (!f->file) return;
+        fprintf(f->file, "#undef %s\n%s", lacks[i], desc->source);
+        fclose(f->file);
+        char line[1400];
+        snprintf(line, sizeof line,
+                 "clang -target spir64 -cl-no-stdinc -include opencl-c.h -x cl -cl-std=CL2.0 -w "
+                 "-Dcl_intel_required_subgroup_size -S -emit-llvm -o /dev/null %s 2>&1",
+                 f->path);
+        run_compiler(t, line);
+    }
+}
+
+static void test_opencl_subgroups(test *t) {
+    files f = {0};
+    if (system("command -v clang > /dev/null 2>&1")) {
+        test_skip(t, "there is no clang");
+        return;
+    }
+    snprintf(f.path, sizeof f.path, "%s/subgroups.cl", test_scratch(t));
+    all_texts(t, DEVICE_OPENCL_C, &f, compile_subgroups);
 }
 
 /* ---- what goes wrong
@@ -1252,6 +1288,7 @@ void test_codegen(test *t) {
     if (test_case(t, "codegen/cuda-compiles")) test_cuda(t);
     if (test_case(t, "codegen/hip-compiles-gfx90a")) test_hip(t, "gfx90a");
     if (test_case(t, "codegen/hip-compiles-gfx1100")) test_hip(t, "gfx1100");
+    if (test_case(t, "codegen/opencl-subgroups-compile")) test_opencl_subgroups(t);
     for (size_t d = 0; d < sizeof devices / sizeof *devices; d++) {
         bool stand_in = rig_stand_in(devices[d]), slow = stand_in || !strcmp(devices[d], "opencl");
         for (int casts = 0; casts < 2; casts++)

@@ -1,5 +1,5 @@
-/* opencl.c - OpenCL C 1.2; subgroups by cl_khr_subgroups and cl_khr_subgroup_shuffle, f64 by
- * cl_khr_fp64. */
+/* opencl.c - OpenCL C 1.2; subgroups by cl_khr_subgroups and cl_khr_subgroup_shuffle or by
+ * cl_intel_subgroups, of the size that the device is said to have; f64 by cl_khr_fp64. */
 #include "codegen/write.h"
 
 static const char types[] =
@@ -18,15 +18,26 @@ static const char types[] =
     "f64;\n#endif\n"
     "enum { axis_x, axis_y, axis_z };\n"
     "#ifdef cl_khr_subgroups\n#pragma OPENCL EXTENSION cl_khr_subgroups : enable\n#endif\n"
+    "#ifdef cl_khr_subgroup_shuffle\n#pragma OPENCL EXTENSION cl_khr_subgroup_shuffle : enable\n"
+    "#elif defined(cl_intel_subgroups)\n#pragma OPENCL EXTENSION cl_intel_subgroups : enable\n"
+    "#define sub_group_shuffle intel_sub_group_shuffle\n"
+    "#define sub_group_shuffle_xor intel_sub_group_shuffle_xor\n#endif\n"
+    "#ifdef cl_intel_required_subgroup_size\n"
+    "#pragma OPENCL EXTENSION cl_intel_required_subgroup_size : enable\n"
+    "#define lanes(n) __attribute__((intel_reqd_sub_group_size(n)))\n"
+    "#else\n#define lanes(n)\n#endif\n"
     "#define FN static\n"
     "#define pick(f, t, c) ((c) ? (t) : (f))\n"
     "#pragma OPENCL FP_CONTRACT OFF\n";
 
 static void kernel(codegen *g) {
     const ir_kernel *k = g->k;
-    base_text_print(&g->head, "__kernel __attribute__((reqd_work_group_size(%u, %u, %u))) void %s(",
-                    (unsigned)k->workgroup[0], (unsigned)k->workgroup[1], (unsigned)k->workgroup[2],
-                    g->entry);
+    base_text_print(&g->head, "__kernel __attribute__((reqd_work_group_size(%u, %u, %u))) ",
+                    (unsigned)k->workgroup[0], (unsigned)k->workgroup[1], (unsigned)k->workgroup[2]);
+    if (k->subgroup_size > 1) /* the device's subgroups, of which the kernel's may be parts */
+        base_text_print(&g->head, "lanes(%u) ",
+                        (unsigned)(g->caps ? g->caps->subgroup_size : k->subgroup_size));
+    base_text_print(&g->head, "void %s(", g->entry);
     for (uint32_t n = 0; n < k->n_buffer; n++)
         base_text_print(&g->head, "__global %svoid *a%u, ",
                         k->buffers[n].access == IR_READ ? "const " : "", n);

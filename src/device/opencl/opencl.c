@@ -108,6 +108,26 @@ static uint32_t least(uint64_t a, uint32_t b) {
     return a < b ? (uint32_t)a : b;
 }
 
+/* Lanes of a subgroup, 0: none that can be used. A size that holds for every kernel is AMD's; on others
+ * a kernel may ask for one of a list, as generated text does. */
+static uint32_t subgroup_size_of(const driver_state *s, opencl_id id, const char *words) {
+    const bool shuffles = word_in(words, "cl_khr_subgroup_shuffle");
+    if (shuffles && word_in(words, "cl_khr_subgroups")) {
+        const uint32_t size = (uint32_t)number_of(s, id, OPENCL_WAVEFRONT_AMD);
+        if (size) return size;
+    }
+    size_t sizes[16] = {0}, bytes = 0;
+    if (!word_in(words, "cl_intel_required_subgroup_size") ||
+        !(shuffles || word_in(words, "cl_intel_subgroups")) ||
+        s->f.GetDeviceInfo(id, OPENCL_SUBGROUP_SIZES_INTEL, sizeof sizes, sizes, &bytes))
+        return 0;
+    static const uint32_t likes[] = {16, 32, 8, 64}; /* of 32 lanes each has half the registers */
+    for (size_t k = 0; k < sizeof likes / sizeof *likes; k++)
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes && i < bytes / sizeof *sizes; i++)
+            if (sizes[i] == likes[k]) return likes[k];
+    return 0;
+}
+
 static beryl_status look(driver_state *s, opencl_id id, beryl_error *error) {
     found one = {.id = id};
     device_caps *caps = &one.caps;
@@ -129,11 +149,8 @@ static beryl_status look(driver_state *s, opencl_id id, beryl_error *error) {
     caps->languages = DEVICE_LANGUAGE_BIT(DEVICE_OPENCL_C);
     caps->f16 = word_in(words, "cl_khr_fp16");
     caps->f64 = word_in(words, "cl_khr_fp64");
-    /* Only where the size is one for all kernels, which AMD alone promises. */
-    caps->subgroup_size = (uint32_t)number_of(s, id, OPENCL_WAVEFRONT_AMD);
-    caps->subgroups = caps->subgroup_size && word_in(words, "cl_khr_subgroups") &&
-                      word_in(words, "cl_khr_subgroup_shuffle");
-    if (!caps->subgroups) caps->subgroup_size = 0;
+    caps->subgroup_size = subgroup_size_of(s, id, words);
+    caps->subgroups = caps->subgroup_size > 0;
     caps->dot_i8 = word_in(words, "cl_khr_integer_dot_product");
     caps->timestamps = true;
     caps->workgroup_bytes = least(number_of(s, id, OPENCL_LOCAL_SIZE), 1 << 30);
