@@ -140,7 +140,7 @@ static bool read_number(const char **at, uint32_t *value) {
     return true;
 }
 
-/* "0:g2l2x16b8/1:g1l1x16b8/2:s16u4a/v4/f": dimensions with group, lane (1 + axis), lanes (x), block, unroll, stage, p (split)
+/* "0:g2l2x16b8/1:g1l1x16b8/2:s16u4a/v4/f": dimensions with group, lane (1 + axis), lanes (x), block, unroll, stage, wide, p (split)
  * and a (ahead); for the whole v (vector), w (workgroup bytes), h (subgroup, 0: none), f (fragments). */
 static bool read_schedule(const char *text, const device_caps *caps, ir_schedule *s) {
     *s = (ir_schedule){.vector = 4, .subgroup = caps->subgroups ? caps->subgroup_size : 0, .workgroup_bytes = caps->workgroup_bytes};
@@ -161,6 +161,7 @@ static bool read_schedule(const char *text, const device_caps *caps, ir_schedule
                 else if (what == 'b') dim->block = (uint16_t)value;
                 else if (what == 'u') dim->unroll = (uint16_t)value;
                 else if (what == 's') dim->stage = (uint16_t)value;
+                else if (what == 'w') dim->wide = (uint8_t)value;
                 else return false;
             }
             continue;
@@ -181,9 +182,9 @@ static void print_schedule(const ir_schedule *s, char *text, size_t size) {
     for (uint32_t d = 0; d < IR_DIM_MAX; d++) {
         const ir_schedule_dim *dim = &s->dims[d];
         const struct { char name; uint32_t value; } fields[] = {{'g', dim->group}, {'l', dim->lane}, {'x', dim->lanes},
-                                                                {'b', dim->block}, {'s', dim->stage}, {'u', dim->unroll}};
+                                                                {'b', dim->block}, {'s', dim->stage}, {'u', dim->unroll}, {'w', dim->wide}};
         bool any = false;
-        for (uint32_t f = 0; f < 6 && n < size; f++) {
+        for (uint32_t f = 0; f < 7 && n < size; f++) {
             if (!fields[f].value) continue;
             if (!any) n += (size_t)snprintf(text + n, size - n, "%s%u:", n ? "/" : "", d);
             any = true;

@@ -603,8 +603,8 @@ static bool check(test *t, lab *l, const char *name, const ir_kernel *plain, siz
 static ir_schedule draw_schedule(lab *l) {
     static const uint32_t lanes[] = {0, 1, 2, 3, 4, 5, 8, 16}, blocks[] = {0, 0, 2, 3, 4, 8},
                           unrolls[] = {0, 0, 2, 3, 4}, stages[] = {0, 0, 2, 4, 5, 8},
-                          subgroups[] = {0, 2, 4, 8}, vectors[] = {0, 2, 4};
-    ir_schedule s = {.subgroup = pick(l, subgroups, 4), .vector = pick(l, vectors, 3)};
+                          subgroups[] = {0, 2, 4, 8}, vectors[] = {0, 2, 4, 8}, wides[] = {0, 0, 4, 8, 16};
+    ir_schedule s = {.subgroup = pick(l, subgroups, 4), .vector = pick(l, vectors, 4)};
     s.fragments = draw(l, 2);
     for (uint32_t d = 0; d < 3; d++)
         s.dims[d] = (ir_schedule_dim){
@@ -616,6 +616,7 @@ static ir_schedule draw_schedule(lab *l) {
             .stage = (uint16_t)pick(l, stages, 6),
             .split = draw(l, 2),
             .ahead = draw(l, 2),
+            .wide = (uint8_t)pick(l, wides, 5),
         };
     return s;
 }
@@ -925,6 +926,23 @@ static void check_shapes(test *t) {
         ir_grid_run(&grid, (uint32_t[]){0, 0, 0}, 0, groups);
         CHECK_INT(t, groups[0], 4);
         CHECK_INT(t, groups[1], 4);
+        s.dims[2].ahead = true; /* two places of each tile: a barrier a turn, one behind them all */
+        const ir_kernel *ahead = optimised(t, &l, matmul_constant, (sizes){128, 128, 64}, &s);
+        CHECK_INT(t, count_op(ahead, IR_BARRIER, 0, 0), 2);
+        CHECK_INT(t, ahead->workgroups[0].count, 2 * k->workgroups[0].count);
+        s.workgroup_bytes = 4 * k->workgroups[0].count * 3;
+        ahead = optimised(t, &l, matmul_constant, (sizes){128, 128, 64}, &s);
+        CHECK_INT(t, ahead->workgroups[0].count, k->workgroups[0].count);
+    }
+    if (test_case(t, "ir-pass/sums-become-vectors")) {
+        ir_schedule s = {.dims = {{.group = 2, .lanes = 2, .block = 4}, {.group = 1, .block = 2}, {.wide = 16}}};
+        const ir_kernel *k = optimised(t, &l, matmul_constant, (sizes){64, 64, 64}, &s);
+        CHECK_INT(t, count_op(k, IR_FMA, 0, 16), 8);
+        CHECK_INT(t, count_op(k, IR_FMA, 0, 1), 0);
+        CHECK_INT(t, count_op(k, IR_LOAD, IR_BUFFER, 16), 6);
+        CHECK_INT(t, ir_lanes(k), 1);
+        k = optimised(t, &l, matmul_constant, (sizes){64, 64, 60}, &s); /* no whole number of vectors */
+        CHECK_INT(t, count_op(k, IR_FMA, 0, 16), 0);
     }
     if (test_case(t, "ir-pass/halves-use-matrix-units")) {
         ir_schedule s = {.vector = 8,

@@ -5,7 +5,6 @@
 #include "graph/lower_ir.h"
 #include "base/error.h"
 #include "codegen/codegen.h"
-#include "ir/pass/pass.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -131,10 +130,11 @@ static beryl_status print(base_arena *arena, const ir_kernel *kernel, const char
 }
 
 /* The kernel after the passes, as text of the device's language. */
-static beryl_status generate(lowering *l, base_arena *arena, const ir_kernel *kernel, kernels_text *out, const char **entry, beryl_error *error) {
+static beryl_status generate(lowering *l, base_arena *arena, const ir_kernel *kernel, const ir_schedule *schedule, kernels_text *out,
+                             const char **entry, beryl_error *error) {
     device_program_desc desc;
     beryl_status status = l->texts ? print(l->arena, kernel, &l->texts->before, &out->size, error) : BERYL_OK;
-    if (status == BERYL_OK) status = ir_optimise(arena, kernel, NULL, &kernel, error);
+    if (status == BERYL_OK) status = ir_optimise(arena, kernel, schedule, &kernel, error);
     if (status == BERYL_OK && l->texts) status = print(l->arena, kernel, &l->texts->after, &out->size, error);
     if (status != BERYL_OK) return status;
     if (l->language == DEVICE_IR) return print(arena, kernel, (const char **)&out->text, &out->size, error);
@@ -145,27 +145,40 @@ static beryl_status generate(lowering *l, base_arena *arena, const ir_kernel *ke
     out->launch_bytes = desc.launch_bytes;
     out->uses_f16 = desc.uses_f16;
     out->uses_subgroups = desc.uses_subgroups;
+    memcpy(out->workgroup, kernel->workgroup, sizeof out->workgroup);
     *entry = desc.entry;
     return BERYL_OK;
 }
 
-static beryl_status text_of(lowering *l, base_arena *arena, const ir_kernel *kernel, kernels_text *out, const char **entry, beryl_error *error) {
+static void print_schedule(base_text *text, const ir_schedule *s) {
+    for (uint32_t d = 0; d < IR_DIM_MAX; d++) {
+        const ir_schedule_dim *dim = &s->dims[d];
+        base_text_print(text, "|%u %u %u %u %u %u %u %u %u", dim->group, dim->lane, dim->split, dim->ahead, dim->lanes, dim->block, dim->unroll,
+                        dim->stage, dim->wide);
+    }
+    base_text_print(text, "|%u %u %u %u", s->subgroup, s->vector, s->workgroup_bytes, s->fragments);
+    for (uint32_t p = 0; p < IR_PARAM_MAX; p++) base_text_print(text, " %u", s->param_multiple[p]);
+}
+
+/* schedule NULL: none. */
+static beryl_status text_of(lowering *l, base_arena *arena, const ir_kernel *kernel, const ir_schedule *schedule, kernels_text *out,
+                            const char **entry, beryl_error *error) {
     base_text text;
     base_text_init(&text, l->store->heap);
     ir_print(&text, kernel);
+    if (schedule) print_schedule(&text, schedule);
     beryl_status status = text.failed ? base_fail(error, BERYL_NO_MEMORY, "out of host memory") : reflect(kernel, out, error);
     if (status == BERYL_OK) out->hash = base_hash(text.data, text.size, HASH_SEED + (uint32_t)l->language);
-    if (status == BERYL_OK && !lower_program_known(l, out->hash)) status = generate(l, arena, kernel, out, entry, error);
+    if (status == BERYL_OK && !lower_program_known(l, out->hash)) status = generate(l, arena, kernel, schedule, out, entry, error);
     base_text_fini(&text);
     return status;
 }
 
-static beryl_status step_of(lower_ir *k, const lower_count *counts, const uint32_t *per, beryl_error *error) {
-    const ir_kernel *kernel;
+static beryl_status step_of(lower_ir *k, const ir_kernel *kernel, const ir_schedule *schedule, const lower_count *counts, const uint32_t *per,
+                            beryl_error *error) {
     kernels_text text;
-    beryl_status status = ir_finish(k->b, &kernel, error);
     const char *entry = NULL;
-    if (status == BERYL_OK) status = text_of(k->l, &k->arena, kernel, &text, &entry, error);
+    beryl_status status = text_of(k->l, &k->arena, kernel, schedule, &text, &entry, error);
     if (status != BERYL_OK) return status;
     lower_step *s = lower_step_begin_made(k->l, k->node, k->name, entry, &text);
     for (uint32_t i = 0; i < k->n_place; i++) {
@@ -187,7 +200,43 @@ static beryl_status step_of(lower_ir *k, const lower_count *counts, const uint32
 
 beryl_status lower_ir_end_3d(lower_ir *k, lower_count x, uint32_t per_x, lower_count y, uint32_t per_y, lower_count z, uint32_t per_z,
                              beryl_error *error) {
-    beryl_status status = step_of(k, (const lower_count[]){x, y, z}, (const uint32_t[]){per_x, per_y, per_z}, error);
+    const ir_kernel *kernel;
+    beryl_status status = ir_finish(k->b, &kernel, error);
+    if (status == BERYL_OK) status = step_of(k, kernel, NULL, (const lower_count[]){x, y, z}, (const uint32_t[]){per_x, per_y, per_z}, error);
+    base_arena_fini(&k->arena);
+    return status;
+}
+
+/* Powers of two alone, and no large ones, so that shapes share a kernel. */
+static uint32_t promise_of(const lower_ir_argument *a) {
+    enum { MOST = 128 };
+    uint32_t multiple = 1;
+    if (a->is_float || a->count.extent) return 1;
+    while (multiple < MOST && a->count.factor % (2 * (uint64_t)multiple) == 0) multiple *= 2;
+    return multiple;
+}
+
+void lower_ir_schedule(const lower_ir *k, const ir_kernel *plain, const uint64_t extents[IR_DIM_MAX], ir_schedule *schedule) {
+    ir_schedule_default(plain, k->l->caps, extents, schedule);
+    for (uint32_t i = 0; i < k->n_argument; i++) schedule->param_multiple[i] = promise_of(&k->arguments[i]);
+}
+
+beryl_status lower_ir_end_marked(lower_ir *k, const lower_count counts[IR_DIM_MAX], const uint64_t extents[IR_DIM_MAX], beryl_error *error) {
+    const ir_kernel *kernel;
+    ir_schedule schedule;
+    lower_count along[3] = {{1, 0}, {1, 0}, {1, 0}};
+    uint32_t per[3] = {1, 1, 1};
+    beryl_status status = ir_finish(k->b, &kernel, error);
+    if (status == BERYL_OK) {
+        lower_ir_schedule(k, kernel, extents, &schedule);
+        for (uint32_t d = 0; d < IR_DIM_MAX; d++) {
+            const ir_schedule_dim *dim = &schedule.dims[d];
+            if (!dim->group) continue;
+            along[dim->group - 1] = counts[d];
+            per[dim->group - 1] = ir_schedule_tile(&schedule, d);
+        }
+        status = step_of(k, kernel, &schedule, along, per, error);
+    }
     base_arena_fini(&k->arena);
     return status;
 }

@@ -14,7 +14,7 @@
 #define GRAPH_LOWER_IR_H
 
 #include "graph/lower.h"
-#include "ir/ir.h"
+#include "ir/pass/pass.h"
 
 enum {
     LOWER_IR_RUN = 16,       /* elements that readers and products take at once */
@@ -72,6 +72,12 @@ ir_id lower_ir_count(lower_ir *k, const char *name, lower_count count); /* a con
 beryl_status lower_ir_end(lower_ir *k, lower_count count, uint32_t per, beryl_error *error);
 beryl_status lower_ir_end_3d(lower_ir *k, lower_count x, uint32_t per_x, lower_count y, uint32_t per_y, lower_count z, uint32_t per_z,
                              beryl_error *error);
+
+/* The same for a kernel with marks (ir/pass/pass.h), whose schedule says how many groups there are. counts[dim]: turns of the
+ * loops with that dimension, for those that groups share; extents[dim]: how long they are expected to be. */
+beryl_status lower_ir_end_marked(lower_ir *k, const lower_count counts[IR_DIM_MAX], const uint64_t extents[IR_DIM_MAX], beryl_error *error);
+/* The schedule that such a kernel gets on this device. With what the plan promises of its parameters. */
+void lower_ir_schedule(const lower_ir *k, const ir_kernel *plain, const uint64_t extents[IR_DIM_MAX], ir_schedule *schedule);
 
 /* ---- instructions that many kernels need ---- */
 

@@ -294,9 +294,8 @@ static void high_bits(const lower_ir_weight *w, const lower_ir_chunk *c, ir_id e
     for (uint32_t i = 0; i < n; i++) out[i] = lower_ir_and(k, ir_shr(b, out[i], ir_splat(b, shift, k->wide)), (1u << high.bits) - 1);
 }
 
-static ir_id look_up(lower_ir *k, ir_id index, const uint32_t *table) {
+static ir_id look_up(lower_ir *k, ir_id index, const uint32_t *table, uint32_t width) {
     ir_builder *b = k->b;
-    const uint32_t width = k->wide;
     ir_id zero = ir_bits(b, IR_U32, width, 0), odd = ir_ne(b, lower_ir_and(k, index, 4), zero);
     ir_id low = ir_select(b, odd, ir_bits(b, IR_U32, width, table[1]), ir_bits(b, IR_U32, width, table[0]));
     ir_id high = ir_select(b, odd, ir_bits(b, IR_U32, width, table[3]), ir_bits(b, IR_U32, width, table[2]));
@@ -339,22 +338,41 @@ void lower_ir_run_load(const lower_ir_weight *w, const lower_ir_chunk *c, uint32
         if (f->low.bits < 8) {
             ir_id q = lower_ir_and(k, lower_ir_shr(k, c->bytes[i], run * f->low.bits), (1u << f->low.bits) - 1);
             if (f->high.bits) q = ir_or(b, q, lower_ir_shl(k, high[i], f->low.bits));
-            values[i] = f->table ? look_up(k, q, tables[f->table - 1]) : ir_cast(b, IR_F32, q);
+            values[i] = f->table ? look_up(k, q, tables[f->table - 1], k->wide) : ir_cast(b, IR_F32, q);
         }
         if (f->zero) values[i] = ir_sub(b, values[i], ir_number(b, IR_F32, k->wide, f->zero));
         values[i] = least == IR_NO_ID ? ir_mul(b, values[i], factor) : ir_fma(b, values[i], factor, least);
     }
 }
 
+/* The bits of one element of the block, in the low bits; of 8: with their sign. */
+static ir_id element_bits(const lower_ir_weight *w, const lower_ir_chunk *c, bits f, ir_id element) {
+    lower_ir *k = w->k;
+    ir_builder *b = k->b;
+    const uint32_t mask = (1u << f.bits) - 1;
+    if (!f.group) return lower_ir_and(k, ir_shr(b, word_of(w, f.plane, c->number, f.stride, f.at), element), mask);
+    const uint32_t span = f.group * 8u / f.bits; /* elements of a group */
+    ir_id byte = ir_add(b, lower_ir_times(k, lower_ir_over(k, element, span), f.group), lower_ir_rest(k, element, f.group));
+    ir_id word = ir_load(b, w->from, ir_add(b, word_index(w, f.plane, c->number, f.stride, f.at), lower_ir_over(k, byte, 4)), 1);
+    ir_id shift = lower_ir_times(k, lower_ir_rest(k, byte, 4), 8);
+    if (f.bits == 8) return lower_ir_shr(k, ir_bitcast(b, IR_I32, 1, ir_shl(b, word, ir_sub(b, ir_u32(b, 24), shift))), 24);
+    shift = ir_add(b, shift, lower_ir_times(k, lower_ir_over(k, lower_ir_rest(k, element, span), f.group), f.bits));
+    return lower_ir_and(k, ir_shr(b, word, shift), mask);
+}
+
 ir_id lower_ir_element_load(const lower_ir_weight *w, ir_id row, ir_id column) {
     lower_ir *k = w->k;
     ir_builder *b = k->b;
-    if (!w->plain) {
-        const uint32_t block = base_type_block(w->type);
-        ir_id at = ir_add(b, ir_mul(b, row, lower_ir_times(k, w->row, block)), column);
-        ir_id d = half(w, small_of(w, 1, lower_ir_over(k, at, block), 2)), word = ir_load(b, w->from, lower_ir_over(k, at, 4), 1);
-        ir_id up = ir_sub(b, ir_u32(b, 24), lower_ir_times(k, lower_ir_rest(k, at, 4), 8));
-        return ir_mul(b, d, to_float(b, lower_ir_shr(k, ir_bitcast(b, IR_I32, 1, ir_shl(b, word, up)), 24)));
-    }
-    return ir_cast(b, IR_F32, ir_load(b, w->from, ir_add(b, ir_fma(b, row, w->row, w->start), column), 1));
+    if (w->plain) return ir_cast(b, IR_F32, ir_load(b, w->from, ir_add(b, ir_fma(b, row, w->row, w->start), column), 1));
+    const block_form *f = &forms[w->type];
+    const uint32_t block = base_type_block(w->type);
+    ir_id element = lower_ir_rest(k, column, block), factor, least;
+    lower_ir_chunk c = {.row = row, .number = ir_fma(b, row, w->row, lower_ir_over(k, column, block))};
+    load_block(w, &c);
+    scale_of(w, &c, element, &factor, &least);
+    ir_id q = element_bits(w, &c, f->low, element);
+    if (f->high.bits) q = ir_or(b, q, lower_ir_shl(k, element_bits(w, &c, f->high, element), f->low.bits));
+    ir_id value = f->table ? look_up(k, q, tables[f->table - 1], 1) : ir_cast(b, IR_F32, q);
+    if (f->zero) value = ir_sub(b, value, ir_f32(b, f->zero));
+    return least == IR_NO_ID ? ir_mul(b, value, factor) : ir_fma(b, value, factor, least);
 }

@@ -45,7 +45,7 @@ void lower_ir_chunk_load(const lower_ir_weight *w, ir_id row, ir_id block, ir_id
 void lower_ir_run_load(const lower_ir_weight *w, const lower_ir_chunk *c, uint32_t run, ir_id *values);
 /* The element of the row where a run begins. */
 ir_id lower_ir_run_at(const lower_ir_weight *w, ir_id block, ir_id part, uint32_t run);
-/* One element of a row: of plain ones and of Q8_0. */
+/* One element of a row. */
 ir_id lower_ir_element_load(const lower_ir_weight *w, ir_id row, ir_id column);
 
 #endif

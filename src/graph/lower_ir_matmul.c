@@ -4,6 +4,7 @@
  * them. Lanes share the chunks of a row and join their sums in a tree; where one lane is all, it walks the row itself. A
  * weight in several shards is one dispatch a shard. */
 #include "graph/lower_ir_block.h"
+#include "graph/lower_ir_tiled.h"
 #include "graph/lower_walk.h"
 #include "base/error.h"
 
@@ -168,6 +169,12 @@ static void store_tile(product *p, ir_memory out, const ir_id *row, ir_id m, con
 /* Rows [first, first + m) of the shard (or of other memory), which are rows [to, to + m) of the result. */
 static beryl_status matmul_shard(lowering *l, const graph_node *node, const matrix *w, const vectors *x, uint32_t shard, uint32_t first,
                                  uint32_t to, uint32_t m, beryl_error *error) {
+    if (lower_ir_tiled_wants(l, x->bound)) {
+        const lower_ir_tiled_product tiled = {.x = x->value, .weight = w->value, .stored = w->stored != NULL, .shard = shard, .first = first, .to = to,
+                                              .m = m, .k = w->k, .n = x->n, .bound = x->bound, .x_stride = x->stride, .x_offset = x->offset};
+        if (w->stored) lower_bytes(l, m * base_type_row_bytes(w->type, w->k));
+        return lower_ir_tiled(l, node, &tiled, error);
+    }
     product p;
     product_begin(&p, l, node, "matmul", w->k, m, x->bound);
     lower_ir *k = &p.k;

@@ -18,11 +18,11 @@ enum {
     CANDIDATES_MAX = 160,
     TIMED_DEFAULT = 12,
     FILE_MOST = 8 << 20,
-    FIELDS = 8,
+    FIELDS = 9,
     NUMBERS = IR_DIM_MAX * FIELDS + 4
 };
 
-static const char head_line[] = "beryl tune 1\n";
+static const char head_line[] = "beryl tune 2\n";
 
 typedef struct candidate {
     ir_schedule schedule;
@@ -35,7 +35,8 @@ static void to_numbers(const ir_schedule *s, uint32_t *numbers) {
     for (uint32_t d = 0; d < IR_DIM_MAX; d++) {
         const ir_schedule_dim *dim = &s->dims[d];
         const uint32_t fields[FIELDS] = {dim->group, dim->lane,   dim->split, dim->lanes,
-                                         dim->block, dim->unroll, dim->stage, dim->ahead};
+                                         dim->block, dim->unroll, dim->stage, dim->ahead,
+                                         dim->wide};
         memcpy(numbers + d * FIELDS, fields, sizeof fields);
     }
     numbers[NUMBERS - 4] = s->subgroup;
@@ -56,7 +57,7 @@ static bool from_numbers(const uint32_t *numbers, ir_schedule *s) {
     for (uint32_t d = 0; d < IR_DIM_MAX; d++) {
         const uint32_t *f = numbers + d * FIELDS;
         if (f[0] > 3 || f[1] > 3 || f[2] > 1 || f[3] > IR_LANES_MAX || f[4] > 256 || f[5] > 256 ||
-            f[6] > 4096 || f[7] > 1)
+            f[6] > 4096 || f[7] > 1 || f[8] > 16)
             return false;
         s->dims[d] = (ir_schedule_dim){.group = (uint8_t)f[0],
                                        .lane = (uint8_t)f[1],
@@ -65,7 +66,8 @@ static bool from_numbers(const uint32_t *numbers, ir_schedule *s) {
                                        .block = (uint16_t)f[4],
                                        .unroll = (uint16_t)f[5],
                                        .stage = (uint16_t)f[6],
-                                       .ahead = f[7]};
+                                       .ahead = f[7],
+                                       .wide = (uint8_t)f[8]};
     }
     s->subgroup = numbers[NUMBERS - 4];
     s->vector = numbers[NUMBERS - 3];

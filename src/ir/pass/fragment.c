@@ -151,9 +151,14 @@ static void size_side(side *s, const ir_schedule_dim *dim, uint32_t unit, uint32
     s->axis = axis;
 }
 
+/* Elements of a subgroup's strip: rows with a gap, so that they begin in different banks. */
+static uint32_t strip_stride(const product *p) {
+    return p->strip * COLUMNS + PAD;
+}
+
 static uint64_t tile_bytes(const product *p) {
     uint64_t rows = (uint64_t)p->a.size + p->b.size;
-    uint64_t strip = (uint64_t)p->a.warps * p->b.warps * ROWS * COLUMNS * p->strip;
+    uint64_t strip = (uint64_t)p->a.warps * p->b.warps * ROWS * strip_stride(p);
     return p->slots * rows * (p->depth + PAD) * 2 + strip * 4;
 }
 
@@ -200,12 +205,13 @@ static bool find(product *p) {
     size_side(&p->b, &s->dims[ir_mark_of(pass_at(e, p->n)).dim], COLUMNS, 0);
     const ir_schedule_dim *along = &s->dims[ir_mark_of(pass_at(e, p->k)).dim];
     p->depth = along->stage < DEPTH ? DEPTH : along->stage / DEPTH * DEPTH;
-    p->strip = p->b.each % 2 ? 1 : 2;
     p->slots = along->unroll > 1 && along->unroll <= 8 && is_copied(p, &p->a) && is_copied(p, &p->b)
                    ? along->unroll
                    : 1;
     p->subgroup = s->subgroup;
     uint64_t limit = s->workgroup_bytes ? s->workgroup_bytes : 16384;
+    p->strip = p->b.each;
+    while (p->strip % 2 == 0 && tile_bytes(p) > limit) p->strip /= 2;
     return (uint64_t)p->subgroup * p->a.warps * p->b.warps <= IR_LANES_MAX && p->a.each <= 16 &&
            p->b.each <= 16 && tile_bytes(p) <= limit;
 }
@@ -297,14 +303,16 @@ static void fill(product *p, side *s, ir_id outer) {
     block_end(p, turns);
 }
 
-/* Begins to bring the tile at k = outer to its slot, in pieces of 16 bytes. */
-static void copy_tile(product *p, side *s, ir_id slot, ir_id outer) {
+/* Begins to bring share `which` of `of` of the tile at k = outer to its slot, in pieces of 16 bytes; beyond `inside` zeros. */
+static void copy_tile(product *p, side *s, ir_id slot, ir_id outer, ir_id inside, uint32_t which, uint32_t of) {
     pass_edit *e = p->e;
     const ir_instruction *row_loop = pass_at(e, s->loop), *load = pass_at(e, s->value);
     uint32_t lanes = p->subgroup * p->a.warps * p->b.warps, across = p->depth / PIECE,
              parts = s->size * across;
-    uint32_t turns = (parts + lanes - 1) / lanes;
-    ir_id part = add(e, times(e, block_loop(p, turns), lanes), pass_lane_number(e));
+    uint32_t turns = (parts + lanes - 1) / lanes, first = turns * which / of, last = turns * (which + 1) / of;
+    if (first == last) return;
+    ir_id turn = add(e, block_loop(p, last - first), pass_u32(e, first));
+    ir_id part = add(e, times(e, turn, lanes), pass_lane_number(e));
     if (parts % lanes) pass_if(e, pass_binary(e, IR_LT, part, pass_u32(e, parts)));
     ir_id row = pass_binary(e, IR_DIV, part, pass_u32(e, across));
     ir_id kk = times(e, pass_binary(e, IR_MOD, part, pass_u32(e, across)), PIECE),
@@ -317,22 +325,21 @@ static void copy_tile(product *p, side *s, ir_id slot, ir_id outer) {
     ir_id to = add(e, times(e, slot, s->size * (p->depth + PAD)),
                    add(e, times(e, row, p->depth + PAD), kk));
     pass_push(e, (ir_instruction){.op = IR_COPY_ASYNC,
-                                  .n_in = 2,
+                                  .n_in = 3,
                                   .space = IR_WORKGROUP,
                                   .array = s->memory.array,
-                                  .in = {to, from, IR_NO_ID, IR_NO_ID},
+                                  .in = {to, from, inside, IR_NO_ID},
                                   .imm = load->array | (uint64_t)(PIECE * 2) << 16});
     if (parts % lanes) pass_close(e);
-    block_end(p, turns);
+    block_end(p, last - first);
 }
 
-static void copy_both(product *p, ir_id slot, ir_id outer) {
+static void copy_both(product *p, ir_id slot, ir_id outer, uint32_t which, uint32_t of) {
     pass_edit *e = p->e;
-    pass_if(e, pass_binary(e, IR_LT, outer, bound(p, p->k)));
-    copy_tile(p, &p->a, slot, outer);
-    copy_tile(p, &p->b, slot, outer);
-    pass_close(e);
-    plain(e, IR_COPY_COMMIT);
+    ir_id inside = pass_binary(e, IR_LT, outer, bound(p, p->k));
+    copy_tile(p, &p->a, slot, outer, inside, which, of);
+    copy_tile(p, &p->b, slot, outer, inside, which, of);
+    if (which + 1 == of) plain(e, IR_COPY_COMMIT);
 }
 
 static void copy_wait(product *p, uint32_t under_way) {
@@ -353,12 +360,12 @@ static void fragment_memory(product *p, ir_op op, uint16_t fragment, ir_memory m
     pass_push(e, i);
 }
 
-static void multiply(product *p, ir_id warp_m, ir_id warp_n, ir_id slot) {
+/* One step of DEPTH, which begins at `step` in the tile. */
+static void multiply(product *p, ir_id warp_m, ir_id warp_n, ir_id slot, ir_id step) {
     pass_edit *e = p->e;
     uint32_t stride = p->depth + PAD;
     ir_id a_start = times(e, slot, p->a.size * stride),
           b_start = times(e, slot, p->b.size * stride);
-    ir_id step = times(e, block_loop(p, p->depth / DEPTH), DEPTH);
     ir_id i = block_loop(p, p->a.each);
     ir_id row = times(e, add(e, times(e, warp_m, p->a.each), i), ROWS);
     fragment_memory(p, IR_FRAGMENT_LOAD, p->fragments[1], p->a.memory, i,
@@ -378,7 +385,6 @@ static void multiply(product *p, ir_id warp_m, ir_id warp_n, ir_id slot) {
                                          (uint64_t)p->fragments[2] << 32});
     block_end(p, p->b.each);
     block_end(p, p->a.each);
-    block_end(p, p->depth / DEPTH);
 }
 
 /* The body of m and n once more, for one element, with the sum in the reduction's place. */
@@ -404,17 +410,16 @@ static void body(product *p, ir_id m, ir_id n, ir_id inside, ir_id value) {
     }
 }
 
-/* c leaves by workgroup memory, `strip` fragments of each subgroup at a time: [warps, 16, strip *
- * 8] */
+/* c leaves by workgroup memory, `strip` fragments of each subgroup at a time: [warps, 16, strip * 8 + PAD] */
 static void finish(product *p, ir_id warp, ir_id warp_m, ir_id warp_n, ir_memory strip) {
     pass_edit *e = p->e;
     const ir_instruction *m_loop = pass_at(e, p->m), *n_loop = pass_at(e, p->n);
-    uint32_t columns = p->strip * COLUMNS, elements = ROWS * columns;
+    uint32_t columns = p->strip * COLUMNS, stride = strip_stride(p), wide = e->schedule->vector >= 4 ? 4 : 1, elements = ROWS * columns / wide;
     ir_id i = block_loop(p, p->a.each), j = block_loop(p, p->b.each / p->strip);
-    ir_id start = times(e, warp, elements), x = block_loop(p, p->strip);
+    ir_id start = times(e, warp, ROWS * stride), x = block_loop(p, p->strip);
     ir_id place = add(e, add(e, times(e, i, p->b.each), times(e, j, p->strip)), x);
     fragment_memory(p, IR_FRAGMENT_STORE, p->fragments[0], strip, place,
-                    add(e, start, times(e, x, COLUMNS)), columns, false);
+                    add(e, start, times(e, x, COLUMNS)), stride, false);
     block_end(p, p->strip);
     plain(e, IR_BARRIER);
     uint32_t turns = (elements + p->subgroup - 1) / p->subgroup;
@@ -422,8 +427,9 @@ static void finish(product *p, ir_id warp, ir_id warp_m, ir_id warp_n, ir_memory
           inside = IR_NO_ID;
     bool ragged = elements % p->subgroup != 0;
     if (ragged) pass_if(e, pass_binary(e, IR_LT, at, pass_u32(e, elements)));
-    ir_id row = pass_binary(e, IR_DIV, at, pass_u32(e, columns)),
-          column = pass_binary(e, IR_MOD, at, pass_u32(e, columns));
+    ir_id row = pass_binary(e, IR_DIV, at, pass_u32(e, columns / wide)),
+          column = times(e, pass_binary(e, IR_MOD, at, pass_u32(e, columns / wide)), wide);
+    column = add(e, column, block_loop(p, wide));
     ir_id m =
         add(e, p->a.first, add(e, times(e, add(e, times(e, warp_m, p->a.each), i), ROWS), row));
     ir_id n =
@@ -437,7 +443,8 @@ static void finish(product *p, ir_id warp, ir_id warp_m, ir_id warp_n, ir_memory
         m = pass_binary(e, IR_MIN, m, pass_binary(e, IR_SUB, m_end, one));
         n = pass_binary(e, IR_MIN, n, pass_binary(e, IR_SUB, n_end, one));
     }
-    body(p, m, n, inside, pass_load(e, IR_F32, 1, strip, add(e, start, at)));
+    body(p, m, n, inside, pass_load(e, IR_F32, 1, strip, add(e, start, add(e, times(e, row, stride), column))));
+    block_end(p, wide);
     if (ragged) pass_close(e);
     block_end(p, turns);
     plain(e, IR_BARRIER);
@@ -472,25 +479,31 @@ static void by_stores(product *p, ir_id warp_m, ir_id warp_n) {
     fill(p, &p->a, outer);
     fill(p, &p->b, outer);
     plain(e, IR_BARRIER);
-    multiply(p, warp_m, warp_n, pass_u32(e, 0));
+    ir_id step = times(e, block_loop(p, p->depth / DEPTH), DEPTH);
+    multiply(p, warp_m, warp_n, pass_u32(e, 0), step);
+    block_end(p, p->depth / DEPTH);
     plain(e, IR_BARRIER);
     pass_close(e);
 }
 
-/* The tiles of the next slots - 1 turns are under way while one is multiplied. A slot is written
- * again only after the barrier that all lanes reach behind its products. */
+/* The tiles of the next slots - 1 turns are under way while one is multiplied; the copies of the last of them begin a few at
+ * a time between its steps, so that they keep nobody from multiplying. A slot is written again only after the barrier that
+ * all lanes reach behind its products. */
 static void by_copies(product *p, ir_id warp_m, ir_id warp_n) {
     pass_edit *e = p->e;
-    uint32_t ahead = p->slots - 1;
-    for (uint32_t n = 0; n < ahead; n++) copy_both(p, pass_u32(e, n), pass_u32(e, n * p->depth));
+    uint32_t ahead = p->slots - 1, steps = p->depth / DEPTH;
+    for (uint32_t n = 0; n < ahead; n++) copy_both(p, pass_u32(e, n), pass_u32(e, n * p->depth), 0, 1);
     ir_id outer = pass_loop(e, pass_u32(e, 0), bound(p, p->k), pass_u32(e, p->depth), 0);
     ir_id turn = pass_binary(e, IR_DIV, outer, pass_u32(e, p->depth)),
           slots = pass_u32(e, p->slots);
     copy_wait(p, ahead - 1);
     plain(e, IR_BARRIER);
     ir_id next = pass_binary(e, IR_MOD, add(e, turn, pass_u32(e, ahead)), slots);
-    copy_both(p, next, add(e, outer, pass_u32(e, ahead * p->depth)));
-    multiply(p, warp_m, warp_n, pass_binary(e, IR_MOD, turn, slots));
+    ir_id then = add(e, outer, pass_u32(e, ahead * p->depth)), slot = pass_binary(e, IR_MOD, turn, slots);
+    for (uint32_t s = 0; s < steps; s++) {
+        multiply(p, warp_m, warp_n, slot, pass_u32(e, s * DEPTH));
+        copy_both(p, next, then, s, steps);
+    }
     pass_close(e);
     copy_wait(p, 0);
     plain(e, IR_BARRIER);
@@ -507,7 +520,7 @@ static void push(product *p) {
     p->a.memory = pass_workgroup(e, p->type, p->slots * p->a.size * (p->depth + PAD));
     p->b.memory = pass_workgroup(e, p->type, p->slots * p->b.size * (p->depth + PAD));
     ir_memory strip =
-        pass_workgroup(e, IR_F32, p->a.warps * p->b.warps * ROWS * p->strip * COLUMNS);
+        pass_workgroup(e, IR_F32, p->a.warps * p->b.warps * ROWS * strip_stride(p));
     ir_id warp_n = pass_axis(e, IR_LOCAL, 1), warp_m = pass_axis(e, IR_LOCAL, 2);
     ir_id warp = add(e, times(e, warp_m, p->b.warps), warp_n);
     tile_loop(p, &p->a);

@@ -19,7 +19,7 @@ static void tile(pass_edit *e, uint32_t i, uint32_t axis) {
     ir_mark mark = ir_mark_of(at);
     const ir_schedule_dim *dim = &e->schedule->dims[mark.dim];
     uint32_t step = 1,
-             size = (dim->lane && dim->lanes ? dim->lanes : 1u) * (dim->block ? dim->block : 1u);
+             size = (dim->lanes ? dim->lanes : 1u) * (dim->block ? dim->block : 1u);
     pass_const(e->in->code, at->in[2], &step);
     size = size < step ? step : size - size % step;
     ir_id from = e->map[at->in[0]], to = e->map[at->in[1]], stride = e->map[at->in[2]],

@@ -71,7 +71,7 @@ beryl_status ir_passes_run(base_arena *arena, const ir_kernel *k, const ir_sched
 
 const ir_pass *ir_passes_usual(size_t *n) {
     static const ir_pass usual[] = {
-        IR_PASS_FOLD,   IR_PASS_CSE,      IR_PASS_MERGE,  IR_PASS_FRAGMENT, IR_PASS_SPLIT,
+        IR_PASS_FOLD,   IR_PASS_CSE,      IR_PASS_MERGE,  IR_PASS_FRAGMENT, IR_PASS_WIDE,   IR_PASS_SPLIT,
         IR_PASS_BLOCK,  IR_PASS_GROUPS,   IR_PASS_LANES,  IR_PASS_GUARD,    IR_PASS_FOLD,
         IR_PASS_STAGE,  IR_PASS_FOLD,     IR_PASS_UNROLL, IR_PASS_FOLD,     IR_PASS_CSE,
         IR_PASS_REDUCE, IR_PASS_STRENGTH, IR_PASS_FOLD,   IR_PASS_MERGE,    IR_PASS_CSE,

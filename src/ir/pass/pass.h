@@ -39,7 +39,8 @@
  *     ir_end(b), ir_end(b);
  *
  * What a schedule does with it, by dimension. Zero everywhere leaves the kernel as it is.
- *   {.group = 1 + axis} the workgroups share the loop: each takes tiles of lanes * block
+ *   {.group = 1 + axis} the workgroups share the loop: each takes tiles of lanes * block (without
+ *                                   .lane one after the other, so that what they load stays near)
  *   {.lane = 1 + axis, .lanes = 16} the lanes share it. A reduce loop: partial results are joined,
  *                                   by subgroup ops (schedule.subgroup) or a tree in workgroup
  *                                   memory
@@ -109,6 +110,7 @@ typedef struct ir_schedule_dim {
     uint8_t lane;  /* 1 + axis; 0: the lanes do not */
     bool split;
     bool ahead; /* stage: the next tile is loaded to registers while this one is used */
+    uint8_t wide; /* reduce: this many turns are a vector (4, 8, 16), where one lane is all. 0: none */
     uint16_t lanes, block, unroll, stage; /* 0 as 1 (stage: none) */
 } ir_schedule_dim;
 
@@ -121,6 +123,9 @@ typedef struct ir_schedule {
     /* What the caller promises of parameters: their values are multiples of this; 0 as 1. */
     uint32_t param_multiple[IR_PARAM_MAX];
 } ir_schedule;
+
+/* Turns of a dimension that a workgroup takes at a time. Fragments: rows are what axis 1 shares. */
+uint32_t ir_schedule_tile(const ir_schedule *schedule, uint32_t dim);
 
 /* ---- passes ---- */
 
@@ -142,6 +147,7 @@ typedef struct ir_schedule {
     X(STAGE, stage, "what lanes share in a reduction, brought to workgroup memory")               \
     X(REDUCE, reduce, "reductions shared by the lanes, joined by subgroups or a tree")            \
     X(FRAGMENT, fragment, "products of matrices on matrix units")                                 \
+    X(WIDE, wide, "turns of a sum as elements of a vector")                                       \
     X(VECTOR, vector, "neighbouring loads and stores as one")
 
 typedef enum ir_pass {

@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-enum { LONG = 1 << 16 }; /* an extent that nobody knows */
+enum { LONG = 1 << 16 /* an extent that nobody knows */, UNITS_UNKNOWN = 64, DEEP = 200 << 10 };
 
 typedef struct shape {
     uint64_t extents[IR_DIM_MAX];
@@ -16,12 +16,33 @@ typedef struct shape {
     uint32_t outer[IR_DIM_MAX], n; /* dims of parallel loops around the work, outermost first */
     uint32_t lanes_max, lanes;     /* of the device; of a usual workgroup */
     bool host;                     /* lanes are turns of a loop there */
+    bool halves;                   /* products of f16 or bf16, and units for them */
+    uint32_t units;                /* workgroups that keep the device busy */
 } shape;
 
 static uint32_t power_up_to(uint64_t n, uint32_t most) { /* the largest power of two */
     uint32_t p = 1;
     while ((uint64_t)p * 2 <= n && p * 2 <= most) p *= 2;
     return p;
+}
+
+/* Somewhere a sum takes the product of two casts of one 16-bit type. */
+static bool multiplies_halves(const ir_kernel *k) {
+    for (uint32_t i = 0; i < k->n_code; i++) {
+        const ir_instruction *at = &k->code[i];
+        if ((at->op != IR_FMA && at->op != IR_MUL) || at->type != IR_F32) continue;
+        const ir_instruction *x = &k->code[at->in[0]], *y = &k->code[at->in[1]];
+        if (x->op != IR_CAST || y->op != IR_CAST) continue;
+        const ir_type type = (ir_type)k->code[x->in[0]].type;
+        if ((type == IR_F16 || type == IR_BF16) && k->code[y->in[0]].type == type) return true;
+    }
+    return false;
+}
+
+uint32_t ir_schedule_tile(const ir_schedule *schedule, uint32_t dim) {
+    const ir_schedule_dim *d = &schedule->dims[dim];
+    const uint32_t lanes = d->lanes ? d->lanes : 1u, block = d->block ? d->block : 1u;
+    return lanes * block * (!schedule->fragments ? 1u : d->group == 2 ? 16u : 8u);
 }
 
 static void look(const ir_kernel *k, const uint64_t *extents, shape *s) {
@@ -73,8 +94,59 @@ static void pointwise(const shape *s, ir_schedule *out) {
     }
 }
 
+typedef struct tile_form {
+    uint16_t m_lanes, m_block, n_lanes, n_block;
+} tile_form;
+
+/* The largest tile of which there are enough for the device; forms: from the largest to the smallest. unit: turns that a
+ * block of 1 stands for. */
+static const tile_form *choose_tile(const shape *s, const tile_form *forms, uint32_t n_form, uint32_t m_unit, uint32_t n_unit) {
+    const uint64_t m = s->extents[s->outer[s->n - 2]], n = s->extents[s->outer[s->n - 1]];
+    for (uint32_t i = 0; i + 1 < n_form; i++) {
+        const uint64_t tile_m = (uint64_t)forms[i].m_lanes * forms[i].m_block * m_unit, tile_n = (uint64_t)forms[i].n_lanes * forms[i].n_block * n_unit;
+        const bool fits = (uint32_t)forms[i].m_lanes * forms[i].n_lanes <= s->lanes_max && tile_m < 2 * m && tile_n < 2 * n;
+        if (fits && ((m + tile_m - 1) / tile_m) * ((n + tile_n - 1) / tile_n) >= s->units) return &forms[i];
+    }
+    return &forms[n_form - 1];
+}
+
+/* Matrix units: lanes are subgroups, blocks fragments of 16 by 8. */
+static void fragments(const shape *s, uint32_t k, ir_schedule *out) {
+    static const tile_form forms[] = {{2, 4, 4, 8}, {2, 4, 2, 8}, {2, 2, 2, 8}, {2, 2, 2, 4}, {1, 2, 4, 2}, {1, 1, 4, 2}};
+    const tile_form *t = choose_tile(s, forms, sizeof forms / sizeof *forms, 16, 8);
+    out->dims[s->outer[s->n - 2]] = (ir_schedule_dim){.group = 2, .lanes = t->m_lanes, .block = t->m_block};
+    out->dims[s->outer[s->n - 1]] = (ir_schedule_dim){.group = 1, .lanes = t->n_lanes, .block = t->n_block};
+    const bool deep = out->workgroup_bytes >= DEEP && t->n_lanes * t->n_block == 32; /* fewer barriers */
+    out->dims[k] = (ir_schedule_dim){.stage = deep ? 64 : 32, .unroll = deep ? 3 : 4};
+    out->vector = 8;
+    out->fragments = true;
+}
+
+/* A block of sums for each lane of a square. */
+static void blocks(const shape *s, uint32_t k, ir_schedule *out) {
+    static const tile_form forms[] = {{16, 8, 16, 8}, {8, 8, 16, 8}, {16, 4, 16, 4}, {8, 4, 16, 4}, {4, 4, 16, 4}, {8, 2, 8, 2}};
+    const tile_form *t = choose_tile(s, forms, sizeof forms / sizeof *forms, 1, 1);
+    out->dims[s->outer[s->n - 2]] = (ir_schedule_dim){.group = 2, .lane = 2, .lanes = t->m_lanes, .block = t->m_block};
+    out->dims[s->outer[s->n - 1]] = (ir_schedule_dim){.group = 1, .lane = 1, .lanes = t->n_lanes, .block = t->n_block};
+    const uint16_t depth = t->m_block * t->n_block >= 64 ? 8 : 16;
+    out->dims[k] = (ir_schedule_dim){.stage = s->extents[k] >= 16 ? depth : 0, .ahead = true, .unroll = depth};
+}
+
 static void product(const shape *s, uint32_t k, ir_schedule *out) {
+    if (!s->host) {
+        if (s->halves && s->extents[k] >= 16) fragments(s, k, out);
+        else blocks(s, k, out);
+        if (s->n > 2) out->dims[s->outer[s->n - 3]].group = 3;
+        return;
+    }
     uint32_t m = s->outer[s->n - 2], n = s->outer[s->n - 1];
+    if (s->extents[k] >= 64 && s->extents[k] < LONG && s->extents[k] % 16 == 0) { /* sums side by side in vectors, tiles that stay in the caches */
+        out->dims[m] = (ir_schedule_dim){.group = 2, .lanes = 8, .block = s->extents[m] >= 32 ? 6 : 2};
+        out->dims[n] = (ir_schedule_dim){.group = 1, .lanes = 16, .block = 4};
+        out->dims[k] = (ir_schedule_dim){.wide = 16};
+        if (s->n > 2) out->dims[s->outer[s->n - 3]].group = 3;
+        return;
+    }
     uint32_t block_m = s->extents[m] >= 512 ? 8 : s->extents[m] >= 32 ? 4 : 1;
     uint32_t block_n = s->extents[n] >= 512 ? 8 : s->extents[n] >= 32 ? 4 : 1;
     uint32_t side = s->lanes_max >= 256 ? 16 : 8;
@@ -87,7 +159,7 @@ static void product(const shape *s, uint32_t k, ir_schedule *out) {
                                      .lanes = (uint16_t)power_up_to(s->extents[n], side),
                                      .block = (uint16_t)block_n};
     out->dims[k] =
-        (ir_schedule_dim){.stage = s->extents[k] >= 16 ? 16 : 0, .ahead = !s->host, .unroll = 4};
+        (ir_schedule_dim){.stage = s->extents[k] >= 16 ? 16 : 0, .unroll = 4};
     if (s->n > 2) out->dims[s->outer[s->n - 3]].group = 3;
 }
 
@@ -110,6 +182,8 @@ void ir_schedule_default(const ir_kernel *k, const device_caps *caps,
     shape s = {.lanes_max = caps->workgroup_invocations ? caps->workgroup_invocations : 256};
     memset(out, 0, sizeof *out);
     s.host = caps->kind == DEVICE_HOST;
+    s.units = caps->compute_units ? caps->compute_units : UNITS_UNKNOWN;
+    s.halves = caps->fragments && caps->subgroup_size == 32 && multiplies_halves(k);
     if (s.lanes_max > IR_LANES_MAX) s.lanes_max = IR_LANES_MAX;
     s.lanes = s.lanes_max < 256 ? power_up_to(s.lanes_max, 256) : 256;
     look(k, extents, &s);

@@ -200,7 +200,8 @@ static bool find_tiles(stage *s) {
         tile *t = &s->tiles[s->n];
         for (uint32_t x = s->loop + 1; x <= i; x++) /* the first load that it is made of */
             if (s->seen[x] == s->stamp && pass_at(e, x)->op == IR_LOAD) {
-                t->k_first = factor_of(s, pass_at(e, x)->in[0], 16) == 1;
+                int64_t factor = factor_of(s, pass_at(e, x)->in[0], 16);
+                t->k_first = factor == 1 || factor == NO_FACTOR; /* packed: neighbours share a word */
                 break;
             }
         t->stride =
@@ -270,7 +271,7 @@ static ir_id slot_start(stage *s, const tile *t, ir_id slot) {
 /* How many neighbours a lane brings at once, and how often. */
 static void size_tile(const stage *s, tile *t) {
     const pass_edit *e = s->e;
-    uint32_t wide = e->schedule->vector > 4 ? 4 : e->schedule->vector > 1 ? e->schedule->vector : 1;
+    uint32_t wide = e->schedule->vector > 8 ? 8 : e->schedule->vector > 1 ? e->schedule->vector : 1;
     uint32_t across = t->k_first ? s->depth : t->n ? t->digits[t->n - 1].size : 1;
     while (wide & (wide - 1) || across % wide) wide--;
     t->wide = wide;

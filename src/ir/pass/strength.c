@@ -65,6 +65,18 @@ static bool is_sum(const pass_edit *e, ir_id id, uint32_t c, ir_id *a, uint32_t 
     return false;
 }
 
+/* id = a + rest, where a is a multiple of a power of two that divides c, and rest is smaller than that: nothing is carried. */
+static bool is_apart(const pass_edit *e, ir_id id, uint32_t c, ir_id *a, ir_id *rest) {
+    const ir_instruction *i = &e->code[id];
+    for (uint32_t side = 0; i->op == IR_ADD && side < 2; side++) {
+        uint64_t least = largest(e, i->in[1 - side], DEPTH), unit = 1;
+        while (unit <= least && unit < c) unit *= 2;
+        *a = i->in[side], *rest = i->in[1 - side];
+        if (unit > least && c % unit == 0 && unit > 1 && pass_multiple(e, e->code, *a) % unit == 0) return true;
+    }
+    return false;
+}
+
 static ir_id divide(pass_edit *e, ir_id x, uint32_t c);
 
 static ir_id modulo(pass_edit *e, ir_id x, uint32_t c) {
@@ -73,6 +85,7 @@ static ir_id modulo(pass_edit *e, ir_id x, uint32_t c) {
     if (largest(e, x, DEPTH) < c) return x;
     if (is_sum(e, x, c, &a, &m, &rest))
         return rest == IR_NO_ID ? pass_u32(e, 0) : modulo(e, rest, c);
+    if (is_apart(e, x, c, &a, &rest)) return pass_binary(e, IR_ADD, modulo(e, a, c), rest);
     if (!(c & (c - 1))) return pass_binary(e, IR_AND, x, pass_u32(e, c - 1));
     ir_id whole = divide(e, x, c);
     if (e->code[whole].op == IR_DIV)
@@ -89,6 +102,7 @@ static ir_id divide(pass_edit *e, ir_id x, uint32_t c) {
         ir_id whole = pass_binary(e, IR_MUL, a, pass_u32(e, m / c));
         return rest == IR_NO_ID ? whole : pass_binary(e, IR_ADD, whole, divide(e, rest, c));
     }
+    if (is_apart(e, x, c, &a, &rest)) return divide(e, a, c);
     if (!(c & (c - 1))) {
         while (1u << shift < c) shift++;
         return pass_binary(e, IR_SHR, x, pass_u32(e, shift));
