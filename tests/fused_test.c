@@ -1,6 +1,8 @@
 /* fused_test.c - products joined with what stands before and after them: the same graph on the device, joined by the pass,
  * and on the reference functions, as it was. Each case in the form of software devices, of large ones with and without
  * subgroups and integer dot products, and of the smallest. */
+#define _POSIX_C_SOURCE 200809L
+#include "interpreter.h"
 #include "test.h"
 
 #include "graph/exec.h"
@@ -241,38 +243,67 @@ static void run(test *t, base_heap *heap, device *d, const problem *p, bool exac
 /* ---- the forms ------------------------------------------------------------------------------------------------ */
 
 /* apart: with so little workgroup memory that a dispatch before the product makes its vectors. align: bindings begin at
- * multiples of so many bytes, more than WebGPU's devices ask for; tried with one problem. */
-static const struct form { const char *name; bool gpu, least, exact, plain, apart; uint32_t align; } forms[] = {
-    {"software", false, false, true, false, false, 0}, {"gpu-exact", true, false, true, false, false, 0},
-    {"gpu-fast", true, false, false, false, false, 0}, {"smallest", true, true, true, true, false, 0},
-    {"apart-exact", true, false, true, false, true, 0}, {"apart-fast", true, false, false, false, true, 0},
-    {"apart-plain-fast", true, false, false, true, true, 0}, {"aligned", false, false, true, false, false, 1024},
+ * multiples of so many bytes, more than WebGPU's devices ask for; tried with one problem. generated: kernels from the
+ * intermediate form, on the interpreter of tests too, which finds races. */
+static const struct form { const char *name, *device; bool gpu, least, exact, plain, apart; uint32_t align; bool generated; } forms[] = {
+    {"software", "software", false, false, true, false, false, 0, false},
+    {"gpu-exact", "software", true, false, true, false, false, 0, false},
+    {"gpu-fast", "software", true, false, false, false, false, 0, false},
+    {"smallest", "software", true, true, true, true, false, 0, false},
+    {"apart-exact", "software", true, false, true, false, true, 0, false},
+    {"apart-fast", "software", true, false, false, false, true, 0, false},
+    {"apart-plain-fast", "software", true, false, false, true, true, 0, false},
+    {"aligned", "software", false, false, true, false, false, 1024, false},
+    {"interpreter-exact", "interpreter", true, false, true, false, false, 0, true},
+    {"interpreter-fast", "interpreter", true, false, false, false, false, 0, true},
+    {"interpreter-smallest", "interpreter", true, true, true, true, false, 0, true},
+    {"generated-exact", "software", true, false, true, false, false, 0, true},
+    {"generated-fast", "software", true, false, false, false, false, 0, true},
+    {"generated-smallest", "software", true, true, true, true, false, 0, true},
+    {"opencl-exact", "opencl", true, false, true, true, false, 0, true},
 };
+
+static beryl_status form_open(const struct form *f, base_heap *heap, device **d, beryl_error *error) {
+    beryl_status status;
+    if (!strcmp(f->device, "interpreter")) status = (*d = interpreter_open(heap)) ? BERYL_OK : BERYL_NO_MEMORY;
+    else status = device_open(heap, NULL, f->device, d, error);
+    if (status != BERYL_OK) return status;
+    device_caps *caps = &(*d)->caps;
+    if (!strcmp(f->device, "interpreter")) caps->subgroups = true, caps->subgroup_size = 32;
+    if (f->gpu) caps->kind = DEVICE_DISCRETE, caps->compute_units = 2, caps->dot_i8 = true; /* all WGSL has them */
+    if (f->least) caps->dot_i8 = false, caps->workgroup_bytes = 16384;
+    if (f->plain) caps->subgroups = false;
+    if (f->align) caps->align_binding = f->align;
+    if (f->generated) setenv("BERYL_KERNELS", "generated", 1);
+    return status;
+}
+
+/* Slow or without a form of its own there: more vectors than generated kernels join; what the interpreter takes seconds for. */
+static bool is_left_out(const struct form *f, const problem *p) {
+    if ((f->apart && !p->apart) || (f->align && p->n_segment < 3)) return true;
+    return f->generated && (p->n_bound > 32 || (!strcmp(f->device, "interpreter") && (uint64_t)p->n * p->k * p->rows[0] > 400000));
+}
 
 void test_fused(test *t);
 void test_fused(test *t) {
-    base_heap heap;
-    device *d = NULL;
-    beryl_error error = {0};
-    base_heap_init(&heap, NULL);
-    const beryl_status status = device_open(&heap, NULL, "software", &d, &error);
-    const device_caps caps = status == BERYL_OK ? d->caps : (device_caps){0};
-    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        base_heap heap;
+        device *d = NULL;
+        beryl_error error = {0};
+        base_heap_init(&heap, NULL);
+        const beryl_status status = form_open(&forms[i], &heap, &d, &error);
+        const uint32_t workgroup_bytes = d ? d->caps.workgroup_bytes : 0;
         for (size_t j = 0; j < sizeof problems / sizeof *problems; j++) {
-            if ((forms[i].apart && !problems[j].apart) || (forms[i].align && problems[j].n_segment < 3) || !test_case(t, "fused/%s/%s", forms[i].name, problems[j].name)) continue;
+            if (is_left_out(&forms[i], &problems[j]) || !test_case(t, "fused/%s/%s", forms[i].name, problems[j].name)) continue;
             if (status != BERYL_OK) {
                 test_skip(t, "%s", error.message);
                 continue;
             }
-            d->caps = caps;
-            if (forms[i].gpu) d->caps.kind = DEVICE_DISCRETE, d->caps.compute_units = 2, d->caps.dot_i8 = true; /* all WGSL has them */
-            if (forms[i].least) d->caps.dot_i8 = false, d->caps.workgroup_bytes = 16384;
-            if (forms[i].plain) d->caps.subgroups = false;
-            if (forms[i].align) d->caps.align_binding = forms[i].align;
-            if (forms[i].apart) d->caps.workgroup_bytes = problems[j].apart;
+            d->caps.workgroup_bytes = forms[i].apart ? problems[j].apart : workgroup_bytes;
             run(t, &heap, d, &problems[j], forms[i].exact, forms[i].apart);
         }
-    if (d) d->caps = caps;
-    device_close(d);
-    if (test_case(t, "fused/gives-everything-back")) CHECK_INT(t, heap.bytes, 0);
+        unsetenv("BERYL_KERNELS");
+        device_close(d);
+        if (test_case(t, "fused/%s/gives-everything-back", forms[i].name)) CHECK_INT(t, heap.bytes, 0);
+    }
 }

@@ -72,6 +72,14 @@ static ir_type plain_type(base_type type) {
     return type == TYPE_F32 ? IR_F32 : type == TYPE_F16 ? IR_F16 : IR_BF16;
 }
 
+void lower_ir_weight_made(lower_ir_weight *w, lower_ir *k, base_type type, uint32_t n, ir_memory from) {
+    shape(w, k, type, n);
+    w->from = from;
+    w->start = ir_u32(k->b, 0);
+    w->row = ir_u32(k->b, w->plain ? n : w->blocks);
+    w->aligned = n % k->wide == 0;
+}
+
 void lower_ir_weight_stored(lower_ir_weight *w, lower_ir *k, const char *name, graph_value v, uint32_t shard, uint32_t n) {
     const store_tensor *t = lower_stored(k->l, v);
     shape(w, k, t->type, n);

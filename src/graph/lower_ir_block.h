@@ -32,6 +32,8 @@ typedef struct lower_ir_chunk { /* what was loaded of one */
 
 /* Can it be read? */
 bool lower_ir_weight_known(base_type type);
+/* In `from`, its planes (plain: `start`) to be set by the caller; rows of n elements, constants of the kernel. */
+void lower_ir_weight_made(lower_ir_weight *w, lower_ir *k, base_type type, uint32_t n, ir_memory from);
 /* A stored weight's shard, whose rows are counted from the shard's first. */
 void lower_ir_weight_stored(lower_ir_weight *w, lower_ir *k, const char *name, graph_value v, uint32_t shard, uint32_t n);
 /* A matrix in memory of the plan or in a state; row_stride == n. */

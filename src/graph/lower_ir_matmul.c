@@ -5,6 +5,7 @@
  * weight in several shards is one dispatch a shard. */
 #include "graph/lower_ir_block.h"
 #include "graph/lower_ir_tiled.h"
+#include "graph/lower_ir_matvec_fused.h"
 #include "graph/lower_walk.h"
 #include "base/error.h"
 
@@ -217,6 +218,9 @@ static beryl_status matmul_shard(lowering *l, const graph_node *node, const matr
 beryl_status lower_ir_matmul(lowering *l, const graph_node *node, beryl_error *error) {
     matrix w;
     vectors x;
+    bool taken;
+    const beryl_status made = lower_ir_matvec_node(l, node, &taken, error);
+    if (taken) return made;
     if (!matrix_of(l, node->in[1], &w)) return lower_ir_refuse(node, "a weight that is not whole rows of a known type", error);
     if (!vectors_of(l, node->in[0], &x)) return lower_ir_refuse(node, "vectors with gaps", error);
     if (!w.stored) return matmul_shard(l, node, &w, &x, 0, 0, 0, w.m, error);

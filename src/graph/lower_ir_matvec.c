@@ -1,0 +1,515 @@
+/* lower_ir_matvec.c - see lower_ir_matvec.h. The form is chosen here, and the body written.
+ *
+ * Numbers of the choice follow from one thought, as in lower_matvec.c: a matvec is as fast as the bytes that it has in flight. */
+#include "graph/lower_ir_matvec.h"
+
+enum {
+    WG = 256,
+    LANES_A_UNIT = 1024,   /* that a compute unit should have */
+    UNITS_UNKNOWN = 128,
+    LANES_LEAST = 8,
+    RAW_MOST = 72,         /* words of a lane's loads under way */
+    DEPTH_MOST = 8,
+    SUMS_MOST = 16,
+    EACH_UNROLLED = 4,     /* fours of a lane that are written out */
+    EACH_MOST = 16
+};
+
+/* ---- the form ---------------------------------------------------------------------------------------------------- */
+
+static uint32_t power_up(uint32_t n) {
+    uint32_t p = 1;
+    while (p < n && p < 1u << 30) p *= 2;
+    return p;
+}
+
+static uint32_t least(uint32_t a, uint32_t b) {
+    return a < b ? a : b;
+}
+
+static uint32_t chunk_of(base_type type) {
+    return lower_ir_packed_known(type) ? lower_ir_packed_chunk(type) : base_type_is_quantised(type) ? 32 : LOWER_IR_RUN;
+}
+
+static uint32_t raw_words(base_type type) {
+    uint8_t widths[LOWER_IR_RAW_MAX];
+    uint32_t sum = 0;
+    const uint32_t n = lower_ir_packed_known(type) ? lower_ir_packed_widths(type, widths) : 0;
+    for (uint32_t i = 0; i < n; i++) sum += widths[i];
+    return sum;
+}
+
+static uint32_t over(uint32_t n, uint32_t by) {
+    return (n + by - 1) / by;
+}
+
+static void layout_of(matvec_x x, uint32_t k, uint32_t *unit, uint32_t *half, uint32_t *second, uint32_t *vector) {
+    const uint32_t fours = over(k, 64), odd = fours | 1; /* of 64 elements */
+    if (x == MATVEC_INT8) { /* neighbouring lanes read neighbouring fours: different banks */
+        *unit = 0;
+        *half = odd;
+        *second = (2 * odd + 3) / 8 * 8 + 4;
+        *vector = *second + *half + fours;
+    } else {
+        *unit = odd;
+        *half = 4 * odd;
+        *second = 8 * odd;
+        *vector = 16 * odd;
+    }
+}
+
+static uint64_t memory_of(const matvec_choice *c, uint32_t k, uint32_t per) {
+    uint32_t unit, half, second, vector;
+    layout_of(c->x, k, &unit, &half, &second, &vector);
+    uint64_t bytes = c->x == MATVEC_DIRECT ? 0 : (uint64_t)vector * 16 * c->n_x;
+    if (c->x == MATVEC_INT8) bytes += (uint64_t)over(k, 64) * 16 * c->n_x;
+    if (!c->subgroups) bytes += 4ull * c->wg * c->rows * c->n_x * per;
+    return bytes + 8ull * c->wg / (c->subgroups ? c->span : 1);
+}
+
+static bool take_form(const device_caps *caps, const lower_form *form, matvec_choice *c) {
+    if (form->wg) c->wg = form->wg;
+    if (form->lanes) c->lanes = form->lanes;
+    if (form->rows) c->rows = form->rows;
+    if (form->depth) c->depth = form->depth;
+    if (form->groups) c->groups = form->groups;
+    if (form->n_x) c->n_x = form->n_x;
+    const uint32_t most = caps->workgroup_invocations ? caps->workgroup_invocations : 256;
+    return power_up(c->wg) == c->wg && power_up(c->lanes) == c->lanes && c->wg <= most && c->wg >= (c->span ? c->span : 1) &&
+           c->lanes <= (c->subgroups ? c->span : c->wg) && c->n_x <= LOWER_IR_VECTORS_MAX;
+}
+
+/* Turns of lanes without a chunk. */
+static uint32_t idle_of(uint32_t n, uint32_t lanes) {
+    return over(n, lanes) * lanes - n;
+}
+
+bool lower_ir_matvec_choose(const device_caps *caps, const matvec_shape *shape, matvec_choice *out) {
+    const uint32_t units = caps->compute_units ? caps->compute_units : UNITS_UNKNOWN, per = shape->per ? shape->per : 1;
+    const uint32_t most = caps->workgroup_bytes ? caps->workgroup_bytes : 16384;
+    matvec_choice *c = out;
+    uint32_t chunk = UINT32_MAX, words = 0;
+    uint64_t rows = 0;
+    bool packed = shape->k % 32 == 0;
+    *c = (matvec_choice){0};
+    if (caps->kind == DEVICE_HOST || caps->kind == DEVICE_SOFTWARE) return false;
+    for (uint32_t i = 0; i < shape->n_segment; i++) {
+        const base_type type = shape->types[i];
+        if (!lower_ir_weight_known(type) || shape->k % chunk_of(type)) return false;
+        chunk = least(chunk, chunk_of(type));
+        packed = packed && lower_ir_packed_known(type);
+        if (raw_words(type) > words) words = raw_words(type);
+        rows += (uint64_t)shape->rows[i] * per;
+    }
+    const uint32_t n = shape->k / chunk;
+    const uint64_t wanted = (uint64_t)units * LANES_A_UNIT;
+    c->subgroups = caps->subgroups && caps->subgroup_size >= LANES_LEAST;
+    c->span = !c->subgroups ? 0 : caps->vendor == 0x8086 ? 8 : least(caps->subgroup_size, 32);
+    c->wg = least(WG, caps->workgroup_invocations ? caps->workgroup_invocations : 256);
+    c->x = c->subgroups && caps->dot_i8 && packed && !shape->exact ? MATVEC_INT8 : MATVEC_SHARED;
+    c->lanes = least(c->subgroups ? c->span : LANES_LEAST, power_up(n));
+    while (c->lanes > LANES_LEAST && (rows * c->lanes > 2 * wanted || idle_of(n, c->lanes) > n / 4)) c->lanes /= 2;
+    c->n_x = shape->n_x == 1 ? 1 : least(power_up(shape->n_x), 4);
+    c->rows = 1;
+    if (c->n_x == 1 && per == 1 && rows * c->lanes > 8 * wanted) c->rows = 2;
+    const uint32_t all = over(n, c->lanes), room = words ? RAW_MOST / (words * c->rows * per) : DEPTH_MOST;
+    const uint32_t deep = least(least(all, room ? room : 1), DEPTH_MOST);
+    c->depth = over(all, over(all, deep));
+    c->groups = (shape->worked ? 2 : 4) * units;
+    if (shape->form && !take_form(caps, shape->form, c)) return false;
+    if (c->rows * per > LOWER_IR_ROWS_MAX || c->rows * per * c->n_x > LOWER_IR_SUMS_MAX) return false;
+    while (!shape->form && c->n_x > 1 && (memory_of(c, shape->k, per) > most || c->rows * per * c->n_x > SUMS_MOST)) c->n_x /= 2;
+    if (memory_of(c, shape->k, per) > most && !shape->worked) c->x = MATVEC_DIRECT;
+    const uint32_t each = over(shape->k / 4, c->wg);
+    return memory_of(c, shape->k, per) <= most && (!shape->worked || (each <= EACH_MOST && shape->k % 16 == 0));
+}
+
+/* ---- memory ------------------------------------------------------------------------------------------------------ */
+
+void lower_ir_matvec_begin(lower_ir_matvec *m, lowering *l, const graph_node *node, const char *name, const matvec_choice *c, uint32_t k) {
+    *m = (lower_ir_matvec){.c = *c, .length = k};
+    lower_ir_begin(&m->k, l, node, name, c->wg);
+    ir_builder *b = m->k.b;
+    if (c->subgroups) ir_subgroup(b, c->span);
+    layout_of(c->x, k, &m->unit, &m->half, &m->second, &m->vector);
+    m->lane = lower_ir_rest(&m->k, ir_local(b, 0), c->lanes);
+    m->slot = lower_ir_over(&m->k, ir_local(b, 0), c->lanes);
+}
+
+ir_type lower_ir_matvec_element(base_type type) {
+    return type == TYPE_F32 ? IR_F32 : type == TYPE_F16 ? IR_F16 : type == TYPE_BF16 ? IR_BF16 : IR_U32;
+}
+
+lower_ir_weight lower_ir_matvec_weight(lower_ir_matvec *m, base_type type, ir_memory from) {
+    lower_ir_weight w;
+    lower_ir_weight_made(&w, &m->k, type, m->length, from);
+    return w;
+}
+
+void lower_ir_matvec_open_sums(lower_ir_matvec *m) {
+    m->parts = ir_workgroup(m->k.b, IR_F32, m->c.subgroups ? 2 * m->c.wg / m->c.span : m->c.wg);
+}
+
+void lower_ir_matvec_open(lower_ir_matvec *m, const base_type *types, uint32_t n, uint32_t rows) {
+    ir_builder *b = m->k.b;
+    const matvec_choice *c = &m->c;
+    for (uint32_t i = 0; i < n; i++)
+        if (raw_words(types[i]) * rows * c->depth > m->n_ahead) m->n_ahead = raw_words(types[i]) * rows * c->depth;
+    m->n_ahead = (m->n_ahead + 3) / 4 * 4;
+    m->sums = ir_register(b, IR_F32, rows * c->n_x);
+    if (m->n_ahead) m->ahead = ir_register(b, IR_U32, m->n_ahead);
+    if (c->x != MATVEC_DIRECT) m->x = ir_workgroup(b, c->x == MATVEC_INT8 ? IR_U32 : IR_F32, m->vector * 4 * c->n_x);
+    if (c->x == MATVEC_INT8) m->scales = ir_workgroup(b, IR_F32, over(m->length, 64) * 4 * c->n_x);
+    if (!c->subgroups) m->joined = ir_workgroup(b, IR_F32, c->wg * rows * c->n_x);
+    lower_ir_matvec_open_sums(m);
+}
+
+/* ---- the vectors --------------------------------------------------------------------------------------------------- */
+
+ir_id lower_ir_matvec_sum(lower_ir_matvec *m, ir_id x) {
+    lower_ir *k = &m->k;
+    ir_builder *b = k->b;
+    if (!m->c.subgroups) return lower_ir_reduce(k, IR_ADD, x, m->parts);
+    /* Calls take turns with two halves: who writes one again has passed the barrier of the call between. */
+    const uint32_t runs = m->c.wg / m->c.span, first = m->sum_turn++ % 2 * runs;
+    ir_id sum = ir_subgroup_add(b, x);
+    ir_if(b, ir_eq(b, ir_subgroup_lane(b), ir_u32(b, 0)));
+    ir_store(b, m->parts, lower_ir_plus(k, lower_ir_over(k, ir_local(b, 0), m->c.span), first), sum);
+    ir_end(b);
+    ir_barrier(b);
+    sum = ir_load(b, m->parts, ir_u32(b, first), 1);
+    for (uint32_t i = 1; i < runs; i++) sum = ir_add(b, sum, ir_load(b, m->parts, ir_u32(b, first + i), 1));
+    return sum;
+}
+
+uint32_t lower_ir_matvec_each(const lower_ir_matvec *m) {
+    return over(m->length / 4, m->c.wg);
+}
+
+ir_id lower_ir_matvec_own(lower_ir_matvec *m, uint32_t e) {
+    return lower_ir_plus(&m->k, ir_local(m->k.b, 0), e * m->c.wg);
+}
+
+/* Where 16 elements of a vector lie, in 16 bytes. */
+static ir_id place_of(lower_ir_matvec *m, uint32_t v, ir_id four, ir_id second, ir_id half) {
+    lower_ir *k = &m->k;
+    ir_id at = ir_add(k->b, lower_ir_times(k, half, m->half), lower_ir_times(k, second, m->second));
+    return lower_ir_plus(k, ir_add(k->b, four, at), v * m->vector);
+}
+
+static ir_id largest_of(lower_ir *k, ir_id x) {
+    return lower_ir_max_vector(k, ir_abs(k->b, x));
+}
+
+/* Four u of vector v, rounded with the 28 numbers that seven neighbouring lanes have. */
+static void keep_int8(lower_ir_matvec *m, uint32_t v, ir_id u, ir_id holds, ir_id x) {
+    lower_ir *k = &m->k;
+    ir_builder *b = k->b;
+    ir_id most = largest_of(k, x), sum;
+    for (uint32_t mask = 1; mask < 8; mask *= 2) most = ir_max(b, most, ir_subgroup_shuffle_xor(b, most, mask));
+    ir_id scale = ir_mul(b, most, ir_f32(b, 1.0f / 127));
+    /* smaller ones would overflow */
+    ir_id factor = ir_select(b, ir_gt(b, most, ir_f32(b, 1e-30f)), ir_div(b, ir_f32(b, 127), most), ir_f32(b, 0));
+    ir_id q = ir_cast(b, IR_I32, ir_round(b, ir_mul(b, x, ir_splat(b, factor, 4))));
+    sum = lower_ir_sum_vector(k, q);
+    for (uint32_t mask = 1; mask < 8; mask *= 2) sum = ir_add(b, sum, ir_subgroup_shuffle_xor(b, sum, mask));
+    ir_id bytes = lower_ir_and(k, ir_bitcast(b, IR_U32, 4, q), 255), word = ir_extract(b, bytes, 0);
+    for (uint32_t i = 1; i < 4; i++) word = ir_or(b, word, lower_ir_shl(k, ir_extract(b, bytes, i), 8 * i));
+    ir_id group = lower_ir_over(k, u, 4);
+    ir_id at = place_of(m, v, lower_ir_over(k, u, 16), lower_ir_rest(k, lower_ir_over(k, group, 2), 2), lower_ir_rest(k, group, 2));
+    at = ir_add(b, lower_ir_times(k, at, 4), lower_ir_rest(k, u, 4));
+    if (holds != IR_NO_ID) ir_if(b, holds);
+    ir_store(b, m->x, at, word);
+    ir_if(b, ir_eq(b, lower_ir_rest(k, ir_local(b, 0), 8), ir_u32(b, 0)));
+    ir_id both = ir_compose(b, (ir_id[]){scale, ir_mul(b, scale, ir_cast(b, IR_F32, sum))}, 2);
+    ir_store(b, m->scales, lower_ir_plus(k, lower_ir_times(k, lower_ir_over(k, u, 8), 2), v * over(m->length, 64) * 4), both);
+    ir_end(b);
+    if (holds != IR_NO_ID) ir_end(b);
+}
+
+static void keep_f32(lower_ir_matvec *m, uint32_t v, ir_id u, ir_id holds, ir_id x) {
+    lower_ir *k = &m->k;
+    ir_builder *b = k->b;
+    ir_id group = lower_ir_over(k, u, 4);
+    ir_id at = place_of(m, v, lower_ir_over(k, u, 16), lower_ir_rest(k, lower_ir_over(k, group, 2), 2), lower_ir_rest(k, group, 2));
+    at = ir_add(b, at, lower_ir_times(k, lower_ir_rest(k, u, 4), m->unit));
+    if (holds != IR_NO_ID) ir_if(b, holds);
+    ir_store(b, m->x, lower_ir_times(k, at, 4), x);
+    if (holds != IR_NO_ID) ir_end(b);
+}
+
+static void keep_apart(lower_ir_matvec *m, uint32_t v, ir_id u, ir_id holds, ir_id x) {
+    ir_builder *b = m->k.b;
+    (void)v;
+    ir_if(b, holds == IR_NO_ID ? m->to_holds : ir_and(b, holds, m->to_holds));
+    ir_store(b, m->x_to, ir_add(b, m->to_at, lower_ir_times(&m->k, u, 4)), x);
+    ir_end(b);
+}
+
+/* n fours from the e-th on, all asked for before the first is used. */
+static void fill_some(lower_ir_matvec *m, uint32_t v, uint32_t e, ir_id first, uint32_t n, lower_ir_four *four, void *user) {
+    lower_ir *k = &m->k;
+    ir_builder *b = k->b;
+    const uint32_t fours = m->length / 4;
+    ir_id u[EACH_MOST], x[EACH_MOST], holds[EACH_MOST];
+    for (uint32_t i = 0; i < n; i++) {
+        const bool whole = first == IR_NO_ID && (e + i + 1) * m->c.wg <= fours;
+        u[i] = first == IR_NO_ID ? lower_ir_matvec_own(m, e + i) : lower_ir_plus(k, first, i * m->c.wg);
+        holds[i] = whole ? IR_NO_ID : ir_lt(b, u[i], ir_u32(b, fours));
+        x[i] = four(user, v, e + i, whole ? u[i] : ir_min(b, u[i], ir_u32(b, fours - 1)));
+    }
+    for (uint32_t i = 0; i < n; i++) (m->x_keep ? keep_apart : m->c.x == MATVEC_INT8 ? keep_int8 : keep_f32)(m, v, u[i], holds[i], x[i]);
+}
+
+void lower_ir_matvec_fill_vector(lower_ir_matvec *m, uint32_t v, bool one_by_one, lower_ir_four *four, void *user) {
+    ir_builder *b = m->k.b;
+    const uint32_t each = lower_ir_matvec_each(m);
+    if (one_by_one || each <= EACH_UNROLLED) {
+        fill_some(m, v, 0, IR_NO_ID, each, four, user);
+        return;
+    }
+    const uint32_t wg = m->c.wg, step = EACH_UNROLLED * wg;
+    ir_id base = ir_loop(b, ir_u32(b, 0), ir_u32(b, over(each, EACH_UNROLLED) * step), ir_u32(b, step));
+    fill_some(m, v, 0, ir_add(b, base, ir_local(b, 0)), EACH_UNROLLED, four, user);
+    ir_end(b);
+}
+
+static void x_floats(lower_ir_matvec *m, uint32_t v, const lower_ir_part *p, uint32_t run, ir_id x[4]) {
+    lower_ir *k = &m->k;
+    ir_builder *b = k->b;
+    ir_id half = run ? ir_u32(b, 1) : p->half;
+    if (m->c.x == MATVEC_DIRECT) {
+        ir_id at = ir_add(b, lower_ir_times(k, p->four, 64), ir_add(b, lower_ir_times(k, p->second, 32), lower_ir_times(k, half, 16)));
+        at = ir_add(b, at, m->x_at[v]);
+        for (uint32_t i = 0; i < 4; i++) x[i] = ir_load(b, m->x_from, lower_ir_plus(k, at, 4 * i), 4);
+        return;
+    }
+    ir_id at = lower_ir_times(k, place_of(m, v, p->four, p->second, half), 4);
+    for (uint32_t i = 0; i < 4; i++) x[i] = ir_load(b, m->x, lower_ir_plus(k, at, 4 * i * m->unit), 4);
+}
+
+/* ---- a chunk ------------------------------------------------------------------------------------------------------- */
+
+static void add_to(lower_ir_matvec *m, uint32_t row, uint32_t v, ir_id x) {
+    ir_builder *b = m->k.b;
+    ir_id at = ir_u32(b, row * m->c.n_x + v);
+    ir_store(b, m->sums, at, ir_add(b, ir_load(b, m->sums, at, 1), x));
+}
+
+static ir_id dot(ir_builder *b, ir_id x, ir_id y, ir_id sum) { /* 16 bytes */
+    for (uint32_t i = 0; i < 4; i++) sum = ir_dot4_i8(b, ir_extract(b, x, i), ir_extract(b, y, i), sum);
+    return sum;
+}
+
+/* Part i of every row's chunk with all vectors, which are int8. */
+static void multiply_int8(lower_ir_matvec *m, const lower_ir_rows *rows, lower_ir_part parts[][LOWER_IR_PART_MAX], uint32_t i) {
+    lower_ir *k = &m->k;
+    ir_builder *b = k->b;
+    const lower_ir_part *p = &parts[0][i];
+    const bool biased = lower_ir_packed_biased(rows->w[0]->type);
+    ir_id block = ir_add(b, lower_ir_times(k, p->four, 2), p->second), zero = ir_i32(b, 0);
+    for (uint32_t v = 0; v < m->c.n_x; v++) {
+        ir_id x[2], own = ir_load(b, m->scales, lower_ir_plus(k, lower_ir_times(k, block, 2), v * over(m->length, 64) * 4), 2);
+        ir_id scale = ir_extract(b, own, 0), all = ir_extract(b, own, 1);
+        for (uint32_t r = 0; r < p->n_run; r++)
+            x[r] = ir_load(b, m->x, lower_ir_times(k, place_of(m, v, p->four, p->second, r ? ir_u32(b, 1) : p->half), 4), 4);
+        if (p->n_run == 1 && p->least != IR_NO_ID) /* the sum of half a block */
+            all = ir_mul(b, scale, ir_cast(b, IR_F32, dot(b, x[0], ir_bits(b, IR_U32, 4, 0x01010101u), zero)));
+        for (uint32_t row = 0; row < rows->n; row++) {
+            const lower_ir_part *w = &parts[row][i];
+            ir_id sum = zero;
+            for (uint32_t r = 0; r < w->n_run; r++)
+                sum = dot(b, biased ? ir_xor(b, w->run[r], ir_bits(b, IR_U32, 4, 0x80808080u)) : w->run[r], x[r], sum);
+            ir_id y = ir_mul(b, w->factor, ir_mul(b, scale, ir_cast(b, IR_F32, sum)));
+            add_to(m, row, v, w->least == IR_NO_ID ? y : ir_fma(b, w->least, all, y));
+        }
+    }
+}
+
+/* 16 bytes as f32, without conversions: 2^23 + byte is a float whose lower bits are the byte's. */
+static void floats_of(lower_ir *k, ir_id bytes, bool biased, ir_id x[4]) {
+    ir_builder *b = k->b;
+    ir_id shifts = lower_ir_ramp(k, 4, 0, 8), bias = ir_number(b, IR_F32, 4, biased ? 8388608 + 128 : 8388608);
+    for (uint32_t i = 0; i < 4; i++) {
+        ir_id low = lower_ir_and(k, ir_shr(b, ir_splat(b, ir_extract(b, bytes, i), 4), shifts), 255);
+        x[i] = ir_sub(b, ir_bitcast(b, IR_F32, 4, ir_or(b, low, ir_bits(b, IR_U32, 4, 0x4b000000u))), bias);
+    }
+}
+
+static ir_id dot_floats(lower_ir *k, const ir_id x[4], const ir_id y[4], ir_id sum) { /* f32x4 */
+    for (uint32_t i = 0; i < 4; i++) sum = sum == IR_NO_ID ? ir_mul(k->b, x[i], y[i]) : ir_fma(k->b, x[i], y[i], sum);
+    return sum;
+}
+
+static void multiply_f32(lower_ir_matvec *m, const lower_ir_rows *rows, lower_ir_part parts[][LOWER_IR_PART_MAX], uint32_t i) {
+    lower_ir *k = &m->k;
+    ir_builder *b = k->b;
+    const lower_ir_part *p = &parts[0][i];
+    const bool biased = lower_ir_packed_biased(rows->w[0]->type);
+    ir_id w[LOWER_IR_ROWS_MAX][2][4];
+    for (uint32_t row = 0; row < rows->n; row++)
+        for (uint32_t r = 0; r < p->n_run; r++) floats_of(k, parts[row][i].run[r], biased, w[row][r]);
+    for (uint32_t v = 0; v < m->c.n_x; v++) {
+        ir_id x[2][4], all = IR_NO_ID;
+        for (uint32_t r = 0; r < p->n_run; r++) x_floats(m, v, p, r, x[r]);
+        for (uint32_t r = 0; p->least != IR_NO_ID && r < p->n_run; r++)
+            for (uint32_t j = 0; j < 4; j++) all = all == IR_NO_ID ? x[r][j] : ir_add(b, all, x[r][j]);
+        if (all != IR_NO_ID) all = lower_ir_sum_vector(k, all);
+        for (uint32_t row = 0; row < rows->n; row++) {
+            ir_id sum = IR_NO_ID;
+            for (uint32_t r = 0; r < p->n_run; r++) sum = dot_floats(k, w[row][r], x[r], sum);
+            ir_id y = ir_mul(b, parts[row][i].factor, lower_ir_sum_vector(k, sum));
+            add_to(m, row, v, all == IR_NO_ID ? y : ir_fma(b, parts[row][i].least, all, y));
+        }
+    }
+}
+
+static void add_packed(lower_ir_matvec *m, const lower_ir_rows *rows, ir_id raw[][LOWER_IR_RAW_MAX], ir_id chunk) {
+    lower_ir_part parts[LOWER_IR_ROWS_MAX][LOWER_IR_PART_MAX];
+    uint32_t n = 0;
+    ir_id turn = m->c.lanes % 4 == 0 ? m->lane : chunk; /* then the same in all steps of a lane */
+    for (uint32_t row = 0; row < rows->n; row++) n = lower_ir_packed_open(rows->w[row], raw[row], chunk, turn, parts[row]);
+    for (uint32_t i = 0; i < n; i++) (m->c.x == MATVEC_INT8 ? multiply_int8 : multiply_f32)(m, rows, parts, i);
+}
+
+/* 16 plain numbers, or a block of a type with a table. */
+static void add_values(lower_ir_matvec *m, const lower_ir_rows *rows, ir_id chunk) {
+    lower_ir *k = &m->k;
+    const lower_ir_weight *w = rows->w[0];
+    lower_ir_chunk chunks[LOWER_IR_ROWS_MAX];
+    ir_id block = lower_ir_over(k, chunk, w->chunks), part = lower_ir_rest(k, chunk, w->chunks);
+    for (uint32_t r = 0; r < rows->n; r++) lower_ir_chunk_load(rows->w[r], rows->row[r], block, part, &chunks[r]);
+    for (uint32_t run = 0; run < w->runs; run++) {
+        ir_id values[LOWER_IR_ROWS_MAX][4], x[4], group = lower_ir_over(k, lower_ir_run_at(w, block, part, run), LOWER_IR_RUN);
+        const lower_ir_part p = {.four = lower_ir_over(k, group, 4), .second = lower_ir_rest(k, lower_ir_over(k, group, 2), 2),
+                                 .half = lower_ir_rest(k, group, 2)};
+        for (uint32_t r = 0; r < rows->n; r++) lower_ir_run_load(rows->w[r], &chunks[r], run, values[r]);
+        for (uint32_t v = 0; v < m->c.n_x; v++) {
+            x_floats(m, v, &p, 0, x);
+            for (uint32_t r = 0; r < rows->n; r++) add_to(m, r, v, lower_ir_sum_vector(k, dot_floats(k, values[r], x, IR_NO_ID)));
+        }
+    }
+}
+
+/* ---- rows ---------------------------------------------------------------------------------------------------------- */
+
+static uint32_t chunks_of(const lower_ir_matvec *m, base_type type) {
+    return m->length / chunk_of(type);
+}
+
+/* Chunk of step `step`, turn d. */
+static ir_id chunk_at(lower_ir_matvec *m, ir_id step, uint32_t d) {
+    lower_ir *k = &m->k;
+    ir_id first = lower_ir_plus(k, lower_ir_times(k, step, m->c.depth * m->c.lanes), d * m->c.lanes);
+    return ir_add(k->b, m->lane, first);
+}
+
+void lower_ir_matvec_fetch(lower_ir_matvec *m, const lower_ir_rows *rows, ir_id step) {
+    lower_ir *k = &m->k;
+    ir_builder *b = k->b;
+    const base_type type = rows->w[0]->type;
+    if (!lower_ir_packed_known(type)) return;
+    uint8_t widths[LOWER_IR_RAW_MAX];
+    const uint32_t n = lower_ir_packed_widths(type, widths), words = raw_words(type), all = chunks_of(m, type);
+    for (uint32_t d = 0; d < m->c.depth; d++)
+        for (uint32_t r = 0; r < rows->n; r++) {
+            ir_id raw[LOWER_IR_RAW_MAX], chunk = chunk_at(m, step, d);
+            if (all % (m->c.depth * m->c.lanes)) chunk = ir_min(b, chunk, ir_u32(b, all - 1));
+            lower_ir_packed_load(rows->w[r], rows->row[r], chunk, raw);
+            for (uint32_t i = 0, at = (d * rows->n + r) * words; i < n; at += widths[i++])
+                for (uint32_t e = 0; e < widths[i]; e++) ir_store(b, m->ahead, ir_u32(b, at + e), widths[i] == 1 ? raw[i] : ir_extract(b, raw[i], e));
+        }
+}
+
+/* What was fetched, out of the registers. */
+static void take_ahead(lower_ir_matvec *m, const lower_ir_rows *rows, uint32_t d, ir_id raw[][LOWER_IR_RAW_MAX]) {
+    ir_builder *b = m->k.b;
+    uint8_t widths[LOWER_IR_RAW_MAX];
+    const uint32_t n = lower_ir_packed_widths(rows->w[0]->type, widths), words = raw_words(rows->w[0]->type);
+    for (uint32_t r = 0; r < rows->n; r++)
+        for (uint32_t i = 0, at = (d * rows->n + r) * words; i < n; at += widths[i++]) {
+            ir_id parts[4];
+            for (uint32_t e = 0; e < widths[i]; e++) parts[e] = ir_load(b, m->ahead, ir_u32(b, at + e), 1);
+            raw[r][i] = widths[i] == 1 ? parts[0] : ir_compose(b, parts, widths[i]);
+        }
+}
+
+/* The following loads, then this step's arithmetic. */
+static void walk_step(lower_ir_matvec *m, const lower_ir_rows *rows, const lower_ir_rows *next, ir_id there, ir_id step, uint32_t steps) {
+    lower_ir *k = &m->k;
+    ir_builder *b = k->b;
+    const uint32_t depth = m->c.depth, lanes = m->c.lanes, all = chunks_of(m, rows->w[0]->type);
+    ir_id raw[DEPTH_MOST][LOWER_IR_ROWS_MAX][LOWER_IR_RAW_MAX];
+    for (uint32_t d = 0; d < depth; d++) take_ahead(m, rows, d, raw[d]);
+    if (steps > 1) {
+        ir_id after = lower_ir_plus(k, step, 1), more = ir_lt(b, after, ir_u32(b, steps));
+        lower_ir_weight weights[LOWER_IR_ROWS_MAX];
+        lower_ir_rows then = *rows;
+        if (next) {
+            for (uint32_t r = 0; r < rows->n; r++) {
+                then.row[r] = ir_select(b, more, rows->row[r], next->row[r]);
+                weights[r] = *rows->w[r];
+                for (uint32_t i = 0; i < PACK_PLANE_MAX; i++)
+                    if (next->w[r]->plane[i] != weights[r].plane[i]) weights[r].plane[i] = ir_select(b, more, weights[r].plane[i], next->w[r]->plane[i]);
+                then.w[r] = &weights[r];
+            }
+            after = ir_select(b, more, after, ir_u32(b, 0));
+        }
+        ir_if(b, next ? ir_or(b, more, there) : more);
+        lower_ir_matvec_fetch(m, &then, after);
+        ir_end(b);
+    } else if (next) {
+        ir_if(b, there);
+        lower_ir_matvec_fetch(m, next, ir_u32(b, 0));
+        ir_end(b);
+    }
+    for (uint32_t d = 0; d < depth; d++) {
+        const bool ragged = ((steps - 1) * depth + d + 1) * lanes > all;
+        ir_id chunk = chunk_at(m, step, d);
+        if (ragged) ir_if(b, ir_lt(b, chunk, ir_u32(b, all)));
+        add_packed(m, rows, raw[d], chunk);
+        if (ragged) ir_end(b);
+    }
+}
+
+static void join_lanes(lower_ir_matvec *m, uint32_t n, ir_id *sums) {
+    lower_ir *k = &m->k;
+    ir_builder *b = k->b;
+    const uint32_t lanes = m->c.lanes, wg = m->c.wg;
+    if (m->c.subgroups || lanes == 1) {
+        for (uint32_t i = 0; i < n; i++) {
+            sums[i] = ir_load(b, m->sums, ir_u32(b, i), 1);
+            for (uint32_t mask = lanes / 2; mask; mask /= 2) sums[i] = ir_add(b, sums[i], ir_subgroup_shuffle_xor(b, sums[i], mask));
+        }
+        return;
+    }
+    ir_id local = ir_local(b, 0);
+    for (uint32_t i = 0; i < n; i++) ir_store(b, m->joined, lower_ir_plus(k, local, i * wg), ir_load(b, m->sums, ir_u32(b, i), 1));
+    ir_barrier(b);
+    ir_id first = ir_sub(b, local, m->lane);
+    for (uint32_t i = 0; i < n; i++) {
+        sums[i] = ir_load(b, m->joined, lower_ir_plus(k, first, i * wg), 1);
+        for (uint32_t j = 1; j < lanes; j++) sums[i] = ir_add(b, sums[i], ir_load(b, m->joined, lower_ir_plus(k, first, i * wg + j), 1));
+    }
+    ir_barrier(b);
+}
+
+void lower_ir_matvec_walk(lower_ir_matvec *m, const lower_ir_rows *rows, const lower_ir_rows *next, ir_id there, ir_id *sums) {
+    ir_builder *b = m->k.b;
+    const uint32_t all = chunks_of(m, rows->w[0]->type), n = rows->n * m->c.n_x;
+    for (uint32_t i = 0; i < n; i++) ir_store(b, m->sums, ir_u32(b, i), ir_f32(b, 0));
+    if (!lower_ir_packed_known(rows->w[0]->type)) {
+        ir_id chunk = ir_loop_unrolled(b, m->lane, ir_u32(b, all), ir_u32(b, m->c.lanes), m->c.depth);
+        add_values(m, rows, chunk);
+        ir_end(b);
+    } else {
+        const uint32_t steps = over(all, m->c.depth * m->c.lanes);
+        if (steps == 1) walk_step(m, rows, next, there, ir_u32(b, 0), 1);
+        else {
+            ir_id step = ir_loop(b, ir_u32(b, 0), ir_u32(b, steps), ir_u32(b, 1));
+            walk_step(m, rows, next, there, step, steps);
+            ir_end(b);
+        }
+    }
+    join_lanes(m, n, sums);
+}
