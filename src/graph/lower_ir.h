@@ -18,7 +18,7 @@
 
 enum {
     LOWER_IR_RUN = 16,       /* elements that readers and products take at once */
-    LOWER_IR_WEIGHTS_MAX = 4 /* of one binding */
+    LOWER_IR_WEIGHTS_MAX = 5 /* of one binding */
 };
 
 typedef struct lower_ir_place { /* what a buffer is bound to */

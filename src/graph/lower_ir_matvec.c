@@ -5,6 +5,9 @@
 
 enum {
     WG = 256,
+    LONG_WG = 512,         /* where every workgroup rounds a long vector: fewer, larger ones */
+    LONG_K = 4096,
+    SMALL_WG = 128,        /* a small matrix: more units have a part of it */
     LANES_A_UNIT = 1024,   /* that a compute unit should have */
     UNITS_UNKNOWN = 128,
     LANES_LEAST = 8,
@@ -110,11 +113,14 @@ bool lower_ir_matvec_choose(const device_caps *caps, const matvec_shape *shape, 
     c->lanes = least(c->subgroups ? c->span : LANES_LEAST, power_up(n));
     while (c->lanes > LANES_LEAST && (rows * c->lanes > 2 * wanted || idle_of(n, c->lanes) > n / 4)) c->lanes /= 2;
     c->n_x = shape->n_x == 1 ? 1 : least(power_up(shape->n_x), 4);
-    c->rows = 1;
-    if (c->n_x == 1 && per == 1 && rows * c->lanes > 8 * wanted) c->rows = 2;
+    /* Many rows: several at once share what is read of the vectors; else a row's loads are under way together. */
+    c->rows = c->n_x == 1 && per == 1 && rows * c->lanes > 8 * wanted ? 4 : 1;
     const uint32_t all = over(n, c->lanes), room = words ? RAW_MOST / (words * c->rows * per) : DEPTH_MOST;
-    const uint32_t deep = least(least(all, room ? room : 1), DEPTH_MOST);
+    const uint32_t deep = c->rows > 1 ? 1 : least(least(all, room ? room : 1), DEPTH_MOST);
     c->depth = over(all, over(all, deep));
+    const bool is_long = shape->k > LONG_K && !shape->worked && c->n_x == 1 && c->rows == 1;
+    if (is_long) c->wg = least(LONG_WG, caps->workgroup_invocations ? caps->workgroup_invocations : 256);
+    while (!is_long && !shape->worked && c->wg > SMALL_WG && rows / per * c->lanes / c->wg < units / 2) c->wg /= 2;
     c->groups = (shape->worked ? 2 : 4) * units;
     if (shape->form && !take_form(caps, shape->form, c)) return false;
     if (c->rows * per > LOWER_IR_ROWS_MAX || c->rows * per * c->n_x > LOWER_IR_SUMS_MAX) return false;

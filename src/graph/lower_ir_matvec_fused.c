@@ -299,6 +299,9 @@ static void make_tiles(making *k) {
 static beryl_status make(lowering *l, const graph_node *node, plan *p, const char *name, beryl_error *error) {
     static const char *const outs[] = {"out", "out_b", "out_c"}, *const offsets[] = {"out_offset", "out_offset_b", "out_offset_c"};
     making k = {.p = p, .tile = p->c.wg / p->c.lanes * p->c.rows};
+    uint32_t tiles = 0;
+    for (uint32_t i = 0; i < p->n; i++) tiles += (p->s[i].rows + k.tile - 1) / k.tile;
+    const uint32_t turns = (tiles + p->c.groups - 1) / p->c.groups; /* the same for all workgroups, as far as can be */
     lower_ir_matvec_begin(&k.m, l, node, name, &p->c, p->vectors.x.k);
     lower_ir *ir = &k.m.k;
     base_type types[FUSED_SEGMENT_MAX];
@@ -320,9 +323,8 @@ static beryl_status make(lowering *l, const graph_node *node, plan *p, const cha
     if (p->f->to == FUSED_SOFTCAP) k.cap = lower_ir_f32(ir, "cap", p->f->cap);
     lower_ir_matvec_open(&k.m, types, p->n, p->c.rows * p->per);
     make_tiles(&k);
-    const uint32_t tiles = k.begin[p->n];
     for (uint32_t i = 0; i < p->f->n_segment; i++) lower_bytes(l, p->s[i].rows * base_type_row_bytes(p->s[i].type, p->vectors.x.k));
-    return lower_ir_end_3d(ir, (lower_count){tiles < p->c.groups ? tiles : p->c.groups, 0}, 1, p->vectors.x.n, p->c.n_x, (lower_count){1, 0}, 1, error);
+    return lower_ir_end_3d(ir, (lower_count){(tiles + turns - 1) / turns, 0}, 1, p->vectors.x.n, p->c.n_x, (lower_count){1, 0}, 1, error);
 }
 
 beryl_status lower_ir_fused_matvec(lowering *l, const graph_node *node, beryl_error *error) {
