@@ -653,6 +653,30 @@ static const ir_kernel *make_single(bench *w, job *j, ir_type type, uint32_t wid
     return make_vectors_of(w, j, type, width, 1);
 }
 
+/* Functions that C has for whole vectors, where a workgroup is one lane: of the awkward numbers and of a ramp,
+ * short since shaders lose digits of exp at large x. */
+static const ir_kernel *make_functions(bench *w, job *j, ir_type type, uint32_t width) {
+    ir_builder *b = ir_begin(&w->arena, width == 4 ? "functions_4" : "functions_16", 1, 1, 1);
+    const ir_memory x = ir_buffer(b, type, IR_READ, "x"), y = ir_buffer(b, type, IR_READ_WRITE, "y");
+    const uint32_t n_awkward = sizeof awkward / sizeof *awkward, n = (n_awkward + 95) / 32 * 32;
+    const ir_id i = ir_loop(b, ir_u32(b, 0), ir_u32(b, n), ir_u32(b, width)), v = ir_load(b, x, i, width);
+    uint64_t order = 0;
+    for (uint32_t e = 0; e < width; e++) order |= (uint64_t)(width - 1 - e) << (4 * e);
+    const ir_id other = ir_swizzle(b, v, width, order), tame = ir_max(b, ir_min(b, v, ir_number(b, type, width, 8)), ir_number(b, type, width, -8));
+    const ir_id made[] = {ir_min(b, v, other), ir_max(b, v, other), ir_exp(b, v), ir_tanh(b, v), ir_exp(b, tame),
+                          ir_min(b, v, ir_number(b, type, width, 0)), ir_max(b, ir_number(b, type, width, -0.0), v)};
+    for (uint32_t e = 0; e < sizeof made / sizeof *made; e++) ir_store(b, y, ir_add(b, i, ir_u32(b, e * n)), made[e]);
+    ir_end(b);
+    const ir_kernel *k = NULL;
+    if (ir_finish(b, &k, &w->error)) return NULL;
+    float *data = bytes_of(w, n * sizeof *data);
+    for (uint32_t e = 0; e < n; e++) data[e] = e < n_awkward ? (float)awkward[e] : ((float)e - (float)n_awkward - 32) * 0.11f;
+    give(w, j, 0, data, n * sizeof *data);
+    give(w, j, 1, NULL, n * sizeof *data * (sizeof made / sizeof *made));
+    j->run.groups[0] = 1;
+    return k;
+}
+
 /* Every subgroup op, of f32 and of i64, results side by side. */
 static const ir_kernel *make_subgroups(bench *w, job *j, uint32_t size) {
     const char *name = size == 8 ? "subgroups_8" : size == 4 ? "subgroups_4" : "subgroups_32";
@@ -974,6 +998,8 @@ static const kernel_case kernels[] = {
     {"single", NULL, NULL, make_single, IR_F16, 8},
     {"single", NULL, NULL, make_single, IR_U8, 16},
     {"single", NULL, NULL, make_single, IR_I64, 4},
+    {"functions", NULL, NULL, make_functions, IR_F32, 4},
+    {"functions", NULL, NULL, make_functions, IR_F32, 16},
     {"vectors", NULL, NULL, make_vectors, IR_BF16, 4},
     {"vectors", NULL, NULL, make_vectors, IR_F64, 4},
     {"vectors", NULL, NULL, make_vectors, IR_I16, 2},

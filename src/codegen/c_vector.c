@@ -102,6 +102,17 @@ static const char *whole(codegen *g, const ir_instruction *i, const char *x, con
         return codegen_print(g, "%s >> (%s & %uu)", x, y, (unsigned)(ir_type_bytes(type) * 8 - 1));
     if (op == IR_SHL && is_unsigned)
         return codegen_print(g, "%s << (%s & %uu)", x, y, (unsigned)(ir_type_bytes(type) * 8 - 1));
+    const char *name = type != IR_F32   ? NULL
+                       : op == IR_MIN  ? "min"
+                       : op == IR_MAX  ? "max"
+                       : op == IR_EXP  ? "exp"
+                       : op == IR_TANH ? "tanh"
+                                       : NULL;
+    if (name) { /* less zero: a scalar becomes a vector, nothing else changes */
+        const char *of = vector_type(g, "f32", i->width, false);
+        if (i->n_in == 1) return codegen_print(g, "%s_%s(%s)", name, of, x);
+        return codegen_print(g, "%s_%s(%s - (%s){0}, %s - (%s){0})", name, of, x, of, y, of);
+    }
     if (!is_float && !is_unsigned) return NULL;
     if (op == IR_ADD) return codegen_print(g, "%s + %s", x, y);
     if (op == IR_SUB) return codegen_print(g, "%s - %s", x, y);

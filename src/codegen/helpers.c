@@ -86,10 +86,49 @@ typedef struct helper {
     }
 #define VECTORS(t) VECTOR(t, "4"), VECTOR(t, "8"), VECTOR(t, "16")
 
+/* The same of whole vectors: compilers unroll a loop over a vector's elements before they look whether it is one operation. */
+#define VECTOR_MATH(n)                                                                           \
+    {"pick_f32x" n, HOST,                                                                        \
+     "#define pick_f32x" n "(mask, x, y) ((f32x" n ")(((u32x" n ")(x) & (u32x" n ")(mask)) | "   \
+     "((u32x" n ")(y) & ~(u32x" n ")(mask))))\n"},                                               \
+    {"min_f32x" n, HOST,                                                                         \
+     "FN f32x" n " min_f32x" n "(f32x" n " x, f32x" n " y) {\n"                                  \
+     "    return pick_f32x" n "((y < x) | (x != x), y, x);\n}\n"},                               \
+    {"max_f32x" n, HOST,                                                                         \
+     "FN f32x" n " max_f32x" n "(f32x" n " x, f32x" n " y) {\n"                                  \
+     "    return pick_f32x" n "((y > x) | (x != x), y, x);\n}\n"},                               \
+    {"exp_f32x" n, HOST,                                                                         \
+     "FN f32x" n " exp_f32x" n "(f32x" n " x) {\n"                                               \
+     "    const f32x" n " none = {0}, most = none + 89.0f, least = none - 104.0f;\n"             \
+     "    const f32x" n " below = pick_f32x" n "(x > most, most, x);\n"                          \
+     "    const f32x" n " cut = pick_f32x" n "(below < least, least, below);\n"                  \
+     "    const f32x" n " n = cut * 1.44269504f + 12582912.0f - 12582912.0f;\n"                  \
+     "    const f32x" n " r = n * -1.42860677e-6f + (n * -0.693145752f + cut);\n"                \
+     "    f32x" n " p = r * 1.9875691500e-4f + 1.3981999507e-3f;\n"                              \
+     "    p = r * p + 8.3334519073e-3f;\n    p = r * p + 4.1665795894e-2f;\n"                    \
+     "    p = r * p + 1.6666665459e-1f;\n    p = r * p + 5.0000001201e-1f;\n"                    \
+     "    p = r * r * p + r + 1.0f;\n"                                                           \
+     "    const i32x" n " e = __builtin_convertvector(pick_f32x" n "(n == n, n, none), i32x" n ");\n" \
+     "    const i32x" n " half_e = e >> 1;\n"                                                    \
+     "    return p * (f32x" n ")((half_e + 127) << 23) * (f32x" n ")((e - half_e + 127) << 23);\n}\n"}, \
+    {                                                                                            \
+        "tanh_f32x" n, HOST,                                                                     \
+            "FN f32x" n " tanh_f32x" n "(f32x" n " x) {\n"                                       \
+            "    const f32x" n " none = {0}, far = none + 20.0f, square = x * x;\n"              \
+            "    const f32x" n " size = pick_f32x" n "(x < none, -x, x);\n"                      \
+            "    const f32x" n " near = x * (square * (square * (square * (square * 0.021869489f - 0.053968254f) + " \
+            "0.13333333f) - 0.33333333f) + 1.0f);\n"                                             \
+            "    const f32x" n " e = exp_f32x" n "(pick_f32x" n "(size > far, far, size) * -2.0f);\n" \
+            "    const f32x" n " t = (1.0f - e) / (1.0f + e);\n"                                 \
+            "    return pick_f32x" n "(size < none + 0.3f, near, pick_f32x" n "(x < none, -t, t));\n}\n" \
+    }
+
 /* clang-format off */
 static const helper helpers[] = {
     VECTORS("f32"), VECTORS("f64"), VECTORS("i8"), VECTORS("i16"), VECTORS("i32"), VECTORS("i64"),
     VECTORS("u8"), VECTORS("u16"), VECTORS("u32"), VECTORS("u64"),
+
+    VECTOR_MATH("4"), VECTOR_MATH("8"), VECTOR_MATH("16"),
 
     /* ---- bits of floats */
     {"bits_u32", OPENCL, "#define bits_u32(x) as_uint(x)\n"},

@@ -338,11 +338,12 @@ static void rest_of_row(chain *c, ir_id at, ir_id n) {
     ir_end(b);
 }
 
-static void one_vector(chain *c, ir_id index, ir_id total, ir_id n, bool ragged, uint32_t wide) {
+/* inside: the vector is known to be one. */
+static void one_vector(chain *c, ir_id index, ir_id total, ir_id n, bool inside, bool ragged, uint32_t wide) {
     ir_builder *b = c->k.b;
     spot s;
     spot_begin(&s, wide);
-    ir_if(b, ir_lt(b, index, total));
+    if (!inside) ir_if(b, ir_lt(b, index, total));
     place(c, index, wide, false, s.at);
     store_outs(c, &s, 0);
     if (ragged) {
@@ -351,7 +352,7 @@ static void one_vector(chain *c, ir_id index, ir_id total, ir_id n, bool ragged,
         rest_of_row(c, lower_ir_times(&c->k, index, wide), n);
         ir_end(b);
     }
-    ir_end(b);
+    if (!inside) ir_end(b);
 }
 
 static beryl_status elements(chain *c, lowering *l, const graph_node *node, const char *name, beryl_error *error) {
@@ -378,10 +379,10 @@ static beryl_status elements(chain *c, lowering *l, const graph_node *node, cons
     if (serial) {
         ir_id end = ir_min(b, lower_ir_plus(&c->k, first, each), ragged ? lower_ir_plus(&c->k, total, 1) : total);
         ir_id index = ir_loop(b, first, end, ir_u32(b, 1));
-        one_vector(c, index, total, n, ragged, wide);
+        one_vector(c, index, total, n, !ragged, ragged, wide);
         ir_end(b);
     } else {
-        one_vector(c, ir_add(b, first, ir_local(b, 0)), total, n, ragged, wide);
+        one_vector(c, ir_add(b, first, ir_local(b, 0)), total, n, false, ragged, wide);
     }
     lower_count count = lower_walk_count(l, &c->w);
     return lower_ir_end(&c->k, count, lanes * each * (ragged ? wide : 1), error);
