@@ -235,19 +235,21 @@ int main(int argc, char **argv) {
     }
     beryl_engine_options options = {.size = sizeof options, .model = argc > 1 ? argv[1] : NULL, .context = depth + n + 64, .sessions = decode ? n : 1,
                                     .precision = exact ? BERYL_PRECISION_EXACT : BERYL_PRECISION_FAST};
-    beryl_engine *e;
-    beryl_task *task;
+    beryl_engine *e = NULL;
+    beryl_task *task = NULL;
     beryl_error error = {0};
-    if (beryl_engine_open(&options, &e, &error) || beryl_engine_load(e, &task, &error)) return fail("opening", &error);
-    beryl_status status;
-    while ((status = beryl_wait(task, NULL)) == BERYL_EVENT) {}
-    if (status != BERYL_OK) return fail("loading", beryl_task_error(task));
+    int result = 0;
+    if (beryl_engine_open(&options, &e, &error) || beryl_engine_load(e, &task, &error)) result = fail("opening", &error);
+    beryl_status status = BERYL_OK;
+    while (task && (status = beryl_wait(task, NULL)) == BERYL_EVENT) {}
+    if (status != BERYL_OK) result = fail("loading", beryl_task_error(task));
+    else if (!result && !e->device) result = (fputs("plan_bench: needs a device\n", stderr), 1);
     beryl_task_close(task);
-    if (!e->device) return fputs("plan_bench: needs a device\n", stderr), 1;
+    if (result) return beryl_engine_close(e), result; /* a device that compiles must not outlive main */
     const job j = {.e = e, .n = n, .depth = depth, .exact = exact,
                    .how = {.n_token = n, .n_output = output && !decode, .decode = decode, .sample = output,
                            .near = decode && n == 1 && depth + n < ENGINE_NEAR ? ENGINE_NEAR : 0}};
-    const int result = sweeps ? sweep(&j) : print(&j, output);
+    result = sweeps ? sweep(&j) : print(&j, output);
     beryl_engine_close(e);
     return result;
 }

@@ -4,7 +4,7 @@
  * the values; after any passes in any order under any schedule, run by any number of workgroups,
  * they are the same bit for bit. Numbers are small integers, so that sums are exact in every order.
  * The verifier runs after each pass, and the interpreter looks for races and undefined memory. */
-#include "test.h"
+#include "ir_lab.h"
 #include "rig.h"
 #include "codegen/codegen.h"
 #include "ir/pass/pass.h"
@@ -15,31 +15,9 @@
 
 enum { BUFFERS = 4, ELEMENTS = 2048, PARAMS = 8, ORDER_MAX = 32 };
 
-typedef struct lab {
-    base_heap heap;
-    base_arena arena;
-    uint64_t seed;
-    long left; /* allocations that still succeed; < 0: all */
-} lab;
-
-static void *lab_resize(void *user, void *memory, size_t old_size, size_t new_size) {
-    lab *l = user;
-    (void)old_size;
-    if (!new_size) return free(memory), NULL;
-    if (l->left == 0) return NULL;
-    if (l->left > 0) l->left--;
-    return realloc(memory, new_size);
-}
-
-static void lab_open(lab *l, uint64_t seed) {
-    *l = (lab){.left = -1, .seed = seed * 0x9e3779b97f4a7c15u + 1};
-    base_heap_init(&l->heap, &(beryl_allocator){lab_resize, l});
-    base_arena_init(&l->arena, &l->heap);
-}
-
-static void lab_close(test *t, lab *l) {
-    base_arena_fini(&l->arena);
-    CHECK_INT(t, l->heap.bytes, 0);
+static void seeded_open(lab *l, uint64_t seed) {
+    lab_open(l, -1);
+    l->seed = seed * 0x9e3779b97f4a7c15u + 1;
 }
 
 static uint32_t draw(lab *l, uint32_t n) { /* below n */
@@ -662,7 +640,7 @@ static void run_kernel(test *t, uint64_t seed, uint32_t which, uint32_t rounds) 
     for (uint32_t round = 0; want && round < rounds && !test_failed(t); round++) {
         lab l;
         beryl_error error = {0};
-        lab_open(&l, seed + round);
+        seeded_open(&l, seed + round);
         draw(&l, 2);
         sizes s = draw_sizes(&l);
         if (kernels[which].make == random_kernel)
@@ -759,7 +737,7 @@ static void run_algebra(test *t, ir_type type, uint32_t width) {
     lab l;
     uint32_t n, bytes = ir_type_bytes(type);
     beryl_error error = {0};
-    lab_open(&l, 7 + (uint64_t)type);
+    seeded_open(&l, 7 + (uint64_t)type);
     const ir_kernel *k[2] = {algebra(&l, type, width, &n), NULL};
     ir_pass order[] = {IR_PASS_FOLD,     IR_PASS_CSE,  IR_PASS_UNROLL, IR_PASS_FOLD, IR_PASS_CSE,
                        IR_PASS_STRENGTH, IR_PASS_FOLD, IR_PASS_VECTOR, IR_PASS_DCE};
@@ -844,7 +822,7 @@ static void run_device(test *t, rig *r, uint32_t which, uint32_t rounds) {
     for (uint32_t round = 0; want && round < rounds && !test_failed(t); round++) {
         lab l;
         beryl_error error = {0};
-        lab_open(&l, 1000 + round);
+        seeded_open(&l, 1000 + round);
         sizes s = draw_sizes(&l);
         if (kernels[which].make == random_kernel)
             s = (sizes){1 + s.m % 8, 1 + s.n % 8, 1 + s.k % 8};
@@ -887,7 +865,7 @@ static const ir_kernel *optimised(test *t, lab *l, maker *m, sizes s, const ir_s
 /* What the passes are for, seen in the kernel that comes out. */
 static void check_shapes(test *t) {
     lab l;
-    lab_open(&l, 3);
+    seeded_open(&l, 3);
     if (test_case(t, "ir-pass/pointwise-loads-vectors")) {
         ir_schedule s = {
             .vector = 4,
@@ -987,7 +965,7 @@ static void check_shapes(test *t) {
 
 static void check_algebra_shapes(test *t) {
     lab l;
-    lab_open(&l, 4);
+    seeded_open(&l, 4);
     if (test_case(t, "ir-pass/loops-merge")) {
         const ir_kernel *plain = moments(&l, (sizes){4, 64, 1}), *k = NULL;
         ir_schedule s = {0};
@@ -1059,7 +1037,7 @@ static void check_memory(test *t) {
     bool done = false;
     for (long left = 0; left < 2000 && !done && !test_failed(t); left++) {
         lab l;
-        lab_open(&l, 1);
+        seeded_open(&l, 1);
         const ir_kernel *plain = matmul(&l, (sizes){5, 6, 7}), *k = NULL;
         l.left = left;
         beryl_status status = ir_optimise(&l.arena, plain, &s, &k, NULL);

@@ -1,38 +1,11 @@
 /* ir_run_test.c - the interpreter: lanes, barriers, memory, matrices, and every mistake that it
  * must name. */
-#include "test.h"
+#include "ir_lab.h"
 #include "ir/ir.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-typedef struct lab {
-    base_heap heap;
-    base_arena arena;
-    beryl_error error;
-    long left; /* allocations that still succeed; < 0: all */
-} lab;
-
-static void *lab_resize(void *user, void *memory, size_t old_size, size_t new_size) {
-    lab *l = user;
-    (void)old_size;
-    if (!new_size) return free(memory), NULL;
-    if (l->left == 0) return NULL;
-    if (l->left > 0) l->left--;
-    return realloc(memory, new_size);
-}
-
-static void lab_open(lab *l, long left) {
-    *l = (lab){.left = left};
-    base_heap_init(&l->heap, &(beryl_allocator){lab_resize, l});
-    base_arena_init(&l->arena, &l->heap);
-}
-
-static void lab_close(test *t, lab *l) {
-    base_arena_fini(&l->arena);
-    CHECK_INT(t, l->heap.bytes, 0);
-}
 
 /* Parses and runs; buffers: x (u32, 64 elements, read), y (u32, 64 elements). */
 static beryl_status run_text(lab *l, const char *text, uint32_t groups, uint32_t param,

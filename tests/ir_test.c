@@ -1,5 +1,5 @@
 /* ir_test.c - the kernel IR: what it prints it reads, what it refuses, and what every op means. */
-#include "test.h"
+#include "ir_lab.h"
 #include "base/thread.h"
 #include "ir/ir.h"
 
@@ -7,33 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-typedef struct lab {
-    base_heap heap;
-    base_arena arena;
-    beryl_error error;
-    long left; /* allocations that still succeed; < 0: all */
-} lab;
-
-static void *lab_resize(void *user, void *memory, size_t old_size, size_t new_size) {
-    lab *l = user;
-    (void)old_size;
-    if (!new_size) return free(memory), NULL;
-    if (l->left == 0) return NULL;
-    if (l->left > 0) l->left--;
-    return realloc(memory, new_size);
-}
-
-static void lab_open(lab *l, long left) {
-    *l = (lab){.left = left};
-    base_heap_init(&l->heap, &(beryl_allocator){lab_resize, l});
-    base_arena_init(&l->arena, &l->heap);
-}
-
-static void lab_close(test *t, lab *l) {
-    base_arena_fini(&l->arena);
-    CHECK_INT(t, l->heap.bytes, 0);
-}
 
 static const ir_kernel *finish(test *t, lab *l, ir_builder *b) {
     const ir_kernel *k;

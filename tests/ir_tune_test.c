@@ -1,5 +1,5 @@
 /* ir_tune_test.c - the cost model's order, the search, and the file that remembers. */
-#include "test.h"
+#include "rig.h"
 #include "base/file.h"
 #include "ir/cost.h"
 #include "ir/tune.h"
@@ -14,20 +14,11 @@ typedef struct lab {
     base_arena arena;
     beryl_log log;
     uint32_t warnings, timed, progress;
-    long left;             /* allocations that still succeed; < 0: all */
+    rig_failing failing;
     uint32_t best_block;   /* of dimension 1: what the device likes */
     beryl_status answer;   /* of the timer */
     bool fails_for_others; /* the timer refuses every other block */
 } lab;
-
-static void *lab_resize(void *user, void *memory, size_t old_size, size_t new_size) {
-    lab *l = user;
-    (void)old_size;
-    if (!new_size) return free(memory), NULL;
-    if (l->left == 0) return NULL;
-    if (l->left > 0) l->left--;
-    return realloc(memory, new_size);
-}
 
 static void lab_warn(void *user, beryl_log_level level, const char *line) {
     (void)line;
@@ -35,9 +26,9 @@ static void lab_warn(void *user, beryl_log_level level, const char *line) {
 }
 
 static void lab_open(lab *l) {
-    *l = (lab){.left = -1, .best_block = 2};
+    *l = (lab){.failing = {UINT64_MAX}, .best_block = 2};
     l->log = (beryl_log){lab_warn, l};
-    base_heap_init(&l->heap, &(beryl_allocator){lab_resize, l});
+    base_heap_init(&l->heap, &(beryl_allocator){rig_failing_resize, &l->failing});
     base_arena_init(&l->arena, &l->heap);
 }
 
@@ -264,17 +255,17 @@ static void check_cache(test *t) {
     if (test_case(t, "ir-tune/allocation-fails")) {
         bool done = false;
         tuning.cache = NULL, tuning.n_timed = 1;
-        for (long left = 0; left < 100000 && !done && !test_failed(t);
+        for (uint64_t left = 0; left < 100000 && !done && !test_failed(t);
              left += left < 40 ? 1 : 1 + left / 7) {
             lab own;
             lab_open(&own);
             tuning.plain = product(&own, IR_F32, 64, 64, 64);
             tuning.user = &own;
-            own.left = left;
+            own.failing.left = left;
             beryl_status status = ir_tune(&own.arena, &tuning, &found, NULL);
             CHECK(t, status == BERYL_OK || status == BERYL_NO_MEMORY);
             done = !status;
-            own.left = -1;
+            own.failing.left = UINT64_MAX;
             lab_close(t, &own);
         }
         CHECK(t, done);
