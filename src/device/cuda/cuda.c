@@ -318,33 +318,4 @@ static void *start(base_heap *heap, const beryl_log *log, beryl_error *error) {
     return cuda_start(&flavour, heap, log, error);
 }
 
-const device_backend device_cuda = {
-    .name = "cuda",
-    .buffer_bytes = sizeof(cuda_buffer),
-    .program_bytes = sizeof(cuda_program),
-    .bindings_bytes = sizeof(cuda_bindings),
-    .start = start,
-    .stop = cuda_stop,
-    .count = cuda_count,
-    .describe = cuda_describe,
-    .open = cuda_open,
-    .close = cuda_close,
-    .drain = cuda_drain,
-    .buffer_make = cuda_buffer_make,
-    .buffer_drop = cuda_buffer_drop,
-    .write = cuda_write,
-    .stage_max = cuda_stage_max,
-    .stage = cuda_stage_take,
-    .stage_commit = cuda_stage_commit,
-    .program_make = cuda_program_make,
-    .program_status = cuda_program_status,
-    .program_drop = cuda_program_drop,
-    .bindings_make = cuda_bindings_make,
-    .bindings_drop = cuda_bindings_drop,
-    .submit = cuda_submit,
-    .poll = cuda_poll,
-    .wait = cuda_wait,
-    .fetched = cuda_fetched,
-    .fetch_drop = cuda_fetch_drop,
-    .stamps = cuda_stamps,
-};
+const device_backend device_cuda = CUDA_BACKEND("cuda");

@@ -198,13 +198,10 @@ beryl_status cuda_stamps(device *head, device_ticket ticket, uint64_t *ns, uint3
     cuda *d = (cuda *)head;
     uint32_t capacity = *n_stamp;
     *n_stamp = 0;
+    const driver_readback *r = NULL;
     beryl_status status = look(d, error);
+    if (!status) status = driver_readback_done(&d->readbacks, ticket, d->done, &r, error);
     if (status) return status;
-    const driver_readback *r = driver_readback_find(&d->readbacks, ticket);
-    if (!r)
-        return base_fail(error, BERYL_MISUSE, "ticket %llu has no results (dropped?)",
-                         (unsigned long long)ticket);
-    if (r->until > d->done) return BERYL_PENDING;
     cuda_enter(d);
     /* from one to the next, since a float of milliseconds has 24 bits */
     uint64_t at = 0;

@@ -112,14 +112,21 @@ driver_readback *driver_readback_find(driver_readbacks *all, device_ticket ticke
     return NULL;
 }
 
+beryl_status driver_readback_done(driver_readbacks *all, device_ticket ticket, device_ticket done,
+                                  const driver_readback **out, beryl_error *error) {
+    *out = driver_readback_find(all, ticket);
+    if (!*out)
+        return base_fail(error, BERYL_MISUSE, "ticket %llu has no results (dropped?)",
+                         (unsigned long long)ticket);
+    return (*out)->until > done ? BERYL_PENDING : BERYL_OK;
+}
+
 beryl_status driver_readback_fetched(driver_readbacks *all, device_ticket ticket,
                                      device_ticket done, uint32_t n, const void **data,
                                      size_t *size, beryl_error *error) {
-    const driver_readback *r = driver_readback_find(all, ticket);
-    if (!r)
-        return base_fail(error, BERYL_MISUSE, "ticket %llu has no results (dropped?)",
-                         (unsigned long long)ticket);
-    if (r->until > done) return BERYL_PENDING;
+    const driver_readback *r;
+    const beryl_status status = driver_readback_done(all, ticket, done, &r, error);
+    if (status) return status;
     if (n >= r->fetches.count)
         return base_fail(error, BERYL_MISUSE, "fetch %u of ticket %llu, which has %zu", n,
                          (unsigned long long)ticket, r->fetches.count);

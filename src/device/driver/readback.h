@@ -38,6 +38,9 @@ beryl_status driver_readback_take(driver_readbacks *all, const device_submit_des
                                   beryl_error *error);
 void driver_readback_begin(driver_readbacks *all, driver_readback *r, device_ticket ticket);
 driver_readback *driver_readback_find(driver_readbacks *all, device_ticket ticket); /* or NULL */
+/* What a ticket left behind. PENDING: not done. MISUSE: nothing, or it was dropped. */
+beryl_status driver_readback_done(driver_readbacks *all, device_ticket ticket, device_ticket done,
+                                  const driver_readback **out, beryl_error *error);
 /* The n-th fetch. PENDING: not done. */
 beryl_status driver_readback_fetched(driver_readbacks *all, device_ticket ticket,
                                      device_ticket done, uint32_t n, const void **data,

@@ -262,12 +262,11 @@ static beryl_status stamps(device *head, device_ticket ticket, uint64_t *ns, uin
                            beryl_error *error) {
     host *d = (host *)head;
     const uint32_t capacity = *n_stamp;
-    const driver_readback *r = driver_readback_find(&d->readbacks, ticket);
+    const driver_readback *r;
     *n_stamp = 0;
-    if (!r)
-        return base_fail(error, BERYL_MISUSE, "ticket %llu has no results (dropped?)",
-                         (unsigned long long)ticket);
-    if (ticket > atomic_load(&d->done)) return BERYL_PENDING;
+    const beryl_status status =
+        driver_readback_done(&d->readbacks, ticket, atomic_load(&d->done), &r, error);
+    if (status) return status;
     const uint64_t *clock = d->stamps[r - d->readbacks.items].data;
     for (uint32_t i = 0; i < r->n_stamp && i < capacity; i++)
         ns[(*n_stamp)++] = clock[i] - clock[0];

@@ -267,13 +267,10 @@ beryl_status opencl_stamps(device *head, device_ticket ticket, uint64_t *ns, uin
     opencl *d = (opencl *)head;
     uint32_t capacity = *n_stamp;
     *n_stamp = 0;
+    const driver_readback *r = NULL;
     beryl_status status = look(d, error);
+    if (!status) status = driver_readback_done(&d->readbacks, ticket, d->done, &r, error);
     if (status) return status;
-    const driver_readback *r = driver_readback_find(&d->readbacks, ticket);
-    if (!r)
-        return base_fail(error, BERYL_MISUSE, "ticket %llu has no results (dropped?)",
-                         (unsigned long long)ticket);
-    if (r->until > d->done) return BERYL_PENDING;
     uint64_t first = 0, at;
     for (uint32_t i = 0; i < r->n_stamp && i < capacity; i++) {
         int32_t code =
