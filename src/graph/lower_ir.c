@@ -137,6 +137,7 @@ static beryl_status generate(lowering *l, base_arena *arena, const ir_kernel *ke
     if (status == BERYL_OK) status = ir_optimise(arena, kernel, schedule, &kernel, error);
     if (status == BERYL_OK && l->texts) status = print(l->arena, kernel, &l->texts->after, &out->size, error);
     if (status != BERYL_OK) return status;
+    memcpy(out->workgroup, kernel->workgroup, sizeof out->workgroup);
     if (l->language == DEVICE_IR) return print(arena, kernel, (const char **)&out->text, &out->size, error);
     status = codegen_make(arena, kernel, l->language, l->caps, &desc, error);
     if (status != BERYL_OK) return status;
@@ -145,7 +146,6 @@ static beryl_status generate(lowering *l, base_arena *arena, const ir_kernel *ke
     out->launch_bytes = desc.launch_bytes;
     out->uses_f16 = desc.uses_f16;
     out->uses_subgroups = desc.uses_subgroups;
-    memcpy(out->workgroup, kernel->workgroup, sizeof out->workgroup);
     *entry = desc.entry;
     return BERYL_OK;
 }
@@ -209,7 +209,7 @@ beryl_status lower_ir_end_3d(lower_ir *k, lower_count x, uint32_t per_x, lower_c
 
 /* Powers of two alone, and no large ones, so that shapes share a kernel. */
 static uint32_t promise_of(const lower_ir_argument *a) {
-    enum { MOST = 128 };
+    enum { MOST = 256 };
     uint32_t multiple = 1;
     if (a->is_float || a->count.extent) return 1;
     while (multiple < MOST && a->count.factor % (2 * (uint64_t)multiple) == 0) multiple *= 2;

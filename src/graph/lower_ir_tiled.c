@@ -3,52 +3,116 @@
  * The one idea: the kernel says y[v, r] = sum over k of x[v, k] * w[r, k], element by element, whatever the weight's type; the
  * schedule brings both factors to workgroup memory, where each weight is unpacked once for a whole tile of vectors, and keeps a
  * block of sums in registers, or in fragments of matrix units. Those want f16: where the plan may be fast, both factors are
- * rounded to it. */
+ * rounded to it, the vectors before, and with many vectors the weights too, by dispatches of their own: then tiles come by
+ * asynchronous copies, and the scratch memory between is small enough to stay in the device's cache. */
 #include "graph/lower_ir_tiled.h"
 
 #include "graph/lower_ir_block.h"
 
-enum { FROM = 17, DIM_VECTOR = 0, DIM_ROW = 1, DIM_K = 2 };
+enum { FROM = 17, FROM_HALVES = 32, FROM_UNPACKED = 192, DIM_VECTOR = 0, DIM_ROW = 1, DIM_K = 2 };
+enum { SCRATCH_X = 1, SCRATCH_WEIGHT = 2, SCRATCH_MOST = 40 << 20, UNPACK_LANES = 64, ROWS_UNIT = 128 };
 
 bool lower_ir_tiled_wants(const lowering *l, uint32_t n) {
     return n >= FROM && !lower_ir_serial(l);
 }
 
-/* On matrix units: where there are some, and where rounding to f16 is allowed or changes nothing. */
-static bool takes_halves(const lowering *l, const lower_ir_tiled_product *p) {
-    return l->caps->fragments && !l->settings.exact && graph_tensor_at(l->g, p->weight)->type != TYPE_F32 && p->bound >= 32;
-}
-
+/* One value as f16; there are no infinities. */
 static ir_id half(ir_builder *b, ir_id x) {
-    x = ir_max(b, ir_min(b, x, ir_f32(b, 65504)), ir_f32(b, -65504)); /* no infinities */
-    return ir_cast(b, IR_F32, ir_cast(b, IR_F16, x));
+    return ir_cast(b, IR_F16, ir_max(b, ir_min(b, x, ir_f32(b, 65504)), ir_f32(b, -65504)));
 }
 
-beryl_status lower_ir_tiled(lowering *l, const graph_node *node, const lower_ir_tiled_product *p, beryl_error *error) {
-    const uint32_t width = graph_tensor_at(l->g, node->in[1])->dim[0].size;
+/* Scratch [n, k] of f16: the vectors. */
+static beryl_status halve_vectors(lowering *l, const graph_node *node, const lower_ir_tiled_product *p, beryl_error *error) {
+    lower_ir kernel, *k = &kernel;
+    lower_ir_begin(k, l, node, "matmul_halves", 1);
+    ir_builder *b = k->b;
+    ir_memory x = lower_ir_read(k, "x", p->x), out = lower_ir_scratch(k, "out", SCRATCH_X, (uint64_t)p->bound * p->k * 2, IR_F16, IR_READ_WRITE);
+    ir_id n = lower_ir_count(k, "n", p->n), x_offset = lower_ir_u32(k, "x_offset", p->x_offset), x_stride = lower_ir_u32(k, "x_stride", p->x_stride);
+    ir_id depth = lower_ir_u32(k, "k", p->k), zero = ir_u32(b, 0), one = ir_u32(b, 1);
+    ir_id v = ir_loop_marked(b, zero, n, one, IR_PARALLEL, 0), i = ir_loop_marked(b, zero, depth, one, IR_PARALLEL, 1);
+    ir_id value = ir_cast(b, IR_F32, ir_load(b, x, ir_add(b, ir_add(b, ir_mul(b, v, x_stride), x_offset), i), 1));
+    ir_store(b, out, ir_add(b, ir_mul(b, v, depth), i), half(b, value));
+    ir_end(b), ir_end(b);
+    return lower_ir_end_marked(k, (lower_count[IR_DIM_MAX]){p->n, {p->k, 0}}, (uint64_t[IR_DIM_MAX]){p->bound, p->k}, error);
+}
+
+/* Scratch [rows, k] of f16: rows [first, first + rows) of the shard. A lane a chunk. */
+static beryl_status unpack_rows(lowering *l, const graph_node *node, const lower_ir_tiled_product *p, uint32_t first, uint32_t rows,
+                                uint64_t bytes, beryl_error *error) {
     lower_ir kernel, *k = &kernel;
     lower_ir_weight w;
+    lower_ir_begin(k, l, node, "matmul_unpack", UNPACK_LANES);
+    ir_builder *b = k->b;
+    lower_ir_weight_stored(&w, k, "weights", p->weight, p->shard, p->k);
+    ir_memory out = lower_ir_scratch(k, "out", SCRATCH_WEIGHT, bytes, IR_F16, IR_READ_WRITE);
+    ir_id from = lower_ir_u32(k, "first", first), count = lower_ir_u32(k, "rows", rows), blocks = lower_ir_u32(k, "blocks", w.blocks);
+    ir_id depth = lower_ir_times(k, blocks, base_type_block(w.type)), units = lower_ir_times(k, blocks, w.chunks);
+    ir_id lane = lower_ir_lane(k), row = ir_div(b, lane, units), unit = ir_mod(b, lane, units), values[4];
+    lower_ir_chunk c;
+    ir_if(b, ir_lt(b, row, count));
+    ir_id block = lower_ir_over(k, unit, w.chunks), part = lower_ir_rest(k, unit, w.chunks);
+    lower_ir_chunk_load(&w, ir_add(b, row, from), block, part, &c);
+    for (uint32_t run = 0; run < w.runs; run++) {
+        ir_id at = ir_add(b, ir_mul(b, row, depth), lower_ir_run_at(&w, block, part, run));
+        lower_ir_run_load(&w, &c, run, values);
+        for (uint32_t i = 0; i < LOWER_IR_RUN / k->wide; i++) ir_store(b, out, lower_ir_plus(k, at, i * k->wide), ir_cast(b, IR_F16, values[i]));
+    }
+    ir_end(b);
+    return lower_ir_end(k, (lower_count){(uint64_t)rows * w.blocks * w.chunks, 0}, UNPACK_LANES, error);
+}
+
+/* Rows [first, first + m) of the shard, or of the scratch that holds them (bytes: its size), to rows [to, to + m) of the result. */
+static beryl_status multiply(lowering *l, const graph_node *node, const lower_ir_tiled_product *p, bool halves, uint64_t unpacked, uint32_t first,
+                             uint32_t to, uint32_t m, beryl_error *error) {
+    const uint32_t width = graph_tensor_at(l->g, node->in[1])->dim[0].size;
+    lower_ir kernel, *k = &kernel;
+    lower_ir_weight w = {.k = NULL};
+    ir_memory weights = {0}, x;
     lower_ir_begin(k, l, node, "matmul_tiled", 1);
     ir_builder *b = k->b;
-    if (p->stored) lower_ir_weight_stored(&w, k, "weights", p->weight, p->shard, p->k);
+    if (unpacked) weights = lower_ir_scratch(k, "weights", SCRATCH_WEIGHT, unpacked, IR_F16, IR_READ);
+    else if (p->stored) lower_ir_weight_stored(&w, k, "weights", p->weight, p->shard, p->k);
     else lower_ir_weight_plain(&w, k, "weights", p->weight, p->k);
-    ir_memory x = lower_ir_read(k, "x", p->x), out = lower_ir_write(k, "out", node->out[0]), sum = ir_register(b, IR_F32, 1);
-    ir_id n = lower_ir_count(k, "n", p->n), m = lower_ir_u32(k, "m", p->m), first = lower_ir_u32(k, "first", p->first);
-    ir_id x_offset = lower_ir_u32(k, "x_offset", p->x_offset), x_stride = lower_ir_u32(k, "x_stride", p->x_stride);
-    ir_id out_offset = lower_ir_u32(k, "out_offset", graph_tensor_at(l->g, node->out[0])->offset + p->to);
-    ir_id out_stride = lower_ir_u32(k, "out_stride", width), depth = lower_ir_u32(k, "k", p->k);
-    ir_id zero = ir_u32(b, 0), one = ir_u32(b, 1);
-    ir_id v = ir_loop_marked(b, zero, n, one, IR_PARALLEL, DIM_VECTOR), r = ir_loop_marked(b, zero, m, one, IR_PARALLEL, DIM_ROW);
+    if (halves) x = lower_ir_scratch(k, "x", SCRATCH_X, (uint64_t)p->bound * p->k * 2, IR_F16, IR_READ);
+    else x = lower_ir_read(k, "x", p->x);
+    ir_memory out = lower_ir_write(k, "out", node->out[0]), sum = ir_register(b, IR_F32, 1);
+    ir_id n = lower_ir_count(k, "n", p->n), rows = lower_ir_u32(k, "m", m), start = lower_ir_u32(k, "first", first);
+    ir_id x_offset = lower_ir_u32(k, "x_offset", halves ? 0 : p->x_offset), x_stride = lower_ir_u32(k, "x_stride", halves ? p->k : p->x_stride);
+    ir_id out_offset = lower_ir_u32(k, "out_offset", graph_tensor_at(l->g, node->out[0])->offset + to);
+    ir_id out_stride = lower_ir_u32(k, "out_stride", width), depth = lower_ir_u32(k, "k", p->k), zero = ir_u32(b, 0), one = ir_u32(b, 1);
+    ir_id v = ir_loop_marked(b, zero, n, one, IR_PARALLEL, DIM_VECTOR), r = ir_loop_marked(b, zero, rows, one, IR_PARALLEL, DIM_ROW);
     ir_set(b, sum, ir_f32(b, 0));
     ir_id i = ir_loop_marked(b, zero, depth, one, IR_REDUCE, DIM_K);
-    ir_id x_at = ir_add(b, ir_add(b, ir_mul(b, v, x_stride), x_offset), i);
-    ir_id left = ir_cast(b, IR_F32, ir_load(b, x, x_at, 1)), right = lower_ir_element_load(&w, ir_add(b, r, first), i);
-    if (takes_halves(l, p)) left = half(b, left), right = half(b, right);
+    ir_id left = ir_cast(b, IR_F32, ir_load(b, x, ir_add(b, ir_add(b, ir_mul(b, v, x_stride), x_offset), i), 1)), right;
+    if (unpacked) right = ir_cast(b, IR_F32, ir_load(b, weights, ir_add(b, ir_mul(b, r, depth), i), 1));
+    else right = lower_ir_element_load(&w, ir_add(b, r, start), i);
+    if (halves && !unpacked) right = ir_cast(b, IR_F32, ir_cast(b, IR_F16, right));
     ir_set(b, sum, ir_fma(b, left, right, ir_get(b, sum)));
     ir_end(b);
     ir_store(b, out, ir_add(b, ir_add(b, ir_mul(b, v, out_stride), out_offset), r), ir_get(b, sum));
     ir_end(b), ir_end(b);
-    const lower_count counts[IR_DIM_MAX] = {[DIM_VECTOR] = p->n, [DIM_ROW] = {p->m, 0}};
-    const uint64_t extents[IR_DIM_MAX] = {[DIM_VECTOR] = p->bound, [DIM_ROW] = p->m, [DIM_K] = p->k};
-    return lower_ir_end_marked(k, counts, extents, error);
+    return lower_ir_end_marked(k, (lower_count[IR_DIM_MAX]){p->n, {m, 0}}, (uint64_t[IR_DIM_MAX]){p->bound, m, p->k}, error);
+}
+
+/* A piece after the other, through one scratch. */
+static beryl_status multiply_unpacked(lowering *l, const graph_node *node, const lower_ir_tiled_product *p, beryl_error *error) {
+    uint64_t row = (uint64_t)p->k * 2, most = SCRATCH_MOST / row / ROWS_UNIT * ROWS_UNIT;
+    beryl_status status = BERYL_OK;
+    if (most < ROWS_UNIT) most = ROWS_UNIT;
+    if (most > p->m) most = p->m;
+    for (uint32_t done = 0; done < p->m && status == BERYL_OK; done += (uint32_t)most) {
+        const uint32_t m = p->m - done < most ? p->m - done : (uint32_t)most;
+        status = unpack_rows(l, node, p, p->first + done, m, most * row, error);
+        if (status == BERYL_OK) status = multiply(l, node, p, true, most * row, 0, p->to + done, m, error);
+    }
+    return status;
+}
+
+beryl_status lower_ir_tiled(lowering *l, const graph_node *node, const lower_ir_tiled_product *p, beryl_error *error) {
+    const base_type type = graph_tensor_at(l->g, p->weight)->type;
+    const bool halves = l->caps->fragments && !l->settings.exact && type != TYPE_F32 && p->bound >= FROM_HALVES && p->k >= 16;
+    beryl_status status = halves ? halve_vectors(l, node, p, error) : BERYL_OK;
+    if (status != BERYL_OK) return status;
+    if (halves && base_type_is_quantised(type) && p->bound >= FROM_UNPACKED) return multiply_unpacked(l, node, p, error);
+    return multiply(l, node, p, halves, 0, p->first, p->to, p->m, error);
 }

@@ -410,6 +410,14 @@ static void body(product *p, ir_id m, ir_id n, ir_id inside, ir_id value) {
     }
 }
 
+/* The index, at most the loop's last; *inside: and whether it was. */
+static ir_id clamped(product *p, uint32_t loop, ir_id index, ir_id *inside) {
+    pass_edit *e = p->e;
+    ir_id end = bound(p, loop), here = pass_binary(e, IR_LT, index, end);
+    *inside = *inside == IR_NO_ID ? here : pass_binary(e, IR_AND, *inside, here);
+    return pass_binary(e, IR_MIN, index, pass_binary(e, IR_SUB, end, pass_u32(e, 1)));
+}
+
 /* c leaves by workgroup memory, `strip` fragments of each subgroup at a time: [warps, 16, strip * 8 + PAD] */
 static void finish(product *p, ir_id warp, ir_id warp_m, ir_id warp_n, ir_memory strip) {
     pass_edit *e = p->e;
@@ -435,14 +443,8 @@ static void finish(product *p, ir_id warp, ir_id warp_m, ir_id warp_n, ir_memory
     ir_id n =
         add(e, p->b.first,
             add(e, times(e, warp_n, p->b.each * COLUMNS), add(e, times(e, j, columns), column)));
-    if (!pass_count_multiple(e, e->in->code, m_loop->in[0], m_loop->in[1], p->a.size) ||
-        !pass_count_multiple(e, e->in->code, n_loop->in[0], n_loop->in[1], p->b.size)) {
-        ir_id m_end = bound(p, p->m), n_end = bound(p, p->n), one = pass_u32(e, 1);
-        inside = pass_binary(e, IR_AND, pass_binary(e, IR_LT, m, m_end),
-                             pass_binary(e, IR_LT, n, n_end));
-        m = pass_binary(e, IR_MIN, m, pass_binary(e, IR_SUB, m_end, one));
-        n = pass_binary(e, IR_MIN, n, pass_binary(e, IR_SUB, n_end, one));
-    }
+    if (!pass_count_multiple(e, e->in->code, m_loop->in[0], m_loop->in[1], p->a.size)) m = clamped(p, p->m, m, &inside);
+    if (!pass_count_multiple(e, e->in->code, n_loop->in[0], n_loop->in[1], p->b.size)) n = clamped(p, p->n, n, &inside);
     body(p, m, n, inside, pass_load(e, IR_F32, 1, strip, add(e, start, add(e, times(e, row, stride), column))));
     block_end(p, wide);
     if (ragged) pass_close(e);

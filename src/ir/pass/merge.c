@@ -13,7 +13,8 @@ enum { IFS_MAX = 64 };
 typedef struct touched {
     pass_buffers buffers;
     bool stored[IR_ARRAY_MAX], used[IR_ARRAY_MAX]; /* register arrays */
-    bool closed;                                   /* barriers, workgroup memory, atomics */
+    bool shared, shares;                           /* loads of workgroup memory, stores to it */
+    bool closed;                                   /* barriers, atomics */
 } touched;
 
 static void touch(const pass_edit *e, uint32_t first, uint32_t last, touched *t) {
@@ -26,7 +27,8 @@ static void touch(const pass_edit *e, uint32_t first, uint32_t last, touched *t)
             form == IR_FORM_COUNT)
             t->closed = true;
         if (form != IR_FORM_LOAD && form != IR_FORM_STORE) continue;
-        if (at->space == IR_WORKGROUP) t->closed = true;
+        if (at->space == IR_WORKGROUP && at->op == IR_LOAD) t->shared = true;
+        if (at->space == IR_WORKGROUP && at->op == IR_STORE) t->shares = true;
         if (at->space != IR_REGISTER) continue;
         t->used[at->array] = true;
         if (form == IR_FORM_STORE) t->stored[at->array] = true;
@@ -40,6 +42,7 @@ static bool disjoint(const touched *a, const touched *b, bool registers) {
     }
     for (uint32_t i = 0; registers && i < IR_ARRAY_MAX; i++)
         if ((a->stored[i] && b->used[i]) || (b->stored[i] && a->used[i])) return false;
+    if ((a->shares && (b->shares || b->shared)) || (b->shares && a->shared)) return false;
     return !a->closed && !b->closed;
 }
 
@@ -90,6 +93,8 @@ static void touch_more(touched *all, const touched *t) {
         all->stored[i] |= t->stored[i];
         all->used[i] |= t->used[i];
     }
+    all->shared |= t->shared;
+    all->shares |= t->shares;
     all->closed |= t->closed;
 }
 

@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-enum { LONG = 1 << 16 /* an extent that nobody knows */, UNITS_UNKNOWN = 64, DEEP = 200 << 10 };
+enum { LONG = 1 << 16 /* an extent that nobody knows */, UNITS_UNKNOWN = 64, DEEP = 200 << 10, MANY = 1024 };
 
 typedef struct shape {
     uint64_t extents[IR_DIM_MAX];
@@ -112,11 +112,12 @@ static const tile_form *choose_tile(const shape *s, const tile_form *forms, uint
 
 /* Matrix units: lanes are subgroups, blocks fragments of 16 by 8. */
 static void fragments(const shape *s, uint32_t k, ir_schedule *out) {
-    static const tile_form forms[] = {{2, 4, 4, 8}, {2, 4, 2, 8}, {2, 2, 2, 8}, {2, 2, 2, 4}, {1, 2, 4, 2}, {1, 1, 4, 2}};
-    const tile_form *t = choose_tile(s, forms, sizeof forms / sizeof *forms, 16, 8);
+    static const tile_form forms[] = {{4, 4, 2, 8}, {2, 4, 4, 8}, {2, 4, 2, 8}, {2, 2, 2, 8}, {2, 2, 2, 4}, {1, 2, 4, 2}, {1, 1, 4, 2}};
+    const uint32_t first = s->extents[s->outer[s->n - 2]] < MANY; /* the highest tile only where little of it stays empty */
+    const tile_form *t = choose_tile(s, forms + first, sizeof forms / sizeof *forms - first, 16, 8);
     out->dims[s->outer[s->n - 2]] = (ir_schedule_dim){.group = 2, .lanes = t->m_lanes, .block = t->m_block};
     out->dims[s->outer[s->n - 1]] = (ir_schedule_dim){.group = 1, .lanes = t->n_lanes, .block = t->n_block};
-    const bool deep = out->workgroup_bytes >= DEEP && t->n_lanes * t->n_block == 32; /* fewer barriers */
+    const bool deep = out->workgroup_bytes >= DEEP && t->m_lanes * t->n_lanes == 8; /* fewer barriers */
     out->dims[k] = (ir_schedule_dim){.stage = deep ? 64 : 32, .unroll = deep ? 3 : 4};
     out->vector = 8;
     out->fragments = true;
