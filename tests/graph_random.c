@@ -304,6 +304,7 @@ static void make_experts(maker *m) {
     if (draw(m, 2)) x = made(m, graph_rms_norm(m->g, x, new_weight(m, TYPE_F32, 1, &d), 1e-6f), 4);
     const bool both = draw(m, 2);
     const base_type type = draw_type(m, d);
+    if (!graph_is_contiguous(at(m, x))) x = made(m, graph_copy(m->g, x), p.most);
     x = graph_reshape(m->g, x, 3, (graph_dim[]){rows_of(m), {1, 0}, {d, 0}});
     graph_value gate = made(m, graph_matmul_id(m->g, x, new_weight(m, type, 3, (uint32_t[]){n_expert, both ? 2 * f : f, d}), ids), 100), up;
     if (both) {
