@@ -13,7 +13,12 @@ const generated_form generated_forms[GENERATED_FORMS] = {
     {"opencl", "opencl", NULL, false, false, true},
     {"generated", "software", NULL, false, true, true},
     {"generated-gpu", "software", "min", true, true, true},
+    {"chosen", "", NULL, false, true, false},
 };
+
+size_t generated_count(void) {
+    return GENERATED_FORMS - !getenv("BERYL_TEST_DEVICE");
+}
 
 beryl_status generated_open(const generated_form *form, base_heap *heap, device **d, beryl_error *error) {
     const char *before = getenv("BERYL_CAPS");
@@ -21,7 +26,7 @@ beryl_status generated_open(const generated_form *form, base_heap *heap, device 
     if (form->caps) setenv("BERYL_CAPS", form->caps, 1);
     beryl_status status;
     if (!strcmp(form->device, "interpreter")) status = (*d = interpreter_open(heap)) ? BERYL_OK : BERYL_NO_MEMORY;
-    else status = device_open(heap, NULL, form->device, d, error);
+    else status = device_open(heap, NULL, *form->device ? form->device : getenv("BERYL_TEST_DEVICE"), d, error);
     if (kept) setenv("BERYL_CAPS", kept, 1);
     else unsetenv("BERYL_CAPS");
     free(kept);

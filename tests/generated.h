@@ -13,8 +13,10 @@ typedef struct generated_form {
     bool brief;           /* compiles or runs slowly: cases that add little are left out */
 } generated_form;
 
-enum { GENERATED_FORMS = 6 };
+enum { GENERATED_FORMS = 7 };
+/* The last one is the device that BERYL_TEST_DEVICE (environment) names, for GPUs; without it there is one form less. */
 extern const generated_form generated_forms[GENERATED_FORMS];
+size_t generated_count(void);
 
 /* Opens the device and sets the environment for plans on it. NO_DEVICE: skip. */
 beryl_status generated_open(const generated_form *form, base_heap *heap, device **d, beryl_error *error);

@@ -4,6 +4,7 @@
 #define _DEFAULT_SOURCE
 #include "test.h"
 
+#include <fnmatch.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -62,7 +63,10 @@ bool test_case(test *t, const char *name, ...) {
     vsnprintf(t->name, sizeof t->name, name, args);
     va_end(args);
     bool wanted = t->n_prefix == 0;
-    for (int i = 0; i < t->n_prefix; i++) wanted |= !strncmp(t->name, t->prefixes[i], strlen(t->prefixes[i]));
+    for (int i = 0; i < t->n_prefix; i++) {
+        const char *prefix = t->prefixes[i];
+        wanted |= strchr(prefix, '*') ? !fnmatch(prefix, t->name, 0) : !strncmp(t->name, prefix, strlen(prefix));
+    }
     if (!wanted) return false;
     if (t->list) return puts(t->name), false;
     t->open = true;

@@ -14,6 +14,8 @@ const model_device model_devices[MODEL_ALL_COUNT] = {
     [MODEL_HOST] = {"host", "host", "", false},
     [MODEL_OPENCL] = {"opencl", "opencl", "", false},
     [MODEL_GENERATED] = {"webgpu-generated", "webgpu", "", true},
+    [MODEL_CUDA] = {"cuda", "cuda", "", false},
+    [MODEL_HIP] = {"hip", "hip", "", false},
 };
 
 /* ---- engines

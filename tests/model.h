@@ -32,7 +32,7 @@ typedef struct model_device {
 
 /* Those from MODEL_DEVICE_COUNT on run generated kernels alone, which take a while to compile. */
 enum { MODEL_REFERENCE, MODEL_WEBGPU, MODEL_MIN, MODEL_DEVICE_COUNT };
-enum { MODEL_HOST = MODEL_DEVICE_COUNT, MODEL_OPENCL, MODEL_GENERATED, MODEL_ALL_COUNT };
+enum { MODEL_HOST = MODEL_DEVICE_COUNT, MODEL_OPENCL, MODEL_GENERATED, MODEL_CUDA, MODEL_HIP, MODEL_ALL_COUNT };
 extern const model_device model_devices[MODEL_ALL_COUNT];
 
 /* An opened and loaded engine. `file` in tests/data, "default" for the built-in model; options may

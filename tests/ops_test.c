@@ -697,7 +697,7 @@ static void test_written(test *t) {
 }
 
 static void test_generated(test *t) {
-    for (size_t i = 0; i < GENERATED_FORMS; i++) {
+    for (size_t i = 0; i < generated_count(); i++) {
         base_heap heap;
         device *d = NULL;
         beryl_error error = {0};

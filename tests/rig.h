@@ -2,6 +2,7 @@
 #ifndef TESTS_RIG_H
 #define TESTS_RIG_H
 
+#include "rig_stand_in.h"
 #include "test.h"
 
 #include "device/device.h"
@@ -15,10 +16,6 @@ typedef struct rig {
 /* False: the case was skipped (no such device) or failed. */
 bool rig_open(test *t, rig *r, const char *choice);
 void rig_close(test *t, rig *r); /* also checks that all memory came back */
-/* Where `backend` is "cuda" or "hip", opens nothing and its environment variable names nothing: from
- * now on it is the stand-in driver (tests/stand_in/). True: it is, and rig_stand_in_end undoes it. */
-bool rig_stand_in(const char *backend);
-void rig_stand_in_end(const char *backend);
 device_buffer rig_buffer(test *t, rig *r, uint64_t size, const void *data); /* NULL: zeros */
 beryl_status rig_compiled(rig *r, device_program program);                  /* waits */
 beryl_status rig_submit(rig *r, const device_command *commands, size_t n, const void *params,

@@ -1,7 +1,8 @@
 /* test.h - the smallest harness: named cases, checks that go on, one closing line.
  * Each tests/NAME_test.c defines `void test_NAME(test *t)`, which the Makefile finds by its name.
  * A case is named for its property ("gguf/tensor-range-outside-file").
- *   beryl-test [--list] [PREFIX ...]   runs the cases whose names begin with a PREFIX. */
+ *   beryl-test [--list] [PREFIX ...]   runs the cases whose names begin with a PREFIX, or
+ *                                      are one with a * in it as a shell's pattern. */
 #ifndef TESTS_TEST_H
 #define TESTS_TEST_H
 
