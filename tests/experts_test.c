@@ -238,7 +238,7 @@ static void test_generated(test *t, const generated_form *form, bool exact) {
         if (!test_case(t, "experts/%s-%s/%s", form->name, name, problems[j].name)) continue;
         if (status == BERYL_NO_DEVICE) test_skip(t, "%s", error.message);
         else if (status != BERYL_OK) test_fail(t, __FILE__, __LINE__, "%s", error.message);
-        else run(t, &heap, d, &problems[j], exact, false);
+        else run(t, &heap, d, &problems[j], exact, form->as_gpu);
     }
     generated_close(d);
     if (status == BERYL_OK && test_case(t, "experts/%s-%s/gives-everything-back", form->name, name)) CHECK_INT(t, heap.bytes, 0);

@@ -11,19 +11,15 @@ static bool no_hands(const graph *g, const graph_store *store, const lower_setti
     return false;
 }
 
-static bool no_experts(const graph *g, const graph_store *store, const lower_settings *settings, const fused_experts *f) {
-    (void)g, (void)store, (void)settings, (void)f;
-    return false;
-}
-
 const fused_forms fused_forms_generated = {.matvec = lower_ir_matvec_fits, .hands = no_hands, .attention = lower_ir_attention_fits,
                                            .splits = lower_ir_attention_splits,
-                                           .experts = no_experts, .router = lower_ir_router_fits, .chains = graph_pass_chains};
+                                           .experts = lower_ir_experts_fits, .router = lower_ir_router_fits, .chains = graph_pass_chains};
 
 beryl_status lower_ir_fused(lowering *l, const graph_node *node, beryl_error *error) {
     if (node->attr.fused.kind == FUSED_MATVEC) return lower_ir_fused_matvec(l, node, error);
     if (node->attr.fused.kind == FUSED_ATTENTION) return lower_ir_fused_attention(l, node, error);
     if (node->attr.fused.kind == FUSED_ROUTER) return lower_ir_fused_router(l, node, error);
+    if (node->attr.fused.kind == FUSED_EXPERTS) return lower_ir_fused_experts(l, node, error);
     if (node->attr.fused.kind == FUSED_CHAIN) return lower_ir_chain(l, node, error);
     return base_fail(error, BERYL_UNSUPPORTED, "a fused operation of kind %u as generated code", node->attr.fused.kind);
 }

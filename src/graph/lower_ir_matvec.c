@@ -378,15 +378,29 @@ static void add_packed(lower_ir_matvec *m, const lower_ir_rows *rows, ir_id raw[
     for (uint32_t i = 0; i < n; i++) (m->c.x == MATVEC_INT8 ? multiply_int8 : multiply_f32)(m, rows, parts, i);
 }
 
+/* The chunk in its own matrix; `from`: what to add to the row. */
+static ir_id chunk_in_stretch(lower_ir_matvec *m, base_type type, ir_id chunk, ir_id *from) {
+    lower_ir *k = &m->k;
+    const uint32_t each = m->stretch / chunk_of(type);
+    *from = ir_load(k->b, m->matrices, lower_ir_over(k, chunk, each), 1);
+    return lower_ir_rest(k, chunk, each);
+}
+
 /* 16 plain numbers, or a block of a type with a table. */
 static void add_values(lower_ir_matvec *m, const lower_ir_rows *rows, ir_id chunk) {
     lower_ir *k = &m->k;
     const lower_ir_weight *w = rows->w[0];
     lower_ir_chunk chunks[LOWER_IR_ROWS_MAX];
-    ir_id block = lower_ir_over(k, chunk, w->chunks), part = lower_ir_rest(k, chunk, w->chunks);
-    for (uint32_t r = 0; r < rows->n; r++) lower_ir_chunk_load(rows->w[r], rows->row[r], block, part, &chunks[r]);
+    ir_id from = IR_NO_ID, own = m->stretch ? chunk_in_stretch(m, w->type, chunk, &from) : chunk;
+    ir_id block = lower_ir_over(k, own, w->chunks), part = lower_ir_rest(k, own, w->chunks);
+    ir_id before = m->stretch ? lower_ir_times(k, ir_sub(k->b, chunk, own), chunk_of(w->type) / LOWER_IR_RUN) : IR_NO_ID;
+    for (uint32_t r = 0; r < rows->n; r++) {
+        ir_id row = m->stretch ? ir_add(k->b, rows->row[r], from) : rows->row[r];
+        lower_ir_chunk_load(rows->w[r], row, block, part, &chunks[r]);
+    }
     for (uint32_t run = 0; run < w->runs; run++) {
         ir_id values[LOWER_IR_ROWS_MAX][4], x[4], group = lower_ir_over(k, lower_ir_run_at(w, block, part, run), LOWER_IR_RUN);
+        if (m->stretch) group = ir_add(k->b, group, before);
         const lower_ir_part p = {.four = lower_ir_over(k, group, 4), .second = lower_ir_rest(k, lower_ir_over(k, group, 2), 2),
                                  .half = lower_ir_rest(k, group, 2)};
         for (uint32_t r = 0; r < rows->n; r++) lower_ir_run_load(rows->w[r], &chunks[r], run, values[r]);
@@ -421,7 +435,8 @@ void lower_ir_matvec_fetch(lower_ir_matvec *m, const lower_ir_rows *rows, ir_id 
         for (uint32_t r = 0; r < rows->n; r++) {
             ir_id raw[LOWER_IR_RAW_MAX], chunk = chunk_at(m, step, d);
             if (all % (m->c.depth * m->c.lanes)) chunk = ir_min(b, chunk, ir_u32(b, all - 1));
-            lower_ir_packed_load(rows->w[r], rows->row[r], chunk, raw);
+            ir_id from = IR_NO_ID, own = m->stretch ? chunk_in_stretch(m, type, chunk, &from) : chunk;
+            lower_ir_packed_load(rows->w[r], m->stretch ? ir_add(b, rows->row[r], from) : rows->row[r], own, raw);
             for (uint32_t i = 0, at = (d * rows->n + r) * words; i < n; at += widths[i++])
                 for (uint32_t e = 0; e < widths[i]; e++) ir_store(b, m->ahead, ir_u32(b, at + e), widths[i] == 1 ? raw[i] : ir_extract(b, raw[i], e));
         }

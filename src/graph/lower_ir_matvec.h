@@ -36,6 +36,8 @@ typedef struct lower_ir_matvec {
     ir_memory x_to;           /* not in use while x_keep is false: */
     bool x_keep;              /* fills go there, f32 */
     ir_id to_at, to_holds;    /* where the vector begins; whether there is one */
+    uint32_t stretch;         /* not 0: a row goes on in another matrix of the weight every so many elements, */
+    ir_memory matrices;       /* whose first rows lie here, in workgroup memory; rows are counted from them */
     ir_memory sums, ahead, joined, parts;
     uint32_t n_ahead, sum_turn;
 } lower_ir_matvec;
