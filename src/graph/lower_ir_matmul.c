@@ -170,7 +170,7 @@ static void store_tile(product *p, ir_memory out, const ir_id *row, ir_id m, con
 /* Rows [first, first + m) of the shard (or of other memory), which are rows [to, to + m) of the result. */
 static beryl_status matmul_shard(lowering *l, const graph_node *node, const matrix *w, const vectors *x, uint32_t shard, uint32_t first,
                                  uint32_t to, uint32_t m, beryl_error *error) {
-    if (lower_ir_tiled_wants(l, x->bound)) {
+    if (lower_ir_tiled_wants(l, x->bound, w->k)) {
         const lower_ir_tiled_product tiled = {.x = x->value, .weight = w->value, .stored = w->stored != NULL, .shard = shard, .first = first, .to = to,
                                               .m = m, .k = w->k, .n = x->n, .bound = x->bound, .x_stride = x->stride, .x_offset = x->offset};
         if (w->stored) lower_bytes(l, m * base_type_row_bytes(w->type, w->k));

@@ -4,16 +4,21 @@
  * schedule brings both factors to workgroup memory, where each weight is unpacked once for a whole tile of vectors, and keeps a
  * block of sums in registers, or in fragments of matrix units. Those want f16: where the plan may be fast, both factors are
  * rounded to it, the vectors before, and with many vectors the weights too, by dispatches of their own: then tiles come by
- * asynchronous copies, and the scratch memory between is small enough to stay in the device's cache. */
+ * asynchronous copies, and the scratch memory between is small enough to stay in the device's cache. A processor has neither
+ * memory nor lanes to share: weights are unpacked to f32 before, and sums are vectors along k. */
 #include "graph/lower_ir_tiled.h"
 
 #include "graph/lower_ir_block.h"
 
 enum { FROM = 17, FROM_HALVES = 32, FROM_UNPACKED = 192, DIM_VECTOR = 0, DIM_ROW = 1, DIM_K = 2 };
-enum { SCRATCH_X = 1, SCRATCH_WEIGHT = 2, SCRATCH_MOST = 40 << 20, UNPACK_LANES = 64, ROWS_UNIT = 128 };
+enum { SCRATCH_X = 1, SCRATCH_WEIGHT = 2, SCRATCH_MOST = 40 << 20, SCRATCH_MOST_HOST = 4 << 20, UNPACK_LANES = 64, ROWS_UNIT = 128 };
 
-bool lower_ir_tiled_wants(const lowering *l, uint32_t n) {
-    return n >= FROM && !lower_ir_serial(l);
+static bool is_host(const lowering *l) {
+    return l->caps->kind == DEVICE_HOST && !l->caps->loop_max;
+}
+
+bool lower_ir_tiled_wants(const lowering *l, uint32_t n, uint32_t k) {
+    return n >= FROM && (!lower_ir_serial(l) || (is_host(l) && k % LOWER_IR_RUN == 0));
 }
 
 /* One value as f16; there are no infinities. */
@@ -36,29 +41,33 @@ static beryl_status halve_vectors(lowering *l, const graph_node *node, const low
     return lower_ir_end_marked(k, (lower_count[IR_DIM_MAX]){p->n, {p->k, 0}}, (uint64_t[IR_DIM_MAX]){p->bound, p->k}, error);
 }
 
-/* Scratch [rows, k] of f16: rows [first, first + rows) of the shard. A lane a chunk. */
-static beryl_status unpack_rows(lowering *l, const graph_node *node, const lower_ir_tiled_product *p, uint32_t first, uint32_t rows,
+/* Scratch [rows, k] of f16 or f32: rows [first, first + rows) of the shard. A lane a chunk; where one lane is all, a group a row. */
+static beryl_status unpack_rows(lowering *l, const graph_node *node, const lower_ir_tiled_product *p, ir_type type, uint32_t first, uint32_t rows,
                                 uint64_t bytes, beryl_error *error) {
+    const uint32_t lanes = is_host(l) ? 1 : UNPACK_LANES;
     lower_ir kernel, *k = &kernel;
     lower_ir_weight w;
-    lower_ir_begin(k, l, node, "matmul_unpack", UNPACK_LANES);
+    lower_ir_begin(k, l, node, "matmul_unpack", lanes);
     ir_builder *b = k->b;
-    lower_ir_weight_stored(&w, k, "weights", p->weight, p->shard, p->k);
-    ir_memory out = lower_ir_scratch(k, "out", SCRATCH_WEIGHT, bytes, IR_F16, IR_READ_WRITE);
+    if (p->stored) lower_ir_weight_stored(&w, k, "weights", p->weight, p->shard, p->k);
+    else lower_ir_weight_plain(&w, k, "weights", p->weight, p->k);
+    ir_memory out = lower_ir_scratch(k, "out", SCRATCH_WEIGHT, bytes, type, IR_READ_WRITE);
     ir_id from = lower_ir_u32(k, "first", first), count = lower_ir_u32(k, "rows", rows), blocks = lower_ir_u32(k, "blocks", w.blocks);
-    ir_id depth = lower_ir_times(k, blocks, base_type_block(w.type)), units = lower_ir_times(k, blocks, w.chunks);
-    ir_id lane = lower_ir_lane(k), row = ir_div(b, lane, units), unit = ir_mod(b, lane, units), values[4];
+    ir_id depth = lower_ir_times(k, blocks, p->k / w.blocks), units = lower_ir_times(k, blocks, w.chunks);
+    ir_id lane = lower_ir_lane(k), row = lanes == 1 ? lane : ir_div(b, lane, units), unit = lanes == 1 ? lane : ir_mod(b, lane, units), values[4];
     lower_ir_chunk c;
     ir_if(b, ir_lt(b, row, count));
+    if (lanes == 1) unit = ir_loop(b, ir_u32(b, 0), units, ir_u32(b, 1));
     ir_id block = lower_ir_over(k, unit, w.chunks), part = lower_ir_rest(k, unit, w.chunks);
     lower_ir_chunk_load(&w, ir_add(b, row, from), block, part, &c);
     for (uint32_t run = 0; run < w.runs; run++) {
         ir_id at = ir_add(b, ir_mul(b, row, depth), lower_ir_run_at(&w, block, part, run));
         lower_ir_run_load(&w, &c, run, values);
-        for (uint32_t i = 0; i < LOWER_IR_RUN / k->wide; i++) ir_store(b, out, lower_ir_plus(k, at, i * k->wide), ir_cast(b, IR_F16, values[i]));
+        for (uint32_t i = 0; i < LOWER_IR_RUN / k->wide; i++) ir_store(b, out, lower_ir_plus(k, at, i * k->wide), ir_cast(b, type, values[i]));
     }
+    if (lanes == 1) ir_end(b);
     ir_end(b);
-    return lower_ir_end(k, (lower_count){(uint64_t)rows * w.blocks * w.chunks, 0}, UNPACK_LANES, error);
+    return lower_ir_end(k, (lower_count){lanes == 1 ? rows : (uint64_t)rows * w.blocks * w.chunks, 0}, lanes, error);
 }
 
 /* Rows [first, first + m) of the shard, or of the scratch that holds them (bytes: its size), to rows [to, to + m) of the result. */
@@ -70,7 +79,7 @@ static beryl_status multiply(lowering *l, const graph_node *node, const lower_ir
     ir_memory weights = {0}, x;
     lower_ir_begin(k, l, node, "matmul_tiled", 1);
     ir_builder *b = k->b;
-    if (unpacked) weights = lower_ir_scratch(k, "weights", SCRATCH_WEIGHT, unpacked, IR_F16, IR_READ);
+    if (unpacked) weights = lower_ir_scratch(k, "weights", SCRATCH_WEIGHT, unpacked, halves ? IR_F16 : IR_F32, IR_READ);
     else if (p->stored) lower_ir_weight_stored(&w, k, "weights", p->weight, p->shard, p->k);
     else lower_ir_weight_plain(&w, k, "weights", p->weight, p->k);
     if (halves) x = lower_ir_scratch(k, "x", SCRATCH_X, (uint64_t)p->bound * p->k * 2, IR_F16, IR_READ);
@@ -95,15 +104,16 @@ static beryl_status multiply(lowering *l, const graph_node *node, const lower_ir
 }
 
 /* A piece after the other, through one scratch. */
-static beryl_status multiply_unpacked(lowering *l, const graph_node *node, const lower_ir_tiled_product *p, beryl_error *error) {
-    uint64_t row = (uint64_t)p->k * 2, most = SCRATCH_MOST / row / ROWS_UNIT * ROWS_UNIT;
+static beryl_status multiply_unpacked(lowering *l, const graph_node *node, const lower_ir_tiled_product *p, bool halves, beryl_error *error) {
+    const uint64_t row = (uint64_t)p->k * (halves ? 2 : 4);
+    uint64_t most = (halves ? SCRATCH_MOST : SCRATCH_MOST_HOST) / row / ROWS_UNIT * ROWS_UNIT;
     beryl_status status = BERYL_OK;
     if (most < ROWS_UNIT) most = ROWS_UNIT;
     if (most > p->m) most = p->m;
     for (uint32_t done = 0; done < p->m && status == BERYL_OK; done += (uint32_t)most) {
         const uint32_t m = p->m - done < most ? p->m - done : (uint32_t)most;
-        status = unpack_rows(l, node, p, p->first + done, m, most * row, error);
-        if (status == BERYL_OK) status = multiply(l, node, p, true, most * row, 0, p->to + done, m, error);
+        status = unpack_rows(l, node, p, halves ? IR_F16 : IR_F32, p->first + done, m, most * row, error);
+        if (status == BERYL_OK) status = multiply(l, node, p, halves, most * row, 0, p->to + done, m, error);
     }
     return status;
 }
@@ -113,6 +123,7 @@ beryl_status lower_ir_tiled(lowering *l, const graph_node *node, const lower_ir_
     const bool halves = l->caps->fragments && !l->settings.exact && type != TYPE_F32 && p->bound >= FROM_HALVES && p->k >= 16;
     beryl_status status = halves ? halve_vectors(l, node, p, error) : BERYL_OK;
     if (status != BERYL_OK) return status;
-    if (halves && base_type_is_quantised(type) && p->bound >= FROM_UNPACKED) return multiply_unpacked(l, node, p, error);
+    if (is_host(l) ? type != TYPE_F32 : halves && base_type_is_quantised(type) && p->bound >= FROM_UNPACKED)
+        return multiply_unpacked(l, node, p, halves, error);
     return multiply(l, node, p, halves, 0, p->first, p->to, p->m, error);
 }

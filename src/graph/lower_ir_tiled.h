@@ -14,8 +14,8 @@ typedef struct lower_ir_tiled_product {
     uint32_t x_stride, x_offset;
 } lower_ir_tiled_product;
 
-/* Are `n` vectors enough for tiles on this device? */
-bool lower_ir_tiled_wants(const lowering *l, uint32_t n);
+/* Are `n` vectors of k elements enough for tiles on this device? */
+bool lower_ir_tiled_wants(const lowering *l, uint32_t n, uint32_t k);
 /* One dispatch. */
 beryl_status lower_ir_tiled(lowering *l, const graph_node *node, const lower_ir_tiled_product *p, beryl_error *error);
 

@@ -142,7 +142,7 @@ static void product(const shape *s, uint32_t k, ir_schedule *out) {
     }
     uint32_t m = s->outer[s->n - 2], n = s->outer[s->n - 1];
     if (s->extents[k] >= 64 && s->extents[k] < LONG && s->extents[k] % 16 == 0) { /* sums side by side in vectors, tiles that stay in the caches */
-        out->dims[m] = (ir_schedule_dim){.group = 2, .lanes = 8, .block = s->extents[m] >= 32 ? 6 : 2};
+        out->dims[m] = (ir_schedule_dim){.group = 2, .lanes = 8, .block = s->extents[m] >= 32 ? 6 : 4};
         out->dims[n] = (ir_schedule_dim){.group = 1, .lanes = 16, .block = 4};
         out->dims[k] = (ir_schedule_dim){.wide = 16};
         if (s->n > 2) out->dims[s->outer[s->n - 3]].group = 3;
