@@ -257,6 +257,8 @@ static const struct form { const char *name, *device; bool gpu, least, exact, pl
     {"interpreter-exact", "interpreter", true, false, true, false, false, 0, true},
     {"interpreter-fast", "interpreter", true, false, false, false, false, 0, true},
     {"interpreter-smallest", "interpreter", true, true, true, true, false, 0, true},
+    {"interpreter-lane", "interpreter", false, false, true, true, false, 0, true},
+    {"host", "host", false, false, true, true, false, 0, true},
     {"generated-exact", "software", true, false, true, false, false, 0, true},
     {"generated-fast", "software", true, false, false, false, false, 0, true},
     {"generated-smallest", "software", true, true, true, true, false, 0, true},
@@ -281,6 +283,7 @@ static beryl_status form_open(const struct form *f, base_heap *heap, device **d,
 /* Slow or without a form of its own there: more vectors than generated kernels join; what the interpreter takes seconds for. */
 static bool is_left_out(const struct form *f, const problem *p) {
     if ((f->apart && !p->apart) || (f->align && p->n_segment < 3)) return true;
+    if (!strcmp(f->device, "host") && p->n_segment < 3 && !p->twin) return true; /* each is compiled for a second */
     return f->generated && (p->n_bound > 32 || (!strcmp(f->device, "interpreter") && (uint64_t)p->n * p->k * p->rows[0] > 400000));
 }
 

@@ -72,6 +72,10 @@ static ir_type plain_type(base_type type) {
     return type == TYPE_F32 ? IR_F32 : type == TYPE_F16 ? IR_F16 : IR_BF16;
 }
 
+ir_type lower_ir_weight_element(base_type type) {
+    return is_plain(type) ? plain_type(type) : IR_U32;
+}
+
 void lower_ir_weight_made(lower_ir_weight *w, lower_ir *k, base_type type, uint32_t n, ir_memory from) {
     shape(w, k, type, n);
     w->from = from;

@@ -6,10 +6,11 @@
 #include "graph/lower_ir_block.h"
 #include "graph/lower_ir_tiled.h"
 #include "graph/lower_ir_matvec_fused.h"
+#include "graph/lower_ir_vectors.h"
 #include "graph/lower_walk.h"
 #include "base/error.h"
 
-enum { GROUPS_MOST = 32768, ROWS_MOST = 4, VECTORS_MOST = 8 };
+enum { GROUPS_MOST = 32768, ROWS_MOST = 4, VECTORS_MOST = 8, JOINED_VECTORS = 32 };
 
 /* A matrix as it lies: whole rows of a stored weight, or dense in other memory. */
 typedef struct matrix {
@@ -51,7 +52,8 @@ static bool vectors_of(const lowering *l, graph_value v, vectors *x) {
 
 typedef struct product { /* one dispatch being made */
     lower_ir k;
-    lower_ir_weight w;
+    lower_ir_weight w, other;        /* other: of the second half of the rows, where `pair` */
+    bool pair;
     uint32_t rows, vectors, tile; /* tile: rows times vectors */
     bool x_aligned;
     ir_memory x, sums, joined;
@@ -62,17 +64,21 @@ static ir_id sum_index(product *p, uint32_t row, uint32_t vector) {
     return ir_u32(p->k.b, (row * p->vectors + vector) * p->k.wide);
 }
 
+static const lower_ir_weight *weight_of(const product *p, uint32_t row) {
+    return p->pair && row >= p->rows / 2 ? &p->other : &p->w;
+}
+
 static void add_chunk(product *p, ir_id block, ir_id part) {
     lower_ir *k = &p->k;
     ir_builder *b = k->b;
     const uint32_t n = LOWER_IR_RUN / k->wide;
     lower_ir_chunk chunks[ROWS_MOST];
-    for (uint32_t r = 0; r < p->rows; r++) lower_ir_chunk_load(&p->w, p->row[r], block, part, &chunks[r]);
+    for (uint32_t r = 0; r < p->rows; r++) lower_ir_chunk_load(weight_of(p, r), p->row[r], block, part, &chunks[r]);
     for (uint32_t run = 0; run < p->w.runs; run++) {
         ir_id x[VECTORS_MOST][4], values[4], at = lower_ir_run_at(&p->w, block, part, run);
         for (uint32_t v = 0; v < p->vectors; v++) lower_ir_load_run(k, p->x, ir_add(b, p->x_at[v], at), p->x_aligned, x[v]);
         for (uint32_t r = 0; r < p->rows; r++) {
-            lower_ir_run_load(&p->w, &chunks[r], run, values);
+            lower_ir_run_load(weight_of(p, r), &chunks[r], run, values);
             for (uint32_t v = 0; v < p->vectors; v++) {
                 ir_id at_sum = sum_index(p, r, v), sum = ir_load(b, p->sums, at_sum, k->wide);
                 for (uint32_t i = 0; i < n; i++) sum = ir_fma(b, values[i], x[v][i], sum);
@@ -90,7 +96,7 @@ static void add_rest(product *p) {
     ir_id from = lower_ir_times(k, lower_ir_over(k, p->w.row, LOWER_IR_RUN), LOWER_IR_RUN);
     ir_id i = ir_loop(b, k->lanes == 1 ? from : ir_add(b, ir_local(b, 0), from), p->w.row, ir_u32(b, k->lanes));
     for (uint32_t r = 0; r < p->rows; r++) {
-        ir_id value = lower_ir_element_load(&p->w, p->row[r], i);
+        ir_id value = lower_ir_element_load(weight_of(p, r), p->row[r], i);
         for (uint32_t v = 0; v < p->vectors; v++) {
             ir_id at = sum_index(p, r, v), x = ir_load(b, p->x, ir_add(b, p->x_at[v], i), 1);
             ir_store(b, p->sums, at, ir_fma(b, value, x, ir_load(b, p->sums, at, 1)));
@@ -130,6 +136,7 @@ static void walk_rows(product *p) {
 /* Rows and vectors at once, lanes: what registers hold and what keeps lanes busy. */
 static void product_begin(product *p, lowering *l, const graph_node *node, const char *name, uint32_t k, uint32_t m, uint32_t n_x) {
     const bool serial = lower_ir_serial(l);
+    p->pair = false;
     p->vectors = n_x == 1 ? 1 : serial ? VECTORS_MOST : 4;
     while (p->vectors / 2 >= n_x) p->vectors /= 2;
     p->rows = p->vectors > 1 ? 2 : serial ? ROWS_MOST : 2;
@@ -231,6 +238,130 @@ beryl_status lower_ir_matmul(lowering *l, const graph_node *node, beryl_error *e
         if (from < end) status = matmul_shard(l, node, &w, &x, i, from - s->row, from - w.first, end - from, error);
     }
     return status;
+}
+
+/* ---- joined products where a lane does whole rows ------------------------------------------------------------------ */
+
+/* Everything of such a product; false: it is left as it was. Pieces of attention are joined by attention itself. */
+static bool joined_walk(const lowering *l, const fused_matvec *f, vectors_walk *v, matrix *w) {
+    const bool pair = f->to == FUSED_GEGLU;
+    if (f->n_segment == 0 || f->n_segment > FUSED_SEGMENT_MAX || f->from == FUSED_X_MERGE) return false;
+    if (!vectors_walk_of(l, f, graph_tensor_at(l->g, f->w[0])->dim[1].size, v) || v->x.bound > JOINED_VECTORS || v->x_any) return false;
+    for (uint32_t i = 0; i < f->n_segment; i++)
+        if (!matrix_of(l, f->w[i], &w[i]) || !w[i].stored || w[i].stored->n_shard != 1 || w[i].k != v->x.k) return false;
+    if (pair && (f->n_segment != 2 || w[0].type != w[1].type || w[0].m != w[1].m)) return false;
+    if (!pair && f->to != FUSED_STORE && f->n_segment != 1) return false;
+    if (f->to == FUSED_GELU_MUL) {
+        vectors_rows slice;
+        if (!vectors_rows_of(l, graph_tensor_at(l->g, f->slice), &slice) || slice.k != w[0].m) return false;
+    }
+    const uint32_t bindings = 2u * f->n_segment + 1 + (f->to == FUSED_GELU_MUL ? 1 : 0);
+    return bindings <= (l->caps->storage_max ? l->caps->storage_max : 8) && (!vectors_worked(f) || lower_ir_vectors_serial_fits(l, f, v));
+}
+
+bool lower_ir_joined_fits(const lowering *l, const fused_matvec *f) {
+    vectors_walk v;
+    matrix w[FUSED_SEGMENT_MAX];
+    return lower_ir_serial(l) && joined_walk(l, f, &v, w);
+}
+
+typedef struct ending { /* what becomes of sums */
+    const fused_matvec *f;
+    ir_memory slice;
+    ir_id slice_offset, slice_stride, cap;
+} ending;
+
+static ir_id ended(product *p, const ending *e, uint32_t row, uint32_t vector, ir_id at_row, ir_id number) {
+    ir_builder *b = p->k.b;
+    ir_id sum = ir_load(b, p->sums, sum_index(p, row, vector), 1);
+    if (e->f->to == FUSED_GEGLU) return ir_mul(b, lower_ir_gelu(&p->k, sum), ir_load(b, p->sums, sum_index(p, row + p->rows / 2, vector), 1));
+    if (e->f->to == FUSED_SOFTCAP) return ir_mul(b, e->cap, ir_tanh(b, ir_div(b, sum, e->cap)));
+    if (e->f->to == FUSED_STORE) return sum;
+    ir_id at = ir_add(b, ir_fma(b, number, e->slice_stride, e->slice_offset), at_row);
+    return ir_mul(b, lower_ir_gelu(&p->k, sum), ir_load(b, e->slice, at, 1));
+}
+
+static void joined_weight(product *p, lower_ir_weight *to, const matrix *w, uint32_t i, ir_id *first) {
+    static const char *const buffers[] = {"weights", "weights_b", "weights_c"}, *const firsts[] = {"first", "first_b", "first_c"};
+    static const char *const planes[FUSED_SEGMENT_MAX][PACK_PLANE_MAX] = {
+        {"a0", "a1", "a2", "a3"}, {"b0", "b1", "b2", "b3"}, {"c0", "c1", "c2", "c3"}};
+    lower_ir *k = &p->k;
+    const graph_pack_layout *layout = &w->stored->shard[0].layout;
+    lower_ir_weight_made(to, k, w->type, w->k, lower_ir_shard(k, buffers[i], w->value, 0, lower_ir_weight_element(w->type)));
+    to->plane[0] = ir_u32(k->b, 0);
+    for (uint32_t j = 1; j < layout->n_plane; j++) to->plane[j] = lower_ir_u32(k, planes[i][j], (uint32_t)(layout->offset[j] / 4));
+    *first = lower_ir_u32(k, firsts[i], w->first);
+    lower_bytes(k->l, w->m * base_type_row_bytes(w->type, w->k));
+}
+
+beryl_status lower_ir_joined(lowering *l, const graph_node *node, const fused_matvec *f, beryl_error *error) {
+    static const char *const outs[] = {"out", "out_b", "out_c"}, *const offsets[] = {"out_offset", "out_offset_b", "out_offset_c"};
+    vectors_walk v;
+    matrix w[FUSED_SEGMENT_MAX];
+    lower_ir_weight weights[FUSED_SEGMENT_MAX];
+    ir_memory out[FUSED_SEGMENT_MAX];
+    ir_id first[FUSED_SEGMENT_MAX], out_offset[FUSED_SEGMENT_MAX], n, x_offset, x_stride;
+    uint32_t begin[FUSED_SEGMENT_MAX + 1] = {0}, widest = 0;
+    ending e = {.f = f};
+    product p;
+    if (!joined_walk(l, f, &v, w)) return lower_ir_refuse(node, "this joined product", error);
+    const bool made = vectors_worked(f), pair = f->to == FUSED_GEGLU;
+    const beryl_status status = made ? lower_ir_vectors_serial(l, node, f, &v, error) : BERYL_OK;
+    if (status != BERYL_OK) return status;
+    for (uint32_t i = 0; i < f->n_segment; i++) widest = w[i].m > widest ? w[i].m : widest;
+    product_begin(&p, l, node, "matvec", v.x.k, widest, v.x.bound);
+    if (pair) p.pair = true, p.rows = p.rows < 2 ? 2 : p.rows, p.tile = p.rows * p.vectors;
+    const uint32_t own = pair ? p.rows / 2 : p.rows, n_segment = pair ? 1 : f->n_segment;
+    lower_ir *k = &p.k;
+    ir_builder *b = k->b;
+    for (uint32_t i = 0; i < f->n_segment; i++) joined_weight(&p, &weights[i], &w[i], i, &first[i]);
+    p.x = made ? lower_ir_scratch(k, "x", LOWER_IR_SCRATCH_X, (uint64_t)v.x.bound * v.x.k * 4, IR_F32, IR_READ) : lower_ir_read(k, "x", f->x);
+    x_offset = lower_ir_u32(k, "x_offset", made ? 0 : v.x.offset);
+    x_stride = lower_ir_u32(k, "x_stride", made ? v.x.k : v.x.stride);
+    p.x_aligned = (made ? v.x.k : v.x.offset | v.x.stride) % k->wide == 0;
+    n = lower_ir_count(k, "n", v.x.n);
+    for (uint32_t i = 0; i < n_segment; i++) {
+        out[i] = lower_ir_write(k, outs[i], f->out[i]);
+        out_offset[i] = lower_ir_u32(k, offsets[i], graph_tensor_at(l->g, f->out[i])->offset);
+        begin[i + 1] = begin[i] + (w[i].m + own - 1) / own;
+    }
+    if (f->to == FUSED_SOFTCAP) e.cap = lower_ir_f32(k, "cap", f->cap);
+    if (f->to == FUSED_GELU_MUL) {
+        vectors_rows slice;
+        vectors_rows_of(l, graph_tensor_at(l->g, f->slice), &slice);
+        e.slice = lower_ir_read(k, "slice", f->slice);
+        e.slice_offset = lower_ir_u32(k, "slice_offset", slice.offset);
+        e.slice_stride = lower_ir_u32(k, "slice_stride", slice.stride);
+    }
+    product_memory(&p);
+    ir_id vector[VECTORS_MOST], last = ir_sub(b, n, ir_u32(b, 1));
+    for (uint32_t i = 0; i < p.vectors; i++) {
+        vector[i] = lower_ir_plus(k, lower_ir_times(k, ir_group(b, 1), p.vectors), i);
+        p.x_at[i] = ir_fma(b, ir_min(b, vector[i], last), x_stride, x_offset);
+    }
+    ir_id tile = tiles_begin(&p, ir_u32(b, begin[n_segment]));
+    for (uint32_t i = 0; i < n_segment; i++) {
+        ir_id row[ROWS_MOST], at = lower_ir_times(k, lower_ir_plus(k, tile, 0 - begin[i]), own);
+        if (n_segment > 1) ir_if(b, ir_and(b, ir_ge(b, tile, ir_u32(b, begin[i])), ir_lt(b, tile, ir_u32(b, begin[i + 1]))));
+        p.w = weights[i];
+        if (pair) p.other = weights[1];
+        for (uint32_t r = 0; r < p.rows; r++) {
+            row[r] = lower_ir_plus(k, at, r % own);
+            p.row[r] = ir_add(b, ir_min(b, row[r], ir_u32(b, w[i].m - 1)), first[r / own]);
+            if (!pair) p.row[r] = ir_add(b, ir_min(b, row[r], ir_u32(b, w[i].m - 1)), first[i]);
+        }
+        walk_rows(&p);
+        for (uint32_t r = 0; r < own; r++)
+            for (uint32_t x = 0; x < p.vectors; x++) {
+                ir_if(b, ir_and(b, ir_lt(b, row[r], ir_u32(b, w[i].m)), ir_lt(b, vector[x], n)));
+                ir_store(b, out[i], ir_add(b, ir_fma(b, vector[x], ir_u32(b, w[i].m), out_offset[i]), row[r]), ended(&p, &e, r, x, row[r], vector[x]));
+                ir_end(b);
+            }
+        if (n_segment > 1) ir_end(b);
+    }
+    ir_end(b);
+    const uint32_t tiles = begin[n_segment];
+    return lower_ir_end_3d(k, (lower_count){tiles < GROUPS_MOST ? tiles : GROUPS_MOST, 0}, 1, v.x.n, p.vectors, (lower_count){1, 0}, 1, error);
 }
 
 /* ---- experts --------------------------------------------------------------------------------------------------- */

@@ -142,10 +142,6 @@ void lower_ir_matvec_begin(lower_ir_matvec *m, lowering *l, const graph_node *no
     m->slot = lower_ir_over(&m->k, ir_local(b, 0), c->lanes);
 }
 
-ir_type lower_ir_matvec_element(base_type type) {
-    return type == TYPE_F32 ? IR_F32 : type == TYPE_F16 ? IR_F16 : type == TYPE_BF16 ? IR_BF16 : IR_U32;
-}
-
 lower_ir_weight lower_ir_matvec_weight(lower_ir_matvec *m, base_type type, ir_memory from) {
     lower_ir_weight w;
     lower_ir_weight_made(&w, &m->k, type, m->length, from);

@@ -54,7 +54,6 @@ bool lower_ir_matvec_choose(const device_caps *caps, const matvec_shape *shape, 
 void lower_ir_matvec_begin(lower_ir_matvec *m, lowering *l, const graph_node *node, const char *name, const matvec_choice *c, uint32_t k);
 /* A weight of rows of k elements in `from` (u32 words, plain types: elements), its planes (plain: `start`) set by the caller. */
 lower_ir_weight lower_ir_matvec_weight(lower_ir_matvec *m, base_type type, ir_memory from);
-ir_type lower_ir_matvec_element(base_type type); /* of such a buffer */
 /* Memory for lower_ir_matvec_sum alone. */
 void lower_ir_matvec_open_sums(lower_ir_matvec *m);
 /* Memory for at most `rows` rows of any of these types at once. */

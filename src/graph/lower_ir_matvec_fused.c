@@ -109,7 +109,7 @@ bool lower_ir_matvec_fits(const graph *g, const graph_store *store, const lower_
     if (!store->device) return false;
     plan p;
     const lowering l = {.g = g, .store = (graph_store *)(uintptr_t)store, .caps = device_caps_of(store->device), .settings = *settings};
-    return plan_of(&l, f, &p);
+    return lower_ir_serial(&l) ? lower_ir_joined_fits(&l, f) : plan_of(&l, f, &p);
 }
 
 /* ---- the kernel ------------------------------------------------------------------------------------------------------ */
@@ -125,7 +125,7 @@ typedef struct making {
 } making;
 
 static uint32_t element_bytes(base_type type) {
-    return ir_type_bytes(lower_ir_matvec_element(type));
+    return ir_type_bytes(lower_ir_weight_element(type));
 }
 
 static void bind_weights(making *k) {
@@ -141,7 +141,7 @@ static void bind_weights(making *k) {
         uint32_t same = i;
         for (uint32_t j = 0; j < i; j++)
             if (p->s[j].type == p->s[i].type) same = j;
-        const ir_type type = lower_ir_matvec_element(p->s[i].type);
+        const ir_type type = lower_ir_weight_element(p->s[i].type);
         if (same != i) k->weights[i] = k->weights[same];
         else if (p->sharded) k->weights[i] = lower_ir_shard(ir, buffers[i], p->f->w[0], p->shard, type);
         else k->weights[i] = lower_ir_weights(ir, buffers[i], p->f->w, n, type, words);
@@ -329,6 +329,7 @@ static beryl_status make(lowering *l, const graph_node *node, plan *p, const cha
 
 beryl_status lower_ir_fused_matvec(lowering *l, const graph_node *node, beryl_error *error) {
     plan p;
+    if (lower_ir_serial(l)) return lower_ir_joined(l, node, node->attr.fused.detail, error);
     if (!plan_of(l, node->attr.fused.detail, &p)) return lower_ir_refuse(node, "this joined product", error);
     const beryl_status status = p.apart ? lower_ir_vectors_apart(l, node, p.f, &p.vectors, error) : BERYL_OK;
     return status == BERYL_OK ? make(l, node, &p, "matvec", error) : status;

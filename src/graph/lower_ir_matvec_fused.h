@@ -10,4 +10,8 @@ lower_fn lower_ir_fused_matvec; /* a node of kind FUSED_MATVEC */
 /* A matmul; taken false: there is no such form for it (many vectors, odd rows, a device with one lane a workgroup). */
 beryl_status lower_ir_matvec_node(lowering *l, const graph_node *node, bool *taken, beryl_error *error);
 
+/* The same where a lane does whole rows (processors, software): lower_ir_matmul.c. */
+bool lower_ir_joined_fits(const lowering *l, const fused_matvec *f);
+beryl_status lower_ir_joined(lowering *l, const graph_node *node, const fused_matvec *f, beryl_error *error);
+
 #endif

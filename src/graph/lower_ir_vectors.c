@@ -7,8 +7,7 @@
 enum {
     MERGE_EACH = 4, /* pieces of attention that a lane asks for before it works on them */
     OWN_MOST = 16,  /* fours of a lane */
-    APART_WG = 512,
-    SCRATCH_X = 0   /* key: vectors made by a dispatch before */
+    APART_WG = 512
 };
 
 static bool adds(const fused_matvec *f) {
@@ -30,7 +29,7 @@ static uint64_t scratch_bytes(const vectors_walk *w) {
 void lower_ir_vectors_begin(lower_ir_vectors *v, lower_ir_matvec *m, const fused_matvec *f, const vectors_walk *w, bool made) {
     lower_ir *k = &m->k;
     *v = (lower_ir_vectors){.m = m, .f = f, .w = w, .from = made ? FUSED_X_PLAIN : f->from};
-    v->x = made ? lower_ir_scratch(k, "x", SCRATCH_X, scratch_bytes(w), IR_F32, IR_READ) : lower_ir_bind(k, "x", vectors_source(f), IR_F32, IR_READ);
+    v->x = made ? lower_ir_scratch(k, "x", LOWER_IR_SCRATCH_X, scratch_bytes(w), IR_F32, IR_READ) : lower_ir_bind(k, "x", vectors_source(f), IR_F32, IR_READ);
     v->n = lower_ir_count(k, "n_x", w->x.n);
     v->first = lower_ir_times(k, ir_group(k->b, 1), m->c.n_x);
     if (v->from == FUSED_X_MERGE) {
@@ -292,11 +291,152 @@ beryl_status lower_ir_vectors_apart(lowering *l, const graph_node *node, const f
     lower_ir_matvec_begin(&m, l, node, "vectors", &c, w->x.k);
     ir_builder *b = m.k.b;
     lower_ir_vectors_begin(&v, &m, f, w, false);
-    m.x_to = lower_ir_scratch(&m.k, "to", SCRATCH_X, scratch_bytes(w), IR_F32, IR_READ_WRITE);
+    m.x_to = lower_ir_scratch(&m.k, "to", LOWER_IR_SCRATCH_X, scratch_bytes(w), IR_F32, IR_READ_WRITE);
     m.x_keep = true;
     m.to_at = lower_ir_times(&m.k, v.first, w->x.k);
     m.to_holds = ir_lt(b, v.first, v.n);
     lower_ir_matvec_open_sums(&m);
     make_one(&v, 0);
     return lower_ir_end_3d(&m.k, (lower_count){1, 0}, 1, w->x.n, 1, (lower_count){1, 0}, 1, error);
+}
+
+/* ---- by one lane ------------------------------------------------------------------------------------------------------ */
+
+typedef struct serial { /* of one vector */
+    lower_ir k;
+    const fused_matvec *f;
+    uint32_t length;
+    ir_memory h, branch, twin, out, stream, norms[5], sum;
+    ir_id h_at, branch_at, twin_at, stream_at, out_at;
+    uint32_t own_norms; /* where those of the twins begin */
+    ir_id scale, factor_own, factor_twin, factor_branch;
+} serial;
+
+bool lower_ir_vectors_serial_fits(const lowering *l, const fused_matvec *f, const vectors_walk *w) {
+    const uint32_t bindings = 2 + w->n_norm + (adds(f) ? 2u : 0u) + (f->twin ? 1u : 0u);
+    const uint32_t places = w->x.k | w->x.offset | w->x.stride | w->branch.offset | w->branch.stride | w->twin.offset | w->twin.stride |
+                            w->stream.offset | w->stream.stride;
+    return f->from != FUSED_X_MERGE && places % LOWER_IR_RUN == 0 && bindings <= (l->caps->storage_max ? l->caps->storage_max : 8);
+}
+
+static ir_id run_of(serial *s, ir_memory from, ir_id at, ir_id i) {
+    return ir_load(s->k.b, from, at == IR_NO_ID ? i : ir_add(s->k.b, at, i), s->k.wide);
+}
+
+static ir_id wide(serial *s, ir_id x) {
+    return ir_splat(s->k.b, x, s->k.wide);
+}
+
+static ir_id each_begin(serial *s) {
+    ir_builder *b = s->k.b;
+    return ir_loop(b, ir_u32(b, 0), ir_u32(b, s->length), ir_u32(b, s->k.wide));
+}
+
+static void add_square(serial *s, uint32_t which, ir_id x) {
+    ir_builder *b = s->k.b;
+    ir_id at = ir_u32(b, which * s->k.wide);
+    ir_store(b, s->sum, at, ir_fma(b, x, x, ir_load(b, s->sum, at, s->k.wide)));
+}
+
+static void sum_clear(serial *s, uint32_t which) {
+    ir_store(s->k.b, s->sum, ir_u32(s->k.b, which * s->k.wide), ir_number(s->k.b, IR_F32, s->k.wide, 0));
+}
+
+static ir_id sum_factor(serial *s, uint32_t which, ir_id eps) {
+    ir_builder *b = s->k.b;
+    ir_id sum = lower_ir_sum_vector(&s->k, ir_load(b, s->sum, ir_u32(b, which * s->k.wide), s->k.wide));
+    return ir_rsqrt(b, ir_add(b, ir_div(b, sum, ir_f32(b, (float)s->length)), eps));
+}
+
+/* What is added to the stream, before its norm. */
+static ir_id branch_at(serial *s, ir_id i) {
+    ir_builder *b = s->k.b;
+    ir_id x = run_of(s, s->branch, s->branch_at, i);
+    if (!s->f->twin) return x;
+    ir_id own = ir_mul(b, ir_mul(b, x, wide(s, s->factor_own)), run_of(s, s->norms[s->own_norms], IR_NO_ID, i));
+    ir_id twin = ir_mul(b, ir_mul(b, run_of(s, s->twin, s->twin_at, i), wide(s, s->factor_twin)), run_of(s, s->norms[s->own_norms + 1], IR_NO_ID, i));
+    return ir_add(b, own, twin);
+}
+
+/* The stream with the branch, stored; its squares are summed. */
+static void serial_add(serial *s, uint32_t first, ir_id eps_branch, ir_id eps_own, ir_id eps_twin) {
+    ir_builder *b = s->k.b;
+    sum_clear(s, 0);
+    sum_clear(s, 1);
+    if (s->f->twin) {
+        ir_id i = each_begin(s);
+        add_square(s, 0, run_of(s, s->branch, s->branch_at, i));
+        add_square(s, 1, run_of(s, s->twin, s->twin_at, i));
+        ir_end(b);
+        s->factor_own = sum_factor(s, 0, eps_own);
+        s->factor_twin = sum_factor(s, 1, eps_twin);
+        sum_clear(s, 0);
+    }
+    ir_id i = each_begin(s);
+    add_square(s, 0, branch_at(s, i));
+    ir_end(b);
+    s->factor_branch = sum_factor(s, 0, eps_branch);
+    sum_clear(s, 0);
+    i = each_begin(s);
+    ir_id x = ir_mul(b, ir_mul(b, branch_at(s, i), wide(s, s->factor_branch)), run_of(s, s->norms[first], IR_NO_ID, i));
+    x = ir_add(b, run_of(s, s->h, s->h_at, i), x);
+    if (s->f->scale) x = ir_mul(b, x, wide(s, s->scale));
+    ir_store(b, s->stream, ir_add(b, s->stream_at, i), x);
+    if (!norms(s->f)) ir_store(b, s->out, ir_add(b, s->out_at, i), x);
+    add_square(s, 0, x);
+    ir_end(b);
+}
+
+beryl_status lower_ir_vectors_serial(lowering *l, const graph_node *node, const fused_matvec *f, const vectors_walk *w, beryl_error *error) {
+    static const char *const names[5] = {"norm0", "norm1", "norm2", "norm3", "norm4"};
+    serial s = {.f = f, .length = w->x.k};
+    lower_ir_begin(&s.k, l, node, "vectors", 1);
+    lower_ir *k = &s.k;
+    ir_builder *b = k->b;
+    s.h = lower_ir_read(k, "h", f->h);
+    s.out = lower_ir_scratch(k, "out", LOWER_IR_SCRATCH_X, scratch_bytes(w), IR_F32, IR_READ_WRITE);
+    for (uint32_t i = 0; i < w->n_norm; i++) s.norms[i] = lower_ir_read(k, names[i], w->norms[i]);
+    ir_id n = lower_ir_count(k, "n", w->x.n), eps = norms(f) ? lower_ir_f32(k, "eps", f->eps) : IR_NO_ID;
+    ir_id h_offset = lower_ir_u32(k, "h_offset", w->x.offset), eps_branch = IR_NO_ID, eps_own = IR_NO_ID, eps_twin = IR_NO_ID;
+    ir_id branch_offset = IR_NO_ID, stream_offset = IR_NO_ID, twin_offset = IR_NO_ID;
+    if (adds(f)) {
+        s.branch = lower_ir_read(k, "branch", f->branch);
+        s.stream = lower_ir_write(k, "stream", f->h_out);
+        branch_offset = lower_ir_u32(k, "branch_offset", w->branch.offset);
+        stream_offset = lower_ir_u32(k, "stream_offset", w->stream.offset);
+        eps_branch = lower_ir_f32(k, "eps_branch", f->eps_branch);
+    }
+    if (f->twin) {
+        s.twin = lower_ir_read(k, "twin", f->twin);
+        twin_offset = lower_ir_u32(k, "twin_offset", w->twin.offset);
+        eps_own = lower_ir_f32(k, "eps_own", f->eps_own);
+        eps_twin = lower_ir_f32(k, "eps_twin", f->eps_twin);
+    }
+    s.sum = ir_register(b, IR_F32, 2 * k->wide);
+    ir_id vector = lower_ir_group(k);
+    ir_if(b, ir_lt(b, vector, n));
+    s.h_at = ir_add(b, lower_ir_times(k, vector, w->x.stride), h_offset);
+    s.out_at = lower_ir_times(k, vector, w->x.k);
+    const uint32_t first = norms(f);
+    if (adds(f)) {
+        s.branch_at = ir_add(b, lower_ir_times(k, vector, w->branch.stride), branch_offset);
+        s.stream_at = ir_add(b, lower_ir_times(k, vector, w->stream.stride), stream_offset);
+        if (f->twin) s.twin_at = ir_add(b, lower_ir_times(k, vector, w->twin.stride), twin_offset);
+        if (f->scale) s.scale = ir_load(b, s.norms[first + 1], ir_u32(b, 0), 1);
+        s.own_norms = first + 1 + (f->scale != 0);
+        serial_add(&s, first, eps_branch, eps_own, eps_twin);
+    } else {
+        sum_clear(&s, 0);
+        ir_id i = each_begin(&s);
+        add_square(&s, 0, run_of(&s, s.h, s.h_at, i));
+        ir_end(b);
+    }
+    if (norms(f)) {
+        ir_id factor = wide(&s, sum_factor(&s, 0, eps)), i = each_begin(&s);
+        ir_id x = adds(f) ? run_of(&s, s.stream, s.stream_at, i) : run_of(&s, s.h, s.h_at, i);
+        ir_store(b, s.out, ir_add(b, s.out_at, i), ir_mul(b, ir_mul(b, x, factor), run_of(&s, s.norms[0], IR_NO_ID, i)));
+        ir_end(b);
+    }
+    ir_end(b);
+    return lower_ir_end(k, w->x.n, 1, error);
 }

@@ -5,6 +5,8 @@
 #include "graph/lower_ir_matvec.h"
 #include "graph/lower_vectors.h"
 
+enum { LOWER_IR_SCRATCH_X = 0 }; /* key: vectors made by a dispatch before: f32 [n, k] */
+
 typedef struct lower_ir_vectors {
     lower_ir_matvec *m;
     const fused_matvec *f;
@@ -26,5 +28,9 @@ bool lower_ir_vectors_apart_fits(const lowering *l, const fused_matvec *f, const
 beryl_status lower_ir_vectors_apart(lowering *l, const graph_node *node, const fused_matvec *f, const vectors_walk *w, beryl_error *error);
 /* The vectors, into workgroup memory or as m->x_from and m->x_at. */
 void lower_ir_vectors_make(lower_ir_vectors *v);
+
+/* The same by one lane a vector. */
+bool lower_ir_vectors_serial_fits(const lowering *l, const fused_matvec *f, const vectors_walk *w);
+beryl_status lower_ir_vectors_serial(lowering *l, const graph_node *node, const fused_matvec *f, const vectors_walk *w, beryl_error *error);
 
 #endif
