@@ -123,7 +123,7 @@ static void bind(making *k, lowering *l) {
     const fused_experts *f = j->f;
     lower_ir *ir = &k->m.k;
     uint32_t words[2] = {0, 0};
-    const ir_type type = lower_ir_matvec_element(j->type);
+    const ir_type type = lower_ir_weight_element(j->type);
     ir_memory from = lower_ir_weights(ir, "weights", f->w, f->n_w, type, words);
     for (uint32_t i = 0; i < f->n_w; i++) {
         lower_ir_weight_made(&k->w[i], ir, j->type, j->k, from);
