@@ -276,6 +276,29 @@ BERYL_API beryl_status beryl_engine_trace(beryl_engine *engine, const beryl_trac
                                           void (*write)(void *user, const char *text, size_t size), void *user, beryl_task **task,
                                           beryl_error *error);
 
+/* ---- tuning ------------------------------------------------------------------------------------------- */
+
+typedef struct beryl_tune_options {
+    size_t size;
+    uint32_t tries; /* forms that are tried of each class of products at most; 0: 24 */
+    bool again;     /* what was found before is searched anew */
+} beryl_tune_options;
+
+/* Looks for faster forms of the products of the model's decode plans: tries them on the device inside the plan, keeps those
+ * that win by more than 2 %, checks the kernels, and writes what it found to Beryl's cache folder, from which every later load
+ * on this device takes it (unless no_cache). Each class of products is a BERYL_EVENT_TEST: text names it and its form, value is
+ * its time as a part of what it was, ok: another form won. Cancelled, it keeps what it has found so far. No session may be
+ * open; native builds only. UNSUPPORTED: nothing runs (dummy, reference), or the device has no timestamps. */
+BERYL_API beryl_status beryl_engine_tune(beryl_engine *engine, const beryl_tune_options *options, beryl_task **task, beryl_error *error);
+
+typedef struct beryl_tuned_info {
+    const char *path, *backend, *adapter, *driver, *kernels; /* kernels: "written", "generated" */
+    uint32_t n_product;
+} beryl_tuned_info;
+
+/* Calls `each` for every file that tuning left in the cache folder; false from it: the file is deleted. */
+BERYL_API beryl_status beryl_tuned(bool (*each)(void *user, const beryl_tuned_info *), void *user, beryl_error *error);
+
 /* ---- operations ------------------------------------------------------------------------------------ */
 
 typedef struct beryl_op_info {

@@ -25,6 +25,7 @@ enum { ARGS_POSITIONAL_MAX = 32 };
     X(EXPLAIN, "explain", "[MODEL|KERNEL]",                                                       \
       "Show what becomes of a model: graph, plan, kernels, code", 0, 1)                           \
     X(TRACE, "trace", "[MODEL]", "Record where the time of a step goes, for Perfetto", 0, 1)      \
+    X(TUNE, "tune", "[MODEL]", "Look for faster kernels on this device, and keep them", 0, 1)     \
     X(BENCH_OPS, "bench-ops", "[OP ...]", "Measure the speed of single operations", 0,            \
       ARGS_POSITIONAL_MAX)                                                                        \
     X(OPS, "ops", "", "List the operations that graphs are made of", 0, 0)                        \
@@ -45,7 +46,7 @@ enum { /* sets of commands */
     ON_ALL = (1u << COMMAND_COUNT) - 1,
     ON_WORK = ON_ALL & ~ON_HELP,
     ON_MODEL = ON_RUN | ON_SHOW | ON_BENCH | ON_TOKENIZE | ON_RENDER | ON_LOGITS | ON_PERPLEXITY |
-               ON_SELFTEST | ON_EXPLAIN | ON_TRACE,
+               ON_SELFTEST | ON_EXPLAIN | ON_TRACE | ON_TUNE,
 };
 
 typedef enum args_kind {
@@ -150,6 +151,13 @@ typedef enum args_kind {
       "Where the trace goes; default trace.json; - is standard output")                           \
     X(DEPTH, "depth", 0, COUNT, "N", ON_TRACE, "After N tokens of context; default 0")            \
     X(STEPS, "steps", 0, COUNT, "N", ON_TRACE, "Record N runs of the plan; default 3")            \
+    X(TRIES, "tries", 0, COUNT, "N", ON_TUNE,                                                     \
+      "Forms tried of each kind of product at most; default 24")                                  \
+    X(AGAIN, "again", 0, SWITCH, "", ON_TUNE, "Search anew what was found before")                \
+    X(TUNE_SESSIONS, "batch", 'b', COUNT, "N", ON_TUNE,                                           \
+      "Also for N sessions that generate at once; default 1")                                     \
+    X(TUNE_LIST, "list", 0, SWITCH, "", ON_TUNE, "List what is kept, for which devices")          \
+    X(FORGET, "forget", 0, SWITCH, "", ON_TUNE, "Delete what is kept, for all devices")           \
     X(TYPE, "type", 0, TEXT, "T", ON_BENCH_OPS,                                                   \
       "Type of the weight, table or cache, like Q4_K; default the usual ones")                    \
     X(SHAPE, "shape", 0, LIST, "M,N,K", ON_BENCH_OPS,                                             \

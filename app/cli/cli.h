@@ -111,6 +111,7 @@ int perplexity_main(cli *c);
 int selftest_main(cli *c);
 int explain_main(cli *c);
 int trace_main(cli *c);
+int tune_main(cli *c);
 int bench_ops_main(cli *c);
 int ops_main(cli *c);
 int help_main(cli *c);

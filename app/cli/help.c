@@ -62,6 +62,16 @@ static const char *const details[COMMAND_COUNT] = {
         "host did. Timestamps cost a little themselves: a run takes longer than without.\n\n"
         "  beryl trace model.gguf --out step.json\n"
         "  beryl trace model.gguf --plan prefill --device opencl --out prefill.json",
+    [COMMAND_TUNE] =
+        "Kernels of matrix products have forms (how many lanes share a row, how many rows a lane "
+        "takes, and so on), chosen by a rule that suits most devices. This command tries others on "
+        "the device, inside the steps that generate tokens, takes those that win by more than 2 %, "
+        "checks that they compute the same, and keeps them in $XDG_CACHE_HOME/beryl/tune-*.json, one "
+        "file for each device and driver. Every later run reads that file; --no-cache neither reads "
+        "nor writes it. Ctrl-C keeps what was found so far.\n\n"
+        "  beryl tune model.gguf\n"
+        "  beryl tune model.gguf --device cuda --tries 40 --again\n"
+        "  beryl tune --list",
     [COMMAND_BENCH_OPS] =
         "Times each operation on its own, on made-up numbers, and says what part that is of what "
         "the device can do, measured in the same run: of the bandwidth of reading where an operation "

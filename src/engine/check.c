@@ -19,7 +19,7 @@ enum { N_FEATURE = sizeof features / sizeof *features };
 
 /* ---- what is known of the adapter -------------------------------------------------------------------------------- */
 
-static void adapter_key(const beryl_engine *e, char key[17]) {
+void engine_adapter_key(const beryl_engine *e, char key[17]) {
     const device_caps *caps = device_caps_of(e->device);
     uint64_t hash = base_hash(BERYL_VERSION, sizeof BERYL_VERSION, 1);
     hash = base_hash(caps->backend, strlen(caps->backend), hash);
@@ -34,13 +34,12 @@ static uint64_t program_key(const beryl_engine *e, const store_program *program)
     return base_hash(&program->hash, sizeof program->hash, (uint64_t)e->options.precision);
 }
 
-/* Beryl's cache folder, or the adapter's file in it. NULL: there is none. */
-static char *path_of(base_arena *arena, const char *key) {
+char *engine_cache_path(base_arena *arena, const char *kind, const char *key) {
     const char *cache = base_environment("XDG_CACHE_HOME"), *home = base_environment("HOME");
-    const char *file = key ? "/kernels-" : "", *end = key ? ".json" : "";
-    if (!key) key = "";
-    if (cache && *cache == '/') return base_arena_print(arena, "%s/beryl%s%s%s", cache, file, key, end);
-    return home && *home == '/' ? base_arena_print(arena, "%s/.cache/beryl%s%s%s", home, file, key, end) : NULL;
+    const char *slash = kind ? "/" : "", *dash = kind ? "-" : "", *end = kind ? ".json" : "";
+    if (!kind) kind = key = "";
+    if (cache && *cache == '/') return base_arena_print(arena, "%s/beryl%s%s%s%s%s", cache, slash, kind, dash, key, end);
+    return home && *home == '/' ? base_arena_print(arena, "%s/.cache/beryl%s%s%s%s%s", home, slash, kind, dash, key, end) : NULL;
 }
 
 static bool is_key(base_view text, uint64_t *key) {
@@ -68,8 +67,8 @@ void engine_check_recall(beryl_engine *e) {
     base_json *json = NULL;
     base_arena arena;
     base_arena_init(&arena, &e->heap);
-    adapter_key(e, key);
-    const char *path = path_of(&arena, key);
+    engine_adapter_key(e, key);
+    const char *path = engine_cache_path(&arena, "kernels", key);
     bool good = path && base_file_read(&e->heap, path, FILE_MOST, &text, &size, NULL) == BERYL_OK &&
                 base_json_parse(&arena, text, size, &json, NULL) == BERYL_OK;
     const base_json *same = good ? base_json_find(json, "key") : NULL, *list = good ? base_json_find(json, "good") : NULL;
@@ -92,7 +91,7 @@ static void keep(beryl_engine *e) {
     base_text text;
     base_arena_init(&arena, &e->heap);
     base_text_init(&text, &e->heap);
-    adapter_key(e, key);
+    engine_adapter_key(e, key);
     if (e->known.count > KNOWN_MAX) e->known.count = 0;
     for (size_t i = 0; i < e->store.programs.count; i++) {
         uint64_t *known = e->store.programs.data[i].proven ? base_vec_add(&e->heap, &e->known) : NULL;
@@ -112,7 +111,7 @@ static void keep(beryl_engine *e) {
         if (!again) base_text_print(&text, "%s\"%016llx\"", n++ ? "," : "", (unsigned long long)e->known.data[i]);
     }
     base_text_print(&text, "]}\n");
-    const char *folder = path_of(&arena, NULL), *path = path_of(&arena, key);
+    const char *folder = engine_cache_path(&arena, NULL, NULL), *path = engine_cache_path(&arena, "kernels", key);
     beryl_error error = {0};
     bool kept = folder && path && !text.failed && base_folder_make(folder, &error) == BERYL_OK &&
                 base_file_write(path, text.data, text.size, &error) == BERYL_OK;

@@ -59,6 +59,15 @@ typedef struct engine_run {
     size_t first_position;  /* LOGITS: of the first row */
 } engine_run;
 
+typedef struct engine_tuned { /* a class of products and its form (tuned.c) */
+    lower_tuned form;
+    char role[64];
+    base_type type;
+    uint32_t dim[3], n;   /* of the weight; rows of the run, at most */
+    bool exact;
+    double before, after; /* microseconds */
+} engine_tuned;
+
 struct beryl_engine {
     base_heap heap;
     base_arena arena;          /* lives as long as the engine */
@@ -94,6 +103,9 @@ struct beryl_engine {
     struct engine_selftest *check; /* of kernels, while it runs; else NULL (check.c) */
     size_t n_checking, n_checked;  /* programs of the store when it began; those that need no check any more */
     base_vec(uint64_t) known;      /* programs that were right on this adapter before */
+    base_vec(engine_tuned) tuned; /* forms of products, in the file's order */
+    lower_tuned *tuned_forms;      /* [tuned.count], of the store; owned */
+    size_t n_tuned_forms;
     bool lost[3];                  /* f16, subgroups, dot: done without since programs were wrong */
     beryl_engine_info *info;   /* NULL until first asked for; in the arena (info.c) */
 };
@@ -168,6 +180,25 @@ beryl_status engine_check_step(beryl_engine *engine, bool *again, uint64_t *done
 /* The same for programs that did not compile: true: make the plans again. */
 bool engine_check_broken(beryl_engine *engine, const beryl_error *why);
 void engine_check_close(beryl_engine *engine);
+
+/* Hash of adapter, driver and version, in hexadecimal. */
+void engine_adapter_key(const beryl_engine *engine, char key[17]);
+/* KIND-KEY.json in Beryl's cache folder; kind NULL: the folder. NULL: there is none, or no memory. */
+char *engine_cache_path(base_arena *arena, const char *kind, const char *key);
+
+/* ---- what tuning found (tuned.c) --------------------------------------------------------------------------------- */
+
+#ifdef __wasm__ /* browsers are not tuned */
+#define engine_tuned_recall(engine) ((void)(engine))
+#define engine_tuned_use(engine, use) ((void)(engine))
+#else
+/* Once the device is open: what the cache folder holds for it, into engine->tuned; damage is a warning. */
+void engine_tuned_recall(beryl_engine *engine);
+/* The forms to the store, whose plans take them from then on, or none. */
+void engine_tuned_use(beryl_engine *engine, bool use);
+/* Writes engine->tuned; a file that was there is replaced as a whole. */
+beryl_status engine_tuned_keep(const beryl_engine *engine, beryl_error *error);
+#endif
 
 /* ---- runs (run.c) --------------------------------------------------------------------------------------------- */
 

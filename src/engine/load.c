@@ -49,6 +49,8 @@ void beryl_engine_close(beryl_engine *e) {
     store_fini(&e->store);
     device_close(e->device);
     base_vec_fini(&e->heap, &e->known);
+    engine_tuned_use(e, false);
+    base_vec_fini(&e->heap, &e->tuned);
     text_tokenizer_close(e->tokenizer);
     format_gguf_close(e->gguf);
     if (e->source.close) e->source.close(e->source.user);
@@ -147,6 +149,7 @@ static beryl_status open_device(beryl_engine *e, beryl_error *error) {
     beryl_status status = device_open(&e->heap, &e->log, choice, &e->device, error);
     if (status == BERYL_OK && e->options.no_cache) device_cache_forgo(e->device);
     if (status == BERYL_OK) engine_check_recall(e);
+    if (status == BERYL_OK) engine_tuned_recall(e);
     return status;
 }
 
@@ -164,6 +167,7 @@ static void add_model_weights(beryl_engine *e, bool on_host, beryl_status *statu
     for (uint32_t i = 0; i < n_source; i++) sources[i] = *format_gguf_source(e->gguf, i);
     *status = gemma4_config_read(e->gguf, &e->arena, &e->model, error);
     if (*status == BERYL_OK) *status = store_init(&e->store, &e->heap, e->device, sources, n_source, error);
+    if (*status == BERYL_OK) engine_tuned_use(e, true);
     if (*status == BERYL_OK) *status = gemma4_weights_add(e->gguf, &e->model, &e->store, on_host, error);
 }
 

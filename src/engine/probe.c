@@ -6,7 +6,7 @@
 
 enum { FIRST_TOKEN = 1000 };
 
-static beryl_status refuse(const beryl_engine *e, beryl_error *error) {
+beryl_status probe_allowed(const beryl_engine *e, beryl_error *error) {
     if (e->n_session || e->n_flight) return base_fail(error, BERYL_MISUSE, "plans are not timed while sessions are open");
     if (!e->device) return base_fail(error, BERYL_UNSUPPORTED, "the reference device runs the graph node by node: it has no plan to time");
     if (!strcmp(device_caps_of(e->device)->backend, "dummy")) return base_fail(error, BERYL_UNSUPPORTED, "the dummy device computes nothing that could be timed");
@@ -16,7 +16,7 @@ static beryl_status refuse(const beryl_engine *e, beryl_error *error) {
 beryl_status probe_open(beryl_engine *e, engine_plan_kind kind, uint32_t depth, const graph_exec_options *with, probe *p, beryl_error *error) {
     const gemma4_text_options how = engine_plan_options(e, kind);
     *p = (probe){.e = e, .n = how.n_token, .depth = depth, .decode = how.decode, .output = how.decode || how.n_output};
-    beryl_status status = refuse(e, error);
+    beryl_status status = probe_allowed(e, error);
     if (status != BERYL_OK) return status;
     if ((uint64_t)depth + (how.decode ? 1 : how.n_token) > e->model.context || (how.near && depth >= how.near))
         return base_fail(error, BERYL_BAD_INPUT, "%u tokens after %u: the context holds %u", how.n_token, depth, e->model.context);

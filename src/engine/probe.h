@@ -14,6 +14,8 @@ typedef struct probe {
     device_ticket ticket;    /* of the last run */
 } probe;
 
+/* MISUSE, UNSUPPORTED: as below. */
+beryl_status probe_allowed(const beryl_engine *e, beryl_error *error);
 /* depth: positions before the run's. MISUSE where sessions are open, UNSUPPORTED where nothing runs (reference, dummy).
  * Closed by the caller, also on failure. */
 beryl_status probe_open(beryl_engine *e, engine_plan_kind kind, uint32_t depth, const graph_exec_options *with, probe *p, beryl_error *error);

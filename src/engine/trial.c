@@ -495,6 +495,7 @@ static beryl_status make_store(trial *t, bool reference, beryl_error *error) {
     graph_store *s = &t->sides[reference].store;
     beryl_status status = store_init(s, t->heap, reference ? NULL : t->e->device, &t->source, 1, error);
     uint64_t offset = 0;
+    if (!reference) s->tuned = t->e->store.tuned, s->n_tuned = t->e->store.n_tuned;
     for (uint32_t i = 0; status == BERYL_OK && i < t->n_used; i++) {
         trial_used *u = &t->used[i];
         if (!u->is_state) continue;

@@ -47,9 +47,9 @@ void graph_exec_describe(const graph_exec *e, graph_exec_info *info);
 bool graph_exec_node_program(const graph_exec *e, uint32_t node, uint32_t i, device_program *out);
 /* Text of the plan: a line a step with kernel, grid and bindings; with times in microseconds if it ran stamped. */
 void graph_exec_print(graph_exec *e, base_text *out);
-/* Step i of the plan: what it does, for people, its grid in the last run, and if that was stamped how long it took. false: there
- * are fewer. */
-typedef struct graph_exec_step { const char *label; uint64_t bytes; double microseconds; uint32_t groups[3]; } graph_exec_step;
+/* Step i of the plan: what it does, for people, its grid in the last run, and if that was stamped how long it took. product: the
+ * weight of a product whose form may be said (0: none), and its form. false: there are fewer. */
+typedef struct graph_exec_step { const char *label; uint64_t bytes; double microseconds; uint32_t groups[3]; graph_value product; lower_form form; } graph_exec_step;
 bool graph_exec_step_at(const graph_exec *e, uint32_t i, graph_exec_step *out);
 /* Of the last run of a stamped or framed plan whose results were asked for, by the device's clock; 0: not known. */
 double graph_exec_seconds(const graph_exec *e);
@@ -61,6 +61,13 @@ bool graph_exec_print_step(const graph_exec *e, uint32_t i, base_text *out);
  * either a WGSL file with parts (request) or IR before and after the passes. false: there are fewer, or nobody asked. */
 typedef struct graph_exec_texts { const char *request, *before, *after, *code; device_language language; device_program program; } graph_exec_texts;
 bool graph_exec_texts_at(const graph_exec *e, uint32_t i, graph_exec_texts *out);
+
+/* The class of a product of g, by its weight: lower_tuned.key. 0: of no decode plan, whose products are not tuned. */
+uint64_t lower_tuned_key(const graph *g, graph_value weight, bool exact);
+/* dim: matrices (1: not of experts), rows, columns; n: vectors at most. */
+uint64_t lower_tuned_key_of(const char *role, base_type type, const uint32_t dim[3], uint32_t n, bool exact);
+/* "attn_q.weight" of "blk.3.attn_q.weight" */
+const char *lower_tuned_role(const char *name);
 
 /* ---- as text, for people (explain.c) ---- */
 

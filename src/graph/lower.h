@@ -25,6 +25,9 @@ typedef struct lowering { /* of one plan; lower_*.c read it, plan.c owns it */
 
 /* What the settings say about a product with this weight, NULL: nothing. */
 const lower_form *lower_form_of(const lowering *l, graph_value weight);
+/* The form that was taken in the end, for who tunes: after lower_form_of, before the product's step ends. */
+struct matvec_choice;
+void lower_form_chosen(const lowering *l, const struct matvec_choice *choice);
 
 /* The stored tensor behind a value (through views), NULL: none. */
 const store_tensor *lower_stored(const lowering *l, graph_value v);

@@ -165,6 +165,7 @@ beryl_status lower_fused_experts(lowering *l, const graph_node *node, beryl_erro
     if (!joined_of(l, f, &j)) return base_fail(error, BERYL_UNSUPPORTED, "these joined products with experts on a device");
     const uint32_t used = j.n_used < j.n_expert ? j.n_used : j.n_expert; /* by one token */
     lower_bytes(l, base_type_row_bytes(j.stored->type, j.k) * j.m * (f->sums ? 1 : 2) * used);
+    lower_form_chosen(l, &j.choice);
     parts_put(&request, l, f, &j);
     lower_step *s = lower_step_begin(l, node, &request.kernel);
     weights_put(s, f, &j);

@@ -1,5 +1,5 @@
-/* lower_form.h - what may be said about a lowering from outside: precision, and for benchmarks (bench/plan_bench.c) other
- * forms of products than those that would be chosen. */
+/* lower_form.h - what may be said about a lowering from outside: precision, and other forms of products than those that would
+ * be chosen: for benchmarks (bench/plan_bench.c) by name, and those that tuning found (engine/tune.c) by class. */
 #ifndef GRAPH_LOWER_FORM_H
 #define GRAPH_LOWER_FORM_H
 
@@ -14,7 +14,11 @@ typedef struct lower_form {
     const char *weight;
     uint32_t wg, lanes, rows, depth, groups, n_x;
     lower_apart apart; /* are norms and sums before the product a dispatch of their own? */
+    bool tuned;        /* where it does not fit, what would be chosen does */
 } lower_form;
+
+/* What tuning found, for a class of products: those of decode plans whose weights have one role, type and shape. */
+typedef struct lower_tuned { uint64_t key; lower_form form; } lower_tuned; /* key: lower_tuned_key */
 
 typedef struct lower_settings {
     bool exact; /* f32 activations; else int8 activations where the device has dot products */

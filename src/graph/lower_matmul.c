@@ -96,6 +96,7 @@ static beryl_status matvec_shard(lowering *l, const graph_node *node, const vect
     matvec_choice choice;
     shape->rows[0] = n;
     if (!matvec_choose(l->caps, shape, &choice)) return refuse(node, base_type_name(w->type), error);
+    lower_form_chosen(l, &choice);
     const bool handed = is_handed(l, node->in[0]);
     if (handed) choice.x = MATVEC_QUANTISED;
     if (choice.x == MATVEC_QUANTISED && !handed) {
@@ -311,6 +312,7 @@ beryl_status lower_fused_matvec(lowering *l, const graph_node *node, beryl_error
     fused_walk w;
     if (tiled_joined_fits(l, f)) return lower_tiled_joined(l, node, error);
     if (!fused_walk_of(l, f, &w)) return refuse(node, "this joined product", error);
+    lower_form_chosen(l, &w.choice);
     const graph_value x = vectors_source(f);
     const char *const *prefixes = w.shape.n_segment > 1 ? letters : NULL;
     const bool made = w.apart || (w.choice.x == MATVEC_QUANTISED && !w.handed); /* into the scratch */

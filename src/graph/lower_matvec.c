@@ -186,7 +186,7 @@ static bool take_form(const device_caps *caps, const lower_form *form, matvec_ch
     return is_power(c->wg) && is_power(c->lanes) && c->wg <= most && c->lanes <= c->wg && (!c->subgroups || c->span || c->lanes <= subgroup_least(caps));
 }
 
-bool matvec_choose(const device_caps *caps, const matvec_shape *shape, matvec_choice *out) {
+static bool choose(const device_caps *caps, const matvec_shape *shape, matvec_choice *out) {
     *out = (matvec_choice){0};
     for (uint32_t i = 0; i < shape->n_segment; i++)
         if (!matvec_reader(shape->types[i], false)) return false;
@@ -197,6 +197,14 @@ bool matvec_choose(const device_caps *caps, const matvec_shape *shape, matvec_ch
     if (shape->form && !take_form(caps, shape->form, out)) return false;
     while (!shape->form && out->wg > 32 && out->wg > out->lanes && !shape->rounded_out && memory_of(shape, out) > workgroup_bytes(caps)) out->wg /= 2;
     return memory_of(shape, out) <= workgroup_bytes(caps) && (!shape->rounded_out || matvec_tile(out) % 32 == 0);
+}
+
+bool matvec_choose(const device_caps *caps, const matvec_shape *shape, matvec_choice *out) {
+    if (choose(caps, shape, out)) return true;
+    if (!shape->form || !shape->form->tuned) return false;
+    matvec_shape plain = *shape;
+    plain.form = NULL;
+    return choose(caps, &plain, out);
 }
 
 static void part(lower_request *r, const char *name, const char *file, const char *prefix) {

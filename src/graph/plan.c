@@ -12,6 +12,7 @@
 #include "graph/lower_ir.h"
 #endif
 #include "base/thread.h"
+#include "graph/lower_matvec.h"
 #include "graph/pass.h"
 
 #include <stdio.h>
@@ -67,6 +68,8 @@ typedef struct step {
     uint64_t bytes;
     double microseconds;
     uint32_t groups_run[3];
+    graph_value product;
+    lower_form form;
     graph_exec_texts texts;    /* where the plan is explained */
     const kernels_binding *names; /* [n_binding], likewise */
 } step;
@@ -90,6 +93,8 @@ struct graph_plan {
     lower_step current;
     lower_texts texts;    /* of the step under way */
     double seconds, encoded; /* of the last run */
+    graph_value product;  /* of the node under way, as of graph_exec_step */
+    lower_form form;
     bool generated;       /* kernels from IR, in `language` (device_language) */
     uint32_t language;
 };
@@ -139,7 +144,33 @@ const lower_form *lower_form_of(const lowering *l, graph_value weight) {
     const graph_tensor *t = graph_tensor_at(l->g, graph_base_of(l->g, weight));
     for (uint32_t i = 0; i < l->settings.n_form; i++)
         if (strstr(t->name, l->settings.forms[i].weight)) return &l->settings.forms[i];
+    if (l->plan) l->plan->product = graph_base_of(l->g, weight);
+    const uint64_t key = l->store->n_tuned ? lower_tuned_key(l->g, weight, l->settings.exact) : 0;
+    for (uint32_t i = 0; key && i < l->store->n_tuned; i++)
+        if (l->store->tuned[i].key == key) return &l->store->tuned[i].form;
     return NULL;
+}
+
+void lower_form_chosen(const lowering *l, const matvec_choice *c) {
+    l->plan->form = (lower_form){.wg = c->wg, .lanes = c->lanes, .rows = c->rows, .depth = c->depth ? c->depth : 1, .groups = c->groups, .n_x = c->n_x};
+}
+
+const char *lower_tuned_role(const char *name) {
+    const char *layer = strstr(name, "blk."), *rest = layer ? strchr(layer + 4, '.') : NULL;
+    return rest ? rest + 1 : name;
+}
+
+uint64_t lower_tuned_key_of(const char *role, base_type type, const uint32_t dim[3], uint32_t n, bool exact) {
+    const uint32_t numbers[] = {(uint32_t)type, dim[0], dim[1], dim[2], n, exact};
+    return base_hash(numbers, sizeof numbers, base_hash(role, strlen(role), 9)) | 1;
+}
+
+uint64_t lower_tuned_key(const graph *g, graph_value weight, bool exact) {
+    const graph_tensor *t = graph_tensor_at(g, graph_base_of(g, weight));
+    const char *role = lower_tuned_role(t->name);
+    if (g->n_extent != 1 || t->role != ROLE_STORED || t->rank < 2) return 0; /* rows of two sizes: the class would be two */
+    const uint32_t dim[3] = {t->rank > 2 ? t->dim[t->rank - 3].size : 1, t->dim[t->rank - 2].size, t->dim[t->rank - 1].size};
+    return lower_tuned_key_of(role, t->type, dim, g->extents[1].bound, exact);
 }
 
 void lower_bytes(lowering *l, uint64_t bytes) {
@@ -396,6 +427,8 @@ beryl_status lower_step_end(lower_step *s, beryl_error *error) {
     st->label = base_arena_print(&p->arena, "%s %s %s", graph_op_name(s->node->op), s->file, weight);
     if (!st->label) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     st->bytes = p->bytes_pending;
+    st->product = p->product;
+    st->form = p->form;
     p->bytes_pending = 0;
     for (uint32_t i = 0; i < st->n_binding; i++) {
         st->bindings[i] = s->bindings[i];
@@ -595,6 +628,8 @@ static beryl_status lower_all(graph_plan *p, beryl_error *error) {
         if (node->dead) continue;
         lower_fn *lower = lowering_of(p, node->op);
         if (!lower) return base_fail(error, BERYL_UNSUPPORTED, "%s as a generated kernel", graph_op_name(node->op));
+        p->product = 0;
+        p->form = (lower_form){0};
         beryl_status status = lower(&l, node, error);
         if (status != BERYL_OK) return status;
     }
@@ -759,7 +794,8 @@ bool graph_plan_node_program(const graph_plan *p, uint32_t node, uint32_t i, dev
 bool graph_plan_step_at(const graph_plan *p, uint32_t i, graph_exec_step *out) {
     if (i >= p->steps.count) return false;
     const step *st = &p->steps.data[i];
-    *out = (graph_exec_step){st->label, st->bytes, st->microseconds, {st->groups_run[0], st->groups_run[1], st->groups_run[2]}};
+    *out = (graph_exec_step){st->label, st->bytes, st->microseconds, {st->groups_run[0], st->groups_run[1], st->groups_run[2]},
+                              st->product, st->form};
     return true;
 }
 

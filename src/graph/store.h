@@ -56,6 +56,8 @@ typedef struct graph_store {
     uint32_t upload_plane;
     uint64_t upload_row;
     void *window; size_t window_size;   /* for sources that cannot map */
+    const struct lower_tuned *tuned; /* [n_tuned] forms of products that tuning found; borrowed */
+    uint32_t n_tuned;
     base_vec(store_program) programs;   /* compiled once for all plans */
 } graph_store;
 
