@@ -89,7 +89,7 @@ name=cli/version
 run --version
 code 0 && like "$out" '^beryl [0-9]+\.[0-9]+\.[0-9]+$' && ok
 
-for command in run show list devices bench tokenize render logits perplexity selftest explain trace bench-ops ops; do
+for command in run show list devices bench tokenize render logits perplexity selftest explain trace tune bench-ops ops; do
     name=cli/help-of-$command
     run help $command
     first=$out
@@ -383,6 +383,16 @@ name=cli/bench-ops-refused
 run bench-ops frobnicate --device reference
 code 1 && like "$err" 'no operation' && run bench-ops add --device dummy && code 1 && run bench-ops add --shape 1,2,3,4,5 --device reference && code 2 &&
     run bench-ops add --type Q4_K --device reference && code 1 && like "$err" 'F32 alone' && ok
+
+name=cli/tune-refused
+run tune "$model" --device reference
+code 1 && like "$err" 'no plan' && run tune "$model" --device dummy && code 1 && ok
+
+name=cli/tune-list
+run tune --list
+code 0 && like "$out" 'nothing was tuned' && mkdir -p "$scratch/cache/beryl" && echo '{"key":"x","adapter":"some GPU","products":[{},{}]}' >"$scratch/cache/beryl/tune-0.json" &&
+    run tune --list && code 0 && like "$out" 'some GPU.*2 products' && run tune --list --json && json <"$scratch/out" &&
+    run tune --forget && code 0 && like "$out" 'deleted' && [ ! -e "$scratch/cache/beryl/tune-0.json" ] && ok
 
 # ---- streams and terminals -----------------------------------------------------------------------------------
 name=cli/no-escapes-without-a-terminal

@@ -328,6 +328,8 @@ static void man_overview(FILE *to) {
           "~/.local/state).\n"
           ".TP\n\\fI$XDG_CACHE_HOME/beryl/kernels\\-*.json\\fR\nWhich kernels were right on an adapter "
           "with its driver (default ~/.cache).\n"
+          ".TP\n\\fI$XDG_CACHE_HOME/beryl/tune\\-*.json\\fR\nWhat \\fBberyl tune\\fR found for a device "
+          "(default ~/.cache).\n"
           ".SH EXIT STATUS\n0 done, 1 failed or stopped, 2 wrong use.\n"
           ".SH SEE ALSO\n.BR libberyl (3)\n",
           to);

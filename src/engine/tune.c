@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { TRIES_DEFAULT = 24, TRIES_MOST = 200, PRODUCT_MAX = 64, TRIED_MAX = 256, RUNS = 9, LAST_RUNS = 21, RUNS_MOST = LAST_RUNS, CHUNK = 32, UNITS_UNKNOWN = 128, LANES_A_UNIT = 1024 };
+enum { TRIES_DEFAULT = 24, TRIES_MOST = 200, PRODUCT_MAX = 64, TRIED_MAX = 256, RUNS = 9, LAST_RUNS = 21, RUNS_MOST = LAST_RUNS, CHUNK = 32, UNITS_UNKNOWN = 128, LANES_A_UNIT = 1024, LANES_MOST = 128 };
 static const double WIN = 0.98;        /* a form is better below this part of the other's time */
 static const double WARM_SECONDS = 0.3, SHARE_LEAST = 0.004, WASTE_MOST = 4; /* of the step's time; times the best one's */
 
@@ -73,7 +73,7 @@ static bool neighbour(const product *p, const device_caps *caps, uint32_t i, low
     const uint32_t most = caps->workgroup_invocations ? caps->workgroup_invocations : 256;
     *f = p->best;
     uint32_t *const numbers[] = {&f->groups, &f->lanes, &f->wg, &f->rows, &f->depth, &f->n_x};
-    const uint32_t limits[] = {65535, f->wg, most, 8, 8, p->class.n}, n = sizeof limits / sizeof *limits;
+    const uint32_t lanes = f->wg < LANES_MOST ? f->wg : LANES_MOST, limits[] = {65535, lanes, most, 8, 8, p->class.n}, n = sizeof limits / sizeof *limits;
     if (i >= 2 * n) {
         f->apart = i == 2 * n ? LOWER_APART_YES : LOWER_APART_NO;
         return i < 2 * n + 2;
@@ -183,7 +183,7 @@ static beryl_status compare(tuning *t, beryl_error *error) {
 static beryl_status find_products(tuning *t, beryl_error *error) {
     const bool exact = t->e->options.precision == BERYL_PRECISION_EXACT;
     graph_exec_step step;
-    double total = 0;
+    double totals[RUNS] = {0};
     probe *p = &t->plans[0];
     t->n_product = 0;
     beryl_status status = open_plan(t, false, false, p, error);
@@ -191,7 +191,6 @@ static beryl_status find_products(tuning *t, beryl_error *error) {
     if (status != BERYL_OK) return status;
     for (uint32_t i = 0; graph_exec_step_at(p->exec, i, &step); i++) {
         const uint64_t key = step.product ? lower_tuned_key(p->text.g, step.product, exact) : 0;
-        total += step.microseconds;
         if (!key || product_of(t, p, &step) || t->n_product == PRODUCT_MAX) continue;
         const graph_tensor *w = graph_tensor_at(p->text.g, step.product);
         product *x = &t->products[t->n_product++];
@@ -202,7 +201,10 @@ static beryl_status find_products(tuning *t, beryl_error *error) {
     for (uint32_t run = 0; status == BERYL_OK && run < RUNS; run++) {
         status = run_once(p, error);
         if (status == BERYL_OK) take_sample(t, p, 0, run);
+        totals[run] = graph_exec_seconds(p->exec);
     }
+    if (status != BERYL_OK) return status;
+    const double total = 1e6 * median(totals, RUNS);
     for (uint32_t i = 0; graph_exec_step_at(p->exec, i, &step); i++) { /* a product's own step is its last one */
         product *x = product_of(t, p, &step);
         if (x && step.form.wg) x->chosen = x->best = step.form;
@@ -215,7 +217,7 @@ static beryl_status find_products(tuning *t, beryl_error *error) {
         for (size_t k = 0; k < t->found.count; k++) x->known |= t->found.data[k].form.key == x->class.form.key; /* in the plan before */
         x->ended |= x->known;
     }
-    return status;
+    return BERYL_OK;
 }
 
 /* ---- stages ------------------------------------------------------------------------------------------------------------------ */

@@ -13,10 +13,10 @@
 
 #ifndef __wasm__
 
-enum { FILE_MOST = 1 << 20, FORMS_MOST = 1024, WG_MOST = 1024, ROWS_MOST = 8, DEPTH_MOST = 8, GROUPS_MOST = 65535, N_X_MOST = 32, SUMS_MOST = 64 };
+enum { FILE_MOST = 1 << 20, FORMS_MOST = 1024, WG_MOST = 1024, LANES_MOST = 128, ROWS_MOST = 8, DEPTH_MOST = 8, GROUPS_MOST = 65535, N_X_MOST = 32, SUMS_MOST = 64 };
 
 /* The numbers of a form, with the most that each may be. */
-#define FORM_LIST(X) X(wg, WG_MOST) X(lanes, WG_MOST) X(rows, ROWS_MOST) X(depth, DEPTH_MOST) X(groups, GROUPS_MOST) X(n_x, N_X_MOST)
+#define FORM_LIST(X) X(wg, WG_MOST) X(lanes, LANES_MOST) X(rows, ROWS_MOST) X(depth, DEPTH_MOST) X(groups, GROUPS_MOST) X(n_x, N_X_MOST)
 
 static const char *kernels_name(const beryl_engine *e) {
     const device_caps *caps = device_caps_of(e->device);
