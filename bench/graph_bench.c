@@ -50,6 +50,10 @@ static graph_value make_rms_norm(const operands *o) {
     return graph_rms_norm(o->g, o->x, o->w, 1e-6f);
 }
 
+static graph_value make_layer_norm(const operands *o) {
+    return graph_layer_norm(o->g, o->x, o->w, o->v, 1e-6f);
+}
+
 /* What stands between two products of a layer. */
 static graph_value make_residual(const operands *o) {
     graph_value h = graph_add(o->g, o->x, graph_rms_norm(o->g, o->y, o->v, 1e-6f));
@@ -66,7 +70,7 @@ static const struct kase {
     uint32_t n_full; /* of [m, n] read, before the one written */
 } cases[] = {
     {"copy", make_copy, 1},         {"add", make_add, 2},           {"chain of 3", make_chain3, 2},         {"chain of 6", make_chain6, 2},
-    {"softmax", make_softmax, 1},   {"rms_norm", make_rms_norm, 1}, {"norm, add, norm", make_residual, 2}, {"softmax in a chain", make_soft_chain, 2},
+    {"softmax", make_softmax, 1},   {"rms_norm", make_rms_norm, 1}, {"layer_norm", make_layer_norm, 1}, {"norm, add, norm", make_residual, 2}, {"softmax in a chain", make_soft_chain, 2},
 };
 
 /* ---- one graph ------------------------------------------------------------------------------------------------------ */

@@ -102,6 +102,8 @@ BERYL_API beryl_value beryl_gelu_tanh(beryl_graph *g, beryl_value x);
 BERYL_API beryl_value beryl_softcap(beryl_graph *g, beryl_value x, float cap); /* cap * tanh(x / cap) */
 /* Over the last axis. */
 BERYL_API beryl_value beryl_rms_norm(beryl_graph *g, beryl_value x, beryl_value weight, float eps); /* weight [d], 0: none */
+/* (x - mean) / sqrt(variance + eps) * weight + bias, both [d]; bias, or both: 0: none */
+BERYL_API beryl_value beryl_layer_norm(beryl_graph *g, beryl_value x, beryl_value weight, beryl_value bias, float eps);
 BERYL_API beryl_value beryl_softmax(beryl_graph *g, beryl_value x);
 /* [n, m] -> the k largest [n, k], falling, and their indices I32 [n, k]; ties: the lower index first. */
 BERYL_API beryl_value beryl_topk(beryl_graph *g, beryl_value x, uint32_t k, beryl_value *indices);

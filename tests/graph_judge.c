@@ -204,6 +204,35 @@ static void bound_rms_norm(work *w) {
     }
 }
 
+/* As of root mean squares, of what is left without the mean, whose error comes to each. */
+static void bound_layer_norm(work *w) {
+    const operand *x = &w->in[0], *out = &w->out[0];
+    const uint32_t n = row_of(x), n_in = w->node->n_in;
+    const double eps = (double)w->node->attr.layer_norm.eps;
+    for (uint64_t r = 0, rows = count_of(x) / n; r < rows; r++) {
+        const uint64_t from = row_at(x, r), to = row_at(out, r);
+        double sum = 0, sizes = 0, errors = 0, squares = 0, error_squares = 0;
+        for (uint32_t i = 0; i < n; i++) {
+            sum += (double)x->value[from + i];
+            sizes += size(x->value[from + i]);
+            errors += x->bound[from + i];
+        }
+        const double mean = sum / n, off_mean = errors / n + (sum_error(n) + U) * sizes / n;
+        for (uint32_t i = 0; i < n; i++) {
+            const double here = (double)x->value[from + i] - mean, e = x->bound[from + i] + off_mean + U * fabs(here);
+            squares += here * here;
+            error_squares += e * e;
+        }
+        const double root = sqrt(squares / n + eps), off = sqrt(error_squares / n), least = fmax(root - off, sqrt(eps));
+        for (uint32_t i = 0; i < n; i++) {
+            const double weight = n_in > 1 ? size(w->in[1].value[i]) : 1, ew = n_in > 1 ? w->in[1].bound[i] : 0;
+            const double here = fabs((double)x->value[from + i] - mean), e = x->bound[from + i] + off_mean + U * here;
+            out->bound[to + i] = weight * (e / least + here * off / (root * least)) + ew * (here + e) / least + (4e-6 + sum_error(n)) * weight * here / root +
+                                 (n_in > 2 ? w->in[2].bound[i] + U * size(w->in[2].value[i]) : 0) + U * size(out->value[to + i]) + TINY;
+        }
+    }
+}
+
 static void bound_softmax(work *w) {
     const operand *x = &w->in[0], *out = &w->out[0];
     const uint32_t n = row_of(x);
@@ -423,7 +452,7 @@ static void bound_attention(work *w) {
 static void (*const bounds[OP_COUNT])(work *) = {
     [OP_GATHER_ROWS] = bound_gather_rows, [OP_COPY] = bound_pointwise, [OP_ADD] = bound_pointwise, [OP_MUL] = bound_pointwise,
     [OP_SCALE] = bound_pointwise, [OP_GELU_TANH] = bound_pointwise, [OP_GEGLU] = bound_pointwise, [OP_SOFTCAP] = bound_pointwise,
-    [OP_RMS_NORM] = bound_rms_norm, [OP_SOFTMAX] = bound_softmax, [OP_TOPK] = bound_topk, [OP_WEIGHTED_SUM] = bound_weighted_sum,
+    [OP_RMS_NORM] = bound_rms_norm, [OP_LAYER_NORM] = bound_layer_norm, [OP_SOFTMAX] = bound_softmax, [OP_TOPK] = bound_topk, [OP_WEIGHTED_SUM] = bound_weighted_sum,
     [OP_MATMUL] = bound_matmul, [OP_MATMUL_ID] = bound_matmul_id, [OP_ROPE] = bound_rope, [OP_KV_WRITE] = bound_kv_write,
     [OP_ATTENTION] = bound_attention, [OP_ARGMAX] = bound_argmax, [OP_SAMPLE] = bound_sample, [OP_SET_ROWS] = bound_set_rows,
 };

@@ -133,7 +133,10 @@ static void make_row(maker *m) {
     const graph_tensor t = *at(m, p->v);
     const uint32_t d = t.dim[t.rank - 1].size;
     const bool constant = !t.dim[t.rank - 1].extent;
-    switch (draw(m, 3)) {
+    const graph_value w = constant && draw(m, 2) ? new_weight(m, TYPE_F32, 1, &d) : 0;
+    switch (draw(m, 5)) {
+    case 3: made(m, graph_layer_norm(m->g, p->v, w, w && draw(m, 2) ? new_weight(m, TYPE_F32, 1, &d) : 0, 1e-5f), 8); break;
+    case 4:
     case 0: made(m, graph_softmax(m->g, p->v), 1); break;
     case 1: made(m, graph_rms_norm(m->g, p->v, 0, 1e-6f), 4); break;
     case 2: made(m, graph_rms_norm(m->g, p->v, constant ? new_weight(m, TYPE_F32, 1, &d) : 0, 1e-5f), 4); break;

@@ -50,6 +50,8 @@ static const char whole[] =
     "%39 = set_rows %38 %37 %12\n"
     "%40 = gather_rows %39 %13 1\n"
     "%41 = gather_rows %2 %35 0x1.8p-3\n"
+    "%42 = layer_norm %27 %19 %19 0x1.0c6f7ap-20\n"
+    "%43 = layer_norm %42 0\n"
     "output %27 \"y\"\n"
     "output %34 \"\"\n"
     "output %40 \"chosen\"\n"
@@ -85,7 +87,7 @@ static void check_there_and_back(test *t) {
     CHECK_INT(t, graph_text_print(l.g, &l.store, &text, &l.error), BERYL_OK);
     CHECK_TEXT(t, text.data, whole);
     base_text_fini(&text);
-    CHECK_INT(t, l.g->tensors.count, 42);
+    CHECK_INT(t, l.g->tensors.count, 44);
     CHECK_INT(t, l.store.tensors.count, 5);
     CHECK_INT(t, l.file_bytes, 96 * 18 + 32 + (3 * 6 * 2 * 17 + 31) / 32 * 32);
     CHECK_INT(t, l.store.tensors.data[3].file_offset, 96 * 18 + 32);

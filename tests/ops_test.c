@@ -121,6 +121,14 @@ static void build_rms_norm(setup *s) {
     add_output(s, graph_rms_norm(s->g, x, w, 1e-6f));
 }
 
+/* p: row, 0 nothing, 1 a weight, 2 a bias too; how it is filled */
+static void build_layer_norm(setup *s) {
+    graph_value x = add_input(s, TYPE_F32, (fill)s->p[2], 3, DIMS(ROWS(s), {s->p[0], 0}));
+    graph_value w = s->p[1] ? add_input(s, TYPE_F32, FILL_UNIT, 1, DIMS({s->p[0], 0})) : 0;
+    graph_value bias = s->p[1] > 1 ? add_input(s, TYPE_F32, FILL_UNIT, 1, DIMS({s->p[0], 0})) : 0;
+    add_output(s, graph_layer_norm(s->g, x, w, bias, 1e-5f));
+}
+
 static void build_softmax(setup *s) {
     add_output(s, graph_softmax(s->g, add_input(s, TYPE_F32, FILL_WIDE, 30, DIMS(ROWS(s), {s->p[0], 0}))));
 }
@@ -309,11 +317,12 @@ static void build_tree(setup *s) {
         graph_value made[20] = {x, y};
         uint32_t n = 2;
         while (n < 6 + s->p[3] % 12) {
-            static const base_op ops[] = {OP_ADD, OP_MUL, OP_SCALE, OP_GELU_TANH, OP_GEGLU, OP_SOFTCAP, OP_ADD, OP_RMS_NORM, OP_SOFTMAX, OP_COPY};
+            static const base_op ops[] = {OP_ADD, OP_MUL, OP_SCALE, OP_GELU_TANH, OP_GEGLU, OP_SOFTCAP, OP_ADD, OP_RMS_NORM, OP_SOFTMAX, OP_LAYER_NORM};
             const base_op op = ops[base_random_next(&r) % 10];
             const uint32_t second = (uint32_t)(base_random_next(&r) % 6), near = n < 4 ? n : 4;
             a = made[n - 1 - base_random_next(&r) % near], b = second == 0 ? w : second == 1 ? one : made[base_random_next(&r) % n];
             if (op == OP_RMS_NORM) made[n++] = graph_rms_norm(g, a, second < 3 ? w : 0, 1e-2f);
+            else if (op == OP_LAYER_NORM) made[n++] = graph_layer_norm(g, a, w, second ? w : 0, 1e-2f);
             else if (op == OP_SOFTMAX) made[n++] = graph_softmax(g, a);
             else made[n++] = apply(s, op, a, b);
         }
@@ -354,6 +363,11 @@ static const op_case cases[] = {
     {"rms_norm/wide", build_rms_norm, {1536, 1}, 5, 2, 2e-6f, 4e-6f, ROUNDING, NULL},
     {"rms_norm/wider-than-a-thread-walks", build_rms_norm, {20011, 0}, 2, 1, 2e-6f, 4e-6f, ROUNDING, NULL},
     {"rms_norm/strided-heads", build_strided, {OP_RMS_NORM, 5, 64, 1, 3, 0}, 6, 2, 2e-6f, 4e-6f, ROUNDING, NULL},
+    {"layer_norm/one", build_layer_norm, {1, 0, FILL_UNIT}, 3, 1, 2e-6f, 4e-6f, ROUNDING, NULL},
+    {"layer_norm/prime", build_layer_norm, {61, 1, FILL_TIES}, 11, 3, 4e-6f, 4e-6f, ROUNDING, NULL},
+    {"layer_norm/wide", build_layer_norm, {1536, 2, FILL_UNIT}, 5, 2, 4e-6f, 4e-6f, ROUNDING, NULL},
+    {"layer_norm/wider-than-a-thread-walks", build_layer_norm, {20011, 2, FILL_WIDE}, 2, 1, 4e-6f, 4e-6f, ROUNDING, NULL},
+    {"layer_norm/many-rows", build_layer_norm, {4, 2, FILL_UNIT}, 4099, 70, 2e-5f, 4e-6f, ROUNDING, NULL},
     {"softmax/one", build_softmax, {1}, 3, 1, 1e-7f, 4e-6f, EXPONENT, NULL},
     {"softmax/prime", build_softmax, {127}, 19, 2, 1e-7f, 4e-6f, EXPONENT, NULL},
     {"softmax/wide", build_softmax, {3000}, 2, 1, 1e-7f, 8e-6f, EXPONENT, NULL},

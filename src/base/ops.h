@@ -15,6 +15,7 @@
     X(GEGLU, "geglu", "pointwise", 2, 2, 1, "gelu_tanh(gate) * up")                                                         \
     X(SOFTCAP, "softcap", "pointwise", 1, 1, 1, "cap * tanh(x / cap)")                                                      \
     X(RMS_NORM, "rms_norm", "norm", 1, 2, 1, "x / rms(x) over the last axis, times a weight if given")                       \
+    X(LAYER_NORM, "layer_norm", "norm", 1, 3, 1, "(x - mean) / deviation over the last axis, times a weight, plus a bias if given") \
     X(SOFTMAX, "softmax", "reduction", 1, 1, 1, "over the last axis")                                                       \
     X(TOPK, "topk", "reduction", 1, 1, 2, "the k largest of the last axis, falling, and their indices; ties: lower index")   \
     X(WEIGHTED_SUM, "weighted_sum", "reduction", 2, 2, 1, "sum over axis 1 of x[n, u, d] times g[n, u]")                     \

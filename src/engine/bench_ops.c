@@ -45,7 +45,8 @@ typedef struct making { /* of one case */
 /* ---- the table -------------------------------------------------------------------------------------------------------------- */
 
 typedef graph_value make_fn(making *m, const uint32_t *s);
-static make_fn make_matmul, make_matmul_id, make_gather, make_copy, make_add, make_mul, make_scale, make_gelu, make_geglu, make_softcap, make_rms_norm, make_softmax,
+static make_fn make_matmul, make_matmul_id, make_gather, make_copy, make_add, make_mul, make_scale, make_gelu, make_geglu, make_softcap, make_rms_norm,
+    make_layer_norm, make_softmax,
     make_topk, make_weighted_sum, make_rope, make_kv_write, make_attention, make_argmax, make_sample, make_set_rows;
 
 /* op, letters, usual shapes: on a processor and on a GPU; may it have a type? */
@@ -67,6 +68,7 @@ static const struct bench_op {
     {OP_GEGLU, "ROWS,WIDTH", 2, {256, 1024}, {8192, 4096}, make_geglu, false},
     {OP_SOFTCAP, "ROWS,WIDTH", 2, {256, 1024}, {8192, 4096}, make_softcap, false},
     {OP_RMS_NORM, "ROWS,WIDTH", 2, {256, 1024}, {8192, 4096}, make_rms_norm, false},
+    {OP_LAYER_NORM, "ROWS,WIDTH", 2, {256, 1024}, {8192, 4096}, make_layer_norm, false},
     {OP_SOFTMAX, "ROWS,WIDTH", 2, {256, 1024}, {8192, 4096}, make_softmax, false},
     {OP_TOPK, "ROWS,WIDTH", 2, {4, 4096}, {64, 32768}, make_topk, false},
     {OP_WEIGHTED_SUM, "ROWS,WIDTH", 2, {32, 1024}, {2048, 2048}, make_weighted_sum, false},
@@ -216,6 +218,12 @@ static graph_value make_rms_norm(making *m, const uint32_t *s) {
     const graph_value x = rows(m, s[0], s[1]), w = weight(m, TYPE_F32, 1, &s[1]);
     counted(m, 4.0 * s[0] * s[1] + 4.0 * s[1], 4.0 * s[0] * s[1], 0);
     return m->adding ? 0 : graph_rms_norm(m->g, x, w, 1e-6f);
+}
+
+static graph_value make_layer_norm(making *m, const uint32_t *s) {
+    const graph_value x = rows(m, s[0], s[1]), w = weight(m, TYPE_F32, 1, &s[1]), bias = weight(m, TYPE_F32, 1, &s[1]);
+    counted(m, 4.0 * s[0] * s[1] + 8.0 * s[1], 4.0 * s[0] * s[1], 0);
+    return m->adding ? 0 : graph_layer_norm(m->g, x, w, bias, 1e-6f);
 }
 
 static graph_value make_topk(making *m, const uint32_t *s) {

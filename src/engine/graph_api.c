@@ -227,6 +227,7 @@ beryl_value beryl_topk(beryl_graph *g, beryl_value x, uint32_t k, beryl_value *i
     X(gelu_tanh, (beryl_graph *g, beryl_value x), (g->g, x))                                                 \
     X(softcap, (beryl_graph *g, beryl_value x, float cap), (g->g, x, cap))                                   \
     X(rms_norm, (beryl_graph *g, beryl_value x, beryl_value weight, float eps), (g->g, x, weight, eps))      \
+    X(layer_norm, (beryl_graph *g, beryl_value x, beryl_value weight, beryl_value bias, float eps), (g->g, x, weight, bias, eps)) \
     X(softmax, (beryl_graph *g, beryl_value x), (g->g, x))                                                   \
     X(argmax, (beryl_graph *g, beryl_value x), (g->g, x))                                                    \
     X(weighted_sum, (beryl_graph *g, beryl_value x, beryl_value weights), (g->g, x, weights))                \

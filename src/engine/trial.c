@@ -195,6 +195,7 @@ static number_kind kind_of(const graph_node *node, uint32_t k) {
     case OP_SOFTCAP: return NUMBER_WIDE;
     case OP_COPY:
     case OP_RMS_NORM:
+    case OP_LAYER_NORM:
     case OP_WEIGHTED_SUM:
     case OP_MATMUL:
     case OP_ROPE:

@@ -25,6 +25,7 @@ double trial_tolerance(base_op op, bool exact, base_type cache) {
     case OP_WEIGHTED_SUM:
     case OP_ROPE: return 1e-5;
     case OP_RMS_NORM:
+    case OP_LAYER_NORM:
     case OP_SOFTMAX:
     case OP_GELU_TANH:
     case OP_GEGLU:

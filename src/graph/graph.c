@@ -332,6 +332,22 @@ graph_value graph_rms_norm(graph *g, graph_value x, graph_value weight, float ep
     return node_out(g, node, TYPE_F32, t.rank, t.dim);
 }
 
+graph_value graph_layer_norm(graph *g, graph_value x, graph_value weight, graph_value bias, float eps) {
+    const graph_value parts[2] = {weight, bias};
+    if (!is(g, x, TYPE_F32, OP_LAYER_NORM)) return 0;
+    graph_tensor t = *at(g, x);
+    for (uint32_t i = 0; i < 2; i++) {
+        if (!parts[i]) continue;
+        if (!is(g, parts[i], TYPE_F32, OP_LAYER_NORM)) return 0;
+        if (t.rank == 0 || !weight || at(g, parts[i])->rank != 1 || at(g, parts[i])->dim[0].size != t.dim[t.rank - 1].size)
+            return refuse(g, BERYL_MISUSE, "layer_norm: weight or bias of another size than the row, or a bias alone");
+    }
+    if (t.rank == 0) return refuse(g, BERYL_MISUSE, "layer_norm of a single number");
+    graph_node *node = node_add(g, OP_LAYER_NORM, (graph_value[]){x, weight, bias}, bias ? 3 : weight ? 2 : 1);
+    if (node) node->attr.layer_norm.eps = eps;
+    return node_out(g, node, TYPE_F32, t.rank, t.dim);
+}
+
 graph_value graph_topk(graph *g, graph_value x, uint32_t k, graph_value *indices) {
     *indices = 0;
     if (!is(g, x, TYPE_F32, OP_TOPK)) return 0;

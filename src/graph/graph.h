@@ -35,7 +35,7 @@ typedef struct graph_tensor {
 typedef union graph_attrs { /* by op; all-zero for the others */
     struct { float factor; } scale, gather_rows;
     struct { float cap; } softcap;
-    struct { float eps; } rms_norm;
+    struct { float eps; } rms_norm, layer_norm;
     struct { uint32_t k; } topk;
     struct { float scale; uint32_t window, most; bool apart; } attention; /* window 0: all; most, apart: graph_attention_apart */
     struct { uint32_t kind, first, count; const void *detail; } fused; /* inner nodes [first, first + count) of graph.inner */
@@ -87,6 +87,8 @@ graph_value graph_gelu_tanh(graph *g, graph_value x);
 graph_value graph_geglu(graph *g, graph_value gate, graph_value up);
 graph_value graph_softcap(graph *g, graph_value x, float cap);
 graph_value graph_rms_norm(graph *g, graph_value x, graph_value weight, float eps); /* weight 0: none */
+/* (x - mean) / sqrt(variance + eps) * weight + bias; weight, or both: 0: none */
+graph_value graph_layer_norm(graph *g, graph_value x, graph_value weight, graph_value bias, float eps);
 graph_value graph_softmax(graph *g, graph_value x);
 graph_value graph_topk(graph *g, graph_value x, uint32_t k, graph_value *indices); /* [n, m] -> [n, k] and I32 [n, k] */
 graph_value graph_weighted_sum(graph *g, graph_value x, graph_value weights);      /* [n, u, d], [n, u] -> [n, d] */

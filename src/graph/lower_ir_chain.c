@@ -21,6 +21,7 @@ enum {
     CHUNKS_BEST = 4,
     HELD_MAX = 64,        /* and elements of all that it holds at once */
     ROWS_LANES = 128,     /* of a workgroup that does several rows */
+    BLOCK = 64,           /* vectors that are summed one after another */
     ARRAY_BYTES = 32 << 10 /* that one lane alone holds, in arrays */
 };
 
@@ -29,13 +30,16 @@ enum {
 typedef enum value_kind {
     VALUE_INPUT,    /* from memory */
     VALUE_NODE,     /* a pointwise operation */
+    VALUE_LESS,     /* x - stat */
     VALUE_EXP_LESS, /* exp(x - stat) */
     VALUE_TIMES     /* x * stat */
 } value_kind;
 
 typedef struct value {
     value_kind kind;
+    base_op op; /* NODE, with the node's constants */
     const graph_node *node;
+    bool two; /* operands */
     graph_value id;     /* of the graph; 0: made here */
     uint8_t in[2];      /* values; INPUT: the tensor */
     uint8_t stat, level;
@@ -43,7 +47,7 @@ typedef struct value {
     ir_memory array;     /* where the walks are loops of one lane and a later one asks */
 } value;
 
-typedef enum stat_kind { STAT_LARGEST, STAT_SUM_OVER /* 1 / sum */, STAT_RMS_OVER /* 1 / sqrt(mean of squares + eps) */ } stat_kind;
+typedef enum stat_kind { STAT_LARGEST, STAT_MEAN, STAT_SUM_OVER /* 1 / sum */, STAT_RMS_OVER /* 1 / sqrt(mean of squares + eps) */ } stat_kind;
 
 typedef struct stat {
     stat_kind kind;
@@ -88,9 +92,9 @@ static uint8_t with_stat(tree *t, value_kind kind, uint8_t of, uint8_t s) {
     return add_value(t, (value){.kind = kind, .in = {of, 0}, .stat = s, .level = t->stats[s].level + 1u});
 }
 
-static uint8_t add_node(tree *t, const graph_node *node, uint8_t x, uint8_t y) {
-    const uint8_t a = t->values[x].level, b = node->n_in > 1 ? t->values[y].level : 0;
-    return add_value(t, (value){.kind = VALUE_NODE, .node = node, .in = {x, y}, .level = a > b ? a : b});
+static uint8_t add_node(tree *t, base_op op, const graph_node *node, bool two, uint8_t x, uint8_t y) {
+    const uint8_t a = t->values[x].level, b = two ? t->values[y].level : 0;
+    return add_value(t, (value){.kind = VALUE_NODE, .op = op, .node = node, .two = two, .in = {x, y}, .level = a > b ? a : b});
 }
 
 static void read_node(tree *t, const graph_node *node) {
@@ -99,13 +103,19 @@ static void read_node(tree *t, const graph_node *node) {
     switch ((int)node->op) {
     case OP_RMS_NORM:
         made = with_stat(t, VALUE_TIMES, x, add_stat(t, STAT_RMS_OVER, x, node->attr.rms_norm.eps));
-        if (node->n_in > 1) made = add_node(t, node, made, y);
+        if (node->n_in > 1) made = add_node(t, OP_MUL, node, true, made, y);
+        break;
+    case OP_LAYER_NORM:
+        made = with_stat(t, VALUE_LESS, x, add_stat(t, STAT_MEAN, x, 0));
+        made = with_stat(t, VALUE_TIMES, made, add_stat(t, STAT_RMS_OVER, made, node->attr.layer_norm.eps));
+        if (node->n_in > 1) made = add_node(t, OP_MUL, node, true, made, y);
+        if (node->n_in > 2) made = add_node(t, OP_ADD, node, true, made, value_of(t, node->in[2]));
         break;
     case OP_SOFTMAX:
         made = with_stat(t, VALUE_EXP_LESS, x, add_stat(t, STAT_LARGEST, x, 0));
         made = with_stat(t, VALUE_TIMES, made, add_stat(t, STAT_SUM_OVER, made, 0));
         break;
-    default: made = add_node(t, node, x, y);
+    default: made = add_node(t, node->op, node, node->n_in > 1, x, y);
     }
     t->values[made].id = node->out[0];
 }
@@ -118,7 +128,7 @@ static void ask(tree *t, uint32_t v, uint8_t level) {
     x->first = level;
     if (x->kind == VALUE_INPUT) return;
     ask(t, x->in[0], level);
-    if (x->kind == VALUE_NODE && x->node->n_in > 1) ask(t, x->in[1], level);
+    if (x->two) ask(t, x->in[1], level);
 }
 
 /* false: more than there is room for. */
@@ -265,11 +275,10 @@ static void spot_begin(spot *s, uint32_t wide) {
     memset(s->made, 0xff, sizeof s->made);
 }
 
-static ir_id operation(chain *c, const graph_node *node, ir_id x, ir_id y, uint32_t width) {
+static ir_id operation(chain *c, base_op op, const graph_node *node, ir_id x, ir_id y, uint32_t width) {
     ir_builder *b = c->k.b;
-    switch ((int)node->op) {
+    switch ((int)op) {
     case OP_ADD: return ir_add(b, x, y);
-    case OP_RMS_NORM: /* its weight */
     case OP_MUL: return ir_mul(b, x, y);
     case OP_SCALE: return ir_mul(b, x, ir_number(b, IR_F32, width, (double)node->attr.scale.factor));
     case OP_GELU_TANH: return lower_ir_gelu(&c->k, x);
@@ -295,10 +304,11 @@ static ir_id value_at(chain *c, spot *s, uint32_t v) {
     } else {
         const ir_id in = value_at(c, s, x->in[0]);
         if (x->kind == VALUE_NODE) {
-            made = operation(c, x->node, in, x->node->n_in > 1 ? value_at(c, s, x->in[1]) : IR_NO_ID, s->wide);
+            made = operation(c, x->op, x->node, in, x->two ? value_at(c, s, x->in[1]) : IR_NO_ID, s->wide);
         } else {
             const ir_id with = ir_splat(b, c->t.stats[x->stat].result, s->wide);
-            made = x->kind == VALUE_TIMES ? ir_mul(b, in, with) : ir_exp(b, ir_sub(b, in, with));
+            made = x->kind == VALUE_TIMES ? ir_mul(b, in, with) : ir_sub(b, in, with);
+            if (x->kind == VALUE_EXP_LESS) made = ir_exp(b, made);
         }
         if (c->f.arrays && x->last > c->level) ir_store(b, x->array, s->column, made);
     }
@@ -439,6 +449,7 @@ static void finish_stat(chain *c, stat *s, ir_id vector, uint32_t d) {
     const ir_id all = join_lanes(c, largest ? IR_MAX : IR_ADD, one);
     s->result = all;
     if (s->kind == STAT_SUM_OVER) s->result = ir_div(b, ir_f32(b, 1), all);
+    if (s->kind == STAT_MEAN) s->result = ir_div(b, all, ir_f32(b, (float)d));
     if (s->kind != STAT_RMS_OVER) return;
     const ir_id mean = ir_add(b, ir_div(b, all, ir_f32(b, (float)d)), ir_f32(b, s->eps));
     s->result = ir_div(b, ir_f32(b, 1), ir_sqrt(b, mean));
@@ -492,20 +503,33 @@ static void in_registers(chain *c, uint32_t d, ir_id valid) {
     }
 }
 
+/* Sums of sums: of many numbers one after another the last ones would lose their digits. */
+static void begin_sums(chain *c, const ir_memory *cells) {
+    for (uint32_t n = 0; n < c->t.n_stat; n++)
+        if (c->t.stats[n].level == c->level) ir_store(c->k.b, cells[n], ir_u32(c->k.b, 0), neutral(c, c->t.stats[n].kind, c->f.wide));
+}
+
 /* The row again for each level. */
 static void in_loops(chain *c, uint32_t d) {
     ir_builder *b = c->k.b;
     const form *f = &c->f;
-    ir_memory cells[STAT_MAX] = {0};
-    const ir_id zero = ir_u32(b, 0);
+    ir_memory all[STAT_MAX] = {0}, cells[STAT_MAX] = {0};
+    const ir_id zero = ir_u32(b, 0), end = ir_u32(b, d), step = ir_u32(b, f->lanes * f->wide);
+    const uint32_t block = f->lanes * f->wide * BLOCK;
+    const bool in_blocks = d > 2 * block;
     for (c->level = 0; c->level < c->t.n_level; c->level++) {
-        for (uint32_t n = 0; n < c->t.n_stat; n++) {
-            if (c->t.stats[n].level != c->level) continue;
-            cells[n] = ir_register(b, IR_F32, f->wide);
-            ir_store(b, cells[n], zero, neutral(c, c->t.stats[n].kind, f->wide));
+        for (uint32_t n = 0; n < c->t.n_stat; n++)
+            if (c->t.stats[n].level == c->level) cells[n] = ir_register(b, IR_F32, f->wide), all[n] = in_blocks ? ir_register(b, IR_F32, f->wide) : cells[n];
+        begin_sums(c, all);
+        const ir_id first = f->lanes == 1 ? zero : lower_ir_times(&c->k, c->lane, f->wide);
+        ir_id from = first, to = end;
+        if (in_blocks) {
+            const ir_id at = ir_loop(b, zero, end, ir_u32(b, block));
+            begin_sums(c, cells);
+            from = ir_add(b, at, first);
+            to = ir_min(b, lower_ir_plus(&c->k, at, block), end);
         }
-        ir_id from = f->lanes == 1 ? zero : lower_ir_times(&c->k, c->lane, f->wide);
-        ir_id i = ir_loop(b, from, ir_u32(b, d), ir_u32(b, f->lanes * f->wide));
+        const ir_id i = ir_loop(b, from, to, step);
         spot s;
         spot_at(c, &s, i);
         for (uint32_t n = 0; n < c->t.n_stat; n++) {
@@ -516,8 +540,14 @@ static void in_loops(chain *c, uint32_t d) {
         }
         store_outs(c, &s, c->level);
         ir_end(b);
+        for (uint32_t n = 0; in_blocks && n < c->t.n_stat; n++) {
+            if (c->t.stats[n].level != c->level) continue;
+            const ir_id sum = ir_load(b, all[n], zero, f->wide), more = ir_load(b, cells[n], zero, f->wide);
+            ir_store(b, all[n], zero, c->t.stats[n].kind == STAT_LARGEST ? ir_max(b, sum, more) : ir_add(b, sum, more));
+        }
+        if (in_blocks) ir_end(b);
         for (uint32_t n = 0; n < c->t.n_stat; n++)
-            if (c->t.stats[n].level == c->level) finish_stat(c, &c->t.stats[n], ir_load(b, cells[n], zero, f->wide), d);
+            if (c->t.stats[n].level == c->level) finish_stat(c, &c->t.stats[n], ir_load(b, all[n], zero, f->wide), d);
     }
 }
 
@@ -575,8 +605,8 @@ beryl_status lower_ir_chain(lowering *l, const graph_node *node, beryl_error *er
     return lower_tree(l, node, nodes, n, "chain", error);
 }
 
-static bool is_dear(const graph_node *node) {
-    return node->op == OP_GELU_TANH || node->op == OP_GEGLU || node->op == OP_SOFTCAP;
+static bool is_dear(base_op op) {
+    return op == OP_GELU_TANH || op == OP_GEGLU || op == OP_SOFTCAP;
 }
 
 bool lower_ir_chain_fits(const graph *g, const graph_store *store, const graph_node *const *nodes, uint32_t n, const graph_value *outs, uint32_t n_out) {
@@ -593,6 +623,6 @@ bool lower_ir_chain_fits(const graph *g, const graph_store *store, const graph_n
     const form f = form_of(caps, serial, &t, d, serial || d % 4 ? 1 : 4, lower_ir_lanes(&l, d));
     if (f.chunks || f.arrays) return true;
     for (uint32_t i = 0; i < t.n_value; i++) /* would be computed once a walk */
-        if (t.values[i].kind == VALUE_NODE && t.values[i].last > t.values[i].first && is_dear(t.values[i].node)) return false;
+        if (t.values[i].kind == VALUE_NODE && t.values[i].last > t.values[i].first && is_dear(t.values[i].op)) return false;
     return true;
 }

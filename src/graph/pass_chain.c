@@ -35,6 +35,7 @@ static bool is_fit(const graph *g, const graph_node *node) {
     case OP_GEGLU:
     case OP_SOFTCAP:
     case OP_RMS_NORM:
+    case OP_LAYER_NORM:
     case OP_SOFTMAX: return true;
     default: return false;
     }

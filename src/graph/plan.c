@@ -615,7 +615,7 @@ static beryl_status choose_kernels(graph_plan *p, beryl_error *error) {
 }
 
 static lower_fn *lowering_of(const graph_plan *p, base_op op) {
-    return p->generated ? lower_ir_table[op] : lower_table[op];
+    return p->generated || !lower_table[op] ? lower_ir_table[op] : lower_table[op];
 }
 #endif
 
@@ -627,7 +627,7 @@ static beryl_status lower_all(graph_plan *p, beryl_error *error) {
         const graph_node *node = &p->g->nodes.data[i];
         if (node->dead) continue;
         lower_fn *lower = lowering_of(p, node->op);
-        if (!lower) return base_fail(error, BERYL_UNSUPPORTED, "%s as a generated kernel", graph_op_name(node->op));
+        if (!lower) return base_fail(error, BERYL_UNSUPPORTED, "no kernel here for %s", graph_op_name(node->op));
         p->product = 0;
         p->form = (lower_form){0};
         beryl_status status = lower(&l, node, error);

@@ -150,6 +150,26 @@ static beryl_status ref_rms_norm(reference_call *c) {
     return BERYL_OK;
 }
 
+static beryl_status ref_layer_norm(reference_call *c) {
+    const reference_tensor *x = &c->in[0], *out = &c->out[0];
+    uint32_t n = row_size(x);
+    uint64_t rows = row_count(x);
+    for (uint64_t r = 0; r < rows; r++) {
+        const float *from = f32(x) + row_offset(x, r);
+        float *to = f32(out) + row_offset(out, r);
+        double sum = 0, squares = 0;
+        for (uint32_t i = 0; i < n; i++) sum += (double)from[i];
+        const double mean = sum / n;
+        for (uint32_t i = 0; i < n; i++) squares += ((double)from[i] - mean) * ((double)from[i] - mean);
+        const double factor = 1 / sqrt(squares / n + (double)c->node->attr.layer_norm.eps);
+        for (uint32_t i = 0; i < n; i++) {
+            const double weight = c->node->n_in > 1 ? (double)f32(&c->in[1])[i] : 1, bias = c->node->n_in > 2 ? (double)f32(&c->in[2])[i] : 0;
+            to[i] = (float)(((double)from[i] - mean) * factor * weight + bias);
+        }
+    }
+    return BERYL_OK;
+}
+
 static beryl_status ref_softmax(reference_call *c) {
     const reference_tensor *x = &c->in[0];
     uint32_t n = row_size(x);
@@ -361,7 +381,7 @@ static beryl_status ref_sample(reference_call *c) {
 reference_fn *const reference_table[OP_COUNT] = {
     [OP_GATHER_ROWS] = ref_gather_rows, [OP_COPY] = ref_pointwise, [OP_ADD] = ref_pointwise, [OP_MUL] = ref_pointwise,
     [OP_SCALE] = ref_pointwise, [OP_GELU_TANH] = ref_pointwise, [OP_GEGLU] = ref_pointwise, [OP_SOFTCAP] = ref_pointwise,
-    [OP_RMS_NORM] = ref_rms_norm, [OP_SOFTMAX] = ref_softmax, [OP_TOPK] = ref_topk, [OP_WEIGHTED_SUM] = ref_weighted_sum,
+    [OP_RMS_NORM] = ref_rms_norm, [OP_LAYER_NORM] = ref_layer_norm, [OP_SOFTMAX] = ref_softmax, [OP_TOPK] = ref_topk, [OP_WEIGHTED_SUM] = ref_weighted_sum,
     [OP_MATMUL] = ref_matmul, [OP_MATMUL_ID] = ref_matmul_id, [OP_ROPE] = ref_rope, [OP_KV_WRITE] = ref_kv_write,
     [OP_ATTENTION] = ref_attention, [OP_ARGMAX] = ref_argmax, [OP_SAMPLE] = ref_sample, [OP_SET_ROWS] = ref_set_rows,
 };

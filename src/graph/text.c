@@ -58,8 +58,8 @@ static void print_node(const graph_node *node, base_text *out) {
     for (uint32_t i = 0; i < node->n_out; i++) base_text_print(out, "%%%u ", node->out[i]);
     base_text_print(out, "= %s", graph_op_name(node->op));
     for (uint32_t i = 0; i < node->n_in; i++) base_text_print(out, " %%%u", node->in[i]);
-    if (node->op == OP_GATHER_ROWS || node->op == OP_SCALE || node->op == OP_SOFTCAP || node->op == OP_RMS_NORM)
-        print_number((double)node->attr.scale.factor, out); /* the four lie in one place */
+    if (node->op == OP_GATHER_ROWS || node->op == OP_SCALE || node->op == OP_SOFTCAP || node->op == OP_RMS_NORM || node->op == OP_LAYER_NORM)
+        print_number((double)node->attr.scale.factor, out); /* all lie in one place */
     if (node->op == OP_TOPK) base_text_print(out, " %u", node->attr.topk.k);
     if (node->op == OP_ATTENTION) {
         print_number((double)node->attr.attention.scale, out);
@@ -380,6 +380,7 @@ static graph_value parse_operation(parser *p, base_op op, graph_value *second) {
     case OP_GEGLU: return graph_geglu(g, in[0], in[1]);
     case OP_SOFTCAP: return f = real(p), graph_softcap(g, in[0], f);
     case OP_RMS_NORM: return f = real(p), graph_rms_norm(g, in[0], in[1], f);
+    case OP_LAYER_NORM: return f = real(p), graph_layer_norm(g, in[0], in[1], in[2], f);
     case OP_SOFTMAX: return graph_softmax(g, in[0]);
     case OP_TOPK: return k = number(p), graph_topk(g, in[0], k, second);
     case OP_WEIGHTED_SUM: return graph_weighted_sum(g, in[0], in[1]);
