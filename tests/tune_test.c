@@ -81,7 +81,8 @@ static bool first_path(void *user, const beryl_tuned_info *info) {
     return true;
 }
 
-static void check_kept(test *t) {
+/* mark: what the form shows as in the kernels' text. */
+static void check_forms(test *t, lower_form form, const char *mark) {
     warnings w = {0};
     base_heap heap;
     base_text before, after, again;
@@ -90,7 +91,7 @@ static void check_kept(test *t) {
     for (int i = 0; i < 3; i++) base_text_init(texts[i], &heap);
     beryl_engine *e = loaded(t, "dummy", false, &w);
     kernels_of(t, e, &before);
-    if (e) tune_all(t, e, (lower_form){.wg = 64, .lanes = 2});
+    if (e) tune_all(t, e, form);
     beryl_engine_close(e);
     for (int i = 0; i < 2; i++) {
         e = loaded(t, "dummy", false, &w);
@@ -98,8 +99,8 @@ static void check_kept(test *t) {
         kernels_of(t, e, i ? &again : &after);
         beryl_engine_close(e);
     }
-    CHECK(t, before.data && !strstr(before.data, "WG=64u LANES=2u"));
-    CHECK(t, after.data && strstr(after.data, "WG=64u LANES=2u"));
+    CHECK(t, before.data && !strstr(before.data, mark));
+    CHECK(t, after.data && strstr(after.data, mark));
     CHECK_TEXT(t, again.data, after.data);
     e = loaded(t, "dummy", true, &w); /* no cache */
     kernels_of(t, e, &again);
@@ -107,6 +108,16 @@ static void check_kept(test *t) {
     beryl_engine_close(e);
     CHECK_INT(t, w.n, 0);
     for (int i = 0; i < 3; i++) base_text_fini(texts[i]);
+}
+
+static void check_kept(test *t) {
+    check_forms(t, (lower_form){.wg = 64, .lanes = 2}, "WG=64u LANES=2u");
+}
+
+static void check_generated(test *t) {
+    setenv("BERYL_KERNELS", "generated", 1);
+    check_forms(t, (lower_form){.wg = 512, .rows = 2}, "kernel \"matmul\" workgroup 512 1 1");
+    unsetenv("BERYL_KERNELS");
 }
 
 /* A form that no kernel has leaves what was chosen. */
@@ -249,7 +260,7 @@ static void check_refused(test *t) {
 
 void test_tune(test *t) {
     static const struct { const char *name; void (*check)(test *t); } cases[] = {
-        {"kept-forms-are-taken", check_kept}, {"form-that-does-not-fit", check_unfit}, {"hostile-files", check_hostile}, {"search", check_search}, {"refused", check_refused}};
+        {"kept-forms-are-taken", check_kept}, {"kept-forms-of-generated-kernels", check_generated}, {"form-that-does-not-fit", check_unfit}, {"hostile-files", check_hostile}, {"search", check_search}, {"refused", check_refused}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         if (!test_case(t, "tune/%s", cases[i].name)) continue;
         const char *was = getenv("XDG_CACHE_HOME");

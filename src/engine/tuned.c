@@ -107,9 +107,10 @@ void engine_tuned_use(beryl_engine *e, bool use) {
     e->n_tuned_forms = use ? e->tuned.count : 0;
     e->tuned_forms = e->n_tuned_forms ? base_heap_take(&e->heap, e->n_tuned_forms * sizeof *e->tuned_forms) : NULL;
     if (!e->tuned_forms) e->n_tuned_forms = 0; /* no memory: as chosen */
-    for (size_t i = 0; i < e->n_tuned_forms; i++) e->tuned_forms[i] = e->tuned.data[i].form;
     e->store.tuned = e->tuned_forms;
-    e->store.n_tuned = (uint32_t)e->n_tuned_forms;
+    e->store.n_tuned = 0;
+    for (size_t i = 0; i < e->n_tuned_forms; i++) /* what was searched in vain is not for the lowering */
+        if (e->tuned.data[i].form.form.wg) e->tuned_forms[e->store.n_tuned++] = e->tuned.data[i].form;
 }
 
 void engine_tuned_recall(beryl_engine *e) {

@@ -87,7 +87,7 @@ static uint32_t idle_of(uint32_t n, uint32_t lanes) {
     return over(n, lanes) * lanes - n;
 }
 
-bool lower_ir_matvec_choose(const device_caps *caps, const matvec_shape *shape, matvec_choice *out) {
+static bool choose(const device_caps *caps, const matvec_shape *shape, matvec_choice *out) {
     const uint32_t units = caps->compute_units ? caps->compute_units : UNITS_UNKNOWN, per = shape->per ? shape->per : 1;
     const uint32_t most = caps->workgroup_bytes ? caps->workgroup_bytes : 16384;
     matvec_choice *c = out;
@@ -130,10 +130,19 @@ bool lower_ir_matvec_choose(const device_caps *caps, const matvec_shape *shape, 
     return memory_of(c, shape->k, per) <= most && (!shape->worked || (each <= EACH_MOST && shape->k % 16 == 0));
 }
 
+bool lower_ir_matvec_choose(const device_caps *caps, const matvec_shape *shape, matvec_choice *out) {
+    if (choose(caps, shape, out)) return true;
+    if (!shape->form || !shape->form->tuned) return false;
+    matvec_shape plain = *shape;
+    plain.form = NULL;
+    return choose(caps, &plain, out);
+}
+
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 
 void lower_ir_matvec_begin(lower_ir_matvec *m, lowering *l, const graph_node *node, const char *name, const matvec_choice *c, uint32_t k) {
     *m = (lower_ir_matvec){.c = *c, .length = k};
+    lower_form_chosen(l, c);
     lower_ir_begin(&m->k, l, node, name, c->wg);
     ir_builder *b = m->k.b;
     if (c->subgroups) ir_subgroup(b, c->span);
