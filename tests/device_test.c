@@ -841,27 +841,19 @@ static void test_webgpu_stage(test *t) {
     }
 }
 
+static device_program_desc describe_one(void *text, uint32_t i) {
+    snprintf(text, 600,
+             "@group(0) @binding(0) var<storage, read_write> y: array<u32>;\n"
+             "@compute @workgroup_size(64) fn main() { y[%u] = %uu; }\n",
+             i % 7, i % 5);
+    return desc_of(text, 1, 0);
+}
+
 static void test_webgpu_lives(test *t) {
     rig r;
     if (test_case(t, "webgpu/thousand-programs") && rig_open(t, &r, "webgpu")) {
-        device_program stale = {0};
         char text[600];
-        for (int i = 0; i < 1000; i++) {
-            snprintf(text, sizeof text,
-                     "@group(0) @binding(0) var<storage, read_write> y: array<u32>;\n"
-                     "@compute @workgroup_size(64) fn main() { y[%d] = %du; }\n",
-                     i % 7, i % 5);
-            device_program_desc desc = desc_of(text, 1, 0);
-            device_program program;
-            CHECK_INT(t, device_program_make(r.d, &desc, &program, &r.error), BERYL_OK);
-            if (i % 100 == 99) CHECK_INT(t, rig_compiled(&r, program), BERYL_OK);
-            if (i == 0) stale = program;
-            device_program_drop(r.d, program); /* most while they wait or compile */
-        }
-        CHECK_INT(t, device_program_status(r.d, stale, &r.error), BERYL_MISUSE);
-        device_stats stats;
-        device_stats_of(r.d, &stats);
-        CHECK_INT(t, stats.programs, 0);
+        rig_thousand(t, &r, describe_one, text);
         rig_close(t, &r);
     }
     if (test_case(t, "webgpu/closed-in-the-middle-of-everything") && rig_open(t, &r, "webgpu")) {

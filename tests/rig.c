@@ -6,8 +6,11 @@
 #include "base/thread.h"
 
 #include <stdio.h>
+#include <dirent.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #ifndef BERYL_TEST_STAND_IN
 #define BERYL_TEST_STAND_IN "build/tests/stand_in.so"
@@ -175,4 +178,48 @@ const char *rig_text(device_language language, const char *entry, uint32_t n_bin
                  n_param ? n_param : 1, entry, list, n_param ? ", const params_t params_" : "",
                  n_param ? "const unsigned int *params = params_.word;" : "", body);
     return text;
+}
+
+rig_process rig_process_now(void) {
+    rig_process p = {0};
+    unsigned long pages = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    if (file && fscanf(file, "%*u %lu", &pages) == 1) p.bytes = (uint64_t)pages * (uint64_t)sysconf(_SC_PAGESIZE);
+    if (file) fclose(file);
+    file = fopen("/proc/self/maps", "r");
+    for (int c; file && (c = getc(file)) != EOF;) p.maps += c == '\n';
+    if (file) fclose(file);
+    DIR *folder = opendir("/proc/self/fd");
+    while (folder && readdir(folder)) p.files++;
+    if (folder) closedir(folder);
+    return p;
+}
+
+enum { THOUSAND = 1000, WARM = 200 };
+
+void rig_thousand(test *t, rig *r, device_program_desc (*describe)(void *user, uint32_t i), void *user) {
+    const bool all = getenv("BERYL_TEST_ROUNDS") != NULL;
+    device_program stale = {0};
+    rig_process before = {0};
+    for (uint32_t i = 0; i < THOUSAND && !test_failed(t); i++) {
+        const device_program_desc desc = describe(user, i);
+        device_program program;
+        CHECK_INT(t, device_program_make(r->d, &desc, &program, &r->error), BERYL_OK);
+        if (all || i % 100 == 99) CHECK_INT(t, rig_compiled(r, program), BERYL_OK); /* and with it all before */
+        if (i == 0) stale = program;
+        device_program_drop(r->d, program);
+        if (i == WARM - 1) before = rig_process_now();
+    }
+    const rig_process after = rig_process_now();
+    CHECK_INT(t, device_program_status(r->d, stale, &r->error), BERYL_MISUSE);
+    device_stats stats;
+    device_stats_of(r->d, &stats);
+    CHECK_INT(t, stats.programs, 0);
+    if (all) printf("  %s: %lld KB, %d files, %d mappings more after %d programs\n", device_caps_of(r->d)->backend, (long long)(after.bytes - before.bytes) / 1024,
+                    (int)(after.files - before.files), (int)(after.maps - before.maps), THOUSAND - WARM);
+    if (after.files > before.files) test_fail(t, __FILE__, __LINE__, "%u files are open, and %u were", after.files, before.files);
+    /* Compilers inside the process keep arenas and code of their own for their threads. */
+    if (after.maps > before.maps + 64) test_fail(t, __FILE__, __LINE__, "%u mappings, and %u were", after.maps, before.maps);
+    if (after.bytes > before.bytes + (24 << 20))
+        test_fail(t, __FILE__, __LINE__, "%llu KB, and %llu were", (unsigned long long)after.bytes >> 10, (unsigned long long)before.bytes >> 10);
 }

@@ -37,6 +37,17 @@ device_command rig_range(device_command_kind kind, device_buffer buffer, uint64_
 const char *rig_text(device_language language, const char *entry, uint32_t n_binding,
                      uint32_t n_param, const char *body);
 
+/* What the process holds; zeros where the system does not tell. */
+typedef struct rig_process {
+    uint64_t bytes; /* resident */
+    uint32_t files, maps;
+} rig_process;
+rig_process rig_process_now(void);
+/* Makes and drops 1,000 programs, the i-th of which `desc` describes (its text may be used again for the next); most are dropped
+ * while they wait or compile, with BERYL_TEST_ROUNDS set none before it is compiled. Checks that nothing stays: not in the device,
+ * and from the 200th on no file, mapping, or memory in the process beyond what allocators keep. */
+void rig_thousand(test *t, rig *r, device_program_desc (*desc)(void *user, uint32_t i), void *user);
+
 /* An allocator that fails after `left` calls. */
 typedef struct rig_failing {
     uint64_t left;

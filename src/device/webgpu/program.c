@@ -13,6 +13,8 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { DROPPED_UNFREED = 64 };
+
 /* ---- layouts -------------------------------------------------------------------------------- */
 
 static WGPUBindGroupLayout make_group_layout(webgpu *d, uint32_t n, uint32_t written) {
@@ -267,6 +269,11 @@ void webgpu_program_drop(device *head, device_program_item *item) {
     webgpu_program *program = (webgpu_program *)item;
     webgpu_job *job = program->job;
     if (program->pipeline) d->f.ComputePipelineRelease(program->pipeline);
+    /* wgpu frees what was released with the next submit. Where nobody submits, this one does. */
+    if (++d->n_dropped % DROPPED_UNFREED == 0 && !atomic_load(&d->lost)) {
+        d->f.QueueSubmitForIndex(d->queue, 0, NULL);
+        d->f.DevicePoll(d->device, false, NULL);
+    }
     if (!job) return;
     base_lock_enter(d->lock);
     if (job->state == WEBGPU_WAITING) {

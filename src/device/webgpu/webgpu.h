@@ -227,6 +227,7 @@ typedef struct webgpu {
     webgpu_worker workers[WEBGPU_WORKER_MAX];
     uint32_t n_worker;
     webgpu_job *first, *last; /* jobs that wait */
+    uint32_t n_dropped;       /* programs, ever */
     bool closing;
 
     base_vec(webgpu_layout) layouts;
