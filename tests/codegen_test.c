@@ -11,6 +11,7 @@
 
 #include "base/thread.h"
 #include "codegen/codegen.h"
+#include "ir/pass/pass.h"
 
 #include <dlfcn.h>
 #include <math.h>
@@ -1111,9 +1112,46 @@ static void compile_cuda(test *t, void *user, const device_program_desc *desc) {
     n->drop(&program);
 }
 
+/* A product of halves as a schedule makes it for matrix units: more workgroup memory than a text may declare, pairs of fragments. */
+static void tiled_halves(test *t, bench *b, device_program_desc *desc) {
+    const ir_schedule s = {.fragments = true, .vector = 8, .subgroup = 32, .workgroup_bytes = 227 << 10,
+                           .dims = {{.group = 2, .lanes = 4, .block = 4}, {.group = 1, .lanes = 2, .block = 8}, {.stage = 64, .unroll = 3}}};
+    ir_builder *i = ir_begin(&b->arena, "tiled_halves", 1, 1, 1);
+    ir_memory x = ir_buffer(i, IR_F16, IR_READ, "x"), w = ir_buffer(i, IR_F16, IR_READ, "w"), y = ir_buffer(i, IR_F32, IR_READ_WRITE, "y");
+    ir_memory sum = ir_register(i, IR_F32, 1);
+    ir_id rows = ir_param(i, IR_U32, "n"), zero = ir_u32(i, 0), one = ir_u32(i, 1), size = ir_u32(i, 512);
+    ir_id m = ir_loop_marked(i, zero, rows, one, IR_PARALLEL, 0), n = ir_loop_marked(i, zero, size, one, IR_PARALLEL, 1);
+    ir_set(i, sum, ir_f32(i, 0));
+    ir_id k = ir_loop_marked(i, zero, size, one, IR_REDUCE, 2);
+    ir_id left = ir_cast(i, IR_F32, ir_load(i, x, ir_add(i, ir_mul(i, m, size), k), 1));
+    ir_id right = ir_cast(i, IR_F32, ir_load(i, w, ir_add(i, ir_mul(i, n, size), k), 1));
+    ir_set(i, sum, ir_fma(i, left, right, ir_get(i, sum)));
+    ir_end(i);
+    ir_store(i, y, ir_add(i, ir_mul(i, m, size), n), ir_get(i, sum));
+    ir_end(i), ir_end(i);
+    const ir_kernel *kernel;
+    CHECK_INT(t, ir_finish(i, &kernel, &b->error), BERYL_OK);
+    CHECK_INT(t, ir_optimise(&b->arena, kernel, &s, &kernel, &b->error), BERYL_OK);
+    CHECK_INT(t, codegen_make(&b->arena, kernel, DEVICE_CUDA_C, NULL, desc, &b->error), BERYL_OK);
+    CHECK_INT(t, kernel->n_fragment, 3);
+}
+
+static void test_cuda_tiles(test *t) {
+    bench b;
+    device_program_desc desc;
+    bench_init(&b);
+    tiled_halves(t, &b, &desc);
+    CHECK(t, desc.launch_bytes > 160 << 10 && desc.launch_bytes < 227 << 10);
+    CHECK(t, strstr(desc.source, "load_matrix_4(&f2[0u * 2u]") && !strstr(desc.source, "load_matrix_2(&")); /* b in pairs */
+    CHECK(t, strstr(desc.source, "copy_wait(1)") != NULL);
+    base_arena_fini(&b.arena);
+    CHECK_INT(t, b.heap.bytes, 0);
+}
+
 static void test_cuda(test *t) {
-    void *library = dlopen("libnvrtc.so.12", RTLD_NOW);
-    if (!library) library = dlopen("libnvrtc.so", RTLD_NOW);
+    static const char *const libraries[] = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"};
+    void *library = NULL;
+    for (int i = 0; i < 3 && !library; i++) library = dlopen(libraries[i], RTLD_NOW);
     if (!library) {
         test_skip(t, "there is no libnvrtc");
         return;
@@ -1126,6 +1164,12 @@ static void test_cuda(test *t) {
     for (int i = 0; i < 5; i++) found[i] = dlsym(library, names[i]);
     memcpy(&n, found, sizeof n);
     all_texts(t, DEVICE_CUDA_C, &n, compile_cuda);
+    bench b;
+    device_program_desc desc;
+    bench_init(&b);
+    tiled_halves(t, &b, &desc);
+    compile_cuda(t, &n, &desc);
+    base_arena_fini(&b.arena);
 }
 
 typedef struct files {
@@ -1311,6 +1355,7 @@ static bool too_slow(bool slow, ir_type type, uint32_t width, bool casts) {
 void test_codegen(test *t) {
     if (test_case(t, "codegen/refusals-name-op-type-and-language")) test_refusals(t);
     if (test_case(t, "codegen/memory-fails-at-every-call")) test_memory(t);
+    if (test_case(t, "codegen/cuda-tiles-of-halves")) test_cuda_tiles(t);
     if (test_case(t, "codegen/cuda-compiles")) test_cuda(t);
     if (test_case(t, "codegen/hip-compiles-gfx90a")) test_hip(t, "gfx90a");
     if (test_case(t, "codegen/hip-compiles-gfx1100")) test_hip(t, "gfx1100");

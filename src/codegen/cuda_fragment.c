@@ -112,13 +112,53 @@ static const char *element_at(codegen *g, const ir_instruction *i, const char *i
     return place;
 }
 
-static bool load_matrix(codegen *g, const ir_instruction *i, const ir_fragment_decl *f,
-                        const shape *s, const char *place) {
+/* index = base + constant */
+static void split_index(const codegen *g, ir_id index, ir_id *base, uint64_t *constant) {
+    const ir_instruction *i = &g->k->code[index];
+    *base = index, *constant = 0;
+    if (i->op == IR_ADD && codegen_constant(g, i->in[1], constant)) *base = i->in[0];
+    else *constant = 0;
+}
+
+/* Two neighbouring fragments of b whose columns lie as rows of memory, one after the other: the load `second` follows `first`
+ * with nothing between but values. One ldmatrix fetches both. */
+static bool are_pair(const codegen *g, ir_id first, ir_id second) {
+    const ir_instruction *a = &g->k->code[first], *b = &g->k->code[second];
+    uint64_t place, next, stride, again, from, to;
+    ir_id base, other;
+    if (a->op != IR_FRAGMENT_LOAD || b->op != IR_FRAGMENT_LOAD || a->imm != b->imm || !(a->imm >> 16) || a->space != b->space || a->array != b->array)
+        return false;
+    if (g->k->fragments[a->imm & 0xffff].role != IR_ROLE_B || !codegen_constant(g, a->in[0], &place) || !codegen_constant(g, b->in[0], &next) ||
+        place % 2 || next != place + 1 || !codegen_constant(g, a->in[2], &stride) || !codegen_constant(g, b->in[2], &again) || stride != again)
+        return false;
+    split_index(g, a->in[1], &base, &from);
+    split_index(g, b->in[1], &other, &to);
+    return base == other && to == from + 8 * stride;
+}
+
+/* The load before (step -1) or after (1) this one, with nothing between but values; id itself: none. */
+static ir_id neighbour(const codegen *g, ir_id id, int step) {
+    for (ir_id at = id + (ir_id)step; at < g->k->n_code; at += (ir_id)step) {
+        const ir_op op = (ir_op)g->k->code[at].op;
+        if (op == IR_FRAGMENT_LOAD) return at;
+        if (!(ir_op_of(op)->flags & IR_PURE)) break;
+    }
+    return id;
+}
+
+static bool load_matrix(codegen *g, ir_id id, const ir_fragment_decl *f, const shape *s, const char *place) {
+    const ir_instruction *i = &g->k->code[id];
     const bool transposed = i->imm >> 16, is_a = f->role == IR_ROLE_A;
     const bool turned = is_a == transposed; /* memory's rows are not the registers' */
     if (!rows_aligned(g, i, f) || (turned && s->packed != 2)) return false;
     const unsigned chunk = 4 * s->packed;
     const char *row, *column; /* of the 16 bytes that this lane names */
+    if (s->packed == 2 && are_pair(g, neighbour(g, id, -1), id)) return true; /* done */
+    if (s->packed == 2 && are_pair(g, id, neighbour(g, id, 1))) {
+        row = codegen_print(g, "(lane >> 3u & 1u) * %uu", chunk), column = "(lane & 7u) + (lane >> 4u & 1u) * 8u";
+        codegen_line(g, "load_matrix_4(&f%u[%s * 2u], &%s);", (unsigned)(i->imm & 0xffff), place, element_at(g, i, index_at(g, i, row, column)));
+        return true;
+    }
     if (is_a && !transposed)
         row = "lane & 15u", column = codegen_print(g, "(lane >> 4u & 1u) * %uu", chunk);
     else if (is_a) row = "(lane >> 3u & 1u) * 8u", column = "(lane & 7u) + (lane >> 4u & 1u) * 8u";
@@ -219,7 +259,7 @@ bool codegen_cuda_fragment(codegen *g, ir_id id) {
     const ir_fragment_decl *f = &g->k->fragments[i->imm & 0xffff];
     if (!shape_of(f, &s)) return false;
     const char *place = codegen_operand(g, i, 0, 0);
-    if (i->op == IR_FRAGMENT_LOAD && load_matrix(g, i, f, &s, place)) return true;
+    if (i->op == IR_FRAGMENT_LOAD && load_matrix(g, id, f, &s, place)) return true;
     load_elements(g, i, f, &s, place);
     return true;
 }
