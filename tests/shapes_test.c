@@ -1,5 +1,7 @@
 /* shapes_test.c - models of the real shapes on the dummy device, without their bytes: how many
- * dispatches a token takes and how many bytes are read for it. */
+ * dispatches a token takes and how many bytes are read for it, by hand-written kernels and by
+ * generated ones. */
+#define _POSIX_C_SOURCE 200809L
 #include "base/types.h"
 #include "engine/engine.h"
 #include "gguf_make.h"
@@ -282,4 +284,12 @@ void test_shapes(test *t) {
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         if (test_case(t, "shapes/dispatches-together-of-%s", shapes[i].name))
             check_plans(t, &shapes[i]);
+    setenv("BERYL_KERNELS", "generated", 1); /* plans of generated kernels are the same */
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        if (test_case(t, "shapes/generated-dispatches-of-%s", shapes[i].name))
+            check_shape(t, &shapes[i]);
+        if (test_case(t, "shapes/generated-dispatches-together-of-%s", shapes[i].name))
+            check_plans(t, &shapes[i]);
+    }
+    unsetenv("BERYL_KERNELS");
 }
