@@ -172,6 +172,12 @@ void codegen_c_wide_load(codegen *g, ir_id id, const char *index) {
         define_whole(g, id, all);
         return;
     }
+    if (type == IR_F16) {
+        const char *words = vector_type(g, "u32", i->width, false);
+        define_whole(g, id, codegen_print(g, "halves_f32x%u(__builtin_convertvector(%s, %s))", (unsigned)i->width,
+                                          memory_at(g, i, index, "u16", true), words));
+        return;
+    }
     ir_instruction one = *i;
     const char *value = "";
     one.width = 1;

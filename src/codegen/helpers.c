@@ -91,6 +91,11 @@ typedef struct helper {
     {"pick_f32x" n, HOST,                                                                        \
      "#define pick_f32x" n "(mask, x, y) ((f32x" n ")(((u32x" n ")(x) & (u32x" n ")(mask)) | "   \
      "((u32x" n ")(y) & ~(u32x" n ")(mask))))\n"},                                               \
+    {"halves_f32x" n, HOST, /* exact: the exponent is moved by a product, and put back where it was the largest */\
+     "FN f32x" n " halves_f32x" n "(u32x" n " x) {\n"                                                \
+     "    const u32x" n " size = (x & 0x7fffu) << 13, most = (u32x" n ")(size > 0x0f7fffffu) & 0x7f800000u;\n"\
+     "    const f32x" n " moved = (f32x" n ")size * 0x1p112f;\n"                                     \
+     "    return (f32x" n ")((u32x" n ")moved | most | (x & 0x8000u) << 16);\n}\n"},                 \
     {"min_f32x" n, HOST,                                                                         \
      "FN f32x" n " min_f32x" n "(f32x" n " x, f32x" n " y) {\n"                                  \
      "    return pick_f32x" n "((y < x) | (x != x), y, x);\n}\n"},                               \

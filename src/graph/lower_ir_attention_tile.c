@@ -11,7 +11,7 @@
 #define LEAST (-1e38f)  /* maximum of no keys; */
 #define MASKED (-3.3e38f) /* weight 0 even beside it */
 
-enum { ACROSS = 16, EIGHT = ATTENTION_EIGHT, PAD = 4, ROWS_EACH_MAX = 8, D_MAX = 512, UNITS = 128, UNROLLED = 8, UNROLLED_WIDE = 4 };
+enum { ACROSS = 16, EIGHT = ATTENTION_EIGHT, PAD = 4, ROWS_EACH_MAX = 8, D_MAX = 512, UNITS = 128, TURNS = 4 };
 
 typedef struct form {
     uint32_t each, down, keys_each, part, values; /* rows of a lane, lanes down, keys of a lane, elements staged, keys of values staged */
@@ -30,11 +30,11 @@ static uint32_t floats_of(const form *f, uint32_t d) {
 }
 
 /* The first that fits the device and has work for all of its units; as measured on an H200 (f16 cache; TFLOP/s: d 64 19.1, d 256
- * 16.2). Of few rows the one with the most workgroups. */
+ * 16.9). Of few rows the one with the most workgroups. */
 static bool form_of(const device_caps *caps, const attention_task *a, form *out) {
     static const struct { uint8_t d_most, each, down, keys_each, part, values; bool resident; } forms[] = { /* d_most: in 16ths */
         {4, 8, 8, 4, 32, 32, true}, {4, 4, 8, 4, 32, 32, true}, {8, 8, 8, 4, 32, 32, false}, {8, 4, 8, 4, 32, 16, false}, {8, 4, 8, 2, 16, 16, false},
-        {16, 4, 8, 4, 32, 16, false}, {16, 2, 8, 4, 32, 16, false}, {16, 4, 8, 2, 16, 8, false}, {32, 2, 16, 4, 32, 8, false}, {32, 2, 8, 4, 32, 8, false},
+        {16, 4, 8, 4, 32, 16, false}, {16, 2, 8, 4, 32, 16, false}, {16, 4, 8, 2, 16, 8, false}, {32, 4, 8, 4, 32, 8, false}, {32, 2, 8, 4, 32, 8, false},
         {32, 2, 8, 2, 16, 4, false}};
     const uint32_t memory = caps->workgroup_bytes ? caps->workgroup_bytes : 16384, invocations = caps->workgroup_invocations ? caps->workgroup_invocations : 256;
     const uint32_t units = caps->compute_units ? caps->compute_units : UNITS, heads = a->n_head / a->n_kv;
@@ -85,9 +85,9 @@ static ir_id constant(tile *t, uint32_t n) {
     return ir_u32(t->k.b, n);
 }
 
-/* A loop whose body is short: as many turns at once as its registers allow. */
+/* A loop whose body is short, TURNS of them written out: not all compilers do so. */
 static ir_id turns(tile *t, uint32_t n) {
-    return ir_loop_unrolled(t->k.b, constant(t, 0), constant(t, n), constant(t, 1), t->a->d <= 64 ? UNROLLED : UNROLLED_WIDE);
+    return ir_loop_unrolled(t->k.b, constant(t, 0), constant(t, n), constant(t, TURNS), 2);
 }
 
 static ir_id steps(tile *t, uint32_t n, uint32_t step) {
@@ -258,12 +258,12 @@ static void load_some(tile *t, ir_memory from, ir_id at, uint32_t n, ir_id *out)
     }
 }
 
-static void add_scores(tile *t, ir_id part) {
+static void add_score(tile *t, ir_id part, ir_id e) {
     lower_ir *k = &t->k;
     ir_builder *b = k->b;
     const form *f = &t->f;
     const uint32_t keys_at = f->resident ? 0 : f->part * f->rows;
-    ir_id e = turns(t, f->part), rows[ROWS_EACH_MAX], own = lower_ir_times(k, t->down, f->each);
+    ir_id rows[ROWS_EACH_MAX], own = lower_ir_times(k, t->down, f->each);
     if (f->resident) load_some(t, t->resident, ir_add(b, lower_ir_times(k, ir_add(b, part, e), f->rows), own), f->each, rows);
     else load_some(t, t->stage, ir_add(b, lower_ir_times(k, e, f->rows), own), f->each, rows);
     ir_id at = lower_ir_plus(k, ir_add(b, lower_ir_times(k, e, f->keys), lower_ir_times(k, t->across, f->keys_each)), keys_at);
@@ -272,7 +272,12 @@ static void add_scores(tile *t, ir_id part) {
         ir_id to = constant(t, r * f->keys_each);
         ir_store(b, t->scores, to, ir_fma(b, ir_splat(b, rows[r], f->keys_each), keys, ir_load(b, t->scores, to, f->keys_each)));
     }
-    ir_end(b);
+}
+
+static void add_scores(tile *t, ir_id part) {
+    ir_id e = turns(t, t->f.part);
+    for (uint32_t i = 0; i < TURNS; i++) add_score(t, part, lower_ir_plus(&t->k, e, i));
+    ir_end(t->k.b);
 }
 
 static void mask(tile *t, ir_id first) {
@@ -343,13 +348,11 @@ static void soften(tile *t) {
     }
 }
 
-/* Keys [base, base + values) of the tile. */
-static void add_values(tile *t, ir_id base) {
+static void add_value(tile *t, ir_id base, ir_id key) {
     lower_ir *k = &t->k;
     ir_builder *b = k->b;
     const form *f = &t->f;
-    ir_id key = turns(t, f->values), rows[ROWS_EACH_MAX];
-    ir_id at = ir_add(b, lower_ir_times(k, ir_add(b, base, key), f->rows + PAD), lower_ir_times(k, t->down, f->each));
+    ir_id rows[ROWS_EACH_MAX], at = ir_add(b, lower_ir_times(k, ir_add(b, base, key), f->rows + PAD), lower_ir_times(k, t->down, f->each));
     load_some(t, t->weights, at, f->each, rows);
     for (uint32_t c = 0; c < f->columns; c++) {
         ir_id column = lower_ir_plus(k, lower_ir_times(k, t->across, f->wide), c * ACROSS * f->wide);
@@ -359,7 +362,13 @@ static void add_values(tile *t, ir_id base) {
             ir_store(b, t->sums, sum, ir_fma(b, ir_splat(b, rows[r], f->wide), value, ir_load(b, t->sums, sum, f->wide)));
         }
     }
-    ir_end(b);
+}
+
+/* Keys [base, base + values) of the tile. */
+static void add_values(tile *t, ir_id base) {
+    ir_id key = turns(t, t->f.values);
+    for (uint32_t i = 0; i < TURNS; i++) add_value(t, base, lower_ir_plus(&t->k, key, i));
+    ir_end(t->k.b);
 }
 
 /* The tile of keys that begins at `first`. */
