@@ -256,7 +256,7 @@ static beryl_status compile_begin(beryl_graph *g, beryl_error *error) {
     g->store.n_source = (uint32_t)g->sources.count;
     status = store_layout(&g->store, g->memory, error);
     if (status == BERYL_OK) status = store_make(&g->store, error);
-    const graph_exec_options options = {.exact = g->exact};
+    const graph_exec_options options = {.exact = g->exact, .chains = true};
     return status == BERYL_OK ? graph_exec_open(g->g, &g->store, &options, &g->exec, error) : status;
 }
 

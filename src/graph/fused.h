@@ -98,8 +98,6 @@ typedef struct fused_forms {
     uint32_t (*splits)(const graph *g, const graph_store *store, const fused_attention *f); /* pieces of the keys; 0: not at all */
     bool (*experts)(const graph *g, const graph_store *store, const lower_settings *settings, const fused_experts *f);
     bool (*router)(const graph *g, const graph_store *store, const fused_router *f);
-    /* Joins trees of pointwise operations and rows (pass_chain.c); NULL: they are run one by one. */
-    beryl_status (*chains)(graph *g, graph_store *store, beryl_error *error);
 } fused_forms;
 
 extern const fused_forms fused_forms_written;   /* lower_fused.c */

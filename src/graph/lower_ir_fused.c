@@ -4,7 +4,6 @@
 #include "graph/lower_ir_attention.h"
 #include "graph/lower_ir_experts.h"
 #include "graph/lower_ir_matvec_fused.h"
-#include "graph/pass.h"
 
 static bool no_hands(const graph *g, const graph_store *store, const lower_settings *settings, const fused_matvec *f) {
     (void)g, (void)store, (void)settings, (void)f;
@@ -13,7 +12,7 @@ static bool no_hands(const graph *g, const graph_store *store, const lower_setti
 
 const fused_forms fused_forms_generated = {.matvec = lower_ir_matvec_fits, .hands = no_hands, .attention = lower_ir_attention_fits,
                                            .splits = lower_ir_attention_splits,
-                                           .experts = lower_ir_experts_fits, .router = lower_ir_router_fits, .chains = graph_pass_chains};
+                                           .experts = lower_ir_experts_fits, .router = lower_ir_router_fits};
 
 beryl_status lower_ir_fused(lowering *l, const graph_node *node, beryl_error *error) {
     if (node->attr.fused.kind == FUSED_MATVEC) return lower_ir_fused_matvec(l, node, error);

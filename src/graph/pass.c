@@ -1,6 +1,6 @@
 /* pass.c - the order of passes, and the small ones. */
 #include "graph/pass.h"
-#include "graph/fused.h"
+#include "graph/plan.h"
 
 static bool is_effect(const graph *g, const graph_node *node) {
     for (uint32_t i = 0; i < node->n_out; i++) {
@@ -62,8 +62,7 @@ lower_settings lower_settings_of(const graph_exec_options *options) {
 }
 
 beryl_status graph_pass_all(graph *g, graph_store *store, const graph_exec_options *options, beryl_error *error) {
-    const fused_forms *forms = fused_forms_of(store);
     graph_pass_dead(g);
     beryl_status status = graph_pass_fuse(g, store, options, error);
-    return status == BERYL_OK && forms->chains ? forms->chains(g, store, error) : status;
+    return status == BERYL_OK ? graph_plan_chains(g, store, options, error) : status;
 }

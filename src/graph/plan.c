@@ -587,9 +587,14 @@ static beryl_status choose_kernels(graph_plan *p, beryl_error *error) {
     return BERYL_OK;
 }
 
-static lower_fn *lowering_of(const graph_plan *p, base_op op) {
+static lower_fn *lowering_of(const graph_plan *p, const graph_node *node) {
     (void)p;
-    return lower_table[op];
+    return lower_table[node->op];
+}
+
+beryl_status graph_plan_chains(graph *g, graph_store *store, const graph_exec_options *options, beryl_error *error) {
+    (void)g, (void)store, (void)options, (void)error;
+    return BERYL_OK;
 }
 
 const fused_forms *fused_forms_of(const graph_store *store) {
@@ -614,8 +619,13 @@ static beryl_status choose_kernels(graph_plan *p, beryl_error *error) {
     return languages ? BERYL_OK : base_fail(error, BERYL_UNSUPPORTED, "the device runs no programs");
 }
 
-static lower_fn *lowering_of(const graph_plan *p, base_op op) {
-    return p->generated || !lower_table[op] ? lower_ir_table[op] : lower_table[op];
+static lower_fn *lowering_of(const graph_plan *p, const graph_node *node) {
+    const bool chain = node->op == OP_FUSED && node->attr.fused.kind == FUSED_CHAIN;
+    return p->generated || chain || !lower_table[node->op] ? lower_ir_table[node->op] : lower_table[node->op];
+}
+
+beryl_status graph_plan_chains(graph *g, graph_store *store, const graph_exec_options *options, beryl_error *error) {
+    return options->chains || is_generated(store) ? graph_pass_chains(g, store, error) : BERYL_OK;
 }
 #endif
 
@@ -626,7 +636,7 @@ static beryl_status lower_all(graph_plan *p, beryl_error *error) {
     for (size_t i = 0; i < p->g->nodes.count; i++) {
         const graph_node *node = &p->g->nodes.data[i];
         if (node->dead) continue;
-        lower_fn *lower = lowering_of(p, node->op);
+        lower_fn *lower = lowering_of(p, node);
         if (!lower) return base_fail(error, BERYL_UNSUPPORTED, "no kernel here for %s", graph_op_name(node->op));
         p->product = 0;
         p->form = (lower_form){0};

@@ -24,6 +24,9 @@ double graph_plan_encoded(const graph_plan *p);
 bool graph_plan_print_step(const graph_plan *p, uint32_t i, base_text *out);
 bool graph_plan_texts_at(const graph_plan *p, uint32_t i, graph_exec_texts *out);
 
+/* The pass over trees of small operations (pass_chain.c), where this plan may have generated kernels. */
+beryl_status graph_plan_chains(graph *g, graph_store *store, const graph_exec_options *options, beryl_error *error);
+
 /* The reference device: the graph itself, node by node (reference.c). */
 typedef struct graph_reference graph_reference;
 beryl_status graph_reference_open(graph *g, graph_store *store, graph_reference **out, beryl_error *error);
