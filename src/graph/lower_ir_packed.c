@@ -17,12 +17,19 @@ static const packed_form forms[TYPE_COUNT] = {
     [TYPE_Q4_1] = {32, 0, false, {4, 1}},
     [TYPE_Q5_0] = {32, 3, true, {4, 1, 1}},
     [TYPE_Q5_1] = {32, 0, false, {4, 1, 1}},
+    [TYPE_IQ4_NL] = {32, 0, true, {4, 1}},
+    [TYPE_IQ4_XS] = {32, 0, true, {4, 2}},
+    [TYPE_MXFP4] = {32, 0, true, {4, 1}},
     [TYPE_Q2_K] = {128, 0, false, {4, 4, 2, 1}},
     [TYPE_Q3_K] = {128, 5, true, {4, 4, 4, 4, 1, 1, 1, 1}},
     [TYPE_Q4_K] = {64, 0, false, {4, 4, 4}},
     [TYPE_Q5_K] = {64, 0, false, {4, 4, 4, 4, 4}},
     [TYPE_Q6_K] = {64, 2, true, {4, 4, 4, 2, 1}},
 };
+
+/* Quants that are places in a table: the numbers there, + 128. */
+static const uint8_t iq4_table[16] = {1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241};
+static const uint8_t e2m1_table[16] = {128, 129, 130, 131, 132, 134, 136, 140, 128, 127, 126, 125, 124, 122, 120, 116}; /* doubled */
 
 bool lower_ir_packed_known(base_type type) {
     return type < TYPE_COUNT && forms[type].chunk != 0;
@@ -76,7 +83,17 @@ void lower_ir_packed_load(const lower_ir_weight *w, ir_id row, ir_id chunk, ir_i
         raw[n++] = words(&p, 0, 8, IR_NO_ID, 4, 4);
         raw[n++] = short_of(&p, 1);
         return;
+    case TYPE_IQ4_XS:
+        raw[n++] = words(&p, 0, 32, lower_ir_times(k, p.part, 4), 0, 4);
+        raw[n++] = words(&p, 1, 2, IR_NO_ID, 0, 2);
+        return;
+    case TYPE_MXFP4:
+        raw[n++] = words(&p, 0, 4, IR_NO_ID, 0, 4);
+        raw[n] = ir_load(b, w->from, ir_add(b, lower_ir_over(k, p.number, 4), w->plane[1]), 1);
+        raw[n] = ir_shr(b, raw[n], lower_ir_times(k, lower_ir_rest(k, p.number, 4), 8));
+        return;
     case TYPE_Q4_0:
+    case TYPE_IQ4_NL:
     case TYPE_Q5_0:
         raw[n++] = words(&p, 0, 4, IR_NO_ID, 0, 4);
         raw[n++] = short_of(&p, 1);
@@ -156,6 +173,41 @@ static ir_id spread_bits(lower_ir *k, ir_id word, uint32_t from, uint32_t up) {
     return ir_compose(k->b, parts, 4);
 }
 
+/* Bytes 0 .. 15 to those of a table, four at a time: each bit chooses between halves. */
+static ir_id look_up(lower_ir *k, ir_id x, const uint8_t table[16]) {
+    ir_builder *b = k->b;
+    ir_id v[8];
+    for (uint32_t bit = 0, n = 8; n; bit++, n /= 2) {
+        ir_id mask = lower_ir_times(k, lower_ir_and(k, lower_ir_shr(k, x, bit), 0x01010101u), 255);
+        for (uint32_t i = 0; i < n; i++) {
+            ir_id low = bit ? v[2 * i] : ir_bits(b, IR_U32, 4, table[2 * i] * 0x01010101u);
+            ir_id change = bit ? ir_xor(b, low, v[2 * i + 1]) : ir_bits(b, IR_U32, 4, (uint32_t)(table[2 * i] ^ table[2 * i + 1]) * 0x01010101u);
+            v[i] = ir_xor(b, low, ir_and(b, change, mask));
+        }
+    }
+    return v[0];
+}
+
+static const uint8_t *table_of(base_type type) {
+    return type == TYPE_MXFP4 ? e2m1_table : type == TYPE_IQ4_NL || type == TYPE_IQ4_XS ? iq4_table : NULL;
+}
+
+/* 2^(e - 128), of the lowest byte. */
+static ir_id power_of(lower_ir *k, ir_id word) {
+    ir_builder *b = k->b;
+    ir_id e = lower_ir_and(k, word, 255), large = lower_ir_shl(k, lower_ir_plus(k, e, UINT32_MAX), 23), tiny = ir_shl(b, ir_u32(b, 0x00200000u), e);
+    return ir_bitcast(b, IR_F32, 1, ir_select(b, ir_lt(b, e, ir_u32(b, 2)), tiny, large));
+}
+
+/* d (S - 32) of a block's eighth, S of 6 bits. */
+static ir_id scale_iq4(lower_ir *k, ir_id header, ir_id part) {
+    ir_builder *b = k->b;
+    ir_id first = ir_extract(b, header, 0), low = lower_ir_and(k, ir_shr(b, ir_extract(b, header, 1), lower_ir_times(k, part, 4)), 15);
+    ir_id high = lower_ir_and(k, ir_shr(b, first, lower_ir_plus(k, lower_ir_times(k, part, 2), 16)), 3);
+    ir_id scale = ir_cast(b, IR_F32, ir_or(b, low, lower_ir_shl(k, high, 4)));
+    return ir_mul(b, half_of(k, first), ir_sub(b, scale, ir_f32(b, 32)));
+}
+
 /* ---- taking apart ------------------------------------------------------------------------------------------------ */
 
 static uint32_t open_small(const lower_ir_weight *w, const ir_id *raw, ir_id chunk, lower_ir_part *p) {
@@ -167,13 +219,16 @@ static uint32_t open_small(const lower_ir_weight *w, const ir_id *raw, ir_id chu
     p->second = lower_ir_rest(k, chunk, 2);
     p->half = ir_u32(b, 0);
     p->least = IR_NO_ID;
-    p->factor = half_of(k, raw[w->type == TYPE_Q8_0 ? 2 : 1]);
+    if (w->type == TYPE_IQ4_XS) p->factor = scale_iq4(k, raw[1], lower_ir_rest(k, chunk, 8));
+    else if (w->type == TYPE_MXFP4) p->factor = power_of(k, raw[1]);
+    else p->factor = half_of(k, raw[w->type == TYPE_Q8_0 ? 2 : 1]);
     if (w->type == TYPE_Q8_0) {
         for (uint32_t i = 0; i < 2; i++) p->run[i] = ir_xor(b, raw[i], ir_bits(b, IR_U32, 4, 0x80808080u));
         return 1;
     }
     for (uint32_t i = 0; i < 2; i++) {
         p->run[i] = field(k, raw[0], 4 * i, 15, f->up);
+        if (table_of(w->type)) p->run[i] = look_up(k, p->run[i], table_of(w->type));
         if (w->type == TYPE_Q5_0 || w->type == TYPE_Q5_1) p->run[i] = ir_or(b, p->run[i], spread_bits(k, raw[2], 16 * i, 4u + f->up));
     }
     if (f->up) p->factor = ir_mul(b, p->factor, ir_f32(b, 1.0f / (float)(1u << f->up)));

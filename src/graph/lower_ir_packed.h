@@ -18,7 +18,7 @@ typedef struct lower_ir_part {
     ir_id four, half, second;  /* of run 0; run 1 is the other half */
 } lower_ir_part;
 
-/* Is the type read so? Else: plain numbers, and types whose quants are numbers of a table. */
+/* Is the type read so? All blocks are; plain numbers are not. */
 bool lower_ir_packed_known(base_type type);
 uint32_t lower_ir_packed_chunk(base_type type); /* elements of a chunk */
 /* Its bytes are q + 128, else q, 0 .. 127. */
