@@ -7,11 +7,14 @@ enum {
     WG = 256,
     LONG_WG = 512,         /* where every workgroup rounds a long vector: fewer, larger ones */
     LONG_K = 4096,
+    WORKED_LONG_K = 2047,
+    WORDY = 12,            /* words of a chunk: more leave a lane fewer registers */
+    FEW = 16,              /* that part of the lanes that a device should have */
     SMALL_WG = 128,        /* a small matrix: more units have a part of it */
     LANES_A_UNIT = 1024,   /* that a compute unit should have */
     UNITS_UNKNOWN = 128,
     LANES_LEAST = 8,
-    RAW_MOST = 72,         /* words of a lane's loads under way */
+    RAW_MOST = 64,         /* words of a row that a lane has under way */
     DEPTH_MOST = 8,
     SUMS_MOST = 16,
     EACH_UNROLLED = 4,     /* fours of a lane that are written out */
@@ -108,20 +111,20 @@ static bool choose(const device_caps *caps, const matvec_shape *shape, matvec_ch
     const uint64_t wanted = (uint64_t)units * LANES_A_UNIT;
     c->subgroups = caps->subgroups && caps->subgroup_size >= LANES_LEAST;
     c->span = !c->subgroups ? 0 : caps->vendor == 0x8086 ? 8 : least(caps->subgroup_size, 32);
-    c->wg = least(WG, caps->workgroup_invocations ? caps->workgroup_invocations : 256);
     c->x = c->subgroups && caps->dot_i8 && packed && !shape->exact ? MATVEC_INT8 : MATVEC_SHARED;
     c->lanes = least(c->subgroups ? c->span : LANES_LEAST, power_up(n));
-    while (c->lanes > LANES_LEAST && (rows * c->lanes > 2 * wanted || idle_of(n, c->lanes) > n / 4)) c->lanes /= 2;
+    /* Few rows: rather lanes without a chunk than units without work. */
+    while (c->lanes > LANES_LEAST && (rows * c->lanes > 2 * wanted || (idle_of(n, c->lanes) > n / 4 && rows * c->lanes > wanted / FEW))) c->lanes /= 2;
     c->n_x = shape->n_x == 1 ? 1 : least(power_up(shape->n_x), 4);
     /* Many rows: several at once share what is read of the vectors; else a row's loads are under way together. */
-    c->rows = c->n_x == 1 && per == 1 && rows * c->lanes > 8 * wanted ? 4 : 1;
-    const uint32_t all = over(n, c->lanes), room = words ? RAW_MOST / (words * c->rows * per) : DEPTH_MOST;
-    const uint32_t deep = c->rows > 1 ? 1 : least(least(all, room ? room : 1), DEPTH_MOST);
-    c->depth = over(all, over(all, deep));
-    const bool is_long = shape->k > LONG_K && !shape->worked && c->n_x == 1 && c->rows == 1;
-    if (is_long) c->wg = least(LONG_WG, caps->workgroup_invocations ? caps->workgroup_invocations : 256);
+    const bool many = c->n_x == 1 && per == 1 && rows * c->lanes > 8 * wanted, wordy = words > WORDY;
+    const bool is_long = shape->k > (shape->worked ? WORKED_LONG_K : LONG_K) && c->n_x == 1 && per == 1 && !many;
+    c->rows = !many ? 1 : wordy ? 2 : 4;
+    const uint32_t all = over(n, c->lanes), room = words ? RAW_MOST / words : DEPTH_MOST;
+    c->depth = over(all, over(all, many || per > 1 ? 1 : least(least(all, room ? room : 1), DEPTH_MOST)));
+    c->wg = least(is_long || (many && wordy) ? LONG_WG : WG, caps->workgroup_invocations ? caps->workgroup_invocations : 256);
     while (!is_long && !shape->worked && c->wg > SMALL_WG && rows / per * c->lanes / c->wg < units / 2) c->wg /= 2;
-    c->groups = (shape->worked ? 2 : 4) * units;
+    c->groups = (shape->worked || (many && wordy) ? 2 : 4) * units;
     if (shape->form && !take_form(caps, shape->form, c)) return false;
     if (c->rows * per > LOWER_IR_ROWS_MAX || c->rows * per * c->n_x > LOWER_IR_SUMS_MAX) return false;
     while (!shape->form && c->n_x > 1 && (memory_of(c, shape->k, per) > most || c->rows * per * c->n_x > SUMS_MOST)) c->n_x /= 2;
