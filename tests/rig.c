@@ -132,7 +132,7 @@ static void host_text(char *text, size_t size, const char *entry, uint32_t n_bin
              "#include <stdint.h>\n"
              "#define EACH_LANE for (uint32_t LANE = 0; LANE < 64; LANE++)\n"
              "#define AT (GROUP_X * 64u + LANE)\n#define SHARED(type, name, n) type *name = scratch\n"
-             "#define BARRIER\n#define ADD(p, v) __atomic_fetch_add(p, v, __ATOMIC_RELAXED)\n"
+             "#define BARRIER\n#define U32 unsigned int\n#define CELLS SHARED(unsigned int, cells, 64)\n#define ADD(p, v) __atomic_fetch_add(p, v, __ATOMIC_RELAXED)\n"
              "uint32_t %s_scratch_bytes(void) { return 256; }\n"
              "void %s(void *const *buffers, const uint32_t *params, const uint32_t groups[3],\n"
              "uint32_t first, uint32_t count, void *scratch) {\n%s"
@@ -143,12 +143,50 @@ static void host_text(char *text, size_t size, const char *entry, uint32_t n_bin
              entry, entry, list, body);
 }
 
+/* WGSL has no macros: words are put in place here. Where there is ADD, what is written is atomic. */
+static void wgsl_text(char *text, size_t size, const char *entry, uint32_t n_binding, uint32_t n_param,
+                      const char *body) {
+    static const struct {
+        const char *word, *means;
+    } words[] = {{"AT", "(group.x * 64u + lane)"}, {"LANE", "lane"},     {"GROUP_X", "group.x"},
+                 {"GROUP_Y", "group.y"},           {"GROUP_Z", "group.z"}, {"BARRIER", "workgroupBarrier()"},
+                 {"EACH_LANE", ""},                {"CELLS", ""},          {"U32", "var"},
+                 {"ADD", "atomicAdd"}};
+    const char *last = strstr(body, "ADD(") ? "atomic<u32>" : "u32";
+    size_t at = 0;
+    for (uint32_t i = 0; i < n_binding; i++)
+        at += (size_t)snprintf(text + at, size - at,
+                               "@group(0) @binding(%u) var<storage, %s> b%u: array<%s>;\n", i,
+                               i + 1 < n_binding ? "read" : "read_write", i, i + 1 < n_binding ? "u32" : last);
+    if (n_param)
+        at += (size_t)snprintf(text + at, size - at,
+                               "@group(1) @binding(0) var<uniform> all_params: array<vec4<u32>, %u>;\n",
+                               (n_param + 3) / 4);
+    at += (size_t)snprintf(text + at, size - at,
+                           "var<workgroup> cells: array<u32, 64>;\n@compute @workgroup_size(64) fn %s(\n"
+                           "@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {\n",
+                           entry);
+    for (uint32_t i = 0; i < n_param; i++)
+        at += (size_t)snprintf(text + at, size - at, "%sall_params[%u].%c%s", i ? ", " : "let params = array(", i / 4,
+                               "xyzw"[i % 4], i + 1 < n_param ? "" : ");\n");
+    while (*body) {
+        size_t n = strspn(body, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789abcdefghijklmnopqrstuvwxyz"), k = 0;
+        const size_t n_word = sizeof words / sizeof *words;
+        while (k < n_word && (strlen(words[k].word) != n || memcmp(words[k].word, body, n))) k++;
+        if (k < n_word) at += (size_t)snprintf(text + at, size - at, "%s", words[k].means);
+        else at += (size_t)snprintf(text + at, size - at, "%.*s", n ? (int)n : 1, body);
+        body += n ? n : 1;
+    }
+    snprintf(text + at, size - at, "\n}\n");
+}
+
 const char *rig_text(device_language language, const char *entry, uint32_t n_binding,
                      uint32_t n_param, const char *body) {
     static char text[4096];
     char list[DEVICE_BINDING_MAX * 40] = "";
     size_t at = 0;
     const bool opencl = language == DEVICE_OPENCL_C;
+    if (language == DEVICE_WGSL) return wgsl_text(text, sizeof text, entry, n_binding, n_param, body), text;
     if (language == DEVICE_C) return host_text(text, sizeof text, entry, n_binding, body), text;
     for (uint32_t i = 0; i < n_binding; i++)
         at += (size_t)snprintf(list + at, sizeof list - at, "%s%sunsigned int *b%u",
@@ -158,7 +196,7 @@ const char *rig_text(device_language language, const char *entry, uint32_t n_bin
                  "#define AT ((uint)get_global_id(0))\n#define LANE ((uint)get_local_id(0))\n"
                  "#define GROUP_X ((uint)get_group_id(0))\n#define GROUP_Y ((uint)get_group_id(1))\n"
                  "#define GROUP_Z ((uint)get_group_id(2))\n#define SHARED(type, name, n) __local type name[n]\n"
-                 "#define EACH_LANE\n"
+                 "#define EACH_LANE\n#define U32 uint\n#define CELLS SHARED(uint, cells, 64)\n"
                  "#define BARRIER barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE)\n"
                  "#define ADD(p, v) atomic_add(p, v)\n"
                  "__kernel void %s(%s, __constant const uint *all_params, uint params_at) {\n"
@@ -170,7 +208,7 @@ const char *rig_text(device_language language, const char *entry, uint32_t n_bin
                  "#define AT (blockIdx.x * blockDim.x + threadIdx.x)\n#define LANE threadIdx.x\n"
                  "#define GROUP_X blockIdx.x\n#define GROUP_Y blockIdx.y\n"
                  "#define GROUP_Z blockIdx.z\n#define SHARED(type, name, n) __shared__ type name[n]\n"
-                 "#define EACH_LANE\n"
+                 "#define EACH_LANE\n#define U32 unsigned int\n#define CELLS SHARED(unsigned int, cells, 64)\n"
                  "#define BARRIER __syncthreads()\n#define ADD(p, v) atomicAdd(p, v)\n"
                  "struct params_t { unsigned int word[%u]; };\n"
                  "extern \"C\" __global__ void %s(%s%s) {\n"

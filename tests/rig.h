@@ -31,9 +31,10 @@ device_command rig_copy(device_buffer from, uint64_t from_offset, device_buffer 
 device_command rig_range(device_command_kind kind, device_buffer buffer, uint64_t offset,
                          uint64_t size);
 
-/* One kernel in any of the languages but WGSL: `body` sees b0 ... (u32 arrays), params[], and the words AT
- * (x of the invocation), LANE, GROUP_X .. GROUP_Z, BARRIER, SHARED, and EACH_LANE before whatever
- * lanes do between barriers. Good until the next call. */
+/* One kernel in any of the languages: `body` sees b0 ... (u32 arrays, the last one to write to), params[], and the
+ * words AT (x of the invocation), LANE, GROUP_X .. GROUP_Z, BARRIER, CELLS; before it uses cells[64] of workgroup
+ * memory, U32 for a variable's type, ADD(&b0[i], n), and EACH_LANE before whatever lanes do between barriers.
+ * Conditions have braces. Good until the next call. */
 const char *rig_text(device_language language, const char *entry, uint32_t n_binding,
                      uint32_t n_param, const char *body);
 

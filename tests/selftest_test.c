@@ -14,7 +14,7 @@ typedef struct watch { /* of one load */
     int n_checked, n_weights;             /* progress events */
     void (*each)(struct watch *w, beryl_engine *e); /* after each step; may be NULL */
     size_t n_broken;
-    bool any, plain;                      /* what to break: see break_programs */
+    bool any;
 } watch;
 
 static beryl_status finish(beryl_task *task, beryl_engine *engine, watch *w, beryl_error *error) {
@@ -106,22 +106,22 @@ static void swap_items(beryl_engine *e, device_program a, device_program b) {
     }
 }
 
-static beryl_status check_again(beryl_engine *e, size_t program) {
+static beryl_status check_again(beryl_engine *e, size_t program, beryl_error *error) {
     uint64_t done, total;
     beryl_status status;
     e->store.programs.data[program].proven = false;
     e->n_checked = 0;
-    while ((status = engine_check_step(e, NULL, &done, &total, NULL)) == BERYL_EVENT || status == BERYL_PENDING)
+    while ((status = engine_check_step(e, NULL, &done, &total, error)) == BERYL_EVENT || status == BERYL_PENDING)
         if (status == BERYL_PENDING) base_sleep(2e-4);
     return status;
 }
 
-/* The first program that needs subgroups (`plain`: that needs nothing) does nothing; `any`: those of the plans made without do nothing either. */
+/* The first program that needs subgroups does nothing; `any`: those of the plans made without do nothing either. */
 static void break_programs(watch *w, beryl_engine *e) {
     const size_t n = e->store.programs.count;
     for (size_t i = w->n_broken; w->n_weights && i < n; i++) {
         const device_program real = e->store.programs.data[i].id;
-        const bool first = !w->n_broken && (w->plain ? !e->store.programs.data[i].f16 : e->store.programs.data[i].subgroups);
+        const bool first = !w->n_broken && e->store.programs.data[i].subgroups;
         if (!first && !(w->any && w->n_broken)) continue;
         while (device_program_status(e->device, real, NULL) == BERYL_PENDING) base_sleep(1e-3);
         const device_program idle = idle_program(e, real);
@@ -165,7 +165,7 @@ static void check_cases(test *t) {
             const device_program idle = idle_program(engine, real);
             CHECK(t, idle.id != 0);
             swap_items(engine, real, idle);
-            if (check_again(engine, i) != BERYL_DEVICE) test_fail(t, __FILE__, __LINE__, "program %zu of %zu did nothing and nobody noticed", i, count);
+            if (check_again(engine, i, NULL) != BERYL_DEVICE) test_fail(t, __FILE__, __LINE__, "program %zu of %zu did nothing and nobody noticed", i, count);
             if (i == 0) {
                 tally n = {0};
                 CHECK_INT(t, selftest(engine, &n), BERYL_DEVICE);
@@ -173,7 +173,7 @@ static void check_cases(test *t) {
             }
             swap_items(engine, real, idle);
             device_program_drop(engine->device, idle);
-            CHECK_INT(t, check_again(engine, i), BERYL_OK);
+            CHECK_INT(t, check_again(engine, i, NULL), BERYL_OK);
         }
         if (engine) CHECK_INT(t, engine->store.programs.count, count); /* nothing was compiled for it */
         beryl_engine_close(engine);
@@ -181,15 +181,20 @@ static void check_cases(test *t) {
     static const char *const processors[] = {"software", "opencl", "host"};
     for (size_t i = 0; i < sizeof processors / sizeof *processors; i++) {
         if (!test_case(t, "selftest/finds-a-wrong-kernel-on-%s", processors[i])) continue;
-        watch good = {0}, bad = {.each = break_programs, .plain = true};
+        watch w = {0};
         const beryl_engine_options options = {.model = DEFAULT_MODEL, .context = 256, .no_cache = true, .device = processors[i]};
         beryl_error error = {0};
-        beryl_engine *engine = loaded(t, options, false, &good, NULL);
+        beryl_engine *engine = loaded(t, options, false, &w, NULL);
         if (!engine) continue;
-        CHECK(t, good.n_checked > 10);
-        beryl_engine_close(engine);
-        engine = loaded(t, options, false, &bad, &error);
-        CHECK(t, !engine && strstr(error.message, "wrong numbers") && strstr(error.message, "--device reference"));
+        CHECK(t, w.n_checked > 10);
+        const device_program real = engine->store.programs.data[0].id, idle = idle_program(engine, real);
+        while (device_program_status(engine->device, idle, NULL) == BERYL_PENDING) base_sleep(1e-3);
+        swap_items(engine, real, idle);
+        CHECK_INT(t, check_again(engine, 0, &error), BERYL_DEVICE);
+        CHECK(t, strstr(error.message, "wrong numbers") && strstr(error.message, "--device reference"));
+        swap_items(engine, real, idle);
+        device_program_drop(engine->device, idle);
+        CHECK_INT(t, check_again(engine, 0, NULL), BERYL_OK);
         beryl_engine_close(engine);
     }
     if (test_case(t, "selftest/goes-on-without-what-is-wrong")) {
