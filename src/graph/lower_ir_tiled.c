@@ -123,7 +123,8 @@ beryl_status lower_ir_tiled(lowering *l, const graph_node *node, const lower_ir_
     const bool halves = l->caps->fragments && !l->settings.exact && type != TYPE_F32 && p->bound >= FROM_HALVES && p->k >= 16;
     beryl_status status = halves ? halve_vectors(l, node, p, error) : BERYL_OK;
     if (status != BERYL_OK) return status;
-    if (is_host(l) ? type != TYPE_F32 : halves && base_type_is_quantised(type) && p->bound >= FROM_UNPACKED)
+    const bool packed = base_type_is_quantised(type) || (type == TYPE_BF16 && p->k % LOWER_IR_RUN == 0);
+    if (is_host(l) ? type != TYPE_F32 : halves && packed && p->bound >= FROM_UNPACKED)
         return multiply_unpacked(l, node, p, halves, error);
     return multiply(l, node, p, halves, 0, p->first, p->to, p->m, error);
 }

@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-enum { LONG = 1 << 16 /* an extent that nobody knows */, UNITS_UNKNOWN = 64, DEEP = 200 << 10, MANY = 1024 };
+enum { LONG = 1 << 16 /* an extent that nobody knows */, UNITS_UNKNOWN = 64, MANY = 1024 };
 
 typedef struct shape {
     uint64_t extents[IR_DIM_MAX];
@@ -110,15 +110,30 @@ static const tile_form *choose_tile(const shape *s, const tile_form *forms, uint
     return &forms[n_form - 1];
 }
 
+typedef struct tile_depth {
+    uint16_t depth, slots;
+} tile_depth;
+
+/* Workgroup memory of both tiles and a strip of results, at the least. */
+static uint32_t fragment_bytes(const tile_form *t, const tile_depth *d) {
+    const uint32_t rows = t->m_lanes * t->m_block * 16u + t->n_lanes * t->n_block * 8u;
+    return d->slots * rows * (d->depth + 8u) * 2 + t->m_lanes * t->n_lanes * 16u * 16u * 4u;
+}
+
 /* Matrix units: lanes are subgroups, blocks fragments of 16 by 8. */
 static void fragments(const shape *s, uint32_t k, ir_schedule *out) {
     static const tile_form forms[] = {{4, 4, 2, 8}, {2, 4, 4, 8}, {2, 4, 2, 8}, {2, 2, 2, 8}, {2, 2, 2, 4}, {1, 2, 4, 2}, {1, 1, 4, 2}};
+    static const tile_depth depths[] = {{64, 3}, {32, 4}, {32, 3}, {32, 2}, {16, 2}};
+    const uint32_t n_form = sizeof forms / sizeof *forms, n_depth = sizeof depths / sizeof *depths;
     const uint32_t first = s->extents[s->outer[s->n - 2]] < MANY; /* the highest tile only where little of it stays empty */
-    const tile_form *t = choose_tile(s, forms + first, sizeof forms / sizeof *forms - first, 16, 8);
+    const tile_form *t = choose_tile(s, forms + first, n_form - first, 16, 8);
+    uint32_t d = t->m_lanes * t->n_lanes < 8; /* the deepest, with the fewest barriers, only for many lanes */
+    while (d + 1 < n_depth && fragment_bytes(t, &depths[d]) > out->workgroup_bytes) {
+        if (++d + 1 == n_depth && fragment_bytes(t, &depths[d]) > out->workgroup_bytes && t + 1 < forms + n_form) t++, d = 0;
+    }
     out->dims[s->outer[s->n - 2]] = (ir_schedule_dim){.group = 2, .lanes = t->m_lanes, .block = t->m_block};
     out->dims[s->outer[s->n - 1]] = (ir_schedule_dim){.group = 1, .lanes = t->n_lanes, .block = t->n_block};
-    const bool deep = out->workgroup_bytes >= DEEP && t->m_lanes * t->n_lanes == 8; /* fewer barriers */
-    out->dims[k] = (ir_schedule_dim){.stage = deep ? 64 : 32, .unroll = deep ? 3 : 4};
+    out->dims[k] = (ir_schedule_dim){.stage = depths[d].depth, .unroll = depths[d].slots};
     out->vector = 8;
     out->fragments = true;
 }
