@@ -103,7 +103,7 @@ static void below(rule *r, uint32_t most) {
 }
 
 static rule rule_of(const graph *g, graph_value v) {
-    rule r = {50, false, false};
+    rule r = {UINT32_MAX, false, false};
     const uint32_t n = graph_tensor_at(g, v)->dim[0].size;
     for (size_t i = 0; i < g->nodes.count; i++) {
         const graph_node *node = &g->nodes.data[i];
@@ -122,6 +122,7 @@ static rule rule_of(const graph *g, graph_value v) {
             if (!slot && node->op == OP_ATTENTION && node->attr.attention.most) below(&r, node->attr.attention.most);
         }
     }
+    if (r.most == UINT32_MAX) r.most = 50; /* nothing reads them as indices */
     return r;
 }
 

@@ -40,6 +40,7 @@ static graph_dim rows_of(const maker *m) {
 
 static uint32_t draw_width(maker *m) {
     if (m->wide && draw(m, 3)) return DRAW_OF(m, 256, 512);
+    if (draw(m, 60) == 0) return DRAW_OF(m, 1000, 1536, 2049);
     return DRAW_OF(m, 1, 2, 3, 7, 8, 16, 24, 31, 32, 33, 48, 64, 96, 100, 128, 130, 256, 257);
 }
 
