@@ -352,9 +352,32 @@ ir_id lower_ir_max_vector(lower_ir *k, ir_id x) {
     return fold(k, IR_MAX, x);
 }
 
+/* Of each subgroup by its own op; what they made, by the first lane. */
+static void reduce_subgroups(lower_ir *k, ir_op op, ir_id x, ir_memory at, uint32_t size) {
+    ir_builder *b = k->b;
+    const ir_id lane = ir_local(b, 0);
+    ir_subgroup(b, size);
+    x = op == IR_ADD ? ir_subgroup_add(b, x) : op == IR_MAX ? ir_subgroup_max(b, x) : ir_subgroup_min(b, x);
+    ir_if(b, ir_eq(b, ir_subgroup_lane(b), ir_u32(b, 0)));
+    ir_store(b, at, lower_ir_over(k, lane, size), x);
+    ir_end(b);
+    if (k->lanes == size) return;
+    ir_barrier(b);
+    ir_if(b, ir_eq(b, lane, ir_u32(b, 0)));
+    ir_id all = ir_load(b, at, lane, 1);
+    for (uint32_t i = 1; i < k->lanes / size; i++) all = ir_binary(b, op, all, ir_load(b, at, ir_u32(b, i), 1));
+    ir_store(b, at, lane, all);
+    ir_end(b);
+}
+
 ir_id lower_ir_reduce(lower_ir *k, ir_op op, ir_id x, ir_memory at) {
     if (k->lanes == 1) return x;
     ir_builder *b = k->b;
+    const uint32_t size = k->l->caps->subgroups ? k->l->caps->subgroup_size : 0;
+    if (size > 1 && k->lanes % size == 0 && (op == IR_ADD || op == IR_MAX || op == IR_MIN)) {
+        reduce_subgroups(k, op, x, at, size);
+        return ir_uniform_load(b, at, ir_u32(b, 0));
+    }
     ir_id lane = ir_local(b, 0);
     ir_store(b, at, lane, x);
     for (uint32_t half = k->lanes / 2; half > 0; half /= 2) {
