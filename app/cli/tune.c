@@ -67,12 +67,13 @@ static bool tuned_each(void *user, const beryl_tuned_info *info) {
         json_close(&t->json, '}');
         return !forget;
     }
-    const char *const texts[] = {info->backend, info->adapter, info->driver, info->kernels};
+    const char *const texts[] = {info->backend, info->adapter, info->driver};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         term_print(stdout, texts[i], strlen(texts[i]), true);
-        fputs(i < 3 ? ", " : " kernels", stdout);
+        if (*texts[i]) fputs(", ", stdout);
     }
-    printf(": %u products%s\n  ", info->n_product, forget ? ", deleted" : "");
+    term_print(stdout, info->kernels, strlen(info->kernels), true);
+    printf(" kernels: %u products%s\n  ", info->n_product, forget ? ", deleted" : "");
     term_print(stdout, info->path, strlen(info->path), true);
     putchar('\n');
     return !forget;

@@ -104,6 +104,7 @@ struct beryl_engine {
     size_t n_checking, n_checked;  /* programs of the store when it began; those that need no check any more */
     base_vec(uint64_t) known;      /* programs that were right on this adapter before */
     base_vec(engine_tuned) tuned; /* forms of products, in the file's order */
+    const char *schedules;         /* file of schedules of generated kernels, where there is one; in the arena */
     lower_tuned *tuned_forms;      /* [tuned.count], of the store; owned */
     size_t n_tuned_forms;
     bool lost[3];                  /* f16, subgroups, dot: done without since programs were wrong */
@@ -198,6 +199,10 @@ void engine_tuned_recall(beryl_engine *engine);
 void engine_tuned_use(beryl_engine *engine, bool use);
 /* Writes engine->tuned; a file that was there is replaced as a whole. */
 beryl_status engine_tuned_keep(const beryl_engine *engine, beryl_error *error);
+/* Are its kernels generated ones? */
+bool engine_generates(const beryl_engine *engine);
+/* The file of ir/tune.h in the cache folder, for all devices. NULL: there is no folder, or no memory. */
+char *engine_schedules_path(base_arena *arena);
 #endif
 
 /* ---- runs (run.c) --------------------------------------------------------------------------------------------- */

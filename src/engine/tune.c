@@ -5,6 +5,7 @@
  * form (one number doubled or halved), the likeliest first by a rule that counts waste; a class ends when no neighbour wins or
  * its tries are used up. At the end the whole step must be faster and every kernel right, or nothing is kept. */
 #include "base/error.h"
+#include "base/file.h"
 #include "engine/probe.h"
 
 #ifndef __wasm__
@@ -17,7 +18,7 @@ enum { TRIES_DEFAULT = 24, TRIES_MOST = 200, PRODUCT_MAX = 64, TRIED_MAX = 256, 
 static const double WIN = 0.98;        /* a form is better below this part of the other's time */
 static const double WARM_SECONDS = 0.3, SHARE_LEAST = 0.004, WASTE_MOST = 4; /* of the step's time; times the best one's */
 
-typedef enum tune_stage { TUNE_PLAN, TUNE_BASE, TUNE_CANDIDATE, TUNE_LAST, TUNE_CHECK, TUNE_DONE } tune_stage;
+typedef enum tune_stage { TUNE_PLAN, TUNE_CANDIDATE, TUNE_SCHEDULES, TUNE_LAST, TUNE_CHECK, TUNE_DONE } tune_stage;
 
 typedef struct product {
     engine_tuned class;              /* form: the best one, all zero: as chosen */
@@ -42,7 +43,10 @@ typedef struct tuning {
     probe plans[2];                  /* the best so far, the candidates */
     lower_tuned round[PRODUCT_MAX];
     bool warm, stopped;
+    double stamp_us;                 /* that a timestamp adds to a dispatch */
     base_vec(engine_tuned) found;
+    graph_exec_search search;        /* of schedules */
+    beryl_task *task;
     char told[64 + 128];
 } tuning;
 
@@ -150,7 +154,7 @@ static void take_sample(tuning *t, const probe *p, int which, uint32_t run) {
     for (uint32_t i = 0; i < t->n_product; i++) t->products[i].samples[which][run] = 0;
     for (uint32_t i = 0; graph_exec_step_at(p->exec, i, &step); i++) {
         product *x = product_of(t, p, &step);
-        if (x) x->samples[which][run] += step.microseconds;
+        if (x) x->samples[which][run] += step.microseconds > t->stamp_us ? step.microseconds - t->stamp_us : 0;
     }
 }
 
@@ -179,6 +183,26 @@ static beryl_status compare(tuning *t, beryl_error *error) {
     return status;
 }
 
+/* What a timestamp costs: a plan with one after each dispatch against one with two around all. */
+static beryl_status measure_stamp(tuning *t, beryl_error *error) {
+    double seconds[2][RUNS] = {{0}};
+    graph_exec_step step;
+    probe framed = {0};
+    uint32_t n = 0;
+    beryl_status status = open_plan(t, false, true, &framed, error);
+    probe *const plans[2] = {&t->plans[0], &framed};
+    for (uint32_t run = 0; status == BERYL_OK && run < RUNS; run++)
+        for (int i = 0; status == BERYL_OK && i < 2; i++) {
+            status = run_once(plans[i], error);
+            seconds[i][run] = graph_exec_seconds(plans[i]->exec);
+        }
+    while (graph_exec_step_at(t->plans[0].exec, n, &step)) n++;
+    const double more = 1e6 * (median(seconds[0], RUNS) - median(seconds[1], RUNS));
+    t->stamp_us = more > 0 && n ? more / n : 0;
+    probe_close(&framed);
+    return status;
+}
+
 /* Classes of the plan, as it would be. */
 static beryl_status find_products(tuning *t, beryl_error *error) {
     const bool exact = t->e->options.precision == BERYL_PRECISION_EXACT;
@@ -188,6 +212,7 @@ static beryl_status find_products(tuning *t, beryl_error *error) {
     t->n_product = 0;
     beryl_status status = open_plan(t, false, false, p, error);
     if (status == BERYL_OK) status = warm_up(t, p, error);
+    if (status == BERYL_OK) status = measure_stamp(t, error);
     if (status != BERYL_OK) return status;
     for (uint32_t i = 0; graph_exec_step_at(p->exec, i, &step); i++) {
         const uint64_t key = step.product ? lower_tuned_key(p->text.g, step.product, exact) : 0;
@@ -336,6 +361,65 @@ static beryl_status plan_end(beryl_task *task, tuning *t) {
     return status;
 }
 
+/* ---- schedules ------------------------------------------------------------------------------------------------------------------- */
+
+/* Plans of prompts, whose generated kernels have schedules. */
+static const engine_plan_kind scheduled_kinds[] = {PLAN_PREFILL, PLAN_OUTPUT_SMALL};
+enum { N_SCHEDULED = sizeof scheduled_kinds / sizeof *scheduled_kinds, SCHEDULES_TIMED = 12 };
+
+static bool is_stopped(void *user) {
+    const tuning *t = user;
+    return task_is_cancelled(t->task);
+}
+
+static beryl_status schedules_begin(tuning *t, beryl_error *error) {
+    beryl_engine *e = t->e;
+    t->at_kind = 0;
+    if (e->options.no_cache || !engine_generates(e)) {
+        t->at_kind = N_SCHEDULED;
+        return BERYL_OK;
+    }
+    const char *folder = engine_cache_path(&e->arena, NULL, NULL), *path = engine_schedules_path(&e->arena);
+    if (!folder || !path) return base_fail(error, BERYL_IO, "there is no cache folder: neither $XDG_CACHE_HOME nor $HOME is set");
+    t->search = (graph_exec_search){.cache = path, .n_timed = t->tries < SCHEDULES_TIMED ? t->tries : SCHEDULES_TIMED, .again = t->again, .stopped = is_stopped, .user = t};
+    e->schedules = path;
+    return base_folder_make(folder, error);
+}
+
+/* One kernel that has not been searched. OK: there are no more of this plan. */
+static beryl_status schedule_search(beryl_task *task, tuning *t) {
+    const graph_exec_options with = {.exact = t->e->options.precision == BERYL_PRECISION_EXACT, .search = &t->search};
+    const uint32_t n = t->search.n_done;
+    probe p;
+    t->search.left = 1;
+    t->e->store.schedules = t->search.cache;
+    beryl_status status = probe_open(t->e, scheduled_kinds[t->at_kind], 0, &with, &p, &task->error);
+    probe_close(&p);
+    t->e->store.schedules = NULL;
+    if (status != BERYL_OK || t->search.n_done == n) return status;
+    const bool won = t->search.after < WIN * t->search.before && t->search.before < HUGE_VAL;
+    const int size = snprintf(t->told, sizeof t->told, "schedule of %s, %u vectors", t->search.name, engine_plan_options(t->e, scheduled_kinds[t->at_kind]).n_token);
+    t->n_found += won;
+    status = task_put(task, (beryl_event){.kind = BERYL_EVENT_TEST, .token = -1, .ok = won, .value = won ? t->search.after / t->search.before : 1}, t->told, (size_t)size);
+    return status == BERYL_OK ? BERYL_EVENT : status;
+}
+
+static beryl_status schedules_step(beryl_task *task, tuning *t) {
+    if (t->stopped || t->at_kind == N_SCHEDULED) {
+        t->stage = TUNE_LAST;
+        return BERYL_EVENT;
+    }
+    beryl_status status = schedule_search(task, t);
+    if (status == BERYL_CANCELLED) t->stopped = true, status = BERYL_EVENT;
+    if (status == BERYL_OK) t->at_kind++;
+    if (status != BERYL_OK && status != BERYL_EVENT) return status;
+    const beryl_event event = {.kind = BERYL_EVENT_PROGRESS, .what = "tuning kernels of prompts", .done = t->search.n_done, .token = -1};
+    status = task_put(task, event, NULL, 0);
+    return status == BERYL_OK ? BERYL_EVENT : status;
+}
+
+/* ---- the end --------------------------------------------------------------------------------------------------------------------- */
+
 /* What was found replaces and joins what the engine had. */
 static beryl_status adopt(tuning *t, beryl_error *error) {
     beryl_engine *e = t->e;
@@ -359,6 +443,10 @@ static beryl_status check_plans(tuning *t, beryl_error *error) {
         const beryl_status status = engine_plan_get(t->e, t->kinds[i], &plan, error);
         if (status != BERYL_OK) return status;
     }
+    for (uint32_t i = 0; i < N_SCHEDULED && t->search.n_done; i++) {
+        const beryl_status status = engine_plan_get(t->e, scheduled_kinds[i], &plan, error);
+        if (status != BERYL_OK) return status;
+    }
     return BERYL_OK;
 }
 
@@ -366,6 +454,7 @@ static beryl_status check_plans(tuning *t, beryl_error *error) {
 static void forgo(tuning *t, const beryl_error *why) {
     base_log(&t->e->log, BERYL_LOG_WARNING, "nothing is kept of this tuning: %s", why->message);
     engine_plans_close(t->e);
+    if (t->search.n_done) remove(t->search.cache); /* one of them may be to blame */
     engine_tuned_recall(t->e);
     engine_tuned_use(t->e, true);
     t->n_found = 0;
@@ -399,6 +488,7 @@ static beryl_status tune_step(beryl_task *task) {
     beryl_error *error = &task->error;
     if (task_is_cancelled(task) && t->stage < TUNE_LAST) t->stopped = true;
     if (t->stopped && t->stage == TUNE_PLAN) t->stage = TUNE_LAST;
+    if (t->stage == TUNE_SCHEDULES) return schedules_step(task, t);
     if (t->stage >= TUNE_LAST) return end_step(task, t);
     if (t->stage == TUNE_PLAN) {
         const beryl_status status = find_products(t, error);
@@ -410,7 +500,8 @@ static beryl_status tune_step(beryl_task *task) {
     if (status == BERYL_EVENT) return progress(task, t);
     if (status != BERYL_OK) return status;
     status = plan_end(task, t);
-    t->stage = ++t->at_kind < t->n_kind && !t->stopped ? TUNE_PLAN : TUNE_LAST;
+    t->stage = ++t->at_kind < t->n_kind && !t->stopped ? TUNE_PLAN : TUNE_SCHEDULES;
+    if (status == BERYL_OK && t->stage == TUNE_SCHEDULES) status = schedules_begin(t, error);
     return status == BERYL_OK ? BERYL_EVENT : status;
 }
 
@@ -453,6 +544,7 @@ beryl_status beryl_engine_tune(beryl_engine *e, const beryl_tune_options *option
         tuning_drop(e, t);
         return status;
     }
+    t->task = *task;
     (*task)->state = t;
     (*task)->close = tune_close;
     return BERYL_OK;

@@ -18,10 +18,18 @@ enum { FILE_MOST = 1 << 20, FORMS_MOST = 1024, WG_MOST = 1024, LANES_MOST = 128,
 /* The numbers of a form, with the most that each may be. */
 #define FORM_LIST(X) X(wg, WG_MOST) X(lanes, LANES_MOST) X(rows, ROWS_MOST) X(depth, DEPTH_MOST) X(groups, GROUPS_MOST) X(n_x, N_X_MOST)
 
-static const char *kernels_name(const beryl_engine *e) {
-    const device_caps *caps = device_caps_of(e->device);
+bool engine_generates(const beryl_engine *e) {
     const char *kernels = base_environment("BERYL_KERNELS");
-    return !(caps->languages & DEVICE_LANGUAGE_BIT(DEVICE_WGSL)) || (kernels && !strcmp(kernels, "generated")) ? "generated" : "written";
+    return !(device_caps_of(e->device)->languages & DEVICE_LANGUAGE_BIT(DEVICE_WGSL)) || (kernels && !strcmp(kernels, "generated"));
+}
+
+static const char *kernels_name(const beryl_engine *e) {
+    return engine_generates(e) ? "generated" : "written";
+}
+
+char *engine_schedules_path(base_arena *arena) {
+    const char *folder = engine_cache_path(arena, NULL, NULL);
+    return folder ? base_arena_print(arena, "%s/schedules.txt", folder) : NULL;
 }
 
 /* Generated kernels and written ones have forms of their own. */
@@ -108,6 +116,7 @@ void engine_tuned_use(beryl_engine *e, bool use) {
     e->tuned_forms = e->n_tuned_forms ? base_heap_take(&e->heap, e->n_tuned_forms * sizeof *e->tuned_forms) : NULL;
     if (!e->tuned_forms) e->n_tuned_forms = 0; /* no memory: as chosen */
     e->store.tuned = e->tuned_forms;
+    e->store.schedules = use ? e->schedules : NULL;
     e->store.n_tuned = 0;
     for (size_t i = 0; i < e->n_tuned_forms; i++) /* what was searched in vain is not for the lowering */
         if (e->tuned.data[i].form.form.wg) e->tuned_forms[e->store.n_tuned++] = e->tuned.data[i].form;
@@ -115,7 +124,10 @@ void engine_tuned_use(beryl_engine *e, bool use) {
 
 void engine_tuned_recall(beryl_engine *e) {
     e->tuned.count = 0;
+    e->schedules = NULL;
     if (!e->device || e->options.no_cache) return;
+    const char *schedules = engine_generates(e) ? engine_schedules_path(&e->arena) : NULL;
+    if (schedules && base_file_exists(schedules)) e->schedules = schedules;
     char key[17], *text = NULL;
     size_t size = 0;
     base_json *root = NULL;
@@ -205,17 +217,21 @@ static const char *copy_text(base_arena *arena, const base_json *root, const cha
 static void list_file(void *user, const char *name, bool is_folder) {
     listing *l = user;
     const base_view given = base_view_of(name);
-    if (is_folder || l->status != BERYL_OK || !base_view_begins(given, BASE_VIEW("tune-")) || !base_view_ends(given, BASE_VIEW(".json"))) return;
+    const bool schedules = base_view_equal(given, BASE_VIEW("schedules.txt")); /* of all devices, a line each */
+    if (is_folder || l->status != BERYL_OK || (!schedules && !(base_view_begins(given, BASE_VIEW("tune-")) && base_view_ends(given, BASE_VIEW(".json"))))) return;
     char *text = NULL;
     size_t size = 0;
     base_json *root = NULL;
     base_arena arena;
     base_arena_init(&arena, l->heap);
     const char *path = base_arena_print(&arena, "%s/%s", l->folder, name);
-    if (path && base_file_read(l->heap, path, FILE_MOST, &text, &size, NULL) == BERYL_OK && base_json_parse(&arena, text, size, &root, NULL) != BERYL_OK) root = NULL;
+    if (path && base_file_read(l->heap, path, FILE_MOST, &text, &size, NULL) == BERYL_OK && (schedules || base_json_parse(&arena, text, size, &root, NULL) != BERYL_OK)) root = NULL;
     beryl_tuned_info info = {path, copy_text(&arena, root, "backend"), copy_text(&arena, root, "adapter"), copy_text(&arena, root, "driver"), copy_text(&arena, root, "kernels"), 0};
     const base_json *list = root && root->kind == JSON_OBJECT ? base_json_find(root, "products") : NULL;
     for (const base_json *p = list && list->kind == JSON_ARRAY ? list->child : NULL; p; p = p->next) info.n_product++;
+    if (schedules) info.adapter = "schedules of all devices", info.kernels = "generated";
+    for (size_t i = 0; schedules && text && i < size; i++) info.n_product += text[i] == '\n';
+    if (schedules && info.n_product) info.n_product--; /* the head line */
     if (!path) l->status = base_fail(l->error, BERYL_NO_MEMORY, "out of host memory");
     else if (!l->each(l->user, &info) && remove(path)) l->status = base_fail(l->error, BERYL_IO, "cannot delete %s", path);
     base_heap_give(l->heap, text, text ? size + 1 : 0);

@@ -13,12 +13,29 @@
 
 typedef struct graph_exec graph_exec;
 
+/* Search for schedules of generated kernels while a plan is opened (lower_ir_search.c). */
+enum { GRAPH_SEARCH_MAX = 128 };
+typedef struct graph_exec_search {
+    const char *cache;  /* file, as of ir/tune.h */
+    uint32_t n_timed;   /* candidates timed of each kernel */
+    bool again;         /* though the cache knows the kernel */
+    uint32_t left;      /* kernels that may be searched; counts down */
+    bool (*stopped)(void *user); /* true: CANCELLED */
+    void *user;
+    bool warm;          /* the device is */
+    uint64_t done[GRAPH_SEARCH_MAX];
+    uint32_t n_done;
+    const char *name;   /* of the kernel searched last; its seconds by the rule of thumb, and by what was found */
+    double before, after;
+} graph_exec_search;
+
 typedef struct graph_exec_options {
     bool exact;     /* f32 activations; false: int8 activations where the device has dot products */
     bool chains;    /* trees of small operations become generated kernels also beside hand-written ones (native builds) */
     bool unfused;   /* no graph passes: every node its own dispatch */
     bool stamped;   /* a timestamp after each step, for graph_exec_step_at */
     bool framed;    /* two timestamps alone, around the steps, for graph_exec_seconds */
+    graph_exec_search *search; /* NULL: none */
     bool explained; /* keeps what each step is made from, for graph_exec_texts_at */
     const lower_form *forms; /* [n_form], for benchmarks */
     uint32_t n_form;

@@ -20,6 +20,7 @@ typedef struct lowering { /* of one plan; lower_*.c read it, plan.c owns it */
     device_language language; /* of generated kernels */
     struct graph_plan *plan;
     base_arena *arena; /* of the plan: texts and the like */
+    struct graph_exec_search *search; /* of schedules; NULL: none (exec.h) */
     lower_texts *texts; /* of the step under way; NULL: nobody asks */
 } lowering;
 

@@ -229,13 +229,15 @@ beryl_status lower_ir_end_marked(lower_ir *k, const lower_count counts[IR_DIM_MA
     beryl_status status = ir_finish(k->b, &kernel, error);
     if (status == BERYL_OK) {
         lower_ir_schedule(k, kernel, extents, &schedule);
+        status = lower_ir_search(k, kernel, counts, extents, &schedule, error);
+        lower_ir_recall(k, kernel, extents, &schedule);
         for (uint32_t d = 0; d < IR_DIM_MAX; d++) {
             const ir_schedule_dim *dim = &schedule.dims[d];
             if (!dim->group) continue;
             along[dim->group - 1] = counts[d];
             per[dim->group - 1] = ir_schedule_tile(&schedule, d);
         }
-        status = step_of(k, kernel, &schedule, along, per, error);
+        if (status == BERYL_OK) status = step_of(k, kernel, &schedule, along, per, error);
     }
     base_arena_fini(&k->arena);
     return status;

@@ -78,6 +78,11 @@ beryl_status lower_ir_end_3d(lower_ir *k, lower_count x, uint32_t per_x, lower_c
 beryl_status lower_ir_end_marked(lower_ir *k, const lower_count counts[IR_DIM_MAX], const uint64_t extents[IR_DIM_MAX], beryl_error *error);
 /* The schedule that such a kernel gets on this device. With what the plan promises of its parameters. */
 void lower_ir_schedule(const lower_ir *k, const ir_kernel *plain, const uint64_t extents[IR_DIM_MAX], ir_schedule *schedule);
+/* Where tuning found a schedule, *schedule becomes that. */
+void lower_ir_recall(const lower_ir *k, const ir_kernel *plain, const uint64_t extents[IR_DIM_MAX], ir_schedule *schedule);
+/* Where the lowering shall search and this kernel's turn has come: times candidates, the best into the cache. */
+beryl_status lower_ir_search(lower_ir *k, const ir_kernel *plain, const lower_count counts[IR_DIM_MAX], const uint64_t extents[IR_DIM_MAX], const ir_schedule *thumb,
+                             beryl_error *error);
 
 /* ---- instructions that many kernels need ---- */
 

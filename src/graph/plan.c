@@ -632,7 +632,7 @@ beryl_status graph_plan_chains(graph *g, graph_store *store, const graph_exec_op
 static beryl_status lower_all(graph_plan *p, beryl_error *error) {
     lowering l = {.g = p->g, .store = p->store, .device = p->device, .caps = device_caps_of(p->device), .plan = p, .arena = &p->arena,
                   .settings = lower_settings_of(&p->options), .language = (device_language)p->language,
-                  .texts = p->options.explained ? &p->texts : NULL};
+                  .texts = p->options.explained ? &p->texts : NULL, .search = p->options.search};
     for (size_t i = 0; i < p->g->nodes.count; i++) {
         const graph_node *node = &p->g->nodes.data[i];
         if (node->dead) continue;

@@ -396,7 +396,7 @@ beryl_status ir_tune(base_arena *arena, const ir_tuning *t, ir_schedule *schedul
     uint64_t key;
     if (!key_of(heap, t, &key))
         return base_fail(error, BERYL_NO_MEMORY, "no memory to tune %s", t->plain->name);
-    if (ir_tuned(heap, t, schedule)) return BERYL_OK;
+    if (!t->again && ir_tuned(heap, t, schedule)) return BERYL_OK;
     size_t size = 2 * CANDIDATES_MAX * sizeof(candidate);
     candidate *c = base_heap_take(heap, size);
     if (!c) return base_fail(error, BERYL_NO_MEMORY, "no memory to tune %s", t->plain->name);

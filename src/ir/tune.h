@@ -24,6 +24,7 @@ typedef struct ir_tuning {
     uint32_t n_timed;                      /* candidates that are timed at most. 0: 12 */
     uint32_t n_candidate; /* that the model looks at; 0 and at most: 160 (of each kind) */
     const char *cache;    /* file; NULL: none */
+    bool again;           /* ir_tune: what is in it is searched anew */
     const beryl_log *log; /* borrowed; NULL: silent */
     /* Seconds of one run of the kernel that the schedule makes (scheduled: after the passes). A
      * status other than OK: the candidate is left out (it does not compile there, say); CANCELLED
