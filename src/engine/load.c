@@ -266,12 +266,12 @@ static beryl_status start(beryl_engine *e, const engine_plan_kind *kinds, size_t
     return BERYL_OK;
 }
 
-/* What a short question needs. The load waits for these. In software, where a compile takes longest, steps are
+/* What a short question needs. The load waits for these. On a processor, where a compile takes longest, steps are
  * compiled and checked while the question is read: the first word needs none. */
 static beryl_status start_first_plans(beryl_engine *e, beryl_error *error) {
     const engine_plan_kind kinds[] = {PLAN_OUTPUT_SMALL, engine_has_near(e) ? PLAN_DECODE_NEAR : PLAN_DECODE};
-    const bool is_software = e->device && device_caps_of(e->device)->kind == DEVICE_SOFTWARE;
-    return start(e, kinds, is_software ? 1 : 2, error);
+    const bool is_processor = e->device && device_is_processor(device_caps_of(e->device));
+    return start(e, kinds, is_processor ? 1 : 2, error);
 }
 
 /* What the next questions need. */
