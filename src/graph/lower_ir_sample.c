@@ -34,34 +34,78 @@ static ir_id first_lane(lower_ir *k) {
     return k->lanes == 1 ? ir_u32(k->b, 0) : ir_local(k->b, 0);
 }
 
-/* bound [n, 2]: (order, ~index) of the k-th best part; found bit by bit from above: the largest that k parts reach. */
+/* Lanes of a subgroup that counts are added over by shuffles; 0: by a tree. */
+static uint32_t span_of(const lowering *l) {
+    const device_caps *caps = l->caps;
+    if (lower_ir_serial(l) || !caps->subgroups || caps->subgroup_size < 8) return 0;
+    return caps->vendor == 0x8086 ? 8 : caps->subgroup_size < 32 ? caps->subgroup_size : 32;
+}
+
+/* x of all lanes added up, in turn `turn` of a loop. With shuffles one barrier a turn is enough: turns write two halves of the
+ * memory in turn, and who writes one again has passed the barrier of the turn between. */
+static ir_id count_all(lower_ir *k, ir_id x, ir_memory joined, ir_id turn, uint32_t span) {
+    ir_builder *b = k->b;
+    if (!span) return lower_ir_reduce(k, IR_ADD, x, joined);
+    const uint32_t runs = k->lanes / span;
+    ir_id first = lower_ir_times(k, lower_ir_and(k, turn, 1), runs), sum = ir_subgroup_add(b, x);
+    ir_if(b, ir_eq(b, ir_subgroup_lane(b), ir_u32(b, 0)));
+    ir_store(b, joined, ir_add(b, first, lower_ir_over(k, ir_local(b, 0), span)), sum);
+    ir_end(b);
+    ir_barrier(b);
+    sum = ir_load(b, joined, first, 1);
+    for (uint32_t i = 1; i < runs; i++) sum = ir_add(b, sum, ir_load(b, joined, lower_ir_plus(k, first, i), 1));
+    return sum;
+}
+
+/* bound [n, 2]: (order, ~index) of the k-th best part; found bit by bit from above: the largest that k parts reach. Where lanes
+ * have few parts each, they hold them. */
 static beryl_status lower_bound(lowering *l, const graph_node *node, const sampling *s, beryl_error *error) {
+    enum { HELD = 4 };
     lower_ir k;
     lower_ir_begin(&k, l, node, "sample_bound", lower_ir_lanes(l, s->parts.n * 64));
     ir_builder *b = k.b;
+    const uint32_t span = k.lanes > 1 && k.lanes % 32 == 0 ? span_of(l) : 0, each = (s->parts.n + k.lanes - 1) / k.lanes;
+    if (span) ir_subgroup(b, span);
     ir_memory best = lower_ir_scratch(&k, "best", SCRATCH_BEST, 0, IR_U32, IR_READ), settings = lower_ir_read(&k, "settings", node->in[1]);
     ir_memory out = lower_ir_scratch(&k, "bound", SCRATCH_BOUND, (uint64_t)s->x->dim[0].size * 8, IR_U32, IR_READ_WRITE);
     ir_id n = lower_ir_count(&k, "n", lower_count_of(s->x->dim[0])), offset = lower_ir_u32(&k, "settings_offset", s->settings->offset);
     ir_memory high = ir_register(b, IR_U32, 1), low = ir_register(b, IR_U32, 1), count = ir_register(b, IR_U32, 1);
     ir_memory joined = k.lanes > 1 ? ir_workgroup(b, IR_U32, k.lanes) : count;
-    ir_id row = lower_ir_group(&k);
+    ir_id row = lower_ir_group(&k), orders[HELD], indices[HELD], there[HELD];
     ir_if(b, ir_lt(b, row, n));
     ir_id wanted = wanted_of(&k, settings, row, offset, s), zero = ir_u32(b, 0), one = ir_u32(b, 1);
     ir_set(b, high, zero);
     ir_set(b, low, zero);
     ir_if(b, ir_lt(b, wanted, ir_u32(b, s->parts.n)));
+    for (uint32_t e = 0; each <= HELD && e < each; e++) {
+        ir_id i = lower_ir_plus(&k, first_lane(&k), e * k.lanes);
+        there[e] = ir_lt(b, i, ir_u32(b, s->parts.n));
+        ir_id at = lower_ir_times(&k, ir_add(b, lower_ir_times(&k, row, s->parts.n), ir_min(b, i, ir_u32(b, s->parts.n - 1))), 2);
+        orders[e] = ir_load(b, best, at, 1);
+        indices[e] = ir_not(b, ir_load(b, best, lower_ir_plus(&k, at, 1), 1));
+    }
     ir_id turn = ir_loop(b, zero, ir_u32(b, 64), one), bit = ir_sub(b, ir_u32(b, 31), lower_ir_and(&k, turn, 31));
     ir_id upper = ir_lt(b, turn, ir_u32(b, 32)), mask = ir_shl(b, one, bit);
     ir_id try_high = ir_or(b, ir_get(b, high), ir_select(b, upper, mask, zero));
     ir_id try_low = ir_or(b, ir_get(b, low), ir_select(b, upper, zero, mask));
     ir_set(b, count, zero);
-    ir_id i = ir_loop(b, first_lane(&k), ir_u32(b, s->parts.n), ir_u32(b, k.lanes));
-    ir_id at = lower_ir_times(&k, ir_add(b, lower_ir_times(&k, row, s->parts.n), i), 2), order = ir_load(b, best, at, 1);
-    ir_id index = ir_not(b, ir_load(b, best, lower_ir_plus(&k, at, 1), 1));
-    ir_id reaches = ir_or(b, ir_gt(b, order, try_high), ir_and(b, ir_eq(b, order, try_high), ir_ge(b, index, try_low)));
-    ir_set(b, count, ir_add(b, ir_get(b, count), ir_cast(b, IR_U32, reaches)));
-    ir_end(b);
-    ir_id many = ir_ge(b, lower_ir_reduce(&k, IR_ADD, ir_get(b, count), joined), wanted);
+    const bool held = each <= HELD;
+    for (uint32_t e = 0; e < (held ? each : 1); e++) {
+        ir_id i = held ? IR_NO_ID : ir_loop(b, first_lane(&k), ir_u32(b, s->parts.n), ir_u32(b, k.lanes)), order, index;
+        if (held) {
+            order = orders[e];
+            index = indices[e];
+        } else {
+            ir_id at = lower_ir_times(&k, ir_add(b, lower_ir_times(&k, row, s->parts.n), i), 2);
+            order = ir_load(b, best, at, 1);
+            index = ir_not(b, ir_load(b, best, lower_ir_plus(&k, at, 1), 1));
+        }
+        ir_id reaches = ir_or(b, ir_gt(b, order, try_high), ir_and(b, ir_eq(b, order, try_high), ir_ge(b, index, try_low)));
+        if (held) reaches = ir_and(b, reaches, there[e]);
+        ir_set(b, count, ir_add(b, ir_get(b, count), ir_cast(b, IR_U32, reaches)));
+        if (!held) ir_end(b);
+    }
+    ir_id many = ir_ge(b, count_all(&k, ir_get(b, count), joined, turn, span), wanted);
     ir_set(b, high, ir_select(b, many, try_high, ir_get(b, high)));
     ir_set(b, low, ir_select(b, many, try_low, ir_get(b, low)));
     ir_end(b);
