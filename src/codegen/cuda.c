@@ -35,6 +35,13 @@ static uint32_t resident(const ir_kernel *k) {
     return k->n_fragment || words < FEW || words > MANY || ir_lanes(k) > LANES ? 1 : 2 * LANES / ir_lanes(k);
 }
 
+/* A graph of dispatches may launch this one while the one before runs: nothing is read or written until that has ended, and from
+ * then on the next one may come. What has no such graph ignores both. */
+static const char wait_for_earlier[] = "#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900\n"
+                                       "    asm volatile(\"griddepcontrol.wait;\" ::: \"memory\");\n"
+                                       "    asm volatile(\"griddepcontrol.launch_dependents;\" ::: \"memory\");\n"
+                                       "#endif\n";
+
 void codegen_cuda_kernel(codegen *g) {
     const ir_kernel *k = g->k;
     if (k->n_param) {
@@ -52,6 +59,8 @@ void codegen_cuda_kernel(codegen *g) {
                         k->buffers[n].access == IR_READ ? "const " : "", n);
     if (k->n_param) base_text_print(&g->head, "%sconst params_t params", k->n_buffer ? ", " : "");
     base_text_print(&g->head, ") {\n");
+    if (g->language->language == DEVICE_CUDA_C)
+        base_text_print(&g->head, "%s", wait_for_earlier);
     codegen_params(g, "params.p%u", false);
     codegen_c_body(g, &(codegen_c_words){.local = "const u32 local_%c = threadIdx.%c;",
                                          .group = "const u32 group_%c = blockIdx.%c;",

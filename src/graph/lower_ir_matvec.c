@@ -9,12 +9,13 @@ enum {
     LONG_K = 4096,
     WORKED_LONG_K = 2047,
     WORDY = 12,            /* words of a chunk: more leave a lane fewer registers */
+    THIN = 5,
     FEW = 16,              /* that part of the lanes that a device should have */
     SMALL_WG = 128,        /* a small matrix: more units have a part of it */
     LANES_A_UNIT = 1024,   /* that a compute unit should have */
     UNITS_UNKNOWN = 128,
     LANES_LEAST = 8,
-    RAW_MOST = 64,         /* words of a row that a lane has under way */
+    RAW_MOST = 64,         /* words that a lane has under way */
     DEPTH_MOST = 8,
     SUMS_MOST = 16,
     EACH_UNROLLED = 4,     /* fours of a lane that are written out */
@@ -117,11 +118,11 @@ static bool choose(const device_caps *caps, const matvec_shape *shape, matvec_ch
     while (c->lanes > LANES_LEAST && (rows * c->lanes > 2 * wanted || (idle_of(n, c->lanes) > n / 4 && rows * c->lanes > wanted / FEW))) c->lanes /= 2;
     c->n_x = shape->n_x == 1 ? 1 : least(power_up(shape->n_x), 4);
     /* Many rows: several at once share what is read of the vectors; else a row's loads are under way together. */
-    const bool many = c->n_x == 1 && per == 1 && rows * c->lanes > 8 * wanted, wordy = words > WORDY;
+    const bool many = c->n_x == 1 && per == 1 && rows * c->lanes > 8 * wanted, wordy = words > WORDY, thin = words <= THIN;
     const bool is_long = shape->k > (shape->worked ? WORKED_LONG_K : LONG_K) && c->n_x == 1 && per == 1 && !many;
-    c->rows = !many ? 1 : wordy ? 2 : 4;
-    const uint32_t all = over(n, c->lanes), room = words ? RAW_MOST / words : DEPTH_MOST;
-    c->depth = over(all, over(all, many || per > 1 ? 1 : least(least(all, room ? room : 1), DEPTH_MOST)));
+    c->rows = !many ? 1 : wordy || thin ? 2 : 4;
+    const uint32_t all = over(n, c->lanes), room = words ? RAW_MOST / (words * c->rows) : DEPTH_MOST;
+    c->depth = over(all, over(all, (many && !thin) || per > 1 ? 1 : least(least(all, room ? room : 1), DEPTH_MOST)));
     c->wg = least(is_long || (many && wordy) ? LONG_WG : WG, caps->workgroup_invocations ? caps->workgroup_invocations : 256);
     while (!is_long && !shape->worked && c->wg > SMALL_WG && rows / per * c->lanes / c->wg < units / 2) c->wg /= 2;
     c->groups = (shape->worked || (many && wordy) ? 2 : 4) * units;

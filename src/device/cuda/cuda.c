@@ -195,6 +195,7 @@ beryl_status cuda_open(void *user, uint32_t index, const device_mask *mask, devi
         driver->flavour->options(driver, d->chip, d->options_room, d->options, &d->ptx);
     d->no_graphs = !d->f.graph_make || !d->f.graph_drop || !d->f.graph_add || !d->f.exec_make ||
                    !d->f.exec_set || !d->f.exec_launch || !d->f.exec_drop;
+    d->early = d->f.graph_edge && !d->ptx && atoi(d->chip) >= 90;
     cuda_memory_init(d);
     d->compiler = (driver_compiler){.heap = driver->heap,
                                     .log = driver->log,

@@ -87,6 +87,8 @@ typedef uint64_t cuda_address;
     X(graph_add, "?cuGraphAddKernelNode", "?hipGraphAddKernelNode",                              \
       (cuda_node * node, cuda_graph graph, const cuda_node *before, size_t n,                    \
        const void *parameters))                                                                  \
+    X(graph_edge, "?cuGraphAddDependencies_v2", "?",                                             \
+      (cuda_graph graph, const cuda_node *from, const cuda_node *to, const void *edges, size_t n)) \
     X(exec_make, "?cuGraphInstantiateWithFlags", "?hipGraphInstantiateWithFlags",                \
       (cuda_exec * exec, cuda_graph graph, unsigned long long flags))                            \
     X(exec_set, "?cuGraphExecKernelNodeSetParams", "?hipGraphExecKernelNodeSetParams",           \
@@ -216,6 +218,7 @@ typedef struct cuda_buffer {
 
 typedef struct cuda_program {
     device_program_item head;
+    bool waits; /* its text itself waits for earlier dispatches: it may begin while they run */
     driver_job *job; /* owned; NULL once its result was taken */
     cuda_module module;
     cuda_function function; /* NULL until a status call or a submit found the job ready */
@@ -280,6 +283,7 @@ typedef struct cuda {
 
     cuda_replay replays[CUDA_GRAPHS];
     uint64_t n_run;
+    bool early; /* dispatches of a graph may begin before the one before has ended */
     bool no_graphs; /* the driver has none, or one failed: plain launches from then on */
 } cuda;
 

@@ -96,8 +96,15 @@ static bool is_empty(const device_command *c) {
     return !groups[0] || !groups[1] || !groups[2];
 }
 
-static int make(cuda *d, cuda_replay *r, const device_command *commands, size_t n,
-                const void *params) {
+/* The next node may be launched while the one before runs: the driver's struct says from a port of
+ * its own (1) and a type of its own (1). */
+static int add_early(cuda *d, cuda_graph graph, cuda_node before, cuda_node node) {
+    const unsigned char edge[8] = {1, 0, 1};
+    return d->f.graph_edge(graph, &before, &node, edge, 1);
+}
+
+static int make_chain(cuda *d, cuda_replay *r, const device_command *commands, size_t n,
+                      const void *params) {
     cuda_graph graph = NULL;
     cuda_node before = NULL;
     int code = d->f.graph_make(&graph, 0);
@@ -110,7 +117,9 @@ static int make(cuda *d, cuda_replay *r, const device_command *commands, size_t 
         dispatch now = dispatch_of(d, &commands[i], params);
         step->program = NULL;
         tell(d, step, &now, arguments, node);
-        code = d->f.graph_add(&step->node, graph, before ? &before : NULL, before ? 1 : 0, node);
+        const bool early = before && d->early && now.program->waits, after = before && !early;
+        code = d->f.graph_add(&step->node, graph, after ? &before : NULL, after, node);
+        if (!code && early) code = add_early(d, graph, before, step->node);
         before = step->node;
     }
     if (!code) code = d->f.exec_make(&r->exec, graph, 0);
@@ -122,6 +131,14 @@ static int make(cuda *d, cuda_replay *r, const device_command *commands, size_t 
     r->graph = graph; /* as long as exec: its nodes are told by their names in the graph */
     d->head.stats.objects++;
     return 0;
+}
+
+static int make(cuda *d, cuda_replay *r, const device_command *commands, size_t n,
+                const void *params) {
+    int code = make_chain(d, r, commands, n, params);
+    if (!code || !d->early) return code;
+    d->early = false; /* a driver that knows the function, and has no such edges */
+    return make_chain(d, r, commands, n, params);
 }
 
 static int update(cuda *d, cuda_replay *r, const device_command *commands, size_t n,

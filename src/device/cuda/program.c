@@ -131,8 +131,10 @@ beryl_status cuda_program_make(device *head, device_program_item *item,
     beryl_status status = cuda_lost(d, error);
     if (status) return status;
     ((cuda_program *)item)->launch_bytes = desc->launch_bytes;
-    return driver_job_make(&d->compiler, item, desc, head->no_cache, &((cuda_program *)item)->job,
-                           error);
+    cuda_program *program = (cuda_program *)item;
+    status = driver_job_make(&d->compiler, item, desc, head->no_cache, &program->job, error);
+    program->waits = !status && strstr(program->job->source, "griddepcontrol.wait");
+    return status;
 }
 
 beryl_status cuda_program_status(device *head, device_program_item *item, beryl_error *error) {
