@@ -27,22 +27,25 @@ static ir_id share(lower_ir *k, uint32_t n) {
 
 void lower_ir_choice_make(const lower_ir_choice *c, lower_ir *k, ir_memory logits, ir_id at) {
     ir_builder *b = k->b;
-    ir_memory rank = ir_register(b, IR_U32, 4);
+    ir_memory rank = ir_register(b, IR_U32, 1);
     ir_id zero = ir_u32(b, 0), i = share(k, padded(c->d)), inside = ir_lt(b, i, ir_u32(b, c->d));
     ir_id logit = ir_load(b, logits, ir_add(b, at, ir_min(b, i, ir_u32(b, c->d - 1))), 1);
     ir_store(b, c->keys, i, ir_select(b, inside, lower_ir_order(k, logit, LOWER_IR_LOWEST), zero));
     ir_end(b);
     if (k->lanes > 1) ir_barrier(b);
-    ir_id e = share(k, c->d), own = ir_splat(b, ir_load(b, c->keys, e, 1), 4), index = ir_splat(b, e, 4), steps = lower_ir_ramp(k, 4, 0, 1);
-    ir_store(b, rank, zero, ir_bits(b, IR_U32, 4, 0));
-    ir_id j = ir_loop(b, zero, ir_u32(b, padded(c->d)), ir_u32(b, 4)), other = ir_load(b, c->keys, j, 4);
-    ir_id earlier = ir_lt(b, ir_add(b, ir_splat(b, j, 4), steps), index);
-    ir_id before = ir_or(b, ir_gt(b, other, own), ir_and(b, ir_eq(b, other, own), earlier));
-    ir_store(b, rank, zero, ir_add(b, ir_load(b, rank, zero, 4), ir_cast(b, IR_U32, before)));
+    ir_id e = share(k, c->d), own = ir_load(b, c->keys, e, 1);
+    ir_set(b, rank, zero);
+    ir_id j = ir_loop(b, zero, ir_u32(b, padded(c->d)), ir_u32(b, 4)), four = ir_load(b, c->keys, j, 4), count = ir_get(b, rank);
+    for (uint32_t i4 = 0; i4 < 4; i4++) { /* in scalars: what a compiler for processors makes of bools in vectors was wrong */
+        ir_id other = ir_extract(b, four, i4), earlier = ir_lt(b, lower_ir_plus(k, j, i4), e);
+        ir_id before = ir_or(b, ir_gt(b, other, own), ir_and(b, ir_eq(b, other, own), earlier));
+        count = ir_add(b, count, ir_cast(b, IR_U32, before));
+    }
+    ir_set(b, rank, count);
     ir_end(b);
-    ir_id all = lower_ir_sum_vector(k, ir_load(b, rank, zero, 4));
+    ir_id all = ir_get(b, rank);
     ir_if(b, ir_lt(b, all, ir_u32(b, c->n)));
-    ir_id lowest = ir_eq(b, ir_extract(b, own, 0), ir_u32(b, LOWER_IR_LOWEST));
+    ir_id lowest = ir_eq(b, own, ir_u32(b, LOWER_IR_LOWEST));
     ir_store(b, c->chosen, all, e);
     ir_store(b, c->values, all, ir_select(b, lowest, ir_bits(b, IR_F32, 1, 0xff800000u), ir_load(b, logits, ir_add(b, at, e), 1)));
     ir_end(b);
