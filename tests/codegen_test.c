@@ -939,6 +939,56 @@ static const ir_kernel *make_constants(bench *w, job *j, ir_type type) {
     return k;
 }
 
+/* How many of a list are before each: comparisons of whole vectors that become numbers, by one lane. */
+static const ir_kernel *make_ranks(bench *w, job *j) {
+    enum { KEYS = 36, REAL = 33 };
+    ir_builder *b = ir_begin(&w->arena, "ranks", 1, 1, 1);
+    const ir_memory x = ir_buffer(b, IR_U32, IR_READ, "x"), y = ir_buffer(b, IR_U32, IR_READ_WRITE, "y");
+    const ir_memory keys = ir_workgroup(b, IR_U32, KEYS), rank = ir_register(b, IR_U32, 4);
+    const ir_id zero = ir_u32(b, 0), one = ir_u32(b, 1), n = ir_u32(b, KEYS), copied = ir_loop(b, zero, n, one);
+    const ir_id inside = ir_lt(b, copied, ir_u32(b, REAL));
+    ir_store(b, keys, copied, ir_select(b, inside, ir_load(b, x, copied, 1), zero));
+    ir_end(b);
+    const ir_id i = ir_loop(b, zero, ir_u32(b, REAL), one), own = ir_splat(b, ir_load(b, keys, i, 1), 4);
+    ir_store(b, rank, zero, ir_bits(b, IR_U32, 4, 0));
+    const ir_id at = ir_loop(b, zero, n, ir_u32(b, 4)), other = ir_load(b, keys, at, 4);
+    const ir_id places[] = {at, ir_add(b, at, one), ir_add(b, at, ir_u32(b, 2)), ir_add(b, at, ir_u32(b, 3))};
+    const ir_id earlier = ir_lt(b, ir_compose(b, places, 4), ir_splat(b, i, 4));
+    const ir_id before = ir_or(b, ir_gt(b, other, own), ir_and(b, ir_eq(b, other, own), earlier));
+    ir_store(b, rank, zero, ir_add(b, ir_load(b, rank, zero, 4), ir_cast(b, IR_U32, before)));
+    ir_end(b);
+    const ir_id all = ir_load(b, rank, zero, 4);
+    const ir_id two = ir_add(b, ir_swizzle(b, all, 2, 0x10), ir_swizzle(b, all, 2, 0x32));
+    ir_store(b, y, i, ir_add(b, ir_extract(b, two, 0), ir_extract(b, two, 1)));
+    ir_end(b);
+    const ir_kernel *k = NULL;
+    if (ir_finish(b, &k, &w->error)) return NULL;
+    uint32_t data[KEYS];
+    for (uint32_t e = 0; e < KEYS; e++) data[e] = 0x80000000u + e * 7919 % 31;
+    give(w, j, 0, data, sizeof data);
+    give(w, j, 1, NULL, sizeof data);
+    j->run.groups[0] = 1;
+    return k;
+}
+
+/* Every f16 there is, in vectors of 16. */
+static const ir_kernel *make_halves(bench *w, job *j) {
+    enum { HALVES = 65536 };
+    ir_builder *b = ir_begin(&w->arena, "halves", 1, 1, 1);
+    const ir_memory x = ir_buffer(b, IR_F16, IR_READ, "x"), y = ir_buffer(b, IR_F32, IR_READ_WRITE, "y");
+    const ir_id i = ir_loop(b, ir_u32(b, 0), ir_u32(b, HALVES), ir_u32(b, 16));
+    ir_store(b, y, i, ir_cast(b, IR_F32, ir_load(b, x, i, 16)));
+    ir_end(b);
+    const ir_kernel *k = NULL;
+    if (ir_finish(b, &k, &w->error)) return NULL;
+    uint16_t *data = bytes_of(w, HALVES * sizeof *data);
+    for (uint32_t e = 0; e < HALVES; e++) data[e] = (uint16_t)e;
+    give(w, j, 0, data, HALVES * sizeof *data);
+    give(w, j, 1, NULL, HALVES * 4);
+    j->run.groups[0] = 1;
+    return k;
+}
+
 typedef struct kernel_case {
     const char *name;
     const ir_kernel *(*make)(bench *w, job *j);
@@ -974,6 +1024,8 @@ static const kernel_case kernels[] = {
     {"subgroups-4", make_subgroups_4, NULL, NULL, 0, 0},
     {"subgroups-32", make_subgroups_32, NULL, NULL, 0, 0},
     {"atomics", make_atomics, NULL, NULL, 0, 0},
+    {"ranks", make_ranks, NULL, NULL, 0, 0},
+    {"all-halves", make_halves, NULL, NULL, 0, 0},
     {"uniform", make_uniform, NULL, NULL, 0, 0},
     {"staging", NULL, make_staging, NULL, IR_F32, 0},
     {"staging", NULL, make_staging, NULL, IR_F16, 0},

@@ -136,6 +136,8 @@ void codegen_c_wide_op(codegen *g, ir_id id) {
     const bool first =
         g->k->code[i->in[0]].type != IR_BOOL && any && (i->op != IR_CAST || in[0] != same);
     const char *text = first ? whole(g, i, in[0], in[1], in[2]) : NULL;
+    if (i->op == IR_CAST && g->k->code[i->in[0]].type == IR_BOOL && in[0] != same) /* gcc 12 takes a comparison's mask for the 1 that it stands for */
+        codegen_line(g, "__asm__(\"\" : \"+m\"(%s));", in[0]);
     if (text) {
         define_whole(g, id, text);
         return;

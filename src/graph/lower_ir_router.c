@@ -36,7 +36,7 @@ void lower_ir_choice_make(const lower_ir_choice *c, lower_ir *k, ir_memory logit
     ir_id e = share(k, c->d), own = ir_load(b, c->keys, e, 1);
     ir_set(b, rank, zero);
     ir_id j = ir_loop(b, zero, ir_u32(b, padded(c->d)), ir_u32(b, 4)), four = ir_load(b, c->keys, j, 4), count = ir_get(b, rank);
-    for (uint32_t i4 = 0; i4 < 4; i4++) { /* in scalars: what a compiler for processors makes of bools in vectors was wrong */
+    for (uint32_t i4 = 0; i4 < 4; i4++) {
         ir_id other = ir_extract(b, four, i4), earlier = ir_lt(b, lower_ir_plus(k, j, i4), e);
         ir_id before = ir_or(b, ir_gt(b, other, own), ir_and(b, ir_eq(b, other, own), earlier));
         count = ir_add(b, count, ir_cast(b, IR_U32, before));
