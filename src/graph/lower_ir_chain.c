@@ -16,9 +16,11 @@ enum {
     STAT_MAX = 16,
     LANES = 256,          /* of pointwise operations */
     SOFTWARE_LANES = 64,
+    SINGLES = 4,          /* elements that a lane does where vectors are none */
+    MANY = 1 << 20,       /* elements of a tensor, for which that pays */
     SERIAL_VECTORS = 256, /* that a workgroup does where it is one lane */
     CHUNK_MAX = 16,       /* vectors of a row that a lane holds, */
-    CHUNKS_BEST = 4,
+    HELD_BEST = 16,       /* elements of one value that are enough */
     HELD_MAX = 64,        /* and elements of all that it holds at once */
     ROWS_LANES = 128,     /* of a workgroup that does several rows */
     BLOCK = 64,           /* vectors that are summed one after another */
@@ -195,7 +197,7 @@ static form form_of(const device_caps *caps, bool serial, const tree *t, uint32_
     const uint32_t most = caps->workgroup_invocations ? caps->workgroup_invocations : LANES, vectors = d / wide, held = most_held(t, false);
     const uint32_t least = caps->subgroups && caps->subgroup_size ? caps->subgroup_size : 32;
     f.lanes = power_from(vectors < least ? vectors : least);
-    while (f.lanes * 2 <= most && f.lanes * CHUNKS_BEST < vectors) f.lanes *= 2;
+    while (f.lanes * 2 <= most && f.lanes * HELD_BEST < d) f.lanes *= 2;
     for (;;) {
         f.chunks = (vectors + f.lanes - 1) / f.lanes;
         if (f.chunks <= CHUNK_MAX && f.chunks * wide * (held ? held : 1) <= HELD_MAX) break;
@@ -365,6 +367,26 @@ static void one_vector(chain *c, ir_id index, ir_id total, ir_id n, bool inside,
     if (!inside) ir_end(b);
 }
 
+/* Elements far apart, all of them read before one is written. */
+static void singles(chain *c, ir_id first, ir_id total, uint32_t apart) {
+    ir_builder *b = c->k.b;
+    spot s[SINGLES];
+    ir_id index[SINGLES];
+    const ir_id last = ir_sub(b, total, ir_u32(b, 1));
+    for (uint32_t i = 0; i < SINGLES; i++) {
+        spot_begin(&s[i], 1);
+        index[i] = lower_ir_plus(&c->k, first, i * apart);
+        place(c, ir_min(b, index[i], last), 1, false, s[i].at);
+        for (uint32_t v = 0; v < c->t.n_value; v++)
+            if (c->t.values[v].kind == VALUE_INPUT) value_at(c, &s[i], v);
+    }
+    for (uint32_t i = 0; i < SINGLES; i++) {
+        ir_if(b, ir_lt(b, index[i], total));
+        store_outs(c, &s[i], 0);
+        ir_end(b);
+    }
+}
+
 static beryl_status elements(chain *c, lowering *l, const graph_node *node, const char *name, beryl_error *error) {
     const bool serial = l->caps->kind == DEVICE_HOST;
     const graph_tensor *tensors[LOWER_WALK_TENSORS];
@@ -377,7 +399,9 @@ static beryl_status elements(chain *c, lowering *l, const graph_node *node, cons
     const uint64_t row = c->w.size[inner].factor;
     const bool ragged = c->w.n == 1 && row % most && widest(c, most, row, false, 0) > 1;
     const uint32_t wide = widest(c, most, row, !ragged, inner);
-    const uint32_t lanes = serial ? 1 : lower_ir_serial(l) ? SOFTWARE_LANES : LANES, each = serial ? SERIAL_VECTORS : 1;
+    const uint32_t lanes = serial ? 1 : lower_ir_serial(l) ? SOFTWARE_LANES : LANES;
+    const bool apart = wide == 1 && !lower_ir_serial(l) && graph_element_bound(c->t.shape) >= MANY;
+    const uint32_t each = serial ? SERIAL_VECTORS : apart ? SINGLES : 1;
     if (!ragged) c->w.size[inner].factor /= wide;
     lower_ir_begin(&c->k, l, node, name, lanes);
     ir_builder *b = c->k.b;
@@ -391,6 +415,8 @@ static beryl_status elements(chain *c, lowering *l, const graph_node *node, cons
         ir_id index = ir_loop(b, first, end, ir_u32(b, 1));
         one_vector(c, index, total, n, !ragged, ragged, wide);
         ir_end(b);
+    } else if (apart) {
+        singles(c, ir_add(b, first, ir_local(b, 0)), total, lanes);
     } else {
         one_vector(c, ir_add(b, first, ir_local(b, 0)), total, n, false, ragged, wide);
     }
