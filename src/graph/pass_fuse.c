@@ -189,7 +189,7 @@ static void match_x(const fusing *p, graph_value x, uint32_t n_user, bool twins,
     if (!before || before->attr.fused.kind != FUSED_ATTENTION) return;
     const fused_attention *a = before->attr.fused.detail;
     graph_value base = graph_base_of(p->g, x);
-    if (a->n_split < 2 || a->out != base || p->n_use[base] != n_user) return;
+    if (a->n_split < 2 || a->out != base || p->n_use[base] != n_user || tensor(p, base)->role != ROLE_INTERMEDIATE) return;
     f->from = FUSED_X_MERGE;
     f->attention = a->partial;
     f->stats = a->stats;
