@@ -251,15 +251,15 @@ typedef struct beryl_explain_options {
     beryl_plan plan;   /* default decode */
     bool one;          /* `op` alone */
     uint32_t op;       /* number of a node (graph) or of a dispatch, as the texts have them */
-    const char *device; /* beryl_kernel_explain: as in beryl_engine_options */
+    const char *device; /* beryl_text_explain: as in beryl_engine_options */
 } beryl_explain_options;
 
 /* One stage of a plan as text, handed to `write` in one piece or several. The engine must be loaded; nothing is run. */
 BERYL_API beryl_status beryl_engine_explain(beryl_engine *engine, const beryl_explain_options *options,
                                             void (*write)(void *user, const char *text, size_t size), void *user, beryl_error *error);
-/* The same for one kernel given as printed IR (docs/ir.md): stages IR and CODE. Hostile text is BERYL_BAD_INPUT, error->at
- * its byte. */
-BERYL_API beryl_status beryl_kernel_explain(const char *text, size_t size, const beryl_explain_options *options,
+/* The same for a text: a graph (its form is at the head of src/graph/text.h), or one kernel as printed IR (docs/ir.md), which
+ * has the stages IR and CODE. Hostile text is BERYL_BAD_INPUT, error->at its byte. */
+BERYL_API beryl_status beryl_text_explain(const char *text, size_t size, const beryl_explain_options *options,
                                             void (*write)(void *user, const char *text, size_t size), void *user, beryl_error *error);
 
 typedef struct beryl_trace_options {

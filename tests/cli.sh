@@ -358,6 +358,13 @@ code 0 && like "$out" 'after the passes' && run explain "$scratch/kernel.ir" --s
     sed -i 's/load/lead/' "$scratch/kernel.ir" && run explain "$scratch/kernel.ir" --device dummy && code 1 && like "$err" 'byte [0-9]+' &&
     run explain "$0" && code 1 && like "$err" 'neither' && ok
 
+name=cli/explain-graph-as-text
+printf '%%1 = input F32 [4 64] "x"\n%%2 = weight Q4_0 [96 64] "w"\n%%3 = matmul %%1 %%2\noutput %%3 "y"\n' >"$scratch/a.graph"
+run explain "$scratch/a.graph" --device reference
+code 0 && like "$out" 'matmul' && run explain "$scratch/a.graph" --stage code --device dummy && code 0 && like "$out" '@workgroup_size' &&
+    run explain "$scratch/a.graph" --stage plan --op 0 --device dummy && code 0 && echo '%4 = frob %3' >>"$scratch/a.graph" &&
+    run explain "$scratch/a.graph" --device dummy && code 1 && same "$out" '' && ok
+
 name=cli/trace
 run trace "$model" --device host --steps 1 --out "$scratch/trace.json"
 if [[ $err =~ 'not usable' || $err =~ 'no device' ]]; then skip "$err"

@@ -81,20 +81,20 @@ static void check_kernel(test *t) {
     base_heap_init(&heap, NULL);
     base_text_init(&text, &heap);
     beryl_explain_options options = {.size = sizeof options, .stage = BERYL_STAGE_IR, .device = "dummy"};
-    CHECK_INT(t, beryl_kernel_explain(good, sizeof good - 1, &options, keep, &text, &error), BERYL_OK);
+    CHECK_INT(t, beryl_text_explain(good, sizeof good - 1, &options, keep, &text, &error), BERYL_OK);
     CHECK(t, has(&text, "before the passes:\nkernel \"twice\"") && has(&text, "after the passes:\n"));
     options.stage = BERYL_STAGE_CODE;
-    CHECK_INT(t, beryl_kernel_explain(good, sizeof good - 1, &options, keep, &text, &error), BERYL_OK);
+    CHECK_INT(t, beryl_text_explain(good, sizeof good - 1, &options, keep, &text, &error), BERYL_OK);
     CHECK(t, has(&text, "WGSL:\n"));
     options.stage = BERYL_STAGE_PLAN;
-    CHECK_INT(t, beryl_kernel_explain(good, sizeof good - 1, &options, keep, &text, &error), BERYL_UNSUPPORTED);
+    CHECK_INT(t, beryl_text_explain(good, sizeof good - 1, &options, keep, &text, &error), BERYL_UNSUPPORTED);
     options.stage = BERYL_STAGE_IR;
     for (size_t n = 0; n + 2 < sizeof good; n += 7) { /* cut off anywhere: a status, never more */
-        const beryl_status status = beryl_kernel_explain(good, n, &options, keep, &text, &error);
+        const beryl_status status = beryl_text_explain(good, n, &options, keep, &text, &error);
         CHECK(t, status == BERYL_OK || status == BERYL_BAD_INPUT);
     }
     options.device = "reference";
-    CHECK_INT(t, beryl_kernel_explain(good, sizeof good - 1, &options, keep, &text, &error), BERYL_UNSUPPORTED);
+    CHECK_INT(t, beryl_text_explain(good, sizeof good - 1, &options, keep, &text, &error), BERYL_UNSUPPORTED);
     base_text_fini(&text);
 }
 

@@ -22,7 +22,7 @@ enum { ARGS_POSITIONAL_MAX = 32 };
     X(PERPLEXITY, "perplexity", "[MODEL] FILE", "Measure how well a model predicts a text", 1, 2) \
     X(SELFTEST, "selftest", "[MODEL]", "Check every kernel that a model uses on this device", 0,  \
       1)                                                                                          \
-    X(EXPLAIN, "explain", "[MODEL|KERNEL]",                                                       \
+    X(EXPLAIN, "explain", "[MODEL|GRAPH]",                                                        \
       "Show what becomes of a model: graph, plan, kernels, code", 0, 1)                           \
     X(TRACE, "trace", "[MODEL]", "Record where the time of a step goes, for Perfetto", 0, 1)      \
     X(TUNE, "tune", "[MODEL]", "Look for faster kernels on this device, and keep them", 0, 1)     \

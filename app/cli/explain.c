@@ -24,7 +24,7 @@ static void text_write(void *user, const char *text, size_t size) {
 }
 
 /* What a file is that is no model by its first bytes. */
-typedef enum given { GIVEN_MODEL, GIVEN_KERNEL, GIVEN_OTHER } given;
+typedef enum given { GIVEN_MODEL, GIVEN_KERNEL, GIVEN_GRAPH, GIVEN_OTHER } given;
 
 static given given_find(const char *path) {
     char head[256] = "";
@@ -34,18 +34,21 @@ static given given_find(const char *path) {
     fclose(file);
     if (n >= 4 && !memcmp(head, "GGUF", 4)) return GIVEN_MODEL;
     size_t at = strspn(head, " \t\r\n");
+    static const char *const starts[] = {";", "extent ", "%"}; /* a graph's lines */
+    for (size_t i = 0; i < sizeof starts / sizeof *starts; i++)
+        if (!strncmp(head + at, starts[i], strlen(starts[i]))) return GIVEN_GRAPH;
     return !strncmp(head + at, "kernel ", 7) ? GIVEN_KERNEL : GIVEN_OTHER;
 }
 
-static int kernel_explain(cli *c, const char *path, beryl_explain_options *options) {
+static int file_explain(cli *c, const char *path, bool kernel, beryl_explain_options *options) {
     size_t size = 0;
     beryl_error error = {0};
-    if (!args_has(&c->args, FLAG_STAGE)) options->stage = BERYL_STAGE_IR;
-    if (options->one || args_has(&c->args, FLAG_PLAN))
-        return cli_usage(c, "a kernel has neither --op nor --plan");
+    if (kernel && !args_has(&c->args, FLAG_STAGE)) options->stage = BERYL_STAGE_IR;
+    if ((kernel && options->one) || args_has(&c->args, FLAG_PLAN))
+        return cli_usage(c, "a kernel has neither --op nor --plan, a graph has no --plan");
     char *text = cli_read(c, path, &size);
     if (!text) return CLI_FAILED;
-    beryl_status status = beryl_kernel_explain(text, size, options, text_write, c, &error);
+    beryl_status status = beryl_text_explain(text, size, options, text_write, c, &error);
     base_heap_give(&c->heap, text, size + 1);
     if (status == BERYL_BAD_INPUT) return cli_fail(c, "%s: %s", path, error.message);
     return cli_report(c, status, &error);
@@ -64,9 +67,10 @@ int explain_main(cli *c) {
                                      .device = args_text(a, FLAG_DEVICE)};
     switch (given_find(open.model)) {
     case GIVEN_MODEL: break;
-    case GIVEN_KERNEL: return kernel_explain(c, open.model, &options);
+    case GIVEN_KERNEL: return file_explain(c, open.model, true, &options);
+    case GIVEN_GRAPH: return file_explain(c, open.model, false, &options);
     case GIVEN_OTHER:
-        return cli_fail(c, "%s is neither a GGUF file nor a kernel in printed IR", open.model);
+        return cli_fail(c, "%s is neither a GGUF file nor a graph or kernel as text", open.model);
     }
     beryl_engine *engine = cli_engine_open(c, &open);
     if (!engine) return CLI_FAILED;

@@ -50,8 +50,9 @@ static const char *const details[COMMAND_COUNT] = {
     [COMMAND_EXPLAIN] =
         "Numbers at the beginning of a line are what --op takes. Nothing is run; a GPU is not "
         "needed: --device dummy plans for a small WebGPU device, and any other device shows its "
-        "own kernels. Instead of a model, a file may hold one kernel in printed IR: it is then "
-        "shown after the passes, or in the device's language.\n\n"
+        "own kernels. Instead of a model, a file may hold a graph as text (a line a value, like "
+        "'%1 = input F32 [4 64] \"x\"'), or one kernel in printed IR, which is shown after the passes or in "
+        "the device's language.\n\n"
         "  beryl explain model.gguf\n"
         "  beryl explain model.gguf --stage plan --plan prefill --device dummy\n"
         "  beryl explain model.gguf --stage code --op 3 --device host\n"

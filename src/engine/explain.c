@@ -1,4 +1,4 @@
-/* explain.c - what becomes of a model's plan, or of one kernel, stage by stage as text. Makes a plan of its own beside those
+/* explain.c - what becomes of a model's plan, of a graph or of one kernel, stage by stage as text. Makes a plan of its own beside those
  * that the engine runs, and runs nothing. */
 #include "base/error.h"
 #include "base/file.h"
@@ -7,6 +7,7 @@
 #include "ir/pass/pass.h"
 #endif
 #include "engine/engine.h"
+#include "graph/text.h"
 
 #include <string.h>
 
@@ -35,10 +36,10 @@ engine_plan_kind engine_plan_kind_of(const beryl_engine *e, beryl_plan plan, boo
 
 /* ---- a plan ---------------------------------------------------------------------------------------------------------- */
 
-static beryl_status print_stage(const beryl_engine *e, const beryl_explain_options *o, const graph *g, const graph_exec *exec, base_text *out, beryl_error *error) {
+static beryl_status print_stage(const device *d, const beryl_explain_options *o, const graph *g, const graph_exec *exec, base_text *out, beryl_error *error) {
     const uint32_t only = o->one ? o->op : GRAPH_EXPLAIN_ALL;
     bool found = true;
-    if (o->stage != BERYL_STAGE_GRAPH && !e->device)
+    if (o->stage != BERYL_STAGE_GRAPH && !d)
         return base_fail(error, BERYL_UNSUPPORTED, "the reference device runs the graph node by node: it has no plan and no kernels");
     switch (o->stage) {
     case BERYL_STAGE_GRAPH: found = graph_explain_nodes(g, only, out); break;
@@ -64,7 +65,7 @@ beryl_status beryl_engine_explain(beryl_engine *e, const beryl_explain_options *
     base_text_init(&out, &e->heap);
     status = gemma4_text_build(&e->model, &e->store, &e->heap, &how, &text, error);
     if (status == BERYL_OK) status = graph_exec_open(text.g, &e->store, &with, &exec, error);
-    if (status == BERYL_OK) status = print_stage(e, &o, text.g, exec, &out, error);
+    if (status == BERYL_OK) status = print_stage(e->device, &o, text.g, exec, &out, error);
     if (status == BERYL_OK && out.size) write(user, out.data, out.size);
     graph_exec_close(exec);
     graph_close(text.g);
@@ -72,11 +73,11 @@ beryl_status beryl_engine_explain(beryl_engine *e, const beryl_explain_options *
     return status;
 }
 
-/* ---- one kernel --------------------------------------------------------------------------------------------------------- */
+/* ---- one kernel, or a graph, as text --------------------------------------------------------------------------------------------------------- */
 
 #ifdef __wasm__
 
-beryl_status beryl_kernel_explain(const char *text, size_t size, const beryl_explain_options *options, write_fn *write, void *user, beryl_error *error) {
+beryl_status beryl_text_explain(const char *text, size_t size, const beryl_explain_options *options, write_fn *write, void *user, beryl_error *error) {
     (void)text, (void)size, (void)options, (void)write, (void)user;
     return base_fail(error, BERYL_UNSUPPORTED, "this build generates no kernels");
 }
@@ -100,13 +101,45 @@ static beryl_status print_code(base_arena *arena, const ir_kernel *k, const devi
     return BERYL_OK;
 }
 
-static beryl_status explain_kernel(base_arena *arena, const ir_kernel *k, const beryl_explain_options *o, base_text *out, beryl_error *error) {
+/* *out NULL: the reference. */
+static beryl_status open_device(base_heap *heap, const beryl_explain_options *o, device **out, beryl_error *error) {
     static const beryl_log silent = {0};
     const char *choice = o->device && *o->device ? o->device : base_environment("BERYL_DEVICE");
+    *out = NULL;
+    return choice && !strcmp(choice, "reference") ? BERYL_OK : device_open(heap, &silent, choice, out, error);
+}
+
+/* Weights have no numbers here, and need none. */
+static beryl_status explain_graph(base_heap *heap, const char *text, size_t size, const beryl_explain_options *o, base_text *out, beryl_error *error) {
+    const graph_exec_options with = {.explained = true};
+    graph_store store = {0};
+    graph_exec *exec = NULL;
+    beryl_source source = {0}; /* never read: nothing is uploaded */
+    device *d;
+    beryl_status status = open_device(heap, o, &d, error);
+    if (status != BERYL_OK) return status;
+    graph *g = graph_open(heap);
+    status = g ? store_init(&store, heap, d, &source, 1, error) : base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    const bool stored = g && status == BERYL_OK;
+    if (status == BERYL_OK) status = graph_text_parse(text, size, g, &store, &source.size, error);
+    if (status == BERYL_OK && !g->nodes.count) status = base_fail(error, BERYL_BAD_INPUT, "a graph without operations");
+    if (status == BERYL_OK) status = store_layout(&store, 0, error);
+    if (status == BERYL_OK) status = store_make(&store, error);
+    if (status == BERYL_OK) status = graph_exec_open(g, &store, &with, &exec, error);
+    if (status == BERYL_OK) status = print_stage(d, o, g, exec, out, error);
+    graph_exec_close(exec);
+    graph_close(g);
+    if (stored) store_fini(&store);
+    device_close(d);
+    return status;
+}
+
+static beryl_status explain_kernel(base_arena *arena, const ir_kernel *k, const beryl_explain_options *o, base_text *out, beryl_error *error) {
     const ir_kernel *after;
     device *d;
-    if (choice && !strcmp(choice, "reference")) return base_fail(error, BERYL_UNSUPPORTED, "the reference device runs no kernels");
-    beryl_status status = device_open(arena->heap, &silent, choice, &d, error);
+    if (o->stage != BERYL_STAGE_IR && o->stage != BERYL_STAGE_CODE) return base_fail(error, BERYL_UNSUPPORTED, "a kernel has no graph and no plan: ask for ir or code");
+    beryl_status status = open_device(arena->heap, o, &d, error);
+    if (status == BERYL_OK && !d) status = base_fail(error, BERYL_UNSUPPORTED, "the reference device runs no kernels");
     if (status != BERYL_OK) return status;
     const device_caps *caps = device_caps_of(d);
     ir_schedule schedule;
@@ -118,21 +151,23 @@ static beryl_status explain_kernel(base_arena *arena, const ir_kernel *k, const 
     return status;
 }
 
-beryl_status beryl_kernel_explain(const char *text, size_t size, const beryl_explain_options *options, write_fn *write, void *user, beryl_error *error) {
+beryl_status beryl_text_explain(const char *text, size_t size, const beryl_explain_options *options, write_fn *write, void *user, beryl_error *error) {
     beryl_explain_options o;
     const ir_kernel *k;
-    if (!text || !write) return base_fail(error, BERYL_MISUSE, "beryl_kernel_explain needs a kernel's text and a function to call");
+    if (!text || !write) return base_fail(error, BERYL_MISUSE, "beryl_text_explain needs a text and a function to call");
     beryl_status status = options_of(options, &o, error);
     if (status != BERYL_OK) return status;
-    if (o.stage != BERYL_STAGE_IR && o.stage != BERYL_STAGE_CODE) return base_fail(error, BERYL_UNSUPPORTED, "a kernel has no graph and no plan: ask for ir or code");
     base_heap heap;
     base_arena arena;
     base_text out;
     base_heap_init(&heap, NULL);
     base_arena_init(&arena, &heap);
     base_text_init(&out, &heap);
-    status = ir_parse(&arena, text, size, &k, error);
-    if (status == BERYL_OK) status = explain_kernel(&arena, k, &o, &out, error);
+    size_t at = 0;
+    while (at < size && strchr(" \t\r\n", text[at]) && text[at]) at++;
+    const bool is_kernel = size - at >= 7 && !memcmp(text + at, "kernel ", 7);
+    status = is_kernel ? ir_parse(&arena, text, size, &k, error) : explain_graph(&heap, text, size, &o, &out, error);
+    if (status == BERYL_OK && is_kernel) status = explain_kernel(&arena, k, &o, &out, error);
     if (status == BERYL_OK && out.failed) status = base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     if (status == BERYL_OK && out.size) write(user, out.data, out.size);
     base_text_fini(&out);
