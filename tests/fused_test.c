@@ -268,6 +268,8 @@ static const struct form { const char *name, *device; bool gpu, least, exact, pl
     {"generated-exact", "software", true, false, true, false, false, 0, true},
     {"generated-fast", "software", true, false, false, false, false, 0, true},
     {"generated-smallest", "software", true, true, true, true, false, 0, true},
+    {"cuda-fast", "cuda", true, false, false, false, false, 0, true},
+    {"cuda-smallest", "cuda", true, true, true, true, false, 0, true},
     {"opencl-exact", "opencl", true, false, true, true, false, 0, true},
 };
 

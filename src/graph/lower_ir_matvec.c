@@ -502,9 +502,10 @@ static void walk_step(lower_ir_matvec *m, const lower_ir_rows *rows, const lower
     }
 }
 
-static void join_lanes(lower_ir_matvec *m, uint32_t n, ir_id *sums) {
+void lower_ir_matvec_join(lower_ir_matvec *m, uint32_t rows, ir_id *sums) {
     lower_ir *k = &m->k;
     ir_builder *b = k->b;
+    const uint32_t n = rows * m->c.n_x;
     const uint32_t lanes = m->c.lanes, wg = m->c.wg;
     if (m->c.subgroups || lanes == 1) {
         for (uint32_t i = 0; i < n; i++) {
@@ -525,6 +526,11 @@ static void join_lanes(lower_ir_matvec *m, uint32_t n, ir_id *sums) {
 }
 
 void lower_ir_matvec_walk(lower_ir_matvec *m, const lower_ir_rows *rows, const lower_ir_rows *next, ir_id there, ir_id *sums) {
+    lower_ir_matvec_add(m, rows, next, there);
+    lower_ir_matvec_join(m, rows->n, sums);
+}
+
+void lower_ir_matvec_add(lower_ir_matvec *m, const lower_ir_rows *rows, const lower_ir_rows *next, ir_id there) {
     ir_builder *b = m->k.b;
     const uint32_t all = chunks_of(m, rows->w[0]->type), n = rows->n * m->c.n_x;
     for (uint32_t i = 0; i < n; i++) ir_store(b, m->sums, ir_u32(b, i), ir_f32(b, 0));
@@ -541,5 +547,4 @@ void lower_ir_matvec_walk(lower_ir_matvec *m, const lower_ir_rows *rows, const l
             ir_end(b);
         }
     }
-    join_lanes(m, n, sums);
 }

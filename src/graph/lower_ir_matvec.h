@@ -74,5 +74,8 @@ void lower_ir_matvec_fetch(lower_ir_matvec *m, const lower_ir_rows *rows, ir_id 
 /* Products of all rows and vectors, whose first step was fetched: sums[row * n_x + vector], the same in all lanes of the rows.
  * next: rows whose first step is fetched on the way where `there` holds; NULL: none. */
 void lower_ir_matvec_walk(lower_ir_matvec *m, const lower_ir_rows *rows, const lower_ir_rows *next, ir_id there, ir_id *sums);
+/* The two halves of it: what each lane has of the sums, which has no barrier; and the sums of all lanes. */
+void lower_ir_matvec_add(lower_ir_matvec *m, const lower_ir_rows *rows, const lower_ir_rows *next, ir_id there);
+void lower_ir_matvec_join(lower_ir_matvec *m, uint32_t rows, ir_id *sums);
 
 #endif

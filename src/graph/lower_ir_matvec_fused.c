@@ -277,14 +277,23 @@ static void make_tiles(making *k) {
     ir_id tile = again ? ir_loop(b, ir_group(b, 0), ir_u32(b, tiles), ir_groups(b, 0)) : ir_group(b, 0);
     ir_id following = again ? ir_add(b, tile, ir_groups(b, 0)) : IR_NO_ID, there = again ? ir_lt(b, following, ir_u32(b, tiles)) : IR_NO_ID;
     const bool single = kinds_of(p) == 1;
+    ir_id sums[LOWER_IR_SUMS_MAX];
+    tile_rows now, next;
     for (uint32_t i = 0; i < p->n; i++) {
         if (!is_first_kind(p, i)) continue;
-        ir_id is = is_of(k, i, tile), sums[LOWER_IR_SUMS_MAX];
-        tile_rows now, next;
+        ir_id is = is_of(k, i, tile);
         if (is != IR_NO_ID) ir_if(b, is);
         tile_of(k, i, tile, &now);
         if (again && single) tile_of(k, i, following, &next);
-        lower_ir_matvec_walk(&k->m, &now.rows, again && single ? &next.rows : NULL, there, sums);
+        lower_ir_matvec_add(&k->m, &now.rows, again && single ? &next.rows : NULL, there);
+        if (is != IR_NO_ID) ir_end(b);
+    }
+    lower_ir_matvec_join(&k->m, p->c.rows * p->per, sums); /* not inside the conditions: pocl gets barriers there wrong */
+    for (uint32_t i = 0; i < p->n; i++) {
+        if (!is_first_kind(p, i)) continue;
+        ir_id is = is_of(k, i, tile);
+        if (is != IR_NO_ID) ir_if(b, is);
+        tile_of(k, i, tile, &now);
         store_tile(k, i, tile, &now, sums);
         if (is != IR_NO_ID) ir_end(b);
     }
