@@ -31,6 +31,7 @@ static const form forms[] = {
     {{"interpreter-gpu", "interpreter", NULL, true, false, true}, NULL, 6, 30},
     {{"host", "host", NULL, false, false, false}, NULL, 2, 12},
     {{"opencl", "opencl", NULL, false, false, true}, NULL, 1, 8},
+    {{"opencl-gpu", "opencl", "no-subgroups", true, false, true}, NULL, 1, 8}, /* pocl says shuffles and has none */
     {{"generated", "software", NULL, false, true, true}, NULL, 1, 8},
     {{"generated-gpu", "software", "min", true, true, true}, NULL, 1, 8},
     {{"written", "software", NULL, false, false, true}, NULL, 2, 12},
