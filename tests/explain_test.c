@@ -195,7 +195,7 @@ static void check_trace_refused(test *t) {
 
 void test_explain(test *t) {
     static const struct { const char *device, *code; bool written; } devices[] = {
-        {"dummy", "WGSL:\n", true}, {"host", "\nC:\n", false}, {"software", "WGSL:\n", true}, {"opencl", "OpenCL C:\n", false}};
+        {"dummy", "WGSL:\n", true}, {"host", "\nC:\n", false}, {"software", "WGSL:\n", true}};
     for (size_t i = 0; i < sizeof devices / sizeof *devices; i++) {
         if (!test_case(t, "explain/stages-on-%s", devices[i].device)) continue;
         beryl_engine *engine = loaded(t, devices[i].device);
