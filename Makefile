@@ -125,13 +125,22 @@ $(BUILD)/vocab.gguf: tests/data/vocab/gemma4-vocab.gguf.xz
 
 # A driver for CUDA and HIP where there is none (tests/stand_in/driver.c).
 STAND_IN := $(if $(filter Linux,$(shell uname -s)),$(BUILD)/tests/stand_in.so)
-$(TESTER): | $(STAND_IN)
 $(BUILD)/tests/%.o: CPPFLAGS += -DBERYL_TEST_STAND_IN='"$(abspath $(BUILD))/tests/stand_in.so"'
-$(BUILD)/tests/stand_in.so: $(wildcard tests/stand_in/*.[ch])
+$(BUILD)/tests/stand_in.so: $(filter-out %/opencl.c,$(wildcard tests/stand_in/*.[ch]))
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) -std=c11 -O1 -g $(WARN) -Wno-missing-prototypes $(WERROR) -fPIC -fvisibility=hidden -shared \
 	    -DSTAND_IN_PRELUDE='"$(abspath tests/stand_in/prelude.h)"' -o $@ $(filter %.c,$^) -lpthread -ldl
+
+# The system's OpenCL, with subgroups where its driver has none (tests/stand_in/opencl.c).
+OPENCL_LOADER := $(firstword $(wildcard /usr/lib/libOpenCL.so.1 /usr/lib64/libOpenCL.so.1 /usr/lib/*-linux-gnu/libOpenCL.so.1))
+STAND_IN += $(if $(OPENCL_LOADER),$(BUILD)/tests/stand_in_opencl.so)
+$(BUILD)/tests/%.o: CPPFLAGS += -DBERYL_TEST_STAND_IN_OPENCL='"$(abspath $(BUILD))/tests/stand_in_opencl.so"'
+$(BUILD)/tests/stand_in_opencl.so: tests/stand_in/opencl.c
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) -std=c11 -O1 -g $(WARN) -Wno-missing-prototypes $(WERROR) -fPIC -fvisibility=hidden -shared -o $@ $< -Wl,--no-as-needed $(OPENCL_LOADER) -ldl
+$(TESTER): | $(STAND_IN)
 
 # Short names for those who build one of them.
 $(BUILD)/beryl: $(PROGRAM)

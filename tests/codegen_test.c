@@ -1,6 +1,6 @@
 /* codegen_test.c - what generated texts compute, on every device that compiles one of the
  * languages, against the interpreter; CUDA C and HIP C are compiled where NVRTC or hipcc is, subgroups in
- * OpenCL C, which few drivers have, by clang.
+ * OpenCL C, which few drivers have, by clang, and run on a driver that is given them (tests/stand_in/opencl.c).
  *
  * Two tables: every op over every type (one kernel for each type: inputs with all awkward numbers,
  * one output a result type), and kernels for what is not an op alone: barriers, loops, masks,
@@ -1404,6 +1404,25 @@ static bool too_slow(bool slow, ir_type type, uint32_t width, bool casts) {
                                                                            : 4));
 }
 
+static void test_on(test *t, const char *choice, const kernel_case *c) {
+    rig r;
+    if (!rig_open(t, &r, choice)) return;
+    if (c->make || device_has(&r, c->type)) test_kernel(t, &r, c);
+    else test_skip(t, "the device has no %s", ir_type_name(c->type));
+    rig_close(t, &r);
+}
+
+/* A part of the device's subgroups with AMD's, whole ones with Intel's. */
+static void test_subgroups_of(test *t, const char *vendor) {
+    const bool stand_in = rig_opencl_subgroups(vendor);
+    for (size_t n = 0; n < sizeof kernels / sizeof *kernels; n++) {
+        if (strncmp(kernels[n].name, "subgroups", 9) || !test_case(t, "codegen/%s-opencl-%s", kernels[n].name, vendor)) continue;
+        if (stand_in) test_on(t, "opencl", &kernels[n]);
+        else test_skip(t, "there is no OpenCL, or it has its own subgroups");
+    }
+    if (stand_in) rig_stand_in_end("opencl");
+}
+
 void test_codegen(test *t) {
     if (test_case(t, "codegen/refusals-name-op-type-and-language")) test_refusals(t);
     if (test_case(t, "codegen/memory-fails-at-every-call")) test_memory(t);
@@ -1431,12 +1450,10 @@ void test_codegen(test *t) {
             if (too_slow(slow, kernels[n].type, kernels[n].width, false)) continue;
             case_name(name, sizeof name, &kernels[n]);
             if (!test_case(t, "codegen/%s-%s", name, devices[d])) continue;
-            rig r;
-            if (!rig_open(t, &r, devices[d])) continue;
-            if (kernels[n].make || device_has(&r, kernels[n].type)) test_kernel(t, &r, &kernels[n]);
-            else test_skip(t, "the device has no %s", ir_type_name(kernels[n].type));
-            rig_close(t, &r);
+            test_on(t, devices[d], &kernels[n]);
         }
         if (stand_in) rig_stand_in_end(devices[d]);
     }
+    test_subgroups_of(t, "amd");
+    test_subgroups_of(t, "intel");
 }

@@ -15,6 +15,9 @@
 #ifndef BERYL_TEST_STAND_IN
 #define BERYL_TEST_STAND_IN "build/tests/stand_in.so"
 #endif
+#ifndef BERYL_TEST_STAND_IN_OPENCL
+#define BERYL_TEST_STAND_IN_OPENCL "build/tests/stand_in_opencl.so"
+#endif
 
 bool rig_open(test *t, rig *r, const char *choice) {
     *r = (rig){0};
@@ -47,7 +50,19 @@ bool rig_stand_in(const char *backend) {
 }
 
 void rig_stand_in_end(const char *backend) {
-    unsetenv(stand_in_variable(backend));
+    const char *variable = stand_in_variable(backend);
+    unsetenv(variable ? variable : "BERYL_OPENCL");
+}
+
+bool rig_opencl_subgroups(const char *vendor) {
+    if (getenv("BERYL_OPENCL") || !base_file_exists(BERYL_TEST_STAND_IN_OPENCL)) return false;
+    base_heap heap;
+    base_heap_init(&heap, NULL);
+    device *d = NULL;
+    const bool lacks = !device_open(&heap, NULL, "opencl", &d, NULL) && !device_caps_of(d)->subgroups;
+    device_close(d);
+    if (lacks) setenv("BERYL_OPENCL", BERYL_TEST_STAND_IN_OPENCL, 1), setenv("STAND_IN_OPENCL", vendor, 1);
+    return lacks;
 }
 
 device_buffer rig_buffer(test *t, rig *r, uint64_t size, const void *data) {

@@ -9,4 +9,8 @@
 bool rig_stand_in(const char *backend);
 void rig_stand_in_end(const char *backend);
 
+/* Where OpenCL opens and has no subgroups: from now on it has those of `vendor`, "amd" (64 lanes) or "intel" (32), by
+ * tests/stand_in/opencl.c. True: it is so, and rig_stand_in_end("opencl") undoes it. */
+bool rig_opencl_subgroups(const char *vendor);
+
 #endif
