@@ -368,7 +368,7 @@ int main(int argc, char **argv) {
     base_heap_init(&b.heap, NULL);
     base_arena_init(&b.arena, &b.heap);
     const char *word = argc > 2 ? argv[2] : "";
-    if (device_open(&b.heap, NULL, argc > 1 ? argv[1] : NULL, &b.d, &b.error)) say(&b, "device");
+    if (device_open(&b.heap, NULL, argc > 1 ? argv[1] : "webgpu", &b.d, &b.error)) say(&b, "device");
     const device_caps *caps = device_caps_of(b.d);
     const bool tiny = caps->kind == DEVICE_SOFTWARE;
     printf("%s, subgroups of %u, %u bytes of workgroup memory, %u units\n", caps->name, caps->subgroup_size, caps->workgroup_bytes, caps->compute_units);

@@ -301,7 +301,7 @@ static beryl_status fill(bench *b, device_buffer buffer, uint64_t size) { /* ran
 static beryl_status open(bench *b, const char *device_name) {
     base_heap_init(&b->heap, NULL);
     base_arena_init(&b->arena, &b->heap);
-    beryl_status status = device_open(&b->heap, NULL, device_name, &b->d, &b->error);
+    beryl_status status = device_open(&b->heap, NULL, device_name ? device_name : "webgpu", &b->d, &b->error);
     if (status != BERYL_OK) return status;
     const device_caps *caps = device_caps_of(b->d);
     b->weight_bytes = caps->kind != DEVICE_SOFTWARE ? 1200u << 20 : b->sweep ? 64 << 20 : 8 << 20; /* in software a few shapes take seconds, all take minutes */

@@ -76,12 +76,12 @@ typedef struct rows {
     bool sorted, told;
 } rows;
 
-/* GPUs, those of WGSL first; what this processor does, WGSL first, then `host`; no programs; unusable. */
+/* GPUs, those of WGSL first; this processor, then what imitates a GPU on it; no programs; unusable. */
 static int place_of(const device_caps *caps, const char *why_not) {
     const bool wgsl = caps->languages & DEVICE_LANGUAGE_BIT(DEVICE_WGSL);
     if (why_not || !caps->languages) return why_not ? 9 : 8;
     if (caps->kind == DEVICE_DISCRETE || caps->kind == DEVICE_INTEGRATED) return wgsl ? 0 : 1;
-    return wgsl ? 2 : caps->kind == DEVICE_HOST ? 3 : 4;
+    return caps->kind == DEVICE_HOST ? 2 : 3;
 }
 
 static void note_row(void *user, const device_caps *caps, const char *why_not) {
