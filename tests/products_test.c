@@ -96,7 +96,7 @@ static beryl_status side_run(side *s, const problem *p, uint32_t k, uint32_t n, 
     int32_t *ids = graph_exec_input(s->exec, s->ids), *experts = graph_exec_input(s->exec, s->experts);
     for (uint32_t i = 0; i < p->n * k; i++) x[i] = blocks_unit(&seed);
     for (uint32_t i = 0; i < TAKEN; i++) ids[i] = (int32_t)(blocks_next(&seed) % (p->rows + 2)) - 1; /* outside too */
-    for (uint32_t i = 0; i < p->n * USED; i++) experts[i] = (int32_t)(blocks_next(&seed) % (EXPERTS + 1));
+    for (uint32_t i = 0; i < p->n * USED; i++) experts[i] = n < p->n ? 1 : (int32_t)(blocks_next(&seed) % (EXPERTS + 1)); /* fewer: one for all */
     device_ticket ticket;
     beryl_status status = graph_exec_submit(s->exec, (uint32_t[]){0, n}, s->out, OUTS, &ticket, error);
     if (status == BERYL_OK && s->store.device) status = device_wait(s->store.device, ticket, error);
@@ -133,7 +133,7 @@ static void run(test *t, base_heap *heap, device *d, const problem *p, base_type
         const float *want[OUTS], *got[OUTS];
         status = side_run(&a, p, k, n, want, &error);
         if (status == BERYL_OK) status = side_run(&b, p, k, n, got, &error);
-        for (uint32_t i = 0; status == BERYL_OK && i < OUTS; i++) compare(t, names[i], got[i], want[i], counts[i], i == 0 ? tolerance : 4e-6);
+        for (uint32_t i = 0; status == BERYL_OK && i < OUTS; i++) compare(t, names[i], got[i], want[i], counts[i], i == 1 ? 4e-6 : tolerance);
     }
     if (status != BERYL_OK) test_fail(t, __FILE__, __LINE__, "%s", error.message);
     side_close(&a);

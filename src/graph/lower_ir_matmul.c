@@ -366,32 +366,45 @@ beryl_status lower_ir_joined(lowering *l, const graph_node *node, const fused_ma
 
 /* ---- experts --------------------------------------------------------------------------------------------------- */
 
-static beryl_status experts_shard(lowering *l, const graph_node *node, const store_tensor *stored, uint32_t shard_index, beryl_error *error) {
+/* Rows of the shard for vectors of one expert at a time: by its list, or without one for a pair. */
+static beryl_status experts_shard(lowering *l, const graph_node *node, const store_tensor *stored, uint32_t shard_index, const lower_ir_grouped *by,
+                                  beryl_error *error) {
     const graph_tensor *x = graph_tensor_at(l->g, node->in[0]), *w = graph_tensor_at(l->g, node->in[1]);
     const graph_tensor *ids = graph_tensor_at(l->g, node->in[2]);
     const store_shard *shard = &stored->shard[shard_index];
-    const uint32_t m = w->dim[1].size, n_used = ids->dim[1].size;
+    const uint32_t m = w->dim[1].size, n_used = ids->dim[1].size, each = by ? lower_ir_grouped_each(by) : 1;
     product p;
-    product_begin(&p, l, node, "matmul_id", w->dim[2].size, m, 1);
+    product_begin(&p, l, node, by ? "matmul_grouped" : "matmul_id", w->dim[2].size, m, each);
     lower_ir *k = &p.k;
     ir_builder *b = k->b;
     lower_ir_weight_stored(&p.w, k, "weights", node->in[1], shard_index, w->dim[2].size);
     p.x = lower_ir_read(k, "x", node->in[0]);
     p.x_aligned = lower_ir_aligned(k, x);
-    ir_memory id_of = lower_ir_read(k, "ids", node->in[2]), out = lower_ir_write(k, "out", node->out[0]);
+    ir_memory list = by ? lower_ir_grouped_list(k, by) : lower_ir_read(k, "ids", node->in[2]), out = lower_ir_write(k, "out", node->out[0]);
     ir_id x_offset = lower_ir_u32(k, "x_offset", x->offset), ids_offset = lower_ir_u32(k, "ids_offset", ids->offset);
     ir_id out_offset = lower_ir_u32(k, "out_offset", graph_tensor_at(l->g, node->out[0])->offset);
-    ir_id pairs = lower_ir_count(k, "pairs", lower_count_times(lower_count_of(ids->dim[0]), n_used));
+    ir_id n = lower_ir_count(k, "pairs", lower_count_times(lower_count_of(ids->dim[0]), n_used)), at, id, first = IR_NO_ID;
     product_memory(&p);
     const uint32_t tiles = (m + p.rows - 1) / p.rows;
-    ir_id pair = ir_fma(b, ir_group(b, 2), ir_groups(b, 1), ir_group(b, 1));
-    ir_if(b, ir_lt(b, pair, pairs));
-    ir_id vector = lower_ir_over(k, pair, n_used), used = lower_ir_rest(k, pair, n_used);
-    ir_id id = ir_cast(b, IR_U32, ir_load(b, id_of, ir_add(b, ir_add(b, ids_offset, lower_ir_times(k, vector, ids->stride[0])), used), 1));
-    id = ir_select(b, ir_lt(b, id, ir_u32(b, w->dim[0].size)), id, ir_u32(b, 0));
-    p.x_at[0] = ir_add(b, x_offset, lower_ir_times(k, vector, x->stride[0]));
-    if (x->dim[1].size > 1) p.x_at[0] = ir_add(b, p.x_at[0], lower_ir_times(k, used, x->stride[1]));
-    ir_id out_at = ir_add(b, out_offset, lower_ir_times(k, pair, m)), row[ROWS_MOST], kept[ROWS_MOST];
+    if (by) {
+        id = ir_group(b, 2);
+        lower_ir_grouped_range(k, list, id, &first, &n);
+        at = ir_loop(b, lower_ir_times(k, ir_group(b, 1), p.vectors), n, lower_ir_times(k, ir_groups(b, 1), p.vectors));
+    } else {
+        at = ir_fma(b, ir_group(b, 2), ir_groups(b, 1), ir_group(b, 1));
+        ir_if(b, ir_lt(b, at, n));
+        ir_id place = ir_add(b, lower_ir_times(k, lower_ir_over(k, at, n_used), ids->stride[0]), lower_ir_rest(k, at, n_used));
+        id = ir_cast(b, IR_U32, ir_load(b, list, ir_add(b, ids_offset, place), 1));
+        id = ir_select(b, ir_lt(b, id, ir_u32(b, w->dim[0].size)), id, ir_u32(b, 0));
+    }
+    ir_id out_at[VECTORS_MOST], holds[VECTORS_MOST], row[ROWS_MOST], kept[ROWS_MOST], last = ir_sub(b, n, ir_u32(b, 1));
+    for (uint32_t v = 0; v < p.vectors; v++) {
+        ir_id i = lower_ir_plus(k, at, v), pair = by ? lower_ir_grouped_pair(k, by, list, first, ir_min(b, i, last)) : i;
+        holds[v] = ir_lt(b, i, n);
+        p.x_at[v] = ir_add(b, x_offset, lower_ir_times(k, lower_ir_over(k, pair, n_used), x->stride[0]));
+        if (x->dim[1].size > 1) p.x_at[v] = ir_add(b, p.x_at[v], lower_ir_times(k, lower_ir_rest(k, pair, n_used), x->stride[1]));
+        out_at[v] = ir_add(b, out_offset, lower_ir_times(k, pair, m));
+    }
     ir_id tile = tiles_begin(&p, ir_u32(b, tiles));
     for (uint32_t r = 0; r < p.rows; r++) { /* rows of other shards begin far above this one's */
         row[r] = lower_ir_plus(k, lower_ir_times(k, tile, p.rows), r);
@@ -400,11 +413,12 @@ static beryl_status experts_shard(lowering *l, const graph_node *node, const sto
         kept[r] = ir_select(b, ir_eq(b, p.row[r], place), row[r], ir_u32(b, m));
     }
     walk_rows(&p);
-    store_tile(&p, out, kept, ir_u32(b, m), &out_at, (ir_id[]){ir_bool(b, true)});
+    store_tile(&p, out, kept, ir_u32(b, m), out_at, holds);
     ir_end(b);
     ir_end(b);
-    return lower_ir_end_3d(k, (lower_count){tiles < GROUPS_MOST ? tiles : GROUPS_MOST, 0}, 1, lower_count_of(ids->dim[0]), 1,
-                           (lower_count){n_used, 0}, 1, error);
+    const lower_count groups = {tiles < GROUPS_MOST ? tiles : GROUPS_MOST, 0};
+    if (by) return lower_ir_end_3d(k, groups, 1, (lower_count){each, 0}, p.vectors, (lower_count){by->n_expert, 0}, 1, error);
+    return lower_ir_end_3d(k, groups, 1, lower_count_of(ids->dim[0]), 1, (lower_count){n_used, 0}, 1, error);
 }
 
 beryl_status lower_ir_matmul_id(lowering *l, const graph_node *node, beryl_error *error) {
@@ -417,8 +431,16 @@ beryl_status lower_ir_matmul_id(lowering *l, const graph_node *node, beryl_error
     if (ids->dim[1].extent || x->dim[1].extent || ids->stride[1] != 1 || x->stride[2] != 1) return lower_ir_refuse(node, "vectors or indices with gaps", error);
     const uint32_t used = ids->dim[1].size < w->dim[0].size ? ids->dim[1].size : w->dim[0].size; /* by one token */
     lower_bytes(l, base_type_row_bytes(stored->type, w->dim[2].size) * w->dim[1].size * used);
-    beryl_status status = BERYL_OK;
-    for (uint32_t i = 0; status == BERYL_OK && i < stored->n_shard; i++) status = experts_shard(l, node, stored, i, error);
+    lower_ir_grouped by;
+    vectors v;
+    const bool grouped = lower_ir_grouped_of(l, node, &by), tiled = grouped && !lower_ir_serial(l) && vectors_of(l, node->in[0], &v);
+    beryl_status status = grouped ? lower_ir_group_pairs(l, node, &by, error) : BERYL_OK;
+    if (status == BERYL_OK && tiled) {
+        const lower_ir_tiled_product all = {.x = node->in[0], .weight = node->in[1], .stored = true, .m = w->dim[1].size, .k = w->dim[2].size, .n = v.n,
+                                            .bound = v.bound, .x_stride = v.stride, .x_offset = v.offset, .by = &by};
+        return lower_ir_tiled(l, node, &all, error);
+    }
+    for (uint32_t i = 0; status == BERYL_OK && i < stored->n_shard; i++) status = experts_shard(l, node, stored, i, grouped ? &by : NULL, error);
     return status;
 }
 

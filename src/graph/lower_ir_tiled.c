@@ -10,7 +10,7 @@
 
 #include "graph/lower_ir_block.h"
 
-enum { FROM = 17, FROM_HALVES = 32, FROM_UNPACKED = 192, DIM_VECTOR = 0, DIM_ROW = 1, DIM_K = 2 };
+enum { FROM = 17, FROM_HALVES = 32, FROM_UNPACKED = 192, DIM_VECTOR = 0, DIM_ROW = 1, DIM_K = 2, DIM_EXPERT = 3, SPREAD = 4 };
 enum { SCRATCH_X = 1, SCRATCH_WEIGHT = 2, SCRATCH_MOST = 40 << 20, SCRATCH_MOST_HOST = 4 << 20, UNPACK_LANES = 64, ROWS_UNIT = 128 };
 
 static bool is_host(const lowering *l) {
@@ -70,37 +70,66 @@ static beryl_status unpack_rows(lowering *l, const graph_node *node, const lower
     return lower_ir_end(k, (lower_count){lanes == 1 ? rows : (uint64_t)rows * w.blocks * w.chunks, 0}, lanes, error);
 }
 
-/* Rows [first, first + m) of the shard, or of the scratch that holds them (bytes: its size), to rows [to, to + m) of the result. */
+/* Of an expert's rows those that the shard has: where they begin in it, how many there are; what lies before them is added to
+ * `column`. */
+static ir_id expert_rows(lower_ir *k, const lower_ir_tiled_product *p, ir_id expert, ir_id *rows, ir_id *column) {
+    const store_shard *shard = &lower_stored(k->l, p->weight)->shard[p->shard];
+    ir_builder *b = k->b;
+    ir_id first = lower_ir_times(k, expert, p->m), begin = lower_ir_u32(k, "begin", shard->row), end = lower_ir_u32(k, "end", shard->row + shard->n_row);
+    end = ir_min(b, lower_ir_plus(k, first, p->m), end);
+    ir_id from = ir_min(b, ir_max(b, first, begin), end);
+    *rows = ir_sub(b, end, from);
+    *column = ir_add(b, *column, ir_sub(b, from, first));
+    return ir_sub(b, from, begin);
+}
+
+/* Rows [first, first + m) of the shard, or of the scratch that holds them (bytes: its size), to rows [to, to + m) of the result;
+ * or of each expert all that lie in the shard. */
 static beryl_status multiply(lowering *l, const graph_node *node, const lower_ir_tiled_product *p, bool halves, uint64_t unpacked, uint32_t first,
                              uint32_t to, uint32_t m, beryl_error *error) {
-    const uint32_t width = graph_tensor_at(l->g, node->in[1])->dim[0].size;
+    const lower_ir_grouped *by = p->by;
+    const uint32_t width = by ? p->m : graph_tensor_at(l->g, node->in[1])->dim[0].size, spread = by ? lower_ir_grouped_each(by) : p->bound;
     lower_ir kernel, *k = &kernel;
     lower_ir_weight w = {.k = NULL};
-    ir_memory weights = {0}, x;
-    lower_ir_begin(k, l, node, "matmul_tiled", 1);
+    ir_memory weights = {0}, list = {0}, x;
+    lower_ir_begin(k, l, node, by ? "matmul_grouped" : "matmul_tiled", 1);
     ir_builder *b = k->b;
     if (unpacked) weights = lower_ir_scratch(k, "weights", SCRATCH_WEIGHT, unpacked, halves ? IR_F16 : IR_F32, IR_READ);
     else if (p->stored) lower_ir_weight_stored(&w, k, "weights", p->weight, p->shard, p->k);
     else lower_ir_weight_plain(&w, k, "weights", p->weight, p->k);
     if (halves) x = lower_ir_scratch(k, "x", SCRATCH_X, (uint64_t)p->bound * p->k * 2, IR_F16, IR_READ);
     else x = lower_ir_read(k, "x", p->x);
+    if (by) list = lower_ir_grouped_list(k, by);
     ir_memory out = lower_ir_write(k, "out", node->out[0]), sum = ir_register(b, IR_F32, 1);
-    ir_id n = lower_ir_count(k, "n", p->n), rows = lower_ir_u32(k, "m", m), start = lower_ir_u32(k, "first", first);
+    ir_id n = by ? IR_NO_ID : lower_ir_count(k, "n", p->n), rows = lower_ir_u32(k, "m", m), start = lower_ir_u32(k, "first", first);
     ir_id x_offset = lower_ir_u32(k, "x_offset", halves ? 0 : p->x_offset), x_stride = lower_ir_u32(k, "x_stride", halves ? p->k : p->x_stride);
     ir_id out_offset = lower_ir_u32(k, "out_offset", graph_tensor_at(l->g, node->out[0])->offset + to);
     ir_id out_stride = lower_ir_u32(k, "out_stride", width), depth = lower_ir_u32(k, "k", p->k), zero = ir_u32(b, 0), one = ir_u32(b, 1);
+    ir_id pairs = zero;
+    if (by) {
+        ir_id expert = ir_loop_marked(b, zero, ir_u32(b, by->n_expert), one, IR_PARALLEL, DIM_EXPERT);
+        lower_ir_grouped_range(k, list, expert, &pairs, &n);
+        if (lower_stored(l, p->weight)->n_shard > 1) start = expert_rows(k, p, expert, &rows, &out_offset);
+        else start = lower_ir_times(k, expert, m);
+    }
     ir_id v = ir_loop_marked(b, zero, n, one, IR_PARALLEL, DIM_VECTOR), r = ir_loop_marked(b, zero, rows, one, IR_PARALLEL, DIM_ROW);
     ir_set(b, sum, ir_f32(b, 0));
-    ir_id i = ir_loop_marked(b, zero, depth, one, IR_REDUCE, DIM_K);
-    ir_id left = ir_cast(b, IR_F32, ir_load(b, x, ir_add(b, ir_add(b, ir_mul(b, v, x_stride), x_offset), i), 1)), right;
+    ir_id i = ir_loop_marked(b, zero, depth, one, IR_REDUCE, DIM_K), vector = v, right;
+    if (by) vector = lower_ir_over(k, lower_ir_grouped_pair(k, by, list, pairs, v), by->share);
+    ir_id left = ir_cast(b, IR_F32, ir_load(b, x, ir_add(b, ir_add(b, ir_mul(b, vector, x_stride), x_offset), i), 1));
     if (unpacked) right = ir_cast(b, IR_F32, ir_load(b, weights, ir_add(b, ir_mul(b, r, depth), i), 1));
     else right = lower_ir_element_load(&w, ir_add(b, r, start), i);
     if (halves && !unpacked) right = ir_cast(b, IR_F32, ir_cast(b, IR_F16, right));
     ir_set(b, sum, ir_fma(b, left, right, ir_get(b, sum)));
     ir_end(b);
-    ir_store(b, out, ir_add(b, ir_add(b, ir_mul(b, v, out_stride), out_offset), r), ir_get(b, sum));
+    ir_id result = by ? lower_ir_grouped_pair(k, by, list, pairs, v) : v;
+    ir_store(b, out, ir_add(b, ir_add(b, ir_mul(b, result, out_stride), out_offset), r), ir_get(b, sum));
     ir_end(b), ir_end(b);
-    return lower_ir_end_marked(k, (lower_count[IR_DIM_MAX]){p->n, {m, 0}}, (uint64_t[IR_DIM_MAX]){p->bound, m, p->k}, error);
+    if (!by) return lower_ir_end_marked(k, (lower_count[IR_DIM_MAX]){p->n, {m, 0}}, (uint64_t[IR_DIM_MAX]){p->bound, m, p->k}, error);
+    ir_end(b);
+    /* Experts have more or fewer: tiles for half as many more, groups for some times as many. */
+    return lower_ir_end_marked(k, (lower_count[IR_DIM_MAX]){{SPREAD * spread, 0}, {m, 0}, {0, 0}, {by->n_expert, 0}},
+                               (uint64_t[IR_DIM_MAX]){(3ull * spread + 1) / 2, m, p->k, by->n_expert}, error);
 }
 
 /* A piece after the other, through one scratch. */
@@ -124,6 +153,12 @@ beryl_status lower_ir_tiled(lowering *l, const graph_node *node, const lower_ir_
     beryl_status status = halves ? halve_vectors(l, node, p, error) : BERYL_OK;
     if (status != BERYL_OK) return status;
     const bool packed = base_type_is_quantised(type) || (type == TYPE_BF16 && p->k % LOWER_IR_RUN == 0);
+    if (p->by) {
+        lower_ir_tiled_product shard = *p;
+        for (; status == BERYL_OK && shard.shard < lower_stored(l, p->weight)->n_shard; shard.shard++)
+            status = multiply(l, node, &shard, halves, 0, 0, 0, p->m, error);
+        return status;
+    }
     if (is_host(l) ? type != TYPE_F32 : halves && packed && p->bound >= FROM_UNPACKED)
         return multiply_unpacked(l, node, p, halves, error);
     return multiply(l, node, p, halves, 0, p->first, p->to, p->m, error);

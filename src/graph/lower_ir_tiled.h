@@ -1,8 +1,9 @@
-/* lower_ir_tiled.h - products of a weight with many vectors: a plain kernel with marks, and a schedule that tiles it. */
+/* lower_ir_tiled.h - products of a weight with many vectors, or of experts with theirs: a plain kernel with marks, and a
+ * schedule that tiles it. */
 #ifndef GRAPH_LOWER_IR_TILED_H
 #define GRAPH_LOWER_IR_TILED_H
 
-#include "graph/lower_ir.h"
+#include "graph/lower_ir_grouped.h"
 
 typedef struct lower_ir_tiled_product {
     graph_value x, weight;
@@ -12,11 +13,12 @@ typedef struct lower_ir_tiled_product {
     lower_count n;           /* vectors */
     uint32_t bound;          /* n is at most this */
     uint32_t x_stride, x_offset;
+    const lower_ir_grouped *by; /* m rows an expert, of all shards: shard, first and to are 0. NULL: one matrix for all vectors */
 } lower_ir_tiled_product;
 
 /* Are `n` vectors of k elements enough for tiles on this device? */
 bool lower_ir_tiled_wants(const lowering *l, uint32_t n, uint32_t k);
-/* One dispatch. */
+/* The vectors may get a dispatch before, and the weight's pieces. by: its list is there. */
 beryl_status lower_ir_tiled(lowering *l, const graph_node *node, const lower_ir_tiled_product *p, beryl_error *error);
 
 #endif

@@ -13,12 +13,14 @@
  * kept as it is. A subgroup computes `block` fragments of 16 rows (m) by `block` of 8 columns (n),
  * `lanes` subgroups stand side by side on each axis, `stage` steps of k lie in workgroup memory.
  * Beyond the edges a and b are read at the last place, products beyond k are zero, and nothing is
- * stored. Refuses everything else. */
+ * stored. A parallel loop around both, whose turns groups share on the third axis, stays around
+ * the tiles: its index and what is made of it (bounds too) are the same for all of a product.
+ * Refuses everything else. */
 #include "ir/pass/edit.h"
 
 #include <string.h>
 
-enum { ROWS = 16, COLUMNS = 8, DEPTH = 16, PAD = 8, PIECE = 8, SLICE_MAX = 400 };
+enum { ROWS = 16, COLUMNS = 8, DEPTH = 16, PAD = 8, PIECE = 8, SLICE_MAX = 400, OUTER_AXIS = 2 };
 
 typedef struct side {
     ir_id value;          /* f16 or bf16, inside the reduction */
@@ -33,6 +35,7 @@ typedef struct side {
 typedef struct product {
     pass_edit *e;
     uint32_t m, n, k; /* the loops */
+    uint32_t outer;   /* a parallel loop around m, whose turns are products of their own; IR_NO_ID: none */
     side a, b;
     uint32_t depth, subgroup;
     uint32_t slots; /* tiles in workgroup memory; above 1 they come by asynchronous copies */
@@ -186,12 +189,15 @@ static bool find(product *p) {
     const ir_schedule *s = e->schedule;
     pass_buffers buffers = pass_buffers_of(e, 0, e->in->n_code);
     uint32_t lanes = ir_lanes(e->in);
-    if (ir_mark_of(pass_at(e, p->m)).kind != IR_PARALLEL || e->parent[p->m] != IR_NO_ID ||
-        lanes != 1)
+    if (p->outer != IR_NO_ID) {
+        p->m = inner_loop(e, p->outer, IR_PARALLEL);
+        if (e->parent[p->outer] != IR_NO_ID || s->dims[ir_mark_of(pass_at(e, p->outer)).dim].group != 1 + OUTER_AXIS) return false;
+    }
+    if (p->m == IR_NO_ID || ir_mark_of(pass_at(e, p->m)).kind != IR_PARALLEL || e->parent[p->m] != p->outer || lanes != 1)
         return false;
     p->n = inner_loop(e, p->m, IR_PARALLEL);
     p->k = p->n == IR_NO_ID ? IR_NO_ID : inner_loop(e, p->n, IR_REDUCE);
-    if (p->k == IR_NO_ID || e->parent[p->k] != p->n || !is_plain(p, p->m) || !is_plain(p, p->n) ||
+    if (p->k == IR_NO_ID || e->parent[p->k] != p->n || !is_plain(p, p->m) || !is_plain(p, p->n) || (p->outer != IR_NO_ID && !is_plain(p, p->outer)) ||
         !is_plain(p, p->k))
         return false;
     if (!find_sum(p, &buffers)) return false;
@@ -525,6 +531,11 @@ static void push(product *p) {
         pass_workgroup(e, IR_F32, p->a.warps * p->b.warps * ROWS * strip_stride(p));
     ir_id warp_n = pass_axis(e, IR_LOCAL, 1), warp_m = pass_axis(e, IR_LOCAL, 2);
     ir_id warp = add(e, times(e, warp_m, p->b.warps), warp_n);
+    if (p->outer != IR_NO_ID) {
+        const ir_mark mark = {.kind = IR_BY_GROUP, .axis = OUTER_AXIS, .dim = ir_mark_of(pass_at(e, p->outer)).dim, .tile = 1};
+        e->map[p->outer] = pass_loop(e, pass_axis(e, IR_GROUP, OUTER_AXIS), bound(p, p->outer), pass_axis(e, IR_GROUPS, OUTER_AXIS), ir_mark_bits(mark, 0));
+        pass_copy_range(e, p->outer + 1, p->m);
+    }
     tile_loop(p, &p->a);
     tile_loop(p, &p->b);
     ir_id c = block_loop(p, sums);
@@ -538,6 +549,18 @@ static void push(product *p) {
     finish(p, warp, warp_m, warp_n, strip);
     pass_close(e);
     pass_close(e);
+    if (p->outer == IR_NO_ID) return;
+    pass_copy_range(e, e->close[p->m] + 1, e->close[p->outer]);
+    pass_close(e);
+}
+
+/* Do the loops at i make a product, on their own or once more for each turn of an outer one? */
+static bool begins(product *p, uint32_t i) {
+    p->m = i;
+    p->outer = IR_NO_ID;
+    if (find(p)) return true;
+    p->outer = i;
+    return ir_mark_of(pass_at(p->e, i)).kind == IR_PARALLEL && find(p);
 }
 
 beryl_status ir_pass_fragment(base_arena *arena, const ir_kernel *k, const ir_schedule *schedule,
@@ -553,8 +576,7 @@ beryl_status ir_pass_fragment(base_arena *arena, const ir_kernel *k, const ir_sc
         p->cloned = pass_take(e, k->n_code, sizeof *p->cloned);
     }
     for (uint32_t i = 0; p && i < k->n_code && !e->no_memory && !e->too_large; i++) {
-        p->m = i;
-        if (e->changed || k->code[i].op != IR_LOOP || !find(p)) {
+        if (e->changed || k->code[i].op != IR_LOOP || !begins(p, i)) {
             pass_copy(e, i);
             continue;
         }

@@ -42,7 +42,7 @@ static bool multiplies_halves(const ir_kernel *k) {
 uint32_t ir_schedule_tile(const ir_schedule *schedule, uint32_t dim) {
     const ir_schedule_dim *d = &schedule->dims[dim];
     const uint32_t lanes = d->lanes ? d->lanes : 1u, block = d->block ? d->block : 1u;
-    return lanes * block * (!schedule->fragments ? 1u : d->group == 2 ? 16u : 8u);
+    return lanes * block * (!schedule->fragments || d->group == 3 ? 1u : d->group == 2 ? 16u : 8u);
 }
 
 static void look(const ir_kernel *k, const uint64_t *extents, shape *s) {
@@ -101,11 +101,11 @@ typedef struct tile_form {
 /* The largest tile of which there are enough for the device; forms: from the largest to the smallest. unit: turns that a
  * block of 1 stands for. */
 static const tile_form *choose_tile(const shape *s, const tile_form *forms, uint32_t n_form, uint32_t m_unit, uint32_t n_unit) {
-    const uint64_t m = s->extents[s->outer[s->n - 2]], n = s->extents[s->outer[s->n - 1]];
+    const uint64_t m = s->extents[s->outer[s->n - 2]], n = s->extents[s->outer[s->n - 1]], products = s->n > 2 ? s->extents[s->outer[s->n - 3]] : 1;
     for (uint32_t i = 0; i + 1 < n_form; i++) {
         const uint64_t tile_m = (uint64_t)forms[i].m_lanes * forms[i].m_block * m_unit, tile_n = (uint64_t)forms[i].n_lanes * forms[i].n_block * n_unit;
         const bool fits = (uint32_t)forms[i].m_lanes * forms[i].n_lanes <= s->lanes_max && tile_m < 2 * m && tile_n < 2 * n;
-        if (fits && ((m + tile_m - 1) / tile_m) * ((n + tile_n - 1) / tile_n) >= s->units) return &forms[i];
+        if (fits && ((m + tile_m - 1) / tile_m) * ((n + tile_n - 1) / tile_n) * products >= s->units) return &forms[i];
     }
     return &forms[n_form - 1];
 }

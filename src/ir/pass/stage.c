@@ -198,12 +198,10 @@ static bool find_tiles(stage *s) {
                 if (pass_at(e, u)->in[a] == i && !s->can[u]) last = true;
         if (!last || s->n == TILES_MAX || !describe(s, i, &s->tiles[s->n])) continue;
         tile *t = &s->tiles[s->n];
-        for (uint32_t x = s->loop + 1; x <= i; x++) /* the first load that it is made of */
-            if (s->seen[x] == s->stamp && pass_at(e, x)->op == IR_LOAD) {
-                int64_t factor = factor_of(s, pass_at(e, x)->in[0], 16);
-                t->k_first = factor == 1 || factor == NO_FACTOR; /* packed: neighbours share a word */
-                break;
-            }
+        int64_t factor = 0;
+        for (uint32_t x = s->loop + 1; x <= i && !factor; x++) /* the first load along k that it is made of */
+            if (s->seen[x] == s->stamp && pass_at(e, x)->op == IR_LOAD) factor = factor_of(s, pass_at(e, x)->in[0], 16);
+        t->k_first = factor == 1 || factor == NO_FACTOR; /* packed: neighbours share a word */
         t->stride =
             t->rows +
             (t->k_first && t->rows > 1 ? 4 : 0); /* so that a column lies in several banks */
