@@ -147,7 +147,7 @@ static void run_kept(test *t, device *d, const char *path) {
         if (i > 1 && strcmp(d->caps.backend, "interpreter") != 0) break;
         const graph_verdict verdict = graph_case_run(text, &how, &result);
         if (verdict == GRAPH_WRONG) tell(t, text, &how, result.message, false);
-        if (verdict == GRAPH_NO_CASE) test_fail(t, __FILE__, __LINE__, "%s: no case: %s", path, result.message);
+        if (verdict == GRAPH_NO_CASE || verdict == GRAPH_REFUSED) test_fail(t, __FILE__, __LINE__, "%s: not run: %s", path, result.message);
     }
     free(text);
 }

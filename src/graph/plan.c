@@ -21,6 +21,7 @@
 enum { COLOUR_MAX = 16, PATCH_MAX = 12, INPUT_ALIGN = 256, ONE_WRITE_BYTES = 64 << 10, STAMP_MAX = 2000 };
 
 typedef enum item_kind { ITEM_NONE, ITEM_STORED, ITEM_INPUT, ITEM_ARENA } item_kind;
+typedef enum kernel_kind { WRITTEN, GENERATED, KERNEL_KINDS } kernel_kind;
 
 /* Memory that steps bind: one per base tensor, one per scratch. */
 typedef struct item {
@@ -433,11 +434,6 @@ beryl_status lower_step_end(lower_step *s, beryl_error *error) {
     for (uint32_t i = 0; i < st->n_binding; i++) {
         st->bindings[i] = s->bindings[i];
         st->access[i] = s->kernel.bindings[i].access;
-        if (s->bindings[i].item == UINT32_MAX) continue;
-        item *it = &p->items.data[s->bindings[i].item];
-        if (!it->used) it->first = index;
-        it->used = true;
-        it->last = index;
     }
     memcpy(st->groups, s->groups, sizeof st->groups);
     memcpy(st->per, s->per, sizeof st->per);
@@ -486,6 +482,17 @@ static beryl_status items_init(graph_plan *p, beryl_error *error) {
         }
     }
     return BERYL_OK;
+}
+
+static void find_lives(graph_plan *p) {
+    for (uint32_t s = 0; s < p->steps.count; s++)
+        for (uint32_t b = 0; b < p->steps.data[s].n_binding; b++) {
+            if (p->steps.data[s].bindings[b].item == UINT32_MAX) continue;
+            item *it = &p->items.data[p->steps.data[s].bindings[b].item];
+            if (!it->used) it->first = s;
+            it->used = true;
+            it->last = s;
+        }
 }
 
 /* Colours that `index` may not have: of items that some step binds with another access than this one. */
@@ -587,9 +594,9 @@ static beryl_status choose_kernels(graph_plan *p, beryl_error *error) {
     return BERYL_OK;
 }
 
-static lower_fn *lowering_of(const graph_plan *p, const graph_node *node) {
+static lower_fn *lowering_of(const graph_plan *p, const graph_node *node, kernel_kind kind) {
     (void)p;
-    return lower_table[node->op];
+    return kind == WRITTEN ? lower_table[node->op] : NULL;
 }
 
 beryl_status graph_plan_chains(graph *g, graph_store *store, const graph_exec_options *options, beryl_error *error) {
@@ -619,9 +626,11 @@ static beryl_status choose_kernels(graph_plan *p, beryl_error *error) {
     return languages ? BERYL_OK : base_fail(error, BERYL_UNSUPPORTED, "the device runs no programs");
 }
 
-static lower_fn *lowering_of(const graph_plan *p, const graph_node *node) {
+/* NULL: not of this kind. A joined node is of the kind whose forms the pass asked for; any other may be of both. */
+static lower_fn *lowering_of(const graph_plan *p, const graph_node *node, kernel_kind kind) {
     const bool chain = node->op == OP_FUSED && node->attr.fused.kind == FUSED_CHAIN;
-    return p->generated || chain || !lower_table[node->op] ? lower_ir_table[node->op] : lower_table[node->op];
+    if (kind == WRITTEN) return p->generated || chain ? NULL : lower_table[node->op];
+    return p->generated || chain || node->op != OP_FUSED ? lower_ir_table[node->op] : NULL;
 }
 
 beryl_status graph_plan_chains(graph *g, graph_store *store, const graph_exec_options *options, beryl_error *error) {
@@ -629,21 +638,46 @@ beryl_status graph_plan_chains(graph *g, graph_store *store, const graph_exec_op
 }
 #endif
 
+typedef struct mark { size_t n_step, n_patch, n_scratch; uint64_t bytes; } mark;
+
+static mark mark_of(const graph_plan *p) {
+    return (mark){p->steps.count, p->patches.count, p->scratches.count, p->bytes_pending};
+}
+
+/* Takes back what was recorded since. Items of scratch stay, used by no step. */
+static void back_to(graph_plan *p, mark m) {
+    p->steps.count = m.n_step;
+    p->patches.count = m.n_patch;
+    p->scratches.count = m.n_scratch;
+    p->bytes_pending = m.bytes;
+    p->product = 0;
+    p->form = (lower_form){0};
+    p->texts = (lower_texts){0};
+}
+
+/* Kernels written by hand first; what they refuse is generated. */
+static beryl_status lower_node(lowering *l, const graph_node *node, beryl_error *error) {
+    const mark before = mark_of(l->plan);
+    beryl_error why;
+    beryl_status status = base_fail(&why, BERYL_UNSUPPORTED, "no kernel here for %s", graph_op_name(node->op));
+    for (kernel_kind kind = WRITTEN; status == BERYL_UNSUPPORTED && kind < KERNEL_KINDS; kind++) {
+        lower_fn *lower = lowering_of(l->plan, node, kind);
+        if (!lower) continue;
+        back_to(l->plan, before);
+        status = lower(l, node, &why);
+    }
+    if (status != BERYL_OK && error) *error = why;
+    return status;
+}
+
 static beryl_status lower_all(graph_plan *p, beryl_error *error) {
     lowering l = {.g = p->g, .store = p->store, .device = p->device, .caps = device_caps_of(p->device), .plan = p, .arena = &p->arena,
                   .settings = lower_settings_of(&p->options), .language = (device_language)p->language,
                   .texts = p->options.explained ? &p->texts : NULL, .search = p->options.search};
-    for (size_t i = 0; i < p->g->nodes.count; i++) {
-        const graph_node *node = &p->g->nodes.data[i];
-        if (node->dead) continue;
-        lower_fn *lower = lowering_of(p, node);
-        if (!lower) return base_fail(error, BERYL_UNSUPPORTED, "no kernel here for %s", graph_op_name(node->op));
-        p->product = 0;
-        p->form = (lower_form){0};
-        beryl_status status = lower(&l, node, error);
-        if (status != BERYL_OK) return status;
-    }
-    return BERYL_OK;
+    beryl_status status = BERYL_OK;
+    for (size_t i = 0; status == BERYL_OK && i < p->g->nodes.count; i++)
+        if (!p->g->nodes.data[i].dead) status = lower_node(&l, &p->g->nodes.data[i], error);
+    return status;
 }
 
 beryl_status graph_plan_open(graph *g, graph_store *store, const graph_exec_options *options, graph_plan **out, beryl_error *error) {
@@ -660,6 +694,7 @@ beryl_status graph_plan_open(graph *g, graph_store *store, const graph_exec_opti
     if (status == BERYL_OK && !options->unfused) status = graph_pass_all(g, store, options, error);
     if (status == BERYL_OK) status = items_init(p, error);
     if (status == BERYL_OK) status = lower_all(p, error);
+    find_lives(p);
     if (status == BERYL_OK) status = place_items(p, error);
     if (status == BERYL_OK) status = make_bindings(p, error);
     size_t n = p->steps.count * (options->stamped ? 2 : 1) + 10;
