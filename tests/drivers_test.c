@@ -893,6 +893,8 @@ static void test_missing(test *t, const backend *on, const char *driver_variable
         setenv(driver_variable, "/no/such/driver.so", 1);
         CHECK_INT(t, device_open(&r.heap, NULL, choice, &r.d, &r.error), BERYL_NO_DEVICE);
         CHECK(t, strstr(r.error.message, driver_variable));
+        CHECK(t, !strncmp(r.error.message, choice, strlen(choice)) &&
+                     strstr(r.error.message, ":0 is not usable: "));
         setenv(driver_variable, "libm.so.6", 1);
         CHECK_INT(t, device_open(&r.heap, NULL, choice, &r.d, &r.error), BERYL_NO_DEVICE);
         CHECK(t, strstr(r.error.message, "Init"));

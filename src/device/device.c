@@ -282,28 +282,34 @@ static bool parse_index(base_view text, uint32_t *index) {
 }
 
 /* `rest`: what follows the backend, or all; named: a backend was. The list is best first, so the
- * first match is the best one. */
-static const candidate *choose(const candidates *all, base_view rest, bool named) {
+ * first match is the best one. usable: of these alone, else of the others, where a backend that
+ * could not start stands for all of its devices. */
+static const candidate *choose(const candidates *all, base_view rest, bool named, bool usable) {
     uint32_t index = 0;
     bool by_index = parse_index(rest, &index),
          software = base_view_equal(rest, BASE_VIEW("software"));
     for (size_t i = 0; i < all->list.count; i++) {
         const candidate *c = &all->list.data[i];
-        if (!c->usable || (!named && !c->caps.languages)) continue;
-        if (!rest.size || (by_index && c->caps.index == index) ||
+        if (c->usable != usable || (!named && !c->caps.languages)) continue;
+        if (!rest.size || !c->caps.name[0] || (by_index && c->caps.index == index) ||
             (software && c->caps.kind == DEVICE_SOFTWARE))
             return c;
     }
     if (by_index || software || !rest.size) return NULL;
     for (size_t i = 0; i < all->list.count; i++) {
         const candidate *c = &all->list.data[i];
-        if (c->usable && (named || c->caps.languages) && find_part(c->caps.name, rest)) return c;
+        if (c->usable == usable && (named || c->caps.languages) && find_part(c->caps.name, rest))
+            return c;
     }
     return NULL;
 }
 
-static beryl_status refuse_choice(const candidates *all, const char *choice, beryl_error *error) {
+/* fit: what the choice means but is not usable; NULL: nothing that there is. */
+static beryl_status refuse_choice(const candidates *all, const char *choice, const candidate *fit,
+                                  beryl_error *error) {
     static const char *const kinds[] = {"discrete", "integrated", "software", "host"};
+    if (fit)
+        return base_fail(error, BERYL_NO_DEVICE, "%.40s is not usable: %s", choice, fit->why_not);
     base_text there;
     base_text_init(&there, all->heap);
     for (size_t i = 0; i < all->list.count; i++) {
@@ -342,9 +348,10 @@ beryl_status device_open(base_heap *heap, const beryl_log *log, const char *choi
     beryl_status status = mask_read(&mask, error);
     if (!status) status = candidates_init(&all, heap, log, only, best, error);
     if (status) return status;
-    const candidate *c = choose(&all, rest, only < N_BACKEND);
+    const candidate *c = choose(&all, rest, only < N_BACKEND, true);
     if (!c) {
-        status = refuse_choice(&all, choice, error);
+        const candidate *fit = best ? NULL : choose(&all, rest, only < N_BACKEND, false);
+        status = refuse_choice(&all, choice, fit, error);
     } else {
         status =
             backends[c->backend]->open(all.drivers[c->backend], c->caps.index, &mask, out, error);
