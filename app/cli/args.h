@@ -47,6 +47,7 @@ enum { /* sets of commands */
     ON_WORK = ON_ALL & ~ON_HELP,
     ON_MODEL = ON_RUN | ON_SHOW | ON_BENCH | ON_TOKENIZE | ON_RENDER | ON_LOGITS | ON_PERPLEXITY |
                ON_SELFTEST | ON_EXPLAIN | ON_TRACE | ON_TUNE,
+    ON_ANSWERS = ON_RUN | ON_LOGITS | ON_PERPLEXITY, /* what the device computes counts */
 };
 
 typedef enum args_kind {

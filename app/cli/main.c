@@ -175,6 +175,12 @@ beryl_status cli_task_run(cli *c, beryl_task *task, void (*each)(void *user, con
     return status;
 }
 
+static void dummy_warn(cli *c, const beryl_engine *engine) {
+    beryl_engine_info info;
+    if (beryl_engine_info_get(engine, &info) || strcmp(info.device.backend, "dummy")) return;
+    log_write(c, BERYL_LOG_WARNING, "the dummy device computes nothing: no number is right");
+}
+
 beryl_engine *cli_engine_open(cli *c, const cli_open *open) {
     static const beryl_precision precisions[] = {BERYL_PRECISION_EXACT, BERYL_PRECISION_FAST};
     static const beryl_kv kvs[] = {BERYL_KV_F32, BERYL_KV_F16, BERYL_KV_Q8};
@@ -210,9 +216,15 @@ beryl_engine *cli_engine_open(cli *c, const cli_open *open) {
         log_write(c, BERYL_LOG_WARNING,
                   *error.message ? error.message : "the bandwidth was not measured");
     }
-    if (!status) return engine;
+    if (!status) {
+        if ((1u << a->command) & ON_ANSWERS) dummy_warn(c, engine);
+        return engine;
+    }
     if (status == BERYL_CANCELLED) {
         cli_fail(c, "stopped while loading");
+    } else if (status == BERYL_NOT_FOUND && a->command == COMMAND_RUN && a->n_positional == 1 &&
+               open->model == a->positional[0]) { /* or was it to be the prompt? */
+        cli_fail(c, "\"%s\" is taken as the model's name: %s", open->model, error.message);
     } else {
         cli_report(c, status, &error);
     }

@@ -348,8 +348,16 @@ static bool is_prompt(const char *word) {
     return strpbrk(word, " \n\t") && !base_file_exists(word);
 }
 
+/* Is there such a model? False: reported. */
+static bool model_check(cli *c, const char *model) {
+    cli_open open = {.model = model, .vocabulary_only = true};
+    beryl_engine *engine = cli_engine_open(c, &open);
+    beryl_engine_close(engine);
+    return engine;
+}
+
 /* The prompt of argument, file and standard input, into *text; *any: there is one. */
-static int prompt_gather(cli *c, const char *word, base_text *text, bool *any) {
+static int prompt_gather(cli *c, const char *model, const char *word, base_text *text, bool *any) {
     const char *path = args_text(&c->args, FLAG_FILE);
     *any = word || path;
     if (!*any && !args_has(&c->args, FLAG_CHAT) && !c->term.in_tty) {
@@ -368,6 +376,7 @@ static int prompt_gather(cli *c, const char *word, base_text *text, bool *any) {
         base_heap_give(&c->heap, data, size + 1);
     }
     if (text->failed) return cli_no_memory(c);
+    if (*any && !text->size && !word && !model_check(c, model)) return CLI_FAILED;
     if (*any && !text->size)
         return cli_usage(c, "the prompt is empty%s",
                          path && !strcmp(path, "-") ? ": nothing came from standard input" : "");
@@ -388,7 +397,7 @@ static int run_conversation(cli *c, const char *model, const char *word, convers
         base_text_add(&v->system, system, strlen(system));
     }
     v->think |= args_has(a, FLAG_THINK);
-    int code = prompt_gather(c, word, text, &any);
+    int code = prompt_gather(c, model, word, text, &any);
     if (code) return code;
     if (args_has(a, FLAG_RAW))
         return any ? run_raw(c, model, text->data, text->size)
