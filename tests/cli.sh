@@ -145,7 +145,15 @@ printf '[1,' >"$scratch/broken.json"
 failing unknown-model 'frobnicate' show frobnicate
 failing truncated-model '.' show "$scratch/cut.gguf"
 failing not-a-model '.' show "$scratch/text.gguf"
-failing unknown-device 'frobnicate' run "$model" --ids 2 --max-tokens 1 --device frobnicate
+failing one-word-is-a-model '"Hi" is taken as the model.s name: no model Hi' run Hi
+failing unknown-device 'is called "frobnicate"' run "$model" --ids 2 --max-tokens 1 --device frobnicate
+failing device-that-runs-no-programs 'disk:0 keeps memory but runs no programs' run "$model" --ids 2 --device disk
+for command in bench selftest trace tune explain; do
+    failing $command-runs-no-programs 'disk:0 keeps memory' $command "$model" --device disk
+done
+failing perplexity-runs-no-programs 'disk:0 keeps memory' perplexity "$model" "$0" --device disk
+failing logits-runs-no-programs 'disk:0 keeps memory' logits "$model" --ids 2 --out "$scratch/none.npy" --device disk
+failing bench-ops-runs-no-programs 'disk:0 keeps memory' bench-ops add --device disk
 failing no-such-file 'nothere' tokenize "$model" --file "$scratch/nothere"
 failing broken-conversation '.' render "$model" --chat "$scratch/broken.json"
 failing id-outside-vocabulary '.' run "$model" --ids 2,2000000000 --max-tokens 1 --device "$device"
@@ -318,9 +326,7 @@ for r in rows:
 END
 done
 
-name=cli/selftest
-run selftest "$model" --device "$device"
-code 0 && like "$out" '[0-9]+ passed, 0 failed' && ok
+failing selftest-needs-another-device 'nothing|choose another device' selftest "$model" --device reference
 
 # ---- looking inside ---------------------------------------------------------------------------------------------
 name=cli/explain-graph
@@ -354,7 +360,8 @@ kernel "twice" workgroup 1 1 1
 END
 run explain "$scratch/kernel.ir" --device dummy
 code 0 && like "$out" 'after the passes' && run explain "$scratch/kernel.ir" --stage code --device dummy && code 0 &&
-    like "$out" '@workgroup_size' && run explain "$scratch/kernel.ir" --stage plan --device dummy && code 1 &&
+    like "$out" '@workgroup_size' && run explain "$scratch/kernel.ir" --device disk && code 1 && like "$err" 'disk:0 keeps memory' &&
+    run explain "$scratch/kernel.ir" --stage plan --device dummy && code 1 &&
     sed -i 's/load/lead/' "$scratch/kernel.ir" && run explain "$scratch/kernel.ir" --device dummy && code 1 && like "$err" 'byte [0-9]+' &&
     run explain "$0" && code 1 && like "$err" 'neither' && ok
 
@@ -362,8 +369,13 @@ name=cli/explain-graph-as-text
 printf '%%1 = input F32 [4 64] "x"\n%%2 = weight Q4_0 [96 64] "w"\n%%3 = matmul %%1 %%2\noutput %%3 "y"\n' >"$scratch/a.graph"
 run explain "$scratch/a.graph" --device reference
 code 0 && like "$out" 'matmul' && run explain "$scratch/a.graph" --stage code --device dummy && code 0 && like "$out" '@workgroup_size' &&
-    run explain "$scratch/a.graph" --stage plan --op 0 --device dummy && code 0 && echo '%4 = frob %3' >>"$scratch/a.graph" &&
+    run explain "$scratch/a.graph" --stage plan --op 0 --device dummy && code 0 &&
+    run explain "$scratch/a.graph" --device disk && code 1 && like "$err" 'disk:0 keeps memory' && echo '%4 = frob %3' >>"$scratch/a.graph" &&
     run explain "$scratch/a.graph" --device dummy && code 1 && same "$out" '' && ok
+
+name=cli/dummy-computes-nothing
+run run "$model" hello --max-tokens 2 --device dummy
+code 0 && like "$err" '^beryl: warning: the dummy device computes nothing' && same "$(wc -l <"$scratch/err")" 1 && ok
 
 name=cli/trace
 run trace "$model" --device host --steps 1 --out "$scratch/trace.json"

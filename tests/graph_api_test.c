@@ -183,6 +183,8 @@ static void test_misuse(test *t) {
         CHECK_INT(t, beryl_graph_compile(g, &error), BERYL_MISUSE); /* no output */
         beryl_graph_close(g);
         CHECK_INT(t, beryl_graph_open(&(beryl_graph_options){.size = sizeof(beryl_graph_options), .device = "no such"}, &g, &error), BERYL_NO_DEVICE);
+        CHECK_INT(t, beryl_graph_open(&(beryl_graph_options){.size = sizeof(beryl_graph_options), .device = "disk"}, &g, &error), BERYL_UNSUPPORTED);
+        CHECK(t, !g && strstr(error.message, "disk:0 keeps memory but runs no programs"));
     }
     if (test_case(t, "graph_api/first-building-error-sticks")) {
         beryl_graph *g = open_on(t, "reference");

@@ -479,9 +479,7 @@ beryl_status beryl_bench_open(const beryl_bench_options *options, beryl_bench **
     b->heap = heap;
     b->log = o.log;
     b->exact = o.precision == BERYL_PRECISION_EXACT;
-    const char *choice = o.device && *o.device ? o.device : base_environment("BERYL_DEVICE");
-    beryl_status status = BERYL_OK;
-    if (!choice || strcmp(choice, "reference") != 0) status = device_open(&b->heap, &b->log, choice, &b->device, error);
+    beryl_status status = engine_device_open(&b->heap, &b->log, o.device, &b->device, error);
     if (status == BERYL_OK && b->device && !strcmp(device_caps_of(b->device)->backend, "dummy"))
         status = base_fail(error, BERYL_UNSUPPORTED, "the dummy device computes nothing that could be timed");
     if (status == BERYL_OK && b->device && o.no_cache) device_cache_forgo(b->device);

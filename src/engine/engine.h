@@ -170,6 +170,12 @@ beryl_status task_open(beryl_engine *engine, beryl_session *session, beryl_statu
 beryl_status task_put(beryl_task *task, beryl_event event, const char *text, size_t size);
 bool task_is_cancelled(const beryl_task *task);
 
+/* ---- the device to run on (load.c) ------------------------------------------------------------------------------- */
+
+/* As device_open, for whoever runs something there: choice NULL or "": $BERYL_DEVICE, else the best. OK with *out NULL: the
+ * reference functions. A device that runs no programs is UNSUPPORTED. */
+beryl_status engine_device_open(base_heap *heap, const beryl_log *log, const char *choice, device **out, beryl_error *error);
+
 /* ---- the start-up check (check.c) -------------------------------------------------------------------------------- */
 
 /* Once the device is open: what the cache folder knows of it. */

@@ -92,8 +92,7 @@ static void print_ir(base_text *out, const char *what, const ir_kernel *k) {
 static beryl_status print_code(base_arena *arena, const ir_kernel *k, const device_caps *caps, base_text *out, beryl_error *error) {
     device_program_desc desc;
     int language = 0;
-    while (language < DEVICE_LANGUAGE_COUNT && !(caps->languages & DEVICE_LANGUAGE_BIT(language))) language++;
-    if (language == DEVICE_LANGUAGE_COUNT) return base_fail(error, BERYL_UNSUPPORTED, "%s runs no programs", caps->name);
+    while (!(caps->languages & DEVICE_LANGUAGE_BIT(language))) language++;
     beryl_status status = codegen_make(arena, k, (device_language)language, caps, &desc, error);
     if (status != BERYL_OK) return status;
     base_text_print(out, "%s:\n", device_language_name((device_language)language));
@@ -101,13 +100,7 @@ static beryl_status print_code(base_arena *arena, const ir_kernel *k, const devi
     return BERYL_OK;
 }
 
-/* *out NULL: the reference. */
-static beryl_status open_device(base_heap *heap, const beryl_explain_options *o, device **out, beryl_error *error) {
-    static const beryl_log silent = {0};
-    const char *choice = o->device && *o->device ? o->device : base_environment("BERYL_DEVICE");
-    *out = NULL;
-    return choice && !strcmp(choice, "reference") ? BERYL_OK : device_open(heap, &silent, choice, out, error);
-}
+static const beryl_log silent = {0};
 
 /* Weights have no numbers here, and need none. */
 static beryl_status explain_graph(base_heap *heap, const char *text, size_t size, const beryl_explain_options *o, base_text *out, beryl_error *error) {
@@ -116,7 +109,7 @@ static beryl_status explain_graph(base_heap *heap, const char *text, size_t size
     graph_exec *exec = NULL;
     beryl_source source = {0}; /* never read: nothing is uploaded */
     device *d;
-    beryl_status status = open_device(heap, o, &d, error);
+    beryl_status status = engine_device_open(heap, &silent, o->device, &d, error);
     if (status != BERYL_OK) return status;
     graph *g = graph_open(heap);
     status = g ? store_init(&store, heap, d, &source, 1, error) : base_fail(error, BERYL_NO_MEMORY, "out of host memory");
@@ -138,7 +131,7 @@ static beryl_status explain_kernel(base_arena *arena, const ir_kernel *k, const 
     const ir_kernel *after;
     device *d;
     if (o->stage != BERYL_STAGE_IR && o->stage != BERYL_STAGE_CODE) return base_fail(error, BERYL_UNSUPPORTED, "a kernel has no graph and no plan: ask for ir or code");
-    beryl_status status = open_device(arena->heap, o, &d, error);
+    beryl_status status = engine_device_open(arena->heap, &silent, o->device, &d, error);
     if (status == BERYL_OK && !d) status = base_fail(error, BERYL_UNSUPPORTED, "the reference device runs no kernels");
     if (status != BERYL_OK) return status;
     const device_caps *caps = device_caps_of(d);

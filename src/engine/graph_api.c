@@ -62,9 +62,7 @@ beryl_status beryl_graph_open(const beryl_graph_options *options, beryl_graph **
     g->log = o.log;
     g->exact = o.precision == BERYL_PRECISION_EXACT;
     g->memory = o.memory;
-    const char *choice = o.device && *o.device ? o.device : base_environment("BERYL_DEVICE");
-    beryl_status status = BERYL_OK;
-    if (!choice || strcmp(choice, "reference") != 0) status = device_open(&g->heap, &g->log, choice, &g->device, error);
+    beryl_status status = engine_device_open(&g->heap, &g->log, o.device, &g->device, error);
     if (status == BERYL_OK) status = store_init(&g->store, &g->heap, g->device, NULL, 0, error);
     if (status == BERYL_OK && !(g->g = graph_open(&g->heap))) status = base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     if (status != BERYL_OK) {

@@ -143,14 +143,26 @@ static void read_defaults(beryl_engine *e) {
 
 /* ---- device and model -------------------------------------------------------------------------------------- */
 
-static beryl_status open_device(beryl_engine *e, beryl_error *error) {
-    const char *choice = e->options.device && *e->options.device ? e->options.device : base_environment("BERYL_DEVICE");
+beryl_status engine_device_open(base_heap *heap, const beryl_log *log, const char *choice, device **out, beryl_error *error) {
+    *out = NULL;
+    if (!choice || !*choice) choice = base_environment("BERYL_DEVICE");
     if (choice && !strcmp(choice, "reference")) return BERYL_OK;
-    beryl_status status = device_open(&e->heap, &e->log, choice, &e->device, error);
-    if (status == BERYL_OK && e->options.no_cache) device_cache_forgo(e->device);
-    if (status == BERYL_OK) engine_check_recall(e);
-    if (status == BERYL_OK) engine_tuned_recall(e);
+    beryl_status status = device_open(heap, log, choice, out, error);
+    const device_caps *caps = status == BERYL_OK ? device_caps_of(*out) : NULL;
+    if (!caps || caps->languages) return status;
+    status = base_fail(error, BERYL_UNSUPPORTED, "%s:%u keeps memory but runs no programs: 'beryl devices' lists what does", caps->backend, caps->index);
+    device_close(*out);
+    *out = NULL;
     return status;
+}
+
+static beryl_status open_device(beryl_engine *e, beryl_error *error) {
+    beryl_status status = engine_device_open(&e->heap, &e->log, e->options.device, &e->device, error);
+    if (status != BERYL_OK || !e->device) return status;
+    if (e->options.no_cache) device_cache_forgo(e->device);
+    engine_check_recall(e);
+    engine_tuned_recall(e);
+    return BERYL_OK;
 }
 
 static base_type kv_type(beryl_kv kv) {

@@ -82,7 +82,7 @@ beryl_status engine_selftest_open(beryl_engine *e, bool brief, engine_selftest *
     s->tried = base_heap_take(&e->heap, s->n_program * sizeof *s->tried + 1);
     beryl_status status = s->tried ? BERYL_OK : base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     for (size_t i = 0; s->tried && i < s->n_program; i++) s->tried[i] = e->store.programs.data[i].proven;
-    if (status == BERYL_OK && engine_selftest_computes(e)) status = collect(s, error);
+    if (status == BERYL_OK) status = collect(s, error);
     if (status == BERYL_OK) {
         *out = s;
     } else {
@@ -219,7 +219,8 @@ beryl_status beryl_engine_selftest(beryl_engine *engine, beryl_task **task, bery
     if (task) *task = NULL;
     if (!engine || !task || !engine->loaded || engine->options.vocabulary_only)
         return base_fail(error, BERYL_MISUSE, "beryl_engine_selftest needs an engine with a loaded model and a place for the task");
-    if (engine->device && !engine_selftest_computes(engine)) return base_fail(error, BERYL_UNSUPPORTED, "the dummy device computes nothing that could be tested");
+    if (!engine->device) return base_fail(error, BERYL_UNSUPPORTED, "the reference functions are what kernels are compared with: choose another device to test");
+    if (!engine_selftest_computes(engine)) return base_fail(error, BERYL_UNSUPPORTED, "the dummy device computes nothing that could be tested");
     engine_selftest *s;
     beryl_status status = engine_selftest_open(engine, false, &s, error);
     if (status != BERYL_OK) return status;
