@@ -132,14 +132,15 @@ $(BUILD)/tests/stand_in.so: $(filter-out %/opencl.c,$(wildcard tests/stand_in/*.
 	$(Q)$(CC) -std=c11 -O1 -g $(WARN) -Wno-missing-prototypes $(WERROR) -fPIC -fvisibility=hidden -shared \
 	    -DSTAND_IN_PRELUDE='"$(abspath tests/stand_in/prelude.h)"' -o $@ $(filter %.c,$^) -lpthread -ldl
 
-# The system's OpenCL, with subgroups where its driver has none (tests/stand_in/opencl.c).
+# The system's OpenCL, which fails on demand, with subgroups where its driver has none (tests/stand_in/opencl.c).
 OPENCL_LOADER := $(firstword $(wildcard /usr/lib/libOpenCL.so.1 /usr/lib64/libOpenCL.so.1 /usr/lib/*-linux-gnu/libOpenCL.so.1))
 STAND_IN += $(if $(OPENCL_LOADER),$(BUILD)/tests/stand_in_opencl.so)
 $(BUILD)/tests/%.o: CPPFLAGS += -DBERYL_TEST_STAND_IN_OPENCL='"$(abspath $(BUILD))/tests/stand_in_opencl.so"'
-$(BUILD)/tests/stand_in_opencl.so: tests/stand_in/opencl.c
+$(BUILD)/tests/stand_in_opencl.so: tests/stand_in/opencl.c tests/stand_in/calls.c tests/stand_in/calls.h src/device/opencl/opencl.h
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
-	$(Q)$(CC) -std=c11 -O1 -g $(WARN) -Wno-missing-prototypes $(WERROR) -fPIC -fvisibility=hidden -shared -o $@ $< -Wl,--no-as-needed $(OPENCL_LOADER) -ldl
+	$(Q)$(CC) -std=c11 -O1 -g $(WARN) -Wno-missing-prototypes $(WERROR) -fPIC -fvisibility=hidden -shared -Iinclude -Isrc -o $@ $(filter %.c,$^) \
+	    -Wl,--no-as-needed $(OPENCL_LOADER) -lpthread -ldl
 $(TESTER): | $(STAND_IN)
 
 # Short names for those who build one of them.

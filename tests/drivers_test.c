@@ -3,7 +3,7 @@
  *
  * Where a driver or its device is missing, CUDA and HIP run on the stand-in (tests/stand_in/), which
  * compiles the text as host C++ and runs it. What only it can do, such as failing on demand, is
- * below the table, as "cuda/stand-in-...".
+ * below the table, as "cuda/stand-in-..."; OpenCL's passes on to the system's.
  */
 #define _GNU_SOURCE /* setenv */
 #include "rig.h"
@@ -19,6 +19,9 @@
 
 #ifndef BERYL_TEST_STAND_IN
 #define BERYL_TEST_STAND_IN "build/tests/stand_in.so"
+#endif
+#ifndef BERYL_TEST_STAND_IN_OPENCL
+#define BERYL_TEST_STAND_IN_OPENCL "build/tests/stand_in_opencl.so"
 #endif
 
 typedef struct backend {
@@ -518,13 +521,25 @@ typedef struct chosen { /* for one backend, once a case of it is wanted */
     bool looked, stand_in;
 } chosen;
 
-/* CUDA and HIP have a stand-in for their drivers. */
-static bool has_stand_in(const backend *on) {
-    return on->language == DEVICE_CUDA_C || on->language == DEVICE_HIP_C;
-}
+/* What there is a stand-in for, and what its calls are named. Codes: no memory, lost. */
+typedef struct driver {
+    device_language language;
+    const char *variable, *library, *prefix, *compile, *launch, *lost;
+    int codes[2];
+} driver;
 
-static const char *variable_of(const backend *on) {
-    return on->language == DEVICE_CUDA_C ? "BERYL_CUDA" : "BERYL_HIP";
+static const driver drivers[] = {
+    {DEVICE_CUDA_C, "BERYL_CUDA", BERYL_TEST_STAND_IN, "cu", "nvrtcCompileProgram",
+     "cuLaunchKernel", "illegal", {2, 700}},
+    {DEVICE_HIP_C, "BERYL_HIP", BERYL_TEST_STAND_IN, "hip", "hiprtcCompileProgram",
+     "hipModuleLaunchKernel", "illegal", {2, 700}},
+    {DEVICE_OPENCL_C, "BERYL_OPENCL", BERYL_TEST_STAND_IN_OPENCL, "cl", "clBuildProgram",
+     "clEnqueueNDRangeKernel", "out of resources", {-4, -5}}};
+
+static const driver *driver_of(const backend *on) { /* NULL: none */
+    for (size_t i = 0; i < sizeof drivers / sizeof *drivers; i++)
+        if (drivers[i].language == on->language) return &drivers[i];
+    return NULL;
 }
 
 /* The stand-in where nothing else opens; and programs are kept in this run's own folder. */
@@ -602,12 +617,13 @@ typedef struct stand_in {
     stand_in_fail_function *fail;
     stand_in_calls_function *calls;
     stand_in_alive_function *alive;
-    stand_in_slow_function *slow;
-    const char *prefix, *compile; /* of the exported names */
+    stand_in_slow_function *slow; /* OpenCL's has none */
+    const driver *of;
 } stand_in;
 
 static bool stand_in_find(stand_in *s, const backend *on) {
-    void *library = dlopen(BERYL_TEST_STAND_IN, RTLD_NOW | RTLD_LOCAL);
+    s->of = driver_of(on);
+    void *library = s->of ? dlopen(s->of->library, RTLD_NOW | RTLD_LOCAL) : NULL;
     if (!library) return false;
     struct {
         const char *name;
@@ -618,19 +634,16 @@ static bool stand_in_find(stand_in *s, const backend *on) {
                   {"stand_in_slow", &s->slow}};
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
         void *address = dlsym(library, wanted[i].name);
-        if (!address) return false;
+        if (!address && wanted[i].to != &s->slow) return false;
         memcpy(wanted[i].to, &address, sizeof address);
     }
-    bool cuda = on->language == DEVICE_CUDA_C;
-    s->prefix = cuda ? "cu" : "hip";
-    s->compile = cuda ? "nvrtcCompileProgram" : "hiprtcCompileProgram";
     return true;
 }
 
 /* "cu" or "hip" and the rest; the name is good until the next call. */
-static const char *call_of(const stand_in *s, const char *in_cuda, const char *in_hip) {
+static const char *call_of(const stand_in *s, const char *rest) {
     static char name[80];
-    snprintf(name, sizeof name, "%s%s", s->prefix, s->prefix[0] == 'c' ? in_cuda : in_hip);
+    snprintf(name, sizeof name, "%s%s", s->of->prefix, rest);
     return name;
 }
 
@@ -649,9 +662,11 @@ static void case_lost(test *t, rig *r, const backend *on, const stand_in *s) {
     CHECK_INT(t, rig_submit(r, list, 2, params, 8, &ticket), BERYL_OK);
     CHECK_INT(t, device_stage(r->d, 256, &memory, &r->error), BERYL_OK);
     CHECK_INT(t, device_stage_commit(r->d, x, 0, 256, &r->error), BERYL_OK);
-    s->fail(call_of(s, "LaunchKernel", "ModuleLaunchKernel"), 0, 1, 700);
+    char code[12];
+    snprintf(code, sizeof code, "(%d)", s->of->codes[1]);
+    s->fail(s->of->launch, 0, 1, s->of->codes[1]);
     CHECK_INT(t, rig_submit(r, list, 2, params, 8, &ticket), BERYL_DEVICE_LOST);
-    CHECK(t, strstr(r->error.message, "illegal") && strstr(r->error.message, "700"));
+    CHECK(t, strstr(r->error.message, s->of->lost) && strstr(r->error.message, code));
     s->fail(NULL, 0, 0, 0);
     const void *data;
     size_t size;
@@ -727,40 +742,40 @@ static void case_cache(test *t, rig *r, const backend *on, const stand_in *s) {
     const char *kept = getenv("XDG_CACHE_HOME");
     char *was = kept ? strdup(kept) : NULL;
     setenv("XDG_CACHE_HOME", folder, 1);
-    uint64_t before = s->calls(s->compile);
+    uint64_t before = s->calls(s->of->compile);
     device_program_drop(r->d, program_of(t, r, on, "cached", 1, 0, body));
-    CHECK_INT(t, s->calls(s->compile) - before, 1);
+    CHECK_INT(t, s->calls(s->of->compile) - before, 1);
     device_program_drop(r->d, program_of(t, r, on, "cached", 1, 0, body));
-    CHECK_INT(t, s->calls(s->compile) - before, 1);
+    CHECK_INT(t, s->calls(s->of->compile) - before, 1);
     snprintf(folder + strlen(folder), sizeof folder - strlen(folder), "/beryl/programs");
     CHECK_INT(t, base_folder_list(&r->heap, folder, damage, folder, NULL), BERYL_OK);
     device_program_drop(r->d, program_of(t, r, on, "cached", 1, 0, body));
-    CHECK_INT(t, s->calls(s->compile) - before, 2);
+    CHECK_INT(t, s->calls(s->of->compile) - before, 2);
     device_program_drop(r->d, program_of(t, r, on, "cached", 1, 0, body));
-    CHECK_INT(t, s->calls(s->compile) - before, 2);
+    CHECK_INT(t, s->calls(s->of->compile) - before, 2);
     /* a kept image that the driver does not take any more is compiled again */
-    s->fail(call_of(s, "ModuleLoadData", "ModuleLoadData"), 0, 1, 200);
+    s->fail(call_of(s, "ModuleLoadData"), 0, 1, 200);
     device_program_drop(r->d, program_of(t, r, on, "cached", 1, 0, body));
-    CHECK_INT(t, s->calls(s->compile) - before, 3);
+    CHECK_INT(t, s->calls(s->of->compile) - before, 3);
     s->fail(NULL, 0, 0, 0);
     device_cache_forgo(r->d);
     device_program_drop(r->d, program_of(t, r, on, "cached", 1, 0, body));
-    CHECK_INT(t, s->calls(s->compile) - before, 4);
+    CHECK_INT(t, s->calls(s->of->compile) - before, 4);
     if (was) setenv("XDG_CACHE_HOME", was, 1);
     else unsetenv("XDG_CACHE_HOME");
     free(was);
 }
 
 static void case_graphs(test *t, rig *r, const backend *on, const stand_in *s) {
-    uint64_t launches = s->calls(call_of(s, "LaunchKernel", "ModuleLaunchKernel"));
-    uint64_t graphs = s->calls(call_of(s, "GraphLaunch", "GraphLaunch"));
+    uint64_t launches = s->calls(s->of->launch);
+    uint64_t graphs = s->calls(call_of(s, "GraphLaunch"));
     uint64_t told =
-        s->calls(call_of(s, "GraphExecKernelNodeSetParams", "GraphExecKernelNodeSetParams"));
+        s->calls(call_of(s, "GraphExecKernelNodeSetParams"));
     case_replay(t, r, on); /* 30 times 40 dispatches, of which one changes */
-    CHECK_INT(t, s->calls(call_of(s, "LaunchKernel", "ModuleLaunchKernel")) - launches, 2 * 40);
-    CHECK_INT(t, s->calls(call_of(s, "GraphLaunch", "GraphLaunch")) - graphs, 28);
+    CHECK_INT(t, s->calls(s->of->launch) - launches, 2 * 40);
+    CHECK_INT(t, s->calls(call_of(s, "GraphLaunch")) - graphs, 28);
     CHECK_INT(t,
-              s->calls(call_of(s, "GraphExecKernelNodeSetParams", "GraphExecKernelNodeSetParams")) -
+              s->calls(call_of(s, "GraphExecKernelNodeSetParams")) -
                   told,
               27);
     case_replay_changed(t, r, on);
@@ -773,7 +788,7 @@ static void case_graphs_fail(test *t, rig *r, const backend *on, const stand_in 
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
         rig other;
         if (!rig_open(t, &other, on->name)) return;
-        s->fail(call_of(s, calls[i], calls[i]), (uint32_t)i, 1, 801);
+        s->fail(call_of(s, calls[i]), (uint32_t)i, 1, 801);
         case_replay_changed(t, &other, on);
         s->fail(NULL, 0, 0, 0);
         rig_close(t, &other);
@@ -835,14 +850,14 @@ static void case_second(test *t, rig *r, const backend *on, const stand_in *s) {
 /* Every call of the driver fails once, with the two codes that matter: a status, nothing left. */
 static void case_every_call(test *t, rig *r, const backend *on, const stand_in *s) {
     (void)r;
-    static const int codes[] = {2, 700};
     uint64_t alive = s->alive();
     base_heap heap;
     base_heap_init(&heap, NULL);
     for (int i = 0; i < 2; i++) {
         bool through = false;
-        for (uint32_t n = 0; n < 400 && !through; n += 1 + n / 40) {
-            s->fail(s->prefix, n, 1, codes[i]);
+        const uint32_t step = on->language == DEVICE_OPENCL_C ? 2 : 1; /* real compilers take a while */
+        for (uint32_t n = (uint32_t)i; n < 400 && !through; n += step + n / 40) {
+            s->fail(s->of->prefix, n, 1, s->of->codes[i]);
             beryl_status status = everything(&heap, on);
             s->fail(NULL, 0, 0, 0);
             through = n > 200 && !status;
@@ -863,21 +878,81 @@ static void case_before_software(test *t, rig *r, const backend *on, const stand
     device_close(d);
 }
 
+/* OpenCL: no room, said when memory is made or when it is first used, and a compiler that fails: the device stays. */
+static void case_no_room(test *t, rig *r, const backend *on, const stand_in *s) {
+    static const struct {
+        const char *call;
+        int code;
+        beryl_status status;
+    } fails[] = {{"clCreateBuffer", -4, BERYL_NO_DEVICE_MEMORY},
+                 {"clCreateBuffer", -61, BERYL_NO_DEVICE_MEMORY},
+                 {"clCreateBuffer", -6, BERYL_NO_MEMORY},
+                 {"clEnqueueFillBuffer", -4, BERYL_NO_DEVICE_MEMORY}};
+    const uint64_t alive = s->alive();
+    device_buffer buffer;
+    for (size_t i = 0; i < sizeof fails / sizeof *fails; i++) {
+        s->fail(fails[i].call, 0, 1, fails[i].code);
+        CHECK_INT(t, device_buffer_make(r->d, 256, "weights", &buffer, &r->error), fails[i].status);
+        CHECK(t, strstr(r->error.message, "weights") != NULL);
+        CHECK_INT(t, s->alive(), alive);
+    }
+    static const char *const compiling[] = {"clCreateProgram", "clBuildProgram", "clCreateKernel"};
+    for (size_t i = 0; i < sizeof compiling / sizeof *compiling; i++) {
+        device_program program;
+        const device_program_desc desc = desc_of(on, rig_text(on->language, "add", 1, 0, add_body), "add", 1, 0);
+        s->fail(compiling[i], 0, 1, -6);
+        CHECK_INT(t, device_program_make(r->d, &desc, &program, &r->error), BERYL_OK);
+        CHECK_INT(t, rig_compiled(r, program), BERYL_DEVICE);
+        CHECK(t, strstr(r->error.message, "test") != NULL);
+        device_program_drop(r->d, program);
+        CHECK_INT(t, s->alive(), alive);
+    }
+    s->fail(NULL, 0, 0, 0);
+    case_numbers(t, r, on);
+}
+
+/* OpenCL: a submit that was taken and ends with an error; the next device is a good one. */
+static void case_ends_badly(test *t, rig *r, const backend *on, const stand_in *s) {
+    device_buffer y = rig_buffer(t, r, 256, NULL);
+    device_command fetch = rig_range(DEVICE_FETCH, y, 0, 256);
+    device_ticket ticket = 0, done;
+    CHECK_INT(t, rig_submit(r, &fetch, 1, NULL, 0, &ticket), BERYL_OK);
+    s->fail("ended", 0, 1, -5);
+    CHECK_INT(t, device_wait(r->d, ticket, &r->error), BERYL_DEVICE_LOST);
+    CHECK(t, strstr(r->error.message, "lost") && strstr(r->error.message, "-5"));
+    s->fail(NULL, 0, 0, 0);
+    CHECK_INT(t, device_poll(r->d, &done, &r->error), BERYL_DEVICE_LOST);
+    CHECK_INT(t, rig_submit(r, &fetch, 1, NULL, 0, &ticket), BERYL_DEVICE_LOST);
+    rig other;
+    if (!rig_open(t, &other, on->name)) return;
+    case_numbers(t, &other, on);
+    rig_close(t, &other);
+}
+
+enum {
+    OF_OPENCL = DEVICE_LANGUAGE_BIT(DEVICE_OPENCL_C),
+    OF_BOTH = DEVICE_LANGUAGE_BIT(DEVICE_CUDA_C) | DEVICE_LANGUAGE_BIT(DEVICE_HIP_C),
+    OF_ALL = OF_BOTH | OF_OPENCL
+};
+
 static const struct special {
     const char *name;
     void (*run)(test *t, rig *r, const backend *on, const stand_in *s);
+    uint32_t languages;
 } specials[] = {
-    {"lost-device-is-a-status", case_lost},
-    {"kernel-that-fails-loses-the-device", case_kernel_fails},
-    {"memory-that-is-full", case_memory_full},
-    {"programs-kept-on-disk", case_cache},
-    {"replays-are-graphs", case_graphs},
-    {"graphs-that-fail-are-done-without", case_graphs_fail},
-    {"slow-device", case_slow},
-    {"submits-without-end", case_submits_without_end},
-    {"taken-before-software", case_before_software},
-    {"second-device-with-a-chip-not-known", case_second},
-    {"every-call-fails-once", case_every_call},
+    {"lost-device-is-a-status", case_lost, OF_ALL},
+    {"kernel-that-fails-loses-the-device", case_kernel_fails, OF_BOTH},
+    {"submit-that-ends-badly-loses-the-device", case_ends_badly, OF_OPENCL},
+    {"memory-that-is-full", case_memory_full, OF_BOTH},
+    {"no-room-and-no-compiler-are-statuses", case_no_room, OF_OPENCL},
+    {"programs-kept-on-disk", case_cache, OF_BOTH},
+    {"replays-are-graphs", case_graphs, OF_BOTH},
+    {"graphs-that-fail-are-done-without", case_graphs_fail, OF_BOTH},
+    {"slow-device", case_slow, OF_BOTH},
+    {"submits-without-end", case_submits_without_end, OF_BOTH},
+    {"taken-before-software", case_before_software, OF_BOTH},
+    {"second-device-with-a-chip-not-known", case_second, OF_BOTH},
+    {"every-call-fails-once", case_every_call, OF_ALL},
 };
 
 /* What a listing says where the driver or the compiler is not what it should be. */
@@ -916,11 +991,12 @@ static void test_missing(test *t, const backend *on, const char *driver_variable
 static void test_stand_in(test *t, const backend *on, chosen *c) {
     stand_in s = {0};
     bool there = stand_in_find(&s, on);
-    const char *kept = getenv(variable_of(on));
+    const char *kept = getenv(s.of->variable);
     char *was = kept ? strdup(kept) : NULL;
-    setenv(variable_of(on), BERYL_TEST_STAND_IN, 1);
+    setenv(s.of->variable, s.of->library, 1);
     for (size_t i = 0; i < sizeof specials / sizeof *specials; i++) {
         rig r;
+        if (!(specials[i].languages & DEVICE_LANGUAGE_BIT(on->language))) continue;
         if (!test_case(t, "%s/stand-in-%s", on->name, specials[i].name)) continue;
         choose_driver(t, on, c);
         if (!there) test_skip(t, "the stand-in driver was not built");
@@ -929,11 +1005,11 @@ static void test_stand_in(test *t, const backend *on, chosen *c) {
         rig_close(t, &r);
         CHECK_INT(t, s.alive(), 0);
     }
-    if (there)
-        test_missing(t, on, variable_of(on),
+    if (there && on->language != DEVICE_OPENCL_C)
+        test_missing(t, on, s.of->variable,
                      on->language == DEVICE_CUDA_C ? "BERYL_NVRTC" : "BERYL_HIPRTC");
-    if (was) setenv(variable_of(on), was, 1);
-    else unsetenv(variable_of(on));
+    if (was) setenv(s.of->variable, was, 1);
+    else unsetenv(s.of->variable);
     free(was);
 }
 
@@ -947,7 +1023,7 @@ void test_drivers(test *t) {
         const backend *on = &backends[b];
         chosen c = {0};
         stand_in s = {0};
-        bool knows = has_stand_in(on) && stand_in_find(&s, on);
+        bool knows = stand_in_find(&s, on);
         for (size_t i = 0; i < sizeof contract / sizeof *contract; i++) {
             rig r;
             if (!test_case(t, "%s/%s", on->name, contract[i].name)) continue;
@@ -958,7 +1034,7 @@ void test_drivers(test *t) {
             if (knows) CHECK_INT(t, s.alive(), 0);
         }
         test_memory(t, on, &c);
-        if (has_stand_in(on)) test_stand_in(t, on, &c);
+        if (driver_of(on)) test_stand_in(t, on, &c);
         if (c.stand_in) rig_stand_in_end(on->name);
     }
     if (was) setenv("XDG_CACHE_HOME", was, 1);

@@ -52,6 +52,7 @@ bool rig_stand_in(const char *backend) {
 void rig_stand_in_end(const char *backend) {
     const char *variable = stand_in_variable(backend);
     unsetenv(variable ? variable : "BERYL_OPENCL");
+    unsetenv("STAND_IN_OPENCL");
 }
 
 bool rig_opencl_subgroups(const char *vendor) {

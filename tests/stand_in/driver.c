@@ -7,6 +7,7 @@
  * later call says so.
  */
 #define _GNU_SOURCE /* mkstemp, clock_gettime */
+#include "calls.h"
 #include "lanes.h"
 #include "stand_in.h"
 #include "texts.h"
@@ -107,15 +108,7 @@ static struct state {
     graph *graphs;
     size_t used[N_DEVICE];
     context hip[N_DEVICE];
-    uint64_t alive;
     uint32_t microseconds;
-    char fail[64];
-    uint32_t fail_after, fail_times;
-    int fail_code;
-    struct {
-        const char *name;
-        uint64_t n;
-    } calls[128];
 } state = {.lock = PTHREAD_MUTEX_INITIALIZER,
            .changed = PTHREAD_COND_INITIALIZER,
            .hip = {{0, 0, true}, {1, 0, true}}};
@@ -123,49 +116,6 @@ static struct state {
 static _Thread_local context *current;
 
 #define API __attribute__((visibility("default")))
-
-void stand_in_count(int64_t n) {
-    __atomic_fetch_add(&state.alive, (uint64_t)n, __ATOMIC_RELAXED);
-}
-
-int stand_in_enter_call(const char *name) {
-    int code = 0;
-    pthread_mutex_lock(&state.lock);
-    for (size_t i = 0; i < sizeof state.calls / sizeof *state.calls; i++) {
-        if (!state.calls[i].name) state.calls[i].name = name;
-        if (strcmp(state.calls[i].name, name)) continue;
-        state.calls[i].n++;
-        break;
-    }
-    if (state.fail[0] && !strncmp(name, state.fail, strlen(state.fail))) {
-        if (state.fail_after) state.fail_after--;
-        else if (state.fail_times) state.fail_times--, code = state.fail_code;
-    }
-    pthread_mutex_unlock(&state.lock);
-    return code;
-}
-
-API void stand_in_fail(const char *call, uint32_t after, uint32_t times, int code) {
-    pthread_mutex_lock(&state.lock);
-    snprintf(state.fail, sizeof state.fail, "%s", call ? call : "");
-    state.fail_after = after;
-    state.fail_times = times;
-    state.fail_code = code;
-    pthread_mutex_unlock(&state.lock);
-}
-
-API uint64_t stand_in_calls(const char *call) {
-    uint64_t n = 0;
-    pthread_mutex_lock(&state.lock);
-    for (size_t i = 0; i < sizeof state.calls / sizeof *state.calls && state.calls[i].name; i++)
-        if (!strncmp(state.calls[i].name, call, strlen(call))) n += state.calls[i].n;
-    pthread_mutex_unlock(&state.lock);
-    return n;
-}
-
-API uint64_t stand_in_alive(void) {
-    return __atomic_load_n(&state.alive, __ATOMIC_RELAXED);
-}
 
 API void stand_in_slow(uint32_t microseconds) {
     __atomic_store_n(&state.microseconds, microseconds, __ATOMIC_RELAXED);

@@ -1,10 +1,16 @@
-/* opencl.c - the system's OpenCL with subgroups, which PoCL 3.1 has not: two calls of the loader that this library is linked
- * with, all others are the loader's own.
+/* opencl.c - the system's OpenCL, whose calls fail where a test says so (stand_in.h), and with subgroups, which PoCL 3.1 has
+ * not. Every function that Beryl takes of a loader is here and calls that of the loader which this library is linked with.
  *
- * STAND_IN_OPENCL (environment) says whose subgroups: "amd", wavefronts of 64 and the shuffles of Khronos, or "intel", a kernel
+ * Releasing never fails. "ended" is no call: how commands ended, by the status of their event.
+ *
+ * STAND_IN_OPENCL (environment) says whose subgroups, none without it: "amd", wavefronts of 64 and the shuffles of Khronos, or "intel", a kernel
  * asks for 8 or 32 lanes and has Intel's shuffles. A program of generated text gets, ahead of it, these shuffles by way of
  * workgroup memory, with barriers around: right wherever the whole workgroup comes to them, as the kernel IR has it. */
 #define _GNU_SOURCE /* RTLD_NEXT */
+#include "calls.h"
+
+#include "device/opencl/opencl.h"
+
 #include <dlfcn.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -13,7 +19,7 @@
 
 #define API __attribute__((visibility("default")))
 
-enum { EXTENSIONS = 0x1030, WAVEFRONT_AMD = 0x4043, SUBGROUP_SIZES_INTEL = 0x4108, INVALID_VALUE = -30 };
+enum { INVALID_VALUE = -30 };
 
 static const char shuffles[] =
     "static uint stand_in_lane(void) {\n"
@@ -43,7 +49,7 @@ static const struct vendor *vendor_now(void) {
     const char *name = getenv("STAND_IN_OPENCL");
     for (size_t i = 0; name && i < sizeof vendors / sizeof *vendors; i++)
         if (!strcmp(vendors[i].name, name)) return &vendors[i];
-    return &vendors[0];
+    return NULL;
 }
 
 static int32_t answer(const void *value, size_t size, size_t room, void *to, size_t *out) {
@@ -53,44 +59,117 @@ static int32_t answer(const void *value, size_t size, size_t room, void *to, siz
     return 0;
 }
 
-typedef int32_t device_info(void *id, uint32_t what, size_t room, void *to, size_t *size);
-typedef void *make_program(void *context, uint32_t n, const char **texts, const size_t *sizes, int32_t *error);
+/* ---- what is the loader's, and what is told otherwise ------------------------------------------------------------------ */
 
-API int32_t clGetDeviceInfo(void *id, uint32_t what, size_t room, void *to, size_t *size) {
-    device_info *real;
-    void *address = dlsym(RTLD_NEXT, "clGetDeviceInfo");
-    memcpy(&real, &address, sizeof real);
+/* POSIX has dlsym give functions as void *, which ISO C only converts through memory. */
+#define X(result, name, parameters)                         \
+    typedef result name##_function parameters;              \
+    static name##_function *real_##name(void) {             \
+        void *address = dlsym(RTLD_NEXT, "cl" #name);       \
+        name##_function *function;                          \
+        memcpy(&function, &address, sizeof function);       \
+        return function;                                    \
+    }
+OPENCL_FUNCTIONS(X)
+#undef X
+
+static int32_t told_GetDeviceInfo(opencl_id id, uint32_t what, size_t room, void *to, size_t *size) {
     const struct vendor *v = vendor_now();
     const bool amd = v == &vendors[0];
     static const uint32_t wavefront = 64;
     static const size_t sizes[] = {8, 32};
-    if (what == WAVEFRONT_AMD && amd) return answer(&wavefront, sizeof wavefront, room, to, size);
-    if (what == SUBGROUP_SIZES_INTEL && !amd) return answer(sizes, sizeof sizes, room, to, size);
-    if (what != EXTENSIONS) return real(id, what, room, to, size);
+    if (v && what == OPENCL_WAVEFRONT_AMD && amd) return answer(&wavefront, sizeof wavefront, room, to, size);
+    if (v && what == OPENCL_SUBGROUP_SIZES_INTEL && !amd) return answer(sizes, sizeof sizes, room, to, size);
+    if (!v || what != OPENCL_EXTENSIONS) return real_GetDeviceInfo()(id, what, room, to, size);
     char words[8192];
-    const int32_t code = real(id, what, sizeof words - 256, words, NULL);
+    const int32_t code = real_GetDeviceInfo()(id, what, sizeof words - 256, words, NULL);
     if (code) return code;
     strcat(words, v->extensions);
     return answer(words, strlen(words) + 1, room, to, size);
 }
 
-API void *clCreateProgramWithSource(void *context, uint32_t n, const char **texts, const size_t *sizes, int32_t *error) {
-    make_program *real;
-    void *address = dlsym(RTLD_NEXT, "clCreateProgramWithSource");
-    memcpy(&real, &address, sizeof real);
-    /* Of generated texts, those whose kernel asks for subgroups: the cells go to the beginning of its body. */
-    char *text = n == 1 && sizes ? strndup(texts[0], sizes[0]) : NULL;
+/* Of generated texts, those whose kernel asks for subgroups: the cells go to the beginning of its body. */
+static opencl_code told_CreateProgramWithSource(opencl_context context, uint32_t n, const char **texts, const size_t *sizes, int32_t *error) {
+    char *text = vendor_now() && n == 1 && sizes ? strndup(texts[0], sizes[0]) : NULL;
     const char *kernel = text ? strstr(text, "__kernel ") : NULL, *lanes = kernel ? strstr(kernel, " lanes(") : NULL;
     const char *body = lanes ? strstr(lanes, " {\n") : NULL;
-    void *program;
+    opencl_code program;
     if (body) {
         body += 3;
         const char *parts[] = {vendor_now()->words, shuffles, text, cells, body};
         const size_t of[] = {strlen(parts[0]), strlen(parts[1]), (size_t)(body - text), strlen(cells), strlen(body)};
-        program = real(context, 5, parts, of, error);
+        program = real_CreateProgramWithSource()(context, 5, parts, of, error);
     } else {
-        program = real(context, n, texts, sizes, error);
+        program = real_CreateProgramWithSource()(context, n, texts, sizes, error);
     }
     free(text);
     return program;
 }
+
+static int32_t told_GetEventInfo(opencl_event event, uint32_t what, size_t room, void *to, size_t *size) {
+    const int32_t state = what == OPENCL_EVENT_STATUS ? stand_in_fails("ended") : 0;
+    return state ? answer(&state, sizeof state, room, to, size) : real_GetEventInfo()(event, what, room, to, size);
+}
+
+/* ---- every function ------------------------------------------------------------------------------------------------------ */
+
+#define CALL_GetPlatformIDs real_GetPlatformIDs()(room, list, n)
+#define CALL_GetPlatformInfo real_GetPlatformInfo()(platform, what, room, to, size)
+#define CALL_GetDeviceIDs real_GetDeviceIDs()(platform, type, room, list, n)
+#define CALL_GetDeviceInfo told_GetDeviceInfo(id, what, room, to, size)
+#define CALL_CreateContext real_CreateContext()(properties, n, ids, told, user, error)
+#define CALL_ReleaseContext real_ReleaseContext()(context)
+#define CALL_CreateCommandQueue real_CreateCommandQueue()(context, id, properties, error)
+#define CALL_ReleaseCommandQueue real_ReleaseCommandQueue()(queue)
+#define CALL_CreateBuffer real_CreateBuffer()(context, flags, size, host, error)
+#define CALL_CreateSubBuffer real_CreateSubBuffer()(memory, flags, type, region, error)
+#define CALL_ReleaseMemObject real_ReleaseMemObject()(memory)
+#define CALL_CreateProgramWithSource told_CreateProgramWithSource(context, n, texts, sizes, error)
+#define CALL_BuildProgram real_BuildProgram()(code, n, ids, options, told, user)
+#define CALL_GetProgramBuildInfo real_GetProgramBuildInfo()(code, id, what, room, to, size)
+#define CALL_ReleaseProgram real_ReleaseProgram()(code)
+#define CALL_CreateKernel real_CreateKernel()(code, name, error)
+#define CALL_GetKernelWorkGroupInfo real_GetKernelWorkGroupInfo()(kernel, id, what, room, to, size)
+#define CALL_SetKernelArg real_SetKernelArg()(kernel, index, size, value)
+#define CALL_ReleaseKernel real_ReleaseKernel()(kernel)
+#define CALL_EnqueueNDRangeKernel real_EnqueueNDRangeKernel()(queue, kernel, dimensions, offset, global, local, n, before, event)
+#define CALL_EnqueueWriteBuffer real_EnqueueWriteBuffer()(queue, to, blocking, offset, size, from, n, before, event)
+#define CALL_EnqueueReadBuffer real_EnqueueReadBuffer()(queue, from, blocking, offset, size, to, n, before, event)
+#define CALL_EnqueueCopyBuffer real_EnqueueCopyBuffer()(queue, from, to, from_offset, to_offset, size, n, before, event)
+#define CALL_EnqueueFillBuffer real_EnqueueFillBuffer()(queue, to, pattern, pattern_size, offset, size, n, before, event)
+#define CALL_EnqueueMarkerWithWaitList real_EnqueueMarkerWithWaitList()(queue, n, before, event)
+#define CALL_Flush real_Flush()(queue)
+#define CALL_Finish real_Finish()(queue)
+#define CALL_WaitForEvents real_WaitForEvents()(n, events)
+#define CALL_GetEventInfo told_GetEventInfo(event, what, room, to, size)
+#define CALL_GetEventProfilingInfo real_GetEventProfilingInfo()(event, what, room, to, size)
+#define CALL_ReleaseEvent real_ReleaseEvent()(event)
+
+#define FAIL_int32_t(code) return code
+#define FAIL_THING(code) return *error = code, NULL
+#define FAIL_opencl_context FAIL_THING
+#define FAIL_opencl_queue FAIL_THING
+#define FAIL_opencl_memory FAIL_THING
+#define FAIL_opencl_code FAIL_THING
+#define FAIL_opencl_kernel FAIL_THING
+
+static bool begins(const char *name, const char *with) {
+    return !strncmp(name, with, strlen(with));
+}
+
+/* What a call that gave 0, or something else, makes or drops. */
+static int made_by(const char *name, bool zero) {
+    if (begins(name, "Release")) return zero ? -1 : 0;
+    return begins(name, "EnqueueMarker") ? zero : begins(name, "Create") ? !zero : 0;
+}
+
+#define X(result, name, parameters)                                                                 \
+    API result cl##name parameters {                                                                \
+        const int failed = begins(#name, "Release") ? 0 : stand_in_enter_call("cl" #name);          \
+        if (failed) FAIL_##result(failed);                                                          \
+        const result got = CALL_##name;                                                             \
+        stand_in_count(made_by(#name, !got));                                                       \
+        return got;                                                                                 \
+    }
+OPENCL_FUNCTIONS(X)
+#undef X

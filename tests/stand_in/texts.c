@@ -5,6 +5,7 @@
  * is handed on, for NVRTC in NVIDIA's form. Options that Beryl's texts count on must be given.
  */
 #define _GNU_SOURCE /* mkdtemp */
+#include "calls.h"
 #include "texts.h"
 
 #include <ctype.h>

@@ -7,7 +7,5 @@
 
 /* The shared object inside a compiled image; NULL: it is none. */
 const void *stand_in_image(const void *image, size_t *size);
-void stand_in_count(int64_t n);                /* things alive */
-int stand_in_enter_call(const char *name);     /* counts; the code to fail with, or 0 */
 
 #endif

@@ -287,5 +287,5 @@ beryl_status opencl_stamps(device *head, device_ticket ticket, uint64_t *ns, uin
 void opencl_drain(device *head) {
     opencl *d = (opencl *)head;
     driver_compiler_stop(&d->compiler);
-    if (d->queue && !d->lost) d->f.Finish(d->queue);
+    if (d->queue) d->f.Finish(d->queue); /* lost or not: reads may still be on their way into memory that goes now */
 }
