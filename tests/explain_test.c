@@ -3,8 +3,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include "base/json.h"
 #include "base/memory.h"
-#include "beryl.h"
-#include "test.h"
+#include "model.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -15,22 +14,8 @@ static void keep(void *user, const char *text, size_t size) {
     base_text_add(user, text, size);
 }
 
-/* NULL where there is no such device. */
 static beryl_engine *loaded(test *t, const char *device) {
-    beryl_engine *engine = NULL;
-    beryl_task *task = NULL;
-    beryl_error error = {0};
-    const beryl_engine_options options = {.size = sizeof options, .model = DEFAULT_MODEL, .device = device, .no_cache = true, .context = 256};
-    beryl_status status = beryl_engine_open(&options, &engine, &error);
-    if (status == BERYL_OK) status = beryl_engine_load(engine, &task, &error);
-    while (status == BERYL_OK && (status = beryl_wait(task, NULL)) == BERYL_EVENT) status = BERYL_OK;
-    if (status != BERYL_OK && task) error = *beryl_task_error(task);
-    beryl_task_close(task);
-    if (status == BERYL_OK) return engine;
-    if (status == BERYL_NO_DEVICE) test_skip(t, "%s", error.message);
-    else test_fail(t, __FILE__, __LINE__, "%s", error.message);
-    beryl_engine_close(engine);
-    return NULL;
+    return model_load(t, &(beryl_engine_options){.size = sizeof(beryl_engine_options), .model = DEFAULT_MODEL, .device = device, .no_cache = true, .context = 256});
 }
 
 static uint32_t lines(const base_text *text) {
@@ -100,12 +85,8 @@ static void check_kernel(test *t) {
 
 static beryl_status traced(beryl_engine *engine, const beryl_trace_options *options, base_text *text, beryl_error *error) {
     beryl_task *task = NULL;
-    beryl_status status = beryl_engine_trace(engine, options, keep, text, &task, error);
-    if (status != BERYL_OK) return status;
-    while ((status = beryl_wait(task, NULL)) == BERYL_EVENT) {}
-    if (status != BERYL_OK) *error = *beryl_task_error(task);
-    beryl_task_close(task);
-    return status;
+    const beryl_status status = beryl_engine_trace(engine, options, keep, text, &task, error);
+    return status == BERYL_OK ? model_finish(task, error, NULL) : status;
 }
 
 /* Of an event; -1: not there. */

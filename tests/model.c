@@ -27,6 +27,24 @@ static const char *path_of(test *t, const char *file, char *room, size_t size) {
     return room;
 }
 
+beryl_engine *model_load(test *t, const beryl_engine_options *options) {
+    beryl_engine *engine = NULL;
+    beryl_task *task = NULL;
+    beryl_error error = {0};
+    beryl_status status = beryl_engine_open(options, &engine, &error);
+    if (status == BERYL_OK) status = beryl_engine_load(engine, &task, &error);
+    if (status == BERYL_OK) status = model_finish(task, &error, NULL);
+    if (status == BERYL_OK) return engine;
+    beryl_engine_close(engine);
+    if (status == BERYL_NO_DEVICE) {
+        test_skip(t, "%s", error.message);
+    } else {
+        test_fail(t, __FILE__, __LINE__, "%s on %s: %s: %s", options->model ? options->model : "a source",
+                  options->device ? options->device : "any device", beryl_status_name(status), error.message);
+    }
+    return NULL;
+}
+
 beryl_engine *model_engine(test *t, const char *file, const model_device *device,
                            const beryl_engine_options *options) {
     beryl_engine_options o = {.precision = BERYL_PRECISION_EXACT};
@@ -36,25 +54,12 @@ beryl_engine *model_engine(test *t, const char *file, const model_device *device
     if (!o.source) o.model = path_of(t, file, room, sizeof room);
     o.device = device->device;
     o.no_cache = true;
-    beryl_engine *engine = NULL;
-    beryl_task *task = NULL;
-    beryl_error error = {0};
     setenv("BERYL_CAPS", device->caps, 1);
     if (device->generated) setenv("BERYL_KERNELS", "generated", 1);
-    beryl_status status = beryl_engine_open(&o, &engine, &error);
-    if (status == BERYL_OK) status = beryl_engine_load(engine, &task, &error);
-    if (status == BERYL_OK) status = model_finish(task, &error, NULL);
+    beryl_engine *engine = model_load(t, &o);
     unsetenv("BERYL_CAPS");
     unsetenv("BERYL_KERNELS");
-    if (status == BERYL_OK) return engine;
-    beryl_engine_close(engine);
-    if (status == BERYL_NO_DEVICE) {
-        test_skip(t, "%s", error.message);
-    } else {
-        test_fail(t, __FILE__, __LINE__, "%s on %s: %s: %s", file, device->name,
-                  beryl_status_name(status), error.message);
-    }
-    return NULL;
+    return engine;
 }
 
 beryl_session *model_session(test *t, beryl_engine *engine) {

@@ -35,7 +35,9 @@ enum { MODEL_REFERENCE, MODEL_WEBGPU, MODEL_MIN, MODEL_DEVICE_COUNT };
 enum { MODEL_HOST = MODEL_DEVICE_COUNT, MODEL_OPENCL, MODEL_GENERATED, MODEL_CUDA, MODEL_HIP, MODEL_ALL_COUNT };
 extern const model_device model_devices[MODEL_ALL_COUNT];
 
-/* An opened and loaded engine. `file` in tests/data, "default" for the built-in model; options may
+/* An opened and loaded engine. NULL: failed, or skipped where there is no such device. */
+beryl_engine *model_load(test *t, const beryl_engine_options *options);
+/* The same: `file` in tests/data, "default" for the built-in model; options may
  * be NULL; what they leave open is exact precision, no cache folder. NULL: failed, or skipped where
  * there is no such device. */
 beryl_engine *model_engine(test *t, const char *file, const model_device *device,

@@ -3,7 +3,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include "base/file.h"
 #include "engine/engine.h"
-#include "test.h"
+#include "model.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,21 +17,9 @@ static void count_warning(void *user, beryl_log_level level, const char *line) {
 }
 
 static beryl_engine *loaded(test *t, const char *name, bool no_cache, warnings *w) {
-    beryl_engine *engine = NULL;
-    beryl_task *task = NULL;
-    beryl_error error = {0};
     beryl_engine_options options = {.size = sizeof options, .model = test_data(t, "e2b-q4km.gguf"), .device = name, .no_cache = no_cache, .context = 128};
     if (w) options.log = (beryl_log){count_warning, w};
-    beryl_status status = beryl_engine_open(&options, &engine, &error);
-    if (status == BERYL_OK) status = beryl_engine_load(engine, &task, &error);
-    while (status == BERYL_OK && (status = beryl_wait(task, NULL)) == BERYL_EVENT) status = BERYL_OK;
-    if (status != BERYL_OK && task) error = *beryl_task_error(task);
-    beryl_task_close(task);
-    if (status == BERYL_OK) return engine;
-    if (status == BERYL_NO_DEVICE) test_skip(t, "%s", error.message);
-    else test_fail(t, __FILE__, __LINE__, "%s", error.message);
-    beryl_engine_close(engine);
-    return NULL;
+    return model_load(t, &options);
 }
 
 static void keep_text(void *user, const char *text, size_t size) {
