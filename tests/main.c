@@ -1,6 +1,7 @@
 /* main.c - runs the suites, prints failures and the closing line.
  *
- * BERYL_TEST_JOBS: so many processes at a time. Each takes the next suite that none has taken; their counts are one. */
+ * BERYL_TEST_JOBS: so many processes at a time. Each takes the next suite that none has taken,
+ * the longest first (the Makefile has their order); their counts are one. */
 #define _DEFAULT_SOURCE
 #include "test.h"
 
@@ -114,10 +115,17 @@ const char *test_scratch(test *t) {
     return t->scratch;
 }
 
+static void run_suite(test *t, const char *name, void (*suite)(test *t)) {
+    const double started = now();
+    suite(t);
+    case_end(t);
+    if (now() - started > 10 && !t->list) printf("  suite %s: %.0f s\n", name, now() - started);
+}
+
 static void run(test *t, shared *all) {
     int suite = 0;
 #define SUITE(name) \
-    if (!atomic_exchange(&all->taken[suite++], true)) test_##name(t), case_end(t);
+    if (!atomic_exchange(&all->taken[suite++], true)) run_suite(t, #name, test_##name);
 #include "suites.h"
 #undef SUITE
     if (t->scratch[0]) {

@@ -216,7 +216,7 @@ static beryl_source make_source(const shape *s, empty_file *file) {
  * --------------------------------------------------------------------------------------------- */
 
 static void check_shape(test *t, const shape *s) {
-    static const model_device dummy = {"dummy", "dummy", "", false};
+    static const model_device dummy = {"dummy", "dummy", "", false, false};
     empty_file file;
     beryl_source source = make_source(s, &file);
     beryl_engine_options options = {
@@ -251,7 +251,7 @@ static void check_shape(test *t, const shape *s) {
 
 /* Norms, sums and rounding of many vectors are one dispatch before their product. */
 static void check_plans(test *t, const shape *s) {
-    static const model_device dummy = {"dummy", "dummy", "", false};
+    static const model_device dummy = {"dummy", "dummy", "", false, false};
     const struct {
         engine_plan_kind kind;
         uint32_t most;
