@@ -533,6 +533,7 @@ const char *codegen_word(codegen *g, ir_type type, const char *const *values, ui
     }
     const uint32_t per = 4 / bytes;
     const char *text = NULL;
+    if (type == IR_F16 && 2 * w + 1 < n) return codegen_print(g, "f16x2_of_f32(%s, %s)", values[2 * w], values[2 * w + 1]);
     for (uint32_t j = 0; j < per && w * per + j < n; j++) {
         const char *part = codegen_to_bits(g, type, values[w * per + j]);
         text = text ? codegen_print(g, "%s | (%s << %uu)", text, part, j * bytes * 8) : part;

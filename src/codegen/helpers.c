@@ -198,6 +198,10 @@ static const helper helpers[] = {
      "#if defined(__CUDA_ARCH__)\nFN f32 f32_of_f16(u32 x) {\n    f32 f;\n    asm(\"cvt.f32.f16 %0, %1;\" : \"=f\"(f) : \"h\"((u16)x));\n    return f;\n}\n"
      "#elif defined(HAS_HALF)\nFN f32 f32_of_f16(u32 x) {\n    union {\n        _Float16 f;\n        u16 u;\n    } both;\n    both.u = (u16)x;\n    return (f32)both.f;\n}\n"
      "#else\n#define f32_of_f16(x) f32_by_bits(x)\n#endif\n"},
+    {"f16x2_of_f32", CUDA,
+     "#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800\nFN u32 f16x2_of_f32(f32 x, f32 y) {\n    u32 bits;\n    asm(\"cvt.rn.f16x2.f32 %0, %1, %2;\" : \"=r\"(bits) : \"f\"(y), \"f\"(x));\n    return bits;\n}\n"
+     "#else\nFN u32 f16x2_of_f32(f32 x, f32 y) {\n    return f16_of_f32(x) | (f16_of_f32(y) << 16u);\n}\n#endif\n"},
+    {"f16x2_of_f32", ALL, "fn f16x2_of_f32(x: f32, y: f32) -> u32 {\n    return f16_of_f32(x) | (f16_of_f32(y) << 16u);\n}\n"},
     {"round_f16", ALL, "fn round_f16(x: f32) -> f32 {\n    return f32_of_f16(f16_of_f32(x));\n}\n"},
     {"round_bf16", ALL,
      "fn round_bf16(x: f32) -> f32 {\n"

@@ -371,13 +371,27 @@ static void load(codegen *g, ir_id id) {
     if (bars) codegen_line(g, "%s", g->language->barrier);
 }
 
+/* What to store of a lane. Storing rounds to f16 as a cast does, so of what was cast for the store alone: what it was before. */
+static const char *stored(codegen *g, const ir_instruction *i, uint32_t lane) {
+    const ir_instruction *from = &g->k->code[i->in[1]];
+    const bool rounds = i->type == IR_F16 && i->space != IR_REGISTER && !g->language->wgsl && g->language->language != DEVICE_C;
+    uint32_t place = lane;
+    while (rounds && from->op == IR_COMPOSE) {
+        const uint32_t each = (uint32_t)from->width / from->n_in;
+        from = &g->k->code[from->in[place / each]];
+        place %= each;
+    }
+    if (rounds && from->op == IR_CAST && g->k->code[from->in[0]].type == IR_F32) return codegen_operand(g, from, 0, place);
+    return codegen_operand(g, i, 1, lane);
+}
+
 static void store(codegen *g, const ir_instruction *i) {
     if (codegen_c_wide(g, i)) {
         codegen_c_wide_store(g, i, codegen_index_of(g, i, 0));
         return;
     }
     const char *values[16];
-    for (uint32_t lane = 0; lane < i->width; lane++) values[lane] = codegen_operand(g, i, 1, lane);
+    for (uint32_t lane = 0; lane < i->width; lane++) values[lane] = stored(g, i, lane);
     g->language->store(g, i, codegen_index_of(g, i, 0), values);
 }
 

@@ -15,7 +15,8 @@
  * Beyond the edges a and b are read at the last place, products beyond k are zero, and nothing is
  * stored. A parallel loop around both, whose turns groups share on the third axis, stays around
  * the tiles: its index and what is made of it (bounds too) are the same for all of a product.
- * Refuses everything else. */
+ * With places for more than one tile (`unroll`) factors that lie in memory as they are come by asynchronous copies, those that
+ * are computed by registers, while the tiles before are multiplied. Refuses everything else. */
 #include "ir/pass/edit.h"
 
 #include <string.h>
@@ -28,9 +29,12 @@ typedef struct side {
     uint32_t warps, each; /* subgroups along it, fragments of each */
     uint32_t unit, size;  /* rows of a fragment, of the tile */
     uint32_t axis;        /* of the groups */
-    ir_memory memory;
+    bool copied; /* by asynchronous copies; else loaded, perhaps computed, and stored */
+    ir_memory memory, held; /* held: a lane's part of the next tile, until the one in use is done with */
     ir_id first; /* new: where the tile begins */
 } side;
+
+typedef enum way { WHOLE_WAY, TO_REGISTERS, FROM_REGISTERS } way;
 
 typedef struct product {
     pass_edit *e;
@@ -38,7 +42,7 @@ typedef struct product {
     uint32_t outer;   /* a parallel loop around m, whose turns are products of their own; IR_NO_ID: none */
     side a, b;
     uint32_t depth, subgroup;
-    uint32_t slots; /* tiles in workgroup memory; above 1 they come by asynchronous copies */
+    uint32_t slots; /* tiles of each factor in workgroup memory */
     uint32_t strip; /* fragments of c that leave at a time */
     uint16_t array; /* register array of the sum */
     ir_type type;   /* of a and b */
@@ -211,13 +215,14 @@ static bool find(product *p) {
     size_side(&p->b, &s->dims[ir_mark_of(pass_at(e, p->n)).dim], COLUMNS, 0);
     const ir_schedule_dim *along = &s->dims[ir_mark_of(pass_at(e, p->k)).dim];
     p->depth = along->stage < DEPTH ? DEPTH : along->stage / DEPTH * DEPTH;
-    p->slots = along->unroll > 1 && along->unroll <= 8 && is_copied(p, &p->a) && is_copied(p, &p->b)
-                   ? along->unroll
-                   : 1;
+    p->a.copied = is_copied(p, &p->a), p->b.copied = is_copied(p, &p->b);
+    p->slots = along->unroll > 1 && along->unroll <= 8 ? along->unroll : 1;
+    if (p->slots > 2 && !(p->a.copied && p->b.copied)) p->slots = 2;
     p->subgroup = s->subgroup;
     uint64_t limit = s->workgroup_bytes ? s->workgroup_bytes : 16384;
     p->strip = p->b.each;
     while (p->strip % 2 == 0 && tile_bytes(p) > limit) p->strip /= 2;
+    if (tile_bytes(p) > limit && !(p->a.copied && p->b.copied)) p->slots = 1;
     return (uint64_t)p->subgroup * p->a.warps * p->b.warps <= IR_LANES_MAX && p->a.each <= 16 &&
            p->b.each <= 16 && tile_bytes(p) <= limit;
 }
@@ -265,45 +270,56 @@ static ir_id clone(product *p, ir_id id, ir_id index, uint32_t loop, ir_id k) {
     return p->cloned[id] = pass_push(e, copy);
 }
 
-/* All lanes bring rows [first, first + size) at k = outer .. of one factor. Tile: [size, depth +
- * PAD] */
-static void fill(product *p, side *s, ir_id outer) {
+/* How many neighbours in k a lane brings at once, and how often. */
+static uint32_t width_of(const product *p, const side *s) {
+    const uint32_t most = p->e->schedule->vector, lanes = p->subgroup * p->a.warps * p->b.warps;
+    uint32_t wide = most >= 8 ? 8 : most >= 4 ? 4 : most >= 2 ? 2 : 1;
+    while (pass_at(p->e, s->value)->op != IR_LOAD && wide * 2 <= p->depth && s->size * p->depth >= wide * 2 * lanes)
+        wide *= 2; /* what neighbours share is computed once */
+    return wide;
+}
+
+static uint32_t turns_of(const product *p, const side *s) {
+    const uint32_t lanes = p->subgroup * p->a.warps * p->b.warps;
+    return (s->size * p->depth / width_of(p, s) + lanes - 1) / lanes;
+}
+
+/* The factor's row `index` at k = outer + kk: beyond the edge the last row, beyond k zero. */
+static ir_id value_of(product *p, side *s, ir_id index, ir_id outer, ir_id kk) {
     pass_edit *e = p->e;
     const ir_instruction *k_loop = pass_at(e, p->k), *row_loop = pass_at(e, s->loop);
-    bool whole_k = pass_count_multiple(e, e->in->code, k_loop->in[0], k_loop->in[1], p->depth);
-    bool whole_rows =
-        pass_count_multiple(e, e->in->code, row_loop->in[0], row_loop->in[1], s->size);
-    uint32_t wide = e->schedule->vector >= 8   ? 8
-                    : e->schedule->vector >= 4 ? 4
-                    : e->schedule->vector >= 2 ? 2
-                                               : 1;
-    uint32_t lanes = p->subgroup * p->a.warps * p->b.warps, parts = s->size * p->depth / wide;
-    uint32_t turns = (parts + lanes - 1) / lanes, across = p->depth / wide;
-    ir_id part = add(e, times(e, block_loop(p, turns), lanes), pass_lane_number(e));
-    if (parts % lanes) pass_if(e, pass_binary(e, IR_LT, part, pass_u32(e, parts)));
-    ir_id row = pass_binary(e, IR_DIV, part, pass_u32(e, across));
-    ir_id kk = times(e, pass_binary(e, IR_MOD, part, pass_u32(e, across)), wide);
-    kk = add(e, kk, block_loop(p, wide));
-    ir_id k = add(e, outer, kk), index = add(e, s->first, row), inside = IR_NO_ID;
-    if (!whole_rows)
-        index = pass_binary(e, IR_MIN, index,
-                            pass_binary(e, IR_SUB, bound(p, s->loop), pass_u32(e, 1)));
-    if (!whole_k) {
+    ir_id k = add(e, outer, kk), inside = IR_NO_ID;
+    if (!pass_count_multiple(e, e->in->code, row_loop->in[0], row_loop->in[1], s->size))
+        index = pass_binary(e, IR_MIN, index, pass_binary(e, IR_SUB, bound(p, s->loop), pass_u32(e, 1)));
+    if (!pass_count_multiple(e, e->in->code, k_loop->in[0], k_loop->in[1], p->depth)) {
         ir_id to = bound(p, p->k);
         inside = pass_binary(e, IR_LT, k, to);
         k = pass_binary(e, IR_MIN, k, pass_binary(e, IR_SUB, to, pass_u32(e, 1)));
     }
     p->stamp++;
     ir_id value = clone(p, s->value, index, s->loop, k);
-    if (!whole_k) {
-        ir_instruction choose = {.op = IR_SELECT,
-                                 .type = (uint8_t)p->type,
-                                 .width = 1,
-                                 .n_in = 3,
-                                 .in = {inside, value, pass_bits(e, p->type, 1, 0), IR_NO_ID}};
-        value = pass_push(e, choose);
-    }
-    pass_store(e, s->memory, add(e, times(e, row, p->depth + PAD), kk), value);
+    if (inside == IR_NO_ID) return value;
+    return pass_push(e, (ir_instruction){.op = IR_SELECT,
+                                         .type = (uint8_t)p->type,
+                                         .width = 1,
+                                         .n_in = 3,
+                                         .in = {inside, value, pass_bits(e, p->type, 1, 0), IR_NO_ID}});
+}
+
+/* All lanes bring rows [first, first + size) at k = outer .. of one factor, or half of that way with registers in between.
+ * Tile: [slots, size, depth + PAD] */
+static void fill(product *p, side *s, way along, ir_id slot, ir_id outer) {
+    pass_edit *e = p->e;
+    const uint32_t lanes = p->subgroup * p->a.warps * p->b.warps, wide = width_of(p, s), turns = turns_of(p, s);
+    const uint32_t parts = s->size * p->depth / wide, across = p->depth / wide;
+    ir_id turn = block_loop(p, turns), part = add(e, times(e, turn, lanes), pass_lane_number(e));
+    if (parts % lanes) pass_if(e, pass_binary(e, IR_LT, part, pass_u32(e, parts)));
+    ir_id row = pass_binary(e, IR_DIV, part, pass_u32(e, across)), one = block_loop(p, wide);
+    ir_id kk = add(e, times(e, pass_binary(e, IR_MOD, part, pass_u32(e, across)), wide), one), held = add(e, times(e, turn, wide), one);
+    ir_id value = along == FROM_REGISTERS ? pass_load(e, p->type, 1, s->held, held) : value_of(p, s, add(e, s->first, row), outer, kk);
+    ir_id place = add(e, times(e, slot, s->size * (p->depth + PAD)), add(e, times(e, row, p->depth + PAD), kk));
+    if (along == TO_REGISTERS) pass_store(e, s->held, held, value);
+    else pass_store(e, s->memory, place, value);
     block_end(p, wide);
     if (parts % lanes) pass_close(e);
     block_end(p, turns);
@@ -483,15 +499,52 @@ static void tile_loop(product *p, side *s) {
 /* Loads, a barrier, products, a barrier. */
 static void by_stores(product *p, ir_id warp_m, ir_id warp_n) {
     pass_edit *e = p->e;
-    ir_id outer = pass_loop(e, pass_u32(e, 0), bound(p, p->k), pass_u32(e, p->depth), 0);
-    fill(p, &p->a, outer);
-    fill(p, &p->b, outer);
+    ir_id outer = pass_loop(e, pass_u32(e, 0), bound(p, p->k), pass_u32(e, p->depth), 0), first = pass_u32(e, 0);
+    fill(p, &p->a, WHOLE_WAY, first, outer);
+    fill(p, &p->b, WHOLE_WAY, first, outer);
     plain(e, IR_BARRIER);
     ir_id step = times(e, block_loop(p, p->depth / DEPTH), DEPTH);
-    multiply(p, warp_m, warp_n, pass_u32(e, 0), step);
+    multiply(p, warp_m, warp_n, first, step);
     block_end(p, p->depth / DEPTH);
     plain(e, IR_BARRIER);
     pass_close(e);
+}
+
+/* Begins to bring the tiles at k = outer: by copies, or to registers (along), or at once. */
+static void bring(product *p, way along, ir_id slot, ir_id outer) {
+    pass_edit *e = p->e;
+    side *sides[2] = {&p->a, &p->b};
+    const bool copies = p->a.copied || p->b.copied;
+    ir_id inside = copies ? pass_binary(e, IR_LT, outer, bound(p, p->k)) : IR_NO_ID;
+    for (uint32_t i = 0; i < 2; i++)
+        if (sides[i]->copied) copy_tile(p, sides[i], slot, outer, inside, 0, 1);
+    if (copies) plain(e, IR_COPY_COMMIT);
+    for (uint32_t i = 0; i < 2; i++)
+        if (!sides[i]->copied) fill(p, sides[i], along, slot, outer);
+}
+
+/* While one pair of tiles is multiplied the next is under way to the other slot, by copies or by registers: a barrier a turn.
+ * The last one is brought once more, for nobody. */
+static void by_turns(product *p, ir_id warp_m, ir_id warp_n) {
+    pass_edit *e = p->e;
+    const ir_instruction *k_loop = pass_at(e, p->k);
+    side *sides[2] = {&p->a, &p->b};
+    for (uint32_t i = 0; i < 2; i++)
+        if (!sides[i]->copied) sides[i]->held = pass_register(e, p->type, turns_of(p, sides[i]) * width_of(p, sides[i]));
+    ir_id one = pass_u32(e, 1), depth = pass_u32(e, p->depth), to = bound(p, p->k);
+    bring(p, WHOLE_WAY, pass_u32(e, 0), pass_u32(e, 0));
+    ir_id outer = pass_loop(e, pass_u32(e, 0), to, depth, 0), turn = pass_binary(e, IR_DIV, outer, depth);
+    ir_id slot = pass_binary(e, IR_AND, turn, one), other = pass_binary(e, IR_AND, add(e, turn, one), one), next = add(e, outer, depth);
+    if (p->a.copied || p->b.copied) copy_wait(p, 0);
+    plain(e, IR_BARRIER);
+    if (pass_count_multiple(e, e->in->code, k_loop->in[0], k_loop->in[1], p->depth)) next = pass_binary(e, IR_MIN, next, pass_binary(e, IR_SUB, to, depth));
+    bring(p, TO_REGISTERS, other, next);
+    for (uint32_t s = 0; s < p->depth / DEPTH; s++) multiply(p, warp_m, warp_n, slot, pass_u32(e, s * DEPTH));
+    for (uint32_t i = 0; i < 2; i++)
+        if (!sides[i]->copied) fill(p, sides[i], FROM_REGISTERS, other, next);
+    pass_close(e);
+    if (p->a.copied || p->b.copied) copy_wait(p, 0);
+    plain(e, IR_BARRIER);
 }
 
 /* The tiles of the next slots - 1 turns are under way while one is multiplied; the copies of the last of them begin a few at
@@ -544,8 +597,9 @@ static void push(product *p) {
                                   .array = p->fragments[0],
                                   .in = {c, pass_bits(e, IR_F32, 1, 0), IR_NO_ID, IR_NO_ID}});
     block_end(p, sums);
-    if (p->slots > 1) by_copies(p, warp_m, warp_n);
-    else by_stores(p, warp_m, warp_n);
+    if (p->slots == 1) by_stores(p, warp_m, warp_n);
+    else if (p->a.copied && p->b.copied) by_copies(p, warp_m, warp_n);
+    else by_turns(p, warp_m, warp_n);
     finish(p, warp, warp_m, warp_n, strip);
     pass_close(e);
     pass_close(e);

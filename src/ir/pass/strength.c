@@ -77,12 +77,25 @@ static bool is_apart(const pass_edit *e, ir_id id, uint32_t c, ir_id *a, ir_id *
     return false;
 }
 
+/* id = a + rest, where a is a multiple of c and of a power of two that is larger than rest: their quotients can be added. */
+static bool is_whole(const pass_edit *e, ir_id id, uint32_t c, ir_id *a, ir_id *rest) {
+    const ir_instruction *i = &e->code[id];
+    for (uint32_t side = 0; i->op == IR_ADD && side < 2; side++) {
+        *a = i->in[side], *rest = i->in[1 - side];
+        const uint64_t multiple = pass_multiple(e, e->code, *a);
+        if (multiple % c == 0 && largest(e, *rest, DEPTH) < (multiple & (~multiple + 1))) return true;
+    }
+    return false;
+}
+
 static ir_id divide(pass_edit *e, ir_id x, uint32_t c);
 
 static ir_id modulo(pass_edit *e, ir_id x, uint32_t c) {
     ir_id a, rest;
     uint32_t m;
     if (largest(e, x, DEPTH) < c) return x;
+    if (pass_multiple(e, e->code, x) % c == 0) return pass_u32(e, 0);
+    if (is_whole(e, x, c, &a, &rest)) return modulo(e, rest, c);
     if (is_sum(e, x, c, &a, &m, &rest))
         return rest == IR_NO_ID ? pass_u32(e, 0) : modulo(e, rest, c);
     if (is_apart(e, x, c, &a, &rest)) return pass_binary(e, IR_ADD, modulo(e, a, c), rest);
@@ -102,6 +115,7 @@ static ir_id divide(pass_edit *e, ir_id x, uint32_t c) {
         ir_id whole = pass_binary(e, IR_MUL, a, pass_u32(e, m / c));
         return rest == IR_NO_ID ? whole : pass_binary(e, IR_ADD, whole, divide(e, rest, c));
     }
+    if (is_whole(e, x, c, &a, &rest)) return pass_binary(e, IR_ADD, divide(e, a, c), divide(e, rest, c));
     if (is_apart(e, x, c, &a, &rest)) return divide(e, a, c);
     if (!(c & (c - 1))) {
         while (1u << shift < c) shift++;
