@@ -4,17 +4,14 @@
 #define _POSIX_C_SOURCE 200809L
 #include "interpreter.h"
 #include "rig_stand_in.h"
-#include "test.h"
+#include "sides.h"
 
-#include "graph/exec.h"
 #include "graph/fused.h"
-#include "graph/pass.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { OUT_MAX = FUSED_SEGMENT_MAX + 1, TENSOR_MAX = 8, LAYERS = 3 };
+enum { LAYERS = 3 };
 
 typedef struct problem {
     const char *name;
@@ -65,186 +62,64 @@ static const problem problems[] = {
     {"add-norm-long-rows", FUSED_X_ADD_NORM, FUSED_STORE, 2, 2, 5376, 1, {TYPE_Q4_0}, {24}, true, TYPE_F32, 0, false, 4096},
 };
 
-/* ---- weights ---------------------------------------------------------------------------------------------- */
-
-static uint32_t next(uint32_t *state) {
-    *state = *state * 1664525u + 1013904223u;
-    return *state >> 8;
-}
-
-static float unit(uint32_t *state) { /* -1 to 1 */
-    return (float)next(state) * 0x1p-23f - 1;
-}
-
-static void block_fill(base_type type, uint8_t *b, uint32_t *state) {
-    const uint32_t bytes = base_type_block_bytes(type);
-    const float value = unit(state);
-    const uint16_t half = base_f32_to_f16(value), brain = base_f32_to_bf16(value);
-    const uint16_t d = base_f32_to_f16(0.004f), least = base_f32_to_f16(0.01f);
-    for (uint32_t i = 0; i < bytes; i++) b[i] = (uint8_t)next(state);
-    if (type == TYPE_F32) memcpy(b, &value, 4);
-    else if (type == TYPE_F16) memcpy(b, &half, 2);
-    else if (type == TYPE_BF16) memcpy(b, &brain, 2);
-    else if (type == TYPE_Q6_K) memcpy(b + 208, &d, 2);
-    else if (type == TYPE_Q3_K) memcpy(b + 108, &d, 2);
-    else if (type == TYPE_Q2_K) memcpy(b + 80, &d, 2), memcpy(b + 82, &least, 2);
-    else if (type == TYPE_MXFP4) b[0] = (uint8_t)(116 + b[0] % 8);
-    else memcpy(b, &d, 2);
-    if (type == TYPE_Q4_K || type == TYPE_Q5_K || type == TYPE_Q4_1 || type == TYPE_Q5_1) memcpy(b + 2, &least, 2);
-}
-
-typedef struct file { uint8_t *bytes; uint64_t size; uint32_t n; struct { uint64_t at; uint32_t rows, k; base_type type; } t[TENSOR_MAX]; } file;
-
-static void file_add(file *f, base_type type, uint32_t rows, uint32_t k, uint32_t *state) {
-    const uint64_t size = base_type_row_bytes(type, k) * rows;
-    f->bytes = realloc(f->bytes, (size_t)(f->size + size));
-    for (uint64_t at = 0; at < size; at += base_type_block_bytes(type)) block_fill(type, f->bytes + f->size + at, state);
-    f->t[f->n].at = f->size;
-    f->t[f->n].rows = rows;
-    f->t[f->n].k = k;
-    f->t[f->n++].type = type;
-    f->size += size;
-}
-
-static beryl_status source_read(void *user, uint64_t offset, void *to, size_t size) {
-    memcpy(to, (const char *)user + offset, size);
-    return BERYL_OK;
-}
-
 /* ---- the graph ---------------------------------------------------------------------------------------------- */
-
-typedef struct side { graph *g; graph_store store; graph_exec *exec; graph_value h, branch, twin, slices, out[OUT_MAX]; uint32_t n_out; } side;
 
 enum { T_W_BRANCH, T_SCALE, T_W_NORM, T_W_TWIN, T_MATRIX };
 
-static void build(side *s, const problem *p, const uint32_t *index) {
+static void build(side *s, const graph_value *w, const void *problem_) {
+    const problem *p = problem_;
     graph *g = s->g;
     const uint8_t n = graph_extent_add(g, "n", p->n_bound);
     const graph_dim dims[2] = {{p->n_bound, n}, {p->k, 0}};
-    graph_value y[FUSED_SEGMENT_MAX], x = s->h = graph_input(g, "h", TYPE_F32, 2, dims);
+    graph_value y[FUSED_SEGMENT_MAX], x = side_input(s, "h", 2, dims);
     if (p->from == FUSED_X_ADD || p->from == FUSED_X_ADD_NORM) {
-        s->branch = graph_input(g, "branch", TYPE_F32, 2, dims);
-        graph_value branch = s->branch;
+        graph_value branch = side_input(s, "branch", 2, dims);
         if (p->twin) {
-            s->twin = graph_input(g, "twin", TYPE_F32, 2, dims);
-            branch = graph_rms_norm(g, branch, graph_stored(g, &s->store, index[T_W_NORM]), 1e-4f);
-            branch = graph_add(g, branch, graph_rms_norm(g, s->twin, graph_stored(g, &s->store, index[T_W_TWIN]), 1e-3f));
+            branch = graph_rms_norm(g, branch, w[T_W_NORM], 1e-4f);
+            branch = graph_add(g, branch, graph_rms_norm(g, side_input(s, "twin", 2, dims), w[T_W_TWIN], 1e-3f));
         }
-        x = graph_add(g, x, graph_rms_norm(g, branch, graph_stored(g, &s->store, index[T_W_BRANCH]), 1e-6f));
-        if (p->scaled) x = graph_mul(g, x, graph_stored(g, &s->store, index[T_SCALE]));
-        s->out[s->n_out++] = x;
+        x = graph_add(g, x, graph_rms_norm(g, branch, w[T_W_BRANCH], 1e-6f));
+        if (p->scaled) x = graph_mul(g, x, w[T_SCALE]);
+        side_output(s, x);
     }
-    if (p->from == FUSED_X_NORM || p->from == FUSED_X_ADD_NORM) x = graph_rms_norm(g, x, graph_stored(g, &s->store, index[T_W_NORM]), 1e-5f);
-    for (uint32_t i = 0; i < p->n_segment; i++) y[i] = graph_matmul(g, x, graph_stored(g, &s->store, index[T_MATRIX + i]));
+    if (p->from == FUSED_X_NORM || p->from == FUSED_X_ADD_NORM) x = graph_rms_norm(g, x, w[T_W_NORM], 1e-5f);
+    for (uint32_t i = 0; i < p->n_segment; i++) y[i] = graph_matmul(g, x, w[T_MATRIX + i]);
     if (p->to == FUSED_GEGLU) y[0] = graph_geglu(g, y[0], y[1]);
     if (p->to == FUSED_SOFTCAP) y[0] = graph_softcap(g, y[0], 30);
     if (p->to == FUSED_GELU_MUL) {
-        s->slices = graph_input(g, "slices", TYPE_F32, 3, (graph_dim[]){{p->n_bound, n}, {LAYERS, 0}, {p->rows[0], 0}});
-        y[0] = graph_geglu(g, y[0], graph_squeeze(g, graph_narrow(g, s->slices, 1, 1, 1), 1));
+        const graph_value slices = side_input(s, "slices", 3, (graph_dim[]){{p->n_bound, n}, {LAYERS, 0}, {p->rows[0], 0}});
+        y[0] = graph_geglu(g, y[0], graph_squeeze(g, graph_narrow(g, slices, 1, 1, 1), 1));
     }
-    if (p->down) y[0] = graph_matmul(g, y[0], graph_stored(g, &s->store, index[T_MATRIX + p->n_segment]));
-    for (uint32_t i = 0; i < (p->to == FUSED_STORE ? p->n_segment : 1); i++) s->out[s->n_out++] = y[i];
-    for (uint32_t i = 0; i < s->n_out; i++) graph_output(g, s->out[i], "out");
+    if (p->down) y[0] = graph_matmul(g, y[0], w[T_MATRIX + p->n_segment]);
+    for (uint32_t i = 0; i < (p->to == FUSED_STORE ? p->n_segment : 1); i++) side_output(s, y[i]);
 }
 
-static uint32_t live_nodes(const graph *g, base_op op) {
-    uint32_t n = 0;
-    for (size_t i = 0; i < g->nodes.count; i++) n += !g->nodes.data[i].dead && (op == OP_COUNT || g->nodes.data[i].op == op);
-    return n;
+static void check_joined(test *t, side *joined, const void *problem_) {
+    CHECK_INT(t, side_live_nodes(joined, OP_COUNT), ((const problem *)problem_)->down ? 2 : 1);
+    CHECK_INT(t, side_live_nodes(joined, OP_FUSED), 1);
 }
 
-static beryl_status side_open(side *s, base_heap *heap, device *d, const problem *p, const file *f, const beryl_source *source, bool exact,
-                              beryl_error *error) {
-    uint32_t index[TENSOR_MAX];
-    const graph_exec_options options = {.exact = exact, .unfused = true};
-    beryl_status status = store_init(&s->store, heap, d, source, 1, error);
-    for (uint32_t i = 0; i < f->n; i++) {
-        const bool vector = i < T_MATRIX;
-        const uint32_t dim[2] = {f->t[i].rows, f->t[i].k};
-        index[i] = store_add_weight(&s->store, "w", f->t[i].type, vector ? 1 : 2, vector ? dim + 1 : dim, vector, 0, f->t[i].at, false);
-    }
-    if (status == BERYL_OK) status = store_layout(&s->store, 0, error);
-    if (status == BERYL_OK) status = store_make(&s->store, error);
-    while (status == BERYL_OK && (status = store_upload_step(&s->store, error)) != BERYL_OK)
-        if (status == BERYL_EVENT || status == BERYL_PENDING) status = BERYL_OK;
-    s->g = graph_open(heap);
-    build(s, p, index);
-    if (status == BERYL_OK) status = graph_status(s->g, error);
-    if (status == BERYL_OK && d) status = graph_pass_fuse(s->g, &s->store, &options, error);
-    if (status == BERYL_OK) status = graph_exec_open(s->g, &s->store, &options, &s->exec, error);
-    while (status == BERYL_OK && (status = graph_exec_ready(s->exec, error)) == BERYL_PENDING) status = BERYL_OK;
-    return status;
-}
-
-static void side_close(side *s) {
-    graph_exec_close(s->exec);
-    graph_close(s->g);
-    store_fini(&s->store);
-}
-
-static void input_fill(side *s, graph_value v, uint32_t n, uint32_t seed) {
-    float *to = v ? graph_exec_input(s->exec, v) : NULL;
-    for (uint32_t i = 0; to && i < n; i++) to[i] = 2 * unit(&seed);
-}
-
-static beryl_status side_run(side *s, const problem *p, const float **data, beryl_error *error) {
-    device_ticket ticket;
-    input_fill(s, s->h, p->n * p->k, 1);
-    input_fill(s, s->branch, p->n * p->k, 2);
-    input_fill(s, s->twin, p->n * p->k, 4);
-    input_fill(s, s->slices, p->n * LAYERS * p->rows[0], 3);
-    beryl_status status = graph_exec_submit(s->exec, (uint32_t[]){0, p->n}, s->out, s->n_out, &ticket, error);
-    if (status == BERYL_OK && s->store.device) status = device_wait(s->store.device, ticket, error);
-    for (uint32_t i = 0; status == BERYL_OK && i < s->n_out; i++)
-        status = graph_exec_fetched(s->exec, ticket, i, (const void **)(uintptr_t)&data[i], error);
-    return status;
-}
-
-static void check_apart(test *t, base_heap *heap, graph_exec *exec, bool apart) {
+static void check_apart(test *t, side *joined, const void *problem_) {
     base_text text;
-    base_text_init(&text, heap);
-    graph_exec_print(exec, &text);
-    CHECK(t, !text.failed && (!apart || strstr(text.data, " vectors ")));
+    check_joined(t, joined, problem_);
+    base_text_init(&text, joined->g->heap);
+    graph_exec_print(joined->exec, &text);
+    CHECK(t, !text.failed && strstr(text.data, " vectors "));
     base_text_fini(&text);
 }
 
 static void run(test *t, base_heap *heap, device *d, const problem *p, bool exact, bool apart) {
-    file f = {0};
-    beryl_error error = {0};
-    uint32_t state = 9;
-    file_add(&f, TYPE_F32, 1, p->k, &state);
-    file_add(&f, TYPE_F32, 1, 1, &state);
-    file_add(&f, TYPE_F32, 1, p->k, &state);
-    file_add(&f, TYPE_F32, 1, p->k, &state);
-    for (uint32_t i = 0; i < p->n_segment; i++) file_add(&f, p->types[i], p->rows[i], p->k, &state);
-    if (p->down) file_add(&f, p->down_type, p->down, p->rows[0], &state);
-    const beryl_source source = {.size = f.size, .user = f.bytes, .read = source_read};
-    side a = {0}, b = {0};
-    const float *want[OUT_MAX], *got[OUT_MAX];
-    if (side_open(&a, heap, NULL, p, &f, &source, true, &error) || side_run(&a, p, want, &error) ||
-        side_open(&b, heap, d, p, &f, &source, exact, &error) || side_run(&b, p, got, &error)) {
-        test_fail(t, __FILE__, __LINE__, "%s", error.message);
-    } else {
-        if (d->caps.kind != DEVICE_SOFTWARE) { /* there some forms do not pay */
-            CHECK_INT(t, live_nodes(b.g, OP_COUNT), p->down ? 2 : 1);
-            CHECK_INT(t, live_nodes(b.g, OP_FUSED), 1);
-            check_apart(t, heap, b.exec, apart);
-        }
-        const double within = exact ? 2e-6 : 2e-2; /* f32 sums in another order; int8 activations, twice */
-        for (uint32_t o = 0; o < a.n_out; o++) {
-            const uint32_t m = graph_tensor_at(a.g, a.out[o])->dim[1].size;
-            double difference = 0, size = 1e-30;
-            for (uint32_t i = 0; i < p->n * m; i++) {
-                difference += ((double)got[o][i] - want[o][i]) * ((double)got[o][i] - want[o][i]);
-                size += (double)want[o][i] * want[o][i];
-            }
-            if (!(difference <= within * within * size))
-                test_fail(t, __FILE__, __LINE__, "result %u is off by %g of its size", o, sqrt(difference / size));
-        }
-    }
-    side_close(&a);
-    side_close(&b);
-    free(f.bytes);
+    sides_weights w = {0};
+    sides_weight_add(&w, TYPE_F32, 1, 1, p->k, 0, 0);
+    sides_weight_add(&w, TYPE_F32, 1, 1, 1, 0, 0);
+    sides_weight_add(&w, TYPE_F32, 1, 1, p->k, 0, 0);
+    sides_weight_add(&w, TYPE_F32, 1, 1, p->k, 0, 0);
+    for (uint32_t i = 0; i < p->n_segment; i++) sides_weight_add(&w, p->types[i], 0, 2, p->rows[i], p->k, 0);
+    if (p->down) sides_weight_add(&w, p->down_type, 0, 2, p->down, p->rows[0], 0);
+    const bool forms = d->caps.kind != DEVICE_SOFTWARE; /* there some do not pay */
+    /* f32 sums in another order; int8 activations, twice */
+    sides_run(t, heap, d, &(sides){&w, build, !forms ? NULL : apart ? check_apart : check_joined, p, p->n, exact, exact ? 2e-6 : 2e-2});
+    free(w.bytes);
 }
 
 /* ---- the forms ------------------------------------------------------------------------------------------------ */
