@@ -178,7 +178,7 @@ beryl_status engine_device_open(base_heap *heap, const beryl_log *log, const cha
 
 /* ---- the start-up check (check.c) -------------------------------------------------------------------------------- */
 
-/* Once the device is open: what the cache folder knows of it. */
+/* Once the store is there: what the cache folder knows of it. */
 void engine_check_recall(beryl_engine *engine);
 /* OK: every program of the plans made so far is trusted (at once, where it was before). EVENT: one more operation was tried.
  * PENDING: step again. DEVICE: a kernel computes wrong numbers here; the message names it. again not NULL: where a program
@@ -199,14 +199,12 @@ char *engine_cache_path(base_arena *arena, const char *kind, const char *key);
 #define engine_tuned_recall(engine) ((void)(engine))
 #define engine_tuned_use(engine, use) ((void)(engine))
 #else
-/* Once the device is open: what the cache folder holds for it, into engine->tuned; damage is a warning. */
+/* Once the store is there: what the cache folder holds for it, into engine->tuned; damage is a warning. */
 void engine_tuned_recall(beryl_engine *engine);
 /* The forms to the store, whose plans take them from then on, or none. */
 void engine_tuned_use(beryl_engine *engine, bool use);
 /* Writes engine->tuned; a file that was there is replaced as a whole. */
 beryl_status engine_tuned_keep(const beryl_engine *engine, beryl_error *error);
-/* Are its kernels generated ones? */
-bool engine_generates(const beryl_engine *engine);
 /* The file of ir/tune.h in the cache folder, for all devices. NULL: there is no folder, or no memory. */
 char *engine_schedules_path(base_arena *arena);
 #endif

@@ -161,7 +161,6 @@ static beryl_status open_device(beryl_engine *e, beryl_error *error) {
     if (status != BERYL_OK || !e->device) return status;
     if (e->options.no_cache) device_cache_forgo(e->device);
     engine_check_recall(e);
-    engine_tuned_recall(e);
     return BERYL_OK;
 }
 
@@ -179,7 +178,10 @@ static void add_model_weights(beryl_engine *e, bool on_host, beryl_status *statu
     for (uint32_t i = 0; i < n_source; i++) sources[i] = *format_gguf_source(e->gguf, i);
     *status = gemma4_config_read(e->gguf, &e->arena, &e->model, error);
     if (*status == BERYL_OK) *status = store_init(&e->store, &e->heap, e->device, sources, n_source, error);
-    if (*status == BERYL_OK) engine_tuned_use(e, true);
+    if (*status == BERYL_OK) {
+        engine_tuned_recall(e);
+        engine_tuned_use(e, true);
+    }
     if (*status == BERYL_OK) *status = gemma4_weights_add(e->gguf, &e->model, &e->store, on_host, error);
 }
 

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "engine/probe.h"
+#include "graph/plan.h"
 
 #ifndef __wasm__
 
@@ -400,7 +401,7 @@ static bool is_stopped(void *user) {
 static beryl_status schedules_begin(tuning *t, beryl_error *error) {
     beryl_engine *e = t->e;
     t->at_kind = 0;
-    if (e->options.no_cache || !engine_generates(e)) {
+    if (e->options.no_cache || !graph_plan_generated(&e->store)) {
         t->at_kind = N_SCHEDULED;
         return BERYL_OK;
     }

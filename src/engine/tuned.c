@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "engine/engine.h"
+#include "graph/plan.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -18,13 +19,8 @@ enum { FILE_MOST = 1 << 20, FORMS_MOST = 1024, WG_MOST = 1024, LANES_MOST = 128,
 /* The numbers of a form, with the most that each may be. */
 #define FORM_LIST(X) X(wg, WG_MOST) X(lanes, LANES_MOST) X(rows, ROWS_MOST) X(depth, DEPTH_MOST) X(groups, GROUPS_MOST) X(n_x, N_X_MOST)
 
-bool engine_generates(const beryl_engine *e) {
-    const char *kernels = base_environment("BERYL_KERNELS");
-    return !(device_caps_of(e->device)->languages & DEVICE_LANGUAGE_BIT(DEVICE_WGSL)) || (kernels && !strcmp(kernels, "generated"));
-}
-
 static const char *kernels_name(const beryl_engine *e) {
-    return engine_generates(e) ? "generated" : "written";
+    return graph_plan_generated(&e->store) ? "generated" : "written";
 }
 
 char *engine_schedules_path(base_arena *arena) {
@@ -126,7 +122,7 @@ void engine_tuned_recall(beryl_engine *e) {
     e->tuned.count = 0;
     e->schedules = NULL;
     if (!e->device || e->options.no_cache) return;
-    const char *schedules = engine_generates(e) ? engine_schedules_path(&e->arena) : NULL;
+    const char *schedules = graph_plan_generated(&e->store) ? engine_schedules_path(&e->arena) : NULL;
     if (schedules && base_file_exists(schedules)) e->schedules = schedules;
     char key[17], *text = NULL;
     size_t size = 0;

@@ -609,19 +609,19 @@ const fused_forms *fused_forms_of(const graph_store *store) {
     return &fused_forms_written;
 }
 #else
-static bool is_generated(const graph_store *store) {
+bool graph_plan_generated(const graph_store *store) {
     return store->kernels == STORE_KERNELS_GENERATED || !(device_caps_of(store->device)->languages & DEVICE_LANGUAGE_BIT(DEVICE_WGSL));
 }
 
 const fused_forms *fused_forms_of(const graph_store *store) {
-    return store->device && is_generated(store) ? &fused_forms_generated : &fused_forms_written;
+    return store->device && graph_plan_generated(store) ? &fused_forms_generated : &fused_forms_written;
 }
 
 static beryl_status choose_kernels(graph_plan *p, beryl_error *error) {
     const uint32_t languages = device_caps_of(p->device)->languages;
     if (p->store->kernels == STORE_KERNELS_UNKNOWN)
         return base_fail(error, BERYL_BAD_INPUT, "BERYL_KERNELS has another word: there are generated and written");
-    p->generated = is_generated(p->store);
+    p->generated = graph_plan_generated(p->store);
     while (p->language < DEVICE_LANGUAGE_COUNT && !(languages >> p->language & 1)) p->language++;
     return languages ? BERYL_OK : base_fail(error, BERYL_UNSUPPORTED, "the device runs no programs");
 }
@@ -634,7 +634,7 @@ static lower_fn *lowering_of(const graph_plan *p, const graph_node *node, kernel
 }
 
 beryl_status graph_plan_chains(graph *g, graph_store *store, const graph_exec_options *options, beryl_error *error) {
-    return options->chains || is_generated(store) ? graph_pass_chains(g, store, error) : BERYL_OK;
+    return options->chains || graph_plan_generated(store) ? graph_pass_chains(g, store, error) : BERYL_OK;
 }
 #endif
 

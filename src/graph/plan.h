@@ -24,6 +24,8 @@ double graph_plan_encoded(const graph_plan *p);
 bool graph_plan_print_step(const graph_plan *p, uint32_t i, base_text *out);
 bool graph_plan_texts_at(const graph_plan *p, uint32_t i, graph_exec_texts *out);
 
+/* Are all kernels of the store's plans generated ones? Not for browsers. */
+bool graph_plan_generated(const graph_store *store);
 /* The pass over trees of small operations (pass_chain.c), where this plan may have generated kernels. */
 beryl_status graph_plan_chains(graph *g, graph_store *store, const graph_exec_options *options, beryl_error *error);
 
