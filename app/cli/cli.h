@@ -48,6 +48,7 @@ beryl_engine *cli_engine_open(cli *c, const cli_open *open);
  * Ctrl-C cancels the task. The caller reports and closes. */
 beryl_status cli_task_run(cli *c, beryl_task *task, void (*each)(void *user, const beryl_event *),
                           void *user);
+void cli_signals_begin(void); /* once, by the main thread */
 /* Around the life of a task that is stepped by hand: Ctrl-C cancels it. Ended before the task is
  * closed. */
 void cli_task_begin(beryl_task *task);
