@@ -6,7 +6,7 @@
  * and all dispatches. So
  *   printf '\nqkv=512,16,1,1,132\nqkv=,,,,,,apart down=128,32,1,2\n' | plan_bench e2b.gguf decode 1 100 sweep
  * Reads inside the library: it is for those who work on kernels. */
-#include "engine/engine.h"
+#include "engine/probe.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,79 +27,39 @@ static int fail(const char *what, const beryl_error *error) {
     return 1;
 }
 
-static void fill_inputs(beryl_engine *e, const gemma4_text *t, graph_exec *exec, uint32_t n, uint32_t depth, bool decode) {
-    int32_t *slot = graph_exec_input(exec, t->slot), *pos = graph_exec_input(exec, t->pos);
-    for (uint32_t i = 0; i < n; i++) {
-        slot[i] = decode ? (int32_t)i : 0;
-        pos[i] = (int32_t)(decode ? depth : depth + i);
-        if (t->tokens) ((int32_t *)graph_exec_input(exec, t->tokens))[i] = (int32_t)(1000 + i);
-    }
-    for (int k = 0; k < 2; k++) gemma4_angles(&e->model, k, pos, n, graph_exec_input(exec, t->angles[k]));
-    if (t->output_rows) {
-        *(int32_t *)graph_exec_input(exec, t->output_rows) = (int32_t)n - 1;
-        *(int32_t *)graph_exec_input(exec, t->output_slot) = 0;
-        *(int32_t *)graph_exec_input(exec, t->output_pos) = (int32_t)(depth + n - 1);
-        for (int k = 0; k < 2; k++) gemma4_angles(&e->model, k, pos + n - 1, 1, graph_exec_input(exec, t->output_angles[k]));
-    }
-}
-
-static beryl_status run_once(beryl_engine *e, graph_exec *exec, const gemma4_text *t, uint32_t n, bool output, beryl_error *error) {
-    uint32_t extents[GRAPH_EXTENT_MAX + 1] = {0};
-    extents[t->token_extent] = n;
-    if (t->output_extent && t->output_extent != t->token_extent) extents[t->output_extent] = 1;
-    device_ticket ticket;
-    beryl_status status = graph_exec_submit(exec, extents, &t->chosen, output, &ticket, error);
-    if (status == BERYL_OK) status = device_wait(e->device, ticket, error);
-    const void *data;
-    if (status == BERYL_OK) status = graph_exec_fetched(exec, ticket, 0, &data, error);
-    return output ? status : BERYL_OK;
-}
-
 /* ---- one plan ------------------------------------------------------------------------------------------------- */
 
 typedef struct job { /* what is asked for */
     beryl_engine *e;
     gemma4_text_options how;
-    uint32_t n, depth;
+    uint32_t depth;
     bool exact;
 } job;
 
-typedef struct made { gemma4_text text; graph_exec *exec; } made;
-
-static void made_close(made *m) {
-    graph_exec_close(m->exec);
-    graph_close(m->text.g);
-}
-
-static beryl_status plan_of(const job *j, const lower_form *forms, uint32_t n_form, bool stamped, made *m, beryl_error *error) {
+static beryl_status plan_of(const job *j, const lower_form *forms, uint32_t n_form, bool stamped, probe *p, beryl_error *error) {
     const graph_exec_options with = {.exact = j->exact, .stamped = stamped, .forms = forms, .n_form = n_form};
-    *m = (made){0};
-    beryl_status status = gemma4_text_build(&j->e->model, &j->e->store, &j->e->heap, &j->how, &m->text, error);
-    if (status == BERYL_OK) status = graph_exec_open(m->text.g, &j->e->store, &with, &m->exec, error);
-    while (status == BERYL_OK && (status = graph_exec_ready(m->exec, error)) == BERYL_PENDING) base_sleep(1e-3), status = BERYL_OK;
-    if (status == BERYL_OK) fill_inputs(j->e, &m->text, m->exec, j->n, j->depth, j->how.decode);
-    if (status != BERYL_OK) made_close(m);
+    beryl_status status = probe_open(j->e, &j->how, j->depth, &with, p, error);
+    while (status == BERYL_OK && (status = probe_ready(p, error)) == BERYL_PENDING) base_sleep(1e-3), status = BERYL_OK;
+    if (status != BERYL_OK) probe_close(p);
     return status;
 }
 
 /* Seconds of a step among many: two are on their way at any time. Negative: it did not run. */
-static double step_of(const job *j, const made *m, beryl_error *error) {
-    uint32_t extents[GRAPH_EXTENT_MAX + 1] = {0}, n = 0;
-    device_ticket tickets[2];
+static double step_of(probe *p, beryl_error *error) {
+    device_ticket before = 0;
+    uint32_t n = 0;
     const double first = base_time();
     double start = 0;
-    extents[m->text.token_extent] = j->n;
-    if (m->text.output_extent && m->text.output_extent != m->text.token_extent) extents[m->text.output_extent] = 1;
     for (uint32_t i = 0; n < RUNS; i++) {
-        if (i >= 2 && device_wait(j->e->device, tickets[i % 2], error) != BERYL_OK) return -1;
+        const device_ticket last = p->ticket;
+        if (i >= 2 && device_wait(p->e->device, before, error) != BERYL_OK) return -1;
         if (start != 0) n++;
         else if (i >= 2 && base_time() - first > WARM_SECONDS) start = base_time();
-        if (graph_exec_submit(m->exec, extents, NULL, 0, &tickets[i % 2], error) != BERYL_OK) return -1;
+        before = last;
+        if (probe_submit(p, error) != BERYL_OK) return -1;
     }
     const double seconds = (base_time() - start) / RUNS;
-    for (uint32_t i = 0; i < 2; i++)
-        if (device_wait(j->e->device, tickets[i], error) != BERYL_OK) return -1;
-    return seconds;
+    return probe_wait(p, error) == BERYL_OK ? seconds : -1;
 }
 
 typedef struct kind { char name[64]; uint32_t n; double microseconds; } kind;
@@ -111,7 +71,7 @@ static void kind_name(const char *label, char *to, size_t size) {
     else snprintf(to, size, "%s", label);
 }
 
-static uint32_t kinds_of(const made *m, double stamp, kind *kinds) {
+static uint32_t kinds_of(const probe *m, double stamp, kind *kinds) {
     graph_exec_step step;
     uint32_t n = 0;
     for (uint32_t i = 0; graph_exec_step_at(m->exec, i, &step); i++) {
@@ -130,7 +90,7 @@ static uint32_t kinds_of(const made *m, double stamp, kind *kinds) {
     return n;
 }
 
-static double stamped_total(const made *m, uint32_t *n) {
+static double stamped_total(const probe *m, uint32_t *n) {
     graph_exec_step step;
     double total = 0;
     for (*n = 0; graph_exec_step_at(m->exec, *n, &step); ++*n) total += step.microseconds;
@@ -138,10 +98,10 @@ static double stamped_total(const made *m, uint32_t *n) {
 }
 
 /* Runs a plan until the device is warm; seconds of the last step, negative: it did not run. */
-static double warm(const job *j, const made *m, bool output, beryl_error *error) {
+static double warm(probe *p, beryl_error *error) {
     const double first = base_time();
     for (double start = first;; start = base_time()) {
-        if (run_once(j->e, m->exec, &m->text, j->n, output, error) != BERYL_OK) return -1;
+        if (probe_submit(p, error) != BERYL_OK || probe_wait(p, error) != BERYL_OK || probe_read(p, error) != BERYL_OK) return -1;
         if (base_time() - first > WARM_SECONDS) return base_time() - start;
     }
 }
@@ -182,7 +142,7 @@ static int sweep(const job *j) {
         kind kinds[KIND_MAX];
         uint32_t n_form = 0, n_step;
         beryl_error error = {0};
-        made plain, stamped;
+        probe plain, stamped;
         text[strcspn(text, "\n")] = 0;
         memcpy(cut, text, sizeof cut);
         for (char *word = strtok(cut, " "); word; word = strtok(NULL, " "))
@@ -192,10 +152,10 @@ static int sweep(const job *j) {
             printf("   %s\n", error.message);
             continue;
         }
-        const double seconds = step_of(j, &plain, &error);
-        made_close(&plain);
+        const double seconds = step_of(&plain, &error);
+        probe_close(&plain);
         if (seconds < 0 || plan_of(j, forms, n_form, true, &stamped, &error) != BERYL_OK) return fail("running", &error);
-        if (warm(j, &stamped, true, &error) < 0) return fail("running", &error);
+        if (warm(&stamped, &error) < 0) return fail("running", &error);
         double stamp = (stamped_total(&stamped, &n_step) - 1e6 * seconds) / n_step;
         if (stamp < 0) stamp = 0; /* where other work is in the way */
         const uint32_t n_kind = kinds_of(&stamped, stamp, kinds);
@@ -203,16 +163,16 @@ static int sweep(const job *j) {
         for (uint32_t i = 0; i < n_kind; i++)
             if (is_asked(kinds[i].name, forms, n_form)) printf("   %8.2f us each %4u times, %8.1f us  %s\n", kinds[i].microseconds / kinds[i].n, kinds[i].n, kinds[i].microseconds, kinds[i].name);
         fflush(stdout);
-        made_close(&stamped);
+        probe_close(&stamped);
     }
     return 0;
 }
 
-static int print(const job *j, bool output) {
-    made m;
+static int print(const job *j) {
+    probe m;
     beryl_error error = {0};
     if (plan_of(j, NULL, 0, true, &m, &error) != BERYL_OK) return fail("planning", &error);
-    const double seconds = warm(j, &m, output, &error);
+    const double seconds = warm(&m, &error);
     if (seconds < 0) return fail("running", &error);
     printf("step with stamps: %.3f ms\n", seconds * 1e3);
     base_text out;
@@ -220,7 +180,7 @@ static int print(const job *j, bool output) {
     graph_exec_print(m.exec, &out);
     fwrite(out.data, 1, out.size, stdout);
     base_text_fini(&out);
-    made_close(&m);
+    probe_close(&m);
     return 0;
 }
 
@@ -246,10 +206,10 @@ int main(int argc, char **argv) {
     else if (!result && !e->device) result = (fputs("plan_bench: needs a device\n", stderr), 1);
     beryl_task_close(task);
     if (result) return beryl_engine_close(e), result; /* a device that compiles must not outlive main */
-    const job j = {.e = e, .n = n, .depth = depth, .exact = exact,
+    const job j = {.e = e, .depth = depth, .exact = exact,
                    .how = {.n_token = n, .n_output = output && !decode, .decode = decode, .sample = output,
                            .near = decode && n == 1 && depth + n < ENGINE_NEAR ? ENGINE_NEAR : 0}};
-    result = sweeps ? sweep(&j) : print(&j, output);
+    result = sweeps ? sweep(&j) : print(&j);
     beryl_engine_close(e);
     return result;
 }

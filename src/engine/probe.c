@@ -13,14 +13,13 @@ beryl_status probe_allowed(const beryl_engine *e, beryl_error *error) {
     return BERYL_OK;
 }
 
-beryl_status probe_open(beryl_engine *e, engine_plan_kind kind, uint32_t depth, const graph_exec_options *with, probe *p, beryl_error *error) {
-    const gemma4_text_options how = engine_plan_options(e, kind);
-    *p = (probe){.e = e, .n = how.n_token, .depth = depth, .decode = how.decode, .output = how.decode || how.n_output};
+beryl_status probe_open(beryl_engine *e, const gemma4_text_options *how, uint32_t depth, const graph_exec_options *with, probe *p, beryl_error *error) {
+    *p = (probe){.e = e, .n = how->n_token, .depth = depth, .decode = how->decode, .output = how->decode || how->n_output};
     beryl_status status = probe_allowed(e, error);
     if (status != BERYL_OK) return status;
-    if ((uint64_t)depth + (how.decode ? 1 : how.n_token) > e->model.context || (how.near && depth >= how.near))
-        return base_fail(error, BERYL_BAD_INPUT, "%u tokens after %u: the context holds %u", how.n_token, depth, e->model.context);
-    status = gemma4_text_build(&e->model, &e->store, &e->heap, &how, &p->text, error);
+    if ((uint64_t)depth + (how->decode ? 1 : how->n_token) > e->model.context || (how->near && depth >= how->near))
+        return base_fail(error, BERYL_BAD_INPUT, "%u tokens after %u: the context holds %u", how->n_token, depth, e->model.context);
+    status = gemma4_text_build(&e->model, &e->store, &e->heap, how, &p->text, error);
     if (status == BERYL_OK) status = graph_exec_open(p->text.g, &e->store, with, &p->exec, error);
     if (status == BERYL_OK) probe_fill(p);
     return status;

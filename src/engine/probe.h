@@ -18,7 +18,7 @@ typedef struct probe {
 beryl_status probe_allowed(const beryl_engine *e, beryl_error *error);
 /* depth: positions before the run's. MISUSE where sessions are open, UNSUPPORTED where nothing runs (reference, dummy).
  * Closed by the caller, also on failure. */
-beryl_status probe_open(beryl_engine *e, engine_plan_kind kind, uint32_t depth, const graph_exec_options *with, probe *p, beryl_error *error);
+beryl_status probe_open(beryl_engine *e, const gemma4_text_options *how, uint32_t depth, const graph_exec_options *with, probe *p, beryl_error *error);
 void probe_close(probe *p);
 /* PENDING: programs compile. */
 beryl_status probe_ready(probe *p, beryl_error *error);

@@ -214,7 +214,8 @@ beryl_status beryl_engine_trace(beryl_engine *e, const beryl_trace_options *opti
     t->n_step = o.steps ? o.steps : STEPS_DEFAULT;
     base_text_init(&t->text, &e->heap);
     const graph_exec_options with = {.exact = e->options.precision == BERYL_PRECISION_EXACT, .stamped = true};
-    beryl_status status = probe_open(e, engine_plan_kind_of(e, o.plan, o.depth < ENGINE_NEAR), o.depth, &with, &t->p, error);
+    const gemma4_text_options how = engine_plan_options(e, engine_plan_kind_of(e, o.plan, o.depth < ENGINE_NEAR));
+    beryl_status status = probe_open(e, &how, o.depth, &with, &t->p, error);
     if (status == BERYL_OK) status = task_open(e, NULL, trace_step, task, error);
     if (status != BERYL_OK) {
         tracing_drop(e, t);

@@ -119,7 +119,8 @@ static beryl_status open_plan(tuning *t, bool candidates, bool framed, probe *p,
     }
     t->e->store.tuned = t->round;
     t->e->store.n_tuned = n;
-    beryl_status status = probe_open(t->e, t->kinds[t->at_kind], 0, &with, p, error);
+    const gemma4_text_options how = engine_plan_options(t->e, t->kinds[t->at_kind]);
+    beryl_status status = probe_open(t->e, &how, 0, &with, p, error);
     while (status == BERYL_OK && (status = probe_ready(p, error)) == BERYL_PENDING) base_sleep(5e-4), status = BERYL_OK;
     t->e->store.tuned = NULL;
     t->e->store.n_tuned = 0;
@@ -419,7 +420,8 @@ static beryl_status schedule_search(beryl_task *task, tuning *t) {
     probe p;
     t->search.left = 1;
     t->e->store.schedules = t->search.cache;
-    beryl_status status = probe_open(t->e, scheduled_kinds[t->at_kind], 0, &with, &p, &task->error);
+    const gemma4_text_options how = engine_plan_options(t->e, scheduled_kinds[t->at_kind]);
+    beryl_status status = probe_open(t->e, &how, 0, &with, &p, &task->error);
     probe_close(&p);
     t->e->store.schedules = NULL;
     if (status != BERYL_OK || t->search.n_done == n) return status;
