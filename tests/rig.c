@@ -199,14 +199,16 @@ static void wgsl_text(char *text, size_t size, const char *entry, uint32_t n_bin
 const char *rig_text(device_language language, const char *entry, uint32_t n_binding,
                      uint32_t n_param, const char *body) {
     static char text[4096];
-    char list[DEVICE_BINDING_MAX * 40] = "";
+    char list[DEVICE_BINDING_MAX * 40] = "", begins[DEVICE_BINDING_MAX * 64] = "";
     size_t at = 0;
     const bool opencl = language == DEVICE_OPENCL_C;
     if (language == DEVICE_WGSL) return wgsl_text(text, sizeof text, entry, n_binding, n_param, body), text;
     if (language == DEVICE_C) return host_text(text, sizeof text, entry, n_binding, body), text;
     for (uint32_t i = 0; i < n_binding; i++)
-        at += (size_t)snprintf(list + at, sizeof list - at, "%s%sunsigned int *b%u",
-                               i ? ", " : "", opencl ? "__global " : "", i);
+        at += (size_t)snprintf(list + at, sizeof list - at, opencl ? "%s__global char *a%u, ulong begin%u" : "%sunsigned int *b%u", i ? ", " : "", i, i);
+    at = 0;
+    for (uint32_t i = 0; opencl && i < n_binding; i++)
+        at += (size_t)snprintf(begins + at, sizeof begins - at, "__global uint *b%u = (__global uint *)(a%u + begin%u);\n", i, i, i);
     if (opencl)
         snprintf(text, sizeof text,
                  "#define AT ((uint)get_global_id(0))\n#define LANE ((uint)get_local_id(0))\n"
@@ -217,8 +219,8 @@ const char *rig_text(device_language language, const char *entry, uint32_t n_bin
                  "#define ADD(p, v) atomic_add(p, v)\n"
                  "__kernel void %s(%s, __constant const uint *all_params, uint params_at) {\n"
                  "__constant const uint *params = all_params + params_at; (void)params;\n"
-                 "%s\n}\n",
-                 entry, list, body);
+                 "%s%s\n}\n",
+                 entry, list, begins, body);
     else
         snprintf(text, sizeof text,
                  "#define AT (blockIdx.x * blockDim.x + threadIdx.x)\n#define LANE threadIdx.x\n"

@@ -39,9 +39,12 @@ static void kernel(codegen *g) {
                         (unsigned)(g->caps ? g->caps->subgroup_size : k->subgroup_size));
     base_text_print(&g->head, "void %s(", g->entry);
     for (uint32_t n = 0; n < k->n_buffer; n++)
-        base_text_print(&g->head, "__global %svoid *a%u, ",
-                        k->buffers[n].access == IR_READ ? "const " : "", n);
+        base_text_print(&g->head, "__global %schar *buffer%u, ulong begin%u, ",
+                        k->buffers[n].access == IR_READ ? "const " : "", n, n);
     base_text_print(&g->head, "__constant uint *params, uint params_at) {\n");
+    for (uint32_t n = 0; n < k->n_buffer; n++)
+        base_text_print(&g->head, "    __global %svoid *a%u = buffer%u + begin%u;\n",
+                        k->buffers[n].access == IR_READ ? "const " : "", n, n, n);
     codegen_params(g, "params[params_at + %uu]", true);
     codegen_c_body(
         g, &(codegen_c_words){.local = "const u32 local_%c = (u32)get_local_id(axis_%c);",

@@ -122,7 +122,6 @@ static int32_t told_GetEventInfo(opencl_event event, uint32_t what, size_t room,
 #define CALL_CreateCommandQueue real_CreateCommandQueue()(context, id, properties, error)
 #define CALL_ReleaseCommandQueue real_ReleaseCommandQueue()(queue)
 #define CALL_CreateBuffer real_CreateBuffer()(context, flags, size, host, error)
-#define CALL_CreateSubBuffer real_CreateSubBuffer()(memory, flags, type, region, error)
 #define CALL_ReleaseMemObject real_ReleaseMemObject()(memory)
 #define CALL_CreateProgramWithSource told_CreateProgramWithSource(context, n, texts, sizes, error)
 #define CALL_BuildProgram real_BuildProgram()(code, n, ids, options, told, user)

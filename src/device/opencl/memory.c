@@ -154,31 +154,13 @@ beryl_status opencl_params_write(opencl *d, const device_submit_desc *desc, devi
 
 beryl_status opencl_bindings_make(device *head, device_bindings_item *item, beryl_error *error) {
     opencl *d = (opencl *)head;
-    opencl_bindings *bindings = (opencl_bindings *)item;
     beryl_status status = opencl_lost(d, error);
-    for (uint32_t i = 0; i < item->n_binding && !status; i++) {
-        bindings->handles[i] = ((opencl_buffer *)item->ranges[i].buffer)->handle;
-        if (!item->ranges[i].offset) continue; /* a kernel sees where it begins, not its size */
-        opencl_region region = {(size_t)item->ranges[i].offset, (size_t)item->ranges[i].size};
-        int32_t code = 0;
-        opencl_memory part = d->f.CreateSubBuffer(bindings->handles[i], OPENCL_READ_WRITE,
-                                                  OPENCL_REGION, &region, &code);
-        status = opencl_check(d, part ? 0 : code ? code : -61, "bindings", error);
-        if (status) break;
-        bindings->handles[i] = part;
-        bindings->sub |= UINT32_C(1) << i;
-    }
-    bindings->number = ++d->n_bindings;
-    if (status) opencl_bindings_drop(head, item);
+    ((opencl_bindings *)item)->number = ++d->n_bindings;
     return status;
 }
 
 void opencl_bindings_drop(device *head, device_bindings_item *item) {
-    opencl *d = (opencl *)head;
-    opencl_bindings *bindings = (opencl_bindings *)item;
-    for (uint32_t i = 0; i < item->n_binding; i++)
-        if (bindings->sub >> i & 1) d->f.ReleaseMemObject(bindings->handles[i]);
-    bindings->sub = 0;
+    (void)head, (void)item;
 }
 
 /* ---- host memory ---------------------------------------------------------------------------- */

@@ -164,10 +164,9 @@ static beryl_status look(driver_state *s, opencl_id id, beryl_error *error) {
     for (int i = 0; i < 3; i++) caps->workgroup_size[i] = least(items[i], 1024);
     caps->groups_max = 65535;
     uint64_t arguments = number_of(s, id, OPENCL_PARAMETER_SIZE) / 8; /* two are the parameters' */
-    caps->storage_max = arguments < 3 ? 0 : least(arguments - 2, DEVICE_BINDING_MAX);
+    caps->storage_max = arguments < 4 ? 0 : least(arguments / 2 - 1, DEVICE_BINDING_MAX);
     caps->buffer_max = caps->binding_max = number_of(s, id, OPENCL_ALLOC_MAX) & ~UINT64_C(3);
-    caps->align_binding = least(number_of(s, id, OPENCL_BASE_ALIGN) / 8, 1 << 20);
-    if (caps->align_binding < 16) caps->align_binding = 16;
+    caps->align_binding = 16; /* of the widest load */
     caps->compute_units = (uint32_t)number_of(s, id, OPENCL_COMPUTE_UNITS);
     caps->memory = number_of(s, id, OPENCL_MEMORY_SIZE);
     one.divide_exact = (number_of(s, id, OPENCL_SINGLE_CONFIG) & OPENCL_DIVIDE_EXACT) != 0;

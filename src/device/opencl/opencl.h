@@ -36,7 +36,6 @@ enum {
     OPENCL_ADDRESS_BITS = 0x100d,
     OPENCL_ALLOC_MAX = 0x1010,
     OPENCL_PARAMETER_SIZE = 0x1017,
-    OPENCL_BASE_ALIGN = 0x1019, /* in bits */
     OPENCL_SINGLE_CONFIG = 0x101b,
     OPENCL_MEMORY_SIZE = 0x101f,
     OPENCL_CONSTANT_SIZE = 0x1020,
@@ -61,7 +60,6 @@ enum {
     OPENCL_PROFILE_END = 0x1283,
     OPENCL_READ_WRITE = 1,
     OPENCL_READ_ONLY = 4,
-    OPENCL_REGION = 0x1220,
     OPENCL_QUEUE_PROFILING = 2,
 
     OPENCL_NO_BUFFER_MEMORY = -4,
@@ -69,10 +67,6 @@ enum {
     OPENCL_NO_HOST_MEMORY = -6,
     OPENCL_TOO_LARGE = -61,
 };
-
-typedef struct opencl_region {
-    size_t origin, size;
-} opencl_region;
 
 /* Result, name, parameters; cl_int is int32_t, cl_bool uint32_t, bit sets are uint64_t. */
 #define OPENCL_FUNCTIONS(X)                                                                      \
@@ -92,8 +86,6 @@ typedef struct opencl_region {
     X(int32_t, ReleaseCommandQueue, (opencl_queue queue))                                        \
     X(opencl_memory, CreateBuffer,                                                               \
       (opencl_context context, uint64_t flags, size_t size, void *host, int32_t *error))         \
-    X(opencl_memory, CreateSubBuffer,                                                            \
-      (opencl_memory memory, uint64_t flags, uint32_t type, const void *region, int32_t *error)) \
     X(int32_t, ReleaseMemObject, (opencl_memory memory))                                         \
     X(opencl_code, CreateProgramWithSource,                                                      \
       (opencl_context context, uint32_t n, const char **texts, const size_t *sizes,              \
@@ -166,9 +158,7 @@ typedef struct opencl_program {
 
 typedef struct opencl_bindings {
     device_bindings_item head;
-    uint64_t number;                          /* of all that were made: never the same twice */
-    opencl_memory handles[DEVICE_BINDING_MAX]; /* one reference each, owned where `sub` */
-    uint32_t sub;                             /* bit i: handles[i] is a part of a buffer */
+    uint64_t number; /* of all that were made: never the same twice */
 } opencl_bindings;
 
 /* Parameters of one submit: on the host until the device has them, and in windows on the device. */

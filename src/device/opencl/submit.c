@@ -1,7 +1,7 @@
 /* submit.c - programs, command lists on the queue, tickets, waiting.
  *
- * A kernel's arguments are its buffers in order, then the window that its parameters lie in and
- * their word in it. They are set again only where the bindings changed. A ticket is the event of a
+ * A kernel's arguments are its buffers in order, each with the byte at which its range begins, then
+ * the window that its parameters lie in and their word in it. They are set again only where the bindings changed. A ticket is the event of a
  * marker behind the list; OPENCL_TICKETS of them may be on their way, then a submit waits for the
  * oldest, as drivers do.
  */
@@ -114,16 +114,21 @@ static int32_t dispatch(walk *w, const device_command *c) {
     uint32_t n = program->head.n_binding;
     if (program->bound != bindings->number) {
         program->bound = 0;
-        for (uint32_t i = 0; i < n && !code; i++)
-            code = d->f.SetKernelArg(program->kernel, i, sizeof(opencl_memory),
-                                     &bindings->handles[i]);
+        for (uint32_t i = 0; i < n && !code; i++) {
+            const opencl_memory memory =
+                ((const opencl_buffer *)bindings->head.ranges[i].buffer)->handle;
+            const uint64_t begin = bindings->head.ranges[i].offset;
+            code = d->f.SetKernelArg(program->kernel, 2 * i, sizeof memory, &memory);
+            if (!code)
+                code = d->f.SetKernelArg(program->kernel, 2 * i + 1, sizeof begin, &begin);
+        }
         if (!code) program->bound = bindings->number;
     }
     uint32_t at = program->head.param_bytes ? c->dispatch.param_offset : 0;
     uint32_t word = at % d->window / 4;
     opencl_memory window = w->params->windows.data[at / d->window];
-    if (!code) code = d->f.SetKernelArg(program->kernel, n, sizeof window, &window);
-    if (!code) code = d->f.SetKernelArg(program->kernel, n + 1, sizeof word, &word);
+    if (!code) code = d->f.SetKernelArg(program->kernel, 2 * n, sizeof window, &window);
+    if (!code) code = d->f.SetKernelArg(program->kernel, 2 * n + 1, sizeof word, &word);
     if (code) return code;
     size_t local[3] = {size[0], size[1], size[2]};
     size_t global[3] = {local[0] * groups[0], local[1] * groups[1], local[2] * groups[2]};
