@@ -475,6 +475,7 @@ static void test_builder(test *t) {
         ONE(ir_fma(b, u, u, u), IR_FMA, IR_U8, 2)
         ONE(ir_select(b, yes, f, f), IR_SELECT, IR_F16, 4)
         ONE(ir_dot4_i8(b, word, word, sum), IR_DOT4_I8, IR_I32, 1)
+        ONE(ir_permute_bytes(b, word, word, word), IR_PERMUTE_BYTES, IR_U32, 1)
         ONE(ir_cast(b, IR_BOOL, u), IR_CAST, IR_BOOL, 2)
         ONE(ir_bitcast(b, IR_U16, 1, u), IR_BITCAST, IR_U16, 1)
         ONE(ir_subgroup_add(b, f), IR_SUBGROUP_ADD, IR_F16, 4)
@@ -582,6 +583,8 @@ static const struct rule {
     {IR_EQ, IR_BOOL, IR_BOOL, {1, 1}, 1},
     {IR_DOT4_I8, IR_I32, IR_I32, {0x80ff0102, 0x80ff0304, 10}, 10 + 16384 + 1 + 3 + 8},
     {IR_DOT4_I8, IR_I32, IR_I32, {0x7f, 0x80, 0}, (uint32_t)-16256},
+    {IR_PERMUTE_BYTES, IR_U32, IR_U32, {0x33221100, 0x77665544, 0x7430}, 0x77443300},
+    {IR_PERMUTE_BYTES, IR_U32, IR_U32, {0x33221180, 0x77e65544, 0x1ed8}, 0x11ff00ff},
     /* floats */
     {IR_NEG, IR_F32, IR_F32, {0}, 0x80000000},
     {IR_NEG, IR_F32, IR_F32, {0x7fc00000}, 0xffc00000},

@@ -97,6 +97,7 @@ static const row rows[IR_OP_COUNT] = {
                 "add_u64(mul_u64($0, $1), $2)", true, true},
     [IR_SELECT] = {"select($2, $1, $0)", "select($2, $1, $0)", "select($2, $1, $0)",
                    "select($2, $1, $0)", NULL, false, false},
+    [IR_PERMUTE_BYTES] = {.u = "permute_bytes($0, $1, $2)"},
     [IR_IS_NAN] = {.f = "nan_$t($0)"},
 };
 
@@ -431,10 +432,9 @@ const char *codegen_expression(codegen *g, ir_id id, const char *const *in) {
     const bool compares = ir_op_of(op)->form == IR_FORM_COMPARE;
     const ir_type type = compares ? (ir_type)g->k->code[i->in[0]].type : (ir_type)i->type;
     if (op == IR_DOT4_I8) {
-        const bool built_in = g->language->wgsl && (!g->caps || g->caps->dot_i8);
-        const char *dot =
-            codegen_print(g, built_in ? "dot4I8Packed(%s, %s)" : "dot4_i8(%s, %s)", in[0], in[1]);
-        const char *both[2] = {dot, in[2]};
+        if (!g->language->wgsl || (g->caps && !g->caps->dot_i8))
+            return codegen_print(g, "dot4_i8(%s, %s, %s)", in[0], in[1], in[2]);
+        const char *both[2] = {codegen_print(g, "dot4I8Packed(%s, %s)", in[0], in[1]), in[2]};
         return expand(g, IR_I32, rows[IR_ADD].s, both);
     }
     const row *r = &rows[op];

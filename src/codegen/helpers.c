@@ -217,12 +217,25 @@ static const helper helpers[] = {
     {"popcount_u32", C_LIKE,
      "FN u32 popcount_u32(u32 x) {\n    x -= (x >> 1) & 0x55555555u;\n    x = (x & 0x33333333u) + ((x >> 2) & 0x33333333u);\n"
      "    return ((x + (x >> 4)) & 0x0f0f0f0fu) * 0x01010101u >> 24;\n}\n"},
-    {"dot4_i8", CUDA, "FN i32 dot4_i8(u32 x, u32 y) {\n#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 610\n    return __dp4a((i32)x, (i32)y, 0);\n#else\n"
-     "    i32 sum = 0;\n    for (u32 at = 0; at < 32; at += 8) sum += ((i32)(x << at) >> 24) * ((i32)(y << at) >> 24);\n    return sum;\n#endif\n}\n"},
+    {"dot4_i8", CUDA, "FN i32 dot4_i8(u32 x, u32 y, i32 sum) {\n#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 610\n    return __dp4a((i32)x, (i32)y, sum);\n#else\n"
+     "    for (u32 at = 0; at < 32; at += 8) sum = (i32)((u32)sum + (u32)(((i32)(x << at) >> 24) * ((i32)(y << at) >> 24)));\n    return sum;\n#endif\n}\n"},
     {"dot4_i8", ALL,
-     "fn dot4_i8(x: u32, y: u32) -> i32 {\n"
-     "    return (i32(x) >> 24u) * (i32(y) >> 24u) + (i32(x << 8u) >> 24u) * (i32(y << 8u) >> 24u) +\n"
-     "        (i32(x << 16u) >> 24u) * (i32(y << 16u) >> 24u) + (i32(x << 24u) >> 24u) * (i32(y << 24u) >> 24u);\n"
+     "fn dot4_i8(x: u32, y: u32, sum: i32) -> i32 {\n"
+     "    return i32(u32(sum) + u32((i32(x) >> 24u) * (i32(y) >> 24u) + (i32(x << 8u) >> 24u) * (i32(y << 8u) >> 24u) +\n"
+     "        (i32(x << 16u) >> 24u) * (i32(y << 16u) >> 24u) + (i32(x << 24u) >> 24u) * (i32(y << 24u) >> 24u)));\n"
+     "}\n"},
+    {"permuted_byte", ALL,
+     "fn permuted_byte(x: u32, y: u32, z: u32) -> u32 {\n"
+     "    let byte: u32 = (select(x, y, (z & 4u) != 0u) >> ((z & 3u) * 8u)) & 255u;\n"
+     "    return select(byte, (byte >> 7u) * 255u, (z & 8u) != 0u);\n"
+     "}\n"},
+    {"permute_bytes", CUDA, "FN u32 permute_bytes(u32 x, u32 y, u32 z) {\n    u32 out = 0;\n#if defined(__CUDA_ARCH__)\n"
+     "    asm(\"prmt.b32 %0, %1, %2, %3;\" : \"=r\"(out) : \"r\"(x), \"r\"(y), \"r\"(z));\n#else\n"
+     "    for (u32 i = 0; i < 4; i++) out |= permuted_byte(x, y, z >> 4 * i) << 8 * i;\n#endif\n    return out;\n}\n"},
+    {"permute_bytes", ALL,
+     "fn permute_bytes(x: u32, y: u32, z: u32) -> u32 {\n"
+     "    return permuted_byte(x, y, z) | (permuted_byte(x, y, z >> 4u) << 8u) |\n"
+     "        (permuted_byte(x, y, z >> 8u) << 16u) | (permuted_byte(x, y, z >> 12u) << 24u);\n"
      "}\n"},
 
     /* ---- 64-bit integers: C's own, or pairs of u32 */

@@ -106,6 +106,7 @@ typedef struct device_caps { /* read from the device, or measured on it */
     device_kind kind;
     uint32_t languages; /* DEVICE_LANGUAGE_BIT of each that it compiles; 0: it runs no programs */
     bool f16, f64, subgroups, dot_i8, timestamps;
+    bool permutes_bytes; /* any four of eight bytes in one instruction */
     bool fragments; /* matrix units for f16 and bf16, with sums in f32: 16 x 8 x 16 */
     /* measured once, at open; a driver may choose another for another program. 0: none */
     uint32_t subgroup_size;

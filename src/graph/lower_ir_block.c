@@ -50,6 +50,10 @@ static const block_form forms[TYPE_COUNT] = {
 static const uint32_t tables[2][4] = {{0xbfad9881u, 0xf6eaddcfu, 0x26190d01u, 0x71594535u},
                                       {0x03020100u, 0x0c080604u, 0xfdfeff00u, 0xf4f8fafcu}};
 
+const uint32_t *lower_ir_weight_table(base_type type) {
+    return forms[type].table ? tables[forms[type].table - 1] : NULL;
+}
+
 static bool is_plain(base_type type) {
     return type == TYPE_F32 || type == TYPE_F16 || type == TYPE_BF16;
 }

@@ -32,6 +32,8 @@ typedef struct lower_ir_chunk { /* what was loaded of one */
 
 /* Can it be read? */
 bool lower_ir_weight_known(base_type type);
+/* Quants that are places in a table of 16 signed bytes, four a word; NULL: others. */
+const uint32_t *lower_ir_weight_table(base_type type);
 ir_type lower_ir_weight_element(base_type type); /* of a buffer with such a weight */
 /* In `from`, its planes (plain: `start`) to be set by the caller; rows of n elements, constants of the kernel. */
 void lower_ir_weight_made(lower_ir_weight *w, lower_ir *k, base_type type, uint32_t n, ir_memory from);

@@ -46,6 +46,11 @@ static uint32_t raw_words(base_type type) {
     return sum;
 }
 
+/* Do products with int8 vectors want the sums of each 16 numbers? */
+static bool needs_halves(base_type type) {
+    return lower_ir_packed_zero(type) || type == TYPE_Q2_K;
+}
+
 static uint32_t over(uint32_t n, uint32_t by) {
     return (n + by - 1) / by;
 }
@@ -65,13 +70,26 @@ static void layout_of(matvec_x x, uint32_t k, uint32_t *unit, uint32_t *half, ui
     }
 }
 
-static uint64_t memory_of(const matvec_choice *c, uint32_t k, uint32_t per) {
+/* Tables that weights of these types are looked up in. */
+static uint32_t tables_of(const base_type *types, uint32_t n, lower_ir_pairs pairs[LOWER_IR_TABLES_MAX]) {
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t *table = lower_ir_weight_table(types[i]);
+        bool known = !table;
+        for (uint32_t j = 0; j < count; j++) known = known || pairs[j].table == table;
+        if (!known) pairs[count++].table = table;
+    }
+    return count;
+}
+
+static uint64_t memory_of(const matvec_choice *c, uint32_t k, uint32_t per, uint32_t tables) {
     uint32_t unit, half, second, vector;
     layout_of(c->x, k, &unit, &half, &second, &vector);
     uint64_t bytes = c->x == MATVEC_DIRECT ? 0 : (uint64_t)vector * 16 * c->n_x;
-    if (c->x == MATVEC_INT8) bytes += (uint64_t)over(k, 64) * 16 * c->n_x;
+    if (c->x == MATVEC_INT8) bytes += (uint64_t)over(k, 64) * 32 * c->n_x; /* scales and half sums */
+    if (c->x == MATVEC_INT8 && tables) bytes += (uint64_t)vector * 16 * c->n_x;
     if (!c->subgroups) bytes += 4ull * c->wg * c->rows * c->n_x * per;
-    return bytes + 8ull * c->wg / (c->subgroups ? c->span : 1);
+    return bytes + 8ull * c->wg / (c->subgroups ? c->span : 1) + (uint64_t)tables * c->copies * LOWER_IR_PAIRS_BYTES;
 }
 
 static bool take_form(const device_caps *caps, const lower_form *form, matvec_choice *c) {
@@ -108,8 +126,10 @@ static bool choose(const device_caps *caps, const matvec_shape *shape, matvec_ch
         if (raw_words(type) > words) words = raw_words(type);
         rows += (uint64_t)shape->rows[i] * per;
     }
-    const uint32_t n = shape->k / chunk;
+    lower_ir_pairs pairs[LOWER_IR_TABLES_MAX];
+    const uint32_t n = shape->k / chunk, tables = tables_of(shape->types, shape->n_segment, pairs);
     const uint64_t wanted = (uint64_t)units * LANES_A_UNIT;
+    c->copies = !caps->permutes_bytes;
     c->subgroups = caps->subgroups && caps->subgroup_size >= LANES_LEAST;
     c->span = !c->subgroups ? 0 : caps->vendor == 0x8086 ? 8 : least(caps->subgroup_size, 32);
     c->x = c->subgroups && caps->dot_i8 && packed && !shape->exact ? MATVEC_INT8 : MATVEC_SHARED;
@@ -128,10 +148,14 @@ static bool choose(const device_caps *caps, const matvec_shape *shape, matvec_ch
     c->groups = (shape->worked || (many && wordy) ? 2 : 4) * units;
     if (shape->form && !take_form(caps, shape->form, c)) return false;
     if (c->rows * per > LOWER_IR_ROWS_MAX || c->rows * per * c->n_x > LOWER_IR_SUMS_MAX) return false;
-    while (!shape->form && c->n_x > 1 && (memory_of(c, shape->k, per) > most || c->rows * per * c->n_x > SUMS_MOST)) c->n_x /= 2;
-    if (memory_of(c, shape->k, per) > most && !shape->worked) c->x = MATVEC_DIRECT;
+    while (!shape->form && c->n_x > 1 && (memory_of(c, shape->k, per, tables) > most || c->rows * per * c->n_x > SUMS_MOST)) c->n_x /= 2;
+    if (memory_of(c, shape->k, per, tables) > most && !shape->worked) c->x = MATVEC_DIRECT;
+    for (matvec_choice more = *c; more.copies && more.copies < LOWER_IR_COPIES_MOST;) {
+        more.copies *= 2;
+        if (memory_of(&more, shape->k, per, tables) <= most) c->copies = more.copies;
+    }
     const uint32_t each = over(shape->k / 4, c->wg);
-    return memory_of(c, shape->k, per) <= most && (!shape->worked || (each <= EACH_MOST && shape->k % 16 == 0));
+    return memory_of(c, shape->k, per, tables) <= most && (!shape->worked || (each <= EACH_MOST && shape->k % 16 == 0));
 }
 
 bool lower_ir_matvec_choose(const device_caps *caps, const matvec_shape *shape, matvec_choice *out) {
@@ -175,8 +199,20 @@ void lower_ir_matvec_open(lower_ir_matvec *m, const base_type *types, uint32_t n
     if (m->n_ahead) m->ahead = ir_register(b, IR_U32, m->n_ahead);
     if (c->x != MATVEC_DIRECT) m->x = ir_workgroup(b, c->x == MATVEC_INT8 ? IR_U32 : IR_F32, m->vector * 4 * c->n_x);
     if (c->x == MATVEC_INT8) m->scales = ir_workgroup(b, IR_F32, over(m->length, 64) * 4 * c->n_x);
+    for (uint32_t i = 0; i < n; i++) m->with_halves = m->with_halves || (c->x == MATVEC_INT8 && needs_halves(types[i]));
+    if (m->with_halves) m->halves = ir_workgroup(b, IR_I32, over(m->length, 64) * 4 * c->n_x);
     if (!c->subgroups) m->joined = ir_workgroup(b, IR_F32, c->wg * rows * c->n_x);
     lower_ir_matvec_open_sums(m);
+    const uint32_t tables = tables_of(types, n, m->pairs);
+    m->with_woven = tables && c->x == MATVEC_INT8;
+    if (m->with_woven) m->woven = ir_workgroup(b, IR_U32, m->vector * 4 * c->n_x);
+    m->n_pairs = c->copies ? tables : 0;
+    for (uint32_t i = 0; i < m->n_pairs; i++) {
+        m->pairs[i].copies = c->copies;
+        m->pairs[i].memory = ir_workgroup(b, IR_U32, LOWER_IR_PAIRS_BYTES / 4 * c->copies);
+        lower_ir_pairs_fill(&m->k, &m->pairs[i]);
+    }
+    if (m->n_pairs) ir_barrier(b);
 }
 
 /* ---- the vectors --------------------------------------------------------------------------------------------------- */
@@ -216,6 +252,21 @@ static ir_id largest_of(lower_ir *k, ir_id x) {
     return lower_ir_max_vector(k, ir_abs(k->b, x));
 }
 
+/* The word that is woven of this lane's and that of the lane 16 elements on or back; where it goes. */
+static ir_id woven_of(lower_ir_matvec *m, uint32_t v, ir_id u, ir_id word, ir_id *at) {
+    lower_ir *k = &m->k;
+    ir_builder *b = k->b;
+    ir_id later = lower_ir_rest(k, lower_ir_over(k, u, 4), 2), up = lower_ir_times(k, later, 16), is_later = ir_ne(b, later, ir_u32(b, 0));
+    ir_id other = ir_subgroup_shuffle_xor(b, word, 4);
+    ir_id first = ir_shr(b, ir_select(b, is_later, other, word), up), second = ir_shr(b, ir_select(b, is_later, word, other), up);
+    ir_id low = ir_or(b, lower_ir_and(k, first, 255), lower_ir_shl(k, lower_ir_and(k, second, 255), 8));
+    ir_id high = ir_or(b, lower_ir_shl(k, lower_ir_and(k, first, 0xff00), 8), lower_ir_shl(k, lower_ir_and(k, second, 0xff00), 16));
+    ir_id place = ir_add(b, lower_ir_times(k, lower_ir_rest(k, u, 4), 2), later); /* of eight */
+    *at = place_of(m, v, lower_ir_over(k, u, 16), lower_ir_rest(k, lower_ir_over(k, u, 8), 2), lower_ir_over(k, place, 4));
+    *at = ir_add(b, lower_ir_times(k, *at, 4), lower_ir_rest(k, place, 4));
+    return ir_or(b, low, high);
+}
+
 /* Four u of vector v, rounded with the 28 numbers that seven neighbouring lanes have. */
 static void keep_int8(lower_ir_matvec *m, uint32_t v, ir_id u, ir_id holds, ir_id x) {
     lower_ir *k = &m->k;
@@ -227,14 +278,23 @@ static void keep_int8(lower_ir_matvec *m, uint32_t v, ir_id u, ir_id holds, ir_i
     ir_id factor = ir_select(b, ir_gt(b, most, ir_f32(b, 1e-30f)), ir_div(b, ir_f32(b, 127), most), ir_f32(b, 0));
     ir_id q = ir_cast(b, IR_I32, ir_round(b, ir_mul(b, x, ir_splat(b, factor, 4))));
     sum = lower_ir_sum_vector(k, q);
-    for (uint32_t mask = 1; mask < 8; mask *= 2) sum = ir_add(b, sum, ir_subgroup_shuffle_xor(b, sum, mask));
+    for (uint32_t mask = 1; mask < 4; mask *= 2) sum = ir_add(b, sum, ir_subgroup_shuffle_xor(b, sum, mask));
+    ir_id half = sum;
+    sum = ir_add(b, sum, ir_subgroup_shuffle_xor(b, sum, 4));
     ir_id bytes = lower_ir_and(k, ir_bitcast(b, IR_U32, 4, q), 255), word = ir_extract(b, bytes, 0);
     for (uint32_t i = 1; i < 4; i++) word = ir_or(b, word, lower_ir_shl(k, ir_extract(b, bytes, i), 8 * i));
     ir_id group = lower_ir_over(k, u, 4);
     ir_id at = place_of(m, v, lower_ir_over(k, u, 16), lower_ir_rest(k, lower_ir_over(k, group, 2), 2), lower_ir_rest(k, group, 2));
     at = ir_add(b, lower_ir_times(k, at, 4), lower_ir_rest(k, u, 4));
+    ir_id woven_at = IR_NO_ID, woven = m->with_woven ? woven_of(m, v, u, word, &woven_at) : IR_NO_ID;
     if (holds != IR_NO_ID) ir_if(b, holds);
     ir_store(b, m->x, at, word);
+    if (m->with_woven) ir_store(b, m->woven, woven_at, woven);
+    if (m->with_halves) {
+        ir_if(b, ir_eq(b, lower_ir_rest(k, ir_local(b, 0), 4), ir_u32(b, 0)));
+        ir_store(b, m->halves, lower_ir_plus(k, group, v * over(m->length, 64) * 4), half);
+        ir_end(b);
+    }
     ir_if(b, ir_eq(b, lower_ir_rest(k, ir_local(b, 0), 8), ir_u32(b, 0)));
     ir_id both = ir_compose(b, (ir_id[]){scale, ir_mul(b, scale, ir_cast(b, IR_F32, sum))}, 2);
     ir_store(b, m->scales, lower_ir_plus(k, lower_ir_times(k, lower_ir_over(k, u, 8), 2), v * over(m->length, 64) * 4), both);
@@ -316,35 +376,80 @@ static ir_id dot(ir_builder *b, ir_id x, ir_id y, ir_id sum) { /* 16 bytes */
     return sum;
 }
 
-/* Part i of every row's chunk with all vectors, which are int8. */
-static void multiply_int8(lower_ir_matvec *m, const lower_ir_rows *rows, lower_ir_part parts[][LOWER_IR_PART_MAX], uint32_t i) {
+static ir_id plus(ir_builder *b, ir_id x, ir_id sum) { /* sum IR_NO_ID: 0 */
+    return sum == IR_NO_ID ? x : ir_add(b, x, sum);
+}
+
+static ir_id plus_times(ir_builder *b, ir_id x, ir_id y, ir_id sum) { /* y IR_NO_ID: 1 */
+    return y == IR_NO_ID ? plus(b, x, sum) : sum == IR_NO_ID ? ir_mul(b, x, y) : ir_fma(b, x, y, sum);
+}
+
+/* Runs from `first` on that share factors. */
+static uint32_t alike(const lower_ir_part *p, uint32_t first) {
+    return first + 1 < p->n_run && p->scale[0] == p->scale[1] && p->least[0] == p->least[1] ? 2 : 1;
+}
+
+/* The sums of a part's vector, as whole numbers: of its runs. */
+static void half_sums(lower_ir_matvec *m, uint32_t v, const lower_ir_part *p, ir_id block, ir_id sums[2]) {
     lower_ir *k = &m->k;
     ir_builder *b = k->b;
-    const lower_ir_part *p = &parts[0][i];
-    const bool biased = lower_ir_packed_biased(rows->w[0]->type);
-    ir_id block = ir_add(b, lower_ir_times(k, p->four, 2), p->second), zero = ir_i32(b, 0);
+    ir_id at = lower_ir_plus(k, lower_ir_times(k, block, 2), v * over(m->length, 64) * 4);
+    ir_id own = p->n_run == 2 ? ir_load(b, m->halves, at, 2) : ir_load(b, m->halves, ir_add(b, at, p->half), 1);
+    for (uint32_t r = 0; r < p->n_run; r++) sums[r] = p->n_run == 2 ? ir_extract(b, own, r) : own;
+}
+
+/* Part i of every row's chunk with vector v, which is int8: added to what stands by d and by m. */
+static void multiply_int8(lower_ir_matvec *m, base_type type, uint32_t rows, lower_ir_opened *opened, uint32_t i, uint32_t v, ir_id *by_d, ir_id *by_m) {
+    lower_ir *k = &m->k;
+    ir_builder *b = k->b;
+    const lower_ir_part *p = &opened[0].parts[i];
+    const uint32_t zero = lower_ir_packed_zero(type) << p->up;
+    const bool least = opened[0].m != IR_NO_ID, apart = alike(p, 0) < p->n_run;
+    ir_id block = ir_add(b, lower_ir_times(k, p->four, 2), p->second), x[2], sums[2];
+    ir_id own = ir_load(b, m->scales, lower_ir_plus(k, lower_ir_times(k, block, 2), v * over(m->length, 64) * 4), 2), scale = ir_extract(b, own, 0);
+    ir_id moved = p->up ? ir_mul(b, scale, ir_f32(b, 1.0f / (float)(1u << p->up))) : scale;
+    for (uint32_t r = 0; r < p->n_run; r++)
+        x[r] = ir_load(b, lower_ir_weight_table(type) ? m->woven : m->x, lower_ir_times(k, place_of(m, v, p->four, p->second, r ? ir_u32(b, 1) : p->half), 4), 4);
+    if (needs_halves(type)) half_sums(m, v, p, block, sums);
+    for (uint32_t row = 0; row < rows; row++) {
+        const lower_ir_part *w = &opened[row].parts[i];
+        ir_id total = IR_NO_ID, below = IR_NO_ID;
+        for (uint32_t r = 0, n; r < w->n_run; r += n) {
+            ir_id sum = ir_i32(b, 0);
+            n = alike(w, r);
+            for (uint32_t j = r; zero && j < r + n; j++) sum = ir_sub(b, sum, ir_mul(b, sums[j], ir_i32(b, (int32_t)zero)));
+            for (uint32_t j = r; j < r + n; j++) sum = dot(b, w->run[j], x[j], sum);
+            ir_id less = ir_i32(b, 0);
+            for (uint32_t j = r; w->less[j] != IR_NO_ID && j < r + n; j++) less = dot(b, w->less[j], x[j], less);
+            if (w->less[r] != IR_NO_ID) sum = ir_sub(b, sum, less);
+            total = plus_times(b, sum, w->scale[r], total);
+            if (least && apart) below = plus_times(b, sums[r], w->least[r], below);
+        }
+        by_d[row] = plus_times(b, ir_cast(b, IR_F32, total), moved, by_d[row]);
+        if (!least) continue;
+        ir_id factor = apart ? ir_cast(b, IR_F32, below) : w->least[0] == IR_NO_ID ? IR_NO_ID : ir_cast(b, IR_F32, w->least[0]);
+        by_m[row] = plus_times(b, apart ? scale : ir_extract(b, own, 1), factor, by_m[row]);
+    }
+}
+
+static void add_int8(lower_ir_matvec *m, base_type type, uint32_t rows, lower_ir_opened *opened) {
+    ir_builder *b = m->k.b;
     for (uint32_t v = 0; v < m->c.n_x; v++) {
-        ir_id x[2], own = ir_load(b, m->scales, lower_ir_plus(k, lower_ir_times(k, block, 2), v * over(m->length, 64) * 4), 2);
-        ir_id scale = ir_extract(b, own, 0), all = ir_extract(b, own, 1);
-        for (uint32_t r = 0; r < p->n_run; r++)
-            x[r] = ir_load(b, m->x, lower_ir_times(k, place_of(m, v, p->four, p->second, r ? ir_u32(b, 1) : p->half), 4), 4);
-        if (p->n_run == 1 && p->least != IR_NO_ID) /* the sum of half a block */
-            all = ir_mul(b, scale, ir_cast(b, IR_F32, dot(b, x[0], ir_bits(b, IR_U32, 4, 0x01010101u), zero)));
-        for (uint32_t row = 0; row < rows->n; row++) {
-            const lower_ir_part *w = &parts[row][i];
-            ir_id sum = zero;
-            for (uint32_t r = 0; r < w->n_run; r++)
-                sum = dot(b, biased ? ir_xor(b, w->run[r], ir_bits(b, IR_U32, 4, 0x80808080u)) : w->run[r], x[r], sum);
-            ir_id y = ir_mul(b, w->factor, ir_mul(b, scale, ir_cast(b, IR_F32, sum)));
-            add_to(m, row, v, w->least == IR_NO_ID ? y : ir_fma(b, w->least, all, y));
+        ir_id by_d[LOWER_IR_ROWS_MAX], by_m[LOWER_IR_ROWS_MAX];
+        for (uint32_t row = 0; row < rows; row++) by_d[row] = by_m[row] = IR_NO_ID;
+        for (uint32_t i = 0; i < opened[0].n; i++) multiply_int8(m, type, rows, opened, i, v, by_d, by_m);
+        for (uint32_t row = 0; row < rows; row++) {
+            ir_id at = ir_u32(b, row * m->c.n_x + v), sum = ir_fma(b, opened[row].d, by_d[row], ir_load(b, m->sums, at, 1));
+            ir_store(b, m->sums, at, by_m[row] == IR_NO_ID ? sum : ir_fma(b, opened[row].m, by_m[row], sum));
         }
     }
 }
 
-/* 16 bytes as f32, without conversions: 2^23 + byte is a float whose lower bits are the byte's. */
-static void floats_of(lower_ir *k, ir_id bytes, bool biased, ir_id x[4]) {
+/* 16 bytes less `zero` as f32, without conversions: 2^23 + byte is a float whose lower bits are the byte's. */
+static void floats_of(lower_ir *k, ir_id bytes, bool is_signed, uint32_t zero, ir_id x[4]) {
     ir_builder *b = k->b;
-    ir_id shifts = lower_ir_ramp(k, 4, 0, 8), bias = ir_number(b, IR_F32, 4, biased ? 8388608 + 128 : 8388608);
+    if (is_signed) bytes = ir_xor(b, bytes, ir_bits(b, IR_U32, 4, 0x80808080u)), zero = 128;
+    ir_id shifts = lower_ir_ramp(k, 4, 0, 8), bias = ir_number(b, IR_F32, 4, 8388608 + zero);
     for (uint32_t i = 0; i < 4; i++) {
         ir_id low = lower_ir_and(k, ir_shr(b, ir_splat(b, ir_extract(b, bytes, i), 4), shifts), 255);
         x[i] = ir_sub(b, ir_bitcast(b, IR_F32, 4, ir_or(b, low, ir_bits(b, IR_U32, 4, 0x4b000000u))), bias);
@@ -356,35 +461,68 @@ static ir_id dot_floats(lower_ir *k, const ir_id x[4], const ir_id y[4], ir_id s
     return sum;
 }
 
-static void multiply_f32(lower_ir_matvec *m, const lower_ir_rows *rows, lower_ir_part parts[][LOWER_IR_PART_MAX], uint32_t i) {
+/* As runs of types with tables are. */
+static void weave(ir_builder *b, ir_id x[2][4]) {
+    ir_id woven[8];
+    for (uint32_t i = 0; i < 8; i++) {
+        ir_id four[4];
+        for (uint32_t j = 0; j < 4; j++) four[j] = ir_extract(b, x[j % 2][i / 2], i % 2 * 2 + j / 2);
+        woven[i] = ir_compose(b, four, 4);
+    }
+    for (uint32_t i = 0; i < 8; i++) x[i / 4][i % 4] = woven[i];
+}
+
+static ir_id times_whole(ir_builder *b, ir_id x, ir_id whole) {
+    return whole == IR_NO_ID ? x : ir_mul(b, x, ir_cast(b, IR_F32, whole));
+}
+
+static void multiply_f32(lower_ir_matvec *m, base_type type, uint32_t rows, const lower_ir_opened *opened, uint32_t i) {
     lower_ir *k = &m->k;
     ir_builder *b = k->b;
-    const lower_ir_part *p = &parts[0][i];
-    const bool biased = lower_ir_packed_biased(rows->w[0]->type);
+    const lower_ir_part *p = &opened[0].parts[i];
+    const bool is_signed = lower_ir_packed_signed(type), least = opened[0].m != IR_NO_ID;
     ir_id w[LOWER_IR_ROWS_MAX][2][4];
-    for (uint32_t row = 0; row < rows->n; row++)
-        for (uint32_t r = 0; r < p->n_run; r++) floats_of(k, parts[row][i].run[r], biased, w[row][r]);
+    for (uint32_t row = 0; row < rows; row++)
+        for (uint32_t r = 0; r < p->n_run; r++) {
+            const ir_id run[2] = {opened[row].parts[i].run[r], opened[row].parts[i].less[r]};
+            ir_id less[4];
+            floats_of(k, run[0], is_signed, lower_ir_packed_zero(type) << p->up, w[row][r]);
+            if (run[1] == IR_NO_ID) continue;
+            floats_of(k, run[1], is_signed, 0, less);
+            for (uint32_t j = 0; j < 4; j++) w[row][r][j] = ir_sub(b, w[row][r][j], less[j]);
+        }
     for (uint32_t v = 0; v < m->c.n_x; v++) {
-        ir_id x[2][4], all = IR_NO_ID;
+        ir_id x[2][4], all[2] = {IR_NO_ID, IR_NO_ID};
         for (uint32_t r = 0; r < p->n_run; r++) x_floats(m, v, p, r, x[r]);
-        for (uint32_t r = 0; p->least != IR_NO_ID && r < p->n_run; r++)
-            for (uint32_t j = 0; j < 4; j++) all = all == IR_NO_ID ? x[r][j] : ir_add(b, all, x[r][j]);
-        if (all != IR_NO_ID) all = lower_ir_sum_vector(k, all);
-        for (uint32_t row = 0; row < rows->n; row++) {
-            ir_id sum = IR_NO_ID;
-            for (uint32_t r = 0; r < p->n_run; r++) sum = dot_floats(k, w[row][r], x[r], sum);
-            ir_id y = ir_mul(b, parts[row][i].factor, lower_ir_sum_vector(k, sum));
-            add_to(m, row, v, all == IR_NO_ID ? y : ir_fma(b, parts[row][i].least, all, y));
+        if (lower_ir_weight_table(type)) weave(b, x);
+        for (uint32_t r = 0, n; least && r < p->n_run; r += n) {
+            n = alike(p, r);
+            for (uint32_t j = 0; j < 4 * n; j++) all[r] = plus(b, x[r + j / 4][j % 4], all[r]);
+            all[r] = lower_ir_sum_vector(k, all[r]);
+        }
+        for (uint32_t row = 0; row < rows; row++) {
+            const lower_ir_part *own = &opened[row].parts[i];
+            ir_id d = p->up ? ir_mul(b, opened[row].d, ir_f32(b, 1.0f / (float)(1u << p->up))) : opened[row].d;
+            for (uint32_t r = 0, n; r < p->n_run; r += n) {
+                ir_id sum = IR_NO_ID;
+                n = alike(own, r);
+                for (uint32_t j = r; j < r + n; j++) sum = dot_floats(k, w[row][j], x[j], sum);
+                ir_id y = ir_mul(b, times_whole(b, d, own->scale[r]), lower_ir_sum_vector(k, sum));
+                add_to(m, row, v, least ? ir_fma(b, times_whole(b, opened[row].m, own->least[r]), all[r], y) : y);
+            }
         }
     }
 }
 
 static void add_packed(lower_ir_matvec *m, const lower_ir_rows *rows, ir_id raw[][LOWER_IR_RAW_MAX], ir_id chunk) {
-    lower_ir_part parts[LOWER_IR_ROWS_MAX][LOWER_IR_PART_MAX];
-    uint32_t n = 0;
-    ir_id turn = m->c.lanes % 4 == 0 ? m->lane : chunk; /* then the same in all steps of a lane */
-    for (uint32_t row = 0; row < rows->n; row++) n = lower_ir_packed_open(rows->w[row], raw[row], chunk, turn, parts[row]);
-    for (uint32_t i = 0; i < n; i++) (m->c.x == MATVEC_INT8 ? multiply_int8 : multiply_f32)(m, rows, parts, i);
+    lower_ir_opened opened[LOWER_IR_ROWS_MAX];
+    ir_id turn = m->c.lanes % 8 == 0 ? m->lane : chunk; /* then the same in all steps of a lane */
+    const lower_ir_pairs *pairs = NULL;
+    for (uint32_t i = 0; i < m->n_pairs; i++)
+        if (m->pairs[i].table == lower_ir_weight_table(rows->w[0]->type)) pairs = &m->pairs[i];
+    for (uint32_t row = 0; row < rows->n; row++) lower_ir_packed_open(rows->w[row], raw[row], chunk, turn, pairs, &opened[row]);
+    if (m->c.x == MATVEC_INT8) add_int8(m, rows->w[0]->type, rows->n, opened);
+    for (uint32_t i = 0; m->c.x != MATVEC_INT8 && i < opened[0].n; i++) multiply_f32(m, rows->w[0]->type, rows->n, opened, i);
 }
 
 /* The chunk in its own matrix; `from`: what to add to the row. */

@@ -1,35 +1,33 @@
 /* lower_ir_packed.c - see lower_ir_packed.h. The planes are those of pack.c.
  *
- * Quants with a sign are brought to the upper end of their byte, q' = (q - zero) * 2^(8 - bits) + 128: then the sign is the upper
- * bit whatever the type, and the scale takes the power of two in. */
+ * Quants of less than eight bits stay where masks alone leave them in their byte, a few bits further up: what stands in a factor
+ * anyhow takes the power of two in. */
 #include "graph/lower_ir_packed.h"
 
+#include <string.h>
+
 typedef struct packed_form {
-    uint8_t chunk;  /* elements; 0: the type is not read so */
-    uint8_t up;     /* biased: bits that quants are moved up by */
-    bool biased;
+    uint8_t chunk; /* elements; 0: the type is not read so */
+    uint8_t zero;  /* what q means 0 */
+    bool is_signed;
     uint8_t widths[LOWER_IR_RAW_MAX];
 } packed_form;
 
 static const packed_form forms[TYPE_COUNT] = {
     [TYPE_Q8_0] = {32, 0, true, {4, 4, 1}},
-    [TYPE_Q4_0] = {32, 4, true, {4, 1}},
+    [TYPE_Q4_0] = {32, 8, false, {4, 1}},
     [TYPE_Q4_1] = {32, 0, false, {4, 1}},
-    [TYPE_Q5_0] = {32, 3, true, {4, 1, 1}},
+    [TYPE_Q5_0] = {32, 16, false, {4, 1, 1}},
     [TYPE_Q5_1] = {32, 0, false, {4, 1, 1}},
     [TYPE_IQ4_NL] = {32, 0, true, {4, 1}},
     [TYPE_IQ4_XS] = {32, 0, true, {4, 2}},
     [TYPE_MXFP4] = {32, 0, true, {4, 1}},
     [TYPE_Q2_K] = {128, 0, false, {4, 4, 2, 1}},
-    [TYPE_Q3_K] = {128, 5, true, {4, 4, 4, 4, 1, 1, 1, 1}},
+    [TYPE_Q3_K] = {128, 4, false, {4, 4, 4, 1, 1, 1, 1}},
     [TYPE_Q4_K] = {64, 0, false, {4, 4, 4}},
     [TYPE_Q5_K] = {64, 0, false, {4, 4, 4, 4, 4}},
-    [TYPE_Q6_K] = {64, 2, true, {4, 4, 4, 2, 1}},
+    [TYPE_Q6_K] = {64, 32, false, {4, 4, 4, 2, 1}},
 };
-
-/* Quants that are places in a table: the numbers there, + 128. */
-static const uint8_t iq4_table[16] = {1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241};
-static const uint8_t e2m1_table[16] = {128, 129, 130, 131, 132, 134, 136, 140, 128, 127, 126, 125, 124, 122, 120, 116}; /* doubled */
 
 bool lower_ir_packed_known(base_type type) {
     return type < TYPE_COUNT && forms[type].chunk != 0;
@@ -39,8 +37,12 @@ uint32_t lower_ir_packed_chunk(base_type type) {
     return forms[type].chunk;
 }
 
-bool lower_ir_packed_biased(base_type type) {
-    return forms[type].biased;
+bool lower_ir_packed_signed(base_type type) {
+    return forms[type].is_signed;
+}
+
+uint32_t lower_ir_packed_zero(base_type type) {
+    return forms[type].zero;
 }
 
 uint32_t lower_ir_packed_widths(base_type type, uint8_t widths[LOWER_IR_RAW_MAX]) {
@@ -106,15 +108,15 @@ void lower_ir_packed_load(const lower_ir_weight *w, ir_id row, ir_id chunk, ir_i
         if (w->type == TYPE_Q5_1) raw[n++] = words(&p, 1, 2, IR_NO_ID, 1, 1);
         return;
     case TYPE_Q2_K:
-    case TYPE_Q3_K:
         raw[n++] = words(&p, 0, 16, lower_ir_times(k, p.part, 8), 0, 4);
         raw[n++] = words(&p, 0, 16, lower_ir_times(k, p.part, 8), 4, 4);
-        if (w->type == TYPE_Q2_K) {
-            raw[n++] = words(&p, 1, 4, lower_ir_times(k, p.part, 2), 0, 2);
-            raw[n++] = words(&p, 2, 1, IR_NO_ID, 0, 1);
-            return;
-        }
-        for (uint32_t i = 0; i < 2; i++) raw[n++] = words(&p, 1, 8, IR_NO_ID, 4 * i, 4);
+        raw[n++] = words(&p, 1, 4, lower_ir_times(k, p.part, 2), 0, 2);
+        raw[n++] = words(&p, 2, 1, IR_NO_ID, 0, 1);
+        return;
+    case TYPE_Q3_K: /* of each 32 elements one half: so a chunk has all eight bits of its bytes in the second plane */
+        raw[n++] = words(&p, 0, 16, lower_ir_times(k, p.part, 4), 0, 4);
+        raw[n++] = words(&p, 0, 16, lower_ir_times(k, p.part, 4), 8, 4);
+        raw[n++] = words(&p, 1, 8, lower_ir_times(k, p.part, 4), 0, 4);
         for (uint32_t i = 0; i < 3; i++) raw[n++] = words(&p, 2, 3, IR_NO_ID, i, 1);
         raw[n++] = short_of(&p, 3);
         return;
@@ -145,51 +147,106 @@ static ir_id half_of(lower_ir *k, ir_id word) { /* the low one */
     return ir_cast(k->b, IR_F32, ir_bitcast(k->b, IR_F16, 1, ir_cast(k->b, IR_U16, word)));
 }
 
-static ir_id byte_of(lower_ir *k, ir_id word, uint32_t i) {
-    return ir_cast(k->b, IR_F32, lower_ir_and(k, lower_ir_shr(k, word, 8 * i), 255));
+/* `mask` of the bits from `from` on, a whole number. */
+static ir_id bits_of(lower_ir *k, ir_id word, uint32_t from, uint32_t mask) {
+    return ir_bitcast(k->b, IR_I32, 1, lower_ir_and(k, lower_ir_shr(k, word, from), mask));
 }
 
 static ir_id signed_byte(lower_ir *k, ir_id word, ir_id up) { /* of the byte that `up` brings to the top */
-    return ir_cast(k->b, IR_F32, lower_ir_shr(k, ir_bitcast(k->b, IR_I32, 1, ir_shl(k->b, word, up)), 24));
+    return lower_ir_shr(k, ir_bitcast(k->b, IR_I32, 1, ir_shl(k->b, word, up)), 24);
 }
 
-/* (x >> from & mask), in all bytes, moved up by `up`: one shift. */
+/* (x >> from & mask) << up in one shift; mask: in all bytes, or wherever it has its bits. */
 static ir_id field(lower_ir *k, ir_id x, uint32_t from, uint32_t mask, uint32_t up) {
     ir_id moved = from > up ? lower_ir_shr(k, x, from - up) : lower_ir_shl(k, x, up - from);
-    return lower_ir_and(k, moved, (mask << up) * 0x01010101u);
+    return lower_ir_and(k, moved, mask << up);
 }
 
-/* The same where `from` is an id. */
-static ir_id field_at(lower_ir *k, ir_id x, ir_id from, uint32_t mask, uint32_t up) {
-    ir_id low = lower_ir_and(k, ir_shr(k->b, x, ir_splat(k->b, from, 4)), mask * 0x01010101u);
-    return lower_ir_shl(k, low, up);
-}
+enum { BYTES = 0x01010101, SHORTS = 0x00010001 };
 
-/* 16 bits from bit `from` on, each in a byte of its own. */
-static ir_id spread_bits(lower_ir *k, ir_id word, uint32_t from, uint32_t up) {
+/* 16 bits from bit `from` on, each at bit 4 of a byte of its own. */
+static ir_id spread_bits(lower_ir *k, ir_id word, uint32_t from) {
     ir_id parts[4];
     for (uint32_t i = 0; i < 4; i++)
-        parts[i] = lower_ir_shl(k, lower_ir_and(k, lower_ir_times(k, lower_ir_and(k, lower_ir_shr(k, word, from + 4 * i), 15), 0x00204081u), 0x01010101u), up);
+        parts[i] = lower_ir_and(k, lower_ir_times(k, lower_ir_and(k, lower_ir_shr(k, word, from + 4 * i), 15), 0x02040810u), 16 * BYTES);
     return ir_compose(k->b, parts, 4);
 }
 
-/* Bytes 0 .. 15 to those of a table, four at a time: each bit chooses between halves. */
-static ir_id look_up(lower_ir *k, ir_id x, const uint8_t table[16]) {
-    ir_builder *b = k->b;
-    ir_id v[8];
-    for (uint32_t bit = 0, n = 8; n; bit++, n /= 2) {
-        ir_id mask = lower_ir_times(k, lower_ir_and(k, lower_ir_shr(k, x, bit), 0x01010101u), 255);
-        for (uint32_t i = 0; i < n; i++) {
-            ir_id low = bit ? v[2 * i] : ir_bits(b, IR_U32, 4, table[2 * i] * 0x01010101u);
-            ir_id change = bit ? ir_xor(b, low, v[2 * i + 1]) : ir_bits(b, IR_U32, 4, (uint32_t)(table[2 * i] ^ table[2 * i + 1]) * 0x01010101u);
-            v[i] = ir_xor(b, low, ir_and(b, change, mask));
-        }
+/* What permuting takes from both halves of a table. A place has a number in one half; in the other it finds a sign, of which all
+ * there are the same, s: lower - upper is the number where lower is a + s and upper s - b. */
+static void halves_of(const uint32_t table[4], uint32_t halves[4]) {
+    const uint32_t s = table[0] >> 15 & 1; /* zero has no sign: ask its neighbour */
+    memset(halves, 0, 4 * sizeof *halves);
+    for (uint32_t i = 0; i < 16; i++) {
+        const uint32_t number = table[i / 4] >> i % 4 * 8;
+        halves[i / 4] |= ((i < 8 ? number - s : 0 - s - number) & 255) << i % 4 * 8;
     }
-    return v[0];
 }
 
-static const uint8_t *table_of(base_type type) {
-    return type == TYPE_MXFP4 ? e2m1_table : type == TYPE_IQ4_NL || type == TYPE_IQ4_XS ? iq4_table : NULL;
+/* Words of eight places to the numbers there, four - less, by permuting bytes. */
+static void look_up_permuted(lower_ir *k, ir_id x, const uint32_t table[4], ir_id four[2], ir_id less[2]) {
+    ir_builder *b = k->b;
+    uint32_t halves[4];
+    ir_id words[4], other = ir_xor(b, x, ir_bits(b, IR_U32, 4, 0x88888888u));
+    halves_of(table, halves);
+    for (uint32_t i = 0; i < 4; i++) words[i] = ir_bits(b, IR_U32, 4, halves[i]);
+    for (uint32_t i = 0; i < 2; i++) {
+        four[i] = ir_permute_bytes(b, words[0], words[1], lower_ir_shr(k, x, 16 * i));
+        less[i] = ir_permute_bytes(b, words[2], words[3], lower_ir_shr(k, other, 16 * i));
+    }
+}
+
+/* The same by a table of pairs. */
+static void look_up_pairs(lower_ir *k, ir_id x, const lower_ir_pairs *pairs, ir_id four[2]) {
+    ir_builder *b = k->b;
+    ir_id copy = lower_ir_rest(k, ir_local(b, 0), pairs->copies), words[2][4], pair[2];
+    uint32_t up = 0;
+    while (1u << up < pairs->copies) up++;
+    for (uint32_t i = 0; i < 8; i++) {
+        for (uint32_t j = 0; j < 2; j++) pair[j] = ir_load(b, pairs->memory, ir_add(b, field(k, ir_extract(b, x, i / 2), i % 2 * 16 + j * 8, 255, up), copy), 1);
+        words[i % 2][i / 2] = ir_or(b, pair[0], lower_ir_shl(k, pair[1], 16));
+    }
+    for (uint32_t i = 0; i < 2; i++) four[i] = ir_compose(b, words[i], 4);
+}
+
+/* The word of elements 4 i .. 4 i + 3 and 16 more has two neighbours after one another: so runs are woven. */
+static void woven_runs(lower_ir *k, const ir_id four[2], ir_id run[2]) {
+    for (uint32_t r = 0; r < 2; r++) {
+        ir_id words[4];
+        for (uint32_t i = 0; i < 4; i++) words[i] = ir_extract(k->b, four[i % 2], 2 * r + i / 2);
+        run[r] = ir_compose(k->b, words, 4);
+    }
+}
+
+static void look_up(lower_ir *k, ir_id x, const uint32_t table[4], const lower_ir_pairs *pairs, lower_ir_part *p) {
+    ir_id four[2], less[2];
+    if (pairs) {
+        look_up_pairs(k, x, pairs, four);
+    } else {
+        look_up_permuted(k, x, table, four, less);
+        woven_runs(k, less, p->less);
+    }
+    woven_runs(k, four, p->run);
+}
+
+/* The table's byte at a place of four bits. */
+static ir_id number_at(lower_ir *k, ir_id at, const uint32_t table[4]) {
+    ir_builder *b = k->b;
+    ir_id zero = ir_u32(b, 0), odd = ir_ne(b, lower_ir_and(k, at, 4), zero);
+    ir_id low = ir_select(b, odd, ir_u32(b, table[1]), ir_u32(b, table[0])), high = ir_select(b, odd, ir_u32(b, table[3]), ir_u32(b, table[2]));
+    ir_id word = ir_select(b, ir_ne(b, lower_ir_and(k, at, 8), zero), high, low);
+    return lower_ir_and(k, ir_shr(b, word, lower_ir_times(k, lower_ir_and(k, at, 3), 8)), 255);
+}
+
+void lower_ir_pairs_fill(lower_ir *k, const lower_ir_pairs *pairs) {
+    ir_builder *b = k->b;
+    ir_id byte = ir_loop(b, ir_local(b, 0), ir_u32(b, 256), ir_u32(b, k->lanes));
+    ir_id pair = ir_or(b, number_at(k, byte, pairs->table), lower_ir_shl(k, number_at(k, lower_ir_shr(k, byte, 4), pairs->table), 8));
+    for (uint32_t i = 0; i < pairs->copies; i++) { /* neighbours begin at different ones: a bank each */
+        ir_id copy = lower_ir_rest(k, lower_ir_plus(k, byte, i), pairs->copies);
+        ir_store(b, pairs->memory, ir_add(b, lower_ir_times(k, byte, pairs->copies), copy), pair);
+    }
+    ir_end(b);
 }
 
 /* 2^(e - 128), of the lowest byte. */
@@ -199,72 +256,73 @@ static ir_id power_of(lower_ir *k, ir_id word) {
     return ir_bitcast(b, IR_F32, 1, ir_select(b, ir_lt(b, e, ir_u32(b, 2)), tiny, large));
 }
 
-/* d (S - 32) of a block's eighth, S of 6 bits. */
+/* S - 32 of a block's eighth, S of 6 bits. */
 static ir_id scale_iq4(lower_ir *k, ir_id header, ir_id part) {
     ir_builder *b = k->b;
-    ir_id first = ir_extract(b, header, 0), low = lower_ir_and(k, ir_shr(b, ir_extract(b, header, 1), lower_ir_times(k, part, 4)), 15);
-    ir_id high = lower_ir_and(k, ir_shr(b, first, lower_ir_plus(k, lower_ir_times(k, part, 2), 16)), 3);
-    ir_id scale = ir_cast(b, IR_F32, ir_or(b, low, lower_ir_shl(k, high, 4)));
-    return ir_mul(b, half_of(k, first), ir_sub(b, scale, ir_f32(b, 32)));
+    ir_id low = lower_ir_and(k, ir_shr(b, ir_extract(b, header, 1), lower_ir_times(k, part, 4)), 15);
+    ir_id high = lower_ir_and(k, ir_shr(b, ir_extract(b, header, 0), lower_ir_plus(k, lower_ir_times(k, part, 2), 16)), 3);
+    return ir_sub(b, ir_bitcast(b, IR_I32, 1, ir_or(b, low, lower_ir_shl(k, high, 4))), ir_i32(b, 32));
 }
 
 /* ---- taking apart ------------------------------------------------------------------------------------------------ */
 
-static uint32_t open_small(const lower_ir_weight *w, const ir_id *raw, ir_id chunk, lower_ir_part *p) {
-    lower_ir *k = w->k;
-    ir_builder *b = k->b;
-    const packed_form *f = &forms[w->type];
-    p->n_run = 2;
-    p->four = lower_ir_over(k, chunk, 2);
-    p->second = lower_ir_rest(k, chunk, 2);
-    p->half = ir_u32(b, 0);
-    p->least = IR_NO_ID;
-    if (w->type == TYPE_IQ4_XS) p->factor = scale_iq4(k, raw[1], lower_ir_rest(k, chunk, 8));
-    else if (w->type == TYPE_MXFP4) p->factor = power_of(k, raw[1]);
-    else p->factor = half_of(k, raw[w->type == TYPE_Q8_0 ? 2 : 1]);
-    if (w->type == TYPE_Q8_0) {
-        for (uint32_t i = 0; i < 2; i++) p->run[i] = ir_xor(b, raw[i], ir_bits(b, IR_U32, 4, 0x80808080u));
-        return 1;
-    }
-    for (uint32_t i = 0; i < 2; i++) {
-        p->run[i] = field(k, raw[0], 4 * i, 15, f->up);
-        if (table_of(w->type)) p->run[i] = look_up(k, p->run[i], table_of(w->type));
-        if (w->type == TYPE_Q5_0 || w->type == TYPE_Q5_1) p->run[i] = ir_or(b, p->run[i], spread_bits(k, raw[2], 16 * i, 4u + f->up));
-    }
-    if (f->up) p->factor = ir_mul(b, p->factor, ir_f32(b, 1.0f / (float)(1u << f->up)));
-    if (!f->biased) p->least = half_of(k, lower_ir_shr(k, raw[1], 16));
-    return 1;
+static lower_ir_part *part_of(lower_ir_opened *o, ir_id four, ir_id second, ir_id half, uint32_t n_run) {
+    lower_ir_part *p = &o->parts[o->n++];
+    *p = (lower_ir_part){.n_run = n_run, .four = four, .second = second, .half = half};
+    for (uint32_t r = 0; r < 2; r++) p->run[r] = p->less[r] = p->scale[r] = p->least[r] = IR_NO_ID;
+    return p;
 }
 
-static uint32_t open_2_3(const lower_ir_weight *w, const ir_id *raw, ir_id chunk, ir_id turn, lower_ir_part *parts) {
+static void open_small(const lower_ir_weight *w, const ir_id *raw, ir_id chunk, ir_id turn, const lower_ir_pairs *pairs, lower_ir_opened *o) {
     lower_ir *k = w->k;
     ir_builder *b = k->b;
-    const bool three = w->type == TYPE_Q3_K;
-    ir_id part = lower_ir_rest(k, turn, 2);
-    ir_id d = half_of(k, raw[three ? 7 : 3]), least = three ? IR_NO_ID : ir_neg(b, half_of(k, lower_ir_shr(k, raw[3], 16)));
-    if (three) d = ir_mul(b, d, ir_f32(b, 1.0f / 32));
-    for (uint32_t i = 0; i < 8; i++) {
-        lower_ir_part *p = &parts[i];
-        p->n_run = 1;
-        p->four = lower_ir_plus(k, lower_ir_times(k, chunk, 2), i / 4);
-        p->second = ir_u32(b, i / 2 % 2);
-        p->half = ir_u32(b, i % 2);
-        p->least = IR_NO_ID;
-        p->run[0] = field(k, raw[i % 2], i / 2 * 2, 3, three ? 5 : 0);
-        if (three) {
-            ir_id bit = lower_ir_plus(k, lower_ir_times(k, part, 4), i / 2);
-            p->run[0] = ir_or(b, p->run[0], field_at(k, raw[2 + i % 2], bit, 1, 7));
-            ir_id low = lower_ir_and(k, ir_shr(b, raw[4 + i / 4], lower_ir_plus(k, lower_ir_times(k, part, 4), i % 4 * 8)), 15);
-            ir_id high = lower_ir_and(k, ir_shr(b, raw[6], lower_ir_plus(k, lower_ir_times(k, part, 4), i % 4 * 8 + i / 4 * 2)), 3);
-            ir_id scale = ir_cast(b, IR_F32, ir_or(b, low, lower_ir_shl(k, high, 4)));
-            p->factor = ir_mul(b, d, ir_sub(b, scale, ir_f32(b, 32)));
-            continue;
-        }
-        ir_id pair = lower_ir_shr(k, ir_extract(b, raw[2], i / 4), i % 4 * 8);
-        p->factor = ir_mul(b, d, ir_cast(b, IR_F32, lower_ir_and(k, pair, 15)));
-        p->least = ir_mul(b, least, ir_cast(b, IR_F32, lower_ir_and(k, lower_ir_shr(k, pair, 4), 15)));
+    const uint32_t *table = lower_ir_weight_table(w->type);
+    lower_ir_part *p = part_of(o, lower_ir_over(k, chunk, 2), lower_ir_rest(k, chunk, 2), ir_u32(b, 0), 2);
+    if (w->type == TYPE_MXFP4) o->d = power_of(k, raw[1]);
+    else o->d = half_of(k, w->type == TYPE_IQ4_XS ? ir_extract(b, raw[1], 0) : raw[w->type == TYPE_Q8_0 ? 2 : 1]);
+    if (w->type == TYPE_IQ4_XS) p->scale[0] = p->scale[1] = scale_iq4(k, raw[1], lower_ir_rest(k, turn, 8));
+    if (w->type == TYPE_Q4_1 || w->type == TYPE_Q5_1) o->m = half_of(k, lower_ir_shr(k, raw[1], 16));
+    if (table) look_up(k, raw[0], table, pairs, p);
+    for (uint32_t i = 0; !table && i < 2; i++) {
+        p->run[i] = w->type == TYPE_Q8_0 ? raw[i] : field(k, raw[0], 4 * i, 15 * BYTES, 0);
+        if (w->type == TYPE_Q5_0 || w->type == TYPE_Q5_1) p->run[i] = ir_or(b, p->run[i], spread_bits(k, raw[2], 16 * i));
     }
-    return 8;
+}
+
+/* How far up fields of two bits are left: the fourth would be a sign. */
+static const uint8_t ups[4] = {0, 2, 4, 4};
+
+static void open_2(const lower_ir_weight *w, const ir_id *raw, ir_id chunk, lower_ir_opened *o) {
+    lower_ir *k = w->k;
+    ir_builder *b = k->b;
+    o->d = half_of(k, raw[3]);
+    o->m = ir_neg(b, half_of(k, lower_ir_shr(k, raw[3], 16)));
+    for (uint32_t i = 0; i < 4; i++) {
+        lower_ir_part *p = part_of(o, lower_ir_plus(k, lower_ir_times(k, chunk, 2), i / 2), ir_u32(b, i % 2), ir_u32(b, 0), 2);
+        ir_id pairs = ir_extract(b, raw[2], i / 2);
+        p->up = ups[i];
+        for (uint32_t r = 0; r < 2; r++) {
+            p->run[r] = field(k, raw[r], 2 * i, 3 * BYTES, p->up);
+            p->scale[r] = bits_of(k, pairs, i % 2 * 16 + r * 8, 15);
+            p->least[r] = bits_of(k, pairs, i % 2 * 16 + r * 8 + 4, 15);
+        }
+    }
+}
+
+static void open_3(const lower_ir_weight *w, const ir_id *raw, ir_id chunk, ir_id turn, lower_ir_opened *o) {
+    lower_ir *k = w->k;
+    ir_builder *b = k->b;
+    ir_id half = lower_ir_rest(k, turn, 2), four = lower_ir_times(k, ir_sub(b, chunk, half), 2), own[3];
+    for (uint32_t i = 0; i < 3; i++) own[i] = ir_shr(b, raw[3 + i], lower_ir_times(k, half, 8));
+    o->d = half_of(k, raw[6]);
+    for (uint32_t i = 0; i < 8; i++) {
+        lower_ir_part *p = part_of(o, lower_ir_plus(k, four, i / 2), ir_u32(b, i % 2), half, 1);
+        p->up = ups[i % 4];
+        p->run[0] = ir_or(b, field(k, raw[i / 4], i % 4 * 2, 3 * BYTES, p->up), field(k, raw[2], i, BYTES, p->up + 2u));
+        /* two scales at once, 16 bits apart */
+        ir_id pair = ir_or(b, field(k, own[i / 2 % 2], i / 4 * 4, 15 * SHORTS, 0), field(k, own[2], i / 2 * 2, 3 * SHORTS, 4));
+        p->scale[0] = ir_sub(b, bits_of(k, pair, i % 2 * 16, 0xffff), ir_i32(b, 32));
+    }
 }
 
 /* The scales and leasts of both blocks of a chunk, 6 bits each: those of blocks 0 to 3 lie whole in bytes, of the others the
@@ -279,52 +337,44 @@ static void scales_4(lower_ir *k, ir_id header, ir_id turn, ir_id *scale, ir_id 
     *least = ir_or(b, ir_and(b, ir_shr(b, z, upper), mask), ir_and(b, ir_shr(b, w, lower_ir_plus(k, shift, 4)), rest));
 }
 
-static uint32_t open_4_5(const lower_ir_weight *w, const ir_id *raw, ir_id chunk, ir_id turn, lower_ir_part *parts) {
+static void open_4_5(const lower_ir_weight *w, const ir_id *raw, ir_id chunk, ir_id turn, lower_ir_opened *o) {
     lower_ir *k = w->k;
     ir_builder *b = k->b;
-    ir_id scale, least, first = ir_extract(b, raw[2], 0), d = half_of(k, first), m = ir_neg(b, half_of(k, lower_ir_shr(k, first, 16)));
+    ir_id scale, least, first = ir_extract(b, raw[2], 0), high[2];
     scales_4(k, raw[2], turn, &scale, &least);
+    o->d = half_of(k, first);
+    o->m = ir_neg(b, half_of(k, lower_ir_shr(k, first, 16)));
+    for (uint32_t r = 0; w->type == TYPE_Q5_K && r < 2; r++) high[r] = ir_shr(b, raw[3 + r], ir_splat(b, lower_ir_times(k, lower_ir_and(k, turn, 3), 2), 4));
     for (uint32_t i = 0; i < 2; i++) {
-        lower_ir_part *p = &parts[i];
-        p->n_run = 2;
-        p->four = chunk;
-        p->second = ir_u32(b, i);
-        p->half = ir_u32(b, 0);
-        p->factor = ir_mul(b, d, byte_of(k, scale, i));
-        p->least = ir_mul(b, m, byte_of(k, least, i));
+        lower_ir_part *p = part_of(o, chunk, ir_u32(b, i), ir_u32(b, 0), 2);
+        p->scale[0] = p->scale[1] = bits_of(k, scale, 8 * i, 255);
+        p->least[0] = p->least[1] = bits_of(k, least, 8 * i, 255);
         for (uint32_t r = 0; r < 2; r++) {
-            p->run[r] = field(k, raw[r], 4 * i, 15, 0);
-            if (w->type != TYPE_Q5_K) continue;
-            ir_id bit = lower_ir_plus(k, lower_ir_times(k, lower_ir_and(k, turn, 3), 2), i);
-            p->run[r] = ir_or(b, p->run[r], field_at(k, raw[3 + r], bit, 1, 4));
+            p->run[r] = field(k, raw[r], 4 * i, 15 * BYTES, 0);
+            if (w->type == TYPE_Q5_K) p->run[r] = ir_or(b, p->run[r], field(k, high[r], i, BYTES, 4));
         }
     }
-    return 2;
 }
 
-static uint32_t open_6(const lower_ir_weight *w, const ir_id *raw, ir_id chunk, ir_id turn, lower_ir_part *parts) {
+static void open_6(const lower_ir_weight *w, const ir_id *raw, ir_id chunk, ir_id turn, lower_ir_opened *o) {
     lower_ir *k = w->k;
     ir_builder *b = k->b;
-    ir_id d = ir_mul(b, half_of(k, raw[4]), ir_f32(b, 0.25f)), half = lower_ir_and(k, turn, 1);
-    ir_id four = ir_sub(b, chunk, half), up = ir_sub(b, ir_u32(b, 24), lower_ir_times(k, half, 8));
+    ir_id half = lower_ir_and(k, turn, 1), four = ir_sub(b, chunk, half), up = ir_sub(b, ir_u32(b, 24), lower_ir_times(k, half, 8));
+    o->d = half_of(k, raw[4]);
     for (uint32_t i = 0; i < 4; i++) {
-        lower_ir_part *p = &parts[i];
-        p->n_run = 1;
-        p->four = lower_ir_plus(k, four, i / 2);
-        p->second = ir_u32(b, i % 2);
-        p->half = half;
-        p->least = IR_NO_ID;
-        p->run[0] = ir_or(b, field(k, raw[i % 2], i / 2 * 4, 15, 2), field(k, raw[2], i * 2, 3, 6));
+        lower_ir_part *p = part_of(o, lower_ir_plus(k, four, i / 2), ir_u32(b, i % 2), half, 1);
+        p->run[0] = ir_or(b, field(k, raw[i % 2], i / 2 * 4, 15 * BYTES, 0), field(k, raw[2], i * 2, 3 * BYTES, 4));
         ir_id shift = i % 2 ? ir_sub(b, up, ir_u32(b, 16)) : up; /* byte half, then half + 2, of a word */
-        p->factor = ir_mul(b, d, signed_byte(k, ir_extract(b, raw[3], i / 2), shift));
+        p->scale[0] = signed_byte(k, ir_extract(b, raw[3], i / 2), shift);
     }
-    return 4;
 }
 
-uint32_t lower_ir_packed_open(const lower_ir_weight *w, const ir_id raw[LOWER_IR_RAW_MAX], ir_id chunk, ir_id turn,
-                              lower_ir_part parts[LOWER_IR_PART_MAX]) {
-    if (w->type == TYPE_Q2_K || w->type == TYPE_Q3_K) return open_2_3(w, raw, chunk, turn, parts);
-    if (w->type == TYPE_Q4_K || w->type == TYPE_Q5_K) return open_4_5(w, raw, chunk, turn, parts);
-    if (w->type == TYPE_Q6_K) return open_6(w, raw, chunk, turn, parts);
-    return open_small(w, raw, chunk, parts);
+void lower_ir_packed_open(const lower_ir_weight *w, const ir_id raw[LOWER_IR_RAW_MAX], ir_id chunk, ir_id turn, const lower_ir_pairs *pairs,
+                          lower_ir_opened *o) {
+    *o = (lower_ir_opened){.m = IR_NO_ID};
+    if (w->type == TYPE_Q2_K) open_2(w, raw, chunk, o);
+    else if (w->type == TYPE_Q3_K) open_3(w, raw, chunk, turn, o);
+    else if (w->type == TYPE_Q4_K || w->type == TYPE_Q5_K) open_4_5(w, raw, chunk, turn, o);
+    else if (w->type == TYPE_Q6_K) open_6(w, raw, chunk, turn, o);
+    else open_small(w, raw, chunk, turn, pairs, o);
 }

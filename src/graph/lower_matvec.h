@@ -48,6 +48,7 @@ typedef struct matvec_choice { /* the options of matvec.wgsl */
     uint32_t span;       /* lanes whose sums are joined by shuffles; more lanes than that go through workgroup memory */
     bool subgroups;
     uint32_t share, near; /* not 0: matvec_batch.wgsl, and its lanes of a row in a subgroup, rows in neighbouring lanes */
+    uint32_t copies;      /* generated: of each table that weights are looked up in, in workgroup memory */
     bool resident;        /* there: one window of the vectors is all of k */
 } matvec_choice;
 

@@ -344,6 +344,10 @@ ir_id ir_dot4_i8(ir_builder *b, ir_id x, ir_id y, ir_id sum) {
     return like(b, IR_DOT4_I8, 0, 3, (ir_id[]){x, y, sum});
 }
 
+ir_id ir_permute_bytes(ir_builder *b, ir_id x, ir_id y, ir_id places) {
+    return like(b, IR_PERMUTE_BYTES, 0, 3, (ir_id[]){x, y, places});
+}
+
 ir_id ir_cast(ir_builder *b, ir_type type, ir_id x) {
     ir_type own;
     uint8_t width;

@@ -87,6 +87,8 @@
     X(FMA, fma, SAME, 3, IR_NUMBERS, IR_PURE, NEAR, "x * y + z, of floats with one rounding or two; integers wrap (exact)") \
     X(SELECT, select, SELECT, 3, IR_ANY, IR_PURE, EXACT, "c ? x : y, lane by lane")                                         \
     X(DOT4_I8, dot4_i8, DOT, 3, IR_I32S, IR_PURE, EXACT, "acc + sum of four signed bytes of x times those of y; x, y: u32") \
+    X(PERMUTE_BYTES, permute_bytes, SAME, 3, IR_U32S, IR_PURE, EXACT,                                                       \
+      "byte i: byte s of the eight of x and y, x's first, s: the low three bits of nibble i of z; z's fourth bit: all its sign") \
     X(IS_NAN, is_nan, COMPARE, 1, IR_FLOATS, IR_PURE, EXACT, "x is not a number")                                           \
     X(CAST, cast, CAST, 1, IR_ANY, IR_PURE, EXACT, "float to integer saturates, NaN 0; integer to integer keeps the low bits; " \
       "to f16, bf16: by f32; bool: 0 or 1; to bool: x != 0")                                                                \

@@ -163,6 +163,17 @@ static bool integer_less(ir_type type, uint64_t x, uint64_t y) {
     return is_signed(type) ? signed_of(type, x) < signed_of(type, y) : x < y;
 }
 
+static uint64_t permute_bytes(const uint64_t *in) {
+    const uint64_t both = in[1] << 32 | in[0];
+    uint64_t out = 0;
+    for (uint32_t i = 0; i < 4; i++) {
+        uint64_t byte = both >> 8 * (in[2] >> 4 * i & 7) & 255;
+        if (in[2] >> 4 * i & 8) byte = byte & 128 ? 255 : 0;
+        out |= byte << 8 * i;
+    }
+    return out;
+}
+
 /* Integers and bools; upper bits of the result are cut off by the caller. */
 static uint64_t integer_op(ir_op op, ir_type type, const uint64_t *in) {
     uint64_t x = in[0], y = ir_op_of(op)->n_in > 1 ? in[1] : 0;
@@ -185,6 +196,7 @@ static uint64_t integer_op(ir_op op, ir_type type, const uint64_t *in) {
     case IR_SHL: return x << count;
     case IR_SHR: return shift_right(type, x, count);
     case IR_FMA: return x * y + in[2];
+    case IR_PERMUTE_BYTES: return permute_bytes(in);
     default: return 0;
     }
 }
