@@ -5,41 +5,22 @@
  * of programs that are right there, and what the device passes for having not, since programs that need it were wrong. A
  * second start reads that file. */
 #include "base/error.h"
-#include "base/file.h"
 #include "base/json.h"
 #include "engine/selftest.h"
 
 #include <stdio.h>
 #include <string.h>
 
-enum { KNOWN_MAX = 4096, FILE_MOST = 256 << 10 };
+enum { KNOWN_MAX = 4096 };
 
 static const char *const features[] = {"f16", "subgroups", "dot"};
 enum { N_FEATURE = sizeof features / sizeof *features };
 
 /* ---- what is known of the adapter -------------------------------------------------------------------------------- */
 
-void engine_adapter_key(const beryl_engine *e, char key[17]) {
-    const device_caps *caps = device_caps_of(e->device);
-    uint64_t hash = base_hash(BERYL_VERSION, sizeof BERYL_VERSION, 1);
-    hash = base_hash(caps->backend, strlen(caps->backend), hash);
-    hash = base_hash(caps->name, strlen(caps->name), hash);
-    hash = base_hash(caps->driver, strlen(caps->driver), hash);
-    hash = base_hash(&caps->compiler, sizeof caps->compiler, hash);
-    snprintf(key, 17, "%016llx", (unsigned long long)hash);
-}
-
 /* A program's tolerance depends on the precision, so its verdict does. */
 static uint64_t program_key(const beryl_engine *e, const store_program *program) {
     return base_hash(&program->hash, sizeof program->hash, (uint64_t)e->options.precision);
-}
-
-char *engine_cache_path(base_arena *arena, const char *kind, const char *key) {
-    const char *cache = base_environment("XDG_CACHE_HOME"), *home = base_environment("HOME");
-    const char *slash = kind ? "/" : "", *dash = kind ? "-" : "", *end = kind ? ".json" : "";
-    if (!kind) kind = key = "";
-    if (cache && *cache == '/') return base_arena_print(arena, "%s/beryl%s%s%s%s%s", cache, slash, kind, dash, key, end);
-    return home && *home == '/' ? base_arena_print(arena, "%s/.cache/beryl%s%s%s%s%s", home, slash, kind, dash, key, end) : NULL;
 }
 
 static bool is_key(base_view text, uint64_t *key) {
@@ -62,30 +43,25 @@ static void recall_features(beryl_engine *e, const base_json *list) {
 
 void engine_check_recall(beryl_engine *e) {
     if (!engine_selftest_computes(e) || e->options.no_cache) return;
-    char key[17], *text = NULL;
-    size_t size = 0;
+    char key[17];
     base_json *json = NULL;
     base_arena arena;
     base_arena_init(&arena, &e->heap);
     engine_adapter_key(e, key);
-    const char *path = engine_cache_path(&arena, "kernels", key);
-    bool good = path && base_file_read(&e->heap, path, FILE_MOST, &text, &size, NULL) == BERYL_OK &&
-                base_json_parse(&arena, text, size, &json, NULL) == BERYL_OK;
-    const base_json *same = good ? base_json_find(json, "key") : NULL, *list = good ? base_json_find(json, "good") : NULL;
-    good = same && same->kind == JSON_STRING && base_view_equal(same->text, base_view_of(key));
-    if (good) recall_features(e, base_json_find(json, "without"));
-    for (const base_json *word = good && list && list->kind == JSON_ARRAY ? list->child : NULL; word; word = word->next) {
-        uint64_t hash, *known = word->kind == JSON_STRING && is_key(word->text, &hash) ? base_vec_add(&e->heap, &e->known) : NULL;
-        if (known) *known = hash;
+    if (engine_cache_read(e, &arena, engine_cache_path(&arena, "kernels", key), key, &json) == ENGINE_CACHED_GOOD) {
+        const base_json *list = base_json_find(json, "good");
+        recall_features(e, base_json_find(json, "without"));
+        for (const base_json *word = list && list->kind == JSON_ARRAY ? list->child : NULL; word; word = word->next) {
+            uint64_t hash, *known = word->kind == JSON_STRING && is_key(word->text, &hash) ? base_vec_add(&e->heap, &e->known) : NULL;
+            if (known) *known = hash;
+        }
     }
-    base_heap_give(&e->heap, text, text ? size + 1 : 0);
     base_arena_fini(&arena);
 }
 
 /* A verdict that cannot be kept is found again next time. */
 static void keep(beryl_engine *e) {
     if (e->options.no_cache) return;
-    const device_caps *caps = device_caps_of(e->device);
     char key[17];
     base_arena arena;
     base_text text;
@@ -97,10 +73,7 @@ static void keep(beryl_engine *e) {
         uint64_t *known = e->store.programs.data[i].proven ? base_vec_add(&e->heap, &e->known) : NULL;
         if (known) *known = program_key(e, &e->store.programs.data[i]);
     }
-    base_text_print(&text, "{\"key\":\"%s\",\"version\":\"" BERYL_VERSION "\",\"adapter\":", key);
-    base_json_write_string(&text, caps->name, strlen(caps->name));
-    base_text_print(&text, ",\"driver\":");
-    base_json_write_string(&text, caps->driver, strlen(caps->driver));
+    engine_cache_begin(e, key, &text);
     base_text_print(&text, ",\"without\":[");
     for (int i = 0, n = 0; i < N_FEATURE; i++)
         if (e->lost[i]) base_text_print(&text, "%s\"%s\"", n++ ? "," : "", features[i]);
@@ -111,11 +84,8 @@ static void keep(beryl_engine *e) {
         if (!again) base_text_print(&text, "%s\"%016llx\"", n++ ? "," : "", (unsigned long long)e->known.data[i]);
     }
     base_text_print(&text, "]}\n");
-    const char *folder = engine_cache_path(&arena, NULL, NULL), *path = engine_cache_path(&arena, "kernels", key);
     beryl_error error = {0};
-    bool kept = folder && path && !text.failed && base_folder_make(folder, &error) == BERYL_OK &&
-                base_file_write(path, text.data, text.size, &error) == BERYL_OK;
-    if (!kept) base_log(&e->log, BERYL_LOG_DEBUG, "what the check of kernels found was not kept: %s", error.message);
+    if (engine_cache_keep(&arena, "kernels", key, &text, &error) != BERYL_OK) base_log(&e->log, BERYL_LOG_DEBUG, "what the check of kernels found was not kept: %s", error.message);
     base_text_fini(&text);
     base_arena_fini(&arena);
 }

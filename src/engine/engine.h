@@ -7,6 +7,7 @@
 #ifndef ENGINE_ENGINE_H
 #define ENGINE_ENGINE_H
 
+#include "base/json.h"
 #include "base/sample.h"
 #include "base/thread.h"
 #include "format/store.h"
@@ -178,7 +179,7 @@ beryl_status engine_device_open(base_heap *heap, const beryl_log *log, const cha
 
 /* ---- the start-up check (check.c) -------------------------------------------------------------------------------- */
 
-/* Once the store is there: what the cache folder knows of it. */
+/* Once the device is open: what the cache folder knows of it. */
 void engine_check_recall(beryl_engine *engine);
 /* OK: every program of the plans made so far is trusted (at once, where it was before). EVENT: one more operation was tried.
  * PENDING: step again. DEVICE: a kernel computes wrong numbers here; the message names it. again not NULL: where a program
@@ -188,10 +189,19 @@ beryl_status engine_check_step(beryl_engine *engine, bool *again, uint64_t *done
 bool engine_check_broken(beryl_engine *engine, const beryl_error *why);
 void engine_check_close(beryl_engine *engine);
 
+/* ---- files of what is known of an adapter (cached.c) -------------------------------------------------------------- */
+
 /* Hash of adapter, driver and version, in hexadecimal. */
 void engine_adapter_key(const beryl_engine *engine, char key[17]);
 /* KIND-KEY.json in Beryl's cache folder; kind NULL: the folder. NULL: there is none, or no memory. */
 char *engine_cache_path(base_arena *arena, const char *kind, const char *key);
+typedef enum engine_cached { ENGINE_CACHED_NONE, ENGINE_CACHED_DAMAGED, ENGINE_CACHED_FOREIGN, ENGINE_CACHED_GOOD } engine_cached;
+/* GOOD: *root, in the arena, is what the file holds; its "key" is `key`. FOREIGN: it has another. */
+engine_cached engine_cache_read(beryl_engine *engine, base_arena *arena, const char *path, const char *key, base_json **root);
+/* A file's beginning, '{' and what tells whose it is; without a comma after it. */
+void engine_cache_begin(const beryl_engine *engine, const char *key, base_text *text);
+/* Writes the file KIND-KEY.json; one that was there is replaced as a whole. */
+beryl_status engine_cache_keep(base_arena *arena, const char *kind, const char *key, const base_text *text, beryl_error *error);
 
 /* ---- what tuning found (tuned.c) --------------------------------------------------------------------------------- */
 

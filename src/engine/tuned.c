@@ -85,11 +85,6 @@ static bool read_form(const base_json *object, engine_tuned *t) {
     return true;
 }
 
-static bool is_of_another(const base_json *root, const char *key) {
-    base_view same;
-    return text_of(root, "key", &same) && !base_view_equal(same, base_view_of(key));
-}
-
 /* false: bad entries, or all of it. */
 static bool read_forms(beryl_engine *e, const base_json *root) {
     const base_json *list = base_json_find(root, "products");
@@ -124,21 +119,16 @@ void engine_tuned_recall(beryl_engine *e) {
     if (!e->device || e->options.no_cache) return;
     const char *schedules = graph_plan_generated(&e->store) ? engine_schedules_path(&e->arena) : NULL;
     if (schedules && base_file_exists(schedules)) e->schedules = schedules;
-    char key[17], *text = NULL;
-    size_t size = 0;
+    char key[17];
     base_json *root = NULL;
     base_arena arena;
     base_arena_init(&arena, &e->heap);
     file_key(e, key);
     const char *path = engine_cache_path(&arena, "tune", key);
-    if (path && base_file_exists(path)) {
-        const bool read = base_file_read(&e->heap, path, FILE_MOST, &text, &size, NULL) == BERYL_OK && base_json_parse(&arena, text, size, &root, NULL) == BERYL_OK;
-        base_view same;
-        if (!read || !text_of(root, "key", &same)) base_log(&e->log, BERYL_LOG_WARNING, "%s is damaged: what was tuned is ignored", path);
-        else if (is_of_another(root, key)) base_log(&e->log, BERYL_LOG_WARNING, "%s is of another device: it is ignored", path);
-        else if (!read_forms(e, root)) base_log(&e->log, BERYL_LOG_WARNING, "%s is damaged: its bad entries are ignored", path);
-    }
-    base_heap_give(&e->heap, text, text ? size + 1 : 0);
+    const engine_cached found = engine_cache_read(e, &arena, path, key, &root);
+    if (found == ENGINE_CACHED_DAMAGED) base_log(&e->log, BERYL_LOG_WARNING, "%s is damaged: what was tuned is ignored", path);
+    if (found == ENGINE_CACHED_FOREIGN) base_log(&e->log, BERYL_LOG_WARNING, "%s is of another device: it is ignored", path);
+    if (found == ENGINE_CACHED_GOOD && !read_forms(e, root)) base_log(&e->log, BERYL_LOG_WARNING, "%s is damaged: its bad entries are ignored", path);
     base_arena_fini(&arena);
 }
 
@@ -165,28 +155,20 @@ static void write_form(base_text *text, const engine_tuned *t) {
 }
 
 beryl_status engine_tuned_keep(const beryl_engine *e, beryl_error *error) {
-    const device_caps *caps = device_caps_of(e->device);
     char key[17];
     base_arena arena;
     base_text text;
     base_arena_init(&arena, (base_heap *)(uintptr_t)&e->heap);
     base_text_init(&text, (base_heap *)(uintptr_t)&e->heap);
     file_key(e, key);
-    base_text_print(&text, "{\"key\":\"%s\",\"version\":\"" BERYL_VERSION "\",\"backend\":\"%s\",\"adapter\":", key, caps->backend);
-    base_json_write_string(&text, caps->name, strlen(caps->name));
-    base_text_print(&text, ",\"driver\":");
-    base_json_write_string(&text, caps->driver, strlen(caps->driver));
+    engine_cache_begin(e, key, &text);
     base_text_print(&text, ",\"kernels\":\"%s\",\"products\":[", kernels_name(e));
     for (size_t i = 0; i < e->tuned.count; i++) {
         base_text_add(&text, i ? ",\n" : "\n", i ? 2 : 1);
         write_form(&text, &e->tuned.data[i]);
     }
     base_text_print(&text, "\n]}\n");
-    const char *folder = engine_cache_path(&arena, NULL, NULL), *path = engine_cache_path(&arena, "tune", key);
-    beryl_status status = text.failed ? base_fail(error, BERYL_NO_MEMORY, "out of host memory") : BERYL_OK;
-    if (status == BERYL_OK && (!folder || !path)) status = base_fail(error, BERYL_IO, "there is no cache folder: neither $XDG_CACHE_HOME nor $HOME is set");
-    if (status == BERYL_OK) status = base_folder_make(folder, error);
-    if (status == BERYL_OK) status = base_file_write(path, text.data, text.size, error);
+    const beryl_status status = engine_cache_keep(&arena, "tune", key, &text, error);
     base_text_fini(&text);
     base_arena_fini(&arena);
     return status;

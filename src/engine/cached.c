@@ -1,0 +1,57 @@
+/* cached.c - the small JSON files of Beryl's cache folder that hold what is known of an adapter: what the check of its kernels
+ * found (check.c), what tuning found (tuned.c). Each names its key, so that one of another adapter, driver or version is told
+ * from one that is damaged. */
+#include "base/error.h"
+#include "base/file.h"
+#include "engine/engine.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { FILE_MOST = 1 << 20 };
+
+void engine_adapter_key(const beryl_engine *e, char key[17]) {
+    const device_caps *caps = device_caps_of(e->device);
+    uint64_t hash = base_hash(BERYL_VERSION, sizeof BERYL_VERSION, 1);
+    hash = base_hash(caps->backend, strlen(caps->backend), hash);
+    hash = base_hash(caps->name, strlen(caps->name), hash);
+    hash = base_hash(caps->driver, strlen(caps->driver), hash);
+    hash = base_hash(&caps->compiler, sizeof caps->compiler, hash);
+    snprintf(key, 17, "%016llx", (unsigned long long)hash);
+}
+
+char *engine_cache_path(base_arena *arena, const char *kind, const char *key) {
+    const char *cache = base_environment("XDG_CACHE_HOME"), *home = base_environment("HOME");
+    const char *slash = kind ? "/" : "", *dash = kind ? "-" : "", *end = kind ? ".json" : "";
+    if (!kind) kind = key = "";
+    if (cache && *cache == '/') return base_arena_print(arena, "%s/beryl%s%s%s%s%s", cache, slash, kind, dash, key, end);
+    return home && *home == '/' ? base_arena_print(arena, "%s/.cache/beryl%s%s%s%s%s", home, slash, kind, dash, key, end) : NULL;
+}
+
+engine_cached engine_cache_read(beryl_engine *e, base_arena *arena, const char *path, const char *key, base_json **root) {
+    char *text = NULL;
+    size_t size = 0;
+    if (!path || !base_file_exists(path)) return ENGINE_CACHED_NONE;
+    const char *own = base_file_read(&e->heap, path, FILE_MOST, &text, &size, NULL) == BERYL_OK ? base_arena_text(arena, text, size) : NULL;
+    base_heap_give(&e->heap, text, text ? size + 1 : 0);
+    if (!own || base_json_parse(arena, own, size, root, NULL) != BERYL_OK) return ENGINE_CACHED_DAMAGED;
+    const base_json *same = base_json_find(*root, "key");
+    if (!same || same->kind != JSON_STRING) return ENGINE_CACHED_DAMAGED;
+    return base_view_equal(same->text, base_view_of(key)) ? ENGINE_CACHED_GOOD : ENGINE_CACHED_FOREIGN;
+}
+
+void engine_cache_begin(const beryl_engine *e, const char *key, base_text *text) {
+    const device_caps *caps = device_caps_of(e->device);
+    base_text_print(text, "{\"key\":\"%s\",\"version\":\"" BERYL_VERSION "\",\"backend\":\"%s\",\"adapter\":", key, caps->backend);
+    base_json_write_string(text, caps->name, strlen(caps->name));
+    base_text_print(text, ",\"driver\":");
+    base_json_write_string(text, caps->driver, strlen(caps->driver));
+}
+
+beryl_status engine_cache_keep(base_arena *arena, const char *kind, const char *key, const base_text *text, beryl_error *error) {
+    const char *folder = engine_cache_path(arena, NULL, NULL), *path = engine_cache_path(arena, kind, key);
+    if (text->failed) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!folder || !path) return base_fail(error, BERYL_IO, "there is no cache folder: neither $XDG_CACHE_HOME nor $HOME is set");
+    const beryl_status status = base_folder_make(folder, error);
+    return status == BERYL_OK ? base_file_write(path, text->data, text->size, error) : status;
+}
