@@ -7,6 +7,7 @@
  * vectors, atomics, staging. */
 #define _GNU_SOURCE /* RTLD_DEFAULT, popen */
 #include "test.h"
+#include "hip_compile.h"
 #include "rig.h"
 
 #include "base/thread.h"
@@ -1229,42 +1230,15 @@ typedef struct files {
     FILE *file;
 } files;
 
-/* What it says is the failure's text. */
-static void run_compiler(test *t, const char *line) {
-    FILE *told = popen(line, "r");
-    char text[2000];
-    const size_t n = told ? fread(text, 1, sizeof text - 1, told) : 0;
-    text[n] = 0;
-    if (!told || pclose(told)) test_fail(t, __FILE__, __LINE__, "%s: %s", line, text);
-}
-
-/* One source for the compiler: what all texts begin with stands in each, so each gets a namespace.
- */
 static void gather_hip(test *t, void *user, const device_program_desc *desc) {
-    files *f = user;
-    (void)t;
-    if (strncmp(desc->label, "vectors", 7) == 0 || strncmp(desc->label, "casts", 5) == 0) return;
-    fprintf(f->file, "namespace text_%s {\n%s}\n", desc->label, desc->source);
+    hip_texts_add(t, user, desc->source);
 }
 
 static void test_hip(test *t, const char *architecture) {
-    if (system("command -v hipcc > /dev/null 2>&1")) {
-        test_skip(t, "there is no hipcc");
-        return;
-    }
-    files f;
-    snprintf(f.path, sizeof f.path, "%s/texts.hip", test_scratch(t));
-    f.file = fopen(f.path, "w");
-    if (!f.file) return;
-    fputs("#include <hip/hip_runtime.h>\n", f.file);
-    all_texts(t, DEVICE_HIP_C, &f, gather_hip);
-    fclose(f.file);
-    char line[1400];
-    snprintf(line, sizeof line,
-             "hipcc -x hip --cuda-device-only -nogpulib --offload-arch=%s -O1 -w -ffp-contract=off "
-             "-S -o /dev/null %s 2>&1",
-             architecture, f.path);
-    run_compiler(t, line);
+    hip_texts h;
+    if (!hip_texts_open(t, &h, architecture)) return;
+    all_texts(t, DEVICE_HIP_C, &h, gather_hip);
+    hip_texts_compile(t, &h);
 }
 
 /* By clang's own header, whose target has every extension; a driver may have one way of shuffling alone. */
@@ -1283,7 +1257,7 @@ static void compile_subgroups(test *t, void *user, const device_program_desc *de
                  "clang -target spir64 -cl-no-stdinc -include opencl-c.h -x cl -cl-std=CL2.0 -w "
                  "-Dcl_intel_required_subgroup_size -S -emit-llvm -o /dev/null %s 2>&1",
                  f->path);
-        run_compiler(t, line);
+        hip_run_compiler(t, line);
     }
 }
 
