@@ -2,18 +2,22 @@
 #define _POSIX_C_SOURCE 200809L
 #include "generated.h"
 #include "interpreter.h"
+#include "rig_stand_in.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 const generated_form generated_forms[GENERATED_FORMS] = {
-    {"interpreter", "interpreter", NULL, false, false, true},
-    {"interpreter-gpu", "interpreter", NULL, true, false, true},
-    {"host", "host", NULL, false, false, false},
-    {"opencl", "opencl", NULL, false, false, true},
-    {"generated", "software", NULL, false, true, true},
-    {"generated-gpu", "software", "min", true, true, true},
-    {"chosen", "", NULL, false, true, false},
+    {.name = "interpreter", .device = "interpreter", .brief = true, .drawn = true}, /* as it is: what the host runs */
+    {.name = "interpreter-gpu", .device = "interpreter", .as_gpu = true, .brief = true},
+    {.name = "interpreter-gpu-drawn", .device = "interpreter", .as_gpu = true, .brief = true, .drawn = true},
+    {.name = "host", .device = "host"},
+    {.name = "opencl", .device = "opencl", .brief = true},
+    {.name = "generated", .device = "software", .kernels = true, .brief = true},
+    {.name = "generated-gpu", .device = "software", .caps = "min", .as_gpu = true, .kernels = true, .brief = true},
+    {.name = "cuda", .device = "cuda", .brief = true, .stand_in = true},
+    {.name = "hip", .device = "hip", .brief = true, .stand_in = true},
+    {.name = "chosen", .device = "", .kernels = true},
 };
 
 size_t generated_count(void) {
@@ -24,9 +28,11 @@ beryl_status generated_open(const generated_form *form, base_heap *heap, device 
     const char *before = getenv("BERYL_CAPS");
     char *kept = before ? strdup(before) : NULL;
     if (form->caps) setenv("BERYL_CAPS", form->caps, 1);
+    const bool stand_in = form->stand_in && rig_stand_in(form->device);
     beryl_status status;
     if (!strcmp(form->device, "interpreter")) status = (*d = interpreter_open(heap)) ? BERYL_OK : BERYL_NO_MEMORY;
     else status = device_open(heap, NULL, *form->device ? form->device : getenv("BERYL_TEST_DEVICE"), d, error);
+    if (stand_in) rig_stand_in_end(form->device);
     if (kept) setenv("BERYL_CAPS", kept, 1);
     else unsetenv("BERYL_CAPS");
     free(kept);
@@ -41,4 +47,18 @@ beryl_status generated_open(const generated_form *form, base_heap *heap, device 
 void generated_close(device *d) {
     unsetenv("BERYL_KERNELS");
     device_close(d);
+}
+
+static uint64_t number(const char *variable, uint64_t otherwise) {
+    const char *text = getenv(variable);
+    return text && *text ? strtoull(text, NULL, 10) : otherwise;
+}
+
+bool generated_round(test *t, const generated_form *form, device *d, uint64_t *round) {
+    const uint64_t first = number("BERYL_TEST_SEED", 1), rounds = form->drawn ? number("BERYL_TEST_ROUNDS", 1) : 1;
+    if (form->drawn && *round && test_failed(t)) test_fail(t, __FILE__, __LINE__, "with BERYL_TEST_SEED=%llu", (unsigned long long)(first + *round - 1));
+    if (*round == rounds || test_failed(t)) return false;
+    if (form->drawn) interpreter_draw(d, first + *round);
+    ++*round;
+    return true;
 }

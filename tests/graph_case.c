@@ -242,7 +242,7 @@ graph_verdict graph_case_run(const char *text, const graph_how *how, graph_resul
         const graph *g = b.sides[0].g;
         for (graph_value v = 1; v < g->tensors.count && b.n_output < FETCH; v++)
             if (graph_tensor_at(g, v)->role == ROLE_OUTPUT) b.outputs[b.n_output++] = v;
-        if (how->d && !strcmp(how->d->caps.backend, "interpreter")) interpreter_shuffle(how->d, how->as_it_is ? 0 : how->seed);
+        if (how->d && !strcmp(how->d->caps.backend, "interpreter")) interpreter_draw(how->d, how->as_it_is ? 0 : how->seed);
         status = side_open(&b, &b.sides[1], how->d, text, &error);
         if (status == BERYL_OK) status = exec_open(&b.sides[1], how->unfused, &error);
         verdict = status == BERYL_OK ? GRAPH_RIGHT : status == BERYL_UNSUPPORTED ? GRAPH_REFUSED : GRAPH_WRONG;

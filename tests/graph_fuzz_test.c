@@ -1,7 +1,7 @@
 /* graph_fuzz_test.c - random graphs on every device there is, against the reference functions with a bound for every number.
  *
  * A graph is run with the graph passes and without them; where kernels are run by the interpreter, they go through IR passes
- * drawn at random, any subset in any order. One that goes wrong is made small and printed as a file for tests/data/graphs, whose
+ * drawn at random, any subset in any order (none included), under any schedule. One that goes wrong is made small and printed as a file for tests/data/graphs, whose
  * graphs run on every device in every run of the tests.
  *
  *   BERYL_TEST_ROUNDS=N   so many graphs on each device, from a seed of the clock (else a few, always the same)
@@ -11,7 +11,6 @@
 #include "generated.h"
 #include "graph_case.h"
 #include "graph_random.h"
-#include "rig.h"
 #include "test.h"
 
 #include "base/thread.h"
@@ -24,36 +23,34 @@
 enum { SHRINK_SECONDS = 60, OPERATIONS_MAX = 30 };
 
 /* Without BERYL_TEST_ROUNDS: so many graphs of at most so many operations as take a few seconds, most of which is compiling. */
-typedef struct form { generated_form device; const char *stand_in; uint32_t rounds, most; } form;
+typedef struct form { generated_form device; uint32_t rounds, most; } form;
 
 static const form forms[] = {
-    {{"interpreter", "interpreter", NULL, false, false, true}, NULL, 10, 30},
-    {{"interpreter-gpu", "interpreter", NULL, true, false, true}, NULL, 6, 30},
-    {{"host", "host", NULL, false, false, false}, NULL, 2, 12},
-    {{"opencl", "opencl", NULL, false, false, true}, NULL, 1, 8},
-    {{"opencl-gpu", "opencl", "no-subgroups", true, false, true}, NULL, 1, 8}, /* pocl says shuffles and has none */
-    {{"generated", "software", NULL, false, true, true}, NULL, 1, 8},
-    {{"generated-gpu", "software", "min", true, true, true}, NULL, 1, 8},
-    {{"written", "software", NULL, false, false, true}, NULL, 2, 12},
-    {{"written-gpu", "software", NULL, true, false, true}, NULL, 2, 12},
-    {{"written-gpu-smallest", "software", "min", true, false, true}, NULL, 2, 12},
-    {{"cuda", "cuda", NULL, false, false, true}, "cuda", 1, 8},
-    {{"hip", "hip", NULL, false, false, true}, "hip", 1, 8},
-    {{"chosen", "", NULL, false, true, false}, NULL, 60, 30}, /* BERYL_TEST_DEVICE: last, and only where there is one */
+    {{.name = "interpreter", .device = "interpreter", .drawn = true}, 10, 30},
+    {{.name = "interpreter-gpu", .device = "interpreter", .as_gpu = true, .drawn = true}, 6, 30},
+    {{.name = "host", .device = "host"}, 2, 12},
+    {{.name = "opencl", .device = "opencl"}, 1, 8},
+    {{.name = "opencl-gpu", .device = "opencl", .caps = "no-subgroups", .as_gpu = true}, 1, 8}, /* pocl says shuffles and has none */
+    {{.name = "generated", .device = "software", .kernels = true}, 1, 8},
+    {{.name = "generated-gpu", .device = "software", .caps = "min", .as_gpu = true, .kernels = true}, 1, 8},
+    {{.name = "written", .device = "software"}, 2, 12},
+    {{.name = "written-gpu", .device = "software", .as_gpu = true}, 2, 12},
+    {{.name = "written-gpu-smallest", .device = "software", .caps = "min", .as_gpu = true}, 2, 12},
+    {{.name = "cuda", .device = "cuda", .stand_in = true}, 1, 8},
+    {{.name = "hip", .device = "hip", .stand_in = true}, 1, 8},
+    {{.name = "chosen", .device = "", .kernels = true}, 60, 30}, /* BERYL_TEST_DEVICE: last, and only where there is one */
 };
 
-typedef struct opened { base_heap heap; device *d; beryl_status status; beryl_error error; bool stand_in; } opened;
+typedef struct opened { base_heap heap; device *d; beryl_status status; beryl_error error; } opened;
 
 static void form_open(opened *o, const form *f) {
     *o = (opened){0};
     base_heap_init(&o->heap, NULL);
-    o->stand_in = f->stand_in && rig_stand_in(f->stand_in);
     o->status = generated_open(&f->device, &o->heap, &o->d, &o->error);
 }
 
-static void form_close(test *t, opened *o, const form *f) {
+static void form_close(test *t, opened *o) {
     generated_close(o->d);
-    if (o->stand_in) rig_stand_in_end(f->stand_in);
     CHECK_INT(t, o->heap.bytes, 0);
 }
 
@@ -109,7 +106,7 @@ static void run_random(test *t, const form *f) {
     if (o.status == BERYL_NO_DEVICE) test_skip(t, "%s", o.error.message);
     else if (o.status != BERYL_OK) test_fail(t, __FILE__, __LINE__, "%s", o.error.message);
     for (uint64_t i = 0; o.status == BERYL_OK && i < rounds && base_time() < all.until && !test_failed(t); i++) run_seed(t, o.d, seed + i, long_run ? OPERATIONS_MAX : f->most, &all);
-    form_close(t, &o, f);
+    form_close(t, &o);
     if (o.status != BERYL_OK) return;
     if (long_run)
         printf("  %s: %llu graphs from seed %llu, %llu of %llu runs refused, %llu numbers compared, %llu within more than 1 %%, of %llu nothing is known\n",
@@ -177,7 +174,7 @@ static void test_kept(test *t, const form *f) {
         free(entries[i]);
     }
     if (n >= 0) free(entries);
-    if (is_open) form_close(t, &o, f);
+    if (is_open) form_close(t, &o);
 }
 
 void test_graph_fuzz(test *t) {

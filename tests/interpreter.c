@@ -1,14 +1,20 @@
-/* interpreter.c - see interpreter.h. Fetched bytes are copies that live until the sixth later submit with fetches. */
+/* interpreter.c - see interpreter.h. Fetched bytes are copies that live until the sixth later submit with fetches.
+ *
+ * What passes make of a kernel may count on what a schedule promises of its parameters, which a device learns with the first
+ * dispatch: so that is when they run, and again where a later dispatch breaks the promise. */
 #include "interpreter.h"
+#include "ir_draw.h"
 
 #include "base/error.h"
 #include "base/thread.h"
 #include "ir/ir.h"
 #include "ir/pass/pass.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-enum { STAGE_BYTES = 1 << 20, PASSES_MAX = 12 };
+enum { STAGE_BYTES = 1 << 20, PROMISE_MOST = 256, GROUPS_MOST = 4 };
 
 typedef struct memory {
     device_buffer_item head;
@@ -17,8 +23,11 @@ typedef struct memory {
 
 typedef struct program {
     device_program_item head;
-    base_arena arena;
-    const ir_kernel *kernel;
+    base_arena arena, made;   /* of the kernel as it was lowered; of what passes made of it */
+    const ir_kernel *lowered, *kernel; /* kernel NULL: not yet */
+    bool marked;              /* a schedule says what its groups share */
+    uint64_t draws;           /* 0: as every device does it */
+    ir_schedule schedule;
 } program;
 
 typedef struct readback {
@@ -31,7 +40,7 @@ typedef struct interpreter {
     void *stage; // [STAGE_BYTES], NULL until used
     readback readbacks[DEVICE_READBACK_MAX];
     uint32_t next;
-    uint64_t shuffle; /* 0: programs run as they are */
+    uint64_t seed; /* of what is drawn; 0: nothing is */
 } interpreter;
 
 static const device_backend backend;
@@ -87,21 +96,97 @@ static beryl_status stage_commit(device *head, device_buffer_item *item, uint64_
     return write_bytes(head, item, offset, ((interpreter *)head)->stage, size, error);
 }
 
-void interpreter_shuffle(device *d, uint64_t seed) {
-    ((interpreter *)d)->shuffle = seed;
+/* ---- programs: passes and schedules ---------------------------------------------------------------------------------- */
+
+void interpreter_draw(device *d, uint64_t seed) {
+    ((interpreter *)d)->seed = seed;
+}
+
+static bool is_marked(const ir_kernel *k) {
+    bool marked = false;
+    for (uint32_t i = 0; i < k->n_code; i++) marked |= k->code[i].op == IR_LOOP && ir_mark_of(&k->code[i]).kind != IR_SERIAL;
+    return marked;
 }
 
 static beryl_status program_make(device *d, device_program_item *item, const device_program_desc *desc, beryl_error *error) {
     program *p = (program *)item;
-    base_random random = {((interpreter *)d)->shuffle};
+    const uint64_t seed = ((interpreter *)d)->seed;
     base_arena_init(&p->arena, d->heap);
-    beryl_status status = ir_parse(&p->arena, desc->source, desc->source_size, &p->kernel, error);
-    if (status != BERYL_OK || !random.state) return status;
-    random.state += base_hash(desc->source, desc->source_size, 1);
-    ir_pass passes[PASSES_MAX];
-    const size_t n = base_random_next(&random) % PASSES_MAX;
-    for (size_t i = 0; i < n; i++) passes[i] = (ir_pass)(base_random_next(&random) % IR_PASS_COUNT);
-    return ir_passes_run(&p->arena, p->kernel, NULL, passes, n, true, &p->kernel, error);
+    base_arena_init(&p->made, d->heap);
+    const beryl_status status = ir_parse(&p->arena, desc->source, desc->source_size, &p->lowered, error);
+    if (status != BERYL_OK) return status;
+    p->marked = is_marked(p->lowered);
+    p->draws = seed ? (seed * 0x9e3779b97f4a7c15u ^ base_hash(desc->source, desc->source_size, 1)) | 1 : 0;
+    return BERYL_OK;
+}
+
+/* The largest power of two that is a promise which a dispatch with this parameter keeps. */
+static uint32_t promise_of(uint32_t value) {
+    uint32_t multiple = 1;
+    while (multiple < PROMISE_MOST && value % (2 * multiple) == 0) multiple *= 2;
+    return multiple;
+}
+
+static bool keeps_promises(const program *p, const uint32_t *params) {
+    bool kept = true;
+    for (uint32_t i = 0; i < p->lowered->n_param; i++) kept = kept && (!p->schedule.param_multiple[i] || params[i] % p->schedule.param_multiple[i] == 0);
+    return kept;
+}
+
+/* By the rule of thumb, or drawn. */
+static void choose_schedule(const device *d, program *p, const uint32_t *params) {
+    const ir_kernel *k = p->lowered;
+    uint64_t extents[IR_DIM_MAX] = {0};
+    for (uint32_t i = 0; i < k->n_code; i++) {
+        const ir_instruction *loop = &k->code[i];
+        if (loop->op == IR_LOOP && ir_mark_of(loop).kind != IR_SERIAL && k->code[loop->in[1]].op == IR_PARAM) extents[ir_mark_of(loop).dim] = params[k->code[loop->in[1]].array];
+    }
+    if (p->draws && ir_draw(&p->draws, 3)) p->schedule = ir_draw_schedule(&p->draws);
+    else ir_schedule_default(k, &d->caps, extents, &p->schedule);
+    for (uint32_t i = 0; i < k->n_param; i++)
+        if (k->params[i].type == IR_U32 && !(p->draws && ir_draw(&p->draws, 2))) p->schedule.param_multiple[i] = promise_of(params[i]);
+}
+
+static void show(base_heap *heap, const program *p, const ir_pass *passes, size_t n) {
+    if (!getenv("BERYL_TEST_SHOW")) return;
+    base_text text;
+    base_text_init(&text, heap);
+    for (size_t i = 0; i < n; i++) base_text_print(&text, "%s ", ir_pass_of(passes[i])->name);
+    for (uint32_t d = 0; p->marked && d < IR_DRAW_DIMS; d++) {
+        const ir_schedule_dim *dim = &p->schedule.dims[d];
+        base_text_print(&text, "\n; %u: group %u lane %u lanes %u block %u unroll %u stage %u ahead %d split %d wide %u", d, dim->group, dim->lane, dim->lanes,
+                        dim->block, dim->unroll, dim->stage, dim->ahead, dim->split, dim->wide);
+    }
+    base_text_print(&text, "\n; fragments %d subgroup %u vector %u\n", p->schedule.fragments, p->schedule.subgroup, p->schedule.vector);
+    ir_print(&text, p->lowered);
+    ir_print(&text, p->kernel);
+    fprintf(stderr, "; %s: passes %s", p->lowered->name, text.data ? text.data : "");
+    base_text_fini(&text);
+}
+
+static beryl_status run_passes(device *d, program *p, const uint32_t *params, beryl_error *error) {
+    ir_pass drawn[IR_DRAW_PASSES];
+    size_t n;
+    const ir_pass *passes = ir_passes_usual(&n);
+    base_arena_fini(&p->made);
+    base_arena_init(&p->made, d->heap);
+    p->schedule = (ir_schedule){0};
+    if (p->marked) choose_schedule(d, p, params);
+    if (p->draws) n = ir_draw_order(&p->draws, drawn), passes = drawn;
+    const beryl_status status = ir_passes_run(&p->made, p->lowered, &p->schedule, passes, n, true, &p->kernel, error);
+    if (status == BERYL_OK) show(d->heap, p, passes, n);
+    return status;
+}
+
+/* Where a schedule decides, any number on the axes in use is right. */
+static void choose_groups(program *p, const uint32_t *params, const uint32_t given[3], uint32_t groups[3]) {
+    ir_grid grid;
+    memcpy(groups, given, 3 * sizeof *groups);
+    if (!p->marked) return;
+    ir_grid_of(p->kernel, &grid);
+    ir_grid_run(&grid, params, 0, groups);
+    for (int axis = 0; axis < 3 && p->draws && ir_draw(&p->draws, 2); axis++)
+        if (grid.axes[axis] != 255) groups[axis] = 1 + ir_draw(&p->draws, GROUPS_MOST);
 }
 
 static beryl_status program_status(device *d, device_program_item *item, beryl_error *error) {
@@ -112,6 +197,7 @@ static beryl_status program_status(device *d, device_program_item *item, beryl_e
 static void program_drop(device *d, device_program_item *item) {
     (void)d;
     base_arena_fini(&((program *)item)->arena);
+    base_arena_fini(&((program *)item)->made);
 }
 
 static beryl_status bindings_make(device *d, device_bindings_item *item, beryl_error *error) {
@@ -124,7 +210,7 @@ static void bindings_drop(device *d, device_bindings_item *item) {
 }
 
 static beryl_status run(device *d, const device_submit_desc *desc, const device_command *c, beryl_error *error) {
-    const program *p = device_pool_at(&d->programs, c->dispatch.program.id);
+    program *p = device_pool_at(&d->programs, c->dispatch.program.id);
     const device_bindings_item *bindings = device_pool_at(&d->bindings, c->dispatch.bindings.id);
     ir_run r = {0};
     for (uint32_t i = 0; i < bindings->n_binding; i++) {
@@ -132,9 +218,11 @@ static beryl_status run(device *d, const device_submit_desc *desc, const device_
         r.buffers[i].size = bindings->ranges[i].size;
     }
     memcpy(r.params, (const char *)desc->params + c->dispatch.param_offset, p->head.param_bytes);
-    memcpy(r.groups, c->dispatch.groups, sizeof r.groups);
     beryl_error inside = {0};
-    beryl_status status = ir_interpret(d->heap, p->kernel, &r, &inside);
+    beryl_status status = p->kernel && keeps_promises(p, r.params) ? BERYL_OK : run_passes(d, p, r.params, error);
+    if (status != BERYL_OK) return status;
+    choose_groups(p, r.params, c->dispatch.groups, r.groups);
+    status = ir_interpret(d->heap, p->kernel, &r, &inside);
     if (status == BERYL_OK) return status;
     base_text text;
     base_text_init(&text, d->heap);

@@ -7,7 +7,9 @@
 
 /* Closed with device_close. NULL: no memory. */
 device *interpreter_open(base_heap *heap);
-/* From now on every program goes through passes drawn at random before it runs, any subset in any order; 0: as it is. */
-void interpreter_shuffle(device *d, uint64_t seed);
+/* From now on every program goes through a subset of the passes in some order, one with marks under some schedule and some
+ * number of groups: all drawn from seed and the kernel's text, none included. 0: what lowerings do for other devices, the usual
+ * passes under the schedule of the rule of thumb. BERYL_TEST_SHOW=1 prints what was drawn, and each kernel before and after. */
+void interpreter_draw(device *d, uint64_t seed);
 
 #endif

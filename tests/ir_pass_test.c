@@ -4,6 +4,7 @@
  * the values; after any passes in any order under any schedule, run by any number of workgroups,
  * they are the same bit for bit. Numbers are small integers, so that sums are exact in every order.
  * The verifier runs after each pass, and the interpreter looks for races and undefined memory. */
+#include "ir_draw.h"
 #include "ir_lab.h"
 #include "rig.h"
 #include "codegen/codegen.h"
@@ -13,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BUFFERS = 4, ELEMENTS = 2048, PARAMS = 8, ORDER_MAX = 32 };
+enum { BUFFERS = 4, ELEMENTS = 2048, PARAMS = 8 };
 
 static void seeded_open(lab *l, uint64_t seed) {
     lab_open(l, -1);
@@ -21,8 +22,7 @@ static void seeded_open(lab *l, uint64_t seed) {
 }
 
 static uint32_t draw(lab *l, uint32_t n) { /* below n */
-    l->seed ^= l->seed << 13, l->seed ^= l->seed >> 7, l->seed ^= l->seed << 17;
-    return (uint32_t)((l->seed >> 16) % n);
+    return ir_draw(&l->seed, n);
 }
 
 static uint32_t pick(lab *l, const uint32_t *from, uint32_t n) {
@@ -603,28 +603,6 @@ static bool check(test *t, lab *l, const char *name, const ir_kernel *plain, siz
     return true;
 }
 
-static ir_schedule draw_schedule(lab *l) {
-    static const uint32_t lanes[] = {0, 1, 2, 3, 4, 5, 8, 16}, blocks[] = {0, 0, 2, 3, 4, 8},
-                          unrolls[] = {0, 0, 2, 3, 4}, stages[] = {0, 0, 2, 4, 5, 8},
-                          subgroups[] = {0, 2, 4, 8}, vectors[] = {0, 2, 4, 8}, wides[] = {0, 0, 4, 8, 16};
-    ir_schedule s = {.subgroup = pick(l, subgroups, 4), .vector = pick(l, vectors, 4)};
-    s.fragments = draw(l, 2);
-    for (uint32_t d = 0; d < 3; d++)
-        s.dims[d] = (ir_schedule_dim){
-            .group = d < 2 ? (uint8_t)draw(l, 4) : 0,
-            .lane = (uint8_t)draw(l, 4),
-            .lanes = (uint16_t)pick(l, lanes, 8),
-            .block = (uint16_t)pick(l, blocks, 6),
-            .unroll = (uint16_t)pick(l, unrolls, 5),
-            .stage = (uint16_t)pick(l, stages, 6),
-            .split = draw(l, 2),
-            .ahead = draw(l, 2),
-            .wide = (uint8_t)pick(l, wides, 5),
-        };
-    s.dims[3].group = draw(l, 2) ? 3 : 0;
-    return s;
-}
-
 /* The rule of thumb, for devices of all sorts. */
 static ir_schedule default_schedule(lab *l, const ir_kernel *k, sizes s) {
     const uint64_t extents[IR_DIM_MAX] = {draw(l, 2) ? s.m : 0, draw(l, 2) ? s.n : 0,
@@ -643,23 +621,6 @@ static sizes draw_sizes(lab *l) {
     return (sizes){pick(l, some, 11), pick(l, some, 11), pick(l, some, 11)};
 }
 
-static size_t draw_order(lab *l, ir_pass *order) {
-    size_t n;
-    const ir_pass *usual = ir_passes_usual(&n);
-    uint32_t kind = draw(l, 4);
-    if (kind == 0) { /* the usual order */
-        for (size_t i = 0; i < n && i < ORDER_MAX; i++) order[i] = usual[i];
-        return n < ORDER_MAX ? n : ORDER_MAX;
-    }
-    size_t count = 0;
-    for (size_t i = 0; kind == 1 && i < n && count < ORDER_MAX; i++) /* some of it */
-        if (draw(l, 3)) order[count++] = usual[i];
-    if (kind == 1) return count;
-    n = 1 + draw(l, kind == 2 ? 6 : 14);
-    for (; count < n; count++) order[count] = (ir_pass)draw(l, IR_PASS_COUNT);
-    return count;
-}
-
 static void run_kernel(test *t, uint64_t seed, uint32_t which, uint32_t rounds) {
     memory *want = malloc(2 * sizeof *want), *got = want + 1;
     static const uint32_t one[3] = {1, 1, 1};
@@ -671,7 +632,7 @@ static void run_kernel(test *t, uint64_t seed, uint32_t which, uint32_t rounds) 
         sizes s = draw_sizes(&l);
         if (kernels[which].make == random_kernel)
             s = (sizes){1 + s.m % 8, 1 + s.n % 8, 1 + s.k % 8};
-        ir_schedule schedule = draw_schedule(&l);
+        ir_schedule schedule = ir_draw_schedule(&l.seed);
         const ir_kernel *plain = kernels[which].make(&l, s);
         if (plain && draw(&l, 4) == 0) schedule = default_schedule(&l, plain, s);
         char name[80];
@@ -680,8 +641,8 @@ static void run_kernel(test *t, uint64_t seed, uint32_t which, uint32_t rounds) 
         if (!plain || interpret(&l, plain, s, one, want, &error))
             test_fail(t, __FILE__, __LINE__, "%s: %s", name, error.message);
         else {
-            ir_pass order[ORDER_MAX];
-            size_t n = draw_order(&l, order);
+            ir_pass order[IR_DRAW_PASSES];
+            size_t n = ir_draw_order(&l.seed, order);
             check(t, &l, name, plain, s, &schedule, order, n, want, got);
         }
         lab_close(t, &l);
@@ -852,7 +813,7 @@ static void run_device(test *t, rig *r, uint32_t which, uint32_t rounds) {
         sizes s = draw_sizes(&l);
         if (kernels[which].make == random_kernel)
             s = (sizes){1 + s.m % 8, 1 + s.n % 8, 1 + s.k % 8};
-        ir_schedule schedule = draw_schedule(&l);
+        ir_schedule schedule = ir_draw_schedule(&l.seed);
         const device_caps *caps = device_caps_of(r->d);
         schedule.subgroup = caps->subgroups ? caps->subgroup_size : 0;
         schedule.fragments = false;

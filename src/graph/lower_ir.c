@@ -129,16 +129,16 @@ static beryl_status print(base_arena *arena, const ir_kernel *kernel, const char
     return *out ? BERYL_OK : base_fail(error, BERYL_NO_MEMORY, "out of host memory");
 }
 
-/* The kernel after the passes, as text of the device's language. */
+/* The kernel after the passes, as text of the device's language; what takes the IR itself gets it as it was lowered, with its marks. */
 static beryl_status generate(lowering *l, base_arena *arena, const ir_kernel *kernel, const ir_schedule *schedule, kernels_text *out,
                              const char **entry, beryl_error *error) {
     device_program_desc desc;
     beryl_status status = l->texts ? print(l->arena, kernel, &l->texts->before, &out->size, error) : BERYL_OK;
+    if (status == BERYL_OK && l->language == DEVICE_IR) return print(arena, kernel, (const char **)&out->text, &out->size, error);
     if (status == BERYL_OK) status = ir_optimise(arena, kernel, schedule, &kernel, error);
     if (status == BERYL_OK && l->texts) status = print(l->arena, kernel, &l->texts->after, &out->size, error);
     if (status != BERYL_OK) return status;
     memcpy(out->workgroup, kernel->workgroup, sizeof out->workgroup);
-    if (l->language == DEVICE_IR) return print(arena, kernel, (const char **)&out->text, &out->size, error);
     status = codegen_make(arena, kernel, l->language, l->caps, &desc, error);
     if (status != BERYL_OK) return status;
     out->size = desc.source_size;
