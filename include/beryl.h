@@ -216,8 +216,8 @@ BERYL_API beryl_status beryl_engine_info_get(const beryl_engine *engine, beryl_e
 BERYL_API void beryl_engine_stats(const beryl_engine *engine, beryl_stats *stats);
 /* Measures how fast the device reads its memory (a few ms on a GPU); then in stats.bandwidth. */
 BERYL_API beryl_status beryl_engine_measure(beryl_engine *engine, beryl_error *error);
-/* Runs every kernel that this engine's plans use against the reference functions; each result is
- * a BERYL_EVENT_TEST. The task ends with BERYL_DEVICE if one failed. UNSUPPORTED: nothing runs (dummy, reference). */
+/* Runs every kernel that this engine's plans use, then every operation with every type in small shapes (not in browsers), against
+ * the reference functions; each result is a BERYL_EVENT_TEST. The task ends with BERYL_DEVICE if one failed. UNSUPPORTED: nothing runs (dummy, reference). */
 BERYL_API beryl_status beryl_engine_selftest(beryl_engine *engine, beryl_task **task, beryl_error *error);
 /* What the file has, in its order, one JSON object: {"metadata": {KEY: VALUE, ...}, "tensors": [{"name", "type",
  * "shape": [ne0, ...], "bytes"}, ...]}, arrays longer than 64 as {"type", "count"}. Caller frees with beryl_free. */

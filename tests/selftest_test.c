@@ -1,6 +1,7 @@
 /* selftest_test.c - the self-test and the start-up check: good kernels pass, broken ones are found and done without, verdicts are
  * kept; bandwidth. On the software device, also as a GPU, with its kernels; what needs no more than finding on others too. */
 #define _POSIX_C_SOURCE 200809L
+#include "engine/every_op.h"
 #include "engine/selftest.h"
 #include "rig.h"
 
@@ -59,6 +60,22 @@ static beryl_engine *on_software(test *t, beryl_engine_options options) {
 }
 
 typedef struct tally { int passed, failed; } tally;
+
+/* Of the plans alone, which takes less. */
+static beryl_status selftest_plans(beryl_engine *engine, tally *n) {
+    engine_selftest *s;
+    trial_result result;
+    const base_text *name;
+    beryl_status status = engine_selftest_open(engine, SELFTEST_PLANS, &s, NULL);
+    if (status != BERYL_OK) return status;
+    while ((status = engine_selftest_step(s, &result, &name, NULL)) == BERYL_EVENT || status == BERYL_PENDING) {
+        if (status == BERYL_PENDING) base_sleep(2e-4);
+        else *(result.ok ? &n->passed : &n->failed) += 1;
+    }
+    if (status == BERYL_OK) status = engine_selftest_verdict(s, NULL);
+    engine_selftest_close(s);
+    return status;
+}
 
 static beryl_status selftest(beryl_engine *engine, tally *n) {
     beryl_task *task;
@@ -168,7 +185,7 @@ static void check_cases(test *t) {
             if (check_again(engine, i, NULL) != BERYL_DEVICE) test_fail(t, __FILE__, __LINE__, "program %zu of %zu did nothing and nobody noticed", i, count);
             if (i == 0) {
                 tally n = {0};
-                CHECK_INT(t, selftest(engine, &n), BERYL_DEVICE);
+                CHECK_INT(t, selftest_plans(engine, &n), BERYL_DEVICE);
                 CHECK(t, n.failed > 0 && n.passed > 0);
             }
             swap_items(engine, real, idle);
@@ -271,8 +288,51 @@ static void check_cases(test *t) {
     }
 }
 
+/* ---- every operation --------------------------------------------------------------------------------------------- */
+
+typedef struct covered { uint32_t ops, weights[OP_COUNT][3], caches; } covered; /* bits; weights by rows: one, few, many */
+
+static void cover(covered *c, const graph *g, const graph_node *node) {
+    c->ops |= 1u << node->op;
+    for (uint32_t i = 0; node->op == OP_FUSED && i < node->attr.fused.count; i++) cover(c, g, &g->inner.data[node->attr.fused.first + i]);
+    if (node->op == OP_MATMUL || node->op == OP_MATMUL_ID || node->op == OP_GATHER_ROWS) {
+        const uint32_t n = graph_tensor_at(g, node->out[0])->dim[0].size;
+        c->weights[node->op][n == 1 ? 0 : n <= 16 ? 1 : 2] |= 1u << graph_tensor_at(g, node->in[node->op != OP_GATHER_ROWS])->type;
+    }
+    if (node->op == OP_ATTENTION) c->caches |= 1u << graph_tensor_at(g, node->in[1])->type;
+}
+
+static void check_every_op(test *t, const char *kernels) {
+    base_heap heap;
+    device *d = NULL;
+    every_op *every = NULL;
+    beryl_error error = {0};
+    covered c = {0};
+    uint32_t packed = 0;
+    base_heap_init(&heap, NULL);
+    setenv("BERYL_KERNELS", kernels, 1);
+    CHECK_INT(t, device_open(&heap, NULL, "dummy", &d, &error), BERYL_OK);
+    if (d && every_op_open(&heap, d, true, &every, &error) != BERYL_OK) test_fail(t, __FILE__, __LINE__, "%s", error.message);
+    unsetenv("BERYL_KERNELS");
+    for (uint32_t i = 0; every && i < every->g->nodes.count; i++)
+        if (!every->g->nodes.data[i].dead) cover(&c, every->g, &every->g->nodes.data[i]);
+    graph_pack_layout layout;
+    for (int i = 0; i < TYPE_COUNT; i++) packed |= (uint32_t)graph_pack_layout_of((base_type)i, 4, 512, &layout) << i;
+    for (int i = 0; i < OP_COUNT; i++)
+        if (!(c.ops >> i & 1)) test_fail(t, __FILE__, __LINE__, "no case of %s: add one to src/engine/op_cases.c", graph_op_name((base_op)i));
+    for (int k = 0; k < 3; k++) CHECK_INT(t, c.weights[OP_MATMUL][k], packed);
+    CHECK_INT(t, c.weights[OP_MATMUL_ID][0], packed);
+    CHECK_INT(t, c.weights[OP_GATHER_ROWS][1], packed);
+    CHECK_INT(t, c.caches, 1u << TYPE_F32 | 1u << TYPE_F16 | 1u << TYPE_Q8_0);
+    every_op_close(every);
+    device_close(d);
+    CHECK_INT(t, heap.bytes, 0);
+}
+
 void test_selftest(test *t) {
     check_cases(t);
+    for (int i = 0; i < 2; i++)
+        if (test_case(t, "selftest/has-every-operation-and-type-%s", i ? "generated" : "written")) check_every_op(t, i ? "generated" : "written");
     if (test_case(t, "selftest/passes-on-software")) {
         static const beryl_engine_options kinds[] = {
             {.model = "tests/data/e2b-q4km.gguf", .context = 512},
@@ -281,9 +341,9 @@ void test_selftest(test *t) {
             tally n = {0};
             beryl_engine *engine = on_software(t, kinds[i]);
             if (!engine) break;
-            CHECK_INT(t, selftest(engine, &n), BERYL_OK);
+            CHECK_INT(t, i ? selftest_plans(engine, &n) : selftest(engine, &n), BERYL_OK);
             CHECK_INT(t, n.failed, 0);
-            CHECK(t, n.passed > 20);
+            CHECK(t, n.passed > (i ? 20 : 100));
             beryl_engine_close(engine);
         }
     }

@@ -20,7 +20,7 @@ enum { ARGS_POSITIONAL_MAX = 32 };
     X(RENDER, "render", "[MODEL]", "Print the prompt that a conversation becomes", 0, 1)          \
     X(LOGITS, "logits", "[MODEL]", "Write the logits of every position to a NumPy file", 0, 1)    \
     X(PERPLEXITY, "perplexity", "[MODEL] FILE", "Measure how well a model predicts a text", 1, 2) \
-    X(SELFTEST, "selftest", "[MODEL]", "Check every kernel that a model uses on this device", 0,  \
+    X(SELFTEST, "selftest", "[MODEL]", "Check every kernel of a model, and every operation, on this device", 0,  \
       1)                                                                                          \
     X(EXPLAIN, "explain", "[MODEL|GRAPH]",                                                        \
       "Show what becomes of a model: graph, plan, kernels, code", 0, 1)                           \

@@ -46,7 +46,8 @@ static const char *const details[COMMAND_COUNT] = {
                            "its second half are scored. A last piece that is not full is left out, "
                            "unless it is the only one.\n\n"
                            "  beryl perplexity model.gguf stories.txt --piece 512",
-    [COMMAND_SELFTEST] = "Each kernel is compared with its reference function on stored numbers.",
+    [COMMAND_SELFTEST] = "Each kernel is compared with its reference function on made-up numbers: first those of the model's plans, then every operation "
+                         "with every type of weights and caches in small shapes.",
     [COMMAND_EXPLAIN] =
         "Numbers at the beginning of a line are what --op takes. Nothing is run; a GPU is not "
         "needed: --device dummy plans for a small WebGPU device, and any other device shows its "

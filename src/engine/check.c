@@ -177,7 +177,7 @@ beryl_status engine_check_step(beryl_engine *e, bool *again, uint64_t *done, uin
         e->n_checked = is_all_known(e) ? e->store.programs.count : 0;
         if (e->n_checked) return BERYL_OK;
         e->n_checking = e->store.programs.count;
-        status = engine_selftest_open(e, true, &e->check, error);
+        status = engine_selftest_open(e, SELFTEST_BRIEF, &e->check, error);
         if (status != BERYL_OK) return status;
         base_log(&e->log, BERYL_LOG_INFO, "checking kernels on this device, once");
     }

@@ -1,7 +1,8 @@
-/* selftest.c - trials of the operations that the engine's plans consist of: each different one once (the task), or a few that
- * together run every program (the start-up check, check.c). */
+/* selftest.c - trials of the operations that the engine's plans consist of: each different one once and then every operation there
+ * is (the task), or a few that together run every program (the start-up check, check.c). */
 #include "engine/selftest.h"
 #include "base/error.h"
+#include "engine/every_op.h"
 
 #include <string.h>
 
@@ -17,6 +18,7 @@ struct engine_selftest {
     bool *tried;        // [n_program] of the engine's store: no trial of it is needed any more
     size_t n_program;
     trial *running;
+    every_op *every;    /* NULL: the model's own alone */
     base_text name, first_failed;
     double first_error;
 };
@@ -45,31 +47,49 @@ static bool is_needed(const engine_selftest *s, const trial_desc *desc) {
     return false;
 }
 
-static beryl_status collect(engine_selftest *s, beryl_error *error) {
-    for (int k = 0; k < PLAN_COUNT; k++) {
-        const engine_plan *plan = &s->e->plans[k];
-        if (!plan->exec) continue;
-        const graph *g = plan->text.g;
-        for (uint32_t i = 0; i < g->nodes.count; i++) {
-            const trial_desc desc = {.g = g, .exec = plan->exec, .store = &s->e->store, .node = i,
-                                     .exact = s->e->options.precision == BERYL_PRECISION_EXACT,
-                                     .decode = k == PLAN_DECODE_NEAR || k == PLAN_DECODE || k == PLAN_DECODE_8 || k == PLAN_DECODE_ALL};
-            if (!trial_wanted(&desc) || (s->brief && !is_needed(s, &desc))) continue;
-            const uint64_t key = trial_key(&desc);
-            if (is_known(s, key)) continue;
-            struct selftest_case *c = base_vec_add(&s->e->heap, &s->cases);
-            if (!c) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
-            *c = (struct selftest_case){.desc = desc, .key = key, .work = trial_work(&desc, &s->limits)};
-        }
+/* The nodes of one plan; desc.node is nobody's yet. */
+static beryl_status collect_from(engine_selftest *s, trial_desc desc, beryl_error *error) {
+    desc.exact = s->e->options.precision == BERYL_PRECISION_EXACT;
+    for (desc.node = 0; desc.node < desc.g->nodes.count; desc.node++) {
+        if (!trial_wanted(&desc) || (s->brief && !is_needed(s, &desc))) continue;
+        const uint64_t key = trial_key(&desc);
+        if (is_known(s, key)) continue;
+        struct selftest_case *c = base_vec_add(&s->e->heap, &s->cases);
+        if (!c) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+        *c = (struct selftest_case){.desc = desc, .key = key, .work = trial_work(&desc, &s->limits)};
     }
     return BERYL_OK;
+}
+
+static beryl_status collect(engine_selftest *s, beryl_error *error) {
+    beryl_status status = BERYL_OK;
+    for (int k = 0; status == BERYL_OK && k < PLAN_COUNT; k++) {
+        const engine_plan *plan = &s->e->plans[k];
+        const bool decode = k == PLAN_DECODE_NEAR || k == PLAN_DECODE || k == PLAN_DECODE_8 || k == PLAN_DECODE_ALL;
+        if (plan->exec) status = collect_from(s, (trial_desc){.g = plan->text.g, .exec = plan->exec, .store = &s->e->store, .decode = decode}, error);
+    }
+    return status;
+}
+
+/* What the model has not, for graphs of the library's users. Pages have none. */
+static beryl_status collect_every_op(engine_selftest *s, beryl_error *error) {
+#ifdef __wasm__
+    (void)s, (void)error;
+    return BERYL_OK;
+#else
+    beryl_engine *e = s->e;
+    beryl_status status = every_op_open(&e->heap, e->device, e->options.precision == BERYL_PRECISION_EXACT, &s->every, error);
+    if (status == BERYL_OK) status = collect_from(s, (trial_desc){.g = s->every->g, .exec = s->every->exec, .store = &s->every->store}, error);
+    return status;
+#endif
 }
 
 bool engine_selftest_computes(const beryl_engine *e) {
     return e->device && strcmp(device_caps_of(e->device)->backend, "dummy") != 0;
 }
 
-beryl_status engine_selftest_open(beryl_engine *e, bool brief, engine_selftest **out, beryl_error *error) {
+beryl_status engine_selftest_open(beryl_engine *e, selftest_kind kind, engine_selftest **out, beryl_error *error) {
+    const bool brief = kind == SELFTEST_BRIEF;
     *out = NULL;
     engine_selftest *s = base_heap_take(&e->heap, sizeof *s);
     if (!s) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
@@ -83,6 +103,7 @@ beryl_status engine_selftest_open(beryl_engine *e, bool brief, engine_selftest *
     beryl_status status = s->tried ? BERYL_OK : base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     for (size_t i = 0; s->tried && i < s->n_program; i++) s->tried[i] = e->store.programs.data[i].proven;
     if (status == BERYL_OK) status = collect(s, error);
+    if (status == BERYL_OK && kind == SELFTEST_EVERY_OP) status = collect_every_op(s, error);
     if (status == BERYL_OK) {
         *out = s;
     } else {
@@ -94,6 +115,9 @@ beryl_status engine_selftest_open(beryl_engine *e, bool brief, engine_selftest *
 void engine_selftest_close(engine_selftest *s) {
     if (!s) return;
     trial_close(s->running);
+#ifndef __wasm__
+    every_op_close(s->every);
+#endif
     base_heap *heap = &s->e->heap;
     base_vec_fini(heap, &s->cases);
     base_heap_give(heap, s->tried, s->n_program * sizeof *s->tried + 1);
@@ -222,7 +246,7 @@ beryl_status beryl_engine_selftest(beryl_engine *engine, beryl_task **task, bery
     if (!engine->device) return base_fail(error, BERYL_UNSUPPORTED, "the reference functions are what kernels are compared with: choose another device to test");
     if (!engine_selftest_computes(engine)) return base_fail(error, BERYL_UNSUPPORTED, "the dummy device computes nothing that could be tested");
     engine_selftest *s;
-    beryl_status status = engine_selftest_open(engine, false, &s, error);
+    beryl_status status = engine_selftest_open(engine, SELFTEST_EVERY_OP, &s, error);
     if (status != BERYL_OK) return status;
     status = task_open(engine, NULL, task_step, task, error);
     if (status != BERYL_OK) {

@@ -8,9 +8,12 @@ typedef struct engine_selftest engine_selftest;
 
 /* Can numbers of this engine's device be judged? Not of the dummy's or the reference's. */
 bool engine_selftest_computes(const beryl_engine *engine);
-/* Every different operation of the plans made so far; or, where `brief`, the least work that runs every program which
- * is not proven yet. */
-beryl_status engine_selftest_open(beryl_engine *engine, bool brief, engine_selftest **out, beryl_error *error);
+typedef enum selftest_kind {
+    SELFTEST_BRIEF,   /* the least work that runs every program of the plans made so far which is not proven yet */
+    SELFTEST_PLANS,   /* every different operation of those plans */
+    SELFTEST_EVERY_OP /* and then every operation there is (every_op.h); not in browsers */
+} selftest_kind;
+beryl_status engine_selftest_open(beryl_engine *engine, selftest_kind kind, engine_selftest **out, beryl_error *error);
 /* EVENT: one more operation was tried, whose name is *name until the next step. PENDING: step again. OK: there are no more.
  * A kernel that computes wrong numbers is a result, not an error. */
 beryl_status engine_selftest_step(engine_selftest *s, trial_result *result, const base_text **name, beryl_error *error);

@@ -213,7 +213,7 @@ static beryl_status use_stored(trial *t, graph_value v, beryl_error *error) {
     if (trial_used_find(t, v)) return BERYL_OK;
     if (t->n_used == USED_MAX) return too_much(error);
     const graph_value base = graph_base_of(t->desc.g, v);
-    const store_tensor *s = &t->e->store.tensors.data[graph_tensor_at(t->desc.g, base)->stored];
+    const store_tensor *s = &t->desc.store->tensors.data[graph_tensor_at(t->desc.g, base)->stored];
     trial_used *u = &t->used[t->n_used++];
     *u = (trial_used){.base = base, .from = graph_tensor_at(t->desc.g, base)->stored, .rank = s->rank, .type = s->type, .is_state = s->is_state};
     memcpy(u->dim, s->dim, sizeof u->dim);
@@ -285,6 +285,8 @@ static void choose_sizes(trial *t) {
         if (node->op == OP_SAMPLE || node->op == OP_ARGMAX || node->op == OP_TOPK) t->n = least(t->n, 4);
         if (node->op == OP_ATTENTION) attends = true, window = node->attr.attention.window;
     }
+    for (uint32_t i = 0; i < t->n_input; i++)
+        if (t->inputs[i].kind == NUMBER_POS) t->n = least(t->n, graph_tensor_at(g, t->inputs[i].v)->dim[0].size);
     for (uint32_t i = 0; i < t->n_used; i++)
         if (t->used[i].is_cache) t->n = least(t->n, t->desc.decode ? t->used[i].dim[0] : t->used[i].dim[1]);
     for (uint32_t i = 1; i <= g->n_extent; i++) t->extents[i] = least(g->extents[i].bound, t->n);
@@ -390,7 +392,7 @@ static void move_stored(const trial *t, graph *g, bool reference) {
         }
         x->stored = u->at;
         if (!u->is_state && !reference) continue;
-        const store_tensor *from = &t->e->store.tensors.data[u->from];
+        const store_tensor *from = &t->desc.store->tensors.data[u->from];
         bool same = x->rank == u->rank && x->offset == 0;
         for (uint32_t i = 0; same && i < u->rank; i++) same = x->dim[i].size == from->dim[i];
         if (!same) continue;
@@ -467,9 +469,9 @@ static beryl_status make_fill(trial *t, beryl_error *error) {
     return graph_exec_open(g, &s->store, NULL, &t->fill_exec, error);
 }
 
-/* The engine's weights, buffers and programs in the store of the device side, after its own states. */
+/* The plan's weights, buffers and programs in the store of the device side, after its own states. */
 static beryl_status borrow(trial *t, graph_store *s, beryl_error *error) {
-    const graph_store *from = &t->e->store;
+    const graph_store *from = t->desc.store;
     const uint32_t own = (uint32_t)s->buffers.count;
     t->n_own = own;
     t->n_program = from->programs.count;
@@ -496,7 +498,7 @@ static beryl_status make_store(trial *t, bool reference, beryl_error *error) {
     graph_store *s = &t->sides[reference].store;
     beryl_status status = store_init(s, t->heap, reference ? NULL : t->e->device, &t->source, 1, error);
     uint64_t offset = 0;
-    if (!reference) s->tuned = t->e->store.tuned, s->n_tuned = t->e->store.n_tuned;
+    if (!reference) s->tuned = t->desc.store->tuned, s->n_tuned = t->desc.store->n_tuned;
     for (uint32_t i = 0; status == BERYL_OK && i < t->n_used; i++) {
         trial_used *u = &t->used[i];
         if (!u->is_state) continue;

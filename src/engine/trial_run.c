@@ -26,8 +26,8 @@ static beryl_status read_step(trial *t, beryl_error *error) {
     for (; t->read_used < t->n_used; t->read_used++) {
         const trial_used *u = &t->used[t->read_used];
         if (u->is_state) continue;
-        const store_tensor *w = &t->e->store.tensors.data[u->from];
-        const beryl_source *source = &t->e->store.sources[w->file];
+        const store_tensor *w = &t->desc.store->tensors.data[u->from];
+        const beryl_source *source = &t->desc.store->sources[w->file];
         const uint64_t n_expert = u->rank == 3 ? u->dim[0] : 1, row = base_type_row_bytes(u->type, trial_row_size(u));
         const uint64_t bytes = trial_blob_rows(u) / n_expert * row, step = u->rank == 3 ? w->dim[1] * row : 0;
         for (; t->read_expert < n_expert; t->read_expert++) {
