@@ -154,16 +154,6 @@ static beryl_status run_once(making *m, double *seconds) {
     return BERYL_OK;
 }
 
-static double median(double *x, uint32_t n) {
-    for (uint32_t i = 1; i < n; i++)
-        for (uint32_t k = i; k > 0 && x[k - 1] > x[k]; k--) {
-            const double y = x[k];
-            x[k] = x[k - 1];
-            x[k - 1] = y;
-        }
-    return n % 2 ? x[n / 2] : (x[n / 2 - 1] + x[n / 2]) / 2;
-}
-
 static beryl_status time_case(making *m, double *seconds) {
     double times[RUNS_MAX];
     uint32_t n = 0;
@@ -173,7 +163,7 @@ static beryl_status time_case(making *m, double *seconds) {
     while (status == BERYL_OK && warms && base_time() - begun < WARM_SECONDS) status = run_once(m, seconds);
     const double start = base_time();
     while (status == BERYL_OK && n < RUNS_MAX && (n < RUNS_LEAST || base_time() - start < RUN_SECONDS)) status = run_once(m, &times[n++]);
-    if (status == BERYL_OK) *seconds = median(times, n) / m->n_copy;
+    if (status == BERYL_OK) *seconds = measure_median(times, n) / m->n_copy;
     return status;
 }
 

@@ -18,6 +18,16 @@ static const uint64_t BUFFER_BYTES = 256 << 20, SOFTWARE_BYTES = 64 << 20, READ_
 /* Long against a dispatch, or where the host's clock has to do, against a submit; short against what a desktop notices. */
 static const double STAMPED_SECONDS = 4e-3, CLOCKED_SECONDS = 40e-3;
 
+double measure_median(double *x, uint32_t n) {
+    for (uint32_t i = 1; i < n; i++)
+        for (uint32_t k = i; k > 0 && x[k - 1] > x[k]; k--) {
+            const double y = x[k];
+            x[k] = x[k - 1];
+            x[k - 1] = y;
+        }
+    return n % 2 ? x[n / 2] : (x[n / 2 - 1] + x[n / 2]) / 2;
+}
+
 typedef struct measuring {
     base_heap *heap;
     device *d;

@@ -14,4 +14,7 @@ typedef enum measure_kind {
  * few ms on a GPU; native only. UNSUPPORTED: it computes nothing (dummy). */
 beryl_status measure_rate(base_heap *heap, device *d, const graph_store *store, uint64_t memory, measure_kind kind, double *rate, beryl_error *error);
 
+/* Sorts x. */
+double measure_median(double *x, uint32_t n);
+
 #endif

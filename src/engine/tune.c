@@ -6,6 +6,7 @@
  * its tries are used up. At the end each new form has to make the whole step faster, and every kernel has to be right. */
 #include "base/error.h"
 #include "base/file.h"
+#include "engine/measure.h"
 #include "engine/probe.h"
 #include "graph/plan.h"
 
@@ -160,16 +161,6 @@ static void take_sample(tuning *t, const probe *p, int which, uint32_t run) {
     }
 }
 
-static double median(double *x, uint32_t n) {
-    for (uint32_t i = 1; i < n; i++)
-        for (uint32_t k = i; k > 0 && x[k - 1] > x[k]; k--) {
-            const double y = x[k];
-            x[k] = x[k - 1];
-            x[k - 1] = y;
-        }
-    return x[n / 2];
-}
-
 /* The two plans in turns. */
 static beryl_status compare(tuning *t, beryl_error *error) {
     beryl_status status = warm_up(t, &t->plans[1], error);
@@ -179,8 +170,8 @@ static beryl_status compare(tuning *t, beryl_error *error) {
             if (status == BERYL_OK) take_sample(t, &t->plans[which], which, run);
         }
     for (uint32_t i = 0; status == BERYL_OK && i < t->n_product; i++) {
-        t->products[i].best_us = median(t->products[i].samples[0], RUNS);
-        t->products[i].candidate_us = median(t->products[i].samples[1], RUNS);
+        t->products[i].best_us = measure_median(t->products[i].samples[0], RUNS);
+        t->products[i].candidate_us = measure_median(t->products[i].samples[1], RUNS);
     }
     return status;
 }
@@ -199,8 +190,8 @@ static beryl_status measure_stamp(tuning *t, beryl_error *error) {
             seconds[i][run] = graph_exec_seconds(plans[i]->exec);
         }
     while (graph_exec_step_at(t->plans[0].exec, n, &step)) n++;
-    const double more = 1e6 * (median(seconds[0], RUNS) - median(seconds[1], RUNS));
-    const double mean = n ? 1e6 * median(seconds[1], RUNS) / n : 0; /* of a dispatch; a busy machine's clock may say anything */
+    const double more = 1e6 * (measure_median(seconds[0], RUNS) - measure_median(seconds[1], RUNS));
+    const double mean = n ? 1e6 * measure_median(seconds[1], RUNS) / n : 0; /* of a dispatch; a busy machine's clock may say anything */
     t->stamp_us = !(more > 0) || !n ? 0 : more / n < mean ? more / n : mean;
     probe_close(&framed);
     return status;
@@ -232,14 +223,14 @@ static beryl_status find_products(tuning *t, beryl_error *error) {
         totals[run] = graph_exec_seconds(p->exec);
     }
     if (status != BERYL_OK) return status;
-    const double total = 1e6 * median(totals, RUNS);
+    const double total = 1e6 * measure_median(totals, RUNS);
     for (uint32_t i = 0; graph_exec_step_at(p->exec, i, &step); i++) { /* a product's own step is its last one */
         product *x = product_of(t, p, &step);
         if (x && step.form.wg) x->chosen = x->best = step.form;
     }
     for (uint32_t i = 0; i < t->n_product; i++) {
         product *x = &t->products[i];
-        x->class.before = x->class.after = median(x->samples[0], RUNS);
+        x->class.before = x->class.after = measure_median(x->samples[0], RUNS);
         x->ended = !x->chosen.wg || x->class.before + t->stamp_us < SHARE_LEAST * total;
         for (size_t k = 0; !t->again && k < t->e->tuned.count; k++) x->known |= t->e->tuned.data[k].form.key == x->class.form.key;
         for (size_t k = 0; k < t->found.count; k++) x->known |= t->found.data[k].form.key == x->class.form.key; /* in the plan before */
@@ -335,8 +326,8 @@ static beryl_status compare_steps(tuning *t, product *without, double *best, dou
             status = run_once(&plans[i], error);
             seconds[i][run] = graph_exec_seconds(plans[i].exec);
         }
-    *best = 1e6 * median(seconds[0], LAST_RUNS);
-    *other = 1e6 * median(seconds[1], LAST_RUNS);
+    *best = 1e6 * measure_median(seconds[0], LAST_RUNS);
+    *other = 1e6 * measure_median(seconds[1], LAST_RUNS);
     probe_close(&plans[0]);
     probe_close(&plans[1]);
     return status;
