@@ -320,14 +320,14 @@ beryl_status lower_fused_matvec(lowering *l, const graph_node *node, beryl_error
                           : made  ? vectors_quantise(l, node, x, &w.x, SCRATCH_X, error)
                                   : BERYL_OK;
     if (status != BERYL_OK) return status;
-    uint32_t all = 0; /* tiles */
-    for (uint32_t i = 0; i < w.shape.n_segment; i++) all += (w.w[i].m + matvec_tile(&w.choice) - 1) / matvec_tile(&w.choice);
-    w.choice.once = all <= w.choice.groups && (!w.shape.worked || w.x.k <= ONCE_FOURS * 4u * w.choice.wg);
+    uint32_t first[FUSED_SEGMENT_MAX + 1] = {0}; /* tile of each segment, then how many there are */
+    for (uint32_t i = 0; i < w.shape.n_segment; i++) first[i + 1] = first[i] + (w.w[i].m + matvec_tile(&w.choice) - 1) / matvec_tile(&w.choice);
+    w.choice.once = first[w.shape.n_segment] <= w.choice.groups && (!w.shape.worked || w.x.k <= ONCE_FOURS * 4u * w.choice.wg);
     lower_request request = {0};
     fused_parts(&request, l, f, &w, prefixes);
     for (uint32_t i = 0; i < f->n_segment; i++) lower_bytes(l, w.w[i].m * base_type_row_bytes(w.w[i].type, w.w[i].k));
     lower_step *s = lower_step_begin(l, node, &request.kernel);
-    uint32_t word[FUSED_SEGMENT_MAX], tiles = 0;
+    uint32_t word[FUSED_SEGMENT_MAX];
     lower_bind_weights(s, "weights", f->w, f->n_segment, word);
     for (uint32_t i = 0; i < w.shape.n_segment; i++) {
         const char *prefix = prefixes ? prefixes[i] : "PART_";
@@ -336,10 +336,9 @@ beryl_status lower_fused_matvec(lowering *l, const graph_node *node, beryl_error
         lower_bind(s, name, f->out[i]);
         segment_put(s, prefix, &(segment){&w.w[i].stored->shard[0].layout, word[i], w.shape.per == 2 ? word[1] : 0, w.w[i].k, w.w[i].first,
                                           w.w[i].m, graph_tensor_at(l->g, f->out[i])->offset, w.hands ? 0 : w.w[i].m}, w.shape.per == 2);
-        if (i > 0) lower_u32(s, tiles_of[i], tiles);
-        tiles += (w.w[i].m + matvec_tile(&w.choice) - 1) / matvec_tile(&w.choice);
+        if (i > 0) lower_u32(s, tiles_of[i], first[i]);
     }
-    x_put(s, &w.choice, made ? 0 : x, &w.x, tiles);
+    x_put(s, &w.choice, made ? 0 : x, &w.x, first[w.shape.n_segment]);
     if (w.shape.worked) vectors_put(s, f, &w.vectors);
     if (f->to == FUSED_SOFTCAP) lower_f32(s, "cap", f->cap);
     if (f->to == FUSED_GELU_MUL) {
