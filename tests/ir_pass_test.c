@@ -944,6 +944,16 @@ static void check_shapes(test *t) {
         k = optimised(t, &l, halves_bf16, (sizes){64, 64, 64}, &s);
         CHECK_INT(t, k->n_fragment, 0);
     }
+    if (test_case(t, "ir-pass/matrix-units-are-asked-for-their-types")) {
+        const uint64_t extents[IR_DIM_MAX] = {64, 64, 64};
+        device_caps caps = {.kind = DEVICE_DISCRETE, .subgroups = true, .subgroup_size = 32, .workgroup_bytes = 65536,
+                            .fragments = DEVICE_FRAGMENT_BIT(DEVICE_FRAGMENT_BF16_F32) | DEVICE_FRAGMENT_BIT(DEVICE_FRAGMENT_F16_F16)};
+        ir_schedule s;
+        ir_schedule_default(halves_bf16(&l, (sizes){64, 64, 64}), &caps, extents, &s);
+        CHECK(t, s.fragments);
+        ir_schedule_default(halves_f16(&l, (sizes){64, 64, 64}), &caps, extents, &s); /* its sums are of f32 */
+        CHECK(t, !s.fragments);
+    }
     if (test_case(t, "ir-pass/rows-are-joined-by-subgroups")) {
         ir_schedule s = {
             .subgroup = 8,

@@ -159,7 +159,8 @@ static void check_units(test *t) {
                 continue;
             }
             d->caps.kind = DEVICE_DISCRETE;
-            d->caps.fragments = d->caps.subgroups = true;
+            d->caps.fragments = DEVICE_FRAGMENT_BIT(DEVICE_FRAGMENT_F16_F32);
+            d->caps.subgroups = true;
             d->caps.subgroup_size = 32;
             run(t, &heap, d, &some[i], types[k], true);
             for (uint64_t round = 0; i == 0 && generated_round(t, &drawn, d, &round);) run(t, &heap, d, &some[i], types[k], true);

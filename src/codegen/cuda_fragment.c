@@ -8,6 +8,8 @@
  * by ldmatrix wherever rows are seen to begin at multiples of 16 bytes. */
 #include "codegen/cuda_like.h"
 
+#include "ir/pass/pass.h"
+
 typedef struct shape {
     uint32_t registers; /* of a lane */
     uint32_t packed;    /* elements in one */
@@ -238,6 +240,10 @@ static bool multiply(codegen *g, const ir_instruction *i) {
                               (unsigned)s.registers);
     }
     const ir_type c = f[0]->type, a = f[1]->type, b = f[2]->type;
+    for (uint32_t n = 1; n < 3 && g->caps; n++)
+        if (!ir_has_fragment(g->caps, f[n]->type, c, f[0]->m, f[0]->n, f[0]->k))
+            codegen_refuse(g, "the device has no matrix units for %s, %u x %u x %u, and sums of %s", ir_type_name(f[n]->type), (unsigned)f[0]->m, (unsigned)f[0]->n,
+                           (unsigned)f[0]->k, ir_type_name(c));
     if (ir_type_in(a, IR_FLOATS) && (c == IR_F16) && a != IR_F16) return false;
     if (ir_type_in(a, IR_FLOATS))
         codegen_line(g, "multiply_%s_%s(%s, %s, %s);", ir_type_name(c), ir_type_name(a), at[0],

@@ -99,6 +99,23 @@ typedef enum device_language {
 enum { DEVICE_LANGUAGE_COUNT = DEVICE_IR + 1 };
 #define DEVICE_LANGUAGE_BIT(language) (UINT32_C(1) << (language))
 
+/* Products of matrices that a device's units take: the factors' and the sums' types, and how large: c[m, n] += a[m, k] b[k, n].
+ * Types are named as in ir/ir.h. */
+#define DEVICE_FRAGMENT_LIST(X) \
+    X(F16, F32, 16, 8, 16)      \
+    X(BF16, F32, 16, 8, 16)     \
+    X(F16, F16, 16, 8, 16)      \
+    X(I8, I32, 16, 8, 32)       \
+    X(U8, I32, 16, 8, 32)
+typedef enum device_fragment {
+#define X(factors, sums, m, n, k) DEVICE_FRAGMENT_##factors##_##sums,
+    DEVICE_FRAGMENT_LIST(X)
+#undef X
+        DEVICE_FRAGMENT_COUNT
+} device_fragment;
+#define DEVICE_FRAGMENT_BIT(fragment) (UINT32_C(1) << (fragment))
+#define DEVICE_FRAGMENT_ALL (DEVICE_FRAGMENT_BIT(DEVICE_FRAGMENT_COUNT) - 1)
+
 typedef struct device_caps { /* read from the device, or measured on it */
     char backend[16], name[128], driver[128];
     uint64_t compiler; /* a hash of what `driver` does not say of what compiles; 0: it says all */
@@ -107,7 +124,7 @@ typedef struct device_caps { /* read from the device, or measured on it */
     uint32_t languages; /* DEVICE_LANGUAGE_BIT of each that it compiles; 0: it runs no programs */
     bool f16, f64, subgroups, dot_i8, timestamps;
     bool permutes_bytes; /* any four of eight bytes in one instruction */
-    bool fragments; /* matrix units for f16 and bf16, with sums in f32: 16 x 8 x 16 */
+    uint32_t fragments; /* DEVICE_FRAGMENT_BIT of each product that its matrix units take; 0: it has none */
     /* measured once, at open; a driver may choose another for another program. 0: none */
     uint32_t subgroup_size;
     uint32_t workgroup_bytes; /* workgroup memory */

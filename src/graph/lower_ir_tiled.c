@@ -149,7 +149,7 @@ static beryl_status multiply_unpacked(lowering *l, const graph_node *node, const
 
 beryl_status lower_ir_tiled(lowering *l, const graph_node *node, const lower_ir_tiled_product *p, beryl_error *error) {
     const base_type type = graph_tensor_at(l->g, p->weight)->type;
-    const bool halves = l->caps->fragments && !l->settings.exact && type != TYPE_F32 && p->bound >= FROM_HALVES && p->k >= 16;
+    const bool halves = ir_has_fragment(l->caps, IR_F16, IR_F32, 16, 8, 16) && !l->settings.exact && type != TYPE_F32 && p->bound >= FROM_HALVES && p->k >= 16;
     beryl_status status = halves ? halve_vectors(l, node, p, error) : BERYL_OK;
     if (status != BERYL_OK) return status;
     const bool packed = base_type_is_quantised(type) || (type == TYPE_BF16 && p->k % LOWER_IR_RUN == 0);

@@ -264,7 +264,7 @@ static const char *facts(const cuda_driver *driver, int id, device_caps *caps, c
     caps->f16 = number >= 53;
     caps->dot_i8 = number >= 61;
     caps->permutes_bytes = true;
-    caps->fragments = number >= 80;
+    caps->fragments = number >= 80 ? DEVICE_FRAGMENT_ALL : 0;
     snprintf(caps->driver, sizeof caps->driver, "CUDA %d.%d, NVRTC %d.%d, sm_%d",
              driver->version / 1000, driver->version % 1000 / 10, driver->compiler_major,
              driver->compiler_minor, number);

@@ -186,6 +186,9 @@ beryl_status ir_optimise(base_arena *arena, const ir_kernel *k, const ir_schedul
 void ir_schedule_default(const ir_kernel *k, const device_caps *caps,
                          const uint64_t extents[IR_DIM_MAX], ir_schedule *out);
 
+/* Does caps.fragments list it? Passes make 16 x 8 x 16 with sums in f32; kernels by hand may have any. */
+bool ir_has_fragment(const device_caps *caps, ir_type factors, ir_type sums, uint32_t m, uint32_t n, uint32_t k);
+
 /* ---- the grid ---- */
 
 /* A straight program over u32 words: step i is op(values[a], values[b]). Plain data, to be copied

@@ -26,15 +26,27 @@ static uint32_t power_up_to(uint64_t n, uint32_t most) { /* the largest power of
     return p;
 }
 
-/* Somewhere a sum takes the product of two casts of one 16-bit type. */
-static bool multiplies_halves(const ir_kernel *k) {
+bool ir_has_fragment(const device_caps *caps, ir_type factors, ir_type sums, uint32_t m, uint32_t n, uint32_t k) {
+    static const struct { ir_type factors, sums; uint32_t m, n, k; } shapes[] = {
+#define X(factors, sums, m, n, k) {IR_##factors, IR_##sums, m, n, k},
+        DEVICE_FRAGMENT_LIST(X)
+#undef X
+    };
+    for (uint32_t i = 0; i < DEVICE_FRAGMENT_COUNT; i++)
+        if (shapes[i].factors == factors && shapes[i].sums == sums && shapes[i].m == m && shapes[i].n == n && shapes[i].k == k)
+            return caps->fragments & DEVICE_FRAGMENT_BIT(i);
+    return false;
+}
+
+/* Somewhere a sum takes the product of two casts of one 16-bit type, for which the device has units. */
+static bool multiplies_halves(const ir_kernel *k, const device_caps *caps) {
     for (uint32_t i = 0; i < k->n_code; i++) {
         const ir_instruction *at = &k->code[i];
         if ((at->op != IR_FMA && at->op != IR_MUL) || at->type != IR_F32) continue;
         const ir_instruction *x = &k->code[at->in[0]], *y = &k->code[at->in[1]];
         if (x->op != IR_CAST || y->op != IR_CAST) continue;
         const ir_type type = (ir_type)k->code[x->in[0]].type;
-        if ((type == IR_F16 || type == IR_BF16) && k->code[y->in[0]].type == type) return true;
+        if (k->code[y->in[0]].type == type && ir_has_fragment(caps, type, IR_F32, 16, 8, 16)) return true;
     }
     return false;
 }
@@ -199,7 +211,7 @@ void ir_schedule_default(const ir_kernel *k, const device_caps *caps,
     memset(out, 0, sizeof *out);
     s.host = caps->kind == DEVICE_HOST;
     s.units = caps->compute_units ? caps->compute_units : UNITS_UNKNOWN;
-    s.halves = caps->fragments && caps->subgroup_size == 32 && multiplies_halves(k);
+    s.halves = caps->fragments && caps->subgroup_size == 32 && multiplies_halves(k, caps);
     if (s.lanes_max > IR_LANES_MAX) s.lanes_max = IR_LANES_MAX;
     s.lanes = s.lanes_max < 256 ? power_up_to(s.lanes_max, 256) : 256;
     look(k, extents, &s);
