@@ -294,9 +294,10 @@ BERYL_API beryl_status beryl_engine_tune(beryl_engine *engine, const beryl_tune_
 typedef struct beryl_tuned_info {
     const char *path, *backend, *adapter, *driver, *kernels; /* kernels: "written", "generated" */
     uint32_t n_product;
+    bool damaged; /* what is not among n_product is ignored */
 } beryl_tuned_info;
 
-/* Calls `each` for every file that tuning left in the cache folder; false from it: the file is deleted. */
+/* Calls `each` for every file that tuning left in the cache folder, with how many products it holds; false from it: the file is deleted. */
 BERYL_API beryl_status beryl_tuned(bool (*each)(void *user, const beryl_tuned_info *), void *user, beryl_error *error);
 
 /* ---- operations ------------------------------------------------------------------------------------ */

@@ -13,7 +13,7 @@ typedef struct warnings { uint32_t n; } warnings;
 
 static void count_warning(void *user, beryl_log_level level, const char *line) {
     warnings *w = user;
-    if (level == BERYL_LOG_WARNING && strstr(line, "tune-")) w->n++;
+    if (level == BERYL_LOG_WARNING && (strstr(line, "tune-") || strstr(line, "schedules.txt"))) w->n++;
 }
 
 static beryl_engine *loaded(test *t, const char *name, bool no_cache, warnings *w) {
@@ -228,7 +228,8 @@ static void check_schedules(test *t) {
     CHECK(t, !e->schedules);
     const tally first = tuned(t, e, &options, 0);
     CHECK_INT(t, first.status, BERYL_OK);
-    CHECK(t, first.n > 0 && e->schedules && base_file_exists(e->schedules));
+    const char *path = engine_schedules_path(&e->arena);
+    CHECK(t, first.n > 0 && e->schedules && base_file_exists(path));
     CHECK_INT(t, tuned(t, e, &options, 0).n, 0);
     beryl_engine_close(e);
     base_text before, after;
@@ -246,6 +247,24 @@ static void check_schedules(test *t) {
     CHECK_TEXT(t, after.data, before.data);
     base_text_fini(&before);
     base_text_fini(&after);
+}
+
+/* Its warning comes once a load, though many kernels ask. */
+static void check_damaged_schedules(test *t) {
+    base_heap heap;
+    base_arena arena;
+    warnings w = {0};
+    base_heap_init(&heap, NULL);
+    base_arena_init(&arena, &heap);
+    CHECK_INT(t, engine_cache_folder(&arena, NULL), BERYL_OK);
+    const char *path = engine_schedules_path(&arena);
+    CHECK_INT(t, base_file_write(path, "gar\nba\nge\n", 10, NULL), BERYL_OK);
+    setenv("BERYL_KERNELS", "generated", 1);
+    beryl_engine *e = loaded(t, "dummy", false, &w);
+    unsetenv("BERYL_KERNELS");
+    CHECK_INT(t, w.n, 1);
+    beryl_engine_close(e);
+    base_arena_fini(&arena);
 }
 
 static void check_refused(test *t) {
@@ -270,7 +289,7 @@ static void check_refused(test *t) {
 
 void test_tune(test *t) {
     static const struct { const char *name; void (*check)(test *t); } cases[] = {
-        {"kept-forms-are-taken", check_kept}, {"kept-forms-of-generated-kernels", check_generated}, {"form-that-does-not-fit", check_unfit}, {"hostile-files", check_hostile}, {"search", check_search}, {"search-of-schedules", check_schedules}, {"refused", check_refused}};
+        {"kept-forms-are-taken", check_kept}, {"kept-forms-of-generated-kernels", check_generated}, {"form-that-does-not-fit", check_unfit}, {"hostile-files", check_hostile}, {"search", check_search}, {"search-of-schedules", check_schedules}, {"damaged-schedules", check_damaged_schedules}, {"refused", check_refused}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         if (!test_case(t, "tune/%s", cases[i].name)) continue;
         const char *was = getenv("XDG_CACHE_HOME");

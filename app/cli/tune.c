@@ -63,6 +63,7 @@ static bool tuned_each(void *user, const beryl_tuned_info *info) {
         json_text(&t->json, "driver", info->driver);
         json_text(&t->json, "kernels", info->kernels);
         json_integer(&t->json, "products", info->n_product);
+        json_bool(&t->json, "damaged", info->damaged);
         json_bool(&t->json, "deleted", forget);
         json_close(&t->json, '}');
         return !forget;
@@ -73,7 +74,11 @@ static bool tuned_each(void *user, const beryl_tuned_info *info) {
         if (*texts[i]) fputs(", ", stdout);
     }
     term_print(stdout, info->kernels, strlen(info->kernels), true);
-    printf(" kernels: %u products%s\n  ", info->n_product, forget ? ", deleted" : "");
+    if (*info->kernels) fputs(" kernels: ", stdout);
+    if (info->n_product) printf("%u product%s", info->n_product, info->n_product > 1 ? "s" : "");
+    else if (!info->damaged) fputs("nothing", stdout);
+    if (info->damaged) fputs(info->n_product ? "; the rest is damaged, ignored" : "damaged, ignored", stdout);
+    printf("%s\n  ", forget ? "; deleted" : "");
     term_print(stdout, info->path, strlen(info->path), true);
     putchar('\n');
     return !forget;

@@ -48,10 +48,17 @@ void engine_cache_begin(const beryl_engine *e, const char *key, base_text *text)
     base_json_write_string(text, caps->driver, strlen(caps->driver));
 }
 
+beryl_status engine_cache_folder(base_arena *arena, beryl_error *error) {
+    const char *folder = engine_cache_path(arena, NULL, NULL);
+    beryl_error why = {0};
+    if (!folder) return base_fail(error, BERYL_IO, "what is found cannot be kept: neither $XDG_CACHE_HOME nor $HOME is set");
+    const beryl_status status = base_folder_make(folder, &why);
+    return status == BERYL_OK ? status : base_fail(error, status, "what is found cannot be kept: %s", why.message);
+}
+
 beryl_status engine_cache_keep(base_arena *arena, const char *kind, const char *key, const base_text *text, beryl_error *error) {
-    const char *folder = engine_cache_path(arena, NULL, NULL), *path = engine_cache_path(arena, kind, key);
-    if (text->failed) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
-    if (!folder || !path) return base_fail(error, BERYL_IO, "there is no cache folder: neither $XDG_CACHE_HOME nor $HOME is set");
-    const beryl_status status = base_folder_make(folder, error);
+    const beryl_status status = engine_cache_folder(arena, error);
+    const char *path = status == BERYL_OK ? engine_cache_path(arena, kind, key) : NULL;
+    if (status == BERYL_OK && (text->failed || !path)) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     return status == BERYL_OK ? base_file_write(path, text->data, text->size, error) : status;
 }

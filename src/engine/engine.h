@@ -105,7 +105,7 @@ struct beryl_engine {
     size_t n_checking, n_checked;  /* programs of the store when it began; those that need no check any more */
     base_vec(uint64_t) known;      /* programs that were right on this adapter before */
     base_vec(engine_tuned) tuned; /* forms of products, in the file's order */
-    const char *schedules;         /* file of schedules of generated kernels, where there is one; in the arena */
+    struct ir_cache *schedules;    /* of generated kernels, where there is a file of them; owned */
     lower_tuned *tuned_forms;      /* [tuned.count], of the store; owned */
     size_t n_tuned_forms;
     bool lost[3];                  /* f16, subgroups, dot: done without since programs were wrong */
@@ -200,6 +200,8 @@ typedef enum engine_cached { ENGINE_CACHED_NONE, ENGINE_CACHED_DAMAGED, ENGINE_C
 engine_cached engine_cache_read(beryl_engine *engine, base_arena *arena, const char *path, const char *key, base_json **root);
 /* A file's beginning, '{' and what tells whose it is; without a comma after it. */
 void engine_cache_begin(const beryl_engine *engine, const char *key, base_text *text);
+/* Makes the folder, or says that nothing can be kept. */
+beryl_status engine_cache_folder(base_arena *arena, beryl_error *error);
 /* Writes the file KIND-KEY.json; one that was there is replaced as a whole. */
 beryl_status engine_cache_keep(base_arena *arena, const char *kind, const char *key, const base_text *text, beryl_error *error);
 
@@ -208,11 +210,13 @@ beryl_status engine_cache_keep(base_arena *arena, const char *kind, const char *
 #ifdef __wasm__ /* browsers are not tuned */
 #define engine_tuned_recall(engine) ((void)(engine))
 #define engine_tuned_use(engine, use) ((void)(engine))
+#define engine_tuned_close(engine) ((void)(engine))
 #else
 /* Once the store is there: what the cache folder holds for it, into engine->tuned; damage is a warning. */
 void engine_tuned_recall(beryl_engine *engine);
 /* The forms to the store, whose plans take them from then on, or none. */
 void engine_tuned_use(beryl_engine *engine, bool use);
+void engine_tuned_close(beryl_engine *engine);
 /* Writes engine->tuned; a file that was there is replaced as a whole. */
 beryl_status engine_tuned_keep(const beryl_engine *engine, beryl_error *error);
 /* The file of ir/tune.h in the cache folder, for all devices. NULL: there is no folder, or no memory. */

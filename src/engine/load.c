@@ -49,8 +49,7 @@ void beryl_engine_close(beryl_engine *e) {
     store_fini(&e->store);
     device_close(e->device);
     base_vec_fini(&e->heap, &e->known);
-    engine_tuned_use(e, false);
-    base_vec_fini(&e->heap, &e->tuned);
+    engine_tuned_close(e);
     text_tokenizer_close(e->tokenizer);
     format_gguf_close(e->gguf);
     if (e->source.close) e->source.close(e->source.user);

@@ -12,6 +12,8 @@
 
 #ifndef __wasm__
 
+#include "ir/tune.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -397,11 +399,11 @@ static beryl_status schedules_begin(tuning *t, beryl_error *error) {
         t->at_kind = N_SCHEDULED;
         return BERYL_OK;
     }
-    const char *folder = engine_cache_path(&e->arena, NULL, NULL), *path = engine_schedules_path(&e->arena);
-    if (!folder || !path) return base_fail(error, BERYL_IO, "there is no cache folder: neither $XDG_CACHE_HOME nor $HOME is set");
-    t->search = (graph_exec_search){.cache = path, .n_timed = t->tries < SCHEDULES_TIMED ? t->tries : SCHEDULES_TIMED, .again = t->again, .stopped = is_stopped, .user = t};
-    e->schedules = path;
-    return base_folder_make(folder, error);
+    const char *path = engine_schedules_path(&e->arena);
+    if (path && !e->schedules) e->schedules = ir_cache_open(&e->heap, path, &e->log);
+    if (!e->schedules) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    t->search = (graph_exec_search){.cache = e->schedules, .n_timed = t->tries < SCHEDULES_TIMED ? t->tries : SCHEDULES_TIMED, .again = t->again, .stopped = is_stopped, .user = t};
+    return BERYL_OK;
 }
 
 /* One kernel that has not been searched. OK: there are no more of this plan. */
@@ -473,7 +475,8 @@ static beryl_status check_plans(tuning *t, beryl_error *error) {
 static void forgo(tuning *t, const beryl_error *why) {
     base_log(&t->e->log, BERYL_LOG_WARNING, "nothing is kept of this tuning: %s", why->message);
     engine_plans_close(t->e);
-    if (t->search.n_done) remove(t->search.cache); /* one of them may be to blame */
+    const char *path = t->search.n_done ? engine_schedules_path(&t->e->arena) : NULL;
+    if (path) remove(path); /* one of them may be to blame */
     engine_tuned_recall(t->e);
     engine_tuned_use(t->e, true);
     t->n_found = 0;
@@ -548,6 +551,8 @@ beryl_status beryl_engine_tune(beryl_engine *e, const beryl_tune_options *option
     memcpy(&o, options, options->size < sizeof o ? options->size : sizeof o);
     if (o.tries > TRIES_MOST) return base_fail(error, BERYL_BAD_INPUT, "%u tries: at most %d", o.tries, TRIES_MOST);
     beryl_status status = probe_allowed(e, error);
+    if (status != BERYL_OK) return status;
+    if (!e->options.no_cache) status = engine_cache_folder(&e->arena, error);
     if (status != BERYL_OK) return status;
     if (!device_caps_of(e->device)->timestamps) return base_fail(error, BERYL_UNSUPPORTED, "%s has no timestamps to tune by", device_caps_of(e->device)->name);
     tuning *t = base_heap_take(&e->heap, sizeof *t);

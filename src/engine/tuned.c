@@ -14,6 +14,8 @@
 
 #ifndef __wasm__
 
+#include "ir/tune.h"
+
 enum { FILE_MOST = 1 << 20, FORMS_MOST = 1024, WG_MOST = 1024, LANES_MOST = 128, ROWS_MOST = 8, DEPTH_MOST = 8, GROUPS_MOST = 65535, N_X_MOST = 32, SUMS_MOST = 64 };
 
 /* The numbers of a form, with the most that each may be. */
@@ -113,12 +115,23 @@ void engine_tuned_use(beryl_engine *e, bool use) {
         if (e->tuned.data[i].form.form.wg) e->tuned_forms[e->store.n_tuned++] = e->tuned.data[i].form;
 }
 
-void engine_tuned_recall(beryl_engine *e) {
+static void forget(beryl_engine *e) {
     e->tuned.count = 0;
-    e->schedules = NULL;
+    ir_cache_close(e->schedules);
+    e->schedules = e->store.schedules = NULL;
+}
+
+void engine_tuned_close(beryl_engine *e) {
+    engine_tuned_use(e, false);
+    forget(e);
+    base_vec_fini(&e->heap, &e->tuned);
+}
+
+void engine_tuned_recall(beryl_engine *e) {
+    forget(e);
     if (!e->device || e->options.no_cache) return;
     const char *schedules = graph_plan_generated(&e->store) ? engine_schedules_path(&e->arena) : NULL;
-    if (schedules && base_file_exists(schedules)) e->schedules = schedules;
+    if (schedules && base_file_exists(schedules)) e->schedules = ir_cache_open(&e->heap, schedules, &e->log); /* no memory: without */
     char key[17];
     base_json *root = NULL;
     base_arena arena;
@@ -191,6 +204,23 @@ static const char *copy_text(base_arena *arena, const base_json *root, const cha
     return copy ? copy : "";
 }
 
+static void count_forms(const base_json *root, beryl_tuned_info *info) {
+    const base_json *list = root && root->kind == JSON_OBJECT ? base_json_find(root, "products") : NULL;
+    base_view key;
+    engine_tuned unused;
+    info->damaged = !list || list->kind != JSON_ARRAY || !text_of(root, "key", &key);
+    for (const base_json *p = info->damaged ? NULL : list->child; p; p = p->next)
+        if (read_form(p, &unused)) info->n_product++;
+        else info->damaged = true;
+}
+
+static bool count_schedules(base_heap *heap, const char *path, beryl_tuned_info *info) {
+    ir_cache *cache = ir_cache_open(heap, path, NULL);
+    if (cache) info->n_product = ir_cache_count(cache, &info->damaged);
+    ir_cache_close(cache);
+    return cache != NULL;
+}
+
 /* A damaged one is listed too, so that it can be deleted. */
 static void list_file(void *user, const char *name, bool is_folder) {
     listing *l = user;
@@ -203,14 +233,11 @@ static void list_file(void *user, const char *name, bool is_folder) {
     base_arena arena;
     base_arena_init(&arena, l->heap);
     const char *path = base_arena_print(&arena, "%s/%s", l->folder, name);
-    if (path && base_file_read(l->heap, path, FILE_MOST, &text, &size, NULL) == BERYL_OK && (schedules || base_json_parse(&arena, text, size, &root, NULL) != BERYL_OK)) root = NULL;
-    beryl_tuned_info info = {path, copy_text(&arena, root, "backend"), copy_text(&arena, root, "adapter"), copy_text(&arena, root, "driver"), copy_text(&arena, root, "kernels"), 0};
-    const base_json *list = root && root->kind == JSON_OBJECT ? base_json_find(root, "products") : NULL;
-    for (const base_json *p = list && list->kind == JSON_ARRAY ? list->child : NULL; p; p = p->next) info.n_product++;
+    if (path && !schedules && base_file_read(l->heap, path, FILE_MOST, &text, &size, NULL) == BERYL_OK && base_json_parse(&arena, text, size, &root, NULL) != BERYL_OK) root = NULL;
+    beryl_tuned_info info = {path, copy_text(&arena, root, "backend"), copy_text(&arena, root, "adapter"), copy_text(&arena, root, "driver"), copy_text(&arena, root, "kernels"), 0, false};
     if (schedules) info.adapter = "schedules of all devices", info.kernels = "generated";
-    for (size_t i = 0; schedules && text && i < size; i++) info.n_product += text[i] == '\n';
-    if (schedules && info.n_product) info.n_product--; /* the head line */
-    if (!path) l->status = base_fail(l->error, BERYL_NO_MEMORY, "out of host memory");
+    if (!schedules) count_forms(root, &info);
+    if (!path || (schedules && !count_schedules(l->heap, path, &info))) l->status = base_fail(l->error, BERYL_NO_MEMORY, "out of host memory");
     else if (!l->each(l->user, &info) && remove(path)) l->status = base_fail(l->error, BERYL_IO, "cannot delete %s", path);
     base_heap_give(l->heap, text, text ? size + 1 : 0);
     base_arena_fini(&arena);

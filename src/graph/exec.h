@@ -16,7 +16,7 @@ typedef struct graph_exec graph_exec;
 /* Search for schedules of generated kernels while a plan is opened (lower_ir_search.c). */
 enum { GRAPH_SEARCH_MAX = 128 };
 typedef struct graph_exec_search {
-    const char *cache;  /* file, as of ir/tune.h */
+    struct ir_cache *cache; /* ir/tune.h; borrowed */
     uint32_t n_timed;   /* candidates timed of each kernel */
     bool again;         /* though the cache knows the kernel */
     uint32_t left;      /* kernels that may be searched; counts down */

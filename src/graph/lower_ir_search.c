@@ -26,7 +26,7 @@ static uint64_t at_bound(const lowering *l, lower_count count) {
     return count.factor * (count.extent ? l->g->extents[count.extent].bound : 1);
 }
 
-static void tuning_of(const lower_ir *k, const ir_kernel *plain, const uint64_t *extents, const ir_schedule *thumb, const char *cache, ir_tuning *t) {
+static void tuning_of(const lower_ir *k, const ir_kernel *plain, const uint64_t *extents, const ir_schedule *thumb, ir_cache *cache, ir_tuning *t) {
     *t = (ir_tuning){.plain = plain, .caps = k->l->caps, .fragments = thumb->fragments, .cache = cache};
     memcpy(t->extents, extents, sizeof t->extents);
     memcpy(t->param_multiple, thumb->param_multiple, sizeof t->param_multiple);

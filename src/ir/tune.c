@@ -24,6 +24,20 @@ enum {
 
 static const char head_line[] = "beryl tune 2\n";
 
+typedef struct entry {
+    uint64_t key;
+    uint32_t numbers[NUMBERS];
+} entry;
+
+struct ir_cache {
+    base_heap *heap; /* borrowed */
+    char *path;      // [path_size], owned
+    size_t path_size;
+    const beryl_log *log; /* borrowed */
+    base_vec(entry) entries;
+    bool damaged, told; /* told: that it cannot be written */
+};
+
 typedef struct candidate {
     ir_schedule schedule;
     double estimate, seconds; /* seconds: timed; HUGE_VAL: not */
@@ -132,60 +146,107 @@ static void write_line(base_text *text, uint64_t key, const uint32_t *numbers) {
     base_text_print(text, " %016llx\n", (unsigned long long)check_of(key, numbers));
 }
 
-/* Walks the file. *found: the entry of the key. others: every good line but that, for writing;
- * NULL: none. */
-static bool read_cache(base_heap *heap, const ir_tuning *t, uint64_t key, ir_schedule *found,
-                       base_text *others) {
-    char *data = NULL;
-    size_t size = 0;
-    bool known = false, damaged = false;
-    if (!t->cache || !base_file_exists(t->cache) ||
-        base_file_read(heap, t->cache, FILE_MOST, &data, &size, NULL))
-        return false;
-    size_t head = sizeof head_line - 1, at = head;
-    if (size < head || memcmp(data, head_line, head)) damaged = true, at = size;
-    while (at < size) {
+/* Entries in the file's order, into an empty list. */
+static beryl_status read_lines(ir_cache *c, const char *data, size_t size, beryl_error *error) {
+    const size_t head = sizeof head_line - 1;
+    c->damaged = size < head || memcmp(data, head_line, head) != 0;
+    for (size_t at = c->damaged ? size : head; at < size;) {
         const char *end = memchr(data + at, '\n', size - at);
-        base_view line = {data + at, end ? (size_t)(end - data) - at : size - at};
-        uint64_t own;
-        uint32_t numbers[NUMBERS];
-        ir_schedule schedule;
+        const base_view line = {data + at, end ? (size_t)(end - data) - at : size - at};
+        entry *e = base_vec_add(c->heap, &c->entries);
+        ir_schedule unused;
+        if (!e) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
         at += line.size + 1;
-        if (!end || !read_line(line, &own, numbers, &schedule)) {
-            damaged = true;
-            continue;
-        }
-        if (own == key) *found = schedule, known = true;
-        else if (others) write_line(others, own, numbers);
+        if (end && read_line(line, &e->key, e->numbers, &unused)) continue;
+        c->damaged = true;
+        c->entries.count--;
     }
-    if (damaged && t->log && !others)
-        base_log(t->log, BERYL_LOG_WARNING, "%s is damaged: its bad entries are ignored", t->cache);
-    base_heap_give(heap, data, size + 1);
-    return known;
+    return BERYL_OK;
 }
 
-static void keep(base_heap *heap, const ir_tuning *t, uint64_t key, const ir_schedule *schedule) {
+static beryl_status read_cache(ir_cache *c, beryl_error *error) {
+    char *data = NULL;
+    size_t size = 0;
+    c->entries.count = 0;
+    if (!base_file_exists(c->path)) return BERYL_OK;
+    beryl_status status = base_file_read(c->heap, c->path, FILE_MOST, &data, &size, error);
+    if (status) return status;
+    status = read_lines(c, data, size, error);
+    base_heap_give(c->heap, data, size + 1);
+    return status;
+}
+
+ir_cache *ir_cache_open(base_heap *heap, const char *path, const beryl_log *log) {
+    const size_t path_size = strlen(path) + 1;
+    beryl_error why = {0};
+    ir_cache *c = base_heap_take(heap, sizeof *c);
+    if (!c) return NULL;
+    *c = (ir_cache){.heap = heap, .log = log, .path_size = path_size};
+    c->path = base_heap_take(heap, path_size);
+    beryl_status status = c->path ? BERYL_OK : BERYL_NO_MEMORY;
+    if (!status) memcpy(c->path, path, path_size), status = read_cache(c, &why);
+    if (status == BERYL_NO_MEMORY) {
+        ir_cache_close(c);
+        return NULL;
+    }
+    if (status) base_log(log, BERYL_LOG_WARNING, "what was tuned is ignored: %s", why.message);
+    else if (c->damaged)
+        base_log(log, BERYL_LOG_WARNING, "%s is damaged: its bad entries are ignored", path);
+    c->damaged |= status != BERYL_OK;
+    return c;
+}
+
+void ir_cache_close(ir_cache *c) {
+    if (!c) return;
+    base_vec_fini(c->heap, &c->entries);
+    base_heap_give(c->heap, c->path, c->path_size);
+    base_heap_give(c->heap, c, sizeof *c);
+}
+
+uint32_t ir_cache_count(const ir_cache *c, bool *damaged) {
+    *damaged = c->damaged;
+    return (uint32_t)c->entries.count;
+}
+
+/* The file as it is by now, which another process may have added to, with one entry more. */
+static beryl_status write_cache(ir_cache *c, const entry *more, beryl_error *error) {
     base_text text;
-    ir_schedule unused;
-    uint32_t numbers[NUMBERS];
-    beryl_error error = {0};
-    if (!t->cache) return;
-    base_text_init(&text, heap);
+    beryl_status status = read_cache(c, error);
+    if (status == BERYL_NO_MEMORY) return status;
+    base_text_init(&text, c->heap);
     base_text_add(&text, head_line, sizeof head_line - 1);
-    read_cache(heap, t, key, &unused, &text);
-    to_numbers(schedule, numbers);
-    write_line(&text, key, numbers);
-    beryl_status status = text.failed ? base_fail(&error, BERYL_NO_MEMORY, "no memory")
-                                      : base_file_write(t->cache, text.data, text.size, &error);
-    if (status && t->log)
-        base_log(t->log, BERYL_LOG_WARNING, "what was tuned is not kept: %s", error.message);
+    size_t n = 0;
+    for (size_t i = 0; i < c->entries.count; i++)
+        if (c->entries.data[i].key != more->key) c->entries.data[n++] = c->entries.data[i];
+    c->entries.count = n;
+    entry *e = base_vec_add(c->heap, &c->entries);
+    if (e) *e = *more;
+    for (size_t i = 0; i < c->entries.count; i++)
+        write_line(&text, c->entries.data[i].key, c->entries.data[i].numbers);
+    status = text.failed || !e ? base_fail(error, BERYL_NO_MEMORY, "out of host memory")
+                               : base_file_write(c->path, text.data, text.size, error);
     base_text_fini(&text);
+    return status;
+}
+
+static void keep(ir_cache *c, uint64_t key, const ir_schedule *schedule) {
+    entry e = {.key = key};
+    beryl_error why = {0};
+    if (!c) return;
+    to_numbers(schedule, e.numbers);
+    if (!write_cache(c, &e, &why) || c->told) return;
+    c->told = true;
+    base_log(c->log, BERYL_LOG_WARNING, "what was tuned is not kept: %s", why.message);
 }
 
 bool ir_tuned(base_heap *heap, const ir_tuning *t, ir_schedule *schedule) {
     uint64_t key;
     ir_schedule found;
-    if (!key_of(heap, t, &key) || !read_cache(heap, t, key, &found, NULL)) return false;
+    const ir_cache *c = t->cache;
+    if (!c || !c->entries.count || !key_of(heap, t, &key)) return false;
+    size_t i = c->entries.count; /* the last one counts */
+    while (i > 0 && c->entries.data[i - 1].key != key) i--;
+    if (!i || !from_numbers(c->entries.data[i - 1].numbers, &found)) return false;
     memcpy(found.param_multiple, t->param_multiple, sizeof found.param_multiple);
     *schedule = found;
     return true;
@@ -402,6 +463,6 @@ beryl_status ir_tune(base_arena *arena, const ir_tuning *t, ir_schedule *schedul
     if (!c) return base_fail(error, BERYL_NO_MEMORY, "no memory to tune %s", t->plain->name);
     beryl_status status = search(heap, t, c, schedule, error);
     base_heap_give(heap, c, size);
-    if (!status && t->time) keep(heap, t, key, schedule);
+    if (!status && t->time) keep(t->cache, key, schedule);
     return status;
 }

@@ -1,18 +1,29 @@
 /* tune.h - the search for a good schedule, and the file that remembers what was found.
  *
- *     ir_tuning t = {.plain = kernel, .caps = caps, .time = run_it, .user = me, .cache =
- * "…/tune.txt"}; status = ir_tune(&arena, &t, &schedule, &error);   // the cache's, or the best of
- * at most 12 timed
+ *     ir_cache *cache = ir_cache_open(&heap, "…/tune.txt", &log);
+ *     ir_tuning t = {.plain = kernel, .caps = caps, .time = run_it, .user = me, .cache = cache};
+ *     status = ir_tune(&arena, &t, &schedule, &error);   // the cache's, or the best of at most 12
+ *     ir_cache_close(cache);
  *
  * The idea: the rule of thumb and its neighbours are candidates, the cost model puts them in order,
  * the first few are timed on the device by the caller, the fastest is kept under the kernel, its
  * shape class and the device. Without `time` the model alone decides. What is in the cache is taken
- * as it is, so a result, once found, stays the same. Threads: no state; the file is replaced as a
- * whole. */
+ * as it is, so a result, once found, stays the same. Threads: a cache belongs to one at a time; the
+ * file is read once, and replaced as a whole. */
 #ifndef IR_TUNE_H
 #define IR_TUNE_H
 
 #include "ir/pass/pass.h"
+
+/* A file of what was found, for all devices. */
+typedef struct ir_cache ir_cache;
+
+/* Reads it. A file that is not there is empty; damage is one warning, and what is good is taken.
+ * path is copied, the log borrowed. NULL: no memory. */
+ir_cache *ir_cache_open(base_heap *heap, const char *path, const beryl_log *log);
+void ir_cache_close(ir_cache *cache); /* NULL is fine */
+/* Good entries; *damaged: there are others. */
+uint32_t ir_cache_count(const ir_cache *cache, bool *damaged);
 
 typedef struct ir_tuning {
     const ir_kernel *plain; /* as its lowering wrote it, with marks */
@@ -23,9 +34,8 @@ typedef struct ir_tuning {
     bool fragments;                        /* the device has matrix units for the kernel's types */
     uint32_t n_timed;                      /* candidates that are timed at most. 0: 12 */
     uint32_t n_candidate; /* that the model looks at; 0 and at most: 160 (of each kind) */
-    const char *cache;    /* file; NULL: none */
+    ir_cache *cache;      /* borrowed; NULL: none */
     bool again;           /* ir_tune: what is in it is searched anew */
-    const beryl_log *log; /* borrowed; NULL: silent */
     /* Seconds of one run of the kernel that the schedule makes (scheduled: after the passes). A
      * status other than OK: the candidate is left out (it does not compile there, say); CANCELLED
      * and NO_MEMORY end the search. NULL: nothing is timed. */
@@ -36,7 +46,7 @@ typedef struct ir_tuning {
 } ir_tuning;
 
 /* OK: *schedule is the best that is known, if need be the rule of thumb. A cache that cannot be
- * read or written is a warning in the log. */
+ * written is one warning in its log. */
 beryl_status ir_tune(base_arena *arena, const ir_tuning *t, ir_schedule *schedule,
                      beryl_error *error);
 
