@@ -735,6 +735,25 @@ static void damage(void *user, const char *name, bool is_folder) {
     fclose(file);
 }
 
+static void count_warning(void *user, beryl_log_level level, const char *line) {
+    if (level == BERYL_LOG_WARNING && strstr(line, "not kept")) ++*(int *)user;
+}
+
+/* Nowhere to keep programs is one warning a device. */
+static void check_nowhere(test *t, rig *r, const backend *on) {
+    int n = 0;
+    const beryl_log log = {count_warning, &n};
+    device *const first = r->d;
+    setenv("XDG_CACHE_HOME", "/proc/nowhere", 1);
+    if (!device_open(&r->heap, &log, on->name, &r->d, &r->error)) {
+        program_of(t, r, on, "first", 1, 0, "b0[AT] = 1u;");
+        program_of(t, r, on, "second", 1, 0, "b0[AT] = 2u;");
+    }
+    device_close(r->d);
+    r->d = first;
+    CHECK_INT(t, n, 1);
+}
+
 static void case_cache(test *t, rig *r, const backend *on, const stand_in *s) {
     static const char body[] = "b0[AT] = 0xcac4eu;";
     char folder[600];
@@ -761,6 +780,7 @@ static void case_cache(test *t, rig *r, const backend *on, const stand_in *s) {
     device_cache_forgo(r->d);
     device_program_drop(r->d, program_of(t, r, on, "cached", 1, 0, body));
     CHECK_INT(t, s->calls(s->of->compile) - before, 4);
+    check_nowhere(t, r, on);
     if (was) setenv("XDG_CACHE_HOME", was, 1);
     else unsetenv("XDG_CACHE_HOME");
     free(was);

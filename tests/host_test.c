@@ -254,6 +254,12 @@ static void test_cache(test *t) {
         }
         away_end(&a);
     }
+    if (test_case(t, "host/kernels-that-cannot-be-kept-are-one-warning")) {
+        away_begin(t, &a, "nowhere");
+        setenv("XDG_CACHE_HOME", "/proc/nowhere", 1);
+        check_run(t, 1, "compiled kernels are not kept");
+        away_end(&a);
+    }
     if (test_case(t, "host/no-cache-leaves-nothing")) {
         rig r;
         away_begin(t, &a, "none");

@@ -107,7 +107,10 @@ bool cuda_compile(void *user, driver_job *job) {
     if (!module) {
         if (!make_image(d, job, &image, &size)) return false;
         int code = d->f.module_load(&module, image);
-        if (!code && !job->no_cache) driver_cache_keep(d->head.heap, name, &key, image, size);
+        beryl_error why = {0};
+        if (!code && !job->no_cache &&
+            driver_cache_keep(d->head.heap, name, &key, image, size, &why))
+            driver_compiler_warn(&d->compiler, &why);
         base_heap_give(d->head.heap, image, size + 1);
         if (cuda_check(d, code, job->label, &job->error)) return false;
     }

@@ -66,18 +66,26 @@ bool driver_cache_find(base_heap *heap, const char *backend, const driver_cache_
     return *data != NULL;
 }
 
-void driver_cache_keep(base_heap *heap, const char *backend, const driver_cache_key *key,
-                       const void *data, size_t size) {
+beryl_status driver_cache_fail(beryl_error *error, const char *folder) {
+    const char *why = *folder ? "cannot be written" : "neither $XDG_CACHE_HOME nor $HOME is set";
+    return base_fail(error, BERYL_IO, "compiled kernels are not kept, each start makes them anew: %s%s%s",
+                     folder, *folder ? " " : "", why);
+}
+
+beryl_status driver_cache_keep(base_heap *heap, const char *backend, const driver_cache_key *key,
+                               const void *data, size_t size, beryl_error *error) {
     char folder[PATH_MAX_BYTES], path[PATH_MAX_BYTES + 64];
-    if (!size || size > PROGRAM_MAX - sizeof(head)) return;
-    if (!folder_path(folder) || !file_path(path, folder, backend, key)) return;
-    if (base_folder_make(folder, NULL)) return;
+    if (!size || size > PROGRAM_MAX - sizeof(head)) return BERYL_OK;
+    if (!folder_path(folder) || !file_path(path, folder, backend, key))
+        return driver_cache_fail(error, "");
+    if (base_folder_make(folder, NULL)) return driver_cache_fail(error, folder);
     char *file = base_heap_take(heap, sizeof(head) + size);
-    if (!file) return;
+    if (!file) return BERYL_OK;
     head h = {.key = *key, .size = size, .hash = base_hash(data, size, 1)};
     memcpy(h.magic, magic, sizeof magic);
     memcpy(file, &h, sizeof h);
     memcpy(file + sizeof h, data, size);
-    (void)base_file_write(path, file, sizeof h + size, NULL);
+    const beryl_status status = base_file_write(path, file, sizeof h + size, NULL);
     base_heap_give(heap, file, sizeof h + size);
+    return status ? driver_cache_fail(error, folder) : BERYL_OK;
 }

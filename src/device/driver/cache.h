@@ -15,8 +15,10 @@ void driver_cache_key_add(driver_cache_key *key, const void *data, size_t size);
  * `backend` names the file ("cuda"). Any thread. */
 bool driver_cache_find(base_heap *heap, const char *backend, const driver_cache_key *key,
                        void **data, size_t *size);
-/* Keeps a copy; where there is no folder or no room, nothing happens. Any thread. */
-void driver_cache_keep(base_heap *heap, const char *backend, const driver_cache_key *key,
-                       const void *data, size_t size);
+/* Keeps a copy. An error, the same for all programs of a folder, is for the log. Any thread. */
+beryl_status driver_cache_keep(base_heap *heap, const char *backend, const driver_cache_key *key,
+                               const void *data, size_t size, beryl_error *error);
+/* That error. folder: "" where none is named. */
+beryl_status driver_cache_fail(beryl_error *error, const char *folder);
 
 #endif

@@ -129,11 +129,27 @@ beryl_status driver_job_make(driver_compiler *c, const device_program_item *item
     return BERYL_OK;
 }
 
+void driver_compiler_warn(driver_compiler *c, const beryl_error *why) {
+    base_lock_enter(c->lock);
+    if (strcmp(c->warning.message, why->message) != 0) c->warning = *why, c->warned = false;
+    base_lock_leave(c->lock);
+}
+
+static void tell_warning(driver_compiler *c) {
+    base_lock_enter(c->lock);
+    const beryl_error warning = c->warning;
+    const bool tell = warning.code && !c->warned;
+    c->warned = true;
+    base_lock_leave(c->lock);
+    if (tell) base_log(c->log, BERYL_LOG_WARNING, "%s", warning.message);
+}
+
 beryl_status driver_job_status(driver_compiler *c, driver_job *job, beryl_error *error) {
     base_lock_enter(c->lock);
     driver_job_state state = job->state;
     base_lock_leave(c->lock);
     if (state == DRIVER_WAITING || state == DRIVER_COMPILING) return BERYL_PENDING;
+    tell_warning(c);
     if (job->told) base_log(c->log, BERYL_LOG_DEBUG, "%s: %s", job->label, job->told);
     base_heap_give(c->heap, job->told, job->told_size);
     job->told = NULL, job->told_size = 0;

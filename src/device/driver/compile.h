@@ -53,6 +53,8 @@ typedef struct driver_compiler {
     driver_worker workers[DRIVER_WORKER_MAX];
     uint32_t n_worker;
     driver_job *first, *last; /* jobs that wait */
+    beryl_error warning;      /* of a worker, guarded */
+    bool warned;              /* it is in the log */
     bool closing;
 } driver_compiler;
 
@@ -68,6 +70,9 @@ beryl_status driver_job_make(driver_compiler *compiler, const device_program_ite
 /* PENDING, OK (take job->result, then drop the job) or the error. */
 beryl_status driver_job_status(driver_compiler *compiler, driver_job *job, beryl_error *error);
 void driver_job_drop(driver_compiler *compiler, driver_job *job); /* NULL is fine */
+
+/* On any thread: for the log, once; driver_job_status of a job that is done writes it. */
+void driver_compiler_warn(driver_compiler *compiler, const beryl_error *why);
 
 /* Makes job->error out of what a compiler said: its first error in one line, "LABEL:LINE: ...",
  * with the place in the text as `at`. Knows gcc's and clang's form and NVIDIA's. Always false. */

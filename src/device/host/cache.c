@@ -11,6 +11,7 @@
 #include "device/host/host.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "device/driver/cache.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -72,22 +73,17 @@ void host_cache_folder(base_heap *heap, char *path, size_t size, beryl_error *wa
     else if (home && *home == '/') n = snprintf(path, size, "%s/.cache/beryl", home);
     const bool named = n > 0 && (size_t)n + 8 < size;
     struct stat about;
-    if (!named || base_folder_make(path, NULL)) {
-        path[0] = 0; /* nowhere to keep anything: not worth a word */
-        return;
-    }
-    memcpy(path + n, "/host", 6);
-    if ((mkdir(path, 0700) && errno != EEXIST) || lstat(path, &about)) {
-        path[0] = 0;
-        return;
-    }
-    if (S_ISDIR(about.st_mode) && is_ours(&about)) {
-        clean_folder(heap, path);
-        return;
-    }
-    base_fail(warning, BERYL_BAD_FILE,
-              "%s is not used: it has to be a folder that nobody else can write", path);
-    path[0] = 0;
+    if (!named) path[0] = 0;
+    bool made = named && !base_folder_make(path, NULL);
+    if (made) memcpy(path + n, "/host", 6);
+    made = made && (!mkdir(path, 0700) || errno == EEXIST) && !lstat(path, &about);
+    const bool safe = made && S_ISDIR(about.st_mode) && is_ours(&about);
+    if (safe && !access(path, W_OK)) clean_folder(heap, path);
+    else if (!made || safe) driver_cache_fail(warning, path);
+    else
+        base_fail(warning, BERYL_BAD_FILE,
+                  "%s is not used: it has to be a folder that nobody else can write", path);
+    if (!safe) path[0] = 0;
 }
 
 bool host_private_folder(char *path, size_t size, beryl_error *error) {

@@ -220,8 +220,10 @@ static bool load(driver_job *job, host_code *code, const char *path, beryl_error
 static void cache_folder(host *d, const driver_job *job, char *path, size_t size) {
     base_lock_enter(d->compile_lock);
     if (!d->folder_asked && !job->no_cache) {
+        beryl_error warning = {0};
         d->folder_asked = true;
-        host_cache_folder(d->head.heap, d->folder, sizeof d->folder, &d->warning);
+        host_cache_folder(d->head.heap, d->folder, sizeof d->folder, &warning);
+        if (warning.code) driver_compiler_warn(&d->compiler, &warning);
     }
     snprintf(path, size, "%s", job->no_cache ? "" : d->folder);
     base_lock_leave(d->compile_lock);
@@ -296,9 +298,7 @@ static bool get_code(host *d, driver_job *job, host_code *code) {
         if (status == BERYL_NO_MEMORY) job->error = why;
         if (status == BERYL_NO_MEMORY) return false;
         if (status == BERYL_OK && load(job, code, path, &why)) return true;
-        base_lock_enter(d->compile_lock);
-        if (why.code) d->warning = why;
-        base_lock_leave(d->compile_lock);
+        if (why.code) driver_compiler_warn(&d->compiler, &why);
     }
     const bool kept = folder[0] && !access(folder, W_OK);
     if (!kept && !private_folder(d, job, folder, sizeof folder)) return false;
@@ -335,21 +335,11 @@ beryl_status host_program_make(device *head, device_program_item *item,
                            error);
 }
 
-static void tell_warning(host *d) {
-    base_lock_enter(d->compile_lock);
-    const beryl_error warning = d->warning;
-    d->warning.code = BERYL_OK;
-    base_lock_leave(d->compile_lock);
-    if (warning.code) base_log(d->head.log, BERYL_LOG_WARNING, "%s", warning.message);
-}
-
 beryl_status host_program_status(device *head, device_program_item *item, beryl_error *error) {
     host *d = (host *)head;
     host_program *program = (host_program *)item;
     if (!program->job) return BERYL_OK;
     const beryl_status status = driver_job_status(&d->compiler, program->job, error);
-    if (status == BERYL_PENDING) return status;
-    tell_warning(d);
     if (status) return status;
     host_code *code = program->job->result[0];
     program->code = *code;

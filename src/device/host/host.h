@@ -136,7 +136,6 @@ typedef struct host {
     char folder[512];             /* of the cache; "": none yet, or none to be had */
     char private_folder[512];     /* for one device, where there is no cache; "": none yet */
     bool folder_asked;
-    beryl_error warning; /* to be logged by the owner's thread: a cached file was passed over */
 
     base_lock *lock; /* guards the queue and what says so above; sleepers: workers, the owner */
     host_worker workers[HOST_THREAD_MAX];
@@ -176,8 +175,8 @@ void host_graves_clear(host *d);
 bool host_graves_reserve(host *d);
 void host_grave_add(host *d, host_grave grave);
 /* ---- cache.c */
-/* The folder for compiled kernels, NUL-terminated; "" where the user has none that is safe, and why
- * in `warning`. What nobody has used for two months is removed from it. */
+/* The folder for compiled kernels, NUL-terminated; "" where the user has none that is safe. Why, or
+ * why nothing can be kept there, is in `warning`. What nobody has used for two months is removed from it. */
 void host_cache_folder(base_heap *heap, char *path, size_t size, beryl_error *warning);
 /* A folder of this device alone, readable for nobody else. false: it cannot be made. */
 bool host_private_folder(char *path, size_t size, beryl_error *error);
