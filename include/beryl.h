@@ -141,6 +141,10 @@ typedef struct beryl_device_info {
     uint32_t subgroup_size;  /* 0: no subgroups */
     bool f16, dot_i8, timestamps;
     const char *language;    /* of its kernels: "WGSL", "CUDA C", "HIP C", "OpenCL C", "C"; "": it runs none */
+    bool f64;
+    bool fragments;          /* matrix units for f16 and bf16 */
+    uint32_t compute_units;  /* 0: not known */
+    uint32_t workgroup_invocations, workgroup_bytes; /* lanes and memory of a workgroup at most */
 } beryl_device_info;
 
 /* Calls `each` for every device of every backend, the default one first. */
@@ -252,6 +256,7 @@ typedef struct beryl_explain_options {
     bool one;          /* `op` alone */
     uint32_t op;       /* number of a node (graph) or of a dispatch, as the texts have them */
     const char *device; /* beryl_text_explain: as in beryl_engine_options */
+    beryl_precision precision; /* beryl_text_explain: of a graph; default fast */
 } beryl_explain_options;
 
 /* One stage of a plan as text, handed to `write` in one piece or several. The engine must be loaded; nothing is run. */
@@ -306,7 +311,7 @@ typedef struct beryl_op_info {
     const char *name, *group; /* "rms_norm", "norm" */
     uint32_t n_in_min, n_in_max, n_out;
     const char *what;  /* one line */
-    const char *where; /* backends that run it, "reference, webgpu" */
+    const char *where; /* backends that run it, "reference, webgpu, cuda"; borrowed during the call */
 } beryl_op_info;
 
 /* Calls `each` for every operation that graphs are made of. */

@@ -3,6 +3,8 @@
 #define _POSIX_C_SOURCE 200809L
 #include "base/json.h"
 #include "base/memory.h"
+#include "engine/out.h"
+#include "graph/text.h"
 #include "model.h"
 
 #include <stdlib.h>
@@ -14,8 +16,8 @@ static void keep(void *user, const char *text, size_t size) {
     base_text_add(user, text, size);
 }
 
-static beryl_engine *loaded(test *t, const char *device) {
-    return model_load(t, &(beryl_engine_options){.size = sizeof(beryl_engine_options), .model = DEFAULT_MODEL, .device = device, .no_cache = true, .context = 256});
+static beryl_engine *loaded(test *t, const char *name) {
+    return model_load(t, &(beryl_engine_options){.size = sizeof(beryl_engine_options), .model = DEFAULT_MODEL, .device = name, .no_cache = true, .context = 256});
 }
 
 static uint32_t lines(const base_text *text) {
@@ -80,6 +82,37 @@ static void check_kernel(test *t) {
     }
     options.device = "reference";
     CHECK_INT(t, beryl_text_explain(good, sizeof good - 1, &options, keep, &text, &error), BERYL_UNSUPPORTED);
+    base_text_fini(&text);
+}
+
+/* What is explained is what beryl_graph.h makes of the same graph. */
+static void check_graph(test *t) {
+    static const char graph_text[] = "%1 = input F32 [4 256] \"x\"\n%2 = add %1 %1\n%3 = scale %2 0x1p-1\n%4 = softmax %3\noutput %4 \"y\"\n";
+    const beryl_explain_options options = {.size = sizeof options, .stage = BERYL_STAGE_PLAN, .device = "dummy"};
+    const graph_exec_options with = engine_graph_options(BERYL_PRECISION_FAST);
+    beryl_error error = {0};
+    base_heap heap;
+    base_text text;
+    device *d = NULL;
+    graph_exec *exec = NULL;
+    graph_store store;
+    graph_exec_info info = {0};
+    uint64_t bytes = 0;
+    base_heap_init(&heap, NULL);
+    base_text_init(&text, &heap);
+    CHECK_INT(t, beryl_text_explain(graph_text, sizeof graph_text - 1, &options, keep, &text, &error), BERYL_OK);
+    CHECK_INT(t, engine_device_open(&heap, NULL, "dummy", &d, &error), BERYL_OK);
+    graph *g = graph_open(&heap);
+    CHECK_INT(t, store_init(&store, &heap, d, NULL, 0, &error), BERYL_OK);
+    CHECK_INT(t, graph_text_parse(graph_text, sizeof graph_text - 1, g, &store, &bytes, &error), BERYL_OK);
+    CHECK_INT(t, graph_exec_open(g, &store, &with, &exec, &error), BERYL_OK);
+    if (exec) graph_exec_describe(exec, &info);
+    CHECK_INT(t, info.dispatches, 1);
+    CHECK(t, has(&text, "\n1 dispatch"));
+    graph_exec_close(exec);
+    graph_close(g);
+    store_fini(&store);
+    device_close(d);
     base_text_fini(&text);
 }
 
@@ -205,6 +238,7 @@ void test_explain(test *t) {
         beryl_engine_close(engine);
     }
     if (test_case(t, "explain/kernel")) check_kernel(t);
+    if (test_case(t, "explain/graph")) check_graph(t);
     for (size_t i = 1; i < sizeof devices / sizeof *devices; i++) {
         if (!test_case(t, "explain/trace-on-%s", devices[i].device)) continue;
         beryl_engine *engine = loaded(t, devices[i].device);

@@ -89,6 +89,13 @@ beryl_status cli_task_run(cli *c, beryl_task *task, void (*each)(void *user, con
     return status;
 }
 
+beryl_precision cli_precision(const cli *c) {
+    /* A choice's first word, which is what nothing given reads as, is exact. */
+    const bool exact =
+        args_has(&c->args, FLAG_PRECISION) && !c->args.values[FLAG_PRECISION].integer;
+    return exact ? BERYL_PRECISION_EXACT : BERYL_PRECISION_FAST;
+}
+
 static void dummy_warn(cli *c, const beryl_engine *engine) {
     beryl_engine_info info;
     if (beryl_engine_info_get(engine, &info) || strcmp(info.device.backend, "dummy")) return;
@@ -96,14 +103,13 @@ static void dummy_warn(cli *c, const beryl_engine *engine) {
 }
 
 beryl_engine *cli_engine_open(cli *c, const cli_open *open) {
-    static const beryl_precision precisions[] = {BERYL_PRECISION_EXACT, BERYL_PRECISION_FAST};
     static const beryl_kv kvs[] = {BERYL_KV_F32, BERYL_KV_F16, BERYL_KV_Q8};
     const args *a = &c->args;
     beryl_engine_options options = {
         .size = sizeof options,
         .model = open->model,
         .device = args_text(a, FLAG_DEVICE),
-        .precision = BERYL_PRECISION_FAST,
+        .precision = cli_precision(c),
         .context = args_count(a, FLAG_CONTEXT, open->context),
         .sessions = open->sessions,
         .memory = a->values[FLAG_MEMORY].integer,
@@ -112,8 +118,6 @@ beryl_engine *cli_engine_open(cli *c, const cli_open *open) {
         .piece = args_count(a, FLAG_PIECE, 0),
         .log = cli_log(c),
     };
-    if (args_has(a, FLAG_PRECISION))
-        options.precision = precisions[a->values[FLAG_PRECISION].integer];
     if (args_has(a, FLAG_KV)) options.kv = kvs[a->values[FLAG_KV].integer];
     beryl_error error = {0};
     beryl_engine *engine = NULL;

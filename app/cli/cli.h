@@ -42,6 +42,7 @@ typedef struct cli_open {
 
 /* What the library has to say goes to standard error, as --verbose asks. */
 beryl_log cli_log(cli *c);
+beryl_precision cli_precision(const cli *c); /* as --precision says */
 /* Opens and loads with a progress bar. Reports failure itself; then NULL. */
 beryl_engine *cli_engine_open(cli *c, const cli_open *open);
 /* Runs a task to its end with a progress bar and hands every other event to `each` (may be NULL).

@@ -64,7 +64,8 @@ int explain_main(cli *c) {
                                      .plan = (beryl_plan)a->values[FLAG_PLAN].integer,
                                      .one = args_has(a, FLAG_OP),
                                      .op = args_count(a, FLAG_OP, 0),
-                                     .device = args_text(a, FLAG_DEVICE)};
+                                     .device = args_text(a, FLAG_DEVICE),
+                                     .precision = cli_precision(c)};
     switch (given_find(open.model)) {
     case GIVEN_MODEL: break;
     case GIVEN_KERNEL: return file_explain(c, open.model, true, &options);

@@ -6,7 +6,7 @@
 #include "codegen/codegen.h"
 #include "ir/pass/pass.h"
 #endif
-#include "engine/engine.h"
+#include "engine/out.h"
 #include "graph/text.h"
 
 #include <string.h>
@@ -20,7 +20,7 @@ static beryl_status options_of(const beryl_explain_options *from, beryl_explain_
         return base_fail(error, BERYL_MISUSE, "beryl_explain_options.size is %zu: set it to sizeof(beryl_explain_options)", from->size);
     *to = none;
     memcpy(to, from, from->size < sizeof *to ? from->size : sizeof *to);
-    if ((unsigned)to->stage > BERYL_STAGE_CODE || (unsigned)to->plan > BERYL_PLAN_LOGITS) return base_fail(error, BERYL_MISUSE, "no such stage or plan");
+    if ((unsigned)to->stage > BERYL_STAGE_CODE || (unsigned)to->plan > BERYL_PLAN_LOGITS || (unsigned)to->precision > BERYL_PRECISION_EXACT) return base_fail(error, BERYL_MISUSE, "no such stage, plan or precision");
     return BERYL_OK;
 }
 
@@ -104,11 +104,12 @@ static const beryl_log silent = {0};
 
 /* Weights have no numbers here, and need none. */
 static beryl_status explain_graph(base_heap *heap, const char *text, size_t size, const beryl_explain_options *o, base_text *out, beryl_error *error) {
-    const graph_exec_options with = {.explained = true};
+    graph_exec_options with = engine_graph_options(o->precision);
     graph_store store = {0};
     graph_exec *exec = NULL;
     beryl_source source = {0}; /* never read: nothing is uploaded */
     device *d;
+    with.explained = true;
     beryl_status status = engine_device_open(heap, &silent, o->device, &d, error);
     if (status != BERYL_OK) return status;
     graph *g = graph_open(heap);

@@ -18,7 +18,7 @@ struct beryl_graph {
     base_heap heap;
     base_arena arena;
     beryl_log log;
-    bool exact;
+    beryl_precision precision;
     uint64_t memory;
     device *device;              /* NULL: reference */
     graph *g;
@@ -60,7 +60,7 @@ beryl_status beryl_graph_open(const beryl_graph_options *options, beryl_graph **
     g->heap = heap;
     base_arena_init(&g->arena, &g->heap);
     g->log = o.log;
-    g->exact = o.precision == BERYL_PRECISION_EXACT;
+    g->precision = o.precision;
     g->memory = o.memory;
     beryl_status status = engine_device_open(&g->heap, &g->log, o.device, &g->device, error);
     if (status == BERYL_OK) status = store_init(&g->store, &g->heap, g->device, NULL, 0, error);
@@ -246,6 +246,10 @@ PLAIN_LIST(X)
 
 /* ---- compiling --------------------------------------------------------------------------------------------------------- */
 
+graph_exec_options engine_graph_options(beryl_precision precision) {
+    return (graph_exec_options){.exact = precision == BERYL_PRECISION_EXACT, .chains = true};
+}
+
 static beryl_status compile_begin(beryl_graph *g, beryl_error *error) {
     beryl_status status = graph_status(g->g, error);
     if (status != BERYL_OK) return status;
@@ -254,7 +258,7 @@ static beryl_status compile_begin(beryl_graph *g, beryl_error *error) {
     g->store.n_source = (uint32_t)g->sources.count;
     status = store_layout(&g->store, g->memory, error);
     if (status == BERYL_OK) status = store_make(&g->store, error);
-    const graph_exec_options options = {.exact = g->exact, .chains = true};
+    const graph_exec_options options = engine_graph_options(g->precision);
     return status == BERYL_OK ? graph_exec_open(g->g, &g->store, &options, &g->exec, error) : status;
 }
 

@@ -178,7 +178,7 @@ static void add_model_weights(beryl_engine *e, bool on_host, beryl_status *statu
     *status = gemma4_config_read(e->gguf, &e->arena, &e->model, error);
     if (*status == BERYL_OK) *status = store_init(&e->store, &e->heap, e->device, sources, n_source, error);
     if (*status == BERYL_OK) {
-        engine_tuned_recall(e);
+        if (!on_host) engine_tuned_recall(e); /* once: on_host is another try */
         engine_tuned_use(e, true);
     }
     if (*status == BERYL_OK) *status = gemma4_weights_add(e->gguf, &e->model, &e->store, on_host, error);
