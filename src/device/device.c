@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/file.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum {
@@ -220,6 +221,7 @@ static beryl_status candidates_init(candidates *all, base_heap *heap, const bery
                 const char *why_not = NULL;
                 backends[i]->describe(all->drivers[i], k, &caps, &why_not);
                 caps.index = k;
+                caps.languages = backends[i]->languages;
                 room = add_candidate(all, i, &caps, why_not);
             }
             if (!n) room = add_candidate(all, i, NULL, "no adapter found");
@@ -358,6 +360,7 @@ beryl_status device_open(base_heap *heap, const beryl_log *log, const char *choi
         if (!status) {
             mask_apply(&mask, &(*out)->caps);
             (*out)->caps.index = c->caps.index;
+            (*out)->caps.languages = c->caps.languages;
             memcpy((*out)->caps.backend, c->caps.backend, sizeof c->caps.backend);
             base_log(log, BERYL_LOG_INFO, "device %s:%u: %s, %s", c->caps.backend, c->caps.index,
                      (*out)->caps.name, (*out)->caps.driver);
@@ -408,6 +411,16 @@ const char *device_language_name(device_language language) {
     case DEVICE_IR: return "kernel IR";
     }
     return "no language";
+}
+
+void device_backend_names(uint32_t languages, char *to, size_t size) {
+    size_t at = 0;
+    to[0] = 0;
+    for (uint32_t i = 0; i < N_BACKEND && at < size; i++) {
+        const device_backend *b = backends[i];
+        if (b->hidden || !(b->languages & languages)) continue;
+        at += (size_t)snprintf(to + at, size - at, "%s%s", at ? ", " : "", b->name);
+    }
 }
 
 void device_forgo(device *d, bool f16, bool subgroups, bool dot) {

@@ -121,7 +121,7 @@ typedef struct device_caps { /* read from the device, or measured on it */
     uint64_t compiler; /* a hash of what `driver` does not say of what compiles; 0: it says all */
     uint32_t index, vendor;
     device_kind kind;
-    uint32_t languages; /* DEVICE_LANGUAGE_BIT of each that it compiles; 0: it runs no programs */
+    uint32_t languages; /* the backend's, set by device.c; 0: it runs no programs */
     bool f16, f64, subgroups, dot_i8, timestamps;
     bool permutes_bytes; /* any four of eight bytes in one instruction */
     uint32_t fragments; /* DEVICE_FRAGMENT_BIT of each product that its matrix units take; 0: it has none */
@@ -233,6 +233,8 @@ void device_stats_of(const device *d, device_stats *stats);
 void device_cache_forgo(device *d);
 /* "WGSL", "CUDA C" and so on. */
 const char *device_language_name(device_language language);
+/* "webgpu, cuda, ...": the listed backends that compile one of these languages, in order. */
+void device_backend_names(uint32_t languages, char *to, size_t size);
 
 /* ---- things --------------------------------------------------------------------------------- */
 
@@ -363,6 +365,7 @@ typedef struct device_mask { /* what BERYL_CAPS switches off */
 
 typedef struct device_backend { /* one const table a backend */
     const char *name;
+    uint32_t languages; /* DEVICE_LANGUAGE_BIT of each that its devices compile */
     bool hidden;                                        /* opened by name only */
     size_t buffer_bytes, program_bytes, bindings_bytes; /* sizes of its items */
     /* A look at what there is, before anything is opened: NULL and an error where the backend

@@ -5,8 +5,10 @@
 #include "base/error.h"
 #include "base/ops.h"
 #include "engine/out.h"
+#include "graph/plan.h"
 #include "graph/reference.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* ---- memory that the caller frees ----------------------------------------------------------------------- */
@@ -61,7 +63,8 @@ static beryl_device_info info_of_caps(const device_caps *caps, const char *why_n
                                .kind = caps->name[0] ? kind_name(caps->kind) : "", .usable = !why_not, .why_not = why_not, .memory = caps->memory,
                                .buffer_max = caps->buffer_max, .binding_max = caps->binding_max,
                                .subgroup_size = caps->subgroups ? caps->subgroup_size : 0, .f16 = caps->f16, .dot_i8 = caps->dot_i8,
-                               .timestamps = caps->timestamps, .language = language_name(caps->languages)};
+                               .timestamps = caps->timestamps, .language = language_name(caps->languages), .f64 = caps->f64, .fragments = caps->fragments,
+                               .compute_units = caps->compute_units, .workgroup_invocations = caps->workgroup_invocations, .workgroup_bytes = caps->workgroup_bytes};
 }
 
 static beryl_device_info reference_info(void) {
@@ -112,7 +115,10 @@ void beryl_ops(void (*each)(void *user, const beryl_op_info *), void *user) {
     };
     for (int i = 0; each && i < OP_COUNT; i++) {
         beryl_op_info info = ops[i];
-        info.where = reference_table[i] ? "reference, webgpu" : "webgpu"; /* a plan lowers every operation of the list */
+        char devices[96], where[128];
+        device_backend_names(graph_plan_languages((base_op)i), devices, sizeof devices);
+        snprintf(where, sizeof where, "%s%s", reference_table[i] ? "reference, " : "", devices);
+        info.where = where;
         each(user, &info);
     }
 }

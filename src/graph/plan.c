@@ -608,7 +608,15 @@ const fused_forms *fused_forms_of(const graph_store *store) {
     (void)store;
     return &fused_forms_written;
 }
+
+uint32_t graph_plan_languages(base_op op) {
+    return lower_table[op] ? DEVICE_LANGUAGE_BIT(DEVICE_WGSL) : 0;
+}
 #else
+uint32_t graph_plan_languages(base_op op) {
+    return (lower_table[op] ? DEVICE_LANGUAGE_BIT(DEVICE_WGSL) : 0) | (lower_ir_table[op] ? DEVICE_LANGUAGE_BIT(DEVICE_LANGUAGE_COUNT) - 1 : 0);
+}
+
 bool graph_plan_generated(const graph_store *store) {
     return store->kernels == STORE_KERNELS_GENERATED || !(device_caps_of(store->device)->languages & DEVICE_LANGUAGE_BIT(DEVICE_WGSL));
 }

@@ -26,6 +26,9 @@ bool graph_plan_texts_at(const graph_plan *p, uint32_t i, graph_exec_texts *out)
 
 /* Are all kernels of the store's plans generated ones? Not for browsers. */
 bool graph_plan_generated(const graph_store *store);
+/* Languages with kernels for an operation: bits as of device_caps. */
+uint32_t graph_plan_languages(base_op op);
+
 /* The pass over trees of small operations (pass_chain.c), where this plan may have generated kernels. */
 beryl_status graph_plan_chains(graph *g, graph_store *store, const graph_exec_options *options, beryl_error *error);
 

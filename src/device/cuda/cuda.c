@@ -259,7 +259,6 @@ static int known_chip(const cuda_driver *driver, int want) {
 static const char *facts(const cuda_driver *driver, int id, device_caps *caps, char chip[64]) {
     int number = 10 * cuda_fact(driver, id, CUDA_MAJOR) + cuda_fact(driver, id, CUDA_MINOR);
     snprintf(chip, 64, "%d", number);
-    caps->languages = DEVICE_LANGUAGE_BIT(DEVICE_CUDA_C);
     caps->vendor = 0x10de;
     caps->f16 = number >= 53;
     caps->dot_i8 = number >= 61;
@@ -320,4 +319,4 @@ static void *start(base_heap *heap, const beryl_log *log, beryl_error *error) {
     return cuda_start(&flavour, heap, log, error);
 }
 
-const device_backend device_cuda = CUDA_BACKEND("cuda");
+const device_backend device_cuda = CUDA_BACKEND("cuda", DEVICE_CUDA_C);

@@ -355,9 +355,10 @@ bool cuda_graph_run(cuda *d, const device_command *commands, size_t n, const voi
 void cuda_graphs_forget(cuda *d, const cuda_program *program); /* NULL: all */
 
 /* The backend of a flavour: `start`, of the file's own, is all that differs. */
-#define CUDA_BACKEND(title)                      \
+#define CUDA_BACKEND(title, language)            \
     {                                            \
         .name = title,                           \
+        .languages = DEVICE_LANGUAGE_BIT(language), \
         .buffer_bytes = sizeof(cuda_buffer),     \
         .program_bytes = sizeof(cuda_program),   \
         .bindings_bytes = sizeof(cuda_bindings), \

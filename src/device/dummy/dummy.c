@@ -67,7 +67,6 @@ static void describe(void *user, uint32_t index, device_caps *caps, const char *
         .name = "dummy",
         .driver = "computes nothing",
         .kind = DEVICE_DISCRETE,
-        .languages = DEVICE_LANGUAGE_BIT(DEVICE_WGSL),
         .f16 = true,
         .subgroups = true,
         .dot_i8 = true,
@@ -272,6 +271,7 @@ const device_command *device_dummy_commands(const device *d, size_t *n_command) 
 
 const device_backend device_dummy = {
     .name = "dummy",
+    .languages = DEVICE_LANGUAGE_BIT(DEVICE_WGSL),
     .hidden = true,
     .buffer_bytes = sizeof(device_buffer_item),
     .program_bytes = sizeof(device_program_item),

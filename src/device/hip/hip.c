@@ -58,7 +58,6 @@ static const char *facts(const cuda_driver *driver, int id, device_caps *caps, c
     } room = {0};
     chip[0] = 0;
     if (!driver->f.properties(&room, id)) find_chip(room.bytes, sizeof room.bytes, chip);
-    caps->languages = DEVICE_LANGUAGE_BIT(DEVICE_HIP_C);
     caps->vendor = 0x1002;
     if (!caps->name[0]) snprintf(caps->name, sizeof caps->name, "AMD %.40s", chip);
     caps->dot_i8 = !begins(chip, "gfx8") && !begins(chip, "gfx900") && !begins(chip, "gfx902") &&
@@ -122,4 +121,4 @@ static void *start(base_heap *heap, const beryl_log *log, beryl_error *error) {
     return cuda_start(&flavour, heap, log, error);
 }
 
-const device_backend device_hip = CUDA_BACKEND("hip");
+const device_backend device_hip = CUDA_BACKEND("hip", DEVICE_HIP_C);

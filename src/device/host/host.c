@@ -152,7 +152,6 @@ static void describe(void *user, uint32_t index, device_caps *caps, const char *
     *why_not = NULL;
     *caps = (device_caps){
         .kind = DEVICE_HOST,
-        .languages = DEVICE_LANGUAGE_BIT(DEVICE_C),
         .f16 = true, /* every type of the IR: what the compiler lacks, generated text does */
         .f64 = true,
         .timestamps = true,
@@ -333,6 +332,7 @@ static beryl_status open_device(void *user, uint32_t index, const device_mask *m
 
 const device_backend device_host = {
     .name = "host",
+    .languages = DEVICE_LANGUAGE_BIT(DEVICE_C),
     .buffer_bytes = sizeof(host_buffer),
     .program_bytes = sizeof(host_program),
     .bindings_bytes = sizeof(device_bindings_item),

@@ -150,7 +150,6 @@ static beryl_status look(driver_state *s, opencl_id id, beryl_error *error) {
                  : number_of(s, id, OPENCL_UNIFIED_MEMORY) != 0 ? DEVICE_INTEGRATED
                                                                 : DEVICE_DISCRETE;
     caps->vendor = (uint32_t)number_of(s, id, OPENCL_VENDOR_ID);
-    caps->languages = DEVICE_LANGUAGE_BIT(DEVICE_OPENCL_C);
     caps->f16 = word_in(words, "cl_khr_fp16");
     caps->f64 = word_in(words, "cl_khr_fp64");
     caps->subgroup_size = subgroup_size_of(s, id, words);
@@ -303,6 +302,7 @@ static beryl_status open_device(void *user, uint32_t index, const device_mask *m
 
 const device_backend device_opencl = {
     .name = "opencl",
+    .languages = DEVICE_LANGUAGE_BIT(DEVICE_OPENCL_C),
     .buffer_bytes = sizeof(opencl_buffer),
     .program_bytes = sizeof(opencl_program),
     .bindings_bytes = sizeof(opencl_bindings),

@@ -116,7 +116,6 @@ static void caps_of(const base_json *facts, device_caps *caps) {
     text_of(facts, "name", caps->name, sizeof caps->name);
     text_of(facts, "driver", caps->driver, sizeof caps->driver);
     text_of(facts, "kind", kind, sizeof kind);
-    caps->languages = DEVICE_LANGUAGE_BIT(DEVICE_WGSL);
     caps->kind = !strcmp(kind, "software") ? DEVICE_SOFTWARE : !strcmp(kind, "discrete") ? DEVICE_DISCRETE : DEVICE_INTEGRATED;
     caps->f16 = truth_of(facts, "f16");
     caps->dot_i8 = truth_of(facts, "dot");
@@ -599,6 +598,7 @@ static beryl_status wait(device *head, device_ticket ticket, beryl_error *error)
 
 const device_backend device_web = {
     .name = "web",
+    .languages = DEVICE_LANGUAGE_BIT(DEVICE_WGSL),
     .buffer_bytes = sizeof(web_buffer),
     .program_bytes = sizeof(web_program),
     .bindings_bytes = sizeof(web_bindings),

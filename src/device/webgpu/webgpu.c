@@ -152,7 +152,7 @@ static void caps_of(const driver_state *s, WGPUAdapter adapter, device_caps *cap
     s->f.AdapterGetInfo(adapter, &info);
     s->f.AdapterGetLimits(adapter, &limits);
     char version[96];
-    *caps = (device_caps){.languages = DEVICE_LANGUAGE_BIT(DEVICE_WGSL)};
+    *caps = (device_caps){0};
     copy_view(caps->name, sizeof caps->name, info.device);
     copy_view(caps->driver, sizeof caps->driver, info.vendor);
     copy_view(version, sizeof version, info.description);
@@ -437,6 +437,7 @@ static beryl_status open_device(void *user, uint32_t index, const device_mask *m
 
 const device_backend device_webgpu = {
     .name = "webgpu",
+    .languages = DEVICE_LANGUAGE_BIT(DEVICE_WGSL),
     .buffer_bytes = sizeof(webgpu_buffer),
     .program_bytes = sizeof(webgpu_program),
     .bindings_bytes = sizeof(webgpu_bindings),
