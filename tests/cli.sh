@@ -58,6 +58,9 @@ refused unknown-command frobnicate
 refused flag-before-command --json list
 refused unknown-flag run --frobnicate
 refused flag-of-another-command list --greedy
+refused device-of-the-list-of-devices devices --device nonsense
+refused device-of-the-list-of-operations ops --device nonsense
+refused context-of-single-operations bench-ops --context 8
 refused missing-value run --max-tokens
 refused bad-number run --max-tokens 3x hello
 refused number-too-large run --max-tokens 4294967296 hello
@@ -121,11 +124,12 @@ same "$words" '--n-gen' && ok
 
 name=cli/ops
 run ops
-code 0 && like "$out" 'rms_norm' && run ops --json && json <"$scratch/out" && run ops --markdown && like "$out" '^\| operation' && ok
+code 0 && like "$out" 'rms_norm .* reference, webgpu, cuda, hip, opencl, host ' && run ops --json && json <"$scratch/out" && run ops --markdown && like "$out" '^\| operation' && ok
 
 name=cli/devices
 run devices
-code 0 && like "$out" 'reference' && run devices --json && code 0 && json <"$scratch/out" && ok
+code 0 && like "$out" 'reference' && run devices --json && code 0 && json <"$scratch/out" && like "$out" '"fragments":' && like "$out" '"workgroup_bytes":' &&
+    run devices -v && like "$out" 'keeps memory, runs no programs' && ok
 
 name=cli/list
 run list --json
@@ -153,6 +157,7 @@ for command in bench selftest trace tune explain; do
 done
 failing perplexity-runs-no-programs 'disk:0 keeps memory' perplexity "$model" "$0" --device disk
 failing logits-runs-no-programs 'disk:0 keeps memory' logits "$model" --ids 2 --out "$scratch/none.npy" --device disk
+failing bench-ops-wrong-shape-is-told-once 'M,N,K' bench-ops matmul --shape 1,2 --device reference
 failing bench-ops-runs-no-programs 'disk:0 keeps memory' bench-ops add --device disk
 failing no-such-file 'nothere' tokenize "$model" --file "$scratch/nothere"
 failing broken-conversation '.' render "$model" --chat "$scratch/broken.json"

@@ -45,8 +45,9 @@ enum { /* sets of commands */
 #undef X
     ON_ALL = (1u << COMMAND_COUNT) - 1,
     ON_WORK = ON_ALL & ~ON_HELP,
-    ON_MODEL = ON_RUN | ON_SHOW | ON_BENCH | ON_TOKENIZE | ON_RENDER | ON_LOGITS | ON_PERPLEXITY |
-               ON_SELFTEST | ON_EXPLAIN | ON_TRACE | ON_TUNE,
+    ON_ENGINE = ON_RUN | ON_BENCH | ON_LOGITS | ON_PERPLEXITY | ON_SELFTEST | ON_EXPLAIN | ON_TRACE | ON_TUNE, /* a model on a device */
+    ON_DEVICE = ON_ENGINE | ON_BENCH_OPS,
+    ON_MODEL = ON_ENGINE | ON_SHOW | ON_TOKENIZE | ON_RENDER,
     ON_ANSWERS = ON_RUN | ON_LOGITS | ON_PERPLEXITY, /* what the device computes counts */
 };
 
@@ -69,21 +70,21 @@ typedef enum args_kind {
     X(VERSION, "version", 'V', SWITCH, "", ON_HELP, "Print the version and stop")                 \
     X(MODEL, "model", 'm', TEXT, "MODEL", ON_MODEL,                                               \
       "The model: a file, a name in Beryl's folder, or an Ollama name; default the built-in one") \
-    X(DEVICE, "device", 0, TEXT, "D", ON_WORK,                                                    \
+    X(DEVICE, "device", 0, TEXT, "D", ON_DEVICE,                                                    \
       "Where to run: a backend, [backend:](index or part of a name), software, reference; "       \
       "default $BERYL_DEVICE, else the best")                                                     \
-    X(PRECISION, "precision", 0, CHOICE, "exact|fast", ON_WORK,                                   \
+    X(PRECISION, "precision", 0, CHOICE, "exact|fast", ON_DEVICE,                                   \
       "exact: 32-bit activations; fast: 8-bit ones where the device multiplies them; default "    \
       "fast")                                                                                     \
-    X(KV, "kv", 0, CHOICE, "f32|f16|q8", ON_WORK,                                                 \
+    X(KV, "kv", 0, CHOICE, "f32|f16|q8", ON_ENGINE,                                                 \
       "How keys and values are kept; default f32 under exact, else f16")                          \
-    X(CONTEXT, "context", 'c', COUNT, "N", ON_WORK,                                               \
+    X(CONTEXT, "context", 'c', COUNT, "N", ON_ENGINE,                                               \
       "Tokens that a conversation can hold; default the smaller of the file's and 8,192")         \
-    X(MEMORY, "memory", 0, SIZE, "SIZE", ON_WORK,                                                 \
+    X(MEMORY, "memory", 0, SIZE, "SIZE", ON_ENGINE,                                                 \
       "Device memory that may be used, like 6G; default what the device has")                     \
-    X(NO_CACHE, "no-cache", 0, SWITCH, "", ON_WORK, "Neither read nor write the cache folder")    \
+    X(NO_CACHE, "no-cache", 0, SWITCH, "", ON_DEVICE, "Neither read nor write the cache folder")    \
     X(JSON, "json", 0, SWITCH, "", ON_WORK, "Print JSON for other programs")                      \
-    X(VERBOSE, "verbose", 'v', SWITCH, "", ON_WORK,                                               \
+    X(VERBOSE, "verbose", 'v', SWITCH, "", ON_WORK & ~(ON_LIST | ON_OPS),                                               \
       "Tell more, with speed figures; twice: everything")                                         \
     X(PIECE, "piece", 0, COUNT, "N",                                                          \
       ON_RUN | ON_BENCH | ON_LOGITS | ON_SELFTEST | ON_EXPLAIN | ON_TRACE,                        \

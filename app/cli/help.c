@@ -23,7 +23,9 @@ static const char *const details[COMMAND_COUNT] = {
     [COMMAND_SHOW] = "  beryl show model.gguf --tensors",
     [COMMAND_LIST] =
         "Finds the built-in model, the files in Beryl's own folder, and an Ollama store.",
-    [COMMAND_DEVICES] = "The first one is taken unless --device or $BERYL_DEVICE says otherwise.",
+    [COMMAND_DEVICES] = "The first one is taken unless --device of another command or $BERYL_DEVICE says otherwise. "
+        "--verbose tells what each can do: language, types, subgroups, products, matrix units, "
+        "workgroups, buffers. A backend that finds nothing says why.",
     [COMMAND_BENCH] =
         "Rows are named as users of llama-bench know them: pp512 reads a prompt of 512 tokens, "
         "tg128 generates 128, "
@@ -286,9 +288,9 @@ static void man_command(FILE *to, args_command command) {
     fputs(".SH SEE ALSO\n.BR beryl (1)\n", to);
 }
 
-/* Flags that every command has stand apart. */
+/* Flags that every command with a model on a device has stand apart. */
 static bool flag_common(args_flag flag) {
-    return (args_flags[flag].commands & ON_WORK) == ON_WORK;
+    return (args_flags[flag].commands & ON_ENGINE) == ON_ENGINE;
 }
 
 static void man_overview(FILE *to) {
@@ -308,10 +310,18 @@ static void man_overview(FILE *to) {
             roff_details(to, details[i]);
         }
         for (int k = 0; k < FLAG_COUNT; k++)
-            if (flag_of((args_flag)k, (args_command)i) && !flag_common((args_flag)k))
+            if (flag_of((args_flag)k, (args_command)i) &&
+                !((ON_ENGINE & (1u << i)) && flag_common((args_flag)k)))
                 roff_flag(to, &args_flags[k]);
     }
-    fputs(".SH COMMON FLAGS\n", to);
+    fputs(".SH COMMON FLAGS\nOf ", to);
+    const char *before = "";
+    for (int i = 0; i < COMMAND_COUNT; i++) {
+        if (!(ON_ENGINE & (1u << i))) continue;
+        fprintf(to, "%s%s", before, args_commands[i].name);
+        before = ", ";
+    }
+    fputs(":\n", to);
     for (int i = 0; i < FLAG_COUNT; i++)
         if (flag_common((args_flag)i)) roff_flag(to, &args_flags[i]);
     fputs(".SH IN THE CHAT\n", to);

@@ -252,9 +252,36 @@ static void device_json(json_out *j, const beryl_device_info *info) {
     json_integer(j, "binding_max", (int64_t)info->binding_max);
     json_integer(j, "subgroup_size", info->subgroup_size);
     json_bool(j, "f16", info->f16);
+    json_bool(j, "f64", info->f64);
+    json_bool(j, "fragments", info->fragments);
+    json_integer(j, "compute_units", info->compute_units);
+    json_integer(j, "workgroup_invocations", info->workgroup_invocations);
+    json_integer(j, "workgroup_bytes", info->workgroup_bytes);
     json_bool(j, "dot_i8", info->dot_i8);
     json_bool(j, "timestamps", info->timestamps);
     json_close(j, '}');
+}
+
+/* What it can do, in two lines under its name. */
+static void device_abilities(const beryl_device_info *info) {
+    char size[3][32];
+    if (!*info->language) {
+        bool reference = !strcmp(info->backend, "reference");
+        printf("\n               %s", reference ? "runs graphs node by node, without kernels"
+                                               : "keeps memory, runs no programs");
+        return;
+    }
+    printf("\n               %s; f32%s%s", info->language, info->f16 ? ", f16" : "",
+           info->f64 ? ", f64" : "");
+    if (info->subgroup_size) printf("; subgroups of %u", info->subgroup_size);
+    printf("%s%s%s", info->dot_i8 ? "; 8-bit dot products" : "",
+           info->fragments ? "; matrix units for f16, bf16" : "",
+           info->timestamps ? "; timestamps" : "");
+    fputs("\n               ", stdout);
+    if (info->compute_units) printf("%u compute units; ", info->compute_units);
+    printf("workgroups of %u lanes, %s; largest buffer %s, binding %s",
+           info->workgroup_invocations, cli_size_text(size[0], info->workgroup_bytes),
+           cli_size_text(size[1], info->buffer_max), cli_size_text(size[2], info->binding_max));
 }
 
 static void device_each(void *user, const beryl_device_info *info) {
@@ -290,13 +317,8 @@ static void device_each(void *user, const beryl_device_info *info) {
         fputs("\n               not usable: ", stdout);
         text_put(info->why_not, 0);
         fputs(term_style_text(t, stdout, TERM_PLAIN), stdout);
-    } else if (l->c->verbose && *info->language) {
-        printf("\n               %s, largest buffer %s,", info->language,
-               cli_size_text(size, info->buffer_max));
-        printf(" binding %s", cli_size_text(size, info->binding_max));
-        if (info->subgroup_size) printf(", subgroups of %u", info->subgroup_size);
-        printf("%s%s%s", info->f16 ? ", f16" : "", info->dot_i8 ? ", 8-bit dot products" : "",
-               info->timestamps ? ", timestamps" : "");
+    } else if (l->c->verbose) {
+        device_abilities(info);
     }
     putchar('\n');
 }
@@ -342,9 +364,9 @@ static void op_each(void *user, const beryl_op_info *info) {
                info->what, info->where);
     } else {
         if (!l->n++)
-            printf("%-14s %-10s %6s %7s  %-22s %s\n", "OPERATION", "GROUP", "INPUTS", "OUTPUTS",
+            printf("%-14s %-10s %6s %7s  %-44s %s\n", "OPERATION", "GROUP", "INPUTS", "OUTPUTS",
                    "WHERE", "WHAT");
-        printf("%-14s %-10s %6s %7u  %-22s %s\n", info->name, info->group, inputs, info->n_out,
+        printf("%-14s %-10s %6s %7u  %-44s %s\n", info->name, info->group, inputs, info->n_out,
                info->where, info->what);
     }
 }
