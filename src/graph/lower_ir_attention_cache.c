@@ -1,7 +1,16 @@
 /* lower_ir_attention_cache.c - what the forms of attention share: see lower_ir_attention.h. */
 #include "graph/lower_ir_attention.h"
 
-enum { BLOCK = 32, MERGE_LANES = 64, MERGE_AHEAD = 4, SCRATCH_PARTIAL = 0, SCRATCH_STATS = 1 };
+enum {
+    BLOCK = 32,
+    MERGE_LANES = 64,    /* at least, */
+    MERGE_COLUMNS = 16,  /* and fours of a head, of a workgroup */
+    MERGE_PARTS = 16,
+    MERGE_AHEAD = 4,     /* pieces of a lane, so that parts pay; */
+    MERGE_AHEAD_MAX = 6, /* that it asks for at a time */
+    SCRATCH_PARTIAL = 0,
+    SCRATCH_STATS = 1
+};
 
 static void shapes_of(const graph *g, attention_task *a) {
     const graph_tensor *q = graph_tensor_at(g, a->q), *cache = graph_tensor_at(g, graph_base_of(g, a->k_cache));
@@ -162,47 +171,99 @@ void attention_result_bind(attention_result *r, lower_ir *k, const attention_tas
     r->stats = pieces_bind(k, a, true, "stats", IR_READ_WRITE);
 }
 
-/* A lane for each four of a head: pieces are few, and its loads of one turn are under way together. */
+/* ---- the merge ---------------------------------------------------------------------------------------------------- */
+
+typedef struct merging { /* a softmax under way: of one four of a head */
+    lower_ir *k;
+    uint32_t wide;
+    ir_memory most, total, sum;
+} merging;
+
+/* Joins n pieces: their (max, sum), their values; both asked for. */
+static void merge_some(merging *m, uint32_t n, const ir_id *stats, const ir_id *values) {
+    ir_builder *b = m->k->b;
+    ir_id zero = ir_u32(b, 0), before = ir_get(b, m->most), now = before;
+    for (uint32_t i = 0; i < n; i++) now = ir_max(b, now, ir_extract(b, stats[i], 0));
+    ir_id keep = ir_exp(b, ir_sub(b, before, now)), all = ir_mul(b, ir_get(b, m->total), keep);
+    ir_id x = ir_mul(b, ir_load(b, m->sum, zero, m->wide), ir_splat(b, keep, m->wide));
+    for (uint32_t i = 0; i < n; i++) {
+        ir_id own = ir_extract(b, stats[i], 1), some = ir_gt(b, own, ir_f32(b, 0)); /* else a piece without keys, and nobody wrote its values */
+        ir_id weight = ir_select(b, some, ir_exp(b, ir_sub(b, ir_extract(b, stats[i], 0), now)), ir_f32(b, 0));
+        all = ir_fma(b, own, weight, all);
+        ir_id value = ir_select(b, ir_splat(b, some, m->wide), values[i], ir_number(b, IR_F32, m->wide, 0));
+        x = ir_fma(b, value, ir_splat(b, weight, m->wide), x);
+    }
+    ir_set(b, m->most, now);
+    ir_set(b, m->total, all);
+    ir_store(b, m->sum, zero, x);
+}
+
+static void merge_nothing(merging *m) {
+    ir_builder *b = m->k->b;
+    ir_set(b, m->most, ir_f32(b, -3e38f));
+    ir_set(b, m->total, ir_f32(b, 0));
+    ir_store(b, m->sum, ir_u32(b, 0), ir_number(b, IR_F32, m->wide, 0));
+}
+
+/* A workgroup has some fours of a head. `parts` lanes share the pieces of each, and ask for all of theirs that registers hold
+ * before they work on one; then the first of them joins the parts in their order. */
 beryl_status attention_merge(lowering *l, const graph_node *node, const attention_task *a, beryl_error *error) {
-    const uint32_t wide = a->d % 4 == 0 ? 4 : 1, units = a->d / wide, ahead = a->n_split < MERGE_AHEAD ? a->n_split : MERGE_AHEAD;
-    const lower_count count = lower_count_times(a->rows, (uint64_t)a->n_head * units);
+    const uint32_t wide = a->d % 4 == 0 ? 4 : 1, units = a->d / wide;
+    uint32_t parts = 1;
+    while (!lower_ir_serial(l) && parts < MERGE_PARTS && parts * MERGE_AHEAD < a->n_split) parts *= 2;
+    const uint32_t columns = parts * MERGE_COLUMNS < MERGE_LANES ? MERGE_LANES / parts : MERGE_COLUMNS, blocks = (units + columns - 1) / columns;
+    const uint32_t each = (a->n_split + parts - 1) / parts, rounds = (each + MERGE_AHEAD_MAX - 1) / MERGE_AHEAD_MAX, ahead = (each + rounds - 1) / rounds;
+    const lower_count heads = lower_count_times(a->rows, a->n_head), groups = lower_count_times(heads, blocks);
     lower_ir k;
-    lower_ir_begin(&k, l, node, "attention_merge", MERGE_LANES);
+    lower_ir_begin(&k, l, node, "attention_merge", columns * parts);
     ir_builder *b = k.b;
+    merging m = {.k = &k, .wide = wide};
     ir_memory partial = pieces_bind(&k, a, false, "partial", IR_READ), stats = pieces_bind(&k, a, true, "stats", IR_READ);
-    ir_memory out = lower_ir_write(&k, "out", a->out);
-    ir_memory most = ir_register(b, IR_F32, 1), total = ir_register(b, IR_F32, 1), sum = ir_register(b, IR_F32, wide);
-    ir_id n = lower_ir_count(&k, "n", count), lane = lower_ir_lane(&k), zero = ir_u32(b, 0);
-    ir_if(b, ir_lt(b, lane, n));
-    ir_id head = lower_ir_over(&k, lane, units), column = lower_ir_times(&k, lower_ir_rest(&k, lane, units), wide);
-    ir_id first = lower_ir_times(&k, head, a->n_split);
-    ir_set(b, most, ir_f32(b, -3e38f));
-    ir_set(b, total, ir_f32(b, 0));
-    ir_store(b, sum, zero, ir_number(b, IR_F32, wide, 0));
-    ir_id begin = ir_loop(b, zero, ir_u32(b, a->n_split), ir_u32(b, ahead)), tops[MERGE_AHEAD], sums[MERGE_AHEAD], values[MERGE_AHEAD];
+    ir_memory out = lower_ir_write(&k, "out", a->out), part_sums = {0}, part_stats = {0};
+    if (parts > 1) {
+        part_sums = ir_workgroup(b, IR_F32, parts * columns * wide);
+        part_stats = ir_workgroup(b, IR_F32, parts * 2);
+    }
+    m.most = ir_register(b, IR_F32, 1), m.total = ir_register(b, IR_F32, 1), m.sum = ir_register(b, IR_F32, wide);
+    ir_id n = lower_ir_count(&k, "n", heads), group = lower_ir_group(&k), local = ir_local(b, 0), zero = ir_u32(b, 0);
+    ir_id head = lower_ir_over(&k, group, blocks), part = lower_ir_over(&k, local, columns), across = lower_ir_rest(&k, local, columns);
+    ir_id unit = ir_add(b, lower_ir_times(&k, lower_ir_rest(&k, group, blocks), columns), across);
+    ir_if(b, ir_lt(b, head, n));
+    ir_id column = lower_ir_times(&k, ir_min(b, unit, ir_u32(b, units - 1)), wide), first = lower_ir_times(&k, head, a->n_split);
+    merge_nothing(&m);
+    ir_id ones[MERGE_AHEAD_MAX > MERGE_PARTS ? MERGE_AHEAD_MAX : MERGE_PARTS], values[sizeof ones / sizeof *ones];
+    ir_id begin = ir_loop(b, part, ir_u32(b, a->n_split), ir_u32(b, ahead * parts));
     for (uint32_t i = 0; i < ahead; i++) { /* beyond the last: that once more, with nothing in it */
-        ir_id at = lower_ir_plus(&k, begin, i), inside = ir_lt(b, at, ir_u32(b, a->n_split));
+        ir_id at = lower_ir_plus(&k, begin, i * parts), inside = ir_lt(b, at, ir_u32(b, a->n_split));
         ir_id piece = ir_add(b, first, ir_min(b, at, ir_u32(b, a->n_split - 1)));
         ir_id one = ir_load(b, stats, lower_ir_times(&k, piece, 2), 2);
+        ones[i] = ir_compose(b, (ir_id[]){ir_extract(b, one, 0), ir_select(b, inside, ir_extract(b, one, 1), ir_f32(b, 0))}, 2);
         values[i] = ir_load(b, partial, ir_fma(b, piece, ir_u32(b, a->d), column), wide);
-        tops[i] = ir_extract(b, one, 0);
-        sums[i] = ir_select(b, inside, ir_extract(b, one, 1), ir_f32(b, 0));
     }
-    ir_id before = ir_get(b, most), now = before;
-    for (uint32_t i = 0; i < ahead; i++) now = ir_max(b, now, tops[i]);
-    ir_id keep = ir_exp(b, ir_sub(b, before, now)), all = ir_mul(b, ir_get(b, total), keep);
-    ir_id x = ir_mul(b, ir_load(b, sum, zero, wide), ir_splat(b, keep, wide));
-    for (uint32_t i = 0; i < ahead; i++) {
-        ir_id some = ir_gt(b, sums[i], ir_f32(b, 0)), weight = ir_select(b, some, ir_exp(b, ir_sub(b, tops[i], now)), ir_f32(b, 0));
-        all = ir_fma(b, sums[i], weight, all);
-        x = ir_fma(b, values[i], ir_splat(b, weight, wide), x);
+    merge_some(&m, ahead, ones, values);
+    ir_end(b);
+    ir_id factor, result = IR_NO_ID;
+    if (parts > 1) {
+        ir_id both[2] = {ir_get(b, m.most), ir_get(b, m.total)};
+        ir_store(b, part_sums, lower_ir_times(&k, local, wide), ir_load(b, m.sum, zero, wide));
+        ir_if(b, ir_eq(b, across, zero));
+        ir_store(b, part_stats, lower_ir_times(&k, part, 2), ir_compose(b, both, 2));
+        ir_end(b);
+        ir_barrier(b);
     }
-    ir_set(b, most, now);
-    ir_set(b, total, all);
-    ir_store(b, sum, zero, x);
+    ir_if(b, ir_and(b, ir_eq(b, part, zero), ir_lt(b, unit, ir_u32(b, units))));
+    if (parts > 1) {
+        merge_nothing(&m);
+        for (uint32_t i = 0; i < parts; i++) {
+            ones[i] = ir_load(b, part_stats, ir_u32(b, i * 2), 2);
+            values[i] = ir_load(b, part_sums, lower_ir_times(&k, lower_ir_plus(&k, across, i * columns), wide), wide);
+        }
+        merge_some(&m, parts, ones, values);
+    }
+    factor = ir_splat(b, ir_div(b, ir_f32(b, 1), ir_get(b, m.total)), wide);
+    result = ir_mul(b, ir_load(b, m.sum, zero, wide), factor);
+    ir_store(b, out, ir_fma(b, head, ir_u32(b, a->d), column), result);
     ir_end(b);
-    ir_id factor = ir_splat(b, ir_div(b, ir_f32(b, 1), ir_get(b, total)), wide);
-    ir_store(b, out, ir_fma(b, head, ir_u32(b, a->d), column), ir_mul(b, ir_load(b, sum, zero, wide), factor));
     ir_end(b);
-    return lower_ir_end(&k, count, MERGE_LANES, error);
+    return lower_ir_end(&k, groups, 1, error);
 }

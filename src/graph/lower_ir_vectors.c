@@ -7,7 +7,8 @@
 enum {
     MERGE_EACH = 4, /* pieces of attention that a lane asks for before it works on them */
     OWN_MOST = 16,  /* fours of a lane */
-    APART_WG = 512
+    APART_WG = 512,
+    APART_PIECES_MAX = 16 /* of attention: one workgroup joins them all */
 };
 
 static bool adds(const fused_matvec *f) {
@@ -281,7 +282,7 @@ bool lower_ir_vectors_apart_fits(const lowering *l, const fused_matvec *f, const
     const uint32_t bindings = 1 + lower_ir_vectors_bindings(f, w);
     if (l->caps->kind == DEVICE_HOST || l->caps->kind == DEVICE_SOFTWARE || !vectors_worked(f)) return false;
     return (w->x.k / 4 + c.wg - 1) / c.wg <= OWN_MOST && w->x.k % 16 == 0 && bindings <= (l->caps->storage_max ? l->caps->storage_max : 8) &&
-           bindings <= IR_BUFFER_MAX && (f->from != FUSED_X_MERGE || f->head_dim % 4 == 0);
+           bindings <= IR_BUFFER_MAX && (f->from != FUSED_X_MERGE || (f->head_dim % 4 == 0 && f->n_split <= APART_PIECES_MAX));
 }
 
 beryl_status lower_ir_vectors_apart(lowering *l, const graph_node *node, const fused_matvec *f, const vectors_walk *w, beryl_error *error) {
