@@ -6,6 +6,7 @@
  * they had and nothing beyond the run's rows matters. */
 #define _POSIX_C_SOURCE 200809L
 #include "generated.h"
+#include "interpreter.h"
 #include "test.h"
 
 #include "base/sample.h"
@@ -469,6 +470,16 @@ static const op_case cases[] = {
     {"step/shared-q8_0", build_step, {TYPE_Q8_0, 4, 1, 64, 3, 90, 0, 80, 1}, 3, 1, 2e-2f, 0, QUANTUM, states_step},
 };
 
+/* Attention on matrix units, in halves: as good as f32. Pieces of several chunks, a window across the ring's end, two workgroups of heads. */
+static const op_case units_cases[] = {
+    {"attention/heads-of-two", build_attention, {TYPE_F16, 8, 4, 512, 1, 520, 0, 520, 1}, 1, 1, 4e-6f, 0, ROUNDING, states_cache},
+    {"attention/two-workgroups", build_attention, {TYPE_F16, 16, 1, 512, 1, 520, 0, 520, 1}, 1, 1, 4e-6f, 0, ROUNDING, states_cache},
+    {"attention/first-key", build_attention, {TYPE_F16, 4, 1, 512, 2, 600, 0, 2, 1}, 2, 1, 4e-6f, 0, ROUNDING, states_cache},
+    {"step/shared-window", build_step, {TYPE_F16, 8, 1, 512, 1, 600, 577, 900, 1}, 1, 1, 5e-6f, 0, ROUNDING, states_step},
+    {"step/owner", build_step, {TYPE_F16, 8, 1, 512, 2, 540, 0, 530, 0}, 1, 1, 1e-3f, 0, UNROUNDED, states_step},
+    {"step/owner-first-key", build_step, {TYPE_F16, 8, 1, 512, 1, 540, 0, 0, 0}, 1, 1, 1e-3f, 0, UNROUNDED, states_step},
+};
+
 /* ---- data ------------------------------------------------------------------------------------------------- */
 
 static void fill_settings(base_sample_settings *to, uint32_t n, base_random *r) {
@@ -633,7 +644,17 @@ static void check_trees(test *t, const op_case *c, const graph_exec *exec) {
     CHECK_INT(t, info.dispatches, c->p[2]);
 }
 
-static void run_case(test *t, base_heap *heap, device *d, const op_case *c, bool written) {
+/* A step's kernel has that in its name. */
+static void check_kernel(test *t, base_heap *heap, graph_exec *exec, const char *name) {
+    base_text text;
+    base_text_init(&text, heap);
+    graph_exec_print(exec, &text);
+    CHECK(t, !text.failed && strstr(text.data, name));
+    base_text_fini(&text);
+}
+
+/* kernel: NULL, or part of the name of one that the plan has. */
+static void run_case(test *t, base_heap *heap, device *d, const op_case *c, bool written, const char *kernel) {
     side sides[2];
     beryl_error error = {0};
     beryl_status status = side_open(&sides[0], heap, d, c, &error);
@@ -641,6 +662,7 @@ static void run_case(test *t, base_heap *heap, device *d, const op_case *c, bool
     if (status == BERYL_OK) status = other;
     if (status == BERYL_OK && written) check_joined(t, c, sides[0].setup.g, d);
     if (status == BERYL_OK) check_trees(t, c, sides[0].exec);
+    if (status == BERYL_OK && kernel) check_kernel(t, heap, sides[0].exec, kernel);
     for (uint32_t run = 0; status == BERYL_OK && run < 2 && !test_failed(t); run++) {
         const uint32_t extents[] = {0, run ? c->fewer : c->rows};
         device_ticket tickets[2] = {0};
@@ -707,7 +729,7 @@ static void run_cases(test *t, const generated_form *form, base_heap *heap, devi
         if (status == BERYL_NO_DEVICE) test_skip(t, "%s", error->message);
         else if (status != BERYL_OK) test_fail(t, __FILE__, __LINE__, "%s", error->message);
         else
-            for (uint64_t round = 0; generated_round(t, form, d, &round);) run_case(t, heap, d, &cases[i], written);
+            for (uint64_t round = 0; generated_round(t, form, d, &round);) run_case(t, heap, d, &cases[i], written, NULL);
     }
 }
 
@@ -737,8 +759,32 @@ static void test_generated(test *t) {
     }
 }
 
+/* What CUDA does with halves, as the interpreter sees it. */
+static void test_units(test *t) {
+    for (size_t i = 0; i < sizeof units_cases / sizeof *units_cases; i++) {
+        if (!test_case(t, "ops/units/%s", units_cases[i].name)) continue;
+        base_heap heap;
+        base_heap_init(&heap, NULL);
+        device *d = interpreter_open(&heap);
+        if (!d) {
+            test_fail(t, __FILE__, __LINE__, "no memory");
+            continue;
+        }
+        d->caps.kind = DEVICE_DISCRETE;
+        d->caps.fragments = DEVICE_FRAGMENT_BIT(DEVICE_FRAGMENT_F16_F32);
+        d->caps.subgroups = true;
+        d->caps.subgroup_size = 32;
+        d->caps.workgroup_bytes = 227 << 10;
+        d->caps.compute_units = 2;
+        run_case(t, &heap, d, &units_cases[i], false, "_units");
+        device_close(d);
+        CHECK_INT(t, heap.bytes, 0);
+    }
+}
+
 void test_ops(test *t);
 void test_ops(test *t) {
     test_written(t);
+    test_units(t);
     test_generated(t);
 }

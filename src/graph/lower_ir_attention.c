@@ -118,13 +118,15 @@ beryl_status lower_ir_kv_write(lowering *l, const graph_node *node, beryl_error 
 
 enum { FEW_ROWS = 32 };
 
-typedef enum attention_form { FORM_NONE, FORM_SERIAL, FORM_LANES, FORM_TILE } attention_form;
+typedef enum attention_form { FORM_NONE, FORM_SERIAL, FORM_LANES, FORM_UNITS, FORM_TILE } attention_form;
 
 /* Processors: a lane alone. loop_max: lanes there may not take as many turns as there are keys and elements. */
 static attention_form form_of(const device_caps *caps, const attention_task *a) {
     const bool alone = (caps->kind == DEVICE_HOST || caps->kind == DEVICE_SOFTWARE) && !caps->loop_max;
     const bool fours = a->q_offset % 4 == 0 && a->q_stride[0] % 4 == 0 && a->q_stride[1] % 4 == 0;
-    if (!alone && fours && a->n <= FEW_ROWS && attention_lanes_fit(caps, a)) return FORM_LANES;
+    const bool few = !alone && fours && a->n <= FEW_ROWS;
+    if (few && attention_units_fit(caps, a) && !attention_lanes_near(caps, a)) return FORM_UNITS;
+    if (few && attention_lanes_fit(caps, a)) return FORM_LANES;
     if (!alone && fours && !a->raw && attention_tile_fits(caps, a)) return FORM_TILE;
     return attention_serial_fits(a) ? FORM_SERIAL : FORM_NONE;
 }
@@ -132,6 +134,7 @@ static attention_form form_of(const device_caps *caps, const attention_task *a) 
 static uint32_t splits_of(const device_caps *caps, const attention_task *a) {
     switch (form_of(caps, a)) {
     case FORM_LANES: return attention_lanes_splits(caps, a);
+    case FORM_UNITS: return attention_units_splits(caps, a);
     case FORM_SERIAL: return attention_serial_splits(caps, a);
     case FORM_TILE: return 1;
     case FORM_NONE: break;
@@ -143,7 +146,9 @@ static beryl_status attend(lowering *l, const graph_node *node, const attention_
     const attention_form form = form_of(l->caps, a);
     if (form == FORM_TILE) return attention_tile(l, node, a, error);
     if (form == FORM_NONE) return lower_ir_refuse(node, "heads of this shape, or a cache of this type", error);
-    const beryl_status status = form == FORM_LANES ? attention_lanes(l, node, a, error) : attention_serial(l, node, a, error);
+    const beryl_status status = form == FORM_LANES   ? attention_lanes(l, node, a, error)
+                                : form == FORM_UNITS ? attention_units(l, node, a, error)
+                                                     : attention_serial(l, node, a, error);
     return status == BERYL_OK && a->n_split > 1 && merged ? attention_merge(l, node, a, error) : status;
 }
 

@@ -6,7 +6,10 @@
 #include "graph/fused.h"
 #include "graph/lower_ir.h"
 
-enum { ATTENTION_EIGHT = 8 /* elements of a cache that are read at once */ };
+enum {
+    ATTENTION_EIGHT = 8,     /* elements of a cache that are read at once */
+    ATTENTION_EIGHTS_MAX = 4 /* of a head, a lane: registers */
+};
 
 typedef struct attention_task {
     graph_value q, k_cache, v_cache, slot, pos, out;
@@ -65,6 +68,37 @@ typedef struct attention_result { ir_memory out, stats; } attention_result;
 void attention_result_bind(attention_result *r, lower_ir *k, const attention_task *a);
 beryl_status attention_merge(lowering *l, const graph_node *node, const attention_task *a, beryl_error *error);
 
+/* ---- lines -------------------------------------------------------------------------------------------------------- */
+
+/* Query heads, then the row's own key and value, in workgroup memory; `lanes` neighbours, a group, make one. A workgroup is a
+ * piece of the keys, some heads of one kv head, a row; the first piece has the row's own key. */
+typedef struct attention_lines {
+    lower_ir *k;
+    const attention_task *a;
+    uint32_t lanes, groups, heads, eights, sums; /* eights: of a line, a lane; sums: that lanes join at once; all set before */
+    uint32_t apart;                              /* lines of room between the heads and the own key, set before */
+    bool subgroups;                              /* lanes of one subgroup */
+    ir_memory memory;                            /* f32 [heads + apart + 2, d], set before they are made */
+    ir_memory q;                                 /* bound before */
+    ir_memory key, value, norms, angles, tree, lines;
+    ir_id q_offset, angles_offset, w_q, w_k, scale, eps;
+    ir_id local, lane, member, row, piece, first_head, kv, fresh; /* member: the group; fresh: this workgroup has the row's own key */
+    uint32_t rounds;
+} attention_lines;
+
+void attention_lines_bind(attention_lines *x);
+void attention_lines_declare(attention_lines *x);
+void attention_lines_load(attention_lines *x);
+/* Norms, rotations, scale. */
+void attention_lines_make(attention_lines *x);
+/* The first workgroup of a kv head stores the row's own key and value, if its slot exists. After a barrier. */
+void attention_lines_store_own(attention_lines *x, const attention_keys *of, const attention_cache *keys, const attention_cache *values);
+/* Where element 4 * four of a line lies: first fours that begin an eight, then those that end one, so that neighbours that read
+ * their eights read neighbours. */
+ir_id attention_line_place(attention_lines *x, uint32_t line, ir_id four);
+/* Sum over the lanes of a group; every lane of the workgroup calls it. */
+ir_id attention_lanes_sum(attention_lines *x, ir_id value);
+
 /* ---- a joined decode step ------------------------------------------------------------------------------------------ */
 
 bool lower_ir_attention_fits(const graph *g, const graph_store *store, const lower_settings *settings, const fused_attention *f);
@@ -75,11 +109,17 @@ lower_fn lower_ir_fused_attention;
 
 /* Lanes share keys; d a multiple of 8. */
 bool attention_lanes_fit(const device_caps *caps, const attention_task *a);
+bool attention_lanes_near(const device_caps *caps, const attention_task *a); /* pieces so few that the next product merges them */
 uint32_t attention_lanes_splits(const device_caps *caps, const attention_task *a);
 beryl_status attention_lanes(lowering *l, const graph_node *node, const attention_task *a, beryl_error *error);
 /* Many rows; d a multiple of 16. n_split 1. */
 bool attention_tile_fits(const device_caps *caps, const attention_task *a);
 beryl_status attention_tile(lowering *l, const graph_node *node, const attention_task *a, beryl_error *error);
+
+/* The same with matrix units, F16 caches; only pays where keys are many. n_split above 1. */
+bool attention_units_fit(const device_caps *caps, const attention_task *a);
+uint32_t attention_units_splits(const device_caps *caps, const attention_task *a);
+beryl_status attention_units(lowering *l, const graph_node *node, const attention_task *a, beryl_error *error);
 
 /* A lane does it alone: any d. */
 bool attention_serial_fits(const attention_task *a);
