@@ -182,7 +182,7 @@ static bool form_fits(const bench *b, const shape *s, const form *f) {
     if (f->lanes > caps->subgroup_size || f->threads > caps->workgroup_invocations || s->n_head / s->n_kv % f->heads) return false;
     if (bytes_of(s, f, 1) > caps->workgroup_bytes) return false;
     if (!f->ahead) return d4 % (2 * f->lanes) == 0 && f->threads / f->lanes >= f->heads + 2;
-    return f->heads >= 4 && f->heads <= f->lanes && d4 % (f->lanes * f->ahead) == 0 && d4 <= f->threads;
+    return f->heads == 4 && d4 % (f->lanes * f->ahead) == 0 && d4 <= f->threads;
 }
 
 /* What the last run left in `out`, against what the first did. */
@@ -231,10 +231,10 @@ static void run(bench *b, const shape *s, uint32_t depth, form f, bool merged) {
     while (!f.ahead && join > 1 && f.threads / f.lanes * join * s->d * 4 > 32 << 10) join /= 2;
     kernels_request r = {.file = f.ahead ? "attention_far" : "attention_lanes"};
     const struct { const char *name; uint32_t value; } numbers[] = {{"THREADS", f.threads}, {"LANES", f.lanes}, {"D4", s->d / 4},
-        {"HEADS", f.heads}, {"KEYS", f.keys}, {"JOIN", join}, {"PIECE", f.piece}, {"AHEAD", f.ahead}, {"TILE", f.tile},
+        {"KEYS", f.keys}, {"JOIN", join}, {"PIECE", f.piece}, {f.ahead ? "AHEAD" : "HEADS", f.ahead ? f.ahead : f.heads}, {"TILE", f.tile},
         {"LINE_LANES", line_lanes_of(device_caps_of(b->d), s, &f)}};
     uint32_t n = 0;
-    for (; n < (f.ahead ? 10 : 7); n++) {
+    for (; n < (f.ahead ? 9 : 7); n++) {
         snprintf(text[n], sizeof text[n], "%uu", numbers[n].value);
         r.options[n] = (kernels_option){numbers[n].name, text[n]};
     }
@@ -301,20 +301,19 @@ static void sweep_far(bench *b, const shape *s, uint32_t depth, bool tiny) {
     lanes.threads *= 2;
     if (!tiny) run(b, s, depth, lanes, true); /* software takes minutes to compile it */
     if (group % 4) return;
-    const uint32_t heads = group % 8 ? 4 : 8, beside = s->n_head / heads, splits = units / beside;
-    form far = {.heads = heads, .threads = tiny ? 256 : 512, .lanes = tiny ? 8 : 16, .keys = 4, .piece = 32, .n_split = at_most(192, splits), .ahead = 2, .tile = tiny ? 128 : 256};
+    const uint32_t splits = 4 * units / s->n_head;
+    form far = {.heads = 4, .threads = tiny ? 256 : 512, .lanes = tiny ? 8 : 16, .keys = 4, .piece = 32, .n_split = at_most(192, splits), .ahead = 2, .tile = tiny ? 128 : 256};
     run(b, s, depth, far, true);
     form other = far;
     other.reads = true;
     run(b, s, depth, other, false);
-    static const struct { uint32_t heads, threads, lanes, keys, ahead, tile, piece, splits; } changes[] = { /* 0: as before; splits: halves */
-        {.lanes = 8}, {.lanes = 32}, {.ahead = 1}, {.ahead = 4}, {.tile = 128}, {.keys = 8}, {.heads = 4}, {.splits = 1}, {.splits = 4},
+    static const struct { uint32_t threads, lanes, keys, ahead, tile, piece, splits; } changes[] = { /* 0: as before; splits: halves */
+        {.lanes = 8}, {.lanes = 32}, {.ahead = 1}, {.ahead = 4}, {.tile = 128}, {.keys = 8}, {.splits = 1}, {.splits = 4},
         {.piece = 16}, {.piece = 64}, {.piece = 16, .lanes = 32}, {.threads = 384}, {.threads = 384, .lanes = 8}, {.threads = 256, .lanes = 8},
         {.threads = 256}, {.threads = 256, .lanes = 8, .splits = 4}, {.threads = 256, .splits = 4}, {.threads = 256, .lanes = 8, .ahead = 4},
         {.threads = 256, .lanes = 8, .ahead = 1, .splits = 4}, {.threads = 256, .lanes = 8, .keys = 8}, {.threads = 1024, .lanes = 32, .ahead = 1}};
     for (uint32_t i = 0; i < (tiny ? 3u : sizeof changes / sizeof *changes); i++) {
         other = far;
-        if (changes[i].heads) other.heads = changes[i].heads;
         if (changes[i].threads) other.threads = changes[i].threads;
         if (changes[i].lanes) other.lanes = changes[i].lanes;
         if (changes[i].keys) other.keys = changes[i].keys;
@@ -322,7 +321,6 @@ static void sweep_far(bench *b, const shape *s, uint32_t depth, bool tiny) {
         if (changes[i].tile) other.tile = changes[i].tile;
         if (changes[i].piece) other.piece = changes[i].piece;
         if (changes[i].splits) other.n_split = splits * changes[i].splits / 2;
-        if (other.heads == far.heads && changes[i].heads) continue;
         if (changes[i].piece && depth > 4096) continue;
         run(b, s, depth, other, true);
     }

@@ -30,7 +30,7 @@ enum {
     LANES_PIECES_MAX = 128,
     LANES_JOIN_BYTES = 24 << 10,
     FAR_KEYS = 512,                 /* attention_far: of a row, more than these; */
-    FAR_HEADS = 4,                  /* with 8 a thread has room for one workgroup a unit, and twice the text */
+    FAR_HEADS = 4,                  /* of its text */
     FAR_THREADS = 256,              /* two workgroups a unit; with 512 a thread has too few registers */
     FAR_TILE = 256,
     FAR_TILE_LEAST = 32,
@@ -329,7 +329,7 @@ static const char *decode_file(const decode_form *f) {
 
 static void request_decode(lower_request *r, const shapes *a, const decode_form *f, uint32_t n_split) {
     lower_request_number(r, "D4", a->d4);
-    lower_request_number(r, "HEADS", f->heads);
+    if (!f->tile) lower_request_number(r, "HEADS", f->heads);
     lower_request_flag(r, "SPLIT", n_split > 1);
     if (f->lanes) {
         lower_request_number(r, "THREADS", f->groups * f->lanes);

@@ -1,21 +1,20 @@
 // attention_far - attention of few query rows over many keys, on devices with subgroups: made for few instructions a key.
 //   q [n, H, d] f32, strided; k_cache, v_cache [n_slot, n_row, h, d]; slot, pos [n] i32
 //   out: with one piece [n, H, d]; else partial sums [n, H, n_split, d], and stats [n, H, n_split] (max, sum)
-// A workgroup (piece of the keys, HEADS query heads of one kv head, row) reads and converts a number of the caches once for all
+// A workgroup (piece of the keys, four query heads of one kv head, row) reads and converts a number of the caches once for all
 // its heads. It takes a tile of keys in three steps with barriers between them.
 //   Scores: LANES neighbours of a subgroup have a key's d between them and KEYS keys at a time. They share the sums out: a step
 //   of the reduction halves what a lane has left, until it has one head's scores. Which half a lane sends differs with the
 //   lane, so queries lie in workgroup memory in the order in which each lane wants them: no lane ever chooses.
-//   Weights: a thread a key and four heads; the tile's maxima come from atomics.
+//   Weights: a thread a key; the tile's maxima come from atomics.
 //   Values: a thread has a four of d, for all heads and every PARTS-th four of keys; the parts meet at the end.
 // A piece has PIECE keys at least: short contexts use few pieces, the first ones; the others say that their sum is 0 and write
 // nothing else. Part `start` is that of attention_lanes: LINE_LANES neighbours make a line (a query head, a key, a value).
 //! options
-const THREADS: u32 = 64u;   // at least d / 4; a multiple of LANES * HEADS / 4
-const LANES: u32 = 8u;      // a power of two, HEADS to 32; of one subgroup
-const LINE_LANES: u32 = 8u; // a power of two, 4 to 32; of one subgroup; HEADS + 2 groups of them at least
+const THREADS: u32 = 64u;   // at least d / 4; a multiple of LANES
+const LANES: u32 = 8u;      // a power of two, 4 to 32; of one subgroup
+const LINE_LANES: u32 = 8u; // a power of two, 4 to 32; of one subgroup; six groups of them at least
 const D4: u32 = 64u;        // d / 4, a multiple of LANES * AHEAD and of 2 * LINE_LANES
-const HEADS: u32 = 4u;      // 4 or 8
 const KEYS: u32 = 4u;       // a multiple of 4
 const AHEAD: u32 = 2u;      // fours of each of its keys that a lane has asked for; fours of values that a thread has
 const TILE: u32 = 64u;      // a multiple of KEYS
@@ -52,16 +51,16 @@ fn v_four(at: u32) -> four {
 
 const LEAST: f32 = -3.0e38;
 const GROUPS: u32 = THREADS / LANES;
+const HEADS: u32 = 4u; // with 8 a thread has room for one workgroup a unit, and twice the text
 const FOURS: u32 = D4 / LANES;        // of a key, a lane
 const EIGHTS: u32 = D4 / (2u * LINE_LANES); // of a line, a lane
 const PARTS: u32 = THREADS / D4;
-const HEAD_FOURS: u32 = HEADS / 4u;
 const KEY_FOURS: u32 = KEYS / 4u;
 const ROUND: u32 = GROUPS * KEYS;     // keys
 const SCORES: u32 = (HEADS + 2u) * D4;             // in `memory`: [HEADS, TILE]
-const WEIGHTS: u32 = SCORES + TILE * HEAD_FOURS;   // [TILE, HEADS]
+const WEIGHTS: u32 = SCORES + TILE;                // [TILE, HEADS]
 
-var<workgroup> memory: array<vec4<f32>, max(WEIGHTS + TILE * HEAD_FOURS, PARTS * JOIN * D4)>; // lines and those; then the parts' sums
+var<workgroup> memory: array<vec4<f32>, max(WEIGHTS + TILE, PARTS * JOIN * D4)>; // lines and those; then the parts' sums
 var<workgroup> highest: array<atomic<i32>, HEADS>; // score so far, see ordered
 var<workgroup> most: array<f32, HEADS>;            // the same before this tile
 var<workgroup> keeps: array<f32, HEADS>;           // what is left of earlier tiles' weights
@@ -105,7 +104,7 @@ fn twins_sum(x: vec4<f32>) -> vec4<f32> {
     if (LANES > 8u) {
         sum += subgroupShuffleXor(sum, 8u);
     }
-    if (LANES > 4u && HEADS <= 4u) {
+    if (LANES > 4u) {
         sum += subgroupShuffleXor(sum, 4u);
     }
     return sum;
@@ -164,7 +163,6 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     let fours = FOURS + (params.n_split >> 31u);          // FOURS: only no compiler may know and repeat the text
     let column = local % D4;
     let part = local / D4;                                // PARTS: threads that are left over
-    let four_of_heads = group % HEAD_FOURS;
     var place = begin % params.n_row;                     // row of the tile's first key. A tile ends where the rows do
     var count = min(min(TILE, end - begin), params.n_row - place);
     var keys: array<four, KEYS * AHEAD>;
@@ -182,7 +180,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     for (var h = 0u; h < HEADS; h++) {
         sums[h] = vec4<f32>(0.0);
     }
-    var total = vec4<f32>(0.0); // of this thread's four heads
+    var total = vec4<f32>(0.0);
     if (has_fresh) { // its score is the highest so far, so its weight is 1
         for (var h = 0u; h < HEADS; h += THREADS / LINE_LANES) {
             let head = min(h + local / LINE_LANES, HEADS - 1u);
@@ -201,7 +199,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
                 sums[h] = memory[(HEADS + 1u) * D4 + column];
             }
         }
-        if (group < HEAD_FOURS && lane == 0u) {
+        if (local == 0u) {
             total = vec4<f32>(1.0);
         }
         if (first_head * params.n_kv % params.n_head == 0u) {
@@ -250,11 +248,6 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
                 }
             }
             for (var i = 0u; i < KEY_FOURS; i++) {
-                if (HEADS > 4u) {
-                    for (var h = 0u; h < 4u; h++) {
-                        score[i * HEADS + h] += subgroupShuffleXor(score[i * HEADS + h + 4u], 4u);
-                    }
-                }
                 for (var h = 0u; h < 2u; h++) {
                     score[i * HEADS + h] += subgroupShuffleXor(score[i * HEADS + h + 2u], 2u);
                 }
@@ -280,7 +273,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
 
         var now: vec4<f32>;
         for (var j = 0u; j < 4u; j++) {
-            now[j] = highest_of(four_of_heads * 4u + j);
+            now[j] = highest_of(j);
         }
         if (local < HEADS) {
             let before = most[local];
@@ -288,21 +281,21 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
             keeps[local] = exp(before - most[local]);
         }
         var added = vec4<f32>(0.0);
-        for (var key = group / HEAD_FOURS * LANES + lane; key < (count + 3u) / 4u * 4u; key += THREADS / HEAD_FOURS) {
+        for (var key = local; key < (count + 3u) / 4u * 4u; key += THREADS) {
             var weight = vec4<f32>(0.0);
             if (key < count) {
                 for (var j = 0u; j < 4u; j++) {
-                    weight[j] = memory[SCORES + ((four_of_heads * 4u + j) * TILE + key) / 4u][key % 4u];
+                    weight[j] = memory[SCORES + (j * TILE + key) / 4u][key % 4u];
                 }
                 weight = exp(weight - now);
             }
-            memory[WEIGHTS + key * HEAD_FOURS + four_of_heads] = weight;
+            memory[WEIGHTS + key] = weight;
             added += weight;
         }
         workgroupBarrier();
 
         for (var j = 0u; j < 4u; j++) {
-            total[j] = total[j] * keeps[four_of_heads * 4u + j] + added[j];
+            total[j] = total[j] * keeps[j] + added[j];
         }
         for (var h = 0u; h < HEADS; h++) {
             sums[h] *= keeps[h];
@@ -325,19 +318,17 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
                     values[a * 4u + k] = v_four(base + column + min(key + AHEAD * PARTS * 4u + k, count_now - 1u) * stride);
                 }
                 if (key < count_now) {
-                    for (var i = 0u; i < HEAD_FOURS; i++) {
-                        let w0 = memory[WEIGHTS + key * HEAD_FOURS + i];
-                        let w1 = memory[WEIGHTS + (key + 1u) * HEAD_FOURS + i];
-                        let w2 = memory[WEIGHTS + (key + 2u) * HEAD_FOURS + i];
-                        let w3 = memory[WEIGHTS + (key + 3u) * HEAD_FOURS + i];
-                        for (var j = 0u; j < 4u; j++) {
-                            var sum = sums[i * 4u + j];
-                            sum += v0 * w0[j];
-                            sum += v1 * w1[j];
-                            sum += v2 * w2[j];
-                            sum += v3 * w3[j];
-                            sums[i * 4u + j] = sum;
-                        }
+                    let w0 = memory[WEIGHTS + key];
+                    let w1 = memory[WEIGHTS + key + 1u];
+                    let w2 = memory[WEIGHTS + key + 2u];
+                    let w3 = memory[WEIGHTS + key + 3u];
+                    for (var h = 0u; h < HEADS; h++) {
+                        var sum = sums[h];
+                        sum += v0 * w0[h];
+                        sum += v1 * w1[h];
+                        sum += v2 * w2[h];
+                        sum += v3 * w3[h];
+                        sums[h] = sum;
                     }
                 }
             }
@@ -350,9 +341,6 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
             stats[(row * params.n_head + first_head + local) * params.n_split + workgroup.x] = vec2<f32>(LEAST, 0.0);
         }
         return;
-    }
-    if (HEADS > 4u) {
-        total += subgroupShuffleXor(total, 4u);
     }
     total += subgroupShuffleXor(total, 2u);
     total = twins_sum(total + subgroupShuffleXor(total, 1u));
@@ -375,8 +363,8 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
             }
             var all = 0.0;
             if (!SPLIT || i % D4 == 0u) {
-                for (var g = head / 4u; g < GROUPS; g += HEAD_FOURS) {
-                    all += totals[g][head % 4u];
+                for (var g = 0u; g < GROUPS; g++) {
+                    all += totals[g][head];
                 }
             }
             let at = row * params.n_head + first_head + head;
