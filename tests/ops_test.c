@@ -265,7 +265,7 @@ static void build_sample(setup *s) {
 /* ---- trees of operations ------------------------------------------------------------------------------------ */
 
 /* p: form, columns, dispatches where trees are joined (0: not counted) */
-typedef enum tree_form { TREE_THREE, TREE_SIX, TREE_NORMS, TREE_SOFTMAX, TREE_TWO_RESULTS, TREE_USED_BETWEEN, TREE_STATE, TREE_VIEWS, TREE_RANDOM } tree_form;
+typedef enum tree_form { TREE_THREE, TREE_SIX, TREE_NORMS, TREE_SOFTMAX, TREE_TWO_RESULTS, TREE_USED_BETWEEN, TREE_STATE, TREE_VIEWS, TREE_SUM, TREE_SUM_OF_MADE, TREE_RANDOM } tree_form;
 
 static void states_tree(const uint32_t *p, graph_store *store, uint32_t *states) {
     if (p[0] == TREE_STATE) states[0] = store_add_state(store, "rows", TYPE_F32, 2, (uint32_t[]){19, p[1]}, 1);
@@ -313,6 +313,18 @@ static void build_tree(setup *s) {
         add_output(s, graph_rms_norm(g, graph_scale(g, graph_reshape(g, a, 2, (graph_dim[]){ROWS(s), {3 * d, 0}}), 2), 0, 1e-6f));
         break;
     }
+    case TREE_SUM: { /* a weighted sum begins it, of every other row; a second one is brought along */
+        graph_value units = add_input(s, TYPE_F32, FILL_UNIT, 1, DIMS(ROWS(s), {6, 0}, {d, 0})), gates = add_input(s, TYPE_F32, FILL_UNIT, 1, DIMS(ROWS(s), {3, 0}));
+        a = graph_softcap(g, graph_weighted_sum(g, graph_narrow(g, units, 1, 3, 3), gates), 2);
+        b = graph_weighted_sum(g, graph_narrow(g, units, 1, 0, 3), gates);
+        add_output(s, graph_rms_norm(g, graph_add(g, graph_mul(g, a, w), b), 0, 1e-2f));
+        break;
+    }
+    case TREE_SUM_OF_MADE: /* weights that are of the result's shape are not of its place */
+        a = graph_softmax(g, y);
+        b = graph_weighted_sum(g, add_input(s, TYPE_F32, FILL_UNIT, 1, DIMS(ROWS(s), {d, 0}, {d, 0})), a);
+        add_output(s, graph_mul(g, graph_scale(g, b, 3), a));
+        break;
     case TREE_RANDOM: { /* p[3]: seed */
         base_random r = {s->p[3]};
         graph_value made[20] = {x, y};
@@ -389,6 +401,9 @@ static const op_case cases[] = {
     {"tree/state-changes-between", build_tree, {TREE_STATE, 20, 4}, 7, 3, 0, 0, "", states_tree},
     {"tree/views", build_tree, {TREE_VIEWS, 44, 2}, 6, 2, 2e-6f, 4e-6f, ROUNDING, states_tree},
     {"tree/views-odd", build_tree, {TREE_VIEWS, 7, 2}, 6, 2, 2e-6f, 4e-6f, ROUNDING, states_tree},
+    {"tree/sum", build_tree, {TREE_SUM, 96, 1}, 9, 2, 4e-6f, 8e-6f, ROUNDING, states_tree},
+    {"tree/sum-odd", build_tree, {TREE_SUM, 61, 1}, 5, 1, 4e-6f, 8e-6f, ROUNDING, states_tree},
+    {"tree/sum-of-what-is-made", build_tree, {TREE_SUM_OF_MADE, 8, 2}, 5, 2, 2e-6f, 8e-6f, EXPONENT, states_tree},
     {"tree/random-1", build_tree, {TREE_RANDOM, 1, 0, 1}, 5, 2, 3e-5f, 3e-5f, GROWN, states_tree},
     {"tree/random-2", build_tree, {TREE_RANDOM, 129, 0, 2}, 13, 6, 3e-5f, 3e-5f, GROWN, states_tree},
     {"tree/random-3", build_tree, {TREE_RANDOM, 2052, 0, 3}, 1, 1, 3e-5f, 3e-5f, GROWN, states_tree},
@@ -401,9 +416,6 @@ static const op_case cases[] = {
     {"tree/random-10", build_tree, {TREE_RANDOM, 1001, 0, 10}, 13, 6, 3e-5f, 3e-5f, GROWN, states_tree},
     {"tree/random-11", build_tree, {TREE_RANDOM, 16, 0, 11}, 1, 1, 3e-5f, 3e-5f, GROWN, states_tree},
     {"tree/random-12", build_tree, {TREE_RANDOM, 512, 0, 12}, 67, 34, 3e-5f, 3e-5f, GROWN, states_tree},
-    {"tree/random-13", build_tree, {TREE_RANDOM, 1, 0, 13}, 5, 2, 3e-5f, 3e-5f, GROWN, states_tree},
-    {"tree/random-14", build_tree, {TREE_RANDOM, 129, 0, 14}, 13, 6, 3e-5f, 3e-5f, GROWN, states_tree},
-    {"tree/random-15", build_tree, {TREE_RANDOM, 2052, 0, 15}, 1, 1, 3e-5f, 3e-5f, GROWN, states_tree},
     {"tree/random-16", build_tree, {TREE_RANDOM, 33, 0, 16}, 67, 34, 3e-5f, 3e-5f, GROWN, states_tree},
     {"topk/router", build_topk, {128, 8, 0}, 21, 4, 0, 0, "", NULL},
     {"topk/all", build_topk, {5, 5, 1}, 3, 1, 0, 0, "", NULL},

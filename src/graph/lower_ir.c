@@ -413,7 +413,7 @@ lower_fn *const lower_ir_table[OP_COUNT] = {
     [OP_SCALE] = lower_ir_pointwise, [OP_GELU_TANH] = lower_ir_pointwise, [OP_GEGLU] = lower_ir_pointwise,
     [OP_SOFTCAP] = lower_ir_pointwise, [OP_RMS_NORM] = lower_ir_pointwise, [OP_LAYER_NORM] = lower_ir_pointwise,
     [OP_SOFTMAX] = lower_ir_pointwise, [OP_TOPK] = lower_ir_topk,
-    [OP_WEIGHTED_SUM] = lower_ir_weighted_sum, [OP_MATMUL] = lower_ir_matmul, [OP_MATMUL_ID] = lower_ir_matmul_id,
+    [OP_WEIGHTED_SUM] = lower_ir_pointwise, [OP_MATMUL] = lower_ir_matmul, [OP_MATMUL_ID] = lower_ir_matmul_id,
     [OP_ROPE] = lower_ir_rope, [OP_KV_WRITE] = lower_ir_kv_write, [OP_ATTENTION] = lower_ir_attention, [OP_ARGMAX] = lower_ir_argmax,
     [OP_SAMPLE] = lower_ir_sample, [OP_SET_ROWS] = lower_ir_set_rows, [OP_FUSED] = lower_ir_fused,
 };

@@ -125,7 +125,7 @@ bool lower_ir_chain_fits(const graph *g, const graph_store *store, const graph_n
 
 /* The lowering of each operation, as lower_fn. */
 extern lower_fn *const lower_ir_table[OP_COUNT];
-lower_fn lower_ir_pointwise, lower_ir_chain, lower_ir_topk, lower_ir_weighted_sum, lower_ir_argmax, lower_ir_sample,
+lower_fn lower_ir_pointwise, lower_ir_chain, lower_ir_topk, lower_ir_argmax, lower_ir_sample,
     lower_ir_gather_rows, lower_ir_set_rows, lower_ir_matmul, lower_ir_matmul_id, lower_ir_rope, lower_ir_kv_write, lower_ir_attention,
     lower_ir_fused;
 

@@ -1,9 +1,9 @@
-/* lower_ir_chain.c - generated kernels of pointwise operations and of rows (norms, softmax), alone or joined to trees.
+/* lower_ir_chain.c - generated kernels of pointwise operations, of rows (norms, softmax) and of weighted sums, alone or joined to trees.
  *
  * The one idea: a tree is values of one shape, computed when something asks for them, and stats: numbers that a row is reduced
  * to. What can be known before any stat is level 0, what needs stats of level n is level n + 1; there is a walk over the row
  * for each level, and what a later walk needs stays in registers. Without stats the walk is over all elements, however many
- * dimensions they have (lower_walk.h). */
+ * dimensions they have (lower_walk.h). A weighted sum is a leaf: its loop stands where another value is loaded. */
 #include "base/error.h"
 #include "graph/fused.h"
 #include "graph/lower_ir.h"
@@ -14,6 +14,7 @@
 enum {
     VALUE_MAX = 64,
     STAT_MAX = 16,
+    SUMS_MAX = 4,         /* weighted, of a tree */
     LANES = 256,          /* of pointwise operations */
     SOFTWARE_LANES = 64,
     SINGLES = 4,          /* elements that a lane does where vectors are none */
@@ -31,6 +32,7 @@ enum {
 
 typedef enum value_kind {
     VALUE_INPUT,    /* from memory */
+    VALUE_WEIGHTED, /* the same, summed with weights over an axis that the tree has not */
     VALUE_NODE,     /* a pointwise operation */
     VALUE_LESS,     /* x - stat */
     VALUE_EXP_LESS, /* exp(x - stat) */
@@ -43,7 +45,7 @@ typedef struct value {
     const graph_node *node;
     bool two; /* operands */
     graph_value id;     /* of the graph; 0: made here */
-    uint8_t in[2];      /* values; INPUT: the tensor */
+    uint8_t in[2];      /* values; INPUT: the tensor; WEIGHTED: both */
     uint8_t stat, level;
     uint8_t first, last; /* walks: that computes it, that asks for it last */
     ir_memory array;     /* where the walks are loops of one lane and a later one asks */
@@ -62,7 +64,9 @@ typedef struct tree {
     const graph *g;
     const graph_tensor *shape; /* of every result */
     graph_value tensors[LOWER_WALK_TENSORS]; /* results [n_out] first */
-    uint32_t n_tensor, n_out, n_value, n_stat, n_level;
+    graph_tensor seen[LOWER_WALK_TENSORS];   /* as the walk goes over them */
+    uint32_t n_tensor, n_out, n_value, n_stat, n_level, n_sum;
+    bool crossed; /* a sum over what the tree itself makes */
     value values[VALUE_MAX];
     stat stats[STAT_MAX];
     uint8_t out[GRAPH_OUT_MAX]; /* values */
@@ -83,11 +87,29 @@ static uint8_t add_stat(tree *t, stat_kind kind, uint8_t of, float eps) {
     return (uint8_t)t->n_stat++;
 }
 
+static uint8_t add_tensor(tree *t, graph_value id, graph_tensor seen) {
+    if (t->n_tensor < LOWER_WALK_TENSORS) t->tensors[t->n_tensor] = id, t->seen[t->n_tensor] = seen;
+    return (uint8_t)t->n_tensor++;
+}
+
 static uint8_t value_of(tree *t, graph_value id) {
     for (uint32_t i = 0; i < t->n_value; i++)
         if (t->values[i].id == id) return (uint8_t)i;
-    if (t->n_tensor < LOWER_WALK_TENSORS) t->tensors[t->n_tensor] = id;
-    return add_value(t, (value){.kind = VALUE_INPUT, .id = id, .in = {(uint8_t)t->n_tensor++, 0}});
+    return add_value(t, (value){.kind = VALUE_INPUT, .id = id, .in = {add_tensor(t, id, *graph_tensor_at(t->g, id)), 0}});
+}
+
+/* x [n, u, d] as [n, d], g [n, u] as [n, 1]. */
+static uint8_t add_sum(tree *t, const graph_node *node) {
+    graph_tensor x = *graph_tensor_at(t->g, node->in[0]), g = *graph_tensor_at(t->g, node->in[1]);
+    x.rank = 2;
+    x.dim[1] = x.dim[2];
+    x.stride[1] = x.stride[2];
+    g.dim[1] = (graph_dim){1, 0};
+    for (uint32_t i = 0; i < t->n_value; i++)
+        t->crossed |= t->values[i].kind != VALUE_INPUT && (t->values[i].id == node->in[0] || t->values[i].id == node->in[1]);
+    t->n_sum++;
+    const uint8_t of = add_tensor(t, node->in[0], x), weights = add_tensor(t, node->in[1], g);
+    return add_value(t, (value){.kind = VALUE_WEIGHTED, .node = node, .in = {of, weights}});
 }
 
 static uint8_t with_stat(tree *t, value_kind kind, uint8_t of, uint8_t s) {
@@ -100,6 +122,10 @@ static uint8_t add_node(tree *t, base_op op, const graph_node *node, bool two, u
 }
 
 static void read_node(tree *t, const graph_node *node) {
+    if (node->op == OP_WEIGHTED_SUM) {
+        t->values[add_sum(t, node)].id = node->out[0];
+        return;
+    }
     const uint8_t x = value_of(t, node->in[0]), y = node->n_in > 1 ? value_of(t, node->in[1]) : 0;
     uint8_t made;
     switch ((int)node->op) {
@@ -122,23 +148,27 @@ static void read_node(tree *t, const graph_node *node) {
     t->values[made].id = node->out[0];
 }
 
+static bool is_leaf(const value *v) {
+    return v->kind == VALUE_INPUT || v->kind == VALUE_WEIGHTED;
+}
+
 /* In which walk each value is computed, and for which it is asked for last. */
 static void ask(tree *t, uint32_t v, uint8_t level) {
     value *x = &t->values[v];
     if (x->last < level) x->last = level;
     if (x->first <= level) return;
     x->first = level;
-    if (x->kind == VALUE_INPUT) return;
+    if (is_leaf(x)) return;
     ask(t, x->in[0], level);
     if (x->two) ask(t, x->in[1], level);
 }
 
 /* false: more than there is room for. */
 static bool read_tree(tree *t, const graph *g, const graph_node *const *nodes, uint32_t n, const graph_value *outs, uint32_t n_out) {
-    *t = (tree){.g = g, .shape = graph_tensor_at(g, outs[0]), .n_tensor = n_out, .n_out = n_out, .n_level = 1};
-    for (uint32_t i = 0; i < n_out; i++) t->tensors[i] = outs[i];
+    *t = (tree){.g = g, .shape = graph_tensor_at(g, outs[0]), .n_out = n_out, .n_level = 1};
+    for (uint32_t i = 0; i < n_out; i++) add_tensor(t, outs[i], *graph_tensor_at(g, outs[i]));
     for (uint32_t i = 0; i < n; i++) read_node(t, nodes[i]);
-    if (t->n_value == VALUE_MAX || t->n_stat == STAT_MAX || t->n_tensor > LOWER_WALK_TENSORS) return false;
+    if (t->n_value == VALUE_MAX || t->n_stat == STAT_MAX || t->n_tensor > LOWER_WALK_TENSORS || t->n_sum > SUMS_MAX || t->crossed) return false;
     for (uint32_t i = 0; i < n_out; i++) t->out[i] = value_of(t, outs[i]);
     for (uint32_t i = 0; i < t->n_value; i++) t->values[i].first = UINT8_MAX;
     for (uint8_t level = 0; level < t->n_level; level++) {
@@ -226,7 +256,7 @@ typedef struct chain {
     form f;
     lower_walk w;
     ir_memory memory[LOWER_WALK_TENSORS];
-    ir_id offset[LOWER_WALK_TENSORS], size[GRAPH_RANK_MAX];
+    ir_id offset[LOWER_WALK_TENSORS], size[GRAPH_RANK_MAX], terms[VALUE_MAX]; /* terms: of a weighted sum */
     uint32_t step[LOWER_WALK_TENSORS]; /* from one element of a vector to the next */
     ir_id row[LOWER_WALK_TENSORS];     /* rows: where this one begins */
     ir_id lane;                        /* rows: the lane's number among those of its row */
@@ -252,6 +282,9 @@ static void declare(chain *c) {
         c->offset[i] = x->base ? lower_ir_u32(&c->k, offsets[i], x->offset) : ir_u32(c->k.b, 0);
     }
     for (uint32_t i = 0; i < c->w.n; i++) c->size[i] = lower_ir_count(&c->k, sizes[i], c->w.size[i]);
+    static const char *const terms[SUMS_MAX] = {"u0", "u1", "u2", "u3"};
+    for (uint32_t i = 0, n = 0; i < t->n_value; i++)
+        if (t->values[i].kind == VALUE_WEIGHTED) c->terms[i] = lower_ir_count(&c->k, terms[n++], lower_count_of(graph_tensor_at(t->g, t->values[i].node->in[1])->dim[1]));
 }
 
 /* Where place `left` of the walk is in each tensor; `each`: elements that a step of the innermost dimension goes. Gives the
@@ -293,19 +326,41 @@ static ir_id operation(chain *c, base_op op, const graph_node *node, ir_id x, ir
     }
 }
 
+/* A vector of tensor t, `ahead` elements on. */
+static ir_id loaded(chain *c, const spot *s, uint32_t t, ir_id ahead) {
+    ir_builder *b = c->k.b;
+    const ir_id at = ahead == IR_NO_ID ? s->at[t] : ir_add(b, s->at[t], ahead);
+    return ir_splat(b, ir_load(b, c->memory[t], at, c->step[t] ? s->wide : 1), s->wide);
+}
+
+static ir_id weighted_sum(chain *c, const spot *s, uint32_t v) {
+    ir_builder *b = c->k.b;
+    const value *x = &c->t.values[v];
+    const uint32_t x1 = graph_tensor_at(c->t.g, x->node->in[0])->stride[1], g1 = graph_tensor_at(c->t.g, x->node->in[1])->stride[1];
+    const ir_id zero = ir_u32(b, 0);
+    const ir_memory sum = ir_register(b, IR_F32, s->wide);
+    ir_store(b, sum, zero, ir_number(b, IR_F32, s->wide, 0));
+    const ir_id i = ir_loop(b, zero, c->terms[v], ir_u32(b, 1));
+    const ir_id term = loaded(c, s, x->in[0], lower_ir_times(&c->k, i, x1)), weight = loaded(c, s, x->in[1], lower_ir_times(&c->k, i, g1));
+    ir_store(b, sum, zero, ir_fma(b, term, weight, ir_load(b, sum, zero, s->wide)));
+    ir_end(b);
+    return ir_load(b, sum, zero, s->wide);
+}
+
 static ir_id value_at(chain *c, spot *s, uint32_t v) {
     ir_builder *b = c->k.b;
     const value *x = &c->t.values[v];
     if (s->made[v] != IR_NO_ID) return s->made[v];
     ir_id made;
     if (x->kind == VALUE_INPUT) {
-        const uint32_t t = x->in[0], width = c->step[t] ? s->wide : 1;
-        made = ir_splat(b, ir_load(b, c->memory[t], s->at[t], width), s->wide);
+        made = loaded(c, s, x->in[0], IR_NO_ID);
     } else if (c->f.arrays && x->first < c->level) {
         made = ir_load(b, x->array, s->column, s->wide);
     } else {
-        const ir_id in = value_at(c, s, x->in[0]);
-        if (x->kind == VALUE_NODE) {
+        const ir_id in = is_leaf(x) ? IR_NO_ID : value_at(c, s, x->in[0]);
+        if (x->kind == VALUE_WEIGHTED) {
+            made = weighted_sum(c, s, v);
+        } else if (x->kind == VALUE_NODE) {
             made = operation(c, x->op, x->node, in, x->two ? value_at(c, s, x->in[1]) : IR_NO_ID, s->wide);
         } else {
             const ir_id with = ir_splat(b, c->t.stats[x->stat].result, s->wide);
@@ -334,6 +389,8 @@ static uint32_t widest(const chain *c, uint32_t most, uint64_t row, bool whole, 
             fits = c->step[t] == 1 && graph_tensor_at(c->t.g, c->t.tensors[t])->offset % wide == 0;
             for (uint32_t i = 0; i < n_outer; i++) fits = fits && c->w.stride[t][i] % wide == 0;
         }
+        for (uint32_t v = 0; fits && v < c->t.n_value; v++)
+            if (c->t.values[v].kind == VALUE_WEIGHTED) fits = graph_tensor_at(c->t.g, c->t.values[v].node->in[0])->stride[1] % wide == 0;
         if (fits) return wide;
     }
     return 1;
@@ -390,7 +447,7 @@ static void singles(chain *c, ir_id first, ir_id total, uint32_t apart) {
 static beryl_status elements(chain *c, lowering *l, const graph_node *node, const char *name, beryl_error *error) {
     const bool serial = l->caps->kind == DEVICE_HOST;
     const graph_tensor *tensors[LOWER_WALK_TENSORS];
-    for (uint32_t i = 0; i < c->t.n_tensor; i++) tensors[i] = graph_tensor_at(c->t.g, c->t.tensors[i]);
+    for (uint32_t i = 0; i < c->t.n_tensor; i++) tensors[i] = &c->t.seen[i];
     c->w = lower_walk_of(tensors, c->t.n_tensor, 0);
     if (c->w.n == 0) lower_walk_pad(&c->w, 1);
     const uint32_t inner = c->w.n - 1;
@@ -583,7 +640,7 @@ static beryl_status rows(chain *c, lowering *l, const graph_node *node, const ch
     if (shape->rank == 0 || shape->dim[last].extent) return lower_ir_refuse(node, "rows of varying length", error);
     const uint32_t d = shape->dim[last].size;
     for (uint32_t i = 0; i < c->t.n_tensor; i++) {
-        tensors[i] = graph_tensor_at(c->t.g, c->t.tensors[i]);
+        tensors[i] = &c->t.seen[i];
         c->step[i] = lower_walk_stride(tensors[i], shape->rank, last);
     }
     c->w = lower_walk_of(tensors, c->t.n_tensor, 1);
@@ -649,6 +706,6 @@ bool lower_ir_chain_fits(const graph *g, const graph_store *store, const graph_n
     const form f = form_of(caps, serial, &t, d, serial || d % 4 ? 1 : 4, lower_ir_lanes(&l, d));
     if (f.chunks || f.arrays) return true;
     for (uint32_t i = 0; i < t.n_value; i++) /* would be computed once a walk */
-        if (t.values[i].kind == VALUE_NODE && t.values[i].last > t.values[i].first && is_dear(t.values[i].op)) return false;
+        if (t.values[i].last > t.values[i].first && (t.values[i].kind == VALUE_WEIGHTED || (t.values[i].kind == VALUE_NODE && is_dear(t.values[i].op)))) return false;
     return true;
 }

@@ -1,34 +1,9 @@
-/* lower_ir_rows.c - generated kernels that look for the largest of rows (top-k, argmax), weighted sums, rows moved by index.
+/* lower_ir_rows.c - generated kernels that look for the largest of rows (top-k, argmax), rows moved by index.
  *
  * A workgroup a row. Its lanes walk the row and join what they have in a tree. */
 #include "graph/lower_ir.h"
 
 enum { LANES = 64, PARTS_MAX = 1024, PART_LEAST = 2048 };
-
-beryl_status lower_ir_weighted_sum(lowering *l, const graph_node *node, beryl_error *error) {
-    const graph_tensor *x = graph_tensor_at(l->g, node->in[0]), *g = graph_tensor_at(l->g, node->in[1]);
-    if (x->stride[2] != 1 || g->stride[1] != 1 || x->dim[2].extent) return lower_ir_refuse(node, "rows with gaps between their elements", error);
-    const uint32_t d = x->dim[2].size;
-    lower_ir k;
-    lower_ir_begin(&k, l, node, "weighted_sum", LANES);
-    ir_builder *b = k.b;
-    ir_memory from = lower_ir_read(&k, "x", node->in[0]), weight = lower_ir_read(&k, "weight", node->in[1]);
-    ir_memory out = lower_ir_write(&k, "out", node->out[0]), sum = ir_register(b, IR_F32, 1);
-    ir_id n = lower_ir_count(&k, "n", lower_count_of(x->dim[0])), u = lower_ir_count(&k, "u", lower_count_of(x->dim[1]));
-    ir_id x_offset = lower_ir_u32(&k, "x_offset", x->offset), w_offset = lower_ir_u32(&k, "w_offset", g->offset);
-    ir_id lane = lower_ir_lane(&k), row = lower_ir_over(&k, lane, d), column = lower_ir_rest(&k, lane, d);
-    ir_if(b, ir_lt(b, row, n));
-    ir_id x_row = ir_add(b, ir_add(b, x_offset, lower_ir_times(&k, row, x->stride[0])), column);
-    ir_id w_row = ir_add(b, w_offset, lower_ir_times(&k, row, g->stride[0]));
-    ir_set(b, sum, ir_f32(b, 0));
-    ir_id i = ir_loop(b, ir_u32(b, 0), u, ir_u32(b, 1));
-    ir_id value = ir_load(b, from, ir_add(b, x_row, lower_ir_times(&k, i, x->stride[1])), 1);
-    ir_set(b, sum, ir_fma(b, value, ir_load(b, weight, ir_add(b, w_row, i), 1), ir_get(b, sum)));
-    ir_end(b);
-    ir_store(b, out, ir_add(b, lower_ir_times(&k, row, d), column), ir_get(b, sum));
-    ir_end(b);
-    return lower_ir_end(&k, lower_count_times(lower_count_of(x->dim[0]), d), LANES, error);
-}
 
 /* ---- the largest ------------------------------------------------------------------------------------------------- */
 

@@ -1,4 +1,5 @@
-/* pass_chain.c - joins trees of pointwise operations and rows (norms, softmax) of one shape into nodes that are one kernel.
+/* pass_chain.c - joins trees of pointwise operations and rows (norms, softmax) of one shape into nodes that are one kernel; a weighted
+ * sum is where one begins.
  *
  * A tree grows from its first operation on: what uses one of its values joins it, and brings along what else it is made from.
  * Nothing is computed twice. The joined node stands in the place of its last member, so nobody between its members may use
@@ -36,7 +37,8 @@ static bool is_fit(const graph *g, const graph_node *node) {
     case OP_SOFTCAP:
     case OP_RMS_NORM:
     case OP_LAYER_NORM:
-    case OP_SOFTMAX: return true;
+    case OP_SOFTMAX:
+    case OP_WEIGHTED_SUM: return true;
     default: return false;
     }
 }
@@ -60,7 +62,7 @@ static bool add(members *set, uint32_t node) {
 static bool add_with_makers(const graph *g, members *set, uint32_t index, uint32_t first) {
     const graph_node *node = &g->nodes.data[index];
     if (!add(set, index)) return false;
-    for (uint32_t k = 0; k < node->n_in; k++) {
+    for (uint32_t k = 0; node->op != OP_WEIGHTED_SUM && k < node->n_in; k++) {
         const graph_tensor *t = graph_tensor_at(g, node->in[k]);
         if (!node->in[k] || t->base || t->node == UINT32_MAX || t->node < first) continue;
         const graph_node *maker = &g->nodes.data[t->node];
