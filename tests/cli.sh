@@ -331,7 +331,9 @@ for r in rows:
 END
 done
 
-failing selftest-needs-another-device 'nothing|choose another device' selftest "$model" --device reference
+name=cli/selftest-needs-a-device-to-compare
+run selftest "$model" --device reference
+code 1 && same "$out" '' && like "$err" 'choose another device' && ok
 
 # ---- looking inside ---------------------------------------------------------------------------------------------
 name=cli/explain-graph

@@ -416,15 +416,17 @@ int selftest_main(cli *c) {
     tests t = {.c = c};
     beryl_task *task = NULL;
     beryl_error error = {0};
+    beryl_status status = beryl_engine_selftest(engine, &task, &error);
+    if (status) {
+        beryl_engine_close(engine);
+        return cli_report(c, status, &error);
+    }
     json_init(&t.json, &c->heap);
     json_open(&t.json, NULL, '{');
     json_open(&t.json, "tests", '[');
-    beryl_status status = beryl_engine_selftest(engine, &task, &error);
-    if (!status) {
-        status = cli_task_run(c, task, test_each, &t);
-        const beryl_error *cause = beryl_task_error(task);
-        if (status && cause) error = *cause;
-    }
+    status = cli_task_run(c, task, test_each, &t);
+    const beryl_error *cause = beryl_task_error(task);
+    if (status && cause) error = *cause;
     beryl_task_close(task);
     if (c->json) {
         json_close(&t.json, ']');
