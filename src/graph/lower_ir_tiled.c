@@ -10,7 +10,7 @@
 
 #include "graph/lower_ir_block.h"
 
-enum { FROM = 17, FROM_HALVES = 32, FROM_UNPACKED = 192, DIM_VECTOR = 0, DIM_ROW = 1, DIM_K = 2, DIM_EXPERT = 3, SPREAD = 4 };
+enum { FROM = 17, FROM_HALVES = 32, FROM_UNPACKED = 192, DIM_VECTOR = 0, DIM_ROW = 1, DIM_K = 2, DIM_EXPERT = 3, SPREAD = 16 };
 enum { SCRATCH_X = 1, SCRATCH_WEIGHT = 2, SCRATCH_MOST = 40 << 20, SCRATCH_MOST_HOST = 4 << 20, UNPACK_LANES = 64, ROWS_UNIT = 128 };
 
 static bool is_host(const lowering *l) {
@@ -127,7 +127,7 @@ static beryl_status multiply(lowering *l, const graph_node *node, const lower_ir
     ir_end(b), ir_end(b);
     if (!by) return lower_ir_end_marked(k, (lower_count[IR_DIM_MAX]){p->n, {m, 0}}, (uint64_t[IR_DIM_MAX]){p->bound, m, p->k}, error);
     ir_end(b);
-    /* Experts have more or fewer: tiles for half as many more, groups for some times as many. */
+    /* Experts have more or fewer: tiles for half as many more, groups for many times as many, since groups without any cost little. */
     return lower_ir_end_marked(k, (lower_count[IR_DIM_MAX]){{SPREAD * spread, 0}, {m, 0}, {0, 0}, {by->n_expert, 0}},
                                (uint64_t[IR_DIM_MAX]){(3ull * spread + 1) / 2, m, p->k, by->n_expert}, error);
 }
