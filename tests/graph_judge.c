@@ -46,6 +46,11 @@ static double sum_error(double n) {
     return (8 + 4 * sqrt(n)) * U;
 }
 
+/* The larger of two bounds. What is not a number bounds nothing, where fmax would pass it over. */
+static double wider(double a, double b) {
+    return b != b ? INFINITY : a > b ? a : b;
+}
+
 /* ---- memory ------------------------------------------------------------------------------------------------------- */
 
 /* What a stored tensor of a rounded type means, and for weights how exact a kernel reads it. */
@@ -239,7 +244,7 @@ static void bound_softmax(work *w) {
     for (uint64_t r = 0, rows = count_of(x) / n; r < rows; r++) {
         const uint64_t from = row_at(x, r), to = row_at(out, r);
         double most = 0;
-        for (uint32_t i = 0; i < n; i++) most = fmax(most, x->bound[from + i]);
+        for (uint32_t i = 0; i < n; i++) most = wider(most, x->bound[from + i]);
         for (uint32_t i = 0; i < n; i++)
             out->bound[to + i] = size(out->value[to + i]) * (expm1(2 * most) + 8e-6 + sum_error(n)) + 1e-7;
     }
@@ -257,7 +262,7 @@ static void sure_order(const operand *x, uint64_t from, uint32_t n, uint32_t k, 
     bool known = true; /* what is known to the last bit is in the same order everywhere */
     for (uint32_t i = 0; i < n; i++) {
         sorted[i] = x->value[from + i];
-        most = fmax(most, x->bound[from + i]);
+        most = wider(most, x->bound[from + i]);
         known = known && x->bound[from + i] == 0; /* false for NaN */
     }
     qsort(sorted, n, sizeof *sorted, falling);
@@ -403,8 +408,8 @@ static void bound_kv_write(work *w) {
             for (uint32_t b = 0; b < d; b += 32) {
                 double most = 0, off = 0;
                 for (uint32_t i = b; i < d && i < b + 32; i++) {
-                    most = fmax(most, size(x->value[from + i]) + x->bound[from + i]);
-                    off = fmax(off, x->bound[from + i]);
+                    most = wider(most, size(x->value[from + i]) + x->bound[from + i]);
+                    off = wider(off, x->bound[from + i]);
                 }
                 for (uint32_t i = b; i < d && i < b + 32; i++)
                     cache->bound[to + i] = (cache->ref.t->type == TYPE_Q8_0 ? off : x->bound[from + i]) +
@@ -429,7 +434,7 @@ static void bound_attend(work *w, uint32_t n, uint32_t head) {
         for (uint32_t i = 0; i < d; i++) dot += (double)q->value[from + i] * (double)k->value[row + i];
         scores[p - first] = dot * (double)w->node->attr.attention.scale;
         most = fmax(most, scores[p - first]);
-        off = fmax(off, scale * bound_dot(q, from, k, row, d) + 4 * U * fabs(scores[p - first]));
+        off = wider(off, scale * bound_dot(q, from, k, row, d) + 4 * U * fabs(scores[p - first]));
     }
     const double relative = expm1(2 * off) + 1e-5 + sum_error(pos + 1 - first);
     for (uint32_t p = first; p <= pos; p++) sum += scores[p - first] = exp(scores[p - first] - most);

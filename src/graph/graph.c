@@ -124,6 +124,12 @@ static bool same_dim(graph_dim a, graph_dim b) {
     return a.size == b.size && a.extent == b.extent;
 }
 
+bool graph_same_shape(const graph_tensor *a, const graph_tensor *b) {
+    bool same = a->rank == b->rank;
+    for (uint32_t i = 0; same && i < a->rank; i++) same = same_dim(a->dim[i], b->dim[i]);
+    return same;
+}
+
 /* ---- inputs, stored tensors, views ------------------------------------------------------------------ */
 
 uint8_t graph_extent_add(graph *g, const char *name, uint32_t bound) {

@@ -119,6 +119,7 @@ const graph_tensor *graph_tensor_at(const graph *g, graph_value v);
 uint32_t graph_dim_value(graph_dim dim, const uint32_t *extents);                /* extents: values of a run, from [1] */
 uint64_t graph_element_bound(const graph_tensor *t);
 bool graph_is_contiguous(const graph_tensor *t);
+bool graph_same_shape(const graph_tensor *a, const graph_tensor *b);             /* nothing is broadcast */
 graph_value graph_base_of(const graph *g, graph_value v);                        /* through views and in-place results */
 /* Text of the whole graph, one line a node, for people and tests. */
 void graph_print(const graph *g, base_text *out);

@@ -43,12 +43,6 @@ static bool is_fit(const graph *g, const graph_node *node) {
     }
 }
 
-static bool same_shape(const graph_tensor *a, const graph_tensor *b) {
-    bool same = a->rank == b->rank;
-    for (uint32_t i = 0; same && i < a->rank; i++) same = a->dim[i].size == b->dim[i].size && a->dim[i].extent == b->dim[i].extent;
-    return same;
-}
-
 static bool add(members *set, uint32_t node) {
     if (is_member(set, node)) return true;
     if (set->n == FUSED_CHAIN_MAX) return false;
@@ -66,7 +60,7 @@ static bool add_with_makers(const graph *g, members *set, uint32_t index, uint32
         const graph_tensor *t = graph_tensor_at(g, node->in[k]);
         if (!node->in[k] || t->base || t->node == UINT32_MAX || t->node < first) continue;
         const graph_node *maker = &g->nodes.data[t->node];
-        if (is_fit(g, maker) && same_shape(t, graph_tensor_at(g, node->out[0])) && !add_with_makers(g, set, t->node, first)) return false;
+        if (is_fit(g, maker) && graph_same_shape(t, graph_tensor_at(g, node->out[0])) && !add_with_makers(g, set, t->node, first)) return false;
     }
     return true;
 }
@@ -124,7 +118,7 @@ beryl_status graph_pass_chains(graph *g, graph_store *store, beryl_error *error)
         members best = {.node = {i}, .n = 1};
         for (uint32_t k = i + 1; k < g->nodes.count && k <= i + AHEAD_MAX; k++) {
             const graph_node *node = &g->nodes.data[k];
-            if (!is_fit(g, node) || !same_shape(shape, graph_tensor_at(g, node->out[0])) || !uses_one(g, &best, node)) continue;
+            if (!is_fit(g, node) || !graph_same_shape(shape, graph_tensor_at(g, node->out[0])) || !uses_one(g, &best, node)) continue;
             members more = best;
             bool joined = add_with_makers(g, &more, k, i) && can_join(g, store, &more);
             if (!joined) { /* the node alone */

@@ -118,6 +118,11 @@ static bool is_row_weight(const fusing *p, graph_value v) {
     return v && tensor(p, v)->role == ROLE_STORED && tensor(p, v)->type == TYPE_F32 && tensor(p, v)->rank == 1;
 }
 
+/* Its second input is not broadcast. */
+static bool alike(const fusing *p, const graph_node *node) {
+    return graph_same_shape(tensor(p, node->in[0]), tensor(p, node->in[1]));
+}
+
 /* ---- the vector of a matvec -------------------------------------------------------------------------------- */
 
 static const graph_node *weighted_norm(const fusing *p, graph_value v) {
@@ -132,7 +137,7 @@ static void match_twins(const fusing *p, fused_matvec *f, group *set) {
     const graph_node *add = maker(p, f->branch, OP_ADD);
     const graph_node *own = add && used_once(p, f->branch) ? weighted_norm(p, add->in[0]) : NULL;
     const graph_node *twin = own ? weighted_norm(p, add->in[1]) : NULL;
-    if (!twin || own == twin || tensor(p, add->in[1])->rank != 2) return;
+    if (!twin || own == twin || tensor(p, add->in[1])->rank != 2 || !alike(p, add)) return;
     f->branch = own->in[0];
     f->w_own = own->in[1];
     f->eps_own = own->attr.rms_norm.eps;
@@ -154,7 +159,7 @@ static bool match_add(const fusing *p, graph_value v, bool twins, fused_matvec *
     }
     if (!(add = maker(p, sum, OP_ADD)) || !(norm = maker(p, add->in[1], OP_RMS_NORM))) return false;
     if (norm->n_in != 2 || !is_row_weight(p, norm->in[1]) || !used_once(p, add->in[1]) || tensor(p, add->in[1])->base) return false;
-    if (tensor(p, add->in[0])->base || tensor(p, norm->in[0])->base) return false;
+    if (tensor(p, add->in[0])->base || tensor(p, norm->in[0])->base || !alike(p, add)) return false;
     f->h = add->in[0];
     f->branch = norm->in[0];
     f->w_branch = norm->in[1];
@@ -222,7 +227,7 @@ static void match_end(const fusing *p, bool many, fused_matvec *f, group *set) {
         add_member(set, p, glu);
     } else if (many) {
         return;
-    } else if (f->n_segment == 1 && glu && glu->in[0] == f->out[0] && glu->in[1] != f->out[0]) {
+    } else if (f->n_segment == 1 && glu && glu->in[0] == f->out[0] && glu->in[1] != f->out[0] && alike(p, glu)) {
         f->to = FUSED_GELU_MUL;
         f->slice = glu->in[1];
         f->out[0] = glu->out[0];
