@@ -5,6 +5,7 @@
 #include "blocks.h"
 #include "graph_judge.h"
 #include "interpreter.h"
+#include "rig.h"
 
 #include "base/error.h"
 #include "base/sample.h"
@@ -76,11 +77,7 @@ static beryl_status side_open(bench *b, side *s, device *d, const char *text, be
 
 static beryl_status exec_open(side *s, bool unfused, beryl_error *error) {
     beryl_status status = graph_exec_open(s->g, &s->store, &(graph_exec_options){.exact = true, .unfused = unfused}, &s->exec, error);
-    while (status == BERYL_OK && (status = graph_exec_ready(s->exec, error)) == BERYL_PENDING) {
-        base_sleep(2e-4);
-        status = BERYL_OK;
-    }
-    return status;
+    return status == BERYL_OK ? rig_exec_compiled(s->exec, error) : status;
 }
 
 static uint64_t side_close(side *s) {

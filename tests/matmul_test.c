@@ -4,6 +4,7 @@
  * ones, and a small binding limit makes weights of several shards. Sizes are as small as the property allows. */
 #include "test.h"
 
+#include "base/thread.h"
 #include "graph/exec.h"
 #include "graph/lower_tiled.h"
 
@@ -129,7 +130,7 @@ static beryl_status product_open(rig *r, product *p, const problem *q, const ber
     graph_output(p->g, p->out, "out");
     if (status == BERYL_OK) status = graph_status(p->g, &r->error);
     if (status == BERYL_OK) status = graph_exec_open(p->g, &p->store, &(graph_exec_options){.exact = q->exact}, &p->exec, &r->error);
-    while (status == BERYL_OK && (status = graph_exec_ready(p->exec, &r->error)) == BERYL_PENDING) status = BERYL_OK;
+    while (status == BERYL_OK && (status = graph_exec_ready(p->exec, &r->error)) == BERYL_PENDING) base_sleep(2e-4), status = BERYL_OK;
     return status;
 }
 

@@ -7,7 +7,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include "generated.h"
 #include "interpreter.h"
-#include "test.h"
+#include "rig.h"
 
 #include "base/sample.h"
 #include "base/thread.h"
@@ -593,12 +593,7 @@ static beryl_status side_open(side *x, base_heap *heap, device *d, const op_case
     x->setup.rows = graph_extent_add(x->setup.g, "rows", c->rows);
     c->build(&x->setup);
     status = graph_exec_open(x->setup.g, &x->store, &(graph_exec_options){.exact = true, .chains = c->build == build_tree}, &x->exec, error);
-    while (status == BERYL_OK && (status = graph_exec_ready(x->exec, error)) == BERYL_PENDING) {
-        base_sleep(1e-4);
-        status = BERYL_OK;
-        if (graph_exec_ready(x->exec, error) == BERYL_OK) break;
-    }
-    return status;
+    return status == BERYL_OK ? rig_exec_compiled(x->exec, error) : status;
 }
 
 static void side_close(side *x) {

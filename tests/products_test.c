@@ -4,7 +4,7 @@
 #include "blocks.h"
 #include "generated.h"
 #include "interpreter.h"
-#include "test.h"
+#include "rig.h"
 
 #include "graph/exec.h"
 
@@ -80,8 +80,7 @@ static beryl_status side_open(side *s, base_heap *heap, device *d, const problem
     s->out[2] = graph_matmul_id(g, x, graph_stored(g, &s->store, e), s->experts);
     for (int i = 0; i < OUTS; i++) graph_output(g, s->out[i], "out");
     if (status == BERYL_OK) status = graph_exec_open(g, &s->store, &(graph_exec_options){.exact = !fast}, &s->exec, error);
-    while (status == BERYL_OK && (status = graph_exec_ready(s->exec, error)) == BERYL_PENDING) status = BERYL_OK;
-    return status;
+    return status == BERYL_OK ? rig_exec_compiled(s->exec, error) : status;
 }
 
 static void side_close(side *s) {

@@ -82,6 +82,12 @@ beryl_status rig_compiled(rig *r, device_program program) {
     return status;
 }
 
+beryl_status rig_exec_compiled(graph_exec *exec, beryl_error *error) {
+    beryl_status status;
+    while ((status = graph_exec_ready(exec, error)) == BERYL_PENDING) base_sleep(2e-4);
+    return status;
+}
+
 beryl_status rig_submit(rig *r, const device_command *commands, size_t n, const void *params,
                         size_t param_bytes, device_ticket *ticket) {
     return device_submit(r->d, &(device_submit_desc){commands, n, params, param_bytes}, ticket,

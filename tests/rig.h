@@ -6,6 +6,7 @@
 #include "test.h"
 
 #include "device/device.h"
+#include "graph/exec.h"
 
 typedef struct rig {
     base_heap heap;
@@ -17,7 +18,9 @@ typedef struct rig {
 bool rig_open(test *t, rig *r, const char *choice);
 void rig_close(test *t, rig *r); /* also checks that all memory came back */
 device_buffer rig_buffer(test *t, rig *r, uint64_t size, const void *data); /* NULL: zeros */
-beryl_status rig_compiled(rig *r, device_program program);                  /* waits */
+/* Wait, and leave the processor to those who compile. */
+beryl_status rig_compiled(rig *r, device_program program);
+beryl_status rig_exec_compiled(graph_exec *exec, beryl_error *error);
 beryl_status rig_submit(rig *r, const device_command *commands, size_t n, const void *params,
                         size_t param_bytes, device_ticket *ticket);
 /* Waits for the n-th fetch and copies it; the results are dropped. */

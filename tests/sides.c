@@ -1,6 +1,7 @@
 /* sides.c - see sides.h. */
 #include "sides.h"
 #include "blocks.h"
+#include "rig.h"
 
 #include "base/file.h"
 
@@ -56,8 +57,7 @@ static beryl_status side_open(side *s, base_heap *heap, device *d, const sides *
     if (status == BERYL_OK) status = graph_status(s->g, error);
     if (status == BERYL_OK && d) status = graph_pass_fuse(s->g, &s->store, &options, error);
     if (status == BERYL_OK) status = graph_exec_open(s->g, &s->store, &options, &s->exec, error);
-    while (status == BERYL_OK && (status = graph_exec_ready(s->exec, error)) == BERYL_PENDING) status = BERYL_OK;
-    return status;
+    return status == BERYL_OK ? rig_exec_compiled(s->exec, error) : status;
 }
 
 static void side_close(side *s) {
