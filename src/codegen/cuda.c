@@ -29,7 +29,7 @@ enum { SHARED_MOST = 48 << 10 };
 /* Workgroups that should find room on one unit together: where sums fill the registers of a lane, the compiler is to stop at
  * half of them (2 * 256 lanes of 128 registers are all there are), so that one group computes while another one waits. */
 static uint32_t resident(const ir_kernel *k) {
-    enum { FEW = 48, MANY = 80, LANES = 256 };
+    enum { FEW = 36, MANY = 80, LANES = 256 };
     uint32_t words = 0;
     for (uint32_t n = 0; n < k->n_register; n++) words += k->registers[n].count * ((ir_type_bytes(k->registers[n].type) + 3) / 4);
     return k->n_fragment || words < FEW || words > MANY || ir_lanes(k) > LANES ? 1 : 2 * LANES / ir_lanes(k);

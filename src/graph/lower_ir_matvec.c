@@ -9,7 +9,7 @@ enum {
     LONG_K = 4096,
     WORKED_LONG_K = 2047,
     WORDY = 12,            /* words of a chunk: more leave a lane fewer registers */
-    THIN = 5,
+    THIN = 6,
     FEW = 16,              /* that part of the lanes that a device should have */
     SMALL_WG = 128,        /* a small matrix: more units have a part of it */
     LANES_A_UNIT = 1024,   /* that a compute unit should have */
@@ -135,10 +135,11 @@ static bool choose(const device_caps *caps, const matvec_shape *shape, matvec_ch
     c->x = c->subgroups && caps->dot_i8 && packed && !shape->exact ? MATVEC_INT8 : MATVEC_SHARED;
     c->lanes = least(c->subgroups ? c->span : LANES_LEAST, power_up(n));
     /* Few rows: rather lanes without a chunk than units without work. */
-    while (c->lanes > LANES_LEAST && (rows * c->lanes > 2 * wanted || (idle_of(n, c->lanes) > n / 4 && rows * c->lanes > wanted / FEW))) c->lanes /= 2;
+    const uint32_t fewest = idle_of(n, LANES_LEAST) > n / 4 ? LANES_LEAST / 2 : LANES_LEAST;
+    while (c->lanes > fewest && (rows * c->lanes > 2 * wanted || (idle_of(n, c->lanes) > n / 4 && rows * c->lanes > wanted / FEW))) c->lanes /= 2;
     c->n_x = shape->n_x == 1 ? 1 : least(power_up(shape->n_x), 4);
     /* Many rows: several at once share what is read of the vectors; else a row's loads are under way together. */
-    const bool many = c->n_x == 1 && per == 1 && rows * c->lanes > 8 * wanted, wordy = words > WORDY, thin = words <= THIN;
+    const bool many = c->n_x == 1 && per == 1 && rows * c->lanes > 8 * wanted, wordy = words > WORDY, thin = words <= THIN && !(tables && c->copies);
     const bool is_long = shape->k > (shape->worked ? WORKED_LONG_K : LONG_K) && c->n_x == 1 && per == 1 && !many;
     c->rows = !many ? 1 : wordy || thin ? 2 : 4;
     const uint32_t all = over(n, c->lanes), room = words ? RAW_MOST / (words * c->rows) : DEPTH_MOST;
@@ -445,14 +446,23 @@ static void add_int8(lower_ir_matvec *m, base_type type, uint32_t rows, lower_ir
     }
 }
 
+/* x - y, byte by byte. */
+static ir_id bytes_less(lower_ir *k, ir_id x, ir_id y) {
+    ir_builder *b = k->b;
+    ir_id tops = ir_bits(b, IR_U32, 4, 0x80808080u), low = ir_sub(b, ir_or(b, x, tops), lower_ir_and(k, y, 0x7f7f7f7fu));
+    return ir_xor(b, low, ir_and(b, ir_xor(b, ir_xor(b, x, y), tops), tops));
+}
+
 /* 16 bytes less `zero` as f32, without conversions: 2^23 + byte is a float whose lower bits are the byte's. */
 static void floats_of(lower_ir *k, ir_id bytes, bool is_signed, uint32_t zero, ir_id x[4]) {
     ir_builder *b = k->b;
     if (is_signed) bytes = ir_xor(b, bytes, ir_bits(b, IR_U32, 4, 0x80808080u)), zero = 128;
-    ir_id shifts = lower_ir_ramp(k, 4, 0, 8), bias = ir_number(b, IR_F32, 4, 8388608 + zero);
+    ir_id shifts = lower_ir_ramp(k, 4, 0, 8), places = lower_ir_ramp(k, 4, 0x7440, 1), bias = ir_number(b, IR_F32, 4, 8388608 + zero);
+    ir_id above = ir_bits(b, IR_U32, 4, 0x4b000000u);
     for (uint32_t i = 0; i < 4; i++) {
-        ir_id low = lower_ir_and(k, ir_shr(b, ir_splat(b, ir_extract(b, bytes, i), 4), shifts), 255);
-        x[i] = ir_sub(b, ir_bitcast(b, IR_F32, 4, ir_or(b, low, ir_bits(b, IR_U32, 4, 0x4b000000u))), bias);
+        ir_id word = ir_splat(b, ir_extract(b, bytes, i), 4);
+        ir_id whole = k->l->caps->permutes_bytes ? ir_permute_bytes(b, word, above, places) : ir_or(b, lower_ir_and(k, ir_shr(b, word, shifts), 255), above);
+        x[i] = ir_sub(b, ir_bitcast(b, IR_F32, 4, whole), bias);
     }
 }
 
@@ -484,12 +494,9 @@ static void multiply_f32(lower_ir_matvec *m, base_type type, uint32_t rows, cons
     ir_id w[LOWER_IR_ROWS_MAX][2][4];
     for (uint32_t row = 0; row < rows; row++)
         for (uint32_t r = 0; r < p->n_run; r++) {
-            const ir_id run[2] = {opened[row].parts[i].run[r], opened[row].parts[i].less[r]};
-            ir_id less[4];
-            floats_of(k, run[0], is_signed, lower_ir_packed_zero(type) << p->up, w[row][r]);
-            if (run[1] == IR_NO_ID) continue;
-            floats_of(k, run[1], is_signed, 0, less);
-            for (uint32_t j = 0; j < 4; j++) w[row][r][j] = ir_sub(b, w[row][r][j], less[j]);
+            ir_id run = opened[row].parts[i].run[r], less = opened[row].parts[i].less[r];
+            if (less != IR_NO_ID) run = bytes_less(k, run, less);
+            floats_of(k, run, is_signed, lower_ir_packed_zero(type) << p->up, w[row][r]);
         }
     for (uint32_t v = 0; v < m->c.n_x; v++) {
         ir_id x[2][4], all[2] = {IR_NO_ID, IR_NO_ID};
