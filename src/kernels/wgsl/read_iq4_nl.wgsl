@@ -10,15 +10,6 @@ const PART_LEAST: bool = false;
 // 16 values i8, four a word; a nibble is their index.
 const PART_TABLE = vec4<u32>(0xbfad9881u, 0xf6eaddcfu, 0x26190d01u, 0x71594535u);
 
-fn PART_look(n: u32) -> u32 {
-    return (PART_TABLE[n >> 2u] >> ((n & 3u) * 8u)) & 255u;
-}
-
-fn PART_look4(w: u32) -> u32 {
-    return PART_look(w & 15u) | (PART_look((w >> 8u) & 15u) << 8u) | (PART_look((w >> 16u) & 15u) << 16u) |
-        (PART_look((w >> 24u) & 15u) << 24u);
-}
-
 struct PART_chunk { q: vec4<u32>, d: f32 }
 
 fn PART_load(plane: vec4<u32>, row: u32, chunk: u32) -> PART_chunk {
@@ -31,12 +22,11 @@ fn PART_group(chunk: u32, i: u32) -> u32 {
 }
 
 fn PART_quants(c: PART_chunk, chunk: u32, i: u32) -> vec4<u32> {
-    let q = c.q >> vec4<u32>(i * 4u);
-    return vec4<u32>(PART_look4(q.x), PART_look4(q.y), PART_look4(q.z), PART_look4(q.w));
+    return PART_look(c.q >> vec4<u32>(i * 4u));
 }
 
 fn PART_scale(c: PART_chunk, chunk: u32, i: u32) -> vec2<f32> {
     return vec2<f32>(c.d, 0.0);
 }
 
-//! include read_block
+//! include read_table
