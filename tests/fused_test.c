@@ -173,14 +173,15 @@ static int crowd(const problem *p) {
 
 static bool is_first_of_its_form(const problem *p) {
     for (const problem *q = problems; q < p; q++)
-        if (q->from == p->from && q->to == p->to && crowd(q) == crowd(p)) return false;
+        if (q->from == p->from && q->to == p->to && q->twin == p->twin && crowd(q) == crowd(p)) return false;
     return true;
 }
 
 /* Slow or without a form of its own there: more vectors than generated kernels join; what the interpreter takes seconds for.
- * Drivers that stand in are given each form once, the plainest kernels those of one vector alone. */
+ * OpenCL and drivers that stand in are given each form once, the plainest kernels those of one vector alone. */
 static bool is_left_out(const struct form *f, const problem *p, bool stand_in) {
-    if (stand_in && (!is_first_of_its_form(p) || crowd(p) > (f->least ? 0 : f->subgroups ? 1 : 2))) return true;
+    if ((stand_in || !strcmp(f->device, "opencl")) && !is_first_of_its_form(p)) return true;
+    if (stand_in && crowd(p) > (f->least ? 0 : f->subgroups ? 1 : 2)) return true;
     if ((f->apart && !p->apart) || (f->align && p->n_segment < 3)) return true;
     if (!strcmp(f->device, "host") && p->n_segment < 3 && !p->twin) return true; /* each is compiled for a second */
     if (!strncmp(f->name, "generated", 9) && p->n_bound > 6) return true; /* the driver takes up to half a minute for each */
