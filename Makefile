@@ -60,7 +60,7 @@ CLI_OBJ := $(CLI_SRC:%.c=$(BUILD)/%.o)
 TEST_OBJ := $(TEST_SRC:%.c=$(BUILD)/%.o)
 FUZZ_NAMES := $(FUZZ_SRC:fuzz/%_fuzz.c=%)
 # The longest first: processes take them in this order (tests/main.c).
-LONG_SUITES := fixtures_generated fixtures ops fused matvec experts answers shapes tune graph_fuzz codegen matmul
+LONG_SUITES := ops fused fixtures_generated products fixtures selftest codegen experts answers ir_pass session explain
 
 INTERNAL := $(BUILD)/obj/libberyl.a
 PROGRAM := $(BUILD)/bin/beryl
