@@ -9,7 +9,8 @@ enum {
     LONG_K = 4096,
     WORKED_LONG_K = 2047,
     WORDY = 12,            /* words of a chunk: more leave a lane fewer registers */
-    THIN = 6,
+    THIN = 9,              /* words of a chunk: fewer leave room for several */
+    THIN_FLOATS = 5,       /* that become f32, which take registers too */
     FEW = 16,              /* that part of the lanes that a device should have */
     SMALL_WG = 128,        /* a small matrix: more units have a part of it */
     LANES_A_UNIT = 1024,   /* that a compute unit should have */
@@ -139,7 +140,8 @@ static bool choose(const device_caps *caps, const matvec_shape *shape, matvec_ch
     while (c->lanes > fewest && (rows * c->lanes > 2 * wanted || (idle_of(n, c->lanes) > n / 4 && rows * c->lanes > wanted / FEW))) c->lanes /= 2;
     c->n_x = shape->n_x == 1 ? 1 : least(power_up(shape->n_x), 4);
     /* Many rows: several at once share what is read of the vectors; else a row's loads are under way together. */
-    const bool many = c->n_x == 1 && per == 1 && rows * c->lanes > 8 * wanted, wordy = words > WORDY, thin = words <= THIN && !(tables && c->copies);
+    const bool many = c->n_x == 1 && per == 1 && rows * c->lanes > 8 * wanted, wordy = words > WORDY;
+    const bool thin = words <= (c->x == MATVEC_INT8 ? THIN : THIN_FLOATS) && !(tables && c->copies);
     const bool is_long = shape->k > (shape->worked ? WORKED_LONG_K : LONG_K) && c->n_x == 1 && per == 1 && !many;
     c->rows = !many ? 1 : wordy || thin ? 2 : 4;
     const uint32_t all = over(n, c->lanes), room = words ? RAW_MOST / (words * c->rows) : DEPTH_MOST;
