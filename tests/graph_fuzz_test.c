@@ -95,7 +95,7 @@ static void run_seed(test *t, device *d, uint64_t seed, uint32_t most, tally *al
 }
 
 static void run_random(test *t, const form *f) {
-    const uint64_t usual = 1 + 1000 * (uint64_t)(f - forms); /* other graphs on each */
+    const uint64_t usual = 3 + 1000 * (uint64_t)(f - forms); /* other graphs on each */
     const bool long_run = getenv("BERYL_TEST_ROUNDS") != NULL;
     opened o;
     tally all = {0};

@@ -144,18 +144,12 @@ static void make_row(maker *m) {
     }
 }
 
-static bool same_shape(const graph_tensor *a, const graph_tensor *b) {
-    bool same = a->rank == b->rank;
-    for (uint32_t i = 0; same && i < a->rank; i++) same = a->dim[i].size == b->dim[i].size && a->dim[i].extent == b->dim[i].extent;
-    return same;
-}
-
 /* The other one of a pair: of the pool where one has the shape, else broadcast in some way. */
 static graph_value other_of(maker *m, const pooled *a) {
     const graph_tensor t = *at(m, a->v);
     for (int i = 0; i < 12; i++) {
         pooled *p = pick(m, 0, 30);
-        if (p && same_shape(at(m, p->v), &t)) return p->v;
+        if (p && graph_same_shape(at(m, p->v), &t)) return p->v;
     }
     graph_dim dims[GRAPH_RANK_MAX];
     memcpy(dims, t.dim, sizeof dims);
@@ -205,15 +199,16 @@ static void make_view(maker *m) {
         keep(m, graph_squeeze(m->g, p->v, axis), p->most, false);
         return;
     }
-    if (!graph_is_contiguous(&t) || t.rank == GRAPH_RANK_MAX || t.dim[last].extent) return;
-    static const uint32_t parts[] = {2, 3, 4, 8, 32};
-    const uint32_t part = draw_of(m, parts, 5);
-    if (last && !dims[last - 1].extent && draw(m, 2)) { /* the last two made one */
-        dims[last - 1].size *= dims[last].size;
+    if (!graph_is_contiguous(&t) || t.rank == GRAPH_RANK_MAX || t.dim[axis].extent) return;
+    const uint32_t part = DRAW_OF(m, 1, 2, 3, 4, 8, 32);
+    if (axis < last && !dims[axis + 1].extent && draw(m, 2)) { /* two made one */
+        dims[axis].size *= dims[axis + 1].size;
+        memmove(&dims[axis + 1], &dims[axis + 2], (last - axis - 1) * sizeof *dims);
         keep(m, graph_reshape(m->g, p->v, last, dims), p->most, false);
-    } else if (dims[last].size % part == 0) {
-        dims[last].size /= part;
-        dims[last + 1] = (graph_dim){part, 0};
+    } else if (dims[axis].size % part == 0) { /* one made two */
+        memmove(&dims[axis + 2], &dims[axis + 1], (last - axis) * sizeof *dims);
+        dims[axis].size /= part;
+        dims[axis + 1] = (graph_dim){part, 0};
         keep(m, graph_reshape(m->g, p->v, t.rank + 1u, dims), p->most, false);
     }
 }
@@ -224,17 +219,28 @@ static float product_size(float most, uint32_t k) {
     return most * n * 0.6f;
 }
 
+/* [rows, k]: whole, rows of a larger one, or one matrix of several. */
+static graph_value new_matrix(maker *m, base_type type, uint32_t rows, uint32_t k) {
+    const uint32_t how = draw(m, 16), first = draw(m, 5);
+    if (how == 0) return graph_narrow(m->g, new_weight(m, type, 2, (uint32_t[]){rows + first + draw(m, 3), k}), 0, first, rows);
+    if (how == 1) return graph_squeeze(m->g, graph_narrow(m->g, new_weight(m, type, 3, (uint32_t[]){5, rows, k}), 0, first, 1), 0);
+    return new_weight(m, type, 2, (uint32_t[]){rows, k});
+}
+
 static graph_value product(maker *m, graph_value x, float most, base_type type, uint32_t rows) {
     const graph_tensor t = *at(m, x);
     const uint32_t k = t.dim[t.rank - 1].size;
-    return made(m, graph_matmul(m->g, x, new_weight(m, type, 2, (uint32_t[]){rows, k})), product_size(most, k));
+    return made(m, graph_matmul(m->g, x, new_matrix(m, type, rows, k)), product_size(most, k));
 }
 
 static void make_product(maker *m) {
     const pooled *p = pick(m, 0, 100);
     if (!p || !at(m, p->v)->rank) return;
     const graph_dim last = at(m, p->v)->dim[at(m, p->v)->rank - 1];
-    if (!last.extent) product(m, p->v, p->most, draw_type(m, last.size), draw_width(m));
+    const pooled *other = draw(m, 3) == 0 ? pick(m, 2, 30) : NULL; /* of two values */
+    if (other && !last.extent && !at(m, other->v)->dim[0].extent && at(m, other->v)->dim[1].size == last.size && graph_is_contiguous(at(m, other->v)))
+        made(m, graph_matmul(m->g, p->v, other->v), product_size(p->most * other->most, last.size) * 4);
+    else if (!last.extent) product(m, p->v, p->most, draw_type(m, last.size), draw_width(m));
 }
 
 /* norm, gate and up, gelu(gate) * up, down, and the sum with where it began. */
@@ -341,6 +347,7 @@ static void make_gather(maker *m) {
     for (uint32_t i = 0; i < m->n_pool && draw(m, 2); i++)
         if (m->pool[i].integer) ids = m->pool[i].v;
     if (!ids && draw(m, 3) == 0) ids = new_whole(m, 2, (graph_dim[]){rows_of(m), {1 + draw(m, 4), 0}});
+    if (ids && at(m, ids)->rank == 2 && at(m, ids)->dim[1].size > 1 && draw(m, 3) == 0) ids = graph_narrow(m->g, ids, 1, 1, at(m, ids)->dim[1].size - 1);
     if (!ids) ids = new_whole(m, 1, (graph_dim[]){draw(m, 2) ? rows_of(m) : (graph_dim){m->g->extents[m->others].bound, m->others}});
     const uint32_t d = draw_width(m), rows = 3 + draw(m, 30), how = draw(m, 4);
     const pooled *p = how == 0 ? pick(m, 2, 1e6f) : NULL;
@@ -367,6 +374,19 @@ static void make_state(maker *m) {
     made(m, graph_gather_rows(m->g, s, ids, 1), p->most);
 }
 
+/* The same of whole numbers. */
+static void make_whole_state(maker *m) {
+    graph_value x = 0;
+    for (uint32_t i = 0; i < m->n_pool && draw(m, 2); i++)
+        if (m->pool[i].integer && at(m, m->pool[i].v)->rank == 1) x = m->pool[i].v;
+    if (!x) x = new_whole(m, 1, (graph_dim[]){rows_of(m)});
+    const graph_tensor t = *at(m, x);
+    graph_value s = new_state(m, TYPE_I32, 1, (uint32_t[]){t.dim[0].size + draw(m, 9)});
+    s = graph_set_rows(m->g, s, x, new_whole(m, 1, t.dim));
+    if (m->budget) m->budget--;
+    keep(m, graph_gather_rows(m->g, s, new_whole(m, 1, (graph_dim[]){draw(m, 2) ? rows_of(m) : (graph_dim){1 + draw(m, 7), 0}}), 1), 50, true);
+}
+
 static void make_sum(maker *m) {
     const pooled *p = pick(m, 3, 100);
     if (!p || at(m, p->v)->stride[2] != 1) return;
@@ -385,7 +405,7 @@ static void make_turn(maker *m) {
 
 static const struct { void (*make)(maker *); uint32_t weight; } makers[] = {
     {make_input, 1}, {make_unary, 3},     {make_row, 3},       {make_binary, 4}, {make_chain, 2},  {make_view, 5},   {make_product, 2}, {make_gated, 1},
-    {make_attention, 1}, {make_experts, 1}, {make_choice, 1}, {make_gather, 1},  {make_state, 1}, {make_sum, 1},    {make_turn, 1},
+    {make_attention, 1}, {make_experts, 1}, {make_choice, 1}, {make_gather, 1},  {make_state, 1}, {make_sum, 1},    {make_turn, 1},   {make_whole_state, 1},
 };
 
 /* ---- whole ------------------------------------------------------------------------------------------------------------ */
