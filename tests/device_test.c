@@ -464,8 +464,25 @@ static void test_webgpu_basics(test *t) {
     }
 }
 
+static void count_warning(void *user, beryl_log_level level, const char *line) {
+    (void)line;
+    *(int *)user += level <= BERYL_LOG_WARNING;
+}
+
 static void test_webgpu_caps(test *t) {
     rig r;
+    if (test_case(t, "webgpu/what-an-adapter-claims-works")) {
+        int n_warning = 0;
+        base_heap heap;
+        base_heap_init(&heap, NULL);
+        device *d = NULL;
+        beryl_error error;
+        beryl_status status = device_open(&heap, &(beryl_log){count_warning, &n_warning}, "webgpu", &d, &error);
+        if (status == BERYL_NO_DEVICE) test_skip(t, "%s", error.message);
+        else CHECK_INT(t, status, BERYL_OK);
+        CHECK_INT(t, n_warning, 0);
+        device_close(d);
+    }
     if (test_case(t, "webgpu/f16-and-subgroups-where-there-are") && rig_open(t, &r, "webgpu")) {
         static const char half[] =
             "alias half4 = vec4<f16>;\n"

@@ -418,6 +418,7 @@ static beryl_status open_device(void *user, uint32_t index, const device_mask *m
     d->f = s->f;
     d->mask = *mask;
     d->head.caps = s->adapters[index].caps;
+    d->head.caps.languages = device_webgpu.languages; /* it measures with a program */
     beryl_status status = BERYL_OK;
     d->lock = base_lock_open(s->heap);
     if (!d->lock) status = base_fail(error, BERYL_NO_MEMORY, "out of memory for a device");
