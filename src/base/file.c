@@ -80,8 +80,7 @@ beryl_status base_sink_open_file(base_heap *heap, const beryl_log *log, const ch
 }
 
 bool base_file_exists(const char *path) {
-    (void)path;
-    return false;
+    return base_kept_read(path, (uint32_t)strlen(path), NULL, 0) != UINT32_MAX;
 }
 
 beryl_status base_folder_make(const char *path, beryl_error *error) { /* names need none */
