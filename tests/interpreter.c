@@ -324,3 +324,13 @@ device *interpreter_open(base_heap *heap) {
                                  .storage_max = DEVICE_BINDING_MAX, .binding_max = 1 << 30, .buffer_max = 1 << 30, .align_binding = 64};
     return &d->head;
 }
+
+device *interpreter_units_open(base_heap *heap) {
+    device *d = interpreter_open(heap);
+    if (!d) return NULL;
+    d->caps.kind = DEVICE_DISCRETE;
+    d->caps.fragments = DEVICE_FRAGMENT_BIT(DEVICE_FRAGMENT_F16_F32);
+    d->caps.subgroups = true;
+    d->caps.subgroup_size = 32;
+    return d;
+}

@@ -772,15 +772,11 @@ static void test_units(test *t) {
         if (!test_case(t, "ops/units/%s", units_cases[i].name)) continue;
         base_heap heap;
         base_heap_init(&heap, NULL);
-        device *d = interpreter_open(&heap);
+        device *d = interpreter_units_open(&heap);
         if (!d) {
             test_fail(t, __FILE__, __LINE__, "no memory");
             continue;
         }
-        d->caps.kind = DEVICE_DISCRETE;
-        d->caps.fragments = DEVICE_FRAGMENT_BIT(DEVICE_FRAGMENT_F16_F32);
-        d->caps.subgroups = true;
-        d->caps.subgroup_size = 32;
         d->caps.workgroup_bytes = 227 << 10;
         d->caps.compute_units = 2;
         run_case(t, &heap, d, &units_cases[i], false, "_units");

@@ -152,15 +152,11 @@ static void check_units(test *t) {
             if (!test_case(t, "products/units/%s-%s", some[i].name, base_type_name(types[k]))) continue;
             base_heap heap;
             base_heap_init(&heap, NULL);
-            device *d = interpreter_open(&heap);
+            device *d = interpreter_units_open(&heap);
             if (!d) {
                 test_fail(t, __FILE__, __LINE__, "no memory");
                 continue;
             }
-            d->caps.kind = DEVICE_DISCRETE;
-            d->caps.fragments = DEVICE_FRAGMENT_BIT(DEVICE_FRAGMENT_F16_F32);
-            d->caps.subgroups = true;
-            d->caps.subgroup_size = 32;
             run(t, &heap, d, &some[i], types[k], true);
             for (uint64_t round = 0; i == 0 && generated_round(t, &drawn, d, &round);) run(t, &heap, d, &some[i], types[k], true);
             device_close(d);
