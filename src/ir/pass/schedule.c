@@ -139,7 +139,7 @@ static void fragments(const shape *s, uint32_t k, ir_schedule *out) {
     const uint32_t n_form = sizeof forms / sizeof *forms, n_depth = sizeof depths / sizeof *depths;
     const uint32_t first = s->extents[s->outer[s->n - 2]] < MANY; /* the highest tile only where little of it stays empty */
     const tile_form *t = choose_tile(s, forms + first, n_form - first, 16, 8);
-    uint32_t d = t->m_lanes * t->n_lanes < 8 && s->n < 3; /* the deepest, with the fewest barriers, for many lanes, and for many products */
+    uint32_t d = 0; /* the deepest that fits, with the fewest barriers */
     while (d + 1 < n_depth && fragment_bytes(t, &depths[d]) > out->workgroup_bytes) {
         if (++d + 1 == n_depth && fragment_bytes(t, &depths[d]) > out->workgroup_bytes && t + 1 < forms + n_form) t++, d = 0;
     }
