@@ -138,7 +138,8 @@ typedef struct beryl_device_info {
     const char *why_not;     /* one line where it is not usable, else NULL */
     uint64_t memory;         /* bytes, 0: not known */
     uint64_t buffer_max, binding_max;
-    uint32_t subgroup_size;  /* 0: no subgroups */
+    bool subgroups;
+    uint32_t subgroup_size;  /* 0: none, or not known before it is opened (WebGPU) */
     bool f16, dot_i8, timestamps;
     const char *language;    /* of its kernels: "WGSL", "CUDA C", "HIP C", "OpenCL C", "C"; "": it runs none */
     bool f64;

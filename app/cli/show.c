@@ -250,6 +250,7 @@ static void device_json(json_out *j, const beryl_device_info *info) {
     json_integer(j, "memory", (int64_t)info->memory);
     json_integer(j, "buffer_max", (int64_t)info->buffer_max);
     json_integer(j, "binding_max", (int64_t)info->binding_max);
+    json_bool(j, "subgroups", info->subgroups);
     json_integer(j, "subgroup_size", info->subgroup_size);
     json_bool(j, "f16", info->f16);
     json_bool(j, "f64", info->f64);
@@ -273,7 +274,8 @@ static void device_abilities(const beryl_device_info *info) {
     }
     printf("\n               %s; f32%s%s", info->language, info->f16 ? ", f16" : "",
            info->f64 ? ", f64" : "");
-    if (info->subgroup_size) printf("; subgroups of %u", info->subgroup_size);
+    if (info->subgroups) fputs("; subgroups", stdout);
+    if (info->subgroup_size) printf(" of %u", info->subgroup_size);
     printf("%s%s%s", info->dot_i8 ? "; 8-bit dot products" : "",
            info->fragments ? "; matrix units for f16, bf16" : "",
            info->timestamps ? "; timestamps" : "");

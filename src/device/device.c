@@ -164,15 +164,14 @@ static void text_copy(char *to, size_t size, const char *from) {
     to[n] = 0;
 }
 
-/* The order in which a choice looks at them. WGSL is the language of the hand-written kernels; the
- * processor as such is some three times as fast as what imitates a GPU on it. */
-enum { RANK_WGSL_GPU, RANK_GPU, RANK_HOST, RANK_SOFTWARE, RANK_MEMORY, RANK_UNUSABLE };
+/* The order in which a choice looks at them. The processor as such is some three times as fast as
+ * what imitates a GPU on it. */
+enum { RANK_GPU, RANK_HOST, RANK_SOFTWARE, RANK_MEMORY, RANK_UNUSABLE };
 
 static int rank_of(const candidate *c) {
     if (!c->usable) return RANK_UNUSABLE;
     if (!c->caps.languages) return RANK_MEMORY;
-    if (!device_is_processor(&c->caps))
-        return c->caps.languages & DEVICE_LANGUAGE_BIT(DEVICE_WGSL) ? RANK_WGSL_GPU : RANK_GPU;
+    if (!device_is_processor(&c->caps)) return RANK_GPU;
     return c->caps.kind == DEVICE_HOST ? RANK_HOST : RANK_SOFTWARE;
 }
 
@@ -206,7 +205,7 @@ static beryl_status candidates_init(candidates *all, base_heap *heap, const bery
                                     uint32_t only, bool stop, beryl_error *error) {
     *all = (candidates){.heap = heap};
     for (uint32_t i = 0; i < N_BACKEND; i++) {
-        if (stop && all->list.count && rank_of(&all->list.data[0]) <= RANK_GPU) break;
+        if (stop && all->list.count && rank_of(&all->list.data[0]) == RANK_GPU) break;
         if (only < N_BACKEND ? i != only : backends[i]->hidden) continue;
         beryl_error why = {0};
         bool room = true;
@@ -356,12 +355,9 @@ beryl_status device_open(base_heap *heap, const beryl_log *log, const char *choi
         status = refuse_choice(&all, choice, fit, error);
     } else {
         status =
-            backends[c->backend]->open(all.drivers[c->backend], c->caps.index, &mask, out, error);
+            backends[c->backend]->open(all.drivers[c->backend], &c->caps, &mask, out, error);
         if (!status) {
             mask_apply(&mask, &(*out)->caps);
-            (*out)->caps.index = c->caps.index;
-            (*out)->caps.languages = c->caps.languages;
-            memcpy((*out)->caps.backend, c->caps.backend, sizeof c->caps.backend);
             base_log(log, BERYL_LOG_INFO, "device %s:%u: %s, %s", c->caps.backend, c->caps.index,
                      (*out)->caps.name, (*out)->caps.driver);
         }

@@ -375,7 +375,8 @@ typedef struct device_backend { /* one const table a backend */
     uint32_t (*count)(void *driver);
     /* Numbered from the best. */
     void (*describe)(void *driver, uint32_t index, device_caps *caps, const char **why_not);
-    beryl_status (*open)(void *driver, uint32_t index, const device_mask *mask, device **out,
+    /* caps: as described, with the backend's name, the number and the languages; the device's begin so. */
+    beryl_status (*open)(void *driver, const device_caps *caps, const device_mask *mask, device **out,
                          beryl_error *error);
     /* Closing: first drain (may be NULL) waits until the device and its workers are idle, then all
      * items are dropped, then close frees d. */

@@ -62,7 +62,7 @@ static beryl_device_info info_of_caps(const device_caps *caps, const char *why_n
     return (beryl_device_info){.backend = caps->backend, .index = caps->index, .name = caps->name, .driver = caps->driver,
                                .kind = caps->name[0] ? kind_name(caps->kind) : "", .usable = !why_not, .why_not = why_not, .memory = caps->memory,
                                .buffer_max = caps->buffer_max, .binding_max = caps->binding_max,
-                               .subgroup_size = caps->subgroups ? caps->subgroup_size : 0, .f16 = caps->f16, .dot_i8 = caps->dot_i8,
+                               .subgroups = caps->subgroups, .subgroup_size = caps->subgroups ? caps->subgroup_size : 0, .f16 = caps->f16, .dot_i8 = caps->dot_i8,
                                .timestamps = caps->timestamps, .language = language_name(caps->languages), .f64 = caps->f64, .fragments = caps->fragments,
                                .compute_units = caps->compute_units, .workgroup_invocations = caps->workgroup_invocations, .workgroup_bytes = caps->workgroup_bytes};
 }

@@ -172,17 +172,17 @@ void cuda_close(device *head) {
     base_heap_give(head->heap, d, sizeof *d);
 }
 
-beryl_status cuda_open(void *user, uint32_t index, const device_mask *mask, device **out,
+beryl_status cuda_open(void *user, const device_caps *caps, const device_mask *mask, device **out,
                        beryl_error *error) {
     (void)mask;
     const cuda_driver *driver = user;
-    const cuda_found *one = &driver->devices.data[index];
+    const cuda_found *one = &driver->devices.data[caps->index];
     cuda *d = base_heap_take(driver->heap, sizeof *d);
     if (!d) return base_fail(error, BERYL_NO_MEMORY, "out of memory for a device");
     d->head.backend = driver->flavour->backend;
     d->head.heap = driver->heap;
     d->head.log = driver->log;
-    d->head.caps = one->caps;
+    d->head.caps = *caps;
     d->flavour = driver->flavour;
     d->f = driver->f;
     d->c = driver->c;

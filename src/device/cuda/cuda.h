@@ -297,7 +297,7 @@ void *cuda_start(const cuda_flavour *flavour, base_heap *heap, const beryl_log *
 void cuda_stop(void *user);
 uint32_t cuda_count(void *user);
 void cuda_describe(void *user, uint32_t index, device_caps *caps, const char **why_not);
-beryl_status cuda_open(void *user, uint32_t index, const device_mask *mask, device **out,
+beryl_status cuda_open(void *user, const device_caps *caps, const device_mask *mask, device **out,
                        beryl_error *error);
 void cuda_close(device *head);
 int cuda_fact(const cuda_driver *driver, int id, cuda_attribute what);

@@ -88,19 +88,18 @@ static void results_give(device *head, void *memory, size_t size) {
     base_heap_give(head->heap, memory, size);
 }
 
-static beryl_status open_disk(void *user, uint32_t index, const device_mask *mask, device **out,
+static beryl_status open_disk(void *user, const device_caps *caps, const device_mask *mask, device **out,
                               beryl_error *error) {
     (void)mask;
     const disk_driver *driver = user;
-    const char *why_not;
     disk *d = base_heap_take(driver->heap, sizeof *d);
     if (!d) return base_fail(error, BERYL_NO_MEMORY, "out of memory for a device");
     d->head.backend = &device_disk;
     d->head.heap = driver->heap;
     d->head.log = driver->log;
+    d->head.caps = *caps;
     d->readbacks =
         (driver_readbacks){.device = &d->head, .take = results_take, .give = results_give};
-    describe(user, index, &d->head.caps, &why_not);
     *out = &d->head;
     return BERYL_OK;
 }

@@ -85,7 +85,7 @@ static void describe(void *user, uint32_t index, device_caps *caps, const char *
     };
 }
 
-static beryl_status open_dummy(void *user, uint32_t index, const device_mask *mask, device **out,
+static beryl_status open_dummy(void *user, const device_caps *caps, const device_mask *mask, device **out,
                                beryl_error *error) {
     (void)mask;
     dummy_driver *driver = user;
@@ -94,8 +94,7 @@ static beryl_status open_dummy(void *user, uint32_t index, const device_mask *ma
     d->head.backend = &device_dummy;
     d->head.heap = driver->heap;
     d->head.log = driver->log;
-    const char *why_not;
-    describe(user, index, &d->head.caps, &why_not);
+    d->head.caps = *caps;
     *out = &d->head;
     return BERYL_OK;
 }

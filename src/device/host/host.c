@@ -298,16 +298,16 @@ static void close_device(device *head) {
     base_heap_give(heap, d, sizeof *d);
 }
 
-static beryl_status open_device(void *user, uint32_t index, const device_mask *mask, device **out,
+static beryl_status open_device(void *user, const device_caps *caps, const device_mask *mask, device **out,
                                 beryl_error *error) {
     (void)mask;
     const host_driver *driver = user;
     host *d = base_heap_take(driver->heap, sizeof *d);
     if (!d) return base_fail(error, BERYL_NO_MEMORY, "out of memory for a device");
-    const char *why_not;
     d->head.backend = &device_host;
     d->head.heap = driver->heap;
     d->head.log = driver->log;
+    d->head.caps = *caps;
     d->cc = driver->compiler;
     d->readbacks =
         (driver_readbacks){.device = &d->head, .take = results_take, .give = results_give};
@@ -317,7 +317,6 @@ static beryl_status open_device(void *user, uint32_t index, const device_mask *m
                                     .compile = host_compile,
                                     .discard = host_discard,
                                     .n_most = thread_count()}; /* they wait for processes */
-    describe(user, index, &d->head.caps, &why_not);
     d->compile_lock = base_lock_open(driver->heap);
     d->wave_lock = base_lock_open(driver->heap);
     d->lock = base_lock_open(driver->heap);

@@ -251,17 +251,17 @@ static void close_device(device *head) {
     base_heap_give(head->heap, d, sizeof *d);
 }
 
-static beryl_status open_device(void *user, uint32_t index, const device_mask *mask, device **out,
+static beryl_status open_device(void *user, const device_caps *caps, const device_mask *mask, device **out,
                                 beryl_error *error) {
     (void)mask;
     const driver_state *s = user;
-    const found *one = &s->devices.data[index];
+    const found *one = &s->devices.data[caps->index];
     opencl *d = base_heap_take(s->heap, sizeof *d);
     if (!d) return base_fail(error, BERYL_NO_MEMORY, "out of memory for a device");
     d->head.backend = &device_opencl;
     d->head.heap = s->heap;
     d->head.log = s->log;
-    d->head.caps = one->caps;
+    d->head.caps = *caps;
     d->f = s->f;
     d->id = one->id;
     d->window = one->window;

@@ -196,15 +196,15 @@ static void close_web(device *head) {
     base_heap_give(heap, d, sizeof *d);
 }
 
-static beryl_status open_web(void *user, uint32_t index, const device_mask *mask, device **out, beryl_error *error) {
-    (void)index, (void)mask; /* JavaScript has left out what it was told to */
+static beryl_status open_web(void *user, const device_caps *caps, const device_mask *mask, device **out, beryl_error *error) {
+    (void)mask; /* JavaScript has left out what it was told to */
     const web_driver *driver = user;
     web *d = base_heap_take(driver->heap, sizeof *d);
     if (!d) return base_fail(error, BERYL_NO_MEMORY, "out of memory for a device");
     d->head.backend = &device_web;
     d->head.heap = driver->heap;
     d->head.log = driver->log;
-    d->head.caps = driver->caps;
+    d->head.caps = *caps;
     d->block = base_heap_take(driver->heap, WEB_BLOCK * sizeof *d->block);
     if (!d->block) {
         close_web(&d->head);

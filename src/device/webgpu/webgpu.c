@@ -407,7 +407,7 @@ static void close_device(device *head) {
     base_heap_give(head->heap, d, sizeof *d);
 }
 
-static beryl_status open_device(void *user, uint32_t index, const device_mask *mask, device **out,
+static beryl_status open_device(void *user, const device_caps *caps, const device_mask *mask, device **out,
                                 beryl_error *error) {
     const driver_state *s = user;
     webgpu *d = base_heap_take(s->heap, sizeof *d);
@@ -417,12 +417,11 @@ static beryl_status open_device(void *user, uint32_t index, const device_mask *m
     d->head.log = s->log;
     d->f = s->f;
     d->mask = *mask;
-    d->head.caps = s->adapters[index].caps;
-    d->head.caps.languages = device_webgpu.languages; /* it measures with a program */
+    d->head.caps = *caps;
     beryl_status status = BERYL_OK;
     d->lock = base_lock_open(s->heap);
     if (!d->lock) status = base_fail(error, BERYL_NO_MEMORY, "out of memory for a device");
-    if (!status) status = request_device(s, s->adapters[index].handle, d, error);
+    if (!status) status = request_device(s, s->adapters[caps->index].handle, d, error);
     if (status) {
         close_device(&d->head);
         return status;
