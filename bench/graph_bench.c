@@ -64,13 +64,18 @@ static graph_value make_soft_chain(const operands *o) {
     return graph_mul(o->g, graph_softmax(o->g, graph_scale(o->g, graph_add(o->g, o->x, o->w), 3)), o->y);
 }
 
+static graph_value make_choice(const operands *o) {
+    return graph_argmax(o->g, make_chain3(o));
+}
+
 static const struct kase {
     const char *name;
     graph_value (*make)(const operands *o);
-    uint32_t n_full; /* of [m, n] read, before the one written */
+    uint32_t n_full; /* of [m, n], read and written */
 } cases[] = {
-    {"copy", make_copy, 1},         {"add", make_add, 2},           {"chain of 3", make_chain3, 2},         {"chain of 6", make_chain6, 2},
-    {"softmax", make_softmax, 1},   {"rms_norm", make_rms_norm, 1}, {"layer_norm", make_layer_norm, 1}, {"norm, add, norm", make_residual, 2}, {"softmax in a chain", make_soft_chain, 2},
+    {"copy", make_copy, 2},         {"add", make_add, 3},           {"chain of 3", make_chain3, 3},         {"chain of 6", make_chain6, 3},
+    {"softmax", make_softmax, 2},   {"rms_norm", make_rms_norm, 2}, {"layer_norm", make_layer_norm, 2}, {"norm, add, norm", make_residual, 3}, {"softmax in a chain", make_soft_chain, 3},
+    {"chain to argmax", make_choice, 2},
 };
 
 /* ---- one graph ------------------------------------------------------------------------------------------------------ */
@@ -129,7 +134,7 @@ static void job_close(job *j) {
     if (j->open) store_fini(&j->store);
 }
 
-static beryl_status job_run(job *j, device *d, uint32_t n, bool fetch, const float **data, beryl_error *error) {
+static beryl_status job_run(job *j, device *d, uint32_t n, bool fetch, const void **data, beryl_error *error) {
     const uint32_t extents[GRAPH_EXTENT_MAX + 1] = {0};
     device_ticket ticket = 0, done;
     beryl_status status = BERYL_OK;
@@ -146,7 +151,7 @@ static beryl_status job_run(job *j, device *d, uint32_t n, bool fetch, const flo
 /* The largest difference from the reference, relative to 1 + |value|. */
 static beryl_status check(base_heap *heap, device *d, numbers *file, const struct kase *c, double *worst, beryl_error *error) {
     job jobs[2];
-    const float *data[2];
+    const void *data[2];
     beryl_status status = BERYL_OK;
     *worst = 0;
     for (int i = 0; i < 2; i++) jobs[i] = (job){0};
@@ -154,8 +159,11 @@ static beryl_status check(base_heap *heap, device *d, numbers *file, const struc
         status = job_open(&jobs[i], heap, i ? NULL : d, file, c, CHECK_ROWS, CHECK_COLUMNS, false, error);
         if (status == BERYL_OK) status = job_run(&jobs[i], i ? NULL : d, 1, true, &data[i], error);
     }
-    for (uint32_t i = 0; status == BERYL_OK && i < CHECK_ROWS * CHECK_COLUMNS; i++) {
-        const double off = fabs((double)data[0][i] - (double)data[1][i]) / (1 + fabs((double)data[1][i]));
+    const graph_tensor *t = status == BERYL_OK ? graph_tensor_at(jobs[0].g, jobs[0].out) : NULL;
+    for (uint64_t i = 0; t && t->type == TYPE_I32 && i < graph_element_bound(t); i++)
+        if (((const int32_t *)data[0])[i] != ((const int32_t *)data[1])[i]) *worst = 1;
+    for (uint64_t i = 0; t && t->type == TYPE_F32 && i < graph_element_bound(t); i++) {
+        const double got = ((const float *)data[0])[i], want = ((const float *)data[1])[i], off = fabs(got - want) / (1 + fabs(want));
         if (!(off <= *worst)) *worst = off;
     }
     for (int i = 0; i < 2; i++) job_close(&jobs[i]);
@@ -165,7 +173,7 @@ static beryl_status check(base_heap *heap, device *d, numbers *file, const struc
 static beryl_status time_job(base_heap *heap, device *d, numbers *file, const struct kase *c, uint32_t m, uint32_t n, bool unfused, double *best,
                              uint32_t *dispatches, beryl_error *error) {
     job j;
-    const float *data;
+    const void *data;
     beryl_status status = job_open(&j, heap, d, file, c, m, n, unfused, error);
     double begin = base_time(), one = 0;
     if (status == BERYL_OK) status = job_run(&j, d, 1, false, &data, error);
@@ -260,7 +268,7 @@ int main(int argc, char **argv) {
         if (check(&heap, d, &file, c, &worst, &error)) return fail(c->name, &error);
         if (time_job(&heap, d, &file, c, m, n, false, &fused, &few, &error)) return fail(c->name, &error);
         if (time_job(&heap, d, &file, c, m, n, true, &single, &many, &error)) return fail(c->name, &error);
-        const double rate = (double)(c->n_full + 1) * m * n * 4 / fused;
+        const double rate = (double)c->n_full * m * n * 4 / fused;
         if (c->make == make_copy && rate > copy) copy = rate;
         printf("%-20s %10.1f %9.1f %7.1f %10u %10.1f %10u %7.2f %11.1e\n", c->name, fused * 1e6, rate * 1e-9, rate / copy * 100, few, single * 1e6, many,
                single / fused, worst);

@@ -175,14 +175,6 @@ static void make_binary(maker *m) {
     }
 }
 
-static void make_chain(maker *m) {
-    for (uint32_t i = 0, n = 2 + draw(m, 5); i < n && m->budget; i++) {
-        if (draw(m, 2)) make_unary(m);
-        else make_binary(m);
-    }
-    if (draw(m, 2)) make_row(m);
-}
-
 static void make_view(maker *m) {
     const pooled *p = pick(m, 0, 1e6f);
     if (!p || !at(m, p->v)->rank) return;
@@ -340,6 +332,15 @@ static void make_choice(maker *m) {
     case 2: ids = graph_sample(m->g, x, graph_input(m->g, "settings", TYPE_U32, 2, (graph_dim[]){at(m, x)->dim[0], {8, 0}})); break;
     }
     keep(m, ids, 1, true);
+}
+
+static void make_chain(maker *m) {
+    for (uint32_t i = 0, n = 2 + draw(m, 5); i < n && m->budget; i++) {
+        if (draw(m, 2)) make_unary(m);
+        else make_binary(m);
+    }
+    if (draw(m, 2)) make_row(m);
+    if (draw(m, 3) == 0) make_choice(m);
 }
 
 static void make_gather(maker *m) {

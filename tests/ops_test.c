@@ -265,7 +265,7 @@ static void build_sample(setup *s) {
 /* ---- trees of operations ------------------------------------------------------------------------------------ */
 
 /* p: form, columns, dispatches where trees are joined (0: not counted) */
-typedef enum tree_form { TREE_THREE, TREE_SIX, TREE_NORMS, TREE_SOFTMAX, TREE_TWO_RESULTS, TREE_USED_BETWEEN, TREE_STATE, TREE_VIEWS, TREE_SUM, TREE_SUM_OF_MADE, TREE_RANDOM } tree_form;
+typedef enum tree_form { TREE_THREE, TREE_SIX, TREE_NORMS, TREE_SOFTMAX, TREE_TWO_RESULTS, TREE_USED_BETWEEN, TREE_STATE, TREE_VIEWS, TREE_SUM, TREE_SUM_OF_MADE, TREE_ARGMAX, TREE_TOPK, TREE_NORM_ARGMAX, TREE_SOFTMAX_TOPK, TREE_RANDOM } tree_form;
 
 static void states_tree(const uint32_t *p, graph_store *store, uint32_t *states) {
     if (p[0] == TREE_STATE) states[0] = store_add_state(store, "rows", TYPE_F32, 2, (uint32_t[]){19, p[1]}, 1);
@@ -294,7 +294,7 @@ static void build_tree(setup *s) {
         add_output(s, a);
         add_output(s, graph_add(g, graph_scale(g, a, 2), graph_gelu_tanh(g, a)));
         break;
-    case TREE_USED_BETWEEN: /* two of the three by one step, which must not move behind the search */
+    case TREE_USED_BETWEEN: /* two of the three by the search, whose kernel has them, and one after it */
         a = graph_scale(g, graph_add(g, x, y), -1);
         b = graph_topk(g, a, 1, &indices);
         add_output(s, graph_mul(g, a, b));
@@ -324,6 +324,20 @@ static void build_tree(setup *s) {
         a = graph_softmax(g, y);
         b = graph_weighted_sum(g, add_input(s, TYPE_F32, FILL_UNIT, 1, DIMS(ROWS(s), {d, 0}, {d, 0})), a);
         add_output(s, graph_mul(g, graph_scale(g, b, 3), a));
+        break;
+    case TREE_ARGMAX: /* of rows that are broadcast too */
+        add_output(s, graph_argmax(g, graph_softcap(g, graph_add(g, graph_mul(g, x, w), one), 8)));
+        break;
+    case TREE_TOPK: /* the sum is a result too; p[3]: how many */
+        a = graph_add(g, x, w);
+        add_output(s, a);
+        add_output(s, graph_topk(g, graph_scale(g, a, -2), s->p[3], &indices));
+        add_output(s, indices);
+        break;
+    case TREE_NORM_ARGMAX: add_output(s, graph_argmax(g, graph_add(g, graph_rms_norm(g, x, w, 1e-6f), y))); break;
+    case TREE_SOFTMAX_TOPK: /* a router's */
+        add_output(s, graph_scale(g, graph_topk(g, graph_softmax(g, graph_scale(g, x, 2)), s->p[3], &indices), 3));
+        add_output(s, indices);
         break;
     case TREE_RANDOM: { /* p[3]: seed */
         base_random r = {s->p[3]};
@@ -397,13 +411,22 @@ static const op_case cases[] = {
     {"tree/softmax", build_tree, {TREE_SOFTMAX, 2048, 1}, 3, 1, 1e-7f, 8e-6f, EXPONENT, states_tree},
     {"tree/softmax-odd", build_tree, {TREE_SOFTMAX, 127, 1}, 19, 2, 1e-7f, 8e-6f, EXPONENT, states_tree},
     {"tree/two-results", build_tree, {TREE_TWO_RESULTS, 36, 1}, 9, 2, 2e-6f, 4e-6f, EXPONENT, states_tree},
-    {"tree/used-between", build_tree, {TREE_USED_BETWEEN, 40, 3}, 9, 2, 0, 0, "", states_tree},
+    {"tree/used-between", build_tree, {TREE_USED_BETWEEN, 40, 2}, 9, 2, 0, 0, "", states_tree},
     {"tree/state-changes-between", build_tree, {TREE_STATE, 20, 4}, 7, 3, 0, 0, "", states_tree},
     {"tree/views", build_tree, {TREE_VIEWS, 44, 2}, 6, 2, 2e-6f, 4e-6f, ROUNDING, states_tree},
     {"tree/views-odd", build_tree, {TREE_VIEWS, 7, 2}, 6, 2, 2e-6f, 4e-6f, ROUNDING, states_tree},
     {"tree/sum", build_tree, {TREE_SUM, 96, 1}, 9, 2, 4e-6f, 8e-6f, ROUNDING, states_tree},
     {"tree/sum-odd", build_tree, {TREE_SUM, 61, 1}, 5, 1, 4e-6f, 8e-6f, ROUNDING, states_tree},
     {"tree/sum-of-what-is-made", build_tree, {TREE_SUM_OF_MADE, 8, 2}, 5, 2, 2e-6f, 8e-6f, EXPONENT, states_tree},
+    {"tree/argmax", build_tree, {TREE_ARGMAX, 100, 1}, 9, 2, 0, 0, "", states_tree},
+    {"tree/argmax-parts", build_tree, {TREE_ARGMAX, 8192, 2}, 3, 2, 0, 0, "", states_tree},
+    {"tree/argmax-odd-parts", build_tree, {TREE_ARGMAX, 5003, 2}, 3, 2, 0, 0, "", states_tree},
+    {"tree/argmax-of-norm", build_tree, {TREE_NORM_ARGMAX, 1536, 1}, 5, 2, 0, 0, "", states_tree},
+    {"tree/argmax-of-norm-odd", build_tree, {TREE_NORM_ARGMAX, 61, 1}, 5, 2, 0, 0, "", states_tree},
+    {"tree/topk", build_tree, {TREE_TOPK, 1000, 1, 9}, 5, 2, 0, 0, "", states_tree},
+    {"tree/topk-odd", build_tree, {TREE_TOPK, 33, 1, 33}, 3, 2, 0, 0, "", states_tree},
+    {"tree/topk-too-long", build_tree, {TREE_TOPK, 5000, 2, 2}, 3, 1, 0, 0, "", states_tree},
+    {"tree/topk-of-softmax", build_tree, {TREE_SOFTMAX_TOPK, 128, 2, 8}, 21, 4, 1e-7f, 8e-6f, EXPONENT, states_tree},
     {"tree/random-1", build_tree, {TREE_RANDOM, 1, 0, 1}, 5, 2, 3e-5f, 3e-5f, GROWN, states_tree},
     {"tree/random-2", build_tree, {TREE_RANDOM, 129, 0, 2}, 13, 6, 3e-5f, 3e-5f, GROWN, states_tree},
     {"tree/random-3", build_tree, {TREE_RANDOM, 2052, 0, 3}, 1, 1, 3e-5f, 3e-5f, GROWN, states_tree},

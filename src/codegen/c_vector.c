@@ -124,8 +124,36 @@ static const char *whole(codegen *g, const ir_instruction *i, const char *x, con
     return NULL;
 }
 
+static bool is_word(const codegen *g, ir_id id) {
+    const ir_type type = (ir_type)g->k->code[id].type;
+    return type == IR_F32 || type == IR_U32 || type == IR_I32;
+}
+
+/* A vector of the operand's lanes, whether they are alike or not. Less zero: see whole. */
+static const char *vector_from(codegen *g, const ir_instruction *i, uint32_t operand) {
+    const char *same = "", *vector = vector_of(g, i, operand, &same);
+    if (vector) return vector;
+    const ir_instruction *from = &g->k->code[i->in[operand]];
+    return codegen_print(g, "(%s - (%s){0})", same, vector_type(g, codegen_type((ir_type)from->type), from->width, false));
+}
+
+/* A choice by a comparison: the mask of whole vectors chooses bits. NULL: another choice. */
+static const char *whole_choice(codegen *g, const ir_instruction *i) {
+    static const char *const signs[IR_OP_COUNT] = {[IR_EQ] = "==", [IR_NE] = "!=", [IR_LT] = "<", [IR_LE] = "<=", [IR_GT] = ">", [IR_GE] = ">="};
+    const ir_instruction *how = &g->k->code[i->in[0]];
+    if (i->op != IR_SELECT || !signs[how->op] || !is_word(g, i->in[1]) || !is_word(g, how->in[0])) return NULL;
+    return codegen_print(g, "(%s)pick_f32x%u(%s %s %s, %s, %s)", vector_type(g, codegen_type((ir_type)i->type), i->width, false),
+                         (unsigned)i->width, vector_from(g, how, 0), signs[how->op], vector_from(g, how, 1), vector_from(g, i, 1),
+                         vector_from(g, i, 2));
+}
+
 void codegen_c_wide_op(codegen *g, ir_id id) {
     const ir_instruction *i = &g->k->code[id];
+    const char *choice = whole_choice(g, i);
+    if (choice) {
+        define_whole(g, id, choice);
+        return;
+    }
     const char *in[4] = {"", "", "", ""}, *same = "";
     bool any = false;
     for (uint32_t n = 0; n < i->n_in; n++) {

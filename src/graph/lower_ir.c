@@ -354,6 +354,10 @@ ir_id lower_ir_max_vector(lower_ir *k, ir_id x) {
     return fold(k, IR_MAX, x);
 }
 
+ir_id lower_ir_min_vector(lower_ir *k, ir_id x) {
+    return fold(k, IR_MIN, x);
+}
+
 /* Of each subgroup by its own op; what they made, by the first lane. */
 static void reduce_subgroups(lower_ir *k, ir_op op, ir_id x, ir_memory at, uint32_t size) {
     ir_builder *b = k->b;
@@ -412,8 +416,8 @@ lower_fn *const lower_ir_table[OP_COUNT] = {
     [OP_GATHER_ROWS] = lower_ir_gather_rows, [OP_COPY] = lower_ir_pointwise, [OP_ADD] = lower_ir_pointwise, [OP_MUL] = lower_ir_pointwise,
     [OP_SCALE] = lower_ir_pointwise, [OP_GELU_TANH] = lower_ir_pointwise, [OP_GEGLU] = lower_ir_pointwise,
     [OP_SOFTCAP] = lower_ir_pointwise, [OP_RMS_NORM] = lower_ir_pointwise, [OP_LAYER_NORM] = lower_ir_pointwise,
-    [OP_SOFTMAX] = lower_ir_pointwise, [OP_TOPK] = lower_ir_topk,
+    [OP_SOFTMAX] = lower_ir_pointwise, [OP_TOPK] = lower_ir_largest,
     [OP_WEIGHTED_SUM] = lower_ir_pointwise, [OP_MATMUL] = lower_ir_matmul, [OP_MATMUL_ID] = lower_ir_matmul_id,
-    [OP_ROPE] = lower_ir_rope, [OP_KV_WRITE] = lower_ir_kv_write, [OP_ATTENTION] = lower_ir_attention, [OP_ARGMAX] = lower_ir_argmax,
+    [OP_ROPE] = lower_ir_rope, [OP_KV_WRITE] = lower_ir_kv_write, [OP_ATTENTION] = lower_ir_attention, [OP_ARGMAX] = lower_ir_largest,
     [OP_SAMPLE] = lower_ir_sample, [OP_SET_ROWS] = lower_ir_set_rows, [OP_FUSED] = lower_ir_fused,
 };

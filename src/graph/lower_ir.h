@@ -102,6 +102,7 @@ ir_id lower_ir_ramp(lower_ir *k, uint32_t width, uint32_t first, uint32_t step);
 void lower_ir_load_run(lower_ir *k, ir_memory from, ir_id index, bool aligned, ir_id *runs);
 ir_id lower_ir_sum_vector(lower_ir *k, ir_id x); /* of its lanes */
 ir_id lower_ir_max_vector(lower_ir *k, ir_id x);
+ir_id lower_ir_min_vector(lower_ir *k, ir_id x);
 /* x of all lanes of the workgroup joined by op (add, min, max), in every lane; `at`: workgroup array of `lanes` elements, used
  * where there is more than one lane. Ends with a barrier, so that `at` may be used again. */
 ir_id lower_ir_reduce(lower_ir *k, ir_op op, ir_id x, ir_memory at);
@@ -112,7 +113,7 @@ beryl_status lower_ir_refuse(const graph_node *node, const char *what, beryl_err
 
 /* ---- the largest of a row (lower_ir_rows.c) ---- */
 
-/* A u32 that rises with f32 x, both zeros alike; of NaN: `nan`. */
+/* A u32 that rises with f32 x, both zeros alike, above 0; of NaN: `nan`. Any width. */
 enum { LOWER_IR_LOWEST = 0x00800000 /* of minus infinity */ };
 ir_id lower_ir_order(lower_ir *k, ir_id x, uint32_t nan);
 typedef struct lower_ir_parts { uint32_t size, n; } lower_ir_parts; /* of a row */
@@ -125,7 +126,7 @@ bool lower_ir_chain_fits(const graph *g, const graph_store *store, const graph_n
 
 /* The lowering of each operation, as lower_fn. */
 extern lower_fn *const lower_ir_table[OP_COUNT];
-lower_fn lower_ir_pointwise, lower_ir_chain, lower_ir_topk, lower_ir_argmax, lower_ir_sample,
+lower_fn lower_ir_pointwise, lower_ir_chain, lower_ir_largest, lower_ir_sample,
     lower_ir_gather_rows, lower_ir_set_rows, lower_ir_matmul, lower_ir_matmul_id, lower_ir_rope, lower_ir_kv_write, lower_ir_attention,
     lower_ir_fused;
 

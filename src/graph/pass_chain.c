@@ -1,5 +1,5 @@
 /* pass_chain.c - joins trees of pointwise operations and rows (norms, softmax) of one shape into nodes that are one kernel; a weighted
- * sum is where one begins.
+ * sum is where one begins, topk or argmax where one ends.
  *
  * A tree grows from its first operation on: what uses one of its values joins it, and brings along what else it is made from.
  * Nothing is computed twice. The joined node stands in the place of its last member, so nobody between its members may use
@@ -43,6 +43,11 @@ static bool is_fit(const graph *g, const graph_node *node) {
     }
 }
 
+/* One that may be a tree's end. */
+static bool is_end(const graph *g, const graph_node *node) {
+    return !node->dead && (node->op == OP_TOPK || node->op == OP_ARGMAX) && !graph_tensor_at(g, node->in[0])->dim[1].extent;
+}
+
 static bool add(members *set, uint32_t node) {
     if (is_member(set, node)) return true;
     if (set->n == FUSED_CHAIN_MAX) return false;
@@ -65,23 +70,32 @@ static bool add_with_makers(const graph *g, members *set, uint32_t index, uint32
     return true;
 }
 
+/* Does no node between the members use what member `maker` makes? out: it is used after them. */
+static bool is_result_apart(const graph *g, const members *set, uint32_t maker, graph_value v, bool *out) {
+    *out = graph_tensor_at(g, v)->role == ROLE_OUTPUT;
+    for (uint32_t i = maker + 1; i < g->nodes.count; i++) {
+        const graph_node *user = &g->nodes.data[i];
+        for (uint32_t k = 0; !user->dead && k < user->n_in; k++) {
+            if (!user->in[k] || graph_base_of(g, user->in[k]) != v) continue;
+            if (is_member(set, i) ? user->in[k] != v : i < set->node[set->n - 1]) return false; /* a view, of memory that is being written */
+            *out |= !is_member(set, i);
+        }
+    }
+    return true;
+}
+
 /* Does a node that is no member use or change something that members make or read? Fills the results. */
 static bool is_apart(const graph *g, members *set) {
     const uint32_t first = set->node[0], last = set->node[set->n - 1];
+    bool out;
     set->n_out = 0;
     for (uint32_t m = 0; m < set->n; m++) {
         const graph_node *node = &g->nodes.data[set->node[m]];
-        bool out = graph_tensor_at(g, node->out[0])->role == ROLE_OUTPUT;
-        for (uint32_t i = set->node[m] + 1; i < g->nodes.count; i++) {
-            const graph_node *user = &g->nodes.data[i];
-            for (uint32_t k = 0; !user->dead && k < user->n_in; k++) {
-                if (!user->in[k] || graph_base_of(g, user->in[k]) != node->out[0]) continue;
-                if (is_member(set, i) ? user->in[k] != node->out[0] : i < last) return false; /* a view, of memory that is being written */
-                out |= !is_member(set, i);
-            }
+        for (uint32_t o = 0; o < node->n_out; o++) {
+            if (!is_result_apart(g, set, set->node[m], node->out[o], &out)) return false;
+            if (out && set->n_out == GRAPH_OUT_MAX) return false;
+            if (out) set->out[set->n_out++] = node->out[o];
         }
-        if (out && set->n_out == GRAPH_OUT_MAX) return false;
-        if (out) set->out[set->n_out++] = node->out[0];
     }
     for (uint32_t i = first + 1; i < last; i++) {
         const graph_node *between = &g->nodes.data[i];
@@ -116,6 +130,7 @@ beryl_status graph_pass_chains(graph *g, graph_store *store, beryl_error *error)
         if (!is_fit(g, &g->nodes.data[i])) continue;
         const graph_tensor *shape = graph_tensor_at(g, g->nodes.data[i].out[0]);
         members best = {.node = {i}, .n = 1};
+        bool ended = false;
         for (uint32_t k = i + 1; k < g->nodes.count && k <= i + AHEAD_MAX; k++) {
             const graph_node *node = &g->nodes.data[k];
             if (!is_fit(g, node) || !graph_same_shape(shape, graph_tensor_at(g, node->out[0])) || !uses_one(g, &best, node)) continue;
@@ -126,6 +141,13 @@ beryl_status graph_pass_chains(graph *g, graph_store *store, beryl_error *error)
                 joined = add(&more, k) && can_join(g, store, &more);
             }
             if (joined) best = more;
+        }
+        for (uint32_t k = i + 1; k < g->nodes.count && k <= i + AHEAD_MAX && !ended; k++) {
+            const graph_node *node = &g->nodes.data[k];
+            if (!is_end(g, node) || !uses_one(g, &best, node)) continue;
+            members more = best;
+            ended = add(&more, k) && can_join(g, store, &more);
+            if (ended) best = more;
         }
         if (best.n > 1 && !graph_pass_join(g, best.node, best.n, best.out, best.n_out, FUSED_CHAIN, NULL))
             return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
