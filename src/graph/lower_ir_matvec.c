@@ -16,6 +16,7 @@ enum {
     LANES_A_UNIT = 1024,   /* that a compute unit should have */
     UNITS_UNKNOWN = 128,
     LANES_LEAST = 8,
+    LANES_MANY = 16,       /* with several vectors, which a workgroup rounds for all its rows */
     RAW_MOST = 64,         /* words that a lane has under way */
     DEPTH_MOST = 8,
     SUMS_MOST = 16,
@@ -135,6 +136,7 @@ static bool choose(const device_caps *caps, const matvec_shape *shape, matvec_ch
     c->span = !c->subgroups ? 0 : caps->vendor == 0x8086 ? 8 : least(caps->subgroup_size, 32);
     c->x = c->subgroups && caps->dot_i8 && packed && !shape->exact ? MATVEC_INT8 : MATVEC_SHARED;
     c->lanes = least(c->subgroups ? c->span : LANES_LEAST, power_up(n));
+    if (shape->n_x > 1) c->lanes = least(c->lanes, LANES_MANY);
     /* Few rows: rather lanes without a chunk than units without work. */
     const uint32_t fewest = idle_of(n, LANES_LEAST) > n / 4 ? LANES_LEAST / 2 : LANES_LEAST;
     while (c->lanes > fewest && (rows * c->lanes > 2 * wanted || (idle_of(n, c->lanes) > n / 4 && rows * c->lanes > wanted / FEW))) c->lanes /= 2;
