@@ -432,8 +432,8 @@ struct device { /* head of every backend's own struct */
 #define DEVICE_BACKENDS(X) X(web)
 #else
 #define DEVICE_BACKENDS(X) \
-    X(webgpu)              \
     X(cuda)                \
+    X(webgpu)              \
     X(hip)                 \
     X(opencl)              \
     X(host)                \
