@@ -1,21 +1,22 @@
 /* graph_bench.c - graphs of few operations through the whole compiler: joined to one kernel and one by one, beside the best
  * copy that there is, the device's own or the first case.
  *
- *   graph_bench [--device D] [--op NAME] [--size ROWS,COLUMNS]
+ *   graph_bench [--device D] [--op NAME] [--size ROWS,COLUMNS] [--tune FILE]
  *
  * Every result is compared with the reference functions on a small graph of the same form first (sizes that are no multiple of
  * anything). A time is that of many runs queued at once, the best of a few rounds; GB/s counts what has to be read and written
  * once the operations are joined, for both columns. BERYL_KERNELS=generated chooses generated kernels where hand-written ones are the
- * default. */
+ * default. --tune searches the numbers of each kernel first, keeps them in FILE, and gives the joined graph's time with them too. */
 #include "base/thread.h"
 #include "graph/exec.h"
+#include "ir/tune.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROUNDS = 7, QUEUED = 24, CHECK_ROWS = 37, CHECK_COLUMNS = 1100 };
+enum { TIMED = 48, ROUNDS = 7, QUEUED = 24, CHECK_ROWS = 37, CHECK_COLUMNS = 1100 };
 #define WARM_SECONDS 0.2
 
 typedef struct operands {
@@ -101,7 +102,7 @@ typedef struct job {
     bool open;
 } job;
 
-static beryl_status job_open(job *j, base_heap *heap, device *d, numbers *file, const struct kase *c, uint32_t m, uint32_t n, bool unfused, beryl_error *error) {
+static beryl_status job_open(job *j, base_heap *heap, device *d, numbers *file, const struct kase *c, uint32_t m, uint32_t n, bool unfused, graph_exec_search *search, beryl_error *error) {
     *j = (job){.source = {.size = file->n * sizeof(float), .user = file, .read = numbers_read, .map = numbers_map}};
     beryl_status status = store_init(&j->store, heap, d, &j->source, 1, error);
     if (status != BERYL_OK) return status;
@@ -119,7 +120,7 @@ static beryl_status job_open(job *j, base_heap *heap, device *d, numbers *file, 
                         graph_stored(j->g, &j->store, ids[3])};
     j->out = c->make(&o);
     graph_output(j->g, j->out, "out");
-    status = graph_exec_open(j->g, &j->store, &(graph_exec_options){.exact = true, .unfused = unfused}, &j->exec, error);
+    status = graph_exec_open(j->g, &j->store, &(graph_exec_options){.exact = true, .unfused = unfused, .search = search}, &j->exec, error);
     while (status == BERYL_OK && (status = graph_exec_ready(j->exec, error)) == BERYL_PENDING) {
         base_sleep(1e-4);
         status = BERYL_OK;
@@ -156,7 +157,7 @@ static beryl_status check(base_heap *heap, device *d, numbers *file, const struc
     *worst = 0;
     for (int i = 0; i < 2; i++) jobs[i] = (job){0};
     for (int i = 0; i < 2 && status == BERYL_OK; i++) {
-        status = job_open(&jobs[i], heap, i ? NULL : d, file, c, CHECK_ROWS, CHECK_COLUMNS, false, error);
+        status = job_open(&jobs[i], heap, i ? NULL : d, file, c, CHECK_ROWS, CHECK_COLUMNS, false, NULL, error);
         if (status == BERYL_OK) status = job_run(&jobs[i], i ? NULL : d, 1, true, &data[i], error);
     }
     const graph_tensor *t = status == BERYL_OK ? graph_tensor_at(jobs[0].g, jobs[0].out) : NULL;
@@ -170,11 +171,11 @@ static beryl_status check(base_heap *heap, device *d, numbers *file, const struc
     return status;
 }
 
-static beryl_status time_job(base_heap *heap, device *d, numbers *file, const struct kase *c, uint32_t m, uint32_t n, bool unfused, double *best,
-                             uint32_t *dispatches, beryl_error *error) {
+static beryl_status time_job(base_heap *heap, device *d, numbers *file, const struct kase *c, uint32_t m, uint32_t n, bool unfused, graph_exec_search *search,
+                             double *best, uint32_t *dispatches, beryl_error *error) {
     job j;
     const void *data;
-    beryl_status status = job_open(&j, heap, d, file, c, m, n, unfused, error);
+    beryl_status status = job_open(&j, heap, d, file, c, m, n, unfused, search, error);
     double begin = base_time(), one = 0;
     if (status == BERYL_OK) status = job_run(&j, d, 1, false, &data, error);
     while (status == BERYL_OK && base_time() - begin < WARM_SECONDS) {
@@ -233,14 +234,15 @@ static int fail(const char *what, const beryl_error *error) {
 }
 
 int main(int argc, char **argv) {
-    const char *choice = NULL, *only = NULL;
+    const char *choice = NULL, *only = NULL, *tune = NULL;
     uint32_t m = 0, n = 0;
     for (int i = 1; i < argc; i += 2) {
         const char *value = i + 1 < argc ? argv[i + 1] : NULL;
         if (value && !strcmp(argv[i], "--device")) choice = value;
         else if (value && !strcmp(argv[i], "--op")) only = value;
+        else if (value && !strcmp(argv[i], "--tune")) tune = value;
         else if (!value || strcmp(argv[i], "--size") || sscanf(value, "%u,%u", &m, &n) != 2) {
-            fprintf(stderr, "graph_bench [--device D] [--op NAME] [--size ROWS,COLUMNS]\n");
+            fprintf(stderr, "graph_bench [--device D] [--op NAME] [--size ROWS,COLUMNS] [--tune FILE]\n");
             return 2;
         }
     }
@@ -248,6 +250,7 @@ int main(int argc, char **argv) {
     beryl_error error = {0};
     device *d = NULL;
     base_heap_init(&heap, NULL);
+    ir_cache *cache = tune ? ir_cache_open(&heap, tune, NULL) : NULL;
     if (device_open(&heap, NULL, choice, &d, &error)) return fail("open", &error);
     const device_caps *caps = device_caps_of(d);
     if (!m) m = device_is_processor(caps) ? 2048 : 8192, n = 4096;
@@ -266,15 +269,22 @@ int main(int argc, char **argv) {
         uint32_t few = 0, many = 0;
         if (only && strcmp(only, c->name)) continue;
         if (check(&heap, d, &file, c, &worst, &error)) return fail(c->name, &error);
-        if (time_job(&heap, d, &file, c, m, n, false, &fused, &few, &error)) return fail(c->name, &error);
-        if (time_job(&heap, d, &file, c, m, n, true, &single, &many, &error)) return fail(c->name, &error);
+        if (time_job(&heap, d, &file, c, m, n, false, NULL, &fused, &few, &error)) return fail(c->name, &error);
+        if (time_job(&heap, d, &file, c, m, n, true, NULL, &single, &many, &error)) return fail(c->name, &error);
+        graph_exec_search search = {.cache = cache, .n_timed = TIMED, .again = true, .left = 1};
+        double tuned = 0;
+        uint32_t same;
+        if (cache && time_job(&heap, d, &file, c, m, n, false, &search, &tuned, &same, &error)) return fail(c->name, &error);
         const double rate = (double)c->n_full * m * n * 4 / fused;
         if (c->make == make_copy && rate > copy) copy = rate;
-        printf("%-20s %10.1f %9.1f %7.1f %10u %10.1f %10u %7.2f %11.1e\n", c->name, fused * 1e6, rate * 1e-9, rate / copy * 100, few, single * 1e6, many,
+        printf("%-20s %10.1f %9.1f %7.1f %10u %10.1f %10u %7.2f %11.1e", c->name, fused * 1e6, rate * 1e-9, rate / copy * 100, few, single * 1e6, many,
                single / fused, worst);
+        if (cache) printf(" tuned %10.1f us, %.2f times as fast: %s", tuned * 1e6, fused / tuned, search.numbers);
+        printf("\n");
         fflush(stdout);
     }
     free(file.data);
+    ir_cache_close(cache);
     device_close(d);
     return 0;
 }

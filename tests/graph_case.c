@@ -75,8 +75,8 @@ static beryl_status side_open(bench *b, side *s, device *d, const char *text, be
     return status;
 }
 
-static beryl_status exec_open(side *s, bool unfused, beryl_error *error) {
-    beryl_status status = graph_exec_open(s->g, &s->store, &(graph_exec_options){.exact = true, .unfused = unfused}, &s->exec, error);
+static beryl_status exec_open(side *s, bool unfused, uint64_t draws, beryl_error *error) {
+    beryl_status status = graph_exec_open(s->g, &s->store, &(graph_exec_options){.exact = true, .unfused = unfused, .draws = draws}, &s->exec, error);
     return status == BERYL_OK ? rig_exec_compiled(s->exec, error) : status;
 }
 
@@ -241,7 +241,7 @@ graph_verdict graph_case_run(const char *text, const graph_how *how, graph_resul
             if (graph_tensor_at(g, v)->role == ROLE_OUTPUT) b.outputs[b.n_output++] = v;
         if (how->d && !strcmp(how->d->caps.backend, "interpreter")) interpreter_draw(how->d, how->as_it_is ? 0 : how->seed);
         status = side_open(&b, &b.sides[1], how->d, text, &error);
-        if (status == BERYL_OK) status = exec_open(&b.sides[1], how->unfused, &error);
+        if (status == BERYL_OK) status = exec_open(&b.sides[1], how->unfused, how->as_it_is || how->seed % 2 == 0 ? 0 : how->seed, &error);
         verdict = status == BERYL_OK ? GRAPH_RIGHT : status == BERYL_UNSUPPORTED ? GRAPH_REFUSED : GRAPH_WRONG;
     }
     if (status != BERYL_OK) snprintf(result->message, sizeof result->message, "%s: %s", beryl_status_name(status), error.message);

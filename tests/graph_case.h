@@ -15,7 +15,7 @@ typedef enum graph_verdict {
 typedef struct graph_how { /* it is run */
     device *d;
     bool unfused, as_it_is; /* no graph passes; no IR passes but the usual ones (interpreter) */
-    uint64_t seed;          /* of inputs, weights, extents and passes */
+    uint64_t seed;          /* of inputs, weights, extents and passes; odd: of the numbers that lowerings choose too */
 } graph_how;
 
 typedef struct graph_result {

@@ -149,6 +149,34 @@ static void run_kept(test *t, device *d, const char *path) {
     free(text);
 }
 
+/* ---- choices ------------------------------------------------------------------------------------------------------------ */
+
+/* Every kind of kernel whose lowering asks for numbers (lower_ir_choose), small, with numbers drawn again and again: vectors, a last
+ * one that is none, several rows a workgroup, rows longer than lanes hold. */
+static const char *const chosen[] = {
+    "extent n 5\n%1 = input F32 [n 96] \"x\"\n%2 = input F32 [n 96] \"y\"\n%3 = weight F32 [96] \"w\"\n%4 = rms_norm %1 %3 0x1p-20\n%5 = softmax %4\n"
+    "%6 = add %1 %2\n%7 = mul %6 %3\n%8 %9 = topk %1 4\n%10 = argmax %2\noutput %5 \"a\"\noutput %7 \"b\"\noutput %8 \"c\"\noutput %9 \"d\"\noutput %10 \"e\"\n",
+    "extent n 3\n%1 = input F32 [n 331] \"x\"\n%2 = input F32 [n 331] \"y\"\n%3 = weight F32 [331] \"w\"\n%4 = layer_norm %1 %3 0x1p-20\n%5 = gelu_tanh %2\n"
+    "%6 = rms_norm %2 0x1p-20\n%7 = add %6 %1\n%8 = softmax %7\noutput %4 \"a\"\noutput %5 \"b\"\noutput %8 \"c\"\n"};
+
+static void test_choices(test *t, const form *f) {
+    opened o;
+    const uint32_t rounds = strcmp(f->device.device, "interpreter") ? 1 : 16;
+    if (!test_case(t, "graph_fuzz/choices/%s", f->device.name)) return;
+    form_open(&o, f);
+    if (o.status == BERYL_NO_DEVICE) test_skip(t, "%s", o.error.message);
+    else if (o.status != BERYL_OK) test_fail(t, __FILE__, __LINE__, "%s", o.error.message);
+    for (uint32_t i = 0; o.status == BERYL_OK && i < rounds && !test_failed(t); i++)
+        for (size_t k = 0; k < sizeof chosen / sizeof *chosen; k++) {
+            graph_result result;
+            const graph_how how = {o.d, i % 2, false, 1 + 2 * i};
+            const graph_verdict verdict = graph_case_run(chosen[k], &how, &result);
+            if (verdict == GRAPH_WRONG) tell(t, chosen[k], &how, result.message, false);
+            if (verdict == GRAPH_NO_CASE || verdict == GRAPH_REFUSED) test_fail(t, __FILE__, __LINE__, "choices %zu not run: %s", k, result.message);
+        }
+    form_close(t, &o);
+}
+
 static int is_text(const struct dirent *entry) {
     const char *dot = strrchr(entry->d_name, '.');
     return dot && !strcmp(dot, ".txt");
@@ -181,5 +209,6 @@ void test_graph_fuzz(test *t) {
     for (size_t i = 0; i < sizeof forms / sizeof *forms - !getenv("BERYL_TEST_DEVICE"); i++) {
         if (test_case(t, "graph_fuzz/random/%s", forms[i].device.name)) run_random(t, &forms[i]);
         test_kept(t, &forms[i]);
+        if (!strcmp(forms[i].device.device, "interpreter") || !strcmp(forms[i].device.device, "host")) test_choices(t, &forms[i]);
     }
 }

@@ -102,6 +102,10 @@ void interpreter_draw(device *d, uint64_t seed) {
     ((interpreter *)d)->seed = seed;
 }
 
+uint64_t interpreter_drawn(const device *d) {
+    return d && d->backend == &backend ? ((const interpreter *)d)->seed : 0;
+}
+
 static bool is_marked(const ir_kernel *k) {
     bool marked = false;
     for (uint32_t i = 0; i < k->n_code; i++) marked |= k->code[i].op == IR_LOOP && ir_mark_of(&k->code[i]).kind != IR_SERIAL;

@@ -13,5 +13,6 @@ device *interpreter_units_open(base_heap *heap);
  * number of groups: all drawn from seed and the kernel's text, none included. 0: what lowerings do for other devices, the usual
  * passes under the schedule of the rule of thumb. BERYL_TEST_SHOW=1 prints what was drawn, and each kernel before and after. */
 void interpreter_draw(device *d, uint64_t seed);
+uint64_t interpreter_drawn(const device *d); /* the seed; of another device, or NULL: 0 */
 
 #endif

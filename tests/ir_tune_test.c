@@ -102,7 +102,7 @@ static void check_cost(test *t) {
         const ir_kernel *k = product(&l, IR_F32, 1024, 1024, 1024), *made = NULL;
         for (uint32_t i = 0; i < 3; i++) {
             CHECK_INT(t, ir_optimise(&l.arena, k, schedules[i], &made, NULL), BERYL_OK);
-            CHECK_INT(t, ir_cost_of(&l.heap, made, &caps, params, &costs[i], NULL), BERYL_OK);
+            CHECK_INT(t, ir_cost_of(&l.heap, made, &caps, params, NULL, &costs[i], NULL), BERYL_OK);
         }
         CHECK(t, costs[0].seconds > 20 * costs[1].seconds);
         CHECK(t, costs[1].seconds > 1.5 * costs[2].seconds);
@@ -114,7 +114,7 @@ static void check_cost(test *t) {
         const ir_kernel *k = product(&l, IR_F32, 64, 64, 64), *made = NULL;
         caps.workgroup_bytes = 1024;
         CHECK_INT(t, ir_optimise(&l.arena, k, &tiled, &made, NULL), BERYL_OK);
-        CHECK_INT(t, ir_cost_of(&l.heap, made, &caps, params, &costs[0], NULL), BERYL_OK);
+        CHECK_INT(t, ir_cost_of(&l.heap, made, &caps, params, NULL, &costs[0], NULL), BERYL_OK);
         CHECK(t, costs[0].seconds == HUGE_VAL);
     }
     lab_close(t, &l);
@@ -137,7 +137,7 @@ static void check_search(test *t) {
     if (test_case(t, "ir-tune/finds-what-the-device-likes")) {
         CHECK_INT(t, ir_tune(&l.arena, &tuning, &found, NULL), BERYL_OK);
         CHECK_INT(t, found.dims[1].block, 2);
-        CHECK_INT(t, l.timed, 20);
+        CHECK_INT(t, l.timed, 20 + 4); /* the rule and what won, twice more */
         CHECK_INT(t, l.progress, 20);
     }
     if (test_case(t, "ir-tune/candidates-that-fail-are-left-out")) {
@@ -205,9 +205,9 @@ static void check_cache(test *t) {
     if (test_case(t, "ir-tune/found-once")) {
         CHECK(t, !ir_tuned(&l.heap, &tuning, &found));
         CHECK_INT(t, ir_tune(&l.arena, &tuning, &found, NULL), BERYL_OK);
-        CHECK_INT(t, l.timed, 6);
+        CHECK_INT(t, l.timed, 6 + 4);
         CHECK_INT(t, ir_tune(&l.arena, &tuning, &again, NULL), BERYL_OK);
-        CHECK_INT(t, l.timed, 6);
+        CHECK_INT(t, l.timed, 6 + 4);
         CHECK_INT(t, again.dims[1].block, found.dims[1].block);
         CHECK(t, ir_tuned(&l.heap, &tuning, &again));
         second.extents[0] = 700; /* the same class */
@@ -295,8 +295,66 @@ static void check_cache(test *t) {
     lab_close(t, &l);
 }
 
+/* Numbers of a lowering: lanes and rows. The model says few lanes, the device likes many. */
+static beryl_status guess_numbers(void *user, const uint32_t *numbers, double *seconds, beryl_error *error) {
+    (void)user;
+    (void)error;
+    *seconds = numbers[0] == 512 ? HUGE_VAL : numbers[0] + numbers[1]; /* 512: cannot be built */
+    return BERYL_OK;
+}
+
+static beryl_status time_numbers(void *user, const uint32_t *numbers, double *seconds, beryl_error *error) {
+    lab *l = user;
+    (void)error;
+    l->timed++;
+    if (numbers[0] == 512) l->fails_for_others = true;
+    *seconds = numbers[0] == 128 && numbers[1] == l->best_block ? 1 : 2;
+    return l->answer;
+}
+
+static void check_numbers(test *t) {
+    lab l;
+    lab_open(&l);
+    char path[600];
+    uint32_t found[2] = {0}, again[2] = {0};
+    snprintf(path, sizeof path, "%s/numbers.txt", test_scratch(t));
+    ir_choosing c = {.key = 7, .n = 2, .rule = {128, 2}, .knobs = {{0, 5, {32, 64, 128, 256, 512}}, {1, 3, {1, 2, 4}}}, .n_timed = 4, .estimate = guess_numbers, .time = time_numbers, .user = &l};
+    if (test_case(t, "ir-tune/numbers-by-model-then-by-device")) {
+        c.n_timed = 9, l.best_block = 1;
+        CHECK_INT(t, ir_tune_numbers(&l.heap, &c, found, NULL), BERYL_OK);
+        CHECK(t, found[0] == 128 && found[1] == 1 && !l.fails_for_others);
+        CHECK_INT(t, l.timed, 9 + 4);
+        c.n_timed = 4, l.timed = 0; /* 128 lanes are not among the first 4, but for the rule's */
+        CHECK_INT(t, ir_tune_numbers(&l.heap, &c, found, NULL), BERYL_OK);
+        CHECK(t, found[0] == 128 && found[1] == 2);
+        CHECK_INT(t, l.timed, 4);
+        l.answer = BERYL_DEVICE; /* none of them runs */
+        CHECK_INT(t, ir_tune_numbers(&l.heap, &c, found, NULL), BERYL_OK);
+        CHECK(t, found[0] == 128 && found[1] == 2);
+        l.answer = BERYL_OK;
+    }
+    if (test_case(t, "ir-tune/numbers-kept-and-none-that-are-not-allowed")) {
+        c.cache = ir_cache_open(&l.heap, path, &l.log);
+        CHECK(t, !ir_tuned_numbers(&c, again));
+        CHECK_INT(t, ir_tune_numbers(&l.heap, &c, found, NULL), BERYL_OK);
+        l.timed = 0;
+        ir_cache_close(c.cache);
+        c.cache = ir_cache_open(&l.heap, path, &l.log);
+        CHECK_INT(t, ir_tune_numbers(&l.heap, &c, again, NULL), BERYL_OK);
+        CHECK(t, !memcmp(found, again, sizeof found) && !l.timed && !l.warnings);
+        c.knobs[0].n = 2; /* 128 is none of them any more */
+        for (int i = 0; i < 2; i++) CHECK(t, !ir_tuned_numbers(&c, again));
+        c.n = 1;
+        CHECK(t, !ir_tuned_numbers(&c, again));
+        CHECK_INT(t, l.warnings, 1);
+        ir_cache_close(c.cache);
+    }
+    lab_close(t, &l);
+}
+
 void test_ir_tune(test *t) {
     check_cost(t);
     check_search(t);
     check_cache(t);
+    check_numbers(t);
 }

@@ -615,7 +615,7 @@ static beryl_status side_open(side *x, base_heap *heap, device *d, const op_case
     x->setup = (setup){.p = c->p, .g = graph_open(heap), .store = &x->store, .states = x->states};
     x->setup.rows = graph_extent_add(x->setup.g, "rows", c->rows);
     c->build(&x->setup);
-    status = graph_exec_open(x->setup.g, &x->store, &(graph_exec_options){.exact = true, .chains = c->build == build_tree}, &x->exec, error);
+    status = graph_exec_open(x->setup.g, &x->store, &(graph_exec_options){.exact = true, .chains = c->build == build_tree, .draws = interpreter_drawn(d)}, &x->exec, error);
     return status == BERYL_OK ? rig_exec_compiled(x->exec, error) : status;
 }
 

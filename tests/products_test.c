@@ -79,7 +79,7 @@ static beryl_status side_open(side *s, base_heap *heap, device *d, const problem
     s->out[1] = graph_gather_rows(g, weight, s->ids, 1.5f);
     s->out[2] = graph_matmul_id(g, x, graph_stored(g, &s->store, e), s->experts);
     for (int i = 0; i < OUTS; i++) graph_output(g, s->out[i], "out");
-    if (status == BERYL_OK) status = graph_exec_open(g, &s->store, &(graph_exec_options){.exact = !fast}, &s->exec, error);
+    if (status == BERYL_OK) status = graph_exec_open(g, &s->store, &(graph_exec_options){.exact = !fast, .draws = interpreter_drawn(d)}, &s->exec, error);
     return status == BERYL_OK ? rig_exec_compiled(s->exec, error) : status;
 }
 

@@ -1,6 +1,7 @@
 /* sides.c - see sides.h. */
 #include "sides.h"
 #include "blocks.h"
+#include "interpreter.h"
 #include "rig.h"
 
 #include "base/file.h"
@@ -41,7 +42,7 @@ static uint32_t numbers(const side *s, graph_value v, uint32_t n) {
 
 static beryl_status side_open(side *s, base_heap *heap, device *d, const sides *what, const beryl_source *source, bool exact, beryl_error *error) {
     const sides_weights *w = what->weights;
-    const graph_exec_options options = {.exact = exact, .unfused = true};
+    const graph_exec_options options = {.exact = exact, .unfused = true, .draws = interpreter_drawn(d)};
     uint32_t index[SIDES_WEIGHTS];
     graph_value values[SIDES_WEIGHTS];
     beryl_status status = store_init(&s->store, heap, d, source, 1, error);

@@ -51,7 +51,7 @@ typedef struct tuning {
     base_vec(engine_tuned) found;
     graph_exec_search search;        /* of schedules */
     beryl_task *task;
-    char told[64 + 128];
+    char told[64 + 192];
 } tuning;
 
 /* ---- forms ---------------------------------------------------------------------------------------------------------------- */
@@ -383,9 +383,13 @@ static beryl_status plan_end(beryl_task *task, tuning *t) {
 
 /* ---- schedules ------------------------------------------------------------------------------------------------------------------- */
 
-/* Plans of prompts, whose generated kernels have schedules. */
-static const engine_plan_kind scheduled_kinds[] = {PLAN_PREFILL, PLAN_OUTPUT_SMALL};
-enum { N_SCHEDULED = sizeof scheduled_kinds / sizeof *scheduled_kinds, SCHEDULES_TIMED = 12 };
+/* Plans whose generated kernels have schedules, or numbers to choose: those of products' forms, then those of prompts. */
+static const engine_plan_kind prompt_kinds[] = {PLAN_PREFILL, PLAN_OUTPUT_SMALL};
+enum { N_PROMPT = sizeof prompt_kinds / sizeof *prompt_kinds, SCHEDULES_TIMED = 12 };
+
+static engine_plan_kind scheduled_kind(const tuning *t, uint32_t i) {
+    return i < t->n_kind ? t->kinds[i] : prompt_kinds[i - t->n_kind];
+}
 
 static bool is_stopped(void *user) {
     const tuning *t = user;
@@ -396,7 +400,7 @@ static beryl_status schedules_begin(tuning *t, beryl_error *error) {
     beryl_engine *e = t->e;
     t->at_kind = 0;
     if (e->options.no_cache || !graph_plan_generated(&e->store)) {
-        t->at_kind = N_SCHEDULED;
+        t->at_kind = t->n_kind + N_PROMPT;
         return BERYL_OK;
     }
     const char *path = engine_schedules_path(&e->arena);
@@ -413,20 +417,21 @@ static beryl_status schedule_search(beryl_task *task, tuning *t) {
     probe p;
     t->search.left = 1;
     t->e->store.schedules = t->search.cache;
-    const gemma4_text_options how = engine_plan_options(t->e, scheduled_kinds[t->at_kind]);
+    const gemma4_text_options how = engine_plan_options(t->e, scheduled_kind(t, t->at_kind));
     beryl_status status = probe_open(t->e, &how, 0, &with, &p, &task->error);
     probe_close(&p);
     t->e->store.schedules = NULL;
     if (status != BERYL_OK || t->search.n_done == n) return status;
     const bool won = t->search.after < WIN * t->search.before && t->search.before < HUGE_VAL;
-    const int size = snprintf(t->told, sizeof t->told, "schedule of %s, %u vectors", t->search.name, engine_plan_options(t->e, scheduled_kinds[t->at_kind]).n_token);
+    const char *numbers = t->search.numbers;
+    const int size = snprintf(t->told, sizeof t->told, "%s%s, %u vector%s%s%s", *numbers ? "" : "schedule of ", t->search.name, how.n_token, how.n_token > 1 ? "s" : "", *numbers ? ": " : "", numbers);
     t->n_found += won;
     status = task_put(task, (beryl_event){.kind = BERYL_EVENT_TEST, .token = -1, .ok = won, .value = won ? t->search.after / t->search.before : 1}, t->told, (size_t)size);
     return status == BERYL_OK ? BERYL_EVENT : status;
 }
 
 static beryl_status schedules_step(beryl_task *task, tuning *t) {
-    if (t->stopped || t->at_kind == N_SCHEDULED) {
+    if (t->stopped || t->at_kind == t->n_kind + N_PROMPT) {
         t->stage = TUNE_LAST;
         return BERYL_EVENT;
     }
@@ -434,7 +439,7 @@ static beryl_status schedules_step(beryl_task *task, tuning *t) {
     if (status == BERYL_CANCELLED) t->stopped = true, status = BERYL_EVENT;
     if (status == BERYL_OK) t->at_kind++;
     if (status != BERYL_OK && status != BERYL_EVENT) return status;
-    const beryl_event event = {.kind = BERYL_EVENT_PROGRESS, .what = "tuning kernels of prompts", .done = t->search.n_done, .token = -1};
+    const beryl_event event = {.kind = BERYL_EVENT_PROGRESS, .what = "tuning kernels", .done = t->search.n_done, .token = -1};
     status = task_put(task, event, NULL, 0);
     return status == BERYL_OK ? BERYL_EVENT : status;
 }
@@ -464,8 +469,8 @@ static beryl_status check_plans(tuning *t, beryl_error *error) {
         const beryl_status status = engine_plan_get(t->e, t->kinds[i], &plan, error);
         if (status != BERYL_OK) return status;
     }
-    for (uint32_t i = 0; i < N_SCHEDULED && t->search.n_done; i++) {
-        const beryl_status status = engine_plan_get(t->e, scheduled_kinds[i], &plan, error);
+    for (uint32_t i = 0; i < N_PROMPT && t->search.n_done; i++) {
+        const beryl_status status = engine_plan_get(t->e, prompt_kinds[i], &plan, error);
         if (status != BERYL_OK) return status;
     }
     return BERYL_OK;

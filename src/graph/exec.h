@@ -13,8 +13,8 @@
 
 typedef struct graph_exec graph_exec;
 
-/* Search for schedules of generated kernels while a plan is opened (lower_ir_search.c). */
-enum { GRAPH_SEARCH_MAX = 128 };
+/* Search for schedules and choices of generated kernels while a plan is opened (lower_ir_search.c). */
+enum { GRAPH_SEARCH_MAX = 256 };
 typedef struct graph_exec_search {
     struct ir_cache *cache; /* ir/tune.h; borrowed */
     uint32_t n_timed;   /* candidates timed of each kernel */
@@ -27,6 +27,7 @@ typedef struct graph_exec_search {
     uint32_t n_done;
     const char *name;   /* of the kernel searched last; its seconds by the rule of thumb, and by what was found */
     double before, after;
+    char numbers[128];  /* that were found, where it was choices; as text */
 } graph_exec_search;
 
 typedef struct graph_exec_options {
@@ -36,6 +37,7 @@ typedef struct graph_exec_options {
     bool stamped;   /* a timestamp after each step, for graph_exec_step_at */
     bool framed;    /* two timestamps alone, around the steps, for graph_exec_seconds */
     graph_exec_search *search; /* NULL: none */
+    uint64_t draws; /* tests: not 0: the numbers that lowerings choose are drawn from it */
     bool explained; /* keeps what each step is made from, for graph_exec_texts_at */
     const lower_form *forms; /* [n_form], for benchmarks */
     uint32_t n_form;

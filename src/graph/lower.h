@@ -20,7 +20,9 @@ typedef struct lowering { /* of one plan; lower_*.c read it, plan.c owns it */
     device_language language; /* of generated kernels */
     struct graph_plan *plan;
     base_arena *arena; /* of the plan: texts and the like */
-    struct graph_exec_search *search; /* of schedules; NULL: none (exec.h) */
+    struct graph_exec_search *search; /* of schedules and choices; NULL: none (exec.h) */
+    struct lower_choices *choices; /* of the node under way (lower_ir.h); NULL: the rules' */
+    uint64_t *draws; /* tests: choices are drawn from it; NULL: they are not */
     lower_texts *texts; /* of the step under way; NULL: nobody asks */
 } lowering;
 

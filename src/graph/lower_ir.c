@@ -24,6 +24,14 @@ uint32_t lower_ir_lanes(const lowering *l, uint32_t n) {
     return l->caps->workgroup_invocations && lanes > l->caps->workgroup_invocations ? l->caps->workgroup_invocations : lanes;
 }
 
+uint32_t lower_ir_lanes_chosen(lowering *l, uint32_t n) {
+    const device_caps *caps = l->caps;
+    const uint32_t rule = lower_ir_lanes(l, n), most = caps->kind == DEVICE_HOST ? 1 : caps->workgroup_invocations ? caps->workgroup_invocations : LANES_MOST;
+    uint32_t least = lower_ir_serial(l) ? 1 : 16;
+    while (caps->loop_max && n / least > caps->loop_max / 4) least *= 2;
+    return lower_ir_choose(l, "lanes", rule, least, most);
+}
+
 void lower_ir_begin(lower_ir *k, lowering *l, const graph_node *node, const char *name, uint32_t lanes) {
     *k = (lower_ir){.l = l, .node = node, .name = name, .lanes = lanes};
     k->wide = l->caps->kind == DEVICE_HOST ? LOWER_IR_RUN : WIDE_GPU;
@@ -198,11 +206,25 @@ static beryl_status step_of(lower_ir *k, const ir_kernel *kernel, const ir_sched
     return lower_step_end(s, error);
 }
 
+static bool is_trial(const lower_ir *k) {
+    return k->l->choices && k->l->choices->trial;
+}
+
+/* Takes the kernel's arena. */
+static beryl_status keep_trial(lower_ir *k, lower_ir_made *made, beryl_error *error) {
+    lower_ir_made *to = base_vec_add(k->l->store->heap, &k->l->choices->made);
+    made->k = *k;
+    if (to) *to = *made;
+    else base_arena_fini(&k->arena);
+    return to ? BERYL_OK : base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+}
+
 beryl_status lower_ir_end_3d(lower_ir *k, lower_count x, uint32_t per_x, lower_count y, uint32_t per_y, lower_count z, uint32_t per_z,
                              beryl_error *error) {
-    const ir_kernel *kernel;
-    beryl_status status = ir_finish(k->b, &kernel, error);
-    if (status == BERYL_OK) status = step_of(k, kernel, NULL, (const lower_count[]){x, y, z}, (const uint32_t[]){per_x, per_y, per_z}, error);
+    lower_ir_made made = {.counts = {x, y, z}, .per = {per_x, per_y, per_z}};
+    beryl_status status = ir_finish(k->b, &made.kernel, error);
+    if (status == BERYL_OK && is_trial(k)) return keep_trial(k, &made, error);
+    if (status == BERYL_OK) status = step_of(k, made.kernel, NULL, made.counts, made.per, error);
     base_arena_fini(&k->arena);
     return status;
 }
@@ -227,7 +249,7 @@ beryl_status lower_ir_end_marked(lower_ir *k, const lower_count counts[IR_DIM_MA
     lower_count along[3] = {{1, 0}, {1, 0}, {1, 0}};
     uint32_t per[3] = {1, 1, 1};
     beryl_status status = ir_finish(k->b, &kernel, error);
-    if (status == BERYL_OK) {
+    if (status == BERYL_OK && !is_trial(k)) {
         lower_ir_schedule(k, kernel, extents, &schedule);
         status = lower_ir_search(k, kernel, counts, extents, &schedule, error);
         lower_ir_recall(k, kernel, extents, &schedule);

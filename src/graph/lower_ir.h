@@ -14,7 +14,7 @@
 #define GRAPH_LOWER_IR_H
 
 #include "graph/lower.h"
-#include "ir/pass/pass.h"
+#include "ir/tune.h"
 
 enum {
     LOWER_IR_RUN = 16,       /* elements that readers and products take at once */
@@ -53,8 +53,9 @@ typedef struct lower_ir {
 
 /* One thread runs all lanes of a workgroup (processors, WebGPU in software): a lane a row, work in vectors. */
 bool lower_ir_serial(const lowering *l);
-/* Lanes that share a row of `n` elements. */
+/* Lanes that share a row of `n` elements: by the rule, and as tuning chose. */
 uint32_t lower_ir_lanes(const lowering *l, uint32_t n);
+uint32_t lower_ir_lanes_chosen(lowering *l, uint32_t n);
 
 void lower_ir_begin(lower_ir *k, lowering *l, const graph_node *node, const char *name, uint32_t lanes);
 /* Names are kept, not copied. */
@@ -83,6 +84,34 @@ void lower_ir_recall(const lower_ir *k, const ir_kernel *plain, const uint64_t e
 /* Where the lowering shall search and this kernel's turn has come: times candidates, the best into the cache. */
 beryl_status lower_ir_search(lower_ir *k, const ir_kernel *plain, const lower_count counts[IR_DIM_MAX], const uint64_t extents[IR_DIM_MAX], const ir_schedule *thumb,
                              beryl_error *error);
+
+/* ---- numbers that tuning may choose (lower_ir_search.c) ----
+ *
+ * While a lowering builds the kernels of a node it asks for its numbers, each time in the same order: the rule's where nothing
+ * was tuned, else what was found; in a search it is run again and again with other numbers, without making steps. */
+
+/* One of `rule` times and over 2 and 4, whole and within least .. most. Every one of them has to work. */
+uint32_t lower_ir_choose(lowering *l, const char *name, uint32_t rule, uint32_t least, uint32_t most);
+
+typedef struct lower_ir_made { /* a kernel of a trial */
+    lower_ir k;
+    const ir_kernel *kernel; /* in k's arena */
+    lower_count counts[3];
+    uint32_t per[3];
+} lower_ir_made;
+
+typedef struct lower_choices {
+    struct { const char *name; uint32_t rule, n, values[IR_KNOB_VALUES_MAX]; } asked[IR_CHOICES_MAX];
+    uint32_t n, n_given, given[IR_CHOICES_MAX]; /* given: 0 of them: the rule's */
+    bool refused;    /* one that was given may not be */
+    uint64_t *draws; /* tests: numbers are drawn; NULL: they are not */
+    bool trial;      /* no steps: kernels are put here, but those with marks, which are searched by themselves */
+    base_vec(lower_ir_made) made;
+} lower_choices;
+
+/* The node's numbers, by trials: what the cache holds, or after a search if that is asked for and it is the node's turn. None
+ * where there is no cache, or the lowering asks for none. */
+beryl_status lower_ir_choices_find(lowering *l, const graph_node *node, lower_fn *lower, lower_choices *out, beryl_error *error);
 
 /* ---- instructions that many kernels need ---- */
 

@@ -10,6 +10,7 @@ enum {
     LANES = 256,          /* of pointwise operations */
     SOFTWARE_LANES = 64,
     SINGLES = 4,          /* elements that a lane does where vectors are none */
+    SEVERAL_MAX = 16,     /* vectors that a lane does at most */
     MANY = 1 << 20,       /* elements of a tensor, for which that pays */
     SERIAL_VECTORS = 256  /* that a workgroup does where it is one lane */
 };
@@ -42,20 +43,20 @@ static void one_vector(tree_walk *c, ir_id index, ir_id total, ir_id n, bool ins
     if (!inside) ir_end(b);
 }
 
-/* Elements far apart, all of them read before one is written. */
-static void singles(tree_walk *c, ir_id first, ir_id total, uint32_t apart) {
+/* Vectors that are `apart` from one another, all of them read before one is written. */
+static void several(tree_walk *c, ir_id first, ir_id total, uint32_t n, uint32_t apart, uint32_t wide) {
     ir_builder *b = c->k->b;
-    tree_spot s[SINGLES];
-    ir_id index[SINGLES];
+    tree_spot s[SEVERAL_MAX];
+    ir_id index[SEVERAL_MAX];
     const ir_id last = ir_sub(b, total, ir_u32(b, 1));
-    for (uint32_t i = 0; i < SINGLES; i++) {
-        tree_spot_begin(&s[i], 1);
+    for (uint32_t i = 0; i < n; i++) {
+        tree_spot_begin(&s[i], wide);
         index[i] = lower_ir_plus(c->k, first, i * apart);
-        tree_place(c, ir_min(b, index[i], last), 1, false, s[i].at);
+        tree_place(c, ir_min(b, index[i], last), wide, false, s[i].at);
         for (uint32_t v = 0; v < c->t.n_value; v++)
             if (c->t.values[v].kind == TREE_INPUT) tree_value_at(c, &s[i], v);
     }
-    for (uint32_t i = 0; i < SINGLES; i++) {
+    for (uint32_t i = 0; i < n; i++) {
         ir_if(b, ir_lt(b, index[i], total));
         tree_store(c, &s[i], 0);
         ir_end(b);
@@ -75,10 +76,11 @@ static beryl_status elements(lowering *l, const graph_node *node, const tree *t,
     const uint32_t most = serial ? LOWER_IR_RUN : 4;
     const uint64_t row = c->w.size[inner].factor;
     const bool ragged = c->w.n == 1 && row % most && tree_widest(c, most, row, false, 0) > 1;
-    const uint32_t wide = tree_widest(c, most, row, !ragged, inner);
-    const uint32_t lanes = serial ? 1 : lower_ir_serial(l) ? SOFTWARE_LANES : LANES;
-    const bool apart = wide == 1 && !lower_ir_serial(l) && graph_element_bound(c->t.shape) >= MANY;
-    const uint32_t each = serial ? SERIAL_VECTORS : apart ? SINGLES : 1;
+    const uint32_t widest = tree_widest(c, most, row, !ragged, inner), wide = lower_ir_choose(l, "vector", widest, 1, widest);
+    const uint32_t invocations = l->caps->workgroup_invocations ? l->caps->workgroup_invocations : LANES;
+    const uint32_t lanes = serial ? 1 : lower_ir_choose(l, "lanes", lower_ir_serial(l) ? SOFTWARE_LANES : LANES, 16, invocations);
+    const bool apart = widest == 1 && !lower_ir_serial(l) && graph_element_bound(c->t.shape) >= MANY;
+    const uint32_t each = lower_ir_choose(l, "vectors", serial ? SERIAL_VECTORS : apart ? SINGLES : 1, 1, serial ? UINT32_MAX : ragged ? 1 : SEVERAL_MAX);
     if (!ragged) c->w.size[inner].factor /= wide;
     lower_ir_begin(&k, l, node, name, lanes);
     c->k = &k;
@@ -93,8 +95,8 @@ static beryl_status elements(lowering *l, const graph_node *node, const tree *t,
         ir_id index = ir_loop(b, first, end, ir_u32(b, 1));
         one_vector(c, index, total, n, !ragged, ragged, wide);
         ir_end(b);
-    } else if (apart) {
-        singles(c, ir_add(b, first, ir_local(b, 0)), total, lanes);
+    } else if (each > 1) {
+        several(c, ir_add(b, first, ir_local(b, 0)), total, each, lanes, wide);
     } else {
         one_vector(c, ir_add(b, first, ir_local(b, 0)), total, n, false, ragged, wide);
     }

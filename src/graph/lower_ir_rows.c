@@ -105,23 +105,42 @@ static uint32_t length_of(const tree *t) {
     return t->shape->dim[t->shape->rank - 1].size;
 }
 
-/* Of trees with stats. */
+/* Vectors of a lane; whether registers hold them. */
+static bool hold(form *f, uint32_t d, uint32_t held) {
+    f->chunks = (d / f->wide + f->lanes - 1) / f->lanes;
+    return f->chunks <= CHUNK_MAX && f->chunks * f->wide * (held ? held : 1) <= HELD_MAX;
+}
+
+static uint32_t most_lanes(const device_caps *caps) {
+    return caps->workgroup_invocations ? caps->workgroup_invocations : LANES;
+}
+
+static uint32_t rows_of(const device_caps *caps, const tree *t, const form *f) {
+    return f->lanes < ROWS_LANES && f->chunks && ROWS_LANES <= most_lanes(caps) && !t->choice ? ROWS_LANES / f->lanes : 1;
+}
+
+static uint32_t subgroup_of(const device_caps *caps, const form *f) {
+    const uint32_t size = caps->subgroups && f->lanes > 1 ? caps->subgroup_size : 0;
+    return size < 2 ? 0 : f->lanes < size ? f->lanes : size;
+}
+
+/* Of trees with stats, by the rule. */
 static form form_of(const device_caps *caps, const tree *t, uint32_t wide) {
     const lowering l = {.caps = caps};
     const uint32_t d = length_of(t), lanes = lower_ir_lanes(&l, d);
     form f = {.wide = wide, .lanes = lanes, .rows = 1};
     if (is_serial(caps)) {
-        if (caps->kind == DEVICE_SOFTWARE && caps->subgroups && caps->subgroup_size > 1) f.lanes = f.subgroup = caps->subgroup_size;
+        if (caps->kind == DEVICE_SOFTWARE && caps->subgroups && caps->subgroup_size > 1) f.lanes = caps->subgroup_size;
+        f.subgroup = subgroup_of(caps, &f);
         f.arrays = lanes == 1 && (uint64_t)tree_arrays(t) * d * 4 <= ARRAY_BYTES && caps->kind == DEVICE_HOST;
         return f;
     }
-    const uint32_t most = caps->workgroup_invocations ? caps->workgroup_invocations : LANES, vectors = d / wide, held = tree_most_held(t);
+    const uint32_t most = most_lanes(caps), vectors = d / wide, held = tree_most_held(t);
     const uint32_t least = caps->subgroups && caps->subgroup_size ? caps->subgroup_size : 32;
     f.lanes = power_from(vectors < least ? vectors : least);
     while (f.lanes * 2 <= most && f.lanes * HELD_BEST < d) f.lanes *= 2;
     for (;;) {
-        f.chunks = (vectors + f.lanes - 1) / f.lanes;
-        if (f.chunks <= CHUNK_MAX && f.chunks * wide * (held ? held : 1) <= HELD_MAX) break;
+        if (hold(&f, d, held)) break;
         if (f.lanes * 2 > most) {
             f.chunks = 0;
             f.lanes = most < LANES ? power_from(most / 2 + 1) : LANES;
@@ -129,8 +148,24 @@ static form form_of(const device_caps *caps, const tree *t, uint32_t wide) {
         }
         f.lanes *= 2;
     }
-    if (f.lanes < ROWS_LANES && f.chunks && ROWS_LANES <= most && !t->choice) f.rows = ROWS_LANES / f.lanes;
-    if (caps->subgroups && caps->subgroup_size > 1 && f.lanes > 1) f.subgroup = f.lanes < caps->subgroup_size ? f.lanes : caps->subgroup_size;
+    f.rows = rows_of(caps, t, &f);
+    f.subgroup = subgroup_of(caps, &f);
+    return f;
+}
+
+/* The same as tuning chose. */
+static form chosen_form(lowering *l, const tree *t, uint32_t wide) {
+    const device_caps *caps = l->caps;
+    const bool serial = lower_ir_serial(l), host = caps->kind == DEVICE_HOST;
+    const uint32_t d = length_of(t), most = most_lanes(caps), size = caps->subgroups ? caps->subgroup_size : 0;
+    form f = form_of(caps, t, lower_ir_choose(l, "vector", wide, 1, wide));
+    const uint32_t rule = f.lanes;
+    f.lanes = lower_ir_choose(l, "lanes", rule, serial ? 1 : 4, host ? 1 : most);
+    if (f.lanes != rule && !(f.chunks && hold(&f, d, tree_most_held(t)))) f.chunks = 0;
+    f.rows = lower_ir_choose(l, "rows", rows_of(caps, t, &f), size > f.lanes ? size / f.lanes : 1, f.chunks && !t->choice ? most / f.lanes : 1);
+    const bool fit = host && f.lanes == 1 && (uint64_t)tree_arrays(t) * d * 4 <= ARRAY_BYTES;
+    f.arrays = lower_ir_choose(l, "arrays", f.arrays + 1u, 1, fit ? 2 : 1) > 1;
+    f.subgroup = subgroup_of(caps, &f);
     return f;
 }
 
@@ -381,12 +416,11 @@ static void store_turns(rows *r, ir_memory values, ir_memory indices, ir_id row)
 
 /* ---- the kernel ---------------------------------------------------------------------------------------------------- */
 
-static form search_form(const device_caps *caps, const tree *t, const search *s, uint32_t wide) {
-    const lowering l = {.caps = caps};
-    if (t->n_stat) return form_of(caps, t, wide);
+static form search_form(lowering *l, const tree *t, const search *s, uint32_t wide) {
+    if (t->n_stat) return chosen_form(l, t, wide);
     while (s->kind == SEARCH_PARTS && s->parts.size % wide) wide /= 2;
     const uint32_t n = s->kind == SEARCH_PARTS ? s->parts.size : s->kind == SEARCH_TURNS ? length_of(t) * t->choice->attr.topk.k : length_of(t);
-    return (form){.wide = wide, .lanes = lower_ir_lanes(&l, n), .rows = 1};
+    return (form){.wide = lower_ir_choose(l, "vector", wide, 1, wide), .lanes = lower_ir_lanes_chosen(l, n), .rows = 1};
 }
 
 static beryl_status rows_kernel(lowering *l, const graph_node *node, const tree *t, const char *name, const search *s, beryl_error *error) {
@@ -395,7 +429,7 @@ static beryl_status rows_kernel(lowering *l, const graph_node *node, const tree 
     tree_walk *c = &r->walk;
     lower_ir k;
     tree_walk_rows(c);
-    r->f = search_form(l->caps, t, s, tree_widest(c, l->caps->kind == DEVICE_HOST ? LOWER_IR_RUN : 4, d, true, c->w.n));
+    r->f = search_form(l, t, s, tree_widest(c, l->caps->kind == DEVICE_HOST ? LOWER_IR_RUN : 4, d, true, c->w.n));
     const form *f = &r->f;
     if (s->kind == SEARCH_TURNS && l->caps->loop_max && (uint64_t)(d / f->lanes + 1) * t->choice->attr.topk.k > l->caps->loop_max / 2)
         return lower_ir_refuse(t->choice, "rows this long", error);
@@ -439,7 +473,7 @@ static beryl_status rows_kernel(lowering *l, const graph_node *node, const tree 
 /* The best of all parts of a row. */
 static beryl_status join_parts(lowering *l, const graph_node *node, const tree *t, lower_ir_parts p, beryl_error *error) {
     lower_ir k;
-    lower_ir_begin(&k, l, node, "best_of_row", lower_ir_lanes(l, p.n));
+    lower_ir_begin(&k, l, node, "best_of_row", lower_ir_lanes_chosen(l, p.n));
     ir_builder *b = k.b;
     ir_memory from = lower_ir_scratch(&k, "best", SCRATCH_BEST, 0, IR_U32, IR_READ), out = lower_ir_write(&k, "out", t->choice->out[0]);
     ir_id n = lower_ir_count(&k, "n", lower_count_of(t->shape->dim[0]));
@@ -470,7 +504,7 @@ beryl_status lower_ir_tree_rows(lowering *l, const graph_node *node, const tree 
         s.keeps = can_keep(t, d);
         return rows_kernel(l, node, t, name, &s, error);
     }
-    s.parts = lower_ir_parts_of(d, PARTS_MAX, PART_LEAST);
+    s.parts = lower_ir_parts_of(d, PARTS_MAX, lower_ir_choose(l, "part", PART_LEAST, 256, 1 << 16));
     s.kind = t->n_stat || s.parts.n == 1 ? SEARCH_ROW : SEARCH_PARTS;
     beryl_status status = rows_kernel(l, node, t, name, &s, error);
     return status == BERYL_OK && s.kind == SEARCH_PARTS ? join_parts(l, node, t, s.parts, error) : status;

@@ -663,6 +663,28 @@ static void back_to(graph_plan *p, mark m) {
     p->texts = (lower_texts){0};
 }
 
+#ifdef __wasm__
+static beryl_status generate_node(lowering *l, const graph_node *node, lower_fn *lower, mark before, beryl_error *error) {
+    (void)before;
+    return lower(l, node, error);
+}
+#else
+/* With what tuning found; by the rules where a number of it may not be. */
+static beryl_status generate_node(lowering *l, const graph_node *node, lower_fn *lower, mark before, beryl_error *error) {
+    lower_choices found;
+    beryl_status status = lower_ir_choices_find(l, node, lower, &found, error);
+    if (status != BERYL_OK) return status;
+    back_to(l->plan, before);
+    l->choices = found.n_given || found.draws ? &found : NULL;
+    status = lower(l, node, error);
+    l->choices = NULL;
+    if (!found.refused) return status;
+    ir_cache_doubt(l->store->schedules);
+    back_to(l->plan, before);
+    return lower(l, node, error);
+}
+#endif
+
 /* Kernels written by hand first; what they refuse is generated. */
 static beryl_status lower_node(lowering *l, const graph_node *node, beryl_error *error) {
     const mark before = mark_of(l->plan);
@@ -672,7 +694,7 @@ static beryl_status lower_node(lowering *l, const graph_node *node, beryl_error 
         lower_fn *lower = lowering_of(l->plan, node, kind);
         if (!lower) continue;
         back_to(l->plan, before);
-        status = lower(l, node, &why);
+        status = kind == WRITTEN ? lower(l, node, &why) : generate_node(l, node, lower, before, &why);
     }
     if (status != BERYL_OK && error) *error = why;
     return status;
@@ -681,7 +703,7 @@ static beryl_status lower_node(lowering *l, const graph_node *node, beryl_error 
 static beryl_status lower_all(graph_plan *p, beryl_error *error) {
     lowering l = {.g = p->g, .store = p->store, .device = p->device, .caps = device_caps_of(p->device), .plan = p, .arena = &p->arena,
                   .settings = lower_settings_of(&p->options), .language = (device_language)p->language,
-                  .texts = p->options.explained ? &p->texts : NULL, .search = p->options.search};
+                  .texts = p->options.explained ? &p->texts : NULL, .search = p->options.search, .draws = p->options.draws ? &p->options.draws : NULL};
     beryl_status status = BERYL_OK;
     for (size_t i = 0; status == BERYL_OK && i < p->g->nodes.count; i++)
         if (!p->g->nodes.data[i].dead) status = lower_node(&l, &p->g->nodes.data[i], error);

@@ -58,7 +58,7 @@ typedef struct graph_store {
     void *window; size_t window_size;   /* for sources that cannot map */
     const struct lower_tuned *tuned; /* [n_tuned] forms of products that tuning found; borrowed */
     uint32_t n_tuned;
-    struct ir_cache *schedules;  /* that tuning found (ir/tune.h); NULL: none. Borrowed */
+    struct ir_cache *schedules;  /* that tuning found (ir/tune.h), and choices of lowerings; NULL: none. Borrowed */
     base_vec(store_program) programs;   /* compiled once for all plans */
 } graph_store;
 

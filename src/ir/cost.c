@@ -8,6 +8,7 @@
 #include "ir/cost.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "base/error.h"
 
@@ -196,7 +197,7 @@ static void finish(count *c, const device_caps *caps) {
 }
 
 beryl_status ir_cost_of(base_heap *heap, const ir_kernel *k, const device_caps *caps,
-                        const uint32_t *params, ir_cost *cost, beryl_error *error) {
+                        const uint32_t *params, const uint32_t *given, ir_cost *cost, beryl_error *error) {
     double times[IR_DEPTH_MAX + 2] = {1};
     uint32_t depth = 0, groups[3];
     size_t n = k->n_code ? k->n_code : 1;
@@ -207,6 +208,7 @@ beryl_status ir_cost_of(base_heap *heap, const ir_kernel *k, const device_caps *
     ir_grid grid;
     ir_grid_of(k, &grid);
     ir_grid_run(&grid, params, caps->groups_max, groups);
+    if (given) memcpy(groups, given, sizeof groups);
     cost->groups = (double)groups[0] * groups[1] * groups[2];
     for (uint32_t id = 0; id < k->n_code; id++) {
         const ir_instruction *i = &k->code[id];

@@ -1,10 +1,13 @@
 /* tune.c - candidates, their order, the search, and the cache file.
  *
- * Owns the file's form: a head line, then one line an entry: the key, the schedule's numbers, a
- * check of both, all hexadecimal. The key is a hash of the printed kernel, the extents' classes
- * (their logarithms) and the device. A line that does not check, or that holds numbers no schedule
- * may have, is left out with a warning and gone when the file is next written; a file with another
- * head counts as empty. */
+ * Owns the file's form: a head line, then one line an entry: the key, how many numbers, the numbers,
+ * a check of all, hexadecimal. The key is a hash of the printed kernels, the classes of their sizes
+ * (logarithms) and the device. A line that does not check is left out with a warning and gone when
+ * the file is next written; numbers that nobody may choose are a warning where they are asked for; a
+ * file with another head counts as empty.
+ *
+ * The idea: whatever is searched is a row of numbers, some of which are knobs. A schedule is one
+ * such row, what a lowering asks for another. */
 #include "ir/tune.h"
 
 #include <math.h>
@@ -19,14 +22,16 @@ enum {
     TIMED_DEFAULT = 12,
     FILE_MOST = 8 << 20,
     FIELDS = 9,
-    NUMBERS = IR_DIM_MAX * FIELDS + 4
+    DUELS = 2,
+    NUMBERS = IR_DIM_MAX * FIELDS + 4 /* of a schedule */
 };
+static const double WIN = 0.98; /* a candidate is better below this part of the rule's time */
 
-static const char head_line[] = "beryl tune 2\n";
+static const char head_line[] = "beryl tune 3\n";
 
 typedef struct entry {
     uint64_t key;
-    uint32_t numbers[NUMBERS];
+    uint32_t n, numbers[NUMBERS];
 } entry;
 
 struct ir_cache {
@@ -35,11 +40,11 @@ struct ir_cache {
     size_t path_size;
     const beryl_log *log; /* borrowed */
     base_vec(entry) entries;
-    bool damaged, told; /* told: that it cannot be written */
+    bool damaged, told, doubted; /* told: that it cannot be written; doubted: numbers not allowed */
 };
 
 typedef struct candidate {
-    ir_schedule schedule;
+    uint32_t numbers[NUMBERS];
     double estimate, seconds; /* seconds: timed; HUGE_VAL: not */
 } candidate;
 
@@ -57,13 +62,6 @@ static void to_numbers(const ir_schedule *s, uint32_t *numbers) {
     numbers[NUMBERS - 3] = s->vector;
     numbers[NUMBERS - 2] = s->workgroup_bytes;
     numbers[NUMBERS - 1] = s->fragments;
-}
-
-static bool is_same(const ir_schedule *a, const ir_schedule *b) {
-    uint32_t x[NUMBERS], y[NUMBERS];
-    to_numbers(a, x);
-    to_numbers(b, y);
-    return !memcmp(x, y, sizeof x);
 }
 
 static bool from_numbers(const uint32_t *numbers, ir_schedule *s) {
@@ -125,25 +123,25 @@ static bool hex(base_view *line, uint64_t *value) {
     return true;
 }
 
-static uint64_t check_of(uint64_t key, const uint32_t *numbers) {
-    return base_hash(numbers, NUMBERS * sizeof *numbers, key);
+static uint64_t check_of(const entry *e) {
+    return base_hash(e->numbers, e->n * sizeof *e->numbers, e->key);
 }
 
-static bool read_line(base_view line, uint64_t *key, uint32_t *numbers, ir_schedule *schedule) {
+static bool read_line(base_view line, entry *e) {
     uint64_t value, check;
-    if (!hex(&line, key)) return false;
-    for (uint32_t i = 0; i < NUMBERS; i++) {
+    if (!hex(&line, &e->key) || !hex(&line, &value) || value > NUMBERS) return false;
+    e->n = (uint32_t)value;
+    for (uint32_t i = 0; i < e->n; i++) {
         if (!hex(&line, &value) || value > UINT32_MAX) return false;
-        numbers[i] = (uint32_t)value;
+        e->numbers[i] = (uint32_t)value;
     }
-    return hex(&line, &check) && !line.size && check == check_of(*key, numbers) &&
-           from_numbers(numbers, schedule);
+    return hex(&line, &check) && !line.size && check == check_of(e);
 }
 
-static void write_line(base_text *text, uint64_t key, const uint32_t *numbers) {
-    base_text_print(text, "%016llx", (unsigned long long)key);
-    for (uint32_t i = 0; i < NUMBERS; i++) base_text_print(text, " %x", numbers[i]);
-    base_text_print(text, " %016llx\n", (unsigned long long)check_of(key, numbers));
+static void write_line(base_text *text, const entry *e) {
+    base_text_print(text, "%016llx %x", (unsigned long long)e->key, e->n);
+    for (uint32_t i = 0; i < e->n; i++) base_text_print(text, " %x", e->numbers[i]);
+    base_text_print(text, " %016llx\n", (unsigned long long)check_of(e));
 }
 
 /* Entries in the file's order, into an empty list. */
@@ -154,10 +152,9 @@ static beryl_status read_lines(ir_cache *c, const char *data, size_t size, beryl
         const char *end = memchr(data + at, '\n', size - at);
         const base_view line = {data + at, end ? (size_t)(end - data) - at : size - at};
         entry *e = base_vec_add(c->heap, &c->entries);
-        ir_schedule unused;
         if (!e) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
         at += line.size + 1;
-        if (end && read_line(line, &e->key, e->numbers, &unused)) continue;
+        if (end && read_line(line, e)) continue;
         c->damaged = true;
         c->entries.count--;
     }
@@ -222,85 +219,140 @@ static beryl_status write_cache(ir_cache *c, const entry *more, beryl_error *err
     entry *e = base_vec_add(c->heap, &c->entries);
     if (e) *e = *more;
     for (size_t i = 0; i < c->entries.count; i++)
-        write_line(&text, c->entries.data[i].key, c->entries.data[i].numbers);
+        write_line(&text, &c->entries.data[i]);
     status = text.failed || !e ? base_fail(error, BERYL_NO_MEMORY, "out of host memory")
                                : base_file_write(c->path, text.data, text.size, error);
     base_text_fini(&text);
     return status;
 }
 
-static void keep(ir_cache *c, uint64_t key, const ir_schedule *schedule) {
-    entry e = {.key = key};
+static void keep(ir_cache *c, uint64_t key, const uint32_t *numbers, uint32_t n) {
+    entry e = {.key = key, .n = n};
     beryl_error why = {0};
     if (!c) return;
-    to_numbers(schedule, e.numbers);
+    memcpy(e.numbers, numbers, n * sizeof *numbers);
     if (!write_cache(c, &e, &why) || c->told) return;
     c->told = true;
     base_log(c->log, BERYL_LOG_WARNING, "what was tuned is not kept: %s", why.message);
 }
 
+static const entry *find(const ir_cache *c, uint64_t key) {
+    size_t i = c ? c->entries.count : 0; /* the last one counts */
+    while (i > 0 && c->entries.data[i - 1].key != key) i--;
+    return i ? &c->entries.data[i - 1] : NULL;
+}
+
+void ir_cache_doubt(ir_cache *c) {
+    if (!c->doubted) base_log(c->log, BERYL_LOG_WARNING, "%s is damaged: numbers that no kernel has are ignored", c->path);
+    c->doubted = true;
+}
+
 bool ir_tuned(base_heap *heap, const ir_tuning *t, ir_schedule *schedule) {
     uint64_t key;
     ir_schedule found;
-    const ir_cache *c = t->cache;
-    if (!c || !c->entries.count || !key_of(heap, t, &key)) return false;
-    size_t i = c->entries.count; /* the last one counts */
-    while (i > 0 && c->entries.data[i - 1].key != key) i--;
-    if (!i || !from_numbers(c->entries.data[i - 1].numbers, &found)) return false;
+    if (!t->cache || !t->cache->entries.count || !key_of(heap, t, &key)) return false;
+    const entry *e = find(t->cache, key);
+    if (!e) return false;
+    if (e->n != NUMBERS || !from_numbers(e->numbers, &found)) {
+        ir_cache_doubt(t->cache);
+        return false;
+    }
     memcpy(found.param_multiple, t->param_multiple, sizeof found.param_multiple);
     *schedule = found;
     return true;
 }
 
+static bool allows(const ir_knob *knob, uint32_t number) {
+    uint32_t i = 0;
+    while (i < knob->n && knob->values[i] != number) i++;
+    return i < knob->n;
+}
+
+bool ir_tuned_numbers(const ir_choosing *t, uint32_t *numbers) {
+    const entry *e = find(t->cache, t->key);
+    bool fits = e && e->n == t->n;
+    for (uint32_t i = 0; fits && i < t->n; i++) fits = allows(&t->knobs[i], e->numbers[i]);
+    if (e && !fits) ir_cache_doubt(t->cache);
+    if (fits) memcpy(numbers, e->numbers, t->n * sizeof *numbers);
+    return fits;
+}
+
 /* ---- candidates ---- */
 
-/* One number of the schedule, with what it may be. */
-typedef struct knob {
-    uint16_t *number;
-    uint16_t values[6];
-    uint32_t n;
-} knob;
+/* What is searched, be it schedules or numbers that a lowering asks for. */
+typedef struct search {
+    uint32_t n, n_candidate, n_timed; /* numbers of a row; at most */
+    bool (*is_sensible)(const void *user, const uint32_t *numbers); /* NULL: all are */
+    beryl_status (*estimate)(void *user, const uint32_t *numbers, double *seconds, beryl_error *error);
+    beryl_status (*time)(void *user, const uint32_t *numbers, double *seconds, beryl_error *error);
+    void (*progress)(void *user, uint32_t done, uint32_t total);
+    void *user, *progress_user;
+} search;
 
-static void add_knob(knob *knobs, uint32_t *n, uint16_t *number, const uint16_t *values,
-                     uint32_t n_value) {
-    knob *k = &knobs[(*n)++];
-    k->number = number;
-    k->n = n_value;
+static bool is_same(const search *s, const candidate *a, const candidate *b) {
+    return !memcmp(a->numbers, b->numbers, s->n * sizeof *a->numbers);
+}
+
+/* Every combination, if they are few; else as many, spread over all. The first is the rule of
+ * thumb. */
+static uint32_t make_candidates(const search *s, const uint32_t *rule, const ir_knob *knobs, uint32_t n_knob, candidate *out) {
+    const uint32_t most = s->n_candidate && s->n_candidate < CANDIDATES_MAX ? s->n_candidate : CANDIDATES_MAX;
+    uint32_t n = 0;
+    uint64_t all = 1;
+    memcpy(out[n++].numbers, rule, s->n * sizeof *rule);
+    for (uint32_t k = 0; k < n_knob && all < 1u << 20; k++) all *= knobs[k].n;
+    for (uint64_t i = 0; i < all && n < most; i++) {
+        candidate *c = &out[n];
+        uint64_t rest = i * 7919 % all; /* a prime that all has not: every one comes once */
+        memcpy(c->numbers, rule, s->n * sizeof *rule);
+        for (uint32_t k = 0; k < n_knob; k++) {
+            c->numbers[knobs[k].at] = knobs[k].values[rest % knobs[k].n];
+            rest /= knobs[k].n;
+        }
+        bool good = !s->is_sensible || s->is_sensible(s->user, c->numbers);
+        for (uint32_t k = 0; k < n && good; k++) good = !is_same(s, &out[k], c);
+        n += good;
+    }
+    return n;
+}
+
+/* ---- candidates of schedules ---- */
+
+static void add_knob(ir_knob *knobs, uint32_t *n, uint32_t dim, size_t field, const uint32_t *values, uint32_t n_value) {
+    ir_knob *k = &knobs[(*n)++];
+    *k = (ir_knob){.at = dim * FIELDS + (uint32_t)field, .n = n_value};
     memcpy(k->values, values, n_value * sizeof *values);
 }
 
 /* The numbers that the rule of thumb set may be others; matrix fragments have ranges of their own.
  */
-static uint32_t find_knobs(ir_schedule *s, knob *knobs) {
-    static const uint16_t blocks[] = {1, 2, 4, 8}, unrolls[] = {1, 2, 4, 8},
+static uint32_t find_knobs(const ir_schedule *s, ir_knob *knobs) {
+    enum { LANES = 3, BLOCK, UNROLL, STAGE }; /* as to_numbers has them */
+    static const uint32_t blocks[] = {1, 2, 4, 8}, unrolls[] = {1, 2, 4, 8},
                           stages[] = {0, 8, 16, 32}, tiles[] = {16, 32, 64}, warps[] = {1, 2, 4},
                           slots[] = {1, 2, 3};
     uint32_t n = 0;
     for (uint32_t d = 0; d < IR_DIM_MAX; d++) {
-        ir_schedule_dim *dim = &s->dims[d];
-        uint16_t lanes = dim->lanes;
+        const ir_schedule_dim *dim = &s->dims[d];
         bool parallel = dim->group, reduce = !dim->group && (dim->unroll || dim->stage);
         if (s->fragments) {
             if (parallel && dim->lanes)
-                add_knob(knobs, &n, &dim->lanes, warps, 3),
-                    add_knob(knobs, &n, &dim->block, blocks, 4);
+                add_knob(knobs, &n, d, LANES, warps, 3), add_knob(knobs, &n, d, BLOCK, blocks, 4);
             if (reduce)
-                add_knob(knobs, &n, &dim->stage, tiles, 3),
-                    add_knob(knobs, &n, &dim->unroll, slots, 3);
+                add_knob(knobs, &n, d, STAGE, tiles, 3), add_knob(knobs, &n, d, UNROLL, slots, 3);
             continue;
         }
-        if (lanes > 1) {
-            uint16_t some[5];
-            uint32_t count = 0;
+        if (dim->lanes > 1) {
+            uint32_t some[5], count = 0;
             for (uint32_t shift = 0; shift < 5; shift++) {
-                uint32_t value = (uint32_t)lanes * 4 >> shift;
-                if (value >= 2 && value <= IR_LANES_MAX) some[count++] = (uint16_t)value;
+                uint32_t value = (uint32_t)dim->lanes * 4 >> shift;
+                if (value >= 2 && value <= IR_LANES_MAX) some[count++] = value;
             }
-            add_knob(knobs, &n, &dim->lanes, some, count);
+            add_knob(knobs, &n, d, LANES, some, count);
         }
-        if (dim->block) add_knob(knobs, &n, &dim->block, blocks, 4);
-        if (dim->unroll) add_knob(knobs, &n, &dim->unroll, unrolls, 4);
-        if (dim->stage) add_knob(knobs, &n, &dim->stage, stages, 4);
+        if (dim->block) add_knob(knobs, &n, d, BLOCK, blocks, 4);
+        if (dim->unroll) add_knob(knobs, &n, d, UNROLL, unrolls, 4);
+        if (dim->stage) add_knob(knobs, &n, d, STAGE, stages, 4);
     }
     return n;
 }
@@ -316,38 +368,23 @@ static uint32_t lanes_of(const ir_schedule *s) {
     return lanes;
 }
 
-/* Not worth a look: too few or too many lanes, more in registers than a lane has. */
-static bool is_sensible(const ir_schedule *s, const device_caps *caps) {
-    uint32_t lanes = lanes_of(s),
-             most = caps->workgroup_invocations ? caps->workgroup_invocations : 256;
-    uint64_t blocks = 1;
-    for (uint32_t d = 0; d < IR_DIM_MAX; d++) blocks *= s->dims[d].block ? s->dims[d].block : 1;
-    return s->fragments ? blocks <= 32 : lanes <= most && blocks <= 64;
+/* A schedule's search; what it has not of its numbers is the caller's promise. */
+static bool schedule_of(const ir_tuning *t, const uint32_t *numbers, ir_schedule *s) {
+    const bool good = from_numbers(numbers, s);
+    memcpy(s->param_multiple, t->param_multiple, sizeof s->param_multiple);
+    return good;
 }
 
-/* Every combination, if they are few; else as many, spread over all. The first is the rule of
- * thumb. */
-static uint32_t make_candidates(const ir_tuning *t, const ir_schedule *thumb, candidate *out) {
-    ir_schedule s = *thumb;
-    knob knobs[IR_DIM_MAX * 4];
-    uint32_t n_knob = find_knobs(&s, knobs), n = 0;
-    uint64_t all = 1;
-    out[n++].schedule = *thumb;
-    for (uint32_t k = 0; k < n_knob && all < 1u << 20; k++) all *= knobs[k].n;
-    uint32_t most =
-        t->n_candidate && t->n_candidate < CANDIDATES_MAX ? t->n_candidate : CANDIDATES_MAX;
-    for (uint64_t i = 0; i < all && n < most; i++) {
-        uint64_t rest = i * 7919 % all; /* all is a product of 2, 3 and 5: every one comes once */
-        for (uint32_t k = 0; k < n_knob; k++) {
-            *knobs[k].number = knobs[k].values[rest % knobs[k].n];
-            rest /= knobs[k].n;
-        }
-        if (!is_sensible(&s, t->caps)) continue;
-        bool seen = false;
-        for (uint32_t c = 0; c < n && !seen; c++) seen = is_same(&out[c].schedule, &s);
-        if (!seen) out[n++].schedule = s;
-    }
-    return n;
+/* Not worth a look: too few or too many lanes, more in registers than a lane has. */
+static bool is_sensible(const void *user, const uint32_t *numbers) {
+    const ir_tuning *t = user;
+    ir_schedule s;
+    if (!schedule_of(t, numbers, &s)) return false;
+    uint32_t lanes = lanes_of(&s),
+             most = t->caps->workgroup_invocations ? t->caps->workgroup_invocations : 256;
+    uint64_t blocks = 1;
+    for (uint32_t d = 0; d < IR_DIM_MAX; d++) blocks *= s.dims[d].block ? s.dims[d].block : 1;
+    return s.fragments ? blocks <= 32 : lanes <= most && blocks <= 64;
 }
 
 /* ---- the search ---- */
@@ -372,24 +409,33 @@ static bool fragment_rule(const ir_schedule *thumb, ir_schedule *out) {
     return staged && out->subgroup > 1;
 }
 
-/* Runs the passes in an arena of its own; *scheduled lives until that is closed. */
-static beryl_status schedule_one(base_arena *arena, const ir_tuning *t, const candidate *c,
-                                 const ir_kernel **scheduled, beryl_error *error) {
-    return ir_optimise(arena, t->plain, &c->schedule, scheduled, error);
-}
-
-static beryl_status estimate(base_heap *heap, const ir_tuning *t, candidate *c,
-                             beryl_error *error) {
+static beryl_status estimate_schedule(void *user, const uint32_t *numbers, double *seconds,
+                                      beryl_error *error) {
+    const ir_tuning *t = user;
     base_arena arena;
     const ir_kernel *k;
     ir_cost cost = {0};
-    base_arena_init(&arena, heap);
-    beryl_status status = schedule_one(&arena, t, c, &k, error);
-    if (!status) status = ir_cost_of(heap, k, t->caps, t->params, &cost, error);
-    c->estimate = cost.seconds;
-    c->seconds = HUGE_VAL;
-    if (!status && c->schedule.fragments && !k->n_fragment)
-        c->estimate = HUGE_VAL; /* they did not fit */
+    ir_schedule schedule;
+    schedule_of(t, numbers, &schedule);
+    base_arena_init(&arena, t->heap);
+    beryl_status status = ir_optimise(&arena, t->plain, &schedule, &k, error);
+    if (!status) status = ir_cost_of(t->heap, k, t->caps, t->params, NULL, &cost, error);
+    *seconds = cost.seconds;
+    if (!status && schedule.fragments && !k->n_fragment) *seconds = HUGE_VAL; /* they did not fit */
+    base_arena_fini(&arena);
+    return status;
+}
+
+static beryl_status time_schedule(void *user, const uint32_t *numbers, double *seconds,
+                                  beryl_error *error) {
+    const ir_tuning *t = user;
+    base_arena arena;
+    const ir_kernel *k;
+    ir_schedule schedule;
+    schedule_of(t, numbers, &schedule);
+    base_arena_init(&arena, t->heap);
+    beryl_status status = ir_optimise(&arena, t->plain, &schedule, &k, error);
+    if (!status) status = t->time(t->user, k, &schedule, seconds, error);
     base_arena_fini(&arena);
     return status;
 }
@@ -403,66 +449,100 @@ static void sort(candidate *c, uint32_t n) {
     }
 }
 
-static beryl_status time_one(base_heap *heap, const ir_tuning *t, candidate *c,
-                             beryl_error *error) {
-    base_arena arena;
-    const ir_kernel *k;
+/* One that cannot be timed has no time; CANCELLED and NO_MEMORY alone end the search. */
+static beryl_status time_one(const search *s, candidate *c, beryl_error *error) {
     beryl_error own = {0};
-    base_arena_init(&arena, heap);
-    beryl_status status = schedule_one(&arena, t, c, &k, error);
-    if (!status) {
-        status = t->time(t->user, k, &c->schedule, &c->seconds, &own);
-        if (status || !(c->seconds >= 0)) c->seconds = HUGE_VAL;
-        if (status == BERYL_CANCELLED || status == BERYL_NO_MEMORY) {
-            if (error) *error = own;
-        } else status = BERYL_OK;
-    }
-    base_arena_fini(&arena);
+    beryl_status status = s->time(s->user, c->numbers, &c->seconds, &own);
+    if (status || !(c->seconds >= 0)) c->seconds = HUGE_VAL;
+    if (status != BERYL_CANCELLED && status != BERYL_NO_MEMORY) return BERYL_OK;
+    if (error) *error = own;
     return status;
 }
 
-static beryl_status search(base_heap *heap, const ir_tuning *t, candidate *c, ir_schedule *schedule,
-                           beryl_error *error) {
-    ir_schedule units;
-    thumb_rule(t, schedule);
-    uint32_t n = make_candidates(t, schedule, c);
-    if (t->fragments && fragment_rule(schedule, &units)) n += make_candidates(t, &units, c + n);
+static bool wins(const candidate *c, const candidate *rule) {
+    return c->seconds < WIN * rule->seconds;
+}
+
+/* Of candidates [n], the rule of thumb first: the best one's numbers. */
+static beryl_status run(const search *s, candidate *c, uint32_t n, uint32_t *numbers,
+                        beryl_error *error) {
     beryl_status status = BERYL_OK;
-    for (uint32_t i = 0; i < n && !status; i++) status = estimate(heap, t, &c[i], error);
+    candidate rule = c[0];
+    uint32_t best = 0, at_rule = 0;
+    for (uint32_t i = 0; i < n && !status; i++) {
+        c[i].seconds = HUGE_VAL;
+        status = s->estimate(s->user, c[i].numbers, &c[i].estimate, error);
+    }
     if (status) return status;
-    candidate thumb = c[0];
     sort(c, n);
     while (n > 1 && c[n - 1].estimate >= HUGE_VAL) n--;
-    uint32_t timed = !t->time ? 0 : t->n_timed ? t->n_timed : TIMED_DEFAULT, best = 0;
+    uint32_t timed = !s->time ? 0 : s->n_timed ? s->n_timed : TIMED_DEFAULT;
     if (timed > n) timed = n;
+    /* The rule of thumb is always among them: what is kept is never slower. */
+    while (at_rule < timed && !is_same(s, &c[at_rule], &rule)) at_rule++;
+    if (timed && at_rule == timed) c[--at_rule] = rule;
     for (uint32_t i = 0; i < timed && !status; i++) {
-        /* The rule of thumb is always among them: what is kept is never slower. */
-        if (i + 1 == timed && i > 0) {
-            bool seen = false;
-            for (uint32_t j = 0; j < timed; j++)
-                seen = seen || is_same(&c[j].schedule, &thumb.schedule);
-            if (!seen) c[i] = thumb;
-        }
-        status = time_one(heap, t, &c[i], error);
+        status = time_one(s, &c[i], error);
         if (c[i].seconds < c[best].seconds) best = i;
-        if (t->progress) t->progress(t->user, i + 1, timed);
+        if (s->progress) s->progress(s->progress_user, i + 1, timed);
     }
-    *schedule = timed && !(c[best].seconds < HUGE_VAL) ? thumb.schedule : c[best].schedule;
+    if (timed && !wins(&c[best], &c[at_rule])) best = at_rule;
+    /* The least of many times is partly luck: both again, in turns. */
+    for (uint32_t i = 0; i < 2 * DUELS && !status && best != at_rule; i++) {
+        candidate *one = &c[i % 2 ? at_rule : best];
+        const double before = one->seconds;
+        status = time_one(s, one, error);
+        if (before < one->seconds && i > 1) one->seconds = before;
+    }
+    if (timed && !wins(&c[best], &c[at_rule])) best = at_rule;
+    memcpy(numbers, c[best].numbers, s->n * sizeof *numbers);
     return status;
 }
 
-beryl_status ir_tune(base_arena *arena, const ir_tuning *t, ir_schedule *schedule,
+static candidate *make_room(base_heap *heap, const char *name, beryl_error *error) {
+    candidate *c = base_heap_take(heap, 2 * CANDIDATES_MAX * sizeof *c);
+    if (!c) base_fail(error, BERYL_NO_MEMORY, "no memory to tune %s", name);
+    return c;
+}
+
+beryl_status ir_tune(base_arena *arena, const ir_tuning *given, ir_schedule *schedule,
                      beryl_error *error) {
-    base_heap *heap = arena->heap;
+    ir_tuning t = *given;
+    ir_schedule units;
+    ir_knob knobs[IR_DIM_MAX * 4];
+    uint32_t numbers[NUMBERS];
     uint64_t key;
-    if (!key_of(heap, t, &key))
-        return base_fail(error, BERYL_NO_MEMORY, "no memory to tune %s", t->plain->name);
-    if (!t->again && ir_tuned(heap, t, schedule)) return BERYL_OK;
-    size_t size = 2 * CANDIDATES_MAX * sizeof(candidate);
-    candidate *c = base_heap_take(heap, size);
-    if (!c) return base_fail(error, BERYL_NO_MEMORY, "no memory to tune %s", t->plain->name);
-    beryl_status status = search(heap, t, c, schedule, error);
-    base_heap_give(heap, c, size);
-    if (!status && t->time) keep(t->cache, key, schedule);
+    t.heap = arena->heap;
+    if (!key_of(t.heap, &t, &key))
+        return base_fail(error, BERYL_NO_MEMORY, "no memory to tune %s", t.plain->name);
+    if (!t.again && ir_tuned(t.heap, &t, schedule)) return BERYL_OK;
+    candidate *c = make_room(t.heap, t.plain->name, error);
+    if (!c) return BERYL_NO_MEMORY;
+    const search s = {.n = NUMBERS, .n_candidate = t.n_candidate, .n_timed = t.n_timed, .is_sensible = is_sensible, .estimate = estimate_schedule,
+                      .time = t.time ? time_schedule : NULL, .progress = t.progress, .user = &t, .progress_user = t.user};
+    thumb_rule(&t, schedule);
+    to_numbers(schedule, numbers);
+    uint32_t n = make_candidates(&s, numbers, knobs, find_knobs(schedule, knobs), c);
+    if (t.fragments && fragment_rule(schedule, &units)) {
+        to_numbers(&units, numbers);
+        n += make_candidates(&s, numbers, knobs, find_knobs(&units, knobs), c + n);
+    }
+    beryl_status status = run(&s, c, n, numbers, error);
+    base_heap_give(t.heap, c, 2 * CANDIDATES_MAX * sizeof *c);
+    if (status) return status;
+    schedule_of(&t, numbers, schedule);
+    if (t.time) keep(t.cache, key, numbers, NUMBERS);
+    return BERYL_OK;
+}
+
+beryl_status ir_tune_numbers(base_heap *heap, const ir_choosing *t, uint32_t *numbers,
+                             beryl_error *error) {
+    if (!t->again && ir_tuned_numbers(t, numbers)) return BERYL_OK;
+    candidate *c = make_room(heap, "a node", error);
+    if (!c) return BERYL_NO_MEMORY;
+    const search s = {.n = t->n, .n_timed = t->n_timed, .estimate = t->estimate, .time = t->time, .user = t->user};
+    beryl_status status = run(&s, c, make_candidates(&s, t->rule, t->knobs, t->n, c), numbers, error);
+    base_heap_give(heap, c, 2 * CANDIDATES_MAX * sizeof *c);
+    if (!status) keep(t->cache, t->key, numbers, t->n);
     return status;
 }
