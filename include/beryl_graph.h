@@ -105,7 +105,8 @@ BERYL_API beryl_value beryl_rms_norm(beryl_graph *g, beryl_value x, beryl_value 
 /* (x - mean) / sqrt(variance + eps) * weight + bias, both [d]; bias, or both: 0: none */
 BERYL_API beryl_value beryl_layer_norm(beryl_graph *g, beryl_value x, beryl_value weight, beryl_value bias, float eps);
 BERYL_API beryl_value beryl_softmax(beryl_graph *g, beryl_value x);
-/* [n, m] -> the k largest [n, k], falling, and their indices I32 [n, k]; ties: the lower index first. */
+/* [n, m] -> the k largest [n, k], falling, and their indices I32 [n, k]; ties: the lower index first. NaN counts as -infinity; where
+ * a run's rows are shorter than k, -infinity and -1 are behind their last. */
 BERYL_API beryl_value beryl_topk(beryl_graph *g, beryl_value x, uint32_t k, beryl_value *indices);
 BERYL_API beryl_value beryl_argmax(beryl_graph *g, beryl_value x);                                /* [n, m] -> I32 [n] */
 BERYL_API beryl_value beryl_weighted_sum(beryl_graph *g, beryl_value x, beryl_value weights);     /* [n, u, d], [n, u] -> [n, d] */

@@ -115,6 +115,20 @@ static void build_middle(setup *s) {
     else add_output(s, apply(s, (base_op)s->p[0], x, y));
 }
 
+/* The last axis is the extent. p: op, rows, weighted or k, how it is filled */
+static void build_varying(setup *s) {
+    graph_value indices, x = add_input(s, TYPE_F32, (fill)s->p[3], 5, DIMS({s->p[1], 0}, ROWS(s)));
+    const bool is_norm = s->p[0] == OP_RMS_NORM || s->p[0] == OP_LAYER_NORM;
+    graph_value w = is_norm && s->p[2] ? add_input(s, TYPE_F32, FILL_UNIT, 1, DIMS(ROWS(s))) : 0;
+    if (s->p[0] == OP_RMS_NORM) add_output(s, graph_rms_norm(s->g, x, w, 1e-6f));
+    if (s->p[0] == OP_LAYER_NORM) add_output(s, graph_layer_norm(s->g, x, w, w, 1e-5f));
+    if (s->p[0] == OP_SOFTMAX) add_output(s, graph_mul(s->g, graph_softmax(s->g, graph_scale(s->g, x, 3)), x)); /* a tree */
+    if (s->p[0] == OP_ARGMAX) add_output(s, graph_argmax(s->g, x));
+    if (s->p[0] != OP_TOPK) return;
+    add_output(s, graph_topk(s->g, x, s->p[2], &indices));
+    add_output(s, indices);
+}
+
 /* p: row, weight or not */
 static void build_rms_norm(setup *s) {
     graph_value x = add_input(s, TYPE_F32, FILL_UNIT, 1, DIMS(ROWS(s), {s->p[0], 0}));
@@ -134,9 +148,9 @@ static void build_softmax(setup *s) {
     add_output(s, graph_softmax(s->g, add_input(s, TYPE_F32, FILL_WIDE, 30, DIMS(ROWS(s), {s->p[0], 0}))));
 }
 
-/* p: row, k, ties or not */
+/* p: row, k, how it is filled */
 static void build_topk(setup *s) {
-    graph_value indices, x = add_input(s, TYPE_F32, s->p[2] ? FILL_TIES : FILL_UNIT, 5, DIMS(ROWS(s), {s->p[0], 0}));
+    graph_value indices, x = add_input(s, TYPE_F32, (fill)s->p[2], 5, DIMS(ROWS(s), {s->p[0], 0}));
     graph_value values = graph_topk(s->g, x, s->p[1], &indices);
     add_output(s, values);
     add_output(s, indices);
@@ -399,6 +413,11 @@ static const op_case cases[] = {
     {"softmax/prime", build_softmax, {127}, 19, 2, 1e-7f, 4e-6f, EXPONENT, NULL},
     {"softmax/wide", build_softmax, {3000}, 2, 1, 1e-7f, 8e-6f, EXPONENT, NULL},
     {"softmax/strided-heads", build_strided, {OP_SOFTMAX, 5, 33, 2, 3, 1}, 6, 2, 1e-7f, 4e-6f, EXPONENT, NULL},
+    {"rms_norm/varying", build_varying, {OP_RMS_NORM, 3, 1, FILL_UNIT}, 1003, 37, 2e-6f, 4e-6f, ROUNDING, NULL},
+    {"layer_norm/varying", build_varying, {OP_LAYER_NORM, 3, 1, FILL_UNIT}, 131, 4, 4e-6f, 4e-6f, ROUNDING, NULL},
+    {"softmax/varying", build_varying, {OP_SOFTMAX, 5, 0, FILL_WIDE}, 127, 3, 1e-6f, 8e-6f, EXPONENT, NULL},
+    {"topk/varying", build_varying, {OP_TOPK, 3, 8, FILL_TIES}, 100, 5, 0, 0, "", NULL},
+    {"argmax/varying", build_varying, {OP_ARGMAX, 3, 0, FILL_ODD}, 5003, 2, 0, 0, "", NULL},
     {"rms_norm/many-rows", build_rms_norm, {1, 0}, 262657, 3, 2e-6f, 4e-6f, ROUNDING, NULL},
     {"tree/three", build_tree, {TREE_THREE, 64, 1}, 9, 2, 0, 0, "", states_tree},
     {"tree/three-odd", build_tree, {TREE_THREE, 61, 1}, 9, 2, 0, 0, "", states_tree},
@@ -440,9 +459,10 @@ static const op_case cases[] = {
     {"tree/random-11", build_tree, {TREE_RANDOM, 16, 0, 11}, 1, 1, 3e-5f, 3e-5f, GROWN, states_tree},
     {"tree/random-12", build_tree, {TREE_RANDOM, 512, 0, 12}, 67, 34, 3e-5f, 3e-5f, GROWN, states_tree},
     {"tree/random-16", build_tree, {TREE_RANDOM, 33, 0, 16}, 67, 34, 3e-5f, 3e-5f, GROWN, states_tree},
-    {"topk/router", build_topk, {128, 8, 0}, 21, 4, 0, 0, "", NULL},
-    {"topk/all", build_topk, {5, 5, 1}, 3, 1, 0, 0, "", NULL},
-    {"topk/ties", build_topk, {1000, 16, 1}, 3, 2, 0, 0, "", NULL},
+    {"topk/router", build_topk, {128, 8, FILL_UNIT}, 21, 4, 0, 0, "", NULL},
+    {"topk/all", build_topk, {5, 5, FILL_TIES}, 3, 1, 0, 0, "", NULL},
+    {"topk/not-numbers", build_topk, {9, 9, FILL_ODD}, 9, 2, 0, 0, "", NULL},
+    {"topk/ties", build_topk, {1000, 16, FILL_TIES}, 3, 2, 0, 0, "", NULL},
     {"weighted_sum", build_weighted_sum, {8, 70}, 9, 2, 1e-6f, 1e-6f, ROUNDING, NULL},
     {"weighted_sum/one", build_weighted_sum, {1, 1}, 3, 1, 1e-6f, 1e-6f, ROUNDING, NULL},
     {"rope/pair", build_rope, {1, 2, 1}, 3, 1, 1e-6f, 1e-6f, ROUNDING, NULL},

@@ -101,8 +101,14 @@ static bool is_serial(const device_caps *caps) {
     return lower_ir_serial(&l);
 }
 
+/* At most. */
 static uint32_t length_of(const tree *t) {
     return t->shape->dim[t->shape->rank - 1].size;
+}
+
+/* Rows are as long as the run says: they are walked in loops, element by element. */
+static bool is_varying(const tree *t) {
+    return t->shape->dim[t->shape->rank - 1].extent;
 }
 
 /* Vectors of a lane; whether registers hold them. */
@@ -148,6 +154,7 @@ static form form_of(const device_caps *caps, const tree *t, uint32_t wide) {
         }
         f.lanes *= 2;
     }
+    if (is_varying(t)) f.chunks = 0;
     f.rows = rows_of(caps, t, &f);
     f.subgroup = subgroup_of(caps, &f);
     return f;
@@ -184,6 +191,7 @@ typedef struct rows {
     tree_walk walk;
     form f;
     ir_id lane; /* its number among those of its row */
+    ir_id length, count; /* of this run's rows; the same as F32 */
     search s;
     best best;
     ir_memory kept;
@@ -247,16 +255,16 @@ static ir_id join_lanes(rows *r, ir_op op, ir_id x) {
     return op == IR_MAX ? lower_ir_max_vector(r->walk.k, all) : lower_ir_sum_vector(r->walk.k, all);
 }
 
-static void finish_stat(rows *r, tree_stat *s, ir_id vector, uint32_t d) {
+static void finish_stat(rows *r, tree_stat *s, ir_id vector) {
     ir_builder *b = r->walk.k->b;
     const bool largest = s->kind == TREE_LARGEST;
     const ir_id one = largest ? lower_ir_max_vector(r->walk.k, vector) : lower_ir_sum_vector(r->walk.k, vector);
     const ir_id all = join_lanes(r, largest ? IR_MAX : IR_ADD, one);
     s->result = all;
     if (s->kind == TREE_SUM_OVER) s->result = ir_div(b, ir_f32(b, 1), all);
-    if (s->kind == TREE_MEAN) s->result = ir_div(b, all, ir_f32(b, (float)d));
+    if (s->kind == TREE_MEAN) s->result = ir_div(b, all, r->count);
     if (s->kind != TREE_RMS_OVER) return;
-    const ir_id mean = ir_add(b, ir_div(b, all, ir_f32(b, (float)d)), ir_f32(b, s->eps));
+    const ir_id mean = ir_add(b, ir_div(b, all, r->count), ir_f32(b, s->eps));
     s->result = ir_div(b, ir_f32(b, 1), ir_sqrt(b, mean));
 }
 
@@ -287,7 +295,7 @@ static void in_registers(rows *r, uint32_t d, ir_id valid) {
                 if (i + 1 == f->chunks && inside != IR_NO_ID) x = ir_select(b, ir_splat(b, inside, f->wide), x, neutral(r, st->kind, f->wide));
                 sum = gather(r, st->kind, sum, x);
             }
-            finish_stat(r, st, sum, d);
+            finish_stat(r, st, sum);
         }
         for (uint32_t i = 0; i < f->chunks; i++) {
             for (uint32_t n = 0; n < r->walk.t.n_out; n++)
@@ -348,7 +356,7 @@ static void in_loops(rows *r, uint32_t d, ir_id begin, ir_id end) {
         }
         if (in_blocks) ir_end(b);
         for (uint32_t n = 0; n < r->walk.t.n_stat; n++)
-            if (r->walk.t.stats[n].level == r->walk.level) finish_stat(r, &r->walk.t.stats[n], ir_load(b, all[n], zero, f->wide), d);
+            if (r->walk.t.stats[n].level == r->walk.level) finish_stat(r, &r->walk.t.stats[n], ir_load(b, all[n], zero, f->wide));
     }
 }
 
@@ -384,7 +392,7 @@ static ir_id chosen_at(rows *r, ir_id i, uint32_t wide) {
     return tree_value_at(&r->walk, &s, r->walk.t.chosen);
 }
 
-/* NaN counts as minus infinity. */
+/* NaN counts as minus infinity; so do, with an index of -1, those that a row has not. */
 static void store_turns(rows *r, ir_memory values, ir_memory indices, ir_id row) {
     lower_ir *k = r->walk.k;
     ir_builder *b = k->b;
@@ -396,7 +404,7 @@ static void store_turns(rows *r, ir_memory values, ir_memory indices, ir_id row)
     ir_set(b, last, zero);
     const ir_id turn = ir_loop(b, zero, ir_u32(b, n_best), ir_u32(b, 1));
     best_clear(k, &r->best);
-    const ir_id i = ir_loop(b, lower_ir_times(k, r->lane, wide), ir_u32(b, length_of(&r->walk.t)), ir_u32(b, k->lanes * wide));
+    const ir_id i = ir_loop(b, lower_ir_times(k, r->lane, wide), r->length, ir_u32(b, k->lanes * wide));
     const ir_id key = lower_ir_order(k, chosen_at(r, i, wide), LOWER_IR_LOWEST), index = indices_of(r, i);
     const ir_id before = ir_splat(b, ir_get(b, last_key), wide), behind = ir_gt(b, index, ir_splat(b, ir_get(b, last), wide));
     const ir_id left = ir_or(b, ir_lt(b, key, before), ir_and(b, ir_eq(b, key, before), behind));
@@ -407,8 +415,9 @@ static void store_turns(rows *r, ir_memory values, ir_memory indices, ir_id row)
     ir_set(b, last_key, top);
     ir_set(b, last, found);
     only_first_lane(k);
-    const ir_id to = ir_add(b, lower_ir_times(k, row, n_best), turn), lowest = ir_eq(b, top, ir_u32(b, LOWER_IR_LOWEST));
-    ir_store(b, values, to, ir_select(b, lowest, ir_bits(b, IR_F32, 1, 0xff800000u), chosen_at(r, found, 1)));
+    const ir_id to = ir_add(b, lower_ir_times(k, row, n_best), turn), lowest = ir_le(b, top, ir_u32(b, LOWER_IR_LOWEST));
+    const ir_id at = is_varying(&r->walk.t) ? ir_min(b, found, ir_u32(b, length_of(&r->walk.t) - 1)) : found;
+    ir_store(b, values, to, ir_select(b, lowest, ir_bits(b, IR_F32, 1, 0xff800000u), chosen_at(r, at, 1)));
     ir_store(b, indices, to, ir_cast(b, IR_I32, found));
     all_lanes(k);
     ir_end(b);
@@ -429,7 +438,7 @@ static beryl_status rows_kernel(lowering *l, const graph_node *node, const tree 
     tree_walk *c = &r->walk;
     lower_ir k;
     tree_walk_rows(c);
-    r->f = search_form(l, t, s, tree_widest(c, l->caps->kind == DEVICE_HOST ? LOWER_IR_RUN : 4, d, true, c->w.n));
+    r->f = search_form(l, t, s, tree_widest(c, is_varying(t) ? 1 : l->caps->kind == DEVICE_HOST ? LOWER_IR_RUN : 4, d, true, c->w.n));
     const form *f = &r->f;
     if (s->kind == SEARCH_TURNS && l->caps->loop_max && (uint64_t)(d / f->lanes + 1) * t->choice->attr.topk.k > l->caps->loop_max / 2)
         return lower_ir_refuse(t->choice, "rows this long", error);
@@ -450,7 +459,10 @@ static beryl_status rows_kernel(lowering *l, const graph_node *node, const tree 
     if (s->keeps) r->kept = ir_workgroup(b, IR_F32, d);
     const ir_id local = ir_local(b, 0), group = lower_ir_group(&k);
     r->lane = f->lanes == 1 ? ir_u32(b, 0) : f->rows > 1 ? lower_ir_rest(&k, local, f->lanes) : local;
-    ir_id row = group, begin = ir_u32(b, 0), end = ir_u32(b, d);
+    ir_id row = group, begin = ir_u32(b, 0);
+    r->length = is_varying(t) ? lower_ir_count(&k, "length", lower_count_of(t->shape->dim[t->shape->rank - 1])) : ir_u32(b, d);
+    r->count = is_varying(t) ? ir_cast(b, IR_F32, r->length) : ir_f32(b, (float)d);
+    ir_id end = r->length;
     if (f->rows > 1) row = ir_add(b, lower_ir_times(&k, group, f->rows), lower_ir_over(&k, local, f->lanes));
     if (s->kind == SEARCH_PARTS) {
         row = lower_ir_over(&k, group, s->parts.n);
@@ -496,7 +508,7 @@ static bool can_keep(const tree *t, uint32_t d) {
 
 beryl_status lower_ir_tree_rows(lowering *l, const graph_node *node, const tree *t, const char *name, beryl_error *error) {
     search s = {.kind = SEARCH_NONE, .nan = NOT_A_NUMBER, .scratch = SCRATCH_BEST};
-    if (t->shape->rank == 0 || t->shape->dim[t->shape->rank - 1].extent) return lower_ir_refuse(node, "rows of varying length", error);
+    if (t->shape->rank == 0) return lower_ir_refuse(node, "the rows of a scalar", error);
     if (!t->choice) return rows_kernel(l, node, t, name, &s, error);
     const uint32_t d = length_of(t);
     if (t->choice->op == OP_TOPK) {
@@ -515,11 +527,11 @@ static bool is_dear(base_op op) {
 }
 
 bool lower_ir_tree_rows_fit(const device_caps *caps, const tree *t) {
-    if (t->shape->rank == 0 || t->shape->dim[t->shape->rank - 1].extent) return false;
+    if (t->shape->rank == 0) return false;
     const uint32_t d = length_of(t);
     if (t->choice && t->choice->op == OP_TOPK && !can_keep(t, d)) return false;
     if (!t->n_stat) return true;
-    const form f = form_of(caps, t, is_serial(caps) || d % 4 ? 1 : 4);
+    const form f = form_of(caps, t, is_serial(caps) || d % 4 || is_varying(t) ? 1 : 4);
     if (f.chunks || f.arrays) return true;
     for (uint32_t i = 0; i < t->n_value; i++) /* would be computed once a walk */
         if (t->values[i].last > t->values[i].first && (t->values[i].kind == TREE_WEIGHTED || (t->values[i].kind == TREE_NODE && is_dear(t->values[i].op)))) return false;

@@ -189,7 +189,12 @@ static beryl_status ref_topk(reference_call *c) {
     const reference_tensor *x = &c->in[0];
     uint32_t n = row_size(x), k = c->node->attr.topk.k;
     uint64_t rows = row_count(x);
-    for (uint64_t r = 0; r < rows; r++) base_largest(f32(x) + row_offset(x, r), n, k, f32(&c->out[0]) + r * k, i32(&c->out[1]) + r * k);
+    for (uint64_t r = 0; r < rows; r++) {
+        float *values = f32(&c->out[0]) + r * k;
+        int32_t *indices = i32(&c->out[1]) + r * k;
+        for (uint32_t i = n; i < k; i++) values[i] = -INFINITY, indices[i] = -1; /* more than this run's rows have */
+        base_largest(f32(x) + row_offset(x, r), n, k, values, indices);
+    }
     return BERYL_OK;
 }
 

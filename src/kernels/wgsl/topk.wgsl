@@ -1,4 +1,5 @@
-// topk - the k largest of each row in falling order with their indices; ties: lower index, NaN last.
+// topk - the k largest of each row in falling order with their indices; ties: lower index. NaN counts as -infinity; behind
+//   what a row of this run has come -infinity and -1.
 //   x [n, d] f32, strided rows; values [n, k] f32; indices [n, k] i32
 // Floats are compared as keys (u32, rising with the value). Pass i takes the best of what comes after pass i - 1 in the
 // order (key falling, index rising), so nothing has to be marked as taken. LANES lanes a row.
@@ -35,12 +36,14 @@ fn better(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
     return select(a, b, b.x > a.x || (b.x == a.x && b.y < a.y));
 }
 
-// Rises with the value; both zeros alike; NaN 0.
+const LOWEST: u32 = 0x00800000u; // key of -infinity
+
+// Rises with the value; both zeros alike; never 0.
 fn key_of(value: f32) -> u32 {
     let bits = bitcast<u32>(value);
     let magnitude = bits & 0x7fffffffu;
     if (magnitude > 0x7f800000u) {
-        return 0u;
+        return LOWEST;
     }
     return select(0x80000000u + magnitude, 0x80000000u - magnitude, bits > 0x7fffffffu);
 }
@@ -62,7 +65,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
         }
         last = reduce_best(best, lane);
         if (lane % LANES == 0u && row < params.n) {
-            values[row * params.k + turn] = x[source + last.y];
+            let lowest = bitcast<f32>(0xff800000u | (row & 0u)); // no constant: those may not be infinite
+            values[row * params.k + turn] = select(x[source + min(last.y, d)], lowest, last.x <= LOWEST);
             indices[row * params.k + turn] = i32(last.y);
         }
     }
