@@ -295,6 +295,7 @@ sanitize:
 	@$(TEST_ENV) BERYL_PROGRAM=$(abspath $(BUILD))/sanitize/bin/beryl $(SANITIZE_ENV) $(TEST_SPLIT) $(BUILD)/sanitize/bin/beryl-test $(TESTS)
 
 # Every input of fuzz/corpus once, without a fuzzer.
+$(BUILD)/fuzz/ir $(BUILD)/fuzz/ir-replay: $(BUILD)/tests/ir_draw.o
 replay: $(FUZZ_NAMES:%=$(BUILD)/fuzz/%-replay)
 	@set -e; for name in $(FUZZ_NAMES); do $(BUILD)/fuzz/$$name-replay fuzz/corpus/$$name; done
 $(FUZZ_NAMES:%=$(BUILD)/fuzz/%-replay): %-replay: %_fuzz.o $(BUILD)/fuzz/replay.o $(INTERNAL)

@@ -1013,6 +1013,21 @@ static void check_algebra_shapes(test *t) {
         CHECK_INT(t, count_op(k, IR_MUL, 0, 1), 0);
         CHECK_INT(t, count_op(k, IR_LOOP, 0, 1), 1);
     }
+    if (test_case(t, "ir-pass/a-place-outside-its-array-stays")) {
+        /* At the end and at 2^32 - 1, to which a width may not be added. */
+        static const uint32_t places[] = {4, UINT32_MAX};
+        for (uint32_t n = 0; n < 4; n++) {
+            make a = make_begin(&l, (sizes){1, 1, 1}, true);
+            ir_builder *b = a.b;
+            ir_memory r = ir_register(b, IR_F32, 4);
+            ir_id place = ir_u32(b, places[n / 2]);
+            if (n % 2) ir_store(b, r, place, ir_f32(b, 1));
+            else ir_store(b, a.y, a.zero, ir_load(b, r, place, 1));
+            const ir_kernel *plain = make_end(&a), *k = NULL;
+            CHECK_INT(t, ir_pass_cse(&l.arena, plain, &(ir_schedule){0}, &k, NULL), BERYL_OK);
+            CHECK_INT(t, count_op(k, n % 2 ? IR_STORE : IR_LOAD, IR_REGISTER, 1), 1);
+        }
+    }
     if (test_case(t, "ir-pass/scheduled-by-hand-is-left-alone")) {
         ir_builder *b = ir_begin(&l.arena, "hand", 8, 1, 1);
         ir_memory x = ir_buffer(b, IR_F32, IR_READ, "x"),

@@ -85,12 +85,18 @@ static versions *versions_of(table *t, uint8_t space, uint16_t array) {
                                    : &t->registers[array];
 }
 
+/* Does `index` (new id) name `width` elements of the array whose versions are counted singly? */
+static bool place_of(const table *t, const versions *v, uint16_t array, ir_id index, uint32_t width, uint32_t *place) {
+    if (!v->at || index == IR_NO_ID || !pass_const(t->e->code, index, place)) return false;
+    const uint32_t count = t->e->registers[array].count;
+    return width <= count && *place <= count - width;
+}
+
 /* The version of `width` elements at the place that `index` (new id) names. */
 static uint64_t version_of(table *t, uint8_t space, uint16_t array, ir_id index, uint32_t width) {
     const versions *v = versions_of(t, space, array);
     uint32_t place;
-    if (v->at && pass_const(t->e->code, index, &place) &&
-        place + width <= t->e->registers[array].count) {
+    if (place_of(t, v, array, index, width, &place)) {
         uint64_t sum = v->whole << 32;
         for (uint32_t i = 0; i < width; i++) sum += v->at[place + i];
         return sum;
@@ -102,8 +108,7 @@ static void raise(table *t, uint8_t space, uint16_t array, ir_id index, uint32_t
     versions *v = versions_of(t, space, array);
     uint32_t place;
     v->places++;
-    if (v->at && index != IR_NO_ID && pass_const(t->e->code, index, &place) &&
-        place + width <= t->e->registers[array].count) {
+    if (place_of(t, v, array, index, width, &place)) {
         for (uint32_t i = 0; i < width; i++) v->at[place + i]++;
     } else v->whole++;
 }
