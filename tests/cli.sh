@@ -411,8 +411,8 @@ code 1 && like "$err" 'no operation' && run bench-ops add --device dummy && code
     run bench-ops add --type Q4_K --device reference && code 1 && like "$err" 'F32 alone' && ok
 
 name=cli/tune-refused
-run tune "$model" --device reference
-code 1 && like "$err" 'no plan' && run tune "$model" --device dummy && code 1 && ok
+run tune "$model" --device reference --json
+code 1 && same "$out" '' && like "$err" 'no plan' && run tune "$model" --device dummy && code 1 && ok
 
 name=cli/tune-list
 run tune --list

@@ -113,7 +113,9 @@ int tune_main(cli *c) {
     json_open(&t.json, NULL, '{');
     json_open(&t.json, "products", '[');
     int code = tune_run(c, &t, engine);
-    if (c->json) {
+    if (c->json && code && !t.n) {
+        /* the error is all there is to say */
+    } else if (c->json) {
         json_close(&t.json, ']');
         json_integer(&t.json, "tuned", (int64_t)t.n_found);
         json_close(&t.json, '}');
@@ -121,7 +123,7 @@ int tune_main(cli *c) {
     } else if (!t.n && !code) {
         puts("nothing left to tune; --again searches anew");
     } else if (t.n) {
-        printf("%zu of %zu kinds of products have another form now%s\n", t.n_found, t.n,
+        printf("%zu of %zu kinds of kernels have another form now%s\n", t.n_found, t.n,
                args_has(&c->args, FLAG_NO_CACHE) ? ", but --no-cache keeps nothing" : "");
     }
     json_fini(&t.json);

@@ -85,7 +85,10 @@ static void keep(beryl_engine *e) {
     }
     base_text_print(&text, "]}\n");
     beryl_error error = {0};
-    if (engine_cache_keep(&arena, "kernels", key, &text, &error) != BERYL_OK) base_log(&e->log, BERYL_LOG_DEBUG, "what the check of kernels found was not kept: %s", error.message);
+    if (engine_cache_keep(&arena, "kernels", key, &text, &error) != BERYL_OK) {
+        base_log(&e->log, e->unkept ? BERYL_LOG_DEBUG : BERYL_LOG_WARNING, "kernels are checked at every start: %s", error.message);
+        e->unkept = true;
+    }
     base_text_fini(&text);
     base_arena_fini(&arena);
 }

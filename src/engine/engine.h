@@ -109,6 +109,7 @@ struct beryl_engine {
     lower_tuned *tuned_forms;      /* [tuned.count], of the store; owned */
     size_t n_tuned_forms;
     bool lost[3];                  /* f16, subgroups, dot: done without since programs were wrong */
+    bool unkept;                   /* verdicts cannot be written: said once */
     beryl_engine_info *info;   /* NULL until first asked for; in the arena (info.c) */
 };
 

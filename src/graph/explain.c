@@ -45,7 +45,8 @@ bool graph_exec_explain_plan(const graph_exec *e, uint32_t only, base_text *out)
     if (only != GRAPH_EXPLAIN_ALL) return graph_exec_print_step(e, only, out);
     for (uint32_t i = 0; graph_exec_print_step(e, i, out); i++) {}
     graph_exec_describe(e, &info);
-    base_text_print(out, "\n%u dispatches, %u programs, %llu bytes of weights and states read\n", info.dispatches, info.programs, (unsigned long long)info.bytes);
+    base_text_print(out, "\n%u dispatch%s, %u program%s, %llu bytes of weights and states read\n", info.dispatches,
+                    info.dispatches == 1 ? "" : "es", info.programs, info.programs == 1 ? "" : "s", (unsigned long long)info.bytes);
     base_text_print(out, "storeN: a buffer of weights or states; in0: the run's inputs; aN: intermediates of colour N; r read, w written\n");
     base_text_print(out, "intermediates: %llu bytes;", (unsigned long long)info.arena_bytes);
     for (size_t i = 0; i < sizeof info.arenas / sizeof *info.arenas; i++)

@@ -89,6 +89,12 @@ ir_memory lower_ir_scratch(lower_ir *k, const char *name, uint32_t key, uint64_t
     return add_buffer(k, name, type, access, (lower_ir_place){.kind = LOWER_IR_SCRATCH, .key = key, .bytes = bytes});
 }
 
+void lower_ir_expect(lower_ir *k, uint32_t first, uint32_t step) {
+    if (!k->n_place) return;
+    k->places[k->n_place - 1].first = first;
+    k->places[k->n_place - 1].step = step;
+}
+
 static ir_id add_argument(lower_ir *k, ir_type type, lower_ir_argument a) {
     if (k->n_argument < IR_PARAM_MAX) k->arguments[k->n_argument++] = a;
     return ir_param(k->b, type, a.name);

@@ -28,6 +28,7 @@ typedef struct lower_ir_place { /* what a buffer is bound to */
     uint32_t n_weight;
     uint32_t shard, key;
     uint64_t bytes;
+    uint32_t first, step; /* what a search writes there: first, first + step, ... as words */
 } lower_ir_place;
 
 typedef struct lower_ir_argument {
@@ -66,6 +67,8 @@ ir_memory lower_ir_shard(lower_ir *k, const char *name, graph_value v, uint32_t 
 /* Several stored weights that fit one binding (lower_weights_fit); word[i]: where weight i begins, in 4 bytes. */
 ir_memory lower_ir_weights(lower_ir *k, const char *name, const graph_value *weights, uint32_t n, ir_type type, uint32_t *word);
 ir_memory lower_ir_scratch(lower_ir *k, const char *name, uint32_t key, uint64_t bytes, ir_type type, ir_access access);
+/* Where times hang on numbers: what a search writes to the buffer bound last. Others are zeros there. */
+void lower_ir_expect(lower_ir *k, uint32_t first, uint32_t step);
 ir_id lower_ir_u32(lower_ir *k, const char *name, uint32_t value);
 ir_id lower_ir_f32(lower_ir *k, const char *name, float value);
 ir_id lower_ir_count(lower_ir *k, const char *name, lower_count count); /* a constant where there is no extent */
@@ -92,6 +95,8 @@ beryl_status lower_ir_search(lower_ir *k, const ir_kernel *plain, const lower_co
 
 /* One of `rule` times and over 2 and 4, whole and within least .. most. Every one of them has to work. */
 uint32_t lower_ir_choose(lowering *l, const char *name, uint32_t rule, uint32_t least, uint32_t most);
+/* The same of values [n], among them the rule's; of those beyond the first 7 it alone. */
+uint32_t lower_ir_choose_of(lowering *l, const char *name, uint32_t rule, const uint32_t *values, uint32_t n);
 
 typedef struct lower_ir_made { /* a kernel of a trial */
     lower_ir k;

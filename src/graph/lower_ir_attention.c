@@ -116,7 +116,7 @@ beryl_status lower_ir_kv_write(lowering *l, const graph_node *node, beryl_error 
 
 /* ---- attention ------------------------------------------------------------------------------------------------- */
 
-enum { FEW_ROWS = 32 };
+enum { FEW_ROWS = 32, PIECE_LEAST = 16 /* keys, as tuning may choose */ };
 
 typedef enum attention_form { FORM_NONE, FORM_SERIAL, FORM_LANES, FORM_UNITS, FORM_TILE } attention_form;
 
@@ -142,8 +142,18 @@ static uint32_t splits_of(const device_caps *caps, const attention_task *a) {
     return 0;
 }
 
-static beryl_status attend(lowering *l, const graph_node *node, const attention_task *a, bool merged, beryl_error *error) {
+/* Pieces as tuning chose, where they are this node's own matter. */
+static uint32_t chosen_splits(lowering *l, attention_form form, const attention_task *a) {
+    const uint32_t rule = a->n_split;
+    if (a->partial || form == FORM_TILE || form == FORM_NONE) return rule;
+    const bool bound = form == FORM_UNITS || l->caps->loop_max;
+    return lower_ir_choose(l, "pieces", rule, bound ? rule : 1, (a->keys + PIECE_LEAST - 1) / PIECE_LEAST);
+}
+
+static beryl_status attend(lowering *l, const graph_node *node, const attention_task *given, bool merged, beryl_error *error) {
+    attention_task own = *given, *a = &own;
     const attention_form form = form_of(l->caps, a);
+    own.n_split = chosen_splits(l, form, a);
     if (form == FORM_TILE) return attention_tile(l, node, a, error);
     if (form == FORM_NONE) return lower_ir_refuse(node, "heads of this shape, or a cache of this type", error);
     const beryl_status status = form == FORM_LANES   ? attention_lanes(l, node, a, error)

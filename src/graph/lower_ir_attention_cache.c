@@ -139,6 +139,7 @@ void attention_cache_store(const attention_cache *c, ir_memory line, ir_id from,
 void attention_places_bind(attention_places *p, lower_ir *k, const attention_task *a) {
     p->slot = lower_ir_read(k, "slot", a->slot);
     p->pos = lower_ir_read(k, "pos", a->pos);
+    lower_ir_expect(k, a->n > 1 ? 0 : a->keys / 2, a->n > 1);
     p->slot_offset = lower_ir_u32(k, "slot_offset", graph_tensor_at(k->l->g, a->slot)->offset);
     p->pos_offset = lower_ir_u32(k, "pos_offset", graph_tensor_at(k->l->g, a->pos)->offset);
 }

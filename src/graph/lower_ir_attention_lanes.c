@@ -61,6 +61,12 @@ static uint32_t bytes_of(uint32_t d, const form *f) {
     return floats_of(d, f) * 4 + f->groups * f->heads * 8 + (f->subgroups ? 0 : f->groups * f->lanes * KEYS * 4);
 }
 
+static void choose_join(const device_caps *caps, uint32_t d, form *f) {
+    const uint32_t memory = caps->workgroup_bytes ? caps->workgroup_bytes : 16384;
+    f->join = f->heads;
+    while (f->join > 1 && bytes_of(d, f) > at_most(memory, JOIN_BYTES)) f->join = divisor_of(f->heads, f->join - 1);
+}
+
 /* What a workgroup takes: as attention_lanes.wgsl, whose numbers are measured (lower_attention.c). */
 static bool form_of(const device_caps *caps, const attention_task *a, form *f) {
     const uint32_t group = a->n_head / a->n_kv, units = caps->compute_units ? caps->compute_units : caps->kind == DEVICE_DISCRETE ? 128 : 16;
@@ -87,9 +93,26 @@ static bool form_of(const device_caps *caps, const attention_task *a, form *f) {
     const uint32_t beside = a->n_head / f->heads * a->n; /* workgroups without a split */
     if (!near) f->n_split = at_most(PIECES_MAX, at_most(round_up(a->keys, f->piece), at_least(1, 2 * units / beside)));
     while (f->groups > 1 && bytes_of(a->d, f) > memory) f->groups /= 2;
-    f->join = f->heads;
-    while (f->join > 1 && bytes_of(a->d, f) > at_most(memory, JOIN_BYTES)) f->join = divisor_of(f->heads, f->join - 1);
+    choose_join(caps, a->d, f);
     return f->eights <= ATTENTION_EIGHTS_MAX && bytes_of(a->d, f) <= memory;
+}
+
+/* The form's heads and groups, as tuning chose. */
+static void choose(lowering *l, const attention_task *a, form *f) {
+    const uint32_t group = a->n_head / a->n_kv, memory = l->caps->workgroup_bytes ? l->caps->workgroup_bytes : 16384;
+    const uint32_t invocations = l->caps->workgroup_invocations ? l->caps->workgroup_invocations : 256;
+    form one = *f;
+    one.groups = one.join = 1;
+    uint32_t most = f->heads;
+    for (; group % (2 * most) == 0 && 2 * most <= HEADS_NEAR && 2 * most * f->eights <= ATTENTION_EIGHTS_MAX; most *= 2) {
+        one.heads = 2 * most;
+        if (bytes_of(a->d, &one) > memory) break;
+    }
+    f->heads = one.heads = lower_ir_choose(l, "heads", f->heads, 1, most);
+    most = at_most(GROUPS_MAX, invocations / f->lanes);
+    for (one.groups = most; one.groups > 1 && bytes_of(a->d, &one) > memory; one.groups = most) most = one.groups / 2;
+    f->groups = lower_ir_choose(l, "groups", at_most(f->groups, most), 1, most);
+    choose_join(l->caps, a->d, f);
 }
 
 bool attention_lanes_fit(const device_caps *caps, const attention_task *a) {
@@ -335,6 +358,7 @@ static void join(shared *s) {
 beryl_status attention_lanes(lowering *l, const graph_node *node, const attention_task *a, beryl_error *error) {
     shared s = {.a = a};
     if (!form_of(l->caps, a, &s.f)) return lower_ir_refuse(node, "heads of this shape", error);
+    choose(l, a, &s.f);
     const form *f = &s.f;
     lower_ir *k = &s.k;
     lower_ir_begin(k, l, node, a->raw ? "attention_step" : "attention_lanes", f->lanes * f->groups);

@@ -250,7 +250,8 @@ static uint32_t wide_of(const lower_ir *k, const attention_task *a) {
 }
 
 beryl_status attention_serial(lowering *l, const graph_node *node, const attention_task *a, beryl_error *error) {
-    serial s = {.a = a, .heads = heads_of(a)};
+    const uint32_t heads = heads_of(a);
+    serial s = {.a = a, .heads = lower_ir_choose(l, "heads", heads, 1, heads)};
     lower_ir *k = &s.k;
     lower_ir_begin(k, l, node, a->raw ? "attention_step" : "attention_serial", 1);
     ir_builder *b = k->b;

@@ -29,43 +29,62 @@ static uint32_t floats_of(const form *f, uint32_t d) {
     return f->keys * (f->rows + PAD) + stage_of(f, d) + (f->resident ? d * f->rows : 0);
 }
 
-/* The first that fits the device and has work for all of its units; as measured on an H200 (f16 cache; TFLOP/s: d 64 19.1, d 256
- * 17.6). Of few rows the one with the most workgroups. */
-static bool form_of(const device_caps *caps, const attention_task *a, form *out) {
-    static const struct { uint8_t d_most, each, down, keys_each, part, values; bool resident; } forms[] = { /* d_most: in 16ths */
+enum { FORMS = 12 };
+
+/* false: it does not fit. */
+static bool form_at(const device_caps *caps, const attention_task *a, uint32_t i, form *f) {
+    static const struct { uint8_t d_most, each, down, keys_each, part, values; bool resident; } forms[FORMS] = { /* d_most: in 16ths */
         {4, 8, 8, 4, 32, 32, true}, {4, 4, 8, 4, 32, 32, true}, {8, 8, 8, 4, 32, 32, false}, {8, 4, 8, 4, 32, 16, false}, {8, 4, 8, 2, 16, 16, false},
         {16, 4, 8, 4, 64, 16, false}, {16, 4, 8, 4, 32, 16, false}, {16, 2, 8, 4, 32, 16, false}, {16, 4, 8, 2, 16, 8, false}, {32, 4, 8, 4, 32, 8, false}, {32, 2, 8, 4, 32, 8, false},
         {32, 2, 8, 2, 16, 4, false}};
     const uint32_t memory = caps->workgroup_bytes ? caps->workgroup_bytes : 16384, invocations = caps->workgroup_invocations ? caps->workgroup_invocations : 256;
-    const uint32_t units = caps->compute_units ? caps->compute_units : UNITS, heads = a->n_head / a->n_kv;
+    const uint32_t heads = a->n_head / a->n_kv;
+    if (a->d > forms[i].d_most * 16u) return false;
+    *f = (form){.each = forms[i].each, .down = forms[i].down, .keys_each = forms[i].keys_each, .part = forms[i].part, .values = forms[i].values,
+                .resident = forms[i].resident};
+    while (a->d % f->part) f->part /= 2;
+    f->rows = f->each * f->down;
+    f->keys = f->keys_each * ACROSS;
+    f->lanes = f->down * ACROSS;
+    f->group = heads < f->rows ? heads : f->rows;
+    while (heads % f->group) f->group--;
+    f->queries = f->rows / f->group;
+    f->columns = a->d / ACROSS;
+    f->wide = f->columns % 4 == 0 ? 4 : f->columns % 2 == 0 ? 2 : 1;
+    f->columns /= f->wide;
+    f->subgroups = caps->subgroups && caps->subgroup_size >= ACROSS;
+    return floats_of(f, a->d) * 4 <= memory && f->lanes <= invocations;
+}
+
+/* The first that fits the device and has work for all of its units; as measured on an H200 (f16 cache; TFLOP/s: d 64 19.1, d 256
+ * 17.6). Of few rows the one with the most workgroups. FORMS: none. */
+static uint32_t rule_of(const device_caps *caps, const attention_task *a) {
+    const uint32_t units = caps->compute_units ? caps->compute_units : UNITS;
     uint64_t most = 0;
-    if (a->d % ACROSS || a->d > D_MAX || a->n_head % a->n_kv) return false;
-    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
-        if (a->d > forms[i].d_most * 16u) continue;
-        form f = {.each = forms[i].each, .down = forms[i].down, .keys_each = forms[i].keys_each, .part = forms[i].part, .values = forms[i].values,
-                  .resident = forms[i].resident};
-        while (a->d % f.part) f.part /= 2;
-        f.rows = f.each * f.down;
-        f.keys = f.keys_each * ACROSS;
-        f.lanes = f.down * ACROSS;
-        f.group = heads < f.rows ? heads : f.rows;
-        while (heads % f.group) f.group--;
-        f.queries = f.rows / f.group;
-        f.columns = a->d / ACROSS;
-        f.wide = f.columns % 4 == 0 ? 4 : f.columns % 2 == 0 ? 2 : 1;
-        f.columns /= f.wide;
-        f.subgroups = caps->subgroups && caps->subgroup_size >= ACROSS;
-        if (floats_of(&f, a->d) * 4 > memory || f.lanes > invocations) continue;
+    uint32_t best = FORMS;
+    form f;
+    if (a->d % ACROSS || a->d > D_MAX || a->n_head % a->n_kv) return FORMS;
+    for (uint32_t i = 0; i < FORMS; i++) {
+        if (!form_at(caps, a, i, &f)) continue;
         const uint64_t groups = (uint64_t)((a->n + f.queries - 1) / f.queries) * (a->n_head / f.group);
-        if (groups > most) most = groups, *out = f;
-        if (groups >= 2 * units) return true;
+        if (groups > most) most = groups, best = i;
+        if (groups >= 2 * units) break;
     }
-    return most > 0;
+    return best;
+}
+
+/* As tuning chose, of all that fit. */
+static bool choose_form(lowering *l, const attention_task *a, form *f) {
+    const uint32_t rule = rule_of(l->caps, a);
+    uint32_t fit[FORMS], n = 0;
+    if (rule == FORMS) return false;
+    for (uint32_t i = 0; i < FORMS; i++)
+        if (form_at(l->caps, a, i, f)) fit[n++] = i;
+    return form_at(l->caps, a, lower_ir_choose_of(l, "form", rule, fit, n), f);
 }
 
 bool attention_tile_fits(const device_caps *caps, const attention_task *a) {
-    form f;
-    return attention_cache_known(a) && form_of(caps, a, &f);
+    return attention_cache_known(a) && rule_of(caps, a) < FORMS;
 }
 
 typedef struct tile {
@@ -417,7 +436,7 @@ static void finish(tile *t) {
 beryl_status attention_tile(lowering *l, const graph_node *node, const attention_task *a, beryl_error *error) {
     tile t = {.a = a};
     form *f = &t.f;
-    if (!form_of(l->caps, a, f)) return lower_ir_refuse(node, "heads of this shape", error);
+    if (!choose_form(l, a, f)) return lower_ir_refuse(node, "heads of this shape", error);
     lower_ir *k = &t.k;
     lower_ir_begin(k, l, node, "attention_tile", f->lanes);
     ir_builder *b = k->b;

@@ -90,7 +90,17 @@ static uint64_t bytes_of(const lowering *l, const lower_ir_place *p) {
     return graph_element_bound(base) * base_type_block_bytes(base->type);
 }
 
-/* NULL: no room, or nobody knows how large it is. Zeros, or what a kernel before wrote. */
+static bool fill_buffer(searching *s, const pooled *p) {
+    const lower_ir_place *as = &p->place;
+    if (!as->first && !as->step) return true;
+    uint32_t *words = base_heap_take(s->l->store->heap, p->bytes);
+    for (uint64_t i = 0; words && i < p->bytes / 4; i++) words[i] = as->first + (uint32_t)i * as->step;
+    const bool filled = words && device_write(s->l->device, p->buffer, 0, words, p->bytes / 4 * 4, NULL) == BERYL_OK;
+    base_heap_give(s->l->store->heap, words, p->bytes);
+    return filled;
+}
+
+/* NULL: no room, or nobody knows how large it is. What is expected there, else zeros, or what a kernel before wrote. */
 static const pooled *buffer_of(searching *s, const lower_ir_place *p) {
     pooled *same = NULL;
     const uint64_t bytes = bytes_of(s->l, p);
@@ -102,7 +112,7 @@ static const pooled *buffer_of(searching *s, const lower_ir_place *p) {
     else device_buffer_drop(s->l->device, same->buffer);
     *same = (pooled){.place = *p, .bytes = bytes};
     if (device_buffer_make(s->l->device, (bytes + 15) & ~(uint64_t)15, "search", &same->buffer, NULL) != BERYL_OK) same->bytes = 0;
-    return same->bytes ? same : NULL;
+    return same->bytes && fill_buffer(s, same) ? same : NULL;
 }
 
 /* ---- one candidate ------------------------------------------------------------------------------------------------------------- */
@@ -300,25 +310,32 @@ static uint32_t draw(uint64_t *state, uint32_t n) { /* xorshift64 */
     return (uint32_t)(*state >> 32) % n;
 }
 
-uint32_t lower_ir_choose(lowering *l, const char *name, uint32_t rule, uint32_t least, uint32_t most) {
-    enum { FARTHEST = 4 };
+uint32_t lower_ir_choose_of(lowering *l, const char *name, uint32_t rule, const uint32_t *values, uint32_t n) {
     lower_choices *c = l->choices;
     if (!c || c->n == IR_CHOICES_MAX) return rule;
     const uint32_t at = c->n++;
-    uint32_t n = 0, *values = c->asked[at].values;
+    uint32_t kept = 0, *own = c->asked[at].values;
+    for (uint32_t i = 0; i < n; i++)
+        if (values[i] == rule || kept + 1 < IR_KNOB_VALUES_MAX) own[kept++] = values[i];
+    c->asked[at].name = name;
+    c->asked[at].rule = rule;
+    c->asked[at].n = kept;
+    if (c->draws) return own[draw(c->draws, kept)];
+    if (at >= c->n_given) return rule;
+    for (uint32_t i = 0; i < kept; i++)
+        if (own[i] == c->given[at]) return own[i];
+    c->refused = true;
+    return rule;
+}
+
+uint32_t lower_ir_choose(lowering *l, const char *name, uint32_t rule, uint32_t least, uint32_t most) {
+    enum { FARTHEST = 4 };
+    uint32_t n = 0, values[5];
     for (uint32_t over = FARTHEST; over >= 1; over /= 2)
         if (rule % over == 0 && (over == 1 || rule / over >= least)) values[n++] = rule / over;
     for (uint32_t times = 2; times <= FARTHEST; times *= 2)
         if ((uint64_t)rule * times <= most) values[n++] = rule * times;
-    c->asked[at].name = name;
-    c->asked[at].rule = rule;
-    c->asked[at].n = n;
-    if (c->draws) return values[draw(c->draws, n)];
-    if (at >= c->n_given) return rule;
-    for (uint32_t i = 0; i < n; i++)
-        if (values[i] == c->given[at]) return values[i];
-    c->refused = true;
-    return rule;
+    return lower_ir_choose_of(l, name, rule, values, n);
 }
 
 static void made_drop(lowering *l, lower_choices *c) {
