@@ -61,7 +61,9 @@ static const char types[] =
     "#define ALIGNED __attribute__((aligned(64), unused))\n"
     "#define ONCE __attribute__((unused)) const\n"
     "#ifdef __clang__\n#define EACH_LANE _Pragma(\"clang loop vectorize(assume_safety)\")\n"
-    "#else\n#define EACH_LANE _Pragma(\"GCC ivdep\")\n#endif\n"
+    "#define EACH_ELEMENT EACH_LANE\n"
+    "#else\n#define EACH_LANE _Pragma(\"GCC ivdep\")\n"
+    "#define EACH_ELEMENT _Pragma(\"GCC unroll 1\")\n#endif\n"
     "#if defined(__FLT16_MANT_DIG__) && !(defined(__clang__) && __clang_major__ < 15)\n#define "
     "HAS_HALF 1\n#endif\n";
 

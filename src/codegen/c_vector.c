@@ -107,18 +107,21 @@ static const char *whole(codegen *g, const ir_instruction *i, const char *x, con
                        : op == IR_MAX  ? "max"
                        : op == IR_EXP  ? "exp"
                        : op == IR_TANH ? "tanh"
+                       : op == IR_FMA  ? "fma"
                                        : NULL;
     if (name) { /* less zero: a scalar becomes a vector, nothing else changes */
         const char *of = vector_type(g, "f32", i->width, false);
         if (i->n_in == 1) return codegen_print(g, "%s_%s(%s)", name, of, x);
+        if (i->n_in == 3)
+            return codegen_print(g, "%s_%s(%s - (%s){0}, %s - (%s){0}, %s - (%s){0})", name, of, x,
+                                 of, y, of, z, of);
         return codegen_print(g, "%s_%s(%s - (%s){0}, %s - (%s){0})", name, of, x, of, y, of);
     }
     if (!is_float && !is_unsigned) return NULL;
     if (op == IR_ADD) return codegen_print(g, "%s + %s", x, y);
     if (op == IR_SUB) return codegen_print(g, "%s - %s", x, y);
     if (op == IR_MUL) return codegen_print(g, "%s * %s", x, y);
-    if (op == IR_FMA)
-        return codegen_print(g, "%s * %s + %s", x, y, z); /* the table allows two roundings */
+    if (op == IR_FMA) return codegen_print(g, "%s * %s + %s", x, y, z); /* the table allows two roundings */
     if (op == IR_DIV && is_float) return codegen_print(g, "%s / %s", x, y);
     if (op == IR_NEG && is_float) return codegen_print(g, "-%s", x);
     return NULL;

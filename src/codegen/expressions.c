@@ -103,13 +103,19 @@ static const row rows[IR_OP_COUNT] = {
 
 /* Functions of math.h that a language has under another name; "name" of f32. C's own get an f. */
 typedef struct math_name {
-    const char *name, *wgsl, *c;
+    const char *name, *wgsl, *c, *opencl;
 } math_name;
 static const math_name math_names[] = {
-    {"rint", "round", NULL},    {"fabs", "abs", NULL},     {"tanh", "tanh_f32", "tanh_f32"},
-    {"erf", "erf_f32", NULL},   {"pow", "pow_f32", NULL},  {"fmod", "fmod_f32", NULL},
-    {"fma", "fma", "fma_f32"},  {"exp", "exp", "exp_f32"}, {"atan2", "atan2_f32", NULL},
-    {"sinh", "sinh_f32", NULL},
+    {"rint", "round", NULL, NULL},
+    {"fabs", "abs", NULL, NULL},
+    {"tanh", "tanh_f32", "tanh_f32", "tanh_f32"},
+    {"erf", "erf_f32", NULL, NULL},
+    {"pow", "pow_f32", NULL, NULL},
+    {"fmod", "fmod_f32", NULL, NULL},
+    {"fma", "fma", "fma_f32", NULL},
+    {"exp", "exp", "exp_f32", "exp_f32"},
+    {"atan2", "atan2_f32", NULL, NULL},
+    {"sinh", "sinh_f32", NULL, NULL},
 };
 
 ir_type codegen_carrier(ir_type type) {
@@ -194,10 +200,13 @@ static size_t translate_function(base_text *out, const char *text, size_t size, 
 
 static void translate_math(base_text *out, const codegen_language_info *l, base_view name,
                            bool wide) {
-    const bool plain_c = l->language == DEVICE_C;
     for (size_t i = 0; !wide && i < sizeof math_names / sizeof *math_names; i++) {
         if (!base_view_equal(name, base_view_of(math_names[i].name))) continue;
-        const char *own = l->wgsl ? math_names[i].wgsl : plain_c ? math_names[i].c : NULL;
+        const math_name *m = &math_names[i];
+        const char *own = l->wgsl                          ? m->wgsl
+                          : l->language == DEVICE_C        ? m->c
+                          : l->language == DEVICE_OPENCL_C ? m->opencl
+                                                           : NULL;
         if (own) {
             base_text_add_view(out, base_view_of(own));
             return;

@@ -2,7 +2,7 @@
  *
  * A helper for all languages is in WGSL's syntax (write.h). One for C's languages alone may be
  * plain C. The first entry of a name that fits the language counts; an entry may use those before
- * it. */
+ * it. OpenCL for processors has functions of its own where compilers make vectors of them, not of calls. */
 #include "codegen/write.h"
 
 #include <string.h>
@@ -13,7 +13,8 @@ enum {
     HIP = 1 << DEVICE_HIP_C,
     OPENCL = 1 << DEVICE_OPENCL_C,
     HOST = 1 << DEVICE_C,
-    C_LIKE = CUDA | HIP | OPENCL | HOST,
+    PROCESSOR = HOST << 1, /* OpenCL C for one */
+    C_LIKE = CUDA | HIP | OPENCL | PROCESSOR | HOST,
     ALL = WGSL | C_LIKE
 };
 
@@ -41,8 +42,8 @@ typedef struct helper {
 
 #define MIN_MAX(t)                                                                                \
     {"min_" t, ALL,                                                                               \
-     "fn min_" t "(x: " t ", y: " t ") -> " t " {\n    return select(x, y, y < x || nan_" t       \
-     "(x));\n}\n"},                                                                               \
+     "fn min_" t "(x: " t ", y: " t ") -> " t " {\n    return select(y, x, x <= y || nan_" t      \
+     "(y));\n}\n"}, /* of a constant y one comparison */                                           \
         {"max_" t, ALL,                                                                           \
          "fn max_" t "(x: " t ", y: " t ") -> " t " {\n    return select(x, y, y > x || nan_" t   \
          "(x));\n}\n"},                                                                           \
@@ -86,60 +87,40 @@ typedef struct helper {
     }
 #define VECTORS(t) VECTOR(t, "4"), VECTOR(t, "8"), VECTOR(t, "16")
 
-/* The same of whole vectors: compilers unroll a loop over a vector's elements before they look whether it is one operation. */
+/* Functions of whole vectors: loops that compilers make one operation of, if they do not unroll them before they look. */
+#define EACH_ELEMENT(name, n, parameters, more, elements)                                         \
+    {name "_f32x" n, HOST,                                                                        \
+     "FN f32x" n " " name "_f32x" n "(" parameters ") {\n"                                        \
+     "    ALIGNED f32 a[" n "];\n    *(f32x" n "u *)a = x;\n" more                                \
+     "    EACH_ELEMENT for (u32 j = 0; j < " n "; j++) a[j] = " name "_f32(" elements ");\n"       \
+     "    return *(f32x" n "u *)a;\n}\n"}
+#define EACH_OF_ONE(name, n) EACH_ELEMENT(name, n, "f32x" n " x", "", "a[j]")
+#define EACH_OF_TWO(name, n)                                                                      \
+    EACH_ELEMENT(name, n, "f32x" n " x, f32x" n " y",                                             \
+                 "    ALIGNED f32 b[" n "];\n    *(f32x" n "u *)b = y;\n", "a[j], b[j]")
+#define EACH_OF_THREE(name, n)                                                                    \
+    EACH_ELEMENT(name, n, "f32x" n " x, f32x" n " y, f32x" n " z",                                \
+                 "    ALIGNED f32 b[" n "], c[" n "];\n    *(f32x" n "u *)b = y;\n"              \
+                 "    *(f32x" n "u *)c = z;\n", "a[j], b[j], c[j]")
 #define VECTOR_MATH(n)                                                                           \
-    {"pick_f32x" n, HOST,                                                                        \
-     "#define pick_f32x" n "(mask, x, y) ((f32x" n ")(((u32x" n ")(x) & (u32x" n ")(mask)) | "   \
-     "((u32x" n ")(y) & ~(u32x" n ")(mask))))\n"},                                               \
     {"halves_f32x" n, HOST, /* exact: the exponent is moved by a product, and put back where it was the largest */\
      "FN f32x" n " halves_f32x" n "(u32x" n " x) {\n"                                                \
      "    const u32x" n " size = (x & 0x7fffu) << 13, most = (u32x" n ")(size > 0x0f7fffffu) & 0x7f800000u;\n"\
      "    const f32x" n " moved = (f32x" n ")size * 0x1p112f;\n"                                     \
      "    return (f32x" n ")((u32x" n ")moved | most | (x & 0x8000u) << 16);\n}\n"},                 \
-    {"min_f32x" n, HOST,                                                                         \
-     "FN f32x" n " min_f32x" n "(f32x" n " x, f32x" n " y) {\n"                                  \
-     "    return pick_f32x" n "((y < x) | (x != x), y, x);\n}\n"},                               \
-    {"max_f32x" n, HOST,                                                                         \
-     "FN f32x" n " max_f32x" n "(f32x" n " x, f32x" n " y) {\n"                                  \
-     "    return pick_f32x" n "((y > x) | (x != x), y, x);\n}\n"},                               \
-    {"exp_f32x" n, HOST,                                                                         \
-     "FN f32x" n " exp_f32x" n "(f32x" n " x) {\n"                                               \
-     "    const f32x" n " none = {0}, most = none + 89.0f, least = none - 104.0f;\n"             \
-     "    const f32x" n " below = pick_f32x" n "(x > most, most, x);\n"                          \
-     "    const f32x" n " cut = pick_f32x" n "(below < least, least, below);\n"                  \
-     "    const f32x" n " n = cut * 1.44269504f + 12582912.0f - 12582912.0f;\n"                  \
-     "    const f32x" n " r = n * -1.42860677e-6f + (n * -0.693145752f + cut);\n"                \
-     "    f32x" n " p = r * 1.9875691500e-4f + 1.3981999507e-3f;\n"                              \
-     "    p = r * p + 8.3334519073e-3f;\n    p = r * p + 4.1665795894e-2f;\n"                    \
-     "    p = r * p + 1.6666665459e-1f;\n    p = r * p + 5.0000001201e-1f;\n"                    \
-     "    p = r * r * p + r + 1.0f;\n"                                                           \
-     "    const i32x" n " e = __builtin_convertvector(pick_f32x" n "(n == n, n, none), i32x" n ");\n" \
-     "    const i32x" n " half_e = e >> 1;\n"                                                    \
-     "    return p * (f32x" n ")((half_e + 127) << 23) * (f32x" n ")((e - half_e + 127) << 23);\n}\n"}, \
-    {                                                                                            \
-        "tanh_f32x" n, HOST,                                                                     \
-            "FN f32x" n " tanh_f32x" n "(f32x" n " x) {\n"                                       \
-            "    const f32x" n " none = {0}, far = none + 20.0f, square = x * x;\n"              \
-            "    const f32x" n " size = pick_f32x" n "(x < none, -x, x);\n"                      \
-            "    const f32x" n " near = x * (square * (square * (square * (square * 0.021869489f - 0.053968254f) + " \
-            "0.13333333f) - 0.33333333f) + 1.0f);\n"                                             \
-            "    const f32x" n " e = exp_f32x" n "(pick_f32x" n "(size > far, far, size) * -2.0f);\n" \
-            "    const f32x" n " t = (1.0f - e) / (1.0f + e);\n"                                 \
-            "    return pick_f32x" n "(size < none + 0.3f, near, pick_f32x" n "(x < none, -t, t));\n}\n" \
-    }
+    EACH_OF_TWO("min", n), EACH_OF_TWO("max", n), EACH_OF_ONE("exp", n), \
+    EACH_OF_ONE("tanh", n), EACH_OF_THREE("fma", n)
 
 /* clang-format off */
 static const helper helpers[] = {
     VECTORS("f32"), VECTORS("f64"), VECTORS("i8"), VECTORS("i16"), VECTORS("i32"), VECTORS("i64"),
     VECTORS("u8"), VECTORS("u16"), VECTORS("u32"), VECTORS("u64"),
 
-    VECTOR_MATH("4"), VECTOR_MATH("8"), VECTOR_MATH("16"),
-
     /* ---- bits of floats */
-    {"bits_u32", OPENCL, "#define bits_u32(x) as_uint(x)\n"},
-    {"bits_f32", OPENCL, "#define bits_f32(x) as_float(x)\n"},
-    {"bits_u64", OPENCL, "#define bits_u64(x) as_ulong(x)\n"},
-    {"bits_f64", OPENCL, "#define bits_f64(x) as_double(x)\n"},
+    {"bits_u32", OPENCL | PROCESSOR, "#define bits_u32(x) as_uint(x)\n"},
+    {"bits_f32", OPENCL | PROCESSOR, "#define bits_f32(x) as_float(x)\n"},
+    {"bits_u64", OPENCL | PROCESSOR, "#define bits_u64(x) as_ulong(x)\n"},
+    {"bits_f64", OPENCL | PROCESSOR, "#define bits_f64(x) as_double(x)\n"},
     {"bits_u32", C_LIKE, "FN u32 bits_u32(f32 x) {\n    union {\n        f32 f;\n        u32 u;\n    } both;\n    both.f = x;\n    return both.u;\n}\n"},
     {"bits_f32", C_LIKE, "FN f32 bits_f32(u32 x) {\n    union {\n        f32 f;\n        u32 u;\n    } both;\n    both.u = x;\n    return both.f;\n}\n"},
     {"bits_u64", C_LIKE, "FN u64 bits_u64(f64 x) {\n    union {\n        f64 f;\n        u64 u;\n    } both;\n    both.f = x;\n    return both.u;\n}\n"},
@@ -152,8 +133,8 @@ static const helper helpers[] = {
     /* ---- narrow types */
     {"wrap_i8", ALL, "fn wrap_i8(x: i32) -> i32 {\n    return i32(u32(x) << 24u) >> 24u;\n}\n"},
     {"wrap_i16", ALL, "fn wrap_i16(x: i32) -> i32 {\n    return i32(u32(x) << 16u) >> 16u;\n}\n"},
-    {"f16_of_f32", OPENCL, "FN u32 f16_of_f32(f32 x) {\n    u16 bits;\n    vstore_half_rte(x, 0, (half *)&bits);\n    return bits;\n}\n"},
-    {"f32_of_f16", OPENCL, "FN f32 f32_of_f16(u32 x) {\n    const u16 bits = (u16)x;\n    return vload_half(0, (const half *)&bits);\n}\n"},
+    {"f16_of_f32", OPENCL | PROCESSOR, "FN u32 f16_of_f32(f32 x) {\n    u16 bits;\n    vstore_half_rte(x, 0, (half *)&bits);\n    return bits;\n}\n"},
+    {"f32_of_f16", OPENCL | PROCESSOR, "FN f32 f32_of_f16(u32 x) {\n    const u16 bits = (u16)x;\n    return vload_half(0, (const half *)&bits);\n}\n"},
     {"f16_by_bits", ALL, /* nearest even, by integers: built-ins may round as they like */
      "fn f16_by_bits(x: f32) -> u32 {\n"
      "    let bits: u32 = bitcast<u32>(x);\n"
@@ -330,24 +311,29 @@ static const helper helpers[] = {
     SATURATE("i64", "f64", "-9223372036854775808.0", "9223372036854775808.0", "i64(u64(1) << 63u)", "i64(~(u64(1) << 63u))"),
     SATURATE("u64", "f64", "0.0", "18446744073709551616.0", "u64(0)", "~u64(0)"),
     {"fma_f32", HOST, "#ifdef __FP_FAST_FMAF\n#define fma_f32(x, y, z) __builtin_fmaf(x, y, z)\n#else\n#define fma_f32(x, y, z) ((x) * (y) + (z))\n#endif\n"},
-    {"exp_f32", HOST, /* what a compiler makes vectors of; 1 unit in the last place */
-     "FN f32 exp_f32(f32 x) {\n"
-     "    const f32 cut = x > 89.0f ? 89.0f : x < -104.0f ? -104.0f : x;\n"
-     "    const f32 n = cut * 1.44269504f + 12582912.0f - 12582912.0f;\n"
-     "    const f32 r = fma_f32(n, -1.42860677e-6f, fma_f32(n, -0.693145752f, cut));\n"
-     "    f32 p = fma_f32(r, 1.9875691500e-4f, 1.3981999507e-3f);\n"
-     "    p = fma_f32(r, p, 8.3334519073e-3f);\n    p = fma_f32(r, p, 4.1665795894e-2f);\n"
-     "    p = fma_f32(r, p, 1.6666665459e-1f);\n    p = fma_f32(r, p, 5.0000001201e-1f);\n"
-     "    p = fma_f32(r * r, p, r) + 1.0f;\n"
-     "    const i32 e = (i32)(n == n ? n : 0.0f), half_e = e >> 1;\n"
-     "    return p * bits_f32((u32)(half_e + 127) << 23) * bits_f32((u32)(e - half_e + 127) << 23);\n}\n"},
-    {"tanh_f32", WGSL | HOST, /* the built-in overflows on some devices and is coarse near 0 on others */
+    {"exp_f32", HOST | PROCESSOR, /* what a compiler makes vectors of; 1 unit in the last place, 0 for what is below normal numbers */
+     "fn exp_f32(x: f32) -> f32 {\n"
+     "    let at: f32 = @fma(x, 1.44269504f, 12583039.0f);\n" /* whole numbers in the last bits, 127 on: an exponent */
+     "    let bits: i32 = i32(bitcast<u32>(at));\n"
+     "    let t: u32 = u32(select(bits, 0x4b4000fe, bits > 0x4b4000fe));\n" /* 12583166, the largest: the series itself overflows. Least and largest are quicker of integers */
+     "    let n: f32 = 12583039.0f - bitcast<f32>(t);\n"
+     "    let r: f32 = @fma(n, 1.42860677e-6f, @fma(n, 0.693145752f, x));\n" /* -0.35 to 0.7 */
+     "    let p4: f32 = @fma(@fma(r, 2.32609663e-4f, 1.38379619e-3f), r, 8.32677679e-3f);\n"
+     "    let p2: f32 = @fma(@fma(p4, r, 4.16680818e-2f), r, 1.66666999e-1f);\n"
+     "    let p: f32 = @fma(@fma(p2, r, 4.99999949e-1f), r * r, r);\n"
+     "    return select((p + 1.0f) * bitcast<f32>(t << 23u), 0.0f, x < -87.33654f);\n}\n"},
+    {"exp_f32", OPENCL, "#define exp_f32(x) exp(x)\n"},
+    {"tanh_f32", OPENCL, "#define tanh_f32(x) tanh(x)\n"},
+    {"tanh_f32", WGSL | HOST | PROCESSOR, /* a quotient of polynomials to 9, 5 units in the last place: the built-in overflows on some devices and is coarse near 0 on others */
      "fn tanh_f32(x: f32) -> f32 {\n"
-     "    let size: f32 = @fabs(x);\n    let square: f32 = x * x;\n"
-     "    let near: f32 = x * (1.0f + square * (-0.33333333f + square * (0.13333333f + square * (-0.053968254f + square * 0.021869489f))));\n"
-     "    let e: f32 = @exp(-2.0f * select(size, 20.0f, size > 20.0f));\n"
-     "    let t: f32 = (1.0f - e) / (1.0f + e);\n"
-     "    return select(select(select(t, -t, x < 0.0f), near, size < 0.3f), x, nan_f32(x));\n}\n"},
+     "    let bits: i32 = i32(bitcast<u32>(x * x));\n"
+     "    let s: f32 = bitcast<f32>(u32(select(bits, 0x42a20000, bits > 0x42a20000)));\n" /* 81 */
+     "    let p2: f32 = @fma(@fma(s, 1.33550502e-8f, 2.06093938e-5f), s, 3.49560849e-3f);\n"
+     "    let q2: f32 = @fma(@fma(s, 7.77672641e-7f, 3.28566709e-4f), s, 2.58770613e-2f);\n"
+     "    let p: f32 = @fma(@fma(p2, s, 0.133810433f), s, 0.99999998f);\n"
+     "    let t: f32 = x * p / @fma(@fma(q2, s, 0.467143589f), s, 1.0f);\n"
+     "    let size: f32 = @fabs(t);\n"
+     "    return bitcast<f32>(bitcast<u32>(select(size, 1.0f, size > 1.0f)) | (bitcast<u32>(t) & 0x80000000u));\n}\n"},
     {"sinh_f32", WGSL,
      "fn sinh_f32(x: f32) -> f32 {\n    let square = x * x;\n"
      "    if (square < 1.0f) {\n        return x * (1.0f + square * (0.16666667f + square * (0.0083333333f + square * (0.00019841270f + square * 0.0000027557319f))));\n    }\n"
@@ -378,6 +364,8 @@ static const helper helpers[] = {
      "fn atan2_f32(y: f32, x: f32) -> f32 {\n    if (y == 0.0f && !nan_f32(x)) {\n"
      "        let a = select(0.0f, 3.1415927f, (bitcast<u32>(x) >> 31u) == 1u);\n        return select(a, -a, (bitcast<u32>(y) >> 31u) == 1u);\n    }\n"
      "    return atan2(y, x);\n}\n"},
+
+    VECTOR_MATH("4"), VECTOR_MATH("8"), VECTOR_MATH("16"),
 
     ATOMIC("min", "i32", "<"),
     ATOMIC("max", "i32", ">"),
@@ -446,8 +434,8 @@ static const helper helpers[] = {
      "                 : \"memory\");\n}\n#endif\n"},
     {"pair_of", CUDA | HIP, "FN u32x2 pair_of(u32 x, u32 y) {\n    u32x2 both;\n    both.x = x;\n    both.y = y;\n    return both;\n}\n"},
     {"quad_of", CUDA | HIP, "FN u32x4 quad_of(u32 x, u32 y, u32 z, u32 w) {\n    u32x4 all;\n    all.x = x;\n    all.y = y;\n    all.z = z;\n    all.w = w;\n    return all;\n}\n"},
-    {"pair_of", OPENCL, "#define pair_of(x, y) (uint2)(x, y)\n"},
-    {"quad_of", OPENCL, "#define quad_of(x, y, z, w) (uint4)(x, y, z, w)\n"},
+    {"pair_of", OPENCL | PROCESSOR, "#define pair_of(x, y) (uint2)(x, y)\n"},
+    {"quad_of", OPENCL | PROCESSOR, "#define quad_of(x, y, z, w) (uint4)(x, y, z, w)\n"},
     {"copy_async", CUDA,
      "FN void copy_async(void *to, const void *from, u32 bytes, bool valid) {\n"
      "#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800\n"
@@ -472,9 +460,14 @@ static bool is_word(char c) {
 
 static void mark(codegen *g, bool *wanted, const char *text, size_t size);
 
+static int language_of(const codegen *g) {
+    const bool processor = g->language->language == DEVICE_OPENCL_C && g->caps && device_is_processor(g->caps);
+    return processor ? PROCESSOR : 1 << g->language->language;
+}
+
 static void mark_name(codegen *g, bool *wanted, const char *name, size_t size) {
     for (int i = 0; i < N_HELPER; i++) {
-        if (!(helpers[i].languages & 1 << g->language->language) ||
+        if (!(helpers[i].languages & language_of(g)) ||
             strlen(helpers[i].name) != size || memcmp(helpers[i].name, name, size))
             continue;
         if (!wanted[i]) {

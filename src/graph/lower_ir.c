@@ -428,9 +428,9 @@ ir_id lower_ir_gelu(lower_ir *k, ir_id x) {
     ir_builder *b = k->b;
     const ir_instruction *i = ir_at(b, x);
     const uint32_t width = i ? i->width : 1;
-    ir_id cube = ir_mul(b, ir_mul(b, x, x), x);
-    ir_id u = ir_fma(b, cube, ir_number(b, IR_F32, width, 0.044715), x);
-    ir_id power = ir_min(b, ir_mul(b, u, ir_number(b, IR_F32, width, -2 * 0.79788456080286535588)), ir_number(b, IR_F32, width, 80));
+    const double slope = -2 * 0.79788456080286535588;
+    const ir_id steep = ir_fma(b, ir_mul(b, x, x), ir_number(b, IR_F32, width, slope * 0.044715), ir_number(b, IR_F32, width, slope));
+    const ir_id power = ir_min(b, ir_mul(b, x, steep), ir_number(b, IR_F32, width, 80));
     return ir_div(b, x, ir_add(b, ir_exp(b, power), ir_number(b, IR_F32, width, 1)));
 }
 
