@@ -103,6 +103,9 @@ typedef struct helper {
                  "    ALIGNED f32 b[" n "], c[" n "];\n    *(f32x" n "u *)b = y;\n"              \
                  "    *(f32x" n "u *)c = z;\n", "a[j], b[j], c[j]")
 #define VECTOR_MATH(n)                                                                           \
+    {"pick_f32x" n, HOST,                                                                        \
+     "#define pick_f32x" n "(mask, x, y) ((f32x" n ")(((u32x" n ")(x) & (u32x" n ")(mask)) | "   \
+     "((u32x" n ")(y) & ~(u32x" n ")(mask))))\n"},                                               \
     {"halves_f32x" n, HOST, /* exact: the exponent is moved by a product, and put back where it was the largest */\
      "FN f32x" n " halves_f32x" n "(u32x" n " x) {\n"                                                \
      "    const u32x" n " size = (x & 0x7fffu) << 13, most = (u32x" n ")(size > 0x0f7fffffu) & 0x7f800000u;\n"\

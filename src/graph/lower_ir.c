@@ -17,6 +17,10 @@ bool lower_ir_serial(const lowering *l) {
     return l->caps->kind == DEVICE_HOST || l->caps->kind == DEVICE_SOFTWARE;
 }
 
+bool lower_ir_compiled(const device_caps *caps) {
+    return caps->kind == DEVICE_HOST || (caps->kind == DEVICE_SOFTWARE && caps->languages & DEVICE_LANGUAGE_BIT(DEVICE_OPENCL_C));
+}
+
 uint32_t lower_ir_lanes(const lowering *l, uint32_t n) {
     if (lower_ir_serial(l) && !(l->caps->loop_max && n > l->caps->loop_max / 4)) return 1;
     uint32_t lanes = 32;

@@ -73,8 +73,9 @@ static beryl_status elements(lowering *l, const graph_node *node, const tree *t,
     if (c->w.n == 0) lower_walk_pad(&c->w, 1);
     const uint32_t inner = c->w.n - 1;
     for (uint32_t i = 0; i < c->t.n_tensor; i++) c->step[i] = c->w.stride[i][inner];
-    const uint32_t most = serial ? LOWER_IR_RUN : 4;
     const uint64_t row = c->w.size[inner].factor;
+    const bool by_lanes = !serial && lower_ir_compiled(l->caps) && row % SOFTWARE_LANES == 0; /* neighbours do neighbouring elements */
+    const uint32_t most = serial ? LOWER_IR_RUN : by_lanes ? 1 : 4;
     const bool ragged = c->w.n == 1 && row % most && tree_widest(c, most, row, false, 0) > 1;
     const uint32_t widest = tree_widest(c, most, row, !ragged, inner), wide = lower_ir_choose(l, "vector", widest, 1, widest);
     const uint32_t invocations = l->caps->workgroup_invocations ? l->caps->workgroup_invocations : LANES;
@@ -82,6 +83,7 @@ static beryl_status elements(lowering *l, const graph_node *node, const tree *t,
     const bool apart = widest == 1 && !lower_ir_serial(l) && graph_element_bound(c->t.shape) >= MANY;
     const uint32_t each = lower_ir_choose(l, "vectors", serial ? SERIAL_VECTORS : apart ? SINGLES : 1, 1, serial ? UINT32_MAX : ragged ? 1 : SEVERAL_MAX);
     if (!ragged) c->w.size[inner].factor /= wide;
+    const bool even = !ragged && c->w.size[inner].factor % lanes == 0; /* all lanes of a workgroup have a vector, or none */
     lower_ir_begin(&k, l, node, name, lanes);
     c->k = &k;
     ir_builder *b = c->k->b;
@@ -98,7 +100,9 @@ static beryl_status elements(lowering *l, const graph_node *node, const tree *t,
     } else if (each > 1) {
         several(c, ir_add(b, first, ir_local(b, 0)), total, each, lanes, wide);
     } else {
-        one_vector(c, ir_add(b, first, ir_local(b, 0)), total, n, false, ragged, wide);
+        if (even) ir_if(b, ir_lt(b, first, total));
+        one_vector(c, ir_add(b, first, ir_local(b, 0)), total, n, even, ragged, wide);
+        if (even) ir_end(b);
     }
     lower_count count = lower_walk_count(l, &c->w);
     return lower_ir_end(c->k, count, lanes * each * (ragged ? wide : 1), error);

@@ -220,8 +220,8 @@ static ir_id operation(tree_walk *c, base_op op, const graph_node *node, ir_id x
     case OP_GELU_TANH: return lower_ir_gelu(c->k, x);
     case OP_GEGLU: return ir_mul(b, lower_ir_gelu(c->k, x), y);
     case OP_SOFTCAP: {
-        ir_id cap = ir_number(b, IR_F32, width, (double)node->attr.softcap.cap);
-        return ir_mul(b, cap, ir_tanh(b, ir_div(b, x, cap)));
+        const double cap = (double)node->attr.softcap.cap;
+        return ir_mul(b, ir_tanh(b, ir_mul(b, x, ir_number(b, IR_F32, width, 1 / cap))), ir_number(b, IR_F32, width, cap));
     }
     default: return x; /* copy */
     }
