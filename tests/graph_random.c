@@ -233,6 +233,10 @@ static void make_product(maker *m) {
     if (other && !last.extent && !at(m, other->v)->dim[0].extent && at(m, other->v)->dim[1].size == last.size && graph_is_contiguous(at(m, other->v)))
         made(m, graph_matmul(m->g, p->v, other->v), product_size(p->most * other->most, last.size) * 4);
     else if (!last.extent) product(m, p->v, p->most, draw_type(m, last.size), draw_width(m));
+    if (last.extent || draw(m, 2)) return;
+    const pooled y = m->pool[m->n_pool - 1]; /* what a tree at its end may be */
+    const graph_value sum = made(m, graph_add(m->g, y.v, other_of(m, &y)), y.most + 30);
+    if (draw(m, 2)) made(m, draw(m, 2) ? graph_gelu_tanh(m->g, sum) : graph_scale(m->g, sum, 0.5f), y.most + 30);
 }
 
 /* norm, gate and up, gelu(gate) * up, down, and the sum with where it began. */

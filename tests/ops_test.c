@@ -279,7 +279,7 @@ static void build_sample(setup *s) {
 /* ---- trees of operations ------------------------------------------------------------------------------------ */
 
 /* p: form, columns, dispatches where trees are joined (0: not counted) */
-typedef enum tree_form { TREE_THREE, TREE_SIX, TREE_NORMS, TREE_SOFTMAX, TREE_TWO_RESULTS, TREE_USED_BETWEEN, TREE_STATE, TREE_VIEWS, TREE_SUM, TREE_SUM_OF_MADE, TREE_ARGMAX, TREE_TOPK, TREE_NORM_ARGMAX, TREE_SOFTMAX_TOPK, TREE_RANDOM } tree_form;
+typedef enum tree_form { TREE_THREE, TREE_SIX, TREE_NORMS, TREE_SOFTMAX, TREE_TWO_RESULTS, TREE_USED_BETWEEN, TREE_STATE, TREE_VIEWS, TREE_SUM, TREE_SUM_OF_MADE, TREE_ARGMAX, TREE_TOPK, TREE_NORM_ARGMAX, TREE_SOFTMAX_TOPK, TREE_PRODUCT, TREE_PRODUCT_TANH, TREE_RANDOM } tree_form;
 
 static void states_tree(const uint32_t *p, graph_store *store, uint32_t *states) {
     if (p[0] == TREE_STATE) states[0] = store_add_state(store, "rows", TYPE_F32, 2, (uint32_t[]){19, p[1]}, 1);
@@ -352,6 +352,18 @@ static void build_tree(setup *s) {
     case TREE_SOFTMAX_TOPK: /* a router's */
         add_output(s, graph_scale(g, graph_topk(g, graph_softmax(g, graph_scale(g, x, 2)), s->p[3], &indices), 3));
         add_output(s, indices);
+        break;
+    case TREE_PRODUCT: /* with a row, a number a row and a matrix; p[3]: columns of the result */
+        b = add_input(s, TYPE_F32, FILL_UNIT, 1, DIMS(ROWS(s), {s->p[3], 0}));
+        a = graph_matmul(g, x, add_input(s, TYPE_F32, FILL_UNIT, 1, DIMS({s->p[3], 0}, {d, 0})));
+        a = graph_add(g, graph_scale(g, a, 0.25f), add_input(s, TYPE_F32, FILL_UNIT, 1, DIMS({s->p[3], 0})));
+        add_output(s, a);
+        add_output(s, graph_mul(g, graph_add(g, b, a), one));
+        break;
+    case TREE_PRODUCT_TANH: /* of more dimensions, with views: processors leave it apart */
+        a = graph_matmul(g, add_input(s, TYPE_F32, FILL_UNIT, 1, DIMS(ROWS(s), {2, 0}, {d, 0})), add_input(s, TYPE_F32, FILL_UNIT, 1, DIMS({s->p[3], 0}, {d, 0})));
+        b = graph_narrow(g, add_input(s, TYPE_F32, FILL_UNIT, 1, DIMS(ROWS(s), {5, 0}, {s->p[3], 0})), 1, 2, 2);
+        add_output(s, graph_geglu(g, graph_softcap(g, a, 4), b));
         break;
     case TREE_RANDOM: { /* p[3]: seed */
         base_random r = {s->p[3]};
@@ -446,6 +458,11 @@ static const op_case cases[] = {
     {"tree/topk-odd", build_tree, {TREE_TOPK, 33, 1, 33}, 3, 2, 0, 0, "", states_tree},
     {"tree/topk-too-long", build_tree, {TREE_TOPK, 5000, 2, 2}, 3, 1, 0, 0, "", states_tree},
     {"tree/topk-of-softmax", build_tree, {TREE_SOFTMAX_TOPK, 128, 2, 8}, 21, 4, 1e-7f, 8e-6f, EXPONENT, states_tree},
+    {"tree/product-of-one", build_tree, {TREE_PRODUCT, 96, 1, 33}, 1, 1, 4e-5f, 1e-5f, ROUNDING, states_tree},
+    {"tree/product-of-few", build_tree, {TREE_PRODUCT, 61, 1, 40}, 7, 5, 4e-5f, 1e-5f, ROUNDING, states_tree},
+    {"tree/product-of-many", build_tree, {TREE_PRODUCT, 64, 0, 70}, 40, 37, 4e-5f, 1e-5f, ROUNDING, states_tree},
+    {"tree/product-tanh", build_tree, {TREE_PRODUCT_TANH, 48, 0, 20}, 5, 2, 4e-5f, 1e-5f, ROUNDING, states_tree},
+    {"tree/product-tanh-many", build_tree, {TREE_PRODUCT_TANH, 48, 0, 36}, 20, 13, 4e-5f, 1e-5f, ROUNDING, states_tree},
     {"tree/random-1", build_tree, {TREE_RANDOM, 1, 0, 1}, 5, 2, 3e-5f, 3e-5f, GROWN, states_tree},
     {"tree/random-2", build_tree, {TREE_RANDOM, 129, 0, 2}, 13, 6, 3e-5f, 3e-5f, GROWN, states_tree},
     {"tree/random-3", build_tree, {TREE_RANDOM, 2052, 0, 3}, 1, 1, 3e-5f, 3e-5f, GROWN, states_tree},
@@ -686,12 +703,12 @@ static void check_joined(test *t, const op_case *c, const graph *g, const device
     CHECK_INT(t, joined, apart ? 0 : c->p[9] ? 2 : 1); /* the product joins the pieces */
 }
 
-/* Trees of operations are one dispatch each. */
-static void check_trees(test *t, const op_case *c, const graph_exec *exec) {
+/* Trees of operations are one dispatch each, with the product before them where that is generated. */
+static void check_trees(test *t, const op_case *c, const graph_exec *exec, bool written) {
     if (c->build != build_tree || !c->p[2]) return;
     graph_exec_info info;
     graph_exec_describe(exec, &info);
-    CHECK_INT(t, info.dispatches, c->p[2]);
+    CHECK_INT(t, info.dispatches, c->p[2] + (written && c->p[0] == TREE_PRODUCT));
 }
 
 /* A step's kernel has that in its name. */
@@ -711,7 +728,7 @@ static void run_case(test *t, base_heap *heap, device *d, const op_case *c, bool
     beryl_status other = side_open(&sides[1], heap, NULL, c, &error);
     if (status == BERYL_OK) status = other;
     if (status == BERYL_OK && written) check_joined(t, c, sides[0].setup.g, d);
-    if (status == BERYL_OK) check_trees(t, c, sides[0].exec);
+    if (status == BERYL_OK) check_trees(t, c, sides[0].exec, written);
     if (status == BERYL_OK && kernel) check_kernel(t, heap, sides[0].exec, kernel);
     for (uint32_t run = 0; status == BERYL_OK && run < 2 && !test_failed(t); run++) {
         const uint32_t extents[] = {0, run ? c->fewer : c->rows};

@@ -32,7 +32,8 @@ typedef struct graph_exec_search {
 
 typedef struct graph_exec_options {
     bool exact;     /* f32 activations; false: int8 activations where the device has dot products */
-    bool chains;    /* trees of small operations become generated kernels also beside hand-written ones (native builds) */
+    bool chains;    /* trees of small operations become generated kernels also beside hand-written ones (native builds), and
+                       generated products take them at their end */
     bool unfused;   /* no graph passes: every node its own dispatch */
     bool stamped;   /* a timestamp after each step, for graph_exec_step_at */
     bool framed;    /* two timestamps alone, around the steps, for graph_exec_seconds */

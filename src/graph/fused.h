@@ -86,7 +86,8 @@ typedef struct fused_experts {
     graph_value out;
 } fused_experts;
 
-/* FUSED_CHAIN: operations whose results have one shape, pointwise or over rows. No detail: they stand in graph.inner. */
+/* FUSED_CHAIN: operations whose results have one shape, pointwise or over rows; a product before them, or topk or argmax after.
+ * No detail: they stand in graph.inner. */
 enum { FUSED_CHAIN_MAX = 16 };
 
 /* What a plan's kernels can do; asked by the pass before it fuses. All pure. */

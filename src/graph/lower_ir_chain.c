@@ -4,6 +4,7 @@
  * (lower_walk.h); rows are in lower_ir_rows.c. */
 #include "base/error.h"
 #include "graph/fused.h"
+#include "graph/lower_ir_product.h"
 #include "graph/lower_ir_rows.h"
 
 enum {
@@ -112,7 +113,8 @@ static beryl_status elements(lowering *l, const graph_node *node, const tree *t,
 
 static beryl_status lower_tree(lowering *l, const graph_node *node, const graph_node *const *nodes, uint32_t n, const char *name, beryl_error *error) {
     tree t;
-    if (!tree_read(&t, l->g, nodes, n, node->out, node->n_out, 0)) return lower_ir_refuse(node, "more values than there is room for", error);
+    if (!tree_read(&t, l->g, nodes, n, node->out, node->n_out)) return lower_ir_refuse(node, "more values than there is room for", error);
+    if (t.product) return lower_ir_product(l, node, &t, error);
     return t.n_stat || t.choice ? lower_ir_tree_rows(l, node, &t, name, error) : elements(l, node, &t, name, error);
 }
 
@@ -130,7 +132,8 @@ beryl_status lower_ir_chain(lowering *l, const graph_node *node, beryl_error *er
 bool lower_ir_chain_fits(const graph *g, const graph_store *store, const graph_node *const *nodes, uint32_t n, const graph_value *outs, uint32_t n_out) {
     tree t;
     const device_caps *caps = device_caps_of(store->device);
-    if (n > FUSED_CHAIN_MAX || !tree_read(&t, g, nodes, n, outs, n_out, 0)) return false;
+    if (n > FUSED_CHAIN_MAX || !tree_read(&t, g, nodes, n, outs, n_out)) return false;
+    if (t.product) return lower_ir_product_fits(g, store, &t);
     const uint32_t more = t.choice ? t.choice->n_out : 0;
     if (caps->storage_max && t.n_tensor + more > caps->storage_max) return false;
     return !(t.n_stat || t.choice) || lower_ir_tree_rows_fit(caps, &t);

@@ -4,6 +4,7 @@
  * them. Lanes share the chunks of a row and join their sums in a tree; where one lane is all, it walks the row itself. A
  * weight in several shards is one dispatch a shard. */
 #include "graph/lower_ir_block.h"
+#include "graph/lower_ir_product.h"
 #include "graph/lower_ir_tiled.h"
 #include "graph/lower_ir_matvec_fused.h"
 #include "graph/lower_ir_vectors.h"
@@ -58,6 +59,9 @@ typedef struct product { /* one dispatch being made */
     bool x_aligned;
     ir_memory x, sums, joined;
     ir_id row[ROWS_MOST], x_at[VECTORS_MOST]; /* rows of the shard; where each vector begins */
+    bool ends;                                /* a tree stands at the end, */
+    tree_walk end;
+    ir_id vector[VECTORS_MOST], to;           /* for these vectors, from this column on */
 } product;
 
 static ir_id sum_index(product *p, uint32_t row, uint32_t vector) {
@@ -136,7 +140,7 @@ static void walk_rows(product *p) {
 /* Rows and vectors at once, lanes: what registers hold and what keeps lanes busy. */
 static void product_begin(product *p, lowering *l, const graph_node *node, const char *name, uint32_t k, uint32_t m, uint32_t n_x) {
     const bool serial = lower_ir_serial(l);
-    p->pair = false;
+    p->pair = p->ends = false;
     p->vectors = n_x == 1 ? 1 : serial ? VECTORS_MOST : 4;
     while (p->vectors / 2 >= n_x) p->vectors /= 2;
     p->rows = p->vectors > 1 ? 2 : serial ? ROWS_MOST : 2;
@@ -167,18 +171,19 @@ static void store_tile(product *p, ir_memory out, const ir_id *row, ir_id m, con
             const uint32_t i = r * p->vectors + v;
             ir_id sum = k->lanes == 1 ? ir_load(b, p->sums, ir_u32(b, i * k->wide), 1) : ir_load(b, p->joined, ir_u32(b, i * k->lanes), 1);
             ir_if(b, ir_and(b, ir_lt(b, row[r], m), holds[v]));
-            ir_store(b, out, ir_add(b, out_at[v], row[r]), sum);
+            if (p->ends) tree_end_store(&p->end, p->vector[v], ir_add(b, row[r], p->to), sum);
+            else ir_store(b, out, ir_add(b, out_at[v], row[r]), sum);
             ir_end(b);
         }
     if (k->lanes > 1) ir_end(b);
     if (k->lanes > 1) ir_barrier(b);
 }
 
-/* Rows [first, first + m) of the shard (or of other memory), which are rows [to, to + m) of the result. */
-static beryl_status matmul_shard(lowering *l, const graph_node *node, const matrix *w, const vectors *x, uint32_t shard, uint32_t first,
-                                 uint32_t to, uint32_t m, beryl_error *error) {
+/* Rows [first, first + m) of the shard (or of other memory), which are rows [to, to + m) of the result; end NULL: that is `out`. */
+static beryl_status matmul_shard(lowering *l, const graph_node *node, graph_value result, const tree *end, const matrix *w, const vectors *x, uint32_t shard,
+                                 uint32_t first, uint32_t to, uint32_t m, beryl_error *error) {
     if (lower_ir_tiled_wants(l, x->bound, w->k)) {
-        const lower_ir_tiled_product tiled = {.x = x->value, .weight = w->value, .stored = w->stored != NULL, .shard = shard, .first = first, .to = to,
+        const lower_ir_tiled_product tiled = {.x = x->value, .weight = w->value, .out = result, .end = end, .stored = w->stored != NULL, .shard = shard, .first = first, .to = to,
                                               .m = m, .k = w->k, .n = x->n, .bound = x->bound, .x_stride = x->stride, .x_offset = x->offset};
         if (w->stored) lower_bytes(l, m * base_type_row_bytes(w->type, w->k));
         return lower_ir_tiled(l, node, &tiled, error);
@@ -195,18 +200,22 @@ static beryl_status matmul_shard(lowering *l, const graph_node *node, const matr
     }
     p.x = lower_ir_read(k, "x", x->value);
     p.x_aligned = x->offset % k->wide == 0 && x->stride % k->wide == 0;
-    ir_memory out = lower_ir_write(k, "out", node->out[0]);
+    ir_memory out = {0};
+    p.ends = end != NULL;
+    if (end) tree_end_declare(&p.end, k, end);
+    else out = lower_ir_write(k, "out", result);
     ir_id n = lower_ir_count(k, "n", x->n), x_offset = lower_ir_u32(k, "x_offset", x->offset);
-    ir_id row_first = lower_ir_u32(k, "first", first), out_offset = lower_ir_u32(k, "out_offset", graph_tensor_at(l->g, node->out[0])->offset + to);
+    ir_id row_first = lower_ir_u32(k, "first", first), out_offset = lower_ir_u32(k, "out_offset", to + (end ? 0 : graph_tensor_at(l->g, result)->offset));
     ir_id rows = lower_ir_u32(k, "m", m), x_stride = lower_ir_u32(k, "x_stride", x->stride);
-    ir_id out_stride = lower_ir_u32(k, "out_stride", graph_tensor_at(l->g, node->in[1])->dim[0].size);
+    ir_id out_stride = lower_ir_u32(k, "out_stride", w->m);
     product_memory(&p);
     const uint32_t tiles = (m + p.rows - 1) / p.rows;
     ir_id tiles_id = lower_ir_over(k, lower_ir_plus(k, rows, p.rows - 1), p.rows);
     ir_id begin = lower_ir_times(k, ir_group(b, 1), p.vectors), out_at[VECTORS_MOST], holds[VECTORS_MOST], row[ROWS_MOST];
     ir_id last = ir_sub(b, n, ir_u32(b, 1));
+    p.to = out_offset;
     for (uint32_t v = 0; v < p.vectors; v++) {
-        ir_id vector = lower_ir_plus(k, begin, v);
+        ir_id vector = p.vector[v] = lower_ir_plus(k, begin, v);
         holds[v] = ir_lt(b, vector, n);
         p.x_at[v] = ir_fma(b, ir_min(b, vector, last), x_stride, x_offset);
         out_at[v] = ir_fma(b, vector, out_stride, out_offset);
@@ -222,22 +231,45 @@ static beryl_status matmul_shard(lowering *l, const graph_node *node, const matr
     return lower_ir_end_3d(k, (lower_count){tiles < GROUPS_MOST ? tiles : GROUPS_MOST, 0}, 1, x->n, p.vectors, (lower_count){1, 0}, 1, error);
 }
 
-beryl_status lower_ir_matmul(lowering *l, const graph_node *node, beryl_error *error) {
+/* The product `matmul`, and a tree at its end (NULL: none), as the plan's `node`. */
+static beryl_status lower_product(lowering *l, const graph_node *node, const graph_node *matmul, const tree *end, beryl_error *error) {
     matrix w;
     vectors x;
     bool taken;
-    const beryl_status made = lower_ir_matvec_node(l, node, &taken, error);
+    const graph_value out = matmul->out[0];
+    const beryl_status made = lower_ir_matvec_node(l, node, matmul, end, &taken, error);
     if (taken) return made;
-    if (!matrix_of(l, node->in[1], &w)) return lower_ir_refuse(node, "a weight that is not whole rows of a known type", error);
-    if (!vectors_of(l, node->in[0], &x)) return lower_ir_refuse(node, "vectors with gaps", error);
-    if (!w.stored) return matmul_shard(l, node, &w, &x, 0, 0, 0, w.m, error);
+    if (!matrix_of(l, matmul->in[1], &w)) return lower_ir_refuse(matmul, "a weight that is not whole rows of a known type", error);
+    if (!vectors_of(l, matmul->in[0], &x)) return lower_ir_refuse(matmul, "vectors with gaps", error);
+    if (!w.stored) return matmul_shard(l, node, out, end, &w, &x, 0, 0, 0, w.m, error);
     beryl_status status = BERYL_OK;
     for (uint32_t i = 0; status == BERYL_OK && i < w.stored->n_shard; i++) {
         const store_shard *s = &w.stored->shard[i];
-        const uint32_t from = w.first > s->row ? w.first : s->row, end = w.first + w.m < s->row + s->n_row ? w.first + w.m : s->row + s->n_row;
-        if (from < end) status = matmul_shard(l, node, &w, &x, i, from - s->row, from - w.first, end - from, error);
+        const uint32_t from = w.first > s->row ? w.first : s->row, last = w.first + w.m < s->row + s->n_row ? w.first + w.m : s->row + s->n_row;
+        if (from < last) status = matmul_shard(l, node, out, end, &w, &x, i, from - s->row, from - w.first, last - from, error);
     }
     return status;
+}
+
+beryl_status lower_ir_matmul(lowering *l, const graph_node *node, beryl_error *error) {
+    return lower_product(l, node, node, NULL, error);
+}
+
+beryl_status lower_ir_product(lowering *l, const graph_node *node, const tree *t, beryl_error *error) {
+    return lower_product(l, node, t->product, t, error);
+}
+
+bool lower_ir_product_fits(const graph *g, const graph_store *store, const tree *t) {
+    const lowering l = {.g = g, .store = (graph_store *)(uintptr_t)store, .caps = device_caps_of(store->device)};
+    matrix w;
+    vectors x;
+    if (t->n_stat || t->n_sum || t->choice || !graph_same_shape(t->shape, graph_tensor_at(g, t->product->out[0]))) return false;
+    if (!matrix_of(&l, t->product->in[1], &w) || !vectors_of(&l, t->product->in[0], &x)) return false;
+    if (t->n_tensor + 2 > (l.caps->storage_max ? l.caps->storage_max : 8)) return false;
+    if (!lower_ir_serial(&l)) return true;
+    for (uint32_t i = 0; i < t->n_value; i++) /* where a lane is all, it computes a tree at a product's end one by one */
+        if (t->values[i].kind == TREE_NODE && tree_is_dear(t->values[i].op)) return false;
+    return x.bound <= VECTORS_MOST || lower_ir_tiled_wants(&l, x.bound, w.k);
 }
 
 /* ---- joined products where a lane does whole rows ------------------------------------------------------------------ */
@@ -436,7 +468,7 @@ beryl_status lower_ir_matmul_id(lowering *l, const graph_node *node, beryl_error
     const bool grouped = lower_ir_grouped_of(l, node, &by), tiled = grouped && !lower_ir_serial(l) && vectors_of(l, node->in[0], &v);
     beryl_status status = grouped ? lower_ir_group_pairs(l, node, &by, error) : BERYL_OK;
     if (status == BERYL_OK && tiled) {
-        const lower_ir_tiled_product all = {.x = node->in[0], .weight = node->in[1], .stored = true, .m = w->dim[1].size, .k = w->dim[2].size, .n = v.n,
+        const lower_ir_tiled_product all = {.x = node->in[0], .weight = node->in[1], .out = node->out[0], .stored = true, .m = w->dim[1].size, .k = w->dim[2].size, .n = v.n,
                                             .bound = v.bound, .x_stride = v.stride, .x_offset = v.offset, .by = &by};
         return lower_ir_tiled(l, node, &all, error);
     }

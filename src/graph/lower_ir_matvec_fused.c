@@ -30,6 +30,7 @@ typedef struct plan { /* everything that the kernel is */
     bool apart;                   /* a dispatch of its own makes the vectors */
     bool sharded;
     uint32_t shard;
+    const tree *end;              /* NULL: none; else out_offset is where the segment's columns begin */
     matvec_shape shape;
     matvec_choice c;
 } plan;
@@ -121,6 +122,7 @@ typedef struct making {
     ir_memory weights[FUSED_SEGMENT_MAX], out[FUSED_SEGMENT_MAX], slice; /* weights: of the segment's type */
     ir_id planes[FUSED_SEGMENT_MAX][PACK_PLANE_MAX], out_offset[FUSED_SEGMENT_MAX], first[FUSED_SEGMENT_MAX];
     ir_id slice_offset, slice_stride, cap;
+    tree_walk end;
     uint32_t tile, begin[FUSED_SEGMENT_MAX + 1]; /* rows of a tile; the segments' first tiles */
 } making;
 
@@ -221,6 +223,11 @@ static void store_tile(making *k, uint32_t kind, ir_id tile, const tile_rows *t,
             ir_id vector = lower_ir_plus(ir, k->v.first, v), holds = ir_lt(b, t->result[r], t->count);
             if (p->c.n_x > 1 || p->vectors.x.n.extent) holds = ir_and(b, holds, ir_lt(b, vector, k->v.n));
             ir_if(b, ir_and(b, holds, ir_eq(b, k->m.lane, ir_u32(b, o % p->c.lanes))));
+            if (p->end) {
+                tree_end_store(&k->end, vector, ir_add(b, t->result[r], k->out_offset[0]), sums[r * p->c.n_x + v]);
+                ir_end(b);
+                continue;
+            }
             ir_id y = ended(k, &sums[r * p->per * p->c.n_x + v], t->result[r], vector);
             for (uint32_t i = kind; i < p->n; i++) { /* the segments of this type */
                 if (p->s[i].type != p->s[kind].type) continue;
@@ -321,9 +328,10 @@ static beryl_status make(lowering *l, const graph_node *node, plan *p, const cha
     bind_weights(&k);
     lower_ir_vectors_begin(&k.v, &k.m, p->f, &p->vectors, p->apart);
     for (uint32_t i = 0; i < p->n; i++) {
-        k.out[i] = lower_ir_bind(ir, outs[i], p->s[i].out, IR_F32, IR_READ_WRITE);
+        if (!p->end) k.out[i] = lower_ir_bind(ir, outs[i], p->s[i].out, IR_F32, IR_READ_WRITE);
         k.out_offset[i] = lower_ir_u32(ir, offsets[i], p->s[i].out_offset);
     }
+    if (p->end) tree_end_declare(&k.end, ir, p->end);
     if (p->f->to == FUSED_GELU_MUL) {
         k.slice = lower_ir_bind(ir, "slice", p->f->slice, IR_F32, IR_READ);
         k.slice_offset = lower_ir_u32(ir, "slice_offset", p->slice.offset);
@@ -344,24 +352,24 @@ beryl_status lower_ir_fused_matvec(lowering *l, const graph_node *node, beryl_er
     return status == BERYL_OK ? make(l, node, &p, "matvec", error) : status;
 }
 
-beryl_status lower_ir_matvec_node(lowering *l, const graph_node *node, bool *taken, beryl_error *error) {
-    const fused_matvec f = {.from = FUSED_X_PLAIN, .to = FUSED_STORE, .x = node->in[0], .n_segment = 1, .w = {node->in[1]}, .out = {node->out[0]}};
-    const graph_tensor *w = graph_tensor_at(l->g, node->in[1]);
-    plan p = {.f = &f, .n = 1, .per = 1};
+beryl_status lower_ir_matvec_node(lowering *l, const graph_node *node, const graph_node *product, const tree *end, bool *taken, beryl_error *error) {
+    const fused_matvec f = {.from = FUSED_X_PLAIN, .to = FUSED_STORE, .x = product->in[0], .n_segment = 1, .w = {product->in[1]}, .out = {product->out[0]}};
+    const graph_tensor *w = graph_tensor_at(l->g, product->in[1]);
+    plan p = {.f = &f, .n = 1, .per = 1, .end = end};
     *taken = false;
-    if (w->rank != 2 || !segment_of(l, node->in[1], w->dim[1].size, &p.s[0])) return BERYL_OK;
+    if (w->rank != 2 || !segment_of(l, product->in[1], w->dim[1].size, &p.s[0])) return BERYL_OK;
     if (!vectors_walk_of(l, &f, w->dim[1].size, &p.vectors) || p.vectors.x.bound > VECTORS_MOST || p.vectors.x_any) return BERYL_OK;
     shape_of(l, &p);
     if (!lower_ir_matvec_choose(l->caps, &p.shape, &p.c)) return BERYL_OK;
-    const store_tensor *stored = lower_stored(l, node->in[1]);
-    const uint32_t begin = p.s[0].first, end = begin + p.s[0].rows, offset = graph_tensor_at(l->g, node->out[0])->offset;
+    const store_tensor *stored = lower_stored(l, product->in[1]);
+    const uint32_t begin = p.s[0].first, last = begin + p.s[0].rows, offset = end ? 0 : graph_tensor_at(l->g, product->out[0])->offset;
     beryl_status status = BERYL_OK;
     *taken = p.sharded = true;
-    p.s[0].out = node->out[0];
+    p.s[0].out = product->out[0];
     p.s[0].out_stride = p.s[0].rows;
     for (uint32_t i = 0; status == BERYL_OK && i < stored->n_shard; i++) {
         const store_shard *s = &stored->shard[i];
-        const uint32_t from = begin > s->row ? begin : s->row, to = end < s->row + s->n_row ? end : s->row + s->n_row;
+        const uint32_t from = begin > s->row ? begin : s->row, to = last < s->row + s->n_row ? last : s->row + s->n_row;
         if (from >= to) continue;
         p.shard = i;
         p.s[0].layout = &s->layout;

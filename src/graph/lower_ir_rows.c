@@ -522,10 +522,6 @@ beryl_status lower_ir_tree_rows(lowering *l, const graph_node *node, const tree 
     return status == BERYL_OK && s.kind == SEARCH_PARTS ? join_parts(l, node, t, s.parts, error) : status;
 }
 
-static bool is_dear(base_op op) {
-    return op == OP_GELU_TANH || op == OP_GEGLU || op == OP_SOFTCAP;
-}
-
 bool lower_ir_tree_rows_fit(const device_caps *caps, const tree *t) {
     if (t->shape->rank == 0) return false;
     const uint32_t d = length_of(t);
@@ -534,7 +530,7 @@ bool lower_ir_tree_rows_fit(const device_caps *caps, const tree *t) {
     const form f = form_of(caps, t, is_serial(caps) || d % 4 || is_varying(t) ? 1 : 4);
     if (f.chunks || f.arrays) return true;
     for (uint32_t i = 0; i < t->n_value; i++) /* would be computed once a walk */
-        if (t->values[i].last > t->values[i].first && (t->values[i].kind == TREE_WEIGHTED || (t->values[i].kind == TREE_NODE && is_dear(t->values[i].op)))) return false;
+        if (t->values[i].last > t->values[i].first && (t->values[i].kind == TREE_WEIGHTED || (t->values[i].kind == TREE_NODE && tree_is_dear(t->values[i].op)))) return false;
     return true;
 }
 

@@ -88,7 +88,7 @@ static ir_id expert_rows(lower_ir *k, const lower_ir_tiled_product *p, ir_id exp
 static beryl_status multiply(lowering *l, const graph_node *node, const lower_ir_tiled_product *p, bool halves, uint64_t unpacked, uint32_t first,
                              uint32_t to, uint32_t m, beryl_error *error) {
     const lower_ir_grouped *by = p->by;
-    const uint32_t width = by ? p->m : graph_tensor_at(l->g, node->in[1])->dim[0].size, spread = by ? lower_ir_grouped_each(by) : p->bound;
+    const uint32_t width = by ? p->m : graph_tensor_at(l->g, p->weight)->dim[0].size, spread = by ? lower_ir_grouped_each(by) : p->bound;
     lower_ir kernel, *k = &kernel;
     lower_ir_weight w = {.k = NULL};
     ir_memory weights = {0}, list = {0}, x;
@@ -100,10 +100,13 @@ static beryl_status multiply(lowering *l, const graph_node *node, const lower_ir
     if (halves) x = lower_ir_scratch(k, "x", SCRATCH_X, (uint64_t)p->bound * p->k * 2, IR_F16, IR_READ);
     else x = lower_ir_read(k, "x", p->x);
     if (by) list = lower_ir_grouped_list(k, by);
-    ir_memory out = lower_ir_write(k, "out", node->out[0]), sum = ir_register(b, IR_F32, 1);
+    ir_memory out = {0}, sum = ir_register(b, IR_F32, 1);
+    tree_walk end;
+    if (p->end) tree_end_declare(&end, k, p->end);
+    else out = lower_ir_write(k, "out", p->out);
     ir_id n = by ? IR_NO_ID : lower_ir_count(k, "n", p->n), rows = lower_ir_u32(k, "m", m), start = lower_ir_u32(k, "first", first);
     ir_id x_offset = lower_ir_u32(k, "x_offset", halves ? 0 : p->x_offset), x_stride = lower_ir_u32(k, "x_stride", halves ? p->k : p->x_stride);
-    ir_id out_offset = lower_ir_u32(k, "out_offset", graph_tensor_at(l->g, node->out[0])->offset + to);
+    ir_id out_offset = lower_ir_u32(k, "out_offset", to + (p->end ? 0 : graph_tensor_at(l->g, p->out)->offset));
     ir_id out_stride = lower_ir_u32(k, "out_stride", width), depth = lower_ir_u32(k, "k", p->k), zero = ir_u32(b, 0), one = ir_u32(b, 1);
     ir_id pairs = zero;
     if (by) {
@@ -123,7 +126,8 @@ static beryl_status multiply(lowering *l, const graph_node *node, const lower_ir
     ir_set(b, sum, ir_fma(b, left, right, ir_get(b, sum)));
     ir_end(b);
     ir_id result = by ? lower_ir_grouped_pair(k, by, list, pairs, v) : v;
-    ir_store(b, out, ir_add(b, ir_add(b, ir_mul(b, result, out_stride), out_offset), r), ir_get(b, sum));
+    if (p->end) tree_end_store(&end, result, ir_add(b, r, out_offset), ir_get(b, sum));
+    else ir_store(b, out, ir_add(b, ir_add(b, ir_mul(b, result, out_stride), out_offset), r), ir_get(b, sum));
     ir_end(b), ir_end(b);
     if (!by) return lower_ir_end_marked(k, (lower_count[IR_DIM_MAX]){p->n, {m, 0}}, (uint64_t[IR_DIM_MAX]){p->bound, m, p->k}, error);
     ir_end(b);

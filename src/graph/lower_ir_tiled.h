@@ -4,9 +4,11 @@
 #define GRAPH_LOWER_IR_TILED_H
 
 #include "graph/lower_ir_grouped.h"
+#include "graph/lower_ir_tree.h"
 
 typedef struct lower_ir_tiled_product {
-    graph_value x, weight;
+    graph_value x, weight, out;
+    const tree *end;         /* what becomes of the result; NULL: it is stored */
     bool stored;             /* the weight is a shard of a stored tensor; else dense in other memory */
     uint32_t shard, first;   /* first: row of the shard */
     uint32_t to, m, k;       /* rows [to, to + m) of the result */

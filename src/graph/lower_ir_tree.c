@@ -113,19 +113,21 @@ static bool makes(const graph_node *node, graph_value v) {
     return false;
 }
 
-bool tree_read(tree *t, const graph *g, const graph_node *const *nodes, uint32_t n, const graph_value *outs, uint32_t n_out, graph_value given) {
+bool tree_read(tree *t, const graph *g, const graph_node *const *nodes, uint32_t n, const graph_value *outs, uint32_t n_out) {
     *t = (tree){.g = g, .n_level = 1};
-    for (uint32_t i = 0; i < n; i++)
+    for (uint32_t i = 0; i < n; i++) {
         if (nodes[i]->op == OP_ARGMAX || nodes[i]->op == OP_TOPK) t->choice = nodes[i];
+        if (nodes[i]->op == OP_MATMUL) t->product = nodes[i];
+    }
     t->shape = graph_tensor_at(g, t->choice ? t->choice->in[0] : outs[0]);
     for (uint32_t i = 0; i < n_out; i++) {
         if (makes(t->choice, outs[i])) continue;
         add_tensor(t, outs[i], *graph_tensor_at(g, outs[i]));
         t->n_out++;
     }
-    if (given) add_value(t, (tree_value){.kind = TREE_GIVEN, .id = given});
+    if (t->product) add_value(t, (tree_value){.kind = TREE_GIVEN, .id = t->product->out[0]});
     for (uint32_t i = 0; i < n; i++)
-        if (nodes[i] != t->choice) read_node(t, nodes[i]);
+        if (nodes[i] != t->choice && nodes[i] != t->product) read_node(t, nodes[i]);
     if (t->choice) t->chosen = value_of(t, t->choice->in[0]);
     for (uint32_t i = 0; i < t->n_out; i++) t->out[i] = value_of(t, t->tensors[i]);
     if (t->n_value == TREE_VALUES || t->n_stat == TREE_STATS || t->n_tensor > LOWER_WALK_TENSORS || t->n_sum > TREE_SUMS || t->crossed) return false;
@@ -206,11 +208,6 @@ void tree_spot_at(tree_walk *c, tree_spot *s, uint32_t wide, ir_id i) {
     s->column = i;
 }
 
-void tree_give(tree_walk *c, tree_spot *s, ir_id x) {
-    for (uint32_t v = 0; v < c->t.n_value; v++)
-        if (c->t.values[v].kind == TREE_GIVEN) s->made[v] = x;
-}
-
 static ir_id operation(tree_walk *c, base_op op, const graph_node *node, ir_id x, ir_id y, uint32_t width) {
     ir_builder *b = c->k->b;
     switch ((int)op) {
@@ -278,6 +275,10 @@ void tree_store(tree_walk *c, tree_spot *s, uint32_t level) {
         if (c->t.values[c->t.out[i]].level == level) ir_store(c->k->b, c->memory[i], s->at[i], tree_value_at(c, s, c->t.out[i]));
 }
 
+bool tree_is_dear(base_op op) {
+    return op == OP_GELU_TANH || op == OP_GEGLU || op == OP_SOFTCAP;
+}
+
 void tree_walk_rows(tree_walk *c) {
     const graph_tensor *tensors[LOWER_WALK_TENSORS], *shape = c->t.shape;
     for (uint32_t i = 0; i < c->t.n_tensor; i++) {
@@ -303,3 +304,16 @@ uint32_t tree_widest(const tree_walk *c, uint32_t most, uint64_t row, bool whole
     return 1;
 }
 
+void tree_end_declare(tree_walk *c, lower_ir *k, const tree *t) {
+    *c = (tree_walk){.k = k, .t = *t};
+    tree_walk_rows(c);
+    tree_declare(c);
+}
+
+void tree_end_store(tree_walk *c, ir_id vector, ir_id column, ir_id x) {
+    tree_spot s;
+    tree_place(c, vector, 1, false, c->row);
+    tree_spot_at(c, &s, 1, column);
+    s.made[0] = x; /* the given value is the first */
+    tree_store(c, &s, 0);
+}

@@ -18,7 +18,7 @@ enum {
 
 typedef enum tree_value_kind {
     TREE_INPUT,    /* from memory */
-    TREE_GIVEN,    /* from the kernel: tree_give */
+    TREE_GIVEN,    /* a product's, from the kernel */
     TREE_WEIGHTED, /* from memory, summed with weights over an axis that the tree has not */
     TREE_NODE,     /* a pointwise operation */
     TREE_LESS,     /* x - stat */
@@ -51,7 +51,7 @@ typedef struct tree {
     const graph *g;
     const graph_tensor *shape; /* of every result */
     const graph_node *choice;  /* topk or argmax of `chosen`; NULL: none */
-    graph_value given;         /* 0: none */
+    const graph_node *product; /* matmul at its start, whose result is given; NULL: none */
     graph_value tensors[LOWER_WALK_TENSORS]; /* results [n_out] first */
     graph_tensor seen[LOWER_WALK_TENSORS];   /* as the walk goes over them */
     uint32_t n_tensor, n_out, n_value, n_stat, n_level, n_sum;
@@ -61,9 +61,8 @@ typedef struct tree {
     uint8_t out[GRAPH_OUT_MAX], chosen; /* values */
 } tree;
 
-/* Of nodes [n] with these results, those of a choice among them. given: a value that the kernel makes, 0: none. false: more than
- * there is room for. Pure. */
-bool tree_read(tree *t, const graph *g, const graph_node *const *nodes, uint32_t n, const graph_value *outs, uint32_t n_out, graph_value given);
+/* Of nodes [n] with these results, those of a choice among them. false: more than there is room for. Pure. */
+bool tree_read(tree *t, const graph *g, const graph_node *const *nodes, uint32_t n, const graph_value *outs, uint32_t n_out);
 /* No operation, and the largest of the rows of the node's first input. */
 void tree_read_choice(tree *t, const graph *g, const graph_node *node);
 /* How many values are held between two walks, at most. */
@@ -102,10 +101,15 @@ ir_id tree_place(tree_walk *c, ir_id left, uint32_t each, bool clamp, ir_id *at)
 void tree_spot_begin(tree_spot *s, uint32_t wide);
 /* Elements from column i of the row at c->row. */
 void tree_spot_at(tree_walk *c, tree_spot *s, uint32_t wide, ir_id i);
-/* What the given value is there. */
-void tree_give(tree_walk *c, tree_spot *s, ir_id x);
 ir_id tree_value_at(tree_walk *c, tree_spot *s, uint32_t v);
 /* Stores the results of a level. */
 void tree_store(tree_walk *c, tree_spot *s, uint32_t level);
+
+/* The end of a product: its bindings; and the results at a column of a vector, of which the product made x. */
+void tree_end_declare(tree_walk *c, lower_ir *k, const tree *t);
+void tree_end_store(tree_walk *c, ir_id vector, ir_id column, ir_id x);
+
+/* Operations that take many instructions. */
+bool tree_is_dear(base_op op);
 
 #endif

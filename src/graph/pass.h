@@ -11,8 +11,9 @@ beryl_status graph_pass_all(graph *g, graph_store *store, const graph_exec_optio
 void graph_pass_dead(graph *g);
 /* Joins the operations of a decode layer into few dispatches (pass_fuse.c). */
 beryl_status graph_pass_fuse(graph *g, graph_store *store, const graph_exec_options *options, beryl_error *error);
-/* Joins trees of pointwise operations and rows (pass_chain.c), for plans of generated kernels. */
-beryl_status graph_pass_chains(graph *g, graph_store *store, beryl_error *error);
+/* Joins trees of pointwise operations and rows (pass_chain.c), for plans of generated kernels. products: with those that they
+ * stand at the end of. */
+beryl_status graph_pass_chains(graph *g, graph_store *store, bool products, beryl_error *error);
 /* Puts a joined node (fused_kind `kind`) in the place of the last of the members, which rise. false: no memory. */
 bool graph_pass_join(graph *g, const uint32_t *members, uint32_t n, const graph_value *outs, uint32_t n_out, uint32_t kind, const void *detail);
 

@@ -1,5 +1,5 @@
 /* pass_chain.c - joins trees of pointwise operations and rows (norms, softmax) of one shape into nodes that are one kernel; a weighted
- * sum is where one begins, topk or argmax where one ends.
+ * sum or a product is where one begins, topk or argmax where one ends.
  *
  * A tree grows from its first operation on: what uses one of its values joins it, and brings along what else it is made from.
  * Nothing is computed twice. The joined node stands in the place of its last member, so nobody between its members may use
@@ -125,7 +125,22 @@ static bool uses_one(const graph *g, const members *set, const graph_node *node)
     return false;
 }
 
-beryl_status graph_pass_chains(graph *g, graph_store *store, beryl_error *error) {
+/* Adds the product that a member takes, where the tree may stand at its end. */
+static void add_product(const graph *g, const graph_store *store, members *set) {
+    for (uint32_t m = 0; m < set->n; m++) {
+        const graph_node *node = &g->nodes.data[set->node[m]];
+        for (uint32_t k = 0; k < node->n_in; k++) {
+            const graph_tensor *t = graph_tensor_at(g, node->in[k]);
+            if (!node->in[k] || t->base || t->node == UINT32_MAX || g->nodes.data[t->node].dead || g->nodes.data[t->node].op != OP_MATMUL) continue;
+            members more = *set;
+            if (!add(&more, t->node) || !can_join(g, store, &more)) continue;
+            *set = more;
+            return;
+        }
+    }
+}
+
+beryl_status graph_pass_chains(graph *g, graph_store *store, bool products, beryl_error *error) {
     for (uint32_t i = 0; i < g->nodes.count; i++) {
         if (!is_fit(g, &g->nodes.data[i])) continue;
         const graph_tensor *shape = graph_tensor_at(g, g->nodes.data[i].out[0]);
@@ -149,6 +164,7 @@ beryl_status graph_pass_chains(graph *g, graph_store *store, beryl_error *error)
             ended = add(&more, k) && can_join(g, store, &more);
             if (ended) best = more;
         }
+        if (products && !ended) add_product(g, store, &best);
         if (best.n > 1 && !graph_pass_join(g, best.node, best.n, best.out, best.n_out, FUSED_CHAIN, NULL))
             return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     }

@@ -642,7 +642,8 @@ static lower_fn *lowering_of(const graph_plan *p, const graph_node *node, kernel
 }
 
 beryl_status graph_plan_chains(graph *g, graph_store *store, const graph_exec_options *options, beryl_error *error) {
-    return options->chains || graph_plan_generated(store) ? graph_pass_chains(g, store, error) : BERYL_OK;
+    const bool generated = graph_plan_generated(store);
+    return options->chains || generated ? graph_pass_chains(g, store, options->chains && generated, error) : BERYL_OK;
 }
 #endif
 
