@@ -40,6 +40,7 @@ static const char *const options[] = {"-x",
                                       "-O3",
 #if defined __x86_64__ || defined __i386__
                                       "-march=native",
+                                      "-mprefer-vector-width=512", /* as the texts' own vectors: what is stored by halves is slow to load whole */
 #else
                                       "-mcpu=native",
 #endif
