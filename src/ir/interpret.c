@@ -322,6 +322,12 @@ static void run_lanes(machine *m, ir_form form) {
     }
 }
 
+typedef enum source_op { /* so the switch below is complete, or does not compile */
+#define X(NAME, ...) SOURCE_##NAME = IR_##NAME,
+    IR_INDEX_LIST(X) SOURCE_CONST = IR_CONST, SOURCE_PARAM = IR_PARAM
+#undef X
+} source_op;
+
 /* const, param and the index kinds: all lanes, whatever the mask. */
 static void run_source(machine *m) {
     const ir_instruction *i = at(m);
@@ -330,14 +336,14 @@ static void run_source(machine *m) {
     for (uint32_t lane = 0; lane < m->lanes; lane++) {
         uint64_t v = i->imm;
         uint32_t where[3] = {lane % side[0], lane / side[0] % side[1], lane / side[0] / side[1]};
-        switch ((int)i->op) {
-        case IR_PARAM: v = m->run->params[i->array]; break;
-        case IR_GROUP: v = m->group[axis]; break;
-        case IR_GROUPS: v = m->run->groups[axis]; break;
-        case IR_LOCAL: v = where[axis]; break;
-        case IR_SUBGROUP_LANE: v = lane % m->k->subgroup_size; break;
-        case IR_SUBGROUP_SIZE: v = m->k->subgroup_size; break;
-        default: break;
+        switch ((source_op)i->op) {
+        case SOURCE_CONST: break;
+        case SOURCE_PARAM: v = m->run->params[i->array]; break;
+        case SOURCE_GROUP: v = m->group[axis]; break;
+        case SOURCE_GROUPS: v = m->run->groups[axis]; break;
+        case SOURCE_LOCAL: v = where[axis]; break;
+        case SOURCE_SUBGROUP_LANE: v = lane % m->k->subgroup_size; break;
+        case SOURCE_SUBGROUP_SIZE: v = m->k->subgroup_size; break;
         }
         uint64_t *to = value(m, m->id, lane);
         for (uint32_t w = 0; w < i->width; w++) to[w] = v;

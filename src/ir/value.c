@@ -68,58 +68,78 @@ static double round_even(double x) {
     return copysign(whole, x);
 }
 
-static double float_unary(ir_op op, double x) {
-    switch ((int)op) {
-    case IR_FLOOR: return floor(x);
-    case IR_CEIL: return ceil(x);
-    case IR_TRUNC: return trunc(x);
-    case IR_ROUND: return isfinite(x) ? round_even(x) : x;
-    case IR_SQRT: return sqrt(x);
-    case IR_RSQRT: return 1 / sqrt(x);
-    case IR_RECIP: return 1 / x;
-    case IR_EXP: return exp(x);
-    case IR_EXP2: return exp2(x);
-    case IR_LOG: return log(x);
-    case IR_LOG2: return log2(x);
-    case IR_SIN: return sin(x);
-    case IR_COS: return cos(x);
-    case IR_TAN: return tan(x);
-    case IR_ASIN: return asin(x);
-    case IR_ACOS: return acos(x);
-    case IR_ATAN: return atan(x);
-    case IR_SINH: return sinh(x);
-    case IR_COSH: return cosh(x);
-    case IR_TANH: return tanh(x);
-    case IR_ERF: return erf(x);
-    default: return NAN;
-    }
-}
+/* Ops by their lists: so the switches below are complete, or do not compile. */
+typedef enum same_op {
+#define X(NAME, ...) SAME_##NAME = IR_##NAME,
+    IR_UNARY_LIST(X) IR_BINARY_LIST(X) SAME_FMA = IR_FMA, SAME_PERMUTE_BYTES = IR_PERMUTE_BYTES
+#undef X
+} same_op;
+typedef enum compare_op {
+#define X(NAME, ...) COMPARE_##NAME = IR_##NAME,
+    IR_COMPARE_LIST(X)
+#undef X
+} compare_op;
+typedef enum value_op {
+#define X(NAME, ...) VALUE_##NAME = IR_##NAME,
+    IR_VALUE_LIST(X)
+#undef X
+} value_op;
 
-static double float_binary(ir_op op, double x, double y) {
-    switch ((int)op) {
-    case IR_ADD: return x + y;
-    case IR_SUB: return x - y;
-    case IR_MUL: return x * y;
-    case IR_DIV: return x / y;
-    case IR_MOD: return fmod(x, y);
-    case IR_POW: return pow(x, y);
-    case IR_ATAN2: return atan2(x, y);
-    default: return NAN;
+static double float_value(same_op op, ir_type type, double x, double y, double z) {
+    switch (op) {
+    case SAME_FLOOR: return floor(x);
+    case SAME_CEIL: return ceil(x);
+    case SAME_TRUNC: return trunc(x);
+    case SAME_ROUND: return isfinite(x) ? round_even(x) : x;
+    case SAME_SQRT: return sqrt(x);
+    case SAME_RSQRT: return 1 / sqrt(x);
+    case SAME_RECIP: return 1 / x;
+    case SAME_EXP: return exp(x);
+    case SAME_EXP2: return exp2(x);
+    case SAME_LOG: return log(x);
+    case SAME_LOG2: return log2(x);
+    case SAME_SIN: return sin(x);
+    case SAME_COS: return cos(x);
+    case SAME_TAN: return tan(x);
+    case SAME_ASIN: return asin(x);
+    case SAME_ACOS: return acos(x);
+    case SAME_ATAN: return atan(x);
+    case SAME_SINH: return sinh(x);
+    case SAME_COSH: return cosh(x);
+    case SAME_TANH: return tanh(x);
+    case SAME_ERF: return erf(x);
+    case SAME_ADD: return x + y;
+    case SAME_SUB: return x - y;
+    case SAME_MUL: return x * y;
+    case SAME_DIV: return x / y;
+    case SAME_MOD: return fmod(x, y);
+    case SAME_POW: return pow(x, y);
+    case SAME_ATAN2: return atan2(x, y);
+    case SAME_FMA: return type == IR_F64 ? fma(x, y, z) : (double)fmaf((float)x, (float)y, (float)z);
+    case SAME_NEG: /* by their bits */
+    case SAME_ABS:
+    case SAME_MIN:
+    case SAME_MAX:
+    case SAME_NOT: /* of integers alone */
+    case SAME_POPCOUNT:
+    case SAME_AND:
+    case SAME_OR:
+    case SAME_XOR:
+    case SAME_SHL:
+    case SAME_SHR:
+    case SAME_PERMUTE_BYTES: break;
     }
+    return NAN;
 }
 
 static uint64_t float_op(ir_op op, ir_type type, const uint64_t *in) {
-    double x = float_of(type, in[0]);
+    const uint32_t n = ir_op_of(op)->n_in;
+    const double x = float_of(type, in[0]), y = n > 1 ? float_of(type, in[1]) : 0, z = n > 2 ? float_of(type, in[2]) : 0;
     if (op == IR_NEG) return in[0] ^ sign_bit(type);
     if (op == IR_ABS) return in[0] & ~sign_bit(type);
-    if (op == IR_MIN) return float_of(type, in[1]) < x || isnan(x) ? in[1] : in[0];
-    if (op == IR_MAX) return float_of(type, in[1]) > x || isnan(x) ? in[1] : in[0];
-    if (op == IR_FMA) {
-        double y = float_of(type, in[1]), z = float_of(type, in[2]);
-        return bits_of(type, type == IR_F64 ? fma(x, y, z) : fmaf((float)x, (float)y, (float)z));
-    }
-    if (ir_op_of(op)->n_in == 2) return bits_of(type, float_binary(op, x, float_of(type, in[1])));
-    return bits_of(type, float_unary(op, x));
+    if (op == IR_MIN) return y < x || isnan(x) ? in[1] : in[0];
+    if (op == IR_MAX) return y > x || isnan(x) ? in[1] : in[0];
+    return bits_of(type, float_value((same_op)op, type, x, y, z));
 }
 
 /* ---- integers ---------------------------------------------------------------------------------
@@ -178,27 +198,50 @@ static uint64_t permute_bytes(const uint64_t *in) {
 static uint64_t integer_op(ir_op op, ir_type type, const uint64_t *in) {
     uint64_t x = in[0], y = ir_op_of(op)->n_in > 1 ? in[1] : 0;
     uint32_t count = (uint32_t)y & (8 * ir_type_bytes(type) - 1);
-    switch ((int)op) {
-    case IR_NEG: return 0 - x;
-    case IR_ABS: return is_signed(type) ? magnitude(signed_of(type, x)) : x;
-    case IR_NOT: return ~x;
-    case IR_POPCOUNT: return popcount(x);
-    case IR_ADD: return x + y;
-    case IR_SUB: return x - y;
-    case IR_MUL: return x * y;
-    case IR_DIV:
-    case IR_MOD: return integer_divide(op, type, x, y);
-    case IR_MIN: return integer_less(type, y, x) ? y : x;
-    case IR_MAX: return integer_less(type, x, y) ? y : x;
-    case IR_AND: return x & y;
-    case IR_OR: return x | y;
-    case IR_XOR: return x ^ y;
-    case IR_SHL: return x << count;
-    case IR_SHR: return shift_right(type, x, count);
-    case IR_FMA: return x * y + in[2];
-    case IR_PERMUTE_BYTES: return permute_bytes(in);
-    default: return 0;
+    switch ((same_op)op) {
+    case SAME_NEG: return 0 - x;
+    case SAME_ABS: return is_signed(type) ? magnitude(signed_of(type, x)) : x;
+    case SAME_NOT: return ~x;
+    case SAME_POPCOUNT: return popcount(x);
+    case SAME_ADD: return x + y;
+    case SAME_SUB: return x - y;
+    case SAME_MUL: return x * y;
+    case SAME_DIV:
+    case SAME_MOD: return integer_divide(op, type, x, y);
+    case SAME_MIN: return integer_less(type, y, x) ? y : x;
+    case SAME_MAX: return integer_less(type, x, y) ? y : x;
+    case SAME_AND: return x & y;
+    case SAME_OR: return x | y;
+    case SAME_XOR: return x ^ y;
+    case SAME_SHL: return x << count;
+    case SAME_SHR: return shift_right(type, x, count);
+    case SAME_FMA: return x * y + in[2];
+    case SAME_PERMUTE_BYTES: return permute_bytes(in);
+    case SAME_FLOOR: /* of floats alone */
+    case SAME_CEIL:
+    case SAME_TRUNC:
+    case SAME_ROUND:
+    case SAME_SQRT:
+    case SAME_RSQRT:
+    case SAME_RECIP:
+    case SAME_EXP:
+    case SAME_EXP2:
+    case SAME_LOG:
+    case SAME_LOG2:
+    case SAME_SIN:
+    case SAME_COS:
+    case SAME_TAN:
+    case SAME_ASIN:
+    case SAME_ACOS:
+    case SAME_ATAN:
+    case SAME_SINH:
+    case SAME_COSH:
+    case SAME_TANH:
+    case SAME_ERF:
+    case SAME_POW:
+    case SAME_ATAN2: break;
     }
+    return 0;
 }
 
 /* ---- the rest ---------------------------------------------------------------------------------
@@ -206,7 +249,6 @@ static uint64_t integer_op(ir_op op, ir_type type, const uint64_t *in) {
 
 static bool compare(ir_op op, ir_type type, const uint64_t *in) {
     bool less, equal;
-    if (op == IR_IS_NAN) return isnan(float_of(type, in[0]));
     if (is_float(type)) {
         double x = float_of(type, in[0]), y = float_of(type, in[1]);
         if (isnan(x) || isnan(y)) return op == IR_NE;
@@ -216,14 +258,15 @@ static bool compare(ir_op op, ir_type type, const uint64_t *in) {
         less = type == IR_BOOL ? in[0] < in[1] : integer_less(type, in[0], in[1]);
         equal = in[0] == in[1];
     }
-    switch ((int)op) {
-    case IR_EQ: return equal;
-    case IR_NE: return !equal;
-    case IR_LT: return less;
-    case IR_LE: return less || equal;
-    case IR_GT: return !less && !equal;
-    default: return !less;
+    switch ((compare_op)op) {
+    case COMPARE_EQ: return equal;
+    case COMPARE_NE: return !equal;
+    case COMPARE_LT: return less;
+    case COMPARE_LE: return less || equal;
+    case COMPARE_GT: return !less && !equal;
+    case COMPARE_GE: return !less;
     }
+    return false;
 }
 
 /* Toward zero, to the nearest end of the range outside it, NaN to 0. */
@@ -266,13 +309,18 @@ static uint64_t dot4_i8(const uint64_t *in) {
 }
 
 uint64_t ir_evaluate(ir_op op, ir_type type, ir_type in_type, const uint64_t *in) {
-    switch ((int)ir_op_of(op)->form) {
-    case IR_FORM_COMPARE: return compare(op, in_type, in);
-    case IR_FORM_SELECT: return in[0] ? in[1] : in[2];
-    case IR_FORM_DOT: return dot4_i8(in);
-    case IR_FORM_CAST: return cast(type, in_type, in[0]);
-    default: break;
+    switch ((value_op)op) { /* ops of other lists have no case */
+    case VALUE_SELECT: return in[0] ? in[1] : in[2];
+    case VALUE_DOT4_I8: return dot4_i8(in);
+    case VALUE_CAST: return cast(type, in_type, in[0]);
+    case VALUE_CONST: /* not lane by lane from operands */
+    case VALUE_PARAM:
+    case VALUE_BITCAST: return 0;
+    case VALUE_IS_NAN: return (bool)isnan(float_of(in_type, in[0]));
+    case VALUE_FMA:
+    case VALUE_PERMUTE_BYTES: break;
     }
+    if (ir_op_of(op)->form == IR_FORM_COMPARE) return compare(op, in_type, in);
     return is_float(type) ? float_op(op, type, in) : integer_op(op, type, in) & mask_of(type);
 }
 
