@@ -124,7 +124,7 @@ same "$words" '--n-gen' && ok
 
 name=cli/ops
 run ops
-code 0 && like "$out" 'rms_norm .* reference, webgpu, cuda, hip, opencl, host ' && run ops --json && json <"$scratch/out" && run ops --markdown && like "$out" '^\| operation' && ok
+code 0 && like "$out" 'rms_norm .* reference, cuda, webgpu, hip, opencl, host ' && run ops --json && json <"$scratch/out" && run ops --markdown && like "$out" '^\| operation' && ok
 
 name=cli/devices
 run devices
@@ -158,6 +158,8 @@ done
 failing perplexity-runs-no-programs 'disk:0 keeps memory' perplexity "$model" "$0" --device disk
 failing logits-runs-no-programs 'disk:0 keeps memory' logits "$model" --ids 2 --out "$scratch/none.npy" --device disk
 failing bench-ops-wrong-shape-is-told-once 'M,N,K' bench-ops matmul --shape 1,2 --device reference
+failing reference-is-one 'no device is called "reference:1"' bench-ops add --device reference:1
+failing nothing-behind-the-colon 'no device is called "host:"' bench-ops add --device host:
 failing bench-ops-runs-no-programs 'disk:0 keeps memory' bench-ops add --device disk
 failing no-such-file 'nothere' tokenize "$model" --file "$scratch/nothere"
 failing broken-conversation '.' render "$model" --chat "$scratch/broken.json"
@@ -353,7 +355,8 @@ done && ok
 name=cli/explain-one
 run explain "$model" --stage plan --op 2 --device dummy --json
 code 0 && json <"$scratch/out" && run explain "$model" --stage plan --op 2 --device dummy && same "$(wc -l <"$scratch/out")" 1 &&
-    like "$out" '^ *2 .*grid' && run explain "$model" --stage plan --op 99999 --device dummy && code 1 && ok
+    like "$out" '^ *2 .*grid' && run explain "$model" --stage plan --op 99999 --device dummy && code 1 &&
+    run explain "$model" --op 4294967295 --device dummy && code 1 && like "$err" 'no live node 4294967295' && ok
 
 name=cli/explain-kernel
 cat >"$scratch/kernel.ir" <<'END'
@@ -380,6 +383,11 @@ code 0 && like "$out" 'matmul' && run explain "$scratch/a.graph" --stage code --
     run explain "$scratch/a.graph" --device disk && code 1 && like "$err" 'disk:0 keeps memory' && echo '%4 = frob %3' >>"$scratch/a.graph" &&
     run explain "$scratch/a.graph" --device dummy && code 1 && same "$out" '' && ok
 
+name=cli/what-no-kernel-does-is-named
+printf 'extent n 8\n%%1 = input F32 [2 n 8] "x"\n%%2 = input F32 [2 2 4] "angles"\n%%3 = rope %%1 %%2\noutput %%3 "y"\n' >"$scratch/a.graph"
+run explain "$scratch/a.graph" --stage plan --device dummy
+code 1 && like "$err" 'rope of F32 on dummy:0: rows with gaps' && ok
+
 name=cli/dummy-computes-nothing
 run run "$model" hello --max-tokens 2 --device dummy
 code 0 && like "$err" '^beryl: warning: the dummy device computes nothing' && same "$(wc -l <"$scratch/err")" 1 && ok
@@ -391,8 +399,8 @@ else code 0 && json <"$scratch/trace.json" && grep -q '"ph":"X"' "$scratch/trace
     run trace "$model" --device reference --out "$scratch/none.json" && code 1 && [ ! -e "$scratch/none.json" ] && ok; fi
 
 name=cli/bench-ops
-run bench-ops add softmax --shape 4,256 --device reference
-code 0 && like "$out" '\| add +\| F32 +\| 4 x 256' && like "$out" 'reference functions' && ok
+run bench-ops add softmax fused --shape 4,256 --device reference:0
+code 0 && like "$out" '\| add +\| F32 +\| 4 x 256' && like "$out" '\| fused +\| F32 +\| 4 x 256' && like "$out" 'reference functions' && ok
 
 for form in json csv; do
     name=cli/bench-ops-$form

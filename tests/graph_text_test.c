@@ -153,6 +153,7 @@ static const char *const refused[] = {
     "%1 = input F32 [3] \"x\"\n%2 = scale %1 0x1.00000001p+0",
     "%1 = input F32 [3] \"x\"\n%2 = add %1",
     "%1 = input F32 [3] \"x\"\n%2 = copy %1 %1",
+    "%1 = input F32 [] \"x\"\n%2 = softmax %1",
     "%1 = input F32 [3] \"x\"\n%2 = reshape %1 [2]",
     "%1 = input F32 [3] \"x\"\n%2 = narrow %1 0 2 2",
     "%1 = input F32 [3] \"x\"\n%2 = narrow %1 0 4294967295 2",

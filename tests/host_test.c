@@ -437,7 +437,7 @@ static void check_order(test *t, rig *r) {
 }
 
 static void test_threads(test *t) {
-    static const char *const counts[] = {"1", "2", "7", "many"};
+    static const char *const counts[] = {"1", "2", "7", ""};
     if (!test_case(t, "host/order-on-any-number-of-threads")) return;
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
         rig r;
@@ -448,6 +448,35 @@ static void test_threads(test *t) {
             check_order(t, &r);
             rig_close(t, &r);
         }
+    }
+    unsetenv("BERYL_THREADS");
+}
+
+static void count_warning(void *user, beryl_log_level level, const char *text) {
+    if (level == BERYL_LOG_WARNING && strstr(text, "BERYL_THREADS is 257: 256 are taken")) ++*(int *)user;
+}
+
+static void test_wrong_threads(test *t) {
+    static const char *const wrong[] = {"many", "-3", "0", "2x", "257"};
+    if (!test_case(t, "host/threads-are-a-number-from-1-on")) return;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        int told = 0;
+        const beryl_log log = {count_warning, &told};
+        base_heap heap;
+        beryl_error error = {0};
+        device *d = NULL;
+        base_heap_init(&heap, NULL);
+        setenv("BERYL_THREADS", wrong[i], 1);
+        const beryl_status status = device_open(&heap, &log, "host", &d, &error);
+        device_close(d);
+        if (status == BERYL_NO_DEVICE) {
+            test_skip(t, "%s", error.message);
+        } else {
+            CHECK_INT(t, status, i < 4 ? BERYL_BAD_INPUT : BERYL_OK);
+            CHECK_INT(t, told, i == 4);
+            if (status) CHECK(t, strstr(error.message, "BERYL_THREADS") && strstr(error.message, wrong[i]));
+        }
+        CHECK_INT(t, heap.bytes, 0);
     }
     unsetenv("BERYL_THREADS");
 }
@@ -667,6 +696,7 @@ void test_host(test *t) {
     test_cache(t);
     test_compiler(t);
     test_threads(t);
+    test_wrong_threads(t);
     test_disk(t);
     test_transfers(t);
 }

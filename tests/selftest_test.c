@@ -165,6 +165,10 @@ static bool restarted(beryl_engine *e, bool no_cache) {
     return tried;
 }
 
+static void count_damaged(void *user, beryl_log_level level, const char *line) {
+    if (level == BERYL_LOG_WARNING && strstr(line, "/kernels-") && strstr(line, "is damaged")) ++*(int *)user;
+}
+
 static int in_scratch(test *t, const char *format) {
     char command[1000];
     snprintf(command, sizeof command, format, test_scratch(t), test_scratch(t), test_scratch(t));
@@ -237,7 +241,8 @@ static void check_cases(test *t) {
         beryl_engine_close(engine);
     }
     if (test_case(t, "selftest/verdict-is-kept")) {
-        const beryl_engine_options options = {.model = DEFAULT_MODEL, .context = 256, .no_cache = true};
+        int damaged = 0;
+        const beryl_engine_options options = {.model = DEFAULT_MODEL, .context = 256, .no_cache = true, .log = {count_damaged, &damaged}};
         const char *before = getenv("XDG_CACHE_HOME");
         char *kept = before ? strdup(before) : NULL;
         watch w = {0};
@@ -258,6 +263,7 @@ static void check_cases(test *t) {
                 if (restarted(engine, starts[i].no_cache) != starts[i].tried) test_fail(t, __FILE__, __LINE__, "start %zu", i);
                 CHECK_INT(t, device_caps_of(engine->device)->subgroups, starts[i].subgroups);
             }
+            CHECK_INT(t, damaged, 2); /* each once */
             beryl_engine_close(engine);
         }
         if (kept) setenv("XDG_CACHE_HOME", kept, 1);

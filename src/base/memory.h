@@ -50,6 +50,9 @@ base_view base_view_of(const char *text); /* NULL: empty */
 bool base_view_equal(base_view a, base_view b);
 bool base_view_begins(base_view text, base_view prefix);
 bool base_view_ends(base_view text, base_view suffix);
+static inline bool base_is_word(char c) { /* an ASCII letter, a digit or an underscore */
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+}
 
 /* Growing bytes, always NUL-terminated once something was added. After a failed allocation `failed` stays set
  * and adding does nothing: check once at the end. */

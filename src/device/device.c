@@ -341,8 +341,11 @@ beryl_status device_open(base_heap *heap, const beryl_log *log, const char *choi
     } else {
         const char *colon = rest.size ? memchr(rest.data, ':', rest.size) : NULL;
         base_view before = {rest.data, colon ? (size_t)(colon - rest.data) : 0};
-        only = backend_named(before);
-        if (only < N_BACKEND) rest = (base_view){colon + 1, rest.size - before.size - 1};
+        const uint32_t named = backend_named(before);
+        if (named < N_BACKEND && colon[1]) { /* nothing behind the colon names nothing */
+            only = named;
+            rest = (base_view){colon + 1, rest.size - before.size - 1};
+        }
     }
     device_mask mask;
     candidates all;

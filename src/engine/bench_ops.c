@@ -121,7 +121,7 @@ static beryl_status build(making *m, const op_case *op) {
         if (out && !graph_tensor_at(m->maker.g, out)->base) graph_output(m->maker.g, out, "y");
         status = graph_status(m->maker.g, &m->maker.error);
     }
-    const graph_exec_options with = {.exact = m->b->exact, .unfused = true, .framed = true};
+    const graph_exec_options with = {.exact = m->b->exact, .unfused = op->op != OP_FUSED, .chains = true, .framed = true};
     if (status == BERYL_OK) status = m->maker.error.code;
     if (status == BERYL_OK) status = graph_exec_open(m->maker.g, &m->store, &with, &m->exec, &m->maker.error);
     return status;

@@ -28,16 +28,18 @@ char *engine_cache_path(base_arena *arena, const char *kind, const char *key) {
     return home && *home == '/' ? base_arena_print(arena, "%s/.cache/beryl%s%s%s%s%s", home, slash, kind, dash, key, end) : NULL;
 }
 
-engine_cached engine_cache_read(beryl_engine *e, base_arena *arena, const char *path, const char *key, base_json **root) {
+const base_json *engine_cache_read(beryl_engine *e, base_arena *arena, const char *path, const char *key) {
     char *text = NULL;
     size_t size = 0;
-    if (!path || !base_file_exists(path)) return ENGINE_CACHED_NONE;
+    base_json *root = NULL;
+    if (!path || !base_file_exists(path)) return NULL;
     const char *own = base_file_read(&e->heap, path, FILE_MOST, &text, &size, NULL) == BERYL_OK ? base_arena_text(arena, text, size) : NULL;
     base_heap_give(&e->heap, text, text ? size + 1 : 0);
-    if (!own || base_json_parse(arena, own, size, root, NULL) != BERYL_OK) return ENGINE_CACHED_DAMAGED;
-    const base_json *same = base_json_find(*root, "key");
-    if (!same || same->kind != JSON_STRING) return ENGINE_CACHED_DAMAGED;
-    return base_view_equal(same->text, base_view_of(key)) ? ENGINE_CACHED_GOOD : ENGINE_CACHED_FOREIGN;
+    const base_json *same = own && base_json_parse(arena, own, size, &root, NULL) == BERYL_OK ? base_json_find(root, "key") : NULL;
+    const bool whole = same && same->kind == JSON_STRING;
+    if (whole && base_view_equal(same->text, base_view_of(key))) return root;
+    base_log(&e->log, BERYL_LOG_WARNING, "%s is %s: it is ignored", path, whole ? "of another device" : "damaged");
+    return NULL;
 }
 
 void engine_cache_begin(const beryl_engine *e, const char *key, base_text *text) {

@@ -44,11 +44,11 @@ static void recall_features(beryl_engine *e, const base_json *list) {
 void engine_check_recall(beryl_engine *e) {
     if (!engine_selftest_computes(e) || e->options.no_cache) return;
     char key[17];
-    base_json *json = NULL;
     base_arena arena;
     base_arena_init(&arena, &e->heap);
     engine_adapter_key(e, key);
-    if (engine_cache_read(e, &arena, engine_cache_path(&arena, "kernels", key), key, &json) == ENGINE_CACHED_GOOD) {
+    const base_json *json = engine_cache_read(e, &arena, engine_cache_path(&arena, "kernels", key), key);
+    if (json) {
         const base_json *list = base_json_find(json, "good");
         recall_features(e, base_json_find(json, "without"));
         for (const base_json *word = list && list->kind == JSON_ARRAY ? list->child : NULL; word; word = word->next) {

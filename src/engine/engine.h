@@ -196,9 +196,8 @@ void engine_check_close(beryl_engine *engine);
 void engine_adapter_key(const beryl_engine *engine, char key[17]);
 /* KIND-KEY.json in Beryl's cache folder; kind NULL: the folder. NULL: there is none, or no memory. */
 char *engine_cache_path(base_arena *arena, const char *kind, const char *key);
-typedef enum engine_cached { ENGINE_CACHED_NONE, ENGINE_CACHED_DAMAGED, ENGINE_CACHED_FOREIGN, ENGINE_CACHED_GOOD } engine_cached;
-/* GOOD: *root, in the arena, is what the file holds; its "key" is `key`. FOREIGN: it has another. */
-engine_cached engine_cache_read(beryl_engine *engine, base_arena *arena, const char *path, const char *key, base_json **root);
+/* What the file holds whose "key" is `key`, in the arena. NULL: there is none, or it is damaged or has another key, which is a warning. */
+const base_json *engine_cache_read(beryl_engine *engine, base_arena *arena, const char *path, const char *key);
 /* A file's beginning, '{' and what tells whose it is; without a comma after it. */
 void engine_cache_begin(const beryl_engine *engine, const char *key, base_text *text);
 /* Makes the folder, or says that nothing can be kept. */

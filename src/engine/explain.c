@@ -37,7 +37,7 @@ engine_plan_kind engine_plan_kind_of(const beryl_engine *e, beryl_plan plan, boo
 /* ---- a plan ---------------------------------------------------------------------------------------------------------- */
 
 static beryl_status print_stage(const device *d, const beryl_explain_options *o, const graph *g, const graph_exec *exec, base_text *out, beryl_error *error) {
-    const uint32_t only = o->one ? o->op : GRAPH_EXPLAIN_ALL;
+    const uint32_t *only = o->one ? &o->op : NULL;
     bool found = true;
     if (o->stage != BERYL_STAGE_GRAPH && !d)
         return base_fail(error, BERYL_UNSUPPORTED, "the reference device runs the graph node by node: it has no plan and no kernels");

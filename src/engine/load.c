@@ -145,7 +145,7 @@ static void read_defaults(beryl_engine *e) {
 beryl_status engine_device_open(base_heap *heap, const beryl_log *log, const char *choice, device **out, beryl_error *error) {
     *out = NULL;
     if (!choice || !*choice) choice = base_environment("BERYL_DEVICE");
-    if (choice && !strcmp(choice, "reference")) return BERYL_OK;
+    if (choice && (!strcmp(choice, "reference") || !strcmp(choice, "reference:0"))) return BERYL_OK;
     beryl_status status = device_open(heap, log, choice, out, error);
     const device_caps *caps = status == BERYL_OK ? device_caps_of(*out) : NULL;
     if (!caps || caps->languages) return status;

@@ -207,6 +207,7 @@ static graph_value make_sample(op_maker *m, const uint32_t *s) {
 /* For the passes to join. */
 static graph_value make_chain(op_maker *m, const uint32_t *s) {
     const graph_value x = rows(m, s[0], s[1]), y = rows(m, s[0], s[1]), w = weight(m, TYPE_F32, 1, &s[1]);
+    counted(m, 8.0 * s[0] * s[1] + 4.0 * s[1], 4.0 * s[0] * s[1], 0);
     if (m->adding) return 0;
     const graph_value sum = graph_add(m->g, x, graph_rms_norm(m->g, graph_gelu_tanh(m->g, y), w, 1e-6f));
     return graph_softmax(m->g, graph_scale(m->g, sum, 0.5f));
@@ -236,7 +237,7 @@ const op_case op_cases[] = {
     {OP_ARGMAX, "ROWS,WIDTH", 2, {4, 32768}, {16, 262144}, make_argmax, OP_F32_ALONE, {{4, 3001}}},
     {OP_SAMPLE, "ROWS,WIDTH", 2, {1, 32768}, {1, 262144}, make_sample, OP_F32_ALONE, {{4, 3001}}},
     {OP_SET_ROWS, "ROWS,WIDTH", 2, {64, 1024}, {8192, 4096}, make_set_rows, OP_F32_ALONE, {{7, 96}}},
-    {OP_FUSED, "ROWS,WIDTH", 2, {0}, {0}, make_chain, OP_F32_ALONE, {{5, 256}}},
+    {OP_FUSED, "ROWS,WIDTH", 2, {256, 1024}, {8192, 4096}, make_chain, OP_F32_ALONE, {{5, 256}}},
 };
 const uint32_t n_op_case = sizeof op_cases / sizeof *op_cases;
 

@@ -133,15 +133,12 @@ void engine_tuned_recall(beryl_engine *e) {
     const char *schedules = graph_plan_generated(&e->store) ? engine_schedules_path(&e->arena) : NULL;
     if (schedules && base_file_exists(schedules)) e->schedules = ir_cache_open(&e->heap, schedules, &e->log); /* no memory: without */
     char key[17];
-    base_json *root = NULL;
     base_arena arena;
     base_arena_init(&arena, &e->heap);
     file_key(e, key);
     const char *path = engine_cache_path(&arena, "tune", key);
-    const engine_cached found = engine_cache_read(e, &arena, path, key, &root);
-    if (found == ENGINE_CACHED_DAMAGED) base_log(&e->log, BERYL_LOG_WARNING, "%s is damaged: what was tuned is ignored", path);
-    if (found == ENGINE_CACHED_FOREIGN) base_log(&e->log, BERYL_LOG_WARNING, "%s is of another device: it is ignored", path);
-    if (found == ENGINE_CACHED_GOOD && !read_forms(e, root)) base_log(&e->log, BERYL_LOG_WARNING, "%s is damaged: its bad entries are ignored", path);
+    const base_json *root = engine_cache_read(e, &arena, path, key);
+    if (root && !read_forms(e, root)) base_log(&e->log, BERYL_LOG_WARNING, "%s is damaged: its bad entries are ignored", path);
     base_arena_fini(&arena);
 }
 

@@ -89,16 +89,12 @@ static beryl_status own_folder(base_arena *arena, const char **folder, beryl_err
     return *folder ? BERYL_OK : no_memory(error);
 }
 
-static bool is_letter_or_digit(char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
-}
-
 /* A letter, digit or underscore, then those and characters of `also`; never "..". */
 static bool is_plain(base_view text, size_t most, const char *also) {
-    if (!text.size || text.size > most || !is_letter_or_digit(text.data[0])) return false;
+    if (!text.size || text.size > most || !base_is_word(text.data[0])) return false;
     for (size_t i = 1; i < text.size; i++) {
         char c = text.data[i];
-        if (!is_letter_or_digit(c) && (!c || !strchr(also, c))) return false;
+        if (!base_is_word(c) && (!c || !strchr(also, c))) return false;
         if (c == '.' && text.data[i - 1] == '.') return false;
     }
     return true;

@@ -92,12 +92,11 @@ const char *lower_tuned_role(const char *name);
 
 /* ---- as text, for people (explain.c) ---- */
 
-#define GRAPH_EXPLAIN_ALL UINT32_MAX
-/* A line a node that is left after the passes, with its number; what a fused node holds below it. only: one node. false: there
+/* A line a node that is left after the passes, with its number; what a fused node holds below it. only: one node, NULL: all. false: there
  * is no such node. */
-bool graph_explain_nodes(const graph *g, uint32_t only, base_text *out);
-bool graph_exec_explain_plan(const graph_exec *e, uint32_t only, base_text *out); /* only: one step */
+bool graph_explain_nodes(const graph *g, const uint32_t *only, base_text *out);
+bool graph_exec_explain_plan(const graph_exec *e, const uint32_t *only, base_text *out); /* only: one step */
 /* Each different kernel once: its origin (IR, or file and parts), or with `code` its text in the device's language. */
-bool graph_exec_explain_kernels(const graph_exec *e, bool code, uint32_t only, base_text *out);
+bool graph_exec_explain_kernels(const graph_exec *e, bool code, const uint32_t *only, base_text *out);
 
 #endif

@@ -20,11 +20,11 @@ static const char *fused_name(uint32_t kind) {
     return "chain";
 }
 
-bool graph_explain_nodes(const graph *g, uint32_t only, base_text *out) {
-    bool any = only == GRAPH_EXPLAIN_ALL;
+bool graph_explain_nodes(const graph *g, const uint32_t *only, base_text *out) {
+    bool any = !only;
     for (uint32_t i = 0; i < g->nodes.count; i++) {
         const graph_node *node = &g->nodes.data[i];
-        if (node->dead || (only != GRAPH_EXPLAIN_ALL && only != i)) continue;
+        if (node->dead || (only && *only != i)) continue;
         any = true;
         base_text_print(out, "%4u ", i);
         graph_print_node(g, node, out);
@@ -40,9 +40,9 @@ bool graph_explain_nodes(const graph *g, uint32_t only, base_text *out) {
 
 /* ---- plan --------------------------------------------------------------------------------------------------------- */
 
-bool graph_exec_explain_plan(const graph_exec *e, uint32_t only, base_text *out) {
+bool graph_exec_explain_plan(const graph_exec *e, const uint32_t *only, base_text *out) {
     graph_exec_info info;
-    if (only != GRAPH_EXPLAIN_ALL) return graph_exec_print_step(e, only, out);
+    if (only) return graph_exec_print_step(e, *only, out);
     for (uint32_t i = 0; graph_exec_print_step(e, i, out); i++) {}
     graph_exec_describe(e, &info);
     base_text_print(out, "\n%u dispatch%s, %u program%s, %llu bytes of weights and states read\n", info.dispatches,
@@ -85,14 +85,14 @@ static void text_put(base_text *out, const char *text) {
     if (n && text[n - 1] != '\n') base_text_add(out, "\n", 1);
 }
 
-bool graph_exec_explain_kernels(const graph_exec *e, bool code, uint32_t only, base_text *out) {
+bool graph_exec_explain_kernels(const graph_exec *e, bool code, const uint32_t *only, base_text *out) {
     graph_exec_texts t;
     bool any = false;
     for (uint32_t i = 0; graph_exec_texts_at(e, i, &t); i++) {
-        if (only == GRAPH_EXPLAIN_ALL ? !is_first(e, i, t.program) : i != only) continue;
+        if (only ? i != *only : !is_first(e, i, t.program)) continue;
         if (any) base_text_add(out, "\n", 1);
         any = true;
-        head(e, i, &t, only == GRAPH_EXPLAIN_ALL, out);
+        head(e, i, &t, !only, out);
         if (code) {
             base_text_print(out, "%s:\n", device_language_name(t.language));
             text_put(out, t.code);

@@ -325,6 +325,7 @@ graph_value graph_softcap(graph *g, graph_value x, float cap) {
     return unary(g, OP_SOFTCAP, x, (graph_attrs){.softcap = {cap}});
 }
 graph_value graph_softmax(graph *g, graph_value x) {
+    if (is(g, x, TYPE_F32, OP_SOFTMAX) && at(g, x)->rank == 0) return refuse(g, BERYL_MISUSE, "softmax of a single number");
     return unary(g, OP_SOFTMAX, x, (graph_attrs){0});
 }
 

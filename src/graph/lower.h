@@ -69,6 +69,9 @@ beryl_status lower_step_end(lower_step *s, beryl_error *error);
 /* Weight and state bytes that this node reads in a run of one token, for the report (added up over the plan). */
 void lower_bytes(lowering *l, uint64_t bytes);
 
+/* UNSUPPORTED: "OP of TYPES on DEVICE: what", with each type that the node reads. */
+beryl_status lower_refuse(const lowering *l, const graph_node *node, const char *what, beryl_error *error);
+
 /* One row of the table in plan.c: how an op is lowered. */
 typedef beryl_status lower_fn(lowering *l, const graph_node *node, beryl_error *error);
 lower_fn lower_gather_rows, lower_copy, lower_pointwise, lower_matmul_tiled, lower_rms_norm, lower_softmax, lower_topk, lower_weighted_sum, lower_matmul,

@@ -52,10 +52,6 @@ typedef struct shapes { /* of an attention node; D = 4 * d4 */
     const graph_tensor *q;
 } shapes;
 
-static beryl_status refuse(const graph_node *node, const char *what, beryl_error *error) {
-    return base_fail(error, BERYL_UNSUPPORTED, "%s on a device: %s", graph_op_name(node->op), what);
-}
-
 static uint32_t at_least(uint32_t a, uint32_t b) {
     return a > b ? a : b;
 }
@@ -81,7 +77,7 @@ beryl_status lower_kv_write(lowering *l, const graph_node *node, beryl_error *er
     const graph_tensor *cache = graph_tensor_at(l->g, node->in[0]), *x = graph_tensor_at(l->g, node->in[1]);
     const bool blocks = cache->type == TYPE_Q8_0;
     const uint32_t per = blocks ? 32 : 4, d = x->dim[2].size;
-    if (d % per || x->dim[1].extent || x->dim[2].extent || (x->stride[2] != 1 && d != 1)) return refuse(node, "heads of this shape", error);
+    if (d % per || x->dim[1].extent || x->dim[2].extent || (x->stride[2] != 1 && d != 1)) return lower_refuse(l, node, "heads of this shape", error);
     lower_request r = {.kernel.file = blocks ? "kv_write_q8_0" : "kv_write"};
     if (cache->type == TYPE_F16) lower_request_part(&r, "cache_store", "cache_store_f16");
     if (cache->type != TYPE_F32) lower_request_part(&r, "half_bits", "half_bits");
@@ -111,9 +107,9 @@ static beryl_status shapes_of(const lowering *l, const graph_node *node, shapes 
     *a = (shapes){.n = q->dim[0].size, .n_head = q->dim[1].size, .n_kv = k->dim[2].size, .d4 = q->dim[2].size / 4,
                   .n_slot = k->dim[0].size, .n_row = k->dim[1].size, .window = node->attr.attention.window, .cache = k->type, .q = q};
     a->keys = a->window ? at_most(a->window, a->n_row) : a->n_row;
-    if (q->dim[2].size % 4 || a->d4 > HEAD_FOURS_MAX) return refuse(node, "a head size that is no multiple of 4, or above 1024", error);
+    if (q->dim[2].size % 4 || a->d4 > HEAD_FOURS_MAX) return lower_refuse(l, node, "a head size that is no multiple of 4, or above 1024", error);
     if (q->dim[1].extent || q->dim[2].extent || q->stride[2] != 1 || q->offset % 4 || q->stride[0] % 4 || q->stride[1] % 4)
-        return refuse(node, "queries with gaps that are no multiple of 4", error);
+        return lower_refuse(l, node, "queries with gaps that are no multiple of 4", error);
     return BERYL_OK;
 }
 
@@ -355,7 +351,7 @@ static void request_decode(lower_request *r, const shapes *a, const decode_form 
 
 static beryl_status attention_decode(lowering *l, const graph_node *node, const shapes *a, beryl_error *error) {
     const decode_form f = decode_form_of(l->caps, a, false);
-    if (f.heads == 0) return refuse(node, "heads this large", error);
+    if (f.heads == 0) return lower_refuse(l, node, "heads this large", error);
     lower_request r = {.kernel.file = decode_file(&f)};
     request_decode(&r, a, &f, f.n_split);
     request_cache(&r, a->cache, f.lanes > 0 && !f.tile);
@@ -396,7 +392,7 @@ static beryl_status attention_tile(lowering *l, const graph_node *node, const sh
     while (tile4 < a->d4) tile4 *= 2;
     const tile_form f = tile_form_of(l, tile4);
     const uint32_t group = divisor_of(a->n_head / a->n_kv, f.rows);
-    if (tile_bytes(&f, tile4) > l->caps->workgroup_bytes) return refuse(node, "heads this large", error);
+    if (tile_bytes(&f, tile4) > l->caps->workgroup_bytes) return lower_refuse(l, node, "heads this large", error);
     lower_request r = {.kernel.file = "attention_tile"};
     lower_request_number(&r, "D4", a->d4);
     lower_request_number(&r, "TILE4", tile4);
@@ -436,14 +432,10 @@ static shapes shapes_of_joined(const graph *g, const fused_attention *f) {
     return a;
 }
 
-static bool is_software(const graph_store *store) {
-    return device_caps_of(store->device)->kind == DEVICE_SOFTWARE;
-}
-
 uint32_t lower_attention_splits(const graph *g, const graph_store *store, const fused_attention *f) {
     if (!store->device) return 0;
     const shapes a = shapes_of_joined(g, f);
-    if (is_software(store)) return serial_split_of(device_caps_of(store->device), &a);
+    if (device_is_processor(device_caps_of(store->device))) return serial_split_of(device_caps_of(store->device), &a);
     return decode_form_of(device_caps_of(store->device), &a, true).n_split;
 }
 
@@ -480,7 +472,7 @@ bool lower_attention_binds(const graph *g, const graph_store *store, const fused
 bool lower_attention_fits(const graph *g, const graph_store *store, const lower_settings *settings, const fused_attention *f) {
     (void)settings; /* activations are f32 either way */
     if (!store->device) return false;
-    const bool serial = is_software(store);
+    const bool serial = device_is_processor(device_caps_of(store->device));
     const shapes a = shapes_of_joined(g, f);
     return lower_attention_binds(g, store, f, serial) && (serial || decode_form_of(device_caps_of(store->device), &a, true).heads > 0);
 }
@@ -539,9 +531,9 @@ static void bind_joined(lower_step *s, const lowering *l, const fused_attention 
 
 beryl_status lower_fused_attention(lowering *l, const graph_node *node, beryl_error *error) {
     const fused_attention *f = node->attr.fused.detail;
-    if (!lower_attention_fits(l->g, l->store, &l->settings, f)) return refuse(node, "attention of this shape", error);
+    if (!lower_attention_fits(l->g, l->store, &l->settings, f)) return lower_refuse(l, node, "attention of this shape", error);
     const shapes a = shapes_of_joined(l->g, f);
-    const bool serial = is_software(l->store);
+    const bool serial = device_is_processor(l->caps);
     const decode_form form = decode_form_of(l->caps, &a, true);
     const lower_count rows = lower_count_of(a.q->dim[0]);
     lower_request r = {.kernel.file = serial ? "attention_serial" : decode_file(&form)};

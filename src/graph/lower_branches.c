@@ -7,10 +7,6 @@
 
 enum { CHOSEN_MAX = 16, ROUTER_MAX = 2048 /* 8 KiB of workgroup memory */, WG_LEAST = 32, WG_MOST = 256 };
 
-static beryl_status refuse(const graph_node *node, const char *what, beryl_error *error) {
-    return base_fail(error, BERYL_UNSUPPORTED, "%s on a device: %s", graph_op_name(node->op), what);
-}
-
 /* A power of two that holds n, within bounds that every device has. */
 static uint32_t workgroup_for(uint32_t n) {
     uint32_t wg = WG_LEAST;
@@ -29,7 +25,7 @@ bool lower_router_fits(const graph *g, const graph_store *store, const fused_rou
 
 beryl_status lower_fused_router(lowering *l, const graph_node *node, beryl_error *error) {
     const fused_router *f = node->attr.fused.detail;
-    if (!lower_router_fits(l->g, l->store, f)) return refuse(node, "this choice of experts", error);
+    if (!lower_router_fits(l->g, l->store, f)) return lower_refuse(l, node, "this choice of experts", error);
     const graph_tensor *x = graph_tensor_at(l->g, f->logits);
     lower_request r = {.kernel.file = "router"};
     lower_request_number(&r, "WG", workgroup_for(x->dim[1].size));

@@ -11,10 +11,6 @@
 enum { SCRATCH_X, SCRATCH_MAP }; /* keys */
 enum { PAIRS_FEW = 128, EXPERTS_MAX = 2048 /* 16 KiB of workgroup memory hold their counts */ };
 
-static beryl_status refuse(const graph_node *node, const char *what, beryl_error *error) {
-    return base_fail(error, BERYL_UNSUPPORTED, "%s on a device: %s", graph_op_name(node->op), what);
-}
-
 typedef struct experts {
     const graph_node *node;
     const store_tensor *stored;
@@ -33,15 +29,15 @@ static beryl_status experts_of(const lowering *l, const graph_node *node, expert
                    .n_expert = w->dim[0].size, .m = w->dim[1].size};
     e->n_used = e->ids->dim[1].size;
     e->share = x->dim[1].size == 1 ? e->n_used : 1;
-    if (!matvec_reader(w->type, false)) return refuse(node, base_type_name(w->type), error);
+    if (!matvec_reader(w->type, false)) return lower_refuse(l, node, "a weight of this type", error);
     if (!e->stored || e->stored->is_state || w->offset || w->dim[0].extent || w->dim[1].extent || w->dim[2].extent ||
         w->stride[2] != 1 || w->stride[1] != w->dim[2].size || w->stride[0] != (uint64_t)w->stride[1] * e->m)
-        return refuse(node, "experts that are not one whole weight", error);
-    if ((uint64_t)e->n_expert * e->m > INT32_MAX || e->n_expert > EXPERTS_MAX) return refuse(node, "so many experts", error);
+        return lower_refuse(l, node, "experts that are not one whole weight", error);
+    if ((uint64_t)e->n_expert * e->m > INT32_MAX || e->n_expert > EXPERTS_MAX) return lower_refuse(l, node, "so many experts", error);
     if (e->ids->dim[1].extent || x->dim[1].extent || e->ids->stride[1] != 1 || !tiled_vectors_of(l, node->in[0], &e->v))
-        return refuse(node, "vectors or indices with gaps between them", error);
+        return lower_refuse(l, node, "vectors or indices with gaps between them", error);
     e->n_pair = lower_count_times(e->v.n, e->share);
-    if ((uint64_t)e->v.bound * e->share > INT32_MAX) return refuse(node, "so many vectors", error);
+    if ((uint64_t)e->v.bound * e->share > INT32_MAX) return lower_refuse(l, node, "so many vectors", error);
     e->pair_bound = e->v.bound * e->share;
     return BERYL_OK;
 }
@@ -87,7 +83,7 @@ static beryl_status few(lowering *l, const experts *e, uint32_t shard_index, ber
     matvec_shape shape;
     matvec_choice choice;
     lower_request request = {0};
-    if (!matvec_form(l, e, &shape, &choice)) return refuse(e->node, base_type_name(e->type), error);
+    if (!matvec_form(l, e, &shape, &choice)) return lower_refuse(l, e->node, "a weight of this type", error);
     matvec_request(&request, &shape, &choice, NULL);
     lower_request_part(&request, "matrix", "experts_matrix");
     lower_step *s = lower_step_begin(l, e->node, &request.kernel);
@@ -134,7 +130,7 @@ static beryl_status many(lowering *l, const experts *e, beryl_error *error) {
     const tiled_shape shape = {.type = e->type, .rows = e->m, .k = e->v.k, .n_x = e->pair_bound, .n_matrix = e->n_expert,
                                .exact = l->settings.exact, .x_any = e->v.offset % 4 || (e->v.bound > 1 && e->v.stride % 4)};
     tiled_choice choice;
-    if (!tiled_choose(l->caps, &shape, &choice)) return refuse(e->node, base_type_name(e->type), error);
+    if (!tiled_choose(l->caps, &shape, &choice)) return lower_refuse(l, e->node, "a weight of this type", error);
     const uint32_t used = e->n_expert < e->pair_bound ? e->n_expert : e->pair_bound;
     const uint32_t n_tile = e->pair_bound / choice.tile_n + used; /* each expert's last may not be full */
     beryl_status status = group(l, e, choice.tile_n, n_tile, error);

@@ -21,10 +21,6 @@ typedef struct joined {
     uint32_t tiles, groups; /* of a grid */
 } joined;
 
-static bool is_software(const lowering *l) {
-    return l->caps->kind == DEVICE_SOFTWARE || l->caps->kind == DEVICE_HOST;
-}
-
 /* Whole weights [e, rows, k] in one piece, of one type. */
 static bool weights_of(const lowering *l, const fused_experts *f, joined *j) {
     const graph_tensor *w = graph_tensor_at(l->g, f->w[0]);
@@ -60,7 +56,7 @@ static bool vectors_of(const lowering *l, const fused_experts *f, joined *j) {
 
 /* All workgroups make the vectors anew; on software devices that is worth it only for the smallest. */
 static bool norm_pays(const lowering *l, const joined *j, uint64_t pairs) {
-    if (is_software(l)) return pairs * 2 * j->m * j->k <= MATVEC_SHARED_SOFTWARE;
+    if (device_is_processor(l->caps)) return pairs * 2 * j->m * j->k <= MATVEC_SHARED_SOFTWARE;
     const uint64_t groups = pairs * ((j->m + matvec_tile(&j->choice) - 1) / matvec_tile(&j->choice));
     return groups * 2 * j->k <= MATVEC_REREAD_DEVICE;
 }
@@ -68,7 +64,7 @@ static bool norm_pays(const lowering *l, const joined *j, uint64_t pairs) {
 /* All workgroups choose the experts anew: on a software device a dispatch of its own is cheaper. */
 static bool choice_of(const lowering *l, const fused_experts *f, const joined *j) {
     const uint32_t bindings = 7 + (f->w_norm != 0);
-    return !is_software(l) && f->router.ids == f->ids && graph_tensor_at(l->g, f->router.logits)->dim[1].size == j->n_expert &&
+    return !device_is_processor(l->caps) && f->router.ids == f->ids && graph_tensor_at(l->g, f->router.logits)->dim[1].size == j->n_expert &&
            lower_router_fits(l->g, l->store, &f->router) && bindings <= (l->caps->storage_max ? l->caps->storage_max : 8);
 }
 
@@ -81,7 +77,7 @@ static bool joined_of(const lowering *l, const fused_experts *f, joined *j) {
     if (pairs > PAIRS_MOST) return false;
     const uint64_t rows = (uint64_t)j->m * grids;
     j->shape = (matvec_shape){.n_segment = 1, .types = {j->stored->type}, .rows = {rows < UINT32_MAX ? (uint32_t)rows : UINT32_MAX},
-                              .k = j->v.k, .n_x = 1, .per = f->sums ? 1 : 2, .exact = l->settings.exact, .form = lower_form_of(l, f->w[0]), .worked = f->w_norm || (f->sums && !is_software(l)),
+                              .k = j->v.k, .n_x = 1, .per = f->sums ? 1 : 2, .exact = l->settings.exact, .form = lower_form_of(l, f->w[0]), .worked = f->w_norm || (f->sums && !device_is_processor(l->caps)),
                               .beside = f->router.logits ? CHOICE_BYTES + j->n_expert * 4 : 0};
     if (!matvec_choose(l->caps, &j->shape, &j->choice)) return false;
     if (j->choice.x == MATVEC_QUANTISED) { /* nothing before this dispatch knows which vectors it takes */
@@ -89,7 +85,7 @@ static bool joined_of(const lowering *l, const fused_experts *f, joined *j) {
         if (!matvec_choose(l->caps, &j->shape, &j->choice)) return false;
     }
     const uint32_t units = l->caps->compute_units ? l->caps->compute_units : 128;
-    while (!is_software(l) && !(j->shape.form && j->shape.form->wg) && j->choice.wg > WG_LEAST && j->choice.wg > j->choice.lanes &&
+    while (!device_is_processor(l->caps) && !(j->shape.form && j->shape.form->wg) && j->choice.wg > WG_LEAST && j->choice.wg > j->choice.lanes &&
            (j->m + matvec_tile(&j->choice) - 1) / matvec_tile(&j->choice) * grids < units)
         j->choice.wg /= 2; /* so that every unit has something to do */
     j->tiles = (j->m + matvec_tile(&j->choice) - 1) / matvec_tile(&j->choice);
@@ -162,7 +158,7 @@ beryl_status lower_fused_experts(lowering *l, const graph_node *node, beryl_erro
     const fused_experts *f = node->attr.fused.detail;
     joined j;
     lower_request request = {0};
-    if (!joined_of(l, f, &j)) return base_fail(error, BERYL_UNSUPPORTED, "these joined products with experts on a device");
+    if (!joined_of(l, f, &j)) return lower_refuse(l, node, "these joined products with experts", error);
     const uint32_t used = j.n_used < j.n_expert ? j.n_used : j.n_expert; /* by one token */
     lower_bytes(l, base_type_row_bytes(j.stored->type, j.k) * j.m * (f->sums ? 1 : 2) * used);
     lower_form_chosen(l, &j.choice);

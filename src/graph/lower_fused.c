@@ -14,5 +14,5 @@ beryl_status lower_fused(lowering *l, const graph_node *node, beryl_error *error
     case FUSED_ROUTER: return lower_fused_router(l, node, error);
     case FUSED_CHAIN: break; /* generated alone */
     }
-    return base_fail(error, BERYL_UNSUPPORTED, "a fused operation of kind %u", node->attr.fused.kind);
+    return lower_refuse(l, node, "a kind that is generated alone", error);
 }

@@ -43,14 +43,39 @@ void lower_ir_begin(lower_ir *k, lowering *l, const graph_node *node, const char
     k->b = ir_begin(&k->arena, name, lanes, 1, 1);
 }
 
+/* Blocks are read as words. */
 static ir_type type_of(base_type type) {
-    switch ((int)type) {
+    switch (type) {
     case TYPE_F32: return IR_F32;
     case TYPE_F16: return IR_F16;
     case TYPE_BF16: return IR_BF16;
+    case TYPE_F64: return IR_F64;
+    case TYPE_I8: return IR_I8;
+    case TYPE_I16: return IR_I16;
     case TYPE_I32: return IR_I32;
-    default: return IR_U32;
+    case TYPE_I64: return IR_I64;
+    case TYPE_U8:
+    case TYPE_BOOL: return IR_U8;
+    case TYPE_U16: return IR_U16;
+    case TYPE_U64: return IR_U64;
+    case TYPE_U32:
+    case TYPE_Q4_0:
+    case TYPE_Q4_1:
+    case TYPE_Q5_0:
+    case TYPE_Q5_1:
+    case TYPE_Q8_0:
+    case TYPE_Q2_K:
+    case TYPE_Q3_K:
+    case TYPE_Q4_K:
+    case TYPE_Q5_K:
+    case TYPE_Q6_K:
+    case TYPE_Q8_K:
+    case TYPE_IQ4_NL:
+    case TYPE_IQ4_XS:
+    case TYPE_MXFP4:
+    case TYPE_COUNT: break;
     }
+    return IR_U32;
 }
 
 static ir_memory add_buffer(lower_ir *k, const char *name, ir_type type, ir_access access, lower_ir_place place) {
@@ -277,10 +302,6 @@ beryl_status lower_ir_end_marked(lower_ir *k, const lower_count counts[IR_DIM_MA
 
 beryl_status lower_ir_end(lower_ir *k, lower_count count, uint32_t per, beryl_error *error) {
     return lower_ir_end_3d(k, count, per, (lower_count){1, 0}, 1, (lower_count){1, 0}, 1, error);
-}
-
-beryl_status lower_ir_refuse(const graph_node *node, const char *what, beryl_error *error) {
-    return base_fail(error, BERYL_UNSUPPORTED, "%s as generated code: %s", graph_op_name(node->op), what);
 }
 
 /* ---- instructions ------------------------------------------------------------------------------------------------ */

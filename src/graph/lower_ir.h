@@ -145,7 +145,6 @@ ir_id lower_ir_reduce(lower_ir *k, ir_op op, ir_id x, ir_memory at);
 ir_id lower_ir_gelu(lower_ir *k, ir_id x); /* tanh form, any width */
 
 bool lower_ir_aligned(const lower_ir *k, const graph_tensor *t); /* every row of dense t begins at a multiple of the vector */
-beryl_status lower_ir_refuse(const graph_node *node, const char *what, beryl_error *error);
 
 /* ---- the largest of a row (lower_ir_rows.c) ---- */
 

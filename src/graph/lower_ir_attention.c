@@ -9,7 +9,7 @@ enum { LANES = 64, CACHE_BLOCK = 32 };
 
 beryl_status lower_ir_rope(lowering *l, const graph_node *node, beryl_error *error) {
     const graph_tensor *x = graph_tensor_at(l->g, node->in[0]), *a = graph_tensor_at(l->g, node->in[1]);
-    if (x->stride[2] != 1 || a->stride[2] != 1 || x->dim[1].extent || x->dim[2].extent) return lower_ir_refuse(node, "rows with gaps, heads that vary", error);
+    if (x->stride[2] != 1 || a->stride[2] != 1 || x->dim[1].extent || x->dim[2].extent) return lower_refuse(l, node, "rows with gaps, heads that vary", error);
     const uint32_t half = x->dim[2].size / 2, h = x->dim[1].size;
     lower_ir k;
     lower_ir_begin(&k, l, node, "rope", LANES);
@@ -96,8 +96,8 @@ beryl_status lower_ir_kv_write(lowering *l, const graph_node *node, beryl_error 
     writing w = {.cache = graph_tensor_at(l->g, graph_base_of(l->g, node->in[0])), .x = graph_tensor_at(l->g, node->in[1])};
     const base_type type = w.cache->type;
     const uint32_t d = w.cache->dim[3].size;
-    if (w.x->stride[2] != 1 || w.x->dim[1].extent || w.x->dim[2].extent) return lower_ir_refuse(node, "rows with gaps, heads that vary", error);
-    if (type != TYPE_F32 && type != TYPE_F16 && type != TYPE_Q8_0) return lower_ir_refuse(node, base_type_name(type), error);
+    if (w.x->stride[2] != 1 || w.x->dim[1].extent || w.x->dim[2].extent) return lower_refuse(l, node, "rows with gaps, heads that vary", error);
+    if (type != TYPE_F32 && type != TYPE_F16 && type != TYPE_Q8_0) return lower_refuse(l, node, "a cache of this type", error);
     lower_ir k;
     lower_ir_begin(&k, l, node, "kv_write", LANES);
     ir_builder *b = k.b;
@@ -155,7 +155,7 @@ static beryl_status attend(lowering *l, const graph_node *node, const attention_
     const attention_form form = form_of(l->caps, a);
     own.n_split = chosen_splits(l, form, a);
     if (form == FORM_TILE) return attention_tile(l, node, a, error);
-    if (form == FORM_NONE) return lower_ir_refuse(node, "heads of this shape, or a cache of this type", error);
+    if (form == FORM_NONE) return lower_refuse(l, node, "heads of this shape, or a cache of this type", error);
     const beryl_status status = form == FORM_LANES   ? attention_lanes(l, node, a, error)
                                 : form == FORM_UNITS ? attention_units(l, node, a, error)
                                                      : attention_serial(l, node, a, error);
@@ -165,9 +165,9 @@ static beryl_status attend(lowering *l, const graph_node *node, const attention_
 beryl_status lower_ir_attention(lowering *l, const graph_node *node, beryl_error *error) {
     const graph_tensor *q = graph_tensor_at(l->g, node->in[0]);
     attention_task a;
-    if (q->stride[2] != 1 || q->dim[1].extent || q->dim[2].extent) return lower_ir_refuse(node, "rows with gaps, heads that vary", error);
+    if (q->stride[2] != 1 || q->dim[1].extent || q->dim[2].extent) return lower_refuse(l, node, "rows with gaps, heads that vary", error);
     attention_task_of(l->g, node, &a);
-    if (graph_tensor_at(l->g, graph_base_of(l->g, node->in[2]))->type != a.cache) return lower_ir_refuse(node, "keys and values of two types", error);
+    if (graph_tensor_at(l->g, graph_base_of(l->g, node->in[2]))->type != a.cache) return lower_refuse(l, node, "keys and values of two types", error);
     a.n_split = splits_of(l->caps, &a);
     return attend(l, node, &a, true, error);
 }

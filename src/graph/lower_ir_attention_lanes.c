@@ -357,7 +357,7 @@ static void join(shared *s) {
 
 beryl_status attention_lanes(lowering *l, const graph_node *node, const attention_task *a, beryl_error *error) {
     shared s = {.a = a};
-    if (!form_of(l->caps, a, &s.f)) return lower_ir_refuse(node, "heads of this shape", error);
+    if (!form_of(l->caps, a, &s.f)) return lower_refuse(l, node, "heads of this shape", error);
     choose(l, a, &s.f);
     const form *f = &s.f;
     lower_ir *k = &s.k;

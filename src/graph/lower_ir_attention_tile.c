@@ -436,7 +436,7 @@ static void finish(tile *t) {
 beryl_status attention_tile(lowering *l, const graph_node *node, const attention_task *a, beryl_error *error) {
     tile t = {.a = a};
     form *f = &t.f;
-    if (!choose_form(l, a, f)) return lower_ir_refuse(node, "heads of this shape", error);
+    if (!choose_form(l, a, f)) return lower_refuse(l, node, "heads of this shape", error);
     lower_ir *k = &t.k;
     lower_ir_begin(k, l, node, "attention_tile", f->lanes);
     ir_builder *b = k->b;

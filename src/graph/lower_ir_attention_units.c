@@ -320,7 +320,7 @@ static void nothing(shared *s) {
 
 beryl_status attention_units(lowering *l, const graph_node *node, const attention_task *a, beryl_error *error) {
     shared s = {.a = a};
-    if (!form_of(l->caps, a, &s.f)) return lower_ir_refuse(node, "heads of this shape", error);
+    if (!form_of(l->caps, a, &s.f)) return lower_refuse(l, node, "heads of this shape", error);
     lower_ir *k = &s.k;
     lower_ir_begin(k, l, node, a->raw ? "attention_step_units" : "attention_units", WARPS * LANES);
     ir_builder *b = k->b;

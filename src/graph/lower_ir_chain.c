@@ -113,7 +113,7 @@ static beryl_status elements(lowering *l, const graph_node *node, const tree *t,
 
 static beryl_status lower_tree(lowering *l, const graph_node *node, const graph_node *const *nodes, uint32_t n, const char *name, beryl_error *error) {
     tree t;
-    if (!tree_read(&t, l->g, nodes, n, node->out, node->n_out)) return lower_ir_refuse(node, "more values than there is room for", error);
+    if (!tree_read(&t, l->g, nodes, n, node->out, node->n_out)) return lower_refuse(l, node, "more values than there is room for", error);
     if (t.product) return lower_ir_product(l, node, &t, error);
     return t.n_stat || t.choice ? lower_ir_tree_rows(l, node, &t, name, error) : elements(l, node, &t, name, error);
 }

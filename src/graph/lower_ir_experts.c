@@ -50,7 +50,7 @@ static bool vectors_of(const lowering *l, joined *j) {
     const graph_tensor *x = graph_tensor_at(l->g, f->x);
     if (f->sums) {
         const graph_tensor *gates = graph_tensor_at(l->g, f->gates);
-        if (!vectors_rows_of(l, x, &j->x) || x->rank != 3 || x->dim[1].size != j->n_used || x->dim[1].extent || j->x.k != j->k) return false;
+        if (!vectors_rows_of(x, &j->x) || x->rank != 3 || x->dim[1].size != j->n_used || x->dim[1].extent || j->x.k != j->k) return false;
         if (j->x.stride != j->k || x->offset % 4 || j->k % 32 || gates->rank != 2 || gates->stride[1] != 1) return false;
         j->x.n = lower_count_of(x->dim[0]);
         j->x.bound /= j->n_used;
@@ -237,7 +237,7 @@ static void store_tile(making *k, const ir_id *results, const ir_id *sums) {
 beryl_status lower_ir_fused_experts(lowering *l, const graph_node *node, beryl_error *error) {
     const fused_experts *f = node->attr.fused.detail;
     joined j;
-    if (!joined_of(l, f, &j)) return lower_ir_refuse(node, "these joined products with experts", error);
+    if (!joined_of(l, f, &j)) return lower_refuse(l, node, "these joined products with experts", error);
     const uint32_t used = j.n_used < j.n_expert ? j.n_used : j.n_expert; /* by one token */
     lower_bytes(l, base_type_row_bytes(j.type, j.k) * j.m * (f->sums ? 1 : 2) * used);
     making k = {.j = &j};

@@ -20,5 +20,5 @@ beryl_status lower_ir_fused(lowering *l, const graph_node *node, beryl_error *er
     if (node->attr.fused.kind == FUSED_ROUTER) return lower_ir_fused_router(l, node, error);
     if (node->attr.fused.kind == FUSED_EXPERTS) return lower_ir_fused_experts(l, node, error);
     if (node->attr.fused.kind == FUSED_CHAIN) return lower_ir_chain(l, node, error);
-    return base_fail(error, BERYL_UNSUPPORTED, "a fused operation of kind %u as generated code", node->attr.fused.kind);
+    return lower_refuse(l, node, "a kind that is not generated", error);
 }

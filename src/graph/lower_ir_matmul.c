@@ -239,8 +239,8 @@ static beryl_status lower_product(lowering *l, const graph_node *node, const gra
     const graph_value out = matmul->out[0];
     const beryl_status made = lower_ir_matvec_node(l, node, matmul, end, &taken, error);
     if (taken) return made;
-    if (!matrix_of(l, matmul->in[1], &w)) return lower_ir_refuse(matmul, "a weight that is not whole rows of a known type", error);
-    if (!vectors_of(l, matmul->in[0], &x)) return lower_ir_refuse(matmul, "vectors with gaps", error);
+    if (!matrix_of(l, matmul->in[1], &w)) return lower_refuse(l, matmul, "a weight that is not whole rows of a known type", error);
+    if (!vectors_of(l, matmul->in[0], &x)) return lower_refuse(l, matmul, "vectors with gaps", error);
     if (!w.stored) return matmul_shard(l, node, out, end, &w, &x, 0, 0, 0, w.m, error);
     beryl_status status = BERYL_OK;
     for (uint32_t i = 0; status == BERYL_OK && i < w.stored->n_shard; i++) {
@@ -285,7 +285,7 @@ static bool joined_walk(const lowering *l, const fused_matvec *f, vectors_walk *
     if (!pair && f->to != FUSED_STORE && f->n_segment != 1) return false;
     if (f->to == FUSED_GELU_MUL) {
         vectors_rows slice;
-        if (!vectors_rows_of(l, graph_tensor_at(l->g, f->slice), &slice) || slice.k != w[0].m) return false;
+        if (!vectors_rows_of(graph_tensor_at(l->g, f->slice), &slice) || slice.k != w[0].m) return false;
     }
     const uint32_t bindings = 2u * f->n_segment + 1 + (f->to == FUSED_GELU_MUL ? 1 : 0);
     return bindings <= (l->caps->storage_max ? l->caps->storage_max : 8) && (!vectors_worked(f) || lower_ir_vectors_serial_fits(l, f, v));
@@ -336,7 +336,7 @@ beryl_status lower_ir_joined(lowering *l, const graph_node *node, const fused_ma
     uint32_t begin[FUSED_SEGMENT_MAX + 1] = {0}, widest = 0;
     ending e = {.f = f};
     product p;
-    if (!joined_walk(l, f, &v, w)) return lower_ir_refuse(node, "this joined product", error);
+    if (!joined_walk(l, f, &v, w)) return lower_refuse(l, node, "this joined product", error);
     const bool made = vectors_worked(f), pair = f->to == FUSED_GEGLU;
     const beryl_status status = made ? lower_ir_vectors_serial(l, node, f, &v, error) : BERYL_OK;
     if (status != BERYL_OK) return status;
@@ -360,7 +360,7 @@ beryl_status lower_ir_joined(lowering *l, const graph_node *node, const fused_ma
     if (f->to == FUSED_SOFTCAP) e.cap = lower_ir_f32(k, "cap", f->cap);
     if (f->to == FUSED_GELU_MUL) {
         vectors_rows slice;
-        vectors_rows_of(l, graph_tensor_at(l->g, f->slice), &slice);
+        vectors_rows_of(graph_tensor_at(l->g, f->slice), &slice);
         e.slice = lower_ir_read(k, "slice", f->slice);
         e.slice_offset = lower_ir_u32(k, "slice_offset", slice.offset);
         e.slice_stride = lower_ir_u32(k, "slice_stride", slice.stride);
@@ -458,9 +458,9 @@ beryl_status lower_ir_matmul_id(lowering *l, const graph_node *node, beryl_error
     const store_tensor *stored = lower_stored(l, node->in[1]);
     if (!stored || stored->is_state || w->offset || w->dim[0].extent || w->dim[1].extent || w->dim[2].extent || w->stride[2] != 1 ||
         w->stride[1] != w->dim[2].size || w->stride[0] != (uint64_t)w->stride[1] * w->dim[1].size || !lower_ir_weight_known(stored->type))
-        return lower_ir_refuse(node, "experts that are not one whole weight", error);
-    if ((uint64_t)w->dim[0].size * w->dim[1].size > INT32_MAX) return lower_ir_refuse(node, "so many experts", error);
-    if (ids->dim[1].extent || x->dim[1].extent || ids->stride[1] != 1 || x->stride[2] != 1) return lower_ir_refuse(node, "vectors or indices with gaps", error);
+        return lower_refuse(l, node, "experts that are not one whole weight", error);
+    if ((uint64_t)w->dim[0].size * w->dim[1].size > INT32_MAX) return lower_refuse(l, node, "so many experts", error);
+    if (ids->dim[1].extent || x->dim[1].extent || ids->stride[1] != 1 || x->stride[2] != 1) return lower_refuse(l, node, "vectors or indices with gaps", error);
     const uint32_t used = ids->dim[1].size < w->dim[0].size ? ids->dim[1].size : w->dim[0].size; /* by one token */
     lower_bytes(l, base_type_row_bytes(stored->type, w->dim[2].size) * w->dim[1].size * used);
     lower_ir_grouped by;
@@ -567,21 +567,21 @@ beryl_status lower_ir_gather_rows(lowering *l, const graph_node *node, beryl_err
     const graph_tensor *table = graph_tensor_at(l->g, node->in[0]), *ids = graph_tensor_at(l->g, node->in[1]);
     const uint32_t last = table->rank - 1u;
     lower_count n = {1, 0};
-    if (!graph_is_contiguous(ids)) return lower_ir_refuse(node, "indices with gaps", error);
+    if (!graph_is_contiguous(ids)) return lower_refuse(l, node, "indices with gaps", error);
     for (uint32_t i = 0; i < ids->rank; i++) {
-        if (ids->dim[i].extent && i > 0) return lower_ir_refuse(node, "indices over an inner extent", error);
+        if (ids->dim[i].extent && i > 0) return lower_refuse(l, node, "indices over an inner extent", error);
         n = ids->dim[i].extent ? lower_count_of(ids->dim[i]) : lower_count_times(n, ids->dim[i].size);
     }
-    if (table->dim[last].extent && table->rank == 2) return lower_ir_refuse(node, "rows of varying length", error);
+    if (table->dim[last].extent && table->rank == 2) return lower_refuse(l, node, "rows of varying length", error);
     const bool words = table->type == TYPE_I32 || (table->type == TYPE_F32 && node->attr.gather_rows.factor == 1);
     const store_tensor *stored = lower_stored(l, node->in[0]);
     if (words && (table->rank == 1 || table->stride[1] == 1) && (!stored || stored->n_shard == 1)) return gather_words(l, node, n, error);
     matrix w;
     if (table->rank == 1) {
         w = (matrix){.value = node->in[0], .type = table->type, .stored = stored && !stored->is_state ? stored : NULL, .m = table->dim[0].size, .k = 1};
-        if (table->dim[0].extent || base_type_is_quantised(table->type) || (w.stored && table->offset)) return lower_ir_refuse(node, "a table that is not whole", error);
+        if (table->dim[0].extent || base_type_is_quantised(table->type) || (w.stored && table->offset)) return lower_refuse(l, node, "a table that is not whole", error);
     } else if (!matrix_of(l, node->in[0], &w) || w.first) {
-        return lower_ir_refuse(node, "a table that is not whole or varies in length", error);
+        return lower_refuse(l, node, "a table that is not whole or varies in length", error);
     }
     beryl_status status = BERYL_OK;
     const uint32_t n_shard = w.stored ? w.stored->n_shard : 1;

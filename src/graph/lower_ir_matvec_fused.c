@@ -94,7 +94,7 @@ static bool plan_of(const lowering *l, const fused_matvec *f, plan *p) {
     if (!lower_weights_fit(l, f->w, f->n_segment)) return false;
     if (pair && (f->n_segment != 2 || p->s[0].type != p->s[1].type || p->s[0].rows != p->s[1].rows)) return false;
     if (!pair && f->to != FUSED_STORE && f->n_segment != 1) return false;
-    if (f->to == FUSED_GELU_MUL && (!vectors_rows_of(l, graph_tensor_at(l->g, f->slice), &p->slice) || p->slice.k != p->s[0].rows)) return false;
+    if (f->to == FUSED_GELU_MUL && (!vectors_rows_of(graph_tensor_at(l->g, f->slice), &p->slice) || p->slice.k != p->s[0].rows)) return false;
     shape_of(l, p);
     const uint32_t bindings = kinds_of(p) + p->n + (f->to == FUSED_GELU_MUL ? 1 : 0);
     const lower_apart asked = p->shape.form ? p->shape.form->apart : LOWER_APART_CHOSEN;
@@ -347,7 +347,7 @@ static beryl_status make(lowering *l, const graph_node *node, plan *p, const cha
 beryl_status lower_ir_fused_matvec(lowering *l, const graph_node *node, beryl_error *error) {
     plan p;
     if (lower_ir_serial(l)) return lower_ir_joined(l, node, node->attr.fused.detail, error);
-    if (!plan_of(l, node->attr.fused.detail, &p)) return lower_ir_refuse(node, "this joined product", error);
+    if (!plan_of(l, node->attr.fused.detail, &p)) return lower_refuse(l, node, "this joined product", error);
     const beryl_status status = p.apart ? lower_ir_vectors_apart(l, node, p.f, &p.vectors, error) : BERYL_OK;
     return status == BERYL_OK ? make(l, node, &p, "matvec", error) : status;
 }

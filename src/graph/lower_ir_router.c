@@ -86,7 +86,7 @@ bool lower_ir_router_fits(const graph *g, const graph_store *store, const fused_
 beryl_status lower_ir_fused_router(lowering *l, const graph_node *node, beryl_error *error) {
     const fused_router *f = node->attr.fused.detail;
     const graph_tensor *x = graph_tensor_at(l->g, f->logits);
-    if (!lower_ir_router_fits(l->g, l->store, f)) return lower_ir_refuse(node, "this choice of experts", error);
+    if (!lower_ir_router_fits(l->g, l->store, f)) return lower_refuse(l, node, "this choice of experts", error);
     uint32_t lanes = lower_ir_serial(l) ? 1 : LANES_LEAST;
     while (lanes > 1 && lanes < x->dim[1].size && lanes < LANES_MOST) lanes *= 2;
     if (l->caps->workgroup_invocations && lanes > l->caps->workgroup_invocations) lanes = l->caps->workgroup_invocations;

@@ -441,7 +441,7 @@ static beryl_status rows_kernel(lowering *l, const graph_node *node, const tree 
     r->f = search_form(l, t, s, tree_widest(c, is_varying(t) ? 1 : lower_ir_compiled(l->caps) ? LOWER_IR_RUN : 4, d, true, c->w.n));
     const form *f = &r->f;
     if (s->kind == SEARCH_TURNS && l->caps->loop_max && (uint64_t)(d / f->lanes + 1) * t->choice->attr.topk.k > l->caps->loop_max / 2)
-        return lower_ir_refuse(t->choice, "rows this long", error);
+        return lower_refuse(l, t->choice, "rows this long", error);
     lower_ir_begin(&k, l, node, name, f->lanes * f->rows);
     c->k = &k;
     c->arrays = f->arrays;
@@ -508,7 +508,7 @@ static bool can_keep(const tree *t, uint32_t d) {
 
 beryl_status lower_ir_tree_rows(lowering *l, const graph_node *node, const tree *t, const char *name, beryl_error *error) {
     search s = {.kind = SEARCH_NONE, .nan = NOT_A_NUMBER, .scratch = SCRATCH_BEST};
-    if (t->shape->rank == 0) return lower_ir_refuse(node, "the rows of a scalar", error);
+    if (t->shape->rank == 0) return lower_refuse(l, node, "the rows of a scalar", error);
     if (!t->choice) return rows_kernel(l, node, t, name, &s, error);
     const uint32_t d = length_of(t);
     if (t->choice->op == OP_TOPK) {
@@ -537,7 +537,7 @@ bool lower_ir_tree_rows_fit(const device_caps *caps, const tree *t) {
 beryl_status lower_ir_best(lowering *l, const graph_node *node, lower_ir_parts p, uint32_t key, uint32_t nan, beryl_error *error) {
     tree t;
     const graph_tensor *x = graph_tensor_at(l->g, node->in[0]);
-    if (x->rank != 2 || x->dim[1].extent) return lower_ir_refuse(node, "rows of varying length", error);
+    if (x->rank != 2 || x->dim[1].extent) return lower_refuse(l, node, "rows of varying length", error);
     tree_read_choice(&t, l->g, node);
     return rows_kernel(l, node, &t, "best_of_parts", &(search){.kind = SEARCH_PARTS, .parts = p, .nan = nan, .scratch = key}, error);
 }
@@ -554,7 +554,7 @@ beryl_status lower_ir_largest(lowering *l, const graph_node *node, beryl_error *
 beryl_status lower_ir_set_rows(lowering *l, const graph_node *node, beryl_error *error) {
     const graph_tensor *state = graph_tensor_at(l->g, node->in[0]), *x = graph_tensor_at(l->g, node->in[1]);
     const uint32_t d = x->rank == 2 ? x->dim[1].size : 1;
-    if (x->rank == 2 && (x->stride[1] != 1 || x->dim[1].extent)) return lower_ir_refuse(node, "rows with gaps between their elements", error);
+    if (x->rank == 2 && (x->stride[1] != 1 || x->dim[1].extent)) return lower_refuse(l, node, "rows with gaps between their elements", error);
     lower_ir k;
     lower_ir_begin(&k, l, node, "set_rows", MOVED_LANES);
     ir_builder *b = k.b;

@@ -11,10 +11,6 @@ enum {
     APART_PIECES_MAX = 16 /* of attention: one workgroup joins them all */
 };
 
-static bool adds(const fused_matvec *f) {
-    return f->from == FUSED_X_ADD || f->from == FUSED_X_ADD_NORM;
-}
-
 static bool norms(const fused_matvec *f) {
     return f->from == FUSED_X_NORM || f->from == FUSED_X_ADD_NORM;
 }
@@ -47,7 +43,7 @@ void lower_ir_vectors_begin(lower_ir_vectors *v, lower_ir_matvec *m, const fused
         for (uint32_t i = 0; i < w->n_norm; i++) v->norm[i] = lower_ir_u32(k, names[i], words[i]);
     }
     if (norms(f)) v->eps = lower_ir_f32(k, "eps", f->eps);
-    if (!adds(f)) return;
+    if (!vectors_adds(f)) return;
     v->branch = lower_ir_bind(k, "branch", f->branch, IR_F32, IR_READ);
     v->branch_offset = lower_ir_u32(k, "branch_offset", w->branch.offset);
     v->branch_stride = lower_ir_u32(k, "branch_stride", w->branch.stride);
@@ -162,7 +158,7 @@ static void make_normed(lower_ir_vectors *v, uint32_t i) {
         v->values[e] = four_at(v, v->x, start, own.u[e]);
         if (norms(v->f)) w[e] = four_at(v, v->norms, v->norm[0], own.u[e]);
     }
-    if (adds(v->f)) add_branch(v, i, &own, norms(v->f));
+    if (vectors_adds(v->f)) add_branch(v, i, &own, norms(v->f));
     if (!norms(v->f)) return;
     ir_id factor = factor_of(v, &own, v->values, v->eps);
     for (uint32_t e = 0; e < own.n; e++) v->values[e] = scaled(b, v->values[e], factor, w[e]);
@@ -314,7 +310,7 @@ typedef struct serial { /* of one vector */
 } serial;
 
 bool lower_ir_vectors_serial_fits(const lowering *l, const fused_matvec *f, const vectors_walk *w) {
-    const uint32_t bindings = 2 + w->n_norm + (adds(f) ? 2u : 0u) + (f->twin ? 1u : 0u);
+    const uint32_t bindings = 2 + w->n_norm + (vectors_adds(f) ? 2u : 0u) + (f->twin ? 1u : 0u);
     const uint32_t places = w->x.k | w->x.offset | w->x.stride | w->branch.offset | w->branch.stride | w->twin.offset | w->twin.stride |
                             w->stream.offset | w->stream.stride;
     return f->from != FUSED_X_MERGE && places % LOWER_IR_RUN == 0 && bindings <= (l->caps->storage_max ? l->caps->storage_max : 8);
@@ -400,7 +396,7 @@ beryl_status lower_ir_vectors_serial(lowering *l, const graph_node *node, const 
     ir_id n = lower_ir_count(k, "n", w->x.n), eps = norms(f) ? lower_ir_f32(k, "eps", f->eps) : IR_NO_ID;
     ir_id h_offset = lower_ir_u32(k, "h_offset", w->x.offset), eps_branch = IR_NO_ID, eps_own = IR_NO_ID, eps_twin = IR_NO_ID;
     ir_id branch_offset = IR_NO_ID, stream_offset = IR_NO_ID, twin_offset = IR_NO_ID;
-    if (adds(f)) {
+    if (vectors_adds(f)) {
         s.branch = lower_ir_read(k, "branch", f->branch);
         s.stream = lower_ir_write(k, "stream", f->h_out);
         branch_offset = lower_ir_u32(k, "branch_offset", w->branch.offset);
@@ -419,7 +415,7 @@ beryl_status lower_ir_vectors_serial(lowering *l, const graph_node *node, const 
     s.h_at = ir_add(b, lower_ir_times(k, vector, w->x.stride), h_offset);
     s.out_at = lower_ir_times(k, vector, w->x.k);
     const uint32_t first = norms(f);
-    if (adds(f)) {
+    if (vectors_adds(f)) {
         s.branch_at = ir_add(b, lower_ir_times(k, vector, w->branch.stride), branch_offset);
         s.stream_at = ir_add(b, lower_ir_times(k, vector, w->stream.stride), stream_offset);
         if (f->twin) s.twin_at = ir_add(b, lower_ir_times(k, vector, w->twin.stride), twin_offset);
@@ -434,7 +430,7 @@ beryl_status lower_ir_vectors_serial(lowering *l, const graph_node *node, const 
     }
     if (norms(f)) {
         ir_id factor = wide(&s, sum_factor(&s, 0, eps)), i = each_begin(&s);
-        ir_id x = adds(f) ? run_of(&s, s.stream, s.stream_at, i) : run_of(&s, s.h, s.h_at, i);
+        ir_id x = vectors_adds(f) ? run_of(&s, s.stream, s.stream_at, i) : run_of(&s, s.h, s.h_at, i);
         ir_store(b, s.out, ir_add(b, s.out_at, i), ir_mul(b, ir_mul(b, x, factor), run_of(&s, s.norms[0], IR_NO_ID, i)));
         ir_end(b);
     }

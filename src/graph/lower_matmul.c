@@ -12,10 +12,6 @@
 
 #include <string.h>
 
-static beryl_status refuse(const graph_node *node, const char *what, beryl_error *error) {
-    return base_fail(error, BERYL_UNSUPPORTED, "%s on a device: %s", graph_op_name(node->op), what);
-}
-
 /* A weight matrix [m, k] as the readers need it. */
 typedef struct weight_walk {
     graph_value value;
@@ -49,10 +45,6 @@ static void number_put(lower_step *s, const char *prefix, const char *name, uint
     char text[KERNELS_NAME_MAX];
     snprintf(text, sizeof text, "%s%s", prefix, name);
     lower_u32(s, text, value);
-}
-
-static bool is_software(const lowering *l) {
-    return l->caps->kind == DEVICE_SOFTWARE || l->caps->kind == DEVICE_HOST;
 }
 
 /* ---- products -------------------------------------------------------------------------------------------- */
@@ -95,7 +87,7 @@ static beryl_status matvec_shard(lowering *l, const graph_node *node, const vect
     const store_shard *place = w->stored && !w->stored->is_state ? &w->stored->shard[shard] : NULL;
     matvec_choice choice;
     shape->rows[0] = n;
-    if (!matvec_choose(l->caps, shape, &choice)) return refuse(node, base_type_name(w->type), error);
+    if (!matvec_choose(l->caps, shape, &choice)) return lower_refuse(l, node, "a weight of this type", error);
     lower_form_chosen(l, &choice);
     const bool handed = is_handed(l, node->in[0]);
     if (handed) choice.x = MATVEC_QUANTISED;
@@ -120,17 +112,17 @@ static beryl_status matvec_shard(lowering *l, const graph_node *node, const vect
 beryl_status lower_matmul(lowering *l, const graph_node *node, beryl_error *error) {
     vectors_rows x;
     weight_walk w;
-    if (!vectors_rows_of(l, graph_tensor_at(l->g, node->in[0]), &x)) return refuse(node, "vectors with gaps between their elements", error);
+    if (!vectors_rows_of(graph_tensor_at(l->g, node->in[0]), &x)) return lower_refuse(l, node, "vectors with gaps between their elements", error);
     const base_type type = graph_tensor_at(l->g, node->in[1])->type;
-    const bool plain = !base_type_is_quantised(type) && !is_software(l); /* a plain weight is the largest, and read again for every few vectors */
+    const bool plain = !base_type_is_quantised(type) && !device_is_processor(l->caps); /* a plain weight is the largest, and read again for every few vectors */
     if (x.bound > (plain ? PLAIN_ROWS_MAX : MATVEC_ROWS_MAX)) return lower_matmul_tiled(l, node, error);
-    if (!weight_walk_of(l, node->in[1], &w)) return refuse(node, "a weight that is no matrix in one piece", error);
+    if (!weight_walk_of(l, node->in[1], &w)) return lower_refuse(l, node, "a weight that is no matrix in one piece", error);
     const uint64_t begin = (uint64_t)w.plain * base_type_block_bytes(w.type); /* bytes */
     matvec_shape shape = {.n_segment = 1, .types = {w.type}, .k = x.k, .n_x = x.bound, .exact = l->settings.exact, .form = lower_form_of(l, node->in[1]),
                           .x_any = x.offset % 4 || (x.bound > 1 && x.stride % 4), .w_any = begin % 16 != 0};
-    if (!matvec_reader(w.type, false)) return refuse(node, base_type_name(w.type), error);
+    if (!matvec_reader(w.type, false)) return lower_refuse(l, node, "a weight of this type", error);
     if (!w.stored || w.stored->is_state) {
-        if (begin % 4) return refuse(node, "a weight that begins inside a word", error);
+        if (begin % 4) return lower_refuse(l, node, "a weight that begins inside a word", error);
         return matvec_shard(l, node, &x, &w, &shape, 0, 0, w.m, error);
     }
     beryl_status status = BERYL_OK;
@@ -173,7 +165,7 @@ static bool prologue_pays(const lowering *l, const fused_matvec *f, const fused_
         groups += (w->shape.rows[i] + matvec_tile(&w->choice) - 1) / matvec_tile(&w->choice);
         rows += (uint64_t)w->shape.rows[i] * w->shape.per;
     }
-    if (is_software(l)) return rows * w->x.k * w->x.bound <= MATVEC_SHARED_SOFTWARE;
+    if (device_is_processor(l->caps)) return rows * w->x.k * w->x.bound <= MATVEC_SHARED_SOFTWARE;
     if (w->choice.n_x > PROLOGUE_VECTORS || (f->twin && rows >= LARGE_ROWS)) return false;
     if (groups > w->choice.groups) groups = w->choice.groups;
     return groups * each * w->x.k * w->x.bound <= MATVEC_REREAD_DEVICE;
@@ -209,7 +201,7 @@ static bool takes_quants(const lowering *l, graph_value v) {
         if (!stored || stored->is_state) return false;
         shape.types[i] = stored->type;
     }
-    return matvec_rounds(l->caps, &shape) && (t->dim[0].extent ? g->extents[t->dim[0].extent].bound : t->dim[0].size) <= MATVEC_ROWS_MAX;
+    return matvec_rounds(l->caps, &shape) && t->dim[0].size <= MATVEC_ROWS_MAX;
 }
 
 static bool is_handed(const lowering *l, graph_value x) {
@@ -255,7 +247,7 @@ static bool fused_walk_of(const lowering *l, const fused_matvec *f, fused_walk *
     if (!lower_weights_fit(l, f->w, f->n_segment)) return false;
     if (pair && (f->n_segment != 2 || w->w[0].type != w->w[1].type || w->w[0].m != w->w[1].m || w->w[0].first != w->w[1].first)) return false;
     if (!pair && f->to != FUSED_STORE && f->n_segment != 1) return false;
-    if (f->to == FUSED_GELU_MUL && (!vectors_rows_of(l, graph_tensor_at(l->g, f->slice), &w->slice) || w->slice.k != w->w[0].m)) return false;
+    if (f->to == FUSED_GELU_MUL && (!vectors_rows_of(graph_tensor_at(l->g, f->slice), &w->slice) || w->slice.k != w->w[0].m)) return false;
     w->shape.n_segment = pair ? 1 : f->n_segment;
     w->shape.per = pair ? 2 : 1;
     w->shape.k = w->x.k;
@@ -311,7 +303,7 @@ beryl_status lower_fused_matvec(lowering *l, const graph_node *node, beryl_error
     const fused_matvec *f = node->attr.fused.detail;
     fused_walk w;
     if (tiled_joined_fits(l, f)) return lower_tiled_joined(l, node, error);
-    if (!fused_walk_of(l, f, &w)) return refuse(node, "this joined product", error);
+    if (!fused_walk_of(l, f, &w)) return lower_refuse(l, node, "this joined product", error);
     lower_form_chosen(l, &w.choice);
     const graph_value x = vectors_source(f);
     const char *const *prefixes = w.shape.n_segment > 1 ? letters : NULL;
@@ -376,7 +368,7 @@ static beryl_status gather_shard(lowering *l, const graph_node *node, const weig
     const store_shard *place = w->stored && !w->stored->is_state ? &w->stored->shard[shard] : NULL;
     const uint64_t begin = (uint64_t)w->plain * base_type_block_bytes(w->type);
     const uint32_t chunk = 1u << matvec_reader_shift(w->type);
-    const bool whole = is_software(l);
+    const bool whole = device_is_processor(l->caps);
     lower_request request = {.kernel = {.file = "gather_rows"}};
     lower_request_flag(&request, "WHOLE", whole);
     lower_request_part(&request, "reader", matvec_reader(w->type, w->k % 16 || begin % 16));
@@ -403,20 +395,20 @@ beryl_status lower_gather_rows(lowering *l, const graph_node *node, beryl_error 
     const graph_tensor *table = graph_tensor_at(l->g, node->in[0]), *ids = graph_tensor_at(l->g, node->in[1]);
     const uint32_t last = table->rank - 1u;
     lower_count n = {1, 0};
-    if (!graph_is_contiguous(ids)) return refuse(node, "indices with gaps", error);
+    if (!graph_is_contiguous(ids)) return lower_refuse(l, node, "indices with gaps", error);
     for (uint32_t i = 0; i < ids->rank; i++) {
-        if (ids->dim[i].extent && i > 0) return refuse(node, "indices over an inner extent", error);
+        if (ids->dim[i].extent && i > 0) return lower_refuse(l, node, "indices over an inner extent", error);
         n = ids->dim[i].extent ? lower_count_of(ids->dim[i]) : lower_count_times(n, ids->dim[i].size);
     }
-    if (table->dim[last].extent && table->rank == 2) return refuse(node, "rows of varying length", error);
+    if (table->dim[last].extent && table->rank == 2) return lower_refuse(l, node, "rows of varying length", error);
     const bool words = table->type == TYPE_I32 || (table->type == TYPE_F32 && node->attr.gather_rows.factor == 1);
     const store_tensor *stored = lower_stored(l, node->in[0]);
     if (words && (table->rank == 1 || table->stride[1] == 1) && (!stored || stored->n_shard == 1))
         return gather_words(l, node, table, n, error);
     weight_walk w = {.value = node->in[0], .type = table->type, .stored = stored, .m = table->dim[0].size, .k = 1, .plain = table->offset};
     const bool vector = table->rank == 1 && !table->dim[0].extent && !base_type_is_quantised(table->type) && (!stored || table->offset == 0);
-    if (!vector && (!weight_walk_of(l, node->in[0], &w) || w.first)) return refuse(node, "a table that is not whole or varies in length", error);
-    if (!matvec_reader(w.type, false)) return refuse(node, base_type_name(w.type), error);
+    if (!vector && (!weight_walk_of(l, node->in[0], &w) || w.first)) return lower_refuse(l, node, "a table that is not whole or varies in length", error);
+    if (!matvec_reader(w.type, false)) return lower_refuse(l, node, "a weight of this type", error);
     beryl_status status = BERYL_OK;
     const uint32_t n_shard = w.stored && !w.stored->is_state ? w.stored->n_shard : 1;
     for (uint32_t i = 0; status == BERYL_OK && i < n_shard; i++) status = gather_shard(l, node, &w, n, i, error);

@@ -11,14 +11,6 @@
 
 enum { SCRATCH_X, SCRATCH_PARTS }; /* keys */
 
-static beryl_status refuse(const graph_node *node, const char *what, beryl_error *error) {
-    return base_fail(error, BERYL_UNSUPPORTED, "%s on a device: %s", graph_op_name(node->op), what);
-}
-
-static uint64_t bound_of(const lowering *l, graph_dim dim) {
-    return dim.extent ? l->g->extents[dim.extent].bound : dim.size;
-}
-
 bool tiled_vectors_of(const lowering *l, graph_value x, tiled_vectors *out) {
     const graph_tensor *t = graph_tensor_at(l->g, x);
     const uint32_t last = t->rank - 1u;
@@ -30,7 +22,7 @@ bool tiled_vectors_of(const lowering *l, graph_value x, tiled_vectors *out) {
         if (t->dim[i].size == 1 && !t->dim[i].extent) continue;
         if (varies || (bound > 1 && t->stride[i] != out->stride * bound)) return false;
         if (bound == 1) out->stride = t->stride[i];
-        bound *= bound_of(l, t->dim[i]);
+        bound *= t->dim[i].size;
         if (bound > UINT32_MAX) return false;
         varies = t->dim[i].extent != 0;
     }
@@ -75,7 +67,7 @@ static beryl_status product(lowering *l, const graph_node *node, const tiled_vec
     lower_request request = {0};
     beryl_status status = BERYL_OK;
     shape->rows = p->n;
-    if (!tiled_choose(l->caps, shape, &choice)) return refuse(node, base_type_name(w->type), error);
+    if (!tiled_choose(l->caps, shape, &choice)) return lower_refuse(l, node, "a weight of this type", error);
     if (choice.kind == TILED_INT8 && !*rounded) status = tiled_quantise(l, node, v, SCRATCH_X, error);
     if (status != BERYL_OK) return status;
     *rounded = choice.kind == TILED_INT8;
@@ -86,7 +78,7 @@ static beryl_status product(lowering *l, const graph_node *node, const tiled_vec
     if (p->shard) lower_bind_shard(s, "weights", p->weight, p->index);
     else lower_bind(s, "weights", p->weight);
     if (choice.parts > 1) {
-        if (part > UINT32_MAX / choice.parts) return refuse(node, "a result of more than 2^32 elements", error);
+        if (part > UINT32_MAX / choice.parts) return lower_refuse(l, node, "a result of more than 2^32 elements", error);
         lower_bind_scratch(s, "PART_out", SCRATCH_PARTS, part * choice.parts * 4);
         lower_u32(s, "PART_out_part", (uint32_t)part);
     } else {
@@ -121,17 +113,17 @@ static beryl_status products(lowering *l, const graph_node *node, const tiled_ve
     const graph_tensor *w = graph_tensor_at(l->g, weight);
     const store_tensor *stored = lower_stored(l, weight);
     if (w->rank != 2 || w->dim[0].extent || w->dim[1].extent || w->stride[1] != 1 || w->stride[0] != w->dim[1].size)
-        return refuse(node, "a weight that is no matrix in one piece", error);
+        return lower_refuse(l, node, "a weight that is no matrix in one piece", error);
     tiled_shape shape = {.type = w->type, .k = v->k, .n_x = v->bound, .exact = l->settings.exact,
                          .x_any = v->offset % 4 || (v->bound > 1 && v->stride % 4)};
     if (!stored || stored->is_state) {
         const uint64_t begin = (uint64_t)w->offset * base_type_block_bytes(w->type);
-        if (base_type_is_quantised(w->type)) return refuse(node, "a quantised matrix that is no weight", error);
-        if (begin % 4) return refuse(node, "a weight that begins inside a word", error);
+        if (base_type_is_quantised(w->type)) return lower_refuse(l, node, "a quantised matrix that is no weight", error);
+        if (begin % 4) return lower_refuse(l, node, "a weight that begins inside a word", error);
         shape.w_any = begin % 16 != 0;
         return product(l, node, v, &shape, &(piece){.weight = weight, .out = out, .n = w->dim[0].size, .plain = (uint32_t)(begin / 4)}, rounded, error);
     }
-    if (w->offset % w->dim[1].size) return refuse(node, "a weight that begins inside a row", error);
+    if (w->offset % w->dim[1].size) return lower_refuse(l, node, "a weight that begins inside a row", error);
     const uint32_t first = w->offset / w->dim[1].size, end = first + w->dim[0].size;
     beryl_status status = BERYL_OK;
     for (uint32_t i = 0; status == BERYL_OK && i < stored->n_shard; i++) {
@@ -148,7 +140,7 @@ static beryl_status products(lowering *l, const graph_node *node, const tiled_ve
 beryl_status lower_matmul_tiled(lowering *l, const graph_node *node, beryl_error *error) {
     tiled_vectors v;
     bool rounded = false;
-    if (!tiled_vectors_of(l, node->in[0], &v)) return refuse(node, "vectors with gaps between their elements", error);
+    if (!tiled_vectors_of(l, node->in[0], &v)) return lower_refuse(l, node, "vectors with gaps between their elements", error);
     return products(l, node, &v, node->in[1], node->out[0], &rounded, error);
 }
 
@@ -233,7 +225,7 @@ static beryl_status gated(lowering *l, const graph_node *node, const fused_matve
 beryl_status lower_tiled_joined(lowering *l, const graph_node *node, beryl_error *error) {
     const fused_matvec *f = node->attr.fused.detail;
     joined j;
-    if (!joined_of(l, f, &j)) return refuse(node, "this joined product", error);
+    if (!joined_of(l, f, &j)) return lower_refuse(l, node, "this joined product", error);
     beryl_status status = j.apart  ? vectors_apart(l, node, f, &j.walk, j.int8, SCRATCH_X, error)
                           : j.int8 ? tiled_quantise(l, node, &j.v, SCRATCH_X, error)
                                    : BERYL_OK;

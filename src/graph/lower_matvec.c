@@ -72,12 +72,8 @@ static uint32_t per_of(const matvec_shape *shape) {
     return shape->per ? shape->per : 1;
 }
 
-static bool is_software(const device_caps *caps) {
-    return caps->kind == DEVICE_SOFTWARE || caps->kind == DEVICE_HOST;
-}
-
 bool matvec_rounds(const device_caps *caps, const matvec_shape *shape) {
-    bool fits = !shape->exact && caps->dot_i8 && !is_software(caps) && shape->k % 32 == 0;
+    bool fits = !shape->exact && caps->dot_i8 && !device_is_processor(caps) && shape->k % 32 == 0;
     for (uint32_t i = 0; i < shape->n_segment; i++) fits = fits && base_type_is_quantised(shape->types[i]);
     return fits;
 }
@@ -192,7 +188,7 @@ static bool choose(const device_caps *caps, const matvec_shape *shape, matvec_ch
         if (!matvec_reader(shape->types[i], false)) return false;
     if (!shape->single && matvec_batch_choose(caps, shape, out)) return true;
     *out = (matvec_choice){0};
-    if (is_software(caps)) choose_software(shape, out);
+    if (device_is_processor(caps)) choose_software(shape, out);
     else choose_device(caps, shape, out);
     if (shape->form && !take_form(caps, shape->form, out)) return false;
     while (!shape->form && out->wg > 32 && out->wg > out->lanes && !shape->rounded_out && memory_of(shape, out) > workgroup_bytes(caps)) out->wg /= 2;

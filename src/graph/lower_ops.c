@@ -9,10 +9,6 @@
 
 enum { POINTWISE_RANK = 4, ROW_RANK = 3, POINTWISE_THREADS = 256, SERIAL_THREADS = 8, SERIAL_MAX = 16384 };
 
-static beryl_status refuse(const graph_node *node, const char *what, beryl_error *error) {
-    return base_fail(error, BERYL_UNSUPPORTED, "%s on a device: %s", graph_op_name(node->op), what);
-}
-
 static bool is_dense_row(const graph_tensor *t) {
     return t->rank == 0 || t->stride[t->rank - 1] == 1 || (t->dim[t->rank - 1].size == 1 && !t->dim[t->rank - 1].extent);
 }
@@ -49,7 +45,7 @@ beryl_status lower_pointwise(lowering *l, const graph_node *node, beryl_error *e
     graph_value a = node->in[0], b = node->n_in > 1 ? node->in[1] : a;
     const graph_tensor *ta = graph_tensor_at(l->g, a), *tb = graph_tensor_at(l->g, b);
     lower_walk w = lower_walk_of((const graph_tensor *const[]){ta, graph_tensor_at(l->g, node->out[0]), tb}, 3, 0);
-    if (w.n > POINTWISE_RANK) return refuse(node, "more than 4 dimensions that cannot be joined", error);
+    if (w.n > POINTWISE_RANK) return lower_refuse(l, node, "more than 4 dimensions that cannot be joined", error);
     uint32_t rank = w.n ? w.n : 1, a_offset = ta->offset, b_offset = tb->offset, op;
     float constant;
     lower_walk_pad(&w, POINTWISE_RANK);
@@ -120,9 +116,9 @@ static void row_params(lower_step *s, const graph_tensor *x, const lower_walk *w
 
 static beryl_status row_walk(const lowering *l, const graph_node *node, lower_walk *w, beryl_error *error) {
     const graph_tensor *x = graph_tensor_at(l->g, node->in[0]);
-    if (x->rank == 0 || !is_dense_row(x)) return refuse(node, "rows with gaps between their elements", error);
+    if (x->rank == 0 || !is_dense_row(x)) return lower_refuse(l, node, "rows with gaps between their elements", error);
     *w = lower_walk_of((const graph_tensor *const[]){x, graph_tensor_at(l->g, node->out[0])}, 2, 1);
-    if (w->n > ROW_RANK) return refuse(node, "more than 3 leading dimensions that cannot be joined", error);
+    if (w->n > ROW_RANK) return lower_refuse(l, node, "more than 3 leading dimensions that cannot be joined", error);
     lower_walk_pad(w, ROW_RANK);
     return BERYL_OK;
 }
@@ -173,11 +169,11 @@ beryl_status lower_softmax(lowering *l, const graph_node *node, beryl_error *err
 beryl_status lower_topk(lowering *l, const graph_node *node, beryl_error *error) {
     const graph_tensor *x = graph_tensor_at(l->g, node->in[0]);
     const uint32_t k = node->attr.topk.k, d = x->dim[1].size;
-    if (!is_dense_row(x)) return refuse(node, "rows with gaps between their elements", error);
+    if (!is_dense_row(x)) return lower_refuse(l, node, "rows with gaps between their elements", error);
     lower_request r = {.kernel.file = "topk"};
     const bool serial = l->caps->kind == DEVICE_SOFTWARE && (uint64_t)d * k <= SERIAL_MAX;
     const uint32_t lanes = serial ? 1 : d > 512 || x->dim[0].size < 16 ? 256 : 64;
-    if (!serial && l->caps->loop_max && (uint64_t)(d / lanes + 1) * k > l->caps->loop_max / 2) return refuse(node, "rows this long", error);
+    if (!serial && l->caps->loop_max && (uint64_t)(d / lanes + 1) * k > l->caps->loop_max / 2) return lower_refuse(l, node, "rows this long", error);
     lower_request_number(&r, "THREADS", serial ? SERIAL_THREADS : 256);
     lower_request_number(&r, "LANES", lanes);
     if (serial) lower_request_part(&r, "reduce_best", "reduce_best_single");
@@ -196,7 +192,7 @@ beryl_status lower_topk(lowering *l, const graph_node *node, beryl_error *error)
 
 beryl_status lower_weighted_sum(lowering *l, const graph_node *node, beryl_error *error) {
     const graph_tensor *x = graph_tensor_at(l->g, node->in[0]), *g = graph_tensor_at(l->g, node->in[1]);
-    if (!is_dense_row(x) || !is_dense_row(g) || x->dim[2].extent) return refuse(node, "rows with gaps between their elements", error);
+    if (!is_dense_row(x) || !is_dense_row(g) || x->dim[2].extent) return lower_refuse(l, node, "rows with gaps between their elements", error);
     lower_step *s = lower_step_begin(l, node, &(kernels_request){.file = "weighted_sum"});
     lower_bind(s, "x", node->in[0]);
     lower_bind(s, "weight", node->in[1]);
@@ -218,7 +214,7 @@ beryl_status lower_weighted_sum(lowering *l, const graph_node *node, beryl_error
 beryl_status lower_rope(lowering *l, const graph_node *node, beryl_error *error) {
     const graph_tensor *x = graph_tensor_at(l->g, node->in[0]), *a = graph_tensor_at(l->g, node->in[1]);
     if (!is_dense_row(x) || !is_dense_row(a) || x->dim[1].extent || x->dim[2].extent)
-        return refuse(node, "rows with gaps, heads that vary", error);
+        return lower_refuse(l, node, "rows with gaps, heads that vary", error);
     lower_step *s = lower_step_begin(l, node, &(kernels_request){.file = "rope"});
     const uint32_t half = x->dim[2].size / 2;
     lower_bind(s, "x", node->in[0]);
@@ -240,7 +236,7 @@ beryl_status lower_rope(lowering *l, const graph_node *node, beryl_error *error)
 beryl_status lower_set_rows(lowering *l, const graph_node *node, beryl_error *error) {
     const graph_tensor *state = graph_tensor_at(l->g, node->in[0]), *x = graph_tensor_at(l->g, node->in[1]);
     const uint32_t d = x->rank == 2 ? x->dim[1].size : 1;
-    if (x->rank == 2 && (!is_dense_row(x) || x->dim[1].extent)) return refuse(node, "rows with gaps between their elements", error);
+    if (x->rank == 2 && (!is_dense_row(x) || x->dim[1].extent)) return lower_refuse(l, node, "rows with gaps between their elements", error);
     lower_step *s = lower_step_begin(l, node, &(kernels_request){.file = "set_rows"});
     lower_bind(s, "x", node->in[1]);
     lower_bind(s, "index", node->in[2]);

@@ -36,10 +36,6 @@ static parts parts_of(uint32_t d, uint32_t most, uint32_t least) {
     return (parts){size, (d + size - 1) / size};
 }
 
-static beryl_status refuse(const graph_node *node, const char *what, beryl_error *error) {
-    return base_fail(error, BERYL_UNSUPPORTED, "%s on a device: %s", graph_op_name(node->op), what);
-}
-
 static uint64_t best_bytes(const graph_tensor *x, parts p) {
     return (uint64_t)x->dim[0].size * p.n * 8;
 }
@@ -68,7 +64,7 @@ static beryl_status lower_best(lowering *l, const graph_node *node, parts p, ber
 
 static beryl_status check_rows(const lowering *l, const graph_node *node, beryl_error *error) {
     const graph_tensor *x = graph_tensor_at(l->g, node->in[0]);
-    if (x->dim[1].extent || (x->stride[1] != 1 && x->dim[1].size != 1)) return refuse(node, "rows of varying length, or with gaps", error);
+    if (x->dim[1].extent || (x->stride[1] != 1 && x->dim[1].size != 1)) return lower_refuse(l, node, "rows of varying length, or with gaps", error);
     return BERYL_OK;
 }
 

@@ -53,10 +53,6 @@ static uint64_t memory_of(const tiled_choice *c) {
     return 0;
 }
 
-static bool is_software(const device_caps *caps) {
-    return caps->kind == DEVICE_SOFTWARE || caps->kind == DEVICE_HOST;
-}
-
 bool tiled_fits(const device_caps *caps, const tiled_shape *shape, const tiled_choice *c) {
     const uint32_t memory = caps->workgroup_bytes ? caps->workgroup_bytes : 16384;
     const uint32_t invocations = caps->workgroup_invocations ? caps->workgroup_invocations : 256;
@@ -93,7 +89,7 @@ static double cost_in(const device_caps *caps, const tiled_shape *shape, const t
 
 bool tiled_choose(const device_caps *caps, const tiled_shape *shape, tiled_choice *out) {
     const bool int8 = !shape->exact && caps->dot_i8 && base_type_is_quantised(shape->type) && shape->k % 32 == 0;
-    const tiled_kind kind = is_software(caps) ? TILED_PLAIN : int8 ? TILED_INT8 : TILED_F32;
+    const tiled_kind kind = device_is_processor(caps) ? TILED_PLAIN : int8 ? TILED_INT8 : TILED_F32;
     double best = -1;
     for (uint32_t i = 0; i < sizeof forms / sizeof *forms; i++) {
         tiled_choice c = forms[i];

@@ -13,17 +13,13 @@ enum {
     MERGE_ROUND = 4       /* pieces of attention that an invocation asks for at once (matvec_prologue_merge) */
 };
 
-static uint64_t bound_of(const lowering *l, graph_dim dim) {
-    return dim.extent ? l->g->extents[dim.extent].bound : dim.size;
-}
-
-bool vectors_rows_of(const lowering *l, const graph_tensor *t, vectors_rows *out) {
+bool vectors_rows_of(const graph_tensor *t, vectors_rows *out) {
     const uint32_t last = t->rank - 1u;
     uint64_t bound = 1;
     *out = (vectors_rows){.n = lower_rows(t), .k = t->dim[last].size, .stride = t->rank > 1 ? t->stride[last - 1] : t->dim[last].size,
                           .offset = t->offset};
     for (uint32_t i = 0; i < last; i++) {
-        bound *= bound_of(l, t->dim[i]);
+        bound *= t->dim[i].size;
         const bool inner = i + 1 < last;
         if (inner && t->stride[i] != (uint64_t)t->stride[i + 1] * t->dim[i + 1].size) return false;
         if (i > 0 && t->dim[i].extent) return false;
@@ -36,7 +32,7 @@ bool vectors_worked(const fused_matvec *f) {
     return f->from != FUSED_X_PLAIN;
 }
 
-static bool adds(const fused_matvec *f) {
+bool vectors_adds(const fused_matvec *f) {
     return f->from == FUSED_X_ADD || f->from == FUSED_X_ADD_NORM;
 }
 
@@ -51,22 +47,22 @@ static bool is_whole_row(const vectors_rows *w, uint32_t k) {
 bool vectors_walk_of(const lowering *l, const fused_matvec *f, uint32_t k, vectors_walk *w) {
     *w = (vectors_walk){0};
     if (f->from == FUSED_X_PLAIN) {
-        if (!vectors_rows_of(l, graph_tensor_at(l->g, f->x), &w->x)) return false;
+        if (!vectors_rows_of(graph_tensor_at(l->g, f->x), &w->x)) return false;
         w->x_any = !is_whole_row(&w->x, k);
     } else if (f->from == FUSED_X_MERGE) {
         const graph_tensor *partial = graph_tensor_at(l->g, f->attention);
-        w->x = (vectors_rows){lower_count_of(partial->dim[0]), (uint32_t)bound_of(l, partial->dim[0]), k, 0, 0};
+        w->x = (vectors_rows){lower_count_of(partial->dim[0]), partial->dim[0].size, k, 0, 0};
         if (f->n_head * f->head_dim != k || f->head_dim % 4) return false;
-    } else if (!vectors_rows_of(l, graph_tensor_at(l->g, f->h), &w->x) || !is_whole_row(&w->x, k)) {
+    } else if (!vectors_rows_of(graph_tensor_at(l->g, f->h), &w->x) || !is_whole_row(&w->x, k)) {
         return false;
     }
     if (vectors_worked(f) && k % 16) return false;
-    if (adds(f) && (!vectors_rows_of(l, graph_tensor_at(l->g, f->branch), &w->branch) || !is_whole_row(&w->branch, k) ||
-                    !vectors_rows_of(l, graph_tensor_at(l->g, f->h_out), &w->stream) || !is_whole_row(&w->stream, k)))
+    if (vectors_adds(f) && (!vectors_rows_of(graph_tensor_at(l->g, f->branch), &w->branch) || !is_whole_row(&w->branch, k) ||
+                    !vectors_rows_of(graph_tensor_at(l->g, f->h_out), &w->stream) || !is_whole_row(&w->stream, k)))
         return false;
-    if (f->twin && (!vectors_rows_of(l, graph_tensor_at(l->g, f->twin), &w->twin) || !is_whole_row(&w->twin, k))) return false;
-    const graph_value norms[5] = {f->from == FUSED_X_NORM || f->from == FUSED_X_ADD_NORM ? f->w_norm : 0, adds(f) ? f->w_branch : 0,
-                                  adds(f) ? f->scale : 0, f->twin ? f->w_own : 0, f->twin ? f->w_twin : 0};
+    if (f->twin && (!vectors_rows_of(graph_tensor_at(l->g, f->twin), &w->twin) || !is_whole_row(&w->twin, k))) return false;
+    const graph_value norms[5] = {f->from == FUSED_X_NORM || f->from == FUSED_X_ADD_NORM ? f->w_norm : 0, vectors_adds(f) ? f->w_branch : 0,
+                                  vectors_adds(f) ? f->scale : 0, f->twin ? f->w_own : 0, f->twin ? f->w_twin : 0};
     for (uint32_t i = 0; i < 5; i++)
         if (norms[i]) w->norms[w->n_norm++] = norms[i];
     return w->x.k == k && (w->n_norm == 0 || lower_weights_fit(l, w->norms, w->n_norm));
@@ -75,7 +71,7 @@ bool vectors_walk_of(const lowering *l, const fused_matvec *f, uint32_t k, vecto
 /* ---- parts of a kernel ------------------------------------------------------------------------------------ */
 
 uint32_t vectors_bindings(const fused_matvec *f, const vectors_walk *w) {
-    return (w->n_norm > 0 ? 1u : 0u) + (adds(f) ? 2u : 0u) + (f->twin ? 1u : 0u) + (f->from == FUSED_X_MERGE ? 1u : 0u);
+    return (w->n_norm > 0 ? 1u : 0u) + (vectors_adds(f) ? 2u : 0u) + (f->twin ? 1u : 0u) + (f->from == FUSED_X_MERGE ? 1u : 0u);
 }
 
 void vectors_parts(lower_request *r, const fused_matvec *f, uint32_t span) {
@@ -83,7 +79,7 @@ void vectors_parts(lower_request *r, const fused_matvec *f, uint32_t span) {
         [FUSED_X_ADD_NORM] = "matvec_prologue_add_norm", [FUSED_X_MERGE] = "matvec_prologue_merge"};
     lower_request_part(r, "prologue", prologues[f->from]);
     if (f->from == FUSED_X_MERGE) lower_request_flag(r, "MERGE_ALL", f->n_split <= MERGE_ROUND);
-    if (adds(f)) {
+    if (vectors_adds(f)) {
         lower_request_flag(r, "SCALED", f->scale != 0);
         lower_request_flag(r, "SECOND", f->from == FUSED_X_ADD_NORM);
         if (f->twin) lower_request_part(r, "branch", "matvec_branch_two");
@@ -102,7 +98,7 @@ void vectors_put(lower_step *s, const fused_matvec *f, const vectors_walk *w) {
         lower_u32(s, "n_split", f->n_split);
         lower_u32(s, "d", f->head_dim);
     }
-    if (!adds(f)) return;
+    if (!vectors_adds(f)) return;
     lower_bind(s, "branch", f->branch);
     lower_bind(s, "stream", f->h_out);
     lower_u32(s, "branch_offset", w->branch.offset);

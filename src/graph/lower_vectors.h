@@ -10,7 +10,7 @@
 /* The rows of a tensor as a matrix [n, k]: all axes but the last joined. */
 typedef struct vectors_rows { lower_count n; uint32_t bound, k, stride, offset; } vectors_rows;
 /* false: they do not lie evenly. */
-bool vectors_rows_of(const lowering *l, const graph_tensor *t, vectors_rows *out);
+bool vectors_rows_of(const graph_tensor *t, vectors_rows *out);
 
 /* Everything that the vectors of a fused product are made of. */
 typedef struct vectors_walk {
@@ -25,6 +25,7 @@ bool vectors_walk_of(const lowering *l, const fused_matvec *f, uint32_t k, vecto
 bool vectors_worked(const fused_matvec *f);
 /* The value that is bound as x where they are made. */
 graph_value vectors_source(const fused_matvec *f);
+bool vectors_adds(const fused_matvec *f); /* are they a sum that is a result too? */
 
 /* As parts of a kernel that has `prologue`: what they bind beside x, the request (span: invocations that sum by shuffles,
  * 0: none), bindings and parameters. */

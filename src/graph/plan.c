@@ -178,6 +178,18 @@ void lower_bytes(lowering *l, uint64_t bytes) {
     l->plan->bytes_pending += bytes;
 }
 
+beryl_status lower_refuse(const lowering *l, const graph_node *node, const char *what, beryl_error *error) {
+    bool named[TYPE_COUNT] = {false};
+    char types[128] = "";
+    for (uint32_t i = 0, n = 0; i < node->n_in; i++) {
+        const base_type type = graph_tensor_at(l->g, node->in[i])->type;
+        if (!node->in[i] || named[type] || n + 32 > sizeof types) continue;
+        named[type] = true;
+        n += (uint32_t)snprintf(types + n, sizeof types - n, "%s%s", n ? ", " : "", base_type_name(type));
+    }
+    return base_fail(error, BERYL_UNSUPPORTED, "%s of %s on %s:%u: %s", graph_op_name(node->op), types, l->caps->backend, l->caps->index, what);
+}
+
 static void step_fail(lower_step *s, beryl_status code, const char *what, const char *name) {
     if (s->error.code == BERYL_OK)
         base_fail(&s->error, code, "kernel for %s: %s '%s'", graph_op_name(s->node->op), what, name);
@@ -690,7 +702,7 @@ static beryl_status generate_node(lowering *l, const graph_node *node, lower_fn 
 static beryl_status lower_node(lowering *l, const graph_node *node, beryl_error *error) {
     const mark before = mark_of(l->plan);
     beryl_error why;
-    beryl_status status = base_fail(&why, BERYL_UNSUPPORTED, "no kernel here for %s", graph_op_name(node->op));
+    beryl_status status = lower_refuse(l, node, "there is no kernel", &why);
     for (kernel_kind kind = WRITTEN; status == BERYL_UNSUPPORTED && kind < KERNEL_KINDS; kind++) {
         lower_fn *lower = lowering_of(l->plan, node, kind);
         if (!lower) continue;

@@ -41,10 +41,6 @@ static base_view file_text(base_view name) {
 
 /* ---- lines and names ---------------------------------------------------------------------------------- */
 
-static bool is_name_char(char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
-}
-
 static base_view trim(base_view v) {
     while (v.size && (v.data[0] == ' ' || v.data[0] == '\t')) v.data++, v.size--;
     while (v.size && (v.data[v.size - 1] == ' ' || v.data[v.size - 1] == '\t' || v.data[v.size - 1] == '\r')) v.size--;
@@ -69,7 +65,7 @@ static bool line_take(base_view *text, base_view *line) {
 
 static base_view name_at(base_view v) {
     size_t n = 0;
-    while (n < v.size && is_name_char(v.data[n])) n++;
+    while (n < v.size && base_is_word(v.data[n])) n++;
     return (base_view){v.data, n};
 }
 
@@ -88,7 +84,7 @@ static bool is_directive(base_view line, const char *word, base_view *rest) {
 static void put_renamed(base_text *out, base_view v, const char *prefix) {
     static const base_view mark = {"PART_", 5};
     for (size_t i = 0; i < v.size;) {
-        if (!is_name_char(v.data[i])) {
+        if (!base_is_word(v.data[i])) {
             base_text_add(out, v.data + i++, 1);
             continue;
         }

@@ -76,18 +76,6 @@ static void describe(void *user, uint32_t index, device_caps *caps, const char *
     };
 }
 
-/* ---- results --------------------------------------------------------------------------------- */
-
-static void *results_take(device *head, size_t size, beryl_error *error) {
-    void *memory = base_heap_take(head->heap, size);
-    if (!memory) base_fail(error, BERYL_NO_MEMORY, "out of memory for results");
-    return memory;
-}
-
-static void results_give(device *head, void *memory, size_t size) {
-    base_heap_give(head->heap, memory, size);
-}
-
 static beryl_status open_disk(void *user, const device_caps *caps, const device_mask *mask, device **out,
                               beryl_error *error) {
     (void)mask;
@@ -98,8 +86,7 @@ static beryl_status open_disk(void *user, const device_caps *caps, const device_
     d->head.heap = driver->heap;
     d->head.log = driver->log;
     d->head.caps = *caps;
-    d->readbacks =
-        (driver_readbacks){.device = &d->head, .take = results_take, .give = results_give};
+    d->readbacks = (driver_readbacks){.device = &d->head};
     *out = &d->head;
     return BERYL_OK;
 }

@@ -32,6 +32,18 @@ static driver_readback *pick(driver_readbacks *all, device_ticket done, uint64_t
     return oldest;
 }
 
+static void *take(driver_readbacks *all, size_t size, beryl_error *error) {
+    if (all->take) return all->take(all->device, size, error);
+    void *memory = base_heap_take(all->device->heap, size);
+    if (!memory) base_fail(error, BERYL_NO_MEMORY, "out of memory for results");
+    return memory;
+}
+
+static void give(driver_readbacks *all, void *memory, size_t size) {
+    if (all->give) all->give(all->device, memory, size);
+    else base_heap_give(all->device->heap, memory, size);
+}
+
 static beryl_status grow(driver_readbacks *all, driver_readback *r, uint64_t bytes,
                          beryl_error *error) {
     if (r->capacity >= bytes) return BERYL_OK;
@@ -39,11 +51,11 @@ static beryl_status grow(driver_readbacks *all, driver_readback *r, uint64_t byt
     while (capacity < bytes && capacity < UINT64_MAX / 2) capacity *= 2;
     if (capacity > SIZE_MAX / 2) return base_fail(error, BERYL_NO_MEMORY, "fetches without end");
     if (r->memory) {
-        all->give(all->device, r->memory, (size_t)r->capacity);
+        give(all, r->memory, (size_t)r->capacity);
         device_stats_bytes(all->device, -(int64_t)r->capacity);
     }
     r->capacity = 0;
-    r->memory = all->take(all->device, (size_t)capacity, error);
+    r->memory = take(all, (size_t)capacity, error);
     if (!r->memory) return error && error->code ? error->code : BERYL_NO_DEVICE_MEMORY;
     r->capacity = capacity;
     all->device->stats.objects++;
@@ -144,7 +156,7 @@ void driver_readbacks_fini(driver_readbacks *all) {
     for (int i = 0; i < DEVICE_READBACK_MAX; i++) {
         driver_readback *r = &all->items[i];
         if (r->memory) {
-            all->give(all->device, r->memory, (size_t)r->capacity);
+            give(all, r->memory, (size_t)r->capacity);
             device_stats_bytes(all->device, -(int64_t)r->capacity);
         }
         base_vec_fini(all->device->heap, &r->fetches);

@@ -23,7 +23,8 @@ typedef struct driver_readback {
 
 typedef struct driver_readbacks {
     device *device; /* borrowed */
-    /* Memory of the backend; NULL and an error. Bytes are counted in the device's statistics. */
+    /* Memory of the backend; NULL and an error. Bytes are counted in the device's statistics. Both
+     * NULL: of the device's heap. */
     void *(*take)(device *d, size_t size, beryl_error *error);
     void (*give)(device *d, void *memory, size_t size);
     driver_readback items[DEVICE_READBACK_MAX];

@@ -100,9 +100,19 @@ static void read_some(const char *path, char *to, size_t room) {
     to[n] = 0;
 }
 
-static uint32_t thread_count(void) {
+/* What BERYL_THREADS says; 0: nothing. BAD_INPUT: something else than a number of threads. */
+static beryl_status threads_asked(long *n, beryl_error *error) {
     const char *named = base_environment("BERYL_THREADS");
-    long n = named ? strtol(named, NULL, 10) : 0;
+    char *end = NULL;
+    *n = named ? strtol(named, &end, 10) : 0;
+    if (!named || (*n > 0 && !*end)) return BERYL_OK;
+    *n = 0;
+    return base_fail(error, BERYL_BAD_INPUT, "BERYL_THREADS is \"%.40s\": a number from 1 to %d is wanted", named, HOST_THREAD_MAX);
+}
+
+static uint32_t thread_count(void) {
+    long n;
+    threads_asked(&n, NULL); /* open_device refuses */
 #ifdef __linux__
     cpu_set_t set;
     if (n <= 0 && !sched_getaffinity(0, sizeof set, &set)) n = CPU_COUNT(&set);
@@ -236,16 +246,6 @@ static void bindings_drop(device *head, device_bindings_item *item) {
 
 /* ---- results --------------------------------------------------------------------------------- */
 
-static void *results_take(device *head, size_t size, beryl_error *error) {
-    void *memory = base_heap_take(head->heap, size);
-    if (!memory) base_fail(error, BERYL_NO_MEMORY, "out of memory for results");
-    return memory;
-}
-
-static void results_give(device *head, void *memory, size_t size) {
-    base_heap_give(head->heap, memory, size);
-}
-
 static beryl_status fetched(device *head, device_ticket ticket, uint32_t n, const void **data,
                             size_t *size, beryl_error *error) {
     host *d = (host *)head;
@@ -302,6 +302,9 @@ static beryl_status open_device(void *user, const device_caps *caps, const devic
                                 beryl_error *error) {
     (void)mask;
     const host_driver *driver = user;
+    long asked;
+    if (threads_asked(&asked, error)) return BERYL_BAD_INPUT;
+    if (asked > HOST_THREAD_MAX) base_log(driver->log, BERYL_LOG_WARNING, "BERYL_THREADS is %ld: %d are taken", asked, HOST_THREAD_MAX);
     host *d = base_heap_take(driver->heap, sizeof *d);
     if (!d) return base_fail(error, BERYL_NO_MEMORY, "out of memory for a device");
     d->head.backend = &device_host;
@@ -309,8 +312,7 @@ static beryl_status open_device(void *user, const device_caps *caps, const devic
     d->head.log = driver->log;
     d->head.caps = *caps;
     d->cc = driver->compiler;
-    d->readbacks =
-        (driver_readbacks){.device = &d->head, .take = results_take, .give = results_give};
+    d->readbacks = (driver_readbacks){.device = &d->head};
     d->compiler = (driver_compiler){.heap = driver->heap,
                                     .log = driver->log,
                                     .user = d,

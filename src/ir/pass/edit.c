@@ -239,6 +239,12 @@ void pass_store(pass_edit *e, ir_memory to, ir_id index, ir_id value) {
     pass_push(e, i);
 }
 
+void pass_barrier(pass_edit *e) {
+    ir_instruction i = nothing;
+    i.op = IR_BARRIER;
+    pass_push(e, i);
+}
+
 static ir_memory add_array(pass_edit *e, ir_space space, ir_array_decl *arrays, uint32_t *n,
                            ir_type type, uint32_t count) {
     if (*n == IR_ARRAY_MAX) {

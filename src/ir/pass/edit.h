@@ -53,6 +53,7 @@ void pass_if(pass_edit *e, ir_id condition);
 void pass_close(pass_edit *e);
 ir_id pass_load(pass_edit *e, ir_type type, uint32_t width, ir_memory from, ir_id index);
 void pass_store(pass_edit *e, ir_memory to, ir_id index, ir_id value);
+void pass_barrier(pass_edit *e);
 /* A further array; array UINT16_MAX: there are too many (the edit is then too large). */
 ir_memory pass_register(pass_edit *e, ir_type type, uint32_t count);
 ir_memory pass_workgroup(pass_edit *e, ir_type type, uint32_t count);

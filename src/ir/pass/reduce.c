@@ -180,11 +180,6 @@ static ir_id subgroup_op(pass_edit *e, ir_op op, ir_id value, uint64_t imm) {
     return pass_push(e, i);
 }
 
-static void barrier(pass_edit *e) {
-    pass_push(e,
-              (ir_instruction){.op = IR_BARRIER, .in = {IR_NO_ID, IR_NO_ID, IR_NO_ID, IR_NO_ID}});
-}
-
 static ir_memory shared_of(reduction *r, uint32_t c, uint32_t count) {
     if (!r->made[c] || r->e->workgroups[r->shared[c].array].type != r->cells[c].type ||
         r->e->workgroups[r->shared[c].array].count < count) {
@@ -209,7 +204,7 @@ static void by_tree(reduction *r, ir_id *values) {
     ir_id number = pass_lane_number(e), place = pass_axis(e, IR_LOCAL, r->axis);
     for (uint32_t c = 0; c < r->n; c++)
         pass_store(e, shared_of(r, c, ir_lanes(&e->out)), number, values[c]);
-    barrier(e);
+    pass_barrier(e);
     for (uint32_t n = r->lanes; n > 1;) {
         uint32_t half = (n + 1) / 2;
         pass_if(e, pass_binary(e, IR_LT, pass_binary(e, IR_ADD, place, pass_u32(e, half)),
@@ -221,14 +216,14 @@ static void by_tree(reduction *r, ir_id *values) {
             pass_store(e, r->shared[c], number, pass_binary(e, r->cells[c].op, a, b));
         }
         pass_close(e);
-        barrier(e);
+        pass_barrier(e);
         n = half;
     }
     ir_id first =
         pass_binary(e, IR_SUB, number, pass_binary(e, IR_MUL, place, pass_u32(e, stride)));
     for (uint32_t c = 0; c < r->n; c++)
         values[c] = pass_load(e, r->cells[c].type, 1, r->shared[c], first);
-    barrier(e); /* before the arrays are used again */
+    pass_barrier(e); /* before the arrays are used again */
 }
 
 static void by_subgroup(reduction *r, ir_id *values) {
@@ -255,14 +250,14 @@ static void by_subgroup(reduction *r, ir_id *values) {
     for (uint32_t c = 0; c < r->n; c++)
         pass_store(e, shared_of(r, c, ir_lanes(&e->out) / size), mine, values[c]);
     pass_close(e);
-    barrier(e);
+    pass_barrier(e);
     for (uint32_t c = 0; c < r->n; c++)
         for (uint32_t p = 0; p < parts; p++) {
             ir_id part = pass_load(e, r->cells[c].type, 1, r->shared[c],
                                    pass_binary(e, IR_ADD, row, pass_u32(e, p)));
             values[c] = p ? pass_binary(e, r->cells[c].op, values[c], part) : part;
         }
-    barrier(e);
+    pass_barrier(e);
 }
 
 static bool fits_subgroup(const reduction *r) {

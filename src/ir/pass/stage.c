@@ -325,11 +325,6 @@ static void fill(stage *s, tile *t, way along, ir_id outer, ir_id to, ir_id slot
     if (turns > 1) pass_close(e);
 }
 
-static void barrier(pass_edit *e) {
-    pass_push(e,
-              (ir_instruction){.op = IR_BARRIER, .in = {IR_NO_ID, IR_NO_ID, IR_NO_ID, IR_NO_ID}});
-}
-
 static void fill_all(stage *s, way along, ir_id outer, ir_id to, ir_id slot) {
     for (uint32_t t = 0; t < s->n; t++) fill(s, &s->tiles[t], along, outer, to, slot);
 }
@@ -360,7 +355,7 @@ static void push(stage *s) {
         slot = pass_binary(e, IR_AND, turn, pass_u32(e, 1));
         other = pass_binary(e, IR_AND, pass_binary(e, IR_ADD, turn, pass_u32(e, 1)), pass_u32(e, 1));
     } else fill_all(s, s->ahead ? FROM_REGISTERS : WHOLE_WAY, outer, to, first);
-    barrier(e);
+    pass_barrier(e);
     if (s->ahead) { /* the last tile is loaded once more, for nobody */
         ir_id next = pass_binary(e, IR_ADD, outer, depth);
         if (s->exact) next = pass_binary(e, IR_MIN, next, pass_binary(e, IR_SUB, to, depth));
@@ -394,10 +389,10 @@ static void push(stage *s) {
     if (two) {
         fill_all(s, FROM_REGISTERS, outer, to, other);
         pass_close(e);
-        barrier(e); /* what comes next may begin with the same memory */
+        pass_barrier(e); /* what comes next may begin with the same memory */
         return;
     }
-    barrier(e);
+    pass_barrier(e);
     pass_close(e);
 }
 
