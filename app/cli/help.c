@@ -71,8 +71,9 @@ static const char *const details[COMMAND_COUNT] = {
         "takes, and so on), chosen by a rule that suits most devices. This command tries others on "
         "the device, inside the steps that generate tokens, takes those that win by more than 2 %, "
         "checks that they compute the same, and keeps them in $XDG_CACHE_HOME/beryl/tune-*.json, one "
-        "file for each device and driver. Every later run reads that file; --no-cache neither reads "
-        "nor writes it. Ctrl-C keeps what was found so far.\n\n"
+        "file for each device and driver. Of generated kernels it also tries lanes, vectors, rows and "
+        "tiles of what stands between and beside products (schedules.txt). Every later run reads "
+        "these files; --no-cache neither reads nor writes them. Ctrl-C keeps what was found so far.\n\n"
         "  beryl tune model.gguf\n"
         "  beryl tune model.gguf --device cuda --tries 40 --again\n"
         "  beryl tune --list",
