@@ -93,10 +93,12 @@ static uint64_t bytes_of(const lowering *l, const lower_ir_place *p) {
 static bool fill_buffer(searching *s, const pooled *p) {
     const lower_ir_place *as = &p->place;
     if (!as->first && !as->step) return true;
-    uint32_t *words = base_heap_take(s->l->store->heap, p->bytes);
-    for (uint64_t i = 0; words && i < p->bytes / 4; i++) words[i] = as->first + (uint32_t)i * as->step;
-    const bool filled = words && device_write(s->l->device, p->buffer, 0, words, p->bytes / 4 * 4, NULL) == BERYL_OK;
-    base_heap_give(s->l->store->heap, words, p->bytes);
+    if (p->bytes > SIZE_MAX) return false;
+    const size_t bytes = (size_t)p->bytes;
+    uint32_t *words = base_heap_take(s->l->store->heap, bytes);
+    for (size_t i = 0; words && i < bytes / 4; i++) words[i] = as->first + (uint32_t)i * as->step;
+    const bool filled = words && device_write(s->l->device, p->buffer, 0, words, bytes / 4 * 4, NULL) == BERYL_OK;
+    base_heap_give(s->l->store->heap, words, bytes);
     return filled;
 }
 
