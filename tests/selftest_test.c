@@ -3,6 +3,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include "engine/every_op.h"
 #include "engine/selftest.h"
+#include "interpreter.h"
 #include "rig.h"
 
 #include <stdio.h>
@@ -335,10 +336,36 @@ static void check_every_op(test *t, const char *kernels) {
     CHECK_INT(t, heap.bytes, 0);
 }
 
+/* What all generators are compared with: the interpreter, over the same table. */
+static void check_interpreter(test *t, bool exact) {
+    beryl_engine e = {.options = {.precision = exact ? BERYL_PRECISION_EXACT : BERYL_PRECISION_FAST}};
+    engine_selftest *s = NULL;
+    trial_result found;
+    const base_text *name;
+    beryl_error error = {0};
+    beryl_status status = BERYL_OK;
+    uint32_t n = 0;
+    base_heap_init(&e.heap, NULL);
+    e.device = interpreter_open(&e.heap);
+    CHECK(t, e.device);
+    if (e.device && engine_selftest_open(&e, SELFTEST_EVERY_OP, &s, &error) != BERYL_OK) test_fail(t, __FILE__, __LINE__, "%s", error.message);
+    while (s && ((status = engine_selftest_step(s, &found, &name, &error)) == BERYL_EVENT || status == BERYL_PENDING)) {
+        if (status == BERYL_PENDING) continue;
+        n++;
+        if (!found.ok) test_fail(t, __FILE__, __LINE__, "%.*s: error %g", (int)name->size, name->data, found.error);
+    }
+    if (s) CHECK_INT(t, status, BERYL_OK);
+    CHECK(t, n > 100);
+    engine_selftest_close(s);
+    device_close(e.device);
+    CHECK_INT(t, e.heap.bytes, 0);
+}
+
 void test_selftest(test *t) {
     check_cases(t);
     for (int i = 0; i < 2; i++)
         if (test_case(t, "selftest/has-every-operation-and-type-%s", i ? "generated" : "written")) check_every_op(t, i ? "generated" : "written");
+    if (test_case(t, "selftest/every-operation-on-the-interpreter")) check_interpreter(t, true);
     if (test_case(t, "selftest/passes-on-software")) {
         static const beryl_engine_options kinds[] = {
             {.model = "tests/data/e2b-q4km.gguf", .context = 512},

@@ -1,5 +1,5 @@
 /* op_cases.h - one table of single operations: how a graph of each is built over tensors of some shape and type, what bench-ops
- * times and what the self-test compares.
+ * times, and what the self-test compares with the reference functions: on any device, and in the tests by the interpreter.
  *
  * A case is built twice in the same order: first its tensors are added to a store, then, when that is made, its node to a graph. */
 #ifndef ENGINE_OP_CASES_H
