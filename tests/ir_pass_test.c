@@ -1028,6 +1028,19 @@ static void check_algebra_shapes(test *t) {
             CHECK_INT(t, count_op(k, n % 2 ? IR_STORE : IR_LOAD, IR_REGISTER, 1), 1);
         }
     }
+    if (test_case(t, "ir-pass/steps-of-all-lanes-fit")) {
+        for (uint32_t wide = 0; wide < 2; wide++) { /* 8 lanes step 2^32 together: one walks alone */
+            make a = make_begin(&l, (sizes){1, 1, 1}, true);
+            ir_builder *b = a.b;
+            ir_id i = ir_loop_marked(b, a.zero, ir_u32(b, 8), ir_u32(b, wide ? 0x20000000u : 1), IR_PARALLEL, 0);
+            ir_store(b, a.y, i, ir_f32(b, 1));
+            ir_end(b);
+            const ir_kernel *plain = make_end(&a), *k = NULL;
+            const ir_schedule s = {.dims[0] = {.lane = 1, .lanes = 8}};
+            CHECK_INT(t, ir_pass_lanes(&l.arena, plain, &s, &k, NULL), BERYL_OK);
+            CHECK_INT(t, k->workgroup[0], wide ? 1 : 8);
+        }
+    }
     if (test_case(t, "ir-pass/scheduled-by-hand-is-left-alone")) {
         ir_builder *b = ir_begin(&l.arena, "hand", 8, 1, 1);
         ir_memory x = ir_buffer(b, IR_F32, IR_READ, "x"),

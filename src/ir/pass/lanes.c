@@ -4,8 +4,8 @@
  *
  * Owns the outermost parallel loops whose dimension asks for an axis, and with it the size of the
  * workgroup. Everything else runs in every lane alike; its stores are left to lane 0 of the axis.
- * Refuses an axis that has lanes, kernels with barriers, and kernels in which a buffer that is
- * written is read outside the loop that writes it. */
+ * Refuses an axis that has lanes, steps that are too large for all of them together, kernels with
+ * barriers, and kernels in which a buffer that is written is read outside the loop that writes it. */
 #include "ir/pass/edit.h"
 
 static bool wants(const pass_edit *e, ir_mark mark, uint32_t axis) {
@@ -22,6 +22,16 @@ static bool is_tiled(const pass_edit *e, uint32_t loop) {
             return true;
     }
     return false;
+}
+
+/* No lane steps over the end of the numbers. */
+static bool steps_fit(const pass_edit *e, const bool *chosen, uint32_t lanes) {
+    uint32_t step;
+    for (uint32_t i = 0; i < e->in->n_code; i++)
+        if (chosen[i] && pass_const(e->in->code, pass_at(e, i)->in[2], &step) &&
+            (uint64_t)lanes * step > UINT32_MAX)
+            return false;
+    return true;
 }
 
 static void share(pass_edit *e, uint32_t i, uint32_t axis, uint32_t lanes) {
@@ -54,7 +64,7 @@ static const ir_kernel *on_axis(base_arena *arena, const ir_kernel *k, const ir_
     bool room =
         lanes > 1 && k->workgroup[axis] == 1 && (uint64_t)ir_lanes(k) * lanes <= IR_LANES_MAX;
     if (chosen && room && pass_choose(e, chosen, wants, axis) && !pass_is_closed(e) &&
-        pass_may_spread(e, chosen)) {
+        pass_may_spread(e, chosen) && steps_fit(e, chosen, lanes)) {
         uint32_t inside = 0;
         e->out.workgroup[axis] = lanes;
         for (uint32_t i = 0; i < k->n_code; i++) {

@@ -92,7 +92,13 @@ static bool walk(stage *s, ir_id id, tile *t, bool *by_k, bool *loads) {
     return true;
 }
 
-/* How far the value goes when k goes by one; NO_FACTOR: not known. */
+/* A product and a sum of what fits 32 bits, where that does too. */
+static int64_t factor_within(int64_t a, uint32_t b, int64_t c) {
+    const uint64_t all = (uint64_t)a * b + (uint64_t)c;
+    return all <= UINT32_MAX ? (int64_t)all : NO_FACTOR;
+}
+
+/* How far the value goes when k goes by one; NO_FACTOR: not known, or too far. */
 static int64_t factor_of(const stage *s, ir_id id, uint32_t depth) {
     const ir_instruction *at = pass_at(s->e, id);
     uint32_t c;
@@ -107,9 +113,9 @@ static int64_t factor_of(const stage *s, ir_id id, uint32_t depth) {
         if (in[a]) any = true;
     }
     if (!any) return 0;
-    if (at->op == IR_ADD) return in[0] + in[1];
-    if (at->op == IR_MUL && pass_const(s->e->in->code, at->in[1], &c)) return in[0] * c;
-    if (at->op == IR_FMA && pass_const(s->e->in->code, at->in[1], &c)) return in[0] * c + in[2];
+    if (at->op == IR_ADD) return factor_within(in[0], 1, in[1]);
+    if (at->op == IR_MUL && pass_const(s->e->in->code, at->in[1], &c)) return factor_within(in[0], c, 0);
+    if (at->op == IR_FMA && pass_const(s->e->in->code, at->in[1], &c)) return factor_within(in[0], c, in[2]);
     if (at->op == IR_FMA && !in[0] && !in[1]) return in[2];
     return NO_FACTOR;
 }
