@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { IN_MAX = 64, OUT_MAX = 2, P_MAX = 10, NORM_MAX = 4096 };
+enum { IN_MAX = 64, OUT_MAX = 4, P_MAX = 10, NORM_MAX = 4096 };
 
 typedef enum fill {
     FILL_UNIT,     /* f32 in -1 .. 1 */
