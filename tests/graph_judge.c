@@ -1,8 +1,9 @@
 /* graph_judge.c - see graph_judge.h.
  *
- * u is half a unit in the last place of f32. Sums of n products are off by (8 + 4 sqrt(n)) u times the sum of their sizes:
- * roundings are as good as random, so they add up like a walk; 4 steps of its deviation and what trees and splits add. The
- * other numbers are those of ops_test.c, for the same reasons. */
+ * u is half a unit in the last place of f32: what rounding once may do. The reference rounds as the device does, and where
+ * what went in differs, one may round up and the other down: 2 u a rounding. Sums of n products are off by (8 + 4 sqrt(n)) u
+ * times the sum of their sizes: roundings are as good as random, so they add up like a walk; 4 steps of its deviation and what
+ * trees and splits add. The other numbers are those of ops_test.c, for the same reasons. */
 #include "graph_judge.h"
 
 #include "graph/reference.h"
@@ -12,6 +13,7 @@
 #include <string.h>
 
 #define U 0x1p-24
+#define ROUNDED (2 * U)
 #define TINY 1e-36 /* numbers below the normal ones may be zero on a device */
 
 typedef struct cell { /* of a base tensor */
@@ -174,14 +176,14 @@ static void bound_pointwise(work *w) {
         const double z = size(out->value[to]), x = size(a->value[from]), ex = a->bound[from];
         const double y = w->node->n_in > 1 ? size(b->value[other]) : 0, ey = w->node->n_in > 1 ? b->bound[other] : 0;
         double e = ex;
-        if (w->node->op == OP_ADD) e = ex + ey + U * (z + ex + ey);
-        if (w->node->op == OP_MUL) e = (x * ey + y * ex + ex * ey) * (1 + U) + U * z;
-        if (w->node->op == OP_SCALE) e = fabs(attr) * ex * (1 + U) + U * z;
+        if (w->node->op == OP_ADD) e = ex + ey + ROUNDED * z + U * (ex + ey);
+        if (w->node->op == OP_MUL) e = (x * ey + y * ex + ex * ey) * (1 + U) + ROUNDED * z;
+        if (w->node->op == OP_SCALE) e = fabs(attr) * ex * (1 + U) + ROUNDED * z;
         if (w->node->op == OP_GELU_TANH) e = gelu_bound(z, ex);
         if (w->node->op == OP_SOFTCAP) e = ex + 4e-7 * fabs(attr) + 4e-6 * z;
         if (w->node->op == OP_GEGLU) {
             const double gate = gelu((double)a->value[from]), eg = gelu_bound(gate, ex);
-            e = fabs(gate) * ey + y * eg + eg * ey + U * z;
+            e = fabs(gate) * ey + y * eg + eg * ey + ROUNDED * z;
         }
         out->bound[to] = w->node->op == OP_COPY ? ex : e + TINY;
     }
@@ -233,7 +235,7 @@ static void bound_layer_norm(work *w) {
             const double weight = n_in > 1 ? size(w->in[1].value[i]) : 1, ew = n_in > 1 ? w->in[1].bound[i] : 0;
             const double here = fabs((double)x->value[from + i] - mean), e = x->bound[from + i] + off_mean + U * here;
             out->bound[to + i] = weight * (e / least + here * off / (root * least)) + ew * (here + e) / least + (4e-6 + sum_error(n)) * weight * here / root +
-                                 (n_in > 2 ? w->in[2].bound[i] + U * size(w->in[2].value[i]) : 0) + U * size(out->value[to + i]) + TINY;
+                                 (n_in > 2 ? w->in[2].bound[i] + U * size(w->in[2].value[i]) : 0) + ROUNDED * size(out->value[to + i]) + TINY;
         }
     }
 }
@@ -357,7 +359,7 @@ static void bound_gather_rows(work *w) {
         const uint32_t id = (uint32_t)ids->whole[which] < table->ref.dim[0] ? (uint32_t)ids->whole[which] : 0;
         for (uint32_t k = 0; k < n; k++) {
             const double e = table->bound[(uint64_t)id * table->ref.t->stride[0] + k];
-            const double round = out->ref.t->type == TYPE_I32 ? 0 : U * size(out->value[i * n + k]);
+            const double round = out->ref.t->type == TYPE_I32 ? 0 : ROUNDED * size(out->value[i * n + k]);
             out->bound[i * n + k] = ids->bound[which] == 0 ? factor * e * (1 + U) + round : INFINITY;
         }
     }
