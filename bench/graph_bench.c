@@ -79,6 +79,15 @@ static graph_value make_product(const operands *o) {
     return graph_add(o->g, y, x);
 }
 
+/* The three operations on quarters of rows, which are summed with weights. */
+static graph_value make_terms(const operands *o) {
+    const graph_tensor *t = graph_tensor_at(o->g, o->x);
+    const uint32_t m = t->dim[0].size, d = t->dim[1].size / 4;
+    const graph_dim dims[3] = {{m, 0}, {4, 0}, {d, 0}}, pairs[2] = {{m * d, 0}, {4, 0}};
+    const operands parts = {o->g, graph_reshape(o->g, o->x, 3, dims), graph_reshape(o->g, o->y, 3, dims), graph_narrow(o->g, o->w, 0, 0, d), 0};
+    return graph_weighted_sum(o->g, make_chain3(&parts), graph_narrow(o->g, graph_reshape(o->g, o->y, 2, pairs), 0, 0, m));
+}
+
 static const struct kase {
     const char *name;
     graph_value (*make)(const operands *o);
@@ -86,7 +95,7 @@ static const struct kase {
 } cases[] = {
     {"copy", make_copy, 2},         {"add", make_add, 3},           {"chain of 3", make_chain3, 3},         {"chain of 6", make_chain6, 3},
     {"softmax", make_softmax, 2},   {"rms_norm", make_rms_norm, 2}, {"layer_norm", make_layer_norm, 2}, {"norm, add, norm", make_residual, 3}, {"softmax in a chain", make_soft_chain, 3},
-    {"chain to argmax", make_choice, 2}, {"product to chain", make_product, 2},
+    {"chain to argmax", make_choice, 2}, {"product to chain", make_product, 2}, {"chain to sum", make_terms, 2},
 };
 
 /* ---- one graph ------------------------------------------------------------------------------------------------------ */

@@ -392,12 +392,28 @@ static void make_whole_state(maker *m) {
     keep(m, graph_gather_rows(m->g, s, new_whole(m, 1, (graph_dim[]){draw(m, 2) ? rows_of(m) : (graph_dim){1 + draw(m, 7), 0}}), 1), 50, true);
 }
 
+/* A few pointwise operations on a value and what they make. */
+static pooled worked(maker *m, pooled a) {
+    for (uint32_t n = draw(m, 4); n > 0; n--) {
+        const uint32_t how = draw(m, 5);
+        graph_value v;
+        if (how < 2) v = made(m, how ? graph_gelu_tanh(m->g, a.v) : graph_scale(m->g, a.v, -0.37f), a.most);
+        else v = made(m, how == 2 ? graph_add(m->g, a.v, other_of(m, &a)) : graph_mul(m->g, a.v, other_of(m, &a)), how == 2 ? a.most + 30 : a.most * 30);
+        if (v) a = m->pool[m->n_pool - 1];
+    }
+    return a;
+}
+
 static void make_sum(maker *m) {
     const pooled *p = pick(m, 3, 100);
-    if (!p || at(m, p->v)->stride[2] != 1) return;
-    const graph_tensor t = *at(m, p->v);
-    const float most = p->most * (float)t.dim[1].size;
-    made(m, graph_weighted_sum(m->g, p->v, new_input(m, 2, t.dim)), most);
+    if (!p) p = (new_input(m, 3, (graph_dim[]){rows_of(m), {1 + draw(m, 6), 0}, {draw_width(m), 0}}), &m->pool[m->n_pool - 1]);
+    const pooled x = worked(m, *p);
+    const graph_tensor t = *at(m, x.v);
+    if (t.stride[2] != 1) return;
+    new_input(m, 2, t.dim);
+    const pooled weights = worked(m, m->pool[m->n_pool - 1]);
+    made(m, graph_weighted_sum(m->g, x.v, weights.v), x.most * weights.most * (float)t.dim[1].size);
+    if (draw(m, 2)) worked(m, m->pool[m->n_pool - 1]);
 }
 
 static void make_turn(maker *m) {
@@ -410,7 +426,7 @@ static void make_turn(maker *m) {
 
 static const struct { void (*make)(maker *); uint32_t weight; } makers[] = {
     {make_input, 1}, {make_unary, 3},     {make_row, 3},       {make_binary, 4}, {make_chain, 2},  {make_view, 5},   {make_product, 2}, {make_gated, 1},
-    {make_attention, 1}, {make_experts, 1}, {make_choice, 1}, {make_gather, 1},  {make_state, 1}, {make_sum, 1},    {make_turn, 1},   {make_whole_state, 1},
+    {make_attention, 1}, {make_experts, 1}, {make_choice, 1}, {make_gather, 1},  {make_state, 1}, {make_sum, 2},    {make_turn, 1},   {make_whole_state, 1},
 };
 
 /* ---- whole ------------------------------------------------------------------------------------------------------------ */

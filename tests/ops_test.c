@@ -279,7 +279,7 @@ static void build_sample(setup *s) {
 /* ---- trees of operations ------------------------------------------------------------------------------------ */
 
 /* p: form, columns, dispatches where trees are joined (0: not counted) */
-typedef enum tree_form { TREE_THREE, TREE_SIX, TREE_NORMS, TREE_SOFTMAX, TREE_TWO_RESULTS, TREE_USED_BETWEEN, TREE_STATE, TREE_VIEWS, TREE_SUM, TREE_SUM_OF_MADE, TREE_ARGMAX, TREE_TOPK, TREE_NORM_ARGMAX, TREE_SOFTMAX_TOPK, TREE_PRODUCT, TREE_PRODUCT_TANH, TREE_RANDOM } tree_form;
+typedef enum tree_form { TREE_THREE, TREE_SIX, TREE_NORMS, TREE_SOFTMAX, TREE_TWO_RESULTS, TREE_USED_BETWEEN, TREE_STATE, TREE_VIEWS, TREE_SUM, TREE_SUM_OF_MADE, TREE_TERMS, TREE_ARGMAX, TREE_TOPK, TREE_NORM_ARGMAX, TREE_SOFTMAX_TOPK, TREE_PRODUCT, TREE_PRODUCT_TANH, TREE_RANDOM } tree_form;
 
 static void states_tree(const uint32_t *p, graph_store *store, uint32_t *states) {
     if (p[0] == TREE_STATE) states[0] = store_add_state(store, "rows", TYPE_F32, 2, (uint32_t[]){19, p[1]}, 1);
@@ -327,9 +327,10 @@ static void build_tree(setup *s) {
         add_output(s, graph_rms_norm(g, graph_scale(g, graph_reshape(g, a, 2, (graph_dim[]){ROWS(s), {3 * d, 0}}), 2), 0, 1e-6f));
         break;
     }
-    case TREE_SUM: { /* a weighted sum begins it, of every other row; a second one is brought along */
+    case TREE_SUM: { /* a weighted sum begins it, of every other row; a second one is brought along, with what it adds up */
         graph_value units = add_input(s, TYPE_F32, FILL_UNIT, 1, DIMS(ROWS(s), {6, 0}, {d, 0})), gates = add_input(s, TYPE_F32, FILL_UNIT, 1, DIMS(ROWS(s), {3, 0}));
-        a = graph_softcap(g, graph_weighted_sum(g, graph_narrow(g, units, 1, 3, 3), gates), 2);
+        b = graph_scale(g, graph_mul(g, graph_narrow(g, units, 1, 3, 3), w), 2);
+        a = graph_softcap(g, graph_weighted_sum(g, b, gates), 2);
         b = graph_weighted_sum(g, graph_narrow(g, units, 1, 0, 3), gates);
         add_output(s, graph_rms_norm(g, graph_add(g, graph_mul(g, a, w), b), 0, 1e-2f));
         break;
@@ -339,6 +340,17 @@ static void build_tree(setup *s) {
         b = graph_weighted_sum(g, add_input(s, TYPE_F32, FILL_UNIT, 1, DIMS(ROWS(s), {d, 0}, {d, 0})), a);
         add_output(s, graph_mul(g, graph_scale(g, b, 3), a));
         break;
+    case TREE_TERMS: { /* before a sum and after; p[3]: 1: one of them is a result too; 2: as many as the run says */
+        const graph_dim n = s->p[3] == 2 ? (graph_dim){4, 0} : (graph_dim)ROWS(s), u = s->p[3] == 2 ? (graph_dim)ROWS(s) : (graph_dim){3, 0};
+        graph_value units = add_input(s, TYPE_F32, FILL_UNIT, 1, DIMS(n, {u.size + (u.extent ? 0 : 2), u.extent}, {d, 0}));
+        graph_value gates = graph_scale(g, graph_mul(g, add_input(s, TYPE_F32, FILL_UNIT, 1, DIMS(n, u)), add_input(s, TYPE_F32, FILL_UNIT, 1, DIMS(u))), -3);
+        a = u.extent ? units : graph_narrow(g, units, 1, 1, 3), b = u.extent ? units : graph_narrow(g, units, 1, 2, 3);
+        a = graph_geglu(g, graph_add(g, graph_mul(g, a, w), add_input(s, TYPE_F32, FILL_UNIT, 1, DIMS(u, {1, 0}))), b);
+        if (s->p[3] == 1) add_output(s, a);
+        a = graph_weighted_sum(g, graph_scale(g, a, 0.5f), gates);
+        add_output(s, graph_mul(g, graph_softcap(g, a, 2), w));
+        break;
+    }
     case TREE_ARGMAX: /* of rows that are broadcast too */
         add_output(s, graph_argmax(g, graph_softcap(g, graph_add(g, graph_mul(g, x, w), one), 8)));
         break;
@@ -449,6 +461,9 @@ static const op_case cases[] = {
     {"tree/sum", build_tree, {TREE_SUM, 96, 1}, 9, 2, 4e-6f, 8e-6f, ROUNDING, states_tree},
     {"tree/sum-odd", build_tree, {TREE_SUM, 61, 1}, 5, 1, 4e-6f, 8e-6f, ROUNDING, states_tree},
     {"tree/sum-of-what-is-made", build_tree, {TREE_SUM_OF_MADE, 8, 2}, 5, 2, 2e-6f, 8e-6f, EXPONENT, states_tree},
+    {"tree/terms", build_tree, {TREE_TERMS, 48, 1}, 9, 2, 4e-6f, 8e-6f, EXPONENT, states_tree},
+    {"tree/terms-odd-as-many-as-the-run-says", build_tree, {TREE_TERMS, 7, 1, 2}, 9, 2, 4e-6f, 8e-6f, EXPONENT, states_tree},
+    {"tree/terms-that-are-results", build_tree, {TREE_TERMS, 7, 2, 1}, 9, 2, 4e-6f, 8e-6f, EXPONENT, states_tree},
     {"tree/argmax", build_tree, {TREE_ARGMAX, 100, 1}, 9, 2, 0, 0, "", states_tree},
     {"tree/argmax-parts", build_tree, {TREE_ARGMAX, 8192, 2}, 3, 2, 0, 0, "", states_tree},
     {"tree/argmax-odd-parts", build_tree, {TREE_ARGMAX, 5003, 2}, 3, 2, 0, 0, "", states_tree},

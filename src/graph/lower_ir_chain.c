@@ -55,7 +55,7 @@ static void several(tree_walk *c, ir_id first, ir_id total, uint32_t n, uint32_t
         index[i] = lower_ir_plus(c->k, first, i * apart);
         tree_place(c, ir_min(b, index[i], last), wide, false, s[i].at);
         for (uint32_t v = 0; v < c->t.n_value; v++)
-            if (c->t.values[v].kind == TREE_INPUT) tree_value_at(c, &s[i], v);
+            if (c->t.values[v].kind == TREE_INPUT && !c->t.values[v].inside) tree_value_at(c, &s[i], v);
     }
     for (uint32_t i = 0; i < n; i++) {
         ir_if(b, ir_lt(b, index[i], total));
@@ -75,8 +75,9 @@ static beryl_status elements(lowering *l, const graph_node *node, const tree *t,
     const uint32_t inner = c->w.n - 1;
     for (uint32_t i = 0; i < c->t.n_tensor; i++) c->step[i] = c->w.stride[i][inner];
     const uint64_t row = c->w.size[inner].factor;
-    const bool by_lanes = !serial && lower_ir_compiled(l->caps) && row % SOFTWARE_LANES == 0; /* neighbours do neighbouring elements */
-    const uint32_t most = serial ? LOWER_IR_RUN : by_lanes ? 1 : 4;
+    const bool by_vectors = serial || (c->t.n_sum && lower_ir_compiled(l->caps)); /* lanes that loop do not become vectors */
+    const bool by_lanes = !by_vectors && lower_ir_compiled(l->caps) && row % SOFTWARE_LANES == 0; /* neighbours do neighbouring elements */
+    const uint32_t most = by_vectors ? LOWER_IR_RUN : by_lanes ? 1 : 4;
     const bool ragged = c->w.n == 1 && row % most && tree_widest(c, most, row, false, 0) > 1;
     const uint32_t widest = tree_widest(c, most, row, !ragged, inner), wide = lower_ir_choose(l, "vector", widest, 1, widest);
     const uint32_t invocations = l->caps->workgroup_invocations ? l->caps->workgroup_invocations : LANES;
@@ -132,7 +133,7 @@ beryl_status lower_ir_chain(lowering *l, const graph_node *node, beryl_error *er
 bool lower_ir_chain_fits(const graph *g, const graph_store *store, const graph_node *const *nodes, uint32_t n, const graph_value *outs, uint32_t n_out) {
     tree t;
     const device_caps *caps = device_caps_of(store->device);
-    if (n > FUSED_CHAIN_MAX || !tree_read(&t, g, nodes, n, outs, n_out)) return false;
+    if (!tree_read(&t, g, nodes, n, outs, n_out)) return false;
     if (t.product) return lower_ir_product_fits(g, store, &t);
     const uint32_t more = t.choice ? t.choice->n_out : 0;
     if (caps->storage_max && t.n_tensor + more > caps->storage_max) return false;

@@ -20,29 +20,30 @@ static uint8_t add_stat(tree *t, tree_stat_kind kind, uint8_t of, float eps) {
     return (uint8_t)t->n_stat++;
 }
 
-static uint8_t add_tensor(tree *t, graph_value id, graph_tensor seen) {
-    if (t->n_tensor < LOWER_WALK_TENSORS) t->tensors[t->n_tensor] = id, t->seen[t->n_tensor] = seen;
+static uint8_t add_tensor(tree *t, graph_value id, graph_tensor seen, uint32_t ahead) {
+    if (t->n_tensor < LOWER_WALK_TENSORS) t->tensors[t->n_tensor] = id, t->seen[t->n_tensor] = seen, t->ahead[t->n_tensor] = ahead;
     return (uint8_t)t->n_tensor++;
 }
 
-static uint8_t value_of(tree *t, graph_value id) {
-    for (uint32_t i = 0; i < t->n_value; i++)
-        if (t->values[i].id == id) return (uint8_t)i;
-    return add_value(t, (tree_value){.kind = TREE_INPUT, .id = id, .in = {add_tensor(t, id, *graph_tensor_at(t->g, id)), 0}});
+/* Inside a sum without the axis that it is over: [n, u, d] as [n, d], weights [n, u] as [n, 1]. */
+static uint8_t add_input(tree *t, graph_value id, uint8_t inside) {
+    graph_tensor x = *graph_tensor_at(t->g, id);
+    const bool weights = inside && inside % 2 == 0;
+    const uint32_t ahead = inside ? lower_walk_stride(&x, weights ? 2 : 3, 1) : 0;
+    if (weights && x.rank) {
+        x.dim[x.rank - 1] = (graph_dim){1, 0};
+    } else if (inside && x.rank > 1) {
+        x.dim[x.rank - 2] = x.dim[x.rank - 1];
+        x.stride[x.rank - 2] = x.stride[x.rank - 1];
+        x.rank--;
+    }
+    return add_tensor(t, id, x, ahead);
 }
 
-/* x [n, u, d] as [n, d], g [n, u] as [n, 1]. */
-static uint8_t add_sum(tree *t, const graph_node *node) {
-    graph_tensor x = *graph_tensor_at(t->g, node->in[0]), g = *graph_tensor_at(t->g, node->in[1]);
-    x.rank = 2;
-    x.dim[1] = x.dim[2];
-    x.stride[1] = x.stride[2];
-    g.dim[1] = (graph_dim){1, 0};
+static uint8_t value_of(tree *t, graph_value id, uint8_t inside) {
     for (uint32_t i = 0; i < t->n_value; i++)
-        t->crossed |= t->values[i].kind != TREE_INPUT && (t->values[i].id == node->in[0] || t->values[i].id == node->in[1]);
-    t->n_sum++;
-    const uint8_t of = add_tensor(t, node->in[0], x), weights = add_tensor(t, node->in[1], g);
-    return add_value(t, (tree_value){.kind = TREE_WEIGHTED, .node = node, .in = {of, weights}});
+        if (t->values[i].id == id && t->values[i].inside == inside) return (uint8_t)i;
+    return add_value(t, (tree_value){.kind = TREE_INPUT, .id = id, .inside = inside, .in = {add_input(t, id, inside), 0}});
 }
 
 static uint8_t with_stat(tree *t, tree_value_kind kind, uint8_t of, uint8_t s) {
@@ -51,17 +52,18 @@ static uint8_t with_stat(tree *t, tree_value_kind kind, uint8_t of, uint8_t s) {
 
 static uint8_t add_node(tree *t, base_op op, const graph_node *node, bool two, uint8_t x, uint8_t y) {
     const uint8_t a = t->values[x].level, b = two ? t->values[y].level : 0;
-    return add_value(t, (tree_value){.kind = TREE_NODE, .op = op, .node = node, .two = two, .in = {x, y}, .level = a > b ? a : b});
+    return add_value(t, (tree_value){.kind = TREE_NODE, .op = op, .node = node, .two = two, .inside = t->values[x].inside, .in = {x, y}, .level = a > b ? a : b});
 }
 
-static void read_node(tree *t, const graph_node *node) {
-    if (node->op == OP_WEIGHTED_SUM) {
-        t->values[add_sum(t, node)].id = node->out[0];
-        return;
-    }
-    const uint8_t x = value_of(t, node->in[0]), y = node->n_in > 1 ? value_of(t, node->in[1]) : 0;
+/* inside: of its inputs. */
+static void read_node(tree *t, const graph_node *node, const uint8_t inside[2]) {
+    const uint8_t x = value_of(t, node->in[0], inside[0]), y = node->n_in > 1 ? value_of(t, node->in[1], inside[1]) : 0;
     uint8_t made;
     switch ((int)node->op) {
+    case OP_WEIGHTED_SUM:
+        made = add_value(t, (tree_value){.kind = TREE_WEIGHTED, .node = node, .in = {x, y}});
+        t->n_sum++;
+        break;
     case OP_RMS_NORM:
         made = with_stat(t, TREE_TIMES, x, add_stat(t, TREE_RMS_OVER, x, node->attr.rms_norm.eps));
         if (node->n_in > 1) made = add_node(t, OP_MUL, node, true, made, y);
@@ -70,7 +72,7 @@ static void read_node(tree *t, const graph_node *node) {
         made = with_stat(t, TREE_LESS, x, add_stat(t, TREE_MEAN, x, 0));
         made = with_stat(t, TREE_TIMES, made, add_stat(t, TREE_RMS_OVER, made, node->attr.layer_norm.eps));
         if (node->n_in > 1) made = add_node(t, OP_MUL, node, true, made, y);
-        if (node->n_in > 2) made = add_node(t, OP_ADD, node, true, made, value_of(t, node->in[2]));
+        if (node->n_in > 2) made = add_node(t, OP_ADD, node, true, made, value_of(t, node->in[2], 0));
         break;
     case OP_SOFTMAX:
         made = with_stat(t, TREE_EXP_LESS, x, add_stat(t, TREE_LARGEST, x, 0));
@@ -113,8 +115,53 @@ static bool makes(const graph_node *node, graph_value v) {
     return false;
 }
 
+bool tree_is_pointwise(base_op op) {
+    switch ((int)op) {
+    case OP_COPY:
+    case OP_ADD:
+    case OP_MUL:
+    case OP_SCALE:
+    case OP_GELU_TANH:
+    case OP_GEGLU:
+    case OP_SOFTCAP: return true;
+    default: return false;
+    }
+}
+
+/* May it be computed there? Weights are the same for a whole row, which computes them again and again. */
+static bool is_for(base_op op, uint8_t inside) {
+    return !inside || (tree_is_pointwise(op) && (inside % 2 || !tree_is_dear(op)));
+}
+
+static uint8_t inside_of_input(const graph_node *node, uint32_t i, uint32_t k, uint8_t inside) {
+    return node->op == OP_WEIGHTED_SUM ? (uint8_t)(2 * i + 1 + k) : inside;
+}
+
+/* What each node's result is inside of, as of a value. */
+static bool find_insides(const graph_node *const *nodes, uint32_t n, const graph_value *outs, uint32_t n_out, uint8_t *inside) {
+    enum { UNKNOWN = UINT8_MAX };
+    for (uint32_t i = 0; i < n; i++) {
+        inside[i] = UNKNOWN;
+        for (uint32_t o = 0; o < n_out; o++)
+            if (makes(nodes[i], outs[o])) inside[i] = 0;
+    }
+    for (uint32_t i = n; i-- > 0;) { /* those who need it come after it */
+        if (!is_for(nodes[i]->op, inside[i])) return false;
+        for (uint32_t m = 0; m < i; m++)
+            for (uint32_t k = 0; k < nodes[i]->n_in; k++) {
+                const uint8_t here = inside_of_input(nodes[i], i, k, inside[i]);
+                if (!makes(nodes[m], nodes[i]->in[k])) continue;
+                if (inside[m] != UNKNOWN && inside[m] != here) return false;
+                inside[m] = here;
+            }
+    }
+    return true;
+}
+
 bool tree_read(tree *t, const graph *g, const graph_node *const *nodes, uint32_t n, const graph_value *outs, uint32_t n_out) {
+    uint8_t inside[FUSED_CHAIN_MAX];
     *t = (tree){.g = g, .n_level = 1};
+    if (n > FUSED_CHAIN_MAX || !find_insides(nodes, n, outs, n_out, inside)) return false;
     for (uint32_t i = 0; i < n; i++) {
         if (nodes[i]->op == OP_ARGMAX || nodes[i]->op == OP_TOPK) t->choice = nodes[i];
         if (nodes[i]->op == OP_MATMUL) t->product = nodes[i];
@@ -122,22 +169,23 @@ bool tree_read(tree *t, const graph *g, const graph_node *const *nodes, uint32_t
     t->shape = graph_tensor_at(g, t->choice ? t->choice->in[0] : outs[0]);
     for (uint32_t i = 0; i < n_out; i++) {
         if (makes(t->choice, outs[i])) continue;
-        add_tensor(t, outs[i], *graph_tensor_at(g, outs[i]));
+        add_tensor(t, outs[i], *graph_tensor_at(g, outs[i]), 0);
         t->n_out++;
     }
     if (t->product) add_value(t, (tree_value){.kind = TREE_GIVEN, .id = t->product->out[0]});
     for (uint32_t i = 0; i < n; i++)
-        if (nodes[i] != t->choice && nodes[i] != t->product) read_node(t, nodes[i]);
-    if (t->choice) t->chosen = value_of(t, t->choice->in[0]);
-    for (uint32_t i = 0; i < t->n_out; i++) t->out[i] = value_of(t, t->tensors[i]);
-    if (t->n_value == TREE_VALUES || t->n_stat == TREE_STATS || t->n_tensor > LOWER_WALK_TENSORS || t->n_sum > TREE_SUMS || t->crossed) return false;
+        if (nodes[i] != t->choice && nodes[i] != t->product)
+            read_node(t, nodes[i], (uint8_t[]){inside_of_input(nodes[i], i, 0, inside[i]), inside_of_input(nodes[i], i, 1, inside[i])});
+    if (t->choice) t->chosen = value_of(t, t->choice->in[0], 0);
+    for (uint32_t i = 0; i < t->n_out; i++) t->out[i] = value_of(t, t->tensors[i], 0);
+    if (t->n_value == TREE_VALUES || t->n_stat == TREE_STATS || t->n_tensor > LOWER_WALK_TENSORS || t->n_sum > TREE_SUMS) return false;
     ask_all(t);
     return true;
 }
 
 void tree_read_choice(tree *t, const graph *g, const graph_node *node) {
     *t = (tree){.g = g, .shape = graph_tensor_at(g, node->in[0]), .choice = node, .n_level = 1};
-    t->chosen = value_of(t, node->in[0]);
+    t->chosen = value_of(t, node->in[0], 0);
     ask_all(t);
 }
 
@@ -198,6 +246,7 @@ ir_id tree_place(tree_walk *c, ir_id left, uint32_t each, bool clamp, ir_id *at)
 
 void tree_spot_begin(tree_spot *s, uint32_t wide) {
     s->wide = wide;
+    s->turn = IR_NO_ID;
     memset(s->made, 0xff, sizeof s->made);
 }
 
@@ -224,22 +273,24 @@ static ir_id operation(tree_walk *c, base_op op, const graph_node *node, ir_id x
     }
 }
 
-/* A vector of tensor t, `ahead` elements on. */
-static ir_id loaded(tree_walk *c, const tree_spot *s, uint32_t t, ir_id ahead) {
+/* A vector of tensor t. */
+static ir_id loaded(tree_walk *c, const tree_spot *s, uint32_t t) {
     ir_builder *b = c->k->b;
-    const ir_id at = ahead == IR_NO_ID ? s->at[t] : ir_add(b, s->at[t], ahead);
+    const uint32_t ahead = c->t.ahead[t];
+    const ir_id at = ahead ? ir_add(b, s->at[t], lower_ir_times(c->k, s->turn, ahead)) : s->at[t];
     return ir_splat(b, ir_load(b, c->memory[t], at, c->step[t] ? s->wide : 1), s->wide);
 }
 
 static ir_id weighted_sum(tree_walk *c, const tree_spot *s, uint32_t v) {
     ir_builder *b = c->k->b;
     const tree_value *x = &c->t.values[v];
-    const uint32_t x1 = graph_tensor_at(c->t.g, x->node->in[0])->stride[1], g1 = graph_tensor_at(c->t.g, x->node->in[1])->stride[1];
     const ir_id zero = ir_u32(b, 0);
     const ir_memory sum = ir_register(b, IR_F32, s->wide);
+    tree_spot inside = *s;
+    tree_spot_begin(&inside, s->wide);
     ir_store(b, sum, zero, ir_number(b, IR_F32, s->wide, 0));
-    const ir_id i = ir_loop(b, zero, c->terms[v], ir_u32(b, 1));
-    const ir_id term = loaded(c, s, x->in[0], lower_ir_times(c->k, i, x1)), weight = loaded(c, s, x->in[1], lower_ir_times(c->k, i, g1));
+    inside.turn = ir_loop(b, zero, c->terms[v], ir_u32(b, 1));
+    const ir_id term = tree_value_at(c, &inside, x->in[0]), weight = tree_value_at(c, &inside, x->in[1]);
     ir_store(b, sum, zero, ir_fma(b, term, weight, ir_load(b, sum, zero, s->wide)));
     ir_end(b);
     return ir_load(b, sum, zero, s->wide);
@@ -251,7 +302,7 @@ ir_id tree_value_at(tree_walk *c, tree_spot *s, uint32_t v) {
     if (s->made[v] != IR_NO_ID) return s->made[v];
     ir_id made;
     if (x->kind == TREE_INPUT) {
-        made = loaded(c, s, x->in[0], IR_NO_ID);
+        made = loaded(c, s, x->in[0]);
     } else if (c->arrays && x->first < c->level) {
         made = ir_load(b, x->array, s->column, s->wide);
     } else {
@@ -294,11 +345,9 @@ uint32_t tree_widest(const tree_walk *c, uint32_t most, uint64_t row, bool whole
         bool fits = !whole || row % wide == 0;
         for (uint32_t t = 0; fits && t < c->t.n_tensor; t++) {
             if (c->step[t] == 0) continue;
-            fits = c->step[t] == 1 && graph_tensor_at(c->t.g, c->t.tensors[t])->offset % wide == 0;
+            fits = c->step[t] == 1 && c->t.ahead[t] % wide == 0 && graph_tensor_at(c->t.g, c->t.tensors[t])->offset % wide == 0;
             for (uint32_t i = 0; i < n_outer; i++) fits = fits && c->w.stride[t][i] % wide == 0;
         }
-        for (uint32_t v = 0; fits && v < c->t.n_value; v++)
-            if (c->t.values[v].kind == TREE_WEIGHTED) fits = graph_tensor_at(c->t.g, c->t.values[v].node->in[0])->stride[1] % wide == 0;
         if (fits) return wide;
     }
     return 1;

@@ -2,8 +2,9 @@
  *
  * A tree is values of one shape, computed when something asks for them, and stats: numbers that a row is reduced to. What can
  * be known before any stat is level 0, what needs stats of level n is level n + 1; there is a walk over the row for each level.
- * A weighted sum is a leaf: its loop stands where another value is loaded. At the end a tree may be asked for the largest of
- * its rows (topk, argmax); at its start may stand a value that the kernel has made itself (a product). */
+ * A weighted sum is a leaf: its loop stands where another value is loaded; pointwise operations that it alone needs, on what it
+ * adds up and on its weights, are values inside it, made anew each turn. At the end a tree may be asked for the largest of its
+ * rows (topk, argmax); at its start may stand a value that the kernel has made itself (a product). */
 #ifndef GRAPH_LOWER_IR_TREE_H
 #define GRAPH_LOWER_IR_TREE_H
 
@@ -19,7 +20,7 @@ enum {
 typedef enum tree_value_kind {
     TREE_INPUT,    /* from memory */
     TREE_GIVEN,    /* a product's, from the kernel */
-    TREE_WEIGHTED, /* from memory, summed with weights over an axis that the tree has not */
+    TREE_WEIGHTED, /* values inside it, summed with weights over an axis that the tree has not */
     TREE_NODE,     /* a pointwise operation */
     TREE_LESS,     /* x - stat */
     TREE_EXP_LESS, /* exp(x - stat) */
@@ -32,9 +33,10 @@ typedef struct tree_value {
     const graph_node *node;
     bool two; /* operands */
     graph_value id;     /* of the graph; 0: made here */
-    uint8_t in[2];      /* values; INPUT: the tensor; WEIGHTED: both */
+    uint8_t inside;     /* 0: the tree; 2 i + 1: what the sum that is node i adds up; 2 i + 2: its weights */
+    uint8_t in[2];      /* values; INPUT: the tensor */
     uint8_t stat, level;
-    uint8_t first, last; /* walks: that computes it, that asks for it last */
+    uint8_t first, last; /* walks: that computes it, that asks for it last; none inside sums */
     ir_memory array;     /* where the walks are loops of one lane and a later one asks */
 } tree_value;
 
@@ -54,14 +56,15 @@ typedef struct tree {
     const graph_node *product; /* matmul at its start, whose result is given; NULL: none */
     graph_value tensors[LOWER_WALK_TENSORS]; /* results [n_out] first */
     graph_tensor seen[LOWER_WALK_TENSORS];   /* as the walk goes over them */
+    uint32_t ahead[LOWER_WALK_TENSORS];      /* inside a sum: from one turn to the next */
     uint32_t n_tensor, n_out, n_value, n_stat, n_level, n_sum;
-    bool crossed; /* a sum over what the tree itself makes */
     tree_value values[TREE_VALUES];
     tree_stat stats[TREE_STATS];
     uint8_t out[GRAPH_OUT_MAX], chosen; /* values */
 } tree;
 
-/* Of nodes [n] with these results, those of a choice among them. false: more than there is room for. Pure. */
+/* Of nodes [n] with these results, those of a choice among them. false: more than there is room for, or something is needed
+ * inside a sum and elsewhere, or is not for the inside of one. Pure. */
 bool tree_read(tree *t, const graph *g, const graph_node *const *nodes, uint32_t n, const graph_value *outs, uint32_t n_out);
 /* No operation, and the largest of the rows of the node's first input. */
 void tree_read_choice(tree *t, const graph *g, const graph_node *node);
@@ -72,6 +75,7 @@ uint32_t tree_arrays(const tree *t);
 
 typedef struct tree_spot { /* a vector of each tensor */
     uint32_t wide;
+    ir_id turn; /* of the sum that it is inside; IR_NO_ID: it is in none */
     ir_id column, at[LOWER_WALK_TENSORS], made[TREE_VALUES]; /* made: IR_NO_ID: not yet */
 } tree_spot;
 
@@ -109,7 +113,8 @@ void tree_store(tree_walk *c, tree_spot *s, uint32_t level);
 void tree_end_declare(tree_walk *c, lower_ir *k, const tree *t);
 void tree_end_store(tree_walk *c, ir_id vector, ir_id column, ir_id x);
 
-/* Operations that take many instructions. */
+bool tree_is_pointwise(base_op op);
+/* Of those, the ones that take many instructions. */
 bool tree_is_dear(base_op op);
 
 #endif

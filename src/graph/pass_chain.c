@@ -2,11 +2,13 @@
  * sum or a product is where one begins, topk or argmax where one ends.
  *
  * A tree grows from its first operation on: what uses one of its values joins it, and brings along what else it is made from.
- * Nothing is computed twice. The joined node stands in the place of its last member, so nobody between its members may use
- * what they make, nor change what they read. */
+ * Its sums then take in their terms: pointwise operations of another shape, of which nobody else needs anything. So terms are left
+ * alone until then; those that no sum takes make trees like any others.
+ * Nothing is computed twice, but for what is cheap among a sum's weights. The joined node stands in the place of its last member, so
+ * nobody between its members may use what they make, nor change what they read. */
 #include "base/error.h"
 #include "graph/fused.h"
-#include "graph/lower_ir.h"
+#include "graph/lower_ir_tree.h"
 #include "graph/pass.h"
 
 #include <string.h>
@@ -27,20 +29,7 @@ static bool is_member(const members *set, uint32_t node) {
 /* An operation that may be in a tree. */
 static bool is_fit(const graph *g, const graph_node *node) {
     if (node->dead || node->n_out != 1 || graph_tensor_at(g, node->out[0])->type != TYPE_F32) return false;
-    switch ((int)node->op) {
-    case OP_COPY:
-    case OP_ADD:
-    case OP_MUL:
-    case OP_SCALE:
-    case OP_GELU_TANH:
-    case OP_GEGLU:
-    case OP_SOFTCAP:
-    case OP_RMS_NORM:
-    case OP_LAYER_NORM:
-    case OP_SOFTMAX:
-    case OP_WEIGHTED_SUM: return true;
-    default: return false;
-    }
+    return tree_is_pointwise(node->op) || node->op == OP_RMS_NORM || node->op == OP_LAYER_NORM || node->op == OP_SOFTMAX || node->op == OP_WEIGHTED_SUM;
 }
 
 /* One that may be a tree's end. */
@@ -140,33 +129,91 @@ static void add_product(const graph *g, const graph_store *store, members *set) 
     }
 }
 
-beryl_status graph_pass_chains(graph *g, graph_store *store, bool products, beryl_error *error) {
-    for (uint32_t i = 0; i < g->nodes.count; i++) {
-        if (!is_fit(g, &g->nodes.data[i])) continue;
-        const graph_tensor *shape = graph_tensor_at(g, g->nodes.data[i].out[0]);
-        members best = {.node = {i}, .n = 1};
-        bool ended = false;
-        for (uint32_t k = i + 1; k < g->nodes.count && k <= i + AHEAD_MAX; k++) {
-            const graph_node *node = &g->nodes.data[k];
-            if (!is_fit(g, node) || !graph_same_shape(shape, graph_tensor_at(g, node->out[0])) || !uses_one(g, &best, node)) continue;
-            members more = best;
-            bool joined = add_with_makers(g, &more, k, i) && can_join(g, store, &more);
-            if (!joined) { /* the node alone */
-                more = best;
-                joined = add(&more, k) && can_join(g, store, &more);
-            }
-            if (joined) best = more;
+/* ---- terms --------------------------------------------------------------------------------------------------------- */
+
+enum { IN_SUM = 1, ELSEWHERE = 2 }; /* a node's result is needed; in a sum alone: it is a term */
+
+/* Are there any? */
+static bool find_terms(const graph *g, uint8_t *needed /* [nodes] */) {
+    for (size_t i = g->nodes.count; i-- > 0;) { /* those who need it come after it */
+        const graph_node *node = &g->nodes.data[i];
+        if (!is_fit(g, node) || !tree_is_pointwise(node->op) || graph_tensor_at(g, node->out[0])->role == ROLE_OUTPUT) needed[i] |= ELSEWHERE;
+        for (uint32_t k = 0; !node->dead && k < node->n_in; k++) {
+            const graph_tensor *t = graph_tensor_at(g, node->in[k]);
+            if (!node->in[k] || t->node == UINT32_MAX) continue;
+            const bool in_sum = node->op == OP_WEIGHTED_SUM || (needed[i] == IN_SUM && graph_same_shape(t, graph_tensor_at(g, node->out[0])));
+            needed[t->node] |= in_sum && !t->base ? IN_SUM : ELSEWHERE;
         }
-        for (uint32_t k = i + 1; k < g->nodes.count && k <= i + AHEAD_MAX && !ended; k++) {
-            const graph_node *node = &g->nodes.data[k];
-            if (!is_end(g, node) || !uses_one(g, &best, node)) continue;
-            members more = best;
-            ended = add(&more, k) && can_join(g, store, &more);
-            if (ended) best = more;
-        }
-        if (products && !ended) add_product(g, store, &best);
-        if (best.n > 1 && !graph_pass_join(g, best.node, best.n, best.out, best.n_out, FUSED_CHAIN, NULL))
-            return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     }
-    return BERYL_OK;
+    return memchr(needed, IN_SUM, g->nodes.count);
+}
+
+static bool is_used_by(const graph *g, const members *set, graph_value v) {
+    for (uint32_t m = 0; m < set->n; m++) {
+        const graph_node *node = &g->nodes.data[set->node[m]];
+        for (uint32_t k = 0; k < node->n_in; k++)
+            if (node->in[k] == v) return true;
+    }
+    return false;
+}
+
+static void add_terms(const graph *g, const graph_store *store, const uint8_t *needed, members *set) {
+    const uint32_t last = set->node[set->n - 1];
+    for (uint32_t k = last; k-- > 0 && k + AHEAD_MAX >= last;) {
+        members more = *set;
+        if (needed[k] == IN_SUM && !g->nodes.data[k].dead && is_used_by(g, set, g->nodes.data[k].out[0]) && add(&more, k) && can_join(g, store, &more)) *set = more;
+    }
+}
+
+/* ---- trees ----------------------------------------------------------------------------------------------------------- */
+
+static void grow(const graph *g, const graph_store *store, const uint8_t *needed, uint32_t first, members *set) {
+    const graph_tensor *shape = graph_tensor_at(g, g->nodes.data[first].out[0]);
+    for (uint32_t k = first + 1; k < g->nodes.count && k <= first + AHEAD_MAX; k++) {
+        const graph_node *node = &g->nodes.data[k];
+        if (needed[k] == IN_SUM || !is_fit(g, node) || !graph_same_shape(shape, graph_tensor_at(g, node->out[0])) || !uses_one(g, set, node)) continue;
+        members more = *set;
+        bool joined = add_with_makers(g, &more, k, first) && can_join(g, store, &more);
+        if (!joined) { /* the node alone */
+            more = *set;
+            joined = add(&more, k) && can_join(g, store, &more);
+        }
+        if (joined) *set = more;
+    }
+}
+
+static bool add_end(const graph *g, const graph_store *store, uint32_t first, members *set) {
+    for (uint32_t k = first + 1; k < g->nodes.count && k <= first + AHEAD_MAX; k++) {
+        const graph_node *node = &g->nodes.data[k];
+        members more = *set;
+        if (!is_end(g, node) || !uses_one(g, set, node) || !add(&more, k) || !can_join(g, store, &more)) continue;
+        *set = more;
+        return true;
+    }
+    return false;
+}
+
+/* All trees but those that begin with a term. */
+static bool join_trees(graph *g, graph_store *store, const uint8_t *needed, bool products) {
+    for (uint32_t i = 0; i < g->nodes.count; i++) {
+        if (needed[i] == IN_SUM || !is_fit(g, &g->nodes.data[i])) continue;
+        members set = {.node = {i}, .n = 1};
+        grow(g, store, needed, i, &set);
+        add_terms(g, store, needed, &set);
+        const bool ended = add_end(g, store, i, &set);
+        if (products && !ended) add_product(g, store, &set);
+        if (set.n > 1 && !graph_pass_join(g, set.node, set.n, set.out, set.n_out, FUSED_CHAIN, NULL)) return false;
+    }
+    return true;
+}
+
+beryl_status graph_pass_chains(graph *g, graph_store *store, bool products, beryl_error *error) {
+    const size_t n = g->nodes.count;
+    uint8_t *needed = base_heap_take(g->heap, n + 1);
+    const bool any = needed && find_terms(g, needed);
+    bool good = needed && join_trees(g, store, needed, products);
+    if (any) memset(needed, 0, n);
+    if (any && good) good = join_trees(g, store, needed, products);
+    base_heap_give(g->heap, needed, n + 1);
+    return good ? BERYL_OK : base_fail(error, BERYL_NO_MEMORY, "out of host memory");
 }
