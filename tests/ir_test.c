@@ -447,7 +447,7 @@ static void test_builder(test *t) {
     const ir_instruction *i = ir_at(b, id); \
     CHECK(t, i && i->op == (OP) && i->type == (TYPE) && i->width == (WIDTH))
 #define FITS(types) ir_type_in(IR_F16, (types))
-#define X(NAME, name, form, n_in, types, flags, exact, meaning)             \
+#define X(NAME, name, form, n_in, types, ...)                               \
     {                                                                       \
         id = ir_##name(b, FITS(types) ? f : u);                             \
         GAVE(IR_##NAME, FITS(types) ? IR_F16 : IR_U8, FITS(types) ? 4 : 2); \
@@ -455,7 +455,7 @@ static void test_builder(test *t) {
     }
         IR_UNARY_LIST(X)
 #undef X
-#define X(NAME, name, form, n_in, types, flags, exact, meaning)                                  \
+#define X(NAME, name, form, n_in, types, ...)                                                    \
     {                                                                                            \
         ir_id x = FITS(types) ? f : u;                                                           \
         bool compares = IR_FORM_##form == IR_FORM_COMPARE;                                       \
@@ -601,6 +601,7 @@ static const struct rule {
     {IR_MOD, IR_F32, IR_F32, {0x3f800000, 0}, 0x7fc00000},
     {IR_MIN, IR_F32, IR_F32, {0x7fc00000, 0x3f800000}, 0x3f800000},
     {IR_MIN, IR_F32, IR_F32, {0x3f800000, 0x7fc00000}, 0x3f800000},
+    {IR_MIN, IR_F32, IR_F32, {0x7fc00001, 0xffc00002}, 0xffc00002}, /* both NaN: the second */
     {IR_MAX, IR_F32, IR_F32, {0x7fc00000, 0x3f800000}, 0x3f800000},
     {IR_MAX, IR_F32, IR_F32, {0x3f800000, 0x7fc00000}, 0x3f800000},
     {IR_MAX, IR_F32, IR_F32, {0x80000000, 0}, 0x80000000}, /* equal: the first */

@@ -28,7 +28,24 @@ static void row(const ir_op_info *op) {
            op->flags & IR_TOGETHER ? " together" : "", op->meaning);
 }
 
-#define X(NAME, name, form, n_in, types, flags, exact, meaning) row(ir_op_of(IR_##NAME));
+static void text_cell(const char *text) {
+    fputs(text ? " `" : "", stdout);
+    for (const char *c = text ? text : ""; *c; c++) printf(*c == '|' ? "\\%c" : "%c", *c); /* `|` would end the cell */
+    fputs(text ? "` |" : " |", stdout);
+}
+
+static void text_row(const ir_op_info *op) {
+    if (!op->text.any) return;
+    printf("| `%s` |", op->name);
+    text_cell(op->text.any);
+    text_cell(op->text.f);
+    text_cell(op->text.s);
+    text_cell(op->text.b);
+    text_cell(op->text.wide);
+    printf("%s%s |\n", op->text.narrow ? " " : "", op->text.narrow ? types_text(op->text.narrow) : "");
+}
+
+#define X(NAME, ...) row(ir_op_of(IR_##NAME));
 #define TABLE(title, LIST)                                                                         \
     printf("\n## %s\n\n| op | operands | types | against the interpreter | is | what |\n"          \
            "| --- | ---: | --- | --- | --- | --- |\n", title);                                      \
@@ -51,5 +68,12 @@ int main(void) {
     TABLE("Subgroups", IR_SUBGROUP_LIST)
     TABLE("Matrices and asynchronous copies", IR_MATRIX_LIST)
     TABLE("Control", IR_CONTROL_LIST)
+    printf("\n## Texts\n\n"
+           "What generated code says, in WGSL's syntax, from which the other languages are translated. `$0` `$1` `$2`: the operands; `$t`: the type that holds "
+           "them in registers; `$s`, `$u`: the signed and the unsigned integer of that size; `$m`: the bits of the type less one; `@name`: a function of "
+           "math.h. An empty cell: as the first. *Fitted*: the types to which the result is rounded or cut afterwards.\n\n"
+           "| op | any type | floats | signed | bool | 64-bit integers in WGSL | fitted |\n"
+           "| --- | --- | --- | --- | --- | --- | --- |\n");
+    for (int op = 0; op < IR_OP_COUNT; op++) text_row(ir_op_of((ir_op)op));
     return 0;
 }

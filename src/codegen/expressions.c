@@ -1,105 +1,11 @@
-/* expressions.c - the ops as expressions: one table for all languages, in WGSL's syntax.
- *
- * In a template $0 $1 $2 are operands, $t the carrier's type, $s and $u the signed and unsigned
- * type of its size, $m how many bits the type has less one, @name a function of C's math.h for the
- * carrier (or what the language has in its place). What is not an operator or a function that all
- * have is a helper function (helpers.c) with the type behind its name. */
+/* expressions.c - the ops as expressions: the templates of ir/ir_ops.h, which are in WGSL's syntax,
+ * filled in and translated to each language; literals, casts, bits. */
 #include "codegen/write.h"
 
 #include "base/error.h"
 #include "base/types.h"
 
 #include <string.h>
-
-typedef struct row {
-    const char *f, *s, *u, *b;         /* floats, signed, unsigned, bool */
-    const char *wide;                  /* WGSL's 64-bit integers; NULL: as the others */
-    bool narrow_float, narrow_integer; /* the result may not fit the type: codegen_narrow */
-} row;
-
-#define MATH(name) \
-    { .f = "@" name "($0)", .narrow_float = true }
-#define EXACT_MATH(name) \
-    { .f = "@" name "($0)" }
-#define COMPARE(text, wide_text) \
-    { .f = text, .s = text, .u = text, .b = text, .wide = wide_text }
-
-static const row rows[IR_OP_COUNT] = {
-    [IR_NEG] = {.f = "-$0",
-                .s = "$s($u(0) - $u($0))",
-                .u = "$u(0) - $0",
-                .wide = "neg_u64($0)",
-                .narrow_integer = true},
-    [IR_ABS] = {.f = "@fabs($0)",
-                .s = "select($0, $s($u(0) - $u($0)), $0 < $s(0))",
-                .u = "$0",
-                .wide = "abs_$t($0)",
-                .narrow_integer = true},
-    [IR_NOT] = {.s = "~$0", .u = "~$0", .b = "!$0", .narrow_integer = true},
-    [IR_POPCOUNT] = {.s = "$s(popcount_$u($u($0)))",
-                     .u = "popcount_$u($0)",
-                     .wide = "popcount_u64($0)"},
-    [IR_FLOOR] = EXACT_MATH("floor"),
-    [IR_CEIL] = EXACT_MATH("ceil"),
-    [IR_TRUNC] = EXACT_MATH("trunc"),
-    [IR_ROUND] = EXACT_MATH("rint"),
-    [IR_SQRT] = MATH("sqrt"),
-    [IR_RSQRT] = {.f = "$t(1) / @sqrt($0)", .narrow_float = true},
-    [IR_RECIP] = {.f = "$t(1) / $0", .narrow_float = true},
-    [IR_EXP] = MATH("exp"),
-    [IR_EXP2] = MATH("exp2"),
-    [IR_LOG] = MATH("log"),
-    [IR_LOG2] = MATH("log2"),
-    [IR_SIN] = MATH("sin"),
-    [IR_COS] = MATH("cos"),
-    [IR_TAN] = MATH("tan"),
-    [IR_ASIN] = MATH("asin"),
-    [IR_ACOS] = MATH("acos"),
-    [IR_ATAN] = MATH("atan"),
-    [IR_SINH] = MATH("sinh"),
-    [IR_COSH] = MATH("cosh"),
-    [IR_TANH] = MATH("tanh"),
-    [IR_ERF] = MATH("erf"),
-    [IR_ADD] = {"$0 + $1", "$s($u($0) + $u($1))", "$0 + $1", NULL, "add_u64($0, $1)", true, true},
-    [IR_SUB] = {"$0 - $1", "$s($u($0) - $u($1))", "$0 - $1", NULL, "sub_u64($0, $1)", true, true},
-    [IR_MUL] = {"$0 * $1", "$s($u($0) * $u($1))", "$0 * $1", NULL, "mul_u64($0, $1)", true, true},
-    [IR_DIV] = {"$0 / $1", "div_$t($0, $1)", "div_$t($0, $1)", NULL, "div_$t($0, $1)", true, true},
-    [IR_MOD] = {"@fmod($0, $1)", "mod_$t($0, $1)", "mod_$t($0, $1)", NULL, "mod_$t($0, $1)", true,
-                false},
-    [IR_MIN] = {"min_$t($0, $1)", "select($0, $1, $1 < $0)", "select($0, $1, $1 < $0)", NULL,
-                "select($0, $1, lt_$t($1, $0))", false, false},
-    [IR_MAX] = {"max_$t($0, $1)", "select($0, $1, $1 > $0)", "select($0, $1, $1 > $0)", NULL,
-                "select($0, $1, lt_$t($0, $1))", false, false},
-    [IR_POW] = {.f = "@pow($0, $1)", .narrow_float = true},
-    [IR_ATAN2] = {.f = "@atan2($0, $1)", .narrow_float = true},
-    [IR_AND] = {.s = "$0 & $1", .u = "$0 & $1", .b = "$0 && $1"},
-    [IR_OR] = {.s = "$0 | $1", .u = "$0 | $1", .b = "$0 || $1"},
-    [IR_XOR] = {.s = "$0 ^ $1", .u = "$0 ^ $1", .b = "$0 != $1"},
-    [IR_SHL] = {.s = "$s($u($0) << (u32($1) & $m))",
-                .u = "$0 << (u32($1) & $m)",
-                .wide = "shl_u64($0, $1.x)",
-                .narrow_integer = true},
-    [IR_SHR] = {.s = "$0 >> (u32($1) & $m)",
-                .u = "$0 >> (u32($1) & $m)",
-                .wide = "shr_$t($0, $1.x)"},
-    [IR_EQ] = COMPARE("$0 == $1", "all($0 == $1)"),
-    /* Of floats as the opposite of ==: WGSL's != may be false where one is no number. */
-    [IR_NE] = {.f = "!($0 == $1)",
-               .s = "$0 != $1",
-               .u = "$0 != $1",
-               .b = "$0 != $1",
-               .wide = "any($0 != $1)"},
-    [IR_LT] = COMPARE("$0 < $1", "lt_$t($0, $1)"),
-    [IR_LE] = COMPARE("$0 <= $1", "!lt_$t($1, $0)"),
-    [IR_GT] = COMPARE("$0 > $1", "lt_$t($1, $0)"),
-    [IR_GE] = COMPARE("$0 >= $1", "!lt_$t($0, $1)"),
-    [IR_FMA] = {"@fma($0, $1, $2)", "$s($u($0) * $u($1) + $u($2))", "$0 * $1 + $2", NULL,
-                "add_u64(mul_u64($0, $1), $2)", true, true},
-    [IR_SELECT] = {"select($2, $1, $0)", "select($2, $1, $0)", "select($2, $1, $0)",
-                   "select($2, $1, $0)", NULL, false, false},
-    [IR_PERMUTE_BYTES] = {.u = "permute_bytes($0, $1, $2)"},
-    [IR_IS_NAN] = {.f = "nan_$t($0)"},
-};
 
 /* Functions of math.h that a language has under another name; "name" of f32. C's own get an f. */
 typedef struct math_name {
@@ -433,6 +339,17 @@ const char *codegen_cast(codegen *g, ir_type to, ir_type from, const char *x) {
     return fits ? same : codegen_narrow(g, to, same);
 }
 
+static const char *template_of(const codegen *g, const ir_op_text *text, ir_type type) {
+    if (type == IR_BOOL && text->b) return text->b;
+    if (ir_type_in(type, IR_FLOATS) && text->f) return text->f;
+    if (wide_in_wgsl(g, type) && text->wide) return text->wide;
+    return ir_type_in(type, IR_SIGNED) && text->s ? text->s : text->any;
+}
+
+static const char *fitted(codegen *g, ir_type type, const ir_op_text *text, const char *x) {
+    return ir_type_in(type, text->narrow) ? codegen_narrow(g, type, x) : x;
+}
+
 const char *codegen_expression(codegen *g, ir_id id, const char *const *in) {
     const ir_instruction *i = &g->k->code[id];
     const ir_op op = (ir_op)i->op;
@@ -440,19 +357,12 @@ const char *codegen_expression(codegen *g, ir_id id, const char *const *in) {
         return codegen_cast(g, (ir_type)i->type, (ir_type)g->k->code[i->in[0]].type, in[0]);
     const bool compares = ir_op_of(op)->form == IR_FORM_COMPARE;
     const ir_type type = compares ? (ir_type)g->k->code[i->in[0]].type : (ir_type)i->type;
-    if (op == IR_DOT4_I8) {
-        if (!g->language->wgsl || (g->caps && !g->caps->dot_i8))
-            return codegen_print(g, "dot4_i8(%s, %s, %s)", in[0], in[1], in[2]);
+    const ir_op_text *text = &ir_op_of(op)->text;
+    if (op == IR_DOT4_I8 && g->language->wgsl && (!g->caps || g->caps->dot_i8)) {
         const char *both[2] = {codegen_print(g, "dot4I8Packed(%s, %s)", in[0], in[1]), in[2]};
-        return expand(g, IR_I32, rows[IR_ADD].s, both);
+        return expand(g, IR_I32, ir_op_of(IR_ADD)->text.s, both);
     }
-    const row *r = &rows[op];
-    const ir_type carrier = codegen_carrier(type);
-    const char *template = carrier == IR_BOOL                    ? r->b
-                           : ir_type_in(carrier, IR_FLOATS)      ? r->f
-                           : wide_in_wgsl(g, carrier) && r->wide ? r->wide
-                           : ir_type_in(carrier, IR_SIGNED)      ? r->s
-                                                                 : r->u;
+    const char *template = template_of(g, text, type);
     if (!template) {
         codegen_fail(g, id, "there is no such expression");
         return "";
@@ -465,23 +375,13 @@ const char *codegen_expression(codegen *g, ir_id id, const char *const *in) {
     if (op == IR_POPCOUNT && ir_type_in(type, IR_SIGNED) && ir_type_bytes(type) < 4)
         template = type == IR_I8 ? "i32(popcount_u32(u32($0) & 255u))"
                                  : "i32(popcount_u32(u32($0) & 65535u))";
-    const char *text = expand(g, type, template, in);
-    const bool narrow = ir_type_in(type, IR_FLOATS) ? r->narrow_float : r->narrow_integer;
-    return narrow && !compares ? codegen_narrow(g, type, text) : text;
+    return fitted(g, type, text, expand(g, type, template, in));
 }
 
 const char *codegen_combine(codegen *g, ir_op op, ir_type type, const char *x, const char *y) {
-    const row *r = &rows[op];
+    const ir_op_text *text = &ir_op_of(op)->text;
     const char *const in[2] = {x, y};
-    const ir_type carrier = codegen_carrier(type);
-    const char *template = ir_type_in(carrier, IR_FLOATS)        ? r->f
-                           : wide_in_wgsl(g, carrier) && r->wide ? r->wide
-                           : ir_type_in(carrier, IR_SIGNED)      ? r->s
-                                                                 : r->u;
-    const char *text = expand(g, type, template, in);
-    return (ir_type_in(type, IR_FLOATS) ? r->narrow_float : r->narrow_integer)
-               ? codegen_narrow(g, type, text)
-               : text;
+    return fitted(g, type, text, expand(g, type, template_of(g, text, type), in));
 }
 
 /* ---- bits

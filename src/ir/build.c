@@ -314,15 +314,15 @@ ir_id ir_binary(ir_builder *b, ir_op op, ir_id x, ir_id y) {
     return like(b, op, 0, 2, (ir_id[]){x, y});
 }
 
-#define X(NAME, name, form, n_in, types, flags, exact, meaning) \
-    ir_id ir_##name(ir_builder *b, ir_id x) {                   \
-        return like(b, IR_##NAME, 0, 1, &x);                    \
+#define X(NAME, name, ...)                    \
+    ir_id ir_##name(ir_builder *b, ir_id x) { \
+        return like(b, IR_##NAME, 0, 1, &x);  \
     }
 IR_UNARY_LIST(X)
 #undef X
-#define X(NAME, name, form, n_in, types, flags, exact, meaning) \
-    ir_id ir_##name(ir_builder *b, ir_id x, ir_id y) {          \
-        return like(b, IR_##NAME, 0, 2, (ir_id[]){x, y});       \
+#define X(NAME, name, ...)                                \
+    ir_id ir_##name(ir_builder *b, ir_id x, ir_id y) {    \
+        return like(b, IR_##NAME, 0, 2, (ir_id[]){x, y}); \
     }
 IR_BINARY_LIST(X)
 IR_COMPARE_LIST(X)

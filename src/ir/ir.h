@@ -76,7 +76,7 @@ typedef enum ir_type { /* IR_F32 .. IR_BOOL; IR_NONE: no result */
 } ir_type;
 
 typedef enum ir_op { /* IR_ADD .. */
-#define X(NAME, name, form, n_in, types, flags, exact, meaning) IR_##NAME,
+#define X(NAME, ...) IR_##NAME,
     IR_OP_LIST(X)
 #undef X
     IR_OP_COUNT
@@ -150,6 +150,14 @@ typedef enum ir_exact {
     IR_LOOSE  /* by what the language's own function allows: 1e-3 in the worst case, see meaning */
 } ir_exact;
 
+/* Templates of the op as an expression (their syntax: ir_ops.h). */
+typedef struct ir_op_text {
+    const char *any;       /* for every type that has none of its own; NULL: the op has no text */
+    const char *f, *s, *b; /* floats, signed integers, bool; NULL: as any */
+    const char *wide;      /* WGSL's i64 and u64, which are pairs of u32; NULL: as other integers */
+    uint32_t narrow;       /* types that the result may not fit: it is rounded or cut; a set */
+} ir_op_text;
+
 typedef struct ir_op_info {
     const char *name;
     ir_form form;
@@ -158,6 +166,7 @@ typedef struct ir_op_info {
     uint32_t flags;
     ir_exact exact;
     const char *meaning;
+    ir_op_text text;
 } ir_op_info;
 
 const ir_op_info *ir_op_of(ir_op op);
@@ -294,12 +303,10 @@ ir_id ir_subgroup_lane(ir_builder *b);
 ir_id ir_subgroup_size(ir_builder *b);
 
 /* ir_neg(b, x), ir_add(b, x, y), ir_lt(b, x, y), ir_subgroup_add(b, x) ... */
-#define X(NAME, name, form, n_in, types, flags, exact, meaning) \
-    ir_id ir_##name(ir_builder *b, ir_id x);
+#define X(NAME, name, ...) ir_id ir_##name(ir_builder *b, ir_id x);
 IR_UNARY_LIST(X)
 #undef X
-#define X(NAME, name, form, n_in, types, flags, exact, meaning) \
-    ir_id ir_##name(ir_builder *b, ir_id x, ir_id y);
+#define X(NAME, name, ...) ir_id ir_##name(ir_builder *b, ir_id x, ir_id y);
 IR_BINARY_LIST(X)
 IR_COMPARE_LIST(X)
 #undef X

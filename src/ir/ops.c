@@ -3,8 +3,10 @@
 
 const ir_op_info *ir_op_of(ir_op op) {
     static const ir_op_info ops[IR_OP_COUNT] = {
-#define X(NAME, name, form, n_in, types, flags, exact, meaning) \
-    {#name, IR_FORM_##form, n_in, types, flags, IR_##exact, meaning},
+#define TEXT(...) {.any = __VA_ARGS__}
+#define NO_TEXT {0}
+#define X(NAME, name, form, n_in, types, flags, exact, meaning, text, value) \
+    {#name, IR_FORM_##form, n_in, types, flags, IR_##exact, meaning, text},
         IR_OP_LIST(X)
 #undef X
     };
