@@ -163,6 +163,18 @@ static graph_value other_of(maker *m, const pooled *a) {
     return graph_input(m->g, "y", TYPE_F32, t.rank - from, dims + from);
 }
 
+/* A few pointwise operations on a value and what they make. */
+static pooled worked(maker *m, pooled a) {
+    for (uint32_t n = draw(m, 4); n > 0; n--) {
+        const uint32_t how = draw(m, 5);
+        graph_value v;
+        if (how < 2) v = made(m, how ? graph_gelu_tanh(m->g, a.v) : graph_scale(m->g, a.v, -0.37f), a.most);
+        else v = made(m, how == 2 ? graph_add(m->g, a.v, other_of(m, &a)) : graph_mul(m->g, a.v, other_of(m, &a)), how == 2 ? a.most + 30 : a.most * 30);
+        if (v) a = m->pool[m->n_pool - 1];
+    }
+    return a;
+}
+
 static void make_binary(maker *m) {
     const pooled *p = pick(m, 0, 50);
     if (!p) return;
@@ -321,7 +333,9 @@ static void make_experts(maker *m) {
     }
     x = made(m, graph_geglu(m->g, gate, up), 300);
     x = made(m, graph_matmul_id(m->g, x, new_weight(m, draw_type(m, f), 3, (uint32_t[]){n_expert, d, f}), ids), 1000);
-    made(m, graph_weighted_sum(m->g, x, gates), 1000);
+    const uint32_t how = draw(m, 4);
+    if (how < 2) x = worked(m, m->pool[m->n_pool - 1]).v;
+    if (how != 1) made(m, graph_weighted_sum(m->g, x, gates), 1000);
 }
 
 static void make_choice(maker *m) {
@@ -390,18 +404,6 @@ static void make_whole_state(maker *m) {
     s = graph_set_rows(m->g, s, x, new_whole(m, 1, t.dim));
     if (m->budget) m->budget--;
     keep(m, graph_gather_rows(m->g, s, new_whole(m, 1, (graph_dim[]){draw(m, 2) ? rows_of(m) : (graph_dim){1 + draw(m, 7), 0}}), 1), 50, true);
-}
-
-/* A few pointwise operations on a value and what they make. */
-static pooled worked(maker *m, pooled a) {
-    for (uint32_t n = draw(m, 4); n > 0; n--) {
-        const uint32_t how = draw(m, 5);
-        graph_value v;
-        if (how < 2) v = made(m, how ? graph_gelu_tanh(m->g, a.v) : graph_scale(m->g, a.v, -0.37f), a.most);
-        else v = made(m, how == 2 ? graph_add(m->g, a.v, other_of(m, &a)) : graph_mul(m->g, a.v, other_of(m, &a)), how == 2 ? a.most + 30 : a.most * 30);
-        if (v) a = m->pool[m->n_pool - 1];
-    }
-    return a;
 }
 
 static void make_sum(maker *m) {

@@ -279,9 +279,10 @@ static void build_sample(setup *s) {
 /* ---- trees of operations ------------------------------------------------------------------------------------ */
 
 /* p: form, columns, dispatches where trees are joined (0: not counted) */
-typedef enum tree_form { TREE_THREE, TREE_SIX, TREE_NORMS, TREE_SOFTMAX, TREE_TWO_RESULTS, TREE_USED_BETWEEN, TREE_STATE, TREE_VIEWS, TREE_SUM, TREE_SUM_OF_MADE, TREE_TERMS, TREE_ARGMAX, TREE_TOPK, TREE_NORM_ARGMAX, TREE_SOFTMAX_TOPK, TREE_PRODUCT, TREE_PRODUCT_TANH, TREE_RANDOM } tree_form;
+typedef enum tree_form { TREE_THREE, TREE_SIX, TREE_NORMS, TREE_SOFTMAX, TREE_TWO_RESULTS, TREE_USED_BETWEEN, TREE_STATE, TREE_VIEWS, TREE_SUM, TREE_SUM_OF_MADE, TREE_TERMS, TREE_ARGMAX, TREE_TOPK, TREE_NORM_ARGMAX, TREE_SOFTMAX_TOPK, TREE_PRODUCT, TREE_PRODUCT_TANH, TREE_EXPERTS, TREE_RANDOM } tree_form;
 
 static void states_tree(const uint32_t *p, graph_store *store, uint32_t *states) {
+    if (p[0] == TREE_EXPERTS) states[0] = store_add_weight(store, "experts", TYPE_F32, 3, (uint32_t[]){5, p[3], p[1]}, 0, 0, 0, false);
     if (p[0] == TREE_STATE) states[0] = store_add_state(store, "rows", TYPE_F32, 2, (uint32_t[]){19, p[1]}, 1);
 }
 
@@ -376,6 +377,12 @@ static void build_tree(setup *s) {
         a = graph_matmul(g, add_input(s, TYPE_F32, FILL_UNIT, 1, DIMS(ROWS(s), {2, 0}, {d, 0})), add_input(s, TYPE_F32, FILL_UNIT, 1, DIMS({s->p[3], 0}, {d, 0})));
         b = graph_narrow(g, add_input(s, TYPE_F32, FILL_UNIT, 1, DIMS(ROWS(s), {5, 0}, {s->p[3], 0})), 1, 2, 2);
         add_output(s, graph_geglu(g, graph_softcap(g, a, 4), b));
+        break;
+    case TREE_EXPERTS: /* with numbers of each pair and of each row; p[3]: columns of the result */
+        a = graph_matmul_id(g, graph_reshape(g, x, 3, (graph_dim[]){ROWS(s), {1, 0}, {d, 0}}), graph_stored(g, s->store, s->states[0]), add_input(s, TYPE_I32, FILL_INDEX, 5, DIMS(ROWS(s), {2, 0})));
+        a = graph_mul(g, graph_scale(g, a, 0.25f), add_input(s, TYPE_F32, FILL_UNIT, 1, DIMS(ROWS(s), {2, 0}, {1, 0})));
+        add_output(s, a);
+        add_output(s, graph_add(g, a, add_input(s, TYPE_F32, FILL_UNIT, 1, DIMS(ROWS(s), {1, 0}, {s->p[3], 0}))));
         break;
     case TREE_RANDOM: { /* p[3]: seed */
         base_random r = {s->p[3]};
@@ -478,6 +485,8 @@ static const op_case cases[] = {
     {"tree/product-of-many", build_tree, {TREE_PRODUCT, 64, 0, 70}, 40, 37, 4e-5f, 1e-5f, ROUNDING, states_tree},
     {"tree/product-tanh", build_tree, {TREE_PRODUCT_TANH, 48, 0, 20}, 5, 2, 4e-5f, 1e-5f, ROUNDING, states_tree},
     {"tree/product-tanh-many", build_tree, {TREE_PRODUCT_TANH, 48, 0, 36}, 20, 13, 4e-5f, 1e-5f, ROUNDING, states_tree},
+    {"tree/product-of-experts", build_tree, {TREE_EXPERTS, 32, 1, 21}, 3, 2, 4e-5f, 1e-5f, ROUNDING, states_tree},
+    {"tree/product-of-many-experts", build_tree, {TREE_EXPERTS, 32, 0, 21}, 40, 37, 4e-5f, 1e-5f, ROUNDING, states_tree},
     {"tree/random-1", build_tree, {TREE_RANDOM, 1, 0, 1}, 5, 2, 3e-5f, 3e-5f, GROWN, states_tree},
     {"tree/random-2", build_tree, {TREE_RANDOM, 129, 0, 2}, 13, 6, 3e-5f, 3e-5f, GROWN, states_tree},
     {"tree/random-3", build_tree, {TREE_RANDOM, 2052, 0, 3}, 1, 1, 3e-5f, 3e-5f, GROWN, states_tree},
@@ -718,12 +727,13 @@ static void check_joined(test *t, const op_case *c, const graph *g, const device
     CHECK_INT(t, joined, apart ? 0 : c->p[9] ? 2 : 1); /* the product joins the pieces */
 }
 
-/* Trees of operations are one dispatch each, with the product before them where that is generated. */
-static void check_trees(test *t, const op_case *c, const graph_exec *exec, bool written) {
+/* Trees of operations are one dispatch each, with the product before them where that is generated; with experts on GPUs. */
+static void check_trees(test *t, const op_case *c, const device *d, const graph_exec *exec, bool written) {
     if (c->build != build_tree || !c->p[2]) return;
     graph_exec_info info;
     graph_exec_describe(exec, &info);
-    CHECK_INT(t, info.dispatches, c->p[2] + (written && c->p[0] == TREE_PRODUCT));
+    const bool processor = device_is_processor(device_caps_of(d)), apart = c->p[0] == TREE_EXPERTS ? written || processor : c->p[0] == TREE_PRODUCT && written;
+    CHECK_INT(t, info.dispatches, c->p[2] + apart);
 }
 
 /* A step's kernel has that in its name. */
@@ -743,7 +753,7 @@ static void run_case(test *t, base_heap *heap, device *d, const op_case *c, bool
     beryl_status other = side_open(&sides[1], heap, NULL, c, &error);
     if (status == BERYL_OK) status = other;
     if (status == BERYL_OK && written) check_joined(t, c, sides[0].setup.g, d);
-    if (status == BERYL_OK) check_trees(t, c, sides[0].exec, written);
+    if (status == BERYL_OK) check_trees(t, c, d, sides[0].exec, written);
     if (status == BERYL_OK && kernel) check_kernel(t, heap, sides[0].exec, kernel);
     for (uint32_t run = 0; status == BERYL_OK && run < 2 && !test_failed(t); run++) {
         const uint32_t extents[] = {0, run ? c->fewer : c->rows};

@@ -149,6 +149,13 @@ static void product_begin(product *p, lowering *l, const graph_node *node, const
     lower_ir_begin(&p->k, l, node, name, serial ? 1 : k > 2048 ? 64 : 32);
 }
 
+/* Where results go: to a tree, or to `out` as they are. */
+static void product_end(product *p, graph_value result, const tree *end, ir_memory *out) {
+    p->ends = end != NULL;
+    if (end) tree_end_declare(&p->end, &p->k, end);
+    else *out = lower_ir_write(&p->k, "out", result);
+}
+
 static void product_memory(product *p) {
     ir_builder *b = p->k.b;
     p->sums = ir_register(b, IR_F32, p->tile * p->k.wide);
@@ -201,9 +208,7 @@ static beryl_status matmul_shard(lowering *l, const graph_node *node, graph_valu
     p.x = lower_ir_read(k, "x", x->value);
     p.x_aligned = x->offset % k->wide == 0 && x->stride % k->wide == 0;
     ir_memory out = {0};
-    p.ends = end != NULL;
-    if (end) tree_end_declare(&p.end, k, end);
-    else out = lower_ir_write(k, "out", result);
+    product_end(&p, result, end, &out);
     ir_id n = lower_ir_count(k, "n", x->n), x_offset = lower_ir_u32(k, "x_offset", x->offset);
     ir_id row_first = lower_ir_u32(k, "first", first), out_offset = lower_ir_u32(k, "out_offset", to + (end ? 0 : graph_tensor_at(l->g, result)->offset));
     ir_id rows = lower_ir_u32(k, "m", m), x_stride = lower_ir_u32(k, "x_stride", x->stride);
@@ -253,23 +258,6 @@ static beryl_status lower_product(lowering *l, const graph_node *node, const gra
 
 beryl_status lower_ir_matmul(lowering *l, const graph_node *node, beryl_error *error) {
     return lower_product(l, node, node, NULL, error);
-}
-
-beryl_status lower_ir_product(lowering *l, const graph_node *node, const tree *t, beryl_error *error) {
-    return lower_product(l, node, t->product, t, error);
-}
-
-bool lower_ir_product_fits(const graph *g, const graph_store *store, const tree *t) {
-    const lowering l = {.g = g, .store = (graph_store *)(uintptr_t)store, .caps = device_caps_of(store->device)};
-    matrix w;
-    vectors x;
-    if (t->n_stat || t->n_sum || t->choice || !graph_same_shape(t->shape, graph_tensor_at(g, t->product->out[0]))) return false;
-    if (!matrix_of(&l, t->product->in[1], &w) || !vectors_of(&l, t->product->in[0], &x)) return false;
-    if (t->n_tensor + 2 > (l.caps->storage_max ? l.caps->storage_max : 8)) return false;
-    if (!lower_ir_serial(&l)) return true;
-    for (uint32_t i = 0; i < t->n_value; i++) /* where a lane is all, it computes a tree at a product's end one by one */
-        if (t->values[i].kind == TREE_NODE && tree_is_dear(t->values[i].op)) return false;
-    return x.bound <= VECTORS_MOST || lower_ir_tiled_wants(&l, x.bound, w.k);
 }
 
 /* ---- joined products where a lane does whole rows ------------------------------------------------------------------ */
@@ -399,22 +387,24 @@ beryl_status lower_ir_joined(lowering *l, const graph_node *node, const fused_ma
 /* ---- experts --------------------------------------------------------------------------------------------------- */
 
 /* Rows of the shard for vectors of one expert at a time: by its list, or without one for a pair. */
-static beryl_status experts_shard(lowering *l, const graph_node *node, const store_tensor *stored, uint32_t shard_index, const lower_ir_grouped *by,
-                                  beryl_error *error) {
-    const graph_tensor *x = graph_tensor_at(l->g, node->in[0]), *w = graph_tensor_at(l->g, node->in[1]);
-    const graph_tensor *ids = graph_tensor_at(l->g, node->in[2]);
+static beryl_status experts_shard(lowering *l, const graph_node *node, const graph_node *matmul, const tree *end, const store_tensor *stored, uint32_t shard_index,
+                                  const lower_ir_grouped *by, beryl_error *error) {
+    const graph_tensor *x = graph_tensor_at(l->g, matmul->in[0]), *w = graph_tensor_at(l->g, matmul->in[1]);
+    const graph_tensor *ids = graph_tensor_at(l->g, matmul->in[2]);
     const store_shard *shard = &stored->shard[shard_index];
     const uint32_t m = w->dim[1].size, n_used = ids->dim[1].size, each = by ? lower_ir_grouped_each(by) : 1;
     product p;
     product_begin(&p, l, node, by ? "matmul_grouped" : "matmul_id", w->dim[2].size, m, each);
     lower_ir *k = &p.k;
     ir_builder *b = k->b;
-    lower_ir_weight_stored(&p.w, k, "weights", node->in[1], shard_index, w->dim[2].size);
-    p.x = lower_ir_read(k, "x", node->in[0]);
+    lower_ir_weight_stored(&p.w, k, "weights", matmul->in[1], shard_index, w->dim[2].size);
+    p.x = lower_ir_read(k, "x", matmul->in[0]);
     p.x_aligned = lower_ir_aligned(k, x);
-    ir_memory list = by ? lower_ir_grouped_list(k, by) : lower_ir_read(k, "ids", node->in[2]), out = lower_ir_write(k, "out", node->out[0]);
+    ir_memory list = by ? lower_ir_grouped_list(k, by) : lower_ir_read(k, "ids", matmul->in[2]), out = {0};
+    product_end(&p, matmul->out[0], end, &out);
     ir_id x_offset = lower_ir_u32(k, "x_offset", x->offset), ids_offset = lower_ir_u32(k, "ids_offset", ids->offset);
-    ir_id out_offset = lower_ir_u32(k, "out_offset", graph_tensor_at(l->g, node->out[0])->offset);
+    ir_id out_offset = lower_ir_u32(k, "out_offset", end ? 0 : graph_tensor_at(l->g, matmul->out[0])->offset);
+    p.to = out_offset;
     ir_id n = lower_ir_count(k, "pairs", lower_count_times(lower_count_of(ids->dim[0]), n_used)), at, id, first = IR_NO_ID;
     product_memory(&p);
     const uint32_t tiles = (m + p.rows - 1) / p.rows;
@@ -432,6 +422,7 @@ static beryl_status experts_shard(lowering *l, const graph_node *node, const sto
     ir_id out_at[VECTORS_MOST], holds[VECTORS_MOST], row[ROWS_MOST], kept[ROWS_MOST], last = ir_sub(b, n, ir_u32(b, 1));
     for (uint32_t v = 0; v < p.vectors; v++) {
         ir_id i = lower_ir_plus(k, at, v), pair = by ? lower_ir_grouped_pair(k, by, list, first, ir_min(b, i, last)) : i;
+        p.vector[v] = pair;
         holds[v] = ir_lt(b, i, n);
         p.x_at[v] = ir_add(b, x_offset, lower_ir_times(k, lower_ir_over(k, pair, n_used), x->stride[0]));
         if (x->dim[1].size > 1) p.x_at[v] = ir_add(b, p.x_at[v], lower_ir_times(k, lower_ir_rest(k, pair, n_used), x->stride[1]));
@@ -453,27 +444,61 @@ static beryl_status experts_shard(lowering *l, const graph_node *node, const sto
     return lower_ir_end_3d(k, groups, 1, lower_count_of(ids->dim[0]), 1, (lower_count){n_used, 0}, 1, error);
 }
 
-beryl_status lower_ir_matmul_id(lowering *l, const graph_node *node, beryl_error *error) {
-    const graph_tensor *x = graph_tensor_at(l->g, node->in[0]), *w = graph_tensor_at(l->g, node->in[1]), *ids = graph_tensor_at(l->g, node->in[2]);
-    const store_tensor *stored = lower_stored(l, node->in[1]);
+/* What is in the way of such a product; NULL: nothing. */
+static const char *experts_obstacle(const lowering *l, const graph_node *matmul) {
+    const graph_tensor *x = graph_tensor_at(l->g, matmul->in[0]), *w = graph_tensor_at(l->g, matmul->in[1]), *ids = graph_tensor_at(l->g, matmul->in[2]);
+    const store_tensor *stored = lower_stored(l, matmul->in[1]);
     if (!stored || stored->is_state || w->offset || w->dim[0].extent || w->dim[1].extent || w->dim[2].extent || w->stride[2] != 1 ||
         w->stride[1] != w->dim[2].size || w->stride[0] != (uint64_t)w->stride[1] * w->dim[1].size || !lower_ir_weight_known(stored->type))
-        return lower_refuse(l, node, "experts that are not one whole weight", error);
-    if ((uint64_t)w->dim[0].size * w->dim[1].size > INT32_MAX) return lower_refuse(l, node, "so many experts", error);
-    if (ids->dim[1].extent || x->dim[1].extent || ids->stride[1] != 1 || x->stride[2] != 1) return lower_refuse(l, node, "vectors or indices with gaps", error);
+        return "experts that are not one whole weight";
+    if ((uint64_t)w->dim[0].size * w->dim[1].size > INT32_MAX) return "so many experts";
+    if (ids->dim[1].extent || x->dim[1].extent || ids->stride[1] != 1 || x->stride[2] != 1) return "vectors or indices with gaps";
+    return NULL;
+}
+
+/* The same as lower_product. */
+static beryl_status lower_experts_product(lowering *l, const graph_node *node, const graph_node *matmul, const tree *end, beryl_error *error) {
+    const graph_tensor *w = graph_tensor_at(l->g, matmul->in[1]), *ids = graph_tensor_at(l->g, matmul->in[2]);
+    const store_tensor *stored = lower_stored(l, matmul->in[1]);
+    const char *obstacle = experts_obstacle(l, matmul);
+    if (obstacle) return lower_refuse(l, matmul, obstacle, error);
     const uint32_t used = ids->dim[1].size < w->dim[0].size ? ids->dim[1].size : w->dim[0].size; /* by one token */
     lower_bytes(l, base_type_row_bytes(stored->type, w->dim[2].size) * w->dim[1].size * used);
     lower_ir_grouped by;
     vectors v;
-    const bool grouped = lower_ir_grouped_of(l, node, &by), tiled = grouped && !lower_ir_serial(l) && vectors_of(l, node->in[0], &v);
+    const bool grouped = lower_ir_grouped_of(l, matmul, &by), tiled = grouped && !lower_ir_serial(l) && vectors_of(l, matmul->in[0], &v);
     beryl_status status = grouped ? lower_ir_group_pairs(l, node, &by, error) : BERYL_OK;
     if (status == BERYL_OK && tiled) {
-        const lower_ir_tiled_product all = {.x = node->in[0], .weight = node->in[1], .out = node->out[0], .stored = true, .m = w->dim[1].size, .k = w->dim[2].size, .n = v.n,
-                                            .bound = v.bound, .x_stride = v.stride, .x_offset = v.offset, .by = &by};
+        const lower_ir_tiled_product all = {.x = matmul->in[0], .weight = matmul->in[1], .out = matmul->out[0], .end = end, .stored = true, .m = w->dim[1].size,
+                                            .k = w->dim[2].size, .n = v.n, .bound = v.bound, .x_stride = v.stride, .x_offset = v.offset, .by = &by};
         return lower_ir_tiled(l, node, &all, error);
     }
-    for (uint32_t i = 0; status == BERYL_OK && i < stored->n_shard; i++) status = experts_shard(l, node, stored, i, grouped ? &by : NULL, error);
+    for (uint32_t i = 0; status == BERYL_OK && i < stored->n_shard; i++) status = experts_shard(l, node, matmul, end, stored, i, grouped ? &by : NULL, error);
     return status;
+}
+
+beryl_status lower_ir_matmul_id(lowering *l, const graph_node *node, beryl_error *error) {
+    return lower_experts_product(l, node, node, NULL, error);
+}
+
+/* ---- with a tree at the end ------------------------------------------------------------------------------------------ */
+
+beryl_status lower_ir_product(lowering *l, const graph_node *node, const tree *t, beryl_error *error) {
+    return t->product->op == OP_MATMUL ? lower_product(l, node, t->product, t, error) : lower_experts_product(l, node, t->product, t, error);
+}
+
+bool lower_ir_product_fits(const graph *g, const graph_store *store, const tree *t) {
+    const lowering l = {.g = g, .store = (graph_store *)(uintptr_t)store, .caps = device_caps_of(store->device)};
+    const bool experts = t->product->op == OP_MATMUL_ID;
+    matrix w;
+    vectors x;
+    if (t->n_stat || t->n_sum || t->choice || !graph_same_shape(t->shape, graph_tensor_at(g, t->product->out[0]))) return false;
+    if (experts ? experts_obstacle(&l, t->product) != NULL : !matrix_of(&l, t->product->in[1], &w) || !vectors_of(&l, t->product->in[0], &x)) return false;
+    if (t->n_tensor + t->product->n_in > (l.caps->storage_max ? l.caps->storage_max : 8)) return false;
+    if (!lower_ir_serial(&l)) return true;
+    for (uint32_t i = 0; i < t->n_value; i++) /* where a lane is all, it computes a tree at a product's end one by one */
+        if (t->values[i].kind == TREE_NODE && tree_is_dear(t->values[i].op)) return false;
+    return !experts && (x.bound <= VECTORS_MOST || lower_ir_tiled_wants(&l, x.bound, w.k));
 }
 
 /* ---- rows by index ----------------------------------------------------------------------------------------------- */

@@ -164,7 +164,7 @@ bool tree_read(tree *t, const graph *g, const graph_node *const *nodes, uint32_t
     if (n > FUSED_CHAIN_MAX || !find_insides(nodes, n, outs, n_out, inside)) return false;
     for (uint32_t i = 0; i < n; i++) {
         if (nodes[i]->op == OP_ARGMAX || nodes[i]->op == OP_TOPK) t->choice = nodes[i];
-        if (nodes[i]->op == OP_MATMUL) t->product = nodes[i];
+        if (nodes[i]->op == OP_MATMUL || nodes[i]->op == OP_MATMUL_ID) t->product = nodes[i];
     }
     t->shape = graph_tensor_at(g, t->choice ? t->choice->in[0] : outs[0]);
     for (uint32_t i = 0; i < n_out; i++) {

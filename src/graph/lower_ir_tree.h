@@ -53,7 +53,7 @@ typedef struct tree {
     const graph *g;
     const graph_tensor *shape; /* of every result */
     const graph_node *choice;  /* topk or argmax of `chosen`; NULL: none */
-    const graph_node *product; /* matmul at its start, whose result is given; NULL: none */
+    const graph_node *product; /* matmul or matmul_id at its start, whose result is given; NULL: none */
     graph_value tensors[LOWER_WALK_TENSORS]; /* results [n_out] first */
     graph_tensor seen[LOWER_WALK_TENSORS];   /* as the walk goes over them */
     uint32_t ahead[LOWER_WALK_TENSORS];      /* inside a sum: from one turn to the next */

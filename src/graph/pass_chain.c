@@ -114,13 +114,17 @@ static bool uses_one(const graph *g, const members *set, const graph_node *node)
     return false;
 }
 
+static bool is_product(const graph_node *node) {
+    return !node->dead && (node->op == OP_MATMUL || node->op == OP_MATMUL_ID);
+}
+
 /* Adds the product that a member takes, where the tree may stand at its end. */
 static void add_product(const graph *g, const graph_store *store, members *set) {
     for (uint32_t m = 0; m < set->n; m++) {
         const graph_node *node = &g->nodes.data[set->node[m]];
         for (uint32_t k = 0; k < node->n_in; k++) {
             const graph_tensor *t = graph_tensor_at(g, node->in[k]);
-            if (!node->in[k] || t->base || t->node == UINT32_MAX || g->nodes.data[t->node].dead || g->nodes.data[t->node].op != OP_MATMUL) continue;
+            if (!node->in[k] || t->base || t->node == UINT32_MAX || !is_product(&g->nodes.data[t->node])) continue;
             members more = *set;
             if (!add(&more, t->node) || !can_join(g, store, &more)) continue;
             *set = more;
