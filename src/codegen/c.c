@@ -11,6 +11,7 @@
  * block is masked, every segment in it asks again. Only blocks that depend on data run lane by lane
  * as a whole. */
 #include "codegen/c_fragment.h"
+#include "codegen/c_vector.h"
 
 #include "base/error.h"
 
@@ -600,9 +601,8 @@ static void kernel(codegen *g) {
             walk(g);
         } else { /* a plain function: no cuts */
             codegen_line(g, "ONCE u32 lane = 0u;");
-            g->arrays = base_arena_take(g->arena, k->n_code + 1, sizeof *g->arrays);
-            if (!g->arrays) codegen_no_memory(g);
-            else codegen_walk(g, 0, k->n_code);
+            codegen_c_vectors(g);
+            codegen_walk(g, 0, k->n_code);
         }
         codegen_close(g);
         g->indent = 0;

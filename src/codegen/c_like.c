@@ -53,8 +53,8 @@ static const char *vector_type(uint32_t step) {
     return step == 4 ? "u32" : step == 8 ? "u32x2" : "u32x4";
 }
 
-static const char *space_word(const codegen *g, ir_space space) {
-    if (g->language->language != DEVICE_OPENCL_C) return "";
+const char *codegen_c_space(const codegen *g, ir_space space) {
+    if (g->language->language != DEVICE_OPENCL_C || space == IR_REGISTER) return "";
     return space == IR_BUFFER ? "__global " : "__local ";
 }
 
@@ -76,7 +76,7 @@ void codegen_c_load(codegen *g, const ir_instruction *i, const char *index, cons
         const char *at = place(g, i, index, from / element), *vector = vector_type(step);
         const char *t = codegen_temporary(
             g, vector,
-            codegen_print(g, "*(const %s%s *)&%s", space_word(g, (ir_space)i->space), vector, at));
+            codegen_print(g, "*(const %s%s *)&%s", codegen_c_space(g, (ir_space)i->space), vector, at));
         if (step == 4) words[from / 4] = t;
         else
             for (uint32_t w = 0; w < step / 4; w++)
@@ -109,7 +109,7 @@ void codegen_c_store(codegen *g, const ir_instruction *i, const char *index,
         if (step == 4) value = w[0];
         else if (step == 8) value = codegen_print(g, "pair_of(%s, %s)", w[0], w[1]);
         else value = codegen_print(g, "quad_of(%s, %s, %s, %s)", w[0], w[1], w[2], w[3]);
-        codegen_line(g, "*(%s%s *)&%s = %s;", space_word(g, (ir_space)i->space), vector, at, value);
+        codegen_line(g, "*(%s%s *)&%s = %s;", codegen_c_space(g, (ir_space)i->space), vector, at, value);
     }
 }
 

@@ -1,9 +1,15 @@
-/* c_vector.c - wide vectors in plain C, where a workgroup is one lane: vector types of gcc and
+/* c_vector.c - wide vectors in plain C, and in OpenCL C for processors, where a workgroup is one lane: vector types of gcc and
  * clang. (Elsewhere the lanes of the workgroup are what a compiler makes vectors of.)
  *
  * What is an operator becomes one expression of whole vectors, everything else a loop over the
  * elements. Vectors of bool are arrays. */
 #include "codegen/c_vector.h"
+
+void codegen_c_vectors(codegen *g) {
+    if (ir_lanes(g->k) > 1 || !codegen_for_processor(g)) return;
+    g->arrays = base_arena_take(g->arena, g->k->n_code + 1, sizeof *g->arrays);
+    if (!g->arrays) codegen_no_memory(g);
+}
 
 bool codegen_c_wide(const codegen *g, const ir_instruction *i) {
     return g->arrays && i->width >= 4;
@@ -109,13 +115,12 @@ static const char *whole(codegen *g, const ir_instruction *i, const char *x, con
                        : op == IR_TANH ? "tanh"
                        : op == IR_FMA  ? "fma"
                                        : NULL;
-    if (name) { /* less zero: a scalar becomes a vector, nothing else changes */
+    if (name) {
         const char *of = vector_type(g, "f32", i->width, false);
         if (i->n_in == 1) return codegen_print(g, "%s_%s(%s)", name, of, x);
         if (i->n_in == 3)
-            return codegen_print(g, "%s_%s(%s - (%s){0}, %s - (%s){0}, %s - (%s){0})", name, of, x,
-                                 of, y, of, z, of);
-        return codegen_print(g, "%s_%s(%s - (%s){0}, %s - (%s){0})", name, of, x, of, y, of);
+            return codegen_print(g, "%s_%s(all_%s(%s), all_%s(%s), all_%s(%s))", name, of, of, x, of, y, of, z);
+        return codegen_print(g, "%s_%s(all_%s(%s), all_%s(%s))", name, of, of, x, of, y);
     }
     if (!is_float && !is_unsigned) return NULL;
     if (op == IR_ADD) return codegen_print(g, "%s + %s", x, y);
@@ -132,12 +137,12 @@ static bool is_word(const codegen *g, ir_id id) {
     return type == IR_F32 || type == IR_U32 || type == IR_I32;
 }
 
-/* A vector of the operand's lanes, whether they are alike or not. Less zero: see whole. */
+/* A vector of the operand's lanes, whether they are alike or not. */
 static const char *vector_from(codegen *g, const ir_instruction *i, uint32_t operand) {
     const char *same = "", *vector = vector_of(g, i, operand, &same);
     if (vector) return vector;
     const ir_instruction *from = &g->k->code[i->in[operand]];
-    return codegen_print(g, "(%s - (%s){0})", same, vector_type(g, codegen_type((ir_type)from->type), from->width, false));
+    return codegen_print(g, "all_%s(%s)", vector_type(g, codegen_type((ir_type)from->type), from->width, false), same);
 }
 
 /* A choice by a comparison: the mask of whole vectors chooses bits. NULL: another choice. */
@@ -145,7 +150,7 @@ static const char *whole_choice(codegen *g, const ir_instruction *i) {
     static const char *const signs[IR_OP_COUNT] = {[IR_EQ] = "==", [IR_NE] = "!=", [IR_LT] = "<", [IR_LE] = "<=", [IR_GT] = ">", [IR_GE] = ">="};
     const ir_instruction *how = &g->k->code[i->in[0]];
     if (i->op != IR_SELECT || !signs[how->op] || !is_word(g, i->in[1]) || !is_word(g, how->in[0])) return NULL;
-    return codegen_print(g, "(%s)pick_f32x%u(%s %s %s, %s, %s)", vector_type(g, codegen_type((ir_type)i->type), i->width, false),
+    return codegen_print(g, "as_%s(pick_f32x%u(%s %s %s, %s, %s))", vector_type(g, codegen_type((ir_type)i->type), i->width, false),
                          (unsigned)i->width, vector_from(g, how, 0), signs[how->op], vector_from(g, how, 1), vector_from(g, i, 1),
                          vector_from(g, i, 2));
 }
@@ -167,7 +172,7 @@ void codegen_c_wide_op(codegen *g, ir_id id) {
     const bool first =
         g->k->code[i->in[0]].type != IR_BOOL && any && (i->op != IR_CAST || in[0] != same);
     const char *text = first ? whole(g, i, in[0], in[1], in[2]) : NULL;
-    if (i->op == IR_CAST && g->k->code[i->in[0]].type == IR_BOOL && in[0] != same) /* gcc 12 takes a comparison's mask for the 1 that it stands for */
+    if (i->op == IR_CAST && g->k->code[i->in[0]].type == IR_BOOL && in[0] != same && g->language->language == DEVICE_C) /* gcc 12 takes a comparison's mask for the 1 that it stands for */
         codegen_line(g, "__asm__(\"\" : \"+m\"(%s));", in[0]);
     if (text) {
         define_whole(g, id, text);
@@ -185,7 +190,7 @@ static const char *memory_at(codegen *g, const ir_instruction *i, const char *in
     g->language->place(g, &text, (ir_space)i->space, i->array, index, 0);
     const char *at = text.failed || !text.data
                          ? ""
-                         : codegen_print(g, "*(%s%s *)&%s", constant ? "const " : "",
+                         : codegen_print(g, "*(%s%s%s *)&%s", codegen_c_space(g, (ir_space)i->space), constant ? "const " : "",
                                          vector_type(g, element_type, i->width, true), text.data);
     if (text.failed) codegen_no_memory(g);
     base_text_fini(&text);
@@ -249,8 +254,7 @@ void codegen_c_wide_bitcast(codegen *g, ir_id id) {
         if (codegen_carrier(from) != from)
             vector = codegen_print(g, "__builtin_convertvector(%s, %s)", vector,
                                    vector_type(g, codegen_c_memory_type(from), from_width, false));
-        const char *all = codegen_print(
-            g, "(%s)%s", vector_type(g, codegen_c_memory_type(to), i->width, false), vector);
+        const char *all = codegen_print(g, "as_%s(%s)", vector_type(g, codegen_c_memory_type(to), i->width, false), vector);
         if (codegen_carrier(to) != to)
             all = codegen_print(g, "__builtin_convertvector(%s, %s)", all,
                                 vector_type(g, codegen_type(to), i->width, false));

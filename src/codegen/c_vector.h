@@ -1,9 +1,10 @@
-/* c_vector.h - wide vectors in plain C. */
+/* c_vector.h - wide vectors in plain C and OpenCL C. */
 #ifndef CODEGEN_C_VECTOR_H
 #define CODEGEN_C_VECTOR_H
 
 #include "codegen/write.h"
 
+void codegen_c_vectors(codegen *g); /* from now on: the kernel's workgroup is one lane, of a processor */
 /* Whether the value (of a store: what it stores) is an array: then these write the instruction. */
 bool codegen_c_wide(const codegen *g, const ir_instruction *i);
 void codegen_c_wide_op(codegen *g,

@@ -14,6 +14,7 @@ enum {
     OPENCL = 1 << DEVICE_OPENCL_C,
     HOST = 1 << DEVICE_C,
     PROCESSOR = HOST << 1, /* OpenCL C for one */
+    WIDENED = PROCESSOR << 1,
     C_LIKE = CUDA | HIP | OPENCL | PROCESSOR | HOST,
     ALL = WGSL | C_LIKE
 };
@@ -21,7 +22,7 @@ enum {
 typedef struct helper {
     const char *name;
     int languages;
-    const char *text;
+    const char *text; /* of WIDENED: the name of the helper that it is, of whole vectors */
 } helper;
 
 #define INTEGER_DIVISION(u, s)                                                                    \
@@ -76,18 +77,20 @@ typedef struct helper {
             "    return old;\n}\n"                                                               \
     }
 
-/* For C: vectors of n elements; with a u behind the name, at any address. */
-#define VECTOR(t, n)                                                                         \
-    {t "x" n, HOST,                                                                          \
-     "typedef " t " " t "x" n " __attribute__((vector_size(" n " * sizeof(" t "))));\n"},    \
-    {                                                                                        \
-        t "x" n "u", HOST,                                                                   \
-            "typedef " t " " t "x" n "u __attribute__((vector_size(" n " * sizeof(" t ")), " \
-            "aligned(1), may_alias));\n"                                                     \
-    }
+/* Vectors of n elements; with a u behind the name, at any address. as_: the same bits as vector of that type; all_: of a scalar,
+ * or of a vector, which it leaves as it is. */
+#define VECTOR(t, n)                                                                                                                   \
+    {t "x" n, HOST, "typedef " t " " t "x" n " __attribute__((vector_size(" n " * sizeof(" t "))));\n"},                               \
+    {t "x" n, PROCESSOR, "typedef " t " " t "x" n " __attribute__((ext_vector_type(" n ")));\n"},                                      \
+    {t "x" n "u", HOST, "typedef " t " " t "x" n "u __attribute__((vector_size(" n " * sizeof(" t ")), aligned(1), may_alias));\n"},   \
+    {t "x" n "u", PROCESSOR, "typedef " t "x" n " " t "x" n "u __attribute__((aligned(1), may_alias));\n"},                            \
+    {"as_" t "x" n, HOST, "#define as_" t "x" n "(x) ((" t "x" n ")(x))\n"},                                                           \
+    {"as_" t "x" n, PROCESSOR, "#define as_" t "x" n "(x) __builtin_astype(x, " t "x" n ")\n"},                                        \
+    {"all_" t "x" n, HOST, "#define all_" t "x" n "(x) ((x) - (" t "x" n "){0})\n"},                                                   \
+    {"all_" t "x" n, PROCESSOR, "#define all_" t "x" n "(x) ((" t "x" n ")(x))\n"}
 #define VECTORS(t) VECTOR(t, "4"), VECTOR(t, "8"), VECTOR(t, "16")
 
-/* Functions of whole vectors: loops that compilers make one operation of, if they do not unroll them before they look. */
+/* Functions of whole vectors. For C: loops that compilers make one operation of, if they do not unroll them before they look. */
 #define EACH_ELEMENT(name, n, parameters, more, elements)                                         \
     {name "_f32x" n, HOST,                                                                        \
      "FN f32x" n " " name "_f32x" n "(" parameters ") {\n"                                        \
@@ -102,20 +105,25 @@ typedef struct helper {
     EACH_ELEMENT(name, n, "f32x" n " x, f32x" n " y, f32x" n " z",                                \
                  "    ALIGNED f32 b[" n "], c[" n "];\n    *(f32x" n "u *)b = y;\n"              \
                  "    *(f32x" n "u *)c = z;\n", "a[j], b[j], c[j]")
+#define WIDE(name, n) {name "_f32x" n, PROCESSOR | WIDENED, name "_f32"}
 #define VECTOR_MATH(n)                                                                           \
     {"pick_f32x" n, HOST,                                                                        \
-     "#define pick_f32x" n "(mask, x, y) ((f32x" n ")(((u32x" n ")(x) & (u32x" n ")(mask)) | "   \
-     "((u32x" n ")(y) & ~(u32x" n ")(mask))))\n"},                                               \
-    {"halves_f32x" n, HOST, /* exact: the exponent is moved by a product, and put back where it was the largest */\
+     "#define pick_f32x" n "(mask, x, y) as_f32x" n "((as_u32x" n "(x) & as_u32x" n "(mask)) | " \
+     "(as_u32x" n "(y) & ~as_u32x" n "(mask)))\n"},                                              \
+    {"pick_f32x" n, PROCESSOR, "#define pick_f32x" n "(mask, x, y) ((mask) ? (x) : (y))\n"},    \
+    {"halves_f32x" n, HOST | PROCESSOR, /* exact: the exponent is moved by a product, and put back where it was the largest */\
      "FN f32x" n " halves_f32x" n "(u32x" n " x) {\n"                                                \
-     "    const u32x" n " size = (x & 0x7fffu) << 13, most = (u32x" n ")(size > 0x0f7fffffu) & 0x7f800000u;\n"\
-     "    const f32x" n " moved = (f32x" n ")size * 0x1p112f;\n"                                     \
-     "    return (f32x" n ")((u32x" n ")moved | most | (x & 0x8000u) << 16);\n}\n"},                 \
-    EACH_OF_TWO("min", n), EACH_OF_TWO("max", n), EACH_OF_ONE("exp", n), \
+     "    const u32x" n " size = (x & 0x7fffu) << 13, most = as_u32x" n "(size > 0x0f7fffffu) & 0x7f800000u;\n"\
+     "    const f32x" n " moved = as_f32x" n "(size) * 0x1p112f;\n"                                     \
+     "    return as_f32x" n "(as_u32x" n "(moved) | most | (x & 0x8000u) << 16);\n}\n"},                 \
+    {"fma_f32x" n, PROCESSOR, "#define fma_f32x" n "(x, y, z) fma(x, y, z)\n"},                     \
+    WIDE("min", n), WIDE("max", n), WIDE("exp", n), WIDE("tanh", n),                    \
+    EACH_OF_TWO("min", n), EACH_OF_TWO("max", n), EACH_OF_ONE("exp", n),                            \
     EACH_OF_ONE("tanh", n), EACH_OF_THREE("fma", n)
 
 /* clang-format off */
 static const helper helpers[] = {
+    {"u32x4", PROCESSOR, ""}, /* every text begins with it */
     VECTORS("f32"), VECTORS("f64"), VECTORS("i8"), VECTORS("i16"), VECTORS("i32"), VECTORS("i64"),
     VECTORS("u8"), VECTORS("u16"), VECTORS("u32"), VECTORS("u64"),
 
@@ -464,8 +472,48 @@ static bool is_word(char c) {
 static void mark(codegen *g, bool *wanted, const char *text, size_t size);
 
 static int language_of(const codegen *g) {
-    const bool processor = g->language->language == DEVICE_OPENCL_C && g->caps && device_is_processor(g->caps);
-    return processor ? PROCESSOR : 1 << g->language->language;
+    return codegen_for_processor(g) && g->language->language == DEVICE_OPENCL_C ? PROCESSOR : 1 << g->language->language;
+}
+
+static bool is_scalar(const char *word) {
+    return !strncmp(word, "f32", 3) || !strncmp(word, "i32", 3) || !strncmp(word, "u32", 3);
+}
+
+/* A scalar function in C as that of whole vectors, where the language's operators and functions take either: types, casts,
+ * which are of the same size, and its name. lanes: "x16". */
+static void widen(base_text *out, const char *name, const char *text, const char *lanes) {
+    while (*text) {
+        size_t n = 0;
+        while (is_word(text[n])) n++;
+        if (text[0] == '(' && is_scalar(text + 1) && text[4] == ')' && text[5] == '(') {
+            base_text_print(out, "as_%.3s%s", text + 1, lanes);
+            n = 5;
+        } else if (n == 8 && !memcmp(text, "bits_", 5) && is_scalar(text + 5)) {
+            base_text_print(out, "as_%.3s%s", text + 5, lanes);
+        } else if ((n == 3 && is_scalar(text)) || base_view_equal((base_view){text, n}, base_view_of(name))) {
+            base_text_print(out, "%.*s%s", (int)n, text, lanes);
+        } else {
+            base_text_add(out, text, n += !n);
+        }
+        text += n;
+    }
+}
+
+static const char *widened(codegen *g, const helper *h) {
+    const char *scalar = "";
+    base_text text;
+    for (int i = 0; i < N_HELPER; i++)
+        if (helpers[i].languages & language_of(g) && !strcmp(helpers[i].name, h->text)) scalar = codegen_own(g, helpers[i].text);
+    base_text_init(&text, g->arena->heap);
+    widen(&text, h->text, scalar, h->name + strlen(h->text)); /* "x16" */
+    const char *own = text.failed || !text.data ? "" : codegen_print(g, "%s", text.data);
+    if (text.failed) codegen_no_memory(g);
+    base_text_fini(&text);
+    return own;
+}
+
+static const char *text_of(codegen *g, const helper *h) {
+    return h->languages & WIDENED ? widened(g, h) : codegen_own(g, h->text);
 }
 
 static void mark_name(codegen *g, bool *wanted, const char *name, size_t size) {
@@ -475,7 +523,7 @@ static void mark_name(codegen *g, bool *wanted, const char *name, size_t size) {
             continue;
         if (!wanted[i]) {
             wanted[i] = true;
-            const char *own = codegen_own(g, helpers[i].text);
+            const char *own = text_of(g, &helpers[i]);
             mark(g, wanted, own, strlen(own));
         }
         return;
@@ -500,6 +548,5 @@ void codegen_helpers(codegen *g, base_text *out, const char *text, size_t size) 
     bool wanted[N_HELPER] = {false};
     mark(g, wanted, text, size);
     for (int i = 0; i < N_HELPER; i++)
-        if (wanted[i])
-            codegen_translate(out, g->language, helpers[i].text, strlen(helpers[i].text));
+        if (wanted[i]) base_text_add_view(out, base_view_of(text_of(g, &helpers[i])));
 }

@@ -1,6 +1,6 @@
 /* opencl.c - OpenCL C 1.2; subgroups by cl_khr_subgroups and cl_khr_subgroup_shuffle or by
  * cl_intel_subgroups, of the size that the device is said to have; f64 by cl_khr_fp64. */
-#include "codegen/write.h"
+#include "codegen/c_vector.h"
 
 static const char types[] =
     "typedef char i8;\n"
@@ -27,6 +27,7 @@ static const char types[] =
     "#define lanes(n) __attribute__((intel_reqd_sub_group_size(n)))\n"
     "#else\n#define lanes(n)\n#endif\n"
     "#define FN static\n"
+    "#define ALIGNED __attribute__((aligned(64)))\n"
     "#define pick(f, t, c) ((c) ? (t) : (f))\n"
     "#pragma OPENCL FP_CONTRACT OFF\n";
 
@@ -46,6 +47,7 @@ static void kernel(codegen *g) {
         base_text_print(&g->head, "    __global %svoid *a%u = buffer%u + begin%u;\n",
                         k->buffers[n].access == IR_READ ? "const " : "", n, n, n);
     codegen_params(g, "params[params_at + %uu]", true);
+    codegen_c_vectors(g);
     codegen_c_body(
         g, &(codegen_c_words){.local = "const u32 local_%c = (u32)get_local_id(axis_%c);",
                               .group = "const u32 group_%c = (u32)get_group_id(axis_%c);",

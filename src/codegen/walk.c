@@ -19,6 +19,10 @@ void codegen_no_memory(codegen *g) {
                               "not enough memory for the text of kernel '%s'", g->k->name);
 }
 
+bool codegen_for_processor(const codegen *g) {
+    return g->language->language == DEVICE_C || (g->language->language == DEVICE_OPENCL_C && g->caps && device_is_processor(g->caps));
+}
+
 void codegen_fail(codegen *g, ir_id id, const char *why) {
     if (g->status) return;
     const ir_instruction *i = &g->k->code[id];

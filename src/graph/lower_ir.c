@@ -38,7 +38,7 @@ uint32_t lower_ir_lanes_chosen(lowering *l, uint32_t n) {
 
 void lower_ir_begin(lower_ir *k, lowering *l, const graph_node *node, const char *name, uint32_t lanes) {
     *k = (lower_ir){.l = l, .node = node, .name = name, .lanes = lanes};
-    k->wide = l->caps->kind == DEVICE_HOST ? LOWER_IR_RUN : WIDE_GPU;
+    k->wide = l->caps->kind == DEVICE_HOST || (lanes == 1 && lower_ir_compiled(l->caps)) ? LOWER_IR_RUN : WIDE_GPU;
     base_arena_init(&k->arena, l->store->heap);
     k->b = ir_begin(&k->arena, name, lanes, 1, 1);
 }

@@ -67,7 +67,7 @@ static void several(tree_walk *c, ir_id first, ir_id total, uint32_t n, uint32_t
 static beryl_status elements(lowering *l, const graph_node *node, const tree *t, const char *name, beryl_error *error) {
     tree_walk walk = {.t = *t}, *c = &walk;
     lower_ir k;
-    const bool serial = l->caps->kind == DEVICE_HOST;
+    const bool serial = lower_ir_compiled(l->caps);
     const graph_tensor *tensors[LOWER_WALK_TENSORS];
     for (uint32_t i = 0; i < c->t.n_tensor; i++) tensors[i] = &c->t.seen[i];
     c->w = lower_walk_of(tensors, c->t.n_tensor, 0);
@@ -75,9 +75,7 @@ static beryl_status elements(lowering *l, const graph_node *node, const tree *t,
     const uint32_t inner = c->w.n - 1;
     for (uint32_t i = 0; i < c->t.n_tensor; i++) c->step[i] = c->w.stride[i][inner];
     const uint64_t row = c->w.size[inner].factor;
-    const bool by_vectors = serial || (c->t.n_sum && lower_ir_compiled(l->caps)); /* lanes that loop do not become vectors */
-    const bool by_lanes = !by_vectors && lower_ir_compiled(l->caps) && row % SOFTWARE_LANES == 0; /* neighbours do neighbouring elements */
-    const uint32_t most = by_vectors ? LOWER_IR_RUN : by_lanes ? 1 : 4;
+    const uint32_t most = serial ? LOWER_IR_RUN : 4;
     const bool ragged = c->w.n == 1 && row % most && tree_widest(c, most, row, false, 0) > 1;
     const uint32_t widest = tree_widest(c, most, row, !ragged, inner), wide = lower_ir_choose(l, "vector", widest, 1, widest);
     const uint32_t invocations = l->caps->workgroup_invocations ? l->caps->workgroup_invocations : LANES;
