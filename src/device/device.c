@@ -400,6 +400,10 @@ bool device_is_processor(const device_caps *caps) {
     return caps->kind == DEVICE_SOFTWARE || caps->kind == DEVICE_HOST;
 }
 
+bool device_is_compiled(const device_caps *caps) {
+    return caps->kind == DEVICE_HOST || (caps->kind == DEVICE_SOFTWARE && caps->languages & DEVICE_LANGUAGE_BIT(DEVICE_OPENCL_C));
+}
+
 const char *device_language_name(device_language language) {
     switch (language) {
     case DEVICE_WGSL: return "WGSL";

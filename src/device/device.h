@@ -226,6 +226,8 @@ void device_close(device *d); /* gives everything back; NULL is fine */
 const device_caps *device_caps_of(const device *d);
 /* It computes on this machine's processor (software, host): its threads are also the caller's. */
 bool device_is_processor(const device_caps *caps);
+/* Of those, one whose kernels a C compiler translates (host, OpenCL): one lane does vectors, which are written as such. */
+bool device_is_compiled(const device_caps *caps);
 /* From now on the device passes for one without these: programs that fail are done without. */
 void device_forgo(device *d, bool f16, bool subgroups, bool dot);
 void device_stats_of(const device *d, device_stats *stats);

@@ -14,11 +14,7 @@ enum { HASH_SEED = 5, WIDE_GPU = 4, LANES_MOST = 256 };
 /* ---- bindings and parameters ----------------------------------------------------------------------------------- */
 
 bool lower_ir_serial(const lowering *l) {
-    return l->caps->kind == DEVICE_HOST || l->caps->kind == DEVICE_SOFTWARE;
-}
-
-bool lower_ir_compiled(const device_caps *caps) {
-    return caps->kind == DEVICE_HOST || (caps->kind == DEVICE_SOFTWARE && caps->languages & DEVICE_LANGUAGE_BIT(DEVICE_OPENCL_C));
+    return device_is_processor(l->caps);
 }
 
 uint32_t lower_ir_lanes(const lowering *l, uint32_t n) {
@@ -38,7 +34,7 @@ uint32_t lower_ir_lanes_chosen(lowering *l, uint32_t n) {
 
 void lower_ir_begin(lower_ir *k, lowering *l, const graph_node *node, const char *name, uint32_t lanes) {
     *k = (lower_ir){.l = l, .node = node, .name = name, .lanes = lanes};
-    k->wide = l->caps->kind == DEVICE_HOST || (lanes == 1 && lower_ir_compiled(l->caps)) ? LOWER_IR_RUN : WIDE_GPU;
+    k->wide = l->caps->kind == DEVICE_HOST || (lanes == 1 && device_is_compiled(l->caps)) ? LOWER_IR_RUN : WIDE_GPU;
     base_arena_init(&k->arena, l->store->heap);
     k->b = ir_begin(&k->arena, name, lanes, 1, 1);
 }

@@ -54,8 +54,6 @@ typedef struct lower_ir {
 
 /* One thread runs all lanes of a workgroup (processors, WebGPU in software): a lane a row, work in vectors. */
 bool lower_ir_serial(const lowering *l);
-/* Of those, one whose compiler makes vectors: of what lanes do side by side, or of neighbouring elements in one lane. */
-bool lower_ir_compiled(const device_caps *caps);
 /* Lanes that share a row of `n` elements: by the rule, and as tuning chose. */
 uint32_t lower_ir_lanes(const lowering *l, uint32_t n);
 uint32_t lower_ir_lanes_chosen(lowering *l, uint32_t n);

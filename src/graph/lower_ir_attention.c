@@ -122,7 +122,7 @@ typedef enum attention_form { FORM_NONE, FORM_SERIAL, FORM_LANES, FORM_UNITS, FO
 
 /* Processors: a lane alone. loop_max: lanes there may not take as many turns as there are keys and elements. */
 static attention_form form_of(const device_caps *caps, const attention_task *a) {
-    const bool alone = (caps->kind == DEVICE_HOST || caps->kind == DEVICE_SOFTWARE) && !caps->loop_max;
+    const bool alone = device_is_processor(caps) && !caps->loop_max;
     const bool fours = a->q_offset % 4 == 0 && a->q_stride[0] % 4 == 0 && a->q_stride[1] % 4 == 0;
     const bool few = !alone && fours && a->n <= FEW_ROWS;
     if (few && attention_units_fit(caps, a) && !attention_lanes_near(caps, a)) return FORM_UNITS;

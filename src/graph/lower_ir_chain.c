@@ -67,7 +67,7 @@ static void several(tree_walk *c, ir_id first, ir_id total, uint32_t n, uint32_t
 static beryl_status elements(lowering *l, const graph_node *node, const tree *t, const char *name, beryl_error *error) {
     tree_walk walk = {.t = *t}, *c = &walk;
     lower_ir k;
-    const bool serial = lower_ir_compiled(l->caps);
+    const bool serial = device_is_compiled(l->caps);
     const graph_tensor *tensors[LOWER_WALK_TENSORS];
     for (uint32_t i = 0; i < c->t.n_tensor; i++) tensors[i] = &c->t.seen[i];
     c->w = lower_walk_of(tensors, c->t.n_tensor, 0);

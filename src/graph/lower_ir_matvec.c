@@ -119,7 +119,7 @@ static bool choose(const device_caps *caps, const matvec_shape *shape, matvec_ch
     uint64_t rows = 0;
     bool packed = shape->k % 32 == 0;
     *c = (matvec_choice){0};
-    if (caps->kind == DEVICE_HOST || caps->kind == DEVICE_SOFTWARE) return false;
+    if (device_is_processor(caps)) return false;
     for (uint32_t i = 0; i < shape->n_segment; i++) {
         const base_type type = shape->types[i];
         if (!lower_ir_weight_known(type) || shape->k % chunk_of(type)) return false;

@@ -138,7 +138,7 @@ static form form_of(const device_caps *caps, const tree *t, uint32_t wide) {
     if (is_serial(caps)) {
         if (caps->kind == DEVICE_SOFTWARE && caps->subgroups && caps->subgroup_size > 1) f.lanes = caps->subgroup_size;
         f.subgroup = subgroup_of(caps, &f);
-        f.arrays = lanes == 1 && (uint64_t)tree_arrays(t) * d * 4 <= ARRAY_BYTES && lower_ir_compiled(caps);
+        f.arrays = lanes == 1 && (uint64_t)tree_arrays(t) * d * 4 <= ARRAY_BYTES && device_is_compiled(caps);
         return f;
     }
     const uint32_t most = most_lanes(caps), vectors = d / wide, held = tree_most_held(t);
@@ -170,7 +170,7 @@ static form chosen_form(lowering *l, const tree *t, uint32_t wide) {
     f.lanes = lower_ir_choose(l, "lanes", rule, serial ? 1 : 4, host ? 1 : most);
     if (f.lanes != rule && !(f.chunks && hold(&f, d, tree_most_held(t)))) f.chunks = 0;
     f.rows = lower_ir_choose(l, "rows", rows_of(caps, t, &f), size > f.lanes ? size / f.lanes : 1, f.chunks && !t->choice ? most / f.lanes : 1);
-    const bool fit = lower_ir_compiled(caps) && f.lanes == 1 && (uint64_t)tree_arrays(t) * d * 4 <= ARRAY_BYTES;
+    const bool fit = device_is_compiled(caps) && f.lanes == 1 && (uint64_t)tree_arrays(t) * d * 4 <= ARRAY_BYTES;
     f.arrays = lower_ir_choose(l, "arrays", f.arrays + 1u, 1, fit ? 2 : 1) > 1;
     f.subgroup = subgroup_of(caps, &f);
     return f;
@@ -438,7 +438,7 @@ static beryl_status rows_kernel(lowering *l, const graph_node *node, const tree 
     tree_walk *c = &r->walk;
     lower_ir k;
     tree_walk_rows(c);
-    r->f = search_form(l, t, s, tree_widest(c, is_varying(t) ? 1 : lower_ir_compiled(l->caps) ? LOWER_IR_RUN : 4, d, true, c->w.n));
+    r->f = search_form(l, t, s, tree_widest(c, is_varying(t) ? 1 : device_is_compiled(l->caps) ? LOWER_IR_RUN : 4, d, true, c->w.n));
     const form *f = &r->f;
     if (s->kind == SEARCH_TURNS && l->caps->loop_max && (uint64_t)(d / f->lanes + 1) * t->choice->attr.topk.k > l->caps->loop_max / 2)
         return lower_refuse(l, t->choice, "rows this long", error);

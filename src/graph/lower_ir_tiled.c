@@ -14,7 +14,7 @@ enum { FROM = 17, FROM_HALVES = 32, FROM_UNPACKED = 192, DIM_VECTOR = 0, DIM_ROW
 enum { SCRATCH_X = 1, SCRATCH_WEIGHT = 2, SCRATCH_MOST = 40 << 20, SCRATCH_MOST_HOST = 4 << 20, UNPACK_LANES = 64, ROWS_UNIT = 128 };
 
 static bool is_host(const lowering *l) {
-    return l->caps->kind == DEVICE_HOST && !l->caps->loop_max;
+    return device_is_compiled(l->caps) && !l->caps->loop_max;
 }
 
 bool lower_ir_tiled_wants(const lowering *l, uint32_t n, uint32_t k) {

@@ -145,7 +145,7 @@ static uint64_t int8_bytes(const vectors_rows *rows) {
 
 bool vectors_apart_fits(const lowering *l, const fused_matvec *f, const vectors_walk *w, bool int8) {
     const uint32_t bindings = 2 + vectors_bindings(f, w);
-    if (l->caps->kind == DEVICE_SOFTWARE || l->caps->kind == DEVICE_HOST || !vectors_worked(f)) return false;
+    if (device_is_processor(l->caps) || !vectors_worked(f)) return false;
     const apart_form a = apart_form_of(l, f, w, int8);
     return a.each <= APART_FOURS_MAX && a.k % (int8 ? 32 : 16) == 0 && (f->from != FUSED_X_MERGE || f->n_split <= APART_PIECES_MAX) &&
            bindings <= (l->caps->storage_max ? l->caps->storage_max : 8) && bindings <= DEVICE_BINDING_MAX;

@@ -209,7 +209,7 @@ void ir_schedule_default(const ir_kernel *k, const device_caps *caps,
                          const uint64_t extents[IR_DIM_MAX], ir_schedule *out) {
     shape s = {.lanes_max = caps->workgroup_invocations ? caps->workgroup_invocations : 256};
     memset(out, 0, sizeof *out);
-    s.host = caps->kind == DEVICE_HOST;
+    s.host = device_is_compiled(caps);
     s.units = caps->compute_units ? caps->compute_units : UNITS_UNKNOWN;
     s.halves = caps->fragments && caps->subgroup_size == 32 && multiplies_halves(k, caps);
     if (s.lanes_max > IR_LANES_MAX) s.lanes_max = IR_LANES_MAX;
