@@ -104,10 +104,9 @@ static const char *whole(codegen *g, const ir_instruction *i, const char *x, con
     if (op == IR_AND && bits) return codegen_print(g, "%s & %s", x, y);
     if (op == IR_OR && bits) return codegen_print(g, "%s | %s", x, y);
     if (op == IR_XOR && bits) return codegen_print(g, "%s ^ %s", x, y);
-    if (op == IR_SHR && bits)
-        return codegen_print(g, "%s >> (%s & %uu)", x, y, (unsigned)(ir_type_bytes(type) * 8 - 1));
-    if (op == IR_SHL && is_unsigned)
-        return codegen_print(g, "%s << (%s & %uu)", x, y, (unsigned)(ir_type_bytes(type) * 8 - 1));
+    if ((op == IR_SHR && bits) || (op == IR_SHL && is_unsigned))
+        return codegen_print(g, "all_%s(%s) %s (%s & %uu)", vector_type(g, codegen_type(type), i->width, false), x, op == IR_SHR ? ">>" : "<<", y,
+                             (unsigned)(ir_type_bytes(type) * 8 - 1));
     const char *name = type != IR_F32   ? NULL
                        : op == IR_MIN  ? "min"
                        : op == IR_MAX  ? "max"
