@@ -301,7 +301,7 @@ replay: $(FUZZ_NAMES:%=$(BUILD)/fuzz/%-replay)
 $(FUZZ_NAMES:%=$(BUILD)/fuzz/%-replay): %-replay: %_fuzz.o $(BUILD)/fuzz/replay.o $(INTERNAL)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
 
-## fuzz       each fuzz target for FUZZ_SECONDS, from fuzz/corpus, under AddressSanitizer and UBSan; then random graphs on every device
+## fuzz       each fuzz target for FUZZ_SECONDS, from fuzz/corpus, under AddressSanitizer and UBSan, beside random graphs on every device (FUZZ_SEED: not the clock's)
 fuzz:
 	@tools/setup test
 	@$(MAKE) $(PARALLEL) fuzzers BUILD=$(BUILD)/fuzzers CC=clang OPT='-O1 -g -fsanitize=fuzzer-no-link $(SANITIZE)' LDFLAGS='$(SANITIZE)'
@@ -310,10 +310,10 @@ fuzz:
 	@echo 'fuzz: $(words $(FUZZ_NAMES)) targets, $(FUZZ_SECONDS) s each, no finding'
 random-graphs:
 	@mkdir -p $(BUILD)/home
-	@$(TEST_ENV) BERYL_TEST_ROUNDS=1000000 BERYL_TEST_SECONDS=$$(( ($(FUZZ_SECONDS) + 2) / 3 )) $(TESTER) graph_fuzz/random/
+	@$(TEST_ENV) $(if $(FUZZ_SEED),BERYL_TEST_SEED=$(FUZZ_SEED)) BERYL_TEST_ROUNDS=1000000 BERYL_TEST_SECONDS=$$(( ($(FUZZ_SECONDS) + 2) / 3 )) $(TESTER) graph_fuzz/random/
 $(FUZZ_NAMES:%=fuzz-%): fuzz-%:
 	@found=$(BUILD)/fuzzers/$*; mkdir -p $$found; \
-	$(SANITIZE_ENV) $(BUILD)/fuzzers/fuzz/$* -max_total_time=$(FUZZ_SECONDS) -timeout=20 -rss_limit_mb=2048 \
+	$(SANITIZE_ENV) $(BUILD)/fuzzers/fuzz/$* -max_total_time=$(FUZZ_SECONDS) -timeout=20 -rss_limit_mb=2048 $(if $(FUZZ_SEED),-seed=$(FUZZ_SEED)) \
 	    -artifact_prefix=$$found- -print_final_stats=1 $$found fuzz/corpus/$* > $$found.log 2>&1 || \
 	    { tail -n 60 $$found.log; echo "FAIL fuzz $*: see above; the input is $$found-*"; exit 1; }; \
 	echo "fuzz $*: $$(sed -n 's/.*number_of_executed_units: //p' $$found.log) inputs"
