@@ -220,7 +220,8 @@ static ir_id sums_at(shared *s, uint32_t head, uint32_t c) {
     return ir_u32(s->k.b, (head * s->f.eights + c) * 8);
 }
 
-/* Registers before the first key: nothing, or the row's own key, whose score is the first group's maximum so far. */
+/* Registers before the first key: nothing, or the row's own key, whose score is the first group's maximum so far. Every piece computes
+ * the score (those that have no such line, of zeros): without subgroups its sum has barriers, which PoCL 3.1 gets wrong in conditions. */
 static void softmax_begin(shared *s) {
     lower_ir *k = &s->k;
     ir_builder *b = k->b;
@@ -234,18 +235,17 @@ static void softmax_begin(shared *s) {
         }
     }
     if (!s->a->k) return;
-    ir_if(b, s->x.fresh);
+    const ir_id owns = ir_and(b, s->x.fresh, ir_eq(b, s->x.member, ir_u32(b, 0)));
     for (uint32_t h = 0; h < f->heads; h++) {
         ir_id sum = IR_NO_ID;
         for (uint32_t c = 0; c < f->eights; c++) sum = dot(s, s->queries[h * f->eights + c], line_eight(s, f->heads, c), sum);
         ir_id score = attention_lanes_sum(&s->x, lower_ir_sum_vector(k, sum));
-        ir_if(b, ir_eq(b, s->x.member, ir_u32(b, 0)));
+        ir_if(b, owns);
         ir_store(b, s->most, ir_u32(b, h), score);
         ir_store(b, s->total, ir_u32(b, h), ir_f32(b, 1));
         for (uint32_t c = 0; c < f->eights; c++) ir_store(b, s->sums, sums_at(s, h, c), line_eight(s, f->heads + 1, c));
         ir_end(b);
     }
-    ir_end(b);
 }
 
 /* One round: KEYS keys a group. */
