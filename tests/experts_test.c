@@ -91,7 +91,7 @@ static void test_written(test *t) {
     device *d = NULL;
     beryl_error error = {0};
     base_heap_init(&heap, NULL);
-    const beryl_status status = device_open(&heap, NULL, "software", &d, &error);
+    const beryl_status status = device_open(&heap, NULL, "webgpu:software", &d, &error);
     const device_caps caps = status == BERYL_OK ? d->caps : (device_caps){0};
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
         for (size_t j = 0; j < sizeof problems / sizeof *problems; j++) {

@@ -27,7 +27,7 @@ static bool rig_open(test *t, rig *r) {
     *r = (rig){0};
     base_heap_init(&r->heap, NULL);
     base_arena_init(&r->arena, &r->heap);
-    const beryl_status status = device_open(&r->heap, NULL, "software", &r->d, &r->error);
+    const beryl_status status = device_open(&r->heap, NULL, "webgpu:software", &r->d, &r->error);
     if (status == BERYL_NO_DEVICE) test_skip(t, "%s", r->error.message);
     else if (status != BERYL_OK) test_fail(t, __FILE__, __LINE__, "%s", r->error.message);
     return status == BERYL_OK;

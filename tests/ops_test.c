@@ -787,7 +787,7 @@ static beryl_status form_open(const struct form *form, base_heap *heap, device *
     char *kept = before ? strdup(before) : NULL;
     if (form->caps) setenv("BERYL_CAPS", form->caps, 1);
     const char *choice = getenv("BERYL_TEST_DEVICE"); /* to try a GPU by hand */
-    beryl_status status = device_open(heap, NULL, choice ? choice : "software", d, error);
+    beryl_status status = device_open(heap, NULL, choice ? choice : "webgpu:software", d, error);
     if (kept) setenv("BERYL_CAPS", kept, 1);
     else unsetenv("BERYL_CAPS");
     free(kept);
