@@ -83,6 +83,10 @@ static void define_each(codegen *g, ir_id id, const char *expression) {
                  expression);
 }
 
+static const char *convert(codegen *g, const char *x, const char *element, uint32_t width) {
+    return codegen_print(g, "__builtin_convertvector(%s, %s)", x, vector_type(g, element, width, false));
+}
+
 /* An op that C has for whole vectors; NULL: it has not. x, y, z: vectors, or scalars for all lanes.
  */
 static const char *whole(codegen *g, const ir_instruction *i, const char *x, const char *y,
@@ -97,14 +101,13 @@ static const char *whole(codegen *g, const ir_instruction *i, const char *x, con
         if (!plain || !(type == IR_F32 ||
                         (ir_type_in(from, IR_INTEGERS) && (type == IR_U32 || type == IR_I32))))
             return NULL;
-        return codegen_print(g, "__builtin_convertvector(%s, %s)", x,
-                             vector_type(g, codegen_type(type), i->width, false));
+        return convert(g, x, codegen_type(type), i->width);
     }
     const bool bits = is_unsigned || ((type == IR_U8 || type == IR_U16) && op != IR_NOT);
     if (op == IR_AND && bits) return codegen_print(g, "%s & %s", x, y);
     if (op == IR_OR && bits) return codegen_print(g, "%s | %s", x, y);
     if (op == IR_XOR && bits) return codegen_print(g, "%s ^ %s", x, y);
-    if ((op == IR_SHR && bits) || (op == IR_SHL && is_unsigned))
+    if ((op == IR_SHR && (bits || type == IR_I32)) || (op == IR_SHL && is_unsigned))
         return codegen_print(g, "all_%s(%s) %s (%s & %uu)", vector_type(g, codegen_type(type), i->width, false), x, op == IR_SHR ? ">>" : "<<", y,
                              (unsigned)(ir_type_bytes(type) * 8 - 1));
     const char *name = type != IR_F32   ? NULL
@@ -181,6 +184,14 @@ void codegen_c_wide_op(codegen *g, ir_id id) {
     define_each(g, id, codegen_expression(g, id, in));
 }
 
+/* Elements as they lie in memory as carriers, or the other way; none is a half. gcc converts to twice or half the size at once, to
+ * four times it element by element. */
+static const char *carried_over(codegen *g, const char *x, ir_type type, uint32_t width, bool to_memory) {
+    if (codegen_carrier(type) == type) return x;
+    if (ir_type_bytes(type) == 1) x = convert(g, x, ir_type_in(type, IR_SIGNED) ? "i16" : "u16", width);
+    return convert(g, x, to_memory ? codegen_c_memory_type(type) : codegen_type(type), width);
+}
+
 /* What a vector of the memory's elements at `index` is, as an lvalue. */
 static const char *memory_at(codegen *g, const ir_instruction *i, const char *index,
                              const char *element_type, bool constant) {
@@ -203,23 +214,11 @@ void codegen_c_wide_load(codegen *g, ir_id id, const char *index) {
     if (carried || !is_half(type)) {
         const char *in_memory = carried ? codegen_type(type) : codegen_c_memory_type(type);
         const char *all = memory_at(g, i, index, in_memory, true);
-        if (!carried && codegen_carrier(type) != type)
-            all = codegen_print(g, "__builtin_convertvector(%s, %s)", all,
-                                vector_type(g, codegen_type(type), i->width, false));
-        define_whole(g, id, all);
+        define_whole(g, id, carried ? all : carried_over(g, all, type, i->width, false));
         return;
     }
-    if (type == IR_F16) {
-        const char *words = vector_type(g, "u32", i->width, false);
-        define_whole(g, id, codegen_print(g, "halves_f32x%u(__builtin_convertvector(%s, %s))", (unsigned)i->width,
-                                          memory_at(g, i, index, "u16", true), words));
-        return;
-    }
-    ir_instruction one = *i;
-    const char *value = "";
-    one.width = 1;
-    g->language->load(g, &one, codegen_print(g, "%s + j", index), &value);
-    define_each(g, id, value);
+    const char *words = convert(g, memory_at(g, i, index, "u16", true), "u32", i->width);
+    define_whole(g, id, codegen_print(g, type == IR_F16 ? "halves_f32x%u(%s)" : "as_f32x%u(%s << 16)", (unsigned)i->width, words));
 }
 
 void codegen_c_wide_store(codegen *g, const ir_instruction *i, const char *index) {
@@ -228,9 +227,7 @@ void codegen_c_wide_store(codegen *g, const ir_instruction *i, const char *index
     const char *same = "", *vector = vector_of(g, i, 1, &same);
     if (vector && (carried || !is_half(type))) {
         const char *in_memory = carried ? codegen_type(type) : codegen_c_memory_type(type);
-        if (!carried && codegen_carrier(type) != type)
-            vector = codegen_print(g, "__builtin_convertvector(%s, %s)", vector,
-                                   vector_type(g, in_memory, i->width, false));
+        if (!carried) vector = carried_over(g, vector, type, i->width, true);
         codegen_line(g, "%s = %s;", memory_at(g, i, index, in_memory, false), vector);
         return;
     }
@@ -250,14 +247,9 @@ void codegen_c_wide_bitcast(codegen *g, ir_id id) {
     const unsigned from_width = g->k->code[i->in[0]].width;
     const char *same = "", *vector = from_width >= 4 ? vector_of(g, i, 0, &same) : NULL;
     if (vector && !is_half(from) && !is_half(to)) {
-        if (codegen_carrier(from) != from)
-            vector = codegen_print(g, "__builtin_convertvector(%s, %s)", vector,
-                                   vector_type(g, codegen_c_memory_type(from), from_width, false));
+        vector = carried_over(g, vector, from, from_width, true);
         const char *all = codegen_print(g, "as_%s(%s)", vector_type(g, codegen_c_memory_type(to), i->width, false), vector);
-        if (codegen_carrier(to) != to)
-            all = codegen_print(g, "__builtin_convertvector(%s, %s)", all,
-                                vector_type(g, codegen_type(to), i->width, false));
-        define_whole(g, id, all);
+        define_whole(g, id, carried_over(g, all, to, i->width, false));
         return;
     }
     const char *x = from_width == 1 ? codegen_operand(g, i, 0, 0) : element(g, i, 0);
