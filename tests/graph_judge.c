@@ -64,7 +64,7 @@ static bool read_stored(graph_judge *j, cell *c, const store_tensor *s) {
             base_dequantise(s->type, (const char *)s->host + r * bytes, c->value + r * row, row);
             continue;
         }
-        if (store_read_row(j->store, (uint32_t)(s - j->store->tensors.data), r, c->value + r * row, NULL) != BERYL_OK) return false;
+        if (store_read_elements(j->store, (uint32_t)(s - j->store->tensors.data), r * row, row, c->value + r * row, NULL) != BERYL_OK) return false;
         double most = 0;
         for (uint32_t i = 0; i < row; i++) most = fmax(most, fabs((double)c->value[r * row + i]));
         for (uint32_t i = 0; i < row && base_type_is_quantised(s->type); i++) c->bound[r * row + i] = 8 * U * most; /* scale * q - least */

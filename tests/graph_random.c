@@ -223,9 +223,12 @@ static float product_size(float most, uint32_t k) {
     return most * n * 0.6f;
 }
 
-/* [rows, k]: whole, rows of a larger one, or one matrix of several. */
+/* [rows, k]: whole, rows of a larger one, one matrix of several, or numbers of a weight with longer rows. */
 static graph_value new_matrix(maker *m, base_type type, uint32_t rows, uint32_t k) {
-    const uint32_t how = draw(m, 16), first = draw(m, 5);
+    const uint32_t how = draw(m, 16), first = draw(m, 5), more = 2 + draw(m, 3);
+    const graph_dim each[2] = {{(rows + first) * more, 0}, {k, 0}};
+    if (how == 2 && !base_type_is_quantised(type))
+        return graph_narrow(m->g, graph_reshape(m->g, new_weight(m, type, 2, (uint32_t[]){rows + first, k * more}), 2, each), 0, first * more, rows);
     if (how == 0) return graph_narrow(m->g, new_weight(m, type, 2, (uint32_t[]){rows + first + draw(m, 3), k}), 0, first, rows);
     if (how == 1) return graph_squeeze(m->g, graph_narrow(m->g, new_weight(m, type, 3, (uint32_t[]){5, rows, k}), 0, first, 1), 0);
     return new_weight(m, type, 2, (uint32_t[]){rows, k});

@@ -158,6 +158,8 @@ static const char *const refused[] = {
     "%1 = input F32 [3] \"x\"\n%2 = narrow %1 0 2 2",
     "%1 = input F32 [3] \"x\"\n%2 = narrow %1 0 4294967295 2",
     "%1 = input F32 [3] \"x\"\n%2 = squeeze %1 0",
+    "%1 = weight Q4_0 [4 64] \"w\"\n%2 = reshape %1 [8 32]",
+    "%1 = weight Q4_0 [4 64] \"w\"\n%2 = narrow %1 1 32 32",
     "%1 = input F32 [3 3] \"x\"\n%2 = topk %1 1",
     "%1 = input F32 [3 3] \"x\"\n%2 %3 = topk %1 4",
     "%1 = input F32 [3] \"x\"\noutput %1 \"y\"",

@@ -109,7 +109,7 @@ static beryl_status put_per_layer(beryl_engine *e, const engine_plan *plan, uint
     float *to = input_of(plan, plan->text.per_layer_rows);
     size_t width = (size_t)e->model.config.n_layer * e->model.config.n_per_layer;
     for (uint32_t i = 0; to && i < n; i++) {
-        beryl_status status = store_read_row(&e->store, e->model.per_layer_token_embd, (uint64_t)tokens[i], to + (row + i) * width, error);
+        beryl_status status = store_read_elements(&e->store, e->model.per_layer_token_embd, (uint64_t)tokens[i] * width, (uint32_t)width, to + (row + i) * width, error);
         if (status != BERYL_OK) return status;
     }
     return BERYL_OK;

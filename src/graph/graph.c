@@ -226,6 +226,8 @@ graph_value graph_reshape(graph *g, graph_value x, uint32_t rank, const graph_di
     for (uint32_t i = 0; i < rank; i++) n *= dims[i].size;
     if (!graph_is_contiguous(from) || n != graph_element_bound(from))
         return refuse(g, BERYL_MISUSE, "reshape of a strided tensor or to another size");
+    if (base_type_is_quantised(from->type) && (rank == 0 || dims[rank - 1].size != from->dim[from->rank - 1u].size))
+        return refuse(g, BERYL_UNSUPPORTED, "a view of %s that cuts its rows", base_type_name(from->type));
     return view_of(g, x, rank, dims);
 }
 
@@ -234,6 +236,8 @@ graph_value graph_narrow(graph *g, graph_value x, uint32_t axis, uint32_t start,
     graph_tensor from = *at(g, x);
     if (axis >= from.rank || from.dim[axis].extent || size == 0 || start > from.dim[axis].size || size > from.dim[axis].size - start)
         return refuse(g, BERYL_MISUSE, "narrow outside its axis");
+    if (base_type_is_quantised(from.type) && axis == from.rank - 1u && size != from.dim[axis].size)
+        return refuse(g, BERYL_UNSUPPORTED, "a view of %s that cuts its rows", base_type_name(from.type));
     graph_dim dims[GRAPH_RANK_MAX];
     memcpy(dims, from.dim, sizeof dims);
     dims[axis].size = size;

@@ -34,6 +34,8 @@ void lower_form_chosen(const lowering *l, const struct matvec_choice *choice);
 
 /* The stored tensor behind a value (through views), NULL: none. */
 const store_tensor *lower_stored(const lowering *l, graph_value v);
+/* The weight whose rows are those of a matrix or of matrices; NULL: none, as for a state, or for a view with rows of another length. */
+const store_tensor *lower_weight(const lowering *l, graph_value v);
 
 /* A count of a run: factor * value of `extent` (0: just factor). */
 typedef struct lower_count { uint64_t factor; uint8_t extent; } lower_count;

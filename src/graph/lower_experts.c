@@ -25,12 +25,12 @@ typedef struct experts {
 
 static beryl_status experts_of(const lowering *l, const graph_node *node, experts *e, beryl_error *error) {
     const graph_tensor *x = graph_tensor_at(l->g, node->in[0]), *w = graph_tensor_at(l->g, node->in[1]);
-    *e = (experts){.node = node, .stored = lower_stored(l, node->in[1]), .ids = graph_tensor_at(l->g, node->in[2]), .type = w->type,
+    *e = (experts){.node = node, .stored = lower_weight(l, node->in[1]), .ids = graph_tensor_at(l->g, node->in[2]), .type = w->type,
                    .n_expert = w->dim[0].size, .m = w->dim[1].size};
     e->n_used = e->ids->dim[1].size;
     e->share = x->dim[1].size == 1 ? e->n_used : 1;
     if (!matvec_reader(w->type, false)) return lower_refuse(l, node, "a weight of this type", error);
-    if (!e->stored || e->stored->is_state || w->offset || w->dim[0].extent || w->dim[1].extent || w->dim[2].extent ||
+    if (!e->stored || w->offset || w->dim[0].extent || w->dim[1].extent || w->dim[2].extent ||
         w->stride[2] != 1 || w->stride[1] != w->dim[2].size || w->stride[0] != (uint64_t)w->stride[1] * e->m)
         return lower_refuse(l, node, "experts that are not one whole weight", error);
     if ((uint64_t)e->n_expert * e->m > INT32_MAX || e->n_expert > EXPERTS_MAX) return lower_refuse(l, node, "so many experts", error);

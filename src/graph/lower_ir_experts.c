@@ -33,8 +33,8 @@ static bool weights_of(const lowering *l, const fused_experts *f, joined *j) {
         for (uint32_t k = 0; k < 3; k++)
             if (t->dim[k].size != w->dim[k].size || t->dim[k].extent) return false;
     }
-    const store_tensor *stored = lower_stored(l, f->w[0]);
-    if (!stored || stored->is_state || !lower_ir_weight_known(w->type) || !lower_weights_fit(l, f->w, f->n_w)) return false;
+    const store_tensor *stored = lower_weight(l, f->w[0]);
+    if (!stored || !lower_ir_weight_known(w->type) || !lower_weights_fit(l, f->w, f->n_w)) return false;
     j->type = w->type;
     j->layout = &stored->shard[0].layout;
     j->n_expert = w->dim[0].size;

@@ -23,9 +23,8 @@ typedef struct matrix {
 
 static bool matrix_of(const lowering *l, graph_value v, matrix *w) {
     const graph_tensor *t = graph_tensor_at(l->g, v);
-    const store_tensor *stored = lower_stored(l, v);
     if (t->rank != 2 || t->dim[1].extent || t->dim[0].extent || t->stride[1] != 1 || t->stride[0] != t->dim[1].size) return false;
-    *w = (matrix){.value = v, .type = t->type, .stored = stored && !stored->is_state ? stored : NULL, .m = t->dim[0].size, .k = t->dim[1].size};
+    *w = (matrix){.value = v, .type = t->type, .stored = lower_weight(l, v), .m = t->dim[0].size, .k = t->dim[1].size};
     if (!w->stored) return !base_type_is_quantised(t->type) && lower_ir_weight_known(t->type);
     w->first = t->offset / w->k;
     return t->offset % w->k == 0 && lower_ir_weight_known(t->type);
@@ -447,8 +446,8 @@ static beryl_status experts_shard(lowering *l, const graph_node *node, const gra
 /* What is in the way of such a product; NULL: nothing. */
 static const char *experts_obstacle(const lowering *l, const graph_node *matmul) {
     const graph_tensor *x = graph_tensor_at(l->g, matmul->in[0]), *w = graph_tensor_at(l->g, matmul->in[1]), *ids = graph_tensor_at(l->g, matmul->in[2]);
-    const store_tensor *stored = lower_stored(l, matmul->in[1]);
-    if (!stored || stored->is_state || w->offset || w->dim[0].extent || w->dim[1].extent || w->dim[2].extent || w->stride[2] != 1 ||
+    const store_tensor *stored = lower_weight(l, matmul->in[1]);
+    if (!stored || w->offset || w->dim[0].extent || w->dim[1].extent || w->dim[2].extent || w->stride[2] != 1 ||
         w->stride[1] != w->dim[2].size || w->stride[0] != (uint64_t)w->stride[1] * w->dim[1].size || !lower_ir_weight_known(stored->type))
         return "experts that are not one whole weight";
     if ((uint64_t)w->dim[0].size * w->dim[1].size > INT32_MAX) return "so many experts";
@@ -562,7 +561,7 @@ static beryl_status gather_shard(lowering *l, const graph_node *node, const matr
     ir_if(b, ir_lt(b, i, count));
     ir_id id = index_at(&k, index, ir_add(b, ids_offset, i), ir_u32(b, w->m));
     ir_id row = lower_ir_plus(&k, id, place ? 0 - place->row : 0), to_row = ir_add(b, out_offset, lower_ir_times(&k, i, w->k));
-    ir_if(b, ir_lt(b, row, ir_u32(b, place && w->k > 1 ? place->n_row : w->m))); /* a vector is one row of the store */
+    ir_if(b, ir_lt(b, row, ir_u32(b, place ? place->n_row : w->m)));
     ir_id factor = ir_f32(b, node->attr.gather_rows.factor);
     if (rest) ir_if(b, ir_lt(b, unit, ir_u32(b, whole)));
     if (whole) {
@@ -603,8 +602,8 @@ beryl_status lower_ir_gather_rows(lowering *l, const graph_node *node, beryl_err
     if (words && (table->rank == 1 || table->stride[1] == 1) && (!stored || stored->n_shard == 1)) return gather_words(l, node, n, error);
     matrix w;
     if (table->rank == 1) {
-        w = (matrix){.value = node->in[0], .type = table->type, .stored = stored && !stored->is_state ? stored : NULL, .m = table->dim[0].size, .k = 1};
-        if (table->dim[0].extent || base_type_is_quantised(table->type) || (w.stored && table->offset)) return lower_refuse(l, node, "a table that is not whole", error);
+        w = (matrix){.value = node->in[0], .type = table->type, .m = table->dim[0].size, .k = 1};
+        if (table->dim[0].extent || base_type_is_quantised(table->type)) return lower_refuse(l, node, "a table that varies in length", error);
     } else if (!matrix_of(l, node->in[0], &w) || w.first) {
         return lower_refuse(l, node, "a table that is not whole or varies in length", error);
     }

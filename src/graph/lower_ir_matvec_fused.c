@@ -39,9 +39,9 @@ typedef struct plan { /* everything that the kernel is */
 
 static bool segment_of(const lowering *l, graph_value v, uint32_t k, segment *s) {
     const graph_tensor *t = graph_tensor_at(l->g, v);
-    const store_tensor *stored = lower_stored(l, v);
+    const store_tensor *stored = lower_weight(l, v);
     if (t->rank != 2 || t->dim[1].extent || t->dim[0].extent || t->stride[1] != 1 || t->stride[0] != t->dim[1].size || t->dim[1].size != k) return false;
-    if (!stored || stored->is_state || t->offset % k || !lower_ir_weight_known(stored->type)) return false;
+    if (!stored || t->offset % k || !lower_ir_weight_known(stored->type)) return false;
     *s = (segment){.w = v, .type = stored->type, .first = t->offset / k, .rows = t->dim[0].size, .layout = &stored->shard[0].layout};
     return true;
 }

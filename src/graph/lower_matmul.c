@@ -16,7 +16,7 @@
 typedef struct weight_walk {
     graph_value value;
     base_type type;
-    const store_tensor *stored; /* NULL: an intermediate */
+    const store_tensor *stored; /* NULL: an intermediate or a state */
     uint32_t m, k, first;       /* first: row of the stored tensor where a view begins */
     uint32_t plain;             /* intermediate or state: element where it begins */
 } weight_walk;
@@ -24,8 +24,8 @@ typedef struct weight_walk {
 static bool weight_walk_of(const lowering *l, graph_value v, weight_walk *w) {
     const graph_tensor *t = graph_tensor_at(l->g, v);
     if (t->rank != 2 || t->dim[1].extent || t->dim[0].extent || t->stride[1] != 1 || t->stride[0] != t->dim[1].size) return false;
-    *w = (weight_walk){.value = v, .type = t->type, .stored = lower_stored(l, v), .m = t->dim[0].size, .k = t->dim[1].size};
-    if (!w->stored || w->stored->is_state) {
+    *w = (weight_walk){.value = v, .type = t->type, .stored = lower_weight(l, v), .m = t->dim[0].size, .k = t->dim[1].size};
+    if (!w->stored) {
         w->plain = t->offset;
         return t->type == TYPE_F32 || t->type == TYPE_F16 || t->type == TYPE_BF16;
     }
@@ -84,7 +84,7 @@ static bool is_handed(const lowering *l, graph_value x);
 static beryl_status matvec_shard(lowering *l, const graph_node *node, const vectors_rows *x, const weight_walk *w, matvec_shape *shape,
                                  uint32_t shard, uint32_t from, uint32_t n, beryl_error *error) {
     const graph_tensor *out = graph_tensor_at(l->g, node->out[0]);
-    const store_shard *place = w->stored && !w->stored->is_state ? &w->stored->shard[shard] : NULL;
+    const store_shard *place = w->stored ? &w->stored->shard[shard] : NULL;
     matvec_choice choice;
     shape->rows[0] = n;
     if (!matvec_choose(l->caps, shape, &choice)) return lower_refuse(l, node, "a weight of this type", error);
@@ -121,7 +121,7 @@ beryl_status lower_matmul(lowering *l, const graph_node *node, beryl_error *erro
     matvec_shape shape = {.n_segment = 1, .types = {w.type}, .k = x.k, .n_x = x.bound, .exact = l->settings.exact, .form = lower_form_of(l, node->in[1]),
                           .x_any = x.offset % 4 || (x.bound > 1 && x.stride % 4), .w_any = begin % 16 != 0};
     if (!matvec_reader(w.type, false)) return lower_refuse(l, node, "a weight of this type", error);
-    if (!w.stored || w.stored->is_state) {
+    if (!w.stored) {
         if (begin % 4) return lower_refuse(l, node, "a weight that begins inside a word", error);
         return matvec_shard(l, node, &x, &w, &shape, 0, 0, w.m, error);
     }
@@ -197,8 +197,8 @@ static bool takes_quants(const lowering *l, graph_value v) {
         return false;
     }
     for (uint32_t i = 0; i < shape.n_segment; i++) {
-        const store_tensor *stored = lower_stored(l, w[i]);
-        if (!stored || stored->is_state) return false;
+        const store_tensor *stored = lower_weight(l, w[i]);
+        if (!stored) return false;
         shape.types[i] = stored->type;
     }
     return matvec_rounds(l->caps, &shape) && t->dim[0].size <= MATVEC_ROWS_MAX;
@@ -243,7 +243,7 @@ static bool fused_walk_of(const lowering *l, const fused_matvec *f, fused_walk *
     if (!vectors_walk_of(l, f, graph_tensor_at(l->g, f->w[0])->dim[1].size, &w->vectors) || w->vectors.x.bound > MATVEC_ROWS_MAX) return false;
     w->x = w->vectors.x;
     for (uint32_t i = 0; i < f->n_segment; i++)
-        if (!weight_walk_of(l, f->w[i], &w->w[i]) || !w->w[i].stored || w->w[i].stored->is_state || w->w[i].k != w->x.k) return false;
+        if (!weight_walk_of(l, f->w[i], &w->w[i]) || !w->w[i].stored || w->w[i].k != w->x.k) return false;
     if (!lower_weights_fit(l, f->w, f->n_segment)) return false;
     if (pair && (f->n_segment != 2 || w->w[0].type != w->w[1].type || w->w[0].m != w->w[1].m || w->w[0].first != w->w[1].first)) return false;
     if (!pair && f->to != FUSED_STORE && f->n_segment != 1) return false;
@@ -365,7 +365,7 @@ static beryl_status gather_words(lowering *l, const graph_node *node, const grap
 static beryl_status gather_shard(lowering *l, const graph_node *node, const weight_walk *w, lower_count n, uint32_t shard,
                                  beryl_error *error) {
     const graph_tensor *ids = graph_tensor_at(l->g, node->in[1]), *out = graph_tensor_at(l->g, node->out[0]);
-    const store_shard *place = w->stored && !w->stored->is_state ? &w->stored->shard[shard] : NULL;
+    const store_shard *place = w->stored ? &w->stored->shard[shard] : NULL;
     const uint64_t begin = (uint64_t)w->plain * base_type_block_bytes(w->type);
     const uint32_t chunk = 1u << matvec_reader_shift(w->type);
     const bool whole = device_is_processor(l->caps);
@@ -380,7 +380,7 @@ static beryl_status gather_shard(lowering *l, const graph_node *node, const weig
     lower_count_param(s, "n", n);
     lower_u32(s, "n_row", w->m);
     lower_u32(s, "first", place ? place->row : 0);
-    lower_u32(s, "count", place && graph_tensor_at(l->g, node->in[0])->rank > 1 ? place->n_row : w->m); /* a vector is one row of the store */
+    lower_u32(s, "count", place ? place->n_row : w->m);
     lower_u32(s, "ids_offset", ids->offset);
     lower_u32(s, "out_offset", out->offset);
     lower_u32(s, "out_stride", w->k);
@@ -405,12 +405,12 @@ beryl_status lower_gather_rows(lowering *l, const graph_node *node, beryl_error 
     const store_tensor *stored = lower_stored(l, node->in[0]);
     if (words && (table->rank == 1 || table->stride[1] == 1) && (!stored || stored->n_shard == 1))
         return gather_words(l, node, table, n, error);
-    weight_walk w = {.value = node->in[0], .type = table->type, .stored = stored, .m = table->dim[0].size, .k = 1, .plain = table->offset};
-    const bool vector = table->rank == 1 && !table->dim[0].extent && !base_type_is_quantised(table->type) && (!stored || table->offset == 0);
+    weight_walk w = {.value = node->in[0], .type = table->type, .m = table->dim[0].size, .k = 1, .plain = table->offset};
+    const bool vector = table->rank == 1 && !table->dim[0].extent && !base_type_is_quantised(table->type);
     if (!vector && (!weight_walk_of(l, node->in[0], &w) || w.first)) return lower_refuse(l, node, "a table that is not whole or varies in length", error);
     if (!matvec_reader(w.type, false)) return lower_refuse(l, node, "a weight of this type", error);
     beryl_status status = BERYL_OK;
-    const uint32_t n_shard = w.stored && !w.stored->is_state ? w.stored->n_shard : 1;
+    const uint32_t n_shard = w.stored ? w.stored->n_shard : 1;
     for (uint32_t i = 0; status == BERYL_OK && i < n_shard; i++) status = gather_shard(l, node, &w, n, i, error);
     return status;
 }

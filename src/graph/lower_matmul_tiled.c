@@ -111,12 +111,12 @@ static beryl_status product(lowering *l, const graph_node *node, const tiled_vec
 static beryl_status products(lowering *l, const graph_node *node, const tiled_vectors *v, graph_value weight, graph_value out, bool *rounded,
                              beryl_error *error) {
     const graph_tensor *w = graph_tensor_at(l->g, weight);
-    const store_tensor *stored = lower_stored(l, weight);
+    const store_tensor *stored = lower_weight(l, weight);
     if (w->rank != 2 || w->dim[0].extent || w->dim[1].extent || w->stride[1] != 1 || w->stride[0] != w->dim[1].size)
         return lower_refuse(l, node, "a weight that is no matrix in one piece", error);
     tiled_shape shape = {.type = w->type, .k = v->k, .n_x = v->bound, .exact = l->settings.exact,
                          .x_any = v->offset % 4 || (v->bound > 1 && v->stride % 4)};
-    if (!stored || stored->is_state) {
+    if (!stored) {
         const uint64_t begin = (uint64_t)w->offset * base_type_block_bytes(w->type);
         if (base_type_is_quantised(w->type)) return lower_refuse(l, node, "a quantised matrix that is no weight", error);
         if (begin % 4) return lower_refuse(l, node, "a weight that begins inside a word", error);
@@ -168,8 +168,7 @@ static bool gated_of(const lowering *l, const fused_matvec *f, joined *j) {
 static bool kind_of(const lowering *l, const fused_matvec *f, const joined *j, tiled_kind *kind) {
     for (uint32_t i = 0; i < f->n_segment; i++) {
         const graph_tensor *w = graph_tensor_at(l->g, f->w[i]);
-        const store_tensor *stored = lower_stored(l, f->w[i]);
-        if (!stored || stored->is_state || w->rank != 2 || w->dim[0].extent || w->dim[1].extent || w->dim[1].size != j->v.k) return false;
+        if (!lower_weight(l, f->w[i]) || w->rank != 2 || w->dim[0].extent || w->dim[1].extent || w->dim[1].size != j->v.k) return false;
         if (w->stride[1] != 1 || w->stride[0] != w->dim[1].size || w->offset % w->dim[1].size) return false;
         const tiled_shape shape = {.type = w->type, .rows = w->dim[0].size, .k = j->v.k, .n_x = j->v.bound, .exact = l->settings.exact};
         tiled_choice choice;

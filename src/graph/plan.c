@@ -141,6 +141,12 @@ const store_tensor *lower_stored(const lowering *l, graph_value v) {
     return t->role == ROLE_STORED ? &l->store->tensors.data[t->stored] : NULL;
 }
 
+const store_tensor *lower_weight(const lowering *l, graph_value v) {
+    const store_tensor *stored = lower_stored(l, v);
+    const graph_tensor *t = graph_tensor_at(l->g, v);
+    return stored && !stored->is_state && t->rank && stored->dim[stored->rank - 1u] == t->dim[t->rank - 1u].size ? stored : NULL;
+}
+
 const lower_form *lower_form_of(const lowering *l, graph_value weight) {
     const graph_tensor *t = graph_tensor_at(l->g, graph_base_of(l->g, weight));
     for (uint32_t i = 0; i < l->settings.n_form; i++)

@@ -96,7 +96,7 @@ static beryl_status tensor_of(graph_reference *r, graph_value v, const uint32_t 
         }
         out->data = r->data[base];
     }
-    out->data = (char *)out->data + (size_t)t->offset * base_type_block_bytes(t->type);
+    out->data = (char *)out->data + (size_t)t->offset / base_type_block(t->type) * base_type_block_bytes(t->type); /* views cut no rows of blocks */
     return BERYL_OK;
 }
 
@@ -111,6 +111,16 @@ static void give_back(graph_reference *r, uint32_t index) {
     }
 }
 
+/* What goes row by row needs rows without gaps, as on devices. */
+static beryl_status check_rows(const reference_call *c, beryl_error *error) {
+    for (uint32_t k = 0; k < c->node->n_in && reference_table[c->node->op] != reference_table[OP_COPY]; k++) {
+        const graph_tensor *t = c->in[k].t;
+        if (t->rank && c->in[k].dim[t->rank - 1u] > 1 && t->stride[t->rank - 1u] != 1)
+            return base_fail(error, BERYL_UNSUPPORTED, "%s on the reference device: rows with gaps between their elements", graph_op_name(c->node->op));
+    }
+    return BERYL_OK;
+}
+
 beryl_status graph_reference_run(graph_reference *r, const uint32_t *extents, beryl_error *error) {
     for (uint32_t i = 1; i <= r->g->n_extent; i++)
         if (extents[i] == 0 || extents[i] > r->g->extents[i].bound)
@@ -123,6 +133,7 @@ beryl_status graph_reference_run(graph_reference *r, const uint32_t *extents, be
         beryl_status status = BERYL_OK;
         for (uint32_t k = 0; status == BERYL_OK && k < node->n_in; k++) status = tensor_of(r, node->in[k], extents, &call.in[k], error);
         for (uint32_t k = 0; status == BERYL_OK && k < node->n_out; k++) status = tensor_of(r, node->out[k], extents, &call.out[k], error);
+        if (status == BERYL_OK) status = check_rows(&call, error);
         if (status == BERYL_OK) status = reference_table[node->op](&call);
         if (status != BERYL_OK) return status;
         give_back(r, i);

@@ -52,11 +52,16 @@ static uint64_t row_offset(const reference_tensor *x, uint64_t row) {
     return offset;
 }
 
+/* n elements of a weight that stays in its file. */
+static beryl_status file_elements(reference_call *c, const reference_tensor *w, uint64_t from, uint32_t n, float *to) {
+    beryl_status status = store_read_elements(c->store, w->stored, w->t->offset + from, n, to, c->error);
+    return status == BERYL_PENDING ? base_fail(c->error, BERYL_UNSUPPORTED, "the reference device needs files that can be mapped") : status;
+}
+
 /* Row `row` of a matrix as f32: in place for F32 tensors of the run, else into `to`. NULL: error in c. */
 static const float *matrix_row(reference_call *c, const reference_tensor *w, uint64_t row, float *to, beryl_status *status) {
     if (w->data) return f32(w) + row_offset(w, row);
-    *status = store_read_row(c->store, w->stored, row + w->t->offset / w->dim[w->t->rank - 1], to, c->error);
-    if (*status == BERYL_PENDING) *status = base_fail(c->error, BERYL_UNSUPPORTED, "the reference device needs files that can be mapped");
+    *status = file_elements(c, w, row_offset(w, row), w->dim[w->t->rank - 1], to);
     return *status == BERYL_OK ? to : NULL;
 }
 
@@ -83,11 +88,8 @@ static beryl_status ref_gather_rows(reference_call *c) {
             continue;
         }
         const float *row = buffer;
-        if (table->t->rank == 1 && !table->data) { /* a vector in the file is one row */
-            float *whole = row_buffer(c, n_row);
-            status = whole ? store_read_row(c->store, table->stored, 0, whole, c->error) : BERYL_NO_MEMORY;
-            if (status == BERYL_OK) buffer[0] = whole[id];
-            base_heap_give(c->heap, whole, n_row * sizeof *whole);
+        if (table->t->rank == 1 && !table->data) {
+            status = file_elements(c, table, (uint64_t)id * table->t->stride[0], 1, buffer);
         } else if (table->t->rank == 1) {
             buffer[0] = f32(table)[(uint64_t)id * table->t->stride[0]];
         } else {

@@ -310,13 +310,14 @@ beryl_status store_upload_step(graph_store *s, beryl_error *error) {
     return BERYL_OK;
 }
 
-beryl_status store_read_row(graph_store *s, uint32_t index, uint64_t row, float *out, beryl_error *error) {
+beryl_status store_read_elements(graph_store *s, uint32_t index, uint64_t from, uint32_t n, float *out, beryl_error *error) {
     const store_tensor *t = &s->tensors.data[index];
-    if (row >= row_count(t)) return base_fail(error, BERYL_MISUSE, "row %llu of '%s'", (unsigned long long)row, t->name);
-    uint64_t bytes = base_type_row_bytes(t->type, row_size(t));
-    const void *from;
-    beryl_status status = file_bytes(s, t->file, t->file_offset + row * bytes, (size_t)bytes, &from, error);
-    if (status == BERYL_OK) base_dequantise(t->type, from, out, row_size(t));
+    const uint64_t block = base_type_block(t->type), block_bytes = base_type_block_bytes(t->type);
+    if (from % block || n % block || !base_range_inside(from, n, row_count(t) * row_size(t)))
+        return base_fail(error, BERYL_MISUSE, "%u elements from %llu of '%s'", n, (unsigned long long)from, t->name);
+    const void *bytes;
+    beryl_status status = file_bytes(s, t->file, t->file_offset + from / block * block_bytes, (size_t)(n / block * block_bytes), &bytes, error);
+    if (status == BERYL_OK) base_dequantise(t->type, bytes, out, n);
     return status;
 }
 

@@ -73,8 +73,8 @@ beryl_status store_layout(graph_store *s, uint64_t memory, beryl_error *error);
 beryl_status store_make(graph_store *s, beryl_error *error); /* buffers; states zeroed */
 /* OK: all there. EVENT: progressed (upload_done of upload_total). PENDING: wait for file or device. */
 beryl_status store_upload_step(graph_store *s, beryl_error *error);
-/* n elements of row `row` (leading axes flattened) of a weight straight from the file as f32. PENDING possible. */
-beryl_status store_read_row(graph_store *s, uint32_t index, uint64_t row, float *out, beryl_error *error);
+/* Elements [from, from + n) of a weight (row-major; whole blocks) straight from the file as f32. PENDING possible. */
+beryl_status store_read_elements(graph_store *s, uint32_t index, uint64_t from, uint32_t n, float *out, beryl_error *error);
 /* Raw bytes of a state as they lie on the device, for snapshots; `size` and `offset` multiples of 4. Reading is begun with
  * store_state_read (a submit of its own) and done when store_state_read_step is OK: `data` is then borrowed until the next
  * read. At most STORE_READ_MAX bytes at once. */
