@@ -21,8 +21,12 @@ enum { TIMED = 48, ROUNDS = 7, QUEUED = 24, CHECK_ROWS = 37, CHECK_COLUMNS = 110
 
 typedef struct operands {
     graph *g;
-    graph_value x, y, w, v; /* [m, n] [m, n] [n] [n] */
+    graph_value x, y, w, v, e; /* [m, n] [m, n] [n] [n] [8, k, k] with k of short_row(n) */
 } operands;
+
+static uint32_t short_row(uint32_t n) {
+    return n % 64 ? 20 : 64;
+}
 
 /* ---- the table --------------------------------------------------------------------------------------------------- */
 
@@ -72,7 +76,7 @@ static graph_value make_choice(const operands *o) {
 /* x + (x W + w) / 2 with short rows: little to compute for what is read and written. */
 static graph_value make_product(const operands *o) {
     const graph_tensor *t = graph_tensor_at(o->g, o->x);
-    const uint32_t k = t->dim[1].size % 64 ? 20 : 64;
+    const uint32_t k = short_row(t->dim[1].size);
     const graph_dim dims[2] = {{t->dim[0].size * t->dim[1].size / k, 0}, {k, 0}};
     const graph_value x = graph_reshape(o->g, o->x, 2, dims), w = graph_narrow(o->g, graph_reshape(o->g, o->y, 2, dims), 0, 0, k);
     const graph_value y = graph_scale(o->g, graph_add(o->g, graph_matmul(o->g, x, w), graph_narrow(o->g, o->w, 0, 0, k)), 0.5f);
@@ -84,8 +88,19 @@ static graph_value make_terms(const operands *o) {
     const graph_tensor *t = graph_tensor_at(o->g, o->x);
     const uint32_t m = t->dim[0].size, d = t->dim[1].size / 4;
     const graph_dim dims[3] = {{m, 0}, {4, 0}, {d, 0}}, pairs[2] = {{m * d, 0}, {4, 0}};
-    const operands parts = {o->g, graph_reshape(o->g, o->x, 3, dims), graph_reshape(o->g, o->y, 3, dims), graph_narrow(o->g, o->w, 0, 0, d), 0};
+    const operands parts = {o->g, graph_reshape(o->g, o->x, 3, dims), graph_reshape(o->g, o->y, 3, dims), graph_narrow(o->g, o->w, 0, 0, d), 0, 0};
     return graph_weighted_sum(o->g, make_chain3(&parts), graph_narrow(o->g, graph_reshape(o->g, o->y, 2, pairs), 0, 0, m));
+}
+
+/* Two of eight matrices for each short row, chosen by its own numbers; a w and a gate behind them. */
+static graph_value make_experts(const operands *o) {
+    const graph_tensor *t = graph_tensor_at(o->g, o->x);
+    const uint32_t k = short_row(t->dim[1].size), rows = t->dim[0].size * t->dim[1].size / k;
+    const graph_dim dims[2] = {{rows, 0}, {k, 0}}, tokens[3] = {{rows, 0}, {1, 0}, {k, 0}};
+    graph_value chosen;
+    graph_topk(o->g, graph_narrow(o->g, graph_reshape(o->g, o->y, 2, dims), 1, 0, 8), 2, &chosen);
+    const graph_value y = graph_matmul_id(o->g, graph_reshape(o->g, o->x, 3, tokens), o->e, chosen);
+    return graph_scale(o->g, graph_gelu_tanh(o->g, graph_add(o->g, y, graph_narrow(o->g, o->w, 0, 0, k))), 0.5f);
 }
 
 static const struct kase {
@@ -96,6 +111,7 @@ static const struct kase {
     {"copy", make_copy, 2},         {"add", make_add, 3},           {"chain of 3", make_chain3, 3},         {"chain of 6", make_chain6, 3},
     {"softmax", make_softmax, 2},   {"rms_norm", make_rms_norm, 2}, {"layer_norm", make_layer_norm, 2}, {"norm, add, norm", make_residual, 3}, {"softmax in a chain", make_soft_chain, 3},
     {"chain to argmax", make_choice, 2}, {"product to chain", make_product, 2}, {"chain to sum", make_terms, 2},
+    {"experts to chain", make_experts, 3},
 };
 
 /* ---- one graph ------------------------------------------------------------------------------------------------------ */
@@ -126,9 +142,10 @@ static beryl_status job_open(job *j, base_heap *heap, device *d, numbers *file, 
     beryl_status status = store_init(&j->store, heap, d, &j->source, 1, error);
     if (status != BERYL_OK) return status;
     j->open = true;
-    const uint32_t full[2] = {m, n};
-    const uint32_t ids[4] = {store_add_weight(&j->store, "x", TYPE_F32, 2, full, 0, 0, 0, false), store_add_weight(&j->store, "y", TYPE_F32, 2, full, 1, 0, 64, false),
-                             store_add_weight(&j->store, "w", TYPE_F32, 1, &n, 2, 0, 0, false), store_add_weight(&j->store, "v", TYPE_F32, 1, &n, 3, 0, 128, false)};
+    const uint32_t full[2] = {m, n}, matrices[3] = {8, short_row(n), short_row(n)};
+    const uint32_t ids[5] = {store_add_weight(&j->store, "x", TYPE_F32, 2, full, 0, 0, 0, false), store_add_weight(&j->store, "y", TYPE_F32, 2, full, 1, 0, 64, false),
+                             store_add_weight(&j->store, "w", TYPE_F32, 1, &n, 2, 0, 0, false), store_add_weight(&j->store, "v", TYPE_F32, 1, &n, 3, 0, 128, false),
+                             store_add_weight(&j->store, "e", TYPE_F32, 3, matrices, 4, 0, 0, false)};
     status = store_layout(&j->store, 0, error);
     if (status == BERYL_OK) status = store_make(&j->store, error);
     if (status == BERYL_OK)
@@ -136,7 +153,7 @@ static beryl_status job_open(job *j, base_heap *heap, device *d, numbers *file, 
     if (status != BERYL_OK) return status;
     j->g = graph_open(heap);
     const operands o = {j->g, graph_stored(j->g, &j->store, ids[0]), graph_stored(j->g, &j->store, ids[1]), graph_stored(j->g, &j->store, ids[2]),
-                        graph_stored(j->g, &j->store, ids[3])};
+                        graph_stored(j->g, &j->store, ids[3]), graph_stored(j->g, &j->store, ids[4])};
     j->out = c->make(&o);
     graph_output(j->g, j->out, "out");
     status = graph_exec_open(j->g, &j->store, &(graph_exec_options){.exact = true, .chains = true, .unfused = unfused, .search = search}, &j->exec, error);
