@@ -39,7 +39,7 @@ extern "C" {
 /* Elements a block and bytes a block are those of GGUF. */
 #define BERYL_TYPE_LIST(X)                                                                         \
     X(F32) X(F16) X(BF16) X(Q4_0) X(Q4_1) X(Q5_0) X(Q5_1) X(Q8_0) X(Q2_K) X(Q3_K) X(Q4_K) X(Q5_K)   \
-    X(Q6_K) X(IQ4_NL) X(IQ4_XS) X(MXFP4) X(I32) X(U32)
+    X(Q6_K) X(IQ4_NL) X(IQ4_XS) X(MXFP4) X(NVFP4) X(I32) X(U32)
 
 typedef enum beryl_type {
 #define X(name) BERYL_TYPE_##name,

@@ -30,7 +30,7 @@ typedef struct problem {
 static const problem problems[] = {
     {"plain-three-rows", FUSED_X_PLAIN, FUSED_STORE, 1, 1, 256, 3, {TYPE_Q4_K, TYPE_Q4_0, TYPE_Q6_K}, {70, 33, 8}, false, TYPE_F32, 0, false, 0},
     {"plain-tables", FUSED_X_PLAIN, FUSED_STORE, 1, 1, 512, 3, {TYPE_IQ4_NL, TYPE_IQ4_XS, TYPE_MXFP4}, {40, 33, 8}, false, TYPE_F32, 0, false, 0},
-    {"plain-few-bits", FUSED_X_PLAIN, FUSED_STORE, 1, 1, 512, 2, {TYPE_Q2_K, TYPE_Q3_K}, {40, 33}, false, TYPE_F32, 0, false, 0},
+    {"plain-few-bits", FUSED_X_PLAIN, FUSED_STORE, 1, 1, 512, 3, {TYPE_Q2_K, TYPE_Q3_K, TYPE_NVFP4}, {40, 33, 8}, false, TYPE_F32, 0, false, 0},
     {"plain-ones", FUSED_X_PLAIN, FUSED_STORE, 2, 2, 256, 3, {TYPE_Q4_1, TYPE_Q5_1, TYPE_Q8_0}, {40, 33, 9}, false, TYPE_F32, 0, false, 0},
     {"plain-geglu", FUSED_X_PLAIN, FUSED_GEGLU, 4, 3, 256, 2, {TYPE_Q4_K, TYPE_Q4_K}, {67, 67}, false, TYPE_F32, 0, false, 0},
     {"plain-gelu-times-slice", FUSED_X_PLAIN, FUSED_GELU_MUL, 1, 1, 48, 1, {TYPE_F32}, {32}, false, TYPE_F32, 0, false, 0},

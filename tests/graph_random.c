@@ -69,8 +69,8 @@ static graph_value new_whole(maker *m, uint32_t rank, const graph_dim *dims) {
 
 static base_type draw_type(maker *m, uint32_t k) {
     static const uint32_t any[] = {TYPE_F32, TYPE_F16, TYPE_BF16, TYPE_Q4_0, TYPE_Q4_1, TYPE_Q5_0, TYPE_Q5_1, TYPE_Q8_0, TYPE_IQ4_NL, TYPE_MXFP4,
-                                   TYPE_Q2_K, TYPE_Q3_K, TYPE_Q4_K, TYPE_Q5_K, TYPE_Q6_K, TYPE_IQ4_XS};
-    return (base_type)draw_of(m, any, k % 256 == 0 ? 16 : k % 32 == 0 ? 10 : 3);
+                                   TYPE_NVFP4, TYPE_Q2_K, TYPE_Q3_K, TYPE_Q4_K, TYPE_Q5_K, TYPE_Q6_K, TYPE_IQ4_XS};
+    return (base_type)draw_of(m, any, k % 256 == 0 ? 17 : k % 64 == 0 ? 11 : k % 32 == 0 ? 10 : 3);
 }
 
 static graph_value new_weight(maker *m, base_type type, uint32_t rank, const uint32_t *dims) {

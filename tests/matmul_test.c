@@ -47,7 +47,7 @@ static float unit(uint32_t *state) { /* -1 to 1 */
     return (float)next(state) / (float)(1 << 23) - 1.0f;
 }
 
-/* Where the f16 factors of a block lie; MXFP4 and the plain types have none. */
+/* Where the f16 factors of a block lie; MXFP4, NVFP4 and the plain types have none. */
 static const struct { uint16_t n, at[2]; } halves[TYPE_COUNT] = {
     [TYPE_Q4_0] = {1, {0}},  [TYPE_Q4_1] = {2, {0, 2}}, [TYPE_Q5_0] = {1, {0}},      [TYPE_Q5_1] = {2, {0, 2}},
     [TYPE_Q8_0] = {1, {0}},  [TYPE_Q2_K] = {2, {80, 82}}, [TYPE_Q3_K] = {1, {108}},  [TYPE_Q4_K] = {2, {0, 2}},
@@ -66,6 +66,7 @@ static void weights_fill(base_type type, uint64_t n, unsigned char *to, uint32_t
         if (type == TYPE_F16) memcpy(at, &half, sizeof half);
         if (type == TYPE_BF16) memcpy(at, &brain, sizeof brain);
         if (type == TYPE_MXFP4) at[0] = (unsigned char)(120 + at[0] % 8);
+        for (uint32_t i = 0; type == TYPE_NVFP4 && i < 4; i++) at[i] &= 0xbf; /* below 1; the top bit says nothing */
         for (uint32_t i = 0; i < halves[type].n; i++) {
             const uint16_t factor = base_f32_to_f16(0.002f + 0.001f * unit(&state));
             memcpy(at + halves[type].at[i], &factor, sizeof factor);
@@ -260,7 +261,7 @@ static bool caps_for(rig *r, const tiled_choice *f, tiled_shape *shape) {
 }
 
 static const base_type weight_types[] = {TYPE_F32,  TYPE_F16,  TYPE_BF16, TYPE_Q4_0, TYPE_Q4_1, TYPE_Q5_0,   TYPE_Q5_1,   TYPE_Q8_0,
-                                         TYPE_Q2_K, TYPE_Q3_K, TYPE_Q4_K, TYPE_Q5_K, TYPE_Q6_K, TYPE_IQ4_NL, TYPE_IQ4_XS, TYPE_MXFP4};
+                                         TYPE_Q2_K, TYPE_Q3_K, TYPE_Q4_K, TYPE_Q5_K, TYPE_Q6_K, TYPE_IQ4_NL, TYPE_IQ4_XS, TYPE_MXFP4, TYPE_NVFP4};
 enum { N_WEIGHT_TYPE = sizeof weight_types / sizeof *weight_types };
 
 static void test_forms(test *t, rig *r) {

@@ -11,7 +11,7 @@
 #include <string.h>
 
 static const base_type weight_types[] = {TYPE_F32,  TYPE_F16,  TYPE_BF16, TYPE_Q4_0, TYPE_Q4_1, TYPE_Q5_0,   TYPE_Q5_1,   TYPE_Q8_0,
-                                         TYPE_Q2_K, TYPE_Q3_K, TYPE_Q4_K, TYPE_Q5_K, TYPE_Q6_K, TYPE_IQ4_NL, TYPE_IQ4_XS, TYPE_MXFP4};
+                                         TYPE_Q2_K, TYPE_Q3_K, TYPE_Q4_K, TYPE_Q5_K, TYPE_Q6_K, TYPE_IQ4_NL, TYPE_IQ4_XS, TYPE_MXFP4, TYPE_NVFP4};
 enum { N_WEIGHT_TYPE = sizeof weight_types / sizeof *weight_types };
 
 /* ---- a device and a kernel on it ---------------------------------------------------------------------- */
@@ -133,7 +133,7 @@ static uint32_t halves_of(base_type type, uint32_t at[2]) {
     case TYPE_Q4_1: case TYPE_Q5_1: case TYPE_Q4_K: case TYPE_Q5_K: at[0] = 0, at[1] = 2; return 2;
     case TYPE_Q3_K: at[0] = 108; return 1;
     case TYPE_Q6_K: at[0] = 208; return 1;
-    case TYPE_F32: case TYPE_F16: case TYPE_BF16: case TYPE_MXFP4: return 0;
+    case TYPE_F32: case TYPE_F16: case TYPE_BF16: case TYPE_MXFP4: case TYPE_NVFP4: return 0;
     default: at[0] = 0; return 1;
     }
 }
@@ -152,6 +152,7 @@ static uint8_t *weights_make(base_type type, uint32_t m, uint32_t k, uint32_t se
         if (type == TYPE_F16) memcpy(block, &f16, 2);
         if (type == TYPE_BF16) memcpy(block, &bf16, 2);
         if (type == TYPE_MXFP4) block[0] = (uint8_t)(118 + block[0] % 10);
+        for (uint32_t i = 0; type == TYPE_NVFP4 && i < 4; i++) block[i] &= 0xbf; /* below 1; the top bit says nothing */
         for (uint32_t i = 0; i < n; i++) {
             const uint16_t half = base_f32_to_f16(0.02f + 0.01f * number(&seed));
             memcpy(block + at[i], &half, 2);
@@ -316,7 +317,7 @@ static void test_batch(test *t) {
         if (!base_type_is_quantised(type) || !test_case(t, "matvec/batch-of-%s-in-every-form", base_type_name(type))) continue;
         rig r;
         if (!rig_open(t, &r)) return;
-        const uint32_t block = base_type_block(type), lengths[] = {block, block == 256 ? 768 : 352};
+        const uint32_t block = base_type_block(type), lengths[] = {block, block == 32 ? 352 : 768};
         for (uint32_t f = 0; f < sizeof batch_forms / sizeof *batch_forms; f++) {
             matvec_choice c = batch_forms[f];
             c.x = MATVEC_QUANTISED, c.subgroups = true;

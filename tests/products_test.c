@@ -32,7 +32,7 @@ static const problem problems[] = {
 enum { EXPERTS = 3, USED = 2, TAKEN = 9, OUTS = 3 };
 
 static const base_type weight_types[] = {TYPE_F32,  TYPE_F16,  TYPE_BF16, TYPE_Q4_0, TYPE_Q4_1, TYPE_Q5_0,   TYPE_Q5_1,   TYPE_Q8_0,
-                                         TYPE_Q2_K, TYPE_Q3_K, TYPE_Q4_K, TYPE_Q5_K, TYPE_Q6_K, TYPE_IQ4_NL, TYPE_IQ4_XS, TYPE_MXFP4};
+                                         TYPE_Q2_K, TYPE_Q3_K, TYPE_Q4_K, TYPE_Q5_K, TYPE_Q6_K, TYPE_IQ4_NL, TYPE_IQ4_XS, TYPE_MXFP4, TYPE_NVFP4};
 
 static beryl_status source_read(void *user, uint64_t offset, void *to, size_t size) {
     memcpy(to, (const char *)user + offset, size);

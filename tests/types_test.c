@@ -31,7 +31,7 @@ static void test_table(test *t) {
             [22] = "IQ2_S",  [23] = "IQ4_XS",  [24] = "I8",    [25] = "I16",    [26] = "I32",
             [27] = "I64",    [28] = "F64",     [29] = "IQ1_M", [30] = "BF16",   [34] = "TQ1_0",
             [35] = "TQ2_0",  [39] = "MXFP4",   [40] = "NVFP4", [41] = "Q1_0",   [42] = "Q2_0"};
-        static const int refused[] = {9, 16, 17, 18, 19, 21, 22, 29, 34, 35, 40, 41, 42};
+        static const int refused[] = {9, 16, 17, 18, 19, 21, 22, 29, 34, 35, 41, 42};
         for (uint32_t id = 0; id < 50; id++) {
             base_type type;
             const char *name = base_type_gguf_name(id);
@@ -170,9 +170,9 @@ enum { NONE = -1, BLOCK_MOST = 292 };
  * 0.125. */
 static const struct block_row {
     base_type type;
-    int d, m; /* where the half floats lie; Q8_K and MXFP4 have another kind of scale */
+    int d, m; /* where the half floats lie; Q8_K, MXFP4 and NVFP4 have another kind of scale */
     float first[4], middle, last;
-    double sum, weighted; /* of y[i] and of (i + 1) y[i]: exact, all terms are multiples of 1/8 */
+    double sum, weighted; /* of y[i] and of (i + 1) y[i]: exact */
 } block_rows[] = {
     {TYPE_Q4_0, 0, NONE, {1.75, 0, -1.75, 0.5}, 0.5, 1.75, 0.75, 41.75},
     {TYPE_Q4_1, 0, 2, {0.375, 2.625, 0.875, 3.125}, 1.125, 2.125, 65.25, 1116},
@@ -188,6 +188,7 @@ static const struct block_row {
     {TYPE_IQ4_NL, 0, NONE, {28.25, 0.25, -26, 6.25}, 6.25, 28.25, 27.5, 917.25},
     {TYPE_IQ4_XS, 0, NONE, {-148.75, 378.25, -42.5, -539.75}, 253.75, 55.25, -4983, -960461.75},
     {TYPE_MXFP4, NONE, NONE, {2, -3, 0, 0.25}, 2, -0.5, -2, -44.75},
+    {TYPE_NVFP4, NONE, NONE, {0.05078125, -0.1015625, 0.15234375, -0.203125}, 0.234375, 128, -2113.15234375, -109204.5078125},
 };
 
 static void block_fill(const struct block_row *row, uint8_t *block) {
@@ -245,6 +246,26 @@ static void test_blocks(test *t) {
             CHECK(t, y[0] == ldexpf(1, e - 128) && y[31] == ldexpf(2, e - 128));
         }
     }
+}
+
+/* Every scale with every code, in either half of a byte, against the words of the format: sign, exponent and fraction. */
+static void test_nvfp4(test *t) {
+    if (!test_case(t, "types/nvfp4-every-scale-and-code")) return;
+    static const float e2m1[8] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
+    int wrong = 0;
+    for (int scale = 0; scale < 256; scale++) {
+        const int exponent = scale >> 3 & 15, fraction = scale & 7;
+        float factor = exponent ? ldexpf(1 + (float)fraction / 8, exponent - 7) : ldexpf((float)fraction, -9), y[64];
+        if (scale == 0x7f) factor = 0; /* it is no number */
+        uint8_t block[36] = {(uint8_t)~scale, (uint8_t)scale, 0x38, 0x38};
+        for (int i = 0; i < 8; i++) block[12 + i] = (uint8_t)(2 * i | (2 * i + 1) << 4);
+        base_dequantise(TYPE_NVFP4, block, y, 64);
+        for (int i = 0; i < 16; i++) {
+            const int code = i % 8 * 2 + i / 8;
+            wrong += bits_of(y[16 + i]) != bits_of((code == 8 ? 0 : code > 8 ? -1 : 1) * e2m1[code % 8] * factor);
+        }
+    }
+    CHECK_INT(t, wrong, 0);
 }
 
 /* The formulas of the format element by element, as plainly as they can be written, in double: with
@@ -310,5 +331,6 @@ void test_types(test *t) {
     test_halves(t);
     test_numbers(t);
     test_blocks(t);
+    test_nvfp4(t);
     test_formulas(t);
 }

@@ -31,7 +31,6 @@ static const struct {
     X(29, "IQ1_M")           \
     X(34, "TQ1_0")           \
     X(35, "TQ2_0")           \
-    X(40, "NVFP4")           \
     X(41, "Q1_0")            \
     X(42, "Q2_0")
 
@@ -170,7 +169,7 @@ static inline void block_F64(const uint8_t *b, float *y) {
 
 static const int8_t iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
                                       1,    13,   25,  38,  53,  69,  89,  113};
-static const int8_t mxfp4_values[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+static const int8_t e2m1_doubled[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
 static inline void block_Q4_0(const uint8_t *b, float *y) {
     const float d = f16_at(b);
@@ -216,8 +215,22 @@ static inline void block_IQ4_NL(const uint8_t *b, float *y) {
 static inline void block_MXFP4(const uint8_t *b, float *y) {
     /* 2^(e - 128); the two least exponents are subnormal. */
     const float d = float_of(b[0] < 2 ? 0x00200000u << b[0] : (uint32_t)(b[0] - 1) << 23);
-    for (int j = 0; j < 16; j++) y[j] = (float)mxfp4_values[b[1 + j] & 15] * d;
-    for (int j = 0; j < 16; j++) y[j + 16] = (float)mxfp4_values[b[1 + j] >> 4] * d;
+    for (int j = 0; j < 16; j++) y[j] = (float)e2m1_doubled[b[1 + j] & 15] * d;
+    for (int j = 0; j < 16; j++) y[j + 16] = (float)e2m1_doubled[b[1 + j] >> 4] * d;
+}
+
+/* Half of an E4M3 without sign, whose top bit says nothing: the exponent is moved from its bias 7 to that of an f16. */
+static inline float half_e4m3(uint8_t b) {
+    return b == 0x7f ? 0 : f16_to_f32((b & 127u) << 7) * 0x1p7f;
+}
+
+static inline void block_NVFP4(const uint8_t *b, float *y) {
+    for (int k = 0; k < 4; k++, y += 16) {
+        const float d = half_e4m3(b[k]);
+        const uint8_t *q = b + 4 + 8 * k;
+        for (int j = 0; j < 8; j++) y[j] = (float)e2m1_doubled[q[j] & 15] * d;
+        for (int j = 0; j < 8; j++) y[j + 8] = (float)e2m1_doubled[q[j] >> 4] * d;
+    }
 }
 
 static inline void block_Q2_K(const uint8_t *b, float *y) {

@@ -130,7 +130,7 @@ void beryl_ops(void (*each)(void *user, const beryl_op_info *), void *user) {
     X(0, "F32") X(1, "F16") X(2, "Q4_0") X(3, "Q4_1") X(7, "Q8_0") X(8, "Q5_0") X(9, "Q5_1")        \
     X(10, "Q2_K") X(11, "Q3_K_S") X(12, "Q3_K_M") X(13, "Q3_K_L") X(14, "Q4_K_S") X(15, "Q4_K_M")   \
     X(16, "Q5_K_S") X(17, "Q5_K_M") X(18, "Q6_K") X(25, "IQ4_NL") X(30, "IQ4_XS") X(32, "BF16")     \
-    X(38, "MXFP4_MOE")
+    X(38, "MXFP4_MOE") X(39, "NVFP4")
 
 static const char *file_type_name(const format_gguf *g) {
     uint32_t id = UINT32_MAX;

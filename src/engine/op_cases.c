@@ -242,7 +242,7 @@ const op_case op_cases[] = {
 const uint32_t n_op_case = sizeof op_cases / sizeof *op_cases;
 
 static const base_type weight_types[] = {TYPE_F32,  TYPE_F16,  TYPE_Q8_0, TYPE_Q4_K, TYPE_Q6_K, TYPE_BF16,   TYPE_Q4_0,   TYPE_Q4_1,
-                                         TYPE_Q5_0, TYPE_Q5_1, TYPE_Q2_K, TYPE_Q3_K, TYPE_Q5_K, TYPE_IQ4_NL, TYPE_IQ4_XS, TYPE_MXFP4};
+                                         TYPE_Q5_0, TYPE_Q5_1, TYPE_Q2_K, TYPE_Q3_K, TYPE_Q5_K, TYPE_IQ4_NL, TYPE_IQ4_XS, TYPE_MXFP4, TYPE_NVFP4};
 static const base_type cache_types[] = {TYPE_F32, TYPE_F16, TYPE_Q8_0};
 
 uint32_t op_case_types(const op_case *c, uint32_t shape, const base_type **types) {

@@ -69,6 +69,7 @@ static ir_type type_of(base_type type) {
     case TYPE_IQ4_NL:
     case TYPE_IQ4_XS:
     case TYPE_MXFP4:
+    case TYPE_NVFP4:
     case TYPE_COUNT: break;
     }
     return IR_U32;

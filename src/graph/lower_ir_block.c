@@ -10,6 +10,7 @@ typedef enum scale {
     SCALE_D,      /* y = d q */
     SCALE_D_M,    /* y = d q + m */
     SCALE_POWER,  /* y = 2^(e - 128) q */
+    SCALE_E4M3,   /* y = S / 2 q, 4 bytes e4m3 */
     SCALE_2,      /* d (c & 15) q - dmin (c >> 4), 16 bytes */
     SCALE_3,      /* d (S - 32) q, S of 6 bits in 12 bytes */
     SCALE_4,      /* d S q - dmin M, S and M of 6 bits in 12 bytes after d and dmin */
@@ -18,13 +19,13 @@ typedef enum scale {
 } scale;
 
 /* Bits of elements: a group of g bytes holds g * 8 / bits elements, element e of it in byte e % g at bit (e / g) * bits.
- * group 0: one word, element e at bit e. */
+ * group 8: 16 bytes hold two. group 0: one word, element e at bit e. */
 typedef struct bits { uint8_t bits, plane, group, stride, at; } bits; /* stride: words a block in that plane; at: word in it */
 
 typedef struct block_form {
     bits low, high;
     uint8_t zero;         /* taken off the bits' number; of 8 bits: they are signed */
-    uint8_t table;        /* 1: IQ4's values, 2: MXFP4's */
+    uint8_t table;        /* 1: IQ4's values, 2: E2M1's, doubled */
     scale kind;
     uint8_t sub;          /* elements that share a scale */
     uint8_t d, scales;    /* planes */
@@ -38,6 +39,7 @@ static const block_form forms[TYPE_COUNT] = {
     [TYPE_Q5_0] = {.low = {4, 0, 16, 4, 0}, .high = {1, 2, 0, 1, 0}, .zero = 16, .kind = SCALE_D, .d = 1},
     [TYPE_Q5_1] = {.low = {4, 0, 16, 4, 0}, .high = {1, 1, 0, 2, 1}, .kind = SCALE_D_M, .d = 1},
     [TYPE_MXFP4] = {.low = {4, 0, 16, 4, 0}, .table = 2, .kind = SCALE_POWER, .d = 1},
+    [TYPE_NVFP4] = {.low = {4, 0, 8, 8, 0}, .table = 2, .kind = SCALE_E4M3, .sub = 16, .d = 1},
     [TYPE_Q2_K] = {.low = {2, 0, 32, 16, 0}, .kind = SCALE_2, .sub = 16, .d = 2, .scales = 1},
     [TYPE_Q3_K] = {.low = {2, 0, 32, 16, 0}, .high = {1, 1, 32, 8, 0}, .zero = 4, .kind = SCALE_3, .sub = 16, .d = 3, .scales = 2},
     [TYPE_Q4_K] = {.low = {4, 0, 32, 32, 0}, .kind = SCALE_4, .sub = 32, .d = 1},
@@ -161,6 +163,7 @@ static void load_block(const lower_ir_weight *w, lower_ir_chunk *c) {
         c->d = ir_bitcast(b, IR_F32, 1, ir_select(b, ir_lt(b, e, ir_u32(b, 2)), tiny, large));
         break;
     }
+    case SCALE_E4M3: c->header = word_of(w, f->d, c->number, 1, 0); break;
     case SCALE_D_M:
     case SCALE_2:
         word = word_of(w, f->d, c->number, w->type == TYPE_Q5_1 ? 2 : 1, 0);
@@ -231,6 +234,11 @@ static void scale_of(const lower_ir_weight *w, const lower_ir_chunk *c, ir_id el
         s = lower_ir_and(k, s, 15);
         break;
     case SCALE_4: pair_of(w, c, sub, &s, &m); break;
+    case SCALE_E4M3: { /* an f16 but for its exponent's bias, 15 in place of 7 */
+        ir_id byte = lower_ir_and(k, ir_shr(b, c->header, lower_ir_times(k, sub, 8)), 127);
+        *factor = ir_mul(b, half(w, lower_ir_shl(k, byte, 7)), ir_f32(b, 128));
+        return;
+    }
     case SCALE_3: *factor = ir_mul(b, c->d, ir_sub(b, to_float(b, six_bits(w, c, f->scales, sub)), ir_f32(b, 32))); return;
     case SCALE_6: {
         ir_id sign = ir_bitcast(b, IR_I32, 1, lower_ir_shl(k, byte_of(w, c, f->scales, sub), 24));
@@ -262,12 +270,19 @@ static void spread(lower_ir *k, ir_id words, ir_id *bytes) {
     for (uint32_t i = 0; i < 4; i++) bytes[i] = ir_shr(b, ir_splat(b, ir_extract(b, words, i), 4), places);
 }
 
+/* The bytes of a run where groups are of eight: two words whose lower halves are its first eight elements. */
+static ir_id run_of_eights(lower_ir *k, ir_id words, uint32_t run) {
+    ir_builder *b = k->b;
+    ir_id low[2] = {ir_extract(b, words, 2 * run), ir_extract(b, words, 2 * run + 1)};
+    return ir_compose(b, (ir_id[]){low[0], low[1], lower_ir_shr(k, low[0], 4), lower_ir_shr(k, low[1], 4)}, 4);
+}
+
 /* Where a run's elements stand in its block. */
 static ir_id element_in_block(const lower_ir_weight *w, ir_id part, uint32_t run) {
     lower_ir *k = w->k;
     const bits low = forms[w->type].low;
     ir_id byte = lower_ir_times(k, part, LOWER_IR_RUN);
-    if (low.group == LOWER_IR_RUN) return lower_ir_plus(k, lower_ir_times(k, part, LOWER_IR_RUN * w->runs), run * low.group);
+    if (low.group <= LOWER_IR_RUN) return lower_ir_plus(k, lower_ir_times(k, part, LOWER_IR_RUN * w->runs), run * LOWER_IR_RUN);
     ir_id group = lower_ir_times(k, lower_ir_over(k, byte, low.group), low.group * w->runs);
     return lower_ir_plus(k, ir_add(k->b, group, lower_ir_rest(k, byte, low.group)), run * low.group);
 }
@@ -286,7 +301,7 @@ void lower_ir_chunk_load(const lower_ir_weight *w, ir_id row, ir_id block, ir_id
     c->number = ir_fma(k->b, row, w->row, block);
     ir_id at = ir_add(k->b, word_index(w, low.plane, c->number, low.stride, low.at), lower_ir_times(k, part, 4));
     c->words = ir_load(k->b, w->from, at, 4);
-    if (low.bits < 8) spread(k, c->words, c->bytes);
+    if (low.bits < 8 && low.group != 8) spread(k, c->words, c->bytes);
     load_block(w, c);
 }
 
@@ -344,7 +359,9 @@ void lower_ir_run_load(const lower_ir_weight *w, const lower_ir_chunk *c, uint32
     }
     const block_form *f = &forms[w->type];
     const uint32_t n = LOWER_IR_RUN / k->wide;
-    ir_id high[4], factor, least, element = element_in_block(w, c->part, run);
+    const bool eights = f->low.group == 8;
+    ir_id high[4], own[4], factor, least, element = element_in_block(w, c->part, run);
+    if (eights) spread(k, run_of_eights(k, c->words, run), own);
     if (f->low.bits == 8) signed_bytes(k, c->words, values);
     if (f->high.bits) high_bits(w, c, element, high);
     scale_of(w, c, element, &factor, &least);
@@ -352,7 +369,7 @@ void lower_ir_run_load(const lower_ir_weight *w, const lower_ir_chunk *c, uint32
     if (least != IR_NO_ID) least = ir_splat(b, least, k->wide);
     for (uint32_t i = 0; i < n; i++) {
         if (f->low.bits < 8) {
-            ir_id q = lower_ir_and(k, lower_ir_shr(k, c->bytes[i], run * f->low.bits), (1u << f->low.bits) - 1);
+            ir_id q = lower_ir_and(k, eights ? own[i] : lower_ir_shr(k, c->bytes[i], run * f->low.bits), (1u << f->low.bits) - 1);
             if (f->high.bits) q = ir_or(b, q, lower_ir_shl(k, high[i], f->low.bits));
             values[i] = f->table ? look_up(k, q, tables[f->table - 1], k->wide) : ir_cast(b, IR_F32, q);
         }

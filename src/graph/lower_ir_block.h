@@ -27,7 +27,7 @@ typedef struct lower_ir_chunk { /* what was loaded of one */
     ir_id words, bytes[4];      /* quants; bytes: one in each vector lane */
     ir_id row, block, part, number; /* number: of the block, over rows */
     ir_id d, m;                 /* scale and least value of the block; IR_NO_ID: none */
-    ir_id header;               /* Q4_K, Q5_K: u32x4 */
+    ir_id header;               /* Q4_K, Q5_K: u32x4; NVFP4: u32 */
 } lower_ir_chunk;
 
 /* Can it be read? */

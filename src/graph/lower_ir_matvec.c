@@ -115,7 +115,7 @@ static bool choose(const device_caps *caps, const matvec_shape *shape, matvec_ch
     const uint32_t units = caps->compute_units ? caps->compute_units : UNITS_UNKNOWN, per = shape->per ? shape->per : 1;
     const uint32_t most = caps->workgroup_bytes ? caps->workgroup_bytes : 16384;
     matvec_choice *c = out;
-    uint32_t chunk = UINT32_MAX, words = 0;
+    uint32_t chunk = UINT32_MAX, words = 0, weave = 0;
     uint64_t rows = 0;
     bool packed = shape->k % 32 == 0;
     *c = (matvec_choice){0};
@@ -123,6 +123,9 @@ static bool choose(const device_caps *caps, const matvec_shape *shape, matvec_ch
     for (uint32_t i = 0; i < shape->n_segment; i++) {
         const base_type type = shape->types[i];
         if (!lower_ir_weight_known(type) || shape->k % chunk_of(type)) return false;
+        const uint32_t own = lower_ir_packed_weave(type);
+        if (own && weave && own != weave) return false; /* the vectors are woven one way */
+        if (own) weave = own;
         chunk = least(chunk, chunk_of(type));
         packed = packed && lower_ir_packed_known(type);
         if (raw_words(type) > words) words = raw_words(type);
@@ -204,13 +207,13 @@ void lower_ir_matvec_open(lower_ir_matvec *m, const base_type *types, uint32_t n
     if (m->n_ahead) m->ahead = ir_register(b, IR_U32, m->n_ahead);
     if (c->x != MATVEC_DIRECT) m->x = ir_workgroup(b, c->x == MATVEC_INT8 ? IR_U32 : IR_F32, m->vector * 4 * c->n_x);
     if (c->x == MATVEC_INT8) m->scales = ir_workgroup(b, IR_F32, over(m->length, 64) * 4 * c->n_x);
+    for (uint32_t i = 0; i < n && c->x == MATVEC_INT8; i++) m->weave = lower_ir_packed_weave(types[i]) ? lower_ir_packed_weave(types[i]) : m->weave;
     for (uint32_t i = 0; i < n; i++) m->with_halves = m->with_halves || (c->x == MATVEC_INT8 && needs_halves(types[i]));
     if (m->with_halves) m->halves = ir_workgroup(b, IR_I32, over(m->length, 64) * 4 * c->n_x);
     if (!c->subgroups) m->joined = ir_workgroup(b, IR_F32, c->wg * rows * c->n_x);
     lower_ir_matvec_open_sums(m);
     const uint32_t tables = tables_of(types, n, m->pairs);
-    m->with_woven = tables && c->x == MATVEC_INT8;
-    if (m->with_woven) m->woven = ir_workgroup(b, IR_U32, m->vector * 4 * c->n_x);
+    if (m->weave) m->woven = ir_workgroup(b, IR_U32, m->vector * 4 * c->n_x);
     m->n_pairs = c->copies ? tables : 0;
     for (uint32_t i = 0; i < m->n_pairs; i++) {
         m->pairs[i].copies = c->copies;
@@ -257,17 +260,19 @@ static ir_id largest_of(lower_ir *k, ir_id x) {
     return lower_ir_max_vector(k, ir_abs(k->b, x));
 }
 
-/* The word that is woven of this lane's and that of the lane 16 elements on or back; where it goes. */
+/* The word that is woven of this lane's and that of the lane `weave` elements on or back; where it goes. */
 static ir_id woven_of(lower_ir_matvec *m, uint32_t v, ir_id u, ir_id word, ir_id *at) {
     lower_ir *k = &m->k;
     ir_builder *b = k->b;
-    ir_id later = lower_ir_rest(k, lower_ir_over(k, u, 4), 2), up = lower_ir_times(k, later, 16), is_later = ir_ne(b, later, ir_u32(b, 0));
-    ir_id other = ir_subgroup_shuffle_xor(b, word, 4);
+    const uint32_t span = m->weave / 4;
+    ir_id later = lower_ir_rest(k, lower_ir_over(k, u, span), 2), up = lower_ir_times(k, later, 16), is_later = ir_ne(b, later, ir_u32(b, 0));
+    ir_id other = ir_subgroup_shuffle_xor(b, word, span);
     ir_id first = ir_shr(b, ir_select(b, is_later, other, word), up), second = ir_shr(b, ir_select(b, is_later, word, other), up);
     ir_id low = ir_or(b, lower_ir_and(k, first, 255), lower_ir_shl(k, lower_ir_and(k, second, 255), 8));
     ir_id high = ir_or(b, lower_ir_shl(k, lower_ir_and(k, first, 0xff00), 8), lower_ir_shl(k, lower_ir_and(k, second, 0xff00), 16));
-    ir_id place = ir_add(b, lower_ir_times(k, lower_ir_rest(k, u, 4), 2), later); /* of eight */
-    *at = place_of(m, v, lower_ir_over(k, u, 16), lower_ir_rest(k, lower_ir_over(k, u, 8), 2), lower_ir_over(k, place, 4));
+    ir_id place = ir_add(b, lower_ir_times(k, lower_ir_rest(k, u, span), 2), later); /* of 2 span */
+    ir_id half = span == 2 ? lower_ir_rest(k, lower_ir_over(k, u, 4), 2) : lower_ir_over(k, place, 4);
+    *at = place_of(m, v, lower_ir_over(k, u, 16), lower_ir_rest(k, lower_ir_over(k, u, 8), 2), half);
     *at = ir_add(b, lower_ir_times(k, *at, 4), lower_ir_rest(k, place, 4));
     return ir_or(b, low, high);
 }
@@ -291,10 +296,10 @@ static void keep_int8(lower_ir_matvec *m, uint32_t v, ir_id u, ir_id holds, ir_i
     ir_id group = lower_ir_over(k, u, 4);
     ir_id at = place_of(m, v, lower_ir_over(k, u, 16), lower_ir_rest(k, lower_ir_over(k, group, 2), 2), lower_ir_rest(k, group, 2));
     at = ir_add(b, lower_ir_times(k, at, 4), lower_ir_rest(k, u, 4));
-    ir_id woven_at = IR_NO_ID, woven = m->with_woven ? woven_of(m, v, u, word, &woven_at) : IR_NO_ID;
+    ir_id woven_at = IR_NO_ID, woven = m->weave ? woven_of(m, v, u, word, &woven_at) : IR_NO_ID;
     if (holds != IR_NO_ID) ir_if(b, holds);
     ir_store(b, m->x, at, word);
-    if (m->with_woven) ir_store(b, m->woven, woven_at, woven);
+    if (m->weave) ir_store(b, m->woven, woven_at, woven);
     if (m->with_halves) {
         ir_if(b, ir_eq(b, lower_ir_rest(k, ir_local(b, 0), 4), ir_u32(b, 0)));
         ir_store(b, m->halves, lower_ir_plus(k, group, v * over(m->length, 64) * 4), half);
@@ -414,7 +419,7 @@ static void multiply_int8(lower_ir_matvec *m, base_type type, uint32_t rows, low
     ir_id own = ir_load(b, m->scales, lower_ir_plus(k, lower_ir_times(k, block, 2), v * over(m->length, 64) * 4), 2), scale = ir_extract(b, own, 0);
     ir_id moved = p->up ? ir_mul(b, scale, ir_f32(b, 1.0f / (float)(1u << p->up))) : scale;
     for (uint32_t r = 0; r < p->n_run; r++)
-        x[r] = ir_load(b, lower_ir_weight_table(type) ? m->woven : m->x, lower_ir_times(k, place_of(m, v, p->four, p->second, r ? ir_u32(b, 1) : p->half), 4), 4);
+        x[r] = ir_load(b, lower_ir_packed_weave(type) ? m->woven : m->x, lower_ir_times(k, place_of(m, v, p->four, p->second, r ? ir_u32(b, 1) : p->half), 4), 4);
     if (needs_halves(type)) half_sums(m, v, p, block, sums);
     for (uint32_t row = 0; row < rows; row++) {
         const lower_ir_part *w = &opened[row].parts[i];
@@ -427,7 +432,7 @@ static void multiply_int8(lower_ir_matvec *m, base_type type, uint32_t rows, low
             ir_id less = ir_i32(b, 0);
             for (uint32_t j = r; w->less[j] != IR_NO_ID && j < r + n; j++) less = dot(b, w->less[j], x[j], less);
             if (w->less[r] != IR_NO_ID) sum = ir_sub(b, sum, less);
-            total = plus_times(b, sum, w->scale[r], total);
+            total = plus_times(b, opened[row].fractions ? ir_cast(b, IR_F32, sum) : sum, w->scale[r], total);
             if (least && apart) below = plus_times(b, sums[r], w->least[r], below);
         }
         by_d[row] = plus_times(b, ir_cast(b, IR_F32, total), moved, by_d[row]);
@@ -476,11 +481,14 @@ static ir_id dot_floats(lower_ir *k, const ir_id x[4], const ir_id y[4], ir_id s
 }
 
 /* As runs of types with tables are. */
-static void weave(ir_builder *b, ir_id x[2][4]) {
+static void weave(ir_builder *b, uint32_t apart, ir_id x[2][4]) {
     ir_id woven[8];
     for (uint32_t i = 0; i < 8; i++) {
         ir_id four[4];
-        for (uint32_t j = 0; j < 4; j++) four[j] = ir_extract(b, x[j % 2][i / 2], i % 2 * 2 + j / 2);
+        for (uint32_t j = 0; j < 4; j++) {
+            const uint32_t place = (4 * i + j) % (2 * apart), from = 4 * i + j - place + place / 2 + place % 2 * apart;
+            four[j] = ir_extract(b, x[from / 16][from % 16 / 4], from % 4);
+        }
         woven[i] = ir_compose(b, four, 4);
     }
     for (uint32_t i = 0; i < 8; i++) x[i / 4][i % 4] = woven[i];
@@ -505,7 +513,7 @@ static void multiply_f32(lower_ir_matvec *m, base_type type, uint32_t rows, cons
     for (uint32_t v = 0; v < m->c.n_x; v++) {
         ir_id x[2][4], all[2] = {IR_NO_ID, IR_NO_ID};
         for (uint32_t r = 0; r < p->n_run; r++) x_floats(m, v, p, r, x[r]);
-        if (lower_ir_weight_table(type)) weave(b, x);
+        if (lower_ir_packed_weave(type)) weave(b, lower_ir_packed_weave(type), x);
         for (uint32_t r = 0, n; least && r < p->n_run; r += n) {
             n = alike(p, r);
             for (uint32_t j = 0; j < 4 * n; j++) all[r] = plus(b, x[r + j / 4][j % 4], all[r]);

@@ -11,6 +11,7 @@ typedef struct packed_form {
     uint8_t zero;  /* what q means 0 */
     bool is_signed;
     uint8_t widths[LOWER_IR_RAW_MAX];
+    uint8_t weave;
 } packed_form;
 
 static const packed_form forms[TYPE_COUNT] = {
@@ -19,9 +20,10 @@ static const packed_form forms[TYPE_COUNT] = {
     [TYPE_Q4_1] = {32, 0, false, {4, 1}},
     [TYPE_Q5_0] = {32, 16, false, {4, 1, 1}},
     [TYPE_Q5_1] = {32, 0, false, {4, 1, 1}},
-    [TYPE_IQ4_NL] = {32, 0, true, {4, 1}},
-    [TYPE_IQ4_XS] = {32, 0, true, {4, 2}},
-    [TYPE_MXFP4] = {32, 0, true, {4, 1}},
+    [TYPE_IQ4_NL] = {32, 0, true, {4, 1}, 16},
+    [TYPE_IQ4_XS] = {32, 0, true, {4, 2}, 16},
+    [TYPE_MXFP4] = {32, 0, true, {4, 1}, 16},
+    [TYPE_NVFP4] = {32, 0, true, {4, 1}, 8},
     [TYPE_Q2_K] = {128, 0, false, {4, 4, 2, 1}},
     [TYPE_Q3_K] = {128, 4, false, {4, 4, 4, 1, 1, 1, 1}},
     [TYPE_Q4_K] = {64, 0, false, {4, 4, 4}},
@@ -43,6 +45,10 @@ bool lower_ir_packed_signed(base_type type) {
 
 uint32_t lower_ir_packed_zero(base_type type) {
     return forms[type].zero;
+}
+
+uint32_t lower_ir_packed_weave(base_type type) {
+    return forms[type].weave;
 }
 
 uint32_t lower_ir_packed_widths(base_type type, uint8_t widths[LOWER_IR_RAW_MAX]) {
@@ -93,6 +99,10 @@ void lower_ir_packed_load(const lower_ir_weight *w, ir_id row, ir_id chunk, ir_i
         raw[n++] = words(&p, 0, 4, IR_NO_ID, 0, 4);
         raw[n] = ir_load(b, w->from, ir_add(b, lower_ir_over(k, p.number, 4), w->plane[1]), 1);
         raw[n] = ir_shr(b, raw[n], lower_ir_times(k, lower_ir_rest(k, p.number, 4), 8));
+        return;
+    case TYPE_NVFP4:
+        raw[n++] = words(&p, 0, 8, lower_ir_times(k, p.part, 4), 0, 4);
+        raw[n] = ir_shr(b, words(&p, 1, 1, IR_NO_ID, 0, 1), lower_ir_times(k, p.part, 16));
         return;
     case TYPE_Q4_0:
     case TYPE_IQ4_NL:
@@ -209,7 +219,7 @@ static void look_up_pairs(lower_ir *k, ir_id x, const lower_ir_pairs *pairs, ir_
     for (uint32_t i = 0; i < 2; i++) four[i] = ir_compose(b, words[i], 4);
 }
 
-/* The word of elements 4 i .. 4 i + 3 and 16 more has two neighbours after one another: so runs are woven. */
+/* A byte's two numbers come out as neighbours: so runs are woven. */
 static void woven_runs(lower_ir *k, const ir_id four[2], ir_id run[2]) {
     for (uint32_t r = 0; r < 2; r++) {
         ir_id words[4];
@@ -256,6 +266,11 @@ static ir_id power_of(lower_ir *k, ir_id word) {
     return ir_bitcast(b, IR_F32, 1, ir_select(b, ir_lt(b, e, ir_u32(b, 2)), tiny, large));
 }
 
+/* Of an e4m3 without sign: an f16 but for its exponent's bias, 15 in place of 7. What is missing is 2^8. */
+static ir_id e4m3_of(lower_ir *k, ir_id word, uint32_t from) {
+    return half_of(k, lower_ir_shl(k, lower_ir_and(k, lower_ir_shr(k, word, from), 127), 7));
+}
+
 /* S - 32 of a block's eighth, S of 6 bits. */
 static ir_id scale_iq4(lower_ir *k, ir_id header, ir_id part) {
     ir_builder *b = k->b;
@@ -278,7 +293,11 @@ static void open_small(const lower_ir_weight *w, const ir_id *raw, ir_id chunk, 
     ir_builder *b = k->b;
     const uint32_t *table = lower_ir_weight_table(w->type);
     lower_ir_part *p = part_of(o, lower_ir_over(k, chunk, 2), lower_ir_rest(k, chunk, 2), ir_u32(b, 0), 2);
-    if (w->type == TYPE_MXFP4) o->d = power_of(k, raw[1]);
+    if (w->type == TYPE_NVFP4) {
+        o->d = ir_f32(b, 128); /* doubled numbers */
+        o->fractions = true;
+        for (uint32_t r = 0; r < 2; r++) p->scale[r] = e4m3_of(k, raw[1], 8 * r);
+    } else if (w->type == TYPE_MXFP4) o->d = power_of(k, raw[1]);
     else o->d = half_of(k, w->type == TYPE_IQ4_XS ? ir_extract(b, raw[1], 0) : raw[w->type == TYPE_Q8_0 ? 2 : 1]);
     if (w->type == TYPE_IQ4_XS) p->scale[0] = p->scale[1] = scale_iq4(k, raw[1], lower_ir_rest(k, turn, 8));
     if (w->type == TYPE_Q4_1 || w->type == TYPE_Q5_1) o->m = half_of(k, lower_ir_shr(k, raw[1], 16));

@@ -44,6 +44,7 @@ static const struct { const char *plain, *any; uint8_t shift; } readers[TYPE_COU
     [TYPE_Q4_K] = {"read_q4_k", "read_q4_k", 6},     [TYPE_Q5_K] = {"read_q5_k", "read_q5_k", 6},
     [TYPE_Q6_K] = {"read_q6_k", "read_q6_k", 6},     [TYPE_IQ4_NL] = {"read_iq4_nl", "read_iq4_nl", 5},
     [TYPE_IQ4_XS] = {"read_iq4_xs", "read_iq4_xs", 5}, [TYPE_MXFP4] = {"read_mxfp4", "read_mxfp4", 5},
+    [TYPE_NVFP4] = {"read_nvfp4", "read_nvfp4", 5},
 };
 
 const char *matvec_reader(base_type type, bool any) {

@@ -3,7 +3,7 @@
  * A plane is one field of every block (or two neighbouring ones), the blocks of all rows back to back: element b of a
  * plane belongs to block b, counted over rows. So a reader finds everything from row * blocks_per_row + block, the
  * quants can be loaded 16 bytes at a time, and neighbouring lanes load neighbouring words. Bits are moved, never
- * changed; the way back gives the file's bytes. Fields keep their byte order (little-endian).
+ * changed; the way back gives the file's bytes. (The one exception is a scale of NVFP4 that is no number.) Fields keep their byte order (little-endian).
  *
  *   type     plane 0            plane 1          plane 2        plane 3
  *   F32 F16 BF16  value
@@ -13,6 +13,7 @@
  *   Q5_0     q u4[32]           d f16            high u1[32]
  *   Q5_1     q u4[32]           d, m f16[2] and high u1[32]
  *   MXFP4    q u4[32]           e u8
+ *   NVFP4    q u4[64]           d e4m3[4]: where the file has 0x7f, which means 0, there is 0
  *   Q2_K     q u2[256]          scales u8[16]    d, dmin f16[2]
  *   Q3_K     q u2[256]          high u1[256]     scales u6[16]  d f16
  *   Q4_K     q u4[256]          d, dmin, scales (16 bytes)
@@ -28,8 +29,8 @@
 
 enum { PLANE_ALIGN = 16 };
 
-/* A field of a block: bytes [at, at + size). size 0: no such plane. */
-typedef struct pack_field { uint16_t at, size; } pack_field;
+/* A field of a block: bytes [at, at + size). size 0: no such plane. zero: a byte that means 0 and becomes it; 0: none. */
+typedef struct pack_field { uint16_t at, size; uint8_t zero; } pack_field;
 
 static const pack_field pack_fields[TYPE_COUNT][PACK_PLANE_MAX] = {
     [TYPE_F32] = {{0, 4}},
@@ -42,6 +43,7 @@ static const pack_field pack_fields[TYPE_COUNT][PACK_PLANE_MAX] = {
     [TYPE_Q5_0] = {{6, 16}, {0, 2}, {2, 4}},
     [TYPE_Q5_1] = {{8, 16}, {0, 8}},
     [TYPE_MXFP4] = {{1, 16}, {0, 1}},
+    [TYPE_NVFP4] = {{4, 32}, {0, 4, .zero = 0x7f}},
     [TYPE_Q2_K] = {{16, 64}, {0, 16}, {80, 4}},
     [TYPE_Q3_K] = {{32, 64}, {0, 32}, {96, 12}, {108, 2}},
     [TYPE_Q4_K] = {{16, 128}, {0, 16}},
@@ -99,7 +101,9 @@ static void scatter(uint8_t *restrict to, const uint8_t *restrict from, size_t n
 void graph_pack_rows(base_type type, uint64_t k, uint64_t n_row, const void *from, uint32_t plane, void *to) {
     const pack_field field = pack_fields[type][plane];
     const size_t n = (size_t)(n_row * (k / base_type_block(type)));
-    gather(to, (const uint8_t *)from + field.at, n, base_type_block_bytes(type), field.size);
+    uint8_t *bytes = to;
+    gather(bytes, (const uint8_t *)from + field.at, n, base_type_block_bytes(type), field.size);
+    for (size_t i = 0; field.zero && i < n * field.size; i++) bytes[i] = bytes[i] == field.zero ? 0 : bytes[i];
 }
 
 void graph_unpack_rows(base_type type, uint64_t k, uint64_t n_row, const void *const *planes, void *to) {

@@ -86,7 +86,7 @@ fn load_w(step: u32, local: u32, rows: ptr<function, array<u32, W_EACH>>, to: pt
             let group = block_of(step, slot, TILE_M) * 2u;
             let plane = plane_of(slot % TILE_M / COLS);
             (*to)[i].first = PART_load(plane, (*rows)[i], chunk_of(group));
-            if (!PART_PAIRED) {
+            if (PART_APART) {
                 (*to)[i].second = PART_load(plane, (*rows)[i], chunk_of(group + 1u));
             }
         }
@@ -226,14 +226,17 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(local_invocation_index) l
                 let chunk = chunk_of(group);
                 w_tile[to] = centred(PART_quants(c, chunk, part_of(group)));
                 let scale = PART_scale(c, chunk, part_of(group));
-                if (PART_PAIRED) {
-                    w_tile[to + 1u] = centred(PART_quants(c, chunk, part_of(group + 1u)));
-                    w_tile[to + 2u] = bitcast<vec4<u32>>(vec4<f32>(scale, 0.0, 0.0));
-                } else {
-                    let d = w_next[i].second;
-                    w_tile[to + 1u] = centred(PART_quants(d, chunk_of(group + 1u), part_of(group + 1u)));
-                    w_tile[to + 2u] = bitcast<vec4<u32>>(vec4<f32>(scale, PART_scale(d, chunk_of(group + 1u), part_of(group + 1u))));
+                var d = c;
+                if (PART_APART) {
+                    d = w_next[i].second;
                 }
+                let next = chunk_of(group + 1u);
+                var scale_next = vec2<f32>(0.0);
+                if (!PART_PAIRED) {
+                    scale_next = PART_scale(d, next, part_of(group + 1u));
+                }
+                w_tile[to + 1u] = centred(PART_quants(d, next, part_of(group + 1u)));
+                w_tile[to + 2u] = bitcast<vec4<u32>>(vec4<f32>(scale, scale_next));
             }
         }
         workgroupBarrier();

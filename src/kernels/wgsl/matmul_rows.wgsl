@@ -23,15 +23,15 @@ fn stored_row(place: Place, row: u32) -> u32 { // some row that is there, where 
 }
 
 fn chunk_of(group: u32) -> u32 {
-    if (PART_PAIRED || PART_FLOAT) {
-        return group >> (PART_SHIFT - 4u);
+    if (PART_APART) {
+        return (group >> 3u) * 2u + (group & 1u);
     }
-    return (group >> 3u) * 2u + (group & 1u);
+    return group >> (PART_SHIFT - 4u);
 }
 
 fn part_of(group: u32) -> u32 {
-    if (PART_PAIRED || PART_FLOAT) {
-        return group & (PART_GROUPS - 1u);
+    if (PART_APART) {
+        return (group >> 1u) & 3u;
     }
-    return (group >> 1u) & 3u;
+    return group & (PART_GROUPS - 1u);
 }

@@ -4,6 +4,7 @@ const PART_SHIFT: u32 = 4u;
 const PART_GROUPS: u32 = 1u;
 const PART_FLOAT: bool = true;
 const PART_PAIRED: bool = false;
+const PART_APART: bool = false;
 const PART_ZERO: i32 = 0;
 const PART_LEAST: bool = false;
 const PART_WORD: u32 = 2u; // elements of a word

@@ -4,6 +4,7 @@
 //   PART_SHIFT   log2 of the elements of a chunk;   PART_GROUPS  groups of a chunk
 //   PART_FLOAT   plain values: PART_values alone is of use
 //   PART_PAIRED  groups 2j and 2j + 1 of a chunk follow one another and have one scale
+//   PART_APART   groups of a chunk lie 32 elements apart; else they follow one another
 //   PART_ZERO, PART_LEAST   value = scale * (q - ZERO) - least; LEAST false: least is 0
 //   PART_load    the words of a chunk, all loads and no arithmetic; plane: where the planes begin, in 4-byte words
 //   PART_group   number of the chunk's i-th group in the row
@@ -15,6 +16,7 @@ const PART_SHIFT: u32 = 6u;
 const PART_GROUPS: u32 = 4u;
 const PART_FLOAT: bool = false;
 const PART_PAIRED: bool = true;
+const PART_APART: bool = false;
 const PART_ZERO: i32 = 0;
 const PART_LEAST: bool = true;
 

@@ -4,6 +4,7 @@ const PART_SHIFT: u32 = 5u;
 const PART_GROUPS: u32 = 2u;
 const PART_FLOAT: bool = false;
 const PART_PAIRED: bool = true;
+const PART_APART: bool = false;
 const PART_ZERO: i32 = 0;
 const PART_LEAST: bool = true;
 

@@ -5,6 +5,7 @@ const PART_SHIFT: u32 = 6u;
 const PART_GROUPS: u32 = 4u;
 const PART_FLOAT: bool = false;
 const PART_PAIRED: bool = true;
+const PART_APART: bool = false;
 const PART_ZERO: i32 = 0;
 const PART_LEAST: bool = true;
 
