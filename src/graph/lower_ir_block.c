@@ -270,11 +270,12 @@ static void spread(lower_ir *k, ir_id words, ir_id *bytes) {
     for (uint32_t i = 0; i < 4; i++) bytes[i] = ir_shr(b, ir_splat(b, ir_extract(b, words, i), 4), places);
 }
 
-/* The bytes of a run where groups are of eight: two words whose lower halves are its first eight elements. */
-static ir_id run_of_eights(lower_ir *k, ir_id words, uint32_t run) {
-    ir_builder *b = k->b;
-    ir_id low[2] = {ir_extract(b, words, 2 * run), ir_extract(b, words, 2 * run + 1)};
-    return ir_compose(b, (ir_id[]){low[0], low[1], lower_ir_shr(k, low[0], 4), lower_ir_shr(k, low[1], 4)}, 4);
+/* Bits of vector i of a run where groups are of eight bytes, whose lower halves are the run's first eight elements. */
+static ir_id bits_of_eights(lower_ir *k, const ir_id *bytes, uint32_t run, uint32_t i) {
+    if (k->wide < LOWER_IR_RUN) return lower_ir_shr(k, bytes[2 * run + i % 2], i / 2 * 4);
+    ir_id halves[2] = {bytes[0], lower_ir_shr(k, bytes[0], 4)}, lanes[LOWER_IR_RUN];
+    for (uint32_t j = 0; j < LOWER_IR_RUN; j++) lanes[j] = ir_extract(k->b, halves[j / 8], 8 * run + j % 8);
+    return ir_compose(k->b, lanes, LOWER_IR_RUN);
 }
 
 /* Where a run's elements stand in its block. */
@@ -301,7 +302,7 @@ void lower_ir_chunk_load(const lower_ir_weight *w, ir_id row, ir_id block, ir_id
     c->number = ir_fma(k->b, row, w->row, block);
     ir_id at = ir_add(k->b, word_index(w, low.plane, c->number, low.stride, low.at), lower_ir_times(k, part, 4));
     c->words = ir_load(k->b, w->from, at, 4);
-    if (low.bits < 8 && low.group != 8) spread(k, c->words, c->bytes);
+    if (low.bits < 8) spread(k, c->words, c->bytes);
     load_block(w, c);
 }
 
@@ -359,9 +360,7 @@ void lower_ir_run_load(const lower_ir_weight *w, const lower_ir_chunk *c, uint32
     }
     const block_form *f = &forms[w->type];
     const uint32_t n = LOWER_IR_RUN / k->wide;
-    const bool eights = f->low.group == 8;
-    ir_id high[4], own[4], factor, least, element = element_in_block(w, c->part, run);
-    if (eights) spread(k, run_of_eights(k, c->words, run), own);
+    ir_id high[4], factor, least, element = element_in_block(w, c->part, run);
     if (f->low.bits == 8) signed_bytes(k, c->words, values);
     if (f->high.bits) high_bits(w, c, element, high);
     scale_of(w, c, element, &factor, &least);
@@ -369,7 +368,8 @@ void lower_ir_run_load(const lower_ir_weight *w, const lower_ir_chunk *c, uint32
     if (least != IR_NO_ID) least = ir_splat(b, least, k->wide);
     for (uint32_t i = 0; i < n; i++) {
         if (f->low.bits < 8) {
-            ir_id q = lower_ir_and(k, eights ? own[i] : lower_ir_shr(k, c->bytes[i], run * f->low.bits), (1u << f->low.bits) - 1);
+            ir_id q = f->low.group == 8 ? bits_of_eights(k, c->bytes, run, i) : lower_ir_shr(k, c->bytes[i], run * f->low.bits);
+            q = lower_ir_and(k, q, (1u << f->low.bits) - 1);
             if (f->high.bits) q = ir_or(b, q, lower_ir_shl(k, high[i], f->low.bits));
             values[i] = f->table ? look_up(k, q, tables[f->table - 1], k->wide) : ir_cast(b, IR_F32, q);
         }
