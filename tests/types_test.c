@@ -188,7 +188,8 @@ static const struct block_row {
     {TYPE_IQ4_NL, 0, NONE, {28.25, 0.25, -26, 6.25}, 6.25, 28.25, 27.5, 917.25},
     {TYPE_IQ4_XS, 0, NONE, {-148.75, 378.25, -42.5, -539.75}, 253.75, 55.25, -4983, -960461.75},
     {TYPE_MXFP4, NONE, NONE, {2, -3, 0, 0.25}, 2, -0.5, -2, -44.75},
-    {TYPE_NVFP4, NONE, NONE, {0.05078125, -0.1015625, 0.15234375, -0.203125}, 0.234375, 128, -2113.15234375, -109204.5078125},
+    {TYPE_NVFP4, NONE, NONE, {0.05078125, -0.1015625, 0.15234375, -0.203125}, 0.234375, 128,
+     -2113.15234375, -109204.5078125},
 };
 
 static void block_fill(const struct block_row *row, uint8_t *block) {
@@ -248,21 +249,25 @@ static void test_blocks(test *t) {
     }
 }
 
-/* Every scale with every code, in either half of a byte, against the words of the format: sign, exponent and fraction. */
+/* Every scale with every code, in either half of a byte, against the words of the format: sign,
+ * exponent and fraction. */
 static void test_nvfp4(test *t) {
     if (!test_case(t, "types/nvfp4-every-scale-and-code")) return;
     static const float e2m1[8] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
     int wrong = 0;
     for (int scale = 0; scale < 256; scale++) {
         const int exponent = scale >> 3 & 15, fraction = scale & 7;
-        float factor = exponent ? ldexpf(1 + (float)fraction / 8, exponent - 7) : ldexpf((float)fraction, -9), y[64];
+        float factor = exponent ? ldexpf(1 + (float)fraction / 8, exponent - 7)
+                                : ldexpf((float)fraction, -9);
+        float y[64];
         if (scale == 0x7f) factor = 0; /* it is no number */
         uint8_t block[36] = {(uint8_t)~scale, (uint8_t)scale, 0x38, 0x38};
         for (int i = 0; i < 8; i++) block[12 + i] = (uint8_t)(2 * i | (2 * i + 1) << 4);
         base_dequantise(TYPE_NVFP4, block, y, 64);
         for (int i = 0; i < 16; i++) {
             const int code = i % 8 * 2 + i / 8;
-            wrong += bits_of(y[16 + i]) != bits_of((code == 8 ? 0 : code > 8 ? -1 : 1) * e2m1[code % 8] * factor);
+            const float value = (code == 8 ? 0 : code > 8 ? -1 : 1) * e2m1[code % 8] * factor;
+            wrong += bits_of(y[16 + i]) != bits_of(value);
         }
     }
     CHECK_INT(t, wrong, 0);

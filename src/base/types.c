@@ -219,7 +219,8 @@ static inline void block_MXFP4(const uint8_t *b, float *y) {
     for (int j = 0; j < 16; j++) y[j + 16] = (float)e2m1_doubled[b[1 + j] >> 4] * d;
 }
 
-/* Half of an E4M3 without sign, whose top bit says nothing: the exponent is moved from its bias 7 to that of an f16. */
+/* Half of an E4M3 without sign, whose top bit says nothing: an f16 but for the exponent's bias, 15
+ * in place of 7. */
 static inline float half_e4m3(uint8_t b) {
     return b == 0x7f ? 0 : f16_to_f32((b & 127u) << 7) * 0x1p7f;
 }

@@ -24,8 +24,24 @@ static graph_value stored(building *b, uint32_t index) {
     return graph_stored(b->g, b->store, index);
 }
 
+/* y with the scale that stands beside the weight it was made of. */
+static graph_value scaled(building *b, graph_value y, uint32_t weight) {
+    const uint32_t scale = b->store->tensors.data[weight].scale;
+    return scale == GEMMA4_NONE ? y : graph_mul(b->g, y, stored(b, scale));
+}
+
 static graph_value matmul(building *b, graph_value x, uint32_t weight) {
-    return graph_matmul(b->g, x, stored(b, weight));
+    return scaled(b, graph_matmul(b->g, x, stored(b, weight)), weight);
+}
+
+/* x [n, 1 or used, k], ids [n, used]. */
+static graph_value matmul_id(building *b, graph_value x, uint32_t weight, graph_value ids) {
+    const uint32_t scale = b->store->tensors.data[weight].scale;
+    graph_value y = graph_matmul_id(b->g, x, stored(b, weight), ids);
+    if (scale == GEMMA4_NONE || b->store->tensors.data[scale].dim[0] == 1) return scaled(b, y, weight);
+    graph_value own = graph_gather_rows(b->g, stored(b, scale), ids, 1);
+    const graph_tensor *t = graph_tensor_at(b->g, ids);
+    return graph_mul(b->g, y, graph_reshape(b->g, own, 3, (graph_dim[]){t->dim[0], t->dim[1], {1, 0}}));
 }
 
 static graph_value norm(building *b, graph_value x, uint32_t weight) {
@@ -85,6 +101,7 @@ static graph_value per_layer_inputs(building *b, graph_value x, graph_value toke
     float factor = sqrtf((float)c->n_per_layer);
     graph_value rows = b->m->per_layer_on_host ? graph_scale(b->g, b->t->per_layer_rows, factor)
                                                : graph_gather_rows(b->g, stored(b, b->m->per_layer_token_embd), tokens, factor);
+    rows = scaled(b, rows, b->m->per_layer_token_embd);
     return graph_add(b->g, context, graph_reshape(b->g, rows, 3, dims));
 }
 
@@ -157,14 +174,14 @@ static graph_value experts(building *b, const gemma4_layer *layer, graph_value h
     graph_value x = graph_reshape(g, norm(b, h, layer->pre_ffw_norm_2), 3, (graph_dim[]){b->n, constant(1), constant(c->n_embd)});
     graph_value gate, up;
     if (layer->ffn_gate_up_exps != GEMMA4_NONE) {
-        graph_value both = graph_matmul_id(g, x, stored(b, layer->ffn_gate_up_exps), ids);
+        graph_value both = matmul_id(b, x, layer->ffn_gate_up_exps, ids);
         gate = graph_narrow(g, both, 2, 0, c->n_ff_expert);
         up = graph_narrow(g, both, 2, c->n_ff_expert, c->n_ff_expert);
     } else {
-        gate = graph_matmul_id(g, x, stored(b, layer->ffn_gate_exps), ids);
-        up = graph_matmul_id(g, x, stored(b, layer->ffn_up_exps), ids);
+        gate = matmul_id(b, x, layer->ffn_gate_exps, ids);
+        up = matmul_id(b, x, layer->ffn_up_exps, ids);
     }
-    graph_value each = graph_matmul_id(g, graph_geglu(g, gate, up), stored(b, layer->ffn_down_exps), ids);
+    graph_value each = matmul_id(b, graph_geglu(g, gate, up), layer->ffn_down_exps, ids);
     graph_value sum = graph_weighted_sum(g, each, gates);
     return graph_add(g, dense, norm(b, sum, layer->post_ffw_norm_2));
 }
@@ -241,6 +258,7 @@ beryl_status gemma4_text_build(const gemma4_model *m, const graph_store *store, 
     bool outputs = o->decode || o->n_output;
     graph_value tokens = o->decode ? graph_gather_rows(t->g, stored(&b, m->tokens), t->slot, 1) : t->tokens;
     graph_value h = graph_gather_rows(t->g, stored(&b, m->token_embd), tokens, sqrtf((float)m->config.n_embd));
+    h = scaled(&b, h, m->token_embd);
     if (m->config.n_per_layer) b.per_layer = per_layer_inputs(&b, h, tokens);
     bool may_cut = outputs && !o->decode && !o->hidden;
     for (uint32_t l = 0; l < n_layer && graph_status(t->g, NULL) == BERYL_OK; l++) {

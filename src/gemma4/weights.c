@@ -33,6 +33,27 @@ typedef struct wanted { /* a tensor as the configuration wants it */
     uint32_t group;
 } wanted;
 
+static uint32_t add(adding *a, const char *prefix, wanted w);
+
+static bool is_layers_own(const char *name) {
+#define X(field, own, alias) \
+    if (!strcmp(name, own)) return true;
+    GEMMA4_LAYER_LIST(X)
+#undef X
+    return false;
+}
+
+/* The number beside a matrix, X.scale to X.weight, that its products are multiplied with (one a matrix where there are experts):
+ * such are quantised by scales so small that one for the whole tensor stands above them. */
+static void add_scale(adding *a, const char *prefix, const wanted *w, uint32_t weight) {
+    char name[64];
+    snprintf(name, sizeof name, "%.*s.scale", (int)strcspn(w->name, "."), w->name);
+    const format_gguf_tensor *t = is_layers_own(name) ? NULL : find(a->gguf, prefix, name, NULL);
+    if (!t) return;
+    const uint32_t n = w->rank == 3 && t->ne[0] != 1 ? w->dim[0] : 1, scale = add(a, prefix, (wanted){.name = name, .rank = 1, .dim = {n}, .plain = true});
+    a->store->tensors.data[weight].scale = scale;
+}
+
 /* Index in the store; GEMMA4_NONE where an optional one is missing or after an error. */
 static uint32_t add(adding *a, const char *prefix, wanted w) {
     if (a->status != BERYL_OK) return GEMMA4_NONE;
@@ -63,6 +84,7 @@ static uint32_t add(adding *a, const char *prefix, wanted w) {
     const uint32_t group = w.rank == 1 ? (uint32_t)GROUP_VECTOR : w.group;
     uint32_t index = store_add_weight(a->store, full, t->type, w.rank, w.dim, group, t->file, t->offset, w.on_host);
     if (index == UINT32_MAX) a->status = base_fail(a->error, BERYL_NO_MEMORY, "out of host memory");
+    else if (w.rank > 1) add_scale(a, prefix, &w, index);
     return index;
 }
 

@@ -65,6 +65,7 @@ static uint32_t tensor_add(graph_store *s, const char *name, base_type type, uin
     t->rank = (uint8_t)rank;
     memcpy(t->dim, dim, rank * sizeof *dim);
     t->group = group;
+    t->scale = UINT32_MAX;
     return (uint32_t)(s->tensors.count - 1);
 }
 

@@ -25,6 +25,7 @@ typedef struct store_tensor {
     uint32_t group;              /* tensors of one group share a buffer (a layer) where they fit */
     uint32_t file;               /* weight: index of the source */
     uint64_t file_offset, file_bytes;
+    uint32_t scale;              /* weight: index of what goes with its products (F32 [1], or [dim[0]] one a matrix); UINT32_MAX: nothing */
     bool on_host;                /* stays in the file: only for the reference functions and host gathers */
     uint32_t n_shard;
     store_shard shard[STORE_SHARD_MAX]; /* rows (all leading axes flattened) [row, row + n_row) */
