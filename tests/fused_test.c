@@ -157,7 +157,7 @@ static beryl_status form_open(const struct form *f, base_heap *heap, device **d,
     else status = device_open(heap, NULL, f->device, d, error);
     if (status != BERYL_OK) return status;
     device_caps *caps = &(*d)->caps;
-    if (!strcmp(f->device, "interpreter")) caps->subgroups = true, caps->subgroup_size = 32;
+    if (!strcmp(f->device, "interpreter")) caps->subgroups = true, caps->subgroup_size = 32, caps->permutes_bytes = !f->exact;
     if (f->gpu) caps->kind = DEVICE_DISCRETE, caps->compute_units = 2, caps->dot_i8 = true; /* all WGSL has them */
     if (f->least) caps->dot_i8 = false, caps->workgroup_bytes = 16384;
     if (f->plain) caps->subgroups = false;
