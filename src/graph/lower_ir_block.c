@@ -56,6 +56,10 @@ const uint32_t *lower_ir_weight_table(base_type type) {
     return forms[type].table ? tables[forms[type].table - 1] : NULL;
 }
 
+uint32_t lower_ir_weight_weave(base_type type) {
+    return forms[type].table ? forms[type].low.group : 0;
+}
+
 static bool is_plain(base_type type) {
     return type == TYPE_F32 || type == TYPE_F16 || type == TYPE_BF16;
 }

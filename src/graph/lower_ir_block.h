@@ -34,6 +34,7 @@ typedef struct lower_ir_chunk { /* what was loaded of one */
 bool lower_ir_weight_known(base_type type);
 /* Quants that are places in a table of 16 signed bytes, four a word; NULL: others. */
 const uint32_t *lower_ir_weight_table(base_type type);
+uint32_t lower_ir_weight_weave(base_type type); /* of those: how far apart the two elements of a byte stand; others: 0 */
 ir_type lower_ir_weight_element(base_type type); /* of a buffer with such a weight */
 /* In `from`, its planes (plain: `start`) to be set by the caller; rows of n elements, constants of the kernel. */
 void lower_ir_weight_made(lower_ir_weight *w, lower_ir *k, base_type type, uint32_t n, ir_memory from);

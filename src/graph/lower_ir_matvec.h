@@ -33,7 +33,7 @@ typedef struct lower_ir_matvec {
     ir_id x_at[LOWER_IR_VECTORS_MAX]; /* there: where each vector begins */
     ir_memory x, scales;      /* in workgroup memory; scales: of each block of 32 its scale and the sum of its numbers */
     ir_memory halves;         /* there, where with_halves: of each 16 the sum of its numbers, i32, without the scale */
-    ir_memory woven;          /* there, where weave is not 0: x again, as runs of types with tables have it (lower_ir_packed_weave) */
+    ir_memory woven;          /* there, where weave is not 0: x again, as runs of types with tables have it (lower_ir_weight_weave) */
     bool with_halves;
     uint32_t weave;
     lower_ir_pairs pairs[LOWER_IR_TABLES_MAX]; /* [n_pairs], of the types with tables */

@@ -11,7 +11,6 @@ typedef struct packed_form {
     uint8_t zero;  /* what q means 0 */
     bool is_signed;
     uint8_t widths[LOWER_IR_RAW_MAX];
-    uint8_t weave;
 } packed_form;
 
 static const packed_form forms[TYPE_COUNT] = {
@@ -20,10 +19,10 @@ static const packed_form forms[TYPE_COUNT] = {
     [TYPE_Q4_1] = {32, 0, false, {4, 1}},
     [TYPE_Q5_0] = {32, 16, false, {4, 1, 1}},
     [TYPE_Q5_1] = {32, 0, false, {4, 1, 1}},
-    [TYPE_IQ4_NL] = {32, 0, true, {4, 1}, 16},
-    [TYPE_IQ4_XS] = {32, 0, true, {4, 2}, 16},
-    [TYPE_MXFP4] = {32, 0, true, {4, 1}, 16},
-    [TYPE_NVFP4] = {32, 0, true, {4, 1}, 8},
+    [TYPE_IQ4_NL] = {32, 0, true, {4, 1}},
+    [TYPE_IQ4_XS] = {32, 0, true, {4, 2}},
+    [TYPE_MXFP4] = {32, 0, true, {4, 1}},
+    [TYPE_NVFP4] = {32, 0, true, {4, 1}},
     [TYPE_Q2_K] = {128, 0, false, {4, 4, 2, 1}},
     [TYPE_Q3_K] = {128, 4, false, {4, 4, 4, 1, 1, 1, 1}},
     [TYPE_Q4_K] = {64, 0, false, {4, 4, 4}},
@@ -45,10 +44,6 @@ bool lower_ir_packed_signed(base_type type) {
 
 uint32_t lower_ir_packed_zero(base_type type) {
     return forms[type].zero;
-}
-
-uint32_t lower_ir_packed_weave(base_type type) {
-    return forms[type].weave;
 }
 
 uint32_t lower_ir_packed_widths(base_type type, uint8_t widths[LOWER_IR_RAW_MAX]) {

@@ -4,7 +4,7 @@
  *
  * A chunk is 32, 64 or 128 elements. Its parts are blocks of 32 elements, or halves of them, of one or two runs of 16
  * elements. Where a run's elements stand is said by three numbers: four (of 64 elements), second (block of 32 in it), half.
- * Of types with a table (lower_ir_weight_table) runs are woven, each with what stands lower_ir_packed_weave elements on. 16: the runs
+ * Of types with a table (lower_ir_weight_table) runs are woven, each with what stands lower_ir_weight_weave elements on. 16: the runs
  * of a block are its elements 0, 16, 1, 17, ..., 7, 23 and 8, 24, ..., 31; 8: each run is its own 0, 8, 1, 9, ..., 7, 15.
  * An element is d * scale * (q - zero) + m * least. */
 #ifndef GRAPH_LOWER_IR_PACKED_H
@@ -48,7 +48,6 @@ bool lower_ir_packed_known(base_type type);
 uint32_t lower_ir_packed_chunk(base_type type); /* elements of a chunk */
 bool lower_ir_packed_signed(base_type type);   /* its bytes are, else 0 .. 127 */
 uint32_t lower_ir_packed_zero(base_type type);
-uint32_t lower_ir_packed_weave(base_type type); /* 0: nothing is woven */
 /* What a chunk is loaded as: u32 vectors of these widths. Gives their number. */
 uint32_t lower_ir_packed_widths(base_type type, uint8_t widths[LOWER_IR_RAW_MAX]);
 void lower_ir_packed_load(const lower_ir_weight *w, ir_id row, ir_id chunk, ir_id raw[LOWER_IR_RAW_MAX]);

@@ -29,8 +29,8 @@
 
 enum { PLANE_ALIGN = 16 };
 
-/* A field of a block: bytes [at, at + size). size 0: no such plane. zero: a byte that means 0 and becomes it; 0: none. */
-typedef struct pack_field { uint16_t at, size; uint8_t zero; } pack_field;
+/* A field of a block: bytes [at, at + size). size 0: no such plane. */
+typedef struct pack_field { uint16_t at, size; } pack_field;
 
 static const pack_field pack_fields[TYPE_COUNT][PACK_PLANE_MAX] = {
     [TYPE_F32] = {{0, 4}},
@@ -43,7 +43,7 @@ static const pack_field pack_fields[TYPE_COUNT][PACK_PLANE_MAX] = {
     [TYPE_Q5_0] = {{6, 16}, {0, 2}, {2, 4}},
     [TYPE_Q5_1] = {{8, 16}, {0, 8}},
     [TYPE_MXFP4] = {{1, 16}, {0, 1}},
-    [TYPE_NVFP4] = {{4, 32}, {0, 4, .zero = 0x7f}},
+    [TYPE_NVFP4] = {{4, 32}, {0, 4}},
     [TYPE_Q2_K] = {{16, 64}, {0, 16}, {80, 4}},
     [TYPE_Q3_K] = {{32, 64}, {0, 32}, {96, 12}, {108, 2}},
     [TYPE_Q4_K] = {{16, 128}, {0, 16}},
@@ -103,7 +103,7 @@ void graph_pack_rows(base_type type, uint64_t k, uint64_t n_row, const void *fro
     const size_t n = (size_t)(n_row * (k / base_type_block(type)));
     uint8_t *bytes = to;
     gather(bytes, (const uint8_t *)from + field.at, n, base_type_block_bytes(type), field.size);
-    for (size_t i = 0; field.zero && i < n * field.size; i++) bytes[i] = bytes[i] == field.zero ? 0 : bytes[i];
+    for (size_t i = 0; type == TYPE_NVFP4 && plane == 1 && i < n * field.size; i++) bytes[i] = bytes[i] == 0x7f ? 0 : bytes[i];
 }
 
 void graph_unpack_rows(base_type type, uint64_t k, uint64_t n_row, const void *const *planes, void *to) {
