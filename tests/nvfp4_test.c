@@ -26,22 +26,26 @@ static const void *file_map(void *user, uint64_t offset, size_t size) {
 
 /* ---- such a file ------------------------------------------------------------------------------------------------- */
 
-static float half_scale(uint8_t byte) { /* what code 1, an e2m1 of 0.5, stands for */
-    uint8_t block[36] = {byte, 0, 0, 0, 1};
-    float y[64];
-    base_dequantise(TYPE_NVFP4, block, y, 64);
-    return y[0];
+enum { N_SCALE = 127 };
+
+static void scales_of(float scales[N_SCALE]) { /* ascending: what code 2, an e2m1 of 1, stands for */
+    for (int i = 0; i < N_SCALE; i++) {
+        float y[64];
+        base_dequantise(TYPE_NVFP4, (const uint8_t[36]){(uint8_t)i, 0, 0, 0, 2}, y, 64);
+        scales[i] = y[0];
+    }
 }
 
 /* 64 numbers, to be multiplied with `scale`. */
-static void quantise(const float *x, float scale, uint8_t *block) {
+static void quantise(const float *x, float scale, const float scales[N_SCALE], uint8_t *block) {
     static const float ends[7] = {0.25f, 0.75f, 1.25f, 1.75f, 2.5f, 3.5f, 5};
     memset(block, 0, 36);
     for (int s = 0; s < 4; s++, x += 16) {
         float most = 0;
         for (int i = 0; i < 16; i++) most = fmaxf(most, fabsf(x[i]) / scale);
-        while (block[s] < 0x7e && 2 * half_scale(block[s]) * 6 < most) block[s]++;
-        const float unit = 2 * half_scale(block[s]) * scale;
+        for (int step = 64; step; step /= 2)
+            if (block[s] + step < N_SCALE && scales[block[s] + step - 1] * 6 < most) block[s] = (uint8_t)(block[s] + step);
+        const float unit = scales[block[s]] * scale;
         for (int i = 0; i < 16; i++) {
             uint8_t code = x[i] < 0 ? 8 : 0;
             for (int e = 0; e < 7; e++) code = (uint8_t)(code + (fabsf(x[i]) > ends[e] * unit));
@@ -61,13 +65,15 @@ static void add_matrices(gguf_make *m, const format_gguf_tensor *from, const voi
     const bool scaled = !ends_with(name, "ffn_down_exps.weight");
     float *values = malloc(n * n_matrix * sizeof *values), *scales = calloc(2 * n_matrix, sizeof *scales);
     uint8_t *blocks = malloc(n * n_matrix / 64 * 36);
+    float steps[N_SCALE];
+    scales_of(steps);
     if (!values || !scales || !blocks) abort();
     base_dequantise(from->type, data, values, n * n_matrix);
     for (uint64_t i = 0; i < n_matrix; i++) {
         float most = 0, *own = values + i * n;
         for (uint64_t e = 0; e < n; e++) most = fmaxf(most, fabsf(own[e]));
         scales[i] = scaled ? most / (6 * 448) : 1;
-        for (uint64_t e = 0; e < n; e += 64) quantise(own + e, scales[i], blocks + (i * n + e) / 64 * 36);
+        for (uint64_t e = 0; e < n; e += 64) quantise(own + e, scales[i], steps, blocks + (i * n + e) / 64 * 36);
         base_dequantise(TYPE_NVFP4, blocks + i * n / 64 * 36, own, n);
         for (uint64_t e = 0; e < n; e++) own[e] *= scales[i];
     }

@@ -207,7 +207,10 @@ void lower_ir_matvec_open(lower_ir_matvec *m, const base_type *types, uint32_t n
     if (m->n_ahead) m->ahead = ir_register(b, IR_U32, m->n_ahead);
     if (c->x != MATVEC_DIRECT) m->x = ir_workgroup(b, c->x == MATVEC_INT8 ? IR_U32 : IR_F32, m->vector * 4 * c->n_x);
     if (c->x == MATVEC_INT8) m->scales = ir_workgroup(b, IR_F32, over(m->length, 64) * 4 * c->n_x);
-    for (uint32_t i = 0; i < n && c->x == MATVEC_INT8; i++) if (lower_ir_weight_weave(types[i])) m->weave = lower_ir_weight_weave(types[i]);
+    for (uint32_t i = 0; i < n && c->x == MATVEC_INT8; i++) {
+        const uint32_t apart = lower_ir_weight_weave(types[i]);
+        if (apart) m->weave = apart; /* the same of all that have one */
+    }
     for (uint32_t i = 0; i < n; i++) m->with_halves = m->with_halves || (c->x == MATVEC_INT8 && needs_halves(types[i]));
     if (m->with_halves) m->halves = ir_workgroup(b, IR_I32, over(m->length, 64) * 4 * c->n_x);
     if (!c->subgroups) m->joined = ir_workgroup(b, IR_F32, c->wg * rows * c->n_x);
@@ -419,7 +422,7 @@ static void multiply_int8(lower_ir_matvec *m, base_type type, uint32_t rows, low
     ir_id own = ir_load(b, m->scales, lower_ir_plus(k, lower_ir_times(k, block, 2), v * over(m->length, 64) * 4), 2), scale = ir_extract(b, own, 0);
     ir_id moved = p->up ? ir_mul(b, scale, ir_f32(b, 1.0f / (float)(1u << p->up))) : scale;
     for (uint32_t r = 0; r < p->n_run; r++)
-        x[r] = ir_load(b, lower_ir_weight_weave(type) ? m->woven : m->x, lower_ir_times(k, place_of(m, v, p->four, p->second, r ? ir_u32(b, 1) : p->half), 4), 4);
+        x[r] = ir_load(b, lower_ir_weight_table(type) ? m->woven : m->x, lower_ir_times(k, place_of(m, v, p->four, p->second, r ? ir_u32(b, 1) : p->half), 4), 4);
     if (needs_halves(type)) half_sums(m, v, p, block, sums);
     for (uint32_t row = 0; row < rows; row++) {
         const lower_ir_part *w = &opened[row].parts[i];
@@ -513,7 +516,7 @@ static void multiply_f32(lower_ir_matvec *m, base_type type, uint32_t rows, cons
     for (uint32_t v = 0; v < m->c.n_x; v++) {
         ir_id x[2][4], all[2] = {IR_NO_ID, IR_NO_ID};
         for (uint32_t r = 0; r < p->n_run; r++) x_floats(m, v, p, r, x[r]);
-        if (lower_ir_weight_weave(type)) weave(b, lower_ir_weight_weave(type), x);
+        if (lower_ir_weight_table(type)) weave(b, lower_ir_weight_weave(type), x);
         for (uint32_t r = 0, n; least && r < p->n_run; r += n) {
             n = alike(p, r);
             for (uint32_t j = 0; j < 4 * n; j++) all[r] = plus(b, x[r + j / 4][j % 4], all[r]);
