@@ -92,11 +92,10 @@ typedef struct helper {
 
 /* Functions of whole vectors. For C: loops that compilers make one operation of, if they do not unroll them before they look. */
 #define EACH_ELEMENT(name, n, parameters, more, elements)                                         \
-    {name "_f32x" n, HOST,                                                                        \
-     "FN f32x" n " " name "_f32x" n "(" parameters ") {\n"                                        \
-     "    ALIGNED f32 a[" n "];\n    *(f32x" n "u *)a = x;\n" more                                \
-     "    EACH_ELEMENT for (u32 j = 0; j < " n "; j++) a[j] = " name "_f32(" elements ");\n"       \
-     "    return *(f32x" n "u *)a;\n}\n"}
+    "FN f32x" n " " name "_f32x" n "(" parameters ") {\n"                                         \
+    "    ALIGNED f32 a[" n "];\n    *(f32x" n "u *)a = x;\n" more                                 \
+    "    EACH_ELEMENT for (u32 j = 0; j < " n "; j++) a[j] = " name "_f32(" elements ");\n"        \
+    "    return *(f32x" n "u *)a;\n}\n"
 #define EACH_OF_ONE(name, n) EACH_ELEMENT(name, n, "f32x" n " x", "", "a[j]")
 #define EACH_OF_TWO(name, n)                                                                      \
     EACH_ELEMENT(name, n, "f32x" n " x, f32x" n " y",                                             \
@@ -105,6 +104,15 @@ typedef struct helper {
     EACH_ELEMENT(name, n, "f32x" n " x, f32x" n " y, f32x" n " z",                                \
                  "    ALIGNED f32 b[" n "], c[" n "];\n    *(f32x" n "u *)b = y;\n"              \
                  "    *(f32x" n "u *)c = z;\n", "a[j], b[j], c[j]")
+/* The lesser or greater as one instruction, which gives y where one is NaN: gcc makes a mask and a choice of a comparison. */
+#define HAS_ONE "#ifdef __AVX512VL__\n"
+#define ONE_OF_TWO(name, instruction, n)                                                          \
+    {name "_f32x" n, HOST,                                                                        \
+     HAS_ONE "FN f32x" n " " name "_f32x" n "(f32x" n " x, f32x" n " y) {\n"                      \
+     "    __asm__(\"" instruction " %1, %0, %0\" : \"+v\"(x) : \"v\"(y));\n    return x;\n}\n#endif\n"}
+#define WITH_ONE(name, n, parameters, expression, otherwise)                                      \
+    {name "_f32x" n, HOST,                                                                        \
+     HAS_ONE "FN f32x" n " " name "_f32x" n "(" parameters ") {\n    return " expression ";\n}\n#else\n" otherwise "#endif\n"}
 #define WIDE(name, n) {name "_f32x" n, PROCESSOR | WIDENED, name "_f32"}
 #define VECTOR_MATH(n)                                                                           \
     {"pick_f32x" n, HOST,                                                                        \
@@ -118,8 +126,21 @@ typedef struct helper {
      "    return as_f32x" n "(as_u32x" n "(moved) | most | (x & 0x8000u) << 16);\n}\n"},                 \
     {"fma_f32x" n, PROCESSOR, "#define fma_f32x" n "(x, y, z) fma(x, y, z)\n"},                     \
     WIDE("min", n), WIDE("max", n), WIDE("exp", n), WIDE("tanh", n),                    \
-    EACH_OF_TWO("min", n), EACH_OF_TWO("max", n), EACH_OF_ONE("exp", n),                            \
-    EACH_OF_ONE("tanh", n), EACH_OF_THREE("fma", n)
+    ONE_OF_TWO("lesser", "vminps", n), ONE_OF_TWO("greater", "vmaxps", n),                          \
+    WITH_ONE("min", n, "f32x" n " x, f32x" n " y", "pick_f32x" n "(y != y, x, lesser_f32x" n "(x, y))", EACH_OF_TWO("min", n)), \
+    WITH_ONE("max", n, "f32x" n " x, f32x" n " y", "pick_f32x" n "(y != y, x, greater_f32x" n "(x, y))", EACH_OF_TWO("max", n)), \
+    {"tanh_quotient_f32x" n, HOST, EACH_OF_ONE("tanh_quotient", n)},                                \
+    WITH_ONE("tanh", n, "f32x" n " x", "lesser_f32x" n "(all_f32x" n "(1.0f), greater_f32x" n "(all_f32x" n "(-1.0f), tanh_quotient_f32x" n "(x)))", EACH_OF_ONE("tanh", n)), \
+    {"exp_f32x" n, HOST, EACH_OF_ONE("exp", n)}, {"fma_f32x" n, HOST, EACH_OF_THREE("fma", n)}
+
+/* A quotient of polynomials to 9, 5 units in the last place; beyond it may leave -1 to 1. */
+#define TANH_QUOTIENT \
+    "    let bits: i32 = i32(bitcast<u32>(x * x));\n" \
+    "    let s: f32 = bitcast<f32>(u32(select(bits, 0x42a20000, bits > 0x42a20000)));\n" /* 81 */ \
+    "    let p2: f32 = @fma(@fma(s, 1.33550502e-8f, 2.06093938e-5f), s, 3.49560849e-3f);\n" \
+    "    let q2: f32 = @fma(@fma(s, 7.77672641e-7f, 3.28566709e-4f), s, 2.58770613e-2f);\n" \
+    "    let p: f32 = @fma(@fma(p2, s, 0.133810433f), s, 0.99999998f);\n" \
+    "    let t: f32 = x * p / @fma(@fma(q2, s, 0.467143589f), s, 1.0f);\n"
 
 /* clang-format off */
 static const helper helpers[] = {
@@ -335,14 +356,9 @@ static const helper helpers[] = {
      "    return select((p + 1.0f) * bitcast<f32>(t << 23u), 0.0f, x < -87.33654f);\n}\n"},
     {"exp_f32", OPENCL, "#define exp_f32(x) exp(x)\n"},
     {"tanh_f32", OPENCL, "#define tanh_f32(x) tanh(x)\n"},
-    {"tanh_f32", WGSL | HOST | PROCESSOR, /* a quotient of polynomials to 9, 5 units in the last place: the built-in overflows on some devices and is coarse near 0 on others */
-     "fn tanh_f32(x: f32) -> f32 {\n"
-     "    let bits: i32 = i32(bitcast<u32>(x * x));\n"
-     "    let s: f32 = bitcast<f32>(u32(select(bits, 0x42a20000, bits > 0x42a20000)));\n" /* 81 */
-     "    let p2: f32 = @fma(@fma(s, 1.33550502e-8f, 2.06093938e-5f), s, 3.49560849e-3f);\n"
-     "    let q2: f32 = @fma(@fma(s, 7.77672641e-7f, 3.28566709e-4f), s, 2.58770613e-2f);\n"
-     "    let p: f32 = @fma(@fma(p2, s, 0.133810433f), s, 0.99999998f);\n"
-     "    let t: f32 = x * p / @fma(@fma(q2, s, 0.467143589f), s, 1.0f);\n"
+    {"tanh_quotient_f32", HOST, "fn tanh_quotient_f32(x: f32) -> f32 {\n" TANH_QUOTIENT "    return t;\n}\n"},
+    {"tanh_f32", WGSL | HOST | PROCESSOR, /* the built-in overflows on some devices and is coarse near 0 on others */
+     "fn tanh_f32(x: f32) -> f32 {\n" TANH_QUOTIENT
      "    let size: f32 = @fabs(t);\n"
      "    return bitcast<f32>(bitcast<u32>(select(size, 1.0f, size > 1.0f)) | (bitcast<u32>(t) & 0x80000000u));\n}\n"},
     {"sinh_f32", WGSL,
@@ -377,6 +393,8 @@ static const helper helpers[] = {
      "    return atan2(y, x);\n}\n"},
 
     VECTOR_MATH("4"), VECTOR_MATH("8"), VECTOR_MATH("16"),
+    {"ask_ahead", HOST, "#define ask_ahead(x) __builtin_prefetch((const char *)&(x) + 2048)\n"}, /* by themselves processors do so inside of a page alone */
+    {"ask_ahead", PROCESSOR, "#define ask_ahead(x) __builtin_prefetch((const void *)((ulong)&(x) + 2048))\n"},
 
     ATOMIC("min", "i32", "<"),
     ATOMIC("max", "i32", ">"),
