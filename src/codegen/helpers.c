@@ -493,6 +493,13 @@ static int language_of(const codegen *g) {
     return codegen_for_processor(g) && g->language->language == DEVICE_OPENCL_C ? PROCESSOR : 1 << g->language->language;
 }
 
+/* Index of the first that fits; N_HELPER: none. */
+static int helper_of(const codegen *g, const char *name, size_t size) {
+    int i = 0;
+    while (i < N_HELPER && (!(helpers[i].languages & language_of(g)) || strlen(helpers[i].name) != size || memcmp(helpers[i].name, name, size))) i++;
+    return i;
+}
+
 static bool is_scalar(const char *word) {
     return !strncmp(word, "f32", 3) || !strncmp(word, "i32", 3) || !strncmp(word, "u32", 3);
 }
@@ -518,12 +525,10 @@ static void widen(base_text *out, const char *name, const char *text, const char
 }
 
 static const char *widened(codegen *g, const helper *h) {
-    const char *scalar = "";
+    const int scalar = helper_of(g, h->text, strlen(h->text));
     base_text text;
-    for (int i = 0; i < N_HELPER; i++)
-        if (helpers[i].languages & language_of(g) && !strcmp(helpers[i].name, h->text)) scalar = codegen_own(g, helpers[i].text);
     base_text_init(&text, g->arena->heap);
-    widen(&text, h->text, scalar, h->name + strlen(h->text)); /* "x16" */
+    if (scalar < N_HELPER) widen(&text, h->text, codegen_own(g, helpers[scalar].text), h->name + strlen(h->text)); /* "x16" */
     const char *own = text.failed || !text.data ? "" : codegen_print(g, "%s", text.data);
     if (text.failed) codegen_no_memory(g);
     base_text_fini(&text);
@@ -535,17 +540,11 @@ static const char *text_of(codegen *g, const helper *h) {
 }
 
 static void mark_name(codegen *g, bool *wanted, const char *name, size_t size) {
-    for (int i = 0; i < N_HELPER; i++) {
-        if (!(helpers[i].languages & language_of(g)) ||
-            strlen(helpers[i].name) != size || memcmp(helpers[i].name, name, size))
-            continue;
-        if (!wanted[i]) {
-            wanted[i] = true;
-            const char *own = text_of(g, &helpers[i]);
-            mark(g, wanted, own, strlen(own));
-        }
-        return;
-    }
+    const int i = helper_of(g, name, size);
+    if (i == N_HELPER || wanted[i]) return;
+    wanted[i] = true;
+    const char *own = text_of(g, &helpers[i]);
+    mark(g, wanted, own, strlen(own));
 }
 
 /* The words of a text that are names of helpers. */
