@@ -433,7 +433,7 @@ static void multiply_int8(lower_ir_matvec *m, base_type type, uint32_t rows, low
             for (uint32_t j = r; zero && j < r + n; j++) sum = ir_sub(b, sum, ir_mul(b, sums[j], ir_i32(b, (int32_t)zero)));
             for (uint32_t j = r; j < r + n; j++) sum = dot(b, w->run[j], x[j], sum);
             ir_id less = ir_i32(b, 0);
-            for (uint32_t j = r; w->less[j] != IR_NO_ID && j < r + n; j++) less = dot(b, w->less[j], x[j], less);
+            for (uint32_t j = r; j < r + n && w->less[j] != IR_NO_ID; j++) less = dot(b, w->less[j], x[j], less);
             if (w->less[r] != IR_NO_ID) sum = ir_sub(b, sum, less);
             total = plus_times(b, opened[row].fractions ? ir_cast(b, IR_F32, sum) : sum, w->scale[r], total);
             if (least && apart) below = plus_times(b, sums[r], w->least[r], below);
