@@ -123,6 +123,7 @@ static beryl_status group(lowering *l, const experts *e, uint32_t tile, uint32_t
     lower_count_param(s, "n_pair", e->n_pair);
     lower_u32(s, "tile", tile);
     lower_u32(s, "n_tile", n_tile);
+    lower_groups(s, (lower_count){e->n_expert, 0}, 1);
     return lower_step_end(s, error);
 }
 
