@@ -5,8 +5,6 @@
  * elements. Vectors of bool are arrays. */
 #include "codegen/c_vector.h"
 
-enum { LINE_BYTES = 64 }; /* of a processor's cache */
-
 void codegen_c_vectors(codegen *g) {
     if (ir_lanes(g->k) > 1 || !codegen_for_processor(g)) return;
     g->arrays = base_arena_take(g->arena, g->k->n_code + 1, sizeof *g->arrays);
@@ -216,7 +214,6 @@ void codegen_c_wide_load(codegen *g, ir_id id, const char *index) {
     if (carried || !is_half(type)) {
         const char *in_memory = carried ? codegen_type(type) : codegen_c_memory_type(type);
         const char *all = memory_at(g, i, index, in_memory, true);
-        if (i->space == IR_BUFFER && i->width * ir_type_bytes(type) >= LINE_BYTES) codegen_line(g, "ask_ahead(%s);", all);
         define_whole(g, id, carried ? all : carried_over(g, all, type, i->width, false));
         return;
     }

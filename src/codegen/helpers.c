@@ -393,8 +393,6 @@ static const helper helpers[] = {
      "    return atan2(y, x);\n}\n"},
 
     VECTOR_MATH("4"), VECTOR_MATH("8"), VECTOR_MATH("16"),
-    {"ask_ahead", HOST, "#define ask_ahead(x) __builtin_prefetch((const char *)&(x) + 2048)\n"}, /* by themselves processors do so inside of a page alone */
-    {"ask_ahead", PROCESSOR, "#define ask_ahead(x) __builtin_prefetch((const void *)((ulong)&(x) + 2048))\n"},
 
     ATOMIC("min", "i32", "<"),
     ATOMIC("max", "i32", ">"),

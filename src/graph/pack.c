@@ -87,6 +87,15 @@ static void gather(uint8_t *restrict to, const uint8_t *restrict from, size_t n,
     }
 }
 
+/* Scales of NVFP4. `to` may be memory of a device that is slow to read. */
+static void gather_e4m3(uint8_t *restrict to, const uint8_t *restrict from, size_t n, size_t stride) {
+    for (size_t i = 0; i < n; i++) {
+        uint8_t four[4];
+        for (uint32_t k = 0; k < 4; k++) four[k] = from[i * stride + k] == 0x7f ? 0 : from[i * stride + k];
+        memcpy(to + i * 4, four, 4);
+    }
+}
+
 static void scatter(uint8_t *restrict to, const uint8_t *restrict from, size_t n, size_t stride, size_t size) {
     switch (size) {
 #define X(bytes)                                                               \
@@ -101,9 +110,9 @@ static void scatter(uint8_t *restrict to, const uint8_t *restrict from, size_t n
 void graph_pack_rows(base_type type, uint64_t k, uint64_t n_row, const void *from, uint32_t plane, void *to) {
     const pack_field field = pack_fields[type][plane];
     const size_t n = (size_t)(n_row * (k / base_type_block(type)));
-    uint8_t *bytes = to;
-    gather(bytes, (const uint8_t *)from + field.at, n, base_type_block_bytes(type), field.size);
-    for (size_t i = 0; type == TYPE_NVFP4 && plane == 1 && i < n * field.size; i++) bytes[i] = bytes[i] == 0x7f ? 0 : bytes[i];
+    const uint8_t *first = (const uint8_t *)from + field.at;
+    if (type == TYPE_NVFP4 && plane == 1) gather_e4m3(to, first, n, base_type_block_bytes(type));
+    else gather(to, first, n, base_type_block_bytes(type), field.size);
 }
 
 void graph_unpack_rows(base_type type, uint64_t k, uint64_t n_row, const void *const *planes, void *to) {
