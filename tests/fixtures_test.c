@@ -559,11 +559,10 @@ static const struct generated_device { int device; bool quick; const char *stand
 
 static void test_generated(test *t, const struct generated_device *on) {
     const char *device = model_devices[on->device].name;
-    const bool stand_in = on->stand_in && rig_stand_in(on->stand_in), quick = on->quick && !stand_in, all = quick || getenv("BERYL_TEST_ALL");
+    const bool stand_in = on->stand_in && rig_stand_in(on->stand_in), quick = on->quick && !stand_in;
     for (size_t i = 0; i < sizeof fixtures / sizeof *fixtures; i++) {
         const fixture *f = &fixtures[i];
-        const bool alike = !strcmp(f->name, "e2b-f32") || !strcmp(f->name, "e2b-q4_0");
-        const bool logits = f->text_only && (!stand_in || !strcmp(f->name, on->only)) && (all || !alike);
+        const bool logits = f->text_only && (!stand_in || !strcmp(f->name, on->only));
         const bool whole = quick || (on->whole && !strcmp(f->name, on->whole));
         if (!whole && logits && test_case(t, "fixtures/pieces-of-3-%s-%s", device, f->name)) check_pieces(t, f->name, on->device, 3, false);
         if (whole && test_case(t, "fixtures/whole-%s-%s", device, f->name)) check_whole(t, f->name, on->device);

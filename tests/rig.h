@@ -47,8 +47,8 @@ typedef struct rig_process {
     uint32_t files, maps;
 } rig_process;
 rig_process rig_process_now(void);
-/* Makes and drops 1,000 programs, the i-th of which `desc` describes (its text may be used again for the next); most are dropped
- * while they wait or compile, with BERYL_TEST_ROUNDS set none before it is compiled. Checks that nothing stays: not in the device,
+/* Makes and drops 1,000 programs, the i-th of which `desc` describes (its text may be used again for the next); three of four
+ * when they are compiled, one while it waits. Checks that nothing stays (BERYL_TEST_ROUNDS: says what): not in the device,
  * and from the 200th on no file, mapping, or memory in the process beyond what allocators keep. */
 void rig_thousand(test *t, rig *r, device_program_desc (*desc)(void *user, uint32_t i), void *user);
 

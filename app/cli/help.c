@@ -23,9 +23,9 @@ static const char *const details[COMMAND_COUNT] = {
     [COMMAND_SHOW] = "  beryl show model.gguf --tensors",
     [COMMAND_LIST] =
         "Finds the built-in model, the files in Beryl's own folder, and an Ollama store.",
-    [COMMAND_DEVICES] = "The first one is taken unless --device of another command or $BERYL_DEVICE says otherwise. "
-        "--verbose tells what each can do: language, types, subgroups, products, matrix units, "
-        "workgroups, buffers. A backend that finds nothing says why.",
+    [COMMAND_DEVICES] = "The first one that runs programs is taken unless --device of another command or $BERYL_DEVICE says otherwise. "
+        "Under each: its language, types, subgroups, products, matrix units; with --verbose how large "
+        "workgroups and buffers may be. A backend that finds nothing says why.",
     [COMMAND_BENCH] =
         "Rows are named as users of llama-bench know them: pp512 reads a prompt of 512 tokens, "
         "tg128 generates 128, "

@@ -263,8 +263,8 @@ static void device_json(json_out *j, const beryl_device_info *info) {
     json_close(j, '}');
 }
 
-/* What it can do, in two lines under its name. */
-static void device_abilities(const beryl_device_info *info) {
+/* What it can do, in a line under its name; verbose: how much at once, in another. */
+static void device_abilities(const beryl_device_info *info, bool verbose) {
     char size[3][32];
     if (!*info->language) {
         bool reference = !strcmp(info->backend, "reference");
@@ -279,6 +279,7 @@ static void device_abilities(const beryl_device_info *info) {
     printf("%s%s%s", info->dot_i8 ? "; 8-bit dot products" : "",
            info->fragments ? "; matrix units for f16, bf16" : "",
            info->timestamps ? "; timestamps" : "");
+    if (!verbose) return;
     fputs("\n               ", stdout);
     if (info->compute_units) printf("%u compute units; ", info->compute_units);
     printf("workgroups of %u lanes, %s; largest buffer %s, binding %s",
@@ -319,8 +320,8 @@ static void device_each(void *user, const beryl_device_info *info) {
         fputs("\n               not usable: ", stdout);
         text_put(info->why_not, 0);
         fputs(term_style_text(t, stdout, TERM_PLAIN), stdout);
-    } else if (l->c->verbose) {
-        device_abilities(info);
+    } else {
+        device_abilities(info, l->c->verbose);
     }
     putchar('\n');
 }
