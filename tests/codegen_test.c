@@ -5,16 +5,16 @@
  * Two tables: every op over every type (one kernel for each type: inputs with all awkward numbers,
  * one output a result type), and kernels for what is not an op alone: barriers, loops, masks,
  * vectors, atomics, staging. */
-#define _GNU_SOURCE /* RTLD_DEFAULT, popen */
 #include "test.h"
 #include "hip_compile.h"
 #include "rig.h"
 
 #include "base/thread.h"
 #include "codegen/codegen.h"
+#include "device/cuda/cuda.h"
 #include "ir/pass/pass.h"
 
-#include <dlfcn.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -1140,29 +1140,20 @@ static void all_texts(test *t, device_language language, void *user,
     }
 }
 
-typedef struct nvrtc {
-    int (*make)(void **program, const char *text, const char *name, int n,
-                const char *const *headers, const char *const *names);
-    int (*compile)(void *program, int n, const char *const *options);
-    int (*drop)(void **program);
-    int (*log_size)(void *program, size_t *size);
-    int (*log)(void *program, char *text);
-} nvrtc;
-
 static void compile_cuda(test *t, void *user, const device_program_desc *desc) {
-    const nvrtc *n = user;
-    static const char *const options[] = {"--gpu-architecture=compute_80", "--fmad=false"};
-    void *program = NULL;
-    CHECK_INT(t, n->make(&program, desc->source, desc->label, 0, NULL, NULL), 0);
-    if (n->compile(program, 2, options)) {
-        static char text[4096];
+    const cuda_driver *driver = user;
+    const char *options[CUDA_OPTION_MAX];
+    char room[512], log[4096] = "?";
+    bool ptx;
+    cuda_text text = NULL;
+    const uint32_t n = driver->flavour->options(driver, "80", room, options, &ptx);
+    CHECK_INT(t, driver->c.make(&text, desc->source, desc->label, 0, NULL, NULL), 0);
+    if (driver->c.compile(text, (int)n, options)) {
         size_t size = 0;
-        n->log_size(program, &size);
-        if (size <= sizeof text) n->log(program, text);
-        test_fail(t, __FILE__, __LINE__, "%s: %.600s", desc->label,
-                  size <= sizeof text ? text : "?");
+        if (!driver->c.log_size(text, &size) && size <= sizeof log) driver->c.log(text, log);
+        test_fail(t, __FILE__, __LINE__, "%s: %.600s", desc->label, log);
     }
-    n->drop(&program);
+    driver->c.drop(&text);
 }
 
 /* A product of halves as a schedule makes it for matrix units: more workgroup memory than a text may declare, pairs of fragments. */
@@ -1202,26 +1193,18 @@ static void test_cuda_tiles(test *t) {
 }
 
 static void test_cuda(test *t) {
-    static const char *const libraries[] = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"};
-    void *library = NULL;
-    for (int i = 0; i < 3 && !library; i++) library = dlopen(libraries[i], RTLD_NOW);
-    if (!library) {
-        test_skip(t, "there is no libnvrtc");
+    cuda_driver driver = {.flavour = &cuda_nvidia, .version = INT_MAX}; /* none that a compiler is too new for */
+    cuda_compiler_find(&driver, NULL);
+    if (!driver.has_compiler) {
+        test_skip(t, "%s", driver.no_compiler);
         return;
     }
-    nvrtc n;
-    static const char *const names[] = {"nvrtcCreateProgram", "nvrtcCompileProgram",
-                                        "nvrtcDestroyProgram", "nvrtcGetProgramLogSize",
-                                        "nvrtcGetProgramLog"};
-    void *found[5];
-    for (int i = 0; i < 5; i++) found[i] = dlsym(library, names[i]);
-    memcpy(&n, found, sizeof n);
-    all_texts(t, DEVICE_CUDA_C, &n, compile_cuda);
+    all_texts(t, DEVICE_CUDA_C, &driver, compile_cuda);
     bench b;
     device_program_desc desc;
     bench_init(&b);
     tiled_halves(t, &b, &desc);
-    compile_cuda(t, &n, &desc);
+    compile_cuda(t, &driver, &desc);
     base_arena_fini(&b.arena);
 }
 

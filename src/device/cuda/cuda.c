@@ -297,7 +297,7 @@ static void node(const cuda_launch *launch, void *to) {
     memcpy(to, &p, sizeof p);
 }
 
-static const cuda_flavour flavour = {
+const cuda_flavour cuda_nvidia = {
     .backend = &device_cuda,
     .title = "CUDA",
     .driver_variable = "BERYL_CUDA",
@@ -316,7 +316,7 @@ static const cuda_flavour flavour = {
 };
 
 static void *start(base_heap *heap, const beryl_log *log, beryl_error *error) {
-    return cuda_start(&flavour, heap, log, error);
+    return cuda_start(&cuda_nvidia, heap, log, error);
 }
 
 const device_backend device_cuda = CUDA_BACKEND("cuda", DEVICE_CUDA_C);

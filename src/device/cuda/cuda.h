@@ -290,8 +290,12 @@ typedef struct cuda {
 /* ---- library.c */
 /* Functions of the driver; NULL where it is not there. The compiler is looked for too. */
 beryl_status cuda_library_open(cuda_driver *driver, beryl_error *error);
+/* The compiler alone, not newer than driver->version: driver->c, or why there is none. named_driver: that an environment variable
+ * names, which may hold it; or NULL. */
+void cuda_compiler_find(cuda_driver *driver, void *named_driver);
 
 /* ---- cuda.c: both interfaces' */
+extern const cuda_flavour cuda_nvidia;
 void *cuda_start(const cuda_flavour *flavour, base_heap *heap, const beryl_log *log,
                  beryl_error *error);
 void cuda_stop(void *user);

@@ -64,7 +64,7 @@ static bool try_compiler(cuda_driver *driver, const char *path) {
     return library && take_compiler(driver, library);
 }
 
-static void find_compiler(cuda_driver *driver, void *named_driver) {
+void cuda_compiler_find(cuda_driver *driver, void *named_driver) {
     static const char *const roots[] = {"CUDA_HOME", "CUDA_PATH", "ROCM_PATH"};
     const cuda_flavour *flavour = driver->flavour;
     const char *named = base_environment(flavour->compiler_variable);
@@ -117,6 +117,6 @@ beryl_status cuda_library_open(cuda_driver *driver, beryl_error *error) {
         return base_fail(error, BERYL_NO_DEVICE, "%s is too old: it has no %s",
                          flavour->driver_title, missing);
     if (driver->f.driver_version(&driver->version)) driver->version = 0;
-    find_compiler(driver, named ? library : NULL);
+    cuda_compiler_find(driver, named ? library : NULL);
     return BERYL_OK;
 }
