@@ -276,8 +276,9 @@ typedef struct beryl_trace_options {
 } beryl_trace_options;
 
 /* Runs a plan on made-up tokens and records it in the JSON form that Perfetto and Chrome's about:tracing read: each dispatch
- * with the device's own time, grid, bytes and GB/s, and what the host did meanwhile. The text is handed to `write` in pieces
- * before the task ends. No session may be open. */
+ * with the device's own time, grid, bytes and GB/s, and what the host did meanwhile. Of a device without timestamps, which is a
+ * warning, it has each run as a whole, by the host's clock. The text is handed to `write` in pieces before the task ends. No
+ * session may be open. */
 BERYL_API beryl_status beryl_engine_trace(beryl_engine *engine, const beryl_trace_options *options,
                                           void (*write)(void *user, const char *text, size_t size), void *user, beryl_task **task,
                                           beryl_error *error);

@@ -396,6 +396,9 @@ name=cli/trace
 run trace "$model" --device host --steps 1 --out "$scratch/trace.json"
 if [[ $err =~ 'not usable' || $err =~ 'no device' ]]; then skip "$err"
 else code 0 && json <"$scratch/trace.json" && grep -q '"ph":"X"' "$scratch/trace.json" &&
+    same "$err" '' && BERYL_CAPS=no-timestamps run trace "$model" --device host --steps 1 --out "$scratch/trace.json" && code 0 &&
+    same "$(wc -l <"$scratch/err")" 1 && like "$err" '^beryl: warning: .* gives no timestamps: .*no dispatches$' &&
+    json <"$scratch/trace.json" && ! grep -q '"cat":"dispatch"' "$scratch/trace.json" &&
     run trace "$model" --device reference --out "$scratch/none.json" && code 1 && [ ! -e "$scratch/none.json" ] && ok; fi
 
 name=cli/bench-ops

@@ -63,7 +63,8 @@ static const char *const details[COMMAND_COUNT] = {
     [COMMAND_TRACE] =
         "Open the file at ui.perfetto.dev or in chrome://tracing. One track has each dispatch with "
         "the time that the device took for it, its grid, bytes and GB/s; the other one what the "
-        "host did. Timestamps cost a little themselves: a run takes longer than without.\n\n"
+        "host did. Timestamps cost a little themselves: a run takes longer than without. Where the "
+        "device gives none, it says so, and each run is one event by the host's clock.\n\n"
         "  beryl trace model.gguf --out step.json\n"
         "  beryl trace model.gguf --plan prefill --device opencl --out prefill.json",
     [COMMAND_TUNE] =

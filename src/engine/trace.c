@@ -221,6 +221,9 @@ beryl_status beryl_engine_trace(beryl_engine *e, const beryl_trace_options *opti
         tracing_drop(e, t);
         return status;
     }
+    const device_caps *caps = device_caps_of(e->device);
+    if (!caps->timestamps)
+        base_log(&e->log, BERYL_LOG_WARNING, "%s gives no timestamps: the trace has what the host did, and each run as a whole by the host's clock, no dispatches", caps->name);
     (*task)->state = t;
     (*task)->close = trace_close;
     return BERYL_OK;
