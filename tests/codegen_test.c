@@ -679,6 +679,37 @@ static const ir_kernel *make_functions(bench *w, job *j, ir_type type, uint32_t 
     return k;
 }
 
+/* Vectors of bool: what makes them, what they become, and what chooses by them, where a workgroup is one lane. */
+static const ir_kernel *make_choices(bench *w, job *j, ir_type type, uint32_t width) {
+    ir_builder *b = ir_begin(&w->arena, "choices", 1, 1, 1);
+    const ir_memory x = ir_buffer(b, type, IR_READ, "x"), y = ir_buffer(b, IR_U32, IR_READ_WRITE, "y");
+    const uint32_t n = 64;
+    const ir_id i = ir_loop(b, ir_u32(b, 0), ir_u32(b, n), ir_u32(b, width)), v = ir_load(b, x, i, width);
+    uint64_t order = 0;
+    for (uint32_t e = 0; e < width; e++) order |= (uint64_t)(width - 1 - e) << (4 * e);
+    const ir_id u = ir_swizzle(b, v, width, order), a = ir_lt(b, v, u), c = ir_gt(b, v, ir_number(b, type, width, 0));
+    const ir_id same = ir_splat(b, ir_extract(b, c, 1), width), signs = ir_bitcast(b, IR_I32, width, v), others = ir_bitcast(b, IR_I32, width, u);
+    const ir_id masks[] = {a, ir_le(b, v, u), c, ir_ge(b, v, u), ir_eq(b, v, u), ir_ne(b, v, u), ir_is_nan(b, v), ir_cast(b, IR_BOOL, v),
+                           ir_and(b, a, c), ir_or(b, a, c), ir_xor(b, a, c), ir_not(b, a), ir_eq(b, a, c), ir_ne(b, a, same), same,
+                           ir_swizzle(b, a, width, order), ir_select(b, a, c, same), ir_lt(b, signs, others)};
+    enum { N_MASK = sizeof masks / sizeof *masks, N_VALUE = 7 };
+    const ir_id values[N_VALUE] = {ir_bitcast(b, IR_U32, width, ir_select(b, ir_and(b, a, c), v, u)), ir_bitcast(b, IR_U32, width, ir_cast(b, type, a)),
+                                   ir_cast(b, IR_U32, ir_cast(b, IR_U8, c)), ir_cast(b, IR_U32, ir_cast(b, IR_I64, c)),
+                                   ir_cast(b, IR_U32, ir_select(b, c, ir_number(b, IR_I64, width, -5), ir_number(b, IR_I64, width, 7))),
+                                   ir_cast(b, IR_U32, ir_min(b, signs, others)), ir_cast(b, IR_U32, ir_max(b, signs, others))};
+    for (uint32_t e = 0; e < N_MASK; e++) ir_store(b, y, ir_add(b, i, ir_u32(b, e * n)), ir_cast(b, IR_U32, masks[e]));
+    for (uint32_t e = 0; e < N_VALUE; e++) ir_store(b, y, ir_add(b, i, ir_u32(b, (N_MASK + e) * n)), values[e]);
+    ir_end(b);
+    const ir_kernel *k = NULL;
+    if (ir_finish(b, &k, &w->error)) return NULL;
+    float *data = bytes_of(w, n * sizeof *data);
+    for (uint32_t e = 0; e < n; e++) data[e] = e % 11 == 5 ? NAN : (float)(e * 7 % 13) - 6;
+    give(w, j, 0, data, n * sizeof *data);
+    give(w, j, 1, NULL, n * (N_MASK + N_VALUE) * 4);
+    j->run.groups[0] = 1;
+    return k;
+}
+
 /* Every subgroup op, of f32 and of i64, results side by side. */
 static const ir_kernel *make_subgroups(bench *w, job *j, uint32_t size) {
     const char *name = size == 8 ? "subgroups_8" : size == 4 ? "subgroups_4" : "subgroups_32";
@@ -1052,6 +1083,7 @@ static const kernel_case kernels[] = {
     {"single", NULL, NULL, make_single, IR_F16, 8},
     {"single", NULL, NULL, make_single, IR_U8, 16},
     {"single", NULL, NULL, make_single, IR_I64, 4},
+    {"choices", NULL, NULL, make_choices, IR_F32, 4},
     {"functions", NULL, NULL, make_functions, IR_F32, 4},
     {"functions", NULL, NULL, make_functions, IR_F32, 16},
     {"vectors", NULL, NULL, make_vectors, IR_BF16, 4},

@@ -2,7 +2,8 @@
  * clang. (Elsewhere the lanes of the workgroup are what a compiler makes vectors of.)
  *
  * What is an operator becomes one expression of whole vectors, everything else a loop over the
- * elements. Vectors of bool are arrays. */
+ * elements. Vectors of bool are masks in OpenCL C: i32, 0 or -1. In C they are arrays, since gcc 12 makes single elements of
+ * masks that are more than a comparison met by a choice. */
 #include "codegen/c_vector.h"
 
 void codegen_c_vectors(codegen *g) {
@@ -18,6 +19,28 @@ bool codegen_c_wide(const codegen *g, const ir_instruction *i) {
 /* "f32x16"; of elements in memory, at any address: "u16x8u". */
 static const char *vector_type(codegen *g, const char *element, uint32_t width, bool anywhere) {
     return codegen_print(g, "%sx%u%s", element, (unsigned)width, anywhere ? "u" : "");
+}
+
+static bool has_masks(const codegen *g) {
+    return g->language->language == DEVICE_OPENCL_C;
+}
+
+static bool is_mask(const codegen *g, ir_id id) {
+    return has_masks(g) && g->k->code[id].type == IR_BOOL;
+}
+
+/* What the value's elements are in a vector. */
+static const char *element_type(const codegen *g, ir_id id) {
+    return is_mask(g, id) ? "i32" : codegen_type((ir_type)g->k->code[id].type);
+}
+
+/* One element as it lies in a vector, and read from one. */
+static const char *to_element(codegen *g, ir_id id, const char *x) {
+    return is_mask(g, id) ? codegen_print(g, "-(i32)(%s)", x) : x;
+}
+
+static const char *from_element(codegen *g, ir_id id, const char *vector, const char *index) {
+    return codegen_print(g, is_mask(g, id) ? "(%s[%s] != 0)" : "%s[%s]", vector, index);
 }
 
 static bool is_half(ir_type type) {
@@ -36,14 +59,13 @@ static const char *vector_of(codegen *g, const ir_instruction *i, uint32_t opera
     for (uint32_t lane = 1; lane < from->width; lane++) all = all && texts[lane] == texts[0];
     *same = texts[0];
     if (all) return NULL;
-    const char *name = codegen_print(g, "t%u", (unsigned)g->temporaries++),
-               *type = codegen_type((ir_type)from->type);
+    const char *name = codegen_print(g, "t%u", (unsigned)g->temporaries++), *type = element_type(g, id);
     base_text list;
     base_text_init(&list, g->arena->heap);
     for (uint32_t lane = 0; lane < from->width; lane++)
-        base_text_print(&list, "%s%s", lane ? ", " : "", texts[lane]);
+        base_text_print(&list, "%s%s", lane ? ", " : "", to_element(g, id, texts[lane]));
     if (list.failed) codegen_no_memory(g);
-    else if (from->type == IR_BOOL || from->width < 4)
+    else if ((from->type == IR_BOOL && !is_mask(g, id)) || from->width < 4)
         codegen_line(g, "ALIGNED %s %s[%u] = {%s};", type, name, (unsigned)from->width, list.data);
     else
         codegen_line(g, "const %s %s = {%s};", vector_type(g, type, from->width, false), name,
@@ -56,7 +78,7 @@ static const char *vector_of(codegen *g, const ir_instruction *i, uint32_t opera
 static const char *element(codegen *g, const ir_instruction *i, uint32_t operand) {
     const char *same = "";
     const char *array = vector_of(g, i, operand, &same);
-    return array ? codegen_print(g, "%s[j]", array) : same;
+    return array ? from_element(g, i->in[operand], array, "j") : same;
 }
 
 /* Gives the value its name; the caller declares it. */
@@ -64,23 +86,22 @@ static const char *name_it(codegen *g, ir_id id) {
     const char *name = codegen_print(g, "v%u", (unsigned)id);
     g->arrays[id] = name;
     for (uint32_t lane = 0; lane < g->k->code[id].width; lane++)
-        g->texts[g->first[id] + lane] = codegen_print(g, "%s[%u]", name, (unsigned)lane);
+        g->texts[g->first[id] + lane] = from_element(g, id, name, codegen_print(g, "%u", (unsigned)lane));
     return name;
 }
 
 static void define_whole(codegen *g, ir_id id, const char *expression) {
-    const ir_instruction *i = &g->k->code[id];
-    const char *type = vector_type(g, codegen_type((ir_type)i->type), i->width, false);
+    const char *type = vector_type(g, element_type(g, id), g->k->code[id].width, false);
     codegen_line(g, "const %s %s = %s;", type, name_it(g, id), expression);
 }
 
 static void define_each(codegen *g, ir_id id, const char *expression) {
     const ir_instruction *i = &g->k->code[id];
-    const char *type = codegen_type((ir_type)i->type), *name = name_it(g, id);
-    if (i->type == IR_BOOL) codegen_line(g, "ALIGNED bool %s[%u];", name, (unsigned)i->width);
-    else codegen_line(g, "%s %s;", vector_type(g, type, i->width, false), name);
+    const char *name = name_it(g, id);
+    if (i->type == IR_BOOL && !is_mask(g, id)) codegen_line(g, "ALIGNED bool %s[%u];", name, (unsigned)i->width);
+    else codegen_line(g, "%s %s;", vector_type(g, element_type(g, id), i->width, false), name);
     codegen_line(g, "for (u32 j = 0; j < %uu; j++) %s[j] = %s;", (unsigned)i->width, name,
-                 expression);
+                 to_element(g, id, expression));
 }
 
 static const char *convert(codegen *g, const char *x, const char *element, uint32_t width) {
@@ -135,33 +156,52 @@ static const char *whole(codegen *g, const ir_instruction *i, const char *x, con
 }
 
 static bool is_word(const codegen *g, ir_id id) {
-    const ir_type type = (ir_type)g->k->code[id].type;
-    return type == IR_F32 || type == IR_U32 || type == IR_I32;
+    return ir_type_bytes(codegen_carrier((ir_type)g->k->code[id].type)) == 4;
 }
 
 /* A vector of the operand's lanes, whether they are alike or not. */
 static const char *vector_from(codegen *g, const ir_instruction *i, uint32_t operand) {
     const char *same = "", *vector = vector_of(g, i, operand, &same);
     if (vector) return vector;
-    const ir_instruction *from = &g->k->code[i->in[operand]];
-    return codegen_print(g, "all_%s(%s)", vector_type(g, codegen_type((ir_type)from->type), from->width, false), same);
+    const ir_id id = i->in[operand];
+    const char *type = vector_type(g, element_type(g, id), i->width, false);
+    return codegen_print(g, "all_%s(%s)", type, to_element(g, id, same));
 }
 
-/* A choice by a comparison: the mask of whole vectors chooses bits. NULL: another choice. */
-static const char *whole_choice(codegen *g, const ir_instruction *i) {
+/* The mask of a comparison of words. NULL: it is none. */
+static const char *comparison(codegen *g, const ir_instruction *i) {
     static const char *const signs[IR_OP_COUNT] = {[IR_EQ] = "==", [IR_NE] = "!=", [IR_LT] = "<", [IR_LE] = "<=", [IR_GT] = ">", [IR_GE] = ">="};
-    const ir_instruction *how = &g->k->code[i->in[0]];
-    if (i->op != IR_SELECT || !signs[how->op] || !is_word(g, i->in[1]) || !is_word(g, how->in[0])) return NULL;
-    return codegen_print(g, "as_%s(pick_f32x%u(%s %s %s, %s, %s))", vector_type(g, codegen_type((ir_type)i->type), i->width, false),
-                         (unsigned)i->width, vector_from(g, how, 0), signs[how->op], vector_from(g, how, 1), vector_from(g, i, 1),
-                         vector_from(g, i, 2));
+    if (!signs[i->op] || !is_word(g, i->in[0])) return NULL;
+    return codegen_print(g, "%s %s %s", vector_from(g, i, 0), signs[i->op], vector_from(g, i, 1));
+}
+
+/* What masks are made of and what is made of them. NULL: neither. */
+static const char *masked(codegen *g, ir_id id) {
+    const ir_instruction *i = &g->k->code[id];
+    const char *type = vector_type(g, element_type(g, id), i->width, false), *pick = NULL, *mask = NULL;
+    if (is_mask(g, i->in[0]) && is_mask(g, id)) {
+        if (i->op == IR_NOT) return codegen_print(g, "~%s", vector_from(g, i, 0));
+        const char *sign = i->op == IR_AND ? "&" : i->op == IR_OR ? "|" : i->op == IR_XOR || i->op == IR_NE ? "^" : NULL;
+        if (sign) return codegen_print(g, "%s %s %s", vector_from(g, i, 0), sign, vector_from(g, i, 1));
+    }
+    if (is_mask(g, id) && (mask = comparison(g, i))) return mask;
+    if (i->op == IR_SELECT && (is_word(g, id) || is_mask(g, id))) {
+        mask = has_masks(g) ? vector_from(g, i, 0) : comparison(g, &g->k->code[i->in[0]]);
+        pick = mask ? codegen_print(g, "%s, %s, %s", mask, vector_from(g, i, 1), vector_from(g, i, 2)) : NULL;
+    } else if (i->op == IR_CAST && is_mask(g, i->in[0]) && is_word(g, id)) {
+        pick = codegen_print(g, "%s, all_%s(1), all_%s(0)", vector_from(g, i, 0), type, type);
+    } else if ((i->op == IR_MIN || i->op == IR_MAX) && has_masks(g) && is_word(g, id) && ir_type_in((ir_type)i->type, IR_INTEGERS)) {
+        const char *x = vector_from(g, i, 0), *y = vector_from(g, i, 1);
+        pick = codegen_print(g, "%s %s %s, %s, %s", y, i->op == IR_MIN ? "<" : ">", x, y, x);
+    }
+    return pick ? codegen_print(g, "as_%s(pick_f32x%u(%s))", type, (unsigned)i->width, pick) : NULL;
 }
 
 void codegen_c_wide_op(codegen *g, ir_id id) {
     const ir_instruction *i = &g->k->code[id];
-    const char *choice = whole_choice(g, i);
-    if (choice) {
-        define_whole(g, id, choice);
+    const char *with_mask = masked(g, id);
+    if (with_mask) {
+        define_whole(g, id, with_mask);
         return;
     }
     const char *in[4] = {"", "", "", ""}, *same = "";
