@@ -45,6 +45,14 @@ static uint64_t least(uint64_t a, uint64_t b) {
     return a < b ? a : b;
 }
 
+/* Pages that nobody wrote may all be one page of zeros, which lies in a cache. */
+static beryl_status write_all(measuring *m, beryl_error *error) {
+    const device_command fill = {.kind = DEVICE_FILL, .fill = {m->made, 0, m->bytes}};
+    device_ticket ticket;
+    const beryl_status status = device_submit(m->d, &(device_submit_desc){&fill, 1, NULL, 0}, &ticket, error);
+    return status == BERYL_OK ? device_wait(m->d, ticket, error) : status;
+}
+
 /* The buffer to read, in whole tiles. */
 static beryl_status choose_buffer(measuring *m, beryl_error *error) {
     const device_caps *caps = device_caps_of(m->d);
@@ -67,9 +75,9 @@ static beryl_status choose_buffer(measuring *m, beryl_error *error) {
     }
     m->bytes = bytes / TILE_BYTES * TILE_BYTES;
     if (!m->bytes) return base_fail(error, BERYL_NO_DEVICE_MEMORY, "no room on the device for a buffer to measure with");
-    beryl_status status = device_buffer_make(m->d, m->bytes, "bandwidth", &m->made, error);
+    const beryl_status status = device_buffer_make(m->d, m->bytes, "bandwidth", &m->made, error);
     m->data = m->made;
-    return status;
+    return status == BERYL_OK ? write_all(m, error) : status;
 }
 
 static beryl_status describe_wgsl(base_arena *arena, device_program_desc *desc, beryl_error *error) {
@@ -161,7 +169,7 @@ static beryl_status make_program(measuring *m, beryl_error *error) {
     device_program_desc desc;
     base_arena arena;
     base_arena_init(&arena, m->heap);
-    const bool written = m->kind == MEASURE_READ && (caps->languages & DEVICE_LANGUAGE_BIT(DEVICE_WGSL));
+    const bool written = m->kind == MEASURE_READ && (caps->languages & DEVICE_LANGUAGE_BIT(DEVICE_WGSL)) && !device_is_processor(caps);
     beryl_status status = written ? describe_wgsl(&arena, &desc, error) : describe_generated(&arena, m, &desc, error);
     if (status == BERYL_OK) status = device_program_make(m->d, &desc, &m->program, error);
     base_arena_fini(&arena);
@@ -210,7 +218,9 @@ static double round_units(const measuring *m) {
 
 static beryl_status best_rate(measuring *m, double *best, beryl_error *error) {
     const device_caps *caps = device_caps_of(m->d);
-    const uint32_t most = m->kind == MEASURE_FMA ? FMA_ROUNDS_MAX : ROUNDS_MAX;
+    const uint64_t turns = m->bytes / 4 / m->width / m->lanes / m->groups; /* of a lane, in a round */
+    uint32_t most = m->kind == MEASURE_FMA ? FMA_ROUNDS_MAX : ROUNDS_MAX;
+    if (m->kind != MEASURE_FMA && caps->loop_max) most = (uint32_t)least(most, caps->loop_max / 2 / turns + 1);
     uint32_t rounds = m->kind == MEASURE_FMA ? FMA_ROUNDS : 1;
     double seconds = 0;
     beryl_status status = BERYL_OK;
@@ -233,7 +243,7 @@ beryl_status measure_rate(base_heap *heap, device *d, const graph_store *store, 
     if (!strcmp(caps->backend, "dummy")) return base_fail(error, BERYL_UNSUPPORTED, "the dummy device computes nothing that could be measured");
     if (!strcmp(caps->backend, "web")) return base_fail(error, BERYL_UNSUPPORTED, "nothing can be measured where nothing may wait");
     measuring m = {.heap = heap, .d = d, .store = store, .memory = memory, .kind = kind, .lanes = serial ? 1 : 256, .width = serial ? 16 : 4};
-    if (caps->kind == DEVICE_SOFTWARE && kind != MEASURE_READ) m.lanes = 8, m.width = 4; /* the lanes are its vectors */
+    if (serial && !device_is_compiled(caps)) m.lanes = 8, m.width = 4; /* the lanes are its vectors */
     beryl_status status = choose_buffer(&m, error);
     if (status == BERYL_OK) status = make_program(&m, error);
     m.groups = serial ? 64 : OUT_GROUPS;
