@@ -435,7 +435,8 @@ echo '{' >"$scratch/cache/beryl/tune-1.json"
 printf 'gar\nba\nge\n' >"$scratch/cache/beryl/schedules.txt"
 run tune --list
 code 0 && like "$out" 'some GPU, written kernels: 2 products; the rest is damaged, ignored' && like "$out" $'\ndamaged, ignored\n[^\n]*tune-1.json' &&
-    like "$out" 'schedules of all devices, generated kernels: damaged, ignored' && run tune --list --json && json <"$scratch/out" &&
+    like "$out" 'schedules of all devices, generated kernels: damaged, ignored' && echo 'beryl tune 2' >"$scratch/cache/beryl/schedules.txt" && run tune --list &&
+    like "$out" 'schedules of all devices by another version of Beryl, generated kernels: nothing' && run tune --list --json && json <"$scratch/out" &&
     run tune --forget && code 0 && like "$out" 'deleted' && [ ! -e "$scratch/cache/beryl/tune-0.json" ] && ok
 
 # ---- streams and terminals -----------------------------------------------------------------------------------

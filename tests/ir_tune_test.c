@@ -250,15 +250,26 @@ static void check_cache(test *t) {
             open_again(&l, path, &tuning);
             ir_tuned(&l.heap, &tuning, &again);
         }
-        l.timed = 0;
-        CHECK_INT(t, base_file_write(path, "beryl tune 9\nnonsense\n", 22, NULL), BERYL_OK);
-        open_again(&l, path, &tuning);
-        CHECK_INT(t, ir_tune(&l.arena, &tuning, &again, NULL), BERYL_OK);
-        CHECK_INT(t, l.timed, 1);
-        l.warnings = 0;
-        open_again(&l, path, &tuning);
-        CHECK(t, ir_tuned(&l.heap, &tuning, &again) && !l.warnings);
         if (text) base_heap_give(&l.heap, text, size + 1);
+    }
+    if (test_case(t, "ir-tune/cache-of-another-version-is-none")) {
+        static const struct { const char *text; int warnings; } heads[] = {
+            {"beryl tune 2\nnonsense\n", 0}, {"beryl tune 10\n", 0}, {"beryl tune \n", 1}, {"beryl tune 10", 1}, {"beryl tune 2x\n", 1}};
+        tuning.n_timed = 1;
+        for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) {
+            bool damaged, other_version;
+            CHECK_INT(t, base_file_write(path, heads[i].text, strlen(heads[i].text), NULL), BERYL_OK);
+            l.warnings = 0, l.timed = 0;
+            open_again(&l, path, &tuning);
+            CHECK_INT(t, ir_cache_count(tuning.cache, &damaged, &other_version), 0);
+            CHECK(t, damaged == (heads[i].warnings > 0) && other_version == !damaged);
+            CHECK_INT(t, ir_tune(&l.arena, &tuning, &again, NULL), BERYL_OK);
+            CHECK_INT(t, l.timed, 1);
+            CHECK_INT(t, l.warnings, heads[i].warnings);
+            open_again(&l, path, &tuning); /* replaced */
+            CHECK(t, ir_tuned(&l.heap, &tuning, &again));
+            CHECK_INT(t, l.warnings, heads[i].warnings);
+        }
     }
     if (test_case(t, "ir-tune/unwritable-cache-is-a-warning")) {
         snprintf(path, sizeof path, "%s/no/such/folder/tuned.txt", test_scratch(t));

@@ -249,21 +249,24 @@ static void check_schedules(test *t) {
     base_text_fini(&after);
 }
 
-/* Its warning comes once a load, though many kernels ask. */
+/* Its warning comes once a load, though many kernels ask; with what an older Beryl left nothing is wrong. */
 static void check_damaged_schedules(test *t) {
     base_heap heap;
     base_arena arena;
-    warnings w = {0};
+    static const char *const texts[] = {"beryl tune 2\n0 0 0\n", "gar\nba\nge\n"};
     base_heap_init(&heap, NULL);
     base_arena_init(&arena, &heap);
     CHECK_INT(t, engine_cache_folder(&arena, NULL), BERYL_OK);
     const char *path = engine_schedules_path(&arena);
-    CHECK_INT(t, base_file_write(path, "gar\nba\nge\n", 10, NULL), BERYL_OK);
     setenv("BERYL_KERNELS", "generated", 1);
-    beryl_engine *e = loaded(t, "dummy", false, &w);
+    for (uint32_t i = 0; i < 2; i++) {
+        warnings w = {0};
+        CHECK_INT(t, base_file_write(path, texts[i], strlen(texts[i]), NULL), BERYL_OK);
+        beryl_engine *e = loaded(t, "dummy", false, &w);
+        CHECK_INT(t, w.n, i);
+        beryl_engine_close(e);
+    }
     unsetenv("BERYL_KERNELS");
-    CHECK_INT(t, w.n, 1);
-    beryl_engine_close(e);
     base_arena_fini(&arena);
 }
 

@@ -213,7 +213,10 @@ static void count_forms(const base_json *root, beryl_tuned_info *info) {
 
 static bool count_schedules(base_heap *heap, const char *path, beryl_tuned_info *info) {
     ir_cache *cache = ir_cache_open(heap, path, NULL);
-    if (cache) info->n_product = ir_cache_count(cache, &info->damaged);
+    bool other_version = false;
+    if (cache) info->n_product = ir_cache_count(cache, &info->damaged, &other_version);
+    info->adapter = other_version ? "schedules of all devices by another version of Beryl" : "schedules of all devices";
+    info->kernels = "generated";
     ir_cache_close(cache);
     return cache != NULL;
 }
@@ -232,7 +235,6 @@ static void list_file(void *user, const char *name, bool is_folder) {
     const char *path = base_arena_print(&arena, "%s/%s", l->folder, name);
     if (path && !schedules && base_file_read(l->heap, path, FILE_MOST, &text, &size, NULL) == BERYL_OK && base_json_parse(&arena, text, size, &root, NULL) != BERYL_OK) root = NULL;
     beryl_tuned_info info = {path, copy_text(&arena, root, "backend"), copy_text(&arena, root, "adapter"), copy_text(&arena, root, "driver"), copy_text(&arena, root, "kernels"), 0, false};
-    if (schedules) info.adapter = "schedules of all devices", info.kernels = "generated";
     if (!schedules) count_forms(root, &info);
     if (!path || (schedules && !count_schedules(l->heap, path, &info))) l->status = base_fail(l->error, BERYL_NO_MEMORY, "out of host memory");
     else if (!l->each(l->user, &info) && remove(path)) l->status = base_fail(l->error, BERYL_IO, "cannot delete %s", path);

@@ -27,7 +27,7 @@ enum {
 };
 static const double WIN = 0.98; /* a candidate is better below this part of the rule's time */
 
-static const char head_line[] = "beryl tune 3\n";
+static const char head_line[] = "beryl tune 3\n"; /* the number: of what entries mean */
 
 typedef struct entry {
     uint64_t key;
@@ -41,6 +41,7 @@ struct ir_cache {
     const beryl_log *log; /* borrowed */
     base_vec(entry) entries;
     bool damaged, told, doubted; /* told: that it cannot be written; doubted: numbers not allowed */
+    bool other_version;          /* nothing is wrong with it, and nothing of it is taken */
 };
 
 typedef struct candidate {
@@ -144,11 +145,22 @@ static void write_line(base_text *text, const entry *e) {
     base_text_print(text, " %016llx\n", (unsigned long long)check_of(e));
 }
 
+/* A head line with another number. */
+static bool is_other_version(const char *data, size_t size) {
+    const size_t name = strcspn(head_line, "0123456789");
+    size_t at = name;
+    if (size < name || memcmp(data, head_line, name)) return false;
+    while (at < size && data[at] >= '0' && data[at] <= '9') at++;
+    return at > name && at < size && data[at] == '\n';
+}
+
 /* Entries in the file's order, into an empty list. */
 static beryl_status read_lines(ir_cache *c, const char *data, size_t size, beryl_error *error) {
     const size_t head = sizeof head_line - 1;
-    c->damaged = size < head || memcmp(data, head_line, head) != 0;
-    for (size_t at = c->damaged ? size : head; at < size;) {
+    const bool ours = size >= head && !memcmp(data, head_line, head);
+    c->other_version = !ours && is_other_version(data, size);
+    c->damaged = !ours && !c->other_version;
+    for (size_t at = ours ? head : size; at < size;) {
         const char *end = memchr(data + at, '\n', size - at);
         const base_view line = {data + at, end ? (size_t)(end - data) - at : size - at};
         entry *e = base_vec_add(c->heap, &c->entries);
@@ -189,6 +201,8 @@ ir_cache *ir_cache_open(base_heap *heap, const char *path, const beryl_log *log)
     if (status) base_log(log, BERYL_LOG_WARNING, "what was tuned is ignored: %s", why.message);
     else if (c->damaged)
         base_log(log, BERYL_LOG_WARNING, "%s is damaged: its bad entries are ignored", path);
+    else if (c->other_version)
+        base_log(log, BERYL_LOG_INFO, "%s is of another version of Beryl: nothing of it is used, tuning again replaces it", path);
     c->damaged |= status != BERYL_OK;
     return c;
 }
@@ -200,8 +214,9 @@ void ir_cache_close(ir_cache *c) {
     base_heap_give(c->heap, c, sizeof *c);
 }
 
-uint32_t ir_cache_count(const ir_cache *c, bool *damaged) {
+uint32_t ir_cache_count(const ir_cache *c, bool *damaged, bool *other_version) {
     *damaged = c->damaged;
+    *other_version = c->other_version;
     return (uint32_t)c->entries.count;
 }
 

@@ -21,14 +21,15 @@
 /* A file of what was found, for all devices. */
 typedef struct ir_cache ir_cache;
 
-/* Reads it. A file that is not there is empty; damage is one warning, and what is good is taken.
+/* Reads it. A file that is not there is empty, and so is one of another version, which the next
+ * entry replaces; damage is one warning, and what is good is taken.
  * path is copied, the log borrowed. NULL: no memory. */
 ir_cache *ir_cache_open(base_heap *heap, const char *path, const beryl_log *log);
 void ir_cache_close(ir_cache *cache); /* NULL is fine */
 /* One warning that the file holds numbers which nobody may choose. */
 void ir_cache_doubt(ir_cache *cache);
-/* Good entries; *damaged: there are others. */
-uint32_t ir_cache_count(const ir_cache *cache, bool *damaged);
+/* Good entries; *damaged: there are others; *other_version: they are another version's. */
+uint32_t ir_cache_count(const ir_cache *cache, bool *damaged, bool *other_version);
 
 typedef struct ir_tuning {
     const ir_kernel *plain; /* as its lowering wrote it, with marks */
