@@ -185,7 +185,14 @@ static void check_hostile(test *t) {
     base_heap_give(&heap, text, text ? size + 1 : 0);
 }
 
-typedef struct tally { uint32_t n, n_won; beryl_status status; } tally;
+typedef struct tally { uint32_t n, n_won; uint64_t done, total; beryl_status status; } tally;
+
+/* Of one total from the first event on, and never less than before. */
+static void check_progress(test *t, tally *n, const beryl_event *event) {
+    CHECK(t, event->total > 0 && (!n->total || event->total == n->total));
+    CHECK(t, event->done >= n->done && event->done <= event->total);
+    n->done = event->done, n->total = event->total;
+}
 
 static tally tuned(test *t, beryl_engine *e, const beryl_tune_options *options, uint32_t cancel_after) {
     tally n = {0};
@@ -198,9 +205,11 @@ static tally tuned(test *t, beryl_engine *e, const beryl_tune_options *options, 
     while ((n.status = beryl_wait(task, &event)) == BERYL_EVENT) {
         if (event.kind == BERYL_EVENT_TEST) n.n++, n.n_won += event.ok;
         if (event.kind == BERYL_EVENT_TEST) CHECK(t, event.text_size > 10 && event.value > 0 && event.value <= 1 && (event.ok || event.value == 1));
+        if (event.kind == BERYL_EVENT_PROGRESS) check_progress(t, &n, &event);
         if (cancel_after && ++n_event == cancel_after) beryl_cancel(task);
     }
-    if (n.status != BERYL_OK && n.status != BERYL_CANCELLED) test_fail(t, __FILE__, __LINE__, "%s", beryl_task_error(task)->message);
+    if (n.status == BERYL_OK) CHECK(t, n.total > 0 && n.done == n.total);
+    else if (n.status != BERYL_CANCELLED) test_fail(t, __FILE__, __LINE__, "%s", beryl_task_error(task)->message);
     beryl_task_close(task);
     return n;
 }
@@ -209,7 +218,7 @@ static void check_search(test *t) {
     beryl_tune_options options = {.size = sizeof options, .tries = 1};
     beryl_engine *e = loaded(t, "software", false, NULL);
     if (!e) return;
-    const tally stopped = tuned(t, e, &options, 2); /* after the plan was looked at and one round was run */
+    const tally stopped = tuned(t, e, &options, 3); /* after the plan was looked at and one round was run */
     CHECK_INT(t, stopped.status, BERYL_CANCELLED);
     CHECK(t, stopped.n > 0); /* what was tried until then is known */
     CHECK_INT(t, e->tuned.count, stopped.n);

@@ -80,7 +80,7 @@ beryl_status cli_task_run(cli *c, beryl_task *task, void (*each)(void *user, con
         if (event.kind == BERYL_EVENT_PROGRESS) {
             term_progress(&c->term, event.what, event.done, event.total, NULL);
         } else {
-            if (c->term.drawn) term_clear(&c->term);
+            term_lift(&c->term);
             if (each) each(user, &event);
         }
     }

@@ -42,12 +42,17 @@ const char *term_style_text(const term *t, FILE *stream, term_style style) {
     return "";
 }
 
-void term_clear(term *t) {
+void term_lift(term *t) {
     if (t->drawn) {
         fputs("\r\033[K", stderr);
         fflush(stderr);
     }
     t->drawn = false;
+    t->last = 0;
+}
+
+void term_clear(term *t) {
+    term_lift(t);
     t->what = NULL;
 }
 

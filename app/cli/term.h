@@ -23,7 +23,8 @@ unsigned term_width(void); /* columns of stderr, 80 where not known */
 /* Draws or redraws "what [####....] 45 %" on stderr, a third of a second after the phase began at
  * the earliest. total 0: not known. `note` may be NULL. */
 void term_progress(term *t, const char *what, uint64_t done, uint64_t total, const char *note);
-void term_clear(term *t); /* takes the progress line away */
+void term_clear(term *t); /* takes the progress line away: the phase is over */
+void term_lift(term *t);  /* for text in its place; the phase goes on below it at once */
 
 typedef enum term_style {
     TERM_PLAIN,

@@ -22,7 +22,7 @@ enum { TRIES_DEFAULT = 24, TRIES_MOST = 200, PRODUCT_MAX = 64, TRIED_MAX = 256, 
 static const double WIN = 0.98;        /* a form is better below this part of the other's time */
 static const double WARM_SECONDS = 0.3, SHARE_LEAST = 0.004, WASTE_MOST = 4; /* of the step's time; times the best one's */
 
-typedef enum tune_stage { TUNE_PLAN, TUNE_CANDIDATE, TUNE_SCHEDULES, TUNE_LAST, TUNE_CHECK, TUNE_DONE } tune_stage;
+typedef enum tune_stage { TUNE_BEGIN, TUNE_PLAN, TUNE_CANDIDATE, TUNE_SCHEDULES, TUNE_LAST, TUNE_CHECK, TUNE_DONE } tune_stage;
 
 typedef struct product {
     engine_tuned class;              /* form: the best one, all zero: as chosen */
@@ -41,7 +41,7 @@ typedef struct tuning {
     bool again;
     tune_stage stage;
     engine_plan_kind kinds[PLAN_COUNT];
-    uint32_t n_kind, at_kind, n_round;
+    uint32_t n_kind, n_scheduled, at_kind; /* n_scheduled: plans whose generated kernels are searched */
     product products[PRODUCT_MAX];   /* of the plan under way */
     uint32_t n_product, n_found;     /* n_found: over all plans */
     probe plans[2];                  /* the best so far, the candidates */
@@ -50,6 +50,7 @@ typedef struct tuning {
     double stamp_us;                 /* that a timestamp adds to a dispatch */
     base_vec(engine_tuned) found;
     graph_exec_search search;        /* of schedules */
+    uint32_t n_search;               /* kernels that it has, about */
     beryl_task *task;
     char told[64 + 192];
 } tuning;
@@ -243,14 +244,27 @@ static beryl_status find_products(tuning *t, beryl_error *error) {
 
 /* ---- stages ------------------------------------------------------------------------------------------------------------------ */
 
-static beryl_status progress(beryl_task *task, const tuning *t) {
-    uint32_t done = 0, total = 0;
+/* Of the plan's products, in thousandths. */
+static uint64_t products_done(const tuning *t) {
+    uint64_t done = 0, total = 0;
     for (uint32_t i = 0; i < t->n_product; i++) {
         const product *x = &t->products[i];
         total += x->known || !x->chosen.wg ? 0 : t->tries;
         done += x->known || !x->chosen.wg ? 0 : x->ended ? t->tries : x->n_tried;
     }
-    const beryl_event event = {.kind = BERYL_EVENT_PROGRESS, .what = "tuning", .done = (uint64_t)t->at_kind * 1000 + (total ? 1000ull * done / total : 0), .total = 1000ull * t->n_kind, .token = -1};
+    return total ? 1000 * done / total : 0;
+}
+
+/* Of the kernels of all plans: what is found may make others than were counted, so the count bounds it. */
+static uint64_t schedules_done(const tuning *t) {
+    const uint32_t n = t->search.n_done < t->n_search ? t->search.n_done : t->n_search;
+    return t->at_kind == t->n_scheduled ? 1000 : 1000 * (uint64_t)n / (t->n_search + 1);
+}
+
+/* All of the search: as much for each plan's products as for each plan's generated kernels. */
+static beryl_status progress(beryl_task *task, const tuning *t) {
+    const uint64_t done = t->stage < TUNE_SCHEDULES ? 1000 * (uint64_t)t->at_kind + products_done(t) : 1000 * (uint64_t)t->n_kind + t->n_scheduled * schedules_done(t);
+    const beryl_event event = {.kind = BERYL_EVENT_PROGRESS, .what = "tuning", .done = done, .total = 1000 * ((uint64_t)t->n_kind + t->n_scheduled), .token = -1};
     const beryl_status status = task_put(task, event, NULL, 0);
     return status == BERYL_OK ? BERYL_EVENT : status;
 }
@@ -396,52 +410,58 @@ static bool is_stopped(void *user) {
     return task_is_cancelled(t->task);
 }
 
+/* A plan is opened, and kernels of it are searched on the way, or counted. */
+static beryl_status schedules_open(tuning *t, uint32_t i, gemma4_text_options *how, beryl_error *error) {
+    const graph_exec_options with = {.exact = t->e->options.precision == BERYL_PRECISION_EXACT, .search = &t->search};
+    probe p;
+    *how = engine_plan_options(t->e, scheduled_kind(t, i));
+    t->e->store.schedules = t->search.cache;
+    const beryl_status status = probe_open(t->e, how, 0, &with, &p, error);
+    probe_close(&p);
+    t->e->store.schedules = NULL;
+    return status;
+}
+
 static beryl_status schedules_begin(tuning *t, beryl_error *error) {
     beryl_engine *e = t->e;
+    beryl_status status = BERYL_OK;
     t->at_kind = 0;
-    if (e->options.no_cache || !graph_plan_generated(&e->store)) {
-        t->at_kind = t->n_kind + N_PROMPT;
-        return BERYL_OK;
-    }
+    if (!t->n_scheduled) return BERYL_OK;
     const char *path = engine_schedules_path(&e->arena);
     if (path && !e->schedules) e->schedules = ir_cache_open(&e->heap, path, &e->log);
     if (!e->schedules) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
-    t->search = (graph_exec_search){.cache = e->schedules, .n_timed = t->tries < SCHEDULES_TIMED ? t->tries : SCHEDULES_TIMED, .again = t->again, .stopped = is_stopped, .user = t};
-    return BERYL_OK;
+    t->search = (graph_exec_search){.cache = e->schedules, .n_timed = t->tries < SCHEDULES_TIMED ? t->tries : SCHEDULES_TIMED, .again = t->again, .counts = true, .stopped = is_stopped, .user = t};
+    gemma4_text_options how;
+    for (uint32_t i = 0; status == BERYL_OK && i < t->n_scheduled; i++) status = schedules_open(t, i, &how, error);
+    t->n_search = t->search.n_done;
+    t->search.n_done = 0;
+    t->search.counts = false;
+    return status;
 }
 
 /* One kernel that has not been searched. OK: there are no more of this plan. */
 static beryl_status schedule_search(beryl_task *task, tuning *t) {
-    const graph_exec_options with = {.exact = t->e->options.precision == BERYL_PRECISION_EXACT, .search = &t->search};
     const uint32_t n = t->search.n_done;
-    probe p;
+    gemma4_text_options how;
     t->search.left = 1;
-    t->e->store.schedules = t->search.cache;
-    const gemma4_text_options how = engine_plan_options(t->e, scheduled_kind(t, t->at_kind));
-    beryl_status status = probe_open(t->e, &how, 0, &with, &p, &task->error);
-    probe_close(&p);
-    t->e->store.schedules = NULL;
+    beryl_status status = schedules_open(t, t->at_kind, &how, &task->error);
     if (status != BERYL_OK || t->search.n_done == n) return status;
     const bool won = t->search.after < WIN * t->search.before && t->search.before < HUGE_VAL;
     const char *numbers = t->search.numbers;
     const int size = snprintf(t->told, sizeof t->told, "%s%s, %u vector%s%s%s", *numbers ? "" : "schedule of ", t->search.name, how.n_token, how.n_token > 1 ? "s" : "", *numbers ? ": " : "", numbers);
+    const beryl_event event = {.kind = BERYL_EVENT_TEST, .token = -1, .ok = won, .value = won ? t->search.after / t->search.before : 1};
     t->n_found += won;
-    status = task_put(task, (beryl_event){.kind = BERYL_EVENT_TEST, .token = -1, .ok = won, .value = won ? t->search.after / t->search.before : 1}, t->told, (size_t)size);
+    status = task_put(task, event, t->told, (size_t)size);
     return status == BERYL_OK ? BERYL_EVENT : status;
 }
 
 static beryl_status schedules_step(beryl_task *task, tuning *t) {
-    if (t->stopped || t->at_kind == t->n_kind + N_PROMPT) {
-        t->stage = TUNE_LAST;
-        return BERYL_EVENT;
-    }
-    beryl_status status = schedule_search(task, t);
+    beryl_status status = t->at_kind < t->n_scheduled && !t->stopped ? schedule_search(task, t) : BERYL_EVENT;
     if (status == BERYL_CANCELLED) t->stopped = true, status = BERYL_EVENT;
-    if (status == BERYL_OK) t->at_kind++;
-    if (status != BERYL_OK && status != BERYL_EVENT) return status;
-    const beryl_event event = {.kind = BERYL_EVENT_PROGRESS, .what = "tuning kernels", .done = t->search.n_done, .token = -1};
-    status = task_put(task, event, NULL, 0);
-    return status == BERYL_OK ? BERYL_EVENT : status;
+    if (status == BERYL_OK) t->at_kind++, status = BERYL_EVENT;
+    if (status != BERYL_EVENT) return status;
+    if (t->stopped || t->at_kind == t->n_scheduled) t->stage = TUNE_LAST;
+    return progress(task, t);
 }
 
 /* ---- the end --------------------------------------------------------------------------------------------------------------------- */
@@ -514,9 +534,13 @@ static beryl_status tune_step(beryl_task *task) {
     tuning *t = task->state;
     beryl_error *error = &task->error;
     if (task_is_cancelled(task) && t->stage < TUNE_LAST) t->stopped = true;
-    if (t->stopped && t->stage == TUNE_PLAN) t->stage = TUNE_LAST;
+    if (t->stopped && t->stage < TUNE_CANDIDATE) t->stage = TUNE_LAST;
     if (t->stage == TUNE_SCHEDULES) return schedules_step(task, t);
     if (t->stage >= TUNE_LAST) return end_step(task, t);
+    if (t->stage == TUNE_BEGIN) {
+        t->stage = TUNE_PLAN;
+        return progress(task, t);
+    }
     if (t->stage == TUNE_PLAN) {
         const beryl_status status = find_products(t, error);
         if (status != BERYL_OK) return status;
@@ -527,9 +551,10 @@ static beryl_status tune_step(beryl_task *task) {
     if (status == BERYL_EVENT) return progress(task, t);
     if (status != BERYL_OK) return status;
     status = plan_end(task, t);
-    t->stage = ++t->at_kind < t->n_kind && !t->stopped ? TUNE_PLAN : TUNE_SCHEDULES;
+    t->stage = t->stopped ? TUNE_LAST : ++t->at_kind < t->n_kind ? TUNE_PLAN : TUNE_SCHEDULES;
+    t->n_product = 0;
     if (status == BERYL_OK && t->stage == TUNE_SCHEDULES) status = schedules_begin(t, error);
-    return status == BERYL_OK ? BERYL_EVENT : status;
+    return status == BERYL_OK ? progress(task, t) : status;
 }
 
 static void tuning_drop(beryl_engine *e, tuning *t) {
@@ -568,6 +593,7 @@ beryl_status beryl_engine_tune(beryl_engine *e, const beryl_tune_options *option
     if (engine_has_near(e)) t->kinds[t->n_kind++] = PLAN_DECODE_NEAR;
     t->kinds[t->n_kind++] = PLAN_DECODE;
     if (e->options.sessions > 1) t->kinds[t->n_kind++] = e->options.sessions <= 8 ? PLAN_DECODE_8 : PLAN_DECODE_ALL;
+    if (!e->options.no_cache && graph_plan_generated(&e->store)) t->n_scheduled = t->n_kind + N_PROMPT;
     status = task_open(e, NULL, tune_step, task, error);
     if (status != BERYL_OK) {
         tuning_drop(e, t);

@@ -20,6 +20,7 @@ typedef struct graph_exec_search {
     uint32_t n_timed;   /* candidates timed of each kernel */
     bool again;         /* though the cache knows the kernel */
     uint32_t left;      /* kernels that may be searched; counts down */
+    bool counts;        /* none is searched: those that would be go to `done` */
     bool (*stopped)(void *user); /* true: CANCELLED */
     void *user;
     bool warm;          /* the device is */

@@ -212,9 +212,10 @@ static bool is_turn(const lowering *l, uint64_t key) {
     graph_exec_search *search = l->search;
     for (uint32_t i = 0; search && i < search->n_done; i++)
         if (search->done[i] == key) return false;
-    if (!search || !search->left || search->n_done == GRAPH_SEARCH_MAX) return false;
-    search->left--;
+    if (!search || (!search->left && !search->counts) || search->n_done == GRAPH_SEARCH_MAX) return false;
     search->done[search->n_done++] = key;
+    if (search->counts) return false;
+    search->left--;
     return true;
 }
 
