@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Time llama.cpp on a model as `beryl bench` times Beryl, through the PyPI package llama-cpp-python.
 
-  python3 llama_cpp_bench.py MODEL [-p 512,4096] [-n 128] [-d 0,16384] [-r 5]
+  python3 llama_cpp_bench.py MODEL [-p 512,4096] [-n 128] [-d 0,16384] [-r 5] [-t THREADS]
 
 pp N reads N tokens, tg N generates N one by one after -d tokens of context; a mean with its standard deviation, as llama-bench
 prints them. All layers on the GPU, flash attention as llama.cpp chooses, f16 caches, micro-batches of 512. Token ids are
@@ -23,11 +23,12 @@ def options():
     p.add_argument("-n", type=sizes, default=[128], metavar="N,..")
     p.add_argument("-d", type=sizes, default=[0], metavar="N,..")
     p.add_argument("-r", type=int, default=5, metavar="N")
+    p.add_argument("-t", type=int, default=0, metavar="N", help="threads, where processors are all there is; default llama.cpp's own")
     return p.parse_args()
 
 
 class Bench:
-    def __init__(self, path, n_context):
+    def __init__(self, path, n_context, n_thread):
         self.log = l.llama_log_callback(lambda level, text, data: None)  # kept: the library borrows it
         l.llama_log_set(self.log, None)
         ggml.libggml.ggml_backend_load_all_from_path(str(ggml.libggml_base_path).encode())  # where backends are files of their own
@@ -39,6 +40,8 @@ class Bench:
             sys.exit(f"{path}: llama.cpp cannot load it")
         context = l.llama_context_default_params()
         context.n_ctx, context.n_batch, context.n_ubatch = n_context, 2048, 512
+        if n_thread:
+            context.n_threads = context.n_threads_batch = n_thread
         self.context = l.llama_init_from_model(self.model, context)
         if not self.context:
             sys.exit(f"{path}: llama.cpp cannot make a context of {n_context}")
@@ -69,7 +72,7 @@ class Bench:
 
 def main():
     o = options()
-    bench = Bench(o.model, max(o.p + o.n + [0]) + max(o.d) + 8)
+    bench = Bench(o.model, max(o.p + o.n + [0]) + max(o.d) + 8, o.t)
     print(f"llama.cpp {l.__version__} (llama-cpp-python): {l.llama_print_system_info().decode()}")
     print("| test               |                  t/s |\n| ------------------ | -------------------: |")
     for depth in o.d:
