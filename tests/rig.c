@@ -257,7 +257,12 @@ rig_process rig_process_now(void) {
     return p;
 }
 
-enum { THOUSAND = 1000, WARM = 200, BYTES_KEPT = 4096 }; /* of each at most: no program is smaller; wgpu-native keeps 1,000 */
+enum { THOUSAND = 1000, WARM = 200 };
+#ifdef __SANITIZE_ADDRESS__
+enum { BYTES_KEPT = UINT16_MAX }; /* freed memory is kept from use for a while, and leaks are found another way */
+#else
+enum { BYTES_KEPT = 4096 }; /* of each program at most: none is smaller; wgpu-native keeps 1,000 */
+#endif
 
 void rig_thousand(test *t, rig *r, device_program_desc (*describe)(void *user, uint32_t i), void *user) {
     device_program stale = {0};
