@@ -259,7 +259,7 @@ rig_process rig_process_now(void) {
 
 enum { THOUSAND = 1000, WARM = 200 };
 #ifdef __SANITIZE_ADDRESS__
-enum { BYTES_KEPT = UINT16_MAX }; /* freed memory is kept from use for a while, and leaks are found another way */
+enum { BYTES_KEPT = 30 << 10 }; /* freed memory is kept from use for a while, and leaks are found another way */
 #else
 enum { BYTES_KEPT = 4096 }; /* of each program at most: none is smaller; wgpu-native keeps 1,000 */
 #endif
