@@ -45,7 +45,7 @@ static beryl_status load(test *t, loaded *l, const char *name, uint32_t n_token)
     l->sources[0] = *format_gguf_source(l->gguf, 0);
     store_init(&l->store, &l->heap, NULL, l->sources, 1, &l->error);
     status = gemma4_weights_add(l->gguf, &l->model, &l->store, false, &l->error);
-    gemma4_cache_desc cache = {TYPE_F32, 1, 2048, n_token};
+    gemma4_cache_desc cache = {TYPE_F32, 1, 2048, n_token, 0};
     if (status == BERYL_OK) status = gemma4_cache_add(&l->model, &l->store, &cache, false, &l->error);
     if (status == BERYL_OK) status = store_layout(&l->store, 0, &l->error);
     if (status == BERYL_OK) status = store_make(&l->store, &l->error);

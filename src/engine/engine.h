@@ -17,7 +17,10 @@
 
 enum {
     ENGINE_SESSION_MAX = 64,
-    ENGINE_FLIGHT_MAX = 2,   /* runs submitted and not yet read */
+    ENGINE_FLIGHT_LEAST = 2, /* submits under way: as deep as makes answers faster (pace.c) */
+    ENGINE_FLIGHT_MAX = 4,
+    ENGINE_DEPTH_STEPS = 16, /* decode steps by which a depth is judged */
+    ENGINE_PIECES = 5,       /* lengths of pieces, each half of the one before */
     ENGINE_PIECE = 512,      /* most prompt tokens in one run, by default */
     ENGINE_SMALL_PIECE = 32, /* of the plan for short prompts */
     ENGINE_NEAR = 512,
@@ -38,11 +41,24 @@ typedef enum engine_plan_kind {
     PLAN_COUNT
 } engine_plan_kind;
 
+typedef struct engine_pace { /* of a plan's runs (pace.c) */
+    double seconds;             /* of the last run, if all of it had been as slow as its slowest part; 0: none was finished */
+    uint32_t n_token;           /* of it */
+    double share, sum, worst;   /* of the run under way: what is done, its seconds, and `seconds` so far */
+    double dispatch;            /* the longest part of one dispatch */
+} engine_pace;
+
+typedef struct engine_depth { /* how many decode steps are under way */
+    uint32_t depth, n, skip, settled; /* settled: steps until deeper is tried again */
+    double seconds[ENGINE_DEPTH_STEPS], best;
+} engine_depth;
+
 typedef struct engine_plan {
     gemma4_text text;
     graph_exec *exec; /* NULL: not made yet */
     uint32_t n_token, n_output;
     bool ready;
+    engine_pace pace;
 } engine_plan;
 
 typedef struct engine_row { /* of a run in flight */
@@ -50,9 +66,12 @@ typedef struct engine_row { /* of a run in flight */
     uint64_t turn;          /* of the session when submitted: results of an ended turn are dropped */
 } engine_row;
 
-typedef struct engine_run {
+typedef struct engine_run { /* or a part of it */
     engine_plan_kind kind;
     device_ticket ticket;
+    graph_part part;
+    bool first;             /* the run's first part */
+    bool full;              /* the device had as much to do as it gets, when this was submitted */
     uint32_t n_row, n_token, n_fetch;
     bool logits;            /* logits are read back (as the last fetch) */
     double submitted;
@@ -86,10 +105,13 @@ struct beryl_engine {
     device *device;            /* NULL: reference, or vocabulary only */
     graph_store store;
     base_type kv_type;
-    uint32_t piece, piece_now; /* piece_now adapts so that no submit is longer than about 100 ms */
+    uint32_t piece, piece_now;  /* the longest piece, and the next one */
+    double piece_seconds[ENGINE_PIECES]; /* of a token, in pieces of piece >> index; 0: not tried */
+    engine_depth depth;
     engine_plan plans[PLAN_COUNT];
     engine_run flight[ENGINE_FLIGHT_MAX]; /* oldest first */
     uint32_t n_flight;
+    engine_run prompt, step;    /* begun, and not submitted to its end: n_row 0: none */
     bool last_was_prompt;      /* prompts and decode steps take turns */
     double last_finished;
     float *host_logits;        /* [V], in the arena: for penalties */
@@ -238,6 +260,13 @@ void engine_plans_close(beryl_engine *engine);
 beryl_status engine_pump(beryl_engine *engine, beryl_error *error);
 /* Sleeps until the oldest run in flight is done (native). */
 beryl_status engine_sleep(beryl_engine *engine, beryl_error *error);
+
+/* Nobody reads what it gives for this session, which is closed. */
+void engine_run_forget(engine_run *run, const beryl_session *session);
+/* Into how many parts the rest of a run is cut. */
+uint32_t engine_pace_parts(const engine_plan *plan, uint32_t n_token);
+/* A part is done, so many seconds after it could begin. */
+void engine_pace_done(beryl_engine *engine, const engine_run *run, double seconds);
 
 /* Bytes ranges of cache rows [row, row + n) of a slot in a cache state: one or two (Q8_0 on devices: quants and scales). */
 typedef struct cache_range { uint64_t offset, size; } cache_range;

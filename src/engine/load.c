@@ -197,10 +197,11 @@ static beryl_status place_model(beryl_engine *e, bool on_host, beryl_error *erro
     e->piece = e->options.piece ? e->options.piece : ENGINE_PIECE;
     if (e->piece > context) e->piece = context;
     e->piece_now = e->piece;
+    e->depth.depth = ENGINE_FLIGHT_LEAST;
     e->kv_type = kv_type(e->options.kv);
     size_t n_suppress;
     text_suppressed(e->tokenizer, &n_suppress);
-    gemma4_cache_desc cache = {e->kv_type, e->options.sessions, context, e->piece};
+    gemma4_cache_desc cache = {e->kv_type, e->options.sessions, context, e->piece, ENGINE_FLIGHT_MAX};
     status = gemma4_cache_add(&e->model, &e->store, &cache, n_suppress > 0, error);
     if (status == BERYL_OK) status = store_layout(&e->store, e->options.memory, error);
     if (status == BERYL_OK) status = store_make(&e->store, error);

@@ -4,8 +4,6 @@
 
 #include <string.h>
 
-#define SUBMIT_SECONDS 0.1 /* no submit longer: desktops freeze and watchdogs fire */
-
 /* ---- plans --------------------------------------------------------------------------------------------- */
 
 gemma4_text_options engine_plan_options(const beryl_engine *e, engine_plan_kind kind) {
@@ -117,18 +115,34 @@ static beryl_status put_per_layer(beryl_engine *e, const engine_plan *plan, uint
 
 /* ---- submitting ---------------------------------------------------------------------------------------------- */
 
-static beryl_status submit(beryl_engine *e, engine_plan *plan, engine_run *run, const graph_value *fetch, uint32_t n_output, beryl_error *error) {
+/* Begins a run, which then is e->prompt or e->step until it is submitted to its end. */
+static beryl_status begin(beryl_engine *e, engine_plan *plan, engine_run *to, const engine_run *run, const graph_value *fetch, uint32_t n_output,
+                          beryl_error *error) {
     uint32_t extents[GRAPH_EXTENT_MAX + 1] = {0};
     extents[plan->text.token_extent] = run->n_token;
     if (plan->text.output_extent != plan->text.token_extent) extents[plan->text.output_extent] = n_output;
-    run->submitted = base_time();
-    beryl_status status = graph_exec_submit(plan->exec, extents, fetch, run->n_fetch, &run->ticket, error);
-    if (status == BERYL_OK) e->flight[e->n_flight++] = *run;
+    beryl_status status = graph_exec_begin(plan->exec, extents, fetch, run->n_fetch, error);
+    if (status != BERYL_OK) return status;
+    *to = *run;
+    to->first = true;
     e->stats.steps++;
-    return status;
+    return BERYL_OK;
 }
 
-static beryl_status submit_prompt(beryl_engine *e, beryl_session *s, beryl_error *error) {
+/* The next part of a run that was begun. */
+static beryl_status go_on(beryl_engine *e, engine_run *run, beryl_error *error) {
+    engine_plan *plan = &e->plans[run->kind];
+    run->submitted = base_time();
+    beryl_status status = graph_exec_continue(plan->exec, engine_pace_parts(plan, run->n_token), &run->part, &run->ticket, error);
+    if (status != BERYL_OK) return status;
+    run->full = e->n_flight + 1 >= e->depth.depth;
+    e->flight[e->n_flight++] = *run;
+    run->first = false;
+    if (run->part.last) run->n_row = 0;
+    return BERYL_OK;
+}
+
+static beryl_status begin_prompt(beryl_engine *e, beryl_session *s, beryl_error *error) {
     uint32_t left = (uint32_t)(s->n_prompt - s->n_fed), small = e->piece < ENGINE_SMALL_PIECE ? e->piece : ENGINE_SMALL_PIECE;
     uint32_t n = left < e->piece_now ? left : e->piece_now;
     engine_plan_kind kind = n < left ? PLAN_PREFILL : n <= small ? PLAN_OUTPUT_SMALL : PLAN_OUTPUT;
@@ -147,20 +161,10 @@ static beryl_status submit_prompt(beryl_engine *e, beryl_session *s, beryl_error
         run.logits = s->host_sampling;
         if (run.logits) fetch[run.n_fetch++] = plan->text.logits;
     }
-    status = submit(e, plan, &run, fetch, 1, error);
-    if (status != BERYL_OK) return status;
-    s->n_fed += n;
-    if (s->n_fed > s->highest) s->highest = s->n_fed;
-    if (kind == PLAN_PREFILL) return BERYL_OK;
-    s->state = SESSION_DECODE;
-    s->n_ahead = 1;
-    /* A later prompt may leave out what is thought from here on: it then restarts from these copies. */
-    s->saved_at = s->n_fed;
-    s->saved_highest = s->highest;
-    return engine_copy_rings(e, s->slot, false, error);
+    return begin(e, plan, &e->prompt, &run, fetch, 1, error);
 }
 
-static beryl_status submit_logits(beryl_engine *e, beryl_session *s, beryl_error *error) {
+static beryl_status begin_logits(beryl_engine *e, beryl_session *s, beryl_error *error) {
     bool wanted = s->n_fed >= s->logits_first;
     engine_plan *plan;
     beryl_status status = engine_plan_get(e, wanted ? PLAN_LOGITS : PLAN_PREFILL, &plan, error);
@@ -177,22 +181,43 @@ static beryl_status submit_logits(beryl_engine *e, beryl_session *s, beryl_error
     if (wanted) put_outputs(e, plan, 0, n);
     run.logits = wanted;
     run.n_fetch = wanted;
-    status = submit(e, plan, &run, &plan->text.logits, n, error);
+    return begin(e, plan, &e->prompt, &run, &plan->text.logits, n, error);
+}
+
+/* A part of the prompt's run that is under way, or of the next one of this session. */
+static beryl_status submit_prompt(beryl_engine *e, beryl_session *s, beryl_error *error) {
+    beryl_status status = BERYL_OK;
+    if (e->prompt.n_row == 0) status = s->state == SESSION_LOGITS ? begin_logits(e, s, error) : begin_prompt(e, s, error);
     if (status != BERYL_OK) return status;
-    s->n_fed += n;
-    if (s->n_fed > s->highest) s->highest = s->n_fed;
-    s->n_ahead++;
-    return BERYL_OK;
+    const engine_run *run = &e->prompt;
+    /* A run that takes long waits for its parts, so that an end of the turn is met soon. */
+    if (e->n_flight >= ENGINE_FLIGHT_LEAST && engine_pace_parts(&e->plans[run->kind], run->n_token) > 1) return BERYL_PENDING;
+    const size_t after = s->n_fed + run->n_token;
+    if (after > s->highest) s->highest = after; /* the first part writes into the rings already */
+    status = go_on(e, &e->prompt, error);
+    if (status != BERYL_OK || !run->part.last) return status;
+    s->n_fed = after;
+    if (s->state == SESSION_LOGITS) {
+        s->n_ahead++;
+        return BERYL_OK;
+    }
+    if (run->kind == PLAN_PREFILL) return BERYL_OK;
+    s->state = SESSION_DECODE;
+    s->n_ahead = 1;
+    /* A later prompt may leave out what is thought from here on: it then restarts from these copies. */
+    s->saved_at = s->n_fed;
+    s->saved_highest = s->highest;
+    return engine_copy_rings(e, s->slot, false, error);
 }
 
 /* Is this session ready for a decode step? Its newest token is on the device, or known where the host needs it. */
 static bool may_decode(const beryl_engine *e, const beryl_session *s) {
     if (!s || s->state != SESSION_DECODE || s->n_fed >= s->limit) return false;
     bool host_needs_token = s->host_sampling || e->model.per_layer_on_host;
-    return host_needs_token ? s->n_ahead == 0 && s->tokens.count > s->n_fed : s->n_ahead < ENGINE_FLIGHT_MAX;
+    return host_needs_token ? s->n_ahead == 0 && s->tokens.count > s->n_fed : s->n_ahead < e->depth.depth;
 }
 
-static beryl_status submit_decode(beryl_engine *e, beryl_error *error) {
+static beryl_status begin_decode(beryl_engine *e, beryl_error *error) {
     beryl_session *ready[ENGINE_SESSION_MAX];
     uint32_t n = 0;
     for (uint32_t i = 0; i < e->options.sessions; i++)
@@ -215,7 +240,7 @@ static beryl_status submit_decode(beryl_engine *e, beryl_error *error) {
         run.logits |= s->host_sampling;
     }
     run.n_fetch += run.logits;
-    status = submit(e, plan, &run, fetch, n, error);
+    status = begin(e, plan, &e->step, &run, fetch, n, error);
     for (uint32_t i = 0; status == BERYL_OK && i < n; i++) {
         ready[i]->n_fed++;
         ready[i]->n_ahead++;
@@ -224,23 +249,40 @@ static beryl_status submit_decode(beryl_engine *e, beryl_error *error) {
     return status;
 }
 
+/* A step that was begun is always ended, since its positions count as fed. */
+static beryl_status submit_decode(beryl_engine *e, beryl_error *error) {
+    const beryl_status status = e->step.n_row ? BERYL_OK : begin_decode(e, error);
+    return status == BERYL_OK ? go_on(e, &e->step, error) : status;
+}
+
 static bool wants_prompt(const beryl_session *s) {
     return s && (s->state == SESSION_PREFILL || s->state == SESSION_LOGITS) && s->n_fed < s->n_prompt;
 }
 
-static beryl_status submit_next(beryl_engine *e, beryl_error *error) {
-    beryl_session *prompt = NULL;
-    for (uint32_t i = 0; !prompt && i < e->options.sessions; i++) {
-        uint32_t slot = (e->next_prefill + i) % e->options.sessions;
-        if (wants_prompt(e->sessions[slot])) prompt = e->sessions[slot], e->next_prefill = slot;
+/* The session whose prompt is next. A run under way goes first, unless its turn has ended: then the rest of it is left. */
+static beryl_session *next_prompt(beryl_engine *e) {
+    if (e->prompt.n_row) {
+        beryl_session *s = e->prompt.rows[0].session;
+        if (s && s->turn == e->prompt.rows[0].turn) return s;
+        e->prompt.n_row = 0;
     }
-    if (!prompt || e->last_was_prompt) {
+    for (uint32_t i = 0; i < e->options.sessions; i++) {
+        uint32_t slot = (e->next_prefill + i) % e->options.sessions;
+        if (wants_prompt(e->sessions[slot])) return e->sessions[e->next_prefill = slot];
+    }
+    return NULL;
+}
+
+/* Parts of prompts and decode steps take turns. */
+static beryl_status submit_next(beryl_engine *e, beryl_error *error) {
+    beryl_session *prompt = next_prompt(e);
+    if (!prompt || e->last_was_prompt || e->step.n_row) {
         beryl_status status = submit_decode(e, error);
         e->last_was_prompt = false;
         if (!prompt || status != BERYL_PENDING) return status;
     }
     e->last_was_prompt = true;
-    return prompt->state == SESSION_LOGITS ? submit_logits(e, prompt, error) : submit_prompt(e, prompt, error);
+    return submit_prompt(e, prompt, error);
 }
 
 /* ---- finishing --------------------------------------------------------------------------------------------------- */
@@ -316,22 +358,14 @@ static beryl_status finish_logits(beryl_engine *e, engine_run *run, beryl_error 
     return status;
 }
 
-/* Pieces become as long as the device does in SUBMIT_SECONDS. */
-static void adapt_piece(beryl_engine *e, const engine_run *run, double now) {
-    double seconds = now - (run->submitted > e->last_finished ? run->submitted : e->last_finished);
-    if (!e->device || run->n_token < 16 || seconds <= 0) return;
-    double fits = SUBMIT_SECONDS / seconds * run->n_token;
-    uint32_t least = e->piece < 16 ? e->piece : 16;
-    e->piece_now = fits >= e->piece ? e->piece : fits < least ? least : (uint32_t)fits / 16 * 16;
-}
-
 static beryl_status finish_run(beryl_engine *e, engine_run *run, beryl_error *error) {
     double now = base_time();
     beryl_session *s = run->rows[0].session;
     bool current = s && s->turn == run->rows[0].turn;
     bool prompt = run->kind == PLAN_PREFILL || run->kind == PLAN_OUTPUT || run->kind == PLAN_OUTPUT_SMALL;
-    if (prompt && run->kind != PLAN_OUTPUT_SMALL) adapt_piece(e, run, now);
+    engine_pace_done(e, run, now - (run->submitted > e->last_finished ? run->submitted : e->last_finished));
     e->last_finished = now;
+    if (!run->part.last) return BERYL_OK;
     if (prompt && current && run->kind != PLAN_PREFILL) s->prefill_done = now;
     if (current && s->state == SESSION_LOGITS) return finish_logits(e, run, error);
     return run->kind == PLAN_PREFILL || run->kind == PLAN_LOGITS ? BERYL_OK : finish_tokens(e, run, error);
@@ -358,7 +392,7 @@ beryl_status engine_pump(beryl_engine *e, beryl_error *error) {
         return e->failure.code;
     }
     beryl_status status = finish_done(e, &moved, &e->failure);
-    uint32_t most = e->device ? ENGINE_FLIGHT_MAX : 1;
+    uint32_t most = e->device ? e->depth.depth : 1;
     while (status == BERYL_OK && e->n_flight < most) {
         status = submit_next(e, &e->failure);
         moved |= status == BERYL_OK;
@@ -376,6 +410,11 @@ beryl_status engine_sleep(beryl_engine *e, beryl_error *error) {
     if (e->device && e->n_flight) return device_wait(e->device, e->flight[0].ticket, error);
     if (e->device) base_sleep(2e-4); /* a program compiles or an upload drains */
     return BERYL_OK;
+}
+
+void engine_run_forget(engine_run *run, const beryl_session *s) {
+    for (uint32_t k = 0; k < run->n_row; k++)
+        if (run->rows[k].session == s) run->rows[k].session = NULL;
 }
 
 /* ---- cache rows ------------------------------------------------------------------------------------------------------ */

@@ -25,9 +25,9 @@ beryl_status beryl_session_open(beryl_engine *e, const void *reserved, beryl_ses
 void beryl_session_close(beryl_session *s) {
     if (!s) return;
     beryl_engine *e = s->engine;
-    for (uint32_t i = 0; i < e->n_flight; i++)
-        for (uint32_t k = 0; k < e->flight[i].n_row; k++)
-            if (e->flight[i].rows[k].session == s) e->flight[i].rows[k].session = NULL;
+    for (uint32_t i = 0; i < e->n_flight; i++) engine_run_forget(&e->flight[i], s);
+    engine_run_forget(&e->prompt, s);
+    engine_run_forget(&e->step, s);
     if (s->task) { /* it may be stepped or closed later, but has nothing to say any more */
         s->task->session = NULL;
         s->task->ended = true;

@@ -88,6 +88,7 @@ uint64_t gemma4_per_layer_bytes(const format_gguf *gguf);
 typedef struct gemma4_cache_desc {
     base_type type;         /* F32, F16, Q8_0 */
     uint32_t n_slot, context, piece; /* piece: most tokens of one run */
+    uint32_t ahead;         /* decode steps that may be thrown away when a turn ends */
 } gemma4_cache_desc;
 /* Adds the states: caches, tokens, suppress list if suppressing. */
 beryl_status gemma4_cache_add(gemma4_model *m, graph_store *store, const gemma4_cache_desc *desc, bool suppressing, beryl_error *error);

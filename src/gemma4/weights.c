@@ -216,7 +216,7 @@ beryl_status gemma4_weights_add(const format_gguf *gguf, gemma4_model *m, graph_
 
 beryl_status gemma4_cache_add(gemma4_model *m, graph_store *store, const gemma4_cache_desc *desc, bool suppressing, beryl_error *error) {
     const gemma4_config *c = &m->config;
-    uint64_t ring = (uint64_t)c->window + desc->piece + 2;
+    uint64_t ring = (uint64_t)c->window + desc->piece + desc->ahead;
     m->n_slot = desc->n_slot;
     m->context = desc->context;
     m->ring = ring < desc->context ? (uint32_t)ring : desc->context;

@@ -48,16 +48,28 @@ void *graph_exec_input(graph_exec *e, graph_value input) {
     return e->plan ? graph_plan_input(e->plan, input) : graph_reference_input(e->reference, input);
 }
 
-beryl_status graph_exec_submit(graph_exec *e, const uint32_t *extents, const graph_value *fetch, uint32_t n_fetch,
-                               device_ticket *ticket, beryl_error *error) {
+beryl_status graph_exec_begin(graph_exec *e, const uint32_t *extents, const graph_value *fetch, uint32_t n_fetch, beryl_error *error) {
     if (n_fetch > FETCH_MAX) return base_fail(error, BERYL_MISUSE, "%u values to read back", n_fetch);
-    if (e->plan) return graph_plan_submit(e->plan, extents, fetch, n_fetch, ticket, error);
+    if (e->plan) return graph_plan_begin(e->plan, extents, fetch, n_fetch, error);
     beryl_status status = graph_reference_run(e->reference, extents, error);
     if (status != BERYL_OK) return status;
     e->n_fetch = n_fetch;
     for (uint32_t i = 0; i < n_fetch; i++) e->fetch[i] = fetch[i];
+    return BERYL_OK;
+}
+
+beryl_status graph_exec_continue(graph_exec *e, uint32_t parts, graph_part *part, device_ticket *ticket, beryl_error *error) {
+    if (e->plan) return graph_plan_continue(e->plan, parts, part, ticket, error);
+    *part = (graph_part){.share = 1, .steps = e->n_node, .last = true};
     *ticket = ++e->ticket;
     return BERYL_OK;
+}
+
+beryl_status graph_exec_submit(graph_exec *e, const uint32_t *extents, const graph_value *fetch, uint32_t n_fetch,
+                               device_ticket *ticket, beryl_error *error) {
+    graph_part whole;
+    const beryl_status status = graph_exec_begin(e, extents, fetch, n_fetch, error);
+    return status == BERYL_OK ? graph_exec_continue(e, 1, &whole, ticket, error) : status;
 }
 
 beryl_status graph_exec_fetched(graph_exec *e, device_ticket ticket, uint32_t n, const void **data, beryl_error *error) {

@@ -61,6 +61,17 @@ void *graph_exec_input(graph_exec *e, graph_value input);         /* [bound elem
 /* extents: values by index from [1], each 1 .. bound. fetch: values to read back (inputs or outputs of the graph). */
 beryl_status graph_exec_submit(graph_exec *e, const uint32_t *extents, const graph_value *fetch, uint32_t n_fetch,
                                device_ticket *ticket, beryl_error *error);
+/* The same in several submits: begin takes the inputs and submits nothing; each continue submits the next part, about one of `parts` (a
+ * power of two, which may change on the way), a step at least. PENDING: nothing was submitted, try again. Between two parts other
+ * plans may run; a begin gives up what is left of the run before. The last part's ticket is the run's. Plans that are stamped or framed,
+ * and the reference functions, have one part. */
+typedef struct graph_part {
+    float share;    /* of the run's work, by an estimate */
+    uint32_t steps;
+    bool last;
+} graph_part;
+beryl_status graph_exec_begin(graph_exec *e, const uint32_t *extents, const graph_value *fetch, uint32_t n_fetch, beryl_error *error);
+beryl_status graph_exec_continue(graph_exec *e, uint32_t parts, graph_part *part, device_ticket *ticket, beryl_error *error);
 /* Data of the n-th fetched value of a done submit: rows at the bounds' strides, as many as the run's extents had. Borrowed
  * until 3 later submits of this exec. */
 beryl_status graph_exec_fetched(graph_exec *e, device_ticket ticket, uint32_t n, const void **data, beryl_error *error);

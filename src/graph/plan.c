@@ -94,6 +94,8 @@ struct graph_plan {
     lower_step current;
     lower_texts texts;    /* of the step under way */
     double seconds, encoded; /* of the last run */
+    size_t at;               /* of the run under way: commands that are submitted */
+    uint64_t work;           /* bytes that all steps read of weights and states */
     graph_value product;  /* of the node under way, as of graph_exec_step */
     lower_form form;
     bool generated;       /* kernels from IR, in `language` (device_language) */
@@ -746,6 +748,7 @@ beryl_status graph_plan_open(graph *g, graph_store *store, const graph_exec_opti
     find_lives(p);
     if (status == BERYL_OK) status = place_items(p, error);
     if (status == BERYL_OK) status = make_bindings(p, error);
+    for (size_t i = 0; i < p->steps.count; i++) p->work += p->steps.data[i].bytes;
     size_t n = p->steps.count * (options->stamped ? 2 : 1) + 10;
     if (status == BERYL_OK && !base_vec_reserve(p->heap, &p->commands, n)) status = base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     if (status != BERYL_OK) {
@@ -821,8 +824,13 @@ static bool grid_of(const step *st, const device_caps *caps, const uint32_t *ext
     return n[0] <= most && n[1] <= most && n[2] <= most && n[0] && n[1] && n[2];
 }
 
-beryl_status graph_plan_submit(graph_plan *p, const uint32_t *extents, const graph_value *fetch, uint32_t n_fetch, device_ticket *ticket,
-                               beryl_error *error) {
+/* About how long a step takes beside the others: what it reads of weights and states, and a little for itself. */
+static uint64_t work_of(const graph_plan *p, size_t s) {
+    return p->steps.data[s].bytes + p->work / (8 * p->steps.count) + 1;
+}
+
+beryl_status graph_plan_begin(graph_plan *p, const uint32_t *extents, const graph_value *fetch, uint32_t n_fetch, beryl_error *error) {
+    p->commands.count = p->at = 0;
     for (uint32_t i = 1; i <= p->g->n_extent; i++)
         if (extents[i] == 0 || extents[i] > p->g->extents[i].bound)
             return base_fail(error, BERYL_MISUSE, "extent %s is %u, its bound %u", p->g->extents[i].name, extents[i], p->g->extents[i].bound);
@@ -832,7 +840,6 @@ beryl_status graph_plan_submit(graph_plan *p, const uint32_t *extents, const gra
         uint32_t value = (uint32_t)count_value(p->patches.data[i].count, extents);
         memcpy(p->params + p->patches.data[i].at, &value, sizeof value);
     }
-    p->commands.count = 0;
     for (size_t s = 0; s < p->steps.count; s++) {
         step *st = &p->steps.data[s];
         if ((p->options.stamped && s < STAMP_MAX) || (p->options.framed && !s)) p->commands.data[p->commands.count++] = (device_command){.kind = DEVICE_STAMP};
@@ -850,9 +857,42 @@ beryl_status graph_plan_submit(graph_plan *p, const uint32_t *extents, const gra
         p->commands.data[p->commands.count++] = (device_command){.kind = DEVICE_FETCH,
             .fetch = {p->arena_buffers[it->colour], it->offset, align_up(tensor_bytes(graph_tensor_at(p->g, fetch[i]), extents), 4)}};
     }
+    return BERYL_OK;
+}
+
+/* Where the next part ends. A step belongs to the part in which its middle lies: parts of one size are the same steps in every
+ * run, so that a device meets the same lists again. */
+static size_t part_end(const graph_plan *p, uint32_t parts) {
+    uint64_t all = 0, before = 0;
+    for (size_t s = 0; s < p->steps.count; s++) {
+        if (s == p->at) before = all;
+        all += work_of(p, s);
+    }
+    const uint64_t size = all / parts + 1, part = (before + work_of(p, p->at) / 2) / size;
+    size_t end = p->at;
+    do before += work_of(p, end++);
+    while (end < p->steps.count && (before + work_of(p, end) / 2) / size == part);
+    return end;
+}
+
+beryl_status graph_plan_continue(graph_plan *p, uint32_t parts, graph_part *part, device_ticket *ticket, beryl_error *error) {
+    const size_t n_step = p->steps.count;
+    const bool whole = parts <= 1 || p->options.stamped || p->options.framed;
+    const size_t end = whole || p->at >= n_step ? n_step : part_end(p, parts);
+    const bool last = end >= n_step;
+    const size_t n_command = last ? p->commands.count - p->at : end - p->at;
     p->encoded = base_time();
-    return device_submit(p->device, &(device_submit_desc){p->commands.data, p->commands.count, p->params, p->steps.count * DEVICE_PARAM_ALIGN},
-                         ticket, error);
+    const device_submit_desc desc = {p->commands.data + p->at, n_command, p->params, n_step * DEVICE_PARAM_ALIGN};
+    const beryl_status status = device_submit(p->device, &desc, ticket, error);
+    if (status != BERYL_OK) return status;
+    uint64_t all = 0, mine = 0;
+    for (size_t s = 0; s < n_step; s++) {
+        all += work_of(p, s);
+        if (s >= p->at && s < end) mine += work_of(p, s);
+    }
+    *part = (graph_part){.share = all ? (float)((double)mine / (double)all) : 1, .steps = (uint32_t)(end - p->at), .last = last};
+    p->at = end;
+    return BERYL_OK;
 }
 
 beryl_status graph_plan_fetched(graph_plan *p, device_ticket ticket, uint32_t n, const void **data, beryl_error *error) {

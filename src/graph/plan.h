@@ -12,8 +12,8 @@ beryl_status graph_plan_open(graph *g, graph_store *store, const graph_exec_opti
 void graph_plan_close(graph_plan *p);
 beryl_status graph_plan_ready(graph_plan *p, beryl_error *error);
 void *graph_plan_input(graph_plan *p, graph_value input);
-beryl_status graph_plan_submit(graph_plan *p, const uint32_t *extents, const graph_value *fetch, uint32_t n_fetch, device_ticket *ticket,
-                               beryl_error *error);
+beryl_status graph_plan_begin(graph_plan *p, const uint32_t *extents, const graph_value *fetch, uint32_t n_fetch, beryl_error *error);
+beryl_status graph_plan_continue(graph_plan *p, uint32_t parts, graph_part *part, device_ticket *ticket, beryl_error *error);
 beryl_status graph_plan_fetched(graph_plan *p, device_ticket ticket, uint32_t n, const void **data, beryl_error *error);
 void graph_plan_describe(const graph_plan *p, graph_exec_info *info);
 bool graph_plan_node_program(const graph_plan *p, uint32_t node, uint32_t i, device_program *out);

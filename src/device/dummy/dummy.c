@@ -4,10 +4,11 @@
  * checked each command before it comes here, as for any device. Fetches give zeros, tickets are
  * done at once, stamps are a microsecond apart. Its capabilities are those of an H200 through
  * WebGPU. Results live as briefly as on a real device (four later submits with fetches), so that a
- * caller who keeps them too long is found here.
+ * caller who keeps them too long is found here. For tests it can be slow.
  */
 #include "device/dummy/dummy.h"
 #include "base/error.h"
+#include "base/thread.h"
 
 #include <string.h>
 
@@ -24,8 +25,15 @@ typedef struct zeros { /* handed out for fetches; earlier ones stay, since they 
     size_t size; /* bytes after the head */
 } zeros;
 
+typedef struct duration { /* of a submit to a slow device */
+    double seconds, end, dispatch; /* end: by base_time */
+} duration;
+
 typedef struct dummy {
     device head;
+    double per_dispatch, per_group; // seconds; both 0: nothing takes time
+    device_ticket before;           // the last ticket before it became slow
+    base_vec(duration) durations;   // of the tickets from then on
     void *stage;  // [STAGE_BYTES], NULL until used
     zeros *zeros; // the largest first
     readback readbacks[N_READBACK];
@@ -108,6 +116,7 @@ static void close_dummy(device *head) {
     }
     for (int i = 0; i < N_READBACK; i++) base_vec_fini(heap, &d->readbacks[i].fetches);
     base_vec_fini(heap, &d->commands);
+    base_vec_fini(heap, &d->durations);
     base_heap_give(heap, d->stage, d->stage ? STAGE_BYTES : 0);
     base_heap_give(heap, d, sizeof *d);
 }
@@ -173,6 +182,28 @@ static void bindings_drop(device *head, device_bindings_item *bindings) {
     (void)head, (void)bindings;
 }
 
+static bool is_slow(const dummy *d) {
+    return d->per_dispatch > 0 || d->per_group > 0;
+}
+
+static bool take_time(dummy *d, const device_submit_desc *desc) {
+    const double now = base_time();
+    const size_t n = d->durations.count;
+    const double free = n ? d->durations.data[n - 1].end : 0;
+    duration *time = base_vec_add(d->head.heap, &d->durations);
+    if (!time) return false;
+    *time = (duration){0};
+    for (size_t i = 0; i < desc->n_command; i++) {
+        const uint32_t *groups = desc->commands[i].dispatch.groups;
+        if (desc->commands[i].kind != DEVICE_DISPATCH) continue;
+        const double one = d->per_dispatch + d->per_group * groups[0] * groups[1] * groups[2];
+        time->seconds += one;
+        if (one > time->dispatch) time->dispatch = one;
+    }
+    time->end = (free > now ? free : now) + time->seconds;
+    return true;
+}
+
 static beryl_status submit(device *head, const device_submit_desc *desc, device_ticket ticket,
                            beryl_error *error) {
     dummy *d = (dummy *)head;
@@ -190,6 +221,7 @@ static beryl_status submit(device *head, const device_submit_desc *desc, device_
     if (desc->n_command)
         memcpy(d->commands.data, desc->commands, desc->n_command * sizeof *desc->commands);
     d->commands.count = desc->n_command;
+    if (is_slow(d) && !take_time(d, desc)) goto no_memory;
     if (!n_fetch && !n_stamp) return BERYL_OK;
     if (largest && (!d->zeros || d->zeros->size < largest)) {
         size_t size = d->zeros && d->zeros->size > largest / 2 ? d->zeros->size * 2 : largest;
@@ -215,12 +247,21 @@ no_memory:
 
 static beryl_status poll(device *head, device_ticket *done, beryl_error *error) {
     (void)error;
-    *done = head->last;
+    const dummy *d = (const dummy *)head;
+    const double now = base_time();
+    size_t n = d->durations.count;
+    while (n && d->durations.data[n - 1].end > now) n--;
+    *done = is_slow(d) ? d->before + n : head->last;
     return BERYL_OK;
 }
 
 static beryl_status wait(device *head, device_ticket ticket, beryl_error *error) {
-    (void)head, (void)ticket, (void)error;
+    (void)error;
+    const dummy *d = (const dummy *)head;
+    const double now = base_time();
+    if (!is_slow(d) || ticket <= d->before) return BERYL_OK;
+    const double end = d->durations.data[ticket - d->before - 1].end;
+    if (end > now) base_sleep(end - now);
     return BERYL_OK;
 }
 
@@ -266,6 +307,29 @@ const device_command *device_dummy_commands(const device *d, size_t *n_command) 
     const dummy *self = (const dummy *)d;
     *n_command = self->commands.count;
     return self->commands.data;
+}
+
+void device_dummy_slow(device *d, double per_dispatch, double per_group) {
+    dummy *self = (dummy *)d;
+    if (d->backend != &device_dummy) return;
+    self->per_dispatch = per_dispatch;
+    self->per_group = per_group;
+    self->before = d->last;
+    self->durations.count = 0;
+}
+
+device_dummy_times device_dummy_times_from(const device *d, uint32_t n) {
+    device_dummy_times times = {0};
+    if (d->backend != &device_dummy) return times;
+    const dummy *self = (const dummy *)d;
+    times.submits = (uint32_t)self->durations.count;
+    for (uint32_t i = 0; i < times.submits; i++) {
+        const duration *one = &self->durations.data[i];
+        times.all += one->seconds;
+        if (i >= n && one->seconds > times.longest) times.longest = one->seconds;
+        if (one->dispatch > times.dispatch) times.dispatch = one->dispatch;
+    }
+    return times;
 }
 
 const device_backend device_dummy = {
