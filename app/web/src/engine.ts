@@ -156,6 +156,9 @@ const encoder = new TextEncoder(), decoder = new TextDecoder();
 
 type RowTaker = (position: number, row: Float32Array) => void;
 
+/* Who takes the rows of a task, and what it threw: another task's step may have handed them over. */
+interface Rows { each: RowTaker; failure: { thrown: unknown } | null }
+
 async function compile(module: EngineOptions["module"]): Promise<WebAssembly.Module> {
     if (module instanceof WebAssembly.Module) return module;
     const name = "./beryl.wasm"; // not in the call below: bundlers would take it for a file of theirs
@@ -176,13 +179,12 @@ export class Engine {
     readonly #kept: KeptTexts | undefined;
     readonly #sources = new Map<number, SourceReader>();
     readonly #sinks = new Map<number, SinkWriter>();
-    readonly #rows = new Map<number, RowTaker>();
+    readonly #rows = new Map<number, Rows>();
     readonly #tasks = new Set<number>();
     readonly #sessions = new Set<number>();
     #next = 1; // number of the next source, sink or taker of rows
     #x: Exports | null = null;
     #frame = 0;
-    #thrown: unknown = null; // by a function of the caller's, inside C
     #lastTurn = 0;
     #info: EngineInfo | null = null;
 
@@ -305,11 +307,12 @@ export class Engine {
     /** @internal */
     async sessionLogits(session: number, tokens: ArrayLike<number>, first: number, each: RowTaker, piece?: number, signal?: AbortSignal): Promise<void> {
         const key = this.#next++, few = Math.max(1, Math.floor(LOGITS_BYTES / (4 * this.info().nVocab)));
-        this.#rows.set(key, each);
+        const rows: Rows = { each, failure: null };
+        this.#rows.set(key, rows);
         try {
             const task = this.#withIds(tokens, (at, n) =>
                 this.#call((x, frame) => x.session_logits(frame, session, at, n, first, Math.min(piece || few, few), key)).out());
-            for await (const _ of this.#pump(task, signal)) void _;
+            for await (const _ of this.#pump(task, signal, rows)) void _;
         } finally {
             this.#rows.delete(key);
         }
@@ -393,10 +396,13 @@ export class Engine {
             sink_write: (number: number, from: number, size: number): number => this.#sinks.get(number)?.write(bytes(from, size)) ?? STATUS.IO,
             sink_close: (): number => STATUS.OK,
             logits_row: (key: number, position: number, row: number): void => {
+                const rows = this.#rows.get(key);
+                if (!rows || rows.failure) return;
                 try {
-                    this.#rows.get(key)?.(position, new Float32Array(live().memory.buffer, row, this.info().nVocab));
+                    rows.each(position, new Float32Array(live().memory.buffer, row, this.info().nVocab));
                 } catch (thrown) { // an exception must not pass through C
-                    this.#thrown = thrown;
+                    rows.failure = { thrown };
+                    this.#bell.ring();
                 }
             },
             kept_read: (path: number, pathSize: number, to: number, room: number): number => {
@@ -481,8 +487,8 @@ export class Engine {
         return n;
     }
 
-    /* Steps a task to its end. An abort is seen at once, whatever is under way. */
-    async *#pump(task: number, signal?: AbortSignal): AsyncGenerator<EngineEvent, GenerateResult> {
+    /* Steps a task to its end, beside those of other sessions. An abort is seen at once, whatever is under way. */
+    async *#pump(task: number, signal?: AbortSignal, rows?: Rows): AsyncGenerator<EngineEvent, GenerateResult> {
         const cancel = (): void => {
             if (this.#tasks.has(task)) this.#x?.task_cancel(task);
             this.#bell.ring();
@@ -494,7 +500,7 @@ export class Engine {
             for (let idle = 0;;) {
                 if (!this.#tasks.has(task)) throw new BerylError("CANCELLED", "the engine was closed");
                 const status = this.#live().task_step(this.#frame, task);
-                if (this.#thrown) throw this.#takeThrown();
+                if (rows?.failure) throw rows.failure.thrown;
                 if (status === STATUS.OK) return this.#result();
                 if (status === STATUS.EVENT) {
                     idle = 0;
@@ -515,12 +521,6 @@ export class Engine {
             signal?.removeEventListener("abort", cancel);
             if (this.#tasks.delete(task)) this.#x?.task_close(task);
         }
-    }
-
-    #takeThrown(): unknown {
-        const thrown = this.#thrown;
-        this.#thrown = null;
-        return thrown;
     }
 
     /* Now and then the others of this thread (an abort, a timer, a paint) get their turn. */

@@ -1,7 +1,7 @@
 /*
  * host.ts - where the engine lives: in a worker, or in place.
  *
- * Owns one engine, its source, the queue before it and its sessions. Engines can be lost with
+ * Owns one engine, its source, the queue before it and its sessions, which answer at the same time. Engines can be lost with
  * their device; the host loads the model again from the same source, and every session goes on
  * from the tokens that it had. The one idea: a session here is its list of tokens, and what the
  * engine holds for it can be dropped and made again, since a prompt is always given whole. So
@@ -39,7 +39,7 @@ const CLOSE_WAIT = 2_000; // milliseconds
 const IDLE: GenerateResult = { end: "cancelled", nPrompt: 0, nReused: 0, nGenerated: 0, prefillSeconds: 0, firstTokenSeconds: 0, decodeSeconds: 0 };
 
 /* A session: what it holds, and the engine's part of it while there is one. */
-interface Slot { engine: EngineSession | null; tokens: Int32Array; used: number }
+interface Slot { engine: EngineSession | null; tokens: Int32Array; used: number; busy: boolean }
 
 /** Makes the handlers of a host; one host holds one model. */
 export function makeHost(parts: HostParts): Handlers<HostCalls> {
@@ -85,22 +85,22 @@ class Host {
             detokenize: async ({ tokens, special }) => (await this.#ready).detokenize(tokens, special),
             render: async ({ chat }) => (await this.#ready).render(chat),
             renderTokens: async ({ chat }) => (await this.#ready).renderTokens(chat).slice(),
-            selftest: (_, { signal, emit }) => this.#queue.run(signal, async () => {
+            selftest: (_, { signal, emit }) => this.#queue.run(null, signal, async () => {
                 const engine = await this.#ready;
                 for await (const event of engine.selftest(signal)) emit(event);
                 return null;
             }),
             open: ({ session }) => {
-                this.#slots.set(session, { engine: null, tokens: new Int32Array(0), used: 0 });
+                this.#slots.set(session, { engine: null, tokens: new Int32Array(0), used: 0, busy: false });
                 return Promise.resolve(null);
             },
             generate: (args, context) => this.#generate(args, context),
             tokens: ({ session }) => Promise.resolve(this.#slot(session).tokens.slice()),
-            rewind: ({ session, count }) => this.#queue.run(undefined, () => this.#rewind(this.#slot(session), count)),
-            save: ({ session }, { signal }) => this.#queue.run(signal, () => this.#save(this.#slot(session), signal)),
+            rewind: ({ session, count }) => this.#queue.run(session, undefined, () => this.#rewind(this.#slot(session), count)),
+            save: ({ session }, { signal }) => this.#queue.run(session, signal, () => this.#save(this.#slot(session), signal)),
             restore: ({ session, snapshot }, { signal }) =>
-                this.#queue.run(signal, () => this.#restore(this.#slot(session), snapshot, signal)),
-            drop: ({ session }) => this.#queue.run(undefined, () => this.#drop(session)),
+                this.#queue.run(session, signal, () => this.#restore(this.#slot(session), snapshot, signal)),
+            drop: ({ session }) => this.#queue.run(session, undefined, () => this.#drop(session)),
         };
     }
 
@@ -126,6 +126,7 @@ class Host {
     async #start(load: PlainLoad, signal: AbortSignal): Promise<EngineInfo> {
         if (this.#load) throw new BerylError("MISUSE", "this host has its model already");
         this.#load = load;
+        this.#queue.widen(load.sessions ?? 1); // they decode together
         const stop = AbortSignal.any([signal, this.#ending.signal]);
         try {
             const storage = this.#parts.storage ?? browserStorage;
@@ -285,13 +286,14 @@ class Host {
         return slot;
     }
 
-    /* The engine's session of a slot. The one unused for longest gives way when there are too many. */
+    /* The engine's session of a slot. The idle one unused for longest gives way when there are too many. */
     async #attach(slot: Slot): Promise<EngineSession> {
         const engine = await this.#ready;
         if (!slot.engine) {
-            const held = [...this.#slots.values()].filter((other) => other.engine).sort((a, b) => a.used - b.used);
+            const held = [...this.#slots.values()].filter((other) => other.engine);
+            const idle = held.filter((other) => !other.busy).sort((a, b) => a.used - b.used);
             const most = this.#load?.sessions ?? 1;
-            for (const other of held.slice(0, Math.max(held.length - most + 1, 0))) this.#detach(other);
+            for (const other of idle.slice(0, Math.max(held.length - most + 1, 0))) this.#detach(other);
             slot.engine = engine.openSession();
         }
         slot.used = ++this.#clock;
@@ -305,12 +307,17 @@ class Host {
 
     /* Runs `work` on the session's engine; notes what the session then holds. Ends at once when the device is lost. */
     async #with<T>(slot: Slot, work: (session: EngineSession) => Promise<T>): Promise<T> {
-        const session = await this.#attach(slot);
+        slot.busy = true;
+        const session = await this.#attach(slot).catch((thrown: unknown) => {
+            slot.busy = false;
+            throw thrown;
+        });
         const engine = this.#engine;
         const lost = engine?.lost.then((reason) => { throw new BerylError("DEVICE_LOST", `the GPU was lost: ${reason}`); });
         try {
             return await (lost ? Promise.race([work(session), lost]) : work(session));
         } finally {
+            slot.busy = false;
             if (slot.engine === session) slot.tokens = session.tokens.slice();
         }
     }
@@ -320,7 +327,7 @@ class Host {
         const signal = AbortSignal.any([context.signal, this.#ending.signal]);
         const slot = this.#slot(args.session);
         try {
-            return await this.#queue.run(signal, () => this.#with(slot, async (session) => {
+            return await this.#queue.run(args.session, signal, () => this.#with(slot, async (session) => {
                 const run = "chat" in args.prompt ? session.chat(args.prompt.chat, args.options, signal)
                     : session.generate(args.prompt.tokens, args.options, signal);
                 for (;;) {

@@ -184,6 +184,15 @@ for (const [name, border] of Object.entries(borders)) describe(`a model ${name}`
         await c.close();
     });
 
+    test("as many sessions answer at once as are held, and no busy one gives way", async () => {
+        await load({ sessions: 2 });
+        const sessions = [model.session(), model.session(), model.session(), model.session()];
+        const texts = await Promise.all(sessions.map((session, i) => session.chat(user(`one two three ${i}`)).text()));
+        assert.deepEqual(texts, sessions.map((_, i) => `one two three ${i}`));
+        assert.equal(world.mostRunning, 2);
+        assert.equal(world.most, 2);
+    });
+
     test("snapshots, of a session that gave way too", async () => {
         await load();
         const [a, b] = [model.session(), model.session()];
@@ -354,7 +363,7 @@ describe("queue", () => {
     test("first come, first served, also after failures", async () => {
         const queue = new Queue();
         const log: number[] = [];
-        const run = (n: number, fail = false): Promise<void> => queue.run(undefined, async () => {
+        const run = (n: number, fail = false): Promise<void> => queue.run(n, undefined, async () => {
             await pause(3);
             log.push(n);
             if (fail) throw new Error("x");
@@ -365,6 +374,39 @@ describe("queue", () => {
         await queue.idle();
         queue.close(new BerylError("CANCELLED", "closed"));
         await assert.rejects(run(4), fails("CANCELLED"));
+    });
+});
+
+describe("queue of several", () => {
+    test("sessions beside each other, each in order; what is of none runs alone", async () => {
+        const queue = new Queue();
+        queue.widen(2);
+        let running = 0, most = 0;
+        const log: string[] = [];
+        const run = (key: number | null, name: string): Promise<void> => queue.run(key, undefined, async () => {
+            most = Math.max(most, ++running);
+            log.push(`${name} of ${running}`);
+            await pause(5);
+            running--;
+        });
+        await Promise.all([run(1, "a"), run(1, "b"), run(2, "c"), run(null, "d"), run(3, "e"), run(4, "f")]);
+        assert.equal(most, 2);
+        assert.deepEqual(log.map((line) => line[0]), ["a", "c", "b", "d", "e", "f"]);
+        assert.ok(log.includes("d of 1") && log.includes("c of 2") && log.includes("f of 2"));
+    });
+
+    test("one that leaves lets those behind it go on", async () => {
+        const queue = new Queue(), leave = new AbortController();
+        queue.widen(2);
+        const first = queue.run(1, undefined, () => pause(10)), alone = queue.run(null, leave.signal, () => pause(1));
+        let ran = false;
+        const behind = queue.run(2, undefined, () => { ran = true; return Promise.resolve(); });
+        await pause(1);
+        assert.equal(ran, false);
+        leave.abort();
+        await behind;
+        await assert.rejects(alone, fails("CANCELLED"));
+        await first;
     });
 });
 
