@@ -44,7 +44,7 @@ typedef enum engine_plan_kind {
 typedef struct engine_pace { /* of a plan's runs (pace.c) */
     double seconds;             /* of the last run, if all of it had been as slow as its slowest part; 0: none was finished */
     uint32_t n_token;           /* of it */
-    double share, sum, worst;   /* of the run under way: what is done, its seconds, and `seconds` so far */
+    double share, sum, worst;   /* of the run under way: what is done, its seconds, and the most seconds by share */
     double dispatch;            /* the longest part of one dispatch */
 } engine_pace;
 

@@ -15,11 +15,17 @@
 #define FASTER 0.97          /* a deeper queue is kept from here on */
 enum { PARTS_MAX = 1024, PARTS_FIRST = 8, PIECE_LEAST = 32, SETTLED_STEPS = 512 };
 
+/* Of all of a run, if its parts were as slow as the slowest: that is up to twice the mean, more is chance. */
+static double slowest(const engine_pace *p) {
+    const double mean = p->sum / p->share;
+    return p->worst < 2 * mean ? p->worst : 2 * mean;
+}
+
 uint32_t engine_pace_parts(const engine_plan *plan, uint32_t n_token) {
     const engine_pace *p = &plan->pace;
     if (p->share == 0 && p->seconds == 0) return PARTS_FIRST;
     /* of this run as far as it is known, else as the last one was; more tokens take longer, fewer perhaps not */
-    double seconds = p->share > 0 ? p->worst : p->seconds;
+    double seconds = p->share > 0 ? slowest(p) : p->seconds;
     if (p->share == 0 && n_token > p->n_token) seconds *= (double)n_token / p->n_token;
     uint32_t parts = 1;
     while (parts < PARTS_MAX && seconds / parts > SUBMIT_SECONDS) parts *= 2;
@@ -84,7 +90,7 @@ void engine_pace_done(beryl_engine *e, const engine_run *run, double seconds) {
     if (seconds > p->worst * run->part.share) p->worst = seconds / run->part.share;
     if (run->part.steps == 1 && seconds > p->dispatch) p->dispatch = seconds;
     if (!run->part.last) return;
-    p->seconds = p->worst;
+    p->seconds = slowest(p);
     p->n_token = run->n_token;
     p->share = 0;
     if (decode && run->first && run->full) note_step(&e->depth, seconds);

@@ -114,7 +114,7 @@ export const CASES: Record<string, Case> = {
     "engine/logits-and-answers-dense-31b": (place) => checkFixture(place, "tests/data/dense-31b.gguf", "dense-31b", 64),
     "engine/logits-and-answers-moe-26b": (place) => checkFixture(place, "tests/data/moe-26b.gguf", "moe-26b", 64),
 
-    /* The built-in model: its reference answers, one step a submit and a map, and no growth on the way. */
+    /* The built-in model: its reference answers, a call a submit, a map a step, and no growth on the way. */
     "engine/default-model": async (place) => {
         const whats = new Set<string>();
         const engine = await load(place, "models/default.gguf", {}, (event) => { if (event.kind === "progress") whats.add(event.what); });
@@ -141,8 +141,8 @@ export const CASES: Record<string, Case> = {
         const steps = after.steps - warm.steps, border = { ...after.border };
         for (const key of ["blocks", "submits", "maps", "dispatches", "bytesOut", "bytesIn"] as const) border[key] -= warm.border[key];
         assert.ok(Math.abs(steps - 32) <= 1, `${steps} steps`); // one or two are under way when a token is told
-        assert.equal(border.submits, steps);
-        assert.equal(border.blocks, steps);
+        assert.ok(border.submits >= steps); // more where a step takes longer than a submit may
+        assert.equal(border.blocks, border.submits);
         assert.equal(border.maps, steps);
         assert.equal(after.allocations, warm.allocations);
         assert.equal(after.deviceObjects, warm.deviceObjects);
