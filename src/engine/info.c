@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "base/ops.h"
 #include "engine/out.h"
-#include "graph/plan.h"
+#include "graph/lower_node.h"
 #include "graph/reference.h"
 
 #include <stdio.h>
@@ -116,7 +116,7 @@ void beryl_ops(void (*each)(void *user, const beryl_op_info *), void *user) {
     for (int i = 0; each && i < OP_COUNT; i++) {
         beryl_op_info info = ops[i];
         char devices[96], where[128];
-        device_backend_names(graph_plan_languages((base_op)i), devices, sizeof devices);
+        device_backend_names(lower_languages((base_op)i), devices, sizeof devices);
         snprintf(where, sizeof where, "%s%s", reference_table[i] ? "reference, " : "", devices);
         info.where = where;
         each(user, &info);

@@ -8,7 +8,7 @@
 #include "base/file.h"
 #include "engine/measure.h"
 #include "engine/probe.h"
-#include "graph/plan.h"
+#include "graph/lower_node.h"
 
 #ifndef __wasm__
 
@@ -593,7 +593,7 @@ beryl_status beryl_engine_tune(beryl_engine *e, const beryl_tune_options *option
     if (engine_has_near(e)) t->kinds[t->n_kind++] = PLAN_DECODE_NEAR;
     t->kinds[t->n_kind++] = PLAN_DECODE;
     if (e->options.sessions > 1) t->kinds[t->n_kind++] = e->options.sessions <= 8 ? PLAN_DECODE_8 : PLAN_DECODE_ALL;
-    if (!e->options.no_cache && graph_plan_generated(&e->store)) t->n_scheduled = t->n_kind + N_PROMPT;
+    if (!e->options.no_cache && lower_generated(&e->store)) t->n_scheduled = t->n_kind + N_PROMPT;
     status = task_open(e, NULL, tune_step, task, error);
     if (status != BERYL_OK) {
         tuning_drop(e, t);

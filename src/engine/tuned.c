@@ -7,7 +7,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "engine/engine.h"
-#include "graph/plan.h"
+#include "graph/lower_node.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -22,7 +22,7 @@ enum { FILE_MOST = 1 << 20, FORMS_MOST = 1024, WG_MOST = 1024, LANES_MOST = 128,
 #define FORM_LIST(X) X(wg, WG_MOST) X(lanes, LANES_MOST) X(rows, ROWS_MOST) X(depth, DEPTH_MOST) X(groups, GROUPS_MOST) X(n_x, N_X_MOST)
 
 static const char *kernels_name(const beryl_engine *e) {
-    return graph_plan_generated(&e->store) ? "generated" : "written";
+    return lower_generated(&e->store) ? "generated" : "written";
 }
 
 char *engine_schedules_path(base_arena *arena) {
@@ -130,7 +130,7 @@ void engine_tuned_close(beryl_engine *e) {
 void engine_tuned_recall(beryl_engine *e) {
     forget(e);
     if (!e->device || e->options.no_cache) return;
-    const char *schedules = graph_plan_generated(&e->store) ? engine_schedules_path(&e->arena) : NULL;
+    const char *schedules = lower_generated(&e->store) ? engine_schedules_path(&e->arena) : NULL;
     if (schedules && base_file_exists(schedules)) e->schedules = ir_cache_open(&e->heap, schedules, &e->log); /* no memory: without */
     char key[17];
     base_arena arena;

@@ -103,7 +103,7 @@ typedef struct fused_forms {
 
 extern const fused_forms fused_forms_written;   /* lower_fused.c */
 extern const fused_forms fused_forms_generated; /* lower_ir_fused.c */
-/* Those of the store's plans (plan.c). */
+/* Those of the store's plans (lower_node.c). */
 const fused_forms *fused_forms_of(const graph_store *store);
 
 bool lower_matvec_fits(const graph *g, const graph_store *store, const lower_settings *settings, const fused_matvec *f);

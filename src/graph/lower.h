@@ -11,14 +11,14 @@
 /* What a step is made from, for people: kept where a plan is to be explained (exec.h). */
 typedef struct lower_texts { const char *request, *before, *after; } lower_texts; /* a WGSL file with its parts, or IR; the plan's or NULL */
 
-typedef struct lowering { /* of one plan; lower_*.c read it, plan.c owns it */
+typedef struct lowering { /* of one plan; lower_*.c read it */
     const graph *g;
     graph_store *store;
     device *device;
     const device_caps *caps;
     lower_settings settings;
     device_language language; /* of generated kernels */
-    struct graph_plan *plan;
+    struct plan_record *record; /* what is recorded; NULL where it is only asked what would be done */
     base_arena *arena; /* of the plan: texts and the like */
     struct graph_exec_search *search; /* of schedules and choices; NULL: none (exec.h) */
     struct lower_choices *choices; /* of the node under way (lower_ir.h); NULL: the rules' */
@@ -74,7 +74,7 @@ void lower_bytes(lowering *l, uint64_t bytes);
 /* UNSUPPORTED: "OP of TYPES on DEVICE: what", with each type that the node reads. */
 beryl_status lower_refuse(const lowering *l, const graph_node *node, const char *what, beryl_error *error);
 
-/* One row of the table in plan.c: how an op is lowered. */
+/* One row of a table of lower_node.c: how an op is lowered. */
 typedef beryl_status lower_fn(lowering *l, const graph_node *node, beryl_error *error);
 lower_fn lower_gather_rows, lower_copy, lower_pointwise, lower_matmul_tiled, lower_rms_norm, lower_softmax, lower_topk, lower_weighted_sum, lower_matmul,
     lower_matmul_id, lower_rope, lower_kv_write, lower_attention, lower_argmax, lower_sample, lower_set_rows, lower_fused, lower_fused_matvec,

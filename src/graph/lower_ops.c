@@ -1,7 +1,7 @@
 /* lower_ops.c - lowering of the small operations: pointwise and copy, norms, softmax, top-k, weighted sum, rope, rows into
  * a state. Matrices, attention and sampling have files of their own.
  *
- * Any rank becomes at most four sizes of this run with strides of the bounds (lower_walk.h). What is more is refused: plan.c has it generated. */
+ * Any rank becomes at most four sizes of this run with strides of the bounds (lower_walk.h). What is more is refused: it is generated. */
 #include "base/error.h"
 #include "graph/lower.h"
 #include "graph/lower_request.h"

@@ -1,6 +1,6 @@
 /* pass.c - the order of passes, and the small ones. */
 #include "graph/pass.h"
-#include "graph/plan.h"
+#include "graph/lower_node.h"
 
 static bool is_effect(const graph *g, const graph_node *node) {
     for (uint32_t i = 0; i < node->n_out; i++) {
@@ -64,5 +64,5 @@ lower_settings lower_settings_of(const graph_exec_options *options) {
 beryl_status graph_pass_all(graph *g, graph_store *store, const graph_exec_options *options, beryl_error *error) {
     graph_pass_dead(g);
     beryl_status status = graph_pass_fuse(g, store, options, error);
-    return status == BERYL_OK ? graph_plan_chains(g, store, options, error) : status;
+    return status == BERYL_OK ? lower_chains(g, store, options, error) : status;
 }

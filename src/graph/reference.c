@@ -1,7 +1,6 @@
 /* reference.c - runs a graph node by node on the reference functions. Intermediates live from their node to their last use. */
 #include "graph/reference.h"
 #include "base/error.h"
-#include "graph/plan.h"
 
 #include <string.h>
 

@@ -26,4 +26,13 @@ typedef struct reference_call {
 typedef beryl_status reference_fn(reference_call *c);
 extern reference_fn *const reference_table[OP_COUNT];
 
+/* A whole graph, node by node: run computes at once, with the inputs as they lie in graph_reference_input's memory. A value is that of
+ * the last run, NULL where it is not kept. */
+typedef struct graph_reference graph_reference;
+beryl_status graph_reference_open(graph *g, graph_store *store, graph_reference **out, beryl_error *error);
+void graph_reference_close(graph_reference *r); /* NULL is fine */
+void *graph_reference_input(graph_reference *r, graph_value input);
+beryl_status graph_reference_run(graph_reference *r, const uint32_t *extents, beryl_error *error);
+const void *graph_reference_value(const graph_reference *r, graph_value v);
+
 #endif
