@@ -123,11 +123,6 @@ static beryl_status numbers_read(void *user, uint64_t offset, void *to, size_t s
     return BERYL_OK;
 }
 
-static const void *numbers_map(void *user, uint64_t offset, size_t size) {
-    (void)size;
-    return (const char *)((const numbers *)user)->data + offset;
-}
-
 typedef struct job {
     graph_store store;
     beryl_source source;
@@ -138,7 +133,7 @@ typedef struct job {
 } job;
 
 static beryl_status job_open(job *j, base_heap *heap, device *d, numbers *file, const struct kase *c, uint32_t m, uint32_t n, bool unfused, graph_exec_search *search, beryl_error *error) {
-    *j = (job){.source = {.size = file->n * sizeof(float), .user = file, .read = numbers_read, .map = numbers_map}};
+    *j = (job){.source = {.size = file->n * sizeof(float), .user = file, .read = numbers_read}};
     beryl_status status = store_init(&j->store, heap, d, &j->source, 1, error);
     if (status != BERYL_OK) return status;
     j->open = true;

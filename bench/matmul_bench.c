@@ -88,11 +88,6 @@ static beryl_status source_read(void *user, uint64_t offset, void *to, size_t si
     return BERYL_OK;
 }
 
-static const void *source_map(void *user, uint64_t offset, size_t size) {
-    (void)size;
-    return (const char *)user + offset;
-}
-
 /* Microseconds of all steps, from the plan's own print; `how` gets their number. */
 static double profile(const bench *b, graph_exec *e, char *how, size_t size) {
     base_text text;
@@ -117,7 +112,7 @@ static void run_op(bench *b, const job *s, bool exact) {
     snprintf(line + strlen(line), sizeof line - strlen(line), " %s", exact ? "exact" : "fast");
     if (b->word && !strstr(line, b->word)) return;
     unsigned char *weights = noise(weight_bytes(s));
-    const beryl_source source = {.size = weight_bytes(s), .user = weights, .read = source_read, .map = source_map};
+    const beryl_source source = {.size = weight_bytes(s), .user = weights, .read = source_read};
     const uint32_t dim[3] = {s->n_expert, s->m, s->k};
     graph_store store;
     if (store_init(&store, &b->heap, b->d, &source, 1, &b->error)) say(b, "store");

@@ -103,16 +103,16 @@ typedef struct beryl_log {
     void *user;
 } beryl_log;
 
-/* A file that answers ranges now or later. All reading of model files goes through one. The engine
- * owns a source that it was given and closes it. */
+/* A file that answers ranges now or later. All reading of model files goes through one, and what is
+ * kept of it is copied: no length is read twice. The engine owns a source that it was given and closes it. */
 typedef struct beryl_source {
     uint64_t size; /* bytes */
     void *user;
     /* Copies bytes [offset, offset + size) to `to`. BERYL_PENDING: asked for, call again with the same
-     * arguments. Ranges are always inside the file. */
+     * arguments. Ranges are always inside the file. BERYL_IO: they cannot be read, or are no longer what
+     * they were. Called from the engine's thread alone. */
     beryl_status (*read)(void *user, uint64_t offset, void *to, size_t size);
-    const void *(*map)(void *user, uint64_t offset, size_t size); /* NULL where it cannot */
-    void (*close)(void *user);                                    /* may be NULL */
+    void (*close)(void *user); /* may be NULL */
 } beryl_source;
 
 /* Where a stream of bytes goes. Whoever is given one owns it, closes it once, and has closed it if the

@@ -347,11 +347,6 @@ static beryl_status bytes_read(void *user, uint64_t offset, void *to, size_t siz
     return BERYL_OK;
 }
 
-static const void *bytes_map(void *user, uint64_t offset, size_t size) {
-    const bytes *b = user;
-    return offset > b->size || size > b->size - offset ? NULL : b->data + offset;
-}
-
 static void bytes_close(void *user) {
     ((bytes *)user)->closed++;
 }
@@ -367,12 +362,12 @@ static void *limited(void *user, void *memory, size_t old_size, size_t new_size)
     return p;
 }
 
-/* Loads the bytes (not mapped where `copied`); checks that all is given back. */
-static beryl_status load_bytes(test *t, bytes *b, bool copied, beryl_error *error) {
+/* Loads the bytes; checks that all is given back. */
+static beryl_status load_bytes(test *t, bytes *b, beryl_error *error) {
     limit l = {.left = 1 << 30};
     beryl_engine *engine = NULL;
     b->closed = 0;
-    const beryl_source source = {.size = b->size, .user = b, .read = bytes_read, .map = copied ? NULL : bytes_map, .close = bytes_close};
+    const beryl_source source = {.size = b->size, .user = b, .read = bytes_read, .close = bytes_close};
     const beryl_engine_options options = {.size = sizeof options, .source = &source, .device = "dummy", .no_cache = true, .context = 64,
                                           .allocator = {limited, &l}};
     beryl_status status = load(&options, &engine, error);
@@ -452,7 +447,7 @@ static void check_lie(test *t, const bytes *good, size_t at, const void *lie, si
     if (!b.data) abort();
     memcpy(b.data, good->data, b.size);
     memcpy(b.data + at, lie, size);
-    beryl_status status = at ? load_bytes(t, &b, false, &error) : BERYL_MISUSE;
+    beryl_status status = at ? load_bytes(t, &b, &error) : BERYL_MISUSE;
     if (!is_refusal(status) || !error.message[0]) test_fail(t, __FILE__, __LINE__, "%s: %s", what, beryl_status_name(status));
     free(b.data);
 }
@@ -461,8 +456,7 @@ static void test_hostile(test *t) {
     beryl_error error = {0};
     if (test_case(t, "engine/a-given-source-loads")) {
         bytes b = read_all(t, "e2b-q4_0.gguf");
-        for (int copied = 0; copied < 2 && b.size; copied++)
-            if (load_bytes(t, &b, copied, &error) != BERYL_OK) test_fail(t, __FILE__, __LINE__, "%s", error.message);
+        if (b.size && load_bytes(t, &b, &error) != BERYL_OK) test_fail(t, __FILE__, __LINE__, "%s", error.message);
         free(b.data);
     }
     if (test_case(t, "engine/a-source-that-answers-later")) {
@@ -481,7 +475,7 @@ static void test_hostile(test *t) {
         for (size_t n = 0; n < whole && !test_failed(t); n += n < 64 ? 3 : n < 4096 ? 251 : whole / 61) {
             b.size = n;
             error = (beryl_error){0};
-            beryl_status status = load_bytes(t, &b, n % 2, &error);
+            beryl_status status = load_bytes(t, &b, &error);
             if (!is_refusal(status) || !error.message[0]) test_fail(t, __FILE__, __LINE__, "%zu bytes: %s", n, beryl_status_name(status));
         }
         free(b.data);
@@ -491,7 +485,7 @@ static void test_hostile(test *t) {
         const size_t head = b.size ? behind(&b, "output_norm.weight") : 0;
         for (size_t i = 0; i < head && !test_failed(t); i += 1 + (i > 2048 ? head / 61 : 79)) {
             b.data[i] ^= (unsigned char)(1 << i % 8);
-            beryl_status status = load_bytes(t, &b, i % 2, &error);
+            beryl_status status = load_bytes(t, &b, &error);
             if (status != BERYL_OK && !is_refusal(status)) test_fail(t, __FILE__, __LINE__, "byte %zu: %s", i, beryl_status_name(status));
             b.data[i] ^= (unsigned char)(1 << i % 8);
         }

@@ -58,7 +58,7 @@ static beryl_engine_options exact_with(uint32_t piece, uint32_t sessions) {
         .precision = BERYL_PRECISION_EXACT, .piece = piece, .sessions = sessions, .context = 512};
 }
 
-static bool next_case(const run *r, uint32_t *index, model_case *c) {
+static bool next_case(run *r, uint32_t *index, model_case *c) {
     for (; *index < r->ref.n_case; ++*index)
         if (model_case_get(r->t, &r->ref, *index, c) && c->n_token < VERY_LONG) return true;
     return false;

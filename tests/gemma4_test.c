@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "gemma4/gemma4.h"
 #include "graph/exec.h"
+#include "gguf_make.h"
 #include "test.h"
 
 #include <math.h>
@@ -64,13 +65,12 @@ static void unload(loaded *l) {
     base_arena_fini(&l->arena);
 }
 
-/* F32 tensor of the reference, in place. */
-static const float *ref_floats(const loaded *l, const char *name, uint64_t *n) {
+/* F32 tensor of the reference. */
+static const float *ref_floats(loaded *l, const char *name, uint64_t *n) {
     const format_gguf_tensor *t = format_gguf_tensor_find(l->ref, name);
     if (!t) return NULL;
-    const beryl_source *s = format_gguf_source(l->ref, 0);
     *n = t->size / 4;
-    return s->map(s->user, t->offset, (size_t)t->size);
+    return gguf_tensor_take(l->ref, t, &l->arena);
 }
 
 static double worst(const float *got, const float *want, uint64_t n) {

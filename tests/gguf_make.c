@@ -121,3 +121,9 @@ uint8_t *gguf_make_take(gguf_make *m, size_t *size) {
     *size = file.size;
     return exact;
 }
+
+const void *gguf_tensor_take(const format_gguf *g, const format_gguf_tensor *t, base_arena *arena) {
+    const beryl_source *source = format_gguf_source(g, t->file);
+    void *data = base_arena_take(arena, 1, (size_t)t->size);
+    return data && !source->read(source->user, t->offset, data, (size_t)t->size) ? data : NULL;
+}

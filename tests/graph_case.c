@@ -46,15 +46,10 @@ static beryl_status file_read(void *user, uint64_t offset, void *to, size_t size
     return BERYL_OK;
 }
 
-static const void *file_map(void *user, uint64_t offset, size_t size) {
-    const bench *b = user;
-    return offset > b->file_bytes || size > b->file_bytes - offset ? NULL : b->file + offset;
-}
-
 static beryl_status side_open(bench *b, side *s, device *d, const char *text, beryl_error *error) {
     uint64_t bytes = 0;
     base_heap_init(&s->heap, NULL);
-    s->source = (beryl_source){.user = b, .read = file_read, .map = file_map};
+    s->source = (beryl_source){.user = b, .read = file_read};
     beryl_status status = store_init(&s->store, &s->heap, d, &s->source, 1, error);
     s->g = graph_open(&s->heap);
     if (status == BERYL_OK) status = graph_text_parse(text, strlen(text), s->g, &s->store, &bytes, error);

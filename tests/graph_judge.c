@@ -82,9 +82,9 @@ static bool cell_open(graph_judge *j, graph_value v) {
     const store_tensor *s = t->role == ROLE_STORED ? &j->store->tensors.data[t->stored] : NULL;
     const bool plain = t->type == TYPE_F32 || t->type == TYPE_I32 || t->type == TYPE_U32;
     if (s && plain) {
-        const beryl_source *source = s->is_state ? NULL : &j->store->sources[s->file];
-        c->data = s->is_state ? s->host : (void *)(uintptr_t)source->map(source->user, s->file_offset, (size_t)s->file_bytes);
-        c->value = c->data;
+        const void *data = s->host;
+        if (!s->is_state && store_host_weight(j->store, t->stored, &data, NULL) != BERYL_OK) return false;
+        c->value = c->data = (void *)(uintptr_t)data;
         return c->data != NULL;
     }
     c->value = calloc(c->n, sizeof *c->value);

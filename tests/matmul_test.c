@@ -79,11 +79,6 @@ static beryl_status source_read(void *user, uint64_t offset, void *to, size_t si
     return BERYL_OK;
 }
 
-static const void *source_map(void *user, uint64_t offset, size_t size) {
-    (void)size;
-    return (const char *)user + offset;
-}
-
 /* ---- one product, twice ------------------------------------------------------------------------------------- */
 
 typedef struct problem {
@@ -188,7 +183,7 @@ static double error_of(test *t, rig *r, const problem *q) {
     weights_fill(q->type, (uint64_t)rows * q->k, weights, 77);
     for (uint64_t i = 0; i < n_x; i++) x[i] = unit(&state);
     int32_t *ids = ids_of(q, &state);
-    const beryl_source source = {.size = bytes, .user = weights, .read = source_read, .map = source_map};
+    const beryl_source source = {.size = bytes, .user = weights, .read = source_read};
     problem reference = *q;
     reference.exact = true;
     product a = {0}, b = {0};

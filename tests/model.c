@@ -1,6 +1,7 @@
 /* model.c - see model.h. */
 #define _POSIX_C_SOURCE 200809L
 #include "model.h"
+#include "gguf_make.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -83,6 +84,7 @@ beryl_session *model_session(test *t, beryl_engine *engine) {
 bool model_ref_open(test *t, model_ref *r, const char *file) {
     *r = (model_ref){0};
     base_heap_init(&r->heap, NULL);
+    base_arena_init(&r->arena, &r->heap);
     beryl_error error = {0};
     beryl_status status = format_gguf_open_path(&r->heap, test_data(t, file), &r->gguf, &error);
     while (status == BERYL_OK && (status = format_gguf_step(r->gguf, &error)) == BERYL_PENDING) {}
@@ -96,20 +98,22 @@ bool model_ref_open(test *t, model_ref *r, const char *file) {
 void model_ref_close(model_ref *r) {
     format_gguf_close(r->gguf);
     r->gguf = NULL;
+    base_arena_fini(&r->arena);
 }
 
-static const void *tensor(test *t, const model_ref *r, uint32_t index, const char *what,
+static const void *tensor(test *t, model_ref *r, uint32_t index, const char *what,
                           base_type type, size_t *n) {
     char name[40];
     snprintf(name, sizeof name, "case.%u.%s", (unsigned)index, what);
     const format_gguf_tensor *found = format_gguf_tensor_find(r->gguf, name);
-    const void *data = found && found->type == type ? format_gguf_tensor_map(r->gguf, found) : NULL;
+    const void *data =
+        found && found->type == type ? gguf_tensor_take(r->gguf, found, &r->arena) : NULL;
     if (!data) test_fail(t, __FILE__, __LINE__, "the reference has no %s", name);
     *n = data ? (size_t)(found->size / 4) : 0;
     return data;
 }
 
-bool model_case_get(test *t, const model_ref *r, uint32_t index, model_case *c) {
+bool model_case_get(test *t, model_ref *r, uint32_t index, model_case *c) {
     *c = (model_case){0};
     char key[40];
     base_view kind;

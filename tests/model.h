@@ -49,6 +49,7 @@ beryl_session *model_session(test *t, beryl_engine *engine);
 
 typedef struct model_ref {
     base_heap heap;
+    base_arena arena; /* tensors that were asked for */
     format_gguf *gguf;
     uint32_t n_case;
 } model_ref;
@@ -63,7 +64,7 @@ typedef struct model_case {
 bool model_ref_open(test *t, model_ref *r, const char *file);
 void model_ref_close(model_ref *r);
 /* Case `index`; false: it is no text. Pointers are borrowed from r. */
-bool model_case_get(test *t, const model_ref *r, uint32_t index, model_case *c);
+bool model_case_get(test *t, model_ref *r, uint32_t index, model_case *c);
 
 /* ---- running */
 

@@ -19,11 +19,6 @@ static beryl_status file_read(void *user, uint64_t offset, void *to, size_t size
     return BERYL_OK;
 }
 
-static const void *file_map(void *user, uint64_t offset, size_t size) {
-    (void)size;
-    return ((const file *)user)->data + offset;
-}
-
 /* ---- such a file ------------------------------------------------------------------------------------------------- */
 
 enum { N_SCALE = 127 };
@@ -93,12 +88,14 @@ static void add_matrices(gguf_make *m, const format_gguf_tensor *from, const voi
 /* The fixture with its matrices as NVFP4, those aside whose rows are no whole blocks. */
 static file make(test *t, const char *name, contents kind) {
     base_heap heap;
+    base_arena arena;
     gguf_make m = {0};
     file made = {0};
     char text[NAME_MOST];
     format_gguf *g = NULL;
     beryl_error error = {0};
     base_heap_init(&heap, NULL);
+    base_arena_init(&arena, &heap);
     beryl_status status = format_gguf_open_path(&heap, test_data(t, name), &g, &error);
     while (status == BERYL_OK && (status = format_gguf_step(g, &error)) == BERYL_PENDING) {}
     if (status != BERYL_OK) test_fail(t, __FILE__, __LINE__, "%s: %s", name, error.message);
@@ -110,13 +107,14 @@ static file make(test *t, const char *name, contents kind) {
     }
     for (size_t i = 0; status == BERYL_OK && i < format_gguf_n_tensor(g); i++) {
         const format_gguf_tensor *w = format_gguf_tensor_at(g, i);
-        const void *data = format_gguf_tensor_map(g, w);
+        const void *data = gguf_tensor_take(g, w, &arena);
         snprintf(text, sizeof text, "%.*s", (int)w->name.size, w->name.data);
         const bool matrix = w->n_dim > 1 && w->ne[0] % 64 == 0 && !ends_with(text, "ffn_gate_inp.weight");
         if (matrix) add_matrices(&m, w, data, text, kind);
         else gguf_make_tensor(&m, text, w->gguf_type, w->n_dim, w->ne, data, (size_t)w->size);
     }
     made.data = gguf_make_take(&m, &made.size);
+    base_arena_fini(&arena);
     format_gguf_close(g);
     return made;
 }
@@ -127,7 +125,7 @@ typedef struct answers { float logits[2][N_TOKEN * VOCAB]; model_answer greedy; 
 
 /* Logits, all tokens in one run and one by one; then what it says. */
 static bool ask(test *t, file *f, int device, answers *a) {
-    const beryl_source source = {.size = f->size, .user = f, .read = file_read, .map = file_map};
+    const beryl_source source = {.size = f->size, .user = f, .read = file_read};
     const beryl_engine_options options = {.precision = BERYL_PRECISION_EXACT, .source = &source, .context = 64};
     beryl_engine *engine = model_engine(t, NULL, &model_devices[device], &options);
     beryl_session *s = engine ? model_session(t, engine) : NULL;
@@ -154,7 +152,7 @@ static void check_model(test *t, const char *name, int device) {
 
 static void check_refused(test *t) {
     file f = make(t, "e2b-q4_0.gguf", WRONG_SCALES);
-    const beryl_source source = {.size = f.size, .user = &f, .read = file_read, .map = file_map};
+    const beryl_source source = {.size = f.size, .user = &f, .read = file_read};
     const beryl_engine_options options = {.size = sizeof options, .source = &source, .device = "dummy", .no_cache = true, .context = 64};
     beryl_engine *engine = NULL;
     beryl_task *task = NULL;

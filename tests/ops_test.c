@@ -645,11 +645,6 @@ static beryl_status memory_read(void *user, uint64_t offset, void *to, size_t si
     return BERYL_OK;
 }
 
-static const void *memory_map(void *user, uint64_t offset, size_t size) {
-    (void)size;
-    return (const char *)((const memory *)user)->norms + offset;
-}
-
 typedef struct side { /* one of the two executions */
     memory file;
     beryl_source source;
@@ -663,7 +658,7 @@ typedef struct side { /* one of the two executions */
 static beryl_status side_open(side *x, base_heap *heap, device *d, const op_case *c, beryl_error *error) {
     *x = (side){0};
     for (uint32_t i = 0; i < NORM_MAX; i++) x->file.norms[i] = 0.5f + (float)(i * 37 % 101) / 100;
-    x->source = (beryl_source){.size = sizeof x->file.norms, .user = &x->file, .read = memory_read, .map = memory_map};
+    x->source = (beryl_source){.size = sizeof x->file.norms, .user = &x->file, .read = memory_read};
     beryl_status status = store_init(&x->store, heap, d, &x->source, 1, error);
     if (status != BERYL_OK) return status;
     x->open = true;

@@ -1,4 +1,4 @@
-/* file.c - files, mapped sources, folders, the environment.
+/* file.c - files, sources, folders, the environment.
  *
  * One of the three places that may call the system (POSIX files). wasm has no files: there
  * JavaScript keeps a few small texts by name, and all else but the memory source is refused.
@@ -21,14 +21,15 @@ static beryl_status memory_read(void *user, uint64_t offset, void *to, size_t si
     return BERYL_OK;
 }
 
-static const void *memory_map(void *user, uint64_t offset, size_t size) {
-    return size ? (const char *)user + offset : user;
+beryl_source base_source_of_memory(const void *data, size_t size) {
+    /* Only the function above sees `user`, and it does not write. */
+    return (beryl_source){.size = size, .user = (void *)(uintptr_t)data, .read = memory_read};
 }
 
-beryl_source base_source_of_memory(const void *data, size_t size) {
-    /* Only the two functions above see `user`, and they do not write. */
-    return (beryl_source){
-        .size = size, .user = (void *)(uintptr_t)data, .read = memory_read, .map = memory_map};
+static beryl_status fail_read(const char *name, beryl_status status, uint64_t at,
+                              beryl_error *error) {
+    return base_fail_at(error, status, at, "reading %.300s failed: %s", name,
+                        beryl_status_text(status));
 }
 
 #ifdef __wasm__
@@ -43,6 +44,21 @@ beryl_status base_source_open_file(base_heap *heap, const char *path, beryl_sour
     (void)heap;
     *source = (beryl_source){0};
     return refuse(path, error);
+}
+
+bool base_source_is_file(const beryl_source *source) {
+    (void)source;
+    return false;
+}
+
+void base_source_expect(const beryl_source *source, uint64_t offset, uint64_t size) {
+    (void)source, (void)offset, (void)size;
+}
+
+beryl_status base_source_fail(const beryl_source *source, const char *name, beryl_status status,
+                              uint64_t at, beryl_error *error) {
+    (void)source;
+    return fail_read(name, status, at, error);
 }
 
 /* Small texts that JavaScript keeps from visit to visit, by name: what lies in the cache folder elsewhere. */
@@ -112,22 +128,30 @@ bool base_program_folder(char *path, size_t size) {
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 enum { PATH_ROOM = 4096 };
 
+typedef struct cause_text {
+    char text[128];
+} cause_text;
+
+static cause_text text_of(int cause) {
+    cause_text t;
+    if (strerror_r(cause, t.text, sizeof t.text)) snprintf(t.text, sizeof t.text, "error %d", cause);
+    return t;
+}
+
 static beryl_status fail_errno(beryl_error *error, const char *path, const char *what) {
     int cause = errno;
-    char text[128];
-    if (strerror_r(cause, text, sizeof text)) snprintf(text, sizeof text, "error %d", cause);
     beryl_status status = cause == ENOENT || cause == ENOTDIR ? BERYL_NOT_FOUND
                           : cause == ENOMEM                   ? BERYL_NO_MEMORY
                                                               : BERYL_IO;
-    return base_fail(error, status, "%s: %s: %s", path, what, text);
+    return base_fail(error, status, "%s: %s: %s", path, what, text_of(cause).text);
 }
 
 static beryl_status fail_memory(beryl_error *error, const char *path) {
@@ -157,38 +181,100 @@ static ssize_t read_fully(int fd, char *to, size_t size, off_t offset) {
     return (ssize_t)done;
 }
 
-/* ---- a mapped file as a source */
+/* ---- a file as a source */
 
-typedef struct mapped_file {
-    base_heap *heap; /* borrowed */
+typedef struct file_state { /* by which a change is noticed */
     uint64_t size;
-    const char *bytes; /* [size], owned; NULL: empty, or too large to be mapped */
-    int fd;            /* owned */
-} mapped_file;
+    int64_t seconds, nanoseconds; /* of the last change */
+} file_state;
 
-/* By pread and not from the mapping: if the file was cut meanwhile, this is an error and no signal.
- */
-static beryl_status mapped_read(void *user, uint64_t offset, void *to, size_t size) {
-    const mapped_file *file = user;
-    if (!base_range_inside(offset, size, file->size)) return BERYL_MISUSE;
+typedef struct source_file {
+    base_heap *heap; /* borrowed */
+    file_state opened;
+    int fd;           /* owned */
+    atomic_int cause; /* errno of a read that failed; 0: none has */
+    size_t room;      /* bytes of all this */
+    char path[];      /* NUL-terminated */
+} source_file;
+
+static file_state state_of(const struct stat *about) {
+    file_state state = {.size = (uint64_t)about->st_size, .seconds = (int64_t)about->st_mtime};
+#ifdef __APPLE__
+    state.nanoseconds = (int64_t)about->st_mtimensec;
+#else
+    state.nanoseconds = (int64_t)about->st_mtim.tv_nsec;
+#endif
+    return state;
+}
+
+static bool state_equal(const file_state *a, const file_state *b) {
+    return a->size == b->size && a->seconds == b->seconds && a->nanoseconds == b->nanoseconds;
+}
+
+/* The state is looked at after the bytes: a write changes the time before it changes them. */
+static beryl_status file_read(void *user, uint64_t offset, void *to, size_t size) {
+    source_file *file = user;
+    struct stat about;
+    if (!base_range_inside(offset, size, file->opened.size)) return BERYL_MISUSE;
     ssize_t n = read_fully(file->fd, to, size, (off_t)offset);
-    return n >= 0 && (size_t)n == size ? BERYL_OK : BERYL_IO;
+    if (n < 0 || fstat(file->fd, &about)) {
+        atomic_store(&file->cause, errno);
+        return BERYL_IO;
+    }
+    const file_state now = state_of(&about);
+    return (size_t)n == size && state_equal(&now, &file->opened) ? BERYL_OK : BERYL_IO;
 }
 
-static const void *mapped_map(void *user, uint64_t offset, size_t size) {
-    const mapped_file *file = user;
-    return file->bytes && base_range_inside(offset, size, file->size) ? file->bytes + offset : NULL;
-}
-
-static void mapped_close(void *user) {
-    mapped_file *file = user;
-    if (file->bytes) munmap((void *)(uintptr_t)file->bytes, (size_t)file->size);
+static void file_close(void *user) {
+    source_file *file = user;
     close(file->fd);
-    base_heap_give(file->heap, file, sizeof *file);
+    base_heap_give(file->heap, file, file->room);
 }
 
-/* Opens a regular file for reading and gives its size, or fails with everything closed. */
-static beryl_status open_regular(const char *path, int *fd, uint64_t *size, beryl_error *error) {
+bool base_source_is_file(const beryl_source *source) {
+    return source->read == file_read;
+}
+
+void base_source_expect(const beryl_source *source, uint64_t offset, uint64_t size) {
+#ifdef POSIX_FADV_WILLNEED
+    if (base_source_is_file(source))
+        posix_fadvise(((source_file *)source->user)->fd, (off_t)offset, (off_t)size,
+                      POSIX_FADV_WILLNEED);
+#else
+    (void)source, (void)offset, (void)size;
+#endif
+}
+
+beryl_status base_source_fail(const beryl_source *source, const char *name, beryl_status status,
+                              uint64_t at, beryl_error *error) {
+    if (!base_source_is_file(source) || status != BERYL_IO)
+        return fail_read(name, status, at, error);
+    source_file *file = source->user;
+    struct stat about;
+    if (!fstat(file->fd, &about)) {
+        const file_state now = state_of(&about);
+        if (now.size != file->opened.size)
+            return base_fail_at(error, status, at,
+                                "%.300s was %s while in use: it had %llu bytes and has %llu now; "
+                                "open it again once it is whole",
+                                file->path,
+                                now.size < file->opened.size ? "cut short" : "written to",
+                                (unsigned long long)file->opened.size,
+                                (unsigned long long)now.size);
+        if (!state_equal(&now, &file->opened))
+            return base_fail_at(error, status, at,
+                                "%.300s was written to while in use: the time of its last change "
+                                "is another; open it again once it is whole",
+                                file->path);
+    }
+    const int cause = atomic_load(&file->cause);
+    if (!cause) return fail_read(file->path, status, at, error);
+    return base_fail_at(error, status, at, "%.300s: cannot be read: %s", file->path,
+                        text_of(cause).text);
+}
+
+/* Opens a regular file for reading and gives its state, or fails with everything closed. */
+static beryl_status open_regular(const char *path, int *fd, file_state *state, beryl_error *error) {
     /* Without waiting, so that the name of a pipe is refused and does not hang. */
     *fd = open_retry(path, O_RDONLY | O_NONBLOCK, 0);
     if (*fd < 0) return fail_errno(error, path, "cannot be opened");
@@ -199,7 +285,7 @@ static beryl_status open_regular(const char *path, int *fd, uint64_t *size, bery
         status = base_fail(error, BERYL_BAD_INPUT, "%s is a folder, not a file", path);
     else if (!S_ISREG(about.st_mode))
         status = base_fail(error, BERYL_BAD_INPUT, "%s is not a regular file", path);
-    else *size = (uint64_t)about.st_size;
+    else *state = state_of(&about);
     if (status) close(*fd);
     return status;
 }
@@ -208,21 +294,22 @@ beryl_status base_source_open_file(base_heap *heap, const char *path, beryl_sour
                                    beryl_error *error) {
     *source = (beryl_source){0};
     int fd;
-    uint64_t size = 0;
-    beryl_status status = open_regular(path, &fd, &size, error);
+    file_state state = {0};
+    beryl_status status = open_regular(path, &fd, &state, error);
     if (status) return status;
-    mapped_file *file = base_heap_take(heap, sizeof *file);
+    const size_t room = sizeof(source_file) + strlen(path) + 1;
+    source_file *file = base_heap_take(heap, room);
     if (!file) {
         close(fd);
         return fail_memory(error, path);
     }
-    *file = (mapped_file){.heap = heap, .size = size, .fd = fd};
-    if (size && size <= PTRDIFF_MAX) {
-        void *bytes = mmap(NULL, (size_t)size, PROT_READ, MAP_SHARED, fd, 0);
-        if (bytes != MAP_FAILED) file->bytes = bytes; /* else reading remains */
-    }
+    file->heap = heap;
+    file->opened = state;
+    file->fd = fd;
+    file->room = room;
+    memcpy(file->path, path, strlen(path) + 1);
     *source = (beryl_source){
-        .size = size, .user = file, .read = mapped_read, .map = mapped_map, .close = mapped_close};
+        .size = state.size, .user = file, .read = file_read, .close = file_close};
     return BERYL_OK;
 }
 

@@ -1,12 +1,20 @@
-/* file.h - files, memory-mapped sources, folders. wasm builds have the memory source, and whole small files where
+/* file.h - files, sources, folders. wasm builds have the memory source, and whole small files where
  * JavaScript keeps them. */
 #ifndef BASE_FILE_H
 #define BASE_FILE_H
 
 #include "base/memory.h"
 
-/* A read-only mapping of a regular file as a source (read, map and close set). Anonymous memory does not grow. */
+/* A regular file as a source. It is read and never mapped, so that whatever happens to it is a status and no signal: a read
+ * is IO if the file has not the size and the time of its last change that it had when it was opened, and so is every later
+ * one. A file that was renamed over or removed stays as it was. Several threads may read at once. */
 beryl_status base_source_open_file(base_heap *heap, const char *path, beryl_source *source, beryl_error *error);
+/* Such a source, whose reads may be shared among threads. */
+bool base_source_is_file(const beryl_source *source);
+/* The range will be read soon: where it is a file's, the system may begin. */
+void base_source_expect(const beryl_source *source, uint64_t offset, uint64_t size);
+/* A failed read as an error: a file is named with what happened to it, of any other source `name` and the status are told. */
+beryl_status base_source_fail(const beryl_source *source, const char *name, beryl_status status, uint64_t at, beryl_error *error);
 /* Borrowed bytes as a source. */
 beryl_source base_source_of_memory(const void *data, size_t size);
 /* Range check without overflow: is [offset, offset + size) inside total? */

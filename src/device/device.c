@@ -533,6 +533,11 @@ beryl_status device_write(device *d, device_buffer buffer, uint64_t offset, cons
     return size ? d->backend->write(d, item, offset, data, size, error) : BERYL_OK;
 }
 
+void *device_buffer_memory(device *d, device_buffer buffer) {
+    device_buffer_item *item = device_pool_at(&d->buffers, buffer.id);
+    return item && d->backend->memory ? d->backend->memory(d, item) : NULL;
+}
+
 size_t device_stage_max(const device *d) {
     return d->backend->stage_max(d);
 }

@@ -245,7 +245,7 @@ static beryl_status take(snapshot *n, uint64_t at, size_t size, beryl_error *err
     if (status != BERYL_OK || !size) return status;
     status = n->source.read(n->source.user, at, n->piece, size);
     if (status == BERYL_OK || status == BERYL_PENDING) return status;
-    return base_fail_at(error, status, at, "'%.300s': the saved session could not be read", n->name);
+    return base_source_fail(&n->source, n->name, status, at, error);
 }
 
 static beryl_status restore_begin(snapshot *n, beryl_session *s, beryl_error *error) {

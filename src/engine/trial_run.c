@@ -1,6 +1,7 @@
 /* trial_run.c - a trial's numbers, its two runs and what they differ by. Elements that the reference makes no finite number
  * of (a file may hold anything) are passed over. */
 #include "base/error.h"
+#include "base/file.h"
 #include "engine/trial_inside.h"
 
 #include <math.h>
@@ -33,12 +34,9 @@ static beryl_status read_step(trial *t, beryl_error *error) {
         for (; t->read_expert < n_expert; t->read_expert++) {
             const uint64_t at = w->file_offset + t->read_expert * step;
             unsigned char *to = t->blob + t->blob_at + t->read_expert * bytes;
-            const void *mapped = source->map ? source->map(source->user, at, (size_t)bytes) : NULL;
-            beryl_status status = BERYL_OK;
-            if (mapped) memcpy(to, mapped, (size_t)bytes);
-            else status = source->read(source->user, at, to, (size_t)bytes);
+            beryl_status status = source->read(source->user, at, to, (size_t)bytes);
             if (status == BERYL_PENDING) return status;
-            if (status != BERYL_OK) return base_fail_at(error, status, at, "reading %llu bytes of the model file failed", (unsigned long long)bytes);
+            if (status != BERYL_OK) return base_source_fail(source, "the model file", status, at, error);
         }
         t->read_expert = 0;
         t->blob_at += (size_t)((n_expert * bytes + 63) / 64 * 64);

@@ -1,10 +1,10 @@
 /* gguf.c - opening: sources, heads, the two walks, split files, tables, the identity hash.
  *
- * Owns the sources, a copy of each head that could not be mapped, and the tables. Refuses whatever
- * cannot be proven to lie inside its file, and limits what a head may cost (the constants below).
- * The one idea: head_walk is the only code that follows the layout. It runs once without storing
- * anything, and may ask for more bytes then; it runs a second time, over the same complete bytes,
- * to fill tables. */
+ * Owns the sources, a copy of each head, and the tables. Refuses whatever cannot be proven to lie
+ * inside its file, and limits what a head may cost (the constants below). The one idea: head_walk is
+ * the only code that follows the layout. It runs once without storing anything, and may ask for more
+ * bytes then; it runs a second time, over the same complete bytes, to fill tables. Each byte of a head
+ * is read once, so that both walks see the same whatever happens to the file. */
 #include "format/gguf.h"
 
 #include "base/error.h"
@@ -14,8 +14,8 @@
 #include <string.h>
 
 enum {
-    HEAD_FIRST = 1 << 18, /* bytes that are read at once where a source cannot map */
-    HEAD_MOST = 1 << 28,  /* most bytes of a copied head; real ones have about 16 MB */
+    HEAD_FIRST = 1 << 18, /* bytes that are read at once */
+    HEAD_MOST = 1 << 28,  /* most bytes of the heads of all parts; real ones have about 16 MB */
     KEY_MOST = 65535,     /* bytes, as the format says */
     NAME_MOST = 64,
     PAIRS_MOST = 1 << 16,
@@ -29,8 +29,7 @@ enum {
 
 typedef struct part {
     beryl_source source; /* owned */
-    const uint8_t *head; /* the mapping (borrowed from source) or the copy */
-    uint8_t *copy;       /* owned, `capacity` bytes; NULL where mapped */
+    uint8_t *head;       /* the copy, `capacity` bytes; owned */
     size_t capacity;
     uint64_t have; /* bytes at head that are valid */
     uint64_t end;  /* where the head ends, known after the first walk */
@@ -472,30 +471,29 @@ static beryl_status head_walk(format_gguf *g, part *p, bool fill, uint64_t *want
  * linear. */
 static beryl_status head_read(format_gguf *g, part *p, uint64_t want, beryl_error *error) {
     if (p->capacity < want) {
-        uint64_t capacity = want < HEAD_FIRST / 2   ? HEAD_FIRST
-                            : want > UINT64_MAX / 2 ? want
-                                                    : want * 2;
+        uint64_t most = HEAD_MOST, capacity = want < HEAD_FIRST / 2   ? HEAD_FIRST
+                                              : want > UINT64_MAX / 2 ? want
+                                                                      : want * 2;
+        for (size_t i = 0; i < g->n_parsed; i++) most -= g->parts.data[i].capacity;
         if (capacity > p->source.size) capacity = p->source.size;
-        if (want > HEAD_MOST) {
+        if (want > most) {
             return base_fail(error, BERYL_UNSUPPORTED,
                              "%s has a head of more than %d MiB, which is not supported here",
                              p->name, (int)(HEAD_MOST >> 20));
         }
-        if (capacity > HEAD_MOST) capacity = HEAD_MOST;
-        uint8_t *copy = base_heap_resize(g->heap, p->copy, p->capacity, (size_t)capacity);
-        if (!copy)
+        if (capacity > most) capacity = most;
+        uint8_t *head = base_heap_resize(g->heap, p->head, p->capacity, (size_t)capacity);
+        if (!head)
             return base_fail(error, BERYL_NO_MEMORY, "no memory for the head of %s (%llu bytes)",
                              p->name, (unsigned long long)capacity);
-        p->head = p->copy = copy;
+        p->head = head;
         p->capacity = (size_t)capacity;
     }
     if (p->have < p->capacity) {
-        beryl_status status = p->source.read(p->source.user, p->have, p->copy + p->have,
+        beryl_status status = p->source.read(p->source.user, p->have, p->head + p->have,
                                              p->capacity - (size_t)p->have);
         if (status == BERYL_PENDING) return status;
-        if (status)
-            return base_fail_at(error, status, p->have, "reading the head of %s failed: %s",
-                                p->name, beryl_status_text(status));
+        if (status) return base_source_fail(&p->source, p->name, status, p->have, error);
         p->have = p->capacity;
     }
     return BERYL_OK;
@@ -503,13 +501,8 @@ static beryl_status head_read(format_gguf *g, part *p, uint64_t want, beryl_erro
 
 static beryl_status part_step(format_gguf *g, part *p, beryl_error *error) {
     uint64_t want = 0;
-    if (!p->head && p->source.map && p->source.size && p->source.size <= SIZE_MAX) {
-        p->head = p->source.map(p->source.user, 0, (size_t)p->source.size);
-        if (p->head) p->have = p->source.size;
-    }
-    beryl_status status = BERYL_OK;
-    if (!p->head || p->copy)
-        status = head_read(g, p, p->copy ? p->capacity : p->source.size < 24 ? 0 : 24, error);
+    beryl_status status =
+        head_read(g, p, p->head ? p->capacity : p->source.size < 24 ? 0 : 24, error);
     for (;;) {
         if (status) return status;
         status = head_walk(g, p, false, &want, error);
@@ -517,9 +510,9 @@ static beryl_status part_step(format_gguf *g, part *p, beryl_error *error) {
         status = head_read(g, p, want, error);
     }
     if (status) return status;
-    if (p->copy && p->end < p->capacity) { /* views come next, so the copy may move only now */
-        uint8_t *copy = base_heap_resize(g->heap, p->copy, p->capacity, (size_t)p->end);
-        if (copy) p->head = p->copy = copy, p->capacity = (size_t)p->end, p->have = p->end;
+    if (p->end < p->capacity) { /* views come next, so the copy may move only now */
+        uint8_t *head = base_heap_resize(g->heap, p->head, p->capacity, (size_t)p->end);
+        if (head) p->head = head, p->capacity = (size_t)p->end, p->have = p->end;
     }
     bool first = p == &g->parts.data[0];
     if ((first && (!base_vec_reserve(g->heap, &g->pairs, p->n_pair) ||
@@ -702,7 +695,7 @@ void format_gguf_close(format_gguf *g) {
     if (!g) return;
     for (size_t i = 0; i < g->parts.count; i++) {
         part *p = &g->parts.data[i];
-        base_heap_give(g->heap, p->copy, p->capacity);
+        base_heap_give(g->heap, p->head, p->capacity);
         if (p->source.close) p->source.close(p->source.user);
     }
     base_map_fini(&g->pair_map);
@@ -770,12 +763,6 @@ const format_gguf_tensor *format_gguf_tensor_find(const format_gguf *g, const ch
                                                                      : NULL;
 }
 
-const void *format_gguf_tensor_map(const format_gguf *g, const format_gguf_tensor *tensor) {
-    const beryl_source *source = &g->parts.data[tensor->file].source;
-    if (!source->map || tensor->size > SIZE_MAX) return NULL;
-    return source->map(source->user, tensor->offset, (size_t)tensor->size);
-}
-
 beryl_status format_gguf_hash(format_gguf *g, uint64_t *hash, beryl_error *error) {
     if (!g->ready)
         return base_fail(error, BERYL_MISUSE, "a GGUF file has a hash only once it is open");
@@ -794,8 +781,7 @@ beryl_status format_gguf_hash(format_gguf *g, uint64_t *hash, beryl_error *error
         beryl_status status = source->read(source->user, at, g->sample, n);
         if (status == BERYL_PENDING) return status;
         if (status)
-            return base_fail_at(error, status, at, "reading %s failed: %s",
-                                g->parts.data[t->file].name, beryl_status_text(status));
+            return base_source_fail(source, g->parts.data[t->file].name, status, at, error);
         g->hash_value = base_hash(g->sample, n, g->hash_value);
     }
     *hash = g->hash_value;

@@ -3,8 +3,8 @@
  * Owns the parsed header and the sources it was opened on. Reads no tensor data (but for the hash).
  * The one idea: the header is scanned twice. The first pass allocates nothing and proves every
  * count, length, product, offset and alignment inside the file; the second fills tables of known
- * size. Views (keys, strings, names) point into the mapping or, where a source cannot map, into a
- * copy of the head: they live as long as the format_gguf.
+ * size. Both go over a copy of the head, into which views (keys, strings, names) point: they live as
+ * long as the format_gguf.
  *
  *     format_gguf *g; beryl_status status = format_gguf_open_path(heap, path, &g, &error);
  *     while (!status && (status = format_gguf_step(g, &error)) == BERYL_PENDING) {}
@@ -156,9 +156,6 @@ size_t format_gguf_n_tensor(const format_gguf *g);
 const format_gguf_tensor *format_gguf_tensor_at(const format_gguf *g, size_t index);
 const format_gguf_tensor *format_gguf_tensor_find(const format_gguf *g,
                                                   const char *name); /* NULL: none */
-/* The tensor's bytes in the mapping, or NULL where the source cannot map (then use source->read).
- */
-const void *format_gguf_tensor_map(const format_gguf *g, const format_gguf_tensor *tensor);
 
 /* ---- identity: header bytes, size of every part and up to 256 bytes from the middle of every
  * tensor. PENDING: call again. Sessions and caches are tied to a model by it. */

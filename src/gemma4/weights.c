@@ -178,7 +178,8 @@ static beryl_status rope_tables(adding *a, gemma4_model *m) {
             return base_fail(a->error, BERYL_BAD_FILE, "tensor 'rope_freqs.weight' is not F32 [%u]", half);
         const beryl_source *source = format_gguf_source(a->gguf, t->file);
         beryl_status status = source->read(source->user, t->offset, m->rope_factors, half * sizeof(float));
-        if (status != BERYL_OK) return status;
+        if (status == BERYL_PENDING) return status;
+        if (status != BERYL_OK) return base_source_fail(source, "the rope factors", status, t->offset, a->error);
     }
     for (uint32_t i = 0; i < half; i++) {
         if (!(m->rope_factors[i] > 0)) return base_fail(a->error, BERYL_BAD_FILE, "tensor 'rope_freqs.weight' holds a value that is not positive");

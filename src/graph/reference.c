@@ -61,21 +61,15 @@ const void *graph_reference_value(const graph_reference *r, graph_value v) {
     return v < r->n ? r->data[v] : NULL;
 }
 
-/* A weight of F32 is used in place where it lies aligned in a mapping, else copied once; other types are read row by row. */
+/* What is used in place: states, and weights of F32. Others are read row by row. */
 static beryl_status stored_data(graph_store *store, uint32_t index, void **out, beryl_error *error) {
-    store_tensor *t = &store->tensors.data[index];
-    *out = t->host;
-    if (t->is_state || t->host || t->type != TYPE_F32) return BERYL_OK;
-    const beryl_source *source = &store->sources[t->file];
-    const void *p = source->map ? source->map(source->user, t->file_offset, (size_t)t->file_bytes) : NULL;
-    if (p && (uintptr_t)p % sizeof(float) == 0) {
-        *out = (void *)(uintptr_t)p;
-        return BERYL_OK;
-    }
-    t->host = base_heap_take(store->heap, (size_t)store_state_bytes(store, index));
-    if (!t->host) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
-    *out = t->host;
-    return source->read(source->user, t->file_offset, t->host, (size_t)t->file_bytes);
+    const store_tensor *t = &store->tensors.data[index];
+    const void *data = t->host;
+    *out = NULL;
+    if (!t->is_state && t->type != TYPE_F32) return BERYL_OK;
+    beryl_status status = t->is_state ? BERYL_OK : store_host_weight(store, index, &data, error);
+    *out = (void *)(uintptr_t)data;
+    return status;
 }
 
 static beryl_status tensor_of(graph_reference *r, graph_value v, const uint32_t *extents, reference_tensor *out, beryl_error *error) {

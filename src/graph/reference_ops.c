@@ -52,16 +52,15 @@ static uint64_t row_offset(const reference_tensor *x, uint64_t row) {
     return offset;
 }
 
-/* n elements of a weight that stays in its file. */
-static beryl_status file_elements(reference_call *c, const reference_tensor *w, uint64_t from, uint32_t n, float *to) {
-    beryl_status status = store_read_elements(c->store, w->stored, w->t->offset + from, n, to, c->error);
-    return status == BERYL_PENDING ? base_fail(c->error, BERYL_UNSUPPORTED, "the reference device needs files that can be mapped") : status;
+/* n elements of a weight that is no F32. */
+static beryl_status stored_elements(reference_call *c, const reference_tensor *w, uint64_t from, uint32_t n, float *to) {
+    return store_read_elements(c->store, w->stored, w->t->offset + from, n, to, c->error);
 }
 
 /* Row `row` of a matrix as f32: in place for F32 tensors of the run, else into `to`. NULL: error in c. */
 static const float *matrix_row(reference_call *c, const reference_tensor *w, uint64_t row, float *to, beryl_status *status) {
     if (w->data) return f32(w) + row_offset(w, row);
-    *status = file_elements(c, w, row_offset(w, row), w->dim[w->t->rank - 1], to);
+    *status = stored_elements(c, w, row_offset(w, row), w->dim[w->t->rank - 1], to);
     return *status == BERYL_OK ? to : NULL;
 }
 
@@ -89,7 +88,7 @@ static beryl_status ref_gather_rows(reference_call *c) {
         }
         const float *row = buffer;
         if (table->t->rank == 1 && !table->data) {
-            status = file_elements(c, table, (uint64_t)id * table->t->stride[0], 1, buffer);
+            status = stored_elements(c, table, (uint64_t)id * table->t->stride[0], 1, buffer);
         } else if (table->t->rank == 1) {
             buffer[0] = f32(table)[(uint64_t)id * table->t->stride[0]];
         } else {

@@ -7,7 +7,13 @@
 
 #include <string.h>
 
-enum { TENSOR_ALIGN = 256, WINDOW_BYTES = 16 << 20, PACK_THREADS = 4, PACK_ALONE_BYTES = 1 << 20 };
+enum {
+    TENSOR_ALIGN = 256,
+    IN_PLACE_BYTES = 64 << 20,    /* of the file, in one step, where no stage has to hold them */
+    PACK_THREADS = 4,
+    PACK_ALONE_BYTES = 1 << 20,   /* less is not worth a thread */
+    PACK_PIECE_BYTES = 256 << 10, /* read, and packed while the processor's cache has them */
+};
 
 static uint64_t align_up(uint64_t n, uint64_t to) {
     return (n + to - 1) / to * to;
@@ -174,12 +180,9 @@ beryl_status store_layout(graph_store *s, uint64_t memory, beryl_error *error) {
         store_tensor *t = &s->tensors.data[i];
         status = check_file(s, t, error);
         if (status != BERYL_OK) break;
-        if (!s->device) {
-            if (t->is_state) s->state_bytes += store_state_bytes(s, i);
-            continue;
-        }
-        if (t->on_host) continue;
-        status = t->is_state ? layout_state(s, i, error) : layout_weight(s, t, error);
+        if (!s->device && t->is_state) s->state_bytes += store_state_bytes(s, i);
+        if (s->device && t->on_host) continue;
+        if (s->device) status = t->is_state ? layout_state(s, i, error) : layout_weight(s, t, error);
         if (!t->is_state) s->upload_total += t->file_bytes;
     }
     if (status == BERYL_OK && s->device && memory == 0) memory = device_caps_of(s->device)->memory;
@@ -214,101 +217,245 @@ beryl_status store_make(graph_store *s, beryl_error *error) {
 
 /* ---- upload ------------------------------------------------------------------------------------------ */
 
-/* Bytes of the file: mapped, or read into the window. */
-static beryl_status file_bytes(graph_store *s, uint32_t file, uint64_t offset, size_t size, const void **out, beryl_error *error) {
+static beryl_status read_failed(const graph_store *s, uint32_t file, uint64_t offset, beryl_status status, beryl_error *error) {
+    return base_source_fail(&s->sources[file], "the model file", status, offset, error);
+}
+
+static beryl_status file_read(const graph_store *s, uint32_t file, uint64_t offset, void *to, size_t size, beryl_error *error) {
     const beryl_source *source = &s->sources[file];
-    *out = source->map ? source->map(source->user, offset, size) : NULL;
-    if (*out) return BERYL_OK;
-    if (s->window_size < size) {
-        void *window = base_heap_resize(s->heap, s->window, s->window_size, size);
-        if (!window) return base_fail(error, BERYL_NO_MEMORY, "out of host memory: a window of %zu bytes", size);
-        s->window = window;
-        s->window_size = size;
+    beryl_status status = source->read(source->user, offset, to, size);
+    return status == BERYL_OK || status == BERYL_PENDING ? status : read_failed(s, file, offset, status, error);
+}
+
+static beryl_status window_reserve(graph_store *s, size_t size, beryl_error *error) {
+    if (size <= s->window_size) return BERYL_OK;
+    void *window = base_heap_resize(s->heap, s->window, s->window_size, size);
+    if (!window) return base_fail(error, BERYL_NO_MEMORY, "out of host memory: a window of %zu bytes", size);
+    s->window = window;
+    s->window_size = size;
+    return BERYL_OK;
+}
+
+/* Rows of one tensor for one thread: read, where there is a source, and packed into the planes that have a place. */
+typedef struct portion {
+    const beryl_source *source;
+    uint64_t at;                     /* of the first row in the source */
+    base_type type;
+    uint64_t k, n_row;
+    const graph_pack_layout *layout;
+    char *rows;                      /* as the file has them: all, or where `piecewise` room for a piece */
+    bool piecewise;
+    char *to[PACK_PLANE_MAX];        /* of the first row in each plane; NULL: not packed now */
+    beryl_status status;
+} portion;
+
+static uint64_t piece_rows(uint64_t file_row) {
+    return file_row < PACK_PIECE_BYTES ? PACK_PIECE_BYTES / file_row : 1;
+}
+
+static void do_portion(void *user) {
+    portion *p = user;
+    const uint64_t row = base_type_row_bytes(p->type, p->k), most = piece_rows(row);
+    for (uint64_t done = 0, n; done < p->n_row; done += n) {
+        n = p->n_row - done < most ? p->n_row - done : most;
+        char *rows = p->rows + (p->piecewise ? 0 : done * row);
+        if (p->source && (p->status = p->source->read(p->source->user, p->at + done * row, rows, (size_t)(n * row))) != BERYL_OK) return;
+        for (uint32_t i = 0; i < p->layout->n_plane; i++)
+            if (p->to[i]) graph_pack_rows(p->type, p->k, n, rows, i, p->to[i] + done * p->layout->row_bytes[i]);
     }
-    beryl_status status = source->read(source->user, offset, s->window, size);
-    if (status != BERYL_OK && status != BERYL_PENDING) return base_fail_at(error, status, offset, "reading %zu bytes of the model file failed", size);
-    *out = s->window;
+}
+
+/* Reading and splitting into planes are slower than the bus to a large GPU: several threads share the rows. Without a
+ * thread the caller does its rows itself. */
+static beryl_status on_threads(graph_store *s, const portion *all) {
+    portion parts[PACK_THREADS];
+    base_thread *threads[PACK_THREADS] = {NULL};
+    const uint64_t file_row = base_type_row_bytes(all->type, all->k), piece = piece_rows(file_row) * file_row;
+    const bool alone = all->n_row * file_row < PACK_ALONE_BYTES || piece > STORE_WINDOW_BYTES / PACK_THREADS;
+    const uint64_t each = alone ? all->n_row : (all->n_row + PACK_THREADS - 1) / PACK_THREADS;
+    beryl_status status = BERYL_OK;
+    uint32_t n = 0;
+    for (uint64_t row = 0; row < all->n_row; row += each, n++) {
+        portion *p = &parts[n];
+        *p = *all;
+        p->n_row = all->n_row - row < each ? all->n_row - row : each;
+        p->at += row * file_row;
+        p->rows += all->piecewise ? n * piece : row * file_row;
+        for (uint32_t i = 0; i < all->layout->n_plane; i++)
+            if (p->to[i]) p->to[i] += row * all->layout->row_bytes[i];
+        threads[n] = row + each < all->n_row ? base_thread_open(s->heap, do_portion, p) : NULL;
+        if (!threads[n]) do_portion(p);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        base_thread_close(threads[i]);
+        if (parts[i].status != BERYL_OK) status = parts[i].status;
+    }
     return status;
 }
 
-typedef struct packing { /* rows of one plane for one thread */
-    base_type type;
-    uint64_t k, n_row;
-    const void *from;
-    uint32_t plane;
-    void *to;
-} packing;
-
-static void pack_rows(void *user) {
-    const packing *p = user;
-    graph_pack_rows(p->type, p->k, p->n_row, p->from, p->plane, p->to);
+/* Where the upload stands, moved on to the next rows that there are. false: there are none. */
+static bool next_place(const graph_store *s, store_place *at) {
+    for (; at->tensor < s->tensors.count; *at = (store_place){.tensor = at->tensor + 1}) {
+        const store_tensor *t = &s->tensors.data[at->tensor];
+        if (t->is_state || t->on_host) continue;
+        if (at->shard < t->n_shard && at->row == t->shard[at->shard].n_row) at->shard++, at->row = 0;
+        if (at->shard < t->n_shard) return true;
+    }
+    return false;
 }
 
-/* Splitting into planes is slower than the bus to a large GPU: several threads share the rows. Without a thread the caller
- * does its rows itself. */
-static void pack_on_threads(graph_store *s, packing all, uint64_t file_row, uint64_t plane_row) {
-    packing parts[PACK_THREADS];
-    base_thread *threads[PACK_THREADS] = {NULL};
-    uint64_t each = all.n_row * file_row < PACK_ALONE_BYTES ? all.n_row : (all.n_row + PACK_THREADS - 1) / PACK_THREADS, row = 0;
-    uint32_t n = 0;
-    for (; row < all.n_row; row += each, n++) {
-        parts[n] = all;
-        parts[n].n_row = all.n_row - row < each ? all.n_row - row : each;
-        parts[n].from = (const char *)all.from + row * file_row;
-        parts[n].to = (char *)all.to + row * plane_row;
-        threads[n] = row + each < all.n_row ? base_thread_open(s->heap, pack_rows, &parts[n]) : NULL;
-        if (!threads[n]) pack_rows(&parts[n]);
+/* The rows of one step. */
+typedef struct upload {
+    const store_tensor *t;
+    const store_shard *shard;
+    const beryl_source *source;
+    char *memory;         /* the buffer's own, to be filled in place; NULL: it is out of reach */
+    uint64_t n, file_row; /* rows, and bytes of one in the file */
+    uint64_t at;          /* of the first in the file */
+} upload;
+
+static beryl_status plan_step(const graph_store *s, upload *u, beryl_error *error) {
+    const store_tensor *t = &s->tensors.data[s->upload.tensor];
+    const store_shard *shard = &t->shard[s->upload.shard];
+    const uint64_t file_row = base_type_row_bytes(t->type, row_size(t)), stage = device_stage_max(s->device);
+    *u = (upload){.t = t, .shard = shard, .source = &s->sources[t->file], .file_row = file_row,
+                  .memory = device_buffer_memory(s->device, s->buffers.data[shard->buffer].id)};
+    uint64_t widest = file_row, most = stage < STORE_WINDOW_BYTES ? stage : STORE_WINDOW_BYTES;
+    for (uint32_t p = 0; p < shard->layout.n_plane; p++)
+        if (shard->layout.row_bytes[p] > widest) widest = shard->layout.row_bytes[p];
+    if (widest > most) return base_fail(error, BERYL_UNSUPPORTED, "tensor '%s' has rows of %llu bytes", t->name, (unsigned long long)file_row);
+    if (u->memory && base_source_is_file(u->source)) most = IN_PLACE_BYTES;
+    u->n = most / widest;
+    if (u->n > 4) u->n -= u->n % 4; /* so that every plane is cut at a multiple of 4 bytes */
+    if (u->n > shard->n_row - s->upload.row) u->n = shard->n_row - s->upload.row;
+    u->at = t->file_offset + ((uint64_t)shard->row + s->upload.row) * file_row;
+    return BERYL_OK;
+}
+
+static portion portion_of(const upload *u) {
+    return (portion){.at = u->at, .type = u->t->type, .k = row_size(u->t), .n_row = u->n, .layout = &u->shard->layout};
+}
+
+/* Of a plane's rows, from the beginning of the buffer. */
+static uint64_t plane_offset(const graph_store *s, const upload *u, uint32_t plane) {
+    return u->shard->offset + u->shard->layout.offset[plane] + s->upload.row * u->shard->layout.row_bytes[plane];
+}
+
+/* Reads the rows; once, however often the device makes them wait. */
+static beryl_status fill_window(graph_store *s, const upload *u, beryl_error *error) {
+    if (s->window_full) return BERYL_OK;
+    const size_t size = (size_t)(u->n * u->file_row);
+    beryl_status status = window_reserve(s, size, error);
+    if (status != BERYL_OK) return status;
+    if (base_source_is_file(u->source)) {
+        portion all = portion_of(u);
+        all.source = u->source;
+        all.rows = s->window;
+        status = on_threads(s, &all);
+        if (status != BERYL_OK) return read_failed(s, u->t->file, u->at, status, error);
+    } else {
+        status = file_read(s, u->t->file, u->at, s->window, size, error);
     }
-    for (uint32_t i = 0; i < n; i++) base_thread_close(threads[i]);
+    s->window_full = status == BERYL_OK;
+    return status;
+}
+
+/* The window's rows into the device's stages, plane by plane. PENDING: they are full. */
+static beryl_status stage_planes(graph_store *s, const upload *u, beryl_error *error) {
+    for (; s->upload_plane < u->shard->layout.n_plane; s->upload_plane++) {
+        const uint32_t p = s->upload_plane;
+        const size_t used = (size_t)(u->n * u->shard->layout.row_bytes[p]), size = (used + 3) / 4 * 4; /* planes are padded */
+        void *to;
+        beryl_status status = device_stage(s->device, size, &to, error);
+        if (status != BERYL_OK) return status;
+        memset((char *)to + used, 0, size - used);
+        portion all = portion_of(u);
+        all.rows = s->window;
+        all.to[p] = to;
+        on_threads(s, &all);
+        status = device_stage_commit(s->device, s->buffers.data[u->shard->buffer].id, plane_offset(s, u, p), size, error);
+        if (status != BERYL_OK) return status;
+    }
+    s->upload_plane = 0;
+    return BERYL_OK;
+}
+
+/* A file's rows go through a piece of cache into memory that can be filled in place; all others through the window. */
+static beryl_status upload_rows(graph_store *s, const upload *u, beryl_error *error) {
+    const bool pieces = u->memory && base_source_is_file(u->source);
+    beryl_status status = pieces ? window_reserve(s, (size_t)(piece_rows(u->file_row) * u->file_row * PACK_THREADS), error) : fill_window(s, u, error);
+    if (status != BERYL_OK) return status;
+    if (!u->memory) return stage_planes(s, u, error);
+    portion all = portion_of(u);
+    all.source = pieces ? u->source : NULL;
+    all.rows = s->window;
+    all.piecewise = pieces;
+    for (uint32_t p = 0; p < u->shard->layout.n_plane; p++) all.to[p] = u->memory + plane_offset(s, u, p);
+    status = on_threads(s, &all);
+    return status == BERYL_OK ? status : read_failed(s, u->t->file, u->at, status, error);
+}
+
+/* ---- weights on the host ------------------------------------------------------------------------------- */
+
+/* The next window of a weight. OK: it is all there; EVENT: progressed. */
+static beryl_status host_weight_step(graph_store *s, uint32_t index, beryl_error *error) {
+    store_tensor *t = &s->tensors.data[index];
+    if (t->host_done == t->file_bytes) return BERYL_OK;
+    const uint64_t room = store_state_bytes(s, index), left = t->file_bytes - t->host_done;
+    if (!t->host) t->host = room <= SIZE_MAX ? base_heap_resize(s->heap, NULL, 0, (size_t)room) : NULL;
+    if (!t->host) return base_fail(error, BERYL_NO_MEMORY, "out of host memory: '%s' needs %llu bytes", t->name, (unsigned long long)room);
+    const size_t size = left < STORE_WINDOW_BYTES ? (size_t)left : STORE_WINDOW_BYTES;
+    beryl_status status = file_read(s, t->file, t->file_offset + t->host_done, (char *)t->host + t->host_done, size, error);
+    if (status != BERYL_OK) return status;
+    t->host_done += size;
+    s->upload_done += size;
+    return BERYL_EVENT;
+}
+
+static beryl_status host_step(graph_store *s, beryl_error *error) {
+    beryl_status status = BERYL_OK;
+    for (; s->upload.tensor < s->tensors.count; s->upload.tensor++) {
+        if (s->tensors.data[s->upload.tensor].is_state) continue;
+        status = host_weight_step(s, s->upload.tensor, error);
+        if (status != BERYL_OK) return status;
+    }
+    return status;
+}
+
+/* What is read next, as much as a step of it. */
+static void expect(const graph_store *s, const store_place *next) {
+    const store_tensor *t = &s->tensors.data[next->tensor];
+    const uint64_t row = base_type_row_bytes(t->type, row_size(t)), first = (uint64_t)t->shard[next->shard].row + next->row, left = t->file_bytes - first * row;
+    base_source_expect(&s->sources[t->file], t->file_offset + first * row, left < IN_PLACE_BYTES ? left : IN_PLACE_BYTES);
 }
 
 beryl_status store_upload_step(graph_store *s, beryl_error *error) {
-    if (!s->device) return BERYL_OK;
-    while (s->upload_tensor < s->tensors.count) {
-        store_tensor *t = &s->tensors.data[s->upload_tensor];
-        if (t->is_state || t->on_host || s->upload_shard >= t->n_shard) {
-            s->upload_tensor++;
-            s->upload_shard = 0;
-            s->upload_row = 0;
-            continue;
-        }
-        const store_shard *shard = &t->shard[s->upload_shard];
-        uint64_t file_row = base_type_row_bytes(t->type, row_size(t));
-        uint64_t widest = 1;
-        for (uint32_t p = 0; p < shard->layout.n_plane; p++)
-            if (shard->layout.row_bytes[p] > widest) widest = shard->layout.row_bytes[p];
-        uint64_t stage = device_stage_max(s->device);
-        uint64_t n = (stage < WINDOW_BYTES ? stage : WINDOW_BYTES) / (widest > file_row ? widest : file_row);
-        if (n == 0) return base_fail(error, BERYL_UNSUPPORTED, "tensor '%s' has rows of %llu bytes", t->name, (unsigned long long)file_row);
-        if (n > 4) n -= n % 4; /* so that every plane is cut at a multiple of 4 bytes */
-        if (n > shard->n_row - s->upload_row) n = shard->n_row - s->upload_row;
-        const void *from;
-        uint64_t at = t->file_offset + (shard->row + s->upload_row) * file_row;
-        beryl_status status = file_bytes(s, t->file, at, (size_t)(n * file_row), &from, error);
-        if (status != BERYL_OK) return status;
-        while (s->upload_plane < shard->layout.n_plane) {
-            uint32_t p = s->upload_plane;
-            const size_t used = (size_t)(n * shard->layout.row_bytes[p]), size = (used + 3) / 4 * 4; /* planes are padded */
-            void *to;
-            status = device_stage(s->device, size, &to, error);
-            if (status != BERYL_OK) return status;
-            memset((char *)to + used, 0, size - used);
-            pack_on_threads(s, (packing){t->type, row_size(t), n, from, p, to}, file_row, shard->layout.row_bytes[p]);
-            uint64_t offset = shard->offset + shard->layout.offset[p] + s->upload_row * shard->layout.row_bytes[p];
-            status = device_stage_commit(s->device, s->buffers.data[shard->buffer].id, offset, size, error);
-            if (status != BERYL_OK) return status;
-            s->upload_plane++;
-        }
-        s->upload_plane = 0;
-        s->upload_done += n * file_row;
-        s->upload_row += n;
-        if (s->upload_row == shard->n_row) {
-            s->upload_shard++;
-            s->upload_row = 0;
-        }
-        return BERYL_EVENT;
+    upload u;
+    if (!s->device) return host_step(s, error);
+    if (!next_place(s, &s->upload)) {
+        base_heap_give(s->heap, s->window, s->window_size);
+        s->window = NULL;
+        s->window_size = 0;
+        return BERYL_OK;
     }
-    return BERYL_OK;
+    beryl_status status = plan_step(s, &u, error);
+    if (status != BERYL_OK) return status;
+    store_place next = s->upload;
+    next.row += (uint32_t)u.n;
+    if (next_place(s, &next) && !s->window_full) expect(s, &next);
+    status = upload_rows(s, &u, error);
+    if (status != BERYL_OK) return status;
+    s->upload = next;
+    s->window_full = false;
+    s->upload_done += u.n * u.file_row;
+    return BERYL_EVENT;
+}
+
+beryl_status store_host_weight(graph_store *s, uint32_t index, const void **data, beryl_error *error) {
+    beryl_status status;
+    while ((status = host_weight_step(s, index, error)) == BERYL_EVENT) {}
+    *data = s->tensors.data[index].host;
+    return status;
 }
 
 beryl_status store_read_elements(graph_store *s, uint32_t index, uint64_t from, uint32_t n, float *out, beryl_error *error) {
@@ -316,8 +463,19 @@ beryl_status store_read_elements(graph_store *s, uint32_t index, uint64_t from, 
     const uint64_t block = base_type_block(t->type), block_bytes = base_type_block_bytes(t->type);
     if (from % block || n % block || !base_range_inside(from, n, row_count(t) * row_size(t)))
         return base_fail(error, BERYL_MISUSE, "%u elements from %llu of '%s'", n, (unsigned long long)from, t->name);
+    const uint64_t at = from / block * block_bytes;
+    const size_t size = (size_t)(n / block * block_bytes);
     const void *bytes;
-    beryl_status status = file_bytes(s, t->file, t->file_offset + from / block * block_bytes, (size_t)(n / block * block_bytes), &bytes, error);
+    beryl_status status;
+    if (!s->device) {
+        status = store_host_weight(s, index, &bytes, error);
+        if (status == BERYL_OK) bytes = (const char *)bytes + at;
+    } else {
+        status = window_reserve(s, size, error);
+        s->window_full = false;
+        bytes = s->window;
+        if (status == BERYL_OK) status = file_read(s, t->file, t->file_offset + at, s->window, size, error);
+    }
     if (status == BERYL_OK) base_dequantise(t->type, bytes, out, n);
     return status;
 }

@@ -1,9 +1,10 @@
 /* store.h - the tensors that outlive a run: weights (from a file, packed into planes, never written) and states (KV
  * cache, tokens). One store serves all graphs of a model on one device, or on the reference functions (device NULL:
- * weights stay in the mapped file, states on the heap).
+ * weights as the file has them, and states, on the heap).
  *
  * Order of use: add everything, store_layout (sizes, buffers, shards: refuses what will not fit before anything is
- * allocated), store_make, then store_upload_step until OK.
+ * allocated), store_make, then store_upload_step until OK. From then on no weight is read again but those `on_host`.
+ * Reading takes STORE_WINDOW_BYTES of memory, whatever the size of the file.
  */
 #ifndef GRAPH_STORE_H
 #define GRAPH_STORE_H
@@ -12,7 +13,7 @@
 #include "device/device.h"
 #include "graph/pack.h"
 
-enum { STORE_SHARD_MAX = 16 };
+enum { STORE_SHARD_MAX = 16, STORE_WINDOW_BYTES = 16 << 20 };
 
 typedef struct store_shard { uint32_t buffer; uint64_t offset; uint32_t row, n_row; graph_pack_layout layout; } store_shard;
 
@@ -29,8 +30,11 @@ typedef struct store_tensor {
     bool on_host;                /* stays in the file: only for the reference functions and host gathers */
     uint32_t n_shard;
     store_shard shard[STORE_SHARD_MAX]; /* rows (all leading axes flattened) [row, row + n_row) */
-    void *host;                  /* state on the reference functions: its data */
+    void *host;                  /* on the reference functions: its data */
+    uint64_t host_done;          /* weight: bytes of them that were read */
 } store_tensor;
+
+typedef struct store_place { uint32_t tensor, shard, row; } store_place; /* row: of the shard */
 
 typedef struct store_program {
     uint64_t hash;               /* of its text */
@@ -53,10 +57,10 @@ typedef struct graph_store {
     uint32_t n_source;
     uint64_t weight_bytes, state_bytes;
     uint64_t upload_done, upload_total; /* bytes of file */
-    uint32_t upload_tensor, upload_shard;
+    store_place upload;                 /* what is uploaded next */
     uint32_t upload_plane;
-    uint64_t upload_row;
-    void *window; size_t window_size;   /* for sources that cannot map */
+    void *window; size_t window_size;   /* of the file, on their way to the device */
+    bool window_full;                   /* with the rows that are uploaded next */
     const struct lower_tuned *tuned; /* [n_tuned] forms of products that tuning found; borrowed */
     uint32_t n_tuned;
     struct ir_cache *schedules;  /* that tuning found (ir/tune.h), and choices of lowerings; NULL: none. Borrowed */
@@ -74,7 +78,11 @@ beryl_status store_layout(graph_store *s, uint64_t memory, beryl_error *error);
 beryl_status store_make(graph_store *s, beryl_error *error); /* buffers; states zeroed */
 /* OK: all there. EVENT: progressed (upload_done of upload_total). PENDING: wait for file or device. */
 beryl_status store_upload_step(graph_store *s, beryl_error *error);
-/* Elements [from, from + n) of a weight (row-major; whole blocks) straight from the file as f32. PENDING possible. */
+/* All bytes of a weight as the file has them, on the heap, where the reference functions have it; else it is read there at the
+ * first call. PENDING: call again. */
+beryl_status store_host_weight(graph_store *s, uint32_t index, const void **data, beryl_error *error);
+/* Elements [from, from + n) of a weight (row-major; whole blocks) as f32: from the heap, where the reference functions have it,
+ * else by one read of the file. PENDING possible. */
 beryl_status store_read_elements(graph_store *s, uint32_t index, uint64_t from, uint32_t n, float *out, beryl_error *error);
 /* Raw bytes of a state as they lie on the device, for snapshots; `size` and `offset` multiples of 4. Reading is begun with
  * store_state_read (a submit of its own) and done when store_state_read_step is OK: `data` is then borrowed until the next

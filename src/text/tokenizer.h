@@ -81,7 +81,7 @@ const char *text_special_literal(text_special_name name);
 typedef enum text_special_mode { TEXT_USER_DEFINED, TEXT_ALL, TEXT_CONTENT } text_special_mode;
 
 /* What a model file says of its vocabulary. All is borrowed: tokens' and merges' bytes must outlive
- * the tokenizer (they lie in the mapped file); the arrays themselves, types and ids are read while
+ * the tokenizer (they lie in the copy of the file's head); the arrays themselves, types and ids are read while
  * it is opened, `tokens` also later. */
 typedef struct text_vocab_desc {
     const base_view *tokens; /* [n_token], kept: must outlive the tokenizer */

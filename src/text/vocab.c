@@ -1,6 +1,6 @@
 /* vocab.c - opens a vocabulary: indices from text to id and from pairs of ids to merges.
  *
- * Owns those indices; the texts stay in the mapped file. Refuses ids outside the vocabulary, merges
+ * Owns those indices; the texts stay in the copy of the file's head. Refuses ids outside the vocabulary, merges
  * of tokens that it lacks, and vocabularies without merges. The one idea: two open-addressing
  * tables in one allocation each, so that opening is one pass over the file's strings. Hashes are
  * seeded, so that no file can choose its collisions.

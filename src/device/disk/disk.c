@@ -244,9 +244,8 @@ static bool read_on(disk *d, uint64_t bytes) {
               : BERYL_OK;
         if (status == BERYL_PENDING) return false;
         if (status) {
-            base_fail(&d->errors[read->readback], status,
-                      "%s: %llu bytes at %llu of its file cannot be read", read->label,
-                      (unsigned long long)n, (unsigned long long)(read->from + read->done));
+            base_source_fail(&read->source, read->label, status, read->from + read->done,
+                             &d->errors[read->readback]);
             read->done = read->size; /* the rest of the submit is read all the same */
         }
         read->done += status ? 0 : n;

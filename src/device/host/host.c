@@ -215,6 +215,12 @@ static void buffer_drop(device *head, device_buffer_item *item) {
     host_grave_add(d, (host_grave){buffer->last, buffer->data, NULL, buffer->room});
 }
 
+static void *memory(device *head, device_buffer_item *item) {
+    const host_buffer *buffer = (const host_buffer *)item;
+    const bool idle = !buffer->waiting && buffer->last <= atomic_load(&((host *)head)->done_serial);
+    return idle ? buffer->data : NULL;
+}
+
 static size_t stage_max(const device *head) {
     (void)head;
     return HOST_STAGE_BYTES;
@@ -347,6 +353,7 @@ const device_backend device_host = {
     .buffer_make = buffer_make,
     .buffer_drop = buffer_drop,
     .write = host_write,
+    .memory = memory,
     .stage_max = stage_max,
     .stage = stage,
     .stage_commit = stage_commit,
