@@ -184,10 +184,25 @@ static void add_model_weights(beryl_engine *e, bool on_host, beryl_status *statu
     if (*status == BERYL_OK) *status = gemma4_weights_add(e->gguf, &e->model, &e->store, on_host, error);
 }
 
+/* Tensors may share bytes, so that a small file could ask for any amount of memory. */
+static beryl_status check_claim(const beryl_engine *e, beryl_error *error) {
+    const uint64_t size = format_gguf_size(e->gguf);
+    uint64_t left = size;
+    for (size_t i = 0; i < e->store.tensors.count; i++) {
+        const store_tensor *t = &e->store.tensors.data[i];
+        if (t->is_state) continue;
+        if (t->file_bytes > left)
+            return base_fail(error, BERYL_BAD_FILE, "the model's tensors claim more than the %llu bytes that there are: several lie in one place", (unsigned long long)size);
+        left -= t->file_bytes;
+    }
+    return BERYL_OK;
+}
+
 /* Weights, caches, buffers. on_host: the per-layer-embedding table stays in the file. */
 static beryl_status place_model(beryl_engine *e, bool on_host, beryl_error *error) {
     beryl_status status = BERYL_OK;
     add_model_weights(e, on_host, &status, error);
+    if (status == BERYL_OK) status = check_claim(e, error);
     if (status != BERYL_OK) return status;
     const gemma4_config *c = &e->model.config;
     uint32_t context = e->options.context ? e->options.context : c->context_max < ENGINE_CONTEXT ? c->context_max : ENGINE_CONTEXT;
