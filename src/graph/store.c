@@ -15,6 +15,8 @@ enum {
     PACK_PIECE_BYTES = 256 << 10, /* read, and packed while the processor's cache has them */
 };
 
+static const double CACHED_RATE = 1e9; /* bytes a second that a thread reads at least where the system has them in memory */
+
 static uint64_t align_up(uint64_t n, uint64_t to) {
     return (n + to - 1) / to * to;
 }
@@ -246,6 +248,7 @@ typedef struct portion {
     char *rows;                      /* as the file has them: all, or where `piecewise` room for a piece */
     bool piecewise;
     char *to[PACK_PLANE_MAX];        /* of the first row in each plane; NULL: not packed now */
+    double waited;                   /* seconds for reads */
     beryl_status status;
 } portion;
 
@@ -259,7 +262,12 @@ static void do_portion(void *user) {
     for (uint64_t done = 0, n; done < p->n_row; done += n) {
         n = p->n_row - done < most ? p->n_row - done : most;
         char *rows = p->rows + (p->piecewise ? 0 : done * row);
-        if (p->source && (p->status = p->source->read(p->source->user, p->at + done * row, rows, (size_t)(n * row))) != BERYL_OK) return;
+        if (p->source) {
+            const double begun = base_time();
+            p->status = p->source->read(p->source->user, p->at + done * row, rows, (size_t)(n * row));
+            p->waited += base_time() - begun;
+        }
+        if (p->status != BERYL_OK) return;
         for (uint32_t i = 0; i < p->layout->n_plane; i++)
             if (p->to[i]) graph_pack_rows(p->type, p->k, n, rows, i, p->to[i] + done * p->layout->row_bytes[i]);
     }
@@ -274,6 +282,7 @@ static beryl_status on_threads(graph_store *s, const portion *all) {
     const bool alone = all->n_row * file_row < PACK_ALONE_BYTES || piece > STORE_WINDOW_BYTES / PACK_THREADS;
     const uint64_t each = alone ? all->n_row : (all->n_row + PACK_THREADS - 1) / PACK_THREADS;
     beryl_status status = BERYL_OK;
+    double waited = 0;
     uint32_t n = 0;
     for (uint64_t row = 0; row < all->n_row; row += each, n++) {
         portion *p = &parts[n];
@@ -289,7 +298,9 @@ static beryl_status on_threads(graph_store *s, const portion *all) {
     for (uint32_t i = 0; i < n; i++) {
         base_thread_close(threads[i]);
         if (parts[i].status != BERYL_OK) status = parts[i].status;
+        waited += parts[i].waited;
     }
+    if (all->source) s->cached = waited * CACHED_RATE < (double)(all->n_row * file_row);
     return status;
 }
 
@@ -341,27 +352,20 @@ static uint64_t plane_offset(const graph_store *s, const upload *u, uint32_t pla
     return u->shard->offset + u->shard->layout.offset[plane] + s->upload.row * u->shard->layout.row_bytes[plane];
 }
 
-/* Reads the rows; once, however often the device makes them wait. */
+/* The rows of a source that is no file, in one read, once, however often the device makes them wait. */
 static beryl_status fill_window(graph_store *s, const upload *u, beryl_error *error) {
-    if (s->window_full) return BERYL_OK;
     const size_t size = (size_t)(u->n * u->file_row);
     beryl_status status = window_reserve(s, size, error);
-    if (status != BERYL_OK) return status;
-    if (base_source_is_file(u->source)) {
-        portion all = portion_of(u);
-        all.source = u->source;
-        all.rows = s->window;
-        status = on_threads(s, &all);
-        if (status != BERYL_OK) return read_failed(s, u->t->file, u->at, status, error);
-    } else {
-        status = file_read(s, u->t->file, u->at, s->window, size, error);
-    }
+    if (status != BERYL_OK || s->window_full || base_source_is_file(u->source)) return status;
+    status = file_read(s, u->t->file, u->at, s->window, size, error);
     s->window_full = status == BERYL_OK;
     return status;
 }
 
-/* The window's rows into the device's stages, plane by plane. PENDING: they are full. */
+/* Rows into the device's stages, plane by plane; the first plane's threads also read them, where nobody has. PENDING: the
+ * stages are full. */
 static beryl_status stage_planes(graph_store *s, const upload *u, beryl_error *error) {
+    const device_buffer buffer = s->buffers.data[u->shard->buffer].id;
     for (; s->upload_plane < u->shard->layout.n_plane; s->upload_plane++) {
         const uint32_t p = s->upload_plane;
         const size_t used = (size_t)(u->n * u->shard->layout.row_bytes[p]), size = (used + 3) / 4 * 4; /* planes are padded */
@@ -370,29 +374,38 @@ static beryl_status stage_planes(graph_store *s, const upload *u, beryl_error *e
         if (status != BERYL_OK) return status;
         memset((char *)to + used, 0, size - used);
         portion all = portion_of(u);
+        all.source = s->window_full ? NULL : u->source;
         all.rows = s->window;
         all.to[p] = to;
-        on_threads(s, &all);
-        status = device_stage_commit(s->device, s->buffers.data[u->shard->buffer].id, plane_offset(s, u, p), size, error);
+        status = on_threads(s, &all);
+        if (status != BERYL_OK) {
+            device_stage_commit(s->device, buffer, 0, 0, NULL);
+            return read_failed(s, u->t->file, u->at, status, error);
+        }
+        s->window_full = true;
+        status = device_stage_commit(s->device, buffer, plane_offset(s, u, p), size, error);
         if (status != BERYL_OK) return status;
     }
     s->upload_plane = 0;
     return BERYL_OK;
 }
 
-/* A file's rows go through a piece of cache into memory that can be filled in place; all others through the window. */
+/* Rows into memory that can be filled in place. Those of a file go through a piece of memory that stays in the cache. */
+static beryl_status place_planes(graph_store *s, const upload *u, beryl_error *error) {
+    portion all = portion_of(u);
+    all.source = s->window_full ? NULL : u->source;
+    all.piecewise = !s->window_full;
+    all.rows = s->window;
+    for (uint32_t p = 0; p < u->shard->layout.n_plane; p++) all.to[p] = u->memory + plane_offset(s, u, p);
+    beryl_status status = on_threads(s, &all);
+    return status == BERYL_OK ? status : read_failed(s, u->t->file, u->at, status, error);
+}
+
 static beryl_status upload_rows(graph_store *s, const upload *u, beryl_error *error) {
     const bool pieces = u->memory && base_source_is_file(u->source);
     beryl_status status = pieces ? window_reserve(s, (size_t)(piece_rows(u->file_row) * u->file_row * PACK_THREADS), error) : fill_window(s, u, error);
     if (status != BERYL_OK) return status;
-    if (!u->memory) return stage_planes(s, u, error);
-    portion all = portion_of(u);
-    all.source = pieces ? u->source : NULL;
-    all.rows = s->window;
-    all.piecewise = pieces;
-    for (uint32_t p = 0; p < u->shard->layout.n_plane; p++) all.to[p] = u->memory + plane_offset(s, u, p);
-    status = on_threads(s, &all);
-    return status == BERYL_OK ? status : read_failed(s, u->t->file, u->at, status, error);
+    return u->memory ? place_planes(s, u, error) : stage_planes(s, u, error);
 }
 
 /* ---- weights on the host ------------------------------------------------------------------------------- */
@@ -422,11 +435,11 @@ static beryl_status host_step(graph_store *s, beryl_error *error) {
     return status;
 }
 
-/* What is read next, as much as a step of it. */
-static void expect(const graph_store *s, const store_place *next) {
+/* What is read next, as much as a step of it: to ask for what the system has anyway takes longer than one thinks. */
+static void expect(const graph_store *s, const store_place *next, uint64_t most) {
     const store_tensor *t = &s->tensors.data[next->tensor];
-    const uint64_t row = base_type_row_bytes(t->type, row_size(t)), first = (uint64_t)t->shard[next->shard].row + next->row, left = t->file_bytes - first * row;
-    base_source_expect(&s->sources[t->file], t->file_offset + first * row, left < IN_PLACE_BYTES ? left : IN_PLACE_BYTES);
+    const uint64_t row = base_type_row_bytes(t->type, row_size(t)), first = ((uint64_t)t->shard[next->shard].row + next->row) * row, left = t->file_bytes - first;
+    base_source_expect(&s->sources[t->file], t->file_offset + first, left < most ? left : most);
 }
 
 beryl_status store_upload_step(graph_store *s, beryl_error *error) {
@@ -442,7 +455,7 @@ beryl_status store_upload_step(graph_store *s, beryl_error *error) {
     if (status != BERYL_OK) return status;
     store_place next = s->upload;
     next.row += (uint32_t)u.n;
-    if (next_place(s, &next) && !s->window_full) expect(s, &next);
+    if (next_place(s, &next) && !s->window_full && !s->cached) expect(s, &next, u.memory ? IN_PLACE_BYTES : STORE_WINDOW_BYTES);
     status = upload_rows(s, &u, error);
     if (status != BERYL_OK) return status;
     s->upload = next;

@@ -61,6 +61,7 @@ typedef struct graph_store {
     uint32_t upload_plane;
     void *window; size_t window_size;   /* of the file, on their way to the device */
     bool window_full;                   /* with the rows that are uploaded next */
+    bool cached;                        /* the last rows were in the system's memory, as fast as they came */
     const struct lower_tuned *tuned; /* [n_tuned] forms of products that tuning found; borrowed */
     uint32_t n_tuned;
     struct ir_cache *schedules;  /* that tuning found (ir/tune.h), and choices of lowerings; NULL: none. Borrowed */
