@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* An allocator that counts what is out and fails at one call: `left` further calls with a size
  * succeed. */
@@ -582,6 +583,15 @@ static void test_file(test *t) {
                   BERYL_OK); /* written, not replaced */
         CHECK(t, base_source_open_file(&heap, "/dev/null", &(beryl_source){0}, NULL) ==
                      BERYL_BAD_INPUT);
+        check_all_given(t, &heap, &l);
+    }
+    if (test_case(t, "base/pipe-is-refused-and-not-waited-for")) {
+        heap_limited(&heap, &l, -1);
+        scratch_path(t, path, "named-pipe");
+        CHECK(t, !mkfifo(path, 0600));
+        CHECK_INT(t, base_file_read(&heap, path, 10, &data, &size, &error), BERYL_BAD_INPUT);
+        CHECK(t, strstr(error.message, "not a regular file"));
+        CHECK_INT(t, base_file_write(path, "x", 1, &error), BERYL_IO);
         check_all_given(t, &heap, &l);
     }
     if (test_case(t, "base/folder-make-and-list")) {

@@ -319,19 +319,17 @@ beryl_status base_file_read(base_heap *heap, const char *path, size_t limit, cha
                             size_t *size, beryl_error *error) {
     *data = NULL;
     *size = 0;
-    int fd = open_retry(path, O_RDONLY, 0);
-    if (fd < 0) return fail_errno(error, path, "cannot be opened");
-    beryl_status status = BERYL_OK;
+    int fd;
+    uint64_t told; /* not relied on: system files tell 0 */
+    beryl_status status = open_regular(path, &fd, &told, error);
+    if (status) return status;
     base_text text;
     base_text_init(&text, heap);
-    /* The size is not asked for: pipes and system files have none to tell. */
     for (;;) {
         char piece[16384]; /* [bytes] */
         ssize_t n = read_fully(fd, piece, sizeof piece, -1);
         if (n < 0) {
-            status = errno == EISDIR
-                         ? base_fail(error, BERYL_BAD_INPUT, "%s is a folder, not a file", path)
-                         : fail_errno(error, path, "cannot be read");
+            status = fail_errno(error, path, "cannot be read");
             goto done;
         }
         if ((size_t)n > limit - text.size) {
@@ -379,7 +377,9 @@ static beryl_status writer_open(writer *w, const char *path, beryl_error *error)
     w->beside[0] = 0;
     w->in_place = !stat(path, &about) && !S_ISREG(about.st_mode);
     if (w->in_place) {
-        w->fd = open_retry(path, O_WRONLY, 0);
+        /* Without waiting: a pipe that nobody reads is refused and does not hang. */
+        w->fd = open_retry(path, O_WRONLY | O_NONBLOCK, 0);
+        if (w->fd >= 0) fcntl(w->fd, F_SETFL, fcntl(w->fd, F_GETFL) & ~O_NONBLOCK);
     } else {
         /* A name that nobody else takes: O_EXCL decides, so another try is all that a clash costs.
          */
@@ -486,7 +486,7 @@ beryl_status base_folder_make(const char *path, beryl_error *error) {
         if (i < size && path[i] != '/') continue;
         memcpy(part, path, i);
         part[i] = 0;
-        if (!mkdir(part, 0777)) continue;
+        if (!mkdir(part, 0700)) continue;
         int cause = errno;
         if (is_folder(part)) continue;
         errno = cause;

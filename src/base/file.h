@@ -20,14 +20,14 @@ beryl_source base_source_of_memory(const void *data, size_t size);
 /* Range check without overflow: is [offset, offset + size) inside total? */
 bool base_range_inside(uint64_t offset, uint64_t size, uint64_t total);
 
-/* The whole file and a NUL: base_heap_give with *size + 1. BAD_INPUT: longer than `limit`. */
+/* The whole file and a NUL: base_heap_give with *size + 1. BAD_INPUT: longer than `limit`, or no regular file. */
 beryl_status base_file_read(base_heap *heap, const char *path, size_t limit, char **data, size_t *size, beryl_error *error);
 /* Writes beside the file and renames, so that a reader never sees half a file. */
 beryl_status base_file_write(const char *path, const void *data, size_t size, beryl_error *error);
 /* The same piece by piece, as a sink; closing it with `whole` renames. What went wrong is logged where a log is given. */
 beryl_status base_sink_open_file(base_heap *heap, const beryl_log *log, const char *path, beryl_sink *sink, beryl_error *error);
 bool base_file_exists(const char *path);
-beryl_status base_folder_make(const char *path, beryl_error *error); /* with parents */
+beryl_status base_folder_make(const char *path, beryl_error *error); /* with parents; new ones are this user's alone */
 /* Calls `each` with the name of every entry but "." and "..", sorted. NOT_FOUND: no such folder. */
 beryl_status base_folder_list(base_heap *heap, const char *path, void (*each)(void *user, const char *name, bool is_folder),
                               void *user, beryl_error *error);
