@@ -355,7 +355,7 @@ typedef struct beryl_bench_result {
     uint32_t dispatches;
 } beryl_bench_result;
 
-/* The i-th of the usual cases; false: there are fewer. */
+/* The i-th of the usual cases, unless `out` is NULL; false: there are fewer. */
 BERYL_API bool beryl_bench_usual(uint32_t i, beryl_bench_case *out);
 /* Opens the device and measures it: may take seconds where a compiler is slow. Native builds only, like the other calls. */
 BERYL_API beryl_status beryl_bench_open(const beryl_bench_options *options, beryl_bench **bench, beryl_error *error);
@@ -449,7 +449,8 @@ BERYL_API beryl_status beryl_session_chat(beryl_session *session, const char *ch
 BERYL_API beryl_status beryl_session_logits(beryl_session *session, const int32_t *tokens, size_t n_token, size_t first,
                                             uint32_t piece, void (*each)(void *user, size_t position, const float *logits),
                                             void *user, beryl_task **task, beryl_error *error);
-BERYL_API void beryl_session_tokens(const beryl_session *session, const int32_t **tokens, size_t *n_token); /* borrowed */
+/* What the session holds, borrowed until its next task. Either place may be NULL; a session that is NULL holds nothing. */
+BERYL_API void beryl_session_tokens(const beryl_session *session, const int32_t **tokens, size_t *n_token);
 /* Keeps the first n_token positions, forgets the others. 0 clears. */
 BERYL_API beryl_status beryl_session_rewind(beryl_session *session, size_t n_token, beryl_error *error);
 /* To a file and back, bit for bit. restore refuses a file of another model, KV type or precision. */

@@ -34,6 +34,7 @@ static void check_all(test *t, beryl_bench *bench) {
         else CHECK(t, result.seconds > 0 && result.bytes > 0 && result.dispatches > 0 && !strcmp(result.what.op, what.op));
     }
     CHECK(t, n > 30);
+    CHECK(t, beryl_bench_usual(0, NULL) && !beryl_bench_usual(n, NULL)); /* to be counted alone */
 }
 
 static void check_counts(test *t, beryl_bench *bench) {

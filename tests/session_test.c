@@ -598,10 +598,17 @@ static beryl_status restore_from(place *p, beryl_session *s, stream *from, beryl
 }
 
 static size_t held(const beryl_session *s) {
-    const int32_t *tokens;
     size_t n;
-    beryl_session_tokens(s, &tokens, &n);
+    beryl_session_tokens(s, NULL, &n);
     return n;
+}
+
+static void tokens_of_nothing(test *t) {
+    const int32_t none = 0, *tokens = &none;
+    size_t n = 7;
+    beryl_session_tokens(NULL, &tokens, &n);
+    CHECK(t, !tokens && !n);
+    beryl_session_tokens(NULL, NULL, NULL);
 }
 
 static void saved_elsewhere(test *t, int device) {
@@ -658,6 +665,7 @@ done:
 
 void test_session(test *t) {
     static const model_device dummy = {"dummy", "dummy", "", false, false};
+    if (test_case(t, "session/tokens-of-no-session")) tokens_of_nothing(t);
     if (test_case(t, "session/as-many-as-asked-for")) sessions_are_limited(t);
     if (test_case(t, "session/maximum-and-end-of-sequence")) maximum_and_end_of_sequence(t);
     if (test_case(t, "session/two-engines-reference"))

@@ -58,7 +58,7 @@ bool beryl_bench_usual(uint32_t i, beryl_bench_case *out) {
         }
         const base_type *types;
         op_case_types(&op_cases[k], 0, &types);
-        *out = (beryl_bench_case){.op = graph_op_name(op_cases[k].op), .type = base_type_name(types[i]), .letters = op_cases[k].letters};
+        if (out) *out = (beryl_bench_case){.op = graph_op_name(op_cases[k].op), .type = base_type_name(types[i]), .letters = op_cases[k].letters};
         return true;
     }
     return false;

@@ -41,8 +41,8 @@ void beryl_session_close(beryl_session *s) {
 }
 
 void beryl_session_tokens(const beryl_session *s, const int32_t **tokens, size_t *n_token) {
-    *tokens = s->tokens.data;
-    *n_token = s->tokens.count;
+    if (tokens) *tokens = s ? s->tokens.data : NULL;
+    if (n_token) *n_token = s ? s->tokens.count : 0;
 }
 
 beryl_status beryl_session_rewind(beryl_session *s, size_t n_token, beryl_error *error) {
