@@ -1,7 +1,7 @@
-/* host_test.c - what the processor as a device has beyond the contract (drivers_test.c): its cache
- * of compiled kernels, the compiler, its threads; memory behind files; copies between devices. */
-#define _GNU_SOURCE /* setenv, symlink */
-#include "rig.h"
+/* host_test.c - what the processor as a device has beyond the contract (drivers_test.c) and its cache
+ * (cache_test.c): the compiler, its threads; memory behind files; copies between devices. */
+#define _GNU_SOURCE /* setenv */
+#include "host_rig.h"
 
 #include "base/file.h"
 #include "base/thread.h"
@@ -14,266 +14,6 @@
 #include <time.h>
 #include <unistd.h>
 
-/* y = params[0] * x + N, a group of 64 at a time. */
-static const char *scale_text(uint32_t n) {
-    static char text[1024];
-    snprintf(text, sizeof text,
-             "#include <stdint.h>\n"
-             "uint32_t scale_scratch_bytes(void) { return 0; }\n"
-             "void scale(void *const *buffers, const uint32_t *params, const uint32_t groups[3],\n"
-             "           uint32_t first, uint32_t count, void *scratch) {\n"
-             "    const uint32_t *x = buffers[0];\n"
-             "    uint32_t *y = buffers[1];\n"
-             "    for (uint32_t i = first * 64; i < (first + count) * 64; i++)\n"
-             "        y[i] = params[0] * x[i] + %uu;\n"
-             "    (void)groups, (void)scratch;\n"
-             "}\n",
-             n);
-    return text;
-}
-
-static device_program_desc scale_desc(const char *text) {
-    return (device_program_desc){.language = DEVICE_C,
-                                 .source = text,
-                                 .source_size = strlen(text),
-                                 .entry = "scale",
-                                 .label = "scale",
-                                 .n_binding = 2,
-                                 .access = {DEVICE_READ, DEVICE_READ_WRITE},
-                                 .param_bytes = 4,
-                                 .workgroup = {64, 1, 1}};
-}
-
-/* Compiles and runs it; the first word of the result, where x is 1 and the factor 3. */
-static uint32_t run_scale(test *t, rig *r, uint32_t n) {
-    const device_program_desc desc = scale_desc(scale_text(n));
-    device_program program;
-    device_bindings bindings = {0};
-    uint32_t x[64], y[64] = {0}, factor = 3;
-    for (int i = 0; i < 64; i++) x[i] = 1;
-    if (device_program_make(r->d, &desc, &program, &r->error) || rig_compiled(r, program)) {
-        test_fail(t, __FILE__, __LINE__, "scale: %s", r->error.message);
-        return 0;
-    }
-    device_buffer in = rig_buffer(t, r, 256, x), out = rig_buffer(t, r, 256, NULL);
-    CHECK_INT(t,
-              device_bindings_make(r->d, program,
-                                   (device_binding[]){{.buffer = in}, {.buffer = out}}, 2,
-                                   &bindings, &r->error),
-              BERYL_OK);
-    device_command list[] = {rig_dispatch(program, bindings, 1, 0),
-                             rig_range(DEVICE_FETCH, out, 0, 256)};
-    device_ticket ticket = 0;
-    CHECK_INT(t, rig_submit(r, list, 2, &factor, 4, &ticket), BERYL_OK);
-    CHECK_INT(t, rig_take(r, ticket, 0, y, 256), BERYL_OK);
-    CHECK_INT(t, y[63], y[0]);
-    device_bindings_drop(r->d, bindings);
-    device_program_drop(r->d, program);
-    device_buffer_drop(r->d, in);
-    device_buffer_drop(r->d, out);
-    return y[0];
-}
-
-/* ---- surroundings ------------------------------------------------------------------------------
- */
-
-/* What a case changes of the environment, put back by away_end. */
-typedef struct away {
-    char path[4096], cache[600], temporary[600];
-} away;
-
-static void keep(char *to, size_t size, const char *name) {
-    const char *value = getenv(name);
-    snprintf(to, size, "%s", value ? value : "");
-}
-
-static void put(const char *name, const char *value) {
-    if (*value) setenv(name, value, 1);
-    else unsetenv(name);
-}
-
-/* A fresh cache and a fresh folder for temporary files, `name` under the scratch folder. */
-static void away_begin(test *t, away *a, const char *name) {
-    char path[600];
-    keep(a->path, sizeof a->path, "PATH");
-    keep(a->cache, sizeof a->cache, "XDG_CACHE_HOME");
-    keep(a->temporary, sizeof a->temporary, "TMPDIR");
-    snprintf(path, sizeof path, "%s/%s", test_scratch(t), name);
-    CHECK_INT(t, base_folder_make(path, NULL), BERYL_OK);
-    setenv("XDG_CACHE_HOME", path, 1);
-    snprintf(path, sizeof path, "%s/%s/tmp", test_scratch(t), name);
-    CHECK_INT(t, base_folder_make(path, NULL), BERYL_OK);
-    setenv("TMPDIR", path, 1);
-}
-
-static void away_end(const away *a) {
-    put("PATH", a->path);
-    put("XDG_CACHE_HOME", a->cache);
-    put("TMPDIR", a->temporary);
-}
-
-typedef struct listing {
-    int n;
-    char last[600];
-} listing;
-
-static void note_entry(void *user, const char *name, bool is_folder) {
-    listing *l = user;
-    (void)is_folder;
-    l->n++;
-    snprintf(l->last, sizeof l->last, "%s", name);
-}
-
-/* Entries of a folder of the environment's; -1: there is no folder. last: the path of the last. */
-static int count_entries(const char *variable, const char *under, char *last, size_t size) {
-    char path[600];
-    listing l = {0};
-    base_heap heap;
-    base_heap_init(&heap, NULL);
-    snprintf(path, sizeof path, "%s/%s", getenv(variable), under);
-    if (base_folder_list(&heap, path, note_entry, &l, NULL)) return -1;
-    if (last && (size_t)snprintf(last, size, "%s/%s", path, l.last) >= size) return -1;
-    return l.n;
-}
-
-typedef struct warnings {
-    int n;
-    char last[512];
-} warnings;
-
-static void note_log(void *user, beryl_log_level level, const char *line) {
-    warnings *w = user;
-    if (level != BERYL_LOG_WARNING) return;
-    w->n++;
-    snprintf(w->last, sizeof w->last, "%s", line);
-}
-
-static bool open_logged(test *t, rig *r, beryl_log *log, warnings *w) {
-    *r = (rig){0};
-    *w = (warnings){0};
-    *log = (beryl_log){note_log, w};
-    base_heap_init(&r->heap, NULL);
-    const beryl_status status = device_open(&r->heap, log, "host", &r->d, &r->error);
-    if (status == BERYL_NO_DEVICE) test_skip(t, "%s", r->error.message);
-    else if (status) test_fail(t, __FILE__, __LINE__, "device_open: %s", r->error.message);
-    return !status;
-}
-
-/* Runs one kernel on a fresh device: its result, and how many warnings there were. */
-static void check_run(test *t, int want_warnings, const char *words) {
-    rig r;
-    warnings w;
-    beryl_log log;
-    if (!open_logged(t, &r, &log, &w)) return;
-    CHECK_INT(t, run_scale(t, &r, 4), 7);
-    CHECK_INT(t, w.n, want_warnings);
-    if (w.n && words && !strstr(w.last, words))
-        test_fail(t, __FILE__, __LINE__, "the warning is \"%s\"", w.last);
-    rig_close(t, &r);
-}
-
-/* ---- the cache ---------------------------------------------------------------------------------
- */
-
-static void write_byte(test *t, const char *path, long at, int value) {
-    FILE *file = fopen(path, "r+b");
-    CHECK(t, file);
-    if (!file) return;
-    CHECK(t, !fseek(file, at, at < 0 ? SEEK_END : SEEK_SET) && fputc(value, file) != EOF);
-    fclose(file);
-}
-
-static void test_cache(test *t) {
-    away a;
-    char path[700] = "", other[720];
-    struct stat before = {0}, after = {0};
-    if (test_case(t, "host/compiled-once-for-all-devices")) {
-        away_begin(t, &a, "once");
-        check_run(t, 0, NULL);
-        if (count_entries("XDG_CACHE_HOME", "beryl/host", path, sizeof path) >= 0) {
-            CHECK_INT(t, count_entries("XDG_CACHE_HOME", "beryl/host", NULL, 0), 1);
-            CHECK(t, !stat(path, &before) && (before.st_mode & 0777) == 0600);
-            setenv("PATH", "/usr/bin:/bin", 1);
-            check_run(t, 0, NULL);
-            CHECK(t, !stat(path, &after) && before.st_ino == after.st_ino);
-            CHECK_INT(t, count_entries("TMPDIR", "", NULL, 0), 0);
-        }
-        away_end(&a);
-    }
-    if (test_case(t, "host/damaged-cache-is-passed-over")) {
-        away_begin(t, &a, "damaged");
-        check_run(t, 0, NULL);
-        const int n = count_entries("XDG_CACHE_HOME", "beryl/host", path, sizeof path);
-        for (int i = 0; i < 4 && n == 1; i++) {
-            CHECK(t, !stat(path, &before));
-            if (i == 0) write_byte(t, path, before.st_size / 2, 0x5a);
-            if (i == 1) CHECK(t, !truncate(path, before.st_size / 2));
-            if (i == 2) CHECK(t, !truncate(path, 0));
-            if (i == 3) write_byte(t, path, -1, 0x5a);
-            check_run(t, 1, "damaged");
-            check_run(t, 0, NULL); /* it was written anew */
-        }
-        away_end(&a);
-    }
-    if (test_case(t, "host/unsafe-cache-is-passed-over")) {
-        away_begin(t, &a, "unsafe");
-        check_run(t, 0, NULL);
-        const int n = count_entries("XDG_CACHE_HOME", "beryl/host", path, sizeof path);
-        if (n == 1) {
-            CHECK(t, !chmod(path, 0666));
-            check_run(t, 1, "nobody else can write");
-            check_run(t, 0, NULL);
-            snprintf(other, sizeof other, "%s.other", path);
-            CHECK(t, !rename(path, other) && !symlink(other, path));
-            check_run(t, 1, "nobody else can write");
-            snprintf(path, sizeof path, "%s/beryl/host", getenv("XDG_CACHE_HOME"));
-            CHECK(t, !chmod(path, 0777));
-            check_run(t, 1, "nobody else can write");
-            CHECK(t, !chmod(path, 0700));
-        }
-        CHECK_INT(t, count_entries("TMPDIR", "", NULL, 0), 0);
-        away_end(&a);
-    }
-    if (test_case(t, "host/old-files-are-removed")) {
-        away_begin(t, &a, "old");
-        check_run(t, 0, NULL);
-        if (count_entries("XDG_CACHE_HOME", "beryl/host", path, sizeof path) == 1) {
-            static const char *const names[] = {"12-0x1-1.part", "12-0x1-2.part", "0123.so",
-                                                "4567.so"};
-            static const long days[] = {2, 0, 61, 59};
-            for (int i = 0; i < 4; i++) {
-                snprintf(other, sizeof other, "%s/beryl/host/%s", getenv("XDG_CACHE_HOME"),
-                         names[i]);
-                CHECK_INT(t, base_file_write(other, "x", 1, NULL), BERYL_OK);
-                struct timespec then[2] = {{.tv_sec = time(NULL) - days[i] * 86400}};
-                then[1] = then[0];
-                CHECK(t, !utimensat(AT_FDCWD, other, then, 0));
-            }
-            check_run(t, 0, NULL);
-            CHECK_INT(t, count_entries("XDG_CACHE_HOME", "beryl/host", NULL, 0), 3);
-        }
-        away_end(&a);
-    }
-    if (test_case(t, "host/kernels-that-cannot-be-kept-are-one-warning")) {
-        away_begin(t, &a, "nowhere");
-        setenv("XDG_CACHE_HOME", "/proc/nowhere", 1);
-        check_run(t, 1, "compiled kernels are not kept");
-        away_end(&a);
-    }
-    if (test_case(t, "host/no-cache-leaves-nothing")) {
-        rig r;
-        away_begin(t, &a, "none");
-        if (rig_open(t, &r, "host")) {
-            device_cache_forgo(r.d);
-            CHECK_INT(t, run_scale(t, &r, 4), 7);
-            rig_close(t, &r);
-        }
-        CHECK_INT(t, count_entries("XDG_CACHE_HOME", "beryl", NULL, 0), -1);
-        CHECK_INT(t, count_entries("TMPDIR", "", NULL, 0), 0);
-        away_end(&a);
-    }
-}
-
 /* ---- the compiler ------------------------------------------------------------------------------
  */
 
@@ -282,25 +22,13 @@ static void note_row(void *user, const device_caps *caps, const char *why_not) {
     if (!strcmp(caps->backend, "host")) snprintf(why, 200, "%s", why_not ? why_not : "usable");
 }
 
-/* A compiler of the test's own, first in PATH. */
-static void fake_compiler(test *t, const char *name, const char *script) {
-    char path[700];
-    snprintf(path, sizeof path, "%s/%s", test_scratch(t), name);
-    CHECK_INT(t, base_folder_make(path, NULL), BERYL_OK);
-    char *end = path + strlen(path);
-    setenv("PATH", path, 1);
-    snprintf(end, sizeof path - strlen(path), "/cc");
-    CHECK_INT(t, base_file_write(path, script, strlen(script), NULL), BERYL_OK);
-    CHECK(t, !chmod(path, 0755));
-}
-
 static void test_compiler(test *t) {
-    away a;
+    host_away a;
     rig r;
     device_program program;
-    const device_program_desc desc = scale_desc(scale_text(9));
+    const device_program_desc desc = host_rig_desc(host_rig_text(9));
     if (test_case(t, "host/no-compiler-is-a-row-that-says-so")) {
-        away_begin(t, &a, "bare");
+        host_away_begin(t, &a, "bare");
         base_heap heap;
         base_heap_init(&heap, NULL);
         char why[200] = "";
@@ -312,29 +40,29 @@ static void test_compiler(test *t) {
         CHECK_INT(t, device_open(&heap, NULL, "host", &d, &error), BERYL_NO_DEVICE);
         CHECK(t, strstr(error.message, "no C compiler"));
         CHECK_INT(t, heap.bytes, 0);
-        away_end(&a);
+        host_away_end(&a);
     }
     if (test_case(t, "host/compiler-that-fails")) {
-        away_begin(t, &a, "fails");
-        fake_compiler(t, "fails-bin", "#!/bin/sh\necho 'the moon is full' >&2\nexit 1\n");
+        host_away_begin(t, &a, "fails");
+        host_rig_compiler(t, "fails-bin", "#!/bin/sh\necho 'the moon is full' >&2\nexit 1\n");
         if (rig_open(t, &r, "host")) {
             CHECK_INT(t, device_program_make(r.d, &desc, &program, &r.error), BERYL_OK);
             CHECK_INT(t, rig_compiled(&r, program), BERYL_DEVICE);
             CHECK(t, strstr(r.error.message, "the moon is full"));
             rig_close(t, &r);
         }
-        fake_compiler(t, "silent-bin", "#!/bin/sh\nexit 0\n"); /* and writes nothing */
+        host_rig_compiler(t, "silent-bin", "#!/bin/sh\nexit 0\n"); /* and writes nothing */
         if (rig_open(t, &r, "host")) {
             CHECK_INT(t, device_program_make(r.d, &desc, &program, &r.error), BERYL_OK);
             CHECK_INT(t, rig_compiled(&r, program), BERYL_DEVICE);
             rig_close(t, &r);
         }
-        CHECK_INT(t, count_entries("XDG_CACHE_HOME", "beryl/host", NULL, 0), 0);
-        away_end(&a);
+        CHECK_INT(t, host_rig_count("XDG_CACHE_HOME", "beryl/host", NULL, 0), 0);
+        host_away_end(&a);
     }
     if (test_case(t, "host/closing-ends-a-compiler-that-hangs")) {
-        away_begin(t, &a, "hangs");
-        fake_compiler(t, "hangs-bin", "#!/bin/sh\n/bin/sleep 60\n");
+        host_away_begin(t, &a, "hangs");
+        host_rig_compiler(t, "hangs-bin", "#!/bin/sh\n/bin/sleep 60\n");
         if (rig_open(t, &r, "host")) {
             const double began = base_time();
             for (int i = 0; i < 5; i++) {
@@ -346,19 +74,19 @@ static void test_compiler(test *t) {
             rig_close(t, &r);
             CHECK(t, base_time() - began < 20);
         }
-        away_end(&a);
+        host_away_end(&a);
     }
     if (test_case(t, "host/thousand-programs-leave-nothing")) {
-        away_begin(t, &a, "thousand");
+        host_away_begin(t, &a, "thousand");
         if (rig_open(t, &r, "host")) {
             char text[1024];
             for (uint32_t i = 0; i < 1000; i++) {
-                snprintf(text, sizeof text, "%s", scale_text(i % 4));
-                const device_program_desc one = scale_desc(text);
+                snprintf(text, sizeof text, "%s", host_rig_text(i % 4));
+                const device_program_desc one = host_rig_desc(text);
                 CHECK_INT(t, device_program_make(r.d, &one, &program, &r.error), BERYL_OK);
                 if (i % 3) CHECK_INT(t, rig_compiled(&r, program), BERYL_OK);
                 if (i % 5 < 3) device_program_drop(r.d, program);
-                if (i % 200 == 7) CHECK_INT(t, run_scale(t, &r, i % 4), 3 + i % 4);
+                if (i % 200 == 7) CHECK_INT(t, host_rig_run(t, &r, i % 4), 3 + i % 4);
             }
             rig_close(t, &r);
             base_heap heap; /* none of the libraries is still in memory */
@@ -368,9 +96,9 @@ static void test_compiler(test *t) {
             if (!base_file_read(&heap, "/proc/self/maps", 8 << 20, &maps, &size, NULL))
                 CHECK(t, !strstr(maps, "/thousand/"));
             base_heap_give(&heap, maps, maps ? size + 1 : 0);
-            CHECK(t, count_entries("XDG_CACHE_HOME", "beryl/host", NULL, 0) <= 4);
+            CHECK(t, host_rig_count("XDG_CACHE_HOME", "beryl/host", NULL, 0) <= 4);
         }
-        away_end(&a);
+        host_away_end(&a);
     }
 }
 
@@ -393,7 +121,7 @@ static void check_order(test *t, rig *r) {
         "    }\n"
         "    (void)g;\n"
         "}\n";
-    device_program_desc desc = scale_desc(text);
+    device_program_desc desc = host_rig_desc(text);
     device_program program;
     device_bindings there = {0}, back = {0}, aside = {0};
     device_ticket ticket = 0;
@@ -536,7 +264,7 @@ static void test_disk(test *t) {
     if (test_case(t, "disk/refuses-all-else-by-name") && rig_open(t, &r, "disk:0")) {
         beryl_source source = base_source_of_memory(bytes, SIZE);
         device_program program;
-        device_program_desc desc = scale_desc("text");
+        device_program_desc desc = host_rig_desc("text");
         void *memory;
         uint32_t word = 0;
         CHECK_INT(t, device_buffer_map(r.d, &source, 1, SIZE, "b", &buffer, &r.error),
@@ -698,7 +426,6 @@ static void test_transfers(test *t) {
 
 void test_host(test *t);
 void test_host(test *t) {
-    test_cache(t);
     test_compiler(t);
     test_threads(t);
     test_wrong_threads(t);

@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 #ifndef __wasm__
+#include <errno.h>
 #include <pthread.h>
 #include <sys/random.h>
 #endif
@@ -100,11 +101,11 @@ base_thread *base_thread_open(base_heap *heap, void (*fn)(void *user), void *use
     base_thread *thread = base_heap_take(heap, sizeof *thread);
     if (!thread) return NULL;
     *thread = (base_thread){.heap = heap, .fn = fn, .user = user};
-    if (pthread_create(&thread->id, NULL, thread_main, thread)) {
-        base_heap_give(heap, thread, sizeof *thread);
-        return NULL;
-    }
-    return thread;
+    const int cause = pthread_create(&thread->id, NULL, thread_main, thread);
+    if (!cause) return thread;
+    base_heap_give(heap, thread, sizeof *thread);
+    errno = cause;
+    return NULL;
 }
 
 void base_thread_close(base_thread *thread) {

@@ -8,7 +8,7 @@ double base_time(void);        /* seconds, monotonic */
 void base_sleep(double seconds); /* nothing in wasm */
 
 typedef struct base_thread base_thread;
-/* Starts fn(user). NULL: no thread to be had. */
+/* Starts fn(user). NULL: no thread to be had, or no memory; errno says why. */
 base_thread *base_thread_open(base_heap *heap, void (*fn)(void *user), void *user);
 void base_thread_close(base_thread *thread); /* waits for its end; NULL is fine */
 

@@ -201,7 +201,9 @@ beryl_status cuda_open(void *user, const device_caps *caps, const device_mask *m
                                     .log = driver->log,
                                     .user = d,
                                     .compile = cuda_compile,
-                                    .discard = cuda_discard};
+                                    .discard = cuda_discard,
+                                    .cache_folder = "programs",
+                                    .backend = d->head.backend->name};
     beryl_status status = BERYL_OK;
     if (!driver_compiler_init(&d->compiler))
         status = base_fail(error, BERYL_NO_MEMORY, "out of memory for a device");

@@ -1,10 +1,9 @@
 /* program.c - text to a module, on worker threads, through the cache on disk.
  *
  * A module's file is found by its text, the compiler's options and version, the driver's version and
- * the chip. One that the driver does not take is compiled again.
+ * the chip. One that the driver does not take is compiled again, with a warning.
  */
 #include "device/cuda/cuda.h"
-#include "device/driver/cache.h"
 #include "base/error.h"
 
 #include <string.h>
@@ -30,7 +29,8 @@ static bool compile_failed(cuda *d, driver_job *job, cuda_text text) {
 }
 
 /* The module's image: [*size + 1] bytes of the heap, the last one a NUL. */
-static bool make_image(cuda *d, driver_job *job, void **image, size_t *size) {
+static bool make_image(void *user, driver_job *job, void **image, size_t *size) {
+    cuda *d = user;
     cuda_text text = NULL;
     *image = NULL;
     int code = d->c.make(&text, job->source, job->label, 0, NULL, NULL);
@@ -90,32 +90,25 @@ static bool find_function(cuda *d, driver_job *job, cuda_module module) {
     return true;
 }
 
+static bool load_image(void *user, driver_job *job, const driver_cache_key *key, const void *image,
+                       size_t size, beryl_error *error) {
+    cuda *d = user;
+    cuda_module module = NULL;
+    (void)key, (void)size;
+    if (cuda_check(d, d->f.module_load(&module, image), job->label, error)) return false;
+    job->result[0] = module;
+    return true;
+}
+
 bool cuda_compile(void *user, driver_job *job) {
+    static const driver_maker maker = {make_image, load_image};
     cuda *d = user;
     driver_cache_key key;
-    void *image = NULL;
-    size_t size = 0;
-    cuda_module module = NULL;
     if (cuda_lost(d, &job->error)) return false;
     cuda_enter(d);
     key_of(d, job, &key);
-    const char *name = d->head.backend->name;
-    if (!job->no_cache && driver_cache_find(d->head.heap, name, &key, &image, &size)) {
-        if (d->f.module_load(&module, image)) module = NULL;
-        base_heap_give(d->head.heap, image, size + 1);
-    }
-    if (!module) {
-        if (!make_image(d, job, &image, &size)) return false;
-        int code = d->f.module_load(&module, image);
-        beryl_error why = {0};
-        if (!code && !job->no_cache &&
-            driver_cache_keep(d->head.heap, name, &key, image, size, &why))
-            driver_compiler_warn(&d->compiler, &why);
-        base_heap_give(d->head.heap, image, size + 1);
-        if (cuda_check(d, code, job->label, &job->error)) return false;
-    }
-    job->result[0] = module;
-    return find_function(d, job, module);
+    return driver_compile_kept(&d->compiler, job, &key, &maker) &&
+           find_function(d, job, job->result[0]);
 }
 
 void cuda_discard(void *user, driver_job *job) {

@@ -90,6 +90,7 @@ void driver_compiler_stop(driver_compiler *c) {
 
 void driver_compiler_fini(driver_compiler *c) {
     driver_compiler_stop(c);
+    driver_cache_close(&c->cache);
     if (c->lock) base_lock_close(c->lock);
     c->lock = NULL;
 }
@@ -131,17 +132,18 @@ beryl_status driver_job_make(driver_compiler *c, const device_program_item *item
 
 void driver_compiler_warn(driver_compiler *c, const beryl_error *why) {
     base_lock_enter(c->lock);
-    if (strcmp(c->warning.message, why->message) != 0) c->warning = *why, c->warned = false;
+    uint32_t i = 0;
+    while (i < c->n_warning && strcmp(c->warnings[i].message, why->message) != 0) i++;
+    if (i == c->n_warning && i < DRIVER_WARNING_MAX) c->warnings[c->n_warning++] = *why;
     base_lock_leave(c->lock);
 }
 
-static void tell_warning(driver_compiler *c) {
+static void tell_warnings(driver_compiler *c) {
     base_lock_enter(c->lock);
-    const beryl_error warning = c->warning;
-    const bool tell = warning.code && !c->warned;
-    c->warned = true;
+    const uint32_t n = c->n_warning;
     base_lock_leave(c->lock);
-    if (tell) base_log(c->log, BERYL_LOG_WARNING, "%s", warning.message);
+    for (; c->n_told < n; c->n_told++)
+        base_log(c->log, BERYL_LOG_WARNING, "%s", c->warnings[c->n_told].message);
 }
 
 beryl_status driver_job_status(driver_compiler *c, driver_job *job, beryl_error *error) {
@@ -149,7 +151,7 @@ beryl_status driver_job_status(driver_compiler *c, driver_job *job, beryl_error 
     driver_job_state state = job->state;
     base_lock_leave(c->lock);
     if (state == DRIVER_WAITING || state == DRIVER_COMPILING) return BERYL_PENDING;
-    tell_warning(c);
+    tell_warnings(c);
     if (job->told) base_log(c->log, BERYL_LOG_DEBUG, "%s: %s", job->label, job->told);
     base_heap_give(c->heap, job->told, job->told_size);
     job->told = NULL, job->told_size = 0;
@@ -172,6 +174,92 @@ void driver_job_drop(driver_compiler *c, driver_job *job) {
     if (busy) job->orphan = true;
     base_lock_leave(c->lock);
     if (!busy) job_free(c, job);
+}
+
+/* ---- through the cache ------------------------------------------------------------------------ */
+
+enum { WAIT_MOST = 60 }; /* seconds for a process that may have been stopped */
+#define WAIT_PIECE 0.01
+
+static void open_cache(driver_compiler *c) {
+    beryl_error warning = {0};
+    base_lock_enter(c->lock);
+    if (!c->cache.asked) driver_cache_open(&c->cache, c->cache_folder, c->backend, &warning);
+    base_lock_leave(c->lock);
+    if (warning.code) driver_compiler_warn(c, &warning);
+}
+
+/* Waits while another process makes this program. False: the device closes. */
+static bool claim(driver_compiler *c, const driver_job *job, const driver_cache_key *key,
+                  bool *claimed, bool *waited) {
+    const double began = base_time();
+    for (;;) {
+        const beryl_status status = driver_cache_claim(&c->cache, key);
+        *claimed = status == BERYL_OK;
+        if (status != BERYL_PENDING) return true;
+        *waited = true;
+        const bool late = base_time() - began > WAIT_MOST;
+        base_lock_enter(c->lock);
+        const bool closing = c->closing, go_on = late || c->impatient;
+        c->impatient = go_on;
+        base_lock_leave(c->lock);
+        if (late) {
+            beryl_error why;
+            base_fail(&why, BERYL_IO, "another process has been compiling %s for %d s: kernels are "
+                      "compiled here too", job->label, WAIT_MOST);
+            driver_compiler_warn(c, &why);
+        }
+        if (closing || go_on) return !closing;
+        base_sleep(WAIT_PIECE);
+    }
+}
+
+/* OK: loaded. NOT_FOUND, BAD_FILE: it has to be made. NO_MEMORY: job->error is set. */
+static beryl_status load_kept(driver_compiler *c, driver_job *job, const driver_cache_key *key,
+                              const driver_maker *maker) {
+    void *code;
+    size_t size;
+    beryl_error why = {0};
+    beryl_status status = driver_cache_find(&c->cache, c->heap, key, &code, &size, &why);
+    if (status == BERYL_OK) {
+        if (!maker->load(c->user, job, key, code, size, &why)) status = BERYL_BAD_FILE;
+        base_heap_give(c->heap, code, size + 1);
+    }
+    if (status == BERYL_NO_MEMORY) job->error = why;
+    else if (why.code) driver_compiler_warn(c, &why);
+    return status == BERYL_IO ? BERYL_BAD_FILE : status;
+}
+
+static bool make_program(driver_compiler *c, driver_job *job, const driver_cache_key *key,
+                         const driver_maker *maker, bool keep) {
+    void *code = NULL;
+    size_t size = 0;
+    if (!maker->make(c->user, job, &code, &size)) return false;
+    const bool loaded = maker->load(c->user, job, key, code, size, &job->error);
+    beryl_error why = {0};
+    if (loaded && keep && driver_cache_keep(&c->cache, key, code, size, &why))
+        driver_compiler_warn(c, &why);
+    base_heap_give(c->heap, code, size + 1);
+    return loaded;
+}
+
+bool driver_compile_kept(driver_compiler *c, driver_job *job, const driver_cache_key *key,
+                         const driver_maker *maker) {
+    bool claimed = false, waited = false;
+    if (job->no_cache) return make_program(c, job, key, maker, false);
+    open_cache(c);
+    beryl_status status = load_kept(c, job, key, maker);
+    if (status == BERYL_OK || status == BERYL_NO_MEMORY) return !status;
+    if (!claim(c, job, key, &claimed, &waited)) {
+        base_fail(&job->error, BERYL_CANCELLED, "%s: the device closes", job->label);
+        return false;
+    }
+    /* whoever had the claim before may have kept it */
+    if (waited || status == BERYL_NOT_FOUND) status = load_kept(c, job, key, maker);
+    if (status == BERYL_NOT_FOUND || status == BERYL_BAD_FILE)
+        status = make_program(c, job, key, maker, true) ? BERYL_OK : job->error.code;
+    if (claimed) driver_cache_release(&c->cache, key);
+    return status == BERYL_OK;
 }
 
 /* ---- what a compiler said --------------------------------------------------------------------- */

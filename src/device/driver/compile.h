@@ -9,8 +9,9 @@
 
 #include "device/device.h"
 #include "base/thread.h"
+#include "device/driver/cache.h"
 
-enum { DRIVER_WORKER_MAX = 16 };
+enum { DRIVER_WORKER_MAX = 16, DRIVER_WARNING_MAX = 8 };
 
 typedef enum driver_job_state {
     DRIVER_WAITING,
@@ -49,16 +50,19 @@ typedef struct driver_compiler {
     bool (*compile)(void *user, driver_job *job);
     void (*discard)(void *user, driver_job *job); /* gives job->result back, if any */
     uint32_t n_most;                              /* workers; 0: processors less one */
-    base_lock *lock;                              /* owned; guards jobs and the queue */
+    const char *cache_folder, *backend;           /* of driver_compile_kept; borrowed */
+    base_lock *lock;                              /* owned; guards jobs, the queue and what follows */
     driver_worker workers[DRIVER_WORKER_MAX];
     uint32_t n_worker;
     driver_job *first, *last; /* jobs that wait */
-    beryl_error warning;      /* of a worker, guarded */
-    bool warned;              /* it is in the log */
+    driver_cache cache;       /* opened by the first job that has one */
+    bool impatient;           /* other processes are no longer waited for */
+    beryl_error warnings[DRIVER_WARNING_MAX]; /* of workers */
+    uint32_t n_warning, n_told;               /* those there are, and those in the log */
     bool closing;
 } driver_compiler;
 
-/* The fields down to n_most are the caller's. False: no memory. */
+/* The fields down to `backend` are the caller's. False: no memory. */
 bool driver_compiler_init(driver_compiler *compiler);
 void driver_compiler_stop(driver_compiler *compiler); /* waits for the workers; none starts again */
 void driver_compiler_fini(driver_compiler *compiler); /* stops; fine on a zeroed one */
@@ -73,6 +77,21 @@ void driver_job_drop(driver_compiler *compiler, driver_job *job); /* NULL is fin
 
 /* On any thread: for the log, once; driver_job_status of a job that is done writes it. */
 void driver_compiler_warn(driver_compiler *compiler, const beryl_error *why);
+
+/* How a backend comes to a program, on any thread. */
+typedef struct driver_maker {
+    /* Compiles: [*size] bytes and a NUL of the heap. False: job->error is set. */
+    bool (*make)(void *user, driver_job *job, void **code, size_t *size);
+    /* Sets job->result. */
+    bool (*load)(void *user, driver_job *job, const driver_cache_key *key, const void *code,
+                 size_t size, beryl_error *error);
+} driver_maker;
+
+/* A job through the cache: loads what is kept there under `key`, else makes, loads and keeps it. Of
+ * several processes that want the same, one makes it and the others wait, a minute at most. False:
+ * job->error is set. */
+bool driver_compile_kept(driver_compiler *compiler, driver_job *job, const driver_cache_key *key,
+                         const driver_maker *maker);
 
 /* Makes job->error out of what a compiler said: its first error in one line, "LABEL:LINE: ...",
  * with the place in the text as `at`. Knows gcc's and clang's form and NVIDIA's. Always false. */

@@ -1,16 +1,17 @@
-/* compile.c - the C compiler, its workers, and programs.
+/* compile.c - the C compiler and programs.
  *
  * A program's text is compiled to a shared library by the system's own compiler (cc, gcc or clang,
  * the first that PATH has; no shell) and loaded. Its key is a hash of the text and of everything
- * else that the result depends on: compiler, options, processor. Jobs and their workers are those
- * of device/driver; closing the device ends the compilers that run.
+ * else that the result depends on: compiler, options, processor. Jobs, their workers and the cache
+ * are those of device/driver; closing the device ends the compilers that run.
  *
  * Refuses relative folders of PATH: what lies in the current folder is not a compiler.
  */
-#define _GNU_SOURCE /* P_PID, environ */
+#define _GNU_SOURCE /* P_PID, environ, posix_spawn_file_actions_addfchdir_np */
 #include "device/host/host.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "device/driver/folder.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -26,7 +27,7 @@
 
 extern char **environ;
 
-enum { TOLD_MOST = 64 << 10, PATH_ROOM = 640, ENTRY_MOST = 200 };
+enum { TOLD_MOST = 64 << 10, LIBRARY_MOST = 64 << 20, NAME_ROOM = 40, ENTRY_MOST = 200 };
 
 /* As the text's own file is called in the compiler's messages. */
 #define TEXT_NAME "kernel.c"
@@ -100,23 +101,23 @@ beryl_status host_compiler_find(host_compiler *compiler, beryl_error *error) {
             at += size + (at[size] != 0);
         }
     return base_fail(error, BERYL_NO_DEVICE,
-                     "no C compiler was found: PATH has neither cc nor gcc nor clang");
+                     "no C compiler was found: PATH has neither cc nor gcc nor clang (apt install "
+                     "gcc libc6-dev, or the like)");
 }
 
-static void key_of(const host *d, const driver_job *job, char key[HOST_KEY]) {
-    uint64_t half[2] = {d->cc.identity, ~d->cc.identity};
-    for (int i = 0; i < 2; i++) {
-        half[i] = mix_text(half[i], job->entry);
-        half[i] = base_hash(job->source, job->source_size, half[i]);
-    }
-    snprintf(key, HOST_KEY, "%016llx%016llx", (unsigned long long)half[0],
-             (unsigned long long)half[1]);
+static driver_cache_key key_of(const host *d, const driver_job *job) {
+    driver_cache_key key = {{0}};
+    driver_cache_key_add(&key, &d->cc.identity, sizeof d->cc.identity);
+    driver_cache_key_add(&key, job->entry, job->entry_size);
+    driver_cache_key_add(&key, job->source, job->source_size);
+    return key;
 }
 
 /* ---- running it ------------------------------------------------------------------------------ */
 
 /* Waits for the end before taking the pid, so that it is nobody else's while others read it. */
-static bool wait_for(host *d, pid_t *running, pid_t pid) {
+static bool wait_for(host *d, pid_t *running) {
+    const pid_t pid = *running;
     siginfo_t info;
     int result, status = 0;
     do result = waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT);
@@ -130,8 +131,72 @@ static bool wait_for(host *d, pid_t *running, pid_t pid) {
     return result < 0 ? errno == ECHILD : WIFEXITED(status) && !WEXITSTATUS(status);
 }
 
-/* The compiler on its own: nothing to read, what it says in a file, no signal from the terminal. */
-static bool run_compiler(host *d, const char *source, const char *output, const char *told) {
+/* Ours, but for the compiler's own temporary files (to lie where it works) and for its language. */
+static bool is_replaced(const char *variable) {
+    return !strncmp(variable, "TMPDIR=", 7) || !strncmp(variable, "LC_ALL=", 7);
+}
+
+static char **environment_take(base_heap *heap, size_t *room) {
+    static char folder[] = "TMPDIR=.", words[] = "LC_ALL=C";
+    size_t n = 0, used = 0;
+    while (environ && environ[n]) n++;
+    *room = (n + 3) * sizeof(char *);
+    char **list = base_heap_take(heap, *room);
+    for (size_t i = 0; list && i < n; i++)
+        if (!is_replaced(environ[i])) list[used++] = environ[i];
+    if (list) list[used] = folder, list[used + 1] = words;
+    return list;
+}
+
+typedef enum ran { RAN_WELL, RAN_BADLY, RAN_NOT /* job->error is set */ } ran;
+
+/* Starts the compiler: nothing to read, what it says into `told`, no signal from the terminal. It
+ * works in `folder`, so its files need no path. 0 or an errno. */
+static int start_compiler(host *d, int folder, int told, char *const *arguments, char *const *with,
+                          pid_t **running) {
+    posix_spawn_file_actions_t files;
+    posix_spawnattr_t attributes;
+    sigset_t none, usual;
+    pid_t pid = 0;
+    sigemptyset(&none);
+    sigemptyset(&usual);
+    sigaddset(&usual, SIGINT);
+    sigaddset(&usual, SIGTERM);
+    sigaddset(&usual, SIGPIPE);
+    sigaddset(&usual, SIGCHLD);
+    int cause = posix_spawn_file_actions_init(&files);
+    if (cause) return cause;
+    cause = posix_spawnattr_init(&attributes);
+    if (cause) {
+        posix_spawn_file_actions_destroy(&files);
+        return cause;
+    }
+    const short flags = POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF;
+    cause = posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
+    if (!cause) cause = posix_spawn_file_actions_addopen(&files, 1, "/dev/null", O_WRONLY, 0);
+    if (!cause) cause = posix_spawn_file_actions_adddup2(&files, told, 2);
+    if (!cause) cause = posix_spawn_file_actions_addfchdir_np(&files, folder);
+    if (!cause) cause = posix_spawnattr_setpgroup(&attributes, 0);
+    if (!cause) cause = posix_spawnattr_setsigmask(&attributes, &none);
+    if (!cause) cause = posix_spawnattr_setsigdefault(&attributes, &usual);
+    if (!cause) cause = posix_spawnattr_setflags(&attributes, flags);
+    if (!cause) {
+        base_lock_enter(d->compile_lock); /* whoever closes the device sees all that run */
+        for (int i = 0; i < HOST_COMPILE_MAX && !*running; i++)
+            if (!d->pids[i]) *running = &d->pids[i];
+        cause = !*running || d->no_compile ? ECANCELED
+                                           : posix_spawn(&pid, d->cc.path, &files, &attributes,
+                                                         arguments, with);
+        if (!cause) **running = pid;
+        base_lock_leave(d->compile_lock);
+    }
+    posix_spawnattr_destroy(&attributes);
+    posix_spawn_file_actions_destroy(&files);
+    return cause;
+}
+
+static ran run_compiler(host *d, driver_job *job, int folder, const char *source,
+                        const char *output, int told) {
     const char *arguments[N_OPTION + 6];
     int n = 0;
     arguments[n++] = d->cc.path;
@@ -141,44 +206,20 @@ static bool run_compiler(host *d, const char *source, const char *output, const 
     arguments[n++] = output;
     arguments[n++] = "-lm";
     arguments[n] = NULL;
-
-    posix_spawn_file_actions_t files;
-    posix_spawnattr_t attributes;
-    sigset_t none, usual;
-    sigemptyset(&none);
-    sigemptyset(&usual);
-    sigaddset(&usual, SIGINT);
-    sigaddset(&usual, SIGTERM);
-    sigaddset(&usual, SIGPIPE);
-    sigaddset(&usual, SIGCHLD);
-    if (posix_spawn_file_actions_init(&files)) return false;
-    if (posix_spawnattr_init(&attributes)) {
-        posix_spawn_file_actions_destroy(&files);
-        return false;
+    size_t room;
+    pid_t *running = NULL;
+    char **with = environment_take(d->head.heap, &room);
+    if (!with) {
+        base_fail(&job->error, BERYL_NO_MEMORY, "out of memory for program %s", job->label);
+        return RAN_NOT;
     }
-    pid_t pid = 0, *running = NULL;
-    bool good =
-        !posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0) &&
-        !posix_spawn_file_actions_addopen(&files, 1, "/dev/null", O_WRONLY, 0) &&
-        !posix_spawn_file_actions_addopen(&files, 2, told, O_WRONLY | O_CREAT | O_EXCL, 0600) &&
-        !posix_spawnattr_setpgroup(&attributes, 0) &&
-        !posix_spawnattr_setsigmask(&attributes, &none) &&
-        !posix_spawnattr_setsigdefault(&attributes, &usual) &&
-        !posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK |
-                                                   POSIX_SPAWN_SETSIGDEF);
-    if (good) {
-        base_lock_enter(d->compile_lock); /* whoever closes the device sees all that run */
-        for (int i = 0; i < HOST_COMPILE_MAX && !running; i++)
-            if (!d->pids[i]) running = &d->pids[i];
-        good = running && !d->no_compile &&
-               !posix_spawn(&pid, d->cc.path, &files, &attributes,
-                            (char *const *)(uintptr_t)arguments, environ);
-        if (good) *running = pid;
-        base_lock_leave(d->compile_lock);
-    }
-    posix_spawnattr_destroy(&attributes);
-    posix_spawn_file_actions_destroy(&files);
-    return good && wait_for(d, running, pid);
+    const int cause = start_compiler(d, folder, told, (char *const *)(uintptr_t)arguments, with, &running);
+    base_heap_give(d->head.heap, with, room);
+    if (!cause) return wait_for(d, running) ? RAN_WELL : RAN_BADLY;
+    base_fail(&job->error, BERYL_DEVICE, "%s: the compiler %.200s cannot be started: %s%s", job->label,
+              d->cc.path, strerror(cause),
+              cause == EAGAIN ? " (more processes than this user may have: ulimit -u)" : "");
+    return RAN_NOT;
 }
 
 void host_compilers_stop(host *d) {
@@ -192,15 +233,14 @@ void host_compilers_stop(host *d) {
 
 /* ---- compiling ------------------------------------------------------------------------------- */
 
-static bool load(driver_job *job, host_code *code, const char *path, beryl_error *error) {
+static bool load_library(void *user, driver_job *job, const driver_cache_key *key, const void *data,
+                         size_t size, beryl_error *error) {
+    host *d = user;
+    host_code *code = job->result[0];
     char name[ENTRY_MOST + 32];
     uint32_t (*scratch_bytes)(void);
-    code->handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!code->handle) {
-        const char *why = dlerror();
-        base_fail(error, BERYL_DEVICE, "%s: %s", job->label, why ? why : "cannot be loaded");
-        return false;
-    }
+    code->handle = host_library_open(d, job->label, key, data, size, error);
+    if (!code->handle) return false;
     /* POSIX has dlsym give functions as void *, which ISO C only converts through memory. */
     snprintf(name, sizeof name, "%s_scratch_bytes", job->entry);
     void *address = dlsym(code->handle, job->entry), *about = dlsym(code->handle, name);
@@ -217,101 +257,79 @@ static bool load(driver_job *job, host_code *code, const char *path, beryl_error
     return false;
 }
 
-/* The cache's folder, or "" where this job has none. */
-static void cache_folder(host *d, const driver_job *job, char *path, size_t size) {
-    base_lock_enter(d->compile_lock);
-    if (!d->folder_asked && !job->no_cache) {
-        beryl_error warning = {0};
-        d->folder_asked = true;
-        host_cache_folder(d->head.heap, d->folder, sizeof d->folder, &warning);
-        if (warning.code) driver_compiler_warn(&d->compiler, &warning);
-    }
-    snprintf(path, size, "%s", job->no_cache ? "" : d->folder);
-    base_lock_leave(d->compile_lock);
+static void fail_words(host *d, driver_job *job, int told) {
+    struct stat about;
+    const size_t size = fstat(told, &about)          ? 0
+                        : about.st_size > TOLD_MOST ? TOLD_MOST
+                                                    : (size_t)about.st_size;
+    char *words = size ? base_heap_take(d->head.heap, size) : NULL;
+    const bool read = words && driver_file_read(told, words, 0, size);
+    driver_compile_fail(&d->compiler, job, read ? words : "", read ? size : 0);
+    base_heap_give(d->head.heap, words, words ? size : 0);
 }
 
-static bool private_folder(host *d, driver_job *job, char *path, size_t size) {
-    base_lock_enter(d->compile_lock);
-    const bool made = d->private_folder[0] ||
-                      host_private_folder(d->private_folder, sizeof d->private_folder, &job->error);
-    snprintf(path, size, "%s", d->private_folder);
-    base_lock_leave(d->compile_lock);
-    return made;
-}
-
-static bool write_source(const driver_job *job, const char *path) {
-    const int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    FILE *file = fd >= 0 ? fdopen(fd, "w") : NULL;
-    if (!file) {
-        if (fd >= 0) close(fd);
-        return false;
-    }
-    bool good = fwrite(first_line, sizeof first_line - 1, 1, file) == 1 &&
-                fwrite(job->source, job->source_size, 1, file) == 1 && fputc('\n', file) != EOF;
-    return !fclose(file) && good;
-}
-
-static bool fail_words(host *d, driver_job *job, const char *path) {
-    char *told = NULL;
-    size_t size = 0;
-    base_file_read(d->head.heap, path, TOLD_MOST, &told, &size, NULL);
-    driver_compile_fail(&d->compiler, job, told ? told : "", size);
-    base_heap_give(d->head.heap, told, told ? size + 1 : 0);
-    return false;
-}
-
-/* Compiles into `folder`, under a name of its own, and loads that; kept: leaves it as `path`. */
-static bool compile_text(host *d, driver_job *job, host_code *code, const char *folder,
-                         const char *path, const char *key, bool kept) {
-    char source[PATH_ROOM], output[PATH_ROOM], told[PATH_ROOM];
-    static const char *const ends[] = {".c", ".part", ".txt"};
-    char *const names[] = {source, output, told};
-    base_lock_enter(d->compile_lock);
-    const unsigned long long number = ++d->n_file;
-    base_lock_leave(d->compile_lock);
-    for (int i = 0; i < 3; i++) {
-        snprintf(names[i], PATH_ROOM, "%s/%ld-%p-%llu%s", folder, (long)getpid(), (void *)d, number,
-                 ends[i]);
-        unlink(names[i]); /* of a process that died, long ago */
-    }
-    bool good = write_source(job, source);
-    if (!good) base_fail(&job->error, BERYL_IO, "%s: %s cannot be written", job->label, source);
-    else if (!run_compiler(d, source, output, told) || access(output, R_OK))
-        good = fail_words(d, job, told);
-    const char *at = output;
-    if (good && kept && host_cache_seal(d->head.heap, output, key, NULL) == BERYL_OK &&
-        !rename(output, path))
-        at = path;
-    good = good && load(job, code, at, &job->error);
-    for (int i = 0; i < 3; i++) unlink(names[i]); /* a library stays in memory */
+/* What the compiler wrote. False: nothing (job->error is not set), or no memory. */
+static bool read_output(host *d, driver_job *job, int folder, const char *output, void **code,
+                        size_t *size) {
+    uint64_t all = 0;
+    fchmodat(folder, output, 0600, 0); /* whatever the umask is */
+    const int file = driver_file_open(folder, output, &all, NULL);
+    if (file < 0) return false;
+    *size = all <= LIBRARY_MOST ? (size_t)all : 0;
+    *code = *size ? base_heap_take(d->head.heap, *size + 1) : NULL;
+    const bool good = *code && driver_file_read(file, *code, 0, *size);
+    close(file);
+    if (*size && !*code)
+        base_fail(&job->error, BERYL_NO_MEMORY, "out of memory for program %s", job->label);
+    if (!good) base_heap_give(d->head.heap, *code, *code ? *size + 1 : 0);
     return good;
 }
 
-/* Looks into the cache, else compiles. */
-static bool get_code(host *d, driver_job *job, host_code *code) {
-    char folder[512], path[PATH_ROOM], key[HOST_KEY];
-    key_of(d, job, key);
-    cache_folder(d, job, folder, sizeof folder);
-    if (folder[0]) {
-        beryl_error why = {0};
-        snprintf(path, sizeof path, "%s/%s.so", folder, key);
-        const beryl_status status = host_cache_check(d->head.heap, path, key, &why);
-        if (status == BERYL_NO_MEMORY) job->error = why;
-        if (status == BERYL_NO_MEMORY) return false;
-        if (status == BERYL_OK && load(job, code, path, &why)) return true;
-        if (why.code) driver_compiler_warn(&d->compiler, &why);
+/* False: job->error is set, or *cause says what the folder lacks. */
+static bool compile_in(host *d, driver_job *job, const host_work *work, void **code, size_t *size,
+                       int *cause) {
+    static const char *const ends[] = {".c", ".part", ".txt"};
+    char names[3][NAME_ROOM];
+    base_lock_enter(d->compile_lock);
+    const unsigned long long number = ++d->n_file;
+    base_lock_leave(d->compile_lock);
+    for (int i = 0; i < 3; i++) snprintf(names[i], NAME_ROOM, "%llu%s", number, ends[i]);
+    const void *const parts[] = {first_line, job->source, "\n"};
+    bool good = false;
+    *cause = driver_file_make(work->folder, names[0], parts,
+                              (const size_t[]){sizeof first_line - 1, job->source_size, 1}, 3);
+    if (*cause) return false;
+    const int told = openat(work->folder, names[2], O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (told < 0) *cause = errno;
+    const ran how = told < 0 ? RAN_NOT : run_compiler(d, job, work->folder, names[0], names[1], told);
+    if (how == RAN_WELL) good = read_output(d, job, work->folder, names[1], code, size);
+    if (how != RAN_NOT && !good && !job->error.code) *cause = host_work_room(work);
+    if (how != RAN_NOT && !good && !job->error.code && !*cause) fail_words(d, job, told);
+    if (told >= 0) close(told);
+    for (int i = 0; i < 3; i++) unlinkat(work->folder, names[i], 0);
+    return good;
+}
+
+static bool make_library(void *user, driver_job *job, void **code, size_t *size) {
+    host *d = user;
+    for (;;) {
+        int cause = 0;
+        const host_work *work = host_work_get(d, &job->error);
+        if (!work) return false;
+        if (compile_in(d, job, work, code, size, &cause)) return true;
+        if (!cause) return false;
+        host_work_leave(d, work, cause);
     }
-    const bool kept = folder[0] && !access(folder, W_OK);
-    if (!kept && !private_folder(d, job, folder, sizeof folder)) return false;
-    return compile_text(d, job, code, folder, path, key, kept);
 }
 
 bool host_compile(void *user, driver_job *job) {
+    static const driver_maker maker = {make_library, load_library};
     host *d = user;
-    host_code *code = base_heap_take(d->head.heap, sizeof *code);
-    if (!code) base_fail(&job->error, BERYL_NO_MEMORY, "out of memory for program %s", job->label);
-    job->result[0] = code;
-    return code && get_code(d, job, code);
+    const driver_cache_key key = key_of(d, job);
+    job->result[0] = base_heap_take(d->head.heap, sizeof(host_code));
+    if (job->result[0]) return driver_compile_kept(&d->compiler, job, &key, &maker);
+    base_fail(&job->error, BERYL_NO_MEMORY, "out of memory for program %s", job->label);
+    return false;
 }
 
 void host_discard(void *user, driver_job *job) {

@@ -297,7 +297,7 @@ static void close_device(device *head) {
     driver_readbacks_fini(&d->readbacks);
     driver_compiler_fini(&d->compiler);
     host_pages_give(d->stage, HOST_STAGE_BYTES);
-    if (d->private_folder[0]) host_private_folder_remove(d->private_folder);
+    host_works_close(d);
     if (d->compile_lock) base_lock_close(d->compile_lock);
     if (d->wave_lock) base_lock_close(d->wave_lock);
     if (d->lock) base_lock_close(d->lock);
@@ -324,7 +324,9 @@ static beryl_status open_device(void *user, const device_caps *caps, const devic
                                     .user = d,
                                     .compile = host_compile,
                                     .discard = host_discard,
-                                    .n_most = thread_count()}; /* they wait for processes */
+                                    .n_most = thread_count(), /* they wait for processes */
+                                    .cache_folder = "host",
+                                    .backend = "host"};
     d->compile_lock = base_lock_open(driver->heap);
     d->wave_lock = base_lock_open(driver->heap);
     d->lock = base_lock_open(driver->heap);

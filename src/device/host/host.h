@@ -1,8 +1,8 @@
 /* host.h - what the files of the host backend share: this machine's processor as a device.
  *
- * host.c owns facts, opening and closing, buffers, stages and results; cache.c Beryl's folder of
- * compiled kernels and what may be loaded from it; compile.c the compiler and programs; run.c lists
- * of commands, writes, and the threads that run them.
+ * host.c owns facts, opening and closing, buffers, stages and results; compile.c the compiler and
+ * programs; work.c where compilers work and how code is loaded; run.c lists of commands, writes, and
+ * the threads that run them.
  *
  * Two kinds of numbers: a ticket counts submits, as everywhere; a serial counts the lists that the
  * threads run: the submits and, between them, uploads that grew too large to wait for one.
@@ -21,7 +21,7 @@
 enum {
     HOST_THREAD_MAX = 256,
     HOST_STAGE_BYTES = 16 << 20,
-    HOST_KEY = 33,                            /* 32 digits and a NUL */
+    HOST_PLACE_MAX = 4,                       /* folders that compilers may work in */
     HOST_COMPILE_MAX = DRIVER_WORKER_MAX + 1, /* where no thread is to be had, the owner compiles */
     HOST_ALIGN = 64
 };
@@ -35,6 +35,14 @@ typedef struct host_compiler {
     char path[512];
     uint64_t identity; /* of the compiler, its options and this processor */
 } host_compiler;
+
+/* A folder of this device alone, which nobody else can read or write, in one of the places where
+ * there may be room: $TMPDIR, /tmp, /var/tmp, memory. */
+typedef struct host_work {
+    bool open;
+    int folder; /* locked while it is in use */
+    char path[512];
+} host_work;
 
 /* What a compile ends in: a loaded library and its function. */
 typedef struct host_code {
@@ -133,9 +141,9 @@ typedef struct host {
     pid_t pids[HOST_COMPILE_MAX]; /* of the compilers that run; 0: free */
     bool no_compile;              /* closing */
     uint64_t n_file;              /* compiles so far, for names */
-    char folder[512];             /* of the cache; "": none yet, or none to be had */
-    char private_folder[512];     /* for one device, where there is no cache; "": none yet */
-    bool folder_asked;
+    host_work works[HOST_PLACE_MAX];
+    uint32_t place;  /* of `works`, the one that has room; HOST_PLACE_MAX: none has */
+    int place_error; /* errno of the last one that had not */
 
     base_lock *lock; /* guards the queue and what says so above; sleepers: workers, the owner */
     host_worker workers[HOST_THREAD_MAX];
@@ -174,19 +182,19 @@ void host_graves_clear(host *d);
 /* Room in the graves for everything that is alive, so that dropping needs no memory. */
 bool host_graves_reserve(host *d);
 void host_grave_add(host *d, host_grave grave);
-/* ---- cache.c */
-/* The folder for compiled kernels, NUL-terminated; "" where the user has none that is safe. Why, or
- * why nothing can be kept there, is in `warning`. What nobody has used for two months is removed from it. */
-void host_cache_folder(base_heap *heap, char *path, size_t size, beryl_error *warning);
-/* A folder of this device alone, readable for nobody else. false: it cannot be made. */
-bool host_private_folder(char *path, size_t size, beryl_error *error);
-void host_private_folder_remove(const char *path);
-/* NOT_FOUND: there is none. BAD_FILE: unsafe or damaged. OK: may be loaded. */
-beryl_status host_cache_check(base_heap *heap, const char *path, const char *key,
-                              beryl_error *error);
-/* Marks a compiled file as whole, and as this user's alone. */
-beryl_status host_cache_seal(base_heap *heap, const char *path, const char *key,
-                             beryl_error *error);
+/* ---- work.c, on any thread */
+/* Where the next compiler is to work; NULL: nowhere. */
+host_work *host_work_get(host *d, beryl_error *error);
+/* 0, or the errno of writing a megabyte there. */
+int host_work_room(const host_work *work);
+void host_work_leave(host *d, const host_work *work, int cause); /* no longer there: errno */
+void host_works_close(host *d);                                  /* with all that is in them */
+/* A compiled library's bytes as code: a handle of dlopen, or NULL. */
+void *host_library_open(host *d, const char *label, const driver_cache_key *key, const void *code,
+                        size_t size, beryl_error *error);
+/* The same where the system has no sealed files in memory. */
+void *host_library_from_folder(host *d, const char *label, const void *code, size_t size,
+                               beryl_error *error);
 
 /* ---- compile.c */
 beryl_status host_compiler_find(host_compiler *compiler, beryl_error *error);

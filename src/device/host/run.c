@@ -14,6 +14,7 @@
 #include "device/host/host.h"
 #include "base/error.h"
 
+#include <errno.h>
 #include <string.h>
 
 enum {
@@ -179,10 +180,15 @@ beryl_status host_threads_start(host *d, beryl_error *error) {
         host_worker *worker = &d->workers[i];
         *worker = (host_worker){
             .device = d, .index = i, .wave_spin = SPIN_FIRST, .list_spin = SPIN_FIRST};
+        errno = ENOMEM;
         worker->thread = base_thread_open(d->head.heap, work, worker);
         if (!worker->thread) {
+            const int cause = errno;
             host_threads_stop(d);
-            return base_fail(error, BERYL_NO_MEMORY, "no more than %u threads are to be had", i);
+            return base_fail(error, BERYL_NO_MEMORY,
+                             "thread %u of the processor's %u cannot be started: %s%s", i + 1, n,
+                             strerror(cause),
+                             cause == EAGAIN ? " (more than this user may have: ulimit -u, or BERYL_THREADS for fewer)" : "");
         }
         d->n_thread = i + 1;
     }
