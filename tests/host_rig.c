@@ -121,7 +121,7 @@ int host_rig_count(const char *variable, const char *under, char *last, size_t s
     return l.n;
 }
 
-static void note_log(void *user, beryl_log_level level, const char *line) {
+void host_rig_note(void *user, beryl_log_level level, const char *line) {
     host_warnings *w = user;
     if (level != BERYL_LOG_WARNING) return;
     w->n++;
@@ -131,7 +131,7 @@ static void note_log(void *user, beryl_log_level level, const char *line) {
 bool host_rig_open(test *t, rig *r, beryl_log *log, host_warnings *w) {
     *r = (rig){0};
     *w = (host_warnings){0};
-    *log = (beryl_log){note_log, w};
+    *log = (beryl_log){host_rig_note, w};
     base_heap_init(&r->heap, NULL);
     const beryl_status status = device_open(&r->heap, log, "host", &r->d, &r->error);
     if (status == BERYL_NO_DEVICE) test_skip(t, "%s", r->error.message);

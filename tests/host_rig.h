@@ -26,6 +26,7 @@ typedef struct host_warnings {
     int n;
     char last[512];
 } host_warnings;
+void host_rig_note(void *user, beryl_log_level level, const char *line); /* a log hook; user: host_warnings */
 /* False: the case was skipped (no compiler) or failed. */
 bool host_rig_open(test *t, rig *r, beryl_log *log, host_warnings *w);
 /* Runs a kernel on a fresh device: its result (n is 4), and how many warnings there were. */

@@ -42,6 +42,32 @@ static void test_compiler(test *t) {
         CHECK_INT(t, heap.bytes, 0);
         host_away_end(&a);
     }
+    if (test_case(t, "host/no-compiler-is-told-where-the-processor-is-used")) {
+        host_away_begin(t, &a, "told");
+        base_heap heap;
+        base_heap_init(&heap, NULL);
+        host_warnings w = {0};
+        const beryl_log log = {host_rig_note, &w};
+        device *d = NULL;
+        beryl_error error = {0};
+        setenv("PATH", "/no/such/folder", 1);
+        const beryl_status status = device_open(&heap, &log, NULL, &d, &error);
+        if (d && !device_is_processor(device_caps_of(d))) {
+            CHECK_INT(t, w.n, 0);
+            test_skip(t, "there is a GPU");
+        } else if (d) {
+            CHECK_INT(t, w.n, 1);
+            CHECK(t, strstr(w.last, "no C compiler") && strstr(w.last, "slower") && strstr(w.last, "install gcc"));
+        } else {
+            CHECK_INT(t, status, BERYL_NO_DEVICE);
+            CHECK(t, strstr(error.message, "install gcc"));
+        }
+        device_close(d);
+        CHECK_INT(t, device_open(&heap, &log, "dummy", &d, &error), BERYL_OK); /* named: nothing to tell */
+        CHECK(t, w.n <= 1);
+        device_close(d);
+        host_away_end(&a);
+    }
     if (test_case(t, "host/compiler-that-fails")) {
         host_away_begin(t, &a, "fails");
         host_rig_compiler(t, "fails-bin", "#!/bin/sh\necho 'the moon is full' >&2\nexit 1\n");

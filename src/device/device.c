@@ -305,6 +305,23 @@ static const candidate *choose(const candidates *all, base_view rest, bool named
     return NULL;
 }
 
+/* Why the processor itself is not usable, or NULL. */
+static const char *host_why_not(const candidates *all) {
+    for (size_t i = 0; i < all->list.count; i++) {
+        const candidate *c = &all->list.data[i];
+        if (!c->usable && !strcmp(c->caps.backend, "host")) return c->why_not;
+    }
+    return NULL;
+}
+
+/* The processor imitates a GPU since it is not usable as such: what that costs. */
+static void warn_software(const candidates *all, const candidate *c, const beryl_log *log) {
+    const char *why_not = rank_of(c) == RANK_SOFTWARE ? host_why_not(all) : NULL;
+    if (why_not)
+        base_log(log, BERYL_LOG_WARNING, "the processor imitates a GPU (%s), some five times slower than it could be: %s",
+                 c->caps.name, why_not);
+}
+
 /* fit: what the choice means but is not usable; NULL: nothing that there is. */
 static beryl_status refuse_choice(const candidates *all, const char *choice, const candidate *fit,
                                   beryl_error *error) {
@@ -322,10 +339,12 @@ static beryl_status refuse_choice(const candidates *all, const char *choice, con
             base_text_print(&there, "%s%s (not usable: %s)", i ? ", " : "", c->caps.backend,
                             c->why_not);
     }
+    const char *list = there.data && !there.failed ? there.data : "none";
     beryl_status status =
-        base_fail(error, BERYL_NO_DEVICE, "no device %s%.40s%s; there is: %s; and reference",
-                  choice && *choice ? "is called \"" : "was found", choice ? choice : "",
-                  choice && *choice ? "\"" : "", there.data && !there.failed ? there.data : "none");
+        choice && *choice
+            ? base_fail(error, BERYL_NO_DEVICE, "no device is called \"%.40s\"; there is: %s; and reference", choice, list)
+            : base_fail(error, BERYL_NO_DEVICE, "no device was found: the processor needs a C compiler (apt install gcc "
+                        "libc6-dev, or the like); device \"reference\" needs nothing and is slow; there is: %s", list);
     base_text_fini(&there);
     return status;
 }
@@ -360,6 +379,7 @@ beryl_status device_open(base_heap *heap, const beryl_log *log, const char *choi
         status =
             backends[c->backend]->open(all.drivers[c->backend], &c->caps, &mask, out, error);
         if (!status) {
+            if (best) warn_software(&all, c, log);
             mask_apply(&mask, &(*out)->caps);
             base_log(log, BERYL_LOG_INFO, "device %s:%u: %s, %s", c->caps.backend, c->caps.index,
                      (*out)->caps.name, (*out)->caps.driver);
