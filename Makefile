@@ -109,7 +109,8 @@ $(PROGRAM): $(CLI_OBJ) $(INTERNAL) | $(TREE)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -ledit $(LIBS)
 
-$(TESTER): $(TEST_OBJ) $(INTERNAL) | $(TREE)
+# With the program's handler of Ctrl-C, which is tested alone.
+$(TESTER): $(TEST_OBJ) $(BUILD)/app/cli/signals.o $(INTERNAL) | $(TREE)
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) $(TEST_LDFLAGS) -o $@ $^ $(LIBS)

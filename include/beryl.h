@@ -470,7 +470,11 @@ BERYL_API beryl_status beryl_task_step(beryl_task *task, beryl_event *event);
 BERYL_API beryl_status beryl_wait(beryl_task *task, beryl_event *event); /* never PENDING */
 BERYL_API const beryl_error *beryl_task_error(const beryl_task *task);
 BERYL_API const beryl_result *beryl_task_result(const beryl_task *task);
-BERYL_API void beryl_cancel(beryl_task *task); /* ends it at its next step with BERYL_CANCELLED */
+/* From any thread or signal handler, as long as the task is open. A cancellation is never lost. True: the task ends with
+ * BERYL_CANCELLED at its next step, or at the end of the one that is running, be it the last; unless it fails first. True again
+ * when it is cancelled again. False: it had ended before (or is NULL), and the cancellation changes nothing: what the task
+ * was to do is done, or it has failed, and only its last events and its end may still have to be taken. */
+BERYL_API bool beryl_cancel(beryl_task *task);
 BERYL_API void beryl_task_close(beryl_task *task);
 
 #ifdef __cplusplus

@@ -303,6 +303,23 @@ name=cli/verbose-tells-speed-on-stderr
 run run "$model" hello --verbose "${say[@]}"
 code 0 && same "$out" "$first" && like "$err" 'tok/s' && ok
 
+name=cli/ctrl-c-ends-a-command-at-any-time
+# An answer of minutes: whenever it comes, and however busy the machine is, the program has still something to stop.
+{ python3 - "$program" "$model" "$device" >"$scratch/out" 2>&1 || fail "$(cat "$scratch/out")"; } <<'END' && ok
+import signal, subprocess, sys, time
+for n in range(12):
+    program = subprocess.Popen([sys.argv[1], 'run', sys.argv[2], 'hello', '--ignore-eos', '--device', sys.argv[3]],
+                               stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    time.sleep(0.008 * n)
+    program.send_signal(signal.SIGINT)
+    try:
+        err = program.communicate(timeout=20)[1]
+    except subprocess.TimeoutExpired:
+        program.kill()
+        sys.exit(f'lost after {8 * n} ms')
+    assert program.returncode in (1, -signal.SIGINT), (n, program.returncode, err)
+END
+
 # ---- measuring ------------------------------------------------------------------------------------------------
 name=cli/perplexity
 head -c 3000 "$data/default/stories.txt" >"$scratch/story.txt"

@@ -420,6 +420,7 @@ static void loop(chat *h, line_editor *editor) {
 
 int chat_run(cli *c, beryl_engine *engine, conversation *v) {
     chat h = {.c = c, .engine = engine, .v = v};
+    cli_chat_begin();
     beryl_error error = {0};
     generate_options(c, &h.options);
     beryl_status status = beryl_engine_info_get(engine, &h.info);

@@ -84,8 +84,8 @@ beryl_status cli_task_run(cli *c, beryl_task *task, void (*each)(void *user, con
             if (each) each(user, &event);
         }
     }
-    cli_task_end();
     term_clear(&c->term);
+    cli_task_end();
     return status;
 }
 

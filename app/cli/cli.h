@@ -50,14 +50,18 @@ beryl_engine *cli_engine_open(cli *c, const cli_open *open);
 beryl_status cli_task_run(cli *c, beryl_task *task, void (*each)(void *user, const beryl_event *),
                           void *user);
 void cli_signals_begin(void); /* once, by the main thread */
-/* Around the life of a task that is stepped by hand: Ctrl-C cancels it. Ended before the task is
- * closed. */
+/* Around the life of a task that is stepped by hand: Ctrl-C cancels it, and so does one that came
+ * before and stopped nothing. Ended before the task is closed. */
 void cli_task_begin(beryl_task *task);
 void cli_task_end(void);
-/* While true, Ctrl-C interrupts reading. From the first call on it only sets the flag where no
- * task runs; cli_interrupted reads and clears it. */
-void cli_prompt_set(bool prompting);
+/* From here on Ctrl-C does not end the program where no task runs: it is kept for the next task or the
+ * next prompt. */
+void cli_chat_begin(void);
+/* Was there one that stopped nothing? Clears it. */
 bool cli_interrupted(void);
+/* A byte of standard input: 1, 0 at its end, -1 with errno EINTR where Ctrl-C or another signal
+ * interrupted it, or had come before. */
+int cli_key_read(char *byte);
 /* Off: what is typed is not shown but kept for the next prompt, so that it does not mix with an
  * answer. */
 void cli_echo_set(bool on);

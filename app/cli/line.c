@@ -15,7 +15,6 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 #include <wchar.h>
 
 enum { HISTORY_LINES = 1000 };
@@ -70,7 +69,7 @@ static int character_read(EditLine *el, wchar_t *out) {
             el_resize(el);
         }
         char byte;
-        ssize_t n = read(0, &byte, 1);
+        int n = cli_key_read(&byte);
         if (n == 0) return 0;
         if (n < 0) {
             if (errno != EINTR) return -1;
@@ -257,9 +256,7 @@ static const char *one_line(line_editor *e, size_t *size, line_end *end) {
     e->interrupted = false;
     fflush(stdout);
     paste_mode(e, true);
-    cli_prompt_set(true);
     const char *line = el_gets(e->el, &n);
-    cli_prompt_set(false);
     paste_mode(e, false);
     if (line && n > 0 && !e->interrupted) {
         *size = (size_t)n - (line[n - 1] == '\n');

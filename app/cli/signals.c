@@ -1,8 +1,9 @@
 /* signals.c - Ctrl-C: the one mutable state of the program.
  *
- * While a task runs, the handler cancels it (beryl_cancel may be called from a handler); at the
- * prompt it interrupts reading; else, and when pressed three times over one task, it ends the
- * program. */
+ * No press is lost: each is given to the task that runs (beryl_cancel may be called from a handler), or
+ * is kept for what comes next: the next task, which then ends at once, or the prompt, which is
+ * cleared. Outside a chat, where nothing comes next or nothing runs, it ends the program as if there
+ * were no handler; so does pressing it three times over one task. */
 #define _XOPEN_SOURCE 700
 #include "cli.h"
 
@@ -10,14 +11,21 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <sys/select.h>
 #include <termios.h>
 #include <unistd.h>
 
 static _Atomic(beryl_task *) task_running;
-static volatile sig_atomic_t task_interrupts, in_chat, interrupted;
+static atomic_bool unheard; /* a press that stopped nothing yet */
+static volatile sig_atomic_t task_interrupts, in_chat;
 static volatile sig_atomic_t echo_off;
 static struct termios echo_saved; /* valid while echo_off */
 static pthread_t main_thread;
+
+static void program_end(void) {
+    signal(SIGINT, SIG_DFL);
+    raise(SIGINT); /* in the handler: delivered when that returns */
+}
 
 static void interrupt_handle(int number) {
     int saved = errno;
@@ -27,53 +35,62 @@ static void interrupt_handle(int number) {
         errno = saved;
         return;
     }
-    interrupted = 1;
     beryl_task *task = atomic_load(&task_running);
-    if (task) {
-        if (++task_interrupts > 2) {
-            if (echo_off) tcsetattr(0, TCSANOW, &echo_saved);
-            _exit(CLI_FAILED);
-        }
-        beryl_cancel(task);
-    } else if (!in_chat) {
-        signal(number, SIG_DFL);
-        raise(number); /* delivered when this handler returns */
+    if (task && ++task_interrupts > 2) {
+        if (echo_off) tcsetattr(0, TCSANOW, &echo_saved);
+        _exit(CLI_FAILED);
+    }
+    if (!task && !in_chat) {
+        program_end();
+    } else if (!task || !beryl_cancel(task)) {
+        atomic_store(&unheard, true);
     }
     errno = saved;
 }
 
-/* Reading the terminal must be interrupted; reading model files must not. */
-static void interrupt_install(bool restart) {
-    struct sigaction action = {.sa_handler = interrupt_handle,
-                               .sa_flags = restart ? SA_RESTART : 0};
+void cli_signals_begin(void) {
+    main_thread = pthread_self();
+    struct sigaction action = {.sa_handler = interrupt_handle, .sa_flags = SA_RESTART};
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
 }
 
-void cli_signals_begin(void) {
-    main_thread = pthread_self();
-    interrupt_install(true);
+void cli_chat_begin(void) {
+    in_chat = 1;
 }
 
 void cli_task_begin(beryl_task *task) {
     task_interrupts = 0;
-    atomic_store(&task_running, task);
+    atomic_store(&task_running, task); /* before the look: what comes after it finds the task */
+    if (cli_interrupted() && !beryl_cancel(task)) atomic_store(&unheard, true);
 }
 
 void cli_task_end(void) {
     atomic_store(&task_running, NULL);
-}
-
-void cli_prompt_set(bool on) {
-    interrupted = 0;
-    in_chat = 1; /* from its first prompt on, Ctrl-C between prompt and answer ends neither */
-    interrupt_install(!on);
+    if (!in_chat && cli_interrupted()) program_end();
 }
 
 bool cli_interrupted(void) {
-    bool was = interrupted;
-    interrupted = 0;
-    return was;
+    return atomic_exchange(&unheard, false);
+}
+
+/* Blocked from the look at what came to the wait for more, SIGINT cannot come between the two. */
+int cli_key_read(char *byte) {
+    sigset_t interrupts, before;
+    fd_set input;
+    int n = -1;
+    sigemptyset(&interrupts);
+    sigaddset(&interrupts, SIGINT);
+    FD_ZERO(&input);
+    FD_SET(0, &input);
+    pthread_sigmask(SIG_BLOCK, &interrupts, &before);
+    errno = EINTR;
+    if (!atomic_load(&unheard)) n = pselect(1, &input, NULL, NULL, NULL, &before);
+    int cause = errno;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (n >= 0) return (int)read(0, byte, 1);
+    errno = cause;
+    return -1;
 }
 
 void cli_echo_set(bool on) {

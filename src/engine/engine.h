@@ -173,6 +173,8 @@ struct beryl_session {
 
 typedef struct task_event { beryl_event event; size_t text_at; } task_event; /* text_at: in the task's text */
 
+typedef enum task_fate { TASK_OPEN, TASK_CANCELLED, TASK_SETTLED } task_fate; /* settled: too late to cancel it */
+
 struct beryl_task {
     beryl_engine *engine;
     beryl_session *session;    /* NULL: of the engine */
@@ -181,7 +183,7 @@ struct beryl_task {
     void *state;               /* of the kind of task, owned by close */
     beryl_status status;       /* OK before the end means running */
     bool ended;
-    int cancelled;             /* atomic */
+    int fate;                  /* atomic: task_fate */
     beryl_error error;
     beryl_result result;
     base_vec(task_event) events;
@@ -193,6 +195,9 @@ beryl_status task_open(beryl_engine *engine, beryl_session *session, beryl_statu
 /* Queues an event with a copy of its text. */
 beryl_status task_put(beryl_task *task, beryl_event event, const char *text, size_t size);
 bool task_is_cancelled(const beryl_task *task);
+/* Before what a task does counts for others, in its last step: OK: from here on it cannot be cancelled, and has to end well or
+ * fail. CANCELLED, with task->error: it was cancelled before. Where a step does not ask, it is asked when the step gives OK. */
+beryl_status task_settle(beryl_task *task);
 
 /* ---- the device to run on (load.c) ------------------------------------------------------------------------------- */
 

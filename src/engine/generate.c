@@ -116,12 +116,13 @@ static beryl_status flush(beryl_task *task, generation *g) {
 static beryl_status end(beryl_task *task, generation *g, beryl_end how) {
     beryl_session *s = task->session;
     beryl_result *r = &task->result;
+    if (how != BERYL_END_CANCELLED && task_settle(task) != BERYL_OK) how = BERYL_END_CANCELLED;
     r->end = how;
     r->n_generated = g->n_generated;
     r->prefill_s = s->prefill_done > 0 ? s->prefill_done - g->started : 0;
     r->first_token_s = s->first_token > 0 ? s->first_token - g->started : 0;
     r->decode_s = g->n_generated > 1 ? g->last - s->first_token : 0;
-    beryl_status status = how == BERYL_END_CANCELLED ? BERYL_OK : flush(task, g);
+    beryl_status status = how == BERYL_END_CANCELLED ? base_fail(&task->error, BERYL_CANCELLED, "cancelled") : flush(task, g);
     session_turn_end(s);
     return status;
 }
@@ -145,10 +146,7 @@ static beryl_status generate_step(beryl_task *task) {
     beryl_session *s = task->session;
     generation *g = task->state;
     for (;;) {
-        if (task_is_cancelled(task)) {
-            end(task, g, BERYL_END_CANCELLED);
-            return base_fail(&task->error, BERYL_CANCELLED, "cancelled");
-        }
+        if (task_is_cancelled(task)) return end(task, g, BERYL_END_CANCELLED);
         if (s->inbox.count > s->inbox_taken) return take_token(task, g);
         if (s->state == SESSION_DECODE && s->n_ahead == 0 && s->n_fed >= s->limit) return end(task, g, BERYL_END_CONTEXT);
         beryl_status status = engine_pump(task->engine, &task->error);

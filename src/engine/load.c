@@ -403,6 +403,7 @@ static beryl_status load_step(beryl_task *task) {
         bool last = *stage == LOAD_CHECK || (*stage == LOAD_TOKENIZER && e->options.vocabulary_only);
         if (last) {
             if (!e->options.vocabulary_only && !compiles_aside(e)) status = start_other_plans(e, &task->error);
+            if (status == BERYL_OK) status = task_settle(task);
             if (status != BERYL_OK) return status;
             e->loaded = true;
             e->stats.load_s = base_time() - e->load_started;

@@ -162,11 +162,12 @@ static beryl_status save_begin(snapshot *n, beryl_session *s, beryl_error *error
     return BERYL_OK;
 }
 
-static beryl_status save_end(snapshot *n, beryl_error *error) {
+static beryl_status save_end(beryl_task *task, snapshot *n) {
+    if (task_settle(task) != BERYL_OK) return BERYL_CANCELLED;
     const beryl_sink sink = n->sink;
     n->sink = (beryl_sink){0};
     beryl_status status = sink.close ? sink.close(sink.user, true) : BERYL_OK;
-    return status == BERYL_OK ? status : base_fail(error, status, "'%.300s': the session could not be written to its end", n->name);
+    return status == BERYL_OK ? status : base_fail(&task->error, status, "'%.300s': the session could not be written to its end", n->name);
 }
 
 /* The next rows from the device into the piece. */
@@ -206,7 +207,7 @@ static beryl_status save_step(beryl_task *task) {
         n->held = sizeof n->hash;
         n->at += sizeof n->hash;
     } else if (!n->held) {
-        return save_end(n, &task->error);
+        return save_end(task, n);
     }
     if (status != BERYL_OK) return status;
     status = n->sink.write(n->sink.user, n->piece, n->held);
@@ -284,10 +285,12 @@ static beryl_status restore_begin(snapshot *n, beryl_session *s, beryl_error *er
     return BERYL_OK;
 }
 
-static beryl_status restore_end(snapshot *n, beryl_session *s, beryl_error *error) {
-    beryl_status status = take(n, n->at, sizeof n->hash, error);
+static beryl_status restore_end(beryl_task *task, snapshot *n) {
+    beryl_session *s = task->session;
+    beryl_status status = take(n, n->at, sizeof n->hash, &task->error);
     if (status != BERYL_OK) return status;
-    if (memcmp(&n->hash, n->piece, sizeof n->hash)) return refuse(n, BERYL_BAD_FILE, "damaged", error);
+    if (memcmp(&n->hash, n->piece, sizeof n->hash)) return refuse(n, BERYL_BAD_FILE, "damaged", &task->error);
+    if (task_settle(task) != BERYL_OK) return BERYL_CANCELLED;
     s->tokens.count = (size_t)n->header.n_token;
     s->n_fed = s->highest = (size_t)n->header.n_fed;
     const gemma4_model *m = &n->engine->model; /* rings hold no more than the window: as if so much more had been written */
@@ -300,7 +303,7 @@ static beryl_status restore_step(beryl_task *task) {
     if (task_is_cancelled(task)) return base_fail(&task->error, BERYL_CANCELLED, "cancelled");
     beryl_status status = n->begun ? BERYL_OK : restore_begin(n, task->session, &task->error);
     if (status != BERYL_OK) return status;
-    if (n->next == n->parts.count) return restore_end(n, task->session, &task->error);
+    if (n->next == n->parts.count) return restore_end(task, n);
     const part *p = &n->parts.data[n->next];
     const size_t size = next_size(n);
     status = take(n, n->at, size, &task->error);

@@ -26,7 +26,17 @@ beryl_status task_put(beryl_task *task, beryl_event event, const char *text, siz
 }
 
 bool task_is_cancelled(const beryl_task *task) {
-    return __atomic_load_n(&task->cancelled, __ATOMIC_RELAXED) != 0;
+    return __atomic_load_n(&task->fate, __ATOMIC_ACQUIRE) == TASK_CANCELLED;
+}
+
+/* Of cancelling and settling, what comes first holds. */
+static bool fate_set(beryl_task *task, int fate) {
+    int open = TASK_OPEN;
+    return __atomic_compare_exchange_n(&task->fate, &open, fate, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE) || open == fate;
+}
+
+beryl_status task_settle(beryl_task *task) {
+    return fate_set(task, TASK_SETTLED) ? BERYL_OK : base_fail(&task->error, BERYL_CANCELLED, "cancelled");
 }
 
 static bool take_event(beryl_task *task, beryl_event *event) {
@@ -48,7 +58,9 @@ beryl_status beryl_task_step(beryl_task *task, beryl_event *event) {
     if (task->ended) return task->status;
     beryl_status status = task->step(task);
     if (status == BERYL_PENDING) return status;
+    if (status == BERYL_OK) status = task_settle(task);
     if (status != BERYL_EVENT) {
+        fate_set(task, TASK_SETTLED);
         task->ended = true;
         task->status = status;
         if (status == BERYL_OK) task->error = (beryl_error){0};
@@ -73,8 +85,8 @@ const beryl_result *beryl_task_result(const beryl_task *task) {
     return task ? &task->result : NULL;
 }
 
-void beryl_cancel(beryl_task *task) {
-    if (task) __atomic_store_n(&task->cancelled, 1, __ATOMIC_RELAXED);
+bool beryl_cancel(beryl_task *task) {
+    return task && fate_set(task, TASK_CANCELLED);
 }
 
 void beryl_task_close(beryl_task *task) {
