@@ -173,7 +173,9 @@ typedef struct beryl_engine_options {
                                   of a name, "software", "reference", "dummy" */
     beryl_precision precision; /* default fast */
     beryl_kv kv;               /* default f32 under exact, else f16 */
-    uint32_t context;          /* tokens a session can hold; 0: the smaller of the file's and 8,192 */
+    uint32_t context;          /* tokens a session can hold; 0: 8,192, or 16,384 or 32,768 where the caches then take a quarter
+                                  of the device's memory beside the weights at most (not in browsers); never more than
+                                  the file has */
     uint32_t sessions;         /* how many sessions can be open at once; 0: 1 */
     uint64_t memory;           /* bytes of device memory that may be used; 0: what the device has */
     bool vocabulary_only;      /* load tokenizer and metadata alone: no weights, no device */

@@ -1,5 +1,6 @@
 /* engine_test.c - the engine's face: facts, tokens, prompts, misuse, files that lie, memory that runs out.
  * Answers themselves are judged by the fixtures' tests. */
+#include "base/file.h"
 #include "base/json.h"
 #include "base/ops.h"
 #include "test.h"
@@ -523,6 +524,72 @@ static void test_hostile(test *t) {
     }
 }
 
+/* ---- context --------------------------------------------------------------------------------------------------------- */
+
+/* A copy of a small model that says it has a longer context, as a file in the scratch folder. */
+static const char *long_model(test *t, char path[300], uint32_t context) {
+    bytes b = read_all(t, "e2b-q4_0.gguf");
+    const size_t at = behind(&b, "gemma4.context_length") + 4; /* behind the kind */
+    if (b.size > at + 4) memcpy(b.data + at, &context, 4);
+    snprintf(path, 300, "%s/long.gguf", test_scratch(t));
+    CHECK_INT(t, base_file_write(path, b.data, b.size, NULL), BERYL_OK);
+    free(b.data);
+    return path;
+}
+
+/* The context that a session gets where nobody asks for one. */
+static uint32_t default_context(test *t, const char *path, const char *device, uint64_t memory, uint64_t *weights) {
+    beryl_engine *e = loaded(t, (beryl_engine_options){.model = path, .device = device, .memory = memory});
+    beryl_engine_info info = {0};
+    beryl_stats stats = {0};
+    if (e) beryl_engine_info_get(e, &info);
+    beryl_engine_stats(e, &stats);
+    if (weights) *weights = stats.weight_bytes;
+    beryl_engine_close(e);
+    return info.context;
+}
+
+static void test_context(test *t) {
+    char path[300];
+    if (test_case(t, "engine/default-context-grows-with-memory")) {
+        uint64_t weights = 0;
+        long_model(t, path, 131072);
+        CHECK_INT(t, default_context(t, path, "reference", 0, NULL), 8192);
+        CHECK_INT(t, default_context(t, path, "dummy", 0, &weights), 32768);
+        uint32_t last = 32768; /* less memory, never more context; and what is least has all that there is */
+        bool some[3] = {false};
+        for (uint64_t memory = weights + (64 << 20); memory > weights + (7 << 20); memory -= 8 << 20) {
+            uint32_t context = default_context(t, path, "dummy", memory, NULL);
+            CHECK(t, (context == 8192 || context == 16384 || context == 32768) && context <= last);
+            some[context / 16384] = true;
+            last = context;
+        }
+        CHECK(t, some[0] && some[1] && last == 8192);
+        CHECK_INT(t, default_context(t, long_model(t, path, 20000), "dummy", 0, NULL), 20000);
+        CHECK_INT(t, default_context(t, long_model(t, path, 5000), "dummy", 0, NULL), 5000);
+    }
+    if (test_case(t, "engine/a-larger-context-is-advised-only-where-there-is-one")) {
+        enum { N = 4097 };
+        beryl_engine *e = loaded(t, (beryl_engine_options){.model = test_data(t, "e2b-q4_0.gguf"), .device = "dummy", .context = 100});
+        beryl_engine *whole = loaded(t, (beryl_engine_options){.model = test_data(t, "e2b-q4_0.gguf"), .device = "dummy", .context = N - 1});
+        static int32_t tokens[N];
+        for (int i = 0; i < N; i++) tokens[i] = 2;
+        beryl_session *s = NULL;
+        beryl_task *task = NULL;
+        beryl_error error = {0};
+        CHECK_INT(t, beryl_session_open(e, NULL, &s, NULL), BERYL_OK);
+        CHECK_INT(t, beryl_session_generate(s, tokens, 101, NULL, &task, &error), BERYL_CONTEXT_FULL);
+        CHECK(t, strstr(error.message, "--context"));
+        beryl_session_close(s);
+        CHECK_INT(t, beryl_session_open(whole, NULL, &s, NULL), BERYL_OK);
+        CHECK_INT(t, beryl_session_generate(s, tokens, N, NULL, &task, &error), BERYL_CONTEXT_FULL);
+        CHECK(t, !strstr(error.message, "--context") && strstr(error.message, "4096"));
+        beryl_session_close(s);
+        beryl_engine_close(e);
+        beryl_engine_close(whole);
+    }
+}
+
 /* ---- memory that runs out ------------------------------------------------------------------------------------------------ */
 
 /* Load, and on devices a short answer, a save and a restore. */
@@ -599,5 +666,6 @@ void test_engine(test *t) {
     beryl_engine_close(engine);
     test_misuse(t);
     test_hostile(t);
+    test_context(t);
     test_memory(t);
 }

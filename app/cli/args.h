@@ -79,7 +79,8 @@ typedef enum args_kind {
     X(KV, "kv", 0, CHOICE, "f32|f16|q8", ON_ENGINE,                                                 \
       "How keys and values are kept; default f32 under exact, else f16")                          \
     X(CONTEXT, "context", 'c', COUNT, "N", ON_ENGINE,                                               \
-      "Tokens that a conversation can hold; default the smaller of the file's and 8,192")         \
+      "Tokens that a conversation can hold; default 8,192, up to 32,768 where there is memory, "    \
+      "or what the model has")                                                                      \
     X(MEMORY, "memory", 0, SIZE, "SIZE", ON_ENGINE,                                                 \
       "Device memory that may be used, like 6G; default what the device has")                     \
     X(NO_CACHE, "no-cache", 0, SWITCH, "", ON_DEVICE, "Neither read nor write the cache folder")    \

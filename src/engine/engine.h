@@ -24,7 +24,8 @@ enum {
     ENGINE_PIECE = 512,      /* most prompt tokens in one run, by default */
     ENGINE_SMALL_PIECE = 32, /* of the plan for short prompts */
     ENGINE_NEAR = 512,
-    ENGINE_CONTEXT = 8192,   /* default, where the file has more */
+    ENGINE_CONTEXT = 8192,   /* default, where the file has more; */
+    ENGINE_CONTEXT_MOST = 4 * ENGINE_CONTEXT, /* where the device has memory for it */
     ENGINE_LOGIT_BYTES = 64 << 20,
 };
 
@@ -96,6 +97,7 @@ struct beryl_engine {
     beryl_source source;       /* a given one, until the file takes it */
     bool loaded;
     bool table_on_host;        /* the per-layer-embedding table did not fit on the device */
+    bool context_least;        /* nor did a context of more than ENGINE_CONTEXT that nobody asked for */
     format_model found;
     format_gguf *gguf;
     uint64_t model_hash;

@@ -198,14 +198,36 @@ static beryl_status check_claim(const beryl_engine *e, beryl_error *error) {
     return BERYL_OK;
 }
 
-/* Weights, caches, buffers. on_host: the per-layer-embedding table stays in the file. */
-static beryl_status place_model(beryl_engine *e, bool on_host, beryl_error *error) {
+/* The default where the file has more than ENGINE_CONTEXT: so much that the caches take a quarter of the memory beside the
+ * weights at most. What imitates a device pays for a long context with time, and a page has to know what it asks for. */
+static uint32_t grown_context(const beryl_engine *e) {
+    const device_caps *caps = e->device ? device_caps_of(e->device) : NULL;
+    if (e->context_least || !caps || caps->kind == DEVICE_SOFTWARE || !strcmp(caps->backend, "web")) return ENGINE_CONTEXT;
+    const uint64_t memory = e->options.memory && e->options.memory < caps->memory ? e->options.memory : caps->memory;
+    const uint64_t weights = format_gguf_data_size(e->gguf), largest = caps->binding_max < caps->buffer_max ? caps->binding_max : caps->buffer_max;
+    uint64_t each = 0, widest = 0; /* bytes a token: of all caches that grow, of the widest */
+    for (uint32_t l = 0; l < e->model.config.n_layer; l++) {
+        const gemma4_layer *layer = &e->model.layers[l];
+        const uint64_t bytes = base_type_row_bytes(kv_type(e->options.kv), layer->head_dim) * layer->n_kv * e->options.sessions;
+        if (layer->sliding || !layer->owner) continue;
+        each += 2 * bytes;
+        if (bytes > widest) widest = bytes;
+    }
+    uint32_t context = ENGINE_CONTEXT;
+    while (2 * context <= ENGINE_CONTEXT_MOST && memory > weights && 2 * context * each <= (memory - weights) / 4 && 2 * context * widest <= largest)
+        context *= 2;
+    return context;
+}
+
+/* Weights, caches, buffers. */
+static beryl_status place_model(beryl_engine *e, beryl_error *error) {
     beryl_status status = BERYL_OK;
-    add_model_weights(e, on_host, &status, error);
+    add_model_weights(e, e->table_on_host, &status, error);
     if (status == BERYL_OK) status = check_claim(e, error);
     if (status != BERYL_OK) return status;
     const gemma4_config *c = &e->model.config;
-    uint32_t context = e->options.context ? e->options.context : c->context_max < ENGINE_CONTEXT ? c->context_max : ENGINE_CONTEXT;
+    uint32_t context = e->options.context ? e->options.context : grown_context(e);
+    if (!e->options.context && context > c->context_max) context = c->context_max;
     if (context > c->context_max)
         return base_fail(error, BERYL_BAD_INPUT, "--context %u: this model has at most %u", context, c->context_max);
     if (e->model.config.n_vocab != text_n_token(e->tokenizer)) return base_fail(error, BERYL_BAD_FILE, "vocabulary of two sizes");
@@ -233,15 +255,24 @@ static beryl_status set_suppressed(beryl_engine *e, beryl_error *error) {
     return status;
 }
 
+/* What did not fit is to be placed anew with less. False: there is nothing to leave out. */
+static bool forgo_some(beryl_engine *e) {
+    if (!e->options.context && e->model.context > ENGINE_CONTEXT) {
+        e->context_least = true;
+    } else if (!e->table_on_host && gemma4_per_layer_bytes(e->gguf) > 0) {
+        base_log(&e->log, BERYL_LOG_INFO, "the per-layer-embedding table stays on the host");
+        e->table_on_host = true;
+    } else {
+        return false;
+    }
+    store_fini(&e->store);
+    return true;
+}
+
 /* May be PENDING, and is then begun anew: little was read so far. */
 static beryl_status make_model(beryl_engine *e, beryl_error *error) {
-    beryl_status status = place_model(e, e->table_on_host, error);
-    if (status == BERYL_NO_DEVICE_MEMORY && !e->table_on_host && gemma4_per_layer_bytes(e->gguf) > 0) {
-        base_log(&e->log, BERYL_LOG_INFO, "the per-layer-embedding table stays on the host");
-        store_fini(&e->store);
-        e->table_on_host = true;
-        status = place_model(e, true, error);
-    }
+    beryl_status status = place_model(e, error);
+    while (status == BERYL_NO_DEVICE_MEMORY && forgo_some(e)) status = place_model(e, error);
     if (status == BERYL_PENDING) store_fini(&e->store);
     return status;
 }
@@ -251,13 +282,8 @@ static beryl_status check_room(beryl_engine *e, bool *again, beryl_error *error)
     beryl_error why = {0};
     const graph_store *s = &e->store;
     beryl_status status = e->device ? device_settle(e->device, &why) : BERYL_OK;
-    *again = status == BERYL_NO_DEVICE_MEMORY && !e->table_on_host && gemma4_per_layer_bytes(e->gguf) > 0;
-    if (*again) {
-        base_log(&e->log, BERYL_LOG_INFO, "the per-layer-embedding table stays on the host");
-        store_fini(&e->store);
-        e->table_on_host = true;
-        return BERYL_OK;
-    }
+    *again = status == BERYL_NO_DEVICE_MEMORY && forgo_some(e);
+    if (*again) return BERYL_OK;
     if (status == BERYL_NO_DEVICE_MEMORY)
         return base_fail(error, status, "the device has no room for %llu MB (weights %llu, cache %llu): %s",
                          (unsigned long long)((s->weight_bytes + s->state_bytes) >> 20), (unsigned long long)(s->weight_bytes >> 20),

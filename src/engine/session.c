@@ -83,8 +83,8 @@ beryl_status session_turn_begin(beryl_session *s, const int32_t *tokens, size_t 
     if (s->task) return base_fail(error, BERYL_MISUSE, "another task is running on this session");
     if (!tokens || n == 0) return base_fail(error, BERYL_BAD_INPUT, "an empty prompt");
     if (n > e->model.context)
-        return base_fail(error, BERYL_CONTEXT_FULL, "the prompt has %zu tokens, the context holds %u: shorten it or use a larger --context", n,
-                         e->model.context);
+        return base_fail(error, BERYL_CONTEXT_FULL, "the prompt has %zu tokens, the context holds %u%s", n, e->model.context,
+                         e->model.context < e->model.config.context_max ? ": shorten it or use a larger --context" : ", which is all that this model has: shorten it");
     for (size_t i = 0; i < n; i++)
         if (tokens[i] < 0 || (uint32_t)tokens[i] >= e->model.config.n_vocab)
             return base_fail_at(error, BERYL_BAD_INPUT, i, "token %d at %zu: the vocabulary has %u", tokens[i], i, e->model.config.n_vocab);

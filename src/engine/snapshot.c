@@ -235,7 +235,8 @@ static beryl_status check_header(const snapshot *n, const beryl_session *s, bery
         return refuse(n, BERYL_BAD_INPUT, "a q8 cache does not go between the reference device and others", error);
     if (h->n_fed > h->n_token) return refuse(n, BERYL_BAD_FILE, "damaged", error);
     if (h->n_fed > e->model.context || h->n_token > (uint64_t)e->model.context + 1) /* the newest token need not be fed */
-        return refuse(n, BERYL_CONTEXT_FULL, "more tokens than the context holds: use a larger --context", error);
+        return refuse(n, BERYL_CONTEXT_FULL, e->model.context < e->model.config.context_max ? "more tokens than the context holds: use a larger --context"
+                                                                                            : "more tokens than this model's context holds", error);
     return BERYL_OK;
 }
 
