@@ -303,6 +303,23 @@ name=cli/verbose-tells-speed-on-stderr
 run run "$model" hello --verbose "${say[@]}"
 code 0 && same "$out" "$first" && like "$err" 'tok/s' && ok
 
+name=cli/full-context-says-what-goes-on
+python3 - "$scratch/long.json" <<'END'
+import json, sys
+messages = [{'role': 'system', 'content': 'Be brief.'}]
+for i in range(12):
+    messages += [{'role': 'user', 'content': f'Who are you, {i}?'}, {'role': 'assistant', 'content': 'I am Beryl, tiny and quick.'}]
+json.dump({'messages': messages + [{'role': 'user', 'content': 'What is the capital of France?'}]}, open(sys.argv[1], 'w'))
+END
+full=(run --chat "$scratch/long.json" --greedy --device "$device" --context 200)
+run "${full[@]}"
+code 1 && like "$err" 'holds 200' && like "$err" 'larger --context' && like "$err" '--drop-oldest' && same "$(wc -l <"$scratch/err")" 1 && ok
+
+name=cli/drop-oldest-goes-on-without-the-oldest-turns
+run "${full[@]}" --drop-oldest --json
+code 0 && like "$err" 'without the oldest [0-9]+ messages' && like "$out" 'Paris' && n=$(sed -n 's/.*"n_prompt":\([0-9]*\).*/\1/p' <<<"$out") &&
+    { [ "$n" -le 100 ] || fail "a prompt of $n tokens"; } && run "${full[@]}" --context 2000 --drop-oldest --json && same "$err" '' && like "$out" '"n_prompt":[34]' && ok
+
 name=cli/ctrl-c-ends-a-command-at-any-time
 # An answer of minutes: whenever it comes, and however busy the machine is, the program has still something to stop.
 { python3 - "$program" "$model" "$device" >"$scratch/out" 2>&1 || fail "$(cat "$scratch/out")"; } <<'END' && ok
@@ -505,6 +522,14 @@ if have script; then
     name=cli/ctrl-c-at-the-prompt-keeps-the-chat
     on_terminal run "$model" "${say[@]}" < <(types 2 'abc\003' 0.3 '/bye\r' 0.5)
     code 0 && like "$out" '\^C' && ok
+
+    name=cli/chat-goes-on-without-the-oldest-turns
+    # The message that did not fit is answered once the oldest may go; that they do is told once; the file has all.
+    on_terminal run --device "$device" --greedy --context 64 --chat "$scratch/hello.json" < <(types 2 \
+        'Who are you, tell me at once?\r' 0.5 'What is the capital of France? It is a question in many words, many more than before, so that it is a long one.\r' 0.5 '/drop on\r' 0.5 \
+        'What is the capital of Spain? It is a question in many words, many more than before, so that it is a long one.\r' 0.5 "/save $scratch/dropped.json\r" 0.5 '/bye\r' 0.5)
+    code 0 && like "$out" 'no longer fits the context of 64 tokens: /drop on' && like "$out" 'is not told the oldest' &&
+        same "$(grep -c 'is not told the oldest' "$scratch/out")" 1 && same "$(grep -o '"role":"user"' "$scratch/dropped.json" | wc -l)" 4 && ok
 else
     name=cli/terminals
     skip 'no script(1)'

@@ -97,6 +97,8 @@ typedef enum args_kind {
       "Answer or go on with a conversation from a JSON file")                                     \
     X(TOOLS, "tools", 0, FILE, "FILE", ON_RUN, "A JSON array of tools that the model may call")   \
     X(THINK, "think", 0, SWITCH, "", ON_RUN, "Let the model think before it answers")             \
+    X(DROP, "drop-oldest", 0, SWITCH, "", ON_RUN,                                                 \
+      "When the context is full, go on without the oldest turns; in a chat also /drop on")        \
     X(RAW, "raw", 0, SWITCH, "", ON_RUN, "Continue the prompt as plain text, without chat form")  \
     X(IDS, "ids", 0, LIST, "IDS", ON_RUN | ON_LOGITS, "The prompt as token ids, like 2,10,11")    \
     X(PRINT_IDS, "print-ids", 0, SWITCH, "", ON_RUN, "Print the new token ids instead of text")   \

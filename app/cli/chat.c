@@ -20,29 +20,53 @@ typedef struct chat {
     bool answered;
     size_t n_call, n_result,
         call_message; /* the model's calls that wait for /result; the message they stand in */
+    bool drop;         /* the oldest turns, when the context is full */
+    bool told;         /* that they are */
+    bool refused_full; /* the last turn was: the context is too full */
+    base_text refused; /* its message */
     bool leave;
 } chat;
 
 /* ---- a turn ---------------------------------------------------------------------------------- */
 
+static void drop_tell(chat *h) {
+    if (h->told || !h->v->n_dropped) return;
+    h->told = true;
+    printf("%s(the context of %u tokens is full: from here on the model is not told the oldest "
+           "turns, now %zu messages; /drop off ends that)%s\n",
+           term_style_text(&h->c->term, stdout, TERM_DIM), h->info.context, h->v->n_dropped,
+           term_style_text(&h->c->term, stdout, TERM_PLAIN));
+}
+
+static const char *context_advice(const chat *h) {
+    return h->info.context < h->info.context_max ? ", --context allows more" : "";
+}
+
 static beryl_task *turn_start(chat *h, beryl_status *status) {
     json_out j;
     beryl_task *task = NULL;
     beryl_error error = {0};
+    *status = BERYL_OK;
+    if (h->drop) {
+        *status = conversation_fit(h->v, h->engine, h->options.max_tokens, &error);
+    } else {
+        h->v->n_dropped = 0;
+    }
     json_init(&j, &h->c->heap);
     conversation_write(h->v, &j, NULL);
-    *status = j.text.failed
-                  ? BERYL_NO_MEMORY
-                  : beryl_session_chat(h->session, j.text.data, &h->options, &task, &error);
+    if (!*status && j.text.failed) *status = BERYL_NO_MEMORY;
+    if (!*status)
+        *status = beryl_session_chat(h->session, j.text.data, &h->options, &task, &error);
     json_fini(&j);
-    if (*status == BERYL_CONTEXT_FULL) {
+    if (*status == BERYL_CONTEXT_FULL && !h->drop && h->v->messages.count > 1) {
         cli_fail(h->c,
-                 "the conversation no longer fits the context of %u tokens: /clear begins anew, "
-                 "--context "
-                 "allows more",
-                 h->info.context);
+                 "the conversation no longer fits the context of %u tokens: /drop on goes on "
+                 "without its oldest turns, /clear begins anew%s",
+                 h->info.context, context_advice(h));
     } else if (*status) {
         cli_report(h->c, *status, &error);
+    } else {
+        drop_tell(h);
     }
     return task;
 }
@@ -52,6 +76,7 @@ static void turn(chat *h, size_t n_keep) {
     beryl_status status;
     beryl_task *task = turn_start(h, &status);
     h->n_call = h->n_result = 0;
+    h->refused_full = status == BERYL_CONTEXT_FULL;
     if (status) {
         conversation_cut(h->v, n_keep);
         return;
@@ -79,7 +104,9 @@ static void turn(chat *h, size_t n_keep) {
                h->n_call == 1 ? "a tool" : "tools: one /result each", plain);
     }
     if (!status && h->last.result.end == BERYL_END_CONTEXT)
-        printf("%s(the context of %u tokens is full: /clear begins anew)%s\n", dim, h->info.context,
+        printf("%s(the context of %u tokens is full: %s)%s\n", dim, h->info.context,
+               h->drop ? "the answer is cut off; the next one goes on without the oldest turns"
+                       : "/drop on goes on without the oldest turns, /clear begins anew",
                plain);
     if (h->c->verbose) {
         fputs(dim, stdout);
@@ -95,6 +122,9 @@ static void say(chat *h, const char *text, size_t size) {
         return;
     }
     turn(h, n_keep);
+    if (!h->refused_full || text == h->refused.data) return;
+    base_text_clear(&h->refused);
+    base_text_add(&h->refused, text, size);
 }
 
 /* ---- commands -------------------------------------------------------------------------------- */
@@ -226,7 +256,9 @@ static void command_stats(chat *h) {
     if (h->answered) {
         answer_stats_print(&h->last, stdout);
     }
-    printf("context        %zu of %u tokens\n", n_token, h->info.context);
+    printf("context        %zu of %u tokens", n_token, h->info.context);
+    if (h->v->n_dropped) printf("; the oldest %zu messages are dropped", h->v->n_dropped);
+    putchar('\n');
     printf("load           %.2f s\n", s.load_s);
     printf("device memory  %s now,", cli_size_text(size, s.device_bytes));
     printf(" %s at most\n", cli_size_text(size, s.device_bytes_peak));
@@ -246,6 +278,24 @@ static void command_think(chat *h, const char *text) {
         return;
     }
     printf("thinking is %s\n", h->v->think ? "on" : "off");
+}
+
+static void command_drop(chat *h, const char *text) {
+    if (!strcmp(text, "on") || !strcmp(text, "off")) {
+        h->drop = text[1] == 'n';
+    } else if (*text) {
+        cli_usage(h->c, "/drop on or /drop off");
+        return;
+    }
+    h->told &= h->drop;
+    printf("when the context is full, %s\n",
+           h->drop ? "the oldest turns are dropped" : "nothing is dropped");
+    if (!h->drop || !h->refused_full) return;
+    if (conversation_waits(h->v)) { /* a tool's result, or a conversation from a file */
+        turn(h, h->v->messages.count);
+    } else if (h->refused.size) {
+        say(h, h->refused.data, h->refused.size);
+    }
 }
 
 static void settings_print(const chat *h) {
@@ -363,6 +413,7 @@ static void command(chat *h, char *text) {
     case CHAT_LOAD: command_load(h, rest); return;
     case CHAT_STATS: command_stats(h); return;
     case CHAT_THINK: command_think(h, rest); return;
+    case CHAT_DROP: command_drop(h, rest); return;
     case CHAT_SET: command_set(h, rest); return;
     case CHAT_RESULT: command_result(h, rest); return;
     case CHAT_AGAIN: command_again(h); return;
@@ -419,7 +470,8 @@ static void loop(chat *h, line_editor *editor) {
 }
 
 int chat_run(cli *c, beryl_engine *engine, conversation *v) {
-    chat h = {.c = c, .engine = engine, .v = v};
+    chat h = {.c = c, .engine = engine, .v = v, .drop = args_has(&c->args, FLAG_DROP)};
+    base_text_init(&h.refused, &c->heap);
     cli_chat_begin();
     beryl_error error = {0};
     generate_options(c, &h.options);
@@ -436,6 +488,7 @@ int chat_run(cli *c, beryl_engine *engine, conversation *v) {
     }
     line_close(editor);
     if (h.answered) answer_fini(&h.last);
+    base_text_fini(&h.refused);
     beryl_session_close(h.session);
     return code;
 }

@@ -15,6 +15,7 @@
     X(LOAD, "/load", "FILE", "Go on with a saved conversation")                                 \
     X(STATS, "/stats", "", "Speed of the last answer, memory, context in use")                  \
     X(THINK, "/think", "on|off", "Let the model think before it answers")                       \
+    X(DROP, "/drop", "on|off", "When the context is full, go on without the oldest turns")      \
     X(SET, "/set", "[NAME VALUE]", "Show or change sampling, like /set temperature 0.7")        \
     X(RESULT, "/result", "TEXT", "Answer the model's tool call")                                \
     X(AGAIN, "/again", "", "Answer the last message anew")                                      \
@@ -40,6 +41,7 @@ typedef struct conversation {
     base_text system;             /* empty: none */
     base_text tools;              /* a JSON array, or empty */
     bool think;
+    size_t n_dropped; /* oldest messages that prompts leave out */
 } conversation;
 
 void conversation_init(conversation *v, base_heap *heap);
@@ -48,8 +50,13 @@ void conversation_fini(conversation *v);
 bool conversation_add(conversation *v, const char *role, const char *content, size_t size);
 bool conversation_add_json(conversation *v, const char *json, size_t size);
 void conversation_cut(conversation *v, size_t n_message); /* keeps the first n */
-/* The whole as beryl.h wants it, with the model's name if given. */
+/* For a prompt, as beryl.h wants it, without what is dropped; with the model's name: the whole. */
 void conversation_write(const conversation *v, json_out *j, const char *model);
+/* Where the prompt would leave less than a quarter of the context (or than max_tokens, if that is not
+ * 0 and less) for the answer: drops the oldest turns, each a question with all that came of it, until
+ * half of the context is free, or the last one is alone. System messages stay. */
+beryl_status conversation_fit(conversation *v, const beryl_engine *engine, uint32_t max_tokens,
+                              beryl_error *error);
 /* Reads what conversation_write wrote, or any {"messages", "tools", "think"}. False: reported, and
  * the conversation is as it was. */
 bool conversation_read(cli *c, conversation *v, const char *path);

@@ -15,6 +15,7 @@ void conversation_init(conversation *v, base_heap *heap) {
 
 void conversation_cut(conversation *v, size_t n_message) {
     while (v->messages.count > n_message) base_text_fini(&v->messages.data[--v->messages.count]);
+    if (v->n_dropped > n_message) v->n_dropped = 0;
 }
 
 void conversation_fini(conversation *v) {
@@ -51,7 +52,27 @@ const char *conversation_call_id(char *to, size_t message, size_t call) {
     return to;
 }
 
+static bool has_role(const conversation *v, size_t message, const char *role) {
+    const base_text *text = &v->messages.data[message];
+    base_arena arena;
+    base_json *root = NULL;
+    base_arena_init(&arena, v->heap);
+    bool has = false;
+    if (!base_json_parse(&arena, text->data, text->size, &root, NULL)) {
+        const base_json *found = base_json_find(root, "role");
+        has = found && found->kind == JSON_STRING && base_view_equal(found->text, base_view_of(role));
+    }
+    base_arena_fini(&arena);
+    return has;
+}
+
+/* A system message that is no plain text stands among the others. */
+static bool begins_with_system(const conversation *v) {
+    return v->messages.count && (has_role(v, 0, "system") || has_role(v, 0, "developer"));
+}
+
 void conversation_write(const conversation *v, json_out *j, const char *model) {
+    const size_t first = model ? 0 : v->n_dropped;
     json_open(j, NULL, '{');
     if (model) json_text(j, "model", model);
     json_open(j, "messages", '[');
@@ -61,7 +82,9 @@ void conversation_write(const conversation *v, json_out *j, const char *model) {
         json_bytes(j, "content", v->system.data, v->system.size);
         json_close(j, '}');
     }
-    for (size_t i = 0; i < v->messages.count; i++)
+    if (first && begins_with_system(v))
+        json_raw(j, NULL, v->messages.data[0].data, v->messages.data[0].size);
+    for (size_t i = first; i < v->messages.count; i++)
         json_raw(j, NULL, v->messages.data[i].data, v->messages.data[i].size);
     json_close(j, ']');
     if (v->tools.size) json_raw(j, "tools", v->tools.data, v->tools.size);
@@ -157,18 +180,44 @@ bool conversation_read_tools(cli *c, conversation *v, const char *path) {
 }
 
 bool conversation_waits(const conversation *v) {
-    if (!v->messages.count) return false;
-    const base_text *last = &v->messages.data[v->messages.count - 1];
-    base_arena arena;
-    base_json *root = NULL;
-    base_arena_init(&arena, v->heap);
-    bool waits = false;
-    if (!base_json_parse(&arena, last->data, last->size, &root, NULL)) {
-        const base_json *role = base_json_find(root, "role");
-        waits = role && role->kind == JSON_STRING &&
-                !base_view_equal(role->text, BASE_VIEW("assistant")) &&
-                !base_view_equal(role->text, BASE_VIEW("model"));
-    }
-    base_arena_fini(&arena);
-    return waits;
+    const size_t n = v->messages.count;
+    return n && !has_role(v, n - 1, "assistant") && !has_role(v, n - 1, "model");
+}
+
+/* ---- room in the context --------------------------------------------------------------------- */
+
+static beryl_status prompt_count(const conversation *v, const beryl_engine *engine, size_t *n,
+                                 beryl_error *error) {
+    json_out j;
+    int32_t *tokens = NULL;
+    json_init(&j, v->heap);
+    conversation_write(v, &j, NULL);
+    beryl_status status = j.text.failed
+                              ? BERYL_NO_MEMORY
+                              : beryl_render_tokens(engine, j.text.data, &tokens, n, error);
+    beryl_free(engine, tokens);
+    json_fini(&j);
+    return status;
+}
+
+/* Without the oldest turn that is left; false: it is the only one. */
+static bool turn_drop(conversation *v) {
+    size_t next = v->n_dropped + (!v->n_dropped && begins_with_system(v)) + 1;
+    while (next < v->messages.count && !has_role(v, next, "user")) next++;
+    if (next >= v->messages.count) return false;
+    v->n_dropped = next;
+    return true;
+}
+
+beryl_status conversation_fit(conversation *v, const beryl_engine *engine, uint32_t max_tokens,
+                              beryl_error *error) {
+    beryl_engine_info info = {0};
+    size_t n = 0;
+    beryl_status status = beryl_engine_info_get(engine, &info);
+    if (!status) status = prompt_count(v, engine, &n, error);
+    uint32_t room = info.context / 4;
+    if (max_tokens && max_tokens < room) room = max_tokens;
+    if (status || n + room <= info.context) return status;
+    while (!status && n > info.context / 2 && turn_drop(v)) status = prompt_count(v, engine, &n, error);
+    return status;
 }

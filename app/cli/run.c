@@ -245,8 +245,31 @@ static int answer_json(cli *c, const answer *a, const char *model) {
 typedef struct prompt {
     const int32_t *tokens; /* [n_token], or NULL: `chat` */
     size_t n_token;
-    const char *chat; /* JSON */
+    conversation *chat;
 } prompt;
+
+/* The task that answers a conversation. CONTEXT_FULL is told with what could be done. */
+static beryl_status chat_start(cli *c, beryl_engine *engine, beryl_session *session,
+                               conversation *v, const beryl_generate_options *options,
+                               beryl_task **task, beryl_error *error) {
+    json_out j;
+    beryl_status status = BERYL_OK;
+    const bool drop = args_has(&c->args, FLAG_DROP);
+    if (drop) status = conversation_fit(v, engine, options->max_tokens, error);
+    json_init(&j, &c->heap);
+    conversation_write(v, &j, NULL);
+    if (!status && j.text.failed) status = BERYL_NO_MEMORY;
+    if (!status) status = beryl_session_chat(session, j.text.data, options, task, error);
+    json_fini(&j);
+    size_t n = strlen(error->message);
+    if (status == BERYL_CONTEXT_FULL && !drop && v->messages.count > 1)
+        snprintf(error->message + n, sizeof error->message - n,
+                 "; --drop-oldest answers without the oldest turns");
+    if (!status && v->n_dropped)
+        fprintf(stderr, "beryl: the context is full: answered without the oldest %zu messages\n",
+                v->n_dropped);
+    return status;
+}
 
 static int answer_once(cli *c, beryl_engine *engine, const prompt *p) {
     beryl_generate_options options;
@@ -263,7 +286,7 @@ static int answer_once(cli *c, beryl_engine *engine, const prompt *p) {
     if (!status) {
         status = p->tokens ? beryl_session_generate(session, p->tokens, p->n_token, &options, &task,
                                                     &error)
-                           : beryl_session_chat(session, p->chat, &options, &task, &error);
+                           : chat_start(c, engine, session, p->chat, &options, &task, &error);
     }
     int code = cli_report(c, status, &error);
     if (!status) {
@@ -277,8 +300,8 @@ static int answer_once(cli *c, beryl_engine *engine, const prompt *p) {
         cli_ids_print(stdout, a.tokens.data, a.tokens.count);
     }
     if (!code && a.result.end == BERYL_END_CONTEXT && !ids)
-        fprintf(stderr, "beryl: the context of %u tokens is full; --context allows more\n",
-                info.context);
+        fprintf(stderr, "beryl: the context of %u tokens is full%s\n", info.context,
+                info.context < info.context_max ? "; --context allows more" : "");
     if (!code && c->verbose) answer_stats_print(&a, stderr);
     beryl_session_close(session);
     answer_fini(&a);
@@ -315,20 +338,11 @@ static int run_raw(cli *c, const char *model, const char *text, size_t size) {
     return code;
 }
 
-static int run_chat_once(cli *c, const char *model, const conversation *v) {
+static int run_chat_once(cli *c, const char *model, conversation *v) {
     cli_open open = {.model = model};
-    json_out j;
-    json_init(&j, &c->heap);
-    conversation_write(v, &j, NULL);
-    beryl_engine *engine = j.text.failed ? NULL : cli_engine_open(c, &open);
-    int code = CLI_FAILED;
-    if (j.text.failed) {
-        code = cli_no_memory(c);
-    } else if (engine) {
-        code = answer_once(c, engine, &(prompt){.chat = j.text.data});
-    }
+    beryl_engine *engine = cli_engine_open(c, &open);
+    int code = engine ? answer_once(c, engine, &(prompt){.chat = v}) : CLI_FAILED;
     beryl_engine_close(engine);
-    json_fini(&j);
     return code;
 }
 
