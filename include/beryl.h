@@ -169,8 +169,8 @@ typedef struct beryl_engine_options {
     size_t size;
     const char *model;         /* path, name in Beryl's folder, or Ollama name; NULL: the built-in model */
     const beryl_source *source; /* instead of `model`: where the bytes come from; copied, then owned */
-    const char *device;        /* NULL: $BERYL_DEVICE, else the best; "webgpu", "cuda:1", "host", part
-                                  of a name, "software", "reference", "dummy" */
+    const char *device;        /* NULL: $BERYL_DEVICE, else the best; "gpu", "cpu", "webgpu", "cuda:1", "host",
+                                  part of a name, "software", "reference", "dummy" */
     beryl_precision precision; /* default fast */
     beryl_kv kv;               /* default f32 under exact, else f16 */
     uint32_t context;          /* tokens a session can hold; 0: 8,192, or 16,384 or 32,768 where the caches then take a quarter

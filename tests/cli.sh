@@ -83,6 +83,23 @@ refused switch-with-value list --json=1
 refused temperature-below-zero run "$model" hello --temperature -1
 refused unknown-help help frobnicate
 
+refused 'name-with-one-dash' run "$model" -temperature 0
+
+meant() { # NAME PATTERN ARGUMENTS..
+    name=cli/did-you-mean-$1
+    local pattern=$2
+    shift 2
+    run "$@"
+    code 2 && like "$err" "$pattern" && same "$(wc -l <"$scratch/err")" 1 && ok
+}
+meant command "no command 'shwo': did you mean 'show'\?" shwo
+meant command-begun "did you mean 'perplexity'\?" perp
+meant command-to-help-with "did you mean 'tokenize'\?" help tokenise
+meant flag "run has no flag '--tempature=1': did you mean --temperature\?" run --tempature=1
+meant flag-with-two-dashes "no flag '-greedy': did you mean --greedy\?" run -greedy
+meant nothing-alike "^beryl: no command 'frobnicate'; see" frobnicate
+meant no-flag-of-another-command "^beryl: list has no flag '--greedy'; see" list --greedy
+
 name=cli/nothing-given-shows-commands
 run
 code 2 && like "$err" 'usage: beryl COMMAND' && same "$out" '' && ok
@@ -158,6 +175,23 @@ done
 failing perplexity-runs-no-programs 'disk:0 keeps memory' perplexity "$model" "$0" --device disk
 failing logits-runs-no-programs 'disk:0 keeps memory' logits "$model" --ids 2 --out "$scratch/none.npy" --device disk
 failing bench-ops-wrong-shape-is-told-once 'M,N,K' bench-ops matmul --shape 1,2 --device reference
+failing words-for-kinds-are-no-names 'no device is called "cpu:0"' bench-ops add --device cpu:0
+
+name=cli/device-cpu-and-gpu
+# What the list has first of each kind.
+run devices --json
+first() { python3 -c 'import json, sys
+fits = [d for d in json.load(open(sys.argv[1])) if d["usable"] and d["language"] and (d["kind"] in ("host", "software")) == (sys.argv[2] == "cpu")]
+print(fits[0]["backend"] + ":" + str(fits[0]["index"]) if fits else "")' "$scratch/out" "$1"; }
+cpu=$(first cpu) gpu=$(first gpu)
+for kind in cpu gpu; do
+    run run "$model" --ids 2 --max-tokens 1 --print-ids --device $kind -v
+    if [ -n "${!kind}" ]; then code 0 && like "$err" "device ${!kind}: " || break
+    elif [ $kind = gpu ]; then code 1 && like "$err" '^beryl: there is no GPU that can be used' || break
+    else code 1 || break
+    fi
+done && ok
+
 failing reference-is-one 'no device is called "reference:1"' bench-ops add --device reference:1
 failing nothing-behind-the-colon 'no device is called "host:"' bench-ops add --device host:
 failing bench-ops-runs-no-programs 'disk:0 keeps memory' bench-ops add --device disk
@@ -176,6 +210,10 @@ else
 fi
 
 # ---- files, tokens, chat form ---------------------------------------------------------------------------
+name=cli/paths-without-dots
+run show
+code 0 && like "$out" 'default.gguf' && [[ $out != *'/../'* ]] && run list && [[ $out != *'/../'* ]] && run devices -v && [[ $out != *'/../'* ]] && ok
+
 name=cli/show
 run show "$model"
 code 0 && like "$out" 'architecture  gemma4' && run show "$model" --tensors --metadata && like "$out" 'blk.0.attn_q.weight' && ok

@@ -27,6 +27,42 @@ args_command args_command_find(const char *name) {
     return COMMAND_NONE;
 }
 
+/* ---- did you mean ---------------------------------------------------------------------------- */
+
+enum { NAME_MOST = 31 };
+
+/* How many letters have to be changed, left out, added, or exchanged with their neighbour. */
+static size_t distance(const char *a, size_t n, const char *b, size_t m) {
+    size_t rows[3][NAME_MOST + 1];
+    for (size_t k = 0; k <= m; k++) rows[0][k] = k;
+    for (size_t i = 1; i <= n; i++) {
+        size_t *row = rows[i % 3], *above = rows[(i - 1) % 3], *higher = rows[(i + 1) % 3];
+        row[0] = i;
+        for (size_t k = 1; k <= m; k++) {
+            size_t best = above[k - 1] + (a[i - 1] != b[k - 1]);
+            if (above[k] + 1 < best) best = above[k] + 1;
+            if (row[k - 1] + 1 < best) best = row[k - 1] + 1;
+            bool swapped = i > 1 && k > 1 && a[i - 1] == b[k - 2] && a[i - 2] == b[k - 1];
+            if (swapped && higher[k - 2] + 1 < best) best = higher[k - 2] + 1;
+            row[k] = best;
+        }
+    }
+    return rows[n % 3][m];
+}
+
+const char *args_nearest(const char *given, size_t size, const char *const *names, size_t n) {
+    const char *nearest = NULL;
+    if (size < 2 || size > NAME_MOST) return NULL;
+    size_t least = size < 4 ? 2 : size < 8 ? 3 : 4; /* what is so far away is another word */
+    for (size_t i = 0; i < n; i++) {
+        size_t m = strlen(names[i]);
+        size_t away = m > NAME_MOST ? least : distance(given, size, names[i], m);
+        if (size >= 3 && m > size && !memcmp(given, names[i], size)) away = 1; /* its beginning */
+        if (away < least) least = away, nearest = names[i];
+    }
+    return nearest;
+}
+
 /* By name (letter 0) or by letter. FLAG_COUNT: the command has no such flag. */
 static args_flag flag_find(args_command command, const char *name, size_t size, char letter) {
     for (int i = 0; i < FLAG_COUNT; i++) {
@@ -152,8 +188,13 @@ static bool value_refused(args_flag flag, const char *text, char *message, size_
 }
 
 static bool flag_unknown(const args *a, const char *given, char *message, size_t size) {
-    snprintf(message, size, "%s has no flag '%s'; see 'beryl help %s'",
-             args_commands[a->command].name, given, args_commands[a->command].name);
+    const char *names[FLAG_COUNT], *command = args_commands[a->command].name;
+    size_t n = 0, dashes = strspn(given, "-");
+    for (int i = 0; i < FLAG_COUNT; i++)
+        if (args_flags[i].commands & (1u << a->command)) names[n++] = args_flags[i].name;
+    const char *meant = args_nearest(given + dashes, strcspn(given + dashes, "="), names, n);
+    snprintf(message, size, "%s has no flag '%s'%s%s%s see 'beryl help %s'", command, given,
+             meant ? ": did you mean --" : "", meant ? meant : "", meant ? "? Or" : ";", command);
     return false;
 }
 
@@ -184,6 +225,9 @@ static bool long_parse(args *a, base_heap *heap, int argc, char **argv, int *i, 
 /* "-v", "-vv", "-n 5", "-n5". */
 static bool short_parse(args *a, base_heap *heap, int argc, char **argv, int *i, char *message,
                         size_t size) {
+    size_t n = strcspn(argv[*i] + 1, "=");
+    if (n > 1 && flag_find(a->command, argv[*i] + 1, n, 0) != FLAG_COUNT)
+        return flag_unknown(a, argv[*i], message, size); /* a name wants two dashes */
     for (const char *p = argv[*i] + 1; *p; p++) {
         args_flag flag = flag_find(a->command, NULL, 0, *p);
         if (flag == FLAG_COUNT) return flag_unknown(a, argv[*i], message, size);
@@ -201,15 +245,23 @@ static bool short_parse(args *a, base_heap *heap, int argc, char **argv, int *i,
     return true;
 }
 
+void args_command_unknown(const char *name, char *message, size_t size) {
+    size_t n = strlen(name);
+    if (n > 5 && !strcmp(name + n - 5, ".gguf")) {
+        snprintf(message, size, "no command '%s'; to run that file: beryl run %s", name, name);
+        return;
+    }
+    const char *names[COMMAND_COUNT];
+    for (int i = 0; i < COMMAND_COUNT; i++) names[i] = args_commands[i].name;
+    const char *meant = args_nearest(name, n, names, COMMAND_COUNT);
+    snprintf(message, size, "no command '%s'%s%s%s see 'beryl help'", name,
+             meant ? ": did you mean '" : "", meant ? meant : "", meant ? "'? Or" : ";");
+}
+
 static bool command_parse(args *a, const char *word, char *message, size_t size) {
     a->command = args_command_find(word);
     if (a->command != COMMAND_NONE) return true;
-    size_t n = strlen(word);
-    if (n > 5 && !strcmp(word + n - 5, ".gguf")) {
-        snprintf(message, size, "no command '%s'; to run that file: beryl run %s", word, word);
-    } else {
-        snprintf(message, size, "no command '%s'; see 'beryl help'", word);
-    }
+    args_command_unknown(word, message, size);
     return false;
 }
 

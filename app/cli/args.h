@@ -71,8 +71,8 @@ typedef enum args_kind {
     X(MODEL, "model", 'm', TEXT, "MODEL", ON_MODEL,                                               \
       "The model: a file, a name in Beryl's folder, or an Ollama name; default the built-in one") \
     X(DEVICE, "device", 0, TEXT, "D", ON_DEVICE,                                                    \
-      "Where to run: a backend, [backend:](index or part of a name), software, reference; "       \
-      "default $BERYL_DEVICE, else the best")                                                     \
+      "Where to run: gpu, cpu, a backend, [backend:](index or part of a name), software, "        \
+      "reference; default $BERYL_DEVICE, else the best")                                                     \
     X(PRECISION, "precision", 0, CHOICE, "exact|fast", ON_DEVICE,                                   \
       "exact: 32-bit activations; fast: 8-bit ones where the device multiplies them; default "    \
       "fast")                                                                                     \
@@ -233,5 +233,9 @@ bool args_list_parse(const char *text, uint64_t most, base_heap *heap, uint32_t 
 /* "6G" in bytes. */
 bool args_size_parse(const char *text, uint64_t *bytes);
 args_command args_command_find(const char *name); /* COMMAND_NONE: no such command */
+/* One line about a name that no command has. */
+void args_command_unknown(const char *name, char *message, size_t size);
+/* The one of n names that is most like `given`; NULL: none is like it. */
+const char *args_nearest(const char *given, size_t size, const char *const *names, size_t n);
 
 #endif

@@ -420,7 +420,11 @@ static void command(chat *h, char *text) {
     case CHAT_BYE: h->leave = true; return;
     case CHAT_COUNT: break;
     }
-    cli_usage(h->c, "no command '%.*s'; /help tells them", n < 40 ? (int)n : 40, text);
+    const char *names[CHAT_COUNT];
+    for (int i = 0; i < CHAT_COUNT; i++) names[i] = chat_commands[i].name;
+    const char *meant = args_nearest(text, n, names, CHAT_COUNT);
+    cli_usage(h->c, "no command '%.*s'%s%s%s /help tells them", n < 40 ? (int)n : 40, text,
+              meant ? ": did you mean " : "", meant ? meant : "", meant ? "?" : ";");
 }
 
 /* ---- the loop -------------------------------------------------------------------------------- */

@@ -575,8 +575,11 @@ static void completion_fish(FILE *to) {
 int help_main(cli *c) {
     const args *a = &c->args;
     args_command command = COMMAND_NONE;
-    if (a->n_positional && (command = args_command_find(a->positional[0])) == COMMAND_NONE)
-        return cli_usage(c, "no command '%s'; see 'beryl help'", a->positional[0]);
+    if (a->n_positional && (command = args_command_find(a->positional[0])) == COMMAND_NONE) {
+        char message[512];
+        args_command_unknown(a->positional[0], message, sizeof message);
+        return cli_usage(c, "%s", message);
+    }
     if (args_has(a, FLAG_COMPLETION)) {
         switch (a->values[FLAG_COMPLETION].integer) {
         case 0: completion_bash(stdout); break;

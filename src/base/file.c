@@ -320,7 +320,7 @@ beryl_status base_file_read(base_heap *heap, const char *path, size_t limit, cha
     *data = NULL;
     *size = 0;
     int fd;
-    uint64_t told; /* not relied on: system files tell 0 */
+    file_state told = {0}; /* not relied on: system files tell a size of 0 */
     beryl_status status = open_regular(path, &fd, &told, error);
     if (status) return status;
     base_text text;

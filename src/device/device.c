@@ -282,21 +282,40 @@ static bool parse_index(base_view text, uint32_t *index) {
     return true;
 }
 
+/* Words for the best device of a kind; DEVICE_ANY: it is none of them. */
+typedef enum device_word { DEVICE_ANY, DEVICE_CPU, DEVICE_GPU, DEVICE_IMITATION } device_word;
+
+static device_word word_of(base_view text) {
+    if (base_view_equal(text, BASE_VIEW("cpu"))) return DEVICE_CPU;
+    if (base_view_equal(text, BASE_VIEW("gpu"))) return DEVICE_GPU;
+    return base_view_equal(text, BASE_VIEW("software")) ? DEVICE_IMITATION : DEVICE_ANY;
+}
+
+static bool word_fits(device_word word, const device_caps *caps) {
+    switch (word) {
+    case DEVICE_ANY: break;
+    case DEVICE_CPU: return device_is_processor(caps);
+    case DEVICE_GPU: return !device_is_processor(caps);
+    case DEVICE_IMITATION: return caps->kind == DEVICE_SOFTWARE;
+    }
+    return false;
+}
+
 /* `rest`: what follows the backend, or all; named: a backend was. The list is best first, so the
  * first match is the best one. usable: of these alone, else of the others, where a backend that
  * could not start stands for all of its devices. */
 static const candidate *choose(const candidates *all, base_view rest, bool named, bool usable) {
     uint32_t index = 0;
-    bool by_index = parse_index(rest, &index),
-         software = base_view_equal(rest, BASE_VIEW("software"));
+    const bool by_index = parse_index(rest, &index);
+    const device_word word = word_of(rest);
     for (size_t i = 0; i < all->list.count; i++) {
         const candidate *c = &all->list.data[i];
         if (c->usable != usable || (!named && !c->caps.languages)) continue;
         if (!rest.size || !c->caps.name[0] || (by_index && c->caps.index == index) ||
-            (software && c->caps.kind == DEVICE_SOFTWARE))
+            word_fits(word, &c->caps))
             return c;
     }
-    if (by_index || software || !rest.size) return NULL;
+    if (by_index || word != DEVICE_ANY || !rest.size) return NULL;
     for (size_t i = 0; i < all->list.count; i++) {
         const candidate *c = &all->list.data[i];
         if (c->usable == usable && (named || c->caps.languages) && find_part(c->caps.name, rest))
@@ -340,11 +359,14 @@ static beryl_status refuse_choice(const candidates *all, const char *choice, con
                             c->why_not);
     }
     const char *list = there.data && !there.failed ? there.data : "none";
-    beryl_status status =
-        choice && *choice
-            ? base_fail(error, BERYL_NO_DEVICE, "no device is called \"%.40s\"; there is: %s; and reference", choice, list)
-            : base_fail(error, BERYL_NO_DEVICE, "no device was found: the processor needs a C compiler (apt install gcc "
-                        "libc6-dev, or the like); device \"reference\" needs nothing and is slow; there is: %s", list);
+    beryl_status status;
+    if (!choice || !*choice)
+        status = base_fail(error, BERYL_NO_DEVICE, "no device was found: the processor needs a C compiler (apt install gcc "
+                           "libc6-dev, or the like); device \"reference\" needs nothing and is slow; there is: %s", list);
+    else if (word_of(base_view_of(choice)) == DEVICE_GPU)
+        status = base_fail(error, BERYL_NO_DEVICE, "there is no GPU that can be used (--device gpu); there is: %s; and reference", list);
+    else
+        status = base_fail(error, BERYL_NO_DEVICE, "no device is called \"%.40s\"; there is: %s; and reference", choice, list);
     base_text_fini(&there);
     return status;
 }
@@ -354,6 +376,7 @@ beryl_status device_open(base_heap *heap, const beryl_log *log, const char *choi
     *out = NULL;
     base_view rest = base_view_of(choice);
     const bool best = !rest.size;
+    const bool gpu = word_of(rest) == DEVICE_GPU;
     uint32_t only = backend_named(rest);
     if (only < N_BACKEND) {
         rest.size = 0;
@@ -369,7 +392,7 @@ beryl_status device_open(base_heap *heap, const beryl_log *log, const char *choi
     device_mask mask;
     candidates all;
     beryl_status status = mask_read(&mask, error);
-    if (!status) status = candidates_init(&all, heap, log, only, best, error);
+    if (!status) status = candidates_init(&all, heap, log, only, best || gpu, error);
     if (status) return status;
     const candidate *c = choose(&all, rest, only < N_BACKEND, true);
     if (!c) {

@@ -216,7 +216,8 @@ void device_list(base_heap *heap, const beryl_log *log,
                  void (*each)(void *user, const device_caps *caps, const char *why_not),
                  void *user);
 /* choice: NULL or "" the first of the list that runs programs; a backend's name; "software";
- * "[backend:](index | part of a name)". An index is caps.index, which counts a backend's devices
+ * "gpu" (no processor), "cpu" (the processor, else what imitates a device on it);
+ * "[backend:](index | part of a name)", or one of these words behind the colon. An index is caps.index, which counts a backend's devices
  * from its best. "reference" is not a device: the caller handles it. "dummy" is opened by its name
  * only and never listed; a device without a language ("disk") is opened by its backend's name only.
  * NO_DEVICE names what there is. */

@@ -52,8 +52,10 @@ static beryl_status find_built_in(base_arena *arena, format_model *found, beryl_
     const char *places[4];
     size_t n = 0;
     if (base_program_folder(folder, sizeof folder)) {
-        places[n++] = base_arena_print(arena, "%s/../share/beryl/models/default.gguf", folder);
-        places[n++] = base_arena_print(arena, "%s/../models/default.gguf",
+        char *last = strrchr(folder, '/');
+        if (last) *last = 0; /* the folder above, without "..", since people are shown the path */
+        places[n++] = base_arena_print(arena, "%s/share/beryl/models/default.gguf", folder);
+        places[n++] = base_arena_print(arena, "%s/models/default.gguf",
                                        folder); /* build/ of a source tree */
     }
 #ifdef BERYL_DATADIR

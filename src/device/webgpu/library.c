@@ -15,6 +15,7 @@
 
 #include <dlfcn.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #ifdef __linux__
 #include <link.h>
@@ -34,7 +35,9 @@ typedef struct search {
 } search;
 
 static void try_file(search *s, const char *path) {
+    char real[4096];
     if (s->handle || !base_file_exists(path)) return;
+    if (realpath(path, real)) path = real; /* people are shown it where it does not open */
     s->handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (s->handle || s->found) return;
     const char *why = dlerror();
