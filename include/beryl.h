@@ -384,7 +384,11 @@ BERYL_API beryl_status beryl_tokenize(const beryl_engine *engine, const char *te
 /* The text of tokens, control tokens left out unless `special`. Caller frees with beryl_free. */
 BERYL_API beryl_status beryl_detokenize(const beryl_engine *engine, const int32_t *tokens, size_t n_token, bool special,
                                         char **text, size_t *size, beryl_error *error);
-/* chat: JSON {"messages":[...], "tools":[...], "think":bool, "generate":bool}. The prompt as text. */
+/* chat: JSON {"messages": [...], "tools": [...], "think": bool, "generate": bool (default true), "preserve_thinking": bool}.
+ * A message is {"role", "content"}, content text or [{"type": "text", "text"}, ...]; an assistant's also "tool_calls",
+ * "tool_responses", "reasoning" (or "reasoning_content", "thinking"); a tool's "tool_call_id", "name". "model" and what OpenAI's
+ * messages carry beside ("id", "refusal", "annotations", "strict", ...) is passed over; any other key is BERYL_BAD_INPUT, which
+ * names it and those that are known. The prompt as text. */
 BERYL_API beryl_status beryl_render(const beryl_engine *engine, const char *chat, char **prompt, size_t *size, beryl_error *error);
 /* The same as tokens: text of messages never becomes a control token. */
 BERYL_API beryl_status beryl_render_tokens(const beryl_engine *engine, const char *chat, int32_t **tokens, size_t *n_token,
@@ -395,8 +399,9 @@ BERYL_API void beryl_free(const beryl_engine *engine, void *memory);
 
 typedef struct beryl_generate_options {
     size_t size;
-    bool greedy;             /* always the likeliest token; else as below */
-    float temperature;       /* 0: the file's default; < 0: greedy */
+    bool greedy;             /* always the likeliest token: what a temperature of 0 is elsewhere. Here a zero means the default,
+                                so that options of zeros are the model's own; .greedy = true asks for the other thing */
+    float temperature;       /* 0: the file's default, which is not greedy (see above); not below 0 */
     uint32_t top_k;          /* 0: default; UINT32_MAX: off (then 256 candidates) */
     float top_p, min_p;      /* 0: default, off; top_p >= 1: off */
     float repetition_penalty, presence_penalty, frequency_penalty; /* 0: off */

@@ -67,6 +67,17 @@ static void check_ids_joined(test *t, const text_make *m, const text_prompt *pro
     text_ids_fini(m->tok, &whole);
 }
 
+/* The conversation of a fixture, which has a name and the prompt beside it. */
+static const base_json *conversation_of(base_json *one) {
+    for (base_json **p = &one->child; *p;) {
+        if (base_view_equal((*p)->key, BASE_VIEW("name")) ||
+            base_view_equal((*p)->key, BASE_VIEW("text")))
+            *p = (*p)->next, one->n_child--;
+        else p = &(*p)->next;
+    }
+    return one;
+}
+
 static void test_fixtures(test *t, const char *name, text_chat_style style) {
     chat_bench b;
     text_make m = {0};
@@ -80,12 +91,12 @@ static void test_fixtures(test *t, const char *name, text_chat_style style) {
         base_json_parse(&b.arena, data, size, &cases, &b.error))
         test_fail(t, __FILE__, __LINE__, "%s", b.error.message);
     if (!text_make_tiny(t, &m)) cases = NULL;
-    for (const base_json *one = cases ? cases->child : NULL; one; one = one->next, n++) {
+    for (base_json *one = cases ? cases->child : NULL; one; one = one->next, n++) {
         text_prompt prompt;
         base_view want = base_json_find(one, "text")->text,
                   label = base_json_find(one, "name")->text;
         const base_json *messages = base_json_find(one, "messages");
-        if (text_chat_render(&b.arena, one, style, &prompt, &b.error))
+        if (text_chat_render(&b.arena, conversation_of(one), style, &prompt, &b.error))
             test_fail(t, __FILE__, __LINE__, "%.*s: %s", (int)label.size, label.data,
                       b.error.message);
         base_text_clear(&b.text);
@@ -277,6 +288,17 @@ static const struct {
      "\"},{\"type\":\"text\",\"text\":\"y\"}]}]}",
      "<bos><|turn>model\n<|tool_call>call:f{}<tool_call|><|tool_response>response:f{value:<|\"|> x "
      "y<|\"|>}<tool_response|><|image|>"},
+    {"keys-of-other-programs-are-passed-over",
+     "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"name\":\"Ann\",\"id\":\"1\",\"content\":"
+     "\"x\"},{\"role\":\"assistant\",\"id\":\"2\",\"refusal\":null,\"annotations\":[],\"audio\":null,"
+     "\"function_call\":null,\"content\":null,\"tool_calls\":[{\"id\":\"c\",\"type\":\"function\","
+     "\"index\":0,\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}]},{\"role\":\"tool\","
+     "\"tool_call_id\":\"c\",\"content\":[{\"type\":\"text\",\"text\":\"y\",\"mark\":1}]}],"
+     "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"strict\":true,\"description\":"
+     "\"d\"}}],\"generate\":false}",
+     "<bos><|turn>system\n<|tool>declaration:f{description:<|\"|>d<|\"|>}<tool|><turn|>\n<|turn>user\nx"
+     "<turn|>\n<|turn>model\n<|tool_call>call:f{}<tool_call|><|tool_response>response:f{value:<|\"|>y<|"
+     "\"|>}<tool_response|>"},
     {"unclosed-thought-is-dropped",
      "{\"messages\":[{\"role\":\"assistant\",\"content\":\" a <|channel>b\"}],\"generate\":false}",
      "<bos><|turn>model\na<turn|>\n"},
@@ -299,6 +321,27 @@ static const struct {
     const char *chat, *says;
 } refusals[] = {
     {"[]", "\"messages\""},
+    {"{\"messages\":[],\"thinking\":true}", "thinking: an unknown key; known are messages, tools"},
+    {"{\"messages\":[{\"role\":\"user\",\"contnet\":\"x\"}]}",
+     "messages[0].contnet: an unknown key; known are role, content"},
+    {"{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"x\",\"bold\":"
+     "true}]}]}",
+     "messages[0].content[0].bold: an unknown key"},
+    {"{\"messages\":[{\"role\":\"system\",\"content\":[{\"type\":\"text\",\"text\":\"x\",\"\":1}]"
+     "}]}",
+     "messages[0].content[0]"},
+    {"{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[{\"fn\":{}}]}]}",
+     "messages[0].tool_calls[0].fn: an unknown key"},
+    {"{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[{\"function\":{\"name\":\"f\","
+     "\"args\":{}}}]}]}",
+     "messages[0].tool_calls[0].function.args: an unknown key; known are name, arguments"},
+    {"{\"messages\":[{\"role\":\"assistant\",\"tool_responses\":[{\"name\":\"f\",\"value\":1}]}]}",
+     "messages[0].tool_responses[0].value: an unknown key"},
+    {"{\"messages\":[],\"tools\":[{\"function\":{\"name\":\"f\",\"params\":{}}}]}",
+     "tools[0].function.params: an unknown key"},
+    {"{\"messages\":[],\"tools\":[{\"name\":\"f\"}]}", "tools[0].name: an unknown key"},
+    {"{\"messages\":[{\"role\":\"assistant\",\"function_call\":{\"name\":\"f\"}}]}",
+     "messages[0].function_call: is not supported"},
     {"{}", "messages: must be a list"},
     {"{\"messages\":{}}", "messages: must be a list"},
     {"{\"messages\":[1]}", "messages[0]: must be an object"},

@@ -196,6 +196,11 @@ failing reference-is-one 'no device is called "reference:1"' bench-ops add --dev
 failing nothing-behind-the-colon 'no device is called "host:"' bench-ops add --device host:
 failing bench-ops-runs-no-programs 'disk:0 keeps memory' bench-ops add --device disk
 failing no-such-file 'nothere' tokenize "$model" --file "$scratch/nothere"
+echo '{"messages":[],"temperature":1}' >"$scratch/more.json"
+echo '{"messages":[{"role":"user","content":"x","contnet":"y"}]}' >"$scratch/typo.json"
+failing unknown-key-of-a-conversation 'more.json: an unknown key "temperature"; known are messages, tools' run "$model" --chat "$scratch/more.json"
+failing unknown-key-of-a-message 'messages\[0\].contnet: an unknown key; known are role, content' run "$model" --chat "$scratch/typo.json" --device "$device"
+failing unknown-key-to-render 'the conversation, temperature: an unknown key' render "$model" --chat "$scratch/more.json"
 failing broken-conversation '.' render "$model" --chat "$scratch/broken.json"
 failing id-outside-vocabulary '.' run "$model" --ids 2,2000000000 --max-tokens 1 --device "$device"
 failing unwritable-logits 'nothere' logits "$model" --ids 2 --out "$scratch/nothere/x.npy" --device "$device"

@@ -367,12 +367,15 @@ static void filters_to_greedy(test *t, int device) {
         o[0].top_k = 1;
         o[1].top_p = 1e-6f;
         o[2].min_p = 1;
-        o[3].temperature = -1;
+        o[3].greedy = true; /* whatever the temperature */
         for (int i = 0; i < 4; i++) {
             model_answer a;
             if (model_generate(t, p.session, p.c.tokens, p.c.n_token, 0, &o[i], &a))
                 model_check_greedy(t, &p.c, a.tokens, a.n_token);
         }
+        beryl_task *task = NULL;
+        o[3].temperature = -1;
+        CHECK_INT(t, beryl_session_generate(p.session, p.c.tokens, p.c.n_token, &o[3], &task, NULL), BERYL_BAD_INPUT);
     }
     place_close(&p);
 }

@@ -226,7 +226,7 @@ static void command_load(chat *h, const char *path) {
         cli_usage(h->c, "that path is too long");
         return;
     }
-    if (!conversation_read(h->c, h->v, file)) return;
+    if (!conversation_read(h->c, h->v, h->engine, file)) return;
     session_clear(h);
     printf("loaded %zu messages\n", h->v->messages.count);
     if (base_file_exists(state)) {

@@ -40,7 +40,7 @@ typedef struct conversation {
     base_vec(base_text) messages; /* one JSON object each */
     base_text system;             /* empty: none */
     base_text tools;              /* a JSON array, or empty */
-    bool think;
+    bool think, preserve_thinking;
     size_t n_dropped; /* oldest messages that prompts leave out */
 } conversation;
 
@@ -57,9 +57,9 @@ void conversation_write(const conversation *v, json_out *j, const char *model);
  * half of the context is free, or the last one is alone. System messages stay. */
 beryl_status conversation_fit(conversation *v, const beryl_engine *engine, uint32_t max_tokens,
                               beryl_error *error);
-/* Reads what conversation_write wrote, or any {"messages", "tools", "think"}. False: reported, and
- * the conversation is as it was. */
-bool conversation_read(cli *c, conversation *v, const char *path);
+/* Reads what conversation_write wrote, or any conversation as beryl.h has it. False: reported, and the
+ * conversation is as it was. engine: it must be one that can be answered, NULL: that is seen later. */
+bool conversation_read(cli *c, conversation *v, const beryl_engine *engine, const char *path);
 bool conversation_waits(const conversation *v); /* the last message is not the assistant's */
 bool conversation_read_tools(cli *c, conversation *v, const char *path);
 

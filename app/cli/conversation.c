@@ -1,6 +1,6 @@
 /* conversation.c - the messages of a chat as JSON, so that what was loaded from a file is kept as
- * it was, and chat files: {"messages", "tools", "think"}, which `render --chat` and `run --chat`
- * read too. */
+ * it was, and chat files, which `render --chat` and `run --chat` read too. Of a file's own keys what is
+ * not known here is refused; those of messages are the library's to judge. */
 #include "chat.h"
 
 #include "base/json.h"
@@ -89,11 +89,37 @@ void conversation_write(const conversation *v, json_out *j, const char *model) {
     json_close(j, ']');
     if (v->tools.size) json_raw(j, "tools", v->tools.data, v->tools.size);
     json_bool(j, "think", v->think);
+    if (v->preserve_thinking) json_bool(j, "preserve_thinking", true);
     json_bool(j, "generate", true);
     json_close(j, '}');
 }
 
+/* Tokens of the prompt. */
+static beryl_status prompt_count(const conversation *v, const beryl_engine *engine, size_t *n,
+                                 beryl_error *error) {
+    json_out j;
+    int32_t *tokens = NULL;
+    json_init(&j, v->heap);
+    conversation_write(v, &j, NULL);
+    beryl_status status = j.text.failed
+                              ? BERYL_NO_MEMORY
+                              : beryl_render_tokens(engine, j.text.data, &tokens, n, error);
+    beryl_free(engine, tokens);
+    json_fini(&j);
+    return status;
+}
+
+static bool is_one_of(base_view key, const char *const *words, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (base_view_equal(key, base_view_of(words[i]))) return true;
+    return false;
+}
+
+/* One of text alone. With keys that say more it stays among the messages as it is. */
 static bool is_system(const base_json *message) {
+    static const char *const keys[] = {"role", "content", "name", "id"};
+    for (const base_json *p = message->child; p; p = p->next)
+        if (!is_one_of(p->key, keys, sizeof keys / sizeof *keys)) return false;
     const base_json *role = base_json_find(message, "role"),
                     *content = base_json_find(message, "content");
     return role && role->kind == JSON_STRING && content && content->kind == JSON_STRING &&
@@ -104,7 +130,8 @@ static bool is_system(const base_json *message) {
 static bool read_root(conversation *v, const base_json *root) {
     const base_json *messages = base_json_find(root, "messages"),
                     *tools = base_json_find(root, "tools");
-    const base_json *think = base_json_find(root, "think");
+    const base_json *think = base_json_find(root, "think"),
+                    *preserve = base_json_find(root, "preserve_thinking");
     const base_json *message = messages->child;
     if (message && is_system(message)) {
         base_text_add_view(&v->system, base_json_find(message, "content")->text);
@@ -120,6 +147,7 @@ static bool read_root(conversation *v, const base_json *root) {
     }
     if (tools && tools->kind == JSON_ARRAY && tools->n_child) base_json_write(&v->tools, tools);
     v->think = think && think->kind == JSON_TRUE;
+    v->preserve_thinking = preserve && preserve->kind == JSON_TRUE;
     return !v->tools.failed && !v->system.failed;
 }
 
@@ -138,19 +166,39 @@ static const base_json *file_parse(cli *c, base_arena *arena, const char *path) 
     return NULL;
 }
 
-bool conversation_read(cli *c, conversation *v, const char *path) {
+/* False: reported. */
+static bool root_check(cli *c, const base_json *root, const char *path) {
+    static const char *const keys[] = {"messages", "tools", "think", "generate",
+                                       "preserve_thinking", "model"};
+    const base_json *messages = base_json_find(root, "messages");
+    if (!messages || messages->kind != JSON_ARRAY) {
+        cli_fail(c, "%s is no conversation: it has no \"messages\" array", path);
+        return false;
+    }
+    for (const base_json *p = root->child; p; p = p->next) {
+        if (is_one_of(p->key, keys, sizeof keys / sizeof *keys)) continue;
+        cli_fail(c,
+                 "%s: an unknown key \"%.*s\"; known are messages, tools, think, generate, "
+                 "preserve_thinking, model",
+                 path, p->key.size > 60 ? 60 : (int)p->key.size, p->key.data);
+        return false;
+    }
+    return true;
+}
+
+bool conversation_read(cli *c, conversation *v, const beryl_engine *engine, const char *path) {
     base_arena arena;
+    beryl_error error = {0};
     conversation fresh;
     bool ok = false;
     base_arena_init(&arena, &c->heap);
     conversation_init(&fresh, v->heap);
     const base_json *root = file_parse(c, &arena, path);
-    const base_json *messages = root ? base_json_find(root, "messages") : NULL;
-    if (root && (!messages || messages->kind != JSON_ARRAY)) {
-        cli_fail(c, "%s is no conversation: it has no \"messages\" array", path);
-    } else if (root) {
+    if (root && root_check(c, root, path)) {
+        size_t n;
         ok = read_root(&fresh, root);
         if (!ok) cli_no_memory(c);
+        if (ok && engine) ok = !cli_report(c, prompt_count(&fresh, engine, &n, &error), &error);
     }
     if (ok) {
         conversation_fini(v);
@@ -185,20 +233,6 @@ bool conversation_waits(const conversation *v) {
 }
 
 /* ---- room in the context --------------------------------------------------------------------- */
-
-static beryl_status prompt_count(const conversation *v, const beryl_engine *engine, size_t *n,
-                                 beryl_error *error) {
-    json_out j;
-    int32_t *tokens = NULL;
-    json_init(&j, v->heap);
-    conversation_write(v, &j, NULL);
-    beryl_status status = j.text.failed
-                              ? BERYL_NO_MEMORY
-                              : beryl_render_tokens(engine, j.text.data, &tokens, n, error);
-    beryl_free(engine, tokens);
-    json_fini(&j);
-    return status;
-}
 
 /* Without the oldest turn that is left; false: it is the only one. */
 static bool turn_drop(conversation *v) {

@@ -402,7 +402,7 @@ static int run_conversation(cli *c, const char *model, const char *word, convers
     const args *a = &c->args;
     bool any = false;
     const char *system = args_text(a, FLAG_SYSTEM);
-    if (args_has(a, FLAG_CHAT) && !conversation_read(c, v, args_text(a, FLAG_CHAT)))
+    if (args_has(a, FLAG_CHAT) && !conversation_read(c, v, NULL, args_text(a, FLAG_CHAT)))
         return CLI_FAILED;
     if (args_has(a, FLAG_TOOLS) && !conversation_read_tools(c, v, args_text(a, FLAG_TOOLS)))
         return CLI_FAILED;

@@ -187,6 +187,7 @@ static beryl_status read_options(const beryl_generate_options *given, beryl_gene
     const float numbers[] = {o->temperature, o->top_p, o->min_p, o->repetition_penalty, o->presence_penalty, o->frequency_penalty};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (!(numbers[i] > -1e6f && numbers[i] < 1e6f)) return base_fail(error, BERYL_BAD_INPUT, "a sampling setting is not a sensible number");
+    if (o->temperature < 0) return base_fail(error, BERYL_BAD_INPUT, "a temperature below 0: .greedy asks for the likeliest token");
     if (o->repetition_penalty < 0) return base_fail(error, BERYL_BAD_INPUT, "a negative repetition penalty");
     if (o->n_stop && !o->stop) return base_fail(error, BERYL_MISUSE, "stop texts without their list");
     return BERYL_OK;
@@ -198,7 +199,7 @@ static void set_sampling(beryl_session *s, const beryl_generate_options *o) {
     s->settings = (base_sample_settings){.temperature = o->temperature == 0 ? e->temperature : o->temperature,
         .top_p = o->top_p == 0 ? e->top_p : o->top_p, .min_p = o->min_p, .top_k = o->top_k == 0 ? e->top_k : o->top_k,
         .seed = {(uint32_t)seed, (uint32_t)(seed >> 32)}};
-    if (o->greedy || s->settings.temperature < 0) s->settings.temperature = 0;
+    if (o->greedy) s->settings.temperature = 0;
     if (s->settings.top_k > BASE_CANDIDATE_MAX) s->settings.top_k = BASE_CANDIDATE_MAX;
     bool repeats = o->repetition_penalty > 0 && o->repetition_penalty != 1.0f;
     s->repetition = repeats ? o->repetition_penalty : 0;

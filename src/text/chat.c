@@ -101,8 +101,10 @@ static bool part_kind(text_renderer *r, const base_json *part, const text_place 
                        "an unknown kind of part; known are text, image, audio and video");
 }
 
-static bool part_text(text_renderer *r, const base_json *part, const text_place *at,
+/* closed: a part of a message, and not of a tool's result, which may have what it likes. */
+static bool part_text(text_renderer *r, const base_json *part, bool closed, const text_place *at,
                       base_view *text) {
+    if (closed && !text_check_keys(r, part, at, "type, text, id, annotations")) return false;
     const base_json *found = base_json_find(part, "text");
     text_place at_text = {at, BASE_VIEW("text"), 0};
     if (!found || found->kind != JSON_STRING) return text_refuse(r, &at_text, "must be text");
@@ -133,7 +135,7 @@ static bool content_render(text_renderer *r, const base_json *content, bool is_m
             if (!text_put_media(r, kind, part)) return false;
             continue;
         }
-        if (!part_text(r, part, &at_part, &text)) return false;
+        if (!part_text(r, part, true, &at_part, &text)) return false;
         text = is_model ? strip_thoughts(r, text) : trim(text);
         if (text.size) *filled = true;
         if (!text_put_content(r, text)) return false;
@@ -154,7 +156,7 @@ static bool system_render(text_renderer *r, const base_json *content, const text
         if (!part_kind(r, part, &at_part, &kind)) return false;
         if (kind != TEXT_CHUNK_CONTENT)
             return text_refuse(r, &at_part, "a system message has parts of text alone");
-        if (!part_text(r, part, &at_part, &text)) return false;
+        if (!part_text(r, part, true, &at_part, &text)) return false;
         if (!text_put_content(r, trim(text)) || !text_put_template(r, " ")) return false;
     }
     return true;
@@ -167,8 +169,11 @@ static bool call_render(text_renderer *r, const base_json *call, const text_plac
     text_place at_function = {at, BASE_VIEW("function"), 0},
                at_name = {&at_function, BASE_VIEW("name"), 0},
                at_arguments = {&at_function, BASE_VIEW("arguments"), 0};
+    if (call->kind == JSON_OBJECT && !text_check_keys(r, call, at, "id, type, index, function"))
+        return false;
     if (!function || function->kind != JSON_OBJECT)
         return text_refuse(r, &at_function, "must be an object");
+    if (!text_check_keys(r, function, &at_function, "name, arguments, index")) return false;
     const base_json *name = base_json_find(function, "name"),
                     *arguments = base_json_find(function, "arguments");
     if (!name || name->kind != JSON_STRING) return text_refuse(r, &at_name, "must be text");
@@ -224,7 +229,7 @@ static bool result_render(text_renderer *r, base_view name, const base_json *bod
         base_view text = {0};
         if (!part_kind(r, part, &at_part, &kind)) return false;
         if (kind != TEXT_CHUNK_CONTENT) continue;
-        if (!part_text(r, part, &at_part, &text)) return false;
+        if (!part_text(r, part, false, &at_part, &text)) return false;
         size += text.size;
     }
     char *joined = base_arena_take(r->arena, size + 1, 1);
@@ -294,6 +299,7 @@ static bool embedded_results_render(text_renderer *r, const base_json *responses
         text_place at_response = {at, {0}, index++},
                    at_value = {&at_response, BASE_VIEW("response"), 0};
         if (response->kind != JSON_OBJECT) return text_refuse(r, &at_response, "must be an object");
+        if (!text_check_keys(r, response, &at_response, "name, response")) return false;
         base_view name = text_or(base_json_find(response, "name"), BASE_VIEW("unknown"));
         if (!response_render(r, name, base_json_find(response, "response"), &at_value))
             return false;
@@ -410,6 +416,17 @@ static bool messages_check(text_renderer *r, const base_json *messages, const te
         const base_json *role = base_json_find(message, "role");
         if (!role || role->kind != JSON_STRING || !role->text.size)
             return text_refuse(r, &at_role, "must be text");
+        if (!text_check_keys(r, message, &at_message,
+                             "role, content, reasoning, reasoning_content, thinking, tool_calls, "
+                             "tool_responses, tool_call_id, name, id, refusal, annotations, audio, "
+                             "function_call"))
+            return false;
+        static const char *const unused[] = {"audio", "function_call"};
+        for (size_t i = 0; i < sizeof unused / sizeof *unused; i++) {
+            text_place at_unused = {&at_message, base_view_of(unused[i]), 0};
+            if (!text_is_absent(base_json_find(message, unused[i])))
+                return text_refuse(r, &at_unused, "is not supported: only null");
+        }
     }
     return true;
 }
@@ -423,7 +440,10 @@ static bool chat_render(text_renderer *r, const base_json *chat, text_chat_style
         return text_refuse(r, NULL, "must be an object with \"messages\"");
     const base_json *messages = base_json_find(chat, "messages"),
                     *tools = base_json_find(chat, "tools");
-    if (!messages_check(r, messages, &at_messages)) return false;
+    if (!text_check_keys(r, chat, NULL,
+                         "messages, tools, think, generate, preserve_thinking, model") ||
+        !messages_check(r, messages, &at_messages))
+        return false;
     if (!flag_find(r, chat, "think", false, &prompt->think) ||
         !flag_find(r, chat, "generate", true, &prompt->generate) ||
         !flag_find(r, chat, "preserve_thinking", false, &state.keep_thoughts))

@@ -43,17 +43,20 @@ typedef struct text_prompt {
 } text_prompt;
 
 /* chat     {"messages": [message], "tools": [tool] or null, "think": bool,
- *          "generate": bool (default true), "preserve_thinking": bool (keep thoughts before calls)}
+ *          "generate": bool (default true), "preserve_thinking": bool (keep thoughts before calls)};
+ *          passed over: "model"
  * message  {"role", "content": text, [part] or null, "tool_calls": [call],
  *          "reasoning" or "reasoning_content" or "thinking": text,
- *          "tool_call_id", "name", "tool_responses": [{"name", "response"}]};
- *          the content of a "tool" message may be any JSON
+ *          "tool_call_id", "name", "tool_responses": [{"name", "response"}]}; passed over: "id",
+ *          "refusal", "annotations", and null for "audio", "function_call"; the content of a "tool" message may be any JSON
  * part     {"type": "text", "text"}, {"type": "image"}, {"type": "audio"}, {"type": "video"},
  *          and OpenAI's names "image_url" and "input_audio"
- * call     {"id", "function": {"name", "arguments": object, or text that is one}}
- * tool     {"function": {"name", "description", "parameters", "response"}}
+ * call     {"id", "function": {"name", "arguments": object, or text that is one}};
+ *          passed over: "type", "index", here and in the function
+ * tool     {"function": {"name", "description", "parameters", "response"}};
+ *          passed over: "type", and "strict" in the function
  *
- * Other members are ignored. BAD_INPUT names the place. All memory is the arena's; the prompt
+ * Other members are refused, but for those of parts that are no text, of results and of schemas. BAD_INPUT names the place. All memory is the arena's; the prompt
  * borrows from `chat`. */
 beryl_status text_chat_render(base_arena *arena, const base_json *chat, text_chat_style style,
                               text_prompt *prompt, beryl_error *error);

@@ -27,6 +27,9 @@ bool text_put_content(text_renderer *r,
 bool text_put_media(text_renderer *r, text_chunk_kind kind, const base_json *part);
 bool text_refuse(text_renderer *r, const text_place *at, const char *what);
 bool text_no_memory(text_renderer *r);
+/* Refuses an object that has another key than `known`, "a, b, c". */
+bool text_check_keys(text_renderer *r, const base_json *object, const text_place *at,
+                     const char *known);
 
 bool text_is_absent(const base_json *value); /* NULL or null */
 bool text_is_true(const base_json *value);   /* as Python sees it: not empty, not zero */

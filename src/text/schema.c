@@ -9,6 +9,7 @@
 #include "base/error.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -42,6 +43,24 @@ bool text_refuse(text_renderer *r, const text_place *at, const char *what) {
     r->status = base_fail(r->error, BERYL_BAD_INPUT, "the conversation%s%s: %s", n ? ", " : "",
                           where, what);
     return false;
+}
+
+bool text_check_keys(text_renderer *r, const base_json *object, const text_place *at,
+                     const char *known) {
+    for (const base_json *p = object->child; p; p = p->next) {
+        bool is_known = false;
+        for (const char *word = known; *word && !is_known; word += strspn(word, ", ")) {
+            size_t n = strcspn(word, ",");
+            is_known = base_view_equal(p->key, (base_view){word, n});
+            word += n;
+        }
+        if (is_known) continue;
+        char what[240];
+        text_place at_key = {at, p->key, 0};
+        snprintf(what, sizeof what, "an unknown key; known are %s", known);
+        return text_refuse(r, &at_key, what);
+    }
+    return true;
 }
 
 bool text_no_memory(text_renderer *r) {
@@ -468,8 +487,12 @@ static bool tool_render(text_renderer *r, const base_json *tool, const text_plac
                at_parameters = {&at_function, BASE_VIEW("parameters"), 0},
                at_properties = {&at_parameters, BASE_VIEW("properties"), 0},
                at_response = {&at_function, BASE_VIEW("response"), 0};
+    if (tool->kind == JSON_OBJECT && !text_check_keys(r, tool, at, "function, type")) return false;
     if (!function || function->kind != JSON_OBJECT)
         return text_refuse(r, &at_function, "must be an object");
+    if (!text_check_keys(r, function, &at_function,
+                         "name, description, parameters, response, strict"))
+        return false;
     const base_json *name = base_json_find(function, "name"),
                     *parameters = base_json_find(function, "parameters"),
                     *response = base_json_find(function, "response");
