@@ -18,7 +18,7 @@ import { BlobSource } from "./source/blob.js";
 import { hasDisk, readDisk } from "./source/disk.js";
 import { openSource, VerifiedSource, type ByteSource, type FillableSource, type Progress } from "./source/index.js";
 import { orAborted, within } from "./source/source.js";
-import { browserStorage, removeModel, type StorageHost } from "./source/store.js";
+import { browserStorage, type StorageHost } from "./source/store.js";
 
 /** What a host needs of its surroundings; tests bring their own. */
 export interface HostParts {
@@ -132,7 +132,7 @@ class Host {
             const storage = this.#parts.storage ?? browserStorage;
             const module = fetchModule(load.module, stop), kept = openKept(); // beside the file's beginning
             module.catch(() => undefined);
-            const source = await openSource(load.source, {
+            const open = (): Promise<ByteSource | FillableSource> => openSource(load.source, {
                 storage,
                 cache: load.cache ?? "auto",
                 ...(load.request && { request: load.request }),
@@ -140,24 +140,50 @@ class Host {
                 onProgress: (progress) => this.#tell({ kind: "progress", progress }),
                 onWarning: (line) => this.#log("warning", line),
             }, stop);
-            this.#source = source;
-            const sha256 = load.sha256?.toLowerCase();
-            const known = "store" in source && source.store !== null && source.store.note.sha256 === sha256;
-            const unchecked = sha256 !== undefined && !known ? new VerifiedSource(source) : null;
+            this.#source = await open();
             this.#module = await module;
             this.#kept = await kept;
-            const engine = await this.#open(unchecked ?? source, stop).catch(async (thrown: unknown) => {
-                throw thrown instanceof BerylError && thrown.status === "NO_DEVICE_MEMORY" ? await this.#advise(thrown, source, stop) : thrown;
+            const engine = await this.#read(this.#source, load, stop).catch(async (thrown: unknown) => {
+                if (!await this.#forget(thrown)) throw thrown;
+                this.#source = await open(); // what was kept is no model, but the server may have one by now
+                return await this.#read(this.#source, load, stop);
             });
-            if (unchecked && sha256) await this.#verify(unchecked, sha256, stop);
             this.#adopt(engine);
-            if ("fill" in source) void this.#fill(source, sha256 ?? null);
             return engine.info();
         } catch (thrown) {
             const cancelled = stop.aborted;
+            if (!cancelled) await this.#forget(thrown);
             await this.#close();
             throw cancelled ? new BerylError("CANCELLED", "the load was cancelled") : thrown;
         }
+    }
+
+    /* From an open source to an engine; the rest of what is to be kept goes on after that, unless it must be kept. */
+    async #read(source: ByteSource | FillableSource, load: PlainLoad, stop: AbortSignal): Promise<Engine> {
+        const sha256 = load.sha256?.toLowerCase() ?? null;
+        const known = "store" in source && source.store !== null && source.store.note.sha256 === sha256;
+        const unchecked = sha256 !== null && !known ? new VerifiedSource(source) : null;
+        const engine = await this.#open(unchecked ?? source, stop).catch(async (thrown: unknown) => {
+            throw thrown instanceof BerylError && thrown.status === "NO_DEVICE_MEMORY" ? await this.#advise(thrown, source, stop) : thrown;
+        });
+        if (unchecked && sha256) await unchecked.finish(sha256, stop, (progress) => this.#tell({ kind: "progress", progress }));
+        if (!("fill" in source)) return engine;
+        if (load.cache === "required") await this.#fill(source, sha256, stop);
+        else this.#fill(source, sha256, this.#ending.signal).catch((thrown: unknown) => {
+            if (!this.#ending.signal.aborted) this.#log("warning", `not all of ${source.name} is kept yet: ${(thrown as Error).message}`);
+        });
+        return engine;
+    }
+
+    /* What is no model is not kept, nor what has begun to come and is none of Beryl's. True if the server may have another by now. */
+    async #forget(thrown: unknown): Promise<boolean> {
+        const source = this.#source, status = thrown instanceof BerylError ? thrown.status : "";
+        if (!source || !("forget" in source) || !(status === "BAD_FILE" || (status === "UNSUPPORTED" && !source.old))) return false;
+        this.#source = null;
+        await this.#engine?.close().catch(() => undefined);
+        this.#engine = null;
+        await source.forget();
+        return source.old;
     }
 
     async #open(source: ByteSource, signal: AbortSignal): Promise<Engine> {
@@ -173,7 +199,8 @@ class Host {
         const { size, name } = source;
         const options: EngineOptions = {
             // The source outlives the engine: a lost device takes the engine, not the file.
-            source: { size, name, read: (offset, count, stop) => source.read(offset, count, stop) },
+            source: { size, name, read: (offset, count, stop) => source.read(offset, count, stop),
+                ...(source.readNow && { readNow: (offset: number, to: Uint8Array) => source.readNow?.(offset, to) ?? false }) },
             module: this.#module,
             log: (level, line) => this.#log(level, line),
             ...(this.#kept && { kept: this.#kept }),
@@ -210,26 +237,9 @@ class Host {
         return new BerylError(refused.status, refused.message, hint, refused.at);
     }
 
-    async #verify(source: VerifiedSource, sha256: string, signal: AbortSignal): Promise<void> {
-        try {
-            await source.finish(sha256, signal, (progress) => this.#tell({ kind: "progress", progress }));
-        } catch (thrown) {
-            const store = this.#source && "store" in this.#source ? this.#source.store : null;
-            if (store && thrown instanceof BerylError && thrown.status === "BAD_FILE") {
-                this.#source?.close?.();
-                await removeModel(this.#parts.storage ?? browserStorage, store.key);
-            }
-            throw thrown;
-        }
-    }
-
     /* What nobody has read yet is kept too, so that the next start needs no network. */
-    async #fill(source: FillableSource, sha256: string | null): Promise<void> {
-        try {
-            if (await source.fill(this.#ending.signal) && sha256) await source.store?.annotate({ sha256 });
-        } catch (thrown) {
-            if (!this.#ending.signal.aborted) this.#log("warning", `not all of ${source.name} is kept yet: ${(thrown as Error).message}`);
-        }
+    async #fill(source: FillableSource, sha256: string | null, stop: AbortSignal): Promise<void> {
+        if (await source.fill(stop) && sha256) await source.store?.annotate({ sha256 });
     }
 
     #adopt(engine: Engine): void {

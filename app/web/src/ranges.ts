@@ -2,8 +2,9 @@
  * ranges.ts - what C reads from and writes to, when it asks.
  *
  * C asks for a range and is told "pending" until it is there; then it asks again with the same
- * numbers. Long reads go through blocks, some of them ahead, since weights are read nearly in
- * the order of the file; short ones are asked for as they are. A sink takes one piece at a time.
+ * numbers. A source that has the bytes at hand puts them where C wants them. Else long reads go through blocks, some of
+ * them ahead, since weights are read nearly in the order of the file; short ones are asked for as they are. A sink takes one
+ * piece at a time.
  */
 import type { Bell } from "./gpu.js";
 import { BerylError } from "./error.js";
@@ -18,6 +19,8 @@ export interface ByteSource {
     readonly name: string;
     /** Exactly the bytes of [offset, offset + size), which always lie inside; they are the reader's own. */
     read(offset: number, size: number, signal?: AbortSignal): Promise<Uint8Array>;
+    /** Fills `to` from `offset` on without waiting. True: done; a promise: ask again when it has ended; false: not in this way, `read` does it. */
+    readNow?(offset: number, to: Uint8Array): boolean | Promise<unknown>;
     close?(): void;
 }
 
@@ -36,6 +39,7 @@ export class SourceReader {
     readonly #stop = new AbortController();
     #blocks = new Map<number, Range>(); // by number
     #short: Range | null = null;
+    #near: BerylError | "coming" | null = null; // what the source will have at hand, or why it will not
     #outstanding = 0;
 
     constructor(source: ByteSource, bell: Bell) {
@@ -50,6 +54,10 @@ export class SourceReader {
 
     /** Copies the range to `to`, or says PENDING. */
     read(offset: number, to: Uint8Array): number {
+        if (this.#near) return this.#readNear();
+        const now = this.#source.readNow?.(offset, to) ?? false;
+        if (now === true) return STATUS.OK;
+        if (now) return this.#await(now);
         const size = to.length, first = Math.floor(offset / BLOCK), last = Math.floor((offset + size - 1) / BLOCK);
         let whole = true;
         if (size <= SHORT && !this.#blocks.get(first)?.bytes) return this.#readShort(offset, to);
@@ -83,6 +91,25 @@ export class SourceReader {
         this.#stop.abort();
         this.#blocks.clear();
         this.#source.close?.();
+    }
+
+    #readNear(): number {
+        const near = this.#near;
+        if (!(near instanceof BerylError)) return STATUS.PENDING;
+        this.#near = null;
+        return this.#fail(near);
+    }
+
+    #await(coming: Promise<unknown>): number {
+        const end = (failure: BerylError | null): void => {
+            this.#near = failure;
+            this.#outstanding--;
+            this.#bell.ring();
+        };
+        this.#near = "coming";
+        this.#outstanding++;
+        coming.then(() => end(null), (thrown: unknown) => end(BerylError.from(thrown)));
+        return STATUS.PENDING;
     }
 
     #readShort(offset: number, to: Uint8Array): number {

@@ -13,6 +13,8 @@ export interface World {
     pace: number;
     /** Loads fail with it. */
     refuse: BerylError | null;
+    /** Whether a file that begins so cannot be parsed. */
+    damaged: (bytes: Uint8Array) => boolean;
     /** The largest context that fits. */
     room: number;
     /** Takes the device of the newest engine away. */
@@ -25,7 +27,7 @@ export interface World {
 }
 
 export function makeWorld(): World {
-    return { log: [], pace: 1, refuse: null, room: Infinity, lose: () => undefined, open: 0, most: 0, running: 0, mostRunning: 0 };
+    return { log: [], pace: 1, refuse: null, damaged: () => false, room: Infinity, lose: () => undefined, open: 0, most: 0, running: 0, mostRunning: 0 };
 }
 
 const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
@@ -96,6 +98,7 @@ export function doubleLoader(world: World): typeof Engine.load {
         if (world.refuse) throw world.refuse;
         if ((options.context ?? 8192) > world.room) throw new BerylError("NO_DEVICE_MEMORY", "needs 9 MB and 7 may be used");
         const { size, read } = options.source;
+        if (world.damaged(await read(0, 1000, signal))) throw new BerylError("BAD_FILE", "no room for tensors");
         for (let at = 0; at < size; at += 1_000_000) {
             await read(at, Math.min(1_000_000, size - at), signal);
             if (signal?.aborted) throw new BerylError("CANCELLED", "loading was cancelled");

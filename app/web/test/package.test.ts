@@ -300,6 +300,49 @@ for (const [name, border] of Object.entries(borders)) describe(`a model ${name}`
         assert.ok(!heard.some((event) => event.kind === "progress" && event.progress.what === "checking the file"));
     });
 
+    test("a file that does not parse is not kept, and what was kept of it is asked for again", async () => {
+        const server = await serveFile(FILE);
+        world.damaged = (bytes) => bytes[100] === FILE[100]; // as long as the server has this one
+        await assert.rejects(load({ source: server.url }), fails("BAD_FILE", /no room for tensors/));
+        assert.equal(disk.model().size, 0);
+        world.damaged = () => false;
+        await again();
+        await load({ source: server.url });
+        while (!(await noteOf(disk)).includes("\"complete\":true")) await pause(5);
+        const requests = server.log.length;
+        await again();
+        await load({ source: server.url });
+        assert.equal(server.log.length, requests, "it is read from where it is kept");
+        world.damaged = (bytes) => bytes[100] === FILE[100];
+        server.bytes = FILE.slice().fill(FILE[100]! ^ 1, 100, 101);
+        server.faults.etag = () => "\"two\"";
+        await again();
+        await load({ source: server.url });
+        while (!(await noteOf(disk)).includes("\"complete\":true")) await pause(5);
+        assert.equal(disk.model().get("000000")?.bytes[100], FILE[100]! ^ 1);
+        await server.close();
+
+        async function again(): Promise<void> {
+            await caller.call("close", null);
+            caller.close();
+            caller = border(world, disk);
+        }
+    });
+
+    test("what must be kept is kept when the model is there", async () => {
+        const server = await serveFile(FILE);
+        await load({ source: server.url, cache: "required" });
+        assert.ok((await noteOf(disk)).includes("\"complete\":true"));
+        await caller.call("close", null);
+        caller.close();
+        disk = new Disk();
+        caller = border(world, disk);
+        disk.gate = pause(1).then(() => { disk.quota = 10; });
+        await assert.rejects(load({ source: server.url, cache: "required" }), fails("NO_MEMORY", /cannot be kept/));
+        assert.equal(disk.usage(), 0);
+        await server.close();
+    });
+
     test("closing ends what runs and what waits", async () => {
         await load();
         world.pace = 20;
@@ -315,7 +358,7 @@ for (const [name, border] of Object.entries(borders)) describe(`a model ${name}`
 });
 
 async function noteOf(disk: Disk): Promise<string> {
-    return new TextDecoder().decode((await disk.model()).get("note.json")?.bytes ?? new Uint8Array(0));
+    return new TextDecoder().decode(disk.model().get("note.json")?.bytes ?? new Uint8Array(0));
 }
 
 describe("rpc", () => {

@@ -38,7 +38,7 @@ export interface FileServer {
     close(): Promise<void>;
 }
 
-/** Bytes that differ everywhere. */
+/** Bytes that differ everywhere, but for the first eight, which are a GGUF's. */
 export function noise(size: number, seed = 1): Uint8Array<ArrayBuffer> {
     const words = new Uint32Array(Math.ceil(size / 4));
     let x = seed * 2654435761 >>> 0 || 1;
@@ -48,6 +48,7 @@ export function noise(size: number, seed = 1): Uint8Array<ArrayBuffer> {
         x ^= x << 5;
         words[i] = x >>> 0;
     }
+    words.set([0x46554747, 3].slice(0, words.length));
     return new Uint8Array(words.buffer, 0, size).slice();
 }
 

@@ -9,7 +9,7 @@ import { makeCache } from "../src/cache.js";
 import { BerylError } from "../src/error.js";
 import { BlobSource } from "../src/source/blob.js";
 import { openSource, VerifiedSource, type ByteSource, type FillableSource, type UrlOptions } from "../src/source/index.js";
-import { PIECE } from "../src/source/store.js";
+import { PIECE, storeKey } from "../src/source/store.js";
 import { openUrl } from "../src/source/url.js";
 import { Disk, nowhere } from "./storage.js";
 import { noise, serveFile, type Faults, type FileServer } from "./server.js";
@@ -37,6 +37,18 @@ async function readAll(source: ByteSource, step = 3_000_000): Promise<Buffer> {
     return Buffer.concat(parts);
 }
 
+/* As the engine reads: without waiting where the bytes are at hand. */
+async function readNow(source: ByteSource, bytes: Uint8Array = MODEL, step = 3_000_000): Promise<void> {
+    for (let at = 0; at < source.size;) {
+        const to = new Uint8Array(Math.min(step, source.size - at)), now = source.readNow?.(at, to);
+        if (now !== true && !(now instanceof Promise)) to.set(await source.read(at, to.length));
+        await now;
+        if (now instanceof Promise) continue;
+        assert.ok(Buffer.from(to).equals(Buffer.from(bytes.buffer, bytes.byteOffset + at, to.length)), `bytes differ at ${at}`);
+        at += to.length;
+    }
+}
+
 async function same(source: ByteSource, bytes: Uint8Array = MODEL, step?: number): Promise<void> {
     assert.equal(source.size, bytes.length);
     assert.ok((await readAll(source, step)).equals(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length)), "bytes differ");
@@ -49,6 +61,10 @@ function fails(status: string, message?: RegExp): (error: unknown) => boolean {
         if (message) assert.match(error.message, message);
         return true;
     };
+}
+
+async function until(done: () => unknown): Promise<void> {
+    while (!done()) await new Promise((resolve) => setTimeout(resolve, 2));
 }
 
 describe("blob", () => {
@@ -93,6 +109,15 @@ describe("url", () => {
         assert.ok(server.log.every((line) => /^GET \d+-\d+$/.test(line)), server.log.join());
         const far = await source.read(2 * PIECE - 100, 200);
         assert.ok(Buffer.from(far).equals(Buffer.from(MODEL.subarray(2 * PIECE - 100, 2 * PIECE + 100))));
+    });
+
+    test("bytes at hand are given without waiting", async () => {
+        for (const options of [{ storage: nowhere }, { storage: new Disk().host() }]) {
+            const server = await start(), source = await openAt(server, options);
+            await readNow(source);
+            assert.equal(server.log.length, 4, server.log.join());
+            await readNow(source, MODEL, 5_000_000);
+        }
     });
 
     test("the whole file crosses the network once", async () => {
@@ -140,6 +165,36 @@ describe("url", () => {
         await assert.rejects(openAt(await start({ status: () => 403 })), fails("IO", /403/));
         await assert.rejects(openUrl("http://127.0.0.1:9/x", { retry: RETRY, storage: nowhere }), fails("IO"));
         await assert.rejects(openAt(await start({}, new Uint8Array(0))), fails("BAD_FILE"));
+    });
+
+    test("what is no GGUF is refused, and nothing of it is kept", async () => {
+        const page = Buffer.from("<!DOCTYPE html><title>Not here</title>".padEnd(100_000));
+        for (const [faults, bytes, hint] of [[{ noRanges: true }, page, /web page/], [{}, page, /web page/], [{}, noise(3 * PIECE).fill(7, 0, 1), /file itself/],
+            [{}, Buffer.from("GG"), /file itself/]] as const) {
+            const disk = new Disk();
+            await assert.rejects(openAt(await start(faults, bytes), { storage: disk.host() }), (error: BerylError) =>
+                fails("BAD_FILE", /is no GGUF file: it begins with "/)(error) && hint.test(error.hint));
+            assert.equal(disk.root.inside.size, 0);
+        }
+    });
+
+    test("a server that does not let the page read is named, with what to set", async () => {
+        const url = "http://models.example/a.gguf", asked: string[] = [];
+        const refusing = (_: unknown, { mode, method }: RequestInit): Promise<Response> => {
+            asked.push(`${method} ${mode ?? ""}`);
+            return mode === "no-cors" ? Promise.resolve({ type: "opaque" } as Response) : Promise.reject(new TypeError("Failed to fetch"));
+        };
+        Object.assign(globalThis, { origin: "https://page.example" });
+        try {
+            const refused = openUrl(url, { retry: RETRY, storage: nowhere, fetch: refusing as typeof fetch, request: { headers: { "X-Key": "1" } } });
+            await assert.rejects(refused, (error: BerylError) => fails("IO", /models\.example does not let pages of https:\/\/page\.example read a\.gguf \(CORS\)/)(error)
+                && /Access-Control-Allow-Origin: \*.*Expose-Headers: Content-Range, Content-Length, ETag.*Range, X-Key/.test(error.hint));
+            assert.deepEqual(asked, ["GET ", "HEAD no-cors", "GET ", "HEAD no-cors"]);
+            const gone = openUrl(url, { retry: RETRY, storage: nowhere, fetch: (() => Promise.reject(new TypeError("Failed to fetch"))) as typeof fetch });
+            await assert.rejects(gone, (error: BerylError) => fails("IO", /4 times: Failed to fetch/)(error) && /connect-src/.test(error.hint));
+        } finally {
+            Reflect.deleteProperty(globalThis, "origin");
+        }
     });
 
     test("a file that changes meanwhile is an error", async () => {
@@ -221,7 +276,7 @@ describe("store", () => {
         const source = await openAt(server, { storage: disk.host() });
         await source.read(PIECE * 2, 10);
         assert.equal(await source.fill(), true);
-        assert.equal([...(await disk.model()).keys()].length, 5);
+        assert.equal([...disk.model().keys()].length, 5);
         assert.equal(server.log.length, 5, server.log.join()); // four pieces and the small read
     });
 
@@ -232,7 +287,7 @@ describe("store", () => {
         await first.read(0, 10);
         await first.read(PIECE, PIECE);
         first.close?.();
-        const kept = [...(await disk.model()).keys()].filter((name) => name !== "note.json");
+        const kept = [...disk.model().keys()].filter((name) => name !== "note.json");
         assert.ok(kept.length >= 2 && kept.length < 4, kept.join());
         server.log = [];
         const seen: number[] = [];
@@ -250,7 +305,7 @@ describe("store", () => {
         await same(first);
         await first.fill();
         first.close?.();
-        const file = (await disk.model()).get("000001");
+        const file = disk.model().get("000001");
         assert.ok(file);
         file.bytes = file.bytes.slice(0, 5);
         server.log = [];
@@ -279,8 +334,9 @@ describe("store", () => {
         const server = await start();
         const first = await openAt(server, { storage: disk.host() });
         await first.read(0, 10);
+        await until(() => first.store?.has(0));
         first.close?.();
-        const note = (await disk.model()).get("note.json");
+        const note = disk.model().get("note.json");
         assert.ok(note);
         note.bytes = note.bytes.slice(0, 20);
         await same(await openAt(server, { storage: disk.host() }));
@@ -295,6 +351,102 @@ describe("store", () => {
         assert.match(lines.join(), /13 MB more are needed.*1\.0 MB are free/);
         await assert.rejects(openAt(server, { storage: disk.host(), cache: "required" }), fails("NO_MEMORY", /are free/));
         await assert.rejects(openAt(server, { storage: nowhere, cache: "required" }), fails("NO_MEMORY", /keeps no files/));
+    });
+
+    test("what must be kept and cannot be is an error, also when the disk fills up late", async () => {
+        const disk = new Disk();
+        const server = await start();
+        const source = await openAt(server, { storage: disk.host(), cache: "required" });
+        disk.quota = PIECE + 5000;
+        await assert.rejects(readAll(source).then(() => source.fill()), fails("NO_MEMORY", /cannot be kept.*required.*storage is full/));
+        await assert.rejects(source.fill(), fails("NO_MEMORY"));
+        assert.equal([...disk.model().values()].filter((file) => file.bytes.length === 0).length, 0);
+    });
+
+    test("a disk that takes nothing has no entry after it", async () => {
+        const disk = new Disk();
+        const host = disk.host();
+        const server = await start();
+        const source = await openAt(server, { storage: { ...host, estimate: () => Promise.resolve({}) } });
+        disk.quota = 500; // the note, but no piece
+        await same(source);
+        assert.equal(await source.fill(), false);
+        assert.equal(disk.model().size, 0);
+        assert.deepEqual(await makeCache(host).list(), []);
+    });
+
+    test("a reader does not wait for the disk, and what waits for it is bounded", async () => {
+        const disk = new Disk();
+        let opens = (): void => undefined;
+        disk.gate = new Promise((resolve) => { opens = resolve; });
+        const big = noise(12 * PIECE), server = await start({}, big);
+        const source = await openAt(server, { storage: disk.host() });
+        for (let i = 0; i < 3; i++) await source.read(i * PIECE, PIECE);
+        const blocked = source.read(8 * PIECE, PIECE);
+        await new Promise((resolve) => setTimeout(resolve, 50));
+        assert.deepEqual(disk.writes, []);
+        assert.ok(server.log.length <= 6, server.log.join());
+        opens();
+        await blocked;
+        await same(source, big);
+        assert.equal(await source.fill(), true);
+    });
+
+    test("two tabs at once fetch the file once", async () => {
+        const disk = new Disk();
+        const server = await start({ slow: 1 });
+        const [a, b] = await Promise.all([openAt(server, { storage: disk.host() }), openAt(server, { storage: disk.host() })]);
+        await Promise.all([same(a).then(() => a.fill()), same(b).then(() => b.fill())]);
+        assert.equal(server.log.length, 4 + 1, server.log.join()); // both have asked for the first piece to learn of the file
+    });
+
+    test("a tab that holds the lock and brings nothing is not waited for", async () => {
+        const disk = new Disk(), server = await start(), host = disk.host(), end = new AbortController();
+        void host.locks?.request(`beryl/${storeKey(server.url)}`, {}, () => new Promise((resolve) => end.signal.addEventListener("abort", resolve)));
+        await same(await openAt(server, { storage: host, patience: 20 }));
+        end.abort();
+    });
+
+    for (const handles of ["shared", "alone"] as const)
+        test(`kept pieces are read by synchronous handles: ${handles}`, async () => {
+            const disk = new Disk();
+            disk.handles = handles;
+            const server = await start();
+            const first = await openAt(server, { storage: disk.host() });
+            await same(first);
+            await first.fill();
+            first.close?.();
+            const [a, b] = await Promise.all([openAt(server, { storage: disk.host() }), openAt(server, { storage: disk.host() })]);
+            await Promise.all([same(a), same(b, MODEL, 1_000_000)]);
+            assert.ok(disk.opened >= 4);
+            await readNow(a);
+            await readNow(b);
+            a.close?.();
+            b.close?.();
+            await new Promise((resolve) => setTimeout(resolve, 5));
+            assert.equal([...disk.model().values()].reduce((sum, file) => sum + file.open, 0), 0);
+        });
+
+    test("a file that nobody reads is nobody's", async () => {
+        const disk = new Disk();
+        disk.handles = "alone";
+        const server = await start();
+        const source = await openAt(server, { storage: disk.host() });
+        await same(source);
+        await source.fill();
+        await source.read(0, 10);
+        await until(() => [...disk.model().values()].every((file) => file.open === 0));
+    });
+
+    test("what was found to be no model is forgotten", async () => {
+        const disk = new Disk();
+        const server = await start();
+        const first = await openAt(server, { storage: disk.host() });
+        await first.read(0, 10);
+        assert.equal(first.old, false);
+        await first.forget();
+        assert.equal(disk.model().size, 0);
+        assert.deepEqual(await makeCache(disk.host()).list(), []);
     });
 
     test("a disk that fills up on the way only ends the keeping", async () => {

@@ -5,6 +5,7 @@
 import type { StorageHost } from "../src/source/store.js";
 
 class NotFound extends Error { override name = "NotFoundError"; }
+class Locked extends Error { override name = "NoModificationAllowedError"; }
 class Full extends Error { override name = "QuotaExceededError"; }
 
 class MemoryFile {
@@ -12,12 +13,30 @@ class MemoryFile {
     readonly name: string;
     bytes = new Uint8Array(0);
     readonly #disk: Disk;
-    constructor(name: string, disk: Disk) { this.name = name; this.#disk = disk; }
+    open = 0; // handles
+    createSyncAccessHandle?: (options?: { mode?: string }) => Promise<unknown>;
+    constructor(name: string, disk: Disk) {
+        this.name = name;
+        this.#disk = disk;
+        if (disk.handles !== "none") this.createSyncAccessHandle = (options) => this.#openHandle(disk.handles === "shared" && options?.mode === "read-only");
+    }
+    #openHandle(shared: boolean): Promise<unknown> {
+        if (this.open && !shared) return Promise.reject(new Locked(this.name));
+        this.#disk.opened += 1;
+        this.open++;
+        const read = (to: Uint8Array, { at }: { at: number }): number => {
+            const part = this.bytes.subarray(at, at + to.length);
+            to.set(part);
+            return part.length;
+        };
+        return Promise.resolve({ read, close: () => { this.open--; } });
+    }
     getFile(): Promise<File> { return Promise.resolve(new File([this.bytes], this.name)); }
     createWritable(): Promise<unknown> {
         let parts: Uint8Array[] = [];
         return Promise.resolve({
             write: async (data: Uint8Array) => {
+                await this.#disk.gate;
                 if (this.#disk.usage() + data.length > this.#disk.quota) throw new Full("quota");
                 parts.push(data.slice());
                 await Promise.resolve();
@@ -65,6 +84,12 @@ class MemoryFolder {
 export class Disk {
     readonly root: MemoryFolder = new MemoryFolder("", this);
     quota = 1e12;
+    /** Synchronous handles: none, as in a page; one at a time, as in a browser that knows no modes; or any number of readers. */
+    handles: "none" | "alone" | "shared" = "none";
+    /** How many were opened. */
+    opened = 0;
+    /** Writes wait for it. */
+    gate: Promise<void> = Promise.resolve();
     /** Names of files in the order in which they were written. */
     writes: string[] = [];
     readonly #locks = new Map<string, Promise<unknown>>();
@@ -76,10 +101,9 @@ export class Disk {
     }
 
     /** The files of the only model. */
-    async model(): Promise<Map<string, { bytes: Uint8Array }>> {
-        const beryl = await this.root.getDirectoryHandle("beryl");
-        return [...beryl.inside.values()][0] instanceof MemoryFolder
-            ? ([...beryl.inside.values()][0] as MemoryFolder).inside as unknown as Map<string, { bytes: Uint8Array }> : new Map();
+    model(): Map<string, { bytes: Uint8Array; open: number }> {
+        const beryl = this.root.inside.get("beryl"), model = beryl instanceof MemoryFolder ? [...beryl.inside.values()][0] : undefined;
+        return model instanceof MemoryFolder ? model.inside as unknown as Map<string, { bytes: Uint8Array; open: number }> : new Map();
     }
 
     /** The storage as one tab sees it. */

@@ -38,6 +38,13 @@ class Broken extends Error {
     }
 }
 
+/* Where a page is told no more than that it failed. */
+const UNREACHED = "The network, or the page's own rules: look at the console; a content security policy must name the server in connect-src, "
+    + "and a page over https reads from https alone. What has arrived is kept.";
+
+/** Bytes that `peek` gives. */
+const HEAD = 8;
+
 /** The version of a file as the server tells it; null where it does not. */
 export interface Validator { size: number; etag: string | null; lastModified: string | null }
 
@@ -58,9 +65,12 @@ export class HttpFile implements Validator {
     lastModified: string | null = null;
     /** The server answers ranges. */
     ranges = false;
+    /** The first bytes that were asked for. */
+    head: Uint8Array = new Uint8Array(0);
     readonly #options: HttpOptions;
+    #hiddenBefore = 0; // once may be a connection that came back just then
     /* The probe's answer, whose body the first reader at that offset takes. */
-    #first: { response: Response; offset: number } | null = null;
+    #first: { response: Response; early: Uint8Array[]; offset: number } | null = null;
 
     private constructor(url: string, options: HttpOptions) {
         this.url = url;
@@ -75,6 +85,7 @@ export class HttpFile implements Validator {
             file.close();
             const response = await file.#fetch("GET", { Range: `bytes=${offset}-${offset + size - 1}` }, signal);
             await file.#learn(response, offset, signal);
+            await file.#peek(signal);
         });
         return file;
     }
@@ -89,8 +100,8 @@ export class HttpFile implements Validator {
     async readInto(to: Uint8Array, offset: number, signal?: AbortSignal, onBytes?: (n: number) => void): Promise<void> {
         let got = 0;
         await this.#stubborn(signal, () => got, async () => {
-            const response = this.#takeFirst(offset + got) ?? await this.#range(offset + got, offset + to.length, signal);
-            for await (const piece of this.#body(response, signal)) {
+            const { response, early } = this.#takeFirst(offset + got) ?? { response: await this.#range(offset + got, offset + to.length, signal), early: [] };
+            for await (const piece of this.#body(response, early, signal)) {
                 const part = piece.length > to.length - got ? piece.subarray(0, to.length - got) : piece;
                 to.set(part, got);
                 got += part.length;
@@ -104,12 +115,11 @@ export class HttpFile implements Validator {
 
     /** The whole file from its start, once, for servers without ranges. A break is the caller's to start again. */
     async *stream(signal?: AbortSignal): AsyncGenerator<Uint8Array, void> {
-        let response = this.#takeFirst(0);
-        if (!response) {
-            response = await this.#fetch("GET", {}, signal);
-            this.#sameFile(validatorOf(response, sizeOf(response)));
-        }
-        yield* this.#body(response, signal);
+        const first = this.#takeFirst(0);
+        if (first) return yield* this.#body(first.response, first.early, signal);
+        const response = await this.#fetch("GET", {}, signal);
+        this.#sameFile(validatorOf(response, sizeOf(response)));
+        yield* this.#body(response, [], signal);
     }
 
     /** Runs `attempt` until it passes; pauses grow while `progress` stands still. */
@@ -129,7 +139,7 @@ export class HttpFile implements Validator {
             }
             failures = progress() > before ? 1 : failures + 1;
             if (failures >= attempts)
-                throw new BerylError("IO", `reading ${this.name} failed ${failures} times: ${broken.message}`);
+                throw new BerylError("IO", `reading ${this.name} failed ${failures} times: ${broken.message}`, this.#foreign && progress() === 0 ? UNREACHED : undefined);
             const grown = pause * 2 ** Math.min(failures - 1, 5);
             await sleep(Math.max(broken.wait, grown * (0.75 + Math.random() / 2)), signal);
         }
@@ -152,13 +162,38 @@ export class HttpFile implements Validator {
             }), signal);
         } catch (thrown) {
             if (thrown instanceof BerylError) throw thrown;
-            throw new Broken(stalled.signal.aborted ? "the server does not answer" : (thrown as Error).message);
+            if (stalled.signal.aborted) throw new Broken("the server does not answer");
+            if (this.head.length === 0 && await this.#isHidden() && this.#hiddenBefore++) throw this.#hidden();
+            throw new Broken((thrown as Error).message);
         } finally {
             clearTimeout(timer);
             signal?.removeEventListener("abort", giveUp);
         }
         if (!response.ok) await this.#refuse(response);
         return response;
+    }
+
+    /* A server on another origin that answers, but not to this page. Nothing else tells that from a broken connection. */
+    async #isHidden(): Promise<boolean> {
+        if (!this.#foreign) return false;
+        try {
+            return (await (this.#options.fetch ?? fetch)(this.url, { method: "HEAD", mode: "no-cors", cache: "no-store" })).type === "opaque";
+        } catch {
+            return false;
+        }
+    }
+
+    /* The page's origin where the file's is another. Under Node and Deno there is none. */
+    get #foreign(): string {
+        const { origin } = globalThis as { origin?: string };
+        return origin === undefined || origin === new URL(this.url).origin ? "" : origin;
+    }
+
+    #hidden(): BerylError {
+        const { headers, credentials } = this.#options.request ?? {}, named = Object.keys(headers ?? {});
+        return new BerylError("IO", `${new URL(this.url).host} does not let pages of ${this.#foreign} read ${this.name} (CORS)`,
+            `It must send Access-Control-Allow-Origin: ${credentials === "include" ? `${this.#foreign}, Access-Control-Allow-Credentials: true` : "*"} and `
+            + `Access-Control-Expose-Headers: Content-Range, Content-Length, ETag, and answer OPTIONS with Access-Control-Allow-Headers: ${["Range", ...named].join(", ")}.`);
     }
 
     async #refuse(response: Response): Promise<never> {
@@ -201,7 +236,7 @@ export class HttpFile implements Validator {
         }
         this.etag = response.headers.get("etag");
         this.lastModified = response.headers.get("last-modified");
-        this.#first = { response, offset: this.ranges ? offset : 0 };
+        this.#first = { response, early: [], offset: this.ranges ? offset : 0 };
         if (this.ranges && this.size < 0) { // another origin that does not show Content-Range
             const head = await this.#fetch("HEAD", {}, signal);
             this.size = sizeOf(head);
@@ -214,34 +249,51 @@ export class HttpFile implements Validator {
     }
 
     /* The probe's answer, for whoever begins where it does; till then it waits. */
-    #takeFirst(offset: number): Response | null {
+    #takeFirst(offset: number): { response: Response; early: Uint8Array[] } | null {
         const first = this.#first;
         if (first?.offset !== offset) return null;
         this.#first = null;
-        return first.response;
+        return first;
+    }
+
+    /* Looks at the first bytes of the probe's answer; whoever takes that gets them again. */
+    async #peek(signal?: AbortSignal): Promise<void> {
+        const reader = this.#first?.response.body?.getReader(), early = this.#first?.early ?? [];
+        const size = (): number => early.reduce((sum, piece) => sum + piece.length, 0);
+        while (reader && size() < HEAD) {
+            const { value } = await this.#next(reader, signal);
+            if (!value) break;
+            early.push(value);
+        }
+        reader?.releaseLock();
+        this.head = Uint8Array.from(early.flatMap((piece) => [...piece.subarray(0, HEAD)]).slice(0, HEAD));
     }
 
     #sameFile(now: Validator): void {
         if (!sameVersion(this, now.size < 0 ? { ...now, size: this.size } : now)) throw changed(this.name);
     }
 
-    async *#body(response: Response, signal?: AbortSignal): AsyncGenerator<Uint8Array, void> {
+    async *#body(response: Response, early: readonly Uint8Array[], signal?: AbortSignal): AsyncGenerator<Uint8Array, void> {
         if (!response.body) throw new Broken("the answer is empty");
         const reader = response.body.getReader();
-        const stall = this.#options.retry?.stall ?? 30_000;
         try {
+            yield* early;
             for (;;) {
-                let timer: ReturnType<typeof setTimeout> | undefined;
-                const late = new Promise<never>((_, reject) => {
-                    timer = setTimeout(() => reject(new Broken("the connection stands still")), stall);
-                });
-                const next = await orAborted(Promise.race([reader.read(), late]), signal).finally(() => clearTimeout(timer));
+                const next = await this.#next(reader, signal);
                 if (next.done) return;
                 yield next.value;
             }
         } finally {
             reader.cancel().catch(() => undefined);
         }
+    }
+
+    async #next(reader: ReadableStreamDefaultReader<Uint8Array>, signal?: AbortSignal): Promise<ReadableStreamReadResult<Uint8Array>> {
+        let timer: ReturnType<typeof setTimeout> | undefined;
+        const late = new Promise<never>((_, reject) => {
+            timer = setTimeout(() => reject(new Broken("the connection stands still")), this.#options.retry?.stall ?? 30_000);
+        });
+        return await orAborted(Promise.race([reader.read(), late]), signal).finally(() => clearTimeout(timer));
     }
 }
 

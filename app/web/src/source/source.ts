@@ -14,6 +14,8 @@ export interface ByteSource {
     readonly name: string;
     /** Bytes [offset, offset + size), the reader's own. Rejects with a BerylError; CANCELLED when the signal was aborted. */
     read(offset: number, size: number, signal?: AbortSignal): Promise<Uint8Array>;
+    /** Fills `to` from `offset` on without waiting. True: done; a promise: ask again when it has ended; false: not in this way, `read` does it. */
+    readNow?(offset: number, to: Uint8Array): boolean | Promise<unknown>;
     /** Ends all reading. */
     close?(): void;
 }

@@ -5,17 +5,21 @@
  * and its bytes as numbered pieces of PIECE bytes. The one idea: a piece is written whole and
  * atomically, so the names and sizes in the folder say what is there; no list can disagree with
  * the bytes after a crash, and two tabs that write the same piece of the same version write the
- * same bytes. Pieces never change once they are there, so any number of tabs read them.
+ * same bytes. Pieces never change once they are there, so any number of tabs read them: in a worker by synchronous
+ * handles, which are several times as fast as Blobs and leave no buffers behind.
  */
 import { sha256 } from "@noble/hashes/sha2.js";
 import { bytesToHex, utf8ToBytes } from "@noble/hashes/utils.js";
 import { BerylError } from "../error.js";
-import type { Validator } from "./http.js";
+import { sameVersion, type Validator } from "./http.js";
 import { showBytes } from "./source.js";
 
 /** Bytes in a piece: one request, one file, one buffer. Large enough that requests are few (250 a GB), small
  *  enough that the several in memory are little beside the module's own. */
 export const PIECE = 4 * 1024 * 1024;
+/** Files open for reading at most, and how long without being read. */
+const OPEN_MOST = 8;
+const REST = 1000; // milliseconds
 const FOLDER = "beryl";
 const NOTE = "note.json";
 
@@ -70,28 +74,35 @@ export function storeKey(url: string): string {
     return bytesToHex(sha256(utf8ToBytes(bare.href))).slice(0, 32);
 }
 
-/** Safari before 26 writes files of this file system only so, and only in a worker. */
-interface SyncHandle { truncate(size: number): void; write(data: Uint8Array, at: { at: number }): number; flush(): void; close(): void }
+/** A file's handle in a worker, which reads and writes without waiting. */
+interface SyncHandle {
+    read(to: Uint8Array, at: { at: number }): number;
+    write(data: Uint8Array, at: { at: number }): number;
+    truncate(size: number): void;
+    flush(): void;
+    close(): void;
+}
+interface SyncHandles { createSyncAccessHandle?(options?: { mode: "read-only" }): Promise<SyncHandle> }
 
-async function writeFile(folder: FileSystemDirectoryHandle, name: string, data: Uint8Array<ArrayBuffer>): Promise<void> {
-    const handle = await folder.getFileHandle(name, { create: true });
+/* Safari before 26 writes files of this file system only by a synchronous handle. */
+async function writeFile(folder: FileSystemDirectoryHandle, name: string, data: Uint8Array): Promise<void> {
+    const handle = await folder.getFileHandle(name, { create: true }) as FileSystemFileHandle & SyncHandles;
     if (typeof handle.createWritable === "function") {
         const out = await handle.createWritable();
         try {
-            await out.write(data);
+            await out.write(data as Uint8Array<ArrayBuffer>);
+            await out.close();
         } catch (thrown) {
             await out.abort().catch(() => undefined);
             throw thrown;
         }
-        await out.close();
         return;
     }
-    const open = (handle as unknown as { createSyncAccessHandle?: () => Promise<SyncHandle> }).createSyncAccessHandle;
-    if (!open) throw new DOMException("files of this origin cannot be written here", "NotSupportedError");
-    const file = await open.call(handle);
+    if (!handle.createSyncAccessHandle) throw new DOMException("files of this origin cannot be written here", "NotSupportedError");
+    const file = await handle.createSyncAccessHandle();
     try {
-        file.truncate(0);
         if (file.write(data, { at: 0 }) !== data.length) throw new DOMException("no room", "QuotaExceededError");
+        file.truncate(data.length);
         file.flush();
     } finally {
         file.close();
@@ -118,11 +129,18 @@ async function readNote(folder: FileSystemDirectoryHandle): Promise<Note | null>
 export class Store {
     readonly key: string;
     note: Note;
-    readonly #folder: FileSystemDirectoryHandle;
-    readonly #files = new Map<number, File>();
+    readonly #host: StorageHost;
+    readonly #there = new Set<number>();
+    readonly #open = new Map<number, Promise<SyncHandle | null>>(); // oldest first
+    readonly #ready = new Map<number, SyncHandle>(); // those of them that are open by now
+    #folder: FileSystemDirectoryHandle | null; // null: nothing is written yet
+    #settling: Promise<FileSystemDirectoryHandle> | null = null;
+    #writing = 0;
+    #idle: ReturnType<typeof setTimeout> | undefined;
 
-    private constructor(key: string, folder: FileSystemDirectoryHandle, note: Note) {
-        this.key = key;
+    private constructor(host: StorageHost, folder: FileSystemDirectoryHandle | null, note: Note) {
+        this.key = storeKey(note.url);
+        this.#host = host;
         this.#folder = folder;
         this.note = note;
     }
@@ -132,24 +150,17 @@ export class Store {
         const folder = await modelFolder(host, storeKey(url), false);
         const note = folder && await readNote(folder);
         if (!folder || !note) return null;
-        const store = new Store(storeKey(url), folder, note);
-        await store.#look();
+        const store = new Store(host, folder, note);
+        await store.look();
         return store;
     }
 
-    /** A new, empty place for this address; what lay there is removed. Null where there is no such storage. */
-    static async make(host: StorageHost, url: string, name: string, version: Validator): Promise<Store | null> {
-        const key = storeKey(url);
-        await removeModel(host, key);
-        const folder = await modelFolder(host, key, true);
-        if (!folder) return null;
+    /** A place for this version of the file at this address. Nothing is on the disk before the first piece; then what lay there of another version is removed. */
+    static make(host: StorageHost, url: string, name: string, version: Validator): Store {
         const { size, etag, lastModified } = version;
         const now = Date.now();
-        const note: Note = { version: 1, url, name, size, etag, lastModified, piece: PIECE, complete: false,
-            sha256: null, created: now, used: now };
-        const store = new Store(key, folder, note);
-        await store.annotate({});
-        return store;
+        return new Store(host, null, { version: 1, url, name, size, etag, lastModified, piece: PIECE, complete: false,
+            sha256: null, created: now, used: now });
     }
 
     /** Pieces of the whole file. */
@@ -163,61 +174,145 @@ export class Store {
     }
 
     has(i: number): boolean {
-        return this.#files.has(i);
+        return this.#there.has(i);
     }
 
     /** Bytes that are there. */
     get stored(): number {
         let sum = 0;
-        for (const i of this.#files.keys()) sum += this.pieceSize(i);
+        for (const i of this.#there) sum += this.pieceSize(i);
         return sum;
     }
 
     /** Looks on the disk whether another tab has brought piece i meanwhile. */
     async lookFor(i: number): Promise<boolean> {
-        if (this.#files.has(i)) return true;
+        if (this.#there.has(i)) return true;
         try {
-            const file = await (await this.#folder.getFileHandle(pieceName(i))).getFile();
-            if (file.size === this.pieceSize(i)) this.#files.set(i, file);
-        } catch {
-            return false;
-        }
-        return this.#files.has(i);
+            const folder = this.#folder ?? await this.#adopt();
+            const file = await (await folder?.getFileHandle(pieceName(i)))?.getFile();
+            if (file?.size === this.pieceSize(i)) this.#there.add(i);
+        } catch { /* it is not there */ }
+        return this.#there.has(i);
     }
 
-    /** Bytes [offset, offset + size) of piece i; null if the piece is not there (any more). */
-    async read(i: number, offset: number, size: number): Promise<Uint8Array | null> {
-        const file = this.#files.get(i);
-        if (!file) return null;
-        try {
-            return new Uint8Array(await file.slice(offset, offset + size).arrayBuffer());
-        } catch {
-            this.#files.delete(i);
-            return null;
-        }
-    }
-
-    /** Writes piece i whole. Throws what the browser throws (QuotaExceededError when full). */
-    async write(i: number, data: Uint8Array<ArrayBuffer>): Promise<void> {
-        await writeFile(this.#folder, pieceName(i), data);
-        await this.lookFor(i);
-    }
-
-    /** Changes the note; `complete` follows from the pieces. */
-    async annotate(change: Partial<Pick<Note, "sha256" | "used" | "etag" | "lastModified">>): Promise<void> {
-        this.note = { ...this.note, ...change, complete: this.#files.size === this.count };
-        await writeFile(this.#folder, NOTE, utf8ToBytes(JSON.stringify(this.note)) as Uint8Array<ArrayBuffer>);
-    }
-
-    async #look(): Promise<void> {
-        this.#files.clear();
+    /** The same for all pieces. */
+    async look(): Promise<void> {
         const looks: Promise<unknown>[] = []; // side by side: there are hundreds
-        for await (const name of this.#folder.keys()) {
+        for await (const name of (this.#folder ?? await this.#adopt())?.keys() ?? []) {
             const i = /^\d{6}$/.test(name) ? Number(name) : -1;
             if (i >= 0 && i < this.count) looks.push(this.lookFor(i));
         }
         await Promise.all(looks);
-        this.note.complete = this.#files.size === this.count;
+        this.note.complete = this.#there.size === this.count;
+    }
+
+    /** Makes piece i ready for `readNow`. False where that cannot be: in a page, or while another tab has it alone (a browser without modes). */
+    async open(i: number): Promise<boolean> {
+        let opening = this.#open.get(i);
+        if (!opening) {
+            for (const k of this.#open.keys()) if (this.#open.size >= OPEN_MOST) this.#shut(k);
+            this.#open.set(i, opening = this.#openFile(i));
+        }
+        const handle = await opening;
+        if (this.#open.get(i) !== opening) return this.#ready.has(i); // shut again meanwhile
+        if (handle) this.#ready.set(i, handle);
+        else this.#open.delete(i);
+        this.#rest();
+        return handle !== null;
+    }
+
+    isOpen(i: number): boolean {
+        return this.#ready.has(i);
+    }
+
+    /** Fills `to` from `offset` of piece i on, which is open. False if the piece is not whole any more. */
+    readNow(i: number, offset: number, to: Uint8Array): boolean {
+        this.#rest();
+        return this.#ready.get(i)?.read(to, { at: offset }) === to.length;
+    }
+
+    /** Bytes [offset, offset + size) of piece i; null if the piece is not there (any more). */
+    async read(i: number, offset: number, size: number): Promise<Uint8Array<ArrayBuffer> | null> {
+        try {
+            if (await this.open(i)) {
+                const bytes = new Uint8Array(size);
+                if (this.readNow(i, offset, bytes)) return bytes;
+            }
+            const file = await (await this.#folder?.getFileHandle(pieceName(i)))?.getFile();
+            if (file?.size === this.pieceSize(i)) return new Uint8Array(await file.slice(offset, offset + size).arrayBuffer());
+        } catch { /* it is not there */ }
+        this.#there.delete(i);
+        return null;
+    }
+
+    /** Writes piece i whole; the caller has the model's lock. Throws what the browser throws (QuotaExceededError when full), and leaves nothing half. */
+    async write(i: number, data: Uint8Array): Promise<void> {
+        this.#writing++;
+        try {
+            const folder = await (this.#settling ??= this.#settle());
+            await writeFile(folder, pieceName(i), data).catch(async (thrown: unknown) => {
+                await folder.removeEntry(pieceName(i)).catch(() => undefined);
+                throw thrown;
+            });
+            this.#there.add(i);
+        } finally {
+            if (--this.#writing === 0 && this.#there.size === 0) {
+                this.#folder = this.#settling = null;
+                await removeModel(this.#host, this.key).catch(() => undefined);
+            }
+        }
+    }
+
+    /** Changes the note, where there is one yet; `complete` follows from the pieces. */
+    async annotate(change: Partial<Pick<Note, "sha256" | "used">>): Promise<void> {
+        this.note = { ...this.note, ...change, complete: this.#there.size === this.count };
+        if (this.#folder) await writeFile(this.#folder, NOTE, utf8ToBytes(JSON.stringify(this.note)));
+    }
+
+    /** Gives back the files that are open. */
+    close(): void {
+        clearTimeout(this.#idle);
+        for (const i of [...this.#open.keys()]) this.#shut(i);
+    }
+
+    /* Read-only handles leave the file to other tabs too; a browser that knows no modes gives one that does not, so none is held for long. */
+    async #openFile(i: number): Promise<SyncHandle | null> {
+        try {
+            const handle = await this.#folder?.getFileHandle(pieceName(i)) as SyncHandles | undefined;
+            return await handle?.createSyncAccessHandle?.({ mode: "read-only" }) ?? null;
+        } catch {
+            return null;
+        }
+    }
+
+    #shut(i: number): void {
+        void this.#open.get(i)?.then((handle) => handle?.close());
+        this.#open.delete(i);
+        this.#ready.delete(i);
+    }
+
+    /* Nobody reads for a while: then the files are nobody's. */
+    #rest(): void {
+        clearTimeout(this.#idle);
+        if (this.#open.size) this.#idle = setTimeout(() => this.close(), REST);
+    }
+
+    /* What another tab has begun for the same version is gone on with. */
+    async #adopt(): Promise<FileSystemDirectoryHandle | null> {
+        const folder = await modelFolder(this.#host, this.key, false), note = folder && await readNote(folder);
+        if (!note || !sameVersion(note, this.note)) return null;
+        this.note = note;
+        return this.#folder = folder;
+    }
+
+    async #settle(): Promise<FileSystemDirectoryHandle> {
+        const there = this.#folder ?? await this.#adopt();
+        if (there) return there;
+        await removeModel(this.#host, this.key);
+        this.#folder = await modelFolder(this.#host, this.key, true);
+        if (!this.#folder) throw new DOMException("this browser keeps no files for this page", "NotSupportedError");
+        await this.annotate({});
+        return this.#folder;
     }
 }
 
@@ -239,7 +334,10 @@ async function modelFolder(host: StorageHost, key: string, create: boolean): Pro
 export async function removeModel(host: StorageHost, key: string): Promise<void> {
     const folder = await beryl(host, false);
     await folder?.removeEntry(key, { recursive: true }).catch((thrown: unknown) => {
-        if ((thrown as Error).name !== "NotFoundError") throw BerylError.from(thrown);
+        const { name } = thrown as Error;
+        if (name === "NoModificationAllowedError" || name === "InvalidModificationError")
+            throw new BerylError("MISUSE", "the model is being read just now", "Close the tab that loads it, then remove it.");
+        if (name !== "NotFoundError") throw BerylError.from(thrown);
     });
 }
 
@@ -251,7 +349,7 @@ export async function listModels(host: StorageHost): Promise<{ note: Note; key: 
     for await (const [key, handle] of folder.entries()) {
         if (handle.kind !== "directory") continue;
         const store = await readNote(handle as FileSystemDirectoryHandle).then((note) => note && Store.find(host, note.url));
-        if (store && store.key === key) found.push({ note: store.note, key, stored: store.stored });
+        if (store && store.key === key && store.stored > 0) found.push({ note: store.note, key, stored: store.stored });
     }
     return found.sort((a, b) => b.note.used - a.note.used);
 }
@@ -270,8 +368,9 @@ export async function withLock(host: StorageHost, key: string, wait: boolean, wo
     });
 }
 
-/** Null if `bytes` more fit into the origin's storage, else a sentence with the figures. */
+/** Null if `bytes` more can be kept in the origin's storage, else why not, with the figures. */
 export async function noRoomFor(host: StorageHost, bytes: number): Promise<string | null> {
+    if (!await host.root()) return "this browser keeps no files for this page";
     const { usage, quota } = await host.estimate();
     if (usage === undefined || quota === undefined || quota - usage >= bytes) return null;
     return `${showBytes(bytes)} more are needed in this site's storage and ${showBytes(Math.max(quota - usage, 0))} are free`;

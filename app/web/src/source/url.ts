@@ -2,23 +2,29 @@
  * url.ts - a model at a web address: read by ranges, kept on the way, resumed later.
  *
  * Owns the pieces in memory, the reading ahead, and the filling of the store. Memory is bounded:
- * at most MOST pieces, in flight or held, whatever the file's size. A reader is served from memory,
- * else from the store, else from the network; far, small reads (one row of a table) go to the
- * network as they are. A server without ranges is read once from its start into the store.
+ * at most MOST pieces, in flight or held, whatever the file's size; fetching, writing and the reader's work go on side by
+ * side within that. A reader is served from memory, else from the store, else from the network; far, small reads (one row
+ * of a table) go to the network as they are. A server without ranges is read once from its start into the store. What does
+ * not begin as a GGUF does is refused before anything of it is kept.
  */
 import { BerylError } from "../error.js";
 import { release } from "../release.js";
 import { HttpFile, sameVersion, type HttpOptions } from "./http.js";
 import { checkRange, orAborted, showBytes, sleep, type ByteSource, type Progress } from "./source.js";
 import { BlobSource } from "./blob.js";
-import { browserStorage, noRoomFor, PIECE, Store, storeKey, withLock, type StorageHost } from "./store.js";
+import { browserStorage, noRoomFor, PIECE, removeModel, Store, withLock, type StorageHost } from "./store.js";
 
 /** Pieces in memory at most: 24 MiB. */
 const MOST = 6;
 /** Pieces asked for ahead of a reader that goes forward. */
 const AHEAD = 3;
+/** Pieces that `fill` fetches side by side. */
+const LANES = 3;
 /** Milliseconds between two reports of progress. */
 const TELL = 50;
+/** Milliseconds between two looks at what another tab has brought. */
+const LOOK = 100;
+const PATIENCE = 5_000;
 /** A far read up to this size is not worth a piece. */
 const SMALL = 256 * 1024;
 /** What a server without ranges and a browser without storage may send at most. */
@@ -31,6 +37,8 @@ export interface UrlOptions extends HttpOptions {
     cache?: CacheMode;
     storage?: StorageHost;
     onProgress?: (progress: Progress) => void;
+    /** Milliseconds without anything new after which the tab that writes is not waited for; default 5,000. */
+    patience?: number;
     /** What a user should know but need not act on. */
     onWarning?: (line: string) => void;
 }
@@ -39,6 +47,10 @@ export interface UrlOptions extends HttpOptions {
 export interface FillableSource extends ByteSource {
     /** Loads the rest into the store; true if the store then has everything. */
     fill(signal?: AbortSignal): Promise<boolean>;
+    /** Ends all reading, and removes what is kept: it is no model. */
+    forget(): Promise<void>;
+    /** Some of it was kept before: the server may have another by now. */
+    readonly old: boolean;
     /** What was written down about it, null where nothing is kept. */
     readonly store: Store | null;
 }
@@ -50,19 +62,24 @@ export async function openUrl(url: string, options: UrlOptions = {}, signal?: Ab
     const kept = mode === "off" ? null : await Store.find(host, url);
     if (kept?.note.complete) {
         await kept.annotate({ used: Date.now() }).catch(() => undefined); // a full disk does not hinder reading
-        return new UrlSource(null, kept, options);
+        return new UrlSource(null, kept, options, true);
     }
     const from = kept ? firstMissing(kept) : 0;
     const file = await HttpFile.open(url, options, from * PIECE, kept?.pieceSize(from) ?? PIECE, signal);
-    let store = kept;
-    if (kept && !sameVersion(kept.note, file)) { // it was changed since: what is there belongs to the old file
-        store = null;
+    try {
+        if (file.size === 0) throw new BerylError("BAD_FILE", `${file.name} is empty`);
+        if (from === 0 || !file.ranges) checkHead(file);
+        let store = mode === "off" || file.size < 0 ? null : kept && sameVersion(kept.note, file) ? kept : Store.make(host, url, file.name, file);
+        const why = store ? await noRoomFor(host, file.size - store.stored) : "the server does not say how large it is";
+        if (why && mode === "required") throw notKept(file.name, why);
+        if (why && mode !== "off") options.onWarning?.(`${file.name} is used without being kept: ${why}`);
+        if (why) store = null;
+        if (file.ranges || store) return new UrlSource(file, store, options, kept !== null);
+        return await asBlob(file, options, signal);
+    } catch (thrown) {
+        file.close();
+        throw thrown;
     }
-    if (mode !== "off" && file.size > 0) store = await keep(store, file, host, mode, options);
-    if (file.size === 0) throw new BerylError("BAD_FILE", `${file.name} is empty`);
-    if (file.ranges) return new UrlSource(file, store, options);
-    if (store) return new UrlSource(file, store, options);
-    return await asBlob(file, options, signal);
 }
 
 function firstMissing(store: Store): number {
@@ -70,29 +87,18 @@ function firstMissing(store: Store): number {
     return 0;
 }
 
-/* The store to write to, or null with a warning (an error under "required"). */
-async function keep(store: Store | null, file: HttpFile, host: StorageHost, mode: CacheMode, options: UrlOptions): Promise<Store | null> {
-    const missing = file.size - (store?.stored ?? 0);
-    let why = await noRoomFor(host, missing);
-    if (!why) {
-        try {
-            if (!store) await withLock(host, `${storeKey(file.url)}/make`, true, async () => {
-                const other = await Store.find(host, file.url); // another tab may have been quicker
-                store = other && sameVersion(other.note, file) ? other : await Store.make(host, file.url, file.name, file);
-            });
-        } catch (thrown) {
-            why = (thrown as Error).message;
-        }
-        if (store) return store;
-        why ??= "this browser keeps no files for this page";
-    }
-    if (mode === "required") {
-        file.close();
-        throw new BerylError("NO_MEMORY", `${file.name} cannot be kept: ${why}`,
-            "Remove models that are not needed (Beryl.cache.remove), or load with cache: \"auto\".");
-    }
-    options.onWarning?.(`${file.name} is used without being kept: ${why}`);
-    return null;
+/* What begins otherwise is a web page, a pointer of git-lfs, another format. All else is for the engine to see. */
+function checkHead({ head, name }: HttpFile): void {
+    const text = String.fromCharCode(...head);
+    if (text.startsWith("GGUF")) return;
+    throw new BerylError("BAD_FILE", `${name} is no GGUF file: it begins with ${JSON.stringify(text)}`, text.trimStart().startsWith("<")
+        ? "The address leads to a web page, not to the file itself. On Hugging Face it has /resolve/ in place of /blob/."
+        : "Check the address: it must lead to the file itself.");
+}
+
+function notKept(name: string, why: string): BerylError {
+    return new BerylError("NO_MEMORY", `${name} cannot be kept, as \`cache: "required"\` asks: ${why}`,
+        "Remove models that are not needed (Beryl.cache.remove), or load with `cache: \"auto\"`.");
 }
 
 /* A server without ranges, and nowhere to keep the file: the browser holds it as a Blob, outside the heap. */
@@ -100,10 +106,7 @@ async function asBlob(file: HttpFile, options: UrlOptions, signal?: AbortSignal)
     const tooLarge = (): BerylError => new BerylError("UNSUPPORTED",
         `the server does not answer ranges of ${file.name}, and there is no room to keep ${file.size > 0 ? showBytes(file.size) : "it"}`,
         "Use a server with byte ranges, or download the file and open it from disk.");
-    if (file.size > MOST_AS_BLOB) {
-        file.close();
-        throw tooLarge();
-    }
+    if (file.size > MOST_AS_BLOB) throw tooLarge();
     for (let attempt = 1; ; attempt++) {
         const parts: Blob[] = [];
         let done = 0;
@@ -122,12 +125,12 @@ async function asBlob(file: HttpFile, options: UrlOptions, signal?: AbortSignal)
             continue;
         }
         const blob = new BlobSource(new Blob(parts), file.name);
-        return Object.assign(blob, { fill: () => Promise.resolve(false), store: null });
+        return Object.assign(blob, { fill: () => Promise.resolve(false), forget: () => Promise.resolve(), old: false, store: null });
     }
 }
 
-/* A piece on its way or there. Its memory is given back when it is left behind and has no users. */
-interface Piece { bytes: Promise<Uint8Array<ArrayBuffer>>; done: boolean; users: number }
+/* A piece on its way or there. Its memory is given back when it is left behind, is kept if it is to be, and has no users. */
+interface Piece { bytes: Uint8Array<ArrayBuffer> | null; arrived: Promise<Uint8Array<ArrayBuffer>>; saved: Promise<void>; users: number }
 
 class UrlSource implements FillableSource {
     readonly size: number;
@@ -135,30 +138,39 @@ class UrlSource implements FillableSource {
     store: Store | null;
     readonly #file: HttpFile | null; // null: the store has all
     readonly #options: UrlOptions;
+    readonly old: boolean;
     readonly #ending = new AbortController();
     readonly #pieces = new Map<number, Piece>(); // in memory, oldest first
-    #last = -1; // piece of the last read
+    #room: (() => void)[] = []; // those who wait for memory
+    #taken = 0; // pieces that have theirs
+    #first = 0; // pieces of the last read
+    #last = -1;
     #run = 0; // how many pieces the reader has gone forward
     #arrived: number; // bytes, for progress
     #told = 0; // when
     #filling = false; // nobody waits for what comes now
-    #writing: Promise<boolean> | null = null; // whether this tab is the one that writes
+    #refused: BerylError | null = null; // it had to be kept, and could not
+    #mine = false; // this tab is the one that writes
+    #asking: Promise<boolean> | null = null; // whether it is
+    #waiting: Promise<boolean> | null = null; // until it is
+    #patient = true; // with the tab that writes
     #leave: () => void = () => undefined;
     #streaming: Promise<void> | null = null;
     #landed: (() => void)[] = []; // those who wait for a piece of the stream
 
-    constructor(file: HttpFile | null, store: Store | null, options: UrlOptions) {
+    constructor(file: HttpFile | null, store: Store | null, options: UrlOptions, old: boolean) {
         this.#file = file;
         this.store = store;
         this.size = file?.size ?? store?.note.size ?? 0;
         this.name = file?.name ?? store?.note.name ?? "";
         this.#options = options;
+        this.old = old;
         this.#arrived = store?.stored ?? 0;
     }
 
     async read(offset: number, size: number, signal?: AbortSignal): Promise<Uint8Array> {
         checkRange(this, offset, size);
-        if (this.#ending.signal.aborted) throw new BerylError("CANCELLED", `${this.name} is closed`);
+        this.#check();
         const first = Math.floor(offset / PIECE);
         const last = Math.max(first, Math.ceil((offset + size) / PIECE) - 1);
         if (first === last) return await orAborted(this.#part(first, offset - first * PIECE, size), signal);
@@ -166,90 +178,218 @@ class UrlSource implements FillableSource {
         for (let i = first; i <= last; i++) {
             const start = Math.max(offset, i * PIECE);
             const end = Math.min(offset + size, (i + 1) * PIECE);
-            whole.set(await orAborted(this.#part(i, start - i * PIECE, end - start), signal), start - offset);
+            const part = await orAborted(this.#part(i, start - i * PIECE, end - start), signal);
+            whole.set(part, start - offset);
+            release(part);
         }
         return whole;
+    }
+
+    readNow(offset: number, to: Uint8Array): boolean | Promise<unknown> {
+        const first = Math.floor(offset / PIECE), last = Math.max(first, Math.ceil((offset + to.length) / PIECE) - 1);
+        if (last - first > 1 || this.#ending.signal.aborted || this.#refused || (this.#file && !this.#file.ranges)) return false;
+        const missing: number[] = [];
+        for (let i = first; i <= last; i++) if (!this.#pieces.get(i)?.bytes && !this.store?.isOpen(i)) missing.push(i);
+        const far = first < this.#first || first > this.#last + 1;
+        if (far && to.length <= SMALL && missing.some((i) => !this.store?.has(i))) return false;
+        this.#move(first, last);
+        if (missing.length) {
+            const near = Promise.all(missing.map((i) => this.#near(i)));
+            this.#lookAhead();
+            return near;
+        }
+        for (let i = first; i <= last; i++) {
+            const start = Math.max(offset, i * PIECE), part = to.subarray(start - offset, Math.min(to.length, (i + 1) * PIECE - offset));
+            const bytes = this.#pieces.get(i)?.bytes;
+            if (bytes) part.set(bytes.subarray(start - i * PIECE, start - i * PIECE + part.length));
+            else if (!this.store?.readNow(i, start - i * PIECE, part)) return false;
+        }
+        this.#lookAhead();
+        return true;
     }
 
     close(): void {
         this.#ending.abort();
         this.#file?.close();
         this.#pieces.clear();
+        this.#wake();
+        this.store?.close();
         this.#leave();
+    }
+
+    async forget(): Promise<void> {
+        const { store } = this, saved = [...this.#pieces.values()].map((piece) => piece.saved);
+        this.close();
+        await Promise.all(saved); // what is being written would keep the folder
+        if (store) await removeModel(this.#options.storage ?? browserStorage, store.key).catch(() => undefined); // another tab may have it still
     }
 
     async fill(signal?: AbortSignal): Promise<boolean> {
         const store = this.store;
+        this.#check();
         if (!store) return false;
         this.#filling = true;
         const stop = signal ? AbortSignal.any([signal, this.#ending.signal]) : this.#ending.signal;
         if (this.#file) {
             if (!this.#file.ranges) await orAborted(this.#stream(), stop);
-            await this.#mayWrite(true);
-            for (let i = 0; i < store.count && this.store; i++) {
-                if (await store.lookFor(i)) continue;
-                const held = this.#pieces.get(i); // perhaps from when another tab was the one to write
-                await orAborted<unknown>(held ? this.#use(held, (bytes) => this.#save(i, bytes)) : this.#download(i).then(release), stop);
-            }
+            await orAborted(this.#mayWrite(true), stop);
+            let next = 0;
+            const lane = async (): Promise<void> => {
+                while (next < store.count && this.store) await this.#keep(next++, stop);
+            };
+            await Promise.all(Array.from({ length: LANES }, lane));
         }
+        this.#check();
         if (this.store && !store.note.complete) await store.annotate({ used: Date.now() });
         this.#leave(); // all is there: nobody need wait for this tab
         return this.store !== null && store.note.complete;
     }
 
+    async #keep(i: number, stop: AbortSignal): Promise<void> {
+        if (await this.store?.lookFor(i)) return;
+        const piece = this.#ask(i);
+        await orAborted(this.#use(piece, () => piece.saved), stop);
+        if (this.store && !this.store.has(i)) // from when another tab was the one to write
+            await orAborted(this.#use(piece, (bytes) => this.#save(i, bytes)), stop);
+    }
+
+    #check(): void {
+        if (this.#refused) throw this.#refused;
+        if (this.#ending.signal.aborted) throw new BerylError("CANCELLED", `${this.name} is closed`);
+    }
+
+    /* The reader is there now. */
+    #move(first: number, last: number): void {
+        const onward = first >= this.#first && first <= this.#last + 1;
+        if (last !== this.#last) this.#run = onward ? this.#run + 1 : 0;
+        [this.#first, this.#last] = [first, last];
+        this.#wake();
+    }
+
     /* `size` bytes at `offset` of piece i, from wherever they are nearest. */
     async #part(i: number, offset: number, size: number): Promise<Uint8Array> {
-        const onward = i === this.#last || i === this.#last + 1;
-        if (i !== this.#last) this.#run = onward ? this.#run + 1 : 0;
-        this.#last = i;
+        const onward = i >= this.#first && i <= this.#last + 1;
+        this.#move(i, i);
         const held = this.#pieces.get(i);
         if (!held && this.store && (this.store.has(i) || await this.store.lookFor(i))) {
             const bytes = await this.store.read(i, offset, size);
             if (bytes?.length === size) return bytes;
         }
         const file = this.#file;
-        if (!file) throw new BerylError("IO", `part of ${this.name} was removed from the browser's storage`, "Load it again.");
+        if (!file) throw this.#removed();
         if (!file.ranges) return await this.#streamed(i, offset, size);
         if (!held && !onward && size <= SMALL) {
             const far = new Uint8Array(size);
             await file.readInto(far, i * PIECE + offset, this.#ending.signal);
             return far;
         }
-        const piece = this.#pieces.get(i) ?? this.#ask(i); // looked for again: another reader may have asked meanwhile
-        const part = this.#use(piece, (bytes) => bytes.slice(offset, offset + size));
-        for (let k = i + 1; k <= i + Math.min(AHEAD, this.#run) && k * PIECE < this.size; k++)
-            if (!this.#pieces.has(k) && !this.store?.has(k)) this.#ask(k);
+        const part = this.#use(this.#ask(i), (bytes) => bytes.slice(offset, offset + size));
+        this.#lookAhead();
         return await part;
+    }
+
+    #removed(): BerylError {
+        return new BerylError("IO", `part of ${this.name} was removed from the browser's storage`, "Load it again.");
+    }
+
+    /* Has piece i at hand: its file open, or its bytes in memory. */
+    async #near(i: number): Promise<void> {
+        if (await this.store?.lookFor(i) && await this.store?.open(i)) return;
+        await this.#ask(i).arrived;
+    }
+
+    #lookAhead(): void {
+        for (let k = this.#last + 1; k <= this.#last + Math.min(AHEAD, this.#run) && k * PIECE < this.size; k++)
+            if (!this.#pieces.has(k) && !this.store?.isOpen(k)) this.#near(k).catch(() => undefined); // who comes to it meets the error
     }
 
     async #use<T>(piece: Piece, work: (bytes: Uint8Array<ArrayBuffer>) => T | Promise<T>): Promise<T> {
         piece.users++;
         try {
-            return await work(await piece.bytes);
+            return await work(await piece.arrived);
         } finally {
             piece.users--;
+            this.#wake();
         }
     }
 
-    /* Asks for piece i; pieces that the reader has left behind make room. */
     #ask(i: number): Piece {
-        for (const [k, piece] of this.#pieces) {
-            const left = k < this.#last || k > this.#last + AHEAD;
-            if (!piece.done || piece.users || !left || (this.#pieces.size < MOST && !this.store?.has(k))) continue;
-            this.#pieces.delete(k);
-            void piece.bytes.then(release);
-        }
-        const piece: Piece = { bytes: this.#download(i), done: false, users: 0 };
+        let piece = this.#pieces.get(i);
+        if (piece) return piece;
+        let saved: () => void = () => undefined;
+        piece = { bytes: null, arrived: this.#bring(i), saved: new Promise<void>((resolve) => { saved = resolve; }), users: 1 };
         this.#pieces.set(i, piece);
-        piece.bytes.then(() => { piece.done = true; }, () => { this.#pieces.delete(i); });
+        const { arrived } = piece, own = piece;
+        arrived.then(async (bytes) => {
+            own.bytes = bytes;
+            await this.#save(i, bytes);
+        }).catch(() => {
+            if (this.#pieces.get(i) === own) this.#pieces.delete(i);
+        }).finally(() => {
+            own.users--;
+            saved();
+            this.#wake();
+        });
         return piece;
     }
 
-    async #download(i: number): Promise<Uint8Array<ArrayBuffer>> {
-        const bytes = new Uint8Array(Math.min(PIECE, this.size - i * PIECE));
-        await this.#file?.readInto(bytes, i * PIECE, this.#ending.signal, (n) => this.#count(n));
-        await this.#save(i, bytes);
-        return bytes;
+    /* Memory for one more piece, when there is some. */
+    async #take(): Promise<void> {
+        while (this.#taken >= MOST && !this.#evict()) {
+            await new Promise<void>((resolve) => { this.#room.push(resolve); });
+            this.#check();
+        }
+        this.#taken++;
+    }
+
+    /* Whoever waits for memory looks again; what is kept and left behind goes at once. */
+    #wake(): void {
+        while (this.#evict((k) => this.store?.has(k) === true));
+        for (const wake of this.#room.splice(0)) wake();
+    }
+
+    #evict(which: (k: number) => boolean = () => true): boolean {
+        for (const [k, piece] of this.#pieces) {
+            const left = k < this.#first || k > this.#last + AHEAD || this.#filling;
+            if (!piece.bytes || piece.users || !left || !which(k)) continue;
+            this.#pieces.delete(k);
+            this.#taken--;
+            release(piece.bytes);
+            return true;
+        }
+        return false;
+    }
+
+    async #bring(i: number): Promise<Uint8Array<ArrayBuffer>> {
+        const size = Math.min(PIECE, this.size - i * PIECE);
+        await this.#take();
+        try {
+            const kept = await this.#fromStore(i, size);
+            if (kept?.length === size) return kept;
+            if (!this.#file) throw this.#removed();
+            const bytes = new Uint8Array(size);
+            await this.#file.readInto(bytes, i * PIECE, this.#ending.signal, (n) => this.#count(n));
+            return bytes;
+        } catch (thrown) {
+            this.#taken--;
+            throw thrown;
+        }
+    }
+
+    /* What is kept, or what the tab that writes will have brought soon. It is waited for as long as it goes on. */
+    async #fromStore(i: number, size: number): Promise<Uint8Array<ArrayBuffer> | null> {
+        const { store } = this;
+        for (let since = Date.now(), before = store?.stored; store && !await store.lookFor(i);) {
+            if (!this.#patient || await this.#mayWrite(false)) return null;
+            await sleep(LOOK, this.#ending.signal);
+            await store.look();
+            if (store.stored !== before) since = Date.now();
+            before = store.stored;
+            this.#patient = Date.now() - since < (this.#options.patience ?? PATIENCE);
+        }
+        const kept = await store?.read(i, 0, size) ?? null;
+        if (kept && this.#file) this.#arrived = Math.max(this.#arrived, store?.stored ?? 0);
+        return kept;
     }
 
     #count(bytes: number): void {
@@ -265,20 +405,23 @@ class UrlSource implements FillableSource {
         try {
             await this.store.write(i, bytes);
         } catch (thrown) {
+            if (!this.store) return; // another piece has met it
             const full = (thrown as Error).name === "QuotaExceededError";
-            this.store = null;
             const why = full ? "the browser's storage is full" : (thrown as Error).message;
-            this.#options.onWarning?.(`${this.name} is used without being kept: ${why}`);
+            this.store = null;
+            if (this.#options.cache === "required") this.#refused = notKept(this.name, why);
+            else this.#options.onWarning?.(`${this.name} is used without being kept: ${why}`);
             this.#leave();
         }
     }
 
-    /* One tab writes; the others read what it has written, and the network. True if it is this one. */
+    /* One tab writes; the others read what it has written. True if it is this one. */
     async #mayWrite(wait: boolean): Promise<boolean> {
-        const mine = await (this.#writing ??= this.#lock(false));
-        if (mine || !wait) return mine;
-        this.#writing = this.#lock(true);
-        return await this.#writing;
+        if (this.#asking) await this.#asking;
+        if (this.#mine) return true;
+        if (wait) return await (this.#waiting ??= this.#lock(true).finally(() => { this.#waiting = null; }));
+        if (this.#waiting) return false;
+        return await (this.#asking = this.#lock(false).finally(() => { this.#asking = null; }));
     }
 
     async #lock(wait: boolean): Promise<boolean> {
@@ -289,10 +432,11 @@ class UrlSource implements FillableSource {
             withLock(host, key, wait, async () => {
                 const left = new Promise<void>((leave) => {
                     this.#leave = () => {
-                        this.#writing = null;
+                        this.#mine = false;
                         leave();
                     };
                 });
+                this.#mine = true;
                 answer(true);
                 if (host.locks) await left;
             }, this.#ending.signal).catch(() => false).finally(() => answer(false));
@@ -375,7 +519,7 @@ class UrlSource implements FillableSource {
     }
 
     #noRoom(): BerylError {
-        return new BerylError("NO_MEMORY", `${this.name} does not fit into the browser's storage, and its server does not answer ranges`,
+        return this.#refused ?? new BerylError("NO_MEMORY", `${this.name} does not fit into the browser's storage, and its server does not answer ranges`,
             "Make room in the browser's storage, or download the file and open it from disk.");
     }
 }

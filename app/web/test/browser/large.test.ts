@@ -1,12 +1,13 @@
 /*
- * large.test.ts - a large model in Chromium, from a file and from an address: it answers right, and JavaScript and
- * WebAssembly together stay below 100 MB on the way.
+ * large.test.ts - a large model in Chromium, from a file, from an address, and as it was kept: it answers right, JavaScript and
+ * WebAssembly together stay below 100 MB on the way, and so does what no heap shows.
  *
  * BERYL_TEST_WIDTH: of the feed-forward layers; the file has about 3.3 KB for each of it. 36,864 makes 121 MB, 184,320
  * makes 604 MB (npm run test:large).
  */
 import assert from "node:assert/strict";
 import { once } from "node:events";
+import { readFileSync } from "node:fs";
 import { mkdtemp, rm } from "node:fs/promises";
 import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
@@ -43,7 +44,32 @@ async function serveSource(source: ByteSource): Promise<Server> {
     return server;
 }
 
+/* Resident bytes of the largest process with a page; -1 where the system does not tell. */
+async function residentOf(browser: Browser): Promise<number> {
+    const session = await browser.newBrowserCDPSession();
+    const { processInfo } = await session.send("SystemInfo.getProcessInfo");
+    await session.detach();
+    const sizes = processInfo.filter(({ type }) => type === "renderer").map(({ id }) => {
+        try {
+            return 1024 * Number(/^VmRSS:\s+(\d+) kB/m.exec(readFileSync(`/proc/${id}/status`, "utf8"))?.[1] ?? -1);
+        } catch {
+            return -1;
+        }
+    });
+    return Math.max(-1, ...sizes);
+}
+
 interface Loaded { tokens: number[]; seconds: number; answerSeconds: number; wasm: number; weights: number }
+
+/* In the package's worker; the model stays open. */
+async function loadKept({ from, prompt, n }: { from: string; prompt: number[]; n: number }): Promise<{ tokens: number[]; seconds: number; did: string[] }> {
+    const { Beryl } = await import(/* @vite-ignore */ `${location.origin}/dist/index.js`) as typeof import("../../src/index.js");
+    const did = new Set<string>(), began = performance.now();
+    const model = await Beryl.load(from, { cache: "required", precision: "exact", context: 128, piece: 16, onProgress: ({ what }) => did.add(what) });
+    const seconds = (performance.now() - began) / 1000, session = model.session();
+    if (n) await session.generate(prompt, { greedy: true, ignoreEos: true, maxTokens: n }).result;
+    return { tokens: [...await session.tokens()].slice(prompt.length, prompt.length + n), seconds, did: [...did] };
+}
 
 /* In the page, with the engine in place, so that one heap has all. `from`: an address, or the page's file input. */
 async function loadAndAnswer({ from, prompt, n }: { from: string; prompt: number[]; n: number }): Promise<Loaded> {
@@ -92,4 +118,24 @@ describe("a large model", { skip: executable ? false : "no Chromium is installed
             assert.ok(most + loaded.wasm <= MOST, `${most} and ${loaded.wasm} bytes`);
             await context.close();
         });
+
+    test("large/kept", { timeout: LONG }, async (t) => {
+        const context = await browser.newContext(), from = `http://127.0.0.1:${(server.address() as AddressInfo).port}/wide.gguf`;
+        const prompt = [...reference.tokens];
+        const open = async (): Promise<Page> => {
+            const page = await context.newPage();
+            await page.goto(lab.url);
+            return page;
+        };
+        const first = await open(), came = await first.evaluate(loadKept, { from, prompt, n: 0 });
+        await first.close();
+        const page = await open(), before = await residentOf(browser), loaded = await page.evaluate(loadKept, { from, prompt, n: 1 }), after = await residentOf(browser);
+        assert.deepEqual(loaded.tokens, [...reference.greedy].slice(0, 1));
+        assert.ok(!loaded.did.includes("downloading"), loaded.did.join());
+        t.diagnostic(`${(source.size / 1e6).toFixed(0)} MB: loaded from its address in ${came.seconds.toFixed(1)} s, as it was kept in ${loaded.seconds.toFixed(1)} s; ` +
+            `resident ${((after - before) / 1e6).toFixed(0)} MB more than before`);
+        if (before < 0) t.skip("the system does not tell what a process has resident");
+        else assert.ok(after - before < source.size - 40e6, `${after - before} bytes`);
+        await context.close();
+    });
 });
