@@ -15,7 +15,8 @@ const here = (path: string): string => fileURLToPath(new URL(path, import.meta.u
 function leaveAddresses(): Plugin {
     return {
         name: "beryl-addresses",
-        renderChunk: (code) => ({ code: code.replaceAll(/(?<=new URL\()\s*\/\* @vite-ignore \*\/\s*/g, ""), map: null }),
+        // Nothing moves: the source map stays right.
+        renderChunk: (code) => ({ code: code.replaceAll(/(?<=new URL\()\s*\/\* @vite-ignore \*\/\s*/g, (mark) => " ".repeat(mark.length)), map: null }),
         generateBundle(_options, bundle) {
             for (const chunk of Object.values(bundle)) if (chunk.type === "chunk")
                 chunk.code = chunk.code.replaceAll(/new URL\(`(\.\/[^`$]*)`/g, 'new URL("$1"').replaceAll("{type:`module`", '{type:"module"');
@@ -49,6 +50,7 @@ export default defineConfig({
         outDir: "dist",
         emptyOutDir: true,
         minify: true,
+        sourcemap: true,
         lib: { entry: { index: here("src/index.ts"), worker: here("src/worker.ts") }, formats: ["es"] },
         rollupOptions: { output: { entryFileNames: "[name].js", chunkFileNames: "[name].js", minify: true } },
     },

@@ -44,6 +44,13 @@ export interface Cache {
 
 /** The cache over a storage. */
 export function makeCache(host: StorageHost = browserStorage): Cache {
+    const safely = async <T>(work: () => Promise<T>): Promise<T> => {
+        try {
+            return await work();
+        } catch (thrown) {
+            throw BerylError.from(thrown);
+        }
+    };
     const list = async (): Promise<CachedModel[]> => (await listModels(host)).map(({ note, stored }) => ({
         url: note.url,
         name: note.name,
@@ -55,21 +62,21 @@ export function makeCache(host: StorageHost = browserStorage): Cache {
         used: new Date(note.used),
     }));
     return {
-        list,
-        async remove(model) {
-            const named = typeof model === "object" && "url" in model ? model.url : String(model);
-            const url = new URL(named, (globalThis.location as Location | undefined)?.href).href;
-            const key = storeKey(url);
+        list: () => safely(list),
+        remove: (model) => safely(async () => {
+            const named = typeof model === "object" && model !== null && "url" in model ? model.url : String(model), base = (globalThis.location as Location | undefined)?.href;
+            if (!URL.canParse(named, base)) throw new BerylError("MISUSE", `a model is removed by its address, not by ${JSON.stringify(named)}`, "");
+            const key = storeKey(new URL(named, base).href);
             const there = (await listModels(host)).some((one) => one.key === key);
             if (!await withLock(host, key, false, () => removeModel(host, key)))
                 throw new BerylError("MISUSE", "the model is being loaded just now", "Close the tab that loads it, then remove it.");
             return there;
-        },
-        persist: () => host.persist(),
-        async size() {
+        }),
+        persist: () => safely(() => host.persist()),
+        size: () => safely(async () => {
             const { usage = 0, quota = 0 } = await host.estimate();
             const models = (await listModels(host)).reduce((sum, one) => sum + one.stored, 0);
             return { models, usage, quota, persisted: await host.persisted() };
-        },
+        }),
     };
 }

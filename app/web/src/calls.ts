@@ -1,7 +1,7 @@
 /*
  * calls.ts - the calls between a model and the host of its engine, as data that can be posted.
  */
-import type { EngineEvent, EngineInfo, EngineStats, GenerateOptions, GenerateResult, GpuFeature, LogLevel } from "./engine.js";
+import type { EngineEvent, EngineInfo, EngineStats, GenerateOptions, GenerateResult, GpuFeature, LogLevel, PowerPreference } from "./engine.js";
 import type { PlainError } from "./error.js";
 import type { RequestOptions, RetryOptions } from "./source/http.js";
 import type { CacheMode, PlainSource, Progress } from "./source/index.js";
@@ -11,7 +11,7 @@ export interface PlainLoad {
     source: PlainSource;
     /** The module: its address, or itself. */
     module: string | WebAssembly.Module | BufferSource;
-    device?: GPUPowerPreference | undefined;
+    device?: PowerPreference | undefined;
     context?: number | undefined;
     sessions?: number | undefined;
     precision?: "fast" | "exact" | undefined;

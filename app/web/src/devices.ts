@@ -1,6 +1,8 @@
 /*
  * devices.ts - what this browser has to compute on, and what would help where that is nothing.
  */
+import type { WebGpu } from "./gpu.js";
+import { ARGUMENTS } from "./options.js";
 
 /** An adapter, or the reason why there is none. */
 export interface AdapterInfo {
@@ -32,9 +34,10 @@ const NEEDED = {
 const UNTOLD = { name: "", vendor: "", architecture: "", software: false, features: [], limits: {}, subgroupSize: 0 };
 
 /** All adapters that the browser offers, the fast one first; if none, one entry that says why. */
-export async function devices(gpu?: GPU): Promise<AdapterInfo[]> {
+export async function devices(gpu?: WebGpu): Promise<AdapterInfo[]> {
+    if (gpu !== undefined) ARGUMENTS.webgpu.check(gpu, "gpu");
     const host = globalThis as { isSecureContext?: boolean; navigator?: { gpu?: GPU; userAgent?: string } };
-    const api = gpu ?? host.navigator?.gpu;
+    const api = gpu as GPU | undefined ?? host.navigator?.gpu;
     const agent = host.navigator?.userAgent ?? "";
     if (!api) {
         const secure = host.isSecureContext !== false;
@@ -43,7 +46,7 @@ export async function devices(gpu?: GPU): Promise<AdapterInfo[]> {
     }
     const found: AdapterInfo[] = [];
     for (const powerPreference of ["high-performance", "low-power"] as const) {
-        const adapter = await api.requestAdapter({ powerPreference }).catch(() => null);
+        const adapter = await Promise.resolve().then(() => api.requestAdapter({ powerPreference })).catch(() => null);
         if (!adapter) continue;
         const info = describe(adapter);
         if (!found.some((other) => JSON.stringify(other) === JSON.stringify(info))) found.push(info);
@@ -82,7 +85,7 @@ export function webgpuHint(userAgent: string, secure: boolean): string {
     const version = (name: string): number => Number(new RegExp(`${name}/(\\d+)`).exec(userAgent)?.[1] ?? 0);
     const linux = /Linux/.test(userAgent) && !/Android/.test(userAgent);
     if (/Deno/.test(userAgent)) return "Start Deno with --unstable-webgpu.";
-    if (/Node/.test(userAgent)) return "Give a WebGPU implementation: load(source, { gpu }), as the npm package \"webgpu\" makes one.";
+    if (/Node/.test(userAgent)) return "Node has no WebGPU of its own: npm install webgpu, then `import { create } from \"webgpu\"` and `Beryl.load(source, { gpu: create([]) })`.";
     if (/Firefox/.test(userAgent))
         return "Firefox has WebGPU from version 141 (Windows) and 147 (Macs with Apple silicon): update it. "
             + "On Linux, take Firefox Nightly, or set dom.webgpu.enabled to true in about:config. Or use Chrome or Edge.";

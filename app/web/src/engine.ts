@@ -6,12 +6,12 @@
  * PENDING is made again once a map, a compile or a range has ended, or the caller has cancelled.
  */
 import { BerylError } from "./error.js";
-import { Bell, Gpu, type GpuCounts, type GpuFeature, type GpuModule } from "./gpu.js";
+import { Bell, Gpu, type GpuCounts, type GpuFeature, type GpuModule, type PowerPreference, type WebGpu } from "./gpu.js";
 import { SinkWriter, SourceReader, type ByteSource } from "./ranges.js";
-import { statusName, STATUS } from "./status.js";
+import { forPages, statusName, STATUS } from "./status.js";
 import { libcImports, wasiImports } from "./wasi.js";
 
-export type { ByteSource, GpuCounts, GpuFeature };
+export type { ByteSource, GpuCounts, GpuFeature, PowerPreference, WebGpu };
 
 export type LogLevel = "error" | "warning" | "info" | "debug";
 
@@ -23,10 +23,10 @@ export interface EngineOptions {
     /** The GGUF file. The engine owns it. */
     source: ByteSource;
     /** Default navigator.gpu. */
-    gpu?: GPU;
+    gpu?: WebGpu;
     /** The module, or where it is; default beryl.wasm beside this file. */
     module?: WebAssembly.Module | URL | BufferSource;
-    powerPreference?: GPUPowerPreference;
+    powerPreference?: PowerPreference;
     /** Tokens that a session can hold; default the smaller of the file's and 8,192. */
     context?: number;
     /** Sessions open at once; default 1. */
@@ -447,13 +447,11 @@ export class Engine {
         };
     }
 
-    /* C's advice names the program's switches: here hints say it, or the options' names. */
     #failure(): BerylError {
         const view = this.#view(), at = this.#frame;
         const status = statusName(view.getUint32(at + FRAME.code, true));
         for (const source of this.#sources.values()) if (source.failure?.status === status) return source.failure;
-        const message = this.#text(view.getUint32(at + FRAME.message, true), view.getUint32(at + FRAME.messageSize, true))
-            .replace(/: try .*--device .*|: (?:try|use) [^:]*--context or .*|: try a smaller --context.*/s, "").replace(/--(context|kv|precision)\b/g, "`$1`");
+        const message = forPages(this.#text(view.getUint32(at + FRAME.message, true), view.getUint32(at + FRAME.messageSize, true)));
         return new BerylError(status, message, undefined, view.getFloat64(at + FRAME.at, true));
     }
 

@@ -24,7 +24,7 @@ const HINTS: Record<BerylStatus, string> = {
     NO_DEVICE: "Beryl.devices() says what this browser has, and which switch or browser would help.",
     DEVICE: "The adapter or its driver failed: update the driver, or try another browser.",
     DEVICE_LOST: "The GPU went away. The model is loaded again by itself: ask once more.",
-    CONTEXT_FULL: "Start a new conversation, leave out old messages, or load with a larger `context`.",
+    CONTEXT_FULL: "Start a new conversation, leave out old messages, or load with a larger `context` (up to info.contextMax).",
 };
 
 /** What crosses a worker's border in place of an error. */

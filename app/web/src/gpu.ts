@@ -27,10 +27,15 @@ export class Bell {
 /** A capability that is left alone although the adapter has it. */
 export type GpuFeature = "f16" | "subgroups" | "dot" | "timestamps";
 
+/** A WebGPU implementation, as navigator.gpu. Written so that callers need no types of WebGPU. */
+export interface WebGpu { requestAdapter(options?: object): Promise<object | null> }
+
+export type PowerPreference = "high-performance" | "low-power";
+
 export interface GpuOptions {
     /** Default navigator.gpu. */
-    gpu?: GPU | undefined;
-    powerPreference?: GPUPowerPreference | undefined;
+    gpu?: WebGpu | undefined;
+    powerPreference?: PowerPreference | undefined;
     without?: readonly GpuFeature[] | undefined;
     /** For tests: kernels as GPUs get them, on an adapter in software too. */
     hard?: boolean | undefined;
@@ -139,7 +144,7 @@ export class Gpu {
 
     /** Finds an adapter, opens a device with all it has, and learns what C wants to know of it. */
     static async open(bell: Bell, options: GpuOptions = {}): Promise<Gpu> {
-        const gpu = options.gpu ?? (globalThis.navigator as Navigator | undefined)?.gpu;
+        const gpu = options.gpu as GPU | undefined ?? (globalThis.navigator as Navigator | undefined)?.gpu;
         if (!gpu) throw new BerylError("NO_DEVICE", "there is no WebGPU here");
         const adapter = await gpu.requestAdapter(options.powerPreference ? { powerPreference: options.powerPreference } : {});
         if (!adapter) throw new BerylError("NO_DEVICE", "WebGPU has no adapter here");

@@ -8,7 +8,7 @@
  * there may be more sessions than the engine holds, and a lost device costs time, not words.
  */
 import type { HostCalls, HostEvent, ModelState, PlainLoad } from "./calls.js";
-import type { Engine, EngineEvent, EngineInfo, EngineOptions, EngineSession, KeptTexts, GenerateResult, LogLevel } from "./engine.js";
+import type { Engine, EngineEvent, EngineInfo, EngineOptions, EngineSession, KeptTexts, GenerateResult, LogLevel, WebGpu } from "./engine.js";
 import { BerylError } from "./error.js";
 import { showRoom, whatFits, type Room } from "./fit.js";
 import { Queue } from "./queue.js";
@@ -24,7 +24,7 @@ import { browserStorage, type StorageHost } from "./source/store.js";
 export interface HostParts {
     loadEngine: typeof Engine.load;
     /** Default navigator.gpu. */
-    gpu?: GPU | undefined;
+    gpu?: WebGpu | undefined;
     storage?: StorageHost | undefined;
 }
 
@@ -104,7 +104,7 @@ class Host {
         };
     }
 
-    #gpu(): GPU | undefined {
+    #gpu(): WebGpu | undefined {
         return this.#parts.gpu ?? (globalThis.navigator as Navigator | undefined)?.gpu;
     }
 

@@ -3,6 +3,7 @@
  */
 import { makeCache, type Cache } from "./cache.js";
 import { devices, type AdapterInfo } from "./devices.js";
+import type { WebGpu } from "./gpu.js";
 import { load, type LoadOptions, type ModelSource } from "./load.js";
 import type { Model } from "./model.js";
 
@@ -12,7 +13,7 @@ export { Model, Session, type StateChange } from "./model.js";
 export type { Cache, CachedModel, CacheSize } from "./cache.js";
 export type { ModelState } from "./calls.js";
 export type { AdapterInfo } from "./devices.js";
-export type { EngineInfo, EngineStats, GenerateOptions, GenerateResult, GpuFeature, LogLevel } from "./engine.js";
+export type { DeviceInfo, EngineInfo, EngineStats, GenerateOptions, GenerateResult, GpuCounts, GpuFeature, LogLevel, PowerPreference, WebGpu } from "./engine.js";
 export type { LoadOptions, ModelSource } from "./load.js";
 export type { RequestOptions, RetryOptions } from "./source/http.js";
 export type { CacheMode, Progress } from "./source/index.js";
@@ -25,7 +26,7 @@ export const Beryl: {
     /** Loads a model from an address, a File, a Blob, a file handle, or "builtin", the one that comes with the package. */
     load(source: ModelSource, options?: LoadOptions): Promise<Model>;
     /** The adapters of this browser, or why there is none and what would help. */
-    devices(gpu?: GPU): Promise<AdapterInfo[]>;
+    devices(gpu?: WebGpu): Promise<AdapterInfo[]>;
     /** The models that this origin keeps. */
     readonly cache: Cache;
 } = { version: "0.1.0", load, devices, cache: makeCache() };

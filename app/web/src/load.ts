@@ -4,9 +4,10 @@
 import { makeWorker, moduleUrl } from "./assets.js";
 import type { HostCalls, HostEvent, PlainLoad } from "./calls.js";
 import { devices } from "./devices.js";
-import type { GpuFeature, LogLevel } from "./engine.js";
+import type { GpuFeature, LogLevel, PowerPreference, WebGpu } from "./engine.js";
 import { BerylError, throwIfAborted } from "./error.js";
 import { Model } from "./model.js";
+import { ARGUMENTS, check, OPTIONS } from "./options.js";
 import { remote, type Caller } from "./rpc.js";
 import { hasDisk } from "./source/disk.js";
 import type { CacheMode, PlainSource, Progress } from "./source/index.js";
@@ -30,7 +31,7 @@ export interface LoadOptions {
     /** Type of the KV cache; default "f16", under "exact" "f32". */
     kv?: "f32" | "f16" | "q8";
     /** Which adapter, where there are two; default "high-performance". */
-    device?: GPUPowerPreference;
+    device?: PowerPreference;
     /** Bytes of device memory that may be used; default: what the device has. */
     memory?: number;
     /** Most tokens of a prompt in one step; default: as the device likes. */
@@ -57,7 +58,7 @@ export interface LoadOptions {
     /** The engine in a worker of its own; default true where there are workers. */
     worker?: boolean;
     /** A WebGPU implementation (Node); the engine then runs in place. Default navigator.gpu. */
-    gpu?: GPU;
+    gpu?: WebGpu;
     /** The module, if beryl.wasm does not lie beside the script. */
     module?: string | URL | WebAssembly.Module | BufferSource;
     /** The address of the default model, if it does not lie beside the script. */
@@ -66,6 +67,16 @@ export interface LoadOptions {
 
 /** Loads a model. Rejects with a BerylError. */
 export async function load(source: ModelSource, options: LoadOptions = {}): Promise<Model> {
+    try {
+        check(options, OPTIONS.load, "load");
+        ARGUMENTS.source.check(source, "source");
+        return await loadChecked(source, options);
+    } catch (thrown) { // a part of the package may not have come
+        throw BerylError.from(thrown);
+    }
+}
+
+async function loadChecked(source: ModelSource, options: LoadOptions): Promise<Model> {
     const { signal, onProgress, onLog } = options;
     throwIfAborted(signal);
     const plain = await plainLoad(source, options);
@@ -96,7 +107,7 @@ export async function load(source: ModelSource, options: LoadOptions = {}): Prom
 }
 
 /* Where there is nothing to compute on: why, and what would help in this browser. */
-async function explained(error: BerylError, gpu: GPU | undefined): Promise<BerylError> {
+async function explained(error: BerylError, gpu: WebGpu | undefined): Promise<BerylError> {
     if (error.status !== "NO_DEVICE") return error;
     const [first] = await devices(gpu);
     return first && !first.usable ? new BerylError("NO_DEVICE", first.whyNot, first.hint) : error;
@@ -110,8 +121,6 @@ async function end(caller: Caller<HostCalls>): Promise<void> {
 
 async function plainLoad(source: ModelSource, options: LoadOptions): Promise<PlainLoad> {
     const { device, context, sessions, precision, kv, memory, piece, vocabularyOnly, without, sha256, cache, request, retry } = options;
-    if (sha256 !== undefined && !/^[0-9a-f]{64}$/i.test(sha256))
-        throw new BerylError("MISUSE", "sha256 must be 64 hex digits");
     const module = options.module ?? moduleUrl();
     return { device, context, sessions, precision, kv, memory, piece, vocabularyOnly, without, sha256, cache, request, retry,
         source: await plainSource(source, options), module: module instanceof URL ? module.href : typeof module === "string" ? absolute(module) : module };
@@ -120,9 +129,7 @@ async function plainLoad(source: ModelSource, options: LoadOptions): Promise<Pla
 async function plainSource(source: ModelSource, options: LoadOptions): Promise<PlainSource> {
     if (source === "builtin")
         return options.builtin !== undefined ? absolute(options.builtin) : (await import("./builtin.js")).builtinUrl();
-    if (typeof source === "string" || source instanceof URL) return absolute(source);
-    if (source instanceof Blob || (typeof source === "object" && source !== null && source.kind === "file")) return source;
-    throw new BerylError("MISUSE", "a model is loaded from an address, a File, a Blob, a file handle or \"builtin\"");
+    return typeof source === "string" || source instanceof URL ? absolute(source) : source;
 }
 
 /* An address as the page means it, since a worker's own base is another. */

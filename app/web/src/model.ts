@@ -5,20 +5,13 @@
  */
 import type { HostCalls, HostEvent, ModelState, Prompt } from "./calls.js";
 import { Answer, type AnswerOptions, type ChatOptions, type Message } from "./chat.js";
-import type { EngineEvent, EngineInfo, EngineStats, GenerateOptions } from "./engine.js";
+import type { EngineEvent, EngineInfo, EngineStats } from "./engine.js";
 import { BerylError } from "./error.js";
+import { ARGUMENTS, check, checkMessages, checkTokens, OPTIONS, settings } from "./options.js";
 import type { Caller } from "./rpc.js";
 
 /** What a model tells when its state changes; `error` says why where it is not "ready". */
 export interface StateChange { state: ModelState; error: BerylError | null }
-
-/* Everything of the options that goes to the engine. */
-const KNOBS = ["greedy", "temperature", "topK", "topP", "minP", "repetitionPenalty", "presencePenalty", "frequencyPenalty", "seed",
-    "maxTokens", "stop", "ignoreEos"] as const satisfies readonly (keyof GenerateOptions)[];
-
-function knobs(options: AnswerOptions): GenerateOptions {
-    return Object.fromEntries(KNOBS.flatMap((key) => options[key] === undefined ? [] : [[key, options[key]]]));
-}
 
 /** One timeline of tokens: what it has computed of a prompt is not computed again. */
 export class Session {
@@ -35,13 +28,16 @@ export class Session {
 
     /** The model's answer to a conversation, always given whole. Starts at once, or when its turn comes. */
     chat(messages: readonly Message[], options: ChatOptions = {}): Answer {
+        check(options, OPTIONS.chat, "chat");
+        checkMessages(messages);
         const { tools, think } = options;
         return this.#answer({ chat: { messages, ...(tools && { tools }), ...(think !== undefined && { think }) } }, options);
     }
 
     /** Goes on from tokens, without a chat's form. */
     generate(tokens: ArrayLike<number>, options: AnswerOptions = {}): Answer {
-        return this.#answer({ tokens: Int32Array.from(tokens) }, options);
+        check(options, OPTIONS.generate, "generate");
+        return this.#answer({ tokens: checkTokens(tokens) }, options);
     }
 
     /** The tokens that the session holds. */
@@ -51,16 +47,20 @@ export class Session {
 
     /** Keeps the first `count` tokens and forgets the others. */
     async rewind(count: number): Promise<void> {
+        ARGUMENTS.count.check(count, "count");
         await this.#caller.call("rewind", { session: this.#id, count });
     }
 
     /** A snapshot that goes on later, also in another tab, with the same model and options. */
     async save(options: { signal?: AbortSignal } = {}): Promise<Blob> {
+        check(options, OPTIONS.save, "save");
         return await this.#caller.call("save", { session: this.#id }, options);
     }
 
     /** Goes on from a snapshot. Refuses one of another model, KV type or precision. */
     async restore(snapshot: Blob, options: { signal?: AbortSignal } = {}): Promise<void> {
+        check(options, OPTIONS.save, "restore");
+        ARGUMENTS.blob.check(snapshot, "snapshot");
         await this.#caller.call("restore", { session: this.#id, snapshot }, options);
     }
 
@@ -71,7 +71,7 @@ export class Session {
     }
 
     #answer(prompt: Prompt, options: AnswerOptions): Answer {
-        const args = { session: this.#id, prompt, options: knobs(options) };
+        const args = { session: this.#id, prompt, options: settings(options) };
         const answer = new Answer((onEvent, signal) => this.#caller.call("generate", args, { onEvent, signal }), options);
         this.#answers.add(answer);
         answer.result.catch(() => undefined).finally(() => this.#answers.delete(answer));
@@ -132,38 +132,48 @@ export class Model {
     }
 
     /** The ids of a text, without a start token. `special`: control tokens written in the text count as such. */
-    tokenize(text: string, options: { special?: boolean } = {}): Promise<Int32Array> {
-        return this.#open().call("tokenize", { text, special: options.special ?? false });
+    async tokenize(text: string, options: { special?: boolean } = {}): Promise<Int32Array> {
+        check(options, OPTIONS.tokenize, "tokenize");
+        ARGUMENTS.text.check(text, "text");
+        return await this.#open().call("tokenize", { text, special: options.special ?? false });
     }
 
     /** The text of ids. */
-    detokenize(tokens: ArrayLike<number>, options: { special?: boolean } = {}): Promise<string> {
-        return this.#open().call("detokenize", { tokens: Int32Array.from(tokens), special: options.special ?? false });
+    async detokenize(tokens: ArrayLike<number>, options: { special?: boolean } = {}): Promise<string> {
+        check(options, OPTIONS.tokenize, "detokenize");
+        return await this.#open().call("detokenize", { tokens: checkTokens(tokens), special: options.special ?? false });
     }
 
     /** The prompt of a conversation as text, as the model reads it. */
-    render(messages: readonly Message[], options: Pick<ChatOptions, "tools" | "think"> = {}): Promise<string> {
-        return this.#open().call("render", { chat: { messages, ...options } });
+    async render(messages: readonly Message[], options: Pick<ChatOptions, "tools" | "think"> = {}): Promise<string> {
+        check(options, OPTIONS.render, "render");
+        checkMessages(messages);
+        return await this.#open().call("render", { chat: { messages, ...options } });
     }
 
     /** The same as tokens: its length is what a conversation takes of the context. */
-    renderTokens(messages: readonly Message[], options: Pick<ChatOptions, "tools" | "think"> = {}): Promise<Int32Array> {
-        return this.#open().call("renderTokens", { chat: { messages, ...options } });
+    async renderTokens(messages: readonly Message[], options: Pick<ChatOptions, "tools" | "think"> = {}): Promise<Int32Array> {
+        check(options, OPTIONS.render, "renderTokens");
+        checkMessages(messages);
+        return await this.#open().call("renderTokens", { chat: { messages, ...options } });
     }
 
     /** Memory, dispatches and times so far. */
-    stats(): Promise<EngineStats> {
-        return this.#open().call("stats", null);
+    async stats(): Promise<EngineStats> {
+        return await this.#open().call("stats", null);
     }
 
     /** What the file has: its metadata and, if asked for, its tensors. */
-    describe(options: { tensors?: boolean } = {}): Promise<unknown> {
-        return this.#open().call("describe", { tensors: options.tensors ?? false });
+    async describe(options: { tensors?: boolean } = {}): Promise<unknown> {
+        check(options, OPTIONS.describe, "describe");
+        return await this.#open().call("describe", { tensors: options.tensors ?? false });
     }
 
     /** Runs every kernel against its reference on this adapter; each result is told. Rejects if one is wrong. */
     async selftest(each: (test: { name: string; ok: boolean; error: number }) => void = () => undefined,
         options: { signal?: AbortSignal } = {}): Promise<void> {
+        ARGUMENTS.callback.check(each, "each");
+        check(options, OPTIONS.save, "selftest");
         const onEvent = (event: EngineEvent): void => {
             if (event.kind === "test") each({ name: event.name, ok: event.ok, error: event.error });
         };

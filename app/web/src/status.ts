@@ -1,5 +1,5 @@
 /*
- * status.ts - the statuses of beryl.h by number. In the order of BERYL_STATUS_LIST.
+ * status.ts - what C says: the statuses of beryl.h by number, in the order of BERYL_STATUS_LIST, and its messages.
  */
 import { isStatus, type BerylStatus } from "./error.js";
 
@@ -20,4 +20,11 @@ export function statusNumber(name: BerylStatus): number {
 export function statusName(number: number): BerylStatus {
     const name = NAMES[number] ?? "";
     return isStatus(name) ? name : "DEVICE";
+}
+
+/** A message of C for readers who have neither the program's switches nor C's functions: advice with them is left out, since hints give it. */
+export function forPages(message: string): string {
+    const [first = "", ...rest] = message.split(/(?<=[:;]) /);
+    const kept = [first.replace(/--(\w+)/g, "`$1`"), ...rest.filter((part) => !/--\w|\bberyl[_ ]\w/.test(part))];
+    return kept.join(" ").replace(/[:;]$/, "");
 }

@@ -17,6 +17,8 @@ export interface World {
     damaged: (bytes: Uint8Array) => boolean;
     /** The largest context that fits. */
     room: number;
+    /** The options of the last answer. */
+    asked: GenerateOptions;
     /** Takes the device of the newest engine away. */
     lose: (reason: string) => void;
     /** Sessions open at once, and the most that there were. */
@@ -27,7 +29,7 @@ export interface World {
 }
 
 export function makeWorld(): World {
-    return { log: [], pace: 1, refuse: null, damaged: () => false, room: Infinity, lose: () => undefined, open: 0, most: 0, running: 0, mostRunning: 0 };
+    return { log: [], pace: 1, refuse: null, damaged: () => false, room: Infinity, asked: {}, lose: () => undefined, open: 0, most: 0, running: 0, mostRunning: 0 };
 }
 
 const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
@@ -57,6 +59,7 @@ class DoubleSession {
     }
     async *#say(text: string, prompt: Int32Array, options: GenerateOptions = {}, signal?: AbortSignal): AsyncGenerator<EngineEvent, GenerateResult> {
         this.#world.log.push(`say ${text}`);
+        this.#world.asked = options;
         this.#world.mostRunning = Math.max(this.#world.mostRunning, ++this.#world.running);
         const result = { end: "stop" as GenerateResult["end"], nPrompt: prompt.length, nReused: 0, nGenerated: 0, prefillSeconds: 0, firstTokenSeconds: 0, decodeSeconds: 0 };
         try {

@@ -1,17 +1,22 @@
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
-import { readFile } from "node:fs/promises";
+import { readdir, readFile } from "node:fs/promises";
 import { afterEach, beforeEach, describe, test } from "node:test";
 import { MessageChannel } from "node:worker_threads";
 import type { HostCalls, HostEvent, PlainLoad } from "../src/calls.js";
-import type { Part } from "../src/chat.js";
+import type { AnswerOptions, ChatOptions, Message, Part } from "../src/chat.js";
 import { adapterHint, devices, webgpuHint } from "../src/devices.js";
 import { BerylError } from "../src/error.js";
+import type { EngineInfo } from "../src/engine.js";
+import { makeCache } from "../src/cache.js";
 import { makeHost } from "../src/host.js";
-import { Beryl } from "../src/index.js";
+import { Beryl, type LoadOptions } from "../src/index.js";
 import { Model } from "../src/model.js";
 import { Queue } from "../src/queue.js";
-import { local, remote, serve, type Caller, type Port } from "../src/rpc.js";
+import { local, remote, serve, type Caller, type Handlers, type Port } from "../src/rpc.js";
+import { openSource } from "../src/source/index.js";
+import type { StorageHost } from "../src/source/store.js";
+import { forPages } from "../src/status.js";
 import { doubleLoader, makeWorld, type World } from "./engine_double.js";
 import { noise, serveFile } from "./server.js";
 import { Disk } from "./storage.js";
@@ -124,6 +129,49 @@ for (const [name, border] of Object.entries(borders)) describe(`a model ${name}`
         assert.deepEqual(texts, ["a b", "c d", "e f"]);
         assert.equal(world.mostRunning, 1);
         assert.deepEqual(world.log.filter((line) => line.startsWith("say")), ["say a b", "say c d", "say e f"]);
+    });
+
+    test("options are checked, with their names and what is allowed", async () => {
+        await load();
+        const say = (options: object): void => { model.chat(user("x"), options as ChatOptions); };
+        const refused = (options: object, message: RegExp): void => assert.throws(() => say(options), fails("MISUSE", message));
+        refused({ maxTokens: 0 }, /`maxTokens` must be a whole number from 1 to 4294967295, not 0/);
+        refused({ maxTokens: -1 }, /not -1/);
+        refused({ maxTokens: 1.5 }, /not 1\.5/);
+        refused({ maxTokens: "7" }, /`maxTokens`.*not "7"/);
+        refused({ temperature: NaN }, /`temperature` must be a number from 0 on, not NaN/);
+        refused({ temperature: -1 }, /not -1/);
+        refused({ temperature: 1e300 }, /not 1e\+300/);
+        refused({ topK: 0 }, /`topK`/);
+        refused({ topP: 0 }, /`topP` must be a number above 0 and up to 1/);
+        refused({ stop: ["a", ""] }, /`stop\[1\]`/);
+        refused({ stop: "a" }, /`stop` must be a list/);
+        refused({ signal: {} }, /`signal` must be an AbortSignal/);
+        refused({ onProgress: 1 }, /`onProgress` must be a function/);
+        refused({ think: 1 }, /`think` must be true or false/);
+        refused({ max_tokens: 7 }, /chat has no `max_tokens`/);
+        assert.throws(() => say({ maxtokens: 7 }), (error: BerylError) => /temperature.*maxTokens/.test(error.hint));
+        assert.throws(() => say(null as unknown as object), fails("MISUSE", /options of chat/));
+        assert.throws(() => model.generate([1], { tools: [] } as AnswerOptions), fails("MISUSE", /generate has no `tools`/));
+        for (const messages of [[], "x", null, [null], [{ content: "x" }], [{ role: "bot", content: "x" }]])
+            assert.throws(() => model.chat(messages as Message[]), fails("MISUSE", /`messages/));
+        assert.throws(() => model.chat([...user("x"), { role: "bot" as "user" }]), fails("MISUSE", /`messages\[1\]\.role` must be "system" or .* not "bot"/));
+        for (const tokens of [[1.5], [-1], [NaN], ["1"], null, 7]) {
+            assert.throws(() => model.generate(tokens as number[]), fails("MISUSE", /`tokens/));
+            await assert.rejects(model.detokenize(tokens as number[]), fails("MISUSE", /`tokens/));
+        }
+        await assert.rejects(model.tokenize(7 as unknown as string), fails("MISUSE", /`text` must be text, not 7/));
+        await assert.rejects(model.tokenize("x", { Special: true } as object), fails("MISUSE", /tokenize has no `Special`/));
+        await assert.rejects(model.describe({ tensors: 1 } as object), fails("MISUSE", /`tensors`/));
+        await assert.rejects(model.render([]), fails("MISUSE", /`messages`/));
+        await assert.rejects(model.renderTokens(user("x"), { tool: [] } as object), fails("MISUSE", /renderTokens has no `tool`/));
+        await assert.rejects(model.selftest(7 as unknown as () => void), fails("MISUSE", /`each`/));
+        const session = model.session();
+        await assert.rejects(session.rewind(0.5), fails("MISUSE", /`count`/));
+        await assert.rejects(session.restore("x" as unknown as Blob), fails("MISUSE", /`snapshot` must be a Blob/));
+        await assert.rejects(session.save({ signal: 1 } as object), fails("MISUSE", /`signal`/));
+        assert.equal(await model.chat(user("fine"), { maxTokens: 5, temperature: 0, topP: 1, minP: 0, seed: 0, stop: ["."], think: undefined }).text(), "fine");
+        assert.deepEqual(world.asked, { maxTokens: 5, greedy: true, topP: 1, minP: 0, seed: 0, stop: ["."] });
     });
 
     test("a running answer ends when it is cancelled, with what it has", async () => {
@@ -493,7 +541,52 @@ describe("load", () => {
     test("wrong arguments", async () => {
         await assert.rejects(Beryl.load(7 as unknown as string), fails("MISUSE"));
         await assert.rejects(Beryl.load("x.gguf", { sha256: "abc" }), fails("MISUSE"));
+        for (const source of ["", " ", null, {}, { kind: "directory" }])
+            await assert.rejects(Beryl.load(source as string), fails("MISUSE", /`source` must be an address.*"builtin"/));
+        const refused: [object | null, RegExp][] = [
+            [{ kv: "q4" }, /`kv` must be "f32" or "f16" or "q8", not "q4"/], [{ precision: "half" }, /`precision` must be "fast" or "exact"/],
+            [{ device: "gpu" }, /`device` must be "high-performance" or "low-power"/], [{ cache: true }, /`cache` must be "auto"/],
+            [{ context: 0 }, /`context` must be a whole number from 1/], [{ context: 1.5 }, /`context`/], [{ sessions: NaN }, /`sessions`/],
+            [{ without: ["f17"] }, /`without\[0\]` must be "f16"/], [{ retry: { tries: 3 } }, /`retry` has no `tries`/],
+            [{ retry: { attempts: 0 } }, /`retry\.attempts` must/], [{ request: { headers: { a: 1 } } }, /`request\.headers`/],
+            [{ request: { credentials: "all" } }, /`request\.credentials` must be "omit"/], [{ worker: 0 }, /`worker`/], [{ gpu: {} }, /`gpu`.*npm package webgpu/],
+            [{ module: 7 }, /`module`/], [{ builtin: "" }, /`builtin`/], [{ contexts: 7 }, /load has no `contexts`/], [null, /options of load/],
+        ];
+        for (const [options, message] of refused) await assert.rejects(Beryl.load("x.gguf", options as LoadOptions), fails("MISUSE", message));
+        await assert.rejects(Beryl.devices({} as GPU), fails("MISUSE", /`gpu`/));
+        await assert.rejects(Beryl.cache.remove(null as unknown as string), fails("MISUSE", /address/));
         await assert.rejects(Beryl.load("builtin", { signal: AbortSignal.abort() }), fails("CANCELLED"));
+    });
+});
+
+describe("errors", () => {
+    test("whatever is thrown is a BerylError", async () => {
+        const host = (fault: () => never): StorageHost => ({ ...new Disk().host(), root: fault, estimate: fault, persist: fault });
+        const cache = makeCache(host(() => { throw new DOMException("no", "SecurityError"); }));
+        await assert.rejects(cache.list(), fails("IO"));
+        await assert.rejects(cache.size(), fails("IO"));
+        await assert.rejects(cache.persist(), fails("IO"));
+        await assert.rejects(cache.remove("http://x.example/a"), fails("IO"));
+        await assert.rejects(openSource("blob:nothing", {}), fails("NOT_FOUND"));
+        await assert.rejects(openSource("data:,x", {}, AbortSignal.abort()), fails("CANCELLED"));
+        const model = new Model(local({} as Handlers<HostCalls>), {} as EngineInfo, () => Promise.resolve());
+        await assert.rejects(model.tokenize("x"), (error) => error instanceof BerylError);
+        await assert.rejects(model.chat(user("x")).result, (error) => error instanceof BerylError);
+        await model.close();
+        await assert.rejects(model.tokenize("x"), fails("MISUSE"));
+    });
+
+    test("what C says comes without its functions and the program's switches", async () => {
+        assert.equal(forPages("the prompt has 9 tokens, the context holds 4: shorten it or use a larger --context"), "the prompt has 9 tokens, the context holds 4");
+        assert.equal(forPages("--context 9: this model has at most 4"), "`context` 9: this model has at most 4");
+        assert.equal(forPages("a: b; c (call beryl_engine_open again): d"), "a: b; d");
+        const folder = "../../src";
+        for (const name of (await readdir(folder, { recursive: true })).filter((path) => path.endsWith(".c")))
+            for (const [, text = ""] of (await readFile(`${folder}/${name}`, "utf8")).matchAll(/base_fail\w*\([^;]*?((?:"(?:[^"\\\n]|\\.)*"\s*)+)/g)) {
+                const message = text.replaceAll(/"\s*"/g, "").slice(1, -1);
+                if (!message.startsWith("beryl_")) // of its own misuse: module.c does none
+                    assert.doesNotMatch(forPages(message), /--\w|\bberyl_\w/, `${name}: ${message}`);
+            }
     });
 });
 

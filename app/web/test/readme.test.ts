@@ -5,11 +5,12 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
 import { promisify } from "node:util";
+import { OPTIONS, type Rule } from "../src/options.js";
 import { examples } from "./readme.js";
 
-test("the README has three examples, and each is a module", async () => {
+test("the README has four examples, and each is a module", async () => {
     const all = await examples();
-    assert.deepEqual([...all.keys()], ["chat.js", "worker.js", "deno.js"]);
+    assert.deepEqual([...all.keys()], ["chat.js", "worker.js", "deno.js", "node.js"]);
     const folder = await mkdtemp(join(tmpdir(), "beryl-"));
     for (const [name, code] of all) {
         const file = join(folder, name.replace(".js", ".mjs"));
@@ -19,11 +20,10 @@ test("the README has three examples, and each is a module", async () => {
     await rm(folder, { recursive: true });
 });
 
-test("the README's option table names each option of a load", async () => {
+test("the README names each option, and the values of each that has some", async () => {
     const text = await readFile("README.md", "utf8");
-    const source = await readFile("src/load.ts", "utf8");
-    const body = /export interface LoadOptions \{(.*?)\n\}/s.exec(source)?.[1] ?? "";
-    const names = [...body.matchAll(/^ {4}(\w+)\?:/gm)].map((match) => match[1] ?? "");
-    assert.ok(names.length > 10);
-    for (const name of names) assert.ok(text.includes(`\`${name}\``), name);
+    for (const rules of Object.values(OPTIONS) as Record<string, Rule>[]) for (const [name, { allowed }] of Object.entries(rules)) {
+        assert.ok(text.includes(`\`${name}\``), name);
+        for (const [value] of allowed.startsWith("\"") ? allowed.matchAll(/"[^"]+"/g) : []) assert.ok(text.includes(value), `${name}: ${value}`);
+    }
 });

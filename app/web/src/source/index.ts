@@ -4,7 +4,7 @@
 import { BerylError } from "../error.js";
 import { BlobSource, openHandle } from "./blob.js";
 import { hasDisk, openDisk } from "./disk.js";
-import type { ByteSource } from "./source.js";
+import { orAborted, type ByteSource } from "./source.js";
 import { openUrl, type FillableSource, type UrlOptions } from "./url.js";
 
 export { VerifiedSource } from "./verify.js";
@@ -21,8 +21,10 @@ export async function openSource(source: PlainSource, options: UrlOptions, signa
     const url = new URL(source);
     if (url.protocol === "http:" || url.protocol === "https:") return await openUrl(url.href, options, signal);
     if (url.protocol === "file:" && hasDisk()) return await openDisk(url);
-    if (url.protocol === "blob:" || url.protocol === "data:")
-        return new BlobSource(await (await fetch(url, { signal: signal ?? null })).blob());
+    if (url.protocol === "blob:" || url.protocol === "data:") {
+        const blob = orAborted(fetch(url).then((response) => response.blob()), signal);
+        return new BlobSource(await blob.catch((thrown: unknown) => { throw BerylError.from(thrown, "NOT_FOUND"); }));
+    }
     throw new BerylError("UNSUPPORTED", `addresses that begin with ${url.protocol} cannot be read here`,
         "Give an http(s) address, a File, a Blob or a handle.");
 }

@@ -232,7 +232,7 @@ export class Store {
     }
 
     /** Bytes [offset, offset + size) of piece i; null if the piece is not there (any more). */
-    async read(i: number, offset: number, size: number): Promise<Uint8Array<ArrayBuffer> | null> {
+    async read(i: number, offset: number, size: number): Promise<Uint8Array | null> {
         try {
             if (await this.open(i)) {
                 const bytes = new Uint8Array(size);

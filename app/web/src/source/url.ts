@@ -225,6 +225,14 @@ class UrlSource implements FillableSource {
     }
 
     async fill(signal?: AbortSignal): Promise<boolean> {
+        try {
+            return await this.#fillAll(signal);
+        } finally {
+            this.#leave(); // all is there, or will not be: nobody need wait for this tab
+        }
+    }
+
+    async #fillAll(signal?: AbortSignal): Promise<boolean> {
         const store = this.store;
         this.#check();
         if (!store) return false;
@@ -241,7 +249,6 @@ class UrlSource implements FillableSource {
         }
         this.#check();
         if (this.store && !store.note.complete) await store.annotate({ used: Date.now() });
-        this.#leave(); // all is there: nobody need wait for this tab
         return this.store !== null && store.note.complete;
     }
 
@@ -387,8 +394,8 @@ class UrlSource implements FillableSource {
             before = store.stored;
             this.#patient = Date.now() - since < (this.#options.patience ?? PATIENCE);
         }
-        const kept = await store?.read(i, 0, size) ?? null;
-        if (kept && this.#file) this.#arrived = Math.max(this.#arrived, store?.stored ?? 0);
+        const kept = (await store?.read(i, 0, size) ?? null) as Uint8Array<ArrayBuffer> | null;
+        if (kept && store && store.stored > this.#arrived) this.#count(store.stored - this.#arrived);
         return kept;
     }
 

@@ -1,0 +1,190 @@
+/*
+ * options.ts - what every public call takes: one table a call, of names and of what their values may be.
+ *
+ * Owns the checks, and their refusals: a BerylError that names the option and what is allowed. A table has exactly the options
+ * of its interface, and a choice exactly the values of its type: the compiler sees to both.
+ */
+import type { AnswerOptions, ChatOptions, Message, Tool } from "./chat.js";
+import { BerylError } from "./error.js";
+import type { GenerateOptions } from "./engine.js";
+import type { GpuFeature, WebGpu } from "./gpu.js";
+import type { LoadOptions, ModelSource } from "./load.js";
+import type { RequestOptions, RetryOptions } from "./source/http.js";
+
+/** What a value may be. */
+export interface Rule<T = unknown> {
+    /** In words, for messages. */
+    readonly allowed: string;
+    /** Throws MISUSE, with the value's name, if it is something else. */
+    check(value: unknown, name: string): void;
+    /** Never there: holds the type. */
+    readonly type?: (value: T) => T;
+}
+
+/** The rules of all of a call's options; each may be left out. */
+export type Rules<O> = { readonly [K in keyof O]-?: Rule<NonNullable<O[K]>> };
+
+function shown(value: unknown): string {
+    if (typeof value === "function") return "a function";
+    if (typeof value === "object" && value !== null) return Array.isArray(value) ? "a list" : "an object";
+    const text = typeof value === "string" ? JSON.stringify(value) : String(value);
+    return text.length > 60 ? `${text.slice(0, 60)}…` : text;
+}
+
+function rule<T>(allowed: string, ok: (value: unknown) => boolean): Rule<T> {
+    return {
+        allowed,
+        check(value, name) {
+            if (!ok(value)) throw new BerylError("MISUSE", `\`${name}\` must be ${allowed}, not ${shown(value)}`, "");
+        },
+    };
+}
+
+const isObject = (value: unknown): value is object => typeof value === "object" && value !== null;
+const number = (allowed: string, ok: (value: number) => boolean): Rule<number> =>
+    rule(allowed, (value) => typeof value === "number" && Number.isFinite(Math.fround(value)) && ok(Math.fround(value)));
+const whole = (least: number, most = Number.MAX_SAFE_INTEGER): Rule<number> =>
+    rule(`a whole number from ${least} to ${most}`, (value) => Number.isInteger(value) && (value as number) >= least && (value as number) <= most);
+const one = <T extends string>(...names: T[]): Rule<T> =>
+    rule(names.map((name) => JSON.stringify(name)).join(" or "), (value) => (names as unknown[]).includes(value));
+const kind = <T>(type: string, allowed: string): Rule<T> => rule(allowed, (value) => typeof value === type);
+const truth: Rule<boolean> = kind("boolean", "true or false");
+const text: Rule<string> = kind("string", "text");
+const callback = <T>(): Rule<T> => kind("function", "a function");
+const signal: Rule<AbortSignal> = rule("an AbortSignal", (value) => isObject(value) && "aborted" in value && "addEventListener" in value);
+
+function list<T extends readonly unknown[]>(item: Rule<T[number]>): Rule<T> {
+    const allowed = `a list, each of it ${item.allowed}`;
+    return {
+        allowed,
+        check(value, name) {
+            if (!Array.isArray(value)) rule(allowed, () => false).check(value, name);
+            (value as unknown[]).forEach((one, i) => item.check(one, `${name}[${i}]`));
+        },
+    };
+}
+
+function fields<O>(rules: Rules<O>): Rule<O> {
+    return {
+        allowed: `an object with ${Object.keys(rules).join(", ")}`,
+        check(value, name) {
+            if (!isObject(value) || Array.isArray(value)) rule(this.allowed, () => false).check(value, name);
+            check(value as O & object, rules, `\`${name}\``, `${name}.`);
+        },
+    };
+}
+
+/** The options of an answer. */
+const ANSWER: Rules<AnswerOptions> = {
+    greedy: truth,
+    temperature: number("a number from 0 on", (value) => value >= 0),
+    topK: whole(1, 2 ** 32 - 2),
+    topP: number("a number above 0 and up to 1", (value) => value > 0 && value <= 1),
+    minP: number("a number from 0 to 1", (value) => value >= 0 && value <= 1),
+    repetitionPenalty: number("a number above 0", (value) => value > 0),
+    presencePenalty: number("a finite number", () => true),
+    frequencyPenalty: number("a finite number", () => true),
+    seed: whole(0),
+    maxTokens: whole(1, 2 ** 32 - 1),
+    stop: list(rule<string>("text that is not empty", (value) => typeof value === "string" && value !== "")),
+    ignoreEos: truth,
+    signal,
+    onProgress: callback(),
+};
+
+const TALK: Rules<Pick<ChatOptions, "tools" | "think">> = { tools: list(rule<Tool>("an object", isObject)), think: truth };
+
+const address: Rule<string | URL> = rule("an address", (value) => value instanceof URL || (typeof value === "string" && value.trim() !== ""));
+const webgpu: Rule<WebGpu> = rule("a WebGPU implementation, as `create([])` of the npm package webgpu", (value) =>
+    isObject(value) && "requestAdapter" in value && typeof value.requestAdapter === "function");
+
+/** The options of every call. */
+export const OPTIONS = {
+    load: {
+        context: whole(1, 2 ** 32 - 1),
+        sessions: whole(1, 2 ** 32 - 1),
+        precision: one("fast", "exact"),
+        kv: one("f32", "f16", "q8"),
+        device: one("high-performance", "low-power"),
+        memory: whole(1),
+        piece: whole(1, 2 ** 32 - 1),
+        vocabularyOnly: truth,
+        without: list(one<GpuFeature>("f16", "subgroups", "dot", "timestamps")),
+        sha256: rule("64 hex digits", (value) => typeof value === "string" && /^[0-9a-f]{64}$/i.test(value)),
+        cache: one("auto", "required", "off"),
+        request: fields<RequestOptions>({
+            headers: rule("an object of texts", (value) => isObject(value) && Object.values(value).every((one) => typeof one === "string")),
+            credentials: one("omit", "same-origin", "include"),
+        }),
+        retry: fields<RetryOptions>({
+            attempts: whole(1),
+            pause: number("a number of milliseconds from 0 on", (value) => value >= 0),
+            stall: number("a number of milliseconds above 0", (value) => value > 0),
+        }),
+        signal,
+        onProgress: callback(),
+        onLog: callback(),
+        worker: truth,
+        gpu: webgpu,
+        module: rule("an address, a WebAssembly.Module or its bytes", (value) => value instanceof WebAssembly.Module || value instanceof ArrayBuffer
+            || ArrayBuffer.isView(value) || value instanceof URL || (typeof value === "string" && value !== "")),
+        builtin: address,
+    } satisfies Rules<LoadOptions>,
+    chat: { ...ANSWER, ...TALK } satisfies Rules<ChatOptions>,
+    generate: ANSWER,
+    render: TALK,
+    tokenize: { special: truth } satisfies Rules<{ special?: boolean }>,
+    describe: { tensors: truth } satisfies Rules<{ tensors?: boolean }>,
+    save: { signal } satisfies Rules<{ signal?: AbortSignal }>,
+} as const;
+
+/** Arguments that are no options. */
+export const ARGUMENTS = {
+    source: rule<ModelSource>("an address, a File, a Blob, a file handle or \"builtin\"", (value) => {
+        if (typeof value === "string") return value.trim() !== "";
+        return value instanceof URL || value instanceof Blob || (isObject(value) && "kind" in value && value.kind === "file");
+    }),
+    text,
+    count: whole(0),
+    blob: rule<Blob>("a Blob", (value) => value instanceof Blob),
+    callback: callback<(...args: never[]) => unknown>(),
+    webgpu,
+    role: one<Message["role"]>("system", "developer", "user", "assistant", "model", "tool"),
+};
+
+const token = whole(0, 2 ** 31 - 1);
+
+/** Refuses what a call does not take. `where`: what has them, for messages. */
+export function check<O>(options: O, rules: Rules<O>, where: string, prefix = ""): void {
+    if (!isObject(options)) throw new BerylError("MISUSE", `the options of ${where} must be an object, not ${shown(options)}`, "");
+    for (const [name, value] of Object.entries(options)) {
+        if (!Object.hasOwn(rules, name)) {
+            throw new BerylError("MISUSE", `${where} has no \`${name}\``, `There ${Object.keys(rules).length === 1 ? "is" : "are"} ${Object.keys(rules).join(", ")}.`);
+        }
+        if (value !== undefined) rules[name as keyof O].check(value, prefix + name);
+    }
+}
+
+/** Tokens as they are posted; refuses what are none. */
+export function checkTokens(tokens: ArrayLike<number>): Int32Array {
+    if (!isObject(tokens) || !Number.isInteger(tokens.length)) throw new BerylError("MISUSE", `\`tokens\` must be a list of ids, not ${shown(tokens)}`, "");
+    for (let i = 0; i < tokens.length; i++) token.check(tokens[i], `tokens[${i}]`);
+    return Int32Array.from(tokens);
+}
+
+/** Refuses what is no conversation, so far as its frame goes: what the turns hold, the engine looks at. */
+export function checkMessages(messages: readonly Message[]): void {
+    if (!Array.isArray(messages) || messages.length === 0)
+        throw new BerylError("MISUSE", `\`messages\` must be a list of turns that is not empty, not ${shown(messages)}`, "");
+    messages.forEach((message: unknown, i) => {
+        if (!isObject(message)) throw new BerylError("MISUSE", `\`messages[${i}]\` must be { role, content }, not ${shown(message)}`, "");
+        ARGUMENTS.role.check((message as Partial<Message>).role, `messages[${i}].role`);
+    });
+}
+
+/** What of an answer's options goes to the engine. A temperature of 0 is the likeliest token each time, as everywhere. */
+export function settings(options: AnswerOptions): GenerateOptions {
+    const { signal: _signal, onProgress: _onProgress, tools: _tools, think: _think, temperature, ...rest }: ChatOptions = options;
+    if (temperature === undefined) return rest;
+    return Math.fround(temperature) === 0 ? { ...rest, greedy: true } : { ...rest, temperature };
+}

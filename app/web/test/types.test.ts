@@ -1,0 +1,82 @@
+/*
+ * types.test.ts - the package's types in somebody else's project: by the compilers of the versions that it promises, with every
+ * declaration checked and nothing installed beside the package.
+ */
+import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import { existsSync } from "node:fs";
+import { mkdir, mkdtemp, readFile, rm, symlink, writeFile } from "node:fs/promises";
+import { SourceMap } from "node:module";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, describe, test } from "node:test";
+import { promisify } from "node:util";
+
+const call = promisify(execFile);
+const VERSIONS = { oldest: "5.4.5", newest: "5.9.3" };
+const built = existsSync("dist/types/index.d.ts") ? false : "the package is not built: make web";
+
+/* Every name of the package, and every call. */
+const MAIN = `
+import { Beryl, BerylError, Answer, Model, Session, showBytes } from "beryl-gpu";
+import type { AdapterInfo, AnswerOptions, AnswerResult, BerylStatus, Cache, CachedModel, CacheMode, CacheSize, ChatOptions, DeviceInfo, EngineInfo, EngineStats,
+    GenerateOptions, GenerateResult, GpuCounts, GpuFeature, LoadOptions, LogLevel, Message, ModelSource, ModelState, Part, PowerPreference, Progress,
+    RequestOptions, RetryOptions, StateChange, Tool, WebGpu } from "beryl-gpu";
+
+export type All = [AdapterInfo, AnswerOptions, AnswerResult, BerylStatus, Cache, CachedModel, CacheMode, CacheSize, ChatOptions, DeviceInfo, EngineInfo, EngineStats,
+    GenerateOptions, GenerateResult, GpuCounts, GpuFeature, LoadOptions, LogLevel, ModelSource, ModelState, Part, PowerPreference, Progress,
+    RequestOptions, RetryOptions, StateChange, Tool, WebGpu];
+
+export async function run(gpu: WebGpu, file: File): Promise<void> {
+    const model: Model = await Beryl.load(file, { gpu, kv: "q8", cache: "required", onProgress: ({ what, done, total }) => console.log(what, done / total) });
+    const messages: Message[] = [{ role: "user", content: "Hello" }];
+    const answer: Answer = model.chat(messages, { maxTokens: 5, temperature: 0 });
+    for await (const part of answer) if (part.type === "text") console.log(part.text.length);
+    messages.push((await answer.result).message);
+    const session: Session = model.session();
+    const ids: ArrayLike<number> = await session.tokens();
+    console.log(ids.length, model.info.device.name, showBytes((await Beryl.cache.size()).models), (await Beryl.devices(gpu))[0]?.hint);
+    await model.close().catch((thrown: unknown) => { if (thrown instanceof BerylError && thrown.status === "CANCELLED") return; throw thrown; });
+    // @ts-expect-error: no such type of a cache
+    await Beryl.load("a.gguf", { kv: "q4" });
+}
+`;
+
+describe("types", { skip: built }, () => {
+    let folder: string, skip: string | false = false;
+
+    before(async () => {
+        folder = await mkdtemp(join(tmpdir(), "beryl-types-"));
+        await mkdir(join(folder, "node_modules"));
+        await writeFile(join(folder, "package.json"), "{ \"type\": \"module\" }");
+        await writeFile(join(folder, "main.ts"), MAIN);
+        const wanted = Object.entries(VERSIONS).map(([name, version]) => `${name}@npm:typescript@${version}`);
+        await call("npm", ["install", "--silent", "--no-save", "--no-audit", "--no-fund", "--prefer-offline", "--fetch-retries=0", "--fetch-timeout=20000", ...wanted],
+            { cwd: folder, timeout: 120_000 }).catch((thrown: Error) => { skip = `npm has no TypeScript here: ${thrown.message.split("\n")[0]}`; });
+        await symlink(process.cwd(), join(folder, "node_modules/beryl-gpu")); // tests are run in app/web
+    });
+    after(async () => { await rm(folder, { recursive: true }); });
+
+    for (const [name, module, moduleResolution] of [["oldest", "ESNext", "Bundler"], ["newest", "Node16", "Node16"]] as const)
+        test(`types/${name}-${moduleResolution}`, async (t) => {
+            if (skip) return t.skip(skip);
+            const compilerOptions = { target: "ES2022", module, moduleResolution, lib: ["ES2022", "DOM"], types: [], strict: true, skipLibCheck: false,
+                exactOptionalPropertyTypes: true, noEmit: true, preserveSymlinks: true };
+            await writeFile(join(folder, "tsconfig.json"), JSON.stringify({ compilerOptions, files: ["main.ts"] }));
+            await call(process.execPath, [join(folder, "node_modules", name, "lib/tsc.js"), "-p", folder])
+                .catch((thrown: { stdout: string }) => assert.fail(thrown.stdout));
+        });
+
+    test("types/source-maps-lead-to-the-sources", async () => {
+        for (const file of ["index.js", "host.js", "worker.js"]) {
+            const code = await readFile(`dist/${file}`, "utf8");
+            assert.match(code, new RegExp(`//# sourceMappingURL=${file}\\.map\\s*$`));
+        }
+        const code = await readFile("dist/index.js", "utf8"), said = "is removed by its address", before = code.slice(0, code.indexOf(said)).split("\n");
+        const map = JSON.parse(await readFile("dist/index.js.map", "utf8")) as { sources: string[]; sourcesContent: string[] } & ConstructorParameters<typeof SourceMap>[0];
+        const found = new SourceMap(map).findEntry(before.length - 1, before.at(-1)?.length ?? 0);
+        assert.ok("originalSource" in found && found.originalSource.endsWith("src/cache.ts"), JSON.stringify(found));
+        const source = map.sourcesContent[map.sources.findIndex((name) => name.endsWith("src/cache.ts"))] ?? "";
+        assert.ok(source.split("\n")[found.originalLine]?.includes(said));
+    });
+});
