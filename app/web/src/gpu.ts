@@ -7,6 +7,7 @@
  * (maps, compiles, uploads) is written into the module's memory, and whoever waits is woken.
  */
 import { BerylError } from "./error.js";
+import { within } from "./source/source.js";
 
 /** Wakes all that wait when something has ended. */
 export class Bell {
@@ -73,6 +74,7 @@ const PARAMS = 256; // bytes of parameters that a dispatch sees
 const USAGE = { MAP_READ: 0x1, COPY_SRC: 0x4, COPY_DST: 0x8, UNIFORM: 0x40, STORAGE: 0x80, QUERY_RESOLVE: 0x200 } as const;
 const MAP_READ = 0x1, COMPUTE = 0x4;
 const SPARE_MOST = 8; // buffers for results that are kept
+const LOSS_WAIT = 500; // milliseconds from a failed map to the loss that explains it
 
 const LIMITS = [
     "maxComputeWorkgroupStorageSize", "maxComputeInvocationsPerWorkgroup", "maxComputeWorkgroupSizeX", "maxComputeWorkgroupSizeY",
@@ -254,6 +256,16 @@ export class Gpu {
             this.#bell.ring();
         };
         promise.then((value) => end(() => then(value)), (thrown: unknown) => end(() => failed(thrown)));
+    }
+
+    /* A map fails first where the device goes away; then its loss is what C is to hear of. */
+    async #unlessLost<T>(promise: Promise<T>): Promise<T> {
+        try {
+            return await promise;
+        } catch (thrown) {
+            await within(LOSS_WAIT, this.#device.lost);
+            throw thrown;
+        }
     }
 
     /* Tickets are done in order, whatever order the browser tells them in. */
@@ -585,7 +597,7 @@ export class Gpu {
             return;
         }
         this.counts.maps++;
-        this.#after(staging.mapAsync(MAP_READ, 0, bytes), () => {
+        this.#after(this.#unlessLost(staging.mapAsync(MAP_READ, 0, bytes)), () => {
             const memory = this.#module?.memory;
             if (memory) new Uint8Array(memory.buffer, to, bytes).set(new Uint8Array(staging.getMappedRange(0, bytes)));
             staging.unmap();
