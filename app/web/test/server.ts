@@ -18,6 +18,8 @@ export interface Faults {
     etag?: (n: number) => string;
     /** The total in Content-Range of the n-th answer. */
     total?: (n: number) => number;
+    /** Pages of other origins may not read it. */
+    closed?: boolean;
     /** Content-Length is left out. */
     noLength?: boolean;
     /** Milliseconds before each 64 KiB. */
@@ -83,7 +85,7 @@ export async function serveFile(bytes: Uint8Array, faults: Faults = {}): Promise
         const range = /^bytes=(\d+)-(\d+)$/.exec(request.headers.range ?? "");
         server.log.push(`${request.method} ${range ? `${range[1]}-${range[2]}` : "all"}`);
         // As a host of models answers pages of other origins.
-        response.setHeader("Access-Control-Allow-Origin", "*");
+        if (!f.closed) response.setHeader("Access-Control-Allow-Origin", "*");
         response.setHeader("Access-Control-Allow-Headers", "*");
         response.setHeader("Access-Control-Expose-Headers", "Content-Range, ETag");
         response.setHeader("ETag", f.etag?.(n) ?? "\"one\"");

@@ -3,11 +3,12 @@
  * computes wrong numbers. Faults are put into the browser's own WebGPU, before the package sees it.
  */
 import assert from "node:assert/strict";
+import { readFile } from "node:fs/promises";
 import { after, before, describe, test } from "node:test";
 import type { Browser, BrowserContext, Page } from "playwright-core";
 import { referenceCases, wideSource } from "../reference.js";
 import { serveFile } from "../server.js";
-import { executable, freshPage, launch, openSite, type Site } from "./chromium.js";
+import { executable, FIXTURES, freshPage, launch, openSite, type Site } from "./chromium.js";
 import { openLab, type Lab } from "./lab.js";
 
 const LONG = 300_000;
@@ -62,6 +63,25 @@ async function loadAndAnswer({ url, options, prompt, n }: { url: string; options
     }
 }
 
+interface Looked { status: string; message: string; hint: string; kept: number; names: string[] }
+
+/* Reads the vocabulary alone, in the package's worker; then what is kept, and the names in its folder. */
+async function look(url: string): Promise<Looked> {
+    const { Beryl, BerylError } = await import(/* @vite-ignore */ `${location.origin}/dist/index.js`) as typeof import("../../src/index.js");
+    const said = { status: "OK", message: "", hint: "" };
+    try {
+        const model = await Beryl.load(url, { vocabularyOnly: true, retry: { pause: 5 } });
+        while (!(await Beryl.cache.list())[0]?.complete) await new Promise((resolve) => setTimeout(resolve, 20));
+        await model.close();
+    } catch (thrown) {
+        const { status, message, hint } = BerylError.from(thrown);
+        Object.assign(said, { status, message, hint });
+    }
+    const folder = await (await navigator.storage.getDirectory()).getDirectoryHandle("beryl", { create: true }), names: string[] = [];
+    for await (const name of (folder as unknown as { keys(): AsyncIterable<string> }).keys()) names.push(name);
+    return { ...said, kept: (await Beryl.cache.list()).length, names };
+}
+
 describe("never silently wrong", { skip: executable ? false : "no Chromium is installed", timeout: 2 * LONG }, () => {
     let lab: Lab, browser: Browser, site: Site;
     before(async () => {
@@ -95,6 +115,37 @@ describe("never silently wrong", { skip: executable ? false : "no Chromium is in
         const url = new URL(site.url);
         url.hostname = "beryl.test";
         assert.match(await alerted(["--enable-unsafe-webgpu", "--host-resolver-rules=MAP beryl.test 127.0.0.1"], url.href), /secure pages alone.*https, or from localhost/);
+    });
+
+    test("honest/a-server-that-lets-no-page-read", async () => {
+        const context = await browser.newContext(), page = await labPage(context), bytes = await readFile(`${FIXTURES}e2b-q4_0.gguf`);
+        const server = await serveFile(bytes, { closed: true });
+        const refused = await page.evaluate(look, server.url);
+        assert.equal(refused.status, "IO", refused.message);
+        assert.match(refused.message, /^127\.0\.0\.1:\d+ does not let pages of http:\S+ read model\.gguf \(CORS\)$/);
+        assert.match(refused.hint, /Access-Control-Allow-Origin: \*.*Access-Control-Expose-Headers: Content-Range, Content-Length, ETag/);
+        server.faults.closed = false;
+        assert.equal((await page.evaluate(look, server.url)).status, "OK");
+        await server.close();
+        await context.close();
+    });
+
+    test("honest/what-is-no-model-is-not-kept", async () => {
+        const context = await browser.newContext(), page = await labPage(context), bytes = await readFile(`${FIXTURES}e2b-q4_0.gguf`);
+        const server = await serveFile(Buffer.from("<!doctype html><title>Not here</title>"), { noRanges: true });
+        const web = await page.evaluate(look, server.url);
+        assert.equal(web.status, "BAD_FILE", web.message);
+        assert.match(web.hint, /web page/);
+        server.bytes = bytes.subarray(0, bytes.length / 2);
+        server.faults.noRanges = false;
+        const cut = await page.evaluate(look, server.url);
+        assert.equal(cut.status, "BAD_FILE", cut.message);
+        assert.deepEqual([web.kept, web.names, cut.kept, cut.names], [0, [], 0, []]);
+        server.bytes = bytes;
+        const whole = await page.evaluate(look, server.url);
+        assert.deepEqual([whole.status, whole.kept], ["OK", 1]);
+        await server.close();
+        await context.close();
     });
 
     test("honest/no-memory-is-said-before-the-download", async (t) => {
