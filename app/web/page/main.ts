@@ -4,15 +4,21 @@
  */
 import { button, byId, el, fill } from "./dom";
 import { modelsOpen } from "./models";
-import { Runtime, type Choice, type RuntimeState } from "./runtime";
+import { Runtime, type Choice } from "./runtime";
 import { settingsOpen } from "./settings";
-import { Conversations, settingsRead, settingsWrite, type Conversation, type Message, type Settings } from "./store";
+import { Conversations, newId, openRead, openWrite, settingsRead, settingsWrite, type Conversation, type Message, type Settings } from "./store";
 import { Thread, figuresText } from "./thread";
 
 const STARTERS = ["Tell me a very short story.", "A story about a red lantern.", "Who lives in the village?"];
 
 const page = {
+    skip: byId("skip", "a"),
     side: byId("side", "nav"),
+    sideOpen: byId("side-open", "button"),
+    sideClose: byId("side-close", "button"),
+    scrim: byId("scrim", "div"),
+    main: byId("main", "main"),
+    title: byId("title", "h1"),
     conversations: byId("conversations", "ul"),
     modelName: byId("model-name", "span"),
     contextLabel: byId("context-label", "label"),
@@ -20,6 +26,7 @@ const page = {
     context: byId("context", "meter"),
     scroller: byId("scroller", "div"),
     hello: byId("hello", "div"),
+    where: byId("where", "p"),
     starters: byId("starters", "div"),
     log: byId("log", "div"),
     loading: byId("loading", "div"),
@@ -40,21 +47,27 @@ const page = {
 class App {
     readonly #settings: Settings = settingsRead();
     readonly #runtime = new Runtime();
+    readonly #conversations = new Conversations();
     readonly #thread: Thread;
-    #current: Conversation;
-    #answering: AbortController | null = null;
+    #current = this.#conversations.make();
+    #before = openRead(); // what this tab showed before it was loaded anew
+    #answering: { controller: AbortController; answer: Message } | null = null;
 
-    constructor(private readonly conversations: Conversations) {
-        this.#current = conversations.make();
+    /** All is wired before anything is waited for: what is asked meanwhile is shown, and answered when it can be. */
+    constructor() {
+        void this.#load(this.#settings.model === "builtin" ? { kind: "builtin" } : { kind: "url", url: this.#settings.model });
         this.#thread = new Thread(page.log, page.scroller, {
-            retry: (index) => void this.#answerFrom(index),
-            edit: (index, text) => void this.#edit(index, text),
+            retry: (message) => this.#again(message),
+            edit: (question, text) => this.#edit(question, text),
+            goOn: (answer) => void this.#answer(answer),
+            elsewhere: (answer) => this.#conversations.elsewhere(answer),
         });
         this.#theme();
         this.#wire();
         this.#show();
-        this.#runtime.addEventListener("change", () => this.#runtimeChanged(this.#runtime.state));
-        void this.#load(this.#settings.model === "builtin" ? { kind: "builtin" } : { kind: "url", url: this.#settings.model });
+        this.#runtimeChanged();
+        this.#runtime.addEventListener("change", () => this.#runtimeChanged());
+        this.#conversations.addEventListener("change", () => this.#conversationsChanged());
     }
 
     // ---- what is shown ----
@@ -71,18 +84,35 @@ class App {
     #show(): void {
         const messages = this.#current.messages;
         page.hello.hidden = messages.length > 0;
-        this.#thread.show(messages, this.#answering !== null);
+        this.#thread.show(messages, this.#answering?.answer ?? null);
         this.#list();
         this.#meters();
         page.send.hidden = this.#answering !== null;
         page.stop.hidden = this.#answering === null;
+        page.title.textContent = messages.length ? this.#current.title : "Beryl";
         document.title = messages.length ? `${this.#current.title} – Beryl` : "Beryl";
+        openWrite(messages.length ? this.#current.id : "");
+    }
+
+    /* Conversations were read, or changed by another tab. */
+    #conversationsChanged(): void {
+        const before = this.#before && this.#conversations.find(this.#before);
+        if (before) this.#before = "";
+        if (before && !this.#current.messages.length) this.#turnTo(before);
+        if (this.#current.messages.length && this.#conversations.find(this.#current.id) !== this.#current) {
+            this.#begin();
+            this.#say("This conversation was deleted in another tab");
+            return;
+        }
+        page.hello.hidden ||= this.#current.messages.length > 0;
+        this.#thread.refresh(this.#current.messages, this.#answering?.answer ?? null);
+        this.#list();
     }
 
     #list(): void {
         fill(
             page.conversations,
-            ...this.conversations.list().map((conversation) => {
+            ...this.#conversations.list().map((conversation) => {
                 const current = conversation === this.#current;
                 const title = button(conversation.title, () => this.#open(conversation.id), "title", conversation.title);
                 if (current) title.setAttribute("aria-current", "true");
@@ -109,14 +139,20 @@ class App {
         page.speed.textContent = last ? figuresText(last) : "";
     }
 
-    #runtimeChanged(state: RuntimeState): void {
-        page.loading.hidden = state.kind !== "loading";
+    #runtimeChanged(): void {
+        const { state, check } = this.#runtime;
+        const step = check ?? (state.kind === "loading" ? state : null);
+        page.loading.hidden = step === null;
         page.modelName.textContent = state.kind === "none" ? "No model" : state.name;
-        page.adapter.textContent = state.kind === "ready" ? state.adapter : "";
+        const software = state.kind === "ready" && state.software;
+        page.adapter.textContent = state.kind !== "ready" ? "" : software ? `In software, slow: ${state.adapter}` : state.adapter;
         page.adapter.title = page.adapter.textContent;
-        if (state.kind === "loading") {
-            page.loadingWhat.textContent = `${state.name}: ${state.what}`;
-            if (state.total > 0) page.loadingBar.value = state.done / state.total;
+        page.where.textContent = software
+            ? "No graphics card can be used here: the model runs in software, and answers slowly. What you write stays here."
+            : "The model runs on this machine’s own graphics card. What you write stays here.";
+        if (step) {
+            page.loadingWhat.textContent = `${step.name}: ${step.what}`;
+            if (step.total > 0) page.loadingBar.value = step.done / step.total;
             else page.loadingBar.removeAttribute("value");
         }
         if (state.kind === "failed" && this.#answering === null) {
@@ -129,27 +165,25 @@ class App {
     // ---- conversations ----
 
     #open(id: string): void {
-        const found = this.conversations.find(id);
-        if (!found) return;
-        this.#answering?.abort();
-        this.#answering = null;
-        this.#current = found;
-        this.#side(false);
-        this.#show();
-        page.prompt.focus();
+        const found = this.#conversations.find(id);
+        if (found) this.#turnTo(found);
     }
 
     #begin(): void {
-        this.#answering?.abort();
+        this.#turnTo(this.#conversations.make());
+    }
+
+    #turnTo(conversation: Conversation): void {
+        this.#answering?.controller.abort();
         this.#answering = null;
-        this.#current = this.conversations.make();
+        this.#current = conversation;
         this.#side(false);
         this.#show();
         page.prompt.focus();
     }
 
     async #remove(conversation: Conversation): Promise<void> {
-        await this.conversations.remove(conversation.id);
+        await this.#conversations.remove(conversation.id);
         if (conversation === this.#current) this.#begin();
         else this.#list();
         this.#say("Conversation deleted");
@@ -157,74 +191,96 @@ class App {
 
     // ---- answering ----
 
-    async #send(text: string): Promise<void> {
-        if (!text || this.#answering) return;
-        this.#current.messages.push({ role: "user", content: text });
-        await this.#answer();
+    #send(text: string): void {
+        if (text && !this.#answering) this.#ask({ id: newId(), role: "user", content: text }, []);
     }
 
-    async #edit(index: number, text: string): Promise<void> {
-        const message = this.#current.messages[index];
-        if (!message || this.#answering) return;
-        this.#current.messages.splice(index);
-        this.#current.messages.push({ role: "user", content: text });
-        await this.#answer();
+    #edit(question: Message, text: string): void {
+        if (!this.#answering) this.#ask({ id: newId(), role: "user", content: text }, this.#from(question));
     }
 
-    async #answerFrom(index: number): Promise<void> {
+    #again(message: Message): void {
+        const { messages } = this.#current;
+        const question = message.role === "user" ? message : messages.findLast(({ id }) => id === message.to);
+        if (!question || this.#answering) return;
+        const answers = this.#from(question).filter((id) => id !== question.id);
+        this.#ask(question, answers);
+    }
+
+    /* The message and all that follow it. */
+    #from(message: Message): string[] {
+        const { messages } = this.#current;
+        const at = messages.findIndex(({ id }) => id === message.id);
+        return at < 0 ? [] : messages.slice(at).map(({ id }) => id);
+    }
+
+    /* Question and answer are stored together before the model is asked: a page that is closed meanwhile loses neither. */
+    #ask(question: Message, without: readonly string[]): void {
+        const answer: Message = { id: newId(), role: "assistant", to: question.id, content: "" };
+        void this.#conversations.change(this.#current, { without, put: [question, answer] });
+        void this.#answer(answer);
+    }
+
+    /** Writes an answer of the current conversation, or goes on with one that ended too early. */
+    async #answer(answer: Message): Promise<void> {
         if (this.#answering) return;
-        this.#current.messages.splice(index);
-        await this.#answer();
-    }
-
-    /** Answers the last message of the current conversation, into a message of its own. */
-    async #answer(): Promise<void> {
-        const conversation = this.#current;
-        const answer: Message = { role: "assistant", content: "" };
-        const controller = new AbortController();
-        const asked = conversation.messages.slice();
-        conversation.messages.push(answer);
-        this.#answering = controller;
+        const conversation = this.#current, conversations = this.#conversations;
+        const answering = { controller: new AbortController(), answer };
+        const { signal } = answering.controller;
+        const asked = conversation.messages.slice(0, conversation.messages.indexOf(answer));
+        const begun = answer.content;
+        answer.ended = "open";
+        this.#answering = answering;
+        conversations.open(answer);
+        conversations.grow(conversation);
         this.#show();
         let problem: { message: string; hint: string } | null = null;
         const began = performance.now();
         try {
-            const result = await this.#runtime.chat(asked, this.#settings, controller.signal, (part) => {
+            const result = await this.#runtime.chat(asked, begun, this.#settings, signal, (part) => {
                 if (part.type === "thought") {
                     answer.thought = (answer.thought ?? "") + part.text;
                     answer.thoughtSeconds = (performance.now() - began) / 1000;
                 } else {
                     answer.content += part.text;
                 }
+                conversations.grow(conversation);
                 if (conversation === this.#current) this.#thread.changed();
             });
             answer.figures = result.figures;
             if (result.ended) answer.ended = result.ended;
+            else delete answer.ended;
         } catch (error) {
             problem = Runtime.explain(error);
-            answer.ended = controller.signal.aborted ? "stopped" : "failed";
+            answer.ended = signal.aborted ? "stopped" : "failed";
         }
-        if (!answer.content && !answer.thought) conversation.messages.splice(conversation.messages.indexOf(answer), 1);
-        await this.conversations.keep(conversation);
-        if (this.#answering === controller) this.#answering = null;
+        const empty = !answer.content && !answer.thought;
+        if (this.#answering === answering) this.#answering = null;
+        conversations.close(answer);
+        if (conversation.messages.includes(answer)) void conversations.change(conversation, empty ? { without: [answer.id] } : { put: [answer] });
         if (conversation !== this.#current) {
             this.#list();
             return;
         }
         this.#show();
-        if (problem && !controller.signal.aborted) this.#thread.notice(problem.message, problem.hint, () => void this.#answerFrom(conversation.messages.length));
+        if (problem && !signal.aborted) this.#thread.notice(problem.message, problem.hint, () => this.#again(answer));
         else this.#say(answer.ended === "stopped" ? "Answer stopped" : "Answer complete");
     }
 
     // ---- models ----
 
     async #load(choice: Choice): Promise<void> {
-        this.#answering?.abort();
-        if (choice.kind !== "file") this.#settings.model = choice.kind === "url" ? choice.url : "builtin";
+        const problem = await this.#runtime.load(choice, this.#settings);
+        const { state } = this.#runtime;
+        if (state.kind !== "ready") return;
+        if (problem) {
+            this.#settings.context = this.#runtime.context;
+            this.#thread.notice(`${choice.kind === "file" ? choice.file.name : choice.kind === "url" ? choice.url : "The built-in model"} was not loaded: ${problem.message}`);
+        } else if (this.#runtime.choice === choice) {
+            if (choice.kind !== "file") this.#settings.model = choice.kind === "url" ? choice.url : "builtin";
+            this.#say(`${state.name} is ready`);
+        }
         settingsWrite(this.#settings);
-        this.#show();
-        await this.#runtime.load(choice, this.#settings);
-        if (this.#runtime.state.kind === "ready") this.#say(`${this.#runtime.state.name} is ready`);
     }
 
     #settingChanged(key: keyof Settings): void {
@@ -235,22 +291,29 @@ class App {
 
     // ---- wiring ----
 
+    /* On narrow screens the list lies over the page; what is below it is out of reach meanwhile. */
     #side(open: boolean): void {
+        const was = page.side.classList.contains("open");
         page.side.classList.toggle("open", open);
-        byId("side-open", "button").setAttribute("aria-expanded", String(open));
+        page.sideOpen.setAttribute("aria-expanded", String(open));
+        page.scrim.hidden = !open;
+        for (const below of [page.main, page.skip]) below.inert = open;
+        if (open) page.sideClose.focus();
+        else if (was) page.sideOpen.focus();
     }
 
     #wire(): void {
-        for (const text of STARTERS) page.starters.append(button(text, () => void this.#send(text)));
+        for (const text of STARTERS) page.starters.append(button(text, () => this.#send(text)));
         page.composer.addEventListener("submit", (event) => {
             event.preventDefault();
             const text = page.prompt.value.trim();
             if (!text || this.#answering) return;
             page.prompt.value = "";
             this.#grow();
-            void this.#send(text);
+            this.#send(text);
         });
         page.prompt.addEventListener("input", () => this.#grow());
+        addEventListener("resize", () => this.#grow());
         page.prompt.addEventListener("keydown", (event) => {
             if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
             event.preventDefault();
@@ -263,16 +326,11 @@ class App {
             else this.#stop();
         });
         byId("new", "button").addEventListener("click", () => this.#begin());
-        byId("side-open", "button").addEventListener("click", () => {
-            this.#side(true);
-            byId("side-close", "button").focus();
-        });
-        byId("side-close", "button").addEventListener("click", () => {
-            this.#side(false);
-            byId("side-open", "button").focus();
-        });
+        page.sideOpen.addEventListener("click", () => this.#side(true));
+        for (const close of [page.sideClose, page.scrim]) close.addEventListener("click", () => this.#side(false));
+        matchMedia("(max-width: 760px)").addEventListener("change", () => this.#side(false));
         byId("loading-stop", "button").addEventListener("click", () => this.#runtime.cancel());
-        byId("settings-open", "button").addEventListener("click", () => settingsOpen(page.settings, this.#settings, (key) => this.#settingChanged(key)));
+        byId("settings-open", "button").addEventListener("click", () => settingsOpen(page.settings, this.#settings, this.#own(), (key) => this.#settingChanged(key)));
         byId("model", "button").addEventListener("click", () => {
             modelsOpen(page.models, this.#runtime.state.kind === "ready" ? this.#runtime.state.name : "", {
                 choose: (choice) => void this.#load(choice),
@@ -286,12 +344,20 @@ class App {
 
     #stop(): void {
         if (!this.#answering) return;
-        this.#answering.abort();
+        this.#answering.controller.abort();
         page.prompt.focus();
     }
 
+    /* What empty fields of the settings mean. */
+    #own(): Partial<Record<keyof Settings, number>> {
+        const { state } = this.#runtime;
+        return state.kind === "ready" ? { ...state.sampling, context: state.context } : {};
+    }
+
+    /* As high as the text; the style sheet knows how high it may become. */
     #grow(): void {
-        page.prompt.rows = Math.min(12, Math.max(1, page.prompt.value.split("\n").length));
+        page.prompt.style.height = "auto";
+        page.prompt.style.height = `${page.prompt.scrollHeight + page.prompt.offsetHeight - page.prompt.clientHeight}px`;
     }
 
     #wireDrop(): void {
@@ -314,5 +380,5 @@ class App {
     }
 }
 
-new App(await Conversations.open());
+new App();
 if ("serviceWorker" in navigator && import.meta.env.PROD) void navigator.serviceWorker.register("./sw.js").catch(() => undefined);

@@ -39,8 +39,10 @@ export function render(text: string): DocumentFragment {
     }
     for (const node of fragment.querySelectorAll("[class]"))
         if (!/^language-[\w+#.-]{1,20}$/.test(node.className)) node.removeAttribute("class");
-    for (const heading of fragment.querySelectorAll("h1, h2")) {
-        const lower = el("h3");
+    let level = 2; // of the heading above the message; none below may be skipped
+    for (const heading of fragment.querySelectorAll("h1, h2, h3, h4, h5, h6")) {
+        level = Math.min(Math.max(Number(heading.localName[1]), 3), level + 1);
+        const lower = el(`h${level as 3 | 4 | 5 | 6}`);
         lower.append(...heading.childNodes);
         heading.replaceWith(lower);
     }

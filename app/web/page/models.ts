@@ -19,9 +19,10 @@ function keptRow(dialog: HTMLDialogElement, kept: Kept, actions: ModelActions, r
         actions.choose({ kind: "url", url: kept.url });
     }, "small");
     const remove = button("Delete", () => void actions.remove(kept).then(redraw), "quiet small danger");
-    remove.setAttribute("aria-label", `Delete ${kept.name}`);
-    use.setAttribute("aria-label", `${kept.complete ? "Use" : "Go on loading"} ${kept.name}`);
-    return el("li", {}, el("span", { className: "name" }, kept.name, el("br"), el("span", { className: "dim small" }, `${showBytes(kept.stored)}${part}`)), use, remove);
+    remove.setAttribute("aria-label", `Delete ${kept.title}`);
+    use.setAttribute("aria-label", `${kept.complete ? "Use" : "Go on loading"} ${kept.title}`);
+    const file = kept.title === kept.name ? "" : `${kept.name} · `;
+    return el("li", {}, el("span", { className: "name" }, kept.title, el("br"), el("span", { className: "dim small" }, `${file}${showBytes(kept.stored)}${part}`)), use, remove);
 }
 
 async function drawKept(dialog: HTMLDialogElement, list: HTMLElement, actions: ModelActions): Promise<void> {

@@ -3,15 +3,32 @@
  * knows the package.
  */
 import { Beryl, BerylError, type CachedModel, type Message as ChatMessage, type Model } from "beryl-gpu";
-import type { Figures, Message, Settings } from "./store";
+import builtin from "../dist/default.gguf?url";
+import wasm from "../dist/beryl.wasm?url";
+import { nameKeep, namesRead, type Figures, type Message, type Settings } from "./store";
 
 export { showBytes } from "beryl-gpu";
 
 /** What to load. */
 export type Choice = { kind: "builtin" } | { kind: "url"; url: string; sha256?: string } | { kind: "file"; file: File };
 
-/** A model that this browser keeps. */
-export type Kept = CachedModel;
+/** A model that this browser keeps; `title` is the name that its file gives it. */
+export type Kept = CachedModel & { title: string };
+
+/** How far something is; `total` is 0 where that is not known. */
+export interface Step {
+    name: string;
+    what: string;
+    done: number;
+    total: number;
+}
+
+/** What the loaded model's file says of sampling. */
+export interface Sampling {
+    temperature: number;
+    topK: number;
+    topP: number;
+}
 
 export interface Problem {
     message: string;
@@ -20,8 +37,8 @@ export interface Problem {
 
 export type RuntimeState =
     | { kind: "none" }
-    | { kind: "loading"; name: string; what: string; done: number; total: number }
-    | { kind: "ready"; name: string; context: number; adapter: string }
+    | ({ kind: "loading" } & Step)
+    | { kind: "ready"; name: string; context: number; adapter: string; software: boolean; sampling: Sampling }
     | ({ kind: "failed"; name: string; again: Choice | null } & Problem);
 
 export interface Said {
@@ -37,79 +54,162 @@ export interface Answered {
 function choiceName(choice: Choice): string {
     if (choice.kind === "builtin") return "Beryl’s small model";
     if (choice.kind === "file") return choice.file.name;
-    return decodeURIComponent(new URL(choice.url, location.href).pathname.split("/").pop() ?? choice.url) || choice.url;
+    try {
+        return decodeURIComponent(new URL(choice.url, location.href).pathname.split("/").pop() ?? "") || choice.url;
+    } catch {
+        return choice.url; // that it is no address is said by the load
+    }
 }
 
+function sourceOf(choice: Choice): string | File {
+    return choice.kind === "builtin" ? "builtin" : choice.kind === "url" ? choice.url : choice.file;
+}
+
+function addressOf(url: string): string {
+    return new URL(url, location.href).href;
+}
+
+const CANCELLED: Problem = { message: "Loading was cancelled.", hint: "What has arrived is kept." };
+
 const ENDS = { stop: null, length: "length", context: "context", cancelled: "stopped" } as const;
+
+/* Compiled while the worker starts; where that fails, the package fetches it itself and says why it cannot. */
+const compiled = WebAssembly.compileStreaming(fetch(wasm)).catch(() => wasm);
 
 /** Tells "change" whenever its state is another. */
 export class Runtime extends EventTarget {
     #state: RuntimeState = { kind: "none" };
+    #check: Step | null = null;
     #model: Model | null = null;
+    #checking: AbortController | null = null;
     #loading: AbortController | null = null;
-    #ready: Promise<void> = Promise.resolve();
-    #choice: Choice | null = null;
+    #ready: Promise<unknown> = Promise.resolve();
+    #asked: Choice | null = null;
+    #worked: { choice: Choice; context: number } | null = null; // what was loaded last
 
     get state(): RuntimeState {
         return this.#state;
     }
 
-    /** What was asked for last. */
+    /** A model that is looked into while the one that is there goes on. */
+    get check(): Step | null {
+        return this.#check;
+    }
+
+    /** What was asked for last, and the context that the loaded model was given. */
     get choice(): Choice | null {
-        return this.#choice;
+        return this.#asked;
     }
 
-    /** Takes the place of the model that is there. Ends ready or failed, and never throws. */
-    async load(choice: Choice, settings: Settings): Promise<void> {
+    get context(): number {
+        return this.#worked?.context ?? 0;
+    }
+
+    /**
+     * Takes the place of the model that is there, after a look into the file: what is no model leaves the one that works, and
+     * where the load itself fails, that one is loaded again. Gives what went wrong, else null; never throws.
+     */
+    async load(choice: Choice, { context }: Settings): Promise<Problem | null> {
+        this.#checking?.abort();
+        if (this.#model || this.#loading) {
+            const checking = (this.#checking = new AbortController());
+            const problem = await this.#look(choice, checking);
+            if (this.#checking !== checking) return null; // another choice came
+            this.#checking = null;
+            this.#tell(null);
+            if (problem) return problem;
+        }
         this.#loading?.abort();
-        const controller = new AbortController();
-        this.#loading = controller;
-        this.#choice = choice;
-        const before = this.#ready;
+        const loading = (this.#loading = new AbortController());
+        this.#asked = choice;
         this.#enter({ kind: "loading", name: choiceName(choice), what: "getting ready", done: 0, total: 0 });
-        this.#ready = before.then(() => this.#load(choice, settings, controller));
-        await this.#ready;
+        const done = this.#ready.then(() => this.#replace(choice, context, loading));
+        this.#ready = done;
+        return await done;
     }
 
-    async #load(choice: Choice, settings: Settings, controller: AbortController): Promise<void> {
+    /* The file's beginning, without weights or device. */
+    async #look(choice: Choice, { signal }: AbortController): Promise<Problem | null> {
         const name = choiceName(choice);
-        const { signal } = controller;
-        if (signal.aborted) return;
-        await this.#model?.close();
-        this.#model = null;
+        const tell = (step: { what: string; done: number; total: number }): void => {
+            if (!signal.aborted) this.#tell({ name, ...step });
+        };
+        tell({ what: "looking into the file", done: 0, total: 0 });
         try {
-            const source = choice.kind === "builtin" ? "builtin" : choice.kind === "url" ? choice.url : choice.file;
-            const model = await Beryl.load(source, {
-                signal,
-                ...(settings.context > 0 && { context: settings.context }),
-                ...(choice.kind === "url" && choice.sha256 !== undefined && { sha256: choice.sha256 }),
-                onProgress: ({ what, done, total }) => {
-                    if (this.#loading === controller) this.#enter({ kind: "loading", name, what, done, total });
-                },
-            });
-            this.#model = model;
-            model.onstatechange = ({ state, error }) => {
-                if (this.#model !== model) return;
-                if (state === "ready") this.#isReady(model, name);
-                if (state === "lost") this.#enter({ kind: "loading", name, what: "the GPU was lost: loading again", done: 0, total: 0 });
-                if (state === "failed") this.#failed(error, choice);
-            };
-            this.#isReady(model, name);
+            const model = await Beryl.load(sourceOf(choice), { vocabularyOnly: true, module: await compiled, builtin, signal, onProgress: tell });
+            await model.close();
+            return null;
         } catch (thrown) {
-            if (this.#loading !== controller) return;
-            if (signal.aborted) this.#enter({ kind: "failed", name: "No model", message: "Loading was cancelled.", hint: "What has arrived is kept.", again: choice });
-            else this.#failed(thrown, choice);
+            return signal.aborted ? CANCELLED : Runtime.explain(thrown);
         }
     }
 
-    /** Ends a load that is under way. */
-    cancel(): void {
-        this.#loading?.abort();
+    async #replace(choice: Choice, context: number, loading: AbortController): Promise<Problem | null> {
+        if (loading.signal.aborted) return null;
+        await this.#model?.close();
+        this.#model = null;
+        try {
+            await this.#open(choice, context, loading);
+            return null;
+        } catch (thrown) {
+            if (this.#loading !== loading) return null;
+            const problem = loading.signal.aborted ? CANCELLED : Runtime.explain(thrown);
+            return (await this.#back()) ? problem : this.#failed(problem, choice);
+        }
     }
 
-    /** The answer to a conversation, part by part. Waits for a load that is under way. Throws what Runtime.explain explains. */
-    async chat(messages: readonly Message[], settings: Settings, signal: AbortSignal, each: (said: Said) => void): Promise<Answered> {
-        await Promise.race([this.#ready, new Promise<void>((resolve) => signal.addEventListener("abort", () => resolve(), { once: true }))]);
+    /* Loads again what worked before. */
+    async #back(): Promise<boolean> {
+        const worked = this.#worked;
+        this.#worked = null;
+        if (!worked) return false;
+        const loading = (this.#loading = new AbortController());
+        this.#asked = worked.choice;
+        try {
+            await this.#open(worked.choice, worked.context, loading);
+            return true;
+        } catch {
+            return this.#loading !== loading;
+        }
+    }
+
+    async #open(choice: Choice, context: number, loading: AbortController): Promise<void> {
+        const name = choiceName(choice);
+        const model = await Beryl.load(sourceOf(choice), {
+            signal: loading.signal,
+            module: await compiled,
+            builtin,
+            ...(context > 0 && { context }),
+            ...(choice.kind === "url" && choice.sha256 !== undefined && { sha256: choice.sha256 }),
+            onProgress: (step) => {
+                if (this.#loading === loading) this.#enter({ kind: "loading", name, ...step });
+            },
+        });
+        this.#model = model;
+        this.#loading = null;
+        this.#worked = { choice, context };
+        model.onstatechange = ({ state, error }) => {
+            if (this.#model !== model) return;
+            if (state === "ready") this.#isReady(model, name);
+            if (state === "lost") this.#enter({ kind: "loading", name, what: "the GPU was lost: loading again", done: 0, total: 0 });
+            if (state === "failed") this.#failed(Runtime.explain(error), choice);
+        };
+        if (choice.kind === "url") nameKeep(addressOf(choice.url), model.info.modelName || name);
+        this.#isReady(model, name);
+    }
+
+    /** Ends a look or a load that is under way. */
+    cancel(): void {
+        (this.#checking ?? this.#loading)?.abort();
+    }
+
+    /**
+     * The answer to a conversation, part by part; `begun` is what stands of it already. Waits for a load that is under way.
+     * Throws what Runtime.explain explains.
+     */
+    async chat(messages: readonly Message[], begun: string, settings: Settings, signal: AbortSignal, each: (said: Said) => void): Promise<Answered> {
+        const stopped = new Promise<void>((resolve) => signal.addEventListener("abort", () => resolve(), { once: true }));
+        for (let ready = null; ready !== this.#ready && !signal.aborted; ) await Promise.race([(ready = this.#ready), stopped]);
         const model = this.#model;
         if (signal.aborted) throw new BerylError("CANCELLED", "cancelled");
         if (!model) {
@@ -118,15 +218,17 @@ export class Runtime extends EventTarget {
         }
         const asked: ChatMessage[] = messages.map(({ role, content }) => ({ role, content }));
         if (settings.system) asked.unshift({ role: "system", content: settings.system });
-        const answer = model.chat(asked, {
+        const options = {
             signal,
-            think: settings.think,
             ...(settings.temperature > 0 && { temperature: settings.temperature }),
             ...(settings.topK > 0 && { topK: settings.topK }),
             ...(settings.topP > 0 && { topP: settings.topP }),
             ...(settings.minP > 0 && { minP: settings.minP }),
             ...(settings.maxTokens > 0 && { maxTokens: settings.maxTokens }),
-        });
+        };
+        const answer = begun
+            ? model.generate([...(await model.renderTokens(asked)), ...(await model.tokenize(begun))], options)
+            : model.chat(asked, { ...options, think: settings.think });
         for await (const part of answer) if (part.type !== "call") each(part);
         const { end, nPrompt, nReused, nGenerated, firstTokenSeconds, decodeSeconds } = await answer.result;
         const tokensPerSecond = decodeSeconds > 0 ? Math.max(0, nGenerated - 1) / decodeSeconds : 0;
@@ -140,8 +242,9 @@ export class Runtime extends EventTarget {
         return { message: /[.!?]$/.test(sentence) ? sentence : `${sentence}.`, hint };
     }
 
-    static kept(): Promise<Kept[]> {
-        return Beryl.cache.list();
+    static async kept(): Promise<Kept[]> {
+        const names = { ...namesRead(), [addressOf(builtin)]: choiceName({ kind: "builtin" }) };
+        return (await Beryl.cache.list()).map((kept) => ({ ...kept, title: names[kept.url] ?? kept.name }));
     }
 
     static async remove(kept: Kept): Promise<void> {
@@ -153,12 +256,19 @@ export class Runtime extends EventTarget {
     }
 
     #isReady(model: Model, name: string): void {
-        const { context, device } = model.info;
-        this.#enter({ kind: "ready", name, context, adapter: device.name });
+        const { context, device, temperature, topK, topP } = model.info;
+        this.#enter({ kind: "ready", name, context, adapter: device.name, software: device.kind === "software", sampling: { temperature, topK, topP } });
     }
 
-    #failed(thrown: unknown, choice: Choice): void {
-        this.#enter({ kind: "failed", name: "No model", again: choice, ...Runtime.explain(thrown) });
+    #failed(problem: Problem, choice: Choice): Problem {
+        this.#loading = null;
+        this.#enter({ kind: "failed", name: "No model", again: choice, ...problem });
+        return problem;
+    }
+
+    #tell(check: Step | null): void {
+        this.#check = check;
+        this.dispatchEvent(new Event("change"));
     }
 
     #enter(state: RuntimeState): void {

@@ -30,7 +30,7 @@ function field(label: string, hint: string, input: HTMLElement): HTMLElement {
     return el("div", { className: "field" }, el("label", { htmlFor: id }, label), input, el("span", { id: `${id}-hint`, className: "dim small" }, hint));
 }
 
-function numberField(settings: Settings, f: NumberField, changed: (key: keyof Settings) => void): HTMLElement {
+function numberField(settings: Settings, f: NumberField, own: Partial<Record<keyof Settings, number>>, changed: (key: keyof Settings) => void): HTMLElement {
     const input = el("input", {
         type: "number",
         min: String(f.min),
@@ -38,6 +38,7 @@ function numberField(settings: Settings, f: NumberField, changed: (key: keyof Se
         step: "any",
         inputMode: "decimal",
         value: settings[f.key] ? String(settings[f.key]) : "",
+        placeholder: own[f.key] === undefined ? "" : String(Number(own[f.key]?.toFixed(3))),
     });
     input.addEventListener("change", () => {
         const value = input.value === "" ? 0 : Math.min(f.max, Math.max(f.min, Number(input.value)));
@@ -49,8 +50,8 @@ function numberField(settings: Settings, f: NumberField, changed: (key: keyof Se
     return field(f.label, f.hint, input);
 }
 
-/** Fills the panel and opens it. `changed` is told which setting has a new value. */
-export function settingsOpen(dialog: HTMLDialogElement, settings: Settings, changed: (key: keyof Settings) => void): void {
+/** Fills the panel and opens it. own: what an empty field means with the loaded model. `changed` is told which setting has a new value. */
+export function settingsOpen(dialog: HTMLDialogElement, settings: Settings, own: Partial<Record<keyof Settings, number>>, changed: (key: keyof Settings) => void): void {
     const system = el("textarea", { rows: 4, value: settings.system });
     system.addEventListener("change", () => {
         settings.system = system.value.trim();
@@ -77,7 +78,7 @@ export function settingsOpen(dialog: HTMLDialogElement, settings: Settings, chan
         el("div", { className: "dialog-head" }, el("h2", { id: "settings-title" }, "Settings"), button("✕", () => dialog.close(), "quiet", "Close")),
         field("System prompt", "What the model is told before every conversation.", system),
         el("div", { className: "check" }, think, el("label", { htmlFor: "set-think" }, "Let the model think first. Its thoughts are folded away.")),
-        ...FIELDS.map((f) => numberField(settings, f, changed)),
+        ...FIELDS.map((f) => numberField(settings, f, own, changed)),
         field("Looks", "Light, dark, or as the system is set.", theme),
     );
     dialog.querySelector(".dialog-head button")?.setAttribute("aria-label", "Close the settings");

@@ -7,13 +7,18 @@ import { render } from "./markdown";
 import type { Figures, Message } from "./store";
 
 export interface ThreadActions {
-    /** Answer again what message `index` (an answer) answered. */
-    retry(index: number): void;
-    /** Message `index` (a question) is to become `text`, and be answered. */
-    edit(index: number, text: string): void;
+    /** Answer again: what this answer answered, or this question. */
+    retry(message: Message): void;
+    /** This question is to become `text`, and be answered. */
+    edit(question: Message, text: string): void;
+    /** Write on where this answer ended. */
+    goOn(answer: Message): void;
+    /** Whether another tab is writing this answer. */
+    elsewhere(answer: Message): boolean;
 }
 
 const ENDED: Record<NonNullable<Message["ended"]>, string> = {
+    open: "The page was closed before the answer ended.",
     stopped: "Stopped.",
     length: "Ended at the length that is set.",
     context: "The context is full: begin a new conversation, or allow a longer context in the settings.",
@@ -67,6 +72,7 @@ class Live {
 export class Thread {
     #live: Live | null = null;
     #follows = true;
+    #shown = "";
 
     constructor(
         private readonly log: HTMLElement,
@@ -78,21 +84,36 @@ export class Thread {
         });
     }
 
-    /** Draws the conversation anew. busy: the last message is being written. */
-    show(messages: readonly Message[], busy: boolean): void {
+    /** Draws the conversation anew. writing: the answer that is being written. */
+    show(messages: readonly Message[], writing: Message | null): void {
         this.#live = null;
-        fill(this.log, ...messages.map((m, i) => this.#row(m, i, busy && i === messages.length - 1, busy)));
-        this.log.setAttribute("aria-busy", String(busy));
+        this.#shown = this.#look(messages, writing);
+        fill(this.log, ...messages.map((m, i) => this.#row(m, i === messages.length - 1, writing)));
+        this.log.setAttribute("aria-busy", String(writing !== null));
         this.follow(true);
     }
 
-    /** The last message has more text. */
+    /** Draws it again if another tab has changed it, unless a message is being edited here. */
+    refresh(messages: readonly Message[], writing: Message | null): void {
+        if (this.#look(messages, writing) === this.#shown || this.log.querySelector("textarea")) return;
+        const followed = this.#follows, at = this.scroller.scrollTop;
+        this.show(messages, writing);
+        if (!followed) this.scroller.scrollTop = at;
+    }
+
+    /* All by which two drawings of a conversation differ. */
+    #look(messages: readonly Message[], writing: Message | null): string {
+        return JSON.stringify(messages.map((m) => (m === writing ? m.id : [m.id, m.content, m.thought, m.ended, this.actions.elsewhere(m)])));
+    }
+
+    /** The answer that is being written has more text. */
     changed(): void {
         this.#live?.changed();
     }
 
-    /** A notice below the messages, until the next show. */
-    notice(text: string, hint: string, again?: () => void): void {
+    /** A notice below the messages, until the next show or another notice. */
+    notice(text: string, hint = "", again?: () => void): void {
+        this.log.querySelector(".notice")?.remove();
         this.log.append(
             el(
                 "div",
@@ -109,20 +130,21 @@ export class Thread {
         if (always || this.#follows) this.scroller.scrollTop = this.scroller.scrollHeight;
     }
 
-    #row(message: Message, index: number, live: boolean, busy: boolean): HTMLElement {
-        return message.role === "user" ? this.#question(message, index, busy) : this.#answer(message, index, live, busy);
+    #row(message: Message, last: boolean, writing: Message | null): HTMLElement {
+        return message.role === "user" ? this.#question(message, last, writing !== null) : this.#answer(message, last, writing);
     }
 
-    #question(message: Message, index: number, busy: boolean): HTMLElement {
-        const row = el("article", { className: "message user", attributes: { "aria-label": "You" } });
+    #question(message: Message, last: boolean, busy: boolean): HTMLElement {
+        const row = el("article", { className: "message user" });
         const shown = el("div", { className: "bubble" }, message.content);
         const tools = el("div", { className: "tools" });
-        if (!busy) tools.append(button("Edit", () => this.#edit(row, message, index), "quiet small", "Change this message and answer it again"));
-        fill(row, shown, tools);
+        if (!busy) tools.append(button("Edit", () => this.#edit(row, message), "quiet small", "Change this message and answer it again"));
+        if (!busy && last) tools.append(button("Retry", () => this.actions.retry(message), "quiet small", "Answer this message"));
+        fill(row, heading("You"), shown, tools);
         return row;
     }
 
-    #edit(row: HTMLElement, message: Message, index: number): void {
+    #edit(row: HTMLElement, message: Message): void {
         const before = [...row.childNodes];
         const close = (): void => {
             row.replaceChildren(...before);
@@ -131,7 +153,7 @@ export class Thread {
         const area = el("textarea", { value: message.content, rows: 3, attributes: { "aria-label": "Your message" } });
         const save = (): void => {
             const text = area.value.trim();
-            if (text) this.actions.edit(index, text);
+            if (text) this.actions.edit(message, text);
         };
         area.addEventListener("keydown", (event) => {
             if (event.key === "Escape") {
@@ -143,20 +165,25 @@ export class Thread {
                 save();
             }
         });
-        fill(row, area, el("div", { className: "tools" }, button("Send", save, "primary small"), button("Cancel", close, "quiet small")));
+        fill(row, heading("You"), area, el("div", { className: "tools" }, button("Send", save, "primary small"), button("Cancel", close, "quiet small")));
         area.focus();
         area.setSelectionRange(area.value.length, area.value.length);
     }
 
-    #answer(message: Message, index: number, live: boolean, busy: boolean): HTMLElement {
-        const row = el("article", { className: "message model", attributes: { "aria-label": "Model" } });
+    #answer(message: Message, last: boolean, writing: Message | null): HTMLElement {
+        const live = message === writing;
+        const row = el("article", { className: "message model" });
         const text = el("div", { className: "text" });
         const thought = el("details", { className: "thought", hidden: !message.thought }, el("summary", {}, thoughtSummary(message, live)), el("div", {}, message.thought ?? ""));
         if (message.content) fill(text, render(message.content));
         else if (live) fill(text, el("span", { className: "waiting", attributes: { role: "img", "aria-label": "Waiting for the answer" } }));
-        row.append(thought, text);
+        row.append(heading("Model"), thought, text);
         if (live) {
             this.#live = new Live(message, row, text, thought, () => this.follow());
+            return row;
+        }
+        if (this.actions.elsewhere(message)) {
+            row.append(el("p", { className: "dim small" }, "Another tab is writing this answer."));
             return row;
         }
         if (message.ended) row.append(el("p", { className: "dim small" }, ENDED[message.ended]));
@@ -166,9 +193,18 @@ export class Thread {
                 () => (copy.textContent = "Not allowed"),
             );
         }, "quiet small", "Copy this answer");
-        const retry = button("Retry", () => this.actions.retry(index), "quiet small", "Answer again");
+        const retry = button("Retry", () => this.actions.retry(message), "quiet small", "Answer again");
+        const cut = last && message.content && message.ended && message.ended !== "context";
+        const goOn = cut ? button("Go on", () => this.actions.goOn(message), "quiet small", "Write on from here") : null;
         const figures = message.figures ? el("span", { className: "dim small figures" }, figuresText(message.figures)) : null;
-        if (!busy) row.append(el("div", { className: "tools" }, copy, retry, figures));
+        const tools = el("div", { className: "tools" });
+        fill(tools, message.content ? copy : null, goOn, retry, figures);
+        if (!writing) row.append(tools);
         return row;
     }
+}
+
+/* For those who go from message to message by ear. */
+function heading(text: string): HTMLElement {
+    return el("h2", { className: "hidden" }, text);
 }

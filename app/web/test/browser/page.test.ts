@@ -2,12 +2,13 @@
  * page.test.ts - the page as a person meets it: in headless Chromium, on its software adapter.
  */
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
+import { readdirSync, readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { after, before, describe, test } from "node:test";
+import { gzipSync } from "node:zlib";
 import type { Page } from "playwright-core";
 import { serveFile } from "../server.js";
-import { BUILTIN, executable, FIXTURES, freshPage, openSite, SCREENS, type Site } from "./chromium.js";
+import { BUILTIN, executable, FIXTURES, freshPage, openSite, ROOT, SCREENS, type Site } from "./chromium.js";
 
 const LONG = 90_000; // software adapters, on machines that do other things too
 
@@ -112,25 +113,97 @@ describe("page", { skip: executable ? false : "no Chromium is installed", timeou
             window.dispatchEvent(new DragEvent("drop", { dataTransfer: data, bubbles: true, cancelable: true }));
         }, [Buffer.from(bytes).toString("base64"), name]);
         const whole = readFileSync(`${FIXTURES}e2b-q4_0.gguf`);
+        await drop(whole.subarray(0, whole.length / 2), "half.gguf");
+        const alert = page.getByRole("alert");
+        await alert.getByText(/^half.gguf was not loaded: .+[^.]\.$/).waitFor({ timeout: LONG });
+        await page.screenshot({ path: `${SCREENS}/hostile.png` });
+        await drop(Buffer.from("GGUF\x03\0\0\0\xff\xff\xff\xff\xff\xff\xff\xff", "latin1"), "lying.gguf");
+        await alert.getByText(/^lying.gguf was not loaded/).waitFor({ timeout: LONG });
+        const server = await serveFile(Buffer.from("<!doctype html><title>Not found</title>"), { status: () => 404 });
+        await page.locator("#model").click();
+        await page.getByLabel("Address of a GGUF file").fill(server.url);
+        await page.getByRole("dialog").getByRole("button", { name: "Load", exact: true }).click();
+        await alert.getByText(/was not loaded: .*404/).waitFor({ timeout: LONG });
+        await server.close();
+        assert.match((await page.locator("#model-name").textContent()) ?? "", /small model/);
+        assert.doesNotMatch(await page.evaluate(() => localStorage.getItem("beryl-settings") ?? ""), /127\.0\.0\.1/);
+        await ask(page, "Hello"); // the model that works is still there
+        assert.ok((await answered(page, 0)).length > 0);
         await drop(whole, "small.gguf");
         await page.waitForFunction(() => document.getElementById("model-name")?.textContent === "small.gguf", undefined, { timeout: LONG });
         await ready(page);
-        await drop(whole.subarray(0, whole.length / 2), "half.gguf");
-        const alert = page.getByRole("alert");
-        await alert.waitFor({ timeout: LONG });
-        const first = (await alert.textContent()) ?? "";
-        assert.match(first, /half.gguf|file|bytes/i);
-        await page.screenshot({ path: `${SCREENS}/hostile.png` });
-        await drop(Buffer.from("GGUF\x03\0\0\0\xff\xff\xff\xff\xff\xff\xff\xff", "latin1"), "lying.gguf");
-        await page.waitForFunction((before) => {
-            const text = document.querySelector("[role=alert]")?.textContent ?? "";
-            return text !== "" && text !== before;
-        }, first, { timeout: LONG });
-        await page.locator("#model").click();
-        await page.getByRole("dialog").getByRole("button", { name: "Use" }).first().click();
-        await ready(page);
+        await context.close();
+    });
+
+    test("page/a-reload-in-the-middle-keeps-question-and-answer", async () => {
+        const { context, page } = await freshPage(site);
+        await short(page, { maxTokens: 400 });
+        await page.goto(site.url);
+        await ask(page, "Tell me a very long story.");
+        const text = page.locator(".message.model .text"), long = (n: number): Promise<unknown> => page.waitForFunction((wanted) => (document.querySelector(".message.model .text")?.textContent ?? "").length > wanted, n, { timeout: LONG });
+        await long(60);
+        await page.reload();
+        await page.getByText("The page was closed before the answer ended.").waitFor();
+        assert.equal(await page.locator(".bubble").textContent(), "Tell me a very long story.");
+        const kept = ((await text.textContent()) ?? "").trimEnd();
+        assert.match(kept, /^Once upon a time/);
+        await page.locator(".message.model").getByRole("button", { name: "Go on" }).click();
+        await long(kept.length + 20);
+        assert.ok((await text.textContent())?.startsWith(kept));
+        await page.getByRole("button", { name: "Stop" }).click();
+        await page.getByText("Stopped.").waitFor();
+        await context.close();
+    });
+
+    test("page/a-question-before-anything-is-ready-is-answered", async () => {
+        const { context, page } = await freshPage(site);
+        await short(page, { maxTokens: 6 });
+        await page.addInitScript(() => { IDBFactory.prototype.open = () => ({}) as IDBOpenDBRequest; }); // the store never opens
+        await page.goto(site.url);
+        const height = (): Promise<number> => page.locator("#prompt").evaluate((field) => field.getBoundingClientRect().height);
+        const low = await height();
+        await page.locator("#prompt").fill("A story about a badger and a fox ".repeat(12));
+        assert.ok(await height() > low + 20, "wrapped text makes the field grow");
         await ask(page, "Hello");
+        assert.ok(Math.abs(await height() - low) < 1);
+        await page.getByRole("article").first().getByText("Hello").waitFor();
         assert.ok((await answered(page, 0)).length > 0);
+        assert.match((await page.locator("#adapter").textContent()) ?? "", /^In software, slow: .*swiftshader/i);
+        await page.locator("#settings-open").click();
+        const own = (label: string): Promise<string | null> => page.getByLabel(label, { exact: true }).getAttribute("placeholder");
+        assert.deepEqual([await own("Temperature"), await own("Top k"), await own("Top p"), await own("Context, tokens")], ["0.6", "64", "0.95", "4096"]);
+        await context.close();
+    });
+
+    test("page/two-tabs-share-a-download-and-a-conversation", async () => {
+        const bytes = readFileSync(BUILTIN), server = await serveFile(bytes, { slow: 1 });
+        const { context, page: one } = await freshPage(site), two = await context.newPage(), tabs = [one, two];
+        await Promise.all(tabs.map(async (page) => {
+            await short(page, { maxTokens: 4, model: server.url });
+            await page.goto(site.url);
+        }));
+        await Promise.all(tabs.map(ready));
+        const asked = server.log.reduce((sum, line) => sum + (([, from, to]) => Number(to) + 1 - Number(from))(/^GET (\d+)-(\d+)$/.exec(line) ?? [0, 0, -1]), 0);
+        assert.ok(asked <= bytes.length + (4 << 20), `${asked} bytes of ${bytes.length} were asked for`); // both begin at the first piece
+        const have = (page: Page, selector: string, n: number): Promise<unknown> => page.waitForFunction(([wanted, count]) => document.querySelectorAll(String(wanted)).length === count, [selector, n], { timeout: LONG });
+        await ask(one, "A story about a badger.");
+        await answered(one, 0);
+        await have(two, "#conversations li", 1);
+        await two.locator("#conversations .title").click();
+        await ask(one, "A story about a fox."); // both go on with the same conversation at once
+        await ask(two, "A story about an owl.");
+        for (const page of tabs) {
+            await have(page, ".message.model .tools", 3);
+            assert.equal(new Set(await page.locator(".bubble").allTextContents()).size, 3);
+        }
+        await one.reload();
+        await have(one, ".message.model .tools", 3);
+        await one.locator("#conversations .remove").click();
+        for (const page of tabs) {
+            await have(page, "#conversations li", 0);
+            await have(page, ".message", 0);
+        }
+        await server.close();
         await context.close();
     });
 
@@ -148,7 +221,7 @@ describe("page", { skip: executable ? false : "no Chromium is installed", timeou
         await ask(page, "Tell me a very short story.");
         assert.match(await answered(page, 0), /^Once upon a time/);
         await page.locator("#model").click();
-        await page.getByRole("button", { name: "Use model.gguf" }).waitFor({ timeout: LONG });
+        await page.getByRole("button", { name: "Use Beryl tiny" }).waitFor({ timeout: LONG });
         await page.waitForFunction(() => navigator.serviceWorker.controller !== null, undefined, { timeout: LONG });
         await server.close();
         await context.setOffline(true);
@@ -157,16 +230,24 @@ describe("page", { skip: executable ? false : "no Chromium is installed", timeou
         await ask(page, "Tell me a very short story.");
         assert.match(await answered(page, 0), /^Once upon a time/);
         await page.locator("#model").click();
-        await page.getByRole("button", { name: "Use model.gguf" }).waitFor();
+        await page.getByRole("button", { name: "Use Beryl tiny" }).waitFor();
         await page.screenshot({ path: `${SCREENS}/models.png` });
         await context.setOffline(false);
         await page.getByRole("dialog").getByRole("button", { name: "Use" }).first().click();
         await page.waitForFunction(() => document.getElementById("model-name")?.textContent !== "model.gguf", undefined, { timeout: LONG });
         await ready(page);
         await page.locator("#model").click();
-        await page.getByRole("button", { name: "Delete model.gguf" }).click();
-        await page.getByRole("button", { name: "Delete model.gguf" }).waitFor({ state: "detached" });
+        await page.getByRole("button", { name: "Delete Beryl tiny" }).click();
+        await page.getByRole("button", { name: "Delete Beryl tiny" }).waitFor({ state: "detached" });
         await context.close();
+    });
+
+    test("page/module-and-scripts-stay-in-budget", (t) => {
+        const files = readdirSync(`${ROOT}dist`).filter((name) => /\.(js|wasm)$/.test(name)).map((name) => readFileSync(`${ROOT}dist/${name}`));
+        const sum = (of: (bytes: Uint8Array) => number): number => files.reduce((all, bytes) => all + of(bytes), 0);
+        const raw = sum((bytes) => bytes.length), packed = sum((bytes) => gzipSync(bytes, { level: 9 }).length);
+        t.diagnostic(`module and JavaScript of the package: ${raw} bytes, ${packed} by gzip -9`);
+        assert.ok(raw <= 600_000 && packed <= 200_000);
     });
 
     test("page/a-lost-device-comes-back", async () => {
@@ -226,20 +307,45 @@ describe("page", { skip: executable ? false : "no Chromium is installed", timeou
                 test(`page/accessible-${colorScheme}-${size}`, async () => {
                     await page.emulateMedia({ colorScheme });
                     await page.setViewportSize(viewport);
-                    await page.screenshot({ path: `${SCREENS}/chat-${colorScheme}-${size}.png` });
                     const check = async (where: string): Promise<void> => {
-                        const found = await page.evaluate(() => (globalThis as unknown as { axe: { run(): Promise<{ violations: { id: string; impact: string; nodes: { html: string }[] }[] }> } }).axe.run());
-                        const serious = found.violations.filter((v) => v.impact === "serious" || v.impact === "critical");
-                        assert.deepEqual(serious.map((v) => `${where}: ${v.id}: ${v.nodes.map((n) => n.html).join(" ")}`), []);
+                        const { violations } = await page.evaluate(() => (globalThis as unknown as { axe: { run(): Promise<{ violations: { id: string; nodes: { html: string }[] }[] }> } }).axe.run());
+                        assert.deepEqual(violations.map((v) => `${where}: ${v.id}: ${v.nodes.map((n) => n.html).join(" ")}`), []);
+                        await page.screenshot({ path: `${SCREENS}/${where}-${colorScheme}-${size}.png` });
                     };
                     await check("chat");
                     for (const [id, dialog] of [["model", "models"], ["settings-open", "settings"]] as const) {
                         await page.locator(`#${id}`).click();
                         await check(dialog);
-                        await page.screenshot({ path: `${SCREENS}/${dialog}-${colorScheme}-${size}.png` });
                         await page.keyboard.press("Escape");
                     }
+                    if (size === "narrow") {
+                        await page.locator("#side-open").click();
+                        await check("drawer");
+                        await page.keyboard.press("Escape");
+                    }
+                    await page.locator("#new").evaluate((button: HTMLElement) => button.click());
+                    await check("empty");
+                    await page.locator("#conversations .title").evaluate((button: HTMLElement) => button.click());
                     assert.equal(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), true, "nothing is wider than the screen");
                 });
+
+        test("page/the-drawer-closes-beside-it-and-keeps-the-focus", async () => {
+            await page.setViewportSize({ width: 390, height: 780 });
+            const open = page.locator("#side-open"), side = page.locator("#side");
+            const focus = (): Promise<string> => page.evaluate(() => document.activeElement?.id ?? "");
+            await open.click();
+            assert.equal(await focus(), "side-close");
+            for (let i = 0; i < 8; i++) {
+                await page.keyboard.press(i < 4 ? "Tab" : "Shift+Tab");
+                assert.ok(await page.evaluate(() => document.activeElement === document.body || document.getElementById("side")?.contains(document.activeElement)));
+            }
+            await page.keyboard.press("Escape");
+            await side.waitFor({ state: "hidden" });
+            assert.equal(await focus(), "side-open");
+            await open.click();
+            await page.mouse.click(380, 400);
+            await side.waitFor({ state: "hidden" });
+            assert.equal(await focus(), "side-open");
+        });
     });
 });
