@@ -176,10 +176,11 @@ static beryl_status read_lines(ir_cache *c, const char *data, size_t size, beryl
 static beryl_status read_cache(ir_cache *c, beryl_error *error) {
     char *data = NULL;
     size_t size = 0;
+    beryl_error why = {0};
     c->entries.count = 0;
-    if (!base_file_exists(c->path)) return BERYL_OK;
-    beryl_status status = base_file_read(c->heap, c->path, FILE_MOST, &data, &size, error);
-    if (status) return status;
+    beryl_status status = base_file_read(c->heap, c->path, FILE_MOST, &data, &size, &why);
+    if (status == BERYL_NOT_FOUND) return BERYL_OK;
+    if (status) return base_fail(error, status, "%s", why.message);
     status = read_lines(c, data, size, error);
     base_heap_give(c->heap, data, size + 1);
     return status;
@@ -224,7 +225,7 @@ uint32_t ir_cache_count(const ir_cache *c, bool *damaged, bool *other_version) {
 static beryl_status write_cache(ir_cache *c, const entry *more, beryl_error *error) {
     base_text text;
     beryl_status status = read_cache(c, error);
-    if (status == BERYL_NO_MEMORY) return status;
+    if (status == BERYL_NO_MEMORY || status == BERYL_IO) return status; /* what is there is not lost to a passing failure */
     base_text_init(&text, c->heap);
     base_text_add(&text, head_line, sizeof head_line - 1);
     size_t n = 0;
