@@ -118,6 +118,7 @@ beryl_engine *cli_engine_open(cli *c, const cli_open *open) {
         .piece = args_count(a, FLAG_PIECE, 0),
         .log = cli_log(c),
     };
+    cli_end_late();
     if (args_has(a, FLAG_KV)) options.kv = kvs[a->values[FLAG_KV].integer];
     beryl_error error = {0};
     beryl_engine *engine = NULL;

@@ -45,6 +45,7 @@ int main(int argc, char **argv) {
     term_init(&c.term);
     c.started = base_time();
     cli_signals_begin();
+    cli_end_begin();
     char message[512] = "";
     int code = CLI_OK;
     if (argc < 2) {
@@ -68,5 +69,6 @@ int main(int argc, char **argv) {
     }
     code = cli_flush(&c, code);
     args_fini(&c.args, &c.heap);
+    cli_end_check();
     return code;
 }

@@ -1,4 +1,4 @@
-/* signals.c - Ctrl-C: the one mutable state of the program.
+/* signals.c - Ctrl-C, and being told to end: the one mutable state of the program.
  *
  * No press is lost: each is given to the task that runs (beryl_cancel may be called from a handler), or
  * is kept for what comes next: the next task, which then ends at once, or the prompt, which is
@@ -21,10 +21,14 @@ static volatile sig_atomic_t task_interrupts, in_chat;
 static volatile sig_atomic_t echo_off;
 static struct termios echo_saved; /* valid while echo_off */
 static pthread_t main_thread;
+static volatile sig_atomic_t puts_away, ending; /* see cli_end_late */
+static struct termios first_modes; /* of the terminal; valid while has_modes */
+static volatile sig_atomic_t has_modes;
 
-static void program_end(void) {
-    signal(SIGINT, SIG_DFL);
-    raise(SIGINT); /* in the handler: delivered when that returns */
+static void end_now(int number) {
+    if (has_modes) tcsetattr(0, TCSANOW, &first_modes);
+    signal(number, SIG_DFL);
+    raise(number); /* in the handler: delivered when that returns */
 }
 
 static void interrupt_handle(int number) {
@@ -41,7 +45,7 @@ static void interrupt_handle(int number) {
         _exit(CLI_FAILED);
     }
     if (!task && !in_chat) {
-        program_end();
+        end_now(SIGINT);
     } else if (!task || !beryl_cancel(task)) {
         atomic_store(&unheard, true);
     }
@@ -63,11 +67,12 @@ void cli_task_begin(beryl_task *task) {
     task_interrupts = 0;
     atomic_store(&task_running, task); /* before the look: what comes after it finds the task */
     if (cli_interrupted() && !beryl_cancel(task)) atomic_store(&unheard, true);
+    if (ending) beryl_cancel(task);
 }
 
 void cli_task_end(void) {
     atomic_store(&task_running, NULL);
-    if (!in_chat && cli_interrupted()) program_end();
+    if (!in_chat && cli_interrupted()) end_now(SIGINT);
 }
 
 bool cli_interrupted(void) {
@@ -103,4 +108,38 @@ void cli_echo_set(bool on) {
         echo_off = 1;
         tcsetattr(0, TCSADRAIN, &quiet);
     }
+}
+
+/* ---- SIGTERM and SIGHUP ----------------------------------------------------------------------- */
+
+static void end_handle(int number) {
+    int saved = errno;
+    beryl_task *task = atomic_load(&task_running);
+    if (!pthread_equal(pthread_self(), main_thread)) {
+        pthread_kill(main_thread, number);
+    } else if (ending || in_chat || !puts_away) {
+        end_now(number);
+    } else {
+        ending = number;
+        if (task) beryl_cancel(task);
+    }
+    errno = saved;
+}
+
+void cli_end_begin(void) {
+    struct sigaction action = {.sa_handler = end_handle, .sa_flags = SA_RESTART}, before;
+    sigemptyset(&action.sa_mask);
+    has_modes = isatty(0) && !tcgetattr(0, &first_modes);
+    static const int numbers[] = {SIGTERM, SIGHUP};
+    for (int i = 0; i < 2; i++) /* nohup stays nohup */
+        if (!sigaction(numbers[i], NULL, &before) && before.sa_handler != SIG_IGN)
+            sigaction(numbers[i], &action, NULL);
+}
+
+void cli_end_late(void) {
+    puts_away = 1;
+}
+
+void cli_end_check(void) {
+    if (ending) end_now(ending);
 }
