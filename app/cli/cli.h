@@ -62,15 +62,15 @@ bool cli_interrupted(void);
 /* A byte of standard input: 1, 0 at its end, -1 with errno EINTR where Ctrl-C or another signal
  * interrupted it, or had come before. */
 int cli_key_read(char *byte);
+/* Off: what is typed is not shown but kept for the next prompt, so that it does not mix with an
+ * answer. */
+void cli_echo_set(bool on);
 /* SIGTERM and SIGHUP end the program by that signal, with the terminal as it was found: at once, but
  * from cli_end_late on, outside a chat, the first of them cancels the task, so that what was begun
  * (compilers, files) is put away before cli_end_check. Begun once, by the main thread. */
 void cli_end_begin(void);
 void cli_end_late(void);
 void cli_end_check(void);
-/* Off: what is typed is not shown but kept for the next prompt, so that it does not mix with an
- * answer. */
-void cli_echo_set(bool on);
 
 /* The model named by --model or the first argument; *n_used: how many arguments that took. */
 const char *cli_model(const cli *c, size_t *n_used);
