@@ -146,6 +146,19 @@ CALL_OPEN(open, (const char *path, int flags, ...), path)
 CALL_OPEN(open64, (const char *path, int flags, ...), path)
 CALL_OPEN(openat, (int folder, const char *path, int flags, ...), folder, path)
 CALL_OPEN(openat64, (int folder, const char *path, int flags, ...), folder, path)
+/* Its last argument is a pointer, or a number that lies where a pointer would. */
+#define CALL_CONTROL(name) \
+    int REAL(name)(int fd, int what, ...); \
+    int WRAPPED(name)(int fd, int what, ...); \
+    int WRAPPED(name)(int fd, int what, ...) { \
+        va_list rest; \
+        va_start(rest, what); \
+        void *with = va_arg(rest, void *); \
+        va_end(rest); \
+        return fails(FAULTS_NAME, #name) ? -1 : REAL(name)(fd, what, with); \
+    }
+CALL_CONTROL(fcntl)
+CALL_CONTROL(fcntl64)
 CALL(fopen, FILE *, NULL, FAULTS_OPEN, (const char *path, const char *mode), (path, mode))
 CALL(fopen64, FILE *, NULL, FAULTS_OPEN, (const char *path, const char *mode), (path, mode))
 CALL(fdopen, FILE *, NULL, FAULTS_STREAM, (int fd, const char *mode), (fd, mode))
@@ -156,6 +169,7 @@ CALL_MOVES(read, ssize_t, -1, FAULTS_READ, (int fd, void *to, size_t size), (fd,
 CALL_MOVES(pread, ssize_t, -1, FAULTS_READ, (int fd, void *to, size_t size, off_t at), (fd, to, size, at))
 CALL_MOVES(pread64, ssize_t, -1, FAULTS_READ, (int fd, void *to, size_t size, off64_t at), (fd, to, size, at))
 CALL_MOVES(readlink, ssize_t, -1, FAULTS_LOOK, (const char *path, char *to, size_t size), (path, to, size))
+CALL_MOVES(readlinkat, ssize_t, -1, FAULTS_LOOK, (int folder, const char *path, char *to, size_t size), (folder, path, to, size))
 CALL_MOVES(write, ssize_t, -1, FAULTS_WRITE, (int fd, const void *from, size_t size), (fd, from, size))
 CALL_MOVES(pwrite, ssize_t, -1, FAULTS_WRITE, (int fd, const void *from, size_t size, off_t at), (fd, from, size, at))
 CALL_MOVES(pwrite64, ssize_t, -1, FAULTS_WRITE, (int fd, const void *from, size_t size, off64_t at), (fd, from, size, at))
