@@ -3,7 +3,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/ops.h"
-#include "test.h"
+#include "model.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -468,6 +468,23 @@ static void test_hostile(test *t) {
         memory--;
         load_later(t, &b, &memory);
         CHECK(t, memory < whole); /* the table has stayed in the file */
+        free(b.data);
+    }
+    if (test_case(t, "engine/a-source-that-answers-later-is-not-for-reference")) {
+        bytes b = read_all(t, "e2b-f32.gguf");
+        later l = {.b = &b};
+        const beryl_source source = {.size = b.size, .user = &l, .read = later_read};
+        const beryl_engine_options options = {.size = sizeof options, .source = &source, .device = "reference", .context = 64};
+        beryl_engine *engine = model_load(t, &options);
+        beryl_session *session = engine ? model_session(t, engine) : NULL;
+        const beryl_generate_options greedy = model_greedy(1);
+        beryl_task *task;
+        if (session && beryl_session_generate(session, (int32_t[]){2, 5}, 2, &greedy, &task, &error) == BERYL_OK) {
+            CHECK_INT(t, model_finish(task, &error, NULL), BERYL_UNSUPPORTED); /* and not an answer from zeros */
+            CHECK(t, strstr(error.message, "answers at once"));
+        }
+        beryl_session_close(session);
+        beryl_engine_close(engine);
         free(b.data);
     }
     if (test_case(t, "engine/truncated-file-is-refused")) {

@@ -306,7 +306,7 @@ static void cache_store(base_type type, const float *from, void *to, uint32_t n)
         memcpy(block, &d, 2);
         for (uint32_t i = 0; i < 32; i++) {
             float q = scale > 0 ? rintf(from[b * 32 + i] / scale) : 0;
-            block[2 + i] = (unsigned char)(signed char)(q > 127 ? 127 : q < -127 ? -127 : q);
+            block[2 + i] = (unsigned char)(signed char)(isnan(q) ? 0 : q > 127 ? 127 : q < -127 ? -127 : q);
         }
     }
 }

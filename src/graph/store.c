@@ -496,7 +496,7 @@ beryl_status store_read_elements(graph_store *s, uint32_t index, uint64_t from, 
 /* ---- states for snapshots ------------------------------------------------------------------------------ */
 
 static beryl_status check_state(const graph_store *s, uint32_t index, uint64_t offset, size_t size, beryl_error *error) {
-    if (index >= s->tensors.count || !s->tensors.data[index].is_state || size == 0 || size > STORE_READ_MAX || size % 4 || offset % 4 ||
+    if (index >= s->tensors.count || !s->tensors.data[index].is_state || size == 0 || size > STORE_READ_MAX || (s->device && (size % 4 || offset % 4)) ||
         !base_range_inside(offset, size, store_state_bytes(s, index)))
         return base_fail(error, BERYL_MISUSE, "a range outside a state");
     return BERYL_OK;
