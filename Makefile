@@ -67,7 +67,7 @@ PROGRAM := $(BUILD)/bin/beryl
 TESTER := $(BUILD)/bin/beryl-test
 TREE := $(BUILD)/lib/beryl/$(WGPU) $(BUILD)/share/beryl/models/default.gguf
 
-.PHONY: all run test check docs bench fuzz sanitize tsan coverage install uninstall clean help
+.PHONY: all run test check docs bench fuzz sanitize sanitize-kernels tsan coverage install uninstall clean help
 .PHONY: replay fuzzers random-graphs $(FUZZ_NAMES:%=fuzz-%) check-build check-wasm check-style check-docs check-wgsl FORCE
 .PHONY: web web-module web-packages web-test web-serve
 .DELETE_ON_ERROR:
@@ -295,6 +295,18 @@ sanitize:
 	    $(BUILD)/sanitize/bin/beryl $(BUILD)/sanitize/bin/beryl-test
 	@mkdir -p $(BUILD)/home
 	@$(TEST_ENV) BERYL_PROGRAM=$(abspath $(BUILD))/sanitize/bin/beryl $(SANITIZE_ENV) $(TEST_SPLIT) $(BUILD)/sanitize/bin/beryl-test $(TESTS)
+
+# On one thread, so that all but what a dispatch binds can be poisoned while it runs (src/device/host/bounds.h).
+CHECKED_TESTS = bounds/ ops/host/ fused/host/ experts/host products/host/one products/host/pieces products/host/odd \
+    products/host/few-Q4_K products/host/many-Q4_K fixtures/whole-host-e2b-q4_0
+
+## sanitize-kernels  generated kernels in C, compiled with address and bounds checks (TESTS="ops/host/" runs some)
+sanitize-kernels:
+	@tools/setup test
+	@$(MAKE) $(PARALLEL) BUILD=$(BUILD)/sanitize OPT='-O1 -g $(SANITIZE)' LDFLAGS='$(SANITIZE)' $(BUILD)/sanitize/bin/beryl-test
+	@mkdir -p $(BUILD)/home
+	@$(TEST_ENV) PATH="$(CURDIR)/tests/checked:$$PATH" BERYL_TEST_CC="$$(command -v $(lastword $(CC)))" BERYL_THREADS=1 $(SANITIZE_ENV) \
+	    $(TEST_SPLIT) $(BUILD)/sanitize/bin/beryl-test $(or $(TESTS),$(CHECKED_TESTS))
 
 # Without the address space's randomness, of which gcc's and clang's runtimes bear less than some systems have. Software Vulkan
 # is left out: its threads are not instrumented, and what they share looks like races.

@@ -6,7 +6,7 @@
  * given back by the first later call that finds the list done: nothing waits.
  */
 #define _GNU_SOURCE /* MAP_ANONYMOUS, sched_getaffinity */
-#include "device/host/host.h"
+#include "device/host/bounds.h"
 #include "base/error.h"
 #include "base/file.h"
 
@@ -192,10 +192,10 @@ static beryl_status buffer_make(device *head, device_buffer_item *item, const ch
     host_buffer *buffer = (host_buffer *)item;
     if (!host_graves_reserve(d))
         return base_fail(error, BERYL_NO_MEMORY, "out of memory for buffer %s", label);
-    if (item->size > PTRDIFF_MAX)
+    if (item->size > PTRDIFF_MAX - HOST_GUARD_BYTES)
         return base_fail(error, BERYL_NO_DEVICE_MEMORY, "%s: no buffer of %llu bytes", label,
                          (unsigned long long)item->size);
-    buffer->room = (size_t)item->size;
+    buffer->room = (size_t)item->size + HOST_GUARD_BYTES;
     buffer->data = host_pages_take(&buffer->room);
     return buffer->data ? BERYL_OK
                         : base_fail(error, BERYL_NO_DEVICE_MEMORY, "%s: no buffer of %llu bytes",

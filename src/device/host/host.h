@@ -89,6 +89,7 @@ typedef struct host_command {
             device_program program;
             size_t pointer, param; /* into the list's pointers and params */
             uint32_t groups[3];
+            uint32_t scratch, n_bound; /* bytes of one thread; bindings that are watched (bounds.h) */
         } run;
         struct {
             const unsigned char *from;

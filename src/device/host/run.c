@@ -11,7 +11,7 @@
  * things to do), the moment becomes shorter. How long a program's workgroups take is measured, so
  * that nothing is divided that would cost more to hand over than to do.
  */
-#include "device/host/host.h"
+#include "device/host/bounds.h"
 #include "base/error.h"
 
 #include <errno.h>
@@ -56,10 +56,12 @@ static void run_tasks(const host_list *list, host_command *c, uint32_t at, uint3
                       unsigned char *scratch) {
     switch (c->kind) {
     case HOST_RUN: {
+        host_bounds_set(list, c, scratch, true);
         const uint64_t began = clock_ns();
         c->run.fn(list->pointers.data + c->run.pointer, list->params.data + c->run.param,
                   c->run.groups, at, n, scratch);
         atomic_fetch_add_explicit(&c->spent, clock_ns() - began, memory_order_relaxed);
+        host_bounds_set(list, c, scratch, false);
         break;
     }
     case HOST_COPY:
@@ -412,6 +414,8 @@ static void add_dispatch(host *d, host_list *list, const device_command *command
         list->pointers.data[list->pointers.count++] = at;
         conflict |= touch(d, before, at, bindings->ranges[i].size, bindings->written >> i & 1);
     }
+    c->run.scratch = program->code.scratch;
+    host_bounds_note(d, list, c, bindings);
     join_wave(d, list, before, conflict);
 }
 
@@ -507,7 +511,7 @@ static beryl_status count_needs(host *d, const device_submit_desc *desc, needs *
                 return base_fail(error, BERYL_UNSUPPORTED,
                                  "%s: %u x %u x %u groups, the host runs fewer than 2^31",
                                  program->head.label, g[0], g[1], g[2]);
-            n->pointers += program->head.n_binding;
+            n->pointers += program->head.n_binding * (1 + (size_t)HOST_BOUNDS);
             if (program->code.scratch > n->scratch) n->scratch = program->code.scratch;
         }
     }
@@ -516,7 +520,7 @@ static beryl_status count_needs(host *d, const device_submit_desc *desc, needs *
 
 /* Each thread has memory for the largest kernel's lanes. */
 static beryl_status ready_scratch(host *d, uint32_t size, beryl_error *error) {
-    const size_t stride = ((size_t)size + HOST_ALIGN - 1) / HOST_ALIGN * HOST_ALIGN;
+    const size_t stride = ((size_t)size + HOST_ALIGN - 1) / HOST_ALIGN * HOST_ALIGN + HOST_GUARD_BYTES;
     if (stride <= d->scratch_stride) return BERYL_OK;
     size_t room = stride * d->n_thread;
     unsigned char *scratch = host_graves_reserve(d) ? host_pages_take(&room) : NULL;
