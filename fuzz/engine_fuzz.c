@@ -150,12 +150,12 @@ static void talk(beryl_engine *engine, beryl_session *session) {
     ask(engine);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+static beryl_status live(const uint8_t *data, size_t size, beryl_kv kv) {
     size_t used = 0;
     file f = {data, size};
     const beryl_source source = {.size = size, .user = &f, .read = file_read};
     const beryl_engine_options options = {.size = sizeof options, .source = &source, .device = "reference", .context = CONTEXT, .piece = 4,
-                                          .kv = (beryl_kv)(base_hash(data, size, 0) % (BERYL_KV_Q8 + 1)), .no_cache = true, .allocator = {small_resize, &used}};
+                                          .kv = kv, .no_cache = true, .allocator = {small_resize, &used}};
     beryl_engine *engine;
     beryl_session *session = NULL;
     beryl_task *task;
@@ -164,6 +164,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     beryl_status status = beryl_engine_load(engine, &task, &error);
     check(status, &error);
     if (!status) status = finish(task);
+    const beryl_status loaded = status;
     if (!status) {
         status = beryl_session_open(engine, NULL, &session, &error);
         check(status, &error);
@@ -172,5 +173,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     beryl_session_close(session);
     beryl_engine_close(engine);
     if (used) abort();
+    return loaded;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    const beryl_kv kv = (beryl_kv)(base_hash(data, size, 0) % (BERYL_KV_Q8 + 1));
+    if (live(data, size, kv) == BERYL_UNSUPPORTED && kv == BERYL_KV_Q8) live(data, size, BERYL_KV_F32); /* heads of no whole blocks */
     return 0;
 }
