@@ -2,8 +2,8 @@
  *
  * While a kernel runs, the buffers that its dispatch binds are poisoned but for the ranges that are bound, and so is scratch
  * that other kernels need. Only on one thread (BERYL_THREADS=1): on several, other dispatches of the wave have other ranges.
- * Kernels see it if they are compiled with -fsanitize=address as well (`make sanitize-kernels`). Whoever reads a few bytes too
- * many is not seen where they share eight bytes with what is bound. */
+ * Kernels see it if they are compiled with -fsanitize=address as well (`make sanitize-kernels`). Not seen is who steps from one
+ * bound range into another, or from an offset that is no multiple of 8 a few bytes back. */
 #ifndef DEVICE_HOST_BOUNDS_H
 #define DEVICE_HOST_BOUNDS_H
 
