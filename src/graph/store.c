@@ -5,11 +5,13 @@
 #include "base/file.h"
 #include "base/thread.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 enum {
     TENSOR_ALIGN = 256,
     IN_PLACE_BYTES = 64 << 20,    /* of the file, in one step, where no stage has to hold them */
+    PORTION_MAX = 32,
     PACK_THREADS = 4,
     PACK_ALONE_BYTES = 1 << 20,   /* less is not worth a thread */
     PACK_PIECE_BYTES = 256 << 10, /* read, and packed while the processor's cache has them */
@@ -238,70 +240,115 @@ static beryl_status window_reserve(graph_store *s, size_t size, beryl_error *err
     return BERYL_OK;
 }
 
-/* Rows of one tensor for one thread: read, where there is a source, and packed into the planes that have a place. */
+/* Rows of one shard that are read and packed together. */
 typedef struct portion {
-    const beryl_source *source;
-    uint64_t at;                     /* of the first row in the source */
-    base_type type;
-    uint64_t k, n_row;
-    const graph_pack_layout *layout;
-    char *rows;                      /* as the file has them: all, or where `piecewise` room for a piece */
-    bool piecewise;
-    char *to[PACK_PLANE_MAX];        /* of the first row in each plane; NULL: not packed now */
-    double waited;                   /* seconds for reads */
+    const store_tensor *t;
+    const store_shard *shard;
+    uint64_t row, n_row;      /* of the shard */
+    bool read;                /* first, into `rows`, or where that is NULL piece by piece into the thread's room */
+    char *rows;               /* as the file has them */
+    char *to[PACK_PLANE_MAX]; /* of the first row in each plane; NULL: not packed now */
+    double waited;            /* seconds for reads */
     beryl_status status;
 } portion;
 
-static uint64_t piece_rows(uint64_t file_row) {
-    return file_row < PACK_PIECE_BYTES ? PACK_PIECE_BYTES / file_row : 1;
+typedef struct portions { /* what one step uploads, or a part of it */
+    const graph_store *s;
+    uint32_t n;
+    _Atomic uint32_t next;
+    portion items[PORTION_MAX];
+} portions;
+
+typedef struct packer { /* a thread */
+    portions *all;
+    char *room; /* for a piece */
+} packer;
+
+static uint64_t file_row_of(const store_tensor *t) {
+    return base_type_row_bytes(t->type, row_size(t));
 }
 
-static void do_portion(void *user) {
-    portion *p = user;
-    const uint64_t row = base_type_row_bytes(p->type, p->k), most = piece_rows(row);
+static uint64_t piece_rows(const portion *p) {
+    const uint64_t row = file_row_of(p->t), n = row < PACK_PIECE_BYTES ? PACK_PIECE_BYTES / row : 1;
+    return n < p->n_row ? n : p->n_row;
+}
+
+/* Of the first row, in the file. */
+static uint64_t portion_at(const portion *p) {
+    return p->t->file_offset + (p->shard->row + p->row) * file_row_of(p->t);
+}
+
+/* Of a plane's first row, in the buffer. */
+static uint64_t plane_offset(const portion *p, uint32_t plane) {
+    return p->shard->offset + p->shard->layout.offset[plane] + p->row * p->shard->layout.row_bytes[plane];
+}
+
+static void do_portion(const graph_store *s, portion *p, char *room) {
+    const beryl_source *source = &s->sources[p->t->file];
+    const uint64_t row = file_row_of(p->t), most = piece_rows(p), at = portion_at(p);
     for (uint64_t done = 0, n; done < p->n_row; done += n) {
         n = p->n_row - done < most ? p->n_row - done : most;
-        char *rows = p->rows + (p->piecewise ? 0 : done * row);
-        if (p->source) {
+        char *rows = p->rows ? p->rows + done * row : room;
+        if (p->read) {
             const double begun = base_time();
-            p->status = p->source->read(p->source->user, p->at + done * row, rows, (size_t)(n * row));
+            p->status = source->read(source->user, at + done * row, rows, (size_t)(n * row));
             p->waited += base_time() - begun;
         }
         if (p->status != BERYL_OK) return;
-        for (uint32_t i = 0; i < p->layout->n_plane; i++)
-            if (p->to[i]) graph_pack_rows(p->type, p->k, n, rows, i, p->to[i] + done * p->layout->row_bytes[i]);
+        for (uint32_t i = 0; i < p->shard->layout.n_plane; i++)
+            if (p->to[i]) graph_pack_rows(p->t->type, row_size(p->t), n, rows, i, p->to[i] + done * p->shard->layout.row_bytes[i]);
     }
 }
 
-/* Reading and splitting into planes are slower than the bus to a large GPU: several threads share the rows. Without a
- * thread the caller does its rows itself. */
-static beryl_status on_threads(graph_store *s, const portion *all) {
-    portion parts[PACK_THREADS];
+static void do_portions(void *user) {
+    const packer *w = user;
+    for (uint32_t i; (i = atomic_fetch_add(&w->all->next, 1)) < w->all->n;) do_portion(w->all->s, &w->all->items[i], w->room);
+}
+
+/* Reading and splitting into planes are slower than the bus to a large GPU, and pages that are touched first are cleared:
+ * several threads share the portions, the caller among them. */
+static beryl_status on_threads(graph_store *s, portions *all, beryl_error *error) {
+    packer packers[PACK_THREADS];
     base_thread *threads[PACK_THREADS] = {NULL};
-    const uint64_t file_row = base_type_row_bytes(all->type, all->k), piece = piece_rows(file_row) * file_row;
-    const bool alone = all->n_row * file_row < PACK_ALONE_BYTES || piece > STORE_WINDOW_BYTES / PACK_THREADS;
-    const uint64_t each = alone ? all->n_row : (all->n_row + PACK_THREADS - 1) / PACK_THREADS;
-    beryl_status status = BERYL_OK;
+    uint64_t room = 0, bytes = 0;
     double waited = 0;
-    uint32_t n = 0;
-    for (uint64_t row = 0; row < all->n_row; row += each, n++) {
-        portion *p = &parts[n];
-        *p = *all;
-        p->n_row = all->n_row - row < each ? all->n_row - row : each;
-        p->at += row * file_row;
-        p->rows += all->piecewise ? n * piece : row * file_row;
-        for (uint32_t i = 0; i < all->layout->n_plane; i++)
-            if (p->to[i]) p->to[i] += row * all->layout->row_bytes[i];
-        threads[n] = row + each < all->n_row ? base_thread_open(s->heap, do_portion, p) : NULL;
-        if (!threads[n]) do_portion(p);
+    for (uint32_t i = 0; i < all->n; i++) {
+        const portion *p = &all->items[i];
+        const uint64_t row = file_row_of(p->t), piece = piece_rows(p) * row;
+        if (p->read && !p->rows && piece > room) room = piece;
+        bytes += p->n_row * row;
     }
-    for (uint32_t i = 0; i < n; i++) {
-        base_thread_close(threads[i]);
-        if (parts[i].status != BERYL_OK) status = parts[i].status;
-        waited += parts[i].waited;
+    uint32_t n_thread = all->n < PACK_THREADS ? all->n : PACK_THREADS;
+    if (bytes < PACK_ALONE_BYTES || room > STORE_WINDOW_BYTES / PACK_THREADS) n_thread = 1;
+    beryl_status status = room ? window_reserve(s, (size_t)room * n_thread, error) : BERYL_OK;
+    if (status != BERYL_OK) return status;
+    for (uint32_t i = n_thread; i-- > 0;) {
+        packers[i] = (packer){all, room ? (char *)s->window + i * room : NULL};
+        threads[i] = i ? base_thread_open(s->heap, do_portions, &packers[i]) : NULL;
     }
-    if (all->source) s->cached = waited * CACHED_RATE < (double)(all->n_row * file_row);
-    return status;
+    do_portions(&packers[0]);
+    for (uint32_t i = 0; i < n_thread; i++) base_thread_close(threads[i]);
+    for (uint32_t i = 0; i < all->n; i++) {
+        const portion *p = &all->items[i];
+        if (p->status != BERYL_OK) return read_failed(s, p->t->file, portion_at(p), p->status, error);
+        waited += p->waited;
+    }
+    if (all->items[0].read) s->cached = waited * CACHED_RATE < (double)bytes;
+    return BERYL_OK;
+}
+
+/* As many equal parts as there are threads for. */
+static void split(const portion *whole, portions *parts) {
+    const uint64_t each = (whole->n_row + PACK_THREADS - 1) / PACK_THREADS;
+    for (uint64_t row = 0; row < whole->n_row; row += each) {
+        portion *p = &parts->items[parts->n++];
+        *p = *whole;
+        p->row += row;
+        p->n_row = whole->n_row - row < each ? whole->n_row - row : each;
+        p->rows += row * file_row_of(p->t);
+        for (uint32_t i = 0; i < p->shard->layout.n_plane; i++)
+            if (p->to[i]) p->to[i] += row * p->shard->layout.row_bytes[i];
+    }
 }
 
 /* Where the upload stands, moved on to the next rows that there are. false: there are none. */
@@ -315,97 +362,104 @@ static bool next_place(const graph_store *s, store_place *at) {
     return false;
 }
 
-/* The rows of one step. */
-typedef struct upload {
-    const store_tensor *t;
-    const store_shard *shard;
-    const beryl_source *source;
-    char *memory;         /* the buffer's own, to be filled in place; NULL: it is out of reach */
-    uint64_t n, file_row; /* rows, and bytes of one in the file */
-    uint64_t at;          /* of the first in the file */
-} upload;
-
-static beryl_status plan_step(const graph_store *s, upload *u, beryl_error *error) {
-    const store_tensor *t = &s->tensors.data[s->upload.tensor];
-    const store_shard *shard = &t->shard[s->upload.shard];
-    const uint64_t file_row = base_type_row_bytes(t->type, row_size(t)), stage = device_stage_max(s->device);
-    *u = (upload){.t = t, .shard = shard, .source = &s->sources[t->file], .file_row = file_row,
-                  .memory = device_buffer_memory(s->device, s->buffers.data[shard->buffer].id)};
-    uint64_t widest = file_row, most = stage < STORE_WINDOW_BYTES ? stage : STORE_WINDOW_BYTES;
-    for (uint32_t p = 0; p < shard->layout.n_plane; p++)
-        if (shard->layout.row_bytes[p] > widest) widest = shard->layout.row_bytes[p];
-    if (widest > most) return base_fail(error, BERYL_UNSUPPORTED, "tensor '%s' has rows of %llu bytes", t->name, (unsigned long long)file_row);
-    if (u->memory && base_source_is_file(u->source)) most = IN_PLACE_BYTES;
-    u->n = most / widest;
-    if (u->n > 4) u->n -= u->n % 4; /* so that every plane is cut at a multiple of 4 bytes */
-    if (u->n > shard->n_row - s->upload.row) u->n = shard->n_row - s->upload.row;
-    u->at = t->file_offset + ((uint64_t)shard->row + s->upload.row) * file_row;
+/* The rows from `at` on that go together, as a file has them. *in_place: into memory that can be filled. */
+static beryl_status portion_from(const graph_store *s, const store_place *at, portion *p, bool *in_place, beryl_error *error) {
+    const store_tensor *t = &s->tensors.data[at->tensor];
+    const store_shard *shard = &t->shard[at->shard];
+    const uint64_t stage = device_stage_max(s->device), most = stage < STORE_WINDOW_BYTES ? stage : STORE_WINDOW_BYTES;
+    uint64_t widest = file_row_of(t);
+    for (uint32_t i = 0; i < shard->layout.n_plane; i++)
+        if (shard->layout.row_bytes[i] > widest) widest = shard->layout.row_bytes[i];
+    uint64_t n = most / widest;
+    if (n == 0) return base_fail(error, BERYL_UNSUPPORTED, "tensor '%s' has rows of %llu bytes", t->name, (unsigned long long)file_row_of(t));
+    if (n > 4) n -= n % 4; /* so that every plane is cut at a multiple of 4 bytes */
+    if (n > shard->n_row - at->row) n = shard->n_row - at->row;
+    *p = (portion){.t = t, .shard = shard, .row = at->row, .n_row = n};
+    char *memory = device_buffer_memory(s->device, s->buffers.data[shard->buffer].id);
+    *in_place = memory != NULL;
+    for (uint32_t i = 0; memory && i < shard->layout.n_plane; i++) p->to[i] = memory + plane_offset(p, i);
     return BERYL_OK;
 }
 
-static portion portion_of(const upload *u) {
-    return (portion){.at = u->at, .type = u->t->type, .k = row_size(u->t), .n_row = u->n, .layout = &u->shard->layout};
+/* The portions of one step, and `at` behind them: as many as IN_PLACE_BYTES hold where they are a file's and go into memory
+ * that can be filled in place, else one. */
+static beryl_status collect(const graph_store *s, store_place *at, portions *all, bool *in_place, beryl_error *error) {
+    *all = (portions){.s = s};
+    *in_place = false;
+    for (uint64_t bytes = 0; all->n < PORTION_MAX && bytes < IN_PLACE_BYTES && next_place(s, at);) {
+        portion *p = &all->items[all->n];
+        bool now;
+        beryl_status status = portion_from(s, at, p, &now, error);
+        if (status != BERYL_OK) return all->n ? BERYL_OK : status;
+        const bool together = now && base_source_is_file(&s->sources[p->t->file]);
+        if (all->n && !together) break;
+        p->read = together;
+        *in_place = now;
+        all->n++;
+        at->row += (uint32_t)p->n_row;
+        bytes += p->n_row * file_row_of(p->t);
+        if (!together) break;
+    }
+    return BERYL_OK;
 }
 
-/* Of a plane's rows, from the beginning of the buffer. */
-static uint64_t plane_offset(const graph_store *s, const upload *u, uint32_t plane) {
-    return u->shard->offset + u->shard->layout.offset[plane] + s->upload.row * u->shard->layout.row_bytes[plane];
+/* Begins to read what the next step needs, unless the system seems to have it: to ask for that is not free either. */
+static void expect(const graph_store *s, store_place at) {
+    portions next;
+    bool in_place;
+    if (s->cached || collect(s, &at, &next, &in_place, NULL) != BERYL_OK) return;
+    for (uint32_t i = 0; i < next.n; i++) {
+        const portion *p = &next.items[i];
+        base_source_expect(&s->sources[p->t->file], portion_at(p), p->n_row * file_row_of(p->t));
+    }
 }
 
-/* The rows of a source that is no file, in one read, once, however often the device makes them wait. */
-static beryl_status fill_window(graph_store *s, const upload *u, beryl_error *error) {
-    const size_t size = (size_t)(u->n * u->file_row);
+/* Room for the rows, with them in it where they are no file's: in one read, however often the device makes them wait. */
+static beryl_status fill_window(graph_store *s, portion *p, beryl_error *error) {
+    const size_t size = (size_t)(p->n_row * file_row_of(p->t));
     beryl_status status = window_reserve(s, size, error);
-    if (status != BERYL_OK || s->window_full || base_source_is_file(u->source)) return status;
-    status = file_read(s, u->t->file, u->at, s->window, size, error);
+    p->rows = s->window;
+    if (status != BERYL_OK || s->window_full || base_source_is_file(&s->sources[p->t->file])) return status;
+    status = file_read(s, p->t->file, portion_at(p), s->window, size, error);
     s->window_full = status == BERYL_OK;
     return status;
 }
 
 /* Rows into the device's stages, plane by plane; the first plane's threads also read them, where nobody has. PENDING: the
  * stages are full. */
-static beryl_status stage_planes(graph_store *s, const upload *u, beryl_error *error) {
-    const device_buffer buffer = s->buffers.data[u->shard->buffer].id;
-    for (; s->upload_plane < u->shard->layout.n_plane; s->upload_plane++) {
-        const uint32_t p = s->upload_plane;
-        const size_t used = (size_t)(u->n * u->shard->layout.row_bytes[p]), size = (used + 3) / 4 * 4; /* planes are padded */
+static beryl_status stage_planes(graph_store *s, portion *p, beryl_error *error) {
+    const device_buffer buffer = s->buffers.data[p->shard->buffer].id;
+    for (; s->upload_plane < p->shard->layout.n_plane; s->upload_plane++) {
+        const uint32_t plane = s->upload_plane;
+        const size_t used = (size_t)(p->n_row * p->shard->layout.row_bytes[plane]), size = (used + 3) / 4 * 4; /* planes are padded */
         void *to;
         beryl_status status = device_stage(s->device, size, &to, error);
         if (status != BERYL_OK) return status;
         memset((char *)to + used, 0, size - used);
-        portion all = portion_of(u);
-        all.source = s->window_full ? NULL : u->source;
-        all.rows = s->window;
-        all.to[p] = to;
-        status = on_threads(s, &all);
-        if (status != BERYL_OK) {
-            device_stage_commit(s->device, buffer, 0, 0, NULL);
-            return read_failed(s, u->t->file, u->at, status, error);
-        }
-        s->window_full = true;
-        status = device_stage_commit(s->device, buffer, plane_offset(s, u, p), size, error);
+        portions parts = {.s = s};
+        memset(p->to, 0, sizeof p->to);
+        p->to[plane] = to;
+        p->read = !s->window_full;
+        split(p, &parts);
+        status = on_threads(s, &parts, error);
+        s->window_full = status == BERYL_OK;
+        if (status == BERYL_OK) status = device_stage_commit(s->device, buffer, plane_offset(p, plane), size, error);
+        else device_stage_commit(s->device, buffer, 0, 0, NULL);
         if (status != BERYL_OK) return status;
     }
     s->upload_plane = 0;
     return BERYL_OK;
 }
 
-/* Rows into memory that can be filled in place. Those of a file go through a piece of memory that stays in the cache. */
-static beryl_status place_planes(graph_store *s, const upload *u, beryl_error *error) {
-    portion all = portion_of(u);
-    all.source = s->window_full ? NULL : u->source;
-    all.piecewise = !s->window_full;
-    all.rows = s->window;
-    for (uint32_t p = 0; p < u->shard->layout.n_plane; p++) all.to[p] = u->memory + plane_offset(s, u, p);
-    beryl_status status = on_threads(s, &all);
-    return status == BERYL_OK ? status : read_failed(s, u->t->file, u->at, status, error);
-}
-
-static beryl_status upload_rows(graph_store *s, const upload *u, beryl_error *error) {
-    const bool pieces = u->memory && base_source_is_file(u->source);
-    beryl_status status = pieces ? window_reserve(s, (size_t)(piece_rows(u->file_row) * u->file_row * PACK_THREADS), error) : fill_window(s, u, error);
+static beryl_status upload_portions(graph_store *s, portions *all, bool in_place, beryl_error *error) {
+    portion *first = &all->items[0];
+    if (first->read) return on_threads(s, all, error);
+    beryl_status status = fill_window(s, first, error);
     if (status != BERYL_OK) return status;
-    return u->memory ? place_planes(s, u, error) : stage_planes(s, u, error);
+    if (!in_place) return stage_planes(s, first, error);
+    portions parts = {.s = s};
+    split(first, &parts);
+    return on_threads(s, &parts, error);
 }
 
 /* ---- weights on the host ------------------------------------------------------------------------------- */
@@ -435,32 +489,25 @@ static beryl_status host_step(graph_store *s, beryl_error *error) {
     return status;
 }
 
-/* What is read next, as much as a step of it: to ask for what the system has anyway takes longer than one thinks. */
-static void expect(const graph_store *s, const store_place *next, uint64_t most) {
-    const store_tensor *t = &s->tensors.data[next->tensor];
-    const uint64_t row = base_type_row_bytes(t->type, row_size(t)), first = ((uint64_t)t->shard[next->shard].row + next->row) * row, left = t->file_bytes - first;
-    base_source_expect(&s->sources[t->file], t->file_offset + first, left < most ? left : most);
-}
-
 beryl_status store_upload_step(graph_store *s, beryl_error *error) {
-    upload u;
+    portions all;
+    bool in_place;
     if (!s->device) return host_step(s, error);
-    if (!next_place(s, &s->upload)) {
+    store_place end = s->upload;
+    beryl_status status = collect(s, &end, &all, &in_place, error);
+    if (status != BERYL_OK) return status;
+    if (!all.n) {
         base_heap_give(s->heap, s->window, s->window_size);
         s->window = NULL;
         s->window_size = 0;
         return BERYL_OK;
     }
-    beryl_status status = plan_step(s, &u, error);
+    if (!s->window_full) expect(s, end);
+    status = upload_portions(s, &all, in_place, error);
     if (status != BERYL_OK) return status;
-    store_place next = s->upload;
-    next.row += (uint32_t)u.n;
-    if (next_place(s, &next) && !s->window_full && !s->cached) expect(s, &next, u.memory ? IN_PLACE_BYTES : STORE_WINDOW_BYTES);
-    status = upload_rows(s, &u, error);
-    if (status != BERYL_OK) return status;
-    s->upload = next;
+    s->upload = end;
     s->window_full = false;
-    s->upload_done += u.n * u.file_row;
+    for (uint32_t i = 0; i < all.n; i++) s->upload_done += all.items[i].n_row * file_row_of(all.items[i].t);
     return BERYL_EVENT;
 }
 
