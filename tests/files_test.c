@@ -355,6 +355,51 @@ static void test_after(test *t, const char *path, bytes file) {
     }
 }
 
+/* A session from `path`, which is cut after the first step. */
+static beryl_status restore(beryl_engine *engine, const char *path, bool cut, beryl_error *error) {
+    beryl_session *s = NULL;
+    beryl_task *task = NULL;
+    beryl_status status = beryl_session_open(engine, NULL, &s, error);
+    if (status == BERYL_OK) status = beryl_session_restore(s, path, &task, error);
+    if (task) {
+        status = beryl_task_step(task, NULL);
+        if (cut && truncate(path, 70)) abort();
+        while (status == BERYL_EVENT || status == BERYL_PENDING) status = beryl_task_step(task, NULL);
+        if (status != BERYL_OK) *error = *beryl_task_error(task);
+        beryl_task_close(task);
+    }
+    beryl_session_close(s);
+    return status;
+}
+
+/* A session of four tokens to `path`. */
+static void save(test *t, beryl_engine *engine, const char *path) {
+    beryl_session *s = model_session(t, engine);
+    beryl_task *task = NULL;
+    model_answer a;
+    if (!s) return;
+    model_generate(t, s, (const int32_t[]){2, 10, 11, 12}, 4, 2, NULL, &a);
+    CHECK_INT(t, beryl_session_save(s, path, &task, NULL), BERYL_OK);
+    if (task) CHECK_INT(t, model_finish(task, NULL, NULL), BERYL_OK);
+    beryl_session_close(s);
+}
+
+static void test_saved(test *t, const char *path, bytes file) {
+    if (test_case(t, "files/saved-session-cut-while-it-is-restored")) {
+        char saved[620];
+        loading l;
+        beryl_error error = {0};
+        snprintf(saved, sizeof saved, "%s.session", path);
+        put(t, path, file);
+        CHECK_INT(t, load(&l, path, "reference", 0, NULL), BERYL_OK);
+        save(t, l.engine, saved);
+        CHECK_INT(t, restore(l.engine, saved, false, &error), BERYL_OK);
+        CHECK_INT(t, restore(l.engine, saved, true, &error), BERYL_IO);
+        if (!strstr(error.message, "model.gguf.session was cut short while in use")) test_fail(t, __FILE__, __LINE__, "%s", error.message);
+        beryl_engine_close(l.engine);
+    }
+}
+
 /* ---- memory ------------------------------------------------------------------------------------------------------------- */
 
 /* All tensors' places to the first one's, and the file cut behind the largest. */
@@ -444,6 +489,7 @@ void test_files(test *t) {
     test_heads(t);
     test_loading(t, path, file);
     test_after(t, path, file);
+    test_saved(t, path, file);
     test_memory(t, path, file);
     free(file.data);
 }

@@ -12,7 +12,7 @@ enum {
     TENSOR_ALIGN = 256,
     IN_PLACE_BYTES = 64 << 20,    /* of the file, in one step, where no stage has to hold them */
     PORTION_MAX = 32,
-    PACK_THREADS = 4,
+    PACK_THREADS = 8,
     PACK_ALONE_BYTES = 1 << 20,   /* less is not worth a thread */
     PACK_PIECE_BYTES = 256 << 10, /* read, and packed while the processor's cache has them */
 };
@@ -366,16 +366,17 @@ static bool next_place(const graph_store *s, store_place *at) {
 static beryl_status portion_from(const graph_store *s, const store_place *at, portion *p, bool *in_place, beryl_error *error) {
     const store_tensor *t = &s->tensors.data[at->tensor];
     const store_shard *shard = &t->shard[at->shard];
-    const uint64_t stage = device_stage_max(s->device), most = stage < STORE_WINDOW_BYTES ? stage : STORE_WINDOW_BYTES;
-    uint64_t widest = file_row_of(t);
+    const uint64_t stage = device_stage_max(s->device);
+    uint64_t most = stage < STORE_WINDOW_BYTES ? stage : STORE_WINDOW_BYTES, widest = file_row_of(t);
     for (uint32_t i = 0; i < shard->layout.n_plane; i++)
         if (shard->layout.row_bytes[i] > widest) widest = shard->layout.row_bytes[i];
+    if (widest > most) return base_fail(error, BERYL_UNSUPPORTED, "tensor '%s' has rows of %llu bytes", t->name, (unsigned long long)file_row_of(t));
+    char *memory = device_buffer_memory(s->device, s->buffers.data[shard->buffer].id);
+    if (memory && widest < IN_PLACE_BYTES / PACK_THREADS) most = IN_PLACE_BYTES / PACK_THREADS;
     uint64_t n = most / widest;
-    if (n == 0) return base_fail(error, BERYL_UNSUPPORTED, "tensor '%s' has rows of %llu bytes", t->name, (unsigned long long)file_row_of(t));
     if (n > 4) n -= n % 4; /* so that every plane is cut at a multiple of 4 bytes */
     if (n > shard->n_row - at->row) n = shard->n_row - at->row;
     *p = (portion){.t = t, .shard = shard, .row = at->row, .n_row = n};
-    char *memory = device_buffer_memory(s->device, s->buffers.data[shard->buffer].id);
     *in_place = memory != NULL;
     for (uint32_t i = 0; memory && i < shard->layout.n_plane; i++) p->to[i] = memory + plane_offset(p, i);
     return BERYL_OK;
