@@ -424,7 +424,7 @@ typedef enum beryl_part { BERYL_PART_TEXT, BERYL_PART_THOUGHT, BERYL_PART_CALL, 
 
 typedef struct beryl_event {
     beryl_event_kind kind;
-    const char *what;        /* PROGRESS: "reading the file", "loading weights", "reading the prompt", "compiling", ... */
+    const char *what;        /* PROGRESS: "loading weights", "compiling kernels" (done of total are counts), "reading the prompt", ... */
     uint64_t done, total;
     int32_t token;           /* TOKEN: -1 where only held-back text is delivered */
     beryl_part part;

@@ -577,6 +577,71 @@ static void test_folder_code(test *t) {
     host_away_end(&a);
 }
 
+/* ---- what is told meanwhile --------------------------------------------------------------------- */
+
+/* Compiles once a file `go` lies beside it. */
+static void gated_compiler(test *t, const host_away *a, const char *name) {
+    char script[5000];
+    snprintf(script, sizeof script,
+             "#!/bin/sh\nhere=${0%%/*}\nPATH='%s'\nwhile [ ! -e \"$here/go\" ]; do sleep 0.05; done\n"
+             "exec cc \"$@\" -O0\n",
+             a->path);
+    host_rig_compiler(t, name, script);
+}
+
+static void set_go(test *t, bool go) {
+    char path[700];
+    beside(path, "go");
+    if (!go) unlink(path);
+    else CHECK_INT(t, base_file_write(path, "", 0, NULL), BERYL_OK);
+}
+
+/* Runs a task to its end. It tells that kernels compile while the compiler waits, which is then let go, till `until`. */
+static bool check_told(test *t, beryl_task *task, const char *until) {
+    beryl_event event;
+    beryl_status status;
+    bool told = false;
+    uint64_t done = 0;
+    while ((status = beryl_wait(task, &event)) == BERYL_EVENT) {
+        if (event.kind != BERYL_EVENT_PROGRESS) continue;
+        if (until && !strcmp(event.what, until)) set_go(t, false);
+        if (strcmp(event.what, "compiling kernels") != 0) continue;
+        CHECK(t, event.done < event.total && event.done >= done);
+        done = event.done;
+        if (!told) set_go(t, true);
+        told = true;
+    }
+    if (status == BERYL_NO_DEVICE) test_skip(t, "%s", beryl_task_error(task)->message);
+    else if (status) test_fail(t, __FILE__, __LINE__, "%s", beryl_task_error(task)->message);
+    else CHECK(t, told);
+    beryl_task_close(task);
+    return status == BERYL_OK;
+}
+
+static void test_told(test *t) {
+    host_away a;
+    beryl_engine *engine = NULL;
+    beryl_session *session = NULL;
+    beryl_task *task = NULL;
+    beryl_error error = {0};
+    if (!test_case(t, "cache/compiling-is-told-while-loading-and-while-answering")) return;
+    host_away_begin(t, &a, "progress");
+    gated_compiler(t, &a, "progress-bin");
+    const beryl_engine_options options = {.size = sizeof options, .model = test_data(t, "e2b-f32.gguf"), .device = "host"};
+    const beryl_generate_options how = {.size = sizeof how, .greedy = true, .ignore_eos = true, .max_tokens = 2};
+    const int32_t tokens[] = {2, 10, 11};
+    if (beryl_engine_open(&options, &engine, &error) || beryl_engine_load(engine, &task, &error)) {
+        test_fail(t, __FILE__, __LINE__, "%s", error.message);
+    } else if (check_told(t, task, "checking kernels")) { /* of the first plan; those for the answer come later */
+        CHECK_INT(t, beryl_session_open(engine, NULL, &session, &error), BERYL_OK);
+        CHECK_INT(t, beryl_session_generate(session, tokens, 3, &how, &task, &error), BERYL_OK);
+        check_told(t, task, NULL);
+    }
+    beryl_session_close(session);
+    beryl_engine_close(engine);
+    host_away_end(&a);
+}
+
 void test_cache(test *t);
 void test_cache(test *t) {
     test_kept(t);
@@ -586,4 +651,5 @@ void test_cache(test *t) {
     test_killed(t);
     test_at_once(t);
     test_folder_code(t);
+    test_told(t);
 }

@@ -13,6 +13,9 @@
 
 enum { KNOWN_MAX = 4096 };
 
+#define TELL_SECONDS 0.05   /* no two events of compiling closer */
+#define REPEAT_SECONDS 0.25 /* without news */
+
 static const char *const features[] = {"f16", "subgroups", "dot"};
 enum { N_FEATURE = sizeof features / sizeof *features };
 
@@ -189,6 +192,21 @@ beryl_status engine_check_step(beryl_engine *e, bool *again, uint64_t *done, uin
     status = engine_selftest_step(e->check, &result, &name, error);
     engine_selftest_progress(e->check, done, total);
     return status == BERYL_OK ? check_end(e, again, error) : status;
+}
+
+beryl_status engine_compile_progress(beryl_task *task) {
+    beryl_engine *e = task->engine;
+    const double now = base_time();
+    const size_t n = e->device ? e->store.programs.count : 0;
+    size_t done = 0;
+    if (now - e->compile_told < TELL_SECONDS) return BERYL_PENDING;
+    for (size_t i = 0; i < n; i++) done += device_program_status(e->device, e->store.programs.data[i].id, NULL) != BERYL_PENDING;
+    if (done == n || (done == e->n_compiled && now - e->compile_told < REPEAT_SECONDS)) return BERYL_PENDING;
+    e->n_compiled = done;
+    e->compile_told = now;
+    const beryl_event event = {.kind = BERYL_EVENT_PROGRESS, .what = "compiling kernels", .done = done, .total = n, .token = -1};
+    const beryl_status status = task_put(task, event, NULL, 0);
+    return status == BERYL_OK ? BERYL_EVENT : status;
 }
 
 void engine_check_close(beryl_engine *e) {

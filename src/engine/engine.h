@@ -127,6 +127,8 @@ struct beryl_engine {
     double load_started;
     struct engine_selftest *check; /* of kernels, while it runs; else NULL (check.c) */
     size_t n_checking, n_checked;  /* programs of the store when it began; those that need no check any more */
+    size_t n_compiled;             /* programs, as told last, and when (engine_compile_progress) */
+    double compile_told;
     base_vec(uint64_t) known;      /* programs that were right on this adapter before */
     base_vec(engine_tuned) tuned; /* forms of products, in the file's order */
     struct ir_cache *schedules;    /* of generated kernels, where there is a file of them; owned */
@@ -217,6 +219,8 @@ void engine_check_recall(beryl_engine *engine);
 beryl_status engine_check_step(beryl_engine *engine, bool *again, uint64_t *done, uint64_t *total, beryl_error *error);
 /* The same for programs that did not compile: true: make the plans again. */
 bool engine_check_broken(beryl_engine *engine, const beryl_error *why);
+/* For a step that waits for programs: EVENT: told how many are compiled. PENDING: nothing new. */
+beryl_status engine_compile_progress(beryl_task *task);
 void engine_check_close(beryl_engine *engine);
 
 /* ---- files of what is known of an adapter (cached.c) -------------------------------------------------------------- */

@@ -158,6 +158,7 @@ static beryl_status generate_step(beryl_task *task) {
                                                   .done = (s->n_fed < s->n_prompt ? s->n_fed : s->n_prompt) - reused, .total = s->n_prompt - reused}, NULL, 0);
             return status == BERYL_OK ? BERYL_EVENT : status;
         }
+        if (status == BERYL_PENDING && !task->engine->n_flight) return engine_compile_progress(task);
         if (status != BERYL_OK) return status;
     }
 }

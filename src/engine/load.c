@@ -413,7 +413,9 @@ static beryl_status load_stage_run(beryl_task *task, load_stage *stage) {
         }
         return status == BERYL_EVENT ? load_progress(task, "loading weights", e->store.upload_done, e->store.upload_total) : status;
     case LOAD_HASH: return format_gguf_hash(e->gguf, &e->model_hash, error);
-    case LOAD_READY: return compile_kernels(e, stage, error);
+    case LOAD_READY:
+        status = compile_kernels(e, stage, error);
+        return status == BERYL_PENDING ? engine_compile_progress(task) : status;
     case LOAD_CHECK: return check_kernels(task, stage);
     }
     return BERYL_OK;

@@ -128,6 +128,7 @@ static beryl_status logits_step(beryl_task *task) {
         }
         size_t before = s->n_fed;
         beryl_status status = engine_pump(task->engine, &task->error);
+        if (status == BERYL_PENDING && !task->engine->n_flight) return engine_compile_progress(task);
         if (status != BERYL_OK) return status;
         if (s->n_fed == before) continue;
         status = task_put(task, (beryl_event){.kind = BERYL_EVENT_PROGRESS, .what = "reading the prompt", .done = s->n_fed,
