@@ -334,6 +334,16 @@ echo '{"messages":[{"role":"user","content":"hello"}]}' >"$scratch/hello.json"
 run run "$model" --chat "$scratch/hello.json" "${say[@]}"
 code 0 && same "$out" "$first" && ok
 
+name=cli/conversation-from-a-pipe
+run run "$model" --chat <(cat "$scratch/hello.json") "${say[@]}"
+code 0 && same "$out" "$first" && ok
+
+name=cli/pipe-that-nothing-writes-into
+mkfifo "$scratch/pipe"
+timeout 60 "$program" run "$model" --chat "$scratch/pipe" "${say[@]}" >"$scratch/out" 2>"$scratch/err"
+rc=$? err=$(cat "$scratch/err")
+code 1 && like "$err" 'pipe that nothing writes into' && ok
+
 name=cli/run-json
 run run "$model" hello --json "${say[@]}"
 code 0 && json <"$scratch/out" && like "$out" '"tokens":\[[0-9]' && same "$err" '' && ok
@@ -576,6 +586,13 @@ if have script; then
 else
     name=cli/terminals
     skip 'no script(1)'
+fi
+
+name=cli/typed-keys-wait-while-kernels-compile
+if [[ $("$program" devices) == *host:0* ]]; then
+    same "$(ulimit -c 0; python3 "$(dirname "$0")/echo.py" "$program" "$model" "$scratch")" '' && ok
+else
+    skip 'no C compiler'
 fi
 
 echo "$passed passed, $failed failed, $skipped skipped"

@@ -84,9 +84,7 @@ static void turn(chat *h, size_t n_keep) {
     if (h->answered) answer_fini(&h->last);
     answer_init(&h->last, h->c, false);
     h->answered = true;
-    cli_echo_set(false);
     status = answer_run(&h->last, task);
-    cli_echo_set(true);
     bool said = h->last.text.size || h->last.calls.count;
     const char *dim = term_style_text(&h->c->term, stdout, TERM_DIM);
     const char *plain = term_style_text(&h->c->term, stdout, TERM_PLAIN);

@@ -1,12 +1,16 @@
 /* cli.c - errors, opening engines, driving tasks, reading texts, sizes for people. */
+#define _XOPEN_SOURCE 700
 #include "cli.h"
 
 #include "base/file.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 /* ---- errors ---------------------------------------------------------------------------------- */
 
@@ -71,6 +75,16 @@ beryl_log cli_log(cli *c) {
 
 /* ---- engines and tasks ----------------------------------------------------------------------- */
 
+static void progress_show(cli *c, const beryl_event *event) {
+    char note[80];
+    const bool compiles = !strcmp(event->what, "compiling kernels");
+    if (compiles)
+        snprintf(note, sizeof note, "%llu of %llu%s", (unsigned long long)event->done,
+                 (unsigned long long)event->total,
+                 args_has(&c->args, FLAG_NO_CACHE) ? "" : ", kept for next time");
+    term_progress(&c->term, event->what, event->done, event->total, compiles ? note : NULL);
+}
+
 beryl_status cli_task_run(cli *c, beryl_task *task, void (*each)(void *user, const beryl_event *),
                           void *user) {
     beryl_event event;
@@ -78,7 +92,7 @@ beryl_status cli_task_run(cli *c, beryl_task *task, void (*each)(void *user, con
     cli_task_begin(task);
     while ((status = beryl_wait(task, &event)) == BERYL_EVENT) {
         if (event.kind == BERYL_EVENT_PROGRESS) {
-            term_progress(&c->term, event.what, event.done, event.total, NULL);
+            progress_show(c, &event);
         } else {
             term_lift(&c->term);
             if (each) each(user, &event);
@@ -200,9 +214,22 @@ int32_t cli_bos(cli *c, const beryl_engine *engine) {
     return -1;
 }
 
+/* Does not wait for somebody to write into a pipe. */
+static FILE *file_open(const char *path, bool *pipe) {
+    struct stat about;
+    const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0) return NULL;
+    *pipe = !fstat(fd, &about) && S_ISFIFO(about.st_mode);
+    fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK); /* what is being written is waited for */
+    FILE *file = fdopen(fd, "rb");
+    if (!file) close(fd);
+    return file;
+}
+
 char *cli_read(cli *c, const char *path, size_t *size) {
     enum { LIMIT = 256 << 20 };
-    FILE *file = strcmp(path, "-") ? fopen(path, "rb") : stdin;
+    bool pipe = false;
+    FILE *file = strcmp(path, "-") ? file_open(path, &pipe) : stdin;
     if (!file) {
         cli_fail(c, "cannot open %s: %s", path, strerror(errno));
         return NULL;
@@ -221,6 +248,9 @@ char *cli_read(cli *c, const char *path, size_t *size) {
         cli_fail(c, "cannot read %s: %s", path, strerror(cause));
     } else if (text.size > LIMIT) {
         cli_fail(c, "%s is longer than 256 MiB", path);
+    } else if (pipe && !text.size) {
+        failed = true;
+        cli_fail(c, "%s is a pipe that nothing writes into", path);
     } else if (!text.size && !text.failed) {
         data = base_heap_take(&c->heap, 1); /* base_text gives no memory for nothing */
         *size = 0;

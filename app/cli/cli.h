@@ -51,7 +51,7 @@ beryl_status cli_task_run(cli *c, beryl_task *task, void (*each)(void *user, con
                           void *user);
 void cli_signals_begin(void); /* once, by the main thread */
 /* Around the life of a task that is stepped by hand: Ctrl-C cancels it, and so does one that came
- * before and stopped nothing. Ended before the task is closed. */
+ * before and stopped nothing; what is typed is not shown but kept. Ended before the task is closed. */
 void cli_task_begin(beryl_task *task);
 void cli_task_end(void);
 /* From here on Ctrl-C does not end the program where no task runs: it is kept for the next task or the
@@ -62,13 +62,9 @@ bool cli_interrupted(void);
 /* A byte of standard input: 1, 0 at its end, -1 with errno EINTR where Ctrl-C or another signal
  * interrupted it, or had come before. */
 int cli_key_read(char *byte);
-/* Off: what is typed is not shown but kept for the next prompt, so that it does not mix with an
- * answer. */
-void cli_echo_set(bool on);
-/* SIGTERM and SIGHUP end the program by that signal, with the terminal as it was found: at once, but
- * from cli_end_late on, outside a chat, the first of them cancels the task, so that what was begun
- * (compilers, files) is put away before cli_end_check. Begun once, by the main thread. */
-void cli_end_begin(void);
+/* SIGTERM, SIGHUP and SIGQUIT end the program by that signal, with the terminal as it was found: at once, but
+ * from cli_end_late on, outside a chat, the first SIGTERM or SIGHUP cancels the task, so that what was begun
+ * (compilers, files) is put away before cli_end_check. */
 void cli_end_late(void);
 void cli_end_check(void);
 

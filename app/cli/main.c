@@ -45,7 +45,6 @@ int main(int argc, char **argv) {
     term_init(&c.term);
     c.started = base_time();
     cli_signals_begin();
-    cli_end_begin();
     char message[512] = "";
     int code = CLI_OK;
     if (argc < 2) {

@@ -67,8 +67,7 @@ static void call_show(answer *a, const beryl_event *event) {
     fflush(stdout);
 }
 
-static void answer_each(void *user, const beryl_event *event) {
-    answer *a = user;
+static void event_take(answer *a, const beryl_event *event) {
     if (event->kind == BERYL_EVENT_CALL) {
         base_text *call = base_vec_add(&a->c->heap, &a->calls);
         if (call) {
@@ -102,9 +101,16 @@ static void answer_each(void *user, const beryl_event *event) {
     }
 }
 
+static void answer_each(void *user, const beryl_event *event) {
+    answer *a = user;
+    event_take(a, event);
+    a->c->term.column = a->filter.column;
+}
+
 beryl_status answer_run(answer *a, beryl_task *task) {
     cli *c = a->c;
     beryl_status status = cli_task_run(c, task, answer_each, a);
+    c->term.column = 0;
     if (!a->silent) {
         term_filter_end(&a->filter, stdout);
         if (a->shown == BERYL_PART_THOUGHT) style(a, TERM_PLAIN);

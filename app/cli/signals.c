@@ -1,4 +1,4 @@
-/* signals.c - Ctrl-C, and being told to end: the one mutable state of the program.
+/* signals.c - Ctrl-C, being told to end, and the terminal's echo: the one mutable state of the program.
  *
  * No press is lost: each is given to the task that runs (beryl_cancel may be called from a handler), or
  * is kept for what comes next: the next task, which then ends at once, or the prompt, which is
@@ -12,24 +12,51 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/select.h>
+#include <sys/stat.h>
 #include <termios.h>
 #include <unistd.h>
 
 static _Atomic(beryl_task *) task_running;
 static atomic_bool unheard; /* a press that stopped nothing yet */
 static volatile sig_atomic_t task_interrupts, in_chat;
-static volatile sig_atomic_t echo_off;
-static struct termios echo_saved; /* valid while echo_off */
-static pthread_t main_thread;
 static volatile sig_atomic_t puts_away, ending; /* see cli_end_late */
+static volatile sig_atomic_t echo_off, has_modes;
 static struct termios first_modes; /* of the terminal; valid while has_modes */
-static volatile sig_atomic_t has_modes;
+static pthread_t main_thread;
 
+/* ---- the terminal ----------------------------------------------------------------------------- */
+
+/* A job in the background would be stopped by a change of the terminal. */
+static bool is_in_front(void) {
+    return has_modes && tcgetpgrp(0) == getpgrp();
+}
+
+/* Off: what is typed is not shown but kept for the next prompt, or for the shell, so that it does
+ * not mix with a progress line or an answer. A pager that reads what this program writes keeps its
+ * own modes. */
+static void echo_set(bool on) {
+    struct stat out;
+    struct termios modes;
+    if (on == !echo_off || !is_in_front() || !isatty(2) || fstat(1, &out) || S_ISFIFO(out.st_mode)) return;
+    if (tcgetattr(0, &modes)) return;
+    modes.c_lflag &= ~(tcflag_t)ECHO;
+    if (on) modes.c_lflag |= first_modes.c_lflag & ECHO;
+    echo_off = !on;
+    tcsetattr(0, TCSANOW, &modes);
+}
+
+static void modes_restore(void) {
+    if (is_in_front()) tcsetattr(0, TCSANOW, &first_modes);
+}
+
+/* By the signal, with the terminal as it was found. */
 static void end_now(int number) {
-    if (has_modes) tcsetattr(0, TCSANOW, &first_modes);
+    modes_restore();
     signal(number, SIG_DFL);
     raise(number); /* in the handler: delivered when that returns */
 }
+
+/* ---- SIGINT ----------------------------------------------------------------------------------- */
 
 static void interrupt_handle(int number) {
     int saved = errno;
@@ -41,7 +68,7 @@ static void interrupt_handle(int number) {
     }
     beryl_task *task = atomic_load(&task_running);
     if (task && ++task_interrupts > 2) {
-        if (echo_off) tcsetattr(0, TCSANOW, &echo_saved);
+        modes_restore();
         _exit(CLI_FAILED);
     }
     if (!task && !in_chat) {
@@ -52,19 +79,13 @@ static void interrupt_handle(int number) {
     errno = saved;
 }
 
-void cli_signals_begin(void) {
-    main_thread = pthread_self();
-    struct sigaction action = {.sa_handler = interrupt_handle, .sa_flags = SA_RESTART};
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-}
-
 void cli_chat_begin(void) {
     in_chat = 1;
 }
 
 void cli_task_begin(beryl_task *task) {
     task_interrupts = 0;
+    echo_set(false);
     atomic_store(&task_running, task); /* before the look: what comes after it finds the task */
     if (cli_interrupted() && !beryl_cancel(task)) atomic_store(&unheard, true);
     if (ending) beryl_cancel(task);
@@ -72,6 +93,7 @@ void cli_task_begin(beryl_task *task) {
 
 void cli_task_end(void) {
     atomic_store(&task_running, NULL);
+    echo_set(true);
     if (!in_chat && cli_interrupted()) end_now(SIGINT);
 }
 
@@ -98,26 +120,14 @@ int cli_key_read(char *byte) {
     return -1;
 }
 
-void cli_echo_set(bool on) {
-    if (on) {
-        if (echo_off) tcsetattr(0, TCSADRAIN, &echo_saved);
-        echo_off = 0;
-    } else if (!echo_off && !tcgetattr(0, &echo_saved)) {
-        struct termios quiet = echo_saved;
-        quiet.c_lflag &= ~(tcflag_t)ECHO;
-        echo_off = 1;
-        tcsetattr(0, TCSADRAIN, &quiet);
-    }
-}
-
-/* ---- SIGTERM and SIGHUP ----------------------------------------------------------------------- */
+/* ---- SIGTERM, SIGHUP, SIGQUIT ----------------------------------------------------------------- */
 
 static void end_handle(int number) {
     int saved = errno;
     beryl_task *task = atomic_load(&task_running);
     if (!pthread_equal(pthread_self(), main_thread)) {
         pthread_kill(main_thread, number);
-    } else if (ending || in_chat || !puts_away) {
+    } else if (ending || in_chat || !puts_away || number == SIGQUIT) {
         end_now(number);
     } else {
         ending = number;
@@ -126,20 +136,22 @@ static void end_handle(int number) {
     errno = saved;
 }
 
-void cli_end_begin(void) {
-    struct sigaction action = {.sa_handler = end_handle, .sa_flags = SA_RESTART}, before;
-    sigemptyset(&action.sa_mask);
-    has_modes = isatty(0) && !tcgetattr(0, &first_modes);
-    static const int numbers[] = {SIGTERM, SIGHUP};
-    for (int i = 0; i < 2; i++) /* nohup stays nohup */
-        if (!sigaction(numbers[i], NULL, &before) && before.sa_handler != SIG_IGN)
-            sigaction(numbers[i], &action, NULL);
-}
-
 void cli_end_late(void) {
     puts_away = 1;
 }
 
 void cli_end_check(void) {
     if (ending) end_now(ending);
+}
+
+void cli_signals_begin(void) {
+    static const int ends[] = {SIGTERM, SIGHUP, SIGQUIT};
+    struct sigaction action = {.sa_handler = interrupt_handle, .sa_flags = SA_RESTART}, before;
+    sigemptyset(&action.sa_mask);
+    main_thread = pthread_self();
+    has_modes = isatty(0) && !tcgetattr(0, &first_modes);
+    sigaction(SIGINT, &action, NULL);
+    action.sa_handler = end_handle;
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) /* nohup stays nohup */
+        if (!sigaction(ends[i], NULL, &before) && before.sa_handler != SIG_IGN) sigaction(ends[i], &action, NULL);
 }

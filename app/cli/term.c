@@ -44,7 +44,7 @@ const char *term_style_text(const term *t, FILE *stream, term_style style) {
 
 void term_lift(term *t) {
     if (t->drawn) {
-        fputs("\r\033[K", stderr);
+        fputs(t->column ? "\033[J" : "\r\033[K", stderr);
         fflush(stderr);
     }
     t->drawn = false;
@@ -68,9 +68,10 @@ void term_progress(term *t, const char *what, uint64_t done, uint64_t total, con
         t->last = 0;
     }
     if (now - t->since < WAIT_MS * 1e-3 || now - t->last < REDRAW_MS * 1e-3) return;
+    unsigned columns = term_width();
+    if (t->column >= columns) return; /* a cursor at the edge cannot be brought back */
     t->last = now;
     t->drawn = true;
-    unsigned columns = term_width();
     char line[256];
     double part = total ? (double)done / (double)total : 0;
     if (part > 1) part = 1;
@@ -90,8 +91,11 @@ void term_progress(term *t, const char *what, uint64_t done, uint64_t total, con
     }
     if (note) snprintf(line + n, sizeof line - (size_t)n, "  %s", note);
     line[columns < sizeof line ? columns - 1 : sizeof line - 1] = 0;
-    fprintf(stderr, "\r%s%s%s\033[K", term_style_text(t, stderr, TERM_DIM), line,
-            term_style_text(t, stderr, TERM_PLAIN));
+    if (t->column) /* without colours, which would end those of the text */
+        fprintf(stderr, "\n\r%s\033[K\033[A\033[%uG", line, t->column + 1);
+    else
+        fprintf(stderr, "\r%s%s%s\033[K", term_style_text(t, stderr, TERM_DIM), line,
+                term_style_text(t, stderr, TERM_PLAIN));
     fflush(stderr);
 }
 

@@ -15,13 +15,14 @@ typedef struct term {
     const char *what;            /* the running phase (compared by content) */
     char what_text[64];
     double since, last; /* start of the phase, last drawing; seconds */
+    unsigned column;    /* where an answer's text ends on the line; 0: the line is free */
 } term;
 
 void term_init(term *t);
 unsigned term_width(void); /* columns of stderr, 80 where not known */
 
 /* Draws or redraws "what [####....] 45 %" on stderr, a third of a second after the phase began at
- * the earliest. total 0: not known. `note` may be NULL. */
+ * the earliest; below the line where text stands on it. total 0: not known. `note` may be NULL. */
 void term_progress(term *t, const char *what, uint64_t done, uint64_t total, const char *note);
 void term_clear(term *t); /* takes the progress line away: the phase is over */
 void term_lift(term *t);  /* for text in its place; the phase goes on below it at once */
