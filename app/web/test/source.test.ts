@@ -385,7 +385,7 @@ describe("store", () => {
         const blocked = source.read(8 * PIECE, PIECE);
         await new Promise((resolve) => setTimeout(resolve, 50));
         assert.deepEqual(disk.writes, []);
-        assert.ok(server.log.length <= 6, server.log.join());
+        assert.ok(server.log.length <= 4, server.log.join());
         opens();
         await blocked;
         await same(source, big);

@@ -14,10 +14,10 @@ import { checkRange, orAborted, showBytes, sleep, type ByteSource, type Progress
 import { BlobSource } from "./blob.js";
 import { browserStorage, noRoomFor, PIECE, removeModel, Store, withLock, type StorageHost } from "./store.js";
 
-/** Pieces in memory at most: 24 MiB. */
-const MOST = 6;
+/** Pieces in memory at most, on their way, in use or being written: 16 MiB. A read touches two of them. */
+const MOST = 4;
 /** Pieces asked for ahead of a reader that goes forward. */
-const AHEAD = 3;
+const AHEAD = 2;
 /** Pieces that `fill` fetches side by side. */
 const LANES = 3;
 /** Milliseconds between two reports of progress. */
