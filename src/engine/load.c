@@ -322,15 +322,18 @@ static beryl_status start(beryl_engine *e, const engine_plan_kind *kinds, size_t
 }
 
 /* What a short question needs. The load waits for these. On a processor, where a compile takes longest, steps are
- * compiled and checked while the question is read: the first word needs none. */
+ * compiled and checked while the question is read, or after it: the first word needs none. */
 static beryl_status start_first_plans(beryl_engine *e, beryl_error *error) {
     const engine_plan_kind kinds[] = {PLAN_OUTPUT_SMALL, engine_has_near(e) ? PLAN_DECODE_NEAR : PLAN_DECODE};
     const bool is_processor = e->device && device_is_processor(device_caps_of(e->device));
     return start(e, kinds, is_processor ? 1 : 2, error);
 }
 
-/* What the next questions need. */
+/* What the next questions need. In a browser's software a compile takes the processor from the first question's own step:
+ * there these plans wait until they are needed. */
 static beryl_status start_other_plans(beryl_engine *e, beryl_error *error) {
+    const device_caps *caps = e->device ? device_caps_of(e->device) : NULL;
+    if (caps && caps->kind == DEVICE_SOFTWARE && !strcmp(caps->backend, "web")) return BERYL_OK;
     const engine_plan_kind kinds[] = {PLAN_DECODE, PLAN_OUTPUT, PLAN_PREFILL, e->options.sessions <= 8 ? PLAN_DECODE_8 : PLAN_DECODE_ALL};
     return start(e, kinds, e->options.sessions > 1 ? 4 : 3, error);
 }

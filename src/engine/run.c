@@ -226,6 +226,8 @@ static beryl_status begin_decode(beryl_engine *e, beryl_error *error) {
     bool near = n == 1 && ready[0]->n_fed < ENGINE_NEAR && engine_has_near(e);
     engine_plan_kind kind = near ? PLAN_DECODE_NEAR : n == 1 ? PLAN_DECODE : n <= 8 ? PLAN_DECODE_8 : PLAN_DECODE_ALL;
     engine_plan *plan;
+    /* In software a compile takes the processor from the prompt's own step: the first word comes before it. */
+    if (e->device && device_caps_of(e->device)->kind == DEVICE_SOFTWARE && !e->plans[kind].exec && e->n_flight) return BERYL_PENDING;
     beryl_status status = engine_plan_get(e, kind, &plan, error);
     if (status != BERYL_OK) return status;
     engine_run run = {.kind = kind, .n_row = n, .n_token = n, .n_fetch = 1};

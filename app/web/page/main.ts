@@ -44,6 +44,11 @@ const page = {
     settings: byId("settings", "dialog"),
 };
 
+/* The page itself opens without a net from its next visit on. */
+function keepPage(): void {
+    if ("serviceWorker" in navigator && import.meta.env.PROD) navigator.serviceWorker.register("./sw.js").catch(() => undefined);
+}
+
 class App {
     readonly #settings: Settings = settingsRead();
     readonly #runtime = new Runtime();
@@ -55,7 +60,8 @@ class App {
 
     /** All is wired before anything is waited for: what is asked meanwhile is shown, and answered when it can be. */
     constructor() {
-        void this.#load(this.#settings.model === "builtin" ? { kind: "builtin" } : { kind: "url", url: this.#settings.model });
+        const loaded = this.#load(this.#settings.model === "builtin" ? { kind: "builtin" } : { kind: "url", url: this.#settings.model });
+        void loaded.then(keepPage); // not before: it fetches all files again
         this.#thread = new Thread(page.log, page.scroller, {
             retry: (message) => this.#again(message),
             edit: (question, text) => this.#edit(question, text),
@@ -381,4 +387,3 @@ class App {
 }
 
 new App();
-if ("serviceWorker" in navigator && import.meta.env.PROD) void navigator.serviceWorker.register("./sw.js").catch(() => undefined);

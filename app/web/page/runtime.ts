@@ -136,7 +136,7 @@ export class Runtime extends EventTarget {
         };
         tell({ what: "looking into the file", done: 0, total: 0 });
         try {
-            const model = await Beryl.load(sourceOf(choice), { vocabularyOnly: true, module: await compiled, builtin, signal, onProgress: tell });
+            const model = await Beryl.load(sourceOf(choice), { vocabularyOnly: true, module: compiled, builtin, signal, onProgress: tell });
             await model.close();
             return null;
         } catch (thrown) {
@@ -177,7 +177,7 @@ export class Runtime extends EventTarget {
         const name = choiceName(choice);
         const model = await Beryl.load(sourceOf(choice), {
             signal: loading.signal,
-            module: await compiled,
+            module: compiled,
             builtin,
             ...(context > 0 && { context }),
             ...(choice.kind === "url" && choice.sha256 !== undefined && { sha256: choice.sha256 }),

@@ -28,10 +28,24 @@ function kept(): Plugin {
     };
 }
 
+/** The module is on its way before the page's script is. */
+function early(): Plugin {
+    return {
+        name: "early-module",
+        transformIndexHtml: {
+            order: "post",
+            handler: (_html, { bundle = {} }) =>
+                Object.keys(bundle)
+                    .filter((name) => name.endsWith(".wasm"))
+                    .map((name) => ({ tag: "link", attrs: { rel: "preload", href: `./${name}`, as: "fetch", type: "application/wasm", crossorigin: true }, injectTo: "head" as const })),
+        },
+    };
+}
+
 export default defineConfig({
     root: here,
     base: "./",
-    plugins: [kept()],
+    plugins: [early(), kept()],
     worker: { format: "es" },
     // The package as its users have it: built.
     resolve: { alias: { "beryl-gpu": fileURLToPath(new URL("../dist/index.js", import.meta.url)) } },

@@ -20,6 +20,8 @@ const END_WAIT = 5_000; // milliseconds
 /** Where a model comes from. A string is an address, relative to the page (under Node and Deno: a path), or "builtin". */
 export type ModelSource = "builtin" | string | URL | Blob | FileSystemFileHandle;
 
+type Module = string | URL | WebAssembly.Module | BufferSource;
+
 /** How a model is loaded. All is optional. */
 export interface LoadOptions {
     /** Tokens that a session can hold; default: the smaller of the file's and 8,192. */
@@ -59,8 +61,8 @@ export interface LoadOptions {
     worker?: boolean;
     /** A WebGPU implementation (Node); the engine then runs in place. Default navigator.gpu. */
     gpu?: WebGpu;
-    /** The module, if beryl.wasm does not lie beside the script. */
-    module?: string | URL | WebAssembly.Module | BufferSource;
+    /** The module, if beryl.wasm does not lie beside the script, or is compiled by the page already. */
+    module?: Module | Promise<Module>;
     /** The address of the default model, if it does not lie beside the script. */
     builtin?: string | URL;
 }
@@ -97,7 +99,8 @@ async function loadChecked(source: ModelSource, options: LoadOptions): Promise<M
         });
         if (typeof plain.source === "string" && plain.source.startsWith("http") && options.cache !== "off")
             browserStorage.persist().catch(() => undefined); // pages alone may ask, workers not
-        const loaded = caller.call("load", plain, { signal });
+        const module = await orAborted(moduleOf(options), signal);
+        const loaded = caller.call("load", { ...plain, module }, { signal });
         model = new Model(caller, await orAborted(loaded, signal), () => end(caller));
         return model;
     } catch (thrown) {
@@ -119,11 +122,15 @@ async function end(caller: Caller<HostCalls>): Promise<void> {
     caller.close();
 }
 
-async function plainLoad(source: ModelSource, options: LoadOptions): Promise<PlainLoad> {
+async function moduleOf(options: LoadOptions): Promise<PlainLoad["module"]> {
+    const module = await (options.module ?? moduleUrl());
+    return module instanceof URL ? module.href : typeof module === "string" ? absolute(module) : module;
+}
+
+async function plainLoad(source: ModelSource, options: LoadOptions): Promise<Omit<PlainLoad, "module">> {
     const { device, context, sessions, precision, kv, memory, piece, vocabularyOnly, without, sha256, cache, request, retry } = options;
-    const module = options.module ?? moduleUrl();
     return { device, context, sessions, precision, kv, memory, piece, vocabularyOnly, without, sha256, cache, request, retry,
-        source: await plainSource(source, options), module: module instanceof URL ? module.href : typeof module === "string" ? absolute(module) : module };
+        source: await plainSource(source, options) };
 }
 
 async function plainSource(source: ModelSource, options: LoadOptions): Promise<PlainSource> {

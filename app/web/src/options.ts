@@ -126,7 +126,7 @@ export const OPTIONS = {
         onLog: callback(),
         worker: truth,
         gpu: webgpu,
-        module: rule("an address, a WebAssembly.Module or its bytes", (value) => value instanceof WebAssembly.Module || value instanceof ArrayBuffer
+        module: rule("an address, a WebAssembly.Module, its bytes, or a promise of one of them", (value) => value instanceof Promise || value instanceof WebAssembly.Module || value instanceof ArrayBuffer
             || ArrayBuffer.isView(value) || value instanceof URL || (typeof value === "string" && value !== "")),
         builtin: address,
     } satisfies Rules<LoadOptions>,
