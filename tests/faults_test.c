@@ -903,8 +903,8 @@ void test_faults(test *t) {
         else test_skip(t, "the linker puts nothing between here");
     }
     static const scene changing[] = {
-        {"reference", begin_model, NULL, run_reference, 16, false},
-        {"rows-that-stay-in-the-file", begin_rows, NULL, run_rows, 30, false},
+        {"reference", begin_model, NULL, run_reference, 12, false},
+        {"rows-that-stay-in-the-file", begin_rows, NULL, run_rows, 3, false},
         {"saved-session", begin_session, NULL, run_restore, 0, false},
     };
     for (size_t i = 0; i < sizeof changing / sizeof *changing; i++) {
