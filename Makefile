@@ -34,7 +34,7 @@ WGPU := libwgpu_native.so
 endif
 
 WARN = -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes -Wswitch-enum
-CPPFLAGS += -Iinclude -Isrc -I$(BUILD)/gen -Ithird_party
+CPPFLAGS += -Iinclude -Isrc -I$(BUILD)/gen
 CFLAGS_ALL = -std=c11 $(OPT) $(WARN) $(WERROR) -fvisibility=hidden $(PIC) -ffp-contract=off -MMD -MP $(CFLAGS)
 LIBS := -lm -ldl -lpthread
 
@@ -47,7 +47,9 @@ NATIVE := $(addprefix src/device/,dummy/% webgpu/% driver/% cuda/% hip/% opencl/
 ALL_SRC := $(sort $(wildcard src/*/*.c src/*/*/*.c))
 LIB_SRC := $(filter-out src/device/web/%,$(ALL_SRC))
 WASM_SRC := $(filter-out $(NATIVE),$(ALL_SRC))
-CLI_SRC := $(sort $(wildcard app/cli/*.c))
+# The chat's lines are edited by libedit where it is installed, else by the terminal.
+LIBEDIT := $(shell echo '\#include <histedit.h>' | $(CC) -E -x c - > /dev/null 2>&1 && echo -ledit)
+CLI_SRC := $(filter-out app/cli/line_$(if $(LIBEDIT),plain,edit).c,$(sort $(wildcard app/cli/*.c)))
 TEST_SRC := $(sort $(wildcard tests/*.c))
 FUZZ_SRC := $(sort $(wildcard fuzz/*_fuzz.c))
 BENCH_SRC := $(sort $(wildcard bench/*.c))
@@ -106,8 +108,8 @@ $(BUILD)/lib/$(SHARED): $(LIB_OBJ)
 
 $(PROGRAM): $(CLI_OBJ) $(INTERNAL) | $(TREE)
 	$(call say,LD,$@)
-	@mkdir -p $(@D)
-	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -ledit $(LIBS)
+	@mkdir -p $(@D)$(if $(LIBEDIT),,; echo 'without libedit, so without line editing in the chat (Debian: libedit-dev)')
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBEDIT) $(LIBS)
 
 # With the program's handler of Ctrl-C, which is tested alone.
 $(TESTER): $(TEST_OBJ) $(BUILD)/app/cli/signals.o $(INTERNAL) | $(TREE)
@@ -187,13 +189,10 @@ $(BUILD)/gen/places: FORCE
 	@mkdir -p $(@D)
 	@echo '$(PREFIX) $(LIBDIR) $(DATADIR)' | cmp -s - $@ || echo '$(PREFIX) $(LIBDIR) $(DATADIR)' > $@
 
-# wgpu-native's headers and library come from tools/setup.
-third_party/wgpu/webgpu.h:
-	tools/setup wgpu
-third_party/wgpu/$(WGPU): third_party/wgpu/webgpu.h ;
-$(filter $(BUILD)/src/device/webgpu/%,$(LIB_OBJ)): | third_party/wgpu/webgpu.h
-$(BUILD)/lib/beryl/$(WGPU): | third_party/wgpu/$(WGPU)
-	@mkdir -p $(@D) && ln -sf $(CURDIR)/third_party/wgpu/$(WGPU) $@
+# wgpu-native is opened at run time, if it is there: tools/setup fetches it, nothing else asks the network.
+$(BUILD)/lib/beryl/$(WGPU):
+	@mkdir -p $(@D); if [ -e third_party/wgpu/$(WGPU) ]; then ln -sf $(CURDIR)/third_party/wgpu/$(WGPU) $@; \
+	    else echo 'without wgpu-native, so without WebGPU (to fetch it: tools/setup wgpu)'; fi
 $(BUILD)/share/beryl/models/default.gguf:
 	@mkdir -p $(@D) && ln -sf $(CURDIR)/models/default.gguf $@
 
@@ -252,6 +251,7 @@ CCACHE := $(shell command -v ccache)
 check-style:
 	tools/check-style
 	tools/check-includes
+	tools/check-wgpu
 
 # The kernels that `make test` compiled, as Chrome's compiler sees them.
 check-wgsl:
@@ -266,7 +266,7 @@ docs: $(PROGRAM)
 	@tools/docs $(PROGRAM)
 
 check-build: WERROR = -Werror
-check-build: $(LIB_OBJ) $(CLI_OBJ) $(TEST_OBJ) $(STAND_IN) $(patsubst %.c,$(BUILD)/%.o,$(wildcard fuzz/*.c)) $(BENCH_SRC:%.c=$(BUILD)/%.o) \
+check-build: $(LIB_OBJ) $(CLI_OBJ) $(patsubst %.c,$(BUILD)/%.o,$(wildcard app/cli/line_*.c)) $(TEST_OBJ) $(STAND_IN) $(patsubst %.c,$(BUILD)/%.o,$(wildcard fuzz/*.c)) $(BENCH_SRC:%.c=$(BUILD)/%.o) \
     $(patsubst %.c,$(BUILD)/%.o,$(wildcard examples/*.c)) $(PUBLIC:%.h=$(BUILD)/%.h.ok)
 
 # Each public header alone, as C and as C++.
@@ -368,8 +368,7 @@ FILES = \
     755:$(PROGRAM):$(BINDIR)/beryl \
     755:$(BUILD)/lib/$(SHARED_FILE):$(LIBDIR)/$(SHARED_FILE) \
     644:$(BUILD)/lib/libberyl.a:$(LIBDIR)/libberyl.a \
-    644:third_party/wgpu/$(WGPU):$(LIBDIR)/beryl/$(WGPU) \
-    644:third_party/wgpu/LICENSE.wgpu-py:$(LIBDIR)/beryl/LICENSE.wgpu-py \
+    $(foreach f,$(WGPU) LICENSE.wgpu-py,644:third_party/wgpu/$(f):$(LIBDIR)/beryl/$(f)) \
     644:THIRD_PARTY_NOTICES.md:$(LIBDIR)/beryl/THIRD_PARTY_NOTICES.md \
     644:LICENSE:$(LIBDIR)/beryl/LICENSE \
     $(foreach h,$(PUBLIC),644:$(h):$(INCLUDEDIR)/$(notdir $(h))) \
@@ -383,11 +382,14 @@ FILES = \
     644:$(BUILD)/gen/beryl.fish:$(DATADIR)/fish/vendor_completions.d/beryl.fish \
     644:models/default.gguf:$(DATADIR)/beryl/models/default.gguf
 part = $(word $(1),$(subst :, ,$(2)))
+# How programs find the library: by the dynamic linker's cache, or by the folder that beryl.pc writes into them.
+RPATH := $(if $(filter /usr/lib% /lib%,$(LIBDIR)),,-Wl$(comma)-rpath$(comma)$${libdir})
+LINKER_TOLD = @if [ -z '$(DESTDIR)' ] && [ "$$(id -u)" = 0 ]; then PATH=$$PATH:/sbin:/usr/sbin; ! command -v ldconfig > /dev/null || ldconfig; fi
 
 $(filter %.pc %.cmake,$(MADE)): $(BUILD)/gen/%: tools/package/%.in $(BUILD)/gen/places include/beryl.h
 	@mkdir -p $(@D)
 	$(Q)sed -e 's|@PREFIX@|$(PREFIX)|g' -e 's|@LIBDIR@|$(LIBDIR)|g' -e 's|@INCLUDEDIR@|$(INCLUDEDIR)|g' \
-	    -e 's|@VERSION@|$(VERSION)|g' -e 's|@SONAME@|$(SONAME)|g' -e 's|@SHARED_FILE@|$(SHARED_FILE)|g' $< > $@
+	    -e 's|@RPATH@|$(RPATH)|g' -e 's|@VERSION@|$(VERSION)|g' -e 's|@SONAME@|$(SONAME)|g' -e 's|@SHARED_FILE@|$(SHARED_FILE)|g' $< > $@
 
 # The program writes its own manual and completions, from its tables of commands and flags.
 $(BUILD)/gen/beryl.1: $(PROGRAM)
@@ -397,17 +399,19 @@ $(BUILD)/gen/beryl.bash $(BUILD)/gen/beryl.zsh $(BUILD)/gen/beryl.fish: $(PROGRA
 
 ## install    into $(DESTDIR)$(PREFIX): program, libraries, headers, pkg-config, CMake, manual, completions, model
 install: all $(MADE)
-	@set -e; for line in $(FILES); do \
+	@set -e; for line in $(if $(wildcard third_party/wgpu/$(WGPU)),$(FILES),$(filter-out 644:third_party/%,$(FILES))); do \
 	    mode=$${line%%:*}; line=$${line#*:}; target='$(DESTDIR)'$${line#*:}; \
 	    mkdir -p "$$(dirname "$$target")"; install -m $$mode "$${line%%:*}" "$$target"; done
 	@set -e; for link in $(LINKS); do ln -sf "$${link#*=}" '$(DESTDIR)'"$${link%%=*}"; done
-	@echo 'installed $(words $(FILES)) files into $(DESTDIR)$(PREFIX)'
+	$(LINKER_TOLD)
+	@echo 'installed into $(DESTDIR)$(PREFIX)'
 
 ## uninstall  removes exactly what install put there
 uninstall:
 	@rm -f $(foreach f,$(FILES),'$(DESTDIR)$(call part,3,$(f))') $(foreach l,$(LINKS),'$(DESTDIR)$(firstword $(subst =, ,$(l)))')
 	@for folder in $(DATADIR)/beryl/models $(DATADIR)/beryl $(LIBDIR)/beryl $(LIBDIR)/cmake/beryl; do \
 	    rmdir '$(DESTDIR)'$$folder 2>/dev/null || true; done
+	$(LINKER_TOLD)
 
 ## clean      removes $(BUILD)
 clean:

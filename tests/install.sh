@@ -1,6 +1,6 @@
 #!/bin/sh
 # install.sh - Beryl as those meet it who install it: into an empty folder, through pkg-config and CMake, with the
-# program and every example run from there, and nothing left after uninstall. Called by `make test`.
+# program and every example run from there, nothing left after uninstall, and without what is optional. Called by `make test`.
 set -eu
 cd "$(dirname "$0")/.."
 make=${MAKE:-make}
@@ -79,8 +79,10 @@ for source in examples/*.c; do
     # shellcheck disable=SC2086
     $cc -std=c11 $flags "$source" "$root/lib/libberyl.a" -lm -ldl -lpthread -o "$work/$name-static" || fail "$source does not build statically"
     # The built-in model is looked for beside the program and where PREFIX says, and an example is in neither place.
-    (cd "$work/elsewhere" && LD_LIBRARY_PATH="$root/lib" BERYL_MODEL="$root/share/beryl/models/default.gguf" timeout 300 "$work/$name") >"$work/$name.out" 2>&1 || { cat "$work/$name.out"; fail "$name"; }
+    (cd "$work/elsewhere" && LD_LIBRARY_PATH="$root/lib" BERYL_MODEL="$root/share/beryl/models/default.gguf" timeout 300 env -u XDG_RUNTIME_DIR "$work/$name") >"$work/$name.out" 2>"$work/$name.err" ||
+        { cat "$work/$name.out" "$work/$name.err"; fail "$name"; }
     [ -s "$work/$name.out" ] || fail "$name says nothing"
+    [ ! -s "$work/$name.err" ] || { cat "$work/$name.err"; fail "$name prints to stderr without XDG_RUNTIME_DIR"; }
     printf '  %s: %s\n' "$name" "$(head -n 1 "$work/$name.out" | cut -c1-100)"
 done
 grep -q Paris "$work/chat.out" || fail 'the built-in model knows the capital of France'
@@ -103,6 +105,54 @@ END
 else
     echo 'skip install/cmake (no cmake)'
 fi
+
+step "README's program, by README's line, from a private PREFIX"
+private=$scratch/private
+cp -R "$root" "$private"
+"$make" --no-print-directory BUILD="$work/gen" PREFIX="$private" "$work/gen/gen/beryl.pc" >"$work/log" 2>&1 || { cat "$work/log"; fail beryl.pc; }
+cp "$work/gen/gen/beryl.pc" "$private/lib/pkgconfig/"
+sed -n '/^```c$/,/^```$/p' README.md | sed '1d;$d' >"$work/program.c"
+line=$(sed -n 's/^    \(cc program.c .*\)/\1/p' README.md)
+[ -s "$work/program.c" ] && [ -n "$line" ] || fail 'README has no program, or no line'
+run_program() { # in a plain environment; nothing may come on stderr
+    env -u LD_LIBRARY_PATH -u XDG_RUNTIME_DIR BERYL_MODEL="$private/share/beryl/models/default.gguf" timeout 300 "$work/program" >"$work/program.out" 2>"$work/program.err" || return 1
+    [ -s "$work/program.out" ] && [ ! -s "$work/program.err" ]
+}
+(cd "$work" && unset PKG_CONFIG_SYSROOT_DIR PKG_CONFIG_ALLOW_SYSTEM_CFLAGS PKG_CONFIG_ALLOW_SYSTEM_LIBS && PKG_CONFIG_PATH=$private/lib/pkgconfig && eval "$line") || fail "$line"
+run_program || { cat "$work/program.err"; fail "README's program"; }
+"$make" --no-print-directory BUILD="$work/gen" PREFIX=/usr "$work/gen/gen/beryl.pc" >/dev/null && ! grep -q rpath "$work/gen/gen/beryl.pc" || fail 'a path of the system is written into programs'
+
+step 'without wgpu-native: told by make and by beryl devices; other devices work'
+"$make" --no-print-directory install WGPU=none.so BUILD="$build" DESTDIR="$scratch/none" PREFIX="$prefix" >"$work/log" 2>&1 || { cat "$work/log"; fail 'make install'; }
+grep -q 'without WebGPU' "$work/log" || { cat "$work/log"; fail 'make does not tell'; }
+rm "$private/lib/beryl/libwgpu_native.so"
+"$private/bin/beryl" devices >"$work/log" 2>&1 && grep -q '^webgpu  *not usable: libwgpu_native.so is not there' "$work/log" || { cat "$work/log"; fail 'beryl devices does not tell'; }
+run_program || { cat "$work/program.err"; fail "README's program"; }
+
+step 'without libedit: told by make; the chat reads plain lines'
+"$make" --no-print-directory BUILD="$build" CC="$cc" LIBEDIT= PROGRAM="$work/plain" "$work/plain" >"$work/log" 2>&1 || { cat "$work/log"; fail 'it does not build'; }
+grep -q 'without libedit' "$work/log" || { cat "$work/log"; fail 'make does not tell'; }
+if command -v script >/dev/null; then
+    printf 'hello\n"""two\nlines"""\n/save %s\n/bye\n' "$work/chat.json" |
+        timeout 300 script -qec "$work/plain run $private/share/beryl/models/default.gguf --max-tokens 4" /dev/null >"$work/log" 2>&1 || { cat "$work/log"; fail 'chat'; }
+    grep -qF 'two\nlines' "$work/chat.json" || { cat "$work/log"; fail 'messages differ from what was typed'; }
+else
+    echo 'skip install/plain-lines (no script)'
+fi
+
+step 'setup names a failure of TLS'
+mkdir -p "$work/fresh/tools" "$work/bin"
+cp tools/setup "$work/fresh/tools/"
+cat >"$work/bin/python3" <<'END'
+#!/bin/sh
+case "$*" in *--version*) exit 0 ;; esac
+echo "WARNING: Retrying (Retry(total=0)) after connection broken by 'SSLError(SSLCertVerificationError(1, '[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: self-signed certificate in certificate chain (_ssl.c:992)'))': /simple/wgpu/" >&2
+echo 'ERROR: No matching distribution found for wgpu' >&2
+exit 1
+END
+chmod +x "$work/bin/python3"
+! PATH=$work/bin:$PATH "$work/fresh/tools/setup" wgpu 2>"$work/log" || fail 'it succeeded'
+grep -q 'TLS.*self-signed certificate' "$work/log" && grep -q 'PIP_CERT=' "$work/log" && ! grep -q Retrying "$work/log" || { cat "$work/log"; fail 'the reason or the remedy is not there'; }
 
 step 'uninstall leaves what it did not bring, and nothing else'
 "$make" --no-print-directory uninstall BUILD="$build" DESTDIR="$dest" PREFIX="$prefix" >/dev/null

@@ -34,7 +34,6 @@ static int dispatch(cli *c) {
 }
 
 int main(int argc, char **argv) {
-    setenv("NODEVICE_SELECT", "1", 0); /* Mesa's selection layer complains on machines without a desktop */
     cli c = {.verbose = 0};
     /* Characters only: numbers keep their point. The line editor needs UTF-8 whatever the locale.
      */

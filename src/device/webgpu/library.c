@@ -8,7 +8,7 @@
  * Vulkan drivers are kept in memory too: the loader would unload them with each instance, and a
  * process cannot load NVIDIA's again for ever (after some 30 times no adapter was found any more).
  */
-#define _GNU_SOURCE /* dladdr */
+#define _GNU_SOURCE /* dladdr, setenv */
 #include "device/webgpu/webgpu.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -97,7 +97,8 @@ beryl_status webgpu_library_open(webgpu_functions *f, beryl_error *error) {
         return base_fail(error, BERYL_NO_DEVICE, "wgpu-native does not open: %s", s.why);
     if (!library)
         return base_fail(error, BERYL_NO_DEVICE,
-                         "%s was not found; run `make run` or name it in BERYL_WGPU", LIBRARY);
+                         "%s is not there (tools/setup wgpu fetches it, BERYL_WGPU names one)",
+                         LIBRARY);
     const char *missing = NULL;
     /* POSIX has dlsym give functions as void *, which ISO C only converts through memory. */
 #define X(name)                                           \
@@ -120,6 +121,24 @@ beryl_status webgpu_library_open(webgpu_functions *f, beryl_error *error) {
 }
 
 #ifdef __linux__
+
+/* wgpu-native's Vulkan instances can always show windows, so Mesa's layer that orders adapters asks
+ * the desktop for its own one, and where there is none libwayland prints that to stderr, at each
+ * enumeration. Neither can be told not to; the layer's own variable, read while an instance is
+ * made, is the one way around it. It is set for that moment, by one thread at a time, and only
+ * where there is no desktop to ask. */
+WGPUInstance webgpu_instance_make(const webgpu_functions *f, const WGPUInstanceDescriptor *desc) {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static const char name[] = "NODEVICE_SELECT";
+    const char *desktop = base_environment("XDG_RUNTIME_DIR");
+    if (desktop && *desktop == '/') return f->CreateInstance(desc);
+    pthread_mutex_lock(&lock);
+    bool set = !getenv(name) && !setenv(name, "1", 0);
+    WGPUInstance instance = f->CreateInstance(desc);
+    if (set) unsetenv(name);
+    pthread_mutex_unlock(&lock);
+    return instance;
+}
 
 enum { DRIVER_MAX = 32 };
 
@@ -150,6 +169,10 @@ void webgpu_drivers_keep(void) {
 }
 
 #else
+
+WGPUInstance webgpu_instance_make(const webgpu_functions *f, const WGPUInstanceDescriptor *desc) {
+    return f->CreateInstance(desc);
+}
 
 void webgpu_drivers_keep(void) {}
 

@@ -246,7 +246,7 @@ static void *start(base_heap *heap, const beryl_log *log, beryl_error *error) {
     WGPUInstanceExtras extras = {.chain.sType = (WGPUSType)WGPUSType_InstanceExtras,
                                  .backends = backends};
     WGPUInstanceDescriptor desc = {.nextInChain = &extras.chain};
-    s->instance = s->f.CreateInstance(&desc);
+    s->instance = webgpu_instance_make(&s->f, &desc);
     if (!s->instance) {
         base_fail(error, BERYL_NO_DEVICE, "wgpu-native gives no instance");
         goto fail;

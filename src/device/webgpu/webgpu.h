@@ -15,15 +15,14 @@
 #include "device/device.h"
 #include "base/thread.h"
 
-#include "wgpu/webgpu.h"
-#include "wgpu/wgpu.h"
+#include "device/webgpu/wgpu.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 
 /* ---- functions ------------------------------------------------------------------------------ */
 
-/* Of webgpu.h, which has a WGPUProcX for each. */
+/* Of webgpu.h. */
 #define WEBGPU_FUNCTIONS(X)                 \
     X(CreateInstance)                       \
     X(InstanceRelease)                      \
@@ -72,7 +71,7 @@
     X(QueueOnSubmittedWorkDone)             \
     X(QueueRelease)
 
-/* Of wgpu.h, which has no types for them. */
+/* Of wgpu-native alone. */
 #define WEBGPU_NATIVE_FUNCTIONS(X)     \
     X(GetVersion)                      \
     X(InstanceEnumerateAdapters)       \
@@ -81,20 +80,6 @@
     X(DevicePoll)                      \
     X(DeviceCreateShaderModuleTrusted) \
     X(ComputePassEncoderWriteTimestamp)
-
-typedef uint32_t (*WGPUProcGetVersion)(void);
-typedef size_t (*WGPUProcInstanceEnumerateAdapters)(
-    WGPUInstance instance, const WGPUInstanceEnumerateAdapterOptions *options,
-    WGPUAdapter *adapters);
-typedef WGPUSubmissionIndex (*WGPUProcQueueSubmitForIndex)(WGPUQueue queue, size_t count,
-                                                           const WGPUCommandBuffer *commands);
-typedef float (*WGPUProcQueueGetTimestampPeriod)(WGPUQueue queue);
-typedef WGPUBool (*WGPUProcDevicePoll)(WGPUDevice device, WGPUBool wait,
-                                       const WGPUSubmissionIndex *index);
-typedef WGPUShaderModule (*WGPUProcDeviceCreateShaderModuleTrusted)(
-    WGPUDevice device, const WGPUShaderModuleDescriptor *desc, WGPUShaderRuntimeChecks checks);
-typedef void (*WGPUProcComputePassEncoderWriteTimestamp)(WGPUComputePassEncoder pass,
-                                                         WGPUQuerySet set, uint32_t index);
 
 typedef struct webgpu_functions {
 #define X(name) WGPUProc##name name;
@@ -258,6 +243,7 @@ typedef struct webgpu {
 
 /* ---- library.c */
 beryl_status webgpu_library_open(webgpu_functions *f, beryl_error *error);
+WGPUInstance webgpu_instance_make(const webgpu_functions *f, const WGPUInstanceDescriptor *desc);
 /* While an instance is alive: its drivers are never unloaded. */
 void webgpu_drivers_keep(void);
 
