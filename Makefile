@@ -48,7 +48,7 @@ ALL_SRC := $(sort $(wildcard src/*/*.c src/*/*/*.c))
 LIB_SRC := $(filter-out src/device/web/%,$(ALL_SRC))
 WASM_SRC := $(filter-out $(NATIVE),$(ALL_SRC))
 # The chat's lines are edited by libedit where it is installed, else by the terminal.
-LIBEDIT := $(shell echo '\#include <histedit.h>' | $(CC) -E -x c - > /dev/null 2>&1 && echo -ledit)
+LIBEDIT := $(shell $(CC) -include histedit.h -E -x c /dev/null > /dev/null 2>&1 && echo -ledit)
 CLI_SRC := $(filter-out app/cli/line_$(if $(LIBEDIT),plain,edit).c,$(sort $(wildcard app/cli/*.c)))
 TEST_SRC := $(sort $(wildcard tests/*.c))
 FUZZ_SRC := $(sort $(wildcard fuzz/*_fuzz.c))

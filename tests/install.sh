@@ -129,7 +129,8 @@ rm "$private/lib/beryl/libwgpu_native.so"
 "$private/bin/beryl" devices >"$work/log" 2>&1 && grep -q '^webgpu  *not usable: libwgpu_native.so is not there' "$work/log" || { cat "$work/log"; fail 'beryl devices does not tell'; }
 run_program || { cat "$work/program.err"; fail "README's program"; }
 
-step 'without libedit: told by make; the chat reads plain lines'
+step 'without libedit: seen and told by make; the chat reads plain lines'
+[ -z "$("$make" --no-print-directory -pn CC="$cc -nostdinc" help | sed -n 's/^LIBEDIT := *//p')" ] || fail 'libedit is seen where its header is not'
 "$make" --no-print-directory BUILD="$build" CC="$cc" LIBEDIT= PROGRAM="$work/plain" "$work/plain" >"$work/log" 2>&1 || { cat "$work/log"; fail 'it does not build'; }
 grep -q 'without libedit' "$work/log" || { cat "$work/log"; fail 'make does not tell'; }
 if command -v script >/dev/null; then
