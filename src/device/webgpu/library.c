@@ -168,6 +168,13 @@ void webgpu_drivers_keep(void) {
     }
 }
 
+const char *webgpu_drivers_missing(void) {
+    void *loader = dlopen("libvulkan.so.1", RTLD_LAZY | RTLD_LOCAL);
+    if (!loader) return "the Vulkan loader (libvulkan.so.1) is not installed";
+    dlclose(loader);
+    return "no Vulkan driver found a device";
+}
+
 #else
 
 WGPUInstance webgpu_instance_make(const webgpu_functions *f, const WGPUInstanceDescriptor *desc) {
@@ -175,5 +182,9 @@ WGPUInstance webgpu_instance_make(const webgpu_functions *f, const WGPUInstanceD
 }
 
 void webgpu_drivers_keep(void) {}
+
+const char *webgpu_drivers_missing(void) {
+    return "no adapter found";
+}
 
 #endif

@@ -201,7 +201,7 @@ static beryl_status find_adapters(driver_state *s, WGPUInstanceBackend backends,
                                   beryl_error *error) {
     WGPUInstanceEnumerateAdapterOptions options = {.backends = backends};
     size_t n = s->f.InstanceEnumerateAdapters(s->instance, &options, NULL);
-    if (!n) return BERYL_OK;
+    if (!n) return base_fail(error, BERYL_NO_DEVICE, "%s", webgpu_drivers_missing());
     /* the second call writes as many as there are by then: leave room for some that were plugged in
      */
     size_t room = (n + 16) * sizeof(WGPUAdapter);

@@ -246,6 +246,7 @@ beryl_status webgpu_library_open(webgpu_functions *f, beryl_error *error);
 WGPUInstance webgpu_instance_make(const webgpu_functions *f, const WGPUInstanceDescriptor *desc);
 /* While an instance is alive: its drivers are never unloaded. */
 void webgpu_drivers_keep(void);
+const char *webgpu_drivers_missing(void); /* why there is no adapter, as text */
 
 /* ---- facts.c */
 typedef struct webgpu_adapter {
