@@ -125,6 +125,7 @@ run_program || { cat "$work/program.err"; fail "README's program"; }
 step 'without wgpu-native: told by make and by beryl devices; other devices work'
 "$make" --no-print-directory install WGPU=none.so BUILD="$build" DESTDIR="$scratch/none" PREFIX="$prefix" >"$work/log" 2>&1 || { cat "$work/log"; fail 'make install'; }
 grep -q 'without WebGPU' "$work/log" || { cat "$work/log"; fail 'make does not tell'; }
+VK_ICD_FILENAMES=/none VK_DRIVER_FILES=/none "$private/bin/beryl" devices >"$work/log" 2>&1 && grep -q '^webgpu  *not usable: no Vulkan driver' "$work/log" || { cat "$work/log"; fail 'beryl devices does not tell of drivers'; }
 rm "$private/lib/beryl/libwgpu_native.so"
 "$private/bin/beryl" devices >"$work/log" 2>&1 && grep -q '^webgpu  *not usable: libwgpu_native.so is not there' "$work/log" || { cat "$work/log"; fail 'beryl devices does not tell'; }
 run_program || { cat "$work/program.err"; fail "README's program"; }
