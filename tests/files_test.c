@@ -451,6 +451,96 @@ static uint64_t upload_growth(test *t, rig *r, const char *path, uint32_t rows) 
     return most;
 }
 
+/* ---- uploads ------------------------------------------------------------------------------------------------------------ */
+
+typedef struct slow { const unsigned char *data; bool asked; } slow; /* answers every second call */
+
+static beryl_status slow_read(void *user, uint64_t offset, void *to, size_t size) {
+    slow *s = user;
+    s->asked = !s->asked;
+    if (s->asked) return BERYL_PENDING;
+    memcpy(to, s->data + offset, size);
+    return BERYL_OK;
+}
+
+/* Several steps of one tensor, several tensors in one step, rows that no thread shares, planes that end within a word. */
+static const struct { base_type type; uint32_t rows, k; } uploads[] = {
+    {TYPE_F32, 1, 1536}, {TYPE_Q8_0, 9001, 2048}, {TYPE_F16, 3, 33}, {TYPE_Q4_K, 2049, 1536}, {TYPE_Q6_K, 513, 1024}, {TYPE_F32, 1, 7}, {TYPE_F32, 5000, 1024},
+};
+enum { N_UPLOAD = sizeof uploads / sizeof *uploads };
+
+static uint64_t upload_bytes(int i) {
+    return base_type_row_bytes(uploads[i].type, uploads[i].k) * uploads[i].rows;
+}
+
+static void check_planes(test *t, rig *r, const store_tensor *w, const unsigned char *file, const device_buffer *buffers) {
+    enum { PIECE = 4 << 20 };
+    const uint64_t row = base_type_row_bytes(w->type, w->dim[1]);
+    unsigned char *got = malloc(PIECE);
+    for (uint32_t i = 0; i < w->n_shard && !test_failed(t); i++) {
+        const store_shard *shard = &w->shard[i];
+        for (uint32_t p = 0; p < shard->layout.n_plane && !test_failed(t); p++) {
+            const size_t size = (size_t)shard->layout.row_bytes[p] * shard->n_row;
+            unsigned char *want = calloc(1, size + 4);
+            if (!want || !got) abort();
+            graph_pack_rows(w->type, w->dim[1], shard->n_row, file + w->file_offset + shard->row * row, p, want);
+            for (size_t at = 0; at < size && !test_failed(t); at += PIECE) {
+                const size_t n = size - at < PIECE ? (size - at + 3) / 4 * 4 : PIECE;
+                const device_command fetch = rig_range(DEVICE_FETCH, buffers[shard->buffer], shard->offset + shard->layout.offset[p] + at, n);
+                device_ticket ticket;
+                CHECK_INT(t, rig_submit(r, &fetch, 1, NULL, 0, &ticket), BERYL_OK);
+                CHECK_INT(t, rig_take(r, ticket, 0, got, n), BERYL_OK);
+                if (memcmp(got, want + at, n) != 0) test_fail(t, __FILE__, __LINE__, "%s: plane %u from byte %zu", base_type_name(w->type), p, at);
+            }
+            free(want);
+        }
+    }
+    free(got);
+}
+
+static void check_upload(test *t, rig *r, const beryl_source *source, const unsigned char *file) {
+    graph_store store;
+    device_buffer buffers[32];
+    uint64_t at = 64;
+    CHECK_INT(t, store_init(&store, &r->heap, r->d, source, 1, &r->error), BERYL_OK);
+    for (int i = 0; i < N_UPLOAD; at += upload_bytes(i++))
+        store_add_weight(&store, "w", uploads[i].type, 2, (uint32_t[]){uploads[i].rows, uploads[i].k}, (uint32_t)i % 3, 0, at, false);
+    beryl_status status = store_layout(&store, 0, &r->error);
+    if (status == BERYL_OK) status = store_make(&store, &r->error);
+    while (status == BERYL_OK && (status = store_upload_step(&store, &r->error)) != BERYL_OK) {
+        device_ticket done;
+        if (status == BERYL_PENDING || status == BERYL_EVENT) status = device_poll(r->d, &done, &r->error);
+    }
+    CHECK_INT(t, status, BERYL_OK);
+    CHECK_INT(t, store.upload_done, store.upload_total);
+    CHECK(t, !store.window && store.buffers.count < 32);
+    for (size_t i = 0; i < store.buffers.count && i < 32; i++) buffers[i] = store.buffers.data[i].id;
+    for (size_t i = 0; i < store.tensors.count && !test_failed(t); i++) check_planes(t, r, &store.tensors.data[i], file, buffers);
+    store_fini(&store);
+}
+
+static void test_uploads(test *t, const char *path) {
+    static const char *const devices[] = {"host", "software"};
+    uint64_t size = 64, state = 7;
+    for (int i = 0; i < N_UPLOAD; i++) size += upload_bytes(i);
+    for (int i = 0; i < 2; i++) {
+        rig r;
+        if (!test_case(t, "files/uploads-of-files-and-slow-sources-on-%s", devices[i]) || !rig_open(t, &r, devices[i])) continue;
+        bytes b = {malloc((size_t)size + 8), (size_t)size};
+        if (!b.data) abort();
+        for (size_t k = 0; k < b.size; k += 8) state = state * 6364136223846793005u + 1442695040888963407u, memcpy(b.data + k, &state, 8);
+        slow s = {.data = b.data};
+        beryl_source source = {.size = size, .user = &s, .read = slow_read};
+        check_upload(t, &r, &source, b.data);
+        put(t, path, b);
+        CHECK_INT(t, base_source_open_file(&r.heap, path, &source, &r.error), BERYL_OK);
+        check_upload(t, &r, &source, b.data);
+        source.close(source.user);
+        free(b.data);
+        rig_close(t, &r);
+    }
+}
+
 static void test_memory(test *t, const char *path, bytes file) {
     rig r;
     if (test_case(t, "files/tensors-in-one-place-are-refused")) {
@@ -490,6 +580,7 @@ void test_files(test *t) {
     test_loading(t, path, file);
     test_after(t, path, file);
     test_saved(t, path, file);
+    test_uploads(t, path);
     test_memory(t, path, file);
     free(file.data);
 }
