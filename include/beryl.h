@@ -183,6 +183,8 @@ typedef struct beryl_engine_options {
     uint32_t piece;            /* most tokens of a prompt in one step; 0: as the device likes */
     beryl_allocator allocator; /* default malloc */
     beryl_log log;             /* default silent */
+    bool header_only;          /* load the header alone, of any GGUF file, also of one that cannot be run: for
+                                  beryl_engine_info.why_not and beryl_engine_describe; tokens where the vocabulary fits */
 } beryl_engine_options;
 
 typedef struct beryl_engine_info {
@@ -200,6 +202,8 @@ typedef struct beryl_engine_info {
     beryl_device_info device;
     float temperature, top_p;    /* sampling defaults as the file has them, else 1.0, 0.95, 64 */
     uint32_t top_k;
+    bool other_template;         /* the file has a chat template that is none of the known ones: it is not followed (a warning at the load) */
+    const char *why_not;         /* header_only: one line why this file does not run, NULL: nothing stands against it */
 } beryl_engine_info;
 
 typedef struct beryl_stats {

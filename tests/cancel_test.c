@@ -143,7 +143,7 @@ static void walk_run(walk *w) {
 }
 
 static bool is_chosen(const walk *whole, uint32_t at) {
-    enum { STRIDE = 37, NEAR = 4 };
+    enum { STRIDE = 101, NEAR = 4 };
     for (uint32_t i = 0; i < whole->n_end; i++)
         if (at + NEAR >= whole->ends[i] && at < whole->ends[i] + NEAR) return true;
     return at % STRIDE == 0;

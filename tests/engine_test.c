@@ -3,7 +3,10 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/ops.h"
+#include "gguf_make.h"
 #include "model.h"
+#include "test.h"
+#include "text/chat.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -666,6 +669,91 @@ static void fail_everywhere(test *t, beryl_engine_options options, bool generate
     }
 }
 
+/* ---- files that cannot be run, or are not what is known ------------------------------------------------------------- */
+
+static void check_header(test *t, const char *path, const char *why, const char *described) {
+    beryl_engine *e = loaded(t, (beryl_engine_options){.model = path, .header_only = true});
+    beryl_engine_info info = {0};
+    char *text = NULL;
+    int32_t id;
+    size_t n;
+    if (e) {
+        CHECK_INT(t, beryl_engine_info_get(e, &info), BERYL_OK);
+        if (!why && info.why_not) test_fail(t, __FILE__, __LINE__, "%s: %s", path, info.why_not);
+        if (why && (!info.why_not || !strstr(info.why_not, why))) test_fail(t, __FILE__, __LINE__, "%s: %s", path, info.why_not ? info.why_not : "runs");
+        CHECK_INT(t, beryl_engine_describe(e, true, &text, NULL), BERYL_OK);
+        CHECK(t, text && strstr(text, described));
+        CHECK_INT(t, beryl_tokenize(e, "a", 1, false, &id, 1, &n, NULL), why ? BERYL_MISUSE : BERYL_OK);
+        CHECK_INT(t, beryl_session_open(e, NULL, &(beryl_session *){NULL}, NULL), BERYL_MISUSE);
+        beryl_free(e, text);
+    }
+    beryl_engine_close(e);
+}
+
+/* A file of one tensor, in the scratch folder. */
+static const char *odd_file(test *t, char path[300], const char *architecture, uint32_t type) {
+    gguf_make m = {0};
+    size_t size;
+    gguf_make_string(&m, "general.architecture", architecture);
+    gguf_make_u32(&m, "llama.block_count", 7);
+    gguf_make_tensor(&m, "odd", type, 1, (uint64_t[]){256}, NULL, 1024);
+    uint8_t *file = gguf_make_take(&m, &size);
+    snprintf(path, 300, "%s/odd.gguf", test_scratch(t));
+    CHECK_INT(t, base_file_write(path, (const char *)file, size, NULL), BERYL_OK);
+    free(file);
+    return path;
+}
+
+static void note_template(void *user, beryl_log_level level, const char *line) {
+    if (level == BERYL_LOG_WARNING && strstr(line, "chat template")) ++*(int *)user;
+}
+
+/* How often the load warns of the file's chat template. */
+static int template_warnings(test *t, const char *path) {
+    int n = 0;
+    beryl_engine *e = loaded(t, (beryl_engine_options){.model = path, .device = "reference", .context = 64, .log = {note_template, &n}});
+    beryl_engine_info info = {0};
+    if (e) beryl_engine_info_get(e, &info);
+    CHECK_INT(t, info.other_template, n > 0);
+    beryl_engine_close(e);
+    return n;
+}
+
+static void test_odd_files(test *t) {
+    char path[300];
+    if (test_case(t, "engine/header-of-a-file-that-cannot-run")) {
+        beryl_error error = {0};
+        beryl_engine *e = NULL;
+        check_header(t, test_data(t, "e2b-q4_0.gguf"), NULL, "token_embd.weight");
+        check_header(t, test_data(t, "e2b-mmproj.mmproj.gguf"), "mmproj", "clip.");
+        check_header(t, odd_file(t, path, "llama", 0), "architecture 'llama' is not supported", "llama.block_count");
+        check_header(t, odd_file(t, path, "gemma4", 0), "gemma4.", "odd");
+        check_header(t, odd_file(t, path, "gemma4", 77), "1 of 1 tensors have types that are not supported, the first is 'odd' with type 77", "\"type\":\"type 77\"");
+        check_header(t, odd_file(t, path, "gemma4", 16), "the first is 'odd' with IQ2_XXS", "\"type\":\"IQ2_XXS\"");
+        const beryl_engine_options whole = {.size = sizeof whole, .model = path, .device = "reference", .no_cache = true};
+        CHECK_INT(t, load(&whole, &e, &error), BERYL_UNSUPPORTED);
+        beryl_engine_close(e);
+    }
+    if (test_case(t, "engine/another-chat-template-is-told-once")) {
+        bytes b = read_all(t, "../../" DEFAULT_MODEL);
+        const size_t at = behind(&b, "tokenizer.chat_template") + 4; /* behind the kind: length, text */
+        uint64_t size = 0;
+        if (b.size > at + 8) memcpy(&size, b.data + at, 8);
+        char *text = (char *)b.data + at + 8;
+        CHECK(t, size > 1000 && text_chat_template_known((base_view){text, (size_t)size}));
+        char *blank = size ? memchr(text, '\n', (size_t)size) : NULL;
+        if (blank) *blank = ' ';
+        CHECK(t, text_chat_template_known((base_view){text, (size_t)size}));
+        CHECK_INT(t, template_warnings(t, DEFAULT_MODEL), 0);
+        CHECK_INT(t, template_warnings(t, test_data(t, "e2b-q4_0.gguf")), 0); /* it has none */
+        if (blank) *blank = 'x';
+        snprintf(path, sizeof path, "%s/template.gguf", test_scratch(t));
+        CHECK_INT(t, base_file_write(path, (const char *)b.data, b.size, NULL), BERYL_OK);
+        CHECK_INT(t, template_warnings(t, path), 1);
+        free(b.data);
+    }
+}
+
 static void test_memory(test *t) {
     if (test_case(t, "engine/no-memory-for-a-vocabulary"))
         fail_everywhere(t, (beryl_engine_options){.model = "tests/data/e2b-q4_0.gguf", .vocabulary_only = true}, false);
@@ -684,5 +772,6 @@ void test_engine(test *t) {
     test_misuse(t);
     test_hostile(t);
     test_context(t);
+    test_odd_files(t);
     test_memory(t);
 }

@@ -128,6 +128,7 @@ beryl_engine *cli_engine_open(cli *c, const cli_open *open) {
         .sessions = open->sessions,
         .memory = a->values[FLAG_MEMORY].integer,
         .vocabulary_only = open->vocabulary_only,
+        .header_only = open->header_only,
         .no_cache = args_has(a, FLAG_NO_CACHE),
         .piece = args_count(a, FLAG_PIECE, 0),
         .log = cli_log(c),

@@ -35,6 +35,7 @@ int cli_flush(cli *c, int code);
 typedef struct cli_open {
     const char *model; /* NULL: the built-in model */
     bool vocabulary_only;
+    bool header_only; /* also of a file that cannot be run */
     uint32_t sessions; /* 0: 1 */
     uint32_t context;  /* 0: --context, else the library's default */
     bool bench;        /* measure the device's bandwidth too */

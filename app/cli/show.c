@@ -42,18 +42,28 @@ static void info_print(const beryl_engine_info *info) {
         snprintf(text, sizeof text, "%u, %u used", info->n_expert, info->n_expert_used);
         row("experts", text);
     }
-    snprintf(text, sizeof text, "%u tokens", info->n_vocab);
-    row("vocabulary", text);
+    if (info->n_vocab) {
+        snprintf(text, sizeof text, "%u tokens", info->n_vocab);
+        row("vocabulary", text);
+    }
     if (info->context_max) {
         snprintf(text, sizeof text, "%u tokens", info->context_max);
         row("context", text);
     }
-    snprintf(text, sizeof text, "text%s%s", info->has_vision ? ", pictures" : "",
-             info->has_audio ? ", sound" : "");
-    row("parts", text);
+    if (info->n_layer) {
+        const bool towers = info->has_vision || info->has_audio;
+        snprintf(text, sizeof text, "text%s%s%s", info->has_vision ? ", pictures" : "",
+                 info->has_audio ? ", sound" : "", towers ? "; this version runs text alone" : "");
+        row("parts", text);
+    }
+    if (info->other_template)
+        row("chat template", "one of its own, which is not followed: conversations are written in "
+                             "Gemma 4's form");
     snprintf(text, sizeof text, "temperature %g, top-p %g, top-k %u", (double)info->temperature,
              (double)info->top_p, info->top_k);
-    row("sampling", text);
+    if (!info->why_not) row("sampling", text);
+    row("runs", info->why_not ? "no" : "yes");
+    if (info->why_not) row("why not", info->why_not);
 }
 
 static void info_json(json_out *j, const beryl_engine_info *info, const char *describe) {
@@ -78,6 +88,9 @@ static void info_json(json_out *j, const beryl_engine_info *info, const char *de
     json_number(j, "temperature", (double)info->temperature);
     json_number(j, "top_p", (double)info->top_p);
     json_integer(j, "top_k", info->top_k);
+    json_bool(j, "other_template", info->other_template);
+    json_bool(j, "runs", !info->why_not);
+    json_text(j, "why_not", info->why_not);
     if (describe) json_raw(j, "file", describe, strlen(describe));
     json_close(j, '}');
 }
@@ -154,7 +167,7 @@ static int describe_print(cli *c, const char *text) {
 
 int show_main(cli *c) {
     size_t n_used;
-    cli_open open = {.model = cli_model(c, &n_used), .vocabulary_only = true};
+    cli_open open = {.model = cli_model(c, &n_used), .header_only = true};
     beryl_engine *engine = cli_engine_open(c, &open);
     if (!engine) return CLI_FAILED;
     beryl_engine_info info = {0};

@@ -101,7 +101,8 @@ struct beryl_engine {
     format_model found;
     format_gguf *gguf;
     uint64_t model_hash;
-    text_tokenizer *tokenizer;
+    text_tokenizer *tokenizer;  /* may be NULL after a load with header_only */
+    const char *why_not;       /* header_only: why the file does not run; NULL: nothing stands against it */
     text_chat_style style;
     gemma4_model model;
     device *device;            /* NULL: reference, or vocabulary only */

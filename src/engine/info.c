@@ -180,7 +180,10 @@ static beryl_status make_info(beryl_engine *e) {
     } else {
         fill_config(&e->model.config, info);
     }
-    info->n_vocab = (uint32_t)text_n_token(e->tokenizer);
+    info->n_vocab = e->tokenizer ? (uint32_t)text_n_token(e->tokenizer) : (uint32_t)format_gguf_count(g, "tokenizer.ggml.tokens");
+    info->why_not = e->why_not;
+    base_view template = {0};
+    info->other_template = format_gguf_get_string(g, "tokenizer.chat_template", &template, NULL) == BERYL_OK && !text_chat_template_known(template);
     info->context = e->model.context;
     info->precision = e->options.precision;
     info->kv = e->options.kv;
@@ -255,7 +258,9 @@ static void write_tensors(const format_gguf *g, base_text *out) {
         const format_gguf_tensor *t = format_gguf_tensor_at(g, i);
         base_text_print(out, "%s{\"name\":", i ? "," : "");
         base_json_write_string(out, t->name.data, t->name.size);
-        base_text_print(out, ",\"type\":\"%s\",\"shape\":[", base_type_name(t->type));
+        const char *type = base_type_gguf_name(t->gguf_type);
+        if (type) base_text_print(out, ",\"type\":\"%s\",\"shape\":[", type);
+        else base_text_print(out, ",\"type\":\"type %u\",\"shape\":[", t->gguf_type);
         for (uint32_t k = 0; k < t->n_dim; k++) base_text_print(out, "%s%llu", k ? "," : "", (unsigned long long)t->ne[k]);
         base_text_print(out, "],\"bytes\":%llu}", (unsigned long long)t->size);
     }

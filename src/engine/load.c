@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "engine/engine.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static char *copy_text(base_arena *arena, const char *text) {
@@ -36,6 +37,7 @@ beryl_status beryl_engine_open(const beryl_engine_options *options, beryl_engine
         beryl_engine_close(e);
         return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     }
+    if (o.header_only) e->options.vocabulary_only = true; /* nor more than that */
     if (o.sessions == 0) e->options.sessions = 1;
     if (o.kv == BERYL_KV_DEFAULT) e->options.kv = o.precision == BERYL_PRECISION_EXACT ? BERYL_KV_F32 : BERYL_KV_F16;
     *out = e;
@@ -140,6 +142,14 @@ static void read_defaults(beryl_engine *e) {
     e->style = per_layer ? TEXT_CHAT_SMALL : TEXT_CHAT_LARGE;
 }
 
+/* Conversations are written in Gemma 4's form, whatever the file says. */
+static void check_template(const beryl_engine *e) {
+    base_view source = {0};
+    if (format_gguf_get_string(e->gguf, "tokenizer.chat_template", &source, NULL) != BERYL_OK || text_chat_template_known(source)) return;
+    base_log(&e->log, BERYL_LOG_WARNING, "the file has a chat template of its own (tokenizer.chat_template), which is not followed: "
+                                         "conversations are written in Gemma 4's form of 2026-07-09");
+}
+
 /* ---- device and model -------------------------------------------------------------------------------------- */
 
 beryl_status engine_device_open(base_heap *heap, const beryl_log *log, const char *choice, device **out, beryl_error *error) {
@@ -167,16 +177,18 @@ static base_type kv_type(beryl_kv kv) {
     return kv == BERYL_KV_F32 ? TYPE_F32 : kv == BERYL_KV_Q8 ? TYPE_Q8_0 : TYPE_F16;
 }
 
-static void add_model_weights(beryl_engine *e, bool on_host, beryl_status *status, beryl_error *error) {
+/* The model's shape, and a store over the file. */
+static beryl_status open_store(beryl_engine *e, beryl_error *error) {
     uint32_t n_source = (uint32_t)format_gguf_n_file(e->gguf);
     beryl_source *sources = base_arena_take(&e->arena, n_source, sizeof *sources);
-    if (!sources) {
-        *status = base_fail(error, BERYL_NO_MEMORY, "out of host memory");
-        return;
-    }
+    if (!sources) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     for (uint32_t i = 0; i < n_source; i++) sources[i] = *format_gguf_source(e->gguf, i);
-    *status = gemma4_config_read(e->gguf, &e->arena, &e->model, error);
-    if (*status == BERYL_OK) *status = store_init(&e->store, &e->heap, e->device, sources, n_source, error);
+    beryl_status status = gemma4_config_read(e->gguf, &e->arena, &e->model, error);
+    return status == BERYL_OK ? store_init(&e->store, &e->heap, e->device, sources, n_source, error) : status;
+}
+
+static void add_model_weights(beryl_engine *e, bool on_host, beryl_status *status, beryl_error *error) {
+    *status = open_store(e, error);
     if (*status == BERYL_OK) {
         if (!on_host) engine_tuned_recall(e); /* once: on_host is another try */
         engine_tuned_use(e, true);
@@ -292,6 +304,47 @@ static beryl_status check_room(beryl_engine *e, bool *again, beryl_error *error)
     return status == BERYL_OK && e->model.suppress != GEMMA4_NONE ? set_suppressed(e, error) : status;
 }
 
+/* ---- files that may not run -------------------------------------------------------------------------------------- */
+
+static beryl_status check_types(const format_gguf *g, beryl_error *error) {
+    const format_gguf_tensor *first = NULL;
+    size_t n = 0;
+    for (size_t i = 0; i < format_gguf_n_tensor(g); i++) {
+        const format_gguf_tensor *t = format_gguf_tensor_at(g, i);
+        if (t->type != TYPE_COUNT) continue;
+        if (!n++) first = t;
+    }
+    if (!first) return BERYL_OK;
+    char number[24];
+    const char *type = base_type_gguf_name(first->gguf_type);
+    snprintf(number, sizeof number, "type %u", first->gguf_type);
+    return base_fail(error, BERYL_UNSUPPORTED, "%zu of %zu tensors have types that are not supported, the first is '%.*s' with %s", n, format_gguf_n_tensor(g),
+                     first->name.size > 80 ? 80 : (int)first->name.size, first->name.data, type ? type : number);
+}
+
+/* Are the tensors there that the model needs? */
+static beryl_status check_weights(beryl_engine *e, beryl_error *error) {
+    beryl_status status = open_store(e, error);
+    if (status == BERYL_OK) status = gemma4_weights_add(e->gguf, &e->model, &e->store, false, error);
+    store_fini(&e->store);
+    return status;
+}
+
+/* Only memory and the source can fail here; what else is wrong becomes e->why_not. */
+static beryl_status judge(beryl_engine *e, beryl_error *error) {
+    beryl_error why = {0};
+    read_defaults(e);
+    beryl_status status = gemma4_check_architecture(e->gguf, &why);
+    if (status == BERYL_OK) status = check_types(e->gguf, &why);
+    if (status == BERYL_OK) status = check_weights(e, &why);
+    if (status == BERYL_OK) status = open_tokenizer(e, &why);
+    if (status == BERYL_OK || status == BERYL_PENDING) return status;
+    *error = why;
+    if (status == BERYL_NO_MEMORY || status == BERYL_IO) return status;
+    e->why_not = copy_text(&e->arena, why.message);
+    return e->why_not ? BERYL_OK : base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+}
+
 /* ---- the task -------------------------------------------------------------------------------------------------- */
 
 /* The hash, which reads a little of everything, comes late: a source that fetches has it all by then. */
@@ -395,11 +448,15 @@ static beryl_status load_stage_run(beryl_task *task, load_stage *stage) {
     bool again;
     switch (*stage) {
     case LOAD_FIND: return find_file(e, error);
-    case LOAD_HEADER: return format_gguf_step(e->gguf, error);
+    case LOAD_HEADER:
+        if (e->options.header_only) format_gguf_any_type(e->gguf);
+        return format_gguf_step(e->gguf, error);
     case LOAD_TOKENIZER:
+        if (e->options.header_only) return judge(e, error);
         status = gemma4_check_architecture(e->gguf, error);
         if (status == BERYL_OK) status = open_tokenizer(e, error);
         if (status == BERYL_OK) read_defaults(e);
+        if (status == BERYL_OK && !e->options.vocabulary_only) check_template(e);
         return status;
     case LOAD_DEVICE: return open_device(e, error);
     case LOAD_PLACE: return make_model(e, error);

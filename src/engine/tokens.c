@@ -11,8 +11,8 @@ static beryl_status no_memory(beryl_error *error) {
 }
 
 static beryl_status check_engine(const beryl_engine *engine, const char *call, beryl_error *error) {
-    if (engine && engine->loaded) return BERYL_OK;
-    return base_fail(error, BERYL_MISUSE, "%s needs a loaded engine", call);
+    if (engine && engine->loaded && engine->tokenizer) return BERYL_OK;
+    return base_fail(error, BERYL_MISUSE, "%s needs a loaded engine with a vocabulary", call);
 }
 
 beryl_status beryl_tokenize(const beryl_engine *engine, const char *text, size_t size, bool special, int32_t *tokens, size_t capacity,

@@ -44,7 +44,7 @@ struct format_gguf {
     base_heap *heap;     /* borrowed */
     beryl_status status; /* of an ended opening that failed; sticky */
     beryl_error error;   /* of the same */
-    bool ready;
+    bool ready, any_type;
     char *path; /* of the first part, owned; NULL where opened on sources */
     size_t path_size;
     base_vec(part) parts;
@@ -67,6 +67,7 @@ typedef struct cursor {
     const part *p;
     uint64_t at;
     uint64_t want; /* bytes needed from 0 on, set with BERYL_PENDING */
+    bool any_type;
     beryl_error *error;
 } cursor;
 
@@ -249,6 +250,8 @@ static beryl_status walk_tensor(cursor *c, format_gguf_tensor *tensor) {
     if (!status) status = take_u64(c, "a tensor's offset", &tensor->offset);
     if (status) return status;
     if (!base_type_from_gguf(tensor->gguf_type, &tensor->type)) {
+        tensor->type = TYPE_COUNT;
+        if (c->any_type && !overflow && elements <= INT64_MAX) return BERYL_OK;
         const char *type = base_type_gguf_name(tensor->gguf_type);
         if (!type) {
             return base_fail_at(c->error, BERYL_BAD_FILE, at,
@@ -418,7 +421,7 @@ static beryl_status store_tensor(format_gguf *g, const part *p, const format_ggu
  * `fill` it stores pairs and tensors, for which there is room. PENDING: *want bytes are needed. */
 static beryl_status head_walk(format_gguf *g, part *p, bool fill, uint64_t *want,
                               beryl_error *error) {
-    cursor c = {.p = p, .error = error};
+    cursor c = {.p = p, .any_type = g->any_type, .error = error};
     uint64_t data_end = 0; /* of the tensor that reaches furthest, relative to the data */
     base_view furthest = {0};
     p->alignment = 32;
@@ -689,6 +692,10 @@ beryl_status format_gguf_step(format_gguf *g, beryl_error *error) {
     }
     if (g->status && error) *error = g->error;
     return g->status;
+}
+
+void format_gguf_any_type(format_gguf *g) {
+    g->any_type = true;
 }
 
 void format_gguf_close(format_gguf *g) {

@@ -57,7 +57,7 @@ typedef struct format_gguf_pair {
 
 typedef struct format_gguf_tensor {
     base_view name;
-    base_type type;
+    base_type type;     /* TYPE_COUNT: not known (format_gguf_any_type) */
     uint32_t gguf_type; /* id in the file */
     uint32_t n_dim;     /* 1 to 4 */
     uint64_t ne[4];     /* ne[0] is the fastest; missing ones are 1; none is 0 */
@@ -74,6 +74,8 @@ beryl_status format_gguf_open(base_heap *heap, const beryl_source *sources, size
  */
 beryl_status format_gguf_open_path(base_heap *heap, const char *path, format_gguf **g,
                                    beryl_error *error);
+/* Before the first step: a tensor's type may be one that is not known. Its size is then 0. */
+void format_gguf_any_type(format_gguf *g);
 /* Advances opening. PENDING: a source has to read, step again. OK: everything below may be used.
  * After an error every further step gives the same status; close it. */
 beryl_status format_gguf_step(format_gguf *g, beryl_error *error);

@@ -499,6 +499,21 @@ beryl_status text_chat_render(base_arena *arena, const base_json *chat, text_cha
     return r.status;
 }
 
+bool text_chat_template_known(base_view source) {
+    static const uint64_t known[] = {
+        0xb58b45356c0b17db, /* published 2026-07-09, E2B and E4B */
+        0x5202d6d37dc1c442, /* the same, larger models */
+        0x8165c47f58d081f7, /* the built-in model's */
+    };
+    uint64_t hash = 0xcbf29ce484222325; /* FNV-1a */
+    for (size_t i = 0; i < source.size; i++)
+        if ((uint8_t)source.data[i] > ' ')
+            hash = (hash ^ (uint8_t)source.data[i]) * 0x100000001b3;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (hash == known[i]) return true;
+    return false;
+}
+
 void text_prompt_write(const text_prompt *prompt, base_text *out) {
     for (size_t i = 0; i < prompt->n_chunk; i++) base_text_add_view(out, prompt->chunks[i].text);
 }

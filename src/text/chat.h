@@ -60,6 +60,9 @@ typedef struct text_prompt {
  * borrows from `chat`. */
 beryl_status text_chat_render(base_arena *arena, const base_json *chat, text_chat_style style,
                               text_prompt *prompt, beryl_error *error);
+/* Is this file's template (`tokenizer.chat_template`, Jinja) one of those whose form text_chat_render
+ * writes? White space makes no difference. */
+bool text_chat_template_known(base_view source);
 /* The prompt as the model reads it. */
 void text_prompt_write(const text_prompt *prompt, base_text *out);
 /* Appends the prompt's ids, BOS among them; a place for media is its one soft token. */
