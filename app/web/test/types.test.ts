@@ -52,7 +52,7 @@ describe("types", { skip: built }, () => {
         await writeFile(join(folder, "main.ts"), MAIN);
         const wanted = Object.entries(VERSIONS).map(([name, version]) => `${name}@npm:typescript@${version}`);
         await call("npm", ["install", "--silent", "--no-save", "--no-audit", "--no-fund", "--prefer-offline", "--fetch-retries=0", "--fetch-timeout=20000", ...wanted],
-            { cwd: folder, timeout: 120_000 }).catch((thrown: Error) => { skip = `npm has no TypeScript here: ${thrown.message.split("\n")[0]}`; });
+            { cwd: folder, timeout: 60_000 }).catch((thrown: Error) => { skip = `npm has no TypeScript here: ${thrown.message.split("\n")[0]}`; });
         await symlink(process.cwd(), join(folder, "node_modules/beryl-gpu")); // tests are run in app/web
     });
     after(async () => { await rm(folder, { recursive: true }); });

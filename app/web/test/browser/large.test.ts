@@ -129,13 +129,20 @@ describe("a large model", { skip: executable ? false : "no Chromium is installed
         };
         const first = await open(), came = await first.evaluate(loadKept, { from, prompt, n: 0 });
         await first.close();
-        const page = await open(), before = await residentOf(browser), loaded = await page.evaluate(loadKept, { from, prompt, n: 1 }), after = await residentOf(browser);
+        const page = await open(), before = await residentOf(browser);
+        let after = before, going = true;
+        const watch = (async () => {
+            for (; going; await new Promise((resolve) => setTimeout(resolve, 50))) after = Math.max(after, await residentOf(browser));
+        })();
+        const loaded = await page.evaluate(loadKept, { from, prompt, n: 1 });
+        going = false;
+        await watch;
         assert.deepEqual(loaded.tokens, [...reference.greedy].slice(0, 1));
         assert.ok(!loaded.did.includes("downloading"), loaded.did.join());
         t.diagnostic(`${(source.size / 1e6).toFixed(0)} MB: loaded from its address in ${came.seconds.toFixed(1)} s, as it was kept in ${loaded.seconds.toFixed(1)} s; ` +
-            `resident ${((after - before) / 1e6).toFixed(0)} MB more than before`);
+            `resident ${((after - before) / 1e6).toFixed(0)} MB more at most than before`);
         if (before < 0) t.skip("the system does not tell what a process has resident");
-        else assert.ok(after - before < source.size - 40e6, `${after - before} bytes`);
+        else assert.ok(after - before < source.size, `${after - before} bytes`); // the engine and its module alone are about 50 MB
         await context.close();
     });
 });
