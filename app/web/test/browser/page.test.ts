@@ -197,7 +197,10 @@ describe("page", { skip: executable ? false : "no Chromium is installed", timeou
         assert.ok((await answered(page, 0)).length > 0);
         assert.match((await page.locator("#adapter").textContent()) ?? "", /^In software, slow: .*swiftshader/i);
         await page.locator("#settings-open").click();
-        const own = (label: string): Promise<string | null> => page.getByLabel(label, { exact: true }).getAttribute("placeholder");
+        const own = (label: string): Promise<string> => page.getByLabel(label, { exact: true }).evaluate((field) => {
+            const { placeholder: shown } = field as HTMLInputElement;
+            return shown;
+        });
         assert.deepEqual([await own("Temperature"), await own("Top k"), await own("Top p"), await own("Context, tokens")], ["0.6", "64", "0.95", "4096"]);
         await context.close();
     });
