@@ -27,6 +27,7 @@ export interface ByteSource {
 const BLOCK = 2 << 20; // bytes
 const AHEAD = 3; // blocks
 const SHORT = 64 << 10; // reads up to here are not rounded to blocks
+const SHORTS = 64; // of them that are kept for who asked
 
 interface Range { offset: number; size: number; bytes: Uint8Array | null; failure: BerylError | null }
 
@@ -38,7 +39,7 @@ export class SourceReader {
     readonly #bell: Bell;
     readonly #stop = new AbortController();
     #blocks = new Map<number, Range>(); // by number
-    #short: Range | null = null;
+    readonly #short = new Map<string, Range>(); // by place, of several tasks
     #near: BerylError | "coming" | null = null; // what the source will have at hand, or why it will not
     #outstanding = 0;
 
@@ -113,13 +114,16 @@ export class SourceReader {
     }
 
     #readShort(offset: number, to: Uint8Array): number {
-        let range = this.#short;
-        if (!range || range.offset !== offset || range.size !== to.length) range = this.#short = this.#ask(offset, to.length);
-        if (range.failure) return this.#fail(range.failure);
-        if (!range.bytes) return STATUS.PENDING;
+        const place = `${offset} ${to.length}`, range = this.#short.get(place) ?? this.#ask(offset, to.length);
+        this.#short.set(place, range);
+        if (!range.failure && !range.bytes) {
+            for (const [other, { bytes }] of this.#short) if (bytes && this.#short.size > SHORTS) this.#short.delete(other); // whose task has ended
+            return STATUS.PENDING;
+        }
+        this.#short.delete(place);
+        if (!range.bytes) return this.#fail(range.failure ?? new BerylError("IO", `${this.#source.name} gave nothing at ${offset}`));
         to.set(range.bytes);
         release(range.bytes);
-        this.#short = null;
         return STATUS.OK;
     }
 

@@ -7,6 +7,9 @@ import { pathToFileURL } from "node:url";
 import { after, describe, test } from "node:test";
 import { makeCache } from "../src/cache.js";
 import { BerylError } from "../src/error.js";
+import { Bell } from "../src/gpu.js";
+import { SourceReader } from "../src/ranges.js";
+import { STATUS } from "../src/status.js";
 import { BlobSource } from "../src/source/blob.js";
 import { openSource, VerifiedSource, type ByteSource, type FillableSource, type UrlOptions } from "../src/source/index.js";
 import { PIECE, storeKey } from "../src/source/store.js";
@@ -518,6 +521,33 @@ describe("store", () => {
         await same(source);
         assert.equal(await source.fill(), false);
         assert.deepEqual(disk.writes, []);
+    });
+});
+
+describe("reader", () => {
+    test("two tasks that read far places by turns both come on", async () => {
+        const source = new BlobSource(new Blob([MODEL]), "x"), bell = new Bell(), reader = new SourceReader(source, bell);
+        for (const round of [0, 1, 2]) {
+            const places = [round * 1000, PIECE + round * 1000], got = [false, false], to = [new Uint8Array(100), new Uint8Array(100)];
+            for (let turns = 0; got.includes(false); turns++) {
+                assert.ok(turns < 20, "they take each other's bytes away");
+                for (const k of [0, 1]) if (!got[k]) got[k] = reader.read(places[k]!, to[k]!) === STATUS.OK;
+                if (got.includes(false)) await bell.wait();
+            }
+            for (const k of [0, 1]) assert.deepEqual(to[k], MODEL.slice(places[k], places[k]! + 100));
+        }
+        reader.close();
+    });
+
+    test("what the source cannot have at hand is told to who asks", async () => {
+        const bell = new Bell(), gone = new BerylError("IO", "gone");
+        const reader = new SourceReader({ size: 1000, name: "x", read: () => Promise.reject(gone), readNow: () => Promise.reject(gone) }, bell);
+        const to = new Uint8Array(10);
+        assert.equal(reader.read(0, to), STATUS.PENDING);
+        assert.equal(reader.read(0, to), STATUS.PENDING);
+        await bell.wait();
+        assert.equal(reader.read(0, to), STATUS.IO);
+        assert.equal(reader.failure, gone);
     });
 });
 
