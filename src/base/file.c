@@ -367,6 +367,13 @@ typedef struct writer {
     char beside[PATH_ROOM]; /* the same; empty where in_place */
 } writer;
 
+static int sync_retry(int fd) {
+    int result;
+    do result = fsync(fd);
+    while (result && errno == EINTR);
+    return result;
+}
+
 static beryl_status writer_open(writer *w, const char *path, beryl_error *error) {
     struct stat about;
     size_t size = strlen(path);
@@ -404,7 +411,7 @@ static beryl_status writer_add(writer *w, const void *data, size_t size, beryl_e
 static beryl_status writer_close(writer *w, bool keep, beryl_error *error) {
     beryl_status status = BERYL_OK;
     /* Without this a power cut after the rename may leave an empty file under the final name. */
-    if (keep && !w->in_place && fsync(w->fd))
+    if (keep && !w->in_place && sync_retry(w->fd))
         status = fail_errno(error, w->path, "cannot be written");
     if (close(w->fd) && !status) status = fail_errno(error, w->path, "cannot be written");
     if (keep && !status && !w->in_place && rename(w->beside, w->path))

@@ -78,7 +78,7 @@ static void remove_old(void *user, int folder, const char *name) {
 static int open_lock(int folder) {
     struct stat about;
     const int lock =
-        openat(folder, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
+        driver_openat(folder, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK, 0600);
     if (lock < 0 || (!fstat(lock, &about) && S_ISREG(about.st_mode))) return lock;
     close(lock);
     return -1;

@@ -31,6 +31,13 @@ static bool others_write(const struct stat *about) {
     return about->st_mode & (S_IWGRP | S_IWOTH);
 }
 
+int driver_openat(int folder, const char *name, int flags, unsigned mode) {
+    int file;
+    do file = openat(folder, name, flags | O_CLOEXEC, mode);
+    while (file < 0 && errno == EINTR);
+    return file;
+}
+
 /* ---- the way to a folder --------------------------------------------------------------------- */
 
 typedef struct walk {
@@ -66,7 +73,7 @@ static void check(walk *w, bool last) {
 }
 
 static void enter(walk *w, const char *name) {
-    const int next = openat(w->at, name, PASS);
+    const int next = driver_openat(w->at, name, PASS, 0);
     if (next < 0) {
         fail_errno(w, "cannot be opened");
         return;
@@ -78,7 +85,7 @@ static void enter(walk *w, const char *name) {
 static void begin(walk *w) {
     if (w->at >= 0) close(w->at);
     snprintf(w->path, sizeof w->path, "/");
-    w->at = open("/", PASS);
+    w->at = driver_openat(AT_FDCWD, "/", PASS, 0);
     if (w->at < 0) fail_errno(w, "cannot be opened");
     else check(w, false);
 }
@@ -157,7 +164,7 @@ int driver_folder_open(const char *path, bool make, beryl_error *error) {
     }
     if (w.at >= 0) check(&w, true);
     if (w.at < 0) return -1;
-    const int folder = openat(w.at, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC); /* to be listed too */
+    const int folder = driver_openat(w.at, ".", O_RDONLY | O_DIRECTORY, 0); /* to be listed too */
     if (folder < 0) fail_errno(&w, "cannot be opened");
     else close(w.at);
     return folder;
@@ -165,7 +172,7 @@ int driver_folder_open(const char *path, bool make, beryl_error *error) {
 
 void driver_folder_each(int folder, void (*each)(void *user, int folder, const char *name),
                         void *user) {
-    const int own = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const int own = driver_openat(folder, ".", O_RDONLY | O_DIRECTORY, 0);
     DIR *list = own >= 0 ? fdopendir(own) : NULL;
     if (!list && own >= 0) close(own);
     for (struct dirent *entry; list && (entry = readdir(list));)
@@ -178,17 +185,18 @@ void driver_folder_each(int folder, void (*each)(void *user, int folder, const c
 
 int driver_file_open(int folder, const char *name, uint64_t *size, beryl_error *error) {
     struct stat about;
-    const int file = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    const int file = driver_openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
     if (file < 0 && errno == ENOENT) {
         base_fail(error, BERYL_NOT_FOUND, "there is no %.200s", name);
         return -1;
     }
-    if (file < 0 && errno != ELOOP && errno != ENXIO && errno != EMLINK) {
+    const bool seen = file >= 0 && !fstat(file, &about);
+    if (!seen && errno != ELOOP && errno != ENXIO && errno != EMLINK) {
         base_fail(error, BERYL_IO, "%.200s is not used: %s", name, strerror(errno));
+        if (file >= 0) close(file);
         return -1;
     }
-    if (file >= 0 && !fstat(file, &about) && S_ISREG(about.st_mode) && is_trusted(&about) &&
-        !others_write(&about)) {
+    if (seen && S_ISREG(about.st_mode) && is_trusted(&about) && !others_write(&about)) {
         *size = (uint64_t)about.st_size;
         return file;
     }
@@ -225,7 +233,7 @@ int driver_file_write(int file, const void *data, size_t size) {
 
 int driver_file_make(int folder, const char *name, const void *const *parts, const size_t *sizes,
                      int n_part) {
-    const int file = openat(folder, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    const int file = driver_openat(folder, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
     if (file < 0) return errno;
     int cause = 0;
     for (int i = 0; i < n_part && !cause; i++) cause = driver_file_write(file, parts[i], sizes[i]);

@@ -14,6 +14,8 @@
  * last one at all. make: what is missing is made, for this user alone. A descriptor, or -1 with the
  * folder at fault in `error`: NOT_FOUND, BAD_FILE (not safe) or IO. */
 int driver_folder_open(const char *path, bool make, beryl_error *error);
+/* openat that is not interrupted, closed in programs that are started; mode: of a file that is made. */
+int driver_openat(int folder, const char *name, int flags, unsigned mode);
 /* A regular file of that folder for reading; never waits for a pipe, follows no link. NOT_FOUND,
  * BAD_FILE (no regular file, or others can write it) or IO. */
 int driver_file_open(int folder, const char *name, uint64_t *size, beryl_error *error);

@@ -268,16 +268,23 @@ static void fail_words(host *d, driver_job *job, int told) {
     base_heap_give(d->head.heap, words, words ? size : 0);
 }
 
-/* What the compiler wrote. False: nothing (job->error is not set), or no memory. */
+/* What the compiler wrote. False: nothing (job->error is not set), or it cannot be read. */
 static bool read_output(host *d, driver_job *job, int folder, const char *output, void **code,
                         size_t *size) {
     uint64_t all = 0;
     fchmodat(folder, output, 0600, 0); /* whatever the umask is */
-    const int file = driver_file_open(folder, output, &all, NULL);
+    beryl_error why = {0};
+    const int file = driver_file_open(folder, output, &all, &why);
+    if (file < 0 && why.code != BERYL_NOT_FOUND)
+        base_fail(&job->error, BERYL_IO, "%s: what the compiler made, %.200s", job->label, why.message);
     if (file < 0) return false;
     *size = all <= LIBRARY_MOST ? (size_t)all : 0;
     *code = *size ? base_heap_take(d->head.heap, *size + 1) : NULL;
+    errno = EIO; /* it has become shorter */
     const bool good = *code && driver_file_read(file, *code, 0, *size);
+    if (*code && !good)
+        base_fail(&job->error, BERYL_IO, "%s: what the compiler made cannot be read: %s", job->label,
+                  strerror(errno));
     close(file);
     if (*size && !*code)
         base_fail(&job->error, BERYL_NO_MEMORY, "out of memory for program %s", job->label);
@@ -299,7 +306,7 @@ static bool compile_in(host *d, driver_job *job, const host_work *work, void **c
     *cause = driver_file_make(work->folder, names[0], parts,
                               (const size_t[]){sizeof first_line - 1, job->source_size, 1}, 3);
     if (*cause) return false;
-    const int told = openat(work->folder, names[2], O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    const int told = driver_openat(work->folder, names[2], O_RDWR | O_CREAT | O_EXCL, 0600);
     if (told < 0) *cause = errno;
     const ran how = told < 0 ? RAN_NOT : run_compiler(d, job, work->folder, names[0], names[1], told);
     if (how == RAN_WELL) good = read_output(d, job, work->folder, names[1], code, size);

@@ -47,7 +47,7 @@ static void remove_dead(void *user, int top, const char *name) {
     if (strncmp(name, FOLDER_NAME, sizeof FOLDER_NAME - 1) != 0 ||
         strlen(name) != sizeof FOLDER_NAME - 1 + UNIQUE)
         return;
-    const int folder = openat(top, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    const int folder = driver_openat(top, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0);
     if (folder < 0) return;
     if (is_own_folder(folder) && !flock(folder, LOCK_EX | LOCK_NB)) {
         driver_folder_each(folder, remove_entry, NULL);
@@ -57,25 +57,25 @@ static void remove_dead(void *user, int top, const char *name) {
 }
 
 static int make_folder(const char *top, host_work *work) {
-    const int all = open(top, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const int all = driver_openat(AT_FDCWD, top, O_RDONLY | O_DIRECTORY, 0);
     if (all >= 0) driver_folder_each(all, remove_dead, NULL);
     if (all >= 0) close(all);
     for (int i = 0; i < TRIES; i++) { /* somebody may take it for a dead one's before it is locked */
         const int n = snprintf(work->path, sizeof work->path, "%s/" FOLDER_NAME "XXXXXX", top);
         if (n < 0 || (size_t)n >= sizeof work->path) return ENAMETOOLONG;
         if (!mkdtemp(work->path)) return errno;
-        work->folder = open(work->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-        if (work->folder < 0) continue;
-        flock(work->folder, LOCK_EX | LOCK_NB);
-        if (is_own_folder(work->folder)) return 0;
-        close(work->folder);
+        work->folder = driver_openat(AT_FDCWD, work->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0);
+        if (work->folder >= 0) flock(work->folder, LOCK_EX | LOCK_NB);
+        if (work->folder >= 0 && is_own_folder(work->folder)) return 0;
+        if (work->folder >= 0) close(work->folder);
+        rmdir(work->path); /* it is empty, whosever it is by now */
     }
     return EBUSY;
 }
 
 int host_work_room(const host_work *work) {
     static const char zeros[64 << 10];
-    const int file = openat(work->folder, "room", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    const int file = driver_openat(work->folder, "room", O_WRONLY | O_CREAT | O_EXCL, 0600);
     if (file < 0) return errno == EEXIST ? 0 : errno; /* another worker looks */
     int cause = 0;
     for (int i = 0; i < ROOM_WANTED / (int)sizeof zeros && !cause; i++)
