@@ -277,6 +277,8 @@ beryl_status engine_sleep(beryl_engine *engine, beryl_error *error);
 void engine_run_forget(engine_run *run, const beryl_session *session);
 /* Into how many parts the rest of a run is cut. */
 uint32_t engine_pace_parts(const engine_plan *plan, uint32_t n_token);
+/* Is so much under way that a cancellation of this prompt would wait too long for another part? */
+bool engine_pace_waits(const beryl_engine *engine, const engine_run *run);
 /* A part is done, so many seconds after it could begin. */
 void engine_pace_done(beryl_engine *engine, const engine_run *run, double seconds);
 

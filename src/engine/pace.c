@@ -21,15 +21,26 @@ static double slowest(const engine_pace *p) {
     return p->worst < 2 * mean ? p->worst : 2 * mean;
 }
 
+/* Seconds of a run with so many tokens, 0: not known. Of this run as far as it is known, else as the last one was: more tokens
+ * take longer, fewer perhaps not. */
+static double expected(const engine_pace *p, uint32_t n_token) {
+    if (p->share > 0) return slowest(p);
+    return n_token > p->n_token && p->n_token ? p->seconds * n_token / p->n_token : p->seconds;
+}
+
 uint32_t engine_pace_parts(const engine_plan *plan, uint32_t n_token) {
-    const engine_pace *p = &plan->pace;
-    if (p->share == 0 && p->seconds == 0) return PARTS_FIRST;
-    /* of this run as far as it is known, else as the last one was; more tokens take longer, fewer perhaps not */
-    double seconds = p->share > 0 ? slowest(p) : p->seconds;
-    if (p->share == 0 && n_token > p->n_token) seconds *= (double)n_token / p->n_token;
+    const double seconds = expected(&plan->pace, n_token);
     uint32_t parts = 1;
+    if (seconds == 0) return PARTS_FIRST;
     while (parts < PARTS_MAX && seconds / parts > SUBMIT_SECONDS) parts *= 2;
     return parts;
+}
+
+bool engine_pace_waits(const beryl_engine *e, const engine_run *run) {
+    const engine_plan *plan = &e->plans[run->kind];
+    const double seconds = expected(&plan->pace, run->n_token);
+    if (e->n_flight < ENGINE_FLIGHT_LEAST) return false;
+    return seconds == 0 || seconds / engine_pace_parts(plan, run->n_token) * (e->n_flight + 1) > 2 * SUBMIT_SECONDS;
 }
 
 static double median(const double *values, uint32_t n) {

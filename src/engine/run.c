@@ -190,8 +190,7 @@ static beryl_status submit_prompt(beryl_engine *e, beryl_session *s, beryl_error
     if (e->prompt.n_row == 0) status = s->state == SESSION_LOGITS ? begin_logits(e, s, error) : begin_prompt(e, s, error);
     if (status != BERYL_OK) return status;
     const engine_run *run = &e->prompt;
-    /* A run that takes long waits for its parts, so that an end of the turn is met soon. */
-    if (e->n_flight >= ENGINE_FLIGHT_LEAST && engine_pace_parts(&e->plans[run->kind], run->n_token) > 1) return BERYL_PENDING;
+    if (engine_pace_waits(e, run)) return BERYL_PENDING;
     const size_t after = s->n_fed + run->n_token;
     if (after > s->highest) s->highest = after; /* the first part writes into the rings already */
     status = go_on(e, &e->prompt, error);
