@@ -314,7 +314,7 @@ sanitize-kernels:
 # is left out: its threads are not instrumented, and what they share looks like races.
 TSAN = -fsanitize=thread -fno-omit-frame-pointer
 TSAN_TESTS = threads/ host/ disk/ store/ device/dummy device/ids cuda/stand-in-slow cuda/stand-in-programs
-TSAN_ENV = TSAN_OPTIONS=second_deadlock_stack=1 $(shell setarch -R true 2> /dev/null && echo setarch -R)
+TSAN_ENV = TSAN_OPTIONS=second_deadlock_stack=1:suppressions=$(CURDIR)/tools/tsan.supp:print_suppressions=0 $(shell setarch -R true 2> /dev/null && echo setarch -R)
 
 ## tsan       the tests of what runs in threads under ThreadSanitizer (TESTS="threads/" runs some)
 tsan:
