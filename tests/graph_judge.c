@@ -475,7 +475,8 @@ static operand operand_of(const graph_judge *j, graph_value v, const uint32_t *e
     o.whole = (int32_t *)(void *)o.value;
     o.bound = c->bound + t->offset;
     o.ref.data = c->data ? (float *)c->data + t->offset : NULL;
-    if (!c->data && t->role == ROLE_STORED) o.ref.data = j->store->tensors.data[t->stored].host; /* caches, never cut */
+    const store_tensor *stored = t->role == ROLE_STORED ? &j->store->tensors.data[t->stored] : NULL;
+    if (!c->data && stored && stored->is_state) o.ref.data = stored->host; /* caches, never cut */
     return o;
 }
 
