@@ -16,21 +16,12 @@
 
 /* ---- loading ------------------------------------------------------------------------------------------------------ */
 
-static beryl_status finish(beryl_task *task, beryl_error *error) {
-    beryl_event event;
-    beryl_status status;
-    while ((status = beryl_wait(task, &event)) == BERYL_EVENT) {}
-    if (error && status != BERYL_OK) *error = *beryl_task_error(task);
-    beryl_task_close(task);
-    return status;
-}
-
 static beryl_status load(const beryl_engine_options *options, beryl_engine **engine, beryl_error *error) {
     beryl_task *task;
     beryl_status status = beryl_engine_open(options, engine, error);
     if (status != BERYL_OK) return status;
     status = beryl_engine_load(*engine, &task, error);
-    return status == BERYL_OK ? finish(task, error) : status;
+    return status == BERYL_OK ? model_finish(task, error, NULL) : status;
 }
 
 /* NULL after a failed check. */
@@ -643,13 +634,13 @@ static beryl_status whole_life(test *t, const beryl_engine_options *options, con
         const beryl_generate_options penalty = {.size = sizeof penalty, .seed = 3, .repetition_penalty = 1.1f, .ignore_eos = true, .max_tokens = 2};
         status = beryl_session_open(engine, NULL, &session, NULL);
         if (status == BERYL_OK) status = beryl_session_generate(session, prompt, n, &greedy, &task, NULL);
-        if (status == BERYL_OK) status = finish(task, NULL);
+        if (status == BERYL_OK) status = model_finish(task, NULL, NULL);
         if (status == BERYL_OK) status = beryl_session_chat(session, chat, &penalty, &task, NULL);
-        if (status == BERYL_OK) status = finish(task, NULL);
+        if (status == BERYL_OK) status = model_finish(task, NULL, NULL);
         if (status == BERYL_OK) status = beryl_session_save(session, file, &task, NULL);
-        if (status == BERYL_OK) status = finish(task, NULL);
+        if (status == BERYL_OK) status = model_finish(task, NULL, NULL);
         if (status == BERYL_OK) status = beryl_session_restore(session, file, &task, NULL);
-        if (status == BERYL_OK) status = finish(task, NULL);
+        if (status == BERYL_OK) status = model_finish(task, NULL, NULL);
         beryl_session_close(session);
     }
     beryl_free(engine, prompt);

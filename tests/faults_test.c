@@ -15,6 +15,7 @@
 #include "base/file.h"
 #include "engine/engine.h"
 #include "ir/tune.h"
+#include "host_rig.h"
 #include "model.h"
 
 #include <errno.h>
@@ -214,16 +215,6 @@ static void draw(bench *b, uint64_t n_call, const char *want) {
     for (uint32_t i = 0; i < b->scene->most && n_call && goes_on(b); i++) run_one(b, &kinds[drawn(b, 2)], drawn(b, (uint32_t)n_call), want);
 }
 
-static void keep(char *to, size_t size, const char *name) {
-    const char *value = getenv(name);
-    snprintf(to, size, "%s", value ? value : "");
-}
-
-static void put(const char *name, const char *value) {
-    if (*value) setenv(name, value, 1);
-    else unsetenv(name);
-}
-
 static const char *const variables[] = {"XDG_CACHE_HOME", "XDG_DATA_HOME", "TMPDIR", "PATH", "OLLAMA_MODELS", "BERYL_KERNELS"};
 enum { N_VARIABLE = sizeof variables / sizeof *variables };
 
@@ -241,7 +232,7 @@ static void play(test *t, const scene *s) {
     char want[sizeof b.answer];
     uint64_t n_call = 0;
     beryl_error error = {0};
-    for (int i = 0; i < N_VARIABLE; i++) keep(was[i], sizeof was[i], variables[i]);
+    for (int i = 0; i < N_VARIABLE; i++) host_rig_keep(was[i], sizeof was[i], variables[i]);
     snprintf(b.folder, sizeof b.folder, "%s/faults", test_scratch(t));
     make_folder(&b, "tmp");
     make_folder(&b, "cache");
@@ -263,7 +254,7 @@ static void play(test *t, const scene *s) {
         if (test_failed(t)) printf("  with BERYL_TEST_SEED=%s\n", seed ? seed : "1");
     }
     bench_end(&b);
-    for (int i = 0; i < N_VARIABLE; i++) put(variables[i], was[i]);
+    for (int i = 0; i < N_VARIABLE; i++) host_rig_put(variables[i], was[i]);
 }
 
 /* ---- engines -------------------------------------------------------------------------------------------------------- */

@@ -69,21 +69,21 @@ uint32_t host_rig_run(test *t, rig *r, uint32_t n) {
 
 /* ---- surroundings ------------------------------------------------------------------------------ */
 
-static void keep(char *to, size_t size, const char *name) {
+void host_rig_keep(char *to, size_t size, const char *name) {
     const char *value = getenv(name);
     snprintf(to, size, "%s", value ? value : "");
 }
 
-static void put(const char *name, const char *value) {
+void host_rig_put(const char *name, const char *value) {
     if (*value) setenv(name, value, 1);
     else unsetenv(name);
 }
 
 void host_away_begin(test *t, host_away *a, const char *name) {
     char path[600];
-    keep(a->path, sizeof a->path, "PATH");
-    keep(a->cache, sizeof a->cache, "XDG_CACHE_HOME");
-    keep(a->temporary, sizeof a->temporary, "TMPDIR");
+    host_rig_keep(a->path, sizeof a->path, "PATH");
+    host_rig_keep(a->cache, sizeof a->cache, "XDG_CACHE_HOME");
+    host_rig_keep(a->temporary, sizeof a->temporary, "TMPDIR");
     snprintf(path, sizeof path, "%s/%s", test_scratch(t), name);
     CHECK_INT(t, base_folder_make(path, NULL), BERYL_OK);
     setenv("XDG_CACHE_HOME", path, 1);
@@ -93,9 +93,9 @@ void host_away_begin(test *t, host_away *a, const char *name) {
 }
 
 void host_away_end(const host_away *a) {
-    put("PATH", a->path);
-    put("XDG_CACHE_HOME", a->cache);
-    put("TMPDIR", a->temporary);
+    host_rig_put("PATH", a->path);
+    host_rig_put("XDG_CACHE_HOME", a->cache);
+    host_rig_put("TMPDIR", a->temporary);
 }
 
 typedef struct listing {

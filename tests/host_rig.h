@@ -10,6 +10,9 @@ device_program_desc host_rig_desc(const char *text);
 /* Compiles and runs it; the first word of the result, where x is 1 and the factor 3; 0: failed. */
 uint32_t host_rig_run(test *t, rig *r, uint32_t n);
 
+/* A variable of the environment, "" where it is not set; and put back. */
+void host_rig_keep(char *to, size_t size, const char *name);
+void host_rig_put(const char *name, const char *value);
 /* What a case changes of the environment, put back by host_away_end. */
 typedef struct host_away {
     char path[4096], cache[600], temporary[600];

@@ -147,6 +147,14 @@ beryl_status model_finish(beryl_task *task, beryl_error *error, beryl_result *re
     return status;
 }
 
+beryl_status model_saved_write(void *user, const void *data, size_t size) {
+    model_saved *s = user;
+    if (size > sizeof s->data - s->size) return BERYL_IO;
+    memcpy(s->data + s->size, data, size);
+    s->size += size;
+    return BERYL_OK;
+}
+
 void model_answer_add(model_answer *a, const beryl_event *event) {
     if (event->kind != BERYL_EVENT_TOKEN) return;
     if (event->token >= 0 && a->n_token < sizeof a->tokens / sizeof *a->tokens)

@@ -71,6 +71,13 @@ bool model_case_get(test *t, model_ref *r, uint32_t index, model_case *c);
 /* Steps a task to its end, drops its events, closes it. */
 beryl_status model_finish(beryl_task *task, beryl_error *error, beryl_result *result);
 
+/* What a sink of a saved session was given. */
+typedef struct model_saved {
+    unsigned char data[64 << 10];
+    size_t size;
+} model_saved;
+beryl_status model_saved_write(void *user, const void *data, size_t size);
+
 typedef struct model_answer {
     int32_t tokens[256];
     size_t n_token;

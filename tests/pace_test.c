@@ -1,7 +1,7 @@
 /* pace_test.c - how runs are cut into submits, and prompts into pieces, on a device that takes its time. */
 #include "device/dummy/dummy.h"
 #include "engine/engine.h"
-#include "test.h"
+#include "model.h"
 
 #include <string.h>
 
@@ -45,14 +45,6 @@ static beryl_task *ask(test *t, beryl_session *session, uint32_t n, uint32_t n_a
     return task;
 }
 
-static beryl_status finish(beryl_task *task) {
-    beryl_event event;
-    beryl_status status;
-    while ((status = beryl_wait(task, &event)) == BERYL_EVENT) {}
-    beryl_task_close(task);
-    return status;
-}
-
 static uint64_t runs_of(const slow *s) {
     beryl_stats stats;
     beryl_engine_stats(s->engine, &stats);
@@ -68,11 +60,11 @@ static device_dummy_times times_of(const slow *s, uint32_t from) {
 static void test_pieces(test *t, slow *s) {
     /* The time of a run is a + b n, 0.25 s for a full piece: weights are unpacked for each. */
     device_dummy_slow(s->engine->device, 2e-3, 1e-6);
-    CHECK_INT(t, finish(ask(t, s->session, PIECE, 1, 1)), BERYL_OK);
+    CHECK_INT(t, model_finish(ask(t, s->session, PIECE, 1, 1), NULL, NULL), BERYL_OK);
     const device_dummy_times one = times_of(s, 2);
     const uint64_t before = runs_of(s);
     CHECK(t, one.all > 0.15 && one.longest < 0.15);
-    CHECK_INT(t, finish(ask(t, s->session, 4 * PIECE, 1, 2)), BERYL_OK);
+    CHECK_INT(t, model_finish(ask(t, s->session, 4 * PIECE, 1, 2), NULL, NULL), BERYL_OK);
     const device_dummy_times five = times_of(s, 2);
     CHECK_INT(t, runs_of(s) - before, 4);
     CHECK(t, five.all <= 5.01 * one.all);
@@ -91,7 +83,7 @@ static void test_cancel(test *t, slow *s) {
     }
     beryl_cancel(task);
     const uint32_t submits = times_of(s, 0).submits;
-    CHECK_INT(t, finish(task), BERYL_CANCELLED);
+    CHECK_INT(t, model_finish(task, NULL, NULL), BERYL_CANCELLED);
     CHECK_INT(t, times_of(s, 0).submits, submits);
     CHECK(t, times_of(s, 2).longest < 0.2);
     /* What was begun and left does not count as read. */
@@ -101,7 +93,7 @@ static void test_cancel(test *t, slow *s) {
     CHECK_INT(t, s->session->n_fed, 0);
     device_dummy_slow(s->engine->device, 0, 0);
     const uint64_t before = runs_of(s);
-    CHECK_INT(t, finish(ask(t, s->session, 2 * PIECE, 1, 1)), BERYL_OK);
+    CHECK_INT(t, model_finish(ask(t, s->session, 2 * PIECE, 1, 1), NULL, NULL), BERYL_OK);
     CHECK_INT(t, runs_of(s) - before, 2);
 }
 
@@ -110,7 +102,7 @@ static void test_fairness(test *t, slow *s) {
     beryl_session *other = NULL;
     beryl_event event;
     CHECK_INT(t, beryl_session_open(s->engine, NULL, &other, NULL), BERYL_OK);
-    CHECK_INT(t, finish(ask(t, s->session, PIECE, 1, 1)), BERYL_OK); /* so that speeds are known */
+    CHECK_INT(t, model_finish(ask(t, s->session, PIECE, 1, 1), NULL, NULL), BERYL_OK); /* so that speeds are known */
     beryl_task *answer = ask(t, s->session, 8, 200, 2);
     while (beryl_wait(answer, &event) == BERYL_EVENT && event.kind != BERYL_EVENT_TOKEN) {}
     device_dummy_slow(s->engine->device, 3e-3, 0); /* four parts */
@@ -120,8 +112,8 @@ static void test_fairness(test *t, slow *s) {
     CHECK(t, n >= 3 && n < 50);
     beryl_cancel(prompt);
     beryl_cancel(answer);
-    CHECK_INT(t, finish(prompt), BERYL_CANCELLED);
-    CHECK_INT(t, finish(answer), BERYL_CANCELLED);
+    CHECK_INT(t, model_finish(prompt, NULL, NULL), BERYL_CANCELLED);
+    CHECK_INT(t, model_finish(answer, NULL, NULL), BERYL_CANCELLED);
     beryl_session_close(other);
 }
 

@@ -22,21 +22,8 @@ static void first_input(test *t, model_make_kind kind) {
     free(kept);
 }
 
-typedef struct saved {
-    unsigned char data[16 << 10];
-    size_t size;
-} saved;
-
-static beryl_status saved_write(void *user, const void *data, size_t size) {
-    saved *s = user;
-    if (size > sizeof s->data - s->size) return BERYL_IO;
-    memcpy(s->data + s->size, data, size);
-    s->size += size;
-    return BERYL_OK;
-}
-
-static void save(test *t, beryl_session *session, saved *to) {
-    const beryl_sink sink = {.user = to, .write = saved_write};
+static void save(test *t, beryl_session *session, model_saved *to) {
+    const beryl_sink sink = {.user = to, .write = model_saved_write};
     beryl_error error = {0};
     beryl_task *task;
     to->size = 0;
@@ -47,7 +34,7 @@ static void save(test *t, beryl_session *session, saved *to) {
 
 /* A row of one head of 32 has 34 bytes. */
 static void odd_rows(test *t) {
-    static saved first, second;
+    static model_saved first, second;
     size_t size;
     uint8_t *file = model_make(MODEL_MAKE_BLOCKS, &size);
     const beryl_source source = base_source_of_memory(file, size);

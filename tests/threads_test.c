@@ -17,11 +17,6 @@ enum { THREAD_MAX = 6, SESSIONS = 2, TOKENS_MAX = 12 };
 
 /* ---- a whole life of an engine ------------------------------------------------------------------------------------ */
 
-typedef struct saved {
-    unsigned char data[64 << 10];
-    size_t size;
-} saved;
-
 typedef struct life { /* what one thread does, and what came of it */
     model_make_kind kind;
     const char *device;
@@ -30,16 +25,8 @@ typedef struct life { /* what one thread does, and what came of it */
     size_t n_token[SESSIONS];
     beryl_status status;
     beryl_error error;
-    saved saved;
+    model_saved saved;
 } life;
-
-static beryl_status saved_write(void *user, const void *data, size_t size) {
-    saved *s = user;
-    if (size > sizeof s->data - s->size) return BERYL_IO;
-    memcpy(s->data + s->size, data, size);
-    s->size += size;
-    return BERYL_OK;
-}
 
 /* Steps the tasks in turn until all have ended, and closes them. */
 static beryl_status finish_all(life *l, beryl_task *tasks[SESSIONS]) {
@@ -66,7 +53,7 @@ static beryl_status finish_all(life *l, beryl_task *tasks[SESSIONS]) {
 }
 
 static beryl_status save_and_restore(life *l, beryl_session *from, beryl_session *to) {
-    const beryl_sink sink = {.user = &l->saved, .write = saved_write};
+    const beryl_sink sink = {.user = &l->saved, .write = model_saved_write};
     beryl_task *task;
     l->saved.size = 0;
     beryl_status status = beryl_session_save_to(from, &sink, &task, &l->error);
