@@ -237,11 +237,9 @@ static beryl_status place_model(beryl_engine *e, beryl_error *error) {
     add_model_weights(e, e->table_on_host, &status, error);
     if (status == BERYL_OK) status = check_claim(e, error);
     if (status != BERYL_OK) return status;
-    const gemma4_config *c = &e->model.config;
-    uint32_t context = e->options.context ? e->options.context : grown_context(e);
-    if (!e->options.context && context > c->context_max) context = c->context_max;
-    if (context > c->context_max)
-        return base_fail(error, BERYL_BAD_INPUT, "--context %u: this model has at most %u", context, c->context_max);
+    const uint32_t most = e->model.config.context_max, grown = grown_context(e);
+    const uint32_t context = e->options.context ? e->options.context : grown < most ? grown : most;
+    if (context > most) return base_fail(error, BERYL_BAD_INPUT, "--context %u: this model has at most %u", context, most);
     if (e->model.config.n_vocab != text_n_token(e->tokenizer)) return base_fail(error, BERYL_BAD_FILE, "vocabulary of two sizes");
     e->piece = e->options.piece ? e->options.piece : ENGINE_PIECE;
     if (e->piece > context) e->piece = context;

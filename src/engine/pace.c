@@ -7,8 +7,6 @@
  */
 #include "engine/engine.h"
 
-#include <string.h>
-
 #define SUBMIT_SECONDS 0.1   /* a part, as planned */
 #define DISPATCH_SECONDS 0.2 /* one dispatch: above, shorter pieces are tried */
 #define SLOWER 1.05          /* a token of a shorter piece may cost so much more */
