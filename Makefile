@@ -69,7 +69,7 @@ PROGRAM := $(BUILD)/bin/beryl
 TESTER := $(BUILD)/bin/beryl-test
 TREE := $(BUILD)/lib/beryl/$(WGPU) $(BUILD)/share/beryl/models/default.gguf
 
-.PHONY: all run test check docs bench fuzz sanitize sanitize-kernels tsan coverage install uninstall clean help
+.PHONY: all run test test-all check docs bench fuzz sanitize sanitize-kernels tsan coverage install uninstall clean help
 .PHONY: replay fuzzers random-graphs $(FUZZ_NAMES:%=fuzz-%) check-build check-wasm check-style check-docs check-wgsl FORCE
 .PHONY: web web-module web-packages web-test web-serve
 .DELETE_ON_ERROR:
@@ -217,6 +217,10 @@ TEST_ENV = env -u BERYL_DEVICE -u OLLAMA_MODELS -u XDG_DATA_HOME -u XDG_CACHE_HO
     HOME=$(abspath $(BUILD))/home XDG_RUNTIME_DIR=$(abspath $(BUILD))/home BERYL_PROGRAM=$(abspath $(PROGRAM)) \
     $(if $(LAVAPIPE),VK_ICD_FILENAMES=$(LAVAPIPE) VK_DRIVER_FILES=$(LAVAPIPE))
 
+## test-all   the same with the forms that make test only draws from
+test-all:
+	@BERYL_TEST_ALL=1 $(MAKE) test
+
 ## test       set up this machine, build, and run every test (TESTS="gguf/ graph/" runs some)
 test:
 	@tools/setup test
@@ -236,6 +240,7 @@ bench: $(PROGRAM) $(BENCH_SRC:bench/%.c=$(BUILD)/bench/%)
 	@set -e; for program in $(BENCH_SRC:bench/%.c=$(BUILD)/bench/%); do echo; $$program; done
 $(BENCH_SRC:%.c=$(BUILD)/%): %: %.o $(INTERNAL)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
+$(BUILD)/bench/texts_bench: $(BUILD)/tests/shape_make.o $(BUILD)/tests/gguf_make.o
 
 # gcc finds some only where it optimises; clang's do not depend on it.
 ## check      warnings are errors with gcc and clang; wasm; who includes whom; sizes; words; scripts; documents
@@ -261,7 +266,7 @@ check-wgsl:
 check-docs: $(PROGRAM)
 	tools/docs --check $(PROGRAM)
 
-## docs       writes the pages that the program's tables know: docs/commands.md, docs/operations.md, docs/ir-ops.md
+## docs       writes the pages that the program's tables know: docs/commands.md, docs/operations.md, docs/ir-ops.md, docs/types.md
 docs: $(PROGRAM)
 	@tools/docs $(PROGRAM)
 

@@ -1,14 +1,16 @@
-/* graph_bench.c - graphs of few operations through the whole compiler: joined to one kernel and one by one, beside the best
- * copy that there is, the device's own or the first case.
+/* graph_bench.c - graphs of few operations through the whole compiler: joined to one kernel and
+ * one by one, beside the best copy that there is, the device's own or the first case.
  *
  *   graph_bench [--device D] [--op NAME] [--size ROWS,COLUMNS] [--tune FILE]
  *
- * Every result is compared with the reference functions on a small graph of the same form first (sizes that are no multiple of
- * anything). A time is that of many runs queued at once, the best of a few rounds; GB/s counts what has to be read and written
- * once the operations are joined, for both columns. BERYL_KERNELS=generated chooses generated kernels where hand-written ones are the
- * default. --tune searches the numbers of each kernel first, keeps them in FILE, and gives the joined graph's time with them too. */
+ * Every result is compared with the reference functions on a small graph of the same form first
+ * (sizes that are no multiple of anything). A time is that of many runs queued at once, the best
+ * of a few rounds; GB/s counts what has to be read and written once the operations are joined,
+ * for both columns. BERYL_KERNELS=generated chooses generated kernels where hand-written ones
+ * are the default. --tune searches the numbers of each kernel first, keeps them in FILE, and
+ * gives the joined graph's time with them too. */
 #include "base/thread.h"
-#include "graph/exec.h"
+#include "plan/exec.h"
 #include "ir/tune.h"
 
 #include <math.h>
@@ -28,7 +30,7 @@ static uint32_t short_row(uint32_t n) {
     return n % 64 ? 20 : 64;
 }
 
-/* ---- the table --------------------------------------------------------------------------------------------------- */
+/* ---- the table ------------------------------------------------------------------------------- */
 
 static graph_value make_copy(const operands *o) {
     return graph_copy(o->g, o->x);
@@ -43,7 +45,8 @@ static graph_value make_chain3(const operands *o) {
 }
 
 static graph_value make_chain6(const operands *o) {
-    graph_value a = graph_gelu_tanh(o->g, graph_scale(o->g, graph_mul(o->g, graph_add(o->g, o->x, o->y), o->w), 0.5f));
+    graph_value a = graph_gelu_tanh(
+        o->g, graph_scale(o->g, graph_mul(o->g, graph_add(o->g, o->x, o->y), o->w), 0.5f));
     return graph_softcap(o->g, graph_add(o->g, a, o->x), 30);
 }
 
@@ -66,7 +69,8 @@ static graph_value make_residual(const operands *o) {
 }
 
 static graph_value make_soft_chain(const operands *o) {
-    return graph_mul(o->g, graph_softmax(o->g, graph_scale(o->g, graph_add(o->g, o->x, o->w), 3)), o->y);
+    return graph_mul(o->g, graph_softmax(o->g, graph_scale(o->g, graph_add(o->g, o->x, o->w), 3)),
+                     o->y);
 }
 
 static graph_value make_choice(const operands *o) {
@@ -78,8 +82,10 @@ static graph_value make_product(const operands *o) {
     const graph_tensor *t = graph_tensor_at(o->g, o->x);
     const uint32_t k = short_row(t->dim[1].size);
     const graph_dim dims[2] = {{t->dim[0].size * t->dim[1].size / k, 0}, {k, 0}};
-    const graph_value x = graph_reshape(o->g, o->x, 2, dims), w = graph_narrow(o->g, graph_reshape(o->g, o->y, 2, dims), 0, 0, k);
-    const graph_value y = graph_scale(o->g, graph_add(o->g, graph_matmul(o->g, x, w), graph_narrow(o->g, o->w, 0, 0, k)), 0.5f);
+    const graph_value x = graph_reshape(o->g, o->x, 2, dims),
+                      w = graph_narrow(o->g, graph_reshape(o->g, o->y, 2, dims), 0, 0, k);
+    const graph_value y = graph_scale(
+        o->g, graph_add(o->g, graph_matmul(o->g, x, w), graph_narrow(o->g, o->w, 0, 0, k)), 0.5f);
     return graph_add(o->g, y, x);
 }
 
@@ -88,11 +94,18 @@ static graph_value make_terms(const operands *o) {
     const graph_tensor *t = graph_tensor_at(o->g, o->x);
     const uint32_t m = t->dim[0].size, d = t->dim[1].size / 4;
     const graph_dim dims[3] = {{m, 0}, {4, 0}, {d, 0}}, pairs[2] = {{m * d, 0}, {4, 0}};
-    const operands parts = {o->g, graph_reshape(o->g, o->x, 3, dims), graph_reshape(o->g, o->y, 3, dims), graph_narrow(o->g, o->w, 0, 0, d), 0, 0};
-    return graph_weighted_sum(o->g, make_chain3(&parts), graph_narrow(o->g, graph_reshape(o->g, o->y, 2, pairs), 0, 0, m));
+    const operands parts = {o->g,
+                            graph_reshape(o->g, o->x, 3, dims),
+                            graph_reshape(o->g, o->y, 3, dims),
+                            graph_narrow(o->g, o->w, 0, 0, d),
+                            0,
+                            0};
+    return graph_weighted_sum(o->g, make_chain3(&parts),
+                              graph_narrow(o->g, graph_reshape(o->g, o->y, 2, pairs), 0, 0, m));
 }
 
-/* Two of eight matrices for each short row, chosen by its own numbers; a w and a gate behind them. */
+/* Two of eight matrices for each short row, chosen by its own numbers; a w and a gate behind
+ * them. */
 static graph_value make_experts(const operands *o) {
     const graph_tensor *t = graph_tensor_at(o->g, o->x);
     const uint32_t k = short_row(t->dim[1].size), rows = t->dim[0].size * t->dim[1].size / k;
@@ -100,7 +113,8 @@ static graph_value make_experts(const operands *o) {
     graph_value chosen;
     graph_topk(o->g, graph_narrow(o->g, graph_reshape(o->g, o->y, 2, dims), 1, 0, 8), 2, &chosen);
     const graph_value y = graph_matmul_id(o->g, graph_reshape(o->g, o->x, 3, tokens), o->e, chosen);
-    return graph_scale(o->g, graph_gelu_tanh(o->g, graph_add(o->g, y, graph_narrow(o->g, o->w, 0, 0, k))), 0.5f);
+    return graph_scale(
+        o->g, graph_gelu_tanh(o->g, graph_add(o->g, y, graph_narrow(o->g, o->w, 0, 0, k))), 0.5f);
 }
 
 static const struct kase {
@@ -108,15 +122,28 @@ static const struct kase {
     graph_value (*make)(const operands *o);
     uint32_t n_full; /* of [m, n], read and written */
 } cases[] = {
-    {"copy", make_copy, 2},         {"add", make_add, 3},           {"chain of 3", make_chain3, 3},         {"chain of 6", make_chain6, 3},
-    {"softmax", make_softmax, 2},   {"rms_norm", make_rms_norm, 2}, {"layer_norm", make_layer_norm, 2}, {"norm, add, norm", make_residual, 3}, {"softmax in a chain", make_soft_chain, 3},
-    {"chain to argmax", make_choice, 2}, {"product to chain", make_product, 2}, {"chain to sum", make_terms, 2},
+    {"copy", make_copy, 2},
+    {"add", make_add, 3},
+    {"chain of 3", make_chain3, 3},
+    {"chain of 6", make_chain6, 3},
+    {"softmax", make_softmax, 2},
+    {"rms_norm", make_rms_norm, 2},
+    {"layer_norm", make_layer_norm, 2},
+    {"norm, add, norm", make_residual, 3},
+    {"softmax in a chain", make_soft_chain, 3},
+    {"chain to argmax", make_choice, 2},
+    {"product to chain", make_product, 2},
+    {"chain to sum", make_terms, 2},
     {"experts to chain", make_experts, 3},
 };
 
-/* ---- one graph ------------------------------------------------------------------------------------------------------ */
+/* ---- one graph ------------------------------------------------------------------------------- */
 
-typedef struct numbers { float *data; size_t n; } numbers; /* the file of the weights: all tensors begin at its start */
+/* the file of the weights: all tensors begin at its start */
+typedef struct numbers {
+    float *data;
+    size_t n;
+} numbers;
 
 static beryl_status numbers_read(void *user, uint64_t offset, void *to, size_t size) {
     memcpy(to, (const char *)((const numbers *)user)->data + offset, size);
@@ -132,26 +159,40 @@ typedef struct job {
     bool open;
 } job;
 
-static beryl_status job_open(job *j, base_heap *heap, device *d, numbers *file, const struct kase *c, uint32_t m, uint32_t n, bool unfused, graph_exec_search *search, beryl_error *error) {
+static beryl_status job_open(job *j, base_heap *heap, device *d, numbers *file,
+                             const struct kase *c, uint32_t m, uint32_t n, bool unfused,
+                             lower_search *search, beryl_error *error) {
     *j = (job){.source = {.size = file->n * sizeof(float), .user = file, .read = numbers_read}};
     beryl_status status = store_init(&j->store, heap, d, &j->source, 1, error);
     if (status != BERYL_OK) return status;
     j->open = true;
     const uint32_t full[2] = {m, n}, matrices[3] = {8, short_row(n), short_row(n)};
-    const uint32_t ids[5] = {store_add_weight(&j->store, "x", TYPE_F32, 2, full, 0, 0, 0, false), store_add_weight(&j->store, "y", TYPE_F32, 2, full, 1, 0, 64, false),
-                             store_add_weight(&j->store, "w", TYPE_F32, 1, &n, 2, 0, 0, false), store_add_weight(&j->store, "v", TYPE_F32, 1, &n, 3, 0, 128, false),
-                             store_add_weight(&j->store, "e", TYPE_F32, 3, matrices, 4, 0, 0, false)};
+    const uint32_t ids[5] = {
+        store_add_weight(&j->store, "x", TYPE_F32, 2, full, 0, 0, 0, false),
+        store_add_weight(&j->store, "y", TYPE_F32, 2, full, 1, 0, 64, false),
+        store_add_weight(&j->store, "w", TYPE_F32, 1, &n, 2, 0, 0, false),
+        store_add_weight(&j->store, "v", TYPE_F32, 1, &n, 3, 0, 128, false),
+        store_add_weight(&j->store, "e", TYPE_F32, 3, matrices, 4, 0, 0, false)};
     status = store_layout(&j->store, 0, error);
     if (status == BERYL_OK) status = store_make(&j->store, error);
     if (status == BERYL_OK)
-        while ((status = store_upload_step(&j->store, error)) == BERYL_PENDING || status == BERYL_EVENT) continue;
+        while ((status = store_upload_step(&j->store, error)) == BERYL_PENDING ||
+               status == BERYL_EVENT)
+            continue;
     if (status != BERYL_OK) return status;
     j->g = graph_open(heap);
-    const operands o = {j->g, graph_stored(j->g, &j->store, ids[0]), graph_stored(j->g, &j->store, ids[1]), graph_stored(j->g, &j->store, ids[2]),
-                        graph_stored(j->g, &j->store, ids[3]), graph_stored(j->g, &j->store, ids[4])};
+    const operands o = {j->g,
+                        graph_stored(j->g, &j->store, ids[0]),
+                        graph_stored(j->g, &j->store, ids[1]),
+                        graph_stored(j->g, &j->store, ids[2]),
+                        graph_stored(j->g, &j->store, ids[3]),
+                        graph_stored(j->g, &j->store, ids[4])};
     j->out = c->make(&o);
     graph_output(j->g, j->out, "out");
-    status = graph_exec_open(j->g, &j->store, &(graph_exec_options){.exact = true, .chains = true, .unfused = unfused, .search = search}, &j->exec, error);
+    status = graph_exec_open(
+        j->g, &j->store,
+        &(graph_exec_options){.exact = true, .chains = true, .unfused = unfused, .search = search},
+        &j->exec, error);
     while (status == BERYL_OK && (status = graph_exec_ready(j->exec, error)) == BERYL_PENDING) {
         base_sleep(1e-4);
         status = BERYL_OK;
@@ -166,12 +207,14 @@ static void job_close(job *j) {
     if (j->open) store_fini(&j->store);
 }
 
-static beryl_status job_run(job *j, device *d, uint32_t n, bool fetch, const void **data, beryl_error *error) {
+static beryl_status job_run(job *j, device *d, uint32_t n, bool fetch, const void **data,
+                            beryl_error *error) {
     const uint32_t extents[GRAPH_EXTENT_MAX + 1] = {0};
     device_ticket ticket = 0, done;
     beryl_status status = BERYL_OK;
     for (uint32_t i = 0; i < n && status == BERYL_OK; i++)
-        while ((status = graph_exec_submit(j->exec, extents, &j->out, fetch, &ticket, error)) == BERYL_PENDING)
+        while ((status = graph_exec_submit(j->exec, extents, &j->out, fetch, &ticket, error)) ==
+               BERYL_PENDING)
             if (device_poll(d, &done, error)) break;
     if (status == BERYL_OK && d) status = device_wait(d, ticket, error);
     const void *found = NULL;
@@ -181,28 +224,32 @@ static beryl_status job_run(job *j, device *d, uint32_t n, bool fetch, const voi
 }
 
 /* The largest difference from the reference, relative to 1 + |value|. */
-static beryl_status check(base_heap *heap, device *d, numbers *file, const struct kase *c, double *worst, beryl_error *error) {
+static beryl_status check(base_heap *heap, device *d, numbers *file, const struct kase *c,
+                          double *worst, beryl_error *error) {
     job jobs[2];
     const void *data[2];
     beryl_status status = BERYL_OK;
     *worst = 0;
     for (int i = 0; i < 2; i++) jobs[i] = (job){0};
     for (int i = 0; i < 2 && status == BERYL_OK; i++) {
-        status = job_open(&jobs[i], heap, i ? NULL : d, file, c, CHECK_ROWS, CHECK_COLUMNS, false, NULL, error);
+        status = job_open(&jobs[i], heap, i ? NULL : d, file, c, CHECK_ROWS, CHECK_COLUMNS, false,
+                          NULL, error);
         if (status == BERYL_OK) status = job_run(&jobs[i], i ? NULL : d, 1, true, &data[i], error);
     }
     const graph_tensor *t = status == BERYL_OK ? graph_tensor_at(jobs[0].g, jobs[0].out) : NULL;
     for (uint64_t i = 0; t && t->type == TYPE_I32 && i < graph_element_bound(t); i++)
         if (((const int32_t *)data[0])[i] != ((const int32_t *)data[1])[i]) *worst = 1;
     for (uint64_t i = 0; t && t->type == TYPE_F32 && i < graph_element_bound(t); i++) {
-        const double got = ((const float *)data[0])[i], want = ((const float *)data[1])[i], off = fabs(got - want) / (1 + fabs(want));
+        const double got = ((const float *)data[0])[i], want = ((const float *)data[1])[i],
+                     off = fabs(got - want) / (1 + fabs(want));
         if (!(off <= *worst)) *worst = off;
     }
     for (int i = 0; i < 2; i++) job_close(&jobs[i]);
     return status;
 }
 
-static beryl_status time_job(base_heap *heap, device *d, numbers *file, const struct kase *c, uint32_t m, uint32_t n, bool unfused, graph_exec_search *search,
+static beryl_status time_job(base_heap *heap, device *d, numbers *file, const struct kase *c,
+                             uint32_t m, uint32_t n, bool unfused, lower_search *search,
                              double *best, uint32_t *dispatches, beryl_error *error) {
     job j;
     const void *data;
@@ -235,7 +282,8 @@ static beryl_status time_job(base_heap *heap, device *d, numbers *file, const st
 static beryl_status time_copy(device *d, uint64_t bytes, double *rate, beryl_error *error) {
     device_buffer buffers[2] = {{0}, {0}};
     beryl_status status = BERYL_OK;
-    for (int i = 0; i < 2 && status == BERYL_OK; i++) status = device_buffer_make(d, bytes, "copy", &buffers[i], error);
+    for (int i = 0; i < 2 && status == BERYL_OK; i++)
+        status = device_buffer_make(d, bytes, "copy", &buffers[i], error);
     device_command list[QUEUED];
     for (int i = 0; i < QUEUED; i++) {
         list[i] = (device_command){.kind = DEVICE_COPY};
@@ -247,7 +295,8 @@ static beryl_status time_copy(device *d, uint64_t bytes, double *rate, beryl_err
     for (int r = 0; r < 2 * ROUNDS && status == BERYL_OK; r++) {
         device_ticket ticket;
         const double begin = base_time();
-        status = device_submit(d, &(device_submit_desc){list, n, none, sizeof none}, &ticket, error);
+        status =
+            device_submit(d, &(device_submit_desc){list, n, none, sizeof none}, &ticket, error);
         if (status == BERYL_OK) status = device_wait(d, ticket, error);
         const double seconds = (base_time() - begin) / n;
         if (seconds < best) best = seconds;
@@ -273,7 +322,8 @@ int main(int argc, char **argv) {
         else if (value && !strcmp(argv[i], "--op")) only = value;
         else if (value && !strcmp(argv[i], "--tune")) tune = value;
         else if (!value || strcmp(argv[i], "--size") || sscanf(value, "%u,%u", &m, &n) != 2) {
-            fprintf(stderr, "graph_bench [--device D] [--op NAME] [--size ROWS,COLUMNS] [--tune FILE]\n");
+            fprintf(stderr,
+                    "graph_bench [--device D] [--op NAME] [--size ROWS,COLUMNS] [--tune FILE]\n");
             return 2;
         }
     }
@@ -292,25 +342,32 @@ int main(int argc, char **argv) {
     for (size_t i = 0; i < file.n; i++) file.data[i] = (float)(base_random_unit(&random) * 4 - 2);
     double copy = 0;
     if (time_copy(d, (uint64_t)m * n * 4, &copy, &error)) return fail("copy", &error);
-    printf("%s:%u %s, %s; f32 [%u, %u]; the device's copy %.1f GB/s\n", caps->backend, caps->index, caps->name, caps->driver, m, n, copy * 1e-9);
-    printf("%-20s %10s %9s %7s %10s %10s %10s %7s %11s\n", "", "us", "GB/s", "% copy", "dispatches", "unfused us", "dispatches", "times", "off by");
+    printf("%s:%u %s, %s; f32 [%u, %u]; the device's copy %.1f GB/s\n", caps->backend, caps->index,
+           caps->name, caps->driver, m, n, copy * 1e-9);
+    printf("%-20s %10s %9s %7s %10s %10s %10s %7s %11s\n", "", "us", "GB/s", "% copy", "dispatches",
+           "unfused us", "dispatches", "times", "off by");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const struct kase *c = &cases[i];
         double fused = 0, single = 0, worst = 0;
         uint32_t few = 0, many = 0;
         if (only && strcmp(only, c->name)) continue;
         if (check(&heap, d, &file, c, &worst, &error)) return fail(c->name, &error);
-        if (time_job(&heap, d, &file, c, m, n, false, NULL, &fused, &few, &error)) return fail(c->name, &error);
-        if (time_job(&heap, d, &file, c, m, n, true, NULL, &single, &many, &error)) return fail(c->name, &error);
-        graph_exec_search search = {.cache = cache, .n_timed = TIMED, .again = true, .left = 1};
+        if (time_job(&heap, d, &file, c, m, n, false, NULL, &fused, &few, &error))
+            return fail(c->name, &error);
+        if (time_job(&heap, d, &file, c, m, n, true, NULL, &single, &many, &error))
+            return fail(c->name, &error);
+        lower_search search = {.cache = cache, .n_timed = TIMED, .again = true, .left = 1};
         double tuned = 0;
         uint32_t same;
-        if (cache && time_job(&heap, d, &file, c, m, n, false, &search, &tuned, &same, &error)) return fail(c->name, &error);
+        if (cache && time_job(&heap, d, &file, c, m, n, false, &search, &tuned, &same, &error))
+            return fail(c->name, &error);
         const double rate = (double)c->n_full * m * n * 4 / fused;
         if (c->make == make_copy && rate > copy) copy = rate;
-        printf("%-20s %10.1f %9.1f %7.1f %10u %10.1f %10u %7.2f %11.1e", c->name, fused * 1e6, rate * 1e-9, rate / copy * 100, few, single * 1e6, many,
-               single / fused, worst);
-        if (cache) printf(" tuned %10.1f us, %.2f times as fast: %s", tuned * 1e6, fused / tuned, search.numbers);
+        printf("%-20s %10.1f %9.1f %7.1f %10u %10.1f %10u %7.2f %11.1e", c->name, fused * 1e6,
+               rate * 1e-9, rate / copy * 100, few, single * 1e6, many, single / fused, worst);
+        if (cache)
+            printf(" tuned %10.1f us, %.2f times as fast: %s", tuned * 1e6, fused / tuned,
+                   search.numbers);
         printf("\n");
         fflush(stdout);
     }

@@ -1,10 +1,13 @@
-/* plan_bench.c - where the time of a model's plans goes, dispatch by dispatch, by the device's own clock.
+/* plan_bench.c - where the time of a model's plans goes, dispatch by dispatch, by the device's
+ * own clock.
  *   plan_bench [MODEL] [decode|prefill|output] [N_TOKEN] [DEPTH] [exact] [sweep]
- * sweep: reads other forms of products from stdin, a plan a line, and prints what a step of each takes, and its dispatches
- * of those products. A line is a list of PRODUCT=wg,lanes,rows,depth,groups,n_x[,apart|within] (lower_form.h; 0 or nothing: as
- * it is chosen); PRODUCT is one of the table below, or a part of the weight's name. An empty line: all as chosen,
- * and all dispatches. So
- *   printf '\nqkv=512,16,1,1,132\nqkv=,,,,,,apart down=128,32,1,2\n' | plan_bench e2b.gguf decode 1 100 sweep
+ * sweep: reads other forms of products from stdin, a plan a line, and prints what a step of each
+ * takes, and its dispatches of those products. A line is a list of
+ * PRODUCT=wg,lanes,rows,depth,groups,n_x[,apart|within] (tile/form.h; 0 or nothing: as it is
+ * chosen); PRODUCT is one of the table below, or a part of the weight's name. An empty line: all
+ * as chosen, and all dispatches. So
+ *   printf '\nqkv=512,16,1,1,132\nqkv=,,,,,,apart down=128,32,1,2\n' | plan_bench e2b.gguf decode 1
+ *   100 sweep
  * Reads inside the library: it is for those who work on kernels. */
 #include "engine/probe.h"
 
@@ -16,10 +19,19 @@
 #define WARM_SECONDS 0.3
 enum { RUNS = 48, FORM_MAX = 12, LINE_MAX_BYTES = 1024, KIND_MAX = 64 };
 
-static const struct { const char *name, *weight; } products[] = {
-    {"qkv", "attn_q.weight"}, {"attn_output", "attn_output.weight"}, {"gate_up", "ffn_gate.weight"}, {"down", "ffn_down.weight"},
-    {"inp_gate", "inp_gate.weight"}, {"proj", ".proj.weight"}, {"head", "token_embd.weight"}, {"router", "ffn_gate_inp.weight"},
-    {"experts_gate_up", "ffn_gate_up_exps.weight"}, {"experts_down", "ffn_down_exps.weight"},
+static const struct {
+    const char *name, *weight;
+} products[] = {
+    {"qkv", "attn_q.weight"},
+    {"attn_output", "attn_output.weight"},
+    {"gate_up", "ffn_gate.weight"},
+    {"down", "ffn_down.weight"},
+    {"inp_gate", "inp_gate.weight"},
+    {"proj", ".proj.weight"},
+    {"head", "token_embd.weight"},
+    {"router", "ffn_gate_inp.weight"},
+    {"experts_gate_up", "ffn_gate_up_exps.weight"},
+    {"experts_down", "ffn_down_exps.weight"},
 };
 
 static int fail(const char *what, const beryl_error *error) {
@@ -27,7 +39,7 @@ static int fail(const char *what, const beryl_error *error) {
     return 1;
 }
 
-/* ---- one plan ------------------------------------------------------------------------------------------------- */
+/* ---- one plan -------------------------------------------------------------------------------- */
 
 typedef struct job { /* what is asked for */
     beryl_engine *e;
@@ -36,10 +48,13 @@ typedef struct job { /* what is asked for */
     bool exact;
 } job;
 
-static beryl_status plan_of(const job *j, const lower_form *forms, uint32_t n_form, bool stamped, probe *p, beryl_error *error) {
-    const graph_exec_options with = {.exact = j->exact, .stamped = stamped, .forms = forms, .n_form = n_form};
+static beryl_status plan_of(const job *j, const lower_form *forms, uint32_t n_form, bool stamped,
+                            probe *p, beryl_error *error) {
+    const graph_exec_options with = {
+        .exact = j->exact, .stamped = stamped, .forms = forms, .n_form = n_form};
     beryl_status status = probe_open(j->e, &j->how, j->depth, &with, p, error);
-    while (status == BERYL_OK && (status = probe_ready(p, error)) == BERYL_PENDING) base_sleep(1e-3), status = BERYL_OK;
+    while (status == BERYL_OK && (status = probe_ready(p, error)) == BERYL_PENDING)
+        base_sleep(1e-3), status = BERYL_OK;
     if (status != BERYL_OK) probe_close(p);
     return status;
 }
@@ -62,7 +77,11 @@ static double step_of(probe *p, beryl_error *error) {
     return probe_wait(p, error) == BERYL_OK ? seconds : -1;
 }
 
-typedef struct kind { char name[64]; uint32_t n; double microseconds; } kind;
+typedef struct kind {
+    char name[64];
+    uint32_t n;
+    double microseconds;
+} kind;
 
 /* "fused matvec blk.3.attn_q.weight" is of the kind "fused matvec attn_q.weight". */
 static void kind_name(const char *label, char *to, size_t size) {
@@ -101,12 +120,14 @@ static double stamped_total(const probe *m, uint32_t *n) {
 static double warm(probe *p, beryl_error *error) {
     const double first = base_time();
     for (double start = first;; start = base_time()) {
-        if (probe_submit(p, error) != BERYL_OK || probe_wait(p, error) != BERYL_OK || probe_read(p, error) != BERYL_OK) return -1;
+        if (probe_submit(p, error) != BERYL_OK || probe_wait(p, error) != BERYL_OK ||
+            probe_read(p, error) != BERYL_OK)
+            return -1;
         if (base_time() - first > WARM_SECONDS) return base_time() - start;
     }
 }
 
-/* ---- a sweep ------------------------------------------------------------------------------------------------- */
+/* ---- a sweep --------------------------------------------------------------------------------- */
 
 /* "qkv=512,16,1,1,132,1,apart"; cuts it up. false: not of that form. */
 static bool form_of(char *word, lower_form *f) {
@@ -120,9 +141,10 @@ static bool form_of(char *word, lower_form *f) {
     for (size_t i = 0; *at; i++) {
         char *end = strchr(at, ',');
         if (end) *end = 0;
-        if (!strcmp(at, "apart")) f->apart = LOWER_APART_YES;
-        else if (!strcmp(at, "within")) f->apart = LOWER_APART_NO;
-        else if (i < sizeof numbers / sizeof *numbers) *numbers[i] = (uint32_t)strtoul(at, NULL, 10);
+        if (!strcmp(at, "apart")) f->apart = LOWER_SEPARATE_YES;
+        else if (!strcmp(at, "within")) f->apart = LOWER_SEPARATE_NO;
+        else if (i < sizeof numbers / sizeof *numbers)
+            *numbers[i] = (uint32_t)strtoul(at, NULL, 10);
         else return false;
         at = end ? end + 1 : at + strlen(at);
     }
@@ -131,7 +153,8 @@ static bool form_of(char *word, lower_form *f) {
 
 static bool is_asked(const char *name, const lower_form *forms, uint32_t n_form) {
     bool asked = n_form == 0;
-    for (uint32_t i = 0; i < n_form; i++) asked |= strstr(name, forms[i].weight + (forms[i].weight[0] == '.')) != NULL;
+    for (uint32_t i = 0; i < n_form; i++)
+        asked |= strstr(name, forms[i].weight + (forms[i].weight[0] == '.')) != NULL;
     return asked;
 }
 
@@ -146,7 +169,8 @@ static int sweep(const job *j) {
         text[strcspn(text, "\n")] = 0;
         memcpy(cut, text, sizeof cut);
         for (char *word = strtok(cut, " "); word; word = strtok(NULL, " "))
-            if (n_form == FORM_MAX || !form_of(word, &forms[n_form++])) return fprintf(stderr, "plan_bench: a form is PRODUCT=numbers: %s\n", text), 2;
+            if (n_form == FORM_MAX || !form_of(word, &forms[n_form++]))
+                return fprintf(stderr, "plan_bench: a form is PRODUCT=numbers: %s\n", text), 2;
         printf("== %s\n", *text ? text : "as chosen");
         if (plan_of(j, forms, n_form, false, &plain, &error) != BERYL_OK) {
             printf("   %s\n", error.message);
@@ -154,14 +178,19 @@ static int sweep(const job *j) {
         }
         const double seconds = step_of(&plain, &error);
         probe_close(&plain);
-        if (seconds < 0 || plan_of(j, forms, n_form, true, &stamped, &error) != BERYL_OK) return fail("running", &error);
+        if (seconds < 0 || plan_of(j, forms, n_form, true, &stamped, &error) != BERYL_OK)
+            return fail("running", &error);
         if (warm(&stamped, &error) < 0) return fail("running", &error);
         double stamp = (stamped_total(&stamped, &n_step) - 1e6 * seconds) / n_step;
         if (stamp < 0) stamp = 0; /* where other work is in the way */
         const uint32_t n_kind = kinds_of(&stamped, stamp, kinds);
-        printf("   step %.3f ms, %u dispatches; a stamp costs %.2f us\n", 1e3 * seconds, n_step, stamp);
+        printf("   step %.3f ms, %u dispatches; a stamp costs %.2f us\n", 1e3 * seconds, n_step,
+               stamp);
         for (uint32_t i = 0; i < n_kind; i++)
-            if (is_asked(kinds[i].name, forms, n_form)) printf("   %8.2f us each %4u times, %8.1f us  %s\n", kinds[i].microseconds / kinds[i].n, kinds[i].n, kinds[i].microseconds, kinds[i].name);
+            if (is_asked(kinds[i].name, forms, n_form))
+                printf("   %8.2f us each %4u times, %8.1f us  %s\n",
+                       kinds[i].microseconds / kinds[i].n, kinds[i].n, kinds[i].microseconds,
+                       kinds[i].name);
         fflush(stdout);
         probe_close(&stamped);
     }
@@ -186,28 +215,44 @@ static int print(const job *j) {
 
 int main(int argc, char **argv) {
     const char *what = argc > 2 ? argv[2] : "decode";
-    uint32_t n = argc > 3 ? (uint32_t)atoi(argv[3]) : 1, depth = argc > 4 ? (uint32_t)atoi(argv[4]) : 16;
-    bool exact = false, sweeps = false, decode = !strcmp(what, "decode"), output = strcmp(what, "prefill") != 0;
-    for (int i = 5; i < argc; i++) exact |= !strcmp(argv[i], "exact"), sweeps |= !strcmp(argv[i], "sweep");
+    uint32_t n = argc > 3 ? (uint32_t)atoi(argv[3]) : 1,
+             depth = argc > 4 ? (uint32_t)atoi(argv[4]) : 16;
+    bool exact = false, sweeps = false, decode = !strcmp(what, "decode"),
+         output = strcmp(what, "prefill") != 0;
+    for (int i = 5; i < argc; i++)
+        exact |= !strcmp(argv[i], "exact"), sweeps |= !strcmp(argv[i], "sweep");
     if (n == 0 || (sweeps && !output)) {
-        fputs("usage: plan_bench [MODEL] [decode|prefill|output] [N_TOKEN] [DEPTH] [exact] [sweep]\n", stderr);
+        fputs(
+            "usage: plan_bench [MODEL] [decode|prefill|output] [N_TOKEN] [DEPTH] [exact] [sweep]\n",
+            stderr);
         return 2;
     }
-    beryl_engine_options options = {.size = sizeof options, .model = argc > 1 ? argv[1] : NULL, .context = depth + n + 64, .sessions = decode ? n : 1,
-                                    .precision = exact ? BERYL_PRECISION_EXACT : BERYL_PRECISION_FAST};
+    beryl_engine_options options = {.size = sizeof options,
+                                    .model = argc > 1 ? argv[1] : NULL,
+                                    .context = depth + n + 64,
+                                    .sessions = decode ? n : 1,
+                                    .precision =
+                                        exact ? BERYL_PRECISION_EXACT : BERYL_PRECISION_FAST};
     beryl_engine *e = NULL;
     beryl_task *task = NULL;
     beryl_error error = {0};
     int result = 0;
-    if (beryl_engine_open(&options, &e, &error) || beryl_engine_load(e, &task, &error)) result = fail("opening", &error);
+    if (beryl_engine_open(&options, &e, &error) || beryl_engine_load(e, &task, &error))
+        result = fail("opening", &error);
     beryl_status status = BERYL_OK;
     while (task && (status = beryl_wait(task, NULL)) == BERYL_EVENT) {}
     if (status != BERYL_OK) result = fail("loading", beryl_task_error(task));
     else if (!result && !e->device) result = (fputs("plan_bench: needs a device\n", stderr), 1);
     beryl_task_close(task);
-    if (result) return beryl_engine_close(e), result; /* a device that compiles must not outlive main */
-    const job j = {.e = e, .depth = depth, .exact = exact,
-                   .how = {.n_token = n, .n_output = output && !decode, .decode = decode, .sample = output,
+    /* a device that compiles must not outlive main */
+    if (result) return beryl_engine_close(e), result;
+    const job j = {.e = e,
+                   .depth = depth,
+                   .exact = exact,
+                   .how = {.n_token = n,
+                           .n_output = output && !decode,
+                           .decode = decode,
+                           .sample = output,
                            .near = decode && n == 1 && depth + n < ENGINE_NEAR ? ENGINE_NEAR : 0}};
     result = sweeps ? sweep(&j) : print(&j);
     beryl_engine_close(e);

@@ -1,9 +1,10 @@
-/* product_bench.c - how fast products with one vector read their weights, as plans have them, on any device: beside what the
- * device reads at all, measured in the same run.
- *   product_bench [--device D] [--mb N] [--k K] [--n N] [--type T]... [fast|exact]... [WG,LANES,ROWS,DEPTH,GROUPS,N_X]...
- * Without a type: Q4_K; `--type all`: every type. A form (lower_form.h; 0 or nothing: as chosen) is timed beside the chosen one.
- * BERYL_KERNELS=generated takes generated kernels where there are hand-written ones too.
- * Reads inside the library: it is for those who work on kernels. */
+/* product_bench.c - how fast products with one vector read their weights, as plans have them, on
+ * any device: beside what the device reads at all, measured in the same run.
+ *   product_bench [--device D] [--mb N] [--k K] [--n N] [--type T]... [fast|exact]...
+ *   [WG,LANES,ROWS,DEPTH,GROUPS,N_X]...
+ * Without a type: Q4_K; `--type all`: every type. A form (tile/form.h; 0 or nothing: as chosen)
+ * is timed beside the chosen one. BERYL_KERNELS=generated takes generated kernels where there
+ * are hand-written ones too. Reads inside the library: it is for those who work on kernels. */
 #include "engine/engine.h"
 
 #include <stdio.h>
@@ -38,20 +39,25 @@ static beryl_status source_read(void *user, uint64_t offset, void *to, size_t si
 }
 
 /* Best seconds of a plan's steps; negative: it did not run. */
-static double time_of(bench *b, graph_store *store, uint32_t index, bool exact, const lower_form *form) {
-    const graph_exec_options options = {.exact = exact, .stamped = true, .forms = form, .n_form = form != NULL};
+static double time_of(bench *b, graph_store *store, uint32_t index, bool exact,
+                      const lower_form *form) {
+    const graph_exec_options options = {
+        .exact = exact, .stamped = true, .forms = form, .n_form = form != NULL};
     graph *g = graph_open(&b->e.heap);
     graph_exec *exec = NULL;
     const uint8_t extent = graph_extent_add(g, "n", b->n);
-    graph_value x = graph_input(g, "x", TYPE_F32, 2, (graph_dim[]){{b->n, extent}, {b->k, 0}}), y = graph_matmul(g, x, graph_stored(g, store, index));
+    graph_value x = graph_input(g, "x", TYPE_F32, 2, (graph_dim[]){{b->n, extent}, {b->k, 0}}),
+                y = graph_matmul(g, x, graph_stored(g, store, index));
     graph_output(g, y, "y");
     beryl_status status = graph_exec_open(g, store, &options, &exec, &b->error);
-    while (status == BERYL_OK && (status = graph_exec_ready(exec, &b->error)) == BERYL_PENDING) base_sleep(1e-3), status = BERYL_OK;
+    while (status == BERYL_OK && (status = graph_exec_ready(exec, &b->error)) == BERYL_PENDING)
+        base_sleep(1e-3), status = BERYL_OK;
     float *to = status == BERYL_OK ? graph_exec_input(exec, x) : NULL;
     for (uint32_t i = 0; to && i < b->n * b->k; i++) to[i] = (float)(i % 13) * 0.1f - 0.6f;
     const double first = base_time();
     double best = -1;
-    for (int run = 0; status == BERYL_OK && (run < RUNS || base_time() - first < WARM_SECONDS); run++) {
+    for (int run = 0; status == BERYL_OK && (run < RUNS || base_time() - first < WARM_SECONDS);
+         run++) {
         device_ticket ticket;
         const void *data;
         const double start = base_time();
@@ -60,7 +66,8 @@ static double time_of(bench *b, graph_store *store, uint32_t index, bool exact, 
         double seconds = base_time() - start, sum = 0;
         if (status == BERYL_OK) status = graph_exec_fetched(exec, ticket, 0, &data, &b->error);
         graph_exec_step step;
-        for (uint32_t i = 0; graph_exec_step_at(exec, i, &step); i++) sum += step.microseconds * 1e-6;
+        for (uint32_t i = 0; graph_exec_step_at(exec, i, &step); i++)
+            sum += step.microseconds * 1e-6;
         if (sum > 0) seconds = sum;
         if (best < 0 || seconds < best) best = seconds;
     }
@@ -69,14 +76,20 @@ static double time_of(bench *b, graph_store *store, uint32_t index, bool exact, 
     return status == BERYL_OK ? best : -1;
 }
 
-static void line(const bench *b, base_type type, uint32_t m, bool exact, const lower_form *f, double seconds) {
+static void line(const bench *b, base_type type, uint32_t m, bool exact, const lower_form *f,
+                 double seconds) {
     const double rate = (double)base_type_row_bytes(type, b->k) * m / seconds;
     char form[80] = "as chosen";
-    if (f) snprintf(form, sizeof form, "wg %u lanes %u rows %u depth %u groups %u n_x %u", f->wg, f->lanes, f->rows, f->depth, f->groups, f->n_x);
-    if (seconds < 0) printf("%-7s %s %s: %s\n", base_type_name(type), exact ? "exact" : "fast ", form, b->error.message);
+    if (f)
+        snprintf(form, sizeof form, "wg %u lanes %u rows %u depth %u groups %u n_x %u", f->wg,
+                 f->lanes, f->rows, f->depth, f->groups, f->n_x);
+    if (seconds < 0)
+        printf("%-7s %s %s: %s\n", base_type_name(type), exact ? "exact" : "fast ", form,
+               b->error.message);
     else
-        printf("%-7s n %u k %u m %u %s %9.1f us %7.1f GB/s %5.1f %% of what is read  %s\n", base_type_name(type), b->n, b->k, m,
-               exact ? "exact" : "fast ", seconds * 1e6, rate * 1e-9, 100 * rate / b->e.stats.bandwidth, form);
+        printf("%-7s n %u k %u m %u %s %9.1f us %7.1f GB/s %5.1f %% of what is read  %s\n",
+               base_type_name(type), b->n, b->k, m, exact ? "exact" : "fast ", seconds * 1e6,
+               rate * 1e-9, 100 * rate / b->e.stats.bandwidth, form);
     fflush(stdout);
 }
 
@@ -86,7 +99,8 @@ static int run_type(bench *b, base_type type) {
     const beryl_source source = {.size = row * m, .user = b, .read = source_read};
     graph_store store;
     beryl_status status = store_init(&store, &b->e.heap, b->e.device, &source, 1, &b->error);
-    const uint32_t index = status == BERYL_OK ? store_add_weight(&store, "w", type, 2, dim, 0, 0, 0, false) : 0;
+    const uint32_t index =
+        status == BERYL_OK ? store_add_weight(&store, "w", type, 2, dim, 0, 0, 0, false) : 0;
     if (status == BERYL_OK) status = store_layout(&store, 0, &b->error);
     if (status == BERYL_OK) status = store_make(&store, &b->error);
     while (status == BERYL_OK && (status = store_upload_step(&store, &b->error)) != BERYL_OK)
@@ -94,10 +108,12 @@ static int run_type(bench *b, base_type type) {
     for (int exact = 0; status == BERYL_OK && exact < 2; exact++) {
         if (!(exact ? b->exact : b->fast)) continue;
         line(b, type, m, exact, NULL, time_of(b, &store, index, exact, NULL));
-        for (uint32_t i = 0; i < b->n_form; i++) line(b, type, m, exact, &b->forms[i], time_of(b, &store, index, exact, &b->forms[i]));
+        for (uint32_t i = 0; i < b->n_form; i++)
+            line(b, type, m, exact, &b->forms[i], time_of(b, &store, index, exact, &b->forms[i]));
     }
     store_fini(&store);
-    if (status != BERYL_OK) fprintf(stderr, "product_bench: %s: %s\n", base_type_name(type), b->error.message);
+    if (status != BERYL_OK)
+        fprintf(stderr, "product_bench: %s: %s\n", base_type_name(type), b->error.message);
     return status != BERYL_OK;
 }
 
@@ -105,7 +121,9 @@ static bool add_type(bench *b, const char *name) {
     bool any = false;
     for (int t = 0; t < TYPE_COUNT; t++) {
         graph_pack_layout layout;
-        if ((strcmp(name, "all") && strcmp(name, base_type_name((base_type)t))) || !graph_pack_layout_of((base_type)t, 64, b->k, &layout)) continue;
+        if ((strcmp(name, "all") && strcmp(name, base_type_name((base_type)t))) ||
+            !graph_pack_layout_of((base_type)t, 64, b->k, &layout))
+            continue;
         if (b->n_type < TYPES_MAX) b->types[b->n_type++] = (base_type)t, any = true;
     }
     return any;
@@ -147,20 +165,27 @@ int main(int argc, char **argv) {
     if (!n_name) names[n_name++] = "Q4_K";
     for (uint32_t i = 0; i < n_name && b->k; i++) good = add_type(b, names[i]) && good;
     if (!good || !b->n || !b->bytes)
-        return fputs("usage: product_bench [--device D] [--mb N] [--k K] [--n N] [--type T|all]... [fast|exact]... "
-                     "[WG,LANES,ROWS,DEPTH,GROUPS,N_X]...\n", stderr), 2;
+        return fputs("usage: product_bench [--device D] [--mb N] [--k K] [--n N] [--type T|all]... "
+                     "[fast|exact]... "
+                     "[WG,LANES,ROWS,DEPTH,GROUPS,N_X]...\n",
+                     stderr),
+               2;
     if (!b->fast && !b->exact) b->fast = b->exact = true;
     b->pattern = malloc(PATTERN);
     uint32_t state = 1;
-    for (uint32_t i = 0; b->pattern && i < PATTERN; i++) state = state * 1664525u + 1013904223u, b->pattern[i] = (unsigned char)(state >> 24 & 0xbf);
+    for (uint32_t i = 0; b->pattern && i < PATTERN; i++)
+        state = state * 1664525u + 1013904223u, b->pattern[i] = (unsigned char)(state >> 24 & 0xbf);
     base_heap_init(&b->e.heap, NULL);
-    beryl_status status = b->pattern ? device_open(&b->e.heap, NULL, b->device, &b->e.device, &b->error) : BERYL_NO_MEMORY;
+    beryl_status status = b->pattern
+                              ? device_open(&b->e.heap, NULL, b->device, &b->e.device, &b->error)
+                              : BERYL_NO_MEMORY;
     b->e.loaded = true;
     if (status == BERYL_OK) status = beryl_engine_measure(&b->e, &b->error);
     if (status != BERYL_OK) return fprintf(stderr, "product_bench: %s\n", b->error.message), 1;
     const device_caps *caps = device_caps_of(b->e.device);
-    printf("%s %s (%s), subgroups of %u%s; reads %.1f GB/s\n", caps->backend, caps->name, caps->driver, caps->subgroup_size,
-           caps->dot_i8 ? ", integer dot products" : "", b->e.stats.bandwidth * 1e-9);
+    printf("%s %s (%s), subgroups of %u%s; reads %.1f GB/s\n", caps->backend, caps->name,
+           caps->driver, caps->subgroup_size, caps->dot_i8 ? ", integer dot products" : "",
+           b->e.stats.bandwidth * 1e-9);
     int result = 0;
     for (uint32_t i = 0; i < b->n_type; i++) result |= run_type(b, b->types[i]);
     device_close(b->e.device);

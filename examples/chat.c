@@ -13,7 +13,8 @@ static void fail(const char *what, const beryl_error *error) {
     exit(1);
 }
 
-/* The question as a conversation in JSON: quotes and backslashes escaped, control characters as blanks. */
+/* The question as a conversation in JSON: quotes and backslashes escaped, control characters as
+ * blanks. */
 static void conversation(char *json, size_t size, const char *question) {
     size_t n = (size_t)snprintf(json, size, "{\"messages\":[{\"role\":\"user\",\"content\":\"");
     for (; *question && n + 8 < size; question++) {
@@ -49,7 +50,8 @@ int main(int argc, char **argv) {
     if (beryl_engine_load(engine, &task, &error)) fail("load", &error);
     finish("load", task);
 
-    const beryl_generate_options greedy = {.size = sizeof greedy, .greedy = true, .max_tokens = 200};
+    const beryl_generate_options greedy = {
+        .size = sizeof greedy, .greedy = true, .max_tokens = 200};
     if (beryl_session_open(engine, NULL, &session, &error)) fail("session", &error);
     if (beryl_session_chat(session, chat, &greedy, &task, &error)) fail("chat", &error);
     finish("answer", task);

@@ -1,9 +1,11 @@
-/* engine_fuzz.c - a whole engine on a hostile model file: load, tokens, a chat, sampling, logits, a session saved and restored.
+/* engine_fuzz.c - a whole engine on a hostile model file: load, tokens, a chat, sampling,
+ * logits, a session saved and restored.
  *
- * The input is a GGUF file, read through a source that cannot map. The device is the reference one and memory is limited by the
- * allocator, so that a run takes milliseconds whatever sizes the file names. The corpus: small whole models
- * (tests/model_make.c), which gguf_mutate.c changes field by field. Whatever goes wrong says so in words; what was saved comes
- * back as it was; in the end no byte is left. */
+ * The input is a GGUF file, read through a source that cannot map. The device is the reference
+ * one and memory is limited by the allocator, so that a run takes milliseconds whatever sizes
+ * the file names. The corpus: small whole models (tests/model_make.c), which gguf_mutate.c
+ * changes field by field. Whatever goes wrong says so in words; what was saved comes back as it
+ * was; in the end no byte is left. */
 #include "beryl.h"
 #include "base/file.h"
 
@@ -22,7 +24,7 @@ static void *small_resize(void *user, void *memory, size_t old_size, size_t new_
     return realloc(memory, new_size);
 }
 
-/* ---- the file ------------------------------------------------------------------------------------------------ */
+/* ---- the file -------------------------------------------------------------------------------- */
 
 typedef struct file {
     const uint8_t *data;
@@ -36,7 +38,7 @@ static beryl_status file_read(void *user, uint64_t offset, void *to, size_t size
     return BERYL_OK;
 }
 
-/* ---- the engine ---------------------------------------------------------------------------------------------- */
+/* ---- the engine ------------------------------------------------------------------------------ */
 
 /* Every refusal has its reason. */
 static void check(beryl_status status, const beryl_error *error) {
@@ -56,7 +58,8 @@ static beryl_status finish(beryl_task *task) {
     return status;
 }
 
-static const char chat[] = "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}],\"generate\":true}";
+static const char chat[] =
+    "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}],\"generate\":true}";
 
 static void ask(const beryl_engine *engine) {
     static const char text[] = "hi the\n <b> \xC3\xA9 <|turn>a<0x41>";
@@ -75,7 +78,8 @@ static void ask(const beryl_engine *engine) {
     for (int special = 0; special < 2; special++) {
         status = beryl_tokenize(engine, text, sizeof text - 1, special, ids, 64, &n, &error);
         check(status, &error);
-        if (!status) status = beryl_detokenize(engine, ids, n < 64 ? n : 64, special, &back, &size, &error);
+        if (!status)
+            status = beryl_detokenize(engine, ids, n < 64 ? n : 64, special, &back, &size, &error);
         check(status, &error);
         if (!status) beryl_free(engine, back);
     }
@@ -86,7 +90,7 @@ static void count_row(void *user, size_t position, const float *logits) {
     if (position != (*next)++ || !logits) abort();
 }
 
-/* ---- the session --------------------------------------------------------------------------------------------- */
+/* ---- the session ----------------------------------------------------------------------------- */
 
 typedef struct saved {
     uint8_t data[SAVED_MAX];
@@ -127,13 +131,18 @@ static void save_and_restore(beryl_session *session) {
     beryl_status status = restore(session, &first);
     if (status == BERYL_OK) status = save(session, &second);
     if (status && status != BERYL_NO_MEMORY) abort();
-    if (!status && (first.size != second.size || memcmp(first.data, second.data, first.size) != 0)) abort();
+    if (!status && (first.size != second.size || memcmp(first.data, second.data, first.size) != 0))
+        abort();
 }
 
 static void talk(beryl_engine *engine, beryl_session *session) {
     const int32_t prompt[] = {2, 30, 31, 0, 40};
     const beryl_generate_options greedy = {.size = sizeof greedy, .greedy = true, .max_tokens = 3},
-                                 drawn = {.size = sizeof drawn, .seed = 1, .max_tokens = 2, .repetition_penalty = 1.1f, .ignore_eos = true};
+                                 drawn = {.size = sizeof drawn,
+                                          .seed = 1,
+                                          .max_tokens = 2,
+                                          .repetition_penalty = 1.1f,
+                                          .ignore_eos = true};
     beryl_task *task;
     beryl_error error = {0};
     size_t next = 1;
@@ -154,8 +163,14 @@ static beryl_status live(const uint8_t *data, size_t size, beryl_kv kv) {
     size_t used = 0;
     file f = {data, size};
     const beryl_source source = {.size = size, .user = &f, .read = file_read};
-    const beryl_engine_options options = {.size = sizeof options, .source = &source, .device = "reference", .context = CONTEXT, .piece = 4,
-                                          .kv = kv, .no_cache = true, .allocator = {small_resize, &used}};
+    const beryl_engine_options options = {.size = sizeof options,
+                                          .source = &source,
+                                          .device = "reference",
+                                          .context = CONTEXT,
+                                          .piece = 4,
+                                          .kv = kv,
+                                          .no_cache = true,
+                                          .allocator = {small_resize, &used}};
     beryl_engine *engine;
     beryl_session *session = NULL;
     beryl_task *task;
@@ -178,6 +193,8 @@ static beryl_status live(const uint8_t *data, size_t size, beryl_kv kv) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     const beryl_kv kv = (beryl_kv)(base_hash(data, size, 0) % (BERYL_KV_Q8 + 1));
-    if (live(data, size, kv) == BERYL_UNSUPPORTED && kv == BERYL_KV_Q8) live(data, size, BERYL_KV_F32); /* heads of no whole blocks */
+    /* heads of no whole blocks */
+    if (live(data, size, kv) == BERYL_UNSUPPORTED && kv == BERYL_KV_Q8)
+        live(data, size, BERYL_KV_F32);
     return 0;
 }

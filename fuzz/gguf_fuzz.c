@@ -1,7 +1,7 @@
-/* gguf_fuzz.c - the GGUF reader on any bytes: read at once, read in pieces, and, where a second "GGUF" is
- * inside, as the two parts of a split file. Whatever opens must answer every question about every
- * key and tensor. The corpus: right and wrong files of tests/gguf_make.c, and the heads of two
- * fixtures. */
+/* gguf_fuzz.c - the GGUF reader on any bytes: read at once, read in pieces, and, where a second
+ * "GGUF" is inside, as the two parts of a split file. Whatever opens must answer every question
+ * about every key and tensor. The corpus: right and wrong files of tests/gguf_make.c, and the
+ * heads of two fixtures. */
 #include "base/file.h"
 #include "format/gguf.h"
 

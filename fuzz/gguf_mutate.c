@@ -1,6 +1,7 @@
-/* gguf_mutate.c - libFuzzer's mutator for GGUF files: besides changing bytes it gives fields values that matter, and keeps a
- * model whole while its shapes and types change (every use of a size at once, offsets and data laid out anew), so that the
- * engine behind the reader is reached. Little-endian hosts. */
+/* gguf_mutate.c - libFuzzer's mutator for GGUF files: besides changing bytes it gives fields
+ * values that matter, and keeps a model whole while its shapes and types change (every use of a
+ * size at once, offsets and data laid out anew), so that the engine behind the reader is
+ * reached. Little-endian hosts. */
 #include "base/types.h"
 
 #include <stdbool.h>
@@ -10,7 +11,14 @@
 size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t max_size);
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned seed);
 
-enum { FIELD_MAX = 4096, TENSOR_MAX = 256, KIND_STRING = 8, KIND_ARRAY = 9, ELEMENT_MAX = 64, HEAD = 24 };
+enum {
+    FIELD_MAX = 4096,
+    TENSOR_MAX = 256,
+    KIND_STRING = 8,
+    KIND_ARRAY = 9,
+    ELEMENT_MAX = 64,
+    HEAD = 24
+};
 
 typedef struct field {
     size_t at;
@@ -29,7 +37,9 @@ typedef struct walk {
     bool failed;
     field fields[FIELD_MAX];
     size_t n_field;
-    struct { size_t begin, end; } pairs[TENSOR_MAX];
+    struct {
+        size_t begin, end;
+    } pairs[TENSOR_MAX];
     tensor tensors[TENSOR_MAX];
     size_t n_pair, n_tensor, data_at; /* data_at: where the tensors' heads end */
 } walk;
@@ -121,7 +131,8 @@ static size_t bytes_of(const walk *w, const tensor *t, size_t most) {
     return bytes > most ? SIZE_MAX : (size_t)bytes;
 }
 
-/* Puts the tensors one behind the other; each keeps what it had, followed by the same again. 0: no room. */
+/* Puts the tensors one behind the other; each keeps what it had, followed by the same again. 0:
+ * no room. */
 static size_t lay_out(walk *w, const size_t *had, size_t max_size) {
     const size_t from = align(w->data_at);
     size_t size = from;
@@ -131,8 +142,10 @@ static size_t lay_out(walk *w, const size_t *had, size_t max_size) {
         const tensor *t = &w->tensors[i];
         const uint64_t offset = get(w->data + t->type + 4, 8), moved = size - from;
         const size_t bytes = bytes_of(w, t, max_size);
-        if (bytes > max_size - size || offset > w->size - from || had[i] > w->size - from - offset) return free(out), 0;
-        for (size_t k = 0; k < bytes && had[i]; k++) out[size + k] = w->data[from + offset + k % had[i]];
+        if (bytes > max_size - size || offset > w->size - from || had[i] > w->size - from - offset)
+            return free(out), 0;
+        for (size_t k = 0; k < bytes && had[i]; k++)
+            out[size + k] = w->data[from + offset + k % had[i]];
         memcpy(w->data + t->type + 4, &moved, sizeof moved);
         size += bytes;
         if (align(size) > max_size) return free(out), 0;
@@ -145,11 +158,16 @@ static size_t lay_out(walk *w, const size_t *had, size_t max_size) {
 }
 
 static uint64_t interesting(unsigned draw, uint64_t value) {
-    static const uint64_t values[] = {0, 1, 2, 3, 4, 5, 7, 8, 16, 31, 32, 33, 64, 255, 256, 257, 4096, 1 << 16, 1 << 20, INT32_MAX,
-                                      1ULL << 31, UINT32_MAX, 1ULL << 32, INT64_MAX, 1ULL << 63, UINT64_MAX, 0x7FC00000, 0x3F800000};
+    static const uint64_t values[] = {
+        0,          1,          2,         3,          4,          5,          7,
+        8,          16,         31,        32,         33,         64,         255,
+        256,        257,        4096,      1 << 16,    1 << 20,    INT32_MAX,  1ULL << 31,
+        UINT32_MAX, 1ULL << 32, INT64_MAX, 1ULL << 63, UINT64_MAX, 0x7FC00000, 0x3F800000};
     const unsigned n = sizeof values / sizeof *values;
     if (draw % (n + 6) < n) return values[draw % (n + 6)];
-    const uint64_t near[] = {value + 1, value - 1, value * 2, value / 2, value ^ 1ULL << (draw >> 8) % 64, (draw >> 8) % 80};
+    const uint64_t near[] = {
+        value + 1,       value - 1, value * 2, value / 2, value ^ 1ULL << (draw >> 8) % 64,
+        (draw >> 8) % 80};
     return near[draw % (n + 6) - n];
 }
 
@@ -164,26 +182,33 @@ static void resize(walk *w) {
     const tensor *t = &w->tensors[(unsigned)rand() % w->n_tensor];
     if (!t->n_dim) return;
     const uint64_t old = get(w->data + t->dims + 8 * ((unsigned)rand() % t->n_dim), 8);
-    const uint64_t sizes[] = {1, 2, 3, old - 1, old + 1, old * 2, old / 2, 32, 64, (unsigned)rand() % 100};
+    const uint64_t sizes[] = {1,       2,       3,  old - 1, old + 1,
+                              old * 2, old / 2, 32, 64,      (unsigned)rand() % 100};
     const uint64_t value = sizes[(unsigned)rand() % (sizeof sizes / sizeof *sizes)];
     for (size_t i = 0; i < w->n_field; i++) {
         const field *f = &w->fields[i];
-        const bool is_size = f->width == 8 ? f->at >= w->tensors[0].begin : f->width == 4 && f->is_value;
-        if (is_size && get(w->data + f->at, f->width) == old && old > 1) memcpy(w->data + f->at, &value, f->width);
+        const bool is_size =
+            f->width == 8 ? f->at >= w->tensors[0].begin : f->width == 4 && f->is_value;
+        if (is_size && get(w->data + f->at, f->width) == old && old > 1)
+            memcpy(w->data + f->at, &value, f->width);
     }
 }
 
 static void retype(walk *w) {
-    static const uint32_t types[] = {0, 1, 2, 3, 6, 7, 8, 10, 11, 12, 13, 14, 15, 20, 23, 39, 40, 30, 28, 24, 25, 26, 27};
-    memcpy(w->data + w->tensors[(unsigned)rand() % w->n_tensor].type, &types[(unsigned)rand() % (sizeof types / sizeof *types)], 4);
+    static const uint32_t types[] = {0,  1,  2,  3,  6,  7,  8,  10, 11, 12, 13, 14,
+                                     15, 20, 23, 39, 40, 30, 28, 24, 25, 26, 27};
+    memcpy(w->data + w->tensors[(unsigned)rand() % w->n_tensor].type,
+           &types[(unsigned)rand() % (sizeof types / sizeof *types)], 4);
 }
 
-/* A pair or a tensor less; what is behind it moves up by whole alignments, so that the data stays where offsets say. */
+/* A pair or a tensor less; what is behind it moves up by whole alignments, so that the data
+ * stays where offsets say. */
 static size_t drop(walk *w, size_t size) {
     const bool pair = w->n_pair && (!w->n_tensor || rand() % 2);
     if (!pair && !w->n_tensor) return size;
     const size_t i = (size_t)rand() % (pair ? w->n_pair : w->n_tensor);
-    const size_t begin = pair ? w->pairs[i].begin : w->tensors[i].begin, end = pair ? w->pairs[i].end : w->tensors[i].end;
+    const size_t begin = pair ? w->pairs[i].begin : w->tensors[i].begin,
+                 end = pair ? w->pairs[i].end : w->tensors[i].end;
     const size_t from = align(w->data_at), to = align(w->data_at - (end - begin));
     const uint64_t n = (pair ? w->n_pair : w->n_tensor) - 1;
     memcpy(w->data + (pair ? 16 : 8), &n, sizeof n);
@@ -198,7 +223,8 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsi
     size_t had[TENSOR_MAX];
     srand(seed);
     const unsigned how = (unsigned)rand() % 8;
-    if (how < 2 || size < HEAD || !walk_file(&w, data, size) || !w.n_tensor) return LLVMFuzzerMutate(data, size, max_size);
+    if (how < 2 || size < HEAD || !walk_file(&w, data, size) || !w.n_tensor)
+        return LLVMFuzzerMutate(data, size, max_size);
     if (how < 4) return set_field(&w, (unsigned)rand()), size;
     if (how == 4) return drop(&w, size);
     uint8_t *before = malloc(size);

@@ -1,10 +1,10 @@
 /* ir_fuzz.c - the kernel IR's text, its passes and its generators.
  *
- * Text that is a kernel prints to text that is the same kernel, and runs (a few workgroups, small
- * buffers, a bounded number of steps) to an end or to a refusal that names its instruction. Passes
- * in an order and under a schedule that the text's hash draws give a kernel that the verifier takes,
- * and, where nothing in it is promised or scheduled, one that computes the same bits. Every
- * generator writes either of the two or refuses it. */
+ * Text that is a kernel prints to text that is the same kernel, and runs (a few workgroups,
+ * small buffers, a bounded number of steps) to an end or to a refusal that names its
+ * instruction. Passes in an order and under a schedule that the text's hash draws give a kernel
+ * that the verifier takes, and, where nothing in it is promised or scheduled, one that computes
+ * the same bits. Every generator writes either of the two or refuses it. */
 #include "../tests/ir_draw.h"
 #include "codegen/codegen.h"
 
@@ -26,7 +26,8 @@ static void *small_resize(void *user, void *memory, size_t old_size, size_t new_
     return realloc(memory, new_size);
 }
 
-static beryl_status run(base_heap *heap, const ir_kernel *k, uint64_t limit, buffers_of_a_run buffers) {
+static beryl_status run(base_heap *heap, const ir_kernel *k, uint64_t limit,
+                        buffers_of_a_run buffers) {
     beryl_error error = {0};
     ir_run r = {.params = {3, 1, 2}, .groups = {2, 1, 2}, .limit = limit};
     memset(buffers, 1, sizeof(buffers_of_a_run));
@@ -46,7 +47,8 @@ static void generate(base_arena *arena, const ir_kernel *k) {
     for (int language = DEVICE_WGSL; language <= DEVICE_C; language++) {
         device_program_desc desc = {0};
         beryl_error error = {0};
-        beryl_status status = codegen_make(arena, k, (device_language)language, NULL, &desc, &error);
+        beryl_status status =
+            codegen_make(arena, k, (device_language)language, NULL, &desc, &error);
         if (status && status != BERYL_UNSUPPORTED && status != BERYL_NO_MEMORY) abort();
         if (status == BERYL_UNSUPPORTED && !error.message[0]) abort();
     }
@@ -73,7 +75,8 @@ static void pass(base_heap *heap, base_arena *arena, const ir_kernel *k, uint64_
     if (status) return;
     generate(arena, out);
     if (scheduled || has_marks(k) || run(heap, k, STEPS_MAX, before)) return;
-    const beryl_status again = run(heap, out, 0, after); /* no limit: it ends where the other does */
+    /* no limit: it ends where the other does */
+    const beryl_status again = run(heap, out, 0, after);
     if (again != BERYL_NO_MEMORY && (again || memcmp(before, after, sizeof before))) abort();
 }
 

@@ -1,6 +1,7 @@
-/* replay.c - a fuzz target without a fuzzer: feeds every file of a folder to it once.
+/* plan/replay.c - a fuzz target without a fuzzer: feeds every file of a folder to it once.
  *
- *   NAME-replay FOLDER       prints how many inputs there were; a finding is a crash or a sanitizer's report */
+ *   NAME-replay FOLDER       prints how many inputs there were; a finding is a crash or a
+ *                            sanitizer's report */
 #define _POSIX_C_SOURCE 200809L
 #include <dirent.h>
 #include <stdint.h>
@@ -18,7 +19,8 @@ static void feed(const char *path) {
     }
     size_t size = (size_t)ftell(file);
     rewind(file);
-    uint8_t *data = malloc(size ? size : 1); /* of the exact size, so that a sanitizer sees any step outside */
+    /* of the exact size, so that a sanitizer sees any step outside */
+    uint8_t *data = malloc(size ? size : 1);
     if (!data || fread(data, 1, size, file) != size) {
         perror(path);
         exit(1);

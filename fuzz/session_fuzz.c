@@ -1,9 +1,11 @@
-/* session_fuzz.c - saved sessions from strangers: whatever the bytes are, restoring says what is wrong or restores, and the
- * session goes on from there.
+/* session_fuzz.c - saved sessions from strangers: whatever the bytes are, restoring says what is
+ * wrong or restores, and the session goes on from there.
  *
- * The engines are the reference device on small whole models (tests/model_make.c), with each type of cache, opened once. Every
- * input is tried as it is on all of them and, so that the fuzzer is not stopped by hashes and sizes, on one of them twice more:
- * with the identity and the hash of a session of its model, and with counts that fit, its rows to their end and their hash. */
+ * The engines are the reference device on small whole models (tests/model_make.c), with each
+ * type of cache, opened once. Every input is tried as it is on all of them and, so that the
+ * fuzzer is not stopped by hashes and sizes, on one of them twice more: with the identity and
+ * the hash of a session of its model, and with counts that fit, its rows to their end and their
+ * hash. */
 #include "../tests/model_make.h"
 #include "base/file.h"
 #include "engine/engine.h"
@@ -14,7 +16,8 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { CONTEXT = 12, N_ENGINE = 3, SIZE_MOST = 8 << 10 };
-enum { HEADER = 64, IDENTITY = 32, N_TOKEN = 32, N_FED = 40, HASH = 48 }; /* bytes: the header; magic to model hash; where fields are */
+/* bytes: the header; magic to model hash; where fields are */
+enum { HEADER = 64, IDENTITY = 32, N_TOKEN = 32, N_FED = 40, HASH = 48 };
 
 typedef struct side {
     beryl_session *session;
@@ -56,18 +59,24 @@ static void open_side(side *s, model_make_kind kind, beryl_kv kv) {
     s->model = model_make(kind, &size);
     const beryl_source source = base_source_of_memory(s->model, size);
     const beryl_sink sink = {.user = &saved, .write = bytes_add};
-    const beryl_engine_options options = {.size = sizeof options, .source = &source, .device = "reference", .context = CONTEXT, .piece = 4,
-                                          .kv = kv, .no_cache = true};
+    const beryl_engine_options options = {.size = sizeof options,
+                                          .source = &source,
+                                          .device = "reference",
+                                          .context = CONTEXT,
+                                          .piece = 4,
+                                          .kv = kv,
+                                          .no_cache = true};
     beryl_engine *engine;
     beryl_task *task;
     saved.size = 0;
-    if (beryl_engine_open(&options, &engine, NULL) || beryl_engine_load(engine, &task, NULL) || run(task) ||
-        beryl_session_open(engine, NULL, &s->session, NULL) || beryl_session_save_to(s->session, &sink, &task, NULL) || run(task))
+    if (beryl_engine_open(&options, &engine, NULL) || beryl_engine_load(engine, &task, NULL) ||
+        run(task) || beryl_session_open(engine, NULL, &s->session, NULL) ||
+        beryl_session_save_to(s->session, &sink, &task, NULL) || run(task))
         abort();
     memcpy(s->identity, saved.data, IDENTITY);
 }
 
-/* ---- what is right in a file ------------------------------------------------------------------------------------ */
+/* ---- what is right in a file ----------------------------------------------------------------- */
 
 static void put_hash(bytes *b, size_t tokens) {
     memset(b->data + HASH, 0, sizeof(uint64_t));
@@ -76,12 +85,16 @@ static void put_hash(bytes *b, size_t tokens) {
 }
 
 /* Positions [first, first + count) of a cache, hashed as they lie in the file from b->size on. */
-static void put_rows(const beryl_session *s, bytes *b, uint32_t state, uint32_t rows, size_t first, size_t count, uint64_t *hash) {
-    const uint32_t row = (uint32_t)(first % rows), head = count < rows - row ? (uint32_t)count : rows - row;
+static void put_rows(const beryl_session *s, bytes *b, uint32_t state, uint32_t rows, size_t first,
+                     size_t count, uint64_t *hash) {
+    const uint32_t row = (uint32_t)(first % rows),
+                   head = count < rows - row ? (uint32_t)count : rows - row;
     const uint32_t runs[2][2] = {{row, head}, {0, (uint32_t)count - head}};
     for (int i = 0; i < 2; i++) {
         cache_range ranges[2];
-        const uint32_t n = runs[i][1] ? engine_cache_ranges(s->engine, state, s->slot, runs[i][0], runs[i][1], ranges) : 0;
+        const uint32_t n = runs[i][1] ? engine_cache_ranges(s->engine, state, s->slot, runs[i][0],
+                                                            runs[i][1], ranges)
+                                      : 0;
         for (uint32_t k = 0; k < n; k++) {
             const size_t size = (size_t)ranges[k].size;
             if (size > sizeof b->data - 8 - b->size) abort();
@@ -91,7 +104,8 @@ static void put_rows(const beryl_session *s, bytes *b, uint32_t state, uint32_t 
     }
 }
 
-/* A whole file from the input: counts within the context, tokens of the vocabulary, as many rows as there must be. */
+/* A whole file from the input: counts within the context, tokens of the vocabulary, as many rows
+ * as there must be. */
 static void make_whole(const beryl_session *s, bytes *b) {
     const gemma4_model *m = &s->engine->model;
     uint64_t n_token, n_fed, hash;
@@ -114,7 +128,8 @@ static void make_whole(const beryl_session *s, bytes *b) {
     for (uint32_t l = 0; l < m->config.n_layer; l++) {
         const gemma4_layer *layer = &m->layers[l];
         if (!layer->owner) continue;
-        const size_t count = layer->sliding && n_fed > m->config.window ? m->config.window : (size_t)n_fed;
+        const size_t count =
+            layer->sliding && n_fed > m->config.window ? m->config.window : (size_t)n_fed;
         const uint32_t rows = layer->sliding ? m->ring : m->context;
         put_rows(s, b, layer->k_cache, rows, (size_t)n_fed - count, count, &hash);
         put_rows(s, b, layer->v_cache, rows, (size_t)n_fed - count, count, &hash);
@@ -123,11 +138,12 @@ static void make_whole(const beryl_session *s, bytes *b) {
     b->size += sizeof hash;
 }
 
-/* ---- restoring --------------------------------------------------------------------------------------------------- */
+/* ---- restoring ------------------------------------------------------------------------------- */
 
 /* The session answers after what it holds and after half of it. */
 static void go_on(beryl_session *session) {
-    const beryl_generate_options options = {.size = sizeof options, .greedy = true, .max_tokens = 1};
+    const beryl_generate_options options = {
+        .size = sizeof options, .greedy = true, .max_tokens = 1};
     for (int i = 0; i < 2; i++) {
         const int32_t *held;
         int32_t prompt[CONTEXT + 2];

@@ -1,30 +1,39 @@
 /* beryl_graph.h - tensor graphs of one's own, compiled for the device that is there.
  *
- * Owns graphs without a model: tensors, operations, one compiled plan, runs. Engines and sessions are in beryl.h.
- * softmax(x times transposed w), w given once and x for each run (errors are left out here; examples/graph.c has them):
+ * Owns graphs without a model: tensors, operations, one compiled plan, runs. Engines and sessions
+ * are in beryl.h. softmax(x times transposed w), w given once and x for each run (errors are left
+ * out here; examples/graph.c has them):
  *
  *     beryl_graph *g;
  *     beryl_graph_open(NULL, &g, NULL);
- *     uint32_t n = beryl_graph_extent(g, "n", 64);                                     // up to 64 rows a run
- *     beryl_value x = beryl_graph_input(g, "x", BERYL_TYPE_F32, 2, (beryl_dim[]){{64, n}, {512, 0}});
- *     beryl_value w = beryl_graph_weight(g, "w", BERYL_TYPE_F32, 2, (uint32_t[]){1000, 512}, numbers, sizeof numbers);
+ *     uint32_t n = beryl_graph_extent(g, "n", 64);                  // up to 64 rows a run
+ *     beryl_dim shape[] = {{64, n}, {512, 0}};
+ *     beryl_value x = beryl_graph_input(g, "x", BERYL_TYPE_F32, 2, shape);
+ *     uint32_t sizes[] = {1000, 512};
+ *     beryl_value w = beryl_graph_weight(g, "w", BERYL_TYPE_F32, 2, sizes, numbers, n_bytes);
  *     beryl_value y = beryl_softmax(g, beryl_matmul(g, x, w));
  *     beryl_graph_output(g, y, "y");
  *     while (beryl_graph_compile(g, NULL) == BERYL_PENDING) {}
  *     beryl_graph_set(g, x, rows, 3 * 512 * 4, NULL);
- *     beryl_graph_run(g, (uint32_t[]){3}, 1, NULL);                                    // 3 rows this time
+ *     beryl_graph_run(g, (uint32_t[]){3}, 1, NULL);                 // 3 rows this time
  *     beryl_graph_wait(g, NULL);
  *     beryl_graph_read(g, y, result, 3 * 1000 * 4, NULL);
  *     beryl_graph_close(g);
  *
  * Conventions (beside those of beryl.h)
- *   Shapes   Row-major, the last dimension is contiguous. A dimension is a constant or an extent: a named size with an
- *            upper bound whose value is given for each run. Memory is laid out for the bounds: where an extent is the
- *            first dimension, the rows of a run simply lie first.
- *   Building Calls that build give a value, or 0 after the first error, which sticks: no check is needed between them,
- *            beryl_graph_compile reports it. After compiling nothing can be added.
- *   Types    Activations are F32, indices I32. Weights may have any type that a GGUF file may have; quantised ones are
- *            given as a file has them, in blocks along the last dimension.
+ *   Shapes   Row-major, the last dimension is contiguous. A dimension is a constant or an extent: a
+ *            named size with an upper bound whose value is given for each run, or one computed from
+ *            others (a + b, 2 * n, half of n rounded up). Memory is laid out for the bounds: where
+ *            an extent is the first dimension, the rows of a run simply lie first.
+ *   Nothing  An extent may be 0 in a run. What has no elements is not computed, and states keep
+ *            what they hold; an output of no elements is read with size 0. Sums over nothing are
+ *            0; argmax and topk find -1 in a row of no elements, topk with -infinity; rows from a
+ *            table of no rows are 0.
+ *   Building Calls that build give a value, or 0 after the first error, which sticks: no check is
+ *            needed between them, beryl_graph_compile reports it. After compiling nothing can be
+ *            added.
+ *   Types    Activations are F32, indices I32. Weights may have any type that a GGUF file may have;
+ *            quantised ones are given as a file has them, in blocks along the last dimension.
  *   Threads  A graph belongs to one thread at a time; two graphs are independent.
  */
 #ifndef BERYL_GRAPH_H
@@ -37,9 +46,35 @@ extern "C" {
 #endif
 
 /* Elements a block and bytes a block are those of GGUF. */
-#define BERYL_TYPE_LIST(X)                                                                         \
-    X(F32) X(F16) X(BF16) X(Q4_0) X(Q4_1) X(Q5_0) X(Q5_1) X(Q8_0) X(Q2_K) X(Q3_K) X(Q4_K) X(Q5_K)   \
-    X(Q6_K) X(IQ4_NL) X(IQ4_XS) X(MXFP4) X(NVFP4) X(I32) X(U32)
+#define BERYL_TYPE_LIST(X) \
+    X(F32)                 \
+    X(F16)                 \
+    X(BF16)                \
+    X(Q4_0)                \
+    X(Q4_1)                \
+    X(Q5_0)                \
+    X(Q5_1)                \
+    X(Q8_0)                \
+    X(Q2_K)                \
+    X(Q3_K)                \
+    X(Q4_K)                \
+    X(Q5_K)                \
+    X(Q6_K)                \
+    X(IQ4_NL)              \
+    X(IQ4_XS)              \
+    X(MXFP4)               \
+    X(NVFP4)               \
+    X(I32)                 \
+    X(U32)                 \
+    X(IQ1_S)               \
+    X(IQ1_M)               \
+    X(IQ2_XXS)             \
+    X(IQ2_XS)              \
+    X(IQ2_S)               \
+    X(IQ3_XXS)             \
+    X(IQ3_S)               \
+    X(TQ1_0)               \
+    X(TQ2_0)
 
 typedef enum beryl_type {
 #define X(name) BERYL_TYPE_##name,
@@ -51,95 +86,158 @@ typedef struct beryl_graph beryl_graph;
 typedef uint32_t beryl_value; /* a tensor of a graph; 0: none */
 typedef struct beryl_dim {
     uint32_t size;   /* of a constant; of an extent its bound */
-    uint32_t extent; /* from beryl_graph_extent; 0: a constant */
+    uint32_t extent; /* from beryl_graph_extent, or as a call below gave it; 0: a constant */
 } beryl_dim;
 
 typedef struct beryl_graph_options {
     size_t size;
-    const char *device;        /* as in beryl_engine_options */
-    beryl_precision precision; /* fast: int8 activations in products with quantised weights, where the device has dot products */
+    const char *device; /* as in beryl_engine_options */
+    /* fast: int8 activations in products with quantised weights, where the device has dot
+     * products */
+    beryl_precision precision;
     uint64_t memory;           /* bytes of device memory that may be used; 0: what the device has */
     beryl_allocator allocator; /* default malloc */
     beryl_log log;             /* default silent */
 } beryl_graph_options;
 
 /* Opens the device. NULL options: the defaults. */
-BERYL_API beryl_status beryl_graph_open(const beryl_graph_options *options, beryl_graph **graph, beryl_error *error);
+BERYL_API beryl_status beryl_graph_open(const beryl_graph_options *options, beryl_graph **graph,
+                                        beryl_error *error);
 BERYL_API void beryl_graph_close(beryl_graph *graph); /* NULL is fine; waits for a run */
 
-/* ---- tensors ------------------------------------------------------------------------------------------ */
+/* ---- tensors --------------------------------------------------------------------------------- */
 
-/* A size that varies from run to run, from 1 to `bound`; at most 8 of them. Names are copied, here and below. */
+/* A size that varies from run to run, from 0 to `bound`, which is not 0. At most 32, those below
+ * included. Names are copied, here and below. */
 BERYL_API uint32_t beryl_graph_extent(beryl_graph *g, const char *name, uint32_t bound);
+/* a + b, a * b, and a / divisor rounded up. Of constants a constant; else an extent that each run
+ * computes, whose bound is what the bounds give. Equal expressions are the same extent, however
+ * they were made: a + a and 2 * a, half of a half and a quarter. Constants are dimensions too:
+ * n + 1 is beryl_dim_sum(g, (beryl_dim){64, n}, (beryl_dim){1, 0}). MISUSE: an extent of another
+ * graph, a divisor of 0, a size of 0. UNSUPPORTED: a bound above 2^32 - 1, also of what is divided;
+ * more than 32 extents; an expression of more than 6 terms, or of more than 4 extents in one.
+ * {0, 0} after an error. */
+BERYL_API beryl_dim beryl_dim_sum(beryl_graph *g, beryl_dim a, beryl_dim b);
+BERYL_API beryl_dim beryl_dim_product(beryl_graph *g, beryl_dim a, beryl_dim b);
+BERYL_API beryl_dim beryl_dim_quotient(beryl_graph *g, beryl_dim a, uint32_t divisor);
 /* Written before a run; F32, I32 or U32, up to 8 dimensions. */
-BERYL_API beryl_value beryl_graph_input(beryl_graph *g, const char *name, beryl_type type, uint32_t rank, const beryl_dim *dims);
-/* Never written. 1 to 4 dimensions. `data` is borrowed until the graph is closed; `size` is what type and shape need. */
-BERYL_API beryl_value beryl_graph_weight(beryl_graph *g, const char *name, beryl_type type, uint32_t rank, const uint32_t *dims,
-                                         const void *data, size_t size);
+BERYL_API beryl_value beryl_graph_input(beryl_graph *g, const char *name, beryl_type type,
+                                        uint32_t rank, const beryl_dim *dims);
+/* Never written. 1 to 4 dimensions. `data` is borrowed until the graph is closed; `size` is what
+ * type and shape need. */
+BERYL_API beryl_value beryl_graph_weight(beryl_graph *g, const char *name, beryl_type type,
+                                         uint32_t rank, const uint32_t *dims, const void *data,
+                                         size_t size);
 /* Kept from run to run, zero at first; F32, I32, and as caches F16 and Q8_0. 1 to 4 dimensions. */
-BERYL_API beryl_value beryl_graph_state(beryl_graph *g, const char *name, beryl_type type, uint32_t rank, const uint32_t *dims);
+BERYL_API beryl_value beryl_graph_state(beryl_graph *g, const char *name, beryl_type type,
+                                        uint32_t rank, const uint32_t *dims);
 /* Can be read after a run: the result of an operation, not a view. At most 4. */
 BERYL_API void beryl_graph_output(beryl_graph *g, beryl_value value, const char *name);
 /* As the graph knows it. false: no such value. dims: up to 8. */
-BERYL_API bool beryl_graph_shape(const beryl_graph *g, beryl_value value, beryl_type *type, uint32_t *rank, beryl_dim *dims);
+BERYL_API bool beryl_graph_shape(const beryl_graph *g, beryl_value value, beryl_type *type,
+                                 uint32_t *rank, beryl_dim *dims);
 
 /* Views: no work, no memory. */
-BERYL_API beryl_value beryl_reshape(beryl_graph *g, beryl_value x, uint32_t rank, const beryl_dim *dims); /* x without gaps */
-BERYL_API beryl_value beryl_narrow(beryl_graph *g, beryl_value x, uint32_t axis, uint32_t start, uint32_t size);
-BERYL_API beryl_value beryl_squeeze(beryl_graph *g, beryl_value x, uint32_t axis); /* drops an axis of size 1 */
+/* x without gaps, to a shape with the same elements in every run. Dimensions are split and joined
+ * where all but the outermost of them are constants: [n, 3, d] is [3 * n, d]; [n, m] is not
+ * [n * m], since the rows of a run lie as far apart as m's bound says. */
+BERYL_API beryl_value beryl_reshape(beryl_graph *g, beryl_value x, uint32_t rank,
+                                    const beryl_dim *dims);
+BERYL_API beryl_value beryl_narrow(beryl_graph *g, beryl_value x, uint32_t axis, uint32_t start,
+                                   uint32_t size);
+/* drops an axis of size 1 */
+BERYL_API beryl_value beryl_squeeze(beryl_graph *g, beryl_value x, uint32_t axis);
 
-/* ---- operations ---------------------------------------------------------------------------------------- */
+/* ---- operations ------------------------------------------------------------------------------ */
 
-/* table [r, d] or [r], ids I32 [n] or [n, m] -> [n, d] and so on, times `factor`. */
-BERYL_API beryl_value beryl_gather_rows(beryl_graph *g, beryl_value table, beryl_value ids, float factor);
+/* Indices, slots and positions may be any numbers: those out of range never reach memory outside
+ * a tensor, and mean what is said with each operation. */
+
+/* table [r, d] or [r], ids I32 [n] or [n, m] -> [n, d] and so on, times `factor`. An id out of
+ * range is 0. */
+BERYL_API beryl_value beryl_gather_rows(beryl_graph *g, beryl_value table, beryl_value ids,
+                                        float factor);
 BERYL_API beryl_value beryl_copy(beryl_graph *g, beryl_value x); /* a view without gaps */
 /* Pointwise. b has the shape of a, or sizes of 1 or missing leading axes. */
 BERYL_API beryl_value beryl_add(beryl_graph *g, beryl_value a, beryl_value b);
 BERYL_API beryl_value beryl_mul(beryl_graph *g, beryl_value a, beryl_value b);
-BERYL_API beryl_value beryl_geglu(beryl_graph *g, beryl_value gate, beryl_value up); /* gelu_tanh(gate) * up */
+/* gelu_tanh(gate) * up */
+BERYL_API beryl_value beryl_geglu(beryl_graph *g, beryl_value gate, beryl_value up);
 BERYL_API beryl_value beryl_scale(beryl_graph *g, beryl_value x, float factor);
 BERYL_API beryl_value beryl_gelu_tanh(beryl_graph *g, beryl_value x);
-BERYL_API beryl_value beryl_softcap(beryl_graph *g, beryl_value x, float cap); /* cap * tanh(x / cap) */
+/* cap * tanh(x / cap) */
+BERYL_API beryl_value beryl_softcap(beryl_graph *g, beryl_value x, float cap);
 /* Over the last axis. */
-BERYL_API beryl_value beryl_rms_norm(beryl_graph *g, beryl_value x, beryl_value weight, float eps); /* weight [d], 0: none */
+/* weight [d], 0: none */
+BERYL_API beryl_value beryl_rms_norm(beryl_graph *g, beryl_value x, beryl_value weight, float eps);
 /* (x - mean) / sqrt(variance + eps) * weight + bias, both [d]; bias, or both: 0: none */
-BERYL_API beryl_value beryl_layer_norm(beryl_graph *g, beryl_value x, beryl_value weight, beryl_value bias, float eps);
+BERYL_API beryl_value beryl_layer_norm(beryl_graph *g, beryl_value x, beryl_value weight,
+                                       beryl_value bias, float eps);
 BERYL_API beryl_value beryl_softmax(beryl_graph *g, beryl_value x);
-/* [n, m] -> the k largest [n, k], falling, and their indices I32 [n, k]; ties: the lower index first. NaN counts as -infinity; where
- * a run's rows are shorter than k, -infinity and -1 are behind their last. */
+/* x [n, c, ..]: as layer_norm, over each of `groups` groups of c / groups channels and all that
+ * follows them; weight and bias [c], or 0. */
+BERYL_API beryl_value beryl_group_norm(beryl_graph *g, beryl_value x, beryl_value weight,
+                                       beryl_value bias, uint32_t groups, float eps);
+/* Along any axis: each element with all before it. */
+BERYL_API beryl_value beryl_cumsum(beryl_graph *g, beryl_value x, uint32_t axis);
+/* [n, m] -> the k largest [n, k], falling, and their indices I32 [n, k]; ties: the lower index
+ * first. NaN counts as -infinity; where a run's rows are shorter than k, -infinity and -1 are
+ * behind their last. */
 BERYL_API beryl_value beryl_topk(beryl_graph *g, beryl_value x, uint32_t k, beryl_value *indices);
-BERYL_API beryl_value beryl_argmax(beryl_graph *g, beryl_value x);                                /* [n, m] -> I32 [n] */
-BERYL_API beryl_value beryl_weighted_sum(beryl_graph *g, beryl_value x, beryl_value weights);     /* [n, u, d], [n, u] -> [n, d] */
+/* [n, m] -> I32 [n]; of no elements: -1 */
+BERYL_API beryl_value beryl_argmax(beryl_graph *g, beryl_value x);
+/* [n, u, d], [n, u] -> [n, d] */
+BERYL_API beryl_value beryl_weighted_sum(beryl_graph *g, beryl_value x, beryl_value weights);
 /* x [.., k] times transposed w [m, k] -> [.., m]; w of any type. */
 BERYL_API beryl_value beryl_matmul(beryl_graph *g, beryl_value x, beryl_value w);
-/* x [n, u or 1, k], each with the matrix of w [e, m, k] that ids I32 [n, u] names -> [n, u, m]. */
-BERYL_API beryl_value beryl_matmul_id(beryl_graph *g, beryl_value x, beryl_value w, beryl_value ids);
+/* x [n, u or 1, k], each with the matrix of w [e, m, k] that ids I32 [n, u] names -> [n, u, m]. An
+ * id out of range is 0. */
+BERYL_API beryl_value beryl_matmul_id(beryl_graph *g, beryl_value x, beryl_value w,
+                                      beryl_value ids);
 /* x [n, h, d], angles [n, 2, d / 2] (cosines, sines): element i turned with element i + d / 2. */
 BERYL_API beryl_value beryl_rope(beryl_graph *g, beryl_value x, beryl_value angles);
-/* state [r] or [r, d] I32 or F32; x [n] or [n, d]; index I32 [n]: state[index] = x. Gives the state as it then is. */
-BERYL_API beryl_value beryl_set_rows(beryl_graph *g, beryl_value state, beryl_value x, beryl_value index);
+/* state [r] or [r, d] I32 or F32; x [n] or [n, d]; index I32 [n]: state[index] = x, but where
+ * the index is out of range. Gives the state as it then is. */
+BERYL_API beryl_value beryl_set_rows(beryl_graph *g, beryl_value state, beryl_value x,
+                                     beryl_value index);
 /* cache, a state [n_slot, n_row, h, d] of F32, F16 or Q8_0; x [n, h, d]; slot, pos I32 [n]:
- * cache[slot, pos modulo n_row] = x. Gives the cache as it then is. */
-BERYL_API beryl_value beryl_kv_write(beryl_graph *g, beryl_value cache, beryl_value x, beryl_value slot, beryl_value pos);
-/* q [n, H, d] over caches as kv_write left them: a row sees positions max(0, pos - window + 1) to pos of its slot
- * (window 0: from 0); query head i reads head i * h / H. -> [n, H, d] */
-BERYL_API beryl_value beryl_attention(beryl_graph *g, beryl_value q, beryl_value k, beryl_value v, beryl_value slot, beryl_value pos,
-                                      float scale, uint32_t window);
+ * cache[slot, pos modulo n_row] = x, but where pos is negative or slot out of range. Gives the
+ * cache as it then is. */
+BERYL_API beryl_value beryl_kv_write(beryl_graph *g, beryl_value cache, beryl_value x,
+                                     beryl_value slot, beryl_value pos);
+/* q [n, H, d] over caches as kv_write left them: a row sees positions max(0, pos - window + 1)
+ * to pos of its slot (window 0: from 0), of these the last n_row; query head i reads head i * h /
+ * H. Zeros where pos is negative or slot out of range. -> [n, H, d] */
+BERYL_API beryl_value beryl_attention(beryl_graph *g, beryl_value q, beryl_value k, beryl_value v,
+                                      beryl_value slot, beryl_value pos, float scale,
+                                      uint32_t window);
+/* The same, but each row says which positions it sees: first to last, both I32 [n]; of these the
+ * last n_row. They may lie after its own: a picture's block sees all of itself, packed sequences
+ * begin where theirs does, padding is left out, all rows of an encoder see all. Zeros where first
+ * is above last. Of both operations k and v may also be F32 values of the run instead of caches,
+ * [1, m, h, d] (a reshape), slots 0: a row then sees positions below the run's m. */
+BERYL_API beryl_value beryl_attention_range(beryl_graph *g, beryl_value q, beryl_value k,
+                                            beryl_value v, beryl_value slot, beryl_value first,
+                                            beryl_value last, float scale);
 
-/* ---- compiling and running ------------------------------------------------------------------------------- */
+/* ---- compiling and running ------------------------------------------------------------------- */
 
-/* Uploads weights and makes the plan. PENDING: in progress, call again. OK: it can run. The first error of the building
- * calls comes from here. */
+/* Uploads weights and makes the plan. PENDING: in progress, call again. OK: it can run. The
+ * first error of the building calls comes from here. */
 BERYL_API beryl_status beryl_graph_compile(beryl_graph *graph, beryl_error *error);
 /* The first `size` bytes of an input, copied; they stay until set again. */
-BERYL_API beryl_status beryl_graph_set(beryl_graph *graph, beryl_value input, const void *data, size_t size, beryl_error *error);
-/* Starts a run. extents: their values [n_extent], in the order in which they were made. PENDING: the device is busy, call
- * again. A result that was not read yet is gone. */
-BERYL_API beryl_status beryl_graph_run(beryl_graph *graph, const uint32_t *extents, uint32_t n_extent, beryl_error *error);
+BERYL_API beryl_status beryl_graph_set(beryl_graph *graph, beryl_value input, const void *data,
+                                       size_t size, beryl_error *error);
+/* Starts a run. extents: the values [n_extent] of those from beryl_graph_extent, in the order in
+ * which they were made; 0 to their bounds. PENDING:
+ * the device is busy, call again. A result that was not read yet is gone. */
+BERYL_API beryl_status beryl_graph_run(beryl_graph *graph, const uint32_t *extents,
+                                       uint32_t n_extent, beryl_error *error);
 /* Sleeps until the last run is done (native builds only; PENDING in a browser). */
 BERYL_API beryl_status beryl_graph_wait(beryl_graph *graph, beryl_error *error);
 /* The first `size` bytes of an output of the last run. PENDING: not done yet. */
-BERYL_API beryl_status beryl_graph_read(beryl_graph *graph, beryl_value output, void *data, size_t size, beryl_error *error);
+BERYL_API beryl_status beryl_graph_read(beryl_graph *graph, beryl_value output, void *data,
+                                        size_t size, beryl_error *error);
 /* The device that was chosen; texts live as long as the graph. */
 BERYL_API beryl_status beryl_graph_device(const beryl_graph *graph, beryl_device_info *info);
 

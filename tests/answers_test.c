@@ -90,8 +90,7 @@ static void check_rounded(test *t, int device, beryl_precision precision, beryl_
     free(got);
 }
 
-/* ---- perplexity
- * ---------------------------------------------------------------------------------------------- */
+/* ---- perplexity ------------------------------------------------------------------------------ */
 
 typedef struct score {
     const int32_t *tokens; // [n_token]

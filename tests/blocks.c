@@ -13,10 +13,13 @@ float blocks_unit(uint32_t *state) {
 }
 
 /* Where the f16 factors of a block lie; MXFP4, NVFP4 and the plain types have none. */
-static const struct { uint16_t n, at[2]; } halves[TYPE_COUNT] = {
-    [TYPE_Q4_0] = {1, {0}},    [TYPE_Q4_1] = {2, {0, 2}},   [TYPE_Q5_0] = {1, {0}},   [TYPE_Q5_1] = {2, {0, 2}},
-    [TYPE_Q8_0] = {1, {0}},    [TYPE_Q2_K] = {2, {80, 82}}, [TYPE_Q3_K] = {1, {108}}, [TYPE_Q4_K] = {2, {0, 2}},
-    [TYPE_Q5_K] = {2, {0, 2}}, [TYPE_Q6_K] = {1, {208}},    [TYPE_IQ4_NL] = {1, {0}}, [TYPE_IQ4_XS] = {1, {0}},
+static const struct {
+    uint16_t n, at[2];
+} halves[TYPE_COUNT] = {
+    [TYPE_Q4_0] = {1, {0}},    [TYPE_Q4_1] = {2, {0, 2}}, [TYPE_Q5_0] = {1, {0}},
+    [TYPE_Q5_1] = {2, {0, 2}}, [TYPE_Q8_0] = {1, {0}},    [TYPE_Q2_K] = {2, {80, 82}},
+    [TYPE_Q3_K] = {1, {108}},  [TYPE_Q4_K] = {2, {0, 2}}, [TYPE_Q5_K] = {2, {0, 2}},
+    [TYPE_Q6_K] = {1, {208}},  [TYPE_IQ4_NL] = {1, {0}},  [TYPE_IQ4_XS] = {1, {0}},
 };
 
 void blocks_fill(base_type type, uint64_t bytes, unsigned char *to, uint32_t seed) {
@@ -29,7 +32,8 @@ void blocks_fill(base_type type, uint64_t bytes, unsigned char *to, uint32_t see
         if (type == TYPE_F16) memcpy(to + at, &half, sizeof half);
         if (type == TYPE_BF16) memcpy(to + at, &brain, sizeof brain);
         if (type == TYPE_MXFP4) to[at] = (unsigned char)(120 + to[at] % 8);
-        for (uint32_t i = 0; type == TYPE_NVFP4 && i < 4; i++) to[at + i] &= 0xbf; /* below 1; the top bit says nothing */
+        /* below 1; the top bit says nothing */
+        for (uint32_t i = 0; type == TYPE_NVFP4 && i < 4; i++) to[at + i] &= 0xbf;
         for (uint32_t i = 0; i < halves[type].n; i++) {
             const uint16_t factor = base_f32_to_f16(0.02f + 0.01f * blocks_unit(&seed));
             memcpy(to + at + halves[type].at[i], &factor, sizeof factor);

@@ -1,4 +1,5 @@
-/* blocks.h - weights of every type: random bits whose scales are such that products stay of a size. */
+/* blocks.h - weights of every type: random bits whose scales are such that products stay of a
+ * size. */
 #ifndef TESTS_BLOCKS_H
 #define TESTS_BLOCKS_H
 

@@ -1,5 +1,5 @@
-/* cache_test.c - the cache of compiled kernels: what is kept, who else could change it, disks without room, compilers and
- * processes that are killed, and many that start at once. */
+/* cache_test.c - the cache of compiled kernels: what is kept, who else could change it, disks
+ * without room, compilers and processes that are killed, and many that start at once. */
 #define _GNU_SOURCE /* setenv, symlink, mount */
 #include "host_rig.h"
 
@@ -23,7 +23,7 @@
 #include <sys/mount.h>
 #endif
 
-/* ---- what is kept ------------------------------------------------------------------------------ */
+/* ---- what is kept ---------------------------------------------------------------------------- */
 
 static void write_byte(test *t, const char *path, long at, int value) {
     FILE *file = fopen(path, "r+b");
@@ -124,14 +124,15 @@ static void test_kept(test *t) {
     }
 }
 
-/* ---- who else could change it ----------------------------------------------------------------- */
+/* ---- who else could change it ---------------------------------------------------------------- */
 
 /* The system's compiler, but while a file `evil` lies beside the script it adds 5 more. */
 static void turncoat_compiler(test *t, const host_away *a, const char *name) {
     char script[5000];
     snprintf(script, sizeof script,
              "#!/bin/sh\nhere=${0%%/*}\nPATH='%s'\n"
-             "for file; do case $file in *.c) [ ! -e \"$here/evil\" ] || sed -i 's/+ \\([0-9]*\\)u;/+ \\1u + 5u;/' \"$file\" ;; esac; done\n"
+             "for file; do case $file in *.c) [ ! -e \"$here/evil\" ] || sed -i 's/+ "
+             "\\([0-9]*\\)u;/+ \\1u + 5u;/' \"$file\" ;; esac; done\n"
              "exec cc \"$@\"\n",
              a->path);
     host_rig_compiler(t, name, script);
@@ -154,9 +155,11 @@ static uint32_t run_fresh(test *t, uint32_t n, host_warnings *w) {
     return y;
 }
 
-/* A folder `part` over the cache, with wrong code in it that is sealed as right code is. Where others
- * could have put it there it is not loaded: `words`. NULL: it is, which shows that the code is found. */
-static void check_way(test *t, const char *part, int (*change)(const char *path), const char *words) {
+/* A folder `part` over the cache, with wrong code in it that is sealed as right code is. Where
+ * others could have put it there it is not loaded: `words`. NULL: it is, which shows that the
+ * code is found. */
+static void check_way(test *t, const char *part, int (*change)(const char *path),
+                      const char *words) {
     host_away a;
     host_warnings w = {0};
     char path[700], cache[720];
@@ -176,7 +179,8 @@ static void check_way(test *t, const char *part, int (*change)(const char *path)
     } else {
         CHECK_INT(t, run_fresh(t, 4, &w), words ? 7 : 12);
         CHECK_INT(t, w.n, words ? 1 : 0);
-        if (words && !strstr(w.last, words)) test_fail(t, __FILE__, __LINE__, "the warning is \"%s\"", w.last);
+        if (words && !strstr(w.last, words))
+            test_fail(t, __FILE__, __LINE__, "the warning is \"%s\"", w.last);
         CHECK_INT(t, host_rig_count("TMPDIR", "", NULL, 0), 0);
     }
     if (chown(path, geteuid(), (gid_t)-1)) (void)0; /* where it was somebody else's */
@@ -202,8 +206,7 @@ static int make_sticky(const char *path) {
 static int link_to(const char *path, uid_t owner) {
     char aside[720];
     snprintf(aside, sizeof aside, "%s-aside", path);
-    return rename(path, aside) || symlink(aside, path) ||
-           (owner && lchown(path, owner, (gid_t)-1));
+    return rename(path, aside) || symlink(aside, path) || (owner && lchown(path, owner, (gid_t)-1));
 }
 static int make_link(const char *path) {
     return link_to(path, 0);
@@ -228,7 +231,8 @@ static void test_ways(test *t) {
                 {"sticky-is-fine", make_sticky, NULL},
                 {"own-link-is-fine", make_link, NULL},
                 {"link-of-another-user", make_their_link, "over is another user's link"},
-                {"link-to-what-is-open-to-all", make_link_to_theirs, "over-aside can be written by others"}};
+                {"link-to-what-is-open-to-all", make_link_to_theirs,
+                 "over-aside can be written by others"}};
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
         if (test_case(t, "cache/folder-above-%s", ways[i].name))
             check_way(t, ways[i].name, ways[i].change, ways[i].words);
@@ -284,7 +288,7 @@ static void test_swapped(test *t) {
     }
 }
 
-/* ---- no room ---------------------------------------------------------------------------------- */
+/* ---- no room --------------------------------------------------------------------------------- */
 
 static bool mount_small(test *t, const char *path) {
 #ifdef __linux__
@@ -391,7 +395,7 @@ static void test_room(test *t) {
     }
 }
 
-/* ---- compilers that are killed, processes at once --------------------------------------------- */
+/* ---- compilers that are killed, processes at once -------------------------------------------- */
 
 static void wait_for_file(test *t, const char *path) {
     const double began = base_time();
@@ -428,7 +432,8 @@ static int end_of(pid_t child) {
     return waitpid(child, &status, 0) == child && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/* The first compiler leaves its files, says that it runs, and hangs; later ones compile. Each adds a line to `count`. */
+/* The first compiler leaves its files, says that it runs, and hangs; later ones compile. Each
+ * adds a line to `count`. */
 static void hanging_compiler(test *t, const host_away *a, const char *name) {
     char script[5000];
     snprintf(script, sizeof script,
@@ -503,7 +508,8 @@ static void test_at_once(test *t) {
     if (test_case(t, "cache/processes-that-start-at-once-compile-once")) {
         host_away_begin(t, &a, "at-once");
         snprintf(script, sizeof script,
-                 "#!/bin/sh\necho >>\"${0%%/*}/count\"\nPATH='%s'\nsleep 0.3\nexec cc \"$@\"\n", a.path);
+                 "#!/bin/sh\necho >>\"${0%%/*}/count\"\nPATH='%s'\nsleep 0.3\nexec cc \"$@\"\n",
+                 a.path);
         host_rig_compiler(t, "at-once-bin", script);
         for (int i = 0; i < N; i++) children[i] = spawn(t, compile_three);
         for (int i = 0; i < N; i++) CHECK_INT(t, end_of(children[i]), 0);
@@ -550,7 +556,7 @@ static void test_at_once(test *t) {
     }
 }
 
-/* ---- code without sealed memory --------------------------------------------------------------- */
+/* ---- code without sealed memory -------------------------------------------------------------- */
 
 static void test_folder_code(test *t) {
     host_away a;
@@ -564,7 +570,8 @@ static void test_folder_code(test *t) {
         CHECK_INT(t, host_rig_run(t, &r, 4), 7);
         CHECK_INT(t, host_rig_count("XDG_CACHE_HOME", "beryl/host", path, sizeof path), 1);
         CHECK_INT(t, base_file_read(&r.heap, path, 1 << 20, &code, &size, &r.error), BERYL_OK);
-        void *handle = code ? host_library_from_folder((host *)r.d, "scale", code, size, &r.error) : NULL;
+        void *handle =
+            code ? host_library_from_folder((host *)r.d, "scale", code, size, &r.error) : NULL;
         CHECK(t, handle && dlsym(handle, "scale"));
         if (handle) dlclose(handle);
         CHECK(t, !chmod(getenv("TMPDIR"), 0777));
@@ -577,13 +584,14 @@ static void test_folder_code(test *t) {
     host_away_end(&a);
 }
 
-/* ---- what is told meanwhile --------------------------------------------------------------------- */
+/* ---- what is told meanwhile ------------------------------------------------------------------ */
 
 /* Compiles once a file `go` lies beside it. */
 static void gated_compiler(test *t, const host_away *a, const char *name) {
     char script[5000];
     snprintf(script, sizeof script,
-             "#!/bin/sh\nhere=${0%%/*}\nPATH='%s'\nwhile [ ! -e \"$here/go\" ]; do sleep 0.05; done\n"
+             "#!/bin/sh\nhere=${0%%/*}\nPATH='%s'\nwhile [ ! -e \"$here/go\" ]; do sleep "
+             "0.05; done\n"
              "exec cc \"$@\" -O0\n",
              a->path);
     host_rig_compiler(t, name, script);
@@ -596,7 +604,8 @@ static void set_go(test *t, bool go) {
     else CHECK_INT(t, base_file_write(path, "", 0, NULL), BERYL_OK);
 }
 
-/* Runs a task to its end. It tells that kernels compile while the compiler waits, which is then let go, till `until`. */
+/* Runs a task to its end. It tells that kernels compile while the compiler waits, which is then
+ * let go, till `until`. */
 static bool check_told(test *t, beryl_task *task, const char *until) {
     beryl_event event;
     beryl_status status;
@@ -627,12 +636,15 @@ static void test_told(test *t) {
     if (!test_case(t, "cache/compiling-is-told-while-loading-and-while-answering")) return;
     host_away_begin(t, &a, "progress");
     gated_compiler(t, &a, "progress-bin");
-    const beryl_engine_options options = {.size = sizeof options, .model = test_data(t, "e2b-f32.gguf"), .device = "host"};
-    const beryl_generate_options how = {.size = sizeof how, .greedy = true, .ignore_eos = true, .max_tokens = 2};
+    const beryl_engine_options options = {
+        .size = sizeof options, .model = test_data(t, "e2b-f32.gguf"), .device = "host"};
+    const beryl_generate_options how = {
+        .size = sizeof how, .greedy = true, .ignore_eos = true, .max_tokens = 2};
     const int32_t tokens[] = {2, 10, 11};
     if (beryl_engine_open(&options, &engine, &error) || beryl_engine_load(engine, &task, &error)) {
         test_fail(t, __FILE__, __LINE__, "%s", error.message);
-    } else if (check_told(t, task, "checking kernels")) { /* of the first plan; those for the answer come later */
+        /* of the first plan; those for the answer come later */
+    } else if (check_told(t, task, "checking kernels")) {
         CHECK_INT(t, beryl_session_open(engine, NULL, &session, &error), BERYL_OK);
         CHECK_INT(t, beryl_session_generate(session, tokens, 3, &how, &task, &error), BERYL_OK);
         check_told(t, task, NULL);

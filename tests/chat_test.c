@@ -40,7 +40,7 @@ static beryl_status render(chat_bench *b, const char *chat, text_chat_style styl
     return status;
 }
 
-/* ---- fixtures ---------------------------------------------------------------------------- */
+/* ---- fixtures -------------------------------------------------------------------------------- */
 
 static bool mentions_literal(base_view text) {
     for (int i = 0; i < TEXT_SPECIAL_COUNT; i++)
@@ -114,7 +114,7 @@ static void test_fixtures(test *t, const char *name, text_chat_style style) {
     bench_fini(t, &b);
 }
 
-/* ---- nobody forges a token --------------------------------------------------------------- */
+/* ---- nobody forges a token ------------------------------------------------------------------- */
 
 /* A conversation with `%` in every place that somebody else writes. */
 static const char everywhere[] =
@@ -193,7 +193,7 @@ static void test_forging(test *t) {
     }
 }
 
-/* ---- rendering --------------------------------------------------------------------------- */
+/* ---- rendering ------------------------------------------------------------------------------- */
 
 /* Values as arguments: what Python and the template make of them. */
 static const struct {
@@ -290,14 +290,18 @@ static const struct {
      "y<|\"|>}<tool_response|><|image|>"},
     {"keys-of-other-programs-are-passed-over",
      "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"name\":\"Ann\",\"id\":\"1\",\"content\":"
-     "\"x\"},{\"role\":\"assistant\",\"id\":\"2\",\"refusal\":null,\"annotations\":[],\"audio\":null,"
+     "\"x\"},{\"role\":\"assistant\",\"id\":\"2\",\"refusal\":null,\"annotations\":[],\"audio\":"
+     "null,"
      "\"function_call\":null,\"content\":null,\"tool_calls\":[{\"id\":\"c\",\"type\":\"function\","
      "\"index\":0,\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}]},{\"role\":\"tool\","
      "\"tool_call_id\":\"c\",\"content\":[{\"type\":\"text\",\"text\":\"y\",\"mark\":1}]}],"
-     "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"strict\":true,\"description\":"
+     "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"strict\":true,"
+     "\"description\":"
      "\"d\"}}],\"generate\":false}",
-     "<bos><|turn>system\n<|tool>declaration:f{description:<|\"|>d<|\"|>}<tool|><turn|>\n<|turn>user\nx"
-     "<turn|>\n<|turn>model\n<|tool_call>call:f{}<tool_call|><|tool_response>response:f{value:<|\"|>y<|"
+     "<bos><|turn>system\n<|tool>declaration:f{description:<|\"|>d<|\"|>}<tool|><turn|>\n<|turn>"
+     "user\nx"
+     "<turn|>\n<|turn>model\n<|tool_call>call:f{}<tool_call|><|tool_response>response:f{value:<|\"|"
+     ">y<|"
      "\"|>}<tool_response|>"},
     {"unclosed-thought-is-dropped",
      "{\"messages\":[{\"role\":\"assistant\",\"content\":\" a <|channel>b\"}],\"generate\":false}",
@@ -466,7 +470,7 @@ static void test_rendering(test *t) {
     }
 }
 
-/* ---- parsing ----------------------------------------------------------------------------- */
+/* ---- parsing --------------------------------------------------------------------------------- */
 
 /* Items as text: T(...), H(...) for thoughts, W(...) for a call while it is written, C(...) for the
  * call. */

@@ -1,10 +1,11 @@
 /* codegen_test.c - what generated texts compute, on every device that compiles one of the
- * languages, against the interpreter; CUDA C and HIP C are compiled where NVRTC or hipcc is, subgroups in
- * OpenCL C, which few drivers have, by clang, and run on a driver that is given them (tests/stand_in/opencl.c).
+ * languages, against the interpreter; CUDA C and HIP C are compiled where NVRTC or hipcc is,
+ * subgroups in OpenCL C, which few drivers have, by clang, and run on a driver that is given
+ * them (tests/stand_in/opencl.c).
  *
- * Two tables: every op over every type (one kernel for each type: inputs with all awkward numbers,
- * one output a result type), and kernels for what is not an op alone: barriers, loops, masks,
- * vectors, atomics, staging. */
+ * Two tables: every op over every type (one kernel for each type: inputs with all awkward
+ * numbers, one output a result type), and kernels for what is not an op alone: barriers, loops,
+ * masks, vectors, atomics, staging. */
 #include "test.h"
 #include "hip_compile.h"
 #include "rig.h"
@@ -20,8 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- one kernel on one device
- * ---------------------------------------------------------------------- */
+/* ---- one kernel on one device ---------------------------------------------------------------- */
 
 typedef struct job {
     const ir_kernel *k;
@@ -122,8 +122,7 @@ static beryl_status run_on(test *t, bench *b, rig *r, const job *j, void **got) 
     return status;
 }
 
-/* ---- near enough
- * ----------------------------------------------------------------------------------- */
+/* ---- near enough ----------------------------------------------------------------------------- */
 
 static uint64_t element(const void *data, ir_type type, size_t at) {
     uint64_t bits = 0;
@@ -159,53 +158,18 @@ static bool near_enough(ir_type type, ir_exact exact, uint64_t got, uint64_t wan
     return fabs(x - y) <= slack * fabs(y) + (exact == IR_LOOSE ? 1e-3 : 1e-35);
 }
 
-/* ---- every op over every type
- * ---------------------------------------------------------------------- */
+/* ---- every op over every type ---------------------------------------------------------------- */
 
 enum { N = 192, LANES = 64, OP_ROOM = IR_OP_COUNT };
 
-static const double awkward[] = {0,
-                                 -0.0,
-                                 1,
-                                 -1,
-                                 0.5,
-                                 -0.5,
-                                 1.5,
-                                 2.5,
-                                 -2.5,
-                                 3.7,
-                                 -7.3,
-                                 100.25,
-                                 0.001,
-                                 127,
-                                 128,
-                                 -128,
-                                 -129,
-                                 255,
-                                 256,
-                                 32767,
-                                 32768,
-                                 -32769,
-                                 65535,
-                                 65536,
-                                 65504,
-                                 2147483647,
-                                 2147483648.0,
-                                 -2147483649.0,
-                                 4294967295.0,
-                                 4294967296.0,
-                                 9.3e18,
-                                 -9.3e18,
-                                 1.9e19,
-                                 1e-30,
-                                 1e30,
-                                 3.1415927,
-                                 16777217,
-                                 1e-7,
-                                 -1e-7,
-                                 INFINITY,
-                                 -INFINITY,
-                                 NAN};
+/* clang-format off */
+static const double awkward[] = {
+    0, -0.0, 1, -1, 0.5, -0.5, 1.5, 2.5, -2.5, 3.7, -7.3, 100.25, 0.001, 127, 128, -128, -129,
+    255, 256, 32767, 32768, -32769, 65535, 65536, 65504, 2147483647, 2147483648.0,
+    -2147483649.0, 4294967295.0, 4294967296.0, 9.3e18, -9.3e18, 1.9e19, 1e-30, 1e30, 3.1415927,
+    16777217, 1e-7, -1e-7, INFINITY, -INFINITY, NAN
+};
+/* clang-format on */
 
 static uint64_t pick(bench *b, ir_type type, uint32_t at) {
     const uint64_t random = base_random_next(&b->random);
@@ -439,8 +403,7 @@ static void test_ops(test *t, rig *r, ir_type type, bool casts) {
     base_arena_fini(&b.arena);
 }
 
-/* ---- kernels that are more than an op
- * ---------------------------------------------------------------- */
+/* ---- kernels that are more than an op -------------------------------------------------------- */
 
 /* y[group] = the sum of 64 elements, by a tree in workgroup memory: barriers in a loop. */
 static const ir_kernel *make_tree(bench *w, job *j) {
@@ -655,50 +618,88 @@ static const ir_kernel *make_single(bench *w, job *j, ir_type type, uint32_t wid
     return make_vectors_of(w, j, type, width, 1);
 }
 
-/* Functions that C has for whole vectors, where a workgroup is one lane: of the awkward numbers and of a ramp,
- * short since shaders lose digits of exp at large x. */
+/* Functions that C has for whole vectors, where a workgroup is one lane: of the awkward numbers
+ * and of a ramp, short since shaders lose digits of exp at large x. */
 static const ir_kernel *make_functions(bench *w, job *j, ir_type type, uint32_t width) {
     ir_builder *b = ir_begin(&w->arena, width == 4 ? "functions_4" : "functions_16", 1, 1, 1);
-    const ir_memory x = ir_buffer(b, type, IR_READ, "x"), y = ir_buffer(b, type, IR_READ_WRITE, "y");
+    const ir_memory x = ir_buffer(b, type, IR_READ, "x"),
+                    y = ir_buffer(b, type, IR_READ_WRITE, "y");
     const uint32_t n_awkward = sizeof awkward / sizeof *awkward, n = (n_awkward + 95) / 32 * 32;
-    const ir_id i = ir_loop(b, ir_u32(b, 0), ir_u32(b, n), ir_u32(b, width)), v = ir_load(b, x, i, width);
+    const ir_id i = ir_loop(b, ir_u32(b, 0), ir_u32(b, n), ir_u32(b, width)),
+                v = ir_load(b, x, i, width);
     uint64_t order = 0;
     for (uint32_t e = 0; e < width; e++) order |= (uint64_t)(width - 1 - e) << (4 * e);
-    const ir_id other = ir_swizzle(b, v, width, order), tame = ir_max(b, ir_min(b, v, ir_number(b, type, width, 8)), ir_number(b, type, width, -8));
-    const ir_id made[] = {ir_min(b, v, other), ir_max(b, v, other), ir_exp(b, v), ir_tanh(b, v), ir_exp(b, tame),
-                          ir_min(b, v, ir_number(b, type, width, 0)), ir_max(b, ir_number(b, type, width, -0.0), v)};
-    for (uint32_t e = 0; e < sizeof made / sizeof *made; e++) ir_store(b, y, ir_add(b, i, ir_u32(b, e * n)), made[e]);
+    const ir_id other = ir_swizzle(b, v, width, order),
+                tame = ir_max(b, ir_min(b, v, ir_number(b, type, width, 8)),
+                              ir_number(b, type, width, -8));
+    const ir_id made[] = {ir_min(b, v, other),
+                          ir_max(b, v, other),
+                          ir_exp(b, v),
+                          ir_tanh(b, v),
+                          ir_exp(b, tame),
+                          ir_min(b, v, ir_number(b, type, width, 0)),
+                          ir_max(b, ir_number(b, type, width, -0.0), v)};
+    for (uint32_t e = 0; e < sizeof made / sizeof *made; e++)
+        ir_store(b, y, ir_add(b, i, ir_u32(b, e * n)), made[e]);
     ir_end(b);
     const ir_kernel *k = NULL;
     if (ir_finish(b, &k, &w->error)) return NULL;
     float *data = bytes_of(w, n * sizeof *data);
-    for (uint32_t e = 0; e < n; e++) data[e] = e < n_awkward ? (float)awkward[e] : ((float)e - (float)n_awkward - 32) * 0.11f;
+    for (uint32_t e = 0; e < n; e++)
+        data[e] = e < n_awkward ? (float)awkward[e] : ((float)e - (float)n_awkward - 32) * 0.11f;
     give(w, j, 0, data, n * sizeof *data);
     give(w, j, 1, NULL, n * sizeof *data * (sizeof made / sizeof *made));
     j->run.groups[0] = 1;
     return k;
 }
 
-/* Vectors of bool: what makes them, what they become, and what chooses by them, where a workgroup is one lane. */
+/* Vectors of bool: what makes them, what they become, and what chooses by them, where a
+ * workgroup is one lane. */
 static const ir_kernel *make_choices(bench *w, job *j, ir_type type, uint32_t width) {
     ir_builder *b = ir_begin(&w->arena, "choices", 1, 1, 1);
-    const ir_memory x = ir_buffer(b, type, IR_READ, "x"), y = ir_buffer(b, IR_U32, IR_READ_WRITE, "y");
+    const ir_memory x = ir_buffer(b, type, IR_READ, "x"),
+                    y = ir_buffer(b, IR_U32, IR_READ_WRITE, "y");
     const uint32_t n = 64;
-    const ir_id i = ir_loop(b, ir_u32(b, 0), ir_u32(b, n), ir_u32(b, width)), v = ir_load(b, x, i, width);
+    const ir_id i = ir_loop(b, ir_u32(b, 0), ir_u32(b, n), ir_u32(b, width)),
+                v = ir_load(b, x, i, width);
     uint64_t order = 0;
     for (uint32_t e = 0; e < width; e++) order |= (uint64_t)(width - 1 - e) << (4 * e);
-    const ir_id u = ir_swizzle(b, v, width, order), a = ir_lt(b, v, u), c = ir_gt(b, v, ir_number(b, type, width, 0));
-    const ir_id same = ir_splat(b, ir_extract(b, c, 1), width), signs = ir_bitcast(b, IR_I32, width, v), others = ir_bitcast(b, IR_I32, width, u);
-    const ir_id masks[] = {a, ir_le(b, v, u), c, ir_ge(b, v, u), ir_eq(b, v, u), ir_ne(b, v, u), ir_is_nan(b, v), ir_cast(b, IR_BOOL, v),
-                           ir_and(b, a, c), ir_or(b, a, c), ir_xor(b, a, c), ir_not(b, a), ir_eq(b, a, c), ir_ne(b, a, same), same,
-                           ir_swizzle(b, a, width, order), ir_select(b, a, c, same), ir_lt(b, signs, others)};
+    const ir_id u = ir_swizzle(b, v, width, order), a = ir_lt(b, v, u),
+                c = ir_gt(b, v, ir_number(b, type, width, 0));
+    const ir_id same = ir_splat(b, ir_extract(b, c, 1), width),
+                signs = ir_bitcast(b, IR_I32, width, v), others = ir_bitcast(b, IR_I32, width, u);
+    const ir_id masks[] = {a,
+                           ir_le(b, v, u),
+                           c,
+                           ir_ge(b, v, u),
+                           ir_eq(b, v, u),
+                           ir_ne(b, v, u),
+                           ir_is_nan(b, v),
+                           ir_cast(b, IR_BOOL, v),
+                           ir_and(b, a, c),
+                           ir_or(b, a, c),
+                           ir_xor(b, a, c),
+                           ir_not(b, a),
+                           ir_eq(b, a, c),
+                           ir_ne(b, a, same),
+                           same,
+                           ir_swizzle(b, a, width, order),
+                           ir_select(b, a, c, same),
+                           ir_lt(b, signs, others)};
     enum { N_MASK = sizeof masks / sizeof *masks, N_VALUE = 7 };
-    const ir_id values[N_VALUE] = {ir_bitcast(b, IR_U32, width, ir_select(b, ir_and(b, a, c), v, u)), ir_bitcast(b, IR_U32, width, ir_cast(b, type, a)),
-                                   ir_cast(b, IR_U32, ir_cast(b, IR_U8, c)), ir_cast(b, IR_U32, ir_cast(b, IR_I64, c)),
-                                   ir_cast(b, IR_U32, ir_select(b, c, ir_number(b, IR_I64, width, -5), ir_number(b, IR_I64, width, 7))),
-                                   ir_cast(b, IR_U32, ir_min(b, signs, others)), ir_cast(b, IR_U32, ir_max(b, signs, others))};
-    for (uint32_t e = 0; e < N_MASK; e++) ir_store(b, y, ir_add(b, i, ir_u32(b, e * n)), ir_cast(b, IR_U32, masks[e]));
-    for (uint32_t e = 0; e < N_VALUE; e++) ir_store(b, y, ir_add(b, i, ir_u32(b, (N_MASK + e) * n)), values[e]);
+    const ir_id values[N_VALUE] = {
+        ir_bitcast(b, IR_U32, width, ir_select(b, ir_and(b, a, c), v, u)),
+        ir_bitcast(b, IR_U32, width, ir_cast(b, type, a)),
+        ir_cast(b, IR_U32, ir_cast(b, IR_U8, c)),
+        ir_cast(b, IR_U32, ir_cast(b, IR_I64, c)),
+        ir_cast(b, IR_U32,
+                ir_select(b, c, ir_number(b, IR_I64, width, -5), ir_number(b, IR_I64, width, 7))),
+        ir_cast(b, IR_U32, ir_min(b, signs, others)),
+        ir_cast(b, IR_U32, ir_max(b, signs, others))};
+    for (uint32_t e = 0; e < N_MASK; e++)
+        ir_store(b, y, ir_add(b, i, ir_u32(b, e * n)), ir_cast(b, IR_U32, masks[e]));
+    for (uint32_t e = 0; e < N_VALUE; e++)
+        ir_store(b, y, ir_add(b, i, ir_u32(b, (N_MASK + e) * n)), values[e]);
     ir_end(b);
     const ir_kernel *k = NULL;
     if (ir_finish(b, &k, &w->error)) return NULL;
@@ -900,6 +901,26 @@ static const ir_kernel *make_bits_of(bench *w, job *j, uint32_t lanes) {
     return k;
 }
 
+/* Unsigned bytes by signed ones; lanes in another order, vectors side by side; halves of words. */
+static const ir_kernel *make_byte_dots(bench *w, job *j) {
+    ir_builder *b = ir_begin(&w->arena, "byte_dots", 1, 1, 1);
+    ir_memory x = ir_buffer(b, IR_U32, IR_READ, "x"), y = ir_buffer(b, IR_F32, IR_READ_WRITE, "y");
+    ir_id zero = ir_u32(b, 0), sum = ir_number(b, IR_F32, 16, 0);
+    for (uint32_t width = 4; width <= 16; width *= 2) {
+        ir_id u = ir_load(b, x, zero, width), less = ir_bits(b, IR_I32, width, 3),
+              s = ir_swizzle(b, u, width, UINT64_C(0x0123321010233201) >> (64 - 4 * width)),
+              dot = ir_dot4_u8(b, u, s, ir_dot4_u8(b, s, u, less));
+        sum = ir_add(b, sum, ir_swizzle(b, ir_cast(b, IR_F32, dot), 16, 0x0123321010233201));
+    }
+    ir_id four = ir_load(b, x, zero, 4), both = ir_compose(b, (ir_id[]){four, four}, 2),
+          finite = ir_and(b, both, ir_bits(b, IR_U32, 8, 0xbfffbfff));
+    ir_store(b, y, zero, ir_add(b, sum, ir_cast(b, IR_F32, ir_bitcast(b, IR_F16, 16, finite))));
+    give(w, j, 0, inputs(w, IR_U32), 64);
+    give(w, j, 1, NULL, 64);
+    const ir_kernel *k = NULL;
+    return ir_finish(b, &k, &w->error) ? NULL : k;
+}
+
 static const ir_kernel *make_bits(bench *w, job *j) {
     return make_bits_of(w, j, 16);
 }
@@ -971,20 +992,25 @@ static const ir_kernel *make_constants(bench *w, job *j, ir_type type) {
     return k;
 }
 
-/* How many of a list are before each: comparisons of whole vectors that become numbers, by one lane. */
+/* How many of a list are before each: comparisons of whole vectors that become numbers, by one
+ * lane. */
 static const ir_kernel *make_ranks(bench *w, job *j) {
     enum { KEYS = 36, REAL = 33 };
     ir_builder *b = ir_begin(&w->arena, "ranks", 1, 1, 1);
-    const ir_memory x = ir_buffer(b, IR_U32, IR_READ, "x"), y = ir_buffer(b, IR_U32, IR_READ_WRITE, "y");
+    const ir_memory x = ir_buffer(b, IR_U32, IR_READ, "x"),
+                    y = ir_buffer(b, IR_U32, IR_READ_WRITE, "y");
     const ir_memory keys = ir_workgroup(b, IR_U32, KEYS), rank = ir_register(b, IR_U32, 4);
-    const ir_id zero = ir_u32(b, 0), one = ir_u32(b, 1), n = ir_u32(b, KEYS), copied = ir_loop(b, zero, n, one);
+    const ir_id zero = ir_u32(b, 0), one = ir_u32(b, 1), n = ir_u32(b, KEYS),
+                copied = ir_loop(b, zero, n, one);
     const ir_id inside = ir_lt(b, copied, ir_u32(b, REAL));
     ir_store(b, keys, copied, ir_select(b, inside, ir_load(b, x, copied, 1), zero));
     ir_end(b);
-    const ir_id i = ir_loop(b, zero, ir_u32(b, REAL), one), own = ir_splat(b, ir_load(b, keys, i, 1), 4);
+    const ir_id i = ir_loop(b, zero, ir_u32(b, REAL), one),
+                own = ir_splat(b, ir_load(b, keys, i, 1), 4);
     ir_store(b, rank, zero, ir_bits(b, IR_U32, 4, 0));
     const ir_id at = ir_loop(b, zero, n, ir_u32(b, 4)), other = ir_load(b, keys, at, 4);
-    const ir_id places[] = {at, ir_add(b, at, one), ir_add(b, at, ir_u32(b, 2)), ir_add(b, at, ir_u32(b, 3))};
+    const ir_id places[] = {at, ir_add(b, at, one), ir_add(b, at, ir_u32(b, 2)),
+                            ir_add(b, at, ir_u32(b, 3))};
     const ir_id earlier = ir_lt(b, ir_compose(b, places, 4), ir_splat(b, i, 4));
     const ir_id before = ir_or(b, ir_gt(b, other, own), ir_and(b, ir_eq(b, other, own), earlier));
     ir_store(b, rank, zero, ir_add(b, ir_load(b, rank, zero, 4), ir_cast(b, IR_U32, before)));
@@ -1007,7 +1033,8 @@ static const ir_kernel *make_ranks(bench *w, job *j) {
 static const ir_kernel *make_halves(bench *w, job *j) {
     enum { HALVES = 65536 };
     ir_builder *b = ir_begin(&w->arena, "halves", 1, 1, 1);
-    const ir_memory x = ir_buffer(b, IR_F16, IR_READ, "x"), y = ir_buffer(b, IR_F32, IR_READ_WRITE, "y");
+    const ir_memory x = ir_buffer(b, IR_F16, IR_READ, "x"),
+                    y = ir_buffer(b, IR_F32, IR_READ_WRITE, "y");
     const ir_id i = ir_loop(b, ir_u32(b, 0), ir_u32(b, HALVES), ir_u32(b, 16));
     ir_store(b, y, i, ir_cast(b, IR_F32, ir_load(b, x, i, 16)));
     ir_end(b);
@@ -1067,6 +1094,7 @@ static const kernel_case kernels[] = {
     {"places", make_places, NULL, NULL, 0, 0},
     {"bits", make_bits, NULL, NULL, 0, 0},
     {"bits-single", make_bits_single, NULL, NULL, 0, 0},
+    {"byte-dots", make_byte_dots, NULL, NULL, 0, 0},
     {"constants", NULL, make_constants, NULL, IR_F32, 0},
     {"constants", NULL, make_constants, NULL, IR_F16, 0},
     {"constants", NULL, make_constants, NULL, IR_BF16, 0},
@@ -1138,8 +1166,7 @@ static void test_kernel(test *t, rig *r, const kernel_case *c) {
     base_arena_fini(&b.arena);
 }
 
-/* ---- compilers without devices
- * ------------------------------------------------------------------------ */
+/* ---- compilers without devices --------------------------------------------------------------- */
 
 /* Calls `each` with the text of every kernel of both tables. */
 static void all_texts(test *t, device_language language, void *user,
@@ -1188,15 +1215,24 @@ static void compile_cuda(test *t, void *user, const device_program_desc *desc) {
     driver->c.drop(&text);
 }
 
-/* A product of halves as a schedule makes it for matrix units: more workgroup memory than a text may declare, pairs of fragments. */
+/* A product of halves as a schedule makes it for matrix units: more workgroup memory than a text
+ * may declare, pairs of fragments. */
 static void tiled_halves(test *t, bench *b, device_program_desc *desc) {
-    const ir_schedule s = {.fragments = true, .vector = 8, .subgroup = 32, .workgroup_bytes = 227 << 10,
-                           .dims = {{.group = 2, .lanes = 4, .block = 4}, {.group = 1, .lanes = 2, .block = 8}, {.stage = 64, .unroll = 3}}};
+    const ir_schedule s = {.fragments = true,
+                           .vector = 8,
+                           .subgroup = 32,
+                           .workgroup_bytes = 227 << 10,
+                           .dims = {{.group = 2, .lanes = 4, .block = 4},
+                                    {.group = 1, .lanes = 2, .block = 8},
+                                    {.stage = 64, .unroll = 3}}};
     ir_builder *i = ir_begin(&b->arena, "tiled_halves", 1, 1, 1);
-    ir_memory x = ir_buffer(i, IR_F16, IR_READ, "x"), w = ir_buffer(i, IR_F16, IR_READ, "w"), y = ir_buffer(i, IR_F32, IR_READ_WRITE, "y");
+    ir_memory x = ir_buffer(i, IR_F16, IR_READ, "x"), w = ir_buffer(i, IR_F16, IR_READ, "w"),
+              y = ir_buffer(i, IR_F32, IR_READ_WRITE, "y");
     ir_memory sum = ir_register(i, IR_F32, 1);
-    ir_id rows = ir_param(i, IR_U32, "n"), zero = ir_u32(i, 0), one = ir_u32(i, 1), size = ir_u32(i, 512);
-    ir_id m = ir_loop_marked(i, zero, rows, one, IR_PARALLEL, 0), n = ir_loop_marked(i, zero, size, one, IR_PARALLEL, 1);
+    ir_id rows = ir_param(i, IR_U32, "n"), zero = ir_u32(i, 0), one = ir_u32(i, 1),
+          size = ir_u32(i, 512);
+    ir_id m = ir_loop_marked(i, zero, rows, one, IR_PARALLEL, 0),
+          n = ir_loop_marked(i, zero, size, one, IR_PARALLEL, 1);
     ir_set(i, sum, ir_f32(i, 0));
     ir_id k = ir_loop_marked(i, zero, size, one, IR_REDUCE, 2);
     ir_id left = ir_cast(i, IR_F32, ir_load(i, x, ir_add(i, ir_mul(i, m, size), k), 1));
@@ -1218,14 +1254,17 @@ static void test_cuda_tiles(test *t) {
     bench_init(&b);
     tiled_halves(t, &b, &desc);
     CHECK(t, desc.launch_bytes > 160 << 10 && desc.launch_bytes < 227 << 10);
-    CHECK(t, strstr(desc.source, "load_matrix_4(&f2[0u * 2u]") && !strstr(desc.source, "load_matrix_2(&")); /* b in pairs */
+    /* b in pairs */
+    CHECK(t, strstr(desc.source, "load_matrix_4(&f2[0u * 2u]") &&
+                 !strstr(desc.source, "load_matrix_2(&"));
     CHECK(t, strstr(desc.source, "copy_wait(1)") != NULL);
     base_arena_fini(&b.arena);
     CHECK_INT(t, b.heap.bytes, 0);
 }
 
 static void test_cuda(test *t) {
-    cuda_driver driver = {.flavour = &cuda_nvidia, .version = INT_MAX}; /* none that a compiler is too new for */
+    /* none that a compiler is too new for */
+    cuda_driver driver = {.flavour = &cuda_nvidia, .version = INT_MAX};
     cuda_compiler_find(&driver, NULL);
     if (!driver.has_compiler) {
         test_skip(t, "%s", driver.no_compiler);
@@ -1256,7 +1295,8 @@ static void test_hip(test *t, const char *architecture) {
     hip_texts_compile(t, &h);
 }
 
-/* By clang's own header, whose target has every extension; a driver may have one way of shuffling alone. */
+/* By clang's own header, whose target has every extension; a driver may have one way of
+ * shuffling alone. */
 static void compile_subgroups(test *t, void *user, const device_program_desc *desc) {
     static const char *const lacks[] = {"cl_intel_subgroups", "cl_khr_subgroup_shuffle"};
     files *f = user;
@@ -1286,8 +1326,7 @@ static void test_opencl_subgroups(test *t) {
     all_texts(t, DEVICE_OPENCL_C, &f, compile_subgroups);
 }
 
-/* ---- what goes wrong
- * -------------------------------------------------------------------------------- */
+/* ---- what goes wrong ------------------------------------------------------------------------- */
 
 static void test_refusals(test *t) {
     static const struct {
@@ -1331,7 +1370,9 @@ static void test_refusals(test *t) {
          "count 1\n  %0 = const u32 0\n  fragment_mma 0 1 2 %0 %0 %0\n",
          "no matrix units for i8, 16 x 8 x 32",
          DEVICE_CUDA_C,
-         {.subgroups = true, .subgroup_size = 32, .fragments = DEVICE_FRAGMENT_BIT(DEVICE_FRAGMENT_F16_F32)}},
+         {.subgroups = true,
+          .subgroup_size = 32,
+          .fragments = DEVICE_FRAGMENT_BIT(DEVICE_FRAGMENT_F16_F32)}},
     };
     for (size_t n = 0; n < sizeof wrongs / sizeof *wrongs; n++) {
         bench b;
@@ -1402,7 +1443,8 @@ static bool too_slow(bool slow, ir_type type, uint32_t width, bool casts) {
 static void test_on(test *t, const char *choice, const kernel_case *c, bool stand_in) {
     rig r;
     if (!rig_open(t, &r, choice)) return;
-    if (stand_in) r.d->caps.fragments = DEVICE_FRAGMENT_ALL; /* it is an old GPU, but its compiler knows the words */
+    /* it is an old GPU, but its compiler knows the words */
+    if (stand_in) r.d->caps.fragments = DEVICE_FRAGMENT_ALL;
     if (c->make || device_has(&r, c->type)) test_kernel(t, &r, c);
     else test_skip(t, "the device has no %s", ir_type_name(c->type));
     rig_close(t, &r);
@@ -1412,7 +1454,9 @@ static void test_on(test *t, const char *choice, const kernel_case *c, bool stan
 static void test_subgroups_of(test *t, const char *vendor) {
     const bool stand_in = rig_opencl_subgroups(vendor);
     for (size_t n = 0; n < sizeof kernels / sizeof *kernels; n++) {
-        if (strncmp(kernels[n].name, "subgroups", 9) || !test_case(t, "codegen/%s-opencl-%s", kernels[n].name, vendor)) continue;
+        if (strncmp(kernels[n].name, "subgroups", 9) ||
+            !test_case(t, "codegen/%s-opencl-%s", kernels[n].name, vendor))
+            continue;
         if (stand_in) test_on(t, "opencl", &kernels[n], false);
         else test_skip(t, "there is no OpenCL, or it has its own subgroups");
     }

@@ -68,7 +68,7 @@ static const char add_text[] = /* y = y + 1 */
     "    if (at.x < arrayLength(&y)) { y[at.x] = y[at.x] + 1u; }\n"
     "}\n";
 
-/* ---- what every device refuses, seen on the dummy ------------------------------------------- */
+/* ---- what every device refuses, seen on the dummy -------------------------------------------- */
 
 typedef struct rows {
     char backends[16][16];
@@ -76,7 +76,8 @@ typedef struct rows {
     bool sorted, told;
 } rows;
 
-/* GPUs, those of WGSL first; this processor, then what imitates a GPU on it; no programs; unusable. */
+/* GPUs, those of WGSL first; this processor, then what imitates a GPU on it; no programs;
+ * unusable. */
 static int place_of(const device_caps *caps, const char *why_not) {
     const bool wgsl = caps->languages & DEVICE_LANGUAGE_BIT(DEVICE_WGSL);
     if (why_not || !caps->languages) return why_not ? 9 : 8;
@@ -417,7 +418,7 @@ static void test_dummy(test *t) {
     }
 }
 
-/* ---- WebGPU --------------------------------------------------------------------------------- */
+/* ---- WebGPU ---------------------------------------------------------------------------------- */
 
 static void test_webgpu_basics(test *t) {
     rig r;
@@ -479,7 +480,8 @@ static void test_webgpu_caps(test *t) {
         base_heap_init(&heap, NULL);
         device *d = NULL;
         beryl_error error;
-        beryl_status status = device_open(&heap, &(beryl_log){count_warning, &n_warning}, "webgpu", &d, &error);
+        beryl_status status =
+            device_open(&heap, &(beryl_log){count_warning, &n_warning}, "webgpu", &d, &error);
         if (status == BERYL_NO_DEVICE) test_skip(t, "%s", error.message);
         else CHECK_INT(t, status, BERYL_OK);
         CHECK_INT(t, n_warning, 0);
@@ -627,7 +629,7 @@ static void test_webgpu_lost(test *t) {
     rig_close(t, &r);
 }
 
-/* ---- memory that runs out ------------------------------------------------------------------- */
+/* ---- memory that runs out -------------------------------------------------------------------- */
 
 static beryl_status everything(base_heap *heap) {
     device *d = NULL;

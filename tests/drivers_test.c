@@ -1,9 +1,9 @@
 /* drivers_test.c - the device contract on every backend that runs programs: one table of cases over
  * WGSL, C, OpenCL, CUDA and HIP. What WebGPU alone has is in device_test.c.
  *
- * Where a driver or its device is missing, CUDA and HIP run on the stand-in (tests/stand_in/), which
- * compiles the text as host C++ and runs it. What only it can do, such as failing on demand, is
- * below the table, as "cuda/stand-in-..."; OpenCL's passes on to the system's.
+ * Where a driver or its device is missing, CUDA and HIP run on the stand-in (tests/stand_in/),
+ * which compiles the text as host C++ and runs it. What only it can do, such as failing on demand,
+ * is below the table, as "cuda/stand-in-..."; OpenCL's passes on to the system's.
  */
 #define _GNU_SOURCE /* setenv */
 #include "rig.h"
@@ -35,7 +35,7 @@ static const backend backends[] = {{"webgpu", DEVICE_WGSL},
                                    {"cuda", DEVICE_CUDA_C},
                                    {"hip", DEVICE_HIP_C}};
 
-/* ---- programs ---------------------------------------------------------------------------------- */
+/* ---- programs -------------------------------------------------------------------------------- */
 
 static device_program_desc desc_of(const backend *on, const char *text, const char *entry,
                                    uint32_t n_binding, uint32_t n_param) {
@@ -57,8 +57,8 @@ static const char add_body[] = "EACH_LANE b0[AT] = b0[AT] + 1u;";
 static device_program program_of(test *t, rig *r, const backend *on, const char *entry,
                                  uint32_t n_binding, uint32_t n_param, const char *body) {
     device_program program = {0};
-    device_program_desc desc = desc_of(on, rig_text(on->language, entry, n_binding, n_param, body), entry,
-                                       n_binding, n_param);
+    device_program_desc desc = desc_of(on, rig_text(on->language, entry, n_binding, n_param, body),
+                                       entry, n_binding, n_param);
     if (device_program_make(r->d, &desc, &program, &r->error) || rig_compiled(r, program))
         test_fail(t, __FILE__, __LINE__, "%s: %s", on->name, r->error.message);
     return program;
@@ -72,7 +72,7 @@ static device_bindings bind(test *t, rig *r, device_program program, const devic
     return bindings;
 }
 
-/* ---- the cases of the contract ------------------------------------------------------------------ */
+/* ---- the cases of the contract --------------------------------------------------------------- */
 
 static void case_caps(test *t, rig *r, const backend *on) {
     const device_caps *caps = device_caps_of(r->d);
@@ -84,7 +84,8 @@ static void case_caps(test *t, rig *r, const backend *on) {
     CHECK(t, caps->binding_max >= 128 << 20 && caps->buffer_max >= caps->binding_max);
     CHECK(t, caps->subgroups == (caps->subgroup_size > 0));
     CHECK(t, caps->align_binding && !(caps->align_binding & (caps->align_binding - 1)));
-    if (on->language != DEVICE_WGSL) CHECK(t, caps->memory && caps->compute_units); /* it tells of neither */
+    /* it tells of neither */
+    if (on->language != DEVICE_WGSL) CHECK(t, caps->memory && caps->compute_units);
     device_program program;
     device_program_desc desc = desc_of(on, "fn main() {}", "main", 1, 0);
     desc.language = on->language == DEVICE_WGSL ? DEVICE_C : DEVICE_WGSL;
@@ -107,7 +108,8 @@ static void case_numbers(test *t, rig *r, const backend *on) {
 }
 
 static void case_bad_text(test *t, rig *r, const backend *on) {
-    const char *text = rig_text(on->language, "bad", 1, 0, "/* first */\n  EACH_LANE b0[0u] = nothing;");
+    const char *text =
+        rig_text(on->language, "bad", 1, 0, "/* first */\n  EACH_LANE b0[0u] = nothing;");
     device_program program;
     device_program_desc desc = desc_of(on, text, "bad", 1, 0);
     for (int i = 0; i < 2; i++) { /* a failure is not kept as a success */
@@ -143,11 +145,13 @@ static void case_order(test *t, rig *r, const backend *on) {
     uint32_t x[64], got[3][64] = {{0}};
     for (uint32_t i = 0; i < 64; i++) x[i] = i + 1;
     device_buffer a = rig_buffer(t, r, 256, x), b = rig_buffer(t, r, 256, NULL);
-    device_command list[] = {
-        rig_range(DEVICE_FETCH, b, 0, 256),  rig_copy(a, 0, b, 128, 128),
-        rig_copy(a, 0, b, 0, 0),             rig_range(DEVICE_FETCH, b, 4, 252),
-        rig_range(DEVICE_FILL, b, 192, 64),  rig_range(DEVICE_FILL, b, 0, 0),
-        rig_range(DEVICE_FETCH, b, 0, 256)};
+    device_command list[] = {rig_range(DEVICE_FETCH, b, 0, 256),
+                             rig_copy(a, 0, b, 128, 128),
+                             rig_copy(a, 0, b, 0, 0),
+                             rig_range(DEVICE_FETCH, b, 4, 252),
+                             rig_range(DEVICE_FILL, b, 192, 64),
+                             rig_range(DEVICE_FILL, b, 0, 0),
+                             rig_range(DEVICE_FETCH, b, 0, 256)};
     device_ticket ticket = 0;
     CHECK_INT(t, rig_submit(r, list, 7, NULL, 0, &ticket), BERYL_OK);
     CHECK_INT(t, device_wait(r->d, ticket, &r->error), BERYL_OK);
@@ -212,10 +216,10 @@ static void case_ranges(test *t, rig *r, const backend *on) {
 }
 
 static void case_groups(test *t, rig *r, const backend *on) {
-    device_program program =
-        program_of(t, r, on, "count", 1, 0,
-                   "EACH_LANE if (LANE == 0u && (GROUP_X == 65534u || GROUP_Y == 1u || GROUP_Z == 2u)) "
-                   "{ ADD(&b0[0], 1u); }");
+    device_program program = program_of(
+        t, r, on, "count", 1, 0,
+        "EACH_LANE if (LANE == 0u && (GROUP_X == 65534u || GROUP_Y == 1u || GROUP_Z == 2u)) "
+        "{ ADD(&b0[0], 1u); }");
     device_buffer y = rig_buffer(t, r, 256, NULL);
     device_bindings bindings = bind(t, r, program, &(device_binding){.buffer = y}, 1);
     device_command list[] = {rig_dispatch(program, bindings, 65535, 0),
@@ -259,8 +263,14 @@ static void case_stamps(test *t, rig *r, const backend *on) {
     device_buffer y = rig_buffer(t, r, 65536, NULL);
     device_bindings bindings = bind(t, r, program, &(device_binding){.buffer = y}, 1);
     device_command run = rig_dispatch(program, bindings, 256, 0), stamp = {.kind = DEVICE_STAMP};
-    device_command list[] = {stamp, run,   run, stamp, rig_range(DEVICE_FILL, y, 0, 4),
-                             stamp, rig_range(DEVICE_FETCH, y, 0, 8), stamp};
+    device_command list[] = {stamp,
+                             run,
+                             run,
+                             stamp,
+                             rig_range(DEVICE_FILL, y, 0, 4),
+                             stamp,
+                             rig_range(DEVICE_FETCH, y, 0, 8),
+                             stamp};
     for (int round = 0; round < 2; round++) {
         device_ticket ticket = 0;
         uint64_t ns[8] = {0};
@@ -313,8 +323,8 @@ static void case_replay(test *t, rig *r, const backend *on) {
 static void case_replay_changed(test *t, rig *r, const backend *on) {
     enum { N = 24, ROUNDS = 10 };
     device_program scale = program_of(t, r, on, "scale", 2, 2, scale_body);
-    device_program more =
-        program_of(t, r, on, "more", 2, 2, "EACH_LANE if (AT < params[1]) { b1[AT] = params[0] + b0[AT]; }");
+    device_program more = program_of(
+        t, r, on, "more", 2, 2, "EACH_LANE if (AT < params[1]) { b1[AT] = params[0] + b0[AT]; }");
     uint32_t x[256], got[256], params[N][64];
     for (uint32_t i = 0; i < 256; i++) x[i] = i;
     device_buffer in = rig_buffer(t, r, 1024, x);
@@ -434,7 +444,8 @@ static void case_thousand(test *t, rig *r, const backend *on) {
 
 static void case_closed(test *t, rig *r, const backend *on) {
     device_program program;
-    device_program_desc desc = desc_of(on, rig_text(on->language, "add", 1, 0, add_body), "add", 1, 0);
+    device_program_desc desc =
+        desc_of(on, rig_text(on->language, "add", 1, 0, add_body), "add", 1, 0);
     for (int i = 0; i < 10; i++)
         CHECK_INT(t, device_program_make(r->d, &desc, &program, &r->error), BERYL_OK);
     device_buffer y = rig_buffer(t, r, 1 << 20, NULL);
@@ -515,7 +526,7 @@ static const struct contract {
     {"two-devices-in-one-process", case_two},
 };
 
-/* ---- which driver ------------------------------------------------------------------------------ */
+/* ---- which driver ---------------------------------------------------------------------------- */
 
 typedef struct chosen { /* for one backend, once a case of it is wanted */
     bool looked, stand_in;
@@ -528,13 +539,30 @@ typedef struct driver {
     int codes[2];
 } driver;
 
-static const driver drivers[] = {
-    {DEVICE_CUDA_C, "BERYL_CUDA", BERYL_TEST_STAND_IN, "cu", "nvrtcCompileProgram",
-     "cuLaunchKernel", "illegal", {2, 700}},
-    {DEVICE_HIP_C, "BERYL_HIP", BERYL_TEST_STAND_IN, "hip", "hiprtcCompileProgram",
-     "hipModuleLaunchKernel", "illegal", {2, 700}},
-    {DEVICE_OPENCL_C, "BERYL_OPENCL", BERYL_TEST_STAND_IN_OPENCL, "cl", "clBuildProgram",
-     "clEnqueueNDRangeKernel", "out of resources", {-4, -5}}};
+static const driver drivers[] = {{DEVICE_CUDA_C,
+                                  "BERYL_CUDA",
+                                  BERYL_TEST_STAND_IN,
+                                  "cu",
+                                  "nvrtcCompileProgram",
+                                  "cuLaunchKernel",
+                                  "illegal",
+                                  {2, 700}},
+                                 {DEVICE_HIP_C,
+                                  "BERYL_HIP",
+                                  BERYL_TEST_STAND_IN,
+                                  "hip",
+                                  "hiprtcCompileProgram",
+                                  "hipModuleLaunchKernel",
+                                  "illegal",
+                                  {2, 700}},
+                                 {DEVICE_OPENCL_C,
+                                  "BERYL_OPENCL",
+                                  BERYL_TEST_STAND_IN_OPENCL,
+                                  "cl",
+                                  "clBuildProgram",
+                                  "clEnqueueNDRangeKernel",
+                                  "out of resources",
+                                  {-4, -5}}};
 
 static const driver *driver_of(const backend *on) { /* NULL: none */
     for (size_t i = 0; i < sizeof drivers / sizeof *drivers; i++)
@@ -550,7 +578,7 @@ static void choose_driver(test *t, const backend *on, chosen *c) {
     c->stand_in = rig_stand_in(on->name);
 }
 
-/* ---- memory that runs out ---------------------------------------------------------------------- */
+/* ---- memory that runs out -------------------------------------------------------------------- */
 
 static beryl_status everything(base_heap *heap, const backend *on) {
     device *d = NULL;
@@ -611,7 +639,7 @@ static void test_memory(test *t, const backend *on, chosen *c) {
     CHECK(t, through);
 }
 
-/* ---- on the stand-in alone ---------------------------------------------------------------------- */
+/* ---- on the stand-in alone ------------------------------------------------------------------- */
 
 typedef struct stand_in {
     stand_in_fail_function *fail;
@@ -687,9 +715,8 @@ static void case_lost(test *t, rig *r, const backend *on, const stand_in *s) {
 /* A kernel that hangs itself: found when waited for, and the next device is a good one. */
 static void case_kernel_fails(test *t, rig *r, const backend *on, const stand_in *s) {
     (void)s;
-    device_program program =
-        program_of(t, r, on, "hang", 1, 0,
-                   "if (LANE < 7u) BARRIER; else if (LANE < 32u) __syncwarp();");
+    device_program program = program_of(
+        t, r, on, "hang", 1, 0, "if (LANE < 7u) BARRIER; else if (LANE < 32u) __syncwarp();");
     device_buffer y = rig_buffer(t, r, 256, NULL);
     device_bindings bindings = bind(t, r, program, &(device_binding){.buffer = y}, 1);
     device_command list[] = {rig_dispatch(program, bindings, 1, 0)};
@@ -789,15 +816,11 @@ static void case_cache(test *t, rig *r, const backend *on, const stand_in *s) {
 static void case_graphs(test *t, rig *r, const backend *on, const stand_in *s) {
     uint64_t launches = s->calls(s->of->launch);
     uint64_t graphs = s->calls(call_of(s, "GraphLaunch"));
-    uint64_t told =
-        s->calls(call_of(s, "GraphExecKernelNodeSetParams"));
+    uint64_t told = s->calls(call_of(s, "GraphExecKernelNodeSetParams"));
     case_replay(t, r, on); /* 30 times 40 dispatches, of which one changes */
     CHECK_INT(t, s->calls(s->of->launch) - launches, 2 * 40);
     CHECK_INT(t, s->calls(call_of(s, "GraphLaunch")) - graphs, 28);
-    CHECK_INT(t,
-              s->calls(call_of(s, "GraphExecKernelNodeSetParams")) -
-                  told,
-              27);
+    CHECK_INT(t, s->calls(call_of(s, "GraphExecKernelNodeSetParams")) - told, 27);
     case_replay_changed(t, r, on);
 }
 
@@ -875,7 +898,8 @@ static void case_every_call(test *t, rig *r, const backend *on, const stand_in *
     base_heap_init(&heap, NULL);
     for (int i = 0; i < 2; i++) {
         bool through = false;
-        const uint32_t step = on->language == DEVICE_OPENCL_C ? 2 : 1; /* real compilers take a while */
+        /* real compilers take a while */
+        const uint32_t step = on->language == DEVICE_OPENCL_C ? 2 : 1;
         for (uint32_t n = (uint32_t)i; n < 400 && !through; n += step + n / 40) {
             s->fail(s->of->prefix, n, 1, s->of->codes[i]);
             beryl_status status = everything(&heap, on);
@@ -898,7 +922,8 @@ static void case_before_software(test *t, rig *r, const backend *on, const stand
     device_close(d);
 }
 
-/* OpenCL: no room, said when memory is made or when it is first used, and a compiler that fails: the device stays. */
+/* OpenCL: no room, said when memory is made or when it is first used, and a compiler that fails:
+ * the device stays. */
 static void case_no_room(test *t, rig *r, const backend *on, const stand_in *s) {
     static const struct {
         const char *call;
@@ -919,7 +944,8 @@ static void case_no_room(test *t, rig *r, const backend *on, const stand_in *s) 
     static const char *const compiling[] = {"clCreateProgram", "clBuildProgram", "clCreateKernel"};
     for (size_t i = 0; i < sizeof compiling / sizeof *compiling; i++) {
         device_program program;
-        const device_program_desc desc = desc_of(on, rig_text(on->language, "add", 1, 0, add_body), "add", 1, 0);
+        const device_program_desc desc =
+            desc_of(on, rig_text(on->language, "add", 1, 0, add_body), "add", 1, 0);
         s->fail(compiling[i], 0, 1, -6);
         CHECK_INT(t, device_program_make(r->d, &desc, &program, &r->error), BERYL_OK);
         CHECK_INT(t, rig_compiled(r, program), BERYL_DEVICE);
@@ -1033,7 +1059,7 @@ static void test_stand_in(test *t, const backend *on, chosen *c) {
     free(was);
 }
 
-/* ---- all ----------------------------------------------------------------------------------------- */
+/* ---- all ------------------------------------------------------------------------------------- */
 
 void test_drivers(test *t);
 void test_drivers(test *t) {

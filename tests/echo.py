@@ -8,7 +8,7 @@ program, model, folder = sys.argv[1:]
 compiler = folder + '/hangs'
 os.makedirs(compiler, exist_ok=True)
 with open(compiler + '/cc', 'w') as file:
-    file.write('#!/bin/sh\nexec /bin/sleep 20\n')
+    file.write('#!/bin/sh\nexec /bin/sleep 45\n')
 os.chmod(compiler + '/cc', 0o755)
 
 

@@ -1,5 +1,5 @@
-/* explain_test.c - a model's plan as text: every stage of every plan, on devices that take different languages; one kernel; a
- * trace of a few runs. */
+/* explain_test.c - a model's plan as text: every stage of every plan, on devices that take
+ * different languages; one kernel; a trace of a few runs. */
 #define _POSIX_C_SOURCE 200809L
 #include "base/json.h"
 #include "base/memory.h"
@@ -17,7 +17,11 @@ static void keep(void *user, const char *text, size_t size) {
 }
 
 static beryl_engine *loaded(test *t, const char *name) {
-    return model_load(t, &(beryl_engine_options){.size = sizeof(beryl_engine_options), .model = DEFAULT_MODEL, .device = name, .no_cache = true, .context = 256});
+    return model_load(t, &(beryl_engine_options){.size = sizeof(beryl_engine_options),
+                                                 .model = DEFAULT_MODEL,
+                                                 .device = name,
+                                                 .no_cache = true,
+                                                 .context = 256});
 }
 
 static uint32_t lines(const base_text *text) {
@@ -39,17 +43,25 @@ static void check_stages(test *t, beryl_engine *engine, const char *code, bool w
     base_text_init(&text, &heap);
     for (int plan = 0; plan <= BERYL_PLAN_LOGITS; plan++)
         for (int stage = 0; stage <= BERYL_STAGE_CODE; stage++) {
-            const beryl_explain_options options = {.size = sizeof options, .stage = (beryl_stage)stage, .plan = (beryl_plan)plan};
+            const beryl_explain_options options = {
+                .size = sizeof options, .stage = (beryl_stage)stage, .plan = (beryl_plan)plan};
             base_text_clear(&text);
-            if (beryl_engine_explain(engine, &options, keep, &text, &error) != BERYL_OK) test_fail(t, __FILE__, __LINE__, "%s", error.message);
+            if (beryl_engine_explain(engine, &options, keep, &text, &error) != BERYL_OK)
+                test_fail(t, __FILE__, __LINE__, "%s", error.message);
             CHECK(t, lines(&text) > 20);
-            if (stage == BERYL_STAGE_GRAPH) CHECK(t, has(&text, "attention") && has(&text, "blk.0.ffn_down.weight"));
-            if (stage == BERYL_STAGE_PLAN) CHECK(t, has(&text, "grid") && has(&text, "dispatches") && has(&text, "intermediates: "));
-            if (stage == BERYL_STAGE_IR) CHECK(t, has(&text, written ? "matvec.wgsl" : "after the passes:") || plan != BERYL_PLAN_DECODE);
+            if (stage == BERYL_STAGE_GRAPH)
+                CHECK(t, has(&text, "attention") && has(&text, "blk.0.ffn_down.weight"));
+            if (stage == BERYL_STAGE_PLAN)
+                CHECK(t, has(&text, "grid") && has(&text, "dispatches") &&
+                             has(&text, "intermediates: "));
+            if (stage == BERYL_STAGE_IR)
+                CHECK(t, has(&text, written ? "matvec.wgsl" : "after the passes:") ||
+                             plan != BERYL_PLAN_DECODE);
             if (stage == BERYL_STAGE_CODE) CHECK(t, has(&text, code));
         }
     base_text_clear(&text);
-    beryl_explain_options one = {.size = sizeof one, .stage = BERYL_STAGE_PLAN, .one = true, .op = 3};
+    beryl_explain_options one = {
+        .size = sizeof one, .stage = BERYL_STAGE_PLAN, .one = true, .op = 3};
     CHECK_INT(t, beryl_engine_explain(engine, &one, keep, &text, &error), BERYL_OK);
     CHECK_INT(t, lines(&text), 1);
     one.op = 100000;
@@ -60,35 +72,45 @@ static void check_stages(test *t, beryl_engine *engine, const char *code, bool w
 }
 
 static void check_kernel(test *t) {
-    static const char good[] = "kernel \"twice\" workgroup 1 1 1\n  buffer 0 read f32 \"x\"\n  buffer 1 read_write f32 \"y\"\n  %0 = group u32 x\n"
-                               "  %1 = load f32 buffer 0 %0\n  %2 = add f32 %1 %1\n  store buffer 1 %0 %2\n";
+    static const char good[] =
+        "kernel \"twice\" workgroup 1 1 1\n  buffer 0 read f32 \"x\"\n  buffer 1 read_write f32 "
+        "\"y\"\n  %0 = group u32 x\n"
+        "  %1 = load f32 buffer 0 %0\n  %2 = add f32 %1 %1\n  store buffer 1 %0 %2\n";
     base_heap heap;
     base_text text;
     beryl_error error = {0};
     base_heap_init(&heap, NULL);
     base_text_init(&text, &heap);
-    beryl_explain_options options = {.size = sizeof options, .stage = BERYL_STAGE_IR, .device = "dummy"};
-    CHECK_INT(t, beryl_text_explain(good, sizeof good - 1, &options, keep, &text, &error), BERYL_OK);
-    CHECK(t, has(&text, "before the passes:\nkernel \"twice\"") && has(&text, "after the passes:\n"));
+    beryl_explain_options options = {
+        .size = sizeof options, .stage = BERYL_STAGE_IR, .device = "dummy"};
+    CHECK_INT(t, beryl_text_explain(good, sizeof good - 1, &options, keep, &text, &error),
+              BERYL_OK);
+    CHECK(t,
+          has(&text, "before the passes:\nkernel \"twice\"") && has(&text, "after the passes:\n"));
     options.stage = BERYL_STAGE_CODE;
-    CHECK_INT(t, beryl_text_explain(good, sizeof good - 1, &options, keep, &text, &error), BERYL_OK);
+    CHECK_INT(t, beryl_text_explain(good, sizeof good - 1, &options, keep, &text, &error),
+              BERYL_OK);
     CHECK(t, has(&text, "WGSL:\n"));
     options.stage = BERYL_STAGE_PLAN;
-    CHECK_INT(t, beryl_text_explain(good, sizeof good - 1, &options, keep, &text, &error), BERYL_UNSUPPORTED);
+    CHECK_INT(t, beryl_text_explain(good, sizeof good - 1, &options, keep, &text, &error),
+              BERYL_UNSUPPORTED);
     options.stage = BERYL_STAGE_IR;
     for (size_t n = 0; n + 2 < sizeof good; n += 7) { /* cut off anywhere: a status, never more */
         const beryl_status status = beryl_text_explain(good, n, &options, keep, &text, &error);
         CHECK(t, status == BERYL_OK || status == BERYL_BAD_INPUT);
     }
     options.device = "reference";
-    CHECK_INT(t, beryl_text_explain(good, sizeof good - 1, &options, keep, &text, &error), BERYL_UNSUPPORTED);
+    CHECK_INT(t, beryl_text_explain(good, sizeof good - 1, &options, keep, &text, &error),
+              BERYL_UNSUPPORTED);
     base_text_fini(&text);
 }
 
 /* What is explained is what beryl_graph.h makes of the same graph. */
 static void check_graph(test *t) {
-    static const char graph_text[] = "%1 = input F32 [4 256] \"x\"\n%2 = add %1 %1\n%3 = scale %2 0x1p-1\n%4 = softmax %3\noutput %4 \"y\"\n";
-    const beryl_explain_options options = {.size = sizeof options, .stage = BERYL_STAGE_PLAN, .device = "dummy"};
+    static const char graph_text[] = "%1 = input F32 [4 256] \"x\"\n%2 = add %1 %1\n%3 = scale %2 "
+                                     "0x1p-1\n%4 = softmax %3\noutput %4 \"y\"\n";
+    const beryl_explain_options options = {
+        .size = sizeof options, .stage = BERYL_STAGE_PLAN, .device = "dummy"};
     const graph_exec_options with = engine_graph_options(BERYL_PRECISION_FAST);
     beryl_error error = {0};
     base_heap heap;
@@ -100,11 +122,14 @@ static void check_graph(test *t) {
     uint64_t bytes = 0;
     base_heap_init(&heap, NULL);
     base_text_init(&text, &heap);
-    CHECK_INT(t, beryl_text_explain(graph_text, sizeof graph_text - 1, &options, keep, &text, &error), BERYL_OK);
+    CHECK_INT(t,
+              beryl_text_explain(graph_text, sizeof graph_text - 1, &options, keep, &text, &error),
+              BERYL_OK);
     CHECK_INT(t, engine_device_open(&heap, NULL, "dummy", &d, &error), BERYL_OK);
     graph *g = graph_open(&heap);
     CHECK_INT(t, store_init(&store, &heap, d, NULL, 0, &error), BERYL_OK);
-    CHECK_INT(t, graph_text_parse(graph_text, sizeof graph_text - 1, g, &store, &bytes, &error), BERYL_OK);
+    CHECK_INT(t, graph_text_parse(graph_text, sizeof graph_text - 1, g, &store, &bytes, &error),
+              BERYL_OK);
     CHECK_INT(t, graph_exec_open(g, &store, &with, &exec, &error), BERYL_OK);
     if (exec) graph_exec_describe(exec, &info);
     CHECK_INT(t, info.dispatches, 1);
@@ -116,7 +141,8 @@ static void check_graph(test *t) {
     base_text_fini(&text);
 }
 
-static beryl_status traced(beryl_engine *engine, const beryl_trace_options *options, base_text *text, beryl_error *error) {
+static beryl_status traced(beryl_engine *engine, const beryl_trace_options *options,
+                           base_text *text, beryl_error *error) {
     beryl_task *task = NULL;
     const beryl_status status = beryl_engine_trace(engine, options, keep, text, &task, error);
     return status == BERYL_OK ? model_finish(task, error, NULL) : status;
@@ -145,8 +171,10 @@ static void check_trace(test *t, beryl_engine *engine, beryl_plan plan) {
     base_arena_init(&arena, &heap);
     base_text_init(&text, &heap);
     beryl_engine_stats(engine, &stats);
-    if (traced(engine, &options, &text, &error) != BERYL_OK) test_fail(t, __FILE__, __LINE__, "%s", error.message);
-    CHECK_INT(t, base_json_parse(&arena, text.data ? text.data : "", text.size, &root, &error), BERYL_OK);
+    if (traced(engine, &options, &text, &error) != BERYL_OK)
+        test_fail(t, __FILE__, __LINE__, "%s", error.message);
+    CHECK_INT(t, base_json_parse(&arena, text.data ? text.data : "", text.size, &root, &error),
+              BERYL_OK);
     const base_json *events = root ? base_json_find(root, "traceEvents") : NULL;
     CHECK(t, events && events->kind == JSON_ARRAY);
     uint32_t n_run = 0, n_dispatch = 0, n_meta = 0, n_busy = 0;
@@ -154,10 +182,12 @@ static void check_trace(test *t, beryl_engine *engine, beryl_plan plan) {
     for (const base_json *e = events ? events->child : NULL; e; e = e->next) {
         n_meta += is(e, "ph", "M");
         if (is(e, "ph", "M")) continue;
-        CHECK(t, is(e, "ph", "X") && number(e, "ts") >= 0 && number(e, "dur") >= 0 && number(e, "pid") > 0 && base_json_find(e, "name"));
+        CHECK(t, is(e, "ph", "X") && number(e, "ts") >= 0 && number(e, "dur") >= 0 &&
+                     number(e, "pid") > 0 && base_json_find(e, "name"));
         if (is(e, "cat", "run")) n_run++;
         if (!is(e, "cat", "dispatch")) continue;
-        CHECK(t, number(e, "ts") >= end - 0.002); /* one after another, but for the rounding of two numbers */
+        /* one after another, but for the rounding of two numbers */
+        CHECK(t, number(e, "ts") >= end - 0.002);
         end = number(e, "ts") + number(e, "dur");
         n_busy += number(e, "dur") > 0;
         n_dispatch++;
@@ -208,7 +238,10 @@ static void check_trace_refused(test *t) {
 }
 
 void test_explain(test *t) {
-    static const struct { const char *device, *code; bool written; } devices[] = {
+    static const struct {
+        const char *device, *code;
+        bool written;
+    } devices[] = {
         {"dummy", "WGSL:\n", true}, {"host", "\nC:\n", false}, {"software", "WGSL:\n", true}};
     for (size_t i = 0; i < sizeof devices / sizeof *devices; i++) {
         if (!test_case(t, "explain/stages-on-%s", devices[i].device)) continue;
@@ -243,7 +276,8 @@ void test_explain(test *t) {
         if (!test_case(t, "explain/trace-on-%s", devices[i].device)) continue;
         beryl_engine *engine = loaded(t, devices[i].device);
         if (engine) check_trace(t, engine, BERYL_PLAN_DECODE);
-        if (engine && i == 1) check_trace(t, engine, BERYL_PLAN_PREFILL), check_trace(t, engine, BERYL_PLAN_LOGITS);
+        if (engine && i == 1)
+            check_trace(t, engine, BERYL_PLAN_PREFILL), check_trace(t, engine, BERYL_PLAN_LOGITS);
         beryl_engine_close(engine);
     }
     if (test_case(t, "explain/trace-refused")) check_trace_refused(t);

@@ -1,11 +1,13 @@
-/* faults.h - the system's calls that the library makes, made to fail at the n-th of them, cut short, or put off until
- * something else has happened.
+/* faults.h - the system's calls that the library makes, made to fail at the n-th of them, cut
+ * short, or put off until something else has happened.
  *
- *     faults_begin(&(faults_kind){.calls = FAULTS_READ, .error = EIO}, 3, NULL);  // the fourth read fails
+ *     faults_kind kind = {.calls = FAULTS_READ, .error = EIO};
+ *     faults_begin(&kind, 3, NULL); // the fourth read fails
  *     status = ...;
- *     if (faults_end() == 0) ...;                                                // there were fewer
+ *     if (faults_end() == 0) ...; // there were fewer
  *
- * Only calls that the program itself is linked with are met: drivers and the C library's own go by. Linux alone. */
+ * Only calls that the program itself is linked with are met: drivers and the C library's own go
+ * by. Linux alone. */
 #ifndef TESTS_FAULTS_H
 #define TESTS_FAULTS_H
 
@@ -13,20 +15,20 @@
 #include <stdint.h>
 
 enum { /* what may be made to fail. What frees (unlink, munmap) has no use for a failure */
-    FAULTS_OPEN = 1,
-    FAULTS_READ = 2,
-    FAULTS_WRITE = 4,
-    FAULTS_SYNC = 8,
-    FAULTS_CLOSE = 16, /* it is closed, but says that something went wrong */
-    FAULTS_NAME = 32,  /* rename, mkdir, fchmod ... */
-    FAULTS_LOOK = 64,  /* stat, access, readlink */
-    FAULTS_MAP = 128,
-    FAULTS_LOAD = 256, /* dlopen */
-    FAULTS_START = 512, /* posix_spawn */
-    FAULTS_FOLDER = 1024, /* opendir, readdir */
-    FAULTS_STREAM = 2048, /* fread, fwrite ... */
-    FAULTS_ALL = 4095,
-    FAULTS_STEP = 4096 /* no call: faults_step */
+       FAULTS_OPEN = 1,
+       FAULTS_READ = 2,
+       FAULTS_WRITE = 4,
+       FAULTS_SYNC = 8,
+       FAULTS_CLOSE = 16, /* it is closed, but says that something went wrong */
+       FAULTS_NAME = 32,  /* rename, mkdir, fchmod ... */
+       FAULTS_LOOK = 64,  /* stat, access, readlink */
+       FAULTS_MAP = 128,
+       FAULTS_LOAD = 256,    /* dlopen */
+       FAULTS_START = 512,   /* posix_spawn */
+       FAULTS_FOLDER = 1024, /* opendir, readdir */
+       FAULTS_STREAM = 2048, /* fread, fwrite ... */
+       FAULTS_ALL = 4095,
+       FAULTS_STEP = 4096 /* no call: faults_step */
 };
 
 typedef struct faults_kind {

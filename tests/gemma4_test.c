@@ -1,7 +1,8 @@
-/* gemma4_test.c - the text graphs against the references of the fixtures: residual stream before every layer, logits. */
+/* gemma4_test.c - the text graphs against the references of the fixtures: residual stream before
+ * every layer, logits. */
 #include "base/error.h"
 #include "gemma4/gemma4.h"
-#include "graph/exec.h"
+#include "plan/exec.h"
 #include "gguf_make.h"
 #include "test.h"
 
@@ -9,7 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The reference itself moves by up to 1.4e-3 in logits when sums are taken in another order (its README). */
+/* The reference itself moves by up to 1.4e-3 in logits when sums are taken in another order (its
+ * README). */
 #define LOGIT_TOLERANCE 5e-3
 /* Of the largest magnitude in the residual stream: the same sums, before the head's scaling. */
 #define HIDDEN_TOLERANCE 2e-4
@@ -47,12 +49,15 @@ static beryl_status load(test *t, loaded *l, const char *name, uint32_t n_token)
     store_init(&l->store, &l->heap, NULL, l->sources, 1, &l->error);
     status = gemma4_weights_add(l->gguf, &l->model, &l->store, false, &l->error);
     gemma4_cache_desc cache = {TYPE_F32, 1, 2048, n_token, 0};
-    if (status == BERYL_OK) status = gemma4_cache_add(&l->model, &l->store, &cache, false, &l->error);
+    if (status == BERYL_OK)
+        status = gemma4_cache_add(&l->model, &l->store, &cache, false, &l->error);
     if (status == BERYL_OK) status = store_layout(&l->store, 0, &l->error);
     if (status == BERYL_OK) status = store_make(&l->store, &l->error);
     gemma4_text_options options = {.n_token = n_token, .n_output = n_token, .hidden = true};
-    if (status == BERYL_OK) status = gemma4_text_build(&l->model, &l->store, &l->heap, &options, &l->text, &l->error);
-    if (status == BERYL_OK) status = graph_exec_open(l->text.g, &l->store, NULL, &l->exec, &l->error);
+    if (status == BERYL_OK)
+        status = gemma4_text_build(&l->model, &l->store, &l->heap, &options, &l->text, &l->error);
+    if (status == BERYL_OK)
+        status = graph_exec_open(l->text.g, &l->store, NULL, &l->exec, &l->error);
     return status;
 }
 
@@ -92,13 +97,15 @@ static void run_case(test *t, loaded *l) {
     uint32_t n = (uint32_t)(tokens->size / 4);
     graph_exec *e = l->exec;
     const gemma4_text *text = &l->text;
-    int32_t *ids = graph_exec_input(e, text->tokens), *slot = graph_exec_input(e, text->slot), *pos = graph_exec_input(e, text->pos);
+    int32_t *ids = graph_exec_input(e, text->tokens), *slot = graph_exec_input(e, text->slot),
+            *pos = graph_exec_input(e, text->pos);
     int32_t *rows = graph_exec_input(e, text->output_rows);
     s->read(s->user, tokens->offset, ids, tokens->size);
     for (uint32_t i = 0; i < n; i++) slot[i] = 0, pos[i] = (int32_t)i, rows[i] = (int32_t)i;
     memcpy(graph_exec_input(e, text->output_slot), slot, n * 4);
     memcpy(graph_exec_input(e, text->output_pos), pos, n * 4);
-    for (int k = 0; k < 2; k++) gemma4_angles(&l->model, k, pos, n, graph_exec_input(e, text->angles[k]));
+    for (int k = 0; k < 2; k++)
+        gemma4_angles(&l->model, k, pos, n, graph_exec_input(e, text->angles[k]));
     uint32_t extents[GRAPH_EXTENT_MAX + 1] = {0, n, n};
     device_ticket ticket;
     CHECK_INT(t, graph_exec_submit(e, extents, &text->logits, 1, &ticket, &l->error), BERYL_OK);
@@ -115,7 +122,8 @@ static void run_case(test *t, loaded *l) {
         double most = 0;
         for (uint64_t i = 0; i < count; i++) most = fmax(most, fabs((double)want[i]));
         double d = worst(got, want, count);
-        if (!(d <= most * HIDDEN_TOLERANCE)) test_fail(t, __FILE__, __LINE__, "%s is off by %g of %g", name, d, most);
+        if (!(d <= most * HIDDEN_TOLERANCE))
+            test_fail(t, __FILE__, __LINE__, "%s is off by %g of %g", name, d, most);
     }
     uint64_t count = 0;
     const float *want = ref_floats(l, "case.0.logits", &count), *got = NULL;

@@ -8,13 +8,23 @@
 #include <string.h>
 
 const generated_form generated_forms[GENERATED_FORMS] = {
-    {.name = "interpreter", .device = "interpreter", .brief = true, .drawn = true}, /* as it is: what the host runs */
+    /* as it is: what the host runs */
+    {.name = "interpreter", .device = "interpreter", .brief = true, .drawn = true},
     {.name = "interpreter-gpu", .device = "interpreter", .as_gpu = true, .brief = true},
-    {.name = "interpreter-gpu-drawn", .device = "interpreter", .as_gpu = true, .brief = true, .drawn = true},
+    {.name = "interpreter-gpu-drawn",
+     .device = "interpreter",
+     .as_gpu = true,
+     .brief = true,
+     .drawn = true},
     {.name = "host", .device = "host"},
     {.name = "opencl", .device = "opencl", .brief = true},
     {.name = "generated", .device = "webgpu:software", .kernels = true, .brief = true},
-    {.name = "generated-gpu", .device = "webgpu:software", .caps = "min", .as_gpu = true, .kernels = true, .brief = true},
+    {.name = "generated-gpu",
+     .device = "webgpu:software",
+     .caps = "min",
+     .as_gpu = true,
+     .kernels = true,
+     .brief = true},
     {.name = "cuda", .device = "cuda", .brief = true, .stand_in = true},
     {.name = "hip", .device = "hip", .brief = true, .stand_in = true},
     {.name = "chosen", .device = "", .kernels = true},
@@ -24,14 +34,18 @@ size_t generated_count(void) {
     return GENERATED_FORMS - !getenv("BERYL_TEST_DEVICE");
 }
 
-beryl_status generated_open(const generated_form *form, base_heap *heap, device **d, beryl_error *error) {
+beryl_status generated_open(const generated_form *form, base_heap *heap, device **d,
+                            beryl_error *error) {
     const char *before = getenv("BERYL_CAPS");
     char *kept = before ? strdup(before) : NULL;
     if (form->caps) setenv("BERYL_CAPS", form->caps, 1);
     const bool stand_in = form->stand_in && rig_stand_in(form->device);
     beryl_status status;
-    if (!strcmp(form->device, "interpreter")) status = (*d = interpreter_open(heap)) ? BERYL_OK : BERYL_NO_MEMORY;
-    else status = device_open(heap, NULL, *form->device ? form->device : getenv("BERYL_TEST_DEVICE"), d, error);
+    if (!strcmp(form->device, "interpreter"))
+        status = (*d = interpreter_open(heap)) ? BERYL_OK : BERYL_NO_MEMORY;
+    else
+        status = device_open(heap, NULL, *form->device ? form->device : getenv("BERYL_TEST_DEVICE"),
+                             d, error);
     if (stand_in) rig_stand_in_end(form->device);
     if (kept) setenv("BERYL_CAPS", kept, 1);
     else unsetenv("BERYL_CAPS");
@@ -55,8 +69,11 @@ static uint64_t number(const char *variable, uint64_t otherwise) {
 }
 
 bool generated_round(test *t, const generated_form *form, device *d, uint64_t *round) {
-    const uint64_t first = number("BERYL_TEST_SEED", 1), rounds = form->drawn ? number("BERYL_TEST_ROUNDS", 1) : 1;
-    if (form->drawn && *round && test_failed(t)) test_fail(t, __FILE__, __LINE__, "with BERYL_TEST_SEED=%llu", (unsigned long long)(first + *round - 1));
+    const uint64_t first = number("BERYL_TEST_SEED", 1),
+                   rounds = form->drawn ? number("BERYL_TEST_ROUNDS", 1) : 1;
+    if (form->drawn && *round && test_failed(t))
+        test_fail(t, __FILE__, __LINE__, "with BERYL_TEST_SEED=%llu",
+                  (unsigned long long)(first + *round - 1));
     if (*round == rounds || test_failed(t)) return false;
     if (form->drawn) interpreter_draw(d, first + *round);
     ++*round;

@@ -1,5 +1,6 @@
-/* generated.h - the devices on which generated kernels are tested, in the forms that their lowering chooses between: the
- * interpreter as a processor and as a GPU (as other devices compute, and by chance), host C, OpenCL, and WGSL on the software device in both forms. */
+/* generated.h - the devices on which generated kernels are tested, in the forms that their
+ * lowering chooses between: the interpreter as a processor and as a GPU (as other devices
+ * compute, and by chance), host C, OpenCL, and WGSL on the software device in both forms. */
 #ifndef TESTS_GENERATED_H
 #define TESTS_GENERATED_H
 
@@ -8,26 +9,32 @@
 #include "device/device.h"
 
 typedef struct generated_form {
-    const char *name;    /* in names of cases */
-    const char *device;  /* as for device_open, or "interpreter" */
-    const char *caps;    /* BERYL_CAPS; NULL: as it is */
+    const char *name;     /* in names of cases */
+    const char *device;   /* as for device_open, or "interpreter" */
+    const char *caps;     /* BERYL_CAPS; NULL: as it is */
     bool as_gpu, kernels; /* kernels: the device has hand-written ones too, which are left out */
     bool brief;           /* compiles or runs slowly: cases that add little are left out */
-    bool drawn;           /* the interpreter under passes and schedules by chance: interpreter_draw */
-    bool stand_in;        /* where there is no such device, the tests' own driver; of each kind the smallest case alone, which compiles for a second */
+    /* the interpreter under passes and schedules by chance: interpreter_draw */
+    bool drawn;
+    /* where there is no such device, the tests' own driver; of each kind the smallest case
+     * alone, which compiles for a second */
+    bool stand_in;
 } generated_form;
 
 enum { GENERATED_FORMS = 10 };
-/* The last one is the device that BERYL_TEST_DEVICE (environment) names, for GPUs; without it there is one form less. */
+/* The last one is the device that BERYL_TEST_DEVICE (environment) names, for GPUs; without it
+ * there is one form less. */
 extern const generated_form generated_forms[GENERATED_FORMS];
 size_t generated_count(void);
 
 /* Opens the device and sets the environment for plans on it. NO_DEVICE: skip. */
-beryl_status generated_open(const generated_form *form, base_heap *heap, device **d, beryl_error *error);
+beryl_status generated_open(const generated_form *form, base_heap *heap, device **d,
+                            beryl_error *error);
 void generated_close(device *d); /* NULL is fine */
 
-/* true: run the case (again). A drawn form runs a case BERYL_TEST_ROUNDS times (else once), each with the next seed from BERYL_TEST_SEED
- * (else 1) on, and says with which one it failed. *round: 0 at first. */
+/* true: run the case (again). A drawn form runs a case BERYL_TEST_ROUNDS times (else once), each
+ * with the next seed from BERYL_TEST_SEED (else 1) on, and says with which one it failed.
+ * *round: 0 at first. */
 bool generated_round(test *t, const generated_form *form, device *d, uint64_t *round);
 
 #endif

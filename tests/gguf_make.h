@@ -48,7 +48,8 @@ void gguf_make_tensor_head(gguf_make *m, const char *name, uint32_t type, uint32
 /* The file; caller frees. The maker is empty afterwards. */
 uint8_t *gguf_make_take(gguf_make *m, size_t *size);
 
-/* The other way: a tensor's bytes from the file that it is in. NULL: they cannot be read at once. */
+/* The other way: a tensor's bytes from the file that it is in. NULL: they cannot be read at
+ * once. */
 const void *gguf_tensor_take(const format_gguf *g, const format_gguf_tensor *t, base_arena *arena);
 
 #endif

@@ -580,8 +580,8 @@ static void test_tensors(test *t) {
         one_tensor(t, 14, 2, (uint64_t[]){128, 2}, 0, BERYL_BAD_FILE, "Q6_K block");
     }
     if (test_case(t, "gguf/tensor-type-unsupported-is-named")) {
-        one_tensor(t, 16, 1, (uint64_t[]){256}, 0, BERYL_UNSUPPORTED,
-                   "\"second\" has the type IQ2_XXS");
+        one_tensor(t, 41, 1, (uint64_t[]){256}, 0, BERYL_UNSUPPORTED,
+                   "\"second\" has the type Q1_0");
         one_tensor(t, 9, 1, (uint64_t[]){32}, 0, BERYL_UNSUPPORTED, "Q8_1");
         one_tensor(t, 77, 1, (uint64_t[]){32}, 0, BERYL_BAD_FILE, "unknown type 77");
         one_tensor(t, UINT32_MAX, 1, (uint64_t[]){32}, 0, BERYL_BAD_FILE,

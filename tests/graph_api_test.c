@@ -11,8 +11,10 @@
 static beryl_graph *open_on(test *t, const char *device) {
     beryl_graph *g = NULL;
     beryl_error error = {0};
-    const beryl_graph_options options = {.size = sizeof options, .device = device, .precision = BERYL_PRECISION_EXACT};
-    if (beryl_graph_open(&options, &g, &error) != BERYL_OK) test_fail(t, __FILE__, __LINE__, "%s", error.message);
+    const beryl_graph_options options = {
+        .size = sizeof options, .device = device, .precision = BERYL_PRECISION_EXACT};
+    if (beryl_graph_open(&options, &g, &error) != BERYL_OK)
+        test_fail(t, __FILE__, __LINE__, "%s", error.message);
     return g;
 }
 
@@ -22,11 +24,11 @@ static beryl_status compile(beryl_graph *g, beryl_error *error) {
     return status;
 }
 
-/* Compiles, runs with one extent (0: none) and waits. */
-static bool run(test *t, beryl_graph *g, uint32_t n) {
+/* Compiles, runs with one extent (n_extent 0: none) and waits. */
+static bool run(test *t, beryl_graph *g, uint32_t n, uint32_t n_extent) {
     beryl_error error = {0};
     beryl_status status = compile(g, &error);
-    if (status == BERYL_OK) status = beryl_graph_run(g, &n, n ? 1 : 0, &error);
+    if (status == BERYL_OK) status = beryl_graph_run(g, &n, n_extent, &error);
     if (status == BERYL_OK) status = beryl_graph_wait(g, &error);
     if (status != BERYL_OK) test_fail(t, __FILE__, __LINE__, "%s", error.message);
     return status == BERYL_OK;
@@ -34,13 +36,17 @@ static bool run(test *t, beryl_graph *g, uint32_t n) {
 
 static const float weight[4][3] = {{1, 0, 0}, {0, 1, 0}, {0, 0, 1}, {1, 1, 1}};
 
-typedef struct softmax_graph { beryl_graph *g; beryl_value x, y; } softmax_graph;
+typedef struct softmax_graph {
+    beryl_graph *g;
+    beryl_value x, y;
+} softmax_graph;
 
 static softmax_graph make_softmax(beryl_graph *g, uint32_t bound) {
     softmax_graph s = {.g = g};
     const uint32_t n = beryl_graph_extent(g, "n", bound);
     s.x = beryl_graph_input(g, "x", BERYL_TYPE_F32, 2, (beryl_dim[]){{bound, n}, {3, 0}});
-    const beryl_value w = beryl_graph_weight(g, "w", BERYL_TYPE_F32, 2, (uint32_t[]){4, 3}, weight, sizeof weight);
+    const beryl_value w =
+        beryl_graph_weight(g, "w", BERYL_TYPE_F32, 2, (uint32_t[]){4, 3}, weight, sizeof weight);
     s.y = beryl_softmax(g, beryl_matmul(g, s.x, w));
     beryl_graph_output(g, s.y, "y");
     return s;
@@ -58,6 +64,137 @@ static void check_softmax(test *t, const float *x, const float *y, int rows) {
     }
 }
 
+/* Every second row twice over, by sizes that a run computes: [T, 4] to [half of half of T, 4]. */
+static void check_computed_sizes(test *t, const char *device) {
+    enum { BOUND = 13 };
+    beryl_graph *g = open_on(t, device);
+    const beryl_dim rows = {BOUND, beryl_graph_extent(g, "T", BOUND)},
+                    half = beryl_dim_quotient(g, rows, 2), quarter = beryl_dim_quotient(g, half, 2),
+                    other = {2, beryl_graph_extent(g, "b", 2)},
+                    both = beryl_dim_sum(g, beryl_dim_product(g, other, (beryl_dim){3, 0}), rows);
+    CHECK_INT(t, half.size, 7);
+    CHECK_INT(t, quarter.size, 4);
+    CHECK_INT(t, quarter.extent, beryl_dim_quotient(g, rows, 4).extent);
+    CHECK_INT(t, both.size, 19);
+    CHECK_INT(t, beryl_dim_sum(g, (beryl_dim){2, 0}, (beryl_dim){3, 0}).size, 5);
+    const beryl_value x = beryl_graph_input(g, "x", BERYL_TYPE_F32, 2, (beryl_dim[]){rows, {4, 0}}),
+                      all = beryl_graph_input(g, "all", BERYL_TYPE_F32, 2,
+                                              (beryl_dim[]){{2, 0}, {0, both.extent}}),
+                      ids = beryl_graph_input(g, "ids", BERYL_TYPE_I32, 1, &half),
+                      again = beryl_graph_input(g, "again", BERYL_TYPE_I32, 1, &quarter),
+                      y = beryl_gather_rows(g, beryl_gather_rows(g, x, ids, 1), again, 1),
+                      most = beryl_argmax(g, all);
+    beryl_dim dims[8];
+    uint32_t rank;
+    CHECK(t, beryl_graph_shape(g, y, NULL, &rank, dims) && rank == 2);
+    CHECK(t, dims[0].size == quarter.size && dims[0].extent == quarter.extent);
+    beryl_graph_output(g, y, "y");
+    beryl_graph_output(g, most, "most");
+    float numbers[BOUND][4], to[4][4], line[2][19];
+    int32_t twos[7], best[2];
+    for (int i = 0; i < BOUND * 4; i++) (&numbers[0][0])[i] = (float)i;
+    for (int i = 0; i < 7; i++) twos[i] = 2 * i;
+    for (int i = 0; i < 2 * 19; i++) (&line[0][0])[i] = (float)(i % 19);
+    CHECK_INT(t, compile(g, NULL), BERYL_OK);
+    beryl_graph_set(g, x, numbers, sizeof numbers, NULL);
+    beryl_graph_set(g, ids, twos, sizeof twos, NULL);
+    beryl_graph_set(g, again, twos, 16, NULL);
+    beryl_graph_set(g, all, line, sizeof line, NULL);
+    static const uint32_t runs[][2] = {{13, 2}, {0, 0}, {6, 1}, {0, 2}, {1, 0}, {12, 0}};
+    for (size_t i = 0; i < sizeof runs / sizeof *runs && !test_failed(t); i++) {
+        const uint32_t n = (runs[i][0] + 3) / 4, length = runs[i][0] + 3 * runs[i][1];
+        CHECK_INT(t, beryl_graph_run(g, runs[i], 2, NULL), BERYL_OK);
+        CHECK_INT(t, beryl_graph_wait(g, NULL), BERYL_OK);
+        CHECK_INT(t, beryl_graph_read(g, y, to, n * 16, NULL), BERYL_OK);
+        CHECK_INT(t, beryl_graph_read(g, y, to, n * 16 + 4, NULL), BERYL_MISUSE);
+        CHECK_INT(t, beryl_graph_read(g, most, best, sizeof best, NULL), BERYL_OK);
+        for (uint32_t r = 0; r < n; r++) CHECK_NEAR(t, to[r][3], 16 * r + 3, 0);
+        CHECK_INT(t, best[1], length ? (int32_t)length - 1 : -1);
+    }
+    beryl_graph_close(g);
+}
+
+static void check_nothing_keeps_states(test *t, const char *device) {
+    beryl_graph *g = open_on(t, device);
+    const beryl_dim n = {3, beryl_graph_extent(g, "n", 3)};
+    const beryl_value state = beryl_graph_state(g, "s", BERYL_TYPE_F32, 1, (uint32_t[]){3}),
+                      x = beryl_graph_input(g, "x", BERYL_TYPE_F32, 1, &n),
+                      at = beryl_graph_input(g, "at", BERYL_TYPE_I32, 1, &n),
+                      now = beryl_scale(g, beryl_set_rows(g, state, x, at), 2);
+    float got[3];
+    beryl_graph_output(g, now, "now");
+    CHECK_INT(t, compile(g, NULL), BERYL_OK);
+    beryl_graph_set(g, x, (float[]){5, 6, 7}, 12, NULL);
+    beryl_graph_set(g, at, (int32_t[]){2, 1, 0}, 12, NULL);
+    for (uint32_t i = 0; i < 3; i++) { /* of 2 rows, of none, of 1 */
+        run(t, g, (uint32_t[]){2, 0, 1}[i], 1);
+        CHECK_INT(t, beryl_graph_read(g, now, got, sizeof got, NULL), BERYL_OK);
+        CHECK(t, got[0] == 0 && got[1] == 12 && got[2] == 10);
+    }
+    beryl_graph_close(g);
+}
+
+static void test_sizes(test *t) {
+    static const char *const devices[] = {"reference", "host"};
+    for (int d = 0; d < 2; d++) {
+        beryl_graph *g = NULL;
+        beryl_error error = {0};
+        const beryl_graph_options options = {.size = sizeof options, .device = devices[d]};
+        const bool there = beryl_graph_open(&options, &g, &error) == BERYL_OK;
+        beryl_graph_close(g);
+        if (test_case(t, "graph_api/sizes-made-of-others-on-%s", devices[d])) {
+            if (there) check_computed_sizes(t, devices[d]);
+            else test_skip(t, "%s", error.message);
+        }
+        if (test_case(t, "graph_api/runs-of-nothing-keep-states-on-%s", devices[d])) {
+            if (there) check_nothing_keeps_states(t, devices[d]);
+            else test_skip(t, "%s", error.message);
+        }
+    }
+    if (!test_case(t, "graph_api/wrong-sizes-are-refused")) return;
+    for (int i = 0; i < 6; i++) {
+        beryl_graph *g = open_on(t, "reference");
+        beryl_error error;
+        const beryl_dim n = {4, beryl_graph_extent(g, "n", 4)}, unknown = {4, 257};
+        beryl_dim d = n;
+        if (i == 0) d = beryl_dim_sum(g, unknown, n);
+        if (i == 1) d = beryl_dim_product(g, (beryl_dim){5, n.extent}, n);
+        if (i == 2) d = beryl_dim_quotient(g, n, 0);
+        if (i == 3) d = beryl_dim_product(g, n, (beryl_dim){0, 0});
+        if (i == 4) d = beryl_dim_product(g, n, (beryl_dim){0xffffffffu, 0});
+        if (i == 5) d = beryl_dim_sum(g, n, (beryl_dim){0xffffffffu, 0});
+        CHECK(t, !d.size && !d.extent);
+        CHECK_INT(t, beryl_graph_input(g, "x", BERYL_TYPE_F32, 1, &n), 0);
+        CHECK_INT(t, beryl_graph_compile(g, &error), i < 4 ? BERYL_MISUSE : BERYL_UNSUPPORTED);
+        CHECK_INT(t, beryl_dim_sum(g, n, n).size, 0);
+        beryl_graph_close(g);
+    }
+    CHECK_INT(t, beryl_dim_sum(NULL, (beryl_dim){1, 0}, (beryl_dim){1, 0}).size, 0);
+}
+
+/* Channels of 5000 and 5002 by turns, two a group. */
+static void check_sums_and_groups(test *t, beryl_graph *g) {
+    static const float scale[4] = {1, 2, 3, 4};
+    if (!g) return;
+    const beryl_dim shape[] = {{3, 0}, {4, 0}, {2, 0}};
+    const beryl_value x = beryl_graph_input(g, "x", BERYL_TYPE_F32, 3, shape),
+                      w = beryl_graph_weight(g, "w", BERYL_TYPE_F32, 1, (uint32_t[]){4}, scale,
+                                             sizeof scale);
+    const beryl_value sums = beryl_cumsum(g, x, 0), norm = beryl_group_norm(g, x, w, w, 2, 0);
+    float in[24], out[24];
+    beryl_graph_output(g, sums, "sums");
+    beryl_graph_output(g, norm, "norm");
+    CHECK_INT(t, compile(g, NULL), BERYL_OK);
+    for (int i = 0; i < 24; i++) in[i] = i % 4 < 2 ? 5000 : 5002;
+    CHECK_INT(t, beryl_graph_set(g, x, in, sizeof in, NULL), BERYL_OK);
+    run(t, g, 0, 0);
+    CHECK_INT(t, beryl_graph_read(g, sums, out, sizeof out, NULL), BERYL_OK);
+    for (int i = 0; i < 24; i++) CHECK_NEAR(t, out[i], (float)(i / 8 + 1) * in[i], 0);
+    CHECK_INT(t, beryl_graph_read(g, norm, out, sizeof out, NULL), BERYL_OK);
+    for (int i = 0; i < 24; i++) CHECK_NEAR(t, out[i], i % 4 < 2 ? 0 : 2 * scale[i / 2 % 4], 1e-5);
+    beryl_graph_close(g);
+}
+
 static void test_values(test *t) {
     if (test_case(t, "graph_api/softmax-of-a-product")) {
         beryl_graph *g = open_on(t, "reference");
@@ -66,7 +203,7 @@ static void test_values(test *t) {
         softmax_graph s = make_softmax(g, 8);
         CHECK_INT(t, compile(g, NULL), BERYL_OK);
         CHECK_INT(t, beryl_graph_set(g, s.x, x, sizeof x, NULL), BERYL_OK);
-        if (run(t, g, 2)) {
+        if (run(t, g, 2, 1)) {
             CHECK_INT(t, beryl_graph_read(g, s.y, y, sizeof y, NULL), BERYL_OK);
             check_softmax(t, &x[0][0], &y[0][0], 2);
         }
@@ -81,7 +218,7 @@ static void test_values(test *t) {
         beryl_graph_set(g, s.x, x, sizeof x, NULL);
         for (uint32_t n = 1; n <= 5; n++) {
             memset(y, 0, sizeof y);
-            if (!run(t, g, n)) break;
+            if (!run(t, g, n, 1)) break;
             CHECK_INT(t, beryl_graph_read(g, s.y, y, n * 16, NULL), BERYL_OK);
             check_softmax(t, &x[0][0], &y[0][0], (int)n);
             CHECK_INT(t, beryl_graph_read(g, s.y, y, n * 16 + 4, NULL), BERYL_MISUSE);
@@ -90,10 +227,13 @@ static void test_values(test *t) {
     }
     if (test_case(t, "graph_api/state-stays-between-runs")) {
         beryl_graph *g = open_on(t, "reference");
-        const beryl_value state = beryl_graph_state(g, "state", BERYL_TYPE_F32, 2, (uint32_t[]){3, 2});
-        const beryl_value x = beryl_graph_input(g, "x", BERYL_TYPE_F32, 2, (beryl_dim[]){{1, 0}, {2, 0}});
+        const beryl_value state =
+            beryl_graph_state(g, "state", BERYL_TYPE_F32, 2, (uint32_t[]){3, 2});
+        const beryl_value x =
+            beryl_graph_input(g, "x", BERYL_TYPE_F32, 2, (beryl_dim[]){{1, 0}, {2, 0}});
         const beryl_value at = beryl_graph_input(g, "at", BERYL_TYPE_I32, 1, (beryl_dim[]){{1, 0}});
-        const beryl_value all = beryl_graph_input(g, "all", BERYL_TYPE_I32, 1, (beryl_dim[]){{3, 0}});
+        const beryl_value all =
+            beryl_graph_input(g, "all", BERYL_TYPE_I32, 1, (beryl_dim[]){{3, 0}});
         const beryl_value now = beryl_gather_rows(g, beryl_set_rows(g, state, x, at), all, 2);
         beryl_graph_output(g, now, "now");
         CHECK_INT(t, compile(g, NULL), BERYL_OK);
@@ -102,7 +242,7 @@ static void test_values(test *t) {
         for (int32_t i = 0; i < 3; i++) {
             beryl_graph_set(g, x, (float[]){(float)i + 1, (float)i + 10}, 8, NULL);
             beryl_graph_set(g, at, &i, 4, NULL);
-            run(t, g, 0);
+            run(t, g, 0, 0);
         }
         CHECK_INT(t, beryl_graph_read(g, now, got, sizeof got, NULL), BERYL_OK);
         const float want[6] = {2, 20, 4, 22, 6, 24};
@@ -114,10 +254,13 @@ static void test_values(test *t) {
         unsigned char blocks[2][34]; /* Q8_0 [2, 32]: d = 0.5, quants 0 .. 31 and their negatives */
         for (int r = 0; r < 2; r++) {
             memcpy(blocks[r], (uint16_t[]){0x3800}, 2);
-            for (int i = 0; i < 32; i++) blocks[r][2 + i] = (unsigned char)(signed char)(r ? -i : i);
+            for (int i = 0; i < 32; i++)
+                blocks[r][2 + i] = (unsigned char)(signed char)(r ? -i : i);
         }
-        const beryl_value w = beryl_graph_weight(g, "w", BERYL_TYPE_Q8_0, 2, (uint32_t[]){2, 32}, blocks, sizeof blocks);
-        const beryl_value x = beryl_graph_input(g, "x", BERYL_TYPE_F32, 2, (beryl_dim[]){{1, 0}, {64, 0}});
+        const beryl_value w = beryl_graph_weight(g, "w", BERYL_TYPE_Q8_0, 2, (uint32_t[]){2, 32},
+                                                 blocks, sizeof blocks);
+        const beryl_value x =
+            beryl_graph_input(g, "x", BERYL_TYPE_F32, 2, (beryl_dim[]){{1, 0}, {64, 0}});
         const beryl_value y = beryl_matmul(g, beryl_narrow(g, x, 1, 32, 32), w);
         beryl_graph_output(g, y, "y");
         beryl_value indices;
@@ -127,13 +270,14 @@ static void test_values(test *t) {
         uint32_t rank = 0;
         beryl_type type;
         beryl_dim dims[8];
-        CHECK(t, beryl_graph_shape(g, y, &type, &rank, dims) && rank == 2 && dims[0].size == 1 && dims[1].size == 2 && type == BERYL_TYPE_F32);
+        CHECK(t, beryl_graph_shape(g, y, &type, &rank, dims) && rank == 2 && dims[0].size == 1 &&
+                     dims[1].size == 2 && type == BERYL_TYPE_F32);
         CHECK_INT(t, compile(g, NULL), BERYL_OK);
         float numbers[64], got[2] = {0}, most = 0;
         int32_t index = -1;
         for (int i = 0; i < 64; i++) numbers[i] = i < 32 ? 1000.0f : 1.0f;
         beryl_graph_set(g, x, numbers, sizeof numbers, NULL);
-        if (run(t, g, 0)) {
+        if (run(t, g, 0, 0)) {
             beryl_graph_read(g, y, got, sizeof got, NULL);
             beryl_graph_read(g, best, &most, sizeof most, NULL);
             beryl_graph_read(g, indices, &index, sizeof index, NULL);
@@ -144,6 +288,10 @@ static void test_values(test *t) {
         }
         beryl_graph_close(g);
     }
+    if (test_case(t, "graph_api/sums-and-groups-along-any-axis"))
+        check_sums_and_groups(t, open_on(t, "reference"));
+    if (test_case(t, "graph_api/sums-and-groups-on-software-device"))
+        check_sums_and_groups(t, open_on(t, "webgpu:software"));
     if (test_case(t, "graph_api/runs-on-software-device")) {
         beryl_graph *g = NULL;
         beryl_error error;
@@ -156,9 +304,10 @@ static void test_values(test *t) {
             softmax_graph s = make_softmax(g, 8);
             CHECK_INT(t, compile(g, &error), BERYL_OK);
             beryl_graph_set(g, s.x, x, sizeof x, NULL);
-            for (int i = 0; i < 8; i++) run(t, g, 2); /* more runs than results are kept for */
+            for (int i = 0; i < 8; i++) run(t, g, 2, 1); /* more runs than results are kept for */
             beryl_status status;
-            while ((status = beryl_graph_read(g, s.y, y, sizeof y, &error)) == BERYL_PENDING) base_sleep(2e-4);
+            while ((status = beryl_graph_read(g, s.y, y, sizeof y, &error)) == BERYL_PENDING)
+                base_sleep(2e-4);
             CHECK_INT(t, status, BERYL_OK);
             check_softmax(t, &x[0][0], &y[0][0], 2);
             beryl_device_info info;
@@ -169,8 +318,75 @@ static void test_values(test *t) {
     }
 }
 
+/* Keys and values are values of the run. Queries of zeros weigh all keys alike, so a row is the
+ * mean of the values in its range. */
+static void test_range(test *t, const char *device) {
+    if (!test_case(t, "graph_api/mean-over-a-range-of-keys-on-%s", device)) return;
+    enum { BOUND = 9, N = 7, D = 3 };
+    static const int32_t first[N] = {0, 2, -4, 5, 0, INT32_MIN, 2000000000},
+                         last[N] = {6, 4, 1, 4, 2000000000, -1, INT32_MAX};
+    beryl_graph *g = open_on(t, device);
+    const uint32_t n = beryl_graph_extent(g, "n", BOUND);
+    const beryl_dim rows[3] = {{BOUND, n}, {1, 0}, {D, 0}},
+                    cache[4] = {{1, 0}, {BOUND, n}, {1, 0}, {D, 0}};
+    const beryl_value q = beryl_graph_input(g, "q", BERYL_TYPE_F32, 3, rows),
+                      v = beryl_graph_input(g, "v", BERYL_TYPE_F32, 3, rows);
+    beryl_value at[3];
+    for (int i = 0; i < 3; i++) at[i] = beryl_graph_input(g, "at", BERYL_TYPE_I32, 1, rows);
+    const beryl_value keys = beryl_reshape(g, beryl_scale(g, v, 2), 4, cache);
+    const beryl_value y = beryl_attention_range(g, q, keys, keys, at[0], at[1], at[2], 1);
+    beryl_graph_output(g, y, "y");
+    float values[N][D], zeros[N][D] = {{0}}, got[N][D] = {{0}};
+    for (int i = 0; i < N * D; i++) (&values[0][0])[i] = (float)(i * i % 11) - 4;
+    CHECK_INT(t, compile(g, NULL), BERYL_OK);
+    beryl_graph_set(g, q, zeros, sizeof zeros, NULL);
+    beryl_graph_set(g, v, values, sizeof values, NULL);
+    beryl_graph_set(g, at[0], zeros, N * 4, NULL);
+    beryl_graph_set(g, at[1], first, sizeof first, NULL);
+    beryl_graph_set(g, at[2], last, sizeof last, NULL);
+    if (run(t, g, N, 1)) CHECK_INT(t, beryl_graph_read(g, y, got, sizeof got, NULL), BERYL_OK);
+    for (int i = 0; i < N; i++)
+        for (int e = 0; e < D; e++) {
+            double sum = 0, count = 0;
+            for (int j = 0; j < N; j++)
+                if (j >= first[i] && j <= last[i]) sum += 2 * (double)values[j][e], count++;
+            CHECK_NEAR(t, got[i][e], count > 0 ? sum / count : 0, 1e-6);
+        }
+    beryl_graph_close(g);
+}
+
 static void test_misuse(test *t) {
     beryl_error error = {0};
+    if (test_case(t, "graph_api/parts-of-caches-and-lists-are-refused")) {
+        for (int i = 0; i < 5; i++) {
+            beryl_graph *g = open_on(t, "reference");
+            const uint32_t dims[4] = {2, 6, 1, 32};
+            const beryl_value cache =
+                beryl_graph_state(g, "cache", i == 3 ? BERYL_TYPE_Q8_0 : BERYL_TYPE_F32, 4, dims);
+            const beryl_value x = beryl_graph_input(g, "x", BERYL_TYPE_F32, 3,
+                                                    (beryl_dim[]){{1, 0}, {1, 0}, {32, 0}}),
+                              at = beryl_graph_input(g, "at", BERYL_TYPE_I32, 1,
+                                                     (beryl_dim[]){{1, 0}});
+            const beryl_value slot = beryl_narrow(g, cache, 0, 1, 1),
+                              gaps = beryl_narrow(g, cache, 1, 0, 3);
+            CHECK(t, slot && gaps);
+            if (i == 0) CHECK_INT(t, beryl_kv_write(g, slot, x, at, at), 0);
+            if (i == 1) CHECK(t, beryl_attention(g, x, slot, slot, at, at, 1, 0) != 0);
+            if (i == 2) CHECK_INT(t, beryl_attention(g, x, gaps, gaps, at, at, 1, 0), 0);
+            if (i == 3) CHECK_INT(t, beryl_attention(g, x, slot, slot, at, at, 1, 0), 0);
+            if (i == 4) { /* a column of numbers is no list of positions */
+                const beryl_value two =
+                    beryl_graph_input(g, "two", BERYL_TYPE_I32, 2, (beryl_dim[]){{3, 0}, {2, 0}});
+                const beryl_value column = beryl_squeeze(g, beryl_narrow(g, two, 1, 1, 1), 1),
+                                  rows = beryl_graph_input(g, "rows", BERYL_TYPE_F32, 3,
+                                                           (beryl_dim[]){{3, 0}, {1, 0}, {32, 0}});
+                CHECK(t, column && rows);
+                CHECK_INT(t, beryl_kv_write(g, cache, rows, column, column), 0);
+            }
+            if (i != 1) CHECK_INT(t, beryl_graph_compile(g, &error), BERYL_UNSUPPORTED);
+            beryl_graph_close(g);
+        }
+    }
     if (test_case(t, "graph_api/misuse-is-a-status")) {
         beryl_graph *g = NULL;
         CHECK_INT(t, beryl_graph_open(NULL, NULL, &error), BERYL_MISUSE);
@@ -184,14 +400,24 @@ static void test_misuse(test *t) {
         CHECK_INT(t, beryl_graph_run(g, NULL, 0, &error), BERYL_MISUSE);
         CHECK_INT(t, beryl_graph_compile(g, &error), BERYL_MISUSE); /* no output */
         beryl_graph_close(g);
-        CHECK_INT(t, beryl_graph_open(&(beryl_graph_options){.size = sizeof(beryl_graph_options), .device = "no such"}, &g, &error), BERYL_NO_DEVICE);
-        CHECK_INT(t, beryl_graph_open(&(beryl_graph_options){.size = sizeof(beryl_graph_options), .device = "disk"}, &g, &error), BERYL_UNSUPPORTED);
+        CHECK_INT(t,
+                  beryl_graph_open(&(beryl_graph_options){.size = sizeof(beryl_graph_options),
+                                                          .device = "no such"},
+                                   &g, &error),
+                  BERYL_NO_DEVICE);
+        CHECK_INT(t,
+                  beryl_graph_open(
+                      &(beryl_graph_options){.size = sizeof(beryl_graph_options), .device = "disk"},
+                      &g, &error),
+                  BERYL_UNSUPPORTED);
         CHECK(t, !g && strstr(error.message, "disk:0 keeps memory but runs no programs"));
     }
     if (test_case(t, "graph_api/first-building-error-sticks")) {
         beryl_graph *g = open_on(t, "reference");
-        const beryl_value x = beryl_graph_input(g, "x", BERYL_TYPE_F32, 2, (beryl_dim[]){{1, 0}, {5, 0}});
-        const beryl_value w = beryl_graph_weight(g, "w", BERYL_TYPE_F32, 2, (uint32_t[]){4, 3}, weight, sizeof weight);
+        const beryl_value x =
+            beryl_graph_input(g, "x", BERYL_TYPE_F32, 2, (beryl_dim[]){{1, 0}, {5, 0}});
+        const beryl_value w = beryl_graph_weight(g, "w", BERYL_TYPE_F32, 2, (uint32_t[]){4, 3},
+                                                 weight, sizeof weight);
         CHECK_INT(t, beryl_matmul(g, x, w), 0);
         CHECK_INT(t, beryl_softmax(g, x), 0);
         beryl_graph_output(g, x, "x");
@@ -200,15 +426,58 @@ static void test_misuse(test *t) {
         CHECK_INT(t, beryl_graph_compile(g, &error), BERYL_MISUSE);
         beryl_graph_close(g);
     }
+    if (test_case(t, "graph_api/wrong-axes-and-groups-are-refused")) {
+        static const struct {
+            uint32_t rank, axis, groups; /* groups 0: cumsum */
+            const char *what;
+        } wrong[] = {{2, 2, 0, "cumsum along axis 2 of 2"},
+                     {0, 0, 0, "cumsum along axis 0 of 0"},
+                     {2, 0, 4, "group_norm: 6 channels in 4 groups"},
+                     {3, 0, 7, "group_norm: 6 channels in 7 groups"},
+                     {1, 0, 1, "group_norm of rank 1"},
+                     {8, 0, 1, "group_norm of rank 8"}};
+        static const beryl_dim shape[8] = {{2, 0}, {6, 0}, {1, 0}, {1, 0},
+                                           {1, 0}, {1, 0}, {1, 0}, {1, 0}};
+        for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+            beryl_graph *g = open_on(t, "reference");
+            const beryl_value x = beryl_graph_input(g, "x", BERYL_TYPE_F32, wrong[i].rank, shape);
+            CHECK_INT(t,
+                      wrong[i].groups ? beryl_group_norm(g, x, 0, 0, wrong[i].groups, 1)
+                                      : beryl_cumsum(g, x, wrong[i].axis),
+                      0);
+            CHECK(t, beryl_graph_compile(g, &error) != BERYL_OK);
+            CHECK(t, strstr(error.message, wrong[i].what) != NULL);
+            beryl_graph_close(g);
+        }
+        beryl_graph *g = open_on(t, "reference");
+        const beryl_value x = beryl_graph_input(g, "x", BERYL_TYPE_F32, 2, shape),
+                          w = beryl_graph_input(g, "w", BERYL_TYPE_F32, 1, shape);
+        CHECK_INT(t, beryl_group_norm(g, x, w, 0, 2, 1), 0);
+        CHECK_INT(t, beryl_graph_compile(g, &error), BERYL_MISUSE);
+        CHECK(t, strstr(error.message, "group_norm: weight or bias of another size than 6"));
+        beryl_graph_close(g);
+    }
     if (test_case(t, "graph_api/wrong-tensors-are-refused")) {
-        static const struct { beryl_type type; uint32_t rank, dim[4]; size_t size; } wrong[] = {
-            {BERYL_TYPE_F32, 2, {4, 3, 0, 0}, 44},   {BERYL_TYPE_F32, 2, {4, 0, 0, 0}, 0},           {BERYL_TYPE_Q8_0, 1, {33, 0, 0, 0}, 34},
-            {BERYL_TYPE_F32, 5, {1, 1, 1, 1}, 4},    {BERYL_TYPE_F32, 0, {0, 0, 0, 0}, 4},           {(beryl_type)99, 1, {4, 0, 0, 0}, 16},
-            {BERYL_TYPE_F32, 2, {0xffffffffu, 0xffffffffu, 0, 0}, 4}, {BERYL_TYPE_F32, 4, {65536, 65536, 65536, 65536}, 0},
+        static const struct {
+            beryl_type type;
+            uint32_t rank, dim[4];
+            size_t size;
+        } wrong[] = {
+            {BERYL_TYPE_F32, 2, {4, 3, 0, 0}, 44},
+            {BERYL_TYPE_F32, 2, {4, 0, 0, 0}, 0},
+            {BERYL_TYPE_Q8_0, 1, {33, 0, 0, 0}, 34},
+            {BERYL_TYPE_F32, 5, {1, 1, 1, 1}, 4},
+            {BERYL_TYPE_F32, 0, {0, 0, 0, 0}, 4},
+            {(beryl_type)99, 1, {4, 0, 0, 0}, 16},
+            {BERYL_TYPE_F32, 2, {0xffffffffu, 0xffffffffu, 0, 0}, 4},
+            {BERYL_TYPE_F32, 4, {65536, 65536, 65536, 65536}, 0},
         };
         for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
             beryl_graph *g = open_on(t, "reference");
-            CHECK_INT(t, beryl_graph_weight(g, "wrong", wrong[i].type, wrong[i].rank, wrong[i].dim, weight, wrong[i].size), 0);
+            CHECK_INT(t,
+                      beryl_graph_weight(g, "wrong", wrong[i].type, wrong[i].rank, wrong[i].dim,
+                                         weight, wrong[i].size),
+                      0);
             CHECK(t, beryl_graph_compile(g, &error) != BERYL_OK);
             CHECK(t, strstr(error.message, "wrong") != NULL);
             beryl_graph_close(g);
@@ -234,8 +503,12 @@ static void test_misuse(test *t) {
         CHECK_INT(t, beryl_graph_set(g, s.x, NULL, 4, &error), BERYL_MISUSE);
         CHECK_INT(t, beryl_graph_read(g, s.y, numbers, 4, &error), BERYL_MISUSE); /* nothing ran */
         CHECK_INT(t, beryl_graph_run(g, NULL, 0, &error), BERYL_MISUSE);
-        CHECK_INT(t, beryl_graph_run(g, (uint32_t[]){0}, 1, &error), BERYL_MISUSE);
+        CHECK_INT(t, beryl_graph_run(g, NULL, 1, &error), BERYL_MISUSE);
+        CHECK_INT(t, beryl_graph_run(g, (uint32_t[]){1, 1}, 2, &error), BERYL_MISUSE);
         CHECK_INT(t, beryl_graph_run(g, (uint32_t[]){5}, 1, &error), BERYL_MISUSE);
+        CHECK_INT(t, beryl_graph_run(g, (uint32_t[]){0}, 1, &error), BERYL_OK);
+        CHECK_INT(t, beryl_graph_read(g, s.y, NULL, 0, &error), BERYL_OK);
+        CHECK_INT(t, beryl_graph_read(g, s.y, numbers, 4, &error), BERYL_MISUSE);
         CHECK_INT(t, beryl_graph_run(g, (uint32_t[]){4}, 1, &error), BERYL_OK);
         CHECK_INT(t, beryl_graph_read(g, s.x, numbers, 4, &error), BERYL_MISUSE);
         CHECK_INT(t, beryl_graph_read(g, s.y, NULL, 4, &error), BERYL_MISUSE);
@@ -244,9 +517,12 @@ static void test_misuse(test *t) {
     }
 }
 
-/* ---- memory ---- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
-typedef struct limit { long left; size_t out; } limit;
+typedef struct limit {
+    long left;
+    size_t out;
+} limit;
 
 static void *limited(void *user, void *memory, size_t old_size, size_t new_size) {
     limit *l = user;
@@ -259,7 +535,8 @@ static void *limited(void *user, void *memory, size_t old_size, size_t new_size)
 
 static beryl_status whole_life(const char *device, limit *l) {
     beryl_graph *g;
-    const beryl_graph_options options = {.size = sizeof options, .device = device, .allocator = {limited, l}};
+    const beryl_graph_options options = {
+        .size = sizeof options, .device = device, .allocator = {limited, l}};
     beryl_status status = beryl_graph_open(&options, &g, NULL);
     if (status != BERYL_OK) return status;
     softmax_graph s = make_softmax(g, 4);
@@ -276,6 +553,9 @@ static beryl_status whole_life(const char *device, limit *l) {
 
 void test_graph_api(test *t) {
     test_values(t);
+    test_sizes(t);
+    test_range(t, "reference");
+    test_range(t, "host");
     test_misuse(t);
     static const char *const devices[] = {"reference", "dummy"};
     for (int d = 0; d < 2; d++) {
@@ -284,7 +564,8 @@ void test_graph_api(test *t) {
         for (long n = 0; n < 5000 && status == BERYL_NO_MEMORY; n++) {
             limit l = {.left = n};
             status = whole_life(devices[d], &l);
-            if (status != BERYL_OK && status != BERYL_NO_MEMORY) test_fail(t, __FILE__, __LINE__, "call %ld: %s", n, beryl_status_name(status));
+            if (status != BERYL_OK && status != BERYL_NO_MEMORY)
+                test_fail(t, __FILE__, __LINE__, "call %ld: %s", n, beryl_status_name(status));
             CHECK_INT(t, l.out, 0);
             if (test_failed(t)) break;
         }

@@ -1,5 +1,5 @@
-/* graph_case.c - see graph_case.h. What inputs may hold (indices into what, slots that differ) follows from what reads them, so
- * a graph needs nothing beside its text. */
+/* graph_case.c - see graph_case.h. What inputs may hold (indices into what, slots that differ)
+ * follows from what reads them, so a graph needs nothing beside its text. */
 #define _POSIX_C_SOURCE 200809L
 #include "graph_case.h"
 #include "blocks.h"
@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "base/sample.h"
 #include "base/thread.h"
-#include "graph/exec.h"
+#include "plan/exec.h"
 #include "graph/text.h"
 
 #include <math.h>
@@ -18,14 +18,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RUNS = 2, FETCH = 4, LINES_MAX = 300 };
+enum { RUNS = 3, FETCH = 4, LINES_MAX = 300 };
 
 typedef struct side {
     base_heap heap;
     graph *g;
     graph_store store;
     beryl_source source;
-    graph_exec *exec;    /* one of the two */
+    graph_exec *exec; /* one of the two */
     graph_judge *judge;
 } side;
 
@@ -37,7 +37,7 @@ typedef struct bench { /* both sides and what they share */
     uint32_t n_output;
 } bench;
 
-/* ---- opening --------------------------------------------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 static beryl_status file_read(void *user, uint64_t offset, void *to, size_t size) {
     const bench *b = user;
@@ -52,13 +52,15 @@ static beryl_status side_open(bench *b, side *s, device *d, const char *text, be
     s->source = (beryl_source){.user = b, .read = file_read};
     beryl_status status = store_init(&s->store, &s->heap, d, &s->source, 1, error);
     s->g = graph_open(&s->heap);
-    if (status == BERYL_OK) status = graph_text_parse(text, strlen(text), s->g, &s->store, &bytes, error);
+    if (status == BERYL_OK)
+        status = graph_text_parse(text, strlen(text), s->g, &s->store, &bytes, error);
     if (status == BERYL_OK && !b->file) {
         b->file = calloc(bytes + 1, 1);
         b->file_bytes = bytes;
         for (size_t i = 0; i < s->store.tensors.count; i++) {
             const store_tensor *t = &s->store.tensors.data[i];
-            if (!t->is_state) blocks_fill(t->type, t->file_bytes, b->file + t->file_offset, (uint32_t)i * 77 + 5);
+            if (!t->is_state)
+                blocks_fill(t->type, t->file_bytes, b->file + t->file_offset, (uint32_t)i * 77 + 5);
         }
     }
     s->source.size = bytes;
@@ -71,7 +73,8 @@ static beryl_status side_open(bench *b, side *s, device *d, const char *text, be
 }
 
 static beryl_status exec_open(side *s, bool unfused, uint64_t draws, beryl_error *error) {
-    const graph_exec_options options = {.exact = true, .chains = true, .unfused = unfused, .draws = draws};
+    const graph_exec_options options = {
+        .exact = true, .chains = true, .unfused = unfused, .draws = draws};
     beryl_status status = graph_exec_open(s->g, &s->store, &options, &s->exec, error);
     return status == BERYL_OK ? rig_exec_compiled(s->exec, error) : status;
 }
@@ -84,9 +87,10 @@ static uint64_t side_close(side *s) {
     return s->heap.bytes;
 }
 
-/* ---- inputs ------------------------------------------------------------------------------------------------------------- */
+/* ---- inputs ---------------------------------------------------------------------------------- */
 
-typedef struct rule { /* of whole numbers: below `most`, maybe all different, maybe one after the other */
+/* of whole numbers: below `most`, maybe all different, maybe one after the other */
+typedef struct rule {
     uint32_t most;
     bool different, rising;
 } rule;
@@ -102,42 +106,54 @@ static rule rule_of(const graph *g, graph_value v) {
         const graph_node *node = &g->nodes.data[i];
         for (uint32_t k = 0; k < node->n_in; k++) {
             if (graph_base_of(g, node->in[k]) != v) continue;
-            const graph_tensor *first = graph_tensor_at(g, node->in[0]), *second = graph_tensor_at(g, node->in[1]);
-            if (node->op == OP_GATHER_ROWS) below(&r, first->dim[0].extent ? 1 : first->dim[0].size);
+            const graph_tensor *first = graph_tensor_at(g, node->in[0]),
+                               *second = graph_tensor_at(g, node->in[1]);
+            if (node->op == OP_GATHER_ROWS)
+                below(&r, first->dim[0].extent ? 1 : first->dim[0].size);
             if (node->op == OP_MATMUL_ID) below(&r, second->dim[0].size);
-            if (node->op == OP_SET_ROWS && k == 2) below(&r, first->dim[0].size), r.different = true;
+            if (node->op == OP_SET_ROWS && k == 2)
+                below(&r, first->dim[0].size), r.different = true;
             if (node->op != OP_KV_WRITE && node->op != OP_ATTENTION) continue;
             const graph_tensor *cache = node->op == OP_KV_WRITE ? first : second;
             const bool slot = k == (node->op == OP_KV_WRITE ? 2u : 3u);
             below(&r, cache->dim[slot ? 0 : 1].size);
             if (slot) r.different |= n <= r.most;
-            else r.rising |= n > cache->dim[0].size; /* slots come more than once, so positions may not */
-            if (!slot && node->op == OP_ATTENTION && node->attr.attention.most) below(&r, node->attr.attention.most);
+            /* slots come more than once, so positions may not */
+            else r.rising |= n > cache->dim[0].size;
+            if (!slot && node->op == OP_ATTENTION && node->attr.attention.most)
+                below(&r, node->attr.attention.most);
         }
     }
     if (r.most == UINT32_MAX) r.most = 50; /* nothing reads them as indices */
     return r;
 }
 
-static bool fill_whole(const graph *g, graph_value v, int32_t *to, base_random *random) {
+/* odd: one in four is out of range. */
+static bool fill_whole(const graph *g, graph_value v, int32_t *to, base_random *random, bool odd) {
     const graph_tensor *t = graph_tensor_at(g, v);
     const rule r = rule_of(g, v);
     const uint64_t n = graph_element_bound(t);
     if ((r.different || r.rising) && n > r.most) return false;
-    const uint32_t start = (uint32_t)(base_random_next(random) % (r.rising ? r.most - (uint32_t)n + 1 : r.most));
+    const uint32_t start =
+        (uint32_t)(base_random_next(random) % (r.rising ? r.most - (uint32_t)n + 1 : r.most));
     for (uint64_t i = 0; i < n; i++) {
         if (r.rising) to[i] = (int32_t)(start + (uint32_t)i);
         else if (r.different) to[i] = (int32_t)((start + i) % r.most);
         else to[i] = (int32_t)(base_random_next(random) % r.most);
+        if (odd && base_random_next(random) % 4 == 0)
+            to[i] = i % 2 ? -1 - (int32_t)(base_random_next(random) % 9) : INT32_MIN;
     }
     return true;
 }
 
 static void fill_settings(base_sample_settings *to, uint64_t n, base_random *random) {
     for (uint64_t i = 0; i < n; i++)
-        to[i] = (base_sample_settings){.temperature = i % 2 ? 0.8f : 0, .top_p = i % 3 ? 1 : 0.9f, .top_k = i % 4 ? 0 : 5,
-                                       .seed = {(uint32_t)base_random_next(random), (uint32_t)base_random_next(random)},
-                                       .counter = (uint32_t)base_random_next(random)};
+        to[i] = (base_sample_settings){
+            .temperature = i % 2 ? 0.8f : 0,
+            .top_p = i % 3 ? 1 : 0.9f,
+            .top_k = i % 4 ? 0 : 5,
+            .seed = {(uint32_t)base_random_next(random), (uint32_t)base_random_next(random)},
+            .counter = (uint32_t)base_random_next(random)};
 }
 
 /* false: there are no such numbers. */
@@ -145,7 +161,9 @@ static bool fill(const graph *g, graph_value v, void *to, uint64_t seed) {
     const graph_tensor *t = graph_tensor_at(g, v);
     base_random random = {seed * 1000003 + v};
     const uint64_t n = graph_element_bound(t);
-    if (t->type == TYPE_I32) return fill_whole(g, v, to, &random);
+    base_random other = {seed * 31 + v};
+    if (t->type == TYPE_I32)
+        return fill_whole(g, v, to, &random, base_random_next(&other) % 4 == 0);
     if (t->type == TYPE_U32) return fill_settings(to, n / 8, &random), n % 8 == 0;
     for (uint64_t i = 0; i < n; i++) {
         const uint32_t odd = (uint32_t)(base_random_next(&random) % 32);
@@ -155,7 +173,7 @@ static bool fill(const graph *g, graph_value v, void *to, uint64_t seed) {
     return true;
 }
 
-/* ---- comparing ------------------------------------------------------------------------------------------------------------ */
+/* ---- comparing ------------------------------------------------------------------------------- */
 
 typedef struct walk {
     const graph_tensor *t;
@@ -168,12 +186,15 @@ typedef struct walk {
 
 static void compare(walk *w, uint32_t axis, uint64_t at) {
     if (axis < w->t->rank) {
-        for (uint32_t i = 0, n = graph_dim_value(w->t->dim[axis], w->extents); i < n; i++) compare(w, axis + 1, at + (uint64_t)i * w->t->stride[axis]);
+        for (uint32_t i = 0, n = graph_dim_value(w->t->dim[axis], w->extents); i < n; i++)
+            compare(w, axis + 1, at + (uint64_t)i * w->t->stride[axis]);
         return;
     }
     const bool whole = w->t->type == TYPE_I32;
-    const double want = whole ? (double)((const int32_t *)w->want)[at] : (double)((const float *)w->want)[at];
-    const double got = whole ? (double)((const int32_t *)w->got)[at] : (double)((const float *)w->got)[at];
+    const double want =
+        whole ? (double)((const int32_t *)w->want)[at] : (double)((const float *)w->want)[at];
+    const double got =
+        whole ? (double)((const int32_t *)w->got)[at] : (double)((const float *)w->got)[at];
     if (!(w->bound[at] < 1e30 && fabs(want) < 1e30)) {
         w->result->unknown++;
         return;
@@ -183,37 +204,77 @@ static void compare(walk *w, uint32_t axis, uint64_t at) {
     if (!(fabs(got - want) <= w->bound[at]) && w->wrong++ == 0) w->first = at;
 }
 
-static void check_output(const bench *b, uint32_t run, uint32_t n, const uint32_t *extents, const void *got, graph_result *result, bool *wrong) {
+static void check_output(const bench *b, uint32_t run, uint32_t n, const uint32_t *extents,
+                         const void *got, graph_result *result, bool *wrong) {
     const graph *g = b->sides[0].g;
     const graph_value v = b->outputs[n];
-    walk w = {graph_tensor_at(g, v), extents, got, graph_judge_value(b->sides[0].judge, v), graph_judge_bound(b->sides[0].judge, v), 0, 0, result};
+    walk w = {graph_tensor_at(g, v),
+              extents,
+              got,
+              graph_judge_value(b->sides[0].judge, v),
+              graph_judge_bound(b->sides[0].judge, v),
+              0,
+              0,
+              result};
     compare(&w, 0, 0);
     if (!w.wrong || *wrong) return;
     *wrong = true;
     const bool whole = w.t->type == TYPE_I32;
-    snprintf(result->message, sizeof result->message, "run %u, output %%%u: %llu numbers wrong; number %llu is %.9g, not %.9g, bound %.3g", run, v,
-             (unsigned long long)w.wrong, (unsigned long long)w.first, whole ? (double)((const int32_t *)got)[w.first] : (double)((const float *)got)[w.first],
-             whole ? (double)((const int32_t *)w.want)[w.first] : (double)((const float *)w.want)[w.first], w.bound[w.first]);
+    snprintf(result->message, sizeof result->message,
+             "run %u, output %%%u: %llu numbers wrong; number %llu is %.9g, not %.9g, bound %.3g",
+             run, v, (unsigned long long)w.wrong, (unsigned long long)w.first,
+             whole ? (double)((const int32_t *)got)[w.first]
+                   : (double)((const float *)got)[w.first],
+             whole ? (double)((const int32_t *)w.want)[w.first]
+                   : (double)((const float *)w.want)[w.first],
+             w.bound[w.first]);
+}
+
+/* Line n of those that say "; run 5 0 3", the given extents in order; NULL: there are fewer. */
+static const char *run_line(const char *text, uint32_t n) {
+    const char *line = strstr(text, "; run ");
+    while (line && n--) line = strstr(line + 1, "; run ");
+    return line ? line + 6 : NULL;
+}
+
+/* As the text says; else the bounds, then any, then half of them 0. */
+static void choose_extents(const graph *g, const char *line, uint32_t run, uint64_t seed,
+                           uint32_t *extents) {
+    base_random random = {seed + run};
+    for (uint32_t i = 1; i <= g->n_extent; i++) {
+        const uint32_t any = 1 + (uint32_t)(base_random_next(&random) % g->extents[i].bound);
+        char *end = NULL;
+        if (line && !g->extents[i].divisor) {
+            extents[i] = (uint32_t)strtoul(line, &end, 10);
+            line = end;
+        } else if (!line) {
+            extents[i] = run == 0                                    ? g->extents[i].bound
+                         : run == 2 && base_random_next(&random) % 2 ? 0
+                                                                     : any;
+        }
+    }
 }
 
 /* Both sides with the same inputs; the judge's verdict on the graph comes first. */
-static graph_verdict run_both(bench *b, uint32_t run, const graph_how *how, graph_result *result, beryl_error *error) {
+static graph_verdict run_both(bench *b, uint32_t run, const char *line, const graph_how *how,
+                              graph_result *result, beryl_error *error) {
     side *want = &b->sides[0], *got = &b->sides[1];
     uint32_t extents[GRAPH_EXTENT_MAX + 1] = {0};
-    base_random random = {how->seed + run};
-    for (uint32_t i = 1; i <= want->g->n_extent; i++)
-        extents[i] = run == 0 ? want->g->extents[i].bound : 1 + (uint32_t)(base_random_next(&random) % want->g->extents[i].bound);
+    choose_extents(want->g, line, run, how->seed, extents);
+    if (graph_extent_values(want->g, extents, extents, error) != BERYL_OK) return GRAPH_NO_CASE;
     for (graph_value v = 1; v < want->g->tensors.count; v++) {
         const graph_tensor *t = graph_tensor_at(want->g, v);
         if (t->role != ROLE_INPUT || t->base) continue;
         void *to = graph_exec_input(got->exec, v);
-        if (!fill(want->g, v, graph_judge_input(want->judge, v), how->seed + run)) return GRAPH_NO_CASE;
+        if (!fill(want->g, v, graph_judge_input(want->judge, v), how->seed + run))
+            return GRAPH_NO_CASE;
         if (to) memcpy(to, graph_judge_input(want->judge, v), (size_t)graph_element_bound(t) * 4);
     }
     if (graph_judge_run(want->judge, extents, error) != BERYL_OK) return GRAPH_NO_CASE;
     device_ticket ticket;
     bool wrong = false;
-    beryl_status status = graph_exec_submit(got->exec, extents, b->outputs, b->n_output, &ticket, error);
+    beryl_status status =
+        graph_exec_submit(got->exec, extents, b->outputs, b->n_output, &ticket, error);
     if (status == BERYL_OK && how->d) status = device_wait(how->d, ticket, error);
     for (uint32_t n = 0; status == BERYL_OK && n < b->n_output; n++) {
         const void *data;
@@ -225,33 +286,60 @@ static graph_verdict run_both(bench *b, uint32_t run, const graph_how *how, grap
     return status == BERYL_UNSUPPORTED ? GRAPH_REFUSED : GRAPH_WRONG;
 }
 
+/* A run of nothing that gives nothing back ends too, even where its command list is empty. */
+static graph_verdict run_nothing(side *got, const graph_how *how, graph_result *result,
+                                 beryl_error *error) {
+    static const uint32_t none[GRAPH_EXTENT_MAX + 1];
+    device_ticket ticket;
+    beryl_status status = graph_exec_submit(got->exec, none, NULL, 0, &ticket, error);
+    if (status == BERYL_OK && how->d) status = device_wait(how->d, ticket, error);
+    if (status == BERYL_OK) return GRAPH_RIGHT;
+    snprintf(result->message, sizeof result->message, "run of nothing: %s", error->message);
+    return GRAPH_WRONG;
+}
+
 graph_verdict graph_case_run(const char *text, const graph_how *how, graph_result *result) {
     bench b = {0};
     beryl_error error = {0};
     *result = (graph_result){0};
     graph_verdict verdict = GRAPH_NO_CASE;
     beryl_status status = side_open(&b, &b.sides[0], NULL, text, &error);
-    if (status == BERYL_OK && (b.sides[0].judge = graph_judge_open(b.sides[0].g, &b.sides[0].store))) {
+    if (status == BERYL_OK &&
+        (b.sides[0].judge = graph_judge_open(b.sides[0].g, &b.sides[0].store))) {
         const graph *g = b.sides[0].g;
         for (graph_value v = 1; v < g->tensors.count && b.n_output < FETCH; v++)
             if (graph_tensor_at(g, v)->role == ROLE_OUTPUT) b.outputs[b.n_output++] = v;
-        if (how->d && !strcmp(how->d->caps.backend, "interpreter")) interpreter_draw(how->d, how->as_it_is ? 0 : how->seed);
+        if (how->d && !strcmp(how->d->caps.backend, "interpreter"))
+            interpreter_draw(how->d, how->as_it_is ? 0 : how->seed);
         status = side_open(&b, &b.sides[1], how->d, text, &error);
-        if (status == BERYL_OK) status = exec_open(&b.sides[1], how->unfused, how->as_it_is || how->seed % 2 == 0 ? 0 : how->seed, &error);
-        verdict = status == BERYL_OK ? GRAPH_RIGHT : status == BERYL_UNSUPPORTED ? GRAPH_REFUSED : GRAPH_WRONG;
+        if (status == BERYL_OK)
+            status = exec_open(&b.sides[1], how->unfused,
+                               how->as_it_is || how->seed % 2 == 0 ? 0 : how->seed, &error);
+        verdict = status == BERYL_OK            ? GRAPH_RIGHT
+                  : status == BERYL_UNSUPPORTED ? GRAPH_REFUSED
+                                                : GRAPH_WRONG;
     }
-    if (status != BERYL_OK) snprintf(result->message, sizeof result->message, "%s: %s", beryl_status_name(status), error.message);
-    for (uint32_t run = 0; run < RUNS && verdict == GRAPH_RIGHT; run++) verdict = run_both(&b, run, how, result, &error);
+    if (status != BERYL_OK)
+        snprintf(result->message, sizeof result->message, "%s: %s", beryl_status_name(status),
+                 error.message);
+    const char *line = run_line(text, 0);
+    const bool said = line != NULL;
+    for (uint32_t run = 0; (said ? line != NULL : run < RUNS) && verdict == GRAPH_RIGHT; run++) {
+        verdict = run_both(&b, run, line, how, result, &error);
+        if (said) line = run_line(text, run + 1);
+    }
+    if (verdict == GRAPH_RIGHT) verdict = run_nothing(&b.sides[1], how, result, &error);
     for (int i = 0; i < 2; i++)
         if (side_close(&b.sides[i]) && verdict == GRAPH_RIGHT) {
             verdict = GRAPH_WRONG;
-            snprintf(result->message, sizeof result->message, "%llu bytes did not come back", (unsigned long long)b.sides[i].heap.bytes);
+            snprintf(result->message, sizeof result->message, "%llu bytes did not come back",
+                     (unsigned long long)b.sides[i].heap.bytes);
         }
     free(b.file);
     return verdict;
 }
 
-/* ---- shrinking ------------------------------------------------------------------------------------------------------------- */
+/* ---- shrinking ------------------------------------------------------------------------------- */
 
 typedef struct shrinker {
     const graph_how *how;
@@ -264,7 +352,8 @@ static double now(void) {
     return base_time();
 }
 
-/* Takes `text` (which is freed or kept) where it is a graph that goes wrong too, as the printer writes it. */
+/* Takes `text` (which is freed or kept) where it is a graph that goes wrong too, as the printer
+ * writes it. */
 static bool offer(shrinker *s, char *text) {
     graph_result result;
     base_heap heap;
@@ -276,8 +365,10 @@ static bool offer(shrinker *s, char *text) {
     base_text_init(&printed, &heap);
     store_init(&store, &heap, NULL, NULL, 0, NULL);
     graph *g = graph_open(&heap);
-    if (now() < s->until && graph_text_parse(text, strlen(text), g, &store, &bytes, NULL) == BERYL_OK &&
-        graph_text_print(g, &store, &printed, NULL) == BERYL_OK && printed.data && strcmp(printed.data, s->best) != 0)
+    if (now() < s->until &&
+        graph_text_parse(text, strlen(text), g, &store, &bytes, NULL) == BERYL_OK &&
+        graph_text_print(g, &store, &printed, NULL) == BERYL_OK && printed.data &&
+        strcmp(printed.data, s->best) != 0)
         better = graph_case_run(printed.data, s->how, &result) == GRAPH_WRONG;
     if (better) {
         free(s->best);
@@ -293,12 +384,15 @@ static bool offer(shrinker *s, char *text) {
 
 static size_t lines_of(char *text, char **lines) {
     size_t n = 0;
-    for (char *line = strtok(text, "\n"); line && n < LINES_MAX; line = strtok(NULL, "\n")) lines[n++] = line;
+    for (char *line = strtok(text, "\n"); line && n < LINES_MAX; line = strtok(NULL, "\n"))
+        lines[n++] = line;
     return n;
 }
 
-/* The lines but `without`, for which stands `instead` (NULL: nothing); id `old` becomes id `new` behind it. */
-static char *edited(char **lines, size_t n, size_t without, const char *instead, uint32_t old, uint32_t new) {
+/* The lines but `without`, for which stands `instead` (NULL: nothing); id `old` becomes id `new`
+ * behind it. */
+static char *edited(char **lines, size_t n, size_t without, const char *instead, uint32_t old,
+                    uint32_t new) {
     size_t room = 1, used = 0;
     for (size_t i = 0; i < n; i++) room += 2 * strlen(lines[i]) + 2;
     char *out = malloc(room + 200);
@@ -335,7 +429,9 @@ static bool shrink_line(shrinker *s, char **lines, size_t n, size_t i) {
     if (!strncmp(lines[i], "output", 6)) return offer(s, edited(lines, n, i, NULL, 0, 0));
     const bool two = sscanf(lines[i], "%%%u %%%u =", &id, &second) == 2;
     if (sscanf(lines[i], "%%%u", &id) != 1) return false; /* an extent */
-    if (!is_used(lines, n, i + 1, id) && !(two && is_used(lines, n, i + 1, second)) && offer(s, edited(lines, n, i, NULL, 0, 0))) return true;
+    if (!is_used(lines, n, i + 1, id) && !(two && is_used(lines, n, i + 1, second)) &&
+        offer(s, edited(lines, n, i, NULL, 0, 0)))
+        return true;
     const bool leaf = sscanf(lines[i], "%%%u = %19[a-z_] %%%u", &id, name, &first) != 3;
     if (!leaf && offer(s, edited(lines, n, i, NULL, id, first))) return true;
     if (two || (leaf && strstr(lines[i], "= input"))) return false;
@@ -350,8 +446,10 @@ static bool shrink_line(shrinker *s, char **lines, size_t n, size_t i) {
         const graph_tensor *t = graph_tensor_at(g, id);
         size_t used = 0;
         for (uint32_t k = 0; k < t->rank && used < 90; k++)
-            used += (size_t)(t->dim[k].extent ? snprintf(dims + used, sizeof dims - used, " %.9s", g->extents[t->dim[k].extent].name)
-                                              : snprintf(dims + used, sizeof dims - used, " %u", t->dim[k].size));
+            used += (size_t)(t->dim[k].extent ? snprintf(dims + used, sizeof dims - used, " %.20s",
+                                                         g->extents[t->dim[k].extent].name)
+                                              : snprintf(dims + used, sizeof dims - used, " %u",
+                                                         t->dim[k].size));
         type = t->type;
     }
     graph_close(g);
@@ -361,7 +459,8 @@ static bool shrink_line(shrinker *s, char **lines, size_t n, size_t i) {
     return offer(s, edited(lines, n, i, instead, 0, 0));
 }
 
-/* Every dimension of this size, and extents with this bound, as another size. Sizes of narrowing stay. */
+/* Every dimension of this size, and extents with this bound, as another size. Sizes of narrowing
+ * stay. */
 static char *resized(char **lines, size_t n, unsigned long old, unsigned long new) {
     size_t room = 1, used = 0;
     for (size_t i = 0; i < n; i++) room += 3 * strlen(lines[i]) + 12;
@@ -370,7 +469,8 @@ static char *resized(char **lines, size_t n, unsigned long old, unsigned long ne
         bool inside = !strncmp(lines[i], "extent", 6);
         for (const char *c = lines[i]; *c;) {
             char *end = NULL;
-            const bool number = *c >= '0' && *c <= '9' && (c == lines[i] || c[-1] == ' ' || c[-1] == '[');
+            const bool number =
+                *c >= '0' && *c <= '9' && (c == lines[i] || c[-1] == ' ' || c[-1] == '[');
             const unsigned long value = number ? strtoul(c, &end, 10) : 0;
             inside = *c == '[' ? true : *c == ']' ? false : inside;
             if (number && inside && value == old && (*end == ' ' || *end == ']' || !*end)) {
@@ -390,7 +490,8 @@ static bool shrink_sizes(shrinker *s, char **lines, size_t n) {
     for (size_t i = 0; i < n; i++)
         for (const char *c = lines[i]; *c; c++) {
             if (*c < '0' || *c > '9' || c == lines[i] || (c[-1] != ' ' && c[-1] != '[')) continue;
-            const unsigned long old = strtoul(c, NULL, 10), to[] = {1, 2, 4, 8, 32, old / 4, old / 2, old - 1};
+            const unsigned long old = strtoul(c, NULL, 10),
+                                to[] = {1, 2, 4, 8, 32, old / 4, old / 2, old - 1};
             for (size_t k = 0; old > 1 && k < sizeof to / sizeof *to; k++)
                 if (to[k] && to[k] < old && offer(s, resized(lines, n, old, to[k]))) return true;
         }

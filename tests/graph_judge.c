@@ -1,8 +1,9 @@
 /* graph_judge.c - see graph_judge.h.
  *
- * u is half a unit in the last place of f32: what rounding once may do. The reference rounds as the device does, and where
- * what went in differs, one may round up and the other down: 2 u a rounding. Sums of n products are off by (8 + 4 sqrt(n)) u
- * times the sum of their sizes: roundings are as good as random, so they add up like a walk; 4 steps of its deviation and what
+ * u is half a unit in the last place of f32: what rounding once may do. The reference rounds as
+ * the device does, and where what went in differs, one may round up and the other down: 2 u a
+ * rounding. Sums of n products are off by (8 + 4 sqrt(n)) u times the sum of their sizes:
+ * roundings are as good as random, so they add up like a walk; 4 steps of its deviation and what
  * trees and splits add. The other numbers are those of ops_test.c, for the same reasons. */
 #include "graph_judge.h"
 
@@ -53,7 +54,7 @@ static double wider(double a, double b) {
     return b != b ? INFINITY : a > b ? a : b;
 }
 
-/* ---- memory ------------------------------------------------------------------------------------------------------- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 /* What a stored tensor of a rounded type means, and for weights how exact a kernel reads it. */
 static bool read_stored(graph_judge *j, cell *c, const store_tensor *s) {
@@ -64,10 +65,14 @@ static bool read_stored(graph_judge *j, cell *c, const store_tensor *s) {
             base_dequantise(s->type, (const char *)s->host + r * bytes, c->value + r * row, row);
             continue;
         }
-        if (store_read_elements(j->store, (uint32_t)(s - j->store->tensors.data), r * row, row, c->value + r * row, NULL) != BERYL_OK) return false;
+        if (store_read_elements(j->store, (uint32_t)(s - j->store->tensors.data), r * row, row,
+                                c->value + r * row, NULL) != BERYL_OK)
+            return false;
         double most = 0;
         for (uint32_t i = 0; i < row; i++) most = fmax(most, fabs((double)c->value[r * row + i]));
-        for (uint32_t i = 0; i < row && base_type_is_quantised(s->type); i++) c->bound[r * row + i] = 8 * U * most; /* scale * q - least */
+        /* scale * q - least */
+        for (uint32_t i = 0; i < row && base_type_is_quantised(s->type); i++)
+            c->bound[r * row + i] = 8 * U * most;
     }
     return true;
 }
@@ -83,7 +88,8 @@ static bool cell_open(graph_judge *j, graph_value v) {
     const bool plain = t->type == TYPE_F32 || t->type == TYPE_I32 || t->type == TYPE_U32;
     if (s && plain) {
         const void *data = s->host;
-        if (!s->is_state && store_host_weight(j->store, t->stored, &data, NULL) != BERYL_OK) return false;
+        if (!s->is_state && store_host_weight(j->store, t->stored, &data, NULL) != BERYL_OK)
+            return false;
         c->value = c->data = (void *)(uintptr_t)data;
         return c->data != NULL;
     }
@@ -126,7 +132,7 @@ const double *graph_judge_bound(const graph_judge *j, graph_value v) {
     return j->cells[v].bound;
 }
 
-/* ---- access --------------------------------------------------------------------------------------------------------- */
+/* ---- access ---------------------------------------------------------------------------------- */
 
 static uint64_t count_of(const operand *x) {
     uint64_t n = 1;
@@ -143,22 +149,29 @@ static uint64_t at(const operand *x, const operand *shape, uint64_t index) {
     uint64_t offset = 0;
     const uint32_t missing = (uint32_t)(shape->ref.t->rank - x->ref.t->rank);
     for (uint32_t i = shape->ref.t->rank; i-- > 0;) {
-        const uint64_t along = index % shape->ref.dim[i];
-        index /= shape->ref.dim[i];
-        if (i >= missing && x->ref.t->dim[i - missing].size != 1) offset += along * x->ref.t->stride[i - missing];
+        const uint64_t n = shape->ref.dim[i] ? shape->ref.dim[i] : 1, along = index % n;
+        index /= n;
+        if (i >= missing && x->ref.t->dim[i - missing].size != 1)
+            offset += along * x->ref.t->stride[i - missing];
     }
     return offset;
 }
 
+static uint64_t rows_of(const operand *x) {
+    uint64_t n = 1;
+    for (uint32_t i = 0; i + 1 < x->ref.t->rank; i++) n *= x->ref.dim[i];
+    return n;
+}
+
 static uint64_t row_at(const operand *x, uint64_t row) {
-    return at(x, x, row * row_of(x));
+    return at(x, x, row * (row_of(x) ? row_of(x) : 1));
 }
 
 static double size(float x) {
     return fabs((double)x);
 }
 
-/* ---- what each operation does to bounds ------------------------------------------------------------------------------ */
+/* ---- what each operation does to bounds ------------------------------------------------------ */
 
 static double gelu_bound(double y, double e) {
     return 1.13 * e + 2e-6 + 4e-6 * size((float)y);
@@ -172,9 +185,11 @@ static void bound_pointwise(work *w) {
     const operand *a = &w->in[0], *b = &w->in[1], *out = &w->out[0];
     const double attr = (double)w->node->attr.scale.factor;
     for (uint64_t i = 0, n = count_of(out); i < n; i++) {
-        const uint64_t to = at(out, out, i), from = at(a, out, i), other = w->node->n_in > 1 ? at(b, out, i) : 0;
+        const uint64_t to = at(out, out, i), from = at(a, out, i),
+                       other = w->node->n_in > 1 ? at(b, out, i) : 0;
         const double z = size(out->value[to]), x = size(a->value[from]), ex = a->bound[from];
-        const double y = w->node->n_in > 1 ? size(b->value[other]) : 0, ey = w->node->n_in > 1 ? b->bound[other] : 0;
+        const double y = w->node->n_in > 1 ? size(b->value[other]) : 0,
+                     ey = w->node->n_in > 1 ? b->bound[other] : 0;
         double e = ex;
         if (w->node->op == OP_ADD) e = ex + ey + ROUNDED * z + U * (ex + ey);
         if (w->node->op == OP_MUL) e = (x * ey + y * ex + ex * ey) * (1 + U) + ROUNDED * z;
@@ -201,41 +216,95 @@ static void bound_rms_norm(work *w) {
             sum += (double)x->value[from + i] * (double)x->value[from + i];
             errors += x->bound[from + i] * x->bound[from + i];
         }
-        const double root = sqrt(sum / n + eps), off = sqrt(errors / n), least = fmax(root - off, sqrt(eps));
+        const double root = sqrt(sum / n + eps), off = sqrt(errors / n),
+                     least = fmax(root - off, sqrt(eps));
         for (uint32_t i = 0; i < n; i++) {
-            const double weight = w->node->n_in > 1 ? size(w->in[1].value[i]) : 1, ew = w->node->n_in > 1 ? w->in[1].bound[i] : 0;
+            const double weight = w->node->n_in > 1 ? size(w->in[1].value[i]) : 1,
+                         ew = w->node->n_in > 1 ? w->in[1].bound[i] : 0;
             const double here = size(x->value[from + i]), e = x->bound[from + i];
-            out->bound[to + i] = weight * (e / least + here * off / (root * least)) + ew * (here + e) / least +
+            out->bound[to + i] = weight * (e / least + here * off / (root * least)) +
+                                 ew * (here + e) / least +
                                  (4e-6 + sum_error(n)) * weight * here / root + TINY;
         }
     }
 }
 
-/* As of root mean squares, of what is left without the mean, whose error comes to each. */
-static void bound_layer_norm(work *w) {
+/* As of root mean squares, of what is left without the mean, whose error comes to each. Where in
+ * x and the result each element of a row lies, and in the weights. */
+static void bound_normalised(work *w, const uint64_t *from, const uint64_t *to,
+                             const uint64_t *column, uint32_t n, double eps) {
     const operand *x = &w->in[0], *out = &w->out[0];
-    const uint32_t n = row_of(x), n_in = w->node->n_in;
-    const double eps = (double)w->node->attr.layer_norm.eps;
+    const uint32_t n_in = w->node->n_in;
+    double sum = 0, sizes = 0, errors = 0, squares = 0, error_squares = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        sum += (double)x->value[from[i]];
+        sizes += size(x->value[from[i]]);
+        errors += x->bound[from[i]];
+    }
+    const double mean = sum / n, off_mean = errors / n + (sum_error(n) + U) * sizes / n;
+    for (uint32_t i = 0; i < n; i++) {
+        const double here = (double)x->value[from[i]] - mean,
+                     e = x->bound[from[i]] + off_mean + U * fabs(here);
+        squares += here * here;
+        error_squares += e * e;
+    }
+    const double root = sqrt(squares / n + eps), off = sqrt(error_squares / n),
+                 least = fmax(root - off, sqrt(eps));
+    for (uint32_t i = 0; i < n; i++) {
+        const uint64_t k = column[i];
+        const double weight = n_in > 1 ? size(w->in[1].value[k]) : 1,
+                     ew = n_in > 1 ? w->in[1].bound[k] : 0;
+        const double here = fabs((double)x->value[from[i]] - mean),
+                     e = x->bound[from[i]] + off_mean + U * here;
+        out->bound[to[i]] = weight * (e / least + here * off / (root * least)) +
+                            ew * (here + e) / least + (4e-6 + sum_error(n)) * weight * here / root +
+                            (n_in > 2 ? w->in[2].bound[k] + U * size(w->in[2].value[k]) : 0) +
+                            ROUNDED * size(out->value[to[i]]) + TINY;
+    }
+}
+
+/* Rows of x seen as [groups, rows of n], an element `inner` to a weight; layer_norm: each its
+ * own. */
+static void bound_norm(work *w, uint64_t n, uint64_t inner, uint32_t groups, double eps) {
+    const operand *x = &w->in[0], *out = &w->out[0];
+    uint64_t *at_each = malloc(3 * n * sizeof *at_each), *from = at_each, *to = from + n,
+             *column = to + n;
     for (uint64_t r = 0, rows = count_of(x) / n; r < rows; r++) {
-        const uint64_t from = row_at(x, r), to = row_at(out, r);
-        double sum = 0, sizes = 0, errors = 0, squares = 0, error_squares = 0;
-        for (uint32_t i = 0; i < n; i++) {
-            sum += (double)x->value[from + i];
-            sizes += size(x->value[from + i]);
-            errors += x->bound[from + i];
+        for (uint64_t i = 0; i < n; i++) {
+            from[i] = at(x, x, r * n + i);
+            to[i] = at(out, out, r * n + i);
+            column[i] = (r % groups * n + i) / inner;
         }
-        const double mean = sum / n, off_mean = errors / n + (sum_error(n) + U) * sizes / n;
+        bound_normalised(w, from, to, column, (uint32_t)n, eps);
+    }
+    free(at_each);
+}
+
+static void bound_layer_norm(work *w) {
+    bound_norm(w, row_of(&w->in[0]), 1, 1, (double)w->node->attr.layer_norm.eps);
+}
+
+static void bound_group_norm(work *w) {
+    const operand *x = &w->in[0];
+    const uint32_t groups = w->node->attr.group_norm.groups;
+    const uint64_t one = count_of(x) / x->ref.dim[0];
+    bound_norm(w, one / groups, one / x->ref.dim[1], groups, (double)w->node->attr.group_norm.eps);
+}
+
+static void bound_cumsum(work *w) {
+    const operand *x = &w->in[0], *out = &w->out[0];
+    const uint32_t axis = w->node->attr.cumsum.axis, n = x->ref.dim[axis];
+    operand begins = *out; /* of each row the first element */
+    begins.ref.dim[axis] = 1;
+    for (uint64_t r = 0, rows = count_of(&begins); r < rows; r++) {
+        uint64_t from = at(x, &begins, r), to = at(out, &begins, r);
+        double errors = 0, sizes = 0;
         for (uint32_t i = 0; i < n; i++) {
-            const double here = (double)x->value[from + i] - mean, e = x->bound[from + i] + off_mean + U * fabs(here);
-            squares += here * here;
-            error_squares += e * e;
-        }
-        const double root = sqrt(squares / n + eps), off = sqrt(error_squares / n), least = fmax(root - off, sqrt(eps));
-        for (uint32_t i = 0; i < n; i++) {
-            const double weight = n_in > 1 ? size(w->in[1].value[i]) : 1, ew = n_in > 1 ? w->in[1].bound[i] : 0;
-            const double here = fabs((double)x->value[from + i] - mean), e = x->bound[from + i] + off_mean + U * here;
-            out->bound[to + i] = weight * (e / least + here * off / (root * least)) + ew * (here + e) / least + (4e-6 + sum_error(n)) * weight * here / root +
-                                 (n_in > 2 ? w->in[2].bound[i] + U * size(w->in[2].value[i]) : 0) + ROUNDED * size(out->value[to + i]) + TINY;
+            errors += x->bound[from];
+            sizes += size(x->value[from]);
+            out->bound[to] = errors + sum_error(i + 1.0) * (sizes + errors) + TINY;
+            from += x->ref.t->stride[axis];
+            to += out->ref.t->stride[axis];
         }
     }
 }
@@ -248,7 +317,8 @@ static void bound_softmax(work *w) {
         double most = 0;
         for (uint32_t i = 0; i < n; i++) most = wider(most, x->bound[from + i]);
         for (uint32_t i = 0; i < n; i++)
-            out->bound[to + i] = size(out->value[to + i]) * (expm1(2 * most) + 8e-6 + sum_error(n)) + 1e-7;
+            out->bound[to + i] =
+                size(out->value[to + i]) * (expm1(2 * most) + 8e-6 + sum_error(n)) + 1e-7;
     }
 }
 
@@ -257,9 +327,11 @@ static int falling(const void *a, const void *b) {
     return x < y ? 1 : x > y ? -1 : 0;
 }
 
-/* Whether the order of the first k of a row is sure, one by one: each is ahead of the next by more than both may be off. */
-static void sure_order(const operand *x, uint64_t from, uint32_t n, uint32_t k, double *bounds, double *unsure) {
-    float *sorted = malloc(n * sizeof *sorted);
+/* Whether the order of the first k of a row is sure, one by one: each is ahead of the next by
+ * more than both may be off. */
+static void sure_order(const operand *x, uint64_t from, uint32_t n, uint32_t k, double *bounds,
+                       double *unsure) {
+    float *sorted = malloc((n + 1) * sizeof *sorted);
     double most = 0;
     bool known = true; /* what is known to the last bit is in the same order everywhere */
     for (uint32_t i = 0; i < n; i++) {
@@ -268,7 +340,11 @@ static void sure_order(const operand *x, uint64_t from, uint32_t n, uint32_t k, 
         known = known && x->bound[from + i] == 0; /* false for NaN */
     }
     qsort(sorted, n, sizeof *sorted, falling);
-    for (uint32_t i = 0; i < k; i++) {
+    for (uint32_t i = n; i < k; i++) { /* -infinity and -1 */
+        if (bounds) bounds[i] = 0;
+        unsure[i] = 0;
+    }
+    for (uint32_t i = 0; i < k && i < n; i++) {
         const bool before = i == 0 || (double)sorted[i - 1] - (double)sorted[i] > 2 * most;
         const bool after = i + 1 == n || (double)sorted[i] - (double)sorted[i + 1] > 2 * most;
         if (bounds) bounds[i] = most;
@@ -280,12 +356,14 @@ static void sure_order(const operand *x, uint64_t from, uint32_t n, uint32_t k, 
 static void bound_topk(work *w) {
     const uint32_t n = row_of(&w->in[0]), k = w->node->attr.topk.k;
     for (uint32_t r = 0; r < w->in[0].ref.dim[0]; r++)
-        sure_order(&w->in[0], row_at(&w->in[0], r), n, k, w->out[0].bound + r * k, w->out[1].bound + r * k);
+        sure_order(&w->in[0], row_at(&w->in[0], r), n, k, w->out[0].bound + r * k,
+                   w->out[1].bound + r * k);
 }
 
 static void bound_argmax(work *w) {
     for (uint32_t r = 0; r < w->in[0].ref.dim[0]; r++)
-        sure_order(&w->in[0], row_at(&w->in[0], r), row_of(&w->in[0]), 1, NULL, &w->out[0].bound[r]);
+        sure_order(&w->in[0], row_at(&w->in[0], r), row_of(&w->in[0]), 1, NULL,
+                   &w->out[0].bound[r]);
 }
 
 /* A draw is known where its logits are, to the last bit. */
@@ -297,7 +375,10 @@ static void bound_sample(work *w) {
     }
 }
 
-typedef struct total { double sizes, errors; uint32_t n; } total; /* of a sum of products */
+typedef struct total {
+    double sizes, errors;
+    uint32_t n;
+} total; /* of a sum of products */
 
 static void total_add(total *t, double x, double ex, double y, double ey) {
     t->sizes += fabs(x * y);
@@ -323,18 +404,22 @@ static void bound_weighted_sum(work *w) {
         }
 }
 
-static double bound_dot(const operand *x, uint64_t from, const operand *w, uint64_t row, uint32_t k) {
+static double bound_dot(const operand *x, uint64_t from, const operand *w, uint64_t row,
+                        uint32_t k) {
     total t = {0};
     for (uint32_t i = 0; i < k; i++)
-        total_add(&t, (double)x->value[from + i], x->bound[from + i], (double)w->value[row + i], w->bound[row + i]);
+        total_add(&t, (double)x->value[from + i], x->bound[from + i], (double)w->value[row + i],
+                  w->bound[row + i]);
     return total_bound(&t);
 }
 
 static void bound_matmul(work *w) {
     const operand *x = &w->in[0], *m = &w->in[1];
     const uint32_t k = row_of(x), n = m->ref.dim[0];
-    for (uint64_t r = 0, rows = count_of(x) / k; r < rows; r++)
-        for (uint32_t o = 0; o < n; o++) w->out[0].bound[row_at(&w->out[0], r) + o] = bound_dot(x, row_at(x, r), m, row_at(m, o), k);
+    for (uint64_t r = 0, rows = rows_of(x); r < rows; r++)
+        for (uint32_t o = 0; o < n; o++)
+            w->out[0].bound[row_at(&w->out[0], r) + o] =
+                bound_dot(x, row_at(x, r), m, row_at(m, o), k);
 }
 
 static void bound_matmul_id(work *w) {
@@ -342,25 +427,33 @@ static void bound_matmul_id(work *w) {
     const uint32_t k = x->ref.dim[2], rows = m->ref.dim[1], u = ids->ref.dim[1];
     for (uint32_t n = 0; n < ids->ref.dim[0]; n++)
         for (uint32_t j = 0; j < u; j++) {
-            const uint64_t which = row_at(ids, n) + j, from = row_at(x, x->ref.dim[1] == 1 ? n : (uint64_t)n * u + j);
-            const uint32_t id = (uint32_t)ids->whole[which] < m->ref.dim[0] ? (uint32_t)ids->whole[which] : 0;
+            const uint64_t which = row_at(ids, n) + j,
+                           from = row_at(x, x->ref.dim[1] == 1 ? n : (uint64_t)n * u + j);
+            const uint32_t id =
+                (uint32_t)ids->whole[which] < m->ref.dim[0] ? (uint32_t)ids->whole[which] : 0;
             for (uint32_t o = 0; o < rows; o++)
                 w->out[0].bound[((uint64_t)n * u + j) * rows + o] =
-                    ids->bound[which] == 0 ? bound_dot(x, from, m, row_at(m, (uint64_t)id * rows + o), k) : INFINITY;
+                    ids->bound[which] == 0
+                        ? bound_dot(x, from, m, row_at(m, (uint64_t)id * rows + o), k)
+                        : INFINITY;
         }
 }
 
 static void bound_gather_rows(work *w) {
     const operand *table = &w->in[0], *ids = &w->in[1], *out = &w->out[0];
     const uint32_t n = table->ref.t->rank == 2 ? table->ref.dim[1] : 1;
-    const double factor = out->ref.t->type == TYPE_I32 ? 1 : fabs((double)w->node->attr.gather_rows.factor);
+    const double factor =
+        out->ref.t->type == TYPE_I32 ? 1 : fabs((double)w->node->attr.gather_rows.factor);
     for (uint64_t i = 0, count = count_of(ids); i < count; i++) {
         const uint64_t which = at(ids, ids, i);
-        const uint32_t id = (uint32_t)ids->whole[which] < table->ref.dim[0] ? (uint32_t)ids->whole[which] : 0;
+        const uint32_t n_row = table->ref.dim[0],
+                       id = (uint32_t)ids->whole[which] < n_row ? (uint32_t)ids->whole[which] : 0;
         for (uint32_t k = 0; k < n; k++) {
-            const double e = table->bound[(uint64_t)id * table->ref.t->stride[0] + k];
-            const double round = out->ref.t->type == TYPE_I32 ? 0 : ROUNDED * size(out->value[i * n + k]);
-            out->bound[i * n + k] = ids->bound[which] == 0 ? factor * e * (1 + U) + round : INFINITY;
+            const double e = n_row ? table->bound[(uint64_t)id * table->ref.t->stride[0] + k] : 0;
+            const double round =
+                out->ref.t->type == TYPE_I32 ? 0 : ROUNDED * size(out->value[i * n + k]);
+            out->bound[i * n + k] =
+                ids->bound[which] == 0 ? factor * e * (1 + U) + round : INFINITY;
         }
     }
 }
@@ -380,20 +473,23 @@ static void bound_rope(work *w) {
     const uint32_t heads = x->ref.dim[1], half = x->ref.dim[2] / 2;
     for (uint32_t n = 0; n < x->ref.dim[0]; n++)
         for (uint32_t i = 0; i < heads * half; i++) {
-            const uint64_t from = row_at(x, (uint64_t)n * heads + i / half) + i % half, to = ((uint64_t)n * heads + i / half) * half * 2 + i % half;
-            const uint64_t cosine = row_at(a, (uint64_t)n * 2) + i % half, sine = row_at(a, (uint64_t)n * 2 + 1) + i % half;
+            const uint64_t from = row_at(x, (uint64_t)n * heads + i / half) + i % half,
+                           to = ((uint64_t)n * heads + i / half) * half * 2 + i % half;
+            const uint64_t cosine = row_at(a, (uint64_t)n * 2) + i % half,
+                           sine = row_at(a, (uint64_t)n * 2 + 1) + i % half;
             for (uint32_t part = 0; part < 2; part++) {
                 total t = {0};
-                total_add(&t, (double)x->value[from], x->bound[from], (double)a->value[part ? sine : cosine], a->bound[part ? sine : cosine]);
-                total_add(&t, (double)x->value[from + half], x->bound[from + half], (double)a->value[part ? cosine : sine],
-                          a->bound[part ? cosine : sine]);
+                total_add(&t, (double)x->value[from], x->bound[from],
+                          (double)a->value[part ? sine : cosine], a->bound[part ? sine : cosine]);
+                total_add(&t, (double)x->value[from + half], x->bound[from + half],
+                          (double)a->value[part ? cosine : sine], a->bound[part ? cosine : sine]);
                 out->bound[to + part * half] = total_bound(&t);
             }
         }
 }
 
-/* Half a step of the cache's type either way, since a joined attention takes this run's rows before they are rounded, and
- * since what is off by little may round to the other side. */
+/* Half a step of the cache's type either way, since a joined attention takes this run's rows
+ * before they are rounded, and since what is off by little may round to the other side. */
 static double cache_error(base_type type, float value, double most) {
     if (type == TYPE_F16) return size(value) * 0x1p-10 + 0x1p-24;
     return type == TYPE_Q8_0 ? most / 127 * 1.1 : 0;
@@ -404,9 +500,10 @@ static void bound_kv_write(work *w) {
     const uint32_t heads = x->ref.dim[1], d = x->ref.dim[2], rows = cache->ref.dim[1];
     for (uint32_t n = 0; n < x->ref.dim[0]; n++)
         for (uint32_t h = 0; h < heads; h++) {
-            const uint32_t slot = (uint32_t)w->in[2].whole[n], pos = (uint32_t)w->in[3].whole[n] % rows;
-            if (slot >= cache->ref.dim[0]) continue;
-            const uint64_t from = row_at(x, (uint64_t)n * heads + h), to = (((uint64_t)slot * rows + pos) * heads + h) * d;
+            const int32_t slot = w->in[2].whole[n], pos = w->in[3].whole[n];
+            if (slot < 0 || (uint32_t)slot >= cache->ref.dim[0] || pos < 0) continue;
+            const uint64_t from = row_at(x, (uint64_t)n * heads + h),
+                           to = (((uint64_t)slot * rows + (uint32_t)pos % rows) * heads + h) * d;
             for (uint32_t b = 0; b < d; b += 32) {
                 double most = 0, off = 0;
                 for (uint32_t i = b; i < d && i < b + 32; i++) {
@@ -414,37 +511,42 @@ static void bound_kv_write(work *w) {
                     off = wider(off, x->bound[from + i]);
                 }
                 for (uint32_t i = b; i < d && i < b + 32; i++)
-                    cache->bound[to + i] = (cache->ref.t->type == TYPE_Q8_0 ? off : x->bound[from + i]) +
-                                           cache_error(cache->ref.t->type, x->value[from + i], most);
+                    cache->bound[to + i] =
+                        (cache->ref.t->type == TYPE_Q8_0 ? off : x->bound[from + i]) +
+                        cache_error(cache->ref.t->type, x->value[from + i], most);
             }
         }
     cell *c = &w->j->cells[graph_base_of(w->j->g, w->node->in[0])];
     if (c->owned) read_stored(w->j, c, &w->j->store->tensors.data[cache->ref.t->stored]);
 }
 
-static void bound_attend(work *w, uint32_t n, uint32_t head) {
+static void bound_attend(work *w, reference_keys keys, uint32_t n, uint32_t head) {
     const operand *q = &w->in[0], *k = &w->in[1], *v = &w->in[2], *out = &w->out[0];
-    const uint32_t d = q->ref.dim[2], heads = q->ref.dim[1], kv = head * k->ref.dim[2] / heads, rows = k->ref.dim[1];
-    const uint32_t slot = (uint32_t)w->in[3].whole[n], pos = (uint32_t)w->in[4].whole[n], window = w->node->attr.attention.window;
-    const uint32_t first = window && pos + 1 > window ? pos + 1 - window : 0;
+    const uint32_t d = q->ref.dim[2], heads = q->ref.dim[1], kv = head * k->ref.dim[2] / heads,
+                   rows = k->ref.dim[1];
+    const uint32_t first = keys.first, count = keys.end - keys.first;
     const uint64_t from = row_at(q, (uint64_t)n * heads + head);
     const double scale = fabs((double)w->node->attr.attention.scale);
-    double *scores = malloc((pos + 1 - first) * sizeof *scores), most = -INFINITY, off = 0, sum = 0;
-    for (uint32_t p = first; p <= pos; p++) {
-        const uint64_t row = (((uint64_t)slot * rows + p % rows) * k->ref.dim[2] + kv) * d;
+    double *scores = malloc((count + 1) * sizeof *scores), most = -INFINITY, off = 0, sum = 0;
+    for (uint32_t p = first; p < keys.end; p++) {
+        const uint64_t row = (((uint64_t)keys.slot * rows + p % rows) * k->ref.dim[2] + kv) * d;
         double dot = 0;
-        for (uint32_t i = 0; i < d; i++) dot += (double)q->value[from + i] * (double)k->value[row + i];
+        for (uint32_t i = 0; i < d; i++)
+            dot += (double)q->value[from + i] * (double)k->value[row + i];
         scores[p - first] = dot * (double)w->node->attr.attention.scale;
         most = fmax(most, scores[p - first]);
         off = wider(off, scale * bound_dot(q, from, k, row, d) + 4 * U * fabs(scores[p - first]));
     }
-    const double relative = expm1(2 * off) + 1e-5 + sum_error(pos + 1 - first);
-    for (uint32_t p = first; p <= pos; p++) sum += scores[p - first] = exp(scores[p - first] - most);
+    const double relative = expm1(2 * off) + 1e-5 + sum_error(count);
+    for (uint32_t p = first; p < keys.end; p++)
+        sum += scores[p - first] = exp(scores[p - first] - most);
     for (uint32_t i = 0; i < d; i++) {
         double e = 0;
-        for (uint32_t p = first; p <= pos; p++) {
-            const uint64_t row = (((uint64_t)slot * rows + p % rows) * v->ref.dim[2] + kv) * d + i;
-            e += scores[p - first] / sum * ((1 + relative) * v->bound[row] + relative * size(v->value[row]));
+        for (uint32_t p = first; p < keys.end; p++) {
+            const uint64_t row =
+                (((uint64_t)keys.slot * rows + p % rows) * v->ref.dim[2] + kv) * d + i;
+            e += scores[p - first] / sum *
+                 ((1 + relative) * v->bound[row] + relative * size(v->value[row]));
         }
         out->bound[((uint64_t)n * heads + head) * d + i] = e + TINY;
     }
@@ -452,19 +554,40 @@ static void bound_attend(work *w, uint32_t n, uint32_t head) {
 }
 
 static void bound_attention(work *w) {
+    reference_call call = {.node = w->node};
+    for (uint32_t k = 0; k < w->node->n_in; k++) call.in[k] = w->in[k].ref;
     for (uint32_t n = 0; n < w->in[0].ref.dim[0]; n++)
-        for (uint32_t h = 0; h < w->in[0].ref.dim[1]; h++) bound_attend(w, n, h);
+        for (uint32_t h = 0; h < w->in[0].ref.dim[1]; h++)
+            bound_attend(w, reference_keys_of(&call, n), n, h);
 }
 
 static void (*const bounds[OP_COUNT])(work *) = {
-    [OP_GATHER_ROWS] = bound_gather_rows, [OP_COPY] = bound_pointwise, [OP_ADD] = bound_pointwise, [OP_MUL] = bound_pointwise,
-    [OP_SCALE] = bound_pointwise, [OP_GELU_TANH] = bound_pointwise, [OP_GEGLU] = bound_pointwise, [OP_SOFTCAP] = bound_pointwise,
-    [OP_RMS_NORM] = bound_rms_norm, [OP_LAYER_NORM] = bound_layer_norm, [OP_SOFTMAX] = bound_softmax, [OP_TOPK] = bound_topk, [OP_WEIGHTED_SUM] = bound_weighted_sum,
-    [OP_MATMUL] = bound_matmul, [OP_MATMUL_ID] = bound_matmul_id, [OP_ROPE] = bound_rope, [OP_KV_WRITE] = bound_kv_write,
-    [OP_ATTENTION] = bound_attention, [OP_ARGMAX] = bound_argmax, [OP_SAMPLE] = bound_sample, [OP_SET_ROWS] = bound_set_rows,
+    [OP_GATHER_ROWS] = bound_gather_rows,
+    [OP_COPY] = bound_pointwise,
+    [OP_ADD] = bound_pointwise,
+    [OP_MUL] = bound_pointwise,
+    [OP_SCALE] = bound_pointwise,
+    [OP_GELU_TANH] = bound_pointwise,
+    [OP_GEGLU] = bound_pointwise,
+    [OP_SOFTCAP] = bound_pointwise,
+    [OP_RMS_NORM] = bound_rms_norm,
+    [OP_LAYER_NORM] = bound_layer_norm,
+    [OP_GROUP_NORM] = bound_group_norm,
+    [OP_SOFTMAX] = bound_softmax,
+    [OP_CUMSUM] = bound_cumsum,
+    [OP_TOPK] = bound_topk,
+    [OP_WEIGHTED_SUM] = bound_weighted_sum,
+    [OP_MATMUL] = bound_matmul,
+    [OP_MATMUL_ID] = bound_matmul_id,
+    [OP_ROPE] = bound_rope,
+    [OP_KV_WRITE] = bound_kv_write,
+    [OP_ATTENTION] = bound_attention,
+    [OP_ARGMAX] = bound_argmax,
+    [OP_SAMPLE] = bound_sample,
+    [OP_SET_ROWS] = bound_set_rows,
 };
 
-/* ---- a run -------------------------------------------------------------------------------------------------------------- */
+/* ---- a run ----------------------------------------------------------------------------------- */
 
 static operand operand_of(const graph_judge *j, graph_value v, const uint32_t *extents) {
     const graph_tensor *t = graph_tensor_at(j->g, v);
@@ -481,13 +604,16 @@ static operand operand_of(const graph_judge *j, graph_value v, const uint32_t *e
 }
 
 beryl_status graph_judge_run(graph_judge *j, const uint32_t *extents, beryl_error *error) {
+    const uint32_t empty = graph_extents_empty(j->g, extents);
     for (size_t i = 0; i < j->g->nodes.count; i++) {
         const graph_node *node = &j->g->nodes.data[i];
-        if (node->dead) continue;
+        if (node->dead || (graph_node_needs(j->g, node) & empty)) continue;
         work w = {.j = j, .node = node};
         reference_call call = {.node = node, .store = j->store, .heap = j->g->heap, .error = error};
-        for (uint32_t k = 0; k < node->n_in; k++) call.in[k] = (w.in[k] = operand_of(j, node->in[k], extents)).ref;
-        for (uint32_t k = 0; k < node->n_out; k++) call.out[k] = (w.out[k] = operand_of(j, node->out[k], extents)).ref;
+        for (uint32_t k = 0; k < node->n_in; k++)
+            call.in[k] = (w.in[k] = operand_of(j, node->in[k], extents)).ref;
+        for (uint32_t k = 0; k < node->n_out; k++)
+            call.out[k] = (w.out[k] = operand_of(j, node->out[k], extents)).ref;
         const beryl_status status = reference_table[node->op](&call);
         if (status != BERYL_OK) return status;
         bounds[node->op](&w);

@@ -1,9 +1,10 @@
-/* graph_judge.h - a graph on the reference functions, with a bound beside every number: how far the same number may lie from it
- * where sums are taken in another order, functions are as exact as a device's, and caches round.
+/* graph_judge.h - a graph on the reference functions, with a bound beside every number: how far
+ * the same number may lie from it where sums are taken in another order, functions are as exact
+ * as a device's, and caches round.
  *
- * Bounds follow the graph: each operation passes on what its inputs may be off by and adds its own (the table in
- * graph_judge.c). Where a choice (the largest, an index) could fall otherwise within the bounds, nothing is known of it or of
- * what depends on it: its bound is infinite. */
+ * Bounds follow the graph: each operation passes on what its inputs may be off by and adds its
+ * own (the table in graph_judge.c). Where a choice (the largest, an index) could fall otherwise
+ * within the bounds, nothing is known of it or of what depends on it: its bound is infinite. */
 #ifndef TESTS_GRAPH_JUDGE_H
 #define TESTS_GRAPH_JUDGE_H
 

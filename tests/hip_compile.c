@@ -15,8 +15,11 @@ void hip_run_compiler(test *t, const char *line) {
     if (!told || pclose(told)) test_fail(t, __FILE__, __LINE__, "%s: %s", line, text);
 }
 
-static void command(char line[LINE_MAX_BYTES], const hip_texts *h, const char *words, const char *file) {
-    snprintf(line, LINE_MAX_BYTES, "%s %s -x hip --cuda-device-only -nogpulib --offload-arch=%s -O1 -w -ffp-contract=off -S -o /dev/null %s 2>&1",
+static void command(char line[LINE_MAX_BYTES], const hip_texts *h, const char *words,
+                    const char *file) {
+    snprintf(line, LINE_MAX_BYTES,
+             "%s %s -x hip --cuda-device-only -nogpulib --offload-arch=%s -O1 -w -ffp-contract=off "
+             "-S -o /dev/null %s 2>&1",
              *h->compiler ? h->compiler : "hipcc", words, h->architecture, file);
 }
 
@@ -46,7 +49,8 @@ bool hip_texts_open(test *t, hip_texts *h, const char *architecture) {
     return h->file;
 }
 
-/* What all texts begin with stands in each, so each gets a namespace; the kernel, which has none, another name. */
+/* What all texts begin with stands in each, so each gets a namespace; the kernel, which has
+ * none, another name. */
 void hip_texts_add(test *t, hip_texts *h, const char *text) {
     char name[80];
     const char *kernel = strstr(text, "__launch_bounds__(");
@@ -54,14 +58,18 @@ void hip_texts_add(test *t, hip_texts *h, const char *text) {
         test_fail(t, __FILE__, __LINE__, "no kernel in %.80s", text);
         return;
     }
-    fprintf(h->file, "#define %s %s_%u\nnamespace text_%u {\n%s}\n#undef %s\n", name, name, h->n, h->n, text, name);
+    fprintf(h->file, "#define %s %s_%u\nnamespace text_%u {\n%s}\n#undef %s\n", name, name, h->n,
+            h->n, text, name);
     h->n++;
 }
 
 void hip_texts_compile(test *t, hip_texts *h) {
     char line[LINE_MAX_BYTES], words[600] = "";
     fclose(h->file);
-    if (*h->compiler) snprintf(words, sizeof words, "-nogpuinc -D__HIPCC_RTC__ -include __clang_hip_runtime_wrapper.h -include %s", test_data(t, "hip_words.h"));
+    if (*h->compiler)
+        snprintf(words, sizeof words,
+                 "-nogpuinc -D__HIPCC_RTC__ -include __clang_hip_runtime_wrapper.h -include %s",
+                 test_data(t, "hip_words.h"));
     command(line, h, words, h->path);
     hip_run_compiler(t, line);
 }

@@ -1,5 +1,6 @@
-/* hip_compile.h - texts in HIP C go through a compiler for AMD's GPUs, with none there: hipcc, or clang with what stands for
- * HIP's headers (tests/data/hip_words.h). All texts are one source, for a compiler takes longer to start than to compile. */
+/* hip_compile.h - texts in HIP C go through a compiler for AMD's GPUs, with none there: hipcc,
+ * or clang with what stands for HIP's headers (tests/data/hip_words.h). All texts are one
+ * source, for a compiler takes longer to start than to compile. */
 #ifndef TESTS_HIP_COMPILE_H
 #define TESTS_HIP_COMPILE_H
 
@@ -17,7 +18,8 @@ typedef struct hip_texts {
     unsigned n;
 } hip_texts;
 
-/* architecture: as compilers call it, gfx90a. False: the case was skipped, since nothing here compiles for it, or failed. */
+/* architecture: as compilers call it, gfx90a. False: the case was skipped, since nothing here
+ * compiles for it, or failed. */
 bool hip_texts_open(test *t, hip_texts *h, const char *architecture);
 void hip_texts_add(test *t, hip_texts *h, const char *text);
 void hip_texts_compile(test *t, hip_texts *h); /* and closes */

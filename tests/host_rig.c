@@ -67,7 +67,7 @@ uint32_t host_rig_run(test *t, rig *r, uint32_t n) {
     return y[0];
 }
 
-/* ---- surroundings ------------------------------------------------------------------------------ */
+/* ---- surroundings ---------------------------------------------------------------------------- */
 
 void host_rig_keep(char *to, size_t size, const char *name) {
     const char *value = getenv(name);
@@ -161,4 +161,3 @@ void host_rig_compiler(test *t, const char *name, const char *script) {
     CHECK_INT(t, base_file_write(path, script, strlen(script), NULL), BERYL_OK);
     CHECK(t, !chmod(path, 0755));
 }
-

@@ -1,10 +1,12 @@
-/* host_rig.h - the processor as a device in surroundings of a test's own: cache folder, TMPDIR, PATH. */
+/* host_rig.h - the processor as a device in surroundings of a test's own: cache folder, TMPDIR,
+ * PATH. */
 #ifndef TESTS_HOST_RIG_H
 #define TESTS_HOST_RIG_H
 
 #include "rig.h"
 
-/* The kernel "scale": y = params[0] * x + n, a group of 64 at a time. Its text is good until the next call. */
+/* The kernel "scale": y = params[0] * x + n, a group of 64 at a time. Its text is good until the
+ * next call. */
 const char *host_rig_text(uint32_t n);
 device_program_desc host_rig_desc(const char *text);
 /* Compiles and runs it; the first word of the result, where x is 1 and the factor 3; 0: failed. */
@@ -29,7 +31,8 @@ typedef struct host_warnings {
     int n;
     char last[512];
 } host_warnings;
-void host_rig_note(void *user, beryl_log_level level, const char *line); /* a log hook; user: host_warnings */
+/* a log hook; user: host_warnings */
+void host_rig_note(void *user, beryl_log_level level, const char *line);
 /* False: the case was skipped (no compiler) or failed. */
 bool host_rig_open(test *t, rig *r, beryl_log *log, host_warnings *w);
 /* Runs a kernel on a fresh device: its result (n is 4), and how many warnings there were. */

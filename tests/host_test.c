@@ -1,5 +1,5 @@
-/* host_test.c - what the processor as a device has beyond the contract (drivers_test.c) and its cache
- * (cache_test.c): the compiler, its threads; memory behind files; copies between devices. */
+/* host_test.c - what the processor as a device has beyond the contract (drivers_test.c) and its
+ * cache (cache_test.c): the compiler, its threads; memory behind files; copies between devices. */
 #define _GNU_SOURCE /* setenv */
 #include "host_rig.h"
 
@@ -57,13 +57,15 @@ static void test_compiler(test *t) {
             test_skip(t, "there is a GPU");
         } else if (d) {
             CHECK_INT(t, w.n, 1);
-            CHECK(t, strstr(w.last, "no C compiler") && strstr(w.last, "slower") && strstr(w.last, "install gcc"));
+            CHECK(t, strstr(w.last, "no C compiler") && strstr(w.last, "slower") &&
+                         strstr(w.last, "install gcc"));
         } else {
             CHECK_INT(t, status, BERYL_NO_DEVICE);
             CHECK(t, strstr(error.message, "install gcc"));
         }
         device_close(d);
-        CHECK_INT(t, device_open(&heap, &log, "dummy", &d, &error), BERYL_OK); /* named: nothing to tell */
+        /* named: nothing to tell */
+        CHECK_INT(t, device_open(&heap, &log, "dummy", &d, &error), BERYL_OK);
         CHECK(t, w.n <= 1);
         device_close(d);
         host_away_end(&a);
@@ -207,7 +209,8 @@ static void test_threads(test *t) {
 }
 
 static void count_warning(void *user, beryl_log_level level, const char *text) {
-    if (level == BERYL_LOG_WARNING && strstr(text, "BERYL_THREADS is 257: 256 are taken")) ++*(int *)user;
+    if (level == BERYL_LOG_WARNING && strstr(text, "BERYL_THREADS is 257: 256 are taken"))
+        ++*(int *)user;
 }
 
 static void test_wrong_threads(test *t) {
@@ -228,7 +231,8 @@ static void test_wrong_threads(test *t) {
         } else {
             CHECK_INT(t, status, i < 4 ? BERYL_BAD_INPUT : BERYL_OK);
             CHECK_INT(t, told, i == 4);
-            if (status) CHECK(t, strstr(error.message, "BERYL_THREADS") && strstr(error.message, wrong[i]));
+            if (status)
+                CHECK(t, strstr(error.message, "BERYL_THREADS") && strstr(error.message, wrong[i]));
         }
         CHECK_INT(t, heap.bytes, 0);
     }
@@ -412,10 +416,12 @@ static void check_pair(test *t, const char *one, const char *two) {
     free(got);
 }
 
-/* Every backend is the one and the other of some pair; CUDA and HIP on their stand-in where there is no other. */
+/* Every backend is the one and the other of some pair; CUDA and HIP on their stand-in where
+ * there is no other. */
 static void test_pairs(test *t) {
-    static const char *const pairs[][2] = {{"host", "host"},     {"host", "webgpu"}, {"webgpu", "host"}, {"opencl", "host"},
-                                           {"webgpu", "opencl"}, {"cuda", "hip"},    {"hip", "opencl"},  {"host", "cuda"}};
+    static const char *const pairs[][2] = {
+        {"host", "host"},     {"host", "webgpu"}, {"webgpu", "host"}, {"opencl", "host"},
+        {"webgpu", "opencl"}, {"cuda", "hip"},    {"hip", "opencl"},  {"host", "cuda"}};
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
         bool stand_in[2];
         if (!test_case(t, "transfer/%s-to-%s-and-back", pairs[i][0], pairs[i][1])) continue;

@@ -6,7 +6,9 @@ uint32_t ir_draw(uint64_t *state, uint32_t n) {
     return (uint32_t)((*state >> 16) % n);
 }
 
-#define DRAW_OF(...) ((const uint32_t[]){__VA_ARGS__})[ir_draw(state, sizeof((uint32_t[]){__VA_ARGS__}) / sizeof(uint32_t))]
+#define DRAW_OF(...)     \
+    ((const uint32_t[]){ \
+        __VA_ARGS__})[ir_draw(state, sizeof((uint32_t[]){__VA_ARGS__}) / sizeof(uint32_t))]
 
 ir_schedule ir_draw_schedule(uint64_t *state) {
     ir_schedule s = {.subgroup = DRAW_OF(0, 2, 4, 8), .vector = DRAW_OF(0, 2, 4, 8)};

@@ -1,4 +1,5 @@
-/* ir_lab.h - what tests of the kernel IR work in: a heap whose allocations may be made to fail, an arena, numbers. */
+/* ir_lab.h - what tests of the kernel IR work in: a heap whose allocations may be made to fail,
+ * an arena, numbers. */
 #ifndef TESTS_IR_LAB_H
 #define TESTS_IR_LAB_H
 

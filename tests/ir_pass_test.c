@@ -29,7 +29,7 @@ static uint32_t pick(lab *l, const uint32_t *from, uint32_t n) {
     return from[draw(l, n)];
 }
 
-/* ---- kernels -------------------------------------------------------------------------------- */
+/* ---- kernels --------------------------------------------------------------------------------- */
 
 /* Extents of a case: params 0 1 2, or constants where a kernel says so. */
 typedef struct sizes {
@@ -173,7 +173,8 @@ static const ir_kernel *halves_bf16(lab *l, sizes s) {
     return halves(l, s, IR_BF16, true, false);
 }
 
-/* y[g] = x * w[g] for three matrices, each with a number of rows of its own: 0, up to 4, up to 8; w is computed where it is read */
+/* y[g] = x * w[g] for three matrices, each with a number of rows of its own: 0, up to 4, up to
+ * 8; w is computed where it is read */
 static const ir_kernel *halves_grouped(lab *l, sizes s) {
     make a = {.b = ir_begin(&l->arena, "halves_grouped", 1, 1, 1)};
     ir_builder *b = a.b;
@@ -184,11 +185,13 @@ static const ir_kernel *halves_grouped(lab *l, sizes s) {
     a.m = ir_param(b, IR_U32, "m"), a.n = ir_param(b, IR_U32, "n"), a.k = ir_param(b, IR_U32, "k");
     if (s.k == 16) a.k = ir_u32(b, s.k); /* whole tiles */
     a.zero = ir_u32(b, 0), a.one = ir_u32(b, 1);
-    ir_id g = loop(&a, ir_u32(b, 3), IR_PARALLEL, 3), rows = ir_min(b, a.m, ir_mul(b, g, ir_u32(b, 4))), first = ir_mul(b, g, a.n);
+    ir_id g = loop(&a, ir_u32(b, 3), IR_PARALLEL, 3),
+          rows = ir_min(b, a.m, ir_mul(b, g, ir_u32(b, 4))), first = ir_mul(b, g, a.n);
     ir_id i = loop(&a, rows, IR_PARALLEL, 0), j = loop(&a, a.n, IR_PARALLEL, 1);
     ir_set(b, sum, ir_f32(b, 0));
     ir_id p = loop(&a, a.k, IR_REDUCE, 2);
-    ir_id x = ir_load(b, a.x, at(&a, i, a.k, p), 1), w = ir_load(b, a.w, at(&a, ir_add(b, first, j), a.k, p), 1);
+    ir_id x = ir_load(b, a.x, at(&a, i, a.k, p), 1),
+          w = ir_load(b, a.w, at(&a, ir_add(b, first, j), a.k, p), 1);
     w = ir_cast(b, IR_F32, ir_cast(b, IR_F16, ir_min(b, w, ir_f32(b, 5))));
     ir_set(b, sum, ir_fma(b, ir_cast(b, IR_F32, x), w, ir_get(b, sum)));
     ir_end(b);
@@ -339,7 +342,7 @@ static const ir_kernel *total(lab *l, sizes s) {
     return make_end(&a);
 }
 
-/* ---- random kernels ------------------------------------------------------------------------- */
+/* ---- random kernels -------------------------------------------------------------------------- */
 
 typedef struct nest {
     make a;
@@ -508,7 +511,7 @@ static const struct {
 };
 enum { KERNELS = sizeof kernels / sizeof *kernels };
 
-/* ---- running -------------------------------------------------------------------------------- */
+/* ---- running --------------------------------------------------------------------------------- */
 
 typedef struct memory {
     alignas(16) uint32_t words[BUFFERS][ELEMENTS];
@@ -755,7 +758,7 @@ static void run_algebra(test *t, ir_type type, uint32_t width) {
     free(words);
 }
 
-/* ---- on devices ----------------------------------------------------------------------------- */
+/* ---- on devices ------------------------------------------------------------------------------ */
 
 /* The scheduled kernel as the device runs it, where the device can. */
 static beryl_status run_on(test *t, lab *l, rig *r, const ir_kernel *k, sizes s, memory *m) {
@@ -900,13 +903,15 @@ static void check_shapes(test *t) {
         CHECK_INT(t, ahead->workgroups[0].count, k->workgroups[0].count);
     }
     if (test_case(t, "ir-pass/sums-become-vectors")) {
-        ir_schedule s = {.dims = {{.group = 2, .lanes = 2, .block = 4}, {.group = 1, .block = 2}, {.wide = 16}}};
+        ir_schedule s = {
+            .dims = {{.group = 2, .lanes = 2, .block = 4}, {.group = 1, .block = 2}, {.wide = 16}}};
         const ir_kernel *k = optimised(t, &l, matmul_constant, (sizes){64, 64, 64}, &s);
         CHECK_INT(t, count_op(k, IR_FMA, 0, 16), 8);
         CHECK_INT(t, count_op(k, IR_FMA, 0, 1), 0);
         CHECK_INT(t, count_op(k, IR_LOAD, IR_BUFFER, 16), 6);
         CHECK_INT(t, ir_lanes(k), 1);
-        k = optimised(t, &l, matmul_constant, (sizes){64, 64, 60}, &s); /* no whole number of vectors */
+        /* no whole number of vectors */
+        k = optimised(t, &l, matmul_constant, (sizes){64, 64, 60}, &s);
         CHECK_INT(t, count_op(k, IR_FMA, 0, 16), 0);
     }
     if (test_case(t, "ir-pass/halves-use-matrix-units")) {
@@ -929,7 +934,9 @@ static void check_shapes(test *t) {
         CHECK(t, count_op(k, IR_COPY_ASYNC, IR_WORKGROUP, 0) > 0);
         CHECK_INT(t, count_op(k, IR_COPY_COMMIT, 0, 0), 3);
         CHECK_INT(t, count_op(k, IR_STORE, IR_WORKGROUP, 1), 0);
-        s.dims[3].group = 3; /* a product for each turn of a loop around; one factor copied, one computed: two places, a barrier a turn */
+        /* a product for each turn of a loop around; one factor copied, one computed: two places,
+         * a barrier a turn */
+        s.dims[3].group = 3;
         k = optimised(t, &l, halves_grouped, (sizes){16, 16, 16}, &s);
         CHECK_INT(t, count_op(k, IR_FRAGMENT_MMA, 0, 0), 8);
         CHECK_INT(t, count_op(k, IR_COPY_COMMIT, 0, 0), 2);
@@ -946,12 +953,17 @@ static void check_shapes(test *t) {
     }
     if (test_case(t, "ir-pass/matrix-units-are-asked-for-their-types")) {
         const uint64_t extents[IR_DIM_MAX] = {64, 64, 64};
-        device_caps caps = {.kind = DEVICE_DISCRETE, .subgroups = true, .subgroup_size = 32, .workgroup_bytes = 65536,
-                            .fragments = DEVICE_FRAGMENT_BIT(DEVICE_FRAGMENT_BF16_F32) | DEVICE_FRAGMENT_BIT(DEVICE_FRAGMENT_F16_F16)};
+        device_caps caps = {.kind = DEVICE_DISCRETE,
+                            .subgroups = true,
+                            .subgroup_size = 32,
+                            .workgroup_bytes = 65536,
+                            .fragments = DEVICE_FRAGMENT_BIT(DEVICE_FRAGMENT_BF16_F32) |
+                                         DEVICE_FRAGMENT_BIT(DEVICE_FRAGMENT_F16_F16)};
         ir_schedule s;
         ir_schedule_default(halves_bf16(&l, (sizes){64, 64, 64}), &caps, extents, &s);
         CHECK(t, s.fragments);
-        ir_schedule_default(halves_f16(&l, (sizes){64, 64, 64}), &caps, extents, &s); /* its sums are of f32 */
+        /* its sums are of f32 */
+        ir_schedule_default(halves_f16(&l, (sizes){64, 64, 64}), &caps, extents, &s);
         CHECK(t, !s.fragments);
     }
     if (test_case(t, "ir-pass/rows-are-joined-by-subgroups")) {
@@ -1029,10 +1041,12 @@ static void check_algebra_shapes(test *t) {
         }
     }
     if (test_case(t, "ir-pass/steps-of-all-lanes-fit")) {
-        for (uint32_t wide = 0; wide < 2; wide++) { /* 8 lanes step 2^32 together: one walks alone */
+        /* 8 lanes step 2^32 together: one walks alone */
+        for (uint32_t wide = 0; wide < 2; wide++) {
             make a = make_begin(&l, (sizes){1, 1, 1}, true);
             ir_builder *b = a.b;
-            ir_id i = ir_loop_marked(b, a.zero, ir_u32(b, 8), ir_u32(b, wide ? 0x20000000u : 1), IR_PARALLEL, 0);
+            ir_id i = ir_loop_marked(b, a.zero, ir_u32(b, 8), ir_u32(b, wide ? 0x20000000u : 1),
+                                     IR_PARALLEL, 0);
             ir_store(b, a.y, i, ir_f32(b, 1));
             ir_end(b);
             const ir_kernel *plain = make_end(&a), *k = NULL;
@@ -1103,10 +1117,12 @@ void test_ir_pass(test *t) {
     static const char *const devices[] = {"host", "software", "opencl"};
     for (uint32_t d = 0; d < sizeof devices / sizeof *devices; d++)
         for (uint32_t k = 0; k < KERNELS; k++) {
-            /* Compilers take long: of all kernels on the host alone, and there of what products_test.c has not. */
+            /* Compilers take long: of all kernels on the host alone, and there of what
+             * products_test.c has not. */
             bool some = kernels[k].make == rows || kernels[k].make == matmul_bias ||
                         kernels[k].make == random_kernel;
-            if ((d && !some) || kernels[k].make == halves_grouped || !test_case(t, "ir-pass/%s/%s", devices[d], kernels[k].name))
+            if ((d && !some) || kernels[k].make == halves_grouped ||
+                !test_case(t, "ir-pass/%s/%s", devices[d], kernels[k].name))
                 continue;
             rig r;
             if (!rig_open(t, &r, devices[d])) continue;

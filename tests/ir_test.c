@@ -127,6 +127,97 @@ static void build_memory(ir_builder *b) {
     ir_end(b);
 }
 
+/* ---- hash -------------------------------------------------------------------------------------
+ */
+
+/* A copy whose parts may be changed. */
+typedef struct loose {
+    ir_kernel k;
+    ir_buffer_decl buffers[IR_BUFFER_MAX];
+    ir_param_decl params[IR_PARAM_MAX];
+    ir_array_decl arrays[2][IR_ARRAY_MAX]; /* workgroups, registers */
+    ir_fragment_decl fragments[IR_ARRAY_MAX];
+    ir_instruction *code;
+} loose;
+
+static loose *loosen(lab *l, const ir_kernel *k) {
+    loose *c = base_arena_take(&l->arena, 1, sizeof *c);
+    if (c) c->code = base_arena_take(&l->arena, k->n_code + 1, sizeof *c->code);
+    if (!c || !c->code) abort();
+    c->k = *k;
+    memcpy(c->code, k->code, k->n_code * sizeof *c->code);
+    if (k->n_buffer) memcpy(c->buffers, k->buffers, k->n_buffer * sizeof *c->buffers);
+    if (k->n_param) memcpy(c->params, k->params, k->n_param * sizeof *c->params);
+    if (k->n_workgroup) memcpy(c->arrays[0], k->workgroups, k->n_workgroup * sizeof *k->workgroups);
+    if (k->n_register) memcpy(c->arrays[1], k->registers, k->n_register * sizeof *k->registers);
+    if (k->n_fragment) memcpy(c->fragments, k->fragments, k->n_fragment * sizeof *c->fragments);
+    c->k.buffers = c->buffers, c->k.params = c->params, c->k.fragments = c->fragments;
+    c->k.workgroups = c->arrays[0], c->k.registers = c->arrays[1], c->k.code = c->code;
+    return c;
+}
+
+/* The field is changed, looked at and put back. */
+#define CHECK_COUNTS(c, field, was)                                                         \
+    do {                                                                                    \
+        (field) ^= 1;                                                                       \
+        if (ir_hash(&(c)->k, 1) == (was))                                                   \
+            test_fail(t, __FILE__, __LINE__, "%s: %s does not count", (c)->k.name, #field); \
+        (field) ^= 1;                                                                       \
+    } while (0)
+
+static void check_hash(test *t, lab *l, const ir_kernel *k) {
+    loose *c = loosen(l, k);
+    const uint64_t was = ir_hash(k, 1);
+    CHECK(t, ir_hash(k, 2) != was);
+    CHECK(t, ir_hash(&c->k, 1) == was);
+    for (int i = 0; i < 3; i++) CHECK_COUNTS(c, c->k.workgroup[i], was);
+    CHECK_COUNTS(c, c->k.subgroup_size, was);
+    for (uint32_t i = 0; i < k->n_buffer; i++) {
+        CHECK_COUNTS(c, c->buffers[i].type, was);
+        CHECK_COUNTS(c, c->buffers[i].access, was);
+    }
+    for (uint32_t i = 0; i < k->n_param; i++) CHECK_COUNTS(c, c->params[i].type, was);
+    for (uint32_t i = 0; i < 2; i++)
+        for (uint32_t n = 0; n < (i ? k->n_register : k->n_workgroup); n++) {
+            ir_array_decl *a = &c->arrays[i][n];
+            CHECK_COUNTS(c, a->type, was);
+            CHECK_COUNTS(c, a->count, was);
+            CHECK_COUNTS(c, a->swizzle_bits, was);
+            CHECK_COUNTS(c, a->swizzle_base, was);
+            CHECK_COUNTS(c, a->swizzle_shift, was);
+        }
+    for (uint32_t i = 0; i < k->n_fragment; i++) {
+        ir_fragment_decl *f = &c->fragments[i];
+        CHECK_COUNTS(c, f->role, was);
+        CHECK_COUNTS(c, f->type, was);
+        CHECK_COUNTS(c, f->m, was);
+        CHECK_COUNTS(c, f->n, was);
+        CHECK_COUNTS(c, f->k, was);
+        CHECK_COUNTS(c, f->count, was);
+    }
+    const uint32_t step = 1 + k->n_code / 200; /* of a long one not all */
+    for (uint32_t n = 0; n < k->n_code && !test_failed(t); n += step) {
+        ir_instruction *i = &c->code[n];
+        CHECK_COUNTS(c, i->op, was);
+        CHECK_COUNTS(c, i->type, was);
+        CHECK_COUNTS(c, i->width, was);
+        CHECK_COUNTS(c, i->n_in, was);
+        CHECK_COUNTS(c, i->space, was);
+        CHECK_COUNTS(c, i->array, was);
+        CHECK_COUNTS(c, i->imm, was);
+        i->imm ^= UINT64_C(1) << 63;
+        CHECK(t, ir_hash(&c->k, 1) != was);
+        i->imm ^= UINT64_C(1) << 63;
+        for (uint32_t o = 0; o < 4; o++) CHECK_COUNTS(c, i->in[o], was);
+    }
+    c->k.name = "another";
+    for (uint32_t i = 0; i < k->n_buffer; i++) c->buffers[i].name = "another";
+    for (uint32_t i = 0; i < k->n_param; i++) c->params[i].name = "another";
+    CHECK(t, ir_hash(&c->k, 1) == was);
+    c->k.n_code--;
+    CHECK(t, ir_hash(&c->k, 1) != was);
+}
+
 static void test_round_trips(test *t) {
     lab l;
     if (test_case(t, "ir/print-and-parse-every-op")) {
@@ -143,6 +234,17 @@ static void test_round_trips(test *t) {
             if (!seen[op])
                 test_fail(t, __FILE__, __LINE__, "%s is in no kernel here",
                           ir_op_of((ir_op)op)->name);
+        lab_close(t, &l);
+    }
+    if (test_case(t, "ir/hash-counts-all-but-names")) {
+        bool seen[IR_OP_COUNT] = {false};
+        lab_open(&l, -1);
+        check_hash(t, &l, every_pure_op(t, &l, seen));
+        ir_builder *b = ir_begin(&l.arena, "memory", 32, 2, 1);
+        ir_subgroup(b, 32);
+        build_memory(b);
+        const ir_kernel *k = finish(t, &l, b);
+        if (k) check_hash(t, &l, k);
         lab_close(t, &l);
     }
     if (test_case(t, "ir/constants-print-exactly")) {
@@ -475,6 +577,7 @@ static void test_builder(test *t) {
         ONE(ir_fma(b, u, u, u), IR_FMA, IR_U8, 2)
         ONE(ir_select(b, yes, f, f), IR_SELECT, IR_F16, 4)
         ONE(ir_dot4_i8(b, word, word, sum), IR_DOT4_I8, IR_I32, 1)
+        ONE(ir_dot4_u8(b, word, word, sum), IR_DOT4_U8, IR_I32, 1)
         ONE(ir_permute_bytes(b, word, word, word), IR_PERMUTE_BYTES, IR_U32, 1)
         ONE(ir_cast(b, IR_BOOL, u), IR_CAST, IR_BOOL, 2)
         ONE(ir_bitcast(b, IR_U16, 1, u), IR_BITCAST, IR_U16, 1)
@@ -583,6 +686,8 @@ static const struct rule {
     {IR_EQ, IR_BOOL, IR_BOOL, {1, 1}, 1},
     {IR_DOT4_I8, IR_I32, IR_I32, {0x80ff0102, 0x80ff0304, 10}, 10 + 16384 + 1 + 3 + 8},
     {IR_DOT4_I8, IR_I32, IR_I32, {0x7f, 0x80, 0}, (uint32_t)-16256},
+    {IR_DOT4_U8, IR_I32, IR_I32, {0x80ff0102, 0x80ff0304, 10}, (uint32_t)-16618},
+    {IR_DOT4_U8, IR_I32, IR_I32, {0xffffffff, 0x80808080, 0}, (uint32_t)-130560},
     {IR_PERMUTE_BYTES, IR_U32, IR_U32, {0x33221100, 0x77665544, 0x7430}, 0x77443300},
     {IR_PERMUTE_BYTES, IR_U32, IR_U32, {0x33221180, 0x77e65544, 0x1ed8}, 0x11ff00ff},
     /* floats */
@@ -678,7 +783,7 @@ static beryl_status run_rule(test *t, lab *l, const struct rule *r, uint64_t *ou
     for (uint32_t n = 0; n < info->n_in; n++) {
         ir_type type = r->in_type;
         if (r->op == IR_SELECT && n == 0) type = IR_BOOL;
-        if (r->op == IR_DOT4_I8) type = n < 2 ? IR_U32 : IR_I32;
+        if (r->op == IR_DOT4_I8 || r->op == IR_DOT4_U8) type = n < 2 ? IR_U32 : IR_I32;
         i.in[n] = ir_bits(b, type, 4, r->in[n]);
     }
     ir_store(b, y, ir_u32(b, 0), ir_cast(b, of, ir_emit(b, i)));

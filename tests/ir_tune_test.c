@@ -253,12 +253,19 @@ static void check_cache(test *t) {
         if (text) base_heap_give(&l.heap, text, size + 1);
     }
     if (test_case(t, "ir-tune/cache-of-another-version-is-none")) {
-        static const struct { const char *text; int warnings; } heads[] = {
-            {"beryl tune 2\nnonsense\n", 0}, {"beryl tune 10\n", 0}, {"beryl tune \n", 1}, {"beryl tune 10", 1}, {"beryl tune 2x\n", 1}};
+        static const struct {
+            const char *text;
+            int warnings;
+        } heads[] = {{"beryl tune 2\nnonsense\n", 0},
+                     {"beryl tune 10\n", 0},
+                     {"beryl tune \n", 1},
+                     {"beryl tune 10", 1},
+                     {"beryl tune 2x\n", 1}};
         tuning.n_timed = 1;
         for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) {
             bool damaged, other_version;
-            CHECK_INT(t, base_file_write(path, heads[i].text, strlen(heads[i].text), NULL), BERYL_OK);
+            CHECK_INT(t, base_file_write(path, heads[i].text, strlen(heads[i].text), NULL),
+                      BERYL_OK);
             l.warnings = 0, l.timed = 0;
             open_again(&l, path, &tuning);
             CHECK_INT(t, ir_cache_count(tuning.cache, &damaged, &other_version), 0);
@@ -307,14 +314,16 @@ static void check_cache(test *t) {
 }
 
 /* Numbers of a lowering: lanes and rows. The model says few lanes, the device likes many. */
-static beryl_status guess_numbers(void *user, const uint32_t *numbers, double *seconds, beryl_error *error) {
+static beryl_status guess_numbers(void *user, const uint32_t *numbers, double *seconds,
+                                  beryl_error *error) {
     (void)user;
     (void)error;
     *seconds = numbers[0] == 512 ? HUGE_VAL : numbers[0] + numbers[1]; /* 512: cannot be built */
     return BERYL_OK;
 }
 
-static beryl_status time_numbers(void *user, const uint32_t *numbers, double *seconds, beryl_error *error) {
+static beryl_status time_numbers(void *user, const uint32_t *numbers, double *seconds,
+                                 beryl_error *error) {
     lab *l = user;
     (void)error;
     l->timed++;
@@ -329,7 +338,14 @@ static void check_numbers(test *t) {
     char path[600];
     uint32_t found[2] = {0}, again[2] = {0};
     snprintf(path, sizeof path, "%s/numbers.txt", test_scratch(t));
-    ir_choosing c = {.key = 7, .n = 2, .rule = {128, 2}, .knobs = {{0, 5, {32, 64, 128, 256, 512}}, {1, 3, {1, 2, 4}}}, .n_timed = 4, .estimate = guess_numbers, .time = time_numbers, .user = &l};
+    ir_choosing c = {.key = 7,
+                     .n = 2,
+                     .rule = {128, 2},
+                     .knobs = {{0, 5, {32, 64, 128, 256, 512}}, {1, 3, {1, 2, 4}}},
+                     .n_timed = 4,
+                     .estimate = guess_numbers,
+                     .time = time_numbers,
+                     .user = &l};
     if (test_case(t, "ir-tune/numbers-by-model-then-by-device")) {
         c.n_timed = 9, l.best_block = 1;
         CHECK_INT(t, ir_tune_numbers(&l.heap, &c, found, NULL), BERYL_OK);

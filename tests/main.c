@@ -66,7 +66,8 @@ bool test_case(test *t, const char *name, ...) {
     bool wanted = t->n_prefix == 0;
     for (int i = 0; i < t->n_prefix; i++) {
         const char *prefix = t->prefixes[i];
-        wanted |= strchr(prefix, '*') ? !fnmatch(prefix, t->name, 0) : !strncmp(t->name, prefix, strlen(prefix));
+        wanted |= strchr(prefix, '*') ? !fnmatch(prefix, t->name, 0)
+                                      : !strncmp(t->name, prefix, strlen(prefix));
     }
     if (!wanted) return false;
     if (t->list) return puts(t->name), false;
@@ -74,6 +75,10 @@ bool test_case(test *t, const char *name, ...) {
     t->failed = t->skipped = false;
     t->started = now();
     return true;
+}
+
+bool test_drawn(size_t i, size_t form, uint32_t one_of) {
+    return (i + form) % one_of == 0 || getenv("BERYL_TEST_ALL");
 }
 
 void test_fail(test *t, const char *file, int line, const char *message, ...) {
@@ -158,7 +163,8 @@ int main(int argc, char **argv) {
     test t = {.prefixes = argv + 1, .n_prefix = argc - 1};
     const char *asked = getenv("BERYL_TEST_JOBS");
     const int jobs = asked ? atoi(asked) : 1;
-    shared *all = mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    shared *all =
+        mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (all == MAP_FAILED) abort();
     if (argc > 1 && !strcmp(argv[1], "--list")) t.list = true, t.prefixes++, t.n_prefix--;
     if (jobs > 1 && jobs <= JOBS_MAX && !t.list) run_jobs(&t, all, jobs);

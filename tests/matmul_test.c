@@ -1,12 +1,14 @@
-/* matmul_test.c - products with many vectors and with experts, on a device against the reference functions.
+/* matmul_test.c - products with many vectors and with experts, on a device against the reference
+ * functions.
  *
- * The device is what there is, but its capabilities are set here: so a software device runs the forms meant for large
- * ones, and a small binding limit makes weights of several shards. Sizes are as small as the property allows. */
+ * The device is what there is, but its capabilities are set here: so a software device runs the
+ * forms meant for large ones, and a small binding limit makes weights of several shards. Sizes
+ * are as small as the property allows. */
 #include "test.h"
 
 #include "base/thread.h"
-#include "graph/exec.h"
-#include "graph/lower_tiled.h"
+#include "plan/exec.h"
+#include "kernels/lower/tiled.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -36,7 +38,7 @@ static bool rig_ready(test *t, rig *r) {
     return false;
 }
 
-/* ---- numbers --------------------------------------------------------------------------------------------- */
+/* ---- numbers --------------------------------------------------------------------------------- */
 
 static uint32_t next(uint32_t *state) {
     *state = *state * 1664525u + 1013904223u;
@@ -48,10 +50,13 @@ static float unit(uint32_t *state) { /* -1 to 1 */
 }
 
 /* Where the f16 factors of a block lie; MXFP4, NVFP4 and the plain types have none. */
-static const struct { uint16_t n, at[2]; } halves[TYPE_COUNT] = {
-    [TYPE_Q4_0] = {1, {0}},  [TYPE_Q4_1] = {2, {0, 2}}, [TYPE_Q5_0] = {1, {0}},      [TYPE_Q5_1] = {2, {0, 2}},
-    [TYPE_Q8_0] = {1, {0}},  [TYPE_Q2_K] = {2, {80, 82}}, [TYPE_Q3_K] = {1, {108}},  [TYPE_Q4_K] = {2, {0, 2}},
-    [TYPE_Q5_K] = {2, {0, 2}}, [TYPE_Q6_K] = {1, {208}}, [TYPE_IQ4_NL] = {1, {0}}, [TYPE_IQ4_XS] = {1, {0}},
+static const struct {
+    uint16_t n, at[2];
+} halves[TYPE_COUNT] = {
+    [TYPE_Q4_0] = {1, {0}},    [TYPE_Q4_1] = {2, {0, 2}}, [TYPE_Q5_0] = {1, {0}},
+    [TYPE_Q5_1] = {2, {0, 2}}, [TYPE_Q8_0] = {1, {0}},    [TYPE_Q2_K] = {2, {80, 82}},
+    [TYPE_Q3_K] = {1, {108}},  [TYPE_Q4_K] = {2, {0, 2}}, [TYPE_Q5_K] = {2, {0, 2}},
+    [TYPE_Q6_K] = {1, {208}},  [TYPE_IQ4_NL] = {1, {0}},  [TYPE_IQ4_XS] = {1, {0}},
 };
 
 static void weights_fill(base_type type, uint64_t n, unsigned char *to, uint32_t seed) {
@@ -66,7 +71,8 @@ static void weights_fill(base_type type, uint64_t n, unsigned char *to, uint32_t
         if (type == TYPE_F16) memcpy(at, &half, sizeof half);
         if (type == TYPE_BF16) memcpy(at, &brain, sizeof brain);
         if (type == TYPE_MXFP4) at[0] = (unsigned char)(120 + at[0] % 8);
-        for (uint32_t i = 0; type == TYPE_NVFP4 && i < 4; i++) at[i] &= 0xbf; /* below 1; the top bit says nothing */
+        /* below 1; the top bit says nothing */
+        for (uint32_t i = 0; type == TYPE_NVFP4 && i < 4; i++) at[i] &= 0xbf;
         for (uint32_t i = 0; i < halves[type].n; i++) {
             const uint16_t factor = base_f32_to_f16(0.002f + 0.001f * unit(&state));
             memcpy(at + halves[type].at[i], &factor, sizeof factor);
@@ -79,30 +85,40 @@ static beryl_status source_read(void *user, uint64_t offset, void *to, size_t si
     return BERYL_OK;
 }
 
-/* ---- one product, twice ------------------------------------------------------------------------------------- */
+/* ---- one product, twice ---------------------------------------------------------------------- */
 
 typedef struct problem {
     base_type type;
     uint32_t n, n_bound, k, m;
-    uint32_t gap, start;         /* elements between the vectors, before the first */
-    uint32_t n_expert, n_used;   /* n_expert 0: no experts; n_used: of each vector */
-    bool each;                   /* a vector for each expert used */
-    bool one, few;               /* every vector takes the same expert; only experts 1 and 2 */
-    bool gated;                  /* the m rows are gate and up: gelu(gate) * up, joined by the passes */
-    uint32_t first, view;        /* view: rows [first, first + view) of the m rows, 0: all */
-    uint32_t limit;              /* bytes of the largest binding while weights are placed, 0: the device's */
+    uint32_t gap, start;       /* elements between the vectors, before the first */
+    uint32_t n_expert, n_used; /* n_expert 0: no experts; n_used: of each vector */
+    bool each;                 /* a vector for each expert used */
+    bool one, few;             /* every vector takes the same expert; only experts 1 and 2 */
+    /* the m rows are gate and up: gelu(gate) * up, joined by the passes */
+    bool gated;
+    uint32_t first, view; /* view: rows [first, first + view) of the m rows, 0: all */
+    /* bytes of the largest binding while weights are placed, 0: the device's */
+    uint32_t limit;
     bool exact;
 } problem;
 
-typedef struct product { graph *g; graph_value x, ids, out; graph_store store; graph_exec *exec; } product;
+typedef struct product {
+    graph *g;
+    graph_value x, ids, out;
+    graph_store store;
+    graph_exec *exec;
+} product;
 
-static beryl_status product_open(rig *r, product *p, const problem *q, const beryl_source *source, device *d) {
+static beryl_status product_open(rig *r, product *p, const problem *q, const beryl_source *source,
+                                 device *d) {
     const uint32_t dim[3] = {q->n_expert, q->m, q->k};
     beryl_status status = store_init(&p->store, &r->heap, d, source, 1, &r->error);
-    const uint32_t w = store_add_weight(&p->store, "w", q->type, q->n_expert ? 3 : 2, q->n_expert ? dim : dim + 1, 0, 0, 0, false);
+    const uint32_t w = store_add_weight(&p->store, "w", q->type, q->n_expert ? 3 : 2,
+                                        q->n_expert ? dim : dim + 1, 0, 0, 0, false);
     if (d && q->limit) d->caps.binding_max = q->limit;
     uint32_t up = 0;
-    if (q->gated) up = store_add_weight(&p->store, "up", q->type, 2, dim + 1, 0, 0, source->size / 2, false);
+    if (q->gated)
+        up = store_add_weight(&p->store, "up", q->type, 2, dim + 1, 0, 0, source->size / 2, false);
     if (status == BERYL_OK) status = store_layout(&p->store, 0, &r->error);
     if (d) d->caps.binding_max = r->caps.binding_max;
     if (status == BERYL_OK) status = store_make(&p->store, &r->error);
@@ -114,19 +130,26 @@ static beryl_status product_open(rig *r, product *p, const problem *q, const ber
     graph_value weight = graph_stored(p->g, &p->store, w);
     if (q->view) weight = graph_narrow(p->g, weight, 0, q->first, q->view);
     if (q->n_expert) {
-        p->ids = graph_input(p->g, "ids", TYPE_I32, 2, (graph_dim[]){{q->n_bound, n}, {q->n_used, 0}});
-        p->x = graph_input(p->g, "x", TYPE_F32, 3, (graph_dim[]){{q->n_bound, n}, {q->each ? q->n_used : 1, 0}, {row, 0}});
+        p->ids =
+            graph_input(p->g, "ids", TYPE_I32, 2, (graph_dim[]){{q->n_bound, n}, {q->n_used, 0}});
+        p->x = graph_input(p->g, "x", TYPE_F32, 3,
+                           (graph_dim[]){{q->n_bound, n}, {q->each ? q->n_used : 1, 0}, {row, 0}});
         p->out = graph_matmul_id(p->g, graph_narrow(p->g, p->x, 2, q->start, q->k), weight, p->ids);
     } else {
         p->x = graph_input(p->g, "x", TYPE_F32, 2, (graph_dim[]){{q->n_bound, n}, {row, 0}});
         const graph_value x = graph_narrow(p->g, p->x, 1, q->start, q->k);
         p->out = graph_matmul(p->g, x, weight);
-        if (q->gated) p->out = graph_geglu(p->g, p->out, graph_matmul(p->g, x, graph_stored(p->g, &p->store, up)));
+        if (q->gated)
+            p->out =
+                graph_geglu(p->g, p->out, graph_matmul(p->g, x, graph_stored(p->g, &p->store, up)));
     }
     graph_output(p->g, p->out, "out");
     if (status == BERYL_OK) status = graph_status(p->g, &r->error);
-    if (status == BERYL_OK) status = graph_exec_open(p->g, &p->store, &(graph_exec_options){.exact = q->exact}, &p->exec, &r->error);
-    while (status == BERYL_OK && (status = graph_exec_ready(p->exec, &r->error)) == BERYL_PENDING) base_sleep(2e-4), status = BERYL_OK;
+    if (status == BERYL_OK)
+        status = graph_exec_open(p->g, &p->store, &(graph_exec_options){.exact = q->exact},
+                                 &p->exec, &r->error);
+    while (status == BERYL_OK && (status = graph_exec_ready(p->exec, &r->error)) == BERYL_PENDING)
+        base_sleep(2e-4), status = BERYL_OK;
     return status;
 }
 
@@ -147,26 +170,33 @@ static uint32_t product_count(rig *r, product *p) {
     return n;
 }
 
-static beryl_status product_run(rig *r, product *p, const problem *q, const float *x, const int32_t *ids, const float **out) {
+static beryl_status product_run(rig *r, product *p, const problem *q, const float *x,
+                                const int32_t *ids, const float **out) {
     const uint32_t row = q->start + q->k + q->gap, vectors = q->n * (q->each ? q->n_used : 1);
     const uint32_t extents[2] = {0, q->n};
     device_ticket ticket;
     const void *data;
     memcpy(graph_exec_input(p->exec, p->x), x, (size_t)vectors * row * sizeof *x);
-    if (q->n_expert) memcpy(graph_exec_input(p->exec, p->ids), ids, (size_t)q->n * q->n_used * sizeof *ids);
+    if (q->n_expert)
+        memcpy(graph_exec_input(p->exec, p->ids), ids, (size_t)q->n * q->n_used * sizeof *ids);
     beryl_status status = graph_exec_submit(p->exec, extents, &p->out, 1, &ticket, &r->error);
-    if (status == BERYL_OK && p->store.device) status = device_wait(p->store.device, ticket, &r->error);
+    if (status == BERYL_OK && p->store.device)
+        status = device_wait(p->store.device, ticket, &r->error);
     if (status == BERYL_OK) status = graph_exec_fetched(p->exec, ticket, 0, &data, &r->error);
     if (status == BERYL_OK) *out = data;
     return status;
 }
 
-static int32_t *ids_of(const problem *q, uint32_t *state) { /* no expert twice for a vector, unless `one` */
+/* no expert twice for a vector, unless `one` */
+static int32_t *ids_of(const problem *q, uint32_t *state) {
     int32_t *ids = calloc((size_t)q->n * q->n_used + 1, sizeof *ids);
     for (uint32_t i = 0; i < q->n; i++) {
         const uint32_t first = next(state);
         for (uint32_t j = 0; j < q->n_used; j++) {
-            const uint32_t e = q->one ? 1 : q->few ? 1 + (first + j) % 2 : (first + j * (1 + q->n_expert / (q->n_used + 1))) % q->n_expert;
+            const uint32_t e =
+                q->one   ? 1
+                : q->few ? 1 + (first + j) % 2
+                         : (first + j * (1 + q->n_expert / (q->n_used + 1))) % q->n_expert;
             ids[i * q->n_used + j] = (int32_t)(e % q->n_expert);
         }
     }
@@ -175,8 +205,13 @@ static int32_t *ids_of(const problem *q, uint32_t *state) { /* no expert twice f
 
 /* Relative error of the device's result (root of mean squares), 1e9 where it did not run. */
 static double error_of(test *t, rig *r, const problem *q) {
-    const uint32_t rows = (q->n_expert ? q->n_expert : q->gated ? 2 : 1) * q->m, row = q->start + q->k + q->gap;
-    const uint64_t n_x = (uint64_t)q->n * (q->each ? q->n_used : 1) * row, bytes = base_type_row_bytes(q->type, q->k) * rows;
+    const uint32_t rows = (q->n_expert ? q->n_expert
+                           : q->gated  ? 2
+                                       : 1) *
+                          q->m,
+                   row = q->start + q->k + q->gap;
+    const uint64_t n_x = (uint64_t)q->n * (q->each ? q->n_used : 1) * row,
+                   bytes = base_type_row_bytes(q->type, q->k) * rows;
     unsigned char *weights = malloc((size_t)bytes);
     float *x = malloc((size_t)n_x * sizeof *x);
     uint32_t state = 12345;
@@ -191,10 +226,12 @@ static double error_of(test *t, rig *r, const problem *q) {
     double error = 1e9;
     if (product_open(r, &a, &reference, &source, NULL) || product_run(r, &a, q, x, ids, &want) ||
         product_open(r, &b, q, &source, r->d) || product_run(r, &b, q, x, ids, &got)) {
-        test_fail(t, __FILE__, __LINE__, "%s n %u k %u m %u: %s", base_type_name(q->type), q->n, q->k, q->m, r->error.message);
+        test_fail(t, __FILE__, __LINE__, "%s n %u k %u m %u: %s", base_type_name(q->type), q->n,
+                  q->k, q->m, r->error.message);
     } else {
         double difference = 0, size = 1e-30;
-        const uint64_t n_out = (uint64_t)q->n * (q->n_expert ? q->n_used : 1) * (q->view ? q->view : q->m);
+        const uint64_t n_out =
+            (uint64_t)q->n * (q->n_expert ? q->n_used : 1) * (q->view ? q->view : q->m);
         for (uint64_t i = 0; i < n_out; i++) {
             const double d = (double)got[i] - (double)want[i];
             difference += d * d;
@@ -216,11 +253,12 @@ static double error_of(test *t, rig *r, const problem *q) {
 static void check(test *t, rig *r, const problem *q) {
     const double error = error_of(t, r, q), most = q->exact ? 3e-6 : 1e-2;
     if (!(error <= most))
-        test_fail(t, __FILE__, __LINE__, "%s n %u of %u k %u m %u %s: error %g", base_type_name(q->type), q->n, q->n_bound, q->k, q->m,
+        test_fail(t, __FILE__, __LINE__, "%s n %u of %u k %u m %u %s: error %g",
+                  base_type_name(q->type), q->n, q->n_bound, q->k, q->m,
                   q->exact ? "exact" : "fast", error);
 }
 
-/* ---- forms -------------------------------------------------------------------------------------------------- */
+/* ---- forms ----------------------------------------------------------------------------------- */
 
 static void caps_set(rig *r, device_kind kind, uint32_t units) {
     r->d->caps = r->caps;
@@ -236,27 +274,33 @@ static bool rig_as(test *t, rig *r, bool software) {
 }
 
 static bool same_form(const tiled_choice *a, const tiled_choice *b) {
-    return a->kind == b->kind && a->wg == b->wg && a->tile_n == b->tile_n && a->tile_m == b->tile_m && a->tile_k == b->tile_k &&
-           a->each_n == b->each_n && a->each_m == b->each_m;
+    return a->kind == b->kind && a->wg == b->wg && a->tile_n == b->tile_n &&
+           a->tile_m == b->tile_m && a->tile_k == b->tile_k && a->each_n == b->each_n &&
+           a->each_m == b->each_m;
 }
 
 /* Capabilities and a number of vectors for which form `f` is chosen; false: nobody chooses it. */
 static bool caps_for(rig *r, const tiled_choice *f, tiled_shape *shape) {
-    static const uint32_t units[] = {N_UNIT_FEW, 16, 132, N_UNIT_MANY}, sizes[] = {16, 32, 64, 256}, memory[] = {12288, 16384, 32768};
+    static const uint32_t units[] = {N_UNIT_FEW, 16, 132, N_UNIT_MANY}, sizes[] = {16, 32, 64, 256},
+                          memory[] = {12288, 16384, 32768};
     for (int u = 0; u < 4; u++)
         for (int m = 0; m < 3; m++)
             for (int s = 0; s < 4; s++) {
                 tiled_choice c;
                 caps_set(r, f->kind == TILED_PLAIN ? DEVICE_SOFTWARE : DEVICE_DISCRETE, units[u]);
-                r->d->caps.workgroup_bytes = memory[m] < r->caps.workgroup_bytes ? memory[m] : r->caps.workgroup_bytes;
+                r->d->caps.workgroup_bytes =
+                    memory[m] < r->caps.workgroup_bytes ? memory[m] : r->caps.workgroup_bytes;
                 shape->n_x = sizes[s];
-                if (tiled_choose(&r->d->caps, shape, &c) && same_form(&c, f) && c.parts == 1) return true;
+                if (tiled_choose(&r->d->caps, shape, &c) && same_form(&c, f) && c.parts == 1)
+                    return true;
             }
     return false;
 }
 
-static const base_type weight_types[] = {TYPE_F32,  TYPE_F16,  TYPE_BF16, TYPE_Q4_0, TYPE_Q4_1, TYPE_Q5_0,   TYPE_Q5_1,   TYPE_Q8_0,
-                                         TYPE_Q2_K, TYPE_Q3_K, TYPE_Q4_K, TYPE_Q5_K, TYPE_Q6_K, TYPE_IQ4_NL, TYPE_IQ4_XS, TYPE_MXFP4, TYPE_NVFP4};
+static const base_type weight_types[] = {TYPE_F32,   TYPE_F16,  TYPE_BF16, TYPE_Q4_0,   TYPE_Q4_1,
+                                         TYPE_Q5_0,  TYPE_Q5_1, TYPE_Q8_0, TYPE_Q2_K,   TYPE_Q3_K,
+                                         TYPE_Q4_K,  TYPE_Q5_K, TYPE_Q6_K, TYPE_IQ4_NL, TYPE_IQ4_XS,
+                                         TYPE_MXFP4, TYPE_NVFP4};
 enum { N_WEIGHT_TYPE = sizeof weight_types / sizeof *weight_types };
 
 static void test_forms(test *t, rig *r) {
@@ -264,25 +308,53 @@ static void test_forms(test *t, rig *r) {
     const tiled_choice *forms = tiled_forms(&n);
     for (uint32_t i = 0; i < n; i++) {
         const bool int8 = forms[i].kind == TILED_INT8;
-        if (!test_case(t, "matmul/form-%u-%ux%ux%u", (unsigned)forms[i].kind, forms[i].tile_n, forms[i].tile_m, forms[i].tile_k) || !rig_ready(t, r)) continue;
+        if (!test_case(t, "matmul/form-%u-%ux%ux%u", (unsigned)forms[i].kind, forms[i].tile_n,
+                       forms[i].tile_m, forms[i].tile_k) ||
+            !rig_ready(t, r))
+            continue;
         tiled_shape shape = {.type = TYPE_Q8_0, .rows = 256, .k = 320, .exact = !int8};
         if (!caps_for(r, &forms[i], &shape)) { /* those for a few vectors are the experts' */
             shape.n_matrix = 40;
-            if (!caps_for(r, &forms[i], &shape)) test_fail(t, __FILE__, __LINE__, "no device chooses it");
-            else check(t, r, &(problem){.type = TYPE_Q8_0, .n = shape.n_x / 2, .n_bound = shape.n_x / 2, .k = 320, .m = 256, .n_expert = 40,
-                                        .n_used = 2, .exact = !int8});
+            if (!caps_for(r, &forms[i], &shape))
+                test_fail(t, __FILE__, __LINE__, "no device chooses it");
+            else
+                check(t, r,
+                      &(problem){.type = TYPE_Q8_0,
+                                 .n = shape.n_x / 2,
+                                 .n_bound = shape.n_x / 2,
+                                 .k = 320,
+                                 .m = 256,
+                                 .n_expert = 40,
+                                 .n_used = 2,
+                                 .exact = !int8});
             continue;
         }
-        check(t, r, &(problem){.type = TYPE_Q8_0, .n = shape.n_x, .n_bound = shape.n_x, .k = 320, .m = shape.rows, .exact = !int8});
-        check(t, r, &(problem){.type = TYPE_Q6_K, .n = shape.n_x - 3, .n_bound = shape.n_x, .k = 256, .m = shape.rows - 1, .exact = !int8});
+        check(t, r,
+              &(problem){.type = TYPE_Q8_0,
+                         .n = shape.n_x,
+                         .n_bound = shape.n_x,
+                         .k = 320,
+                         .m = shape.rows,
+                         .exact = !int8});
+        check(t, r,
+              &(problem){.type = TYPE_Q6_K,
+                         .n = shape.n_x - 3,
+                         .n_bound = shape.n_x,
+                         .k = 256,
+                         .m = shape.rows - 1,
+                         .exact = !int8});
     }
     if (test_case(t, "matmul/divided-k") && rig_ready(t, r)) {
         for (int exact = 0; exact < 2; exact++) {
-            const tiled_shape shape = {.type = TYPE_Q4_0, .rows = 40, .k = 1056, .n_x = 34, .exact = exact};
+            const tiled_shape shape = {
+                .type = TYPE_Q4_0, .rows = 40, .k = 1056, .n_x = 34, .exact = exact};
             tiled_choice c;
             caps_set(r, DEVICE_DISCRETE, N_UNIT_MANY);
             CHECK(t, tiled_choose(&r->d->caps, &shape, &c) && c.parts > 1);
-            check(t, r, &(problem){.type = TYPE_Q4_0, .n = 33, .n_bound = 34, .k = 1056, .m = 40, .exact = exact});
+            check(
+                t, r,
+                &(problem){
+                    .type = TYPE_Q4_0, .n = 33, .n_bound = 34, .k = 1056, .m = 40, .exact = exact});
         }
     }
 }
@@ -291,10 +363,18 @@ static void test_types(test *t, rig *r) {
     for (int i = 0; i < N_WEIGHT_TYPE; i++) {
         const base_type type = weight_types[i];
         const uint32_t block = base_type_block(type);
-        if (!test_case(t, "matmul/many-vectors-%s", base_type_name(type)) || !rig_ready(t, r)) continue;
+        if (!test_case(t, "matmul/many-vectors-%s", base_type_name(type)) || !rig_ready(t, r))
+            continue;
         for (int form = 0; form < 3; form++) { /* software, exact, fast */
             if (form == 2 && block == 1) continue;
-            problem q = {.type = type, .n = 34, .n_bound = 35, .k = block == 1 ? 80 : block == 32 ? 96 : 512, .m = 37, .exact = form < 2};
+            problem q = {.type = type,
+                         .n = 34,
+                         .n_bound = 35,
+                         .k = block == 1    ? 80
+                              : block == 32 ? 96
+                                            : 512,
+                         .m = 37,
+                         .exact = form < 2};
             caps_set(r, form == 0 ? DEVICE_SOFTWARE : DEVICE_DISCRETE, 0);
             check(t, r, &q);
             if (block != 1 || form == 1) continue;
@@ -305,37 +385,114 @@ static void test_types(test *t, rig *r) {
 
 static void test_layouts(test *t, rig *r) {
     for (int software = 0; software < 2; software++) {
-        if (test_case(t, "matmul/vectors-with-gaps-%s", software ? "plain" : "tiled") && rig_as(t, r, software)) {
+        if (test_case(t, "matmul/vectors-with-gaps-%s", software ? "plain" : "tiled") &&
+            rig_as(t, r, software)) {
             for (int exact = 0; exact < 2; exact++) {
-                check(t, r, &(problem){.type = TYPE_Q8_0, .n = 33, .n_bound = 40, .k = 64, .m = 9, .gap = 4, .start = 8, .exact = exact});
-                check(t, r, &(problem){.type = TYPE_Q8_0, .n = 33, .n_bound = 40, .k = 64, .m = 9, .gap = 1, .start = 2, .exact = exact});
+                check(t, r,
+                      &(problem){.type = TYPE_Q8_0,
+                                 .n = 33,
+                                 .n_bound = 40,
+                                 .k = 64,
+                                 .m = 9,
+                                 .gap = 4,
+                                 .start = 8,
+                                 .exact = exact});
+                check(t, r,
+                      &(problem){.type = TYPE_Q8_0,
+                                 .n = 33,
+                                 .n_bound = 40,
+                                 .k = 64,
+                                 .m = 9,
+                                 .gap = 1,
+                                 .start = 2,
+                                 .exact = exact});
             }
         }
-        if (test_case(t, "matmul/around-the-tile-%s", software ? "plain" : "tiled") && rig_as(t, r, software)) {
+        if (test_case(t, "matmul/around-the-tile-%s", software ? "plain" : "tiled") &&
+            rig_as(t, r, software)) {
             static const uint32_t sizes[] = {1, 2, 31, 32, 33, 63, 64, 65, 127, 128, 129};
             for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-                check(t, r, &(problem){.type = TYPE_Q4_1, .n = sizes[i], .n_bound = 130, .k = 32, .m = 65, .exact = i % 2 == 0});
-                check(t, r, &(problem){.type = TYPE_F16, .n = 35, .n_bound = 64, .k = 17, .m = sizes[i], .exact = true});
+                check(t, r,
+                      &(problem){.type = TYPE_Q4_1,
+                                 .n = sizes[i],
+                                 .n_bound = 130,
+                                 .k = 32,
+                                 .m = 65,
+                                 .exact = i % 2 == 0});
+                check(t, r,
+                      &(problem){.type = TYPE_F16,
+                                 .n = 35,
+                                 .n_bound = 64,
+                                 .k = 17,
+                                 .m = sizes[i],
+                                 .exact = true});
             }
         }
-        if (test_case(t, "matmul/rows-of-a-weight-%s", software ? "plain" : "tiled") && rig_as(t, r, software))
-            check(t, r, &(problem){.type = TYPE_Q5_0, .n = 40, .n_bound = 40, .k = 64, .m = 90, .first = 13, .view = 70, .exact = true});
-        if (test_case(t, "matmul/gate-and-up-%s", software ? "plain" : "tiled") && rig_as(t, r, software)) {
-            check(t, r, &(problem){.type = TYPE_Q5_0, .n = 40, .n_bound = 41, .k = 64, .m = 90, .gated = true, .exact = true});
-            check(t, r, &(problem){.type = TYPE_Q4_K, .n = 70, .n_bound = 70, .k = 256, .m = 67, .gated = true});
-            check(t, r, &(problem){.type = TYPE_F16, .n = 130, .n_bound = 130, .k = 33, .m = 131, .gated = true, .exact = true});
+        if (test_case(t, "matmul/rows-of-a-weight-%s", software ? "plain" : "tiled") &&
+            rig_as(t, r, software))
+            check(t, r,
+                  &(problem){.type = TYPE_Q5_0,
+                             .n = 40,
+                             .n_bound = 40,
+                             .k = 64,
+                             .m = 90,
+                             .first = 13,
+                             .view = 70,
+                             .exact = true});
+        if (test_case(t, "matmul/gate-and-up-%s", software ? "plain" : "tiled") &&
+            rig_as(t, r, software)) {
+            check(t, r,
+                  &(problem){.type = TYPE_Q5_0,
+                             .n = 40,
+                             .n_bound = 41,
+                             .k = 64,
+                             .m = 90,
+                             .gated = true,
+                             .exact = true});
+            check(t, r,
+                  &(problem){
+                      .type = TYPE_Q4_K, .n = 70, .n_bound = 70, .k = 256, .m = 67, .gated = true});
+            check(t, r,
+                  &(problem){.type = TYPE_F16,
+                             .n = 130,
+                             .n_bound = 130,
+                             .k = 33,
+                             .m = 131,
+                             .gated = true,
+                             .exact = true});
         }
-        if (test_case(t, "matmul/shards-%s", software ? "plain" : "tiled") && rig_as(t, r, software)) {
+        if (test_case(t, "matmul/shards-%s", software ? "plain" : "tiled") &&
+            rig_as(t, r, software)) {
             for (int exact = 0; exact < 2; exact++) {
-                check(t, r, &(problem){.type = TYPE_Q8_0, .n = 33, .n_bound = 34, .k = 64, .m = 500, .limit = 9000, .exact = exact});
-                check(t, r, &(problem){.type = TYPE_Q4_K, .n = 33, .n_bound = 34, .k = 256, .m = 120, .first = 1, .view = 117, .limit = 9000, .exact = exact});
+                check(t, r,
+                      &(problem){.type = TYPE_Q8_0,
+                                 .n = 33,
+                                 .n_bound = 34,
+                                 .k = 64,
+                                 .m = 500,
+                                 .limit = 9000,
+                                 .exact = exact});
+                check(t, r,
+                      &(problem){.type = TYPE_Q4_K,
+                                 .n = 33,
+                                 .n_bound = 34,
+                                 .k = 256,
+                                 .m = 120,
+                                 .first = 1,
+                                 .view = 117,
+                                 .limit = 9000,
+                                 .exact = exact});
             }
         }
     }
 }
 
 static void test_experts(test *t, rig *r) {
-    static const struct { const char *name; uint32_t n; } sizes[] = {{"few", 5}, {"many", 70}}; /* pairs: 10, 140 */
+    /* pairs: 10, 140 */
+    static const struct {
+        const char *name;
+        uint32_t n;
+    } sizes[] = {{"few", 5}, {"many", 70}};
     for (int software = 0; software < 2; software++)
         for (int size = 0; size < 2; size++) {
             const char *name = sizes[size].name, *kind = software ? "plain" : "device";
@@ -343,28 +500,97 @@ static void test_experts(test *t, rig *r) {
             if (test_case(t, "matmul_id/%s-%s", name, kind) && rig_as(t, r, software)) {
                 for (int exact = 0; exact < 2; exact++)
                     for (int each = 0; each < 2; each++)
-                        check(t, r, &(problem){.type = TYPE_Q4_K, .n = n, .n_bound = n + 1, .k = 256, .m = 21, .n_expert = 6, .n_used = 2,
-                                               .each = each, .exact = exact});
-                check(t, r, &(problem){.type = TYPE_Q5_0, .n = n, .n_bound = n, .k = 96, .m = 70, .n_expert = 300, .n_used = 2});
-                check(t, r, &(problem){.type = TYPE_F16, .n = n, .n_bound = n, .k = 33, .m = 9, .n_expert = 3, .n_used = 2, .exact = true});
-                check(t, r, &(problem){.type = TYPE_F32, .n = n, .n_bound = n, .k = 48, .m = 66, .n_expert = 3, .n_used = 2, .gap = 1,
-                                       .start = 1, .each = true, .exact = true});
+                        check(t, r,
+                              &(problem){.type = TYPE_Q4_K,
+                                         .n = n,
+                                         .n_bound = n + 1,
+                                         .k = 256,
+                                         .m = 21,
+                                         .n_expert = 6,
+                                         .n_used = 2,
+                                         .each = each,
+                                         .exact = exact});
+                check(t, r,
+                      &(problem){.type = TYPE_Q5_0,
+                                 .n = n,
+                                 .n_bound = n,
+                                 .k = 96,
+                                 .m = 70,
+                                 .n_expert = 300,
+                                 .n_used = 2});
+                check(t, r,
+                      &(problem){.type = TYPE_F16,
+                                 .n = n,
+                                 .n_bound = n,
+                                 .k = 33,
+                                 .m = 9,
+                                 .n_expert = 3,
+                                 .n_used = 2,
+                                 .exact = true});
+                check(t, r,
+                      &(problem){.type = TYPE_F32,
+                                 .n = n,
+                                 .n_bound = n,
+                                 .k = 48,
+                                 .m = 66,
+                                 .n_expert = 3,
+                                 .n_used = 2,
+                                 .gap = 1,
+                                 .start = 1,
+                                 .each = true,
+                                 .exact = true});
             }
-            if (test_case(t, "matmul_id/%s-vectors-one-expert-%s", name, kind) && rig_as(t, r, software))
-                check(t, r, &(problem){.type = TYPE_Q8_0, .n = n, .n_bound = n, .k = 32, .m = 5, .n_expert = 4, .n_used = 2, .one = true});
-            if (test_case(t, "matmul_id/%s-vectors-some-experts-%s", name, kind) && rig_as(t, r, software))
-                check(t, r, &(problem){.type = TYPE_Q8_0, .n = n, .n_bound = n, .k = 32, .m = 5, .n_expert = 9, .n_used = 2, .few = true});
-            if (test_case(t, "matmul_id/%s-shards-inside-experts-%s", name, kind) && rig_as(t, r, software))
+            if (test_case(t, "matmul_id/%s-vectors-one-expert-%s", name, kind) &&
+                rig_as(t, r, software))
+                check(t, r,
+                      &(problem){.type = TYPE_Q8_0,
+                                 .n = n,
+                                 .n_bound = n,
+                                 .k = 32,
+                                 .m = 5,
+                                 .n_expert = 4,
+                                 .n_used = 2,
+                                 .one = true});
+            if (test_case(t, "matmul_id/%s-vectors-some-experts-%s", name, kind) &&
+                rig_as(t, r, software))
+                check(t, r,
+                      &(problem){.type = TYPE_Q8_0,
+                                 .n = n,
+                                 .n_bound = n,
+                                 .k = 32,
+                                 .m = 5,
+                                 .n_expert = 9,
+                                 .n_used = 2,
+                                 .few = true});
+            if (test_case(t, "matmul_id/%s-shards-inside-experts-%s", name, kind) &&
+                rig_as(t, r, software))
                 for (int exact = 0; exact < 2; exact++)
-                    check(t, r, &(problem){.type = TYPE_Q8_0, .n = n, .n_bound = n, .k = 64, .m = 75, .n_expert = 6, .n_used = 2,
-                                           .limit = 9000, .exact = exact});
+                    check(t, r,
+                          &(problem){.type = TYPE_Q8_0,
+                                     .n = n,
+                                     .n_bound = n,
+                                     .k = 64,
+                                     .m = 75,
+                                     .n_expert = 6,
+                                     .n_used = 2,
+                                     .limit = 9000,
+                                     .exact = exact});
         }
     for (int i = 0; i < N_WEIGHT_TYPE; i++) {
         const uint32_t block = base_type_block(weight_types[i]);
         if (!test_case(t, "matmul_id/%s", base_type_name(weight_types[i]))) continue;
         for (uint32_t n = 3; n <= 66 && rig_as(t, r, false); n += 63)
-            check(t, r, &(problem){.type = weight_types[i], .n = n, .n_bound = n, .k = block == 1 ? 40 : block == 32 ? 64 : 256, .m = 11,
-                                   .n_expert = 5, .n_used = 2, .exact = (n + (uint32_t)i) % 2});
+            check(t, r,
+                  &(problem){.type = weight_types[i],
+                             .n = n,
+                             .n_bound = n,
+                             .k = block == 1    ? 40
+                                  : block == 32 ? 64
+                                                : 256,
+                             .m = 11,
+                             .n_expert = 5,
+                             .n_used = 2,
+                             .exact = (n + (uint32_t)i) % 2});
     }
 }
 

@@ -19,8 +19,7 @@ const model_device model_devices[MODEL_ALL_COUNT] = {
     [MODEL_HIP] = {"hip", "hip", "", false, false},
 };
 
-/* ---- engines
- * ---------------------------------------------------------------------------------------------- */
+/* ---- engines --------------------------------------------------------------------------------- */
 
 static const char *path_of(test *t, const char *file, char *room, size_t size) {
     if (strcmp(file, "default") != 0) return test_data(t, file);
@@ -40,8 +39,10 @@ beryl_engine *model_load(test *t, const beryl_engine_options *options) {
     if (status == BERYL_NO_DEVICE) {
         test_skip(t, "%s", error.message);
     } else {
-        test_fail(t, __FILE__, __LINE__, "%s on %s: %s: %s", options->model ? options->model : "a source",
-                  options->device ? options->device : "any device", beryl_status_name(status), error.message);
+        test_fail(t, __FILE__, __LINE__, "%s on %s: %s: %s",
+                  options->model ? options->model : "a source",
+                  options->device ? options->device : "any device", beryl_status_name(status),
+                  error.message);
     }
     return NULL;
 }
@@ -77,9 +78,7 @@ beryl_session *model_session(test *t, beryl_engine *engine) {
     return s;
 }
 
-/* ---- references
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- references ------------------------------------------------------------------------------ */
 
 bool model_ref_open(test *t, model_ref *r, const char *file) {
     *r = (model_ref){0};
@@ -101,8 +100,8 @@ void model_ref_close(model_ref *r) {
     base_arena_fini(&r->arena);
 }
 
-static const void *tensor(test *t, model_ref *r, uint32_t index, const char *what,
-                          base_type type, size_t *n) {
+static const void *tensor(test *t, model_ref *r, uint32_t index, const char *what, base_type type,
+                          size_t *n) {
     char name[40];
     snprintf(name, sizeof name, "case.%u.%s", (unsigned)index, what);
     const format_gguf_tensor *found = format_gguf_tensor_find(r->gguf, name);
@@ -134,9 +133,7 @@ bool model_case_get(test *t, model_ref *r, uint32_t index, model_case *c) {
     return true;
 }
 
-/* ---- running
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- running --------------------------------------------------------------------------------- */
 
 beryl_status model_finish(beryl_task *task, beryl_error *error, beryl_result *result) {
     beryl_status status;

@@ -28,19 +28,27 @@ typedef struct model_device {
     const char *device; /* as in beryl_engine_options */
     const char *caps;   /* BERYL_CAPS; "": everything that the device has */
     bool generated;     /* BERYL_KERNELS=generated */
-    bool kept;          /* what was compiled is kept in the process's scratch folder, for engines to come */
+    /* what was compiled is kept in the process's scratch folder, for engines to come */
+    bool kept;
 } model_device;
 
 /* Those from MODEL_DEVICE_COUNT on run generated kernels alone, which take a while to compile. */
 enum { MODEL_REFERENCE, MODEL_WEBGPU, MODEL_MIN, MODEL_DEVICE_COUNT };
-enum { MODEL_HOST = MODEL_DEVICE_COUNT, MODEL_OPENCL, MODEL_GENERATED, MODEL_CUDA, MODEL_HIP, MODEL_ALL_COUNT };
+enum {
+    MODEL_HOST = MODEL_DEVICE_COUNT,
+    MODEL_OPENCL,
+    MODEL_GENERATED,
+    MODEL_CUDA,
+    MODEL_HIP,
+    MODEL_ALL_COUNT
+};
 extern const model_device model_devices[MODEL_ALL_COUNT];
 
 /* An opened and loaded engine. NULL: failed, or skipped where there is no such device. */
 beryl_engine *model_load(test *t, const beryl_engine_options *options);
-/* The same: `file` in tests/data, "default" for the built-in model; options may
- * be NULL; what they leave open is exact precision, no cache folder of the user. NULL: failed, or skipped where
- * there is no such device. */
+/* The same: `file` in tests/data, "default" for the built-in model; options may be NULL; what
+ * they leave open is exact precision, no cache folder of the user. NULL: failed, or skipped
+ * where there is no such device. */
 beryl_engine *model_engine(test *t, const char *file, const model_device *device,
                            const beryl_engine_options *options);
 beryl_session *model_session(test *t, beryl_engine *engine);

@@ -1,4 +1,5 @@
-/* model_make.c - see model_make.h. Letters: d width, H query heads, h kv heads, V vocabulary, f feed-forward width, E experts. */
+/* model_make.c - see model_make.h. Letters: d width, H query heads, h kv heads, V vocabulary, f
+ * feed-forward width, E experts. */
 #include "model_make.h"
 
 #include "gguf_make.h"
@@ -13,27 +14,39 @@ enum { BLOCK_MAX = 256, LAYER_MAX = 4, WINDOW = 4 };
 
 /* The shape of one kind. Types of matrices are taken in turn, as the rows of a matrix allow. */
 typedef struct shape {
-    uint32_t n_layer, d, n_head, n_kv, head_dim, head_dim_swa, f, n_per_layer, shared, n_expert, f_expert;
+    uint32_t n_layer, d, n_head, n_kv, head_dim, head_dim_swa, f, n_per_layer, shared, n_expert,
+        f_expert;
     bool joined, output, raw_values, suppress;
     base_type types[6];
     uint32_t n_type;
 } shape;
 
+/* clang-format off */
 static const shape shapes[MODEL_MAKE_COUNT] = {
-    [MODEL_MAKE_DENSE] = {.n_layer = 2, .d = 8, .n_head = 2, .n_kv = 1, .head_dim = 8, .head_dim_swa = 4, .f = 8,
-                          .raw_values = true, .suppress = true, .types = {TYPE_F32, TYPE_F16, TYPE_BF16}, .n_type = 3},
-    [MODEL_MAKE_SMALL] = {.n_layer = 3, .d = 32, .n_head = 2, .n_kv = 1, .head_dim = 16, .head_dim_swa = 8, .f = 32, .n_per_layer = 4,
-                          .shared = 1, .output = true, .types = {TYPE_Q8_0, TYPE_Q4_0, TYPE_Q4_1, TYPE_Q5_0, TYPE_Q5_1}, .n_type = 5},
-    [MODEL_MAKE_EXPERTS] = {.n_layer = 2, .d = 32, .n_head = 2, .n_kv = 2, .head_dim = 8, .head_dim_swa = 8, .f = 64, .n_expert = 3,
-                            .f_expert = 16, .types = {TYPE_NVFP4, TYPE_IQ4_NL, TYPE_MXFP4}, .n_type = 3},
-    [MODEL_MAKE_BLOCKS] = {.n_layer = 3, .d = 2, .n_head = 8, .n_kv = 1, .head_dim = 32, .head_dim_swa = 32, .f = 256, .joined = true,
-                           .types = {TYPE_Q2_K, TYPE_Q3_K, TYPE_Q4_K, TYPE_Q5_K, TYPE_Q6_K, TYPE_IQ4_XS}, .n_type = 6},
+    [MODEL_MAKE_DENSE] = {.n_layer = 2, .d = 8, .n_head = 2, .n_kv = 1, .head_dim = 8, .head_dim_swa
+     = 4, .f = 8, .raw_values = true, .suppress = true, .types = {TYPE_F32, TYPE_F16, TYPE_BF16},
+     .n_type = 3},
+    [MODEL_MAKE_SMALL] = {.n_layer = 3, .d = 32, .n_head = 2, .n_kv = 1, .head_dim = 16,
+     .head_dim_swa = 8, .f = 32, .n_per_layer = 4, .shared = 1, .output = true, .types = {TYPE_Q8_0,
+     TYPE_Q4_0, TYPE_Q4_1, TYPE_Q5_0, TYPE_Q5_1}, .n_type = 5},
+    [MODEL_MAKE_EXPERTS] = {.n_layer = 2, .d = 32, .n_head = 2, .n_kv = 2, .head_dim = 8,
+     .head_dim_swa = 8, .f = 64, .n_expert = 3, .f_expert = 16, .types = {TYPE_NVFP4, TYPE_IQ4_NL,
+     TYPE_MXFP4}, .n_type = 3},
+    [MODEL_MAKE_BLOCKS] = {.n_layer = 3, .d = 2, .n_head = 8, .n_kv = 1, .head_dim = 32,
+     .head_dim_swa = 32, .f = 256, .joined = true, .types = {TYPE_Q2_K, TYPE_Q3_K, TYPE_Q4_K,
+     TYPE_Q5_K, TYPE_Q6_K, TYPE_IQ4_XS}, .n_type = 6},
 };
+/* clang-format on */
 
-static const char *const characters[] = {"\n", "a", "d", "e", "h", "i", "l", "m", "o", "r", "s", "t", "u", "\xE2\x96\x81", "th", "the",
-                                         "hi", "<0x41>", "<0xC3>", "<0xA9>", "thought\n"};
+static const char *const characters[] = {
+    "\n", "a",   "d",  "e",      "h",      "i",      "l",
+    "m",  "o",   "r",  "s",      "t",      "u",      "\xE2\x96\x81",
+    "th", "the", "hi", "<0x41>", "<0xC3>", "<0xA9>", "thought\n"};
 static const char *const merges[] = {"t h", "th e", "h i"};
-enum { N_CHARACTER = sizeof characters / sizeof *characters, N_TOKEN = TEXT_SPECIAL_COUNT + N_CHARACTER };
+enum {
+    N_CHARACTER = sizeof characters / sizeof *characters,
+    N_TOKEN = TEXT_SPECIAL_COUNT + N_CHARACTER
+};
 
 typedef struct making {
     gguf_make file;
@@ -71,13 +84,12 @@ static void add(making *m, const char *name, base_type type, uint32_t rank, cons
     const size_t size = (size_t)(n / base_type_block(type)) * unit;
     uint8_t *data = malloc(size);
     if (!data) abort();
-    for (size_t at = 0; at < size; at += unit)
-        do
+    for (size_t at = 0; at < size; at += unit) do
             for (uint32_t i = 0; i < unit; i++) data[at + i] = (uint8_t)draw(m);
         while (!is_usual(type, data + at));
     snprintf(full, sizeof full, "%s%s", m->prefix, name);
     static const int ids[] = {
-#define X(id_name, text, id, block, bytes) id,
+#define X(id_name, text, id, ...) id,
         BASE_TYPE_LIST(X)
 #undef X
     };
@@ -108,7 +120,8 @@ static bool is_sliding(const shape *s, uint32_t layer) {
 
 static void add_layer(making *m, uint32_t l) {
     const shape *s = m->s;
-    const uint32_t head = is_sliding(s, l) ? s->head_dim_swa : s->head_dim, q = s->n_head * head, kv = s->n_kv * head;
+    const uint32_t head = is_sliding(s, l) ? s->head_dim_swa : s->head_dim, q = s->n_head * head,
+                   kv = s->n_kv * head;
     const bool owner = l < s->n_layer - s->shared;
     snprintf(m->prefix, sizeof m->prefix, "blk.%u.", l);
     add_vector(m, "attn_norm.weight", s->d);
@@ -117,7 +130,8 @@ static void add_layer(making *m, uint32_t l) {
     } else {
         add_matrix(m, "attn_q.weight", 0, q, s->d);
         if (owner) add_matrix(m, "attn_k.weight", 0, kv, s->d);
-        if (owner && (is_sliding(s, l) || !s->raw_values)) add_matrix(m, "attn_v.weight", 0, kv, s->d);
+        if (owner && (is_sliding(s, l) || !s->raw_values))
+            add_matrix(m, "attn_v.weight", 0, kv, s->d);
     }
     add_matrix(m, "attn_output.weight", 0, s->d, q);
     add_vector(m, "attn_q_norm.weight", head);
@@ -161,7 +175,8 @@ static void add_tensors(making *m) {
     add_matrix(m, "token_embd.weight", 0, N_TOKEN, s->d);
     if (s->output) add_matrix(m, "output.weight", 0, N_TOKEN, s->d);
     add_vector(m, "output_norm.weight", s->d);
-    gguf_make_tensor(&m->file, "rope_freqs.weight", 0, 1, (uint64_t[]){half}, factors, half * sizeof *factors);
+    gguf_make_tensor(&m->file, "rope_freqs.weight", 0, 1, (uint64_t[]){half}, factors,
+                     half * sizeof *factors);
     if (s->n_per_layer) {
         add_matrix(m, "per_layer_token_embd.weight", 0, N_TOKEN, all);
         add_matrix(m, "per_layer_model_proj.weight", 0, all, s->d);
@@ -173,11 +188,23 @@ static void add_tensors(making *m) {
 static void add_keys(making *m, model_make_kind kind) {
     const shape *s = m->s;
     gguf_make *f = &m->file;
-    const struct { const char *key; uint32_t value; } numbers[] = {
-        {"block_count", s->n_layer}, {"context_length", 64}, {"embedding_length", s->d}, {"feed_forward_length", s->f},
-        {"attention.head_count", s->n_head}, {"attention.head_count_kv", s->n_kv}, {"attention.key_length", s->head_dim},
-        {"attention.key_length_swa", s->head_dim_swa}, {"attention.sliding_window", WINDOW}, {"attention.shared_kv_layers", s->shared},
-        {"embedding_length_per_layer_input", s->n_per_layer}, {"expert_count", s->n_expert}, {"expert_used_count", s->n_expert ? 2 : 0},
+    const struct {
+        const char *key;
+        uint32_t value;
+    } numbers[] = {
+        {"block_count", s->n_layer},
+        {"context_length", 64},
+        {"embedding_length", s->d},
+        {"feed_forward_length", s->f},
+        {"attention.head_count", s->n_head},
+        {"attention.head_count_kv", s->n_kv},
+        {"attention.key_length", s->head_dim},
+        {"attention.key_length_swa", s->head_dim_swa},
+        {"attention.sliding_window", WINDOW},
+        {"attention.shared_kv_layers", s->shared},
+        {"embedding_length_per_layer_input", s->n_per_layer},
+        {"expert_count", s->n_expert},
+        {"expert_used_count", s->n_expert ? 2 : 0},
         {"expert_feed_forward_length", s->f_expert},
     };
     uint8_t pattern[LAYER_MAX];
@@ -189,7 +216,8 @@ static void add_keys(making *m, model_make_kind kind) {
         if (numbers[i].value) gguf_make_u32(f, key, numbers[i].value);
     }
     for (uint32_t l = 0; l < s->n_layer; l++) pattern[l] = is_sliding(s, l);
-    gguf_make_array(f, "gemma4.attention.sliding_window_pattern", FORMAT_GGUF_BOOL, s->n_layer, pattern, s->n_layer);
+    gguf_make_array(f, "gemma4.attention.sliding_window_pattern", FORMAT_GGUF_BOOL, s->n_layer,
+                    pattern, s->n_layer);
     gguf_make_f32(f, "gemma4.final_logit_softcapping", 30);
 }
 
@@ -198,8 +226,11 @@ static void add_vocabulary(making *m) {
     const char *tokens[N_TOKEN];
     int32_t types[N_TOKEN];
     for (int i = 0; i < N_TOKEN; i++) {
-        tokens[i] = i < TEXT_SPECIAL_COUNT ? text_special_literal((text_special_name)i) : characters[i - TEXT_SPECIAL_COUNT];
-        types[i] = i < TEXT_SPECIAL_COUNT ? TEXT_KIND_CONTROL : tokens[i][0] == '<' ? TEXT_KIND_BYTE : TEXT_KIND_NORMAL;
+        tokens[i] = i < TEXT_SPECIAL_COUNT ? text_special_literal((text_special_name)i)
+                                           : characters[i - TEXT_SPECIAL_COUNT];
+        types[i] = i < TEXT_SPECIAL_COUNT ? TEXT_KIND_CONTROL
+                   : tokens[i][0] == '<'  ? TEXT_KIND_BYTE
+                                          : TEXT_KIND_NORMAL;
     }
     gguf_make_string(f, "tokenizer.ggml.model", "gemma4");
     gguf_make_strings(f, "tokenizer.ggml.tokens", tokens, N_TOKEN);
@@ -207,7 +238,9 @@ static void add_vocabulary(making *m) {
     gguf_make_array(f, "tokenizer.ggml.token_type", FORMAT_GGUF_I32, N_TOKEN, types, sizeof types);
     gguf_make_u32(f, "tokenizer.ggml.bos_token_id", TEXT_SPECIAL_BOS);
     gguf_make_u32(f, "tokenizer.ggml.eos_token_id", TEXT_SPECIAL_EOS);
-    if (m->s->suppress) gguf_make_array(f, "tokenizer.ggml.suppress_tokens", FORMAT_GGUF_I32, 1, (int32_t[]){TEXT_SPECIAL_IMAGE}, 4);
+    if (m->s->suppress)
+        gguf_make_array(f, "tokenizer.ggml.suppress_tokens", FORMAT_GGUF_I32, 1,
+                        (int32_t[]){TEXT_SPECIAL_IMAGE}, 4);
 }
 
 const char *model_make_name(model_make_kind kind) {

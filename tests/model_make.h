@@ -1,5 +1,6 @@
-/* model_make.h - whole Gemma 4 models of a few KB in memory, so small that the reference device loads one and answers in
- * milliseconds. Their weights are pseudo-random and the same on every machine. Tests only: out of memory aborts.
+/* model_make.h - whole Gemma 4 models of a few KB in memory, so small that the reference device
+ * loads one and answers in milliseconds. Their weights are pseudo-random and the same on every
+ * machine. Tests only: out of memory aborts.
  *
  *     size_t size; uint8_t *file = model_make(MODEL_MAKE_DENSE, &size);   // free(file)
  */
@@ -9,17 +10,18 @@
 #include "beryl.h"
 
 /* name, text, what it has */
-#define MODEL_MAKE_LIST(X)                                                                         \
-    X(DENSE, "dense", "a sliding and a global layer, global values from the keys, suppressed tokens") \
-    X(SMALL, "small", "per-layer embeddings, shared caches, an output matrix, Q8_0 and Q4_0")        \
-    X(EXPERTS, "experts", "experts joined and apart, with scales, in types of 32 and 64")            \
+#define MODEL_MAKE_LIST(X)                                                                    \
+    X(DENSE, "dense",                                                                         \
+      "a sliding and a global layer, global values from the keys, suppressed tokens")         \
+    X(SMALL, "small", "per-layer embeddings, shared caches, an output matrix, Q8_0 and Q4_0") \
+    X(EXPERTS, "experts", "experts joined and apart, with scales, in types of 32 and 64")     \
     X(BLOCKS, "blocks", "every type in blocks of 256, projections joined")
 
 typedef enum model_make_kind {
 #define X(name, text, what) MODEL_MAKE_##name,
     MODEL_MAKE_LIST(X)
 #undef X
-    MODEL_MAKE_COUNT
+        MODEL_MAKE_COUNT
 } model_make_kind;
 
 const char *model_make_name(model_make_kind kind);

@@ -1,5 +1,5 @@
-/* nvfp4_test.c - whole models of NVFP4 with a scale beside each matrix, made here from the fixtures: they answer as the same numbers do
- * that are written out as F32. */
+/* nvfp4_test.c - whole models of NVFP4 with a scale beside each matrix, made here from the
+ * fixtures: they answer as the same numbers do that are written out as F32. */
 #include "gguf_make.h"
 #include "model.h"
 
@@ -11,19 +11,24 @@
 enum { N_TOKEN = 12, N_GREEDY = 5, VOCAB = 400, NAME_MOST = 80 };
 static const int32_t prompt[N_TOKEN] = {2, 17, 130, 9, 255, 31, 77, 300, 12, 199, 42, 64};
 
-typedef struct file { uint8_t *data; size_t size; } file;
-typedef enum contents { NVFP4, WRITTEN_OUT, WRONG_SCALES } contents; /* WRONG_SCALES: two to a matrix */
+typedef struct file {
+    uint8_t *data;
+    size_t size;
+} file;
+/* WRONG_SCALES: two to a matrix */
+typedef enum contents { NVFP4, WRITTEN_OUT, WRONG_SCALES } contents;
 
 static beryl_status file_read(void *user, uint64_t offset, void *to, size_t size) {
     memcpy(to, ((const file *)user)->data + offset, size);
     return BERYL_OK;
 }
 
-/* ---- such a file ------------------------------------------------------------------------------------------------- */
+/* ---- such a file ----------------------------------------------------------------------------- */
 
 enum { N_SCALE = 127 };
 
-static void scales_of(float scales[N_SCALE]) { /* ascending: what code 2, an e2m1 of 1, stands for */
+/* ascending: what code 2, an e2m1 of 1, stands for */
+static void scales_of(float scales[N_SCALE]) {
     for (int i = 0; i < N_SCALE; i++) {
         float y[64];
         base_dequantise(TYPE_NVFP4, (const uint8_t[36]){(uint8_t)i, 0, 0, 0, 2}, y, 64);
@@ -39,7 +44,8 @@ static void quantise(const float *x, float scale, const float scales[N_SCALE], u
         float most = 0;
         for (int i = 0; i < 16; i++) most = fmaxf(most, fabsf(x[i]) / scale);
         for (int step = 64; step; step /= 2)
-            if (block[s] + step < N_SCALE && scales[block[s] + step - 1] * 6 < most) block[s] = (uint8_t)(block[s] + step);
+            if (block[s] + step < N_SCALE && scales[block[s] + step - 1] * 6 < most)
+                block[s] = (uint8_t)(block[s] + step);
         const float unit = scales[block[s]] * scale;
         for (int i = 0; i < 16; i++) {
             uint8_t code = x[i] < 0 ? 8 : 0;
@@ -54,11 +60,14 @@ static bool ends_with(const char *text, const char *end) {
     return n >= m && !strcmp(text + n - m, end);
 }
 
-/* One matrix, or one for each expert. The last expert products have a scale of their own: their matrices do without one. */
-static void add_matrices(gguf_make *m, const format_gguf_tensor *from, const void *data, const char *name, contents kind) {
+/* One matrix, or one for each expert. The last expert products have a scale of their own: their
+ * matrices do without one. */
+static void add_matrices(gguf_make *m, const format_gguf_tensor *from, const void *data,
+                         const char *name, contents kind) {
     const uint64_t n = from->ne[0] * from->ne[1], n_matrix = from->ne[2];
     const bool scaled = !ends_with(name, "ffn_down_exps.weight");
-    float *values = malloc(n * n_matrix * sizeof *values), *scales = calloc(2 * n_matrix, sizeof *scales);
+    float *values = malloc(n * n_matrix * sizeof *values),
+          *scales = calloc(2 * n_matrix, sizeof *scales);
     uint8_t *blocks = malloc(n * n_matrix / 64 * 36);
     float steps[N_SCALE];
     scales_of(steps);
@@ -68,11 +77,13 @@ static void add_matrices(gguf_make *m, const format_gguf_tensor *from, const voi
         float most = 0, *own = values + i * n;
         for (uint64_t e = 0; e < n; e++) most = fmaxf(most, fabsf(own[e]));
         scales[i] = scaled ? most / (6 * 448) : 1;
-        for (uint64_t e = 0; e < n; e += 64) quantise(own + e, scales[i], steps, blocks + (i * n + e) / 64 * 36);
+        for (uint64_t e = 0; e < n; e += 64)
+            quantise(own + e, scales[i], steps, blocks + (i * n + e) / 64 * 36);
         base_dequantise(TYPE_NVFP4, blocks + i * n / 64 * 36, own, n);
         for (uint64_t e = 0; e < n; e++) own[e] *= scales[i];
     }
-    if (kind == WRITTEN_OUT) gguf_make_tensor(m, name, 0, from->n_dim, from->ne, values, n * n_matrix * sizeof *values);
+    if (kind == WRITTEN_OUT)
+        gguf_make_tensor(m, name, 0, from->n_dim, from->ne, values, n * n_matrix * sizeof *values);
     else gguf_make_tensor(m, name, 40, from->n_dim, from->ne, blocks, n * n_matrix / 64 * 36);
     if (kind != WRITTEN_OUT && scaled) {
         char beside[NAME_MOST];
@@ -109,7 +120,8 @@ static file make(test *t, const char *name, contents kind) {
         const format_gguf_tensor *w = format_gguf_tensor_at(g, i);
         const void *data = gguf_tensor_take(g, w, &arena);
         snprintf(text, sizeof text, "%.*s", (int)w->name.size, w->name.data);
-        const bool matrix = w->n_dim > 1 && w->ne[0] % 64 == 0 && !ends_with(text, "ffn_gate_inp.weight");
+        const bool matrix =
+            w->n_dim > 1 && w->ne[0] % 64 == 0 && !ends_with(text, "ffn_gate_inp.weight");
         if (matrix) add_matrices(&m, w, data, text, kind);
         else gguf_make_tensor(&m, text, w->gguf_type, w->n_dim, w->ne, data, (size_t)w->size);
     }
@@ -119,19 +131,24 @@ static file make(test *t, const char *name, contents kind) {
     return made;
 }
 
-/* ---- its answers ---------------------------------------------------------------------------------------------------- */
+/* ---- its answers ----------------------------------------------------------------------------- */
 
-typedef struct answers { float logits[2][N_TOKEN * VOCAB]; model_answer greedy; } answers;
+typedef struct answers {
+    float logits[2][N_TOKEN * VOCAB];
+    model_answer greedy;
+} answers;
 
 /* Logits, all tokens in one run and one by one; then what it says. */
 static bool ask(test *t, file *f, int device, answers *a) {
     const beryl_source source = {.size = f->size, .user = f, .read = file_read};
-    const beryl_engine_options options = {.precision = BERYL_PRECISION_EXACT, .source = &source, .context = 64};
+    const beryl_engine_options options = {
+        .precision = BERYL_PRECISION_EXACT, .source = &source, .context = 64};
     beryl_engine *engine = model_engine(t, NULL, &model_devices[device], &options);
     beryl_session *s = engine ? model_session(t, engine) : NULL;
     bool good = s != NULL;
     for (uint32_t i = 0; good && i < 2; i++)
-        good = model_logits(t, s, prompt, N_TOKEN, 0, i, a->logits[i], VOCAB) && beryl_session_rewind(s, 0, NULL) == BERYL_OK;
+        good = model_logits(t, s, prompt, N_TOKEN, 0, i, a->logits[i], VOCAB) &&
+               beryl_session_rewind(s, 0, NULL) == BERYL_OK;
     good = good && model_generate(t, s, prompt, N_TOKEN, N_GREEDY, NULL, &a->greedy);
     beryl_session_close(s);
     beryl_engine_close(engine);
@@ -144,7 +161,8 @@ static void check_model(test *t, const char *name, int device) {
     if (ask(t, &plain, MODEL_REFERENCE, &want) && ask(t, &packed, device, &got)) {
         const double d = model_distance(want.logits[0], got.logits[0], 2 * N_TOKEN * VOCAB);
         if (!(d <= MODEL_TOLERANCE)) test_fail(t, __FILE__, __LINE__, "logits are off by %g", d);
-        CHECK(t, !memcmp(want.greedy.tokens, got.greedy.tokens, N_GREEDY * sizeof *got.greedy.tokens));
+        CHECK(t,
+              !memcmp(want.greedy.tokens, got.greedy.tokens, N_GREEDY * sizeof *got.greedy.tokens));
     }
     free(plain.data);
     free(packed.data);
@@ -153,7 +171,11 @@ static void check_model(test *t, const char *name, int device) {
 static void check_refused(test *t) {
     file f = make(t, "e2b-q4_0.gguf", WRONG_SCALES);
     const beryl_source source = {.size = f.size, .user = &f, .read = file_read};
-    const beryl_engine_options options = {.size = sizeof options, .source = &source, .device = "dummy", .no_cache = true, .context = 64};
+    const beryl_engine_options options = {.size = sizeof options,
+                                          .source = &source,
+                                          .device = "dummy",
+                                          .no_cache = true,
+                                          .context = 64};
     beryl_engine *engine = NULL;
     beryl_task *task = NULL;
     beryl_error error = {0};
@@ -167,12 +189,16 @@ static void check_refused(test *t) {
 
 void test_nvfp4(test *t);
 void test_nvfp4(test *t) {
-    static const struct { const char *name; int device; } models[] = {
+    static const struct {
+        const char *name;
+        int device;
+    } models[] = {
         {"e2b-q4_0", MODEL_HOST}, {"moe-26b", MODEL_REFERENCE}, {"moe-26b", MODEL_WEBGPU}};
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
         char name[NAME_MOST];
         snprintf(name, sizeof name, "%s.gguf", models[i].name);
-        if (test_case(t, "nvfp4/%s-%s", model_devices[models[i].device].name, models[i].name)) check_model(t, name, models[i].device);
+        if (test_case(t, "nvfp4/%s-%s", model_devices[models[i].device].name, models[i].name))
+            check_model(t, name, models[i].device);
     }
     if (test_case(t, "nvfp4/scales-of-another-shape-are-refused")) check_refused(t);
 }

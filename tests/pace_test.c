@@ -1,4 +1,5 @@
-/* pace_test.c - how runs are cut into submits, and prompts into pieces, on a device that takes its time. */
+/* pace_test.c - how runs are cut into submits, and prompts into pieces, on a device that takes
+ * its time. */
 #include "device/dummy/dummy.h"
 #include "engine/engine.h"
 #include "model.h"
@@ -19,14 +20,20 @@ static void slow_close(slow *s) {
 }
 
 static bool slow_open(test *t, slow *s, uint32_t sessions) {
-    const beryl_engine_options options = {.size = sizeof options, .model = "models/default.gguf", .device = "dummy", .no_cache = true, .context = 4096, .sessions = sessions};
+    const beryl_engine_options options = {.size = sizeof options,
+                                          .model = "models/default.gguf",
+                                          .device = "dummy",
+                                          .no_cache = true,
+                                          .context = 4096,
+                                          .sessions = sessions};
     beryl_error error = {0};
     beryl_task *task = NULL;
     beryl_event event;
     *s = (slow){0};
     beryl_status status = beryl_engine_open(&options, &s->engine, &error);
     if (status == BERYL_OK) status = beryl_engine_load(s->engine, &task, &error);
-    while (status == BERYL_OK && (status = beryl_wait(task, &event)) == BERYL_EVENT) status = BERYL_OK;
+    while (status == BERYL_OK && (status = beryl_wait(task, &event)) == BERYL_EVENT)
+        status = BERYL_OK;
     beryl_task_close(task);
     if (status == BERYL_OK) status = beryl_session_open(s->engine, NULL, &s->session, &error);
     if (status == BERYL_OK) return true;
@@ -35,13 +42,16 @@ static bool slow_open(test *t, slow *s, uint32_t sessions) {
     return false;
 }
 
-static beryl_task *ask(test *t, beryl_session *session, uint32_t n, uint32_t n_answer, uint32_t seed) {
+static beryl_task *ask(test *t, beryl_session *session, uint32_t n, uint32_t n_answer,
+                       uint32_t seed) {
     static int32_t tokens[4096];
     beryl_error error = {0};
     beryl_task *task = NULL;
     for (uint32_t i = 0; i < n; i++) tokens[i] = 300 + (int32_t)((i * 7 + seed) % 3000);
-    const beryl_generate_options options = {.size = sizeof options, .max_tokens = n_answer, .ignore_eos = true, .greedy = true};
-    if (beryl_session_generate(session, tokens, n, &options, &task, &error) != BERYL_OK) test_fail(t, __FILE__, __LINE__, "%s", error.message);
+    const beryl_generate_options options = {
+        .size = sizeof options, .max_tokens = n_answer, .ignore_eos = true, .greedy = true};
+    if (beryl_session_generate(session, tokens, n, &options, &task, &error) != BERYL_OK)
+        test_fail(t, __FILE__, __LINE__, "%s", error.message);
     return task;
 }
 
@@ -55,7 +65,7 @@ static device_dummy_times times_of(const slow *s, uint32_t from) {
     return device_dummy_times_from(s->engine->device, from);
 }
 
-/* ---- on the dummy device ------------------------------------------------------------------------------------------ */
+/* ---- on the dummy device --------------------------------------------------------------------- */
 
 static void test_pieces(test *t, slow *s) {
     /* The time of a run is a + b n, 0.25 s for a full piece: weights are unpacked for each. */
@@ -102,7 +112,8 @@ static void test_fairness(test *t, slow *s) {
     beryl_session *other = NULL;
     beryl_event event;
     CHECK_INT(t, beryl_session_open(s->engine, NULL, &other, NULL), BERYL_OK);
-    CHECK_INT(t, model_finish(ask(t, s->session, PIECE, 1, 1), NULL, NULL), BERYL_OK); /* so that speeds are known */
+    /* so that speeds are known */
+    CHECK_INT(t, model_finish(ask(t, s->session, PIECE, 1, 1), NULL, NULL), BERYL_OK);
     beryl_task *answer = ask(t, s->session, 8, 200, 2);
     while (beryl_wait(answer, &event) == BERYL_EVENT && event.kind != BERYL_EVENT_TOKEN) {}
     device_dummy_slow(s->engine->device, 3e-3, 0); /* four parts */
@@ -117,16 +128,18 @@ static void test_fairness(test *t, slow *s) {
     beryl_session_close(other);
 }
 
-/* ---- by the rules alone -------------------------------------------------------------------------------------------- */
+/* ---- by the rules alone ---------------------------------------------------------------------- */
 
-/* Runs of a plan with pieces of the length that is due, each `a` seconds and `b` a token, of `steps` equal dispatches. */
+/* Runs of a plan with pieces of the length that is due, each `a` seconds and `b` a token, of
+ * `steps` equal dispatches. */
 static double read_prompt(beryl_engine *e, double a, double b, uint32_t steps, uint32_t n_run) {
     double all = 0;
     for (uint32_t r = 0; r < n_run; r++) {
         engine_run run = {.kind = PLAN_PREFILL, .n_token = e->piece_now, .first = true};
         const double seconds = a + b * run.n_token;
         for (uint32_t done = 0; done < steps; run.first = false) {
-            const uint32_t parts = engine_pace_parts(&e->plans[run.kind], run.n_token), most = (steps + parts - 1) / parts;
+            const uint32_t parts = engine_pace_parts(&e->plans[run.kind], run.n_token),
+                           most = (steps + parts - 1) / parts;
             run.part.steps = most < steps - done ? most : steps - done;
             run.part.share = (float)run.part.steps / (float)steps;
             done += run.part.steps;
@@ -165,13 +178,22 @@ static void test_rules(test *t) {
         CHECK(t, each < 1.05 * full); /* one was tried */
     }
     if (test_case(t, "pace/as-many-steps-ahead-as-make-answers-faster")) {
-        static const struct { double step, latency; uint32_t depth; } cases[] = {
-            {1.75e-3, 2.9e-3, 3}, {0.3e-3, 2.9e-3, ENGINE_FLIGHT_MAX}, {1.1e-3, 0.05e-3, ENGINE_FLIGHT_LEAST}, {60e-3, 200e-3, ENGINE_FLIGHT_LEAST}};
+        static const struct {
+            double step, latency;
+            uint32_t depth;
+        } cases[] = {{1.75e-3, 2.9e-3, 3},
+                     {0.3e-3, 2.9e-3, ENGINE_FLIGHT_MAX},
+                     {1.1e-3, 0.05e-3, ENGINE_FLIGHT_MIN},
+                     {60e-3, 200e-3, ENGINE_FLIGHT_MIN}};
         for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-            beryl_engine e = {.device = &somewhere, .depth.depth = ENGINE_FLIGHT_LEAST};
+            beryl_engine e = {.device = &somewhere, .depth.depth = ENGINE_FLIGHT_MIN};
             for (uint32_t n = 0; n < 1000; n++) {
                 const double round = (cases[i].step + cases[i].latency) / e.depth.depth;
-                const engine_run run = {.kind = PLAN_DECODE, .n_token = 1, .first = true, .full = true, .part = {1, 100, true}};
+                const engine_run run = {.kind = PLAN_DECODE,
+                                        .n_token = 1,
+                                        .first = true,
+                                        .full = true,
+                                        .part = {1, 100, true}};
                 engine_pace_done(&e, &run, round > cases[i].step ? round : cases[i].step);
             }
             CHECK_INT(t, e.depth.depth, cases[i].depth);
@@ -180,7 +202,11 @@ static void test_rules(test *t) {
 }
 
 void test_pace(test *t) {
-    static const struct { const char *name; void (*run)(test *t, slow *s); uint32_t sessions; } cases[] = {
+    static const struct {
+        const char *name;
+        void (*run)(test *t, slow *s);
+        uint32_t sessions;
+    } cases[] = {
         {"pace/a-long-prompt-is-read-in-full-pieces", test_pieces, 1},
         {"pace/a-cancelled-prompt-waits-for-no-piece", test_cancel, 1},
         {"pace/answers-go-on-between-the-parts-of-a-piece", test_fairness, 2},

@@ -60,9 +60,11 @@ bool rig_opencl_subgroups(const char *vendor) {
     base_heap heap;
     base_heap_init(&heap, NULL);
     device *d = NULL;
-    const bool lacks = !device_open(&heap, NULL, "opencl", &d, NULL) && !device_caps_of(d)->subgroups;
+    const bool lacks =
+        !device_open(&heap, NULL, "opencl", &d, NULL) && !device_caps_of(d)->subgroups;
     device_close(d);
-    if (lacks) setenv("BERYL_OPENCL", BERYL_TEST_STAND_IN_OPENCL, 1), setenv("STAND_IN_OPENCL", vendor, 1);
+    if (lacks)
+        setenv("BERYL_OPENCL", BERYL_TEST_STAND_IN_OPENCL, 1), setenv("STAND_IN_OPENCL", vendor, 1);
     return lacks;
 }
 
@@ -140,7 +142,7 @@ void *rig_failing_resize(void *user, void *memory, size_t old_size, size_t new_s
     return realloc(memory, new_size);
 }
 
-/* ---- kernels ------------------------------------------------------------------------------------ */
+/* ---- kernels --------------------------------------------------------------------------------- */
 
 /* C runs workgroups whole: lanes are a loop, and workgroup memory is the scratch of a thread. */
 static void host_text(char *text, size_t size, const char *entry, uint32_t n_binding,
@@ -150,49 +152,62 @@ static void host_text(char *text, size_t size, const char *entry, uint32_t n_bin
     for (uint32_t i = 0; i < n_binding; i++)
         at += (size_t)snprintf(list + at, sizeof list - at,
                                "unsigned int *b%u = buffers[%u]; (void)b%u;\n", i, i, i);
-    snprintf(text, size,
-             "#include <stdint.h>\n"
-             "#define EACH_LANE for (uint32_t LANE = 0; LANE < 64; LANE++)\n"
-             "#define AT (GROUP_X * 64u + LANE)\n#define SHARED(type, name, n) type *name = scratch\n"
-             "#define BARRIER\n#define U32 unsigned int\n#define CELLS SHARED(unsigned int, cells, 64)\n#define ADD(p, v) __atomic_fetch_add(p, v, __ATOMIC_RELAXED)\n"
-             "uint32_t %s_scratch_bytes(void) { return 256; }\n"
-             "void %s(void *const *buffers, const uint32_t *params, const uint32_t groups[3],\n"
-             "uint32_t first, uint32_t count, void *scratch) {\n%s"
-             "for (uint32_t g = first; g < first + count; g++) {\n"
-             "uint32_t GROUP_X = g %% groups[0], GROUP_Y = g / groups[0] %% groups[1];\n"
-             "uint32_t GROUP_Z = g / groups[0] / groups[1]; (void)GROUP_Y; (void)GROUP_Z;\n"
-             "%s\n}}\n",
-             entry, entry, list, body);
+    snprintf(
+        text, size,
+        "#include <stdint.h>\n"
+        "#define EACH_LANE for (uint32_t LANE = 0; LANE < 64; LANE++)\n"
+        "#define AT (GROUP_X * 64u + LANE)\n#define SHARED(type, name, n) type *name = scratch\n"
+        "#define BARRIER\n#define U32 unsigned int\n#define CELLS SHARED(unsigned int, cells, "
+        "64)\n#define ADD(p, v) __atomic_fetch_add(p, v, __ATOMIC_RELAXED)\n"
+        "uint32_t %s_scratch_bytes(void) { return 256; }\n"
+        "void %s(void *const *buffers, const uint32_t *params, const uint32_t groups[3],\n"
+        "uint32_t first, uint32_t count, void *scratch) {\n%s"
+        "for (uint32_t g = first; g < first + count; g++) {\n"
+        "uint32_t GROUP_X = g %% groups[0], GROUP_Y = g / groups[0] %% groups[1];\n"
+        "uint32_t GROUP_Z = g / groups[0] / groups[1]; (void)GROUP_Y; (void)GROUP_Z;\n"
+        "%s\n}}\n",
+        entry, entry, list, body);
 }
 
-/* WGSL has no macros: words are put in place here. Where there is ADD, what is written is atomic. */
-static void wgsl_text(char *text, size_t size, const char *entry, uint32_t n_binding, uint32_t n_param,
-                      const char *body) {
+/* WGSL has no macros: words are put in place here. Where there is ADD, what is written is
+ * atomic. */
+static void wgsl_text(char *text, size_t size, const char *entry, uint32_t n_binding,
+                      uint32_t n_param, const char *body) {
     static const struct {
         const char *word, *means;
-    } words[] = {{"AT", "(group.x * 64u + lane)"}, {"LANE", "lane"},     {"GROUP_X", "group.x"},
-                 {"GROUP_Y", "group.y"},           {"GROUP_Z", "group.z"}, {"BARRIER", "workgroupBarrier()"},
-                 {"EACH_LANE", ""},                {"CELLS", ""},          {"U32", "var"},
+    } words[] = {{"AT", "(group.x * 64u + lane)"},
+                 {"LANE", "lane"},
+                 {"GROUP_X", "group.x"},
+                 {"GROUP_Y", "group.y"},
+                 {"GROUP_Z", "group.z"},
+                 {"BARRIER", "workgroupBarrier()"},
+                 {"EACH_LANE", ""},
+                 {"CELLS", ""},
+                 {"U32", "var"},
                  {"ADD", "atomicAdd"}};
     const char *last = strstr(body, "ADD(") ? "atomic<u32>" : "u32";
     size_t at = 0;
     for (uint32_t i = 0; i < n_binding; i++)
-        at += (size_t)snprintf(text + at, size - at,
-                               "@group(0) @binding(%u) var<storage, %s> b%u: array<%s>;\n", i,
-                               i + 1 < n_binding ? "read" : "read_write", i, i + 1 < n_binding ? "u32" : last);
+        at += (size_t)snprintf(
+            text + at, size - at, "@group(0) @binding(%u) var<storage, %s> b%u: array<%s>;\n", i,
+            i + 1 < n_binding ? "read" : "read_write", i, i + 1 < n_binding ? "u32" : last);
     if (n_param)
-        at += (size_t)snprintf(text + at, size - at,
-                               "@group(1) @binding(0) var<uniform> all_params: array<vec4<u32>, %u>;\n",
-                               (n_param + 3) / 4);
-    at += (size_t)snprintf(text + at, size - at,
-                           "var<workgroup> cells: array<u32, 64>;\n@compute @workgroup_size(64) fn %s(\n"
-                           "@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {\n",
-                           entry);
+        at += (size_t)snprintf(
+            text + at, size - at,
+            "@group(1) @binding(0) var<uniform> all_params: array<vec4<u32>, %u>;\n",
+            (n_param + 3) / 4);
+    at += (size_t)snprintf(
+        text + at, size - at,
+        "var<workgroup> cells: array<u32, 64>;\n@compute @workgroup_size(64) fn %s(\n"
+        "@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {\n",
+        entry);
     for (uint32_t i = 0; i < n_param; i++)
-        at += (size_t)snprintf(text + at, size - at, "%sall_params[%u].%c%s", i ? ", " : "let params = array(", i / 4,
-                               "xyzw"[i % 4], i + 1 < n_param ? "" : ");\n");
+        at += (size_t)snprintf(text + at, size - at, "%sall_params[%u].%c%s",
+                               i ? ", " : "let params = array(", i / 4, "xyzw"[i % 4],
+                               i + 1 < n_param ? "" : ");\n");
     while (*body) {
-        size_t n = strspn(body, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789abcdefghijklmnopqrstuvwxyz"), k = 0;
+        size_t n = strspn(body, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789abcdefghijklmnopqrstuvwxyz"),
+               k = 0;
         const size_t n_word = sizeof words / sizeof *words;
         while (k < n_word && (strlen(words[k].word) != n || memcmp(words[k].word, body, n))) k++;
         if (k < n_word) at += (size_t)snprintf(text + at, size - at, "%s", words[k].means);
@@ -208,37 +223,46 @@ const char *rig_text(device_language language, const char *entry, uint32_t n_bin
     char list[DEVICE_BINDING_MAX * 40] = "", begins[DEVICE_BINDING_MAX * 64] = "";
     size_t at = 0;
     const bool opencl = language == DEVICE_OPENCL_C;
-    if (language == DEVICE_WGSL) return wgsl_text(text, sizeof text, entry, n_binding, n_param, body), text;
+    if (language == DEVICE_WGSL)
+        return wgsl_text(text, sizeof text, entry, n_binding, n_param, body), text;
     if (language == DEVICE_C) return host_text(text, sizeof text, entry, n_binding, body), text;
     for (uint32_t i = 0; i < n_binding; i++)
-        at += (size_t)snprintf(list + at, sizeof list - at, opencl ? "%s__global char *a%u, ulong begin%u" : "%sunsigned int *b%u", i ? ", " : "", i, i);
+        at +=
+            (size_t)snprintf(list + at, sizeof list - at,
+                             opencl ? "%s__global char *a%u, ulong begin%u" : "%sunsigned int *b%u",
+                             i ? ", " : "", i, i);
     at = 0;
     for (uint32_t i = 0; opencl && i < n_binding; i++)
-        at += (size_t)snprintf(begins + at, sizeof begins - at, "__global uint *b%u = (__global uint *)(a%u + begin%u);\n", i, i, i);
+        at += (size_t)snprintf(begins + at, sizeof begins - at,
+                               "__global uint *b%u = (__global uint *)(a%u + begin%u);\n", i, i, i);
     if (opencl)
-        snprintf(text, sizeof text,
-                 "#define AT ((uint)get_global_id(0))\n#define LANE ((uint)get_local_id(0))\n"
-                 "#define GROUP_X ((uint)get_group_id(0))\n#define GROUP_Y ((uint)get_group_id(1))\n"
-                 "#define GROUP_Z ((uint)get_group_id(2))\n#define SHARED(type, name, n) __local type name[n]\n"
-                 "#define EACH_LANE\n#define U32 uint\n#define CELLS SHARED(uint, cells, 64)\n"
-                 "#define BARRIER barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE)\n"
-                 "#define ADD(p, v) atomic_add(p, v)\n"
-                 "__kernel void %s(%s, __constant const uint *all_params, uint params_at) {\n"
-                 "__constant const uint *params = all_params + params_at; (void)params;\n"
-                 "%s%s\n}\n",
-                 entry, list, begins, body);
+        snprintf(
+            text, sizeof text,
+            "#define AT ((uint)get_global_id(0))\n#define LANE ((uint)get_local_id(0))\n"
+            "#define GROUP_X ((uint)get_group_id(0))\n#define GROUP_Y ((uint)get_group_id(1))\n"
+            "#define GROUP_Z ((uint)get_group_id(2))\n#define SHARED(type, name, n) __local type "
+            "name[n]\n"
+            "#define EACH_LANE\n#define U32 uint\n#define CELLS SHARED(uint, cells, 64)\n"
+            "#define BARRIER barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE)\n"
+            "#define ADD(p, v) atomic_add(p, v)\n"
+            "__kernel void %s(%s, __constant const uint *all_params, uint params_at) {\n"
+            "__constant const uint *params = all_params + params_at; (void)params;\n"
+            "%s%s\n}\n",
+            entry, list, begins, body);
     else
-        snprintf(text, sizeof text,
-                 "#define AT (blockIdx.x * blockDim.x + threadIdx.x)\n#define LANE threadIdx.x\n"
-                 "#define GROUP_X blockIdx.x\n#define GROUP_Y blockIdx.y\n"
-                 "#define GROUP_Z blockIdx.z\n#define SHARED(type, name, n) __shared__ type name[n]\n"
-                 "#define EACH_LANE\n#define U32 unsigned int\n#define CELLS SHARED(unsigned int, cells, 64)\n"
-                 "#define BARRIER __syncthreads()\n#define ADD(p, v) atomicAdd(p, v)\n"
-                 "struct params_t { unsigned int word[%u]; };\n"
-                 "extern \"C\" __global__ void %s(%s%s) {\n"
-                 "%s\n%s\n}\n",
-                 n_param ? n_param : 1, entry, list, n_param ? ", const params_t params_" : "",
-                 n_param ? "const unsigned int *params = params_.word;" : "", body);
+        snprintf(
+            text, sizeof text,
+            "#define AT (blockIdx.x * blockDim.x + threadIdx.x)\n#define LANE threadIdx.x\n"
+            "#define GROUP_X blockIdx.x\n#define GROUP_Y blockIdx.y\n"
+            "#define GROUP_Z blockIdx.z\n#define SHARED(type, name, n) __shared__ type name[n]\n"
+            "#define EACH_LANE\n#define U32 unsigned int\n#define CELLS SHARED(unsigned int, "
+            "cells, 64)\n"
+            "#define BARRIER __syncthreads()\n#define ADD(p, v) atomicAdd(p, v)\n"
+            "struct params_t { unsigned int word[%u]; };\n"
+            "extern \"C\" __global__ void %s(%s%s) {\n"
+            "%s\n%s\n}\n",
+            n_param ? n_param : 1, entry, list, n_param ? ", const params_t params_" : "",
+            n_param ? "const unsigned int *params = params_.word;" : "", body);
     return text;
 }
 
@@ -246,7 +270,8 @@ rig_process rig_process_now(void) {
     rig_process p = {0};
     unsigned long pages = 0;
     FILE *file = fopen("/proc/self/statm", "r");
-    if (file && fscanf(file, "%*u %lu", &pages) == 1) p.bytes = (uint64_t)pages * (uint64_t)sysconf(_SC_PAGESIZE);
+    if (file && fscanf(file, "%*u %lu", &pages) == 1)
+        p.bytes = (uint64_t)pages * (uint64_t)sysconf(_SC_PAGESIZE);
     if (file) fclose(file);
     file = fopen("/proc/self/maps", "r");
     for (int c; file && (c = getc(file)) != EOF;) p.maps += c == '\n';
@@ -257,21 +282,25 @@ rig_process rig_process_now(void) {
     return p;
 }
 
-enum { THOUSAND = 1000, WARM = 200, BYTES_KEPT = 12 << 10 }; /* of each program at most: allocators keep some, wgpu-native 1 KB */
+/* of each program at most: allocators keep some, wgpu-native 1 KB */
+enum { THOUSAND = 1000, WARM = 200, BYTES_KEPT = 12 << 10 };
 #ifdef __SANITIZE_ADDRESS__
-static const bool counts_bytes = false; /* what was freed is kept from use, and leaks are found another way */
+/* what was freed is kept from use, and leaks are found another way */
+static const bool counts_bytes = false;
 #else
 static const bool counts_bytes = true;
 #endif
 
-void rig_thousand(test *t, rig *r, device_program_desc (*describe)(void *user, uint32_t i), void *user) {
+void rig_thousand(test *t, rig *r, device_program_desc (*describe)(void *user, uint32_t i),
+                  void *user) {
     device_program stale = {0};
     rig_process before = {0};
     for (uint32_t i = 0; i < THOUSAND && !test_failed(t); i++) {
         const device_program_desc desc = describe(user, i);
         device_program program;
         CHECK_INT(t, device_program_make(r->d, &desc, &program, &r->error), BERYL_OK);
-        if (i % 4) CHECK_INT(t, rig_compiled(r, program), BERYL_OK); /* else it is dropped while it waits */
+        /* else it is dropped while it waits */
+        if (i % 4) CHECK_INT(t, rig_compiled(r, program), BERYL_OK);
         if (i == 0) stale = program;
         device_program_drop(r->d, program);
         if (i == WARM - 1) before = rig_process_now();
@@ -281,11 +310,17 @@ void rig_thousand(test *t, rig *r, device_program_desc (*describe)(void *user, u
     device_stats stats;
     device_stats_of(r->d, &stats);
     CHECK_INT(t, stats.programs, 0);
-    if (getenv("BERYL_TEST_ROUNDS")) printf("  %s: %lld KB, %d files, %d mappings more after %d programs\n", device_caps_of(r->d)->backend, (long long)(after.bytes - before.bytes) / 1024,
-                    (int)(after.files - before.files), (int)(after.maps - before.maps), THOUSAND - WARM);
-    if (after.files > before.files) test_fail(t, __FILE__, __LINE__, "%u files are open, and %u were", after.files, before.files);
+    if (getenv("BERYL_TEST_ROUNDS"))
+        printf("  %s: %lld KB, %d files, %d mappings more after %d programs\n",
+               device_caps_of(r->d)->backend, (long long)(after.bytes - before.bytes) / 1024,
+               (int)(after.files - before.files), (int)(after.maps - before.maps), THOUSAND - WARM);
+    if (after.files > before.files)
+        test_fail(t, __FILE__, __LINE__, "%u files are open, and %u were", after.files,
+                  before.files);
     /* Compilers inside the process keep arenas and code of their own for their threads. */
-    if (after.maps > before.maps + 64) test_fail(t, __FILE__, __LINE__, "%u mappings, and %u were", after.maps, before.maps);
+    if (after.maps > before.maps + 64)
+        test_fail(t, __FILE__, __LINE__, "%u mappings, and %u were", after.maps, before.maps);
     if (counts_bytes && after.bytes > before.bytes + BYTES_KEPT * (THOUSAND - WARM))
-        test_fail(t, __FILE__, __LINE__, "%llu KB, and %llu were", (unsigned long long)after.bytes >> 10, (unsigned long long)before.bytes >> 10);
+        test_fail(t, __FILE__, __LINE__, "%llu KB, and %llu were",
+                  (unsigned long long)after.bytes >> 10, (unsigned long long)before.bytes >> 10);
 }

@@ -6,7 +6,7 @@
 #include "test.h"
 
 #include "device/device.h"
-#include "graph/exec.h"
+#include "plan/exec.h"
 
 typedef struct rig {
     base_heap heap;
@@ -34,10 +34,11 @@ device_command rig_copy(device_buffer from, uint64_t from_offset, device_buffer 
 device_command rig_range(device_command_kind kind, device_buffer buffer, uint64_t offset,
                          uint64_t size);
 
-/* One kernel in any of the languages: `body` sees b0 ... (u32 arrays, the last one to write to), params[], and the
- * words AT (x of the invocation), LANE, GROUP_X .. GROUP_Z, BARRIER, CELLS; before it uses cells[64] of workgroup
- * memory, U32 for a variable's type, ADD(&b0[i], n), and EACH_LANE before whatever lanes do between barriers.
- * Conditions have braces. Good until the next call. */
+/* One kernel in any of the languages: `body` sees b0 ... (u32 arrays, the last one to write to),
+ * params[], and the words AT (x of the invocation), LANE, GROUP_X .. GROUP_Z, BARRIER, CELLS;
+ * before it uses cells[64] of workgroup memory, U32 for a variable's type, ADD(&b0[i], n), and
+ * EACH_LANE before whatever lanes do between barriers. Conditions have braces. Good until the
+ * next call. */
 const char *rig_text(device_language language, const char *entry, uint32_t n_binding,
                      uint32_t n_param, const char *body);
 
@@ -47,9 +48,10 @@ typedef struct rig_process {
     uint32_t files, maps;
 } rig_process;
 rig_process rig_process_now(void);
-/* Makes and drops 1,000 programs, the i-th of which `desc` describes (its text may be used again for the next); three of four
- * when they are compiled, one while it waits. Checks that nothing stays (BERYL_TEST_ROUNDS: says what): not in the device,
- * and from the 200th on no file, mapping, or memory in the process beyond what allocators keep. */
+/* Makes and drops 1,000 programs, the i-th of which `desc` describes (its text may be used again
+ * for the next); three of four when they are compiled, one while it waits. Checks that nothing
+ * stays (BERYL_TEST_ROUNDS: says what): not in the device, and from the 200th on no file,
+ * mapping, or memory in the process beyond what allocators keep. */
 void rig_thousand(test *t, rig *r, device_program_desc (*desc)(void *user, uint32_t i), void *user);
 
 /* An allocator that fails after `left` calls. */

@@ -9,8 +9,14 @@
 #include <math.h>
 #include <stdlib.h>
 
-void sides_weight_add(sides_weights *w, base_type type, uint32_t group, uint32_t rank, uint32_t a, uint32_t b, uint32_t c) {
-    const uint64_t rows = rank == 1 ? 1 : rank == 2 ? a : (uint64_t)a * b, k = rank == 1 ? a : rank == 2 ? b : c;
+void sides_weight_add(sides_weights *w, base_type type, uint32_t group, uint32_t rank, uint32_t a,
+                      uint32_t b, uint32_t c) {
+    const uint64_t rows = rank == 1   ? 1
+                          : rank == 2 ? a
+                                      : (uint64_t)a * b,
+                   k = rank == 1   ? a
+                       : rank == 2 ? b
+                                   : c;
     const uint64_t size = base_type_row_bytes(type, k) * rows;
     w->bytes = realloc(w->bytes, (size_t)(w->size + size));
     blocks_fill(type, size, w->bytes + w->size, w->n + 9);
@@ -29,7 +35,8 @@ void side_output(side *s, graph_value v) {
 
 uint32_t side_live_nodes(const side *s, base_op op) {
     uint32_t n = 0;
-    for (size_t i = 0; i < s->g->nodes.count; i++) n += !s->g->nodes.data[i].dead && (op == OP_COUNT || s->g->nodes.data[i].op == op);
+    for (size_t i = 0; i < s->g->nodes.count; i++)
+        n += !s->g->nodes.data[i].dead && (op == OP_COUNT || s->g->nodes.data[i].op == op);
     return n;
 }
 
@@ -40,14 +47,17 @@ static uint32_t numbers(const side *s, graph_value v, uint32_t n) {
     return n;
 }
 
-static beryl_status side_open(side *s, base_heap *heap, device *d, const sides *what, const beryl_source *source, bool exact, beryl_error *error) {
+static beryl_status side_open(side *s, base_heap *heap, device *d, const sides *what,
+                              const beryl_source *source, bool exact, beryl_error *error) {
     const sides_weights *w = what->weights;
-    const graph_exec_options options = {.exact = exact, .unfused = true, .draws = interpreter_drawn(d)};
+    const graph_exec_options options = {
+        .exact = exact, .unfused = true, .draws = interpreter_drawn(d)};
     uint32_t index[SIDES_WEIGHTS];
     graph_value values[SIDES_WEIGHTS];
     beryl_status status = store_init(&s->store, heap, d, source, 1, error);
     for (uint32_t i = 0; i < w->n; i++)
-        index[i] = store_add_weight(&s->store, "w", w->each[i].type, w->each[i].rank, w->each[i].dim, w->each[i].group, 0, w->each[i].at, false);
+        index[i] = store_add_weight(&s->store, "w", w->each[i].type, w->each[i].rank,
+                                    w->each[i].dim, w->each[i].group, 0, w->each[i].at, false);
     if (status == BERYL_OK) status = store_layout(&s->store, 0, error);
     if (status == BERYL_OK) status = store_make(&s->store, error);
     while (status == BERYL_OK && (status = store_upload_step(&s->store, error)) != BERYL_OK)
@@ -73,7 +83,8 @@ static beryl_status side_run(side *s, uint32_t n, const float **data, beryl_erro
         float *to = graph_exec_input(s->exec, s->in[i]);
         for (uint32_t k = 0; k < numbers(s, s->in[i], n); k++) to[k] = 2 * blocks_unit(&seed);
     }
-    beryl_status status = graph_exec_submit(s->exec, (uint32_t[]){0, n}, s->out, s->n_out, &ticket, error);
+    beryl_status status =
+        graph_exec_submit(s->exec, (uint32_t[]){0, n}, s->out, s->n_out, &ticket, error);
     if (status == BERYL_OK && s->store.device) status = device_wait(s->store.device, ticket, error);
     for (uint32_t i = 0; status == BERYL_OK && i < s->n_out; i++)
         status = graph_exec_fetched(s->exec, ticket, i, (const void **)(uintptr_t)&data[i], error);
@@ -81,12 +92,15 @@ static beryl_status side_run(side *s, uint32_t n, const float **data, beryl_erro
 }
 
 void sides_run(test *t, base_heap *heap, device *d, const sides *what) {
-    const beryl_source source = base_source_of_memory(what->weights->bytes, (size_t)what->weights->size);
+    const beryl_source source =
+        base_source_of_memory(what->weights->bytes, (size_t)what->weights->size);
     side a = {0}, b = {0};
     const float *want[SIDES_VALUES], *got[SIDES_VALUES];
     beryl_error error = {0};
-    if (side_open(&a, heap, NULL, what, &source, true, &error) || side_run(&a, what->n, want, &error) ||
-        side_open(&b, heap, d, what, &source, what->exact, &error) || side_run(&b, what->n, got, &error)) {
+    if (side_open(&a, heap, NULL, what, &source, true, &error) ||
+        side_run(&a, what->n, want, &error) ||
+        side_open(&b, heap, d, what, &source, what->exact, &error) ||
+        side_run(&b, what->n, got, &error)) {
         test_fail(t, __FILE__, __LINE__, "%s", error.message);
     } else {
         if (what->check) what->check(t, &b, what->problem);
@@ -97,7 +111,8 @@ void sides_run(test *t, base_heap *heap, device *d, const sides *what) {
                 size += (double)want[o][i] * want[o][i];
             }
             if (!(difference <= what->within * what->within * size))
-                test_fail(t, __FILE__, __LINE__, "result %u is off by %g of its size", o, sqrt(difference / size));
+                test_fail(t, __FILE__, __LINE__, "result %u is off by %g of its size", o,
+                          sqrt(difference / size));
         }
     }
     side_close(&a);

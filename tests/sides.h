@@ -1,24 +1,29 @@
-/* sides.h - one graph on two sides: as it is on the reference functions, and joined by the pass on a device. Both read the same
- * weights and are given the same inputs. */
+/* sides.h - one graph on two sides: as it is on the reference functions, and joined by the pass
+ * on a device. Both read the same weights and are given the same inputs. */
 #ifndef TESTS_SIDES_H
 #define TESTS_SIDES_H
 
 #include "test.h"
 
-#include "graph/exec.h"
-#include "graph/pass.h"
+#include "plan/exec.h"
+#include "plan/pass.h"
 
 enum { SIDES_WEIGHTS = 16, SIDES_VALUES = 8 };
 
 typedef struct sides_weights { /* all zero: none yet */
-    unsigned char *bytes; /* owned: free */
+    unsigned char *bytes;      /* owned: free */
     uint64_t size;
     uint32_t n;
-    struct sides_weight { uint64_t at; base_type type; uint32_t group, rank, dim[3]; } each[SIDES_WEIGHTS];
+    struct sides_weight {
+        uint64_t at;
+        base_type type;
+        uint32_t group, rank, dim[3];
+    } each[SIDES_WEIGHTS];
 } sides_weights;
 
 /* Bits drawn at random; group: as in the store. */
-void sides_weight_add(sides_weights *w, base_type type, uint32_t group, uint32_t rank, uint32_t a, uint32_t b, uint32_t c);
+void sides_weight_add(sides_weights *w, base_type type, uint32_t group, uint32_t rank, uint32_t a,
+                      uint32_t b, uint32_t c);
 
 typedef struct side {
     graph *g;
@@ -38,7 +43,7 @@ typedef struct sides {
     void (*build)(side *s, const graph_value *weights, const void *problem);
     void (*check)(test *t, side *joined, const void *problem); /* NULL: numbers alone */
     const void *problem;
-    uint32_t n;    /* of the extent, the graph's first */
+    uint32_t n; /* of the extent, the graph's first */
     bool exact;
     double within; /* a result's root of summed squares may be off by this part of itself */
 } sides;

@@ -8,12 +8,17 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 typedef struct test test;
 
 /* True if the case is wanted; then run its body. Ends the case before it. printf-style name. */
 bool test_case(test *t, const char *name, ...) __attribute__((format(printf, 2, 3)));
-void test_fail(test *t, const char *file, int line, const char *message, ...) __attribute__((format(printf, 4, 5)));
+/* Is case i run in this form? Each case runs in one of `one_of` forms, neighbours in others, so
+ * that few cases of a kind meet all forms; BERYL_TEST_ALL (make test-all): in all. */
+bool test_drawn(size_t i, size_t form, uint32_t one_of);
+void test_fail(test *t, const char *file, int line, const char *message, ...)
+    __attribute__((format(printf, 4, 5)));
 void test_skip(test *t, const char *why, ...) __attribute__((format(printf, 2, 3)));
 bool test_failed(const test *t); /* the running case has failed */
 /* tests/data/NAME; borrowed until the next call. */
@@ -21,25 +26,27 @@ const char *test_data(test *t, const char *name);
 /* A scratch folder of this run, removed at its end. */
 const char *test_scratch(test *t);
 
-#define CHECK(t, condition)                                                                        \
+#define CHECK(t, condition) \
     ((condition) ? (void)0 : test_fail(t, __FILE__, __LINE__, "%s", #condition))
 /* Integers of any kind, printed as long long. */
-#define CHECK_INT(t, got, want)                                                                    \
-    do {                                                                                           \
-        long long got_ = (long long)(got), want_ = (long long)(want);                              \
-        if (got_ != want_) test_fail(t, __FILE__, __LINE__, "%s is %lld, not %lld", #got, got_, want_); \
+#define CHECK_INT(t, got, want)                                                          \
+    do {                                                                                 \
+        long long got_ = (long long)(got), want_ = (long long)(want);                    \
+        if (got_ != want_)                                                               \
+            test_fail(t, __FILE__, __LINE__, "%s is %lld, not %lld", #got, got_, want_); \
     } while (0)
-#define CHECK_NEAR(t, got, want, tolerance)                                                        \
-    do {                                                                                           \
-        double got_ = (double)(got), want_ = (double)(want);                                       \
-        if (!(got_ - want_ <= (tolerance) && want_ - got_ <= (tolerance)))                         \
-            test_fail(t, __FILE__, __LINE__, "%s is %.9g, not %.9g", #got, got_, want_);           \
+#define CHECK_NEAR(t, got, want, tolerance)                                              \
+    do {                                                                                 \
+        double got_ = (double)(got), want_ = (double)(want);                             \
+        if (!(got_ - want_ <= (tolerance) && want_ - got_ <= (tolerance)))               \
+            test_fail(t, __FILE__, __LINE__, "%s is %.9g, not %.9g", #got, got_, want_); \
     } while (0)
-#define CHECK_TEXT(t, got, want)                                                                   \
-    do {                                                                                           \
-        const char *got_ = (got), *want_ = (want);                                                 \
-        if (!got_ || __builtin_strcmp(got_, want_))                                                \
-            test_fail(t, __FILE__, __LINE__, "%s is \"%s\", not \"%s\"", #got, got_ ? got_ : "(null)", want_); \
+#define CHECK_TEXT(t, got, want)                                               \
+    do {                                                                       \
+        const char *got_ = (got), *want_ = (want);                             \
+        if (!got_ || __builtin_strcmp(got_, want_))                            \
+            test_fail(t, __FILE__, __LINE__, "%s is \"%s\", not \"%s\"", #got, \
+                      got_ ? got_ : "(null)", want_);                          \
     } while (0)
 
 #endif

@@ -71,7 +71,7 @@ void text_make_close(text_make *m) {
     base_arena_fini(&m->arena);
 }
 
-/* ---- tiny -------------------------------------------------------------------------------- */
+/* ---- tiny ------------------------------------------------------------------------------------ */
 
 static const char *const extra_tokens[] = {
     "\xE2\x96\x81", "\xC3\xA9", "\xE4\xBD\xA0", "th",   "the",  "\xE2\x96\x81the",          "in",
@@ -137,7 +137,7 @@ bool text_make_tiny(test *t, text_make *m) {
     return false;
 }
 
-/* ---- memory ------------------------------------------------------------------------------ */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 static void *limited_resize(void *user, void *memory, size_t old_size, size_t new_size) {
     text_make_limit *limit = user;

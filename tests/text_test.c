@@ -44,7 +44,7 @@ static void check_ids(test *t, const text_make *m, base_view text, text_special_
     text_ids_fini(m->tok, &ids);
 }
 
-/* ---- the real vocabulary ----------------------------------------------------------------- */
+/* ---- the real vocabulary --------------------------------------------------------------------- */
 
 /* GEMMA4's tokenizer vectors: those that public test suites generated with HF tokenizers. */
 static const struct {
@@ -171,7 +171,7 @@ static void test_real(test *t) {
     }
 }
 
-/* ---- one megabyte of anything ------------------------------------------------------------ */
+/* ---- one megabyte of anything ---------------------------------------------------------------- */
 
 enum { MEGABYTE = 1 << 20 };
 
@@ -254,7 +254,7 @@ static void test_megabytes(test *t) {
     if (is_open) text_make_close(&m);
 }
 
-/* ---- awkward texts ----------------------------------------------------------------------- */
+/* ---- awkward texts --------------------------------------------------------------------------- */
 
 /* The definition, in n²: merge the leftmost of the best pairs until there is none. */
 static size_t encode_slowly(const text_vocab_desc *d, base_view text, base_view *pieces) {
@@ -436,7 +436,7 @@ static void test_segments(test *t, const text_make *m) {
     }
 }
 
-/* ---- streaming --------------------------------------------------------------------------- */
+/* ---- streaming ------------------------------------------------------------------------------- */
 
 static void test_stream(test *t, const text_make *m) {
     static const struct {
@@ -493,7 +493,7 @@ static void test_stream(test *t, const text_make *m) {
     }
 }
 
-/* ---- hostile vocabularies ---------------------------------------------------------------- */
+/* ---- hostile vocabularies -------------------------------------------------------------------- */
 
 static void test_refusals(test *t) {
     static const int32_t bad_type[] = {1, 77, 1}, byte_type[] = {1, 6, 1}, long_type[] = {3, 1, 1};

@@ -1,5 +1,6 @@
-/* threads_test.c - engines in several threads at once, and cancelling from outside. A race shows where ThreadSanitizer looks
- * on (`make tsan`); without it, by other answers than one thread alone gets. */
+/* threads_test.c - engines in several threads at once, and cancelling from outside. A race shows
+ * where ThreadSanitizer looks on (`make tsan`); without it, by other answers than one thread
+ * alone gets. */
 #define _POSIX_C_SOURCE 200809L
 #include "base/file.h"
 #include "base/thread.h"
@@ -15,7 +16,7 @@
 
 enum { THREAD_MAX = 6, SESSIONS = 2, TOKENS_MAX = 12 };
 
-/* ---- a whole life of an engine ------------------------------------------------------------------------------------ */
+/* ---- a whole life of an engine --------------------------------------------------------------- */
 
 typedef struct life { /* what one thread does, and what came of it */
     model_make_kind kind;
@@ -39,7 +40,8 @@ static beryl_status finish_all(life *l, beryl_task *tasks[SESSIONS]) {
             const beryl_status status = beryl_wait(tasks[i], &event);
             if (status == BERYL_EVENT) {
                 left++;
-                if (event.kind == BERYL_EVENT_TOKEN && event.token >= 0 && l->n_token[i] < TOKENS_MAX)
+                if (event.kind == BERYL_EVENT_TOKEN && event.token >= 0 &&
+                    l->n_token[i] < TOKENS_MAX)
                     l->tokens[i][l->n_token[i]++] = event.token;
                 continue;
             }
@@ -66,14 +68,17 @@ static beryl_status save_and_restore(life *l, beryl_session *from, beryl_session
 /* Both sessions answer at once, one continues as the other, both answer again. */
 static beryl_status talk(life *l, beryl_session *sessions[SESSIONS]) {
     static const int32_t prompts[SESSIONS][5] = {{2, 30, 31, 28, 32}, {2, 40, 33, 29, 26}};
-    const beryl_generate_options options = {.size = sizeof options, .seed = 7, .max_tokens = TOKENS_MAX / 2, .ignore_eos = true};
+    const beryl_generate_options options = {
+        .size = sizeof options, .seed = 7, .max_tokens = TOKENS_MAX / 2, .ignore_eos = true};
     beryl_task *tasks[SESSIONS] = {NULL};
     beryl_status status = BERYL_OK;
-    for (int i = 0; i < SESSIONS && !status; i++) status = beryl_session_generate(sessions[i], prompts[i], 5, &options, &tasks[i], &l->error);
+    for (int i = 0; i < SESSIONS && !status; i++)
+        status = beryl_session_generate(sessions[i], prompts[i], 5, &options, &tasks[i], &l->error);
     const beryl_status first = finish_all(l, tasks);
     if (!status) status = first;
     if (!status) status = save_and_restore(l, sessions[0], sessions[1]);
-    for (int i = 0; i < SESSIONS && !status; i++) status = beryl_session_generate(sessions[i], prompts[i], 5, &options, &tasks[i], &l->error);
+    for (int i = 0; i < SESSIONS && !status; i++)
+        status = beryl_session_generate(sessions[i], prompts[i], 5, &options, &tasks[i], &l->error);
     const beryl_status second = finish_all(l, tasks);
     return status ? status : second;
 }
@@ -83,8 +88,13 @@ static void live(void *user) {
     size_t size;
     uint8_t *file = model_make(l->kind, &size);
     const beryl_source source = base_source_of_memory(file, size);
-    const beryl_engine_options options = {.size = sizeof options, .source = &source, .device = l->device, .context = 32, .sessions = SESSIONS,
-                                          .piece = 4, .kv = BERYL_KV_F32};
+    const beryl_engine_options options = {.size = sizeof options,
+                                          .source = &source,
+                                          .device = l->device,
+                                          .context = 32,
+                                          .sessions = SESSIONS,
+                                          .piece = 4,
+                                          .kv = BERYL_KV_F32};
     beryl_engine *engine = NULL;
     beryl_session *sessions[SESSIONS] = {NULL};
     beryl_task *task;
@@ -95,14 +105,15 @@ static void live(void *user) {
     l->status = beryl_engine_open(&options, &engine, &l->error);
     if (!l->status) l->status = beryl_engine_load(engine, &task, &l->error);
     if (!l->status) l->status = model_finish(task, &l->error, NULL);
-    for (int i = 0; i < SESSIONS && !l->status; i++) l->status = beryl_session_open(engine, NULL, &sessions[i], &l->error);
+    for (int i = 0; i < SESSIONS && !l->status; i++)
+        l->status = beryl_session_open(engine, NULL, &sessions[i], &l->error);
     if (!l->status) l->status = talk(l, sessions);
     for (int i = 0; i < SESSIONS; i++) beryl_session_close(sessions[i]);
     beryl_engine_close(engine);
     free(file);
 }
 
-/* ---- side by side ---------------------------------------------------------------------------------------------- */
+/* ---- side by side ---------------------------------------------------------------------------- */
 
 /* One life of each kind alone, then `n` lives at once. */
 static void side_by_side(test *t, const char *device, uint32_t n, uint32_t n_kind) {
@@ -112,7 +123,8 @@ static void side_by_side(test *t, const char *device, uint32_t n, uint32_t n_kin
     base_thread *threads[THREAD_MAX];
     base_heap_init(&heap, NULL);
     for (uint32_t i = 0; i < n; i++) {
-        lives[i] = (life){.kind = (model_make_kind)(i % n_kind), .device = device, .waiting = &waiting};
+        lives[i] =
+            (life){.kind = (model_make_kind)(i % n_kind), .device = device, .waiting = &waiting};
         threads[i] = base_thread_open(&heap, live, &lives[i]);
         if (!threads[i]) abort();
     }
@@ -124,12 +136,16 @@ static void side_by_side(test *t, const char *device, uint32_t n, uint32_t n_kin
             test_skip(t, "%s", alone[kind].error.message);
             return;
         }
-        if (alone[kind].status) test_fail(t, __FILE__, __LINE__, "%s alone: %s", model_make_name((model_make_kind)kind), alone[kind].error.message);
+        if (alone[kind].status)
+            test_fail(t, __FILE__, __LINE__, "%s alone: %s", model_make_name((model_make_kind)kind),
+                      alone[kind].error.message);
         CHECK_INT(t, alone[kind].n_token[0], TOKENS_MAX);
     }
     for (uint32_t i = 0; i < n; i++) {
         const life *l = &lives[i], *same = &alone[i % n_kind];
-        if (l->status) test_fail(t, __FILE__, __LINE__, "%s in a thread: %s", model_make_name(l->kind), l->error.message);
+        if (l->status)
+            test_fail(t, __FILE__, __LINE__, "%s in a thread: %s", model_make_name(l->kind),
+                      l->error.message);
         for (int s = 0; s < SESSIONS; s++) {
             CHECK_INT(t, l->n_token[s], same->n_token[s]);
             CHECK(t, !memcmp(l->tokens[s], same->tokens[s], sizeof same->tokens[s]));
@@ -150,7 +166,7 @@ static void one_cache(test *t) {
     else unsetenv("XDG_CACHE_HOME");
 }
 
-/* ---- cancelling ------------------------------------------------------------------------------------------------- */
+/* ---- cancelling ------------------------------------------------------------------------------ */
 
 typedef struct canceller {
     _Atomic(beryl_task *) task; /* to be cancelled, once; NULL: wait */
@@ -182,7 +198,8 @@ static void cancel_on_demand(void *user) {
     }
 }
 
-/* Runs the task until it ends; it is cancelled meanwhile, at some time. Whether that came before the end is in the status. */
+/* Runs the task until it ends; it is cancelled meanwhile, at some time. Whether that came before
+ * the end is in the status. */
 static beryl_status run_cancelled(canceller *c, beryl_task *task, double after) {
     beryl_status status;
     bool was_done = false, lost = false;
@@ -193,7 +210,8 @@ static beryl_status run_cancelled(canceller *c, beryl_task *task, double after) 
     for (;;) {
         status = beryl_task_step(task, NULL);
         if (status != BERYL_EVENT && status != BERYL_PENDING) break;
-        lost |= was_done && !c->by_signal && status == BERYL_PENDING; /* this step began after the call */
+        /* this step began after the call */
+        lost |= was_done && !c->by_signal && status == BERYL_PENDING;
         was_done = atomic_load(&c->done);
     }
     while (!atomic_load(&c->done)) base_sleep(1e-5);
@@ -211,7 +229,8 @@ static void cancel_from_outside(test *t, bool by_signal) {
     size_t size;
     uint8_t *file = model_make(MODEL_MAKE_DENSE, &size);
     const beryl_source source = base_source_of_memory(file, size);
-    const beryl_engine_options options = {.size = sizeof options, .source = &source, .device = "reference", .no_cache = true};
+    const beryl_engine_options options = {
+        .size = sizeof options, .source = &source, .device = "reference", .no_cache = true};
     const beryl_generate_options all = {.size = sizeof all, .greedy = true, .ignore_eos = true};
     int n_cancelled = 0;
     base_heap_init(&heap, NULL);
@@ -224,7 +243,8 @@ static void cancel_from_outside(test *t, bool by_signal) {
         beryl_task *task;
         CHECK_INT(t, beryl_engine_open(&options, &engine, NULL), BERYL_OK);
         CHECK_INT(t, beryl_engine_load(engine, &task, NULL), BERYL_OK);
-        const beryl_status loaded = i % 2 ? run_cancelled(&c, task, i * 1e-5) : model_finish(task, NULL, NULL);
+        const beryl_status loaded =
+            i % 2 ? run_cancelled(&c, task, i * 1e-5) : model_finish(task, NULL, NULL);
         CHECK(t, loaded == BERYL_OK || (i % 2 && loaded == BERYL_CANCELLED));
         n_cancelled += loaded == BERYL_CANCELLED;
         if (loaded == BERYL_OK) {
@@ -233,7 +253,8 @@ static void cancel_from_outside(test *t, bool by_signal) {
             const beryl_status ended = run_cancelled(&c, task, i * 1e-5);
             CHECK(t, ended == BERYL_OK || ended == BERYL_CANCELLED);
             n_cancelled += ended == BERYL_CANCELLED;
-            CHECK_INT(t, beryl_session_generate(session, prompt, 5, &all, &task, NULL), BERYL_OK); /* and goes on as before */
+            /* and goes on as before */
+            CHECK_INT(t, beryl_session_generate(session, prompt, 5, &all, &task, NULL), BERYL_OK);
             CHECK_INT(t, model_finish(task, NULL, NULL), BERYL_OK);
         }
         beryl_session_close(session);
@@ -247,7 +268,8 @@ static void cancel_from_outside(test *t, bool by_signal) {
 }
 
 void test_threads(test *t) {
-    if (test_case(t, "threads/engines-are-independent")) side_by_side(t, "reference", THREAD_MAX, MODEL_MAKE_COUNT);
+    if (test_case(t, "threads/engines-are-independent"))
+        side_by_side(t, "reference", THREAD_MAX, MODEL_MAKE_COUNT);
     if (test_case(t, "threads/engines-share-a-cache")) one_cache(t);
     if (test_case(t, "threads/cancel-from-another")) cancel_from_outside(t, false);
     if (test_case(t, "threads/cancel-from-a-signal-handler")) cancel_from_outside(t, true);

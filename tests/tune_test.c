@@ -1,5 +1,5 @@
-/* tune_test.c - forms of products from the cache folder: what was kept is taken, what is damaged, foreign or does not fit is not;
- * a search on a device that computes. */
+/* tune_test.c - forms of products from the cache folder: what was kept is taken, what is
+ * damaged, foreign or does not fit is not; a search on a device that computes. */
 #define _POSIX_C_SOURCE 200809L
 #include "base/file.h"
 #include "engine/engine.h"
@@ -9,15 +9,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct warnings { uint32_t n; } warnings;
+typedef struct warnings {
+    uint32_t n;
+} warnings;
 
 static void count_warning(void *user, beryl_log_level level, const char *line) {
     warnings *w = user;
-    if (level == BERYL_LOG_WARNING && (strstr(line, "tune-") || strstr(line, "schedules.txt"))) w->n++;
+    if (level == BERYL_LOG_WARNING && (strstr(line, "tune-") || strstr(line, "schedules.txt")))
+        w->n++;
 }
 
 static beryl_engine *loaded(test *t, const char *name, bool no_cache, warnings *w) {
-    beryl_engine_options options = {.size = sizeof options, .model = test_data(t, "e2b-q4km.gguf"), .device = name, .no_cache = no_cache, .context = 128};
+    beryl_engine_options options = {.size = sizeof options,
+                                    .model = test_data(t, "e2b-q4km.gguf"),
+                                    .device = name,
+                                    .no_cache = no_cache,
+                                    .context = 128};
     if (w) options.log = (beryl_log){count_warning, w};
     return model_load(t, &options);
 }
@@ -31,7 +38,8 @@ static void kernels_of(test *t, beryl_engine *engine, base_text *out) {
     beryl_error error = {0};
     const beryl_explain_options options = {.size = sizeof options, .stage = BERYL_STAGE_IR};
     base_text_clear(out);
-    if (engine && beryl_engine_explain(engine, &options, keep_text, out, &error) != BERYL_OK) test_fail(t, __FILE__, __LINE__, "%s", error.message);
+    if (engine && beryl_engine_explain(engine, &options, keep_text, out, &error) != BERYL_OK)
+        test_fail(t, __FILE__, __LINE__, "%s", error.message);
 }
 
 /* The classes of the decode plan, all with one form. */
@@ -48,12 +56,18 @@ static void tune_all(test *t, beryl_engine *e, lower_form form) {
     for (uint32_t i = 0; exec && graph_exec_step_at(exec, i, &step); i++) {
         if (!step.product || !step.form.wg) continue;
         const graph_tensor *w = graph_tensor_at(text.g, step.product);
-        engine_tuned one = {.form = {lower_tuned_key(text.g, step.product, false), form}, .type = w->type, .dim = {w->rank > 2 ? w->dim[0].size : 1, w->dim[w->rank - 2].size, w->dim[w->rank - 1].size},
-                            .n = text.g->extents[1].bound, .before = 2, .after = 1};
+        engine_tuned one = {.form = {lower_tuned_key(text.g, step.product, false), form},
+                            .type = w->type,
+                            .dim = {w->rank > 2 ? w->dim[0].size : 1, w->dim[w->rank - 2].size,
+                                    w->dim[w->rank - 1].size},
+                            .n = text.g->extents[1].bound,
+                            .before = 2,
+                            .after = 1};
         snprintf(one.role, sizeof one.role, "%s", lower_tuned_role(w->name));
         CHECK_INT(t, lower_tuned_key_of(one.role, one.type, one.dim, one.n, false), one.form.key);
         bool known = false;
-        for (size_t k = 0; k < e->tuned.count; k++) known |= e->tuned.data[k].form.key == one.form.key;
+        for (size_t k = 0; k < e->tuned.count; k++)
+            known |= e->tuned.data[k].form.key == one.form.key;
         engine_tuned *to = known ? NULL : base_vec_add(&e->heap, &e->tuned);
         if (to) *to = one;
     }
@@ -155,10 +169,22 @@ static void check_hostile(test *t) {
         CHECK(t, e->tuned.count <= n_all);
         text[i] = was;
     }
-    static const char *const parts[][2] = {/* in place of one, the other */
-        {"\"wg\":64", "\"wg\":65"}, {"\"wg\":64", "\"wg\":4294967295"}, {"\"lanes\":0", "\"lanes\":-1"}, {"\"rows\":0", "\"rows\":1e99"}, {"\"rows\":0", "\"rows\":\"0\""},
-        {"\"apart\":0", "\"apart\":7"}, {"\"groups\":0", "\"groups\":1.5"}, {"\"shape\":[1,", "\"shape\":[0,"}, {"\"shape\":[1,", "\"shape\":[1,1,"}, {"\"Q4_K\"", "\"Q4_X\""},
-        {"\"fast\"", "\"slow\""}, {"\"role\":\"", "\"role\":\"01234567890123456789012345678901234567890123456789012345678901234567890123456789"}};
+    static const char *const parts[][2] = {
+        /* in place of one, the other */
+        {"\"wg\":64", "\"wg\":65"},
+        {"\"wg\":64", "\"wg\":4294967295"},
+        {"\"lanes\":0", "\"lanes\":-1"},
+        {"\"rows\":0", "\"rows\":1e99"},
+        {"\"rows\":0", "\"rows\":\"0\""},
+        {"\"apart\":0", "\"apart\":7"},
+        {"\"groups\":0", "\"groups\":1.5"},
+        {"\"shape\":[1,", "\"shape\":[0,"},
+        {"\"shape\":[1,", "\"shape\":[1,1,"},
+        {"\"Q4_K\"", "\"Q4_X\""},
+        {"\"fast\"", "\"slow\""},
+        {"\"role\":\"",
+         "\"role\":"
+         "\"01234567890123456789012345678901234567890123456789012345678901234567890123456789"}};
     for (size_t i = 0; e && text && i < sizeof parts / sizeof *parts; i++) {
         const char *at = strstr(text, parts[i][0]);
         base_text other;
@@ -185,7 +211,11 @@ static void check_hostile(test *t) {
     base_heap_give(&heap, text, text ? size + 1 : 0);
 }
 
-typedef struct tally { uint32_t n, n_won; uint64_t done, total; beryl_status status; } tally;
+typedef struct tally {
+    uint32_t n, n_won;
+    uint64_t done, total;
+    beryl_status status;
+} tally;
 
 /* Of one total from the first event on, and never less than before. */
 static void check_progress(test *t, tally *n, const beryl_event *event) {
@@ -194,7 +224,8 @@ static void check_progress(test *t, tally *n, const beryl_event *event) {
     n->done = event->done, n->total = event->total;
 }
 
-static tally tuned(test *t, beryl_engine *e, const beryl_tune_options *options, uint32_t cancel_after) {
+static tally tuned(test *t, beryl_engine *e, const beryl_tune_options *options,
+                   uint32_t cancel_after) {
     tally n = {0};
     beryl_task *task = NULL;
     beryl_event event;
@@ -204,12 +235,15 @@ static tally tuned(test *t, beryl_engine *e, const beryl_tune_options *options, 
     if (n.status != BERYL_OK) return n;
     while ((n.status = beryl_wait(task, &event)) == BERYL_EVENT) {
         if (event.kind == BERYL_EVENT_TEST) n.n++, n.n_won += event.ok;
-        if (event.kind == BERYL_EVENT_TEST) CHECK(t, event.text_size > 10 && event.value > 0 && event.value <= 1 && (event.ok || event.value == 1));
+        if (event.kind == BERYL_EVENT_TEST)
+            CHECK(t, event.text_size > 10 && event.value > 0 && event.value <= 1 &&
+                         (event.ok || event.value == 1));
         if (event.kind == BERYL_EVENT_PROGRESS) check_progress(t, &n, &event);
         if (cancel_after && ++n_event == cancel_after) beryl_cancel(task);
     }
     if (n.status == BERYL_OK) CHECK(t, n.total > 0 && n.done == n.total);
-    else if (n.status != BERYL_CANCELLED) test_fail(t, __FILE__, __LINE__, "%s", beryl_task_error(task)->message);
+    else if (n.status != BERYL_CANCELLED)
+        test_fail(t, __FILE__, __LINE__, "%s", beryl_task_error(task)->message);
     beryl_task_close(task);
     return n;
 }
@@ -218,7 +252,8 @@ static void check_search(test *t) {
     beryl_tune_options options = {.size = sizeof options, .tries = 1};
     beryl_engine *e = loaded(t, "software", false, NULL);
     if (!e) return;
-    const tally stopped = tuned(t, e, &options, 3); /* after the plan was looked at and one round was run */
+    /* after the plan was looked at and one round was run */
+    const tally stopped = tuned(t, e, &options, 3);
     CHECK_INT(t, stopped.status, BERYL_CANCELLED);
     CHECK(t, stopped.n > 0); /* what was tried until then is known */
     CHECK_INT(t, e->tuned.count, stopped.n);
@@ -249,8 +284,10 @@ static void check_schedules(test *t) {
     for (int i = 0; i < 2; i++) { /* every later load takes the same */
         e = loaded(t, "host", false, NULL);
         if (e) CHECK(t, e->schedules && e->store.schedules);
-        const beryl_explain_options prompt = {.size = sizeof prompt, .stage = BERYL_STAGE_IR, .plan = BERYL_PLAN_PREFILL};
-        CHECK_INT(t, beryl_engine_explain(e, &prompt, keep_text, i ? &after : &before, NULL), BERYL_OK);
+        const beryl_explain_options prompt = {
+            .size = sizeof prompt, .stage = BERYL_STAGE_IR, .plan = BERYL_PLAN_PREFILL};
+        CHECK_INT(t, beryl_engine_explain(e, &prompt, keep_text, i ? &after : &before, NULL),
+                  BERYL_OK);
         beryl_engine_close(e);
     }
     CHECK_TEXT(t, after.data, before.data);
@@ -258,7 +295,8 @@ static void check_schedules(test *t) {
     base_text_fini(&after);
 }
 
-/* Its warning comes once a load, though many kernels ask; with what an older Beryl left nothing is wrong. */
+/* Its warning comes once a load, though many kernels ask; with what an older Beryl left nothing
+ * is wrong. */
 static void check_damaged_schedules(test *t) {
     base_heap heap;
     base_arena arena;
@@ -291,8 +329,13 @@ static void check_refused(test *t) {
             CHECK_INT(t, beryl_session_open(e, NULL, &session, NULL), BERYL_OK);
             CHECK_INT(t, beryl_engine_tune(e, &options, &task, NULL), BERYL_MISUSE);
             beryl_session_close(session);
-            CHECK_INT(t, beryl_engine_tune(e, &(beryl_tune_options){.size = 1}, &task, NULL), BERYL_MISUSE);
-            CHECK_INT(t, beryl_engine_tune(e, &(beryl_tune_options){.size = sizeof options, .tries = 100000}, &task, NULL), BERYL_BAD_INPUT);
+            CHECK_INT(t, beryl_engine_tune(e, &(beryl_tune_options){.size = 1}, &task, NULL),
+                      BERYL_MISUSE);
+            CHECK_INT(
+                t,
+                beryl_engine_tune(e, &(beryl_tune_options){.size = sizeof options, .tries = 100000},
+                                  &task, NULL),
+                BERYL_BAD_INPUT);
         }
         beryl_engine_close(e);
     }
@@ -300,8 +343,17 @@ static void check_refused(test *t) {
 }
 
 void test_tune(test *t) {
-    static const struct { const char *name; void (*check)(test *t); } cases[] = {
-        {"kept-forms-are-taken", check_kept}, {"kept-forms-of-generated-kernels", check_generated}, {"form-that-does-not-fit", check_unfit}, {"hostile-files", check_hostile}, {"search", check_search}, {"search-of-schedules", check_schedules}, {"damaged-schedules", check_damaged_schedules}, {"refused", check_refused}};
+    static const struct {
+        const char *name;
+        void (*check)(test *t);
+    } cases[] = {{"kept-forms-are-taken", check_kept},
+                 {"kept-forms-of-generated-kernels", check_generated},
+                 {"form-that-does-not-fit", check_unfit},
+                 {"hostile-files", check_hostile},
+                 {"search", check_search},
+                 {"search-of-schedules", check_schedules},
+                 {"damaged-schedules", check_damaged_schedules},
+                 {"refused", check_refused}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         if (!test_case(t, "tune/%s", cases[i].name)) continue;
         const char *was = getenv("XDG_CACHE_HOME");

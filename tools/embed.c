@@ -2,12 +2,13 @@
  *
  *   embed [--small] OUT FILE.wgsl ...      writes OUT.c and OUT.h
  *
- * --small leaves out what the registry would drop anyway, or what only people read: comments but for the
- * registry's own lines (//!), indentation, empty lines, spaces that part no two names or operators.
+ * --small leaves out what the registry would drop anyway, or what only people read: comments but
+ * for the registry's own lines (//!), indentation, empty lines, spaces that part no two names or
+ * operators.
  *
- * A file's name in the table is its own, without folder and ending. Text is written as one literal a line, so
- * that a compiler's message and a reader of the generated file still see the lines. Bytes that C would read
- * otherwise (also '?', for trigraphs) are written in octal. */
+ * A file's name in the table is its own, without folder and ending. Text is written as one
+ * literal a line, so that a compiler's message and a reader of the generated file still see the
+ * lines. Bytes that C would read otherwise (also '?', for trigraphs) are written in octal. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +20,8 @@ static void fail(const char *what, const char *name) {
 
 static FILE *open_out(const char *stem, const char *ending) {
     char path[1024];
-    if (snprintf(path, sizeof path, "%s%s", stem, ending) >= (int)sizeof path) fail("too long a name:", stem);
+    if (snprintf(path, sizeof path, "%s%s", stem, ending) >= (int)sizeof path)
+        fail("too long a name:", stem);
     FILE *file = fopen(path, "wb");
     if (!file) fail("cannot write", path);
     return file;
@@ -37,7 +39,8 @@ static void put_name(FILE *out, const char *path) { // "a/b/matvec.wgsl" as "mat
 }
 
 static void put_char(FILE *out, int c) {
-    if (c < ' ' || c > '~' || c == '"' || c == '\\' || c == '?') fprintf(out, "\\%03o", (unsigned)c);
+    if (c < ' ' || c > '~' || c == '"' || c == '\\' || c == '?')
+        fprintf(out, "\\%03o", (unsigned)c);
     else putc(c, out);
 }
 
@@ -62,7 +65,8 @@ static int is_mark(char c) {
 /* Neither two names nor two operators may meet: "a - -b", "array<u32> = x". */
 static int is_needed(const char *line, size_t i) {
     const char before = line[i - 1], after = line[i + 1];
-    return line[i] != ' ' || (!is_mark(before) && !is_mark(after) && is_name(before) == is_name(after));
+    return line[i] != ' ' ||
+           (!is_mark(before) && !is_mark(after) && is_name(before) == is_name(after));
 }
 
 /* Returns the number of bytes. */
@@ -107,7 +111,8 @@ int main(int argc, char **argv) {
           "    const char *text; /* NUL-terminated */\n"
           "    size_t size;      /* bytes, without the NUL */\n"
           "};\n\n"
-          "extern const struct kernels_wgsl_file kernels_wgsl_files[]; /* in the order of their names */\n"
+          "extern const struct kernels_wgsl_file kernels_wgsl_files[]; /* in the order of their "
+          "names */\n"
           "extern const size_t kernels_wgsl_count;\n\n#endif\n",
           h);
     close_out(h, argv[1]);

@@ -30,7 +30,8 @@ static void row(const ir_op_info *op) {
 
 static void text_cell(const char *text) {
     fputs(text ? " `" : "", stdout);
-    for (const char *c = text ? text : ""; *c; c++) printf(*c == '|' ? "\\%c" : "%c", *c); /* `|` would end the cell */
+    /* `|` would end the cell */
+    for (const char *c = text ? text : ""; *c; c++) printf(*c == '|' ? "\\%c" : "%c", *c);
     fputs(text ? "` |" : " |", stdout);
 }
 
@@ -42,22 +43,26 @@ static void text_row(const ir_op_info *op) {
     text_cell(op->text.s);
     text_cell(op->text.b);
     text_cell(op->text.wide);
-    printf("%s%s |\n", op->text.narrow ? " " : "", op->text.narrow ? types_text(op->text.narrow) : "");
+    printf("%s%s |\n", op->text.narrow ? " " : "",
+           op->text.narrow ? types_text(op->text.narrow) : "");
 }
 
 #define X(NAME, ...) row(ir_op_of(IR_##NAME));
-#define TABLE(title, LIST)                                                                         \
-    printf("\n## %s\n\n| op | operands | types | against the interpreter | is | what |\n"          \
-           "| --- | ---: | --- | --- | --- | --- |\n", title);                                      \
+#define TABLE(title, LIST)                                                                \
+    printf("\n## %s\n\n| op | operands | types | against the interpreter | is | what |\n" \
+           "| --- | ---: | --- | --- | --- | --- |\n",                                    \
+           title);                                                                        \
     LIST(X)
 
 int main(void) {
-    printf("# Ops of the kernel IR\n\n"
-           "Made from `src/ir/ir_ops.h` by `make docs`. What a kernel is: [ir.md](ir.md).\n\n"
-           "*Types*: of the result; of comparisons, of the operands. *Against the interpreter*: how generated "
-           "code may differ (exact: not at all, bits of NaN and subnormals aside; near: a few units "
-           "in the last place; loose: as the language's own function). *Together*: the whole "
-           "workgroup must reach it.\n");
+    printf(
+        "# Ops of the kernel IR\n\n"
+        "Made from `src/ir/ir_ops.h` by `make docs`. What a kernel is: [ir.md](ir.md).\n\n"
+        "*Types*: of the result; of comparisons, of the operands. *Against the interpreter*: how "
+        "generated "
+        "code may differ (exact: not at all, bits of NaN and subnormals aside; near: a few units "
+        "in the last place; loose: as the language's own function). *Together*: the whole "
+        "workgroup must reach it.\n");
     TABLE("Values", IR_VALUE_LIST)
     TABLE("Index kinds", IR_INDEX_LIST)
     TABLE("One operand", IR_UNARY_LIST)
@@ -69,9 +74,12 @@ int main(void) {
     TABLE("Matrices and asynchronous copies", IR_MATRIX_LIST)
     TABLE("Control", IR_CONTROL_LIST)
     printf("\n## Texts\n\n"
-           "What generated code says, in WGSL's syntax, from which the other languages are translated. `$0` `$1` `$2`: the operands; `$t`: the type that holds "
-           "them in registers; `$s`, `$u`: the signed and the unsigned integer of that size; `$m`: the bits of the type less one; `@name`: a function of "
-           "math.h. An empty cell: as the first. *Fitted*: the types to which the result is rounded or cut afterwards.\n\n"
+           "What generated code says, in WGSL's syntax, from which the other languages are "
+           "translated. `$0` `$1` `$2`: the operands; `$t`: the type that holds "
+           "them in registers; `$s`, `$u`: the signed and the unsigned integer of that size; `$m`: "
+           "the bits of the type less one; `@name`: a function of "
+           "math.h. An empty cell: as the first. *Fitted*: the types to which the result is "
+           "rounded or cut afterwards.\n\n"
            "| op | any type | floats | signed | bool | 64-bit integers in WGSL | fitted |\n"
            "| --- | --- | --- | --- | --- | --- | --- |\n");
     for (int op = 0; op < IR_OP_COUNT; op++) text_row(ir_op_of((ir_op)op));

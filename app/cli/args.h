@@ -20,8 +20,8 @@ enum { ARGS_POSITIONAL_MAX = 32 };
     X(RENDER, "render", "[MODEL]", "Print the prompt that a conversation becomes", 0, 1)          \
     X(LOGITS, "logits", "[MODEL]", "Write the logits of every position to a NumPy file", 0, 1)    \
     X(PERPLEXITY, "perplexity", "[MODEL] FILE", "Measure how well a model predicts a text", 1, 2) \
-    X(SELFTEST, "selftest", "[MODEL]", "Check every kernel of a model, and every operation, on this device", 0,  \
-      1)                                                                                          \
+    X(SELFTEST, "selftest", "[MODEL]",                                                            \
+      "Check every kernel of a model, and every operation, on this device", 0, 1)                 \
     X(EXPLAIN, "explain", "[MODEL|GRAPH]",                                                        \
       "Show what becomes of a model: graph, plan, kernels, code", 0, 1)                           \
     X(TRACE, "trace", "[MODEL]", "Record where the time of a step goes, for Perfetto", 0, 1)      \
@@ -35,20 +35,22 @@ typedef enum args_command {
 #define X(id, name, arguments, what, least, most) COMMAND_##id,
     ARGS_COMMAND_LIST(X)
 #undef X
-    COMMAND_COUNT,
+        COMMAND_COUNT,
     COMMAND_NONE = COMMAND_COUNT
 } args_command;
 
 enum { /* sets of commands */
 #define X(id, name, arguments, what, least, most) ON_##id = 1u << COMMAND_##id,
-    ARGS_COMMAND_LIST(X)
+       ARGS_COMMAND_LIST(X)
 #undef X
-    ON_ALL = (1u << COMMAND_COUNT) - 1,
-    ON_WORK = ON_ALL & ~ON_HELP,
-    ON_ENGINE = ON_RUN | ON_BENCH | ON_LOGITS | ON_PERPLEXITY | ON_SELFTEST | ON_EXPLAIN | ON_TRACE | ON_TUNE, /* a model on a device */
-    ON_DEVICE = ON_ENGINE | ON_BENCH_OPS,
-    ON_MODEL = ON_ENGINE | ON_SHOW | ON_TOKENIZE | ON_RENDER,
-    ON_ANSWERS = ON_RUN | ON_LOGITS | ON_PERPLEXITY, /* what the device computes counts */
+           ON_ALL = (1u << COMMAND_COUNT) - 1,
+       ON_WORK = ON_ALL & ~ON_HELP,
+       /* a model on a device */
+       ON_ENGINE = ON_RUN | ON_BENCH | ON_LOGITS | ON_PERPLEXITY | ON_SELFTEST | ON_EXPLAIN |
+                   ON_TRACE | ON_TUNE,
+       ON_DEVICE = ON_ENGINE | ON_BENCH_OPS,
+       ON_MODEL = ON_ENGINE | ON_SHOW | ON_TOKENIZE | ON_RENDER,
+       ON_ANSWERS = ON_RUN | ON_LOGITS | ON_PERPLEXITY, /* what the device computes counts */
 };
 
 typedef enum args_kind {
@@ -70,24 +72,24 @@ typedef enum args_kind {
     X(VERSION, "version", 'V', SWITCH, "", ON_HELP, "Print the version and stop")                 \
     X(MODEL, "model", 'm', TEXT, "MODEL", ON_MODEL,                                               \
       "The model: a file, a name in Beryl's folder, or an Ollama name; default the built-in one") \
-    X(DEVICE, "device", 0, TEXT, "D", ON_DEVICE,                                                    \
+    X(DEVICE, "device", 0, TEXT, "D", ON_DEVICE,                                                  \
       "Where to run: gpu, cpu, a backend, [backend:](index or part of a name), software, "        \
-      "reference; default $BERYL_DEVICE, else the best")                                                     \
-    X(PRECISION, "precision", 0, CHOICE, "exact|fast", ON_DEVICE,                                   \
+      "reference; default $BERYL_DEVICE, else the best")                                          \
+    X(PRECISION, "precision", 0, CHOICE, "exact|fast", ON_DEVICE,                                 \
       "exact: 32-bit activations; fast: 8-bit ones where the device multiplies them; default "    \
       "fast")                                                                                     \
-    X(KV, "kv", 0, CHOICE, "f32|f16|q8", ON_ENGINE,                                                 \
+    X(KV, "kv", 0, CHOICE, "f32|f16|q8", ON_ENGINE,                                               \
       "How keys and values are kept; default f32 under exact, else f16")                          \
-    X(CONTEXT, "context", 'c', COUNT, "N", ON_ENGINE,                                               \
-      "Tokens that a conversation can hold; default 8,192, up to 32,768 where there is memory, "    \
-      "or what the model has")                                                                      \
-    X(MEMORY, "memory", 0, SIZE, "SIZE", ON_ENGINE,                                                 \
+    X(CONTEXT, "context", 'c', COUNT, "N", ON_ENGINE,                                             \
+      "Tokens that a conversation can hold; default 8,192, up to 32,768 where there is memory, "  \
+      "or what the model has")                                                                    \
+    X(MEMORY, "memory", 0, SIZE, "SIZE", ON_ENGINE,                                               \
       "Device memory that may be used, like 6G; default what the device has")                     \
-    X(NO_CACHE, "no-cache", 0, SWITCH, "", ON_DEVICE, "Neither read nor write the cache folder")    \
+    X(NO_CACHE, "no-cache", 0, SWITCH, "", ON_DEVICE, "Neither read nor write the cache folder")  \
     X(JSON, "json", 0, SWITCH, "", ON_WORK, "Print JSON for other programs")                      \
-    X(VERBOSE, "verbose", 'v', SWITCH, "", ON_WORK & ~(ON_LIST | ON_OPS),                                               \
+    X(VERBOSE, "verbose", 'v', SWITCH, "", ON_WORK & ~(ON_LIST | ON_OPS),                         \
       "Tell more, with speed figures; twice: everything")                                         \
-    X(PIECE, "piece", 0, COUNT, "N",                                                          \
+    X(PIECE, "piece", 0, COUNT, "N",                                                              \
       ON_RUN | ON_BENCH | ON_LOGITS | ON_SELFTEST | ON_EXPLAIN | ON_TRACE,                        \
       "Most tokens of a prompt in one step; default as the device likes")                         \
     X(SYSTEM, "system", 's', TEXT, "TEXT", ON_RUN, "The system prompt")                           \
@@ -149,7 +151,7 @@ typedef enum args_kind {
     X(STAGE, "stage", 0, CHOICE, "graph|plan|ir|code", ON_EXPLAIN,                                \
       "graph: operations; plan: dispatches; ir: kernels before and after the passes; code: what " \
       "the device's compiler gets; default graph, of a kernel ir")                                \
-    X(PLAN, "plan", 0, CHOICE, "decode|prefill|output|logits", ON_EXPLAIN | ON_TRACE,                        \
+    X(PLAN, "plan", 0, CHOICE, "decode|prefill|output|logits", ON_EXPLAIN | ON_TRACE,             \
       "Which plan: one token, a piece of a prompt, its last piece, all logits; default decode")   \
     X(OP, "op", 0, COUNT, "N", ON_EXPLAIN, "Only node N (graph) or dispatch N")                   \
     X(TRACE_OUT, "out", 0, FILE, "FILE", ON_TRACE,                                                \
@@ -178,7 +180,7 @@ typedef enum args_flag {
 #define X(id, name, letter, kind, value, commands, what) FLAG_##id,
     ARGS_FLAG_LIST(X)
 #undef X
-    FLAG_COUNT
+        FLAG_COUNT
 } args_flag;
 
 typedef struct args_command_info {

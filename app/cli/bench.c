@@ -495,7 +495,7 @@ static bool sizes_get(const args *a, args_flag flag, uint32_t otherwise, sizes *
     return true;
 }
 
-static uint32_t sizes_most(const sizes *s) {
+static uint32_t sizes_max(const sizes *s) {
     uint32_t most = 0;
     for (size_t i = 0; i < s->count; i++) most = s->data[i] > most ? s->data[i] : most;
     return most;
@@ -505,7 +505,7 @@ static int bench_run(bench *b, const sizes *p, const sizes *n, const sizes *d, c
     cli *c = b->c;
     beryl_error error = {0};
     beryl_status status = beryl_engine_info_get(b->engine, &b->info);
-    for (; !status && b->n_session < sizes_most(s); b->n_session++) {
+    for (; !status && b->n_session < sizes_max(s); b->n_session++) {
         status = beryl_session_open(b->engine, NULL, &b->session[b->n_session], &error);
         if (status) break;
     }
@@ -542,18 +542,17 @@ int bench_main(cli *c) {
     for (size_t i = 0; i < s.count; i++)
         if (!s.data[i] || s.data[i] > SESSION_MAX)
             return cli_usage(c, "-b is between 1 and %d", SESSION_MAX);
-    if (!sizes_most(&p) && !sizes_most(&n))
+    if (!sizes_max(&p) && !sizes_max(&n))
         return cli_usage(c, "nothing to measure: -p or -n above 0");
-    uint64_t longest = sizes_most(&p) > sizes_most(&n) ? sizes_most(&p) : sizes_most(&n);
-    uint64_t needed =
-        longest + sizes_most(&d) + 4; /* a first and a last token, and room to spare */
+    uint64_t longest = sizes_max(&p) > sizes_max(&n) ? sizes_max(&p) : sizes_max(&n);
+    uint64_t needed = longest + sizes_max(&d) + 4; /* a first and a last token, and room to spare */
     if (needed > 1u << 24) return cli_usage(c, "that is more than %u tokens of context", 1u << 24);
     bench b = {
         .c = c, .form = (output)a->values[FLAG_OUTPUT].integer, .n_token_max = (size_t)needed};
     if (c->json) b.form = OUTPUT_JSON;
     size_t n_used;
     cli_open open = {.model = cli_model(c, &n_used),
-                     .sessions = sizes_most(&s),
+                     .sessions = sizes_max(&s),
                      .context = (uint32_t)needed,
                      .bench = true};
     b.engine = cli_engine_open(c, &open);

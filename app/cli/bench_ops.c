@@ -150,8 +150,11 @@ static int op_run(rows *r, const char *op) {
         int one = case_run(r, &what);
         if (one) code = one;
     }
-    return found ? code : cli_fail(r->c, "there is no operation '%s' to time; 'beryl ops' lists "
-                                         "them", op ? op : "");
+    return found ? code
+                 : cli_fail(r->c,
+                            "there is no operation '%s' to time; 'beryl ops' lists "
+                            "them",
+                            op ? op : "");
 }
 
 static int rows_run(rows *r) {

@@ -19,7 +19,7 @@ typedef struct chat {
     answer last; /* of the last turn, for /stats */
     bool answered;
     size_t n_call, n_result,
-        call_message; /* the model's calls that wait for /result; the message they stand in */
+        call_message;  /* the model's calls that wait for /result; the message they stand in */
     bool drop;         /* the oldest turns, when the context is full */
     bool told;         /* that they are */
     bool refused_full; /* the last turn was: the context is too full */
@@ -55,8 +55,7 @@ static beryl_task *turn_start(chat *h, beryl_status *status) {
     json_init(&j, &h->c->heap);
     conversation_write(h->v, &j, NULL);
     if (!*status && j.text.failed) *status = BERYL_NO_MEMORY;
-    if (!*status)
-        *status = beryl_session_chat(h->session, j.text.data, &h->options, &task, &error);
+    if (!*status) *status = beryl_session_chat(h->session, j.text.data, &h->options, &task, &error);
     json_fini(&j);
     if (*status == BERYL_CONTEXT_FULL && !h->drop && h->v->messages.count > 1) {
         cli_fail(h->c,

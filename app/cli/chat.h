@@ -25,7 +25,7 @@ typedef enum chat_command {
 #define X(id, name, arguments, what) CHAT_##id,
     CHAT_COMMAND_LIST(X)
 #undef X
-    CHAT_COUNT
+        CHAT_COUNT
 } chat_command;
 
 typedef struct chat_command_info {
@@ -52,13 +52,14 @@ bool conversation_add_json(conversation *v, const char *json, size_t size);
 void conversation_cut(conversation *v, size_t n_message); /* keeps the first n */
 /* For a prompt, as beryl.h wants it, without what is dropped; with the model's name: the whole. */
 void conversation_write(const conversation *v, json_out *j, const char *model);
-/* Where the prompt would leave less than a quarter of the context (or than max_tokens, if that is not
- * 0 and less) for the answer: drops the oldest turns, each a question with all that came of it, until
- * half of the context is free, or the last one is alone. System messages stay. */
+/* Where the prompt would leave less than a quarter of the context (or than max_tokens, if that
+ * is not 0 and less) for the answer: drops the oldest turns, each a question with all that came
+ * of it, until half of the context is free, or the last one is alone. System messages stay. */
 beryl_status conversation_fit(conversation *v, const beryl_engine *engine, uint32_t max_tokens,
                               beryl_error *error);
-/* Reads what conversation_write wrote, or any conversation as beryl.h has it. False: reported, and the
- * conversation is as it was. engine: it must be one that can be answered, NULL: that is seen later. */
+/* Reads what conversation_write wrote, or any conversation as beryl.h has it. False: reported,
+ * and the conversation is as it was. engine: it must be one that can be answered, NULL: that is
+ * seen later. */
 bool conversation_read(cli *c, conversation *v, const beryl_engine *engine, const char *path);
 bool conversation_waits(const conversation *v); /* the last message is not the assistant's */
 bool conversation_read_tools(cli *c, conversation *v, const char *path);

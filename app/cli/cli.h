@@ -35,7 +35,7 @@ int cli_flush(cli *c, int code);
 typedef struct cli_open {
     const char *model; /* NULL: the built-in model */
     bool vocabulary_only;
-    bool header_only; /* also of a file that cannot be run */
+    bool header_only;  /* also of a file that cannot be run */
     uint32_t sessions; /* 0: 1 */
     uint32_t context;  /* 0: --context, else the library's default */
     bool bench;        /* measure the device's bandwidth too */
@@ -51,21 +51,22 @@ beryl_engine *cli_engine_open(cli *c, const cli_open *open);
 beryl_status cli_task_run(cli *c, beryl_task *task, void (*each)(void *user, const beryl_event *),
                           void *user);
 void cli_signals_begin(void); /* once, by the main thread */
-/* Around the life of a task that is stepped by hand: Ctrl-C cancels it, and so does one that came
- * before and stopped nothing; what is typed is not shown but kept. Ended before the task is closed. */
+/* Around the life of a task that is stepped by hand: Ctrl-C cancels it, and so does one that
+ * came before and stopped nothing; what is typed is not shown but kept. Ended before the task is
+ * closed. */
 void cli_task_begin(beryl_task *task);
 void cli_task_end(void);
-/* From here on Ctrl-C does not end the program where no task runs: it is kept for the next task or the
- * next prompt. */
+/* From here on Ctrl-C does not end the program where no task runs: it is kept for the next task
+ * or the next prompt. */
 void cli_chat_begin(void);
 /* Was there one that stopped nothing? Clears it. */
 bool cli_interrupted(void);
 /* A byte of standard input: 1, 0 at its end, -1 with errno EINTR where Ctrl-C or another signal
  * interrupted it, or had come before. */
 int cli_key_read(char *byte);
-/* SIGTERM, SIGHUP and SIGQUIT end the program by that signal, with the terminal as it was found: at once, but
- * from cli_end_late on, outside a chat, the first SIGTERM or SIGHUP cancels the task, so that what was begun
- * (compilers, files) is put away before cli_end_check. */
+/* SIGTERM, SIGHUP and SIGQUIT end the program by that signal, with the terminal as it was found:
+ * at once, but from cli_end_late on, outside a chat, the first SIGTERM or SIGHUP cancels the
+ * task, so that what was begun (compilers, files) is put away before cli_end_check. */
 void cli_end_late(void);
 void cli_end_check(void);
 

@@ -1,6 +1,6 @@
-/* conversation.c - the messages of a chat as JSON, so that what was loaded from a file is kept as
- * it was, and chat files, which `render --chat` and `run --chat` read too. Of a file's own keys what is
- * not known here is refused; those of messages are the library's to judge. */
+/* conversation.c - the messages of a chat as JSON, so that what was loaded from a file is kept
+ * as it was, and chat files, which `render --chat` and `run --chat` read too. Of a file's own
+ * keys what is not known here is refused; those of messages are the library's to judge. */
 #include "chat.h"
 
 #include "base/json.h"
@@ -60,7 +60,8 @@ static bool has_role(const conversation *v, size_t message, const char *role) {
     bool has = false;
     if (!base_json_parse(&arena, text->data, text->size, &root, NULL)) {
         const base_json *found = base_json_find(root, "role");
-        has = found && found->kind == JSON_STRING && base_view_equal(found->text, base_view_of(role));
+        has =
+            found && found->kind == JSON_STRING && base_view_equal(found->text, base_view_of(role));
     }
     base_arena_fini(&arena);
     return has;
@@ -168,7 +169,7 @@ static const base_json *file_parse(cli *c, base_arena *arena, const char *path) 
 
 /* False: reported. */
 static bool root_check(cli *c, const base_json *root, const char *path) {
-    static const char *const keys[] = {"messages", "tools", "think", "generate",
+    static const char *const keys[] = {"messages",          "tools", "think", "generate",
                                        "preserve_thinking", "model"};
     const base_json *messages = base_json_find(root, "messages");
     if (!messages || messages->kind != JSON_ARRAY) {
@@ -252,6 +253,7 @@ beryl_status conversation_fit(conversation *v, const beryl_engine *engine, uint3
     uint32_t room = info.context / 4;
     if (max_tokens && max_tokens < room) room = max_tokens;
     if (status || n + room <= info.context) return status;
-    while (!status && n > info.context / 2 && turn_drop(v)) status = prompt_count(v, engine, &n, error);
+    while (!status && n > info.context / 2 && turn_drop(v))
+        status = prompt_count(v, engine, &n, error);
     return status;
 }

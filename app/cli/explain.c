@@ -119,7 +119,8 @@ int trace_main(cli *c) {
     beryl_engine *engine = cli_engine_open(c, &open);
     if (!engine) return CLI_FAILED;
     tracing t = {.to = aside ? fopen(path, "wb") : stdout};
-    int code = t.to ? trace_run(c, engine, &t) : cli_fail(c, "cannot write %s: %s", path, strerror(errno));
+    int code =
+        t.to ? trace_run(c, engine, &t) : cli_fail(c, "cannot write %s: %s", path, strerror(errno));
     beryl_engine_close(engine);
     if (t.to && aside && fclose(t.to)) t.failed = true;
     if (code) {
@@ -127,6 +128,7 @@ int trace_main(cli *c) {
         return code;
     }
     if (t.failed) return cli_fail(c, "writing %s failed: %s", path, strerror(errno));
-    if (aside && !c->json) printf("%s written; open it at ui.perfetto.dev or chrome://tracing\n", path);
+    if (aside && !c->json)
+        printf("%s written; open it at ui.perfetto.dev or chrome://tracing\n", path);
     return CLI_OK;
 }

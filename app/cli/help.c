@@ -23,9 +23,11 @@ static const char *const details[COMMAND_COUNT] = {
     [COMMAND_SHOW] = "  beryl show model.gguf --tensors",
     [COMMAND_LIST] =
         "Finds the built-in model, the files in Beryl's own folder, and an Ollama store.",
-    [COMMAND_DEVICES] = "The first one that runs programs is taken unless --device of another command or $BERYL_DEVICE says otherwise. "
-        "Under each: its language, types, subgroups, products, matrix units; with --verbose how large "
-        "workgroups and buffers may be. A backend that finds nothing says why.",
+    [COMMAND_DEVICES] = "The first one that runs programs is taken unless --device of another "
+                        "command or $BERYL_DEVICE says otherwise. "
+                        "Under each: its language, types, subgroups, products, matrix units; with "
+                        "--verbose how large "
+                        "workgroups and buffers may be. A backend that finds nothing says why.",
     [COMMAND_BENCH] =
         "Rows are named as users of llama-bench know them: pp512 reads a prompt of 512 tokens, "
         "tg128 generates 128, "
@@ -48,13 +50,15 @@ static const char *const details[COMMAND_COUNT] = {
                            "its second half are scored. A last piece that is not full is left out, "
                            "unless it is the only one.\n\n"
                            "  beryl perplexity model.gguf stories.txt --piece 512",
-    [COMMAND_SELFTEST] = "Each kernel is compared with its reference function on made-up numbers: first those of the model's plans, then every operation "
+    [COMMAND_SELFTEST] = "Each kernel is compared with its reference function on made-up numbers: "
+                         "first those of the model's plans, then every operation "
                          "with every type of weights and caches in small shapes.",
     [COMMAND_EXPLAIN] =
         "Numbers at the beginning of a line are what --op takes. Nothing is run; a GPU is not "
         "needed: --device dummy plans for a small WebGPU device, and any other device shows its "
         "own kernels. Instead of a model, a file may hold a graph as text (a line a value, like "
-        "'%1 = input F32 [4 64] \"x\"'), or one kernel in printed IR, which is shown after the passes or in "
+        "'%1 = input F32 [4 64] \"x\"'), or one kernel in printed IR, which is shown after the "
+        "passes or in "
         "the device's language.\n\n"
         "  beryl explain model.gguf\n"
         "  beryl explain model.gguf --stage plan --plan prefill --device dummy\n"
@@ -71,18 +75,24 @@ static const char *const details[COMMAND_COUNT] = {
         "Kernels of matrix products have forms (how many lanes share a row, how many rows a lane "
         "takes, and so on), chosen by a rule that suits most devices. This command tries others on "
         "the device, inside the steps that generate tokens, takes those that win by more than 2 %, "
-        "checks that they compute the same, and keeps them in $XDG_CACHE_HOME/beryl/tune-*.json, one "
-        "file for each device and driver. Of generated kernels it also tries lanes, vectors, rows and "
+        "checks that they compute the same, and keeps them in $XDG_CACHE_HOME/beryl/tune-*.json, "
+        "one "
+        "file for each device and driver. Of generated kernels it also tries lanes, vectors, rows "
+        "and "
         "tiles of what stands between and beside products (schedules.txt). Every later run reads "
-        "these files; --no-cache neither reads nor writes them. Ctrl-C keeps what was found so far.\n\n"
+        "these files; --no-cache neither reads nor writes them. Ctrl-C keeps what was found so "
+        "far.\n\n"
         "  beryl tune model.gguf\n"
         "  beryl tune model.gguf --device cuda --tries 40 --again\n"
         "  beryl tune --list",
     [COMMAND_BENCH_OPS] =
         "Times each operation on its own, on made-up numbers, and says what part that is of what "
-        "the device can do, measured in the same run: of the bandwidth of reading where an operation "
-        "mostly reads, else of copying, and of the rate of 32-bit multiply-adds (integer and 16-bit "
-        "products may be above it). On GPUs tensors are larger than the caches; on processors they are "
+        "the device can do, measured in the same run: of the bandwidth of reading where an "
+        "operation "
+        "mostly reads, else of copying, and of the rate of 32-bit multiply-adds (integer and "
+        "16-bit "
+        "products may be above it). On GPUs tensors are larger than the caches; on processors they "
+        "are "
         "small, and caches make parts above 100 % of them. --shape takes as many "
         "numbers as the operation has.\n\n"
         "  beryl bench-ops\n"
@@ -340,9 +350,11 @@ static void man_overview(FILE *to) {
           ".SH FILES\n"
           ".TP\n\\fI$XDG_STATE_HOME/beryl/history\\fR\nThe lines of earlier chats (default "
           "~/.local/state).\n"
-          ".TP\n\\fI$XDG_CACHE_HOME/beryl/kernels\\-*.json\\fR\nWhich kernels were right on an adapter "
+          ".TP\n\\fI$XDG_CACHE_HOME/beryl/kernels\\-*.json\\fR\nWhich kernels were right on an "
+          "adapter "
           "with its driver (default ~/.cache).\n"
-          ".TP\n\\fI$XDG_CACHE_HOME/beryl/tune\\-*.json\\fR\nWhat \\fBberyl tune\\fR found for a device "
+          ".TP\n\\fI$XDG_CACHE_HOME/beryl/tune\\-*.json\\fR\nWhat \\fBberyl tune\\fR found for a "
+          "device "
           "(default ~/.cache).\n"
           ".SH EXIT STATUS\n0 done, 1 failed or stopped, 2 wrong use.\n"
           ".SH SEE ALSO\n.BR libberyl (3)\n",

@@ -282,7 +282,7 @@ static void device_abilities(const beryl_device_info *info, bool verbose) {
     if (!*info->language) {
         bool reference = !strcmp(info->backend, "reference");
         printf("\n               %s", reference ? "runs graphs node by node, without kernels"
-                                               : "keeps memory, runs no programs");
+                                                : "keeps memory, runs no programs");
         return;
     }
     printf("\n               %s; f32%s%s", info->language, info->f16 ? ", f16" : "",
@@ -295,9 +295,9 @@ static void device_abilities(const beryl_device_info *info, bool verbose) {
     if (!verbose) return;
     fputs("\n               ", stdout);
     if (info->compute_units) printf("%u compute units; ", info->compute_units);
-    printf("workgroups of %u lanes, %s; largest buffer %s, binding %s",
-           info->workgroup_invocations, cli_size_text(size[0], info->workgroup_bytes),
-           cli_size_text(size[1], info->buffer_max), cli_size_text(size[2], info->binding_max));
+    printf("workgroups of %u lanes, %s; largest buffer %s, binding %s", info->workgroup_invocations,
+           cli_size_text(size[0], info->workgroup_bytes), cli_size_text(size[1], info->buffer_max),
+           cli_size_text(size[2], info->binding_max));
 }
 
 static void device_each(void *user, const beryl_device_info *info) {

@@ -1,9 +1,10 @@
-/* signals.c - Ctrl-C, being told to end, and the terminal's echo: the one mutable state of the program.
+/* signals.c - Ctrl-C, being told to end, and the terminal's echo: the one mutable state of the
+ * program.
  *
- * No press is lost: each is given to the task that runs (beryl_cancel may be called from a handler), or
- * is kept for what comes next: the next task, which then ends at once, or the prompt, which is
- * cleared. Outside a chat, where nothing comes next or nothing runs, it ends the program as if there
- * were no handler; so does pressing it three times over one task. */
+ * No press is lost: each is given to the task that runs (beryl_cancel may be called from a
+ * handler), or is kept for what comes next: the next task, which then ends at once, or the
+ * prompt, which is cleared. Outside a chat, where nothing comes next or nothing runs, it ends
+ * the program as if there were no handler; so does pressing it three times over one task. */
 #define _XOPEN_SOURCE 700
 #include "cli.h"
 
@@ -24,7 +25,7 @@ static volatile sig_atomic_t echo_off, has_modes;
 static struct termios first_modes; /* of the terminal; valid while has_modes */
 static pthread_t main_thread;
 
-/* ---- the terminal ----------------------------------------------------------------------------- */
+/* ---- the terminal ---------------------------------------------------------------------------- */
 
 /* A job in the background would be stopped by a change of the terminal. */
 static bool is_in_front(void) {
@@ -37,7 +38,8 @@ static bool is_in_front(void) {
 static void echo_set(bool on) {
     struct stat out;
     struct termios modes;
-    if (on == !echo_off || !is_in_front() || !isatty(2) || fstat(1, &out) || S_ISFIFO(out.st_mode)) return;
+    if (on == !echo_off || !is_in_front() || !isatty(2) || fstat(1, &out) || S_ISFIFO(out.st_mode))
+        return;
     if (tcgetattr(0, &modes)) return;
     modes.c_lflag &= ~(tcflag_t)ECHO;
     if (on) modes.c_lflag |= first_modes.c_lflag & ECHO;
@@ -56,7 +58,7 @@ static void end_now(int number) {
     raise(number); /* in the handler: delivered when that returns */
 }
 
-/* ---- SIGINT ----------------------------------------------------------------------------------- */
+/* ---- SIGINT ---------------------------------------------------------------------------------- */
 
 static void interrupt_handle(int number) {
     int saved = errno;
@@ -120,7 +122,7 @@ int cli_key_read(char *byte) {
     return -1;
 }
 
-/* ---- SIGTERM, SIGHUP, SIGQUIT ----------------------------------------------------------------- */
+/* ---- SIGTERM, SIGHUP, SIGQUIT ---------------------------------------------------------------- */
 
 static void end_handle(int number) {
     int saved = errno;
@@ -153,5 +155,6 @@ void cli_signals_begin(void) {
     sigaction(SIGINT, &action, NULL);
     action.sa_handler = end_handle;
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) /* nohup stays nohup */
-        if (!sigaction(ends[i], NULL, &before) && before.sa_handler != SIG_IGN) sigaction(ends[i], &action, NULL);
+        if (!sigaction(ends[i], NULL, &before) && before.sa_handler != SIG_IGN)
+            sigaction(ends[i], &action, NULL);
 }

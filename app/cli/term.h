@@ -38,9 +38,9 @@ typedef enum term_style {
 /* The escape sequence, or "" where this stream shows no colours. */
 const char *term_style_text(const term *t, FILE *stream, term_style style);
 
-/* Cleans a stream of UTF-8 that comes in pieces: C0 (but \n and \t), DEL, C1 and broken UTF-8 become
- * U+FFFD. With a width, which only a terminal may have, a word that reaches the edge is taken back and
- * begins the next line. */
+/* Cleans a stream of UTF-8 that comes in pieces: C0 (but \n and \t), DEL, C1 and broken UTF-8
+ * become U+FFFD. With a width, which only a terminal may have, a word that reaches the edge is
+ * taken back and begins the next line. */
 typedef struct term_filter {
     unsigned char held[4];
     unsigned n_held, n_want;

@@ -77,7 +77,8 @@ static bool tuned_each(void *user, const beryl_tuned_info *info) {
     if (*info->kernels) fputs(" kernels: ", stdout);
     if (info->n_product) printf("%u product%s", info->n_product, info->n_product > 1 ? "s" : "");
     else if (!info->damaged) fputs("nothing", stdout);
-    if (info->damaged) fputs(info->n_product ? "; the rest is damaged, ignored" : "damaged, ignored", stdout);
+    if (info->damaged)
+        fputs(info->n_product ? "; the rest is damaged, ignored" : "damaged, ignored", stdout);
     printf("%s\n  ", forget ? "; deleted" : "");
     term_print(stdout, info->path, strlen(info->path), true);
     putchar('\n');

@@ -1,8 +1,9 @@
-/* libc.c - what the module does not take from wasi-libc, since JavaScript has it or a little is enough: functions of floating
- * point, text from numbers and back, searching and moving bytes. It is 50 KB of the module and more than half of that in tables.
+/* libc.c - what the module does not take from wasi-libc, since JavaScript has it or a little is
+ * enough: functions of floating point, text from numbers and back, searching and moving bytes.
+ * It is 50 KB of the module and more than half of that in tables.
  *
- * Owns the C names below, as far as the library uses them; each says what it leaves out. Numbers go to JavaScript, which
- * rounds decimals as exactly as C does (wasi.ts). */
+ * Owns the C names below, as far as the library uses them; each says what it leaves out. Numbers
+ * go to JavaScript, which rounds decimals as exactly as C does (wasi.ts). */
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -11,40 +12,63 @@
 #include <stdlib.h>
 #include <string.h>
 
-double sin(double x);
-double cos(double x);
-double exp(double x);
-double tanh(double x);
 double pow(double x, double y);
+double atan2(double y, double x);
+double exp2(double x);
 float expf(float x);
 
 #define IMPORT(name) __attribute__((import_module("beryl"), import_name(#name)))
 
-IMPORT(sin) double libc_sin(double x);
-IMPORT(cos) double libc_cos(double x);
-IMPORT(exp) double libc_exp(double x);
-IMPORT(tanh) double libc_tanh(double x);
+/* Functions of one number; wasi.ts has the same list. */
+#define MATH(X) \
+    X(sin) X(cos) X(tan) X(asin) X(acos) X(atan) X(sinh) X(cosh) X(tanh) X(exp) X(log) X(log2)
+
+#define X(name)            \
+    double name(double x); \
+    IMPORT(name) double libc_##name(double x);
+MATH(X)
+#undef X
 IMPORT(pow) double libc_pow(double x, double y);
+IMPORT(atan2) double libc_atan2(double y, double x);
 IMPORT(number_read) double libc_number_read(const char *text, uint32_t size);
 /* As %e, %f or %g; the bytes written, at most NUMBER_ROOM. */
-IMPORT(number_print) uint32_t libc_number_print(double value, uint32_t conversion, uint32_t precision, char *to);
+IMPORT(number_print)
+uint32_t libc_number_print(double value, uint32_t conversion, uint32_t precision, char *to);
 
 enum { NUMBER_ROOM = 96, PRECISION_MAX = 40 };
 
-/* ---- floating point --------------------------------------------------------------------------------------------- */
+/* ---- floating point -------------------------------------------------------------------------- */
 
-double sin(double x) { return libc_sin(x); }
-double cos(double x) { return libc_cos(x); }
-double exp(double x) { return libc_exp(x); }
-double tanh(double x) { return libc_tanh(x); }
-double pow(double x, double y) { return libc_pow(x, y); }
-float expf(float x) { return (float)libc_exp((double)x); }
+#define X(name)                \
+    double name(double x) {    \
+        return libc_##name(x); \
+    }
+MATH(X)
+#undef X
+double pow(double x, double y) {
+    return libc_pow(x, y);
+}
+double atan2(double y, double x) {
+    return libc_atan2(y, x);
+}
+double exp2(double x) {
+    return libc_pow(2, x);
+}
+float expf(float x) {
+    return (float)libc_exp((double)x);
+}
 
-/* ---- bytes: each is one instruction where the target has it --------------------------------------------------------- */
+/* ---- bytes: each is one instruction where the target has it ---------------------------------- */
 
-void *memcpy(void *restrict to, const void *restrict from, size_t size) { return __builtin_memcpy(to, from, size); }
-void *memmove(void *to, const void *from, size_t size) { return __builtin_memmove(to, from, size); }
-void *memset(void *to, int byte, size_t size) { return __builtin_memset(to, byte, size); }
+void *memcpy(void *restrict to, const void *restrict from, size_t size) {
+    return __builtin_memcpy(to, from, size);
+}
+void *memmove(void *to, const void *from, size_t size) {
+    return __builtin_memmove(to, from, size);
+}
+void *memset(void *to, int byte, size_t size) {
+    return __builtin_memset(to, byte, size);
+}
 
 char *strstr(const char *text, const char *part) {
     const size_t size = strlen(part);
@@ -54,7 +78,7 @@ char *strstr(const char *text, const char *part) {
     return NULL;
 }
 
-/* ---- numbers from text: the library has looked at their form --------------------------------------------------------- */
+/* ---- numbers from text: the library has looked at their form --------------------------------- */
 
 /* The whole text is a number; an end is not told. */
 double strtod(const char *restrict text, char **restrict end) {
@@ -78,7 +102,7 @@ int atoi(const char *text) {
     return negative ? -value : value;
 }
 
-/* ---- text from numbers ------------------------------------------------------------------------------------------------- */
+/* ---- text from numbers ----------------------------------------------------------------------- */
 
 typedef struct printer {
     char *to;
@@ -86,7 +110,7 @@ typedef struct printer {
 } printer;
 
 typedef struct field {
-    bool left, zeros;
+    bool left, zeros, plus;
     uint32_t width;
     int32_t precision; /* -1: none */
 } field;
@@ -105,25 +129,28 @@ static void put_fill(printer *p, char c, size_t n) {
 static void put_field(printer *p, const field *f, const char *text, size_t size) {
     const size_t fill = f->width > size ? f->width - size : 0;
     const bool zeros = f->zeros && !f->left;
-    if (zeros && size && *text == '-') put(p, text++, 1), size--;
+    if (zeros && size && (*text == '-' || *text == '+')) put(p, text++, 1), size--;
     if (!f->left) put_fill(p, zeros ? '0' : ' ', fill);
     put(p, text, size);
     if (f->left) put_fill(p, ' ', fill);
 }
 
-static void put_integer(printer *p, const field *f, uint64_t value, bool negative, char conversion) {
+static void put_integer(printer *p, const field *f, uint64_t value, bool negative,
+                        char conversion) {
     const uint32_t base = conversion == 'x' || conversion == 'X' ? 16 : 10;
     const char *digits = conversion == 'X' ? "0123456789ABCDEF" : "0123456789abcdef";
     char text[24], *at = text + sizeof text;
     do *--at = digits[value % base];
     while (value /= base);
-    if (negative) *--at = '-';
+    if (negative || f->plus) *--at = negative ? '-' : '+';
     put_field(p, f, at, (size_t)(text + sizeof text - at));
 }
 
 static void put_number(printer *p, const field *f, double value, char conversion) {
     char text[NUMBER_ROOM];
-    const uint32_t precision = f->precision < 0 ? 6 : f->precision > PRECISION_MAX ? PRECISION_MAX : (uint32_t)f->precision;
+    const uint32_t precision = f->precision < 0               ? 6
+                               : f->precision > PRECISION_MAX ? PRECISION_MAX
+                                                              : (uint32_t)f->precision;
     put_field(p, f, text, libc_number_print(value, (uint32_t)conversion, precision, text));
 }
 
@@ -134,8 +161,8 @@ static void put_string(printer *p, field *f, const char *text) {
     put_field(p, f, text, size);
 }
 
-/* The conversions d u x X c s e f g %, the flags - and 0, lengths to 64 bits; anything else is -1. A precision is for strings
- * and floating point. */
+/* The conversions d u x X c s e f g %, the flags - and 0, + of whole numbers, lengths to 64
+ * bits; anything else is -1. A precision is for strings and floating point. */
 int vsnprintf(char *restrict to, size_t room, const char *restrict format, va_list args) {
     printer p = {to, room ? room - 1 : 0, 0};
     for (const char *at = format; *at; at++) {
@@ -144,11 +171,15 @@ int vsnprintf(char *restrict to, size_t room, const char *restrict format, va_li
         put(&p, begin, (size_t)(at - begin));
         if (!*at) break;
         field f = {.precision = -1};
-        for (at++; *at == '-' || *at == '0'; at++) *(*at == '-' ? &f.left : &f.zeros) = true;
+        for (at++; *at == '-' || *at == '0' || *at == '+'; at++)
+            *(*at == '-' ? &f.left : *at == '0' ? &f.zeros : &f.plus) = true;
+        if (*at == '*') f.width = va_arg(args, uint32_t), at++;
         for (; *at >= '0' && *at <= '9'; at++) f.width = f.width * 10 + (uint32_t)(*at - '0');
         if (*at == '.') {
             if (*++at == '*') f.precision = va_arg(args, int), at++;
-            else for (f.precision = 0; *at >= '0' && *at <= '9'; at++) f.precision = f.precision * 10 + (*at - '0');
+            else
+                for (f.precision = 0; *at >= '0' && *at <= '9'; at++)
+                    f.precision = f.precision * 10 + (*at - '0');
         }
         bool wide = false;
         for (; *at == 'l' || *at == 'z'; at++) wide = *at == 'l' && at[1] == 'l' ? true : wide;
@@ -160,7 +191,10 @@ int vsnprintf(char *restrict to, size_t room, const char *restrict format, va_li
         }
         case 'u':
         case 'x':
-        case 'X': put_integer(&p, &f, wide ? va_arg(args, unsigned long long) : va_arg(args, unsigned), false, *at); break;
+        case 'X':
+            put_integer(&p, &f, wide ? va_arg(args, unsigned long long) : va_arg(args, unsigned),
+                        false, *at);
+            break;
         case 'e':
         case 'f':
         case 'g': put_number(&p, &f, va_arg(args, double), *at); break;

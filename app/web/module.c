@@ -1,12 +1,14 @@
-/* module.c - what the WebAssembly module exports: beryl.h with numbers and addresses, for engine.ts.
+/* module.c - what the WebAssembly module exports: beryl.h with numbers and addresses, for
+ * engine.ts.
  *
- * One frame stands for one engine; `open` makes it, every call takes it first and gives a status. What a call has to tell lies
- * in the frame's first fields, which engine.ts reads at their offsets: an event, a result, an error, and `out` with `out_size`,
- * which is borrowed until the next call that gives one. Options come as JSON, so that they have no layout. Texts that come in
- * end with NUL, in memory from `take`.
+ * One frame stands for one engine; `open` makes it, every call takes it first and gives a status.
+ * What a call has to tell lies in the frame's first fields, which engine.ts reads at their offsets:
+ * an event, a result, an error, and `out` with `out_size`, which is borrowed until the next call
+ * that gives one. Options come as JSON, so that they have no layout. Texts that come in end with
+ * NUL, in memory from `take`.
  *
- * The other direction, what JavaScript has to offer: ranges of sources, sinks, rows of logits, the log. The device's own
- * imports are in src/device/web, those of kept texts in src/base/file.c.
+ * The other direction, what JavaScript has to offer: ranges of sources, sinks, rows of logits, the
+ * log. The device's own imports are in src/device/web, those of kept texts in src/base/file.c.
  */
 #include "base/json.h"
 #include "beryl.h"
@@ -17,28 +19,29 @@
 #define IMPORT(name) __attribute__((import_module("beryl"), import_name(#name)))
 #define EXPORT(name) __attribute__((export_name(#name)))
 
-IMPORT(source_read) uint32_t module_source_read(uint32_t source, double offset, void *to, uint32_t size);
+IMPORT(source_read)
+uint32_t module_source_read(uint32_t source, double offset, void *to, uint32_t size);
 IMPORT(source_close) void module_source_close(uint32_t source);
 IMPORT(sink_write) uint32_t module_sink_write(uint32_t sink, const void *data, uint32_t size);
 IMPORT(sink_close) uint32_t module_sink_close(uint32_t sink, uint32_t whole);
 IMPORT(logits_row) void module_logits_row(uint32_t key, uint32_t position, const float *row);
 IMPORT(log) void module_log(uint32_t level, const char *line, uint32_t size);
 
-typedef struct frame { /* offsets in bytes stand in engine.ts too */
+typedef struct frame {   /* offsets in bytes stand in engine.ts too */
     uint32_t kind, part; /* 0: of an event */
     int32_t token;       /* 8 */
     uint32_t ok;
     const char *text; /* 16 */
     uint32_t text_size;
-    const char *what;   /* 24 */
-    const void *out;    /* 28: what a call gives: a text, a list, a session, a task */
-    double done, total; /* 32: of an event */
-    double value;       /* 48 */
-    uint32_t out_size;  /* 56: bytes of a text, elements of a list */
-    uint32_t code;      /* 60: status of the last failure */
+    const char *what;    /* 24 */
+    const void *out;     /* 28: what a call gives: a text, a list, a session, a task */
+    double done, total;  /* 32: of an event */
+    double value;        /* 48 */
+    uint32_t out_size;   /* 56: bytes of a text, elements of a list */
+    uint32_t code;       /* 60: status of the last failure */
     const char *message; /* 64 */
     uint32_t message_size;
-    double at;                                    /* 72 */
+    double at;                                     /* 72 */
     uint32_t end, n_prompt, n_reused, n_generated; /* 80: of a result */
     double prefill_s, first_token_s, decode_s;     /* 96 */
     /* C's own from here on */
@@ -49,9 +52,11 @@ typedef struct frame { /* offsets in bytes stand in engine.ts too */
     void *handed;    /* the same, where the engine does */
 } frame;
 
-_Static_assert(offsetof(frame, prefill_s) == 96 && offsetof(frame, done) == 32 && offsetof(frame, at) == 72, "engine.ts reads these");
+_Static_assert(offsetof(frame, prefill_s) == 96 && offsetof(frame, done) == 32 &&
+                   offsetof(frame, at) == 72,
+               "engine.ts reads these");
 
-/* ---- memory and errors ------------------------------------------------------------------------------------------ */
+/* ---- memory and errors ----------------------------------------------------------------------- */
 
 EXPORT(take) void *module_take(uint32_t size);
 EXPORT(give) void module_give(void *memory);
@@ -114,7 +119,7 @@ static uint32_t give_thing(frame *f, beryl_status status, const void *thing) {
     return ended(f, status);
 }
 
-/* ---- sources, sinks, log ------------------------------------------------------------------------------------------- */
+/* ---- sources, sinks, log --------------------------------------------------------------------- */
 
 static uint32_t number_at(const void *user) {
     return (uint32_t)(uintptr_t)user;
@@ -129,7 +134,10 @@ static void source_close(void *user) {
 }
 
 static beryl_source source_of(uint32_t number, double size) {
-    return (beryl_source){.size = (uint64_t)size, .user = (void *)(uintptr_t)number, .read = source_read, .close = source_close};
+    return (beryl_source){.size = (uint64_t)size,
+                          .user = (void *)(uintptr_t)number,
+                          .read = source_read,
+                          .close = source_close};
 }
 
 static beryl_status sink_write(void *user, const void *data, size_t size) {
@@ -149,7 +157,7 @@ static void logits_each(void *user, size_t position, const float *row) {
     module_logits_row(number_at(user), (uint32_t)position, row);
 }
 
-/* ---- options --------------------------------------------------------------------------------------------------------- */
+/* ---- options --------------------------------------------------------------------------------- */
 
 static double number_of(const base_json *options, const char *key) {
     const base_json *value = base_json_find(options, key);
@@ -175,7 +183,9 @@ static int choice_of(const base_json *options, const char *key, const char *cons
 }
 
 static const char *text_of(base_arena *arena, const base_json *value) {
-    return value && value->kind == JSON_STRING ? base_arena_text(arena, value->text.data, value->text.size) : NULL;
+    return value && value->kind == JSON_STRING
+               ? base_arena_text(arena, value->text.data, value->text.size)
+               : NULL;
 }
 
 static beryl_generate_options generate_options(const base_json *o, base_arena *arena) {
@@ -192,16 +202,19 @@ static beryl_generate_options generate_options(const base_json *o, base_arena *a
                                 .max_tokens = (uint32_t)count_of(o, "maxTokens", UINT32_MAX),
                                 .ignore_eos = truth_of(o, "ignoreEos")};
     const base_json *stop = base_json_find(o, "stop");
-    const char **texts = stop && stop->kind == JSON_ARRAY ? base_arena_take(arena, stop->n_child + 1, sizeof *texts) : NULL;
+    const char **texts = stop && stop->kind == JSON_ARRAY
+                             ? base_arena_take(arena, stop->n_child + 1, sizeof *texts)
+                             : NULL;
     for (const base_json *each = texts ? stop->child : NULL; each; each = each->next)
         if ((texts[g.n_stop] = text_of(arena, each))) g.n_stop++;
     g.stop = texts;
     return g;
 }
 
-/* ---- the engine ------------------------------------------------------------------------------------------------------- */
+/* ---- the engine ------------------------------------------------------------------------------ */
 
-EXPORT(engine_open) uint32_t module_engine_open(frame *f, const char *options, uint32_t source, double source_size);
+EXPORT(engine_open)
+uint32_t module_engine_open(frame *f, const char *options, uint32_t source, double source_size);
 EXPORT(engine_load) uint32_t module_engine_load(frame *f);
 EXPORT(engine_close) void module_engine_close(frame *f);
 EXPORT(engine_info) uint32_t module_engine_info(frame *f);
@@ -210,7 +223,9 @@ EXPORT(engine_describe) uint32_t module_engine_describe(frame *f, uint32_t tenso
 EXPORT(engine_selftest) uint32_t module_engine_selftest(frame *f);
 
 uint32_t module_engine_open(frame *f, const char *options, uint32_t source, double source_size) {
-    static const char *const precisions[] = {"fast", "exact", NULL}, *const kinds[] = {"", "f32", "f16", "q8", NULL};
+    static const char *const precisions[] = {"fast", "exact", NULL}, *const kinds[] = {"", "f32",
+                                                                                       "f16", "q8",
+                                                                                       NULL};
     base_arena arena;
     base_json *o;
     begin(f);
@@ -221,7 +236,8 @@ uint32_t module_engine_open(frame *f, const char *options, uint32_t source, doub
         const beryl_engine_options e = {.size = sizeof e,
                                         .source = &from,
                                         .device = text_of(&arena, base_json_find(o, "device")),
-                                        .precision = (beryl_precision)choice_of(o, "precision", precisions),
+                                        .precision =
+                                            (beryl_precision)choice_of(o, "precision", precisions),
                                         .kv = (beryl_kv)choice_of(o, "kv", kinds),
                                         .context = (uint32_t)count_of(o, "context", UINT32_MAX),
                                         .sessions = (uint32_t)count_of(o, "sessions", UINT32_MAX),
@@ -353,20 +369,25 @@ uint32_t module_engine_describe(frame *f, uint32_t tensors) {
     return hand(f, status, json, json ? strlen(json) : 0);
 }
 
-/* ---- tokens and chat ----------------------------------------------------------------------------------------------------- */
+/* ---- tokens and chat ------------------------------------------------------------------------- */
 
-EXPORT(tokenize) uint32_t module_tokenize(frame *f, const char *text, uint32_t size, uint32_t special);
-EXPORT(detokenize) uint32_t module_detokenize(frame *f, const int32_t *tokens, uint32_t n, uint32_t special);
+EXPORT(tokenize)
+uint32_t module_tokenize(frame *f, const char *text, uint32_t size, uint32_t special);
+EXPORT(detokenize)
+uint32_t module_detokenize(frame *f, const int32_t *tokens, uint32_t n, uint32_t special);
 EXPORT(render) uint32_t module_render(frame *f, const char *chat);
 EXPORT(render_tokens) uint32_t module_render_tokens(frame *f, const char *chat);
 
 uint32_t module_tokenize(frame *f, const char *text, uint32_t size, uint32_t special) {
     size_t n = 0, got = 0;
     begin(f);
-    beryl_status status = beryl_tokenize(f->engine, text, size, special != 0, NULL, 0, &n, &f->error);
+    beryl_status status =
+        beryl_tokenize(f->engine, text, size, special != 0, NULL, 0, &n, &f->error);
     int32_t *tokens = status == BERYL_OK ? module_take((uint32_t)(n * sizeof *tokens)) : NULL;
-    if (tokens) status = beryl_tokenize(f->engine, text, size, special != 0, tokens, n, &got, &f->error);
-    if (tokens && status == BERYL_OK) base_text_add(&f->given, (const char *)tokens, n * sizeof *tokens);
+    if (tokens)
+        status = beryl_tokenize(f->engine, text, size, special != 0, tokens, n, &got, &f->error);
+    if (tokens && status == BERYL_OK)
+        base_text_add(&f->given, (const char *)tokens, n * sizeof *tokens);
     module_give(tokens);
     if (status == BERYL_OK && (!tokens || f->given.failed)) status = BERYL_NO_MEMORY;
     f->out = f->given.data;
@@ -378,7 +399,8 @@ uint32_t module_detokenize(frame *f, const int32_t *tokens, uint32_t n, uint32_t
     char *text = NULL;
     size_t size = 0;
     begin(f);
-    beryl_status status = beryl_detokenize(f->engine, tokens, n, special != 0, &text, &size, &f->error);
+    beryl_status status =
+        beryl_detokenize(f->engine, tokens, n, special != 0, &text, &size, &f->error);
     return hand(f, status, text, size);
 }
 
@@ -398,18 +420,23 @@ uint32_t module_render_tokens(frame *f, const char *chat) {
     return hand(f, status, tokens, n);
 }
 
-/* ---- sessions ---------------------------------------------------------------------------------------------------------------- */
+/* ---- sessions -------------------------------------------------------------------------------- */
 
 EXPORT(session_open) uint32_t module_session_open(frame *f);
 EXPORT(session_close) void module_session_close(beryl_session *s);
 EXPORT(session_tokens) uint32_t module_session_tokens(frame *f, const beryl_session *s);
 EXPORT(session_rewind) uint32_t module_session_rewind(frame *f, beryl_session *s, uint32_t n);
-EXPORT(session_generate) uint32_t module_session_generate(frame *f, beryl_session *s, const int32_t *tokens, uint32_t n, const char *options);
-EXPORT(session_chat) uint32_t module_session_chat(frame *f, beryl_session *s, const char *chat, const char *options);
+EXPORT(session_generate)
+uint32_t module_session_generate(frame *f, beryl_session *s, const int32_t *tokens, uint32_t n,
+                                 const char *options);
+EXPORT(session_chat)
+uint32_t module_session_chat(frame *f, beryl_session *s, const char *chat, const char *options);
 EXPORT(session_logits)
-uint32_t module_session_logits(frame *f, beryl_session *s, const int32_t *tokens, uint32_t n, uint32_t first, uint32_t piece, uint32_t key);
+uint32_t module_session_logits(frame *f, beryl_session *s, const int32_t *tokens, uint32_t n,
+                               uint32_t first, uint32_t piece, uint32_t key);
 EXPORT(session_save) uint32_t module_session_save(frame *f, beryl_session *s, uint32_t sink);
-EXPORT(session_restore) uint32_t module_session_restore(frame *f, beryl_session *s, uint32_t source, double size);
+EXPORT(session_restore)
+uint32_t module_session_restore(frame *f, beryl_session *s, uint32_t source, double size);
 
 uint32_t module_session_open(frame *f) {
     beryl_session *s = NULL;
@@ -438,7 +465,8 @@ uint32_t module_session_rewind(frame *f, beryl_session *s, uint32_t n) {
 }
 
 /* chat NULL: of tokens. */
-static uint32_t answer(frame *f, beryl_session *s, const int32_t *tokens, uint32_t n, const char *chat, const char *options) {
+static uint32_t answer(frame *f, beryl_session *s, const int32_t *tokens, uint32_t n,
+                       const char *chat, const char *options) {
     base_arena arena;
     base_json *o;
     beryl_task *task = NULL;
@@ -447,13 +475,15 @@ static uint32_t answer(frame *f, beryl_session *s, const int32_t *tokens, uint32
     beryl_status status = base_json_parse(&arena, options, strlen(options), &o, &f->error);
     if (status == BERYL_OK) {
         const beryl_generate_options g = generate_options(o, &arena);
-        status = chat ? beryl_session_chat(s, chat, &g, &task, &f->error) : beryl_session_generate(s, tokens, n, &g, &task, &f->error);
+        status = chat ? beryl_session_chat(s, chat, &g, &task, &f->error)
+                      : beryl_session_generate(s, tokens, n, &g, &task, &f->error);
     }
     base_arena_fini(&arena);
     return give_thing(f, status, task);
 }
 
-uint32_t module_session_generate(frame *f, beryl_session *s, const int32_t *tokens, uint32_t n, const char *options) {
+uint32_t module_session_generate(frame *f, beryl_session *s, const int32_t *tokens, uint32_t n,
+                                 const char *options) {
     return answer(f, s, tokens, n, NULL, options);
 }
 
@@ -461,16 +491,19 @@ uint32_t module_session_chat(frame *f, beryl_session *s, const char *chat, const
     return answer(f, s, NULL, 0, chat, options);
 }
 
-uint32_t module_session_logits(frame *f, beryl_session *s, const int32_t *tokens, uint32_t n, uint32_t first, uint32_t piece, uint32_t key) {
+uint32_t module_session_logits(frame *f, beryl_session *s, const int32_t *tokens, uint32_t n,
+                               uint32_t first, uint32_t piece, uint32_t key) {
     beryl_task *task = NULL;
     begin(f);
-    beryl_status status = beryl_session_logits(s, tokens, n, first, piece, logits_each, (void *)(uintptr_t)key, &task, &f->error);
+    beryl_status status = beryl_session_logits(s, tokens, n, first, piece, logits_each,
+                                               (void *)(uintptr_t)key, &task, &f->error);
     return give_thing(f, status, task);
 }
 
 uint32_t module_session_save(frame *f, beryl_session *s, uint32_t sink) {
     beryl_task *task = NULL;
-    const beryl_sink to = {.user = (void *)(uintptr_t)sink, .write = sink_write, .close = sink_close};
+    const beryl_sink to = {
+        .user = (void *)(uintptr_t)sink, .write = sink_write, .close = sink_close};
     begin(f);
     beryl_status status = beryl_session_save_to(s, &to, &task, &f->error);
     return give_thing(f, status, task);
@@ -484,7 +517,7 @@ uint32_t module_session_restore(frame *f, beryl_session *s, uint32_t source, dou
     return give_thing(f, status, task);
 }
 
-/* ---- tasks ----------------------------------------------------------------------------------------------------------------------- */
+/* ---- tasks ----------------------------------------------------------------------------------- */
 
 EXPORT(task_step) uint32_t module_task_step(frame *f, beryl_task *task);
 EXPORT(task_cancel) void module_task_cancel(beryl_task *task);

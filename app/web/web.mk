@@ -16,11 +16,20 @@ WASM_OPT := $(shell command -v wasm-opt)
 # In the inner make: the objects, then the module.
 # Nothing of libc.c may be taken for a call of itself.
 $(BUILD)/app/web/libc.o: CFLAGS += -fno-lto -fno-builtin
+# What every kernel of a page's plans goes through, many times: fast rather than small.
+WEB_FAST := $(addprefix $(BUILD)/src/,base/memory.o ir/pass/cse.o)
+$(if $(filter -Oz,$(OPT)),$(eval $(WEB_FAST): CFLAGS += -O2))
 WEB_OBJ := $(WASM_OBJ) $(patsubst %.c,$(BUILD)/%.o,$(wildcard app/web/*.c))
 $(BUILD)/beryl.wasm: $(WEB_OBJ)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(filter-out -O%,$(OPT)) $(LDFLAGS) -mexec-model=reactor -Wl,--gc-sections,--strip-all,--stack-first,-z,stack-size=$(WEB_STACK) -o $@ $^
 	$(if $(WASM_OPT),$(Q)$(WASM_OPT) -Oz --converge --enable-bulk-memory --enable-sign-ext --enable-nontrapping-float-to-int -o $@ $@)
+
+# bench/texts_bench.c as a module, for `npm run bench:texts`.
+TEXTS_OBJ := $(patsubst %.c,$(BUILD)/%.o,bench/texts_bench.c tests/shape_make.c tests/gguf_make.c app/web/libc.c)
+$(BUILD)/texts_bench.wasm: $(WASM_OBJ) $(TEXTS_OBJ)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(filter-out -O%,$(OPT)) $(LDFLAGS) -mexec-model=reactor -Wl,--gc-sections,--stack-first,-z,stack-size=$(WEB_STACK) -o $@ $^
 
 -include $(patsubst app/web/%.c,$(BUILD)/app/web/%.d,$(wildcard app/web/*.c))
 
@@ -51,6 +60,9 @@ web-test:
 	@tools/setup test
 	@mkdir -p $(BUILD)/home
 	@$(TEST_ENV) MAKE='$(MAKE_COMMAND)' BUILD='$(BUILD)' tests/web.sh
+
+web-texts-bench:
+	@$(MAKE) $(PARALLEL) BUILD=$(WEB_BUILD) CC='$(WEB_CC)' PIC= OPT='$(WEB_OPT)' LDFLAGS='-Wl,--lto-O2' EMBED_FLAGS=--small $(WEB_BUILD)/texts_bench.wasm
 
 # -Oz, since the module is fetched before anything else happens; what is hot runs on the GPU.
 web-module:

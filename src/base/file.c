@@ -61,11 +61,14 @@ beryl_status base_source_fail(const beryl_source *source, const char *name, bery
     return fail_read(name, status, at, error);
 }
 
-/* Small texts that JavaScript keeps from visit to visit, by name: what lies in the cache folder elsewhere. */
+/* Small texts that JavaScript keeps from visit to visit, by name: what lies in the cache folder
+ * elsewhere. */
 __attribute__((import_module("beryl"), import_name("kept_read"))) uint32_t
-base_kept_read(const char *path, uint32_t path_size, char *to, uint32_t room); /* its size; UINT32_MAX: none */
+/* its size; UINT32_MAX: none */
+base_kept_read(const char *path, uint32_t path_size, char *to, uint32_t room);
 __attribute__((import_module("beryl"), import_name("kept_write"))) uint32_t
-base_kept_write(const char *path, uint32_t path_size, const void *data, uint32_t size); /* 1: kept */
+/* 1: kept */
+base_kept_write(const char *path, uint32_t path_size, const void *data, uint32_t size);
 
 beryl_status base_file_read(base_heap *heap, const char *path, size_t limit, char **data,
                             size_t *size, beryl_error *error) {
@@ -111,8 +114,14 @@ beryl_status base_folder_list(base_heap *heap, const char *path,
     return refuse(path, error);
 }
 
+/* BERYL_KERNELS: what tests of the package keep under that name. */
 const char *base_environment(const char *name) {
-    return strcmp(name, "XDG_CACHE_HOME") ? NULL : "/cache";
+    char word[9];
+    if (!strcmp(name, "XDG_CACHE_HOME")) return "/cache";
+    if (strcmp(name, "BERYL_KERNELS") != 0 ||
+        base_kept_read(name, (uint32_t)strlen(name), word, sizeof word) != sizeof word)
+        return NULL;
+    return memcmp(word, "generated", sizeof word) ? NULL : "generated";
 }
 
 bool base_program_folder(char *path, size_t size) {
@@ -142,7 +151,8 @@ typedef struct cause_text {
 
 static cause_text text_of(int cause) {
     cause_text t;
-    if (strerror_r(cause, t.text, sizeof t.text)) snprintf(t.text, sizeof t.text, "error %d", cause);
+    if (strerror_r(cause, t.text, sizeof t.text))
+        snprintf(t.text, sizeof t.text, "error %d", cause);
     return t;
 }
 
@@ -254,13 +264,12 @@ beryl_status base_source_fail(const beryl_source *source, const char *name, bery
     if (!fstat(file->fd, &about)) {
         const file_state now = state_of(&about);
         if (now.size != file->opened.size)
-            return base_fail_at(error, status, at,
-                                "%.300s was %s while in use: it had %llu bytes and has %llu now; "
-                                "open it again once it is whole",
-                                file->path,
-                                now.size < file->opened.size ? "cut short" : "written to",
-                                (unsigned long long)file->opened.size,
-                                (unsigned long long)now.size);
+            return base_fail_at(
+                error, status, at,
+                "%.300s was %s while in use: it had %llu bytes and has %llu now; "
+                "open it again once it is whole",
+                file->path, now.size < file->opened.size ? "cut short" : "written to",
+                (unsigned long long)file->opened.size, (unsigned long long)now.size);
         if (!state_equal(&now, &file->opened))
             return base_fail_at(error, status, at,
                                 "%.300s was written to while in use: the time of its last change "
@@ -308,8 +317,8 @@ beryl_status base_source_open_file(base_heap *heap, const char *path, beryl_sour
     file->fd = fd;
     file->room = room;
     memcpy(file->path, path, strlen(path) + 1);
-    *source = (beryl_source){
-        .size = state.size, .user = file, .read = file_read, .close = file_close};
+    *source =
+        (beryl_source){.size = state.size, .user = file, .read = file_read, .close = file_close};
     return BERYL_OK;
 }
 
@@ -391,8 +400,8 @@ static beryl_status writer_open(writer *w, const char *path, beryl_error *error)
         /* A name that nobody else takes: O_EXCL decides, so another try is all that a clash costs.
          */
         for (unsigned int try = 0; try < 100; try++) {
-            int length = snprintf(w->beside, sizeof w->beside, "%s.%ld-%u.part", path,
-                                  (long)getpid(), try);
+            int length =
+                snprintf(w->beside, sizeof w->beside, "%s.%ld-%u.part", path, (long)getpid(), try);
             if (length < 0 || (size_t)length >= sizeof w->beside)
                 return base_fail(error, BERYL_BAD_INPUT, "%.100s...: the path is too long", path);
             w->fd = open_retry(w->beside, O_WRONLY | O_CREAT | O_EXCL, 0666);

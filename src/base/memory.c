@@ -247,8 +247,8 @@ char *base_text_take(base_text *text, size_t *size) {
         text->data[text->size] = 0;
         data = base_heap_resize(text->heap, text->data, text->capacity, text->size + 1);
     }
-    if (!data) { /* the capacity is unknown to the caller, so a block that did not shrink is no use
-                  */
+    /* the capacity is unknown to the caller, so a block that did not shrink is no use */
+    if (!data) {
         text->failed = true;
         base_text_fini(text);
         if (size) *size = 0;
@@ -330,15 +330,25 @@ bool base_map_find(const base_map *map, base_view key, uint32_t *value) {
 
 /* ---- hash: SipHash-1-3 (Aumasson and Bernstein 2012), since keys come from hostile files */
 
-static uint64_t rotate(uint64_t x, int by) {
+static inline uint64_t rotate(uint64_t x, int by) {
     return x << by | x >> (64 - by);
 }
 
-static void sip_round(uint64_t v[4]) {
+__attribute__((always_inline)) static inline void sip_round(uint64_t v[4]) {
     v[0] += v[1], v[1] = rotate(v[1], 13) ^ v[0], v[0] = rotate(v[0], 32);
     v[2] += v[3], v[3] = rotate(v[3], 16) ^ v[2];
     v[0] += v[3], v[3] = rotate(v[3], 21) ^ v[0];
     v[2] += v[1], v[1] = rotate(v[1], 17) ^ v[2], v[2] = rotate(v[2], 32);
+}
+
+/* 8 bytes, the first one lowest. */
+static uint64_t word_at(const unsigned char *b) {
+    uint64_t word;
+    memcpy(&word, b, sizeof word);
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    word = __builtin_bswap64(word);
+#endif
+    return word;
 }
 
 uint64_t base_hash(const void *data, size_t size, uint64_t seed) {
@@ -346,19 +356,18 @@ uint64_t base_hash(const void *data, size_t size, uint64_t seed) {
     uint64_t v[4] = {key[0] ^ 0x736f6d6570736575, key[1] ^ 0x646f72616e646f6d,
                      key[0] ^ 0x6c7967656e657261, key[1] ^ 0x7465646279746573};
     const unsigned char *b = data;
-    size_t whole = size & ~(size_t)7;
-    for (size_t i = 0; i <= whole; i += 8) {
-        uint64_t word = i == whole ? (uint64_t)size << 56 : 0;
-        size_t n = i == whole ? size - whole : 8;
-        if (n == 8) {
-            for (int j = 0; j < 8; j++) word |= (uint64_t)b[i + (size_t)j] << 8 * j;
-        } else {
-            for (size_t j = 0; j < n; j++) word |= (uint64_t)b[i + j] << 8 * j;
-        }
+    const size_t whole = size & ~(size_t)7;
+    for (size_t i = 0; i < whole; i += 8) {
+        const uint64_t word = word_at(b + i);
         v[3] ^= word;
         sip_round(v);
         v[0] ^= word;
     }
+    uint64_t last = (uint64_t)size << 56;
+    for (size_t j = whole; j < size; j++) last |= (uint64_t)b[j] << 8 * (j - whole);
+    v[3] ^= last;
+    sip_round(v);
+    v[0] ^= last;
     v[2] ^= 0xff;
     for (int i = 0; i < 3; i++) sip_round(v);
     return v[0] ^ v[1] ^ v[2] ^ v[3];

@@ -1,39 +1,170 @@
-/* ops.h - the list of graph operations that everyone shares. Shapes, references and lowering live in graph/. */
+/* ops.h - the operations of graphs: one table says what each takes and gives, and what is true of
+ * it. Calls (graph.h, graph_api.c), the text of graphs, `beryl ops`, benchmarks and the self-test
+ * follow from it. Shape rules (graph/graph.c), references and kernels do not. */
 #ifndef BASE_OPS_H
 #define BASE_OPS_H
 
 #include "beryl.h"
 
-/* name, text, group, inputs (least, most), outputs, what it does */
-#define BASE_OP_LIST(X)                                                                                                     \
-    X(GATHER_ROWS, "gather_rows", "movement", 2, 2, 1, "rows of a table by index, times a constant")                         \
-    X(COPY, "copy", "movement", 1, 1, 1, "a view made contiguous")                                                          \
-    X(ADD, "add", "pointwise", 2, 2, 1, "a + b, b broadcast")                                                               \
-    X(MUL, "mul", "pointwise", 2, 2, 1, "a * b, b broadcast")                                                               \
-    X(SCALE, "scale", "pointwise", 1, 1, 1, "x times a constant")                                                           \
-    X(GELU_TANH, "gelu_tanh", "pointwise", 1, 1, 1, "gelu, tanh form")                                                      \
-    X(GEGLU, "geglu", "pointwise", 2, 2, 1, "gelu_tanh(gate) * up")                                                         \
-    X(SOFTCAP, "softcap", "pointwise", 1, 1, 1, "cap * tanh(x / cap)")                                                      \
-    X(RMS_NORM, "rms_norm", "norm", 1, 2, 1, "x / rms(x) over the last axis, times a weight if given")                       \
-    X(LAYER_NORM, "layer_norm", "norm", 1, 3, 1, "(x - mean) / deviation over the last axis, times a weight, plus a bias if given") \
-    X(SOFTMAX, "softmax", "reduction", 1, 1, 1, "over the last axis")                                                       \
-    X(TOPK, "topk", "reduction", 1, 1, 2, "the k largest of the last axis, falling, and their indices; ties: lower index")   \
-    X(WEIGHTED_SUM, "weighted_sum", "reduction", 2, 2, 1, "sum over axis 1 of x[n, u, d] times g[n, u]")                     \
-    X(MATMUL, "matmul", "linear", 2, 2, 1, "x[.., n, k] times transposed w[m, k], w plain or quantised")                      \
-    X(MATMUL_ID, "matmul_id", "linear", 3, 3, 1, "experts: x[n, u or 1, k] with matrix ids[n, u] of w[e, m, k]")             \
-    X(ROPE, "rope", "attention", 2, 2, 1, "split-half rotation by rows of cos and sin")                                     \
-    X(KV_WRITE, "kv_write", "attention", 4, 4, 1, "rows into a cache at slot and position modulo its length")                \
-    X(ATTENTION, "attention", "attention", 5, 5, 1, "causal, grouped, optionally windowed, over caches")                     \
-    X(ARGMAX, "argmax", "sampling", 1, 1, 1, "index of the largest of the last axis; ties: lower index")                     \
-    X(SAMPLE, "sample", "sampling", 2, 2, 1, "a token by temperature, top-k, top-p, min-p and a counter-based draw")         \
-    X(SET_ROWS, "set_rows", "movement", 3, 3, 1, "rows of x into a state at given indices")                                  \
-    X(FUSED, "fused", "fused", 1, 24, 4, "a group of operations that runs as one dispatch")
+/* A row:
+ *   NAME, name, group
+ *   inputs   at least, at most, (names), kinds: a letter each, below; those that may be left out
+ *            come last
+ *   outputs  how many
+ *   attributes  kinds: F a float, U a whole number; (names); (usual values, for benchmarks and the
+ *            self-test). SLOTS, JOINED: with fields that passes fill
+ *   call     USUAL: graph_NAME and beryl_NAME take inputs, then attributes; INNER: graph_NAME
+ *            alone; OWN: written by hand; NONE: passes make it
+ *   facts    OP_IS_..., below
+ *   closeness  CLOSE_..., below, of a kernel to the reference
+ *   what it does */
+/* clang-format off */
+#define BASE_OP_LIST(X)                                                                            \
+    X(GATHER_ROWS, gather_rows, "movement", 2, 2, (table, ids), "mi", 1, F, (factor), (1),         \
+      USUAL, 0, CLOSE_SUMMED, "rows of a table by index (out of range: row 0), times a constant")  \
+    X(COPY, copy, "movement", 1, 1, (x), "x", 1, NONE, (), (0),                                    \
+      USUAL, OP_IS_POINTWISE, CLOSE_EQUAL, "a view made contiguous")                               \
+    X(ADD, add, "pointwise", 2, 2, (a, b), "xx", 1, NONE, (), (0),                                 \
+      USUAL, OP_IS_POINTWISE, CLOSE_ROUNDED, "a + b, b broadcast")                                 \
+    X(MUL, mul, "pointwise", 2, 2, (a, b), "xx", 1, NONE, (), (0),                                 \
+      USUAL, OP_IS_POINTWISE, CLOSE_ROUNDED, "a * b, b broadcast")                                 \
+    X(SCALE, scale, "pointwise", 1, 1, (x), "x", 1, F, (factor), (0.5f),                           \
+      USUAL, OP_IS_POINTWISE, CLOSE_ROUNDED, "x times a constant")                                 \
+    X(GELU_TANH, gelu_tanh, "pointwise", 1, 1, (x), "x", 1, NONE, (), (0),                         \
+      USUAL, OP_IS_POINTWISE | OP_IS_EXPENSIVE, CLOSE_FUNCTION, "gelu, tanh form")                 \
+    X(GEGLU, geglu, "pointwise", 2, 2, (gate, up), "xx", 1, NONE, (), (0),                         \
+      USUAL, OP_IS_POINTWISE | OP_IS_EXPENSIVE, CLOSE_FUNCTION, "gelu_tanh(gate) * up")            \
+    X(SOFTCAP, softcap, "pointwise", 1, 1, (x), "x", 1, F, (cap), (30),                            \
+      USUAL, OP_IS_POINTWISE | OP_IS_EXPENSIVE, CLOSE_FUNCTION, "cap * tanh(x / cap)")             \
+    X(RMS_NORM, rms_norm, "norm", 1, 2, (x, weight), "xw", 1, F, (eps), (1e-6f),                   \
+      USUAL, OP_IS_OVER_ROWS, CLOSE_FUNCTION,                                                      \
+      "x / rms(x) over the last axis, times a weight if given")                                    \
+    X(LAYER_NORM, layer_norm, "norm", 1, 3, (x, weight, bias), "xww", 1, F, (eps), (1e-6f),        \
+      USUAL, OP_IS_OVER_ROWS, CLOSE_FUNCTION,                                                      \
+      "(x - mean) / deviation over the last axis, times a weight, plus a bias if given")           \
+    X(GROUP_NORM, group_norm, "norm", 1, 3, (x, weight, bias), "xww", 1,                           \
+      UF, (groups, eps), (1, 1e-6f), USUAL, OP_IS_OVER_AXES, CLOSE_FUNCTION,                       \
+      "layer_norm over groups of channels of x[n, c, ..], weight and bias for each channel")       \
+    X(SOFTMAX, softmax, "reduction", 1, 1, (x), "l", 1, NONE, (), (0),                             \
+      USUAL, OP_IS_OVER_ROWS, CLOSE_FUNCTION, "over the last axis")                                \
+    X(CUMSUM, cumsum, "reduction", 1, 1, (x), "x", 1, U, (axis), (1),                              \
+      USUAL, OP_IS_OVER_AXES, CLOSE_SUMMED, "sums of x along an axis, up to each element")         \
+    X(TOPK, topk, "reduction", 1, 1, (x), "l", 2, U, (k), (64),                                    \
+      OWN, 0, CLOSE_ROUNDED,                                                                       \
+      "the k largest of the last axis, falling, and their indices; ties: lower index")             \
+    X(WEIGHTED_SUM, weighted_sum, "reduction", 2, 2, (x, weights), "xx", 1, NONE, (), (0),         \
+      USUAL, 0, CLOSE_SUMMED, "sum over axis 1 of x[n, u, d] times g[n, u]")                       \
+    X(MATMUL, matmul, "linear", 2, 2, (x, w), "xm", 1, NONE, (), (0),                              \
+      USUAL, 0, CLOSE_PRODUCT, "x[.., n, k] times transposed w[m, k], w plain or quantised")       \
+    X(MATMUL_ID, matmul_id, "linear", 3, 3, (x, w, ids), "xmi", 1, NONE, (), (0),                  \
+      USUAL, 0, CLOSE_PRODUCT,                                                                     \
+      "experts: x[n, u or 1, k] with matrix ids[n, u] (out of range: 0) of w[e, m, k]")            \
+    X(ROPE, rope, "attention", 2, 2, (x, angles), "xx", 1, NONE, (), (0),                          \
+      USUAL, 0, CLOSE_SUMMED, "split-half rotation by rows of cos and sin")                        \
+    X(KV_WRITE, kv_write, "attention", 4, 4, (cache, x, slot, pos), "mxsp", 1, NONE, (), (0),      \
+      USUAL, OP_IS_IN_PLACE, CLOSE_CACHED,                                                         \
+      "rows into a cache at slot and position modulo its length; out of range: not written")       \
+    X(ATTENTION, attention, "attention", 5, 6, (q, k, v, slot, pos, first), "xmmspp", 1,           \
+      SLOTS, (scale, window), (0.125f, 0),                                                         \
+      OWN, 0, CLOSE_ATTENDED,                                                                      \
+      "grouped, over the keys of each row in caches: causal, a window, or a range; none: 0")       \
+    X(ARGMAX, argmax, "sampling", 1, 1, (x), "l", 1, NONE, (), (0),                                \
+      USUAL, 0, CLOSE_EQUAL, "index of the largest of the last axis; ties: lower index")           \
+    X(SAMPLE, sample, "sampling", 2, 2, (logits, settings), "lc", 1, NONE, (), (0),                \
+      INNER, 0, CLOSE_EQUAL,                                                                       \
+      "a token by temperature, top-k, top-p, min-p and a counter-based draw")                      \
+    X(SET_ROWS, set_rows, "movement", 3, 3, (state, x, index), "mmi", 1, NONE, (), (0),            \
+      USUAL, OP_IS_IN_PLACE, CLOSE_EQUAL,                                                          \
+      "rows of x into a state at given indices; out of range: not written")                        \
+    X(FUSED, fused, "fused", 1, 24, (), "", 4, JOINED, (), (0),                                    \
+      NONE, 0, CLOSE_JOINED, "a group of operations that runs as one dispatch")
+/* clang-format on */
 
 typedef enum base_op {
-#define X(name, text, group, n_in_min, n_in_max, n_out, what) OP_##name,
+#define X(NAME, ...) OP_##NAME,
     BASE_OP_LIST(X)
 #undef X
-    OP_COUNT
+        OP_COUNT
 } base_op;
+
+/* Kinds of inputs: x numbers, l logits, w a number each of the rows' elements (F32); i indices, s
+ * slots, p positions (I32); c settings (U32); m: of the types that the shape rule takes. */
+
+/* What is true of an operation. */
+enum {
+    OP_IS_POINTWISE = 1, /* each element of its result from those in its place */
+    OP_IS_EXPENSIVE = 2, /* many instructions an element */
+    OP_IS_OVER_ROWS = 4, /* rows of its result from the same rows, along the last axis */
+    OP_IS_OVER_AXES = 8, /* the same along axes that its attributes say */
+    OP_IS_IN_PLACE = 16  /* its result is its first input, changed */
+};
+
+/* How close a kernel comes to the reference: trial_tolerance has the numbers. */
+typedef enum base_closeness {
+    CLOSE_EQUAL,
+    CLOSE_ROUNDED,
+    CLOSE_SUMMED,
+    CLOSE_FUNCTION, /* exp and the like of devices */
+    CLOSE_PRODUCT,
+    CLOSE_CACHED,
+    CLOSE_ATTENDED,
+    CLOSE_JOINED
+} base_closeness;
+
+enum { BASE_OP_ATTRS_MAX = 2 };
+
+typedef struct base_op_info {
+    const char *name, *group, *what;
+    const char *inputs, *attributes; /* kinds, a letter each */
+    uint8_t n_in_min, n_in_max, n_out;
+    uint8_t facts; /* OP_IS_... */
+    base_closeness closeness;
+    float usual[BASE_OP_ATTRS_MAX];
+} base_op_info;
+
+extern const base_op_info base_ops[OP_COUNT];
+
+/* Of a row's (names), by how many inputs and which attributes there are: parameters after a first
+ * one, values for a call, fields of a struct. */
+#define OP_INPUTS_1(a) , uint32_t a
+#define OP_INPUTS_2(a, b) OP_INPUTS_1(a) OP_INPUTS_1(b)
+#define OP_INPUTS_3(a, b, c) OP_INPUTS_2(a, b) OP_INPUTS_1(c)
+#define OP_INPUTS_4(a, b, c, d) OP_INPUTS_2(a, b) OP_INPUTS_2(c, d)
+#define OP_INPUTS_5(a, b, c, d, e) OP_INPUTS_4(a, b, c, d) OP_INPUTS_1(e)
+#define OP_PARAMS_NONE()
+#define OP_PARAMS_F(a) , float a
+#define OP_PARAMS_U(a) , uint32_t a
+#define OP_PARAMS_FU(a, b) , float a, uint32_t b
+#define OP_PARAMS_UF(a, b) , uint32_t a, float b
+#define OP_PARAMS_SLOTS OP_PARAMS_FU
+#define OP_FIELDS_NONE() uint32_t none;
+#define OP_FIELDS_F(a) float a;
+#define OP_FIELDS_U(a) uint32_t a;
+#define OP_FIELDS_FU(a, b) \
+    float a;               \
+    uint32_t b;
+#define OP_FIELDS_UF(a, b) \
+    uint32_t a;            \
+    float b;
+#define OP_FIELDS_SLOTS(a, b)         \
+    OP_FIELDS_FU(a, b) uint32_t most; \
+    bool apart;
+#define OP_FIELDS_JOINED()       \
+    uint32_t kind, first, count; \
+    const void *detail;
+#define OP_LETTERS_NONE ""
+#define OP_LETTERS_F "F"
+#define OP_LETTERS_U "U"
+#define OP_LETTERS_FU "FU"
+#define OP_LETTERS_UF "UF"
+#define OP_LETTERS_SLOTS "FU"
+#define OP_LETTERS_JOINED ""
+#define OP_NAMES_NONE() 0
+#define OP_NAMES_F(a) a
+#define OP_NAMES_U(a) a
+#define OP_NAMES_FU(a, b) a, b
+#define OP_NAMES_UF(a, b) a, b
+#define OP_NAMES_SLOTS(a, b) a, b, 0, false
+#define OP_LIST(...) __VA_ARGS__ /* OP_LIST (a, b): a, b */
 
 #endif

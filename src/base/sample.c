@@ -25,6 +25,7 @@ int32_t base_sample(const float *logits, uint32_t n, const base_sample_settings 
     int32_t indices[BASE_CANDIDATE_MAX];
     uint32_t k = s->top_k && s->top_k < BASE_CANDIDATE_MAX ? s->top_k : BASE_CANDIDATE_MAX;
     if (s->temperature <= 0) k = 1;
+    if (!n) return -1;
     if (k > n) k = n;
     base_largest(logits, n, k, values, indices);
     if (k == 1) return indices[0];
@@ -33,7 +34,8 @@ int32_t base_sample(const float *logits, uint32_t n, const base_sample_settings 
     uint32_t keep = 0;
     float sum = 0;
     bool top_p = s->top_p > 0 && s->top_p < 1;
-    while (keep < k && (keep == 0 || !top_p || sum < s->top_p * total) && (keep == 0 || s->min_p <= 0 || p[keep] >= s->min_p * p[0]))
+    while (keep < k && (keep == 0 || !top_p || sum < s->top_p * total) &&
+           (keep == 0 || s->min_p <= 0 || p[keep] >= s->min_p * p[0]))
         sum += p[keep++];
     uint32_t out[2];
     base_threefry(s->seed, (const uint32_t[2]){s->counter, 0}, out);

@@ -14,7 +14,7 @@ static const struct {
     int id;
     uint32_t block, bytes;
 } type_rows[TYPE_COUNT] = {
-#define X(name, text, id, n, bytes) {text, id, n, bytes},
+#define X(name, text, id, n, bytes, ...) {text, id, n, bytes},
     BASE_TYPE_LIST(X)
 #undef X
 };
@@ -22,15 +22,6 @@ static const struct {
 /* Types of the file format that have no row above, so that a refusal can name them: id, text. */
 #define REFUSED_TYPE_LIST(X) \
     X(9, "Q8_1")             \
-    X(16, "IQ2_XXS")         \
-    X(17, "IQ2_XS")          \
-    X(18, "IQ3_XXS")         \
-    X(19, "IQ1_S")           \
-    X(21, "IQ3_S")           \
-    X(22, "IQ2_S")           \
-    X(29, "IQ1_M")           \
-    X(34, "TQ1_0")           \
-    X(35, "TQ2_0")           \
     X(41, "Q1_0")            \
     X(42, "Q2_0")
 
@@ -69,6 +60,16 @@ const char *base_type_gguf_name(uint32_t id) {
 
 bool base_type_is_quantised(base_type type) {
     return type_rows[type].block > 1;
+}
+
+bool base_type_is_weight(base_type type) {
+    enum {
+#define X(name, ...) OF_##name,
+        BASE_WEIGHT_LIST(X)
+#undef X
+            WEIGHT_COUNT
+    };
+    return (int)type < (int)WEIGHT_COUNT; /* they come first */
 }
 
 uint64_t base_type_row_bytes(base_type type, uint64_t n) {
@@ -324,10 +325,122 @@ static inline void block_IQ4_XS(const uint8_t *b, float *y) {
     }
 }
 
+/* ---- blocks of places in tables (grids.c)
+
+ * An eighth of such a block is four entries of eight numbers, or eight of four. */
+
+/* Signs of eight numbers, of which seven are given: there is an even number of them. */
+static inline uint32_t eighth_sign(uint32_t seven) {
+    const uint32_t x = seven ^ seven >> 4, y = x ^ x >> 2;
+    return seven | ((y ^ y >> 1) & 1) << 7;
+}
+
+/* n numbers of an entry; a bit that is set in `signs` makes one negative. */
+static inline void from_table(base_type type, uint32_t entry, uint32_t n, uint32_t signs, float d,
+                              float *y) {
+    for (uint32_t i = 0; i < n; i++) {
+        const float size = d * (float)base_type_table_at(type, entry, i);
+        y[i] = signs >> i & 1 ? -size : size;
+    }
+}
+
+static inline void block_IQ2_XXS(const uint8_t *b, float *y) {
+    const float d = f16_at(b);
+    for (uint32_t j = 0; j < 32; j++, y += 8) {
+        const uint8_t *q = b + 2 + j / 4 * 8;
+        const uint32_t more = u32_at(q + 4);
+        from_table(TYPE_IQ2_XXS, q[j % 4], 8, eighth_sign(more >> 7 * (j % 4) & 127),
+                   d * (0.5f + (float)(more >> 28)) * 0.25f, y);
+    }
+}
+
+static inline void block_IQ2_XS(const uint8_t *b, float *y) {
+    const float d = f16_at(b);
+    for (uint32_t j = 0; j < 32; j++, y += 8) {
+        const uint32_t q = u16_at(b + 2 + 2 * j), s = b[66 + j / 4] >> j / 2 % 2 * 4 & 15;
+        from_table(TYPE_IQ2_XS, q & 511, 8, eighth_sign(q >> 9), d * (0.5f + (float)s) * 0.25f, y);
+    }
+}
+
+static inline void block_IQ2_S(const uint8_t *b, float *y) {
+    const float d = f16_at(b);
+    for (uint32_t j = 0; j < 32; j++, y += 8) {
+        const uint32_t high = b[66 + j / 4] >> 2 * (j % 4) & 3,
+                       s = b[74 + j / 4] >> j / 2 % 2 * 4 & 15;
+        from_table(TYPE_IQ2_S, b[2 + j] | high << 8, 8, b[34 + j], d * (0.5f + (float)s) * 0.25f,
+                   y);
+    }
+}
+
+static inline void block_IQ3_XXS(const uint8_t *b, float *y) {
+    const float d = f16_at(b);
+    for (uint32_t j = 0; j < 64; j++, y += 4) {
+        const uint32_t more = u32_at(b + 66 + j / 8 * 4),
+                       signs = eighth_sign(more >> 7 * (j / 2 % 4) & 127) >> j % 2 * 4;
+        from_table(TYPE_IQ3_XXS, b[2 + j], 4, signs, d * (0.5f + (float)(more >> 28)) * 0.5f, y);
+    }
+}
+
+static inline void block_IQ3_S(const uint8_t *b, float *y) {
+    const float d = f16_at(b);
+    for (uint32_t j = 0; j < 64; j++, y += 4) {
+        const uint32_t high = b[66 + j / 8] >> j % 8 & 1, signs = b[74 + j / 2] >> j % 2 * 4,
+                       s = b[106 + j / 16] >> j / 8 % 2 * 4 & 15;
+        from_table(TYPE_IQ3_S, b[2 + j] | high << 8, 4, signs, d * (float)(1 + 2 * s), y);
+    }
+}
+
+static inline void from_ternary(base_type type, uint32_t entry, bool down, float d, float *y) {
+    for (uint32_t i = 0; i < 8; i++)
+        y[i] = d * ((float)base_type_table_at(type, entry, i) + (down ? -0.125f : 0.125f));
+}
+
+static inline void block_IQ1_S(const uint8_t *b, float *y) {
+    const float d = f16_at(b);
+    for (uint32_t j = 0; j < 32; j++, y += 8) {
+        const uint32_t more = u16_at(b + 34 + j / 4 * 2), high = more >> 3 * (j % 4) & 7;
+        from_ternary(TYPE_IQ1_S, b[2 + j] | high << 8, more >> 15,
+                     d * (float)(2 * (more >> 12 & 7) + 1), y);
+    }
+}
+
+static inline void block_IQ1_M(const uint8_t *b, float *y) {
+    uint32_t bits = 0; /* of d, four in each of the words */
+    for (uint32_t i = 0; i < 4; i++) bits |= (uint32_t)u16_at(b + 48 + 2 * i) >> 12 << 4 * i;
+    const float d = f16_to_f32(bits);
+    for (uint32_t j = 0; j < 32; j++, y += 8) {
+        const uint32_t more = b[32 + j / 2] >> j % 2 * 4 & 15,
+                       s = u16_at(b + 48 + j / 8 * 2) >> 3 * (j / 2 % 4) & 7;
+        from_ternary(TYPE_IQ1_M, b[j] | (more & 7) << 8, more >> 3, d * (float)(2 * s + 1), y);
+    }
+}
+
+/* ---- blocks of -1, 0 and 1: five a byte, as fractions of 256 to the base 3, or four */
+
+static inline void block_TQ1_0(const uint8_t *b, float *y) {
+    static const uint8_t powers[5] = {1, 3, 9, 27, 81};
+    const float d = f16_at(b + 52);
+    for (uint32_t j = 0; j < 256; j++) {
+        const uint32_t n = j < 160   ? j / 32
+                           : j < 240 ? (j - 160) / 16
+                                     : (j - 240) / 4,
+                       at = j < 160   ? j % 32
+                            : j < 240 ? 32 + j % 16
+                                      : 48 + j % 4;
+        y[j] = d * (float)((int)((uint8_t)(b[at] * powers[n]) * 3u >> 8) - 1);
+    }
+}
+
+static inline void block_TQ2_0(const uint8_t *b, float *y) {
+    const float d = f16_at(b + 64);
+    for (uint32_t j = 0; j < 256; j++)
+        y[j] = d * (float)((b[j / 128 * 32 + j % 32] >> j / 32 % 4 * 2 & 3) - 1);
+}
+
 void base_dequantise(base_type type, const void *blocks, float *out, size_t n) {
     const uint8_t *b = blocks;
     switch (type) {
-#define X(name, text, id, count, bytes)                                                      \
+#define X(name, text, id, count, bytes, ...)                                                 \
     case TYPE_##name:                                                                        \
         for (size_t i = 0; i < n / count; i++) block_##name(b + i * bytes, out + i * count); \
         break;

@@ -7,10 +7,10 @@
 #include <stdint.h>
 
 typedef enum base_utf8_kind {
-    BASE_UTF8_WHOLE,  /* *length bytes are a character */
-    BASE_UTF8_PART,   /* all bytes could begin a character; more are needed */
-    BASE_UTF8_INVALID /* *length (at least 1) bytes can never become a character; the next byte
-                         starts anew */
+    BASE_UTF8_WHOLE, /* *length bytes are a character */
+    BASE_UTF8_PART,  /* all bytes could begin a character; more are needed */
+    /* *length (at least 1) bytes can never become a character; the next byte starts anew */
+    BASE_UTF8_INVALID
 } base_utf8_kind;
 
 /* size > 0. */

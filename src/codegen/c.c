@@ -72,8 +72,7 @@ static own *own_of(codegen *g) {
     return g->own;
 }
 
-/* ---- what is what
- * --------------------------------------------------------------------------------- */
+/* ---- what is what ---------------------------------------------------------------------------- */
 
 static bool all_are(const codegen *g, const own *o, const ir_instruction *i, bool again) {
     (void)g;
@@ -192,8 +191,7 @@ static void find_kept(codegen *g, own *o) {
     }
 }
 
-/* ---- arrays
- * --------------------------------------------------------------------------------------- */
+/* ---- arrays ---------------------------------------------------------------------------------- */
 
 static void array(codegen *g, const char *type, uint32_t bytes, const char *name, uint64_t count) {
     own *o = own_of(g);
@@ -270,8 +268,7 @@ static void place(codegen *g, base_text *text, ir_space space, uint32_t array, c
     else base_text_print(text, "r%u[(%s) * %uu + lane]", (unsigned)array, at, lanes);
 }
 
-/* ---- segments
- * ------------------------------------------------------------------------------------- */
+/* ---- segments -------------------------------------------------------------------------------- */
 
 static int by_id(const void *a, const void *b) {
     const ir_id x = *(const ir_id *)a, y = *(const ir_id *)b;
@@ -386,8 +383,7 @@ static void flush(codegen *g, ir_id end) {
     end_segment(g, opened);
 }
 
-/* ---- lanes that look at each other
- * ---------------------------------------------------------------- */
+/* ---- lanes that look at each other ----------------------------------------------------------- */
 
 static void fragment(codegen *g, own *o, ir_id id) {
     const ir_instruction *i = &g->k->code[id];
@@ -451,8 +447,7 @@ static void cross(codegen *g, ir_id id) {
     }
 }
 
-/* ---- blocks
- * --------------------------------------------------------------------------------------- */
+/* ---- blocks ---------------------------------------------------------------------------------- */
 
 static void open_block(codegen *g, ir_id id) {
     own *o = own_of(g);

@@ -74,9 +74,10 @@ void codegen_c_load(codegen *g, const ir_instruction *i, const char *index, cons
     }
     for (uint32_t from = 0; from < element * i->width; from += step) {
         const char *at = place(g, i, index, from / element), *vector = vector_type(step);
-        const char *t = codegen_temporary(
-            g, vector,
-            codegen_print(g, "*(const %s%s *)&%s", codegen_c_space(g, (ir_space)i->space), vector, at));
+        const char *t =
+            codegen_temporary(g, vector,
+                              codegen_print(g, "*(const %s%s *)&%s",
+                                            codegen_c_space(g, (ir_space)i->space), vector, at));
         if (step == 4) words[from / 4] = t;
         else
             for (uint32_t w = 0; w < step / 4; w++)
@@ -109,7 +110,8 @@ void codegen_c_store(codegen *g, const ir_instruction *i, const char *index,
         if (step == 4) value = w[0];
         else if (step == 8) value = codegen_print(g, "pair_of(%s, %s)", w[0], w[1]);
         else value = codegen_print(g, "quad_of(%s, %s, %s, %s)", w[0], w[1], w[2], w[3]);
-        codegen_line(g, "*(%s%s *)&%s = %s;", codegen_c_space(g, (ir_space)i->space), vector, at, value);
+        codegen_line(g, "*(%s%s *)&%s = %s;", codegen_c_space(g, (ir_space)i->space), vector, at,
+                     value);
     }
 }
 
@@ -148,15 +150,19 @@ static void arrays(codegen *g, const codegen_c_words *words) {
     const ir_kernel *k = g->k;
     uint32_t bytes = 0, begin = 0;
     for (uint32_t n = 0; n < k->n_workgroup; n++) bytes += array_bytes(&k->workgroups[n]);
-    const bool by_launch = words->shared_most && bytes > words->shared_most;
+    const bool by_launch = words->shared_max && bytes > words->shared_max;
     if (by_launch) {
         codegen_line(g, "LAUNCH_BYTES(%u);", (unsigned)bytes);
         g->desc->launch_bytes = bytes;
     }
     for (uint32_t n = 0; n < k->n_workgroup; n++) {
         const char *type = codegen_c_memory_type(k->workgroups[n].type);
-        if (by_launch) codegen_line(g, "%s *const w%u = (%s *)(launch_bytes + %u);", type, n, type, (unsigned)begin);
-        else codegen_line(g, "%s %s w%u[%u];", words->shared, type, n, (unsigned)k->workgroups[n].count);
+        if (by_launch)
+            codegen_line(g, "%s *const w%u = (%s *)(launch_bytes + %u);", type, n, type,
+                         (unsigned)begin);
+        else
+            codegen_line(g, "%s %s w%u[%u];", words->shared, type, n,
+                         (unsigned)k->workgroups[n].count);
         begin += array_bytes(&k->workgroups[n]);
     }
     for (uint32_t n = 0; n < k->n_register; n++) {

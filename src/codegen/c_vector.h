@@ -4,7 +4,8 @@
 
 #include "codegen/write.h"
 
-void codegen_c_vectors(codegen *g); /* from now on: the kernel's workgroup is one lane, of a processor */
+/* from now on: the kernel's workgroup is one lane, of a processor */
+void codegen_c_vectors(codegen *g);
 /* Whether the value (of a store: what it stores) is an array: then these write the instruction. */
 bool codegen_c_wide(const codegen *g, const ir_instruction *i);
 void codegen_c_wide_op(codegen *g,
@@ -12,5 +13,6 @@ void codegen_c_wide_op(codegen *g,
 void codegen_c_wide_load(codegen *g, ir_id id, const char *index);
 void codegen_c_wide_store(codegen *g, const ir_instruction *i, const char *index);
 void codegen_c_wide_bitcast(codegen *g, ir_id id);
+bool codegen_c_wide_lanes(codegen *g, ir_id id);
 
 #endif

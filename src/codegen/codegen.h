@@ -29,9 +29,10 @@
 #include "ir/ir.h"
 
 /* k (verified) as text in *desc: language, source, entry, label, bindings, params, workgroup,
- * launch_bytes, uses_f16, uses_subgroups; the rest zero. Everything that desc points to lies in the arena, but
- * for label, which is k's name. caps: of the device that will compile it; NULL: one with everything
- * that the language has. UNSUPPORTED: the language or the device cannot do it. */
+ * launch_bytes, uses_f16, uses_subgroups; the rest zero. Everything that desc points to lies in
+ * the arena, but for label, which is k's name. caps: of the device that will compile it; NULL:
+ * one with everything that the language has. UNSUPPORTED: the language or the device cannot do
+ * it. */
 beryl_status codegen_make(base_arena *arena, const ir_kernel *k, device_language language,
                           const device_caps *caps, device_program_desc *desc, beryl_error *error);
 

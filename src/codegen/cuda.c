@@ -24,23 +24,29 @@ const char codegen_cuda_types[] =
     "#endif\n";
 
 /* Workgroup memory that a text may declare itself. */
-enum { SHARED_MOST = 48 << 10 };
+enum { SHARED_MAX = 48 << 10 };
 
-/* Workgroups that should find room on one unit together: where sums fill the registers of a lane, the compiler is to stop at
- * half of them (2 * 256 lanes of 128 registers are all there are), so that one group computes while another one waits. */
+/* Workgroups that should find room on one unit together: where sums fill the registers of a
+ * lane, the compiler is to stop at half of them (2 * 256 lanes of 128 registers are all there
+ * are), so that one group computes while another one waits. */
 static uint32_t resident(const ir_kernel *k) {
     enum { FEW = 36, MANY = 80, LANES = 256 };
     uint32_t words = 0;
-    for (uint32_t n = 0; n < k->n_register; n++) words += k->registers[n].count * ((ir_type_bytes(k->registers[n].type) + 3) / 4);
-    return k->n_fragment || words < FEW || words > MANY || ir_lanes(k) > LANES ? 1 : 2 * LANES / ir_lanes(k);
+    for (uint32_t n = 0; n < k->n_register; n++)
+        words += k->registers[n].count * ((ir_type_bytes(k->registers[n].type) + 3) / 4);
+    return k->n_fragment || words < FEW || words > MANY || ir_lanes(k) > LANES
+               ? 1
+               : 2 * LANES / ir_lanes(k);
 }
 
-/* A graph of dispatches may launch this one while the one before runs: nothing is read or written until that has ended, and from
- * then on the next one may come. What has no such graph ignores both. */
-static const char wait_for_earlier[] = "#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900\n"
-                                       "    asm volatile(\"griddepcontrol.wait;\" ::: \"memory\");\n"
-                                       "    asm volatile(\"griddepcontrol.launch_dependents;\" ::: \"memory\");\n"
-                                       "#endif\n";
+/* A graph of dispatches may launch this one while the one before runs: nothing is read or
+ * written until that has ended, and from then on the next one may come. What has no such graph
+ * ignores both. */
+static const char wait_for_earlier[] =
+    "#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900\n"
+    "    asm volatile(\"griddepcontrol.wait;\" ::: \"memory\");\n"
+    "    asm volatile(\"griddepcontrol.launch_dependents;\" ::: \"memory\");\n"
+    "#endif\n";
 
 void codegen_cuda_kernel(codegen *g) {
     const ir_kernel *k = g->k;
@@ -59,8 +65,7 @@ void codegen_cuda_kernel(codegen *g) {
                         k->buffers[n].access == IR_READ ? "const " : "", n);
     if (k->n_param) base_text_print(&g->head, "%sconst params_t params", k->n_buffer ? ", " : "");
     base_text_print(&g->head, ") {\n");
-    if (g->language->language == DEVICE_CUDA_C)
-        base_text_print(&g->head, "%s", wait_for_earlier);
+    if (g->language->language == DEVICE_CUDA_C) base_text_print(&g->head, "%s", wait_for_earlier);
     codegen_params(g, "params.p%u", false);
     codegen_c_body(g, &(codegen_c_words){.local = "const u32 local_%c = threadIdx.%c;",
                                          .group = "const u32 group_%c = blockIdx.%c;",
@@ -68,7 +73,7 @@ void codegen_cuda_kernel(codegen *g) {
                                          .global = "",
                                          .constant_end = "__restrict__ ",
                                          .shared = "__shared__ __attribute__((aligned(16)))",
-                                         .shared_most = SHARED_MOST});
+                                         .shared_max = SHARED_MAX});
 }
 
 static bool fragment(codegen *g, ir_id id) {

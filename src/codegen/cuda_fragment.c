@@ -122,23 +122,27 @@ static void split_index(const codegen *g, ir_id index, ir_id *base, uint64_t *co
     else *constant = 0;
 }
 
-/* Two neighbouring fragments of b whose columns lie as rows of memory, one after the other: the load `second` follows `first`
- * with nothing between but values. One ldmatrix fetches both. */
+/* Two neighbouring fragments of b whose columns lie as rows of memory, one after the other: the
+ * load `second` follows `first` with nothing between but values. One ldmatrix fetches both. */
 static bool are_pair(const codegen *g, ir_id first, ir_id second) {
     const ir_instruction *a = &g->k->code[first], *b = &g->k->code[second];
     uint64_t place, next, stride, again, from, to;
     ir_id base, other;
-    if (a->op != IR_FRAGMENT_LOAD || b->op != IR_FRAGMENT_LOAD || a->imm != b->imm || !(a->imm >> 16) || a->space != b->space || a->array != b->array)
+    if (a->op != IR_FRAGMENT_LOAD || b->op != IR_FRAGMENT_LOAD || a->imm != b->imm ||
+        !(a->imm >> 16) || a->space != b->space || a->array != b->array)
         return false;
-    if (g->k->fragments[a->imm & 0xffff].role != IR_ROLE_B || !codegen_constant(g, a->in[0], &place) || !codegen_constant(g, b->in[0], &next) ||
-        place % 2 || next != place + 1 || !codegen_constant(g, a->in[2], &stride) || !codegen_constant(g, b->in[2], &again) || stride != again)
+    if (g->k->fragments[a->imm & 0xffff].role != IR_ROLE_B ||
+        !codegen_constant(g, a->in[0], &place) || !codegen_constant(g, b->in[0], &next) ||
+        place % 2 || next != place + 1 || !codegen_constant(g, a->in[2], &stride) ||
+        !codegen_constant(g, b->in[2], &again) || stride != again)
         return false;
     split_index(g, a->in[1], &base, &from);
     split_index(g, b->in[1], &other, &to);
     return base == other && to == from + 8 * stride;
 }
 
-/* The load before (step -1) or after (1) this one, with nothing between but values; id itself: none. */
+/* The load before (step -1) or after (1) this one, with nothing between but values; id itself:
+ * none. */
 static ir_id neighbour(const codegen *g, ir_id id, int step) {
     for (ir_id at = id + (ir_id)step; at < g->k->n_code; at += (ir_id)step) {
         const ir_op op = (ir_op)g->k->code[at].op;
@@ -148,7 +152,8 @@ static ir_id neighbour(const codegen *g, ir_id id, int step) {
     return id;
 }
 
-static bool load_matrix(codegen *g, ir_id id, const ir_fragment_decl *f, const shape *s, const char *place) {
+static bool load_matrix(codegen *g, ir_id id, const ir_fragment_decl *f, const shape *s,
+                        const char *place) {
     const ir_instruction *i = &g->k->code[id];
     const bool transposed = i->imm >> 16, is_a = f->role == IR_ROLE_A;
     const bool turned = is_a == transposed; /* memory's rows are not the registers' */
@@ -157,8 +162,10 @@ static bool load_matrix(codegen *g, ir_id id, const ir_fragment_decl *f, const s
     const char *row, *column; /* of the 16 bytes that this lane names */
     if (s->packed == 2 && are_pair(g, neighbour(g, id, -1), id)) return true; /* done */
     if (s->packed == 2 && are_pair(g, id, neighbour(g, id, 1))) {
-        row = codegen_print(g, "(lane >> 3u & 1u) * %uu", chunk), column = "(lane & 7u) + (lane >> 4u & 1u) * 8u";
-        codegen_line(g, "load_matrix_4(&f%u[%s * 2u], &%s);", (unsigned)(i->imm & 0xffff), place, element_at(g, i, index_at(g, i, row, column)));
+        row = codegen_print(g, "(lane >> 3u & 1u) * %uu", chunk),
+        column = "(lane & 7u) + (lane >> 4u & 1u) * 8u";
+        codegen_line(g, "load_matrix_4(&f%u[%s * 2u], &%s);", (unsigned)(i->imm & 0xffff), place,
+                     element_at(g, i, index_at(g, i, row, column)));
         return true;
     }
     if (is_a && !transposed)
@@ -242,7 +249,8 @@ static bool multiply(codegen *g, const ir_instruction *i) {
     const ir_type c = f[0]->type, a = f[1]->type, b = f[2]->type;
     for (uint32_t n = 1; n < 3 && g->caps; n++)
         if (!ir_has_fragment(g->caps, f[n]->type, c, f[0]->m, f[0]->n, f[0]->k))
-            codegen_refuse(g, "the device has no matrix units for %s, %u x %u x %u, and sums of %s", ir_type_name(f[n]->type), (unsigned)f[0]->m, (unsigned)f[0]->n,
+            codegen_refuse(g, "the device has no matrix units for %s, %u x %u x %u, and sums of %s",
+                           ir_type_name(f[n]->type), (unsigned)f[0]->m, (unsigned)f[0]->n,
                            (unsigned)f[0]->k, ir_type_name(c));
     if (ir_type_in(a, IR_FLOATS) && (c == IR_F16) && a != IR_F16) return false;
     if (ir_type_in(a, IR_FLOATS))

@@ -53,8 +53,7 @@ static bool wide_in_wgsl(const codegen *g, ir_type type) {
     return g->language->wgsl && (type == IR_I64 || type == IR_U64);
 }
 
-/* ---- translation
- * --------------------------------------------------------------------------------- */
+/* ---- translation ----------------------------------------------------------------------------- */
 
 static bool is_word(char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
@@ -158,8 +157,7 @@ void codegen_translate(base_text *out, const codegen_language_info *l, const cha
     }
 }
 
-/* ---- literals
- * ------------------------------------------------------------------------------------- */
+/* ---- literals -------------------------------------------------------------------------------- */
 
 /* mantissa: 52 bits behind the point; exact and without the locale's point. */
 static const char *hex_float(codegen *g, bool negative, uint64_t mantissa, int exponent,
@@ -237,8 +235,7 @@ const char *codegen_literal(codegen *g, ir_type type, uint64_t bits) {
     return "0";
 }
 
-/* ---- expressions
- * ---------------------------------------------------------------------------------- */
+/* ---- expressions ----------------------------------------------------------------------------- */
 
 static const char *expand(codegen *g, ir_type type, const char *template, const char *const *in) {
     const ir_type carrier = codegen_carrier(type);
@@ -360,7 +357,7 @@ const char *codegen_expression(codegen *g, ir_id id, const char *const *in) {
     const ir_op_text *text = &ir_op_of(op)->text;
     if (op == IR_DOT4_I8 && g->language->wgsl && (!g->caps || g->caps->dot_i8)) {
         const char *both[2] = {codegen_print(g, "dot4I8Packed(%s, %s)", in[0], in[1]), in[2]};
-        return expand(g, IR_I32, ir_op_of(IR_ADD)->text.s, both);
+        return expand(g, IR_I32, "$0 + $1", both); /* wraps: it is no constant expression */
     }
     const char *template = template_of(g, text, type);
     if (!template) {
@@ -372,6 +369,15 @@ const char *codegen_expression(codegen *g, ir_id id, const char *const *in) {
         codegen_constant(g, i->in[1], &by) && by != 0 &&
         (ir_type_in(type, IR_UNSIGNED) || (by & 1) == 0 || by == 1))
         template = op == IR_DIV ? "$0 / $1" : "$0 % $1";
+    const char *shifted[2] = {in[0], NULL};
+    if ((op == IR_SHL || op == IR_SHR) && !wide_in_wgsl(g, type) &&
+        codegen_constant(g, i->in[1], &by)) {
+        shifted[1] = codegen_print(g, "%uu", (unsigned)(by % (8 * ir_type_bytes(type))));
+        template = op == IR_SHR                  ? "$0 >> $1"
+                   : ir_type_in(type, IR_SIGNED) ? "$s($u($0) << $1)"
+                                                 : "$0 << $1";
+        return fitted(g, type, text, expand(g, type, template, shifted));
+    }
     if (op == IR_POPCOUNT && ir_type_in(type, IR_SIGNED) && ir_type_bytes(type) < 4)
         template = type == IR_I8 ? "i32(popcount_u32(u32($0) & 255u))"
                                  : "i32(popcount_u32(u32($0) & 65535u))";
@@ -384,8 +390,7 @@ const char *codegen_combine(codegen *g, ir_op op, ir_type type, const char *x, c
     return fitted(g, type, text, expand(g, type, template_of(g, text, type), in));
 }
 
-/* ---- bits
- * ----------------------------------------------------------------------------------------- */
+/* ---- bits ------------------------------------------------------------------------------------ */
 
 const char *codegen_to_bits(codegen *g, ir_type type, const char *x) {
     const char *text = "$0";
@@ -442,7 +447,8 @@ const char *codegen_word(codegen *g, ir_type type, const char *const *values, ui
     }
     const uint32_t per = 4 / bytes;
     const char *text = NULL;
-    if (type == IR_F16 && 2 * w + 1 < n) return codegen_print(g, "f16x2_of_f32(%s, %s)", values[2 * w], values[2 * w + 1]);
+    if (type == IR_F16 && 2 * w + 1 < n)
+        return codegen_print(g, "f16x2_of_f32(%s, %s)", values[2 * w], values[2 * w + 1]);
     for (uint32_t j = 0; j < per && w * per + j < n; j++) {
         const char *part = codegen_to_bits(g, type, values[w * per + j]);
         text = text ? codegen_print(g, "%s | (%s << %uu)", text, part, j * bytes * 8) : part;

@@ -34,7 +34,8 @@ static const char types[] =
 static void kernel(codegen *g) {
     const ir_kernel *k = g->k;
     base_text_print(&g->head, "__kernel __attribute__((reqd_work_group_size(%u, %u, %u))) ",
-                    (unsigned)k->workgroup[0], (unsigned)k->workgroup[1], (unsigned)k->workgroup[2]);
+                    (unsigned)k->workgroup[0], (unsigned)k->workgroup[1],
+                    (unsigned)k->workgroup[2]);
     if (k->subgroup_size > 1) /* the device's subgroups, of which the kernel's may be parts */
         base_text_print(&g->head, "lanes(%u) ",
                         (unsigned)(g->caps ? g->caps->subgroup_size : k->subgroup_size));

@@ -4,14 +4,14 @@
  */
 #include "codegen/c_vector.h"
 
+#include "base/build.h"
 #include "base/error.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-/* ---- errors, text
- * --------------------------------------------------------------------------------- */
+/* ---- errors, text ---------------------------------------------------------------------------- */
 
 void codegen_no_memory(codegen *g) {
     if (!g->status)
@@ -20,7 +20,9 @@ void codegen_no_memory(codegen *g) {
 }
 
 bool codegen_for_processor(const codegen *g) {
-    return g->language->language == DEVICE_C || (g->language->language == DEVICE_OPENCL_C && g->caps && device_is_processor(g->caps));
+    return BUILD_HAS_C_TEXTS &&
+           (g->language->language == DEVICE_C ||
+            (g->language->language == DEVICE_OPENCL_C && g->caps && device_is_processor(g->caps)));
 }
 
 void codegen_fail(codegen *g, ir_id id, const char *why) {
@@ -110,8 +112,7 @@ void codegen_close(codegen *g) {
     codegen_line(g, "}");
 }
 
-/* ---- values
- * --------------------------------------------------------------------------------------- */
+/* ---- values ---------------------------------------------------------------------------------- */
 
 const char *codegen_operand(codegen *g, const ir_instruction *i, uint32_t operand, uint32_t lane) {
     const ir_id id = i->in[operand];
@@ -172,8 +173,8 @@ const char *codegen_index_of(codegen *g, const ir_instruction *i, uint32_t opera
     const ir_instruction *sum = &g->k->code[i->in[operand]];
     uint64_t constant;
     /* Nothing wraps: then the compiler may put the constant into the instruction. */
-    if (g->language->wide_index && i->space == IR_WORKGROUP && sum->op == IR_ADD && codegen_constant(g, sum->in[1], &constant) &&
-        most_of(g, i->in[operand], 0) < UINT32_MAX)
+    if (g->language->wide_index && i->space == IR_WORKGROUP && sum->op == IR_ADD &&
+        codegen_constant(g, sum->in[1], &constant) && most_of(g, i->in[operand], 0) < UINT32_MAX)
         return codegen_print(g, "(u64)%s + %uu", codegen_operand(g, sum, 0, 0), (unsigned)constant);
     if (g->k->code[i->in[operand]].type != IR_U64) return text;
     uint64_t bits;
@@ -217,8 +218,7 @@ void codegen_params(codegen *g, const char *format, bool words) {
     }
 }
 
-/* ---- lanes of a vector: no statements
- * ------------------------------------------------------------- */
+/* ---- lanes of a vector: no statements -------------------------------------------------------- */
 
 static void place_lanes(codegen *g, ir_id id) {
     const ir_instruction *i = &g->k->code[id];
@@ -257,8 +257,7 @@ static void bitcast(codegen *g, ir_id id) {
         codegen_define(g, id, lane, codegen_unword(g, to, words, lane));
 }
 
-/* ---- subgroups
- * ------------------------------------------------------------------------------------ */
+/* ---- subgroups ------------------------------------------------------------------------------- */
 
 /* $0: the value, $1: n, $2: lanes of a subgroup, $3: bits of a lane's number that tell which of the
  * kernel's subgroups it is in within the device's, which may be larger. */
@@ -325,8 +324,7 @@ static void subgroup(codegen *g, ir_id id) {
     }
 }
 
-/* ---- instructions
- * --------------------------------------------------------------------------------- */
+/* ---- instructions ---------------------------------------------------------------------------- */
 
 static void copy_now(codegen *g, ir_id id) {
     const ir_instruction *i = &g->k->code[id];
@@ -361,6 +359,13 @@ static void copy_now(codegen *g, ir_id id) {
     codegen_close(g);
 }
 
+/* t3 or t3.x: a temporary or a part of one, which needs no name of its own. */
+static bool is_temporary(const char *text) {
+    if (*text++ != 't' || *text < '0' || *text > '9') return false;
+    while (*text >= '0' && *text <= '9') text++;
+    return !*text || (text[0] == '.' && text[1] && !text[2]);
+}
+
 static void load(codegen *g, ir_id id) {
     const ir_instruction *i = &g->k->code[id];
     const char *values[16];
@@ -371,21 +376,27 @@ static void load(codegen *g, ir_id id) {
     }
     if (bars) codegen_line(g, "%s", g->language->barrier);
     g->language->load(g, i, codegen_index_of(g, i, 0), values);
-    for (uint32_t lane = 0; lane < i->width; lane++) codegen_define(g, id, lane, values[lane]);
+    for (uint32_t lane = 0; lane < i->width; lane++)
+        if (g->language->wgsl && is_temporary(values[lane]))
+            g->texts[g->first[id] + lane] = values[lane];
+        else codegen_define(g, id, lane, values[lane]);
     if (bars) codegen_line(g, "%s", g->language->barrier);
 }
 
-/* What to store of a lane. Storing rounds to f16 as a cast does, so of what was cast for the store alone: what it was before. */
+/* What to store of a lane. Storing rounds to f16 as a cast does, so of what was cast for the
+ * store alone: what it was before. */
 static const char *stored(codegen *g, const ir_instruction *i, uint32_t lane) {
     const ir_instruction *from = &g->k->code[i->in[1]];
-    const bool rounds = i->type == IR_F16 && i->space != IR_REGISTER && !g->language->wgsl && g->language->language != DEVICE_C;
+    const bool rounds = i->type == IR_F16 && i->space != IR_REGISTER && !g->language->wgsl &&
+                        g->language->language != DEVICE_C;
     uint32_t place = lane;
     while (rounds && from->op == IR_COMPOSE) {
         const uint32_t each = (uint32_t)from->width / from->n_in;
         from = &g->k->code[from->in[place / each]];
         place %= each;
     }
-    if (rounds && from->op == IR_CAST && g->k->code[from->in[0]].type == IR_F32) return codegen_operand(g, from, 0, place);
+    if (rounds && from->op == IR_CAST && g->k->code[from->in[0]].type == IR_F32)
+        return codegen_operand(g, from, 0, place);
     return codegen_operand(g, i, 1, lane);
 }
 
@@ -472,7 +483,9 @@ void codegen_one(codegen *g, ir_id id) {
     case IR_FORM_SPLAT:
     case IR_FORM_EXTRACT:
     case IR_FORM_COMPOSE:
-    case IR_FORM_SWIZZLE: place_lanes(g, id); return;
+    case IR_FORM_SWIZZLE:
+        if (!codegen_c_wide_lanes(g, id)) place_lanes(g, id);
+        return;
     case IR_FORM_LOAD: load(g, id); return;
     case IR_FORM_STORE: store(g, i); return;
     case IR_FORM_ATOMIC: g->language->atomic(g, id); return;
@@ -524,8 +537,7 @@ void codegen_walk(codegen *g, ir_id from, ir_id to) {
     for (ir_id id = from; id < to && !g->status; id++) codegen_one(g, id);
 }
 
-/* ---- the whole
- * ------------------------------------------------------------------------------------ */
+/* ---- the whole ------------------------------------------------------------------------------- */
 
 static void note_access(codegen *g, codegen_access *a, const ir_instruction *i, uint32_t bytes,
                         uint32_t element) {
@@ -595,6 +607,7 @@ static void describe(codegen *g) {
 }
 
 static const codegen_language_info *language_of(device_language language) {
+    if (!BUILD_HAS_C_TEXTS) return language == DEVICE_WGSL ? &codegen_wgsl : NULL;
     switch (language) {
     case DEVICE_WGSL: return &codegen_wgsl;
     case DEVICE_CUDA_C: return &codegen_cuda;

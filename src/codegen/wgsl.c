@@ -42,6 +42,58 @@ static units units_of(codegen *g, ir_space space, uint32_t array) {
     return u;
 }
 
+/* c / 4 of a constant that may stand for a number below zero; false: it is no multiple of 4. */
+static bool quarter_of(const codegen *g, ir_id id, uint32_t *quarter) {
+    uint64_t c;
+    const bool is = codegen_constant(g, id, &c) && c % 4 == 0;
+    if (is) *quarter = (uint32_t)((int32_t)(uint32_t)c / 4);
+    return is;
+}
+
+/* A quarter of an index that is a multiple of 4 as far as its making shows (sums of products with
+ * such constants); NULL: it may be another. No index wraps, but a compiler does not know that: it
+ * would shift down what was shifted up. */
+static const char *quarter(codegen *g, ir_id id) {
+    const ir_instruction *i = &g->k->code[id];
+    const char *first, *second;
+    uint32_t c, step;
+    uint64_t up;
+    if (i->type != IR_U32) return NULL;
+    if (quarter_of(g, id, &c)) return codegen_print(g, "%uu", (unsigned)c);
+    switch ((int)i->op) {
+    case IR_MUL:
+    case IR_FMA:
+        if (!quarter_of(g, i->in[1], &c)) return NULL;
+        first = codegen_operand(g, i, 0, 0);
+        if (c != 1) first = codegen_print(g, "%s * %uu", first, (unsigned)c);
+        if (i->op == IR_MUL) return first;
+        second = quarter(g, i->in[2]);
+        return second ? codegen_print(g, "%s + %s", first, second) : NULL;
+    case IR_SHL:
+        if (!codegen_constant(g, i->in[1], &up) || up < 2 || up > 31) return NULL;
+        first = codegen_operand(g, i, 0, 0);
+        return up == 2 ? first : codegen_print(g, "(%s << %uu)", first, (unsigned)(up - 2));
+    case IR_ADD:
+        first = quarter(g, i->in[0]);
+        second = first ? quarter(g, i->in[1]) : NULL;
+        return second ? codegen_print(g, "%s + %s", first, second) : NULL;
+    case IR_LOOP:
+        return quarter_of(g, i->in[0], &c) && quarter_of(g, i->in[2], &step)
+                   ? codegen_print(g, "(%s >> 2u)", g->texts[g->first[id]])
+                   : NULL;
+    default: return NULL;
+    }
+}
+
+/* Where four units begin, `more` units behind the instruction's index. */
+static const char *quad_at(codegen *g, const ir_instruction *i, const char *index, uint32_t more) {
+    const bool swizzled = i->space == IR_WORKGROUP && g->k->workgroups[i->array].swizzle_bits > 0;
+    const ir_type type = codegen_array_type(g, i->space, i->array);
+    const char *made = swizzled || ir_type_bytes(type) != 4 ? NULL : quarter(g, i->in[0]);
+    return made ? codegen_index(g, made, more / 4)
+                : codegen_print(g, "(%s) >> 2u", codegen_index(g, index, more));
+}
+
 /* The unit at `index + more` units. */
 static const char *unit_at(codegen *g, char name, uint32_t array, const units *u, const char *index,
                            uint32_t more) {
@@ -76,8 +128,8 @@ static void read_units(codegen *g, const ir_instruction *i, const units *u, cons
     const bool uniform = i->op == IR_UNIFORM_LOAD && !u->atomic;
     if (u->quads && n >= 4) {
         for (uint32_t q = 0; q < n; q += 4) {
-            const char *place = codegen_print(g, "%c%u[(%s) >> 2u]", name, (unsigned)i->array,
-                                              codegen_index(g, index, q));
+            const char *place =
+                codegen_print(g, "%c%u[%s]", name, (unsigned)i->array, quad_at(g, i, index, q));
             const char *t = codegen_temporary(
                 g, "", uniform ? codegen_print(g, "workgroupUniformLoad(&%s)", place) : place);
             for (uint32_t lane = 0; lane < 4; lane++)
@@ -111,6 +163,7 @@ static bool swizzle_fits(const codegen *g, uint32_t array) {
     const ir_array_decl *a = &g->k->workgroups[array];
     const codegen_access *access = &g->access[IR_WORKGROUP][array];
     const uint32_t bytes = ir_type_bytes(a->type);
+    if (!a->swizzle_bits) return false;
     for (ir_id id = 0; id < g->k->n_code; id++) {
         const ir_instruction *i = &g->k->code[id];
         const ir_form form = ir_op_of((ir_op)i->op)->form;
@@ -166,8 +219,8 @@ static void write_units(codegen *g, const ir_instruction *i, const units *u, con
                         uint32_t n, const char *const *values) {
     const char name = i->space == IR_BUFFER ? 'b' : 'w';
     for (uint32_t q = 0; u->quads && q < n; q += 4) {
-        const char *place = codegen_print(g, "%c%u[(%s) >> 2u]", name, (unsigned)i->array,
-                                          codegen_index(g, index, q));
+        const char *place =
+            codegen_print(g, "%c%u[%s]", name, (unsigned)i->array, quad_at(g, i, index, q));
         const char *f = u->half ? "f16" : "";
         codegen_line(g, "%s = vec4<%s>(%s(%s), %s(%s), %s(%s), %s(%s));", place, u->type, f,
                      values[q], f, values[q + 1], f, values[q + 2], f, values[q + 3]);

@@ -62,7 +62,8 @@ struct codegen {
     uint32_t *first;           // [n_code] first lane in texts
     const char **texts;        // [lanes of all values]
     codegen_access *access[3]; // [n_buffer], [n_workgroup], [n_register]
-    const char **arrays;  // [n_code] wide vectors (c_vector.h): the vector that has the lanes; NULL: no such
+    const char *
+        *arrays; // [n_code] wide vectors (c_vector.h): the vector that has the lanes; NULL: no such
     uint32_t temporaries; /* names t0 .. given out */
     bool uses_f16, uses_subgroups, storage_barrier;
     device_program_desc *desc;
@@ -73,7 +74,8 @@ struct codegen {
 
 /* ---- walk.c */
 
-bool codegen_for_processor(const codegen *g); /* C, or OpenCL C for one: compilers make its vectors */
+/* C, or OpenCL C for one: compilers make its vectors */
+bool codegen_for_processor(const codegen *g);
 void codegen_fail(codegen *g, ir_id id,
                   const char *why); /* UNSUPPORTED: op, type, why; the first counts */
 void codegen_refuse(codegen *g, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -137,16 +139,17 @@ void codegen_c_load(codegen *g, const ir_instruction *i, const char *index, cons
 void codegen_c_store(codegen *g, const ir_instruction *i, const char *index,
                      const char *const *values);
 void codegen_c_atomic(codegen *g, ir_id id);
-const char *codegen_c_space(const codegen *g, ir_space space); /* "__global ", ... in OpenCL C, "" elsewhere */
+/* "__global ", ... in OpenCL C, "" elsewhere */
+const char *codegen_c_space(const codegen *g, ir_space space);
 const char *codegen_c_memory_type(ir_type type); /* of an element in memory: "u16" for f16 */
 /* The body of a kernel that runs once a lane. Formats for one axis letter, twice: what local, group
  * and groups are. */
 typedef struct codegen_c_words {
     const char *local, *group, *groups;
     const char *global,
-        *constant_end;  /* between `const` and the pointer's type; between `*` and its name */
-    const char *shared; /* before a workgroup array */
-    uint32_t shared_most; /* bytes of those; above it the launch gives the memory. 0: no limit */
+        *constant_end;   /* between `const` and the pointer's type; between `*` and its name */
+    const char *shared;  /* before a workgroup array */
+    uint32_t shared_max; /* bytes of those; above it the launch gives the memory. 0: no limit */
 } codegen_c_words;
 void codegen_c_body(codegen *g, const codegen_c_words *words);
 bool codegen_wants_axis(const codegen *g, ir_op op, uint32_t axis);

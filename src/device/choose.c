@@ -25,12 +25,9 @@ static beryl_status mask_read(device_mask *mask, beryl_error *error) {
     const struct {
         const char *word;
         bool *to;
-    } words[] = {{"no-f16", &mask->no_f16},
-                 {"no-subgroups", &mask->no_subgroups},
-                 {"no-dot", &mask->no_dot},
-                 {"no-timestamps", &mask->no_timestamps},
-                 {"checked", &mask->checked},
-                 {"min", &mask->min},
+    } words[] = {{"no-f16", &mask->no_f16},   {"no-subgroups", &mask->no_subgroups},
+                 {"no-dot", &mask->no_dot},   {"no-timestamps", &mask->no_timestamps},
+                 {"checked", &mask->checked}, {"min", &mask->min},
                  {"hard", &mask->hard}};
     const char *at = base_environment("BERYL_CAPS");
     while (at && *at) {
@@ -57,14 +54,15 @@ static uint64_t least64(uint64_t a, uint64_t b) {
 }
 
 static void mask_apply(const device_mask *mask, device_caps *caps) {
-    if (mask->hard && caps->kind == DEVICE_SOFTWARE) { /* tests: the forms that GPUs get, in software */
+    /* tests: the forms that GPUs get, in software */
+    if (mask->hard && caps->kind == DEVICE_SOFTWARE) {
         caps->kind = DEVICE_INTEGRATED;
         caps->compute_units = 8;
         caps->dot_i8 = true; /* all WGSL has it */
     }
     if (mask->no_f16) caps->f16 = false;
     if (mask->no_subgroups) caps->subgroups = false, caps->subgroup_size = 0;
-    if (mask->no_dot) caps->dot_i8 = false;
+    if (mask->no_dot) caps->dot_i8 = false, caps->dot_words = 0;
     if (mask->no_timestamps) caps->timestamps = false;
     if (!mask->min) return;
     caps->workgroup_invocations = least32(caps->workgroup_invocations, 256);
@@ -77,7 +75,7 @@ static void mask_apply(const device_mask *mask, device_caps *caps) {
     caps->buffer_max = least64(caps->buffer_max, 256 << 20);
 }
 
-/* ---- choosing ------------------------------------------------------------------------------- */
+/* ---- choosing -------------------------------------------------------------------------------- */
 
 typedef struct candidate {
     device_caps caps;
@@ -135,7 +133,8 @@ static void candidates_fini(candidates *all) {
 }
 
 /* only: a backend's index, or N_BACKEND for all that are not hidden. stop: looks no further once
- * there is a GPU (to start another driver may take a second): none of a later backend goes before it. */
+ * there is a GPU (to start another driver may take a second): none of a later backend goes
+ * before it. */
 static beryl_status candidates_init(candidates *all, base_heap *heap, const beryl_log *log,
                                     uint32_t only, bool stop, beryl_error *error) {
     *all = (candidates){.heap = heap};
@@ -272,7 +271,8 @@ static const char *host_why_not(const candidates *all) {
 static void warn_software(const candidates *all, const candidate *c, const beryl_log *log) {
     const char *why_not = rank_of(c) == RANK_SOFTWARE ? host_why_not(all) : NULL;
     if (why_not)
-        base_log(log, BERYL_LOG_WARNING, "the processor imitates a GPU (%s), some five times slower than it could be: %s",
+        base_log(log, BERYL_LOG_WARNING,
+                 "the processor imitates a GPU (%s), some five times slower than it could be: %s",
                  c->caps.name, why_not);
 }
 
@@ -296,12 +296,19 @@ static beryl_status refuse_choice(const candidates *all, const char *choice, con
     const char *list = there.data && !there.failed ? there.data : "none";
     beryl_status status;
     if (!choice || !*choice)
-        status = base_fail(error, BERYL_NO_DEVICE, "no device was found: the processor needs a C compiler (apt install gcc "
-                           "libc6-dev, or the like); device \"reference\" needs nothing and is slow; there is: %s", list);
+        status = base_fail(
+            error, BERYL_NO_DEVICE,
+            "no device was found: the processor needs a C compiler (apt install gcc "
+            "libc6-dev, or the like); device \"reference\" needs nothing and is slow; there is: %s",
+            list);
     else if (word_of(base_view_of(choice)) == DEVICE_GPU)
-        status = base_fail(error, BERYL_NO_DEVICE, "there is no GPU that can be used (--device gpu); there is: %s; and reference", list);
+        status = base_fail(
+            error, BERYL_NO_DEVICE,
+            "there is no GPU that can be used (--device gpu); there is: %s; and reference", list);
     else
-        status = base_fail(error, BERYL_NO_DEVICE, "no device is called \"%.40s\"; there is: %s; and reference", choice, list);
+        status =
+            base_fail(error, BERYL_NO_DEVICE,
+                      "no device is called \"%.40s\"; there is: %s; and reference", choice, list);
     base_text_fini(&there);
     return status;
 }
@@ -334,8 +341,7 @@ beryl_status device_open(base_heap *heap, const beryl_log *log, const char *choi
         const candidate *fit = best ? NULL : choose(&all, rest, only < N_BACKEND, false);
         status = refuse_choice(&all, choice, fit, error);
     } else {
-        status =
-            backends[c->backend]->open(all.drivers[c->backend], &c->caps, &mask, out, error);
+        status = backends[c->backend]->open(all.drivers[c->backend], &c->caps, &mask, out, error);
         if (!status) {
             if (best) warn_software(&all, c, log);
             mask_apply(&mask, &(*out)->caps);

@@ -73,7 +73,7 @@ void device_stats_bytes(device *d, int64_t delta) {
         d->stats.buffer_bytes_peak = d->stats.buffer_bytes;
 }
 
-/* ---- devices ------------------------------------------------------------------------------- */
+/* ---- devices --------------------------------------------------------------------------------- */
 
 static void pool_fini(device *d, device_pool *pool, size_t size) {
     for (uint32_t i = 0; i < pool->count; i++)
@@ -107,7 +107,12 @@ bool device_is_processor(const device_caps *caps) {
 }
 
 bool device_is_compiled(const device_caps *caps) {
-    return caps->kind == DEVICE_HOST || (caps->kind == DEVICE_SOFTWARE && caps->languages & DEVICE_LANGUAGE_BIT(DEVICE_OPENCL_C));
+    return caps->kind == DEVICE_HOST || (caps->kind == DEVICE_SOFTWARE &&
+                                         caps->languages & DEVICE_LANGUAGE_BIT(DEVICE_OPENCL_C));
+}
+
+bool device_makes_vectors(const device_caps *caps) {
+    return device_is_processor(caps) && !device_is_compiled(caps);
 }
 
 const char *device_language_name(device_language language) {
@@ -133,7 +138,7 @@ void device_stats_of(const device *d, device_stats *stats) {
     stats->bindings = d->bindings.alive;
 }
 
-/* ---- buffers -------------------------------------------------------------------------------- */
+/* ---- buffers --------------------------------------------------------------------------------- */
 
 /* source NULL: memory of the device's own. */
 static beryl_status make_buffer(device *d, const beryl_source *source, uint64_t offset,
@@ -147,9 +152,9 @@ static beryl_status make_buffer(device *d, const beryl_source *source, uint64_t 
     device_buffer_item *item = pool_add(d->heap, &d->buffers, d->backend->buffer_bytes, &id);
     if (!item) return base_fail(error, BERYL_NO_MEMORY, "out of memory for buffer %s", label);
     item->size = (size + 3) & ~(uint64_t)3;
-    beryl_status status =
-        source ? d->backend->buffer_map(d, item, source, offset, size, label, error)
-               : d->backend->buffer_make(d, item, label, error);
+    beryl_status status = source
+                              ? d->backend->buffer_map(d, item, source, offset, size, label, error)
+                              : d->backend->buffer_make(d, item, label, error);
     if (status) {
         pool_remove(d->heap, &d->buffers, id, d->backend->buffer_bytes);
         return status;
@@ -258,7 +263,7 @@ beryl_status device_stage_commit(device *d, device_buffer buffer, uint64_t offse
     return d->backend->stage_commit(d, item, offset, size, error);
 }
 
-/* ---- programs and bindings ------------------------------------------------------------------ */
+/* ---- programs and bindings ------------------------------------------------------------------- */
 
 /* Compilers may end the process over text that is not UTF-8. */
 static bool is_utf8(const char *text, size_t size) {
@@ -439,7 +444,7 @@ void device_bindings_drop(device *d, device_bindings bindings) {
     pool_remove(d->heap, &d->bindings, bindings.id, d->backend->bindings_bytes);
 }
 
-/* ---- work ----------------------------------------------------------------------------------- */
+/* ---- work ------------------------------------------------------------------------------------ */
 
 static beryl_status check_dispatch(device *d, const device_submit_desc *desc, size_t at,
                                    beryl_error *error) {

@@ -99,8 +99,8 @@ typedef enum device_language {
 enum { DEVICE_LANGUAGE_COUNT = DEVICE_IR + 1 };
 #define DEVICE_LANGUAGE_BIT(language) (UINT32_C(1) << (language))
 
-/* Products of matrices that a device's units take: the factors' and the sums' types, and how large: c[m, n] += a[m, k] b[k, n].
- * Types are named as in ir/ir.h. */
+/* Products of matrices that a device's units take: the factors' and the sums' types, and how
+ * large: c[m, n] += a[m, k] b[k, n]. Types are named as in ir/ir.h. */
 #define DEVICE_FRAGMENT_LIST(X) \
     X(F16, F32, 16, 8, 16)      \
     X(BF16, F32, 16, 8, 16)     \
@@ -123,8 +123,11 @@ typedef struct device_caps { /* read from the device, or measured on it */
     device_kind kind;
     uint32_t languages; /* the backend's, set by device.c; 0: it runs no programs */
     bool f16, f64, subgroups, dot_i8, timestamps;
+    /* processors: words whose bytes a vector multiplies at once, unsigned by signed. 0: none */
+    uint32_t dot_words;
     bool permutes_bytes; /* any four of eight bytes in one instruction */
-    uint32_t fragments; /* DEVICE_FRAGMENT_BIT of each product that its matrix units take; 0: it has none */
+    /* DEVICE_FRAGMENT_BIT of each product that its matrix units take; 0: it has none */
+    uint32_t fragments;
     /* measured once, at open; a driver may choose another for another program. 0: none */
     uint32_t subgroup_size;
     uint32_t workgroup_bytes; /* workgroup memory */
@@ -205,11 +208,11 @@ typedef struct device_stats {
     uint32_t buffers, programs, bindings; /* alive */
 } device_stats;
 
-/* ---- choosing ------------------------------------------------------------------------------- */
+/* ---- choosing -------------------------------------------------------------------------------- */
 
-/* Every device of every backend compiled in, in the order in which a choice looks at them: GPUs that
- * take WGSL (the language of the hand-written kernels), other GPUs, software that takes WGSL, the
- * processor, other software, what runs no programs; within these backend by backend
+/* Every device of every backend compiled in, in the order in which a choice looks at them: GPUs
+ * that take WGSL (the language of the hand-written kernels), other GPUs, software that takes
+ * WGSL, the processor, other software, what runs no programs; within these backend by backend
  * (DEVICE_BACKENDS), each from its best. `why_not` set: there but not usable, or a backend that
  * could not start (one row for it, without a name). */
 void device_list(base_heap *heap, const beryl_log *log,
@@ -217,18 +220,21 @@ void device_list(base_heap *heap, const beryl_log *log,
                  void *user);
 /* choice: NULL or "" the first of the list that runs programs; a backend's name; "software";
  * "gpu" (no processor), "cpu" (the processor, else what imitates a device on it);
- * "[backend:](index | part of a name)", or one of these words behind the colon. An index is caps.index, which counts a backend's devices
- * from its best. "reference" is not a device: the caller handles it. "dummy" is opened by its name
- * only and never listed; a device without a language ("disk") is opened by its backend's name only.
- * NO_DEVICE names what there is. */
+ * "[backend:](index | part of a name)", or one of these words behind the colon. An index is
+ * caps.index, which counts a backend's devices from its best. "reference" is not a device: the
+ * caller handles it. "dummy" is opened by its name only and never listed; a device without a
+ * language ("disk") is opened by its backend's name only. NO_DEVICE names what there is. */
 beryl_status device_open(base_heap *heap, const beryl_log *log, const char *choice, device **out,
                          beryl_error *error);
 void device_close(device *d); /* gives everything back; NULL is fine */
 const device_caps *device_caps_of(const device *d);
 /* It computes on this machine's processor (software, host): its threads are also the caller's. */
 bool device_is_processor(const device_caps *caps);
-/* Of those, one whose kernels a C compiler translates (host, OpenCL): one lane does vectors, which are written as such. */
+/* Of those, one whose kernels a C compiler translates (host, OpenCL): one lane does vectors,
+ * which are written as such. */
 bool device_is_compiled(const device_caps *caps);
+/* And the others (WebGPU in software): lanes of a workgroup become vectors. */
+bool device_makes_vectors(const device_caps *caps);
 /* From now on the device passes for one without these: programs that fail are done without. */
 void device_forgo(device *d, bool f16, bool subgroups, bool dot);
 void device_stats_of(const device *d, device_stats *stats);
@@ -239,7 +245,7 @@ const char *device_language_name(device_language language);
 /* "webgpu, cuda, ...": the listed backends that compile one of these languages, in order. */
 void device_backend_names(uint32_t languages, char *to, size_t size);
 
-/* ---- things --------------------------------------------------------------------------------- */
+/* ---- things ---------------------------------------------------------------------------------- */
 
 beryl_status device_buffer_make(device *d, uint64_t size, const char *label, device_buffer *out,
                                 beryl_error *error);
@@ -283,7 +289,7 @@ beryl_status device_bindings_make(device *d, device_program program, const devic
                                   uint32_t n, device_bindings *out, beryl_error *error);
 void device_bindings_drop(device *d, device_bindings bindings);
 
-/* ---- work ----------------------------------------------------------------------------------- */
+/* ---- work ------------------------------------------------------------------------------------ */
 
 /* Makes nothing and allocates nothing once the same shape of list has run before. Refused as a
  * whole (nothing runs) on misuse. PENDING: a program of the list is still compiling, or the
@@ -372,7 +378,7 @@ typedef struct device_mask { /* what BERYL_CAPS switches off */
 typedef struct device_backend { /* one const table a backend */
     const char *name;
     uint32_t languages; /* DEVICE_LANGUAGE_BIT of each that its devices compile */
-    bool hidden;                                        /* opened by name only */
+    bool hidden;        /* opened by name only */
     size_t buffer_bytes, program_bytes, bindings_bytes; /* sizes of its items */
     /* A look at what there is, before anything is opened: NULL and an error where the backend
      * cannot start. */
@@ -381,9 +387,10 @@ typedef struct device_backend { /* one const table a backend */
     uint32_t (*count)(void *driver);
     /* Numbered from the best. */
     void (*describe)(void *driver, uint32_t index, device_caps *caps, const char **why_not);
-    /* caps: as described, with the backend's name, the number and the languages; the device's begin so. */
-    beryl_status (*open)(void *driver, const device_caps *caps, const device_mask *mask, device **out,
-                         beryl_error *error);
+    /* caps: as described, with the backend's name, the number and the languages; the device's
+     * begin so. */
+    beryl_status (*open)(void *driver, const device_caps *caps, const device_mask *mask,
+                         device **out, beryl_error *error);
     /* Closing: first drain (may be NULL) waits until the device and its workers are idle, then all
      * items are dropped, then close frees d. */
     void (*drain)(device *d);
@@ -395,7 +402,8 @@ typedef struct device_backend { /* one const table a backend */
                                uint64_t offset, uint64_t size, const char *label,
                                beryl_error *error);
     void (*buffer_drop)(device *d, device_buffer_item *buffer);
-    beryl_status (*settle)(device *d, beryl_error *error); /* NULL: buffers fail when they are made */
+    /* NULL: buffers fail when they are made */
+    beryl_status (*settle)(device *d, beryl_error *error);
     beryl_status (*write)(device *d, device_buffer_item *buffer, uint64_t offset, const void *data,
                           size_t size, beryl_error *error);
     void *(*memory)(device *d, device_buffer_item *buffer); /* NULL: there is none in reach */
@@ -423,8 +431,9 @@ typedef struct device_backend { /* one const table a backend */
 struct device { /* head of every backend's own struct */
     const device_backend *backend;
     device_caps caps;
-    device_stats stats;   /* submits, dispatches, buffers, programs and bindings are counted by
-                             device.c; a backend adds   its own objects, and their bytes */
+    /* submits, dispatches, buffers, programs and bindings are counted by device.c; a backend
+     * adds   its own objects, and their bytes */
+    device_stats stats;
     base_heap *heap;      /* borrowed */
     const beryl_log *log; /* borrowed */
     device_pool buffers, programs, bindings;

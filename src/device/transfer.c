@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-static const uint64_t PIECE_MOST = 4 << 20;
+static const uint64_t PIECE_MAX = 4 << 20;
 
 static beryl_status check_range(const device *d, device_buffer buffer, uint64_t offset,
                                 uint64_t size, const char *what, beryl_error *error) {
@@ -38,7 +38,7 @@ beryl_status device_transfer_begin(device_transfer *x, device *from, device_buff
                            .target_offset = target_offset,
                            .size = size};
     x->piece = device_stage_max(to) & ~UINT64_C(3);
-    if (x->piece > PIECE_MOST) x->piece = PIECE_MOST;
+    if (x->piece > PIECE_MAX) x->piece = PIECE_MAX;
     return BERYL_OK;
 }
 

@@ -8,14 +8,16 @@
 #include <string.h>
 
 enum { BLOCK_MAX = 256 };
-static const float LARGEST = 4, LEAST = 0x1p-6f; /* of a block of weights: sums of them neither overflow nor vanish */
+/* of a block of weights: sums of them neither overflow nor vanish */
+static const float LARGEST = 4, LEAST = 0x1p-6f;
 
 /* Random bytes, drawn again until what they say is a number of usual size. */
 static void fill_block(base_type type, unsigned char *to, base_random *random) {
     const uint32_t n = base_type_block(type), bytes = base_type_block_bytes(type);
     float values[BLOCK_MAX], most = 0;
     do {
-        for (uint32_t i = 0; i < bytes; i++) to[i] = (unsigned char)(base_random_next(random) >> 24);
+        for (uint32_t i = 0; i < bytes; i++)
+            to[i] = (unsigned char)(base_random_next(random) >> 24);
         base_dequantise(type, to, values, n);
         most = 0;
         for (uint32_t i = 0; i < n; i++) {
@@ -29,21 +31,22 @@ static void fill_weights(every_op *e) {
     base_random random = {.state = 11};
     for (size_t i = 0; i < e->store.tensors.count; i++) {
         const store_tensor *w = &e->store.tensors.data[i];
-        for (uint64_t at = 0; !w->is_state && at < w->file_bytes; at += base_type_block_bytes(w->type))
+        for (uint64_t at = 0; !w->is_state && at < w->file_bytes;
+             at += base_type_block_bytes(w->type))
             fill_block(w->type, e->blob + w->file_offset + at, &random);
     }
 }
 
 /* All cases one after another, in the same order each time. */
 static beryl_status each_case(op_maker *m) {
-    for (uint32_t c = 0; c < n_op_case; c++) {
-        m->op = graph_op_name(op_cases[c].op);
-        for (uint32_t k = 0; k < OP_COMPARED_MAX && op_cases[c].compared[k][0]; k++) {
+    for (m->op = 0; m->op < OP_COUNT; m->op++) {
+        const op_case *c = op_case_of(m->op);
+        for (uint32_t k = 0; k < OP_COMPARED_MAX && c->compared[k][0]; k++) {
             const base_type *types;
-            const uint32_t n = op_case_types(&op_cases[c], k, &types);
+            const uint32_t n = op_case_types(c, k, &types);
             for (uint32_t i = 0; i < n && m->error.code == BERYL_OK; i++) {
                 m->type = types[i];
-                const graph_value out = op_cases[c].make(m, op_cases[c].compared[k]);
+                const graph_value out = c->make(m, c->compared[k]);
                 if (out && !graph_tensor_at(m->g, out)->base) graph_output(m->g, out, "y");
             }
         }
@@ -60,27 +63,35 @@ static beryl_status fill(every_op *e, device *d, bool exact, op_maker *m) {
     if (!e->blob) return base_fail(&m->error, BERYL_NO_MEMORY, "out of host memory");
     fill_weights(e);
     e->source = base_source_of_memory(e->blob, e->blob_size);
-    if ((status = store_layout(&e->store, 0, &m->error)) != BERYL_OK || (status = store_make(&e->store, &m->error)) != BERYL_OK) return status;
+    if ((status = store_layout(&e->store, 0, &m->error)) != BERYL_OK ||
+        (status = store_make(&e->store, &m->error)) != BERYL_OK)
+        return status;
     m->adding = false;
     m->next = 0;
-    if ((status = each_case(m)) != BERYL_OK || (status = graph_status(e->g, &m->error)) != BERYL_OK) return status;
+    if ((status = each_case(m)) != BERYL_OK || (status = graph_status(e->g, &m->error)) != BERYL_OK)
+        return status;
     const graph_exec_options options = {.exact = exact, .chains = true};
-    if ((status = graph_exec_open(e->g, &e->store, &options, &e->exec, &m->error)) != BERYL_OK) return status;
-    while ((status = store_upload_step(&e->store, &m->error)) == BERYL_EVENT || status == BERYL_PENDING) {
+    if ((status = graph_exec_open(e->g, &e->store, &options, &e->exec, &m->error)) != BERYL_OK)
+        return status;
+    while ((status = store_upload_step(&e->store, &m->error)) == BERYL_EVENT ||
+           status == BERYL_PENDING) {
         device_ticket done;
-        if (status == BERYL_PENDING && (status = device_poll(d, &done, &m->error)) != BERYL_OK) return status;
+        if (status == BERYL_PENDING && (status = device_poll(d, &done, &m->error)) != BERYL_OK)
+            return status;
     }
     return status;
 }
 
-beryl_status every_op_open(base_heap *heap, device *d, bool exact, every_op **out, beryl_error *error) {
+beryl_status every_op_open(base_heap *heap, device *d, bool exact, every_op **out,
+                           beryl_error *error) {
     *out = NULL;
     every_op *e = base_heap_take(heap, sizeof *e);
     if (!e) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     e->heap = heap;
     e->g = graph_open(heap);
     op_maker m = {.heap = heap, .g = e->g, .store = &e->store, .compared = true};
-    beryl_status status = e->g ? store_init(&e->store, heap, d, &e->source, 1, &m.error) : base_fail(&m.error, BERYL_NO_MEMORY, "out of host memory");
+    beryl_status status = e->g ? store_init(&e->store, heap, d, &e->source, 1, &m.error)
+                               : base_fail(&m.error, BERYL_NO_MEMORY, "out of host memory");
     if (status == BERYL_OK) status = fill(e, d, exact, &m);
     op_maker_fini(&m);
     if (status == BERYL_OK) {

@@ -1,5 +1,5 @@
-/* explain.c - what becomes of a model's plan, of a graph or of one kernel, stage by stage as text. Makes a plan of its own beside those
- * that the engine runs, and runs nothing. */
+/* explain.c - what becomes of a model's plan, of a graph or of one kernel, stage by stage as
+ * text. Makes a plan of its own beside those that the engine runs, and runs nothing. */
 #include "base/error.h"
 #include "base/file.h"
 #ifndef __wasm__
@@ -13,14 +13,20 @@
 
 typedef void write_fn(void *user, const char *text, size_t size);
 
-static beryl_status options_of(const beryl_explain_options *from, beryl_explain_options *to, beryl_error *error) {
+static beryl_status options_of(const beryl_explain_options *from, beryl_explain_options *to,
+                               beryl_error *error) {
     static const beryl_explain_options none = {.size = sizeof none};
     if (!from) from = &none;
     if (from->size < offsetof(beryl_explain_options, device) || from->size > 1 << 16)
-        return base_fail(error, BERYL_MISUSE, "beryl_explain_options.size is %zu: set it to sizeof(beryl_explain_options)", from->size);
+        return base_fail(
+            error, BERYL_MISUSE,
+            "beryl_explain_options.size is %zu: set it to sizeof(beryl_explain_options)",
+            from->size);
     *to = none;
     memcpy(to, from, from->size < sizeof *to ? from->size : sizeof *to);
-    if ((unsigned)to->stage > BERYL_STAGE_CODE || (unsigned)to->plan > BERYL_PLAN_LOGITS || (unsigned)to->precision > BERYL_PRECISION_EXACT) return base_fail(error, BERYL_MISUSE, "no such stage, plan or precision");
+    if ((unsigned)to->stage > BERYL_STAGE_CODE || (unsigned)to->plan > BERYL_PLAN_LOGITS ||
+        (unsigned)to->precision > BERYL_PRECISION_EXACT)
+        return base_fail(error, BERYL_MISUSE, "no such stage, plan or precision");
     return BERYL_OK;
 }
 
@@ -34,13 +40,16 @@ engine_plan_kind engine_plan_kind_of(const beryl_engine *e, beryl_plan plan, boo
     return PLAN_DECODE;
 }
 
-/* ---- a plan ---------------------------------------------------------------------------------------------------------- */
+/* ---- a plan ---------------------------------------------------------------------------------- */
 
-static beryl_status print_stage(const device *d, const beryl_explain_options *o, const graph *g, const graph_exec *exec, base_text *out, beryl_error *error) {
+static beryl_status print_stage(const device *d, const beryl_explain_options *o, const graph *g,
+                                const graph_exec *exec, base_text *out, beryl_error *error) {
     const uint32_t *only = o->one ? &o->op : NULL;
     bool found = true;
     if (o->stage != BERYL_STAGE_GRAPH && !d)
-        return base_fail(error, BERYL_UNSUPPORTED, "the reference device runs the graph node by node: it has no plan and no kernels");
+        return base_fail(
+            error, BERYL_UNSUPPORTED,
+            "the reference device runs the graph node by node: it has no plan and no kernels");
     switch (o->stage) {
     case BERYL_STAGE_GRAPH: found = graph_explain_nodes(g, only, out); break;
     case BERYL_STAGE_PLAN: found = graph_exec_explain_plan(exec, only, out); break;
@@ -48,17 +57,23 @@ static beryl_status print_stage(const device *d, const beryl_explain_options *o,
     case BERYL_STAGE_CODE: found = graph_exec_explain_kernels(exec, true, only, out); break;
     }
     if (out->failed) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
-    return found ? BERYL_OK : base_fail(error, BERYL_NOT_FOUND, "there is no %s %u", o->stage == BERYL_STAGE_GRAPH ? "live node" : "dispatch", o->op);
+    return found ? BERYL_OK
+                 : base_fail(error, BERYL_NOT_FOUND, "there is no %s %u",
+                             o->stage == BERYL_STAGE_GRAPH ? "live node" : "dispatch", o->op);
 }
 
-beryl_status beryl_engine_explain(beryl_engine *e, const beryl_explain_options *options, write_fn *write, void *user, beryl_error *error) {
+beryl_status beryl_engine_explain(beryl_engine *e, const beryl_explain_options *options,
+                                  write_fn *write, void *user, beryl_error *error) {
     beryl_explain_options o;
     if (!e || !write || !e->loaded || e->options.vocabulary_only)
-        return base_fail(error, BERYL_MISUSE, "beryl_engine_explain needs an engine with a loaded model and a function to call");
+        return base_fail(
+            error, BERYL_MISUSE,
+            "beryl_engine_explain needs an engine with a loaded model and a function to call");
     beryl_status status = options_of(options, &o, error);
     if (status != BERYL_OK) return status;
     const gemma4_text_options how = engine_plan_options(e, engine_plan_kind_of(e, o.plan, true));
-    const graph_exec_options with = {.exact = e->options.precision == BERYL_PRECISION_EXACT, .explained = true};
+    const graph_exec_options with = {.exact = e->options.precision == BERYL_PRECISION_EXACT,
+                                     .explained = true};
     gemma4_text text = {0};
     graph_exec *exec = NULL;
     base_text out;
@@ -73,11 +88,12 @@ beryl_status beryl_engine_explain(beryl_engine *e, const beryl_explain_options *
     return status;
 }
 
-/* ---- one kernel, or a graph, as text --------------------------------------------------------------------------------------------------------- */
+/* ---- one kernel, or a graph, as text --------------------------------------------------------- */
 
 #ifdef __wasm__
 
-beryl_status beryl_text_explain(const char *text, size_t size, const beryl_explain_options *options, write_fn *write, void *user, beryl_error *error) {
+beryl_status beryl_text_explain(const char *text, size_t size, const beryl_explain_options *options,
+                                write_fn *write, void *user, beryl_error *error) {
     (void)text, (void)size, (void)options, (void)write, (void)user;
     return base_fail(error, BERYL_UNSUPPORTED, "this build generates no kernels");
 }
@@ -89,7 +105,8 @@ static void print_ir(base_text *out, const char *what, const ir_kernel *k) {
     ir_print(out, k);
 }
 
-static beryl_status print_code(base_arena *arena, const ir_kernel *k, const device_caps *caps, base_text *out, beryl_error *error) {
+static beryl_status print_code(base_arena *arena, const ir_kernel *k, const device_caps *caps,
+                               base_text *out, beryl_error *error) {
     device_program_desc desc;
     int language = 0;
     while (!(caps->languages & DEVICE_LANGUAGE_BIT(language))) language++;
@@ -103,7 +120,9 @@ static beryl_status print_code(base_arena *arena, const ir_kernel *k, const devi
 static const beryl_log silent = {0};
 
 /* Weights have no numbers here, and need none. */
-static beryl_status explain_graph(base_heap *heap, const char *text, size_t size, const beryl_explain_options *o, base_text *out, beryl_error *error) {
+static beryl_status explain_graph(base_heap *heap, const char *text, size_t size,
+                                  const beryl_explain_options *o, base_text *out,
+                                  beryl_error *error) {
     graph_exec_options with = engine_graph_options(o->precision);
     graph_store store = {0};
     graph_exec *exec = NULL;
@@ -113,10 +132,12 @@ static beryl_status explain_graph(base_heap *heap, const char *text, size_t size
     beryl_status status = engine_device_open(heap, &silent, o->device, &d, error);
     if (status != BERYL_OK) return status;
     graph *g = graph_open(heap);
-    status = g ? store_init(&store, heap, d, &source, 1, error) : base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    status = g ? store_init(&store, heap, d, &source, 1, error)
+               : base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     const bool stored = g && status == BERYL_OK;
     if (status == BERYL_OK) status = graph_text_parse(text, size, g, &store, &source.size, error);
-    if (status == BERYL_OK && !g->nodes.count) status = base_fail(error, BERYL_BAD_INPUT, "a graph without operations");
+    if (status == BERYL_OK && !g->nodes.count)
+        status = base_fail(error, BERYL_BAD_INPUT, "a graph without operations");
     if (status == BERYL_OK) status = store_layout(&store, 0, error);
     if (status == BERYL_OK) status = store_make(&store, error);
     if (status == BERYL_OK) status = graph_exec_open(g, &store, &with, &exec, error);
@@ -128,27 +149,37 @@ static beryl_status explain_graph(base_heap *heap, const char *text, size_t size
     return status;
 }
 
-static beryl_status explain_kernel(base_arena *arena, const ir_kernel *k, const beryl_explain_options *o, base_text *out, beryl_error *error) {
+static beryl_status explain_kernel(base_arena *arena, const ir_kernel *k,
+                                   const beryl_explain_options *o, base_text *out,
+                                   beryl_error *error) {
     const ir_kernel *after;
     device *d;
-    if (o->stage != BERYL_STAGE_IR && o->stage != BERYL_STAGE_CODE) return base_fail(error, BERYL_UNSUPPORTED, "a kernel has no graph and no plan: ask for ir or code");
+    if (o->stage != BERYL_STAGE_IR && o->stage != BERYL_STAGE_CODE)
+        return base_fail(error, BERYL_UNSUPPORTED,
+                         "a kernel has no graph and no plan: ask for ir or code");
     beryl_status status = engine_device_open(arena->heap, &silent, o->device, &d, error);
-    if (status == BERYL_OK && !d) status = base_fail(error, BERYL_UNSUPPORTED, "the reference device runs no kernels");
+    if (status == BERYL_OK && !d)
+        status = base_fail(error, BERYL_UNSUPPORTED, "the reference device runs no kernels");
     if (status != BERYL_OK) return status;
     const device_caps *caps = device_caps_of(d);
     ir_schedule schedule;
-    ir_schedule_default(k, caps, (const uint64_t[IR_DIM_MAX]){0}, &schedule); /* for the loops that are marked, if any are */
+    /* for the loops that are marked, if any are */
+    ir_schedule_default(k, caps, (const uint64_t[IR_DIM_MAX]){0}, &schedule);
     status = ir_optimise(arena, k, &schedule, &after, error);
-    if (status == BERYL_OK && o->stage == BERYL_STAGE_IR) print_ir(out, "before the passes", k), print_ir(out, "after the passes", after);
+    if (status == BERYL_OK && o->stage == BERYL_STAGE_IR)
+        print_ir(out, "before the passes", k), print_ir(out, "after the passes", after);
     else if (status == BERYL_OK) status = print_code(arena, after, caps, out, error);
     device_close(d);
     return status;
 }
 
-beryl_status beryl_text_explain(const char *text, size_t size, const beryl_explain_options *options, write_fn *write, void *user, beryl_error *error) {
+beryl_status beryl_text_explain(const char *text, size_t size, const beryl_explain_options *options,
+                                write_fn *write, void *user, beryl_error *error) {
     beryl_explain_options o;
     const ir_kernel *k;
-    if (!text || !write) return base_fail(error, BERYL_MISUSE, "beryl_text_explain needs a text and a function to call");
+    if (!text || !write)
+        return base_fail(error, BERYL_MISUSE,
+                         "beryl_text_explain needs a text and a function to call");
     beryl_status status = options_of(options, &o, error);
     if (status != BERYL_OK) return status;
     base_heap heap;
@@ -160,9 +191,11 @@ beryl_status beryl_text_explain(const char *text, size_t size, const beryl_expla
     size_t at = 0;
     while (at < size && strchr(" \t\r\n", text[at]) && text[at]) at++;
     const bool is_kernel = size - at >= 7 && !memcmp(text + at, "kernel ", 7);
-    status = is_kernel ? ir_parse(&arena, text, size, &k, error) : explain_graph(&heap, text, size, &o, &out, error);
+    status = is_kernel ? ir_parse(&arena, text, size, &k, error)
+                       : explain_graph(&heap, text, size, &o, &out, error);
     if (status == BERYL_OK && is_kernel) status = explain_kernel(&arena, k, &o, &out, error);
-    if (status == BERYL_OK && out.failed) status = base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (status == BERYL_OK && out.failed)
+        status = base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     if (status == BERYL_OK && out.size) write(user, out.data, out.size);
     base_text_fini(&out);
     base_arena_fini(&arena);

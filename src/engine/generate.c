@@ -1,4 +1,5 @@
-/* generate.c - the generate and chat tasks: from chosen tokens to text, thoughts, calls, and an end. */
+/* generate.c - the generate and chat tasks: from chosen tokens to text, thoughts, calls, and an
+ * end. */
 #include "base/error.h"
 #include "engine/session.h"
 
@@ -7,22 +8,23 @@
 typedef struct generation { /* of one task */
     base_heap *heap;
     bool chat;
-    text_parser *parser;      /* chat */
-    text_stream stream;       /* plain */
-    base_text piece;          /* text of a token */
-    base_text held;           /* answer text that may be the beginning of a stop text */
-    char **stops;             /* [n_stop], in the arena */
+    text_parser *parser; /* chat */
+    text_stream stream;  /* plain */
+    base_text piece;     /* text of a token */
+    base_text held;      /* answer text that may be the beginning of a stop text */
+    char **stops;        /* [n_stop], in the arena */
     size_t n_stop;
     base_arena arena;
     uint32_t max_tokens, n_generated;
     bool ignore_eos, stopping;
-    size_t told;              /* prompt positions told as progress */
+    size_t told; /* prompt positions told as progress */
     double started, last;
 } generation;
 
-/* ---- stop texts ---------------------------------------------------------------------------------------- */
+/* ---- stop texts ------------------------------------------------------------------------------ */
 
-/* Adds text; *emit: bytes at the front of `held` that may go out. True: a stop text was found there. */
+/* Adds text; *emit: bytes at the front of `held` that may go out. True: a stop text was found
+ * there. */
 static bool stops_push(generation *g, const char *text, size_t size, size_t *emit) {
     base_text_add(&g->held, text, size);
     *emit = g->held.size;
@@ -35,7 +37,8 @@ static bool stops_push(generation *g, const char *text, size_t size, size_t *emi
                 g->stopping = true;
                 break;
             }
-        for (size_t n = length - 1; n > 0; n--) /* an end that could go on to become this stop text */
+        /* an end that could go on to become this stop text */
+        for (size_t n = length - 1; n > 0; n--)
             if (n <= g->held.size && !memcmp(g->held.data + g->held.size - n, g->stops[i], n)) {
                 if (n > keep) keep = n;
                 break;
@@ -45,12 +48,15 @@ static bool stops_push(generation *g, const char *text, size_t size, size_t *emi
     return g->stopping;
 }
 
-static beryl_status put_text(beryl_task *task, int32_t token, beryl_part part, const char *text, size_t size) {
-    return task_put(task, (beryl_event){.kind = BERYL_EVENT_TOKEN, .token = token, .part = part}, text, size);
+static beryl_status put_text(beryl_task *task, int32_t token, beryl_part part, const char *text,
+                             size_t size) {
+    return task_put(task, (beryl_event){.kind = BERYL_EVENT_TOKEN, .token = token, .part = part},
+                    text, size);
 }
 
 /* Answer text goes through the stop texts. */
-static beryl_status put_answer(beryl_task *task, generation *g, int32_t token, const char *text, size_t size) {
+static beryl_status put_answer(beryl_task *task, generation *g, int32_t token, const char *text,
+                               size_t size) {
     if (g->n_stop == 0) return put_text(task, token, BERYL_PART_TEXT, text, size);
     size_t emit;
     stops_push(g, text, size, &emit);
@@ -63,7 +69,7 @@ static beryl_status put_answer(beryl_task *task, generation *g, int32_t token, c
     return status;
 }
 
-/* ---- tokens to events -------------------------------------------------------------------------------------- */
+/* ---- tokens to events ------------------------------------------------------------------------ */
 
 static beryl_status drain_parser(beryl_task *task, generation *g, int32_t token) {
     text_item item;
@@ -73,15 +79,24 @@ static beryl_status drain_parser(beryl_task *task, generation *g, int32_t token)
         int32_t id = any ? -1 : token;
         if (item.kind != TEXT_ITEM_CALL) any = true;
         switch (item.kind) {
-        case TEXT_ITEM_TEXT: status = put_answer(task, g, id, item.text.data, item.text.size); break;
-        case TEXT_ITEM_THOUGHT: status = put_text(task, id, BERYL_PART_THOUGHT, item.text.data, item.text.size); break;
-        case TEXT_ITEM_CALL_TEXT: status = put_text(task, id, BERYL_PART_CALL, item.text.data, item.text.size); break;
+        case TEXT_ITEM_TEXT:
+            status = put_answer(task, g, id, item.text.data, item.text.size);
+            break;
+        case TEXT_ITEM_THOUGHT:
+            status = put_text(task, id, BERYL_PART_THOUGHT, item.text.data, item.text.size);
+            break;
+        case TEXT_ITEM_CALL_TEXT:
+            status = put_text(task, id, BERYL_PART_CALL, item.text.data, item.text.size);
+            break;
         case TEXT_ITEM_CALL:
-            status = task_put(task, (beryl_event){.kind = BERYL_EVENT_CALL, .token = -1, .part = BERYL_PART_CALL}, item.text.data, item.text.size);
+            status = task_put(
+                task, (beryl_event){.kind = BERYL_EVENT_CALL, .token = -1, .part = BERYL_PART_CALL},
+                item.text.data, item.text.size);
             break;
         }
     }
-    if (status == BERYL_OK && !any && token >= 0) status = put_text(task, token, BERYL_PART_CONTROL, "", 0);
+    if (status == BERYL_OK && !any && token >= 0)
+        status = put_text(task, token, BERYL_PART_CONTROL, "", 0);
     return status;
 }
 
@@ -93,7 +108,8 @@ static beryl_status push_token(beryl_task *task, generation *g, int32_t token) {
     }
     base_text_clear(&g->piece);
     status = text_stream_push(&g->stream, token, &g->piece, &task->error);
-    if (status == BERYL_OK && g->piece.failed) status = base_fail(&task->error, BERYL_NO_MEMORY, "out of host memory");
+    if (status == BERYL_OK && g->piece.failed)
+        status = base_fail(&task->error, BERYL_NO_MEMORY, "out of host memory");
     return status == BERYL_OK ? put_answer(task, g, token, g->piece.data, g->piece.size) : status;
 }
 
@@ -109,7 +125,8 @@ static beryl_status flush(beryl_task *task, generation *g) {
         text_stream_finish(&g->stream, &g->piece);
         if (g->piece.size) status = put_answer(task, g, -1, g->piece.data, g->piece.size);
     }
-    if (status == BERYL_OK && g->held.size && !g->stopping) status = put_text(task, -1, BERYL_PART_TEXT, g->held.data, g->held.size);
+    if (status == BERYL_OK && g->held.size && !g->stopping)
+        status = put_text(task, -1, BERYL_PART_TEXT, g->held.data, g->held.size);
     return status;
 }
 
@@ -122,7 +139,9 @@ static beryl_status end(beryl_task *task, generation *g, beryl_end how) {
     r->prefill_s = s->prefill_done > 0 ? s->prefill_done - g->started : 0;
     r->first_token_s = s->first_token > 0 ? s->first_token - g->started : 0;
     r->decode_s = g->n_generated > 1 ? g->last - s->first_token : 0;
-    beryl_status status = how == BERYL_END_CANCELLED ? base_fail(&task->error, BERYL_CANCELLED, "cancelled") : flush(task, g);
+    beryl_status status = how == BERYL_END_CANCELLED
+                              ? base_fail(&task->error, BERYL_CANCELLED, "cancelled")
+                              : flush(task, g);
     session_turn_end(s);
     return status;
 }
@@ -148,17 +167,25 @@ static beryl_status generate_step(beryl_task *task) {
     for (;;) {
         if (task_is_cancelled(task)) return end(task, g, BERYL_END_CANCELLED);
         if (s->inbox.count > s->inbox_taken) return take_token(task, g);
-        if (s->state == SESSION_DECODE && s->n_ahead == 0 && s->n_fed >= s->limit) return end(task, g, BERYL_END_CONTEXT);
+        if (s->state == SESSION_DECODE && s->n_ahead == 0 && s->n_fed >= s->limit)
+            return end(task, g, BERYL_END_CONTEXT);
         beryl_status status = engine_pump(task->engine, &task->error);
         bool told = s->n_fed > g->told && g->told < s->n_prompt;
         if (told && (status == BERYL_OK || status == BERYL_PENDING)) {
             g->told = s->n_fed;
             uint64_t reused = task->result.n_reused;
-            status = task_put(task, (beryl_event){.kind = BERYL_EVENT_PROGRESS, .what = "reading the prompt", .token = -1,
-                                                  .done = (s->n_fed < s->n_prompt ? s->n_fed : s->n_prompt) - reused, .total = s->n_prompt - reused}, NULL, 0);
+            status = task_put(
+                task,
+                (beryl_event){.kind = BERYL_EVENT_PROGRESS,
+                              .what = "reading the prompt",
+                              .token = -1,
+                              .done = (s->n_fed < s->n_prompt ? s->n_fed : s->n_prompt) - reused,
+                              .total = s->n_prompt - reused},
+                NULL, 0);
             return status == BERYL_OK ? BERYL_EVENT : status;
         }
-        if (status == BERYL_PENDING && !task->engine->n_flight) return engine_compile_progress(task);
+        if (status == BERYL_PENDING && !task->engine->n_flight)
+            return engine_compile_progress(task);
         if (status != BERYL_OK) return status;
     }
 }
@@ -176,30 +203,44 @@ static void generate_close(beryl_task *task) {
     if (task->state) generation_close(task->state);
 }
 
-/* ---- beginning ------------------------------------------------------------------------------------------------- */
+/* ---- beginning ------------------------------------------------------------------------------- */
 
-static beryl_status read_options(const beryl_generate_options *given, beryl_generate_options *o, beryl_error *error) {
+static beryl_status read_options(const beryl_generate_options *given, beryl_generate_options *o,
+                                 beryl_error *error) {
     static const beryl_generate_options none = {.size = sizeof none};
     if (!given) given = &none;
     if (given->size < offsetof(beryl_generate_options, ignore_eos) || given->size > 1 << 16)
-        return base_fail(error, BERYL_MISUSE, "beryl_generate_options.size is %zu: set it to sizeof(beryl_generate_options)", given->size);
+        return base_fail(
+            error, BERYL_MISUSE,
+            "beryl_generate_options.size is %zu: set it to sizeof(beryl_generate_options)",
+            given->size);
     *o = none;
     memcpy(o, given, given->size < sizeof *o ? given->size : sizeof *o);
-    const float numbers[] = {o->temperature, o->top_p, o->min_p, o->repetition_penalty, o->presence_penalty, o->frequency_penalty};
+    const float numbers[] = {
+        o->temperature,      o->top_p, o->min_p, o->repetition_penalty, o->presence_penalty,
+        o->frequency_penalty};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        if (!(numbers[i] > -1e6f && numbers[i] < 1e6f)) return base_fail(error, BERYL_BAD_INPUT, "a sampling setting is not a sensible number");
-    if (o->temperature < 0) return base_fail(error, BERYL_BAD_INPUT, "a temperature below 0: .greedy asks for the likeliest token");
-    if (o->repetition_penalty < 0) return base_fail(error, BERYL_BAD_INPUT, "a negative repetition penalty");
-    if (o->n_stop && !o->stop) return base_fail(error, BERYL_MISUSE, "stop texts without their list");
+        if (!(numbers[i] > -1e6f && numbers[i] < 1e6f))
+            return base_fail(error, BERYL_BAD_INPUT, "a sampling setting is not a sensible number");
+    if (o->temperature < 0)
+        return base_fail(error, BERYL_BAD_INPUT,
+                         "a temperature below 0: .greedy asks for the likeliest token");
+    if (o->repetition_penalty < 0)
+        return base_fail(error, BERYL_BAD_INPUT, "a negative repetition penalty");
+    if (o->n_stop && !o->stop)
+        return base_fail(error, BERYL_MISUSE, "stop texts without their list");
     return BERYL_OK;
 }
 
 static void set_sampling(beryl_session *s, const beryl_generate_options *o) {
     const beryl_engine *e = s->engine;
     uint64_t seed = o->seed ? o->seed : base_random_seed();
-    s->settings = (base_sample_settings){.temperature = o->temperature == 0 ? e->temperature : o->temperature,
-        .top_p = o->top_p == 0 ? e->top_p : o->top_p, .min_p = o->min_p, .top_k = o->top_k == 0 ? e->top_k : o->top_k,
-        .seed = {(uint32_t)seed, (uint32_t)(seed >> 32)}};
+    s->settings =
+        (base_sample_settings){.temperature = o->temperature == 0 ? e->temperature : o->temperature,
+                               .top_p = o->top_p == 0 ? e->top_p : o->top_p,
+                               .min_p = o->min_p,
+                               .top_k = o->top_k == 0 ? e->top_k : o->top_k,
+                               .seed = {(uint32_t)seed, (uint32_t)(seed >> 32)}};
     if (o->greedy) s->settings.temperature = 0;
     if (s->settings.top_k > BASE_CANDIDATE_MAX) s->settings.top_k = BASE_CANDIDATE_MAX;
     bool repeats = o->repetition_penalty > 0 && o->repetition_penalty != 1.0f;
@@ -220,7 +261,8 @@ static beryl_status copy_stops(generation *g, const beryl_generate_options *o, b
     return g->stops ? BERYL_OK : base_fail(error, BERYL_NO_MEMORY, "out of host memory");
 }
 
-static beryl_status begin(beryl_session *s, const int32_t *tokens, size_t n, const beryl_generate_options *o, generation *g, beryl_task **out,
+static beryl_status begin(beryl_session *s, const int32_t *tokens, size_t n,
+                          const beryl_generate_options *o, generation *g, beryl_task **out,
                           beryl_error *error) {
     beryl_engine *e = s->engine;
     uint32_t reused;
@@ -228,7 +270,8 @@ static beryl_status begin(beryl_session *s, const int32_t *tokens, size_t n, con
     g->max_tokens = o->max_tokens;
     g->ignore_eos = o->ignore_eos;
     beryl_status status = copy_stops(g, o, error);
-    bool penalties = o->repetition_penalty > 0 || o->presence_penalty != 0 || o->frequency_penalty != 0;
+    bool penalties =
+        o->repetition_penalty > 0 || o->presence_penalty != 0 || o->frequency_penalty != 0;
     if (status == BERYL_OK && penalties && !e->host_logits) {
         e->host_logits = base_arena_take(&e->arena, e->model.config.n_vocab, sizeof(float));
         if (!e->host_logits) status = base_fail(error, BERYL_NO_MEMORY, "out of host memory");
@@ -258,9 +301,12 @@ static generation *generation_open(beryl_engine *e) {
     return g;
 }
 
-beryl_status beryl_session_generate(beryl_session *s, const int32_t *tokens, size_t n, const beryl_generate_options *options, beryl_task **out,
+beryl_status beryl_session_generate(beryl_session *s, const int32_t *tokens, size_t n,
+                                    const beryl_generate_options *options, beryl_task **out,
                                     beryl_error *error) {
-    if (!s || !out) return base_fail(error, BERYL_MISUSE, "beryl_session_generate needs a session and a place for the task");
+    if (!s || !out)
+        return base_fail(error, BERYL_MISUSE,
+                         "beryl_session_generate needs a session and a place for the task");
     *out = NULL;
     beryl_generate_options o;
     beryl_status status = read_options(options, &o, error);
@@ -272,8 +318,13 @@ beryl_status beryl_session_generate(beryl_session *s, const int32_t *tokens, siz
     return status;
 }
 
-beryl_status beryl_session_chat(beryl_session *s, const char *chat, const beryl_generate_options *options, beryl_task **out, beryl_error *error) {
-    if (!s || !chat || !out) return base_fail(error, BERYL_MISUSE, "beryl_session_chat needs a session, a conversation and a place for the task");
+beryl_status beryl_session_chat(beryl_session *s, const char *chat,
+                                const beryl_generate_options *options, beryl_task **out,
+                                beryl_error *error) {
+    if (!s || !chat || !out)
+        return base_fail(
+            error, BERYL_MISUSE,
+            "beryl_session_chat needs a session, a conversation and a place for the task");
     *out = NULL;
     beryl_engine *e = s->engine;
     beryl_generate_options o;
@@ -288,9 +339,13 @@ beryl_status beryl_session_chat(beryl_session *s, const char *chat, const beryl_
     status = base_json_parse(&g->arena, chat, strlen(chat), &json, error);
     if (status == BERYL_OK) status = text_chat_render(&g->arena, json, e->style, &prompt, error);
     for (size_t i = 0; status == BERYL_OK && i < prompt.n_chunk; i++)
-        if (prompt.chunks[i].kind >= TEXT_CHUNK_IMAGE) status = base_fail(error, BERYL_UNSUPPORTED, "pictures and sound in a conversation are not supported by this version");
+        if (prompt.chunks[i].kind >= TEXT_CHUNK_IMAGE)
+            status =
+                base_fail(error, BERYL_UNSUPPORTED,
+                          "pictures and sound in a conversation are not supported by this version");
     if (status == BERYL_OK) status = text_prompt_encode(e->tokenizer, &prompt, &ids, error);
-    if (status == BERYL_OK) status = text_parser_open(&e->heap, e->tokenizer, prompt.in_thought, &g->parser, error);
+    if (status == BERYL_OK)
+        status = text_parser_open(&e->heap, e->tokenizer, prompt.in_thought, &g->parser, error);
     if (status == BERYL_OK) status = begin(s, ids.data, ids.count, &o, g, out, error);
     text_ids_fini(e->tokenizer, &ids);
     if (status != BERYL_OK) generation_close(g);

@@ -1,18 +1,24 @@
 /* graph_api.c - beryl_graph.h over src/graph: a graph, a store of its own and one plan.
  *
- * Owns the order of things (build, compile, run) and checks what a caller could get wrong; shapes are the graph's
- * business. Outputs are all read back with every run, since they are few. */
+ * Owns the order of things (build, compile, run) and checks what a caller could get wrong;
+ * shapes are the graph's business. Outputs are all read back with every run, since they are few. */
 #include "beryl_graph.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "engine/out.h"
-#include "graph/exec.h"
+#include "plan/exec.h"
 
 #include <string.h>
 
 enum { OUTPUT_MAX = 4, STORED_RANK_MAX = 4 };
 
-typedef enum graph_stage { STAGE_BUILD, STAGE_UPLOAD, STAGE_PROGRAMS, STAGE_READY, STAGE_FAILED } graph_stage;
+typedef enum graph_stage {
+    STAGE_BUILD,
+    STAGE_UPLOAD,
+    STAGE_PROGRAMS,
+    STAGE_READY,
+    STAGE_FAILED
+} graph_stage;
 
 struct beryl_graph {
     base_heap heap;
@@ -20,7 +26,7 @@ struct beryl_graph {
     beryl_log log;
     beryl_precision precision;
     uint64_t memory;
-    device *device;              /* NULL: reference */
+    device *device; /* NULL: reference */
     graph *g;
     graph_store store;
     base_vec(beryl_source) sources; /* one a weight */
@@ -28,9 +34,9 @@ struct beryl_graph {
     graph_value outputs[OUTPUT_MAX];
     uint32_t n_output;
     graph_stage stage;
-    device_ticket ticket;        /* of the last run; 0: none */
+    device_ticket ticket;                   /* of the last run; 0: none */
     uint32_t extents[GRAPH_EXTENT_MAX + 1]; /* of the last run, from [1] */
-    beryl_error failure;         /* of compiling */
+    beryl_error failure;                    /* of compiling */
 };
 
 static const base_type types[] = {
@@ -41,18 +47,22 @@ static const base_type types[] = {
 
 enum { TYPE_KNOWN = sizeof types / sizeof types[0] };
 
-/* ---- opening ---------------------------------------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
-beryl_status beryl_graph_open(const beryl_graph_options *options, beryl_graph **out, beryl_error *error) {
+beryl_status beryl_graph_open(const beryl_graph_options *options, beryl_graph **out,
+                              beryl_error *error) {
     static const beryl_graph_options none = {.size = sizeof none};
     if (!out) return base_fail(error, BERYL_MISUSE, "beryl_graph_open needs a place for the graph");
     *out = NULL;
     if (!options) options = &none;
     if (options->size < offsetof(beryl_graph_options, log) || options->size > 1 << 16)
-        return base_fail(error, BERYL_MISUSE, "beryl_graph_options.size is %zu: set it to sizeof(beryl_graph_options)", options->size);
+        return base_fail(error, BERYL_MISUSE,
+                         "beryl_graph_options.size is %zu: set it to sizeof(beryl_graph_options)",
+                         options->size);
     beryl_graph_options o = none;
     memcpy(&o, options, options->size < sizeof o ? options->size : sizeof o);
-    if ((unsigned)o.precision > BERYL_PRECISION_EXACT) return base_fail(error, BERYL_MISUSE, "no such precision");
+    if ((unsigned)o.precision > BERYL_PRECISION_EXACT)
+        return base_fail(error, BERYL_MISUSE, "no such precision");
     base_heap heap;
     base_heap_init(&heap, &o.allocator);
     beryl_graph *g = base_heap_take(&heap, sizeof *g);
@@ -64,7 +74,8 @@ beryl_status beryl_graph_open(const beryl_graph_options *options, beryl_graph **
     g->memory = o.memory;
     beryl_status status = engine_device_open(&g->heap, &g->log, o.device, &g->device, error);
     if (status == BERYL_OK) status = store_init(&g->store, &g->heap, g->device, NULL, 0, error);
-    if (status == BERYL_OK && !(g->g = graph_open(&g->heap))) status = base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (status == BERYL_OK && !(g->g = graph_open(&g->heap)))
+        status = base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     if (status != BERYL_OK) {
         beryl_graph_close(g);
         return status;
@@ -92,14 +103,15 @@ beryl_status beryl_graph_device(const beryl_graph *g, beryl_device_info *info) {
     return BERYL_OK;
 }
 
-/* ---- tensors -------------------------------------------------------------------------------------------------------- */
+/* ---- tensors --------------------------------------------------------------------------------- */
 
 static bool may_build(const beryl_graph *g) {
     return g && g->stage == STAGE_BUILD && g->g->error.code == BERYL_OK;
 }
 
 static beryl_value refuse(beryl_graph *g, beryl_status code, const char *what, const char *name) {
-    if (g->g->error.code == BERYL_OK) base_fail(&g->g->error, code, "graph: '%s': %s", name ? name : "", what);
+    if (g->g->error.code == BERYL_OK)
+        base_fail(&g->g->error, code, "graph: '%s': %s", name ? name : "", what);
     return 0;
 }
 
@@ -110,16 +122,26 @@ static const char *keep_name(beryl_graph *g, const char *name) {
     return copy;
 }
 
-static bool copy_dims(beryl_graph *g, const char *name, uint32_t rank, const beryl_dim *from, graph_dim *to) {
-    if (rank > GRAPH_RANK_MAX || (rank && !from)) return refuse(g, BERYL_UNSUPPORTED, "more than 8 dimensions, or none given", name), false;
+static bool copy_dims(beryl_graph *g, const char *name, uint32_t rank, const beryl_dim *from,
+                      graph_dim *to) {
+    if (rank > GRAPH_RANK_MAX || (rank && !from))
+        return refuse(g, BERYL_UNSUPPORTED, "more than 8 dimensions, or none given", name), false;
     for (uint32_t i = 0; i < rank; i++) {
         const uint32_t extent = from[i].extent;
-        if (extent > g->g->n_extent) return refuse(g, BERYL_MISUSE, "a dimension with an extent of another graph", name), false;
+        if (extent > g->g->n_extent)
+            return refuse(g, BERYL_MISUSE, "a dimension with an extent of another graph", name),
+                   false;
         if (extent && from[i].size != g->g->extents[extent].bound && from[i].size)
-            return refuse(g, BERYL_MISUSE, "a dimension whose size is not its extent's bound", name), false;
+            return refuse(g, BERYL_MISUSE, "a dimension whose size is not its extent's bound",
+                          name),
+                   false;
         to[i] = (graph_dim){extent ? g->g->extents[extent].bound : from[i].size, (uint8_t)extent};
     }
     return true;
+}
+
+static beryl_dim dim_given(graph_dim d) {
+    return (beryl_dim){d.size, d.extent};
 }
 
 uint32_t beryl_graph_extent(beryl_graph *g, const char *name, uint32_t bound) {
@@ -128,52 +150,87 @@ uint32_t beryl_graph_extent(beryl_graph *g, const char *name, uint32_t bound) {
     return kept ? graph_extent_add(g->g, kept, bound) : 0;
 }
 
-beryl_value beryl_graph_input(beryl_graph *g, const char *name, beryl_type type, uint32_t rank, const beryl_dim *dims) {
+beryl_dim beryl_dim_sum(beryl_graph *g, beryl_dim a, beryl_dim b) {
+    graph_dim d[2];
+    return may_build(g) && copy_dims(g, "sum", 2, (beryl_dim[]){a, b}, d)
+               ? dim_given(graph_dim_sum(g->g, d[0], d[1]))
+               : (beryl_dim){0, 0};
+}
+
+beryl_dim beryl_dim_product(beryl_graph *g, beryl_dim a, beryl_dim b) {
+    graph_dim d[2];
+    return may_build(g) && copy_dims(g, "product", 2, (beryl_dim[]){a, b}, d)
+               ? dim_given(graph_dim_product(g->g, d[0], d[1]))
+               : (beryl_dim){0, 0};
+}
+
+beryl_dim beryl_dim_quotient(beryl_graph *g, beryl_dim a, uint32_t divisor) {
+    graph_dim d;
+    return may_build(g) && copy_dims(g, "quotient", 1, &a, &d)
+               ? dim_given(graph_dim_quotient(g->g, d, divisor))
+               : (beryl_dim){0, 0};
+}
+
+beryl_value beryl_graph_input(beryl_graph *g, const char *name, beryl_type type, uint32_t rank,
+                              const beryl_dim *dims) {
     graph_dim d[GRAPH_RANK_MAX];
     if (!may_build(g)) return 0;
     if (type != BERYL_TYPE_F32 && type != BERYL_TYPE_I32 && type != BERYL_TYPE_U32)
         return refuse(g, BERYL_UNSUPPORTED, "an input is F32, I32 or U32", name);
     const char *kept = keep_name(g, name);
-    return kept && copy_dims(g, name, rank, dims, d) ? graph_input(g->g, kept, types[type], rank, d) : 0;
+    return kept && copy_dims(g, name, rank, dims, d) ? graph_input(g->g, kept, types[type], rank, d)
+                                                     : 0;
 }
 
 /* Bytes of a stored tensor; 0: the shape is refused. */
-static uint64_t stored_bytes(beryl_graph *g, const char *name, beryl_type type, uint32_t rank, const uint32_t *dims) {
+static uint64_t stored_bytes(beryl_graph *g, const char *name, beryl_type type, uint32_t rank,
+                             const uint32_t *dims) {
     if ((unsigned)type >= TYPE_KNOWN) return refuse(g, BERYL_UNSUPPORTED, "no such type", name);
-    if (rank < 1 || rank > STORED_RANK_MAX || !dims) return refuse(g, BERYL_UNSUPPORTED, "weights and states have 1 to 4 dimensions", name);
+    if (rank < 1 || rank > STORED_RANK_MAX || !dims)
+        return refuse(g, BERYL_UNSUPPORTED, "weights and states have 1 to 4 dimensions", name);
     uint64_t bytes = base_type_row_bytes(types[type], dims[rank - 1]);
-    if (!bytes) return refuse(g, BERYL_MISUSE, "the last dimension is not in whole blocks of the type, or 0", name);
+    if (!bytes)
+        return refuse(g, BERYL_MISUSE,
+                      "the last dimension is not in whole blocks of the type, or 0", name);
     uint64_t rows = 1;
     for (uint32_t i = 0; i + 1 < rank; i++) {
         rows *= dims[i];
-        if (!rows || rows > INT32_MAX) return refuse(g, BERYL_MISUSE, "a dimension of 0, or more than 2^31 rows", name);
+        if (!rows || rows > INT32_MAX)
+            return refuse(g, BERYL_MISUSE, "a dimension of 0, or more than 2^31 rows", name);
     }
-    if (bytes > (UINT64_C(1) << 48) / rows) return refuse(g, BERYL_MISUSE, "more bytes than there can be", name);
+    if (bytes > (UINT64_C(1) << 48) / rows)
+        return refuse(g, BERYL_MISUSE, "more bytes than there can be", name);
     bytes *= rows;
     return bytes;
 }
 
-beryl_value beryl_graph_weight(beryl_graph *g, const char *name, beryl_type type, uint32_t rank, const uint32_t *dims, const void *data,
-                               size_t size) {
+beryl_value beryl_graph_weight(beryl_graph *g, const char *name, beryl_type type, uint32_t rank,
+                               const uint32_t *dims, const void *data, size_t size) {
     if (!may_build(g)) return 0;
     const uint64_t bytes = stored_bytes(g, name, type, rank, dims);
     if (!bytes) return 0;
-    if (!data || size != bytes) return refuse(g, BERYL_MISUSE, "the data are not as long as type and shape say", name);
+    if (!data || size != bytes)
+        return refuse(g, BERYL_MISUSE, "the data are not as long as type and shape say", name);
     beryl_source *source = base_vec_add(&g->heap, &g->sources);
     if (!source) return refuse(g, BERYL_NO_MEMORY, "out of host memory", name);
     *source = base_source_of_memory(data, size);
     const uint32_t file = (uint32_t)(g->sources.count - 1);
-    const uint32_t index = store_add_weight(&g->store, name ? name : "", types[type], rank, dims, 0, file, 0, false);
-    return index == UINT32_MAX ? refuse(g, BERYL_NO_MEMORY, "out of host memory", name) : graph_stored(g->g, &g->store, index);
+    const uint32_t index =
+        store_add_weight(&g->store, name ? name : "", types[type], rank, dims, 0, file, 0, false);
+    return index == UINT32_MAX ? refuse(g, BERYL_NO_MEMORY, "out of host memory", name)
+                               : graph_stored(g->g, &g->store, index);
 }
 
-beryl_value beryl_graph_state(beryl_graph *g, const char *name, beryl_type type, uint32_t rank, const uint32_t *dims) {
+beryl_value beryl_graph_state(beryl_graph *g, const char *name, beryl_type type, uint32_t rank,
+                              const uint32_t *dims) {
     if (!may_build(g)) return 0;
-    if (type != BERYL_TYPE_F32 && type != BERYL_TYPE_I32 && type != BERYL_TYPE_F16 && type != BERYL_TYPE_Q8_0)
+    if (type != BERYL_TYPE_F32 && type != BERYL_TYPE_I32 && type != BERYL_TYPE_F16 &&
+        type != BERYL_TYPE_Q8_0)
         return refuse(g, BERYL_UNSUPPORTED, "a state is F32, I32, F16 or Q8_0", name);
     if (!stored_bytes(g, name, type, rank, dims)) return 0;
     const uint32_t index = store_add_state(&g->store, name ? name : "", types[type], rank, dims, 1);
-    return index == UINT32_MAX ? refuse(g, BERYL_NO_MEMORY, "out of host memory", name) : graph_stored(g->g, &g->store, index);
+    return index == UINT32_MAX ? refuse(g, BERYL_NO_MEMORY, "out of host memory", name)
+                               : graph_stored(g->g, &g->store, index);
 }
 
 void beryl_graph_output(beryl_graph *g, beryl_value value, const char *name) {
@@ -188,21 +245,23 @@ void beryl_graph_output(beryl_graph *g, beryl_value value, const char *name) {
     if (g->g->error.code == BERYL_OK) g->outputs[g->n_output++] = value;
 }
 
-bool beryl_graph_shape(const beryl_graph *g, beryl_value value, beryl_type *type, uint32_t *rank, beryl_dim *dims) {
+bool beryl_graph_shape(const beryl_graph *g, beryl_value value, beryl_type *type, uint32_t *rank,
+                       beryl_dim *dims) {
     if (!g || !value || value >= g->g->tensors.count) return false;
     const graph_tensor *t = graph_tensor_at(g->g, value);
     for (unsigned i = 0; type && i < TYPE_KNOWN; i++)
         if (types[i] == t->type) *type = (beryl_type)i;
     if (rank) *rank = t->rank;
-    for (uint32_t i = 0; dims && i < t->rank; i++) dims[i] = (beryl_dim){t->dim[i].size, t->dim[i].extent};
+    for (uint32_t i = 0; dims && i < t->rank; i++) dims[i] = dim_given(t->dim[i]);
     return true;
 }
 
-/* ---- operations: the graph's own, where building is allowed ------------------------------------------------------------ */
+/* ---- operations: the graph's own, where building is allowed ---------------------------------- */
 
 beryl_value beryl_reshape(beryl_graph *g, beryl_value x, uint32_t rank, const beryl_dim *dims) {
     graph_dim d[GRAPH_RANK_MAX];
-    return may_build(g) && copy_dims(g, "reshape", rank, dims, d) ? graph_reshape(g->g, x, rank, d) : 0;
+    return may_build(g) && copy_dims(g, "reshape", rank, dims, d) ? graph_reshape(g->g, x, rank, d)
+                                                                  : 0;
 }
 
 beryl_value beryl_topk(beryl_graph *g, beryl_value x, uint32_t k, beryl_value *indices) {
@@ -212,39 +271,41 @@ beryl_value beryl_topk(beryl_graph *g, beryl_value x, uint32_t k, beryl_value *i
     return values;
 }
 
-/* name, parameters, arguments */
-#define PLAIN_LIST(X)                                                                                        \
-    X(narrow, (beryl_graph *g, beryl_value x, uint32_t axis, uint32_t start, uint32_t size), (g->g, x, axis, start, size)) \
-    X(squeeze, (beryl_graph *g, beryl_value x, uint32_t axis), (g->g, x, axis))                              \
-    X(gather_rows, (beryl_graph *g, beryl_value table, beryl_value ids, float factor), (g->g, table, ids, factor)) \
-    X(copy, (beryl_graph *g, beryl_value x), (g->g, x))                                                      \
-    X(add, (beryl_graph *g, beryl_value a, beryl_value b), (g->g, a, b))                                     \
-    X(mul, (beryl_graph *g, beryl_value a, beryl_value b), (g->g, a, b))                                     \
-    X(geglu, (beryl_graph *g, beryl_value gate, beryl_value up), (g->g, gate, up))                           \
-    X(scale, (beryl_graph *g, beryl_value x, float factor), (g->g, x, factor))                               \
-    X(gelu_tanh, (beryl_graph *g, beryl_value x), (g->g, x))                                                 \
-    X(softcap, (beryl_graph *g, beryl_value x, float cap), (g->g, x, cap))                                   \
-    X(rms_norm, (beryl_graph *g, beryl_value x, beryl_value weight, float eps), (g->g, x, weight, eps))      \
-    X(layer_norm, (beryl_graph *g, beryl_value x, beryl_value weight, beryl_value bias, float eps), (g->g, x, weight, bias, eps)) \
-    X(softmax, (beryl_graph *g, beryl_value x), (g->g, x))                                                   \
-    X(argmax, (beryl_graph *g, beryl_value x), (g->g, x))                                                    \
-    X(weighted_sum, (beryl_graph *g, beryl_value x, beryl_value weights), (g->g, x, weights))                \
-    X(matmul, (beryl_graph *g, beryl_value x, beryl_value w), (g->g, x, w))                                  \
-    X(matmul_id, (beryl_graph *g, beryl_value x, beryl_value w, beryl_value ids), (g->g, x, w, ids))         \
-    X(rope, (beryl_graph *g, beryl_value x, beryl_value angles), (g->g, x, angles))                          \
-    X(set_rows, (beryl_graph *g, beryl_value state, beryl_value x, beryl_value index), (g->g, state, x, index)) \
-    X(kv_write, (beryl_graph *g, beryl_value cache, beryl_value x, beryl_value slot, beryl_value pos), (g->g, cache, x, slot, pos)) \
-    X(attention, (beryl_graph *g, beryl_value q, beryl_value k, beryl_value v, beryl_value slot, beryl_value pos, float scale, uint32_t window), \
-      (g->g, q, k, v, slot, pos, scale, window))
+beryl_value beryl_narrow(beryl_graph *g, beryl_value x, uint32_t axis, uint32_t start,
+                         uint32_t size) {
+    return may_build(g) ? graph_narrow(g->g, x, axis, start, size) : 0;
+}
 
-#define X(name, parameters, arguments)                              \
-    beryl_value beryl_##name parameters {                           \
-        return may_build(g) ? graph_##name arguments : 0;           \
+beryl_value beryl_attention(beryl_graph *g, beryl_value q, beryl_value k, beryl_value v,
+                            beryl_value slot, beryl_value pos, float scale, uint32_t window) {
+    return may_build(g) ? graph_attention(g->g, q, k, v, slot, pos, scale, window) : 0;
+}
+
+beryl_value beryl_attention_range(beryl_graph *g, beryl_value q, beryl_value k, beryl_value v,
+                                  beryl_value slot, beryl_value first, beryl_value last,
+                                  float scale) {
+    return may_build(g) ? graph_attention_range(g->g, q, k, v, slot, first, last, scale) : 0;
+}
+
+beryl_value beryl_squeeze(beryl_graph *g, beryl_value x, uint32_t axis) {
+    return may_build(g) ? graph_squeeze(g->g, x, axis) : 0;
+}
+
+#define DEFINE_USUAL(NAME, name, most, in, attrs, names)                                   \
+    beryl_value beryl_##name(beryl_graph *g OP_INPUTS_##most in OP_PARAMS_##attrs names) { \
+        return may_build(g) ? graph_op(g->g, OP_##NAME, (graph_value[]){OP_LIST in},       \
+                                       (graph_attrs){.name = {OP_NAMES_##attrs names}})    \
+                            : 0;                                                           \
     }
-PLAIN_LIST(X)
+#define DEFINE_INNER(...)
+#define DEFINE_OWN(...)
+#define DEFINE_NONE(...)
+#define X(NAME, name, group, least, most, in, letters, out, attrs, names, values, call, ...) \
+    DEFINE_##call(NAME, name, most, in, attrs, names)
+BASE_OP_LIST(X)
 #undef X
 
-/* ---- compiling --------------------------------------------------------------------------------------------------------- */
+/* ---- compiling ------------------------------------------------------------------------------- */
 
 graph_exec_options engine_graph_options(beryl_precision precision) {
     return (graph_exec_options){.exact = precision == BERYL_PRECISION_EXACT, .chains = true};
@@ -259,7 +320,8 @@ static beryl_status compile_begin(beryl_graph *g, beryl_error *error) {
     status = store_layout(&g->store, g->memory, error);
     if (status == BERYL_OK) status = store_make(&g->store, error);
     const graph_exec_options options = engine_graph_options(g->precision);
-    return status == BERYL_OK ? graph_exec_open(g->g, &g->store, &options, &g->exec, error) : status;
+    return status == BERYL_OK ? graph_exec_open(g->g, &g->store, &options, &g->exec, error)
+                              : status;
 }
 
 beryl_status beryl_graph_compile(beryl_graph *g, beryl_error *error) {
@@ -295,39 +357,50 @@ beryl_status beryl_graph_compile(beryl_graph *g, beryl_error *error) {
     return status;
 }
 
-/* ---- running --------------------------------------------------------------------------------------------------------------- */
+/* ---- running --------------------------------------------------------------------------------- */
 
 static beryl_status check_ready(const beryl_graph *g, const char *call, beryl_error *error) {
-    return g && g->stage == STAGE_READY ? BERYL_OK : base_fail(error, BERYL_MISUSE, "%s needs a compiled graph", call);
+    return g && g->stage == STAGE_READY
+               ? BERYL_OK
+               : base_fail(error, BERYL_MISUSE, "%s needs a compiled graph", call);
 }
 
-beryl_status beryl_graph_set(beryl_graph *g, beryl_value input, const void *data, size_t size, beryl_error *error) {
+beryl_status beryl_graph_set(beryl_graph *g, beryl_value input, const void *data, size_t size,
+                             beryl_error *error) {
     beryl_status status = check_ready(g, "beryl_graph_set", error);
     if (status != BERYL_OK) return status;
-    void *to = input && input < g->g->tensors.count && graph_tensor_at(g->g, input)->role == ROLE_INPUT ? graph_exec_input(g->exec, input) : NULL;
+    void *to =
+        input && input < g->g->tensors.count && graph_tensor_at(g->g, input)->role == ROLE_INPUT
+            ? graph_exec_input(g->exec, input)
+            : NULL;
     if (!to) return base_fail(error, BERYL_MISUSE, "value %u is no input of this graph", input);
     const graph_tensor *t = graph_tensor_at(g->g, input);
     const uint64_t most = graph_element_bound(t) * base_type_block_bytes(t->type);
     if (size > most || (!data && size))
-        return base_fail(error, BERYL_MISUSE, "input '%s' has %llu bytes, %zu were given", t->name, (unsigned long long)most, data ? size : 0);
+        return base_fail(error, BERYL_MISUSE, "input '%s' has %llu bytes, %zu were given", t->name,
+                         (unsigned long long)most, data ? size : 0);
     if (size) memcpy(to, data, size);
     return BERYL_OK;
 }
 
-beryl_status beryl_graph_run(beryl_graph *g, const uint32_t *extents, uint32_t n_extent, beryl_error *error) {
+beryl_status beryl_graph_run(beryl_graph *g, const uint32_t *extents, uint32_t n_extent,
+                             beryl_error *error) {
     beryl_status status = check_ready(g, "beryl_graph_run", error);
     if (status != BERYL_OK) return status;
-    if (n_extent != g->g->n_extent || (n_extent && !extents))
-        return base_fail(error, BERYL_MISUSE, "beryl_graph_run: %u extents for a graph of %u", n_extent, g->g->n_extent);
-    uint32_t values[GRAPH_EXTENT_MAX + 1] = {0};
-    for (uint32_t i = 0; i < n_extent; i++) {
-        values[i + 1] = extents[i];
-        if (!extents[i] || extents[i] > g->g->extents[i + 1].bound)
-            return base_fail(error, BERYL_MISUSE, "extent '%s' is %u, not 1 to %u", g->g->extents[i + 1].name, extents[i], g->g->extents[i + 1].bound);
-    }
+    uint32_t values[GRAPH_EXTENT_MAX + 1] = {0}, n_given = 0;
+    for (uint32_t i = 1; i <= g->g->n_extent; i++)
+        if (!g->g->extents[i].divisor && n_given++ < n_extent && extents)
+            values[i] = extents[n_given - 1];
+    if (n_extent != n_given || (n_extent && !extents))
+        return base_fail(error, BERYL_MISUSE, "beryl_graph_run: %u extents for a graph of %u",
+                         n_extent, n_given);
+    status = graph_extent_values(g->g, values, values, error);
+    if (status != BERYL_OK) return status;
     device_ticket ticket = 0, done;
     status = graph_exec_submit(g->exec, values, g->outputs, g->n_output, &ticket, error);
-    if (status == BERYL_PENDING && g->device && device_poll(g->device, &done, error) == BERYL_DEVICE_LOST) return BERYL_DEVICE_LOST;
+    if (status == BERYL_PENDING && g->device &&
+        device_poll(g->device, &done, error) == BERYL_DEVICE_LOST)
+        return BERYL_DEVICE_LOST;
     if (status != BERYL_OK) return status;
     if (g->device && g->ticket) device_fetch_drop(g->device, g->ticket);
     g->ticket = ticket;
@@ -342,15 +415,21 @@ beryl_status beryl_graph_wait(beryl_graph *g, beryl_error *error) {
     return g->device ? device_wait(g->device, g->ticket, error) : BERYL_OK;
 }
 
-beryl_status beryl_graph_read(beryl_graph *g, beryl_value output, void *data, size_t size, beryl_error *error) {
+beryl_status beryl_graph_read(beryl_graph *g, beryl_value output, void *data, size_t size,
+                              beryl_error *error) {
     beryl_status status = check_ready(g, "beryl_graph_read", error);
     if (status != BERYL_OK) return status;
     uint32_t n = 0;
     while (n < g->n_output && g->outputs[n] != output) n++;
-    if (n == g->n_output || !g->ticket || (!data && size)) return base_fail(error, BERYL_MISUSE, "value %u is no output of a run", output);
+    if (n == g->n_output || !g->ticket || (!data && size))
+        return base_fail(error, BERYL_MISUSE, "value %u is no output of a run", output);
     const graph_tensor *t = graph_tensor_at(g->g, output);
-    uint64_t most = (t->rank ? (uint64_t)graph_dim_value(t->dim[0], g->extents) * t->stride[0] : 1) * base_type_block_bytes(t->type);
-    if (size > most) return base_fail(error, BERYL_MISUSE, "output '%s' has %llu bytes, not %zu", t->name, (unsigned long long)most, size);
+    uint64_t most =
+        (t->rank ? (uint64_t)graph_dim_value(t->dim[0], g->extents) * t->stride[0] : 1) *
+        base_type_block_bytes(t->type);
+    if (size > most)
+        return base_fail(error, BERYL_MISUSE, "output '%s' has %llu bytes, not %zu", t->name,
+                         (unsigned long long)most, size);
     device_ticket done = g->ticket;
     if (g->device) status = device_poll(g->device, &done, error);
     if (status != BERYL_OK) return status;

@@ -1,17 +1,18 @@
-/* info.c - what an engine, its file, this machine and the library are: facts for people, nothing is computed here.
+/* info.c - what an engine, its file, this machine and the library are: facts for people, nothing
+ * is computed here.
  *
- * Texts in an info live in the engine's arena, made at the first question. Texts that the caller owns are handed out
- * with their size in front, so that beryl_free needs none. */
+ * Texts in an info live in the engine's arena, made at the first question. Texts that the caller
+ * owns are handed out with their size in front, so that beryl_free needs none. */
 #include "base/error.h"
 #include "base/ops.h"
 #include "engine/out.h"
-#include "graph/lower_node.h"
+#include "plan/node.h"
 #include "graph/reference.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* ---- memory that the caller frees ----------------------------------------------------------------------- */
+/* ---- memory that the caller frees ------------------------------------------------------------ */
 
 typedef struct handed { /* what lies before the bytes */
     size_t size;        /* of all, this head included */
@@ -39,7 +40,7 @@ void beryl_free(const beryl_engine *engine, void *memory) {
     base_heap_give(engine_heap(engine), h, h->size);
 }
 
-/* ---- devices --------------------------------------------------------------------------------------------- */
+/* ---- devices --------------------------------------------------------------------------------- */
 
 static const char *kind_name(device_kind kind) {
     switch (kind) {
@@ -59,16 +60,36 @@ static const char *language_name(uint32_t languages) {
 
 /* Texts are borrowed from caps. */
 static beryl_device_info info_of_caps(const device_caps *caps, const char *why_not) {
-    return (beryl_device_info){.backend = caps->backend, .index = caps->index, .name = caps->name, .driver = caps->driver,
-                               .kind = caps->name[0] ? kind_name(caps->kind) : "", .usable = !why_not, .why_not = why_not, .memory = caps->memory,
-                               .buffer_max = caps->buffer_max, .binding_max = caps->binding_max,
-                               .subgroups = caps->subgroups, .subgroup_size = caps->subgroups ? caps->subgroup_size : 0, .f16 = caps->f16, .dot_i8 = caps->dot_i8,
-                               .timestamps = caps->timestamps, .language = language_name(caps->languages), .f64 = caps->f64, .fragments = caps->fragments,
-                               .compute_units = caps->compute_units, .workgroup_invocations = caps->workgroup_invocations, .workgroup_bytes = caps->workgroup_bytes};
+    return (beryl_device_info){.backend = caps->backend,
+                               .index = caps->index,
+                               .name = caps->name,
+                               .driver = caps->driver,
+                               .kind = caps->name[0] ? kind_name(caps->kind) : "",
+                               .usable = !why_not,
+                               .why_not = why_not,
+                               .memory = caps->memory,
+                               .buffer_max = caps->buffer_max,
+                               .binding_max = caps->binding_max,
+                               .subgroups = caps->subgroups,
+                               .subgroup_size = caps->subgroups ? caps->subgroup_size : 0,
+                               .f16 = caps->f16,
+                               .dot_i8 = caps->dot_i8,
+                               .timestamps = caps->timestamps,
+                               .language = language_name(caps->languages),
+                               .f64 = caps->f64,
+                               .fragments = caps->fragments,
+                               .compute_units = caps->compute_units,
+                               .workgroup_invocations = caps->workgroup_invocations,
+                               .workgroup_bytes = caps->workgroup_bytes};
 }
 
 static beryl_device_info reference_info(void) {
-    return (beryl_device_info){.backend = "reference", .name = "reference functions", .driver = "C, one thread", .kind = "host", .usable = true, .language = ""};
+    return (beryl_device_info){.backend = "reference",
+                               .name = "reference functions",
+                               .driver = "C, one thread",
+                               .kind = "host",
+                               .usable = true,
+                               .language = ""};
 }
 
 beryl_device_info engine_device_info(const device *d) {
@@ -86,7 +107,9 @@ static void list_device(void *user, const device_caps *caps, const char *why_not
     l->each(l->user, &info);
 }
 
-beryl_status beryl_devices(const beryl_log *log, void (*each)(void *user, const beryl_device_info *), void *user, beryl_error *error) {
+beryl_status beryl_devices(const beryl_log *log,
+                           void (*each)(void *user, const beryl_device_info *), void *user,
+                           beryl_error *error) {
     static const beryl_log silent = {0};
     if (!each) return base_fail(error, BERYL_MISUSE, "beryl_devices needs a function to call");
     base_heap heap;
@@ -98,9 +121,10 @@ beryl_status beryl_devices(const beryl_log *log, void (*each)(void *user, const 
     return BERYL_OK;
 }
 
-/* ---- models, operations ------------------------------------------------------------------------------------- */
+/* ---- models, operations ---------------------------------------------------------------------- */
 
-beryl_status beryl_models(void (*each)(void *user, const beryl_model_info *), void *user, beryl_error *error) {
+beryl_status beryl_models(void (*each)(void *user, const beryl_model_info *), void *user,
+                          beryl_error *error) {
     if (!each) return base_fail(error, BERYL_MISUSE, "beryl_models needs a function to call");
     base_heap heap;
     base_heap_init(&heap, NULL);
@@ -108,13 +132,14 @@ beryl_status beryl_models(void (*each)(void *user, const beryl_model_info *), vo
 }
 
 void beryl_ops(void (*each)(void *user, const beryl_op_info *), void *user) {
-    static const beryl_op_info ops[] = {
-#define X(id, text, kind, least, most, out, about) {.name = text, .group = kind, .n_in_min = least, .n_in_max = most, .n_out = out, .what = about},
-        BASE_OP_LIST(X)
-#undef X
-    };
     for (int i = 0; each && i < OP_COUNT; i++) {
-        beryl_op_info info = ops[i];
+        const base_op_info *op = &base_ops[i];
+        beryl_op_info info = {.name = op->name,
+                              .group = op->group,
+                              .n_in_min = op->n_in_min,
+                              .n_in_max = op->n_in_max,
+                              .n_out = op->n_out,
+                              .what = op->what};
         char devices[96], where[128];
         device_backend_names(lower_languages((base_op)i), devices, sizeof devices);
         snprintf(where, sizeof where, "%s%s", reference_table[i] ? "reference, " : "", devices);
@@ -123,21 +148,17 @@ void beryl_ops(void (*each)(void *user, const beryl_op_info *), void *user) {
     }
 }
 
-/* ---- the model ------------------------------------------------------------------------------------------------ */
-
-/* general.file_type, numbered as in GGUF files. */
-#define FILE_TYPE_LIST(X)                                                                           \
-    X(0, "F32") X(1, "F16") X(2, "Q4_0") X(3, "Q4_1") X(7, "Q8_0") X(8, "Q5_0") X(9, "Q5_1")        \
-    X(10, "Q2_K") X(11, "Q3_K_S") X(12, "Q3_K_M") X(13, "Q3_K_L") X(14, "Q4_K_S") X(15, "Q4_K_M")   \
-    X(16, "Q5_K_S") X(17, "Q5_K_M") X(18, "Q6_K") X(25, "IQ4_NL") X(30, "IQ4_XS") X(32, "BF16")     \
-    X(38, "MXFP4_MOE") X(39, "NVFP4")
+/* ---- the model ------------------------------------------------------------------------------- */
 
 static const char *file_type_name(const format_gguf *g) {
     uint32_t id = UINT32_MAX;
     format_gguf_get_u32(g, "general.file_type", &id, NULL);
-    static const struct { uint32_t id; const char *name; } names[] = {
+    static const struct {
+        uint32_t id;
+        const char *name;
+    } names[] = {
 #define X(number, text) {number, text},
-        FILE_TYPE_LIST(X)
+        BASE_FILE_TYPE_LIST(X)
 #undef X
     };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
@@ -176,14 +197,18 @@ static beryl_status make_info(beryl_engine *e) {
     info->parameters = format_gguf_parameters(g);
     if (e->options.vocabulary_only) { /* the file may hold a whole model all the same */
         gemma4_model model;
-        if (gemma4_config_read(g, &e->arena, &model, NULL) == BERYL_OK) fill_config(&model.config, info);
+        if (gemma4_config_read(g, &e->arena, &model, NULL) == BERYL_OK)
+            fill_config(&model.config, info);
     } else {
         fill_config(&e->model.config, info);
     }
-    info->n_vocab = e->tokenizer ? (uint32_t)text_n_token(e->tokenizer) : (uint32_t)format_gguf_count(g, "tokenizer.ggml.tokens");
+    info->n_vocab = e->tokenizer ? (uint32_t)text_n_token(e->tokenizer)
+                                 : (uint32_t)format_gguf_count(g, "tokenizer.ggml.tokens");
     info->why_not = e->why_not;
     base_view template = {0};
-    info->other_template = format_gguf_get_string(g, "tokenizer.chat_template", &template, NULL) == BERYL_OK && !text_chat_template_known(template);
+    info->other_template =
+        format_gguf_get_string(g, "tokenizer.chat_template", &template, NULL) == BERYL_OK &&
+        !text_chat_template_known(template);
     info->context = e->model.context;
     info->precision = e->options.precision;
     info->kv = e->options.kv;
@@ -192,7 +217,11 @@ static beryl_status make_info(beryl_engine *e) {
     info->top_k = e->top_k;
     info->device = engine_device_info(e->device);
     if (e->options.vocabulary_only)
-        info->device = (beryl_device_info){.backend = "none", .name = "", .driver = "", .kind = "host", .why_not = "only the vocabulary was loaded"};
+        info->device = (beryl_device_info){.backend = "none",
+                                           .name = "",
+                                           .driver = "",
+                                           .kind = "host",
+                                           .why_not = "only the vocabulary was loaded"};
     e->info = info;
     return BERYL_OK;
 }
@@ -223,7 +252,8 @@ void beryl_engine_stats(const beryl_engine *e, beryl_stats *stats) {
         stats->dispatches = d.dispatches;
         stats->device_objects = d.objects;
     }
-    const engine_plan *decode = &e->plans[e->plans[PLAN_DECODE_NEAR].exec ? PLAN_DECODE_NEAR : PLAN_DECODE];
+    const engine_plan *decode =
+        &e->plans[e->plans[PLAN_DECODE_NEAR].exec ? PLAN_DECODE_NEAR : PLAN_DECODE];
     if (decode->exec) {
         graph_exec_info plan;
         graph_exec_describe(decode->exec, &plan);
@@ -232,7 +262,7 @@ void beryl_engine_stats(const beryl_engine *e, beryl_stats *stats) {
     }
 }
 
-/* ---- what the file has ------------------------------------------------------------------------------------------ */
+/* ---- what the file has ----------------------------------------------------------------------- */
 
 enum { LONG_ARRAY = 64 };
 
@@ -244,7 +274,8 @@ static void write_pairs(const format_gguf *g, base_text *out) {
         base_json_write_string(out, pair->key.data, pair->key.size);
         base_text_add(out, ":", 1);
         if (pair->is_array && pair->count > LONG_ARRAY) {
-            base_text_print(out, "{\"type\":\"%s\",\"count\":%llu}", format_gguf_kind_name(pair->kind), (unsigned long long)pair->count);
+            base_text_print(out, "{\"type\":\"%s\",\"count\":%llu}",
+                            format_gguf_kind_name(pair->kind), (unsigned long long)pair->count);
         } else {
             format_gguf_pair_write(pair, LONG_ARRAY, out);
         }
@@ -261,15 +292,19 @@ static void write_tensors(const format_gguf *g, base_text *out) {
         const char *type = base_type_gguf_name(t->gguf_type);
         if (type) base_text_print(out, ",\"type\":\"%s\",\"shape\":[", type);
         else base_text_print(out, ",\"type\":\"type %u\",\"shape\":[", t->gguf_type);
-        for (uint32_t k = 0; k < t->n_dim; k++) base_text_print(out, "%s%llu", k ? "," : "", (unsigned long long)t->ne[k]);
+        for (uint32_t k = 0; k < t->n_dim; k++)
+            base_text_print(out, "%s%llu", k ? "," : "", (unsigned long long)t->ne[k]);
         base_text_print(out, "],\"bytes\":%llu}", (unsigned long long)t->size);
     }
     base_text_add(out, "]", 1);
 }
 
-beryl_status beryl_engine_describe(const beryl_engine *engine, bool tensors, char **json, beryl_error *error) {
+beryl_status beryl_engine_describe(const beryl_engine *engine, bool tensors, char **json,
+                                   beryl_error *error) {
     if (json) *json = NULL;
-    if (!engine || !json || !engine->loaded) return base_fail(error, BERYL_MISUSE, "beryl_engine_describe needs a loaded engine and a place for the text");
+    if (!engine || !json || !engine->loaded)
+        return base_fail(error, BERYL_MISUSE,
+                         "beryl_engine_describe needs a loaded engine and a place for the text");
     base_text text;
     base_text_init(&text, engine_heap(engine));
     write_pairs(engine->gguf, &text);

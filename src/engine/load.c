@@ -10,17 +10,24 @@ static char *copy_text(base_arena *arena, const char *text) {
     return text ? base_arena_text(arena, text, strlen(text)) : NULL;
 }
 
-beryl_status beryl_engine_open(const beryl_engine_options *options, beryl_engine **out, beryl_error *error) {
+beryl_status beryl_engine_open(const beryl_engine_options *options, beryl_engine **out,
+                               beryl_error *error) {
     static const beryl_engine_options none = {.size = sizeof none};
-    if (!out) return base_fail(error, BERYL_MISUSE, "beryl_engine_open needs a place for the engine");
+    if (!out)
+        return base_fail(error, BERYL_MISUSE, "beryl_engine_open needs a place for the engine");
     *out = NULL;
     if (!options) options = &none;
     if (options->size < offsetof(beryl_engine_options, log) || options->size > 1 << 16)
-        return base_fail(error, BERYL_MISUSE, "beryl_engine_options.size is %zu: set it to sizeof(beryl_engine_options)", options->size);
+        return base_fail(error, BERYL_MISUSE,
+                         "beryl_engine_options.size is %zu: set it to sizeof(beryl_engine_options)",
+                         options->size);
     beryl_engine_options o = none;
     memcpy(&o, options, options->size < sizeof o ? options->size : sizeof o);
-    if (o.sessions > ENGINE_SESSION_MAX) return base_fail(error, BERYL_MISUSE, "%u sessions: at most %d", o.sessions, ENGINE_SESSION_MAX);
-    if ((unsigned)o.precision > BERYL_PRECISION_EXACT || (unsigned)o.kv > BERYL_KV_Q8) return base_fail(error, BERYL_MISUSE, "no such precision or KV type");
+    if (o.sessions > ENGINE_SESSION_MAX)
+        return base_fail(error, BERYL_MISUSE, "%u sessions: at most %d", o.sessions,
+                         ENGINE_SESSION_MAX);
+    if ((unsigned)o.precision > BERYL_PRECISION_EXACT || (unsigned)o.kv > BERYL_KV_Q8)
+        return base_fail(error, BERYL_MISUSE, "no such precision or KV type");
     base_heap heap;
     base_heap_init(&heap, &o.allocator);
     beryl_engine *e = base_heap_take(&heap, sizeof *e);
@@ -39,7 +46,8 @@ beryl_status beryl_engine_open(const beryl_engine_options *options, beryl_engine
     }
     if (o.header_only) e->options.vocabulary_only = true; /* nor more than that */
     if (o.sessions == 0) e->options.sessions = 1;
-    if (o.kv == BERYL_KV_DEFAULT) e->options.kv = o.precision == BERYL_PRECISION_EXACT ? BERYL_KV_F32 : BERYL_KV_F16;
+    if (o.kv == BERYL_KV_DEFAULT)
+        e->options.kv = o.precision == BERYL_PRECISION_EXACT ? BERYL_KV_F32 : BERYL_KV_F16;
     *out = e;
     return BERYL_OK;
 }
@@ -60,7 +68,7 @@ void beryl_engine_close(beryl_engine *e) {
     base_heap_give(&heap, e, sizeof *e);
 }
 
-/* ---- tokenizer and defaults ----------------------------------------------------------------------------- */
+/* ---- tokenizer and defaults ------------------------------------------------------------------ */
 
 static int32_t token_id(const format_gguf *g, const char *key) {
     int32_t id = -1;
@@ -78,25 +86,38 @@ static beryl_status open_tokenizer(beryl_engine *e, beryl_error *error) {
     beryl_status status = format_gguf_get_string(g, "tokenizer.ggml.model", &model, error);
     if (status != BERYL_OK) return status;
     if (!base_view_equal(model, BASE_VIEW("gemma4")) && !base_view_equal(model, BASE_VIEW("llama")))
-        return base_fail(error, BERYL_UNSUPPORTED, "tokenizer '%.*s' is not supported: Gemma 4 has 'gemma4' or 'llama'",
+        return base_fail(error, BERYL_UNSUPPORTED,
+                         "tokenizer '%.*s' is not supported: Gemma 4 has 'gemma4' or 'llama'",
                          model.size > 40 ? 40 : (int)model.size, model.data);
-    text_vocab_desc desc = {.bos = token_id(g, "tokenizer.ggml.bos_token_id"), .eos = token_id(g, "tokenizer.ggml.eos_token_id"),
-                            .pad = token_id(g, "tokenizer.ggml.padding_token_id"), .unk = token_id(g, "tokenizer.ggml.unknown_token_id")};
+    text_vocab_desc desc = {.bos = token_id(g, "tokenizer.ggml.bos_token_id"),
+                            .eos = token_id(g, "tokenizer.ggml.eos_token_id"),
+                            .pad = token_id(g, "tokenizer.ggml.padding_token_id"),
+                            .unk = token_id(g, "tokenizer.ggml.unknown_token_id")};
     base_view *tokens = NULL, *merges = NULL;
     int32_t *types = NULL, *eos = NULL, *suppress = NULL;
     size_t n_type = 0, n_eos = 0;
     base_arena arena; /* merges and types are read only now */
     base_arena_init(&arena, &e->heap);
-    status = format_gguf_strings(g, "tokenizer.ggml.tokens", &e->arena, &tokens, &desc.n_token, error);
-    if (status == BERYL_OK) status = format_gguf_strings(g, "tokenizer.ggml.merges", &arena, &merges, &desc.n_merge, error);
-    if (status == BERYL_OK) status = optional(format_gguf_i32s(g, "tokenizer.ggml.token_type", &arena, &types, &n_type, error));
-    if (status == BERYL_OK && types && n_type != desc.n_token)
-        status = base_fail(error, BERYL_BAD_FILE, "%zu token types for %zu tokens", n_type, desc.n_token);
-    if (status == BERYL_OK) status = optional(format_gguf_i32s(g, "tokenizer.ggml.eos_token_ids", &arena, &eos, &n_eos, error));
+    status =
+        format_gguf_strings(g, "tokenizer.ggml.tokens", &e->arena, &tokens, &desc.n_token, error);
     if (status == BERYL_OK)
-        status = optional(format_gguf_i32s(g, "tokenizer.ggml.suppress_tokens", &arena, &suppress, &desc.n_suppress, error));
+        status =
+            format_gguf_strings(g, "tokenizer.ggml.merges", &arena, &merges, &desc.n_merge, error);
+    if (status == BERYL_OK)
+        status = optional(
+            format_gguf_i32s(g, "tokenizer.ggml.token_type", &arena, &types, &n_type, error));
+    if (status == BERYL_OK && types && n_type != desc.n_token)
+        status = base_fail(error, BERYL_BAD_FILE, "%zu token types for %zu tokens", n_type,
+                           desc.n_token);
+    if (status == BERYL_OK)
+        status = optional(
+            format_gguf_i32s(g, "tokenizer.ggml.eos_token_ids", &arena, &eos, &n_eos, error));
+    if (status == BERYL_OK)
+        status = optional(format_gguf_i32s(g, "tokenizer.ggml.suppress_tokens", &arena, &suppress,
+                                           &desc.n_suppress, error));
     int32_t *stops = status == BERYL_OK ? base_arena_take(&arena, n_eos + 1, sizeof *stops) : NULL;
-    if (status == BERYL_OK && !stops) status = base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (status == BERYL_OK && !stops)
+        status = base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     if (status == BERYL_OK) {
         int32_t turn = token_id(g, "tokenizer.ggml.eot_token_id");
         for (size_t i = 0; i < n_eos; i++) stops[desc.n_eos++] = eos[i];
@@ -131,7 +152,8 @@ static void read_defaults(beryl_engine *e) {
     format_gguf_get_u32(g, "general.sampling.top_k", &k, NULL);
     top_k = (float)k;
     base_json *params = NULL;
-    if (e->found.params) base_json_parse(&e->arena, e->found.params, strlen(e->found.params), &params, NULL);
+    if (e->found.params)
+        base_json_parse(&e->arena, e->found.params, strlen(e->found.params), &params, NULL);
     number_of(params, "temperature", &e->temperature);
     number_of(params, "top_p", &e->top_p);
     number_of(params, "top_k", &top_k);
@@ -145,28 +167,36 @@ static void read_defaults(beryl_engine *e) {
 /* Conversations are written in Gemma 4's form, whatever the file says. */
 static void check_template(const beryl_engine *e) {
     base_view source = {0};
-    if (format_gguf_get_string(e->gguf, "tokenizer.chat_template", &source, NULL) != BERYL_OK || text_chat_template_known(source)) return;
-    base_log(&e->log, BERYL_LOG_WARNING, "the file has a chat template of its own (tokenizer.chat_template), which is not followed: "
-                                         "conversations are written in Gemma 4's form of 2026-07-09");
+    if (format_gguf_get_string(e->gguf, "tokenizer.chat_template", &source, NULL) != BERYL_OK ||
+        text_chat_template_known(source))
+        return;
+    base_log(
+        &e->log, BERYL_LOG_WARNING,
+        "the file has a chat template of its own (tokenizer.chat_template), which is not followed: "
+        "conversations are written in Gemma 4's form of 2026-07-09");
 }
 
-/* ---- device and model -------------------------------------------------------------------------------------- */
+/* ---- device and model ------------------------------------------------------------------------ */
 
-beryl_status engine_device_open(base_heap *heap, const beryl_log *log, const char *choice, device **out, beryl_error *error) {
+beryl_status engine_device_open(base_heap *heap, const beryl_log *log, const char *choice,
+                                device **out, beryl_error *error) {
     *out = NULL;
     if (!choice || !*choice) choice = base_environment("BERYL_DEVICE");
     if (choice && (!strcmp(choice, "reference") || !strcmp(choice, "reference:0"))) return BERYL_OK;
     beryl_status status = device_open(heap, log, choice, out, error);
     const device_caps *caps = status == BERYL_OK ? device_caps_of(*out) : NULL;
     if (!caps || caps->languages) return status;
-    status = base_fail(error, BERYL_UNSUPPORTED, "%s:%u keeps memory but runs no programs: 'beryl devices' lists what does", caps->backend, caps->index);
+    status = base_fail(error, BERYL_UNSUPPORTED,
+                       "%s:%u keeps memory but runs no programs: 'beryl devices' lists what does",
+                       caps->backend, caps->index);
     device_close(*out);
     *out = NULL;
     return status;
 }
 
 static beryl_status open_device(beryl_engine *e, beryl_error *error) {
-    beryl_status status = engine_device_open(&e->heap, &e->log, e->options.device, &e->device, error);
+    beryl_status status =
+        engine_device_open(&e->heap, &e->log, e->options.device, &e->device, error);
     if (status != BERYL_OK || !e->device) return status;
     if (e->options.no_cache) device_cache_forgo(e->device);
     engine_check_recall(e);
@@ -184,16 +214,19 @@ static beryl_status open_store(beryl_engine *e, beryl_error *error) {
     if (!sources) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     for (uint32_t i = 0; i < n_source; i++) sources[i] = *format_gguf_source(e->gguf, i);
     beryl_status status = gemma4_config_read(e->gguf, &e->arena, &e->model, error);
-    return status == BERYL_OK ? store_init(&e->store, &e->heap, e->device, sources, n_source, error) : status;
+    return status == BERYL_OK ? store_init(&e->store, &e->heap, e->device, sources, n_source, error)
+                              : status;
 }
 
-static void add_model_weights(beryl_engine *e, bool on_host, beryl_status *status, beryl_error *error) {
+static void add_model_weights(beryl_engine *e, bool on_host, beryl_status *status,
+                              beryl_error *error) {
     *status = open_store(e, error);
     if (*status == BERYL_OK) {
         if (!on_host) engine_tuned_recall(e); /* once: on_host is another try */
         engine_tuned_use(e, true);
     }
-    if (*status == BERYL_OK) *status = gemma4_weights_add(e->gguf, &e->model, &e->store, on_host, error);
+    if (*status == BERYL_OK)
+        *status = gemma4_weights_add(e->gguf, &e->model, &e->store, on_host, error);
 }
 
 /* Tensors may share bytes, so that a small file could ask for any amount of memory. */
@@ -204,29 +237,39 @@ static beryl_status check_claim(const beryl_engine *e, beryl_error *error) {
         const store_tensor *t = &e->store.tensors.data[i];
         if (t->is_state) continue;
         if (t->file_bytes > left)
-            return base_fail(error, BERYL_BAD_FILE, "the model's tensors claim more than the %llu bytes that there are: several lie in one place", (unsigned long long)size);
+            return base_fail(error, BERYL_BAD_FILE,
+                             "the model's tensors claim more than the %llu bytes that there are: "
+                             "several lie in one place",
+                             (unsigned long long)size);
         left -= t->file_bytes;
     }
     return BERYL_OK;
 }
 
-/* The default where the file has more than ENGINE_CONTEXT: so much that the caches take a quarter of the memory beside the
- * weights at most. What imitates a device pays for a long context with time, and a page has to know what it asks for. */
+/* The default where the file has more than ENGINE_CONTEXT: so much that the caches take a
+ * quarter of the memory beside the weights at most. What imitates a device pays for a long
+ * context with time, and a page has to know what it asks for. */
 static uint32_t grown_context(const beryl_engine *e) {
     const device_caps *caps = e->device ? device_caps_of(e->device) : NULL;
-    if (e->context_least || !caps || caps->kind == DEVICE_SOFTWARE || !strcmp(caps->backend, "web")) return ENGINE_CONTEXT;
-    const uint64_t memory = e->options.memory && e->options.memory < caps->memory ? e->options.memory : caps->memory;
-    const uint64_t weights = format_gguf_data_size(e->gguf), largest = caps->binding_max < caps->buffer_max ? caps->binding_max : caps->buffer_max;
+    if (e->context_min || !caps || caps->kind == DEVICE_SOFTWARE || !strcmp(caps->backend, "web"))
+        return ENGINE_CONTEXT;
+    const uint64_t memory =
+        e->options.memory && e->options.memory < caps->memory ? e->options.memory : caps->memory;
+    const uint64_t weights = format_gguf_data_size(e->gguf),
+                   largest =
+                       caps->binding_max < caps->buffer_max ? caps->binding_max : caps->buffer_max;
     uint64_t each = 0, widest = 0; /* bytes a token: of all caches that grow, of the widest */
     for (uint32_t l = 0; l < e->model.config.n_layer; l++) {
         const gemma4_layer *layer = &e->model.layers[l];
-        const uint64_t bytes = base_type_row_bytes(kv_type(e->options.kv), layer->head_dim) * layer->n_kv * e->options.sessions;
+        const uint64_t bytes = base_type_row_bytes(kv_type(e->options.kv), layer->head_dim) *
+                               layer->n_kv * e->options.sessions;
         if (layer->sliding || !layer->owner) continue;
         each += 2 * bytes;
         if (bytes > widest) widest = bytes;
     }
     uint32_t context = ENGINE_CONTEXT;
-    while (2 * context <= ENGINE_CONTEXT_MOST && memory > weights && 2 * context * each <= (memory - weights) / 4 && 2 * context * widest <= largest)
+    while (2 * context <= ENGINE_CONTEXT_MAX && memory > weights &&
+           2 * context * each <= (memory - weights) / 4 && 2 * context * widest <= largest)
         context *= 2;
     return context;
 }
@@ -239,16 +282,20 @@ static beryl_status place_model(beryl_engine *e, beryl_error *error) {
     if (status != BERYL_OK) return status;
     const uint32_t most = e->model.config.context_max, grown = grown_context(e);
     const uint32_t context = e->options.context ? e->options.context : grown < most ? grown : most;
-    if (context > most) return base_fail(error, BERYL_BAD_INPUT, "--context %u: this model has at most %u", context, most);
-    if (e->model.config.n_vocab != text_n_token(e->tokenizer)) return base_fail(error, BERYL_BAD_FILE, "vocabulary of two sizes");
+    if (context > most)
+        return base_fail(error, BERYL_BAD_INPUT, "--context %u: this model has at most %u", context,
+                         most);
+    if (e->model.config.n_vocab != text_n_token(e->tokenizer))
+        return base_fail(error, BERYL_BAD_FILE, "vocabulary of two sizes");
     e->piece = e->options.piece ? e->options.piece : ENGINE_PIECE;
     if (e->piece > context) e->piece = context;
     e->piece_now = e->piece;
-    e->depth.depth = ENGINE_FLIGHT_LEAST;
+    e->depth.depth = ENGINE_FLIGHT_MIN;
     e->kv_type = kv_type(e->options.kv);
     size_t n_suppress;
     text_suppressed(e->tokenizer, &n_suppress);
-    gemma4_cache_desc cache = {e->kv_type, e->options.sessions, context, e->piece, ENGINE_FLIGHT_MAX};
+    gemma4_cache_desc cache = {e->kv_type, e->options.sessions, context, e->piece,
+                               ENGINE_FLIGHT_MAX};
     status = gemma4_cache_add(&e->model, &e->store, &cache, n_suppress > 0, error);
     if (status == BERYL_OK) status = store_layout(&e->store, e->options.memory, error);
     if (status == BERYL_OK) status = store_make(&e->store, error);
@@ -261,14 +308,15 @@ static beryl_status set_suppressed(beryl_engine *e, beryl_error *error) {
     const float never = -1e30f; /* finite: infinities are not portable in shaders */
     beryl_status status = BERYL_OK;
     for (size_t i = 0; status == BERYL_OK && i < n; i++)
-        status = store_state_write(&e->store, e->model.suppress, (uint64_t)ids[i] * 4, &never, sizeof never, error);
+        status = store_state_write(&e->store, e->model.suppress, (uint64_t)ids[i] * 4, &never,
+                                   sizeof never, error);
     return status;
 }
 
 /* What did not fit is to be placed anew with less. False: there is nothing to leave out. */
 static bool forgo_some(beryl_engine *e) {
     if (!e->options.context && e->model.context > ENGINE_CONTEXT) {
-        e->context_least = true;
+        e->context_min = true;
     } else if (!e->table_on_host && gemma4_per_layer_bytes(e->gguf) > 0) {
         base_log(&e->log, BERYL_LOG_INFO, "the per-layer-embedding table stays on the host");
         e->table_on_host = true;
@@ -287,7 +335,8 @@ static beryl_status make_model(beryl_engine *e, beryl_error *error) {
     return status;
 }
 
-/* Before a weight is read, a device that tells late is asked whether it has the memory. *again: the model is to be placed anew. */
+/* Before a weight is read, a device that tells late is asked whether it has the memory. *again:
+ * the model is to be placed anew. */
 static beryl_status check_room(beryl_engine *e, bool *again, beryl_error *error) {
     beryl_error why = {0};
     const graph_store *s = &e->store;
@@ -295,14 +344,17 @@ static beryl_status check_room(beryl_engine *e, bool *again, beryl_error *error)
     *again = status == BERYL_NO_DEVICE_MEMORY && forgo_some(e);
     if (*again) return BERYL_OK;
     if (status == BERYL_NO_DEVICE_MEMORY)
-        return base_fail(error, status, "the device has no room for %llu MB (weights %llu, cache %llu): %s",
-                         (unsigned long long)((s->weight_bytes + s->state_bytes) >> 20), (unsigned long long)(s->weight_bytes >> 20),
+        return base_fail(error, status,
+                         "the device has no room for %llu MB (weights %llu, cache %llu): %s",
+                         (unsigned long long)((s->weight_bytes + s->state_bytes) >> 20),
+                         (unsigned long long)(s->weight_bytes >> 20),
                          (unsigned long long)(s->state_bytes >> 20), why.message);
     if (status != BERYL_OK) *error = why;
-    return status == BERYL_OK && e->model.suppress != GEMMA4_NONE ? set_suppressed(e, error) : status;
+    return status == BERYL_OK && e->model.suppress != GEMMA4_NONE ? set_suppressed(e, error)
+                                                                  : status;
 }
 
-/* ---- files that may not run -------------------------------------------------------------------------------------- */
+/* ---- files that may not run ------------------------------------------------------------------ */
 
 static beryl_status check_types(const format_gguf *g, beryl_error *error) {
     const format_gguf_tensor *first = NULL;
@@ -316,14 +368,18 @@ static beryl_status check_types(const format_gguf *g, beryl_error *error) {
     char number[24];
     const char *type = base_type_gguf_name(first->gguf_type);
     snprintf(number, sizeof number, "type %u", first->gguf_type);
-    return base_fail(error, BERYL_UNSUPPORTED, "%zu of %zu tensors have types that are not supported, the first is '%.*s' with %s", n, format_gguf_n_tensor(g),
-                     first->name.size > 80 ? 80 : (int)first->name.size, first->name.data, type ? type : number);
+    return base_fail(
+        error, BERYL_UNSUPPORTED,
+        "%zu of %zu tensors have types that are not supported, the first is '%.*s' with %s", n,
+        format_gguf_n_tensor(g), first->name.size > 80 ? 80 : (int)first->name.size,
+        first->name.data, type ? type : number);
 }
 
 /* Are the tensors there that the model needs? */
 static beryl_status check_weights(beryl_engine *e, beryl_error *error) {
     beryl_status status = open_store(e, error);
-    if (status == BERYL_OK) status = gemma4_weights_add(e->gguf, &e->model, &e->store, false, error);
+    if (status == BERYL_OK)
+        status = gemma4_weights_add(e->gguf, &e->model, &e->store, false, error);
     store_fini(&e->store);
     return status;
 }
@@ -343,10 +399,23 @@ static beryl_status judge(beryl_engine *e, beryl_error *error) {
     return e->why_not ? BERYL_OK : base_fail(error, BERYL_NO_MEMORY, "out of host memory");
 }
 
-/* ---- the task -------------------------------------------------------------------------------------------------- */
+/* ---- the task -------------------------------------------------------------------------------- */
 
-/* The hash, which reads a little of everything, comes late: a source that fetches has it all by then. */
-typedef enum load_stage { LOAD_FIND, LOAD_HEADER, LOAD_TOKENIZER, LOAD_DEVICE, LOAD_PLACE, LOAD_ROOM, LOAD_PLANS, LOAD_UPLOAD, LOAD_HASH, LOAD_READY, LOAD_CHECK } load_stage;
+/* The hash, which reads a little of everything, comes late: a source that fetches has it all by
+ * then. */
+typedef enum load_stage {
+    LOAD_FIND,
+    LOAD_HEADER,
+    LOAD_TOKENIZER,
+    LOAD_DEVICE,
+    LOAD_PLACE,
+    LOAD_ROOM,
+    LOAD_PLANS,
+    LOAD_UPLOAD,
+    LOAD_HASH,
+    LOAD_READY,
+    LOAD_CHECK
+} load_stage;
 
 static beryl_status find_file(beryl_engine *e, beryl_error *error) {
     if (e->source.read) {
@@ -359,11 +428,13 @@ static beryl_status find_file(beryl_engine *e, beryl_error *error) {
     return base_fail(error, BERYL_UNSUPPORTED, "this build has no files; give a source instead");
 #else
     beryl_status status = format_store_find(&e->arena, e->options.model, &e->found, error);
-    return status == BERYL_OK ? format_gguf_open_path(&e->heap, e->found.path, &e->gguf, error) : status;
+    return status == BERYL_OK ? format_gguf_open_path(&e->heap, e->found.path, &e->gguf, error)
+                              : status;
 #endif
 }
 
-static beryl_status start(beryl_engine *e, const engine_plan_kind *kinds, size_t n, beryl_error *error) {
+static beryl_status start(beryl_engine *e, const engine_plan_kind *kinds, size_t n,
+                          beryl_error *error) {
     for (size_t i = 0; i < n; i++) {
         engine_plan *plan;
         beryl_status status = engine_plan_get(e, kinds[i], &plan, error);
@@ -372,25 +443,28 @@ static beryl_status start(beryl_engine *e, const engine_plan_kind *kinds, size_t
     return BERYL_OK;
 }
 
-/* What a short question needs. The load waits for these. On a processor, where a compile takes longest, steps are
- * compiled and checked while the question is read, or after it: the first word needs none. */
+/* What a short question needs. The load waits for these. On a processor, where a compile takes
+ * longest, steps are compiled and checked while the question is read, or after it: the first
+ * word needs none. */
 static beryl_status start_first_plans(beryl_engine *e, beryl_error *error) {
-    const engine_plan_kind kinds[] = {PLAN_OUTPUT_SMALL, engine_has_near(e) ? PLAN_DECODE_NEAR : PLAN_DECODE};
+    const engine_plan_kind kinds[] = {PLAN_OUTPUT_SMALL,
+                                      engine_has_near(e) ? PLAN_DECODE_NEAR : PLAN_DECODE};
     const bool is_processor = e->device && device_is_processor(device_caps_of(e->device));
     return start(e, kinds, is_processor ? 1 : 2, error);
 }
 
-/* What the next questions need. In a browser's software a compile takes the processor from the first question's own step:
- * there these plans wait until they are needed. */
+/* What the next questions need. In a browser's software a compile takes the processor from the
+ * first question's own step: there these plans wait until they are needed. */
 static beryl_status start_other_plans(beryl_engine *e, beryl_error *error) {
     const device_caps *caps = e->device ? device_caps_of(e->device) : NULL;
     if (caps && caps->kind == DEVICE_SOFTWARE && !strcmp(caps->backend, "web")) return BERYL_OK;
-    const engine_plan_kind kinds[] = {PLAN_DECODE, PLAN_OUTPUT, PLAN_PREFILL, e->options.sessions <= 8 ? PLAN_DECODE_8 : PLAN_DECODE_ALL};
+    const engine_plan_kind kinds[] = {PLAN_DECODE, PLAN_OUTPUT, PLAN_PREFILL,
+                                      e->options.sessions <= 8 ? PLAN_DECODE_8 : PLAN_DECODE_ALL};
     return start(e, kinds, e->options.sessions > 1 ? 4 : 3, error);
 }
 
-/* Is there a compiler that works through its list while the weights come? In a browser, and where the device is the CPU,
- * programs that are not needed yet only hold up those that are. */
+/* Is there a compiler that works through its list while the weights come? In a browser, and
+ * where the device is the CPU, programs that are not needed yet only hold up those that are. */
 static bool compiles_aside(const beryl_engine *e) {
     const device_caps *caps = e->device ? device_caps_of(e->device) : NULL;
     return !caps || (!device_is_processor(caps) && strcmp(caps->backend, "web") != 0);
@@ -411,8 +485,13 @@ static beryl_status plans_ready(beryl_engine *e, beryl_error *error) {
     return BERYL_OK;
 }
 
-static beryl_status load_progress(beryl_task *task, const char *what, uint64_t done, uint64_t total) {
-    beryl_status status = task_put(task, (beryl_event){.kind = BERYL_EVENT_PROGRESS, .what = what, .done = done, .total = total, .token = -1}, NULL, 0);
+static beryl_status load_progress(beryl_task *task, const char *what, uint64_t done,
+                                  uint64_t total) {
+    beryl_status status = task_put(
+        task,
+        (beryl_event){
+            .kind = BERYL_EVENT_PROGRESS, .what = what, .done = done, .total = total, .token = -1},
+        NULL, 0);
     return status == BERYL_OK ? BERYL_EVENT : status;
 }
 
@@ -461,7 +540,9 @@ static beryl_status load_stage_run(beryl_task *task, load_stage *stage) {
     case LOAD_ROOM:
         status = check_room(e, &again, error);
         *stage = status != BERYL_OK ? LOAD_ROOM : again ? LOAD_PLACE - 1 : LOAD_PLANS;
-        return status == BERYL_OK && !again ? load_progress(task, "loading weights", 0, e->store.upload_total) : status;
+        return status == BERYL_OK && !again
+                   ? load_progress(task, "loading weights", 0, e->store.upload_total)
+                   : status;
     case LOAD_PLANS: return start_plans(e, error);
     case LOAD_UPLOAD:
         status = store_upload_step(&e->store, error);
@@ -469,7 +550,9 @@ static beryl_status load_stage_run(beryl_task *task, load_stage *stage) {
             status = device_poll(e->device, &done, error);
             return status == BERYL_OK ? BERYL_PENDING : status;
         }
-        return status == BERYL_EVENT ? load_progress(task, "loading weights", e->store.upload_done, e->store.upload_total) : status;
+        return status == BERYL_EVENT ? load_progress(task, "loading weights", e->store.upload_done,
+                                                     e->store.upload_total)
+                                     : status;
     case LOAD_HASH: return format_gguf_hash(e->gguf, &e->model_hash, error);
     case LOAD_READY:
         status = compile_kernels(e, stage, error);
@@ -482,13 +565,16 @@ static beryl_status load_stage_run(beryl_task *task, load_stage *stage) {
 static beryl_status load_step(beryl_task *task) {
     beryl_engine *e = task->engine;
     load_stage *stage = task->state;
-    if (task_is_cancelled(task)) return base_fail(&task->error, BERYL_CANCELLED, "loading was cancelled");
+    if (task_is_cancelled(task))
+        return base_fail(&task->error, BERYL_CANCELLED, "loading was cancelled");
     for (;;) {
         beryl_status status = load_stage_run(task, stage);
         if (status != BERYL_OK) return status;
-        bool last = *stage == LOAD_CHECK || (*stage == LOAD_TOKENIZER && e->options.vocabulary_only);
+        bool last =
+            *stage == LOAD_CHECK || (*stage == LOAD_TOKENIZER && e->options.vocabulary_only);
         if (last) {
-            if (!e->options.vocabulary_only && !compiles_aside(e)) status = start_other_plans(e, &task->error);
+            if (!e->options.vocabulary_only && !compiles_aside(e))
+                status = start_other_plans(e, &task->error);
             if (status == BERYL_OK) status = task_settle(task);
             if (status != BERYL_OK) return status;
             e->loaded = true;
@@ -496,7 +582,8 @@ static beryl_status load_step(beryl_task *task) {
             return BERYL_OK;
         }
         ++*stage;
-        if (task_is_cancelled(task)) return base_fail(&task->error, BERYL_CANCELLED, "loading was cancelled");
+        if (task_is_cancelled(task))
+            return base_fail(&task->error, BERYL_CANCELLED, "loading was cancelled");
     }
 }
 
@@ -505,11 +592,15 @@ static void load_close(beryl_task *task) {
 }
 
 beryl_status beryl_engine_load(beryl_engine *e, beryl_task **out, beryl_error *error) {
-    if (!e || !out) return base_fail(error, BERYL_MISUSE, "beryl_engine_load needs an engine and a place for the task");
+    if (!e || !out)
+        return base_fail(error, BERYL_MISUSE,
+                         "beryl_engine_load needs an engine and a place for the task");
     *out = NULL;
-    if (e->load_started > 0) return base_fail(error, BERYL_MISUSE, "this engine was loaded before: open another one");
+    if (e->load_started > 0)
+        return base_fail(error, BERYL_MISUSE, "this engine was loaded before: open another one");
     load_stage *stage = base_heap_take(&e->heap, sizeof *stage);
-    beryl_status status = stage ? task_open(e, NULL, load_step, out, error) : base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    beryl_status status = stage ? task_open(e, NULL, load_step, out, error)
+                                : base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     if (status != BERYL_OK) {
         base_heap_give(&e->heap, stage, sizeof *stage);
         return status;

@@ -5,13 +5,15 @@
 
 #include <string.h>
 
-enum { EXPERTS = 8, EXPERTS_USED = 2, TOPK = 64, UNITS = 8, TABLE_ROWS = 1 << 16, TABLE_LEAST = 64 };
+enum { EXPERTS = 8, EXPERTS_USED = 2, TOPK = 64, UNITS = 8, TABLE_ROWS = 1 << 16, TABLE_MIN = 64 };
 static const uint64_t MOST_BYTES = UINT64_C(2) << 30; /* of one tensor */
 
-/* ---- tensors of a case -------------------------------------------------------------------------------------------------------- */
+/* ---- tensors of a case ----------------------------------------------------------------------- */
 
 static beryl_status fail(op_maker *m, beryl_status code, const char *what) {
-    if (m->error.code == BERYL_OK) base_fail(&m->error, code, "%s %s: %s", m->op, base_type_name(m->type), what);
+    if (m->error.code == BERYL_OK)
+        base_fail(&m->error, code, "%s %s: %s", graph_op_name(m->op), base_type_name(m->type),
+                  what);
     return code;
 }
 
@@ -29,16 +31,20 @@ static uint64_t bytes_of(op_maker *m, base_type type, uint32_t rank, const uint3
 }
 
 static graph_value weight(op_maker *m, base_type type, uint32_t rank, const uint32_t *dims) {
-    const uint64_t bytes = bytes_of(m, type, rank, dims), at = m->compared ? (m->blob_size + 63) / 64 * 64 : 0;
+    const uint64_t bytes = bytes_of(m, type, rank, dims),
+                   at = m->compared ? (m->blob_size + 63) / 64 * 64 : 0;
     if (m->error.code != BERYL_OK) return 0;
     if (m->adding && at + bytes > m->blob_size) m->blob_size = (size_t)(at + bytes);
-    return stored(m, m->adding ? store_add_weight(m->store, "w", type, rank, dims, m->next++, 0, at, false) : m->next++);
+    return stored(
+        m, m->adding ? store_add_weight(m->store, "w", type, rank, dims, m->next++, 0, at, false)
+                     : m->next++);
 }
 
 static graph_value state(op_maker *m, base_type type, uint32_t rank, const uint32_t *dims) {
     bytes_of(m, type, rank, dims);
     if (m->error.code != BERYL_OK) return 0;
-    return stored(m, m->adding ? store_add_state(m->store, "x", type, rank, dims, m->next++) : m->next++);
+    return stored(m, m->adding ? store_add_state(m->store, "x", type, rank, dims, m->next++)
+                               : m->next++);
 }
 
 /* An extent for each number of rows: plans of models have them. */
@@ -48,7 +54,8 @@ static uint8_t extent_of(graph *g, uint32_t n) {
     return graph_extent_add(g, "rows", n);
 }
 
-static graph_value sent(op_maker *m, const char *name, base_type type, uint32_t rank, const uint32_t *dims) {
+static graph_value sent(op_maker *m, const char *name, base_type type, uint32_t rank,
+                        const uint32_t *dims) {
     graph_dim d[OP_SHAPE_MAX] = {{0}};
     for (uint32_t i = 0; i < rank; i++) d[i].size = dims[i];
     if (m->compared) d[0].extent = extent_of(m->g, dims[0]);
@@ -65,7 +72,8 @@ static graph_value rows(op_maker *m, uint32_t n, uint32_t width) {
 }
 
 /* Indices from `from` on, below limit: one after another, or spread. */
-static graph_value indices(op_maker *m, uint32_t rank, uint32_t n, uint32_t per, uint32_t limit, uint32_t from, bool rising) {
+static graph_value indices(op_maker *m, uint32_t rank, uint32_t n, uint32_t per, uint32_t limit,
+                           uint32_t from, bool rising) {
     if (m->adding) return 0;
     const graph_value v = sent(m, "index", TYPE_I32, rank, (uint32_t[]){n, per});
     struct op_index *i = base_vec_add(m->heap, &m->indices);
@@ -86,70 +94,62 @@ static double row_bytes(const op_maker *m, uint32_t width) {
 
 static graph_value make_matmul(op_maker *m, const uint32_t *s) {
     const graph_value x = rows(m, s[1], s[2]), w = weight(m, m->type, 2, (uint32_t[]){s[0], s[2]});
-    counted(m, s[0] * row_bytes(m, s[2]) + 4.0 * s[1] * s[2], 4.0 * s[0] * s[1], 2.0 * s[0] * s[1] * s[2]);
+    counted(m, s[0] * row_bytes(m, s[2]) + 4.0 * s[1] * s[2], 4.0 * s[0] * s[1],
+            2.0 * s[0] * s[1] * s[2]);
     return m->adding ? 0 : graph_matmul(m->g, x, w);
 }
 
 static graph_value make_matmul_id(op_maker *m, const uint32_t *s) {
-    const graph_value x = activation(m, 3, (uint32_t[]){s[1], 1, s[2]}), w = weight(m, m->type, 3, (uint32_t[]){EXPERTS, s[0], s[2]});
+    const graph_value x = activation(m, 3, (uint32_t[]){s[1], 1, s[2]}),
+                      w = weight(m, m->type, 3, (uint32_t[]){EXPERTS, s[0], s[2]});
     const double used = s[1] * EXPERTS_USED < EXPERTS ? s[1] * EXPERTS_USED : EXPERTS;
     const graph_value ids = indices(m, 2, s[1], EXPERTS_USED, EXPERTS, 0, true);
-    counted(m, used * s[0] * row_bytes(m, s[2]) + 4.0 * s[1] * s[2], 4.0 * EXPERTS_USED * s[0] * s[1], 2.0 * EXPERTS_USED * s[0] * s[1] * s[2]);
+    counted(m, used * s[0] * row_bytes(m, s[2]) + 4.0 * s[1] * s[2],
+            4.0 * EXPERTS_USED * s[0] * s[1], 2.0 * EXPERTS_USED * s[0] * s[1] * s[2]);
     return m->adding ? 0 : graph_matmul_id(m->g, x, w, ids);
 }
 
 static graph_value make_gather(op_maker *m, const uint32_t *s) {
-    const uint32_t most = m->compared ? TABLE_LEAST : s[0] > TABLE_ROWS ? s[0] : TABLE_ROWS;
-    const uint32_t n = (double)most * row_bytes(m, s[1]) > 1e8 ? (uint32_t)(1e8 / row_bytes(m, s[1])) + 1 : most;
-    const graph_value table = weight(m, m->type, 2, (uint32_t[]){n, s[1]}), ids = indices(m, 1, s[0], 1, n, 0, false);
+    const uint32_t most = m->compared ? TABLE_MIN : s[0] > TABLE_ROWS ? s[0] : TABLE_ROWS;
+    const uint32_t n =
+        (double)most * row_bytes(m, s[1]) > 1e8 ? (uint32_t)(1e8 / row_bytes(m, s[1])) + 1 : most;
+    const graph_value table = weight(m, m->type, 2, (uint32_t[]){n, s[1]}),
+                      ids = indices(m, 1, s[0], 1, n, 0, false);
     counted(m, s[0] * row_bytes(m, s[1]), 4.0 * s[0] * s[1], 0);
     return m->adding ? 0 : graph_gather_rows(m->g, table, ids, 1);
 }
 
 static graph_value make_set_rows(op_maker *m, const uint32_t *s) {
-    const graph_value to = state(m, TYPE_F32, 2, s), x = rows(m, s[0], s[1]), ids = indices(m, 1, s[0], 1, s[0], 0, true);
+    const graph_value to = state(m, TYPE_F32, 2, s), x = rows(m, s[0], s[1]),
+                      ids = indices(m, 1, s[0], 1, s[0], 0, true);
     counted(m, 4.0 * s[0] * s[1], 4.0 * s[0] * s[1], 0);
     return m->adding ? 0 : graph_set_rows(m->g, to, x, ids);
 }
 
-/* The pointwise ones: over one matrix, or two. */
-#define MAKE_ONE(name, ...)                                                \
-    static graph_value make_##name(op_maker *m, const uint32_t *s) {         \
-        const graph_value a = rows(m, s[0], s[1]);                         \
-        counted(m, 4.0 * s[0] * s[1], 4.0 * s[0] * s[1], 0);               \
-        return m->adding ? 0 : __VA_ARGS__;                                \
+/* From the operation's row of the table: numbers [ROWS, WIDTH], weights [WIDTH]. */
+static graph_value make_usual(op_maker *m, const uint32_t *s) {
+    const base_op_info *info = &base_ops[m->op];
+    graph_value in[GRAPH_IN_MAX] = {0};
+    graph_attrs attr = {0};
+    double read = 0;
+    for (uint32_t i = 0; i < info->n_in_max; i++) {
+        const bool weights = info->inputs[i] == 'w';
+        in[i] = weights ? weight(m, TYPE_F32, 1, &s[1]) : rows(m, s[0], s[1]);
+        read += 4.0 * s[1] * (weights ? 1 : s[0]);
     }
-#define MAKE_TWO(name, ...)                                                \
-    static graph_value make_##name(op_maker *m, const uint32_t *s) {         \
-        const graph_value a = rows(m, s[0], s[1]), b = rows(m, s[0], s[1]); \
-        counted(m, 8.0 * s[0] * s[1], 4.0 * s[0] * s[1], 0);               \
-        return m->adding ? 0 : __VA_ARGS__;                                \
+    for (uint32_t i = 0; info->attributes[i]; i++) {
+        if (info->attributes[i] == 'F') attr.at[i].f = info->usual[i];
+        else attr.at[i].u = (uint32_t)info->usual[i];
     }
-MAKE_ONE(scale, graph_scale(m->g, a, 0.5f))
-MAKE_ONE(gelu, graph_gelu_tanh(m->g, a))
-MAKE_ONE(softcap, graph_softcap(m->g, a, 30))
-MAKE_ONE(softmax, graph_softmax(m->g, a))
-MAKE_TWO(add, graph_add(m->g, a, b))
-MAKE_TWO(mul, graph_mul(m->g, a, b))
-MAKE_TWO(geglu, graph_geglu(m->g, a, b))
+    counted(m, read, 4.0 * s[0] * s[1], 0);
+    return m->adding ? 0 : graph_op(m->g, m->op, in, attr);
+}
 
 /* Half of each row of a matrix of twice the width. */
 static graph_value make_copy(op_maker *m, const uint32_t *s) {
     const graph_value a = rows(m, s[0], 2 * s[1]);
     counted(m, 4.0 * s[0] * s[1], 4.0 * s[0] * s[1], 0);
     return m->adding ? 0 : graph_copy(m->g, graph_narrow(m->g, a, 1, s[1], s[1]));
-}
-
-static graph_value make_rms_norm(op_maker *m, const uint32_t *s) {
-    const graph_value x = rows(m, s[0], s[1]), w = weight(m, TYPE_F32, 1, &s[1]);
-    counted(m, 4.0 * s[0] * s[1] + 4.0 * s[1], 4.0 * s[0] * s[1], 0);
-    return m->adding ? 0 : graph_rms_norm(m->g, x, w, 1e-6f);
-}
-
-static graph_value make_layer_norm(op_maker *m, const uint32_t *s) {
-    const graph_value x = rows(m, s[0], s[1]), w = weight(m, TYPE_F32, 1, &s[1]), bias = weight(m, TYPE_F32, 1, &s[1]);
-    counted(m, 4.0 * s[0] * s[1] + 8.0 * s[1], 4.0 * s[0] * s[1], 0);
-    return m->adding ? 0 : graph_layer_norm(m->g, x, w, bias, 1e-6f);
 }
 
 static graph_value make_topk(op_maker *m, const uint32_t *s) {
@@ -161,20 +161,24 @@ static graph_value make_topk(op_maker *m, const uint32_t *s) {
 }
 
 static graph_value make_weighted_sum(op_maker *m, const uint32_t *s) {
-    const graph_value x = activation(m, 3, (uint32_t[]){s[0], UNITS, s[1]}), w = rows(m, s[0], UNITS);
+    const graph_value x = activation(m, 3, (uint32_t[]){s[0], UNITS, s[1]}),
+                      w = rows(m, s[0], UNITS);
     counted(m, 4.0 * s[0] * s[1] * UNITS, 4.0 * s[0] * s[1], 0);
     return m->adding ? 0 : graph_weighted_sum(m->g, x, w);
 }
 
 static graph_value make_rope(op_maker *m, const uint32_t *s) {
-    const graph_value x = activation(m, 3, s), angles = activation(m, 3, (uint32_t[]){s[0], 2, s[2] / 2});
+    const graph_value x = activation(m, 3, s),
+                      angles = activation(m, 3, (uint32_t[]){s[0], 2, s[2] / 2});
     counted(m, 4.0 * s[0] * s[1] * s[2] + 4.0 * s[0] * s[2], 4.0 * s[0] * s[1] * s[2], 0);
     return m->adding ? 0 : graph_rope(m->g, x, angles);
 }
 
 static graph_value make_kv_write(op_maker *m, const uint32_t *s) {
-    const graph_value cache = state(m, m->type, 4, (uint32_t[]){1, s[0], s[1], s[2]}), x = activation(m, 3, s);
-    const graph_value slot = indices(m, 1, s[0], 1, 1, 0, true), pos = indices(m, 1, s[0], 1, s[0], 0, true);
+    const graph_value cache = state(m, m->type, 4, (uint32_t[]){1, s[0], s[1], s[2]}),
+                      x = activation(m, 3, s);
+    const graph_value slot = indices(m, 1, s[0], 1, 1, 0, true),
+                      pos = indices(m, 1, s[0], 1, s[0], 0, true);
     counted(m, 4.0 * s[0] * s[1] * s[2], s[0] * s[1] * row_bytes(m, s[2]), 0);
     return m->adding ? 0 : graph_kv_write(m->g, cache, x, slot, pos);
 }
@@ -184,10 +188,13 @@ static graph_value make_attention(op_maker *m, const uint32_t *s) {
     const uint32_t n = s[0], keys = s[1], heads = s[2], d = s[3];
     const uint32_t cache[] = {1, keys, heads, d};
     if (n > keys) fail(m, BERYL_BAD_INPUT, "more positions than keys");
-    const graph_value q = activation(m, 3, (uint32_t[]){n, heads, d}), k = state(m, m->type, 4, cache), v = state(m, m->type, 4, cache);
-    const graph_value slot = indices(m, 1, n, 1, 1, 0, true), pos = indices(m, 1, n, 1, keys, keys - n, true);
+    const graph_value q = activation(m, 3, (uint32_t[]){n, heads, d}),
+                      k = state(m, m->type, 4, cache), v = state(m, m->type, 4, cache);
+    const graph_value slot = indices(m, 1, n, 1, 1, 0, true),
+                      pos = indices(m, 1, n, 1, keys, keys - n, true);
     const double pairs = (double)n * (keys - n) + 0.5 * n * (n + 1.0), wide = (double)heads * d;
-    counted(m, 2.0 * keys * heads * row_bytes(m, d) + 4.0 * n * wide, 4.0 * n * wide, 4.0 * pairs * wide);
+    counted(m, 2.0 * keys * heads * row_bytes(m, d) + 4.0 * n * wide, 4.0 * n * wide,
+            4.0 * pairs * wide);
     return m->adding ? 0 : graph_attention(m->g, q, k, v, slot, pos, 0.125f, 0);
 }
 
@@ -206,43 +213,54 @@ static graph_value make_sample(op_maker *m, const uint32_t *s) {
 
 /* For the passes to join. */
 static graph_value make_chain(op_maker *m, const uint32_t *s) {
-    const graph_value x = rows(m, s[0], s[1]), y = rows(m, s[0], s[1]), w = weight(m, TYPE_F32, 1, &s[1]);
+    const graph_value x = rows(m, s[0], s[1]), y = rows(m, s[0], s[1]),
+                      w = weight(m, TYPE_F32, 1, &s[1]);
     counted(m, 8.0 * s[0] * s[1] + 4.0 * s[1], 4.0 * s[0] * s[1], 0);
     if (m->adding) return 0;
-    const graph_value sum = graph_add(m->g, x, graph_rms_norm(m->g, graph_gelu_tanh(m->g, y), w, 1e-6f));
+    const graph_value sum =
+        graph_add(m->g, x, graph_rms_norm(m->g, graph_gelu_tanh(m->g, y), w, 1e-6f));
     return graph_softmax(m->g, graph_scale(m->g, sum, 0.5f));
 }
 
-/* ---- the table -------------------------------------------------------------------------------------------------------------- */
+/* ---- the table ------------------------------------------------------------------------------- */
 
-const op_case op_cases[] = {
-    {OP_MATMUL, "M,N,K", 3, {1024, 1, 1024}, {8192, 1, 4096}, make_matmul, OP_WEIGHT_TYPES, {{72, 1, 512}, {72, 5, 512}, {72, 40, 512}}},
-    {OP_MATMUL_ID, "M,N,K", 3, {512, 1, 512}, {4096, 1, 2048}, make_matmul_id, OP_WEIGHT_TYPES_ONCE, {{64, 1, 256}, {64, 40, 256}}},
-    {OP_GATHER_ROWS, "ROWS,WIDTH", 2, {64, 1024}, {4096, 2048}, make_gather, OP_WEIGHT_TYPES, {{5, 512}}},
-    {OP_COPY, "ROWS,WIDTH", 2, {256, 1024}, {8192, 4096}, make_copy, OP_F32_ALONE, {{7, 96}}},
-    {OP_ADD, "ROWS,WIDTH", 2, {256, 1024}, {8192, 4096}, make_add, OP_F32_ALONE, {{7, 96}, {7, 61}}},
-    {OP_MUL, "ROWS,WIDTH", 2, {256, 1024}, {8192, 4096}, make_mul, OP_F32_ALONE, {{7, 96}}},
-    {OP_SCALE, "ROWS,WIDTH", 2, {256, 1024}, {8192, 4096}, make_scale, OP_F32_ALONE, {{7, 96}}},
-    {OP_GELU_TANH, "ROWS,WIDTH", 2, {256, 1024}, {8192, 4096}, make_gelu, OP_F32_ALONE, {{7, 96}}},
-    {OP_GEGLU, "ROWS,WIDTH", 2, {256, 1024}, {8192, 4096}, make_geglu, OP_F32_ALONE, {{7, 96}}},
-    {OP_SOFTCAP, "ROWS,WIDTH", 2, {256, 1024}, {8192, 4096}, make_softcap, OP_F32_ALONE, {{7, 96}}},
-    {OP_RMS_NORM, "ROWS,WIDTH", 2, {256, 1024}, {8192, 4096}, make_rms_norm, OP_F32_ALONE, {{5, 1536}, {5, 61}}},
-    {OP_LAYER_NORM, "ROWS,WIDTH", 2, {256, 1024}, {8192, 4096}, make_layer_norm, OP_F32_ALONE, {{5, 1536}}},
-    {OP_SOFTMAX, "ROWS,WIDTH", 2, {256, 1024}, {8192, 4096}, make_softmax, OP_F32_ALONE, {{5, 1000}}},
-    {OP_TOPK, "ROWS,WIDTH", 2, {4, 4096}, {64, 32768}, make_topk, OP_F32_ALONE, {{4, 256}}},
-    {OP_WEIGHTED_SUM, "ROWS,WIDTH", 2, {32, 1024}, {2048, 2048}, make_weighted_sum, OP_F32_ALONE, {{5, 96}}},
-    {OP_ROPE, "ROWS,HEADS,DIM", 3, {64, 8, 64}, {4096, 16, 256}, make_rope, OP_F32_ALONE, {{5, 4, 64}}},
-    {OP_KV_WRITE, "ROWS,HEADS,DIM", 3, {64, 8, 64}, {4096, 8, 256}, make_kv_write, OP_CACHE_TYPES, {{5, 2, 64}}},
-    {OP_ATTENTION, "N,KEYS,HEADS,DIM", 4, {1, 512, 8, 64}, {1, 8192, 8, 256}, make_attention, OP_CACHE_TYPES, {{1, 96, 4, 64}, {40, 96, 4, 64}}},
-    {OP_ARGMAX, "ROWS,WIDTH", 2, {4, 32768}, {16, 262144}, make_argmax, OP_F32_ALONE, {{4, 3001}}},
-    {OP_SAMPLE, "ROWS,WIDTH", 2, {1, 32768}, {1, 262144}, make_sample, OP_F32_ALONE, {{4, 3001}}},
-    {OP_SET_ROWS, "ROWS,WIDTH", 2, {64, 1024}, {8192, 4096}, make_set_rows, OP_F32_ALONE, {{7, 96}}},
-    {OP_FUSED, "ROWS,WIDTH", 2, {256, 1024}, {8192, 4096}, make_chain, OP_F32_ALONE, {{5, 256}}},
+#define USUAL      \
+    {256, 1024}, { \
+        8192, 4096 \
+    }
+/* clang-format off */
+static const op_case usual = {"ROWS,WIDTH", 2, USUAL, make_usual, OP_F32_ALONE, {{5, 1536}, {7, 61}}},
+                     own[OP_COUNT] = {
+    [OP_MATMUL] = {"M,N,K", 3, {1024, 1, 1024}, {8192, 1, 4096}, make_matmul, OP_WEIGHT_TYPES,
+                   {{72, 1, 512}, {72, 5, 512}, {72, 40, 512}}},
+    [OP_MATMUL_ID] = {"M,N,K", 3, {512, 1, 512}, {4096, 1, 2048}, make_matmul_id, OP_WEIGHT_TYPES_ONCE,
+                      {{64, 1, 256}, {64, 40, 256}}},
+    [OP_GATHER_ROWS] = {"ROWS,WIDTH", 2, {64, 1024}, {4096, 2048}, make_gather, OP_WEIGHT_TYPES, {{5, 512}}},
+    [OP_COPY] = {"ROWS,WIDTH", 2, USUAL, make_copy, OP_F32_ALONE, {{7, 96}}},
+    [OP_TOPK] = {"ROWS,WIDTH", 2, {4, 4096}, {64, 32768}, make_topk, OP_F32_ALONE, {{4, 256}}},
+    [OP_WEIGHTED_SUM] = {"ROWS,WIDTH", 2, {32, 1024}, {2048, 2048}, make_weighted_sum, OP_F32_ALONE,
+                         {{5, 96}}},
+    [OP_ROPE] = {"ROWS,HEADS,DIM", 3, {64, 8, 64}, {4096, 16, 256}, make_rope, OP_F32_ALONE, {{5, 4, 64}}},
+    [OP_KV_WRITE] = {"ROWS,HEADS,DIM", 3, {64, 8, 64}, {4096, 8, 256}, make_kv_write, OP_CACHE_TYPES,
+                     {{5, 2, 64}}},
+    [OP_ATTENTION] = {"N,KEYS,HEADS,DIM", 4, {1, 512, 8, 64}, {1, 8192, 8, 256}, make_attention,
+                      OP_CACHE_TYPES, {{1, 96, 4, 64}, {40, 96, 4, 64}}},
+    [OP_ARGMAX] = {"ROWS,WIDTH", 2, {4, 32768}, {16, 262144}, make_argmax, OP_F32_ALONE, {{4, 3001}}},
+    [OP_SAMPLE] = {"ROWS,WIDTH", 2, {1, 32768}, {1, 262144}, make_sample, OP_F32_ALONE, {{4, 3001}}},
+    [OP_SET_ROWS] = {"ROWS,WIDTH", 2, {64, 1024}, {8192, 4096}, make_set_rows, OP_F32_ALONE, {{7, 96}}},
+    [OP_FUSED] = {"ROWS,WIDTH", 2, USUAL, make_chain, OP_F32_ALONE, {{5, 256}}},
 };
-const uint32_t n_op_case = sizeof op_cases / sizeof *op_cases;
+/* clang-format on */
 
-static const base_type weight_types[] = {TYPE_F32,  TYPE_F16,  TYPE_Q8_0, TYPE_Q4_K, TYPE_Q6_K, TYPE_BF16,   TYPE_Q4_0,   TYPE_Q4_1,
-                                         TYPE_Q5_0, TYPE_Q5_1, TYPE_Q2_K, TYPE_Q3_K, TYPE_Q5_K, TYPE_IQ4_NL, TYPE_IQ4_XS, TYPE_MXFP4, TYPE_NVFP4};
+const op_case *op_case_of(base_op op) {
+    return own[op].make ? &own[op] : &usual;
+}
+
+static const base_type weight_types[] = {
+#define X(name, ...) TYPE_##name,
+    BASE_WEIGHT_LIST(X)
+#undef X
+};
 static const base_type cache_types[] = {TYPE_F32, TYPE_F16, TYPE_Q8_0};
 
 uint32_t op_case_types(const op_case *c, uint32_t shape, const base_type **types) {
@@ -251,7 +269,7 @@ uint32_t op_case_types(const op_case *c, uint32_t shape, const base_type **types
     case OP_F32_ALONE: return 1;
     case OP_CACHE_TYPES: return sizeof cache_types / sizeof *cache_types;
     case OP_WEIGHT_TYPES_ONCE:
-        if (shape > 0) return OP_USUAL_TYPES;
+        if (shape > 0) return BASE_USUAL_TYPES;
         break;
     case OP_WEIGHT_TYPES: break;
     }

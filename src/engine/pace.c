@@ -1,9 +1,12 @@
-/* pace.c - how much of a run is submitted at once, how long prompt pieces are, and how many submits are under way.
+/* pace.c - how much of a run is submitted at once, how long prompt pieces are, and how many submits
+ * are under way.
  *
- * A run is cut between dispatches into parts of at most SUBMIT_SECONDS, so that desktops do not freeze, watchdogs do not fire and a
- * cancellation is met soon. The time of a run is a + b·n, since weights are read for each piece: a shorter piece makes a prompt
- * slower. So pieces stay full, and only where one dispatch alone takes too long are shorter ones tried, and kept if a
- * token then costs no more. Decode steps stay ahead of the reader as deep as makes them faster, which is tried out.
+ * A run is cut between dispatches into parts of at most SUBMIT_SECONDS, so that desktops do not
+ * freeze, watchdogs do not fire and a cancellation is met soon. The time of a run is a + b·n, since
+ * weights are read for each piece: a shorter piece makes a prompt slower. So pieces stay full, and
+ * only where one dispatch alone takes too long are shorter ones tried, and kept if a token then
+ * costs no more. Decode steps stay ahead of the reader as deep as makes them faster, which is tried
+ * out.
  */
 #include "engine/engine.h"
 
@@ -11,16 +14,17 @@
 #define DISPATCH_SECONDS 0.2 /* one dispatch: above, shorter pieces are tried */
 #define SLOWER 1.05          /* a token of a shorter piece may cost so much more */
 #define FASTER 0.97          /* a deeper queue is kept from here on */
-enum { PARTS_MAX = 1024, PARTS_FIRST = 8, PIECE_LEAST = 32, SETTLED_STEPS = 512 };
+enum { PARTS_MAX = 1024, PARTS_FIRST = 8, PIECE_MIN = 32, SETTLED_STEPS = 512 };
 
-/* Of all of a run, if its parts were as slow as the slowest: that is up to twice the mean, more is chance. */
+/* Of all of a run, if its parts were as slow as the slowest: that is up to twice the mean, more
+ * is chance. */
 static double slowest(const engine_pace *p) {
     const double mean = p->sum / p->share;
     return p->worst < 2 * mean ? p->worst : 2 * mean;
 }
 
-/* Seconds of a run with so many tokens, 0: not known. Of this run as far as it is known, else as the last one was: more tokens
- * take longer, fewer perhaps not. */
+/* Seconds of a run with so many tokens, 0: not known. Of this run as far as it is known, else as
+ * the last one was: more tokens take longer, fewer perhaps not. */
 static double expected(const engine_pace *p, uint32_t n_token) {
     if (p->share > 0) return slowest(p);
     return n_token > p->n_token && p->n_token ? p->seconds * n_token / p->n_token : p->seconds;
@@ -37,8 +41,9 @@ uint32_t engine_pace_parts(const engine_plan *plan, uint32_t n_token) {
 bool engine_pace_waits(const beryl_engine *e, const engine_run *run) {
     const engine_plan *plan = &e->plans[run->kind];
     const double seconds = expected(&plan->pace, run->n_token);
-    if (e->n_flight < ENGINE_FLIGHT_LEAST) return false;
-    return seconds == 0 || seconds / engine_pace_parts(plan, run->n_token) * (e->n_flight + 1) > 2 * SUBMIT_SECONDS;
+    if (e->n_flight < ENGINE_FLIGHT_MIN) return false;
+    return seconds == 0 ||
+           seconds / engine_pace_parts(plan, run->n_token) * (e->n_flight + 1) > 2 * SUBMIT_SECONDS;
 }
 
 static double median(const double *values, uint32_t n) {
@@ -70,7 +75,8 @@ static void note_step(engine_depth *d, double seconds) {
     if (faster) d->best = now;
     else d->depth--;
     /* deeper, unless a stop would then throw too much away */
-    if (faster && d->depth < ENGINE_FLIGHT_MAX && (d->depth + 1) * now <= SUBMIT_SECONDS) d->depth++;
+    if (faster && d->depth < ENGINE_FLIGHT_MAX && (d->depth + 1) * now <= SUBMIT_SECONDS)
+        d->depth++;
     else d->settled = SETTLED_STEPS;
 }
 
@@ -80,11 +86,12 @@ static void adapt_piece(beryl_engine *e, const engine_pace *p, uint32_t n_token,
     while (k + 1 < ENGINE_PIECES && e->piece >> k > n_token) k++;
     if (e->piece >> k != n_token) return;
     e->piece_seconds[k] = seconds / n_token;
-    const bool may_halve = k + 1 < ENGINE_PIECES && e->piece >> (k + 1) >= PIECE_LEAST;
+    const bool may_halve = k + 1 < ENGINE_PIECES && e->piece >> (k + 1) >= PIECE_MIN;
     if (k > 0 && e->piece_seconds[k] > e->piece_seconds[k - 1] * SLOWER) {
         e->piece_now = e->piece >> (k - 1);
     } else if (p->dispatch > DISPATCH_SECONDS && may_halve &&
-               (e->piece_seconds[k + 1] == 0 || e->piece_seconds[k + 1] <= e->piece_seconds[k] * SLOWER)) {
+               (e->piece_seconds[k + 1] == 0 ||
+                e->piece_seconds[k + 1] <= e->piece_seconds[k] * SLOWER)) {
         e->piece_now = e->piece >> (k + 1);
     }
 }
@@ -103,5 +110,6 @@ void engine_pace_done(beryl_engine *e, const engine_run *run, double seconds) {
     p->n_token = run->n_token;
     p->share = 0;
     if (decode && run->first && run->full) note_step(&e->depth, seconds);
-    if (run->kind == PLAN_PREFILL || run->kind == PLAN_OUTPUT) adapt_piece(e, p, run->n_token, p->sum);
+    if (run->kind == PLAN_PREFILL || run->kind == PLAN_OUTPUT)
+        adapt_piece(e, p, run->n_token, p->sum);
 }

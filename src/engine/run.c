@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-/* ---- plans --------------------------------------------------------------------------------------------- */
+/* ---- plans ----------------------------------------------------------------------------------- */
 
 gemma4_text_options engine_plan_options(const beryl_engine *e, engine_plan_kind kind) {
     uint32_t piece = e->piece, sessions = e->options.sessions;
@@ -14,11 +14,19 @@ gemma4_text_options engine_plan_options(const beryl_engine *e, engine_plan_kind 
     case PLAN_PREFILL: return (gemma4_text_options){.n_token = piece};
     case PLAN_OUTPUT: return (gemma4_text_options){.n_token = piece, .n_output = 1, .sample = true};
     case PLAN_OUTPUT_SMALL:
-        return (gemma4_text_options){.n_token = piece < ENGINE_SMALL_PIECE ? piece : ENGINE_SMALL_PIECE, .n_output = 1, .sample = true};
-    case PLAN_DECODE_NEAR: return (gemma4_text_options){.n_token = 1, .decode = true, .sample = true, .near = ENGINE_NEAR};
+        return (gemma4_text_options){.n_token =
+                                         piece < ENGINE_SMALL_PIECE ? piece : ENGINE_SMALL_PIECE,
+                                     .n_output = 1,
+                                     .sample = true};
+    case PLAN_DECODE_NEAR:
+        return (gemma4_text_options){
+            .n_token = 1, .decode = true, .sample = true, .near = ENGINE_NEAR};
     case PLAN_DECODE: return (gemma4_text_options){.n_token = 1, .decode = true, .sample = true};
-    case PLAN_DECODE_8: return (gemma4_text_options){.n_token = sessions < 8 ? sessions : 8, .decode = true, .sample = true};
-    case PLAN_DECODE_ALL: return (gemma4_text_options){.n_token = sessions, .decode = true, .sample = true};
+    case PLAN_DECODE_8:
+        return (gemma4_text_options){
+            .n_token = sessions < 8 ? sessions : 8, .decode = true, .sample = true};
+    case PLAN_DECODE_ALL:
+        return (gemma4_text_options){.n_token = sessions, .decode = true, .sample = true};
     case PLAN_LOGITS: return (gemma4_text_options){.n_token = logits, .n_output = logits};
     case PLAN_COUNT: break;
     }
@@ -26,17 +34,21 @@ gemma4_text_options engine_plan_options(const beryl_engine *e, engine_plan_kind 
 }
 
 bool engine_has_near(const beryl_engine *e) {
-    return e->device && !device_is_processor(device_caps_of(e->device)) && e->model.context > ENGINE_NEAR;
+    return e->device && !device_is_processor(device_caps_of(e->device)) &&
+           e->model.context > ENGINE_NEAR;
 }
 
-beryl_status engine_plan_get(beryl_engine *e, engine_plan_kind kind, engine_plan **out, beryl_error *error) {
+beryl_status engine_plan_get(beryl_engine *e, engine_plan_kind kind, engine_plan **out,
+                             beryl_error *error) {
     engine_plan *plan = *out = &e->plans[kind];
     if (plan->ready) return BERYL_OK;
     if (!plan->exec) {
         gemma4_text_options options = engine_plan_options(e, kind);
-        beryl_status status = gemma4_text_build(&e->model, &e->store, &e->heap, &options, &plan->text, error);
+        beryl_status status =
+            gemma4_text_build(&e->model, &e->store, &e->heap, &options, &plan->text, error);
         graph_exec_options how = {.exact = e->options.precision == BERYL_PRECISION_EXACT};
-        if (status == BERYL_OK) status = graph_exec_open(plan->text.g, &e->store, &how, &plan->exec, error);
+        if (status == BERYL_OK)
+            status = graph_exec_open(plan->text.g, &e->store, &how, &plan->exec, error);
         if (status != BERYL_OK) {
             graph_close(plan->text.g);
             *plan = (engine_plan){0};
@@ -47,7 +59,8 @@ beryl_status engine_plan_get(beryl_engine *e, engine_plan_kind kind, engine_plan
     }
     beryl_status status = graph_exec_ready(plan->exec, error);
     uint64_t done, total;
-    if (status == BERYL_OK && e->loaded) status = engine_check_step(e, NULL, &done, &total, error); /* else the load does it for all */
+    /* else the load does it for all */
+    if (status == BERYL_OK && e->loaded) status = engine_check_step(e, NULL, &done, &total, error);
     if (status == BERYL_EVENT) status = BERYL_PENDING;
     plan->ready = status == BERYL_OK;
     return status;
@@ -62,14 +75,15 @@ void engine_plans_close(beryl_engine *e) {
     }
 }
 
-/* ---- inputs of a run ------------------------------------------------------------------------------------- */
+/* ---- inputs of a run ------------------------------------------------------------------------- */
 
 /* A missing input (of a graph that has none of it) is skipped. */
 static void *input_of(const engine_plan *plan, graph_value v) {
     return v ? graph_exec_input(plan->exec, v) : NULL;
 }
 
-static void put_rows(const beryl_engine *e, const engine_plan *plan, uint32_t row, uint32_t n, uint32_t slot, size_t first) {
+static void put_rows(const beryl_engine *e, const engine_plan *plan, uint32_t row, uint32_t n,
+                     uint32_t slot, size_t first) {
     const gemma4_text *t = &plan->text;
     int32_t *slots = input_of(plan, t->slot), *positions = input_of(plan, t->pos);
     for (uint32_t i = 0; i < n; i++) {
@@ -77,7 +91,8 @@ static void put_rows(const beryl_engine *e, const engine_plan *plan, uint32_t ro
         positions[row + i] = (int32_t)(first + i);
     }
     for (int k = 0; k < 2; k++) {
-        size_t width = k ? e->model.config.head_dim : e->model.config.head_dim_swa; /* cos and sin: 2 * half */
+        /* cos and sin: 2 * half */
+        size_t width = k ? e->model.config.head_dim : e->model.config.head_dim_swa;
         float *angles = input_of(plan, t->angles[k]);
         gemma4_angles(&e->model, k, positions + row, n, angles + row * width);
     }
@@ -88,39 +103,49 @@ static void put_outputs(const beryl_engine *e, const engine_plan *plan, uint32_t
     const gemma4_text *t = &plan->text;
     int32_t *rows = input_of(plan, t->output_rows);
     for (uint32_t i = 0; i < n; i++) rows[i] = (int32_t)(from + i);
-    memcpy(input_of(plan, t->output_slot), (int32_t *)input_of(plan, t->slot) + from, n * sizeof(int32_t));
-    memcpy(input_of(plan, t->output_pos), (int32_t *)input_of(plan, t->pos) + from, n * sizeof(int32_t));
+    memcpy(input_of(plan, t->output_slot), (int32_t *)input_of(plan, t->slot) + from,
+           n * sizeof(int32_t));
+    memcpy(input_of(plan, t->output_pos), (int32_t *)input_of(plan, t->pos) + from,
+           n * sizeof(int32_t));
     for (int k = 0; k < 2; k++) {
         size_t width = k ? e->model.config.head_dim : e->model.config.head_dim_swa;
-        memcpy(input_of(plan, t->output_angles[k]), (float *)input_of(plan, t->angles[k]) + from * width, n * width * sizeof(float));
+        memcpy(input_of(plan, t->output_angles[k]),
+               (float *)input_of(plan, t->angles[k]) + from * width, n * width * sizeof(float));
     }
 }
 
-static void put_settings(const engine_plan *plan, uint32_t row, const beryl_session *s, size_t position) {
+static void put_settings(const engine_plan *plan, uint32_t row, const beryl_session *s,
+                         size_t position) {
     base_sample_settings settings = s->settings;
     settings.counter = (uint32_t)position;
-    memcpy((uint32_t *)input_of(plan, plan->text.settings) + (size_t)row * 8, &settings, sizeof settings);
+    memcpy((uint32_t *)input_of(plan, plan->text.settings) + (size_t)row * 8, &settings,
+           sizeof settings);
 }
 
-/* Where the per-layer-embedding table stays in the file: its rows. PENDING: the source has to read. */
-static beryl_status put_per_layer(beryl_engine *e, const engine_plan *plan, uint32_t row, const int32_t *tokens, uint32_t n, beryl_error *error) {
+/* Where the per-layer-embedding table stays in the file: its rows. PENDING: the source has to
+ * read. */
+static beryl_status put_per_layer(beryl_engine *e, const engine_plan *plan, uint32_t row,
+                                  const int32_t *tokens, uint32_t n, beryl_error *error) {
     float *to = input_of(plan, plan->text.per_layer_rows);
     size_t width = (size_t)e->model.config.n_layer * e->model.config.n_per_layer;
     for (uint32_t i = 0; to && i < n; i++) {
-        beryl_status status = store_read_elements(&e->store, e->model.per_layer_token_embd, (uint64_t)tokens[i] * width, (uint32_t)width, to + (row + i) * width, error);
+        beryl_status status = store_read_elements(&e->store, e->model.per_layer_token_embd,
+                                                  (uint64_t)tokens[i] * width, (uint32_t)width,
+                                                  to + (row + i) * width, error);
         if (status != BERYL_OK) return status;
     }
     return BERYL_OK;
 }
 
-/* ---- submitting ---------------------------------------------------------------------------------------------- */
+/* ---- submitting ------------------------------------------------------------------------------ */
 
 /* Begins a run, which then is e->prompt or e->step until it is submitted to its end. */
-static beryl_status begin(beryl_engine *e, engine_plan *plan, engine_run *to, const engine_run *run, const graph_value *fetch, uint32_t n_output,
-                          beryl_error *error) {
+static beryl_status begin(beryl_engine *e, engine_plan *plan, engine_run *to, const engine_run *run,
+                          const graph_value *fetch, uint32_t n_output, beryl_error *error) {
     uint32_t extents[GRAPH_EXTENT_MAX + 1] = {0};
     extents[plan->text.token_extent] = run->n_token;
-    if (plan->text.output_extent != plan->text.token_extent) extents[plan->text.output_extent] = n_output;
+    if (plan->text.output_extent != plan->text.token_extent)
+        extents[plan->text.output_extent] = n_output;
     beryl_status status = graph_exec_begin(plan->exec, extents, fetch, run->n_fetch, error);
     if (status != BERYL_OK) return status;
     *to = *run;
@@ -133,7 +158,8 @@ static beryl_status begin(beryl_engine *e, engine_plan *plan, engine_run *to, co
 static beryl_status go_on(beryl_engine *e, engine_run *run, beryl_error *error) {
     engine_plan *plan = &e->plans[run->kind];
     run->submitted = base_time();
-    beryl_status status = graph_exec_continue(plan->exec, engine_pace_parts(plan, run->n_token), &run->part, &run->ticket, error);
+    beryl_status status = graph_exec_continue(plan->exec, engine_pace_parts(plan, run->n_token),
+                                              &run->part, &run->ticket, error);
     if (status != BERYL_OK) return status;
     run->full = e->n_flight + 1 >= e->depth.depth;
     e->flight[e->n_flight++] = *run;
@@ -143,7 +169,8 @@ static beryl_status go_on(beryl_engine *e, engine_run *run, beryl_error *error) 
 }
 
 static beryl_status begin_prompt(beryl_engine *e, beryl_session *s, beryl_error *error) {
-    uint32_t left = (uint32_t)(s->n_prompt - s->n_fed), small = e->piece < ENGINE_SMALL_PIECE ? e->piece : ENGINE_SMALL_PIECE;
+    uint32_t left = (uint32_t)(s->n_prompt - s->n_fed),
+             small = e->piece < ENGINE_SMALL_PIECE ? e->piece : ENGINE_SMALL_PIECE;
     uint32_t n = left < e->piece_now ? left : e->piece_now;
     engine_plan_kind kind = n < left ? PLAN_PREFILL : n <= small ? PLAN_OUTPUT_SMALL : PLAN_OUTPUT;
     engine_plan *plan;
@@ -175,7 +202,11 @@ static beryl_status begin_logits(beryl_engine *e, beryl_session *s, beryl_error 
     if (n > left) n = (uint32_t)left;
     status = put_per_layer(e, plan, 0, s->tokens.data + s->n_fed, n, error);
     if (status != BERYL_OK) return status;
-    engine_run run = {.kind = wanted ? PLAN_LOGITS : PLAN_PREFILL, .n_row = 1, .n_token = n, .rows = {{s, s->turn}}, .first_position = s->n_fed};
+    engine_run run = {.kind = wanted ? PLAN_LOGITS : PLAN_PREFILL,
+                      .n_row = 1,
+                      .n_token = n,
+                      .rows = {{s, s->turn}},
+                      .first_position = s->n_fed};
     memcpy(input_of(plan, plan->text.tokens), s->tokens.data + s->n_fed, n * sizeof(int32_t));
     put_rows(e, plan, 0, n, s->slot, s->n_fed);
     if (wanted) put_outputs(e, plan, 0, n);
@@ -187,7 +218,8 @@ static beryl_status begin_logits(beryl_engine *e, beryl_session *s, beryl_error 
 /* A part of the prompt's run that is under way, or of the next one of this session. */
 static beryl_status submit_prompt(beryl_engine *e, beryl_session *s, beryl_error *error) {
     beryl_status status = BERYL_OK;
-    if (e->prompt.n_row == 0) status = s->state == SESSION_LOGITS ? begin_logits(e, s, error) : begin_prompt(e, s, error);
+    if (e->prompt.n_row == 0)
+        status = s->state == SESSION_LOGITS ? begin_logits(e, s, error) : begin_prompt(e, s, error);
     if (status != BERYL_OK) return status;
     const engine_run *run = &e->prompt;
     if (engine_pace_waits(e, run)) return BERYL_PENDING;
@@ -203,17 +235,20 @@ static beryl_status submit_prompt(beryl_engine *e, beryl_session *s, beryl_error
     if (run->kind == PLAN_PREFILL) return BERYL_OK;
     s->state = SESSION_DECODE;
     s->n_ahead = 1;
-    /* A later prompt may leave out what is thought from here on: it then restarts from these copies. */
+    /* A later prompt may leave out what is thought from here on: it then restarts from these
+     * copies. */
     s->saved_at = s->n_fed;
     s->saved_highest = s->highest;
     return engine_copy_rings(e, s->slot, false, error);
 }
 
-/* Is this session ready for a decode step? Its newest token is on the device, or known where the host needs it. */
+/* Is this session ready for a decode step? Its newest token is on the device, or known where the
+ * host needs it. */
 static bool may_decode(const beryl_engine *e, const beryl_session *s) {
     if (!s || s->state != SESSION_DECODE || s->n_fed >= s->limit) return false;
     bool host_needs_token = s->host_sampling || e->model.per_layer_on_host;
-    return host_needs_token ? s->n_ahead == 0 && s->tokens.count > s->n_fed : s->n_ahead < e->depth.depth;
+    return host_needs_token ? s->n_ahead == 0 && s->tokens.count > s->n_fed
+                            : s->n_ahead < e->depth.depth;
 }
 
 static beryl_status begin_decode(beryl_engine *e, beryl_error *error) {
@@ -223,10 +258,16 @@ static beryl_status begin_decode(beryl_engine *e, beryl_error *error) {
         if (may_decode(e, e->sessions[i])) ready[n++] = e->sessions[i];
     if (n == 0) return BERYL_PENDING;
     bool near = n == 1 && ready[0]->n_fed < ENGINE_NEAR && engine_has_near(e);
-    engine_plan_kind kind = near ? PLAN_DECODE_NEAR : n == 1 ? PLAN_DECODE : n <= 8 ? PLAN_DECODE_8 : PLAN_DECODE_ALL;
+    engine_plan_kind kind = near     ? PLAN_DECODE_NEAR
+                            : n == 1 ? PLAN_DECODE
+                            : n <= 8 ? PLAN_DECODE_8
+                                     : PLAN_DECODE_ALL;
     engine_plan *plan;
-    /* In software a compile takes the processor from the prompt's own step: the first word comes before it. */
-    if (e->device && device_caps_of(e->device)->kind == DEVICE_SOFTWARE && !e->plans[kind].exec && e->n_flight) return BERYL_PENDING;
+    /* In software a compile takes the processor from the prompt's own step: the first word comes
+     * before it. */
+    if (e->device && device_caps_of(e->device)->kind == DEVICE_SOFTWARE && !e->plans[kind].exec &&
+        e->n_flight)
+        return BERYL_PENDING;
     beryl_status status = engine_plan_get(e, kind, &plan, error);
     if (status != BERYL_OK) return status;
     engine_run run = {.kind = kind, .n_row = n, .n_token = n, .n_fetch = 1};
@@ -236,7 +277,8 @@ static beryl_status begin_decode(beryl_engine *e, beryl_error *error) {
         run.rows[i] = (engine_row){s, s->turn};
         put_rows(e, plan, i, 1, s->slot, s->n_fed);
         put_settings(plan, i, s, s->n_fed);
-        if (e->model.per_layer_on_host) status = put_per_layer(e, plan, i, &s->tokens.data[s->n_fed], 1, error);
+        if (e->model.per_layer_on_host)
+            status = put_per_layer(e, plan, i, &s->tokens.data[s->n_fed], 1, error);
         if (status != BERYL_OK) return status;
         run.logits |= s->host_sampling;
     }
@@ -257,10 +299,12 @@ static beryl_status submit_decode(beryl_engine *e, beryl_error *error) {
 }
 
 static bool wants_prompt(const beryl_session *s) {
-    return s && (s->state == SESSION_PREFILL || s->state == SESSION_LOGITS) && s->n_fed < s->n_prompt;
+    return s && (s->state == SESSION_PREFILL || s->state == SESSION_LOGITS) &&
+           s->n_fed < s->n_prompt;
 }
 
-/* The session whose prompt is next. A run under way goes first, unless its turn has ended: then the rest of it is left. */
+/* The session whose prompt is next. A run under way goes first, unless its turn has ended: then
+ * the rest of it is left. */
 static beryl_session *next_prompt(beryl_engine *e) {
     if (e->prompt.n_row) {
         beryl_session *s = e->prompt.rows[0].session;
@@ -286,9 +330,10 @@ static beryl_status submit_next(beryl_engine *e, beryl_error *error) {
     return submit_prompt(e, prompt, error);
 }
 
-/* ---- finishing --------------------------------------------------------------------------------------------------- */
+/* ---- finishing ------------------------------------------------------------------------------- */
 
-/* Repetition, presence and frequency penalties over the newest tokens, then the rule of base/sample.h. */
+/* Repetition, presence and frequency penalties over the newest tokens, then the rule of
+ * base/sample.h. */
 static int32_t choose_on_host(beryl_engine *e, beryl_session *s, float *logits, size_t position) {
     uint32_t n_vocab = e->model.config.n_vocab;
     size_t n = s->tokens.count, first = n > s->penalty_window ? n - s->penalty_window : 0;
@@ -311,9 +356,11 @@ static int32_t choose_on_host(beryl_engine *e, beryl_session *s, float *logits, 
 }
 
 static beryl_status deliver(beryl_engine *e, beryl_session *s, int32_t token, beryl_error *error) {
-    if (s->inbox_taken) { /* what was taken makes room, so that the box stays as small as its longest queue */
+    /* what was taken makes room, so that the box stays as small as its longest queue */
+    if (s->inbox_taken) {
         s->inbox.count -= s->inbox_taken;
-        memmove(s->inbox.data, s->inbox.data + s->inbox_taken, s->inbox.count * sizeof *s->inbox.data);
+        memmove(s->inbox.data, s->inbox.data + s->inbox_taken,
+                s->inbox.count * sizeof *s->inbox.data);
         s->inbox_taken = 0;
     }
     int32_t *known = base_vec_add(&e->heap, &s->tokens), *inbox = base_vec_add(&e->heap, &s->inbox);
@@ -328,14 +375,17 @@ static beryl_status finish_tokens(beryl_engine *e, engine_run *run, beryl_error 
     engine_plan *plan = &e->plans[run->kind];
     const int32_t *chosen = NULL;
     const float *logits = NULL;
-    beryl_status status = graph_exec_fetched(plan->exec, run->ticket, 0, (const void **)&chosen, error);
-    if (status == BERYL_OK && run->logits) status = graph_exec_fetched(plan->exec, run->ticket, 1, (const void **)&logits, error);
+    beryl_status status =
+        graph_exec_fetched(plan->exec, run->ticket, 0, (const void **)&chosen, error);
+    if (status == BERYL_OK && run->logits)
+        status = graph_exec_fetched(plan->exec, run->ticket, 1, (const void **)&logits, error);
     for (uint32_t i = 0; status == BERYL_OK && i < run->n_row; i++) {
         beryl_session *s = run->rows[i].session;
         if (!s || s->turn != run->rows[i].turn) continue;
         int32_t token = chosen[i];
         if (token < 0 || (uint32_t)token >= e->model.config.n_vocab)
-            return base_fail(error, BERYL_DEVICE, "the device chose token %d of a vocabulary of %u", token, e->model.config.n_vocab);
+            return base_fail(error, BERYL_DEVICE, "the device chose token %d of a vocabulary of %u",
+                             token, e->model.config.n_vocab);
         if (s->host_sampling) {
             size_t n_vocab = e->model.config.n_vocab;
             memcpy(e->host_logits, logits + (size_t)i * n_vocab, n_vocab * sizeof *logits);
@@ -353,9 +403,11 @@ static beryl_status finish_logits(beryl_engine *e, engine_run *run, beryl_error 
     s->n_ahead--;
     if (!run->logits) return BERYL_OK;
     const float *logits;
-    beryl_status status = graph_exec_fetched(e->plans[run->kind].exec, run->ticket, 0, (const void **)&logits, error);
+    beryl_status status =
+        graph_exec_fetched(e->plans[run->kind].exec, run->ticket, 0, (const void **)&logits, error);
     for (uint32_t i = 0; status == BERYL_OK && i < run->n_token; i++)
-        s->logits_each(s->logits_user, run->first_position + i, logits + (size_t)i * e->model.config.n_vocab);
+        s->logits_each(s->logits_user, run->first_position + i,
+                       logits + (size_t)i * e->model.config.n_vocab);
     return status;
 }
 
@@ -363,13 +415,16 @@ static beryl_status finish_run(beryl_engine *e, engine_run *run, beryl_error *er
     double now = base_time();
     beryl_session *s = run->rows[0].session;
     bool current = s && s->turn == run->rows[0].turn;
-    bool prompt = run->kind == PLAN_PREFILL || run->kind == PLAN_OUTPUT || run->kind == PLAN_OUTPUT_SMALL;
-    engine_pace_done(e, run, now - (run->submitted > e->last_finished ? run->submitted : e->last_finished));
+    bool prompt =
+        run->kind == PLAN_PREFILL || run->kind == PLAN_OUTPUT || run->kind == PLAN_OUTPUT_SMALL;
+    engine_pace_done(e, run,
+                     now - (run->submitted > e->last_finished ? run->submitted : e->last_finished));
     e->last_finished = now;
     if (!run->part.last) return BERYL_OK;
     if (prompt && current && run->kind != PLAN_PREFILL) s->prefill_done = now;
     if (current && s->state == SESSION_LOGITS) return finish_logits(e, run, error);
-    return run->kind == PLAN_PREFILL || run->kind == PLAN_LOGITS ? BERYL_OK : finish_tokens(e, run, error);
+    return run->kind == PLAN_PREFILL || run->kind == PLAN_LOGITS ? BERYL_OK
+                                                                 : finish_tokens(e, run, error);
 }
 
 static beryl_status finish_done(beryl_engine *e, bool *moved, beryl_error *error) {
@@ -418,11 +473,13 @@ void engine_run_forget(engine_run *run, const beryl_session *s) {
         if (run->rows[k].session == s) run->rows[k].session = NULL;
 }
 
-/* ---- cache rows ------------------------------------------------------------------------------------------------------ */
+/* ---- cache rows ------------------------------------------------------------------------------ */
 
-uint32_t engine_cache_ranges(const beryl_engine *e, uint32_t state, uint32_t slot, uint32_t row, uint32_t n, cache_range *out) {
+uint32_t engine_cache_ranges(const beryl_engine *e, uint32_t state, uint32_t slot, uint32_t row,
+                             uint32_t n, cache_range *out) {
     const store_tensor *t = &e->store.tensors.data[state];
-    uint64_t heads = t->dim[2], d = t->dim[3], first = ((uint64_t)slot * t->dim[1] + row) * heads, count = n * heads;
+    uint64_t heads = t->dim[2], d = t->dim[3], first = ((uint64_t)slot * t->dim[1] + row) * heads,
+             count = n * heads;
     if (t->type != TYPE_Q8_0 || !e->device) {
         uint64_t bytes = base_type_row_bytes(t->type, d);
         out[0] = (cache_range){first * bytes, count * bytes};
@@ -434,19 +491,23 @@ uint32_t engine_cache_ranges(const beryl_engine *e, uint32_t state, uint32_t slo
     return 2;
 }
 
-static uint32_t copy_ring(beryl_engine *e, uint32_t from, uint32_t to, uint32_t slot, device_command *commands) {
+static uint32_t copy_ring(beryl_engine *e, uint32_t from, uint32_t to, uint32_t slot,
+                          device_command *commands) {
     cache_range ranges[2];
     uint32_t n = engine_cache_ranges(e, from, slot, 0, e->store.tensors.data[from].dim[1], ranges);
     const store_tensor *a = &e->store.tensors.data[from], *b = &e->store.tensors.data[to];
     for (uint32_t i = 0; i < n; i++) {
         if (!e->device) {
-            memcpy((char *)b->host + ranges[i].offset, (const char *)a->host + ranges[i].offset, (size_t)ranges[i].size);
+            memcpy((char *)b->host + ranges[i].offset, (const char *)a->host + ranges[i].offset,
+                   (size_t)ranges[i].size);
             continue;
         }
         const struct store_buffer *buffers = e->store.buffers.data;
-        commands[i] = (device_command){.kind = DEVICE_COPY,
-            .copy = {buffers[a->shard[0].buffer].id, buffers[b->shard[0].buffer].id, a->shard[0].offset + ranges[i].offset,
-                     b->shard[0].offset + ranges[i].offset, ranges[i].size}};
+        commands[i] = (device_command){
+            .kind = DEVICE_COPY,
+            .copy = {buffers[a->shard[0].buffer].id, buffers[b->shard[0].buffer].id,
+                     a->shard[0].offset + ranges[i].offset, b->shard[0].offset + ranges[i].offset,
+                     ranges[i].size}};
     }
     return n;
 }
@@ -458,10 +519,13 @@ beryl_status engine_copy_rings(beryl_engine *e, uint32_t slot, bool back, beryl_
     for (uint32_t l = 0; l < n_layer; l++) {
         const gemma4_layer *layer = &e->model.layers[l];
         if (layer->k_copy == GEMMA4_NONE) continue;
-        n += copy_ring(e, back ? layer->k_copy : layer->k_cache, back ? layer->k_cache : layer->k_copy, slot, e->copies + n);
-        n += copy_ring(e, back ? layer->v_copy : layer->v_cache, back ? layer->v_cache : layer->v_copy, slot, e->copies + n);
+        n += copy_ring(e, back ? layer->k_copy : layer->k_cache,
+                       back ? layer->k_cache : layer->k_copy, slot, e->copies + n);
+        n += copy_ring(e, back ? layer->v_copy : layer->v_cache,
+                       back ? layer->v_cache : layer->v_copy, slot, e->copies + n);
     }
     if (n == 0 || !e->device) return BERYL_OK;
     device_ticket ticket;
-    return device_submit(e->device, &(device_submit_desc){.commands = e->copies, .n_command = n}, &ticket, error);
+    return device_submit(e->device, &(device_submit_desc){.commands = e->copies, .n_command = n},
+                         &ticket, error);
 }

@@ -1,5 +1,6 @@
-/* selftest.c - trials of the operations that the engine's plans consist of: each different one once and then every operation there
- * is (the task), or a few that together run every program (the start-up check, check.c). */
+/* selftest.c - trials of the operations that the engine's plans consist of: each different one
+ * once and then every operation there is (the task), or a few that together run every program
+ * (the start-up check, check.c). */
 #include "engine/selftest.h"
 #include "base/error.h"
 #include "engine/every_op.h"
@@ -12,18 +13,23 @@ static const trial_limits brief_limits = {.rows = 5, .out = 16, .reach = 70, .wo
 struct engine_selftest {
     beryl_engine *e;
     trial_limits limits;
-    base_vec(struct selftest_case { trial_desc desc; uint64_t key; double work; bool tried, ok, skipped; }) cases;
+    base_vec(struct selftest_case {
+        trial_desc desc;
+        uint64_t key;
+        double work;
+        bool tried, ok, skipped;
+    }) cases;
     size_t at, n_failed, n_tried;
     bool brief;
-    bool *tried;        // [n_program] of the engine's store: no trial of it is needed any more
+    bool *tried; // [n_program] of the engine's store: no trial of it is needed any more
     size_t n_program;
     trial *running;
-    every_op *every;    /* NULL: the model's own alone */
+    every_op *every; /* NULL: the model's own alone */
     base_text name, first_failed;
     double first_error;
 };
 
-/* ---- what there is to try -------------------------------------------------------------------------------------- */
+/* ---- what there is to try -------------------------------------------------------------------- */
 
 static bool is_known(const engine_selftest *s, uint64_t key) {
     for (size_t i = 0; i < s->cases.count; i++)
@@ -56,7 +62,8 @@ static beryl_status collect_from(engine_selftest *s, trial_desc desc, beryl_erro
         if (is_known(s, key)) continue;
         struct selftest_case *c = base_vec_add(&s->e->heap, &s->cases);
         if (!c) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
-        *c = (struct selftest_case){.desc = desc, .key = key, .work = trial_work(&desc, &s->limits)};
+        *c =
+            (struct selftest_case){.desc = desc, .key = key, .work = trial_work(&desc, &s->limits)};
     }
     return BERYL_OK;
 }
@@ -65,8 +72,14 @@ static beryl_status collect(engine_selftest *s, beryl_error *error) {
     beryl_status status = BERYL_OK;
     for (int k = 0; status == BERYL_OK && k < PLAN_COUNT; k++) {
         const engine_plan *plan = &s->e->plans[k];
-        const bool decode = k == PLAN_DECODE_NEAR || k == PLAN_DECODE || k == PLAN_DECODE_8 || k == PLAN_DECODE_ALL;
-        if (plan->exec) status = collect_from(s, (trial_desc){.g = plan->text.g, .exec = plan->exec, .store = &s->e->store, .decode = decode}, error);
+        const bool decode =
+            k == PLAN_DECODE_NEAR || k == PLAN_DECODE || k == PLAN_DECODE_8 || k == PLAN_DECODE_ALL;
+        if (plan->exec)
+            status = collect_from(
+                s,
+                (trial_desc){
+                    .g = plan->text.g, .exec = plan->exec, .store = &s->e->store, .decode = decode},
+                error);
     }
     return status;
 }
@@ -78,8 +91,12 @@ static beryl_status collect_every_op(engine_selftest *s, beryl_error *error) {
     return BERYL_OK;
 #else
     beryl_engine *e = s->e;
-    beryl_status status = every_op_open(&e->heap, e->device, e->options.precision == BERYL_PRECISION_EXACT, &s->every, error);
-    if (status == BERYL_OK) status = collect_from(s, (trial_desc){.g = s->every->g, .exec = s->every->exec, .store = &s->every->store}, error);
+    beryl_status status = every_op_open(
+        &e->heap, e->device, e->options.precision == BERYL_PRECISION_EXACT, &s->every, error);
+    if (status == BERYL_OK)
+        status = collect_from(
+            s, (trial_desc){.g = s->every->g, .exec = s->every->exec, .store = &s->every->store},
+            error);
     return status;
 #endif
 }
@@ -88,7 +105,8 @@ bool engine_selftest_computes(const beryl_engine *e) {
     return e->device && strcmp(device_caps_of(e->device)->backend, "dummy") != 0;
 }
 
-beryl_status engine_selftest_open(beryl_engine *e, selftest_kind kind, engine_selftest **out, beryl_error *error) {
+beryl_status engine_selftest_open(beryl_engine *e, selftest_kind kind, engine_selftest **out,
+                                  beryl_error *error) {
     const bool brief = kind == SELFTEST_BRIEF;
     *out = NULL;
     engine_selftest *s = base_heap_take(&e->heap, sizeof *s);
@@ -100,8 +118,10 @@ beryl_status engine_selftest_open(beryl_engine *e, selftest_kind kind, engine_se
     base_text_init(&s->first_failed, &e->heap);
     s->n_program = e->store.programs.count;
     s->tried = base_heap_take(&e->heap, s->n_program * sizeof *s->tried + 1);
-    beryl_status status = s->tried ? BERYL_OK : base_fail(error, BERYL_NO_MEMORY, "out of host memory");
-    for (size_t i = 0; s->tried && i < s->n_program; i++) s->tried[i] = e->store.programs.data[i].proven;
+    beryl_status status =
+        s->tried ? BERYL_OK : base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    for (size_t i = 0; s->tried && i < s->n_program; i++)
+        s->tried[i] = e->store.programs.data[i].proven;
     if (status == BERYL_OK) status = collect(s, error);
     if (status == BERYL_OK && kind == SELFTEST_EVERY_OP) status = collect_every_op(s, error);
     if (status == BERYL_OK) {
@@ -135,7 +155,8 @@ void engine_selftest_progress(const engine_selftest *s, uint64_t *done, uint64_t
     for (size_t i = 0; i < s->n_program; i++) *done += s->tried[i];
 }
 
-/* The next case; of the start-up check the one with the least work among those needed. false: there are no more. */
+/* The next case; of the start-up check the one with the least work among those needed. false:
+ * there are no more. */
 static bool next_case(engine_selftest *s) {
     size_t best = SIZE_MAX;
     for (size_t i = 0; i < s->cases.count && (s->brief || best == SIZE_MAX); i++) {
@@ -158,8 +179,10 @@ static void mark_tried(engine_selftest *s, struct selftest_case *c, bool ok) {
     }
 }
 
-/* A kernel that does not compile has failed. What has no room for its trial says nothing about a kernel. */
-beryl_status engine_selftest_step(engine_selftest *s, trial_result *result, const base_text **name, beryl_error *error) {
+/* A kernel that does not compile has failed. What has no room for its trial says nothing about a
+ * kernel. */
+beryl_status engine_selftest_step(engine_selftest *s, trial_result *result, const base_text **name,
+                                  beryl_error *error) {
     *name = &s->name;
     if (!s->running && !next_case(s)) return BERYL_OK;
     struct selftest_case *c = &s->cases.data[s->at];
@@ -174,11 +197,13 @@ beryl_status engine_selftest_step(engine_selftest *s, trial_result *result, cons
     trial_name(&c->desc, &s->name);
     c->skipped = s->brief && (status == BERYL_UNSUPPORTED || status == BERYL_NO_DEVICE_MEMORY);
     if (status == BERYL_DEVICE || status == BERYL_UNSUPPORTED || c->skipped) {
-        base_log(&s->e->log, BERYL_LOG_WARNING, "%s: %s", s->name.failed ? "" : s->name.data, why.message);
+        base_log(&s->e->log, BERYL_LOG_WARNING, "%s: %s", s->name.failed ? "" : s->name.data,
+                 why.message);
         *result = (trial_result){c->skipped, !c->skipped};
         status = BERYL_OK;
     }
-    if (status == BERYL_OK && s->name.failed) status = base_fail(&why, BERYL_NO_MEMORY, "out of host memory");
+    if (status == BERYL_OK && s->name.failed)
+        status = base_fail(&why, BERYL_NO_MEMORY, "out of host memory");
     if (status != BERYL_OK) {
         if (error) *error = why;
         return status;
@@ -191,7 +216,8 @@ beryl_status engine_selftest_step(engine_selftest *s, trial_result *result, cons
     return BERYL_EVENT;
 }
 
-/* Of several programs of a wrong result those that others show to be right are not to blame, if any is left. */
+/* Of several programs of a wrong result those that others show to be right are not to blame, if
+ * any is left. */
 void engine_selftest_sort(const engine_selftest *s, bool *suspects, size_t n) {
     device_program program;
     memset(suspects, 0, n * sizeof *suspects);
@@ -203,7 +229,9 @@ void engine_selftest_sort(const engine_selftest *s, bool *suspects, size_t n) {
             for (int all = ok; all < 2 && !blamed; all++) {
                 for (uint32_t k = 0; trial_program(&c->desc, k, &program); k++) {
                     const size_t at = index_of(s, program);
-                    if (at >= s->n_program || at >= n || (!ok && !all && s->e->store.programs.data[at].proven)) continue;
+                    if (at >= s->n_program || at >= n ||
+                        (!ok && !all && s->e->store.programs.data[at].proven))
+                        continue;
                     s->e->store.programs.data[at].proven = ok;
                     suspects[at] = blamed = !ok;
                 }
@@ -215,22 +243,32 @@ void engine_selftest_sort(const engine_selftest *s, bool *suspects, size_t n) {
 beryl_status engine_selftest_verdict(const engine_selftest *s, beryl_error *error) {
     if (!s->n_failed) return BERYL_OK;
     const device_caps *caps = device_caps_of(s->e->device);
-    return base_fail(error, BERYL_DEVICE, "%zu of %zu kernels compute wrong numbers on %s, the first is %s (error %.2g): try --device %s, "
-                     "and please report it", s->n_failed, s->n_tried, caps->name, s->first_failed.data ? s->first_failed.data : "", s->first_error,
+    return base_fail(error, BERYL_DEVICE,
+                     "%zu of %zu kernels compute wrong numbers on %s, the first is %s (error "
+                     "%.2g): try --device %s, "
+                     "and please report it",
+                     s->n_failed, s->n_tried, caps->name,
+                     s->first_failed.data ? s->first_failed.data : "", s->first_error,
                      device_is_processor(caps) ? "reference" : "software");
 }
 
-/* ---- the task ---------------------------------------------------------------------------------------------------- */
+/* ---- the task -------------------------------------------------------------------------------- */
 
 static beryl_status task_step(beryl_task *task) {
-    if (task_is_cancelled(task)) return base_fail(&task->error, BERYL_CANCELLED, "the self-test was cancelled");
+    if (task_is_cancelled(task))
+        return base_fail(&task->error, BERYL_CANCELLED, "the self-test was cancelled");
     engine_selftest *s = task->state;
     trial_result result;
     const base_text *name;
     beryl_status status = engine_selftest_step(s, &result, &name, &task->error);
     if (status == BERYL_OK) return engine_selftest_verdict(s, &task->error);
     if (status != BERYL_EVENT) return status;
-    const beryl_event event = {.kind = BERYL_EVENT_TEST, .token = -1, .done = s->n_tried, .total = s->cases.count, .ok = result.ok, .value = result.error};
+    const beryl_event event = {.kind = BERYL_EVENT_TEST,
+                               .token = -1,
+                               .done = s->n_tried,
+                               .total = s->cases.count,
+                               .ok = result.ok,
+                               .value = result.error};
     status = task_put(task, event, name->data, name->size);
     return status == BERYL_OK ? BERYL_EVENT : status;
 }
@@ -242,9 +280,16 @@ static void task_end(beryl_task *task) {
 beryl_status beryl_engine_selftest(beryl_engine *engine, beryl_task **task, beryl_error *error) {
     if (task) *task = NULL;
     if (!engine || !task || !engine->loaded || engine->options.vocabulary_only)
-        return base_fail(error, BERYL_MISUSE, "beryl_engine_selftest needs an engine with a loaded model and a place for the task");
-    if (!engine->device) return base_fail(error, BERYL_UNSUPPORTED, "the reference functions are what kernels are compared with: choose another device to test");
-    if (!engine_selftest_computes(engine)) return base_fail(error, BERYL_UNSUPPORTED, "the dummy device computes nothing that could be tested");
+        return base_fail(
+            error, BERYL_MISUSE,
+            "beryl_engine_selftest needs an engine with a loaded model and a place for the task");
+    if (!engine->device)
+        return base_fail(error, BERYL_UNSUPPORTED,
+                         "the reference functions are what kernels are compared with: choose "
+                         "another device to test");
+    if (!engine_selftest_computes(engine))
+        return base_fail(error, BERYL_UNSUPPORTED,
+                         "the dummy device computes nothing that could be tested");
     engine_selftest *s;
     beryl_status status = engine_selftest_open(engine, SELFTEST_EVERY_OP, &s, error);
     if (status != BERYL_OK) return status;

@@ -1,17 +1,25 @@
-/* session.c - one timeline of tokens: what of a prompt is reused, rewound or computed again, and how a turn begins and ends. */
+/* session.c - one timeline of tokens: what of a prompt is reused, rewound or computed again, and
+ * how a turn begins and ends. */
 #include "engine/session.h"
 #include "base/error.h"
 
 #include <string.h>
 
-beryl_status beryl_session_open(beryl_engine *e, const void *reserved, beryl_session **out, beryl_error *error) {
-    if (!e || !out || reserved) return base_fail(error, BERYL_MISUSE, "beryl_session_open needs an engine and a place for the session");
+beryl_status beryl_session_open(beryl_engine *e, const void *reserved, beryl_session **out,
+                                beryl_error *error) {
+    if (!e || !out || reserved)
+        return base_fail(error, BERYL_MISUSE,
+                         "beryl_session_open needs an engine and a place for the session");
     *out = NULL;
-    if (!e->loaded || e->options.vocabulary_only) return base_fail(error, BERYL_MISUSE, "the engine has no model loaded");
+    if (!e->loaded || e->options.vocabulary_only)
+        return base_fail(error, BERYL_MISUSE, "the engine has no model loaded");
     uint32_t slot = 0;
     while (slot < e->options.sessions && e->sessions[slot]) slot++;
     if (slot == e->options.sessions)
-        return base_fail(error, BERYL_MISUSE, "all %u sessions are open: ask for more with beryl_engine_options.sessions", e->options.sessions);
+        return base_fail(
+            error, BERYL_MISUSE,
+            "all %u sessions are open: ask for more with beryl_engine_options.sessions",
+            e->options.sessions);
     beryl_session *s = base_heap_take(&e->heap, sizeof *s);
     if (!s) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     s->engine = e;
@@ -46,15 +54,19 @@ void beryl_session_tokens(const beryl_session *s, const int32_t **tokens, size_t
 }
 
 beryl_status beryl_session_rewind(beryl_session *s, size_t n_token, beryl_error *error) {
-    if (!s || s->task) return base_fail(error, BERYL_MISUSE, "a session is not rewound while a task runs on it");
-    if (n_token > s->tokens.count) return base_fail(error, BERYL_BAD_INPUT, "position %zu: the session has %zu", n_token, s->tokens.count);
+    if (!s || s->task)
+        return base_fail(error, BERYL_MISUSE, "a session is not rewound while a task runs on it");
+    if (n_token > s->tokens.count)
+        return base_fail(error, BERYL_BAD_INPUT, "position %zu: the session has %zu", n_token,
+                         s->tokens.count);
     s->tokens.count = n_token;
     if (s->n_fed > n_token) s->n_fed = n_token;
     return BERYL_OK;
 }
 
-/* Do the rings still hold the window before position q, if positions up to `highest` were written? (A ring as long as
- * the context never wraps, but after a restore it has no more than the others.) */
+/* Do the rings still hold the window before position q, if positions up to `highest` were
+ * written? (A ring as long as the context never wraps, but after a restore it has no more than
+ * the others.) */
 static bool ring_holds(const beryl_engine *e, size_t q, size_t highest) {
     size_t ring = e->model.ring, window = e->model.config.window;
     size_t first = q + 1 > window ? q + 1 - window : 0;
@@ -78,24 +90,33 @@ static beryl_status rewind_to(beryl_session *s, size_t common, beryl_error *erro
     return BERYL_OK;
 }
 
-beryl_status session_turn_begin(beryl_session *s, const int32_t *tokens, size_t n, size_t reuse_most, uint32_t *n_reused, beryl_error *error) {
+beryl_status session_turn_begin(beryl_session *s, const int32_t *tokens, size_t n, size_t reuse_max,
+                                uint32_t *n_reused, beryl_error *error) {
     beryl_engine *e = s->engine;
     if (s->task) return base_fail(error, BERYL_MISUSE, "another task is running on this session");
     if (!tokens || n == 0) return base_fail(error, BERYL_BAD_INPUT, "an empty prompt");
     if (n > e->model.context)
-        return base_fail(error, BERYL_CONTEXT_FULL, "the prompt has %zu tokens, the context holds %u%s", n, e->model.context,
-                         e->model.context < e->model.config.context_max ? ": shorten it or use a larger --context" : ", which is all that this model has: shorten it");
+        return base_fail(error, BERYL_CONTEXT_FULL,
+                         "the prompt has %zu tokens, the context holds %u%s", n, e->model.context,
+                         e->model.context < e->model.config.context_max
+                             ? ": shorten it or use a larger --context"
+                             : ", which is all that this model has: shorten it");
     for (size_t i = 0; i < n; i++)
         if (tokens[i] < 0 || (uint32_t)tokens[i] >= e->model.config.n_vocab)
-            return base_fail_at(error, BERYL_BAD_INPUT, i, "token %d at %zu: the vocabulary has %u", tokens[i], i, e->model.config.n_vocab);
-    if (!base_vec_reserve(&e->heap, &s->tokens, e->model.context + 2 - (s->tokens.count < e->model.context ? s->tokens.count : e->model.context)) ||
+            return base_fail_at(error, BERYL_BAD_INPUT, i, "token %d at %zu: the vocabulary has %u",
+                                tokens[i], i, e->model.config.n_vocab);
+    if (!base_vec_reserve(
+            &e->heap, &s->tokens,
+            e->model.context + 2 -
+                (s->tokens.count < e->model.context ? s->tokens.count : e->model.context)) ||
         !base_vec_reserve(&e->heap, &s->inbox, 16))
         return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
-    size_t common = 0, most = s->n_fed < reuse_most ? s->n_fed : reuse_most;
+    size_t common = 0, most = s->n_fed < reuse_max ? s->n_fed : reuse_max;
     while (common < most && common < n && s->tokens.data[common] == tokens[common]) common++;
     beryl_status status = rewind_to(s, common, error);
     if (status != BERYL_OK) return status;
-    if (s->saved_at > common) s->saved_at = common; /* what the copies hold of later positions is another timeline's */
+    /* what the copies hold of later positions is another timeline's */
+    if (s->saved_at > common) s->saved_at = common;
     memmove(s->tokens.data, tokens, n * sizeof *tokens);
     s->tokens.count = n;
     s->n_prompt = n;
@@ -116,7 +137,7 @@ void session_turn_end(beryl_session *s) {
     if (s->n_fed > s->tokens.count) s->n_fed = s->tokens.count;
 }
 
-/* ---- logits ------------------------------------------------------------------------------------------------ */
+/* ---- logits ---------------------------------------------------------------------------------- */
 
 static beryl_status logits_step(beryl_task *task) {
     beryl_session *s = task->session;
@@ -128,11 +149,17 @@ static beryl_status logits_step(beryl_task *task) {
         }
         size_t before = s->n_fed;
         beryl_status status = engine_pump(task->engine, &task->error);
-        if (status == BERYL_PENDING && !task->engine->n_flight) return engine_compile_progress(task);
+        if (status == BERYL_PENDING && !task->engine->n_flight)
+            return engine_compile_progress(task);
         if (status != BERYL_OK) return status;
         if (s->n_fed == before) continue;
-        status = task_put(task, (beryl_event){.kind = BERYL_EVENT_PROGRESS, .what = "reading the prompt", .done = s->n_fed,
-                                              .total = s->n_prompt, .token = -1}, NULL, 0);
+        status = task_put(task,
+                          (beryl_event){.kind = BERYL_EVENT_PROGRESS,
+                                        .what = "reading the prompt",
+                                        .done = s->n_fed,
+                                        .total = s->n_prompt,
+                                        .token = -1},
+                          NULL, 0);
         return status == BERYL_OK ? BERYL_EVENT : status;
     }
 }
@@ -141,10 +168,13 @@ static void logits_close(beryl_task *task) {
     if (task->session) session_turn_end(task->session);
 }
 
-beryl_status beryl_session_logits(beryl_session *s, const int32_t *tokens, size_t n, size_t first, uint32_t piece,
-                                  void (*each)(void *user, size_t position, const float *logits), void *user, beryl_task **out,
-                                  beryl_error *error) {
-    if (!s || !each || !out || first >= n) return base_fail(error, BERYL_MISUSE, "beryl_session_logits: session, function, or no position wanted");
+beryl_status beryl_session_logits(beryl_session *s, const int32_t *tokens, size_t n, size_t first,
+                                  uint32_t piece,
+                                  void (*each)(void *user, size_t position, const float *logits),
+                                  void *user, beryl_task **out, beryl_error *error) {
+    if (!s || !each || !out || first >= n)
+        return base_fail(error, BERYL_MISUSE,
+                         "beryl_session_logits: session, function, or no position wanted");
     *out = NULL;
     uint32_t reused;
     beryl_status status = session_turn_begin(s, tokens, n, first, &reused, error);

@@ -1,11 +1,13 @@
 /* snapshot.c - a session to a sink and back from a source, bit for bit.
  *
- * The bytes: header, tokens, then for each layer with caches of its own the keys' and the values' rows: all of them on global
- * layers, the last window's on sliding ones, in the order of positions, as the device has them (Q8_0: quants, then scales);
- * last a hash. It is tied to the model by a hash of its header, size and a sample of every tensor, and to cache type,
- * precision and kind of layout. Every length in it follows from the header and is checked against the size of the whole
- * before use. It goes through one piece of memory in both directions, however long the session is; so damage in
- * the rows is found only after they were restored, and the session then holds nothing. */
+ * The bytes: header, tokens, then for each layer with caches of its own the keys' and the
+ * values' rows: all of them on global layers, the last window's on sliding ones, in the order of
+ * positions, as the device has them (Q8_0: quants, then scales); last a hash. It is tied to the
+ * model by a hash of its header, size and a sample of every tensor, and to cache type, precision
+ * and kind of layout. Every length in it follows from the header and is checked against the size
+ * of the whole before use. It goes through one piece of memory in both directions, however long
+ * the session is; so damage in the rows is found only after they were restored, and the session
+ * then holds nothing. */
 #include "base/error.h"
 #include "base/file.h"
 #include "engine/session.h"
@@ -13,7 +15,10 @@
 #include <string.h>
 
 static const char magic[8] = "BERYLSES";
-enum { SNAPSHOT_VERSION = 2, PIECE_BYTES = 4 << 20 /* rows are hashed in such pieces: part of the format */ };
+enum {
+    SNAPSHOT_VERSION = 2,
+    PIECE_BYTES = 4 << 20 /* rows are hashed in such pieces: part of the format */
+};
 
 typedef struct snapshot_header { /* 64 bytes, little-endian as all machines that we build for */
     char magic[8];
@@ -31,24 +36,24 @@ typedef struct part { /* one contiguous piece of a state */
 
 typedef struct snapshot {
     beryl_engine *engine;
-    beryl_sink sink;       /* saving; write NULL: closed */
-    beryl_source source;   /* restoring; read NULL: closed */
-    char *name;            /* [name_size] as in messages, owned */
+    beryl_sink sink;     /* saving; write NULL: closed */
+    beryl_source source; /* restoring; read NULL: closed */
+    char *name;          /* [name_size] as in messages, owned */
     size_t name_size;
     snapshot_header header;
-    bool begun;            /* header and tokens are done */
+    bool begun; /* header and tokens are done */
     base_vec(part) parts;
     size_t next;           /* part being read or written */
     uint64_t done_of_part; /* bytes of it */
     device_ticket ticket;
     size_t ticket_size;
-    char *piece;           // [piece_size], owned
+    char *piece;             // [piece_size], owned
     size_t piece_size, held; /* held: bytes of it that the sink still has to take */
-    uint64_t at, size;     /* bytes done, of all */
-    uint64_t hash;         /* of everything so far */
+    uint64_t at, size;       /* bytes done, of all */
+    uint64_t hash;           /* of everything so far */
 } snapshot;
 
-/* ---- which pieces ------------------------------------------------------------------------------------------ */
+/* ---- which pieces ---------------------------------------------------------------------------- */
 
 static bool add_rows(snapshot *n, uint32_t state, uint32_t slot, uint32_t row, uint32_t count) {
     cache_range ranges[2];
@@ -62,12 +67,14 @@ static bool add_rows(snapshot *n, uint32_t state, uint32_t slot, uint32_t row, u
 }
 
 /* Positions [first, first + count) of a cache of `rows` rows, as one or two runs of rows. */
-static bool add_positions(snapshot *n, uint32_t state, uint32_t slot, uint32_t rows, uint64_t first, uint32_t count) {
+static bool add_positions(snapshot *n, uint32_t state, uint32_t slot, uint32_t rows, uint64_t first,
+                          uint32_t count) {
     uint32_t row = (uint32_t)(first % rows), head = count < rows - row ? count : rows - row;
     return add_rows(n, state, slot, row, head) && add_rows(n, state, slot, 0, count - head);
 }
 
-static beryl_status list_parts(snapshot *n, uint32_t slot, uint64_t n_fed, uint64_t *bytes, beryl_error *error) {
+static beryl_status list_parts(snapshot *n, uint32_t slot, uint64_t n_fed, uint64_t *bytes,
+                               beryl_error *error) {
     const gemma4_model *m = &n->engine->model;
     for (uint32_t l = 0; l < m->config.n_layer; l++) {
         const gemma4_layer *layer = &m->layers[l];
@@ -93,7 +100,9 @@ static uint64_t hash_of(const snapshot_header *header, const void *tokens) {
 static beryl_status piece_reserve(snapshot *n, size_t size, beryl_error *error) {
     if (size <= n->piece_size) return BERYL_OK;
     void *piece = base_heap_resize(&n->engine->heap, n->piece, n->piece_size, size);
-    if (!piece) return base_fail(error, BERYL_NO_MEMORY, "out of host memory: %zu bytes of a snapshot", size);
+    if (!piece)
+        return base_fail(error, BERYL_NO_MEMORY, "out of host memory: %zu bytes of a snapshot",
+                         size);
     n->piece = piece;
     n->piece_size = size;
     return BERYL_OK;
@@ -131,16 +140,25 @@ static void snapshot_close(beryl_task *task) {
 }
 
 static beryl_status progress(beryl_task *task, const char *what, uint64_t done, uint64_t total) {
-    beryl_status status = task_put(task, (beryl_event){.kind = BERYL_EVENT_PROGRESS, .what = what, .done = done, .total = total, .token = -1}, NULL, 0);
+    beryl_status status = task_put(
+        task,
+        (beryl_event){
+            .kind = BERYL_EVENT_PROGRESS, .what = what, .done = done, .total = total, .token = -1},
+        NULL, 0);
     return status == BERYL_OK ? BERYL_EVENT : status;
 }
 
-/* ---- saving ---------------------------------------------------------------------------------------------------- */
+/* ---- saving ---------------------------------------------------------------------------------- */
 
 static snapshot_header header_of(const beryl_session *s) {
     const beryl_engine *e = s->engine;
-    snapshot_header h = {.version = SNAPSHOT_VERSION, .kv_type = e->kv_type, .precision = e->options.precision, .on_device = e->device != NULL,
-                         .model_hash = e->model_hash, .n_token = s->tokens.count, .n_fed = s->n_fed};
+    snapshot_header h = {.version = SNAPSHOT_VERSION,
+                         .kv_type = e->kv_type,
+                         .precision = e->options.precision,
+                         .on_device = e->device != NULL,
+                         .model_hash = e->model_hash,
+                         .n_token = s->tokens.count,
+                         .n_fed = s->n_fed};
     memcpy(h.magic, magic, sizeof h.magic);
     return h;
 }
@@ -150,7 +168,8 @@ static beryl_status save_begin(snapshot *n, beryl_session *s, beryl_error *error
     uint64_t bytes;
     const size_t tokens = s->tokens.count * sizeof(int32_t), head = sizeof n->header + tokens;
     beryl_status status = list_parts(n, s->slot, s->n_fed, &bytes, error);
-    if (status == BERYL_OK) status = piece_reserve(n, head > PIECE_BYTES ? head : PIECE_BYTES, error);
+    if (status == BERYL_OK)
+        status = piece_reserve(n, head > PIECE_BYTES ? head : PIECE_BYTES, error);
     if (status != BERYL_OK) return status;
     n->header = header_of(s);
     n->hash = n->header.hash = hash_of(&n->header, s->tokens.data);
@@ -167,7 +186,10 @@ static beryl_status save_end(beryl_task *task, snapshot *n) {
     const beryl_sink sink = n->sink;
     n->sink = (beryl_sink){0};
     beryl_status status = sink.close ? sink.close(sink.user, true) : BERYL_OK;
-    return status == BERYL_OK ? status : base_fail(&task->error, status, "'%.300s': the session could not be written to its end", n->name);
+    return status == BERYL_OK
+               ? status
+               : base_fail(&task->error, status,
+                           "'%.300s': the session could not be written to its end", n->name);
 }
 
 /* The next rows from the device into the piece. */
@@ -179,7 +201,8 @@ static beryl_status save_fetch(snapshot *n, beryl_error *error) {
     if (!n->ticket_size) {
         const size_t size = next_size(n);
         status = store_state_read(&e->store, p->state, offset, size, &n->ticket, error);
-        if (status != BERYL_OK) return status; /* PENDING: every readback is busy, nothing was begun */
+        /* PENDING: every readback is busy, nothing was begun */
+        if (status != BERYL_OK) return status;
         n->ticket_size = size;
     }
     const void *data;
@@ -212,37 +235,52 @@ static beryl_status save_step(beryl_task *task) {
     if (status != BERYL_OK) return status;
     status = n->sink.write(n->sink.user, n->piece, n->held);
     if (status == BERYL_PENDING) return status;
-    if (status != BERYL_OK) return base_fail(&task->error, status, "'%.300s': the session could not be written", n->name);
+    if (status != BERYL_OK)
+        return base_fail(&task->error, status, "'%.300s': the session could not be written",
+                         n->name);
     n->held = 0;
     return progress(task, "saving the session", n->at, n->size);
 }
 
-/* ---- restoring -------------------------------------------------------------------------------------------------- */
+/* ---- restoring ------------------------------------------------------------------------------- */
 
-static beryl_status refuse(const snapshot *n, beryl_status code, const char *what, beryl_error *error) {
+static beryl_status refuse(const snapshot *n, beryl_status code, const char *what,
+                           beryl_error *error) {
     return base_fail(error, code, "'%.300s': %s", n->name, what);
 }
 
 static beryl_status check_header(const snapshot *n, const beryl_session *s, beryl_error *error) {
     const beryl_engine *e = n->engine;
     const snapshot_header *h = &n->header, mine = header_of(s);
-    if (memcmp(h->magic, magic, sizeof magic)) return refuse(n, BERYL_BAD_FILE, "not a saved session", error);
-    if (h->version != SNAPSHOT_VERSION) return refuse(n, BERYL_UNSUPPORTED, "saved by another version of Beryl", error);
-    if (h->model_hash != mine.model_hash) return refuse(n, BERYL_BAD_INPUT, "saved with another model", error);
-    if (h->kv_type != mine.kv_type) return refuse(n, BERYL_BAD_INPUT, "saved with another cache type: use the same --kv", error);
-    if (h->precision != mine.precision) return refuse(n, BERYL_BAD_INPUT, "saved with another --precision", error);
+    if (memcmp(h->magic, magic, sizeof magic))
+        return refuse(n, BERYL_BAD_FILE, "not a saved session", error);
+    if (h->version != SNAPSHOT_VERSION)
+        return refuse(n, BERYL_UNSUPPORTED, "saved by another version of Beryl", error);
+    if (h->model_hash != mine.model_hash)
+        return refuse(n, BERYL_BAD_INPUT, "saved with another model", error);
+    if (h->kv_type != mine.kv_type)
+        return refuse(n, BERYL_BAD_INPUT, "saved with another cache type: use the same --kv",
+                      error);
+    if (h->precision != mine.precision)
+        return refuse(n, BERYL_BAD_INPUT, "saved with another --precision", error);
     if (h->on_device != mine.on_device && h->kv_type == TYPE_Q8_0)
-        return refuse(n, BERYL_BAD_INPUT, "a q8 cache does not go between the reference device and others", error);
+        return refuse(n, BERYL_BAD_INPUT,
+                      "a q8 cache does not go between the reference device and others", error);
     if (h->n_fed > h->n_token) return refuse(n, BERYL_BAD_FILE, "damaged", error);
-    if (h->n_fed > e->model.context || h->n_token > (uint64_t)e->model.context + 1) /* the newest token need not be fed */
-        return refuse(n, BERYL_CONTEXT_FULL, e->model.context < e->model.config.context_max ? "more tokens than the context holds: use a larger --context"
-                                                                                            : "more tokens than this model's context holds", error);
+    /* the newest token need not be fed */
+    if (h->n_fed > e->model.context || h->n_token > (uint64_t)e->model.context + 1)
+        return refuse(n, BERYL_CONTEXT_FULL,
+                      e->model.context < e->model.config.context_max
+                          ? "more tokens than the context holds: use a larger --context"
+                          : "more tokens than this model's context holds",
+                      error);
     return BERYL_OK;
 }
 
 /* The next bytes of the source into the piece. */
 static beryl_status take(snapshot *n, uint64_t at, size_t size, beryl_error *error) {
-    if (!base_range_inside(at, size, n->size)) return refuse(n, BERYL_BAD_FILE, "of another size than its header says", error);
+    if (!base_range_inside(at, size, n->size))
+        return refuse(n, BERYL_BAD_FILE, "of another size than its header says", error);
     beryl_status status = piece_reserve(n, size, error);
     if (status != BERYL_OK || !size) return status;
     status = n->source.read(n->source.user, at, n->piece, size);
@@ -255,7 +293,8 @@ static beryl_status restore_begin(snapshot *n, beryl_session *s, beryl_error *er
     beryl_status status = BERYL_OK;
     if (!n->at) {
         n->size = n->source.size;
-        if (n->size < sizeof n->header) return refuse(n, BERYL_BAD_FILE, "too short for a saved session", error);
+        if (n->size < sizeof n->header)
+            return refuse(n, BERYL_BAD_FILE, "too short for a saved session", error);
         status = take(n, 0, sizeof n->header, error);
         if (status != BERYL_OK) return status;
         memcpy(&n->header, n->piece, sizeof n->header);
@@ -275,11 +314,13 @@ static beryl_status restore_begin(snapshot *n, beryl_session *s, beryl_error *er
     for (uint64_t i = 0; i < n->header.n_token; i++) {
         int32_t id;
         memcpy(&id, n->piece + i * sizeof id, sizeof id);
-        if (id < 0 || (uint32_t)id >= e->model.config.n_vocab) return refuse(n, BERYL_BAD_FILE, "holds a token outside the vocabulary", error);
+        if (id < 0 || (uint32_t)id >= e->model.config.n_vocab)
+            return refuse(n, BERYL_BAD_FILE, "holds a token outside the vocabulary", error);
     }
     /* From here on the session's caches change: until the end it holds nothing. */
     s->tokens.count = s->n_fed = s->highest = s->saved_at = 0;
-    if (!base_vec_reserve(&e->heap, &s->tokens, (size_t)n->header.n_token + 1)) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (!base_vec_reserve(&e->heap, &s->tokens, (size_t)n->header.n_token + 1))
+        return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     if (tokens) memcpy(s->tokens.data, n->piece, tokens); /* counted at the end */
     n->at += tokens;
     n->begun = true;
@@ -290,11 +331,13 @@ static beryl_status restore_end(beryl_task *task, snapshot *n) {
     beryl_session *s = task->session;
     beryl_status status = take(n, n->at, sizeof n->hash, &task->error);
     if (status != BERYL_OK) return status;
-    if (memcmp(&n->hash, n->piece, sizeof n->hash)) return refuse(n, BERYL_BAD_FILE, "damaged", &task->error);
+    if (memcmp(&n->hash, n->piece, sizeof n->hash))
+        return refuse(n, BERYL_BAD_FILE, "damaged", &task->error);
     if (task_settle(task) != BERYL_OK) return BERYL_CANCELLED;
     s->tokens.count = (size_t)n->header.n_token;
     s->n_fed = s->highest = (size_t)n->header.n_fed;
-    const gemma4_model *m = &n->engine->model; /* rings hold no more than the window: as if so much more had been written */
+    /* rings hold no more than the window: as if so much more had been written */
+    const gemma4_model *m = &n->engine->model;
     if (s->n_fed > m->config.window) s->highest += m->ring - m->config.window;
     return BERYL_OK;
 }
@@ -310,29 +353,33 @@ static beryl_status restore_step(beryl_task *task) {
     status = take(n, n->at, size, &task->error);
     if (status != BERYL_OK) return status;
     n->hash = base_hash(n->piece, size, n->hash);
-    status = store_state_write(&n->engine->store, p->state, p->offset + n->done_of_part, n->piece, size, &task->error);
+    status = store_state_write(&n->engine->store, p->state, p->offset + n->done_of_part, n->piece,
+                               size, &task->error);
     if (status != BERYL_OK) return status;
     move_on(n, size);
     return progress(task, "restoring the session", n->at, n->size);
 }
 
-/* ---- the calls ---------------------------------------------------------------------------------------------------- */
+/* ---- the calls ------------------------------------------------------------------------------- */
 
 /* One of sink and source is given, and belongs to the task from here on. */
-static beryl_status snapshot_open(beryl_session *s, const char *name, const beryl_sink *sink, const beryl_source *source,
-                                  beryl_task **out, beryl_error *error) {
+static beryl_status snapshot_open(beryl_session *s, const char *name, const beryl_sink *sink,
+                                  const beryl_source *source, beryl_task **out,
+                                  beryl_error *error) {
     base_heap *heap = &s->engine->heap;
     snapshot *n = NULL;
     beryl_status status = BERYL_OK;
     if (s->task) status = base_fail(error, BERYL_MISUSE, "another task is running on this session");
-    if (status == BERYL_OK && !(n = base_heap_take(heap, sizeof *n))) status = base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (status == BERYL_OK && !(n = base_heap_take(heap, sizeof *n)))
+        status = base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     if (status == BERYL_OK) {
         n->engine = s->engine;
         n->name = base_heap_take(heap, strlen(name) + 1);
         if (n->name) memcpy(n->name, name, n->name_size = strlen(name) + 1);
         else status = base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     }
-    if (status == BERYL_OK) status = task_open(s->engine, s, sink ? save_step : restore_step, out, error);
+    if (status == BERYL_OK)
+        status = task_open(s->engine, s, sink ? save_step : restore_step, out, error);
     if (status != BERYL_OK) {
         if (n) snapshot_free(n);
         give_ends(sink, source);
@@ -345,34 +392,43 @@ static beryl_status snapshot_open(beryl_session *s, const char *name, const bery
     return BERYL_OK;
 }
 
-static beryl_status check_call(const beryl_session *s, const void *end, beryl_task **task, const char *call, beryl_error *error) {
+static beryl_status check_call(const beryl_session *s, const void *end, beryl_task **task,
+                               const char *call, beryl_error *error) {
     if (task) *task = NULL;
     if (s && end && task) return BERYL_OK;
-    return base_fail(error, BERYL_MISUSE, "%s needs a session, an end for the bytes and a place for the task", call);
+    return base_fail(error, BERYL_MISUSE,
+                     "%s needs a session, an end for the bytes and a place for the task", call);
 }
 
-beryl_status beryl_session_save_to(beryl_session *s, const beryl_sink *sink, beryl_task **task, beryl_error *error) {
-    beryl_status status = check_call(s, sink && sink->write ? sink : NULL, task, "beryl_session_save_to", error);
+beryl_status beryl_session_save_to(beryl_session *s, const beryl_sink *sink, beryl_task **task,
+                                   beryl_error *error) {
+    beryl_status status =
+        check_call(s, sink && sink->write ? sink : NULL, task, "beryl_session_save_to", error);
     if (status == BERYL_OK) return snapshot_open(s, "the saved session", sink, NULL, task, error);
     give_ends(sink, NULL);
     return status;
 }
 
-beryl_status beryl_session_restore_from(beryl_session *s, const beryl_source *source, beryl_task **task, beryl_error *error) {
-    beryl_status status = check_call(s, source && source->read ? source : NULL, task, "beryl_session_restore_from", error);
+beryl_status beryl_session_restore_from(beryl_session *s, const beryl_source *source,
+                                        beryl_task **task, beryl_error *error) {
+    beryl_status status = check_call(s, source && source->read ? source : NULL, task,
+                                     "beryl_session_restore_from", error);
     if (status == BERYL_OK) return snapshot_open(s, "the saved session", NULL, source, task, error);
     give_ends(NULL, source);
     return status;
 }
 
-beryl_status beryl_session_save(beryl_session *s, const char *path, beryl_task **task, beryl_error *error) {
+beryl_status beryl_session_save(beryl_session *s, const char *path, beryl_task **task,
+                                beryl_error *error) {
     beryl_status status = check_call(s, path, task, "beryl_session_save", error);
     beryl_sink sink;
-    if (status == BERYL_OK) status = base_sink_open_file(&s->engine->heap, &s->engine->log, path, &sink, error);
+    if (status == BERYL_OK)
+        status = base_sink_open_file(&s->engine->heap, &s->engine->log, path, &sink, error);
     return status == BERYL_OK ? snapshot_open(s, path, &sink, NULL, task, error) : status;
 }
 
-beryl_status beryl_session_restore(beryl_session *s, const char *path, beryl_task **task, beryl_error *error) {
+beryl_status beryl_session_restore(beryl_session *s, const char *path, beryl_task **task,
+                                   beryl_error *error) {
     beryl_status status = check_call(s, path, task, "beryl_session_restore", error);
     beryl_source source;
     if (status == BERYL_OK) status = base_source_open_file(&s->engine->heap, path, &source, error);

@@ -2,7 +2,8 @@
 #include "base/error.h"
 #include "engine/engine.h"
 
-beryl_status task_open(beryl_engine *engine, beryl_session *session, beryl_status (*step)(beryl_task *), beryl_task **out, beryl_error *error) {
+beryl_status task_open(beryl_engine *engine, beryl_session *session,
+                       beryl_status (*step)(beryl_task *), beryl_task **out, beryl_error *error) {
     *out = NULL;
     beryl_task *task = base_heap_take(&engine->heap, sizeof *task);
     if (!task) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
@@ -22,7 +23,8 @@ beryl_status task_put(beryl_task *task, beryl_event event, const char *text, siz
     e->event.text_size = size;
     base_text_add(&task->text, text ? text : "", size);
     base_text_add(&task->text, "", 1); /* a NUL between texts */
-    return task->text.failed ? base_fail(&task->error, BERYL_NO_MEMORY, "out of host memory") : BERYL_OK;
+    return task->text.failed ? base_fail(&task->error, BERYL_NO_MEMORY, "out of host memory")
+                             : BERYL_OK;
 }
 
 bool task_is_cancelled(const beryl_task *task) {
@@ -32,11 +34,14 @@ bool task_is_cancelled(const beryl_task *task) {
 /* Of cancelling and settling, what comes first holds. */
 static bool fate_set(beryl_task *task, int fate) {
     int open = TASK_OPEN;
-    return __atomic_compare_exchange_n(&task->fate, &open, fate, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE) || open == fate;
+    return __atomic_compare_exchange_n(&task->fate, &open, fate, false, __ATOMIC_ACQ_REL,
+                                       __ATOMIC_ACQUIRE) ||
+           open == fate;
 }
 
 beryl_status task_settle(beryl_task *task) {
-    return fate_set(task, TASK_SETTLED) ? BERYL_OK : base_fail(&task->error, BERYL_CANCELLED, "cancelled");
+    return fate_set(task, TASK_SETTLED) ? BERYL_OK
+                                        : base_fail(&task->error, BERYL_CANCELLED, "cancelled");
 }
 
 static bool take_event(beryl_task *task, beryl_event *event) {
@@ -64,7 +69,8 @@ beryl_status beryl_task_step(beryl_task *task, beryl_event *event) {
         task->ended = true;
         task->status = status;
         if (status == BERYL_OK) task->error = (beryl_error){0};
-        if (status != BERYL_OK && task->error.code != status) base_fail(&task->error, status, "%s", beryl_status_text(status));
+        if (status != BERYL_OK && task->error.code != status)
+            base_fail(&task->error, status, "%s", beryl_status_text(status));
     }
     return take_event(task, event) ? BERYL_EVENT : status == BERYL_EVENT ? BERYL_PENDING : status;
 }
@@ -73,7 +79,8 @@ beryl_status beryl_wait(beryl_task *task, beryl_event *event) {
     for (;;) {
         beryl_status status = beryl_task_step(task, event);
         if (status != BERYL_PENDING) return status;
-        if (engine_sleep(task->engine, &task->error) != BERYL_OK) continue; /* the next step reports it */
+        /* the next step reports it */
+        if (engine_sleep(task->engine, &task->error) != BERYL_OK) continue;
     }
 }
 

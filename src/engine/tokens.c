@@ -1,4 +1,5 @@
-/* tokens.c - text to tokens and back, conversations to prompts: src/text behind the public interface.
+/* tokens.c - text to tokens and back, conversations to prompts: src/text behind the public
+ * interface.
  *
  * Needs a vocabulary alone. Whatever the caller gets is handed out by engine_hand_out. */
 #include "base/error.h"
@@ -15,15 +16,18 @@ static beryl_status check_engine(const beryl_engine *engine, const char *call, b
     return base_fail(error, BERYL_MISUSE, "%s needs a loaded engine with a vocabulary", call);
 }
 
-beryl_status beryl_tokenize(const beryl_engine *engine, const char *text, size_t size, bool special, int32_t *tokens, size_t capacity,
-                            size_t *n_token, beryl_error *error) {
+beryl_status beryl_tokenize(const beryl_engine *engine, const char *text, size_t size, bool special,
+                            int32_t *tokens, size_t capacity, size_t *n_token, beryl_error *error) {
     if (n_token) *n_token = 0;
     beryl_status status = check_engine(engine, "beryl_tokenize", error);
     if (status != BERYL_OK) return status;
     if (!n_token || (!text && size) || (!tokens && capacity))
-        return base_fail(error, BERYL_MISUSE, "beryl_tokenize needs a text, room for the tokens and a place for their count");
+        return base_fail(
+            error, BERYL_MISUSE,
+            "beryl_tokenize needs a text, room for the tokens and a place for their count");
     text_ids ids = {0};
-    status = text_encode(engine->tokenizer, text ? text : "", size, special ? TEXT_ALL : TEXT_USER_DEFINED, &ids, error);
+    status = text_encode(engine->tokenizer, text ? text : "", size,
+                         special ? TEXT_ALL : TEXT_USER_DEFINED, &ids, error);
     if (status == BERYL_OK) {
         *n_token = ids.count;
         const size_t n = ids.count < capacity ? ids.count : capacity;
@@ -33,13 +37,15 @@ beryl_status beryl_tokenize(const beryl_engine *engine, const char *text, size_t
     return status;
 }
 
-beryl_status beryl_detokenize(const beryl_engine *engine, const int32_t *tokens, size_t n_token, bool special, char **text, size_t *size,
-                              beryl_error *error) {
+beryl_status beryl_detokenize(const beryl_engine *engine, const int32_t *tokens, size_t n_token,
+                              bool special, char **text, size_t *size, beryl_error *error) {
     if (text) *text = NULL;
     if (size) *size = 0;
     beryl_status status = check_engine(engine, "beryl_detokenize", error);
     if (status != BERYL_OK) return status;
-    if (!text || (!tokens && n_token)) return base_fail(error, BERYL_MISUSE, "beryl_detokenize needs tokens and a place for the text");
+    if (!text || (!tokens && n_token))
+        return base_fail(error, BERYL_MISUSE,
+                         "beryl_detokenize needs tokens and a place for the text");
     base_text out;
     base_text_init(&out, engine_heap(engine));
     status = text_decode(engine->tokenizer, tokens, n_token, special, &out, error);
@@ -52,18 +58,23 @@ beryl_status beryl_detokenize(const beryl_engine *engine, const int32_t *tokens,
 }
 
 /* The prompt of a conversation; it borrows from the arena. */
-static beryl_status read_chat(const beryl_engine *engine, const char *chat, base_arena *arena, text_prompt *prompt, beryl_error *error) {
+static beryl_status read_chat(const beryl_engine *engine, const char *chat, base_arena *arena,
+                              text_prompt *prompt, beryl_error *error) {
     base_json *json;
     beryl_status status = base_json_parse(arena, chat, strlen(chat), &json, error);
-    return status == BERYL_OK ? text_chat_render(arena, json, engine->style, prompt, error) : status;
+    return status == BERYL_OK ? text_chat_render(arena, json, engine->style, prompt, error)
+                              : status;
 }
 
-beryl_status beryl_render(const beryl_engine *engine, const char *chat, char **text, size_t *size, beryl_error *error) {
+beryl_status beryl_render(const beryl_engine *engine, const char *chat, char **text, size_t *size,
+                          beryl_error *error) {
     if (text) *text = NULL;
     if (size) *size = 0;
     beryl_status status = check_engine(engine, "beryl_render", error);
     if (status != BERYL_OK) return status;
-    if (!chat || !text) return base_fail(error, BERYL_MISUSE, "beryl_render needs a conversation and a place for the prompt");
+    if (!chat || !text)
+        return base_fail(error, BERYL_MISUSE,
+                         "beryl_render needs a conversation and a place for the prompt");
     base_arena arena;
     base_arena_init(&arena, engine_heap(engine));
     base_text out;
@@ -81,13 +92,16 @@ beryl_status beryl_render(const beryl_engine *engine, const char *chat, char **t
     return status;
 }
 
-beryl_status beryl_render_tokens(const beryl_engine *engine, const char *chat, int32_t **tokens, size_t *n_token, beryl_error *error) {
+beryl_status beryl_render_tokens(const beryl_engine *engine, const char *chat, int32_t **tokens,
+                                 size_t *n_token, beryl_error *error) {
     if (tokens) *tokens = NULL;
     if (n_token) *n_token = 0;
     beryl_status status = check_engine(engine, "beryl_render_tokens", error);
     if (status != BERYL_OK) return status;
     if (!chat || !tokens || !n_token)
-        return base_fail(error, BERYL_MISUSE, "beryl_render_tokens needs a conversation and places for the tokens and their count");
+        return base_fail(
+            error, BERYL_MISUSE,
+            "beryl_render_tokens needs a conversation and places for the tokens and their count");
     base_arena arena;
     base_arena_init(&arena, engine_heap(engine));
     text_ids ids = {0};

@@ -1,8 +1,8 @@
-/* trace.c - a few runs of a plan as trace events: the format of Chrome's about:tracing, which Perfetto reads too (events "X"
- * with ts and dur in microseconds).
+/* trace.c - a few runs of a plan as trace events: the format of Chrome's about:tracing, which
+ * Perfetto reads too (events "X" with ts and dur in microseconds).
  *
- * Two clocks meet here. A run's stamps count from its first one; the run is put where it ends when the host's wait for it
- * ended, but not before it was submitted. */
+ * Two clocks meet here. A run's stamps count from its first one; the run is put where it ends
+ * when the host's wait for it ended, but not before it was submitted. */
 #include "base/error.h"
 #include "base/json.h"
 #include "base/thread.h"
@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-enum { STEPS_DEFAULT = 3, STEPS_MOST = 100, WARM_MOST = 1000 };
+enum { STEPS_DEFAULT = 3, STEPS_MAX = 100, WARM_MAX = 1000 };
 static const double WARM_SECONDS = 0.3; /* a GPU that was idle takes as long to clock up */
 
 typedef enum trace_stage { TRACE_COMPILE, TRACE_WARM, TRACE_RUN } trace_stage;
@@ -23,13 +23,14 @@ typedef struct tracing {
     void *user;
     trace_stage stage;
     uint32_t n_step, n_done, n_warm;
-    bool waiting;             /* for a run */
-    double began, begun, filled, submitted, device_end; /* of all; of the run; of the run before, on the device */
+    bool waiting; /* for a run */
+    /* of all; of the run; of the run before, on the device */
+    double began, begun, filled, submitted, device_end;
     base_text text;
     bool comma;
 } tracing;
 
-/* ---- events ----------------------------------------------------------------------------------------------------------- */
+/* ---- events ---------------------------------------------------------------------------------- */
 
 /* With three places, whatever the locale's point is. */
 static void thousandths(base_text *text, double x) {
@@ -37,10 +38,12 @@ static void thousandths(base_text *text, double x) {
     base_text_print(text, "%llu.%03u", (unsigned long long)(n / 1000), (unsigned)(n % 1000));
 }
 
-static void event(tracing *t, const char *name, const char *kind, track where, double from, double to) {
+static void event(tracing *t, const char *name, const char *kind, track where, double from,
+                  double to) {
     base_text_print(&t->text, "%s\n{\"name\":", t->comma ? "," : "");
     base_json_write_string(&t->text, name, strlen(name));
-    base_text_print(&t->text, ",\"cat\":\"%s\",\"ph\":\"X\",\"pid\":1,\"tid\":%d,\"ts\":", kind, where);
+    base_text_print(&t->text, ",\"cat\":\"%s\",\"ph\":\"X\",\"pid\":1,\"tid\":%d,\"ts\":", kind,
+                    where);
     thousandths(&t->text, 1e6 * (from - t->began));
     base_text_print(&t->text, ",\"dur\":");
     thousandths(&t->text, 1e6 * (to - from));
@@ -52,7 +55,9 @@ static void event_end(tracing *t) {
 }
 
 static void named(tracing *t, const char *what, int tid, const char *name) {
-    base_text_print(&t->text, "%s\n{\"name\":\"%s\",\"ph\":\"M\",\"pid\":1,\"tid\":%d,\"args\":{\"name\":", t->comma ? "," : "", what, tid);
+    base_text_print(&t->text,
+                    "%s\n{\"name\":\"%s\",\"ph\":\"M\",\"pid\":1,\"tid\":%d,\"args\":{\"name\":",
+                    t->comma ? "," : "", what, tid);
     base_json_write_string(&t->text, name, strlen(name));
     base_text_add(&t->text, "}}", 2);
     t->comma = true;
@@ -71,14 +76,17 @@ static void head(tracing *t) {
     };
     const beryl_engine *e = t->p.e;
     const device_caps *caps = device_caps_of(e->device);
-    base_text_print(&t->text, "{\"displayTimeUnit\":\"ns\",\"otherData\":{\"version\":\"beryl " BERYL_VERSION "\",\"plan\":\"%s\",\"tokens\":%u,\"depth\":%u", plans[t->plan],
-                    t->p.n, t->p.depth);
+    base_text_print(&t->text,
+                    "{\"displayTimeUnit\":\"ns\",\"otherData\":{\"version\":\"beryl " BERYL_VERSION
+                    "\",\"plan\":\"%s\",\"tokens\":%u,\"depth\":%u",
+                    plans[t->plan], t->p.n, t->p.depth);
     pair(t, "model", e->found.name ? e->found.name : "");
     pair(t, "precision", e->options.precision == BERYL_PRECISION_EXACT ? "exact" : "fast");
     pair(t, "backend", caps->backend);
     pair(t, "device", caps->name);
     pair(t, "driver", caps->driver);
-    pair(t, "device_clock", caps->timestamps ? "timestamps of the device" : "none: the device has no timestamps");
+    pair(t, "device_clock",
+         caps->timestamps ? "timestamps of the device" : "none: the device has no timestamps");
     base_text_print(&t->text, "},\"traceEvents\":[");
     named(t, "process_name", 0, "beryl");
     named(t, "thread_name", TRACK_HOST, "host");
@@ -98,7 +106,9 @@ static void device_events(tracing *t, double waited) {
     for (uint32_t i = 0; graph_exec_step_at(t->p.exec, i, &step); i++) {
         const double seconds = 1e-6 * step.microseconds;
         event(t, step.label, "dispatch", TRACK_DEVICE, at, at + seconds);
-        base_text_print(&t->text, ",\"args\":{\"step\":%u,\"grid\":[%u,%u,%u],\"bytes\":%llu", i, step.groups[0], step.groups[1], step.groups[2], (unsigned long long)step.bytes);
+        base_text_print(&t->text, ",\"args\":{\"step\":%u,\"grid\":[%u,%u,%u],\"bytes\":%llu", i,
+                        step.groups[0], step.groups[1], step.groups[2],
+                        (unsigned long long)step.bytes);
         if (step.bytes && seconds > 0) {
             base_text_print(&t->text, ",\"GB/s\":");
             thousandths(&t->text, 1e-9 * (double)step.bytes / seconds);
@@ -124,10 +134,14 @@ static void run_events(tracing *t, double waited, double read) {
     device_events(t, waited);
 }
 
-/* ---- the task ---------------------------------------------------------------------------------------------------------- */
+/* ---- the task -------------------------------------------------------------------------------- */
 
 static beryl_status progress(beryl_task *task, const char *what, uint64_t done, uint64_t total) {
-    const beryl_status status = task_put(task, (beryl_event){.kind = BERYL_EVENT_PROGRESS, .what = what, .done = done, .total = total, .token = -1}, NULL, 0);
+    const beryl_status status = task_put(
+        task,
+        (beryl_event){
+            .kind = BERYL_EVENT_PROGRESS, .what = what, .done = done, .total = total, .token = -1},
+        NULL, 0);
     return status == BERYL_OK ? BERYL_EVENT : status;
 }
 
@@ -161,7 +175,9 @@ static beryl_status run_step(beryl_task *task, tracing *t) {
     if (t->stage == TRACE_WARM) {
         const bool processor = device_is_processor(device_caps_of(t->p.e->device));
         if (t->n_warm == 0) t->began = t->begun;
-        if (++t->n_warm < 2 || (!processor && waited - t->began < WARM_SECONDS && t->n_warm < WARM_MOST)) return progress(task, "warming up", t->n_warm, 0);
+        if (++t->n_warm < 2 ||
+            (!processor && waited - t->began < WARM_SECONDS && t->n_warm < WARM_MAX))
+            return progress(task, "warming up", t->n_warm, 0);
         t->stage = TRACE_RUN;
         t->began = base_time();
         head(t);
@@ -169,12 +185,14 @@ static beryl_status run_step(beryl_task *task, tracing *t) {
         run_events(t, waited, base_time());
         t->n_done++;
     }
-    return t->n_done == t->n_step ? finish(t, error) : progress(task, "tracing", t->n_done, t->n_step);
+    return t->n_done == t->n_step ? finish(t, error)
+                                  : progress(task, "tracing", t->n_done, t->n_step);
 }
 
 static beryl_status trace_step(beryl_task *task) {
     tracing *t = task->state;
-    if (task_is_cancelled(task)) return base_fail(&task->error, BERYL_CANCELLED, "the trace was cancelled");
+    if (task_is_cancelled(task))
+        return base_fail(&task->error, BERYL_CANCELLED, "the trace was cancelled");
     if (t->stage == TRACE_COMPILE) {
         const beryl_status status = probe_ready(&t->p, &task->error);
         if (status != BERYL_OK) return status;
@@ -193,19 +211,26 @@ static void trace_close(beryl_task *task) {
     tracing_drop(task->engine, task->state);
 }
 
-beryl_status beryl_engine_trace(beryl_engine *e, const beryl_trace_options *options, void (*write)(void *user, const char *text, size_t size), void *user,
-                                beryl_task **task, beryl_error *error) {
+beryl_status beryl_engine_trace(beryl_engine *e, const beryl_trace_options *options,
+                                void (*write)(void *user, const char *text, size_t size),
+                                void *user, beryl_task **task, beryl_error *error) {
     static const beryl_trace_options none = {.size = sizeof none};
     if (task) *task = NULL;
     if (!e || !task || !write || !e->loaded || e->options.vocabulary_only)
-        return base_fail(error, BERYL_MISUSE, "beryl_engine_trace needs an engine with a loaded model, a function to call and a place for the task");
+        return base_fail(error, BERYL_MISUSE,
+                         "beryl_engine_trace needs an engine with a loaded model, a function to "
+                         "call and a place for the task");
     if (!options) options = &none;
     if (options->size < offsetof(beryl_trace_options, steps) || options->size > 1 << 16)
-        return base_fail(error, BERYL_MISUSE, "beryl_trace_options.size is %zu: set it to sizeof(beryl_trace_options)", options->size);
+        return base_fail(error, BERYL_MISUSE,
+                         "beryl_trace_options.size is %zu: set it to sizeof(beryl_trace_options)",
+                         options->size);
     beryl_trace_options o = none;
     memcpy(&o, options, options->size < sizeof o ? options->size : sizeof o);
     if ((unsigned)o.plan > BERYL_PLAN_LOGITS) return base_fail(error, BERYL_MISUSE, "no such plan");
-    if (o.steps > STEPS_MOST) return base_fail(error, BERYL_BAD_INPUT, "%u steps: a trace has at most %d", o.steps, STEPS_MOST);
+    if (o.steps > STEPS_MAX)
+        return base_fail(error, BERYL_BAD_INPUT, "%u steps: a trace has at most %d", o.steps,
+                         STEPS_MAX);
     tracing *t = base_heap_take(&e->heap, sizeof *t);
     if (!t) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     t->plan = o.plan;
@@ -213,8 +238,10 @@ beryl_status beryl_engine_trace(beryl_engine *e, const beryl_trace_options *opti
     t->user = user;
     t->n_step = o.steps ? o.steps : STEPS_DEFAULT;
     base_text_init(&t->text, &e->heap);
-    const graph_exec_options with = {.exact = e->options.precision == BERYL_PRECISION_EXACT, .stamped = true};
-    const gemma4_text_options how = engine_plan_options(e, engine_plan_kind_of(e, o.plan, o.depth < ENGINE_NEAR));
+    const graph_exec_options with = {.exact = e->options.precision == BERYL_PRECISION_EXACT,
+                                     .stamped = true};
+    const gemma4_text_options how =
+        engine_plan_options(e, engine_plan_kind_of(e, o.plan, o.depth < ENGINE_NEAR));
     beryl_status status = probe_open(e, &how, o.depth, &with, &t->p, error);
     if (status == BERYL_OK) status = task_open(e, NULL, trace_step, task, error);
     if (status != BERYL_OK) {
@@ -223,7 +250,10 @@ beryl_status beryl_engine_trace(beryl_engine *e, const beryl_trace_options *opti
     }
     const device_caps *caps = device_caps_of(e->device);
     if (!caps->timestamps)
-        base_log(&e->log, BERYL_LOG_WARNING, "%s gives no timestamps: the trace has what the host did, and each run as a whole by the host's clock, no dispatches", caps->name);
+        base_log(&e->log, BERYL_LOG_WARNING,
+                 "%s gives no timestamps: the trace has what the host did, and each run as a whole "
+                 "by the host's clock, no dispatches",
+                 caps->name);
     (*task)->state = t;
     (*task)->close = trace_close;
     return BERYL_OK;

@@ -1,19 +1,21 @@
 /* trial.c - one operation of a plan against the reference functions.
  *
- * The one idea: a trial's graph is a copy of the plan's graph, tensor ids and all, in which only one node is left. What
- * that node reads becomes an input, what it makes an output, so a fused node and whatever its detail says stay as they
- * are, and the reference side runs the inner nodes instead. The device side reads the engine's own weights in their own
- * shapes, so its dispatches are the plan's, programs and all, and nothing is compiled or uploaded for it; the reference
- * side computes only the first rows of each product, from as much of the file. States are the trial's own. */
+ * The one idea: a trial's graph is a copy of the plan's graph, tensor ids and all, in which only
+ * one node is left. What that node reads becomes an input, what it makes an output, so a fused
+ * node and whatever its detail says stay as they are, and the reference side runs the inner
+ * nodes instead. The device side reads the engine's own weights in their own shapes, so its
+ * dispatches are the plan's, programs and all, and nothing is compiled or uploaded for it; the
+ * reference side computes only the first rows of each product, from as much of the file. States
+ * are the trial's own. */
 #include "engine/trial_inside.h"
 #include "base/error.h"
 #include "base/file.h"
-#include "graph/fused.h"
+#include "plan/node.h"
 
 #include <string.h>
 
-enum { EXPERT_MOST = 16, TABLE_MOST = 256, RING_MOST = 4096 };
-static const uint64_t CACHE_BYTES = 64 << 20;  /* of one cache: longer ones are cut */
+enum { EXPERT_MAX = 16, TABLE_MAX = 256, RING_MAX = 4096 };
+static const uint64_t CACHE_BYTES = 64 << 20; /* of one cache: longer ones are cut */
 
 static uint32_t least(uint32_t a, uint32_t b) {
     return a < b ? a : b;
@@ -23,13 +25,14 @@ static beryl_status no_memory(beryl_error *error) {
     return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
 }
 
-/* ---- what an operation is ------------------------------------------------------------------------------------ */
+/* ---- what an operation is -------------------------------------------------------------------- */
 
 static const graph_node *node_of(const trial_desc *d) {
     return &d->g->nodes.data[d->node];
 }
 
-/* Attention whose partial sums the next matvec joins gives no result of its own. NULL: not of this kind. */
+/* Attention whose partial sums the next matvec joins gives no result of its own. NULL: not of
+ * this kind. */
 static const fused_attention *unfinished(const graph_node *node) {
     if (node->op != OP_FUSED || node->attr.fused.kind != FUSED_ATTENTION) return NULL;
     const fused_attention *a = node->attr.fused.detail;
@@ -46,11 +49,14 @@ static const graph_node *finisher(const graph *g, const fused_attention *a) {
     return NULL;
 }
 
-/* A joined product whose gated results the next one takes as int8 blocks: that next one. NULL: not of this kind. */
+/* A joined product whose gated results the next one takes as int8 blocks: that next one. NULL:
+ * not of this kind. */
 static const graph_node *taker(const trial_desc *d, const graph_node *node) {
     if (node->op != OP_FUSED || node->attr.fused.kind != FUSED_MATVEC) return NULL;
     const fused_matvec *f = node->attr.fused.detail;
-    if (f->to != FUSED_GEGLU || !fused_forms_of(d->store)->hands(d->g, d->store, &(lower_settings){.exact = d->exact}, f)) return NULL;
+    if (f->to != FUSED_GEGLU || !fused_forms_of(d->store)->stores_int8(
+                                    d->g, d->store, &(lower_settings){.exact = d->exact}, f))
+        return NULL;
     for (size_t i = 0; i < d->g->nodes.count; i++) {
         const graph_node *user = &d->g->nodes.data[i];
         for (uint32_t k = 0; !user->dead && k < user->n_in; k++)
@@ -61,17 +67,20 @@ static const graph_node *taker(const trial_desc *d, const graph_node *node) {
 
 static bool is_taker(const trial_desc *d, const graph_node *node) {
     const graph_tensor *x = graph_tensor_at(d->g, node->in[0]);
-    const bool product = node->op == OP_MATMUL || (node->op == OP_FUSED && node->attr.fused.kind == FUSED_MATVEC);
+    const bool product =
+        node->op == OP_MATMUL || (node->op == OP_FUSED && node->attr.fused.kind == FUSED_MATVEC);
     return product && x->node != UINT32_MAX && taker(d, &d->g->nodes.data[x->node]) == node;
 }
 
 bool trial_wanted(const trial_desc *d) {
     const graph_node *node = node_of(d);
     if (node->dead || is_taker(d, node)) return false;
-    return node->op != OP_FUSED || node->attr.fused.kind != FUSED_MATVEC || ((const fused_matvec *)node->attr.fused.detail)->from != FUSED_X_MERGE;
+    return node->op != OP_FUSED || node->attr.fused.kind != FUSED_MATVEC ||
+           ((const fused_matvec *)node->attr.fused.detail)->from != FUSED_X_MERGE;
 }
 
-/* What the device runs and what the reference runs. Counts beyond the arrays are cut off: see too_much. */
+/* What the device runs and what the reference runs. Counts beyond the arrays are cut off: see
+ * too_much. */
 static uint32_t run_of(const trial_desc *d, const graph_node *run[RUN_MAX]) {
     const fused_attention *a = unfinished(run[0] = node_of(d));
     run[1] = a ? finisher(d->g, a) : taker(d, run[0]);
@@ -87,7 +96,8 @@ static uint32_t list_of(const trial_desc *d, const graph_node *list[LIST_MAX]) {
     uint32_t n_run = run_of(d, run), n = 0;
     for (uint32_t r = 0; r < n_run; r++)
         for (uint32_t i = 0; i < inner_count(run[r]) && n < LIST_MAX; i++)
-            list[n++] = run[r]->op == OP_FUSED ? &d->g->inner.data[run[r]->attr.fused.first + i] : run[r];
+            list[n++] =
+                run[r]->op == OP_FUSED ? &d->g->inner.data[run[r]->attr.fused.first + i] : run[r];
     return n;
 }
 
@@ -104,7 +114,8 @@ bool trial_program(const trial_desc *d, uint32_t i, device_program *out) {
 
 static bool is_weight_rows(const graph *g, const graph_node *node, uint32_t k) {
     const graph_tensor *t = graph_tensor_at(g, node->in[k]);
-    return k == 1 && (node->op == OP_MATMUL || node->op == OP_MATMUL_ID) && t->role == ROLE_STORED && !t->base;
+    return k == 1 && (node->op == OP_MATMUL || node->op == OP_MATMUL_ID) &&
+           t->role == ROLE_STORED && !t->base;
 }
 
 static uint64_t mix(uint64_t hash, uint64_t value) {
@@ -129,17 +140,21 @@ uint64_t trial_key(const trial_desc *d) {
     for (uint32_t i = 0; i < n; i++) {
         hash = base_hash(&list[i]->attr, 2 * sizeof(uint32_t), mix(hash, list[i]->op));
         for (uint32_t k = 0; k < list[i]->n_in; k++) hash = tensor_key(d->g, list[i]->in[k], hash);
-        for (uint32_t k = 0; k < list[i]->n_out; k++) hash = tensor_key(d->g, list[i]->out[k], hash);
+        for (uint32_t k = 0; k < list[i]->n_out; k++)
+            hash = tensor_key(d->g, list[i]->out[k], hash);
     }
     return hash;
 }
 
 static void name_shapes(const graph *g, const graph_node *m, base_text *out) {
-    const graph_tensor *a = graph_tensor_at(g, m->in[0]), *b = graph_tensor_at(g, m->in[m->n_in > 1 ? 1 : 0]);
+    const graph_tensor *a = graph_tensor_at(g, m->in[0]),
+                       *b = graph_tensor_at(g, m->in[m->n_in > 1 ? 1 : 0]);
     if (m->op == OP_MATMUL || m->op == OP_MATMUL_ID) {
-        base_text_print(out, " %s k=%u m=%u", base_type_name(b->type), b->dim[b->rank - 1].size, b->dim[b->rank - 2].size);
+        base_text_print(out, " %s k=%u m=%u", base_type_name(b->type), b->dim[b->rank - 1].size,
+                        b->dim[b->rank - 2].size);
     } else if (m->op == OP_ATTENTION) {
-        base_text_print(out, " %s d=%u heads=%u/%u", base_type_name(b->type), a->dim[2].size, a->dim[1].size, b->dim[2].size);
+        base_text_print(out, " %s d=%u heads=%u/%u", base_type_name(b->type), a->dim[2].size,
+                        a->dim[1].size, b->dim[2].size);
         if (m->attr.attention.window) base_text_print(out, " window=%u", m->attr.attention.window);
     }
 }
@@ -149,18 +164,23 @@ void trial_name(const trial_desc *d, base_text *out) {
     const graph *g = d->g;
     const uint32_t n = list_of(d, list);
     if (node->op == OP_FUSED) base_text_add(out, "fused ", 6);
-    for (uint32_t i = 0; i < n; i++) base_text_print(out, "%s%s", i ? "+" : "", graph_op_name(list[i]->op));
+    for (uint32_t i = 0; i < n; i++)
+        base_text_print(out, "%s%s", i ? "+" : "", graph_op_name(list[i]->op));
     for (uint32_t i = 0; i < n; i++) name_shapes(g, list[i], out);
-    const graph_tensor *a = graph_tensor_at(g, node->in[0]), *x = graph_tensor_at(g, node->in[node->op == OP_SET_ROWS || node->op == OP_KV_WRITE]);
+    const graph_tensor *a = graph_tensor_at(g, node->in[0]),
+                       *x = graph_tensor_at(
+                           g, node->in[node->op == OP_SET_ROWS || node->op == OP_KV_WRITE]);
     if (n == 1 && node->op != OP_MATMUL && node->op != OP_MATMUL_ID && node->op != OP_ATTENTION) {
         base_text_print(out, " %s", base_type_name(a->type));
-        for (uint32_t i = 1; i < x->rank; i++) base_text_print(out, "%s%u", i > 1 ? "x" : " d=", x->dim[i].size);
+        for (uint32_t i = 1; i < x->rank; i++)
+            base_text_print(out, "%s%u", i > 1 ? "x" : " d=", x->dim[i].size);
     }
-    const graph_tensor *rows = node->op == OP_SET_ROWS || node->op == OP_KV_WRITE ? x : graph_tensor_at(g, node->out[0]);
+    const graph_tensor *rows =
+        node->op == OP_SET_ROWS || node->op == OP_KV_WRITE ? x : graph_tensor_at(g, node->out[0]);
     base_text_print(out, " rows=%u", rows->rank ? rows->dim[0].size : 1);
 }
 
-/* ---- what the node uses ------------------------------------------------------------------------------------------ */
+/* ---- what the node uses ---------------------------------------------------------------------- */
 
 trial_used *trial_used_find(trial *t, graph_value v) {
     const graph_value base = graph_base_of(t->desc.g, v);
@@ -177,36 +197,19 @@ static bool is_made(const trial *t, graph_value base, uint32_t before) {
 }
 
 static number_kind kind_of(const graph_node *node, uint32_t k) {
-    switch (node->op) {
-    case OP_GATHER_ROWS: return k == 1 ? NUMBER_INDEX : NUMBER_PLAIN;
-    case OP_SET_ROWS:
-    case OP_MATMUL_ID: return k == 2 ? NUMBER_INDEX : NUMBER_PLAIN;
-    case OP_KV_WRITE: return k == 2 ? NUMBER_SLOT : k == 3 ? NUMBER_POS : NUMBER_PLAIN;
-    case OP_ATTENTION: return k == 3 ? NUMBER_SLOT : k == 4 ? NUMBER_POS : NUMBER_PLAIN;
-    case OP_SAMPLE: return k == 1 ? NUMBER_SETTINGS : NUMBER_LOGIT;
-    case OP_ARGMAX:
-    case OP_TOPK:
-    case OP_SOFTMAX: return NUMBER_LOGIT;
-    case OP_ADD:
-    case OP_MUL:
-    case OP_SCALE:
-    case OP_GELU_TANH:
-    case OP_GEGLU:
-    case OP_SOFTCAP: return NUMBER_WIDE;
-    case OP_COPY:
-    case OP_RMS_NORM:
-    case OP_LAYER_NORM:
-    case OP_WEIGHTED_SUM:
-    case OP_MATMUL:
-    case OP_ROPE:
-    case OP_FUSED:
-    case OP_COUNT: break;
+    switch (base_ops[node->op].inputs[k]) {
+    case 'l': return NUMBER_LOGIT;
+    case 'i': return NUMBER_INDEX;
+    case 's': return NUMBER_SLOT;
+    case 'p': return NUMBER_POS;
+    case 'c': return NUMBER_SETTINGS;
+    default: return graph_op_is_pointwise(node->op) ? NUMBER_WIDE : NUMBER_PLAIN;
     }
-    return NUMBER_PLAIN;
 }
 
 static beryl_status too_much(beryl_error *error) {
-    return base_fail(error, BERYL_UNSUPPORTED, "a fused operation with more tensors than the self-test can hold");
+    return base_fail(error, BERYL_UNSUPPORTED,
+                     "a fused operation with more tensors than the self-test can hold");
 }
 
 static beryl_status use_stored(trial *t, graph_value v, beryl_error *error) {
@@ -215,12 +218,17 @@ static beryl_status use_stored(trial *t, graph_value v, beryl_error *error) {
     const graph_value base = graph_base_of(t->desc.g, v);
     const store_tensor *s = &t->desc.store->tensors.data[graph_tensor_at(t->desc.g, base)->stored];
     trial_used *u = &t->used[t->n_used++];
-    *u = (trial_used){.base = base, .from = graph_tensor_at(t->desc.g, base)->stored, .rank = s->rank, .type = s->type, .is_state = s->is_state};
+    *u = (trial_used){.base = base,
+                      .from = graph_tensor_at(t->desc.g, base)->stored,
+                      .rank = s->rank,
+                      .type = s->type,
+                      .is_state = s->is_state};
     memcpy(u->dim, s->dim, sizeof u->dim);
     return BERYL_OK;
 }
 
-static beryl_status use_input(trial *t, graph_value base, number_kind kind, uint32_t limit, beryl_error *error) {
+static beryl_status use_input(trial *t, graph_value base, number_kind kind, uint32_t limit,
+                              beryl_error *error) {
     for (uint32_t i = 0; i < t->n_input; i++) {
         if (t->inputs[i].v != base) continue;
         if (t->inputs[i].kind < kind) t->inputs[i].kind = kind, t->inputs[i].limit = limit;
@@ -240,7 +248,8 @@ static beryl_status collect(trial *t, beryl_error *error) {
         for (uint32_t k = 0; k < t->run[r]->n_out; k++) {
             const graph_value v = t->run[r]->out[k];
             const bool inside = (a && v == a->out) || (f && v == f->out[0]);
-            if (graph_tensor_at(g, v)->base || graph_tensor_at(g, v)->role == ROLE_STORED || inside) continue;
+            if (graph_tensor_at(g, v)->base || graph_tensor_at(g, v)->role == ROLE_STORED || inside)
+                continue;
             if (t->n_output == GRAPH_OUT_MAX) return too_much(error);
             t->outputs[t->n_output++] = v;
         }
@@ -253,21 +262,29 @@ static beryl_status collect(trial *t, beryl_error *error) {
             if (graph_tensor_at(g, base)->role == ROLE_STORED) {
                 status = use_stored(t, base, error);
             } else if (!is_made(t, base, i)) {
-                const graph_tensor *table = graph_tensor_at(g, node->in[node->op == OP_MATMUL_ID ? 1 : 0]);
+                const graph_tensor *table =
+                    graph_tensor_at(g, node->in[node->op == OP_MATMUL_ID ? 1 : 0]);
                 number_kind kind = kind_of(node, k);
-                if (kind == NUMBER_WIDE && t->n_list > 1) kind = NUMBER_PLAIN; /* what is rounded to int8 later has no outliers */
-                status = use_input(t, base, kind, kind == NUMBER_LOGIT ? UINT32_MAX : table->rank ? table->dim[0].size : 1, error);
+                /* what is rounded to int8 later has no outliers */
+                if (kind == NUMBER_WIDE && t->n_list > 1) kind = NUMBER_PLAIN;
+                status = use_input(t, base, kind,
+                                   kind == NUMBER_LOGIT ? UINT32_MAX
+                                   : table->rank        ? table->dim[0].size
+                                                        : 1,
+                                   error);
             }
         }
         if (status != BERYL_OK) break;
-        if (node->op == OP_KV_WRITE || node->op == OP_SET_ROWS) trial_used_find(t, node->in[0])->written = true;
+        if (node->op == OP_KV_WRITE || node->op == OP_SET_ROWS)
+            trial_used_find(t, node->in[0])->written = true;
         if (node->op == OP_KV_WRITE) trial_used_find(t, node->in[0])->is_cache = true;
-        for (uint32_t k = 1; node->op == OP_ATTENTION && k < 3; k++) trial_used_find(t, node->in[k])->is_cache = true;
+        for (uint32_t k = 1; node->op == OP_ATTENTION && k < 3; k++)
+            trial_used_find(t, node->in[k])->is_cache = true;
     }
     return status;
 }
 
-/* ---- sizes ------------------------------------------------------------------------------------------------------------ */
+/* ---- sizes ----------------------------------------------------------------------------------- */
 
 static uint64_t cache_row_bytes(const trial_used *u) {
     return base_type_row_bytes(u->type, u->dim[3]) * u->dim[2];
@@ -279,17 +296,23 @@ static void choose_sizes(trial *t) {
     uint32_t window = 0;
     bool attends = false;
     const double fits_work = t->limits.work / (trial_work(&t->desc, &t->limits) + 1);
-    t->n = t->limits.rows > 2 && fits_work < t->limits.rows ? (fits_work > 2 ? (uint32_t)fits_work : 2) : t->limits.rows;
+    t->n = t->limits.rows > 2 && fits_work < t->limits.rows
+               ? (fits_work > 2 ? (uint32_t)fits_work : 2)
+               : t->limits.rows;
     for (uint32_t i = 0; i < t->n_list; i++) {
         const graph_node *node = t->list[i];
-        if (node->op == OP_SAMPLE || node->op == OP_ARGMAX || node->op == OP_TOPK) t->n = least(t->n, 4);
+        if (node->op == OP_SAMPLE || node->op == OP_ARGMAX || node->op == OP_TOPK)
+            t->n = least(t->n, 4);
         if (node->op == OP_ATTENTION) attends = true, window = node->attr.attention.window;
     }
     for (uint32_t i = 0; i < t->n_input; i++)
-        if (t->inputs[i].kind == NUMBER_POS) t->n = least(t->n, graph_tensor_at(g, t->inputs[i].v)->dim[0].size);
+        if (t->inputs[i].kind == NUMBER_POS)
+            t->n = least(t->n, graph_tensor_at(g, t->inputs[i].v)->dim[0].size);
     for (uint32_t i = 0; i < t->n_used; i++)
-        if (t->used[i].is_cache) t->n = least(t->n, t->desc.decode ? t->used[i].dim[0] : t->used[i].dim[1]);
+        if (t->used[i].is_cache)
+            t->n = least(t->n, t->desc.decode ? t->used[i].dim[0] : t->used[i].dim[1]);
     for (uint32_t i = 1; i <= g->n_extent; i++) t->extents[i] = least(g->extents[i].bound, t->n);
+    graph_extent_values(g, t->extents, t->extents, NULL); /* the given ones are within bounds */
     uint32_t n_row = 0;
     for (uint32_t i = 0; i < t->n_used; i++) {
         trial_used *u = &t->used[i];
@@ -305,7 +328,7 @@ static void choose_sizes(trial *t) {
     if (n_row && !attends) t->first = n_row - 1; /* the second row begins the ring anew */
     if (!attends) return;
     t->first = least(window ? window + 40 : t->limits.reach, t->limits.reach);
-    if (window && window + t->n < n_row && n_row <= RING_MOST && t->limits.reach >= window) {
+    if (window && window + t->n < n_row && n_row <= RING_MAX && t->limits.reach >= window) {
         t->first = n_row + 3; /* the run lies behind the ring's seam */
     } else if (t->first + t->n > n_row) {
         t->first = n_row - t->n;
@@ -314,38 +337,59 @@ static void choose_sizes(trial *t) {
     t->fill_total = (t->first + t->n - t->fill_from) * (t->desc.decode ? t->n : 1);
 }
 
-/* May the reference compute fewer rows of the i-th inner node? Not where a slice of another tensor goes with each row, where
- * rows are in halves, or where the next product wants them all. */
-static bool may_cut(const graph_node *const *run, uint32_t n_run, uint32_t i) {
+/* May the reference compute fewer rows of the i-th inner node? Not where another tensor goes with
+ * each row, where rows are in halves, or where the next product wants them all. */
+static bool may_cut(const graph *g, const graph_node *const *run, uint32_t n_run, uint32_t i) {
     const uint32_t at = n_run > 1 && i >= inner_count(run[0]);
     if (run[at]->op != OP_FUSED) return true;
     const uint32_t kind = run[at]->attr.fused.kind;
     if (kind == FUSED_EXPERTS) return false;
-    return kind != FUSED_MATVEC || (((const fused_matvec *)run[at]->attr.fused.detail)->to != FUSED_GELU_MUL && (at || n_run == 1));
+    if (kind != FUSED_MATVEC) return true;
+    if (!at && n_run > 1) return false;
+    bool product = false;
+    for (uint32_t k = 0; k < run[at]->attr.fused.count; k++) {
+        const graph_node *node = &g->inner.data[run[at]->attr.fused.first + k];
+        for (uint32_t in = 0; product && node->op != OP_MATMUL && in < node->n_in; in++) {
+            bool made = false;
+            for (uint32_t m = 0; m < k; m++)
+                made |= g->inner.data[run[at]->attr.fused.first + m].out[0] == node->in[in];
+            if (!made) return false;
+        }
+        product |= node->op == OP_MATMUL;
+    }
+    return true;
 }
 
 static bool has_view(const trial *t, graph_value base) {
     for (uint32_t i = 0; i < t->n_list; i++)
         for (uint32_t k = 0; k < t->list[i]->n_in; k++)
-            if (t->list[i]->in[k] != base && t->list[i]->in[k] && graph_base_of(t->desc.g, t->list[i]->in[k]) == base) return true;
+            if (t->list[i]->in[k] != base && t->list[i]->in[k] &&
+                graph_base_of(t->desc.g, t->list[i]->in[k]) == base)
+                return true;
     return false;
 }
 
-/* Fewer rows of weights on the reference side, fewer experts and rows of tables to choose from on both. */
+/* Fewer rows of weights on the reference side, fewer experts and rows of tables to choose from
+ * on both. */
 static void cut_weights(trial *t) {
     for (uint32_t i = 0; i < t->n_list; i++) {
         const graph_node *node = t->list[i];
-        const bool rows = may_cut(t->run, t->n_run, i);
+        const bool rows = may_cut(t->desc.g, t->run, t->n_run, i);
         const bool chosen = node->op == OP_MATMUL_ID || node->op == OP_GATHER_ROWS;
         const uint32_t at = node->op == OP_GATHER_ROWS ? 0 : 1;
-        trial_used *u = is_weight_rows(t->desc.g, node, 1) || node->op == OP_GATHER_ROWS ? trial_used_find(t, node->in[at]) : NULL;
+        trial_used *u = is_weight_rows(t->desc.g, node, 1) || node->op == OP_GATHER_ROWS
+                            ? trial_used_find(t, node->in[at])
+                            : NULL;
         if (!u || u->is_state || u->rank < 2 || has_view(t, u->base)) continue;
-        if (node->op != OP_GATHER_ROWS && rows) u->dim[u->rank - 2] = least(u->dim[u->rank - 2], t->limits.out);
+        if (node->op != OP_GATHER_ROWS && rows)
+            u->dim[u->rank - 2] = least(u->dim[u->rank - 2], t->limits.out);
         trial_input *index = NULL;
         for (uint32_t k = 0; chosen && k < t->n_input; k++)
-            if (t->inputs[k].kind == NUMBER_INDEX || (node->op == OP_MATMUL_ID && t->inputs[k].kind == NUMBER_LOGIT)) index = &t->inputs[k];
+            if (t->inputs[k].kind == NUMBER_INDEX ||
+                (node->op == OP_MATMUL_ID && t->inputs[k].kind == NUMBER_LOGIT))
+                index = &t->inputs[k];
         if (!index) continue; /* made by the trial itself: any of them */
-        u->dim[0] = least(u->dim[0], node->op == OP_MATMUL_ID ? EXPERT_MOST : TABLE_MOST);
+        u->dim[0] = least(u->dim[0], node->op == OP_MATMUL_ID ? EXPERT_MAX : TABLE_MAX);
         index->limit = least(index->limit, u->dim[0]);
     }
 }
@@ -357,13 +401,19 @@ double trial_work(const trial_desc *d, const trial_limits *limits) {
     for (uint32_t i = 0; i < n; i++) {
         if (list[i]->op != OP_MATMUL && list[i]->op != OP_MATMUL_ID) continue;
         const graph_tensor *w = graph_tensor_at(d->g, list[i]->in[1]);
-        const uint32_t m = w->dim[w->rank - 2].size, chosen = list[i]->op == OP_MATMUL_ID ? graph_tensor_at(d->g, list[i]->in[2])->dim[1].size : 1;
-        work += (double)(may_cut(run, n_run, i) && is_weight_rows(d->g, list[i], 1) ? least(m, limits->out) : m) * w->dim[w->rank - 1].size * chosen;
+        const uint32_t m = w->dim[w->rank - 2].size,
+                       chosen = list[i]->op == OP_MATMUL_ID
+                                    ? graph_tensor_at(d->g, list[i]->in[2])->dim[1].size
+                                    : 1;
+        work += (double)(may_cut(d->g, run, n_run, i) && is_weight_rows(d->g, list[i], 1)
+                             ? least(m, limits->out)
+                             : m) *
+                w->dim[w->rank - 1].size * chosen;
     }
     return work;
 }
 
-/* ---- one side ---------------------------------------------------------------------------------------------------------------- */
+/* ---- one side -------------------------------------------------------------------------------- */
 
 static void set_strides(graph_tensor *t) {
     uint64_t stride = 1;
@@ -403,10 +453,13 @@ static void move_stored(const trial *t, graph *g, bool reference) {
 
 static bool copy_tables(const graph *from, graph *g) {
     g->tensors.count = 0;
-    if (!base_vec_reserve(g->heap, &g->tensors, from->tensors.count) || !base_vec_reserve(g->heap, &g->inner, from->inner.count)) return false;
+    if (!base_vec_reserve(g->heap, &g->tensors, from->tensors.count) ||
+        !base_vec_reserve(g->heap, &g->inner, from->inner.count))
+        return false;
     memcpy(g->tensors.data, from->tensors.data, from->tensors.count * sizeof *g->tensors.data);
     g->tensors.count = from->tensors.count;
-    if (from->inner.count) memcpy(g->inner.data, from->inner.data, from->inner.count * sizeof *g->inner.data);
+    if (from->inner.count)
+        memcpy(g->inner.data, from->inner.data, from->inner.count * sizeof *g->inner.data);
     g->inner.count = from->inner.count;
     memcpy(g->extents, from->extents, sizeof g->extents);
     g->n_extent = from->n_extent;
@@ -421,7 +474,7 @@ static void cut_results(const trial *t, graph *g) {
         if (is_weight_rows(t->desc.g, node, 1)) {
             const graph_tensor *w = graph_tensor_at(g, node->in[1]);
             out->dim[out->rank - 1].size = w->dim[w->rank - 2].size;
-        } else if (t->n_list > 1 && (node->op == OP_GEGLU || node->op == OP_SOFTCAP)) {
+        } else if (t->n_list > 1 && graph_op_is_pointwise(node->op)) {
             memcpy(out->dim, graph_tensor_at(g, node->in[0])->dim, sizeof out->dim);
         } else {
             continue;
@@ -454,7 +507,8 @@ static beryl_status make_fill(trial *t, beryl_error *error) {
     trial_side *s = &t->sides[1];
     graph_value caches[2] = {0, 0};
     for (uint32_t i = 0; i < t->n_list; i++)
-        if (t->list[i]->op == OP_ATTENTION) caches[0] = t->list[i]->in[1], caches[1] = t->list[i]->in[2];
+        if (t->list[i]->op == OP_ATTENTION)
+            caches[0] = t->list[i]->in[1], caches[1] = t->list[i]->in[2];
     graph *g = t->fill = graph_open(t->heap);
     if (!g) return no_memory(error);
     const graph_dim n = {FILL_ROWS, graph_extent_add(g, "n", FILL_ROWS)};
@@ -463,24 +517,32 @@ static beryl_status make_fill(trial *t, beryl_error *error) {
     for (int i = 0; i < 2; i++) {
         const trial_used *u = trial_used_find(t, caches[i]);
         if (i && graph_base_of(t->desc.g, caches[0]) == graph_base_of(t->desc.g, caches[1])) break;
-        t->fill_x[i] = graph_input(g, "x", TYPE_F32, 3, (graph_dim[]){n, {u->dim[2], 0}, {u->dim[3], 0}});
-        graph_kv_write(g, graph_stored(g, &s->store, u->at), t->fill_x[i], t->fill_slot, t->fill_pos);
+        t->fill_x[i] =
+            graph_input(g, "x", TYPE_F32, 3, (graph_dim[]){n, {u->dim[2], 0}, {u->dim[3], 0}});
+        graph_kv_write(g, graph_stored(g, &s->store, u->at), t->fill_x[i], t->fill_slot,
+                       t->fill_pos);
     }
     return graph_exec_open(g, &s->store, NULL, &t->fill_exec, error);
 }
 
-/* The plan's weights, buffers and programs in the store of the device side, after its own states. */
+/* The plan's weights, buffers and programs in the store of the device side, after its own
+ * states. */
 static beryl_status borrow(trial *t, graph_store *s, beryl_error *error) {
     const graph_store *from = t->desc.store;
     const uint32_t own = (uint32_t)s->buffers.count;
     t->n_own = own;
     t->n_program = from->programs.count;
-    if (!base_vec_reserve(t->heap, &s->programs, from->programs.count) || !base_vec_reserve(t->heap, &s->buffers, from->buffers.count) ||
+    if (!base_vec_reserve(t->heap, &s->programs, from->programs.count) ||
+        !base_vec_reserve(t->heap, &s->buffers, from->buffers.count) ||
         !base_vec_reserve(t->heap, &s->tensors, t->n_used))
         return no_memory(error);
-    if (from->programs.count) memcpy(s->programs.data, from->programs.data, from->programs.count * sizeof *from->programs.data);
+    if (from->programs.count)
+        memcpy(s->programs.data, from->programs.data,
+               from->programs.count * sizeof *from->programs.data);
     s->programs.count = from->programs.count;
-    if (from->buffers.count) memcpy(s->buffers.data + own, from->buffers.data, from->buffers.count * sizeof *from->buffers.data);
+    if (from->buffers.count)
+        memcpy(s->buffers.data + own, from->buffers.data,
+               from->buffers.count * sizeof *from->buffers.data);
     s->buffers.count += from->buffers.count;
     for (uint32_t i = 0; i < t->n_used; i++) {
         trial_used *u = &t->used[i];
@@ -496,7 +558,9 @@ static beryl_status borrow(trial *t, graph_store *s, beryl_error *error) {
 /* Both sides number their tensors alike: states, then weights, in the order of `used`. */
 static beryl_status make_store(trial *t, bool reference, beryl_error *error) {
     graph_store *s = &t->sides[reference].store;
-    beryl_status status = store_init(s, t->heap, reference ? NULL : t->e->device, &t->source, 1, error);
+    beryl_status status =
+        store_init(s, t->heap, reference ? NULL : t->e->device, &t->source, 1, error);
+    s->kernels = t->desc.store->kernels; /* what is tried is what the plan has */
     uint64_t offset = 0;
     if (!reference) s->tuned = t->desc.store->tuned, s->n_tuned = t->desc.store->n_tuned;
     for (uint32_t i = 0; status == BERYL_OK && i < t->n_used; i++) {
@@ -519,10 +583,12 @@ static beryl_status make_store(trial *t, bool reference, beryl_error *error) {
 
 static beryl_status make_side(trial *t, bool reference, beryl_error *error) {
     trial_side *s = &t->sides[reference];
-    const graph_exec_options options = {.exact = t->e->options.precision == BERYL_PRECISION_EXACT, .unfused = true};
+    const graph_exec_options options = {.exact = t->e->options.precision == BERYL_PRECISION_EXACT,
+                                        .unfused = true};
     beryl_status status = make_store(t, reference, error);
     if (status == BERYL_OK) status = make_graph(t, s, reference, error);
-    return status == BERYL_OK ? graph_exec_open(s->g, &s->store, &options, &s->exec, error) : status;
+    return status == BERYL_OK ? graph_exec_open(s->g, &s->store, &options, &s->exec, error)
+                              : status;
 }
 
 static void drop_side(trial *t, trial_side *s) {
@@ -530,7 +596,8 @@ static void drop_side(trial *t, trial_side *s) {
     graph_exec_close(s->exec);
     graph_close(s->g);
     if (s->store.device) { /* what was borrowed stays */
-        for (size_t i = t->n_program; i < s->store.programs.count; i++) device_program_drop(s->store.device, s->store.programs.data[i].id);
+        for (size_t i = t->n_program; i < s->store.programs.count; i++)
+            device_program_drop(s->store.device, s->store.programs.data[i].id);
         s->store.programs.count = 0;
         if (s->store.buffers.count > t->n_own) s->store.buffers.count = t->n_own;
     }
@@ -542,7 +609,11 @@ static void drop_side(trial *t, trial_side *s) {
 static beryl_status make_blob(trial *t, beryl_error *error) {
     uint64_t size = 64;
     for (uint32_t i = 0; i < t->n_used; i++)
-        if (!t->used[i].is_state) size += (trial_blob_rows(&t->used[i]) * base_type_row_bytes(t->used[i].type, trial_row_size(&t->used[i])) + 63) / 64 * 64;
+        if (!t->used[i].is_state)
+            size += (trial_blob_rows(&t->used[i]) *
+                         base_type_row_bytes(t->used[i].type, trial_row_size(&t->used[i])) +
+                     63) /
+                    64 * 64;
     t->blob = size < SIZE_MAX / 2 ? base_heap_take(t->heap, (size_t)size) : NULL;
     if (!t->blob) return no_memory(error);
     t->blob_size = (size_t)size;
@@ -550,11 +621,13 @@ static beryl_status make_blob(trial *t, beryl_error *error) {
     return BERYL_OK;
 }
 
-beryl_status trial_open(beryl_engine *e, const trial_desc *desc, const trial_limits *limits, trial **out, beryl_error *error) {
+beryl_status trial_open(beryl_engine *e, const trial_desc *desc, const trial_limits *limits,
+                        trial **out, beryl_error *error) {
     *out = NULL;
     trial *t = base_heap_take(&e->heap, sizeof *t);
     if (!t) return no_memory(error);
-    *t = (trial){.e = e, .heap = &e->heap, .desc = *desc, .limits = *limits, .random = {trial_key(desc)}};
+    *t = (trial){
+        .e = e, .heap = &e->heap, .desc = *desc, .limits = *limits, .random = {trial_key(desc)}};
     t->n_run = run_of(desc, t->run);
     t->n_list = list_of(desc, t->list);
     beryl_status status = collect(t, error);

@@ -5,24 +5,27 @@
 #include "engine/engine.h"
 
 typedef struct trial_limits {
-    uint32_t rows;      /* most tokens of the run */
-    uint32_t out;       /* most rows of a weight that the reference computes, where it can do with fewer */
-    uint32_t reach;     /* positions behind the run that attention may look at, at most */
-    double work;        /* products that the reference may take; at least for two tokens */
+    uint32_t rows; /* most tokens of the run */
+    /* most rows of a weight that the reference computes, where it can do with fewer */
+    uint32_t out;
+    uint32_t reach; /* positions behind the run that attention may look at, at most */
+    double work;    /* products that the reference may take; at least for two tokens */
 } trial_limits;
 
 typedef struct trial_desc {
-    const graph *g;     /* borrowed, and its plan */
+    const graph *g; /* borrowed, and its plan */
     const graph_exec *exec;
     const graph_store *store; /* of the plan */
     bool exact;
-    uint32_t node;      /* of g->nodes, not dead */
-    bool decode;        /* rows belong to different slots */
+    uint32_t node; /* of g->nodes, not dead */
+    bool decode;   /* rows belong to different slots */
 } trial_desc;
 
 typedef struct trial_result {
     bool ok;
-    double error;       /* the largest relative error (root mean square) of an output; of indices: the part that is wrong */
+    /* the largest relative error (root mean square) of an output; of indices: the part that is
+     * wrong */
+    double error;
 } trial_result;
 
 typedef struct trial trial;
@@ -38,14 +41,17 @@ uint64_t trial_key(const trial_desc *desc);
 /* "matmul Q4_K k=1536 rows=1" */
 void trial_name(const trial_desc *desc, base_text *out);
 /* Builds both sides. The engine must have a device, all weights on it, and outlive the trial. */
-beryl_status trial_open(beryl_engine *engine, const trial_desc *desc, const trial_limits *limits, trial **out, beryl_error *error);
-beryl_status trial_step(trial *t, trial_result *result, beryl_error *error); /* OK: *result is filled. PENDING: step again */
-void trial_close(trial *t);                                                  /* NULL is fine */
+beryl_status trial_open(beryl_engine *engine, const trial_desc *desc, const trial_limits *limits,
+                        trial **out, beryl_error *error);
+/* OK: *result is filled. PENDING: step again */
+beryl_status trial_step(trial *t, trial_result *result, beryl_error *error);
+void trial_close(trial *t); /* NULL is fine */
 
-/* ---- generated numbers (trial_numbers.c) ---- */
+/* ---- generated numbers (trial_numbers.c) ----------------------------------------------------- */
 
 void trial_fill_floats(base_random *random, float *to, uint64_t n, float amplitude);
-/* Allowed relative error of an operation; `cache`: type of the cache that it writes or reads, else F32. */
+/* Allowed relative error of an operation; `cache`: type of the cache that it writes or reads,
+ * else F32. */
 double trial_tolerance(base_op op, bool exact, base_type cache);
 
 #endif

@@ -1,4 +1,5 @@
-/* trial_inside.h - the inside of a trial, shared by trial.c (building) and trial_run.c (running, comparing). */
+/* trial_inside.h - the inside of a trial, shared by trial.c (building) and trial_run.c (running,
+ * comparing). */
 #ifndef ENGINE_TRIAL_INSIDE_H
 #define ENGINE_TRIAL_INSIDE_H
 
@@ -8,17 +9,35 @@ enum { RUN_MAX = 2, LIST_MAX = 40, USED_MAX = 32, VALUE_MAX = 64, FILL_ROWS = 64
 
 typedef struct trial_used { /* a stored tensor of the node */
     graph_value base;
-    uint32_t from, at;      /* index in the engine's store, and in both of the trial's */
-    uint32_t rank, dim[4];  /* of a weight: what the reference side has of it */
+    uint32_t from, at;     /* index in the engine's store, and in both of the trial's */
+    uint32_t rank, dim[4]; /* of a weight: what the reference side has of it */
     base_type type;
     bool is_state, is_cache, written;
 } trial_used;
 
-typedef enum number_kind { NUMBER_PLAIN, NUMBER_WIDE, NUMBER_LOGIT, NUMBER_INDEX, NUMBER_SLOT, NUMBER_POS, NUMBER_SETTINGS } number_kind;
-typedef struct trial_input { graph_value v; number_kind kind; uint32_t limit; } trial_input; /* limit: of an index, of the largest logits' */
+typedef enum number_kind {
+    NUMBER_PLAIN,
+    NUMBER_WIDE,
+    NUMBER_LOGIT,
+    NUMBER_INDEX,
+    NUMBER_SLOT,
+    NUMBER_POS,
+    NUMBER_SETTINGS
+} number_kind;
+/* limit: of an index, of the largest logits' */
+typedef struct trial_input {
+    graph_value v;
+    number_kind kind;
+    uint32_t limit;
+} trial_input;
 
-/* Bytes of a state to compare: at `offset` on the device, [first, first + n) of the tensor's rows on the reference. */
-typedef struct trial_piece { uint32_t used; bool scales; uint64_t offset, size, first, n; } trial_piece;
+/* Bytes of a state to compare: at `offset` on the device, [first, first + n) of the tensor's
+ * rows on the reference. */
+typedef struct trial_piece {
+    uint32_t used;
+    bool scales;
+    uint64_t offset, size, first, n;
+} trial_piece;
 
 typedef struct trial_side {
     graph *g;
@@ -27,33 +46,44 @@ typedef struct trial_side {
     device_ticket ticket;
 } trial_side;
 
-typedef enum trial_stage { TRIAL_READ, TRIAL_COMPILE, TRIAL_FILL, TRIAL_REFERENCE, TRIAL_SUBMIT, TRIAL_WAIT, TRIAL_STATES, TRIAL_DONE } trial_stage;
+typedef enum trial_stage {
+    TRIAL_READ,
+    TRIAL_COMPILE,
+    TRIAL_FILL,
+    TRIAL_REFERENCE,
+    TRIAL_SUBMIT,
+    TRIAL_WAIT,
+    TRIAL_STATES,
+    TRIAL_DONE
+} trial_stage;
 
 struct trial {
     beryl_engine *e;
     base_heap *heap;
     trial_desc desc;
     trial_limits limits;
-    const graph_node *run[RUN_MAX];   /* what the device runs: the node, and the one that finishes it */
+    /* what the device runs: the node, and the one that finishes it */
+    const graph_node *run[RUN_MAX];
     const graph_node *list[LIST_MAX]; /* what the reference runs */
     uint32_t n_run, n_list;
     graph_value outputs[GRAPH_OUT_MAX];
     uint32_t n_output;
-    trial_side sides[2];          /* device, reference */
+    trial_side sides[2]; /* device, reference */
     trial_used used[USED_MAX];
     uint32_t n_used;
     trial_input inputs[VALUE_MAX];
     uint32_t n_input;
     uint32_t extents[GRAPH_EXTENT_MAX + 1], n, first; /* rows of the run; position of the first */
     uint32_t slot, fill_from, fill_at, fill_total;
-    graph *fill;            /* writes rows into the reference side's caches; NULL: none */
+    graph *fill; /* writes rows into the reference side's caches; NULL: none */
     graph_exec *fill_exec;
     graph_value fill_x[2], fill_slot, fill_pos;
-    unsigned char *blob;    /* [blob_size] rows of weights as in the file */
+    unsigned char *blob; /* [blob_size] rows of weights as in the file */
     size_t blob_size, blob_at;
     uint32_t read_used, read_expert; /* the next to be read */
-    beryl_source source;    /* the blob */
-    size_t n_program, n_own; /* borrowed programs; the device side's own buffers, before the borrowed ones */
+    beryl_source source;             /* the blob */
+    /* borrowed programs; the device side's own buffers, before the borrowed ones */
+    size_t n_program, n_own;
     base_random random;
     trial_piece pieces[PIECE_MAX];
     uint32_t n_piece, at_piece;

@@ -9,36 +9,24 @@ void trial_fill_floats(base_random *random, float *to, uint64_t n, float amplitu
     for (uint64_t i = 0; i < n; i++) to[i] = unit(random) * amplitude;
 }
 
-/* Exact: what rounding of f32 sums over some thousand terms amounts to, with room for another order of the sum. Fast: activations
- * are int8 in blocks of 32, which costs 0.4 % of uniform numbers and up to 1.4 % where two such products are multiplied; few
- * results scatter more. A joined step of attention takes its own key and value before they are rounded for the cache: with Q8_0 that
- * is the same rounding, in the reference alone. The room is wide, since a false alarm refuses a good device and a wrong kernel is off by far more. */
+/* Exact: what rounding of f32 sums over some thousand terms amounts to, with room for another
+ * order of the sum. Fast: activations are int8 in blocks of 32, which costs 0.4 % of uniform
+ * numbers and up to 1.4 % where two such products are multiplied; few results scatter more. A
+ * joined step of attention takes its own key and value before they are rounded for the cache:
+ * with Q8_0 that is the same rounding, in the reference alone. The room is wide, since a false
+ * alarm refuses a good device and a wrong kernel is off by far more. */
 double trial_tolerance(base_op op, bool exact, base_type cache) {
-    const double rounding = cache == TYPE_F32 ? 0 : cache == TYPE_F16 ? 1e-3 : 1e-2; /* another rounding of a tie in the cache */
-    switch (op) {
-    case OP_COPY:
-    case OP_SET_ROWS: return 0;
-    case OP_TOPK:
-    case OP_ADD:
-    case OP_MUL:
-    case OP_SCALE: return 1e-6;
-    case OP_GATHER_ROWS:
-    case OP_WEIGHTED_SUM:
-    case OP_ROPE: return 1e-5;
-    case OP_RMS_NORM:
-    case OP_LAYER_NORM:
-    case OP_SOFTMAX:
-    case OP_GELU_TANH:
-    case OP_GEGLU:
-    case OP_SOFTCAP: return 5e-5; /* exp of shaders */
-    case OP_MATMUL:
-    case OP_MATMUL_ID: return exact ? 2e-5 : 2e-2;
-    case OP_KV_WRITE: return rounding;
-    case OP_ATTENTION: return 2e-4 + rounding;
-    case OP_ARGMAX:
-    case OP_SAMPLE: return 0;
-    case OP_FUSED: return exact && cache != TYPE_Q8_0 ? 5e-5 : 4e-2;
-    case OP_COUNT: break;
+    /* another rounding of a tie in the cache */
+    const double rounding = cache == TYPE_F32 ? 0 : cache == TYPE_F16 ? 1e-3 : 1e-2;
+    switch (base_ops[op].closeness) {
+    case CLOSE_EQUAL: return 0;
+    case CLOSE_ROUNDED: return 1e-6;
+    case CLOSE_SUMMED: return 1e-5;
+    case CLOSE_FUNCTION: return 5e-5; /* exp of shaders */
+    case CLOSE_PRODUCT: return exact ? 2e-5 : 2e-2;
+    case CLOSE_CACHED: return rounding;
+    case CLOSE_ATTENDED: return 2e-4 + rounding;
+    case CLOSE_JOINED: return exact && cache != TYPE_Q8_0 ? 5e-5 : 4e-2;
     }
     return 0;
 }

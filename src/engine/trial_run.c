@@ -1,5 +1,5 @@
-/* trial_run.c - a trial's numbers, its two runs and what they differ by. Elements that the reference makes no finite number
- * of (a file may hold anything) are passed over. */
+/* trial_run.c - a trial's numbers, its two runs and what they differ by. Elements that the
+ * reference makes no finite number of (a file may hold anything) are passed over. */
 #include "base/error.h"
 #include "base/file.h"
 #include "engine/trial_inside.h"
@@ -7,10 +7,10 @@
 #include <math.h>
 #include <string.h>
 
-enum { LEFT, RIGHT }; /* sides: device, reference */
+enum { LEFT, RIGHT };                  /* sides: device, reference */
 static const double WORST_FACTOR = 16; /* one element may be this much further off than the mean */
 
-/* ---- the file ---------------------------------------------------------------------------------------------------- */
+/* ---- the file -------------------------------------------------------------------------------- */
 
 uint64_t trial_row_size(const trial_used *u) {
     return u->rank ? u->dim[u->rank - 1] : 1;
@@ -29,14 +29,17 @@ static beryl_status read_step(trial *t, beryl_error *error) {
         if (u->is_state) continue;
         const store_tensor *w = &t->desc.store->tensors.data[u->from];
         const beryl_source *source = &t->desc.store->sources[w->file];
-        const uint64_t n_expert = u->rank == 3 ? u->dim[0] : 1, row = base_type_row_bytes(u->type, trial_row_size(u));
-        const uint64_t bytes = trial_blob_rows(u) / n_expert * row, step = u->rank == 3 ? w->dim[1] * row : 0;
+        const uint64_t n_expert = u->rank == 3 ? u->dim[0] : 1,
+                       row = base_type_row_bytes(u->type, trial_row_size(u));
+        const uint64_t bytes = trial_blob_rows(u) / n_expert * row,
+                       step = u->rank == 3 ? w->dim[1] * row : 0;
         for (; t->read_expert < n_expert; t->read_expert++) {
             const uint64_t at = w->file_offset + t->read_expert * step;
             unsigned char *to = t->blob + t->blob_at + t->read_expert * bytes;
             beryl_status status = source->read(source->user, at, to, (size_t)bytes);
             if (status == BERYL_PENDING) return status;
-            if (status != BERYL_OK) return base_source_fail(source, "the model file", status, at, error);
+            if (status != BERYL_OK)
+                return base_source_fail(source, "the model file", status, at, error);
         }
         t->read_expert = 0;
         t->blob_at += (size_t)((n_expert * bytes + 63) / 64 * 64);
@@ -44,7 +47,7 @@ static beryl_status read_step(trial *t, beryl_error *error) {
     return BERYL_OK;
 }
 
-/* ---- numbers ---------------------------------------------------------------------------------------------------- */
+/* ---- numbers --------------------------------------------------------------------------------- */
 
 /* Elements of `x` that a run has: the leading axis may be shorter than its bound. */
 static uint64_t count_of(const trial *t, const graph_tensor *x) {
@@ -75,26 +78,33 @@ static void make_numbers(trial *t, const trial_input *in, const graph_tensor *x,
     switch (in->kind) {
     case NUMBER_PLAIN:
         if (x->type == TYPE_F32) trial_fill_floats(&t->random, f, n, 1);
-        for (uint64_t i = 0; x->type == TYPE_I32 && i < n; i++) index[i] = (int32_t)(base_random_next(&t->random) % 1000);
+        for (uint64_t i = 0; x->type == TYPE_I32 && i < n; i++)
+            index[i] = (int32_t)(base_random_next(&t->random) % 1000);
         break;
     case NUMBER_WIDE: /* with a few that saturate */
         trial_fill_floats(&t->random, f, n, 4);
         for (uint64_t i = 5; i < n; i += 61) f[i] *= 20;
         break;
-    case NUMBER_LOGIT: /* every other row below 0, where a buffer that nobody wrote would look best */
+    /* every other row below 0, where a buffer that nobody wrote would look best */
+    case NUMBER_LOGIT:
         trial_fill_floats(&t->random, f, n, 12);
-        for (uint64_t i = 0; x->rank && i < n; i++) f[i] -= (i / x->stride[0] % 2 ? 0.0f : 15.0f) + (i % x->stride[0] < in->limit ? 0.0f : 100.0f);
+        for (uint64_t i = 0; x->rank && i < n; i++)
+            f[i] -= (i / x->stride[0] % 2 ? 0.0f : 15.0f) +
+                    (i % x->stride[0] < in->limit ? 0.0f : 100.0f);
         break;
-    case NUMBER_INDEX: { /* neighbours differ, so that rows are not set twice where there are enough */
+    /* neighbours differ, so that rows are not set twice where there are enough */
+    case NUMBER_INDEX: {
         const uint64_t start = base_random_next(&t->random) % in->limit;
-        for (uint64_t i = 0; i < n; i++) index[i] = (int32_t)((start + i * (in->limit > 7 ? 5 : 1)) % in->limit);
+        for (uint64_t i = 0; i < n; i++)
+            index[i] = (int32_t)((start + i * (in->limit > 7 ? 5 : 1)) % in->limit);
         break;
     }
     case NUMBER_SLOT:
         for (uint64_t i = 0; i < n; i++) index[i] = t->desc.decode ? (int32_t)i : (int32_t)t->slot;
         break;
     case NUMBER_POS:
-        for (uint64_t i = 0; i < n; i++) index[i] = (int32_t)(t->first + (t->desc.decode ? 0 : (uint32_t)i));
+        for (uint64_t i = 0; i < n; i++)
+            index[i] = (int32_t)(t->first + (t->desc.decode ? 0 : (uint32_t)i));
         break;
     case NUMBER_SETTINGS: make_settings(t, to, n / 8); break;
     }
@@ -104,7 +114,8 @@ static void set_inputs(trial *t) {
     for (uint32_t i = 0; i < t->n_input; i++) {
         const trial_input *in = &t->inputs[i];
         const graph_tensor *x = graph_tensor_at(t->desc.g, in->v);
-        void *right = graph_exec_input(t->sides[RIGHT].exec, in->v), *left = graph_exec_input(t->sides[LEFT].exec, in->v);
+        void *right = graph_exec_input(t->sides[RIGHT].exec, in->v),
+             *left = graph_exec_input(t->sides[LEFT].exec, in->v);
         if (!right) continue;
         make_numbers(t, in, x, right);
         if (left) memcpy(left, right, (size_t)count_of(t, x) * base_type_block_bytes(x->type));
@@ -119,11 +130,14 @@ static beryl_status set_states(trial *t, beryl_error *error) {
         if (!u->is_state || u->is_cache || (u->type != TYPE_F32 && u->type != TYPE_I32)) continue;
         uint64_t bytes = store_state_bytes(&t->sides[RIGHT].store, u->at);
         uint32_t *words = t->sides[RIGHT].store.tensors.data[u->at].host;
-        for (uint64_t k = 0; k < bytes / 4; k++) words[k] = (uint32_t)(base_random_next(&t->random) % 997);
-        if (u->type == TYPE_F32) trial_fill_floats(&t->random, (float *)(void *)words, bytes / 4, 1);
+        for (uint64_t k = 0; k < bytes / 4; k++)
+            words[k] = (uint32_t)(base_random_next(&t->random) % 997);
+        if (u->type == TYPE_F32)
+            trial_fill_floats(&t->random, (float *)(void *)words, bytes / 4, 1);
         for (uint64_t at = 0; status == BERYL_OK && at < bytes; at += STORE_READ_MAX) {
             const size_t size = bytes - at < STORE_READ_MAX ? (size_t)(bytes - at) : STORE_READ_MAX;
-            status = store_state_write(&t->sides[LEFT].store, u->at, at, (char *)words + at, size, error);
+            status = store_state_write(&t->sides[LEFT].store, u->at, at, (char *)words + at, size,
+                                       error);
         }
     }
     return status;
@@ -133,22 +147,27 @@ static beryl_status set_states(trial *t, beryl_error *error) {
 static beryl_status fill_step(trial *t, beryl_error *error) {
     const uint32_t left = t->fill_total - t->fill_at, n = left < FILL_ROWS ? left : FILL_ROWS;
     const uint32_t each = t->desc.decode ? t->n : 1; /* slots side by side */
-    int32_t *slot = graph_exec_input(t->fill_exec, t->fill_slot), *pos = graph_exec_input(t->fill_exec, t->fill_pos);
+    int32_t *slot = graph_exec_input(t->fill_exec, t->fill_slot),
+            *pos = graph_exec_input(t->fill_exec, t->fill_pos);
     for (uint32_t i = 0; i < n; i++) {
         slot[i] = (int32_t)(t->desc.decode ? (t->fill_at + i) % each : t->slot);
         pos[i] = (int32_t)(t->fill_from + (t->fill_at + i) / each);
     }
     for (int i = 0; i < 2 && t->fill_x[i]; i++)
-        trial_fill_floats(&t->random, graph_exec_input(t->fill_exec, t->fill_x[i]), (uint64_t)n * graph_tensor_at(t->fill, t->fill_x[i])->stride[0], 1);
+        trial_fill_floats(&t->random, graph_exec_input(t->fill_exec, t->fill_x[i]),
+                          (uint64_t)n * graph_tensor_at(t->fill, t->fill_x[i])->stride[0], 1);
     const uint32_t extents[2] = {0, n};
     device_ticket ticket;
     t->fill_at += n;
     return graph_exec_submit(t->fill_exec, extents, NULL, 0, &ticket, error);
 }
 
-/* ---- comparing ---------------------------------------------------------------------------------------------------- */
+/* ---- comparing ------------------------------------------------------------------------------- */
 
-typedef struct sums { double difference, size, worst; uint64_t n; } sums;
+typedef struct sums {
+    double difference, size, worst;
+    uint64_t n;
+} sums;
 
 static void sums_add(sums *s, double got, double want) {
     if (!isfinite(want)) return;
@@ -163,7 +182,8 @@ static double sums_error(const sums *s) {
     if (!s->n || s->worst == 0) return 0;
     const double size = sqrt(s->size / (double)s->n);
     if (!(size > 0)) return INFINITY;
-    const double mean = sqrt(s->difference / (double)s->n) / size, worst = s->worst / size / WORST_FACTOR;
+    const double mean = sqrt(s->difference / (double)s->n) / size,
+                 worst = s->worst / size / WORST_FACTOR;
     if (isnan(mean) || isnan(worst)) return INFINITY;
     return mean > worst ? mean : worst;
 }
@@ -184,17 +204,22 @@ static uint64_t place_in(const graph_tensor *whole, const graph_tensor *x, uint6
 
 static beryl_status compare_outputs(trial *t, beryl_error *error) {
     for (uint32_t k = 0; k < t->n_output; k++) {
-        const graph_tensor *whole = graph_tensor_at(t->sides[LEFT].g, t->outputs[k]), *x = graph_tensor_at(t->sides[RIGHT].g, t->outputs[k]);
+        const graph_tensor *whole = graph_tensor_at(t->sides[LEFT].g, t->outputs[k]),
+                           *x = graph_tensor_at(t->sides[RIGHT].g, t->outputs[k]);
         const void *got, *want;
-        beryl_status status = graph_exec_fetched(t->sides[LEFT].exec, t->sides[LEFT].ticket, k, &got, error);
-        if (status == BERYL_OK) status = graph_exec_fetched(t->sides[RIGHT].exec, t->sides[RIGHT].ticket, k, &want, error);
+        beryl_status status =
+            graph_exec_fetched(t->sides[LEFT].exec, t->sides[LEFT].ticket, k, &got, error);
+        if (status == BERYL_OK)
+            status =
+                graph_exec_fetched(t->sides[RIGHT].exec, t->sides[RIGHT].ticket, k, &want, error);
         if (status != BERYL_OK) return status;
         const uint64_t count = count_of(t, x);
         sums s = {0};
         uint64_t wrong = 0;
         for (uint64_t i = 0; i < count; i++) {
             const uint64_t at = place_in(whole, x, i);
-            if (x->type == TYPE_F32) sums_add(&s, (double)((const float *)got)[at], (double)((const float *)want)[i]);
+            if (x->type == TYPE_F32)
+                sums_add(&s, (double)((const float *)got)[at], (double)((const float *)want)[i]);
             else wrong += ((const uint32_t *)got)[at] != ((const uint32_t *)want)[i];
         }
         note(t, x->type == TYPE_F32 ? sums_error(&s) : (double)wrong / (double)count);
@@ -202,7 +227,7 @@ static beryl_status compare_outputs(trial *t, beryl_error *error) {
     return BERYL_OK;
 }
 
-/* ---- states ------------------------------------------------------------------------------------------------------------ */
+/* ---- states ---------------------------------------------------------------------------------- */
 
 static void piece_add(trial *t, trial_piece piece) {
     if (t->n_piece < PIECE_MAX && piece.size) t->pieces[t->n_piece++] = piece;
@@ -231,9 +256,11 @@ static void list_pieces(trial *t) {
             continue;
         }
         const uint64_t heads = u->dim[2];
-        for (uint32_t k = 0; t->desc.decode && k < t->n; k++) cache_pieces(t, i, ((uint64_t)k * u->dim[1] + t->first % u->dim[1]) * heads, heads);
+        for (uint32_t k = 0; t->desc.decode && k < t->n; k++)
+            cache_pieces(t, i, ((uint64_t)k * u->dim[1] + t->first % u->dim[1]) * heads, heads);
         if (t->desc.decode) continue;
-        const uint32_t at = t->first % u->dim[1], whole = u->dim[1] - at < t->n ? u->dim[1] - at : t->n;
+        const uint32_t at = t->first % u->dim[1],
+                       whole = u->dim[1] - at < t->n ? u->dim[1] - at : t->n;
         cache_pieces(t, i, ((uint64_t)t->slot * u->dim[1] + at) * heads, whole * heads);
         cache_pieces(t, i, (uint64_t)t->slot * u->dim[1] * heads, (t->n - whole) * heads);
     }
@@ -244,16 +271,19 @@ static beryl_status piece_write(trial *t, const trial_piece *p, beryl_error *err
     const trial_used *u = &t->used[p->used];
     const unsigned char *host = t->sides[RIGHT].store.tensors.data[u->at].host;
     const uint64_t end = (p->offset + p->size + 3) / 4 * 4;
-    const uint64_t planes = (uint64_t)u->dim[0] * u->dim[1] * u->dim[2] * u->dim[3]; /* Q8_0: bytes of the quants */
+    /* Q8_0: bytes of the quants */
+    const uint64_t planes = (uint64_t)u->dim[0] * u->dim[1] * u->dim[2] * u->dim[3];
     unsigned char room[16 << 10];
     beryl_status status = BERYL_OK;
     for (uint64_t at = p->offset / 4 * 4; status == BERYL_OK && at < end;) {
         const size_t n = end - at < sizeof room ? (size_t)(end - at) : sizeof room;
         for (size_t i = 0; u->type == TYPE_Q8_0 && i < n; i++) {
             const uint64_t byte = at + i, in_scales = byte - planes;
-            room[i] = byte < planes ? host[byte / 32 * 34 + 2 + byte % 32] : host[in_scales / 2 * 34 + in_scales % 2];
+            room[i] = byte < planes ? host[byte / 32 * 34 + 2 + byte % 32]
+                                    : host[in_scales / 2 * 34 + in_scales % 2];
         }
-        status = store_state_write(&t->sides[LEFT].store, u->at, at, u->type == TYPE_Q8_0 ? room : host + at, n, error);
+        status = store_state_write(&t->sides[LEFT].store, u->at, at,
+                                   u->type == TYPE_Q8_0 ? room : host + at, n, error);
         at += n;
     }
     return status;
@@ -275,12 +305,14 @@ static beryl_status fill_write(trial *t, beryl_error *error) {
             cache_pieces(t, i, slot * n_row * heads, (n - whole) * heads);
         }
     }
-    for (uint32_t i = 0; status == BERYL_OK && i < t->n_piece; i++) status = piece_write(t, &t->pieces[i], error);
+    for (uint32_t i = 0; status == BERYL_OK && i < t->n_piece; i++)
+        status = piece_write(t, &t->pieces[i], error);
     t->n_piece = 0;
     return status;
 }
 
-static void compare_q8(const trial_used *u, const trial_piece *p, const unsigned char *host, const unsigned char *got, sums *s) {
+static void compare_q8(const trial_used *u, const trial_piece *p, const unsigned char *host,
+                       const unsigned char *got, sums *s) {
     const uint64_t blocks = p->n * u->dim[3] / 32;
     const unsigned char *from = host + p->first * (u->dim[3] / 32) * 34;
     for (uint64_t b = 0; b < blocks; b++) {
@@ -292,7 +324,8 @@ static void compare_q8(const trial_used *u, const trial_piece *p, const unsigned
             sums_add(s, (double)base_f16_to_f32(other), d);
         }
         for (uint32_t i = 0; !p->scales && i < 32; i++)
-            sums_add(s, (double)(signed char)got[b * 32 + i] * d, (double)(signed char)from[b * 34 + 2 + i] * d);
+            sums_add(s, (double)(signed char)got[b * 32 + i] * d,
+                     (double)(signed char)from[b * 34 + 2 + i] * d);
     }
 }
 
@@ -329,11 +362,14 @@ static beryl_status states_step(trial *t, beryl_error *error) {
         graph_store *store = &t->sides[LEFT].store;
         const uint64_t from = p->offset / 4 * 4, to = (p->offset + p->size + 3) / 4 * 4;
         beryl_status status = BERYL_OK;
-        if (!t->piece_ticket) status = store_state_read(store, t->used[p->used].at, from, (size_t)(to - from), &t->piece_ticket, error);
+        if (!t->piece_ticket)
+            status = store_state_read(store, t->used[p->used].at, from, (size_t)(to - from),
+                                      &t->piece_ticket, error);
         if (status != BERYL_OK) return status;
         t->sides[LEFT].ticket = t->piece_ticket;
         const void *data;
-        status = store_state_read_step(store, t->used[p->used].at, from, t->piece_ticket, &data, error);
+        status =
+            store_state_read_step(store, t->used[p->used].at, from, t->piece_ticket, &data, error);
         if (status != BERYL_OK) return status;
         compare_piece(t, p, (const unsigned char *)data + (p->offset - from));
         device_fetch_drop(t->e->device, t->piece_ticket);
@@ -343,7 +379,7 @@ static beryl_status states_step(trial *t, beryl_error *error) {
     return BERYL_OK;
 }
 
-/* ---- steps -------------------------------------------------------------------------------------------------------------- */
+/* ---- steps ----------------------------------------------------------------------------------- */
 
 static beryl_status submit(trial *t, trial_side *s, beryl_error *error) {
     return graph_exec_submit(s->exec, t->extents, t->outputs, t->n_output, &s->ticket, error);
@@ -361,9 +397,7 @@ static beryl_status stage_run(trial *t, beryl_error *error) {
     case TRIAL_FILL:
         while (status == BERYL_OK && t->fill_at < t->fill_total) status = fill_step(t, error);
         return status == BERYL_OK ? fill_write(t, error) : status;
-    case TRIAL_REFERENCE:
-        set_inputs(t);
-        return submit(t, &t->sides[RIGHT], error);
+    case TRIAL_REFERENCE: set_inputs(t); return submit(t, &t->sides[RIGHT], error);
     case TRIAL_SUBMIT: return submit(t, l, error);
     case TRIAL_WAIT:
         status = device_poll(t->e->device, &done, error);
@@ -383,7 +417,8 @@ beryl_status trial_step(trial *t, trial_result *result, beryl_error *error) {
     device_ticket done;
     while (t->stage != TRIAL_DONE) {
         beryl_status status = stage_run(t, error);
-        if (status == BERYL_PENDING && device_poll(t->e->device, &done, error) == BERYL_DEVICE_LOST) return BERYL_DEVICE_LOST;
+        if (status == BERYL_PENDING && device_poll(t->e->device, &done, error) == BERYL_DEVICE_LOST)
+            return BERYL_DEVICE_LOST;
         if (status != BERYL_OK) return status;
         t->stage++;
     }

@@ -1,10 +1,11 @@
 /* gguf.c - opening: sources, heads, the two walks, split files, tables, the identity hash.
  *
- * Owns the sources, a copy of each head, and the tables. Refuses whatever cannot be proven to lie
- * inside its file, and limits what a head may cost (the constants below). The one idea: head_walk is
- * the only code that follows the layout. It runs once without storing anything, and may ask for more
- * bytes then; it runs a second time, over the same complete bytes, to fill tables. Each byte of a head
- * is read once, so that both walks see the same whatever happens to the file. */
+ * Owns the sources, a copy of each head, and the tables. Refuses whatever cannot be proven to
+ * lie inside its file, and limits what a head may cost (the constants below). The one idea:
+ * head_walk is the only code that follows the layout. It runs once without storing anything, and
+ * may ask for more bytes then; it runs a second time, over the same complete bytes, to fill
+ * tables. Each byte of a head is read once, so that both walks see the same whatever happens to
+ * the file. */
 #include "format/gguf.h"
 
 #include "base/error.h"
@@ -15,16 +16,16 @@
 
 enum {
     HEAD_FIRST = 1 << 18, /* bytes that are read at once */
-    HEAD_MOST = 1 << 28,  /* most bytes of the heads of all parts; real ones have about 16 MB */
-    KEY_MOST = 65535,     /* bytes, as the format says */
+    HEAD_MAX = 1 << 28,   /* most bytes of the heads of all parts; real ones have about 16 MB */
+    KEY_MAX = 65535,      /* bytes, as the format says */
     NAME_MOST = 64,
-    PAIRS_MOST = 1 << 16,
-    TENSORS_MOST = 1 << 20,
-    PARTS_MOST = 4096,
-    ALIGNMENT_MOST = 1 << 20,
-    PAIR_LEAST = 14,   /* bytes: length, one byte of key, kind, one byte of value */
-    TENSOR_LEAST = 33, /* bytes: length, one byte of name, n_dim, one dim, type, offset */
-    SAMPLE = 256,      /* bytes of each tensor that go into the hash */
+    PAIRS_MAX = 1 << 16,
+    TENSORS_MAX = 1 << 20,
+    PARTS_MAX = 4096,
+    ALIGNMENT_MAX = 1 << 20,
+    PAIR_MIN = 14,   /* bytes: length, one byte of key, kind, one byte of value */
+    TENSOR_MIN = 33, /* bytes: length, one byte of name, n_dim, one dim, type, offset */
+    SAMPLE = 256,    /* bytes of each tensor that go into the hash */
 };
 
 typedef struct part {
@@ -183,7 +184,7 @@ static beryl_status take_kind(cursor *c, base_view key, uint32_t *kind) {
 static beryl_status walk_pair(cursor *c, format_gguf_pair *pair) {
     uint32_t kind = 0;
     *pair = (format_gguf_pair){.count = 1};
-    beryl_status status = take_name(c, "a key", KEY_MOST, &pair->key);
+    beryl_status status = take_name(c, "a key", KEY_MAX, &pair->key);
     if (!status) status = take_kind(c, pair->key, &kind);
     if (status) return status;
     if (kind == FORMAT_GGUF_ARRAY) {
@@ -309,21 +310,21 @@ static bool pair_integer(const format_gguf_pair *pair, uint64_t *out) {
 static beryl_status note_pair(cursor *c, part *p, const format_gguf_pair *pair) {
     uint64_t value = 0, most = 0, *to = NULL;
     if (base_view_equal(pair->key, BASE_VIEW("general.alignment"))) {
-        if (!pair_integer(pair, &value) || value < 8 || value > ALIGNMENT_MOST ||
+        if (!pair_integer(pair, &value) || value < 8 || value > ALIGNMENT_MAX ||
             (value & (value - 1))) {
             return base_fail_at(c->error, BERYL_BAD_FILE, c->at,
                                 "%s: general.alignment must be a power of two from 8 to %d",
-                                p->name, (int)ALIGNMENT_MOST);
+                                p->name, (int)ALIGNMENT_MAX);
         }
         p->alignment = (uint32_t)value;
         return BERYL_OK;
     }
     if (base_view_equal(pair->key, BASE_VIEW("split.no"))) {
-        to = &p->split_no, most = PARTS_MOST - 1;
+        to = &p->split_no, most = PARTS_MAX - 1;
     } else if (base_view_equal(pair->key, BASE_VIEW("split.count"))) {
-        to = &p->split_count, most = PARTS_MOST;
+        to = &p->split_count, most = PARTS_MAX;
     } else if (base_view_equal(pair->key, BASE_VIEW("split.tensors.count"))) {
-        to = &p->split_tensors, most = TENSORS_MOST;
+        to = &p->split_tensors, most = TENSORS_MAX;
         p->has_split_tensors = true;
     } else {
         return BERYL_OK;
@@ -366,17 +367,17 @@ static beryl_status walk_start(cursor *c, part *p) {
                             p->version);
     }
     uint64_t left = p->source.size - c->at;
-    if (n_pair > left / PAIR_LEAST || n_tensor > (left - n_pair * PAIR_LEAST) / TENSOR_LEAST) {
+    if (n_pair > left / PAIR_MIN || n_tensor > (left - n_pair * PAIR_MIN) / TENSOR_MIN) {
         return base_fail_at(
             c->error, BERYL_BAD_FILE, 8,
             "%s is cut short or damaged: it claims %llu tensors and %llu keys, more than it holds",
             p->name, (unsigned long long)n_tensor, (unsigned long long)n_pair);
     }
-    if (n_pair > PAIRS_MOST || n_tensor > TENSORS_MOST) {
+    if (n_pair > PAIRS_MAX || n_tensor > TENSORS_MAX) {
         return base_fail_at(c->error, BERYL_UNSUPPORTED, 8,
                             "%s has %llu tensors and %llu keys; at most %d and %d are supported",
                             p->name, (unsigned long long)n_tensor, (unsigned long long)n_pair,
-                            (int)TENSORS_MOST, (int)PAIRS_MOST);
+                            (int)TENSORS_MAX, (int)PAIRS_MAX);
     }
     p->n_pair = (uint32_t)n_pair;
     p->n_tensor = (uint32_t)n_tensor;
@@ -467,22 +468,21 @@ static beryl_status head_walk(format_gguf *g, part *p, bool fill, uint64_t *want
     return BERYL_OK;
 }
 
-/* ---- opening
- * ------------------------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 /* Makes at least `want` bytes of the head valid; asks for twice as many, so that the walks stay
  * linear. */
 static beryl_status head_read(format_gguf *g, part *p, uint64_t want, beryl_error *error) {
     if (p->capacity < want) {
-        uint64_t most = HEAD_MOST, capacity = want < HEAD_FIRST / 2   ? HEAD_FIRST
-                                              : want > UINT64_MAX / 2 ? want
-                                                                      : want * 2;
+        uint64_t most = HEAD_MAX, capacity = want < HEAD_FIRST / 2   ? HEAD_FIRST
+                                             : want > UINT64_MAX / 2 ? want
+                                                                     : want * 2;
         for (size_t i = 0; i < g->n_parsed; i++) most -= g->parts.data[i].capacity;
         if (capacity > p->source.size) capacity = p->source.size;
         if (want > most) {
             return base_fail(error, BERYL_UNSUPPORTED,
                              "%s has a head of more than %d MiB, which is not supported here",
-                             p->name, (int)(HEAD_MOST >> 20));
+                             p->name, (int)(HEAD_MAX >> 20));
         }
         if (capacity > most) capacity = most;
         uint8_t *head = base_heap_resize(g->heap, p->head, p->capacity, (size_t)capacity);
@@ -504,8 +504,11 @@ static beryl_status head_read(format_gguf *g, part *p, uint64_t want, beryl_erro
 
 static beryl_status part_step(format_gguf *g, part *p, beryl_error *error) {
     uint64_t want = 0;
-    beryl_status status =
-        head_read(g, p, p->head ? p->capacity : p->source.size < 24 ? 0 : 24, error);
+    beryl_status status = head_read(g, p,
+                                    p->head               ? p->capacity
+                                    : p->source.size < 24 ? 0
+                                                          : 24,
+                                    error);
     for (;;) {
         if (status) return status;
         status = head_walk(g, p, false, &want, error);
@@ -638,7 +641,7 @@ beryl_status format_gguf_open(base_heap *heap, const beryl_source *sources, size
     *out = NULL;
     beryl_status status = BERYL_OK;
     format_gguf *g = NULL;
-    if (n_source == 0 || n_source > PARTS_MOST) {
+    if (n_source == 0 || n_source > PARTS_MAX) {
         status = base_fail(error, BERYL_MISUSE, "%zu sources were given for a GGUF file", n_source);
     } else if (!(g = gguf_new(heap)) || !base_vec_reserve(heap, &g->parts, n_source)) {
         status = base_fail(error, BERYL_NO_MEMORY, "no memory to open a GGUF file");
@@ -714,8 +717,7 @@ void format_gguf_close(format_gguf *g) {
     base_heap_give(g->heap, g, sizeof *g);
 }
 
-/* ---- what was found
- * ------------------------------------------------------------------------------ */
+/* ---- what was found -------------------------------------------------------------------------- */
 
 uint32_t format_gguf_version(const format_gguf *g) {
     return g->parts.data[0].version;
@@ -787,8 +789,7 @@ beryl_status format_gguf_hash(format_gguf *g, uint64_t *hash, beryl_error *error
         uint64_t at = t->offset + (t->size - n) / 2;
         beryl_status status = source->read(source->user, at, g->sample, n);
         if (status == BERYL_PENDING) return status;
-        if (status)
-            return base_source_fail(source, g->parts.data[t->file].name, status, at, error);
+        if (status) return base_source_fail(source, g->parts.data[t->file].name, status, at, error);
         g->hash_value = base_hash(g->sample, n, g->hash_value);
     }
     *hash = g->hash_value;

@@ -1,18 +1,18 @@
 /* gguf.h - GGUF v2 and v3 files, one or several parts: keys, tensors, where their bytes lie.
  *
- * Owns the parsed header and the sources it was opened on. Reads no tensor data (but for the hash).
- * The one idea: the header is scanned twice. The first pass allocates nothing and proves every
- * count, length, product, offset and alignment inside the file; the second fills tables of known
- * size. Both go over a copy of the head, into which views (keys, strings, names) point: they live as
- * long as the format_gguf.
+ * Owns the parsed header and the sources it was opened on. Reads no tensor data (but for the
+ * hash). The one idea: the header is scanned twice. The first pass allocates nothing and proves
+ * every count, length, product, offset and alignment inside the file; the second fills tables of
+ * known size. Both go over a copy of the head, into which views (keys, strings, names) point:
+ * they live as long as the format_gguf.
  *
  *     format_gguf *g; beryl_status status = format_gguf_open_path(heap, path, &g, &error);
  *     while (!status && (status = format_gguf_step(g, &error)) == BERYL_PENDING) {}
  *     if (!status) status = format_gguf_get_u32(g, "gemma4.block_count", &n_layer, &error);
  *     format_gguf_close(g);
  *
- * Format: GGUF as in ggml's docs/gguf.md. Little-endian files alone; version 1, big-endian files,
- * nested arrays and tensor types that base/types.h lacks are refused by name. */
+ * Format: GGUF as in ggml's docs/gguf.md. Little-endian files alone; version 1, big-endian
+ * files, nested arrays and tensor types that base/types.h lacks are refused by name. */
 #ifndef FORMAT_GGUF_H
 #define FORMAT_GGUF_H
 

@@ -88,7 +88,7 @@ typedef struct wanted {
     const char *text;
     int64_t least;
     uint64_t most;
-    double f_most; /* FLOAT: largest magnitude */
+    double f_max; /* FLOAT: largest magnitude */
 } wanted;
 
 static const wanted want_u32 = {WANT_INTEGER, "an unsigned 32-bit integer", 0, UINT32_MAX, 0};
@@ -102,7 +102,7 @@ static const wanted want_bool = {WANT_BOOL, "true or false", 0, 1, 0};
 /* Leaves the value in the field for its kind: u and i for integers, f for floats, u for bools. */
 static bool number_fits(number *n, const wanted *want) {
     switch (want->kind) {
-    case WANT_FLOAT: return n->kind == NUMBER_FLOAT && isfinite(n->f) && fabs(n->f) <= want->f_most;
+    case WANT_FLOAT: return n->kind == NUMBER_FLOAT && isfinite(n->f) && fabs(n->f) <= want->f_max;
     case WANT_INTEGER:
     case WANT_BOOL:
         if (n->kind == NUMBER_BOOL && want->kind != WANT_BOOL) return false;

@@ -14,7 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MANIFEST_MOST = 1 << 20, PARAMS_MOST = 1 << 16, CONFIG_MOST = 1 << 20, ROOTS = 3 };
+enum { MANIFEST_MAX = 1 << 20, PARAMS_MAX = 1 << 16, CONFIG_MAX = 1 << 20, ROOTS = 3 };
 
 #define OLLAMA_HOST "registry.ollama.ai" /* the folder that a name without a host means */
 #define OLLAMA_NAMESPACE "library"
@@ -55,8 +55,8 @@ static beryl_status find_built_in(base_arena *arena, format_model *found, beryl_
         char *last = strrchr(folder, '/');
         if (last) *last = 0; /* the folder above, without "..", since people are shown the path */
         places[n++] = base_arena_print(arena, "%s/share/beryl/models/default.gguf", folder);
-        places[n++] = base_arena_print(arena, "%s/models/default.gguf",
-                                       folder); /* build/ of a source tree */
+        places[n++] =
+            base_arena_print(arena, "%s/models/default.gguf", folder); /* build/ of a source tree */
     }
 #ifdef BERYL_DATADIR
     places[n++] = BERYL_DATADIR "/models/default.gguf";
@@ -255,7 +255,7 @@ static beryl_status manifest_read(base_arena *arena, const char *root, const cha
                                   manifest *out, beryl_error *error) {
     base_json *top = NULL;
     *out = (manifest){0};
-    beryl_status status = object_read(arena, path, MANIFEST_MOST, &top, NULL, error);
+    beryl_status status = object_read(arena, path, MANIFEST_MAX, &top, NULL, error);
     if (status) return status;
     const base_json *layers = base_json_find(top, "layers"),
                     *config = base_json_find(top, "config");
@@ -312,7 +312,7 @@ static beryl_status find_in_manifest(base_arena *arena, const char *root, const 
     *found = (format_model){.path = m.model, .projector = m.projector, .source = "ollama"};
     base_json *params = NULL;
     if (m.params &&
-        (status = object_read(arena, m.params, PARAMS_MOST, &params, &found->params, error)))
+        (status = object_read(arena, m.params, PARAMS_MAX, &params, &found->params, error)))
         return status;
     found->name = base_arena_text(arena, name, strlen(name));
     return found->name ? BERYL_OK : no_memory(error);
@@ -451,7 +451,7 @@ static bool text_is_gemma(const base_json *value) {
 static bool is_gemma(lister *l, base_arena *arena, const char *config) {
     base_json *top = NULL;
     beryl_status status =
-        config ? object_read(arena, config, CONFIG_MOST, &top, NULL, NULL) : BERYL_NOT_FOUND;
+        config ? object_read(arena, config, CONFIG_MAX, &top, NULL, NULL) : BERYL_NOT_FOUND;
     if (status == BERYL_NO_MEMORY) l->status = no_memory(l->error);
     if (status) return false;
     if (text_is_gemma(base_json_find(top, "model_family"))) return true;

@@ -1,8 +1,10 @@
-/* gemma4.h - Gemma 4's text model: configuration and weights from a GGUF file, graphs for prefill and decode.
+/* gemma4.h - Gemma 4's text model: configuration and weights from a GGUF file, graphs for prefill
+ * and decode.
  *
- * Builds graphs of plain operations and runs nothing. Refuses relatives and shapes that it does not know, by name.
- * Letters: n tokens of a run, d width, H query heads, h kv heads, L layers, P per-layer width, V vocabulary.
- * Source of the architecture: the published model's description (layer order, norms, scales).
+ * Builds graphs of plain operations and runs nothing. Refuses relatives and shapes that it does not
+ * know, by name. Letters: n tokens of a run, d width, H query heads, h kv heads, L layers, P
+ * per-layer width, V vocabulary. Source of the architecture: the published model's description
+ * (layer order, norms, scales).
  */
 #ifndef GEMMA4_GEMMA4_H
 #define GEMMA4_GEMMA4_H
@@ -13,50 +15,53 @@
 
 #define GEMMA4_NONE UINT32_MAX /* of a store index: the model has no such tensor */
 
-/* Tensors of a layer: field, name in the file, aliases. Presence and shapes are checked in weights.c. */
-#define GEMMA4_LAYER_LIST(X)                                                                       \
-    X(attn_norm, "attn_norm.weight", NULL)                                                         \
-    X(attn_qkv, "attn_qkv.weight", NULL)                                                           \
-    X(attn_q, "attn_q.weight", NULL)                                                               \
-    X(attn_k, "attn_k.weight", NULL)                                                               \
-    X(attn_v, "attn_v.weight", NULL)                                                               \
-    X(attn_output, "attn_output.weight", NULL)                                                     \
-    X(attn_q_norm, "attn_q_norm.weight", NULL)                                                     \
-    X(attn_k_norm, "attn_k_norm.weight", NULL)                                                     \
-    X(post_attention_norm, "post_attention_norm.weight", "attn_post_norm.weight")                  \
-    X(ffn_norm, "ffn_norm.weight", "ffn_pre_norm.weight")                                          \
-    X(ffn_gate, "ffn_gate.weight", NULL)                                                           \
-    X(ffn_up, "ffn_up.weight", NULL)                                                               \
-    X(ffn_down, "ffn_down.weight", NULL)                                                           \
-    X(post_ffw_norm, "post_ffw_norm.weight", "ffn_post_norm.weight")                               \
-    X(inp_gate, "inp_gate.weight", NULL)                                                           \
-    X(proj, "proj.weight", NULL)                                                                   \
-    X(post_norm, "post_norm.weight", NULL)                                                         \
-    X(layer_output_scale, "layer_output_scale.weight", "layer_scalar.weight")                      \
-    X(ffn_gate_inp, "ffn_gate_inp.weight", NULL)                                                   \
-    X(ffn_gate_inp_scale, "ffn_gate_inp.scale", NULL)                                              \
-    X(ffn_gate_up_exps, "ffn_gate_up_exps.weight", NULL)                                           \
-    X(ffn_gate_exps, "ffn_gate_exps.weight", NULL)                                                 \
-    X(ffn_up_exps, "ffn_up_exps.weight", NULL)                                                     \
-    X(ffn_down_exps, "ffn_down_exps.weight", NULL)                                                 \
-    X(ffn_down_exps_scale, "ffn_down_exps.scale", "ffn_gate_inp.per_expert_scale")                 \
-    X(pre_ffw_norm_2, "pre_ffw_norm_2.weight", "ffn_pre_norm_2.weight")                            \
-    X(post_ffw_norm_1, "post_ffw_norm_1.weight", "ffn_post_norm_1.weight")                         \
+/* Tensors of a layer: field, name in the file, aliases. Presence and shapes are checked in
+ * weights.c. */
+#define GEMMA4_LAYER_LIST(X)                                                       \
+    X(attn_norm, "attn_norm.weight", NULL)                                         \
+    X(attn_qkv, "attn_qkv.weight", NULL)                                           \
+    X(attn_q, "attn_q.weight", NULL)                                               \
+    X(attn_k, "attn_k.weight", NULL)                                               \
+    X(attn_v, "attn_v.weight", NULL)                                               \
+    X(attn_output, "attn_output.weight", NULL)                                     \
+    X(attn_q_norm, "attn_q_norm.weight", NULL)                                     \
+    X(attn_k_norm, "attn_k_norm.weight", NULL)                                     \
+    X(post_attention_norm, "post_attention_norm.weight", "attn_post_norm.weight")  \
+    X(ffn_norm, "ffn_norm.weight", "ffn_pre_norm.weight")                          \
+    X(ffn_gate, "ffn_gate.weight", NULL)                                           \
+    X(ffn_up, "ffn_up.weight", NULL)                                               \
+    X(ffn_down, "ffn_down.weight", NULL)                                           \
+    X(post_ffw_norm, "post_ffw_norm.weight", "ffn_post_norm.weight")               \
+    X(inp_gate, "inp_gate.weight", NULL)                                           \
+    X(proj, "proj.weight", NULL)                                                   \
+    X(post_norm, "post_norm.weight", NULL)                                         \
+    X(layer_output_scale, "layer_output_scale.weight", "layer_scalar.weight")      \
+    X(ffn_gate_inp, "ffn_gate_inp.weight", NULL)                                   \
+    X(ffn_gate_inp_scale, "ffn_gate_inp.scale", NULL)                              \
+    X(ffn_gate_up_exps, "ffn_gate_up_exps.weight", NULL)                           \
+    X(ffn_gate_exps, "ffn_gate_exps.weight", NULL)                                 \
+    X(ffn_up_exps, "ffn_up_exps.weight", NULL)                                     \
+    X(ffn_down_exps, "ffn_down_exps.weight", NULL)                                 \
+    X(ffn_down_exps_scale, "ffn_down_exps.scale", "ffn_gate_inp.per_expert_scale") \
+    X(pre_ffw_norm_2, "pre_ffw_norm_2.weight", "ffn_pre_norm_2.weight")            \
+    X(post_ffw_norm_1, "post_ffw_norm_1.weight", "ffn_post_norm_1.weight")         \
     X(post_ffw_norm_2, "post_ffw_norm_2.weight", "ffn_post_norm_2.weight")
 
 typedef struct gemma4_layer {
-    bool sliding, owner;      /* owner: has K and V of its own */
-    uint32_t donor;           /* layer whose cache it reads: itself if owner */
+    bool sliding, owner; /* owner: has K and V of its own */
+    uint32_t donor;      /* layer whose cache it reads: itself if owner */
     uint32_t n_kv, head_dim, n_ff;
     uint32_t k_cache, v_cache; /* states, of owners */
-    uint32_t k_copy, v_copy;   /* states: a sliding layer's ring as it was at the turn's start; NONE: the ring never wraps */
+    /* states: a sliding layer's ring as it was at the turn's start; NONE: the ring never wraps */
+    uint32_t k_copy, v_copy;
 #define X(field, name, alias) uint32_t field; /* index in the store or GEMMA4_NONE */
     GEMMA4_LAYER_LIST(X)
 #undef X
 } gemma4_layer;
 
 typedef struct gemma4_config {
-    uint32_t n_layer, n_embd, n_head, n_vocab, n_per_layer; /* n_per_layer: 0 without per-layer embeddings */
+    /* n_per_layer: 0 without per-layer embeddings */
+    uint32_t n_layer, n_embd, n_head, n_vocab, n_per_layer;
     uint32_t head_dim, head_dim_swa, window, context_max, shared_kv;
     uint32_t n_expert, n_expert_used, n_ff_expert;
     float rms_eps, rope_base, rope_base_swa, softcap; /* softcap 0: none */
@@ -66,61 +71,77 @@ typedef struct gemma4_config {
 
 typedef struct gemma4_model {
     gemma4_config config;
-    gemma4_layer *layers;     /* [L], in the arena */
-    uint32_t last_owner;      /* last layer with K and V of its own */
-    uint32_t token_embd, output, output_norm, per_layer_token_embd, per_layer_model_proj, per_layer_proj_norm;
-    uint32_t tokens, suppress; /* states: I32 [n_slot], the newest token of each slot; F32 [V] or NONE */
-    bool per_layer_on_host;   /* its rows come as an input */
-    float *rope_factors;      /* [head_dim / 2], global layers */
-    float *rope_inverse[2];   /* inverse frequencies: [0] sliding [head_dim_swa / 2], [1] global [head_dim / 2] */
+    gemma4_layer *layers; /* [L], in the arena */
+    uint32_t last_owner;  /* last layer with K and V of its own */
+    uint32_t token_embd, output, output_norm, per_layer_token_embd, per_layer_model_proj,
+        per_layer_proj_norm;
+    /* states: I32 [n_slot], the newest token of each slot; F32 [V] or NONE */
+    uint32_t tokens, suppress;
+    bool per_layer_on_host; /* its rows come as an input */
+    float *rope_factors;    /* [head_dim / 2], global layers */
+    /* inverse frequencies: [0] sliding [head_dim_swa / 2], [1] global [head_dim / 2] */
+    float *rope_inverse[2];
     uint32_t n_slot, context, ring; /* of the caches: rows of global and of sliding layers */
 } gemma4_model;
 
 /* Is it this model family at all? UNSUPPORTED says what it is instead. */
 beryl_status gemma4_check_architecture(const format_gguf *gguf, beryl_error *error);
 /* Reads and checks the configuration; layers with kinds and donors, in the arena. */
-beryl_status gemma4_config_read(const format_gguf *gguf, base_arena *arena, gemma4_model *m, beryl_error *error);
+beryl_status gemma4_config_read(const format_gguf *gguf, base_arena *arena, gemma4_model *m,
+                                beryl_error *error);
 /* Adds all weights of the text model to the store, each checked against the configuration. */
-beryl_status gemma4_weights_add(const format_gguf *gguf, gemma4_model *m, graph_store *store, bool per_layer_on_host, beryl_error *error);
+beryl_status gemma4_weights_add(const format_gguf *gguf, gemma4_model *m, graph_store *store,
+                                bool per_layer_on_host, beryl_error *error);
 /* Bytes of the per-layer-embedding table in the file, 0: none. */
 uint64_t gemma4_per_layer_bytes(const format_gguf *gguf);
 
 typedef struct gemma4_cache_desc {
-    base_type type;         /* F32, F16, Q8_0 */
+    base_type type;                  /* F32, F16, Q8_0 */
     uint32_t n_slot, context, piece; /* piece: most tokens of one run */
-    uint32_t ahead;         /* decode steps that may be thrown away when a turn ends */
+    uint32_t ahead;                  /* decode steps that may be thrown away when a turn ends */
 } gemma4_cache_desc;
 /* Adds the states: caches, tokens, suppress list if suppressing. */
-beryl_status gemma4_cache_add(gemma4_model *m, graph_store *store, const gemma4_cache_desc *desc, bool suppressing, beryl_error *error);
-/* cos and sin of n positions: out [n, 2, head_dim / 2]; global: of global layers. In double from f32 products. */
-void gemma4_angles(const gemma4_model *m, bool global, const int32_t *positions, uint32_t n, float *out);
+beryl_status gemma4_cache_add(gemma4_model *m, graph_store *store, const gemma4_cache_desc *desc,
+                              bool suppressing, beryl_error *error);
+/* cos and sin of n positions: out [n, 2, head_dim / 2]; global: of global layers. In double from
+ * f32 products. */
+void gemma4_angles(const gemma4_model *m, bool global, const int32_t *positions, uint32_t n,
+                   float *out);
 
 typedef struct gemma4_text_options {
-    uint32_t n_token;  /* bound */
-    uint32_t n_output; /* bound of rows whose logits are wanted; 0: none, stops after the last cache write */
-    uint32_t near;     /* decode: every position is below; 0: any */
-    bool decode;       /* rows belong to different slots, tokens come from the state, every row is an output (n_output ignored) */
-    bool sample;       /* the next token of each output row is chosen and set in the state */
-    bool hidden;       /* keep the residual stream before each layer and after the output norm (tests) */
+    uint32_t n_token; /* bound */
+    /* bound of rows whose logits are wanted; 0: none, stops after the last cache write */
+    uint32_t n_output;
+    uint32_t near; /* decode: every position is below; 0: any */
+    /* rows belong to different slots, tokens come from the state, every row is an output
+     * (n_output ignored) */
+    bool decode;
+    bool sample; /* the next token of each output row is chosen and set in the state */
+    /* keep the residual stream before each layer and after the output norm (tests) */
+    bool hidden;
 } gemma4_text_options;
 
 /* A graph with its inputs and outputs. 0: this graph has none. */
 typedef struct gemma4_text {
     graph *g;
     uint8_t token_extent, output_extent; /* decode: the same */
-    graph_value tokens;                /* I32 [n]; not of decode */
-    graph_value slot, pos;             /* I32 [n] */
-    graph_value angles[2];             /* F32 [n, 2, head_dim / 2]: sliding, global */
-    graph_value per_layer_rows;        /* F32 [n, L * P], unscaled rows of the table, where that stays on the host */
-    graph_value output_rows;           /* I32 [n_output]: which of the n */
-    graph_value output_slot, output_pos, output_angles[2], settings; /* settings: U32 [n_output, 8] */
-    graph_value logits;                /* F32 [n_output, V] */
-    graph_value chosen;                /* I32 [n_output] */
-    graph_value *hidden;               /* [L + 1], in the graph's arena */
+    graph_value tokens;                  /* I32 [n]; not of decode */
+    graph_value slot, pos;               /* I32 [n] */
+    graph_value angles[2];               /* F32 [n, 2, head_dim / 2]: sliding, global */
+    /* F32 [n, L * P], unscaled rows of the table, where that stays on the host */
+    graph_value per_layer_rows;
+    graph_value output_rows; /* I32 [n_output]: which of the n */
+    /* settings: U32 [n_output, 8] */
+    graph_value output_slot, output_pos, output_angles[2], settings;
+    graph_value logits;  /* F32 [n_output, V] */
+    graph_value chosen;  /* I32 [n_output] */
+    graph_value *hidden; /* [L + 1], in the graph's arena */
 } gemma4_text;
 
-/* t->g is made here and closed by the caller (graph_close), also on failure where it is not NULL. */
-beryl_status gemma4_text_build(const gemma4_model *m, const graph_store *store, base_heap *heap, const gemma4_text_options *options,
-                               gemma4_text *t, beryl_error *error);
+/* t->g is made here and closed by the caller (graph_close), also on failure where it is not
+ * NULL. */
+beryl_status gemma4_text_build(const gemma4_model *m, const graph_store *store, base_heap *heap,
+                               const gemma4_text_options *options, gemma4_text *t,
+                               beryl_error *error);
 
 #endif

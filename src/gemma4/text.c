@@ -1,8 +1,9 @@
-/* text.c - the text model as a graph of plain operations. The layer's order is that of the published model: norms before
- * and after each branch, values normed without weight, the residual stream scaled whole at the layer's end.
+/* text.c - the text model as a graph of plain operations. The layer's order is that of the
+ * published model: norms before and after each branch, values normed without weight, the
+ * residual stream scaled whole at the layer's end.
  *
- * Where few rows want logits, the stream is cut down to them as soon as the last cache is written: only k and v of the
- * last owning layer still see every token. */
+ * Where few rows want logits, the stream is cut down to them as soon as the last cache is
+ * written: only k and v of the last owning layer still see every token. */
 #include "base/error.h"
 #include "gemma4/gemma4.h"
 
@@ -14,9 +15,9 @@ typedef struct building { /* of one graph */
     const graph_store *store;
     graph *g;
     gemma4_text *t;
-    graph_dim n;                /* rows as they now are: n_token, later n_output */
-    bool apart;                 /* every row has another slot */
-    uint32_t near;              /* every position is below; 0: any */
+    graph_dim n;                                 /* rows as they now are: n_token, later n_output */
+    bool apart;                                  /* every row has another slot */
+    uint32_t near;                               /* every position is below; 0: any */
     graph_value slot, pos, angles[2], per_layer; /* for those rows; per_layer [n, L, P] */
 } building;
 
@@ -38,10 +39,12 @@ static graph_value matmul(building *b, graph_value x, uint32_t weight) {
 static graph_value matmul_id(building *b, graph_value x, uint32_t weight, graph_value ids) {
     const uint32_t scale = b->store->tensors.data[weight].scale;
     graph_value y = graph_matmul_id(b->g, x, stored(b, weight), ids);
-    if (scale == GEMMA4_NONE || b->store->tensors.data[scale].dim[0] == 1) return scaled(b, y, weight);
+    if (scale == GEMMA4_NONE || b->store->tensors.data[scale].dim[0] == 1)
+        return scaled(b, y, weight);
     graph_value own = graph_gather_rows(b->g, stored(b, scale), ids, 1);
     const graph_tensor *t = graph_tensor_at(b->g, ids);
-    return graph_mul(b->g, y, graph_reshape(b->g, own, 3, (graph_dim[]){t->dim[0], t->dim[1], {1, 0}}));
+    return graph_mul(b->g, y,
+                     graph_reshape(b->g, own, 3, (graph_dim[]){t->dim[0], t->dim[1], {1, 0}}));
 }
 
 static graph_value norm(building *b, graph_value x, uint32_t weight) {
@@ -57,7 +60,7 @@ static graph_value heads(building *b, graph_value x, uint32_t n_head, uint32_t h
     return graph_reshape(b->g, x, 3, (graph_dim[]){b->n, constant(n_head), constant(head_dim)});
 }
 
-/* ---- embeddings -------------------------------------------------------------------------------------- */
+/* ---- embeddings ------------------------------------------------------------------------------ */
 
 static void add_inputs(building *b, const gemma4_text_options *o) {
     gemma4_text *t = b->t;
@@ -68,10 +71,13 @@ static void add_inputs(building *b, const gemma4_text_options *o) {
     t->slot = graph_input(g, "slot", TYPE_I32, 1, &b->n);
     t->pos = graph_input(g, "pos", TYPE_I32, 1, &b->n);
     for (int i = 0; i < 2; i++)
-        t->angles[i] = graph_input(g, i ? "angles" : "angles_swa", TYPE_F32, 3, (graph_dim[]){b->n, constant(2), constant(half[i])});
+        t->angles[i] = graph_input(g, i ? "angles" : "angles_swa", TYPE_F32, 3,
+                                   (graph_dim[]){b->n, constant(2), constant(half[i])});
     if (!o->decode) t->tokens = graph_input(g, "tokens", TYPE_I32, 1, &b->n);
     if (b->m->per_layer_on_host && b->c->n_per_layer)
-        t->per_layer_rows = graph_input(g, "per_layer_rows", TYPE_F32, 2, (graph_dim[]){b->n, constant(b->c->n_layer * b->c->n_per_layer)});
+        t->per_layer_rows =
+            graph_input(g, "per_layer_rows", TYPE_F32, 2,
+                        (graph_dim[]){b->n, constant(b->c->n_layer * b->c->n_per_layer)});
     graph_dim out = b->n;
     t->output_extent = t->token_extent;
     if (!o->decode && o->n_output) {
@@ -81,35 +87,44 @@ static void add_inputs(building *b, const gemma4_text_options *o) {
         t->output_slot = graph_input(g, "output_slot", TYPE_I32, 1, &out);
         t->output_pos = graph_input(g, "output_pos", TYPE_I32, 1, &out);
         for (int i = 0; i < 2; i++)
-            t->output_angles[i] = graph_input(g, i ? "output_angles" : "output_angles_swa", TYPE_F32, 3,
-                                              (graph_dim[]){out, constant(2), constant(half[i])});
+            t->output_angles[i] =
+                graph_input(g, i ? "output_angles" : "output_angles_swa", TYPE_F32, 3,
+                            (graph_dim[]){out, constant(2), constant(half[i])});
     }
-    if (o->sample) t->settings = graph_input(g, "settings", TYPE_U32, 2, (graph_dim[]){out, constant(8)});
+    if (o->sample)
+        t->settings = graph_input(g, "settings", TYPE_U32, 2, (graph_dim[]){out, constant(8)});
     b->slot = t->slot;
     b->pos = t->pos;
     b->angles[0] = t->angles[0];
     b->angles[1] = t->angles[1];
 }
 
-/* The per-layer inputs of all layers times sqrt 2: norm(proj x / sqrt d) + sqrt(P) row, [n, L, P]. */
+/* The per-layer inputs of all layers times sqrt 2: norm(proj x / sqrt d) + sqrt(P) row, [n, L,
+ * P]. */
 static graph_value per_layer_inputs(building *b, graph_value x, graph_value tokens) {
     const gemma4_config *c = b->c;
     graph_dim dims[3] = {b->n, constant(c->n_layer), constant(c->n_per_layer)};
     /* rms(c / sqrt d) with eps is rms(c) with d * eps: the division need not be done. */
     graph_value context = graph_reshape(b->g, matmul(b, x, b->m->per_layer_model_proj), 3, dims);
-    context = graph_rms_norm(b->g, context, stored(b, b->m->per_layer_proj_norm), c->rms_eps * (float)c->n_embd);
+    context = graph_rms_norm(b->g, context, stored(b, b->m->per_layer_proj_norm),
+                             c->rms_eps * (float)c->n_embd);
     float factor = sqrtf((float)c->n_per_layer);
-    graph_value rows = b->m->per_layer_on_host ? graph_scale(b->g, b->t->per_layer_rows, factor)
-                                               : graph_gather_rows(b->g, stored(b, b->m->per_layer_token_embd), tokens, factor);
+    graph_value rows =
+        b->m->per_layer_on_host
+            ? graph_scale(b->g, b->t->per_layer_rows, factor)
+            : graph_gather_rows(b->g, stored(b, b->m->per_layer_token_embd), tokens, factor);
     rows = scaled(b, rows, b->m->per_layer_token_embd);
     return graph_add(b->g, context, graph_reshape(b->g, rows, 3, dims));
 }
 
-/* ---- a layer ------------------------------------------------------------------------------------------- */
+/* ---- a layer --------------------------------------------------------------------------------- */
 
-typedef struct raw_qkv { graph_value q, k, v; } raw_qkv; /* [n, rows], before norms; 0: none */
+typedef struct raw_qkv {
+    graph_value q, k, v;
+} raw_qkv; /* [n, rows], before norms; 0: none */
 
-static raw_qkv project(building *b, const gemma4_layer *layer, graph_value x, bool want_q, bool want_kv) {
+static raw_qkv project(building *b, const gemma4_layer *layer, graph_value x, bool want_q,
+                       bool want_kv) {
     raw_qkv r = {0, 0, 0};
     if (layer->attn_qkv != GEMMA4_NONE) {
         uint32_t q = b->c->n_head * layer->head_dim, kv = layer->n_kv * layer->head_dim;
@@ -126,7 +141,8 @@ static raw_qkv project(building *b, const gemma4_layer *layer, graph_value x, bo
 }
 
 /* Keys: normed and rotated; values: normed without weight. Gives the caches as they then are. */
-static void write_cache(building *b, const gemma4_layer *layer, raw_qkv r, graph_value *k_cache, graph_value *v_cache) {
+static void write_cache(building *b, const gemma4_layer *layer, raw_qkv r, graph_value *k_cache,
+                        graph_value *v_cache) {
     graph_value k = norm(b, heads(b, r.k, layer->n_kv, layer->head_dim), layer->attn_k_norm);
     k = graph_rope(b->g, k, b->angles[!layer->sliding]);
     graph_value v = norm(b, heads(b, r.v, layer->n_kv, layer->head_dim), GEMMA4_NONE);
@@ -147,12 +163,15 @@ static graph_value keep_output_rows(building *b, graph_value h) {
         graph_dim n_token = graph_tensor_at(b->g, b->per_layer)->dim[0];
         graph_value flat = graph_reshape(b->g, b->per_layer, 2, (graph_dim[]){n_token, whole});
         flat = graph_gather_rows(b->g, flat, t->output_rows, 1);
-        b->per_layer = graph_reshape(b->g, flat, 3, (graph_dim[]){b->n, constant(b->c->n_layer), constant(b->c->n_per_layer)});
+        b->per_layer = graph_reshape(
+            b->g, flat, 3,
+            (graph_dim[]){b->n, constant(b->c->n_layer), constant(b->c->n_per_layer)});
     }
     return graph_gather_rows(b->g, h, t->output_rows, 1);
 }
 
-/* Nodes are added one statement at a time: C leaves the order of arguments open, the graph must not. */
+/* Nodes are added one statement at a time: C leaves the order of arguments open, the graph must
+ * not. */
 static graph_value gated(building *b, const gemma4_layer *layer, graph_value x) {
     graph_value gate = matmul(b, x, layer->ffn_gate);
     graph_value up = matmul(b, x, layer->ffn_up);
@@ -165,13 +184,17 @@ static graph_value experts(building *b, const gemma4_layer *layer, graph_value h
     graph_value m = norm(b, h, layer->ffn_norm);
     graph_value dense = gated(b, layer, m);
     dense = norm(b, dense, layer->post_ffw_norm_1);
-    /* Router: the softmax over the chosen logits is the softmax over all, renormalised over the chosen. Its input is divided
-     * by sqrt d; the chosen logits can be instead, since that leaves their order. */
+    /* Router: the softmax over the chosen logits is the softmax over all, renormalised over the
+     * chosen. Its input is divided by sqrt d; the chosen logits can be instead, since that
+     * leaves their order. */
     graph_value r = norm(b, h, layer->ffn_gate_inp_scale);
-    graph_value ids, gates = graph_topk(g, matmul(b, r, layer->ffn_gate_inp), c->n_expert_used, &ids);
+    graph_value ids,
+        gates = graph_topk(g, matmul(b, r, layer->ffn_gate_inp), c->n_expert_used, &ids);
     gates = graph_softmax(g, graph_scale(g, gates, 1 / sqrtf((float)c->n_embd)));
-    gates = graph_mul(g, gates, graph_gather_rows(g, stored(b, layer->ffn_down_exps_scale), ids, 1));
-    graph_value x = graph_reshape(g, norm(b, h, layer->pre_ffw_norm_2), 3, (graph_dim[]){b->n, constant(1), constant(c->n_embd)});
+    gates =
+        graph_mul(g, gates, graph_gather_rows(g, stored(b, layer->ffn_down_exps_scale), ids, 1));
+    graph_value x = graph_reshape(g, norm(b, h, layer->pre_ffw_norm_2), 3,
+                                  (graph_dim[]){b->n, constant(1), constant(c->n_embd)});
     graph_value gate, up;
     if (layer->ffn_gate_up_exps != GEMMA4_NONE) {
         graph_value both = matmul_id(b, x, layer->ffn_gate_up_exps, ids);
@@ -196,16 +219,20 @@ static graph_value feed_forward(building *b, const gemma4_layer *layer, graph_va
     return graph_add(b->g, h, norm(b, f, layer->post_ffw_norm));
 }
 
-static graph_value per_layer_branch(building *b, const gemma4_layer *layer, uint32_t l, graph_value h) {
+static graph_value per_layer_branch(building *b, const gemma4_layer *layer, uint32_t l,
+                                    graph_value h) {
     graph_value slice = graph_squeeze(b->g, graph_narrow(b->g, b->per_layer, 1, l, 1), 1);
     graph_value y = graph_geglu(b->g, matmul(b, h, layer->inp_gate), slice);
     /* The inputs are sqrt 2 too large, so this is rms with 2 * eps. */
-    graph_value branch = graph_rms_norm(b->g, matmul(b, y, layer->proj), stored(b, layer->post_norm), 2 * b->c->rms_eps);
+    graph_value branch = graph_rms_norm(b->g, matmul(b, y, layer->proj),
+                                        stored(b, layer->post_norm), 2 * b->c->rms_eps);
     return graph_add(b->g, h, branch);
 }
 
-/* One layer. cut: this is the last owner and only output rows go on. Gives 0 where nothing goes on. */
-static graph_value layer_of(building *b, uint32_t l, graph_value h, bool cut, bool stop, graph_value (*caches)[2]) {
+/* One layer. cut: this is the last owner and only output rows go on. Gives 0 where nothing goes
+ * on. */
+static graph_value layer_of(building *b, uint32_t l, graph_value h, bool cut, bool stop,
+                            graph_value (*caches)[2]) {
     const gemma4_layer *layer = &b->m->layers[l];
     graph *g = b->g;
     graph_value x = norm(b, h, layer->attn_norm);
@@ -216,25 +243,30 @@ static graph_value layer_of(building *b, uint32_t l, graph_value h, bool cut, bo
         h = keep_output_rows(b, h);
         r = project(b, layer, norm(b, h, layer->attn_norm), true, false);
     }
-    graph_value q = graph_rope(g, norm(b, heads(b, r.q, b->c->n_head, layer->head_dim), layer->attn_q_norm), b->angles[!layer->sliding]);
+    graph_value q =
+        graph_rope(g, norm(b, heads(b, r.q, b->c->n_head, layer->head_dim), layer->attn_q_norm),
+                   b->angles[!layer->sliding]);
     uint32_t window = layer->sliding && b->m->context > b->c->window ? b->c->window : 0;
-    graph_value o = graph_attention(g, q, caches[layer->donor][0], caches[layer->donor][1], b->slot, b->pos, 1.0f, window);
-    if (b->apart) graph_attention_apart(g, o, b->near);
+    graph_value o = graph_attention(g, q, caches[layer->donor][0], caches[layer->donor][1], b->slot,
+                                    b->pos, 1.0f, window);
+    if (b->apart) graph_attention_distinct_slots(g, o, b->near);
     o = graph_reshape(g, o, 2, (graph_dim[]){b->n, constant(b->c->n_head * layer->head_dim)});
     h = graph_add(g, h, norm(b, matmul(b, o, layer->attn_output), layer->post_attention_norm));
     h = feed_forward(b, layer, h);
     if (b->c->n_per_layer) h = per_layer_branch(b, layer, l, h);
-    if (layer->layer_output_scale != GEMMA4_NONE) h = graph_mul(g, h, stored(b, layer->layer_output_scale));
+    if (layer->layer_output_scale != GEMMA4_NONE)
+        h = graph_mul(g, h, stored(b, layer->layer_output_scale));
     return h;
 }
 
-/* ---- the head --------------------------------------------------------------------------------------------- */
+/* ---- the head -------------------------------------------------------------------------------- */
 
 static void head(building *b, const gemma4_text_options *o, graph_value h) {
     gemma4_text *t = b->t;
     graph_value z = norm(b, h, b->m->output_norm);
     if (o->hidden) t->hidden[b->c->n_layer] = z, graph_output(b->g, z, "hidden");
-    graph_value logits = matmul(b, z, b->m->output != GEMMA4_NONE ? b->m->output : b->m->token_embd);
+    graph_value logits =
+        matmul(b, z, b->m->output != GEMMA4_NONE ? b->m->output : b->m->token_embd);
     if (b->c->softcap > 0) logits = graph_softcap(b->g, logits, b->c->softcap);
     if (b->m->suppress != GEMMA4_NONE) logits = graph_add(b->g, logits, stored(b, b->m->suppress));
     t->logits = logits;
@@ -245,19 +277,27 @@ static void head(building *b, const gemma4_text_options *o, graph_value h) {
     graph_set_rows(b->g, stored(b, b->m->tokens), t->chosen, b->slot);
 }
 
-beryl_status gemma4_text_build(const gemma4_model *m, const graph_store *store, base_heap *heap, const gemma4_text_options *o,
-                               gemma4_text *t, beryl_error *error) {
+beryl_status gemma4_text_build(const gemma4_model *m, const graph_store *store, base_heap *heap,
+                               const gemma4_text_options *o, gemma4_text *t, beryl_error *error) {
     *t = (gemma4_text){.g = graph_open(heap)};
     if (!t->g) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
-    building b = {.m = m, .c = &m->config, .store = store, .g = t->g, .t = t, .apart = o->decode, .near = o->near};
+    building b = {.m = m,
+                  .c = &m->config,
+                  .store = store,
+                  .g = t->g,
+                  .t = t,
+                  .apart = o->decode,
+                  .near = o->near};
     uint32_t n_layer = m->config.n_layer;
-    graph_value (*caches)[2] = base_arena_take(&t->g->arena, n_layer, sizeof *caches);
+    graph_value(*caches)[2] = base_arena_take(&t->g->arena, n_layer, sizeof *caches);
     t->hidden = base_arena_take(&t->g->arena, n_layer + 1, sizeof *t->hidden);
     if (!caches || !t->hidden) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     add_inputs(&b, o);
     bool outputs = o->decode || o->n_output;
-    graph_value tokens = o->decode ? graph_gather_rows(t->g, stored(&b, m->tokens), t->slot, 1) : t->tokens;
-    graph_value h = graph_gather_rows(t->g, stored(&b, m->token_embd), tokens, sqrtf((float)m->config.n_embd));
+    graph_value tokens =
+        o->decode ? graph_gather_rows(t->g, stored(&b, m->tokens), t->slot, 1) : t->tokens;
+    graph_value h =
+        graph_gather_rows(t->g, stored(&b, m->token_embd), tokens, sqrtf((float)m->config.n_embd));
     h = scaled(&b, h, m->token_embd);
     if (m->config.n_per_layer) b.per_layer = per_layer_inputs(&b, h, tokens);
     bool may_cut = outputs && !o->decode && !o->hidden;

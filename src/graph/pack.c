@@ -1,9 +1,15 @@
 /* pack.c - splits the blocks of a file into planes, and joins them again.
  *
- * A plane is one field of every block (or two neighbouring ones), the blocks of all rows back to back: element b of a
- * plane belongs to block b, counted over rows. So a reader finds everything from row * blocks_per_row + block, the
- * quants can be loaded 16 bytes at a time, and neighbouring lanes load neighbouring words. Bits are moved, never
- * changed; the way back gives the file's bytes. (The one exception is a scale of NVFP4 that is no number.) Fields keep their byte order (little-endian).
+ * A plane is one field of every block (or two neighbouring ones), the blocks of all rows back to
+ * back: element b of a plane belongs to block b, counted over rows. So a reader finds everything
+ * from row * blocks_per_row + block, the quants can be loaded 16 bytes at a time, and
+ * neighbouring lanes load neighbouring words. Bits are moved, never changed; the way back gives
+ * the file's bytes. (The one exception is a scale of NVFP4 that is no number.) Fields keep their
+ * byte order (little-endian).
+ *
+ * The fields are in the types' table (base/types.h). Where the bits are places in a long table of
+ * numbers, that table is one more plane, the same for all rows, so that kernels find it in the
+ * buffer that they read anyhow.
  *
  *   type     plane 0            plane 1          plane 2        plane 3
  *   F32 F16 BF16  value
@@ -21,40 +27,29 @@
  *   Q6_K     low u4[256]        high u2[256]     scales i8[16]  d f16
  *   IQ4_XS   q u4[256]          d, scales (8 bytes)
  *
- * A row may end inside a 4-byte word (odd K of F16, one block of Q8_0): whoever uploads rows in pieces cuts at a
- * multiple of 4 rows. A plane's end is padded to 16 bytes. */
+ * A row may end inside a 4-byte word (odd K of F16, one block of Q8_0): whoever uploads rows in
+ * pieces cuts at a multiple of 4 rows. A plane's end is padded to 64 bytes, the largest vector. */
 #include "graph/pack.h"
 
 #include <string.h>
 
-enum { PLANE_ALIGN = 16 };
+enum { PLANE_ALIGN = 64 };
 
 /* A field of a block: bytes [at, at + size). size 0: no such plane. */
-typedef struct pack_field { uint16_t at, size; } pack_field;
+typedef struct pack_field {
+    uint16_t at, size;
+} pack_field;
 
 static const pack_field pack_fields[TYPE_COUNT][PACK_PLANE_MAX] = {
-    [TYPE_F32] = {{0, 4}},
-    [TYPE_F16] = {{0, 2}},
-    [TYPE_BF16] = {{0, 2}},
-    [TYPE_Q8_0] = {{2, 32}, {0, 2}},
-    [TYPE_Q4_0] = {{2, 16}, {0, 2}},
-    [TYPE_IQ4_NL] = {{2, 16}, {0, 2}},
-    [TYPE_Q4_1] = {{4, 16}, {0, 4}},
-    [TYPE_Q5_0] = {{6, 16}, {0, 2}, {2, 4}},
-    [TYPE_Q5_1] = {{8, 16}, {0, 8}},
-    [TYPE_MXFP4] = {{1, 16}, {0, 1}},
-    [TYPE_NVFP4] = {{4, 32}, {0, 4}},
-    [TYPE_Q2_K] = {{16, 64}, {0, 16}, {80, 4}},
-    [TYPE_Q3_K] = {{32, 64}, {0, 32}, {96, 12}, {108, 2}},
-    [TYPE_Q4_K] = {{16, 128}, {0, 16}},
-    [TYPE_Q5_K] = {{48, 128}, {0, 16}, {16, 32}},
-    [TYPE_Q6_K] = {{0, 128}, {128, 64}, {192, 16}, {208, 2}},
-    [TYPE_IQ4_XS] = {{8, 128}, {0, 8}},
+#define X(name, text, id, n, bytes, ...) [TYPE_##name] = {__VA_ARGS__},
+    BASE_TYPE_LIST(X)
+#undef X
 };
 
 bool graph_pack_layout_of(base_type type, uint64_t n_row, uint64_t k, graph_pack_layout *out) {
     memset(out, 0, sizeof *out);
-    if (type >= TYPE_COUNT || !pack_fields[type][0].size || k == 0 || k % base_type_block(type)) return false;
+    if (type >= TYPE_COUNT || !pack_fields[type][0].size || k == 0 || k % base_type_block(type))
+        return false;
     const uint64_t blocks = k / base_type_block(type);
     for (uint32_t i = 0; i < PACK_PLANE_MAX && pack_fields[type][i].size; i++) {
         if (blocks > UINT32_MAX / pack_fields[type][i].size) return false;
@@ -65,21 +60,28 @@ bool graph_pack_layout_of(base_type type, uint64_t n_row, uint64_t k, graph_pack
         out->bytes += (n_row * row + PLANE_ALIGN - 1) / PLANE_ALIGN * PLANE_ALIGN;
         out->n_plane = i + 1;
     }
+    const uint32_t table = base_type_table(type, NULL);
+    if (!table) return true;
+    if (out->n_plane == PACK_PLANE_MAX) return false;
+    out->table_bytes = table;
+    out->offset[out->n_plane++] = out->bytes;
+    out->bytes += table;
     return true;
 }
 
-/* n fields of `size` bytes between a run at distance `stride` and a dense one. One compare outside the loop for each
- * size, so that the copies are moves and not calls. */
-#define EACH_FIELD_SIZE(X) X(1) X(2) X(4) X(8) X(12) X(16) X(32) X(64) X(128)
+/* n fields of `size` bytes between a run at distance `stride` and a dense one. One compare
+ * outside the loop for each size, so that the copies are moves and not calls. */
+#define EACH_FIELD_SIZE(X) X(1) X(2) X(4) X(8) X(12) X(16) X(32) X(44) X(52) X(64) X(128)
 
-static void gather(uint8_t *restrict to, const uint8_t *restrict from, size_t n, size_t stride, size_t size) {
+static void gather(uint8_t *restrict to, const uint8_t *restrict from, size_t n, size_t stride,
+                   size_t size) {
     if (size == stride) {
         memcpy(to, from, n * size);
         return;
     }
     switch (size) {
-#define X(bytes)                                                               \
-    case bytes:                                                                \
+#define X(bytes)                                                                         \
+    case bytes:                                                                          \
         for (size_t i = 0; i < n; i++) memcpy(to + i * bytes, from + i * stride, bytes); \
         break;
         EACH_FIELD_SIZE(X)
@@ -88,18 +90,21 @@ static void gather(uint8_t *restrict to, const uint8_t *restrict from, size_t n,
 }
 
 /* Scales of NVFP4. `to` may be memory of a device that is slow to read. */
-static void gather_e4m3(uint8_t *restrict to, const uint8_t *restrict from, size_t n, size_t stride) {
+static void gather_e4m3(uint8_t *restrict to, const uint8_t *restrict from, size_t n,
+                        size_t stride) {
     for (size_t i = 0; i < n; i++) {
         uint8_t four[4];
-        for (uint32_t k = 0; k < 4; k++) four[k] = from[i * stride + k] == 0x7f ? 0 : from[i * stride + k];
+        for (uint32_t k = 0; k < 4; k++)
+            four[k] = from[i * stride + k] == 0x7f ? 0 : from[i * stride + k];
         memcpy(to + i * 4, four, 4);
     }
 }
 
-static void scatter(uint8_t *restrict to, const uint8_t *restrict from, size_t n, size_t stride, size_t size) {
+static void scatter(uint8_t *restrict to, const uint8_t *restrict from, size_t n, size_t stride,
+                    size_t size) {
     switch (size) {
-#define X(bytes)                                                               \
-    case bytes:                                                                \
+#define X(bytes)                                                                         \
+    case bytes:                                                                          \
         for (size_t i = 0; i < n; i++) memcpy(to + i * stride, from + i * bytes, bytes); \
         break;
         EACH_FIELD_SIZE(X)
@@ -107,7 +112,8 @@ static void scatter(uint8_t *restrict to, const uint8_t *restrict from, size_t n
     }
 }
 
-void graph_pack_rows(base_type type, uint64_t k, uint64_t n_row, const void *from, uint32_t plane, void *to) {
+void graph_pack_rows(base_type type, uint64_t k, uint64_t n_row, const void *from, uint32_t plane,
+                     void *to) {
     const pack_field field = pack_fields[type][plane];
     const size_t n = (size_t)(n_row * (k / base_type_block(type)));
     const uint8_t *first = (const uint8_t *)from + field.at;
@@ -115,7 +121,8 @@ void graph_pack_rows(base_type type, uint64_t k, uint64_t n_row, const void *fro
     else gather(to, first, n, base_type_block_bytes(type), field.size);
 }
 
-void graph_unpack_rows(base_type type, uint64_t k, uint64_t n_row, const void *const *planes, void *to) {
+void graph_unpack_rows(base_type type, uint64_t k, uint64_t n_row, const void *const *planes,
+                       void *to) {
     const size_t n = (size_t)(n_row * (k / base_type_block(type)));
     for (uint32_t i = 0; i < PACK_PLANE_MAX && pack_fields[type][i].size; i++) {
         const pack_field field = pack_fields[type][i];

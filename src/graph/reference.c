@@ -1,4 +1,5 @@
-/* reference.c - runs a graph node by node on the reference functions. Intermediates live from their node to their last use. */
+/* reference.c - runs a graph node by node on the reference functions. Intermediates live from
+ * their node to their last use. */
 #include "graph/reference.h"
 #include "base/error.h"
 
@@ -8,9 +9,9 @@ struct graph_reference {
     base_heap *heap;
     graph *g;
     graph_store *store;
-    void **data;       /* [tensor]: of base tensors */
-    size_t *bytes;     /* [tensor] */
-    uint32_t *last;    /* [tensor]: node of the last use */
+    void **data;    /* [tensor]: of base tensors */
+    size_t *bytes;  /* [tensor] */
+    uint32_t *last; /* [tensor]: node of the last use */
     size_t n;
 };
 
@@ -18,7 +19,8 @@ static size_t tensor_bytes(const graph_tensor *t) {
     return (size_t)graph_element_bound(t) * base_type_block_bytes(t->type);
 }
 
-beryl_status graph_reference_open(graph *g, graph_store *store, graph_reference **out, beryl_error *error) {
+beryl_status graph_reference_open(graph *g, graph_store *store, graph_reference **out,
+                                  beryl_error *error) {
     *out = NULL;
     graph_reference *r = base_heap_take(g->heap, sizeof *r);
     if (!r) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
@@ -39,14 +41,16 @@ beryl_status graph_reference_open(graph *g, graph_store *store, graph_reference 
         return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     }
     for (uint32_t i = 0; i < g->nodes.count; i++)
-        for (uint32_t k = 0; k < g->nodes.data[i].n_in; k++) r->last[graph_base_of(g, g->nodes.data[i].in[k])] = i;
+        for (uint32_t k = 0; k < g->nodes.data[i].n_in; k++)
+            r->last[graph_base_of(g, g->nodes.data[i].in[k])] = i;
     *out = r;
     return BERYL_OK;
 }
 
 void graph_reference_close(graph_reference *r) {
     if (!r) return;
-    for (size_t v = 0; r->data && r->bytes && v < r->n; v++) base_heap_give(r->heap, r->data[v], r->bytes[v]);
+    for (size_t v = 0; r->data && r->bytes && v < r->n; v++)
+        base_heap_give(r->heap, r->data[v], r->bytes[v]);
     base_heap_give(r->heap, r->data, r->n * sizeof *r->data);
     base_heap_give(r->heap, r->bytes, r->n * sizeof *r->bytes);
     base_heap_give(r->heap, r->last, r->n * sizeof *r->last);
@@ -62,7 +66,8 @@ const void *graph_reference_value(const graph_reference *r, graph_value v) {
 }
 
 /* What is used in place: states, and weights of F32. Others are read row by row. */
-static beryl_status stored_data(graph_store *store, uint32_t index, void **out, beryl_error *error) {
+static beryl_status stored_data(graph_store *store, uint32_t index, void **out,
+                                beryl_error *error) {
     const store_tensor *t = &store->tensors.data[index];
     const void *data = t->host;
     *out = NULL;
@@ -72,10 +77,11 @@ static beryl_status stored_data(graph_store *store, uint32_t index, void **out, 
     return status;
 }
 
-static beryl_status tensor_of(graph_reference *r, graph_value v, const uint32_t *extents, reference_tensor *out, beryl_error *error) {
+static beryl_status tensor_of(graph_reference *r, graph_value v, const uint32_t *values,
+                              reference_tensor *out, beryl_error *error) {
     const graph_tensor *t = &r->g->tensors.data[v];
     *out = (reference_tensor){.t = t, .stored = UINT32_MAX};
-    for (uint32_t i = 0; i < t->rank; i++) out->dim[i] = graph_dim_value(t->dim[i], extents);
+    for (uint32_t i = 0; i < t->rank; i++) out->dim[i] = graph_dim_value(t->dim[i], values);
     graph_value base = graph_base_of(r->g, v);
     if (t->role == ROLE_STORED) {
         out->stored = t->stored;
@@ -89,7 +95,9 @@ static beryl_status tensor_of(graph_reference *r, graph_value v, const uint32_t 
         }
         out->data = r->data[base];
     }
-    out->data = (char *)out->data + (size_t)t->offset / base_type_block(t->type) * base_type_block_bytes(t->type); /* views cut no rows of blocks */
+    /* views cut no rows of blocks */
+    out->data = (char *)out->data +
+                (size_t)t->offset / base_type_block(t->type) * base_type_block_bytes(t->type);
     return BERYL_OK;
 }
 
@@ -106,28 +114,37 @@ static void give_back(graph_reference *r, uint32_t index) {
 
 /* What goes row by row needs rows without gaps, as on devices. */
 static beryl_status check_rows(const reference_call *c, beryl_error *error) {
-    for (uint32_t k = 0; k < c->node->n_in && reference_table[c->node->op] != reference_table[OP_COPY]; k++) {
+    const base_op op = c->node->op;
+    if (graph_op_is_pointwise(op) || graph_op_is_over_axes(op)) return BERYL_OK;
+    for (uint32_t k = 0; k < c->node->n_in; k++) {
         const graph_tensor *t = c->in[k].t;
         if (t->rank && c->in[k].dim[t->rank - 1u] > 1 && t->stride[t->rank - 1u] != 1)
-            return base_fail(error, BERYL_UNSUPPORTED, "%s on the reference device: rows with gaps between their elements", graph_op_name(c->node->op));
+            return base_fail(error, BERYL_UNSUPPORTED,
+                             "%s on the reference device: rows with gaps between their elements",
+                             graph_op_name(op));
     }
     return BERYL_OK;
 }
 
 beryl_status graph_reference_run(graph_reference *r, const uint32_t *extents, beryl_error *error) {
-    for (uint32_t i = 1; i <= r->g->n_extent; i++)
-        if (extents[i] == 0 || extents[i] > r->g->extents[i].bound)
-            return base_fail(error, BERYL_MISUSE, "extent %s is %u, its bound %u", r->g->extents[i].name, extents[i], r->g->extents[i].bound);
+    uint32_t values[GRAPH_EXTENT_MAX + 1];
+    beryl_status status = graph_extent_values(r->g, extents, values, error);
+    if (status != BERYL_OK) return status;
+    const uint32_t empty = graph_extents_empty(r->g, values);
     for (uint32_t i = 0; i < r->g->nodes.count; i++) {
         const graph_node *node = &r->g->nodes.data[i];
         if (node->dead) continue;
-        if (!reference_table[node->op]) return base_fail(error, BERYL_UNSUPPORTED, "%s on the reference device", graph_op_name(node->op));
+        if (!reference_table[node->op])
+            return base_fail(error, BERYL_UNSUPPORTED, "%s on the reference device",
+                             graph_op_name(node->op));
         reference_call call = {.node = node, .store = r->store, .heap = r->heap, .error = error};
-        beryl_status status = BERYL_OK;
-        for (uint32_t k = 0; status == BERYL_OK && k < node->n_in; k++) status = tensor_of(r, node->in[k], extents, &call.in[k], error);
-        for (uint32_t k = 0; status == BERYL_OK && k < node->n_out; k++) status = tensor_of(r, node->out[k], extents, &call.out[k], error);
+        for (uint32_t k = 0; status == BERYL_OK && k < node->n_in; k++)
+            status = tensor_of(r, node->in[k], values, &call.in[k], error);
+        for (uint32_t k = 0; status == BERYL_OK && k < node->n_out; k++)
+            status = tensor_of(r, node->out[k], values, &call.out[k], error);
         if (status == BERYL_OK) status = check_rows(&call, error);
-        if (status == BERYL_OK) status = reference_table[node->op](&call);
+        if (status == BERYL_OK && !(graph_node_needs(r->g, node) & empty))
+            status = reference_table[node->op](&call);
         if (status != BERYL_OK) return status;
         give_back(r, i);
     }

@@ -1,13 +1,14 @@
-/* reference.h - what each operation means: one function a row of BASE_OP_LIST, in C with double accumulation. They judge
- * every kernel, and run whole models as `--device reference`. */
+/* reference.h - what each operation means: one function a row of BASE_OP_LIST, in C with double
+ * accumulation. They judge every kernel, and run whole models as `--device reference`. */
 #ifndef GRAPH_REFERENCE_H
 #define GRAPH_REFERENCE_H
 
 #include "graph/graph.h"
 #include "graph/store.h"
 
-/* A tensor of a run: its data at offset 0 of the view, dims as they are in this run, strides from the bounds. Weights that lie
- * in the file have stored set and data NULL. */
+/* A tensor of a run: its data at offset 0 of the view, dims as they are in this run, strides
+ * from the bounds. Weights that lie in the file have stored set and data NULL. A function is called
+ * where its results have elements; what it reads may have none (graph_node_needs). */
 typedef struct reference_tensor {
     const graph_tensor *t;
     void *data;
@@ -24,12 +25,20 @@ typedef struct reference_call {
 } reference_call;
 
 typedef beryl_status reference_fn(reference_call *c);
+
+/* The keys [first, end) that row n of an attention sees in its slot; none: first == end. */
+typedef struct reference_keys {
+    uint32_t slot, first, end;
+} reference_keys;
+reference_keys reference_keys_of(const reference_call *c, uint32_t n);
 extern reference_fn *const reference_table[OP_COUNT];
 
-/* A whole graph, node by node: run computes at once, with the inputs as they lie in graph_reference_input's memory. A value is that of
- * the last run, NULL where it is not kept. */
+/* A whole graph, node by node: run computes at once, from the given extents by index from [1], with
+ * the inputs as they lie in graph_reference_input's memory. A value is that of the last run, NULL
+ * where it is not kept. */
 typedef struct graph_reference graph_reference;
-beryl_status graph_reference_open(graph *g, graph_store *store, graph_reference **out, beryl_error *error);
+beryl_status graph_reference_open(graph *g, graph_store *store, graph_reference **out,
+                                  beryl_error *error);
 void graph_reference_close(graph_reference *r); /* NULL is fine */
 void *graph_reference_input(graph_reference *r, graph_value input);
 beryl_status graph_reference_run(graph_reference *r, const uint32_t *extents, beryl_error *error);

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-/* ---- access ------------------------------------------------------------------------------------------- */
+/* ---- access ---------------------------------------------------------------------------------- */
 
 static float *f32(const reference_tensor *x) {
     return x->data;
@@ -23,21 +23,26 @@ static uint64_t element_count(const reference_tensor *x) {
 }
 
 static uint64_t row_count(const reference_tensor *x) {
-    return x->t->rank ? element_count(x) / x->dim[x->t->rank - 1] : 1;
+    uint64_t n = 1;
+    for (uint32_t i = 0; i + 1 < x->t->rank; i++) n *= x->dim[i];
+    return n;
 }
 
 static uint32_t row_size(const reference_tensor *x) {
     return x->t->rank ? x->dim[x->t->rank - 1] : 1;
 }
 
-/* Offset of element `index` (in the order of `shape`'s dims), for x broadcast against shape from the right. */
-static uint64_t offset_of(const reference_tensor *x, const reference_tensor *shape, uint64_t index) {
+/* Offset of element `index` (in the order of `shape`'s dims), for x broadcast against shape from
+ * the right. */
+static uint64_t offset_of(const reference_tensor *x, const reference_tensor *shape,
+                          uint64_t index) {
     uint64_t offset = 0;
     for (uint32_t i = shape->t->rank; i-- > 0;) {
         uint64_t at = index % shape->dim[i];
         index /= shape->dim[i];
         uint32_t missing = (uint32_t)(shape->t->rank - x->t->rank);
-        if (i >= missing && x->t->dim[i - missing].size != 1) offset += at * x->t->stride[i - missing];
+        if (i >= missing && x->t->dim[i - missing].size != 1)
+            offset += at * x->t->stride[i - missing];
     }
     return offset;
 }
@@ -53,24 +58,32 @@ static uint64_t row_offset(const reference_tensor *x, uint64_t row) {
 }
 
 /* n elements of a weight that is no F32. */
-static beryl_status stored_elements(reference_call *c, const reference_tensor *w, uint64_t from, uint32_t n, float *to) {
+static beryl_status stored_elements(reference_call *c, const reference_tensor *w, uint64_t from,
+                                    uint32_t n, float *to) {
     return store_read_elements(c->store, w->stored, w->t->offset + from, n, to, c->error);
 }
 
-/* Row `row` of a matrix as f32: in place for F32 tensors of the run, else into `to`. NULL: error in c. */
-static const float *matrix_row(reference_call *c, const reference_tensor *w, uint64_t row, float *to, beryl_status *status) {
+/* Row `row` of a matrix as f32: in place for F32 tensors of the run, else into `to`. NULL: error
+ * in c. */
+static const float *matrix_row(reference_call *c, const reference_tensor *w, uint64_t row,
+                               float *to, beryl_status *status) {
     if (w->data) return f32(w) + row_offset(w, row);
     *status = stored_elements(c, w, row_offset(w, row), w->dim[w->t->rank - 1], to);
     return *status == BERYL_OK ? to : NULL;
 }
 
+/* Of n elements, of one where there are none. */
+static size_t row_bytes(uint32_t n) {
+    return (n ? n : 1) * sizeof(float);
+}
+
 static float *row_buffer(reference_call *c, uint32_t n) {
-    float *p = base_heap_resize(c->heap, NULL, 0, n * sizeof *p);
+    float *p = base_heap_resize(c->heap, NULL, 0, row_bytes(n));
     if (!p) base_fail(c->error, BERYL_NO_MEMORY, "out of host memory");
     return p;
 }
 
-/* ---- movement ----------------------------------------------------------------------------------------------- */
+/* ---- movement -------------------------------------------------------------------------------- */
 
 static beryl_status ref_gather_rows(reference_call *c) {
     const reference_tensor *table = &c->in[0], *ids = &c->in[1];
@@ -82,8 +95,13 @@ static beryl_status ref_gather_rows(reference_call *c) {
     for (uint64_t i = 0; status == BERYL_OK && i < count; i++) {
         int32_t id = i32(ids)[offset_of(ids, ids, i)];
         if (id < 0 || (uint32_t)id >= n_row) id = 0; /* as on devices: never outside */
+        if (!n_row) {                                /* zeros of either type */
+            memset(i32(&c->out[0]) + i * n, 0, n * sizeof(int32_t));
+            continue;
+        }
         if (table->t->type == TYPE_I32) {
-            for (uint32_t k = 0; k < n; k++) i32(&c->out[0])[i * n + k] = i32(table)[(uint64_t)id * table->t->stride[0] + k];
+            for (uint32_t k = 0; k < n; k++)
+                i32(&c->out[0])[i * n + k] = i32(table)[(uint64_t)id * table->t->stride[0] + k];
             continue;
         }
         const float *row = buffer;
@@ -94,9 +112,10 @@ static beryl_status ref_gather_rows(reference_call *c) {
         } else {
             row = matrix_row(c, table, (uint64_t)id, buffer, &status);
         }
-        for (uint32_t k = 0; status == BERYL_OK && k < n; k++) f32(&c->out[0])[i * n + k] = row[k] * factor;
+        for (uint32_t k = 0; status == BERYL_OK && k < n; k++)
+            f32(&c->out[0])[i * n + k] = row[k] * factor;
     }
-    base_heap_give(c->heap, buffer, n * sizeof *buffer);
+    base_heap_give(c->heap, buffer, row_bytes(n));
     return status;
 }
 
@@ -106,12 +125,13 @@ static beryl_status ref_set_rows(reference_call *c) {
     for (uint32_t i = 0; i < x->dim[0]; i++) {
         int32_t at = i32(index)[i];
         if (at < 0 || (uint32_t)at >= state->dim[0]) continue;
-        memcpy((uint32_t *)state->data + (uint64_t)at * n, (uint32_t *)x->data + (uint64_t)i * x->t->stride[0], n * sizeof(uint32_t));
+        memcpy((uint32_t *)state->data + (uint64_t)at * n,
+               (uint32_t *)x->data + (uint64_t)i * x->t->stride[0], n * sizeof(uint32_t));
     }
     return BERYL_OK;
 }
 
-/* ---- pointwise -------------------------------------------------------------------------------------------------- */
+/* ---- pointwise ------------------------------------------------------------------------------- */
 
 static double gelu_tanh(double x) {
     return 0.5 * x * (1 + tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x)));
@@ -122,7 +142,8 @@ static beryl_status ref_pointwise(reference_call *c) {
     uint64_t n = element_count(out);
     float attr = c->node->attr.scale.factor; /* the same place as softcap.cap */
     for (uint64_t i = 0; i < n; i++) {
-        double x = f32(a)[offset_of(a, out, i)], y = c->node->n_in > 1 ? (double)f32(b)[offset_of(b, out, i)] : 0, z = x;
+        double x = f32(a)[offset_of(a, out, i)],
+               y = c->node->n_in > 1 ? (double)f32(b)[offset_of(b, out, i)] : 0, z = x;
         if (c->node->op == OP_ADD) z = x + y;
         if (c->node->op == OP_MUL) z = x * y;
         if (c->node->op == OP_SCALE) z = x * (double)attr;
@@ -134,7 +155,7 @@ static beryl_status ref_pointwise(reference_call *c) {
     return BERYL_OK;
 }
 
-/* ---- norms and reductions ------------------------------------------------------------------------------------------ */
+/* ---- norms and reductions -------------------------------------------------------------------- */
 
 static beryl_status ref_rms_norm(reference_call *c) {
     const reference_tensor *x = &c->in[0], *out = &c->out[0];
@@ -146,7 +167,9 @@ static beryl_status ref_rms_norm(reference_call *c) {
         double sum = 0;
         for (uint32_t i = 0; i < n; i++) sum += (double)from[i] * (double)from[i];
         double factor = 1 / sqrt(sum / n + (double)c->node->attr.rms_norm.eps);
-        for (uint32_t i = 0; i < n; i++) to[i] = (float)((double)from[i] * factor * (c->node->n_in > 1 ? (double)f32(&c->in[1])[i] : 1));
+        for (uint32_t i = 0; i < n; i++)
+            to[i] = (float)((double)from[i] * factor *
+                            (c->node->n_in > 1 ? (double)f32(&c->in[1])[i] : 1));
     }
     return BERYL_OK;
 }
@@ -161,11 +184,46 @@ static beryl_status ref_layer_norm(reference_call *c) {
         double sum = 0, squares = 0;
         for (uint32_t i = 0; i < n; i++) sum += (double)from[i];
         const double mean = sum / n;
-        for (uint32_t i = 0; i < n; i++) squares += ((double)from[i] - mean) * ((double)from[i] - mean);
+        for (uint32_t i = 0; i < n; i++)
+            squares += ((double)from[i] - mean) * ((double)from[i] - mean);
         const double factor = 1 / sqrt(squares / n + (double)c->node->attr.layer_norm.eps);
         for (uint32_t i = 0; i < n; i++) {
-            const double weight = c->node->n_in > 1 ? (double)f32(&c->in[1])[i] : 1, bias = c->node->n_in > 2 ? (double)f32(&c->in[2])[i] : 0;
+            const double weight = c->node->n_in > 1 ? (double)f32(&c->in[1])[i] : 1,
+                         bias = c->node->n_in > 2 ? (double)f32(&c->in[2])[i] : 0;
             to[i] = (float)(((double)from[i] - mean) * factor * weight + bias);
+        }
+    }
+    return BERYL_OK;
+}
+
+static beryl_status ref_group_norm(reference_call *c) {
+    const reference_tensor *x = &c->in[0], *out = &c->out[0];
+    const uint32_t channels = x->dim[1], groups = c->node->attr.group_norm.groups;
+    reference_tensor part = *x; /* a group: the first of them */
+    part.dim[0] = 1;
+    part.dim[1] = channels / groups;
+    const uint64_t n = element_count(&part), inner = n / part.dim[1];
+    for (uint32_t i = 0; i < x->dim[0] * groups; i++) {
+        const uint32_t first = i % groups * part.dim[1]; /* channel */
+        const float *from =
+            f32(x) + (uint64_t)(i / groups) * x->t->stride[0] + (uint64_t)first * x->t->stride[1];
+        float *to = f32(out) + (uint64_t)(i / groups) * out->t->stride[0] +
+                    (uint64_t)first * out->t->stride[1];
+        double sum = 0, squares = 0;
+        for (uint64_t k = 0; k < n; k++) sum += (double)from[offset_of(x, &part, k)];
+        const double mean = sum / (double)n;
+        for (uint64_t k = 0; k < n; k++) {
+            const double less = (double)from[offset_of(x, &part, k)] - mean;
+            squares += less * less;
+        }
+        const double factor = 1 / sqrt(squares / (double)n + (double)c->node->attr.group_norm.eps);
+        for (uint64_t k = 0; k < n; k++) {
+            const uint64_t channel = first + k / inner;
+            const reference_tensor *w = &c->in[1], *b = &c->in[2];
+            const double weight = c->node->n_in > 1 ? (double)f32(w)[channel * w->t->stride[0]] : 1,
+                         bias = c->node->n_in > 2 ? (double)f32(b)[channel * b->t->stride[0]] : 0;
+            to[offset_of(out, &part, k)] =
+                (float)(((double)from[offset_of(x, &part, k)] - mean) * factor * weight + bias);
         }
     }
     return BERYL_OK;
@@ -186,6 +244,23 @@ static beryl_status ref_softmax(reference_call *c) {
     return BERYL_OK;
 }
 
+static beryl_status ref_cumsum(reference_call *c) {
+    const reference_tensor *x = &c->in[0], *out = &c->out[0];
+    const uint32_t axis = c->node->attr.cumsum.axis, n = x->dim[axis];
+    reference_tensor begins = *out; /* the first element of each row */
+    begins.dim[axis] = 1;
+    for (uint64_t r = 0, rows = element_count(&begins); r < rows; r++) {
+        const float *from = f32(x) + offset_of(x, &begins, r);
+        float *to = f32(out) + offset_of(out, &begins, r);
+        double sum = 0;
+        for (uint32_t i = 0; i < n; i++) {
+            sum += (double)from[(uint64_t)i * x->t->stride[axis]];
+            to[(uint64_t)i * out->t->stride[axis]] = (float)sum;
+        }
+    }
+    return BERYL_OK;
+}
+
 static beryl_status ref_topk(reference_call *c) {
     const reference_tensor *x = &c->in[0];
     uint32_t n = row_size(x), k = c->node->attr.topk.k;
@@ -193,7 +268,8 @@ static beryl_status ref_topk(reference_call *c) {
     for (uint64_t r = 0; r < rows; r++) {
         float *values = f32(&c->out[0]) + r * k;
         int32_t *indices = i32(&c->out[1]) + r * k;
-        for (uint32_t i = n; i < k; i++) values[i] = -INFINITY, indices[i] = -1; /* more than this run's rows have */
+        /* more than this run's rows have */
+        for (uint32_t i = n; i < k; i++) values[i] = -INFINITY, indices[i] = -1;
         base_largest(f32(x) + row_offset(x, r), n, k, values, indices);
     }
     return BERYL_OK;
@@ -206,7 +282,8 @@ static beryl_status ref_weighted_sum(reference_call *c) {
         for (uint32_t i = 0; i < d; i++) {
             double sum = 0;
             for (uint32_t k = 0; k < u; k++)
-                sum += (double)f32(x)[(uint64_t)n * x->t->stride[0] + (uint64_t)k * x->t->stride[1] + i] *
+                sum += (double)f32(
+                           x)[(uint64_t)n * x->t->stride[0] + (uint64_t)k * x->t->stride[1] + i] *
                        (double)f32(g)[(uint64_t)n * g->t->stride[0] + k];
             f32(&c->out[0])[(uint64_t)n * d + i] = (float)sum;
         }
@@ -220,15 +297,16 @@ static beryl_status ref_argmax(reference_call *c) {
         uint32_t best = 0;
         for (uint32_t i = 1; i < x->dim[1]; i++)
             if (row[i] > row[best] || (isnan(row[best]) && !isnan(row[i]))) best = i;
-        i32(&c->out[0])[r] = (int32_t)best;
+        i32(&c->out[0])[r] = x->dim[1] ? (int32_t)best : -1;
     }
     return BERYL_OK;
 }
 
-/* ---- linear --------------------------------------------------------------------------------------------------------- */
+/* ---- linear ---------------------------------------------------------------------------------- */
 
 static double dot(const float *a, const float *b, uint32_t n) {
-    double s0 = 0, s1 = 0, s2 = 0, s3 = 0; /* four chains: the order of a double sum does not matter here, its latency does */
+    /* four chains: the order of a double sum does not matter here, its latency does */
+    double s0 = 0, s1 = 0, s2 = 0, s3 = 0;
     uint32_t i = 0;
     for (; i + 4 <= n; i += 4) {
         s0 += (double)a[i] * (double)b[i];
@@ -248,9 +326,10 @@ static beryl_status ref_matmul(reference_call *c) {
     beryl_status status = buffer ? BERYL_OK : BERYL_NO_MEMORY;
     for (uint32_t o = 0; status == BERYL_OK && o < m; o++) {
         const float *row = matrix_row(c, w, o, buffer, &status);
-        for (uint64_t r = 0; row && r < rows; r++) f32(&c->out[0])[r * m + o] = (float)dot(f32(x) + row_offset(x, r), row, k);
+        for (uint64_t r = 0; row && r < rows; r++)
+            f32(&c->out[0])[r * m + o] = (float)dot(f32(x) + row_offset(x, r), row, k);
     }
-    base_heap_give(c->heap, buffer, k * sizeof *buffer);
+    base_heap_give(c->heap, buffer, row_bytes(k));
     return status;
 }
 
@@ -263,25 +342,28 @@ static beryl_status ref_matmul_id(reference_call *c) {
         for (uint32_t j = 0; j < u; j++) {
             int32_t id = i32(ids)[(uint64_t)n * ids->t->stride[0] + j];
             uint64_t expert = id < 0 || (uint32_t)id >= w->dim[0] ? 0 : (uint64_t)id;
-            const float *from = f32(x) + (uint64_t)n * x->t->stride[0] + (x->dim[1] == 1 ? 0 : (uint64_t)j * x->t->stride[1]);
+            const float *from = f32(x) + (uint64_t)n * x->t->stride[0] +
+                                (x->dim[1] == 1 ? 0 : (uint64_t)j * x->t->stride[1]);
             for (uint32_t o = 0; status == BERYL_OK && o < m; o++) {
                 const float *row = matrix_row(c, w, expert * m + o, buffer, &status);
                 if (row) f32(&c->out[0])[((uint64_t)n * u + j) * m + o] = (float)dot(from, row, k);
             }
         }
-    base_heap_give(c->heap, buffer, k * sizeof *buffer);
+    base_heap_give(c->heap, buffer, row_bytes(k));
     return status;
 }
 
-/* ---- attention --------------------------------------------------------------------------------------------------------- */
+/* ---- attention ------------------------------------------------------------------------------- */
 
 static beryl_status ref_rope(reference_call *c) {
     const reference_tensor *x = &c->in[0], *a = &c->in[1];
     uint32_t half = x->dim[2] / 2;
     for (uint32_t n = 0; n < x->dim[0]; n++) {
-        const float *cosine = f32(a) + (uint64_t)n * a->t->stride[0], *sine = cosine + a->t->stride[1];
+        const float *cosine = f32(a) + (uint64_t)n * a->t->stride[0],
+                    *sine = cosine + a->t->stride[1];
         for (uint32_t h = 0; h < x->dim[1]; h++) {
-            const float *from = f32(x) + (uint64_t)n * x->t->stride[0] + (uint64_t)h * x->t->stride[1];
+            const float *from =
+                f32(x) + (uint64_t)n * x->t->stride[0] + (uint64_t)h * x->t->stride[1];
             float *to = f32(&c->out[0]) + ((uint64_t)n * x->dim[1] + h) * x->dim[2];
             for (uint32_t i = 0; i < half; i++) {
                 double u = from[i], v = from[i + half];
@@ -293,10 +375,12 @@ static beryl_status ref_rope(reference_call *c) {
     return BERYL_OK;
 }
 
-/* Rounds n values to the cache's type. Q8_0: blocks of 32, d = absmax / 127 as f16, nearest even. */
+/* Rounds n values to the cache's type. Q8_0: blocks of 32, d = absmax / 127 as f16, nearest
+ * even. */
 static void cache_store(base_type type, const float *from, void *to, uint32_t n) {
     if (type == TYPE_F32) memcpy(to, from, n * sizeof *from);
-    for (uint32_t i = 0; type == TYPE_F16 && i < n; i++) ((uint16_t *)to)[i] = base_f32_to_f16(from[i]);
+    for (uint32_t i = 0; type == TYPE_F16 && i < n; i++)
+        ((uint16_t *)to)[i] = base_f32_to_f16(from[i]);
     for (uint32_t b = 0; type == TYPE_Q8_0 && b < n / 32; b++) {
         unsigned char *block = (unsigned char *)to + (size_t)b * 34;
         float most = 0;
@@ -306,7 +390,10 @@ static void cache_store(base_type type, const float *from, void *to, uint32_t n)
         memcpy(block, &d, 2);
         for (uint32_t i = 0; i < 32; i++) {
             float q = scale > 0 ? rintf(from[b * 32 + i] / scale) : 0;
-            block[2 + i] = (unsigned char)(signed char)(isnan(q) ? 0 : q > 127 ? 127 : q < -127 ? -127 : q);
+            block[2 + i] = (unsigned char)(signed char)(isnan(q)   ? 0
+                                                        : q > 127  ? 127
+                                                        : q < -127 ? -127
+                                                                   : q);
         }
     }
 }
@@ -315,79 +402,121 @@ static beryl_status ref_kv_write(reference_call *c) {
     const reference_tensor *cache = &c->in[0], *x = &c->in[1];
     uint64_t row = base_type_row_bytes(cache->t->type, cache->dim[3]); /* bytes of one head */
     for (uint32_t n = 0; n < x->dim[0]; n++) {
-        uint32_t slot = (uint32_t)i32(&c->in[2])[n], at = (uint32_t)i32(&c->in[3])[n] % cache->dim[1];
-        if (slot >= cache->dim[0]) continue;
+        const int32_t slot = i32(&c->in[2])[n], pos = i32(&c->in[3])[n];
+        if (slot < 0 || (uint32_t)slot >= cache->dim[0] || pos < 0) continue;
         for (uint32_t h = 0; h < x->dim[1]; h++)
-            cache_store(cache->t->type, f32(x) + (uint64_t)n * x->t->stride[0] + (uint64_t)h * x->t->stride[1],
-                        (char *)cache->data + ((((uint64_t)slot * cache->dim[1] + at) * cache->dim[2]) + h) * row, cache->dim[3]);
+            cache_store(cache->t->type,
+                        f32(x) + (uint64_t)n * x->t->stride[0] + (uint64_t)h * x->t->stride[1],
+                        (char *)cache->data +
+                            ((((uint64_t)slot * cache->dim[1] + (uint32_t)pos % cache->dim[1]) *
+                              cache->dim[2]) +
+                             h) *
+                                row,
+                        cache->dim[3]);
     }
     return BERYL_OK;
 }
 
-static const float *cache_row(const reference_tensor *cache, uint32_t slot, uint32_t pos, uint32_t head, float *buffer) {
+static const float *cache_row(const reference_tensor *cache, uint32_t slot, uint32_t pos,
+                              uint32_t head, float *buffer) {
     uint64_t row = base_type_row_bytes(cache->t->type, cache->dim[3]);
-    const char *from = (const char *)cache->data + ((((uint64_t)slot * cache->dim[1] + pos % cache->dim[1]) * cache->dim[2]) + head) * row;
+    const char *from =
+        (const char *)cache->data +
+        ((((uint64_t)slot * cache->dim[1] + pos % cache->dim[1]) * cache->dim[2]) + head) * row;
     if (cache->t->type == TYPE_F32) return (const float *)(const void *)from;
     base_dequantise(cache->t->type, from, buffer, cache->dim[3]);
     return buffer;
 }
 
-static void attend(const reference_call *c, uint32_t n, uint32_t head, double *scores, double *sum, float *buffer) {
+/* Caches are rings; other values have the rows of the run. */
+reference_keys reference_keys_of(const reference_call *c, uint32_t n) {
+    const uint32_t *cache = c->in[1].dim, window = c->node->attr.attention.window;
+    const int32_t slot = i32(&c->in[3])[n], pos = i32(&c->in[4])[n];
+    const bool ring = c->in[1].stored != UINT32_MAX;
+    const uint32_t most = window && window < cache[1] ? window : ring ? cache[1] : UINT32_MAX;
+    if (slot < 0 || (uint32_t)slot >= cache[0] || pos < 0) return (reference_keys){0};
+    const uint32_t end = (uint32_t)pos + 1;
+    reference_keys keys = {(uint32_t)slot, end - (end < most ? end : most), end};
+    if (!ring && keys.end > cache[1]) keys.end = cache[1];
+    if (c->node->n_in > 5 && i32(&c->in[5])[n] > (int32_t)keys.first) {
+        keys.first = (uint32_t)i32(&c->in[5])[n];
+    }
+    if (keys.first > keys.end) keys.first = keys.end;
+    return keys;
+}
+
+static void attend(const reference_call *c, uint32_t n, uint32_t head, double *scores, double *sum,
+                   float *buffer) {
     const reference_tensor *q = &c->in[0], *k = &c->in[1], *v = &c->in[2];
-    uint32_t d = q->dim[2], slot = (uint32_t)i32(&c->in[3])[n], pos = (uint32_t)i32(&c->in[4])[n];
-    uint32_t window = c->node->attr.attention.window, kv = head * k->dim[2] / q->dim[1];
-    uint32_t first = window && pos + 1 > window ? pos + 1 - window : 0;
+    const uint32_t d = q->dim[2], kv = head * k->dim[2] / q->dim[1];
+    const reference_keys keys = reference_keys_of(c, n);
     const float *query = f32(q) + (uint64_t)n * q->t->stride[0] + (uint64_t)head * q->t->stride[1];
     double most = -INFINITY, total = 0;
-    for (uint32_t j = first; j <= pos; j++) {
-        scores[j - first] = dot(query, cache_row(k, slot, j, kv, buffer), d) * (double)c->node->attr.attention.scale;
-        if (scores[j - first] > most) most = scores[j - first];
+    for (uint32_t j = keys.first; j < keys.end; j++) {
+        double *score = &scores[j - keys.first];
+        *score = dot(query, cache_row(k, keys.slot, j, kv, buffer), d) *
+                 (double)c->node->attr.attention.scale;
+        if (*score > most) most = *score;
     }
     memset(sum, 0, d * sizeof *sum);
-    for (uint32_t j = first; j <= pos; j++) {
-        double p = exp(scores[j - first] - most);
-        const float *value = cache_row(v, slot, j, kv, buffer);
+    for (uint32_t j = keys.first; j < keys.end; j++) {
+        double p = exp(scores[j - keys.first] - most);
+        const float *value = cache_row(v, keys.slot, j, kv, buffer);
         total += p;
         for (uint32_t i = 0; i < d; i++) sum[i] += p * (double)value[i];
     }
     float *to = f32(&c->out[0]) + ((uint64_t)n * q->dim[1] + head) * d;
-    for (uint32_t i = 0; i < d; i++) to[i] = (float)(sum[i] / total);
+    for (uint32_t i = 0; i < d; i++) to[i] = keys.first < keys.end ? (float)(sum[i] / total) : 0;
 }
 
 static beryl_status ref_attention(reference_call *c) {
-    const reference_tensor *q = &c->in[0], *k = &c->in[1];
-    uint32_t d = q->dim[2], longest = 0;
-    for (uint32_t n = 0; n < q->dim[0]; n++) {
-        uint32_t pos = (uint32_t)i32(&c->in[4])[n], window = c->node->attr.attention.window;
-        uint32_t count = window && pos + 1 > window ? window : pos + 1;
-        if ((uint32_t)i32(&c->in[3])[n] >= k->dim[0] || count > k->dim[1]) return base_fail(c->error, BERYL_MISUSE, "attention outside its cache");
-        if (count > longest) longest = count;
-    }
-    size_t bytes = (longest + d) * sizeof(double) + d * sizeof(float);
+    const reference_tensor *q = &c->in[0];
+    const uint32_t d = q->dim[2], most = c->in[1].dim[1];
+    size_t bytes = (most + d) * sizeof(double) + d * sizeof(float);
     double *memory = base_heap_resize(c->heap, NULL, 0, bytes);
     if (!memory) return base_fail(c->error, BERYL_NO_MEMORY, "out of host memory");
     for (uint32_t n = 0; n < q->dim[0]; n++)
-        for (uint32_t h = 0; h < q->dim[1]; h++) attend(c, n, h, memory, memory + longest, (float *)(memory + longest + d));
+        for (uint32_t h = 0; h < q->dim[1]; h++)
+            attend(c, n, h, memory, memory + most, (float *)(memory + most + d));
     base_heap_give(c->heap, memory, bytes);
     return BERYL_OK;
 }
 
-/* ---- sampling ------------------------------------------------------------------------------------------------------------ */
+/* ---- sampling -------------------------------------------------------------------------------- */
 
 static beryl_status ref_sample(reference_call *c) {
     const reference_tensor *x = &c->in[0];
     for (uint32_t r = 0; r < x->dim[0]; r++) {
         base_sample_settings settings;
         memcpy(&settings, (const uint32_t *)c->in[1].data + (uint64_t)r * 8, sizeof settings);
-        i32(&c->out[0])[r] = base_sample(f32(x) + (uint64_t)r * x->t->stride[0], x->dim[1], &settings);
+        i32(&c->out[0])[r] =
+            base_sample(f32(x) + (uint64_t)r * x->t->stride[0], x->dim[1], &settings);
     }
     return BERYL_OK;
 }
 
 reference_fn *const reference_table[OP_COUNT] = {
-    [OP_GATHER_ROWS] = ref_gather_rows, [OP_COPY] = ref_pointwise, [OP_ADD] = ref_pointwise, [OP_MUL] = ref_pointwise,
-    [OP_SCALE] = ref_pointwise, [OP_GELU_TANH] = ref_pointwise, [OP_GEGLU] = ref_pointwise, [OP_SOFTCAP] = ref_pointwise,
-    [OP_RMS_NORM] = ref_rms_norm, [OP_LAYER_NORM] = ref_layer_norm, [OP_SOFTMAX] = ref_softmax, [OP_TOPK] = ref_topk, [OP_WEIGHTED_SUM] = ref_weighted_sum,
-    [OP_MATMUL] = ref_matmul, [OP_MATMUL_ID] = ref_matmul_id, [OP_ROPE] = ref_rope, [OP_KV_WRITE] = ref_kv_write,
-    [OP_ATTENTION] = ref_attention, [OP_ARGMAX] = ref_argmax, [OP_SAMPLE] = ref_sample, [OP_SET_ROWS] = ref_set_rows,
+    [OP_GATHER_ROWS] = ref_gather_rows,
+    [OP_COPY] = ref_pointwise,
+    [OP_ADD] = ref_pointwise,
+    [OP_MUL] = ref_pointwise,
+    [OP_SCALE] = ref_pointwise,
+    [OP_GELU_TANH] = ref_pointwise,
+    [OP_GEGLU] = ref_pointwise,
+    [OP_SOFTCAP] = ref_pointwise,
+    [OP_RMS_NORM] = ref_rms_norm,
+    [OP_LAYER_NORM] = ref_layer_norm,
+    [OP_GROUP_NORM] = ref_group_norm,
+    [OP_SOFTMAX] = ref_softmax,
+    [OP_CUMSUM] = ref_cumsum,
+    [OP_TOPK] = ref_topk,
+    [OP_WEIGHTED_SUM] = ref_weighted_sum,
+    [OP_MATMUL] = ref_matmul,
+    [OP_MATMUL_ID] = ref_matmul_id,
+    [OP_ROPE] = ref_rope,
+    [OP_KV_WRITE] = ref_kv_write,
+    [OP_ATTENTION] = ref_attention,
+    [OP_ARGMAX] = ref_argmax,
+    [OP_SAMPLE] = ref_sample,
+    [OP_SET_ROWS] = ref_set_rows,
 };

@@ -1,5 +1,5 @@
-/* store.c - where weights and states lie, and how they get there. Everything that will not fit is refused in
- * store_layout, before a byte is allocated. */
+/* store.c - where weights and states lie, and how they get there. Everything that will not fit
+ * is refused in store_layout, before a byte is allocated. */
 #include "graph/store.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -10,14 +10,15 @@
 
 enum {
     TENSOR_ALIGN = 256,
-    IN_PLACE_BYTES = 64 << 20,    /* of the file, in one step, where no stage has to hold them */
+    IN_PLACE_BYTES = 64 << 20, /* of the file, in one step, where no stage has to hold them */
     PORTION_MAX = 32,
     PACK_THREADS = 8,
     PACK_ALONE_BYTES = 1 << 20,   /* less is not worth a thread */
     PACK_PIECE_BYTES = 256 << 10, /* read, and packed while the processor's cache has them */
 };
 
-static const double CACHED_RATE = 1e9; /* bytes a second that a thread reads at least where the system has them in memory */
+/* bytes a second that a thread reads at least where the system has them in memory */
+static const double CACHED_RATE = 1e9;
 
 static uint64_t align_up(uint64_t n, uint64_t to) {
     return (n + to - 1) / to * to;
@@ -34,24 +35,30 @@ static uint32_t row_size(const store_tensor *t) {
 }
 
 static store_kernels kernels_wanted(void) {
-#ifndef __wasm__
     const char *choice = base_environment("BERYL_KERNELS");
-    if (choice) return !strcmp(choice, "generated") ? STORE_KERNELS_GENERATED : !strcmp(choice, "written") ? STORE_KERNELS_WRITTEN : STORE_KERNELS_UNKNOWN;
-#endif
+    if (choice)
+        return !strcmp(choice, "generated") ? STORE_KERNELS_GENERATED
+               : !strcmp(choice, "written") ? STORE_KERNELS_WRITTEN
+                                            : STORE_KERNELS_UNKNOWN;
     return STORE_KERNELS_BEST;
 }
 
-beryl_status store_init(graph_store *s, base_heap *heap, device *d, const beryl_source *sources, uint32_t n_source,
-                        beryl_error *error) {
+beryl_status store_init(graph_store *s, base_heap *heap, device *d, const beryl_source *sources,
+                        uint32_t n_source, beryl_error *error) {
     (void)error;
-    *s = (graph_store){.heap = heap, .device = d, .kernels = kernels_wanted(), .sources = sources, .n_source = n_source};
+    *s = (graph_store){.heap = heap,
+                       .device = d,
+                       .kernels = kernels_wanted(),
+                       .sources = sources,
+                       .n_source = n_source};
     base_arena_init(&s->arena, heap);
     return BERYL_OK;
 }
 
 void store_fini(graph_store *s) {
     if (!s->heap) return;
-    for (size_t i = 0; i < s->programs.count; i++) device_program_drop(s->device, s->programs.data[i].id);
+    for (size_t i = 0; i < s->programs.count; i++)
+        device_program_drop(s->device, s->programs.data[i].id);
     for (size_t i = 0; i < s->buffers.count; i++)
         if (s->buffers.data[i].id.id) device_buffer_drop(s->device, s->buffers.data[i].id);
     for (size_t i = 0; i < s->tensors.count; i++) {
@@ -66,7 +73,8 @@ void store_fini(graph_store *s) {
     *s = (graph_store){0};
 }
 
-static uint32_t tensor_add(graph_store *s, const char *name, base_type type, uint32_t rank, const uint32_t *dim, uint32_t group) {
+static uint32_t tensor_add(graph_store *s, const char *name, base_type type, uint32_t rank,
+                           const uint32_t *dim, uint32_t group) {
     char *copy = base_arena_text(&s->arena, name, strlen(name));
     store_tensor *t = copy && rank <= 4 ? base_vec_add(s->heap, &s->tensors) : NULL;
     if (!t) return UINT32_MAX;
@@ -79,8 +87,9 @@ static uint32_t tensor_add(graph_store *s, const char *name, base_type type, uin
     return (uint32_t)(s->tensors.count - 1);
 }
 
-uint32_t store_add_weight(graph_store *s, const char *name, base_type type, uint32_t rank, const uint32_t *dim, uint32_t group,
-                          uint32_t file, uint64_t file_offset, bool on_host) {
+uint32_t store_add_weight(graph_store *s, const char *name, base_type type, uint32_t rank,
+                          const uint32_t *dim, uint32_t group, uint32_t file, uint64_t file_offset,
+                          bool on_host) {
     uint32_t index = tensor_add(s, name, type, rank, dim, group);
     if (index == UINT32_MAX) return index;
     store_tensor *t = &s->tensors.data[index];
@@ -91,7 +100,8 @@ uint32_t store_add_weight(graph_store *s, const char *name, base_type type, uint
     return index;
 }
 
-uint32_t store_add_state(graph_store *s, const char *name, base_type type, uint32_t rank, const uint32_t *dim, uint32_t group) {
+uint32_t store_add_state(graph_store *s, const char *name, base_type type, uint32_t rank,
+                         const uint32_t *dim, uint32_t group) {
     uint32_t index = tensor_add(s, name, type, rank, dim, group);
     if (index != UINT32_MAX) s->tensors.data[index].is_state = true;
     return index;
@@ -102,12 +112,14 @@ uint64_t store_state_bytes(const graph_store *s, uint32_t index) {
     return align_up(base_type_row_bytes(t->type, row_size(t)) * row_count(t), 4);
 }
 
-/* ---- layout ----------------------------------------------------------------------------------------- */
+/* ---- layout ---------------------------------------------------------------------------------- */
 
 /* A place of `bytes` in the newest buffer of the group, or in a new one. */
-static beryl_status place(graph_store *s, uint32_t group, uint64_t bytes, uint32_t *buffer, uint64_t *offset, beryl_error *error) {
+static beryl_status place(graph_store *s, uint32_t group, uint64_t bytes, uint32_t *buffer,
+                          uint64_t *offset, beryl_error *error) {
     const device_caps *caps = device_caps_of(s->device);
-    const uint64_t most = caps->buffer_max, align = caps->align_binding > TENSOR_ALIGN ? caps->align_binding : TENSOR_ALIGN;
+    const uint64_t most = caps->buffer_max,
+                   align = caps->align_binding > TENSOR_ALIGN ? caps->align_binding : TENSOR_ALIGN;
     for (size_t i = s->buffers.count; i-- > 0;) {
         struct store_buffer *b = &s->buffers.data[i];
         uint64_t start = align_up(b->size, align);
@@ -127,30 +139,36 @@ static beryl_status place(graph_store *s, uint32_t group, uint64_t bytes, uint32
 
 static beryl_status layout_weight(graph_store *s, store_tensor *t, beryl_error *error) {
     const device_caps *caps = device_caps_of(s->device);
-    uint64_t rows = row_count(t), most = caps->binding_max < caps->buffer_max ? caps->binding_max : caps->buffer_max;
+    uint64_t rows = row_count(t),
+             most = caps->binding_max < caps->buffer_max ? caps->binding_max : caps->buffer_max;
     graph_pack_layout whole;
     if (!graph_pack_layout_of(t->type, rows, row_size(t), &whole))
-        return base_fail(error, BERYL_UNSUPPORTED, "tensor '%s': %s with rows of %u is not supported on a device", t->name,
+        return base_fail(error, BERYL_UNSUPPORTED,
+                         "tensor '%s': %s with rows of %u is not supported on a device", t->name,
                          base_type_name(t->type), row_size(t));
-    uint64_t per_row = (whole.bytes + rows - 1) / rows + 1;
+    uint64_t per_row = (whole.bytes - whole.table_bytes + rows - 1) / rows + 1;
     uint64_t shards = whole.bytes <= most ? 1 : (whole.bytes + most - 1) / most;
     uint64_t rows_each = (rows + shards - 1) / shards;
     if (shards > 1) { /* padding of planes may push a shard over the limit: leave room for it */
-        rows_each = (most - 16 * (uint64_t)PACK_PLANE_MAX) / per_row;
+        rows_each = (most - whole.table_bytes - 16 * (uint64_t)PACK_PLANE_MAX) / per_row;
         rows_each -= rows_each % 64 < rows_each ? rows_each % 64 : 0;
         shards = rows_each ? (rows + rows_each - 1) / rows_each : STORE_SHARD_MAX + 1;
     }
     if (shards > STORE_SHARD_MAX)
-        return base_fail(error, BERYL_NO_DEVICE_MEMORY, "tensor '%s' of %llu MB does not fit the device's bindings of %llu MB", t->name,
-                         (unsigned long long)(whole.bytes >> 20), (unsigned long long)(most >> 20));
+        return base_fail(error, BERYL_NO_DEVICE_MEMORY,
+                         "tensor '%s' of %llu MB does not fit the device's bindings of %llu MB",
+                         t->name, (unsigned long long)(whole.bytes >> 20),
+                         (unsigned long long)(most >> 20));
     t->n_shard = (uint32_t)shards;
     for (uint32_t i = 0; i < t->n_shard; i++) {
         store_shard *shard = &t->shard[i];
         shard->row = (uint32_t)(i * rows_each);
         shard->n_row = (uint32_t)(rows - shard->row < rows_each ? rows - shard->row : rows_each);
         if (!graph_pack_layout_of(t->type, shard->n_row, row_size(t), &shard->layout))
-            return base_fail(error, BERYL_UNSUPPORTED, "tensor '%s': %s", t->name, base_type_name(t->type));
-        beryl_status status = place(s, t->group, shard->layout.bytes, &shard->buffer, &shard->offset, error);
+            return base_fail(error, BERYL_UNSUPPORTED, "tensor '%s': %s", t->name,
+                             base_type_name(t->type));
+        beryl_status status =
+            place(s, t->group, shard->layout.bytes, &shard->buffer, &shard->offset, error);
         if (status != BERYL_OK) return status;
         s->weight_bytes += shard->layout.bytes;
     }
@@ -163,8 +181,10 @@ static beryl_status layout_state(graph_store *s, uint32_t index, beryl_error *er
     uint64_t most = device_caps_of(s->device)->binding_max;
     if (bytes > most)
         return base_fail(error, BERYL_NO_DEVICE_MEMORY,
-                         "'%s' needs %llu MB in one piece, the device binds %llu MB at most: use a smaller --context or --kv f16|q8",
-                         t->name, (unsigned long long)(bytes >> 20), (unsigned long long)(most >> 20));
+                         "'%s' needs %llu MB in one piece, the device binds %llu MB at most: use a "
+                         "smaller --context or --kv f16|q8",
+                         t->name, (unsigned long long)(bytes >> 20),
+                         (unsigned long long)(most >> 20));
     t->n_shard = 1;
     t->shard[0].n_row = (uint32_t)row_count(t);
     s->state_bytes += bytes;
@@ -173,8 +193,10 @@ static beryl_status layout_state(graph_store *s, uint32_t index, beryl_error *er
 
 static beryl_status check_file(const graph_store *s, const store_tensor *t, beryl_error *error) {
     if (t->is_state) return BERYL_OK;
-    if (t->file >= s->n_source || t->file_bytes == 0 || !base_range_inside(t->file_offset, t->file_bytes, s->sources[t->file].size))
-        return base_fail_at(error, BERYL_BAD_FILE, t->file_offset, "tensor '%s' lies outside its file", t->name);
+    if (t->file >= s->n_source || t->file_bytes == 0 ||
+        !base_range_inside(t->file_offset, t->file_bytes, s->sources[t->file].size))
+        return base_fail_at(error, BERYL_BAD_FILE, t->file_offset,
+                            "tensor '%s' lies outside its file", t->name);
     return BERYL_OK;
 }
 
@@ -186,17 +208,51 @@ beryl_status store_layout(graph_store *s, uint64_t memory, beryl_error *error) {
         if (status != BERYL_OK) break;
         if (!s->device && t->is_state) s->state_bytes += store_state_bytes(s, i);
         if (s->device && t->on_host) continue;
-        if (s->device) status = t->is_state ? layout_state(s, i, error) : layout_weight(s, t, error);
+        if (s->device)
+            status = t->is_state ? layout_state(s, i, error) : layout_weight(s, t, error);
         if (!t->is_state) s->upload_total += t->file_bytes;
     }
     if (status == BERYL_OK && s->device && memory == 0) memory = device_caps_of(s->device)->memory;
     if (status == BERYL_OK && s->device && memory && s->weight_bytes + s->state_bytes > memory)
         return base_fail(error, BERYL_NO_DEVICE_MEMORY,
-                         "needs %llu MB of device memory (weights %llu, cache %llu) and %llu may be used: try a smaller --context, "
+                         "needs %llu MB of device memory (weights %llu, cache %llu) and %llu may "
+                         "be used: try a smaller --context, "
                          "--kv f16|q8 or a smaller file",
-                         (unsigned long long)((s->weight_bytes + s->state_bytes) >> 20), (unsigned long long)(s->weight_bytes >> 20),
-                         (unsigned long long)(s->state_bytes >> 20), (unsigned long long)(memory >> 20));
+                         (unsigned long long)((s->weight_bytes + s->state_bytes) >> 20),
+                         (unsigned long long)(s->weight_bytes >> 20),
+                         (unsigned long long)(s->state_bytes >> 20),
+                         (unsigned long long)(memory >> 20));
     return status;
+}
+
+static beryl_status window_reserve(graph_store *s, size_t size, beryl_error *error) {
+    if (size <= s->window_size) return BERYL_OK;
+    void *window = base_heap_resize(s->heap, s->window, s->window_size, size);
+    if (!window)
+        return base_fail(error, BERYL_NO_MEMORY, "out of host memory: a window of %zu bytes", size);
+    s->window = window;
+    s->window_size = size;
+    return BERYL_OK;
+}
+
+/* The planes that are the same for all rows. */
+static beryl_status write_tables(graph_store *s, beryl_error *error) {
+    for (size_t i = 0; i < s->tensors.count; i++) {
+        const store_tensor *t = &s->tensors.data[i];
+        for (uint32_t n = 0; n < t->n_shard; n++) {
+            const store_shard *shard = &t->shard[n];
+            const graph_pack_layout *layout = &shard->layout;
+            if (!layout->table_bytes) continue;
+            beryl_status status = window_reserve(s, layout->table_bytes, error);
+            if (status != BERYL_OK) return status;
+            base_type_table(t->type, s->window);
+            status = device_write(s->device, s->buffers.data[shard->buffer].id,
+                                  shard->offset + layout->offset[layout->n_plane - 1], s->window,
+                                  layout->table_bytes, error);
+            if (status != BERYL_OK) return status;
+        }
+    }
+    return BERYL_OK;
 }
 
 beryl_status store_make(graph_store *s, beryl_error *error) {
@@ -206,7 +262,10 @@ beryl_status store_make(graph_store *s, beryl_error *error) {
             if (!t->is_state) continue;
             uint64_t bytes = store_state_bytes(s, i);
             t->host = bytes <= SIZE_MAX ? base_heap_take(s->heap, (size_t)bytes) : NULL;
-            if (!t->host) return base_fail(error, BERYL_NO_MEMORY, "out of host memory: '%s' needs %llu bytes", t->name, (unsigned long long)bytes);
+            if (!t->host)
+                return base_fail(error, BERYL_NO_MEMORY,
+                                 "out of host memory: '%s' needs %llu bytes", t->name,
+                                 (unsigned long long)bytes);
         }
         return BERYL_OK;
     }
@@ -216,36 +275,32 @@ beryl_status store_make(graph_store *s, beryl_error *error) {
         beryl_status status = device_buffer_make(s->device, b->size, "store", &b->id, error);
         if (status != BERYL_OK) return status;
     }
-    return BERYL_OK;
+    return write_tables(s, error);
 }
 
-/* ---- upload ------------------------------------------------------------------------------------------ */
+/* ---- upload ---------------------------------------------------------------------------------- */
 
-static beryl_status read_failed(const graph_store *s, uint32_t file, uint64_t offset, beryl_status status, beryl_error *error) {
+static beryl_status read_failed(const graph_store *s, uint32_t file, uint64_t offset,
+                                beryl_status status, beryl_error *error) {
     return base_source_fail(&s->sources[file], "the model file", status, offset, error);
 }
 
-static beryl_status file_read(const graph_store *s, uint32_t file, uint64_t offset, void *to, size_t size, beryl_error *error) {
+static beryl_status file_read(const graph_store *s, uint32_t file, uint64_t offset, void *to,
+                              size_t size, beryl_error *error) {
     const beryl_source *source = &s->sources[file];
     beryl_status status = source->read(source->user, offset, to, size);
-    return status == BERYL_OK || status == BERYL_PENDING ? status : read_failed(s, file, offset, status, error);
-}
-
-static beryl_status window_reserve(graph_store *s, size_t size, beryl_error *error) {
-    if (size <= s->window_size) return BERYL_OK;
-    void *window = base_heap_resize(s->heap, s->window, s->window_size, size);
-    if (!window) return base_fail(error, BERYL_NO_MEMORY, "out of host memory: a window of %zu bytes", size);
-    s->window = window;
-    s->window_size = size;
-    return BERYL_OK;
+    return status == BERYL_OK || status == BERYL_PENDING
+               ? status
+               : read_failed(s, file, offset, status, error);
 }
 
 /* Rows of one shard that are read and packed together. */
 typedef struct portion {
     const store_tensor *t;
     const store_shard *shard;
-    uint64_t row, n_row;      /* of the shard */
-    bool read;                /* first, into `rows`, or where that is NULL piece by piece into the thread's room */
+    uint64_t row, n_row; /* of the shard */
+    /* first, into `rows`, or where that is NULL piece by piece into the thread's room */
+    bool read;
     char *rows;               /* as the file has them */
     char *to[PACK_PLANE_MAX]; /* of the first row in each plane; NULL: not packed now */
     double waited;            /* seconds for reads */
@@ -280,7 +335,8 @@ static uint64_t portion_at(const portion *p) {
 
 /* Of a plane's first row, in the buffer. */
 static uint64_t plane_offset(const portion *p, uint32_t plane) {
-    return p->shard->offset + p->shard->layout.offset[plane] + p->row * p->shard->layout.row_bytes[plane];
+    return p->shard->offset + p->shard->layout.offset[plane] +
+           p->row * p->shard->layout.row_bytes[plane];
 }
 
 static void do_portion(const graph_store *s, portion *p, char *room) {
@@ -296,17 +352,20 @@ static void do_portion(const graph_store *s, portion *p, char *room) {
         }
         if (p->status != BERYL_OK) return;
         for (uint32_t i = 0; i < p->shard->layout.n_plane; i++)
-            if (p->to[i]) graph_pack_rows(p->t->type, row_size(p->t), n, rows, i, p->to[i] + done * p->shard->layout.row_bytes[i]);
+            if (p->to[i])
+                graph_pack_rows(p->t->type, row_size(p->t), n, rows, i,
+                                p->to[i] + done * p->shard->layout.row_bytes[i]);
     }
 }
 
 static void do_portions(void *user) {
     const packer *w = user;
-    for (uint32_t i; (i = atomic_fetch_add(&w->all->next, 1)) < w->all->n;) do_portion(w->all->s, &w->all->items[i], w->room);
+    for (uint32_t i; (i = atomic_fetch_add(&w->all->next, 1)) < w->all->n;)
+        do_portion(w->all->s, &w->all->items[i], w->room);
 }
 
-/* Reading and splitting into planes are slower than the bus to a large GPU, and pages that are touched first are cleared:
- * several threads share the portions, the caller among them. */
+/* Reading and splitting into planes are slower than the bus to a large GPU, and pages that are
+ * touched first are cleared: several threads share the portions, the caller among them. */
 static beryl_status on_threads(graph_store *s, portions *all, beryl_error *error) {
     packer packers[PACK_THREADS];
     base_thread *threads[PACK_THREADS] = {NULL};
@@ -330,7 +389,8 @@ static beryl_status on_threads(graph_store *s, portions *all, beryl_error *error
     for (uint32_t i = 0; i < n_thread; i++) base_thread_close(threads[i]);
     for (uint32_t i = 0; i < all->n; i++) {
         const portion *p = &all->items[i];
-        if (p->status != BERYL_OK) return read_failed(s, p->t->file, portion_at(p), p->status, error);
+        if (p->status != BERYL_OK)
+            return read_failed(s, p->t->file, portion_at(p), p->status, error);
         waited += p->waited;
     }
     if (all->items[0].read) s->cached = waited * CACHED_RATE < (double)bytes;
@@ -356,21 +416,27 @@ static bool next_place(const graph_store *s, store_place *at) {
     for (; at->tensor < s->tensors.count; *at = (store_place){.tensor = at->tensor + 1}) {
         const store_tensor *t = &s->tensors.data[at->tensor];
         if (t->is_state || t->on_host) continue;
-        if (at->shard < t->n_shard && at->row == t->shard[at->shard].n_row) at->shard++, at->row = 0;
+        if (at->shard < t->n_shard && at->row == t->shard[at->shard].n_row)
+            at->shard++, at->row = 0;
         if (at->shard < t->n_shard) return true;
     }
     return false;
 }
 
-/* The rows from `at` on that go together, as a file has them. *in_place: into memory that can be filled. */
-static beryl_status portion_from(const graph_store *s, const store_place *at, portion *p, bool *in_place, beryl_error *error) {
+/* The rows from `at` on that go together, as a file has them. *in_place: into memory that can be
+ * filled. */
+static beryl_status portion_from(const graph_store *s, const store_place *at, portion *p,
+                                 bool *in_place, beryl_error *error) {
     const store_tensor *t = &s->tensors.data[at->tensor];
     const store_shard *shard = &t->shard[at->shard];
     const uint64_t stage = device_stage_max(s->device);
-    uint64_t most = stage < STORE_WINDOW_BYTES ? stage : STORE_WINDOW_BYTES, widest = file_row_of(t);
+    uint64_t most = stage < STORE_WINDOW_BYTES ? stage : STORE_WINDOW_BYTES,
+             widest = file_row_of(t);
     for (uint32_t i = 0; i < shard->layout.n_plane; i++)
         if (shard->layout.row_bytes[i] > widest) widest = shard->layout.row_bytes[i];
-    if (widest > most) return base_fail(error, BERYL_UNSUPPORTED, "tensor '%s' has rows of %llu bytes", t->name, (unsigned long long)file_row_of(t));
+    if (widest > most)
+        return base_fail(error, BERYL_UNSUPPORTED, "tensor '%s' has rows of %llu bytes", t->name,
+                         (unsigned long long)file_row_of(t));
     char *memory = device_buffer_memory(s->device, s->buffers.data[shard->buffer].id);
     if (memory && widest < IN_PLACE_BYTES / PACK_THREADS) most = IN_PLACE_BYTES / PACK_THREADS;
     uint64_t n = most / widest;
@@ -378,13 +444,15 @@ static beryl_status portion_from(const graph_store *s, const store_place *at, po
     if (n > shard->n_row - at->row) n = shard->n_row - at->row;
     *p = (portion){.t = t, .shard = shard, .row = at->row, .n_row = n};
     *in_place = memory != NULL;
-    for (uint32_t i = 0; memory && i < shard->layout.n_plane; i++) p->to[i] = memory + plane_offset(p, i);
+    for (uint32_t i = 0; memory && i < shard->layout.n_plane; i++)
+        if (shard->layout.row_bytes[i]) p->to[i] = memory + plane_offset(p, i);
     return BERYL_OK;
 }
 
-/* The portions of one step, and `at` behind them: as many as IN_PLACE_BYTES hold where they are a file's and go into memory
- * that can be filled in place, else one. */
-static beryl_status collect(const graph_store *s, store_place *at, portions *all, bool *in_place, beryl_error *error) {
+/* The portions of one step, and `at` behind them: as many as IN_PLACE_BYTES hold where they are
+ * a file's and go into memory that can be filled in place, else one. */
+static beryl_status collect(const graph_store *s, store_place *at, portions *all, bool *in_place,
+                            beryl_error *error) {
     *all = (portions){.s = s};
     *in_place = false;
     for (uint64_t bytes = 0; all->n < PORTION_MAX && bytes < IN_PLACE_BYTES && next_place(s, at);) {
@@ -404,7 +472,8 @@ static beryl_status collect(const graph_store *s, store_place *at, portions *all
     return BERYL_OK;
 }
 
-/* Begins to read what the next step needs, unless the system seems to have it: to ask for that is not free either. */
+/* Begins to read what the next step needs, unless the system seems to have it: to ask for that
+ * is not free either. */
 static void expect(const graph_store *s, store_place at) {
     portions next;
     bool in_place;
@@ -415,24 +484,29 @@ static void expect(const graph_store *s, store_place at) {
     }
 }
 
-/* Room for the rows, with them in it where they are no file's: in one read, however often the device makes them wait. */
+/* Room for the rows, with them in it where they are no file's: in one read, however often the
+ * device makes them wait. */
 static beryl_status fill_window(graph_store *s, portion *p, beryl_error *error) {
     const size_t size = (size_t)(p->n_row * file_row_of(p->t));
     beryl_status status = window_reserve(s, size, error);
     p->rows = s->window;
-    if (status != BERYL_OK || s->window_full || base_source_is_file(&s->sources[p->t->file])) return status;
+    if (status != BERYL_OK || s->window_full || base_source_is_file(&s->sources[p->t->file]))
+        return status;
     status = file_read(s, p->t->file, portion_at(p), s->window, size, error);
     s->window_full = status == BERYL_OK;
     return status;
 }
 
-/* Rows into the device's stages, plane by plane; the first plane's threads also read them, where nobody has. PENDING: the
- * stages are full. */
+/* Rows into the device's stages, plane by plane; the first plane's threads also read them, where
+ * nobody has. PENDING: the stages are full. */
 static beryl_status stage_planes(graph_store *s, portion *p, beryl_error *error) {
     const device_buffer buffer = s->buffers.data[p->shard->buffer].id;
     for (; s->upload_plane < p->shard->layout.n_plane; s->upload_plane++) {
         const uint32_t plane = s->upload_plane;
-        const size_t used = (size_t)(p->n_row * p->shard->layout.row_bytes[plane]), size = (used + 3) / 4 * 4; /* planes are padded */
+        if (!p->shard->layout.row_bytes[plane]) continue; /* it is there */
+        /* planes are padded */
+        const size_t used = (size_t)(p->n_row * p->shard->layout.row_bytes[plane]),
+                     size = (used + 3) / 4 * 4;
         void *to;
         beryl_status status = device_stage(s->device, size, &to, error);
         if (status != BERYL_OK) return status;
@@ -444,7 +518,8 @@ static beryl_status stage_planes(graph_store *s, portion *p, beryl_error *error)
         split(p, &parts);
         status = on_threads(s, &parts, error);
         s->window_full = status == BERYL_OK;
-        if (status == BERYL_OK) status = device_stage_commit(s->device, buffer, plane_offset(p, plane), size, error);
+        if (status == BERYL_OK)
+            status = device_stage_commit(s->device, buffer, plane_offset(p, plane), size, error);
         else device_stage_commit(s->device, buffer, 0, 0, NULL);
         if (status != BERYL_OK) return status;
     }
@@ -452,7 +527,8 @@ static beryl_status stage_planes(graph_store *s, portion *p, beryl_error *error)
     return BERYL_OK;
 }
 
-static beryl_status upload_portions(graph_store *s, portions *all, bool in_place, beryl_error *error) {
+static beryl_status upload_portions(graph_store *s, portions *all, bool in_place,
+                                    beryl_error *error) {
     portion *first = &all->items[0];
     if (first->read) return on_threads(s, all, error);
     beryl_status status = fill_window(s, first, error);
@@ -463,17 +539,21 @@ static beryl_status upload_portions(graph_store *s, portions *all, bool in_place
     return on_threads(s, &parts, error);
 }
 
-/* ---- weights on the host ------------------------------------------------------------------------------- */
+/* ---- weights on the host --------------------------------------------------------------------- */
 
 /* The next window of a weight. OK: it is all there; EVENT: progressed. */
 static beryl_status host_weight_step(graph_store *s, uint32_t index, beryl_error *error) {
     store_tensor *t = &s->tensors.data[index];
     if (t->host_done == t->file_bytes) return BERYL_OK;
     const uint64_t room = store_state_bytes(s, index), left = t->file_bytes - t->host_done;
-    if (!t->host) t->host = room <= SIZE_MAX ? base_heap_resize(s->heap, NULL, 0, (size_t)room) : NULL;
-    if (!t->host) return base_fail(error, BERYL_NO_MEMORY, "out of host memory: '%s' needs %llu bytes", t->name, (unsigned long long)room);
+    if (!t->host)
+        t->host = room <= SIZE_MAX ? base_heap_resize(s->heap, NULL, 0, (size_t)room) : NULL;
+    if (!t->host)
+        return base_fail(error, BERYL_NO_MEMORY, "out of host memory: '%s' needs %llu bytes",
+                         t->name, (unsigned long long)room);
     const size_t size = left < STORE_WINDOW_BYTES ? (size_t)left : STORE_WINDOW_BYTES;
-    beryl_status status = file_read(s, t->file, t->file_offset + t->host_done, (char *)t->host + t->host_done, size, error);
+    beryl_status status = file_read(s, t->file, t->file_offset + t->host_done,
+                                    (char *)t->host + t->host_done, size, error);
     if (status != BERYL_OK) return status;
     t->host_done += size;
     s->upload_done += size;
@@ -508,22 +588,26 @@ beryl_status store_upload_step(graph_store *s, beryl_error *error) {
     if (status != BERYL_OK) return status;
     s->upload = end;
     s->window_full = false;
-    for (uint32_t i = 0; i < all.n; i++) s->upload_done += all.items[i].n_row * file_row_of(all.items[i].t);
+    for (uint32_t i = 0; i < all.n; i++)
+        s->upload_done += all.items[i].n_row * file_row_of(all.items[i].t);
     return BERYL_EVENT;
 }
 
-beryl_status store_host_weight(graph_store *s, uint32_t index, const void **data, beryl_error *error) {
+beryl_status store_host_weight(graph_store *s, uint32_t index, const void **data,
+                               beryl_error *error) {
     beryl_status status;
     while ((status = host_weight_step(s, index, error)) == BERYL_EVENT) {}
     *data = s->tensors.data[index].host;
     return status;
 }
 
-beryl_status store_read_elements(graph_store *s, uint32_t index, uint64_t from, uint32_t n, float *out, beryl_error *error) {
+beryl_status store_read_elements(graph_store *s, uint32_t index, uint64_t from, uint32_t n,
+                                 float *out, beryl_error *error) {
     const store_tensor *t = &s->tensors.data[index];
     const uint64_t block = base_type_block(t->type), block_bytes = base_type_block_bytes(t->type);
     if (from % block || n % block || !base_range_inside(from, n, row_count(t) * row_size(t)))
-        return base_fail(error, BERYL_MISUSE, "%u elements from %llu of '%s'", n, (unsigned long long)from, t->name);
+        return base_fail(error, BERYL_MISUSE, "%u elements from %llu of '%s'", n,
+                         (unsigned long long)from, t->name);
     const uint64_t at = from / block * block_bytes;
     const size_t size = (size_t)(n / block * block_bytes);
     const void *bytes;
@@ -535,31 +619,39 @@ beryl_status store_read_elements(graph_store *s, uint32_t index, uint64_t from, 
         status = window_reserve(s, size, error);
         s->window_full = false;
         bytes = s->window;
-        if (status == BERYL_OK) status = file_read(s, t->file, t->file_offset + at, s->window, size, error);
+        if (status == BERYL_OK)
+            status = file_read(s, t->file, t->file_offset + at, s->window, size, error);
     }
     if (status == BERYL_OK) base_dequantise(t->type, bytes, out, n);
     return status;
 }
 
-/* ---- states for snapshots ------------------------------------------------------------------------------ */
+/* ---- states for snapshots -------------------------------------------------------------------- */
 
-static beryl_status check_state(const graph_store *s, uint32_t index, uint64_t offset, size_t size, beryl_error *error) {
-    if (index >= s->tensors.count || !s->tensors.data[index].is_state || size == 0 || size > STORE_READ_MAX || (s->device && (size % 4 || offset % 4)) ||
+static beryl_status check_state(const graph_store *s, uint32_t index, uint64_t offset, size_t size,
+                                beryl_error *error) {
+    if (index >= s->tensors.count || !s->tensors.data[index].is_state || size == 0 ||
+        size > STORE_READ_MAX || (s->device && (size % 4 || offset % 4)) ||
         !base_range_inside(offset, size, store_state_bytes(s, index)))
         return base_fail(error, BERYL_MISUSE, "a range outside a state");
     return BERYL_OK;
 }
 
-beryl_status store_state_read(graph_store *s, uint32_t index, uint64_t offset, size_t size, device_ticket *ticket, beryl_error *error) {
+beryl_status store_state_read(graph_store *s, uint32_t index, uint64_t offset, size_t size,
+                              device_ticket *ticket, beryl_error *error) {
     *ticket = 0;
     beryl_status status = check_state(s, index, offset, size, error);
     if (status != BERYL_OK || !s->device) return status;
     const store_shard *shard = &s->tensors.data[index].shard[0];
-    device_command command = {.kind = DEVICE_FETCH, .fetch = {s->buffers.data[shard->buffer].id, shard->offset + offset, size}};
-    return device_submit(s->device, &(device_submit_desc){.commands = &command, .n_command = 1}, ticket, error);
+    device_command command = {
+        .kind = DEVICE_FETCH,
+        .fetch = {s->buffers.data[shard->buffer].id, shard->offset + offset, size}};
+    return device_submit(s->device, &(device_submit_desc){.commands = &command, .n_command = 1},
+                         ticket, error);
 }
 
-beryl_status store_state_read_step(graph_store *s, uint32_t index, uint64_t offset, device_ticket ticket, const void **data, beryl_error *error) {
+beryl_status store_state_read_step(graph_store *s, uint32_t index, uint64_t offset,
+                                   device_ticket ticket, const void **data, beryl_error *error) {
     *data = NULL;
     if (!s->device) {
         *data = (const char *)s->tensors.data[index].host + offset;
@@ -573,7 +665,8 @@ beryl_status store_state_read_step(graph_store *s, uint32_t index, uint64_t offs
     return device_fetched(s->device, ticket, 0, data, &size, error);
 }
 
-beryl_status store_state_write(graph_store *s, uint32_t index, uint64_t offset, const void *from, size_t size, beryl_error *error) {
+beryl_status store_state_write(graph_store *s, uint32_t index, uint64_t offset, const void *from,
+                               size_t size, beryl_error *error) {
     beryl_status status = check_state(s, index, offset, size, error);
     if (status != BERYL_OK) return status;
     store_tensor *t = &s->tensors.data[index];
@@ -581,5 +674,6 @@ beryl_status store_state_write(graph_store *s, uint32_t index, uint64_t offset, 
         memcpy((char *)t->host + offset, from, size);
         return BERYL_OK;
     }
-    return device_write(s->device, s->buffers.data[t->shard[0].buffer].id, t->shard[0].offset + offset, from, size, error);
+    return device_write(s->device, s->buffers.data[t->shard[0].buffer].id,
+                        t->shard[0].offset + offset, from, size, error);
 }

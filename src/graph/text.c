@@ -1,40 +1,24 @@
-/* text.c - graphs to text and back. Refuses what the builder refuses, with the byte where the line begins; numbers do not
- * overflow, and what a stored tensor would take is counted before the store hears of it. The idea: a line is a call of the
- * builder, so whatever text says has passed the shape rules that models pass. */
+/* text.c - graphs to text and back. Refuses what the builder refuses, with the byte where the
+ * line begins; numbers do not overflow, and what a stored tensor would take is counted before
+ * the store hears of it. The idea: a line is a call of the builder, so whatever text says has
+ * passed the shape rules that models pass. */
 #include "graph/text.h"
 #include "base/error.h"
+#include "graph/extent.h"
 #include "ir/ir.h"
 
 #include <math.h>
 #include <string.h>
 
-enum { ID_MAX = 1 << 20, STORED_RANK_MAX = 4 };
+enum { ID_MAX = 1 << 20, STORED_RANK_MAX = 4, NESTED_MAX = 100 };
 
-/* ---- printing ---------------------------------------------------------------------------------------------------- */
-
-static bool is_word(char c, bool first) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || (!first && c >= '0' && c <= '9');
-}
-
-/* A word that no extent before has. */
-static bool can_name(const graph *g, uint32_t extent) {
-    const char *name = g->extents[extent].name;
-    bool good = name && *name;
-    for (size_t i = 0; good && name[i]; i++) good = is_word(name[i], i == 0);
-    for (uint32_t i = 1; good && i < extent; i++) good = !g->extents[i].name || strcmp(g->extents[i].name, name) != 0;
-    return good;
-}
-
-static void print_extent(const graph *g, uint32_t extent, base_text *out) {
-    if (can_name(g, extent)) base_text_print(out, "%s", g->extents[extent].name);
-    else base_text_print(out, "extent_%u", extent);
-}
+/* ---- printing -------------------------------------------------------------------------------- */
 
 static void print_dims(const graph *g, const graph_tensor *t, base_text *out) {
     base_text_add(out, " [", 2);
     for (uint32_t i = 0; i < t->rank; i++) {
         if (i) base_text_add(out, " ", 1);
-        if (t->dim[i].extent) print_extent(g, t->dim[i].extent, out);
+        if (t->dim[i].extent) graph_extent_print(g, t->dim[i].extent, out);
         else base_text_print(out, "%u", t->dim[i].size);
     }
     base_text_add(out, "]", 1);
@@ -43,7 +27,8 @@ static void print_dims(const graph *g, const graph_tensor *t, base_text *out) {
 static void print_name(const char *name, base_text *out) {
     base_text_add(out, " \"", 2);
     for (const char *c = name; *c; c++) {
-        if (*c == '"' || *c == '\\' || (unsigned char)*c < ' ') base_text_print(out, "\\%02x", (unsigned)*c);
+        if (*c == '"' || *c == '\\' || (unsigned char)*c < ' ')
+            base_text_print(out, "\\%02x", (unsigned)*c);
         else base_text_add(out, c, 1);
     }
     base_text_add(out, "\"\n", 2);
@@ -58,26 +43,29 @@ static void print_node(const graph_node *node, base_text *out) {
     for (uint32_t i = 0; i < node->n_out; i++) base_text_print(out, "%%%u ", node->out[i]);
     base_text_print(out, "= %s", graph_op_name(node->op));
     for (uint32_t i = 0; i < node->n_in; i++) base_text_print(out, " %%%u", node->in[i]);
-    if (node->op == OP_GATHER_ROWS || node->op == OP_SCALE || node->op == OP_SOFTCAP || node->op == OP_RMS_NORM || node->op == OP_LAYER_NORM)
-        print_number((double)node->attr.scale.factor, out); /* all lie in one place */
-    if (node->op == OP_TOPK) base_text_print(out, " %u", node->attr.topk.k);
-    if (node->op == OP_ATTENTION) {
-        print_number((double)node->attr.attention.scale, out);
-        base_text_print(out, " %u", node->attr.attention.window);
-        if (node->attr.attention.apart) base_text_print(out, " apart %u", node->attr.attention.most);
+    const char *attributes = base_ops[node->op].attributes;
+    for (uint32_t i = 0; attributes[i]; i++) {
+        if (attributes[i] == 'F') print_number((double)node->attr.at[i].f, out);
+        else base_text_print(out, " %u", node->attr.at[i].u);
     }
+    if (node->op == OP_ATTENTION && node->attr.attention.apart)
+        base_text_print(out, " apart %u", node->attr.attention.most);
     base_text_add(out, "\n", 1);
 }
 
 static bool same_dims(const graph_tensor *a, const graph_tensor *b, uint32_t but) {
     for (uint32_t i = 0; i < a->rank; i++)
-        if (a->stride[i] != b->stride[i] || (i != but && (a->dim[i].size != b->dim[i].size || a->dim[i].extent != b->dim[i].extent))) return false;
+        if (a->stride[i] != b->stride[i] || (i != but && (a->dim[i].size != b->dim[i].size ||
+                                                          a->dim[i].extent != b->dim[i].extent)))
+            return false;
     return true;
 }
 
-/* Axis of x that the view t has cut, GRAPH_RANK_MAX: none. What is x again is a reshape, where x is without gaps. */
+/* Axis of x that the view t has cut, GRAPH_RANK_MAX: none. What is x again is a reshape, where x
+ * is without gaps. */
 static uint32_t narrowed(const graph_tensor *t, const graph_tensor *x) {
-    if (graph_is_contiguous(x) && graph_element_bound(t) == graph_element_bound(x)) return GRAPH_RANK_MAX;
+    if (graph_is_contiguous(x) && graph_element_bound(t) == graph_element_bound(x))
+        return GRAPH_RANK_MAX;
     for (uint32_t axis = 0; t->rank == x->rank && axis < t->rank; axis++)
         if (!x->dim[axis].extent && same_dims(t, x, axis)) return axis;
     return GRAPH_RANK_MAX;
@@ -87,7 +75,8 @@ static uint32_t squeezed(const graph_tensor *t, const graph_tensor *x) {
     for (uint32_t axis = 0; t->rank + 1 == x->rank && axis < x->rank; axis++) {
         graph_tensor without = *x;
         without.rank--;
-        for (uint32_t i = axis; i < without.rank; i++) without.dim[i] = x->dim[i + 1], without.stride[i] = x->stride[i + 1];
+        for (uint32_t i = axis; i < without.rank; i++)
+            without.dim[i] = x->dim[i + 1], without.stride[i] = x->stride[i + 1];
         if (x->dim[axis].size == 1 && same_dims(t, &without, GRAPH_RANK_MAX)) return axis;
     }
     return GRAPH_RANK_MAX;
@@ -98,7 +87,8 @@ static void print_view(const graph *g, graph_value v, base_text *out) {
     const uint32_t cut = narrowed(t, x), gone = squeezed(t, x);
     if (cut < GRAPH_RANK_MAX) {
         const uint32_t start = x->stride[cut] ? (t->offset - x->offset) / x->stride[cut] : 0;
-        base_text_print(out, "%%%u = narrow %%%u %u %u %u\n", v, t->base, cut, start, t->dim[cut].size);
+        base_text_print(out, "%%%u = narrow %%%u %u %u %u\n", v, t->base, cut, start,
+                        t->dim[cut].size);
     } else if (gone < GRAPH_RANK_MAX && t->offset == x->offset) {
         base_text_print(out, "%%%u = squeeze %%%u %u\n", v, t->base, gone);
     } else {
@@ -117,23 +107,30 @@ static const graph_node *maker(const graph *g, graph_value v) {
     return NULL;
 }
 
-beryl_status graph_text_print(const graph *g, const graph_store *store, base_text *out, beryl_error *error) {
+beryl_status graph_text_print(const graph *g, const graph_store *store, base_text *out,
+                              beryl_error *error) {
     for (uint32_t i = 1; i <= g->n_extent; i++) {
+        if (g->extents[i].divisor) continue;
         base_text_add(out, "extent ", 7);
-        print_extent(g, i, out);
+        graph_extent_print(g, i, out);
         base_text_print(out, " %u\n", g->extents[i].bound);
     }
     for (graph_value v = 1; v < g->tensors.count; v++) {
         const graph_tensor *t = graph_tensor_at(g, v);
         const graph_node *node = maker(g, v);
-        if (node && node->op == OP_FUSED) return base_fail(error, BERYL_UNSUPPORTED, "a graph whose nodes are joined, as text");
+        if (node && node->op == OP_FUSED)
+            return base_fail(error, BERYL_UNSUPPORTED, "a graph whose nodes are joined, as text");
         if (node) {
             if (node->out[0] == v) print_node(node, out);
         } else if (t->base) {
             print_view(g, v, out);
         } else if (t->role == ROLE_INPUT || t->role == ROLE_STORED) {
             const bool state = t->role == ROLE_STORED && store->tensors.data[t->stored].is_state;
-            base_text_print(out, "%%%u = %s %s", v, t->role == ROLE_INPUT ? "input" : state ? "state" : "weight", base_type_name(t->type));
+            base_text_print(out, "%%%u = %s %s", v,
+                            t->role == ROLE_INPUT ? "input"
+                            : state               ? "state"
+                                                  : "weight",
+                            base_type_name(t->type));
             print_dims(g, t, out);
             print_name(t->name, out);
         } else {
@@ -148,7 +145,7 @@ beryl_status graph_text_print(const graph *g, const graph_store *store, base_tex
     return out->failed ? base_fail(error, BERYL_NO_MEMORY, "out of host memory") : BERYL_OK;
 }
 
-/* ---- words --------------------------------------------------------------------------------------------------------- */
+/* ---- words ----------------------------------------------------------------------------------- */
 
 typedef struct parser {
     const char *text;
@@ -158,27 +155,35 @@ typedef struct parser {
     uint64_t file_bytes, stored_bytes;
     base_vec(graph_value) ids; /* what each id of the text is in the graph, 0: nothing */
     beryl_error *error;
-    beryl_status status;       /* OK: good so far */
+    beryl_status status; /* OK: good so far */
 } parser;
 
 static void bad(parser *p, const char *what) {
-    if (p->status == BERYL_OK) p->status = base_fail_at(p->error, BERYL_BAD_INPUT, p->line_at, "graph text, byte %zu: %s", p->line_at, what);
+    if (p->status == BERYL_OK)
+        p->status = base_fail_at(p->error, BERYL_BAD_INPUT, p->line_at, "graph text, byte %zu: %s",
+                                 p->line_at, what);
 }
 
 static void no_memory(parser *p) {
-    if (p->status == BERYL_OK) p->status = base_fail(p->error, BERYL_NO_MEMORY, "out of host memory");
+    if (p->status == BERYL_OK)
+        p->status = base_fail(p->error, BERYL_NO_MEMORY, "out of host memory");
 }
 
 static bool line_ends(parser *p) {
-    while (p->at < p->size && (p->text[p->at] == ' ' || p->text[p->at] == '\t' || p->text[p->at] == '\r')) p->at++;
-    return p->status != BERYL_OK || p->at == p->size || p->text[p->at] == '\n' || p->text[p->at] == ';';
+    while (p->at < p->size &&
+           (p->text[p->at] == ' ' || p->text[p->at] == '\t' || p->text[p->at] == '\r'))
+        p->at++;
+    return p->status != BERYL_OK || p->at == p->size || p->text[p->at] == '\n' ||
+           p->text[p->at] == ';';
 }
 
 static bool is_apart(char c) {
-    return c == '[' || c == ']' || c == '=' || c == '"' || c == ';' || c == ' ' || c == '\t' || c == '\r' || c == '\n';
+    return c == '[' || c == ']' || c == '=' || c == '"' || c == ';' || c == ' ' || c == '\t' ||
+           c == '\r' || c == '\n';
 }
 
-/* The next word of the line: brackets and the sign of equality are words of their own. Empty at its end. */
+/* The next word of the line: brackets and the sign of equality are words of their own. Empty at
+ * its end. */
 static base_view word(parser *p) {
     if (line_ends(p)) return (base_view){"", 0};
     const size_t from = p->at++;
@@ -220,21 +225,24 @@ static uint32_t number(parser *p) {
 
 static float real(parser *p) {
     double value = 0;
-    if (!ir_parse_float(word(p), &value) || !isfinite(value) || (double)(float)value != value) bad(p, "a 32-bit float was expected");
+    if (!ir_parse_float(word(p), &value) || !isfinite(value) || (double)(float)value != value)
+        bad(p, "a 32-bit float was expected");
     return p->status == BERYL_OK ? (float)value : 0;
 }
 
 /* Of what follows a percent sign. */
 static uint32_t id_of(parser *p, base_view w) {
     if (w.size < 2 || w.data[0] != '%') bad(p, "a value was expected");
-    const uint32_t id = p->status == BERYL_OK ? number_of(p, (base_view){w.data + 1, w.size - 1}) : 0;
+    const uint32_t id =
+        p->status == BERYL_OK ? number_of(p, (base_view){w.data + 1, w.size - 1}) : 0;
     if (id >= ID_MAX) bad(p, "an id beyond all ids");
     return p->status == BERYL_OK ? id : 0;
 }
 
 static graph_value value(parser *p) {
     const uint32_t id = id_of(p, word(p));
-    if (p->status == BERYL_OK && (id >= p->ids.count || !p->ids.data[id])) bad(p, "a value that no line before makes");
+    if (p->status == BERYL_OK && (id >= p->ids.count || !p->ids.data[id]))
+        bad(p, "a value that no line before makes");
     return p->status == BERYL_OK ? p->ids.data[id] : 0;
 }
 
@@ -247,14 +255,17 @@ static const char *name(parser *p) {
     need(p, "\"");
     size_t end = p->at, n = 0;
     while (end < p->size && p->text[end] != '"' && p->text[end] != '\n') end++;
-    if (p->status == BERYL_OK && (end == p->size || p->text[end] != '"')) bad(p, "a name without an end");
+    if (p->status == BERYL_OK && (end == p->size || p->text[end] != '"'))
+        bad(p, "a name without an end");
     char *copy = p->status == BERYL_OK ? base_arena_take(&p->g->arena, end - p->at + 1, 1) : NULL;
     if (!copy) no_memory(p);
     while (p->status == BERYL_OK && p->at < end) {
         char c = p->text[p->at++];
         if (c == '\\') {
-            const int high = end - p->at < 2 ? -1 : digit_of(p->text[p->at]), low = end - p->at < 2 ? -1 : digit_of(p->text[p->at + 1]);
-            if (high < 0 || low < 0 || high + low == 0 || high > 7) bad(p, "a backslash without two digits");
+            const int high = end - p->at < 2 ? -1 : digit_of(p->text[p->at]),
+                      low = end - p->at < 2 ? -1 : digit_of(p->text[p->at + 1]);
+            if (high < 0 || low < 0 || high + low == 0 || high > 7)
+                bad(p, "a backslash without two digits");
             c = (char)(high * 16 + low);
             p->at += 2;
         }
@@ -265,15 +276,98 @@ static const char *name(parser *p) {
     return p->status == BERYL_OK ? copy : "";
 }
 
+/* ---- dimensions ------------------------------------------------------------------------------ */
+
+typedef struct expression { /* a word, and what is left of it */
+    parser *p;
+    base_view left;
+    uint32_t depth;
+} expression;
+
+static bool takes(expression *e, const char *text) {
+    const base_view begin = base_view_of(text);
+    if (e->p->status != BERYL_OK || e->left.size < begin.size ||
+        memcmp(e->left.data, begin.data, begin.size) != 0)
+        return false;
+    e->left = (base_view){e->left.data + begin.size, e->left.size - begin.size};
+    return true;
+}
+
+static void needs(expression *e, const char *text) {
+    if (!takes(e, text))
+        bad(e->p, "a dimension is a number, an extent, or made of them by + * "
+                  "ceil( / )");
+}
+
+/* Up to the next sign. */
+static base_view operand(expression *e) {
+    base_view w = {e->left.data, 0};
+    while (w.size < e->left.size && !strchr("+*/()", w.data[w.size])) w.size++;
+    e->left = (base_view){w.data + w.size, e->left.size - w.size};
+    return w;
+}
+
+static graph_sum sum(expression *e);
+
+static graph_sum factor(expression *e) {
+    graph *g = e->p->g;
+    graph_sum s = {0};
+    if (takes(e, "ceil(")) {
+        s = sum(e);
+        needs(e, "/");
+        const uint32_t divisor = number_of(e->p, operand(e));
+        needs(e, ")");
+        if (e->p->status == BERYL_OK) graph_sum_quotient(g, &s, divisor);
+        return s;
+    }
+    if (takes(e, "(")) {
+        s = sum(e);
+        needs(e, ")");
+        return s;
+    }
+    const base_view w = operand(e);
+    graph_dim d = {0, 0};
+    for (uint32_t i = 1; i <= g->n_extent; i++)
+        if (!g->extents[i].divisor && is(w, g->extents[i].name)) d.extent = (uint8_t)i;
+    if (!d.extent) d.size = number_of(e->p, w);
+    graph_sum_of(g, d, &s);
+    return s;
+}
+
+static graph_sum product(expression *e) {
+    graph_sum s = factor(e);
+    while (takes(e, "*")) {
+        const graph_sum more = factor(e);
+        if (!graph_sum_times(e->p->g, &s, &more)) graph_sum_refuse(e->p->g);
+    }
+    return s;
+}
+
+static graph_sum sum(expression *e) {
+    if (++e->depth > NESTED_MAX) bad(e->p, "brackets within brackets within brackets");
+    graph_sum s = e->p->status == BERYL_OK ? product(e) : (graph_sum){0};
+    while (takes(e, "+")) {
+        const graph_sum more = product(e);
+        if (!graph_sum_add(e->p->g, &s, &more)) graph_sum_refuse(e->p->g);
+    }
+    e->depth--;
+    return s;
+}
+
+static graph_dim dim_of(parser *p, base_view w) {
+    expression e = {p, w, 0};
+    const graph_sum s = sum(&e);
+    if (e.left.size) needs(&e, "+");
+    return p->status == BERYL_OK && p->g->error.code == BERYL_OK ? graph_sum_dim(p->g, &s)
+                                                                 : (graph_dim){0, 0};
+}
+
 static uint32_t dims(parser *p, graph_dim *out) {
     uint32_t rank = 0;
     need(p, "[");
     while (p->status == BERYL_OK && !is(peek(p), "]")) {
         const base_view w = word(p);
-        graph_dim d = {0, 0};
-        for (uint32_t i = 1; i <= p->g->n_extent; i++)
-            if (is(w, p->g->extents[i].name)) d = (graph_dim){p->g->extents[i].bound, (uint8_t)i};
-        if (!d.extent) d.size = number_of(p, w);
+        const graph_dim d = dim_of(p, w);
         if (rank == GRAPH_RANK_MAX) bad(p, "more than 8 dimensions");
         if (p->status == BERYL_OK) out[rank++] = d;
     }
@@ -289,12 +383,11 @@ static base_type type(parser *p) {
     return TYPE_F32;
 }
 
-/* ---- lines ----------------------------------------------------------------------------------------------------------- */
+/* ---- lines ----------------------------------------------------------------------------------- */
 
 static void parse_extent(parser *p) {
     const base_view w = word(p);
-    bool good = w.size > 0;
-    for (size_t i = 0; i < w.size; i++) good = good && is_word(w.data[i], i == 0);
+    bool good = graph_extent_is_word(w);
     for (uint32_t i = 1; i <= p->g->n_extent; i++) good = good && !is(w, p->g->extents[i].name);
     if (!good) bad(p, "a new word was expected");
     const char *copy = good ? base_arena_text(&p->g->arena, w.data, w.size) : NULL;
@@ -317,7 +410,7 @@ static graph_value parse_stored(parser *p, bool state) {
     uint32_t sizes[STORED_RANK_MAX];
     const base_type of = type(p);
     const bool plain = of == TYPE_F32 || of == TYPE_F16 || of == TYPE_I32;
-    if (state ? !plain && of != TYPE_Q8_0 : !plain && of != TYPE_BF16 && (!base_type_is_quantised(of) || of == TYPE_Q8_K))
+    if (state ? !plain && of != TYPE_Q8_0 : !plain && !base_type_is_weight(of))
         bad(p, "no stored tensor has this type");
     const uint32_t rank = dims(p, d);
     const char *text = name(p);
@@ -330,73 +423,47 @@ static graph_value parse_stored(parser *p, bool state) {
         sizes[i] = d[i].size;
     }
     if (p->status != BERYL_OK) return 0;
-    if (!bytes || rows > INT32_MAX || bytes > (UINT64_C(1) << 40) / rows) bad(p, "no whole blocks, or more bytes than there can be");
+    if (!bytes || rows > INT32_MAX || bytes > (UINT64_C(1) << 40) / rows)
+        bad(p, "no whole blocks, or more bytes than there can be");
     if (p->status == BERYL_OK) p->stored_bytes += bytes *= rows;
     if (p->stored_bytes > UINT64_C(1) << 40) bad(p, "more bytes than there can be");
     if (p->status != BERYL_OK) return 0;
-    const uint32_t index = state ? store_add_state(p->store, text, of, rank, sizes, 1)
-                                 : store_add_weight(p->store, text, of, rank, sizes, 0, 0, p->file_bytes, false);
+    const uint32_t index =
+        state ? store_add_state(p->store, text, of, rank, sizes, 1)
+              : store_add_weight(p->store, text, of, rank, sizes, 0, 0, p->file_bytes, false);
     if (index == UINT32_MAX) no_memory(p);
-    else if (!state) p->file_bytes += (bytes + GRAPH_TEXT_ALIGN - 1) / GRAPH_TEXT_ALIGN * GRAPH_TEXT_ALIGN;
+    else if (!state)
+        p->file_bytes += (bytes + GRAPH_TEXT_ALIGN - 1) / GRAPH_TEXT_ALIGN * GRAPH_TEXT_ALIGN;
     return index == UINT32_MAX ? 0 : graph_stored(p->g, p->store, index);
 }
 
-static graph_value parse_attention(parser *p, const graph_value *in) {
-    const float scale = real(p);
-    const uint32_t window = number(p);
-    graph_value v = p->status == BERYL_OK ? graph_attention(p->g, in[0], in[1], in[2], in[3], in[4], scale, window) : 0;
-    if (!is(peek(p), "apart")) return v;
+/* What an attention may say of its slots. */
+static void parse_slots(parser *p, graph_value attention) {
+    if (!is(peek(p), "apart")) return;
     word(p);
     const uint32_t most = number(p);
-    if (v && p->status == BERYL_OK) graph_attention_apart(p->g, v, most);
-    return v;
+    if (attention && p->status == BERYL_OK) graph_attention_distinct_slots(p->g, attention, most);
 }
 
-static graph_value parse_operation(parser *p, base_op op, graph_value *second) {
-    graph *g = p->g;
+/* The node, NULL: none. */
+static const graph_node *parse_operation(parser *p, base_op op) {
+    const base_op_info *info = &base_ops[op];
     graph_value in[GRAPH_IN_MAX] = {0};
+    graph_attrs attr = {0};
     uint32_t n = 0;
-    while (p->status == BERYL_OK && n < GRAPH_IN_MAX && base_view_begins(peek(p), BASE_VIEW("%"))) in[n++] = value(p);
-    static const uint8_t least[] = {
-#define X(name, text, group, n_in_min, n_in_max, n_out, what) n_in_min,
-        BASE_OP_LIST(X)
-#undef X
-    }, most[] = {
-#define X(name, text, group, n_in_min, n_in_max, n_out, what) n_in_max,
-        BASE_OP_LIST(X)
-#undef X
-    };
-    if (n < least[op] || n > most[op]) bad(p, "the operation takes more or fewer values");
-    if (p->status != BERYL_OK) return 0;
-    uint32_t k;
-    float f;
-    switch (op) {
-    case OP_GATHER_ROWS: return f = real(p), graph_gather_rows(g, in[0], in[1], f);
-    case OP_COPY: return graph_copy(g, in[0]);
-    case OP_ADD: return graph_add(g, in[0], in[1]);
-    case OP_MUL: return graph_mul(g, in[0], in[1]);
-    case OP_SCALE: return f = real(p), graph_scale(g, in[0], f);
-    case OP_GELU_TANH: return graph_gelu_tanh(g, in[0]);
-    case OP_GEGLU: return graph_geglu(g, in[0], in[1]);
-    case OP_SOFTCAP: return f = real(p), graph_softcap(g, in[0], f);
-    case OP_RMS_NORM: return f = real(p), graph_rms_norm(g, in[0], in[1], f);
-    case OP_LAYER_NORM: return f = real(p), graph_layer_norm(g, in[0], in[1], in[2], f);
-    case OP_SOFTMAX: return graph_softmax(g, in[0]);
-    case OP_TOPK: return k = number(p), graph_topk(g, in[0], k, second);
-    case OP_WEIGHTED_SUM: return graph_weighted_sum(g, in[0], in[1]);
-    case OP_MATMUL: return graph_matmul(g, in[0], in[1]);
-    case OP_MATMUL_ID: return graph_matmul_id(g, in[0], in[1], in[2]);
-    case OP_ROPE: return graph_rope(g, in[0], in[1]);
-    case OP_KV_WRITE: return graph_kv_write(g, in[0], in[1], in[2], in[3]);
-    case OP_ATTENTION: return parse_attention(p, in);
-    case OP_ARGMAX: return graph_argmax(g, in[0]);
-    case OP_SAMPLE: return graph_sample(g, in[0], in[1]);
-    case OP_SET_ROWS: return graph_set_rows(g, in[0], in[1], in[2]);
-    case OP_FUSED:
-    case OP_COUNT: break;
+    while (p->status == BERYL_OK && n < GRAPH_IN_MAX && base_view_begins(peek(p), BASE_VIEW("%")))
+        in[n++] = value(p);
+    if (n < info->n_in_min || n > info->n_in_max)
+        bad(p, "the operation takes more or fewer values");
+    if (!*info->inputs) bad(p, "passes alone make this operation");
+    for (uint32_t i = 0; p->status == BERYL_OK && info->attributes[i]; i++) {
+        if (info->attributes[i] == 'F') attr.at[i].f = real(p);
+        else attr.at[i].u = number(p);
     }
-    bad(p, "passes alone make this operation");
-    return 0;
+    if (p->status != BERYL_OK) return NULL;
+    const graph_value v = graph_op(p->g, op, in, attr);
+    if (op == OP_ATTENTION) parse_slots(p, v);
+    return v ? &p->g->nodes.data[graph_tensor_at(p->g, v)->node] : NULL;
 }
 
 static graph_value parse_view(parser *p, base_view what) {
@@ -421,22 +488,25 @@ static void keep_id(parser *p, uint32_t id, graph_value v) {
 
 static void parse_making(parser *p) {
     uint32_t ids[GRAPH_OUT_MAX], n = 0;
-    while (p->status == BERYL_OK && n < GRAPH_OUT_MAX && !is(peek(p), "=")) ids[n++] = id_of(p, word(p));
+    while (p->status == BERYL_OK && n < GRAPH_OUT_MAX && !is(peek(p), "="))
+        ids[n++] = id_of(p, word(p));
     need(p, "=");
     const base_view what = word(p);
-    graph_value v = 0, second = 0;
+    const graph_node *node = NULL;
+    graph_value v = 0;
     int op = 0;
     while (op < OP_COUNT && !is(what, graph_op_name((base_op)op))) op++;
     if (p->status != BERYL_OK) return;
     if (is(what, "input")) v = parse_input(p);
     else if (is(what, "weight") || is(what, "state")) v = parse_stored(p, is(what, "state"));
-    else if (is(what, "reshape") || is(what, "narrow") || is(what, "squeeze")) v = parse_view(p, what);
-    else if (op < OP_COUNT) v = parse_operation(p, (base_op)op, &second);
+    else if (is(what, "reshape") || is(what, "narrow") || is(what, "squeeze"))
+        v = parse_view(p, what);
+    else if (op < OP_COUNT) node = parse_operation(p, (base_op)op);
     else bad(p, "no such operation");
-    if (n != (second ? 2u : 1u)) bad(p, "more or fewer values than the operation makes");
+    if (n != (op < OP_COUNT ? base_ops[op].n_out : 1u))
+        bad(p, "more or fewer values than the operation makes");
     if (p->status != BERYL_OK || p->g->error.code != BERYL_OK) return;
-    keep_id(p, ids[0], v);
-    if (second) keep_id(p, ids[1], second);
+    for (uint32_t i = 0; i < n; i++) keep_id(p, ids[i], node ? node->out[i] : v);
 }
 
 static void parse_line(parser *p) {
@@ -456,11 +526,12 @@ static void parse_line(parser *p) {
     beryl_error inside = {0};
     beryl_status status = graph_status(p->g, &inside);
     if (p->status != BERYL_OK || status == BERYL_OK) return;
-    p->status = base_fail_at(p->error, status == BERYL_NO_MEMORY ? status : BERYL_BAD_INPUT, p->line_at, "graph text, byte %zu: %s", p->line_at,
-                             inside.message);
+    p->status = base_fail_at(p->error, status == BERYL_NO_MEMORY ? status : BERYL_BAD_INPUT,
+                             p->line_at, "graph text, byte %zu: %s", p->line_at, inside.message);
 }
 
-beryl_status graph_text_parse(const char *text, size_t size, graph *g, graph_store *store, uint64_t *file_bytes, beryl_error *error) {
+beryl_status graph_text_parse(const char *text, size_t size, graph *g, graph_store *store,
+                              uint64_t *file_bytes, beryl_error *error) {
     parser p = {.text = text, .size = size, .g = g, .store = store, .error = error};
     while (p.status == BERYL_OK && p.at < size) {
         if (!line_ends(&p)) parse_line(&p);

@@ -85,13 +85,19 @@ static beryl_status close(ir_builder *b, ir_kernel *k, beryl_error *error) {
     return BERYL_OK;
 }
 
-beryl_status ir_finish(ir_builder *b, const ir_kernel **out, beryl_error *error) {
+beryl_status ir_take(ir_builder *b, const ir_kernel **out, beryl_error *error) {
     *out = NULL;
     ir_kernel *k = b ? base_arena_take(b->arena, 1, sizeof *k) : NULL;
     if (b && !k) no_memory(b);
     beryl_status status = close(b, k, error);
-    if (!status) status = ir_verify(b->arena->heap, k, error);
     if (!status) *out = k;
+    return status;
+}
+
+beryl_status ir_finish(ir_builder *b, const ir_kernel **out, beryl_error *error) {
+    beryl_status status = ir_take(b, out, error);
+    if (!status) status = ir_verify(b->arena->heap, *out, error);
+    if (status) *out = NULL;
     return status;
 }
 
@@ -342,6 +348,10 @@ ir_id ir_select(ir_builder *b, ir_id condition, ir_id x, ir_id y) {
 
 ir_id ir_dot4_i8(ir_builder *b, ir_id x, ir_id y, ir_id sum) {
     return like(b, IR_DOT4_I8, 0, 3, (ir_id[]){x, y, sum});
+}
+
+ir_id ir_dot4_u8(ir_builder *b, ir_id x, ir_id y, ir_id sum) {
+    return like(b, IR_DOT4_U8, 0, 3, (ir_id[]){x, y, sum});
 }
 
 ir_id ir_permute_bytes(ir_builder *b, ir_id x, ir_id y, ir_id places) {

@@ -197,7 +197,8 @@ static void finish(count *c, const device_caps *caps) {
 }
 
 beryl_status ir_cost_of(base_heap *heap, const ir_kernel *k, const device_caps *caps,
-                        const uint32_t *params, const uint32_t *given, ir_cost *cost, beryl_error *error) {
+                        const uint32_t *params, const uint32_t *given, ir_cost *cost,
+                        beryl_error *error) {
     double times[IR_DEPTH_MAX + 2] = {1};
     uint32_t depth = 0, groups[3];
     size_t n = k->n_code ? k->n_code : 1;

@@ -14,9 +14,10 @@ typedef struct ir_cost {
     double seconds;                  /* the estimate; HUGE_VAL: the device cannot run it */
 } ir_cost;
 
-/* params: words, as the run would have them; groups [3], NULL: as the kernel's marks say. Threads: no
- * state. NO_MEMORY alone. */
+/* params: words, as the run would have them; groups [3], NULL: as the kernel's marks say.
+ * Threads: no state. NO_MEMORY alone. */
 beryl_status ir_cost_of(base_heap *heap, const ir_kernel *k, const device_caps *caps,
-                        const uint32_t *params, const uint32_t *groups, ir_cost *cost, beryl_error *error);
+                        const uint32_t *params, const uint32_t *groups, ir_cost *cost,
+                        beryl_error *error);
 
 #endif

@@ -324,7 +324,8 @@ static void run_lanes(machine *m, ir_form form) {
 
 typedef enum source_op { /* so the switch below is complete, or does not compile */
 #define X(NAME, ...) SOURCE_##NAME = IR_##NAME,
-    IR_INDEX_LIST(X) SOURCE_CONST = IR_CONST, SOURCE_PARAM = IR_PARAM
+                         IR_INDEX_LIST(X) SOURCE_CONST = IR_CONST,
+                         SOURCE_PARAM = IR_PARAM
 #undef X
 } source_op;
 

@@ -70,16 +70,16 @@
 
 typedef enum ir_type { /* IR_F32 .. IR_BOOL; IR_NONE: no result */
 #define X(NAME, name, bytes) IR_##NAME,
-    IR_TYPE_LIST(X)
+                       IR_TYPE_LIST(X)
 #undef X
-    IR_TYPE_COUNT
+                           IR_TYPE_COUNT
 } ir_type;
 
 typedef enum ir_op { /* IR_ADD .. */
 #define X(NAME, ...) IR_##NAME,
-    IR_OP_LIST(X)
+                     IR_OP_LIST(X)
 #undef X
-    IR_OP_COUNT
+                         IR_OP_COUNT
 } ir_op;
 
 /* Sets of types, as bits 1 << type. */
@@ -127,7 +127,7 @@ typedef enum ir_form {
     IR_FORM_STORE,   /* space, array; index, value; type and width of the value, no result */
     IR_FORM_ATOMIC,  /* space (not register), array; index, value T; width 1 */
     IR_FORM_LANE,    /* TxW; imm: the lane, or the mask of shuffle_xor, below subgroup_size */
-    IR_FORM_FRAGMENT_FILL,  /* array: fragment; place, value T */
+    IR_FORM_FRAGMENT_FILL, /* array: fragment; place, value T */
     /* imm: fragment | transposed << 16; space (not register), array; place, index, stride (u32) */
     IR_FORM_FRAGMENT_LOAD,
     IR_FORM_FRAGMENT_STORE, /* as FRAGMENT_LOAD */
@@ -246,7 +246,7 @@ static inline bool ir_has_result(const ir_instruction *i) {
     return i->type != IR_NONE && i->op != IR_STORE;
 }
 
-/* ---- building ------------------------------------------------------------------------------ */
+/* ---- building -------------------------------------------------------------------------------- */
 
 typedef struct ir_builder ir_builder;
 typedef struct ir_memory { /* a buffer or an array */
@@ -265,6 +265,8 @@ ir_builder *ir_begin(base_arena *arena, const char *name, uint32_t x, uint32_t y
 ir_builder *ir_begin_like(base_arena *arena, const ir_kernel *k);
 /* Runs ir_verify. */
 beryl_status ir_finish(ir_builder *b, const ir_kernel **out, beryl_error *error);
+/* The same without ir_verify, which the caller runs before anything but ir_hash sees the kernel. */
+beryl_status ir_take(ir_builder *b, const ir_kernel **out, beryl_error *error);
 
 void ir_subgroup(ir_builder *b, uint32_t size);
 ir_memory ir_buffer(ir_builder *b, ir_type type, ir_access access, const char *name);
@@ -277,7 +279,7 @@ ir_fragments ir_fragment(ir_builder *b, ir_role role, ir_type type, uint16_t m, 
 /* Declares it and gives its value; before any block. */
 ir_id ir_param(ir_builder *b, ir_type type, const char *name);
 void ir_param_declare(ir_builder *b, ir_type type, const char *name);
-ir_id ir_param_again(ir_builder *b, uint32_t number); /* its value, anywhere */
+ir_id ir_param_again(ir_builder *b, uint32_t number);   /* its value, anywhere */
 ir_memory ir_memory_at(ir_space space, uint32_t array); /* what ir_begin_like has declared */
 
 beryl_status ir_status(const ir_builder *b);
@@ -316,6 +318,7 @@ ir_id ir_is_nan(ir_builder *b, ir_id x);
 ir_id ir_fma(ir_builder *b, ir_id x, ir_id y, ir_id z);
 ir_id ir_select(ir_builder *b, ir_id condition, ir_id x, ir_id y);
 ir_id ir_dot4_i8(ir_builder *b, ir_id x, ir_id y, ir_id sum);
+ir_id ir_dot4_u8(ir_builder *b, ir_id x, ir_id y, ir_id sum);
 ir_id ir_permute_bytes(ir_builder *b, ir_id x, ir_id y, ir_id places);
 ir_id ir_cast(ir_builder *b, ir_type type, ir_id x); /* x itself where it has the type */
 ir_id ir_bitcast(ir_builder *b, ir_type type, uint32_t width, ir_id x);
@@ -360,7 +363,7 @@ void ir_if(ir_builder *b, ir_id condition);
 void ir_else(ir_builder *b);
 void ir_end(ir_builder *b);
 
-/* ---- looking ------------------------------------------------------------------------------- */
+/* ---- looking --------------------------------------------------------------------------------- */
 
 /* error->at is the instruction. BERYL_BAD_INPUT: names the rule that is broken. */
 beryl_status ir_verify(base_heap *heap, const ir_kernel *k, beryl_error *error);
@@ -374,6 +377,8 @@ void ir_blocks(const ir_kernel *k, uint32_t *next);
  * verified, or about to be: bracketed and with good ids. */
 void ir_uniform(const ir_kernel *k, bool *uniform);
 
+/* Of everything but names: kernels of one hash compute the same. */
+uint64_t ir_hash(const ir_kernel *k, uint64_t seed);
 void ir_print(base_text *text, const ir_kernel *k);
 /* One instruction, no line's end. */
 void ir_print_one(base_text *text, const ir_kernel *k, ir_id id);
@@ -384,7 +389,7 @@ beryl_status ir_parse(base_arena *arena, const char *text, size_t size, const ir
 void ir_print_float(base_text *text, double value);
 bool ir_parse_float(base_view word, double *value); /* all of the word; false: no such number */
 
-/* ---- meaning ------------------------------------------------------------------------------- */
+/* ---- meaning --------------------------------------------------------------------------------- */
 
 /* One vector lane of a pure op of the forms SAME, COMPARE, SELECT, DOT, CAST: bits of the operands
  * (of type in_type; select: the type of x and y) to bits of the result. What the interpreter does

@@ -1,10 +1,10 @@
 /* tune.c - candidates, their order, the search, and the cache file.
  *
- * Owns the file's form: a head line, then one line an entry: the key, how many numbers, the numbers,
- * a check of all, hexadecimal. The key is a hash of the printed kernels, the classes of their sizes
- * (logarithms) and the device. A line that does not check is left out with a warning and gone when
- * the file is next written; numbers that nobody may choose are a warning where they are asked for; a
- * file with another head counts as empty.
+ * Owns the file's form: a head line, then one line an entry: the key, how many numbers, the
+ * numbers, a check of all, hexadecimal. The key is a hash of the printed kernels, the classes of
+ * their sizes (logarithms) and the device. A line that does not check is left out with a warning
+ * and gone when the file is next written; numbers that nobody may choose are a warning where
+ * they are asked for; a file with another head counts as empty.
  *
  * The idea: whatever is searched is a row of numbers, some of which are knobs. A schedule is one
  * such row, what a lowering asks for another. */
@@ -20,7 +20,7 @@
 enum {
     CANDIDATES_MAX = 160,
     TIMED_DEFAULT = 12,
-    FILE_MOST = 8 << 20,
+    FILE_MAX = 8 << 20,
     FIELDS = 9,
     DUELS = 2,
     NUMBERS = IR_DIM_MAX * FIELDS + 4 /* of a schedule */
@@ -49,14 +49,14 @@ typedef struct candidate {
     double estimate, seconds; /* seconds: timed; HUGE_VAL: not */
 } candidate;
 
-/* ---- schedules as numbers ---- */
+/* ---- schedules as numbers -------------------------------------------------------------------- */
 
 static void to_numbers(const ir_schedule *s, uint32_t *numbers) {
     for (uint32_t d = 0; d < IR_DIM_MAX; d++) {
         const ir_schedule_dim *dim = &s->dims[d];
-        const uint32_t fields[FIELDS] = {dim->group, dim->lane,   dim->split, dim->lanes,
-                                         dim->block, dim->unroll, dim->stage, dim->ahead,
-                                         dim->wide};
+        const uint32_t fields[FIELDS] = {dim->group, dim->lane,  dim->split,
+                                         dim->lanes, dim->block, dim->unroll,
+                                         dim->stage, dim->ahead, dim->wide};
         memcpy(numbers + d * FIELDS, fields, sizeof fields);
     }
     numbers[NUMBERS - 4] = s->subgroup;
@@ -89,7 +89,7 @@ static bool from_numbers(const uint32_t *numbers, ir_schedule *s) {
     return s->subgroup <= 256 && s->vector <= 16 && s->workgroup_bytes <= IR_WORKGROUP_BYTES_MAX;
 }
 
-/* ---- the cache ---- */
+/* ---- the cache ------------------------------------------------------------------------------- */
 
 static bool key_of(base_heap *heap, const ir_tuning *t, uint64_t *key) {
     base_text text;
@@ -178,7 +178,7 @@ static beryl_status read_cache(ir_cache *c, beryl_error *error) {
     size_t size = 0;
     beryl_error why = {0};
     c->entries.count = 0;
-    beryl_status status = base_file_read(c->heap, c->path, FILE_MOST, &data, &size, &why);
+    beryl_status status = base_file_read(c->heap, c->path, FILE_MAX, &data, &size, &why);
     if (status == BERYL_NOT_FOUND) return BERYL_OK;
     if (status) return base_fail(error, status, "%s", why.message);
     status = read_lines(c, data, size, error);
@@ -203,7 +203,10 @@ ir_cache *ir_cache_open(base_heap *heap, const char *path, const beryl_log *log)
     else if (c->damaged)
         base_log(log, BERYL_LOG_WARNING, "%s is damaged: its bad entries are ignored", path);
     else if (c->other_version)
-        base_log(log, BERYL_LOG_INFO, "%s is of another version of Beryl: nothing of it is used, tuning again replaces it", path);
+        base_log(
+            log, BERYL_LOG_INFO,
+            "%s is of another version of Beryl: nothing of it is used, tuning again replaces it",
+            path);
     c->damaged |= status != BERYL_OK;
     return c;
 }
@@ -225,7 +228,8 @@ uint32_t ir_cache_count(const ir_cache *c, bool *damaged, bool *other_version) {
 static beryl_status write_cache(ir_cache *c, const entry *more, beryl_error *error) {
     base_text text;
     beryl_status status = read_cache(c, error);
-    if (status == BERYL_NO_MEMORY || status == BERYL_IO) return status; /* what is there is not lost to a passing failure */
+    /* what is there is not lost to a passing failure */
+    if (status == BERYL_NO_MEMORY || status == BERYL_IO) return status;
     base_text_init(&text, c->heap);
     base_text_add(&text, head_line, sizeof head_line - 1);
     size_t n = 0;
@@ -234,8 +238,7 @@ static beryl_status write_cache(ir_cache *c, const entry *more, beryl_error *err
     c->entries.count = n;
     entry *e = base_vec_add(c->heap, &c->entries);
     if (e) *e = *more;
-    for (size_t i = 0; i < c->entries.count; i++)
-        write_line(&text, &c->entries.data[i]);
+    for (size_t i = 0; i < c->entries.count; i++) write_line(&text, &c->entries.data[i]);
     status = text.failed || !e ? base_fail(error, BERYL_NO_MEMORY, "out of host memory")
                                : base_file_write(c->path, text.data, text.size, error);
     base_text_fini(&text);
@@ -259,7 +262,9 @@ static const entry *find(const ir_cache *c, uint64_t key) {
 }
 
 void ir_cache_doubt(ir_cache *c) {
-    if (!c->doubted) base_log(c->log, BERYL_LOG_WARNING, "%s is damaged: numbers that no kernel has are ignored", c->path);
+    if (!c->doubted)
+        base_log(c->log, BERYL_LOG_WARNING, "%s is damaged: numbers that no kernel has are ignored",
+                 c->path);
     c->doubted = true;
 }
 
@@ -293,13 +298,14 @@ bool ir_tuned_numbers(const ir_choosing *t, uint32_t *numbers) {
     return fits;
 }
 
-/* ---- candidates ---- */
+/* ---- candidates ------------------------------------------------------------------------------ */
 
 /* What is searched, be it schedules or numbers that a lowering asks for. */
 typedef struct search {
-    uint32_t n, n_candidate, n_timed; /* numbers of a row; at most */
+    uint32_t n, n_candidate, n_timed;                               /* numbers of a row; at most */
     bool (*is_sensible)(const void *user, const uint32_t *numbers); /* NULL: all are */
-    beryl_status (*estimate)(void *user, const uint32_t *numbers, double *seconds, beryl_error *error);
+    beryl_status (*estimate)(void *user, const uint32_t *numbers, double *seconds,
+                             beryl_error *error);
     beryl_status (*time)(void *user, const uint32_t *numbers, double *seconds, beryl_error *error);
     void (*progress)(void *user, uint32_t done, uint32_t total);
     void *user, *progress_user;
@@ -311,8 +317,10 @@ static bool is_same(const search *s, const candidate *a, const candidate *b) {
 
 /* Every combination, if they are few; else as many, spread over all. The first is the rule of
  * thumb. */
-static uint32_t make_candidates(const search *s, const uint32_t *rule, const ir_knob *knobs, uint32_t n_knob, candidate *out) {
-    const uint32_t most = s->n_candidate && s->n_candidate < CANDIDATES_MAX ? s->n_candidate : CANDIDATES_MAX;
+static uint32_t make_candidates(const search *s, const uint32_t *rule, const ir_knob *knobs,
+                                uint32_t n_knob, candidate *out) {
+    const uint32_t most =
+        s->n_candidate && s->n_candidate < CANDIDATES_MAX ? s->n_candidate : CANDIDATES_MAX;
     uint32_t n = 0;
     uint64_t all = 1;
     memcpy(out[n++].numbers, rule, s->n * sizeof *rule);
@@ -332,9 +340,10 @@ static uint32_t make_candidates(const search *s, const uint32_t *rule, const ir_
     return n;
 }
 
-/* ---- candidates of schedules ---- */
+/* ---- candidates of schedules ----------------------------------------------------------------- */
 
-static void add_knob(ir_knob *knobs, uint32_t *n, uint32_t dim, size_t field, const uint32_t *values, uint32_t n_value) {
+static void add_knob(ir_knob *knobs, uint32_t *n, uint32_t dim, size_t field,
+                     const uint32_t *values, uint32_t n_value) {
     ir_knob *k = &knobs[(*n)++];
     *k = (ir_knob){.at = dim * FIELDS + (uint32_t)field, .n = n_value};
     memcpy(k->values, values, n_value * sizeof *values);
@@ -403,9 +412,9 @@ static bool is_sensible(const void *user, const uint32_t *numbers) {
     return s.fragments ? blocks <= 32 : lanes <= most && blocks <= 64;
 }
 
-/* ---- the search ---- */
+/* ---- the search ------------------------------------------------------------------------------ */
 
-static void thumb_rule(const ir_tuning *t, ir_schedule *out) {
+static void rule_of_thumb(const ir_tuning *t, ir_schedule *out) {
     ir_schedule_default(t->plain, t->caps, t->extents, out);
     memcpy(out->param_multiple, t->param_multiple, sizeof out->param_multiple);
 }
@@ -534,9 +543,16 @@ beryl_status ir_tune(base_arena *arena, const ir_tuning *given, ir_schedule *sch
     if (!t.again && ir_tuned(t.heap, &t, schedule)) return BERYL_OK;
     candidate *c = make_room(t.heap, t.plain->name, error);
     if (!c) return BERYL_NO_MEMORY;
-    const search s = {.n = NUMBERS, .n_candidate = t.n_candidate, .n_timed = t.n_timed, .is_sensible = is_sensible, .estimate = estimate_schedule,
-                      .time = t.time ? time_schedule : NULL, .progress = t.progress, .user = &t, .progress_user = t.user};
-    thumb_rule(&t, schedule);
+    const search s = {.n = NUMBERS,
+                      .n_candidate = t.n_candidate,
+                      .n_timed = t.n_timed,
+                      .is_sensible = is_sensible,
+                      .estimate = estimate_schedule,
+                      .time = t.time ? time_schedule : NULL,
+                      .progress = t.progress,
+                      .user = &t,
+                      .progress_user = t.user};
+    rule_of_thumb(&t, schedule);
     to_numbers(schedule, numbers);
     uint32_t n = make_candidates(&s, numbers, knobs, find_knobs(schedule, knobs), c);
     if (t.fragments && fragment_rule(schedule, &units)) {
@@ -556,8 +572,13 @@ beryl_status ir_tune_numbers(base_heap *heap, const ir_choosing *t, uint32_t *nu
     if (!t->again && ir_tuned_numbers(t, numbers)) return BERYL_OK;
     candidate *c = make_room(heap, "a node", error);
     if (!c) return BERYL_NO_MEMORY;
-    const search s = {.n = t->n, .n_timed = t->n_timed, .estimate = t->estimate, .time = t->time, .user = t->user};
-    beryl_status status = run(&s, c, make_candidates(&s, t->rule, t->knobs, t->n, c), numbers, error);
+    const search s = {.n = t->n,
+                      .n_timed = t->n_timed,
+                      .estimate = t->estimate,
+                      .time = t->time,
+                      .user = t->user};
+    beryl_status status =
+        run(&s, c, make_candidates(&s, t->rule, t->knobs, t->n, c), numbers, error);
     base_heap_give(heap, c, 2 * CANDIDATES_MAX * sizeof *c);
     if (!status) keep(t->cache, t->key, numbers, t->n);
     return status;

@@ -5,14 +5,14 @@
  *     status = ir_tune(&arena, &t, &schedule, &error);   // the cache's, or the best of at most 12
  *     ir_cache_close(cache);
  *
- * Two things are searched in one way: schedules of a kernel with marks (ir_tune), and numbers that a
- * lowering asks for while it builds its kernels (ir_tune_numbers).
+ * Two things are searched in one way: schedules of a kernel with marks (ir_tune), and numbers
+ * that a lowering asks for while it builds its kernels (ir_tune_numbers).
  *
- * The idea: the rule of thumb and its neighbours are candidates, the cost model puts them in order,
- * the first few are timed on the device by the caller, the fastest is kept under the kernel, its
- * shape class and the device. Without `time` the model alone decides. What is in the cache is taken
- * as it is, so a result, once found, stays the same. Threads: a cache belongs to one at a time; the
- * file is read once, and replaced as a whole. */
+ * The idea: the rule of thumb and its neighbours are candidates, the cost model puts them in
+ * order, the first few are timed on the device by the caller, the fastest is kept under the
+ * kernel, its shape class and the device. Without `time` the model alone decides. What is in the
+ * cache is taken as it is, so a result, once found, stays the same. Threads: a cache belongs to
+ * one at a time; the file is read once, and replaced as a whole. */
 #ifndef IR_TUNE_H
 #define IR_TUNE_H
 
@@ -60,7 +60,7 @@ beryl_status ir_tune(base_arena *arena, const ir_tuning *t, ir_schedule *schedul
 /* What the cache knows of the kernel: for interactive use, which never searches. False: nothing. */
 bool ir_tuned(base_heap *heap, const ir_tuning *t, ir_schedule *schedule);
 
-/* ---- numbers of any meaning ---- */
+/* ---- numbers of any meaning ------------------------------------------------------------------ */
 
 enum { IR_KNOB_VALUES_MAX = 8, IR_CHOICES_MAX = 8 };
 
@@ -72,18 +72,21 @@ typedef struct ir_choosing {
     uint64_t key; /* of what is built with the rule's numbers, its sizes' classes, the device */
     uint32_t n;   /* numbers */
     uint32_t rule[IR_CHOICES_MAX];
-    ir_knob knobs[IR_CHOICES_MAX]; /* one a number, in their order; the rule's value is among them */
-    uint32_t n_timed;              /* 0: 12 */
-    ir_cache *cache;               /* borrowed; NULL: none */
+    /* one a number, in their order; the rule's value is among them */
+    ir_knob knobs[IR_CHOICES_MAX];
+    uint32_t n_timed; /* 0: 12 */
+    ir_cache *cache;  /* borrowed; NULL: none */
     bool again;
     /* By the cost model (HUGE_VAL: it cannot be built so), and on the device, as ir_tuning's. */
-    beryl_status (*estimate)(void *user, const uint32_t *numbers, double *seconds, beryl_error *error);
+    beryl_status (*estimate)(void *user, const uint32_t *numbers, double *seconds,
+                             beryl_error *error);
     beryl_status (*time)(void *user, const uint32_t *numbers, double *seconds, beryl_error *error);
     void *user;
 } ir_choosing;
 
 /* OK: numbers [n] are the best that are known. */
-beryl_status ir_tune_numbers(base_heap *heap, const ir_choosing *t, uint32_t *numbers, beryl_error *error);
+beryl_status ir_tune_numbers(base_heap *heap, const ir_choosing *t, uint32_t *numbers,
+                             beryl_error *error);
 /* False: the cache knows nothing of it, or what no knob allows, which is a warning. */
 bool ir_tuned_numbers(const ir_choosing *t, uint32_t *numbers);
 

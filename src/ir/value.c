@@ -152,6 +152,12 @@ static uint64_t dot4_i8(uint64_t x, uint64_t y, uint64_t sum) {
     return sum;
 }
 
+static uint64_t dot4_u8(uint64_t x, uint64_t y, uint64_t sum) {
+    for (uint32_t byte = 0; byte < 32; byte += 8)
+        sum += (x >> byte & 255) * (uint64_t)signed_of(IR_I8, y >> byte & 255);
+    return sum;
+}
+
 /* ---- casts ------------------------------------------------------------------------------------
  */
 
@@ -189,7 +195,8 @@ static uint64_t cast(ir_type to, ir_type from, uint64_t bits) {
 
 static uint64_t rounded(ir_op op, ir_type type, const uint64_t *in) {
     const uint32_t n = ir_op_of(op)->n_in;
-    const double x = float_of(type, in[0]), y = n > 1 ? float_of(type, in[1]) : 0, z = n > 2 ? float_of(type, in[2]) : 0;
+    const double x = float_of(type, in[0]), y = n > 1 ? float_of(type, in[1]) : 0,
+                 z = n > 2 ? float_of(type, in[2]) : 0;
     switch (op) {
 #define DOUBLES_FLOAT(f) f
 #define DOUBLES_FLOAT_OR_BITS(f, i) f

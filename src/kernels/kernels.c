@@ -1,9 +1,10 @@
-/* kernels.c - the registry of hand-written WGSL: joins a kernel file, its options and its parts into one text and tells
- * what the text binds and which parameters it has.
+/* kernels.c - the registry of hand-written WGSL: joins a kernel file, its options and its parts
+ * into one text and tells what the text binds and which parameters it has.
  *
- * Works on lines and names alone and understands no WGSL beyond the few forms that kernels.h fixes. First the file is
- * expanded (parts put in, options set, comments dropped), then the result is walked once more: bindings are numbered,
- * the parameters of the parts join `Params`, and everything the caller wants to know is noted. Parts may hold parts. */
+ * Works on lines and names alone and understands no WGSL beyond the few forms that kernels.h
+ * fixes. First the file is expanded (parts put in, options set, comments dropped), then the
+ * result is walked once more: bindings are numbered, the parameters of the parts join `Params`,
+ * and everything the caller wants to know is noted. Parts may hold parts. */
 #include "kernels/kernels.h"
 #include "base/error.h"
 #include "kernels_wgsl.h"
@@ -16,10 +17,10 @@ enum { DEPTH_MAX = 5, INCLUDE_MAX = 24 };
 typedef struct builder {
     const kernels_request *request;
     kernels_text *out;
-    base_text text;                     /* the expanded file */
-    base_text part_params;              /* lines "name: type,": of the parts */
+    base_text text;        /* the expanded file */
+    base_text part_params; /* lines "name: type,": of the parts */
     bool option_used[KERNELS_OPTION_MAX], part_used[KERNELS_PART_MAX];
-    const char *included[INCLUDE_MAX];  /* texts without a prefix to vary: put in once */
+    const char *included[INCLUDE_MAX]; /* texts without a prefix to vary: put in once */
     uint32_t n_included;
     beryl_error *error;
     beryl_status status;
@@ -39,11 +40,13 @@ static base_view file_text(base_view name) {
     return (base_view){0};
 }
 
-/* ---- lines and names ---------------------------------------------------------------------------------- */
+/* ---- lines and names ------------------------------------------------------------------------- */
 
 static base_view trim(base_view v) {
     while (v.size && (v.data[0] == ' ' || v.data[0] == '\t')) v.data++, v.size--;
-    while (v.size && (v.data[v.size - 1] == ' ' || v.data[v.size - 1] == '\t' || v.data[v.size - 1] == '\r')) v.size--;
+    while (v.size &&
+           (v.data[v.size - 1] == ' ' || v.data[v.size - 1] == '\t' || v.data[v.size - 1] == '\r'))
+        v.size--;
     return v;
 }
 
@@ -103,7 +106,8 @@ static void put_renamed(base_text *out, base_view v, const char *prefix) {
 static base_view code_of(base_view line) {
     for (size_t i = 0; i + 1 < line.size; i++)
         if (line.data[i] == '/' && line.data[i + 1] == '/') line.size = i;
-    while (line.size && (line.data[line.size - 1] == ' ' || line.data[line.size - 1] == '\r')) line.size--;
+    while (line.size && (line.data[line.size - 1] == ' ' || line.data[line.size - 1] == '\r'))
+        line.size--;
     return line;
 }
 
@@ -114,7 +118,7 @@ static void put_line(builder *b, base_view line, const char *prefix) {
     base_text_add(&b->text, "\n", 1);
 }
 
-/* ---- expansion ------------------------------------------------------------------------------------------ */
+/* ---- expansion ------------------------------------------------------------------------------- */
 
 /* Takes the lines up to the directive's own `//! end` off `text`. */
 static bool region_take(base_view *text, base_view *region) {
@@ -218,10 +222,11 @@ static void expand(builder *b, base_view text, const char *prefix, int depth) {
     }
 }
 
-/* ---- reflection ------------------------------------------------------------------------------------------- */
+/* ---- reflection ------------------------------------------------------------------------------ */
 
 static bool name_copy(builder *b, char to[KERNELS_NAME_MAX], base_view name) {
-    if (name.size == 0 || name.size >= KERNELS_NAME_MAX) return fail(b, BERYL_MISUSE, "a name not of 1 to 39 characters:", name), false;
+    if (name.size == 0 || name.size >= KERNELS_NAME_MAX)
+        return fail(b, BERYL_MISUSE, "a name not of 1 to 39 characters:", name), false;
     memcpy(to, name.data, name.size);
     to[name.size] = 0;
     return true;
@@ -237,18 +242,22 @@ static void param_add(builder *b, base_text *to, base_view field) {
     type = name_at(type);
     kernels_text *k = b->out;
     const bool is_float = base_view_equal(type, BASE_VIEW("f32"));
-    if (!is_float && !base_view_equal(type, BASE_VIEW("u32")) && !base_view_equal(type, BASE_VIEW("i32"))) {
+    if (!is_float && !base_view_equal(type, BASE_VIEW("u32")) &&
+        !base_view_equal(type, BASE_VIEW("i32"))) {
         fail(b, BERYL_MISUSE, "not a 32-bit parameter:", field);
     } else if (k->n_param == KERNELS_PARAM_MAX) {
         fail(b, BERYL_MISUSE, "too many parameters at", name);
     } else if (name_copy(b, k->params[k->n_param].name, name)) {
-        if (kernels_param_find(k, k->params[k->n_param].name) >= 0) fail(b, BERYL_MISUSE, "a parameter twice:", name);
+        if (kernels_param_find(k, k->params[k->n_param].name) >= 0)
+            fail(b, BERYL_MISUSE, "a parameter twice:", name);
         k->params[k->n_param++].is_float = is_float;
-        base_text_print(to, "    %s: %.*s,\n", k->params[k->n_param - 1].name, (int)type.size, type.data);
+        base_text_print(to, "    %s: %.*s,\n", k->params[k->n_param - 1].name, (int)type.size,
+                        type.data);
     }
 }
 
-static void params_add(builder *b, base_text *to, base_view fields) { /* "a: u32, b: f32" over any lines */
+/* "a: u32, b: f32" over any lines */
+static void params_add(builder *b, base_text *to, base_view fields) {
     while (fields.size) {
         size_t n = 0;
         while (n < fields.size && fields.data[n] != ',' && fields.data[n] != '\n') n++;
@@ -279,7 +288,8 @@ static void params_put(builder *b, base_text *to, base_view *text) {
 /* `@group(0) @binding(N) var<storage, ACCESS> NAME: ...;` */
 static void binding_put(builder *b, base_text *to, base_view line) {
     kernels_text *k = b->out;
-    const char *close = memchr(line.data, '>', line.size), *open = memchr(line.data, '<', line.size);
+    const char *close = memchr(line.data, '>', line.size),
+               *open = memchr(line.data, '<', line.size);
     const char *declared = strstr(line.data, "var<storage"); /* the text ends with NUL */
     if (!declared || declared >= line.data + line.size || !close || !open || open > close) {
         fail(b, BERYL_MISUSE, "not a storage binding:", trim(line));
@@ -304,7 +314,8 @@ static void binding_put(builder *b, base_text *to, base_view line) {
 static uint32_t size_of(base_view text, base_view value) {
     value = trim(value);
     if (value.size == 0) return 0;
-    if (value.data[0] >= '0' && value.data[0] <= '9') return (uint32_t)strtoul(value.data, NULL, 10);
+    if (value.data[0] >= '0' && value.data[0] <= '9')
+        return (uint32_t)strtoul(value.data, NULL, 10);
     base_view line;
     while (line_take(&text, &line)) {
         line = trim(line);
@@ -329,7 +340,9 @@ static void workgroup_note(builder *b, base_view text) {
         if (at >= end) continue;
         const char *comma = memchr(at, ',', (size_t)(end - at)), *stop = comma ? comma : end;
         b->out->workgroup[i] = size_of(text, (base_view){at, (size_t)(stop - at)});
-        if (!b->out->workgroup[i]) fail(b, BERYL_MISUSE, "a workgroup size that is no number:", (base_view){at, (size_t)(stop - at)});
+        if (!b->out->workgroup[i])
+            fail(b, BERYL_MISUSE,
+                 "a workgroup size that is no number:", (base_view){at, (size_t)(stop - at)});
         at = stop + 1;
     }
 }
@@ -362,10 +375,12 @@ static void reflect(builder *b, base_text *to) {
         }
     }
     if (b->status == BERYL_OK && b->part_params.size && b->out->n_param == 0)
-        fail(b, BERYL_MISUSE, "parts with parameters but no struct Params in", base_view_of(b->request->file));
+        fail(b, BERYL_MISUSE, "parts with parameters but no struct Params in",
+             base_view_of(b->request->file));
 }
 
-beryl_status kernels_build(base_arena *arena, const kernels_request *request, kernels_text *out, beryl_error *error) {
+beryl_status kernels_build(base_arena *arena, const kernels_request *request, kernels_text *out,
+                           beryl_error *error) {
     builder b = {.request = request, .out = out, .error = error};
     base_text final;
     memset(out, 0, sizeof *out);
@@ -375,11 +390,14 @@ beryl_status kernels_build(base_arena *arena, const kernels_request *request, ke
     const base_view file = file_text(base_view_of(request->file));
     if (!file.data) fail(&b, BERYL_NOT_FOUND, "no such file:", base_view_of(request->file));
     else expand(&b, file, NULL, 0);
-    if (b.text.failed || b.part_params.failed) fail(&b, BERYL_NO_MEMORY, "no memory for", base_view_of(request->file));
+    if (b.text.failed || b.part_params.failed)
+        fail(&b, BERYL_NO_MEMORY, "no memory for", base_view_of(request->file));
     for (int i = 0; i < KERNELS_OPTION_MAX && request->options[i].name; i++)
-        if (!b.option_used[i]) fail(&b, BERYL_NOT_FOUND, "no such option:", base_view_of(request->options[i].name));
+        if (!b.option_used[i])
+            fail(&b, BERYL_NOT_FOUND, "no such option:", base_view_of(request->options[i].name));
     for (int i = 0; i < KERNELS_PART_MAX && request->parts[i].name; i++)
-        if (!b.part_used[i]) fail(&b, BERYL_NOT_FOUND, "no such part:", base_view_of(request->parts[i].name));
+        if (!b.part_used[i])
+            fail(&b, BERYL_NOT_FOUND, "no such part:", base_view_of(request->parts[i].name));
     if (b.status == BERYL_OK) reflect(&b, &final);
     if (b.status == BERYL_OK && !final.failed) {
         workgroup_note(&b, (base_view){final.data, final.size});
@@ -388,7 +406,8 @@ beryl_status kernels_build(base_arena *arena, const kernels_request *request, ke
         out->size = final.size;
         out->hash = base_hash(final.data, final.size, 0);
     }
-    if (b.status == BERYL_OK && !out->text) fail(&b, BERYL_NO_MEMORY, "no memory for", base_view_of(request->file));
+    if (b.status == BERYL_OK && !out->text)
+        fail(&b, BERYL_NO_MEMORY, "no memory for", base_view_of(request->file));
     base_text_fini(&final);
     base_text_fini(&b.part_params);
     base_text_fini(&b.text);

@@ -16,7 +16,7 @@
 
 #include <string.h>
 
-/* ---- text -------------------------------------------------------------------------------- */
+/* ---- text ------------------------------------------------------------------------------------ */
 
 /* What Python's str.strip takes away. */
 static bool is_space(uint32_t code) {
@@ -74,7 +74,7 @@ static base_view strip_thoughts(text_renderer *r, base_view text) {
     return trim((base_view){kept, n});
 }
 
-/* ---- parts of messages ------------------------------------------------------------------- */
+/* ---- parts of messages ----------------------------------------------------------------------- */
 
 /* The kind of a part; false: refused. TEMPLATE stands for text. */
 static bool part_kind(text_renderer *r, const base_json *part, const text_place *at,
@@ -162,7 +162,7 @@ static bool system_render(text_renderer *r, const base_json *content, const text
     return true;
 }
 
-/* ---- calls and responses ----------------------------------------------------------------- */
+/* ---- calls and responses --------------------------------------------------------------------- */
 
 static bool call_render(text_renderer *r, const base_json *call, const text_place *at) {
     const base_json *function = base_json_find(call, "function");
@@ -307,7 +307,7 @@ static bool embedded_results_render(text_renderer *r, const base_json *responses
     return true;
 }
 
-/* ---- messages ---------------------------------------------------------------------------- */
+/* ---- messages -------------------------------------------------------------------------------- */
 
 typedef enum last_kind { LAST_TEXT, LAST_CALL, LAST_RESPONSE } last_kind;
 
@@ -391,7 +391,7 @@ static bool message_render(text_renderer *r, const base_json *message, turns *st
     return text_put_template(r, "<turn|>\n");
 }
 
-/* ---- the whole --------------------------------------------------------------------------- */
+/* ---- the whole ------------------------------------------------------------------------------- */
 
 /* A member that is true or false; missing and null are `otherwise`. */
 static bool flag_find(text_renderer *r, const base_json *chat, const char *key, bool otherwise,
@@ -507,8 +507,7 @@ bool text_chat_template_known(base_view source) {
     };
     uint64_t hash = 0xcbf29ce484222325; /* FNV-1a */
     for (size_t i = 0; i < source.size; i++)
-        if ((uint8_t)source.data[i] > ' ')
-            hash = (hash ^ (uint8_t)source.data[i]) * 0x100000001b3;
+        if ((uint8_t)source.data[i] > ' ') hash = (hash ^ (uint8_t)source.data[i]) * 0x100000001b3;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (hash == known[i]) return true;
     return false;

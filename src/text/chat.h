@@ -13,7 +13,7 @@
 #include "base/json.h"
 #include "text/tokenizer.h"
 
-/* ---- conversation to prompt -------------------------------------------------------------- */
+/* ---- conversation to prompt ------------------------------------------------------------------ */
 
 typedef enum text_chat_style {
     TEXT_CHAT_SMALL, /* models with per-layer embeddings (E2B, E4B) */
@@ -43,12 +43,13 @@ typedef struct text_prompt {
 } text_prompt;
 
 /* chat     {"messages": [message], "tools": [tool] or null, "think": bool,
- *          "generate": bool (default true), "preserve_thinking": bool (keep thoughts before calls)};
- *          passed over: "model"
+ *          "generate": bool (default true), "preserve_thinking": bool (keep thoughts before
+ *          calls)}; passed over: "model"
  * message  {"role", "content": text, [part] or null, "tool_calls": [call],
  *          "reasoning" or "reasoning_content" or "thinking": text,
  *          "tool_call_id", "name", "tool_responses": [{"name", "response"}]}; passed over: "id",
- *          "refusal", "annotations", and null for "audio", "function_call"; the content of a "tool" message may be any JSON
+ *          "refusal", "annotations", and null for "audio", "function_call"; the content of a "tool"
+ *          message may be any JSON
  * part     {"type": "text", "text"}, {"type": "image"}, {"type": "audio"}, {"type": "video"},
  *          and OpenAI's names "image_url" and "input_audio"
  * call     {"id", "function": {"name", "arguments": object, or text that is one}};
@@ -56,12 +57,12 @@ typedef struct text_prompt {
  * tool     {"function": {"name", "description", "parameters", "response"}};
  *          passed over: "type", and "strict" in the function
  *
- * Other members are refused, but for those of parts that are no text, of results and of schemas. BAD_INPUT names the place. All memory is the arena's; the prompt
- * borrows from `chat`. */
+ * Other members are refused, but for those of parts that are no text, of results and of schemas.
+ * BAD_INPUT names the place. All memory is the arena's; the prompt borrows from `chat`. */
 beryl_status text_chat_render(base_arena *arena, const base_json *chat, text_chat_style style,
                               text_prompt *prompt, beryl_error *error);
-/* Is this file's template (`tokenizer.chat_template`, Jinja) one of those whose form text_chat_render
- * writes? White space makes no difference. */
+/* Is this file's template (`tokenizer.chat_template`, Jinja) one of those whose form
+ * text_chat_render writes? White space makes no difference. */
 bool text_chat_template_known(base_view source);
 /* The prompt as the model reads it. */
 void text_prompt_write(const text_prompt *prompt, base_text *out);
@@ -69,7 +70,7 @@ void text_prompt_write(const text_prompt *prompt, base_text *out);
 beryl_status text_prompt_encode(const text_tokenizer *tok, const text_prompt *prompt, text_ids *out,
                                 beryl_error *error);
 
-/* ---- tokens to answer -------------------------------------------------------------------- */
+/* ---- tokens to answer ------------------------------------------------------------------------ */
 
 /* An answer's tokens become items of these kinds. CALL_TEXT is a call while it is written, CALL the
  * same call finished, as JSON {"name": ..., "arguments": {...}}. */

@@ -20,8 +20,8 @@ static void stream_bytes(text_stream *stream, const uint8_t *bytes, size_t size,
         if (stream->n_held) {
             stream->held[stream->n_held++] = bytes[i];
             base_utf8_kind found = base_utf8_scan(stream->held, stream->n_held, &length);
-            if (found == BASE_UTF8_INVALID) { /* what was held could go on, so this byte is at fault
-                                                 and starts anew */
+            /* what was held could go on, so this byte is at fault and starts anew */
+            if (found == BASE_UTF8_INVALID) {
                 replace_add(out);
                 stream->n_held = 0;
                 continue;

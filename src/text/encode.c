@@ -82,8 +82,8 @@ static void merge_all(encoder *e) {
 static bool stretch_end(encoder *e) {
     size_t n = e->symbols.count, count = 0;
     if (!n) return true;
-    if (2 * n > e->heap_capacity) { /* a merge takes one key out and one symbol away, and adds at
-                                       most two keys */
+    /* a merge takes one key out and one symbol away, and adds at most two keys */
+    if (2 * n > e->heap_capacity) {
         uint64_t *heap = base_heap_resize(e->tok->heap, e->heap, e->heap_capacity * sizeof *heap,
                                           2 * n * sizeof *heap);
         if (!heap) return false;

@@ -96,7 +96,7 @@ static void feed(text_parser *p, const char *data, size_t size) {
     if (size) show(p, data, size);
 }
 
-/* ---- calls ------------------------------------------------------------------------------- */
+/* ---- calls ----------------------------------------------------------------------------------- */
 
 typedef struct reader {
     const char *p, *end;
@@ -281,7 +281,7 @@ static void call_end(text_parser *p) {
     base_arena_fini(&arena);
 }
 
-/* ---- the stream -------------------------------------------------------------------------- */
+/* ---- the stream ------------------------------------------------------------------------------ */
 
 /* Ends the part at hand: what is held back comes out or is dropped. */
 static void part_end(text_parser *p, parser_state next) {

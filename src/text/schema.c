@@ -16,7 +16,7 @@
 #define DEPTH_MAX 64
 #define QUOTE "<|\"|>"
 
-/* ---- places and messages ----------------------------------------------------------------- */
+/* ---- places and messages --------------------------------------------------------------------- */
 
 static size_t place_write(const text_place *at, char *to, size_t room) {
     size_t n = at->up ? place_write(at->up, to, room) : 0;
@@ -122,7 +122,7 @@ static bool too_deep(const text_place *at) {
            4 * DEPTH_MAX; /* base_json allows 64 levels; a level is at most three places here */
 }
 
-/* ---- members in order -------------------------------------------------------------------- */
+/* ---- members in order ------------------------------------------------------------------------ */
 
 typedef struct member {
     const base_json *value;
@@ -188,7 +188,7 @@ static member *members_take(text_renderer *r, const base_json *object, size_t *n
     return members;
 }
 
-/* ---- values ------------------------------------------------------------------------------ */
+/* ---- values ---------------------------------------------------------------------------------- */
 
 /* A float as Python prints it: the fewest digits that give the same double, exponents below -4 and
  * from 16 on. */
@@ -289,7 +289,7 @@ bool text_render_members(text_renderer *r, const base_json *object, bool quoted,
     return true;
 }
 
-/* ---- schemas ----------------------------------------------------------------------------- */
+/* ---- schemas --------------------------------------------------------------------------------- */
 
 static base_view upper(text_renderer *r, base_view text) {
     char *copy = base_arena_text(r->arena, text.data, text.size);

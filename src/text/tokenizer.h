@@ -80,9 +80,9 @@ const char *text_special_literal(text_special_name name);
  * on their ids. */
 typedef enum text_special_mode { TEXT_USER_DEFINED, TEXT_ALL, TEXT_CONTENT } text_special_mode;
 
-/* What a model file says of its vocabulary. All is borrowed: tokens' and merges' bytes must outlive
- * the tokenizer (they lie in the copy of the file's head); the arrays themselves, types and ids are read while
- * it is opened, `tokens` also later. */
+/* What a model file says of its vocabulary. All is borrowed: tokens' and merges' bytes must
+ * outlive the tokenizer (they lie in the copy of the file's head); the arrays themselves, types
+ * and ids are read while it is opened, `tokens` also later. */
 typedef struct text_vocab_desc {
     const base_view *tokens; /* [n_token], kept: must outlive the tokenizer */
     size_t n_token;
@@ -120,7 +120,7 @@ text_kind text_token_kind(const text_tokenizer *tok, int32_t id);
  * nothing for control tokens (their literal where `special`). Not necessarily valid UTF-8. */
 void text_token_bytes(const text_tokenizer *tok, int32_t id, bool special, base_text *out);
 
-/* ---- encoding ---------------------------------------------------------------------------- */
+/* ---- encoding -------------------------------------------------------------------------------- */
 
 /* Appends the ids of `text` to `out`, without BOS. Any bytes will do: NUL is a character, bytes
  * that are not UTF-8 are byte tokens. BAD_INPUT: too long, or a byte that the vocabulary has no
@@ -139,7 +139,7 @@ beryl_status text_encode_segments(const text_tokenizer *tok, const text_segment 
                                   size_t n_segment, text_ids *out, beryl_error *error);
 void text_ids_fini(const text_tokenizer *tok, text_ids *ids);
 
-/* ---- decoding ---------------------------------------------------------------------------- */
+/* ---- decoding -------------------------------------------------------------------------------- */
 
 /* Streaming: gives out valid UTF-8 only. What may still become a character is held back; what
  * cannot is U+FFFD, one for each longest piece that could have begun a character. */

@@ -1,9 +1,9 @@
 /* vocab.c - opens a vocabulary: indices from text to id and from pairs of ids to merges.
  *
- * Owns those indices; the texts stay in the copy of the file's head. Refuses ids outside the vocabulary, merges
- * of tokens that it lacks, and vocabularies without merges. The one idea: two open-addressing
- * tables in one allocation each, so that opening is one pass over the file's strings. Hashes are
- * seeded, so that no file can choose its collisions.
+ * Owns those indices; the texts stay in the copy of the file's head. Refuses ids outside the
+ * vocabulary, merges of tokens that it lacks, and vocabularies without merges. The one idea: two
+ * open-addressing tables in one allocation each, so that opening is one pass over the file's
+ * strings. Hashes are seeded, so that no file can choose its collisions.
  */
 #include "text/vocab.h"
 
@@ -35,7 +35,7 @@ int text_byte_of(base_view text) {
     return high < 0 || low < 0 ? -1 : high * 16 + low;
 }
 
-/* ---- text to id -------------------------------------------------------------------------- */
+/* ---- text to id ------------------------------------------------------------------------------ */
 
 /* The token whose text is `a` and `b` together. */
 static int32_t find(const text_tokenizer *tok, uint64_t hash, base_view a, base_view b) {
@@ -73,7 +73,7 @@ static void slots_fill(text_tokenizer *tok) {
     }
 }
 
-/* ---- pairs to merges --------------------------------------------------------------------- */
+/* ---- pairs to merges ------------------------------------------------------------------------- */
 
 static size_t merge_slot(const text_tokenizer *tok, int32_t left, int32_t right) {
     uint64_t x = ((uint64_t)(uint32_t)left << 32 | (uint32_t)right) ^ tok->seed;
@@ -181,7 +181,7 @@ static beryl_status merges_fill(text_tokenizer *tok, const base_view *merges, si
     return BERYL_OK;
 }
 
-/* ---- kinds and literals ------------------------------------------------------------------ */
+/* ---- kinds and literals ---------------------------------------------------------------------- */
 
 static bool is_special_literal(base_view text) {
     for (size_t i = 0; i < TEXT_SPECIAL_COUNT; i++)
@@ -300,7 +300,7 @@ static beryl_status literals_fill(text_tokenizer *tok, beryl_error *error) {
     return BERYL_OK;
 }
 
-/* ---- single ids and lists of ids --------------------------------------------------------- */
+/* ---- single ids and lists of ids ------------------------------------------------------------- */
 
 static void characters_fill(text_tokenizer *tok) {
     for (int c = 0; c < 128; c++) {
@@ -375,7 +375,7 @@ static beryl_status ids_fill(text_tokenizer *tok, const text_vocab_desc *desc, b
     return BERYL_OK;
 }
 
-/* ---- opening ----------------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 /* Slots for n entries: at most half of them used. */
 static size_t table_size(size_t n) {
@@ -453,7 +453,7 @@ void text_tokenizer_close(text_tokenizer *tok) {
     base_heap_give(heap, tok, sizeof *tok);
 }
 
-/* ---- look-ups ---------------------------------------------------------------------------- */
+/* ---- look-ups -------------------------------------------------------------------------------- */
 
 base_heap *text_heap(const text_tokenizer *tok) {
     return tok->heap;

@@ -18,16 +18,16 @@ struct text_tokenizer {
     base_heap *heap;         /* borrowed */
     const base_view *tokens; /* [n_token], borrowed */
     size_t n_token;
-    uint8_t *kinds; /* [n_token] of text_kind, as used: byte tokens and the chat format's by their
-                       literals */
+    /* [n_token] of text_kind, as used: byte tokens and the chat format's by their literals */
+    uint8_t *kinds;
     uint64_t seed;
     uint64_t *
         slots; /* [n_slot] text to id, open addressing: upper half of the hash | id + 1; 0: empty */
     size_t n_slot;       /* a power of two */
     text_merge *merges;  /* [n_merge_slot] pair to merge, open addressing */
     size_t n_merge_slot; /* a power of two */
-    uint32_t *literals;  /* [n_literal] ids of control and user-defined tokens, sorted by text, each
-                            text once */
+    /* [n_literal] ids of control and user-defined tokens, sorted by text, each text once */
+    uint32_t *literals;
     size_t n_literal;
     uint32_t
         literal_at[257]; /* first entry of `literals` that begins with this byte or a greater one */
@@ -41,8 +41,8 @@ struct text_tokenizer {
     int32_t *suppressed; /* [n_suppressed] */
     size_t n_suppressed, suppressed_capacity;
     bool add_bos;
-    bool newline_apart; /* no merge joins a newline with anything else: lines can be encoded one by
-                           one */
+    /* no merge joins a newline with anything else: lines can be encoded one by one */
+    bool newline_apart;
 };
 
 /* Is the token found by its literal in this mode? */

@@ -1,4 +1,5 @@
-/* calls.c - what a stand-in driver keeps of its calls: how many, which shall fail, what was made and not dropped. */
+/* calls.c - what a stand-in driver keeps of its calls: how many, which shall fail, what was made
+ * and not dropped. */
 #include "calls.h"
 #include "stand_in.h"
 

@@ -1,10 +1,11 @@
-/* driver.c - the stand-in's driver: CUDA's driver API and HIP's runtime, as far as Beryl calls them.
+/* driver.c - the stand-in's driver: CUDA's driver API and HIP's runtime, as far as Beryl calls
+ * them.
  *
  * Two devices of 256 MB, whose memory is the host's and begins full of 0xa5. A stream is a thread
  * that runs what was put into it in order, so everything is as asynchronous as on hardware: memory
- * that is used again too early is found here. Copies are checked against what is allocated; one that
- * leaves it, or a kernel whose lanes wait for each other for ever, loses the context, and every
- * later call says so.
+ * that is used again too early is found here. Copies are checked against what is allocated; one
+ * that leaves it, or a kernel whose lanes wait for each other for ever, loses the context, and
+ * every later call says so.
  */
 #define _GNU_SOURCE /* mkstemp, clock_gettime */
 #include "calls.h"
@@ -121,7 +122,7 @@ API void stand_in_slow(uint32_t microseconds) {
     __atomic_store_n(&state.microseconds, microseconds, __ATOMIC_RELAXED);
 }
 
-/* ---- streams ------------------------------------------------------------------------------------ */
+/* ---- streams --------------------------------------------------------------------------------- */
 
 static bool inside(uint64_t at, size_t size, int device) {
     bool found = false;
@@ -241,7 +242,7 @@ static int put(stream *s, command c) {
     return 0;
 }
 
-/* ---- the calls, once for both ------------------------------------------------------------------ */
+/* ---- the calls, once for both ---------------------------------------------------------------- */
 
 static int usable(void) {
     if (!current) return NO_CONTEXT;
@@ -490,7 +491,7 @@ static int do_copy(int kind, uint64_t to, uint64_t from, size_t size, uint32_t v
     return code ? code : put(s, c);
 }
 
-/* ---- graphs ------------------------------------------------------------------------------------- */
+/* ---- graphs ---------------------------------------------------------------------------------- */
 
 static int graph_make(graph **out) {
     int code = usable();
@@ -573,13 +574,15 @@ typedef struct hip_node {
 } hip_node;
 
 static int cuda_pack(launch *l, const cuda_node *p) {
-    return p->bytes > 96 << 10 || p->extra ? INVALID : pack(l, p->f, p->groups, p->size, p->arguments);
+    return p->bytes > 96 << 10 || p->extra ? INVALID
+                                           : pack(l, p->f, p->groups, p->size, p->arguments);
 }
 static int hip_pack(launch *l, const hip_node *p) {
-    return p->bytes > 96 << 10 || p->extra ? INVALID : pack(l, p->f, p->groups, p->size, p->arguments);
+    return p->bytes > 96 << 10 || p->extra ? INVALID
+                                           : pack(l, p->f, p->groups, p->size, p->arguments);
 }
 
-/* ---- contexts ----------------------------------------------------------------------------------- */
+/* ---- contexts -------------------------------------------------------------------------------- */
 
 static int context_make(void **out, int device) {
     if (device < 0 || device >= N_DEVICE) return 101;
@@ -618,7 +621,7 @@ static int hip_init(void) {
     return 0;
 }
 
-/* ---- facts -------------------------------------------------------------------------------------- */
+/* ---- facts ----------------------------------------------------------------------------------- */
 
 static int set_int(int *to, int value) {
     *to = value;
@@ -638,7 +641,9 @@ static int set_total(size_t *to) {
 /* The second device's chip is one that the compiler does not know. */
 static int cuda_attribute(int *value, int what, int device) {
     switch (what) {
-    case 1: case 2: case 3: return set_int(value, 1024);
+    case 1:
+    case 2:
+    case 3: return set_int(value, 1024);
     case 4: return set_int(value, 64);
     case 8: return set_int(value, 48 << 10);
     case 97: return set_int(value, 96 << 10);
@@ -653,7 +658,10 @@ static int cuda_attribute(int *value, int what, int device) {
 
 static int hip_attribute(int *value, int what) {
     switch (what) {
-    case 56: case 26: case 27: case 28: return set_int(value, 1024);
+    case 56:
+    case 26:
+    case 27:
+    case 28: return set_int(value, 1024);
     case 74: return set_int(value, 64 << 10);
     case 87: return set_int(value, 32);
     case 63: return set_int(value, 2);
@@ -679,12 +687,12 @@ static int error_text(int code, const char **text) {
     return 0;
 }
 
-/* ---- what is exported ---------------------------------------------------------------------------- */
+/* ---- what is exported ------------------------------------------------------------------------ */
 
-#define ONE(name, parameters, call)                \
-    API int name parameters {                      \
-        int failed = stand_in_enter_call(#name);   \
-        return failed ? failed : call;             \
+#define ONE(name, parameters, call)              \
+    API int name parameters {                    \
+        int failed = stand_in_enter_call(#name); \
+        return failed ? failed : call;           \
     }
 #define BOTH(cuda_name, hip_name, parameters, call) \
     ONE(cuda_name, parameters, call)                \
@@ -709,16 +717,16 @@ BOTH(cuDeviceGet, hipDeviceGet, (int *id, int ordinal),
      ordinal < N_DEVICE ? set_int(id, ordinal) : 101)
 BOTH(cuDeviceGetName, hipDeviceGetName, (char *to, int room, int id),
      set_name(to, room, id ? "stand-in, second" : "stand-in"))
-BOTH(cuDeviceTotalMem_v2, hipDeviceTotalMem, (size_t *bytes, int id), ((void)id, set_total(bytes)))
+BOTH(cuDeviceTotalMem_v2, hipDeviceTotalMem, (size_t * bytes, int id), ((void)id, set_total(bytes)))
 ONE(cuDeviceGetAttribute, (int *value, int what, int id), cuda_attribute(value, what, id))
 ONE(hipDeviceGetAttribute, (int *value, int what, int id), ((void)id, hip_attribute(value, what)))
 BOTH(cuGetErrorString, hipDrvGetErrorString, (int code, const char **text), error_text(code, text))
 ONE(cuCtxCreate_v2, (void **c, unsigned flags, int id), flags ? INVALID : context_make(c, id))
-GIVE_ONE(cuCtxDestroy_v2, (context *c), context_drop(c))
-ONE(cuCtxSetCurrent, (context *c), context_set(c))
+GIVE_ONE(cuCtxDestroy_v2, (context * c), context_drop(c))
+ONE(cuCtxSetCurrent, (context * c), context_set(c))
 ONE(hipSetDevice, (int id), device_set(id))
 ONE(hipGetDevicePropertiesR0600, (char *to, int id), ((void)id, hip_properties(to)))
-BOTH(cuMemAlloc_v2, hipMalloc, (uint64_t *at, size_t size), memory_take(at, size))
+BOTH(cuMemAlloc_v2, hipMalloc, (uint64_t * at, size_t size), memory_take(at, size))
 GIVE(cuMemFree_v2, hipFree, (uint64_t at), memory_give(at))
 BOTH(cuMemHostAlloc, hipHostMalloc, (void **at, size_t size, unsigned flags),
      flags > 1 ? INVALID : host_take(at, size))
@@ -750,7 +758,7 @@ BOTH(cuModuleGetFunction, hipModuleGetFunction, (function * *f, module *m, const
      module_function(f, m, name))
 BOTH(cuFuncGetAttribute, hipFuncGetAttribute, (int *value, int what, function *f),
      ((void)f, what ? INVALID : set_int(value, 1024)))
-BOTH(cuFuncSetAttribute, hipFuncSetAttribute, (function *f, int what, int value),
+BOTH(cuFuncSetAttribute, hipFuncSetAttribute, (function * f, int what, int value),
      ((void)f, what != 8 || value > 96 << 10 ? INVALID : 0))
 BOTH(cuLaunchKernel, hipModuleLaunchKernel,
      (function * f, unsigned gx, unsigned gy, unsigned gz, unsigned x, unsigned y, unsigned z,
@@ -765,16 +773,16 @@ BOTH(cuGraphInstantiateWithFlags, hipGraphInstantiateWithFlags,
 BOTH(cuGraphLaunch, hipGraphLaunch, (graph * exec, stream *s), exec_launch(exec, s))
 GIVE(cuGraphExecDestroy, hipGraphExecDestroy, (graph * exec), graph_drop(exec))
 
-#define NODE(cuda_name, hip_name, parameters, type, use) \
+#define NODE(cuda_name, hip_name, parameters, type, use)        \
     NODE_OF(cuda_name, parameters, cuda_##type, use, cuda_pack) \
     NODE_OF(hip_name, parameters, hip_##type, use, hip_pack)
-#define NODE_OF(name, parameters, type, use, pack_it)                         \
-    API int name parameters {                                                 \
-        launch l;                                                             \
-        memset(&l, 0, sizeof l);                                              \
-        int code = stand_in_enter_call(#name);                                \
-        if (!code) code = pack_it(&l, (const type *)how);                     \
-        return code ? code : use;                                             \
+#define NODE_OF(name, parameters, type, use, pack_it)     \
+    API int name parameters {                             \
+        launch l;                                         \
+        memset(&l, 0, sizeof l);                          \
+        int code = stand_in_enter_call(#name);            \
+        if (!code) code = pack_it(&l, (const type *)how); \
+        return code ? code : use;                         \
     }
 NODE(cuGraphAddKernelNode, hipGraphAddKernelNode,
      (void **at, graph *g, void *const *before, size_t n, const void *how), node,

@@ -1,7 +1,7 @@
 /* lanes.c - lanes as coroutines of one thread, each with a stack of its own.
  *
- * A lane runs until it ends or waits: at a barrier for its workgroup, at an exchange for its warp of
- * 32. It goes on once all that have not ended wait at the same thing; where none can go on, the
+ * A lane runs until it ends or waits: at a barrier for its workgroup, at an exchange for its warp
+ * of 32. It goes on once all that have not ended wait at the same thing; where none can go on, the
  * kernel is wrong and the run says so. That lanes advance in lockstep from one exchange to the next
  * is why two sets of slots are enough.
  */
@@ -107,7 +107,7 @@ void lanes_close(lanes *l) {
     free(l);
 }
 
-/* ---- what a kernel calls ----------------------------------------------------------------------- */
+/* ---- what a kernel calls --------------------------------------------------------------------- */
 
 static void *table_lane(void) {
     return here->now;
@@ -144,7 +144,7 @@ static struct {
 } table = {table_lane, table_barrier, table_exchange};
 void *const lanes_table = &table;
 
-/* ---- workgroups -------------------------------------------------------------------------------- */
+/* ---- workgroups ------------------------------------------------------------------------------ */
 
 /* Makes those ready whose partners have all arrived. False: nobody. */
 static bool release(lanes *l) {
@@ -185,8 +185,7 @@ bool lanes_run(lanes *l, void (*kernel)(void **arguments), void **arguments,
     l->n = size[0] * size[1] * size[2];
     if (!l->n || l->n > LANES_MAX) return false;
     for (uint32_t i = 0; i < l->n; i++) {
-        l->all[i].thread =
-            (three){i % size[0], i / size[0] % size[1], i / size[0] / size[1]};
+        l->all[i].thread = (three){i % size[0], i / size[0] % size[1], i / size[0] / size[1]};
         l->all[i].size = (three){size[0], size[1], size[2]};
         l->all[i].grid = (three){groups[0], groups[1], groups[2]};
     }

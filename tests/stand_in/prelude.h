@@ -1,9 +1,9 @@
-/* prelude.h - stands before every text that the stand-in compiles: the words of CUDA C and HIP C, as
- * C++ for the host.
+/* prelude.h - stands before every text that the stand-in compiles: the words of CUDA C and HIP
+ * C, as C++ for the host.
  *
  * A lane is a coroutine of the stand-in (lanes.c); what lanes do together goes through the table
- * that it sets when it loads the module. Workgroup memory is static: a module runs one workgroup at
- * a time. */
+ * that it sets when it loads the module. Workgroup memory is static: a module runs one workgroup
+ * at a time. */
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
@@ -45,7 +45,8 @@ static inline void __threadfence() {}
 static inline void __threadfence_block() {}
 
 /* Kinds: 0 lane `with` ^, 1 lane `with`, 2 `with` further down the lanes, 3 up, 4 vote. */
-template <class T> static inline T stand_in_exchange(T value, int kind, unsigned int with, int width) {
+template <class T>
+static inline T stand_in_exchange(T value, int kind, unsigned int with, int width) {
     static_assert(sizeof(T) <= 8, "a value of at most 8 bytes");
     uint64_t bits = 0;
     memcpy(&bits, &value, sizeof value);
@@ -56,13 +57,13 @@ template <class T> static inline T stand_in_exchange(T value, int kind, unsigned
 static inline void __syncwarp(unsigned int = 0xffffffffu) {
     stand_in_exchange(0u, 0, 0, 32);
 }
-#define STAND_IN_SHUFFLE(name, kind)                                                             \
-    template <class T>                                                                           \
-    static inline T name##_sync(unsigned int, T value, unsigned int with, int width = 32) {      \
-        return stand_in_exchange(value, kind, with, width);                                      \
-    }                                                                                            \
-    template <class T> static inline T name(T value, unsigned int with, int width = 32) {        \
-        return stand_in_exchange(value, kind, with, width);                                      \
+#define STAND_IN_SHUFFLE(name, kind)                                                        \
+    template <class T>                                                                      \
+    static inline T name##_sync(unsigned int, T value, unsigned int with, int width = 32) { \
+        return stand_in_exchange(value, kind, with, width);                                 \
+    }                                                                                       \
+    template <class T> static inline T name(T value, unsigned int with, int width = 32) {   \
+        return stand_in_exchange(value, kind, with, width);                                 \
     }
 STAND_IN_SHUFFLE(__shfl_xor, 0)
 STAND_IN_SHUFFLE(__shfl, 1)
@@ -72,12 +73,32 @@ static inline unsigned int __ballot_sync(unsigned int, int predicate) {
     return (unsigned int)stand_in_exchange((uint64_t)(predicate != 0), 4, 0, 32);
 }
 
-#define STAND_IN_ATOMIC(T)                                                        \
-    static inline T atomicAdd(T *at, T value) { T was = *at; *at = was + value; return was; }      \
-    static inline T atomicMin(T *at, T value) { T was = *at; if (value < was) *at = value; return was; } \
-    static inline T atomicMax(T *at, T value) { T was = *at; if (value > was) *at = value; return was; } \
-    static inline T atomicExch(T *at, T value) { T was = *at; *at = value; return was; }          \
-    static inline T atomicCAS(T *at, T is, T value) { T was = *at; if (was == is) *at = value; return was; }
+#define STAND_IN_ATOMIC(T)                            \
+    static inline T atomicAdd(T *at, T value) {       \
+        T was = *at;                                  \
+        *at = was + value;                            \
+        return was;                                   \
+    }                                                 \
+    static inline T atomicMin(T *at, T value) {       \
+        T was = *at;                                  \
+        if (value < was) *at = value;                 \
+        return was;                                   \
+    }                                                 \
+    static inline T atomicMax(T *at, T value) {       \
+        T was = *at;                                  \
+        if (value > was) *at = value;                 \
+        return was;                                   \
+    }                                                 \
+    static inline T atomicExch(T *at, T value) {      \
+        T was = *at;                                  \
+        *at = value;                                  \
+        return was;                                   \
+    }                                                 \
+    static inline T atomicCAS(T *at, T is, T value) { \
+        T was = *at;                                  \
+        if (was == is) *at = value;                   \
+        return was;                                   \
+    }
 STAND_IN_ATOMIC(int)
 STAND_IN_ATOMIC(unsigned int)
 STAND_IN_ATOMIC(unsigned long long)
@@ -89,18 +110,42 @@ template <class To, class From> static inline To stand_in_bits(From value) {
     memcpy(&to, &value, sizeof to);
     return to;
 }
-static inline unsigned int __float_as_uint(float x) { return stand_in_bits<unsigned int>(x); }
-static inline int __float_as_int(float x) { return stand_in_bits<int>(x); }
-static inline float __uint_as_float(unsigned int x) { return stand_in_bits<float>(x); }
-static inline float __int_as_float(int x) { return stand_in_bits<float>(x); }
-static inline long long __double_as_longlong(double x) { return stand_in_bits<long long>(x); }
-static inline double __longlong_as_double(long long x) { return stand_in_bits<double>(x); }
-static inline int __popc(unsigned int x) { return __builtin_popcount(x); }
-static inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
-static inline int __clz(int x) { return x ? __builtin_clz((unsigned int)x) : 32; }
-static inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
-static inline double rsqrt(double x) { return 1.0 / sqrt(x); }
-template <class T> static inline T __ldg(const T *at) { return *at; }
+static inline unsigned int __float_as_uint(float x) {
+    return stand_in_bits<unsigned int>(x);
+}
+static inline int __float_as_int(float x) {
+    return stand_in_bits<int>(x);
+}
+static inline float __uint_as_float(unsigned int x) {
+    return stand_in_bits<float>(x);
+}
+static inline float __int_as_float(int x) {
+    return stand_in_bits<float>(x);
+}
+static inline long long __double_as_longlong(double x) {
+    return stand_in_bits<long long>(x);
+}
+static inline double __longlong_as_double(long long x) {
+    return stand_in_bits<double>(x);
+}
+static inline int __popc(unsigned int x) {
+    return __builtin_popcount(x);
+}
+static inline int __popcll(unsigned long long x) {
+    return __builtin_popcountll(x);
+}
+static inline int __clz(int x) {
+    return x ? __builtin_clz((unsigned int)x) : 32;
+}
+static inline float rsqrtf(float x) {
+    return 1.0f / sqrtf(x);
+}
+static inline double rsqrt(double x) {
+    return 1.0 / sqrt(x);
+}
+template <class T> static inline T __ldg(const T *at) {
+    return *at;
+}
 static inline int __dp4a(int a, int b, int sum) {
     for (int i = 0; i < 32; i += 8) sum += (int)(signed char)(a >> i) * (signed char)(b >> i);
     return sum;
@@ -113,7 +158,8 @@ static inline unsigned int stand_in_lane_of_32() {
     const stand_in_lane *l = stand_in_host->lane();
     return (l->thread.x + l->size.x * (l->thread.y + l->size.y * l->thread.z)) % 32;
 }
-static inline void stand_in_matrix(unsigned int *to, const void *from, unsigned int n, bool turned) {
+static inline void stand_in_matrix(unsigned int *to, const void *from, unsigned int n,
+                                   bool turned) {
     const unsigned int lane = stand_in_lane_of_32();
     for (unsigned int j = 0; j < n; j++) {
         to[j] = 0;
@@ -130,7 +176,8 @@ static inline void stand_in_matrix(unsigned int *to, const void *from, unsigned 
 #define load_matrix_4_turned(to, from) stand_in_matrix(to, from, 4, true)
 
 static inline double stand_in_f16(unsigned int word, unsigned int at) {
-    const unsigned int bits = word >> 16 * at & 0xffff, exponent = bits >> 10 & 31, digits = bits & 1023;
+    const unsigned int bits = word >> 16 * at & 0xffff, exponent = bits >> 10 & 31,
+                       digits = bits & 1023;
     const double size = exponent ? ldexp(1024.0 + digits, (int)exponent - 25) : ldexp(digits, -24);
     return bits >> 15 ? -size : size;
 }
@@ -144,8 +191,8 @@ static inline double stand_in_u8(unsigned int word, unsigned int at) {
     return word >> 8 * at & 255;
 }
 template <class C>
-static inline void stand_in_multiply(C *c, const unsigned int *a, const unsigned int *b, unsigned int e,
-                                     double (*left)(unsigned int, unsigned int),
+static inline void stand_in_multiply(C *c, const unsigned int *a, const unsigned int *b,
+                                     unsigned int e, double (*left)(unsigned int, unsigned int),
                                      double (*right)(unsigned int, unsigned int)) {
     const unsigned int lane = stand_in_lane_of_32();
     for (unsigned int j = 0; j < 4; j++) {
@@ -153,7 +200,8 @@ static inline void stand_in_multiply(C *c, const unsigned int *a, const unsigned
         double sum = (double)c[j];
         for (unsigned int k = 0; k < 8 * e; k++) {
             const unsigned int part = k % (4 * e) / e, half = k / (4 * e);
-            const unsigned int x = stand_in_exchange(a[(j >> 1) + 2 * half], 1, lane / 4 * 4 + part, 32);
+            const unsigned int x =
+                stand_in_exchange(a[(j >> 1) + 2 * half], 1, lane / 4 * 4 + part, 32);
             const unsigned int y = stand_in_exchange(b[half], 1, 4 * column + part, 32);
             sum += left(x, k % e) * right(y, k % e);
         }

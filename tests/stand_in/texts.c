@@ -1,4 +1,5 @@
-/* texts.c - the stand-in's compiler: NVRTC's calls and hiprtc's over the machine's own C++ compiler.
+/* texts.c - the stand-in's compiler: NVRTC's calls and hiprtc's over the machine's own C++
+ * compiler.
  *
  * The text stands behind prelude.h, and behind it one way in for each kernel found in it. The image
  * is the shared object with a head, so that a driver sees whether it is one. What the compiler says
@@ -69,12 +70,13 @@ static bool write_source(const text *t, const char *path) {
     const char *at = t->source, *name;
     size_t n;
     while ((name = next_kernel(&at, &n)))
-        fprintf(file,
-                "\nextern \"C\" __global__ void stand_in_run_%.*s(void **at) {\n"
-                "    stand_in_run(%.*s, at);\n}\n"
-                "extern \"C\" __global__ const unsigned int *stand_in_sizes_%.*s(unsigned int *n) {\n"
-                "    return stand_in_sizes(%.*s, n);\n}\n",
-                (int)n, name, (int)n, name, (int)n, name, (int)n, name);
+        fprintf(
+            file,
+            "\nextern \"C\" __global__ void stand_in_run_%.*s(void **at) {\n"
+            "    stand_in_run(%.*s, at);\n}\n"
+            "extern \"C\" __global__ const unsigned int *stand_in_sizes_%.*s(unsigned int *n) {\n"
+            "    return stand_in_sizes(%.*s, n);\n}\n",
+            (int)n, name, (int)n, name, (int)n, name, (int)n, name);
     return !fclose(file);
 }
 

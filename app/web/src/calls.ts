@@ -3,6 +3,7 @@
  */
 import type { EngineEvent, EngineInfo, EngineStats, GenerateOptions, GenerateResult, GpuFeature, LogLevel, PowerPreference } from "./engine.js";
 import type { PlainError } from "./error.js";
+import type { Call } from "./rpc.js";
 import type { RequestOptions, RetryOptions } from "./source/http.js";
 import type { CacheMode, PlainSource, Progress } from "./source/index.js";
 
@@ -37,8 +38,6 @@ export type HostEvent =
 
 /** A prompt as messages or as tokens. */
 export type Prompt = { chat: object } | { tokens: ArrayLike<number> };
-
-interface Call<A, R, E = never> { args: A; event: E; result: R }
 
 /** The border's calls. Sessions are numbers that the caller gives to `open`: calls then need not wait for its answer, and keep their order. */
 export interface HostCalls {

@@ -211,7 +211,7 @@ export class Engine {
             return engine;
         } catch (thrown) {
             if (engine) await engine.close();
-            else options.source.close?.();
+            else await options.source.close?.();
             gpu?.close();
             throw BerylError.from(thrown, "DEVICE");
         }

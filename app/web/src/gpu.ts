@@ -8,6 +8,7 @@
  */
 import { BerylError } from "./error.js";
 import { within } from "./source/source.js";
+import { Uploads, WORTH } from "./upload.js";
 
 /** Wakes all that wait when something has ended. */
 export class Bell {
@@ -68,7 +69,8 @@ const OP = {
 const FAULT = { INVALID: 1, NO_ROOM: 2, LOST: 3 } as const;
 const STATE = { READY: 2, FAILED: 3 } as const;
 /* Offsets in web_shared. */
-const SHARED = { done: 0, uploaded: 8, fault: 16, textSize: 20, text: 24, toldSize: 1024, told: 1028, full: 2028, settled: 2032 } as const;
+/** Offsets of web_shared. */
+export const SHARED = { done: 0, uploaded: 8, fault: 16, textSize: 20, text: 24, toldSize: 1024, told: 1028, full: 2028, settled: 2032 } as const;
 const TEXT = 1000; // bytes of a text there
 const PARAMS = 256; // bytes of parameters that a dispatch sees
 const USAGE = { MAP_READ: 0x1, COPY_SRC: 0x4, COPY_DST: 0x8, UNIFORM: 0x40, STORAGE: 0x80, QUERY_RESOLVE: 0x200 } as const;
@@ -102,6 +104,7 @@ export class Gpu {
     readonly #layouts = new Map<number, Layout>();
     readonly #tickets: Ticket[] = []; // submitted and not done, oldest first
     readonly #offset = new Uint32Array(1);
+    readonly #uploads: Uploads;
     #module: GpuModule | null = null;
     #self = 0;
     #shared = 0;
@@ -129,6 +132,7 @@ export class Gpu {
 
     private constructor(device: GPUDevice, facts: string, bell: Bell) {
         this.#device = device;
+        this.#uploads = new Uploads(device);
         this.#facts = facts;
         this.#bell = bell;
         device.addEventListener("uncapturederror", (event) => {
@@ -216,6 +220,7 @@ export class Gpu {
         if (this.#closed) return;
         this.#closed = true;
         this.#module = null;
+        this.#uploads.close();
         this.#device.destroy();
         this.#bell.ring();
     }
@@ -330,6 +335,7 @@ export class Gpu {
                 at = a;
                 break;
             case OP.SYNC:
+                this.#uploads.flush();
                 this.#sync(w[a]!);
                 at = a + 1;
                 break;
@@ -337,6 +343,7 @@ export class Gpu {
                 at = this.#make(op, w, a);
             }
         }
+        this.#uploads.flush();
     }
 
     /* Operations of no step: things that are made and dropped. Gives where the next one begins. */
@@ -349,6 +356,7 @@ export class Gpu {
             this.#settle(w[a]!);
             return a + 1;
         case OP.BUFFER_DROP:
+            this.#uploads.flush();
             this.#buffers.get(w[a]!)?.destroy();
             this.#buffers.delete(w[a]!);
             return a + 1;
@@ -401,8 +409,11 @@ export class Gpu {
     }
 
     #write(handle: number, offset: number, from: ArrayBufferLike, at: number, size: number): void {
-        this.#device.queue.writeBuffer(this.#buffer(handle), offset, from as ArrayBuffer, at, size);
+        const to = this.#buffer(handle);
         this.counts.bytesOut += size;
+        if (size >= WORTH && this.#uploads.write(to, offset, new Uint8Array(from, at, size))) return;
+        this.#uploads.flush();
+        this.#device.queue.writeBuffer(to, offset, from as ArrayBuffer, at, size);
     }
 
     /* Writes wait in some implementations for a submit. */
@@ -581,6 +592,7 @@ export class Gpu {
 
     #end(number: number, state: number, to: number, stampsAt: number): void {
         this.#endPass();
+        this.#uploads.flush();
         const encoder = this.#encoder;
         if (!encoder) return;
         if (this.#stamps && this.#queries && this.#queryBytes && this.#staging) {

@@ -26,6 +26,8 @@ export interface HostParts {
     /** Default navigator.gpu. */
     gpu?: WebGpu | undefined;
     storage?: StorageHost | undefined;
+    /** Where the file is read; default in place. */
+    openSource?: typeof openSource;
 }
 
 /** More losses than this within LOSS_SPAN, and the model is given up. */
@@ -132,7 +134,7 @@ class Host {
             const storage = this.#parts.storage ?? browserStorage;
             const module = fetchModule(load.module, stop), kept = openKept(); // beside the file's beginning
             module.catch(() => undefined);
-            const open = (): Promise<ByteSource | FillableSource> => openSource(load.source, {
+            const open = (): Promise<ByteSource | FillableSource> => (this.#parts.openSource ?? openSource)(load.source, {
                 storage,
                 cache: load.cache ?? "auto",
                 ...(load.request && { request: load.request }),
@@ -161,7 +163,7 @@ class Host {
     /* From an open source to an engine; the rest of what is to be kept goes on after that, unless it must be kept. */
     async #read(source: ByteSource | FillableSource, load: PlainLoad, stop: AbortSignal): Promise<Engine> {
         const sha256 = load.sha256?.toLowerCase() ?? null;
-        const known = "store" in source && source.store !== null && source.store.note.sha256 === sha256;
+        const known = "sha256" in source && source.sha256 === sha256;
         const unchecked = sha256 !== null && !known ? new VerifiedSource(source) : null;
         const engine = await this.#open(unchecked ?? source, stop).catch(async (thrown: unknown) => {
             throw thrown instanceof BerylError && thrown.status === "NO_DEVICE_MEMORY" ? await this.#advise(thrown, source, stop) : thrown;
@@ -199,8 +201,7 @@ class Host {
         const { size, name } = source;
         const options: EngineOptions = {
             // The source outlives the engine: a lost device takes the engine, not the file.
-            source: { size, name, read: (offset, count, stop) => source.read(offset, count, stop),
-                ...(source.readNow && { readNow: (offset: number, to: Uint8Array) => source.readNow?.(offset, to) ?? false }) },
+            source: { size, name, read: (...args) => source.read(...args) },
             module: this.#module,
             log: (level, line) => this.#log(level, line),
             ...(this.#kept && { kept: this.#kept }),
@@ -239,7 +240,7 @@ class Host {
 
     /* What nobody has read yet is kept too, so that the next start needs no network. */
     async #fill(source: FillableSource, sha256: string | null, stop: AbortSignal): Promise<void> {
-        if (await source.fill(stop) && sha256) await source.store?.annotate({ sha256 });
+        if (await source.fill(stop) && sha256) await source.found(sha256);
     }
 
     #adopt(engine: Engine): void {
@@ -284,7 +285,7 @@ class Host {
         const engine = this.#engine;
         this.#engine = null;
         await engine?.close().catch(() => undefined);
-        this.#source?.close?.();
+        await this.#source?.close?.();
         return null;
     }
 

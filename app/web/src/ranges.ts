@@ -2,9 +2,8 @@
  * ranges.ts - what C reads from and writes to, when it asks.
  *
  * C asks for a range and is told "pending" until it is there; then it asks again with the same
- * numbers. A source that has the bytes at hand puts them where C wants them. Else long reads go through blocks, some of
- * them ahead, since weights are read nearly in the order of the file; short ones are asked for as they are. A sink takes one
- * piece at a time.
+ * numbers. Long reads go through blocks, some of them ahead, since weights are read nearly in the order of the file; short ones
+ * are asked for as they are. A sink takes one piece at a time.
  */
 import type { Bell } from "./gpu.js";
 import { BerylError } from "./error.js";
@@ -17,15 +16,14 @@ export interface ByteSource {
     readonly size: number;
     /** For messages. */
     readonly name: string;
-    /** Exactly the bytes of [offset, offset + size), which always lie inside; they are the reader's own. */
-    read(offset: number, size: number, signal?: AbortSignal): Promise<Uint8Array>;
-    /** Fills `to` from `offset` on without waiting. True: done; a promise: ask again when it has ended; false: not in this way, `read` does it. */
-    readNow?(offset: number, to: Uint8Array): boolean | Promise<unknown>;
-    close?(): void;
+    /** Exactly the bytes of [offset, offset + size), which always lie inside; they are the reader's own. `room`: a buffer of that size to take for them, or not. */
+    read(offset: number, size: number, signal?: AbortSignal, room?: Uint8Array): Promise<Uint8Array>;
+    close?(): void | Promise<void>;
 }
 
 const BLOCK = 2 << 20; // bytes
 const AHEAD = 3; // blocks
+const SPARE = 2; // buffers of blocks that were read, for others
 const SHORT = 64 << 10; // reads up to here are not rounded to blocks
 const SHORTS = 64; // of them that are kept for who asked
 
@@ -40,7 +38,7 @@ export class SourceReader {
     readonly #stop = new AbortController();
     #blocks = new Map<number, Range>(); // by number
     readonly #short = new Map<string, Range>(); // by place, of several tasks
-    #near: BerylError | "coming" | null = null; // what the source will have at hand, or why it will not
+    readonly #spare: Uint8Array[] = [];
     #outstanding = 0;
 
     constructor(source: ByteSource, bell: Bell) {
@@ -55,10 +53,6 @@ export class SourceReader {
 
     /** Copies the range to `to`, or says PENDING. */
     read(offset: number, to: Uint8Array): number {
-        if (this.#near) return this.#readNear();
-        const now = this.#source.readNow?.(offset, to) ?? false;
-        if (now === true) return STATUS.OK;
-        if (now) return this.#await(now);
         const size = to.length, first = Math.floor(offset / BLOCK), last = Math.floor((offset + size - 1) / BLOCK);
         let whole = true;
         if (size <= SHORT && !this.#blocks.get(first)?.bytes) return this.#readShort(offset, to);
@@ -83,7 +77,7 @@ export class SourceReader {
         for (const [number, { bytes }] of this.#blocks) {
             if (number >= last && number <= last + 2 * AHEAD) continue;
             this.#blocks.delete(number);
-            if (bytes) release(bytes);
+            if (bytes) this.#keep(bytes);
         }
         return STATUS.OK;
     }
@@ -91,26 +85,13 @@ export class SourceReader {
     close(): void {
         this.#stop.abort();
         this.#blocks.clear();
-        this.#source.close?.();
+        this.#spare.length = 0;
+        void this.#source.close?.();
     }
 
-    #readNear(): number {
-        const near = this.#near;
-        if (!(near instanceof BerylError)) return STATUS.PENDING;
-        this.#near = null;
-        return this.#fail(near);
-    }
-
-    #await(coming: Promise<unknown>): number {
-        const end = (failure: BerylError | null): void => {
-            this.#near = failure;
-            this.#outstanding--;
-            this.#bell.ring();
-        };
-        this.#near = "coming";
-        this.#outstanding++;
-        coming.then(() => end(null), (thrown: unknown) => end(BerylError.from(thrown)));
-        return STATUS.PENDING;
+    #keep(bytes: Uint8Array): void {
+        if (bytes.length === BLOCK && this.#spare.length < SPARE) this.#spare.push(bytes);
+        else release(bytes);
     }
 
     #readShort(offset: number, to: Uint8Array): number {
@@ -137,7 +118,8 @@ export class SourceReader {
         this.#outstanding++;
         const read = async (): Promise<void> => {
             try {
-                const bytes = await this.#source.read(offset, size, this.#stop.signal);
+                const room = size === BLOCK ? this.#spare.pop() : undefined, bytes = await this.#source.read(offset, size, this.#stop.signal, room);
+                if (room && room !== bytes) this.#keep(room); // or what its way has left of it
                 if (bytes.length === size) range.bytes = bytes;
                 else range.failure = new BerylError("IO", `${this.#source.name}: ${bytes.length} bytes came of ${size} at ${offset}`, undefined, offset);
             } catch (thrown) {

@@ -9,6 +9,8 @@ import { BerylError, type PlainError } from "./error.js";
 
 /** What one call takes, tells on the way, and gives. */
 export interface CallShape { args: unknown; event: unknown; result: unknown }
+/** One of them. */
+export interface Call<A, R, E = never> { args: A; event: E; result: R }
 /** All calls of one border, by name: each value has the form of CallShape. */
 export type CallTable<T> = { [K in keyof T]: CallShape };
 
@@ -20,7 +22,7 @@ export type Handlers<T extends CallTable<T>> = {
     [K in keyof T]: (args: T[K]["args"], context: CallContext<T[K]["event"]>) => Promise<T[K]["result"]>;
 };
 
-export interface CallOptions<E> { signal?: AbortSignal | undefined; onEvent?: ((event: E) => void) | undefined }
+export interface CallOptions<E> { signal?: AbortSignal | undefined; onEvent?: ((event: E) => void) | undefined; transfer?: Transferable[] }
 
 /** The side that asks. Cancelling asks the other side to stop; the result is still what that side gives. */
 export interface Caller<T extends CallTable<T>> {
@@ -90,7 +92,7 @@ export function remote<T extends CallTable<T>>(port: Port, end: () => void): Cal
                     const event = (value: unknown): void => options.onEvent?.(value as T[typeof name]["event"]);
                     pending.set(id, { resolve: resolve as (value: unknown) => void, reject, event });
                     try {
-                        port.postMessage({ id, name, args } satisfies Request, []);
+                        port.postMessage({ id, name, args } satisfies Request, options.transfer ?? []);
                     } catch (thrown) { // an argument that cannot be cloned
                         pending.delete(id);
                         throw new BerylError("MISUSE", `${name}: ${(thrown as Error).message}`);

@@ -1,9 +1,12 @@
 /*
- * worker.ts - the module worker in which the engine lives.
+ * worker.ts - the module worker in which the engine lives, and under another name the one that reads its file.
  */
 import type { HostCalls } from "./calls.js";
 import { Engine } from "./engine.js";
 import { makeHost } from "./host.js";
 import { serve, type Port } from "./rpc.js";
+import { HELPER, openInHelper, serveSource } from "./source/helper.js";
 
-serve<HostCalls>(globalThis as unknown as Port, makeHost({ loadEngine: (...args) => Engine.load(...args) }));
+const scope = globalThis as unknown as Port & { name: string };
+if (scope.name === HELPER) serveSource(scope);
+else serve<HostCalls>(scope, makeHost({ loadEngine: (...args) => Engine.load(...args), openSource: openInHelper }));

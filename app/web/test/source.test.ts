@@ -11,7 +11,7 @@ import { Bell } from "../src/gpu.js";
 import { SourceReader } from "../src/ranges.js";
 import { STATUS } from "../src/status.js";
 import { BlobSource } from "../src/source/blob.js";
-import { openSource, VerifiedSource, type ByteSource, type FillableSource, type UrlOptions } from "../src/source/index.js";
+import { openSource, VerifiedSource, type ByteSource, type StoredSource, type UrlOptions } from "../src/source/index.js";
 import { PIECE, storeKey } from "../src/source/store.js";
 import { openUrl } from "../src/source/url.js";
 import { Disk, nowhere } from "./storage.js";
@@ -28,7 +28,7 @@ async function start(faults: Faults = {}, bytes: Uint8Array = MODEL): Promise<Fi
     return server;
 }
 
-async function openAt(server: FileServer, options: UrlOptions = {}, signal?: AbortSignal): Promise<FillableSource> {
+async function openAt(server: FileServer, options: UrlOptions = {}, signal?: AbortSignal): Promise<StoredSource> {
     const source = await openUrl(server.url, { retry: RETRY, storage: nowhere, ...options }, signal);
     open.push(source);
     return source;
@@ -40,15 +40,16 @@ async function readAll(source: ByteSource, step = 3_000_000): Promise<Buffer> {
     return Buffer.concat(parts);
 }
 
-/* As the engine reads: without waiting where the bytes are at hand. */
-async function readNow(source: ByteSource, bytes: Uint8Array = MODEL, step = 3_000_000): Promise<void> {
-    for (let at = 0; at < source.size;) {
-        const to = new Uint8Array(Math.min(step, source.size - at)), now = source.readNow?.(at, to);
-        if (now !== true && !(now instanceof Promise)) to.set(await source.read(at, to.length));
-        await now;
-        if (now instanceof Promise) continue;
+/* As the engine reads. */
+async function readAsEngine(source: ByteSource, bytes: Uint8Array = MODEL, step = 3_000_000): Promise<void> {
+    const bell = new Bell(), { size } = source, reader = new SourceReader(source, bell);
+    for (let at = 0; at < size; at += step) {
+        const to = new Uint8Array(Math.min(step, size - at));
+        let status = reader.read(at, to);
+        for (; status === STATUS.PENDING; status = reader.read(at, to)) await bell.wait();
+        if (reader.failure) throw reader.failure;
+        assert.equal(status, STATUS.OK);
         assert.ok(Buffer.from(to).equals(Buffer.from(bytes.buffer, bytes.byteOffset + at, to.length)), `bytes differ at ${at}`);
-        at += to.length;
     }
 }
 
@@ -114,12 +115,12 @@ describe("url", () => {
         assert.ok(Buffer.from(far).equals(Buffer.from(MODEL.subarray(2 * PIECE - 100, 2 * PIECE + 100))));
     });
 
-    test("bytes at hand are given without waiting", async () => {
+    test("the engine's reads in blocks ask for each piece once", async () => {
         for (const options of [{ storage: nowhere }, { storage: new Disk().host() }]) {
             const server = await start(), source = await openAt(server, options);
-            await readNow(source);
+            await readAsEngine(source);
             assert.equal(server.log.length, 4, server.log.join());
-            await readNow(source, MODEL, 5_000_000);
+            await readAsEngine(source, MODEL, 5_000_000);
         }
     });
 
@@ -134,6 +135,28 @@ describe("url", () => {
         const source = await openAt(server, { storage: new Disk().host() });
         await Promise.all([0, 1, 2, 3, 4].map((i) => source.read(i * 100_000, 100_000)));
         assert.equal(server.log.filter((line) => line.startsWith("GET 0-")).length, 1, server.log.join());
+    });
+
+    test("a long file comes in few requests, each byte once, also where connections break", async () => {
+        const big = noise(40 * PIECE + 77), bytesOf = (log: string[]): number => log.reduce((sum, line) => {
+            const [, from, to] = /^GET (\d+)-(\d+)$/.exec(line) ?? [];
+            return sum + Number(to) + 1 - Number(from);
+        }, 0);
+        for (const options of [{ storage: nowhere }, { storage: new Disk().host() }]) {
+            const server = await start({}, big), source = await openAt(server, options);
+            await readAsEngine(source, big);
+            assert.ok(server.log.length <= 10, server.log.join());
+            assert.equal(bytesOf(server.log), big.length);
+        }
+        const server = await start({ breakAfter: (n) => n === 7 ? 2 * PIECE + 70_000 : n === 8 ? 1_000_000 : undefined }, big), disk = new Disk();
+        const source = await openAt(server, { storage: disk.host() });
+        await readAsEngine(source, big);
+        assert.equal(await source.fill(), true);
+        assert.ok(server.log.length <= 13, server.log.join());
+        const starts = server.log.map((line) => Number(/GET (\d+)/.exec(line)?.[1]));
+        assert.equal(new Set(starts).size, starts.length, "a byte was asked for twice");
+        source.close?.();
+        await same(await openAt(server, { storage: disk.host() }), big);
     });
 
     test("a far small read is a small request", async () => {
@@ -422,13 +445,22 @@ describe("store", () => {
             const [a, b] = await Promise.all([openAt(server, { storage: disk.host() }), openAt(server, { storage: disk.host() })]);
             await Promise.all([same(a), same(b, MODEL, 1_000_000)]);
             assert.ok(disk.opened >= 4);
-            await readNow(a);
-            await readNow(b);
+            await readAsEngine(a);
+            await readAsEngine(b);
             a.close?.();
             b.close?.();
             await new Promise((resolve) => setTimeout(resolve, 5));
             assert.equal([...disk.model().values()].reduce((sum, file) => sum + file.open, 0), 0);
         });
+
+    test("kept pieces are read where there are no handles, in steps of any size", async () => {
+        const disk = new Disk(), server = await start(), first = await openAt(server, { storage: disk.host() });
+        await same(first);
+        await first.fill();
+        first.close?.();
+        const source = await openAt(server, { storage: disk.host() });
+        for (const step of [3_000_000, 9_000_000, 100_000]) await readAsEngine(source, MODEL, step);
+    });
 
     test("a file that nobody reads is nobody's", async () => {
         const disk = new Disk();
@@ -541,7 +573,7 @@ describe("reader", () => {
 
     test("what the source cannot have at hand is told to who asks", async () => {
         const bell = new Bell(), gone = new BerylError("IO", "gone");
-        const reader = new SourceReader({ size: 1000, name: "x", read: () => Promise.reject(gone), readNow: () => Promise.reject(gone) }, bell);
+        const reader = new SourceReader({ size: 1000, name: "x", read: () => Promise.reject(gone) }, bell);
         const to = new Uint8Array(10);
         assert.equal(reader.read(0, to), STATUS.PENDING);
         assert.equal(reader.read(0, to), STATUS.PENDING);

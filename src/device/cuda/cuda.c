@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- errors --------------------------------------------------------------------------------- */
+/* ---- errors ---------------------------------------------------------------------------------- */
 
 beryl_status cuda_lost(const cuda *d, beryl_error *error) {
     if (!atomic_load(&d->lost)) return BERYL_OK;
@@ -33,9 +33,14 @@ static bool is_loss(int code) {
     case 702: /* a kernel ran too long */
     case 709: /* the context was destroyed */
     case 710: /* an assertion in a kernel */
-    case 714: case 715: case 716: case 717: case 718: /* a kernel did what it must not */
+    case 714:
+    case 715:
+    case 716:
+    case 717:
+    case 718: /* a kernel did what it must not */
     case 719: /* a kernel failed */
-    case 721: case 999: return true;
+    case 721:
+    case 999: return true;
     default: return false;
     }
 }
@@ -61,7 +66,7 @@ void cuda_enter(const cuda *d) {
     else d->f.context_set(d->context);
 }
 
-/* ---- what there is ---------------------------------------------------------------------------- */
+/* ---- what there is --------------------------------------------------------------------------- */
 
 int cuda_fact(const cuda_driver *driver, int id, cuda_attribute what) {
     int value = 0;
@@ -79,8 +84,9 @@ static void caps_of(const cuda_driver *driver, int id, device_caps *caps) {
     caps->f16 = caps->f64 = caps->subgroups = caps->dot_i8 = caps->timestamps = true;
     caps->subgroup_size = (uint32_t)cuda_fact(driver, id, CUDA_WARP);
     caps->workgroup_bytes = (uint32_t)cuda_fact(driver, id, CUDA_SHARED_BYTES);
-    if (driver->f.function_allow && (uint32_t)cuda_fact(driver, id, CUDA_SHARED_BYTES_MOST) > caps->workgroup_bytes)
-        caps->workgroup_bytes = (uint32_t)cuda_fact(driver, id, CUDA_SHARED_BYTES_MOST);
+    if (driver->f.function_allow &&
+        (uint32_t)cuda_fact(driver, id, CUDA_SHARED_BYTES_MAX) > caps->workgroup_bytes)
+        caps->workgroup_bytes = (uint32_t)cuda_fact(driver, id, CUDA_SHARED_BYTES_MAX);
     caps->workgroup_invocations = (uint32_t)cuda_fact(driver, id, CUDA_GROUP_SIZE);
     for (int i = 0; i < 3; i++)
         caps->workgroup_size[i] =
@@ -151,11 +157,10 @@ uint32_t cuda_count(void *user) {
 void cuda_describe(void *user, uint32_t index, device_caps *caps, const char **why_not) {
     const cuda_driver *driver = user;
     *caps = driver->devices.data[index].caps;
-    *why_not =
-        driver->has_compiler ? driver->devices.data[index].why_not : driver->no_compiler;
+    *why_not = driver->has_compiler ? driver->devices.data[index].why_not : driver->no_compiler;
 }
 
-/* ---- opening and closing -------------------------------------------------------------------- */
+/* ---- opening and closing --------------------------------------------------------------------- */
 
 void cuda_close(device *head) {
     cuda *d = (cuda *)head;
@@ -191,8 +196,7 @@ beryl_status cuda_open(void *user, const device_caps *caps, const device_mask *m
     d->versions[1] = driver->compiler_major;
     d->versions[2] = driver->compiler_minor;
     memcpy(d->chip, one->chip, sizeof d->chip);
-    d->n_option =
-        driver->flavour->options(driver, d->chip, d->options_room, d->options, &d->ptx);
+    d->n_option = driver->flavour->options(driver, d->chip, d->options_room, d->options, &d->ptx);
     d->no_graphs = !d->f.graph_make || !d->f.graph_drop || !d->f.graph_add || !d->f.exec_make ||
                    !d->f.exec_set || !d->f.exec_launch || !d->f.exec_drop;
     d->early = d->f.graph_edge && !d->ptx && atoi(d->chip) >= 90;
@@ -223,7 +227,7 @@ beryl_status cuda_open(void *user, const device_caps *caps, const device_mask *m
     return status;
 }
 
-/* ---- CUDA ------------------------------------------------------------------------------------- */
+/* ---- CUDA ------------------------------------------------------------------------------------ */
 
 static const char *const function_names[] = {
 #define X(field, cuda_name, hip_name, parameters) cuda_name,
@@ -240,11 +244,11 @@ static const char *const compiler_files[] = {"libnvrtc.so.13", "libnvrtc.so.12",
                                              "libnvrtc.so.11.2", NULL};
 static const char *const compiler_folders[] = {
     "/usr/local/cuda/lib64", "/usr/local/cuda-13/lib64", "/usr/local/cuda-12/lib64",
-    "/opt/cuda/lib64", "/usr/lib/cuda/lib64", NULL};
+    "/opt/cuda/lib64",       "/usr/lib/cuda/lib64",      NULL};
 static const int attributes[CUDA_ATTRIBUTE_COUNT] = {
-    [CUDA_GROUP_SIZE] = 1,    [CUDA_SIZE_X] = 2, [CUDA_SIZE_Y] = 3, [CUDA_SIZE_Z] = 4,
-    [CUDA_SHARED_BYTES] = 8,  [CUDA_WARP] = 10,  [CUDA_UNITS] = 16, [CUDA_INTEGRATED] = 18,
-    [CUDA_MAJOR] = 75,        [CUDA_MINOR] = 76, [CUDA_SHARED_BYTES_MOST] = 97};
+    [CUDA_GROUP_SIZE] = 1,   [CUDA_SIZE_X] = 2, [CUDA_SIZE_Y] = 3,           [CUDA_SIZE_Z] = 4,
+    [CUDA_SHARED_BYTES] = 8, [CUDA_WARP] = 10,  [CUDA_UNITS] = 16,           [CUDA_INTEGRATED] = 18,
+    [CUDA_MAJOR] = 75,       [CUDA_MINOR] = 76, [CUDA_SHARED_BYTES_MAX] = 97};
 
 /* The newest chip that the compiler knows and that is not newer than `want`; `want` itself from one
  * too old to tell; 0: none. */
@@ -294,7 +298,8 @@ typedef struct node_parameters {
 } node_parameters;
 
 static void node(const cuda_launch *launch, void *to) {
-    node_parameters p = {.function = launch->function, .bytes = launch->bytes, .arguments = launch->arguments};
+    node_parameters p = {
+        .function = launch->function, .bytes = launch->bytes, .arguments = launch->arguments};
     for (int i = 0; i < 3; i++) p.groups[i] = launch->groups[i], p.size[i] = launch->size[i];
     memcpy(to, &p, sizeof p);
 }

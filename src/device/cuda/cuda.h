@@ -2,10 +2,11 @@
  * by call: one implementation over a table of entry points.
  *
  * library.c opens a driver and its compiler and fills the tables; cuda.c has CUDA's names and facts
- * and opens and closes devices of both; memory.c buffers, staging and readback; program.c compiling;
- * submit.c command lists and waiting; graph.c replays runs of dispatches as graphs. src/device/hip/
- * holds HIP's names and facts. The one idea: one stream, in order; what is dropped while the device
- * may still use it waits in a list until the stream has passed it, so that no drop blocks.
+ * and opens and closes devices of both; memory.c buffers, staging and readback; program.c
+ * compiling; submit.c command lists and waiting; graph.c replays runs of dispatches as graphs.
+ * src/device/hip/ holds HIP's names and facts. The one idea: one stream, in order; what is dropped
+ * while the device may still use it waits in a list until the stream has passed it, so that no drop
+ * blocks.
  */
 #ifndef DEVICE_CUDA_CUDA_H
 #define DEVICE_CUDA_CUDA_H
@@ -17,7 +18,7 @@
 
 #include <stdatomic.h>
 
-/* ---- entry points ----------------------------------------------------------------------------- */
+/* ---- entry points ---------------------------------------------------------------------------- */
 
 typedef struct cuda_stream_ *cuda_stream;
 typedef struct cuda_event_ *cuda_event;
@@ -31,89 +32,89 @@ typedef uint64_t cuda_address;
 /* Field, name in CUDA, name in HIP, parameters. All give an int, 0 for success, and the two
  * interfaces have the same numbers for what matters here. A name may have an older one behind '|'
  * and "" where the interface has no such call; '?' before it: not needed. */
-#define CUDA_FUNCTIONS(X)                                                                        \
-    X(init, "cuInit", "hipInit", (unsigned flags))                                               \
-    X(driver_version, "cuDriverGetVersion", "hipDriverGetVersion", (int *version))               \
-    X(count, "cuDeviceGetCount", "hipGetDeviceCount", (int *n))                                  \
-    X(device, "cuDeviceGet", "hipDeviceGet", (int *id, int ordinal))                             \
-    X(name, "cuDeviceGetName", "hipDeviceGetName", (char *to, int room, int id))                 \
-    X(total, "cuDeviceTotalMem_v2", "hipDeviceTotalMem", (size_t * bytes, int id))               \
-    X(attribute, "cuDeviceGetAttribute", "hipDeviceGetAttribute", (int *value, int what, int id)) \
-    X(error_text, "cuGetErrorString", "?hipDrvGetErrorString", (int code, const char **text))    \
-    X(context_make, "cuCtxCreate_v2", "", (void **context, unsigned flags, int id))              \
-    X(context_drop, "cuCtxDestroy_v2", "", (void *context))                                      \
-    X(context_set, "cuCtxSetCurrent", "", (void *context))                                       \
-    X(device_set, "", "hipSetDevice", (int id))                                                  \
-    X(properties, "", "hipGetDevicePropertiesR0600|hipGetDeviceProperties", (void *to, int id))  \
-    X(memory_take, "cuMemAlloc_v2", "hipMalloc", (cuda_address * at, size_t size))               \
-    X(memory_give, "cuMemFree_v2", "hipFree", (cuda_address at))                                 \
-    X(host_take, "cuMemHostAlloc", "hipHostMalloc", (void **at, size_t size, unsigned flags))    \
-    X(host_give, "cuMemFreeHost", "hipHostFree", (void *at))                                     \
-    X(to_device, "cuMemcpyHtoDAsync_v2", "hipMemcpyHtoDAsync",                                   \
-      (cuda_address to, const void *from, size_t size, cuda_stream stream))                      \
-    X(to_host, "cuMemcpyDtoHAsync_v2", "hipMemcpyDtoHAsync",                                     \
-      (void *to, cuda_address from, size_t size, cuda_stream stream))                            \
-    X(copy, "cuMemcpyDtoDAsync_v2", "hipMemcpyDtoDAsync",                                        \
-      (cuda_address to, cuda_address from, size_t size, cuda_stream stream))                     \
-    X(fill, "cuMemsetD32Async", "hipMemsetD32Async",                                             \
-      (cuda_address to, unsigned value, size_t words, cuda_stream stream))                       \
-    X(stream_make, "cuStreamCreate", "hipStreamCreateWithFlags",                                 \
-      (cuda_stream * stream, unsigned flags))                                                    \
-    X(stream_drop, "cuStreamDestroy_v2", "hipStreamDestroy", (cuda_stream stream))               \
-    X(stream_wait, "cuStreamSynchronize", "hipStreamSynchronize", (cuda_stream stream))          \
-    X(event_make, "cuEventCreate", "hipEventCreateWithFlags",                                    \
-      (cuda_event * event, unsigned flags))                                                      \
-    X(event_drop, "cuEventDestroy_v2", "hipEventDestroy", (cuda_event event))                    \
-    X(event_record, "cuEventRecord", "hipEventRecord", (cuda_event event, cuda_stream stream))   \
-    X(event_query, "cuEventQuery", "hipEventQuery", (cuda_event event))                          \
-    X(event_wait, "cuEventSynchronize", "hipEventSynchronize", (cuda_event event))               \
-    X(event_elapsed, "cuEventElapsedTime_v2|cuEventElapsedTime", "hipEventElapsedTime",          \
-      (float *milliseconds, cuda_event from, cuda_event to))                                     \
-    X(module_load, "cuModuleLoadData", "hipModuleLoadData",                                      \
-      (cuda_module * module, const void *image))                                                 \
-    X(module_drop, "cuModuleUnload", "hipModuleUnload", (cuda_module module))                    \
-    X(module_function, "cuModuleGetFunction", "hipModuleGetFunction",                            \
-      (cuda_function * function, cuda_module module, const char *name))                          \
-    X(function_attribute, "cuFuncGetAttribute", "hipFuncGetAttribute",                           \
-      (int *value, int what, cuda_function function))                                            \
-    X(function_allow, "?cuFuncSetAttribute", "?hipFuncSetAttribute",                             \
-      (cuda_function function, int what, int value))                                             \
-    X(launch, "cuLaunchKernel", "hipModuleLaunchKernel",                                         \
-      (cuda_function function, unsigned groups_x, unsigned groups_y, unsigned groups_z,          \
-       unsigned size_x, unsigned size_y, unsigned size_z, unsigned bytes, cuda_stream stream,    \
-       void **arguments, void **extra))                                                          \
-    X(graph_make, "?cuGraphCreate", "?hipGraphCreate", (cuda_graph * graph, unsigned flags))     \
-    X(graph_drop, "?cuGraphDestroy", "?hipGraphDestroy", (cuda_graph graph))                     \
-    X(graph_add, "?cuGraphAddKernelNode", "?hipGraphAddKernelNode",                              \
-      (cuda_node * node, cuda_graph graph, const cuda_node *before, size_t n,                    \
-       const void *parameters))                                                                  \
-    X(graph_edge, "?cuGraphAddDependencies_v2", "?",                                             \
+#define CUDA_FUNCTIONS(X)                                                                          \
+    X(init, "cuInit", "hipInit", (unsigned flags))                                                 \
+    X(driver_version, "cuDriverGetVersion", "hipDriverGetVersion", (int *version))                 \
+    X(count, "cuDeviceGetCount", "hipGetDeviceCount", (int *n))                                    \
+    X(device, "cuDeviceGet", "hipDeviceGet", (int *id, int ordinal))                               \
+    X(name, "cuDeviceGetName", "hipDeviceGetName", (char *to, int room, int id))                   \
+    X(total, "cuDeviceTotalMem_v2", "hipDeviceTotalMem", (size_t * bytes, int id))                 \
+    X(attribute, "cuDeviceGetAttribute", "hipDeviceGetAttribute", (int *value, int what, int id))  \
+    X(error_text, "cuGetErrorString", "?hipDrvGetErrorString", (int code, const char **text))      \
+    X(context_make, "cuCtxCreate_v2", "", (void **context, unsigned flags, int id))                \
+    X(context_drop, "cuCtxDestroy_v2", "", (void *context))                                        \
+    X(context_set, "cuCtxSetCurrent", "", (void *context))                                         \
+    X(device_set, "", "hipSetDevice", (int id))                                                    \
+    X(properties, "", "hipGetDevicePropertiesR0600|hipGetDeviceProperties", (void *to, int id))    \
+    X(memory_take, "cuMemAlloc_v2", "hipMalloc", (cuda_address * at, size_t size))                 \
+    X(memory_give, "cuMemFree_v2", "hipFree", (cuda_address at))                                   \
+    X(host_take, "cuMemHostAlloc", "hipHostMalloc", (void **at, size_t size, unsigned flags))      \
+    X(host_give, "cuMemFreeHost", "hipHostFree", (void *at))                                       \
+    X(to_device, "cuMemcpyHtoDAsync_v2", "hipMemcpyHtoDAsync",                                     \
+      (cuda_address to, const void *from, size_t size, cuda_stream stream))                        \
+    X(to_host, "cuMemcpyDtoHAsync_v2", "hipMemcpyDtoHAsync",                                       \
+      (void *to, cuda_address from, size_t size, cuda_stream stream))                              \
+    X(copy, "cuMemcpyDtoDAsync_v2", "hipMemcpyDtoDAsync",                                          \
+      (cuda_address to, cuda_address from, size_t size, cuda_stream stream))                       \
+    X(fill, "cuMemsetD32Async", "hipMemsetD32Async",                                               \
+      (cuda_address to, unsigned value, size_t words, cuda_stream stream))                         \
+    X(stream_make, "cuStreamCreate", "hipStreamCreateWithFlags",                                   \
+      (cuda_stream * stream, unsigned flags))                                                      \
+    X(stream_drop, "cuStreamDestroy_v2", "hipStreamDestroy", (cuda_stream stream))                 \
+    X(stream_wait, "cuStreamSynchronize", "hipStreamSynchronize", (cuda_stream stream))            \
+    X(event_make, "cuEventCreate", "hipEventCreateWithFlags",                                      \
+      (cuda_event * event, unsigned flags))                                                        \
+    X(event_drop, "cuEventDestroy_v2", "hipEventDestroy", (cuda_event event))                      \
+    X(event_record, "cuEventRecord", "hipEventRecord", (cuda_event event, cuda_stream stream))     \
+    X(event_query, "cuEventQuery", "hipEventQuery", (cuda_event event))                            \
+    X(event_wait, "cuEventSynchronize", "hipEventSynchronize", (cuda_event event))                 \
+    X(event_elapsed, "cuEventElapsedTime_v2|cuEventElapsedTime", "hipEventElapsedTime",            \
+      (float *milliseconds, cuda_event from, cuda_event to))                                       \
+    X(module_load, "cuModuleLoadData", "hipModuleLoadData",                                        \
+      (cuda_module * module, const void *image))                                                   \
+    X(module_drop, "cuModuleUnload", "hipModuleUnload", (cuda_module module))                      \
+    X(module_function, "cuModuleGetFunction", "hipModuleGetFunction",                              \
+      (cuda_function * function, cuda_module module, const char *name))                            \
+    X(function_attribute, "cuFuncGetAttribute", "hipFuncGetAttribute",                             \
+      (int *value, int what, cuda_function function))                                              \
+    X(function_allow, "?cuFuncSetAttribute", "?hipFuncSetAttribute",                               \
+      (cuda_function function, int what, int value))                                               \
+    X(launch, "cuLaunchKernel", "hipModuleLaunchKernel",                                           \
+      (cuda_function function, unsigned groups_x, unsigned groups_y, unsigned groups_z,            \
+       unsigned size_x, unsigned size_y, unsigned size_z, unsigned bytes, cuda_stream stream,      \
+       void **arguments, void **extra))                                                            \
+    X(graph_make, "?cuGraphCreate", "?hipGraphCreate", (cuda_graph * graph, unsigned flags))       \
+    X(graph_drop, "?cuGraphDestroy", "?hipGraphDestroy", (cuda_graph graph))                       \
+    X(graph_add, "?cuGraphAddKernelNode", "?hipGraphAddKernelNode",                                \
+      (cuda_node * node, cuda_graph graph, const cuda_node *before, size_t n,                      \
+       const void *parameters))                                                                    \
+    X(graph_edge, "?cuGraphAddDependencies_v2", "?",                                               \
       (cuda_graph graph, const cuda_node *from, const cuda_node *to, const void *edges, size_t n)) \
-    X(exec_make, "?cuGraphInstantiateWithFlags", "?hipGraphInstantiateWithFlags",                \
-      (cuda_exec * exec, cuda_graph graph, unsigned long long flags))                            \
-    X(exec_set, "?cuGraphExecKernelNodeSetParams", "?hipGraphExecKernelNodeSetParams",           \
-      (cuda_exec exec, cuda_node node, const void *parameters))                                  \
-    X(exec_launch, "?cuGraphLaunch", "?hipGraphLaunch", (cuda_exec exec, cuda_stream stream))    \
+    X(exec_make, "?cuGraphInstantiateWithFlags", "?hipGraphInstantiateWithFlags",                  \
+      (cuda_exec * exec, cuda_graph graph, unsigned long long flags))                              \
+    X(exec_set, "?cuGraphExecKernelNodeSetParams", "?hipGraphExecKernelNodeSetParams",             \
+      (cuda_exec exec, cuda_node node, const void *parameters))                                    \
+    X(exec_launch, "?cuGraphLaunch", "?hipGraphLaunch", (cuda_exec exec, cuda_stream stream))      \
     X(exec_drop, "?cuGraphExecDestroy", "?hipGraphExecDestroy", (cuda_exec exec))
 
 typedef struct cuda_text_ *cuda_text; /* of the compiler */
 
-#define CUDA_COMPILER_FUNCTIONS(X)                                                            \
-    X(version, "nvrtcVersion", "hiprtcVersion", (int *major, int *minor))                     \
-    X(make, "nvrtcCreateProgram", "hiprtcCreateProgram",                                      \
-      (cuda_text * text, const char *source, const char *name, int n, const char **headers,   \
-       const char **names))                                                                   \
-    X(drop, "nvrtcDestroyProgram", "hiprtcDestroyProgram", (cuda_text * text))                \
-    X(compile, "nvrtcCompileProgram", "hiprtcCompileProgram",                                 \
-      (cuda_text text, int n, const char **options))                                          \
-    X(log_size, "nvrtcGetProgramLogSize", "hiprtcGetProgramLogSize",                          \
-      (cuda_text text, size_t * size))                                                        \
-    X(log, "nvrtcGetProgramLog", "hiprtcGetProgramLog", (cuda_text text, char *to))           \
-    X(code_size, "nvrtcGetCUBINSize", "hiprtcGetCodeSize", (cuda_text text, size_t * size))   \
-    X(code, "nvrtcGetCUBIN", "hiprtcGetCode", (cuda_text text, char *to))                     \
-    X(ptx_size, "nvrtcGetPTXSize", "", (cuda_text text, size_t * size))                       \
-    X(ptx, "nvrtcGetPTX", "", (cuda_text text, char *to))                                     \
-    X(n_chip, "?nvrtcGetNumSupportedArchs", "", (int *n))                                     \
+#define CUDA_COMPILER_FUNCTIONS(X)                                                          \
+    X(version, "nvrtcVersion", "hiprtcVersion", (int *major, int *minor))                   \
+    X(make, "nvrtcCreateProgram", "hiprtcCreateProgram",                                    \
+      (cuda_text * text, const char *source, const char *name, int n, const char **headers, \
+       const char **names))                                                                 \
+    X(drop, "nvrtcDestroyProgram", "hiprtcDestroyProgram", (cuda_text * text))              \
+    X(compile, "nvrtcCompileProgram", "hiprtcCompileProgram",                               \
+      (cuda_text text, int n, const char **options))                                        \
+    X(log_size, "nvrtcGetProgramLogSize", "hiprtcGetProgramLogSize",                        \
+      (cuda_text text, size_t * size))                                                      \
+    X(log, "nvrtcGetProgramLog", "hiprtcGetProgramLog", (cuda_text text, char *to))         \
+    X(code_size, "nvrtcGetCUBINSize", "hiprtcGetCodeSize", (cuda_text text, size_t * size)) \
+    X(code, "nvrtcGetCUBIN", "hiprtcGetCode", (cuda_text text, char *to))                   \
+    X(ptx_size, "nvrtcGetPTXSize", "", (cuda_text text, size_t * size))                     \
+    X(ptx, "nvrtcGetPTX", "", (cuda_text text, char *to))                                   \
+    X(n_chip, "?nvrtcGetNumSupportedArchs", "", (int *n))                                   \
     X(chips, "?nvrtcGetSupportedArchs", "", (int *chips))
 
 typedef struct cuda_functions {
@@ -144,8 +145,8 @@ typedef enum cuda_attribute {
     CUDA_SIZE_X,
     CUDA_SIZE_Y,
     CUDA_SIZE_Z,
-    CUDA_SHARED_BYTES, /* without asking; */
-    CUDA_SHARED_BYTES_MOST, /* if the launch asks for them */
+    CUDA_SHARED_BYTES,     /* without asking; */
+    CUDA_SHARED_BYTES_MAX, /* if the launch asks for them */
     CUDA_WARP,
     CUDA_UNITS,
     CUDA_INTEGRATED,
@@ -154,7 +155,7 @@ typedef enum cuda_attribute {
     CUDA_ATTRIBUTE_COUNT
 } cuda_attribute;
 
-/* ---- one of the two interfaces ----------------------------------------------------------------- */
+/* ---- one of the two interfaces --------------------------------------------------------------- */
 
 enum { CUDA_OPTION_MAX = 8 };
 
@@ -169,7 +170,7 @@ typedef struct cuda_launch {
 
 typedef struct cuda_flavour {
     const device_backend *backend;
-    const char *title;                              /* "CUDA" */
+    const char *title;                               /* "CUDA" */
     const char *driver_variable, *compiler_variable; /* environment: a file to open instead */
     const char *driver_title, *compiler_title;       /* for messages */
     const char *const *driver_files;                 /* NULL at the end */
@@ -207,9 +208,9 @@ struct cuda_driver {
     base_vec(cuda_found) devices;
 };
 
-/* ---- things --------------------------------------------------------------------------------- */
+/* ---- things ---------------------------------------------------------------------------------- */
 
-enum { CUDA_TICKETS = 64, CUDA_GRAPHS = 8, CUDA_GRAPH_LEAST = 8 };
+enum { CUDA_TICKETS = 64, CUDA_GRAPHS = 8, CUDA_GRAPH_MIN = 8 };
 
 typedef struct cuda_buffer {
     device_buffer_item head;
@@ -218,7 +219,7 @@ typedef struct cuda_buffer {
 
 typedef struct cuda_program {
     device_program_item head;
-    bool waits; /* its text itself waits for earlier dispatches: it may begin while they run */
+    bool waits;      /* its text itself waits for earlier dispatches: it may begin while they run */
     driver_job *job; /* owned; NULL once its result was taken */
     cuda_module module;
     cuda_function function; /* NULL until a status call or a submit found the job ready */
@@ -247,10 +248,10 @@ typedef struct cuda_step {
 } cuda_step;
 
 typedef struct cuda_replay {
-    uint64_t shape; /* hash of the run's programs; 0: free */
-    uint64_t used;  /* when, counted in runs */
-    uint32_t seen;  /* times that this shape came by */
-    cuda_exec exec; /* NULL until it came by often enough */
+    uint64_t shape;   /* hash of the run's programs; 0: free */
+    uint64_t used;    /* when, counted in runs */
+    uint32_t seen;    /* times that this shape came by */
+    cuda_exec exec;   /* NULL until it came by often enough */
     cuda_graph graph; /* what it was made of */
     cuda_step *steps; // [n_step], owned
     uint32_t n_step;
@@ -283,15 +284,15 @@ typedef struct cuda {
 
     cuda_replay replays[CUDA_GRAPHS];
     uint64_t n_run;
-    bool early; /* dispatches of a graph may begin before the one before has ended */
+    bool early;     /* dispatches of a graph may begin before the one before has ended */
     bool no_graphs; /* the driver has none, or one failed: plain launches from then on */
 } cuda;
 
 /* ---- library.c */
 /* Functions of the driver; NULL where it is not there. The compiler is looked for too. */
 beryl_status cuda_library_open(cuda_driver *driver, beryl_error *error);
-/* The compiler alone, not newer than driver->version: driver->c, or why there is none. named_driver: that an environment variable
- * names, which may hold it; or NULL. */
+/* The compiler alone, not newer than driver->version: driver->c, or why there is none.
+ * named_driver: that an environment variable names, which may hold it; or NULL. */
 void cuda_compiler_find(cuda_driver *driver, void *named_driver);
 
 /* ---- cuda.c: both interfaces' */
@@ -359,37 +360,19 @@ bool cuda_graph_run(cuda *d, const device_command *commands, size_t n, const voi
 void cuda_graphs_forget(cuda *d, const cuda_program *program); /* NULL: all */
 
 /* The backend of a flavour: `start`, of the file's own, is all that differs. */
-#define CUDA_BACKEND(title, language)            \
-    {                                            \
-        .name = title,                           \
-        .languages = DEVICE_LANGUAGE_BIT(language), \
-        .buffer_bytes = sizeof(cuda_buffer),     \
-        .program_bytes = sizeof(cuda_program),   \
-        .bindings_bytes = sizeof(cuda_bindings), \
-        .start = start,                          \
-        .stop = cuda_stop,                       \
-        .count = cuda_count,                     \
-        .describe = cuda_describe,               \
-        .open = cuda_open,                       \
-        .close = cuda_close,                     \
-        .drain = cuda_drain,                     \
-        .buffer_make = cuda_buffer_make,         \
-        .buffer_drop = cuda_buffer_drop,         \
-        .write = cuda_write,                     \
-        .stage_max = cuda_stage_max,             \
-        .stage = cuda_stage_take,                \
-        .stage_commit = cuda_stage_commit,       \
-        .program_make = cuda_program_make,       \
-        .program_status = cuda_program_status,   \
-        .program_drop = cuda_program_drop,       \
-        .bindings_make = cuda_bindings_make,     \
-        .bindings_drop = cuda_bindings_drop,     \
-        .submit = cuda_submit,                   \
-        .poll = cuda_poll,                       \
-        .wait = cuda_wait,                       \
-        .fetched = cuda_fetched,                 \
-        .fetch_drop = cuda_fetch_drop,           \
-        .stamps = cuda_stamps,                   \
+#define CUDA_BACKEND(title, language)                                                           \
+    {                                                                                           \
+        .name = title, .languages = DEVICE_LANGUAGE_BIT(language),                              \
+        .buffer_bytes = sizeof(cuda_buffer), .program_bytes = sizeof(cuda_program),             \
+        .bindings_bytes = sizeof(cuda_bindings), .start = start, .stop = cuda_stop,             \
+        .count = cuda_count, .describe = cuda_describe, .open = cuda_open, .close = cuda_close, \
+        .drain = cuda_drain, .buffer_make = cuda_buffer_make, .buffer_drop = cuda_buffer_drop,  \
+        .write = cuda_write, .stage_max = cuda_stage_max, .stage = cuda_stage_take,             \
+        .stage_commit = cuda_stage_commit, .program_make = cuda_program_make,                   \
+        .program_status = cuda_program_status, .program_drop = cuda_program_drop,               \
+        .bindings_make = cuda_bindings_make, .bindings_drop = cuda_bindings_drop,               \
+        .submit = cuda_submit, .poll = cuda_poll, .wait = cuda_wait, .fetched = cuda_fetched,   \
+        .fetch_drop = cuda_fetch_drop, .stamps = cuda_stamps,                                   \
     }
 
 #endif

@@ -2,10 +2,10 @@
  *
  * The shape of a run is the programs in it. When a shape comes by for the third time, its graph is
  * made: a chain of kernel nodes, so that order is what the list says. From then on each node whose
- * groups, buffers or parameters differ from what it was last told is told anew, which costs the host
- * a fraction of a launch and mostly is the few of them that carry a position. A few shapes are kept,
- * the one unused for longest goes first. Anything that fails here ends in plain launches, for good
- * where the driver is at fault.
+ * groups, buffers or parameters differ from what it was last told is told anew, which costs the
+ * host a fraction of a launch and mostly is the few of them that carry a position. A few shapes are
+ * kept, the one unused for longest goes first. Anything that fails here ends in plain launches, for
+ * good where the driver is at fault.
  */
 #include "device/cuda/cuda.h"
 #include "base/error.h"
@@ -36,8 +36,7 @@ static uint64_t shape_of(const device_command *commands, size_t n) {
     uint64_t hash = n;
     for (size_t i = 0; i < n; i++) {
         const uint32_t *groups = commands[i].dispatch.groups;
-        uint32_t words[2] = {commands[i].dispatch.program.id,
-                             groups[0] && groups[1] && groups[2]};
+        uint32_t words[2] = {commands[i].dispatch.program.id, groups[0] && groups[1] && groups[2]};
         hash = base_hash(words, sizeof words, hash);
     }
     return hash ? hash : 1;
@@ -84,9 +83,10 @@ static bool tell(cuda *d, cuda_step *step, const dispatch *now, void **arguments
     if (p->param_bytes) memcpy(step->params, now->params, p->param_bytes);
     for (uint32_t i = 0; i < p->n_binding; i++) arguments[i] = &step->at[i];
     arguments[p->n_binding] = p->param_bytes ? step->params : NULL;
-    cuda_launch launch = {.function = now->program->function, .bytes = now->program->launch_bytes, .arguments = arguments};
-    for (int i = 0; i < 3; i++)
-        launch.groups[i] = now->groups[i], launch.size[i] = p->workgroup[i];
+    cuda_launch launch = {.function = now->program->function,
+                          .bytes = now->program->launch_bytes,
+                          .arguments = arguments};
+    for (int i = 0; i < 3; i++) launch.groups[i] = now->groups[i], launch.size[i] = p->workgroup[i];
     d->flavour->node(&launch, node);
     return true;
 }
@@ -158,7 +158,7 @@ static int update(cuda *d, cuda_replay *r, const device_command *commands, size_
 bool cuda_graph_run(cuda *d, const device_command *commands, size_t n, const void *params,
                     int *code) {
     *code = 0;
-    if (d->no_graphs || n < CUDA_GRAPH_LEAST || n > STEPS_MAX) return false;
+    if (d->no_graphs || n < CUDA_GRAPH_MIN || n > STEPS_MAX) return false;
     cuda_replay *r = place_of(d, shape_of(commands, n));
     r->used = ++d->n_run;
     if (++r->seen < OFTEN) return false;

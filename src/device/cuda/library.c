@@ -13,7 +13,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* names: one a slot, of `n` slots that are functions' addresses at `to`. The missing one, or NULL. */
+/* names: one a slot, of `n` slots that are functions' addresses at `to`. The missing one, or
+ * NULL. */
 static const char *fill(void *library, const char *const *names, size_t n, void *to) {
     const char *missing = NULL;
     for (size_t i = 0; i < n; i++) {

@@ -2,7 +2,7 @@
 #include "device/cuda/cuda.h"
 #include "base/error.h"
 
-/* ---- what waits to be given back ---------------------------------------------------------------- */
+/* ---- what waits to be given back ------------------------------------------------------------- */
 
 static void give_back(cuda *d, const cuda_garbage *garbage) {
     if (garbage->memory) d->f.memory_give(garbage->memory);
@@ -21,9 +21,9 @@ void cuda_garbage_collect(cuda *d, bool all) {
 void cuda_garbage_add(cuda *d, cuda_address memory, cuda_module module) {
     cuda_garbage one = {.until = d->issued + d->loose, .memory = memory, .module = module};
     cuda_enter(d);
-    cuda_garbage *kept =
-        one.until > d->done && !atomic_load(&d->lost) ? base_vec_add(d->head.heap, &d->garbage)
-                                                      : NULL;
+    cuda_garbage *kept = one.until > d->done && !atomic_load(&d->lost)
+                             ? base_vec_add(d->head.heap, &d->garbage)
+                             : NULL;
     if (kept) {
         *kept = one;
         return;
@@ -32,7 +32,7 @@ void cuda_garbage_add(cuda *d, cuda_address memory, cuda_module module) {
     give_back(d, &one);
 }
 
-/* ---- buffers -------------------------------------------------------------------------------- */
+/* ---- buffers --------------------------------------------------------------------------------- */
 
 beryl_status cuda_buffer_make(device *head, device_buffer_item *item, const char *label,
                               beryl_error *error) {
@@ -62,7 +62,7 @@ void cuda_buffer_drop(device *head, device_buffer_item *item) {
     cuda_garbage_add((cuda *)head, ((cuda_buffer *)item)->at, NULL);
 }
 
-/* ---- staging -------------------------------------------------------------------------------- */
+/* ---- staging --------------------------------------------------------------------------------- */
 
 static void *host_take(device *head, size_t size, beryl_error *error) {
     cuda *d = (cuda *)head;
@@ -89,9 +89,9 @@ static beryl_status stage_copy(device *head, device_buffer_item *item, uint64_t 
 
 static beryl_status stage_mark(device *head, uint32_t stage, beryl_error *error) {
     cuda *d = (cuda *)head;
-    int code = d->marks[stage] ? 0
-                               : d->f.event_make(&d->marks[stage],
-                                                 CUDA_EVENT_BLOCKING | CUDA_EVENT_NO_TIMING);
+    int code = d->marks[stage]
+                   ? 0
+                   : d->f.event_make(&d->marks[stage], CUDA_EVENT_BLOCKING | CUDA_EVENT_NO_TIMING);
     if (code) d->marks[stage] = NULL;
     if (!code) code = d->f.event_record(d->marks[stage], d->stream);
     return cuda_check(d, code, "upload", error);
@@ -134,7 +134,7 @@ beryl_status cuda_write(device *head, device_buffer_item *item, uint64_t offset,
     return driver_stage_write(&d->stages, item, offset, data, size, error);
 }
 
-/* ---- bindings ------------------------------------------------------------------------------- */
+/* ---- bindings -------------------------------------------------------------------------------- */
 
 beryl_status cuda_bindings_make(device *head, device_bindings_item *item, beryl_error *error) {
     cuda_bindings *bindings = (cuda_bindings *)item;
@@ -147,11 +147,10 @@ void cuda_bindings_drop(device *head, device_bindings_item *item) {
     (void)head, (void)item;
 }
 
-/* ---- all -------------------------------------------------------------------------------------- */
+/* ---- all ------------------------------------------------------------------------------------- */
 
 void cuda_memory_init(cuda *d) {
-    d->readbacks =
-        (driver_readbacks){.device = &d->head, .take = host_take, .give = host_give};
+    d->readbacks = (driver_readbacks){.device = &d->head, .take = host_take, .give = host_give};
     d->stages = (driver_stages){.device = &d->head,
                                 .take = host_take,
                                 .give = host_give,

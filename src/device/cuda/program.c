@@ -1,7 +1,7 @@
 /* program.c - text to a module, on worker threads, through the cache on disk.
  *
- * A module's file is found by its text, the compiler's options and version, the driver's version and
- * the chip. One that the driver does not take is compiled again, with a warning.
+ * A module's file is found by its text, the compiler's options and version, the driver's version
+ * and the chip. One that the driver does not take is compiled again, with a warning.
  */
 #include "device/cuda/cuda.h"
 #include "base/error.h"
@@ -77,12 +77,12 @@ static bool find_function(cuda *d, driver_job *job, cuda_module module) {
         return false;
     }
     if (job->launch_bytes) {
-        code = d->f.function_allow
-                   ? d->f.function_allow(function, CUDA_FUNCTION_LAUNCH_BYTES, (int)job->launch_bytes)
-                   : CUDA_NO_MEMORY;
+        code = d->f.function_allow ? d->f.function_allow(function, CUDA_FUNCTION_LAUNCH_BYTES,
+                                                         (int)job->launch_bytes)
+                                   : CUDA_NO_MEMORY;
         if (code) {
-            base_fail(&job->error, BERYL_UNSUPPORTED, "%s: %u bytes of workgroup memory (%d)", job->label,
-                      (unsigned)job->launch_bytes, code);
+            base_fail(&job->error, BERYL_UNSUPPORTED, "%s: %u bytes of workgroup memory (%d)",
+                      job->label, (unsigned)job->launch_bytes, code);
             return false;
         }
     }
@@ -119,7 +119,7 @@ void cuda_discard(void *user, driver_job *job) {
     job->result[0] = NULL;
 }
 
-/* ---- programs ------------------------------------------------------------------------------- */
+/* ---- programs -------------------------------------------------------------------------------- */
 
 beryl_status cuda_program_make(device *head, device_program_item *item,
                                const device_program_desc *desc, beryl_error *error) {

@@ -8,7 +8,7 @@
 
 enum { SPIN_MICROSECONDS = 100 };
 
-/* ---- command lists -------------------------------------------------------------------------- */
+/* ---- command lists --------------------------------------------------------------------------- */
 
 int cuda_dispatch(cuda *d, const device_command *c, const void *params) {
     const cuda_program *program = device_pool_at(&d->head.programs, c->dispatch.program.id);
@@ -82,9 +82,9 @@ static beryl_status walk(cuda *d, const device_submit_desc *desc, driver_readbac
             break;
         case DEVICE_FETCH: {
             const driver_span *span = &r->fetches.data[n_fetch++];
-            code = d->f.to_host(r->memory + span->at,
-                                address_of(d, c->fetch.buffer) + c->fetch.offset,
-                                (size_t)span->size, d->stream);
+            code =
+                d->f.to_host(r->memory + span->at, address_of(d, c->fetch.buffer) + c->fetch.offset,
+                             (size_t)span->size, d->stream);
             break;
         }
         case DEVICE_STAMP:
@@ -140,8 +140,8 @@ beryl_status cuda_submit(device *head, const device_submit_desc *desc, device_ti
     cuda_enter(d);
     status = prepare(d, desc, ticket, error);
     if (!status)
-        status = driver_readback_take(&d->readbacks, desc, d->done, head->caps.timestamps, &r,
-                                      error);
+        status =
+            driver_readback_take(&d->readbacks, desc, d->done, head->caps.timestamps, &r, error);
     if (status) return status;
     status = walk(d, desc, r, error);
     if (!status)
@@ -158,7 +158,7 @@ beryl_status cuda_submit(device *head, const device_submit_desc *desc, device_ti
     return BERYL_OK;
 }
 
-/* ---- waiting -------------------------------------------------------------------------------- */
+/* ---- waiting --------------------------------------------------------------------------------- */
 
 beryl_status cuda_poll(device *head, device_ticket *done, beryl_error *error) {
     cuda *d = (cuda *)head;

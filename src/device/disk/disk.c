@@ -76,8 +76,8 @@ static void describe(void *user, uint32_t index, device_caps *caps, const char *
     };
 }
 
-static beryl_status open_disk(void *user, const device_caps *caps, const device_mask *mask, device **out,
-                              beryl_error *error) {
+static beryl_status open_disk(void *user, const device_caps *caps, const device_mask *mask,
+                              device **out, beryl_error *error) {
     (void)mask;
     const disk_driver *driver = user;
     disk *d = base_heap_take(driver->heap, sizeof *d);

@@ -24,7 +24,7 @@
 #include <unistd.h>
 
 enum {
-    PROGRAM_MOST = 64 << 20,
+    PROGRAM_MAX = 64 << 20,
     NAME_ROOM = 80,
     OLD_PROGRAM = 60 * 86400, /* seconds */
     OLD_PART = 86400
@@ -93,7 +93,9 @@ void driver_cache_open(driver_cache *c, const char *name, const char *backend,
     if (cache && *cache == '/') n = snprintf(c->path, sizeof c->path, "%s/beryl", cache);
     else if (home && *home == '/') n = snprintf(c->path, sizeof c->path, "%s/.cache/beryl", home);
     if (n <= 0 || (size_t)n + strlen(name) + 2 > sizeof c->path) {
-        fail(warning, n > 0 ? "its folder has too long a path" : "neither $XDG_CACHE_HOME nor $HOME is set", "");
+        fail(warning,
+             n > 0 ? "its folder has too long a path" : "neither $XDG_CACHE_HOME nor $HOME is set",
+             "");
         return;
     }
     const int own = driver_folder_open(c->path, true, &why);
@@ -136,7 +138,7 @@ beryl_status driver_cache_find(const driver_cache *c, base_heap *heap, const dri
         return base_fail(why.code == BERYL_NOT_FOUND ? NULL : error, why.code, "%.200s/%s", c->path,
                          why.message);
     beryl_status status = BERYL_OK;
-    *size = all > sizeof s && all <= PROGRAM_MOST ? (size_t)(all - sizeof s) : 0;
+    *size = all > sizeof s && all <= PROGRAM_MAX ? (size_t)(all - sizeof s) : 0;
     if (*size && !(*data = base_heap_take(heap, *size + 1)))
         status = base_fail(error, BERYL_NO_MEMORY, "out of memory for a program of the cache");
     bool good = *data && driver_file_read(file, *data, 0, *size) &&
@@ -156,7 +158,7 @@ beryl_status driver_cache_find(const driver_cache *c, base_heap *heap, const dri
 beryl_status driver_cache_keep(const driver_cache *c, const driver_cache_key *key, const void *data,
                                size_t size, beryl_error *error) {
     char name[NAME_ROOM], part[NAME_ROOM + 64];
-    if (!c->kept || !size || size > PROGRAM_MOST - sizeof(seal)) return BERYL_OK;
+    if (!c->kept || !size || size > PROGRAM_MAX - sizeof(seal)) return BERYL_OK;
     const seal s = seal_of(data, size, key);
     name_of(c, key, name);
     snprintf(part, sizeof part, "%s-%ld-%p" PART_END, name, (long)getpid(), (const void *)&s);

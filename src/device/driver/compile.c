@@ -52,7 +52,7 @@ static void work(void *user) {
 static uint32_t most_workers(const driver_compiler *c) {
     const long processors = sysconf(_SC_NPROCESSORS_ONLN);
     const uint32_t usual = processors > 2 ? (uint32_t)processors - 1 : 1;
-    const uint32_t most = c->n_most ? c->n_most : usual;
+    const uint32_t most = c->n_max ? c->n_max : usual;
     return most < DRIVER_WORKER_MAX ? most : (uint32_t)DRIVER_WORKER_MAX;
 }
 
@@ -95,7 +95,7 @@ void driver_compiler_fini(driver_compiler *c) {
     c->lock = NULL;
 }
 
-/* ---- jobs ----------------------------------------------------------------------------------- */
+/* ---- jobs ------------------------------------------------------------------------------------ */
 
 static char *copy_text(base_heap *heap, const char *text, size_t size) {
     if (size == SIZE_MAX) return NULL;
@@ -176,9 +176,9 @@ void driver_job_drop(driver_compiler *c, driver_job *job) {
     if (!busy) job_free(c, job);
 }
 
-/* ---- through the cache ------------------------------------------------------------------------ */
+/* ---- through the cache ----------------------------------------------------------------------- */
 
-enum { WAIT_MOST = 60 }; /* seconds for a process that may have been stopped */
+enum { WAIT_MAX = 60 }; /* seconds for a process that may have been stopped */
 #define WAIT_PIECE 0.01
 
 static void open_cache(driver_compiler *c) {
@@ -198,15 +198,17 @@ static bool claim(driver_compiler *c, const driver_job *job, const driver_cache_
         *claimed = status == BERYL_OK;
         if (status != BERYL_PENDING) return true;
         *waited = true;
-        const bool late = base_time() - began > WAIT_MOST;
+        const bool late = base_time() - began > WAIT_MAX;
         base_lock_enter(c->lock);
         const bool closing = c->closing, go_on = late || c->impatient;
         c->impatient = go_on;
         base_lock_leave(c->lock);
         if (late) {
             beryl_error why;
-            base_fail(&why, BERYL_IO, "another process has been compiling %s for %d s: kernels are "
-                      "compiled here too", job->label, WAIT_MOST);
+            base_fail(&why, BERYL_IO,
+                      "another process has been compiling %s for %d s: kernels are "
+                      "compiled here too",
+                      job->label, WAIT_MAX);
             driver_compiler_warn(c, &why);
         }
         if (closing || go_on) return !closing;
@@ -262,7 +264,7 @@ bool driver_compile_kept(driver_compiler *c, driver_job *job, const driver_cache
     return status == BERYL_OK;
 }
 
-/* ---- what a compiler said --------------------------------------------------------------------- */
+/* ---- what a compiler said -------------------------------------------------------------------- */
 
 /* The place that stands before "error": "...:LINE:COLUMN: " or "...(LINE): ". False: none. */
 static bool find_place(const char *line, size_t size, unsigned long *row, unsigned long *column) {

@@ -49,14 +49,15 @@ typedef struct driver_compiler {
     /* On any thread. False: job->error is set (driver_compile_fail). */
     bool (*compile)(void *user, driver_job *job);
     void (*discard)(void *user, driver_job *job); /* gives job->result back, if any */
-    uint32_t n_most;                              /* workers; 0: processors less one */
+    uint32_t n_max;                               /* workers; 0: processors less one */
     const char *cache_folder, *backend;           /* of driver_compile_kept; borrowed */
-    base_lock *lock;                              /* owned; guards jobs, the queue and what follows */
+    /* owned; guards jobs, the queue and what follows */
+    base_lock *lock;
     driver_worker workers[DRIVER_WORKER_MAX];
     uint32_t n_worker;
-    driver_job *first, *last; /* jobs that wait */
-    driver_cache cache;       /* opened by the first job that has one */
-    bool impatient;           /* other processes are no longer waited for */
+    driver_job *first, *last;                 /* jobs that wait */
+    driver_cache cache;                       /* opened by the first job that has one */
+    bool impatient;                           /* other processes are no longer waited for */
     beryl_error warnings[DRIVER_WARNING_MAX]; /* of workers */
     uint32_t n_warning, n_told;               /* those there are, and those in the log */
     bool closing;

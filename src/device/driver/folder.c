@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { PATH_ROOM = 4096, LINKS_MOST = 16 };
+enum { PATH_ROOM = 4096, LINKS_MAX = 16 };
 
 #ifdef O_PATH /* a folder may be passed through without being readable */
 enum { PASS = O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC };
@@ -104,11 +104,11 @@ static void follow(walk *w, const char *name, const struct stat *about) {
     char target[PATH_ROOM];
     const ssize_t n = readlinkat(w->at, name, target, sizeof target - 1);
     target[n > 0 ? n : 0] = 0;
-    const char *why = n <= 0                        ? "cannot be followed"
-                      : !is_trusted(about)          ? "is another user's link"
-                      : ++w->n_link > LINKS_MOST    ? "leads through too many links"
-                      : !append(target, w->rest)    ? "leads to too long a path"
-                                                    : NULL;
+    const char *why = n <= 0                     ? "cannot be followed"
+                      : !is_trusted(about)       ? "is another user's link"
+                      : ++w->n_link > LINKS_MAX  ? "leads through too many links"
+                      : !append(target, w->rest) ? "leads to too long a path"
+                                                 : NULL;
     if (why) {
         append(w->path, name);
         fail(w, BERYL_BAD_FILE, why);

@@ -9,9 +9,8 @@ enum { PIECE_ALIGN = 256 };
 
 static beryl_status room(driver_stages *ring, size_t size, bool wait, beryl_error *error) {
     if (ring->items[ring->at].used + size > DRIVER_STAGE_BYTES) {
-        beryl_status status = ring->items[ring->at].marked
-                                  ? BERYL_OK
-                                  : ring->mark(ring->device, ring->at, error);
+        beryl_status status =
+            ring->items[ring->at].marked ? BERYL_OK : ring->mark(ring->device, ring->at, error);
         if (status) return status;
         ring->items[ring->at].marked = true;
         uint32_t next = (ring->at + 1) % DRIVER_STAGE_COUNT;
@@ -42,8 +41,8 @@ beryl_status driver_stage_commit(driver_stages *ring, device_buffer_item *to, ui
                                  size_t size, beryl_error *error) {
     if (!size) return BERYL_OK;
     size_t at = ring->items[ring->at].used;
-    beryl_status status = ring->copy(ring->device, to, offset, ring->items[ring->at].memory + at,
-                                     size, error);
+    beryl_status status =
+        ring->copy(ring->device, to, offset, ring->items[ring->at].memory + at, size, error);
     if (status) return status;
     ring->items[ring->at].used = (at + size + PIECE_ALIGN - 1) & ~(size_t)(PIECE_ALIGN - 1);
     ring->items[ring->at].marked = false; /* an earlier mark lies before this copy */

@@ -25,7 +25,7 @@ typedef struct zeros { /* handed out for fetches; earlier ones stay, since they 
     size_t size; /* bytes after the head */
 } zeros;
 
-typedef struct duration { /* of a submit to a slow device */
+typedef struct duration {          /* of a submit to a slow device */
     double seconds, end, dispatch; /* end: by base_time */
 } duration;
 
@@ -34,8 +34,8 @@ typedef struct dummy {
     double per_dispatch, per_group; // seconds; both 0: nothing takes time
     device_ticket before;           // the last ticket before it became slow
     base_vec(duration) durations;   // of the tickets from then on
-    void *stage;  // [STAGE_BYTES], NULL until used
-    zeros *zeros; // the largest first
+    void *stage;                    // [STAGE_BYTES], NULL until used
+    zeros *zeros;                   // the largest first
     readback readbacks[N_READBACK];
     uint32_t next;                     // of readbacks
     base_vec(device_command) commands; // of the last submit
@@ -93,8 +93,8 @@ static void describe(void *user, uint32_t index, device_caps *caps, const char *
     };
 }
 
-static beryl_status open_dummy(void *user, const device_caps *caps, const device_mask *mask, device **out,
-                               beryl_error *error) {
+static beryl_status open_dummy(void *user, const device_caps *caps, const device_mask *mask,
+                               device **out, beryl_error *error) {
     (void)mask;
     dummy_driver *driver = user;
     dummy *d = base_heap_take(driver->heap, sizeof *d);

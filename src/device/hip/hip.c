@@ -23,7 +23,7 @@ static const char *const compiler_names[] = {
 };
 static const char *const driver_files[] = {"libamdhip64.so.7", "libamdhip64.so.6",
                                            "libamdhip64.so.5", "libamdhip64.so", NULL};
-static const char *const compiler_files[] = {"libhiprtc.so.7", "libhiprtc.so.6", "libhiprtc.so.5",
+static const char *const compiler_files[] = {"libhiprtc.so.7", "libhiprtc.so.6",   "libhiprtc.so.5",
                                              "libhiprtc.so",   "libamdhip64.so.5", NULL};
 static const char *const compiler_folders[] = {"/opt/rocm/lib", NULL};
 static const int attributes[CUDA_ATTRIBUTE_COUNT] = {
@@ -94,7 +94,8 @@ typedef struct node_parameters {
 } node_parameters;
 
 static void node(const cuda_launch *launch, void *to) {
-    node_parameters p = {.function = launch->function, .arguments = launch->arguments, .bytes = launch->bytes};
+    node_parameters p = {
+        .function = launch->function, .arguments = launch->arguments, .bytes = launch->bytes};
     for (int i = 0; i < 3; i++) p.groups[i] = launch->groups[i], p.size[i] = launch->size[i];
     memcpy(to, &p, sizeof p);
 }

@@ -27,7 +27,7 @@
 
 extern char **environ;
 
-enum { TOLD_MOST = 64 << 10, LIBRARY_MOST = 64 << 20, NAME_ROOM = 40, ENTRY_MOST = 200 };
+enum { TOLD_MAX = 64 << 10, LIBRARY_MAX = 64 << 20, NAME_ROOM = 40, ENTRY_MAX = 200 };
 
 /* As the text's own file is called in the compiler's messages. */
 #define TEXT_NAME "kernel.c"
@@ -35,23 +35,17 @@ static const char first_line[] = "#line 1 \"" TEXT_NAME "\"\n";
 
 /* No fused multiply-add but where the text says so: the same numbers as everywhere. Mathematics
  * without errno and without traps is the same numbers too, and can be vectorised. */
-static const char *const options[] = {"-x",
-                                      "c",
-                                      "-std=gnu11",
-                                      "-O3",
+static const char *const options[] = {"-x", "c", "-std=gnu11", "-O3",
 #if defined __x86_64__ || defined __i386__
                                       "-march=native",
-                                      "-mprefer-vector-width=512", /* as the texts' own vectors: what is stored by halves is slow to load whole */
+                                      /* as the texts' own vectors: what is stored by halves is
+                                       * slow to load whole */
+                                      "-mprefer-vector-width=512",
 #else
                                       "-mcpu=native",
 #endif
-                                      "-ffp-contract=off",
-                                      "-fno-math-errno",
-                                      "-fno-trapping-math",
-                                      "-shared",
-                                      "-fPIC",
-                                      "-pipe",
-                                      "-w"};
+                                      "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math",
+                                      "-shared", "-fPIC", "-pipe", "-w"};
 enum { N_OPTION = sizeof options / sizeof *options };
 
 /* ---- the compiler ---------------------------------------------------------------------------- */
@@ -184,9 +178,9 @@ static int start_compiler(host *d, int folder, int told, char *const *arguments,
         base_lock_enter(d->compile_lock); /* whoever closes the device sees all that run */
         for (int i = 0; i < HOST_COMPILE_MAX && !*running; i++)
             if (!d->pids[i]) *running = &d->pids[i];
-        cause = !*running || d->no_compile ? ECANCELED
-                                           : posix_spawn(&pid, d->cc.path, &files, &attributes,
-                                                         arguments, with);
+        cause = !*running || d->no_compile
+                    ? ECANCELED
+                    : posix_spawn(&pid, d->cc.path, &files, &attributes, arguments, with);
         if (!cause) **running = pid;
         base_lock_leave(d->compile_lock);
     }
@@ -213,11 +207,12 @@ static ran run_compiler(host *d, driver_job *job, int folder, const char *source
         base_fail(&job->error, BERYL_NO_MEMORY, "out of memory for program %s", job->label);
         return RAN_NOT;
     }
-    const int cause = start_compiler(d, folder, told, (char *const *)(uintptr_t)arguments, with, &running);
+    const int cause =
+        start_compiler(d, folder, told, (char *const *)(uintptr_t)arguments, with, &running);
     base_heap_give(d->head.heap, with, room);
     if (!cause) return wait_for(d, running) ? RAN_WELL : RAN_BADLY;
-    base_fail(&job->error, BERYL_DEVICE, "%s: the compiler %.200s cannot be started: %s%s", job->label,
-              d->cc.path, strerror(cause),
+    base_fail(&job->error, BERYL_DEVICE, "%s: the compiler %.200s cannot be started: %s%s",
+              job->label, d->cc.path, strerror(cause),
               cause == EAGAIN ? " (more processes than this user may have: ulimit -u)" : "");
     return RAN_NOT;
 }
@@ -237,7 +232,7 @@ static bool load_library(void *user, driver_job *job, const driver_cache_key *ke
                          size_t size, beryl_error *error) {
     host *d = user;
     host_code *code = job->result[0];
-    char name[ENTRY_MOST + 32];
+    char name[ENTRY_MAX + 32];
     uint32_t (*scratch_bytes)(void);
     code->handle = host_library_open(d, job->label, key, data, size, error);
     if (!code->handle) return false;
@@ -259,9 +254,9 @@ static bool load_library(void *user, driver_job *job, const driver_cache_key *ke
 
 static void fail_words(host *d, driver_job *job, int told) {
     struct stat about;
-    const size_t size = fstat(told, &about)          ? 0
-                        : about.st_size > TOLD_MOST ? TOLD_MOST
-                                                    : (size_t)about.st_size;
+    const size_t size = fstat(told, &about)        ? 0
+                        : about.st_size > TOLD_MAX ? TOLD_MAX
+                                                   : (size_t)about.st_size;
     char *words = size ? base_heap_take(d->head.heap, size) : NULL;
     const bool read = words && driver_file_read(told, words, 0, size);
     driver_compile_fail(&d->compiler, job, read ? words : "", read ? size : 0);
@@ -276,15 +271,16 @@ static bool read_output(host *d, driver_job *job, int folder, const char *output
     beryl_error why = {0};
     const int file = driver_file_open(folder, output, &all, &why);
     if (file < 0 && why.code != BERYL_NOT_FOUND)
-        base_fail(&job->error, BERYL_IO, "%s: what the compiler made, %.200s", job->label, why.message);
+        base_fail(&job->error, BERYL_IO, "%s: what the compiler made, %.200s", job->label,
+                  why.message);
     if (file < 0) return false;
-    *size = all <= LIBRARY_MOST ? (size_t)all : 0;
+    *size = all <= LIBRARY_MAX ? (size_t)all : 0;
     *code = *size ? base_heap_take(d->head.heap, *size + 1) : NULL;
     errno = EIO; /* it has become shorter */
     const bool good = *code && driver_file_read(file, *code, 0, *size);
     if (*code && !good)
-        base_fail(&job->error, BERYL_IO, "%s: what the compiler made cannot be read: %s", job->label,
-                  strerror(errno));
+        base_fail(&job->error, BERYL_IO, "%s: what the compiler made cannot be read: %s",
+                  job->label, strerror(errno));
     close(file);
     if (*size && !*code)
         base_fail(&job->error, BERYL_NO_MEMORY, "out of memory for program %s", job->label);
@@ -308,7 +304,8 @@ static bool compile_in(host *d, driver_job *job, const host_work *work, void **c
     if (*cause) return false;
     const int told = driver_openat(work->folder, names[2], O_RDWR | O_CREAT | O_EXCL, 0600);
     if (told < 0) *cause = errno;
-    const ran how = told < 0 ? RAN_NOT : run_compiler(d, job, work->folder, names[0], names[1], told);
+    const ran how =
+        told < 0 ? RAN_NOT : run_compiler(d, job, work->folder, names[0], names[1], told);
     if (how == RAN_WELL) good = read_output(d, job, work->folder, names[1], code, size);
     if (how != RAN_NOT && !good && !job->error.code) *cause = host_work_room(work);
     if (how != RAN_NOT && !good && !job->error.code && !*cause) fail_words(d, job, told);
@@ -352,7 +349,7 @@ void host_discard(void *user, driver_job *job) {
 beryl_status host_program_make(device *head, device_program_item *item,
                                const device_program_desc *desc, beryl_error *error) {
     host *d = (host *)head;
-    if (desc->entry && (!*desc->entry || strlen(desc->entry) > ENTRY_MOST))
+    if (desc->entry && (!*desc->entry || strlen(desc->entry) > ENTRY_MAX))
         return base_fail(error, BERYL_MISUSE,
                          "program %s: its entry has no name, or a very long one", item->label);
     if (!host_graves_reserve(d))

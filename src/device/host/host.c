@@ -107,7 +107,9 @@ static beryl_status threads_asked(long *n, beryl_error *error) {
     *n = named ? strtol(named, &end, 10) : 0;
     if (!named || (*n > 0 && !*end)) return BERYL_OK;
     *n = 0;
-    return base_fail(error, BERYL_BAD_INPUT, "BERYL_THREADS is \"%.40s\": a number from 1 to %d is wanted", named, HOST_THREAD_MAX);
+    return base_fail(error, BERYL_BAD_INPUT,
+                     "BERYL_THREADS is \"%.40s\": a number from 1 to %d is wanted", named,
+                     HOST_THREAD_MAX);
 }
 
 static uint32_t thread_count(void) {
@@ -164,6 +166,7 @@ static void describe(void *user, uint32_t index, device_caps *caps, const char *
         .kind = DEVICE_HOST,
         .f16 = true, /* every type of the IR: what the compiler lacks, generated text does */
         .f64 = true,
+        .dot_words = 16, /* where no instruction does, the text's own lines */
         .timestamps = true,
         .workgroup_bytes = 256 << 10,
         .workgroup_invocations = 1024,
@@ -304,13 +307,15 @@ static void close_device(device *head) {
     base_heap_give(heap, d, sizeof *d);
 }
 
-static beryl_status open_device(void *user, const device_caps *caps, const device_mask *mask, device **out,
-                                beryl_error *error) {
+static beryl_status open_device(void *user, const device_caps *caps, const device_mask *mask,
+                                device **out, beryl_error *error) {
     (void)mask;
     const host_driver *driver = user;
     long asked;
     if (threads_asked(&asked, error)) return BERYL_BAD_INPUT;
-    if (asked > HOST_THREAD_MAX) base_log(driver->log, BERYL_LOG_WARNING, "BERYL_THREADS is %ld: %d are taken", asked, HOST_THREAD_MAX);
+    if (asked > HOST_THREAD_MAX)
+        base_log(driver->log, BERYL_LOG_WARNING, "BERYL_THREADS is %ld: %d are taken", asked,
+                 HOST_THREAD_MAX);
     host *d = base_heap_take(driver->heap, sizeof *d);
     if (!d) return base_fail(error, BERYL_NO_MEMORY, "out of memory for a device");
     d->head.backend = &device_host;
@@ -324,7 +329,7 @@ static beryl_status open_device(void *user, const device_caps *caps, const devic
                                     .user = d,
                                     .compile = host_compile,
                                     .discard = host_discard,
-                                    .n_most = thread_count(), /* they wait for processes */
+                                    .n_max = thread_count(), /* they wait for processes */
                                     .cache_folder = "host",
                                     .backend = "host"};
     d->compile_lock = base_lock_open(driver->heap);

@@ -1,8 +1,8 @@
 /* host.h - what the files of the host backend share: this machine's processor as a device.
  *
  * host.c owns facts, opening and closing, buffers, stages and results; compile.c the compiler and
- * programs; work.c where compilers work and how code is loaded; run.c lists of commands, writes, and
- * the threads that run them.
+ * programs; work.c where compilers work and how code is loaded; run.c lists of commands, writes,
+ * and the threads that run them.
  *
  * Two kinds of numbers: a ticket counts submits, as everywhere; a serial counts the lists that the
  * threads run: the submits and, between them, uploads that grew too large to wait for one.
@@ -89,7 +89,8 @@ typedef struct host_command {
             device_program program;
             size_t pointer, param; /* into the list's pointers and params */
             uint32_t groups[3];
-            uint32_t scratch, n_bound; /* bytes of one thread; bindings that are watched (bounds.h) */
+            /* bytes of one thread; bindings that are watched (bounds.h) */
+            uint32_t scratch, n_bound;
         } run;
         struct {
             const unsigned char *from;

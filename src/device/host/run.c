@@ -23,12 +23,12 @@ enum {
     WAVE_MAX = 32,          /* commands; each is compared with all ranges before it */
     LISTS_EAGER = 4,        /* made at once: lists in flight, and the one being made */
     PIECE_NS = 15000,       /* no piece of a dispatch is shorter than this, if it is known */
-    PIECE_MOST = 1 << 20,   /* workgroups, where not even the division gives more */
-    SPIN_LEAST = 16,        /* looks before sleeping: at least, */
-    SPIN_MOST = 2048,       /* at most, */
+    PIECE_MAX = 1 << 20,    /* workgroups, where not even the division gives more */
+    SPIN_MIN = 16,          /* looks before sleeping: at least, */
+    SPIN_MAX = 2048,        /* at most, */
     SPIN_FIRST = 256,       /* and in the beginning */
     WRITE_EAGER = 64 << 10, /* bytes of writes that every list has room for once there was one */
-    WRITE_MOST = 32 << 20,  /* bytes that wait for a submit; more go as a list of their own */
+    WRITE_MAX = 32 << 20,   /* bytes that wait for a submit; more go as a list of their own */
     WRITE_KEPT = 1 << 20    /* room for writes that a list keeps */
 };
 
@@ -48,8 +48,8 @@ static uint64_t clock_ns(void) {
 
 /* Looking paid, or it did not. */
 static void learn(uint32_t *spin, bool paid) {
-    if (paid && *spin < SPIN_MOST) *spin *= 2;
-    if (!paid && *spin > SPIN_LEAST) *spin /= 2;
+    if (paid && *spin < SPIN_MAX) *spin *= 2;
+    if (!paid && *spin > SPIN_MIN) *spin /= 2;
 }
 
 static void run_tasks(const host_list *list, host_command *c, uint32_t at, uint32_t n,
@@ -187,10 +187,12 @@ beryl_status host_threads_start(host *d, beryl_error *error) {
         if (!worker->thread) {
             const int cause = errno;
             host_threads_stop(d);
-            return base_fail(error, BERYL_NO_MEMORY,
-                             "thread %u of the processor's %u cannot be started: %s%s", i + 1, n,
-                             strerror(cause),
-                             cause == EAGAIN ? " (more than this user may have: ulimit -u, or BERYL_THREADS for fewer)" : "");
+            return base_fail(
+                error, BERYL_NO_MEMORY, "thread %u of the processor's %u cannot be started: %s%s",
+                i + 1, n, strerror(cause),
+                cause == EAGAIN
+                    ? " (more than this user may have: ulimit -u, or BERYL_THREADS for fewer)"
+                    : "");
         }
         d->n_thread = i + 1;
     }
@@ -385,7 +387,7 @@ static void add_stamp(host *d, host_list *list, uint64_t *to) {
 static uint32_t pieces_of(const host *d, const host_program *program, uint32_t total) {
     const uint32_t even = total / (d->n_thread * PIECES_A_THREAD);
     const double known = program->group_ns > 0 ? PIECE_NS / program->group_ns : 1;
-    const uint32_t least = known < 1 ? 1 : known > PIECE_MOST ? PIECE_MOST : (uint32_t)known;
+    const uint32_t least = known < 1 ? 1 : known > PIECE_MAX ? PIECE_MAX : (uint32_t)known;
     return even > least ? even : least < total ? least : total;
 }
 
@@ -469,7 +471,7 @@ beryl_status host_write(device *head, device_buffer_item *item, uint64_t offset,
         memcpy(buffer->data + offset, data, size); /* nobody looks at it */
         return BERYL_OK;
     }
-    if (d->making && d->making->bytes.count && size > WRITE_MOST - d->making->bytes.count)
+    if (d->making && d->making->bytes.count && size > WRITE_MAX - d->making->bytes.count)
         status = flush_writes(d, error);
     if (!status && !d->making) status = list_ready(d, false, error);
     if (status) return status;
@@ -520,7 +522,8 @@ static beryl_status count_needs(host *d, const device_submit_desc *desc, needs *
 
 /* Each thread has memory for the largest kernel's lanes. */
 static beryl_status ready_scratch(host *d, uint32_t size, beryl_error *error) {
-    const size_t stride = ((size_t)size + HOST_ALIGN - 1) / HOST_ALIGN * HOST_ALIGN + HOST_GUARD_BYTES;
+    const size_t stride =
+        ((size_t)size + HOST_ALIGN - 1) / HOST_ALIGN * HOST_ALIGN + HOST_GUARD_BYTES;
     if (stride <= d->scratch_stride) return BERYL_OK;
     size_t room = stride * d->n_thread;
     unsigned char *scratch = host_graves_reserve(d) ? host_pages_take(&room) : NULL;

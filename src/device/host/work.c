@@ -37,8 +37,8 @@ static void remove_entry(void *user, int folder, const char *name) {
 
 static bool is_own_folder(int folder) {
     struct stat about;
-    return !fstat(folder, &about) && about.st_uid == geteuid() &&
-           (about.st_mode & 07777) == 0700 && about.st_nlink > 0;
+    return !fstat(folder, &about) && about.st_uid == geteuid() && (about.st_mode & 07777) == 0700 &&
+           about.st_nlink > 0;
 }
 
 /* Folders of processes that died: nobody holds their lock. */
@@ -60,7 +60,8 @@ static int make_folder(const char *top, host_work *work) {
     const int all = driver_openat(AT_FDCWD, top, O_RDONLY | O_DIRECTORY, 0);
     if (all >= 0) driver_folder_each(all, remove_dead, NULL);
     if (all >= 0) close(all);
-    for (int i = 0; i < TRIES; i++) { /* somebody may take it for a dead one's before it is locked */
+    /* somebody may take it for a dead one's before it is locked */
+    for (int i = 0; i < TRIES; i++) {
         const int n = snprintf(work->path, sizeof work->path, "%s/" FOLDER_NAME "XXXXXX", top);
         if (n < 0 || (size_t)n >= sizeof work->path) return ENAMETOOLONG;
         if (!mkdtemp(work->path)) return errno;

@@ -28,8 +28,7 @@ beryl_status opencl_library_open(opencl_functions *f, beryl_error *error) {
     for (size_t i = 0; !library && i < sizeof names / sizeof names[0]; i++)
         library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
     if (!library)
-        return base_fail(error, BERYL_NO_DEVICE,
-                         "no OpenCL loader (libOpenCL.so.1) is installed");
+        return base_fail(error, BERYL_NO_DEVICE, "no OpenCL loader (libOpenCL.so.1) is installed");
     const char *missing = NULL;
     /* POSIX has dlsym give functions as void *, which ISO C only converts through memory. */
 #define X(result, name, parameters)                     \

@@ -11,7 +11,7 @@
 
 enum { PARAM_EAGER = 4 };
 
-/* ---- buffers -------------------------------------------------------------------------------- */
+/* ---- buffers --------------------------------------------------------------------------------- */
 
 static beryl_status fill(opencl *d, opencl_memory to, uint64_t offset, uint64_t size,
                          const char *what, beryl_error *error) {
@@ -31,8 +31,11 @@ beryl_status opencl_buffer_make(device *head, device_buffer_item *item, const ch
     int32_t code = 0;
     buffer->handle =
         d->f.CreateBuffer(d->context, OPENCL_READ_WRITE, (size_t)item->size, NULL, &code);
-    status = opencl_check(d, buffer->handle ? 0 : code ? code : OPENCL_NO_BUFFER_MEMORY, label,
-                          error);
+    status = opencl_check(d,
+                          buffer->handle ? 0
+                          : code         ? code
+                                         : OPENCL_NO_BUFFER_MEMORY,
+                          label, error);
     /* drivers take the memory here at the latest */
     if (!status) status = fill(d, buffer->handle, 0, item->size, label, error);
     if (status && buffer->handle) d->f.ReleaseMemObject(buffer->handle);
@@ -44,7 +47,7 @@ void opencl_buffer_drop(device *head, device_buffer_item *item) {
     d->f.ReleaseMemObject(((opencl_buffer *)item)->handle);
 }
 
-/* ---- staging -------------------------------------------------------------------------------- */
+/* ---- staging --------------------------------------------------------------------------------- */
 
 beryl_status opencl_stage_copy(device *head, device_buffer_item *item, uint64_t offset,
                                const void *from, size_t size, beryl_error *error) {
@@ -98,7 +101,7 @@ beryl_status opencl_write(device *head, device_buffer_item *item, uint64_t offse
     return status ? status : driver_stage_write(&d->stages, item, offset, data, size, error);
 }
 
-/* ---- parameters ----------------------------------------------------------------------------- */
+/* ---- parameters ------------------------------------------------------------------------------ */
 
 static beryl_status params_grow(opencl *d, opencl_params *p, size_t n, beryl_error *error) {
     size_t bytes = n * d->window;
@@ -109,8 +112,11 @@ static beryl_status params_grow(opencl *d, opencl_params *p, size_t n, beryl_err
         int32_t code = 0;
         opencl_memory window =
             d->f.CreateBuffer(d->context, OPENCL_READ_ONLY, d->window, NULL, &code);
-        beryl_status status = opencl_check(
-            d, window ? 0 : code ? code : OPENCL_NO_BUFFER_MEMORY, "parameters", error);
+        beryl_status status = opencl_check(d,
+                                           window ? 0
+                                           : code ? code
+                                                  : OPENCL_NO_BUFFER_MEMORY,
+                                           "parameters", error);
         if (status) return status;
         p->windows.data[p->windows.count++] = window;
         d->head.stats.objects++;
@@ -150,7 +156,7 @@ beryl_status opencl_params_write(opencl *d, const device_submit_desc *desc, devi
     return status;
 }
 
-/* ---- bindings ------------------------------------------------------------------------------- */
+/* ---- bindings -------------------------------------------------------------------------------- */
 
 beryl_status opencl_bindings_make(device *head, device_bindings_item *item, beryl_error *error) {
     opencl *d = (opencl *)head;
@@ -163,7 +169,7 @@ void opencl_bindings_drop(device *head, device_bindings_item *item) {
     (void)head, (void)item;
 }
 
-/* ---- host memory ---------------------------------------------------------------------------- */
+/* ---- host memory ----------------------------------------------------------------------------- */
 
 void *opencl_host_take(device *head, size_t size, beryl_error *error) {
     void *memory = base_heap_take(head->heap, size);

@@ -10,9 +10,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What a kernel's registers leave of the device's workgroup is known only once it is compiled (on an H200 256 of 1,024 for a
- * product): what every kernel is sure to get. */
-enum { GROUP_MOST = 256 };
+/* What a kernel's registers leave of the device's workgroup is known only once it is compiled
+ * (on an H200 256 of 1,024 for a product): what every kernel is sure to get. */
+enum { GROUP_MAX = 256 };
 
 typedef struct found {
     opencl_id id;
@@ -29,7 +29,7 @@ typedef struct driver_state {
     base_vec(found) devices; /* the better kinds first */
 } driver_state;
 
-/* ---- errors --------------------------------------------------------------------------------- */
+/* ---- errors ---------------------------------------------------------------------------------- */
 
 static const char *name_of(int32_t code) {
     switch (code) {
@@ -75,7 +75,7 @@ beryl_status opencl_check(opencl *d, int32_t code, const char *what, beryl_error
     return base_fail(error, BERYL_DEVICE, "%s: OpenCL says %s (%d)", what, name_of(code), code);
 }
 
-/* ---- what there is ---------------------------------------------------------------------------- */
+/* ---- what there is --------------------------------------------------------------------------- */
 
 static uint64_t number_of(const driver_state *s, opencl_id id, uint32_t what) {
     unsigned char bytes[8] = {0};
@@ -112,8 +112,8 @@ static uint32_t least(uint64_t a, uint32_t b) {
     return a < b ? (uint32_t)a : b;
 }
 
-/* Lanes of a subgroup, 0: none that can be used. A size that holds for every kernel is AMD's; on others
- * a kernel may ask for one of a list, as generated text does. */
+/* Lanes of a subgroup, 0: none that can be used. A size that holds for every kernel is AMD's; on
+ * others a kernel may ask for one of a list, as generated text does. */
 static uint32_t subgroup_size_of(const driver_state *s, opencl_id id, const char *words) {
     const bool shuffles = word_in(words, "cl_khr_subgroup_shuffle");
     if (shuffles && word_in(words, "cl_khr_subgroups")) {
@@ -146,7 +146,7 @@ static beryl_status look(driver_state *s, opencl_id id, beryl_error *error) {
     if (!words) return base_fail(error, BERYL_NO_MEMORY, "out of memory while looking for devices");
     if (size) s->f.GetDeviceInfo(id, OPENCL_EXTENSIONS, size, words, NULL);
     uint64_t type = number_of(s, id, OPENCL_TYPE);
-    caps->kind = type & OPENCL_TYPE_CPU                        ? DEVICE_SOFTWARE
+    caps->kind = type & OPENCL_TYPE_CPU                         ? DEVICE_SOFTWARE
                  : number_of(s, id, OPENCL_UNIFIED_MEMORY) != 0 ? DEVICE_INTEGRATED
                                                                 : DEVICE_DISCRETE;
     caps->vendor = (uint32_t)number_of(s, id, OPENCL_VENDOR_ID);
@@ -157,7 +157,7 @@ static beryl_status look(driver_state *s, opencl_id id, beryl_error *error) {
     caps->dot_i8 = word_in(words, "cl_khr_integer_dot_product");
     caps->timestamps = true;
     caps->workgroup_bytes = least(number_of(s, id, OPENCL_LOCAL_SIZE), 1 << 30);
-    caps->workgroup_invocations = least(number_of(s, id, OPENCL_GROUP_SIZE), GROUP_MOST);
+    caps->workgroup_invocations = least(number_of(s, id, OPENCL_GROUP_SIZE), GROUP_MAX);
     size_t items[8] = {0}, n_bytes = 0;
     if (s->f.GetDeviceInfo(id, OPENCL_ITEM_SIZES, sizeof items, items, &n_bytes)) items[0] = 0;
     for (int i = 0; i < 3; i++) caps->workgroup_size[i] = least(items[i], 1024);
@@ -240,7 +240,7 @@ static void describe(void *user, uint32_t index, device_caps *caps, const char *
     *why_not = one->why_not;
 }
 
-/* ---- opening and closing -------------------------------------------------------------------- */
+/* ---- opening and closing --------------------------------------------------------------------- */
 
 static void close_device(device *head) {
     opencl *d = (opencl *)head;
@@ -251,8 +251,8 @@ static void close_device(device *head) {
     base_heap_give(head->heap, d, sizeof *d);
 }
 
-static beryl_status open_device(void *user, const device_caps *caps, const device_mask *mask, device **out,
-                                beryl_error *error) {
+static beryl_status open_device(void *user, const device_caps *caps, const device_mask *mask,
+                                device **out, beryl_error *error) {
     (void)mask;
     const driver_state *s = user;
     const found *one = &s->devices.data[caps->index];
@@ -267,8 +267,8 @@ static beryl_status open_device(void *user, const device_caps *caps, const devic
     d->window = one->window;
     snprintf(d->options, sizeof d->options, "%s",
              one->divide_exact ? "-cl-fp32-correctly-rounded-divide-sqrt" : "");
-    d->readbacks = (driver_readbacks){
-        .device = &d->head, .take = opencl_host_take, .give = opencl_host_give};
+    d->readbacks =
+        (driver_readbacks){.device = &d->head, .take = opencl_host_take, .give = opencl_host_give};
     d->stages = (driver_stages){.device = &d->head,
                                 .take = opencl_host_take,
                                 .give = opencl_host_give,
@@ -289,8 +289,7 @@ static beryl_status open_device(void *user, const device_caps *caps, const devic
         status = opencl_check(d, d->context ? 0 : code ? code : -2, "opening", error);
     }
     if (!status) {
-        d->queue =
-            s->f.CreateCommandQueue(d->context, d->id, OPENCL_QUEUE_PROFILING, &code);
+        d->queue = s->f.CreateCommandQueue(d->context, d->id, OPENCL_QUEUE_PROFILING, &code);
         status = opencl_check(d, d->queue ? 0 : code ? code : -36, "opening", error);
     }
     if (status == BERYL_DEVICE_LOST && error) error->code = BERYL_NO_DEVICE;

@@ -1,10 +1,10 @@
 /* opencl.h - what the files of the OpenCL backend share: what it uses of OpenCL 1.2, declared here,
  * and the device's struct.
  *
- * library.c opens the loader and fills the table; opencl.c owns platforms, devices, opening, closing
- * and errors; memory.c buffers, staging and programs' bindings; submit.c programs, command lists and
- * waiting. The one idea: one queue in order, so that order is never a matter of events; events only
- * tell how far it is.
+ * library.c opens the loader and fills the table; opencl.c owns platforms, devices, opening,
+ * closing and errors; memory.c buffers, staging and programs' bindings; submit.c programs, command
+ * lists and waiting. The one idea: one queue in order, so that order is never a matter of events;
+ * events only tell how far it is.
  */
 #ifndef DEVICE_OPENCL_OPENCL_H
 #define DEVICE_OPENCL_OPENCL_H
@@ -14,7 +14,7 @@
 #include "device/driver/readback.h"
 #include "device/driver/stage.h"
 
-/* ---- OpenCL (Khronos OpenCL API 1.2) ---------------------------------------------------------- */
+/* ---- OpenCL (Khronos OpenCL API 1.2) --------------------------------------------------------- */
 
 typedef struct opencl_platform_ *opencl_platform;
 typedef struct opencl_id_ *opencl_id;
@@ -69,65 +69,64 @@ enum {
 };
 
 /* Result, name, parameters; cl_int is int32_t, cl_bool uint32_t, bit sets are uint64_t. */
-#define OPENCL_FUNCTIONS(X)                                                                      \
-    X(int32_t, GetPlatformIDs, (uint32_t room, opencl_platform *list, uint32_t *n))              \
-    X(int32_t, GetPlatformInfo,                                                                  \
-      (opencl_platform platform, uint32_t what, size_t room, void *to, size_t *size))            \
-    X(int32_t, GetDeviceIDs,                                                                     \
-      (opencl_platform platform, uint64_t type, uint32_t room, opencl_id *list, uint32_t *n))    \
-    X(int32_t, GetDeviceInfo,                                                                    \
-      (opencl_id id, uint32_t what, size_t room, void *to, size_t *size))                        \
-    X(opencl_context, CreateContext,                                                             \
-      (const intptr_t *properties, uint32_t n, const opencl_id *ids, void (*told)(void),         \
-       void *user, int32_t *error))                                                              \
-    X(int32_t, ReleaseContext, (opencl_context context))                                         \
-    X(opencl_queue, CreateCommandQueue,                                                          \
-      (opencl_context context, opencl_id id, uint64_t properties, int32_t *error))               \
-    X(int32_t, ReleaseCommandQueue, (opencl_queue queue))                                        \
-    X(opencl_memory, CreateBuffer,                                                               \
-      (opencl_context context, uint64_t flags, size_t size, void *host, int32_t *error))         \
-    X(int32_t, ReleaseMemObject, (opencl_memory memory))                                         \
-    X(opencl_code, CreateProgramWithSource,                                                      \
-      (opencl_context context, uint32_t n, const char **texts, const size_t *sizes,              \
-       int32_t *error))                                                                          \
-    X(int32_t, BuildProgram,                                                                     \
-      (opencl_code code, uint32_t n, const opencl_id *ids, const char *options,                  \
-       void (*told)(void), void *user))                                                          \
-    X(int32_t, GetProgramBuildInfo,                                                              \
-      (opencl_code code, opencl_id id, uint32_t what, size_t room, void *to, size_t *size))      \
-    X(int32_t, ReleaseProgram, (opencl_code code))                                               \
-    X(opencl_kernel, CreateKernel, (opencl_code code, const char *name, int32_t *error))         \
-    X(int32_t, GetKernelWorkGroupInfo,                                                           \
-      (opencl_kernel kernel, opencl_id id, uint32_t what, size_t room, void *to, size_t *size))  \
-    X(int32_t, SetKernelArg,                                                                     \
-      (opencl_kernel kernel, uint32_t index, size_t size, const void *value))                    \
-    X(int32_t, ReleaseKernel, (opencl_kernel kernel))                                            \
-    X(int32_t, EnqueueNDRangeKernel,                                                             \
-      (opencl_queue queue, opencl_kernel kernel, uint32_t dimensions, const size_t *offset,      \
-       const size_t *global, const size_t *local, uint32_t n, const opencl_event *before,        \
-       opencl_event *event))                                                                     \
-    X(int32_t, EnqueueWriteBuffer,                                                               \
-      (opencl_queue queue, opencl_memory to, uint32_t blocking, size_t offset, size_t size,      \
-       const void *from, uint32_t n, const opencl_event *before, opencl_event *event))           \
-    X(int32_t, EnqueueReadBuffer,                                                                \
-      (opencl_queue queue, opencl_memory from, uint32_t blocking, size_t offset, size_t size,    \
-       void *to, uint32_t n, const opencl_event *before, opencl_event *event))                   \
-    X(int32_t, EnqueueCopyBuffer,                                                                \
-      (opencl_queue queue, opencl_memory from, opencl_memory to, size_t from_offset,             \
-       size_t to_offset, size_t size, uint32_t n, const opencl_event *before,                    \
-       opencl_event *event))                                                                     \
-    X(int32_t, EnqueueFillBuffer,                                                                \
-      (opencl_queue queue, opencl_memory to, const void *pattern, size_t pattern_size,           \
-       size_t offset, size_t size, uint32_t n, const opencl_event *before, opencl_event *event)) \
-    X(int32_t, EnqueueMarkerWithWaitList,                                                        \
-      (opencl_queue queue, uint32_t n, const opencl_event *before, opencl_event *event))         \
-    X(int32_t, Flush, (opencl_queue queue))                                                      \
-    X(int32_t, Finish, (opencl_queue queue))                                                     \
-    X(int32_t, WaitForEvents, (uint32_t n, const opencl_event *events))                          \
-    X(int32_t, GetEventInfo,                                                                     \
-      (opencl_event event, uint32_t what, size_t room, void *to, size_t *size))                  \
-    X(int32_t, GetEventProfilingInfo,                                                            \
-      (opencl_event event, uint32_t what, size_t room, void *to, size_t *size))                  \
+#define OPENCL_FUNCTIONS(X)                                                                       \
+    X(int32_t, GetPlatformIDs, (uint32_t room, opencl_platform * list, uint32_t * n))             \
+    X(int32_t, GetPlatformInfo,                                                                   \
+      (opencl_platform platform, uint32_t what, size_t room, void *to, size_t *size))             \
+    X(int32_t, GetDeviceIDs,                                                                      \
+      (opencl_platform platform, uint64_t type, uint32_t room, opencl_id * list, uint32_t * n))   \
+    X(int32_t, GetDeviceInfo, (opencl_id id, uint32_t what, size_t room, void *to, size_t *size)) \
+    X(opencl_context, CreateContext,                                                              \
+      (const intptr_t *properties, uint32_t n, const opencl_id *ids, void (*told)(void),          \
+       void *user, int32_t *error))                                                               \
+    X(int32_t, ReleaseContext, (opencl_context context))                                          \
+    X(opencl_queue, CreateCommandQueue,                                                           \
+      (opencl_context context, opencl_id id, uint64_t properties, int32_t * error))               \
+    X(int32_t, ReleaseCommandQueue, (opencl_queue queue))                                         \
+    X(opencl_memory, CreateBuffer,                                                                \
+      (opencl_context context, uint64_t flags, size_t size, void *host, int32_t *error))          \
+    X(int32_t, ReleaseMemObject, (opencl_memory memory))                                          \
+    X(opencl_code, CreateProgramWithSource,                                                       \
+      (opencl_context context, uint32_t n, const char **texts, const size_t *sizes,               \
+       int32_t *error))                                                                           \
+    X(int32_t, BuildProgram,                                                                      \
+      (opencl_code code, uint32_t n, const opencl_id *ids, const char *options,                   \
+       void (*told)(void), void *user))                                                           \
+    X(int32_t, GetProgramBuildInfo,                                                               \
+      (opencl_code code, opencl_id id, uint32_t what, size_t room, void *to, size_t *size))       \
+    X(int32_t, ReleaseProgram, (opencl_code code))                                                \
+    X(opencl_kernel, CreateKernel, (opencl_code code, const char *name, int32_t *error))          \
+    X(int32_t, GetKernelWorkGroupInfo,                                                            \
+      (opencl_kernel kernel, opencl_id id, uint32_t what, size_t room, void *to, size_t *size))   \
+    X(int32_t, SetKernelArg,                                                                      \
+      (opencl_kernel kernel, uint32_t index, size_t size, const void *value))                     \
+    X(int32_t, ReleaseKernel, (opencl_kernel kernel))                                             \
+    X(int32_t, EnqueueNDRangeKernel,                                                              \
+      (opencl_queue queue, opencl_kernel kernel, uint32_t dimensions, const size_t *offset,       \
+       const size_t *global, const size_t *local, uint32_t n, const opencl_event *before,         \
+       opencl_event *event))                                                                      \
+    X(int32_t, EnqueueWriteBuffer,                                                                \
+      (opencl_queue queue, opencl_memory to, uint32_t blocking, size_t offset, size_t size,       \
+       const void *from, uint32_t n, const opencl_event *before, opencl_event *event))            \
+    X(int32_t, EnqueueReadBuffer,                                                                 \
+      (opencl_queue queue, opencl_memory from, uint32_t blocking, size_t offset, size_t size,     \
+       void *to, uint32_t n, const opencl_event *before, opencl_event *event))                    \
+    X(int32_t, EnqueueCopyBuffer,                                                                 \
+      (opencl_queue queue, opencl_memory from, opencl_memory to, size_t from_offset,              \
+       size_t to_offset, size_t size, uint32_t n, const opencl_event *before,                     \
+       opencl_event *event))                                                                      \
+    X(int32_t, EnqueueFillBuffer,                                                                 \
+      (opencl_queue queue, opencl_memory to, const void *pattern, size_t pattern_size,            \
+       size_t offset, size_t size, uint32_t n, const opencl_event *before, opencl_event *event))  \
+    X(int32_t, EnqueueMarkerWithWaitList,                                                         \
+      (opencl_queue queue, uint32_t n, const opencl_event *before, opencl_event *event))          \
+    X(int32_t, Flush, (opencl_queue queue))                                                       \
+    X(int32_t, Finish, (opencl_queue queue))                                                      \
+    X(int32_t, WaitForEvents, (uint32_t n, const opencl_event *events))                           \
+    X(int32_t, GetEventInfo,                                                                      \
+      (opencl_event event, uint32_t what, size_t room, void *to, size_t *size))                   \
+    X(int32_t, GetEventProfilingInfo,                                                             \
+      (opencl_event event, uint32_t what, size_t room, void *to, size_t *size))                   \
     X(int32_t, ReleaseEvent, (opencl_event event))
 
 typedef struct opencl_functions {
@@ -136,10 +135,10 @@ typedef struct opencl_functions {
 #undef X
 } opencl_functions;
 
-/* ---- things --------------------------------------------------------------------------------- */
+/* ---- things ---------------------------------------------------------------------------------- */
 
 enum {
-    OPENCL_TICKETS = 64, /* submits in flight */
+    OPENCL_TICKETS = 64,     /* submits in flight */
     OPENCL_WINDOW = 64 << 10 /* bytes of parameters that one constant buffer holds at most */
 };
 

@@ -1,16 +1,16 @@
 /* submit.c - programs, command lists on the queue, tickets, waiting.
  *
  * A kernel's arguments are its buffers in order, each with the byte at which its range begins, then
- * the window that its parameters lie in and their word in it. They are set again only where the bindings changed. A ticket is the event of a
- * marker behind the list; OPENCL_TICKETS of them may be on their way, then a submit waits for the
- * oldest, as drivers do.
+ * the window that its parameters lie in and their word in it. They are set again only where the
+ * bindings changed. A ticket is the event of a marker behind the list; OPENCL_TICKETS of them may
+ * be on their way, then a submit waits for the oldest, as drivers do.
  */
 #include "device/opencl/opencl.h"
 #include "base/error.h"
 
 #include <string.h>
 
-/* ---- programs ------------------------------------------------------------------------------- */
+/* ---- programs -------------------------------------------------------------------------------- */
 
 static bool build_failed(opencl *d, driver_job *job, opencl_code code) {
     size_t size = 0;
@@ -67,8 +67,8 @@ beryl_status opencl_program_make(device *head, device_program_item *item,
     opencl *d = (opencl *)head;
     beryl_status status = opencl_lost(d, error);
     if (status) return status;
-    return driver_job_make(&d->compiler, item, desc, head->no_cache,
-                           &((opencl_program *)item)->job, error);
+    return driver_job_make(&d->compiler, item, desc, head->no_cache, &((opencl_program *)item)->job,
+                           error);
 }
 
 beryl_status opencl_program_status(device *head, device_program_item *item, beryl_error *error) {
@@ -94,7 +94,7 @@ void opencl_program_drop(device *head, device_program_item *item) {
     if (program->code) d->f.ReleaseProgram(program->code);
 }
 
-/* ---- command lists -------------------------------------------------------------------------- */
+/* ---- command lists --------------------------------------------------------------------------- */
 
 typedef struct walk {
     opencl *d;
@@ -119,8 +119,7 @@ static int32_t dispatch(walk *w, const device_command *c) {
                 ((const opencl_buffer *)bindings->head.ranges[i].buffer)->handle;
             const uint64_t begin = bindings->head.ranges[i].offset;
             code = d->f.SetKernelArg(program->kernel, 2 * i, sizeof memory, &memory);
-            if (!code)
-                code = d->f.SetKernelArg(program->kernel, 2 * i + 1, sizeof begin, &begin);
+            if (!code) code = d->f.SetKernelArg(program->kernel, 2 * i + 1, sizeof begin, &begin);
         }
         if (!code) program->bound = bindings->number;
     }
@@ -178,8 +177,7 @@ static beryl_status look(opencl *d, beryl_error *error) {
     while (!status && d->done < d->issued) {
         opencl_event *event = &d->tickets[(d->done + 1) % OPENCL_TICKETS];
         int32_t state = 0;
-        int32_t code =
-            d->f.GetEventInfo(*event, OPENCL_EVENT_STATUS, sizeof state, &state, NULL);
+        int32_t code = d->f.GetEventInfo(*event, OPENCL_EVENT_STATUS, sizeof state, &state, NULL);
         if (!code && state > 0) return BERYL_OK;
         if (!code && state < 0) { /* a kernel crashed, or the driver gave up */
             d->lost = true;
@@ -234,7 +232,7 @@ beryl_status opencl_submit(device *head, const device_submit_desc *desc, device_
     return BERYL_OK;
 }
 
-/* ---- waiting -------------------------------------------------------------------------------- */
+/* ---- waiting --------------------------------------------------------------------------------- */
 
 beryl_status opencl_poll(device *head, device_ticket *done, beryl_error *error) {
     opencl *d = (opencl *)head;
@@ -292,5 +290,6 @@ beryl_status opencl_stamps(device *head, device_ticket ticket, uint64_t *ns, uin
 void opencl_drain(device *head) {
     opencl *d = (opencl *)head;
     driver_compiler_stop(&d->compiler);
-    if (d->queue) d->f.Finish(d->queue); /* lost or not: reads may still be on their way into memory that goes now */
+    /* lost or not: reads may still be on their way into memory that goes now */
+    if (d->queue) d->f.Finish(d->queue);
 }

@@ -1,11 +1,13 @@
 /* web.c - WebGPU as a browser has it, reached from WebAssembly.
  *
- * Collects what is to be done in a block of words (web.h) and hands it to JavaScript once a submit; a block that is full goes
- * earlier. Nothing waits: tickets, compiles and uploads are done when JavaScript has written so into the shared words. Errors
- * that the browser tells later (it has no others) are kept there too and end every call from then on.
+ * Collects what is to be done in a block of words (web.h) and hands it to JavaScript once a submit;
+ * a block that is full goes earlier. Nothing waits: tickets, compiles and uploads are done when
+ * JavaScript has written so into the shared words. Errors that the browser tells later (it has no
+ * others) are kept there too and end every call from then on.
  *
- * Memory: one block, one window for uploads and the results of up to WEB_READBACK submits; none of it grows in a step that has
- * run before. Uploads are held back while the browser has more than UPLOAD_MOST bytes of them.
+ * Memory: one block, one window for uploads and the results of up to WEB_READBACK submits; none of
+ * it grows in a step that has run before. Uploads are held back while the browser has more than
+ * UPLOAD_MAX bytes of them.
  */
 #include "device/web/web.h"
 #include "base/error.h"
@@ -17,10 +19,11 @@ enum {
     STAGE_BYTES = 4 << 20,
     STAGE_ALIGN = 16,
     UPLOAD_SYNC = 8 << 20, /* bytes from mark to mark */
-    UPLOAD_MOST = 32 << 20,
-    WRITE_HERE_MOST = 64 << 10,
-    READBACK_LEAST = 1024,
-    READBACK_EAGER = 64 << 10, /* up to here all free readbacks grow at once: later submits make nothing */
+    UPLOAD_MAX = 32 << 20,
+    WRITE_HERE_MAX = 64 << 10,
+    READBACK_MIN = 1024,
+    /* up to here all free readbacks grow at once: later submits make nothing */
+    READBACK_EAGER = 64 << 10,
     MARKS = 8
 };
 
@@ -35,7 +38,7 @@ IMPORT(gpu_run) void web_gpu_run(const uint32_t *block, uint32_t n_word);
 /* ok: 1, or 0 and why in shared.told. The program may have been dropped meanwhile. */
 EXPORT(gpu_compiled) void web_gpu_compiled(web *self, uint32_t program, uint32_t ok);
 
-/* ---- the block ------------------------------------------------------------------------------------------------- */
+/* ---- the block ------------------------------------------------------------------------------- */
 
 static void flush(web *d) {
     if (d->n_word) web_gpu_run(d->block, (uint32_t)d->n_word);
@@ -67,15 +70,18 @@ static beryl_status fault_of(const web *d, beryl_error *error) {
     const int size = (int)(s->text_size < WEB_TEXT ? s->text_size : WEB_TEXT);
     switch ((web_fault)s->fault) {
     case WEB_NO_FAULT: return BERYL_OK;
-    case WEB_INVALID: return base_fail(error, BERYL_DEVICE, "%s: %.*s", d->head.caps.name, size, s->text);
+    case WEB_INVALID:
+        return base_fail(error, BERYL_DEVICE, "%s: %.*s", d->head.caps.name, size, s->text);
     case WEB_NO_ROOM:
-        return base_fail(error, BERYL_NO_DEVICE_MEMORY, "out of device memory: a smaller context or model may fit (%.*s)", size, s->text);
+        return base_fail(error, BERYL_NO_DEVICE_MEMORY,
+                         "out of device memory: a smaller context or model may fit (%.*s)", size,
+                         s->text);
     case WEB_LOST: break;
     }
     return base_fail(error, BERYL_DEVICE_LOST, "the device was lost: %.*s", size, s->text);
 }
 
-/* ---- opening ------------------------------------------------------------------------------------------------------ */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 typedef struct web_driver {
     base_heap *heap;      /* borrowed */
@@ -116,7 +122,9 @@ static void caps_of(const base_json *facts, device_caps *caps) {
     text_of(facts, "name", caps->name, sizeof caps->name);
     text_of(facts, "driver", caps->driver, sizeof caps->driver);
     text_of(facts, "kind", kind, sizeof kind);
-    caps->kind = !strcmp(kind, "software") ? DEVICE_SOFTWARE : !strcmp(kind, "discrete") ? DEVICE_DISCRETE : DEVICE_INTEGRATED;
+    caps->kind = !strcmp(kind, "software")   ? DEVICE_SOFTWARE
+                 : !strcmp(kind, "discrete") ? DEVICE_DISCRETE
+                                             : DEVICE_INTEGRATED;
     caps->f16 = truth_of(facts, "f16");
     caps->dot_i8 = truth_of(facts, "dot");
     caps->timestamps = truth_of(facts, "timestamps");
@@ -149,11 +157,13 @@ static void *start(base_heap *heap, const beryl_log *log, beryl_error *error) {
     web_driver *driver = base_heap_take(heap, sizeof *driver);
     base_arena arena;
     base_json *facts = NULL;
-    beryl_status status = text && driver ? BERYL_OK : base_fail(error, BERYL_NO_MEMORY, "out of memory");
+    beryl_status status =
+        text && driver ? BERYL_OK : base_fail(error, BERYL_NO_MEMORY, "out of memory");
     base_arena_init(&arena, heap);
     if (status == BERYL_OK) {
         const uint32_t size = web_gpu_facts(text, WEB_FACTS);
-        if (size == 0 || size > WEB_FACTS) status = base_fail(error, BERYL_NO_DEVICE, "no WebGPU device was given");
+        if (size == 0 || size > WEB_FACTS)
+            status = base_fail(error, BERYL_NO_DEVICE, "no WebGPU device was given");
         else status = base_json_parse(&arena, text, size, &facts, error);
     }
     if (status == BERYL_OK) {
@@ -196,7 +206,8 @@ static void close_web(device *head) {
     base_heap_give(heap, d, sizeof *d);
 }
 
-static beryl_status open_web(void *user, const device_caps *caps, const device_mask *mask, device **out, beryl_error *error) {
+static beryl_status open_web(void *user, const device_caps *caps, const device_mask *mask,
+                             device **out, beryl_error *error) {
     (void)mask; /* JavaScript has left out what it was told to */
     const web_driver *driver = user;
     web *d = base_heap_take(driver->heap, sizeof *d);
@@ -215,13 +226,14 @@ static beryl_status open_web(void *user, const device_caps *caps, const device_m
     return BERYL_OK;
 }
 
-/* ---- buffers -------------------------------------------------------------------------------------------------------- */
+/* ---- buffers --------------------------------------------------------------------------------- */
 
 static uint32_t handle_of(const web *d, device_buffer buffer) {
     return ((const web_buffer *)device_pool_at(&d->head.buffers, buffer.id))->handle;
 }
 
-static beryl_status buffer_make(device *head, device_buffer_item *item, const char *label, beryl_error *error) {
+static beryl_status buffer_make(device *head, device_buffer_item *item, const char *label,
+                                beryl_error *error) {
     web *d = (web *)head;
     (void)label;
     beryl_status status = fault_of(d, error);
@@ -255,12 +267,13 @@ static beryl_status settle(device *head, beryl_error *error) {
     return base_fail(error, BERYL_NO_DEVICE_MEMORY, "%.*s", size, s->told);
 }
 
-static beryl_status write_bytes(device *head, device_buffer_item *item, uint64_t offset, const void *data, size_t size, beryl_error *error) {
+static beryl_status write_bytes(device *head, device_buffer_item *item, uint64_t offset,
+                                const void *data, size_t size, beryl_error *error) {
     web *d = (web *)head;
     beryl_status status = fault_of(d, error);
     if (status) return status;
     const uint32_t handle = ((web_buffer *)item)->handle;
-    if (size <= WRITE_HERE_MOST) {
+    if (size <= WRITE_HERE_MAX) {
         uint32_t *words = put(d, WEB_WRITE_HERE, 4 + size / 4);
         words[0] = handle;
         put64(words + 1, offset)[0] = (uint32_t)size;
@@ -295,7 +308,7 @@ static beryl_status stage(device *head, size_t size, void **memory, beryl_error 
     if (!d->stage) d->stage = base_heap_take(head->heap, STAGE_BYTES);
     if (!d->stage) return base_fail(error, BERYL_NO_MEMORY, "out of memory for staging");
     if (d->stage_used + size > STAGE_BYTES) flush(d);
-    if (uploading(d) > UPLOAD_MOST) {
+    if (uploading(d) > UPLOAD_MAX) {
         flush(d);
         return BERYL_PENDING;
     }
@@ -304,7 +317,8 @@ static beryl_status stage(device *head, size_t size, void **memory, beryl_error 
     return BERYL_OK;
 }
 
-static beryl_status stage_commit(device *head, device_buffer_item *item, uint64_t offset, size_t size, beryl_error *error) {
+static beryl_status stage_commit(device *head, device_buffer_item *item, uint64_t offset,
+                                 size_t size, beryl_error *error) {
     web *d = (web *)head;
     beryl_status status = fault_of(d, error);
     if (status || !size) return status;
@@ -325,9 +339,10 @@ static beryl_status stage_commit(device *head, device_buffer_item *item, uint64_
     return BERYL_OK;
 }
 
-/* ---- programs and bindings -------------------------------------------------------------------------------------------- */
+/* ---- programs and bindings ------------------------------------------------------------------- */
 
-static beryl_status program_make(device *head, device_program_item *item, const device_program_desc *desc, beryl_error *error) {
+static beryl_status program_make(device *head, device_program_item *item,
+                                 const device_program_desc *desc, beryl_error *error) {
     web *d = (web *)head;
     beryl_status status = fault_of(d, error);
     if (status) return status;
@@ -356,7 +371,9 @@ void web_gpu_compiled(web *d, uint32_t handle, uint32_t ok) {
         if (!program || program->handle != handle) continue;
         program->state = ok ? WEB_READY : WEB_FAILED;
         const int size = (int)(d->shared.told_size < WEB_TEXT ? d->shared.told_size : WEB_TEXT);
-        if (!ok) base_fail(&program->error, BERYL_DEVICE, "%s: %.*s", program->head.label, size, d->shared.told);
+        if (!ok)
+            base_fail(&program->error, BERYL_DEVICE, "%s: %.*s", program->head.label, size,
+                      d->shared.told);
     }
 }
 
@@ -398,7 +415,7 @@ static void bindings_drop(device *head, device_bindings_item *item) {
     *put((web *)head, WEB_BINDINGS_DROP, 1) = ((web_bindings *)item)->handle;
 }
 
-/* ---- results ------------------------------------------------------------------------------------------------------------ */
+/* ---- results --------------------------------------------------------------------------------- */
 
 static web_readback *pick_readback(web *d, size_t bytes) {
     web_readback *best = NULL, *oldest = NULL;
@@ -410,7 +427,9 @@ static web_readback *pick_readback(web *d, size_t bytes) {
         }
         if (r->state == WEB_WAITING) continue; /* dropped, but JavaScript still writes there */
         const bool fits = r->capacity >= bytes, best_fits = best && best->capacity >= bytes;
-        if (!best || (fits ? !best_fits || r->capacity < best->capacity : !best_fits && r->capacity > best->capacity)) best = r;
+        if (!best || (fits ? !best_fits || r->capacity < best->capacity
+                           : !best_fits && r->capacity > best->capacity))
+            best = r;
     }
     if (best) return best;
     if (!oldest || oldest->state == WEB_WAITING || d->n_readback - oldest->number < 4) return NULL;
@@ -419,10 +438,11 @@ static web_readback *pick_readback(web *d, size_t bytes) {
 }
 
 static bool readback_grow(web *d, web_readback *r, size_t bytes, size_t n_fetch) {
-    size_t capacity = READBACK_LEAST;
+    size_t capacity = READBACK_MIN;
     while (capacity < bytes && capacity < SIZE_MAX / 4) capacity *= 2;
     const size_t have = r->fetches.count;
-    if (n_fetch > have && !base_vec_reserve(d->head.heap, &r->fetches, n_fetch - have)) return false;
+    if (n_fetch > have && !base_vec_reserve(d->head.heap, &r->fetches, n_fetch - have))
+        return false;
     if (r->capacity >= bytes) return true;
     base_heap_give(d->head.heap, r->memory, r->capacity);
     r->capacity = 0;
@@ -431,20 +451,25 @@ static bool readback_grow(web *d, web_readback *r, size_t bytes, size_t n_fetch)
     return r->memory != NULL;
 }
 
-static beryl_status take_readback(web *d, size_t bytes, size_t n_fetch, web_readback **out, beryl_error *error) {
+static beryl_status take_readback(web *d, size_t bytes, size_t n_fetch, web_readback **out,
+                                  beryl_error *error) {
     web_readback *r = *out = pick_readback(d, bytes);
     if (!r) return BERYL_PENDING;
     for (int i = 0; i < WEB_READBACK; i++) {
         web_readback *each = &d->readbacks[i];
-        if (each != r && (bytes > READBACK_EAGER || each->ticket || each->state == WEB_WAITING)) continue;
-        if (!readback_grow(d, each, bytes, n_fetch)) return base_fail(error, BERYL_NO_MEMORY, "out of memory for results of %zu bytes", bytes);
+        if (each != r && (bytes > READBACK_EAGER || each->ticket || each->state == WEB_WAITING))
+            continue;
+        if (!readback_grow(d, each, bytes, n_fetch))
+            return base_fail(error, BERYL_NO_MEMORY, "out of memory for results of %zu bytes",
+                             bytes);
     }
     r->fetches.count = 0;
     return BERYL_OK;
 }
 
 /* Programs compiled, and the place for results. */
-static beryl_status prepare(web *d, const device_submit_desc *desc, web_readback **out, uint32_t *n_stamp, beryl_error *error) {
+static beryl_status prepare(web *d, const device_submit_desc *desc, web_readback **out,
+                            uint32_t *n_stamp, beryl_error *error) {
     *out = NULL;
     *n_stamp = 0;
     uint64_t bytes = 0;
@@ -453,10 +478,14 @@ static beryl_status prepare(web *d, const device_submit_desc *desc, web_readback
         const device_command *c = &desc->commands[i];
         if (c->kind == DEVICE_DISPATCH) {
             web_program *program = device_pool_at(&d->head.programs, c->dispatch.program.id);
-            beryl_status status = program->state == WEB_READY ? BERYL_OK : program_status(&d->head, &program->head, error);
+            beryl_status status = program->state == WEB_READY
+                                      ? BERYL_OK
+                                      : program_status(&d->head, &program->head, error);
             if (status) return status;
         } else if (c->kind == DEVICE_FETCH) {
-            if (c->fetch.size > SIZE_MAX / 8 - bytes) return base_fail(error, BERYL_NO_MEMORY, "results of more than the module's memory");
+            if (c->fetch.size > SIZE_MAX / 8 - bytes)
+                return base_fail(error, BERYL_NO_MEMORY,
+                                 "results of more than the module's memory");
             bytes += (c->fetch.size + 7) & ~UINT64_C(7);
             n_fetch++;
         } else if (c->kind == DEVICE_STAMP && d->head.caps.timestamps) {
@@ -464,31 +493,38 @@ static beryl_status prepare(web *d, const device_submit_desc *desc, web_readback
         }
     }
     if (!n_fetch && !*n_stamp) return BERYL_OK;
-    beryl_status status = take_readback(d, (size_t)bytes + 8 * (size_t)*n_stamp, n_fetch, out, error);
+    beryl_status status =
+        take_readback(d, (size_t)bytes + 8 * (size_t)*n_stamp, n_fetch, out, error);
     if (status) return status;
     (*out)->stamps_at = (size_t)bytes;
     (*out)->n_stamp = *n_stamp;
     return BERYL_OK;
 }
 
-static beryl_status find_readback(web *d, device_ticket ticket, web_readback **out, beryl_error *error) {
+static beryl_status find_readback(web *d, device_ticket ticket, web_readback **out,
+                                  beryl_error *error) {
     *out = NULL;
     beryl_status status = fault_of(d, error);
     if (status) return status;
     for (int i = 0; i < WEB_READBACK; i++)
         if (d->readbacks[i].ticket == ticket) *out = &d->readbacks[i];
-    if (!*out) return base_fail(error, BERYL_MISUSE, "ticket %llu has no results (dropped?)", (unsigned long long)ticket);
+    if (!*out)
+        return base_fail(error, BERYL_MISUSE, "ticket %llu has no results (dropped?)",
+                         (unsigned long long)ticket);
     if ((*out)->state == WEB_WAITING) return BERYL_PENDING;
     if ((*out)->state == WEB_READY) return BERYL_OK;
-    return base_fail(error, BERYL_DEVICE, "the results of ticket %llu could not be mapped", (unsigned long long)ticket);
+    return base_fail(error, BERYL_DEVICE, "the results of ticket %llu could not be mapped",
+                     (unsigned long long)ticket);
 }
 
-static beryl_status fetched(device *head, device_ticket ticket, uint32_t n, const void **data, size_t *size, beryl_error *error) {
+static beryl_status fetched(device *head, device_ticket ticket, uint32_t n, const void **data,
+                            size_t *size, beryl_error *error) {
     web_readback *r;
     beryl_status status = find_readback((web *)head, ticket, &r, error);
     if (status) return status;
     if (n >= r->fetches.count)
-        return base_fail(error, BERYL_MISUSE, "fetch %u of ticket %llu, which has %zu", n, (unsigned long long)ticket, r->fetches.count);
+        return base_fail(error, BERYL_MISUSE, "fetch %u of ticket %llu, which has %zu", n,
+                         (unsigned long long)ticket, r->fetches.count);
     *data = r->memory + r->fetches.data[n].at;
     *size = r->fetches.data[n].size;
     return BERYL_OK;
@@ -500,7 +536,8 @@ static void fetch_drop(device *head, device_ticket ticket) {
         if (d->readbacks[i].ticket == ticket) d->readbacks[i].ticket = 0;
 }
 
-static beryl_status stamps(device *head, device_ticket ticket, uint64_t *ns, uint32_t *n_stamp, beryl_error *error) {
+static beryl_status stamps(device *head, device_ticket ticket, uint64_t *ns, uint32_t *n_stamp,
+                           beryl_error *error) {
     const uint32_t capacity = *n_stamp;
     *n_stamp = 0;
     web_readback *r;
@@ -516,7 +553,7 @@ static beryl_status stamps(device *head, device_ticket ticket, uint64_t *ns, uin
     return BERYL_OK;
 }
 
-/* ---- work ----------------------------------------------------------------------------------------------------------------- */
+/* ---- work ------------------------------------------------------------------------------------ */
 
 static void encode(web *d, const device_command *c, web_readback *r, size_t *at) {
     uint32_t *words;
@@ -524,8 +561,11 @@ static void encode(web *d, const device_command *c, web_readback *r, size_t *at)
     case DEVICE_DISPATCH:
         if (!c->dispatch.groups[0] || !c->dispatch.groups[1] || !c->dispatch.groups[2]) break;
         words = put(d, WEB_DISPATCH, 6);
-        words[0] = ((const web_program *)device_pool_at(&d->head.programs, c->dispatch.program.id))->handle;
-        words[1] = ((const web_bindings *)device_pool_at(&d->head.bindings, c->dispatch.bindings.id))->handle;
+        words[0] = ((const web_program *)device_pool_at(&d->head.programs, c->dispatch.program.id))
+                       ->handle;
+        words[1] =
+            ((const web_bindings *)device_pool_at(&d->head.bindings, c->dispatch.bindings.id))
+                ->handle;
         words[2] = c->dispatch.param_offset;
         memcpy(words + 3, c->dispatch.groups, sizeof c->dispatch.groups);
         break;
@@ -555,7 +595,8 @@ static void encode(web *d, const device_command *c, web_readback *r, size_t *at)
     }
 }
 
-static beryl_status submit(device *head, const device_submit_desc *desc, device_ticket ticket, beryl_error *error) {
+static beryl_status submit(device *head, const device_submit_desc *desc, device_ticket ticket,
+                           beryl_error *error) {
     web *d = (web *)head;
     web_readback *r = NULL;
     uint32_t n_stamp = 0;

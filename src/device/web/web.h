@@ -1,4 +1,5 @@
-/* web.h - what the C side and the JavaScript side (app/web/src/gpu.ts) of the browser's device agree on.
+/* web.h - what the C side and the JavaScript side (app/web/src/gpu.ts) of the browser's device
+ * agree on.
  *
  * Everything that C wants done lies as 32-bit words in one block, which gpu_run hands over: an
  * operation's number, then its words; 64-bit sizes and offsets as two words, the low one first;
@@ -13,26 +14,27 @@
 #include "device/device.h"
 
 /* name, words behind the number. gpu.ts has the same list, in the same order, from 1. */
-#define WEB_OP_LIST(X)                                                                            \
-    X(BUFFER_MAKE, 3)    /* buffer, size 2 */                                                     \
-    X(BUFFER_DROP, 1)    /* buffer */                                                             \
-    X(PROGRAM_MAKE, 10)  /* program, n_binding, written, has parameters, features (1 f16, 2       \
+#define WEB_OP_LIST(X)                                                                             \
+    X(BUFFER_MAKE, 3)   /* buffer, size 2 */                                                       \
+    X(BUFFER_DROP, 1)   /* buffer */                                                               \
+    X(PROGRAM_MAKE, 10) /* program, n_binding, written, has parameters, features (1 f16, 2       \
                             subgroups), text, its size, entry, its size, label (NUL at its end) */ \
-    X(PROGRAM_DROP, 1)   /* program */                                                            \
-    X(BINDINGS_MAKE, 3)  /* bindings, n_binding, written; then for each: buffer, offset 2, size 2 */ \
-    X(BINDINGS_DROP, 1)  /* bindings */                                                           \
-    X(SETTLE, 1)         /* number: into `settled` once it is known whether all buffers are there */ \
-    X(WRITE, 5)          /* buffer, offset 2, address, size */                                    \
-    X(WRITE_HERE, 4)     /* buffer, offset 2, size; then the bytes */                             \
-    X(SYNC, 1)           /* number: into `uploaded` once all before is done */                    \
-    X(BEGIN, 4)          /* address of parameters, their size, n_stamp, bytes of results */       \
-    X(DISPATCH, 6)       /* program, bindings, parameter offset, groups 3 */                      \
-    X(COPY, 8)           /* from, to, from offset 2, to offset 2, size 2 */                       \
-    X(FILL, 5)           /* buffer, offset 2, size 2 */                                           \
-    X(FETCH, 6)          /* buffer, offset 2, size 2, offset in the results */                    \
-    X(STAMP, 0)                                                                                   \
-    X(END, 4)            /* ticket, address of the state (0: no results), address for the results, \
-                            offset of the stamps in them */                                       \
+    X(PROGRAM_DROP, 1)  /* program */                                                              \
+    X(BINDINGS_MAKE,                                                                               \
+      3) /* bindings, n_binding, written; then for each: buffer, offset 2, size 2 */               \
+    X(BINDINGS_DROP, 1) /* bindings */                                                             \
+    X(SETTLE, 1)     /* number: into `settled` once it is known whether all buffers are there */   \
+    X(WRITE, 5)      /* buffer, offset 2, address, size */                                         \
+    X(WRITE_HERE, 4) /* buffer, offset 2, size; then the bytes */                                  \
+    X(SYNC, 1)       /* number: into `uploaded` once all before is done */                         \
+    X(BEGIN, 4)      /* address of parameters, their size, n_stamp, bytes of results */            \
+    X(DISPATCH, 6)   /* program, bindings, parameter offset, groups 3 */                           \
+    X(COPY, 8)       /* from, to, from offset 2, to offset 2, size 2 */                            \
+    X(FILL, 5)       /* buffer, offset 2, size 2 */                                                \
+    X(FETCH, 6)      /* buffer, offset 2, size 2, offset in the results */                         \
+    X(STAMP, 0)                                                                                    \
+    X(END, 4) /* ticket, address of the state (0: no results), address for the results, \
+                            offset of the stamps in them */          \
     X(CLOSE, 0)
 
 typedef enum web_op {
@@ -51,7 +53,7 @@ typedef struct web_shared { /* written by JavaScript */
     double uploaded;        /* number of the last SYNC that is done */
     uint32_t fault;         /* web_fault; stays */
     uint32_t text_size;
-    char text[WEB_TEXT];    /* of the fault */
+    char text[WEB_TEXT]; /* of the fault */
     uint32_t told_size;
     char told[WEB_TEXT]; /* of a compile, for gpu_compiled; of a SETTLE, where `full` */
     uint32_t full;       /* buffers before the last SETTLE have no memory */
@@ -80,7 +82,8 @@ typedef struct web_bindings {
 typedef struct web_readback {
     device_ticket ticket; /* 0: nobody wants the results */
     uint64_t number;      /* in the order of submits */
-    uint32_t state;       /* web_state; JavaScript makes it READY or FAILED, and may write until then */
+    /* web_state; JavaScript makes it READY or FAILED, and may write until then */
+    uint32_t state;
     uint32_t n_stamp;
     char *memory; // [capacity], owned
     size_t capacity, stamps_at;

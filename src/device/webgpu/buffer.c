@@ -15,7 +15,7 @@
 enum {
     PIECE_ALIGN = 256,
     WRITE_FLUSH = 64 << 20, /* bytes of writes that may wait in wgpu's own memory for a submit */
-    READBACK_LEAST = 4096,
+    READBACK_MIN = 4096,
     READBACK_EAGER =
         4 << 20 /* up to this size all free readbacks grow at once: later submits make nothing */
 };
@@ -34,7 +34,7 @@ static void map(webgpu *d, WGPUBuffer handle, WGPUMapMode mode, uint64_t size,
     d->f.BufferMapAsync(handle, mode, 0, (size_t)size, info);
 }
 
-/* ---- buffers -------------------------------------------------------------------------------- */
+/* ---- buffers --------------------------------------------------------------------------------- */
 
 static WGPUBuffer create(webgpu *d, uint64_t size, WGPUBufferUsage usage, bool mapped,
                          const char *label, beryl_error *error) {
@@ -136,7 +136,7 @@ beryl_status webgpu_write(device *head, device_buffer_item *item, uint64_t offse
     return status;
 }
 
-/* ---- staging -------------------------------------------------------------------------------- */
+/* ---- staging --------------------------------------------------------------------------------- */
 
 size_t webgpu_stage_max(const device *head) {
     (void)head;
@@ -220,11 +220,11 @@ beryl_status webgpu_stage_commit(device *head, device_buffer_item *item, uint64_
     return BERYL_OK;
 }
 
-/* ---- readback ------------------------------------------------------------------------------- */
+/* ---- readback -------------------------------------------------------------------------------- */
 
 static beryl_status readback_grow(webgpu *d, webgpu_readback *r, uint64_t bytes,
                                   beryl_error *error) {
-    uint64_t capacity = READBACK_LEAST;
+    uint64_t capacity = READBACK_MIN;
     while (capacity < bytes && capacity < UINT64_MAX / 2) capacity *= 2;
     if (capacity > d->head.caps.buffer_max) capacity = bytes;
     if (r->capacity >= bytes) return BERYL_OK;

@@ -136,10 +136,10 @@ void webgpu_facts(webgpu_adapter *adapters, uint32_t n) {
     vulkan_create create = {.type = INSTANCE_CREATE_INFO, .application = &application};
     void *instance = NULL;
     if (v.CreateInstance(&create, NULL, &instance)) return;
-    enum { DEVICE_MOST = 32 };
-    void *devices[DEVICE_MOST];
-    uint32_t count = DEVICE_MOST;
-    bool used[DEVICE_MOST] = {false};
+    enum { DEVICE_MAX = 32 };
+    void *devices[DEVICE_MAX];
+    uint32_t count = DEVICE_MAX;
+    bool used[DEVICE_MAX] = {false};
     if (v.EnumeratePhysicalDevices(instance, &count, devices) < 0) count = 0;
     for (uint32_t i = 0; i < n; i++) {
         device_caps *caps = &adapters[i].caps;

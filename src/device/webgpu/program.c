@@ -15,7 +15,7 @@
 
 enum { DROPPED_UNFREED = 64 };
 
-/* ---- layouts -------------------------------------------------------------------------------- */
+/* ---- layouts --------------------------------------------------------------------------------- */
 
 static WGPUBindGroupLayout make_group_layout(webgpu *d, uint32_t n, uint32_t written) {
     WGPUBindGroupLayoutEntry entries[DEVICE_BINDING_MAX];
@@ -79,7 +79,7 @@ static beryl_status get_layout(webgpu *d, uint32_t n_binding, uint32_t written, 
     return webgpu_end(d, "layout", error);
 }
 
-/* ---- compiling ------------------------------------------------------------------------------ */
+/* ---- compiling ------------------------------------------------------------------------------- */
 
 static void job_free(webgpu *d, webgpu_job *job) {
     if (job->pipeline) d->f.ComputePipelineRelease(job->pipeline);
@@ -199,7 +199,7 @@ void webgpu_workers_stop(webgpu *d) {
     d->n_worker = 0;
 }
 
-/* ---- programs ------------------------------------------------------------------------------- */
+/* ---- programs -------------------------------------------------------------------------------- */
 
 beryl_status webgpu_program_make(device *head, device_program_item *item,
                                  const device_program_desc *desc, beryl_error *error) {
@@ -300,7 +300,7 @@ void webgpu_programs_fini(webgpu *d) {
     base_vec_fini(d->head.heap, &d->layouts);
 }
 
-/* ---- bindings ------------------------------------------------------------------------------- */
+/* ---- bindings -------------------------------------------------------------------------------- */
 
 beryl_status webgpu_bindings_make(device *head, device_bindings_item *item, beryl_error *error) {
     webgpu *d = (webgpu *)head;

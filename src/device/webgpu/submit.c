@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-enum { SPIN_MICROSECONDS = 50, QUERY_LEAST = 256 };
+enum { SPIN_MICROSECONDS = 50, QUERY_MIN = 256 };
 
 typedef struct encoding {
     webgpu *d;
@@ -114,7 +114,7 @@ static void encode(encoding *e, const device_command *c) {
     }
 }
 
-/* ---- what a submit needs -------------------------------------------------------------------- */
+/* ---- what a submit needs --------------------------------------------------------------------- */
 
 /* Room for this submit's parameters in the next slot of the ring, and the parameters in it. */
 static beryl_status write_params(webgpu *d, const device_submit_desc *desc, beryl_error *error) {
@@ -159,7 +159,7 @@ static beryl_status write_params(webgpu *d, const device_submit_desc *desc, bery
 
 static beryl_status ready_queries(webgpu *d, uint32_t n, beryl_error *error) {
     if (n <= d->query_capacity) return BERYL_OK;
-    uint32_t capacity = QUERY_LEAST;
+    uint32_t capacity = QUERY_MIN;
     while (capacity < n) capacity *= 2;
     beryl_error why = {0};
     WGPUBuffer bytes =
@@ -289,7 +289,7 @@ beryl_status webgpu_submit(device *head, const device_submit_desc *desc, device_
     return BERYL_OK;
 }
 
-/* ---- waiting -------------------------------------------------------------------------------- */
+/* ---- waiting --------------------------------------------------------------------------------- */
 
 beryl_status webgpu_poll(device *head, device_ticket *done, beryl_error *error) {
     webgpu *d = (webgpu *)head;

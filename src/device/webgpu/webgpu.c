@@ -28,7 +28,7 @@ WGPUStringView webgpu_text(const char *text) {
     return (WGPUStringView){text, text ? strlen(text) : 0};
 }
 
-/* ---- errors --------------------------------------------------------------------------------- */
+/* ---- errors ---------------------------------------------------------------------------------- */
 
 static void on_error(WGPUDevice const *which, WGPUErrorType type, WGPUStringView message,
                      void *user1, void *user2) {
@@ -132,7 +132,7 @@ beryl_status webgpu_fault_fail(const webgpu_fault *fault, const char *what, cons
                         line);
 }
 
-/* ---- adapters ------------------------------------------------------------------------------- */
+/* ---- adapters -------------------------------------------------------------------------------- */
 
 static void copy_view(char *to, size_t room, WGPUStringView view) {
     size_t size = view.data ? view.length : 0;
@@ -268,7 +268,7 @@ static void describe(void *user, uint32_t index, device_caps *caps, const char *
     *why_not = caps->storage_max < 8 ? "fewer than 8 storage buffers a program" : NULL;
 }
 
-/* ---- opening and closing -------------------------------------------------------------------- */
+/* ---- opening and closing --------------------------------------------------------------------- */
 
 typedef struct request {
     WGPUDevice device;
@@ -407,8 +407,8 @@ static void close_device(device *head) {
     base_heap_give(head->heap, d, sizeof *d);
 }
 
-static beryl_status open_device(void *user, const device_caps *caps, const device_mask *mask, device **out,
-                                beryl_error *error) {
+static beryl_status open_device(void *user, const device_caps *caps, const device_mask *mask,
+                                device **out, beryl_error *error) {
     const driver_state *s = user;
     webgpu *d = base_heap_take(s->heap, sizeof *d);
     if (!d) return base_fail(error, BERYL_NO_MEMORY, "out of memory for a device");

@@ -100,7 +100,10 @@ static const WGPUInstanceBackend WGPUInstanceBackend_Metal = 1 << 2;
 
 /* ---- structures and callbacks ---------------------------------------------------------------- */
 
-typedef struct WGPUStringView { const char *data; size_t length; } WGPUStringView;
+typedef struct WGPUStringView {
+    const char *data;
+    size_t length;
+} WGPUStringView;
 
 typedef struct WGPUChainedStruct {
     struct WGPUChainedStruct *next;
@@ -197,7 +200,9 @@ typedef struct WGPUConstantEntry {
     double value;
 } WGPUConstantEntry;
 
-typedef struct WGPUFuture { uint64_t id; } WGPUFuture;
+typedef struct WGPUFuture {
+    uint64_t id;
+} WGPUFuture;
 
 typedef struct WGPUInstanceLimits {
     WGPUChainedStruct *nextInChain;
@@ -350,11 +355,19 @@ typedef struct WGPUDeviceDescriptor {
     WGPUUncapturedErrorCallbackInfo uncapturedErrorCallbackInfo;
 } WGPUDeviceDescriptor;
 
-typedef struct WGPUXlibDisplayHandle { void *display; int screen; } WGPUXlibDisplayHandle;
+typedef struct WGPUXlibDisplayHandle {
+    void *display;
+    int screen;
+} WGPUXlibDisplayHandle;
 
-typedef struct WGPUXcbDisplayHandle { void *connection; int screen; } WGPUXcbDisplayHandle;
+typedef struct WGPUXcbDisplayHandle {
+    void *connection;
+    int screen;
+} WGPUXcbDisplayHandle;
 
-typedef struct WGPUWaylandDisplayHandle { void *display; } WGPUWaylandDisplayHandle;
+typedef struct WGPUWaylandDisplayHandle {
+    void *display;
+} WGPUWaylandDisplayHandle;
 
 typedef struct WGPUNativeDisplayHandle {
     WGPUNativeDisplayHandleType type;

@@ -15,7 +15,7 @@ typedef struct known {
     ir_instruction name; /* imm, operands of the new kernel */
     uint64_t version;
     ir_id value;
-    uint32_t next;
+    uint32_t head, next; /* of the table's chains */
 } known;
 
 typedef struct versions {
@@ -32,16 +32,17 @@ typedef struct table {
 } table;
 
 static uint32_t head_of(const known *k) {
-    struct {
-        uint64_t a, b, version;
-        ir_id in[4];
-    } key = {.a = (uint64_t)k->name.op | (uint64_t)k->name.type << 8 |
-                  (uint64_t)k->name.width << 16 | (uint64_t)k->name.space << 24 |
-                  (uint64_t)k->name.array << 32,
-             .b = k->name.imm,
-             .version = k->version};
-    memcpy(key.in, k->name.in, sizeof key.in);
-    return (uint32_t)(base_hash(&key, sizeof key, 1) % N_HEAD);
+    const uint64_t parts[] = {
+        k->name.op | (uint64_t)k->name.type << 8 | (uint64_t)k->name.width << 16 |
+            (uint64_t)k->name.space << 24 | (uint64_t)k->name.array << 32,
+        k->name.in[0] | (uint64_t)k->name.in[1] << 32,
+        k->name.in[2] | (uint64_t)k->name.in[3] << 32, k->name.imm, k->version};
+    uint64_t mixed = 0; /* places of one kernel's own numbers: no hash of hostile bytes */
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        mixed = (mixed ^ parts[i]) * UINT64_C(0x9e3779b97f4a7c15);
+        mixed ^= mixed >> 32;
+    }
+    return (uint32_t)mixed % N_HEAD;
 }
 
 static bool same(const known *a, const known *b) {
@@ -60,14 +61,13 @@ static void learn(table *t, known k) {
         t->known = larger;
         t->capacity = capacity;
     }
-    uint32_t head = head_of(&k);
-    k.next = t->heads[head];
+    k.next = t->heads[k.head];
     t->known[t->n] = k;
-    t->heads[head] = ++t->n; /* 0: none */
+    t->heads[k.head] = ++t->n; /* 0: none */
 }
 
 static ir_id find(const table *t, const known *k) {
-    for (uint32_t i = t->heads[head_of(k)]; i; i = t->known[i - 1].next)
+    for (uint32_t i = t->heads[k->head]; i; i = t->known[i - 1].next)
         if (same(&t->known[i - 1], k)) return t->known[i - 1].value;
     return IR_NO_ID;
 }
@@ -75,7 +75,7 @@ static ir_id find(const table *t, const known *k) {
 static void forget(table *t, uint32_t n) {
     while (t->n > n) {
         t->n--;
-        t->heads[head_of(&t->known[t->n])] = t->known[t->n].next;
+        t->heads[t->known[t->n].head] = t->known[t->n].next;
     }
 }
 
@@ -86,7 +86,8 @@ static versions *versions_of(table *t, uint8_t space, uint16_t array) {
 }
 
 /* Does `index` (new id) name `width` elements of the array whose versions are counted singly? */
-static bool place_of(const table *t, const versions *v, uint16_t array, ir_id index, uint32_t width, uint32_t *place) {
+static bool place_of(const table *t, const versions *v, uint16_t array, ir_id index, uint32_t width,
+                     uint32_t *place) {
     if (!v->at || index == IR_NO_ID || !pass_const(t->e->code, index, place)) return false;
     const uint32_t count = t->e->registers[array].count;
     return width <= count && *place <= count - width;
@@ -144,6 +145,7 @@ static void one(table *t, uint32_t i) {
         k.name.op = IR_LOAD;
         k.name.in[1] = IR_NO_ID;
         k.version = version_of(t, at->space, at->array, stored.in[0], at->width);
+        k.head = head_of(&k);
         learn(t, k);
         return;
     }
@@ -158,6 +160,7 @@ static void one(table *t, uint32_t i) {
     known k = {.name = e->code[id], .value = id};
     k.name.n_in = 0;
     if (at->op == IR_LOAD) k.version = version_of(t, at->space, at->array, k.name.in[0], at->width);
+    k.head = head_of(&k);
     ir_id before = find(t, &k);
     if (before == IR_NO_ID) {
         learn(t, k);

@@ -110,7 +110,7 @@ beryl_status pass_end(pass_edit *e, const ir_kernel **out, beryl_error *error) {
                      : BERYL_OK;
 }
 
-/* ---- pushing ---- */
+/* ---- pushing --------------------------------------------------------------------------------- */
 
 ir_id pass_push(pass_edit *e, ir_instruction i) {
     if (e->no_memory || e->too_large) return 0;
@@ -263,7 +263,7 @@ ir_memory pass_workgroup(pass_edit *e, ir_type type, uint32_t count) {
     return add_array(e, IR_WORKGROUP, e->workgroups, &e->out.n_workgroup, type, count);
 }
 
-/* ---- looking ---- */
+/* ---- looking --------------------------------------------------------------------------------- */
 
 bool pass_is_effect(const ir_instruction *i) {
     uint32_t flags = pass_flags(i);

@@ -36,7 +36,7 @@ beryl_status pass_end(pass_edit *e, const ir_kernel **out, beryl_error *error);
 void *pass_take(pass_edit *e, size_t count,
                 size_t size); /* zeroed scratch; NULL: no memory (kept) */
 
-/* ---- pushing ---- */
+/* ---- pushing --------------------------------------------------------------------------------- */
 ir_id pass_push(pass_edit *e, ir_instruction i);
 /* The old instruction with its operands as the map says; sets its entry. */
 ir_id pass_copy(pass_edit *e, uint32_t i);
@@ -58,7 +58,7 @@ void pass_barrier(pass_edit *e);
 ir_memory pass_register(pass_edit *e, ir_type type, uint32_t count);
 ir_memory pass_workgroup(pass_edit *e, ir_type type, uint32_t count);
 
-/* ---- looking (ids of the old kernel) ---- */
+/* ---- looking (ids of the old kernel) --------------------------------------------------------- */
 static inline const ir_instruction *pass_at(const pass_edit *e, uint32_t i) {
     return &e->in->code[i];
 }

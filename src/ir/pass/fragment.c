@@ -5,19 +5,21 @@
  *         acc = init                          loop o = 0, k, S
  *         loop k reduce           ->            all lanes: tiles of a and b to workgroup memory;
  * barrier acc += a(m, k) * b(n, k)            fragments a, b = load; c += a * b rest of the body
- * barrier c to workgroup memory; for each m, n of the tile: acc = init; acc += c[m, n]; rest of the
- * body
+ * barrier c to workgroup memory; for each m, n of the tile: acc = init; acc += c[m, n]; rest of
+ * the body
  *
  * Owns two nested parallel loops around one reduction whose factors are casts of f16 or bf16
- * values, one that depends on m and k, one on n and k; the rest of the body may be anything and is
- * kept as it is. A subgroup computes `block` fragments of 16 rows (m) by `block` of 8 columns (n),
- * `lanes` subgroups stand side by side on each axis, `stage` steps of k lie in workgroup memory.
- * Beyond the edges a and b are read at the last place, products beyond k are zero, and nothing is
- * stored. A parallel loop around both, whose turns groups share on the third axis, stays around
- * the tiles: its index and what is made of it (bounds too) are the same for all of a product.
- * With places for more than one tile (`unroll`) factors that lie in memory as they are come by asynchronous copies, those that
- * are computed by registers, while the tiles before are multiplied. Refuses everything else. */
+ * values, one that depends on m and k, one on n and k; the rest of the body may be anything and
+ * is kept as it is. A subgroup computes `block` fragments of 16 rows (m) by `block` of 8 columns
+ * (n), `lanes` subgroups stand side by side on each axis, `stage` steps of k lie in workgroup
+ * memory. Beyond the edges a and b are read at the last place, products beyond k are zero, and
+ * nothing is stored. A parallel loop around both, whose turns groups share on the third axis,
+ * stays around the tiles: its index and what is made of it (bounds too) are the same for all of
+ * a product. With places for more than one tile (`unroll`) factors that lie in memory as they
+ * are come by asynchronous copies, those that are computed by registers, while the tiles before
+ * are multiplied. Refuses everything else. */
 #include "ir/pass/edit.h"
+#include "base/build.h"
 
 #include <string.h>
 
@@ -29,8 +31,9 @@ typedef struct side {
     uint32_t warps, each; /* subgroups along it, fragments of each */
     uint32_t unit, size;  /* rows of a fragment, of the tile */
     uint32_t axis;        /* of the groups */
-    bool copied; /* by asynchronous copies; else loaded, perhaps computed, and stored */
-    ir_memory memory, held; /* held: a lane's part of the next tile, until the one in use is done with */
+    bool copied;          /* by asynchronous copies; else loaded, perhaps computed, and stored */
+    /* held: a lane's part of the next tile, until the one in use is done with */
+    ir_memory memory, held;
     ir_id first; /* new: where the tile begins */
 } side;
 
@@ -39,7 +42,8 @@ typedef enum way { WHOLE_WAY, TO_REGISTERS, FROM_REGISTERS } way;
 typedef struct product {
     pass_edit *e;
     uint32_t m, n, k; /* the loops */
-    uint32_t outer;   /* a parallel loop around m, whose turns are products of their own; IR_NO_ID: none */
+    /* a parallel loop around m, whose turns are products of their own; IR_NO_ID: none */
+    uint32_t outer;
     side a, b;
     uint32_t depth, subgroup;
     uint32_t slots; /* tiles of each factor in workgroup memory */
@@ -195,14 +199,17 @@ static bool find(product *p) {
     uint32_t lanes = ir_lanes(e->in);
     if (p->outer != IR_NO_ID) {
         p->m = inner_loop(e, p->outer, IR_PARALLEL);
-        if (e->parent[p->outer] != IR_NO_ID || s->dims[ir_mark_of(pass_at(e, p->outer)).dim].group != 1 + OUTER_AXIS) return false;
+        if (e->parent[p->outer] != IR_NO_ID ||
+            s->dims[ir_mark_of(pass_at(e, p->outer)).dim].group != 1 + OUTER_AXIS)
+            return false;
     }
-    if (p->m == IR_NO_ID || ir_mark_of(pass_at(e, p->m)).kind != IR_PARALLEL || e->parent[p->m] != p->outer || lanes != 1)
+    if (p->m == IR_NO_ID || ir_mark_of(pass_at(e, p->m)).kind != IR_PARALLEL ||
+        e->parent[p->m] != p->outer || lanes != 1)
         return false;
     p->n = inner_loop(e, p->m, IR_PARALLEL);
     p->k = p->n == IR_NO_ID ? IR_NO_ID : inner_loop(e, p->n, IR_REDUCE);
-    if (p->k == IR_NO_ID || e->parent[p->k] != p->n || !is_plain(p, p->m) || !is_plain(p, p->n) || (p->outer != IR_NO_ID && !is_plain(p, p->outer)) ||
-        !is_plain(p, p->k))
+    if (p->k == IR_NO_ID || e->parent[p->k] != p->n || !is_plain(p, p->m) || !is_plain(p, p->n) ||
+        (p->outer != IR_NO_ID && !is_plain(p, p->outer)) || !is_plain(p, p->k))
         return false;
     if (!find_sum(p, &buffers)) return false;
     for (uint32_t i = 0; i < e->in->n_code; i++) {
@@ -227,7 +234,7 @@ static bool find(product *p) {
            p->b.each <= 16 && tile_bytes(p) <= limit;
 }
 
-/* ---- pushing ---- */
+/* ---- pushing --------------------------------------------------------------------------------- */
 
 static ir_id bound(product *p, uint32_t loop) {
     ir_id to = pass_at(p->e, loop)->in[1];
@@ -274,7 +281,8 @@ static ir_id clone(product *p, ir_id id, ir_id index, uint32_t loop, ir_id k) {
 static uint32_t width_of(const product *p, const side *s) {
     const uint32_t most = p->e->schedule->vector, lanes = p->subgroup * p->a.warps * p->b.warps;
     uint32_t wide = most >= 8 ? 8 : most >= 4 ? 4 : most >= 2 ? 2 : 1;
-    while (pass_at(p->e, s->value)->op != IR_LOAD && wide * 2 <= p->depth && s->size * p->depth >= wide * 2 * lanes)
+    while (pass_at(p->e, s->value)->op != IR_LOAD && wide * 2 <= p->depth &&
+           s->size * p->depth >= wide * 2 * lanes)
         wide *= 2; /* what neighbours share is computed once */
     return wide;
 }
@@ -290,7 +298,8 @@ static ir_id value_of(product *p, side *s, ir_id index, ir_id outer, ir_id kk) {
     const ir_instruction *k_loop = pass_at(e, p->k), *row_loop = pass_at(e, s->loop);
     ir_id k = add(e, outer, kk), inside = IR_NO_ID;
     if (!pass_count_multiple(e, e->in->code, row_loop->in[0], row_loop->in[1], s->size))
-        index = pass_binary(e, IR_MIN, index, pass_binary(e, IR_SUB, bound(p, s->loop), pass_u32(e, 1)));
+        index = pass_binary(e, IR_MIN, index,
+                            pass_binary(e, IR_SUB, bound(p, s->loop), pass_u32(e, 1)));
     if (!pass_count_multiple(e, e->in->code, k_loop->in[0], k_loop->in[1], p->depth)) {
         ir_id to = bound(p, p->k);
         inside = pass_binary(e, IR_LT, k, to);
@@ -299,25 +308,30 @@ static ir_id value_of(product *p, side *s, ir_id index, ir_id outer, ir_id kk) {
     p->stamp++;
     ir_id value = clone(p, s->value, index, s->loop, k);
     if (inside == IR_NO_ID) return value;
-    return pass_push(e, (ir_instruction){.op = IR_SELECT,
-                                         .type = (uint8_t)p->type,
-                                         .width = 1,
-                                         .n_in = 3,
-                                         .in = {inside, value, pass_bits(e, p->type, 1, 0), IR_NO_ID}});
+    return pass_push(
+        e, (ir_instruction){.op = IR_SELECT,
+                            .type = (uint8_t)p->type,
+                            .width = 1,
+                            .n_in = 3,
+                            .in = {inside, value, pass_bits(e, p->type, 1, 0), IR_NO_ID}});
 }
 
-/* All lanes bring rows [first, first + size) at k = outer .. of one factor, or half of that way with registers in between.
- * Tile: [slots, size, depth + PAD] */
+/* All lanes bring rows [first, first + size) at k = outer .. of one factor, or half of that way
+ * with registers in between. Tile: [slots, size, depth + PAD] */
 static void fill(product *p, side *s, way along, ir_id slot, ir_id outer) {
     pass_edit *e = p->e;
-    const uint32_t lanes = p->subgroup * p->a.warps * p->b.warps, wide = width_of(p, s), turns = turns_of(p, s);
+    const uint32_t lanes = p->subgroup * p->a.warps * p->b.warps, wide = width_of(p, s),
+                   turns = turns_of(p, s);
     const uint32_t parts = s->size * p->depth / wide, across = p->depth / wide;
     ir_id turn = block_loop(p, turns), part = add(e, times(e, turn, lanes), pass_lane_number(e));
     if (parts % lanes) pass_if(e, pass_binary(e, IR_LT, part, pass_u32(e, parts)));
     ir_id row = pass_binary(e, IR_DIV, part, pass_u32(e, across)), one = block_loop(p, wide);
-    ir_id kk = add(e, times(e, pass_binary(e, IR_MOD, part, pass_u32(e, across)), wide), one), held = add(e, times(e, turn, wide), one);
-    ir_id value = along == FROM_REGISTERS ? pass_load(e, p->type, 1, s->held, held) : value_of(p, s, add(e, s->first, row), outer, kk);
-    ir_id place = add(e, times(e, slot, s->size * (p->depth + PAD)), add(e, times(e, row, p->depth + PAD), kk));
+    ir_id kk = add(e, times(e, pass_binary(e, IR_MOD, part, pass_u32(e, across)), wide), one),
+          held = add(e, times(e, turn, wide), one);
+    ir_id value = along == FROM_REGISTERS ? pass_load(e, p->type, 1, s->held, held)
+                                          : value_of(p, s, add(e, s->first, row), outer, kk);
+    ir_id place = add(e, times(e, slot, s->size * (p->depth + PAD)),
+                      add(e, times(e, row, p->depth + PAD), kk));
     if (along == TO_REGISTERS) pass_store(e, s->held, held, value);
     else pass_store(e, s->memory, place, value);
     block_end(p, wide);
@@ -325,13 +339,16 @@ static void fill(product *p, side *s, way along, ir_id slot, ir_id outer) {
     block_end(p, turns);
 }
 
-/* Begins to bring share `which` of `of` of the tile at k = outer to its slot, in pieces of 16 bytes; beyond `inside` zeros. */
-static void copy_tile(product *p, side *s, ir_id slot, ir_id outer, ir_id inside, uint32_t which, uint32_t of) {
+/* Begins to bring share `which` of `of` of the tile at k = outer to its slot, in pieces of 16
+ * bytes; beyond `inside` zeros. */
+static void copy_tile(product *p, side *s, ir_id slot, ir_id outer, ir_id inside, uint32_t which,
+                      uint32_t of) {
     pass_edit *e = p->e;
     const ir_instruction *row_loop = pass_at(e, s->loop), *load = pass_at(e, s->value);
     uint32_t lanes = p->subgroup * p->a.warps * p->b.warps, across = p->depth / PIECE,
              parts = s->size * across;
-    uint32_t turns = (parts + lanes - 1) / lanes, first = turns * which / of, last = turns * (which + 1) / of;
+    uint32_t turns = (parts + lanes - 1) / lanes, first = turns * which / of,
+             last = turns * (which + 1) / of;
     if (first == last) return;
     ir_id turn = add(e, block_loop(p, last - first), pass_u32(e, first));
     ir_id part = add(e, times(e, turn, lanes), pass_lane_number(e));
@@ -440,11 +457,13 @@ static ir_id clamped(product *p, uint32_t loop, ir_id index, ir_id *inside) {
     return pass_binary(e, IR_MIN, index, pass_binary(e, IR_SUB, end, pass_u32(e, 1)));
 }
 
-/* c leaves by workgroup memory, `strip` fragments of each subgroup at a time: [warps, 16, strip * 8 + PAD] */
+/* c leaves by workgroup memory, `strip` fragments of each subgroup at a time: [warps, 16, strip
+ * * 8 + PAD] */
 static void finish(product *p, ir_id warp, ir_id warp_m, ir_id warp_n, ir_memory strip) {
     pass_edit *e = p->e;
     const ir_instruction *m_loop = pass_at(e, p->m), *n_loop = pass_at(e, p->n);
-    uint32_t columns = p->strip * COLUMNS, stride = strip_stride(p), wide = e->schedule->vector >= 4 ? 4 : 1, elements = ROWS * columns / wide;
+    uint32_t columns = p->strip * COLUMNS, stride = strip_stride(p),
+             wide = e->schedule->vector >= 4 ? 4 : 1, elements = ROWS * columns / wide;
     ir_id i = block_loop(p, p->a.each), j = block_loop(p, p->b.each / p->strip);
     ir_id start = times(e, warp, ROWS * stride), x = block_loop(p, p->strip);
     ir_id place = add(e, add(e, times(e, i, p->b.each), times(e, j, p->strip)), x);
@@ -465,9 +484,12 @@ static void finish(product *p, ir_id warp, ir_id warp_m, ir_id warp_n, ir_memory
     ir_id n =
         add(e, p->b.first,
             add(e, times(e, warp_n, p->b.each * COLUMNS), add(e, times(e, j, columns), column)));
-    if (!pass_count_multiple(e, e->in->code, m_loop->in[0], m_loop->in[1], p->a.size)) m = clamped(p, p->m, m, &inside);
-    if (!pass_count_multiple(e, e->in->code, n_loop->in[0], n_loop->in[1], p->b.size)) n = clamped(p, p->n, n, &inside);
-    body(p, m, n, inside, pass_load(e, IR_F32, 1, strip, add(e, start, add(e, times(e, row, stride), column))));
+    if (!pass_count_multiple(e, e->in->code, m_loop->in[0], m_loop->in[1], p->a.size))
+        m = clamped(p, p->m, m, &inside);
+    if (!pass_count_multiple(e, e->in->code, n_loop->in[0], n_loop->in[1], p->b.size))
+        n = clamped(p, p->n, n, &inside);
+    body(p, m, n, inside,
+         pass_load(e, IR_F32, 1, strip, add(e, start, add(e, times(e, row, stride), column))));
     block_end(p, wide);
     if (ragged) pass_close(e);
     block_end(p, turns);
@@ -499,7 +521,8 @@ static void tile_loop(product *p, side *s) {
 /* Loads, a barrier, products, a barrier. */
 static void by_stores(product *p, ir_id warp_m, ir_id warp_n) {
     pass_edit *e = p->e;
-    ir_id outer = pass_loop(e, pass_u32(e, 0), bound(p, p->k), pass_u32(e, p->depth), 0), first = pass_u32(e, 0);
+    ir_id outer = pass_loop(e, pass_u32(e, 0), bound(p, p->k), pass_u32(e, p->depth), 0),
+          first = pass_u32(e, 0);
     fill(p, &p->a, WHOLE_WAY, first, outer);
     fill(p, &p->b, WHOLE_WAY, first, outer);
     plain(e, IR_BARRIER);
@@ -523,23 +546,29 @@ static void bring(product *p, way along, ir_id slot, ir_id outer) {
         if (!sides[i]->copied) fill(p, sides[i], along, slot, outer);
 }
 
-/* While one pair of tiles is multiplied the next is under way to the other slot, by copies or by registers: a barrier a turn.
- * The last one is brought once more, for nobody. */
+/* While one pair of tiles is multiplied the next is under way to the other slot, by copies or by
+ * registers: a barrier a turn. The last one is brought once more, for nobody. */
 static void by_turns(product *p, ir_id warp_m, ir_id warp_n) {
     pass_edit *e = p->e;
     const ir_instruction *k_loop = pass_at(e, p->k);
     side *sides[2] = {&p->a, &p->b};
     for (uint32_t i = 0; i < 2; i++)
-        if (!sides[i]->copied) sides[i]->held = pass_register(e, p->type, turns_of(p, sides[i]) * width_of(p, sides[i]));
+        if (!sides[i]->copied)
+            sides[i]->held =
+                pass_register(e, p->type, turns_of(p, sides[i]) * width_of(p, sides[i]));
     ir_id one = pass_u32(e, 1), depth = pass_u32(e, p->depth), to = bound(p, p->k);
     bring(p, WHOLE_WAY, pass_u32(e, 0), pass_u32(e, 0));
-    ir_id outer = pass_loop(e, pass_u32(e, 0), to, depth, 0), turn = pass_binary(e, IR_DIV, outer, depth);
-    ir_id slot = pass_binary(e, IR_AND, turn, one), other = pass_binary(e, IR_AND, add(e, turn, one), one), next = add(e, outer, depth);
+    ir_id outer = pass_loop(e, pass_u32(e, 0), to, depth, 0),
+          turn = pass_binary(e, IR_DIV, outer, depth);
+    ir_id slot = pass_binary(e, IR_AND, turn, one),
+          other = pass_binary(e, IR_AND, add(e, turn, one), one), next = add(e, outer, depth);
     if (p->a.copied || p->b.copied) copy_wait(p, 0);
     plain(e, IR_BARRIER);
-    if (pass_count_multiple(e, e->in->code, k_loop->in[0], k_loop->in[1], p->depth)) next = pass_binary(e, IR_MIN, next, pass_binary(e, IR_SUB, to, depth));
+    if (pass_count_multiple(e, e->in->code, k_loop->in[0], k_loop->in[1], p->depth))
+        next = pass_binary(e, IR_MIN, next, pass_binary(e, IR_SUB, to, depth));
     bring(p, TO_REGISTERS, other, next);
-    for (uint32_t s = 0; s < p->depth / DEPTH; s++) multiply(p, warp_m, warp_n, slot, pass_u32(e, s * DEPTH));
+    for (uint32_t s = 0; s < p->depth / DEPTH; s++)
+        multiply(p, warp_m, warp_n, slot, pass_u32(e, s * DEPTH));
     for (uint32_t i = 0; i < 2; i++)
         if (!sides[i]->copied) fill(p, sides[i], FROM_REGISTERS, other, next);
     pass_close(e);
@@ -547,20 +576,23 @@ static void by_turns(product *p, ir_id warp_m, ir_id warp_n) {
     plain(e, IR_BARRIER);
 }
 
-/* The tiles of the next slots - 1 turns are under way while one is multiplied; the copies of the last of them begin a few at
- * a time between its steps, so that they keep nobody from multiplying. A slot is written again only after the barrier that
- * all lanes reach behind its products. */
+/* The tiles of the next slots - 1 turns are under way while one is multiplied; the copies of the
+ * last of them begin a few at a time between its steps, so that they keep nobody from
+ * multiplying. A slot is written again only after the barrier that all lanes reach behind its
+ * products. */
 static void by_copies(product *p, ir_id warp_m, ir_id warp_n) {
     pass_edit *e = p->e;
     uint32_t ahead = p->slots - 1, steps = p->depth / DEPTH;
-    for (uint32_t n = 0; n < ahead; n++) copy_both(p, pass_u32(e, n), pass_u32(e, n * p->depth), 0, 1);
+    for (uint32_t n = 0; n < ahead; n++)
+        copy_both(p, pass_u32(e, n), pass_u32(e, n * p->depth), 0, 1);
     ir_id outer = pass_loop(e, pass_u32(e, 0), bound(p, p->k), pass_u32(e, p->depth), 0);
     ir_id turn = pass_binary(e, IR_DIV, outer, pass_u32(e, p->depth)),
           slots = pass_u32(e, p->slots);
     copy_wait(p, ahead - 1);
     plain(e, IR_BARRIER);
     ir_id next = pass_binary(e, IR_MOD, add(e, turn, pass_u32(e, ahead)), slots);
-    ir_id then = add(e, outer, pass_u32(e, ahead * p->depth)), slot = pass_binary(e, IR_MOD, turn, slots);
+    ir_id then = add(e, outer, pass_u32(e, ahead * p->depth)),
+          slot = pass_binary(e, IR_MOD, turn, slots);
     for (uint32_t s = 0; s < steps; s++) {
         multiply(p, warp_m, warp_n, slot, pass_u32(e, s * DEPTH));
         copy_both(p, next, then, s, steps);
@@ -580,13 +612,16 @@ static void push(product *p) {
     p->fragments[2] = add_fragment(e, IR_ROLE_B, p->type, p->b.each);
     p->a.memory = pass_workgroup(e, p->type, p->slots * p->a.size * (p->depth + PAD));
     p->b.memory = pass_workgroup(e, p->type, p->slots * p->b.size * (p->depth + PAD));
-    ir_memory strip =
-        pass_workgroup(e, IR_F32, p->a.warps * p->b.warps * ROWS * strip_stride(p));
+    ir_memory strip = pass_workgroup(e, IR_F32, p->a.warps * p->b.warps * ROWS * strip_stride(p));
     ir_id warp_n = pass_axis(e, IR_LOCAL, 1), warp_m = pass_axis(e, IR_LOCAL, 2);
     ir_id warp = add(e, times(e, warp_m, p->b.warps), warp_n);
     if (p->outer != IR_NO_ID) {
-        const ir_mark mark = {.kind = IR_BY_GROUP, .axis = OUTER_AXIS, .dim = ir_mark_of(pass_at(e, p->outer)).dim, .tile = 1};
-        e->map[p->outer] = pass_loop(e, pass_axis(e, IR_GROUP, OUTER_AXIS), bound(p, p->outer), pass_axis(e, IR_GROUPS, OUTER_AXIS), ir_mark_bits(mark, 0));
+        const ir_mark mark = {.kind = IR_BY_GROUP,
+                              .axis = OUTER_AXIS,
+                              .dim = ir_mark_of(pass_at(e, p->outer)).dim,
+                              .tile = 1};
+        e->map[p->outer] = pass_loop(e, pass_axis(e, IR_GROUP, OUTER_AXIS), bound(p, p->outer),
+                                     pass_axis(e, IR_GROUPS, OUTER_AXIS), ir_mark_bits(mark, 0));
         pass_copy_range(e, p->outer + 1, p->m);
     }
     tile_loop(p, &p->a);
@@ -621,7 +656,8 @@ beryl_status ir_pass_fragment(base_arena *arena, const ir_kernel *k, const ir_sc
                               const ir_kernel **out, beryl_error *error) {
     uint32_t size = schedule->subgroup;
     *out = k;
-    if (!schedule->fragments || size < 2 || size & (size - 1)) return BERYL_OK;
+    if (!BUILD_HAS_C_TEXTS || !schedule->fragments || size < 2 || size & (size - 1))
+        return BERYL_OK;
     pass_edit *e = pass_begin(arena, k, schedule);
     product *p = e ? pass_take(e, 1, sizeof *p) : NULL;
     if (p) {

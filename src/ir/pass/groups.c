@@ -18,8 +18,7 @@ static void tile(pass_edit *e, uint32_t i, uint32_t axis) {
     const ir_instruction *at = pass_at(e, i);
     ir_mark mark = ir_mark_of(at);
     const ir_schedule_dim *dim = &e->schedule->dims[mark.dim];
-    uint32_t step = 1,
-             size = (dim->lanes ? dim->lanes : 1u) * (dim->block ? dim->block : 1u);
+    uint32_t step = 1, size = (dim->lanes ? dim->lanes : 1u) * (dim->block ? dim->block : 1u);
     pass_const(e->in->code, at->in[2], &step);
     size = size < step ? step : size - size % step;
     ir_id from = e->map[at->in[0]], to = e->map[at->in[1]], stride = e->map[at->in[2]],

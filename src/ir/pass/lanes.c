@@ -2,10 +2,11 @@
  *
  *     loop i = from, to, s parallel    ->    loop i = from + local * s, to, lanes * s    by lane
  *
- * Owns the outermost parallel loops whose dimension asks for an axis, and with it the size of the
- * workgroup. Everything else runs in every lane alike; its stores are left to lane 0 of the axis.
- * Refuses an axis that has lanes, steps that are too large for all of them together, kernels with
- * barriers, and kernels in which a buffer that is written is read outside the loop that writes it. */
+ * Owns the outermost parallel loops whose dimension asks for an axis, and with it the size of
+ * the workgroup. Everything else runs in every lane alike; its stores are left to lane 0 of the
+ * axis. Refuses an axis that has lanes, steps that are too large for all of them together,
+ * kernels with barriers, and kernels in which a buffer that is written is read outside the loop
+ * that writes it. */
 #include "ir/pass/edit.h"
 
 static bool wants(const pass_edit *e, ir_mark mark, uint32_t axis) {

@@ -14,7 +14,7 @@ const ir_pass_info *ir_pass_of(ir_pass pass) {
     return &passes[pass];
 }
 
-/* ---- marks: imm bits 16-18 kind, 19-20 axis, 21-24 dim, 25 full, 26 exact, 32-63 tile ---- */
+/* ---- marks: imm bits 16-18 kind, 19-20 axis, 21-24 dim, 25 full, 26 exact, 32-63 tile -------- */
 
 ir_mark ir_mark_of(const ir_instruction *loop) {
     uint32_t kind = loop->imm >> 16 & 7;
@@ -47,7 +47,7 @@ ir_id ir_loop_marked(ir_builder *b, ir_id from, ir_id to, ir_id step, ir_mark_ki
                                        .imm = ir_mark_bits(mark, 0)});
 }
 
-/* ---- running ---- */
+/* ---- running --------------------------------------------------------------------------------- */
 
 beryl_status ir_passes_run(base_arena *arena, const ir_kernel *k, const ir_schedule *schedule,
                            const ir_pass *passes, size_t n, bool verify, const ir_kernel **out,
@@ -71,12 +71,12 @@ beryl_status ir_passes_run(base_arena *arena, const ir_kernel *k, const ir_sched
 
 const ir_pass *ir_passes_usual(size_t *n) {
     static const ir_pass usual[] = {
-        IR_PASS_FOLD,   IR_PASS_CSE,      IR_PASS_MERGE,  IR_PASS_FRAGMENT, IR_PASS_WIDE,   IR_PASS_SPLIT,
-        IR_PASS_BLOCK,  IR_PASS_GROUPS,   IR_PASS_LANES,  IR_PASS_GUARD,    IR_PASS_FOLD,
-        IR_PASS_STAGE,  IR_PASS_FOLD,     IR_PASS_UNROLL, IR_PASS_FOLD,     IR_PASS_CSE,
-        IR_PASS_REDUCE, IR_PASS_STRENGTH, IR_PASS_FOLD,   IR_PASS_MERGE,    IR_PASS_CSE,
-        IR_PASS_DCE,    IR_PASS_MERGE,  IR_PASS_VECTOR,   IR_PASS_LICM,   IR_PASS_FOLD,     IR_PASS_CSE,
-        IR_PASS_DCE,
+        IR_PASS_FOLD,  IR_PASS_CSE,    IR_PASS_MERGE,    IR_PASS_FRAGMENT, IR_PASS_WIDE,
+        IR_PASS_SPLIT, IR_PASS_BLOCK,  IR_PASS_GROUPS,   IR_PASS_LANES,    IR_PASS_GUARD,
+        IR_PASS_FOLD,  IR_PASS_STAGE,  IR_PASS_FOLD,     IR_PASS_UNROLL,   IR_PASS_FOLD,
+        IR_PASS_CSE,   IR_PASS_REDUCE, IR_PASS_STRENGTH, IR_PASS_FOLD,     IR_PASS_MERGE,
+        IR_PASS_CSE,   IR_PASS_DCE,    IR_PASS_MERGE,    IR_PASS_VECTOR,   IR_PASS_LICM,
+        IR_PASS_FOLD,  IR_PASS_CSE,    IR_PASS_DCE,
     };
     *n = sizeof usual / sizeof *usual;
     return usual;
@@ -93,7 +93,7 @@ beryl_status ir_optimise(base_arena *arena, const ir_kernel *k, const ir_schedul
 #endif
 }
 
-/* ---- the grid ---- */
+/* ---- the grid -------------------------------------------------------------------------------- */
 
 enum { GROUPS_UNKNOWN = 256, NO_STEP = 255 };
 

@@ -103,14 +103,15 @@ uint64_t ir_mark_bits(ir_mark mark, uint32_t unroll); /* a loop's imm */
 ir_id ir_loop_marked(ir_builder *b, ir_id from, ir_id to, ir_id step, ir_mark_kind kind,
                      uint32_t dim);
 
-/* ---- schedules ---- */
+/* ---- schedules ------------------------------------------------------------------------------- */
 
 typedef struct ir_schedule_dim {
     uint8_t group; /* 1 + axis; 0: the groups do not share it */
     uint8_t lane;  /* 1 + axis; 0: the lanes do not */
     bool split;
     bool ahead; /* stage: the next tile is loaded to registers while this one is used */
-    uint8_t wide; /* reduce: this many turns are a vector (4, 8, 16), where one lane is all. 0: none */
+    /* reduce: this many turns are a vector (4, 8, 16), where one lane is all. 0: none */
+    uint8_t wide;
     uint16_t lanes, block, unroll, stage; /* 0 as 1 (stage: none) */
 } ir_schedule_dim;
 
@@ -127,7 +128,7 @@ typedef struct ir_schedule {
 /* Turns of a dimension that a workgroup takes at a time. Fragments: rows are what axis 1 shares. */
 uint32_t ir_schedule_tile(const ir_schedule *schedule, uint32_t dim);
 
-/* ---- passes ---- */
+/* ---- passes ---------------------------------------------------------------------------------- */
 
 /* What is the same for every pass. The result lies in the arena, or is `k` itself where nothing
  * changed. NO_MEMORY is the one fault. k is verified; so is the result. */
@@ -186,10 +187,12 @@ beryl_status ir_optimise(base_arena *arena, const ir_kernel *k, const ir_schedul
 void ir_schedule_default(const ir_kernel *k, const device_caps *caps,
                          const uint64_t extents[IR_DIM_MAX], ir_schedule *out);
 
-/* Does caps.fragments list it? Passes make 16 x 8 x 16 with sums in f32; kernels by hand may have any. */
-bool ir_has_fragment(const device_caps *caps, ir_type factors, ir_type sums, uint32_t m, uint32_t n, uint32_t k);
+/* Does caps.fragments list it? Passes make 16 x 8 x 16 with sums in f32; kernels by hand may
+ * have any. */
+bool ir_has_fragment(const device_caps *caps, ir_type factors, ir_type sums, uint32_t m, uint32_t n,
+                     uint32_t k);
 
-/* ---- the grid ---- */
+/* ---- the grid -------------------------------------------------------------------------------- */
 
 /* A straight program over u32 words: step i is op(values[a], values[b]). Plain data, to be copied
  * into a plan. */

@@ -26,19 +26,25 @@ static uint32_t power_up_to(uint64_t n, uint32_t most) { /* the largest power of
     return p;
 }
 
-bool ir_has_fragment(const device_caps *caps, ir_type factors, ir_type sums, uint32_t m, uint32_t n, uint32_t k) {
-    static const struct { ir_type factors, sums; uint32_t m, n, k; } shapes[] = {
+bool ir_has_fragment(const device_caps *caps, ir_type factors, ir_type sums, uint32_t m, uint32_t n,
+                     uint32_t k) {
+    static const struct {
+        ir_type factors, sums;
+        uint32_t m, n, k;
+    } shapes[] = {
 #define X(factors, sums, m, n, k) {IR_##factors, IR_##sums, m, n, k},
         DEVICE_FRAGMENT_LIST(X)
 #undef X
     };
     for (uint32_t i = 0; i < DEVICE_FRAGMENT_COUNT; i++)
-        if (shapes[i].factors == factors && shapes[i].sums == sums && shapes[i].m == m && shapes[i].n == n && shapes[i].k == k)
+        if (shapes[i].factors == factors && shapes[i].sums == sums && shapes[i].m == m &&
+            shapes[i].n == n && shapes[i].k == k)
             return caps->fragments & DEVICE_FRAGMENT_BIT(i);
     return false;
 }
 
-/* Somewhere a sum takes the product of two casts of one 16-bit type, for which the device has units. */
+/* Somewhere a sum takes the product of two casts of one 16-bit type, for which the device has
+ * units. */
 static bool multiplies_halves(const ir_kernel *k, const device_caps *caps) {
     for (uint32_t i = 0; i < k->n_code; i++) {
         const ir_instruction *at = &k->code[i];
@@ -46,7 +52,8 @@ static bool multiplies_halves(const ir_kernel *k, const device_caps *caps) {
         const ir_instruction *x = &k->code[at->in[0]], *y = &k->code[at->in[1]];
         if (x->op != IR_CAST || y->op != IR_CAST) continue;
         const ir_type type = (ir_type)k->code[x->in[0]].type;
-        if (k->code[y->in[0]].type == type && ir_has_fragment(caps, type, IR_F32, 16, 8, 16)) return true;
+        if (k->code[y->in[0]].type == type && ir_has_fragment(caps, type, IR_F32, 16, 8, 16))
+            return true;
     }
     return false;
 }
@@ -110,14 +117,20 @@ typedef struct tile_form {
     uint16_t m_lanes, m_block, n_lanes, n_block;
 } tile_form;
 
-/* The largest tile of which there are enough for the device; forms: from the largest to the smallest. unit: turns that a
- * block of 1 stands for. */
-static const tile_form *choose_tile(const shape *s, const tile_form *forms, uint32_t n_form, uint32_t m_unit, uint32_t n_unit) {
-    const uint64_t m = s->extents[s->outer[s->n - 2]], n = s->extents[s->outer[s->n - 1]], products = s->n > 2 ? s->extents[s->outer[s->n - 3]] : 1;
+/* The largest tile of which there are enough for the device; forms: from the largest to the
+ * smallest. unit: turns that a block of 1 stands for. */
+static const tile_form *choose_tile(const shape *s, const tile_form *forms, uint32_t n_form,
+                                    uint32_t m_unit, uint32_t n_unit) {
+    const uint64_t m = s->extents[s->outer[s->n - 2]], n = s->extents[s->outer[s->n - 1]],
+                   products = s->n > 2 ? s->extents[s->outer[s->n - 3]] : 1;
     for (uint32_t i = 0; i + 1 < n_form; i++) {
-        const uint64_t tile_m = (uint64_t)forms[i].m_lanes * forms[i].m_block * m_unit, tile_n = (uint64_t)forms[i].n_lanes * forms[i].n_block * n_unit;
-        const bool fits = (uint32_t)forms[i].m_lanes * forms[i].n_lanes <= s->lanes_max && tile_m < 2 * m && tile_n < 2 * n;
-        if (fits && ((m + tile_m - 1) / tile_m) * ((n + tile_n - 1) / tile_n) * products >= s->units) return &forms[i];
+        const uint64_t tile_m = (uint64_t)forms[i].m_lanes * forms[i].m_block * m_unit,
+                       tile_n = (uint64_t)forms[i].n_lanes * forms[i].n_block * n_unit;
+        const bool fits = (uint32_t)forms[i].m_lanes * forms[i].n_lanes <= s->lanes_max &&
+                          tile_m < 2 * m && tile_n < 2 * n;
+        if (fits &&
+            ((m + tile_m - 1) / tile_m) * ((n + tile_n - 1) / tile_n) * products >= s->units)
+            return &forms[i];
     }
     return &forms[n_form - 1];
 }
@@ -134,17 +147,23 @@ static uint32_t fragment_bytes(const tile_form *t, const tile_depth *d) {
 
 /* Matrix units: lanes are subgroups, blocks fragments of 16 by 8. */
 static void fragments(const shape *s, uint32_t k, ir_schedule *out) {
-    static const tile_form forms[] = {{4, 4, 2, 8}, {2, 4, 4, 8}, {2, 4, 2, 8}, {2, 2, 2, 8}, {2, 2, 2, 4}, {1, 2, 4, 2}, {1, 1, 4, 2}};
+    static const tile_form forms[] = {{4, 4, 2, 8}, {2, 4, 4, 8}, {2, 4, 2, 8}, {2, 2, 2, 8},
+                                      {2, 2, 2, 4}, {1, 2, 4, 2}, {1, 1, 4, 2}};
     static const tile_depth depths[] = {{64, 3}, {32, 4}, {32, 3}, {32, 2}, {16, 2}};
     const uint32_t n_form = sizeof forms / sizeof *forms, n_depth = sizeof depths / sizeof *depths;
-    const uint32_t first = s->extents[s->outer[s->n - 2]] < MANY; /* the highest tile only where little of it stays empty */
+    /* the highest tile only where little of it stays empty */
+    const uint32_t first = s->extents[s->outer[s->n - 2]] < MANY;
     const tile_form *t = choose_tile(s, forms + first, n_form - first, 16, 8);
     uint32_t d = 0; /* the deepest that fits, with the fewest barriers */
     while (d + 1 < n_depth && fragment_bytes(t, &depths[d]) > out->workgroup_bytes) {
-        if (++d + 1 == n_depth && fragment_bytes(t, &depths[d]) > out->workgroup_bytes && t + 1 < forms + n_form) t++, d = 0;
+        if (++d + 1 == n_depth && fragment_bytes(t, &depths[d]) > out->workgroup_bytes &&
+            t + 1 < forms + n_form)
+            t++, d = 0;
     }
-    out->dims[s->outer[s->n - 2]] = (ir_schedule_dim){.group = 2, .lanes = t->m_lanes, .block = t->m_block};
-    out->dims[s->outer[s->n - 1]] = (ir_schedule_dim){.group = 1, .lanes = t->n_lanes, .block = t->n_block};
+    out->dims[s->outer[s->n - 2]] =
+        (ir_schedule_dim){.group = 2, .lanes = t->m_lanes, .block = t->m_block};
+    out->dims[s->outer[s->n - 1]] =
+        (ir_schedule_dim){.group = 1, .lanes = t->n_lanes, .block = t->n_block};
     out->dims[k] = (ir_schedule_dim){.stage = depths[d].depth, .unroll = depths[d].slots};
     out->vector = 8;
     out->fragments = true;
@@ -152,12 +171,16 @@ static void fragments(const shape *s, uint32_t k, ir_schedule *out) {
 
 /* A block of sums for each lane of a square. */
 static void blocks(const shape *s, uint32_t k, ir_schedule *out) {
-    static const tile_form forms[] = {{16, 8, 16, 8}, {8, 8, 16, 8}, {16, 4, 16, 4}, {8, 4, 16, 4}, {4, 4, 16, 4}, {8, 2, 8, 2}};
+    static const tile_form forms[] = {{16, 8, 16, 8}, {8, 8, 16, 8}, {16, 4, 16, 4},
+                                      {8, 4, 16, 4},  {4, 4, 16, 4}, {8, 2, 8, 2}};
     const tile_form *t = choose_tile(s, forms, sizeof forms / sizeof *forms, 1, 1);
-    out->dims[s->outer[s->n - 2]] = (ir_schedule_dim){.group = 2, .lane = 2, .lanes = t->m_lanes, .block = t->m_block};
-    out->dims[s->outer[s->n - 1]] = (ir_schedule_dim){.group = 1, .lane = 1, .lanes = t->n_lanes, .block = t->n_block};
+    out->dims[s->outer[s->n - 2]] =
+        (ir_schedule_dim){.group = 2, .lane = 2, .lanes = t->m_lanes, .block = t->m_block};
+    out->dims[s->outer[s->n - 1]] =
+        (ir_schedule_dim){.group = 1, .lane = 1, .lanes = t->n_lanes, .block = t->n_block};
     const uint16_t depth = t->m_block * t->n_block >= 64 ? 8 : 16;
-    out->dims[k] = (ir_schedule_dim){.stage = s->extents[k] >= 16 ? depth : 0, .ahead = true, .unroll = depth};
+    out->dims[k] =
+        (ir_schedule_dim){.stage = s->extents[k] >= 16 ? depth : 0, .ahead = true, .unroll = depth};
 }
 
 static void product(const shape *s, uint32_t k, ir_schedule *out) {
@@ -168,8 +191,10 @@ static void product(const shape *s, uint32_t k, ir_schedule *out) {
         return;
     }
     uint32_t m = s->outer[s->n - 2], n = s->outer[s->n - 1];
-    if (s->extents[k] >= 64 && s->extents[k] < LONG && s->extents[k] % 16 == 0) { /* sums side by side in vectors, tiles that stay in the caches */
-        out->dims[m] = (ir_schedule_dim){.group = 2, .lanes = 8, .block = s->extents[m] >= 32 ? 6 : 4};
+    /* sums side by side in vectors, tiles that stay in the caches */
+    if (s->extents[k] >= 64 && s->extents[k] < LONG && s->extents[k] % 16 == 0) {
+        out->dims[m] =
+            (ir_schedule_dim){.group = 2, .lanes = 8, .block = s->extents[m] >= 32 ? 6 : 4};
         out->dims[n] = (ir_schedule_dim){.group = 1, .lanes = 16, .block = 4};
         out->dims[k] = (ir_schedule_dim){.wide = 16};
         if (s->n > 2) out->dims[s->outer[s->n - 3]].group = 3;
@@ -186,8 +211,7 @@ static void product(const shape *s, uint32_t k, ir_schedule *out) {
                                      .lane = 1,
                                      .lanes = (uint16_t)power_up_to(s->extents[n], side),
                                      .block = (uint16_t)block_n};
-    out->dims[k] =
-        (ir_schedule_dim){.stage = s->extents[k] >= 16 ? 16 : 0, .unroll = 4};
+    out->dims[k] = (ir_schedule_dim){.stage = s->extents[k] >= 16 ? 16 : 0, .unroll = 4};
     if (s->n > 2) out->dims[s->outer[s->n - 3]].group = 3;
 }
 

@@ -79,8 +79,10 @@ static bool walk(stage *s, ir_id id, tile *t, bool *by_k, bool *loads) {
         if (t->n == DIGITS_MAX) return false;
         for (uint32_t d = 0; d < t->n; d++)
             if (t->digits[d].is_axis && t->digits[d].axis == at->imm) return true;
-        t->digits[t->n++] = (digit){
-            .is_axis = true, .axis = (uint32_t)at->imm, .size = s->e->in->workgroup[at->imm], .unit = 1};
+        t->digits[t->n++] = (digit){.is_axis = true,
+                                    .axis = (uint32_t)at->imm,
+                                    .size = s->e->in->workgroup[at->imm],
+                                    .unit = 1};
         return true;
     }
     bool load = at->op == IR_LOAD && at->space == IR_BUFFER && !s->written[at->array];
@@ -114,8 +116,10 @@ static int64_t factor_of(const stage *s, ir_id id, uint32_t depth) {
     }
     if (!any) return 0;
     if (at->op == IR_ADD) return factor_within(in[0], 1, in[1]);
-    if (at->op == IR_MUL && pass_const(s->e->in->code, at->in[1], &c)) return factor_within(in[0], c, 0);
-    if (at->op == IR_FMA && pass_const(s->e->in->code, at->in[1], &c)) return factor_within(in[0], c, in[2]);
+    if (at->op == IR_MUL && pass_const(s->e->in->code, at->in[1], &c))
+        return factor_within(in[0], c, 0);
+    if (at->op == IR_FMA && pass_const(s->e->in->code, at->in[1], &c))
+        return factor_within(in[0], c, in[2]);
     if (at->op == IR_FMA && !in[0] && !in[1]) return in[2];
     return NO_FACTOR;
 }
@@ -205,8 +209,10 @@ static bool find_tiles(stage *s) {
         if (!last || s->n == TILES_MAX || !describe(s, i, &s->tiles[s->n])) continue;
         tile *t = &s->tiles[s->n];
         int64_t factor = 0;
-        for (uint32_t x = s->loop + 1; x <= i && !factor; x++) /* the first load along k that it is made of */
-            if (s->seen[x] == s->stamp && pass_at(e, x)->op == IR_LOAD) factor = factor_of(s, pass_at(e, x)->in[0], 16);
+        /* the first load along k that it is made of */
+        for (uint32_t x = s->loop + 1; x <= i && !factor; x++)
+            if (s->seen[x] == s->stamp && pass_at(e, x)->op == IR_LOAD)
+                factor = factor_of(s, pass_at(e, x)->in[0], 16);
         t->k_first = factor == 1 || factor == NO_FACTOR; /* packed: neighbours share a word */
         t->stride =
             t->rows +
@@ -217,7 +223,8 @@ static bool find_tiles(stage *s) {
     }
     uint64_t again = 0; /* a second place of each */
     for (uint32_t t = 0; t < s->n; t++)
-        again += (uint64_t)s->tiles[t].stride * s->depth * ir_type_bytes((ir_type)pass_at(e, s->tiles[t].value)->type);
+        again += (uint64_t)s->tiles[t].stride * s->depth *
+                 ir_type_bytes((ir_type)pass_at(e, s->tiles[t].value)->type);
     s->slots = s->ahead && bytes + again <= limit ? 2 : 1;
     return s->n > 0;
 }
@@ -227,7 +234,8 @@ static ir_id digit_value(stage *s, const tile *t, const digit *d) {
     bool split = false;
     if (d->is_axis) return pass_axis(e, IR_LOCAL, d->axis);
     for (uint32_t o = 0; o < t->n; o++)
-        split = split || (!t->digits[o].is_axis && t->digits[o].loop == d->loop && t->digits[o].unit > 1);
+        split = split ||
+                (!t->digits[o].is_axis && t->digits[o].loop == d->loop && t->digits[o].unit > 1);
     if (d->unit > 1) return pass_binary(e, IR_DIV, e->map[d->loop], pass_u32(e, d->unit));
     return split ? pass_binary(e, IR_MOD, e->map[d->loop], pass_u32(e, d->size)) : e->map[d->loop];
 }
@@ -359,7 +367,8 @@ static void push(stage *s) {
     if (two) {
         ir_id turn = pass_binary(e, IR_DIV, pass_binary(e, IR_SUB, outer, from), depth);
         slot = pass_binary(e, IR_AND, turn, pass_u32(e, 1));
-        other = pass_binary(e, IR_AND, pass_binary(e, IR_ADD, turn, pass_u32(e, 1)), pass_u32(e, 1));
+        other =
+            pass_binary(e, IR_AND, pass_binary(e, IR_ADD, turn, pass_u32(e, 1)), pass_u32(e, 1));
     } else fill_all(s, s->ahead ? FROM_REGISTERS : WHOLE_WAY, outer, to, first);
     pass_barrier(e);
     if (s->ahead) { /* the last tile is loaded once more, for nobody */

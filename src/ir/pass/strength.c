@@ -65,25 +65,29 @@ static bool is_sum(const pass_edit *e, ir_id id, uint32_t c, ir_id *a, uint32_t 
     return false;
 }
 
-/* id = a + rest, where a is a multiple of a power of two that divides c, and rest is smaller than that: nothing is carried. */
+/* id = a + rest, where a is a multiple of a power of two that divides c, and rest is smaller
+ * than that: nothing is carried. */
 static bool is_apart(const pass_edit *e, ir_id id, uint32_t c, ir_id *a, ir_id *rest) {
     const ir_instruction *i = &e->code[id];
     for (uint32_t side = 0; i->op == IR_ADD && side < 2; side++) {
         uint64_t least = largest(e, i->in[1 - side], DEPTH), unit = 1;
         while (unit <= least && unit < c) unit *= 2;
         *a = i->in[side], *rest = i->in[1 - side];
-        if (unit > least && c % unit == 0 && unit > 1 && pass_multiple(e, e->code, *a) % unit == 0) return true;
+        if (unit > least && c % unit == 0 && unit > 1 && pass_multiple(e, e->code, *a) % unit == 0)
+            return true;
     }
     return false;
 }
 
-/* id = a + rest, where a is a multiple of c and of a power of two that is larger than rest: their quotients can be added. */
+/* id = a + rest, where a is a multiple of c and of a power of two that is larger than rest:
+ * their quotients can be added. */
 static bool is_whole(const pass_edit *e, ir_id id, uint32_t c, ir_id *a, ir_id *rest) {
     const ir_instruction *i = &e->code[id];
     for (uint32_t side = 0; i->op == IR_ADD && side < 2; side++) {
         *a = i->in[side], *rest = i->in[1 - side];
         const uint64_t multiple = pass_multiple(e, e->code, *a);
-        if (multiple % c == 0 && largest(e, *rest, DEPTH) < (multiple & (~multiple + 1))) return true;
+        if (multiple % c == 0 && largest(e, *rest, DEPTH) < (multiple & (~multiple + 1)))
+            return true;
     }
     return false;
 }
@@ -115,7 +119,8 @@ static ir_id divide(pass_edit *e, ir_id x, uint32_t c) {
         ir_id whole = pass_binary(e, IR_MUL, a, pass_u32(e, m / c));
         return rest == IR_NO_ID ? whole : pass_binary(e, IR_ADD, whole, divide(e, rest, c));
     }
-    if (is_whole(e, x, c, &a, &rest)) return pass_binary(e, IR_ADD, divide(e, a, c), divide(e, rest, c));
+    if (is_whole(e, x, c, &a, &rest))
+        return pass_binary(e, IR_ADD, divide(e, a, c), divide(e, rest, c));
     if (is_apart(e, x, c, &a, &rest)) return divide(e, a, c);
     if (!(c & (c - 1))) {
         while (1u << shift < c) shift++;

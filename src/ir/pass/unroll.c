@@ -86,7 +86,8 @@ static void unroll_range(pass_edit *e, uint32_t first, uint32_t last) {
             continue;
         }
         const ir_instruction *at = pass_at(e, i);
-        bool index = at->type == IR_U32 && at->width == 1 && at->n_in == 2 && (pass_flags(at) & IR_PURE);
+        bool index =
+            at->type == IR_U32 && at->width == 1 && at->n_in == 2 && (pass_flags(at) & IR_PURE);
         if (index) e->map[i] = pass_binary(e, (ir_op)at->op, e->map[at->in[0]], e->map[at->in[1]]);
         else pass_copy(e, i);
     }

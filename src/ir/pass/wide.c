@@ -1,4 +1,5 @@
-/* wide.c - neighbouring turns of a sum as the elements of one vector, for devices whose lanes are turns of a loop.
+/* wide.c - neighbouring turns of a sum as the elements of one vector, for devices whose lanes
+ * are turns of a loop.
  *
  *     loop k = 0, n, 1 reduce              many[0..W] = 0
  *         sum = sum + x[a + k] * w[b + k]  loop k = 0, n, W reduce
@@ -6,9 +7,10 @@
  *                                          end
  *                                          sum = sum + (the elements of many)
  *
- * Owns loops of straight code over a whole number of vectors, whose accumulators are f32 sums and whose loads go on by one
- * with k, or not at all, from places that are multiples of W. Refuses all others, and workgroups of several lanes: a lane is
- * a vector's element there already. */
+ * Owns loops of straight code over a whole number of vectors, whose accumulators are f32 sums
+ * and whose loads go on by one with k, or not at all, from places that are multiples of W.
+ * Refuses all others, and workgroups of several lanes: a lane is a vector's element there
+ * already. */
 #include "ir/pass/edit.h"
 
 enum { SUMS_MAX = 16 };
@@ -21,7 +23,8 @@ typedef struct wide {
     ir_id *splat;              /* [n_code] new: the same value in every element */
 } wide;
 
-/* Is the value `id` + something that is the same in all turns, or the same in all turns (*varies false)? */
+/* Is the value `id` + something that is the same in all turns, or the same in all turns (*varies
+ * false)? */
 static bool goes_by_one(const wide *w, ir_id id, bool *varies) {
     const ir_instruction *at = pass_at(w->e, id);
     *varies = id == w->loop;
@@ -29,7 +32,8 @@ static bool goes_by_one(const wide *w, ir_id id, bool *varies) {
     bool x = false, y = false;
     if (at->op != IR_ADD && at->op != IR_FMA) return false;
     if (at->op == IR_FMA && (w->varies[at->in[0]] || w->varies[at->in[1]])) return false;
-    const bool first = at->op == IR_FMA || goes_by_one(w, at->in[0], &x), second = goes_by_one(w, at->in[at->op == IR_FMA ? 2 : 1], &y);
+    const bool first = at->op == IR_FMA || goes_by_one(w, at->in[0], &x),
+               second = goes_by_one(w, at->in[at->op == IR_FMA ? 2 : 1], &y);
     *varies = x || y;
     return first && second && !(x && y);
 }
@@ -39,13 +43,16 @@ static bool is_sum(const wide *w, uint32_t store) {
     const pass_edit *e = w->e;
     const ir_instruction *at = pass_at(e, store), *sum = pass_at(e, at->in[1]);
     uint32_t place, again;
-    if (!pass_const(e->in->code, at->in[0], &place) || sum->type != IR_F32 || sum->width != 1 || !w->varies[at->in[1]]) return false;
+    if (!pass_const(e->in->code, at->in[0], &place) || sum->type != IR_F32 || sum->width != 1 ||
+        !w->varies[at->in[1]])
+        return false;
     for (uint32_t side = 0; side < 3; side++) {
         const bool here = sum->op == IR_FMA ? side == 2 : sum->op == IR_ADD && side < 2;
         if (!here) continue;
         const ir_instruction *old = pass_at(e, sum->in[side]);
-        if (old->op == IR_LOAD && old->space == IR_REGISTER && old->array == at->array && sum->in[side] > w->loop &&
-            pass_const(e->in->code, old->in[0], &again) && again == place)
+        if (old->op == IR_LOAD && old->space == IR_REGISTER && old->array == at->array &&
+            sum->in[side] > w->loop && pass_const(e->in->code, old->in[0], &again) &&
+            again == place)
             return true;
     }
     return false;
@@ -59,8 +66,11 @@ static bool fits(wide *w) {
     const ir_mark mark = ir_mark_of(loop);
     w->width = e->schedule->dims[mark.dim].wide;
     w->n_sum = 0;
-    if (loop->op != IR_LOOP || mark.kind != IR_REDUCE || (w->width != 4 && w->width != 8 && w->width != 16) || ir_lanes(e->in) != 1) return false;
-    if (!pass_const(e->in->code, loop->in[2], &step) || step != 1 || pass_multiple(e, e->in->code, loop->in[0]) % w->width ||
+    if (loop->op != IR_LOOP || mark.kind != IR_REDUCE ||
+        (w->width != 4 && w->width != 8 && w->width != 16) || ir_lanes(e->in) != 1)
+        return false;
+    if (!pass_const(e->in->code, loop->in[2], &step) || step != 1 ||
+        pass_multiple(e, e->in->code, loop->in[0]) % w->width ||
         !pass_count_multiple(e, e->in->code, loop->in[0], loop->in[1], w->width))
         return false;
     for (uint32_t i = 0; i < e->in->n_code; i++) w->varies[i] = i == w->loop;
@@ -78,7 +88,9 @@ static bool fits(wide *w) {
             w->varies[i] = true;
         } else if (at->op == IR_LOAD && at->space == IR_BUFFER) {
             bool by_one;
-            if (buffers.written[at->array] || (w->varies[i] && (!goes_by_one(w, at->in[0], &by_one) || !by_one))) return false;
+            if (buffers.written[at->array] ||
+                (w->varies[i] && (!goes_by_one(w, at->in[0], &by_one) || !by_one)))
+                return false;
         } else if (!(flags & IR_PURE) || !ir_has_result(at) || at->op == IR_CONST) {
             if (at->op != IR_CONST) return false;
         }
@@ -95,13 +107,18 @@ static bool is_index(const wide *w, uint32_t i) {
     if (pass_at(e, i)->type != IR_U32 && pass_at(e, i)->type != IR_U64) return false;
     for (uint32_t u = i + 1; u < e->close[w->loop]; u++)
         for (uint32_t a = 0; a < pass_at(e, u)->n_in; a++)
-            if (pass_at(e, u)->in[a] == i && !(a == 0 && pass_at(e, u)->op == IR_LOAD) && !is_index(w, u)) return false;
+            if (pass_at(e, u)->in[a] == i && !(a == 0 && pass_at(e, u)->op == IR_LOAD) &&
+                !is_index(w, u))
+                return false;
     return true;
 }
 
 static ir_id splat_of(wide *w, ir_id old) {
     pass_edit *e = w->e;
-    const ir_instruction i = {.op = IR_SPLAT, .type = pass_at(e, old)->type, .width = (uint8_t)w->width, .n_in = 1,
+    const ir_instruction i = {.op = IR_SPLAT,
+                              .type = pass_at(e, old)->type,
+                              .width = (uint8_t)w->width,
+                              .n_in = 1,
                               .in = {e->map[old], IR_NO_ID, IR_NO_ID, IR_NO_ID}};
     if (w->splat[old] == IR_NO_ID) w->splat[old] = pass_push(e, i);
     return w->splat[old];
@@ -113,9 +130,13 @@ static bool can_widen(const wide *w) {
         const ir_instruction *at = pass_at(e, i);
         if (!w->varies[i] || at->op == IR_STORE || at->op == IR_LOAD || is_index(w, i)) continue;
         const ir_form form = ir_op_of((ir_op)at->op)->form;
-        if (form != IR_FORM_SAME && form != IR_FORM_CAST && form != IR_FORM_COMPARE && form != IR_FORM_SELECT) return false;
+        if (form != IR_FORM_SAME && form != IR_FORM_CAST && form != IR_FORM_COMPARE &&
+            form != IR_FORM_SELECT)
+            return false;
         for (uint32_t a = 0; a < at->n_in; a++)
-            if (at->in[a] == w->loop || (at->in[a] > w->loop && w->varies[at->in[a]] && is_index(w, at->in[a]))) return false;
+            if (at->in[a] == w->loop ||
+                (at->in[a] > w->loop && w->varies[at->in[a]] && is_index(w, at->in[a])))
+                return false;
     }
     return true;
 }
@@ -125,7 +146,10 @@ static ir_id halves(pass_edit *e, ir_id x, uint32_t width) { /* the sum of its e
         ir_id part[2];
         width /= 2;
         for (uint32_t p = 0; p < 2; p++) {
-            ir_instruction i = {.op = width > 1 ? IR_SWIZZLE : IR_EXTRACT, .type = IR_F32, .width = (uint8_t)width, .n_in = 1,
+            ir_instruction i = {.op = width > 1 ? IR_SWIZZLE : IR_EXTRACT,
+                                .type = IR_F32,
+                                .width = (uint8_t)width,
+                                .n_in = 1,
                                 .in = {x, IR_NO_ID, IR_NO_ID, IR_NO_ID}};
             for (uint32_t n = 0; n < width; n++) i.imm |= (uint64_t)(p * width + n) << (4 * n);
             part[p] = pass_push(e, i);
@@ -144,7 +168,8 @@ static void push(wide *w) {
         many[s] = pass_register(e, IR_F32, w->width);
         pass_store(e, many[s], zero, nothing);
     }
-    e->map[w->loop] = pass_loop(e, e->map[loop->in[0]], e->map[loop->in[1]], pass_u32(e, w->width), ir_mark_bits(ir_mark_of(loop), 0));
+    e->map[w->loop] = pass_loop(e, e->map[loop->in[0]], e->map[loop->in[1]], pass_u32(e, w->width),
+                                ir_mark_bits(ir_mark_of(loop), 0));
     for (uint32_t i = 0; i < e->in->n_code; i++) w->splat[i] = IR_NO_ID;
     for (uint32_t i = w->loop + 1; i < e->close[w->loop] && !e->no_memory && !e->too_large; i++) {
         ir_instruction at = *pass_at(e, i);
@@ -163,7 +188,8 @@ static void push(wide *w) {
         for (uint32_t a = 0; a < at.n_in; a++)
             if (at.op == IR_LOAD || w->varies[at.in[a]]) at.in[a] = e->map[at.in[a]];
             else at.in[a] = splat_of(w, at.in[a]);
-        if (at.op == IR_LOAD && pass_multiple(e, e->code, at.in[0]) % w->width) e->too_large = true; /* given up */
+        /* given up */
+        if (at.op == IR_LOAD && pass_multiple(e, e->code, at.in[0]) % w->width) e->too_large = true;
         e->map[i] = pass_push(e, at);
     }
     pass_close(e);
@@ -172,12 +198,14 @@ static void push(wide *w) {
         const ir_memory sum = {IR_REGISTER, store->array};
         uint32_t place = 0;
         pass_const(e->in->code, store->in[0], &place);
-        ir_id at = pass_u32(e, place), more = halves(e, pass_load(e, IR_F32, w->width, many[s], zero), w->width);
+        ir_id at = pass_u32(e, place),
+              more = halves(e, pass_load(e, IR_F32, w->width, many[s], zero), w->width);
         pass_store(e, sum, at, pass_binary(e, IR_ADD, pass_load(e, IR_F32, 1, sum, at), more));
     }
 }
 
-beryl_status ir_pass_wide(base_arena *arena, const ir_kernel *k, const ir_schedule *schedule, const ir_kernel **out, beryl_error *error) {
+beryl_status ir_pass_wide(base_arena *arena, const ir_kernel *k, const ir_schedule *schedule,
+                          const ir_kernel **out, beryl_error *error) {
     bool asked = false;
     for (uint32_t d = 0; d < IR_DIM_MAX; d++) asked = asked || schedule->dims[d].wide > 1;
     *out = k;

@@ -38,6 +38,8 @@ fn v_load(at: u32) -> vec4<f32> {
 @group(0) @binding(5) var<storage, read_write> out: array<vec4<f32>>;
 @group(0) @binding(6) var<storage, read_write> stats: array<vec2<f32>>;
 
+//! include attention_keys
+
 const LEAST: f32 = -3.0e38;
 const SLICES: u32 = 8u;                             // lanes along d
 const SLOTS: u32 = THREADS / SLICES;                // keys at once
@@ -97,16 +99,14 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let row = group.z;
     let first_head = group.y * HEADS;
     let kv = first_head * params.n_kv / params.n_head;
-    let last_key = u32(pos[params.pos_offset + row]);
-    var first_key = 0u;
-    if (params.window > 0u && last_key >= params.window) {
-        first_key = last_key + 1u - params.window;
-    }
-    let key_end = select(last_key + 1u, last_key, FRESH);                         // of the cached ones
+    let row_sees = row_keys(row);
+    let first_key = row_sees.first;
+    let sees = row_sees.end > 0u;
+    let key_end = row_sees.end - select(0u, 1u, FRESH && sees);                       // of the cached ones
     let span = (key_end - first_key + params.n_split - 1u) / params.n_split;     // keys of a piece
     let begin = first_key + group.x * span;
     let end = min(begin + span, key_end);
-    let has_fresh = FRESH && group.x == params.n_split - 1u;
+    let has_fresh = FRESH && sees && group.x == params.n_split - 1u;
     let cache_row = u32(slot[params.slot_offset + row]) * params.n_row;
     let ring = begin % params.n_row; // row of the first key
 
@@ -249,7 +249,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
                     stats[place * params.n_split + group.x] = vec2<f32>(row_max[h], all);
                 }
             } else {
-                out[place * D4 + lane] = sums[h] / all;
+                out[place * D4 + lane] = sums[h] / max(all, TOTAL_MIN);
             }
         }
     }

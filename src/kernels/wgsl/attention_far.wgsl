@@ -49,6 +49,8 @@ fn v_four(at: u32) -> four {
 @group(0) @binding(5) var<storage, read_write> out: array<vec4<f32>>;
 @group(0) @binding(6) var<storage, read_write> stats: array<vec2<f32>>;
 
+//! include attention_keys
+
 const LEAST: f32 = -3.0e38;
 const GROUPS: u32 = THREADS / LANES;
 const HEADS: u32 = 4u; // with 8 a thread has room for one workgroup a unit, and twice the text
@@ -145,16 +147,15 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     let row = workgroup.z;
     let first_head = workgroup.y * HEADS;
     let kv = first_head * params.n_kv / params.n_head;
-    let has_fresh = FRESH && workgroup.x == 0u;
-    start_load(row, first_head, has_fresh, local / LINE_LANES, local % LINE_LANES);
+    let first_piece = FRESH && workgroup.x == 0u;
+    start_load(row, first_head, first_piece, local / LINE_LANES, local % LINE_LANES);
 
-    let last_key = u32(pos[params.pos_offset + row]);
+    let row_sees = row_keys(row);
+    let first_key = row_sees.first;
+    let sees = row_sees.end > 0u;
+    let has_fresh = first_piece && sees;
     let cache_row = u32(slot[params.slot_offset + row]) * params.n_row;
-    var first_key = 0u;
-    if (params.window > 0u && last_key >= params.window) {
-        first_key = last_key + 1u - params.window;
-    }
-    let key_end = select(last_key + 1u, last_key, FRESH); // of the cached ones
+    let key_end = row_sees.end - select(0u, 1u, FRESH && sees); // of the cached ones
     let span = max((key_end - first_key + params.n_split - 1u) / params.n_split, PIECE);
     let begin = first_key + workgroup.x * span;
     let end = min(begin + span, key_end);
@@ -336,8 +337,8 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
         workgroupBarrier();
     }
 
-    if (begin >= end && !has_fresh) {
-        if (SPLIT && local < HEADS) {
+    if (SPLIT && begin >= end && !has_fresh) {
+        if (local < HEADS) {
             stats[(row * params.n_head + first_head + local) * params.n_split + workgroup.x] = vec2<f32>(LEAST, 0.0);
         }
         return;
@@ -374,7 +375,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
                     stats[at * params.n_split + workgroup.x] = vec2<f32>(highest_of(head), all);
                 }
             } else {
-                out[at * D4 + i % D4] = sum / all;
+                out[at * D4 + i % D4] = sum / max(all, TOTAL_MIN);
             }
         }
     }

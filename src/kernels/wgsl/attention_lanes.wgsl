@@ -47,6 +47,8 @@ fn v_eight(at: u32) -> eight {
 @group(0) @binding(5) var<storage, read_write> out: array<vec4<f32>>;
 @group(0) @binding(6) var<storage, read_write> stats: array<vec2<f32>>;
 
+//! include attention_keys
+
 const LEAST: f32 = -3.0e38;
 const GROUPS: u32 = THREADS / LANES;
 const EIGHTS: u32 = D4 / (2u * LANES);   // of a key, a lane
@@ -112,16 +114,15 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let row = group.z;
     let first_head = group.y * HEADS;
     let kv = first_head * params.n_kv / params.n_head;
-    let has_fresh = FRESH && group.x == 0u;
-    start_load(row, first_head, has_fresh, member, lane);
+    let first_piece = FRESH && group.x == 0u;
+    start_load(row, first_head, first_piece, member, lane);
 
-    let last_key = u32(pos[params.pos_offset + row]);
+    let row_sees = row_keys(row);
+    let first_key = row_sees.first;
+    let sees = row_sees.end > 0u;
+    let has_fresh = first_piece && sees;
     let cache_row = u32(slot[params.slot_offset + row]) * params.n_row;
-    var first_key = 0u;
-    if (params.window > 0u && last_key >= params.window) {
-        first_key = last_key + 1u - params.window;
-    }
-    let key_end = select(last_key + 1u, last_key, FRESH);                                       // of the cached ones
+    let key_end = row_sees.end - select(0u, 1u, FRESH && sees);                                       // of the cached ones
     let span = max((key_end - first_key + params.n_split - 1u) / params.n_split, PIECE);
     let begin = first_key + group.x * span;
     let end = min(begin + span, key_end);
@@ -280,8 +281,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         }
     }
 
-    if (begin >= end && !has_fresh) {
-        if (SPLIT && local < HEADS) {
+    if (SPLIT && begin >= end && !has_fresh) {
+        if (local < HEADS) {
             stats[(row * params.n_head + first_head + local) * params.n_split + group.x] = vec2<f32>(LEAST, 0.0);
         }
         return;
@@ -323,7 +324,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
                     stats[place * params.n_split + group.x] = vec2<f32>(highest, all);
                 }
             } else {
-                out[place * D4 + i % D4] = sum / all;
+                out[place * D4 + i % D4] = sum / max(all, TOTAL_MIN);
             }
         }
     }

@@ -78,6 +78,6 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
         }
     }
     if (inside && part == 0u) {
-        out[(params.first_row * params.n_head + head) * D4 + column] = sum / total;
+        out[(params.first_row * params.n_head + head) * D4 + column] = sum / max(total, 1e-30); // 0 without keys
     }
 }

@@ -34,6 +34,8 @@ fn v_load(at: u32) -> vec4<f32> {
 @group(0) @binding(5) var<storage, read_write> out: array<vec4<f32>>;
 @group(0) @binding(6) var<storage, read_write> stats: array<vec2<f32>>;
 
+//! include attention_keys
+
 const LEAST: f32 = -3.0e38;
 const THREADS: u32 = 1u; // that share the work of a head and piece, for parts
 
@@ -69,16 +71,14 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
     if (row >= params.n || local >= params.rows) {
         return;
     }
-    let last = u32(pos[params.pos_offset + row]);
-    var first = 0u;
-    if (params.window > 0u && last >= params.window) {
-        first = last + 1u - params.window;
-    }
-    let key_end = select(last + 1u, last, FRESH);                        // of the cached ones
+    let row_sees = row_keys(row);
+    let first = row_sees.first;
+    let sees = row_sees.end > 0u;
+    let key_end = row_sees.end - select(0u, 1u, FRESH && sees);                      // of the cached ones
     let span = (key_end - first + params.n_split - 1u) / params.n_split; // keys of a piece
     let begin = first + split * span;
     let end = min(begin + span, key_end);
-    let has_fresh = FRESH && split == params.n_split - 1u;
+    let has_fresh = FRESH && sees && split == params.n_split - 1u;
     let kv = head * params.n_kv / params.n_head;
     let cache_row = u32(slot[params.slot_offset + row]) * params.n_row;
 
@@ -130,7 +130,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
         stats[place] = vec2<f32>(most, total);
     } else {
         for (var i = 0u; i < D4; i++) {
-            out[place * D4 + i] /= total;
+            out[place * D4 + i] /= max(total, TOTAL_MIN);
         }
     }
 }

@@ -4,7 +4,8 @@
 // serves all of them. Scores of KEYS keys come from chunks of CHUNK fours of q and k in workgroup memory (a lane makes 4
 // rows by KEYS_EACH keys), then the weights lie there as [key, row], and the values follow VALUES keys at a time (a lane
 // keeps ROWS_EACH rows by COLUMNS fours of d). Keys run from the least to the greatest that a row of the tile sees, each
-// row masked for itself; rows of another slot take turns (usually there is one).
+// row masked for itself; rows of another slot take turns, and so do rows whose keys one ring cannot hold (usually there is one
+// turn).
 // TILE4 is d / 4 rounded up to a power of two; what is beyond d is zero.
 //! options
 const D4: u32 = 64u;       // d / 4
@@ -39,6 +40,8 @@ fn v_load(at: u32) -> vec4<f32> {
 @group(0) @binding(3) var<storage, read> slot: array<i32>;
 @group(0) @binding(4) var<storage, read> pos: array<i32>;
 @group(0) @binding(5) var<storage, read_write> out: array<vec4<f32>>;
+
+//! include attention_keys
 
 const THREADS: u32 = 256u;
 const LEAST: f32 = -3.0e38;
@@ -81,32 +84,38 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
 
     var done = 0u;
     while (done < n_query) {
-        // The queries [done, end) have one slot and see the keys [low, high].
+        // The queries [done, end) have one slot and see keys in [low, key_end).
         let place = slot[params.slot_offset + first_query + done];
         var end = done;
         var low = 0xffffffffu;
-        var high = 0u;
+        var key_end = 0u;
         while (end < n_query) {
             if (slot[params.slot_offset + first_query + end] != place) {
                 break;
             }
-            let p = u32(pos[params.pos_offset + first_query + end]);
-            low = min(low, select(0u, p + 1u - params.window, params.window > 0u && p >= params.window));
-            high = max(high, p);
+            let own = row_keys(first_query + end);
+            if (own.end > 0u) {
+                let first = min(low, own.first);
+                let last = max(key_end, own.end);
+                if (last - first > params.n_row) {
+                    break;
+                }
+                low = first;
+                key_end = last;
+            }
             end++;
         }
         let cache_row = u32(place) * params.n_row;
-        var row_low: vec4<u32>;                    // keys that the rows of quad see; none: low above high
-        var row_high: vec4<u32>;
+        var row_low: vec4<u32>;                    // keys [low, end) that the rows of quad see
+        var row_end: vec4<u32>;
         for (var i = 0u; i < 4u; i++) {
             let query = (quad * 4u + i) / GROUP;
-            let p = u32(pos[params.pos_offset + first_query + min(query, n_query - 1u)]);
-            let sees = query >= done && query < end;
-            row_low[i] = select(1u, select(0u, p + 1u - params.window, params.window > 0u && p >= params.window), sees);
-            row_high[i] = select(0u, p, sees);
+            let own = row_keys(first_query + min(query, n_query - 1u));
+            row_low[i] = own.first;
+            row_end[i] = select(0u, own.end, query >= done && query < end);
         }
 
-        for (var tile = low; tile <= high; tile += KEYS) {
+        for (var tile = low; tile < key_end; tile += KEYS) {
             let ring = tile % params.n_row;
             var scores: array<vec4<f32>, KEYS_EACH>;
             for (var i = 0u; i < KEYS_EACH; i++) {
@@ -128,7 +137,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
                 for (var i = lane; i < KEYS * CHUNK; i += THREADS) {
                     let key = i / CHUNK;
                     let c = chunk + i % CHUNK;
-                    var at = ring + min(key, high - tile);
+                    var at = ring + min(key, key_end - 1u - tile);
                     at = select(at, at - params.n_row, at >= params.n_row);
                     var value = vec4<f32>(0.0);
                     if (TILE4 == D4 || c < D4) {
@@ -150,7 +159,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
             }
             for (var i = 0u; i < KEYS_EACH; i++) {
                 let key = vec4<u32>(tile + key_lane + i * KEY_LANES);
-                let seen = (key >= row_low) & (key <= row_high);
+                let seen = (key >= row_low) & (key < row_end);
                 weights[(key_lane + i * KEY_LANES) * QUADS + quad] = select(vec4<f32>(LEAST), scores[i], seen);
             }
             workgroupBarrier();
@@ -194,7 +203,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
                     workgroupBarrier();
                 }
                 for (var i = lane; i < VALUES * TILE4; i += THREADS) {
-                    var at = ring + min(first + i / TILE4, high - tile);
+                    var at = ring + min(first + i / TILE4, key_end - 1u - tile);
                     at = select(at, at - params.n_row, at >= params.n_row);
                     let c = i % TILE4;
                     var value = vec4<f32>(0.0);
@@ -240,7 +249,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
                     let fours = column + c * COLUMN_LANES;
                     if (fours < D4) {
                         out[((first_query + query) * params.n_head + first_head + row % GROUP) * D4 + fours] =
-                            sums[(r * 4u + i) * COLUMNS + c] / all[i];
+                            sums[(r * 4u + i) * COLUMNS + c] / max(all[i], TOTAL_MIN);
                     }
                 }
             }

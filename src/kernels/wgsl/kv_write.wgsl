@@ -1,6 +1,6 @@
 // kv_write - cache[slot[n], pos[n] % n_row, h, :] = x[n, h, :], rounded to the cache's type
 //   x [n, h, d] f32, strided; slot, pos [n] i32; cache [n_slot, n_row, h, d]
-// One thread four elements of a head. Rows whose slot is none of the cache's are left out.
+// One thread four elements of a head. Rows whose slot is none of the cache's, or whose position is negative, are left out.
 struct Params {
     n: u32, h: u32, d4: u32, n_slot: u32, n_row: u32,
     x_offset: u32, x0: u32, x1: u32, slot_offset: u32, pos_offset: u32,
@@ -29,10 +29,11 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
         return;
     }
     let place = u32(slot[params.slot_offset + row]);
-    if (place >= params.n_slot) {
+    let last = u32(pos[params.pos_offset + row]);
+    if (place >= params.n_slot || last > 0x7fffffffu) {
         return;
     }
     let source = params.x_offset + row * params.x0 + head * params.x1 + i * 4u;
-    let at = place * params.n_row + u32(pos[params.pos_offset + row]) % params.n_row;
+    let at = place * params.n_row + last % params.n_row;
     cache_store((at * params.h + head) * params.d4 + i, vec4<f32>(x[source], x[source + 1u], x[source + 2u], x[source + 3u]));
 }

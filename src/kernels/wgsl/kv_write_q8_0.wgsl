@@ -2,7 +2,7 @@
 //   x [n, h, d] f32, strided; slot, pos [n] i32
 //   cache, two planes over all rows r = (slot * n_row + row) * h + head: quants i8 [r, d] | scales f16 [r, d / 32],
 //   together 34 bytes a block as in a file. Scales of neighbouring rows share words, hence the atomics.
-// One thread a block: d = absmax / 127 rounded to f16, q = x / d to nearest even.
+// Rows whose slot is none of the cache's, or whose position is negative, are left out. One thread a block: d = absmax / 127 rounded to f16, q = x / d to nearest even.
 struct Params {
     n: u32, h: u32, d32: u32, n_slot: u32, n_row: u32,
     x_offset: u32, x0: u32, x1: u32, slot_offset: u32, pos_offset: u32,
@@ -30,11 +30,12 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
         return;
     }
     let place = u32(slot[params.slot_offset + row]);
-    if (place >= params.n_slot) {
+    let last = u32(pos[params.pos_offset + row]);
+    if (place >= params.n_slot || last > 0x7fffffffu) {
         return;
     }
     let source = params.x_offset + row * params.x0 + head * params.x1 + i * 32u;
-    let at = place * params.n_row + u32(pos[params.pos_offset + row]) % params.n_row;
+    let at = place * params.n_row + last % params.n_row;
     let block = (at * params.h + head) * params.d32 + i;
     var most = 0.0;
     for (var k = 0u; k < 32u; k++) {

@@ -5,6 +5,8 @@
  * broke. Refuses a file that changes under the reader. The one idea: every answer carries the
  * file's size and, where the server shows it, its ETag or date; each is compared with the first
  * answer's. That is as strict as If-Range, and unlike it needs no preflight on another origin.
+ * A request may ask for more than its reader takes; the rest of the answer waits for whoever begins there. So one request
+ * serves many readers in a row, and none of them need know.
  */
 import { BerylError, throwIfAborted } from "../error.js";
 import { release } from "../release.js";
@@ -42,6 +44,8 @@ class Broken extends Error {
 const UNREACHED = "The network, or the page's own rules: look at the console; a content security policy must name the server in connect-src, "
     + "and a page over https reads from https alone. What has arrived is kept.";
 
+/** Answers that wait for a reader at most. Each holds a connection. */
+const WAITING = 2;
 /** Bytes that `peek` gives. */
 const HEAD = 8;
 
@@ -54,6 +58,9 @@ export function sameVersion(a: Validator, b: Validator): boolean {
     if (a.etag !== null && b.etag !== null) return a.etag === b.etag;
     return a.lastModified === null || b.lastModified === null || a.lastModified === b.lastModified;
 }
+
+/** An answer: what was read of it too early, and where its next byte lies and its last one ends. */
+interface Answer { reader: ReadableStreamDefaultReader<Uint8Array> | null; early: Uint8Array[]; offset: number; end: number }
 
 /** A file on a web server, open for ranges (or, without them, for one pass from the start). */
 export class HttpFile implements Validator {
@@ -69,8 +76,8 @@ export class HttpFile implements Validator {
     head: Uint8Array = new Uint8Array(0);
     readonly #options: HttpOptions;
     #hiddenBefore = 0; // once may be a connection that came back just then
-    /* The probe's answer, whose body the first reader at that offset takes. */
-    #first: { response: Response; early: Uint8Array[]; offset: number } | null = null;
+    #waiting: Answer[] = []; // oldest first; the probe's is one of them
+    readonly #coming = new Map<number, { end: number; there: Promise<unknown> }>(); // answers in use, by where they will wait
 
     private constructor(url: string, options: HttpOptions) {
         this.url = url;
@@ -90,36 +97,53 @@ export class HttpFile implements Validator {
         return file;
     }
 
-    /** Ends the probe's connection if nobody took it. */
+    /** Ends the connections that nobody took. */
     close(): void {
-        this.#first?.response.body?.cancel().catch(() => undefined);
-        this.#first = null;
+        for (const { reader } of this.#waiting.splice(0)) reader?.cancel().catch(() => undefined);
     }
 
-    /** Fills `to` with the bytes from `offset` on, over as many connections as it takes. */
-    async readInto(to: Uint8Array, offset: number, signal?: AbortSignal, onBytes?: (n: number) => void): Promise<void> {
-        let got = 0;
-        await this.#stubborn(signal, () => got, async () => {
-            const { response, early } = this.#takeFirst(offset + got) ?? { response: await this.#range(offset + got, offset + to.length, signal), early: [] };
-            for await (const piece of this.#body(response, early, signal)) {
-                const part = piece.length > to.length - got ? piece.subarray(0, to.length - got) : piece;
-                to.set(part, got);
-                got += part.length;
-                onBytes?.(part.length);
-                if (!this.#options.fetch) release(piece);
-                if (got === to.length) return;
-            }
-            if (got < to.length) throw new Broken(`the connection ended at byte ${offset + got}`);
-        });
+    /** Fills `to` with the bytes from `offset` on, over as many connections as it takes. `more`: bytes behind them that are going to be read in their order. */
+    async readInto(to: Uint8Array, offset: number, signal?: AbortSignal, onBytes?: (n: number) => void, more = 0): Promise<void> {
+        const last = offset + to.length, before = this.#coming.get(offset) ?? this.#waiting.find((answer) => answer.offset === offset);
+        const end = Math.max(before?.end ?? last + more, last);
+        let got = 0, left: () => void = () => undefined;
+        this.#coming.delete(offset);
+        const next = { end, there: new Promise<void>((resolve) => { left = resolve; }) };
+        if (end > last) this.#coming.set(last, next);
+        try {
+            if (before && "there" in before) await orAborted(before.there, signal);
+            await this.#stubborn(signal, () => got, async () => {
+                const answer = this.#take(offset + got) ?? answerOf(await this.#range(offset + got, end, signal), offset + got, end);
+                for await (const piece of this.#body(answer, signal)) {
+                    const part = piece.length > to.length - got ? piece.subarray(0, to.length - got) : piece;
+                    to.set(part, got);
+                    got += part.length;
+                    onBytes?.(part.length);
+                    if (part !== piece) answer.early.unshift(piece.subarray(part.length));
+                    else if (!this.#options.fetch) release(new Uint8Array(piece.buffer)); // all of it, also of what was left of one
+                    if (got === to.length) return this.#leave(answer, last);
+                }
+                throw new Broken(`the connection ended at byte ${offset + got}`);
+            });
+        } finally {
+            if (this.#coming.get(last) === next) this.#coming.delete(last);
+            left();
+        }
     }
 
     /** The whole file from its start, once, for servers without ranges. A break is the caller's to start again. */
     async *stream(signal?: AbortSignal): AsyncGenerator<Uint8Array, void> {
-        const first = this.#takeFirst(0);
-        if (first) return yield* this.#body(first.response, first.early, signal);
-        const response = await this.#fetch("GET", {}, signal);
-        this.#sameFile(validatorOf(response, sizeOf(response)));
-        yield* this.#body(response, [], signal);
+        let answer = this.#take(0);
+        if (!answer) {
+            const response = await this.#fetch("GET", {}, signal);
+            this.#sameFile(validatorOf(response, sizeOf(response)));
+            answer = answerOf(response, 0, this.size);
+        }
+        try {
+            yield* this.#body(answer, signal);
+        } finally {
+            answer.reader?.cancel().catch(() => undefined);
+        }
     }
 
     /** Runs `attempt` until it passes; pauses grow while `progress` stands still. */
@@ -236,7 +260,8 @@ export class HttpFile implements Validator {
         }
         this.etag = response.headers.get("etag");
         this.lastModified = response.headers.get("last-modified");
-        this.#first = { response, early: [], offset: this.ranges ? offset : 0 };
+        const end = this.ranges ? contentRange(response)?.end ?? offset + sizeOf(response) : this.size;
+        this.#waiting.push(answerOf(response, this.ranges ? offset : 0, end));
         if (this.ranges && this.size < 0) { // another origin that does not show Content-Range
             const head = await this.#fetch("HEAD", {}, signal);
             this.size = sizeOf(head);
@@ -248,24 +273,29 @@ export class HttpFile implements Validator {
         }
     }
 
-    /* The probe's answer, for whoever begins where it does; till then it waits. */
-    #takeFirst(offset: number): { response: Response; early: Uint8Array[] } | null {
-        const first = this.#first;
-        if (first?.offset !== offset) return null;
-        this.#first = null;
-        return first;
+    /* The answer that waits there, if one does. */
+    #take(offset: number): Answer | null {
+        const at = this.#waiting.findIndex((answer) => answer.offset === offset);
+        return at < 0 ? null : this.#waiting.splice(at, 1)[0]!;
+    }
+
+    /* What the answer has still to give waits for whoever begins there. */
+    #leave(answer: Answer, offset: number): void {
+        answer.offset = offset;
+        if (offset < answer.end) this.#waiting.push(answer);
+        else answer.reader?.cancel().catch(() => undefined);
+        if (this.#waiting.length > WAITING) this.#waiting.shift()?.reader?.cancel().catch(() => undefined);
     }
 
     /* Looks at the first bytes of the probe's answer; whoever takes that gets them again. */
     async #peek(signal?: AbortSignal): Promise<void> {
-        const reader = this.#first?.response.body?.getReader(), early = this.#first?.early ?? [];
+        const { reader, early } = this.#waiting[0]!;
         const size = (): number => early.reduce((sum, piece) => sum + piece.length, 0);
         while (reader && size() < HEAD) {
             const { value } = await this.#next(reader, signal);
             if (!value) break;
             early.push(value);
         }
-        reader?.releaseLock();
         this.head = Uint8Array.from(early.flatMap((piece) => [...piece.subarray(0, HEAD)]).slice(0, HEAD));
     }
 
@@ -273,18 +303,18 @@ export class HttpFile implements Validator {
         if (!sameVersion(this, now.size < 0 ? { ...now, size: this.size } : now)) throw changed(this.name);
     }
 
-    async *#body(response: Response, early: readonly Uint8Array[], signal?: AbortSignal): AsyncGenerator<Uint8Array, void> {
-        if (!response.body) throw new Broken("the answer is empty");
-        const reader = response.body.getReader();
+    /* Whoever leaves it before its end has it still. One that breaks is ended. */
+    async *#body({ reader, early }: Answer, signal?: AbortSignal): AsyncGenerator<Uint8Array, void> {
+        if (!reader) throw new Broken("the answer is empty");
         try {
-            yield* early;
             for (;;) {
-                const next = await this.#next(reader, signal);
-                if (next.done) return;
-                yield next.value;
+                const next = early.shift() ?? (await this.#next(reader, signal)).value;
+                if (!next) return;
+                yield next;
             }
-        } finally {
+        } catch (thrown) {
             reader.cancel().catch(() => undefined);
+            throw thrown;
         }
     }
 
@@ -301,9 +331,13 @@ function changed(name: string): BerylError {
     return new BerylError("BAD_FILE", `${name} was changed on the server while it was read`, "Load again: it starts anew with the new file.");
 }
 
-function contentRange(response: Response): { start: number; total: number } | null {
-    const match = /^bytes (\d+)-\d+\/(\d+)$/.exec(response.headers.get("content-range") ?? "");
-    return match ? { start: Number(match[1]), total: Number(match[2]) } : null;
+function answerOf(response: Response, offset: number, end: number): Answer {
+    return { reader: response.body?.getReader() ?? null, early: [], offset, end };
+}
+
+function contentRange(response: Response): { start: number; end: number; total: number } | null {
+    const match = /^bytes (\d+)-(\d+)\/(\d+)$/.exec(response.headers.get("content-range") ?? "");
+    return match ? { start: Number(match[1]), end: Number(match[2]) + 1, total: Number(match[3]) } : null;
 }
 
 function encoded(response: Response): boolean {

@@ -9,7 +9,7 @@ import { openUrl, type FillableSource, type UrlOptions } from "./url.js";
 
 export { VerifiedSource } from "./verify.js";
 export type { ByteSource, Progress } from "./source.js";
-export type { CacheMode, FillableSource, UrlOptions } from "./url.js";
+export type { CacheMode, FillableSource, StoredSource, UrlOptions } from "./url.js";
 
 /** What a model can be loaded from, once addresses are absolute: it can be posted to a worker. */
 export type PlainSource = string | Blob | FileSystemFileHandle;

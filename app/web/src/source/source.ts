@@ -12,12 +12,11 @@ export interface ByteSource {
     readonly size: number;
     /** The file's name, for messages. */
     readonly name: string;
-    /** Bytes [offset, offset + size), the reader's own. Rejects with a BerylError; CANCELLED when the signal was aborted. */
-    read(offset: number, size: number, signal?: AbortSignal): Promise<Uint8Array>;
-    /** Fills `to` from `offset` on without waiting. True: done; a promise: ask again when it has ended; false: not in this way, `read` does it. */
-    readNow?(offset: number, to: Uint8Array): boolean | Promise<unknown>;
-    /** Ends all reading. */
-    close?(): void;
+    /** Bytes [offset, offset + size), the reader's own. Rejects with a BerylError; CANCELLED when the signal was aborted. `room`: a buffer
+     *  of that size that the source may take and give back filled: memory that was used before costs no page of new one. */
+    read(offset: number, size: number, signal?: AbortSignal, room?: Uint8Array): Promise<Uint8Array>;
+    /** Ends all reading; what it held is free when the promise, if there is one, has ended. */
+    close?(): void | Promise<void>;
 }
 
 /** How far a long step is; `total` is 0 where it is not known. */

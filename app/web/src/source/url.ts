@@ -14,12 +14,15 @@ import { checkRange, orAborted, showBytes, sleep, type ByteSource, type Progress
 import { BlobSource } from "./blob.js";
 import { browserStorage, noRoomFor, PIECE, removeModel, Store, withLock, type StorageHost } from "./store.js";
 
-/** Pieces in memory at most, on their way, in use or being written: 16 MiB. A read touches two of them. */
-const MOST = 4;
+/** Pieces in memory at most, on their way, in use or being written: 12 MiB. A read touches two of them. */
+const MOST = 3;
 /** Pieces asked for ahead of a reader that goes forward. */
-const AHEAD = 2;
+const AHEAD = 6;
 /** Pieces that `fill` fetches side by side. */
 const LANES = 3;
+/** So many pieces fetched in a row (more than a header has), and one request asks for several: as many as there were, and at most LONG. */
+const ROW = 8;
+const LONG = 64;
 /** Milliseconds between two reports of progress. */
 const TELL = 50;
 /** Milliseconds between two looks at what another tab has brought. */
@@ -51,12 +54,17 @@ export interface FillableSource extends ByteSource {
     forget(): Promise<void>;
     /** Some of it was kept before: the server may have another by now. */
     readonly old: boolean;
-    /** What was written down about it, null where nothing is kept. */
-    readonly store: Store | null;
+    /** The SHA-256 that the whole file, as it is kept, was found to have; else null. */
+    readonly sha256: string | null;
+    /** Writes that down. */
+    found(sha256: string): Promise<void>;
 }
 
+/** The same with what is kept at hand; null where nothing is. */
+export interface StoredSource extends FillableSource { readonly store: Store | null }
+
 /** Opens a model at an http(s) address. */
-export async function openUrl(url: string, options: UrlOptions = {}, signal?: AbortSignal): Promise<FillableSource> {
+export async function openUrl(url: string, options: UrlOptions = {}, signal?: AbortSignal): Promise<StoredSource> {
     const host = options.storage ?? browserStorage;
     const mode = options.cache ?? "auto";
     const kept = mode === "off" ? null : await Store.find(host, url);
@@ -102,7 +110,7 @@ function notKept(name: string, why: string): BerylError {
 }
 
 /* A server without ranges, and nowhere to keep the file: the browser holds it as a Blob, outside the heap. */
-async function asBlob(file: HttpFile, options: UrlOptions, signal?: AbortSignal): Promise<FillableSource> {
+async function asBlob(file: HttpFile, options: UrlOptions, signal?: AbortSignal): Promise<StoredSource> {
     const tooLarge = (): BerylError => new BerylError("UNSUPPORTED",
         `the server does not answer ranges of ${file.name}, and there is no room to keep ${file.size > 0 ? showBytes(file.size) : "it"}`,
         "Use a server with byte ranges, or download the file and open it from disk.");
@@ -125,14 +133,16 @@ async function asBlob(file: HttpFile, options: UrlOptions, signal?: AbortSignal)
             continue;
         }
         const blob = new BlobSource(new Blob(parts), file.name);
-        return Object.assign(blob, { fill: () => Promise.resolve(false), forget: () => Promise.resolve(), old: false, store: null });
+        return Object.assign(blob, {
+            fill: () => Promise.resolve(false), forget: () => Promise.resolve(), found: () => Promise.resolve(), old: false, sha256: null, store: null,
+        });
     }
 }
 
 /* A piece on its way or there. Its memory is given back when it is left behind, is kept if it is to be, and has no users. */
-interface Piece { bytes: Uint8Array<ArrayBuffer> | null; arrived: Promise<Uint8Array<ArrayBuffer>>; saved: Promise<void>; users: number }
+interface Piece { bytes: Uint8Array<ArrayBuffer> | null; begun: boolean; arrived: Promise<Uint8Array<ArrayBuffer>>; saved: Promise<void>; users: number }
 
-class UrlSource implements FillableSource {
+class UrlSource implements StoredSource {
     readonly size: number;
     readonly name: string;
     store: Store | null;
@@ -146,6 +156,9 @@ class UrlSource implements FillableSource {
     #first = 0; // pieces of the last read
     #last = -1;
     #run = 0; // how many pieces the reader has gone forward
+    #fetched = -1; // the last piece that was asked of the network, and how many in a row
+    #row = 0;
+    #turn: Promise<unknown> = Promise.resolve(); // ends when the piece asked for before has begun to come
     #arrived: number; // bytes, for progress
     #told = 0; // when
     #filling = false; // nobody waits for what comes now
@@ -168,13 +181,13 @@ class UrlSource implements FillableSource {
         this.#arrived = store?.stored ?? 0;
     }
 
-    async read(offset: number, size: number, signal?: AbortSignal): Promise<Uint8Array> {
+    async read(offset: number, size: number, signal?: AbortSignal, room?: Uint8Array): Promise<Uint8Array> {
         checkRange(this, offset, size);
         this.#check();
         const first = Math.floor(offset / PIECE);
         const last = Math.max(first, Math.ceil((offset + size) / PIECE) - 1);
-        if (first === last) return await orAborted(this.#part(first, offset - first * PIECE, size), signal);
-        const whole = new Uint8Array(size);
+        if (first === last) return await orAborted(this.#part(first, offset - first * PIECE, size, room), signal);
+        const whole = room ?? new Uint8Array(size);
         for (let i = first; i <= last; i++) {
             const start = Math.max(offset, i * PIECE);
             const end = Math.min(offset + size, (i + 1) * PIECE);
@@ -185,29 +198,6 @@ class UrlSource implements FillableSource {
         return whole;
     }
 
-    readNow(offset: number, to: Uint8Array): boolean | Promise<unknown> {
-        const first = Math.floor(offset / PIECE), last = Math.max(first, Math.ceil((offset + to.length) / PIECE) - 1);
-        if (last - first > 1 || this.#ending.signal.aborted || this.#refused || (this.#file && !this.#file.ranges)) return false;
-        const missing: number[] = [];
-        for (let i = first; i <= last; i++) if (!this.#pieces.get(i)?.bytes && !this.store?.isOpen(i)) missing.push(i);
-        const far = first < this.#first || first > this.#last + 1;
-        if (far && to.length <= SMALL && missing.some((i) => !this.store?.has(i))) return false;
-        this.#move(first, last);
-        if (missing.length) {
-            const near = Promise.all(missing.map((i) => this.#near(i)));
-            this.#lookAhead();
-            return near;
-        }
-        for (let i = first; i <= last; i++) {
-            const start = Math.max(offset, i * PIECE), part = to.subarray(start - offset, Math.min(to.length, (i + 1) * PIECE - offset));
-            const bytes = this.#pieces.get(i)?.bytes;
-            if (bytes) part.set(bytes.subarray(start - i * PIECE, start - i * PIECE + part.length));
-            else if (!this.store?.readNow(i, start - i * PIECE, part)) return false;
-        }
-        this.#lookAhead();
-        return true;
-    }
-
     close(): void {
         this.#ending.abort();
         this.#file?.close();
@@ -215,6 +205,14 @@ class UrlSource implements FillableSource {
         this.#wake();
         this.store?.close();
         this.#leave();
+    }
+
+    get sha256(): string | null {
+        return this.store?.note.sha256 ?? null;
+    }
+
+    async found(sha256: string): Promise<void> {
+        await this.store?.annotate({ sha256 });
     }
 
     async forget(): Promise<void> {
@@ -274,24 +272,29 @@ class UrlSource implements FillableSource {
     }
 
     /* `size` bytes at `offset` of piece i, from wherever they are nearest. */
-    async #part(i: number, offset: number, size: number): Promise<Uint8Array> {
+    async #part(i: number, offset: number, size: number, room?: Uint8Array): Promise<Uint8Array> {
         const onward = i >= this.#first && i <= this.#last + 1;
         this.#move(i, i);
         const held = this.#pieces.get(i);
         if (!held && this.store && (this.store.has(i) || await this.store.lookFor(i))) {
-            const bytes = await this.store.read(i, offset, size);
+            this.#lookAhead(i);
+            const bytes = await this.store.read(i, offset, size, room);
             if (bytes?.length === size) return bytes;
         }
         const file = this.#file;
-        if (!file) throw this.#removed();
-        if (!file.ranges) return await this.#streamed(i, offset, size);
-        if (!held && !onward && size <= SMALL) {
+        if (!file && !held) throw this.#removed();
+        if (file && !file.ranges) return await this.#streamed(i, offset, size);
+        if (file && !held && !onward && size <= SMALL) {
             const far = new Uint8Array(size);
             await file.readInto(far, i * PIECE + offset, this.#ending.signal);
             return far;
         }
-        const part = this.#use(this.#ask(i), (bytes) => bytes.slice(offset, offset + size));
-        this.#lookAhead();
+        const part = this.#use(this.#ask(i), (bytes) => {
+            if (!room) return bytes.slice(offset, offset + size);
+            room.set(bytes.subarray(offset, offset + size));
+            return room;
+        });
+        this.#lookAhead(i);
         return await part;
     }
 
@@ -299,15 +302,11 @@ class UrlSource implements FillableSource {
         return new BerylError("IO", `part of ${this.name} was removed from the browser's storage`, "Load it again.");
     }
 
-    /* Has piece i at hand: its file open, or its bytes in memory. */
-    async #near(i: number): Promise<void> {
-        if (await this.store?.lookFor(i) && await this.store?.open(i)) return;
-        await this.#ask(i).arrived;
-    }
-
-    #lookAhead(): void {
-        for (let k = this.#last + 1; k <= this.#last + Math.min(AHEAD, this.#run) && k * PIECE < this.size; k++)
-            if (!this.#pieces.has(k) && !this.store?.isOpen(k)) this.#near(k).catch(() => undefined); // who comes to it meets the error
+    /* Beyond piece i, where a reader is who goes forward. */
+    #lookAhead(i: number): void {
+        for (let k = i + 1; k <= i + Math.min(AHEAD, this.#run) && k * PIECE < this.size; k++)
+            if (this.store?.has(k)) void this.store.open(k);
+            else if (this.#file?.ranges && !this.#pieces.has(k)) this.#ask(k).arrived.catch(() => undefined); // who comes to it meets the error
     }
 
     async #use<T>(piece: Piece, work: (bytes: Uint8Array<ArrayBuffer>) => T | Promise<T>): Promise<T> {
@@ -324,7 +323,14 @@ class UrlSource implements FillableSource {
         let piece = this.#pieces.get(i);
         if (piece) return piece;
         let saved: () => void = () => undefined;
-        piece = { bytes: null, arrived: this.#bring(i), saved: new Promise<void>((resolve) => { saved = resolve; }), users: 1 };
+        let begin: () => void = () => undefined;
+        const before = this.#turn;
+        this.#turn = new Promise<void>((resolve) => { begin = resolve; });
+        const begun = (): void => {
+            if (piece) piece.begun = true;
+            begin();
+        };
+        piece = { bytes: null, begun: false, arrived: before.then(() => this.#bring(i, begun)).finally(begun), saved: new Promise<void>((resolve) => { saved = resolve; }), users: 1 };
         this.#pieces.set(i, piece);
         const { arrived } = piece, own = piece;
         arrived.then(async (bytes) => {
@@ -367,20 +373,32 @@ class UrlSource implements FillableSource {
         return false;
     }
 
-    async #bring(i: number): Promise<Uint8Array<ArrayBuffer>> {
+    /* One after the other until they begin to come: an answer serves pieces in their order. */
+    async #bring(i: number, begun: () => void): Promise<Uint8Array<ArrayBuffer>> {
         const size = Math.min(PIECE, this.size - i * PIECE);
         await this.#take();
         try {
             const kept = await this.#fromStore(i, size);
             if (kept?.length === size) return kept;
             if (!this.#file) throw this.#removed();
-            const bytes = new Uint8Array(size);
-            await this.#file.readInto(bytes, i * PIECE, this.#ending.signal, (n) => this.#count(n));
+            const bytes = new Uint8Array(size), arrived = this.#file.readInto(bytes, i * PIECE, this.#ending.signal, (n) => this.#count(n), this.#behind(i));
+            begun();
+            await arrived;
             return bytes;
         } catch (thrown) {
             this.#taken--;
             throw thrown;
         }
+    }
+
+    /* Bytes behind piece i that a request may ask for with it. */
+    #behind(i: number): number {
+        this.#row = i === this.#fetched + 1 ? this.#row + 1 : 0;
+        this.#fetched = i;
+        let k = i + 1;
+        for (const end = i + (this.#row < ROW ? 0 : Math.min(this.#row, LONG)); k < end && k * PIECE < this.size; k++)
+            if (this.store?.has(k) || this.#pieces.get(k)?.begun) break;
+        return Math.min(k * PIECE, this.size) - Math.min((i + 1) * PIECE, this.size);
     }
 
     /* What is kept, or what the tab that writes will have brought soon. It is waited for as long as it goes on. */

@@ -26,8 +26,8 @@ export class VerifiedSource implements ByteSource {
         this.name = source.name;
     }
 
-    async read(offset: number, size: number, signal?: AbortSignal): Promise<Uint8Array> {
-        const bytes = await this.#source.read(offset, size, signal);
+    async read(offset: number, size: number, signal?: AbortSignal, room?: Uint8Array): Promise<Uint8Array> {
+        const bytes = await this.#source.read(offset, size, signal, room);
         if (offset <= this.#hashed && offset + size > this.#hashed) {
             this.#hash.update(bytes.subarray(this.#hashed - offset));
             this.#hashed = offset + size;
@@ -35,8 +35,8 @@ export class VerifiedSource implements ByteSource {
         return bytes;
     }
 
-    close(): void {
-        this.#source.close?.();
+    async close(): Promise<void> {
+        await this.#source.close?.();
     }
 
     /** Reads what is left and compares. BAD_FILE if the file is another. Call once. */

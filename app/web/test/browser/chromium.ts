@@ -1,13 +1,13 @@
 /*
  * chromium.ts - a headless Chromium with WebGPU on its software adapter, and the built page in it.
  *
- * BERYL_CHROMIUM names another executable. Where there is none, `executable` is undefined and tests say so.
+ * BERYL_CHROMIUM names another executable, BERYL_CHROMIUM_FLAGS flags that it is given beside those here. Where there is none, `executable` is undefined and tests say so.
  */
 import { once } from "node:events";
 import { createWriteStream, existsSync, mkdirSync } from "node:fs";
 import { fileURLToPath } from "node:url";
-import { chromium, type Browser, type BrowserContext, type CDPSession, type Page } from "playwright-core";
-import { preview, type PreviewServer } from "vite";
+import { chromium, type Browser, type BrowserContext, type CDPSession, type LaunchOptions, type Page } from "playwright-core";
+import type { PreviewServer } from "vite";
 import type { ByteSource } from "../../src/engine.js";
 
 /** The package's folder. */
@@ -30,19 +30,30 @@ export interface Site {
 }
 
 /** A browser with WebGPU, unless it is to have none. */
-export function launch(args: readonly string[] = ["--enable-unsafe-webgpu"]): Promise<Browser> {
+export function launch(args?: readonly string[]): Promise<Browser> {
+    return chromium.launch(optionsOf(args));
+}
+
+/** The same with a profile in that folder: its private file system lies on the disk, not in memory. */
+export function launchKept(folder: string): Promise<BrowserContext> {
+    return chromium.launchPersistentContext(folder, optionsOf());
+}
+
+function optionsOf(args: readonly string[] = ["--enable-unsafe-webgpu"]): LaunchOptions {
     // The native tests' choice of a Vulkan driver is none of the browser's: it brings its own.
     const env = Object.fromEntries(Object.entries(process.env).flatMap(([name, value]) => value === undefined || name.startsWith("VK_") ? [] : [[name, value]]));
-    return chromium.launch({
+    const more = process.env["BERYL_CHROMIUM_FLAGS"]?.split(/\s+/).filter(Boolean) ?? [];
+    return {
         executablePath: executable ?? "",
         env,
-        args: ["--disable-gpu-process-crash-limit", ...args, ...(process.getuid?.() === 0 ? ["--no-sandbox"] : [])],
-    });
+        args: ["--disable-gpu-process-crash-limit", ...args, ...more, ...(process.getuid?.() === 0 ? ["--no-sandbox"] : [])],
+    };
 }
 
 /** The built page on a server of its own, and a browser. */
 export async function openSite(): Promise<Site> {
     mkdirSync(SCREENS, { recursive: true });
+    const { preview } = await import("vite"); // not for those who measure without it
     const server: PreviewServer = await preview({ configFile: `${ROOT}page/vite.config.ts`, logLevel: "error", preview: { port: 0, host: "127.0.0.1", allowedHosts: ["beryl.test"] } });
     const url = server.resolvedUrls?.local[0] ?? "";
     const browser = await launch();

@@ -1,5 +1,5 @@
 /*
- * large.test.ts - a large model in Chromium, from a file, from an address, and as it was kept: it answers right, JavaScript and
+ * large.test.ts - a large model in Chromium, from a file, from an address, and as it was kept, by a worker and in a page: it answers right, JavaScript and
  * WebAssembly together stay below 100 MB on the way, and so does what no heap shows.
  *
  * BERYL_TEST_WIDTH: of the feed-forward layers; the file has about 3.3 KB for each of it. 36,864 makes 121 MB, 184,320
@@ -143,6 +143,8 @@ describe("a large model", { skip: executable ? false : "no Chromium is installed
             `resident ${((after - before) / 1e6).toFixed(0)} MB more at most than before`);
         if (before < 0) t.skip("the system does not tell what a process has resident");
         else assert.ok(after - before < source.size, `${after - before} bytes`); // the engine and its module alone are about 50 MB
+        const inPage = await open(), again = await inPage.evaluate(loadAndAnswer, { from, prompt, n: 1 }); // no handles there: Blobs are read
+        assert.deepEqual(again.tokens, [...reference.greedy].slice(0, 1));
         await context.close();
     });
 });

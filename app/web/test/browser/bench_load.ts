@@ -1,0 +1,129 @@
+/*
+ * bench_load.ts - `npm run bench:load [-- FILE]`: how fast a model comes into the engine, beside what it is made of: the wire
+ * alone, writing of the kept copy alone, the load over HTTP, and loads of what was kept. Without FILE one of 300 MB is made.
+ *
+ * BERYL_CHROMIUM names the browser, BERYL_CHROMIUM_FLAGS more flags for it. Needs Node, playwright-core and dist, no bundler.
+ */
+import { createReadStream, existsSync, readFileSync, statSync } from "node:fs";
+import { mkdtemp, rm } from "node:fs/promises";
+import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
+import type { AddressInfo } from "node:net";
+import { loadavg, tmpdir } from "node:os";
+import { extname } from "node:path";
+import type { Page } from "playwright-core";
+import { executable, launchKept, ROOT, writeSource } from "./chromium.js";
+
+const WIDTH = 92160; // makes a file of 300 MB
+const LOADS = 3;
+const TYPES: Record<string, string> = { ".js": "text/javascript", ".wasm": "application/wasm" };
+
+/* In a worker of the page: seconds that each part takes alone, with nothing done with the bytes. */
+async function alone(size: number): Promise<Record<string, number>> {
+    const took: Record<string, number> = {}, piece = new Uint8Array(4 << 20).fill(7), n = Math.ceil(size / piece.length);
+    const time = async (name: string, work: () => Promise<unknown>): Promise<void> => {
+        const began = performance.now();
+        await work();
+        took[name] = (performance.now() - began) / 1000;
+    };
+    await time("wire", async () => {
+        const reader = (await fetch("/model.gguf", { cache: "no-store" })).body!.getReader();
+        while (!(await reader.read()).done) { /* thrown away */ }
+    });
+    const root = await navigator.storage.getDirectory();
+    const write = async (name: string, lanes: number, one: (folder: FileSystemDirectoryHandle, i: number) => Promise<void>): Promise<void> => {
+        const folder = await root.getDirectoryHandle("alone", { create: true });
+        let next = 0;
+        await time(name, () => Promise.all(Array.from({ length: lanes }, async () => { while (next < n) await one(folder, next++); })));
+        await root.removeEntry("alone", { recursive: true });
+    };
+    await write("handles", 2, async (folder, i) => {
+        const file = await folder.getFileHandle(`${i}.part`, { create: true }) as unknown as {
+            createSyncAccessHandle(): Promise<{ write(data: Uint8Array, at: { at: number }): number; close(): void }>; move(name: string): Promise<void>;
+        };
+        const handle = await file.createSyncAccessHandle();
+        handle.write(piece, { at: 0 });
+        handle.close();
+        await file.move(String(i));
+    });
+    await write("streams", 6, async (folder, i) => {
+        const out = await (await folder.getFileHandle(String(i), { create: true })).createWritable();
+        await out.write(piece);
+        await out.close();
+    });
+    return took;
+}
+
+interface Took { whole: number; began: number; weights: number; adapter: string }
+
+/* In the page, by the package's worker. Seconds from the start: the first and the last word of weights, and all. */
+async function load(cache: "required" | "auto"): Promise<Took> {
+    const { Beryl } = await import(/* @vite-ignore */ `${location.origin}/dist/index.js`) as typeof import("../../src/index.js");
+    const start = performance.now(), now = (): number => (performance.now() - start) / 1000;
+    let began = 0, weights = 0;
+    const model = await Beryl.load(`${location.origin}/model.gguf`, { cache, onProgress: ({ what }) => {
+        if (what === "loading weights") [began, weights] = [began || now(), now()];
+    } });
+    const took = { whole: now(), began, weights, adapter: model.info.device.name };
+    await model.close();
+    return took;
+}
+
+function serve(model: string): ReturnType<typeof createServer> {
+    const size = statSync(model).size;
+    return createServer((request: IncomingMessage, response: ServerResponse) => {
+        const { pathname } = new URL(request.url ?? "/", "http://bench"), file = `${ROOT}${pathname.slice(1)}`;
+        if (pathname === "/") response.setHeader("Content-Type", "text/html").end("<!doctype html><link rel=icon href=data:,>");
+        else if (pathname === "/alone.js") response.setHeader("Content-Type", "text/javascript").end(`(${alone.toString()})(${size}).then(postMessage);`);
+        else if (pathname === "/model.gguf") {
+            const [, from, to] = /^bytes=(\d+)-(\d+)$/.exec(request.headers.range ?? "") ?? [];
+            const start = Number(from ?? 0), end = Math.min(Number(to ?? size - 1), size - 1);
+            response.writeHead(from ? 206 : 200, { ETag: "\"bench\"", "Content-Length": end + 1 - start, ...(from && { "Content-Range": `bytes ${start}-${end}/${size}` }) });
+            const stream = createReadStream(model, { start, end, highWaterMark: 1 << 20 });
+            stream.pipe(response);
+            response.on("close", () => stream.destroy());
+        } else if (/^\/dist\/[\w.-]+$/.test(pathname) && existsSync(file)) response.setHeader("Content-Type", TYPES[extname(file)] ?? "application/octet-stream").end(readFileSync(file));
+        else response.writeHead(404).end();
+    });
+}
+
+if (!executable) {
+    process.stderr.write("no Chromium is installed; BERYL_CHROMIUM names one\n");
+    process.exit(1);
+}
+const folder = await mkdtemp(`${tmpdir()}/beryl-`);
+let model = process.argv[2];
+if (!model) await writeSource((await import("../reference.js")).wideSource(WIDTH), model = `${folder}/wide.gguf`);
+const server = serve(model), size = statSync(model).size, rows: string[] = [];
+await new Promise<void>((resolve) => { server.listen(0, "127.0.0.1", resolve); });
+const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/`, context = await launchKept(`${folder}/profile`);
+const row = (name: string, seconds: number, note = ""): void => {
+    rows.push(`${name.padEnd(52)} ${seconds.toFixed(2).padStart(7)} s ${(size / seconds / 1e9).toFixed(2).padStart(6)} GB/s${note}`);
+};
+const inPage = async <T>(work: (page: Page) => Promise<T>): Promise<T> => {
+    const page = await context.newPage();
+    await page.goto(url);
+    const done = await work(page);
+    await page.close();
+    return done;
+};
+try {
+    const took = await inPage((page) => page.evaluate(() => new Promise<Record<string, number>>((resolve) => {
+        new Worker("/alone.js").onmessage = ({ data }) => resolve(data as Record<string, number>);
+    })));
+    row("the wire alone, one stream", took["wire"]!);
+    row("writing alone, pieces by synchronous handles", took["handles"]!);
+    row("writing alone, pieces by streams", took["streams"]!);
+    let adapter = "";
+    for (let i = 0; i <= LOADS; i++) {
+        const { whole, began, weights, adapter: name } = await inPage((page) => page.evaluate(load, i ? "auto" as const : "required" as const));
+        if (i) row("load of what was kept: its weights", weights - began, `, from ${began.toFixed(2)} to ${weights.toFixed(2)} s, ready after ${whole.toFixed(2)} s`);
+        else row("load over HTTP and keeping, to the last weight", weights, `, ready after ${whole.toFixed(2)} s`);
+        adapter = name;
+    }
+    process.stdout.write(`${(size / 1e9).toFixed(2)} GB on ${adapter}, load average ${(loadavg()[0] ?? 0).toFixed(1)}\n${rows.join("\n")}\n`);
+} finally {
+    await context.close();
+    server.closeAllConnections();
+    server.close();
+    await rm(folder, { recursive: true, force: true });
+}

@@ -1,0 +1,21 @@
+/* ops.c - see ops.h. */
+#include "base/ops.h"
+#include "base/build.h"
+
+const base_op_info base_ops[OP_COUNT] = {
+#define X(NAME, id, kind, least, most, in, letters, out, attrs, names, values, call, is, close, \
+          about)                                                                                \
+    [OP_##NAME] = {.name = #id,                                                                 \
+                   .group = kind,                                                               \
+                   .what = BUILD_IS_MODULE ? "" : about,                                        \
+                   .inputs = letters,                                                           \
+                   .attributes = OP_LETTERS_##attrs,                                            \
+                   .n_in_min = least,                                                           \
+                   .n_in_max = most,                                                            \
+                   .n_out = out,                                                                \
+                   .facts = is,                                                                 \
+                   .closeness = close,                                                          \
+                   .usual = {OP_LIST values}},
+    BASE_OP_LIST(X)
+#undef X
+};

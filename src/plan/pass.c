@@ -1,0 +1,87 @@
+/* pass.c - the order of passes, and the small ones. */
+#include "plan/pass.h"
+#include "plan/node.h"
+
+static bool is_effect(const graph *g, const graph_node *node) {
+    for (uint32_t i = 0; i < node->n_out; i++) {
+        const graph_tensor *t = &g->tensors.data[graph_base_of(g, node->out[i])];
+        if (t->role == ROLE_OUTPUT || t->role == ROLE_STORED) return true;
+    }
+    return false;
+}
+
+void graph_pass_dead(graph *g) {
+    for (size_t i = g->nodes.count; i-- > 0;) {
+        graph_node *node = &g->nodes.data[i];
+        if (node->dead || is_effect(g, node)) continue;
+        bool used = false;
+        for (size_t k = i + 1; k < g->nodes.count && !used; k++) {
+            const graph_node *later = &g->nodes.data[k];
+            for (uint32_t a = 0; !later->dead && a < later->n_in; a++)
+                for (uint32_t b = 0; b < node->n_out; b++)
+                    used |= later->in[a] &&
+                            graph_base_of(g, later->in[a]) == graph_base_of(g, node->out[b]);
+        }
+        node->dead = !used;
+    }
+}
+
+static bool is_among(const uint32_t *members, uint32_t n, uint32_t node) {
+    for (uint32_t i = 0; i < n; i++)
+        if (members[i] == node) return true;
+    return false;
+}
+
+bool graph_pass_changes_between(const graph *g, const uint32_t *members, uint32_t n) {
+    for (uint32_t i = members[0] + 1; i < members[n - 1]; i++) {
+        const graph_node *between = &g->nodes.data[i];
+        for (uint32_t o = 0; !between->dead && !is_among(members, n, i) && o < between->n_out;
+             o++) {
+            const graph_value state = graph_base_of(g, between->out[o]);
+            if (g->tensors.data[state].role != ROLE_STORED) continue;
+            for (uint32_t m = 0; m < n && members[m] < i; m++)
+                for (uint32_t k = 0; k < g->nodes.data[members[m]].n_in; k++)
+                    if (graph_base_of(g, g->nodes.data[members[m]].in[k]) == state) return true;
+        }
+    }
+    return false;
+}
+
+bool graph_pass_join(graph *g, const uint32_t *members, uint32_t n, const graph_value *outs,
+                     uint32_t n_out, uint32_t kind, const void *detail) {
+    graph_node joined = {.op = OP_FUSED};
+    const uint32_t place = members[n - 1];
+    if (!base_vec_reserve(g->heap, &g->inner, n)) return false;
+    joined.attr.fused.kind = kind;
+    joined.attr.fused.detail = detail;
+    joined.attr.fused.first = (uint32_t)g->inner.count;
+    joined.attr.fused.count = n;
+    for (uint32_t m = 0; m < n; m++) {
+        graph_node *node = &g->nodes.data[members[m]];
+        *(graph_node *)base_vec_add(g->heap, &g->inner) = *node;
+        for (uint32_t k = 0; k < node->n_in; k++) {
+            const uint32_t from = node->in[k] ? g->tensors.data[node->in[k]].node : UINT32_MAX;
+            bool known = !node->in[k] || is_among(members, n, from);
+            for (uint32_t i = 0; i < joined.n_in; i++) known |= joined.in[i] == node->in[k];
+            if (!known && joined.n_in < GRAPH_IN_MAX) joined.in[joined.n_in++] = node->in[k];
+        }
+        node->dead = true;
+    }
+    for (uint32_t o = 0; o < n_out; o++) joined.out[joined.n_out++] = outs[o];
+    /* results and their views now come from here */
+    for (graph_value v = 1; v < g->tensors.count; v++)
+        if (is_among(members, n, g->tensors.data[v].node)) g->tensors.data[v].node = place;
+    g->nodes.data[place] = joined;
+    return true;
+}
+
+lower_settings lower_settings_of(const graph_exec_options *options) {
+    return (lower_settings){options->exact, options->forms, options->n_form};
+}
+
+beryl_status graph_pass_all(graph *g, graph_store *store, const graph_exec_options *options,
+                            beryl_error *error) {
+    graph_pass_dead(g);
+    beryl_status status = graph_pass_fuse(g, store, options, error);
+    return status == BERYL_OK ? lower_chains(g, store, options, error) : status;
+}

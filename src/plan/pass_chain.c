@@ -1,0 +1,240 @@
+/* pass_chain.c - joins trees of pointwise operations and rows (norms, softmax) of one shape into
+ * nodes that are one kernel; a weighted sum or a product is where one begins, topk or argmax
+ * where one ends.
+ *
+ * A tree grows from its first operation on: what uses one of its values joins it, and brings
+ * along what else it is made from. Its sums then take in their terms: pointwise operations of
+ * another shape, of which nobody else needs anything. So terms are left alone until then; those
+ * that no sum takes make trees like any others. Nothing is computed twice, but for what is cheap
+ * among a sum's weights. The joined node stands in the place of its last member, so nobody
+ * between its members may use what they make, nor change what they read. */
+#include "base/error.h"
+#include "tile/fused.h"
+#include "tile/tree.h"
+#include "plan/pass.h"
+
+#include <string.h>
+
+enum { AHEAD_MAX = 64 /* nodes between a tree's first and last */ };
+
+typedef struct members { /* [n], rising; results are found by look_outside */
+    uint32_t node[GRAPH_REGION_NODES], n, n_out;
+    graph_value out[GRAPH_OUT_MAX];
+} members;
+
+static bool is_member(const members *set, uint32_t node) {
+    for (uint32_t i = 0; i < set->n; i++)
+        if (set->node[i] == node) return true;
+    return false;
+}
+
+/* An operation that may be in a tree. */
+static bool is_fit(const graph *g, const graph_node *node) {
+    if (node->dead || node->n_out != 1 || graph_tensor_at(g, node->out[0])->type != TYPE_F32)
+        return false;
+    return graph_op_is_in_trees(node->op) || node->op == OP_WEIGHTED_SUM;
+}
+
+/* One that may be a tree's end. */
+static bool is_end(const graph *g, const graph_node *node) {
+    return !node->dead && (node->op == OP_TOPK || node->op == OP_ARGMAX) &&
+           !graph_tensor_at(g, node->in[0])->dim[1].extent;
+}
+
+static bool add(members *set, uint32_t node) {
+    if (is_member(set, node)) return true;
+    if (set->n == GRAPH_REGION_NODES) return false;
+    uint32_t at = set->n++;
+    for (; at > 0 && set->node[at - 1] > node; at--) set->node[at] = set->node[at - 1];
+    set->node[at] = node;
+    return true;
+}
+
+/* Adds a node with what it is made from, as far as that is fit and not far back. */
+static bool add_with_makers(const graph *g, members *set, uint32_t index, uint32_t first) {
+    const graph_node *node = &g->nodes.data[index];
+    if (!add(set, index)) return false;
+    for (uint32_t k = 0; node->op != OP_WEIGHTED_SUM && k < node->n_in; k++) {
+        const graph_tensor *t = graph_tensor_at(g, node->in[k]);
+        if (!node->in[k] || t->base || t->node == UINT32_MAX || t->node < first) continue;
+        const graph_node *maker = &g->nodes.data[t->node];
+        if (is_fit(g, maker) && graph_same_shape(t, graph_tensor_at(g, node->out[0])) &&
+            !add_with_makers(g, set, t->node, first))
+            return false;
+    }
+    return true;
+}
+
+/* Does no node between the members use what member `maker` makes? out: it is used after them. */
+static bool is_result_apart(const graph *g, const members *set, uint32_t maker, graph_value v,
+                            bool *out) {
+    *out = graph_tensor_at(g, v)->role == ROLE_OUTPUT;
+    for (uint32_t i = maker + 1; i < g->nodes.count; i++) {
+        const graph_node *user = &g->nodes.data[i];
+        for (uint32_t k = 0; !user->dead && k < user->n_in; k++) {
+            if (!user->in[k] || graph_base_of(g, user->in[k]) != v) continue;
+            /* a view, of memory that is being written */
+            if (is_member(set, i) ? user->in[k] != v : i < set->node[set->n - 1]) return false;
+            *out |= !is_member(set, i);
+        }
+    }
+    return true;
+}
+
+/* Does a node that is no member use or change something that members make or read? Fills the
+ * results. */
+static bool is_apart(const graph *g, members *set) {
+    bool out;
+    set->n_out = 0;
+    for (uint32_t m = 0; m < set->n; m++) {
+        const graph_node *node = &g->nodes.data[set->node[m]];
+        for (uint32_t o = 0; o < node->n_out; o++) {
+            if (!is_result_apart(g, set, set->node[m], node->out[o], &out)) return false;
+            if (out && set->n_out == GRAPH_OUT_MAX) return false;
+            if (out) set->out[set->n_out++] = node->out[o];
+        }
+    }
+    return set->n_out > 0 && !graph_pass_changes_between(g, set->node, set->n);
+}
+
+static bool can_join(const graph *g, const graph_store *store, members *set) {
+    if (!is_apart(g, set)) return false;
+    graph_region r = {.n = set->n, .n_out = set->n_out};
+    for (uint32_t i = 0; i < set->n; i++) r.node[i] = &g->nodes.data[set->node[i]];
+    memcpy(r.out, set->out, sizeof r.out);
+    return tile_region_fits(g, store, &r);
+}
+
+static bool uses_one(const graph *g, const members *set, const graph_node *node) {
+    for (uint32_t k = 0; k < node->n_in; k++) {
+        const graph_tensor *t = graph_tensor_at(g, node->in[k]);
+        if (node->in[k] && !t->base && t->node != UINT32_MAX && is_member(set, t->node))
+            return true;
+    }
+    return false;
+}
+
+static bool is_product(const graph_node *node) {
+    return !node->dead && (node->op == OP_MATMUL || node->op == OP_MATMUL_ID);
+}
+
+/* Adds the product that a member takes, where the tree may stand at its end. */
+static void add_product(const graph *g, const graph_store *store, members *set) {
+    for (uint32_t m = 0; m < set->n; m++) {
+        const graph_node *node = &g->nodes.data[set->node[m]];
+        for (uint32_t k = 0; k < node->n_in; k++) {
+            const graph_tensor *t = graph_tensor_at(g, node->in[k]);
+            if (!node->in[k] || t->base || t->node == UINT32_MAX ||
+                !is_product(&g->nodes.data[t->node]))
+                continue;
+            members more = *set;
+            if (!add(&more, t->node) || !can_join(g, store, &more)) continue;
+            *set = more;
+            return;
+        }
+    }
+}
+
+/* ---- terms ----------------------------------------------------------------------------------- */
+
+enum { IN_SUM = 1, ELSEWHERE = 2 }; /* a node's result is needed; in a sum alone: it is a term */
+
+/* Are there any? */
+static bool find_terms(const graph *g, uint8_t *needed /* [nodes] */) {
+    for (size_t i = g->nodes.count; i-- > 0;) { /* those who need it come after it */
+        const graph_node *node = &g->nodes.data[i];
+        if (!is_fit(g, node) || !graph_op_is_pointwise(node->op) ||
+            graph_tensor_at(g, node->out[0])->role == ROLE_OUTPUT)
+            needed[i] |= ELSEWHERE;
+        for (uint32_t k = 0; !node->dead && k < node->n_in; k++) {
+            const graph_tensor *t = graph_tensor_at(g, node->in[k]);
+            if (!node->in[k] || t->node == UINT32_MAX) continue;
+            const bool in_sum =
+                node->op == OP_WEIGHTED_SUM ||
+                (needed[i] == IN_SUM && graph_same_shape(t, graph_tensor_at(g, node->out[0])));
+            needed[t->node] |= in_sum && !t->base ? IN_SUM : ELSEWHERE;
+        }
+    }
+    return memchr(needed, IN_SUM, g->nodes.count);
+}
+
+static bool is_used_by(const graph *g, const members *set, graph_value v) {
+    for (uint32_t m = 0; m < set->n; m++) {
+        const graph_node *node = &g->nodes.data[set->node[m]];
+        for (uint32_t k = 0; k < node->n_in; k++)
+            if (node->in[k] == v) return true;
+    }
+    return false;
+}
+
+static void add_terms(const graph *g, const graph_store *store, const uint8_t *needed,
+                      members *set) {
+    const uint32_t last = set->node[set->n - 1];
+    for (uint32_t k = last; k-- > 0 && k + AHEAD_MAX >= last;) {
+        members more = *set;
+        if (needed[k] == IN_SUM && !g->nodes.data[k].dead &&
+            is_used_by(g, set, g->nodes.data[k].out[0]) && add(&more, k) &&
+            can_join(g, store, &more))
+            *set = more;
+    }
+}
+
+/* ---- trees ----------------------------------------------------------------------------------- */
+
+static void grow(const graph *g, const graph_store *store, const uint8_t *needed, uint32_t first,
+                 members *set) {
+    const graph_tensor *shape = graph_tensor_at(g, g->nodes.data[first].out[0]);
+    for (uint32_t k = first + 1; k < g->nodes.count && k <= first + AHEAD_MAX; k++) {
+        const graph_node *node = &g->nodes.data[k];
+        if (needed[k] == IN_SUM || !is_fit(g, node) ||
+            !graph_same_shape(shape, graph_tensor_at(g, node->out[0])) || !uses_one(g, set, node))
+            continue;
+        members more = *set;
+        bool joined = add_with_makers(g, &more, k, first) && can_join(g, store, &more);
+        if (!joined) { /* the node alone */
+            more = *set;
+            joined = add(&more, k) && can_join(g, store, &more);
+        }
+        if (joined) *set = more;
+    }
+}
+
+static bool add_end(const graph *g, const graph_store *store, uint32_t first, members *set) {
+    for (uint32_t k = first + 1; k < g->nodes.count && k <= first + AHEAD_MAX; k++) {
+        const graph_node *node = &g->nodes.data[k];
+        members more = *set;
+        if (!is_end(g, node) || !uses_one(g, set, node) || !add(&more, k) ||
+            !can_join(g, store, &more))
+            continue;
+        *set = more;
+        return true;
+    }
+    return false;
+}
+
+/* All trees but those that begin with a term. */
+static bool join_trees(graph *g, graph_store *store, const uint8_t *needed, bool products) {
+    for (uint32_t i = 0; i < g->nodes.count; i++) {
+        if (needed[i] == IN_SUM || !is_fit(g, &g->nodes.data[i])) continue;
+        members set = {.node = {i}, .n = 1};
+        grow(g, store, needed, i, &set);
+        add_terms(g, store, needed, &set);
+        const bool ended = add_end(g, store, i, &set);
+        if (products && !ended) add_product(g, store, &set);
+        if (set.n > 1 &&
+            !graph_pass_join(g, set.node, set.n, set.out, set.n_out, FUSED_CHAIN, NULL))
+            return false;
+    }
+    return true;
+}
+
+beryl_status graph_pass_chains(graph *g, graph_store *store, bool products, beryl_error *error) {
+    const size_t n = g->nodes.count;
+    uint8_t *needed = base_heap_take(g->heap, n + 1);
+    const bool any = needed && find_terms(g, needed);
+    bool good = needed && join_trees(g, store, needed, products);
+    if (any) memset(needed, 0, n);
+    if (any && good) good = join_trees(g, store, needed, products);
+    base_heap_give(g->heap, needed, n + 1);
+    return good ? BERYL_OK : base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+}

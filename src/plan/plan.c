@@ -1,0 +1,98 @@
+/* plan.c - makes a graph ready to run: passes, recorded steps, memory, bindings. */
+#include "plan/plan.h"
+#include "base/error.h"
+#include "plan/node.h"
+#include "plan/pass.h"
+
+static beryl_status lower_all(graph_exec *e, beryl_error *error) {
+    lowering l = {.g = e->g,
+                  .store = e->store,
+                  .device = e->device,
+                  .caps = device_caps_of(e->device),
+                  .record = &e->record,
+                  .arena = &e->record.arena,
+                  .settings = lower_settings_of(&e->options),
+                  .texts = e->options.explained ? &e->record.texts : NULL,
+                  .search = e->options.search,
+                  .draws = e->options.draws ? &e->options.draws : NULL};
+    beryl_status status = lower_language(e->store, &l.language, error);
+    if (status == BERYL_OK && !e->options.unfused)
+        status = graph_pass_all(e->g, e->store, &e->options, error);
+    for (size_t i = 0; status == BERYL_OK && i < e->g->nodes.count; i++)
+        if (!e->g->nodes.data[i].dead) status = lower_node(&l, &e->g->nodes.data[i], error);
+    return status;
+}
+
+static beryl_status make_bindings(graph_exec *e, beryl_error *error) {
+    beryl_status status = BERYL_OK;
+    for (size_t s = 0; status == BERYL_OK && s < e->record.steps.count; s++) {
+        plan_step *st = &e->record.steps.data[s];
+        device_binding bindings[DEVICE_BINDING_MAX];
+        for (uint32_t b = 0; b < st->n_binding; b++) {
+            const plan_binding *from = &st->bindings[b];
+            const plan_item *it =
+                from->item == PLAN_STORED ? NULL : &e->memory.items.data[from->item];
+            bindings[b] =
+                it ? (device_binding){plan_memory_buffer(&e->memory, it), it->offset, it->bytes}
+                   : (device_binding){e->store->buffers.data[from->buffer].id, from->offset,
+                                      from->size};
+        }
+        status =
+            device_bindings_make(e->device, st->program, bindings, st->n_binding, &st->made, error);
+    }
+    return status;
+}
+
+static beryl_status make_plan(graph_exec *e, beryl_error *error) {
+    plan_record_init(&e->record, e->heap, e->g);
+    beryl_status status = lower_all(e, error);
+    if (status == BERYL_OK) status = plan_memory_init(&e->memory, &e->record, e->device, error);
+    if (status == BERYL_OK) status = make_bindings(e, error);
+    if (status != BERYL_OK) return status;
+    const size_t n_step = e->record.steps.count,
+                 n = n_step * (e->options.stamped ? 2 : 1) + 2 + PLAN_FETCH_MAX;
+    for (size_t s = 0; s < n_step; s++) e->work += e->record.steps.data[s].bytes;
+    return base_vec_reserve(e->heap, &e->commands, n)
+               ? BERYL_OK
+               : base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+}
+
+beryl_status graph_exec_open(graph *g, graph_store *store, const graph_exec_options *options,
+                             graph_exec **out, beryl_error *error) {
+    *out = NULL;
+    beryl_status status = graph_status(g, error);
+    if (status != BERYL_OK) return status;
+    graph_exec *e = base_heap_take(g->heap, sizeof *e);
+    if (!e) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    e->heap = g->heap;
+    e->g = g;
+    e->store = store;
+    e->device = store->device;
+    if (options) e->options = *options;
+    status = e->device ? make_plan(e, error) : graph_reference_open(g, store, &e->reference, error);
+    if (status != BERYL_OK) {
+        graph_exec_close(e);
+        return status;
+    }
+    *out = e;
+    return BERYL_OK;
+}
+
+void graph_exec_close(graph_exec *e) {
+    if (!e) return;
+    for (size_t s = 0; s < e->record.steps.count; s++)
+        if (e->record.steps.data[s].made.id)
+            device_bindings_drop(e->device, e->record.steps.data[s].made);
+    plan_memory_fini(&e->memory);
+    if (e->device) plan_record_fini(&e->record);
+    base_vec_fini(e->heap, &e->commands);
+    graph_reference_close(e->reference);
+    base_heap_give(e->heap, e, sizeof *e);
+}
+
+beryl_status graph_exec_ready(graph_exec *e, beryl_error *error) {
+    beryl_status status = BERYL_OK;
+    for (size_t s = 0; status == BERYL_OK && s < e->record.steps.count; s++)
+        status = device_program_status(e->device, e->record.steps.data[s].program, error);
+    return status;
+}

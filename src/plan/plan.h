@@ -1,0 +1,30 @@
+/* plan.h - the inside of graph_exec: a plan on a device, or the graph on the reference
+ * functions. plan/plan.c makes it, plan/replay.c runs it. */
+#ifndef PLAN_PLAN_H
+#define PLAN_PLAN_H
+
+#include "plan/exec.h"
+#include "plan/memory.h"
+#include "graph/reference.h"
+
+enum { PLAN_STAMP_MAX = 2000, PLAN_FETCH_MAX = 4 };
+
+struct graph_exec {
+    base_heap *heap;    /* borrowed */
+    graph *g;           /* borrowed */
+    graph_store *store; /* borrowed */
+    graph_exec_options options;
+    graph_reference *reference;        /* where the store has no device: instead of all below */
+    device_ticket ticket;              /* reference: counts runs */
+    graph_value fetch[PLAN_FETCH_MAX]; /* reference: of the last run */
+    uint32_t n_fetch;
+    device *device; /* borrowed */
+    plan_record record;
+    plan_memory memory;
+    base_vec(device_command) commands; /* of the run under way */
+    size_t at, sent;                   /* steps and commands of it that are submitted */
+    uint64_t work;                     /* bytes that all steps read of weights and states */
+    double seconds, encoded;           /* of the last run */
+};
+
+#endif

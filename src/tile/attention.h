@@ -1,0 +1,166 @@
+/* attention.h - what generated kernels of attention are asked for, be it a plain node
+ * or a joined decode step, and what they share: caches as words, the keys of a row, the store of
+ * its own key and value. For tile_attention*.c alone. */
+#ifndef TILE_ATTENTION_H
+#define TILE_ATTENTION_H
+
+#include "tile/fused.h"
+#include "tile/kernel.h"
+
+enum {
+    ATTENTION_EIGHT = 8,     /* elements of a cache that are read at once */
+    ATTENTION_EIGHTS_MAX = 4 /* of a head, a lane: registers */
+};
+
+typedef struct attention_task {
+    graph_value q, k_cache, v_cache, slot, pos, out;
+    graph_value first; /* keys from here on; 0: of the window */
+    /* k and v are values of the run, so no ring: they have this many rows in a run */
+    bool plain;
+    lower_count held;
+    uint32_t k_offset, v_offset; /* elements */
+    /* q comes before norm and rotation: w_q, angles, eps; so does k of an owner */
+    bool raw;
+    graph_value w_q, w_k, angles;
+    graph_value k, v;           /* owner's: not 0; v == k: values are the raw keys */
+    graph_value partial, stats; /* 0: scratch of the node, where there are pieces */
+    float eps, scale;
+    uint32_t n, n_head, n_kv, d, n_slot, n_row, window; /* n: bound */
+    uint32_t keys;                                      /* that a row may see */
+    bool whole;                                         /* mostly a whole window */
+    uint32_t n_split;
+    lower_count rows;
+    base_type cache;
+    uint32_t q_offset, q_stride[2]; /* of rows and heads */
+} attention_task;
+
+/* OP_ATTENTION; n_split 1 */
+void attention_task_of(const graph *g, const graph_node *node, attention_task *a);
+void attention_task_of_fused(const graph *g, const fused_attention *f, attention_task *a);
+
+/* ---- caches ---------------------------------------------------------------------------------- */
+
+typedef struct attention_cache { /* [slot, row, kv head, d] */
+    tile_kernel *k;
+    base_type type;
+    ir_memory at;   /* f32, halves or words */
+    bool halves;    /* f16 as such: attention_cache_read alone */
+    uint32_t plane; /* Q8_0: words before the scales */
+    ir_id offset;   /* elements before the first; IR_NO_ID: none */
+    uint32_t raw;   /* words of an eight */
+} attention_cache;
+
+bool attention_cache_known(const attention_task *a);
+void attention_cache_bind(attention_cache *c, tile_kernel *k, const char *name,
+                          const attention_task *a, graph_value v, bool halves);
+/* The eight that begins at an element, as it lies: raw words, to be kept until they are numbers,
+ * f32x8. */
+void attention_cache_load(const attention_cache *c, ir_id element, ir_id *raw);
+ir_id attention_cache_values(const attention_cache *c, const ir_id *raw);
+/* `width` elements as f32; in one block. */
+ir_id attention_cache_read(const attention_cache *c, ir_id element, uint32_t width);
+/* Elements that a lane stores at a time: `line` f32 in memory at `from` to the cache's element
+ * `to`. */
+uint32_t attention_cache_unit(const attention_cache *c);
+void attention_cache_store(const attention_cache *c, ir_memory line, ir_id from, ir_id to);
+
+/* ---- the keys of a row ----------------------------------------------------------------------- */
+
+/* Of a position and a slot that may be any numbers: where one is none, no keys. */
+typedef struct attention_keys {
+    ir_id last, first, end; /* position; cached keys first .. end - 1, at most a->keys */
+    ir_id is;               /* position and slot are some */
+    ir_id base;             /* rows of the cache before the slot's, if it is one */
+} attention_keys;
+
+typedef struct attention_places {
+    ir_memory slot, pos, first;
+    ir_id slot_offset, pos_offset, first_offset, held, most; /* most: keys that are read */
+} attention_places;
+void attention_places_bind(attention_places *p, tile_kernel *k, const attention_task *a);
+void attention_keys_of(const attention_places *p, tile_kernel *k, const attention_task *a,
+                       ir_id row, attention_keys *keys);
+/* 1 / total; without keys a number, so that their sum of 0 stays 0. */
+ir_id attention_inverse(tile_kernel *k, ir_id total);
+
+/* Where partial sums go: bound as "out", and "stats" where there are pieces. */
+typedef struct attention_result {
+    ir_memory out, stats;
+} attention_result;
+void attention_result_bind(attention_result *r, tile_kernel *k, const attention_task *a);
+beryl_status attention_merge(lowering *l, const graph_node *node, const attention_task *a,
+                             beryl_error *error);
+
+/* ---- lines ----------------------------------------------------------------------------------- */
+
+/* Query heads, then the row's own key and value, in workgroup memory; `lanes` neighbours, a
+ * group, make one. A workgroup is a piece of the keys, some heads of one kv head, a row; the
+ * first piece has the row's own key. */
+typedef struct attention_lines {
+    tile_kernel *k;
+    const attention_task *a;
+    /* eights: of a line, a lane; sums: that lanes join at once; all set before */
+    uint32_t lanes, groups, heads, eights, sums;
+    /* lines of room between the heads and the own key, set before */
+    uint32_t apart;
+    bool subgroups; /* lanes of one subgroup */
+    /* f32 [heads + apart + 2, d], set before they are made */
+    ir_memory memory;
+    ir_memory q; /* bound before */
+    ir_memory key, value, norms, angles, tree, lines;
+    ir_id q_offset, angles_offset, w_q, w_k, scale, eps;
+    /* member: the group; fresh: this workgroup has the row's own key; once it is loaded, attention
+     * asks whether position and slot are some */
+    ir_id local, lane, member, row, piece, first_head, kv, fresh;
+    uint32_t rounds;
+} attention_lines;
+
+void attention_lines_bind(attention_lines *x);
+void attention_lines_declare(attention_lines *x);
+void attention_lines_load(attention_lines *x);
+/* Norms, rotations, scale. */
+void attention_lines_make(attention_lines *x);
+/* The first workgroup of a kv head stores the row's own key and value, if it has one (fresh).
+ * After a barrier. */
+void attention_lines_store_own(attention_lines *x, const attention_keys *of,
+                               const attention_cache *keys, const attention_cache *values);
+/* Where element 4 * four of a line lies: first fours that begin an eight, then those that end
+ * one, so that neighbours that read their eights read neighbours. */
+ir_id attention_line_place(attention_lines *x, uint32_t line, ir_id four);
+/* Sum over the lanes of a group; every lane of the workgroup calls it. */
+ir_id attention_lanes_sum(attention_lines *x, ir_id value);
+
+/* ---- a joined decode step -------------------------------------------------------------------- */
+
+bool tile_attention_fits(const graph *g, const graph_store *store, const lower_settings *settings,
+                         const fused_attention *f);
+uint32_t tile_attention_splits(const graph *g, const graph_store *store, const fused_attention *f);
+lower_fn tile_fused_attention;
+
+/* ---- forms ----------------------------------------------------------------------------------- */
+
+/* Lanes share keys; d a multiple of 8. */
+bool attention_lanes_fit(const device_caps *caps, const attention_task *a);
+/* pieces so few that the next product merges them */
+bool attention_lanes_near(const device_caps *caps, const attention_task *a);
+uint32_t attention_lanes_splits(const device_caps *caps, const attention_task *a);
+beryl_status attention_lanes(lowering *l, const graph_node *node, const attention_task *a,
+                             beryl_error *error);
+/* Many rows; d a multiple of 8. n_split 1. */
+bool attention_tile_fits(const device_caps *caps, const attention_task *a);
+beryl_status attention_tile(lowering *l, const graph_node *node, const attention_task *a,
+                            beryl_error *error);
+
+/* The same with matrix units, F16 caches; only pays where keys are many. n_split above 1. */
+bool attention_units_fit(const device_caps *caps, const attention_task *a);
+uint32_t attention_units_splits(const device_caps *caps, const attention_task *a);
+beryl_status attention_units(lowering *l, const graph_node *node, const attention_task *a,
+                             beryl_error *error);
+
+/* A lane does it alone: any d. */
+bool attention_serial_fits(const attention_task *a);
+uint32_t attention_serial_splits(const device_caps *caps, const attention_task *a);
+beryl_status attention_serial(lowering *l, const graph_node *node, const attention_task *a,
+                              beryl_error *error);
+
+#endif

@@ -1,0 +1,368 @@
+/* attention_cache.c - what the forms of attention share: see tile/attention.h. */
+#include "tile/attention.h"
+
+enum {
+    BLOCK = 32,
+    MERGE_LANES = 64,   /* at least, */
+    MERGE_COLUMNS = 16, /* and fours of a head, of a workgroup */
+    MERGE_PARTS = 16,
+    MERGE_AHEAD = 4,     /* pieces of a lane, so that parts pay; */
+    MERGE_AHEAD_MAX = 6, /* that it asks for at a time */
+    SCRATCH_PARTIAL = 0,
+    SCRATCH_STATS = 1
+};
+
+static void shapes_of(const graph *g, attention_task *a) {
+    const graph_tensor *q = graph_tensor_at(g, a->q), *cache = graph_tensor_at(g, a->k_cache);
+    a->n = q->dim[0].size;
+    a->rows = lower_count_of(q->dim[0]);
+    a->n_slot = cache->dim[0].size;
+    a->n_row = cache->dim[1].size;
+    a->n_kv = cache->dim[2].size;
+    a->d = cache->dim[3].size;
+    a->cache = cache->type;
+    a->keys = a->window && a->window < a->n_row ? a->window : a->n_row;
+    a->q_offset = q->offset;
+    a->plain = graph_tensor_at(g, graph_base_of(g, a->k_cache))->role != ROLE_STORED;
+    a->held = lower_count_of(cache->dim[1]);
+    a->k_offset = cache->offset;
+    a->v_offset = graph_tensor_at(g, a->v_cache)->offset;
+}
+
+void attention_task_of(const graph *g, const graph_node *node, attention_task *a) {
+    const graph_tensor *q = graph_tensor_at(g, node->in[0]);
+    *a = (attention_task){.q = node->in[0],
+                          .k_cache = node->in[1],
+                          .v_cache = node->in[2],
+                          .slot = node->in[3],
+                          .pos = node->in[4],
+                          .first = node->n_in > 5 ? node->in[5] : 0,
+                          .out = node->out[0],
+                          .scale = node->attr.attention.scale,
+                          .window = node->attr.attention.window,
+                          .n_head = q->dim[1].size,
+                          .n_split = 1,
+                          .q_stride = {q->stride[0], q->stride[1]}};
+    shapes_of(g, a);
+}
+
+void attention_task_of_fused(const graph *g, const fused_attention *f, attention_task *a) {
+    *a = (attention_task){.q = f->q,
+                          .k_cache = f->k_cache,
+                          .v_cache = f->v_cache,
+                          .slot = f->slot,
+                          .pos = f->pos,
+                          .out = f->out,
+                          .raw = true,
+                          .w_q = f->w_q,
+                          .w_k = f->w_k,
+                          .angles = f->angles,
+                          .k = f->k,
+                          .v = f->v,
+                          .partial = f->partial,
+                          .stats = f->stats,
+                          .eps = f->eps,
+                          .scale = f->scale,
+                          .window = f->window,
+                          .n_head = f->n_head,
+                          .n_split = f->n_split,
+                          .q_stride = {f->n_head * f->head_dim, f->head_dim}};
+    shapes_of(g, a);
+    if (f->most && f->most < a->keys) a->keys = f->most;
+    a->whole = a->window && a->keys == a->window && !f->most;
+}
+
+/* ---- caches ---------------------------------------------------------------------------------- */
+
+bool attention_cache_known(const attention_task *a) {
+    return a->cache == TYPE_F32 || a->cache == TYPE_F16 ||
+           (a->cache == TYPE_Q8_0 && a->d % BLOCK == 0);
+}
+
+void attention_cache_bind(attention_cache *c, tile_kernel *k, const char *name,
+                          const attention_task *a, graph_value v, bool halves) {
+    *c = (attention_cache){.k = k,
+                           .type = a->cache,
+                           .halves = halves && a->cache == TYPE_F16,
+                           .raw = a->cache == TYPE_F32   ? 8
+                                  : a->cache == TYPE_F16 ? 4
+                                                         : 3};
+    c->at = tile_bind(k, name, v,
+                      a->cache == TYPE_F32 ? IR_F32
+                      : c->halves          ? IR_F16
+                                           : IR_U32,
+                      a->k ? IR_READ_WRITE : IR_READ);
+    const uint32_t offset = graph_tensor_at(k->l->g, v)->offset;
+    c->offset = offset ? tile_u32(k, v == a->k_cache ? "k_offset" : "v_offset", offset) : IR_NO_ID;
+    c->plane = (uint32_t)((uint64_t)a->n_slot * a->n_row * a->n_kv * a->d / 4);
+}
+
+static void take_apart(ir_builder *b, ir_id vector, uint32_t n, ir_id *parts) {
+    for (uint32_t i = 0; i < n; i++) parts[i] = ir_extract(b, vector, i);
+}
+
+void attention_cache_load(const attention_cache *c, ir_id element, ir_id *raw) {
+    tile_kernel *k = c->k;
+    ir_builder *b = k->b;
+    if (c->type == TYPE_F32) {
+        if (c->offset != IR_NO_ID) element = ir_add(b, element, c->offset);
+        take_apart(b, ir_load(b, c->at, element, 4), 4, raw);
+        take_apart(b, ir_load(b, c->at, tile_add(k, element, 4), 4), 4, raw + 4);
+    } else if (c->type == TYPE_F16) {
+        take_apart(b, ir_load(b, c->at, tile_shr(k, element, 1), 4), 4, raw);
+    } else {
+        take_apart(b, ir_load(b, c->at, tile_shr(k, element, 2), 2), 2, raw);
+        ir_id scales = ir_load(b, c->at, tile_add(k, tile_shr(k, element, 6), c->plane), 1);
+        raw[2] = ir_shr(b, scales, tile_and(k, tile_shr(k, element, 1), 16));
+    }
+}
+
+ir_id attention_cache_values(const attention_cache *c, const ir_id *raw) {
+    tile_kernel *k = c->k;
+    ir_builder *b = k->b;
+    if (c->type == TYPE_F32) return ir_compose(b, raw, 8);
+    if (c->type == TYPE_F16)
+        return ir_cast(b, IR_F32, ir_bitcast(b, IR_F16, 8, ir_compose(b, raw, 4)));
+    ir_id scale = ir_cast(b, IR_F32, ir_bitcast(b, IR_F16, 1, ir_cast(b, IR_U16, raw[2])));
+    ir_id q =
+        ir_cast(b, IR_F32, ir_cast(b, IR_I32, ir_bitcast(b, IR_I8, 8, ir_compose(b, raw, 2))));
+    return ir_mul(b, q, ir_splat(b, scale, 8));
+}
+
+ir_id attention_cache_read(const attention_cache *c, ir_id element, uint32_t width) {
+    tile_kernel *k = c->k;
+    ir_builder *b = k->b;
+    if (c->offset != IR_NO_ID) element = ir_add(b, element, c->offset);
+    if (c->type != TYPE_Q8_0) return ir_cast(b, IR_F32, ir_load(b, c->at, element, width));
+    ir_id scales = ir_load(b, c->at, tile_add(k, tile_shr(k, element, 6), c->plane), 1);
+    ir_id bits = ir_cast(b, IR_U16, ir_shr(b, scales, tile_and(k, tile_shr(k, element, 1), 16)));
+    ir_id q = ir_bitcast(b, IR_I8, width, ir_load(b, c->at, tile_shr(k, element, 2), width / 4));
+    return ir_mul(b, ir_cast(b, IR_F32, ir_cast(b, IR_I32, q)),
+                  ir_splat(b, ir_cast(b, IR_F32, ir_bitcast(b, IR_F16, 1, bits)), width));
+}
+
+uint32_t attention_cache_unit(const attention_cache *c) {
+    /* two scales are a word */
+    return c->type == TYPE_F32 ? 4 : c->type == TYPE_F16 ? 8 : 2 * BLOCK;
+}
+
+/* A block's scale, as bits of f16; its words. */
+static ir_id store_block(const attention_cache *c, ir_memory line, ir_id from, ir_id to) {
+    tile_kernel *k = c->k;
+    ir_builder *b = k->b;
+    ir_id most = IR_NO_ID, fours[BLOCK / 4];
+    for (uint32_t i = 0; i < BLOCK / 4; i++) {
+        fours[i] = ir_load(b, line, tile_add(k, from, i * 4), 4);
+        most = i ? ir_max(b, most, ir_abs(b, fours[i])) : ir_abs(b, fours[i]);
+    }
+    ir_id d = ir_cast(b, IR_F16, ir_div(b, tile_max_vector(k, most), ir_f32(b, 127))),
+          scale = ir_cast(b, IR_F32, d);
+    ir_id some = ir_gt(b, scale, ir_f32(b, 0)),
+          divisor = ir_splat(b, ir_select(b, some, scale, ir_f32(b, 1)), 4);
+    ir_id factor = ir_splat(b, ir_select(b, some, ir_f32(b, 1), ir_f32(b, 0)), 4), words[4];
+    for (uint32_t i = 0; i < BLOCK / 4; i++) {
+        ir_id q = ir_mul(b, ir_round(b, ir_div(b, fours[i], divisor)), factor);
+        q = ir_max(b, ir_min(b, q, ir_number(b, IR_F32, 4, 127)), ir_number(b, IR_F32, 4, -127));
+        words[i % 4] = ir_bitcast(b, IR_U32, 1, ir_cast(b, IR_I8, ir_cast(b, IR_I32, q)));
+        if (i % 4 == 3)
+            ir_store(b, c->at, tile_add(k, tile_shr(k, to, 2), i - 3), ir_compose(b, words, 4));
+    }
+    return ir_cast(b, IR_U32, ir_bitcast(b, IR_U16, 1, d));
+}
+
+void attention_cache_store(const attention_cache *c, ir_memory line, ir_id from, ir_id to) {
+    tile_kernel *k = c->k;
+    ir_builder *b = k->b;
+    if (c->type == TYPE_F32) {
+        ir_store(b, c->at, to, ir_load(b, line, from, 4));
+    } else if (c->type == TYPE_F16) {
+        ir_id halves[2] = {ir_load(b, line, from, 4), ir_load(b, line, tile_add(k, from, 4), 4)};
+        ir_id x = ir_cast(b, IR_F16, ir_compose(b, halves, 2));
+        ir_store(b, c->at, c->halves ? to : tile_shr(k, to, 1),
+                 c->halves ? x : ir_bitcast(b, IR_U32, 4, x));
+    } else {
+        ir_id low = store_block(c, line, from, to),
+              high = store_block(c, line, tile_add(k, from, BLOCK), tile_add(k, to, BLOCK));
+        ir_store(b, c->at, tile_add(k, tile_shr(k, to, 6), c->plane),
+                 ir_or(b, low, tile_shl(k, high, 16)));
+    }
+}
+
+/* ---- the keys of a row ----------------------------------------------------------------------- */
+
+void attention_places_bind(attention_places *p, tile_kernel *k, const attention_task *a) {
+    p->slot = tile_read(k, "slot", a->slot);
+    p->pos = tile_read(k, "pos", a->pos);
+    tile_expect(k, a->n > 1 ? 0 : a->keys / 2, a->n > 1);
+    p->slot_offset = tile_u32(k, "slot_offset", graph_tensor_at(k->l->g, a->slot)->offset);
+    p->pos_offset = tile_u32(k, "pos_offset", graph_tensor_at(k->l->g, a->pos)->offset);
+    p->most = tile_u32(k, "keys", a->keys);
+    if (a->plain) p->held = tile_count(k, "held", a->held);
+    if (!a->first) return;
+    p->first = tile_read(k, "first", a->first);
+    p->first_offset = tile_u32(k, "first_offset", graph_tensor_at(k->l->g, a->first)->offset);
+}
+
+void attention_keys_of(const attention_places *p, tile_kernel *k, const attention_task *a,
+                       ir_id row, attention_keys *keys) {
+    ir_builder *b = k->b;
+    ir_id slot = ir_cast(b, IR_U32, ir_load(b, p->slot, ir_add(b, p->slot_offset, row), 1)),
+          none = ir_u32(b, 0);
+    keys->last = ir_cast(b, IR_U32, ir_load(b, p->pos, ir_add(b, p->pos_offset, row), 1));
+    keys->is =
+        ir_and(b, ir_lt(b, slot, ir_u32(b, a->n_slot)), ir_le(b, keys->last, ir_u32(b, INT32_MAX)));
+    ir_id seen = ir_select(b, keys->is, tile_add(k, keys->last, 1), none);
+    keys->first = ir_sub(b, seen, ir_min(b, seen, p->most));
+    keys->end = a->k ? ir_select(b, keys->is, keys->last, none) : seen;
+    keys->base = tile_mul(k, ir_min(b, slot, ir_u32(b, a->n_slot - 1)), a->n_row);
+    if (a->plain) {
+        if (!a->window) keys->first = none;
+        keys->end = ir_min(b, seen, p->held);
+    }
+    if (a->first) {
+        ir_id first = ir_load(b, p->first, ir_add(b, p->first_offset, row), 1);
+        first = ir_cast(b, IR_U32, ir_max(b, first, ir_i32(b, 0)));
+        keys->first = ir_max(b, keys->first, first);
+    }
+    if (a->plain || a->first) keys->first = ir_min(b, keys->first, keys->end);
+}
+
+ir_id attention_inverse(tile_kernel *k, ir_id total) {
+    return ir_div(k->b, ir_f32(k->b, 1), ir_max(k->b, total, ir_f32(k->b, FUSED_TOTAL_MIN)));
+}
+
+/* ---- results --------------------------------------------------------------------------------- */
+
+static ir_memory pieces_bind(tile_kernel *k, const attention_task *a, bool stats, const char *name,
+                             ir_access access) {
+    const graph_value v = stats ? a->stats : a->partial;
+    const uint64_t bytes = (uint64_t)a->n * a->n_head * a->n_split * (stats ? 2 : a->d) * 4;
+    if (v) return tile_bind(k, name, v, IR_F32, access);
+    return tile_scratch(k, name, stats ? SCRATCH_STATS : SCRATCH_PARTIAL, bytes, IR_F32, access);
+}
+
+void attention_result_bind(attention_result *r, tile_kernel *k, const attention_task *a) {
+    if (a->n_split == 1) {
+        r->out = tile_write(k, "out", a->out);
+        return;
+    }
+    r->out = pieces_bind(k, a, false, "out", IR_READ_WRITE);
+    r->stats = pieces_bind(k, a, true, "stats", IR_READ_WRITE);
+}
+
+/* ---- the merge ------------------------------------------------------------------------------- */
+
+typedef struct merging { /* a softmax under way: of one four of a head */
+    tile_kernel *k;
+    uint32_t wide;
+    ir_memory most, total, sum;
+} merging;
+
+/* Joins n pieces: their (max, sum), their values; both asked for. */
+static void merge_some(merging *m, uint32_t n, const ir_id *stats, const ir_id *values) {
+    ir_builder *b = m->k->b;
+    ir_id zero = ir_u32(b, 0), before = ir_get(b, m->most), now = before;
+    for (uint32_t i = 0; i < n; i++) now = ir_max(b, now, ir_extract(b, stats[i], 0));
+    ir_id keep = ir_exp(b, ir_sub(b, before, now)), all = ir_mul(b, ir_get(b, m->total), keep);
+    ir_id x = ir_mul(b, ir_load(b, m->sum, zero, m->wide), ir_splat(b, keep, m->wide));
+    for (uint32_t i = 0; i < n; i++) {
+        /* else a piece without keys, and nobody wrote its values */
+        ir_id own = ir_extract(b, stats[i], 1), some = ir_gt(b, own, ir_f32(b, 0));
+        ir_id weight =
+            ir_select(b, some, ir_exp(b, ir_sub(b, ir_extract(b, stats[i], 0), now)), ir_f32(b, 0));
+        all = ir_fma(b, own, weight, all);
+        ir_id value =
+            ir_select(b, ir_splat(b, some, m->wide), values[i], ir_number(b, IR_F32, m->wide, 0));
+        x = ir_fma(b, value, ir_splat(b, weight, m->wide), x);
+    }
+    ir_set(b, m->most, now);
+    ir_set(b, m->total, all);
+    ir_store(b, m->sum, zero, x);
+}
+
+static void merge_nothing(merging *m) {
+    ir_builder *b = m->k->b;
+    ir_set(b, m->most, ir_f32(b, -3e38f));
+    ir_set(b, m->total, ir_f32(b, 0));
+    ir_store(b, m->sum, ir_u32(b, 0), ir_number(b, IR_F32, m->wide, 0));
+}
+
+/* A workgroup has some fours of a head. `parts` lanes share the pieces of each, and ask for all
+ * of theirs that registers hold before they work on one; then the first of them joins the parts
+ * in their order. */
+beryl_status attention_merge(lowering *l, const graph_node *node, const attention_task *a,
+                             beryl_error *error) {
+    const uint32_t wide = a->d % 4 == 0 ? 4 : 1, units = a->d / wide;
+    uint32_t parts = 1;
+    while (!tile_serial(l) && parts < MERGE_PARTS && parts * MERGE_AHEAD < a->n_split) parts *= 2;
+    const uint32_t columns =
+                       parts * MERGE_COLUMNS < MERGE_LANES ? MERGE_LANES / parts : MERGE_COLUMNS,
+                   blocks = (units + columns - 1) / columns;
+    const uint32_t each = (a->n_split + parts - 1) / parts,
+                   rounds = (each + MERGE_AHEAD_MAX - 1) / MERGE_AHEAD_MAX,
+                   ahead = (each + rounds - 1) / rounds;
+    const lower_count heads = lower_count_times(a->rows, a->n_head),
+                      groups = lower_count_times(heads, blocks);
+    tile_kernel k;
+    tile_begin(&k, l, node, "attention_merge", columns * parts);
+    ir_builder *b = k.b;
+    merging m = {.k = &k, .wide = wide};
+    ir_memory partial = pieces_bind(&k, a, false, "partial", IR_READ),
+              stats = pieces_bind(&k, a, true, "stats", IR_READ);
+    ir_memory out = tile_write(&k, "out", a->out), part_sums = {0}, part_stats = {0};
+    if (parts > 1) {
+        part_sums = ir_workgroup(b, IR_F32, parts * columns * wide);
+        part_stats = ir_workgroup(b, IR_F32, parts * 2);
+    }
+    m.most = ir_register(b, IR_F32, 1), m.total = ir_register(b, IR_F32, 1),
+    m.sum = ir_register(b, IR_F32, wide);
+    ir_id n = tile_count(&k, "n", heads), group = tile_group(&k), local = ir_local(b, 0),
+          zero = ir_u32(b, 0);
+    ir_id head = tile_div(&k, group, blocks), part = tile_div(&k, local, columns),
+          across = tile_rem(&k, local, columns);
+    ir_id unit = ir_add(b, tile_mul(&k, tile_rem(&k, group, blocks), columns), across);
+    ir_if(b, ir_lt(b, head, n));
+    ir_id column = tile_mul(&k, ir_min(b, unit, ir_u32(b, units - 1)), wide),
+          first = tile_mul(&k, head, a->n_split);
+    merge_nothing(&m);
+    ir_id ones[MERGE_AHEAD_MAX > MERGE_PARTS ? MERGE_AHEAD_MAX : MERGE_PARTS],
+        values[sizeof ones / sizeof *ones];
+    ir_id begin = ir_loop(b, part, ir_u32(b, a->n_split), ir_u32(b, ahead * parts));
+    for (uint32_t i = 0; i < ahead; i++) { /* beyond the last: that once more, with nothing in it */
+        ir_id at = tile_add(&k, begin, i * parts), inside = ir_lt(b, at, ir_u32(b, a->n_split));
+        ir_id piece = ir_add(b, first, ir_min(b, at, ir_u32(b, a->n_split - 1)));
+        ir_id one = ir_load(b, stats, tile_mul(&k, piece, 2), 2);
+        ones[i] = ir_compose(b,
+                             (ir_id[]){ir_extract(b, one, 0),
+                                       ir_select(b, inside, ir_extract(b, one, 1), ir_f32(b, 0))},
+                             2);
+        values[i] = ir_load(b, partial, ir_fma(b, piece, ir_u32(b, a->d), column), wide);
+    }
+    merge_some(&m, ahead, ones, values);
+    ir_end(b);
+    ir_id factor, result = IR_NO_ID;
+    if (parts > 1) {
+        ir_id both[2] = {ir_get(b, m.most), ir_get(b, m.total)};
+        ir_store(b, part_sums, tile_mul(&k, local, wide), ir_load(b, m.sum, zero, wide));
+        ir_if(b, ir_eq(b, across, zero));
+        ir_store(b, part_stats, tile_mul(&k, part, 2), ir_compose(b, both, 2));
+        ir_end(b);
+        ir_barrier(b);
+    }
+    ir_if(b, ir_and(b, ir_eq(b, part, zero), ir_lt(b, unit, ir_u32(b, units))));
+    if (parts > 1) {
+        merge_nothing(&m);
+        for (uint32_t i = 0; i < parts; i++) {
+            ones[i] = ir_load(b, part_stats, ir_u32(b, i * 2), 2);
+            values[i] =
+                ir_load(b, part_sums, tile_mul(&k, tile_add(&k, across, i * columns), wide), wide);
+        }
+        merge_some(&m, parts, ones, values);
+    }
+    factor = ir_splat(b, attention_inverse(&k, ir_get(b, m.total)), wide);
+    result = ir_mul(b, ir_load(b, m.sum, zero, wide), factor);
+    ir_store(b, out, ir_fma(b, head, ir_u32(b, a->d), column), result);
+    ir_end(b);
+    ir_end(b);
+    return tile_end(&k, groups, 1, error);
+}

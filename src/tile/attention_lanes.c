@@ -1,0 +1,454 @@
+/* attention_lanes.c - attention of few rows where lanes share a key: a plain node's, or
+ * a whole decode step from the products before norms and rotations, to the store of the row's
+ * own key and value.
+ *
+ * A workgroup has a piece of the keys, some query heads of one kv head, and a row. LANES
+ * neighbours have a key's elements between them, as eights; such a group keeps queries, sums and
+ * an online softmax of its own in registers, so that the groups meet only once, at the end.
+ * Several keys a group are under way at a time, and those of the next round are asked for as
+ * soon as the registers are free. Keys beyond the last repeat it with weight 0. The row's own
+ * key and value, where they come along, are taken from workgroup memory by the first piece,
+ * never from the cache: no workgroup reads what its dispatch stores. */
+#include "tile/attention.h"
+#include "base/error.h"
+
+#define LEAST (-3e38f)
+
+enum {
+    KEYS = 4, /* of a group, under way */
+    LANES_MAX = 32,
+    LANES_TREE = 8, /* without subgroups */
+    LANES_TREE_MAX = 32,
+    GROUPS_MAX = 32,
+    GROUPS_NEAR = 8,
+    GROUPS_FAR = 4,
+    HEADS_NEAR = 4,
+    HEADS_FAR = 2,
+    PIECE_MIN = 32,          /* keys */
+    MERGED_MIN = 4,          /* pieces that the next product merges */
+    MERGED_BYTES = 32 << 10, /* of partial sums for it; twice as many of whole windows */
+    /* of halves of keys and values, a piece: more takes longer than a merge of its own */
+    NEAR_BYTES = 256 << 10,
+    PIECES_MAX = 128,
+    JOIN_BYTES = 24 << 10,
+    RAW_MAX = 8
+};
+
+typedef struct form {
+    /* eights: of a head, a lane; join: heads at a time; piece: least keys */
+    uint32_t lanes, groups, heads, eights, n_split, join, piece;
+    bool subgroups, near;
+} form;
+
+static uint32_t at_least(uint32_t a, uint32_t b) {
+    return a > b ? a : b;
+}
+
+static uint32_t at_most(uint32_t a, uint32_t b) {
+    return a < b ? a : b;
+}
+
+static uint32_t round_up(uint32_t n, uint32_t by) {
+    return (n + by - 1) / by;
+}
+
+static uint32_t divisor_of(uint32_t n, uint32_t most) {
+    uint32_t d = at_most(n, most);
+    while (n % d) d--;
+    return d;
+}
+
+static uint32_t floats_of(uint32_t d, const form *f) { /* lines, then what groups join */
+    return at_least((f->heads + 2) * d, f->groups * f->join * d);
+}
+
+static uint32_t bytes_of(uint32_t d, const form *f) {
+    return floats_of(d, f) * 4 + f->groups * f->heads * 8 +
+           (f->subgroups ? 0 : f->groups * f->lanes * KEYS * 4);
+}
+
+static void choose_join(const device_caps *caps, uint32_t d, form *f) {
+    const uint32_t memory = caps->workgroup_bytes ? caps->workgroup_bytes : 16384;
+    f->join = f->heads;
+    while (f->join > 1 && bytes_of(d, f) > at_most(memory, JOIN_BYTES))
+        f->join = divisor_of(f->heads, f->join - 1);
+}
+
+/* What a workgroup takes: as attention_lanes.wgsl, whose numbers are measured
+ * (kernels/lower/attention.c). */
+static bool form_of(const device_caps *caps, const attention_task *a, form *f) {
+    const uint32_t group = a->n_head / a->n_kv, units = caps->compute_units ? caps->compute_units
+                                                        : caps->kind == DEVICE_DISCRETE ? 128
+                                                                                        : 16;
+    const uint32_t memory = caps->workgroup_bytes ? caps->workgroup_bytes : 16384,
+                   invocations = caps->workgroup_invocations ? caps->workgroup_invocations : 256;
+    if (a->d % ATTENTION_EIGHT || a->n_head % a->n_kv) return false;
+    *f = (form){.subgroups = caps->subgroups && caps->subgroup_size > 1, .join = 1};
+    uint32_t lanes = f->subgroups ? at_most(caps->subgroup_size, LANES_MAX) : LANES_TREE;
+    /* too narrow */
+    if (f->subgroups && a->d > ATTENTION_EIGHT * ATTENTION_EIGHTS_MAX * lanes) f->subgroups = false;
+    while (!f->subgroups && lanes < LANES_TREE_MAX &&
+           a->d > ATTENTION_EIGHT * ATTENTION_EIGHTS_MAX * lanes)
+        lanes *= 2;
+    while (a->d % (ATTENTION_EIGHT * lanes)) lanes /= 2;
+    if (lanes == 1) f->subgroups = false;
+    f->lanes = lanes;
+    f->eights = a->d / (ATTENTION_EIGHT * lanes);
+    const uint32_t merged =
+        at_least(MERGED_MIN, MERGED_BYTES * (a->whole ? 2u : 1u) / (a->n_head * a->d * 4));
+    const bool near = f->near = (uint64_t)round_up(a->keys, merged) * a->d * 4 <= NEAR_BYTES;
+    f->groups = near ? GROUPS_NEAR : GROUPS_FAR;
+    f->groups =
+        at_most(at_most(f->groups * at_least(1, 16 / lanes), GROUPS_MAX), invocations / lanes);
+    f->piece = at_least(PIECE_MIN, f->groups * KEYS);
+    f->n_split = at_most(round_up(a->keys, f->piece), merged);
+    f->heads = divisor_of(group, near ? HEADS_NEAR : HEADS_FAR);
+    while (f->heads > 1 &&
+           (bytes_of(a->d, f) > memory || f->heads * f->eights > ATTENTION_EIGHTS_MAX ||
+            (near && (uint64_t)a->n_head / f->heads * a->n * f->n_split < units)))
+        f->heads = divisor_of(group, f->heads - 1);
+    const uint32_t beside = a->n_head / f->heads * a->n; /* workgroups without a split */
+    if (!near)
+        f->n_split = at_most(PIECES_MAX,
+                             at_most(round_up(a->keys, f->piece), at_least(1, 2 * units / beside)));
+    while (f->groups > 1 && bytes_of(a->d, f) > memory) f->groups /= 2;
+    choose_join(caps, a->d, f);
+    return f->eights <= ATTENTION_EIGHTS_MAX && bytes_of(a->d, f) <= memory;
+}
+
+/* The form's heads and groups, as tuning chose. */
+static void choose(lowering *l, const attention_task *a, form *f) {
+    const uint32_t group = a->n_head / a->n_kv,
+                   memory = l->caps->workgroup_bytes ? l->caps->workgroup_bytes : 16384;
+    const uint32_t invocations =
+        l->caps->workgroup_invocations ? l->caps->workgroup_invocations : 256;
+    form one = *f;
+    one.groups = one.join = 1;
+    uint32_t most = f->heads;
+    for (; group % (2 * most) == 0 && 2 * most <= HEADS_NEAR &&
+           2 * most * f->eights <= ATTENTION_EIGHTS_MAX;
+         most *= 2) {
+        one.heads = 2 * most;
+        if (bytes_of(a->d, &one) > memory) break;
+    }
+    f->heads = one.heads = tile_choose(l, "heads", f->heads, 1, most);
+    most = at_most(GROUPS_MAX, invocations / f->lanes);
+    for (one.groups = most; one.groups > 1 && bytes_of(a->d, &one) > memory; one.groups = most)
+        most = one.groups / 2;
+    f->groups = tile_choose(l, "groups", at_most(f->groups, most), 1, most);
+    choose_join(l->caps, a->d, f);
+}
+
+bool attention_lanes_fit(const device_caps *caps, const attention_task *a) {
+    form f;
+    return attention_cache_known(a) && form_of(caps, a, &f);
+}
+
+bool attention_lanes_near(const device_caps *caps, const attention_task *a) {
+    form f;
+    return form_of(caps, a, &f) && f.near;
+}
+
+uint32_t attention_lanes_splits(const device_caps *caps, const attention_task *a) {
+    form f;
+    return form_of(caps, a, &f) ? f.n_split : 0;
+}
+
+/* ---- the kernel ------------------------------------------------------------------------------ */
+
+typedef struct shared {
+    tile_kernel k;
+    const attention_task *a;
+    form f;
+    attention_cache keys, values;
+    attention_places places;
+    attention_result result;
+    attention_keys of;
+    attention_lines x;
+    ir_memory stats;                                   /* of the workgroup */
+    ir_memory raw_keys, raw_values, sums, most, total; /* registers */
+    ir_id begin, end, ring;
+    ir_id queries[HEADS_NEAR * ATTENTION_EIGHTS_MAX]; /* [head, eight] */
+} shared;
+
+/* Eight c of a line in workgroup memory, of this lane: f32x8. */
+static ir_id line_eight(shared *s, uint32_t line, uint32_t c) {
+    tile_kernel *k = &s->k;
+    ir_id at = tile_add(k, tile_mul(k, s->x.lane, 4), line * s->a->d + c * s->f.lanes * 4);
+    ir_id halves[2] = {ir_load(k->b, s->x.memory, at, 4),
+                       ir_load(k->b, s->x.memory, tile_add(k, at, s->a->d / 2), 4)};
+    return ir_compose(k->b, halves, 2);
+}
+
+static void bind(shared *s) {
+    tile_kernel *k = &s->k;
+    const attention_task *a = s->a;
+    s->x.q = tile_read(k, "q", a->q);
+    attention_cache_bind(&s->keys, k, "k_cache", a, a->k_cache, false);
+    attention_cache_bind(&s->values, k, "v_cache", a, a->v_cache, false);
+    attention_places_bind(&s->places, k, a);
+    attention_result_bind(&s->result, k, a);
+    attention_lines_bind(&s->x);
+}
+
+static void declare(shared *s) {
+    ir_builder *b = s->k.b;
+    const form *f = &s->f;
+    const uint32_t raw = KEYS * f->eights * s->keys.raw;
+    const ir_type type = s->a->cache == TYPE_F32 ? IR_F32 : IR_U32;
+    s->x.memory = ir_workgroup(b, IR_F32, floats_of(s->a->d, f));
+    s->stats = ir_workgroup(b, IR_F32, f->groups * f->heads * 2);
+    attention_lines_declare(&s->x);
+    s->raw_keys = ir_register(b, type, raw);
+    s->raw_values = ir_register(b, type, raw);
+    s->sums = ir_register(b, IR_F32, f->heads * f->eights * 8);
+    s->most = ir_register(b, IR_F32, f->heads);
+    s->total = ir_register(b, IR_F32, f->heads);
+}
+
+/* ---- keys ------------------------------------------------------------------------------------ */
+
+/* Asks for the keys of the round that begins at `tile`. */
+static void fetch(shared *s, ir_id tile, const attention_cache *cache, ir_memory to) {
+    tile_kernel *k = &s->k;
+    ir_builder *b = k->b;
+    const attention_task *a = s->a;
+    for (uint32_t i = 0; i < KEYS; i++) {
+        ir_id key = ir_min(b, ir_add(b, tile_add(k, tile, i * s->f.groups), s->x.member),
+                           tile_add(k, s->end, UINT32_MAX));
+        ir_id place = ir_add(b, s->ring, ir_sub(b, key, s->begin)), rows = ir_u32(b, a->n_row);
+        place = ir_select(b, ir_ge(b, place, rows), ir_sub(b, place, rows), place);
+        ir_id at = tile_mul(
+            k, ir_add(b, tile_mul(k, ir_add(b, s->of.base, place), a->n_kv), s->x.kv), a->d);
+        at = ir_add(b, at, tile_mul(k, s->x.lane, ATTENTION_EIGHT));
+        for (uint32_t c = 0; c < s->f.eights; c++) {
+            ir_id raw[RAW_MAX];
+            attention_cache_load(cache, tile_add(k, at, c * s->f.lanes * ATTENTION_EIGHT), raw);
+            for (uint32_t w = 0; w < cache->raw; w++)
+                ir_store(b, to, ir_u32(b, (i * s->f.eights + c) * cache->raw + w), raw[w]);
+        }
+    }
+}
+
+static ir_id fetched(shared *s, const attention_cache *cache, ir_memory from, uint32_t key,
+                     uint32_t c) {
+    ir_id raw[RAW_MAX];
+    for (uint32_t w = 0; w < cache->raw; w++)
+        raw[w] = ir_load(s->k.b, from, ir_u32(s->k.b, (key * s->f.eights + c) * cache->raw + w), 1);
+    return attention_cache_values(cache, raw);
+}
+
+/* x . y, four partial sums. */
+static ir_id dot(shared *s, ir_id x, ir_id y, ir_id sum) {
+    ir_builder *b = s->k.b;
+    ir_id low[2] = {ir_swizzle(b, x, 4, 0x3210), ir_swizzle(b, y, 4, 0x3210)},
+          high[2] = {ir_swizzle(b, x, 4, 0x7654), ir_swizzle(b, y, 4, 0x7654)};
+    ir_id first = sum == IR_NO_ID ? ir_mul(b, low[0], low[1]) : ir_fma(b, low[0], low[1], sum);
+    return ir_fma(b, high[0], high[1], first);
+}
+
+static ir_id sums_at(shared *s, uint32_t head, uint32_t c) {
+    return ir_u32(s->k.b, (head * s->f.eights + c) * 8);
+}
+
+/* Registers before the first key: nothing, or the row's own key, whose score is the first
+ * group's maximum so far. Every piece computes the score (those that have no such line, of
+ * zeros): without subgroups its sum has barriers, which PoCL 3.1 gets wrong in conditions. */
+static void softmax_begin(shared *s) {
+    tile_kernel *k = &s->k;
+    ir_builder *b = k->b;
+    const form *f = &s->f;
+    for (uint32_t h = 0; h < f->heads; h++) {
+        ir_store(b, s->most, ir_u32(b, h), ir_f32(b, LEAST));
+        ir_store(b, s->total, ir_u32(b, h), ir_f32(b, 0));
+        for (uint32_t c = 0; c < f->eights; c++) {
+            s->queries[h * f->eights + c] = line_eight(s, h, c);
+            ir_store(b, s->sums, sums_at(s, h, c), ir_number(b, IR_F32, 8, 0));
+        }
+    }
+    if (!s->a->k) return;
+    const ir_id owns = ir_and(b, s->x.fresh, ir_eq(b, s->x.member, ir_u32(b, 0)));
+    for (uint32_t h = 0; h < f->heads; h++) {
+        ir_id sum = IR_NO_ID;
+        for (uint32_t c = 0; c < f->eights; c++)
+            sum = dot(s, s->queries[h * f->eights + c], line_eight(s, f->heads, c), sum);
+        ir_id score = attention_lanes_sum(&s->x, tile_sum_vector(k, sum));
+        ir_if(b, owns);
+        ir_store(b, s->most, ir_u32(b, h), score);
+        ir_store(b, s->total, ir_u32(b, h), ir_f32(b, 1));
+        for (uint32_t c = 0; c < f->eights; c++)
+            ir_store(b, s->sums, sums_at(s, h, c), line_eight(s, f->heads + 1, c));
+        ir_end(b);
+    }
+}
+
+/* One round: KEYS keys a group. */
+static void turn(shared *s, ir_id tile) {
+    tile_kernel *k = &s->k;
+    ir_builder *b = k->b;
+    const form *f = &s->f;
+    ir_id scores[HEADS_NEAR], seen[KEYS], next = tile_add(k, tile, f->groups * KEYS),
+                                          more = ir_lt(b, next, s->end);
+    ir_id parts[HEADS_NEAR][KEYS];
+    for (uint32_t i = 0; i < KEYS; i++) {
+        seen[i] = ir_lt(b, ir_add(b, tile_add(k, tile, i * f->groups), s->x.member), s->end);
+        for (uint32_t h = 0; h < f->heads; h++) parts[h][i] = IR_NO_ID;
+        for (uint32_t c = 0; c < f->eights; c++) {
+            ir_id key = fetched(s, &s->keys, s->raw_keys, i, c);
+            for (uint32_t h = 0; h < f->heads; h++)
+                parts[h][i] = dot(s, s->queries[h * f->eights + c], key, parts[h][i]);
+        }
+        for (uint32_t h = 0; h < f->heads; h++) parts[h][i] = tile_sum_vector(k, parts[h][i]);
+    }
+    ir_if(b, more);
+    fetch(s, next, &s->keys, s->raw_keys);
+    ir_end(b);
+    ir_id visible = ir_compose(b, seen, KEYS);
+    for (uint32_t h = 0; h < f->heads; h++) {
+        ir_id at = ir_u32(b, h), before = ir_load(b, s->most, at, 1);
+        ir_id score =
+            ir_select(b, visible, attention_lanes_sum(&s->x, ir_compose(b, parts[h], KEYS)),
+                      ir_number(b, IR_F32, KEYS, LEAST));
+        ir_id now = ir_max(b, before, tile_max_vector(k, score)),
+              keep = ir_exp(b, ir_sub(b, before, now));
+        scores[h] = ir_select(b, visible, ir_exp(b, ir_sub(b, score, ir_splat(b, now, KEYS))),
+                              ir_number(b, IR_F32, KEYS, 0));
+        ir_store(b, s->most, at, now);
+        ir_store(b, s->total, at,
+                 ir_fma(b, ir_load(b, s->total, at, 1), keep, tile_sum_vector(k, scores[h])));
+        for (uint32_t c = 0; c < f->eights; c++)
+            ir_store(b, s->sums, sums_at(s, h, c),
+                     ir_mul(b, ir_load(b, s->sums, sums_at(s, h, c), 8), ir_splat(b, keep, 8)));
+    }
+    for (uint32_t i = 0; i < KEYS; i++)
+        for (uint32_t c = 0; c < f->eights; c++) {
+            ir_id value = fetched(s, &s->values, s->raw_values, i, c);
+            for (uint32_t h = 0; h < f->heads; h++) {
+                ir_id at = sums_at(s, h, c);
+                ir_store(b, s->sums, at,
+                         ir_fma(b, value, ir_splat(b, ir_extract(b, scores[h], i), 8),
+                                ir_load(b, s->sums, at, 8)));
+            }
+        }
+    ir_if(b, more);
+    fetch(s, next, &s->values, s->raw_values);
+    ir_end(b);
+}
+
+static ir_id many(shared *s, ir_id x) {
+    return ir_splat(s->k.b, x, 4);
+}
+
+/* ---- the end: groups join -------------------------------------------------------------------- */
+
+static void join_some(shared *s, uint32_t from) {
+    tile_kernel *k = &s->k;
+    ir_builder *b = k->b;
+    const attention_task *a = s->a;
+    const form *f = &s->f;
+    const uint32_t d4 = a->d / 4, lanes = f->lanes * f->groups;
+    ir_id i = ir_loop(b, s->x.local, ir_u32(b, f->join * d4), ir_u32(b, lanes)),
+          head = tile_add(k, tile_div(k, i, d4), from);
+    ir_id four = tile_rem(k, i, d4), at = ir_add(b, tile_mul(k, tile_div(k, i, d4), a->d),
+                                                 attention_line_place(&s->x, 0, four));
+    ir_id tops[GROUPS_MAX], totals[GROUPS_MAX], highest = ir_f32(b, LEAST), all = ir_f32(b, 0),
+                                                sum = ir_number(b, IR_F32, 4, 0);
+    for (uint32_t g = 0; g < f->groups; g++) {
+        ir_id one = ir_load(b, s->stats, tile_mul(k, tile_add(k, head, g * f->heads), 2), 2);
+        tops[g] = ir_extract(b, one, 0);
+        totals[g] = ir_extract(b, one, 1);
+        highest = ir_max(b, highest, tops[g]);
+    }
+    for (uint32_t g = 0; g < f->groups; g++) {
+        ir_id weight = ir_exp(b, ir_sub(b, tops[g], highest));
+        all = ir_fma(b, totals[g], weight, all);
+        sum = ir_fma(b, ir_load(b, s->x.memory, tile_add(k, at, g * f->join * a->d), 4),
+                     many(s, weight), sum);
+    }
+    ir_id place = ir_add(b, tile_mul(k, s->x.row, a->n_head), ir_add(b, s->x.first_head, head)),
+          four_at = tile_mul(k, four, 4);
+    if (a->n_split > 1) {
+        ir_id piece = ir_add(b, tile_mul(k, place, a->n_split), s->x.piece),
+              both[2] = {highest, all};
+        ir_store(b, s->result.out, ir_fma(b, piece, ir_u32(b, a->d), four_at), sum);
+        ir_if(b, ir_eq(b, four, ir_u32(b, 0)));
+        ir_store(b, s->result.stats, tile_mul(k, piece, 2), ir_compose(b, both, 2));
+        ir_end(b);
+    } else {
+        ir_store(b, s->result.out, ir_fma(b, place, ir_u32(b, a->d), four_at),
+                 ir_mul(b, sum, many(s, attention_inverse(k, all))));
+    }
+    ir_end(b);
+}
+
+static void join(shared *s) {
+    tile_kernel *k = &s->k;
+    ir_builder *b = k->b;
+    const form *f = &s->f;
+    ir_if(b, ir_eq(b, s->x.lane, ir_u32(b, 0)));
+    for (uint32_t h = 0; h < f->heads; h++) {
+        ir_id both[2] = {ir_load(b, s->most, ir_u32(b, h), 1),
+                         ir_load(b, s->total, ir_u32(b, h), 1)};
+        ir_store(b, s->stats, tile_mul(k, tile_add(k, tile_mul(k, s->x.member, f->heads), h), 2),
+                 ir_compose(b, both, 2));
+    }
+    ir_end(b);
+    for (uint32_t from = 0; from < f->heads; from += f->join) {
+        ir_barrier(b);
+        for (uint32_t j = 0; j < f->join; j++)
+            for (uint32_t c = 0; c < f->eights; c++) {
+                ir_id x = ir_load(b, s->sums, sums_at(s, from + j, c), 8);
+                ir_id at = tile_mul(k, tile_add(k, tile_mul(k, s->x.member, f->join), j), s->a->d);
+                at = tile_add(k, ir_add(b, at, tile_mul(k, s->x.lane, 4)), c * f->lanes * 4);
+                ir_store(b, s->x.memory, at, ir_swizzle(b, x, 4, 0x3210));
+                ir_store(b, s->x.memory, tile_add(k, at, s->a->d / 2), ir_swizzle(b, x, 4, 0x7654));
+            }
+        ir_barrier(b);
+        join_some(s, from);
+    }
+}
+
+beryl_status attention_lanes(lowering *l, const graph_node *node, const attention_task *a,
+                             beryl_error *error) {
+    shared s = {.a = a};
+    if (!form_of(l->caps, a, &s.f)) return lower_refuse(l, node, "heads of this shape", error);
+    choose(l, a, &s.f);
+    const form *f = &s.f;
+    tile_kernel *k = &s.k;
+    tile_begin(k, l, node, a->raw ? "attention_step" : "attention_lanes", f->lanes * f->groups);
+    ir_builder *b = k->b;
+    if (f->subgroups) ir_subgroup(b, f->lanes);
+    s.x = (attention_lines){.k = k,
+                            .a = a,
+                            .lanes = f->lanes,
+                            .groups = f->groups,
+                            .heads = f->heads,
+                            .eights = f->eights,
+                            .sums = KEYS,
+                            .subgroups = f->subgroups};
+    bind(&s);
+    declare(&s);
+    attention_lines_load(&s.x);
+    attention_keys_of(&s.places, k, a, s.x.row, &s.of);
+    s.x.fresh = ir_and(b, s.x.fresh, s.of.is);
+    ir_id count = ir_sub(b, s.of.end, s.of.first),
+          span = tile_div(k, tile_add(k, count, a->n_split - 1), a->n_split);
+    span = ir_max(b, span, ir_u32(b, f->piece));
+    s.begin = ir_add(b, s.of.first, ir_mul(b, s.x.piece, span));
+    s.end = ir_min(b, ir_add(b, s.begin, span), s.of.end);
+    s.ring = tile_rem(k, s.begin, a->n_row);
+    ir_if(b, ir_lt(b, s.begin, s.end));
+    fetch(&s, s.begin, &s.keys, s.raw_keys);
+    fetch(&s, s.begin, &s.values, s.raw_values);
+    ir_end(b);
+    attention_lines_make(&s.x);
+    ir_barrier(b);
+    softmax_begin(&s);
+    attention_lines_store_own(&s.x, &s.of, &s.keys, &s.values);
+    ir_id tile = ir_loop(b, s.begin, s.end, ir_u32(b, f->groups * KEYS));
+    turn(&s, tile);
+    ir_end(b);
+    join(&s);
+    return tile_end_3d(k, (lower_count){a->n_split, 0}, 1, (lower_count){a->n_head / f->heads, 0},
+                       1, a->rows, 1, error);
+}

@@ -1,0 +1,200 @@
+/* attention_lines.c - what a workgroup of a decode step's attention works on, its
+ * lines: query heads, then the row's own key and value. From the products before norms and
+ * rotations to workgroup memory, and from there to the cache. */
+#include "tile/attention.h"
+
+ir_id attention_lanes_sum(attention_lines *x, ir_id value) {
+    ir_builder *b = x->k->b;
+    if (x->lanes == 1) return value;
+    if (x->subgroups) return ir_subgroup_add(b, value);
+    const ir_instruction *i = ir_at(b, value);
+    const uint32_t width = i ? i->width : 1;
+    ir_barrier(b);
+    ir_store(b, x->tree, tile_mul(x->k, x->local, width), value);
+    ir_barrier(b);
+    ir_id first = tile_mul(x->k, ir_sub(b, x->local, x->lane), width),
+          sum = ir_load(b, x->tree, first, width);
+    for (uint32_t l = 1; l < x->lanes; l++)
+        sum = ir_add(b, sum, ir_load(b, x->tree, tile_add(x->k, first, l * width), width));
+    return sum;
+}
+
+ir_id attention_line_place(attention_lines *x, uint32_t line, ir_id four) {
+    tile_kernel *k = x->k;
+    ir_id half = tile_mul(k, tile_and(k, four, 1), x->a->d / 8);
+    return tile_add(k, tile_mul(k, ir_add(k->b, tile_shr(k, four, 1), half), 4), line * x->a->d);
+}
+
+void attention_lines_bind(attention_lines *x) {
+    tile_kernel *k = x->k;
+    const attention_task *a = x->a;
+    uint32_t word[2] = {0, 0};
+    x->q_offset = tile_u32(k, "q_offset", a->q_offset);
+    x->scale = tile_f32(k, "scale", a->scale);
+    if (a->raw) {
+        x->norms = tile_weights(k, "norms", (const graph_value[]){a->w_q, a->k ? a->w_k : a->w_q},
+                                2, IR_F32, word);
+        x->angles = tile_read(k, "angles", a->angles);
+        x->angles_offset =
+            tile_u32(k, "angles_offset", graph_tensor_at(k->l->g, a->angles)->offset);
+        x->w_q = tile_u32(k, "w_q", word[0]);
+        x->w_k = tile_u32(k, "w_k", word[1]);
+        x->eps = tile_f32(k, "eps", a->eps);
+    }
+    if (a->k) {
+        x->key = tile_read(k, "key", a->k);
+        x->value = a->v == a->k ? x->key : tile_read(k, "value", a->v);
+    }
+}
+
+void attention_lines_declare(attention_lines *x) {
+    ir_builder *b = x->k->b;
+    x->rounds = (x->heads + (x->a->k ? 2 : 0) + x->groups - 1) / x->groups;
+    if (!x->subgroups && x->lanes > 1)
+        x->tree = ir_workgroup(b, IR_F32, x->groups * x->lanes * x->sums);
+    x->lines = ir_register(b, IR_F32, x->rounds * x->eights * 8);
+    x->local = ir_local(b, 0);
+    x->lane = tile_rem(x->k, x->local, x->lanes);
+    x->member = tile_div(x->k, x->local, x->lanes);
+    x->piece = ir_group(b, 0);
+    x->first_head = tile_mul(x->k, ir_group(b, 1), x->heads);
+    x->row = ir_group(b, 2);
+    x->kv = tile_div(x->k, x->first_head, x->a->n_head / x->a->n_kv);
+    x->fresh = ir_eq(b, x->piece, ir_u32(b, 0));
+}
+
+static ir_id line_of(attention_lines *x, uint32_t round) {
+    return tile_add(x->k, x->member, round * x->groups);
+}
+
+/* Of eight c of a line as this lane works on it: fours in the first half of the head, and as
+ * many in the second. */
+static ir_id four_of(attention_lines *x, uint32_t c) {
+    return tile_add(x->k, x->lane, c * x->lanes);
+}
+
+static void line_fetch(attention_lines *x, uint32_t round, ir_memory from, ir_id start) {
+    tile_kernel *k = x->k;
+    ir_builder *b = k->b;
+    for (uint32_t c = 0; c < x->eights; c++) {
+        ir_id at = ir_add(b, start, tile_mul(k, four_of(x, c), 4)),
+              to = ir_u32(b, (round * x->eights + c) * 8);
+        ir_store(b, x->lines, to, ir_load(b, from, at, 4));
+        ir_store(b, x->lines, tile_add(k, to, 4),
+                 ir_load(b, from, tile_add(k, at, x->a->d / 2), 4));
+    }
+}
+
+void attention_lines_load(attention_lines *x) {
+    tile_kernel *k = x->k;
+    ir_builder *b = k->b;
+    const attention_task *a = x->a;
+    for (uint32_t i = 0; i < x->rounds * x->eights * 8; i += 4)
+        ir_store(b, x->lines, ir_u32(b, i), ir_number(b, IR_F32, 4, 0));
+    ir_id q = ir_add(b, x->q_offset, tile_mul(k, x->row, a->q_stride[0])),
+          heads = ir_u32(b, x->heads);
+    ir_id own = tile_mul(k, ir_add(b, tile_mul(k, x->row, a->n_kv), x->kv), a->d);
+    for (uint32_t r = 0; r < x->rounds; r++) {
+        ir_id line = line_of(x, r);
+        ir_if(b, ir_lt(b, line, heads));
+        line_fetch(x, r, x->q,
+                   ir_add(b, q, tile_mul(k, ir_add(b, x->first_head, line), a->q_stride[1])));
+        ir_end(b);
+        if (!a->k) continue;
+        ir_if(b, ir_and(b, x->fresh, ir_eq(b, line, heads)));
+        line_fetch(x, r, x->key, own);
+        ir_end(b);
+        ir_if(b, ir_and(b, x->fresh, ir_eq(b, line, ir_u32(b, x->heads + 1))));
+        line_fetch(x, r, x->value, own);
+        ir_end(b);
+    }
+}
+
+static ir_id many(attention_lines *x, ir_id value) {
+    return ir_splat(x->k->b, value, 4);
+}
+
+/* Norm and rotation of a round's lines; scale of the queries. To workgroup memory. */
+static void make(attention_lines *x, uint32_t round) {
+    tile_kernel *k = x->k;
+    ir_builder *b = k->b;
+    const attention_task *a = x->a;
+    const uint32_t eights = x->eights;
+    ir_id line = line_of(x, round), is_query = ir_lt(b, line, ir_u32(b, x->heads)),
+          is_value = ir_gt(b, line, ir_u32(b, x->heads));
+    ir_id low[ATTENTION_EIGHTS_MAX], high[ATTENTION_EIGHTS_MAX], squares = IR_NO_ID;
+    for (uint32_t c = 0; c < eights; c++) {
+        low[c] = ir_load(b, x->lines, ir_u32(b, (round * eights + c) * 8), 4);
+        high[c] = ir_load(b, x->lines, ir_u32(b, (round * eights + c) * 8 + 4), 4);
+        ir_id square = ir_fma(b, low[c], low[c], ir_mul(b, high[c], high[c]));
+        squares = c ? ir_add(b, squares, square) : square;
+    }
+    ir_id scale = many(x, ir_select(b, is_query, x->scale, ir_f32(b, 1)));
+    if (a->raw) {
+        ir_id mean = ir_mul(b, attention_lanes_sum(x, tile_sum_vector(k, squares)),
+                            ir_f32(b, 1.0f / (float)a->d));
+        ir_id factor = many(x, ir_rsqrt(b, ir_add(b, mean, x->eps)));
+        ir_id weight = ir_select(b, is_query, x->w_q, x->w_k),
+              turn = ir_add(b, x->angles_offset, tile_mul(k, x->row, a->d));
+        ir_id straight = ir_splat(b, is_value, 4);
+        for (uint32_t c = 0; c < eights; c++) {
+            ir_id at = tile_mul(k, four_of(x, c), 4), w = ir_add(b, weight, at),
+                  angle = ir_add(b, turn, at);
+            ir_id cosine = ir_load(b, x->angles, angle, 4),
+                  sine = ir_load(b, x->angles, tile_add(k, angle, a->d / 2), 4);
+            ir_id u = ir_mul(b, low[c], factor), v = ir_mul(b, high[c], factor);
+            ir_id p = ir_mul(b, u, ir_load(b, x->norms, w, 4)),
+                  q = ir_mul(b, v, ir_load(b, x->norms, tile_add(k, w, a->d / 2), 4));
+            ir_id first = ir_sub(b, ir_mul(b, p, cosine), ir_mul(b, q, sine)),
+                  second = ir_add(b, ir_mul(b, p, sine), ir_mul(b, q, cosine));
+            low[c] = a->k ? ir_select(b, straight, u, first) : first;
+            high[c] = a->k ? ir_select(b, straight, v, second) : second;
+        }
+    }
+    ir_if(b, ir_lt(b, line, ir_u32(b, x->heads + (a->k ? 2 : 0))));
+    for (uint32_t c = 0; c < eights; c++) {
+        ir_id own = tile_mul(k, line, a->d), four = four_of(x, c);
+        if (x->apart)
+            own = ir_add(b, own, ir_select(b, is_query, ir_u32(b, 0), ir_u32(b, x->apart * a->d)));
+        ir_store(b, x->memory, ir_add(b, own, attention_line_place(x, 0, four)),
+                 ir_mul(b, low[c], scale));
+        ir_store(b, x->memory,
+                 ir_add(b, own, attention_line_place(x, 0, tile_add(k, four, a->d / 8))),
+                 ir_mul(b, high[c], scale));
+    }
+    ir_end(b);
+}
+
+void attention_lines_make(attention_lines *x) {
+    for (uint32_t r = 0; r < x->rounds; r++) make(x, r);
+}
+
+void attention_lines_store_own(attention_lines *x, const attention_keys *of,
+                               const attention_cache *keys, const attention_cache *values) {
+    tile_kernel *k = x->k;
+    ir_builder *b = k->b;
+    const attention_task *a = x->a;
+    const uint32_t unit = attention_cache_unit(keys), units = a->d / unit,
+                   lanes = x->lanes * x->groups;
+    if (!a->k) return;
+    ir_memory line = ir_register(b, IR_F32, unit);
+    ir_id own = ir_eq(b, tile_rem(k, x->first_head, a->n_head / a->n_kv), ir_u32(b, 0)),
+          zero = ir_u32(b, 0);
+    ir_if(b, ir_and(b, x->fresh, own));
+    ir_id row = ir_add(b, of->base, tile_rem(k, of->last, a->n_row));
+    ir_id start = tile_mul(k, ir_add(b, tile_mul(k, row, a->n_kv), x->kv), a->d);
+    for (uint32_t which = 0; which < 2; which++) {
+        ir_id i = ir_loop(b, x->local, ir_u32(b, units), ir_u32(b, lanes)),
+              four = tile_mul(k, i, unit / 4);
+        for (uint32_t e = 0; e < unit; e += 4)
+            ir_store(b, line, ir_u32(b, e),
+                     ir_load(b, x->memory,
+                             attention_line_place(x, x->heads + x->apart + which,
+                                                  tile_add(k, four, e / 4)),
+                             4));
+        attention_cache_store(which ? values : keys, line, zero,
+                              ir_add(b, start, tile_mul(k, i, unit)));
+        ir_end(b);
+    }
+    ir_end(b);
+}

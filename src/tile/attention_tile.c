@@ -1,0 +1,553 @@
+/* attention_tile.c - attention of many rows: a tile of rows against tiles of keys,
+ * softmax online.
+ *
+ * A workgroup has ROWS rows = (query, head of the few that share a kv head). Scores come from
+ * pieces of queries and keys in workgroup memory, elements leading, so that a lane's rows and
+ * keys are neighbours there; a lane makes its rows by KEYS_EACH keys, 16 lanes beside each other
+ * share its rows, their maxima too. The weights then lie there as [key, row], values follow some
+ * keys at a time, and a lane keeps its rows by d / 16 columns. Keys run from the first to the
+ * last that a row of the tile sees; tiles at that edge are masked row by row. Rows of another
+ * slot take turns, and so do rows whose keys one ring cannot hold (usually there is one turn). */
+#include "tile/attention.h"
+#include "base/error.h"
+
+#define LEAST (-1e38f)    /* maximum of no keys; */
+#define MASKED (-3.3e38f) /* weight 0 even beside it */
+
+enum {
+    ACROSS = 16,
+    EIGHT = ATTENTION_EIGHT,
+    PAD = 4,
+    ROWS_EACH_MAX = 8,
+    D_MAX = 512,
+    UNITS = 128,
+    TURNS = 4
+};
+
+typedef struct form {
+    /* rows of a lane, lanes down, keys of a lane, elements staged, keys of values staged */
+    uint32_t each, down, keys_each, part, values;
+    uint32_t rows, keys, lanes, group, queries; /* group: heads of a tile */
+    uint32_t wide, columns;                     /* columns of a lane: vectors of `wide` */
+    /* resident: all elements of the queries stay in workgroup memory */
+    bool resident, subgroups;
+} form;
+
+static uint32_t whole_of(uint32_t d) { /* columns of all lanes; those from d on are 0 */
+    return (d + ACROSS - 1) / ACROSS * ACROSS;
+}
+
+static uint32_t stage_of(const form *f, uint32_t d) {
+    const uint32_t keys = f->part * (f->keys + (f->resident ? 0 : f->rows)),
+                   values = f->values * whole_of(d);
+    return keys > values ? keys : values;
+}
+
+static uint32_t floats_of(const form *f, uint32_t d) {
+    return f->keys * (f->rows + PAD) + stage_of(f, d) + (f->resident ? d * f->rows : 0);
+}
+
+enum { FORMS = 12 };
+
+/* false: it does not fit. */
+static bool form_at(const device_caps *caps, const attention_task *a, uint32_t i, form *f) {
+    /* d_max: in 16ths */
+    static const struct {
+        uint8_t d_max, each, down, keys_each, part, values;
+        bool resident;
+    } forms[FORMS] = {
+        {4, 8, 8, 4, 32, 32, true},   {4, 4, 8, 4, 32, 32, true},   {8, 8, 8, 4, 32, 32, false},
+        {8, 4, 8, 4, 32, 16, false},  {8, 4, 8, 2, 16, 16, false},  {16, 4, 8, 4, 64, 16, false},
+        {16, 4, 8, 4, 32, 16, false}, {16, 2, 8, 4, 32, 16, false}, {16, 4, 8, 2, 16, 8, false},
+        {32, 4, 8, 4, 32, 8, false},  {32, 2, 8, 4, 32, 8, false},  {32, 2, 8, 2, 16, 4, false}};
+    const uint32_t memory = caps->workgroup_bytes ? caps->workgroup_bytes : 16384,
+                   invocations = caps->workgroup_invocations ? caps->workgroup_invocations : 256;
+    const uint32_t heads = a->n_head / a->n_kv;
+    if (a->d > forms[i].d_max * 16u) return false;
+    *f = (form){.each = forms[i].each,
+                .down = forms[i].down,
+                .keys_each = forms[i].keys_each,
+                .part = forms[i].part,
+                .values = forms[i].values,
+                .resident = forms[i].resident};
+    while (a->d % f->part) f->part /= 2;
+    f->rows = f->each * f->down;
+    f->keys = f->keys_each * ACROSS;
+    f->lanes = f->down * ACROSS;
+    f->group = heads < f->rows ? heads : f->rows;
+    while (heads % f->group) f->group--;
+    f->queries = f->rows / f->group;
+    f->columns = whole_of(a->d) / ACROSS;
+    f->wide = f->columns % 4 == 0 ? 4 : f->columns % 2 == 0 ? 2 : 1;
+    f->columns /= f->wide;
+    f->subgroups = caps->subgroups && caps->subgroup_size >= ACROSS;
+    return floats_of(f, a->d) * 4 <= memory && f->lanes <= invocations;
+}
+
+/* The first that fits the device and has work for all of its units; as measured on an H200 (f16
+ * cache; TFLOP/s: d 64 19.1, d 256 17.6). Of few rows the one with the most workgroups. FORMS:
+ * none. */
+static uint32_t rule_of(const device_caps *caps, const attention_task *a) {
+    const uint32_t units = caps->compute_units ? caps->compute_units : UNITS;
+    uint64_t most = 0;
+    uint32_t best = FORMS;
+    form f;
+    if (a->d % EIGHT || a->d > D_MAX || a->n_head % a->n_kv) return FORMS;
+    for (uint32_t i = 0; i < FORMS; i++) {
+        if (!form_at(caps, a, i, &f)) continue;
+        const uint64_t groups =
+            (uint64_t)((a->n + f.queries - 1) / f.queries) * (a->n_head / f.group);
+        if (groups > most) most = groups, best = i;
+        if (groups >= 2 * units) break;
+    }
+    return best;
+}
+
+/* As tuning chose, of all that fit. */
+static bool choose_form(lowering *l, const attention_task *a, form *f) {
+    const uint32_t rule = rule_of(l->caps, a);
+    uint32_t fit[FORMS], n = 0;
+    if (rule == FORMS) return false;
+    for (uint32_t i = 0; i < FORMS; i++)
+        if (form_at(l->caps, a, i, f)) fit[n++] = i;
+    return form_at(l->caps, a, tile_choose_of(l, "form", rule, fit, n), f);
+}
+
+bool attention_tile_fits(const device_caps *caps, const attention_task *a) {
+    return attention_cache_known(a) && rule_of(caps, a) < FORMS;
+}
+
+typedef struct tile {
+    tile_kernel k;
+    const attention_task *a;
+    form f;
+    attention_cache keys, values;
+    attention_places places;
+    ir_memory q, out;
+    ir_memory weights, stage, resident; /* of the workgroup */
+    /* registers; low, high: keys of this lane's rows */
+    ir_memory scores, sums, most, total, low, high;
+    /* the same in the workgroup: keys of the slot's rows, those that all of them see */
+    ir_memory from, to, open, end, inner_low, inner_high;
+    ir_id q_offset, scale, n, local, across, down, first_query, n_query, first_head, kv, slot;
+} tile;
+
+static ir_id constant(tile *t, uint32_t n) {
+    return ir_u32(t->k.b, n);
+}
+
+/* A loop whose body is short, TURNS of them written out: not all compilers do so. */
+static ir_id turns(tile *t, uint32_t n) {
+    return ir_loop_unrolled(t->k.b, constant(t, 0), constant(t, n), constant(t, TURNS), 2);
+}
+
+static ir_id steps(tile *t, uint32_t n, uint32_t step) {
+    return ir_loop(t->k.b, constant(t, 0), constant(t, n), constant(t, step));
+}
+
+/* This lane's work of n units. */
+static ir_id share(tile *t, uint32_t n) {
+    return ir_loop(t->k.b, t->local, constant(t, n), constant(t, t->f.lanes));
+}
+
+static void bind(tile *t) {
+    tile_kernel *k = &t->k;
+    ir_builder *b = k->b;
+    const attention_task *a = t->a;
+    const form *f = &t->f;
+    t->q = tile_read(k, "q", a->q);
+    attention_cache_bind(&t->keys, k, "k_cache", a, a->k_cache, false);
+    attention_cache_bind(&t->values, k, "v_cache", a, a->v_cache, false);
+    attention_places_bind(&t->places, k, a);
+    t->out = tile_write(k, "out", a->out);
+    t->q_offset = tile_u32(k, "q_offset", a->q_offset);
+    t->scale = tile_f32(k, "scale", a->scale);
+    t->n = tile_count(k, "n", a->rows);
+    t->weights = ir_workgroup(b, IR_F32, f->keys * (f->rows + PAD));
+    t->stage = ir_workgroup(b, IR_F32, stage_of(f, a->d));
+    if (f->resident) t->resident = ir_workgroup(b, IR_F32, a->d * f->rows);
+    t->scores = ir_register(b, IR_F32, f->each * f->keys_each);
+    t->sums = ir_register(b, IR_F32, f->each * f->columns * f->wide);
+    t->most = ir_register(b, IR_F32, f->each);
+    t->total = ir_register(b, IR_F32, f->each);
+    t->low = ir_register(b, IR_U32, f->each);
+    t->high = ir_register(b, IR_U32, f->each);
+    ir_memory *const uniform[] = {&t->from, &t->to,        &t->open,
+                                  &t->end,  &t->inner_low, &t->inner_high};
+    for (uint32_t i = 0; i < 6; i++) *uniform[i] = ir_register(b, IR_U32, 1);
+    t->local = ir_local(b, 0);
+    t->across = tile_rem(k, t->local, ACROSS);
+    t->down = tile_div(k, t->local, ACROSS);
+    /* long ones first */
+    ir_id late = tile_add(k, ir_sub(b, ir_groups(b, 0), ir_group(b, 0)), UINT32_MAX);
+    t->first_query = tile_mul(k, late, f->queries);
+    t->n_query = ir_min(b, constant(t, f->queries), ir_sub(b, t->n, t->first_query));
+    t->first_head = tile_mul(k, ir_group(b, 1), f->group);
+    t->kv = tile_div(k, t->first_head, a->n_head / a->n_kv);
+}
+
+/* ---- who sees what --------------------------------------------------------------------------- */
+
+static ir_id slot_at(tile *t, ir_id query) {
+    ir_builder *b = t->k.b;
+    ir_id at = ir_add(b, t->places.slot_offset, ir_add(b, t->first_query, query));
+    return ir_cast(b, IR_U32, ir_load(b, t->places.slot, at, 1));
+}
+
+/* The keys low .. high that a query sees; none: low above high. */
+static void range_of(tile *t, ir_id query, ir_id *low, ir_id *high) {
+    ir_builder *b = t->k.b;
+    attention_keys keys;
+    attention_keys_of(&t->places, &t->k, t->a, ir_add(b, t->first_query, query), &keys);
+    ir_id some = ir_lt(b, keys.first, keys.end);
+    *low = ir_select(b, some, keys.first, constant(t, UINT32_MAX));
+    *high = ir_select(b, some, tile_add(&t->k, keys.end, UINT32_MAX), constant(t, 0));
+}
+
+/* The queries [done, end) have the slot of `done`, and together as many keys as a ring holds, so
+ * that no position makes the loop over them long: what all of them see, and any of them. */
+static void scan(tile *t, ir_id done) {
+    tile_kernel *k = &t->k;
+    ir_builder *b = k->b;
+    ir_set(b, t->from, constant(t, UINT32_MAX));
+    ir_set(b, t->to, constant(t, 0));
+    ir_set(b, t->inner_low, constant(t, 0));
+    ir_set(b, t->inner_high, constant(t, UINT32_MAX));
+    ir_set(b, t->open, constant(t, 1));
+    ir_set(b, t->end, done);
+    ir_id query = ir_loop(b, done, t->n_query, constant(t, 1)),
+          same = ir_eq(b, slot_at(t, query), t->slot);
+    ir_id low, high;
+    range_of(t, query, &low, &high);
+    ir_id from = ir_min(b, ir_get(b, t->from), low), to = ir_max(b, ir_get(b, t->to), high);
+    same = ir_and(b, same, ir_le(b, ir_sub(b, to, from), constant(t, t->a->n_row)));
+    ir_if(b, ir_and(b, same, ir_eq(b, ir_get(b, t->open), constant(t, 1))));
+    ir_set(b, t->from, from);
+    ir_set(b, t->to, to);
+    ir_set(b, t->inner_low, ir_max(b, ir_get(b, t->inner_low), low));
+    ir_set(b, t->inner_high, ir_min(b, ir_get(b, t->inner_high), high));
+    ir_set(b, t->end, tile_add(k, query, 1));
+    ir_else(b);
+    ir_set(b, t->open, constant(t, 0));
+    ir_end(b);
+    ir_end(b);
+    ir_id all = ir_and(b, ir_eq(b, done, constant(t, 0)),
+                       ir_eq(b, ir_get(b, t->end), constant(t, t->f.queries)));
+    if (t->f.queries * t->f.group != t->f.rows) all = ir_bool(b, false); /* rows without a query */
+    ir_set(b, t->inner_high, ir_select(b, all, ir_get(b, t->inner_high), constant(t, 0)));
+    ir_set(b, t->inner_low, ir_select(b, all, ir_get(b, t->inner_low), constant(t, UINT32_MAX)));
+    /* a row that is not of these sees none: low above high */
+    for (uint32_t r = 0; r < t->f.each; r++) {
+        ir_id row = tile_add(k, tile_mul(k, t->down, t->f.each), r),
+              own = tile_div(k, row, t->f.group);
+        ir_id sees = ir_and(b, ir_ge(b, own, done), ir_lt(b, own, ir_get(b, t->end)));
+        range_of(t, ir_min(b, own, tile_add(k, t->n_query, UINT32_MAX)), &low, &high);
+        ir_store(b, t->low, constant(t, r), ir_select(b, sees, low, constant(t, UINT32_MAX)));
+        ir_store(b, t->high, constant(t, r), ir_select(b, sees, high, constant(t, 0)));
+    }
+}
+
+/* ---- to workgroup memory --------------------------------------------------------------------- */
+
+/* Elements [part, part + n) of the queries, times the scale, as [element, row]. */
+static void stage_queries(tile *t, ir_memory to, ir_id part, uint32_t n) {
+    tile_kernel *k = &t->k;
+    ir_builder *b = k->b;
+    const form *f = &t->f;
+    ir_id i = share(t, f->rows * n / 4), row = tile_rem(k, i, f->rows),
+          e = tile_mul(k, tile_div(k, i, f->rows), 4);
+    ir_id query = ir_min(b, tile_div(k, row, f->group), tile_add(k, t->n_query, UINT32_MAX));
+    ir_id head = ir_add(b, t->first_head, tile_rem(k, row, f->group));
+    ir_id at = ir_add(b, tile_mul(k, ir_add(b, t->first_query, query), t->a->q_stride[0]),
+                      tile_mul(k, head, t->a->q_stride[1]));
+    ir_id x = ir_load(b, t->q, ir_add(b, ir_add(b, t->q_offset, at), ir_add(b, part, e)), 4);
+    x = ir_mul(b, x, ir_splat(b, t->scale, 4));
+    for (uint32_t j = 0; j < 4; j++)
+        ir_store(b, to, ir_add(b, tile_mul(k, tile_add(k, e, j), f->rows), row),
+                 ir_extract(b, x, j));
+    ir_end(b);
+}
+
+/* Where key `key` of a slot begins in a cache. */
+static ir_id cache_at(tile *t, ir_id key) {
+    tile_kernel *k = &t->k;
+    ir_builder *b = k->b;
+    ir_id base = tile_mul(k, ir_min(b, t->slot, constant(t, t->a->n_slot - 1)), t->a->n_row);
+    ir_id row = ir_add(b, base, tile_rem(k, ir_min(b, key, ir_get(b, t->to)), t->a->n_row));
+    return tile_mul(k, ir_add(b, tile_mul(k, row, t->a->n_kv), t->kv), t->a->d);
+}
+
+static ir_id eight_of(const attention_cache *cache, ir_id at) {
+    ir_id raw[8];
+    attention_cache_load(cache, at, raw);
+    return attention_cache_values(cache, raw);
+}
+
+/* Elements [part, part + f.part) of a tile's keys as [element, place]; at place p is key p /
+ * keys_each + p % keys_each * 16, so that what lanes beside each other store of weights later
+ * falls into different banks. */
+static void stage_keys(tile *t, ir_id first, ir_id part, uint32_t base) {
+    tile_kernel *k = &t->k;
+    ir_builder *b = k->b;
+    const form *f = &t->f;
+    ir_id i = share(t, f->keys * f->part / EIGHT), place = tile_rem(k, i, f->keys),
+          e = tile_mul(k, tile_div(k, i, f->keys), EIGHT);
+    ir_id key = ir_add(b, tile_div(k, place, f->keys_each),
+                       tile_mul(k, tile_rem(k, place, f->keys_each), ACROSS));
+    ir_id x = eight_of(&t->keys, ir_add(b, cache_at(t, ir_add(b, first, key)), ir_add(b, part, e)));
+    for (uint32_t j = 0; j < EIGHT; j++)
+        ir_store(b, t->stage,
+                 tile_add(k, ir_add(b, tile_mul(k, tile_add(k, e, j), f->keys), place), base),
+                 ir_extract(b, x, j));
+    ir_end(b);
+}
+
+static void stage_values(tile *t, ir_id first) {
+    tile_kernel *k = &t->k;
+    ir_builder *b = k->b;
+    const uint32_t d = t->a->d, whole = whole_of(d), units = whole / EIGHT;
+    ir_id i = share(t, t->f.values * units), key = tile_div(k, i, units),
+          e = tile_mul(k, tile_rem(k, i, units), EIGHT);
+    ir_id from = whole == d ? e : ir_min(b, e, constant(t, d - EIGHT));
+    ir_id x = eight_of(&t->values, ir_add(b, cache_at(t, ir_add(b, first, key)), from)),
+          to = ir_fma(b, key, constant(t, whole), e);
+    if (whole != d)
+        x = ir_select(b, ir_splat(b, ir_eq(b, from, e), EIGHT), x, ir_number(b, IR_F32, EIGHT, 0));
+    ir_store(b, t->stage, to, ir_swizzle(b, x, 4, 0x3210));
+    ir_store(b, t->stage, tile_add(k, to, 4), ir_swizzle(b, x, 4, 0x7654));
+    ir_end(b);
+}
+
+/* ---- work ------------------------------------------------------------------------------------ */
+
+/* n numbers in the widest loads. */
+static void load_some(tile *t, ir_memory from, ir_id at, uint32_t n, ir_id *out) {
+    ir_builder *b = t->k.b;
+    const uint32_t wide = n % 4 == 0 ? 4 : n;
+    for (uint32_t i = 0; i < n; i += wide) {
+        ir_id x = ir_load(b, from, tile_add(&t->k, at, i), wide);
+        for (uint32_t j = 0; j < wide; j++) out[i + j] = wide == 1 ? x : ir_extract(b, x, j);
+    }
+}
+
+static void add_score(tile *t, ir_id part, ir_id e) {
+    tile_kernel *k = &t->k;
+    ir_builder *b = k->b;
+    const form *f = &t->f;
+    const uint32_t keys_at = f->resident ? 0 : f->part * f->rows;
+    ir_id rows[ROWS_EACH_MAX], own = tile_mul(k, t->down, f->each);
+    if (f->resident)
+        load_some(t, t->resident, ir_add(b, tile_mul(k, ir_add(b, part, e), f->rows), own), f->each,
+                  rows);
+    else load_some(t, t->stage, ir_add(b, tile_mul(k, e, f->rows), own), f->each, rows);
+    ir_id at = tile_add(k, ir_add(b, tile_mul(k, e, f->keys), tile_mul(k, t->across, f->keys_each)),
+                        keys_at);
+    ir_id keys = ir_load(b, t->stage, at, f->keys_each);
+    for (uint32_t r = 0; r < f->each; r++) {
+        ir_id to = constant(t, r * f->keys_each);
+        ir_store(b, t->scores, to,
+                 ir_fma(b, ir_splat(b, rows[r], f->keys_each), keys,
+                        ir_load(b, t->scores, to, f->keys_each)));
+    }
+}
+
+static void add_scores(tile *t, ir_id part) {
+    ir_id e = turns(t, t->f.part);
+    for (uint32_t i = 0; i < TURNS; i++) add_score(t, part, tile_add(&t->k, e, i));
+    ir_end(t->k.b);
+}
+
+static void mask(tile *t, ir_id first) {
+    tile_kernel *k = &t->k;
+    ir_builder *b = k->b;
+    const form *f = &t->f;
+    ir_id whole = ir_and(b, ir_ge(b, first, ir_get(b, t->inner_low)),
+                         ir_le(b, tile_add(k, first, f->keys - 1), ir_get(b, t->inner_high)));
+    ir_if(b, ir_not(b, whole));
+    for (uint32_t i = 0; i < f->keys_each; i++) {
+        ir_id key = ir_add(b, first, tile_add(k, t->across, i * ACROSS));
+        for (uint32_t r = 0; r < f->each; r++) {
+            ir_id at = constant(t, r * f->keys_each + i);
+            ir_id sees = ir_and(b, ir_ge(b, key, ir_load(b, t->low, constant(t, r), 1)),
+                                ir_le(b, key, ir_load(b, t->high, constant(t, r), 1)));
+            ir_store(b, t->scores, at,
+                     ir_select(b, sees, ir_load(b, t->scores, at, 1), ir_f32(b, MASKED)));
+        }
+    }
+    ir_end(b);
+}
+
+/* A row's numbers of the 16 lanes that share it, joined; `weights` is free. n numbers a lane. */
+static void join(tile *t, ir_op op, ir_id *x) {
+    tile_kernel *k = &t->k;
+    ir_builder *b = k->b;
+    const form *f = &t->f;
+    if (f->subgroups) {
+        for (uint32_t r = 0; r < f->each; r++)
+            x[r] = op == IR_MAX ? ir_subgroup_max(b, x[r]) : ir_subgroup_add(b, x[r]);
+        return;
+    }
+    ir_id own = tile_mul(k, t->down, f->each), at = ir_add(b, tile_mul(k, t->across, f->rows), own);
+    for (uint32_t r = 0; r < f->each; r++) ir_store(b, t->weights, tile_add(k, at, r), x[r]);
+    ir_barrier(b);
+    for (uint32_t l = 0; l < ACROSS; l++) {
+        ir_id other[ROWS_EACH_MAX];
+        load_some(t, t->weights, tile_add(k, own, l * f->rows), f->each, other);
+        for (uint32_t r = 0; r < f->each; r++)
+            x[r] = l ? ir_binary(b, op, x[r], other[r]) : other[r];
+    }
+    ir_barrier(b);
+}
+
+/* Scores become weights, in workgroup memory; what was before fades. */
+static void soften(tile *t) {
+    tile_kernel *k = &t->k;
+    ir_builder *b = k->b;
+    const form *f = &t->f;
+    ir_id now[ROWS_EACH_MAX], p[ROWS_EACH_MAX];
+    for (uint32_t r = 0; r < f->each; r++)
+        now[r] =
+            tile_max_vector(k, ir_load(b, t->scores, constant(t, r * f->keys_each), f->keys_each));
+    join(t, IR_MAX, now);
+    for (uint32_t r = 0; r < f->each; r++) {
+        ir_id at = constant(t, r), before = ir_load(b, t->most, at, 1);
+        now[r] = ir_max(b, before, now[r]);
+        ir_id keep = ir_exp(b, ir_sub(b, before, now[r])),
+              score = ir_load(b, t->scores, constant(t, r * f->keys_each), f->keys_each);
+        p[r] = ir_exp(b, ir_sub(b, score, ir_splat(b, now[r], f->keys_each)));
+        ir_store(b, t->most, at, now[r]);
+        ir_store(b, t->total, at,
+                 ir_fma(b, ir_load(b, t->total, at, 1), keep, tile_sum_vector(k, p[r])));
+        for (uint32_t c = 0; c < f->columns; c++) {
+            ir_id sum = constant(t, (r * f->columns + c) * f->wide);
+            ir_store(b, t->sums, sum,
+                     ir_mul(b, ir_load(b, t->sums, sum, f->wide), ir_splat(b, keep, f->wide)));
+        }
+    }
+    const uint32_t wide = f->each % 4 == 0 ? 4 : 2;
+    for (uint32_t i = 0; i < f->keys_each; i++) {
+        ir_id key = tile_add(k, t->across, i * ACROSS),
+              at = ir_add(b, tile_mul(k, key, f->rows + PAD), tile_mul(k, t->down, f->each));
+        for (uint32_t r = 0; r < f->each; r += wide) {
+            ir_id some[4];
+            for (uint32_t j = 0; j < wide; j++) some[j] = ir_extract(b, p[r + j], i);
+            ir_store(b, t->weights, tile_add(k, at, r), ir_compose(b, some, wide));
+        }
+    }
+}
+
+static void add_value(tile *t, ir_id base, ir_id key) {
+    tile_kernel *k = &t->k;
+    ir_builder *b = k->b;
+    const form *f = &t->f;
+    ir_id rows[ROWS_EACH_MAX], at = ir_add(b, tile_mul(k, ir_add(b, base, key), f->rows + PAD),
+                                           tile_mul(k, t->down, f->each));
+    load_some(t, t->weights, at, f->each, rows);
+    for (uint32_t c = 0; c < f->columns; c++) {
+        ir_id column = tile_add(k, tile_mul(k, t->across, f->wide), c * ACROSS * f->wide);
+        ir_id value =
+            ir_load(b, t->stage, ir_fma(b, key, constant(t, whole_of(t->a->d)), column), f->wide);
+        for (uint32_t r = 0; r < f->each; r++) {
+            ir_id sum = constant(t, (r * f->columns + c) * f->wide);
+            ir_store(
+                b, t->sums, sum,
+                ir_fma(b, ir_splat(b, rows[r], f->wide), value, ir_load(b, t->sums, sum, f->wide)));
+        }
+    }
+}
+
+/* Keys [base, base + values) of the tile. */
+static void add_values(tile *t, ir_id base) {
+    ir_id key = turns(t, t->f.values);
+    for (uint32_t i = 0; i < TURNS; i++) add_value(t, base, tile_add(&t->k, key, i));
+    ir_end(t->k.b);
+}
+
+/* The tile of keys that begins at `first`. */
+static void turn(tile *t, ir_id first) {
+    ir_builder *b = t->k.b;
+    const form *f = &t->f;
+    for (uint32_t r = 0; r < f->each; r++)
+        ir_store(b, t->scores, constant(t, r * f->keys_each),
+                 ir_number(b, IR_F32, f->keys_each, 0));
+    ir_id part = steps(t, t->a->d, f->part);
+    ir_barrier(b);
+    if (!f->resident) stage_queries(t, t->stage, part, f->part);
+    stage_keys(t, first, part, f->resident ? 0 : f->part * f->rows);
+    ir_barrier(b);
+    add_scores(t, part);
+    ir_end(b);
+    mask(t, first);
+    soften(t);
+    ir_id base = steps(t, f->keys, f->values);
+    ir_barrier(b);
+    stage_values(t, ir_add(b, first, base));
+    ir_barrier(b);
+    add_values(t, base);
+    ir_end(b);
+}
+
+static void finish(tile *t) {
+    tile_kernel *k = &t->k;
+    ir_builder *b = k->b;
+    const form *f = &t->f;
+    ir_id total[ROWS_EACH_MAX];
+    for (uint32_t r = 0; r < f->each; r++) total[r] = ir_load(b, t->total, constant(t, r), 1);
+    ir_barrier(b);
+    join(t, IR_ADD, total);
+    for (uint32_t r = 0; r < f->each; r++) {
+        ir_id row = tile_add(k, tile_mul(k, t->down, f->each), r),
+              query = tile_div(k, row, f->group);
+        ir_id head = ir_add(b, t->first_head, tile_rem(k, row, f->group)),
+              factor = ir_splat(b, attention_inverse(k, total[r]), f->wide);
+        ir_id at = tile_mul(
+            k, ir_add(b, tile_mul(k, ir_add(b, t->first_query, query), t->a->n_head), head),
+            t->a->d);
+        ir_if(b, ir_lt(b, query, t->n_query));
+        for (uint32_t c = 0; c < f->columns; c++) {
+            ir_id column = tile_add(k, tile_mul(k, t->across, f->wide), c * ACROSS * f->wide);
+            const bool beyond = (c + 1) * ACROSS * f->wide > t->a->d;
+            if (beyond) ir_if(b, ir_lt(b, column, constant(t, t->a->d)));
+            ir_store(
+                b, t->out, ir_add(b, at, column),
+                ir_mul(b, ir_load(b, t->sums, constant(t, (r * f->columns + c) * f->wide), f->wide),
+                       factor));
+            if (beyond) ir_end(b);
+        }
+        ir_end(b);
+    }
+}
+
+beryl_status attention_tile(lowering *l, const graph_node *node, const attention_task *a,
+                            beryl_error *error) {
+    tile t = {.a = a};
+    form *f = &t.f;
+    if (!choose_form(l, a, f)) return lower_refuse(l, node, "heads of this shape", error);
+    tile_kernel *k = &t.k;
+    tile_begin(k, l, node, "attention_tile", f->lanes);
+    ir_builder *b = k->b;
+    if (f->subgroups) ir_subgroup(b, ACROSS);
+    bind(&t);
+    for (uint32_t r = 0; r < f->each; r++) {
+        ir_store(b, t.most, constant(&t, r), ir_f32(b, LEAST));
+        ir_store(b, t.total, constant(&t, r), ir_f32(b, 0));
+        for (uint32_t c = 0; c < f->columns; c++)
+            ir_store(b, t.sums, constant(&t, (r * f->columns + c) * f->wide),
+                     ir_number(b, IR_F32, f->wide, 0));
+    }
+    if (f->resident) stage_queries(&t, t.resident, constant(&t, 0), a->d);
+    ir_set(b, t.end, constant(&t, 0));
+    ir_id done = ir_loop(b, constant(&t, 0), t.n_query, constant(&t, 1));
+    ir_if(b, ir_eq(b, done, ir_get(b, t.end)));
+    t.slot = slot_at(&t, done);
+    scan(&t, done);
+    ir_id first =
+        ir_loop(b, ir_get(b, t.from), tile_add(k, ir_get(b, t.to), 1), constant(&t, f->keys));
+    turn(&t, first);
+    ir_end(b);
+    ir_end(b);
+    ir_end(b);
+    finish(&t);
+    return tile_end_3d(k, a->rows, f->queries, (lower_count){a->n_head / f->group, 0}, 1,
+                       (lower_count){1, 0}, 1, error);
+}

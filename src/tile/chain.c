@@ -1,0 +1,163 @@
+/* chain.c - generated kernels of pointwise operations, of rows (norms, softmax) and of
+ * weighted sums, alone or joined to trees.
+ *
+ * The one idea: see tile/tree.h. Without stats the walk is over all elements, however many
+ * dimensions they have (tile/walk.h); rows are in tile/rows.c. */
+#include "base/error.h"
+#include "tile/product.h"
+#include "tile/rows.h"
+
+#include <string.h>
+
+enum {
+    LANES = 256, /* of pointwise operations */
+    SOFTWARE_LANES = 64,
+    SINGLES = 4,         /* elements that a lane does where vectors are none */
+    SEVERAL_MAX = 16,    /* vectors that a lane does at most */
+    MANY = 1 << 20,      /* elements of a tensor, for which that pays */
+    SERIAL_VECTORS = 256 /* that a workgroup does where it is one lane */
+};
+
+/* A row that is no whole number of vectors: what is left of it goes to one more lane. */
+static void rest_of_row(tree_walk *c, ir_id at, ir_id n) {
+    ir_builder *b = c->k->b;
+    ir_id i = ir_loop(b, at, n, ir_u32(b, 1));
+    tree_spot s;
+    tree_spot_begin(&s, 1);
+    for (uint32_t t = 0; t < c->t.n_tensor; t++)
+        s.at[t] = c->step[t] ? ir_add(b, c->offset[t], i) : c->offset[t];
+    tree_store(c, &s, 0);
+    ir_end(b);
+}
+
+/* inside: the vector is known to be one. */
+static void one_vector(tree_walk *c, ir_id index, ir_id total, ir_id n, bool inside, bool ragged,
+                       uint32_t wide) {
+    ir_builder *b = c->k->b;
+    tree_spot s;
+    tree_spot_begin(&s, wide);
+    if (!inside) ir_if(b, ir_lt(b, index, total));
+    tree_place(c, index, wide, false, s.at);
+    tree_store(c, &s, 0);
+    if (ragged) {
+        ir_else(b);
+        ir_if(b, ir_eq(b, index, total));
+        rest_of_row(c, tile_mul(c->k, index, wide), n);
+        ir_end(b);
+    }
+    if (!inside) ir_end(b);
+}
+
+/* Vectors that are `apart` from one another, all of them read before one is written. */
+static void several(tree_walk *c, ir_id first, ir_id total, uint32_t n, uint32_t apart,
+                    uint32_t wide) {
+    ir_builder *b = c->k->b;
+    tree_spot s[SEVERAL_MAX];
+    ir_id index[SEVERAL_MAX];
+    const ir_id last = ir_sub(b, total, ir_u32(b, 1));
+    for (uint32_t i = 0; i < n; i++) {
+        tree_spot_begin(&s[i], wide);
+        index[i] = tile_add(c->k, first, i * apart);
+        tree_place(c, ir_min(b, index[i], last), wide, false, s[i].at);
+        for (uint32_t v = 0; v < c->t.n_value; v++)
+            if (c->t.values[v].kind == TREE_INPUT && !c->t.values[v].inside)
+                tree_value_at(c, &s[i], v);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        ir_if(b, ir_lt(b, index[i], total));
+        tree_store(c, &s[i], 0);
+        ir_end(b);
+    }
+}
+
+static beryl_status elements(lowering *l, const graph_node *node, const tree *t, const char *name,
+                             beryl_error *error) {
+    tree_walk walk = {.t = *t}, *c = &walk;
+    tile_kernel k;
+    const bool serial = device_is_compiled(l->caps);
+    const graph_tensor *tensors[LOWER_WALK_TENSORS];
+    for (uint32_t i = 0; i < c->t.n_tensor; i++) tensors[i] = &c->t.seen[i];
+    c->w = lower_walk_of(tensors, c->t.n_tensor, 0);
+    if (c->w.n == 0) lower_walk_pad(&c->w, 1);
+    const uint32_t inner = c->w.n - 1;
+    for (uint32_t i = 0; i < c->t.n_tensor; i++) c->step[i] = c->w.stride[i][inner];
+    const uint64_t row = c->w.size[inner].factor;
+    const uint32_t most = serial ? TILE_RUN : 4;
+    const bool ragged = c->w.n == 1 && row % most && tree_widest(c, most, row, false, 0) > 1;
+    const uint32_t widest = tree_widest(c, most, row, !ragged, inner),
+                   wide = tile_choose(l, "vector", widest, 1, widest);
+    const uint32_t invocations =
+        l->caps->workgroup_invocations ? l->caps->workgroup_invocations : LANES;
+    const uint32_t lanes =
+        serial ? 1
+               : tile_choose(l, "lanes", tile_serial(l) ? SOFTWARE_LANES : LANES, 16, invocations);
+    const bool apart = widest == 1 && !tile_serial(l) && graph_element_bound(c->t.shape) >= MANY;
+    const uint32_t each = tile_choose(l, "vectors",
+                                      serial  ? SERIAL_VECTORS
+                                      : apart ? SINGLES
+                                              : 1,
+                                      1,
+                                      serial   ? UINT32_MAX
+                                      : ragged ? 1
+                                               : SEVERAL_MAX);
+    if (!ragged) c->w.size[inner].factor /= wide;
+    /* all lanes of a workgroup have a vector, or none */
+    const bool even = !ragged && c->w.size[inner].factor % lanes == 0;
+    tile_begin(&k, l, node, name, lanes);
+    c->k = &k;
+    ir_builder *b = c->k->b;
+    tree_declare(c);
+    ir_id n = c->size[0], total = n, group = tile_group(c->k);
+    for (uint32_t i = 1; i < c->w.n; i++) total = ir_mul(b, total, c->size[i]);
+    if (ragged) total = tile_div(c->k, n, wide);
+    ir_id first = tile_mul(c->k, group, lanes * each);
+    if (serial) {
+        ir_id end =
+            ir_min(b, tile_add(c->k, first, each), ragged ? tile_add(c->k, total, 1) : total);
+        ir_id index = ir_loop(b, first, end, ir_u32(b, 1));
+        one_vector(c, index, total, n, !ragged, ragged, wide);
+        ir_end(b);
+    } else if (each > 1) {
+        several(c, ir_add(b, first, ir_local(b, 0)), total, each, lanes, wide);
+    } else {
+        if (even) ir_if(b, ir_lt(b, first, total));
+        one_vector(c, ir_add(b, first, ir_local(b, 0)), total, n, even, ragged, wide);
+        if (even) ir_end(b);
+    }
+    lower_count count = lower_walk_count(l, &c->w);
+    return tile_end(c->k, count, lanes * each * (ragged ? wide : 1), error);
+}
+
+/* ---- the lowerings --------------------------------------------------------------------------- */
+
+beryl_status tile_region(lowering *l, const graph_node *node, const graph_region *r,
+                         const char *name, beryl_error *error) {
+    tree t;
+    if (!tree_read(&t, l->g, r, 0))
+        return lower_refuse(l, node, "more values than there is room for", error);
+    if (t.n_product) return tile_product(l, node, &t, error);
+    return tree_has_rows(&t) ? tile_tree_rows(l, node, &t, name, error)
+                             : elements(l, node, &t, name, error);
+}
+
+beryl_status tile_operation(lowering *l, const graph_node *node, beryl_error *error) {
+    graph_region r = {.node = {node}, .n = 1, .n_out = node->n_out};
+    memcpy(r.out, node->out, sizeof r.out);
+    return tile_region(l, node, &r, graph_op_name(node->op), error);
+}
+
+beryl_status tile_chain(lowering *l, const graph_node *node, beryl_error *error) {
+    const graph_region r = graph_region_of(l->g, node);
+    return tile_region(l, node, &r, "chain", error);
+}
+
+bool tile_region_fits(const graph *g, const graph_store *store, const graph_region *r) {
+    tree t;
+    const lowering l = {
+        .g = g, .store = (graph_store *)(uintptr_t)store, .caps = device_caps_of(store->device)};
+    if (!tree_read(&t, g, r, 0)) return false;
+    if (t.n_product) return tile_product_fits(g, store, &t);
+    const uint32_t more = t.choice ? t.choice->n_out : 0;
+    if (l.caps->storage_max && tree_bindings(&l, &t) + more > l.caps->storage_max) return false;
+    return !tree_has_rows(&t) || tile_tree_rows_fit(l.caps, &t);
+}

@@ -1,0 +1,43 @@
+/* fused.c - which joined forms there are as generated kernels, and which lowering a
+ * fused node takes. */
+#include "base/error.h"
+#include "tile/fused.h"
+#include "tile/attention.h"
+#include "tile/dots.h"
+#include "tile/experts.h"
+#include "tile/matvec_fused.h"
+
+static bool matvec_fits(const graph *g, const graph_store *store, const lower_settings *settings,
+                        const fused_matvec *f, const graph_region *r) {
+    return (f->from != FUSED_X_MERGE && tile_dots_joined_fits(g, store, settings, r)) ||
+           tile_matvec_fits(g, store, settings, f, r);
+}
+
+static bool no_int8(const graph *g, const graph_store *store, const lower_settings *settings,
+                    const fused_matvec *f) {
+    (void)g, (void)store, (void)settings, (void)f;
+    return false;
+}
+
+const fused_forms fused_forms_generated = {.matvec = matvec_fits,
+                                           .stores_int8 = no_int8,
+                                           .attention = tile_attention_fits,
+                                           .splits = tile_attention_splits,
+                                           .experts = tile_experts_fits,
+                                           .router = tile_router_fits,
+                                           .trees = true};
+
+beryl_status tile_fused(lowering *l, const graph_node *node, beryl_error *error) {
+    if (node->attr.fused.kind == FUSED_MATVEC) {
+        const fused_matvec *f = node->attr.fused.detail;
+        const graph_region r = graph_region_of(l->g, node);
+        if (f->from != FUSED_X_MERGE && tile_dots_joined_fits(l->g, l->store, &l->settings, &r))
+            return tile_dots_joined(l, node, &r, error);
+        return tile_fused_matvec(l, node, error);
+    }
+    if (node->attr.fused.kind == FUSED_ATTENTION) return tile_fused_attention(l, node, error);
+    if (node->attr.fused.kind == FUSED_ROUTER) return tile_fused_router(l, node, error);
+    if (node->attr.fused.kind == FUSED_EXPERTS) return tile_fused_experts(l, node, error);
+    if (node->attr.fused.kind == FUSED_CHAIN) return tile_chain(l, node, error);
+    return lower_refuse(l, node, "a kind that is not generated", error);
+}

@@ -1,0 +1,143 @@
+/* fused.h - what a fused node holds: ordinary operations that run as one dispatch (attention:
+ * one or two). The passes find them by pattern, the lowering asks the registry for parts; the
+ * operations themselves stay in graph.inner, in order, for the reference. All values are of the
+ * graph; 0: none. */
+#ifndef TILE_FUSED_H
+#define TILE_FUSED_H
+
+#include "graph/graph.h"
+#include "tile/form.h"
+#include "graph/region.h"
+#include "graph/store.h"
+
+typedef enum fused_kind {
+    FUSED_MATVEC = 1,
+    FUSED_ATTENTION,
+    FUSED_ROUTER,
+    FUSED_EXPERTS,
+    FUSED_CHAIN
+} fused_kind;
+
+/* Where the vector x [n, k] of a matvec comes from. h' = scale * (h + rms(branch) * w_branch) is
+ * computed by every workgroup and stored by one, to h_out, which no input of the node is. */
+typedef enum fused_x {
+    FUSED_X_PLAIN,    /* x as it lies */
+    FUSED_X_NORM,     /* rms(h) * w_norm */
+    FUSED_X_ADD,      /* h' */
+    FUSED_X_ADD_NORM, /* rms(h') * w_norm */
+    FUSED_X_MERGE     /* attention's partial sums, joined: see fused_attention */
+} fused_x;
+
+typedef enum fused_end {
+    FUSED_STORE,    /* out[i] = w[i] x */
+    FUSED_GEGLU,    /* out[0] = gelu_tanh(w[0] x) * (w[1] x) */
+    FUSED_GELU_MUL, /* out[0] = gelu_tanh(w[0] x) * slice */
+    FUSED_SOFTCAP   /* out[0] = cap * tanh(w[0] x / cap) */
+} fused_end;
+
+enum {
+    FUSED_SEGMENT_MAX = 3,
+    FUSED_CHOSEN_MAX = 16,  /* experts of a vector, */
+    FUSED_ROUTER_MAX = 2048 /* of so many: 8 KiB of workgroup memory */
+};
+
+typedef struct fused_matvec {
+    fused_x from;
+    fused_end to;
+    /* PLAIN: [n, k], maybe a view; MERGE: the value that is never stored */
+    graph_value x;
+    graph_value h, branch, w_branch, scale, w_norm, h_out; /* [n, k]; weights [k]; scale [1] or 0 */
+    float eps, eps_branch;
+    /* second not 0: for branch stands rms(branch) * w_own + rms(second) * w_second */
+    graph_value second, w_own, w_second;
+    float eps_own, eps_second;
+    graph_value attention; /* MERGE: partial of the attention before */
+    graph_value stats;
+    uint32_t n_split, n_head, head_dim;
+    uint32_t n_segment;                                       /* GEGLU: 2 weights, 1 result */
+    graph_value w[FUSED_SEGMENT_MAX], out[FUSED_SEGMENT_MAX]; /* [rows, k], [n, rows] */
+    graph_value slice; /* GELU_MUL: [n, rows], maybe a view */
+    float cap;
+} fused_matvec;
+
+/* Where a row sees keys, the largest of its weights is 1. Their sum is taken as this at least, so
+ * that a row without keys becomes 0. */
+#define FUSED_TOTAL_MIN 1e-30f
+
+/* One decode step of attention. Every row of the run belongs to another slot. Owners store this
+ * run's k and v into the caches (bound once, read_write) and take them from their inputs, so no
+ * workgroup reads a row that its dispatch stores. */
+typedef struct fused_attention {
+    /* [n, heads * d] before norm and rotation; k, v 0: the caches hold this run's row already; v
+     * == k: values are the raw keys */
+    graph_value q, k, v;
+    graph_value w_q, w_k, angles; /* [d], [d], [n, 2, d / 2] */
+    graph_value k_cache, v_cache; /* stored; the row of position p is p % rows */
+    graph_value slot, pos;        /* I32 [n] */
+    float eps, scale;
+    uint32_t window, n_head, n_kv, head_dim;
+    uint32_t most;    /* positions of a run are below; 0: any */
+    uint32_t n_split; /* pieces of the keys; 1: out is written at once */
+    /* [n, H, n_split, d], [n, H, n_split, 2] (maximum, sum): F32, where n_split > 1 */
+    graph_value partial, stats;
+    /* the matvec that follows joins the pieces: out is never stored */
+    bool merged_later;
+    graph_value out; /* [n, H, d] */
+} fused_attention;
+
+/* The choice of experts: ids are the k largest logits, gates = softmax(factor * those) *
+ * scales[ids]. */
+typedef struct fused_router {
+    graph_value logits, scales; /* [n, d]; F32 [d] */
+    uint32_t k;
+    float factor;
+    graph_value ids, gates; /* I32, F32 [n, k] */
+} fused_router;
+
+/* Products with the experts chosen for each vector; where router.logits is not 0 every workgroup
+ * chooses them itself, one stores router's ids and gates. sums false: out [n, u, m] =
+ * gelu_tanh(gate x) * (up x); true: out [n, m] = sum over u of gates[n, u] * w[ids[n, u]] x[n,
+ * u]. */
+typedef struct fused_experts {
+    bool sums;
+    graph_value x;         /* [n, 1, k], or where sums [n, u, k]; w_norm: 0 */
+    graph_value h, w_norm; /* x = rms(h) * w_norm, h [n, k]; w_norm 0: no */
+    float eps;
+    /* 1 and not sums: rows [0, m) of each expert are the gate's, [m, 2m) the other's */
+    uint32_t n_w;
+    graph_value w[2];       /* [e, m or 2m, k] */
+    graph_value ids, gates; /* I32, F32 [n, u] */
+    fused_router router;    /* not sums */
+    graph_value out;
+} fused_experts;
+
+/* FUSED_CHAIN: operations whose results have one shape, pointwise or over rows; a product before
+ * them, or topk or argmax after. No detail: the region says it all. */
+
+/* What a plan's kernels can do; asked by the pass before it fuses. All pure. */
+typedef struct fused_forms {
+    bool (*matvec)(const graph *g, const graph_store *store, const lower_settings *settings,
+                   const fused_matvec *f, const graph_region *r);
+    /* Do its gated results go to the one product that reads them as int8 blocks, in the memory
+     * of out[0]? */
+    bool (*stores_int8)(const graph *g, const graph_store *store, const lower_settings *settings,
+                        const fused_matvec *f);
+    bool (*attention)(const graph *g, const graph_store *store, const lower_settings *settings,
+                      const fused_attention *f);
+    /* pieces of the keys; 0: not at all */
+    uint32_t (*splits)(const graph *g, const graph_store *store, const fused_attention *f);
+    bool (*experts)(const graph *g, const graph_store *store, const lower_settings *settings,
+                    const fused_experts *f, const graph_region *r);
+    bool (*router)(const graph *g, const graph_store *store, const fused_router *f);
+    bool trees; /* before and after products may stand any operations that trees have */
+} fused_forms;
+
+extern const fused_forms fused_forms_generated;
+
+/* Do its tensors lie as kernels of any kind want them, and are there enough bindings, with
+ * `more` of them? */
+bool lower_attention_binds(const graph *g, const graph_store *store, const fused_attention *f,
+                           uint32_t more);
+bool lower_router_fits(const graph *g, const graph_store *store, const fused_router *f);
+
+#endif

@@ -1,0 +1,105 @@
+/* lower.h - from a graph operation to steps of a plan. Tile programs and kernels/lower/ choose a
+ * kernel by (op, types, shapes, capabilities), bind its storage by name and give parameters and
+ * grid as constants or extents. */
+#ifndef TILE_LOWER_H
+#define TILE_LOWER_H
+
+#include "graph/graph.h"
+#include "tile/form.h"
+#include "graph/store.h"
+#include "kernels/kernels.h"
+
+/* What a step is made from, for people: kept where a plan is to be explained (plan/exec.h). A
+ * kernel is either a WGSL file with parts (request) or IR before and after the passes. Texts are
+ * the plan's; NULL where there is none. */
+typedef struct lower_texts {
+    const char *request, *before, *after, *code;
+    device_language language;
+    device_program program;
+} lower_texts;
+
+typedef struct lowering { /* of one plan */
+    const graph *g;
+    graph_store *store;
+    device *device;
+    const device_caps *caps;
+    lower_settings settings;
+    device_language language; /* of generated kernels */
+    /* what is recorded; NULL where it is only asked what would be done */
+    struct plan_record *record;
+    base_arena *arena;             /* of the plan: texts and the like */
+    lower_search *search;          /* of schedules and choices; NULL: none (plan/exec.h) */
+    struct lower_choices *choices; /* of the node under way (tile/kernel.h); NULL: the rules' */
+    uint64_t *draws;               /* tests: choices are drawn from it; NULL: they are not */
+    lower_texts *texts;            /* of the step under way; NULL: nobody asks */
+} lowering;
+
+/* What the settings say about a product with this weight, NULL: nothing. */
+const lower_form *lower_form_of(const lowering *l, graph_value weight);
+/* The form that was taken in the end, for who tunes: after lower_form_of, before the product's
+ * step ends. */
+struct matvec_choice;
+void lower_form_chosen(const lowering *l, const struct matvec_choice *choice);
+
+/* The stored tensor behind a value (through views), NULL: none. */
+const store_tensor *lower_stored(const lowering *l, graph_value v);
+/* The weight whose rows are those of a matrix or of matrices; NULL: none, as for a state, or for
+ * a view with rows of another length. */
+const store_tensor *lower_weight(const lowering *l, graph_value v);
+
+/* A count of a run: factor * value of `extent` (0: just factor). */
+typedef struct lower_count {
+    uint64_t factor;
+    uint8_t extent;
+} lower_count;
+lower_count lower_count_of(graph_dim dim);
+lower_count lower_count_times(lower_count a, uint64_t factor);
+/* The rows of a tensor: product of all dimensions but the last (at most one of them an extent,
+ * else UNSUPPORTED at step end). */
+lower_count lower_rows(const graph_tensor *t);
+
+/* One dispatch. Errors stick until lower_step_end gives the first. */
+typedef struct lower_step lower_step;
+lower_step *lower_step_begin(lowering *l, const graph_node *node, const kernels_request *request);
+/* The same with a text made elsewhere, in the lowering's language, whose function is `entry`
+ * (NULL: "main"); text NULL: its hash is that of a known program. */
+lower_step *lower_step_begin_made(lowering *l, const graph_node *node, const char *name,
+                                  const char *entry, const kernels_text *kernel);
+bool lower_program_known(const lowering *l, uint64_t hash);
+/* the tensor's whole range (a view: its base's) */
+void lower_bind(lower_step *s, const char *name, graph_value v);
+/* of a stored weight */
+void lower_bind_shard(lower_step *s, const char *name, graph_value v, uint32_t shard);
+/* Several stored weights through one binding, where they lie in one buffer within the device's
+ * largest binding: word[i]: start of weight i (its shard 0), in 4-byte units from the start of
+ * the binding. */
+bool lower_weights_fit(const lowering *l, const graph_value *weights, uint32_t n);
+void lower_bind_weights(lower_step *s, const char *name, const graph_value *weights, uint32_t n,
+                        uint32_t *word);
+/* Scratch memory of this step's node: same key in the same node gives the same memory. bytes: at
+ * the bounds. */
+void lower_bind_scratch(lower_step *s, const char *name, uint32_t key, uint64_t bytes);
+void lower_u32(lower_step *s, const char *name, uint32_t value);
+void lower_f32(lower_step *s, const char *name, float value);
+void lower_count_param(lower_step *s, const char *name, lower_count count);
+/* Groups: ceil(count / per) in x (wrapped into y where it is more than the device allows:
+ * kernels use the linear index workgroup_id.x + workgroup_id.y * num_workgroups.x and check it),
+ * y and z as given. */
+void lower_groups(lower_step *s, lower_count count, uint32_t per);
+void lower_groups_3d(lower_step *s, lower_count x, uint32_t per_x, lower_count y, uint32_t per_y,
+                     lower_count z, uint32_t per_z);
+beryl_status lower_step_end(lower_step *s, beryl_error *error);
+
+/* Weight and state bytes that this node reads in a run of one token, for the report (added up
+ * over the plan). */
+void lower_bytes(lowering *l, uint64_t bytes);
+
+/* UNSUPPORTED: "OP of TYPES on DEVICE: what", with each type that the node reads. */
+beryl_status lower_refuse(const lowering *l, const graph_node *node, const char *what,
+                          beryl_error *error);
+
+/* How an operation is lowered: by tile_lowering (kernel.h), or of the hand-written kernels'
+ * (kernels/lower/lower.h). */
+typedef beryl_status lower_fn(lowering *l, const graph_node *node, beryl_error *error);
+
+#endif

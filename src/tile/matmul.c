@@ -1,0 +1,784 @@
+/* matmul.c - generated products with weights of any type, alone and with experts, and
+ * rows of tables by index.
+ *
+ * A workgroup takes `rows` rows of the weight for `vectors` vectors at once, so that a weight is
+ * unpacked once for all of them. Lanes share the chunks of a row and join their sums in a tree;
+ * where one lane is all, it walks the row itself. A weight in several shards is one dispatch a
+ * shard. */
+#include "tile/bytes.h"
+#include "tile/product.h"
+#include "tile/tiled.h"
+#include "tile/matvec_fused.h"
+#include "tile/vectors.h"
+#include "tile/products.h"
+#include "tile/walk.h"
+#include "base/error.h"
+
+enum { GROUPS_MAX = 32768, ROWS_MAX = 4, VECTORS_MAX = 8, JOINED_VECTORS = 32 };
+
+/* A matrix as it lies: whole rows of a stored weight, or dense in other memory. */
+typedef struct matrix {
+    graph_value value;
+    base_type type;
+    const store_tensor *stored; /* weight; NULL: other memory */
+    uint32_t m, k, first;       /* first: row of the stored tensor where a view begins */
+} matrix;
+
+static bool matrix_of(const lowering *l, graph_value v, matrix *w) {
+    const graph_tensor *t = graph_tensor_at(l->g, v);
+    if (t->rank != 2 || t->dim[1].extent || t->dim[0].extent || t->stride[1] != 1 ||
+        t->stride[0] != t->dim[1].size)
+        return false;
+    *w = (matrix){.value = v,
+                  .type = t->type,
+                  .stored = lower_weight(l, v),
+                  .m = t->dim[0].size,
+                  .k = t->dim[1].size};
+    if (!w->stored) return !base_type_is_quantised(t->type) && tile_weight_known(t->type);
+    w->first = t->offset / w->k;
+    return t->offset % w->k == 0 && tile_weight_known(t->type);
+}
+
+/* Vectors [n, k], one distance apart. */
+typedef struct vectors {
+    graph_value value;
+    lower_count n;
+    uint32_t k, stride, offset, bound;
+    bool rounded; /* a shard before has left them rounded in scratch memory */
+} vectors;
+
+static bool vectors_of(const lowering *l, graph_value v, vectors *x) {
+    const graph_tensor *t = graph_tensor_at(l->g, v);
+    lower_walk w = lower_walk_of((const graph_tensor *const[]){t}, 1, 1);
+    const uint32_t last = t->rank - 1u;
+    if (t->rank == 0 || t->dim[last].extent || t->stride[last] != 1 || w.n > 1) return false;
+    *x = (vectors){.value = v,
+                   .n = w.n ? w.size[0] : (lower_count){1, 0},
+                   .k = t->dim[last].size,
+                   .stride = w.n ? w.stride[0][0] : 0,
+                   .offset = t->offset};
+    x->bound = (uint32_t)(x->n.factor * (x->n.extent ? l->g->extents[x->n.extent].bound : 1));
+    return true;
+}
+
+/* ---- products -------------------------------------------------------------------------------- */
+
+typedef struct product { /* one dispatch being made */
+    tile_kernel k;
+    tile_weight w, other; /* other: of the second half of the rows, where `pair` */
+    bool pair;
+    uint32_t rows, vectors, tile; /* tile: rows times vectors */
+    uint32_t wide;                /* of a sum */
+    bool x_aligned, rounds;       /* rounds: vectors to bytes, by the group */
+    tile_bytes bytes;
+    ir_memory x, sums, joined;
+    ir_id row[ROWS_MAX], x_at[VECTORS_MAX]; /* rows of the shard; where each vector begins */
+    bool ends;                              /* a tree stands at the end, */
+    tree_walk end;
+    ir_id vector[VECTORS_MAX], to; /* for these vectors, from this column on */
+} product;
+
+static ir_id sum_index(product *p, uint32_t row, uint32_t vector) {
+    return ir_u32(p->k.b, (row * p->vectors + vector) * p->wide);
+}
+
+static const tile_weight *weight_of(const product *p, uint32_t row) {
+    return p->pair && row >= p->rows / 2 ? &p->other : &p->w;
+}
+
+static void add_chunk(product *p, ir_id block, ir_id part) {
+    tile_kernel *k = &p->k;
+    ir_builder *b = k->b;
+    const uint32_t n = TILE_RUN / k->wide;
+    tile_chunk chunks[ROWS_MAX];
+    for (uint32_t r = 0; r < p->rows; r++)
+        tile_chunk_load(weight_of(p, r), p->row[r], block, part, &chunks[r]);
+    for (uint32_t run = 0; run < p->w.runs; run++) {
+        ir_id x[VECTORS_MAX][4], values[4], at = tile_run_at(&p->w, block, part, run);
+        for (uint32_t v = 0; v < p->vectors; v++)
+            tile_load_run(k, p->x, ir_add(b, p->x_at[v], at), p->x_aligned, x[v]);
+        for (uint32_t r = 0; r < p->rows; r++) {
+            tile_run_load(weight_of(p, r), &chunks[r], run, values);
+            for (uint32_t v = 0; v < p->vectors; v++) {
+                ir_id at_sum = sum_index(p, r, v), sum = ir_load(b, p->sums, at_sum, p->wide);
+                for (uint32_t i = 0; i < n; i++)
+                    if (p->wide > 1) sum = ir_fma(b, values[i], x[v][i], sum);
+                    else
+                        for (uint32_t e = 0; e < k->wide; e++)
+                            sum = ir_fma(b, ir_extract(b, values[i], e), ir_extract(b, x[v][i], e),
+                                         sum);
+                ir_store(b, p->sums, at_sum, sum);
+            }
+        }
+    }
+}
+
+/* What is left of plain rows after whole runs. */
+static void add_rest(product *p) {
+    tile_kernel *k = &p->k;
+    ir_builder *b = k->b;
+    if (!p->w.plain || p->w.n % TILE_RUN == 0) return;
+    ir_id from = tile_mul(k, tile_div(k, p->w.row, TILE_RUN), TILE_RUN);
+    ir_id i = ir_loop(b, k->lanes == 1 ? from : ir_add(b, ir_local(b, 0), from), p->w.row,
+                      ir_u32(b, k->lanes));
+    for (uint32_t r = 0; r < p->rows; r++) {
+        ir_id value = tile_element_load(weight_of(p, r), p->row[r], i);
+        for (uint32_t v = 0; v < p->vectors; v++) {
+            ir_id at = sum_index(p, r, v), x = ir_load(b, p->x, ir_add(b, p->x_at[v], i), 1);
+            ir_store(b, p->sums, at, ir_fma(b, value, x, ir_load(b, p->sums, at, 1)));
+        }
+    }
+    ir_end(b);
+}
+
+static void walk_bytes(product *p) {
+    const tile_weight *w[ROWS_MAX];
+    ir_id sums[ROWS_MAX * VECTORS_MAX];
+    for (uint32_t r = 0; r < p->rows; r++) w[r] = weight_of(p, r);
+    tile_bytes_walk(&p->bytes, w, p->row, sums);
+    for (uint32_t i = 0; i < p->tile; i++)
+        ir_store(p->k.b, p->sums, ir_u32(p->k.b, i * p->wide), sums[i]);
+}
+
+/* The sums over the whole rows: sums[i * wide] of lane 0 where one lane is all, else joined[i *
+ * lanes]. */
+static void walk_rows(product *p) {
+    tile_kernel *k = &p->k;
+    ir_builder *b = k->b;
+    if (p->rounds) {
+        walk_bytes(p);
+        return;
+    }
+    for (uint32_t i = 0; i < p->tile; i++)
+        ir_store(b, p->sums, ir_u32(b, i * p->wide), ir_number(b, IR_F32, p->wide, 0));
+    const uint32_t chunks = p->w.chunks;
+    ir_id whole = p->w.plain ? tile_div(k, p->w.row, TILE_RUN) : tile_mul(k, p->w.row, chunks);
+    ir_id chunk =
+        ir_loop(b, k->lanes == 1 ? ir_u32(b, 0) : ir_local(b, 0), whole, ir_u32(b, k->lanes));
+    add_chunk(p, tile_div(k, chunk, chunks), tile_rem(k, chunk, chunks));
+    ir_end(b);
+    add_rest(p);
+    for (uint32_t i = 0; i < p->tile; i++) {
+        ir_id sum = tile_sum_vector(k, ir_load(b, p->sums, ir_u32(b, i * p->wide), p->wide));
+        if (k->lanes == 1) ir_store(b, p->sums, ir_u32(b, i * p->wide), sum);
+        else ir_store(b, p->joined, tile_add(k, ir_local(b, 0), i * k->lanes), sum);
+    }
+    for (uint32_t half = k->lanes / 2; half > 0; half /= 2) {
+        ir_barrier(b);
+        ir_if(b, ir_lt(b, ir_local(b, 0), ir_u32(b, half)));
+        for (uint32_t i = 0; i < p->tile; i++) {
+            ir_id at = tile_add(k, ir_local(b, 0), i * k->lanes), other = tile_add(k, at, half);
+            ir_store(b, p->joined, at,
+                     ir_add(b, ir_load(b, p->joined, at, 1), ir_load(b, p->joined, other, 1)));
+        }
+        ir_end(b);
+    }
+    if (k->lanes > 1) ir_barrier(b);
+}
+
+/* Rows and vectors at once, lanes: what registers hold and what keeps lanes busy. */
+static void product_begin(product *p, lowering *l, const graph_node *node, const char *name,
+                          const base_type *types, uint32_t n_type, uint32_t k, uint32_t m,
+                          uint32_t n_x) {
+    const bool serial = tile_serial(l);
+    p->pair = p->ends = false;
+    p->vectors = n_x == 1 ? 1 : serial && !device_makes_vectors(l->caps) ? VECTORS_MAX : 4;
+    while (p->vectors / 2 >= n_x) p->vectors /= 2;
+    p->rows = device_makes_vectors(l->caps) ? ROWS_MAX : p->vectors > 1 ? 2 : serial ? ROWS_MAX : 2;
+    if (p->rows > m) p->rows = 1;
+    p->rounds = serial && tile_bytes_fits(l, types, n_type, k, p->vectors);
+    if (p->rounds) p->rows = 1; /* memory is read as one stream, which is twice as fast */
+    p->tile = p->rows * p->vectors;
+    if (serial) tile_begin_items(&p->k, l, node, name);
+    else tile_begin(&p->k, l, node, name, k > 2048 ? 64 : 32);
+    p->wide = device_makes_vectors(l->caps) ? 1 : p->k.wide;
+}
+
+/* Where results go: to a tree, or to `out` as they are. */
+static void product_end(product *p, graph_value result, const tree *end, ir_memory *out) {
+    p->ends = end != NULL;
+    if (end) tree_end_declare(&p->end, &p->k, end);
+    else *out = tile_write(&p->k, "out", result);
+}
+
+/* Once it is known where the vectors begin. */
+static void product_memory(product *p, const base_type *types, uint32_t n_type, uint32_t length) {
+    ir_builder *b = p->k.b;
+    p->sums = ir_register(b, IR_F32, p->tile * p->wide);
+    p->joined = p->k.lanes > 1 ? ir_workgroup(b, IR_F32, p->tile * p->k.lanes) : p->sums;
+    if (!p->rounds) return;
+    tile_bytes_begin(&p->bytes, &p->k, types, n_type, length, p->rows, p->vectors);
+    tile_bytes_fill(&p->bytes, p->x, p->x_aligned, p->x_at);
+}
+
+/* Workgroups for tiles of `own` rows. */
+static lower_count product_groups(const product *p, uint32_t tiles, uint32_t own) {
+    if (p->rounds) return (lower_count){tile_bytes_groups(p->k.l, tiles * own), 0};
+    return (lower_count){tiles < GROUPS_MAX ? tiles : GROUPS_MAX, 0};
+}
+
+/* Tiles of `rows` rows, of which a workgroup takes every groups-th, or, where it rounds its
+ * vectors, as many as the others, one after another. Closed by ir_end. */
+static ir_id tiles_begin(product *p, ir_id tiles) {
+    ir_builder *b = p->k.b;
+    if (p->rounds) {
+        ir_id one = ir_u32(b, 1), groups = ir_groups(b, 0);
+        ir_id each = ir_div(b, ir_add(b, tiles, ir_sub(b, groups, one)), groups),
+              from = ir_mul(b, ir_group(b, 0), each);
+        return ir_loop(b, from, ir_min(b, ir_add(b, from, each), tiles), one);
+    }
+    return ir_loop(b, tile_item(&p->k), tiles, tile_items(&p->k));
+}
+
+/* Stores results: vector v's first is at out_at[v], which holds where holds[v]; row r is
+ * `row`[r] of the result, below m. */
+static void store_tile(product *p, ir_memory out, const ir_id *row, ir_id m, const ir_id *out_at,
+                       const ir_id *holds) {
+    tile_kernel *k = &p->k;
+    ir_builder *b = k->b;
+    if (k->lanes > 1) ir_if(b, ir_eq(b, ir_local(b, 0), ir_u32(b, 0)));
+    for (uint32_t r = 0; r < p->rows; r++)
+        for (uint32_t v = 0; v < p->vectors; v++) {
+            const uint32_t i = r * p->vectors + v;
+            ir_id sum = k->lanes == 1 ? ir_load(b, p->sums, ir_u32(b, i * p->wide), 1)
+                                      : ir_load(b, p->joined, ir_u32(b, i * k->lanes), 1);
+            ir_if(b, ir_and(b, ir_lt(b, row[r], m), holds[v]));
+            if (p->ends)
+                tree_end_store(&p->end, p->vector[v], ir_add(b, row[r], p->to),
+                               (ir_id[]){sum, IR_NO_ID});
+            else ir_store(b, out, ir_add(b, out_at[v], row[r]), sum);
+            ir_end(b);
+        }
+    if (k->lanes > 1) ir_end(b);
+    if (k->lanes > 1) ir_barrier(b);
+}
+
+/* Rows [first, first + m) of the shard (or of other memory), which are rows [to, to + m) of the
+ * result; end NULL: that is `out`. */
+static beryl_status matmul_shard(lowering *l, const graph_node *node, graph_value result,
+                                 const tree *end, const matrix *w, const vectors *x, uint32_t shard,
+                                 uint32_t first, uint32_t to, uint32_t m, beryl_error *error) {
+    if (tile_tiled_wants(l, x->bound, w->k)) {
+        const tile_tiled_product tiled = {.x = x->value,
+                                          .weight = w->value,
+                                          .out = result,
+                                          .end = end,
+                                          .stored = w->stored != NULL,
+                                          .shard = shard,
+                                          .first = first,
+                                          .to = to,
+                                          .m = m,
+                                          .k = w->k,
+                                          .n = x->n,
+                                          .bound = x->bound,
+                                          .x_stride = x->stride,
+                                          .x_offset = x->offset,
+                                          .rounded = x->rounded};
+        if (w->stored) lower_bytes(l, m * base_type_row_bytes(w->type, w->k));
+        return tile_tiled(l, node, &tiled, error);
+    }
+    product p;
+    product_begin(&p, l, node, "matmul", &w->type, 1, w->k, m, x->bound);
+    tile_kernel *k = &p.k;
+    ir_builder *b = k->b;
+    if (w->stored) {
+        tile_weight_stored(&p.w, k, "weights", w->value, shard, w->k);
+        lower_bytes(l, m * base_type_row_bytes(w->type, w->k));
+    } else {
+        tile_weight_plain(&p.w, k, "weights", w->value, w->k);
+    }
+    p.x = tile_read(k, "x", x->value);
+    p.x_aligned = x->offset % k->wide == 0 && x->stride % k->wide == 0;
+    ir_memory out = {0};
+    product_end(&p, result, end, &out);
+    ir_id n = tile_count(k, "n", x->n), x_offset = tile_u32(k, "x_offset", x->offset);
+    ir_id row_first = tile_u32(k, "first", first),
+          out_offset =
+              tile_u32(k, "out_offset", to + (end ? 0 : graph_tensor_at(l->g, result)->offset));
+    ir_id rows = tile_u32(k, "m", m), x_stride = tile_u32(k, "x_stride", x->stride);
+    ir_id out_stride = tile_u32(k, "out_stride", w->m);
+    const uint32_t tiles = (m + p.rows - 1) / p.rows;
+    ir_id tiles_id = tile_div(k, tile_add(k, rows, p.rows - 1), p.rows);
+    ir_id begin = tile_mul(k, ir_group(b, 1), p.vectors), out_at[VECTORS_MAX], holds[VECTORS_MAX],
+          row[ROWS_MAX];
+    ir_id last = ir_sub(b, n, ir_u32(b, 1));
+    p.to = out_offset;
+    for (uint32_t v = 0; v < p.vectors; v++) {
+        ir_id vector = p.vector[v] = tile_add(k, begin, v);
+        holds[v] = ir_lt(b, vector, n);
+        p.x_at[v] = ir_fma(b, ir_min(b, vector, last), x_stride, x_offset);
+        out_at[v] = ir_fma(b, vector, out_stride, out_offset);
+    }
+    product_memory(&p, &w->type, 1, w->k);
+    ir_id tile = tiles_begin(&p, tiles_id), last_row = ir_sub(b, rows, ir_u32(b, 1));
+    for (uint32_t r = 0; r < p.rows; r++) {
+        row[r] = tile_add(k, tile_mul(k, tile, p.rows), r);
+        p.row[r] = ir_add(b, ir_min(b, row[r], last_row), row_first);
+    }
+    walk_rows(&p);
+    store_tile(&p, out, row, rows, out_at, holds);
+    ir_end(b);
+    return tile_end_3d(k, product_groups(&p, tiles, p.rows), 1, x->n, p.vectors,
+                       (lower_count){1, 0}, 1, error);
+}
+
+/* The product `matmul`, and a tree at its end (NULL: none), as the plan's `node`. */
+static beryl_status lower_product(lowering *l, const graph_node *node, const graph_node *matmul,
+                                  const tree *end, beryl_error *error) {
+    matrix w;
+    vectors x;
+    bool taken;
+    const graph_value out = matmul->out[0];
+    const beryl_status made = tile_matvec_node(l, node, matmul, end, &taken, error);
+    if (taken) return made;
+    if (!matrix_of(l, matmul->in[1], &w))
+        return lower_refuse(l, matmul, "a weight that is not whole rows of a known type", error);
+    if (!vectors_of(l, matmul->in[0], &x))
+        return lower_refuse(l, matmul, "vectors with gaps", error);
+    if (!w.stored) return matmul_shard(l, node, out, end, &w, &x, 0, 0, 0, w.m, error);
+    beryl_status status = BERYL_OK;
+    for (uint32_t i = 0; status == BERYL_OK && i < w.stored->n_shard; i++) {
+        const store_shard *s = &w.stored->shard[i];
+        const uint32_t from = w.first > s->row ? w.first : s->row,
+                       last = w.first + w.m < s->row + s->n_row ? w.first + w.m : s->row + s->n_row;
+        if (from >= last) continue;
+        status = matmul_shard(l, node, out, end, &w, &x, i, from - s->row, from - w.first,
+                              last - from, error);
+        x.rounded = true;
+    }
+    return status;
+}
+
+beryl_status tile_matmul(lowering *l, const graph_node *node, beryl_error *error) {
+    return lower_product(l, node, node, NULL, error);
+}
+
+/* ---- joined products where a lane does whole rows -------------------------------------------- */
+
+typedef struct joined { /* everything of such products */
+    graph_products products;
+    vectors_plan v;
+    matrix w[FUSED_SEGMENT_MAX];
+} joined;
+
+/* false: they are left as they were. */
+static bool joined_of(const lowering *l, const graph_region *r, joined *j) {
+    graph_products *p = &j->products;
+    if (!graph_products_of(l->g, r, p) || (p->ends && p->n > 2)) return false;
+    const uint32_t k = graph_tensor_at(l->g, p->w[0])->dim[1].size;
+    if (!vectors_plan_of(l, &p->before, p->x, NULL, k, &j->v) || j->v.rows.bound > JOINED_VECTORS)
+        return false;
+    for (uint32_t i = 0; i < p->n; i++)
+        if (!matrix_of(l, p->w[i], &j->w[i]) || !j->w[i].stored || j->w[i].stored->n_shard != 1 ||
+            j->w[i].k != k)
+            return false;
+    if (p->ends && p->n == 2 && (j->w[0].type != j->w[1].type || j->w[0].m != j->w[1].m))
+        return false;
+    const uint32_t bindings = p->n + 1 + (p->ends ? tree_bindings(l, &p->end) : p->n);
+    return bindings <= (l->caps->storage_max ? l->caps->storage_max : 8) &&
+           (j->v.kind == VECTORS_PLAIN || vectors_fit_separate(l, &j->v));
+}
+
+bool tile_joined_fits(const lowering *l, const graph_region *r) {
+    joined j;
+    return tile_serial(l) && joined_of(l, r, &j);
+}
+
+static void joined_weight(product *p, tile_weight *to, const matrix *w, uint32_t i, ir_id *first) {
+    static const char *const buffers[] = {"weights", "weights_b", "weights_c"}, *const firsts[] = {
+                                                                                    "first",
+                                                                                    "first_b",
+                                                                                    "first_c"};
+    static const char *const planes[FUSED_SEGMENT_MAX][PACK_PLANE_MAX] = {
+        {"a0", "a1", "a2", "a3"}, {"b0", "b1", "b2", "b3"}, {"c0", "c1", "c2", "c3"}};
+    tile_kernel *k = &p->k;
+    const graph_pack_layout *layout = &w->stored->shard[0].layout;
+    tile_weight_made(to, k, w->type, w->k,
+                     tile_shard(k, buffers[i], w->value, 0, tile_weight_element(w->type)));
+    to->plane[0] = ir_u32(k->b, 0);
+    for (uint32_t j = 1; j < layout->n_plane; j++)
+        to->plane[j] = tile_u32(k, planes[i][j], (uint32_t)(layout->offset[j] / 4));
+    *first = tile_u32(k, firsts[i], w->first);
+    lower_bytes(k->l, w->m * base_type_row_bytes(w->type, w->k));
+}
+
+beryl_status tile_joined(lowering *l, const graph_node *node, const graph_region *r,
+                         beryl_error *error) {
+    static const char *const outs[] = {"out", "out_b", "out_c"}, *const offsets[] = {
+                                                                     "out_offset", "out_offset_b",
+                                                                     "out_offset_c"};
+    joined j;
+    tile_weight weights[FUSED_SEGMENT_MAX];
+    ir_memory out[FUSED_SEGMENT_MAX];
+    ir_id first[FUSED_SEGMENT_MAX], out_offset[FUSED_SEGMENT_MAX], n, x_offset, x_stride;
+    uint32_t begin[FUSED_SEGMENT_MAX + 1] = {0}, widest = 0;
+    product p;
+    if (!joined_of(l, r, &j)) return lower_refuse(l, node, "this joined product", error);
+    const graph_products *all = &j.products;
+    const lower_matrix *x = &j.v.rows;
+    const bool pair = all->ends && all->n == 2;
+    const beryl_status status =
+        j.v.kind == VECTORS_PLAIN ? BERYL_OK : tile_vectors_separate(l, node, &j.v, false, error);
+    if (status != BERYL_OK) return status;
+    base_type types[FUSED_SEGMENT_MAX];
+    for (uint32_t i = 0; i < all->n; i++) {
+        widest = j.w[i].m > widest ? j.w[i].m : widest;
+        types[i] = j.w[i].type;
+    }
+    product_begin(&p, l, node, "matvec", types, all->n, x->k, widest, x->bound);
+    if (pair) p.pair = true, p.rows = p.rows < 2 ? 2 : p.rows, p.tile = p.rows * p.vectors;
+    const uint32_t own = pair ? p.rows / 2 : p.rows, n_segment = pair ? 1 : all->n;
+    tile_kernel *k = &p.k;
+    ir_builder *b = k->b;
+    for (uint32_t i = 0; i < all->n; i++) joined_weight(&p, &weights[i], &j.w[i], i, &first[i]);
+    p.x = tile_read(k, "x", j.v.x);
+    x_offset = tile_u32(k, "x_offset", x->offset);
+    x_stride = tile_u32(k, "x_stride", x->stride);
+    p.x_aligned = (x->offset | x->stride) % k->wide == 0;
+    n = tile_count(k, "n", x->n);
+    if (all->ends) tree_end_declare(&p.end, k, &all->end);
+    for (uint32_t i = 0; i < n_segment; i++) {
+        begin[i + 1] = begin[i] + (j.w[i].m + own - 1) / own;
+        if (all->ends) continue;
+        out[i] = tile_write(k, outs[i], all->out[i]);
+        out_offset[i] = tile_u32(k, offsets[i], graph_tensor_at(l->g, all->out[i])->offset);
+    }
+    ir_id last = ir_sub(b, n, ir_u32(b, 1));
+    for (uint32_t i = 0; i < p.vectors; i++) {
+        p.vector[i] = tile_add(k, tile_mul(k, ir_group(b, 1), p.vectors), i);
+        p.x_at[i] = ir_fma(b, ir_min(b, p.vector[i], last), x_stride, x_offset);
+    }
+    product_memory(&p, types, all->n, x->k);
+    ir_id tile = tiles_begin(&p, ir_u32(b, begin[n_segment]));
+    for (uint32_t i = 0; i < n_segment; i++) {
+        ir_id row[ROWS_MAX], at = tile_mul(k, tile_add(k, tile, 0 - begin[i]), own);
+        if (n_segment > 1)
+            ir_if(b, ir_and(b, ir_ge(b, tile, ir_u32(b, begin[i])),
+                            ir_lt(b, tile, ir_u32(b, begin[i + 1]))));
+        p.w = weights[i];
+        if (pair) p.other = weights[1];
+        for (uint32_t row_of = 0; row_of < p.rows; row_of++) {
+            row[row_of] = tile_add(k, at, row_of % own);
+            p.row[row_of] = ir_add(b, ir_min(b, row[row_of], ir_u32(b, j.w[i].m - 1)),
+                                   first[pair ? row_of / own : i]);
+        }
+        walk_rows(&p);
+        for (uint32_t row_of = 0; row_of < own; row_of++)
+            for (uint32_t v = 0; v < p.vectors; v++) {
+                const ir_id sum = ir_load(b, p.sums, sum_index(&p, row_of, v), 1),
+                            second = pair ? ir_load(b, p.sums, sum_index(&p, row_of + own, v), 1)
+                                          : IR_NO_ID;
+                ir_if(b, ir_and(b, ir_lt(b, row[row_of], ir_u32(b, j.w[i].m)),
+                                ir_lt(b, p.vector[v], n)));
+                if (all->ends)
+                    tree_end_store(&p.end, p.vector[v], row[row_of], (ir_id[]){sum, second});
+                else
+                    ir_store(b, out[i],
+                             ir_add(b, ir_fma(b, p.vector[v], ir_u32(b, j.w[i].m), out_offset[i]),
+                                    row[row_of]),
+                             sum);
+                ir_end(b);
+            }
+        if (n_segment > 1) ir_end(b);
+    }
+    ir_end(b);
+    return tile_end_3d(k, product_groups(&p, begin[n_segment], own), 1, x->n, p.vectors,
+                       (lower_count){1, 0}, 1, error);
+}
+
+/* ---- experts --------------------------------------------------------------------------------- */
+
+/* Rows of the shard for vectors of one expert at a time: by its list, or without one for a pair. */
+static beryl_status experts_shard(lowering *l, const graph_node *node, const graph_node *matmul,
+                                  const tree *end, const store_tensor *stored, uint32_t shard_index,
+                                  const tile_grouped *by, beryl_error *error) {
+    const graph_tensor *x = graph_tensor_at(l->g, matmul->in[0]),
+                       *w = graph_tensor_at(l->g, matmul->in[1]);
+    const graph_tensor *ids = graph_tensor_at(l->g, matmul->in[2]);
+    const store_shard *shard = &stored->shard[shard_index];
+    const uint32_t m = w->dim[1].size, n_used = ids->dim[1].size,
+                   each = by ? tile_grouped_each(by) : 1;
+    product p;
+    product_begin(&p, l, node, by ? "matmul_grouped" : "matmul_id", &stored->type, 1,
+                  w->dim[2].size, m, each);
+    tile_kernel *k = &p.k;
+    ir_builder *b = k->b;
+    tile_weight_stored(&p.w, k, "weights", matmul->in[1], shard_index, w->dim[2].size);
+    p.x = tile_read(k, "x", matmul->in[0]);
+    p.x_aligned = tile_aligned(k, x);
+    ir_memory list = by ? tile_grouped_list(k, by) : tile_read(k, "ids", matmul->in[2]), out = {0};
+    product_end(&p, matmul->out[0], end, &out);
+    ir_id x_offset = tile_u32(k, "x_offset", x->offset),
+          ids_offset = tile_u32(k, "ids_offset", ids->offset);
+    ir_id out_offset =
+        tile_u32(k, "out_offset", end ? 0 : graph_tensor_at(l->g, matmul->out[0])->offset);
+    p.to = out_offset;
+    ir_id n = tile_count(k, "pairs", lower_count_times(lower_count_of(ids->dim[0]), n_used)), at,
+          id, first = IR_NO_ID;
+    const uint32_t tiles = (m + p.rows - 1) / p.rows;
+    if (by) {
+        id = ir_group(b, 2);
+        tile_grouped_range(k, list, id, &first, &n);
+        at = ir_loop(b, tile_mul(k, ir_group(b, 1), p.vectors), n,
+                     tile_mul(k, ir_groups(b, 1), p.vectors));
+    } else {
+        at = ir_fma(b, ir_group(b, 2), ir_groups(b, 1), ir_group(b, 1));
+        ir_if(b, ir_lt(b, at, n));
+        ir_id place = ir_add(b, tile_mul(k, tile_div(k, at, n_used), ids->stride[0]),
+                             tile_rem(k, at, n_used));
+        id = ir_cast(b, IR_U32, ir_load(b, list, ir_add(b, ids_offset, place), 1));
+        id = ir_select(b, ir_lt(b, id, ir_u32(b, w->dim[0].size)), id, ir_u32(b, 0));
+    }
+    ir_id out_at[VECTORS_MAX], holds[VECTORS_MAX], row[ROWS_MAX], kept[ROWS_MAX],
+        last = ir_sub(b, n, ir_u32(b, 1));
+    for (uint32_t v = 0; v < p.vectors; v++) {
+        ir_id i = tile_add(k, at, v),
+              pair = by ? tile_grouped_pair(k, by, list, first, ir_min(b, i, last)) : i;
+        p.vector[v] = pair;
+        holds[v] = ir_lt(b, i, n);
+        p.x_at[v] = ir_add(b, x_offset, tile_mul(k, tile_div(k, pair, n_used), x->stride[0]));
+        if (x->dim[1].size > 1)
+            p.x_at[v] = ir_add(b, p.x_at[v], tile_mul(k, tile_rem(k, pair, n_used), x->stride[1]));
+        out_at[v] = ir_add(b, out_offset, tile_mul(k, pair, m));
+    }
+    product_memory(&p, &stored->type, 1, w->dim[2].size);
+    ir_id tile = tiles_begin(&p, ir_u32(b, tiles));
+    for (uint32_t r = 0; r < p.rows; r++) { /* rows of other shards begin far above this one's */
+        row[r] = tile_add(k, tile_mul(k, tile, p.rows), r);
+        ir_id place = tile_add(k, ir_add(b, tile_mul(k, id, m), row[r]), 0 - shard->row);
+        p.row[r] = ir_min(b, place, ir_u32(b, shard->n_row - 1));
+        kept[r] = ir_select(b, ir_eq(b, p.row[r], place), row[r], ir_u32(b, m));
+    }
+    walk_rows(&p);
+    store_tile(&p, out, kept, ir_u32(b, m), out_at, holds);
+    ir_end(b);
+    ir_end(b);
+    const lower_count groups = product_groups(&p, tiles, p.rows);
+    if (by)
+        return tile_end_3d(k, groups, 1, (lower_count){each, 0}, p.vectors,
+                           (lower_count){by->n_expert, 0}, 1, error);
+    return tile_end_3d(k, groups, 1, lower_count_of(ids->dim[0]), 1, (lower_count){n_used, 0}, 1,
+                       error);
+}
+
+/* What is in the way of such a product; NULL: nothing. */
+static const char *experts_obstacle(const lowering *l, const graph_node *matmul) {
+    const graph_tensor *x = graph_tensor_at(l->g, matmul->in[0]),
+                       *w = graph_tensor_at(l->g, matmul->in[1]),
+                       *ids = graph_tensor_at(l->g, matmul->in[2]);
+    const store_tensor *stored = lower_weight(l, matmul->in[1]);
+    if (!stored || w->offset || w->dim[0].extent || w->dim[1].extent || w->dim[2].extent ||
+        w->stride[2] != 1 || w->stride[1] != w->dim[2].size ||
+        w->stride[0] != (uint64_t)w->stride[1] * w->dim[1].size || !tile_weight_known(stored->type))
+        return "experts that are not one whole weight";
+    if ((uint64_t)w->dim[0].size * w->dim[1].size > INT32_MAX) return "so many experts";
+    if (ids->dim[1].extent || x->dim[1].extent || ids->stride[1] != 1 || x->stride[2] != 1)
+        return "vectors or indices with gaps";
+    return NULL;
+}
+
+/* The same as lower_product. */
+static beryl_status lower_experts_product(lowering *l, const graph_node *node,
+                                          const graph_node *matmul, const tree *end,
+                                          beryl_error *error) {
+    const graph_tensor *w = graph_tensor_at(l->g, matmul->in[1]),
+                       *ids = graph_tensor_at(l->g, matmul->in[2]);
+    const store_tensor *stored = lower_stored(l, matmul->in[1]);
+    const char *obstacle = experts_obstacle(l, matmul);
+    if (obstacle) return lower_refuse(l, matmul, obstacle, error);
+    /* by one token */
+    const uint32_t used = ids->dim[1].size < w->dim[0].size ? ids->dim[1].size : w->dim[0].size;
+    lower_bytes(l, base_type_row_bytes(stored->type, w->dim[2].size) * w->dim[1].size * used);
+    tile_grouped by;
+    vectors v;
+    const bool grouped = tile_grouped_of(l, matmul, &by),
+               tiled = grouped && !tile_serial(l) && vectors_of(l, matmul->in[0], &v);
+    beryl_status status = grouped ? tile_group_pairs(l, node, &by, error) : BERYL_OK;
+    if (status == BERYL_OK && tiled) {
+        const tile_tiled_product all = {.x = matmul->in[0],
+                                        .weight = matmul->in[1],
+                                        .out = matmul->out[0],
+                                        .end = end,
+                                        .stored = true,
+                                        .m = w->dim[1].size,
+                                        .k = w->dim[2].size,
+                                        .n = v.n,
+                                        .bound = v.bound,
+                                        .x_stride = v.stride,
+                                        .x_offset = v.offset,
+                                        .by = &by};
+        return tile_tiled(l, node, &all, error);
+    }
+    for (uint32_t i = 0; status == BERYL_OK && i < stored->n_shard; i++)
+        status = experts_shard(l, node, matmul, end, stored, i, grouped ? &by : NULL, error);
+    return status;
+}
+
+beryl_status tile_matmul_id(lowering *l, const graph_node *node, beryl_error *error) {
+    return lower_experts_product(l, node, node, NULL, error);
+}
+
+/* ---- with a tree at the end ------------------------------------------------------------------ */
+
+beryl_status tile_product(lowering *l, const graph_node *node, const tree *t, beryl_error *error) {
+    return t->product[0]->op == OP_MATMUL ? lower_product(l, node, t->product[0], t, error)
+                                          : lower_experts_product(l, node, t->product[0], t, error);
+}
+
+bool tile_product_fits(const graph *g, const graph_store *store, const tree *t) {
+    const lowering l = {
+        .g = g, .store = (graph_store *)(uintptr_t)store, .caps = device_caps_of(store->device)};
+    const graph_node *matmul = t->product[0];
+    const bool experts = matmul->op == OP_MATMUL_ID;
+    matrix w;
+    vectors x;
+    if (t->n_product != 1 || !tree_is_end(t)) return false;
+    if (experts ? experts_obstacle(&l, matmul) != NULL
+                : !matrix_of(&l, matmul->in[1], &w) || !vectors_of(&l, matmul->in[0], &x))
+        return false;
+    /* rounded vectors are two */
+    if (tree_bindings(&l, t) + matmul->n_in + l.caps->dot_i8 >
+        (l.caps->storage_max ? l.caps->storage_max : 8))
+        return false;
+    if (!tile_serial(&l)) return true;
+    /* where a lane is all, it computes a tree at a product's end one by one */
+    for (uint32_t i = 0; i < t->n_value; i++)
+        if (t->values[i].kind == TREE_NODE && graph_op_is_expensive(t->values[i].op)) return false;
+    return !experts && (x.bound <= VECTORS_MAX || tile_tiled_wants(&l, x.bound, w.k));
+}
+
+/* ---- rows by index --------------------------------------------------------------------------- */
+
+enum { GATHER_LANES = 64 };
+
+/* Index `i` of the list, outside of the table 0. */
+static ir_id index_at(tile_kernel *k, ir_memory ids, ir_id at, ir_id n_row) {
+    ir_builder *b = k->b;
+    ir_id id = ir_cast(b, IR_U32, ir_load(b, ids, at, 1));
+    return ir_select(b, ir_lt(b, id, n_row), id, ir_u32(b, 0));
+}
+
+/* Words as they are; a lane an element. */
+static beryl_status gather_words(lowering *l, const graph_node *node, lower_count n,
+                                 beryl_error *error) {
+    const graph_tensor *table = graph_tensor_at(l->g, node->in[0]),
+                       *ids = graph_tensor_at(l->g, node->in[1]);
+    const uint32_t d = table->rank == 2 ? table->dim[1].size : 1;
+    tile_kernel k;
+    tile_begin(&k, l, node, "gather_words", GATHER_LANES);
+    ir_builder *b = k.b;
+    ir_memory from = tile_bind(&k, "table", node->in[0], IR_U32, IR_READ),
+              index = tile_read(&k, "ids", node->in[1]);
+    ir_memory to = tile_bind(&k, "out", node->out[0], IR_U32, IR_READ_WRITE);
+    ir_id count = tile_count(&k, "n", n),
+          n_row = tile_count(&k, "n_row", lower_count_of(table->dim[0]));
+    ir_id table_offset = tile_u32(&k, "table_offset", table->offset),
+          ids_offset = tile_u32(&k, "ids_offset", ids->offset);
+    ir_id lane = tile_lane(&k), row = tile_div(&k, lane, d), column = tile_rem(&k, lane, d);
+    ir_if(b, ir_lt(b, row, count));
+    ir_id id = index_at(&k, index, ir_add(b, ids_offset, row), n_row);
+    ir_id at = ir_add(b, ir_add(b, table_offset, tile_mul(&k, id, table->stride[0])), column);
+    ir_id word = ir_load(b, from, at, 1);
+    if (table->dim[0].extent) /* which may have no rows */
+        word = ir_select(b, ir_eq(b, n_row, ir_u32(b, 0)), ir_u32(b, 0), word);
+    ir_store(b, to, lane, word);
+    ir_end(b);
+    return tile_end(&k, lower_count_times(n, d), GATHER_LANES, error);
+}
+
+static void store_run(tile_kernel *k, ir_memory out, ir_id at, bool aligned, const ir_id *values) {
+    ir_builder *b = k->b;
+    for (uint32_t i = 0; i < TILE_RUN / k->wide; i++) {
+        ir_id to = tile_add(k, at, i * k->wide);
+        if (aligned) ir_store(b, out, to, values[i]);
+        for (uint32_t e = 0; !aligned && e < k->wide; e++)
+            ir_store(b, out, tile_add(k, to, e), ir_extract(b, values[i], e));
+    }
+}
+
+/* A lane a chunk; what is left of a plain row is one more. */
+static beryl_status gather_shard(lowering *l, const graph_node *node, const matrix *w,
+                                 lower_count n, uint32_t shard, beryl_error *error) {
+    const graph_tensor *ids = graph_tensor_at(l->g, node->in[1]),
+                       *out = graph_tensor_at(l->g, node->out[0]);
+    const store_shard *place = w->stored ? &w->stored->shard[shard] : NULL;
+    tile_kernel k;
+    tile_weight table;
+    tile_begin(&k, l, node, "gather_rows", GATHER_LANES);
+    ir_builder *b = k.b;
+    if (place) tile_weight_stored(&table, &k, "table", w->value, shard, w->k);
+    else tile_weight_plain(&table, &k, "table", w->value, w->k);
+    ir_memory index = tile_read(&k, "ids", node->in[1]), to = tile_write(&k, "out", node->out[0]);
+    ir_id count = tile_count(&k, "n", n), ids_offset = tile_u32(&k, "ids_offset", ids->offset);
+    ir_id out_offset = tile_u32(&k, "out_offset", out->offset);
+    const uint32_t whole = table.blocks * table.chunks, rest = table.plain ? w->k % TILE_RUN : 0,
+                   units = whole + (rest > 0);
+    const bool aligned = w->k % k.wide == 0 && out->offset % k.wide == 0;
+    ir_id lane = tile_lane(&k), i = tile_div(&k, lane, units), unit = tile_rem(&k, lane, units);
+    ir_if(b, ir_lt(b, i, count));
+    ir_id id = index_at(&k, index, ir_add(b, ids_offset, i), ir_u32(b, w->m));
+    ir_id row = tile_add(&k, id, place ? 0 - place->row : 0),
+          to_row = ir_add(b, out_offset, tile_mul(&k, i, w->k));
+    ir_if(b, ir_lt(b, row, ir_u32(b, place ? place->n_row : w->m)));
+    ir_id factor = ir_f32(b, node->attr.gather_rows.factor);
+    if (rest) ir_if(b, ir_lt(b, unit, ir_u32(b, whole)));
+    if (whole) {
+        tile_chunk c;
+        ir_id block = tile_div(&k, unit, table.chunks), part = tile_rem(&k, unit, table.chunks),
+              values[4];
+        tile_chunk_load(&table, row, block, part, &c);
+        for (uint32_t run = 0; run < table.runs; run++) {
+            tile_run_load(&table, &c, run, values);
+            for (uint32_t v = 0; v < TILE_RUN / k.wide; v++)
+                values[v] = ir_mul(b, values[v], ir_splat(b, factor, k.wide));
+            store_run(&k, to, ir_add(b, to_row, tile_run_at(&table, block, part, run)), aligned,
+                      values);
+        }
+    }
+    if (rest) {
+        ir_else(b);
+        for (uint32_t e = w->k - rest; e < w->k; e++) {
+            ir_id column = ir_u32(b, e);
+            ir_store(b, to, ir_add(b, to_row, column),
+                     ir_mul(b, tile_element_load(&table, row, column), factor));
+        }
+        ir_end(b);
+    }
+    ir_end(b);
+    ir_end(b);
+    return tile_end(&k, lower_count_times(n, units), GATHER_LANES, error);
+}
+
+beryl_status tile_gather_rows(lowering *l, const graph_node *node, beryl_error *error) {
+    const graph_tensor *table = graph_tensor_at(l->g, node->in[0]),
+                       *ids = graph_tensor_at(l->g, node->in[1]);
+    const uint32_t last = table->rank - 1u;
+    lower_count n = {1, 0};
+    if (!graph_is_contiguous(ids)) return lower_refuse(l, node, "indices with gaps", error);
+    for (uint32_t i = 0; i < ids->rank; i++) {
+        if (ids->dim[i].extent && i > 0)
+            return lower_refuse(l, node, "indices over an inner extent", error);
+        n = ids->dim[i].extent ? lower_count_of(ids->dim[i])
+                               : lower_count_times(n, ids->dim[i].size);
+    }
+    if (table->dim[last].extent && table->rank == 2)
+        return lower_refuse(l, node, "rows of varying length", error);
+    const bool words =
+        table->type == TYPE_I32 || (table->type == TYPE_F32 && node->attr.gather_rows.factor == 1);
+    const store_tensor *stored = lower_stored(l, node->in[0]);
+    if (words && (table->rank == 1 || table->stride[1] == 1) && (!stored || stored->n_shard == 1))
+        return gather_words(l, node, n, error);
+    matrix w;
+    if (table->rank == 1) {
+        w = (matrix){.value = node->in[0], .type = table->type, .m = table->dim[0].size, .k = 1};
+        if (table->dim[0].extent || base_type_is_quantised(table->type))
+            return lower_refuse(l, node, "a table that varies in length", error);
+    } else if (!matrix_of(l, node->in[0], &w) || w.first) {
+        return lower_refuse(l, node, "a table that is not whole or varies in length", error);
+    }
+    beryl_status status = BERYL_OK;
+    const uint32_t n_shard = w.stored ? w.stored->n_shard : 1;
+    for (uint32_t i = 0; status == BERYL_OK && i < n_shard; i++)
+        status = gather_shard(l, node, &w, n, i, error);
+    return status;
+}

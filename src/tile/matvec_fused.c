@@ -1,0 +1,429 @@
+/* matvec_fused.c - generated products with few vectors on GPUs, with what was joined to
+ * them (tile/fused.h): prologue, up to three weights side by side, epilogue.
+ *
+ * Tiles of all segments are counted through; which one a tile is of follows from constants.
+ * Segments whose weights have one type share one text: what differs (planes, rows, where the
+ * results go) is chosen by the tile's number. */
+#include "tile/matvec_fused.h"
+#include "base/error.h"
+#include "tile/fused.h"
+#include "tile/vectors.h"
+#include "tile/products.h"
+
+enum {
+    VECTORS_MAX = 32,
+    /* that a workgroup may make one after another: each waits for its loads and sums */
+    PROLOGUE_VECTORS = 2
+};
+
+typedef struct segment {
+    graph_value w, out;
+    base_type type;
+    uint32_t first, rows; /* rows [first, first + rows) of the stored tensor (shard) */
+    uint32_t out_offset, out_stride;
+    const graph_pack_layout *layout;
+} segment;
+
+typedef struct plan { /* everything that the kernel is */
+    vectors_plan vectors;
+    graph_products products;      /* ends: out_offset is where the segment's columns begin */
+    segment s[FUSED_SEGMENT_MAX]; /* of each product */
+    uint32_t n, per;              /* n: segments of tiles; per: products of each row */
+    bool apart;                   /* a dispatch of its own makes the vectors */
+    bool sharded;
+    uint32_t shard;
+    matvec_shape shape;
+    matvec_choice c;
+} plan;
+
+/* ---- what there is --------------------------------------------------------------------------- */
+
+static bool segment_of(const lowering *l, graph_value v, uint32_t k, segment *s) {
+    const graph_tensor *t = graph_tensor_at(l->g, v);
+    const store_tensor *stored = lower_weight(l, v);
+    if (t->rank != 2 || t->dim[1].extent || t->dim[0].extent || t->stride[1] != 1 ||
+        t->stride[0] != t->dim[1].size || t->dim[1].size != k)
+        return false;
+    if (!stored || t->offset % k || !tile_weight_known(stored->type)) return false;
+    *s = (segment){.w = v,
+                   .type = stored->type,
+                   .first = t->offset / k,
+                   .rows = t->dim[0].size,
+                   .layout = &stored->shard[0].layout};
+    return true;
+}
+
+static bool binds(const lowering *l, uint32_t n) {
+    return n <= (l->caps->storage_max ? l->caps->storage_max : 8) && n <= DEVICE_BINDING_MAX &&
+           n <= IR_BUFFER_MAX;
+}
+
+static uint32_t kinds_of(const plan *p) { /* different types of weights */
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < p->n; i++) {
+        bool known = false;
+        for (uint32_t j = 0; j < i; j++) known |= p->s[j].type == p->s[i].type;
+        n += !known;
+    }
+    return n;
+}
+
+static void shape_of(const lowering *l, plan *p) {
+    p->shape = (matvec_shape){.n_segment = p->n,
+                              .k = p->vectors.rows.k,
+                              .n_x = p->vectors.rows.bound,
+                              .per = p->per,
+                              .exact = l->settings.exact,
+                              .has_prologue = p->vectors.kind != VECTORS_PLAIN,
+                              .form = lower_form_of(l, p->products.w[0])};
+    for (uint32_t i = 0; i < p->n; i++)
+        p->shape.types[i] = p->s[i].type, p->shape.rows[i] = p->s[i].rows;
+}
+
+/* What all workgroups together read again to make the vectors, against what a dispatch of its
+ * own would cost. */
+static bool prologue_pays(const plan *p) {
+    const uint64_t each = vectors_reads(&p->vectors);
+    const uint32_t tile = p->c.wg / p->c.lanes * p->c.rows;
+    uint64_t groups = 0;
+    for (uint32_t i = 0; i < p->n; i++) groups += (p->s[i].rows + tile - 1) / tile;
+    if (p->c.n_x > PROLOGUE_VECTORS) return false;
+    if (groups > p->c.groups) groups = p->c.groups;
+    return groups * each * p->vectors.rows.k * p->vectors.rows.bound <= MATVEC_REREAD_DEVICE;
+}
+
+/* merge NULL: no pieces of attention are joined here. */
+static bool plan_of(const lowering *l, const fused_matvec *merge, const graph_region *r, plan *p) {
+    *p = (plan){.n = 0};
+    graph_products *all = &p->products;
+    if (!graph_products_of(l->g, r, all)) return false;
+    const bool pair = all->ends && all->n == 2;
+    p->n = pair ? 1 : all->n;
+    p->per = pair ? 2 : 1;
+    const uint32_t k = graph_tensor_at(l->g, all->w[0])->dim[1].size;
+    if (!vectors_plan_of(l, &all->before, all->x, merge, k, &p->vectors) ||
+        p->vectors.rows.bound > VECTORS_MAX)
+        return false;
+    for (uint32_t i = 0; i < all->n; i++) {
+        if (!segment_of(l, all->w[i], k, &p->s[i])) return false;
+        p->s[i].out = all->out[i];
+        p->s[i].out_offset = all->ends ? 0 : graph_tensor_at(l->g, all->out[i])->offset;
+        p->s[i].out_stride = p->s[i].rows;
+    }
+    if (!lower_weights_fit(l, all->w, all->n)) return false;
+    if (pair && (p->s[0].type != p->s[1].type || p->s[0].rows != p->s[1].rows)) return false;
+    if (all->ends && all->n > 2) return false;
+    shape_of(l, p);
+    const uint32_t bindings = kinds_of(p) + (all->ends ? tree_bindings(l, &all->end) : p->n);
+    const lower_separate asked = p->shape.form ? p->shape.form->apart : LOWER_SEPARATE_CHOSEN;
+    if (asked != LOWER_SEPARATE_YES && vectors_fit_inside(&p->vectors) &&
+        tile_matvec_choose(l->caps, &p->shape, &p->c) &&
+        binds(l, bindings + tile_vectors_bindings(l, &p->vectors)) &&
+        (!p->shape.has_prologue || asked == LOWER_SEPARATE_NO || prologue_pays(p)))
+        return true;
+    p->apart = p->shape.has_prologue;
+    p->shape.has_prologue = false;
+    return p->apart && vectors_fit_separate(l, &p->vectors) &&
+           tile_matvec_choose(l->caps, &p->shape, &p->c) && binds(l, bindings + 1);
+}
+
+bool tile_matvec_fits(const graph *g, const graph_store *store, const lower_settings *settings,
+                      const fused_matvec *f, const graph_region *r) {
+    if (!store->device) return false;
+    plan p;
+    const lowering l = {.g = g,
+                        .store = (graph_store *)(uintptr_t)store,
+                        .caps = device_caps_of(store->device),
+                        .settings = *settings};
+    if (tile_serial(&l)) return f->from != FUSED_X_MERGE && tile_joined_fits(&l, r);
+    return plan_of(&l, f->from == FUSED_X_MERGE ? f : NULL, r, &p);
+}
+
+/* ---- the kernel ------------------------------------------------------------------------------ */
+
+typedef struct making {
+    plan *p;
+    tile_matvec m;
+    tile_vectors v;
+    /* weights: of the segment's type */
+    ir_memory weights[FUSED_SEGMENT_MAX], out[FUSED_SEGMENT_MAX];
+    ir_id planes[FUSED_SEGMENT_MAX][PACK_PLANE_MAX], out_offset[FUSED_SEGMENT_MAX],
+        first[FUSED_SEGMENT_MAX];
+    tree_walk end;
+    uint32_t tile, begin[FUSED_SEGMENT_MAX + 1]; /* rows of a tile; the segments' first tiles */
+} making;
+
+static uint32_t element_bytes(base_type type) {
+    return ir_type_bytes(tile_weight_element(type));
+}
+
+static void bind_weights(making *k) {
+    static const char *const buffers[] = {"weights", "weights_b", "weights_c"};
+    static const char *const planes[FUSED_SEGMENT_MAX][PACK_PLANE_MAX] = {
+        {"a0", "a1", "a2", "a3"}, {"b0", "b1", "b2", "b3"}, {"c0", "c1", "c2", "c3"}};
+    static const char *const firsts[] = {"first", "first_b", "first_c"};
+    plan *p = k->p;
+    tile_kernel *ir = &k->m.k;
+    const uint32_t n = p->products.n;
+    uint32_t words[FUSED_SEGMENT_MAX] = {0};
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t same = i;
+        for (uint32_t j = 0; j < i; j++)
+            if (p->s[j].type == p->s[i].type) same = j;
+        const ir_type type = tile_weight_element(p->s[i].type);
+        if (same != i) k->weights[i] = k->weights[same];
+        else if (p->sharded)
+            k->weights[i] = tile_shard(ir, buffers[i], p->products.w[0], p->shard, type);
+        else k->weights[i] = tile_weights(ir, buffers[i], p->products.w, n, type, words);
+        for (uint32_t j = 0; j < p->s[i].layout->n_plane; j++)
+            k->planes[i][j] = tile_u32(ir, planes[i][j],
+                                       (uint32_t)((words[i] * 4ull + p->s[i].layout->offset[j]) /
+                                                  element_bytes(p->s[i].type)));
+        k->first[i] = tile_u32(ir, firsts[i], p->s[i].first);
+    }
+}
+
+/* What segment of `kind`'s type the tile is of: a value of each, chosen. */
+static ir_id chosen(making *k, uint32_t kind, ir_id tile, const ir_id *of, uint32_t stride) {
+    ir_builder *b = k->m.k.b;
+    ir_id value = of[kind * stride];
+    for (uint32_t i = kind + 1; i < k->p->n; i++)
+        if (k->p->s[i].type == k->p->s[kind].type)
+            value = ir_select(b, ir_ge(b, tile, ir_u32(b, k->begin[i])), of[i * stride], value);
+    return value;
+}
+
+static tile_weight weight_of(making *k, uint32_t kind, ir_id tile) {
+    tile_weight w = tile_matvec_weight(&k->m, k->p->s[kind].type, k->weights[kind]);
+    for (uint32_t j = 0; j < k->p->s[kind].layout->n_plane; j++)
+        w.plane[j] = chosen(k, kind, tile, &k->planes[0][j], PACK_PLANE_MAX);
+    w.start = w.plane[0];
+    return w;
+}
+
+/* The rows of a tile: with the pair, the second weight's after the first's, by words that lie as
+ * far apart as the planes. */
+typedef struct rows_tile {
+    tile_weight w[2];
+    tile_rows rows;
+    ir_id result[TILE_ROWS_MAX], count; /* row of the result; rows of the segment */
+} rows_tile;
+
+static void tile_of(making *k, uint32_t kind, ir_id tile, rows_tile *t) {
+    tile_kernel *ir = &k->m.k;
+    ir_builder *b = ir->b;
+    plan *p = k->p;
+    ir_id begins[FUSED_SEGMENT_MAX], counts[FUSED_SEGMENT_MAX];
+    for (uint32_t i = 0; i < p->n; i++)
+        begins[i] = ir_u32(b, k->begin[i]), counts[i] = ir_u32(b, p->s[i].rows);
+    *t = (rows_tile){.count = chosen(k, kind, tile, counts, 1)};
+    t->w[0] = weight_of(k, kind, tile);
+    if (p->per == 2) t->w[1] = weight_of(k, 1, tile);
+    t->rows = (tile_rows){.n = p->c.rows * p->per};
+    ir_id base = ir_add(b, tile_mul(ir, ir_sub(b, tile, chosen(k, kind, tile, begins, 1)), k->tile),
+                        k->m.slot);
+    for (uint32_t r = 0; r < p->c.rows; r++) {
+        t->result[r] = tile_add(ir, base, r * (p->c.wg / p->c.lanes));
+        ir_id row = ir_min(b, t->result[r], ir_sub(b, t->count, ir_u32(b, 1)));
+        for (uint32_t j = 0; j < p->per; j++) {
+            t->rows.row[r * p->per + j] =
+                ir_add(b, row, p->per == 2 ? k->first[j] : chosen(k, kind, tile, k->first, 1));
+            t->rows.w[r * p->per + j] = &t->w[j];
+        }
+    }
+}
+
+/* Result o of a row's lanes is lane o's to store. */
+static void store_tile(making *k, uint32_t kind, ir_id tile, const rows_tile *t,
+                       const ir_id *sums) {
+    tile_kernel *ir = &k->m.k;
+    ir_builder *b = ir->b;
+    plan *p = k->p;
+    for (uint32_t r = 0; r < p->c.rows; r++)
+        for (uint32_t v = 0; v < p->c.n_x; v++) {
+            const uint32_t o = r * p->c.n_x + v;
+            ir_id vector = tile_add(ir, k->v.first, v), holds = ir_lt(b, t->result[r], t->count);
+            if (p->c.n_x > 1 || p->vectors.rows.n.extent)
+                holds = ir_and(b, holds, ir_lt(b, vector, k->v.n));
+            ir_if(b, ir_and(b, holds, ir_eq(b, k->m.lane, ir_u32(b, o % p->c.lanes))));
+            const ir_id *of = &sums[r * p->per * p->c.n_x + v];
+            if (p->products.ends) {
+                tree_end_store(&k->end, vector, ir_add(b, t->result[r], k->out_offset[0]),
+                               (ir_id[]){of[0], p->per == 2 ? of[p->c.n_x] : IR_NO_ID});
+                ir_end(b);
+                continue;
+            }
+            for (uint32_t i = kind; i < p->n; i++) { /* the segments of this type */
+                if (p->s[i].type != p->s[kind].type) continue;
+                ir_id at = ir_add(b, tile_mul(ir, vector, p->s[i].out_stride),
+                                  ir_add(b, t->result[r], k->out_offset[i]));
+                const bool alone = p->n == 1 || kinds_of(p) == p->n;
+                if (!alone)
+                    ir_if(b, ir_and(b, ir_ge(b, tile, ir_u32(b, k->begin[i])),
+                                    ir_lt(b, tile, ir_u32(b, k->begin[i + 1]))));
+                ir_store(b, k->out[i], at, of[0]);
+                if (!alone) ir_end(b);
+            }
+            ir_end(b);
+        }
+}
+
+static bool is_first_kind(const plan *p, uint32_t i) {
+    for (uint32_t j = 0; j < i; j++)
+        if (p->s[j].type == p->s[i].type) return false;
+    return true;
+}
+
+/* Is the tile of a segment of this type? IR_NO_ID: always. */
+static ir_id is_of(making *k, uint32_t kind, ir_id tile) {
+    ir_builder *b = k->m.k.b;
+    ir_id is = IR_NO_ID;
+    if (kinds_of(k->p) == 1) return is;
+    for (uint32_t i = kind; i < k->p->n; i++) {
+        if (k->p->s[i].type != k->p->s[kind].type) continue;
+        ir_id in = ir_and(b, ir_ge(b, tile, ir_u32(b, k->begin[i])),
+                          ir_lt(b, tile, ir_u32(b, k->begin[i + 1])));
+        is = is == IR_NO_ID ? in : ir_or(b, is, in);
+    }
+    return is;
+}
+
+static void fetch_any(making *k, ir_id tile) {
+    ir_builder *b = k->m.k.b;
+    for (uint32_t i = 0; i < k->p->n; i++) {
+        if (!is_first_kind(k->p, i)) continue;
+        ir_id is = is_of(k, i, tile);
+        rows_tile t;
+        if (is != IR_NO_ID) ir_if(b, is);
+        tile_of(k, i, tile, &t);
+        tile_matvec_fetch(&k->m, &t.rows, ir_u32(b, 0));
+        if (is != IR_NO_ID) ir_end(b);
+    }
+}
+
+static void make_tiles(making *k) {
+    plan *p = k->p;
+    tile_kernel *ir = &k->m.k;
+    ir_builder *b = ir->b;
+    const uint32_t tiles = k->begin[p->n];
+    const bool again = tiles > p->c.groups; /* has a workgroup more than one? */
+    fetch_any(k, ir_group(b, 0));
+    tile_vectors_make(&k->v);
+    ir_id tile =
+        again ? ir_loop(b, ir_group(b, 0), ir_u32(b, tiles), ir_groups(b, 0)) : ir_group(b, 0);
+    ir_id following = again ? ir_add(b, tile, ir_groups(b, 0)) : IR_NO_ID,
+          there = again ? ir_lt(b, following, ir_u32(b, tiles)) : IR_NO_ID;
+    const bool single = kinds_of(p) == 1;
+    ir_id sums[TILE_SUMS_MAX];
+    rows_tile now, next;
+    for (uint32_t i = 0; i < p->n; i++) {
+        if (!is_first_kind(p, i)) continue;
+        ir_id is = is_of(k, i, tile);
+        if (is != IR_NO_ID) ir_if(b, is);
+        tile_of(k, i, tile, &now);
+        if (again && single) tile_of(k, i, following, &next);
+        tile_matvec_add(&k->m, &now.rows, again && single ? &next.rows : NULL, there);
+        if (is != IR_NO_ID) ir_end(b);
+    }
+    /* not inside the conditions: pocl gets barriers there wrong */
+    tile_matvec_join(&k->m, p->c.rows * p->per, sums);
+    for (uint32_t i = 0; i < p->n; i++) {
+        if (!is_first_kind(p, i)) continue;
+        ir_id is = is_of(k, i, tile);
+        if (is != IR_NO_ID) ir_if(b, is);
+        tile_of(k, i, tile, &now);
+        store_tile(k, i, tile, &now, sums);
+        if (is != IR_NO_ID) ir_end(b);
+    }
+    if (again && !single) {
+        ir_if(b, there);
+        fetch_any(k, following);
+        ir_end(b);
+    }
+    if (again) ir_end(b);
+}
+
+static beryl_status make(lowering *l, const graph_node *node, plan *p, const char *name,
+                         beryl_error *error) {
+    static const char *const outs[] = {"out", "out_b", "out_c"}, *const offsets[] = {
+                                                                     "out_offset", "out_offset_b",
+                                                                     "out_offset_c"};
+    making k = {.p = p, .tile = p->c.wg / p->c.lanes * p->c.rows};
+    uint32_t tiles = 0;
+    for (uint32_t i = 0; i < p->n; i++) tiles += (p->s[i].rows + k.tile - 1) / k.tile;
+    /* the same for all workgroups, as far as can be */
+    const uint32_t turns = (tiles + p->c.groups - 1) / p->c.groups;
+    tile_matvec_begin(&k.m, l, node, name, &p->c, p->vectors.rows.k);
+    tile_kernel *ir = &k.m.k;
+    base_type types[FUSED_SEGMENT_MAX];
+    for (uint32_t i = 0; i < p->n; i++) {
+        k.begin[i + 1] = k.begin[i] + (p->s[i].rows + k.tile - 1) / k.tile;
+        types[i] = p->s[i].type;
+    }
+    bind_weights(&k);
+    tile_vectors_begin(&k.v, &k.m, &p->vectors, p->apart);
+    for (uint32_t i = 0; i < p->n; i++) {
+        if (!p->products.ends)
+            k.out[i] = tile_bind(ir, outs[i], p->s[i].out, IR_F32, IR_READ_WRITE);
+        k.out_offset[i] = tile_u32(ir, offsets[i], p->s[i].out_offset);
+    }
+    if (p->products.ends) tree_end_declare(&k.end, ir, &p->products.end);
+    tile_matvec_open(&k.m, types, p->n, p->c.rows * p->per);
+    make_tiles(&k);
+    for (uint32_t i = 0; i < p->products.n; i++)
+        lower_bytes(l, p->s[i].rows * base_type_row_bytes(p->s[i].type, p->vectors.rows.k));
+    return tile_end_3d(ir, (lower_count){(tiles + turns - 1) / turns, 0}, 1, p->vectors.rows.n,
+                       p->c.n_x, (lower_count){1, 0}, 1, error);
+}
+
+beryl_status tile_fused_matvec(lowering *l, const graph_node *node, beryl_error *error) {
+    plan p;
+    const graph_region r = graph_region_of(l->g, node);
+    const fused_matvec *f = node->attr.fused.detail;
+    if (tile_serial(l)) return tile_joined(l, node, &r, error);
+    if (!plan_of(l, f->from == FUSED_X_MERGE ? f : NULL, &r, &p))
+        return lower_refuse(l, node, "this joined product", error);
+    const beryl_status status =
+        p.apart ? tile_vectors_separate(l, node, &p.vectors, false, error) : BERYL_OK;
+    return status == BERYL_OK ? make(l, node, &p, "matvec", error) : status;
+}
+
+beryl_status tile_matvec_node(lowering *l, const graph_node *node, const graph_node *product,
+                              const tree *end, bool *taken, beryl_error *error) {
+    const graph_tensor *w = graph_tensor_at(l->g, product->in[1]);
+    const graph_region none = {.n = 0};
+    plan p = {.n = 1, .per = 1};
+    p.products = (graph_products){.x = product->in[0],
+                                  .n = 1,
+                                  .w = {product->in[1]},
+                                  .out = {product->out[0]},
+                                  .ends = end != NULL};
+    if (end) p.products.end = *end;
+    *taken = false;
+    if (w->rank != 2 || !segment_of(l, product->in[1], w->dim[1].size, &p.s[0])) return BERYL_OK;
+    if (!vectors_plan_of(l, &none, product->in[0], NULL, w->dim[1].size, &p.vectors) ||
+        p.vectors.rows.bound > VECTORS_MAX)
+        return BERYL_OK;
+    shape_of(l, &p);
+    if (!tile_matvec_choose(l->caps, &p.shape, &p.c)) return BERYL_OK;
+    const store_tensor *stored = lower_stored(l, product->in[1]);
+    const uint32_t begin = p.s[0].first, last = begin + p.s[0].rows,
+                   offset = end ? 0 : graph_tensor_at(l->g, product->out[0])->offset;
+    beryl_status status = BERYL_OK;
+    *taken = p.sharded = true;
+    p.s[0].out = product->out[0];
+    p.s[0].out_stride = p.s[0].rows;
+    for (uint32_t i = 0; status == BERYL_OK && i < stored->n_shard; i++) {
+        const store_shard *s = &stored->shard[i];
+        const uint32_t from = begin > s->row ? begin : s->row,
+                       to = last < s->row + s->n_row ? last : s->row + s->n_row;
+        if (from >= to) continue;
+        p.shard = i;
+        p.s[0].layout = &s->layout;
+        p.s[0].first = from - s->row;
+        p.s[0].rows = to - from;
+        p.s[0].out_offset = offset + from - begin;
+        status = make(l, node, &p, "matmul", error);
+    }
+    return status;
+}

@@ -1,0 +1,363 @@
+/* sample.c - the generated form of sampling: a token from logits, by the rule of
+ * base/sample.h.
+ *
+ * The best of each of up to 1,024 parts of a row; the k-th best of these bounds the k best
+ * elements from below, so few elements are listed; from the list the best are taken one by one,
+ * and one lane adds up and draws as the rule says. Four small kernels, none of which depends on
+ * how many lanes it has. NaN counts as minus infinity. */
+#include "tile/kernel.h"
+#include "base/error.h"
+#include "base/sample.h"
+
+enum { PARTS_MAX = 1024, REGIONS_MAX = 64, REGION_MIN = 4096 };
+enum { SCRATCH_BEST, SCRATCH_BOUND, SCRATCH_LIST, SCRATCH_COUNTS };
+/* words of the settings */
+enum { SET_TEMPERATURE, SET_TOP_P, SET_MIN_P, SET_TOP_K, SET_SEED, SET_COUNTER = SET_SEED + 2 };
+
+typedef struct sampling {
+    const graph_tensor *x, *settings;
+    tile_parts parts, regions;
+} sampling;
+
+static ir_id setting(tile_kernel *k, ir_memory settings, ir_id row, ir_id offset, const sampling *s,
+                     uint32_t word) {
+    ir_id at = tile_add(k, ir_add(k->b, offset, tile_mul(k, row, s->settings->stride[0])), word);
+    return ir_load(k->b, settings, at, 1);
+}
+
+/* How many candidates the row's settings ask for, at most d. */
+static ir_id wanted_of(tile_kernel *k, ir_memory settings, ir_id row, ir_id offset,
+                       const sampling *s) {
+    ir_builder *b = k->b;
+    ir_id top_k = setting(k, settings, row, offset, s, SET_TOP_K),
+          most = ir_u32(b, BASE_CANDIDATE_MAX);
+    ir_id all = ir_eq(b, top_k, ir_u32(b, 0)),
+          hot = ir_bitcast(b, IR_F32, 1, setting(k, settings, row, offset, s, SET_TEMPERATURE));
+    ir_id n = ir_select(b, ir_gt(b, hot, ir_f32(b, 0)),
+                        ir_select(b, all, most, ir_min(b, top_k, most)), ir_u32(b, 1));
+    return ir_min(b, n, ir_u32(b, s->x->dim[1].size));
+}
+
+static ir_id first_lane(tile_kernel *k) {
+    return k->lanes == 1 ? ir_u32(k->b, 0) : ir_local(k->b, 0);
+}
+
+/* Lanes of a subgroup that counts are added over by shuffles; 0: by a tree. */
+static uint32_t span_of(const lowering *l) {
+    const device_caps *caps = l->caps;
+    if (tile_serial(l) || !caps->subgroups || caps->subgroup_size < 8) return 0;
+    return caps->vendor == 0x8086 ? 8 : caps->subgroup_size < 32 ? caps->subgroup_size : 32;
+}
+
+/* x of all lanes added up, in turn `turn` of a loop. With shuffles one barrier a turn is enough:
+ * turns write two halves of the memory in turn, and who writes one again has passed the barrier
+ * of the turn between. */
+static ir_id count_all(tile_kernel *k, ir_id x, ir_memory joined, ir_id turn, uint32_t span) {
+    ir_builder *b = k->b;
+    if (!span) return tile_reduce(k, IR_ADD, x, joined);
+    const uint32_t runs = k->lanes / span;
+    ir_id first = tile_mul(k, tile_and(k, turn, 1), runs), sum = ir_subgroup_add(b, x);
+    ir_if(b, ir_eq(b, ir_subgroup_lane(b), ir_u32(b, 0)));
+    ir_store(b, joined, ir_add(b, first, tile_div(k, ir_local(b, 0), span)), sum);
+    ir_end(b);
+    ir_barrier(b);
+    sum = ir_load(b, joined, first, 1);
+    for (uint32_t i = 1; i < runs; i++)
+        sum = ir_add(b, sum, ir_load(b, joined, tile_add(k, first, i), 1));
+    return sum;
+}
+
+/* bound [n, 2]: (order, ~index) of the k-th best part; found bit by bit from above: the largest
+ * that k parts reach. Where lanes have few parts each, they hold them. */
+static beryl_status lower_bound(lowering *l, const graph_node *node, const sampling *s,
+                                beryl_error *error) {
+    enum { HELD = 4 };
+    tile_kernel k;
+    tile_begin(&k, l, node, "sample_bound", tile_lanes(l, s->parts.n * 64));
+    ir_builder *b = k.b;
+    const uint32_t span = k.lanes > 1 && k.lanes % 32 == 0 ? span_of(l) : 0,
+                   each = (s->parts.n + k.lanes - 1) / k.lanes;
+    if (span) ir_subgroup(b, span);
+    ir_memory best = tile_scratch(&k, "best", SCRATCH_BEST, 0, IR_U32, IR_READ),
+              settings = tile_read(&k, "settings", node->in[1]);
+    ir_memory out = tile_scratch(&k, "bound", SCRATCH_BOUND, (uint64_t)s->x->dim[0].size * 8,
+                                 IR_U32, IR_READ_WRITE);
+    ir_id n = tile_count(&k, "n", lower_count_of(s->x->dim[0])),
+          offset = tile_u32(&k, "settings_offset", s->settings->offset);
+    ir_memory high = ir_register(b, IR_U32, 1), low = ir_register(b, IR_U32, 1),
+              count = ir_register(b, IR_U32, 1);
+    ir_memory joined = k.lanes > 1 ? ir_workgroup(b, IR_U32, k.lanes) : count;
+    ir_id row = tile_group(&k), orders[HELD], indices[HELD], there[HELD];
+    ir_if(b, ir_lt(b, row, n));
+    ir_id wanted = wanted_of(&k, settings, row, offset, s), zero = ir_u32(b, 0), one = ir_u32(b, 1);
+    ir_set(b, high, zero);
+    ir_set(b, low, zero);
+    ir_if(b, ir_lt(b, wanted, ir_u32(b, s->parts.n)));
+    for (uint32_t e = 0; each <= HELD && e < each; e++) {
+        ir_id i = tile_add(&k, first_lane(&k), e * k.lanes);
+        there[e] = ir_lt(b, i, ir_u32(b, s->parts.n));
+        ir_id at = tile_mul(
+            &k, ir_add(b, tile_mul(&k, row, s->parts.n), ir_min(b, i, ir_u32(b, s->parts.n - 1))),
+            2);
+        orders[e] = ir_load(b, best, at, 1);
+        indices[e] = ir_not(b, ir_load(b, best, tile_add(&k, at, 1), 1));
+    }
+    ir_id turn = ir_loop(b, zero, ir_u32(b, 64), one),
+          bit = ir_sub(b, ir_u32(b, 31), tile_and(&k, turn, 31));
+    ir_id upper = ir_lt(b, turn, ir_u32(b, 32)), mask = ir_shl(b, one, bit);
+    ir_id try_high = ir_or(b, ir_get(b, high), ir_select(b, upper, mask, zero));
+    ir_id try_low = ir_or(b, ir_get(b, low), ir_select(b, upper, zero, mask));
+    ir_set(b, count, zero);
+    const bool held = each <= HELD;
+    for (uint32_t e = 0; e < (held ? each : 1); e++) {
+        ir_id i = held ? IR_NO_ID
+                       : ir_loop(b, first_lane(&k), ir_u32(b, s->parts.n), ir_u32(b, k.lanes)),
+              order, index;
+        if (held) {
+            order = orders[e];
+            index = indices[e];
+        } else {
+            ir_id at = tile_mul(&k, ir_add(b, tile_mul(&k, row, s->parts.n), i), 2);
+            order = ir_load(b, best, at, 1);
+            index = ir_not(b, ir_load(b, best, tile_add(&k, at, 1), 1));
+        }
+        ir_id reaches = ir_or(b, ir_gt(b, order, try_high),
+                              ir_and(b, ir_eq(b, order, try_high), ir_ge(b, index, try_low)));
+        if (held) reaches = ir_and(b, reaches, there[e]);
+        ir_set(b, count, ir_add(b, ir_get(b, count), ir_cast(b, IR_U32, reaches)));
+        if (!held) ir_end(b);
+    }
+    ir_id many = ir_ge(b, count_all(&k, ir_get(b, count), joined, turn, span), wanted);
+    ir_set(b, high, ir_select(b, many, try_high, ir_get(b, high)));
+    ir_set(b, low, ir_select(b, many, try_low, ir_get(b, low)));
+    ir_end(b);
+    ir_end(b);
+    if (k.lanes > 1) ir_if(b, ir_eq(b, ir_local(b, 0), zero));
+    ir_id to = tile_mul(&k, row, 2);
+    ir_store(b, out, to, ir_get(b, high));
+    ir_store(b, out, tile_add(&k, to, 1), ir_get(b, low));
+    if (k.lanes > 1) ir_end(b);
+    ir_end(b);
+    return tile_end(&k, lower_count_of(s->x->dim[0]), 1, error);
+}
+
+/* list [n, d]: region r of a row, [r * size, ...), holds the indices from the bound on that were
+ * found there; counts [n, regions]. */
+static beryl_status lower_list(lowering *l, const graph_node *node, const sampling *s,
+                               beryl_error *error) {
+    const uint32_t d = s->x->dim[1].size;
+    tile_kernel k;
+    tile_begin(&k, l, node, "sample_list", tile_lanes(l, s->regions.size));
+    ir_builder *b = k.b;
+    ir_memory x = tile_read(&k, "x", node->in[0]),
+              bound = tile_scratch(&k, "bound", SCRATCH_BOUND, 0, IR_U32, IR_READ);
+    ir_memory list = tile_scratch(&k, "list", SCRATCH_LIST, (uint64_t)s->x->dim[0].size * d * 4,
+                                  IR_U32, IR_READ_WRITE);
+    ir_memory counts =
+        tile_scratch(&k, "counts", SCRATCH_COUNTS, (uint64_t)s->x->dim[0].size * s->regions.n * 4,
+                     IR_U32, IR_READ_WRITE);
+    ir_id n = tile_count(&k, "n", lower_count_of(s->x->dim[0])),
+          x_offset = tile_u32(&k, "x_offset", s->x->offset);
+    ir_memory listed = ir_workgroup(b, IR_U32, 1);
+    ir_id group = tile_group(&k), row = tile_div(&k, group, s->regions.n),
+          region = tile_rem(&k, group, s->regions.n);
+    ir_if(b, ir_lt(b, row, n));
+    ir_id zero = ir_u32(b, 0), start = tile_mul(&k, region, s->regions.size);
+    ir_id end = ir_min(b, tile_add(&k, start, s->regions.size), ir_u32(b, d));
+    ir_id high = ir_load(b, bound, tile_mul(&k, row, 2), 1),
+          low = ir_load(b, bound, tile_add(&k, tile_mul(&k, row, 2), 1), 1);
+    if (k.lanes > 1) ir_if(b, ir_eq(b, ir_local(b, 0), zero));
+    ir_store(b, listed, zero, zero);
+    if (k.lanes > 1) ir_end(b);
+    ir_barrier(b);
+    ir_id base = ir_add(b, x_offset, tile_mul(&k, row, s->x->stride[0])),
+          to = ir_add(b, tile_mul(&k, row, d), start);
+    ir_id i = ir_loop(b, k.lanes == 1 ? start : ir_add(b, start, ir_local(b, 0)), end,
+                      ir_u32(b, k.lanes));
+    ir_id order = tile_order(&k, ir_load(b, x, ir_add(b, base, i), 1), TILE_LOWEST);
+    ir_if(b, ir_or(b, ir_gt(b, order, high),
+                   ir_and(b, ir_eq(b, order, high), ir_ge(b, ir_not(b, i), low))));
+    ir_store(b, list, ir_add(b, to, ir_atomic(b, IR_ATOMIC_ADD, listed, zero, ir_u32(b, 1))), i);
+    ir_end(b);
+    ir_end(b);
+    ir_barrier(b);
+    if (k.lanes > 1) ir_if(b, ir_eq(b, ir_local(b, 0), zero));
+    ir_store(b, counts, group, ir_load(b, listed, zero, 1));
+    if (k.lanes > 1) ir_end(b);
+    ir_end(b);
+    return tile_end(&k, lower_count_times(lower_count_of(s->x->dim[0]), s->regions.n), 1, error);
+}
+
+/* The first word of Threefry-2x32-20 (Salmon et al. 2011) at {counter, 0}. */
+static ir_id threefry(tile_kernel *k, ir_id key0, ir_id key1, ir_id counter) {
+    static const uint8_t turns[8] = {13, 15, 26, 6, 17, 29, 16, 24};
+    ir_builder *b = k->b;
+    const ir_id keys[3] = {key0, key1, ir_xor(b, ir_xor(b, ir_u32(b, 0x1bd11bdau), key0), key1)};
+    ir_id x = ir_add(b, counter, key0), y = key1;
+    for (uint32_t i = 0; i < 20; i++) {
+        x = ir_add(b, x, y);
+        y = ir_xor(b, ir_or(b, tile_shl(k, y, turns[i % 8]), tile_shr(k, y, 32u - turns[i % 8])),
+                   x);
+        if (i % 4 != 3) continue;
+        const uint32_t turn = i / 4 + 1;
+        x = ir_add(b, x, keys[turn % 3]);
+        y = tile_add(k, ir_add(b, y, keys[(turn + 1) % 3]), turn);
+    }
+    return x;
+}
+
+/* workgroup arrays [256]: logits, p, indices */
+typedef struct drawing {
+    ir_memory values, weights, indices;
+    ir_id n;
+} drawing;
+
+/* As base_sample does it, in the same order. */
+static ir_id draw(tile_kernel *k, const drawing *w, ir_id temperature, ir_id top_p, ir_id min_p,
+                  ir_id random) {
+    ir_builder *b = k->b;
+    ir_memory total = ir_register(b, IR_F32, 1), sum = ir_register(b, IR_F32, 1),
+              keep = ir_register(b, IR_U32, 1);
+    ir_memory closed = ir_register(b, IR_U32, 1), chosen = ir_register(b, IR_U32, 1);
+    ir_id zero = ir_u32(b, 0), one = ir_u32(b, 1), nothing = ir_f32(b, 0),
+          first = ir_load(b, w->values, zero, 1);
+    ir_set(b, total, nothing);
+    ir_id i = ir_loop(b, zero, w->n, one), value = ir_load(b, w->values, i, 1);
+    ir_id lowest = ir_le(b, value, ir_f32(b, -3.4028234663852886e38f));
+    ir_id p =
+        ir_select(b, lowest, nothing, ir_exp(b, ir_div(b, ir_sub(b, value, first), temperature)));
+    ir_store(b, w->weights, i, p);
+    ir_set(b, total, ir_add(b, ir_get(b, total), p));
+    ir_end(b);
+    ir_set(b, sum, nothing);
+    ir_set(b, keep, zero);
+    ir_set(b, closed, zero);
+    ir_id cuts = ir_and(b, ir_gt(b, top_p, nothing), ir_lt(b, top_p, ir_f32(b, 1))),
+          limit = ir_mul(b, top_p, ir_get(b, total));
+    ir_id least = ir_mul(b, min_p, ir_load(b, w->weights, zero, 1)), any = ir_le(b, min_p, nothing);
+    i = ir_loop(b, zero, w->n, one);
+    p = ir_load(b, w->weights, i, 1);
+    ir_id below = ir_or(b, ir_not(b, cuts), ir_lt(b, ir_get(b, sum), limit));
+    ir_id good = ir_or(b, ir_eq(b, i, zero), ir_and(b, below, ir_or(b, any, ir_ge(b, p, least))));
+    ir_if(b, ir_and(b, good, ir_eq(b, ir_get(b, closed), zero)));
+    ir_set(b, sum, ir_add(b, ir_get(b, sum), p));
+    ir_set(b, keep, tile_add(k, i, 1));
+    ir_else(b);
+    ir_set(b, closed, one);
+    ir_end(b);
+    ir_end(b);
+    ir_id unit =
+        ir_mul(b, ir_cast(b, IR_F32, tile_shr(k, random, 8)), ir_f32(b, 1.0f / 16777216.0f));
+    ir_id aim = ir_mul(b, unit, ir_get(b, sum)), n_kept = ir_get(b, keep);
+    ir_set(b, sum, nothing);
+    ir_set(b, chosen, ir_sub(b, n_kept, one));
+    ir_set(b, closed, zero);
+    i = ir_loop(b, zero, n_kept, one);
+    ir_id so_far = ir_add(b, ir_get(b, sum), ir_load(b, w->weights, i, 1));
+    ir_set(b, sum, so_far);
+    ir_if(b, ir_and(b, ir_gt(b, so_far, aim), ir_eq(b, ir_get(b, closed), zero)));
+    ir_set(b, chosen, i);
+    ir_set(b, closed, one);
+    ir_end(b);
+    ir_end(b);
+    return ir_load(b, w->indices, ir_get(b, chosen), 1);
+}
+
+/* The best of the listed ones that come after (last, last_index); leaves it in both registers of
+ * every lane. */
+static void take_next(tile_kernel *k, const sampling *s, ir_memory x, ir_memory list,
+                      ir_memory counts, ir_id row, ir_id base, ir_memory last, ir_memory last_index,
+                      ir_memory joined) {
+    ir_builder *b = k->b;
+    ir_memory order = ir_register(b, IR_U32, 1), index = ir_register(b, IR_U32, 1);
+    ir_id zero = ir_u32(b, 0), none = ir_u32(b, UINT32_MAX), before = ir_get(b, last),
+          before_index = ir_get(b, last_index);
+    ir_set(b, order, zero);
+    ir_set(b, index, none);
+    ir_id region = ir_loop(b, zero, ir_u32(b, s->regions.n), ir_u32(b, 1));
+    ir_id n = ir_load(b, counts, ir_add(b, tile_mul(k, row, s->regions.n), region), 1);
+    ir_id from =
+        ir_add(b, tile_mul(k, row, s->x->dim[1].size), tile_mul(k, region, s->regions.size));
+    ir_id i = ir_loop(b, first_lane(k), n, ir_u32(b, k->lanes)),
+          one = ir_load(b, list, ir_add(b, from, i), 1);
+    ir_id key = tile_order(k, ir_load(b, x, ir_add(b, base, one), 1), TILE_LOWEST);
+    ir_id after = ir_or(b, ir_lt(b, key, before),
+                        ir_and(b, ir_eq(b, key, before), ir_gt(b, one, before_index)));
+    ir_id better =
+        ir_or(b, ir_gt(b, key, ir_get(b, order)),
+              ir_and(b, ir_eq(b, key, ir_get(b, order)), ir_lt(b, one, ir_get(b, index))));
+    ir_if(b, ir_and(b, after, better));
+    ir_set(b, order, key);
+    ir_set(b, index, one);
+    ir_end(b);
+    ir_end(b);
+    ir_end(b);
+    ir_id own = ir_get(b, order), top = tile_reduce(k, IR_MAX, own, joined);
+    ir_set(
+        b, last_index,
+        tile_reduce(k, IR_MIN, ir_select(b, ir_eq(b, own, top), ir_get(b, index), none), joined));
+    ir_set(b, last, top);
+}
+
+static beryl_status lower_draw(lowering *l, const graph_node *node, const sampling *s,
+                               beryl_error *error) {
+    tile_kernel k;
+    tile_begin(&k, l, node, "sample_draw", tile_lanes(l, 512 * BASE_CANDIDATE_MAX));
+    ir_builder *b = k.b;
+    ir_memory x = tile_read(&k, "x", node->in[0]),
+              settings = tile_read(&k, "settings", node->in[1]);
+    ir_memory list = tile_scratch(&k, "list", SCRATCH_LIST, 0, IR_U32, IR_READ);
+    ir_memory counts = tile_scratch(&k, "counts", SCRATCH_COUNTS, 0, IR_U32, IR_READ),
+              out = tile_write(&k, "out", node->out[0]);
+    ir_id rows = tile_count(&k, "n", lower_count_of(s->x->dim[0])),
+          x_offset = tile_u32(&k, "x_offset", s->x->offset);
+    ir_id offset = tile_u32(&k, "settings_offset", s->settings->offset);
+    drawing w = {ir_workgroup(b, IR_F32, BASE_CANDIDATE_MAX),
+                 ir_workgroup(b, IR_F32, BASE_CANDIDATE_MAX),
+                 ir_workgroup(b, IR_U32, BASE_CANDIDATE_MAX), 0};
+    ir_memory last = ir_register(b, IR_U32, 1), last_index = ir_register(b, IR_U32, 1);
+    ir_memory joined = k.lanes > 1 ? ir_workgroup(b, IR_U32, k.lanes) : last;
+    ir_id row = tile_group(&k);
+    ir_if(b, ir_lt(b, row, rows));
+    ir_id zero = ir_u32(b, 0), base = ir_add(b, x_offset, tile_mul(&k, row, s->x->stride[0]));
+    w.n = wanted_of(&k, settings, row, offset, s);
+    ir_set(b, last, ir_u32(b, UINT32_MAX));
+    ir_set(b, last_index, zero);
+    ir_id turn = ir_loop(b, zero, w.n, ir_u32(b, 1));
+    take_next(&k, s, x, list, counts, row, base, last, last_index, joined);
+    if (k.lanes > 1) ir_if(b, ir_eq(b, ir_local(b, 0), zero));
+    ir_id index = ir_get(b, last_index), lowest = ir_eq(b, ir_get(b, last), ir_u32(b, TILE_LOWEST));
+    ir_store(b, w.values, turn,
+             ir_select(b, lowest, ir_bits(b, IR_F32, 1, 0xff800000u),
+                       ir_load(b, x, ir_add(b, base, index), 1)));
+    ir_store(b, w.indices, turn, index);
+    if (k.lanes > 1) ir_end(b);
+    ir_end(b);
+    ir_barrier(b);
+    if (k.lanes > 1) ir_if(b, ir_eq(b, ir_local(b, 0), zero));
+    ir_id words[SET_COUNTER + 1];
+    for (uint32_t i = 0; i <= SET_COUNTER; i++) words[i] = setting(&k, settings, row, offset, s, i);
+    ir_id random = threefry(&k, words[SET_SEED], words[SET_SEED + 1], words[SET_COUNTER]);
+    ir_id hot = ir_bitcast(b, IR_F32, 1, words[SET_TEMPERATURE]),
+          temperature = ir_select(b, ir_gt(b, hot, ir_f32(b, 0)), hot, ir_f32(b, 1));
+    ir_id chosen = draw(&k, &w, temperature, ir_bitcast(b, IR_F32, 1, words[SET_TOP_P]),
+                        ir_bitcast(b, IR_F32, 1, words[SET_MIN_P]), random);
+    ir_store(b, out, row, ir_cast(b, IR_I32, chosen));
+    if (k.lanes > 1) ir_end(b);
+    ir_end(b);
+    return tile_end(&k, lower_count_of(s->x->dim[0]), 1, error);
+}
+
+beryl_status tile_sample(lowering *l, const graph_node *node, beryl_error *error) {
+    sampling s = {.x = graph_tensor_at(l->g, node->in[0]),
+                  .settings = graph_tensor_at(l->g, node->in[1])};
+    const uint32_t d = s.x->dim[1].size;
+    s.parts = tile_parts_of(d, PARTS_MAX, 1);
+    s.regions = tile_parts_of(d, REGIONS_MAX, REGION_MIN);
+    /* checks the rows */
+    beryl_status status = tile_best(l, node, s.parts, SCRATCH_BEST, TILE_LOWEST, error);
+    if (status == BERYL_OK) status = lower_bound(l, node, &s, error);
+    if (status == BERYL_OK) status = lower_list(l, node, &s, error);
+    if (status == BERYL_OK) status = lower_draw(l, node, &s, error);
+    return status;
+}

@@ -1,0 +1,234 @@
+/* tiled.c - see tile/tiled.h.
+ *
+ * The one idea: the kernel says y[v, r] = sum over k of x[v, k] * w[r, k], element by element,
+ * whatever the weight's type; the schedule brings both factors to workgroup memory, where each
+ * weight is unpacked once for a whole tile of vectors, and keeps a block of sums in registers,
+ * or in fragments of matrix units. Those want f16: where the plan may be fast, both factors are
+ * rounded to it, the vectors before, and with many vectors the weights too, by dispatches of
+ * their own: then tiles come by asynchronous copies, and the scratch memory between is small
+ * enough to stay in the device's cache. Where there are 8-bit dot products in place of those, both
+ * are bytes, in a kernel of its own (tile/dots.c). A processor has neither memory nor lanes to
+ * share: weights are unpacked to f32 before, and sums are vectors along k. */
+#include "tile/tiled.h"
+
+#include "tile/block.h"
+#include "tile/dots.h"
+
+enum {
+    FROM = 17,
+    FROM_HALVES = 32,
+    FROM_UNPACKED = 192,
+    DIM_VECTOR = 0,
+    DIM_ROW = 1,
+    DIM_K = 2,
+    DIM_EXPERT = 3,
+    SPREAD = 16
+};
+enum {
+    SCRATCH_X = 1,
+    SCRATCH_WEIGHT = 2,
+    SCRATCH_MAX = 40 << 20,
+    SCRATCH_MAX_HOST = 4 << 20,
+    UNPACK_LANES = 64,
+    ROWS_UNIT = 128
+};
+
+static bool is_host(const lowering *l) {
+    return device_is_compiled(l->caps) && !l->caps->loop_max;
+}
+
+bool tile_tiled_wants(const lowering *l, uint32_t n, uint32_t k) {
+    return n >= FROM && (!tile_serial(l) || (is_host(l) && k % TILE_RUN == 0));
+}
+
+/* One value as f16; there are no infinities. */
+static ir_id half(ir_builder *b, ir_id x) {
+    return ir_cast(b, IR_F16, ir_max(b, ir_min(b, x, ir_f32(b, 65504)), ir_f32(b, -65504)));
+}
+
+/* Scratch [n, k] of f16: the vectors. */
+static beryl_status halve_vectors(lowering *l, const graph_node *node, const tile_tiled_product *p,
+                                  beryl_error *error) {
+    tile_kernel kernel, *k = &kernel;
+    tile_begin(k, l, node, "matmul_halves", 1);
+    ir_builder *b = k->b;
+    ir_memory x = tile_read(k, "x", p->x),
+              out = tile_scratch(k, "out", SCRATCH_X, (uint64_t)p->bound * p->k * 2, IR_F16,
+                                 IR_READ_WRITE);
+    ir_id n = tile_count(k, "n", p->n), x_offset = tile_u32(k, "x_offset", p->x_offset),
+          x_stride = tile_u32(k, "x_stride", p->x_stride);
+    ir_id depth = tile_u32(k, "k", p->k), zero = ir_u32(b, 0), one = ir_u32(b, 1);
+    ir_id v = ir_loop_marked(b, zero, n, one, IR_PARALLEL, 0),
+          i = ir_loop_marked(b, zero, depth, one, IR_PARALLEL, 1);
+    ir_id value = ir_cast(
+        b, IR_F32, ir_load(b, x, ir_add(b, ir_add(b, ir_mul(b, v, x_stride), x_offset), i), 1));
+    ir_store(b, out, ir_add(b, ir_mul(b, v, depth), i), half(b, value));
+    ir_end(b), ir_end(b);
+    return tile_end_marked(k, (lower_count[IR_DIM_MAX]){p->n, {p->k, 0}},
+                           (uint64_t[IR_DIM_MAX]){p->bound, p->k}, error);
+}
+
+/* Scratch [rows, k] of f16 or f32: rows [first, first + rows) of the shard. A lane a chunk;
+ * where one lane is all, a group a row. */
+static beryl_status unpack_rows(lowering *l, const graph_node *node, const tile_tiled_product *p,
+                                ir_type type, uint32_t first, uint32_t rows, uint64_t bytes,
+                                beryl_error *error) {
+    const uint32_t lanes = is_host(l) ? 1 : UNPACK_LANES;
+    tile_kernel kernel, *k = &kernel;
+    tile_weight w;
+    tile_begin(k, l, node, "matmul_unpack", lanes);
+    ir_builder *b = k->b;
+    if (p->stored) tile_weight_stored(&w, k, "weights", p->weight, p->shard, p->k);
+    else tile_weight_plain(&w, k, "weights", p->weight, p->k);
+    ir_memory out = tile_scratch(k, "out", SCRATCH_WEIGHT, bytes, type, IR_READ_WRITE);
+    ir_id from = tile_u32(k, "first", first), count = tile_u32(k, "rows", rows),
+          blocks = tile_u32(k, "blocks", w.blocks);
+    ir_id depth = tile_mul(k, blocks, p->k / w.blocks), units = tile_mul(k, blocks, w.chunks);
+    ir_id lane = tile_lane(k), row = lanes == 1 ? lane : ir_div(b, lane, units),
+          unit = lanes == 1 ? lane : ir_mod(b, lane, units), values[4];
+    tile_chunk c;
+    ir_if(b, ir_lt(b, row, count));
+    if (lanes == 1) unit = ir_loop(b, ir_u32(b, 0), units, ir_u32(b, 1));
+    ir_id block = tile_div(k, unit, w.chunks), part = tile_rem(k, unit, w.chunks);
+    tile_chunk_load(&w, ir_add(b, row, from), block, part, &c);
+    for (uint32_t run = 0; run < w.runs; run++) {
+        ir_id at = ir_add(b, ir_mul(b, row, depth), tile_run_at(&w, block, part, run));
+        tile_run_load(&w, &c, run, values);
+        for (uint32_t i = 0; i < TILE_RUN / k->wide; i++)
+            ir_store(b, out, tile_add(k, at, i * k->wide), ir_cast(b, type, values[i]));
+    }
+    if (lanes == 1) ir_end(b);
+    ir_end(b);
+    return tile_end(k, (lower_count){lanes == 1 ? rows : (uint64_t)rows * w.blocks * w.chunks, 0},
+                    lanes, error);
+}
+
+ir_id tile_tiled_expert_rows(tile_kernel *k, const tile_tiled_product *p, ir_id expert, ir_id *rows,
+                             ir_id *column) {
+    const store_shard *shard = &lower_stored(k->l, p->weight)->shard[p->shard];
+    ir_builder *b = k->b;
+    ir_id first = tile_mul(k, expert, p->m), begin = tile_u32(k, "begin", shard->row),
+          end = tile_u32(k, "end", shard->row + shard->n_row);
+    end = ir_min(b, tile_add(k, first, p->m), end);
+    ir_id from = ir_min(b, ir_max(b, first, begin), end);
+    *rows = ir_sub(b, end, from);
+    *column = ir_add(b, *column, ir_sub(b, from, first));
+    return ir_sub(b, from, begin);
+}
+
+/* Rows [first, first + m) of the shard, or of the scratch that holds them (bytes: its size), to
+ * rows [to, to + m) of the result; or of each expert all that lie in the shard. */
+static beryl_status multiply(lowering *l, const graph_node *node, const tile_tiled_product *p,
+                             bool halves, uint64_t unpacked, uint32_t first, uint32_t to,
+                             uint32_t m, beryl_error *error) {
+    const tile_grouped *by = p->by;
+    const uint32_t width = by ? p->m : graph_tensor_at(l->g, p->weight)->dim[0].size,
+                   spread = by ? tile_grouped_each(by) : p->bound;
+    tile_kernel kernel, *k = &kernel;
+    tile_weight w = {.k = NULL};
+    ir_memory weights = {0}, list = {0}, x;
+    tile_begin(k, l, node, by ? "matmul_grouped" : "matmul_tiled", 1);
+    ir_builder *b = k->b;
+    if (unpacked)
+        weights =
+            tile_scratch(k, "weights", SCRATCH_WEIGHT, unpacked, halves ? IR_F16 : IR_F32, IR_READ);
+    else if (p->stored) tile_weight_stored(&w, k, "weights", p->weight, p->shard, p->k);
+    else tile_weight_plain(&w, k, "weights", p->weight, p->k);
+    if (halves) x = tile_scratch(k, "x", SCRATCH_X, (uint64_t)p->bound * p->k * 2, IR_F16, IR_READ);
+    else x = tile_read(k, "x", p->x);
+    if (by) list = tile_grouped_list(k, by);
+    ir_memory out = {0}, sum = ir_register(b, IR_F32, 1);
+    tree_walk end;
+    if (p->end) tree_end_declare(&end, k, p->end);
+    else out = tile_write(k, "out", p->out);
+    ir_id n = by ? IR_NO_ID : tile_count(k, "n", p->n), rows = tile_u32(k, "m", m),
+          start = tile_u32(k, "first", first);
+    ir_id x_offset = tile_u32(k, "x_offset", halves ? 0 : p->x_offset),
+          x_stride = tile_u32(k, "x_stride", halves ? p->k : p->x_stride);
+    ir_id out_offset =
+        tile_u32(k, "out_offset", to + (p->end ? 0 : graph_tensor_at(l->g, p->out)->offset));
+    ir_id out_stride = tile_u32(k, "out_stride", width), depth = tile_u32(k, "k", p->k),
+          zero = ir_u32(b, 0), one = ir_u32(b, 1);
+    ir_id pairs = zero;
+    if (by) {
+        ir_id expert =
+            ir_loop_marked(b, zero, ir_u32(b, by->n_expert), one, IR_PARALLEL, DIM_EXPERT);
+        tile_grouped_range(k, list, expert, &pairs, &n);
+        if (lower_stored(l, p->weight)->n_shard > 1)
+            start = tile_tiled_expert_rows(k, p, expert, &rows, &out_offset);
+        else start = tile_mul(k, expert, m);
+    }
+    ir_id v = ir_loop_marked(b, zero, n, one, IR_PARALLEL, DIM_VECTOR),
+          r = ir_loop_marked(b, zero, rows, one, IR_PARALLEL, DIM_ROW);
+    ir_set(b, sum, ir_f32(b, 0));
+    ir_id i = ir_loop_marked(b, zero, depth, one, IR_REDUCE, DIM_K), vector = v, right;
+    if (by) vector = tile_div(k, tile_grouped_pair(k, by, list, pairs, v), by->share);
+    ir_id left =
+        ir_cast(b, IR_F32,
+                ir_load(b, x, ir_add(b, ir_add(b, ir_mul(b, vector, x_stride), x_offset), i), 1));
+    if (unpacked)
+        right = ir_cast(b, IR_F32, ir_load(b, weights, ir_add(b, ir_mul(b, r, depth), i), 1));
+    else right = tile_element_load(&w, ir_add(b, r, start), i);
+    if (halves && !unpacked) right = ir_cast(b, IR_F32, ir_cast(b, IR_F16, right));
+    ir_set(b, sum, ir_fma(b, left, right, ir_get(b, sum)));
+    ir_end(b);
+    ir_id result = by ? tile_grouped_pair(k, by, list, pairs, v) : v;
+    if (p->end)
+        tree_end_store(&end, result, ir_add(b, r, out_offset), (ir_id[]){ir_get(b, sum), IR_NO_ID});
+    else
+        ir_store(b, out, ir_add(b, ir_add(b, ir_mul(b, result, out_stride), out_offset), r),
+                 ir_get(b, sum));
+    ir_end(b), ir_end(b);
+    if (!by)
+        return tile_end_marked(k, (lower_count[IR_DIM_MAX]){p->n, {m, 0}},
+                               (uint64_t[IR_DIM_MAX]){p->bound, m, p->k}, error);
+    ir_end(b);
+    /* Experts have more or fewer: tiles for half as many more, groups for many times as many,
+     * since groups without any cost little. */
+    return tile_end_marked(
+        k, (lower_count[IR_DIM_MAX]){{SPREAD * spread, 0}, {m, 0}, {0, 0}, {by->n_expert, 0}},
+        (uint64_t[IR_DIM_MAX]){(3ull * spread + 1) / 2, m, p->k, by->n_expert}, error);
+}
+
+/* A piece after the other, through one scratch. */
+static beryl_status multiply_unpacked(lowering *l, const graph_node *node,
+                                      const tile_tiled_product *p, bool halves,
+                                      beryl_error *error) {
+    const uint64_t row = (uint64_t)p->k * (halves ? 2 : 4);
+    uint64_t most = (halves ? SCRATCH_MAX : SCRATCH_MAX_HOST) / row / ROWS_UNIT * ROWS_UNIT;
+    beryl_status status = BERYL_OK;
+    if (most < ROWS_UNIT) most = ROWS_UNIT;
+    if (most > p->m) most = p->m;
+    for (uint32_t done = 0; done < p->m && status == BERYL_OK; done += (uint32_t)most) {
+        const uint32_t m = p->m - done < most ? p->m - done : (uint32_t)most;
+        status = unpack_rows(l, node, p, halves ? IR_F16 : IR_F32, p->first + done, m, most * row,
+                             error);
+        if (status == BERYL_OK)
+            status = multiply(l, node, p, halves, most * row, 0, p->to + done, m, error);
+    }
+    return status;
+}
+
+beryl_status tile_tiled(lowering *l, const graph_node *node, const tile_tiled_product *p,
+                        beryl_error *error) {
+    const base_type type = graph_tensor_at(l->g, p->weight)->type;
+    const bool halves = ir_has_fragment(l->caps, IR_F16, IR_F32, 16, 8, 16) && !l->settings.exact &&
+                        type != TYPE_F32 && p->bound >= FROM_HALVES && p->k >= 16;
+    const bool dots =
+        !halves && p->stored && tile_dots_wants(l, type, p->by ? p->by->bound : p->bound, p->k);
+    beryl_status status = halves ? halve_vectors(l, node, p, error) : BERYL_OK;
+    if (status != BERYL_OK) return status;
+    const bool packed = base_type_is_quantised(type) || (type == TYPE_BF16 && p->k % TILE_RUN == 0);
+    if (p->by) {
+        tile_tiled_product shard = *p;
+        for (; status == BERYL_OK && shard.shard < lower_stored(l, p->weight)->n_shard;
+             shard.shard++, shard.rounded = true)
+            status = dots ? tile_dots(l, node, &shard, error)
+                          : multiply(l, node, &shard, halves, 0, 0, 0, p->m, error);
+        return status;
+    }
+    if (dots) return tile_dots(l, node, p, error);
+    if (is_host(l) ? type != TYPE_F32 : halves && packed && p->bound >= FROM_UNPACKED)
+        return multiply_unpacked(l, node, p, halves, error);
+    return multiply(l, node, p, halves, 0, p->first, p->to, p->m, error);
+}

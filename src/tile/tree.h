@@ -1,0 +1,169 @@
+/* tree.h - trees of operations in generated kernels: what they are, and how a kernel
+ * computes them at a place.
+ *
+ * A tree is values of one shape, computed when something asks for them, and stats: numbers that
+ * a row is reduced to. What can be known before any stat is level 0, what needs stats of level n
+ * is level n + 1; there is a walk over the row for each level. A scan's value is that of all
+ * elements of the row so far, so a walk goes along the row in order. Rows lie along the last axis,
+ * or along the axes that operations of the tree say: then it sees all tensors with those last, so
+ * that nothing is copied. A weighted sum is a leaf: its
+ * loop stands where another value is loaded; pointwise operations that it alone needs, on what
+ * it adds up and on its weights, are values inside it, made anew each turn. At the end a tree
+ * may be asked for the largest of its rows (topk, argmax); at its start may stand a value that
+ * the kernel has made itself (a product). */
+#ifndef TILE_TREE_H
+#define TILE_TREE_H
+
+#include "tile/kernel.h"
+#include "graph/region.h"
+#include "tile/walk.h"
+
+enum {
+    TREE_VALUES = 64,
+    TREE_STATS = 16,
+    TREE_SUMS = 4, /* weighted */
+    TREE_PRODUCTS = 2
+};
+
+typedef enum tree_value_kind {
+    TREE_INPUT,    /* from memory */
+    TREE_GIVEN,    /* a product's, from the kernel */
+    TREE_WEIGHTED, /* values inside it, summed with weights over an axis that the tree has not */
+    TREE_NODE,     /* a pointwise operation */
+    TREE_LESS,     /* x - stat */
+    TREE_EXP_LESS, /* exp(x - stat) */
+    TREE_TIMES,    /* x * stat */
+    TREE_SCAN      /* the sum of x up to here */
+} tree_value_kind;
+
+typedef struct tree_value {
+    tree_value_kind kind;
+    base_op op; /* NODE, with the node's constants */
+    const graph_node *node;
+    bool two;       /* operands */
+    graph_value id; /* of the graph; 0: made here */
+    /* 0: the tree; 2 i + 1: what the sum that is node i adds up; 2 i + 2: its weights */
+    uint8_t inside;
+    bool channels; /* INPUT: a number for each index of axis 1 */
+    uint8_t in[2]; /* values; INPUT: the tensor */
+    uint8_t stat, level;
+    uint8_t first, last; /* walks: that computes it, that asks for it last; none inside sums */
+    ir_memory array;     /* where the walks are loops of one lane and a later one asks */
+} tree_value;
+
+typedef enum tree_stat_kind {
+    TREE_LARGEST,
+    TREE_MEAN,
+    TREE_SUM_OVER /* 1 / sum */,
+    TREE_RMS_OVER /* 1 / sqrt(mean of squares + eps), or of the variance */
+} tree_stat_kind;
+
+typedef struct tree_stat {
+    tree_stat_kind kind;
+    uint8_t of, level; /* of: a value */
+    uint8_t less;      /* RMS_OVER: without the mean that is stat less - 1; 0: with it */
+    float eps;
+    ir_id result;
+} tree_stat;
+
+/* How a tree sees tensors of its results' shape, all-zero: as they are, a row along the last axis.
+ * groups: axis 1 as two, [groups, channels of a group]; last: the axis, from 1, that is put last,
+ * 0: none; n_row: axes of a row, those at the end, 0: 1. */
+typedef struct tree_axes {
+    uint32_t groups, last, n_row;
+} tree_axes;
+
+typedef struct tree {
+    const graph *g;
+    /* of every result, as it is seen; borrowed from this tree where axes are not all-zero */
+    const graph_tensor *shape;
+    tree_axes axes;
+    uint32_t rank;            /* of the results */
+    const graph_node *choice; /* topk or argmax of `chosen`; NULL: none */
+    /* matmul or matmul_id at its start, whose results are given: the first values */
+    const graph_node *product[TREE_PRODUCTS];
+    graph_value tensors[LOWER_WALK_TENSORS]; /* results [n_out] first */
+    graph_tensor seen[LOWER_WALK_TENSORS];   /* as the walk goes over them */
+    uint32_t ahead[LOWER_WALK_TENSORS];      /* inside a sum: from one turn to the next */
+    uint32_t n_tensor, n_out, n_value, n_stat, n_scan, n_level, n_sum, n_product;
+    tree_value values[TREE_VALUES];
+    tree_stat stats[TREE_STATS];
+    uint8_t out[GRAPH_OUT_MAX], chosen; /* values */
+    uint8_t root; /* a value that the kernel asks for itself, where has_root */
+    bool has_root;
+} tree;
+
+/* Of a region, with the results of a choice among its own; root: a value that the kernel asks for
+ * and does not store, of the shape of all results; 0: none. false: more than there is room for, or
+ * something is needed inside a sum and elsewhere, or is not for the inside of one. Pure. */
+bool tree_read(tree *t, const graph *g, const graph_region *r, graph_value root);
+/* No operation, and the largest of the rows of the node's first input. */
+void tree_read_choice(tree *t, const graph *g, const graph_node *node);
+/* Something is asked of whole rows. */
+bool tree_has_rows(const tree *t);
+/* Elements of a row: at most, and whether the run says how many. */
+uint32_t tree_row_length(const tree *t);
+bool tree_row_varies(const tree *t);
+/* How many values are held between two walks, at most. */
+uint32_t tree_most_held(const tree *t);
+/* Values that one lane would hold in arrays. */
+uint32_t tree_arrays(const tree *t);
+
+typedef struct tree_spot { /* a vector of each tensor */
+    uint32_t wide;
+    ir_id turn; /* of the sum that it is inside; IR_NO_ID: it is in none */
+    ir_id column, at[LOWER_WALK_TENSORS], made[TREE_VALUES]; /* made: IR_NO_ID: not yet */
+} tree_spot;
+
+/* A tree in a kernel being written. Who writes it sets k, t, w (lower_walk_of the tensors seen)
+ * and step; rows: tree_walk_rows does. */
+typedef struct tree_walk {
+    tile_kernel *k;
+    tree t;
+    bool second; /* a tree of this kernel has its names already */
+    lower_walk w;
+    lower_walk along;                 /* a row: its dimensions, the innermost with `step` */
+    ir_id along_size[GRAPH_RANK_MAX]; /* where it has several */
+    bool arrays;                      /* what a later walk asks for is held in arrays */
+    ir_memory memory[LOWER_WALK_TENSORS];
+    /* terms: of a weighted sum */
+    ir_id offset[LOWER_WALK_TENSORS], size[GRAPH_RANK_MAX], terms[TREE_VALUES];
+    uint32_t step[LOWER_WALK_TENSORS]; /* from one element of a vector to the next */
+    ir_id row[LOWER_WALK_TENSORS];     /* rows: where this one begins */
+    uint32_t level;
+} tree_walk;
+
+/* Rows: w, along and step of the walk. */
+void tree_walk_rows(tree_walk *c);
+/* Elements of this run's rows. */
+ir_id tree_walk_length(tree_walk *c);
+/* The widest vector that every tensor takes along the innermost dimension: there it is dense or
+ * broadcast. whole: rows are whole vectors. */
+uint32_t tree_widest(const tree_walk *c, uint32_t most, uint64_t row, bool whole, uint32_t n_outer);
+/* Buffers that it takes. */
+uint32_t tree_bindings(const lowering *l, const tree *t);
+/* Bindings, offsets and sizes. Views of one tensor share its binding, and on GPUs, where bindings
+ * are few, weights that lie in one buffer. */
+void tree_declare(tree_walk *c);
+/* Where place `left` of the walk is in each tensor; `each`: elements that a step of the
+ * innermost dimension goes. Gives the place in the outermost. */
+ir_id tree_place(tree_walk *c, ir_id left, uint32_t each, bool clamp, ir_id *at);
+void tree_spot_begin(tree_spot *s, uint32_t wide);
+/* Elements from column i of the row at c->row. */
+void tree_spot_at(tree_walk *c, tree_spot *s, uint32_t wide, ir_id i);
+ir_id tree_value_at(tree_walk *c, tree_spot *s, uint32_t v);
+/* Of stat s, RMS_OVER, which has this mean of squares. */
+ir_id tree_variance(tree_walk *c, const tree_stat *s, ir_id squares);
+/* What a scan is there: who walks the row says it before anything asks. */
+void tree_value_set(tree_walk *c, tree_spot *s, uint32_t v, ir_id made);
+/* Stores the results of a level. */
+void tree_store(tree_walk *c, tree_spot *s, uint32_t level);
+
+/* The end of products: can it be one, with nothing but pointwise operations on all that they make?
+ * Its bindings, the kernel's second tree; and the results at a column of a vector, of which the
+ * products made x. */
+bool tree_is_end(const tree *t);
+void tree_end_declare(tree_walk *c, tile_kernel *k, const tree *t);
+void tree_end_store(tree_walk *c, ir_id vector, ir_id column, const ir_id x[TREE_PRODUCTS]);
+
+#endif

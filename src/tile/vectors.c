@@ -1,0 +1,358 @@
+/* vectors.c - see tile/vectors.h.
+ *
+ * Each lane has its own fours of a vector in registers, so that all loads are under way before
+ * the first sum is waited for, and none is done twice. */
+#include "tile/vectors.h"
+#include "tile/dots.h"
+
+enum {
+    MERGE_EACH = 4, /* pieces of attention that a lane asks for before it works on them */
+    APART_WG = 512,
+    APART_PIECES_MAX = 16 /* of attention: one workgroup joins them all */
+};
+
+/* ---- where they come from -------------------------------------------------------------------- */
+
+static bool is_whole_row(const lower_matrix *w, uint32_t k) {
+    return w->k == k && w->offset % 4 == 0 && w->stride % 4 == 0;
+}
+
+bool vectors_plan_of(const lowering *l, const graph_region *r, graph_value x,
+                     const fused_matvec *merge, uint32_t k, vectors_plan *out) {
+    *out = (vectors_plan){.x = x};
+    if (merge) {
+        const graph_tensor *partial = graph_tensor_at(l->g, merge->attention);
+        out->kind = VECTORS_MERGE;
+        out->merge = merge;
+        out->x = merge->attention;
+        out->rows = (lower_matrix){lower_count_of(partial->dim[0]), partial->dim[0].size, k, 0, 0};
+        return merge->n_head * merge->head_dim == k && merge->head_dim % 4 == 0 && k % 16 == 0;
+    }
+    out->before = graph_region_before(l->g, r, x);
+    if (out->before.n) {
+        out->kind = VECTORS_TREE;
+        out->x = graph_base_of(l->g, x);
+        if (k % 16 || !tree_read(&out->t, l->g, &out->before, out->x)) return false;
+    }
+    return lower_matrix_of(graph_tensor_at(l->g, out->x), &out->rows) &&
+           is_whole_row(&out->rows, k);
+}
+
+/* A walk over rows, four elements of each tensor at a time. */
+static bool in_fours(tree_walk *c) {
+    tree_walk_rows(c);
+    return c->w.n == 1 &&
+           tree_widest(c, 4, c->t.shape->dim[c->t.shape->rank - 1].size, true, 1) == 4;
+}
+
+bool vectors_fit_inside(const vectors_plan *p) {
+    if (p->kind != VECTORS_TREE) return true;
+    tree_walk c = {.t = p->t};
+    for (uint32_t i = 0; i < p->t.n_stat; i++)
+        if (p->t.stats[i].kind == TREE_LARGEST) return false;
+    return p->t.n_sum == 0 && !p->t.choice && !p->t.n_product && in_fours(&c);
+}
+
+uint32_t vectors_reads(const vectors_plan *p) {
+    uint32_t n = 0;
+    if (p->kind == VECTORS_MERGE) return p->merge->n_split + 1;
+    if (p->kind == VECTORS_PLAIN) return 1;
+    for (uint32_t i = p->t.n_out; i < p->t.n_tensor; i++)
+        n += lower_walk_stride(&p->t.seen[i], p->t.shape->rank, p->t.shape->rank - 1u) != 0;
+    return n;
+}
+
+uint32_t tile_vectors_bindings(const lowering *l, const vectors_plan *p) {
+    return p->kind == VECTORS_PLAIN ? 1 : p->kind == VECTORS_MERGE ? 2 : tree_bindings(l, &p->t);
+}
+
+static uint64_t scratch_bytes(const vectors_plan *p) {
+    return (uint64_t)p->rows.bound * p->rows.k * 4;
+}
+
+void tile_vectors_begin(tile_vectors *v, tile_matvec *m, const vectors_plan *p, bool made) {
+    tile_kernel *k = &m->k;
+    *v = (tile_vectors){.m = m, .w = p, .kind = made ? VECTORS_PLAIN : p->kind};
+    v->first = tile_mul(k, ir_group(k->b, 1), m->c.n_x);
+    if (v->kind == VECTORS_TREE) {
+        v->walk = (tree_walk){.k = k, .t = p->t};
+        tree_walk_rows(&v->walk);
+        tree_declare(&v->walk);
+        v->n = v->walk.size[0];
+        return;
+    }
+    v->x = made && p->kind == VECTORS_MERGE
+               ? tile_scratch(k, "x", TILE_SCRATCH_X, scratch_bytes(p), IR_F32, IR_READ)
+               : tile_bind(k, "x", p->x, IR_F32, IR_READ);
+    v->n = tile_count(k, "n_x", p->rows.n);
+    if (v->kind == VECTORS_MERGE) {
+        v->stats = tile_bind(k, "stats", p->merge->stats, IR_F32, IR_READ);
+        return;
+    }
+    v->x_offset = tile_u32(k, "x_offset", p->rows.offset);
+    v->x_stride = tile_u32(k, "x_stride", p->kind == VECTORS_MERGE ? p->rows.k : p->rows.stride);
+}
+
+/* Number of vector i of this workgroup; beyond the last: the last. */
+static ir_id vector_of(tile_vectors *v, uint32_t i) {
+    ir_builder *b = v->m->k.b;
+    return ir_min(b, tile_add(&v->m->k, v->first, i), ir_sub(b, v->n, ir_u32(b, 1)));
+}
+
+/* ---- as it lies ------------------------------------------------------------------------------ */
+
+static ir_id four_plain(void *user, uint32_t i, uint32_t e, ir_id u) {
+    tile_vectors *v = user;
+    ir_builder *b = v->m->k.b;
+    (void)e;
+    return ir_load(
+        b, v->x,
+        ir_add(b, ir_fma(b, vector_of(v, i), v->x_stride, v->x_offset), tile_mul(&v->m->k, u, 4)),
+        4);
+}
+
+/* ---- trees ----------------------------------------------------------------------------------- */
+
+typedef struct fours { /* of this lane */
+    uint32_t n;
+    ir_id holds[VECTORS_OWN_MAX]; /* IR_NO_ID: always */
+    tree_spot at[VECTORS_OWN_MAX];
+} fours;
+
+/* The sum over the row, of squares where it is for their mean. */
+static ir_id stat_of(tile_vectors *v, fours *own, const tree_stat *s) {
+    tile_kernel *k = &v->m->k;
+    ir_builder *b = k->b;
+    ir_id sum = IR_NO_ID, length = ir_f32(b, (float)v->m->length);
+    for (uint32_t e = 0; e < own->n; e++) {
+        ir_id x = tree_value_at(&v->walk, &own->at[e], s->of);
+        x = tile_sum_vector(k, s->kind == TREE_RMS_OVER ? ir_mul(b, x, x) : x);
+        if (own->holds[e] != IR_NO_ID) x = ir_select(b, own->holds[e], x, ir_f32(b, 0));
+        sum = sum == IR_NO_ID ? x : ir_add(b, sum, x);
+    }
+    sum = tile_matvec_sum(v->m, sum);
+    if (s->kind == TREE_SUM_OVER) return ir_div(b, ir_f32(b, 1), sum);
+    if (s->kind == TREE_MEAN) return ir_div(b, sum, length);
+    const ir_id eps = ir_f32(b, s->eps);
+    sum = tree_variance(&v->walk, s, ir_div(b, sum, length));
+    return ir_rsqrt(b, ir_add(b, sum, eps));
+}
+
+/* Results of a level, stored by the first workgroup. */
+static void store_level(tile_vectors *v, uint32_t i, fours *own) {
+    tree_walk *c = &v->walk;
+    ir_builder *b = c->k->b;
+    bool any = false;
+    for (uint32_t o = 0; o < c->t.n_out; o++) {
+        if (c->t.values[c->t.out[o]].level != c->level) continue;
+        for (uint32_t e = 0; e < own->n; e++) tree_value_at(c, &own->at[e], c->t.out[o]);
+        any = true;
+    }
+    if (!any) return;
+    ir_if(b, ir_and(b, ir_eq(b, ir_group(b, 0), ir_u32(b, 0)),
+                    ir_lt(b, tile_add(c->k, v->first, i), v->n)));
+    for (uint32_t e = 0; e < own->n; e++) {
+        if (own->holds[e] != IR_NO_ID) ir_if(b, own->holds[e]);
+        tree_store(c, &own->at[e], c->level);
+        if (own->holds[e] != IR_NO_ID) ir_end(b);
+    }
+    ir_end(b);
+}
+
+static void make_tree(tile_vectors *v, uint32_t i) {
+    tree_walk *c = &v->walk;
+    ir_builder *b = c->k->b;
+    const uint32_t last = v->m->length / 4 - 1;
+    fours own = {.n = tile_matvec_each(v->m)};
+    tree_place(c, vector_of(v, i), 1, false, c->row);
+    for (uint32_t e = 0; e < own.n; e++) {
+        const bool whole = (e + 1) * v->m->c.wg <= last + 1;
+        ir_id u = tile_matvec_own(v->m, e);
+        own.holds[e] = whole ? IR_NO_ID : ir_le(b, u, ir_u32(b, last));
+        if (!whole) u = ir_min(b, u, ir_u32(b, last));
+        tree_spot_at(c, &own.at[e], 4, tile_mul(c->k, u, 4));
+        for (uint32_t n = 0; n < c->t.n_value; n++)
+            if (c->t.values[n].kind == TREE_INPUT) tree_value_at(c, &own.at[e], n);
+    }
+    for (c->level = 0; c->level < c->t.n_level; c->level++) {
+        for (uint32_t n = 0; n < c->t.n_stat; n++)
+            if (c->t.stats[n].level == c->level)
+                c->t.stats[n].result = stat_of(v, &own, &c->t.stats[n]);
+        store_level(v, i, &own);
+    }
+    for (uint32_t e = 0; e < own.n; e++) v->values[e] = tree_value_at(c, &own.at[e], c->t.root);
+}
+
+static ir_id four_made(void *user, uint32_t i, uint32_t e, ir_id u) {
+    (void)i, (void)u;
+    return ((tile_vectors *)user)->values[e];
+}
+
+/* ---- attention's pieces ---------------------------------------------------------------------- */
+
+/* Joins pieces [begin, begin + n): most, total f32 and sum f32x4 are what the pieces before
+ * gave; IR_NO_ID: none. */
+static void merge_some(tile_vectors *v, ir_id head, ir_id column, ir_id begin, uint32_t n,
+                       ir_id *most, ir_id *total, ir_id *sum, bool guard) {
+    tile_kernel *k = &v->m->k;
+    ir_builder *b = k->b;
+    const fused_matvec *f = v->w->merge;
+    ir_id best[MERGE_EACH], weight[MERGE_EACH], has[MERGE_EACH], x[MERGE_EACH],
+        low = ir_f32(b, -3.0e38f), zero = ir_f32(b, 0), now = *most;
+    for (uint32_t s = 0; s < n; s++) {
+        ir_id piece = tile_add(k, begin, s),
+              inside = guard ? ir_lt(b, piece, ir_u32(b, f->n_split)) : ir_bool(b, true);
+        if (guard) piece = ir_min(b, piece, ir_u32(b, f->n_split - 1));
+        piece = ir_add(b, tile_mul(k, head, f->n_split), piece);
+        ir_id both = ir_load(b, v->stats, tile_mul(k, piece, 2), 2);
+        x[s] = ir_load(b, v->x, ir_add(b, tile_mul(k, piece, f->head_dim), column), 4);
+        weight[s] = ir_extract(b, both, 1);
+        has[s] = ir_and(b, inside, ir_gt(b, weight[s], zero)); /* else a piece without keys */
+        best[s] = ir_select(b, has[s], ir_extract(b, both, 0), low);
+    }
+    for (uint32_t s = 0; s < n; s++) now = now == IR_NO_ID ? best[s] : ir_max(b, now, best[s]);
+    if (*most != IR_NO_ID) {
+        ir_id keep = ir_exp(b, ir_sub(b, *most, now));
+        *total = ir_mul(b, *total, keep);
+        *sum = ir_mul(b, *sum, ir_splat(b, keep, 4));
+    }
+    for (uint32_t s = 0; s < n; s++) {
+        ir_id power = ir_select(b, has[s], ir_exp(b, ir_sub(b, best[s], now)), zero),
+              own = ir_mul(b, weight[s], power);
+        own = ir_select(b, has[s], own, zero);
+        ir_id y = ir_select(b, ir_splat(b, has[s], 4), ir_mul(b, x[s], ir_splat(b, power, 4)),
+                            ir_number(b, IR_F32, 4, 0));
+        *total = *total == IR_NO_ID ? own : ir_add(b, *total, own);
+        *sum = *sum == IR_NO_ID ? y : ir_add(b, *sum, y);
+    }
+    *most = now;
+}
+
+static ir_id four_merged(void *user, uint32_t i, uint32_t e, ir_id u) {
+    tile_vectors *v = user;
+    tile_kernel *k = &v->m->k;
+    ir_builder *b = k->b;
+    const fused_matvec *f = v->w->merge;
+    ir_id at = tile_mul(k, u, 4), most = IR_NO_ID, total = IR_NO_ID, sum = IR_NO_ID;
+    ir_id head = ir_add(b, tile_mul(k, vector_of(v, i), f->n_head), tile_div(k, at, f->head_dim)),
+          column = tile_rem(k, at, f->head_dim);
+    const uint32_t first = f->n_split < MERGE_EACH ? f->n_split : MERGE_EACH;
+    (void)e;
+    merge_some(v, head, column, ir_u32(b, 0), first, &most, &total, &sum, false);
+    if (f->n_split > MERGE_EACH) {
+        ir_memory numbers = ir_register(b, IR_F32, 2), sums = ir_register(b, IR_F32, 4);
+        ir_id zero = ir_u32(b, 0), one = ir_u32(b, 1);
+        ir_store(b, numbers, zero, most);
+        ir_store(b, numbers, one, total);
+        ir_store(b, sums, zero, sum);
+        ir_id begin =
+            ir_loop(b, ir_u32(b, MERGE_EACH), ir_u32(b, f->n_split), ir_u32(b, MERGE_EACH));
+        most = ir_load(b, numbers, zero, 1);
+        total = ir_load(b, numbers, one, 1);
+        sum = ir_load(b, sums, zero, 4);
+        merge_some(v, head, column, begin, MERGE_EACH, &most, &total, &sum,
+                   f->n_split % MERGE_EACH != 0);
+        ir_store(b, numbers, zero, most);
+        ir_store(b, numbers, one, total);
+        ir_store(b, sums, zero, sum);
+        ir_end(b);
+        total = ir_load(b, numbers, one, 1);
+        sum = ir_load(b, sums, zero, 4);
+    }
+    return ir_div(b, sum, ir_splat(b, ir_max(b, total, ir_f32(b, FUSED_TOTAL_MIN)), 4));
+}
+
+/* Vector i of the workgroup, where fills go. */
+static void make_one(tile_vectors *v, uint32_t i) {
+    tile_matvec *m = v->m;
+    if (v->kind == VECTORS_PLAIN) {
+        tile_matvec_fill_vector(m, i, false, four_plain, v);
+    } else if (v->kind == VECTORS_MERGE) {
+        tile_matvec_fill_vector(m, i, false, four_merged, v);
+    } else {
+        make_tree(v, i);
+        tile_matvec_fill_vector(m, i, true, four_made, v);
+    }
+}
+
+void tile_vectors_make(tile_vectors *v) {
+    tile_matvec *m = v->m;
+    ir_builder *b = m->k.b;
+    for (uint32_t i = 0; i < m->c.n_x; i++) {
+        if (m->c.x != MATVEC_DIRECT) {
+            make_one(v, i);
+            continue;
+        }
+        m->x_from = v->x;
+        m->x_at[i] = ir_fma(b, vector_of(v, i), v->x_stride, v->x_offset);
+    }
+    if (m->c.x != MATVEC_DIRECT) ir_barrier(b);
+}
+
+/* ---- a dispatch of their own ----------------------------------------------------------------- */
+
+bool vectors_fit_separate(const lowering *l, const vectors_plan *p) {
+    if (p->kind == VECTORS_TREE) {
+        const graph_region all = graph_region_with(&p->before, p->x);
+        return !graph_tensor_at(l->g, p->x)->base && tile_region_fits(l->g, l->store, &all);
+    }
+    return p->kind == VECTORS_MERGE && p->merge->n_split <= APART_PIECES_MAX;
+}
+
+static matvec_choice apart_of(const lowering *l, const vectors_plan *p) {
+    const device_caps *caps = l->caps;
+    const uint32_t most = caps->workgroup_invocations ? caps->workgroup_invocations : 256;
+    matvec_choice c = {
+        .x = MATVEC_SHARED, .wg = 64, .lanes = 1, .rows = 1, .n_x = 1, .depth = 1, .groups = 1};
+    c.subgroups = caps->subgroups && caps->subgroup_size >= 8;
+    c.span = !c.subgroups               ? 0
+             : caps->vendor == 0x8086   ? 8
+             : caps->subgroup_size < 32 ? caps->subgroup_size
+                                        : 32;
+    while (c.wg * 4 < p->rows.k && 2 * c.wg <= APART_WG && 2 * c.wg <= most) c.wg *= 2;
+    return c;
+}
+
+bool vectors_fit_rounded(const lowering *l, const vectors_plan *p) {
+    const matvec_choice c = apart_of(l, p);
+    const uint32_t bindings = 2 + tile_vectors_bindings(l, p); /* two results */
+    return p->kind == VECTORS_TREE && c.subgroups && p->rows.k % 32 == 0 &&
+           !device_is_processor(l->caps) && vectors_fit_inside(p) &&
+           (p->rows.k / 4 + c.wg - 1) / c.wg <= VECTORS_OWN_MAX &&
+           bindings <= (l->caps->storage_max ? l->caps->storage_max : 8) &&
+           bindings <= IR_BUFFER_MAX;
+}
+
+/* A workgroup a vector, as in a product's own kernel. */
+static beryl_status made_separately(lowering *l, const graph_node *node, const vectors_plan *p,
+                                    bool rounded, beryl_error *error) {
+    const matvec_choice c = apart_of(l, p);
+    tile_matvec m;
+    tile_vectors v;
+    tile_matvec_begin(&m, l, node, "vectors", &c, p->rows.k);
+    tile_vectors_begin(&v, &m, p, false);
+    m.x_keep = true;
+    m.x_round = rounded;
+    m.x_bound = p->rows.bound;
+    m.to_at = rounded ? v.first : tile_mul(&m.k, v.first, p->rows.k);
+    if (rounded) {
+        m.x_to = tile_scratch(&m.k, "to", TILE_SCRATCH_BYTES,
+                              tile_dots_bytes(p->rows.bound, p->rows.k), IR_U32, IR_READ_WRITE);
+        m.x_factors =
+            tile_scratch(&m.k, "factors", TILE_SCRATCH_SCALES,
+                         tile_dots_scale_bytes(p->rows.bound, p->rows.k), IR_U32, IR_READ_WRITE);
+    } else {
+        m.x_to = tile_scratch(&m.k, "to", TILE_SCRATCH_X, scratch_bytes(p), IR_F32, IR_READ_WRITE);
+    }
+    m.to_holds = ir_lt(m.k.b, v.first, v.n);
+    tile_matvec_open_sums(&m);
+    make_one(&v, 0);
+    return tile_end_3d(&m.k, (lower_count){1, 0}, 1, p->rows.n, 1, (lower_count){1, 0}, 1, error);
+}
+
+beryl_status tile_vectors_separate(lowering *l, const graph_node *node, const vectors_plan *p,
+                                   bool rounded, beryl_error *error) {
+    if (rounded || p->kind == VECTORS_MERGE) return made_separately(l, node, p, rounded, error);
+    const graph_region all = graph_region_with(&p->before, p->x);
+    return tile_region(l, node, &all, "vectors", error);
+}
