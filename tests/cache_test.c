@@ -504,7 +504,7 @@ static void test_at_once(test *t) {
     enum { N = 12 };
     host_away a;
     pid_t children[N];
-    char path[700], script[5000];
+    char path[700], script[5000], threads[40];
     if (test_case(t, "cache/processes-that-start-at-once-compile-once")) {
         host_away_begin(t, &a, "at-once");
         snprintf(script, sizeof script,
@@ -515,6 +515,27 @@ static void test_at_once(test *t) {
         for (int i = 0; i < N; i++) CHECK_INT(t, end_of(children[i]), 0);
         CHECK_INT(t, lines_of("count"), 3);
         CHECK_INT(t, host_rig_count("XDG_CACHE_HOME", "beryl/host", NULL, 0), 3);
+        host_away_end(&a);
+    }
+    if (test_case(t, "cache/threads-of-one-device-compile-once")) {
+        rig r;
+        device_program programs[2];
+        host_away_begin(t, &a, "twice");
+        host_rig_keep(threads, sizeof threads, "BERYL_THREADS");
+        host_rig_put("BERYL_THREADS", "2"); /* and as many that compile */
+        snprintf(script, sizeof script,
+                 "#!/bin/sh\necho >>\"${0%%/*}/count\"\nPATH='%s'\nsleep 0.3\nexec cc \"$@\"\n",
+                 a.path);
+        host_rig_compiler(t, "twice-bin", script);
+        if (rig_open(t, &r, "host")) {
+            const device_program_desc desc = host_rig_desc(host_rig_text(4));
+            for (int i = 0; i < 2; i++)
+                CHECK_INT(t, device_program_make(r.d, &desc, &programs[i], &r.error), BERYL_OK);
+            for (int i = 0; i < 2; i++) CHECK_INT(t, rig_compiled(&r, programs[i]), BERYL_OK);
+            rig_close(t, &r);
+        }
+        CHECK_INT(t, lines_of("count"), 1);
+        host_rig_put("BERYL_THREADS", threads);
         host_away_end(&a);
     }
     if (test_case(t, "cache/process-that-dies-while-it-compiles-holds-nobody-up")) {

@@ -189,12 +189,37 @@ static void open_cache(driver_compiler *c) {
     if (warning.code) driver_compiler_warn(c, &warning);
 }
 
-/* Waits while another process makes this program. False: the device closes. */
+/* A place in `making`, or NULL: another thread makes this program. The file's claims keep processes
+ * and devices apart, not the threads of one. */
+static driver_making *begin_making(driver_compiler *c, const driver_cache_key *key) {
+    driver_making *place = NULL;
+    base_lock_enter(c->lock);
+    for (int i = 0; i < DRIVER_WORKER_MAX + 1; i++) {
+        driver_making *m = &c->making[i];
+        if (m->used && !memcmp(&m->key, key, sizeof *key)) {
+            place = NULL;
+            break;
+        }
+        if (!m->used && !place) place = m;
+    }
+    if (place) *place = (driver_making){*key, true};
+    base_lock_leave(c->lock);
+    return place;
+}
+
+static void end_making(driver_compiler *c, driver_making *place) {
+    base_lock_enter(c->lock);
+    place->used = false;
+    base_lock_leave(c->lock);
+}
+
+/* Waits while another process or thread makes this program. False: the device closes. */
 static bool claim(driver_compiler *c, const driver_job *job, const driver_cache_key *key,
-                  bool *claimed, bool *waited) {
+                  driver_making **making, bool *claimed, bool *waited) {
     const double began = base_time();
     for (;;) {
-        const beryl_status status = driver_cache_claim(&c->cache, key);
+        if (!*making) *making = begin_making(c, key);
+        const beryl_status status = *making ? driver_cache_claim(&c->cache, key) : BERYL_PENDING;
         *claimed = status == BERYL_OK;
         if (status != BERYL_PENDING) return true;
         *waited = true;
@@ -248,11 +273,13 @@ static bool make_program(driver_compiler *c, driver_job *job, const driver_cache
 bool driver_compile_kept(driver_compiler *c, driver_job *job, const driver_cache_key *key,
                          const driver_maker *maker) {
     bool claimed = false, waited = false;
+    driver_making *making = NULL;
     if (job->no_cache) return make_program(c, job, key, maker, false);
     open_cache(c);
     beryl_status status = load_kept(c, job, key, maker);
     if (status == BERYL_OK || status == BERYL_NO_MEMORY) return !status;
-    if (!claim(c, job, key, &claimed, &waited)) {
+    if (!claim(c, job, key, &making, &claimed, &waited)) {
+        if (making) end_making(c, making);
         base_fail(&job->error, BERYL_CANCELLED, "%s: the device closes", job->label);
         return false;
     }
@@ -261,6 +288,7 @@ bool driver_compile_kept(driver_compiler *c, driver_job *job, const driver_cache
     if (status == BERYL_NOT_FOUND || status == BERYL_BAD_FILE)
         status = make_program(c, job, key, maker, true) ? BERYL_OK : job->error.code;
     if (claimed) driver_cache_release(&c->cache, key);
+    if (making) end_making(c, making);
     return status == BERYL_OK;
 }
 

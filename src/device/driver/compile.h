@@ -42,6 +42,12 @@ typedef struct driver_worker {
     base_thread *thread;              /* owned */
 } driver_worker;
 
+/* What a thread makes through the cache, until it is kept. */
+typedef struct driver_making {
+    driver_cache_key key;
+    bool used;
+} driver_making;
+
 typedef struct driver_compiler {
     base_heap *heap;      /* borrowed */
     const beryl_log *log; /* borrowed; called on the owner's thread alone */
@@ -55,11 +61,12 @@ typedef struct driver_compiler {
     base_lock *lock;
     driver_worker workers[DRIVER_WORKER_MAX];
     uint32_t n_worker;
-    driver_job *first, *last;                 /* jobs that wait */
-    driver_cache cache;                       /* opened by the first job that has one */
-    bool impatient;                           /* other processes are no longer waited for */
-    beryl_error warnings[DRIVER_WARNING_MAX]; /* of workers */
-    uint32_t n_warning, n_told;               /* those there are, and those in the log */
+    driver_job *first, *last;                    /* jobs that wait */
+    driver_making making[DRIVER_WORKER_MAX + 1]; /* of the workers and the owner */
+    driver_cache cache;                          /* opened by the first job that has one */
+    bool impatient;                              /* other processes are no longer waited for */
+    beryl_error warnings[DRIVER_WARNING_MAX];    /* of workers */
+    uint32_t n_warning, n_told;                  /* those there are, and those in the log */
     bool closing;
 } driver_compiler;
 
@@ -89,8 +96,8 @@ typedef struct driver_maker {
 } driver_maker;
 
 /* A job through the cache: loads what is kept there under `key`, else makes, loads and keeps it. Of
- * several processes that want the same, one makes it and the others wait, a minute at most. False:
- * job->error is set. */
+ * several processes and threads that want the same, one makes it and the others wait, a minute at
+ * most. False: job->error is set. */
 bool driver_compile_kept(driver_compiler *compiler, driver_job *job, const driver_cache_key *key,
                          const driver_maker *maker);
 

@@ -66,8 +66,9 @@ static int make_folder(const char *top, host_work *work) {
         if (n < 0 || (size_t)n >= sizeof work->path) return ENAMETOOLONG;
         if (!mkdtemp(work->path)) return errno;
         work->folder = driver_openat(AT_FDCWD, work->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0);
-        if (work->folder >= 0) flock(work->folder, LOCK_EX | LOCK_NB);
-        if (work->folder >= 0 && is_own_folder(work->folder)) return 0;
+        const bool ours = work->folder >= 0 && (!flock(work->folder, LOCK_EX | LOCK_NB) ||
+                                                (errno != EWOULDBLOCK && errno != EINTR));
+        if (ours && is_own_folder(work->folder)) return 0;
         if (work->folder >= 0) close(work->folder);
         rmdir(work->path); /* it is empty, whosever it is by now */
     }
