@@ -19,12 +19,14 @@ static void slow_close(slow *s) {
     *s = (slow){0};
 }
 
-static bool slow_open(test *t, slow *s, uint32_t sessions) {
+static bool slow_open(test *t, slow *s, uint32_t sessions, uint32_t piece, uint64_t memory) {
     const beryl_engine_options options = {.size = sizeof options,
                                           .model = "models/default.gguf",
                                           .device = "dummy",
                                           .no_cache = true,
                                           .context = 4096,
+                                          .piece = piece,
+                                          .memory = memory,
                                           .sessions = sessions};
     beryl_error error = {0};
     beryl_task *task = NULL;
@@ -128,6 +130,31 @@ static void test_fairness(test *t, slow *s) {
     beryl_session_close(other);
 }
 
+/* By default pieces are long where the device has the memory. A prompt that is no longer than
+ * usual has a plan of its own, which is faster for it. */
+static void test_long(test *t) {
+    slow s;
+    if (test_case(t, "pace/pieces-grow-with-the-memory") && slow_open(t, &s, 1, 0, 0)) {
+        const engine_plan *plans = s.engine->plans;
+        const uint64_t before = runs_of(&s);
+        CHECK_INT(t, s.engine->piece, ENGINE_PIECE_MAX);
+        CHECK_INT(t, plans[PLAN_OUTPUT].n_token, PIECE);
+        CHECK_INT(t, plans[PLAN_OUTPUT_LONG].n_token, ENGINE_PIECE_MAX);
+        CHECK_INT(t, model_finish(ask(t, s.session, ENGINE_PIECE_MAX, 1, 1), NULL, NULL), BERYL_OK);
+        CHECK_INT(t, runs_of(&s) - before, 1);
+        CHECK_INT(t, plans[PLAN_OUTPUT_LONG].pace.n_token, ENGINE_PIECE_MAX);
+        CHECK_INT(t, model_finish(ask(t, s.session, PIECE, 1, 2), NULL, NULL), BERYL_OK);
+        CHECK_INT(t, plans[PLAN_OUTPUT].pace.n_token, PIECE);
+        slow_close(&s);
+    }
+    if (test_case(t, "pace/pieces-stay-short-where-memory-is") &&
+        slow_open(t, &s, 1, 0, UINT64_C(64) << 20)) {
+        CHECK_INT(t, s.engine->piece, ENGINE_PIECE);
+        CHECK(t, !s.engine->plans[PLAN_OUTPUT_LONG].exec);
+        slow_close(&s);
+    }
+}
+
 /* ---- by the rules alone ---------------------------------------------------------------------- */
 
 /* Runs of a plan with pieces of the length that is due, each `a` seconds and `b` a token, of
@@ -213,9 +240,11 @@ void test_pace(test *t) {
     };
     slow s;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        if (!test_case(t, "%s", cases[i].name) || !slow_open(t, &s, cases[i].sessions)) continue;
+        if (!test_case(t, "%s", cases[i].name) || !slow_open(t, &s, cases[i].sessions, PIECE, 0))
+            continue;
         cases[i].run(t, &s);
         slow_close(&s);
     }
+    test_long(t);
     test_rules(t);
 }

@@ -112,6 +112,25 @@ static void context_full_is_recoverable(test *t, int device) {
     place_close(&p);
 }
 
+/* One prompt of 700 tokens, whole and in pieces that go through other plans. */
+static void pieces_answer_alike(test *t, int device) {
+    enum { N = 700, ANSWER = 12 };
+    static const uint32_t pieces[] = {1024, 512};
+    int32_t tokens[N], first[ANSWER];
+    for (int32_t i = 0; i < N; i++) tokens[i] = 3 + i * 7 % 200;
+    for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++) {
+        place p;
+        model_answer a;
+        if (place_open(&p, t, device, pieces[i], 1024, 1) &&
+            model_generate(t, p.session, tokens, N, ANSWER, NULL, &a)) {
+            CHECK_INT(t, a.n_token, ANSWER);
+            if (i == 0) memcpy(first, a.tokens, sizeof first);
+            CHECK(t, !memcmp(first, a.tokens, sizeof first));
+        }
+        place_close(&p);
+    }
+}
+
 static void maximum_and_end_of_sequence(test *t) {
     place p;
     if (chat_open(&p, t, MODEL_REFERENCE, 0)) {
@@ -659,6 +678,8 @@ void test_session(test *t) {
     if (test_case(t, "session/tokens-of-no-session")) tokens_of_nothing(t);
     if (test_case(t, "session/as-many-as-asked-for")) sessions_are_limited(t);
     if (test_case(t, "session/maximum-and-end-of-sequence")) maximum_and_end_of_sequence(t);
+    if (test_case(t, "session/pieces-answer-alike-webgpu")) pieces_answer_alike(t, MODEL_WEBGPU);
+    if (test_case(t, "session/pieces-answer-alike-host")) pieces_answer_alike(t, MODEL_HOST);
     if (test_case(t, "session/two-engines-reference"))
         two_engines(t, MODEL_REFERENCE, MODEL_REFERENCE);
     if (test_case(t, "session/two-engines-reference-and-webgpu"))

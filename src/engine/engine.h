@@ -20,10 +20,11 @@ enum {
     ENGINE_SESSION_MAX = 64,
     ENGINE_FLIGHT_MIN = 2, /* submits under way: as deep as makes answers faster (pace.c) */
     ENGINE_FLIGHT_MAX = 4,
-    ENGINE_DEPTH_STEPS = 16, /* decode steps by which a depth is judged */
-    ENGINE_PIECES = 5,       /* lengths of pieces, each half of the one before */
-    ENGINE_PIECE = 512,      /* most prompt tokens in one run, by default */
-    ENGINE_SMALL_PIECE = 32, /* of the plan for short prompts */
+    ENGINE_DEPTH_STEPS = 16,             /* decode steps by which a depth is judged */
+    ENGINE_PIECES = 7,                   /* lengths of pieces, each half of the one before */
+    ENGINE_PIECE = 512,                  /* most prompt tokens in one run, by default, */
+    ENGINE_PIECE_MAX = 4 * ENGINE_PIECE, /* on a GPU with memory for it */
+    ENGINE_SMALL_PIECE = 32,             /* of the plan for short prompts */
     ENGINE_NEAR = 512,
     ENGINE_CONTEXT = 8192,                   /* default, where the file has more; */
     ENGINE_CONTEXT_MAX = 4 * ENGINE_CONTEXT, /* where the device has memory for it */
@@ -34,7 +35,8 @@ enum {
 typedef enum engine_plan_kind {
     PLAN_PREFILL,      /* a piece whose logits nobody wants */
     PLAN_OUTPUT,       /* the last piece of a prompt: one output row, sampled */
-    PLAN_OUTPUT_SMALL, /* the same for short pieces */
+    PLAN_OUTPUT_SMALL, /* the same for short pieces, */
+    PLAN_OUTPUT_LONG,  /* and for those of more than ENGINE_PIECE */
     /* one row, at a position below ENGINE_NEAR: attention in few pieces, no dispatch to merge
      * them */
     PLAN_DECODE_NEAR,
@@ -103,8 +105,8 @@ struct beryl_engine {
     beryl_source source;          /* a given one, until the file takes it */
     bool loaded;
     bool table_on_host; /* the per-layer-embedding table did not fit on the device */
-    /* nor did a context of more than ENGINE_CONTEXT that nobody asked for */
-    bool context_min;
+    /* nor did what nobody asked for: a context of more than ENGINE_CONTEXT, long pieces */
+    bool no_growth;
     format_model found;
     format_gguf *gguf;
     uint64_t model_hash;

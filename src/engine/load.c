@@ -246,32 +246,69 @@ static beryl_status check_claim(const beryl_engine *e, beryl_error *error) {
     return BERYL_OK;
 }
 
-/* The default where the file has more than ENGINE_CONTEXT: so much that the caches take a
- * quarter of the memory beside the weights at most. What imitates a device pays for a long
- * context with time, and a page has to know what it asks for. */
-static uint32_t grown_context(const beryl_engine *e) {
+/* Where defaults grow with the device's memory, what lies there beside the weights; else 0. What
+ * imitates a device pays for it with time, and a page has to know what it asks for. */
+static uint64_t spare_memory(const beryl_engine *e) {
     const device_caps *caps = e->device ? device_caps_of(e->device) : NULL;
-    if (e->context_min || !caps || caps->kind == DEVICE_SOFTWARE || !strcmp(caps->backend, "web"))
-        return ENGINE_CONTEXT;
+    if (e->no_growth || !caps || caps->kind == DEVICE_SOFTWARE || !strcmp(caps->backend, "web"))
+        return 0;
     const uint64_t memory =
         e->options.memory && e->options.memory < caps->memory ? e->options.memory : caps->memory;
-    const uint64_t weights = format_gguf_data_size(e->gguf),
-                   largest =
-                       caps->binding_max < caps->buffer_max ? caps->binding_max : caps->buffer_max;
-    uint64_t each = 0, widest = 0; /* bytes a token: of all caches that grow, of the widest */
+    const uint64_t weights = format_gguf_data_size(e->gguf);
+    return memory > weights ? memory - weights : 0;
+}
+
+/* Bytes that a position takes in the caches of all layers of a kind. */
+static uint64_t position_bytes(const beryl_engine *e, bool sliding, uint64_t *widest) {
+    uint64_t each = 0;
+    *widest = 0;
     for (uint32_t l = 0; l < e->model.config.n_layer; l++) {
         const gemma4_layer *layer = &e->model.layers[l];
+        if (layer->sliding != sliding || !layer->owner) continue;
         const uint64_t bytes = base_type_row_bytes(kv_type(e->options.kv), layer->head_dim) *
                                layer->n_kv * e->options.sessions;
-        if (layer->sliding || !layer->owner) continue;
         each += 2 * bytes;
-        if (bytes > widest) widest = bytes;
+        if (bytes > *widest) *widest = bytes;
     }
+    return each;
+}
+
+static uint64_t largest_buffer(const device *d) {
+    const device_caps *caps = device_caps_of(d);
+    return caps->binding_max < caps->buffer_max ? caps->binding_max : caps->buffer_max;
+}
+
+/* The default where the file has more than ENGINE_CONTEXT: so much that the caches take a
+ * quarter of the memory beside the weights at most. */
+static uint32_t grown_context(const beryl_engine *e) {
+    const uint64_t spare = spare_memory(e);
+    uint64_t widest;
+    const uint64_t each = position_bytes(e, false, &widest);
     uint32_t context = ENGINE_CONTEXT;
-    while (2 * context <= ENGINE_CONTEXT_MAX && memory > weights &&
-           2 * context * each <= (memory - weights) / 4 && 2 * context * widest <= largest)
+    while (spare && 2 * context <= ENGINE_CONTEXT_MAX && 2 * context * each <= spare / 4 &&
+           2 * context * widest <= largest_buffer(e->device))
         context *= 2;
     return context;
+}
+
+/* The default: longer on a GPU where rings, their copies and a layer's values in two plans take
+ * an eighth of the memory beside the weights at most. Weights are then read, and unpacked, less
+ * often. */
+static uint32_t grown_piece(const beryl_engine *e) {
+    const gemma4_config *c = &e->model.config;
+    const uint64_t spare = spare_memory(e);
+    uint64_t widest, row = 0;
+    for (uint32_t l = 0; l < c->n_layer; l++) {
+        const gemma4_layer *layer = &e->model.layers[l];
+        const uint64_t wide = 8 * (uint64_t)c->n_embd + 3 * (uint64_t)layer->n_ff +
+                              4 * (uint64_t)c->n_head * layer->head_dim;
+        if (wide > row) row = wide;
+    }
+    const uint64_t each = 2 * position_bytes(e, true, &widest) + 2 * row * sizeof(float);
+    uint32_t piece = ENGINE_PIECE;
+    if (e->device && device_is_processor(device_caps_of(e->device))) return piece;
+    while (spare && 2 * piece <= ENGINE_PIECE_MAX && 2 * piece * each <= spare / 8) piece *= 2;
+    return piece;
 }
 
 /* Weights, caches, buffers. */
@@ -287,7 +324,7 @@ static beryl_status place_model(beryl_engine *e, beryl_error *error) {
                          most);
     if (e->model.config.n_vocab != text_n_token(e->tokenizer))
         return base_fail(error, BERYL_BAD_FILE, "vocabulary of two sizes");
-    e->piece = e->options.piece ? e->options.piece : ENGINE_PIECE;
+    e->piece = e->options.piece ? e->options.piece : grown_piece(e);
     if (e->piece > context) e->piece = context;
     e->piece_now = e->piece;
     e->depth.depth = ENGINE_FLIGHT_MIN;
@@ -315,8 +352,9 @@ static beryl_status set_suppressed(beryl_engine *e, beryl_error *error) {
 
 /* What did not fit is to be placed anew with less. False: there is nothing to leave out. */
 static bool forgo_some(beryl_engine *e) {
-    if (!e->options.context && e->model.context > ENGINE_CONTEXT) {
-        e->context_min = true;
+    if ((!e->options.context && e->model.context > ENGINE_CONTEXT) ||
+        (!e->options.piece && e->piece > ENGINE_PIECE)) {
+        e->no_growth = true;
     } else if (!e->table_on_host && gemma4_per_layer_bytes(e->gguf) > 0) {
         base_log(&e->log, BERYL_LOG_INFO, "the per-layer-embedding table stays on the host");
         e->table_on_host = true;
@@ -458,9 +496,12 @@ static beryl_status start_first_plans(beryl_engine *e, beryl_error *error) {
 static beryl_status start_other_plans(beryl_engine *e, beryl_error *error) {
     const device_caps *caps = e->device ? device_caps_of(e->device) : NULL;
     if (caps && caps->kind == DEVICE_SOFTWARE && !strcmp(caps->backend, "web")) return BERYL_OK;
-    const engine_plan_kind kinds[] = {PLAN_DECODE, PLAN_OUTPUT, PLAN_PREFILL,
-                                      e->options.sessions <= 8 ? PLAN_DECODE_8 : PLAN_DECODE_ALL};
-    return start(e, kinds, e->options.sessions > 1 ? 4 : 3, error);
+    engine_plan_kind kinds[5] = {PLAN_DECODE, PLAN_OUTPUT, PLAN_PREFILL};
+    uint32_t n = 3;
+    if (e->piece > ENGINE_PIECE) kinds[n++] = PLAN_OUTPUT_LONG;
+    if (e->options.sessions > 1)
+        kinds[n++] = e->options.sessions <= 8 ? PLAN_DECODE_8 : PLAN_DECODE_ALL;
+    return start(e, kinds, n, error);
 }
 
 /* Is there a compiler that works through its list while the weights come? In a browser, and
@@ -470,9 +511,18 @@ static bool compiles_aside(const beryl_engine *e) {
     return !caps || (!device_is_processor(caps) && strcmp(caps->backend, "web") != 0);
 }
 
-static beryl_status start_plans(beryl_engine *e, beryl_error *error) {
-    beryl_status status = start_first_plans(e, error);
-    return status == BERYL_OK && compiles_aside(e) ? start_other_plans(e, error) : status;
+static beryl_status start_plans(beryl_engine *e, load_stage *stage, beryl_error *error) {
+    beryl_error why = {0};
+    beryl_status status = start_first_plans(e, &why);
+    if (status == BERYL_OK && compiles_aside(e)) status = start_other_plans(e, &why);
+    if (status == BERYL_OK) return status;
+    engine_plans_close(e); /* before the store that they lie on */
+    if (status == BERYL_NO_DEVICE_MEMORY && forgo_some(e)) {
+        *stage = LOAD_PLACE - 1;
+        return BERYL_OK;
+    }
+    *error = why;
+    return status;
 }
 
 static beryl_status plans_ready(beryl_engine *e, beryl_error *error) {
@@ -543,7 +593,7 @@ static beryl_status load_stage_run(beryl_task *task, load_stage *stage) {
         return status == BERYL_OK && !again
                    ? load_progress(task, "loading weights", 0, e->store.upload_total)
                    : status;
-    case LOAD_PLANS: return start_plans(e, error);
+    case LOAD_PLANS: return start_plans(e, stage, error);
     case LOAD_UPLOAD:
         status = store_upload_step(&e->store, error);
         if (status == BERYL_PENDING && e->device) {

@@ -14,7 +14,12 @@
 #define DISPATCH_SECONDS 0.2 /* one dispatch: above, shorter pieces are tried */
 #define SLOWER 1.05          /* a token of a shorter piece may cost so much more */
 #define FASTER 0.97          /* a deeper queue is kept from here on */
-enum { PARTS_MAX = 1024, PARTS_FIRST = 8, PIECE_MIN = 32, SETTLED_STEPS = 512 };
+enum {
+    PARTS_MAX = 1024,
+    PARTS_FIRST = 8 /* for ENGINE_PIECE tokens */,
+    PIECE_MIN = 32,
+    SETTLED_STEPS = 512
+};
 
 /* Of all of a run, if its parts were as slow as the slowest: that is up to twice the mean, more
  * is chance. */
@@ -33,7 +38,7 @@ static double expected(const engine_pace *p, uint32_t n_token) {
 uint32_t engine_pace_parts(const engine_plan *plan, uint32_t n_token) {
     const double seconds = expected(&plan->pace, n_token);
     uint32_t parts = 1;
-    if (seconds == 0) return PARTS_FIRST;
+    if (seconds == 0) return (n_token + ENGINE_PIECE - 1) / ENGINE_PIECE * PARTS_FIRST;
     while (parts < PARTS_MAX && seconds / parts > SUBMIT_SECONDS) parts *= 2;
     return parts;
 }
@@ -110,6 +115,6 @@ void engine_pace_done(beryl_engine *e, const engine_run *run, double seconds) {
     p->n_token = run->n_token;
     p->share = 0;
     if (decode && run->first && run->full) note_step(&e->depth, seconds);
-    if (run->kind == PLAN_PREFILL || run->kind == PLAN_OUTPUT)
+    if (run->kind == PLAN_PREFILL || run->kind == PLAN_OUTPUT || run->kind == PLAN_OUTPUT_LONG)
         adapt_piece(e, p, run->n_token, p->sum);
 }

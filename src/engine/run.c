@@ -7,12 +7,15 @@
 /* ---- plans ----------------------------------------------------------------------------------- */
 
 gemma4_text_options engine_plan_options(const beryl_engine *e, engine_plan_kind kind) {
-    uint32_t piece = e->piece, sessions = e->options.sessions;
+    uint32_t piece = e->piece, sessions = e->options.sessions,
+             usual = piece < ENGINE_PIECE ? piece : ENGINE_PIECE;
     uint64_t rows = ENGINE_LOGIT_BYTES / ((uint64_t)e->model.config.n_vocab * 4);
     uint32_t logits = rows < 1 ? 1 : rows > piece ? piece : (uint32_t)rows;
     switch (kind) {
     case PLAN_PREFILL: return (gemma4_text_options){.n_token = piece};
-    case PLAN_OUTPUT: return (gemma4_text_options){.n_token = piece, .n_output = 1, .sample = true};
+    case PLAN_OUTPUT: return (gemma4_text_options){.n_token = usual, .n_output = 1, .sample = true};
+    case PLAN_OUTPUT_LONG:
+        return (gemma4_text_options){.n_token = piece, .n_output = 1, .sample = true};
     case PLAN_OUTPUT_SMALL:
         return (gemma4_text_options){.n_token =
                                          piece < ENGINE_SMALL_PIECE ? piece : ENGINE_SMALL_PIECE,
@@ -169,10 +172,12 @@ static beryl_status go_on(beryl_engine *e, engine_run *run, beryl_error *error) 
 }
 
 static beryl_status begin_prompt(beryl_engine *e, beryl_session *s, beryl_error *error) {
-    uint32_t left = (uint32_t)(s->n_prompt - s->n_fed),
-             small = e->piece < ENGINE_SMALL_PIECE ? e->piece : ENGINE_SMALL_PIECE;
-    uint32_t n = left < e->piece_now ? left : e->piece_now;
-    engine_plan_kind kind = n < left ? PLAN_PREFILL : n <= small ? PLAN_OUTPUT_SMALL : PLAN_OUTPUT;
+    const uint32_t left = (uint32_t)(s->n_prompt - s->n_fed),
+                   n = left < e->piece_now ? left : e->piece_now;
+    const engine_plan_kind kind = n < left                  ? PLAN_PREFILL
+                                  : n <= ENGINE_SMALL_PIECE ? PLAN_OUTPUT_SMALL
+                                  : n <= ENGINE_PIECE       ? PLAN_OUTPUT
+                                                            : PLAN_OUTPUT_LONG;
     engine_plan *plan;
     beryl_status status = engine_plan_get(e, kind, &plan, error);
     if (status == BERYL_OK) status = put_per_layer(e, plan, 0, s->tokens.data + s->n_fed, n, error);

@@ -179,7 +179,8 @@ static beryl_status round_vectors(lowering *l, const graph_node *node, const til
               scales = tile_scratch(k, "scales", TILE_SCRATCH_SCALES,
                                     tile_dots_scale_bytes(p->bound, p->k), IR_U32, IR_READ_WRITE);
     ir_id n = tile_count(k, "n", p->n), offset = tile_u32(k, "x_offset", p->x_offset),
-          stride = tile_u32(k, "x_stride", p->x_stride), lane = tile_lane(k);
+          stride = tile_u32(k, "x_stride", p->x_stride), bound = tile_u32(k, "bound", p->bound),
+          lane = tile_lane(k);
     ir_id vector = tile_div(k, lane, blocks), block = tile_rem(k, lane, blocks);
     const bool aligned = p->x_offset % 4 == 0 && p->x_stride % 4 == 0;
     ir_if(b, ir_lt(b, vector, n));
@@ -202,8 +203,7 @@ static beryl_status round_vectors(lowering *l, const graph_node *node, const til
         words[i] = packed(k, q);
         sums[i / 4] = i % 4 ? ir_add(b, sums[i / 4], sum) : sum;
     }
-    ir_id pair = ir_fma(b, tile_div(k, block, 2), ir_u32(b, p->bound), vector),
-          odd = tile_rem(k, block, 2);
+    ir_id pair = ir_fma(b, tile_div(k, block, 2), bound, vector), odd = tile_rem(k, block, 2);
     for (uint32_t r = 0; r < 2; r++) {
         ir_id to = ir_add(b, tile_mul(k, pair, 16), tile_mul(k, odd, 8));
         ir_store(b, bytes, tile_add(k, to, 4 * r), ir_compose(b, &words[4 * r], 4));
@@ -258,6 +258,7 @@ static void bind(dots *d) {
     else if (p->end) tree_end_declare(&d->end, k, p->end);
     else d->out = tile_write(k, "out", p->out);
     d->n = p->by ? IR_NO_ID : tile_count(k, "n", p->n);
+    d->bound = tile_u32(k, "bound", p->bound);
     d->count = tile_u32(k, "m", p->m);
     d->start = tile_u32(k, "first", p->first);
     d->out_offset = tile_u32(k, "out_offset", p->to + to);

@@ -99,7 +99,7 @@ static ir_id pair_at(dots *d, ir_id step, ir_id run, ir_id vector) {
     ir_id pair =
         d->blocks < 2 ? tile_div(k, step, 2) : ir_add(k->b, tile_mul(k, step, d->pairs_of), run);
     if (d->blocks > 1 && all % d->pairs_of) pair = ir_min(k->b, pair, ir_u32(k->b, all - 1));
-    return ir_fma(k->b, pair, ir_u32(k->b, d->p->bound), vector);
+    return ir_fma(k->b, pair, d->bound, vector);
 }
 
 static void fetch_vectors(dots *d, ir_id step) {

@@ -61,6 +61,7 @@ typedef struct dots { /* the kernel being made */
     tree_walk end;
     ir_id start, count, pairs_at; /* row of the first; rows; of an expert: its pairs in the list */
     ir_id out_offset, out_stride, n;
+    ir_id bound; /* vectors that their memory has room for */
     ir_id first; /* of the tile's vectors */
     ir_id column;
     /* that each turn brings */

@@ -201,7 +201,7 @@ static void keep_apart(tile_matvec *m, uint32_t v, ir_id u, ir_id holds, ir_id x
     const rounded r = m->x_round ? round_four(m, x) : (rounded){.word = IR_NO_ID};
     ir_if(b, holds == IR_NO_ID ? m->to_holds : ir_and(b, holds, m->to_holds));
     if (m->x_round) {
-        ir_id pair = ir_fma(b, tile_div(k, u, 16), ir_u32(b, m->x_bound), m->to_at);
+        ir_id pair = ir_fma(b, tile_div(k, u, 16), m->x_bound, m->to_at);
         ir_store(b, m->x_to, ir_add(b, tile_mul(k, pair, 16), tile_rem(k, u, 16)), r.word);
         ir_if(b, ir_eq(b, tile_rem(k, ir_local(b, 0), 8), ir_u32(b, 0)));
         ir_id low = tile_and(k, ir_bitcast(b, IR_U32, 1, r.half), 0xffff),

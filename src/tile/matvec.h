@@ -51,7 +51,7 @@ typedef struct tile_matvec {
     /* where x_round, as tile/dots.h wants them: bytes to x_to, factors to x_factors */
     bool x_round;
     ir_memory x_factors;
-    uint32_t x_bound;      /* vectors there */
+    ir_id x_bound;         /* vectors that there is room for */
     ir_id to_at, to_holds; /* where the vector begins (rounded: its number); is there one? */
     /* not 0: a row goes on in another matrix of the weight every so many elements, */
     uint32_t stretch;

@@ -5,8 +5,8 @@
  * weight is unpacked once for a whole tile of vectors, and keeps a block of sums in registers,
  * or in fragments of matrix units. Those want f16: where the plan may be fast, both factors are
  * rounded to it, the vectors before, and with many vectors the weights too, by dispatches of
- * their own: then tiles come by asynchronous copies, and the scratch memory between is small
- * enough to stay in the device's cache. Where there are 8-bit dot products in place of those, both
+ * their own: then tiles come by asynchronous copies. A scratch memory that stays in the device's
+ * cache is slower than one for whole weights: its products have too few tiles. Where there are 8-bit dot products in place of those, both
  * are bytes, in a kernel of its own (tile/dots.c). A processor has neither memory nor lanes to
  * share: weights are unpacked to f32 before, and sums are vectors along k. */
 #include "tile/tiled.h"
@@ -27,7 +27,7 @@ enum {
 enum {
     SCRATCH_X = 1,
     SCRATCH_WEIGHT = 2,
-    SCRATCH_MAX = 40 << 20,
+    SCRATCH_MAX = 256 << 20,
     SCRATCH_MAX_HOST = 4 << 20,
     UNPACK_LANES = 64,
     ROWS_UNIT = 128

@@ -333,7 +333,7 @@ static beryl_status made_separately(lowering *l, const graph_node *node, const v
     tile_vectors_begin(&v, &m, p, false);
     m.x_keep = true;
     m.x_round = rounded;
-    m.x_bound = p->rows.bound;
+    if (rounded) m.x_bound = tile_u32(&m.k, "bound", p->rows.bound);
     m.to_at = rounded ? v.first : tile_mul(&m.k, v.first, p->rows.k);
     if (rounded) {
         m.x_to = tile_scratch(&m.k, "to", TILE_SCRATCH_BYTES,
