@@ -14,6 +14,8 @@
 #include "tile/block.h"
 #include "tile/dots.h"
 
+#include <assert.h>
+
 enum {
     FROM = 17,
     FROM_HALVES = 32,
@@ -29,7 +31,9 @@ enum {
     SCRATCH_WEIGHT = 2,
     SCRATCH_MAX = 256 << 20,
     SCRATCH_MAX_HOST = 4 << 20,
-    UNPACK_LANES = 64,
+    UNPACK_LANES = 128,
+    UNPACK_RUN = 32, /* words of a group's memory until some are left out, */
+    UNPACK_WIDE = 4, /* and as many as a lane stores at once */
     ROWS_UNIT = 128
 };
 
@@ -68,39 +72,69 @@ static beryl_status halve_vectors(lowering *l, const graph_node *node, const til
                            (uint64_t[IR_DIM_MAX]){p->bound, p->k}, error);
 }
 
-/* Scratch [rows, k] of f16 or f32: rows [first, first + rows) of the shard. A lane a chunk;
- * where one lane is all, a group a row. */
+/* Where word `at` of a group's words lies in workgroup memory: a few are left out, so that the
+ * runs of neighbouring lanes lie in different banks. */
+static ir_id place_of(tile_kernel *k, ir_id at) {
+    return ir_add(k->b, at, tile_mul(k, tile_div(k, at, UNPACK_RUN), UNPACK_WIDE));
+}
+
+/* A group's words from workgroup memory: neighbouring lanes store neighbouring ones. */
+static void store_unpacked(tile_kernel *k, ir_memory from, ir_memory to, ir_id first, ir_id end,
+                           uint32_t each) {
+    ir_builder *b = k->b;
+    ir_barrier(b);
+    for (uint32_t turn = 0; turn < each / UNPACK_WIDE; turn++) {
+        ir_id i = tile_mul(k, tile_add(k, ir_local(b, 0), turn * k->lanes), UNPACK_WIDE),
+              at = ir_add(b, first, i);
+        ir_if(b, ir_lt(b, at, end));
+        ir_store(b, to, at, ir_load(b, from, place_of(k, i), UNPACK_WIDE));
+        ir_end(b);
+    }
+}
+
+/* Scratch [rows, k] of f16: rows [first, first + rows) of the shard, a lane a chunk; where one lane
+ * is all, of f32, a group a row. */
 static beryl_status unpack_rows(lowering *l, const graph_node *node, const tile_tiled_product *p,
-                                ir_type type, uint32_t first, uint32_t rows, uint64_t bytes,
-                                beryl_error *error) {
-    const uint32_t lanes = is_host(l) ? 1 : UNPACK_LANES;
+                                uint32_t first, uint32_t rows, uint64_t bytes, beryl_error *error) {
+    const bool one = is_host(l);
+    const uint32_t lanes = one ? 1 : UNPACK_LANES;
     tile_kernel kernel, *k = &kernel;
     tile_weight w;
     tile_begin(k, l, node, "matmul_unpack", lanes);
     ir_builder *b = k->b;
     if (p->stored) tile_weight_stored(&w, k, "weights", p->weight, p->shard, p->k);
     else tile_weight_plain(&w, k, "weights", p->weight, p->k);
-    ir_memory out = tile_scratch(k, "out", SCRATCH_WEIGHT, bytes, type, IR_READ_WRITE);
+    const uint32_t each = w.runs * TILE_RUN / 2, all = lanes * each; /* words: of a lane, a group */
+    assert(one || lanes % w.chunks == 0);
+    ir_memory out = tile_scratch(k, "out", SCRATCH_WEIGHT, bytes, one ? IR_F32 : IR_U32,
+                                 IR_READ_WRITE),
+              to = one ? out : ir_workgroup(b, IR_U32, all + all / UNPACK_RUN * UNPACK_WIDE);
     ir_id from = tile_u32(k, "first", first), count = tile_u32(k, "rows", rows),
           blocks = tile_u32(k, "blocks", w.blocks);
     ir_id depth = tile_mul(k, blocks, p->k / w.blocks), units = tile_mul(k, blocks, w.chunks);
-    ir_id lane = tile_lane(k), row = lanes == 1 ? lane : ir_div(b, lane, units),
-          unit = lanes == 1 ? lane : ir_mod(b, lane, units), values[4];
+    ir_id lane = tile_lane(k), row = one ? lane : ir_div(b, lane, units),
+          unit = one ? lane : ir_mod(b, lane, units), values[4];
+    ir_id begin = one ? IR_NO_ID : tile_mul(k, tile_group(k), all);
     tile_chunk c;
     ir_if(b, ir_lt(b, row, count));
-    if (lanes == 1) unit = ir_loop(b, ir_u32(b, 0), units, ir_u32(b, 1));
+    if (one) unit = ir_loop(b, ir_u32(b, 0), units, ir_u32(b, 1));
     ir_id block = tile_div(k, unit, w.chunks), part = tile_rem(k, unit, w.chunks);
     tile_chunk_load(&w, ir_add(b, row, from), block, part, &c);
     for (uint32_t run = 0; run < w.runs; run++) {
         ir_id at = ir_add(b, ir_mul(b, row, depth), tile_run_at(&w, block, part, run));
+        if (!one) at = place_of(k, ir_sub(b, tile_div(k, at, 2), begin));
         tile_run_load(&w, &c, run, values);
         for (uint32_t i = 0; i < TILE_RUN / k->wide; i++)
-            ir_store(b, out, tile_add(k, at, i * k->wide), ir_cast(b, type, values[i]));
+            if (one) ir_store(b, to, tile_add(k, at, i * k->wide), values[i]);
+            else
+                ir_store(b, to, tile_add(k, at, i * k->wide / 2),
+                         ir_bitcast(b, IR_U32, k->wide / 2, ir_cast(b, IR_F16, values[i])));
     }
-    if (lanes == 1) ir_end(b);
+    if (one) ir_end(b);
     ir_end(b);
-    return tile_end(k, (lower_count){lanes == 1 ? rows : (uint64_t)rows * w.blocks * w.chunks, 0},
-                    lanes, error);
+    if (!one) store_unpacked(k, to, out, begin, tile_div(k, ir_mul(b, count, depth), 2), each);
+    return tile_end(k, (lower_count){one ? rows : (uint64_t)rows * w.blocks * w.chunks, 0}, lanes,
+                    error);
 }
 
 ir_id tile_tiled_expert_rows(tile_kernel *k, const tile_tiled_product *p, ir_id expert, ir_id *rows,
@@ -201,8 +235,7 @@ static beryl_status multiply_unpacked(lowering *l, const graph_node *node,
     if (most > p->m) most = p->m;
     for (uint32_t done = 0; done < p->m && status == BERYL_OK; done += (uint32_t)most) {
         const uint32_t m = p->m - done < most ? p->m - done : (uint32_t)most;
-        status = unpack_rows(l, node, p, halves ? IR_F16 : IR_F32, p->first + done, m, most * row,
-                             error);
+        status = unpack_rows(l, node, p, p->first + done, m, most * row, error);
         if (status == BERYL_OK)
             status = multiply(l, node, p, halves, most * row, 0, p->to + done, m, error);
     }

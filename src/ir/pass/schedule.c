@@ -6,9 +6,10 @@
  * alone. */
 #include "ir/pass/edit.h"
 
+#include <math.h>
 #include <string.h>
 
-enum { LONG = 1 << 16 /* an extent that nobody knows */, UNITS_UNKNOWN = 64, MANY = 1024 };
+enum { LONG = 1 << 16 /* an extent that nobody knows */, UNITS_UNKNOWN = 64 };
 
 typedef struct shape {
     uint64_t extents[IR_DIM_MAX];
@@ -115,24 +116,30 @@ static void pointwise(const shape *s, ir_schedule *out) {
 
 typedef struct tile_form {
     uint16_t m_lanes, m_block, n_lanes, n_block;
+    uint16_t speed; /* results of a workgroup by time, in hundredths of the largest tile's */
 } tile_form;
 
-/* The largest tile of which there are enough for the device; forms: from the largest to the
- * smallest. unit: turns that a block of 1 stands for. */
+/* The tile with which the device is done first: workgroups run in waves of as many as keep it
+ * busy, and a wave takes as long as its tiles are large. forms: from the largest to the smallest.
+ * unit: turns that a block of 1 stands for. */
 static const tile_form *choose_tile(const shape *s, const tile_form *forms, uint32_t n_form,
                                     uint32_t m_unit, uint32_t n_unit) {
     const uint64_t m = s->extents[s->outer[s->n - 2]], n = s->extents[s->outer[s->n - 1]],
                    products = s->n > 2 ? s->extents[s->outer[s->n - 3]] : 1;
-    for (uint32_t i = 0; i + 1 < n_form; i++) {
-        const uint64_t tile_m = (uint64_t)forms[i].m_lanes * forms[i].m_block * m_unit,
-                       tile_n = (uint64_t)forms[i].n_lanes * forms[i].n_block * n_unit;
-        const bool fits = (uint32_t)forms[i].m_lanes * forms[i].n_lanes <= s->lanes_max &&
-                          tile_m < 2 * m && tile_n < 2 * n;
-        if (fits &&
-            ((m + tile_m - 1) / tile_m) * ((n + tile_n - 1) / tile_n) * products >= s->units)
-            return &forms[i];
+    const tile_form *best = &forms[n_form - 1];
+    double least = INFINITY;
+    for (uint32_t i = 0; i < n_form; i++) {
+        const tile_form *f = &forms[i];
+        const uint64_t tile_m = (uint64_t)f->m_lanes * f->m_block * m_unit,
+                       tile_n = (uint64_t)f->n_lanes * f->n_block * n_unit;
+        const double tiles = (double)((m + tile_m - 1) / tile_m * ((n + tile_n - 1) / tile_n)) *
+                             (double)products,
+                     cost = ceil(tiles / s->units) * (double)(tile_m * tile_n) / f->speed;
+        const bool fits =
+            (uint32_t)f->m_lanes * f->n_lanes <= s->lanes_max && tile_m < 2 * m && tile_n < 2 * n;
+        if (fits && cost < least) least = cost, best = f;
     }
-    return &forms[n_form - 1];
+    return best;
 }
 
 typedef struct tile_depth {
@@ -147,13 +154,12 @@ static uint32_t fragment_bytes(const tile_form *t, const tile_depth *d) {
 
 /* Matrix units: lanes are subgroups, blocks fragments of 16 by 8. */
 static void fragments(const shape *s, uint32_t k, ir_schedule *out) {
-    static const tile_form forms[] = {{4, 4, 2, 8}, {2, 4, 4, 8}, {2, 4, 2, 8}, {2, 2, 2, 8},
-                                      {2, 2, 2, 4}, {1, 2, 4, 2}, {1, 1, 4, 2}};
+    static const tile_form forms[] = {{4, 4, 2, 8, 100}, {2, 4, 4, 8, 100}, {2, 4, 2, 8, 90},
+                                      {2, 2, 2, 8, 70},  {2, 2, 2, 4, 50},  {1, 2, 4, 2, 30},
+                                      {1, 1, 4, 2, 20}};
     static const tile_depth depths[] = {{64, 3}, {32, 4}, {32, 3}, {32, 2}, {16, 2}};
     const uint32_t n_form = sizeof forms / sizeof *forms, n_depth = sizeof depths / sizeof *depths;
-    /* the highest tile only where little of it stays empty */
-    const uint32_t first = s->extents[s->outer[s->n - 2]] < MANY;
-    const tile_form *t = choose_tile(s, forms + first, n_form - first, 16, 8);
+    const tile_form *t = choose_tile(s, forms, n_form, 16, 8);
     uint32_t d = 0; /* the deepest that fits, with the fewest barriers */
     while (d + 1 < n_depth && fragment_bytes(t, &depths[d]) > out->workgroup_bytes) {
         if (++d + 1 == n_depth && fragment_bytes(t, &depths[d]) > out->workgroup_bytes &&
@@ -171,8 +177,8 @@ static void fragments(const shape *s, uint32_t k, ir_schedule *out) {
 
 /* A block of sums for each lane of a square. */
 static void blocks(const shape *s, uint32_t k, ir_schedule *out) {
-    static const tile_form forms[] = {{16, 8, 16, 8}, {8, 8, 16, 8}, {16, 4, 16, 4},
-                                      {8, 4, 16, 4},  {4, 4, 16, 4}, {8, 2, 8, 2}};
+    static const tile_form forms[] = {{16, 8, 16, 8, 100}, {8, 8, 16, 8, 90}, {16, 4, 16, 4, 80},
+                                      {8, 4, 16, 4, 60},   {4, 4, 16, 4, 40}, {8, 2, 8, 2, 20}};
     const tile_form *t = choose_tile(s, forms, sizeof forms / sizeof *forms, 1, 1);
     out->dims[s->outer[s->n - 2]] =
         (ir_schedule_dim){.group = 2, .lane = 2, .lanes = t->m_lanes, .block = t->m_block};
