@@ -11,6 +11,7 @@
  * share: weights are unpacked to f32 before, and sums are vectors along k. */
 #include "tile/tiled.h"
 
+#include "base/build.h"
 #include "tile/block.h"
 #include "tile/dots.h"
 
@@ -38,7 +39,7 @@ enum {
 };
 
 static bool is_host(const lowering *l) {
-    return device_is_compiled(l->caps) && !l->caps->loop_max;
+    return BUILD_HAS_C_TEXTS && device_is_compiled(l->caps) && !l->caps->loop_max;
 }
 
 bool tile_tiled_wants(const lowering *l, uint32_t n, uint32_t k) {
@@ -245,8 +246,9 @@ static beryl_status multiply_unpacked(lowering *l, const graph_node *node,
 beryl_status tile_tiled(lowering *l, const graph_node *node, const tile_tiled_product *p,
                         beryl_error *error) {
     const base_type type = graph_tensor_at(l->g, p->weight)->type;
-    const bool halves = ir_has_fragment(l->caps, IR_F16, IR_F32, 16, 8, 16) && !l->settings.exact &&
-                        type != TYPE_F32 && p->bound >= FROM_HALVES && p->k >= 16;
+    const bool halves = BUILD_HAS_C_TEXTS && ir_has_fragment(l->caps, IR_F16, IR_F32, 16, 8, 16) &&
+                        !l->settings.exact && type != TYPE_F32 && p->bound >= FROM_HALVES &&
+                        p->k >= 16;
     const bool dots =
         !halves && p->stored && tile_dots_wants(l, type, p->by ? p->by->bound : p->bound, p->k);
     beryl_status status = halves ? halve_vectors(l, node, p, error) : BERYL_OK;
