@@ -87,6 +87,36 @@ static double worst(const float *got, const float *want, uint64_t n) {
     return most;
 }
 
+/* Every position to 2^20 for some frequencies: as libm's, but for a few that lie between two. */
+static void test_angles(test *t) {
+    enum { HALF = 4, N = 1 << 10, TURNS = 1 << 10 };
+    float inverse[HALF] = {1, 0.7071f, 0.0123f, 1e-12f};
+    gemma4_model model = {.config = {.head_dim_swa = 2 * HALF}, .rope_inverse = {inverse, NULL}};
+    static int32_t positions[N];
+    static float angles[N][2][HALF];
+    uint32_t other = 0, far = 0;
+    for (int32_t turn = 0; turn < TURNS; turn++) {
+        for (int32_t i = 0; i < N; i++) positions[i] = turn * N + i;
+        gemma4_angles(&model, false, positions, N, angles[0][0]);
+        for (int32_t i = 0; i < N; i++)
+            for (int k = 0; k < HALF; k++) {
+                const double angle = (double)((float)positions[i] * inverse[k]);
+                const float want[2] = {(float)cos(angle), (float)sin(angle)};
+                for (int j = 0; j < 2; j++) {
+                    const float got = angles[i][j][k];
+                    other += got != want[j];
+                    far += fabsf(got - want[j]) > 1.2e-7f * fabsf(want[j]) + 1e-20f;
+                }
+            }
+    }
+    CHECK_INT(t, far, 0);
+    CHECK(t, other < 10); /* of 8 million */
+    const int32_t last[] = {INT32_MAX};
+    inverse[0] = INFINITY;
+    gemma4_angles(&model, false, last, 1, angles[0][0]);
+    CHECK(t, isnan(angles[0][0][0]) && fabsf(angles[0][0][1]) <= 1);
+}
+
 static void run_case(test *t, loaded *l) {
     const format_gguf_tensor *tokens = format_gguf_tensor_find(l->ref, "case.0.tokens");
     if (!tokens) {
@@ -137,6 +167,7 @@ static void run_case(test *t, loaded *l) {
 
 void test_gemma4(test *t) {
     static const char *const names[] = {"e2b-f32", "e2b-q4km", "e2b-q4_0", "moe-26b", "dense-31b"};
+    if (test_case(t, "gemma4/angles")) test_angles(t);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         if (!test_case(t, "gemma4/reference-device-%s", names[i])) continue;
         loaded l;
