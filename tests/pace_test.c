@@ -204,6 +204,20 @@ static void test_rules(test *t) {
         CHECK_INT(t, e.piece_now, PIECE);
         CHECK(t, each < 1.05 * full); /* one was tried */
     }
+    if (test_case(t, "pace/one-slow-try-does-not-last")) {
+        /* steps are slow for a while, as where another program has the GPU */
+        beryl_engine e = {.device = &somewhere, .depth.depth = ENGINE_FLIGHT_MIN};
+        for (uint32_t n = 0; n < 160; n++) {
+            const engine_run run = {.kind = PLAN_DECODE,
+                                    .n_token = 1,
+                                    .first = true,
+                                    .full = true,
+                                    .part = {1, 100, true}};
+            const double round = (1.75e-3 + 2.9e-3) / e.depth.depth;
+            engine_pace_done(&e, &run, n > 16 && n < 60 ? 4e-3 : round);
+        }
+        CHECK(t, e.depth.depth >= 3); /* or one more is tried */
+    }
     if (test_case(t, "pace/as-many-steps-ahead-as-make-answers-faster")) {
         static const struct {
             double step, latency;

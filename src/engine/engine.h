@@ -56,8 +56,10 @@ typedef struct engine_pace { /* of a plan's runs (pace.c) */
     double dispatch; /* the longest part of one dispatch */
 } engine_pace;
 
-typedef struct engine_depth {         /* how many decode steps are under way */
-    uint32_t depth, n, skip, settled; /* settled: steps until deeper is tried again */
+typedef struct engine_depth { /* how many decode steps are under way */
+    /* settled: steps until deeper is tried again, after `patience` of them, twice as many each
+     * time that it was no faster: one try may be bad luck */
+    uint32_t depth, n, skip, settled, patience;
     double seconds[ENGINE_DEPTH_STEPS], best;
 } engine_depth;
 

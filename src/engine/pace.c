@@ -18,7 +18,8 @@ enum {
     PARTS_MAX = 1024,
     PARTS_FIRST = 8 /* for ENGINE_PIECE tokens */,
     PIECE_MIN = 32,
-    SETTLED_STEPS = 512
+    SETTLED_MIN = 32,
+    SETTLED_MAX = 512
 };
 
 /* Of all of a run, if its parts were as slow as the slowest: that is up to twice the mean, more
@@ -74,15 +75,19 @@ static void note_step(engine_depth *d, double seconds) {
     d->seconds[d->n++] = seconds;
     if (d->n < ENGINE_DEPTH_STEPS) return;
     const double now = median(d->seconds, d->n);
-    const bool faster = d->best == 0 || now < d->best * FASTER;
+    const bool first = d->best == 0, faster = first || now < d->best * FASTER;
     d->n = 0;
     d->skip = ENGINE_FLIGHT_MAX;
     if (faster) d->best = now;
     else d->depth--;
+    if (faster && !first) d->patience = 0;
     /* deeper, unless a stop would then throw too much away */
     if (faster && d->depth < ENGINE_FLIGHT_MAX && (d->depth + 1) * now <= SUBMIT_SECONDS)
         d->depth++;
-    else d->settled = SETTLED_STEPS;
+    else
+        d->settled = d->patience = !d->patience                    ? SETTLED_MIN
+                                   : 2 * d->patience < SETTLED_MAX ? 2 * d->patience
+                                                                   : SETTLED_MAX;
 }
 
 /* A full piece took so long: is the next one shorter, or longer again? */
