@@ -301,13 +301,16 @@ static uint32_t grown_piece(const beryl_engine *e) {
     for (uint32_t l = 0; l < c->n_layer; l++) {
         const gemma4_layer *layer = &e->model.layers[l];
         const uint64_t wide = 8 * (uint64_t)c->n_embd + 3 * (uint64_t)layer->n_ff +
-                              4 * (uint64_t)c->n_head * layer->head_dim;
+                              4 * (uint64_t)c->n_head * layer->head_dim +
+                              (uint64_t)c->n_expert_used * (c->n_embd + 3 * c->n_ff_expert);
         if (wide > row) row = wide;
     }
     const uint64_t each = 2 * position_bytes(e, true, &widest) + 2 * row * sizeof(float);
     uint32_t piece = ENGINE_PIECE;
     if (e->device && device_is_processor(device_caps_of(e->device))) return piece;
-    while (spare && 2 * piece <= ENGINE_PIECE_MAX && 2 * piece * each <= spare / 8) piece *= 2;
+    while (spare && 2 * piece <= ENGINE_PIECE_MAX && 2 * piece * each <= spare / 8 &&
+           2 * piece * row * sizeof(float) <= largest_buffer(e->device))
+        piece *= 2;
     return piece;
 }
 

@@ -293,7 +293,7 @@ static uint64_t cache_row_bytes(const trial_used *u) {
 /* Rows of the run, extents, positions, caches. */
 static void choose_sizes(trial *t) {
     const graph *g = t->desc.g;
-    uint32_t window = 0;
+    uint32_t window = 0, most = 0;
     bool attends = false;
     const double fits_work = t->limits.work / (trial_work(&t->desc, &t->limits) + 1);
     t->n = t->limits.rows > 2 && fits_work < t->limits.rows
@@ -333,6 +333,7 @@ static void choose_sizes(trial *t) {
     } else if (t->first + t->n > n_row) {
         t->first = n_row - t->n;
     }
+    if (most && (!window || window > most)) t->first = least(t->first, most - least(most, t->n));
     t->fill_from = window && t->first > window ? t->first - window : 0;
     t->fill_total = (t->first + t->n - t->fill_from) * (t->desc.decode ? t->n : 1);
 }

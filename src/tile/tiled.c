@@ -6,9 +6,10 @@
  * or in fragments of matrix units. Those want f16: where the plan may be fast, both factors are
  * rounded to it, the vectors before, and with many vectors the weights too, by dispatches of
  * their own: then tiles come by asynchronous copies. A scratch memory that stays in the device's
- * cache is slower than one for whole weights: its products have too few tiles. Where there are 8-bit dot products in place of those, both
- * are bytes, in a kernel of its own (tile/dots.c). A processor has neither memory nor lanes to
- * share: weights are unpacked to f32 before, and sums are vectors along k. */
+ * cache is slower than one for whole weights: its products have too few tiles. Where there are
+ * 8-bit dot products in place of those, both are bytes, in a kernel of its own (tile/dots.c). A
+ * processor has neither memory nor lanes to share: weights are unpacked to f32 before, and sums
+ * are vectors along k. */
 #include "tile/tiled.h"
 
 #include "base/build.h"
