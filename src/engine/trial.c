@@ -303,7 +303,10 @@ static void choose_sizes(trial *t) {
         const graph_node *node = t->list[i];
         if (node->op == OP_SAMPLE || node->op == OP_ARGMAX || node->op == OP_TOPK)
             t->n = least(t->n, 4);
-        if (node->op == OP_ATTENTION) attends = true, window = node->attr.attention.window;
+        if (node->op != OP_ATTENTION) continue;
+        attends = true;
+        window = node->attr.attention.window;
+        most = node->attr.attention.most; /* keys of a row, as the node promises */
     }
     for (uint32_t i = 0; i < t->n_input; i++)
         if (t->inputs[i].kind == NUMBER_POS)
