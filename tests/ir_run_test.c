@@ -80,12 +80,6 @@ static const struct program {
      1,
      0,
      {7, 6, 5, 4, 3, 2, 1, 0, 100}},
-    {"buffers-after-a-barrier",
-     "%0 = local u32 x\n%1 = const u32 7\n%2 = xor u32 %0 %1\nstore buffer 1 %0 %0\nbarrier\n"
-     "%5 = load u32 buffer 1 %2\nbarrier\nstore buffer 1 %0 %5\n",
-     1,
-     0,
-     {7, 6, 5, 4, 3, 2, 1, 0, 100}},
     {"uniform-load-is-two-barriers",
      "workgroup 0 u32 8\n%0 = local u32 x\n%1 = const u32 5\nstore workgroup 0 %0 %0\n"
      "%3 = uniform_load u32 workgroup 0 %1\nstore workgroup 0 %0 %3\n%5 = lt bool %3 %1\nif "
@@ -249,6 +243,10 @@ static const struct mistake {
      "race for element 0 of buffer 1", 1, 1},
     {"two-groups-write", "%0 = local u32 x\nstore buffer 1 %0 %0\n",
      "group 1 0 0, lane 0: a race for element 0 of buffer 1", 1, 2},
+    {"a-barrier-orders-no-buffers",
+     "%0 = local u32 x\n%1 = const u32 7\n%2 = xor u32 %0 %1\nstore buffer 1 %0 %0\nbarrier\n"
+     "%5 = load u32 buffer 1 %2\n",
+     "race for element 7 of buffer 1 with lane 7", 5, 1},
     {"a-group-reads-what-another-wrote",
      "%0 = local u32 x\n%1 = group u32 x\n%2 = const u32 0\n%3 = eq bool %1 %2\nif %3\n"
      "store buffer 1 %0 %0\nend\nbarrier\n%8 = load u32 buffer 1 %0\n",

@@ -509,7 +509,6 @@ void codegen_one(codegen *g, ir_id id) {
     case IR_FORM_BARE:
         if (op == IR_BARRIER) {
             codegen_line(g, "%s", g->language->barrier);
-            if (g->storage_barrier) codegen_line(g, "storageBarrier();");
         } else if (op == IR_COPY_COMMIT) {
             if (g->language->fragment) g->language->fragment(g, id);
         } else {

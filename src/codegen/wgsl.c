@@ -342,17 +342,14 @@ static void kernel(codegen *g) {
     }
     if (refuses_f64(g)) return;
     g->own = &o;
-    bool reads_written = false;
     for (uint32_t n = 0; n < k->n_buffer; n++) {
         o.arrays[IR_BUFFER][n] = units_of(g, IR_BUFFER, n);
         g->uses_f16 |= o.arrays[IR_BUFFER][n].half;
-        reads_written |= g->access[IR_BUFFER][n].loaded && g->access[IR_BUFFER][n].stored;
     }
     for (uint32_t n = 0; n < k->n_workgroup; n++) {
         o.arrays[IR_WORKGROUP][n] = units_of(g, IR_WORKGROUP, n);
         g->uses_f16 |= o.arrays[IR_WORKGROUP][n].half;
     }
-    g->storage_barrier = reads_written;
     declare(g, &o);
     for (uint32_t axis = 0; axis < 3; axis++) {
         const char c = "xyz"[axis];

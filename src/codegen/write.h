@@ -65,7 +65,7 @@ struct codegen {
     const char *
         *arrays; // [n_code] wide vectors (c_vector.h): the vector that has the lanes; NULL: no such
     uint32_t temporaries; /* names t0 .. given out */
-    bool uses_f16, uses_subgroups, storage_barrier;
+    bool uses_f16, uses_subgroups;
     device_program_desc *desc;
     beryl_status status;
     beryl_error *error;

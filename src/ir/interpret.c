@@ -17,12 +17,11 @@
 
 /* Who touched an element. Actors are lanes of the whole dispatch, from 1. */
 typedef struct shadow {
-    uint32_t writer,
-        written_at;           /* at: which interval between barriers, counted over the dispatch */
-    uint32_t reader, read_at; /* the last one */
-    bool several;             /* lanes read it in read_at */
-    bool groups;              /* more than one workgroup read it */
-    bool atomic;              /* the writer was an atomic op */
+    uint32_t writer, written_at; /* at: which interval, see interval_of */
+    uint32_t reader, read_at;    /* the last one */
+    bool several;                /* lanes read it in read_at */
+    bool groups;                 /* more than one workgroup read it */
+    bool atomic;                 /* the writer was an atomic op */
 } shadow;
 
 typedef struct area { /* a buffer or an array */
@@ -101,8 +100,13 @@ static uint32_t actor_of(const machine *m, uint32_t lane) {
     return m->group_number * m->lanes + lane + 1;
 }
 
-static bool overlaps(const machine *m, uint32_t other, uint32_t when) {
-    return (other - 1) / m->lanes != m->group_number || when == m->interval;
+/* Between barriers, counted over the dispatch; of buffers, which they do not order, the workgroup. */
+static uint32_t interval_of(const machine *m, const area *p) {
+    return p->space == IR_BUFFER ? m->group_number + 1 : m->interval;
+}
+
+static bool overlaps(const machine *m, const area *p, uint32_t other, uint32_t when) {
+    return (other - 1) / m->lanes != m->group_number || when == interval_of(m, p);
 }
 
 static void race(machine *m, const area *p, uint64_t index, uint32_t other) {
@@ -112,27 +116,27 @@ static void race(machine *m, const area *p, uint64_t index, uint32_t other) {
 }
 
 static void saw_read(machine *m, shadow *s, bool atomic, const area *p, uint64_t index) {
-    uint32_t actor = actor_of(m, m->lane);
+    const uint32_t actor = actor_of(m, m->lane), now = interval_of(m, p);
     if (s->writer && s->writer != actor && !(atomic && s->atomic) &&
-        overlaps(m, s->writer, s->written_at))
+        overlaps(m, p, s->writer, s->written_at))
         race(m, p, index, s->writer);
     if (atomic) return; /* the write that follows says the rest */
     if (s->reader && (s->reader - 1) / m->lanes != m->group_number) s->groups = true;
-    s->several = s->read_at == m->interval && s->reader && (s->several || s->reader != actor);
+    s->several = s->read_at == now && s->reader && (s->several || s->reader != actor);
     s->reader = actor;
-    s->read_at = m->interval;
+    s->read_at = now;
 }
 
 static void saw_write(machine *m, shadow *s, bool atomic, const area *p, uint64_t index) {
-    uint32_t actor = actor_of(m, m->lane);
+    const uint32_t actor = actor_of(m, m->lane), now = interval_of(m, p);
     if (s->writer && s->writer != actor && !(atomic && s->atomic) &&
-        overlaps(m, s->writer, s->written_at))
+        overlaps(m, p, s->writer, s->written_at))
         race(m, p, index, s->writer);
-    bool others = s->reader != actor || (s->several && s->read_at == m->interval);
-    if (s->reader && (s->groups || (others && overlaps(m, s->reader, s->read_at))))
+    bool others = s->reader != actor || (s->several && s->read_at == now);
+    if (s->reader && (s->groups || (others && overlaps(m, p, s->reader, s->read_at))))
         race(m, p, index, s->reader);
     s->writer = actor;
-    s->written_at = m->interval;
+    s->written_at = now;
     s->atomic = atomic;
 }
 

@@ -30,10 +30,9 @@
  * Memory. Buffers (global), workgroup arrays and register arrays (one per lane) have elements of
  * one type; the index is in elements, u32 or u64, and a multiple of the access's width. A buffer of
  * 8- or 16-bit elements has a size that is a multiple of 4 bytes, and two lanes may write
- * neighbouring elements of it. Workgroup and register arrays begin undefined. Memory is ordered
- * between lanes of a workgroup by `barrier` alone, between workgroups by nothing but atomics:
- * everything else that touches one element from two lanes, one of them writing, is a race (the
- * interpreter says so). A workgroup array may have a swizzle (bits, base, shift), which changes
+ * neighbouring elements of it. Workgroup and register arrays begin undefined. Workgroup arrays are
+ * ordered between lanes by `barrier` alone, buffers by nothing but atomics: everything else that
+ * touches one element from two lanes, one of them writing, is a race (the interpreter says so). A workgroup array may have a swizzle (bits, base, shift), which changes
  * where element i lies but no meaning: i ^ ((i >> (base + shift) & ((1 << bits) - 1)) << base).
  *
  * Lanes. Lane number = x + size_x * (y + size_y * z); subgroup s is the lanes s * subgroup_size and

@@ -247,8 +247,7 @@
     X(ATOMIC_MAX, atomic_max, ATOMIC, 2, IR_I32S | IR_U32S, IR_READS | IR_WRITES, EXACT,   \
       "largest at index, gives the old value", NO_TEXT, NO_VALUE)                          \
     X(BARRIER, barrier, BARE, 0, 0, IR_READS | IR_WRITES | IR_TOGETHER | IR_BARS, EXACT,   \
-      "all lanes of the workgroup meet; "                                                  \
-      "what they wrote, to buffers too, the workgroup now sees",                           \
+      "all lanes of the workgroup meet; what they wrote to workgroup arrays all now see",  \
       NO_TEXT, NO_VALUE)
 
 #define IR_SUBGROUP_LIST(X)                                                                \
