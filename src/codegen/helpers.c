@@ -60,30 +60,25 @@ static const codegen_helper helpers[] = {
     /* ---- narrow types */
     {"wrap_i8", ALL, "fn wrap_i8(x: i32) -> i32 {\n    return i32(u32(x) << 24u) >> 24u;\n}\n"},
     {"wrap_i16", ALL, "fn wrap_i16(x: i32) -> i32 {\n    return i32(u32(x) << 16u) >> 16u;\n}\n"},
-    {"f16_by_bits", ALL, /* nearest even, by integers: built-ins may round as they like */
+    /* Nearest even, by integers: built-ins may round as they like. Without branches, since it
+     * stands many times in a kernel. Below the least normal half the last bits are cut off. */
+    {"f16_by_bits", ALL,
      "fn f16_by_bits(x: f32) -> u32 {\n"
      "    let bits: u32 = bitcast<u32>(x);\n"
-     "    let sign: u32 = (bits >> 16u) & 0x8000u;\n"
      "    let size: u32 = bits & 0x7fffffffu;\n"
-     "    if (size >= 0x47800000u) {\n"
-     "        return sign | select(0x7c00u, 0x7e00u, size > 0x7f800000u);\n"
-     "    }\n"
-     "    if (size >= 0x38800000u) {\n"
-     "        let based: u32 = size - 0x38000000u;\n"
-     "        return sign | ((based + 0xfffu + ((based >> 13u) & 1u)) >> 13u);\n"
-     "    }\n"
-     "    if (size < 0x33000000u) {\n"
-     "        return sign;\n"
-     "    }\n"
-     "    let shift: u32 = 126u - (size >> 23u);\n"
-     "    let digits: u32 = (size & 0x7fffffu) | 0x800000u;\n"
-     "    let whole: u32 = digits >> shift;\n"
-     "    let rest: u32 = digits & ((1u << shift) - 1u);\n"
-     "    let middle: u32 = 1u << (shift - 1u);\n"
-     "    return sign | (whole + select(0u, 1u, rest > middle || (rest == middle && (whole & 1u) == 1u)));\n"
+     "    let small: bool = size < 0x38800000u;\n"
+     "    let away: u32 = 126u - (size >> 23u);\n"
+     "    let shift: u32 = select(13u, select(25u, away, away < 25u), small);\n"
+     "    let digits: u32 = select(size - 0x38000000u, (size & 0x7fffffu) | 0x800000u, small);\n"
+     "    let rounded: u32 = (digits + ((1u << (shift - 1u)) - 1u) + ((digits >> shift) & 1u)) >> shift;\n"
+     "    let large: u32 = select(0x7c00u, 0x7e00u, size > 0x7f800000u);\n"
+     "    return ((bits >> 16u) & 0x8000u) | select(rounded, large, size >= 0x47800000u);\n"
      "}\n"},
-    {"f16_of_f32", WGSL, "fn f16_of_f32(x: f32) -> u32 {\n    return f16_by_bits(x);\n}\n"},
+    /* of values that are halves already */
+    {"f16_of_f32", WGSL, "fn f16_of_f32(x: f32) -> u32 {\n    return pack2x16float(vec2<f32>(x, 0.0));\n}\n"},
     {"f32_of_f16", WGSL, "fn f32_of_f16(x: u32) -> f32 {\n    return unpack2x16float(x).x;\n}\n"},
+    {"f16x2_of_f32", WGSL, "fn f16x2_of_f32(x: f32, y: f32) -> u32 {\n    return pack2x16float(vec2<f32>(x, y));\n}\n"},
+    {"round_f16", WGSL, "fn round_f16(x: f32) -> f32 {\n    return f32_of_f16(f16_by_bits(x));\n}\n"},
     {"f16x2_of_f32", ALL, "fn f16x2_of_f32(x: f32, y: f32) -> u32 {\n    return f16_of_f32(x) | (f16_of_f32(y) << 16u);\n}\n"},
     {"round_f16", ALL, "fn round_f16(x: f32) -> f32 {\n    return f32_of_f16(f16_of_f32(x));\n}\n"},
     {"round_bf16", ALL,
