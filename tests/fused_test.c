@@ -61,6 +61,10 @@ static const problem problems[] = {
      320}, true, TYPE_F32, 0, false, 0, false},
     {"add-norm-geglu-down", FUSED_X_ADD_NORM, FUSED_GEGLU, 1, 1, 256, 2, {TYPE_Q4_K, TYPE_Q4_K},
      {512, 512}, true, TYPE_Q6_K, 70, false, 0, false},
+    {"geglu-down-one", FUSED_X_PLAIN, FUSED_GEGLU, 1, 1, 128, 2, {TYPE_Q8_0, TYPE_Q8_0}, {96, 96},
+     false, TYPE_Q4_0, 33, false, 0, false},
+    {"norm-geglu-down-one", FUSED_X_NORM, FUSED_GEGLU, 1, 1, 256, 2, {TYPE_Q4_K, TYPE_Q4_K}, {512,
+     512}, false, TYPE_Q4_K, 40, false, 0, false},
     {"geglu-down-few", FUSED_X_PLAIN, FUSED_GEGLU, 6, 5, 128, 2, {TYPE_Q8_0, TYPE_Q8_0}, {96, 96},
      false, TYPE_Q5_0, 33, false, 0, false},
     {"geglu-down-batch", FUSED_X_PLAIN, FUSED_GEGLU, 16, 13, 512, 2, {TYPE_Q4_K, TYPE_Q4_K}, {256,
@@ -165,6 +169,17 @@ static void check_joined(test *t, side *joined, const void *problem_) {
     CHECK_INT(t, side_live_nodes(joined, OP_FUSED), 1);
 }
 
+/* The gated results of one vector go on as int8. */
+static void check_handed(test *t, side *joined, const void *problem_) {
+    const graph *g = joined->g;
+    check_joined(t, joined, problem_);
+    for (size_t i = 0; i < g->nodes.count; i++)
+        if (!g->nodes.data[i].dead && g->nodes.data[i].op == OP_FUSED)
+            CHECK(t, fused_forms_generated.handed_on(g, &joined->store,
+                                                     &(lower_settings){.exact = false},
+                                                     &g->nodes.data[i]) != 0);
+}
+
 static void check_apart(test *t, side *joined, const void *problem_) {
     base_text text;
     check_joined(t, joined, problem_);
@@ -184,12 +199,15 @@ static void run(test *t, base_heap *heap, device *d, const problem *p, bool exac
         sides_weight_add(&w, p->types[i], 0, 2, p->rows[i], p->k, 0);
     if (p->down) sides_weight_add(&w, p->down_type, 0, 2, p->down, p->rows[0], 0);
     const bool forms = d->caps.kind != DEVICE_SOFTWARE; /* there some do not pay */
+    const bool handed = p->down && p->n_bound == 1 && !exact && getenv("BERYL_KERNELS") &&
+                        d->caps.subgroups && d->caps.dot_i8 && base_type_is_quantised(p->down_type);
     /* f32 sums in another order; int8 activations, twice */
     sides_run(t, heap, d,
               &(sides){&w, build,
-                       !forms  ? NULL
-                       : apart ? check_apart
-                               : check_joined,
+                       !forms   ? NULL
+                       : apart  ? check_apart
+                       : handed ? check_handed
+                                : check_joined,
                        p, p->n, exact, exact ? 2e-6 : 2e-2});
     free(w.bytes);
 }

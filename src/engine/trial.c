@@ -53,23 +53,24 @@ static const graph_node *finisher(const graph *g, const fused_attention *a) {
  * not of this kind. */
 static const graph_node *taker(const trial_desc *d, const graph_node *node) {
     if (node->op != OP_FUSED || node->attr.fused.kind != FUSED_MATVEC) return NULL;
-    const fused_matvec *f = node->attr.fused.detail;
-    if (f->to != FUSED_GEGLU || !fused_forms_of(d->store)->stores_int8(
-                                    d->g, d->store, &(lower_settings){.exact = d->exact}, f))
-        return NULL;
-    for (size_t i = 0; i < d->g->nodes.count; i++) {
+    const graph_value handed = fused_forms_of(d->store)->handed_on(
+        d->g, d->store, &(lower_settings){.exact = d->exact}, node);
+    for (size_t i = 0; handed && i < d->g->nodes.count; i++) {
         const graph_node *user = &d->g->nodes.data[i];
         for (uint32_t k = 0; !user->dead && k < user->n_in; k++)
-            if (user->in[k] == f->out[0]) return user;
+            if (user->in[k] == handed) return user;
     }
     return NULL;
 }
 
 static bool is_taker(const trial_desc *d, const graph_node *node) {
-    const graph_tensor *x = graph_tensor_at(d->g, node->in[0]);
-    const bool product =
-        node->op == OP_MATMUL || (node->op == OP_FUSED && node->attr.fused.kind == FUSED_MATVEC);
-    return product && x->node != UINT32_MAX && taker(d, &d->g->nodes.data[x->node]) == node;
+    if (node->op != OP_MATMUL && (node->op != OP_FUSED || node->attr.fused.kind != FUSED_MATVEC))
+        return false;
+    for (uint32_t k = 0; k < node->n_in; k++) {
+        const uint32_t maker = node->in[k] ? graph_tensor_at(d->g, node->in[k])->node : UINT32_MAX;
+        if (maker != UINT32_MAX && taker(d, &d->g->nodes.data[maker]) == node) return true;
+    }
+    return false;
 }
 
 bool trial_wanted(const trial_desc *d) {

@@ -59,10 +59,11 @@ void attention_cache_load(const attention_cache *c, ir_id element, ir_id *raw);
 ir_id attention_cache_values(const attention_cache *c, const ir_id *raw);
 /* `width` elements as f32; in one block. */
 ir_id attention_cache_read(const attention_cache *c, ir_id element, uint32_t width);
-/* Elements that a lane stores at a time: `line` f32 in memory at `from` to the cache's element
- * `to`. */
-uint32_t attention_cache_unit(const attention_cache *c);
-void attention_cache_store(const attention_cache *c, ir_memory line, ir_id from, ir_id to);
+/* Elements that a lane stores at a time: `wanted`, as far as the cache's type has it so. */
+uint32_t attention_cache_unit(const attention_cache *c, uint32_t wanted);
+/* That many: f32 in memory `line` at `from` to the cache's element `to`. */
+void attention_cache_store(const attention_cache *c, ir_memory line, ir_id from, ir_id to,
+                           uint32_t unit);
 
 /* ---- the keys of a row ----------------------------------------------------------------------- */
 
@@ -113,6 +114,9 @@ typedef struct attention_lines {
      * asks whether position and slot are some */
     ir_id local, lane, member, row, piece, first_head, kv, fresh;
     uint32_t rounds;
+    /* of each eight of the first round's lines: norm's weights and cosine, sine for its two fours,
+     * asked for with the lines */
+    ir_id factors[ATTENTION_EIGHTS_MAX][4];
 } attention_lines;
 
 void attention_lines_bind(attention_lines *x);

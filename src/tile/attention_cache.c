@@ -141,9 +141,10 @@ ir_id attention_cache_read(const attention_cache *c, ir_id element, uint32_t wid
                   ir_splat(b, ir_cast(b, IR_F32, ir_bitcast(b, IR_F16, 1, bits)), width));
 }
 
-uint32_t attention_cache_unit(const attention_cache *c) {
+uint32_t attention_cache_unit(const attention_cache *c, uint32_t wanted) {
     /* two scales are a word */
-    return c->type == TYPE_F32 ? 4 : c->type == TYPE_F16 ? 8 : 2 * BLOCK;
+    if (c->type != TYPE_F16) return c->type == TYPE_F32 ? 4 : 2 * BLOCK;
+    return wanted < 4 ? 2 : wanted < 8 ? 4 : 8;
 }
 
 /* A block's scale, as bits of f16; its words. */
@@ -170,16 +171,19 @@ static ir_id store_block(const attention_cache *c, ir_memory line, ir_id from, i
     return ir_cast(b, IR_U32, ir_bitcast(b, IR_U16, 1, d));
 }
 
-void attention_cache_store(const attention_cache *c, ir_memory line, ir_id from, ir_id to) {
+void attention_cache_store(const attention_cache *c, ir_memory line, ir_id from, ir_id to,
+                           uint32_t unit) {
     tile_kernel *k = c->k;
     ir_builder *b = k->b;
     if (c->type == TYPE_F32) {
         ir_store(b, c->at, to, ir_load(b, line, from, 4));
     } else if (c->type == TYPE_F16) {
-        ir_id halves[2] = {ir_load(b, line, from, 4), ir_load(b, line, tile_add(k, from, 4), 4)};
-        ir_id x = ir_cast(b, IR_F16, ir_compose(b, halves, 2));
+        ir_id x = ir_load(b, line, from, unit < 4 ? unit : 4);
+        if (unit == 8)
+            x = ir_compose(b, (ir_id[]){x, ir_load(b, line, tile_add(k, from, 4), 4)}, 2);
+        x = ir_cast(b, IR_F16, x);
         ir_store(b, c->at, c->halves ? to : tile_shr(k, to, 1),
-                 c->halves ? x : ir_bitcast(b, IR_U32, 4, x));
+                 c->halves ? x : ir_bitcast(b, IR_U32, (uint8_t)(unit / 2), x));
     } else {
         ir_id low = store_block(c, line, from, to),
               high = store_block(c, line, tile_add(k, from, BLOCK), tile_add(k, to, BLOCK));

@@ -85,12 +85,28 @@ static void line_fetch(attention_lines *x, uint32_t round, ir_memory from, ir_id
     }
 }
 
+/* Norm's weights and cosine, sine of eight c of a round's line. */
+static void factors_load(attention_lines *x, uint32_t round, uint32_t c, ir_id out[4]) {
+    tile_kernel *k = x->k;
+    ir_builder *b = k->b;
+    const uint32_t half = x->a->d / 2;
+    ir_id is_query = ir_lt(b, line_of(x, round), ir_u32(b, x->heads)),
+          at = tile_mul(k, four_of(x, c), 4);
+    ir_id w = ir_add(b, ir_select(b, is_query, x->w_q, x->w_k), at),
+          angle = ir_add(b, ir_add(b, x->angles_offset, tile_mul(k, x->row, x->a->d)), at);
+    out[0] = ir_load(b, x->norms, w, 4);
+    out[1] = ir_load(b, x->norms, tile_add(k, w, half), 4);
+    out[2] = ir_load(b, x->angles, angle, 4);
+    out[3] = ir_load(b, x->angles, tile_add(k, angle, half), 4);
+}
+
 void attention_lines_load(attention_lines *x) {
     tile_kernel *k = x->k;
     ir_builder *b = k->b;
     const attention_task *a = x->a;
     for (uint32_t i = 0; i < x->rounds * x->eights * 8; i += 4)
         ir_store(b, x->lines, ir_u32(b, i), ir_number(b, IR_F32, 4, 0));
+    for (uint32_t c = 0; a->raw && c < x->eights; c++) factors_load(x, 0, c, x->factors[c]);
     ir_id q = ir_add(b, x->q_offset, tile_mul(k, x->row, a->q_stride[0])),
           heads = ir_u32(b, x->heads);
     ir_id own = tile_mul(k, ir_add(b, tile_mul(k, x->row, a->n_kv), x->kv), a->d);
@@ -134,17 +150,12 @@ static void make(attention_lines *x, uint32_t round) {
         ir_id mean = ir_mul(b, attention_lanes_sum(x, tile_sum_vector(k, squares)),
                             ir_f32(b, 1.0f / (float)a->d));
         ir_id factor = many(x, ir_rsqrt(b, ir_add(b, mean, x->eps)));
-        ir_id weight = ir_select(b, is_query, x->w_q, x->w_k),
-              turn = ir_add(b, x->angles_offset, tile_mul(k, x->row, a->d));
         ir_id straight = ir_splat(b, is_value, 4);
         for (uint32_t c = 0; c < eights; c++) {
-            ir_id at = tile_mul(k, four_of(x, c), 4), w = ir_add(b, weight, at),
-                  angle = ir_add(b, turn, at);
-            ir_id cosine = ir_load(b, x->angles, angle, 4),
-                  sine = ir_load(b, x->angles, tile_add(k, angle, a->d / 2), 4);
-            ir_id u = ir_mul(b, low[c], factor), v = ir_mul(b, high[c], factor);
-            ir_id p = ir_mul(b, u, ir_load(b, x->norms, w, 4)),
-                  q = ir_mul(b, v, ir_load(b, x->norms, tile_add(k, w, a->d / 2), 4));
+            ir_id own[4], *by = round ? own : x->factors[c];
+            if (round) factors_load(x, round, c, own);
+            ir_id u = ir_mul(b, low[c], factor), v = ir_mul(b, high[c], factor),
+                  p = ir_mul(b, u, by[0]), q = ir_mul(b, v, by[1]), cosine = by[2], sine = by[3];
             ir_id first = ir_sub(b, ir_mul(b, p, cosine), ir_mul(b, q, sine)),
                   second = ir_add(b, ir_mul(b, p, sine), ir_mul(b, q, cosine));
             low[c] = a->k ? ir_select(b, straight, u, first) : first;
@@ -174,8 +185,9 @@ void attention_lines_store_own(attention_lines *x, const attention_keys *of,
     tile_kernel *k = x->k;
     ir_builder *b = k->b;
     const attention_task *a = x->a;
-    const uint32_t unit = attention_cache_unit(keys), units = a->d / unit,
-                   lanes = x->lanes * x->groups;
+    const uint32_t lanes = x->lanes * x->groups,
+                   unit = attention_cache_unit(keys, 2 * a->d / lanes), units = a->d / unit,
+                   wide = unit < 4 ? unit : 4;
     if (!a->k) return;
     ir_memory line = ir_register(b, IR_F32, unit);
     ir_id own = ir_eq(b, tile_rem(k, x->first_head, a->n_head / a->n_kv), ir_u32(b, 0)),
@@ -184,16 +196,19 @@ void attention_lines_store_own(attention_lines *x, const attention_keys *of,
     ir_id row = ir_add(b, of->base, tile_rem(k, of->last, a->n_row));
     ir_id start = tile_mul(k, ir_add(b, tile_mul(k, row, a->n_kv), x->kv), a->d);
     for (uint32_t which = 0; which < 2; which++) {
-        ir_id i = ir_loop(b, x->local, ir_u32(b, units), ir_u32(b, lanes)),
-              four = tile_mul(k, i, unit / 4);
-        for (uint32_t e = 0; e < unit; e += 4)
-            ir_store(b, line, ir_u32(b, e),
-                     ir_load(b, x->memory,
-                             attention_line_place(x, x->heads + x->apart + which,
-                                                  tile_add(k, four, e / 4)),
-                             4));
-        attention_cache_store(which ? values : keys, line, zero,
-                              ir_add(b, start, tile_mul(k, i, unit)));
+        /* the value by lanes that the key leaves over */
+        ir_id first = which && 2 * units <= lanes
+                          ? tile_rem(k, tile_add(k, x->local, lanes - units), lanes)
+                          : x->local;
+        ir_id i = ir_loop(b, first, ir_u32(b, units), ir_u32(b, lanes)),
+              element = tile_mul(k, i, unit);
+        for (uint32_t e = 0; e < unit; e += wide) {
+            ir_id at = tile_add(k, element, e),
+                  place = attention_line_place(x, x->heads + x->apart + which, tile_shr(k, at, 2));
+            if (wide < 4) place = ir_add(b, place, tile_and(k, at, 3));
+            ir_store(b, line, ir_u32(b, e), ir_load(b, x->memory, place, wide));
+        }
+        attention_cache_store(which ? values : keys, line, zero, ir_add(b, start, element), unit);
         ir_end(b);
     }
     ir_end(b);

@@ -205,8 +205,9 @@ static void own_make(serial *s) {
     ir_id to = tile_mul(k, ir_add(b, tile_mul(k, place, a->n_kv), s->kv), a->d);
     for (uint32_t which = 0; which < 2; which++) {
         const attention_cache *cache = which ? &s->values : &s->keys;
-        ir_id i = steps(s, a->d, attention_cache_unit(cache));
-        attention_cache_store(cache, s->own[which], i, ir_add(b, to, i));
+        const uint32_t unit = attention_cache_unit(cache, 8);
+        ir_id i = steps(s, a->d, unit);
+        attention_cache_store(cache, s->own[which], i, ir_add(b, to, i), unit);
         ir_end(b);
     }
     ir_end(b);

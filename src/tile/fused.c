@@ -13,14 +13,8 @@ static bool matvec_fits(const graph *g, const graph_store *store, const lower_se
            tile_matvec_fits(g, store, settings, f, r);
 }
 
-static bool no_int8(const graph *g, const graph_store *store, const lower_settings *settings,
-                    const fused_matvec *f) {
-    (void)g, (void)store, (void)settings, (void)f;
-    return false;
-}
-
 const fused_forms fused_forms_generated = {.matvec = matvec_fits,
-                                           .stores_int8 = no_int8,
+                                           .handed_on = tile_matvec_handed_on,
                                            .attention = tile_attention_fits,
                                            .splits = tile_attention_splits,
                                            .experts = tile_experts_fits,

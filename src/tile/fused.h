@@ -118,10 +118,10 @@ typedef struct fused_experts {
 typedef struct fused_forms {
     bool (*matvec)(const graph *g, const graph_store *store, const lower_settings *settings,
                    const fused_matvec *f, const graph_region *r);
-    /* Do its gated results go to the one product that reads them as int8 blocks, in the memory
-     * of out[0]? */
-    bool (*stores_int8)(const graph *g, const graph_store *store, const lower_settings *settings,
-                        const fused_matvec *f);
+    /* Which result of a FUSED_MATVEC node goes to the one product that reads it as int8 blocks, in
+     * its own memory; 0: none. */
+    graph_value (*handed_on)(const graph *g, const graph_store *store,
+                             const lower_settings *settings, const graph_node *node);
     bool (*attention)(const graph *g, const graph_store *store, const lower_settings *settings,
                       const fused_attention *f);
     /* pieces of the keys; 0: not at all */

@@ -41,7 +41,7 @@ void tile_matvec_open(tile_matvec *m, const base_type *types, uint32_t n, uint32
     m->n_ahead = (m->n_ahead + 3) / 4 * 4;
     m->sums = ir_register(b, IR_F32, rows * c->n_x);
     if (m->n_ahead) m->ahead = ir_register(b, IR_U32, m->n_ahead);
-    if (c->x != MATVEC_DIRECT)
+    if (c->x == MATVEC_SHARED || c->x == MATVEC_INT8)
         m->x = ir_workgroup(b, c->x == MATVEC_INT8 ? IR_U32 : IR_F32, m->vector * 4 * c->n_x);
     if (c->x == MATVEC_INT8)
         m->scales = ir_workgroup(b, IR_F32, matvec_over(m->length, 64) * 4 * c->n_x);
@@ -80,10 +80,11 @@ ir_id tile_matvec_sum(tile_matvec *m, ir_id x) {
     ir_store(b, m->parts, tile_add(k, tile_div(k, ir_local(b, 0), m->c.span), first), sum);
     ir_end(b);
     ir_barrier(b);
-    sum = ir_load(b, m->parts, ir_u32(b, first), 1);
-    for (uint32_t i = 1; i < runs; i++)
-        sum = ir_add(b, sum, ir_load(b, m->parts, ir_u32(b, first + i), 1));
-    return sum;
+    const uint32_t wide = runs % 4 ? 1 : 4;
+    sum = ir_load(b, m->parts, ir_u32(b, first), wide);
+    for (uint32_t i = wide; i < runs; i += wide)
+        sum = ir_add(b, sum, ir_load(b, m->parts, ir_u32(b, first + i), wide));
+    return tile_sum_vector(k, sum);
 }
 
 uint32_t tile_matvec_each(const tile_matvec *m) {
@@ -99,10 +100,6 @@ static ir_id place_of(tile_matvec *m, uint32_t v, ir_id four, ir_id second, ir_i
     tile_kernel *k = &m->k;
     ir_id at = ir_add(k->b, tile_mul(k, half, m->half), tile_mul(k, second, m->second));
     return tile_add(k, ir_add(k->b, four, at), v * m->vector);
-}
-
-static ir_id largest_of(tile_kernel *k, ir_id x) {
-    return tile_max_vector(k, ir_abs(k->b, x));
 }
 
 /* The word that is interleaved of this lane's and that of the lane `interleave` elements on or
@@ -131,25 +128,27 @@ typedef struct rounded {
     ir_id half, other, sum; /* sums of numbers: of this lane's 16, of the other 16, of all 32 */
 } rounded;
 
-/* Four numbers, rounded with the 28 that seven neighbouring lanes have. */
+/* Four numbers, rounded with the 28 that seven neighbouring lanes have: executed once, so in few
+ * instructions. Magnitudes are compared as bits, where NaN is largest; a sum with 1.5 * 2^23 has
+ * the whole number in its lowest byte, to nearest even. */
 static rounded round_four(tile_matvec *m, ir_id x) {
     tile_kernel *k = &m->k;
     ir_builder *b = k->b;
-    ir_id most = largest_of(k, x), sum;
+    ir_id bits = tile_max_vector(k, tile_and(k, ir_bitcast(b, IR_U32, 4, x), 0x7fffffff));
     for (uint32_t mask = 1; mask < 8; mask *= 2)
-        most = ir_max(b, most, ir_subgroup_shuffle_xor(b, most, mask));
-    ir_id scale = ir_mul(b, most, ir_f32(b, 1.0f / 127));
+        bits = ir_max(b, bits, ir_subgroup_shuffle_xor(b, bits, mask));
+    ir_id most = ir_bitcast(b, IR_F32, 1, bits), scale = ir_mul(b, most, ir_f32(b, 1.0f / 127));
     /* smaller ones would overflow */
     ir_id factor = ir_select(b, ir_gt(b, most, ir_f32(b, 1e-30f)), ir_div(b, ir_f32(b, 127), most),
                              ir_f32(b, 0));
-    ir_id q = ir_cast(b, IR_I32, ir_round(b, ir_mul(b, x, ir_splat(b, factor, 4))));
-    sum = tile_sum_vector(k, q);
+    ir_id moved = ir_fma(b, x, ir_splat(b, factor, 4), ir_number(b, IR_F32, 4, 12582912)),
+          bytes = tile_and(k, ir_bitcast(b, IR_U32, 4, moved), 255), word = ir_extract(b, bytes, 0);
+    for (uint32_t i = 1; i < 4; i++)
+        word = ir_or(b, word, tile_shl(k, ir_extract(b, bytes, i), 8 * i));
+    ir_id sum = ir_dot4_i8(b, word, ir_bits(b, IR_U32, 1, 0x01010101u), ir_i32(b, 0));
     for (uint32_t mask = 1; mask < 4; mask *= 2)
         sum = ir_add(b, sum, ir_subgroup_shuffle_xor(b, sum, mask));
     ir_id other = ir_subgroup_shuffle_xor(b, sum, 4);
-    ir_id bytes = tile_and(k, ir_bitcast(b, IR_U32, 4, q), 255), word = ir_extract(b, bytes, 0);
-    for (uint32_t i = 1; i < 4; i++)
-        word = ir_or(b, word, tile_shl(k, ir_extract(b, bytes, i), 8 * i));
     return (rounded){word, scale, sum, other, ir_add(b, sum, other)};
 }
 
@@ -194,27 +193,61 @@ static void keep_f32(tile_matvec *m, uint32_t v, ir_id u, ir_id holds, ir_id x) 
     if (holds != IR_NO_ID) ir_end(b);
 }
 
+tile_int8_vectors tile_int8_in(tile_matvec *m, ir_memory memory, uint32_t bound, uint32_t k) {
+    const uint32_t bytes = matvec_over(k, 64) * 64 * bound;
+    return (tile_int8_vectors){.bytes = memory,
+                               .factors = memory,
+                               .factors_at = ir_u32(m->k.b, bytes / 4),
+                               .bound = ir_u32(m->k.b, bound)};
+}
+
+/* Four u of vector `vector`, where it holds. */
+static void store_int8(tile_matvec *m, ir_id vector, ir_id u, ir_id holds, ir_id x) {
+    tile_kernel *k = &m->k;
+    ir_builder *b = k->b;
+    const tile_int8_vectors *to = &m->int8_to;
+    const rounded r = round_four(m, x);
+    ir_id pair = ir_fma(b, tile_div(k, u, 16), to->bound, vector);
+    ir_if(b, holds);
+    ir_store(b, to->bytes, ir_add(b, tile_mul(k, pair, 16), tile_rem(k, u, 16)), r.word);
+    ir_if(b, ir_eq(b, tile_rem(k, ir_local(b, 0), 8), ir_u32(b, 0)));
+    ir_id low = tile_and(k, ir_bitcast(b, IR_U32, 1, r.half), 0xffff),
+          high = tile_shl(k, ir_bitcast(b, IR_U32, 1, r.other), 16);
+    ir_id both[2] = {ir_bitcast(b, IR_U32, 1, r.scale), ir_or(b, low, high)},
+          odd = tile_rem(k, tile_div(k, u, 8), 2);
+    ir_id at = ir_add(b, tile_mul(k, pair, 4), tile_mul(k, odd, 2));
+    ir_store(b, to->factors, ir_add(b, at, to->factors_at), ir_compose(b, both, 2));
+    ir_end(b);
+    ir_end(b);
+}
+
 static void keep_apart(tile_matvec *m, uint32_t v, ir_id u, ir_id holds, ir_id x) {
     tile_kernel *k = &m->k;
     ir_builder *b = k->b;
     (void)v;
-    const rounded r = m->x_round ? round_four(m, x) : (rounded){.word = IR_NO_ID};
-    ir_if(b, holds == IR_NO_ID ? m->to_holds : ir_and(b, holds, m->to_holds));
+    holds = holds == IR_NO_ID ? m->to_holds : ir_and(b, holds, m->to_holds);
     if (m->x_round) {
-        ir_id pair = ir_fma(b, tile_div(k, u, 16), m->x_bound, m->to_at);
-        ir_store(b, m->x_to, ir_add(b, tile_mul(k, pair, 16), tile_rem(k, u, 16)), r.word);
-        ir_if(b, ir_eq(b, tile_rem(k, ir_local(b, 0), 8), ir_u32(b, 0)));
-        ir_id low = tile_and(k, ir_bitcast(b, IR_U32, 1, r.half), 0xffff),
-              high = tile_shl(k, ir_bitcast(b, IR_U32, 1, r.other), 16);
-        ir_id both[2] = {ir_bitcast(b, IR_U32, 1, r.scale), ir_or(b, low, high)},
-              odd = tile_rem(k, tile_div(k, u, 8), 2);
-        ir_store(b, m->x_factors, ir_add(b, tile_mul(k, pair, 4), tile_mul(k, odd, 2)),
-                 ir_compose(b, both, 2));
-        ir_end(b);
-    } else {
-        ir_store(b, m->x_to, ir_add(b, m->to_at, tile_mul(k, u, 4)), x);
+        store_int8(m, m->to_at, u, holds, x);
+        return;
     }
+    ir_if(b, holds);
+    ir_store(b, m->x_to, ir_add(b, m->to_at, tile_mul(k, u, 4)), x);
     ir_end(b);
+}
+
+void tile_matvec_hand_on(tile_matvec *m, ir_memory from, uint32_t fours, ir_id first,
+                         uint32_t length, ir_id vector, ir_id vectors) {
+    tile_kernel *k = &m->k;
+    ir_builder *b = k->b;
+    const uint32_t all = fours * m->c.n_x;
+    for (uint32_t begin = 0; begin < all; begin += m->c.wg) {
+        ir_id i = tile_add(k, ir_local(b, 0), begin), holds = ir_lt(b, i, ir_u32(b, all));
+        i = ir_min(b, i, ir_u32(b, all - 1));
+        ir_id u = ir_add(b, first, tile_rem(k, i, fours)),
+              to = ir_add(b, vector, tile_div(k, i, fours));
+        holds = ir_and(b, holds, ir_and(b, ir_lt(b, u, ir_u32(b, length)), ir_lt(b, to, vectors)));
+        store_int8(m, to, u, holds, ir_load(b, from, tile_mul(k, i, 4), 4));
+    }
 }
 
 /* n fours from the e-th on, all asked for before the first is used. */
@@ -295,34 +328,69 @@ static uint32_t alike(const tile_part *p, uint32_t first) {
     return first + 1 < p->n_run && p->scale[0] == p->scale[1] && p->least[0] == p->least[1] ? 2 : 1;
 }
 
-/* The sums of a part's vector, as whole numbers: of its runs. */
-static void half_sums(tile_matvec *m, uint32_t v, const tile_part *p, ir_id block, ir_id sums[2]) {
+/* What a part is multiplied with: 16 numbers for each of its runs, what they are multiples of, and
+ * where asked for the sums of the runs' numbers. */
+typedef struct rounded_part {
+    ir_id run[2], scale, sums[2];
+    ir_id scaled; /* the scale times the sum of the block's numbers */
+} rounded_part;
+
+static void part_inside(tile_matvec *m, base_type type, const tile_part *p, uint32_t v,
+                        rounded_part *x) {
     tile_kernel *k = &m->k;
     ir_builder *b = k->b;
-    ir_id at = tile_add(k, tile_mul(k, block, 2), v * matvec_over(m->length, 64) * 4);
-    ir_id own = p->n_run == 2 ? ir_load(b, m->halves, at, 2)
-                              : ir_load(b, m->halves, ir_add(b, at, p->half), 1);
-    for (uint32_t r = 0; r < p->n_run; r++) sums[r] = p->n_run == 2 ? ir_extract(b, own, r) : own;
+    const uint32_t before = v * matvec_over(m->length, 64) * 4;
+    ir_id at = tile_add(k, tile_mul(k, ir_add(b, tile_mul(k, p->four, 2), p->second), 2), before);
+    ir_id own = ir_load(b, m->scales, at, 2);
+    x->scale = ir_extract(b, own, 0);
+    x->scaled = ir_extract(b, own, 1);
+    for (uint32_t r = 0; r < p->n_run; r++)
+        x->run[r] = ir_load(
+            b, tile_weight_table(type) ? m->interleaved : m->x,
+            tile_mul(k, place_of(m, v, p->four, p->second, r ? ir_u32(b, 1) : p->half), 4), 4);
+    if (!needs_halves(type)) return;
+    ir_id sums = p->n_run == 2 ? ir_load(b, m->halves, at, 2)
+                               : ir_load(b, m->halves, ir_add(b, at, p->half), 1);
+    for (uint32_t r = 0; r < p->n_run; r++)
+        x->sums[r] = p->n_run == 2 ? ir_extract(b, sums, r) : sums;
+}
+
+static void part_handed(tile_matvec *m, const tile_part *p, uint32_t v, rounded_part *x) {
+    tile_kernel *k = &m->k;
+    ir_builder *b = k->b;
+    const tile_int8_vectors *from = &m->int8_from;
+    const ir_instruction *second = ir_at(b, p->second);
+    const bool known = second && second->op == IR_CONST; /* then one load is both blocks' */
+    ir_id pair = ir_fma(b, p->four, from->bound, m->x_at[v]);
+    ir_id first = ir_add(b, tile_mul(k, pair, 16), tile_mul(k, p->second, 8)),
+          at = ir_add(b, tile_mul(k, pair, 4), from->factors_at);
+    if (!known) at = ir_add(b, at, tile_mul(k, p->second, 2));
+    ir_id own = ir_load(b, from->factors, at, known ? 4 : 2);
+    if (known && second->imm) own = ir_swizzle(b, own, 2, 0x32);
+    ir_id both = ir_bitcast(b, IR_I32, 1, ir_extract(b, own, 1)), sixteen = ir_i32(b, 16),
+          sums[2] = {ir_shr(b, ir_shl(b, both, sixteen), sixteen), ir_shr(b, both, sixteen)};
+    x->scale = ir_bitcast(b, IR_F32, 1, ir_extract(b, own, 0));
+    x->scaled = ir_mul(b, x->scale, ir_cast(b, IR_F32, ir_add(b, sums[0], sums[1])));
+    for (uint32_t r = 0; r < p->n_run; r++) {
+        ir_id half = r ? ir_u32(b, 1) : p->half;
+        x->run[r] = ir_load(b, from->bytes, ir_add(b, first, tile_mul(k, half, 4)), 4);
+        x->sums[r] = p->n_run == 2
+                         ? sums[r]
+                         : ir_select(b, ir_eq(b, p->half, ir_u32(b, 0)), sums[0], sums[1]);
+    }
 }
 
 /* Part i of every row's chunk with vector v, which is int8: added to what stands by d and by m. */
 static void multiply_int8(tile_matvec *m, base_type type, uint32_t rows, tile_opened *opened,
                           uint32_t i, uint32_t v, ir_id *by_d, ir_id *by_m) {
-    tile_kernel *k = &m->k;
-    ir_builder *b = k->b;
+    ir_builder *b = m->k.b;
     const tile_part *p = &opened[0].parts[i];
     const uint32_t zero = tile_packed_zero(type) << p->up;
     const bool least = opened[0].m != IR_NO_ID, apart = alike(p, 0) < p->n_run;
-    ir_id block = ir_add(b, tile_mul(k, p->four, 2), p->second), x[2], sums[2];
-    ir_id own = ir_load(b, m->scales,
-                        tile_add(k, tile_mul(k, block, 2), v * matvec_over(m->length, 64) * 4), 2),
-          scale = ir_extract(b, own, 0);
-    ir_id moved = p->up ? ir_mul(b, scale, ir_f32(b, 1.0f / (float)(1u << p->up))) : scale;
-    for (uint32_t r = 0; r < p->n_run; r++)
-        x[r] = ir_load(
-            b, tile_weight_table(type) ? m->interleaved : m->x,
-            tile_mul(k, place_of(m, v, p->four, p->second, r ? ir_u32(b, 1) : p->half), 4), 4);
-    if (needs_halves(type)) half_sums(m, v, p, block, sums);
+    rounded_part x;
+    if (m->c.x == MATVEC_QUANTISED) part_handed(m, p, v, &x);
+    else part_inside(m, type, p, v, &x);
+    ir_id moved = p->up ? ir_mul(b, x.scale, ir_f32(b, 1.0f / (float)(1u << p->up))) : x.scale;
     for (uint32_t row = 0; row < rows; row++) {
         const tile_part *w = &opened[row].parts[i];
         ir_id total = IR_NO_ID, below = IR_NO_ID;
@@ -330,22 +398,22 @@ static void multiply_int8(tile_matvec *m, base_type type, uint32_t rows, tile_op
             ir_id sum = ir_i32(b, 0);
             n = alike(w, r);
             for (uint32_t j = r; zero && j < r + n; j++)
-                sum = ir_sub(b, sum, ir_mul(b, sums[j], ir_i32(b, (int32_t)zero)));
-            for (uint32_t j = r; j < r + n; j++) sum = dot(b, w->run[j], x[j], sum);
+                sum = ir_sub(b, sum, ir_mul(b, x.sums[j], ir_i32(b, (int32_t)zero)));
+            for (uint32_t j = r; j < r + n; j++) sum = dot(b, w->run[j], x.run[j], sum);
             ir_id less = ir_i32(b, 0);
             for (uint32_t j = r; j < r + n && w->less[j] != IR_NO_ID; j++)
-                less = dot(b, w->less[j], x[j], less);
+                less = dot(b, w->less[j], x.run[j], less);
             if (w->less[r] != IR_NO_ID) sum = ir_sub(b, sum, less);
             total = plus_times(b, opened[row].fractions ? ir_cast(b, IR_F32, sum) : sum,
                                w->scale[r], total);
-            if (least && apart) below = plus_times(b, sums[r], w->least[r], below);
+            if (least && apart) below = plus_times(b, x.sums[r], w->least[r], below);
         }
         by_d[row] = plus_times(b, ir_cast(b, IR_F32, total), moved, by_d[row]);
         if (!least) continue;
         ir_id factor = apart                     ? ir_cast(b, IR_F32, below)
                        : w->least[0] == IR_NO_ID ? IR_NO_ID
                                                  : ir_cast(b, IR_F32, w->least[0]);
-        by_m[row] = plus_times(b, apart ? scale : ir_extract(b, own, 1), factor, by_m[row]);
+        by_m[row] = plus_times(b, apart ? x.scale : x.scaled, factor, by_m[row]);
     }
 }
 
@@ -463,8 +531,9 @@ static void add_packed(tile_matvec *m, const tile_rows *rows, ir_id raw[][TILE_R
         if (m->pairs[i].table == tile_weight_table(rows->w[0]->type)) pairs = &m->pairs[i];
     for (uint32_t row = 0; row < rows->n; row++)
         tile_packed_open(rows->w[row], raw[row], chunk, turn, pairs, &opened[row]);
-    if (m->c.x == MATVEC_INT8) add_int8(m, rows->w[0]->type, rows->n, opened);
-    for (uint32_t i = 0; m->c.x != MATVEC_INT8 && i < opened[0].n; i++)
+    const bool int8 = m->c.x == MATVEC_INT8 || m->c.x == MATVEC_QUANTISED;
+    if (int8) add_int8(m, rows->w[0]->type, rows->n, opened);
+    for (uint32_t i = 0; !int8 && i < opened[0].n; i++)
         multiply_f32(m, rows->w[0]->type, rows->n, opened, i);
 }
 

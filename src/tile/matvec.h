@@ -14,7 +14,7 @@
  *     tile_matvec_open(&m, types, n, rows);
  *     tile_rows now = {.n = 1, .w = {&w}, .row = {...}};
  *     tile_matvec_fetch(&m, &now, ir_u32(b, 0));
- *     tile_matvec_fill_vector(&m, 0, false, four_of, user);  // MATVEC_DIRECT: x_from, x_at
+ *     tile_matvec_fill_vector(&m, 0, false, four_of, user);  // DIRECT: x_from, x_at
  *     tile_matvec_walk(&m, &now, NULL, IR_NO_ID, sums);
  *
  * Everything between begin and the step's end stands where the whole workgroup comes by. */
@@ -26,6 +26,13 @@
 
 enum { TILE_ROWS_MAX = 8, TILE_SUMS_MAX = 32, TILE_VECTORS_MAX = 8 };
 
+/* Vectors rounded to int8, in memory as tile/dots.h has them. */
+typedef struct tile_int8_vectors {
+    ir_memory bytes, factors; /* U32; they may be one memory, */
+    ir_id factors_at;         /* in which the factors begin here */
+    ir_id bound;              /* vectors that there is room for */
+} tile_int8_vectors;
+
 typedef struct tile_matvec {
     tile_kernel k; /* lanes: those of the workgroup */
     matvec_choice c;
@@ -33,7 +40,8 @@ typedef struct tile_matvec {
     /* the lane's place among those of its row; the row's place in the workgroup */
     ir_id lane, slot;
     ir_memory x_from;             /* MATVEC_DIRECT: f32 */
-    ir_id x_at[TILE_VECTORS_MAX]; /* there: where each vector begins */
+    tile_int8_vectors int8_from;  /* MATVEC_QUANTISED */
+    ir_id x_at[TILE_VECTORS_MAX]; /* where each vector begins there; QUANTISED: its number */
     /* in workgroup memory; scales: of each block of 32 its scale and the sum of its numbers */
     ir_memory x, scales;
     /* there, where with_halves: of each 16 the sum of its numbers, i32, without the scale */
@@ -48,10 +56,8 @@ typedef struct tile_matvec {
     uint32_t unit, half, second, vector; /* how far apart things lie there, in 16 bytes */
     ir_memory x_to;                      /* not in use while x_keep is false: */
     bool x_keep;                         /* fills go there, f32, or */
-    /* where x_round, as tile/dots.h wants them: bytes to x_to, factors to x_factors */
-    bool x_round;
-    ir_memory x_factors;
-    ir_id x_bound;         /* vectors that there is room for */
+    bool x_round;                        /* rounded, to int8_to */
+    tile_int8_vectors int8_to;
     ir_id to_at, to_holds; /* where the vector begins (rounded: its number); is there one? */
     /* not 0: a row goes on in another matrix of the weight every so many elements, */
     uint32_t stretch;
@@ -96,6 +102,13 @@ ir_id tile_matvec_sum(tile_matvec *m, ir_id x);
 
 /* Loads of step `step` of these rows, into registers. Nothing for types that are not packed. */
 void tile_matvec_fetch(tile_matvec *m, const tile_rows *rows, ir_id step);
+/* `bound` vectors of k elements in one memory: bytes, then factors. */
+tile_int8_vectors tile_int8_in(tile_matvec *m, ir_memory memory, uint32_t bound, uint32_t k);
+/* A workgroup array [vectors of the workgroup, fours * 4], in blocks of 32, rounded to int8_to: four
+ * u of vector v becomes four `first` + u, of `length`, of vector `vector` + v, of `vectors`. Where
+ * the whole workgroup comes by. */
+void tile_matvec_hand_on(tile_matvec *m, ir_memory from, uint32_t fours, ir_id first,
+                         uint32_t length, ir_id vector, ir_id vectors);
 /* Products of all rows and vectors, whose first step was fetched: sums[row * n_x + vector], the
  * same in all lanes of the rows. next: rows whose first step is fetched on the way where `there`
  * holds; NULL: none. */

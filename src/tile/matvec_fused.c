@@ -6,6 +6,7 @@
  * results go) is chosen by the tile's number. */
 #include "tile/matvec_fused.h"
 #include "base/error.h"
+#include "tile/dots.h"
 #include "tile/fused.h"
 #include "tile/vectors.h"
 #include "tile/products.h"
@@ -13,7 +14,8 @@
 enum {
     VECTORS_MAX = 32,
     /* that a workgroup may make one after another: each waits for its loads and sums */
-    PROLOGUE_VECTORS = 2
+    PROLOGUE_VECTORS = 2,
+    UNITS_UNKNOWN = 128
 };
 
 typedef struct segment {
@@ -30,6 +32,7 @@ typedef struct plan { /* everything that the kernel is */
     segment s[FUSED_SEGMENT_MAX]; /* of each product */
     uint32_t n, per;              /* n: segments of tiles; per: products of each row */
     bool apart;                   /* a dispatch of its own makes the vectors */
+    bool hands_on;                /* the results go on rounded, in their own memory */
     bool sharded;
     uint32_t shard;
     matvec_shape shape;
@@ -75,6 +78,8 @@ static void shape_of(const lowering *l, plan *p) {
                               .per = p->per,
                               .exact = l->settings.exact,
                               .has_prologue = p->vectors.kind != VECTORS_PLAIN,
+                              .rounded_in = p->vectors.handed,
+                              .rounded_out = p->hands_on,
                               .form = lower_form_of(l, p->products.w[0])};
     for (uint32_t i = 0; i < p->n; i++)
         p->shape.types[i] = p->s[i].type, p->shape.rows[i] = p->s[i].rows;
@@ -92,9 +97,10 @@ static bool prologue_pays(const plan *p) {
     return groups * each * p->vectors.rows.k * p->vectors.rows.bound <= MATVEC_REREAD_DEVICE;
 }
 
-/* merge NULL: no pieces of attention are joined here. */
-static bool plan_of(const lowering *l, const fused_matvec *merge, const graph_region *r, plan *p) {
-    *p = (plan){.n = 0};
+/* merge NULL: no pieces of attention are joined here. Of p: hands_on, vectors.handed. */
+static bool plan_as(const lowering *l, const fused_matvec *merge, const graph_region *r, plan *p) {
+    const bool hands_on = p->hands_on, handed = p->vectors.handed;
+    *p = (plan){.hands_on = hands_on};
     graph_products *all = &p->products;
     if (!graph_products_of(l->g, r, all)) return false;
     const bool pair = all->ends && all->n == 2;
@@ -104,6 +110,7 @@ static bool plan_of(const lowering *l, const fused_matvec *merge, const graph_re
     if (!vectors_plan_of(l, &all->before, all->x, merge, k, &p->vectors) ||
         p->vectors.rows.bound > VECTORS_MAX)
         return false;
+    p->vectors.handed = handed;
     for (uint32_t i = 0; i < all->n; i++) {
         if (!segment_of(l, all->w[i], k, &p->s[i])) return false;
         p->s[i].out = all->out[i];
@@ -126,6 +133,83 @@ static bool plan_of(const lowering *l, const fused_matvec *merge, const graph_re
     return p->apart && vectors_fit_separate(l, &p->vectors) &&
            tile_matvec_choose(l->caps, &p->shape, &p->c) && binds(l, bindings + 1);
 }
+
+/* ---- results that go on rounded -------------------------------------------------------------- */
+
+/* The one node that reads intermediate v, which is whole; NULL: none, or several. */
+static const graph_node *reader_of(const lowering *l, graph_value v) {
+    const graph *g = l->g;
+    const graph_tensor *t = graph_tensor_at(g, v);
+    const graph_node *reader = NULL;
+    if (t->role != ROLE_INTERMEDIATE || t->base || t->node == UINT32_MAX || t->rank != 2)
+        return NULL;
+    for (size_t i = t->node + 1; i < g->nodes.count; i++)
+        for (uint32_t k = 0; !g->nodes.data[i].dead && k < g->nodes.data[i].n_in; k++) {
+            if (!g->nodes.data[i].in[k] || graph_base_of(g, g->nodes.data[i].in[k]) != v) continue;
+            if (reader || g->nodes.data[i].in[k] != v) return NULL;
+            reader = &g->nodes.data[i];
+        }
+    return reader;
+}
+
+static bool single_of(const lowering *l, const graph_node *product, const tree *end, plan *p);
+
+/* Would it multiply v, if v came rounded? */
+static bool takes(const lowering *l, const graph_node *node, graph_value v) {
+    plan p = {.vectors.handed = true};
+    if (node->op == OP_MATMUL)
+        return node->in[0] == v && single_of(l, node, NULL, &p) && p.s[0].rows;
+    if (node->op != OP_FUSED || node->attr.fused.kind != FUSED_MATVEC) return false;
+    const fused_matvec *f = node->attr.fused.detail;
+    const graph_region r = graph_region_of(l->g, node);
+    return f->from != FUSED_X_MERGE && !tile_dots_joined_fits(l->g, l->store, &l->settings, &r) &&
+           plan_as(l, NULL, &r, &p) && p.vectors.kind == VECTORS_PLAIN && p.products.x == v;
+}
+
+/* Are there tiles for half the device's units? They are whole blocks. */
+static bool is_busy(const lowering *l, const plan *p) {
+    const uint32_t units = l->caps->compute_units ? l->caps->compute_units : UNITS_UNKNOWN;
+    return p->s[0].rows / (p->c.wg / p->c.lanes * p->c.rows) >= units / 2;
+}
+
+/* Does v go rounded from the products that make it to the one that reads it? Both ask. Of several
+ * vectors what is read beside the weights is more than what rounding them costs. */
+static bool is_handed(const lowering *l, graph_value v) {
+    const graph_node *reader = reader_of(l, v);
+    plan p = {.hands_on = true};
+    if (!reader || tile_serial(l) || graph_tensor_at(l->g, v)->dim[0].size > 1) return false;
+    const graph_node *maker = &l->g->nodes.data[graph_tensor_at(l->g, v)->node];
+    if (maker->dead || maker->op != OP_FUSED || maker->attr.fused.kind != FUSED_MATVEC)
+        return false;
+    const fused_matvec *f = maker->attr.fused.detail;
+    const graph_region r = graph_region_of(l->g, maker);
+    return takes(l, reader, v) && !tile_dots_joined_fits(l->g, l->store, &l->settings, &r) &&
+           plan_as(l, f->from == FUSED_X_MERGE ? f : NULL, &r, &p) && p.products.ends &&
+           p.products.end.n_out == 1 && p.products.end.tensors[0] == v && p.s[0].rows % 32 == 0 &&
+           is_busy(l, &p);
+}
+
+static bool plan_of(const lowering *l, const fused_matvec *merge, const graph_region *r, plan *p) {
+    graph_products all;
+    if (!graph_products_of(l->g, r, &all)) return false;
+    *p = (plan){.hands_on = all.ends && is_handed(l, all.end.tensors[0]),
+                .vectors.handed = !all.before.n && !merge && is_handed(l, all.x)};
+    return plan_as(l, merge, r, p);
+}
+
+graph_value tile_matvec_handed_on(const graph *g, const graph_store *store,
+                                  const lower_settings *settings, const graph_node *node) {
+    if (!store->device) return 0;
+    const lowering l = {.g = g,
+                        .store = (graph_store *)(uintptr_t)store,
+                        .caps = device_caps_of(store->device),
+                        .settings = *settings};
+    for (uint32_t i = 0; i < node->n_out; i++)
+        if (node->out[i] && is_handed(&l, node->out[i])) return node->out[i];
+    return 0;
+}
+
+/* ---- does it fit? ---------------------------------------------------------------------------- */
 
 bool tile_matvec_fits(const graph *g, const graph_store *store, const lower_settings *settings,
                       const fused_matvec *f, const graph_region *r) {
@@ -150,6 +234,7 @@ typedef struct making {
     ir_id planes[FUSED_SEGMENT_MAX][PACK_PLANE_MAX], out_offset[FUSED_SEGMENT_MAX],
         first[FUSED_SEGMENT_MAX];
     tree_walk end;
+    ir_memory handed; /* hands_on: a tile's results, [n_x, tile] in workgroup memory */
     uint32_t tile, begin[FUSED_SEGMENT_MAX + 1]; /* rows of a tile; the segments' first tiles */
 } making;
 
@@ -268,6 +353,30 @@ static void store_tile(making *k, uint32_t kind, ir_id tile, const rows_tile *t,
         }
 }
 
+/* The tile's results to workgroup memory, and on from there. */
+static void hand_on_tile(making *k, ir_id tile, const rows_tile *t, const ir_id *sums) {
+    tile_kernel *ir = &k->m.k;
+    ir_builder *b = ir->b;
+    plan *p = k->p;
+    ir_id one = ir_u32(b, 1), last = ir_sub(b, k->v.n, one);
+    for (uint32_t r = 0; r < p->c.rows; r++)
+        for (uint32_t v = 0; v < p->c.n_x; v++) {
+            const uint32_t o = r * p->c.n_x + v;
+            const ir_id *of = &sums[r * p->per * p->c.n_x + v];
+            ir_id vector = ir_min(b, tile_add(ir, k->v.first, v), last),
+                  column = ir_min(b, t->result[r], ir_sub(b, t->count, one)),
+                  at = tile_add(ir, k->m.slot, v * k->tile + r * (p->c.wg / p->c.lanes));
+            ir_if(b, ir_eq(b, k->m.lane, ir_u32(b, o % p->c.lanes)));
+            ir_store(b, k->handed, at,
+                     tree_end_value(&k->end, vector, column,
+                                    (ir_id[]){of[0], p->per == 2 ? of[p->c.n_x] : IR_NO_ID}));
+            ir_end(b);
+        }
+    ir_barrier(b);
+    tile_matvec_hand_on(&k->m, k->handed, k->tile / 4, tile_mul(ir, tile, k->tile / 4),
+                        p->s[0].rows / 4, k->v.first, k->v.n);
+}
+
 static bool is_first_kind(const plan *p, uint32_t i) {
     for (uint32_t j = 0; j < i; j++)
         if (p->s[j].type == p->s[i].type) return false;
@@ -332,9 +441,11 @@ static void make_tiles(making *k) {
         ir_id is = is_of(k, i, tile);
         if (is != IR_NO_ID) ir_if(b, is);
         tile_of(k, i, tile, &now);
-        store_tile(k, i, tile, &now, sums);
+        if (p->hands_on) hand_on_tile(k, tile, &now, sums);
+        else store_tile(k, i, tile, &now, sums);
         if (is != IR_NO_ID) ir_end(b);
     }
+    if (p->hands_on && again) ir_barrier(b);
     if (again && !single) {
         ir_if(b, there);
         fetch_any(k, following);
@@ -367,7 +478,13 @@ static beryl_status make(lowering *l, const graph_node *node, plan *p, const cha
             k.out[i] = tile_bind(ir, outs[i], p->s[i].out, IR_F32, IR_READ_WRITE);
         k.out_offset[i] = tile_u32(ir, offsets[i], p->s[i].out_offset);
     }
-    if (p->products.ends) tree_end_declare(&k.end, ir, &p->products.end);
+    if (p->hands_on) {
+        tree_end_declare_words(&k.end, ir, &p->products.end);
+        k.m.int8_to = tile_int8_in(&k.m, k.end.memory[0], p->vectors.rows.bound, p->s[0].rows);
+        k.handed = ir_workgroup(ir->b, IR_F32, k.tile * p->c.n_x);
+    } else if (p->products.ends) {
+        tree_end_declare(&k.end, ir, &p->products.end);
+    }
     tile_matvec_open(&k.m, types, p->n, p->c.rows * p->per);
     make_tiles(&k);
     for (uint32_t i = 0; i < p->products.n; i++)
@@ -388,24 +505,32 @@ beryl_status tile_fused_matvec(lowering *l, const graph_node *node, beryl_error 
     return status == BERYL_OK ? make(l, node, &p, "matvec", error) : status;
 }
 
-beryl_status tile_matvec_node(lowering *l, const graph_node *node, const graph_node *product,
-                              const tree *end, bool *taken, beryl_error *error) {
+/* A matmul that is no region, with a tree at its end (NULL: none). Of p: vectors.handed. */
+static bool single_of(const lowering *l, const graph_node *product, const tree *end, plan *p) {
     const graph_tensor *w = graph_tensor_at(l->g, product->in[1]);
     const graph_region none = {.n = 0};
-    plan p = {.n = 1, .per = 1};
-    p.products = (graph_products){.x = product->in[0],
-                                  .n = 1,
-                                  .w = {product->in[1]},
-                                  .out = {product->out[0]},
-                                  .ends = end != NULL};
-    if (end) p.products.end = *end;
+    const bool handed = p->vectors.handed;
+    *p = (plan){.n = 1, .per = 1};
+    p->products = (graph_products){.x = product->in[0],
+                                   .n = 1,
+                                   .w = {product->in[1]},
+                                   .out = {product->out[0]},
+                                   .ends = end != NULL};
+    if (end) p->products.end = *end;
+    if (w->rank != 2 || !segment_of(l, product->in[1], w->dim[1].size, &p->s[0])) return false;
+    if (!vectors_plan_of(l, &none, product->in[0], NULL, w->dim[1].size, &p->vectors) ||
+        p->vectors.rows.bound > VECTORS_MAX)
+        return false;
+    p->vectors.handed = handed;
+    shape_of(l, p);
+    return tile_matvec_choose(l->caps, &p->shape, &p->c);
+}
+
+beryl_status tile_matvec_node(lowering *l, const graph_node *node, const graph_node *product,
+                              const tree *end, bool *taken, beryl_error *error) {
+    plan p = {.vectors.handed = is_handed(l, product->in[0])};
     *taken = false;
-    if (w->rank != 2 || !segment_of(l, product->in[1], w->dim[1].size, &p.s[0])) return BERYL_OK;
-    if (!vectors_plan_of(l, &none, product->in[0], NULL, w->dim[1].size, &p.vectors) ||
-        p.vectors.rows.bound > VECTORS_MAX)
-        return BERYL_OK;
-    shape_of(l, &p);
-    if (!tile_matvec_choose(l->caps, &p.shape, &p.c)) return BERYL_OK;
+    if (!single_of(l, product, end, &p)) return BERYL_OK;
     const store_tensor *stored = lower_stored(l, product->in[1]);
     const uint32_t begin = p.s[0].first, last = begin + p.s[0].rows,
                    offset = end ? 0 : graph_tensor_at(l->g, product->out[0])->offset;

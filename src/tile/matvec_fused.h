@@ -7,6 +7,9 @@
 
 bool tile_matvec_fits(const graph *g, const graph_store *store, const lower_settings *settings,
                       const fused_matvec *f, const graph_region *r);
+/* fused_forms.handed_on */
+graph_value tile_matvec_handed_on(const graph *g, const graph_store *store,
+                                  const lower_settings *settings, const graph_node *node);
 lower_fn tile_fused_matvec; /* a node of kind FUSED_MATVEC */
 /* A matmul, alone or with a tree at its end (NULL: none), as the plan's `node`; taken false:
  * there is no such form for it (many vectors, odd rows, a device with one lane a workgroup). */

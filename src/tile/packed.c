@@ -7,27 +7,27 @@
 #include <string.h>
 
 typedef struct packed_form {
-    uint8_t chunk; /* elements; 0: the type is not read so */
-    uint8_t zero;  /* what q means 0 */
-    bool is_signed;
+    uint8_t chunk;          /* elements; 0: the type is not read so */
+    uint8_t zero;           /* what q means 0 */
+    bool is_signed, shared; /* shared: a word of its raw ones is of several blocks */
     uint8_t widths[TILE_RAW_MAX];
 } packed_form;
 
 static const packed_form forms[TYPE_COUNT] = {
-    [TYPE_Q8_0] = {32, 0, true, {4, 4, 1}},
-    [TYPE_Q4_0] = {32, 8, false, {4, 1}},
-    [TYPE_Q4_1] = {32, 0, false, {4, 1}},
-    [TYPE_Q5_0] = {32, 16, false, {4, 1, 1}},
-    [TYPE_Q5_1] = {32, 0, false, {4, 1, 1}},
-    [TYPE_IQ4_NL] = {32, 0, true, {4, 1}},
-    [TYPE_IQ4_XS] = {32, 0, true, {4, 2}},
-    [TYPE_MXFP4] = {32, 0, true, {4, 1}},
-    [TYPE_NVFP4] = {32, 0, true, {4, 1}},
-    [TYPE_Q2_K] = {128, 0, false, {4, 4, 2, 1}},
-    [TYPE_Q3_K] = {128, 4, false, {4, 4, 4, 1, 1, 1, 1}},
-    [TYPE_Q4_K] = {64, 0, false, {4, 4, 4}},
-    [TYPE_Q5_K] = {64, 0, false, {4, 4, 4, 4, 4}},
-    [TYPE_Q6_K] = {64, 32, false, {4, 4, 4, 2, 1}},
+    [TYPE_Q8_0] = {32, 0, true, true, {4, 4, 1}},
+    [TYPE_Q4_0] = {32, 8, false, true, {4, 1}},
+    [TYPE_Q4_1] = {32, 0, false, false, {4, 1}},
+    [TYPE_Q5_0] = {32, 16, false, true, {4, 1, 1}},
+    [TYPE_Q5_1] = {32, 0, false, false, {4, 1, 1}},
+    [TYPE_IQ4_NL] = {32, 0, true, true, {4, 1}},
+    [TYPE_IQ4_XS] = {32, 0, true, false, {4, 2}},
+    [TYPE_MXFP4] = {32, 0, true, true, {4, 1}},
+    [TYPE_NVFP4] = {32, 0, true, true, {4, 1}},
+    [TYPE_Q2_K] = {128, 0, false, false, {4, 4, 2, 1}},
+    [TYPE_Q3_K] = {128, 4, false, true, {4, 4, 4, 1, 1, 1, 1}},
+    [TYPE_Q4_K] = {64, 0, false, false, {4, 4, 4}},
+    [TYPE_Q5_K] = {64, 0, false, false, {4, 4, 4, 4, 4}},
+    [TYPE_Q6_K] = {64, 32, false, true, {4, 4, 4, 2, 1}},
 };
 
 bool tile_packed_known(base_type type) {
@@ -49,7 +49,14 @@ uint32_t tile_packed_zero(base_type type) {
 uint32_t tile_packed_widths(base_type type, uint8_t widths[TILE_RAW_MAX]) {
     uint32_t n = 0;
     for (; n < TILE_RAW_MAX && forms[type].widths[n]; n++) widths[n] = forms[type].widths[n];
+    if (forms[type].shared) widths[n++] = 1;
     return n;
+}
+
+uint32_t tile_packed_words(base_type type) {
+    uint32_t sum = 0;
+    for (uint32_t i = 0; i < TILE_RAW_MAX; i++) sum += forms[type].widths[i];
+    return sum;
 }
 
 /* ---- loads ----------------------------------------------------------------------------------- */
@@ -68,12 +75,13 @@ static ir_id words(const place *p, uint32_t plane, uint32_t stride, ir_id at, ui
     return ir_load(k->b, p->w->from, tile_add(k, index, more), width);
 }
 
-/* The block's entry of 2 bytes, in the lower ones. */
-static ir_id short_of(const place *p, uint32_t plane) {
+/* The word that has the block's entry, one of `each`; *shift: to its lowest bits. It is not done
+ * here: what waits for a load would keep back all loads that follow. */
+static ir_id shared_word(const place *p, uint32_t plane, uint32_t each, ir_id *shift) {
     tile_kernel *k = p->w->k;
-    ir_id word =
-        ir_load(k->b, p->w->from, ir_add(k->b, tile_div(k, p->number, 2), p->w->plane[plane]), 1);
-    return ir_shr(k->b, word, tile_mul(k, tile_rem(k, p->number, 2), 16));
+    *shift = tile_mul(k, tile_rem(k, p->number, each), 32 / each);
+    return ir_load(k->b, p->w->from, ir_add(k->b, tile_div(k, p->number, each), p->w->plane[plane]),
+                   1);
 }
 
 void tile_packed_load(const tile_weight *w, ir_id row, ir_id chunk, ir_id raw[TILE_RAW_MAX]) {
@@ -83,11 +91,12 @@ void tile_packed_load(const tile_weight *w, ir_id row, ir_id chunk, ir_id raw[TI
     const place p = {w, ir_fma(b, row, ir_u32(b, w->blocks), tile_div(k, chunk, each)),
                      tile_rem(k, chunk, each)};
     uint32_t n = 0;
+    ir_id shift;
     switch ((int)w->type) {
     case TYPE_Q8_0:
         raw[n++] = words(&p, 0, 8, IR_NO_ID, 0, 4);
         raw[n++] = words(&p, 0, 8, IR_NO_ID, 4, 4);
-        raw[n++] = short_of(&p, 1);
+        raw[n] = shared_word(&p, 1, 2, &raw[n + 1]);
         return;
     case TYPE_IQ4_XS:
         raw[n++] = words(&p, 0, 32, tile_mul(k, p.part, 4), 0, 4);
@@ -95,19 +104,20 @@ void tile_packed_load(const tile_weight *w, ir_id row, ir_id chunk, ir_id raw[TI
         return;
     case TYPE_MXFP4:
         raw[n++] = words(&p, 0, 4, IR_NO_ID, 0, 4);
-        raw[n] = ir_load(b, w->from, ir_add(b, tile_div(k, p.number, 4), w->plane[1]), 1);
-        raw[n] = ir_shr(b, raw[n], tile_mul(k, tile_rem(k, p.number, 4), 8));
+        raw[n] = shared_word(&p, 1, 4, &raw[n + 1]);
         return;
     case TYPE_NVFP4:
         raw[n++] = words(&p, 0, 8, tile_mul(k, p.part, 4), 0, 4);
-        raw[n] = ir_shr(b, words(&p, 1, 1, IR_NO_ID, 0, 1), tile_mul(k, p.part, 16));
+        raw[n++] = words(&p, 1, 1, IR_NO_ID, 0, 1);
+        raw[n] = tile_mul(k, p.part, 16);
         return;
     case TYPE_Q4_0:
     case TYPE_IQ4_NL:
     case TYPE_Q5_0:
         raw[n++] = words(&p, 0, 4, IR_NO_ID, 0, 4);
-        raw[n++] = short_of(&p, 1);
+        raw[n++] = shared_word(&p, 1, 2, &shift);
         if (w->type == TYPE_Q5_0) raw[n++] = words(&p, 2, 1, IR_NO_ID, 0, 1);
+        raw[n] = shift;
         return;
     case TYPE_Q4_1:
     case TYPE_Q5_1:
@@ -128,7 +138,7 @@ void tile_packed_load(const tile_weight *w, ir_id row, ir_id chunk, ir_id raw[TI
         raw[n++] = words(&p, 0, 16, tile_mul(k, p.part, 4), 8, 4);
         raw[n++] = words(&p, 1, 8, tile_mul(k, p.part, 4), 0, 4);
         for (uint32_t i = 0; i < 3; i++) raw[n++] = words(&p, 2, 3, IR_NO_ID, i, 1);
-        raw[n++] = short_of(&p, 3);
+        raw[n] = shared_word(&p, 3, 2, &raw[n + 1]);
         return;
     case TYPE_Q4_K:
     case TYPE_Q5_K:
@@ -145,7 +155,7 @@ void tile_packed_load(const tile_weight *w, ir_id row, ir_id chunk, ir_id raw[TI
         raw[n++] = words(&p, 0, 32, low, 8, 4);
         raw[n++] = words(&p, 1, 16, ir_add(b, tile_mul(k, upper, 8), half), 0, 4);
         raw[n++] = words(&p, 2, 4, tile_mul(k, upper, 2), 0, 2);
-        raw[n++] = short_of(&p, 3);
+        raw[n] = shared_word(&p, 3, 2, &raw[n + 1]);
         return;
     }
     default: return;
@@ -304,20 +314,29 @@ static tile_part *part_of(tile_opened *o, ir_id four, ir_id second, ir_id half, 
     return p;
 }
 
+/* Entry `at` of raw, where a word has several blocks'. */
+static ir_id shared_entry(const tile_weight *w, const ir_id *raw, uint32_t at) {
+    uint32_t n = 0;
+    while (forms[w->type].widths[n]) n++;
+    return ir_shr(w->k->b, raw[at], raw[n]);
+}
+
 static void open_small(const tile_weight *w, const ir_id *raw, ir_id chunk, ir_id turn,
                        const tile_pairs *pairs, tile_opened *o) {
     tile_kernel *k = w->k;
     ir_builder *b = k->b;
     const uint32_t *table = tile_weight_table(w->type);
     tile_part *p = part_of(o, tile_div(k, chunk, 2), tile_rem(k, chunk, 2), ir_u32(b, 0), 2);
+    const uint32_t at = w->type == TYPE_Q8_0 ? 2 : 1; /* of the block's factor */
+    ir_id factor = w->type == TYPE_IQ4_XS  ? ir_extract(b, raw[1], 0)
+                   : forms[w->type].shared ? shared_entry(w, raw, at)
+                                           : raw[at];
     if (w->type == TYPE_NVFP4) {
         o->d = ir_f32(b, 128); /* doubled numbers */
         o->fractions = true;
-        for (uint32_t r = 0; r < 2; r++) p->scale[r] = e4m3_of(k, raw[1], 8 * r);
-    } else if (w->type == TYPE_MXFP4) o->d = power_of(k, raw[1]);
-    else
-        o->d = half_of(k, w->type == TYPE_IQ4_XS ? ir_extract(b, raw[1], 0)
-                                                 : raw[w->type == TYPE_Q8_0 ? 2 : 1]);
+        for (uint32_t r = 0; r < 2; r++) p->scale[r] = e4m3_of(k, factor, 8 * r);
+    } else if (w->type == TYPE_MXFP4) o->d = power_of(k, factor);
+    else o->d = half_of(k, factor);
     if (w->type == TYPE_IQ4_XS)
         p->scale[0] = p->scale[1] = scale_iq4(k, raw[1], tile_rem(k, turn, 8));
     if (w->type == TYPE_Q4_1 || w->type == TYPE_Q5_1) o->m = half_of(k, tile_shr(k, raw[1], 16));
@@ -356,7 +375,7 @@ static void open_3(const tile_weight *w, const ir_id *raw, ir_id chunk, ir_id tu
     ir_builder *b = k->b;
     ir_id half = tile_rem(k, turn, 2), four = tile_mul(k, ir_sub(b, chunk, half), 2), own[3];
     for (uint32_t i = 0; i < 3; i++) own[i] = ir_shr(b, raw[3 + i], tile_mul(k, half, 8));
-    o->d = half_of(k, raw[6]);
+    o->d = half_of(k, shared_entry(w, raw, 6));
     for (uint32_t i = 0; i < 8; i++) {
         tile_part *p = part_of(o, tile_add(k, four, i / 2), ir_u32(b, i % 2), half, 1);
         p->up = ups[i % 4];
@@ -412,7 +431,7 @@ static void open_6(const tile_weight *w, const ir_id *raw, ir_id chunk, ir_id tu
     ir_builder *b = k->b;
     ir_id half = tile_and(k, turn, 1), four = ir_sub(b, chunk, half),
           up = ir_sub(b, ir_u32(b, 24), tile_mul(k, half, 8));
-    o->d = half_of(k, raw[4]);
+    o->d = half_of(k, shared_entry(w, raw, 4));
     for (uint32_t i = 0; i < 4; i++) {
         tile_part *p = part_of(o, tile_add(k, four, i / 2), ir_u32(b, i % 2), half, 1);
         p->run[0] = ir_or(b, field(k, raw[i % 2], i / 2 * 4, 15 * BYTES, 0),

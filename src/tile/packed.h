@@ -52,8 +52,10 @@ bool tile_packed_known(base_type type);
 uint32_t tile_packed_chunk(base_type type); /* elements of a chunk */
 bool tile_packed_signed(base_type type);    /* its bytes are, else 0 .. 127 */
 uint32_t tile_packed_zero(base_type type);
-/* What a chunk is loaded as: u32 vectors of these widths. Gives their number. */
+/* What a chunk is loaded as: u32 vectors of these widths; their number is given. Where a word has
+ * entries of several blocks the last is no load: how far up this block's stand. */
 uint32_t tile_packed_widths(base_type type, uint8_t widths[TILE_RAW_MAX]);
+uint32_t tile_packed_words(base_type type); /* that are loaded */
 void tile_packed_load(const tile_weight *w, ir_id row, ir_id chunk, ir_id raw[TILE_RAW_MAX]);
 /* chunk: its number in the row; turn: the same modulo 8, plus any multiple of it; pairs: of
  * its table, NULL: it has none, or permutes bytes. */

@@ -422,7 +422,10 @@ void tree_declare(tree_walk *c) {
     uint32_t start[LOWER_WALK_TENSORS] = {0};
     find_bindings(c->k->l, t, of);
     for (uint32_t i = 0; i < t->n_tensor; i++) {
-        if (i < t->n_out) c->memory[i] = tile_write(c->k, names[c->second][i], t->tensors[i]);
+        const char *name = names[c->second][i];
+        if (i == 0 && c->words)
+            c->memory[i] = tile_bind(c->k, name, t->tensors[i], IR_U32, IR_READ_WRITE);
+        else if (i < t->n_out) c->memory[i] = tile_write(c->k, name, t->tensors[i]);
         else if (of[i] != i) c->memory[i] = c->memory[of[i]];
         else bind_shared(c, i, of, start);
     }
@@ -630,16 +633,35 @@ bool tree_is_end(const tree *t) {
     return true;
 }
 
-void tree_end_declare(tree_walk *c, tile_kernel *k, const tree *t) {
-    *c = (tree_walk){.k = k, .t = *t, .second = true};
+static void end_declare(tree_walk *c, tile_kernel *k, const tree *t, bool words) {
+    *c = (tree_walk){.k = k, .t = *t, .second = true, .words = words};
     tree_walk_rows(c);
     tree_declare(c);
 }
 
+void tree_end_declare(tree_walk *c, tile_kernel *k, const tree *t) {
+    end_declare(c, k, t, false);
+}
+
+void tree_end_declare_words(tree_walk *c, tile_kernel *k, const tree *t) {
+    end_declare(c, k, t, true);
+}
+
+static void end_at(tree_walk *c, tree_spot *s, ir_id vector, ir_id column,
+                   const ir_id x[TREE_PRODUCTS]) {
+    tree_place(c, vector, 1, false, c->row);
+    tree_spot_at(c, s, 1, column);
+    for (uint32_t i = 0; i < c->t.n_product; i++) s->made[i] = x[i];
+}
+
 void tree_end_store(tree_walk *c, ir_id vector, ir_id column, const ir_id x[TREE_PRODUCTS]) {
     tree_spot s;
-    tree_place(c, vector, 1, false, c->row);
-    tree_spot_at(c, &s, 1, column);
-    for (uint32_t i = 0; i < c->t.n_product; i++) s.made[i] = x[i];
+    end_at(c, &s, vector, column, x);
     tree_store(c, &s, 0);
+}
+
+ir_id tree_end_value(tree_walk *c, ir_id vector, ir_id column, const ir_id x[TREE_PRODUCTS]) {
+    tree_spot s;
+    end_at(c, &s, vector, column, x);
+    return tree_value_at(c, &s, c->t.out[0]);
 }

@@ -121,6 +121,7 @@ typedef struct tree_walk {
     tile_kernel *k;
     tree t;
     bool second; /* a tree of this kernel has its names already */
+    bool words;  /* the first result is bound as words, which the tree does not store */
     lower_walk w;
     lower_walk along;                 /* a row: its dimensions, the innermost with `step` */
     ir_id along_size[GRAPH_RANK_MAX]; /* where it has several */
@@ -164,6 +165,10 @@ void tree_store(tree_walk *c, tree_spot *s, uint32_t level);
  * products made x. */
 bool tree_is_end(const tree *t);
 void tree_end_declare(tree_walk *c, tile_kernel *k, const tree *t);
+/* The same where who writes the kernel stores words in place of the first result. */
+void tree_end_declare_words(tree_walk *c, tile_kernel *k, const tree *t);
 void tree_end_store(tree_walk *c, ir_id vector, ir_id column, const ir_id x[TREE_PRODUCTS]);
+/* The first result there. */
+ir_id tree_end_value(tree_walk *c, ir_id vector, ir_id column, const ir_id x[TREE_PRODUCTS]);
 
 #endif

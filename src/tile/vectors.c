@@ -83,10 +83,14 @@ void tile_vectors_begin(tile_vectors *v, tile_matvec *m, const vectors_plan *p, 
     }
     v->x = made && p->kind == VECTORS_MERGE
                ? tile_scratch(k, "x", TILE_SCRATCH_X, scratch_bytes(p), IR_F32, IR_READ)
-               : tile_bind(k, "x", p->x, IR_F32, IR_READ);
+               : tile_bind(k, "x", p->x, p->handed ? IR_U32 : IR_F32, IR_READ);
     v->n = tile_count(k, "n_x", p->rows.n);
     if (v->kind == VECTORS_MERGE) {
         v->stats = tile_bind(k, "stats", p->merge->stats, IR_F32, IR_READ);
+        return;
+    }
+    if (p->handed) {
+        m->int8_from = tile_int8_in(m, v->x, p->rows.bound, p->rows.k);
         return;
     }
     v->x_offset = tile_u32(k, "x_offset", p->rows.offset);
@@ -123,7 +127,7 @@ typedef struct fours { /* of this lane */
 static ir_id stat_of(tile_vectors *v, fours *own, const tree_stat *s) {
     tile_kernel *k = &v->m->k;
     ir_builder *b = k->b;
-    ir_id sum = IR_NO_ID, length = ir_f32(b, (float)v->m->length);
+    ir_id sum = IR_NO_ID, each = ir_f32(b, 1 / (float)v->m->length);
     for (uint32_t e = 0; e < own->n; e++) {
         ir_id x = tree_value_at(&v->walk, &own->at[e], s->of);
         x = tile_sum_vector(k, s->kind == TREE_RMS_OVER ? ir_mul(b, x, x) : x);
@@ -132,9 +136,9 @@ static ir_id stat_of(tile_vectors *v, fours *own, const tree_stat *s) {
     }
     sum = tile_matvec_sum(v->m, sum);
     if (s->kind == TREE_SUM_OVER) return ir_div(b, ir_f32(b, 1), sum);
-    if (s->kind == TREE_MEAN) return ir_div(b, sum, length);
+    if (s->kind == TREE_MEAN) return ir_mul(b, sum, each);
     const ir_id eps = ir_f32(b, s->eps);
-    sum = tree_variance(&v->walk, s, ir_div(b, sum, length));
+    sum = tree_variance(&v->walk, s, ir_mul(b, sum, each));
     return ir_rsqrt(b, ir_add(b, sum, eps));
 }
 
@@ -278,15 +282,17 @@ static void make_one(tile_vectors *v, uint32_t i) {
 void tile_vectors_make(tile_vectors *v) {
     tile_matvec *m = v->m;
     ir_builder *b = m->k.b;
+    const bool is_kept = m->c.x == MATVEC_SHARED || m->c.x == MATVEC_INT8;
     for (uint32_t i = 0; i < m->c.n_x; i++) {
-        if (m->c.x != MATVEC_DIRECT) {
+        if (is_kept) {
             make_one(v, i);
             continue;
         }
         m->x_from = v->x;
-        m->x_at[i] = ir_fma(b, vector_of(v, i), v->x_stride, v->x_offset);
+        m->x_at[i] =
+            v->w->handed ? vector_of(v, i) : ir_fma(b, vector_of(v, i), v->x_stride, v->x_offset);
     }
-    if (m->c.x != MATVEC_DIRECT) ir_barrier(b);
+    if (is_kept) ir_barrier(b);
 }
 
 /* ---- a dispatch of their own ----------------------------------------------------------------- */
@@ -333,12 +339,14 @@ static beryl_status made_separately(lowering *l, const graph_node *node, const v
     tile_vectors_begin(&v, &m, p, false);
     m.x_keep = true;
     m.x_round = rounded;
-    if (rounded) m.x_bound = tile_u32(&m.k, "bound", p->rows.bound);
     m.to_at = rounded ? v.first : tile_mul(&m.k, v.first, p->rows.k);
     if (rounded) {
-        m.x_to = tile_scratch(&m.k, "to", TILE_SCRATCH_BYTES,
-                              tile_dots_bytes(p->rows.bound, p->rows.k), IR_U32, IR_READ_WRITE);
-        m.x_factors =
+        m.int8_to.bound = tile_u32(&m.k, "bound", p->rows.bound);
+        m.int8_to.factors_at = ir_u32(m.k.b, 0);
+        m.int8_to.bytes =
+            tile_scratch(&m.k, "to", TILE_SCRATCH_BYTES, tile_dots_bytes(p->rows.bound, p->rows.k),
+                         IR_U32, IR_READ_WRITE);
+        m.int8_to.factors =
             tile_scratch(&m.k, "factors", TILE_SCRATCH_SCALES,
                          tile_dots_scale_bytes(p->rows.bound, p->rows.k), IR_U32, IR_READ_WRITE);
     } else {

@@ -23,6 +23,7 @@ typedef struct vectors_plan {
     graph_region before;       /* TREE: what makes x, */
     tree t;                    /* with x as its root */
     const fused_matvec *merge; /* MERGE; borrowed */
+    bool handed;               /* PLAIN: they come rounded from the product before */
 } vectors_plan;
 
 /* Of the product in region r whose vectors are x, k long; merge NULL: pieces of attention are not

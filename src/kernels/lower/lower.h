@@ -15,8 +15,8 @@ lower_fn lower_gather_rows, lower_copy, lower_pointwise, lower_matmul_tiled, low
 
 bool lower_matvec_fits(const graph *g, const graph_store *store, const lower_settings *settings,
                        const fused_matvec *f, const graph_region *r);
-bool lower_matvec_stores_int8(const graph *g, const graph_store *store,
-                              const lower_settings *settings, const fused_matvec *f);
+graph_value lower_matvec_handed_on(const graph *g, const graph_store *store,
+                                   const lower_settings *settings, const graph_node *node);
 bool lower_attention_fits(const graph *g, const graph_store *store, const lower_settings *settings,
                           const fused_attention *f);
 bool lower_experts_fits(const graph *g, const graph_store *store, const lower_settings *settings,

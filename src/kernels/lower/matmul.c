@@ -337,14 +337,15 @@ bool lower_matvec_fits(const graph *g, const graph_store *store, const lower_set
     return tiled_joined_fits(&l, f) || fused_walk_of(&l, f, &w);
 }
 
-bool lower_matvec_stores_int8(const graph *g, const graph_store *store,
-                              const lower_settings *settings, const fused_matvec *f) {
+graph_value lower_matvec_handed_on(const graph *g, const graph_store *store,
+                                   const lower_settings *settings, const graph_node *node) {
+    const fused_matvec *f = node->attr.fused.detail;
     fused_walk w;
     const lowering l = {.g = g,
                         .store = (graph_store *)(uintptr_t)store,
                         .caps = device_caps_of(store->device),
                         .settings = *settings};
-    return !tiled_joined_fits(&l, f) && fused_walk_of(&l, f, &w) && w.stores_int8;
+    return !tiled_joined_fits(&l, f) && fused_walk_of(&l, f, &w) && w.stores_int8 ? f->out[0] : 0;
 }
 
 static void fused_parts(lower_request *r, const lowering *l, const fused_matvec *f,

@@ -4,7 +4,7 @@
 #include "kernels/lower/lower.h"
 
 const fused_forms fused_forms_written = {.matvec = lower_matvec_fits,
-                                         .stores_int8 = lower_matvec_stores_int8,
+                                         .handed_on = lower_matvec_handed_on,
                                          .attention = lower_attention_fits,
                                          .splits = lower_attention_splits,
                                          .experts = lower_experts_fits,
