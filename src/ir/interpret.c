@@ -100,7 +100,8 @@ static uint32_t actor_of(const machine *m, uint32_t lane) {
     return m->group_number * m->lanes + lane + 1;
 }
 
-/* Between barriers, counted over the dispatch; of buffers, which they do not order, the workgroup. */
+/* Between barriers, counted over the dispatch; of buffers, which they do not order, the
+ * workgroup. */
 static uint32_t interval_of(const machine *m, const area *p) {
     return p->space == IR_BUFFER ? m->group_number + 1 : m->interval;
 }

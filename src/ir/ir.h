@@ -32,8 +32,9 @@
  * 8- or 16-bit elements has a size that is a multiple of 4 bytes, and two lanes may write
  * neighbouring elements of it. Workgroup and register arrays begin undefined. Workgroup arrays are
  * ordered between lanes by `barrier` alone, buffers by nothing but atomics: everything else that
- * touches one element from two lanes, one of them writing, is a race (the interpreter says so). A workgroup array may have a swizzle (bits, base, shift), which changes
- * where element i lies but no meaning: i ^ ((i >> (base + shift) & ((1 << bits) - 1)) << base).
+ * touches one element from two lanes, one of them writing, is a race (the interpreter says so). A
+ * workgroup array may have a swizzle (bits, base, shift), which changes where element i lies but no
+ * meaning: i ^ ((i >> (base + shift) & ((1 << bits) - 1)) << base).
  *
  * Lanes. Lane number = x + size_x * (y + size_y * z); subgroup s is the lanes s * subgroup_size and
  * on. Ops marked IR_TOGETHER must be reached by the whole workgroup: the verifier accepts them only

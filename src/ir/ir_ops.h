@@ -230,25 +230,25 @@
     X(SWIZZLE, swizzle, SWIZZLE, 1, IR_ANY, IR_PURE, EXACT,                                       \
       "vector lanes in any order and number", NO_TEXT, NO_VALUE)
 
-#define IR_MEMORY_LIST(X)                                                                  \
-    X(LOAD, load, LOAD, 1, IR_NUMBERS, IR_READS, EXACT,                                    \
-      "elements index .. index + width - 1; index a multiple of width", NO_TEXT, NO_VALUE) \
-    X(STORE, store, STORE, 2, IR_NUMBERS, IR_WRITES, EXACT,                                \
-      "elements index .. index + width - 1; index a multiple of width", NO_TEXT, NO_VALUE) \
-    X(UNIFORM_LOAD, uniform_load, LOAD, 1, IR_NUMBERS,                                     \
-      IR_READS | IR_TOGETHER | IR_BARS | IR_SAME_IN_GROUP, EXACT,                          \
-      "barrier, load of a workgroup array at an index that is the same in the workgroup, " \
-      "barrier; the result counts as such",                                                \
-      NO_TEXT, NO_VALUE)                                                                   \
-    X(ATOMIC_ADD, atomic_add, ATOMIC, 2, IR_I32S | IR_U32S, IR_READS | IR_WRITES, EXACT,   \
-      "adds at index, gives the old value", NO_TEXT, NO_VALUE)                             \
-    X(ATOMIC_MIN, atomic_min, ATOMIC, 2, IR_I32S | IR_U32S, IR_READS | IR_WRITES, EXACT,   \
-      "least at index, gives the old value", NO_TEXT, NO_VALUE)                            \
-    X(ATOMIC_MAX, atomic_max, ATOMIC, 2, IR_I32S | IR_U32S, IR_READS | IR_WRITES, EXACT,   \
-      "largest at index, gives the old value", NO_TEXT, NO_VALUE)                          \
-    X(BARRIER, barrier, BARE, 0, 0, IR_READS | IR_WRITES | IR_TOGETHER | IR_BARS, EXACT,   \
-      "all lanes of the workgroup meet; what they wrote to workgroup arrays all now see",  \
-      NO_TEXT, NO_VALUE)
+#define IR_MEMORY_LIST(X)                                                                          \
+    X(LOAD, load, LOAD, 1, IR_NUMBERS, IR_READS, EXACT,                                            \
+      "elements index .. index + width - 1; index a multiple of width", NO_TEXT, NO_VALUE)         \
+    X(STORE, store, STORE, 2, IR_NUMBERS, IR_WRITES, EXACT,                                        \
+      "elements index .. index + width - 1; index a multiple of width", NO_TEXT, NO_VALUE)         \
+    X(UNIFORM_LOAD, uniform_load, LOAD, 1, IR_NUMBERS,                                             \
+      IR_READS | IR_TOGETHER | IR_BARS | IR_SAME_IN_GROUP, EXACT,                                  \
+      "barrier, load of a workgroup array at an index that is the same in the workgroup, "         \
+      "barrier; the result counts as such",                                                        \
+      NO_TEXT, NO_VALUE)                                                                           \
+    X(ATOMIC_ADD, atomic_add, ATOMIC, 2, IR_I32S | IR_U32S, IR_READS | IR_WRITES, EXACT,           \
+      "adds at index, gives the old value", NO_TEXT, NO_VALUE)                                     \
+    X(ATOMIC_MIN, atomic_min, ATOMIC, 2, IR_I32S | IR_U32S, IR_READS | IR_WRITES, EXACT,           \
+      "least at index, gives the old value", NO_TEXT, NO_VALUE)                                    \
+    X(ATOMIC_MAX, atomic_max, ATOMIC, 2, IR_I32S | IR_U32S, IR_READS | IR_WRITES, EXACT,           \
+      "largest at index, gives the old value", NO_TEXT, NO_VALUE)                                  \
+    X(BARRIER, barrier, BARE, 0, 0, IR_READS | IR_WRITES | IR_TOGETHER | IR_BARS, EXACT,           \
+      "all lanes of the workgroup meet; what they wrote to workgroup arrays all now see", NO_TEXT, \
+      NO_VALUE)
 
 #define IR_SUBGROUP_LIST(X)                                                                \
     X(SUBGROUP_ADD, subgroup_add, SAME, 1, IR_NUMBERS, IR_TOGETHER, NEAR,                  \

@@ -102,11 +102,13 @@ ir_id tile_matvec_sum(tile_matvec *m, ir_id x);
 
 /* Loads of step `step` of these rows, into registers. Nothing for types that are not packed. */
 void tile_matvec_fetch(tile_matvec *m, const tile_rows *rows, ir_id step);
+
 /* `bound` vectors of k elements in one memory: bytes, then factors. */
 tile_int8_vectors tile_int8_in(tile_matvec *m, ir_memory memory, uint32_t bound, uint32_t k);
-/* A workgroup array [vectors of the workgroup, fours * 4], in blocks of 32, rounded to int8_to: four
- * u of vector v becomes four `first` + u, of `length`, of vector `vector` + v, of `vectors`. Where
- * the whole workgroup comes by. */
+
+/* A workgroup array [vectors of the workgroup, fours * 4], in blocks of 32, rounded to int8_to:
+ * four u of vector v becomes four `first` + u, of `length`, of vector `vector` + v, of `vectors`.
+ * Where the whole workgroup comes by. */
 void tile_matvec_hand_on(tile_matvec *m, ir_memory from, uint32_t fours, ir_id first,
                          uint32_t length, ir_id vector, ir_id vectors);
 /* Products of all rows and vectors, whose first step was fetched: sums[row * n_x + vector], the
