@@ -419,7 +419,7 @@ static void test_batch(test *t) {
             /* readers differ in little more */
             const bool every = type == TYPE_Q4_K || type == TYPE_Q6_K || type == TYPE_Q2_K;
             if (!caps->subgroups || caps->subgroup_size < c.share * c.near ||
-                (!every && f != 0 && f != 2))
+                (f != 0 && f != 2 && (!every || !test_drawn(i / 2, f, 2))))
                 continue;
             /* one more: the grid's second row */
             const uint32_t k = lengths[f != 2], m = 21 + 8 * f,
