@@ -290,7 +290,7 @@ static void check_rounded(test *t) {
                 const bool super = base_type_block(type) == 256;
                 if (!base_type_is_quantised(type) || (super && (i == 2 || i == 3))) continue;
                 if (some[i].limit && type != TYPE_Q6_K) continue;
-                if (!strcmp(form->name, "host") && !test_drawn(i, k, 3)) continue;
+                if (!strcmp(form->name, "host") && !test_drawn(i, k, 4)) continue;
                 if (!test_case(t, "products/rounded-%s/%s-%s", form->name, some[i].name,
                                base_type_name(type)))
                     continue;
