@@ -524,7 +524,7 @@ static void test_exact(test *t, const fixture *f, int device) {
     if ((all || f->deep || test_drawn(which, 1, 2)) &&
         test_case(t, "fixtures/pieces-of-3-%s-%s", on, f->name))
         check_pieces(t, f->name, device, 3, device == MODEL_REFERENCE);
-    if ((all || test_drawn(which, 0, 4)) &&
+    if ((all || test_drawn(which, 4, 8)) &&
         test_case(t, "fixtures/three-sessions-%s-%s", on, f->name))
         check_together(t, f->name, device, 3);
     if (device == MODEL_MIN || (device == MODEL_WEBGPU && !f->deep)) return;
@@ -575,7 +575,7 @@ static void test_generated(test *t, const struct generated_device *on) {
             on->paged ? getenv("BERYL_TEST_ALL") != NULL : !quick || test_drawn(i, 1, 2);
         if (whole && wanted && test_case(t, "fixtures/whole-%s-%s", device, f->name))
             check_whole(t, f->name, on->device);
-        if (quick && f->text_only && test_drawn(i, 0, 3) &&
+        if (quick && f->text_only && test_drawn(i, 1, 4) &&
             test_case(t, "fixtures/three-sessions-%s-%s", device, f->name))
             check_together(t, f->name, on->device, 3);
     }
