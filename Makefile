@@ -62,7 +62,7 @@ CLI_OBJ := $(CLI_SRC:%.c=$(BUILD)/%.o)
 TEST_OBJ := $(TEST_SRC:%.c=$(BUILD)/%.o)
 FUZZ_NAMES := $(FUZZ_SRC:fuzz/%_fuzz.c=%)
 # The longest first: processes take them in this order (tests/main.c).
-LONG_SUITES := ops fused fixtures_generated products fixtures selftest codegen experts answers ir_pass session explain
+LONG_SUITES := ops fixtures fixtures_generated selftest graph_fuzz products codegen fused faults matvec drivers matmul answers session experts tune explain
 
 INTERNAL := $(BUILD)/obj/libberyl.a
 PROGRAM := $(BUILD)/bin/beryl
@@ -302,7 +302,7 @@ sanitize:
 	@$(TEST_ENV) BERYL_PROGRAM=$(abspath $(BUILD))/sanitize/bin/beryl $(SANITIZE_ENV) $(TEST_SPLIT) $(BUILD)/sanitize/bin/beryl-test $(TESTS)
 
 # On one thread, so that all but what a dispatch binds can be poisoned while it runs (src/device/host/bounds.h).
-# (Of attention's steps, which are the largest kernels, one of each kind.)
+# Of these all (BERYL_TEST_ALL), of which `make test` draws. (Of attention's steps, the largest kernels, one of each kind.)
 CHECKED_TESTS = bounds/ 'ops/host/[!s]*' 'ops/host/s[aceo]*' 'ops/host/step/[qwpv]*' ops/host/step/far-q8 ops/host/step/shared-f16 \
     fused/host/ experts/host products/host/one products/host/pieces products/host/odd products/host/few-Q4_K \
     products/host/many-Q4_K fixtures/whole-host-e2b-q4_0
@@ -312,7 +312,7 @@ sanitize-kernels:
 	@tools/setup test
 	@$(MAKE) $(PARALLEL) BUILD=$(BUILD)/sanitize OPT='-O1 -g $(SANITIZE)' LDFLAGS='$(SANITIZE)' $(BUILD)/sanitize/bin/beryl-test
 	@mkdir -p $(BUILD)/home
-	@$(TEST_ENV) PATH="$(CURDIR)/tests/checked:$$PATH" BERYL_TEST_CC="$$(command -v $(lastword $(CC)))" BERYL_THREADS=1 $(SANITIZE_ENV) \
+	@$(TEST_ENV) PATH="$(CURDIR)/tests/checked:$$PATH" BERYL_TEST_CC="$$(command -v $(lastword $(CC)))" BERYL_THREADS=1 BERYL_TEST_ALL=1 $(SANITIZE_ENV) \
 	    $(TEST_SPLIT) $(BUILD)/sanitize/bin/beryl-test $(or $(TESTS),$(CHECKED_TESTS))
 
 # Without the address space's randomness, of which gcc's and clang's runtimes bear less than some systems have. Software Vulkan

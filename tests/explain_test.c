@@ -16,12 +16,15 @@ static void keep(void *user, const char *text, size_t size) {
     base_text_add(user, text, size);
 }
 
+/* The host compiles a model's kernels for long: they are kept. */
 static beryl_engine *loaded(test *t, const char *name) {
-    return model_load(t, &(beryl_engine_options){.size = sizeof(beryl_engine_options),
-                                                 .model = DEFAULT_MODEL,
-                                                 .device = name,
-                                                 .no_cache = true,
-                                                 .context = 256});
+    const beryl_engine_options options = {.size = sizeof options,
+                                          .model = DEFAULT_MODEL,
+                                          .device = name,
+                                          .no_cache = true,
+                                          .context = 256};
+    return strcmp(name, "host") ? model_load(t, &options)
+                                : model_engine(t, "default", &model_devices[MODEL_HOST], &options);
 }
 
 static uint32_t lines(const base_text *text) {

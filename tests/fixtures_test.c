@@ -518,9 +518,14 @@ static void test_exact(test *t, const fixture *f, int device) {
     const char *on = model_devices[device].name;
     if (test_case(t, "fixtures/whole-%s-%s", on, f->name)) check_whole(t, f->name, device);
     if (!f->text_only) return;
-    if (test_case(t, "fixtures/pieces-of-3-%s-%s", on, f->name))
+    /* its driver compiles for long: of the models that are not deep one each; ten are three too */
+    const size_t which = (size_t)(f - fixtures);
+    const bool all = device != MODEL_WEBGPU;
+    if ((all || f->deep || test_drawn(which, 1, 2)) &&
+        test_case(t, "fixtures/pieces-of-3-%s-%s", on, f->name))
         check_pieces(t, f->name, device, 3, device == MODEL_REFERENCE);
-    if (test_case(t, "fixtures/three-sessions-%s-%s", on, f->name))
+    if ((all || test_drawn(which, 4, 8)) &&
+        test_case(t, "fixtures/three-sessions-%s-%s", on, f->name))
         check_together(t, f->name, device, 3);
     if (device == MODEL_MIN || (device == MODEL_WEBGPU && !f->deep)) return;
     if (f->deep) {
@@ -539,35 +544,39 @@ static void test_exact(test *t, const fixture *f, int device) {
     }
 }
 
-/* Devices whose kernels are all generated. Quick ones do all for every model. Where kernels
- * compile slowly most models are asked for their logits alone, from an engine whose plans are
- * few; what stands in for hardware runs one model. */
+/* Devices whose kernels are all generated. The host does all for every model, of which models are
+ * drawn. Where kernels compile slowly one model does, and one is asked for its logits and answers
+ * alone, from an engine whose plans are few; so is one of what stands in for hardware. */
 static const struct generated_device {
     int device;
-    bool quick;
+    bool quick, paged; /* paged: by make test-all, for pages have it too (app/web/test) */
     const char *stand_in, *whole, *only;
 } generated_devices[] = {
-    {MODEL_HOST, true, NULL, NULL, NULL},
-    {MODEL_OPENCL, false, NULL, "e2b-q4km", NULL},
-    {MODEL_GENERATED, false, NULL, "e2b-q4km", NULL},
-    {MODEL_CUDA, true, "cuda", NULL, "e2b-q4km"},
-    {MODEL_HIP, true, "hip", NULL, "moe-26b"},
+    {MODEL_HOST, true, false, NULL, NULL, NULL},
+    {MODEL_OPENCL, false, false, NULL, "e2b-q4km", NULL},
+    {MODEL_GENERATED, false, true, NULL, "e2b-q4km", NULL},
+    {MODEL_CUDA, true, false, "cuda", NULL, "e2b-q4km"},
+    {MODEL_HIP, true, false, "hip", NULL, "moe-26b"},
 };
 
 static void test_generated(test *t, const struct generated_device *on) {
+    enum { N = sizeof fixtures / sizeof *fixtures };
     const char *device = model_devices[on->device].name;
     const bool stand_in = on->stand_in && rig_stand_in(on->stand_in),
                quick = on->quick && !stand_in;
-    for (size_t i = 0; i < sizeof fixtures / sizeof *fixtures; i++) {
+    for (size_t i = 0; i < N; i++) {
         const fixture *f = &fixtures[i];
         const bool logits = f->text_only && (!stand_in || !strcmp(f->name, on->only));
         const bool whole = quick || (on->whole && !strcmp(f->name, on->whole));
-        if (!whole && logits && (on->only || test_drawn(i, (size_t)on->device, 2)) &&
+        if (!whole && logits && (on->only || test_drawn(i, (size_t)on->device, N)) &&
             test_case(t, "fixtures/pieces-of-3-%s-%s", device, f->name))
             check_pieces(t, f->name, on->device, 3, false);
-        if (whole && test_case(t, "fixtures/whole-%s-%s", device, f->name))
+        const bool wanted =
+            on->paged ? getenv("BERYL_TEST_ALL") != NULL : !quick || test_drawn(i, 1, 2);
+        if (whole && wanted && test_case(t, "fixtures/whole-%s-%s", device, f->name))
             check_whole(t, f->name, on->device);
-        if (quick && f->text_only && test_case(t, "fixtures/three-sessions-%s-%s", device, f->name))
+        if (quick && f->text_only && test_drawn(i, 1, 4) &&
+            test_case(t, "fixtures/three-sessions-%s-%s", device, f->name))
             check_together(t, f->name, on->device, 3);
     }
     if (stand_in) rig_stand_in_end(on->stand_in);
@@ -590,7 +599,8 @@ void test_fixtures(test *t) {
     }
     for (size_t i = 0; i < sizeof roundings / sizeof *roundings; i++)
         for (int device = 0; device < MODEL_DEVICE_COUNT - (int)(i % 2); device++)
-            if (test_case(t, "fixtures/kv-%s-%s-%s", roundings[i].kv == BERYL_KV_Q8 ? "q8" : "f16",
+            if ((device != MODEL_WEBGPU || test_drawn(i, 1, 2)) &&
+                test_case(t, "fixtures/kv-%s-%s-%s", roundings[i].kv == BERYL_KV_Q8 ? "q8" : "f16",
                           model_devices[device].name, roundings[i].name))
                 check_kv(t, &roundings[i], device);
     if (test_case(t, "fixtures/short-to-long-e2b-q4_0")) check_crossing(t, "e2b-q4_0");

@@ -1,7 +1,9 @@
 /* main.c - runs the suites, prints failures and the closing line.
  *
  * BERYL_TEST_JOBS: so many processes at a time. Each takes the next suite that none has taken,
- * the longest first (the Makefile has their order); their counts are one. */
+ * the longest first (the Makefile has their order); their counts are one.
+ * BERYL_TEST_TIMES: cases of so many seconds are told (2), with what they took of the processors,
+ * which depends less on what else the machine does. */
 #define _DEFAULT_SOURCE
 #include "test.h"
 
@@ -12,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -28,8 +31,8 @@ struct test {
     int n_prefix;
     bool list, open, failed, skipped;
     int n_passed, n_failed, n_skipped;
-    double started;
-    char name[200], path[512], scratch[64];
+    double slow, started, spent;
+    char name[200], path[512], scratch[64], compiled[64];
 };
 
 #define SUITE(name) void test_##name(test *t);
@@ -42,10 +45,22 @@ static double now(void) {
     return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
 }
 
+static double seconds_of(struct timeval t) {
+    return (double)t.tv_sec + 1e-6 * (double)t.tv_usec;
+}
+
+/* By this process, and by the compilers and programs that it has waited for. */
+static double spent(void) {
+    struct rusage own, waited;
+    if (getrusage(RUSAGE_SELF, &own) || getrusage(RUSAGE_CHILDREN, &waited)) abort();
+    return seconds_of(own.ru_utime) + seconds_of(own.ru_stime) + seconds_of(waited.ru_utime) +
+           seconds_of(waited.ru_stime);
+}
+
 static void case_end(test *t) {
     if (!t->open) return;
     t->open = false;
-    double seconds = now() - t->started;
+    const double seconds = now() - t->started;
     if (t->failed) {
         t->n_failed++;
     } else if (t->skipped) {
@@ -53,7 +68,8 @@ static void case_end(test *t) {
     } else {
         t->n_passed++;
     }
-    if (seconds > 2) printf("  slow: %s %.1f s\n", t->name, seconds);
+    if (seconds > t->slow)
+        printf("  slow: %s %.1f s (%.1f s of processor)\n", t->name, seconds, spent() - t->spent);
     fflush(stdout);
 }
 
@@ -74,6 +90,7 @@ bool test_case(test *t, const char *name, ...) {
     t->open = true;
     t->failed = t->skipped = false;
     t->started = now();
+    t->spent = spent();
     return true;
 }
 
@@ -112,19 +129,33 @@ const char *test_data(test *t, const char *name) {
     return t->path;
 }
 
+static void make_folder(char *path, size_t size) {
+    snprintf(path, size, "/tmp/beryl-test-XXXXXX");
+    if (!mkdtemp(path)) abort();
+}
+
+static void remove_folder(const char *path) {
+    char command[100];
+    snprintf(command, sizeof command, "rm -rf %s", path);
+    if (path[0] && system(command)) puts("the scratch folder was not removed");
+}
+
 const char *test_scratch(test *t) {
-    if (!t->scratch[0]) {
-        snprintf(t->scratch, sizeof t->scratch, "/tmp/beryl-test-XXXXXX");
-        if (!mkdtemp(t->scratch)) abort();
-    }
+    if (!t->scratch[0]) make_folder(t->scratch, sizeof t->scratch);
     return t->scratch;
 }
 
+const char *test_compiled(test *t) {
+    return t->compiled;
+}
+
 static void run_suite(test *t, const char *name, void (*suite)(test *t)) {
-    const double started = now();
+    const double started = now(), before = spent();
     suite(t);
     case_end(t);
-    if (now() - started > 10 && !t->list) printf("  suite %s: %.0f s\n", name, now() - started);
+    const double seconds = now() - started;
+    if (seconds > 10 && !t->list)
+        printf("  suite %s: %.0f s (%.0f s of processor)\n", name, seconds, spent() - before);
 }
 
 static void run(test *t, shared *all) {
@@ -133,11 +164,7 @@ static void run(test *t, shared *all) {
     if (!atomic_exchange(&all->taken[suite++], true)) run_suite(t, #name, test_##name);
 #include "suites.h"
 #undef SUITE
-    if (t->scratch[0]) {
-        char command[100];
-        snprintf(command, sizeof command, "rm -rf %s", t->scratch);
-        if (system(command)) puts("the scratch folder was not removed");
-    }
+    remove_folder(t->scratch);
     atomic_fetch_add(&all->n_passed, t->n_passed);
     atomic_fetch_add(&all->n_failed, t->n_failed);
     atomic_fetch_add(&all->n_skipped, t->n_skipped);
@@ -160,15 +187,18 @@ static void run_jobs(test *t, shared *all, int jobs) {
 }
 
 int main(int argc, char **argv) {
-    test t = {.prefixes = argv + 1, .n_prefix = argc - 1};
+    const char *told = getenv("BERYL_TEST_TIMES");
+    test t = {.prefixes = argv + 1, .n_prefix = argc - 1, .slow = told ? atof(told) : 2};
     const char *asked = getenv("BERYL_TEST_JOBS");
     const int jobs = asked ? atoi(asked) : 1;
     shared *all =
         mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (all == MAP_FAILED) abort();
     if (argc > 1 && !strcmp(argv[1], "--list")) t.list = true, t.prefixes++, t.n_prefix--;
+    if (!t.list) make_folder(t.compiled, sizeof t.compiled);
     if (jobs > 1 && jobs <= JOBS_MAX && !t.list) run_jobs(&t, all, jobs);
     else run(&t, all);
+    remove_folder(t.compiled);
     if (t.list) return 0;
     printf("%d passed, %d failed, %d skipped\n", all->n_passed, all->n_failed, all->n_skipped);
     return all->n_failed > 0;

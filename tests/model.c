@@ -58,7 +58,7 @@ beryl_engine *model_engine(test *t, const char *file, const model_device *device
     o.no_cache = !device->kept;
     const char *cache = getenv("XDG_CACHE_HOME");
     char *before = cache ? strdup(cache) : NULL;
-    if (device->kept) setenv("XDG_CACHE_HOME", test_scratch(t), 1);
+    if (device->kept) setenv("XDG_CACHE_HOME", test_compiled(t), 1);
     setenv("BERYL_CAPS", device->caps, 1);
     if (device->generated) setenv("BERYL_KERNELS", "generated", 1);
     beryl_engine *engine = model_load(t, &o);

@@ -28,7 +28,7 @@ typedef struct model_device {
     const char *device; /* as in beryl_engine_options */
     const char *caps;   /* BERYL_CAPS; "": everything that the device has */
     bool generated;     /* BERYL_KERNELS=generated */
-    /* what was compiled is kept in the process's scratch folder, for engines to come */
+    /* what was compiled is kept for this run, for engines to come (test_compiled) */
     bool kept;
 } model_device;
 

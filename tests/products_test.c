@@ -290,8 +290,7 @@ static void check_rounded(test *t) {
                 const bool super = base_type_block(type) == 256;
                 if (!base_type_is_quantised(type) || (super && (i == 2 || i == 3))) continue;
                 if (some[i].limit && type != TYPE_Q6_K) continue;
-                if (!strcmp(form->name, "host") && !getenv("BERYL_TEST_ALL") && (i + k) % 3)
-                    continue;
+                if (!strcmp(form->name, "host") && !test_drawn(i, k, 4)) continue;
                 if (!test_case(t, "products/rounded-%s/%s-%s", form->name, some[i].name,
                                base_type_name(type)))
                     continue;
@@ -359,10 +358,10 @@ void test_products(test *t) {
                     (problems[i].limit && type != TYPE_F16 &&
                      (type != TYPE_Q6_K || problems[i].n > 2)))
                     continue;
-                /* each is compiled for seconds: every type with some problems, every problem with
+                /* each is compiled for a while: every type with some problems, every problem with
                  * some types; all of them by make test-all */
-                if (!strcmp(generated_forms[f].name, "opencl") && !getenv("BERYL_TEST_ALL") &&
-                    (i + k) % 4)
+                if ((!strcmp(generated_forms[f].name, "opencl") && !test_drawn(i, k, 4)) ||
+                    (!strcmp(generated_forms[f].name, "host") && !test_drawn(i + 1, k, 2)))
                     continue;
                 if (!test_case(t, "products/%s/%s-%s", generated_forms[f].name, problems[i].name,
                                base_type_name(type)))

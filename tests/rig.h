@@ -48,10 +48,11 @@ typedef struct rig_process {
     uint32_t files, maps;
 } rig_process;
 rig_process rig_process_now(void);
-/* Makes and drops 1,000 programs, the i-th of which `desc` describes (its text may be used again
- * for the next); three of four when they are compiled, one while it waits. Checks that nothing
- * stays (BERYL_TEST_ROUNDS: says what): not in the device, and from the 200th on no file,
- * mapping, or memory in the process beyond what allocators keep. */
+/* Makes and drops 1,000 programs (400 where make test-all is not asked for), the i-th of which
+ * `desc` describes (its text may be used again for the next); three of four when they are
+ * compiled, one while it waits. Checks that nothing stays (BERYL_TEST_ROUNDS: says what): not in
+ * the device, and from the 200th on no file, mapping, or memory in the process beyond what
+ * allocators keep. */
 void rig_thousand(test *t, rig *r, device_program_desc (*desc)(void *user, uint32_t i), void *user);
 
 /* An allocator that fails after `left` calls. */

@@ -225,14 +225,15 @@ static void cancel_load(test *t, const model_device *device, uint32_t stride, ui
     }
 }
 
-/* Cancelled after so many events: within the prompt (17 pieces), then within the answer. */
+/* Cancelled after so many events: within the prompt (17 pieces), then within the answer, which is
+ * so long that it has not ended, however far the device is ahead. */
 static void cancel_answer(test *t, int device) {
     static const uint32_t events[] = {0, 1, 7, 15, 16, 17, 20, 22};
     place p;
     if (place_open(&p, t, device, 3, 256, 2)) {
         beryl_session *other = model_session(t, p.engine);
         for (size_t k = 0; k < sizeof events / sizeof *events && !test_failed(t); k++) {
-            beryl_task *task = start(&p, p.session, 12), *beside = start(&p, other, 12);
+            beryl_task *task = start(&p, p.session, 60), *beside = start(&p, other, 12);
             model_answer a = {0}, b = {0};
             beryl_event event;
             beryl_status status = BERYL_EVENT;
@@ -245,8 +246,8 @@ static void cancel_answer(test *t, int device) {
             while ((status = beryl_wait(task, &event)) == BERYL_EVENT) model_answer_add(&a, &event);
             CHECK_INT(t, status, BERYL_CANCELLED);
             CHECK_INT(t, beryl_task_result(task)->end, BERYL_END_CANCELLED);
-            CHECK(t, a.n_token <= p.c.n_greedy &&
-                         !memcmp(a.tokens, p.c.greedy, a.n_token * sizeof *a.tokens));
+            const size_t n = a.n_token < p.c.n_greedy ? a.n_token : p.c.n_greedy;
+            CHECK(t, !memcmp(a.tokens, p.c.greedy, n * sizeof *a.tokens));
             beryl_task_close(task);
             while ((status = beryl_wait(beside, &event)) == BERYL_EVENT)
                 model_answer_add(&b, &event);

@@ -25,6 +25,8 @@ bool test_failed(const test *t); /* the running case has failed */
 const char *test_data(test *t, const char *name);
 /* A scratch folder of this run, removed at its end. */
 const char *test_scratch(test *t);
+/* The same of all processes of the run: for kernels that were compiled, which others find. */
+const char *test_compiled(test *t);
 
 #define CHECK(t, condition) \
     ((condition) ? (void)0 : test_fail(t, __FILE__, __LINE__, "%s", #condition))

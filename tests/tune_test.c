@@ -266,7 +266,7 @@ static void check_search(test *t) {
 
 /* Generated kernels with many vectors. */
 static void check_schedules(test *t) {
-    beryl_tune_options options = {.size = sizeof options, .tries = 2};
+    beryl_tune_options options = {.size = sizeof options, .tries = 1};
     beryl_engine *e = loaded(t, "host", false, NULL);
     if (!e) return;
     CHECK(t, !e->schedules);

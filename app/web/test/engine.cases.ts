@@ -18,6 +18,7 @@ const TOLERANCE = 5e-3;
 const STORY = { messages: [{ role: "user", content: "Tell me a very short story." }] };
 const BEGINS = "Once upon a time, a little badger named Eve lived near a village. One evening Eve heard that a red lantern was lost.";
 const HEAP_MOST = 100 << 20; // bytes, whatever the model
+const PIECES: Partial<EngineOptions> = { piece: 64 }; // of a prompt: for cases that have the same model, and so the same kernels
 
 function load(place: Place, file: string, options: Partial<EngineOptions> = {}, onEvent?: (event: EngineEvent) => void, signal?: AbortSignal): Promise<Engine> {
     return Engine.load({ source: options.source ?? fileSource(file), gpu: place.gpu, module: place.module, precision: "exact", context: 512, ...options }, onEvent, signal);
@@ -124,7 +125,7 @@ async function checkOnce(place: Place, options: Partial<EngineOptions>, each?: (
 }
 
 export const CASES: Record<string, Case> = {
-    "engine/kernels-are-checked-once": (place) => checkOnce(place, {}),
+    "engine/kernels-are-checked-once": (place) => checkOnce(place, PIECES),
 
     "engine/logits-and-answers-e2b-f32": (place) => checkFixture(place, "tests/data/e2b-f32.gguf", "e2b-f32", 64),
     "engine/logits-and-answers-e2b-q4_0": (place) => checkFixture(place, "tests/data/e2b-q4_0.gguf", "e2b-q4_0", 64),
@@ -208,19 +209,19 @@ export const CASES: Record<string, Case> = {
 
     "engine/cancelled-at-once": async (place) => {
         /* a load, while a range never comes */
-        const source = fileSource("tests/data/e2b-f32.gguf");
+        const source = fileSource("models/default.gguf");
         let asked = 0;
         const stuck = { ...source, read: (offset: number, size: number): Promise<Uint8Array> => ++asked > 40 ? new Promise<Uint8Array>(() => undefined) : source.read(offset, size) };
         const stop = new AbortController();
-        const loading = load(place, "tests/data/e2b-f32.gguf", { source: stuck }, undefined, stop.signal);
+        const loading = load(place, "models/default.gguf", { source: stuck }, undefined, stop.signal);
         setTimeout(() => stop.abort(), 300);
         await failsWith("CANCELLED", loading);
-        await failsWith("CANCELLED", load(place, "tests/data/e2b-f32.gguf", {}, undefined, AbortSignal.abort()));
+        await failsWith("CANCELLED", load(place, "models/default.gguf", {}, undefined, AbortSignal.abort()));
         /* a prompt and an answer; the session goes on */
-        const engine = await load(place, "tests/data/e2b-f32.gguf", { piece: 8, context: 2048 });
-        const session = engine.openSession(), cases = referenceCases("e2b-f32"), c = cases[0]!, long = cases[cases.length - 1]!;
+        const engine = await load(place, "models/default.gguf", PIECES);
+        const session = engine.openSession(), c = referenceCases("default/default")[0]!, long = Int32Array.from({ length: 300 }, (_, i) => c.tokens[i % c.tokens.length]!);
         const inPrompt = new AbortController();
-        const cut = await answer(session.generate(long.tokens, greedy(5), inPrompt.signal), (event) => { if (event.kind === "progress") inPrompt.abort(); });
+        const cut = await answer(session.generate(long, greedy(5), inPrompt.signal), (event) => { if (event.kind === "progress") inPrompt.abort(); });
         assert.equal(cut.result.end, "cancelled");
         assert.equal(cut.tokens.length, 0);
         const inAnswer = new AbortController();
@@ -229,7 +230,7 @@ export const CASES: Record<string, Case> = {
         assert.ok(some.tokens.length < 5);
         assert.equal((await answer(session.generate(c.tokens, greedy(5), AbortSignal.abort()))).result.end, "cancelled");
         for await (const event of session.generate(c.tokens, greedy(400))) if (event.kind === "token") break; // left early
-        assert.deepEqual((await answer(session.generate(c.tokens, greedy(12)))).tokens, [...c.greedy]);
+        assert.deepEqual((await answer(session.generate(c.tokens, greedy(c.greedy.length)))).tokens, [...c.greedy]);
         /* closed in the middle of an answer */
         const left = session.generate(c.tokens, greedy(400));
         await left.next();
@@ -267,7 +268,7 @@ export const CASES: Record<string, Case> = {
 };
 
 /* f16 and subgroups both in use, by the kernels that GPUs get: for adapters that have both, a software one too. */
-const BOTH: Partial<EngineOptions> = { hard: true, kv: "f16" };
+const BOTH: Partial<EngineOptions> = { hard: true, kv: "f16" }, FAST: Partial<EngineOptions> = { ...BOTH, precision: "fast" };
 const ROUNDED = 5e-2; // what rounding the cache moves, in this model (tests/fixtures_test.c)
 
 function needsBoth(engine: Engine): void {
@@ -292,16 +293,16 @@ export const GPU_CASES: Record<string, Case> = {
 
     "engine/gpu-default-model": async (place) => {
         const c = referenceCases("default/default")[0]!;
-        const engine = await load(place, "models/default.gguf", BOTH);
+        const engine = await load(place, "models/default.gguf", FAST);
         needsBoth(engine);
         assert.deepEqual((await answer(engine.openSession().generate(c.tokens, greedy(c.greedy.length)))).tokens, [...c.greedy]);
         await engine.close();
     },
 
-    "engine/gpu-kernels-are-checked-once": (place) => checkOnce(place, { ...BOTH, precision: "fast" }, needsBoth),
+    "engine/gpu-kernels-are-checked-once": (place) => checkOnce(place, FAST, needsBoth),
 
     "engine/gpu-session-saved-and-restored": async (place) => {
-        const engine = await load(place, "tests/data/e2b-q4_0.gguf", { ...BOTH, precision: "fast", sessions: 2 });
+        const engine = await load(place, "tests/data/e2b-q4_0.gguf", { ...FAST, sessions: 2 });
         needsBoth(engine);
         const [a, b] = [engine.openSession(), engine.openSession()];
         const c = referenceCases("e2b-q4_0")[0]!, pieces: Uint8Array[] = [];
