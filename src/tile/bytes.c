@@ -32,7 +32,7 @@ static bool unit_of(base_type type, uint32_t k, tile_unit *u) {
     u->size = block < 256 && k % 256 ? 128 : 256;
     u->runs = 8 / f->low.bits;
     u->chunks = u->size / (CHUNK * u->runs);
-    u->sub = f->sub ? f->sub : block;
+    u->sub = f->sub ? f->sub : block < PART ? block : PART;
     u->subs = u->size / u->sub;
     return k % u->size == 0;
 }
@@ -230,7 +230,9 @@ static void scales_of(const reader *r, ir_id *scales, ir_id *leasts) {
     case SCALE_E4M3:
     case SCALE_IQ4:
     case SCALE_OWN: *scales = ir_number(b, IR_F32, n, 0); return;
-    case SCALE_D: *scales = small_halves(r, f->d); return;
+    case SCALE_D:
+        *scales = r->u->block > PART ? ir_splat(b, small_half(r, f->d), n) : small_halves(r, f->d);
+        return;
     case SCALE_D_M:
         words = load_words(r, f->d, f->high.bits ? 2 : 1, 0, f->high.bits ? 2 * n : n);
         if (f->high.bits) words = ir_swizzle(b, words, n, n < 8 ? 0x6420 : 0xeca86420u);
