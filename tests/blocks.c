@@ -27,6 +27,10 @@ static const struct {
 };
 
 void blocks_fill(base_type type, uint64_t bytes, unsigned char *to, uint32_t seed) {
+    blocks_fill_by(type, bytes, to, seed, 1);
+}
+
+void blocks_fill_by(base_type type, uint64_t bytes, unsigned char *to, uint32_t seed, float by) {
     const uint32_t each = base_type_block_bytes(type);
     for (uint64_t at = 0; at < bytes; at += each) {
         const float value = blocks_unit(&seed);
@@ -39,10 +43,10 @@ void blocks_fill(base_type type, uint64_t bytes, unsigned char *to, uint32_t see
         /* below 1; the top bit says nothing */
         for (uint32_t i = 0; type == TYPE_NVFP4 && i < 4; i++) to[at + i] &= 0xbf;
         for (uint32_t i = 0; i < halves[type].n; i++) {
-            const uint16_t factor = base_f32_to_f16(0.02f + 0.01f * blocks_unit(&seed));
+            const uint16_t factor = base_f32_to_f16(by * (0.02f + 0.01f * blocks_unit(&seed)));
             memcpy(to + at + halves[type].at[i], &factor, sizeof factor);
         }
-        const uint16_t parts = base_f32_to_f16(0.02f);
+        const uint16_t parts = base_f32_to_f16(by * 0.02f);
         for (uint32_t i = 0; type == TYPE_IQ1_M && i < 4; i++)
             to[at + 49 + 2 * i] =
                 (unsigned char)((to[at + 49 + 2 * i] & 15) | (parts >> 4 * i & 15) << 4);
