@@ -266,7 +266,7 @@ check-wgsl:
 check-docs: $(PROGRAM)
 	tools/docs --check $(PROGRAM)
 
-## docs       writes the pages that the program's tables know: docs/commands.md, docs/operations.md, docs/ir-ops.md, docs/types.md
+## docs       writes the pages that the program's tables know: docs/commands.md, docs/operations.md, docs/ir-ops.md, docs/types.md, what docs/walk.md shows
 docs: $(PROGRAM)
 	@tools/docs $(PROGRAM)
 

@@ -195,10 +195,15 @@ static void resize(walk *w) {
 }
 
 static void retype(walk *w) {
-    static const uint32_t types[] = {0,  1,  2,  3,  6,  7,  8,  10, 11, 12, 13, 14,
-                                     15, 20, 23, 39, 40, 30, 28, 24, 25, 26, 27};
-    memcpy(w->data + w->tensors[(unsigned)rand() % w->n_tensor].type,
-           &types[(unsigned)rand() % (sizeof types / sizeof *types)], 4);
+    static const int ids[] = {
+#define X(name, text, id, ...) id,
+        BASE_TYPE_LIST(X)
+#undef X
+    };
+    int id;
+    do id = ids[(unsigned)rand() % TYPE_COUNT];
+    while (id < 0);
+    memcpy(w->data + w->tensors[(unsigned)rand() % w->n_tensor].type, &id, 4);
 }
 
 /* A pair or a tensor less; what is behind it moves up by whole alignments, so that the data

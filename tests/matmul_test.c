@@ -4,6 +4,7 @@
  * The device is what there is, but its capabilities are set here: so a software device runs the
  * forms meant for large ones, and a small binding limit makes weights of several shards. Sizes
  * are as small as the property allows. */
+#include "blocks.h"
 #include "test.h"
 
 #include "base/thread.h"
@@ -36,48 +37,6 @@ static bool rig_ready(test *t, rig *r) {
     if (r->error.code == BERYL_NO_DEVICE) test_skip(t, "%s", r->error.message);
     else test_fail(t, __FILE__, __LINE__, "device_open: %s", r->error.message);
     return false;
-}
-
-/* ---- numbers --------------------------------------------------------------------------------- */
-
-static uint32_t next(uint32_t *state) {
-    *state = *state * 1664525u + 1013904223u;
-    return *state >> 8;
-}
-
-static float unit(uint32_t *state) { /* -1 to 1 */
-    return (float)next(state) / (float)(1 << 23) - 1.0f;
-}
-
-/* Where the f16 factors of a block lie; MXFP4, NVFP4 and the plain types have none. */
-static const struct {
-    uint16_t n, at[2];
-} halves[TYPE_COUNT] = {
-    [TYPE_Q4_0] = {1, {0}},    [TYPE_Q4_1] = {2, {0, 2}}, [TYPE_Q5_0] = {1, {0}},
-    [TYPE_Q5_1] = {2, {0, 2}}, [TYPE_Q8_0] = {1, {0}},    [TYPE_Q2_K] = {2, {80, 82}},
-    [TYPE_Q3_K] = {1, {108}},  [TYPE_Q4_K] = {2, {0, 2}}, [TYPE_Q5_K] = {2, {0, 2}},
-    [TYPE_Q6_K] = {1, {208}},  [TYPE_IQ4_NL] = {1, {0}},  [TYPE_IQ4_XS] = {1, {0}},
-};
-
-static void weights_fill(base_type type, uint64_t n, unsigned char *to, uint32_t seed) {
-    const uint32_t block = base_type_block(type), bytes = base_type_block_bytes(type);
-    uint32_t state = seed;
-    for (uint64_t b = 0; b < n / block; b++) {
-        unsigned char *at = to + b * bytes;
-        const float value = unit(&state);
-        const uint16_t half = base_f32_to_f16(value), brain = base_f32_to_bf16(value);
-        for (uint32_t i = 0; i < bytes; i++) at[i] = (unsigned char)next(&state);
-        if (type == TYPE_F32) memcpy(at, &value, sizeof value);
-        if (type == TYPE_F16) memcpy(at, &half, sizeof half);
-        if (type == TYPE_BF16) memcpy(at, &brain, sizeof brain);
-        if (type == TYPE_MXFP4) at[0] = (unsigned char)(120 + at[0] % 8);
-        /* below 1; the top bit says nothing */
-        for (uint32_t i = 0; type == TYPE_NVFP4 && i < 4; i++) at[i] &= 0xbf;
-        for (uint32_t i = 0; i < halves[type].n; i++) {
-            const uint16_t factor = base_f32_to_f16(0.002f + 0.001f * unit(&state));
-            memcpy(at + halves[type].at[i], &factor, sizeof factor);
-        }
-    }
 }
 
 static beryl_status source_read(void *user, uint64_t offset, void *to, size_t size) {
@@ -191,7 +150,7 @@ static beryl_status product_run(rig *r, product *p, const problem *q, const floa
 static int32_t *ids_of(const problem *q, uint32_t *state) {
     int32_t *ids = calloc((size_t)q->n * q->n_used + 1, sizeof *ids);
     for (uint32_t i = 0; i < q->n; i++) {
-        const uint32_t first = next(state);
+        const uint32_t first = blocks_next(state);
         for (uint32_t j = 0; j < q->n_used; j++) {
             const uint32_t e =
                 q->one   ? 1
@@ -215,8 +174,8 @@ static double error_of(test *t, rig *r, const problem *q) {
     unsigned char *weights = malloc((size_t)bytes);
     float *x = malloc((size_t)n_x * sizeof *x);
     uint32_t state = 12345;
-    weights_fill(q->type, (uint64_t)rows * q->k, weights, 77);
-    for (uint64_t i = 0; i < n_x; i++) x[i] = unit(&state);
+    blocks_fill_by(q->type, bytes, weights, 77, 0.1f);
+    for (uint64_t i = 0; i < n_x; i++) x[i] = blocks_unit(&state);
     int32_t *ids = ids_of(q, &state);
     const beryl_source source = {.size = bytes, .user = weights, .read = source_read};
     problem reference = *q;

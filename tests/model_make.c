@@ -10,14 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BLOCK_MAX = 256, LAYER_MAX = 4, WINDOW = 4 };
+enum { BLOCK_MAX = 256, LAYER_MAX = 5, WINDOW = 4, TYPE_MAX = 9 };
 
 /* The shape of one kind. Types of matrices are taken in turn, as the rows of a matrix allow. */
 typedef struct shape {
     uint32_t n_layer, d, n_head, n_kv, head_dim, head_dim_swa, f, n_per_layer, shared, n_expert,
         f_expert;
     bool joined, output, raw_values, suppress;
-    base_type types[6];
+    base_type types[TYPE_MAX];
     uint32_t n_type;
 } shape;
 
@@ -35,7 +35,13 @@ static const shape shapes[MODEL_MAKE_COUNT] = {
     [MODEL_MAKE_BLOCKS] = {.n_layer = 3, .d = 2, .n_head = 8, .n_kv = 1, .head_dim = 32,
      .head_dim_swa = 32, .f = 256, .joined = true, .types = {TYPE_Q2_K, TYPE_Q3_K, TYPE_Q4_K,
      TYPE_Q5_K, TYPE_Q6_K, TYPE_IQ4_XS}, .n_type = 6},
+    [MODEL_MAKE_TABLES] = {.n_layer = 5, .d = 2, .n_head = 8, .n_kv = 1, .head_dim = 32,
+     .head_dim_swa = 32, .f = 256, .joined = true, .types = {TYPE_IQ1_S, TYPE_IQ1_M, TYPE_IQ2_XXS,
+     TYPE_IQ2_XS, TYPE_IQ2_S, TYPE_IQ3_XXS, TYPE_IQ3_S, TYPE_TQ1_0, TYPE_TQ2_0}, .n_type = 9},
 };
+/* model_make_of: every row is whole blocks of any type. */
+static const shape uniform = {.n_layer = 2, .d = 256, .n_head = 4, .n_kv = 2, .head_dim = 64,
+    .head_dim_swa = 64, .f = 256, .n_type = 1};
 /* clang-format on */
 
 static const char *const characters[] = {
@@ -53,6 +59,7 @@ typedef struct making {
     const shape *s;
     uint64_t seed;
     uint32_t n_matrix;
+    bool written_out; /* matrices as F32 */
     char prefix[16];
 } making;
 
@@ -61,15 +68,16 @@ static uint32_t draw(making *m) {
     return (uint32_t)(m->seed >> 33);
 }
 
-/* Neither so large that sums overflow nor all but zero. */
-static bool is_usual(base_type type, const uint8_t *block) {
+/* Neither so large that sums overflow nor all but zero; in wide rows smaller. */
+static bool is_usual(const making *m, base_type type, uint32_t rank, const uint8_t *block) {
+    const float size = m->s->d < BLOCK_MAX ? 1 : rank > 1 ? 8 : 2;
     float x[BLOCK_MAX], most = 0;
     base_dequantise(type, block, x, base_type_block(type));
     for (uint32_t i = 0; i < base_type_block(type); i++) {
-        if (!(fabsf(x[i]) < 2)) return false;
+        if (!(fabsf(x[i]) < 2 / size)) return false;
         most = fmaxf(most, fabsf(x[i]));
     }
-    return most > 0.1f;
+    return most > 0.1f / size;
 }
 
 /* Random bytes; a block of them is drawn until its numbers are usual ones. */
@@ -81,12 +89,21 @@ static void add(making *m, const char *name, base_type type, uint32_t rank, cons
         n *= ne[i];
     }
     const uint32_t unit = base_type_block_bytes(type);
-    const size_t size = (size_t)(n / base_type_block(type)) * unit;
+    size_t size = (size_t)(n / base_type_block(type)) * unit;
     uint8_t *data = malloc(size);
     if (!data) abort();
     for (size_t at = 0; at < size; at += unit) do
             for (uint32_t i = 0; i < unit; i++) data[at + i] = (uint8_t)draw(m);
-        while (!is_usual(type, data + at));
+        while (!is_usual(m, type, rank, data + at));
+    if (m->written_out && rank > 1) {
+        float *values = malloc((size_t)n * sizeof *values);
+        if (!values) abort();
+        base_dequantise(type, data, values, (size_t)n);
+        free(data);
+        data = (uint8_t *)values;
+        size = (size_t)n * sizeof *values;
+        type = TYPE_F32;
+    }
     snprintf(full, sizeof full, "%s%s", m->prefix, name);
     static const int ids[] = {
 #define X(id_name, text, id, ...) id,
@@ -170,7 +187,7 @@ static void add_layer(making *m, uint32_t l) {
 static void add_tensors(making *m) {
     const shape *s = m->s;
     const uint32_t all = s->n_layer * s->n_per_layer, half = s->head_dim / 2;
-    float factors[16]; // [half]
+    float factors[32]; // [half]
     for (uint32_t i = 0; i < half; i++) factors[i] = i % 2 ? 1e30f : 1;
     add_matrix(m, "token_embd.weight", 0, N_TOKEN, s->d);
     if (s->output) add_matrix(m, "output.weight", 0, N_TOKEN, s->d);
@@ -185,7 +202,7 @@ static void add_tensors(making *m) {
     for (uint32_t l = 0; l < s->n_layer; l++) add_layer(m, l);
 }
 
-static void add_keys(making *m, model_make_kind kind) {
+static void add_keys(making *m, const char *name) {
     const shape *s = m->s;
     gguf_make *f = &m->file;
     const struct {
@@ -209,7 +226,7 @@ static void add_keys(making *m, model_make_kind kind) {
     };
     uint8_t pattern[LAYER_MAX];
     gguf_make_string(f, "general.architecture", "gemma4");
-    gguf_make_string(f, "general.name", model_make_name(kind));
+    gguf_make_string(f, "general.name", name);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         char key[64];
         snprintf(key, sizeof key, "gemma4.%s", numbers[i].key);
@@ -252,10 +269,21 @@ const char *model_make_name(model_make_kind kind) {
     return names[kind];
 }
 
+static uint8_t *make(making *m, const char *name, size_t *size) {
+    add_keys(m, name);
+    add_vocabulary(m);
+    add_tensors(m);
+    return gguf_make_take(&m->file, size);
+}
+
 uint8_t *model_make(model_make_kind kind, size_t *size) {
     making m = {.s = &shapes[kind], .seed = (uint64_t)kind + 1};
-    add_keys(&m, kind);
-    add_vocabulary(&m);
-    add_tensors(&m);
-    return gguf_make_take(&m.file, size);
+    return make(&m, model_make_name(kind), size);
+}
+
+uint8_t *model_make_of(base_type type, bool written_out, size_t *size) {
+    shape s = uniform;
+    s.types[0] = type;
+    making m = {.s = &s, .seed = (uint64_t)type + 1, .written_out = written_out};
+    return make(&m, base_type_name(type), size);
 }

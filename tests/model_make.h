@@ -7,7 +7,7 @@
 #ifndef TESTS_MODEL_MAKE_H
 #define TESTS_MODEL_MAKE_H
 
-#include "beryl.h"
+#include "base/types.h"
 
 /* name, text, what it has */
 #define MODEL_MAKE_LIST(X)                                                                    \
@@ -15,7 +15,8 @@
       "a sliding and a global layer, global values from the keys, suppressed tokens")         \
     X(SMALL, "small", "per-layer embeddings, shared caches, an output matrix, Q8_0 and Q4_0") \
     X(EXPERTS, "experts", "experts joined and apart, with scales, in types of 32 and 64")     \
-    X(BLOCKS, "blocks", "every type in blocks of 256, projections joined")
+    X(BLOCKS, "blocks", "the usual types in blocks of 256, projections joined")               \
+    X(TABLES, "tables", "the other types in blocks of 256: IQ1, IQ2, IQ3 and TQ")
 
 typedef enum model_make_kind {
 #define X(name, text, what) MODEL_MAKE_##name,
@@ -27,5 +28,7 @@ typedef enum model_make_kind {
 const char *model_make_name(model_make_kind kind);
 /* The file; caller frees. */
 uint8_t *model_make(model_make_kind kind, size_t *size);
+/* All matrices of one type, or the same numbers written out as F32. A few 100 KB. */
+uint8_t *model_make_of(base_type type, bool written_out, size_t *size);
 
 #endif

@@ -66,11 +66,8 @@ void test_pack(test *t) {
         }
     }
     if (test_case(t, "pack/every-weight-type-is-packed")) {
-        static const base_type wanted[] = {
-            TYPE_F32,  TYPE_F16,    TYPE_BF16,   TYPE_Q4_0,  TYPE_Q4_1, TYPE_Q5_0,
-            TYPE_Q5_1, TYPE_Q8_0,   TYPE_Q2_K,   TYPE_Q3_K,  TYPE_Q4_K, TYPE_Q5_K,
-            TYPE_Q6_K, TYPE_IQ4_NL, TYPE_IQ4_XS, TYPE_MXFP4, TYPE_NVFP4};
-        for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) CHECK(t, is_packed(wanted[i]));
+        for (base_type type = 0; type < TYPE_COUNT; type++)
+            CHECK(t, is_packed(type) == base_type_is_weight(type));
     }
     if (test_case(t, "pack/what-does-not-fit-is-refused")) {
         graph_pack_layout layout;

@@ -13,8 +13,9 @@ static const struct {
     const char *text;
     int id;
     uint32_t block, bytes;
+    base_field fields[BASE_FIELD_MAX];
 } type_rows[TYPE_COUNT] = {
-#define X(name, text, id, n, bytes, ...) {text, id, n, bytes},
+#define X(name, text, id, n, bytes, ...) {text, id, n, bytes, {__VA_ARGS__}},
     BASE_TYPE_LIST(X)
 #undef X
 };
@@ -35,6 +36,10 @@ uint32_t base_type_block(base_type type) {
 
 uint32_t base_type_block_bytes(base_type type) {
     return type_rows[type].bytes;
+}
+
+base_field base_type_field(base_type type, uint32_t i) {
+    return type_rows[type].fields[i];
 }
 
 bool base_type_from_gguf(uint32_t id, base_type *type) {

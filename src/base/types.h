@@ -8,8 +8,10 @@
 /* name, text, GGUF id (-1: not in GGUF), elements a block, bytes a block, fields. A field is
  * {first byte, bytes} of the block, and lies in a plane of its own on a device (graph/pack.c says
  * what is in it); no fields, so no weight: {0, 0}. The first BASE_USUAL_TYPES are those that files
- * have most. What is to be done for a new type: a row here; if it is a block, how it is
- * dequantised (types.c) and read by kernels (graph/tile_block.c); its name in beryl_graph.h. */
+ * have most. A new type is a row here and its name in beryl_graph.h; if it is a block, how it is
+ * dequantised (types.c, and grids.c if its bits are places in a long table), and what generated
+ * kernels know of it: a row of `forms` in tile/block.c, and code there or in tile/packed.c for what
+ * no row can say. */
 #define BASE_WEIGHT_LIST(X)                                                 \
     X(F32, "F32", 0, 1, 4, {0, 4})                                          \
     X(F16, "F16", 1, 1, 2, {0, 2})                                          \
@@ -98,6 +100,12 @@ typedef enum base_type {
         TYPE_COUNT
 } base_type;
 
+typedef struct base_field { /* bytes [at, at + size) of a block */
+    uint16_t at, size;
+} base_field;
+
+enum { BASE_FIELD_MAX = 4 };
+
 const char *base_type_name(base_type type);
 uint32_t base_type_block(base_type type); /* elements a block */
 uint32_t base_type_block_bytes(base_type type);
@@ -112,6 +120,8 @@ bool base_type_is_weight(base_type type);
  * none. */
 uint32_t base_type_table(base_type type, uint8_t *to);
 int32_t base_type_table_at(base_type type, uint32_t entry, uint32_t i);
+/* Field i of a weight's block, i < BASE_FIELD_MAX; size 0: it has no more. */
+base_field base_type_field(base_type type, uint32_t i);
 /* Bytes of a row of n elements (n a multiple of the block, else 0). */
 uint64_t base_type_row_bytes(base_type type, uint64_t n);
 

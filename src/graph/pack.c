@@ -26,6 +26,9 @@
  *   Q5_K     q u4[256]          d, dmin, scales  high u1[256]
  *   Q6_K     low u4[256]        high u2[256]     scales i8[16]  d f16
  *   IQ4_XS   q u4[256]          d, scales (8 bytes)
+ *   TQ1_0    q (52 bytes)       d f16
+ *   TQ2_0    q u2[256]          d f16
+ *   IQ1 IQ2 IQ3  places, and what the format puts with them; high bits, signs, scales; d
  *
  * A row may end inside a 4-byte word (odd K of F16, one block of Q8_0): whoever uploads rows in
  * pieces cuts at a multiple of 4 rows. A plane's end is padded to 64 bytes, the largest vector. */
@@ -35,25 +38,15 @@
 
 enum { PLANE_ALIGN = 64 };
 
-/* A field of a block: bytes [at, at + size). size 0: no such plane. */
-typedef struct pack_field {
-    uint16_t at, size;
-} pack_field;
-
-static const pack_field pack_fields[TYPE_COUNT][PACK_PLANE_MAX] = {
-#define X(name, text, id, n, bytes, ...) [TYPE_##name] = {__VA_ARGS__},
-    BASE_TYPE_LIST(X)
-#undef X
-};
-
 bool graph_pack_layout_of(base_type type, uint64_t n_row, uint64_t k, graph_pack_layout *out) {
     memset(out, 0, sizeof *out);
-    if (type >= TYPE_COUNT || !pack_fields[type][0].size || k == 0 || k % base_type_block(type))
+    if (type >= TYPE_COUNT || !base_type_field(type, 0).size || k == 0 || k % base_type_block(type))
         return false;
     const uint64_t blocks = k / base_type_block(type);
-    for (uint32_t i = 0; i < PACK_PLANE_MAX && pack_fields[type][i].size; i++) {
-        if (blocks > UINT32_MAX / pack_fields[type][i].size) return false;
-        const uint32_t row = (uint32_t)blocks * pack_fields[type][i].size;
+    for (uint32_t i = 0; i < BASE_FIELD_MAX && base_type_field(type, i).size; i++) {
+        const uint32_t size = base_type_field(type, i).size;
+        if (blocks > UINT32_MAX / size) return false;
+        const uint32_t row = (uint32_t)blocks * size;
         if (n_row > (UINT64_MAX / 2 - out->bytes - PLANE_ALIGN) / row) return false;
         out->row_bytes[i] = row;
         out->offset[i] = out->bytes;
@@ -69,23 +62,19 @@ bool graph_pack_layout_of(base_type type, uint64_t n_row, uint64_t k, graph_pack
     return true;
 }
 
-/* n fields of `size` bytes between a run at distance `stride` and a dense one. One compare
- * outside the loop for each size, so that the copies are moves and not calls. */
-#define EACH_FIELD_SIZE(X) X(1) X(2) X(4) X(8) X(12) X(16) X(32) X(44) X(52) X(64) X(128)
-
-static void gather(uint8_t *restrict to, const uint8_t *restrict from, size_t n, size_t stride,
-                   size_t size) {
-    if (size == stride) {
-        memcpy(to, from, n * size);
-        return;
-    }
+/* n fields of `size` bytes, at distances. One compare outside the loop for each known size, so that
+ * the copies are moves and not calls. */
+static void move(uint8_t *restrict to, size_t to_stride, const uint8_t *restrict from,
+                 size_t from_stride, size_t n, size_t size) {
+#define EACH(bytes) \
+    for (size_t i = 0; i < n; i++) memcpy(to + i * to_stride, from + i * from_stride, bytes)
+#define KNOWN_SIZES(X) X(1) X(2) X(4) X(8) X(12) X(16) X(32) X(44) X(52) X(64) X(128)
     switch (size) {
-#define X(bytes)                                                                         \
-    case bytes:                                                                          \
-        for (size_t i = 0; i < n; i++) memcpy(to + i * bytes, from + i * stride, bytes); \
-        break;
-        EACH_FIELD_SIZE(X)
+#define X(bytes) \
+    case bytes: EACH(bytes); break;
+        KNOWN_SIZES(X)
 #undef X
+    default: EACH(size); break;
     }
 }
 
@@ -100,32 +89,23 @@ static void gather_e4m3(uint8_t *restrict to, const uint8_t *restrict from, size
     }
 }
 
-static void scatter(uint8_t *restrict to, const uint8_t *restrict from, size_t n, size_t stride,
-                    size_t size) {
-    switch (size) {
-#define X(bytes)                                                                         \
-    case bytes:                                                                          \
-        for (size_t i = 0; i < n; i++) memcpy(to + i * stride, from + i * bytes, bytes); \
-        break;
-        EACH_FIELD_SIZE(X)
-#undef X
-    }
-}
-
 void graph_pack_rows(base_type type, uint64_t k, uint64_t n_row, const void *from, uint32_t plane,
                      void *to) {
-    const pack_field field = pack_fields[type][plane];
-    const size_t n = (size_t)(n_row * (k / base_type_block(type)));
+    const base_field field = base_type_field(type, plane);
+    const size_t n = (size_t)(n_row * (k / base_type_block(type))),
+                 stride = base_type_block_bytes(type);
     const uint8_t *first = (const uint8_t *)from + field.at;
-    if (type == TYPE_NVFP4 && plane == 1) gather_e4m3(to, first, n, base_type_block_bytes(type));
-    else gather(to, first, n, base_type_block_bytes(type), field.size);
+    if (type == TYPE_NVFP4 && plane == 1) gather_e4m3(to, first, n, stride);
+    else if (field.size == stride) memcpy(to, first, n * stride);
+    else move(to, field.size, first, stride, n, field.size);
 }
 
 void graph_unpack_rows(base_type type, uint64_t k, uint64_t n_row, const void *const *planes,
                        void *to) {
     const size_t n = (size_t)(n_row * (k / base_type_block(type)));
-    for (uint32_t i = 0; i < PACK_PLANE_MAX && pack_fields[type][i].size; i++) {
-        const pack_field field = pack_fields[type][i];
-        scatter((uint8_t *)to + field.at, planes[i], n, base_type_block_bytes(type), field.size);
+    for (uint32_t i = 0; i < BASE_FIELD_MAX && base_type_field(type, i).size; i++) {
+        const base_field field = base_type_field(type, i);
+        move((uint8_t *)to + field.at, base_type_block_bytes(type), planes[i], field.size, n,
+             field.size);
     }
 }

@@ -14,7 +14,7 @@
 
 #include "base/types.h"
 
-enum { PACK_PLANE_MAX = 4 };
+enum { PACK_PLANE_MAX = BASE_FIELD_MAX }; /* a table takes one too */
 
 typedef struct graph_pack_layout {
     uint32_t n_plane;

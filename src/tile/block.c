@@ -6,45 +6,35 @@
  * cross a plane, so everything is read as 32-bit words). */
 #include "tile/block.h"
 
+/* clang-format off */
 static const tile_block_form forms[TYPE_COUNT] = {
-    [TYPE_Q8_0] = {.low = {8, 0, 32, 8, 0}, .kind = SCALE_D, .d = 1},
-    [TYPE_Q4_0] = {.low = {4, 0, 16, 4, 0}, .zero = 8, .kind = SCALE_D, .d = 1},
-    [TYPE_IQ4_NL] = {.low = {4, 0, 16, 4, 0}, .table = 1, .kind = SCALE_D, .d = 1},
-    [TYPE_Q4_1] = {.low = {4, 0, 16, 4, 0}, .kind = SCALE_D_M, .d = 1},
-    [TYPE_Q5_0] =
-        {.low = {4, 0, 16, 4, 0}, .high = {1, 2, 0, 1, 0}, .zero = 16, .kind = SCALE_D, .d = 1},
-    [TYPE_Q5_1] = {.low = {4, 0, 16, 4, 0}, .high = {1, 1, 0, 2, 1}, .kind = SCALE_D_M, .d = 1},
-    [TYPE_MXFP4] = {.low = {4, 0, 16, 4, 0}, .table = 2, .kind = SCALE_POWER, .d = 1},
-    [TYPE_NVFP4] = {.low = {4, 0, 8, 8, 0}, .table = 2, .kind = SCALE_E4M3, .sub = 16, .d = 1},
-    [TYPE_Q2_K] = {.low = {2, 0, 32, 16, 0}, .kind = SCALE_2, .sub = 16, .d = 2, .scales = 1},
-    [TYPE_Q3_K] = {.low = {2, 0, 32, 16, 0},
-                   .high = {1, 1, 32, 8, 0},
-                   .zero = 4,
-                   .kind = SCALE_3,
-                   .sub = 16,
-                   .d = 3,
-                   .scales = 2},
-    [TYPE_Q4_K] = {.low = {4, 0, 32, 32, 0}, .kind = SCALE_4, .sub = 32, .d = 1},
-    [TYPE_Q5_K] =
-        {.low = {4, 0, 32, 32, 0}, .high = {1, 2, 32, 8, 0}, .kind = SCALE_4, .sub = 32, .d = 1},
-    [TYPE_Q6_K] = {.low = {4, 0, 64, 32, 0},
-                   .high = {2, 1, 32, 16, 0},
-                   .zero = 32,
-                   .kind = SCALE_6,
-                   .sub = 16,
-                   .d = 3,
-                   .scales = 2},
-    [TYPE_IQ4_XS] = {.low = {4, 0, 16, 32, 0}, .table = 1, .kind = SCALE_IQ4, .sub = 32, .d = 1},
-    [TYPE_IQ1_S] = {.low = {.bits = 4}, .kind = SCALE_OWN, .d = 2, .numbers = 3},
-    [TYPE_IQ1_M] = {.low = {.bits = 4}, .kind = SCALE_OWN, .d = 2, .numbers = 3},
-    [TYPE_IQ2_XXS] = {.low = {.bits = 4}, .kind = SCALE_OWN, .d = 1, .numbers = 2},
-    [TYPE_IQ2_XS] = {.low = {.bits = 4}, .kind = SCALE_OWN, .d = 2, .numbers = 3},
-    [TYPE_IQ2_S] = {.low = {.bits = 4}, .kind = SCALE_OWN, .d = 2, .numbers = 3},
-    [TYPE_IQ3_XXS] = {.low = {.bits = 4}, .kind = SCALE_OWN, .d = 2, .numbers = 3},
-    [TYPE_IQ3_S] = {.low = {.bits = 4}, .kind = SCALE_OWN, .d = 2, .numbers = 3},
-    [TYPE_TQ1_0] = {.low = {.bits = 4}, .kind = SCALE_OWN, .d = 1},
-    [TYPE_TQ2_0] = {.low = {2, 0, 32, 16, 0}, .zero = 1, .kind = SCALE_D, .d = 1},
+    [TYPE_Q8_0]    = {.low = {8, 0, 32, 0}, .kind = SCALE_D, .d = 1, .packed = {32, false, {4, 4, 1}}},
+    [TYPE_Q4_0]    = {.low = {4, 0, 16, 0}, .zero = 8, .kind = SCALE_D, .d = 1, .packed = {32, false, {4, 1}}},
+    [TYPE_Q4_1]    = {.low = {4, 0, 16, 0}, .kind = SCALE_D_M, .d = 1, .packed = {32, false, {4, 1}}},
+    [TYPE_Q5_0]    = {.low = {4, 0, 16, 0}, .high = {1, 2, 0, 0}, .zero = 16, .kind = SCALE_D, .d = 1, .packed = {32, false, {4, 1, 1}}},
+    [TYPE_Q5_1]    = {.low = {4, 0, 16, 0}, .high = {1, 1, 0, 1}, .kind = SCALE_D_M, .d = 1, .packed = {32, false, {4, 1, 1}}},
+    [TYPE_IQ4_NL]  = {.low = {4, 0, 16, 0}, .table = 1, .kind = SCALE_D, .d = 1, .packed = {32, false, {4, 1}}},
+    [TYPE_IQ4_XS]  = {.low = {4, 0, 16, 0}, .table = 1, .kind = SCALE_IQ4, .sub = 32, .d = 1, .packed = {32, false, {4, 2}}},
+    [TYPE_MXFP4]   = {.low = {4, 0, 16, 0}, .table = 2, .kind = SCALE_POWER, .d = 1, .packed = {32, false, {4, 1}}},
+    [TYPE_NVFP4]   = {.low = {4, 0, 8, 0}, .table = 2, .kind = SCALE_E4M3, .sub = 16, .d = 1, .packed = {32, false, {4, 1}}},
+    [TYPE_Q2_K]    = {.low = {2, 0, 32, 0}, .kind = SCALE_2, .sub = 16, .d = 2, .scales = 1, .packed = {128, false, {4, 4, 2, 1}}},
+    [TYPE_Q3_K]    = {.low = {2, 0, 32, 0}, .high = {1, 1, 32, 0}, .zero = 4, .kind = SCALE_3, .sub = 16, .d = 3, .scales = 2,
+                     .packed = {128, true, {4, 4, 4, 1, 1, 1, 1}}},
+    [TYPE_Q4_K]    = {.low = {4, 0, 32, 0}, .kind = SCALE_4, .sub = 32, .d = 1, .packed = {64, false, {4, 4, 4}}},
+    [TYPE_Q5_K]    = {.low = {4, 0, 32, 0}, .high = {1, 2, 32, 0}, .kind = SCALE_4, .sub = 32, .d = 1, .packed = {64, false, {4, 4, 4, 4, 4}}},
+    [TYPE_Q6_K]    = {.low = {4, 0, 64, 0}, .high = {2, 1, 32, 0}, .zero = 32, .kind = SCALE_6, .sub = 16, .d = 3, .scales = 2,
+                     .packed = {64, true, {4, 4, 4, 2, 1}}},
+    [TYPE_TQ1_0]   = {.low = {.bits = 4}, .kind = SCALE_OWN, .d = 1},
+    [TYPE_TQ2_0]   = {.low = {2, 0, 32, 0}, .zero = 1, .kind = SCALE_D, .d = 1},
+    [TYPE_IQ1_S]   = {.low = {.bits = 4}, .kind = SCALE_OWN, .d = 2, .entry = 8, .by = 2},
+    [TYPE_IQ1_M]   = {.low = {.bits = 4}, .kind = SCALE_OWN, .d = 2, .entry = 8, .by = 2},
+    [TYPE_IQ2_XXS] = {.low = {.bits = 4}, .kind = SCALE_OWN, .d = 1, .entry = 8, .by = 0.25f},
+    [TYPE_IQ2_XS]  = {.low = {.bits = 4}, .kind = SCALE_OWN, .d = 2, .entry = 8, .by = 0.25f},
+    [TYPE_IQ2_S]   = {.low = {.bits = 4}, .kind = SCALE_OWN, .d = 2, .entry = 8, .by = 0.25f},
+    [TYPE_IQ3_XXS] = {.low = {.bits = 4}, .kind = SCALE_OWN, .d = 2, .entry = 4, .by = 0.5f},
+    [TYPE_IQ3_S]   = {.low = {.bits = 4}, .kind = SCALE_OWN, .d = 2, .entry = 4, .by = 2},
 };
+/* clang-format on */
 
 /* Signed bytes, four a word, lowest first: the values of IQ4_NL and IQ4_XS; doubled E2M1. */
 static const uint32_t tables[2][4] = {{0xbfad9881u, 0xf6eaddcfu, 0x26190d01u, 0x71594535u},
@@ -60,6 +50,16 @@ const uint32_t *tile_weight_table(base_type type) {
 
 uint32_t tile_weight_interleave(base_type type) {
     return forms[type].table ? forms[type].low.group : 0;
+}
+
+uint32_t tile_weight_words(base_type type, uint32_t plane) {
+    const uint32_t size = base_type_field(type, plane).size;
+    return size < 4 ? 1 : size / 4;
+}
+
+bool tile_weight_has_least(base_type type) {
+    const tile_scale kind = forms[type].kind;
+    return kind == SCALE_D_M || kind == SCALE_2 || kind == SCALE_4;
 }
 
 static bool is_plain(base_type type) {
@@ -140,21 +140,21 @@ void tile_weight_cache(tile_weight *w, tile_kernel *k, const char *name, graph_v
         k->b, (uint32_t)((uint64_t)t->dim[0].size * t->dim[1].size * t->dim[2].size * w->n / 4));
 }
 
-/* Word `at` of the entry of block `number` in a plane whose entries have `stride` words. */
-static ir_id word_index(const tile_weight *w, uint32_t plane, ir_id number, uint32_t stride,
-                        uint32_t at) {
-    return tile_add(w->k, ir_add(w->k->b, tile_mul(w->k, number, stride), w->plane[plane]), at);
+/* Word `at` of the entry of block `number` in a plane. */
+static ir_id word_index(const tile_weight *w, uint32_t plane, ir_id number, uint32_t at) {
+    ir_id entry = tile_mul(w->k, number, tile_weight_words(w->type, plane));
+    return tile_add(w->k, ir_add(w->k->b, entry, w->plane[plane]), at);
 }
 
-static ir_id word_of(const tile_weight *w, uint32_t plane, ir_id number, uint32_t stride,
-                     uint32_t at) {
-    return ir_load(w->k->b, w->from, word_index(w, plane, number, stride, at), 1);
+static ir_id word_of(const tile_weight *w, uint32_t plane, ir_id number, uint32_t at) {
+    return ir_load(w->k->b, w->from, word_index(w, plane, number, at), 1);
 }
 
 /* The entry of 1 or 2 bytes of block `number`, in the low bits. */
-static ir_id small_of(const tile_weight *w, uint32_t plane, ir_id number, uint32_t bytes) {
+static ir_id small_of(const tile_weight *w, uint32_t plane, ir_id number) {
     tile_kernel *k = w->k;
-    ir_id word = word_of(w, plane, tile_div(k, number, 4 / bytes), 1, 0);
+    const uint32_t bytes = base_type_field(w->type, plane).size;
+    ir_id word = word_of(w, plane, tile_div(k, number, 4 / bytes), 0);
     return ir_shr(k->b, word, tile_mul(k, tile_rem(k, number, 4 / bytes), bytes * 8));
 }
 
@@ -170,7 +170,7 @@ static ir_id scattered_half(const tile_weight *w, const tile_chunk *c) {
     tile_kernel *k = w->k;
     ir_builder *b = k->b;
     const uint32_t plane = forms[w->type].d;
-    ir_id low = word_of(w, plane, c->number, 2, 0), high = word_of(w, plane, c->number, 2, 1);
+    ir_id low = word_of(w, plane, c->number, 0), high = word_of(w, plane, c->number, 1);
     ir_id first = ir_or(b, tile_and(k, tile_shr(k, low, 12), 0xf),
                         tile_and(k, tile_shr(k, low, 24), 0xf0)),
           last = ir_or(b, tile_and(k, tile_shr(k, high, 4), 0xf00),
@@ -188,31 +188,30 @@ static void load_block(const tile_weight *w, tile_chunk *c) {
     case SCALE_NONE: break;
     case SCALE_D:
     case SCALE_3:
-    case SCALE_6: c->d = half(w, small_of(w, f->d, c->number, 2)); break;
+    case SCALE_6: c->d = half(w, small_of(w, f->d, c->number)); break;
     case SCALE_POWER: {
-        ir_id e = tile_and(w->k, small_of(w, f->d, c->number, 1), 255);
+        ir_id e = tile_and(w->k, small_of(w, f->d, c->number), 255);
         ir_id large = tile_shl(w->k, tile_add(w->k, e, UINT32_MAX), 23),
               tiny = ir_shl(b, ir_u32(b, 0x00200000u), e);
         c->d = ir_bitcast(b, IR_F32, 1, ir_select(b, ir_lt(b, e, ir_u32(b, 2)), tiny, large));
         break;
     }
-    case SCALE_E4M3: c->header = word_of(w, f->d, c->number, 1, 0); break;
+    case SCALE_E4M3: c->header = word_of(w, f->d, c->number, 0); break;
     case SCALE_D_M:
     case SCALE_2:
-        word = word_of(w, f->d, c->number, w->type == TYPE_Q5_1 ? 2 : 1, 0);
+        word = word_of(w, f->d, c->number, 0);
         c->d = half(w, word);
         c->m = half(w, tile_shr(w->k, word, 16));
         break;
     case SCALE_4:
-        c->header = ir_load(b, w->from, word_index(w, f->d, c->number, 4, 0), 4);
+        c->header = ir_load(b, w->from, word_index(w, f->d, c->number, 0), 4);
         word = ir_extract(b, c->header, 0);
         c->d = half(w, word);
         c->m = half(w, tile_shr(w->k, word, 16));
         break;
-    case SCALE_IQ4: c->d = half(w, word_of(w, f->d, c->number, 2, 0)); break;
+    case SCALE_IQ4: c->d = half(w, word_of(w, f->d, c->number, 0)); break;
     case SCALE_OWN:
-        c->d =
-            w->type == TYPE_IQ1_M ? scattered_half(w, c) : half(w, small_of(w, f->d, c->number, 2));
+        c->d = w->type == TYPE_IQ1_M ? scattered_half(w, c) : half(w, small_of(w, f->d, c->number));
         break;
     }
 }
@@ -241,7 +240,7 @@ static void pair_of(const tile_weight *w, const tile_chunk *c, ir_id sub, ir_id 
 static ir_id six_bits(const tile_weight *w, const tile_chunk *c, uint32_t plane, ir_id sub) {
     tile_kernel *k = w->k;
     ir_builder *b = k->b;
-    ir_id base = word_index(w, plane, c->number, 3, 0), eighth = tile_and(k, sub, 7),
+    ir_id base = word_index(w, plane, c->number, 0), eighth = tile_and(k, sub, 7),
           upper = tile_shr(k, sub, 3);
     ir_id low = ir_load(b, w->from, ir_add(b, base, tile_shr(k, eighth, 2)), 1);
     ir_id shift = ir_add(b, tile_mul(k, tile_and(k, eighth, 3), 8), tile_mul(k, upper, 4));
@@ -255,7 +254,7 @@ static ir_id six_bits(const tile_weight *w, const tile_chunk *c, uint32_t plane,
 /* of 16, upper bits: any */
 static ir_id byte_of(const tile_weight *w, const tile_chunk *c, uint32_t plane, ir_id sub) {
     tile_kernel *k = w->k;
-    ir_id at = ir_add(k->b, word_index(w, plane, c->number, 4, 0), tile_shr(k, sub, 2));
+    ir_id at = ir_add(k->b, word_index(w, plane, c->number, 0), tile_shr(k, sub, 2));
     return ir_shr(k->b, ir_load(k->b, w->from, at, 1), tile_mul(k, tile_and(k, sub, 3), 8));
 }
 
@@ -296,10 +295,9 @@ static void scale_of(const tile_weight *w, const tile_chunk *c, ir_id element, i
         return;
     }
     case SCALE_IQ4: {
-        ir_id low =
-            tile_and(k, ir_shr(b, word_of(w, f->d, c->number, 2, 1), tile_mul(k, sub, 4)), 15);
+        ir_id low = tile_and(k, ir_shr(b, word_of(w, f->d, c->number, 1), tile_mul(k, sub, 4)), 15);
         ir_id place = tile_add(k, tile_mul(k, sub, 2), 16);
-        ir_id high = tile_and(k, ir_shr(b, word_of(w, f->d, c->number, 2, 0), place), 3);
+        ir_id high = tile_and(k, ir_shr(b, word_of(w, f->d, c->number, 0), place), 3);
         *factor = ir_mul(
             b, c->d, ir_sub(b, to_float(b, ir_or(b, low, tile_shl(k, high, 4))), ir_f32(b, 32)));
         return;
@@ -362,8 +360,7 @@ void tile_chunk_load(const tile_weight *w, ir_id row, ir_id block, ir_id part, t
         load_block(w, c);
         return;
     }
-    ir_id at =
-        ir_add(k->b, word_index(w, low.plane, c->number, low.stride, low.at), tile_mul(k, part, 4));
+    ir_id at = ir_add(k->b, word_index(w, low.plane, c->number, low.at), tile_mul(k, part, 4));
     c->words = ir_load(k->b, w->from, at, 4);
     if (low.bits < 8) spread(k, c->words, c->bytes);
     load_block(w, c);
@@ -377,7 +374,7 @@ static void high_bits(const tile_weight *w, const tile_chunk *c, ir_id element, 
     ir_builder *b = k->b;
     const uint32_t n = TILE_RUN / k->wide;
     if (!high.group) { /* one word */
-        ir_id word = ir_shr(b, word_of(w, high.plane, c->number, high.stride, high.at), element);
+        ir_id word = ir_shr(b, word_of(w, high.plane, c->number, high.at), element);
         for (uint32_t i = 0; i < n; i++)
             out[i] = tile_and(
                 k, ir_shr(b, ir_splat(b, word, k->wide), tile_ramp(k, k->wide, i * k->wide, 1)), 1);
@@ -386,8 +383,7 @@ static void high_bits(const tile_weight *w, const tile_chunk *c, ir_id element, 
     const uint32_t span = high.group * 8u / high.bits; /* elements of a group */
     ir_id byte = ir_add(b, tile_mul(k, tile_div(k, element, span), high.group),
                         tile_rem(k, element, high.group));
-    ir_id at =
-        ir_add(b, word_index(w, high.plane, c->number, high.stride, high.at), tile_div(k, byte, 4));
+    ir_id at = ir_add(b, word_index(w, high.plane, c->number, high.at), tile_div(k, byte, 4));
     ir_id shift = tile_mul(k, tile_div(k, tile_rem(k, element, span), high.group), high.bits);
     spread(k, ir_load(b, w->from, at, 4), out);
     for (uint32_t i = 0; i < n; i++)
@@ -431,18 +427,18 @@ typedef struct four { /* neighbouring elements */
 } four;
 
 /* Word `first` and id `at` on of the block's entry. */
-static ir_id word_at(const tile_weight *w, const tile_chunk *c, uint32_t plane, uint32_t stride,
-                     uint32_t first, ir_id at) {
-    ir_id index = word_index(w, plane, c->number, stride, first);
+static ir_id word_at(const tile_weight *w, const tile_chunk *c, uint32_t plane, uint32_t first,
+                     ir_id at) {
+    ir_id index = word_index(w, plane, c->number, first);
     return ir_load(w->k->b, w->from, ir_add(w->k->b, index, at), 1);
 }
 
 /* Field `i` of so many fields of `bits`, a power of two, that begin at a word. */
-static ir_id field_at(const tile_weight *w, const tile_chunk *c, uint32_t plane, uint32_t stride,
-                      uint32_t first, uint32_t bits_each, ir_id i) {
+static ir_id field_at(const tile_weight *w, const tile_chunk *c, uint32_t plane, uint32_t first,
+                      uint32_t bits_each, ir_id i) {
     tile_kernel *k = w->k;
     const uint32_t each = 32 / bits_each;
-    ir_id word = word_at(w, c, plane, stride, first, tile_div(k, i, each));
+    ir_id word = word_at(w, c, plane, first, tile_div(k, i, each));
     ir_id shift = tile_mul(k, tile_rem(k, i, each), bits_each);
     return tile_and(k, ir_shr(k->b, word, shift), (1u << bits_each) - 1);
 }
@@ -459,11 +455,13 @@ static ir_id seventh_of(tile_kernel *k, ir_id word, ir_id i) {
     return eighth_sign(k, tile_and(k, ir_shr(k->b, word, tile_mul(k, i, 7)), 127));
 }
 
-/* An entry of eight numbers: two words. */
+/* The second or first four numbers of an entry; of four: all. The table is the last plane. */
 static ir_id entry_half(const tile_weight *w, ir_id entry, ir_id second) {
     ir_builder *b = w->k->b;
-    ir_id at = ir_add(b, tile_mul(w->k, entry, 2), second);
-    return ir_load(b, w->from, ir_add(b, w->plane[forms[w->type].numbers], at), 1);
+    uint32_t plane = 0;
+    while (base_type_field(w->type, plane).size) plane++;
+    ir_id at = forms[w->type].entry == 4 ? entry : ir_add(b, tile_mul(w->k, entry, 2), second);
+    return ir_load(b, w->from, ir_add(b, w->plane[plane], at), 1);
 }
 
 static ir_id eighth_of_one(tile_kernel *k, ir_id down) {
@@ -483,7 +481,7 @@ static four four_of_threes(const tile_weight *w, const tile_chunk *c, ir_id at) 
     turn = ir_select(b, last, i, turn);
     ir_id small =
         tile_and(k, ir_shr(b, ir_u32(b, 0x1b090301u), tile_mul(k, tile_rem(k, turn, 4), 8)), 255);
-    return (four){.bytes = word_at(w, c, 0, 13, 0, word),
+    return (four){.bytes = word_at(w, c, 0, 0, word),
                   .power = ir_select(b, ir_eq(b, turn, ir_u32(b, 4)), ir_u32(b, 81), small),
                   .signs = IR_NO_ID,
                   .more = IR_NO_ID};
@@ -499,50 +497,45 @@ static four four_at(const tile_weight *w, const tile_chunk *c, ir_id at) {
     switch ((int)w->type) {
     case TYPE_TQ1_0: return four_of_threes(w, c, at);
     case TYPE_IQ2_XXS:
-        word = word_at(w, c, 0, 16, 0, tile_mul(k, part, 2));
+        word = word_at(w, c, 0, 0, tile_mul(k, part, 2));
         entry = tile_and(k, ir_shr(b, word, tile_mul(k, turn, 8)), 255);
-        signs = seventh_of(k, word_at(w, c, 0, 16, 1, tile_mul(k, part, 2)), turn);
+        signs = seventh_of(k, word_at(w, c, 0, 1, tile_mul(k, part, 2)), turn);
         break;
     case TYPE_IQ2_XS:
-        word = field_at(w, c, 0, 16, 0, 16, eight);
+        word = field_at(w, c, 0, 0, 16, eight);
         entry = tile_and(k, word, 511);
         signs = eighth_sign(k, tile_shr(k, word, 9));
         break;
     case TYPE_IQ2_S:
-        high = field_at(w, c, 1, 4, 0, 2, eight);
-        entry = ir_or(b, field_at(w, c, 0, 16, 0, 8, eight), tile_shl(k, high, 8));
-        signs = field_at(w, c, 0, 16, 8, 8, eight);
+        high = field_at(w, c, 1, 0, 2, eight);
+        entry = ir_or(b, field_at(w, c, 0, 0, 8, eight), tile_shl(k, high, 8));
+        signs = field_at(w, c, 0, 8, 8, eight);
         break;
     case TYPE_IQ3_XXS:
-        entry = field_at(w, c, 0, 16, 0, 8, at);
-        signs = seventh_of(k, word_at(w, c, 1, 8, 0, part), turn);
+        entry = field_at(w, c, 0, 0, 8, at);
+        signs = seventh_of(k, word_at(w, c, 1, 0, part), turn);
         break;
     case TYPE_IQ3_S:
-        high = field_at(w, c, 1, 11, 0, 1, at);
-        entry = ir_or(b, field_at(w, c, 0, 16, 0, 8, at), tile_shl(k, high, 8));
-        signs = field_at(w, c, 1, 11, 2, 8, eight);
+        high = field_at(w, c, 1, 0, 1, at);
+        entry = ir_or(b, field_at(w, c, 0, 0, 8, at), tile_shl(k, high, 8));
+        signs = field_at(w, c, 1, 2, 8, eight);
         break;
     case TYPE_IQ1_S:
-        word = field_at(w, c, 1, 4, 0, 16, part);
+        word = field_at(w, c, 1, 0, 16, part);
         high = tile_and(k, ir_shr(b, word, tile_mul(k, turn, 3)), 7);
-        entry = ir_or(b, field_at(w, c, 0, 8, 0, 8, eight), tile_shl(k, high, 8));
+        entry = ir_or(b, field_at(w, c, 0, 0, 8, eight), tile_shl(k, high, 8));
         more = eighth_of_one(k, tile_shr(k, word, 15));
         break;
     default: /* IQ1_M */
-        word = field_at(w, c, 1, 4, 0, 4, eight);
+        word = field_at(w, c, 1, 0, 4, eight);
         high = tile_and(k, word, 7);
-        entry = ir_or(b, field_at(w, c, 0, 8, 0, 8, eight), tile_shl(k, high, 8));
+        entry = ir_or(b, field_at(w, c, 0, 0, 8, eight), tile_shl(k, high, 8));
         more = eighth_of_one(k, tile_shr(k, word, 3));
         break;
     }
     if (signs != IR_NO_ID) signs = ir_shr(b, signs, tile_mul(k, second, 4));
-    const bool fours = w->type == TYPE_IQ3_XXS || w->type == TYPE_IQ3_S;
     return (four){
-        .bytes = fours ? ir_load(b, w->from, ir_add(b, w->plane[forms[w->type].numbers], entry), 1)
-                       : entry_half(w, entry, second),
-        .power = IR_NO_ID,
-        .signs = signs,
-        .more = more};
+        .bytes = entry_half(w, entry, second), .power = IR_NO_ID, .signs = signs, .more = more};
 }
 
 /* What sixteenth `at` of the block is multiplied with. */
@@ -552,22 +545,18 @@ static ir_id factor_at(const tile_weight *w, const tile_chunk *c, ir_id at) {
     ir_id part = tile_div(k, at, 2), s, word;
     switch ((int)w->type) {
     case TYPE_TQ1_0: return c->d;
-    case TYPE_IQ2_XXS: s = tile_shr(k, word_at(w, c, 0, 16, 1, tile_mul(k, part, 2)), 28); break;
-    case TYPE_IQ2_XS: s = field_at(w, c, 1, 2, 0, 4, at); break;
-    case TYPE_IQ2_S: s = field_at(w, c, 1, 4, 2, 4, at); break;
-    case TYPE_IQ3_XXS: s = tile_shr(k, word_at(w, c, 1, 8, 0, part), 28); break;
-    case TYPE_IQ3_S: s = field_at(w, c, 1, 11, 10, 4, part); break;
-    case TYPE_IQ1_S: s = tile_and(k, tile_shr(k, field_at(w, c, 1, 4, 0, 16, part), 12), 7); break;
+    case TYPE_IQ2_XXS: s = tile_shr(k, word_at(w, c, 0, 1, tile_mul(k, part, 2)), 28); break;
+    case TYPE_IQ2_XS: s = field_at(w, c, 1, 0, 4, at); break;
+    case TYPE_IQ2_S: s = field_at(w, c, 1, 2, 4, at); break;
+    case TYPE_IQ3_XXS: s = tile_shr(k, word_at(w, c, 1, 0, part), 28); break;
+    case TYPE_IQ3_S: s = field_at(w, c, 1, 10, 4, part); break;
+    case TYPE_IQ1_S: s = tile_and(k, tile_shr(k, field_at(w, c, 1, 0, 16, part), 12), 7); break;
     default: /* IQ1_M */
-        word = field_at(w, c, 2, 2, 0, 16, tile_div(k, at, 4));
+        word = field_at(w, c, 2, 0, 16, tile_div(k, at, 4));
         s = tile_and(k, ir_shr(b, word, tile_mul(k, tile_rem(k, at, 4), 3)), 7);
         break;
     }
-    /* (s + 1/2) / 4, (s + 1/2) / 2, 2 (s + 1/2): all are exact */
-    const float by = w->type == TYPE_IQ3_XXS ? 0.5f
-                     : w->type == TYPE_IQ2_XXS || w->type == TYPE_IQ2_XS || w->type == TYPE_IQ2_S
-                         ? 0.25f
-                         : 2;
+    const float by = forms[w->type].by; /* all are exact */
     ir_id by_scale = ir_mul(b, ir_add(b, to_float(b, s), ir_f32(b, 0.5f)), ir_f32(b, by));
     return ir_mul(b, c->d, by_scale);
 }
@@ -647,14 +636,12 @@ static ir_id element_bits(const tile_weight *w, const tile_chunk *c, tile_bits f
     ir_builder *b = k->b;
     const uint32_t mask = (1u << f.bits) - 1;
     if (!f.group)
-        return tile_and(k, ir_shr(b, word_of(w, f.plane, c->number, f.stride, f.at), element),
-                        mask);
+        return tile_and(k, ir_shr(b, word_of(w, f.plane, c->number, f.at), element), mask);
     const uint32_t span = f.group * 8u / f.bits; /* elements of a group */
     ir_id byte =
         ir_add(b, tile_mul(k, tile_div(k, element, span), f.group), tile_rem(k, element, f.group));
     ir_id word = ir_load(
-        b, w->from,
-        ir_add(b, word_index(w, f.plane, c->number, f.stride, f.at), tile_div(k, byte, 4)), 1);
+        b, w->from, ir_add(b, word_index(w, f.plane, c->number, f.at), tile_div(k, byte, 4)), 1);
     ir_id shift = tile_mul(k, tile_rem(k, byte, 4), 8);
     if (f.bits == 8)
         return tile_shr(

@@ -10,7 +10,7 @@
 
 #include "tile/kernel.h"
 
-enum { TILE_RUNS_MAX = 4 };
+enum { TILE_RUNS_MAX = 4, TILE_RAW_MAX = 8 };
 
 typedef enum tile_scale {
     SCALE_NONE,
@@ -27,12 +27,20 @@ typedef enum tile_scale {
 } tile_scale;
 
 /* Bits of elements: a group of g bytes holds g * 8 / bits elements, element e of it in byte e %
- * g at bit (e / g) * bits. group 8: 16 bytes hold two. group 0: one word, element e at bit e. */
-/* stride: words a block in that plane; at: word in it */
+ * g at bit (e / g) * bits. group 8: 16 bytes hold two. group 0: one word, element e at bit e.
+ * at: word of the block's entry in that plane. */
 typedef struct tile_bits {
-    uint8_t bits, plane, group, stride, at;
+    uint8_t bits, plane, group, at;
 } tile_bits;
 
+/* How GPUs read it (tile/packed.h). */
+typedef struct tile_packed_form {
+    uint8_t chunk;    /* elements; 0: they do not */
+    bool half_blocks; /* a chunk is halves of blocks of 32 */
+    uint8_t widths[TILE_RAW_MAX];
+} tile_packed_form;
+
+/* All that generated kernels know of a type, but for how SCALE_OWN unpacks. */
 typedef struct tile_block_form {
     tile_bits low, high;
     uint8_t zero;  /* taken off the bits' number; of 8 bits: they are signed */
@@ -40,7 +48,9 @@ typedef struct tile_block_form {
     tile_scale kind;
     uint8_t sub;       /* elements that share a scale */
     uint8_t d, scales; /* planes */
-    uint8_t numbers;   /* SCALE_OWN: the plane of base_type_table; 0: none */
+    uint8_t entry;     /* SCALE_OWN: numbers of an entry of base_type_table; 0: there is none */
+    float by;          /* and a factor is d (s + 1/2) by */
+    tile_packed_form packed;
 } tile_block_form;
 
 typedef struct tile_weight {
@@ -69,6 +79,10 @@ typedef struct tile_chunk {         /* what was loaded of one */
 
 /* of a quantised type */
 const tile_block_form *tile_weight_form(base_type type);
+/* Words of a block's entry in a plane; of less than a word: 1. */
+uint32_t tile_weight_words(base_type type, uint32_t plane);
+/* Has a product a second sum, of least values? */
+bool tile_weight_has_least(base_type type);
 /* Can it be read? */
 bool tile_weight_known(base_type type);
 /* Quants that are places in a table of 16 signed bytes, four a word; NULL: others. */

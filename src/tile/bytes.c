@@ -32,7 +32,7 @@ static bool unit_of(base_type type, uint32_t k, tile_unit *u) {
     u->size = block < 256 && k % 256 ? 128 : 256;
     u->runs = 8 / f->low.bits;
     u->chunks = u->size / (CHUNK * u->runs);
-    u->sub = f->sub ? f->sub : block;
+    u->sub = f->sub ? f->sub : block < PART ? block : PART;
     u->subs = u->size / u->sub;
     return k % u->size == 0;
 }
@@ -161,10 +161,10 @@ typedef struct reader { /* of a unit of a row */
     ir_id number; /* of its first block, over rows */
 } reader;
 
-static ir_id load_words(const reader *r, uint32_t plane, uint32_t stride, uint32_t at,
-                        uint32_t width) {
+static ir_id load_words(const reader *r, uint32_t plane, uint32_t at, uint32_t width) {
     tile_kernel *k = r->k;
-    ir_id index = ir_add(k->b, tile_mul(k, r->number, stride), r->w->plane[plane]);
+    ir_id entry = tile_mul(k, r->number, tile_weight_words(r->w->type, plane)),
+          index = ir_add(k->b, entry, r->w->plane[plane]);
     return ir_load(k->b, r->w->from, tile_add(k, index, at), width);
 }
 
@@ -230,25 +230,27 @@ static void scales_of(const reader *r, ir_id *scales, ir_id *leasts) {
     case SCALE_E4M3:
     case SCALE_IQ4:
     case SCALE_OWN: *scales = ir_number(b, IR_F32, n, 0); return;
-    case SCALE_D: *scales = small_halves(r, f->d); return;
+    case SCALE_D:
+        *scales = r->u->block > PART ? ir_splat(b, small_half(r, f->d), n) : small_halves(r, f->d);
+        return;
     case SCALE_D_M:
-        words = load_words(r, f->d, f->high.bits ? 2 : 1, 0, f->high.bits ? 2 * n : n);
+        words = load_words(r, f->d, 0, tile_weight_words(r->w->type, f->d) * n);
         if (f->high.bits) words = ir_swizzle(b, words, n, n < 8 ? 0x6420 : 0xeca86420u);
         *scales = halves_of(k, words, n);
         *leasts = halves_of(k, tile_shr(k, words, 16), n);
         return;
     case SCALE_2:
-        words = load_words(r, f->scales, 4, 0, 4);
-        both = load_words(r, f->d, 1, 0, 1);
+        words = load_words(r, f->scales, 0, 4);
+        both = load_words(r, f->d, 0, 1);
         d = halves_of(k, both, 1), m = ir_neg(b, halves_of(k, tile_shr(k, both, 16), 1));
         *scales = ir_mul(b, bytes_to_floats(k, tile_and(k, words, M4), IR_U8), ir_splat(b, d, n));
         *leasts = ir_mul(b, bytes_to_floats(k, tile_and(k, tile_shr(k, words, 4), M4), IR_U8),
                          ir_splat(b, m, n));
         return;
     case SCALE_3: {
-        ir_id own[4], high = load_words(r, f->scales, 3, 2, 1);
+        ir_id own[4], high = load_words(r, f->scales, 2, 1);
         for (uint32_t i = 0; i < 4; i++) {
-            ir_id low = tile_shr(k, load_words(r, f->scales, 3, i % 2, 1), i / 2 * 4);
+            ir_id low = tile_shr(k, load_words(r, f->scales, i % 2, 1), i / 2 * 4);
             own[i] = ir_or(b, tile_and(k, low, M4),
                            tile_shl(k, tile_and(k, tile_shr(k, high, 2 * i), M2), 4));
         }
@@ -258,7 +260,7 @@ static void scales_of(const reader *r, ir_id *scales, ir_id *leasts) {
         return;
     }
     case SCALE_4:
-        words = load_words(r, f->d, 4, 0, 4);
+        words = load_words(r, f->d, 0, 4);
         both = ir_or(b,
                      picked(k, words, 0x2211, (const uint32_t[]){0, 2, 0, 2},
                             (const uint32_t[]){M6, H2, M6, H2}),
@@ -271,7 +273,7 @@ static void scales_of(const reader *r, ir_id *scales, ir_id *leasts) {
         *leasts = ir_mul(b, ir_swizzle(b, both, n, 0xfedcba98), ir_splat(b, m, n));
         return;
     case SCALE_6:
-        words = load_words(r, f->scales, 4, 0, 4);
+        words = load_words(r, f->scales, 0, 4);
         *scales = ir_mul(b, bytes_to_floats(k, words, IR_I8), ir_splat(b, small_half(r, f->d), n));
         return;
     }
@@ -284,10 +286,10 @@ enum { HIGH_VECTORS = 2 };
 /* The words of the high bits' plane that belong to the unit. */
 static uint32_t load_high(const reader *r, ir_id *high) {
     const tile_bits f = r->u->form->high;
-    const uint32_t n = f.bits ? r->u->size / r->u->block * f.stride : 0,
+    const uint32_t n = f.bits ? r->u->size / r->u->block * tile_weight_words(r->w->type, f.plane)
+                              : 0,
                    width = n < LANES ? n : LANES;
-    for (uint32_t i = 0; i * LANES < n; i++)
-        high[i] = load_words(r, f.plane, f.stride, i * LANES, width);
+    for (uint32_t i = 0; i * LANES < n; i++) high[i] = load_words(r, f.plane, i * LANES, width);
     return width;
 }
 
@@ -303,7 +305,7 @@ static ir_id high_of(const reader *r, const ir_id *high, uint32_t chunk, uint32_
         const uint32_t e = element_of(r->u, chunk, run, lane), block = e / r->u->block,
                        in = e % r->u->block, span = f.group ? f.group * 8u / f.bits : 32;
         const uint32_t byte = f.group ? in / span * f.group + in % f.group : 4u * f.at;
-        const uint32_t word = block * f.stride + byte / 4;
+        const uint32_t word = block * tile_weight_words(r->w->type, f.plane) + byte / 4;
         shifts[lane] = f.group ? in % span / f.group * f.bits : in;
         vector = word / LANES;
         order |= (uint64_t)(word % LANES) << 4 * lane;
@@ -408,7 +410,7 @@ static void add_unit(tile *t, const tile_unit *u) {
     for (uint32_t chunk = 0; chunk < u->chunks; chunk++) {
         ir_id words[TILE_BYTES_ROWS];
         for (uint32_t i = 0; i < y->rows; i++)
-            words[i] = load_words(&t->r[i], low.plane, low.stride, chunk * LANES, LANES);
+            words[i] = load_words(&t->r[i], low.plane, chunk * LANES, LANES);
         for (uint32_t run = 0; run < u->runs; run++) {
             const uint64_t order = subs_of(u, chunk, run);
             const bool first = run == 0 || order != subs_of(u, chunk, run - 1),

@@ -37,11 +37,10 @@ static uint32_t over(uint32_t n, uint32_t by) {
 
 static dots_kind kind_of(base_type type) {
     dots_kind w = {.type = type, .chunk = tile_packed_chunk(type)};
-    const bool single = type == TYPE_Q3_K || type == TYPE_Q6_K; /* a chunk has halves of blocks */
-    w.least = type == TYPE_Q4_1 || type == TYPE_Q5_1 || type == TYPE_Q2_K || type == TYPE_Q4_K ||
-              type == TYPE_Q5_K;
-    w.halves = single || type == TYPE_Q2_K || type == TYPE_NVFP4;
-    w.span = w.chunk * (single ? 2 : 1);
+    const tile_block_form *f = tile_weight_form(type);
+    w.least = tile_weight_has_least(type);
+    w.halves = f->sub == BLOCK / 2;
+    w.span = w.chunk * (f->packed.half_blocks ? 2 : 1);
     return w;
 }
 

@@ -6,56 +6,45 @@
 
 #include <string.h>
 
-typedef struct packed_form {
-    uint8_t chunk;          /* elements; 0: the type is not read so */
-    uint8_t zero;           /* what q means 0 */
-    bool is_signed, shared; /* shared: a word of its raw ones is of several blocks */
-    uint8_t widths[TILE_RAW_MAX];
-} packed_form;
-
-static const packed_form forms[TYPE_COUNT] = {
-    [TYPE_Q8_0] = {32, 0, true, true, {4, 4, 1}},
-    [TYPE_Q4_0] = {32, 8, false, true, {4, 1}},
-    [TYPE_Q4_1] = {32, 0, false, false, {4, 1}},
-    [TYPE_Q5_0] = {32, 16, false, true, {4, 1, 1}},
-    [TYPE_Q5_1] = {32, 0, false, false, {4, 1, 1}},
-    [TYPE_IQ4_NL] = {32, 0, true, true, {4, 1}},
-    [TYPE_IQ4_XS] = {32, 0, true, false, {4, 2}},
-    [TYPE_MXFP4] = {32, 0, true, true, {4, 1}},
-    [TYPE_NVFP4] = {32, 0, true, true, {4, 1}},
-    [TYPE_Q2_K] = {128, 0, false, false, {4, 4, 2, 1}},
-    [TYPE_Q3_K] = {128, 4, false, true, {4, 4, 4, 1, 1, 1, 1}},
-    [TYPE_Q4_K] = {64, 0, false, false, {4, 4, 4}},
-    [TYPE_Q5_K] = {64, 0, false, false, {4, 4, 4, 4, 4}},
-    [TYPE_Q6_K] = {64, 32, false, true, {4, 4, 4, 2, 1}},
-};
-
 bool tile_packed_known(base_type type) {
-    return type < TYPE_COUNT && forms[type].chunk != 0;
+    return type < TYPE_COUNT && tile_weight_form(type)->packed.chunk != 0;
 }
 
 uint32_t tile_packed_chunk(base_type type) {
-    return forms[type].chunk;
+    return tile_weight_form(type)->packed.chunk;
 }
 
 bool tile_packed_signed(base_type type) {
-    return forms[type].is_signed;
+    return tile_weight_form(type)->low.bits == 8 || tile_weight_form(type)->table;
 }
 
 uint32_t tile_packed_zero(base_type type) {
-    return forms[type].zero;
+    return tile_weight_form(type)->zero;
+}
+
+/* Has a word of its raw ones entries of several blocks, or of several chunks? */
+static bool is_shared(base_type type) {
+    const tile_block_form *f = tile_weight_form(type);
+    return f->kind == SCALE_E4M3 || base_type_field(type, f->d).size < 4;
+}
+
+/* Widths that are loaded. */
+static uint32_t n_load(base_type type) {
+    uint32_t n = 0;
+    while (tile_weight_form(type)->packed.widths[n]) n++;
+    return n;
 }
 
 uint32_t tile_packed_widths(base_type type, uint8_t widths[TILE_RAW_MAX]) {
-    uint32_t n = 0;
-    for (; n < TILE_RAW_MAX && forms[type].widths[n]; n++) widths[n] = forms[type].widths[n];
-    if (forms[type].shared) widths[n++] = 1;
+    uint32_t n = n_load(type);
+    memcpy(widths, tile_weight_form(type)->packed.widths, n);
+    if (n && is_shared(type)) widths[n++] = 1;
     return n;
 }
 
 uint32_t tile_packed_words(base_type type) {
     uint32_t sum = 0;
-    for (uint32_t i = 0; i < TILE_RAW_MAX; i++) sum += forms[type].widths[i];
+    for (uint32_t i = 0; i < n_load(type); i++) sum += tile_weight_form(type)->packed.widths[i];
     return sum;
 }
 
@@ -67,18 +56,19 @@ typedef struct place { /* of a block, and of a chunk in it */
 } place;
 
 /* Words from `at` (an id, or IR_NO_ID) plus `more` of the block's entry in a plane. */
-static ir_id words(const place *p, uint32_t plane, uint32_t stride, ir_id at, uint32_t more,
-                   uint32_t width) {
+static ir_id words(const place *p, uint32_t plane, ir_id at, uint32_t more, uint32_t width) {
     tile_kernel *k = p->w->k;
-    ir_id index = ir_add(k->b, tile_mul(k, p->number, stride), p->w->plane[plane]);
+    ir_id entry = tile_mul(k, p->number, tile_weight_words(p->w->type, plane)),
+          index = ir_add(k->b, entry, p->w->plane[plane]);
     if (at != IR_NO_ID) index = ir_add(k->b, index, at);
     return ir_load(k->b, p->w->from, tile_add(k, index, more), width);
 }
 
-/* The word that has the block's entry, one of `each`; *shift: to its lowest bits. It is not done
+/* The word that has the block's entry of 1 or 2 bytes; *shift: to its lowest bits. It is not done
  * here: what waits for a load would keep back all loads that follow. */
-static ir_id shared_word(const place *p, uint32_t plane, uint32_t each, ir_id *shift) {
+static ir_id shared_word(const place *p, uint32_t plane, ir_id *shift) {
     tile_kernel *k = p->w->k;
+    const uint32_t each = 4u / base_type_field(p->w->type, plane).size;
     *shift = tile_mul(k, tile_rem(k, p->number, each), 32 / each);
     return ir_load(k->b, p->w->from, ir_add(k->b, tile_div(k, p->number, each), p->w->plane[plane]),
                    1);
@@ -87,75 +77,75 @@ static ir_id shared_word(const place *p, uint32_t plane, uint32_t each, ir_id *s
 void tile_packed_load(const tile_weight *w, ir_id row, ir_id chunk, ir_id raw[TILE_RAW_MAX]) {
     tile_kernel *k = w->k;
     ir_builder *b = k->b;
-    const uint32_t each = base_type_block(w->type) / forms[w->type].chunk;
+    const uint32_t each = base_type_block(w->type) / tile_packed_chunk(w->type);
     const place p = {w, ir_fma(b, row, ir_u32(b, w->blocks), tile_div(k, chunk, each)),
                      tile_rem(k, chunk, each)};
     uint32_t n = 0;
     ir_id shift;
     switch ((int)w->type) {
     case TYPE_Q8_0:
-        raw[n++] = words(&p, 0, 8, IR_NO_ID, 0, 4);
-        raw[n++] = words(&p, 0, 8, IR_NO_ID, 4, 4);
-        raw[n] = shared_word(&p, 1, 2, &raw[n + 1]);
+        raw[n++] = words(&p, 0, IR_NO_ID, 0, 4);
+        raw[n++] = words(&p, 0, IR_NO_ID, 4, 4);
+        raw[n] = shared_word(&p, 1, &raw[n + 1]);
         return;
     case TYPE_IQ4_XS:
-        raw[n++] = words(&p, 0, 32, tile_mul(k, p.part, 4), 0, 4);
-        raw[n++] = words(&p, 1, 2, IR_NO_ID, 0, 2);
+        raw[n++] = words(&p, 0, tile_mul(k, p.part, 4), 0, 4);
+        raw[n++] = words(&p, 1, IR_NO_ID, 0, 2);
         return;
     case TYPE_MXFP4:
-        raw[n++] = words(&p, 0, 4, IR_NO_ID, 0, 4);
-        raw[n] = shared_word(&p, 1, 4, &raw[n + 1]);
+        raw[n++] = words(&p, 0, IR_NO_ID, 0, 4);
+        raw[n] = shared_word(&p, 1, &raw[n + 1]);
         return;
     case TYPE_NVFP4:
-        raw[n++] = words(&p, 0, 8, tile_mul(k, p.part, 4), 0, 4);
-        raw[n++] = words(&p, 1, 1, IR_NO_ID, 0, 1);
+        raw[n++] = words(&p, 0, tile_mul(k, p.part, 4), 0, 4);
+        raw[n++] = words(&p, 1, IR_NO_ID, 0, 1);
         raw[n] = tile_mul(k, p.part, 16);
         return;
     case TYPE_Q4_0:
     case TYPE_IQ4_NL:
     case TYPE_Q5_0:
-        raw[n++] = words(&p, 0, 4, IR_NO_ID, 0, 4);
-        raw[n++] = shared_word(&p, 1, 2, &shift);
-        if (w->type == TYPE_Q5_0) raw[n++] = words(&p, 2, 1, IR_NO_ID, 0, 1);
+        raw[n++] = words(&p, 0, IR_NO_ID, 0, 4);
+        raw[n++] = shared_word(&p, 1, &shift);
+        if (w->type == TYPE_Q5_0) raw[n++] = words(&p, 2, IR_NO_ID, 0, 1);
         raw[n] = shift;
         return;
     case TYPE_Q4_1:
     case TYPE_Q5_1:
-        raw[n++] = words(&p, 0, 4, IR_NO_ID, 0, 4);
-        raw[n++] = words(&p, 1, w->type == TYPE_Q5_1 ? 2 : 1, IR_NO_ID, 0, 1);
-        if (w->type == TYPE_Q5_1) raw[n++] = words(&p, 1, 2, IR_NO_ID, 1, 1);
+        raw[n++] = words(&p, 0, IR_NO_ID, 0, 4);
+        raw[n++] = words(&p, 1, IR_NO_ID, 0, 1);
+        if (w->type == TYPE_Q5_1) raw[n++] = words(&p, 1, IR_NO_ID, 1, 1);
         return;
     case TYPE_Q2_K:
-        raw[n++] = words(&p, 0, 16, tile_mul(k, p.part, 8), 0, 4);
-        raw[n++] = words(&p, 0, 16, tile_mul(k, p.part, 8), 4, 4);
-        raw[n++] = words(&p, 1, 4, tile_mul(k, p.part, 2), 0, 2);
-        raw[n++] = words(&p, 2, 1, IR_NO_ID, 0, 1);
+        raw[n++] = words(&p, 0, tile_mul(k, p.part, 8), 0, 4);
+        raw[n++] = words(&p, 0, tile_mul(k, p.part, 8), 4, 4);
+        raw[n++] = words(&p, 1, tile_mul(k, p.part, 2), 0, 2);
+        raw[n++] = words(&p, 2, IR_NO_ID, 0, 1);
         return;
     /* of each 32 elements one half: so a chunk has all eight bits of its bytes in the second
      * plane */
     case TYPE_Q3_K:
-        raw[n++] = words(&p, 0, 16, tile_mul(k, p.part, 4), 0, 4);
-        raw[n++] = words(&p, 0, 16, tile_mul(k, p.part, 4), 8, 4);
-        raw[n++] = words(&p, 1, 8, tile_mul(k, p.part, 4), 0, 4);
-        for (uint32_t i = 0; i < 3; i++) raw[n++] = words(&p, 2, 3, IR_NO_ID, i, 1);
-        raw[n] = shared_word(&p, 3, 2, &raw[n + 1]);
+        raw[n++] = words(&p, 0, tile_mul(k, p.part, 4), 0, 4);
+        raw[n++] = words(&p, 0, tile_mul(k, p.part, 4), 8, 4);
+        raw[n++] = words(&p, 1, tile_mul(k, p.part, 4), 0, 4);
+        for (uint32_t i = 0; i < 3; i++) raw[n++] = words(&p, 2, IR_NO_ID, i, 1);
+        raw[n] = shared_word(&p, 3, &raw[n + 1]);
         return;
     case TYPE_Q4_K:
     case TYPE_Q5_K:
-        raw[n++] = words(&p, 0, 32, tile_mul(k, p.part, 8), 0, 4);
-        raw[n++] = words(&p, 0, 32, tile_mul(k, p.part, 8), 4, 4);
-        raw[n++] = words(&p, 1, 4, IR_NO_ID, 0, 4);
+        raw[n++] = words(&p, 0, tile_mul(k, p.part, 8), 0, 4);
+        raw[n++] = words(&p, 0, tile_mul(k, p.part, 8), 4, 4);
+        raw[n++] = words(&p, 1, IR_NO_ID, 0, 4);
         for (uint32_t i = 0; w->type == TYPE_Q5_K && i < 2; i++)
-            raw[n++] = words(&p, 2, 8, IR_NO_ID, 4 * i, 4);
+            raw[n++] = words(&p, 2, IR_NO_ID, 4 * i, 4);
         return;
     case TYPE_Q6_K: {
         ir_id upper = tile_div(k, p.part, 2), half = tile_mul(k, tile_rem(k, p.part, 2), 4);
         ir_id low = ir_add(b, tile_mul(k, upper, 16), half);
-        raw[n++] = words(&p, 0, 32, low, 0, 4);
-        raw[n++] = words(&p, 0, 32, low, 8, 4);
-        raw[n++] = words(&p, 1, 16, ir_add(b, tile_mul(k, upper, 8), half), 0, 4);
-        raw[n++] = words(&p, 2, 4, tile_mul(k, upper, 2), 0, 2);
-        raw[n] = shared_word(&p, 3, 2, &raw[n + 1]);
+        raw[n++] = words(&p, 0, low, 0, 4);
+        raw[n++] = words(&p, 0, low, 8, 4);
+        raw[n++] = words(&p, 1, ir_add(b, tile_mul(k, upper, 8), half), 0, 4);
+        raw[n++] = words(&p, 2, tile_mul(k, upper, 2), 0, 2);
+        raw[n] = shared_word(&p, 3, &raw[n + 1]);
         return;
     }
     default: return;
@@ -316,9 +306,7 @@ static tile_part *part_of(tile_opened *o, ir_id four, ir_id second, ir_id half, 
 
 /* Entry `at` of raw, where a word has several blocks'. */
 static ir_id shared_entry(const tile_weight *w, const ir_id *raw, uint32_t at) {
-    uint32_t n = 0;
-    while (forms[w->type].widths[n]) n++;
-    return ir_shr(w->k->b, raw[at], raw[n]);
+    return ir_shr(w->k->b, raw[at], raw[n_load(w->type)]);
 }
 
 static void open_small(const tile_weight *w, const ir_id *raw, ir_id chunk, ir_id turn,
@@ -328,9 +316,9 @@ static void open_small(const tile_weight *w, const ir_id *raw, ir_id chunk, ir_i
     const uint32_t *table = tile_weight_table(w->type);
     tile_part *p = part_of(o, tile_div(k, chunk, 2), tile_rem(k, chunk, 2), ir_u32(b, 0), 2);
     const uint32_t at = w->type == TYPE_Q8_0 ? 2 : 1; /* of the block's factor */
-    ir_id factor = w->type == TYPE_IQ4_XS  ? ir_extract(b, raw[1], 0)
-                   : forms[w->type].shared ? shared_entry(w, raw, at)
-                                           : raw[at];
+    ir_id factor = w->type == TYPE_IQ4_XS ? ir_extract(b, raw[1], 0)
+                   : is_shared(w->type)   ? shared_entry(w, raw, at)
+                                          : raw[at];
     if (w->type == TYPE_NVFP4) {
         o->d = ir_f32(b, 128); /* doubled numbers */
         o->fractions = true;

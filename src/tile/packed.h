@@ -13,7 +13,7 @@
 
 #include "tile/block.h"
 
-enum { TILE_RAW_MAX = 8, TILE_PART_MAX = 8 };
+enum { TILE_PART_MAX = 8 };
 
 typedef struct tile_part {
     ir_id run[2];  /* u32x4: a byte an element, q moved up by `up` bits */
