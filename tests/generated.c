@@ -52,6 +52,8 @@ beryl_status generated_open(const generated_form *form, base_heap *heap, device 
     free(kept);
     if (status == BERYL_OK && form->as_gpu) {
         (*d)->caps.kind = DEVICE_DISCRETE;
+        /* both caches in one binding */
+        if (form->drawn) (*d)->caps.storage_max = 10;
         if (!form->caps) (*d)->caps.subgroups = true, (*d)->caps.subgroup_size = 8;
     }
     if (form->kernels) setenv("BERYL_KERNELS", "generated", 1);

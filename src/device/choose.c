@@ -28,7 +28,7 @@ static beryl_status mask_read(device_mask *mask, beryl_error *error) {
     } words[] = {{"no-f16", &mask->no_f16},   {"no-subgroups", &mask->no_subgroups},
                  {"no-dot", &mask->no_dot},   {"no-timestamps", &mask->no_timestamps},
                  {"checked", &mask->checked}, {"min", &mask->min},
-                 {"hard", &mask->hard}};
+                 {"hard", &mask->hard},       {"few-buffers", &mask->few_buffers}};
     const char *at = base_environment("BERYL_CAPS");
     while (at && *at) {
         size_t size = strcspn(at, ", "), i = 0;
@@ -38,7 +38,7 @@ static beryl_status mask_read(device_mask *mask, beryl_error *error) {
         if (i == n && size)
             return base_fail(error, BERYL_BAD_INPUT,
                              "BERYL_CAPS has no word \"%.*s\": there are no-f16, no-subgroups, "
-                             "no-dot, no-timestamps, checked, min and hard",
+                             "no-dot, no-timestamps, checked, few-buffers, min and hard",
                              size > 40 ? 40 : (int)size, at);
         at += size + (at[size] != 0);
     }
@@ -64,6 +64,8 @@ static void mask_apply(const device_mask *mask, device_caps *caps) {
     if (mask->no_subgroups) caps->subgroups = false, caps->subgroup_size = 0;
     if (mask->no_dot) caps->dot_i8 = false, caps->dot_words = 0;
     if (mask->no_timestamps) caps->timestamps = false;
+    /* what some browsers offer at most */
+    if (mask->few_buffers) caps->storage_max = least32(caps->storage_max, 10);
     if (!mask->min) return;
     caps->workgroup_invocations = least32(caps->workgroup_invocations, 256);
     caps->workgroup_size[0] = least32(caps->workgroup_size[0], 256);

@@ -46,9 +46,10 @@
  *
  * BERYL_CAPS (environment, words split by commas) switches off what a device has: no-f16,
  * no-subgroups, no-dot, no-timestamps, checked (no program is compiled as trusted), hard (a
- * software device passes for hardware, so that its kernels can be tested), min (the
- * smallest WebGPU device: no f16, subgroups or dot products, 256 invocations, 16 KiB of workgroup
- * memory, 8 storage buffers, bindings of 128 MiB). Another word is BAD_INPUT.
+ * software device passes for hardware, so that its kernels can be tested), few-buffers (10
+ * storage buffers a kernel), min (the smallest WebGPU device: no f16, subgroups or dot products,
+ * 256 invocations, 16 KiB of workgroup memory, 8 storage buffers, bindings of 128 MiB). Another
+ * word is BAD_INPUT.
  *
  * Errors: calls that make things give a status at once where they can. Errors that a device reports
  * later (bad shader, lost, out of memory) come from the program's status, submit, poll or wait;
@@ -372,7 +373,7 @@ typedef struct device_pool {
 } device_pool;
 
 typedef struct device_mask { /* what BERYL_CAPS switches off */
-    bool no_f16, no_subgroups, no_dot, no_timestamps, checked, min, hard;
+    bool no_f16, no_subgroups, no_dot, no_timestamps, checked, few_buffers, min, hard;
 } device_mask;
 
 typedef struct device_backend { /* one const table a backend */

@@ -243,7 +243,7 @@ static bool is_plain(const graph *g, graph_value v, uint32_t width) {
 }
 
 bool lower_attention_binds(const graph *g, const graph_store *store, const fused_attention *f,
-                           uint32_t more) {
+                           uint32_t bindings) {
     if (!store->device) return false;
     const device_caps *caps = device_caps_of(store->device);
     const bool owner = f->k != 0;
@@ -265,17 +265,20 @@ bool lower_attention_binds(const graph *g, const graph_store *store, const fused
     if (q_at->buffer != k_at->buffer || apart + 4 * f->head_dim > caps->binding_max) return false;
     if (owner && (q_at->buffer == k->shard[0].buffer || q_at->buffer == v->shard[0].buffer))
         return false;
-    const uint32_t bindings = 9 + (owner ? 2u : 0u) + more;
     return bindings <= (caps->storage_max ? caps->storage_max : 8) &&
            bindings <= DEVICE_BINDING_MAX;
 }
 
 bool tile_attention_fits(const graph *g, const graph_store *store, const lower_settings *settings,
                          const fused_attention *f) {
-    (void)settings; /* activations are f32 either way */
     attention_task a;
-    if (!lower_attention_binds(g, store, f, 0)) return false;
+    if (!store->device) return false;
+    const lowering l = {.g = g,
+                        .store = (graph_store *)(uintptr_t)store,
+                        .caps = device_caps_of(store->device),
+                        .settings = *settings};
     attention_task_of_fused(g, f, &a);
+    if (!lower_attention_binds(g, store, f, attention_bindings(&l, &a))) return false;
     return form_of(device_caps_of(store->device), &a) != FORM_NONE;
 }
 

@@ -47,12 +47,16 @@ typedef struct attention_cache { /* [slot, row, kv head, d] */
     bool halves;    /* f16 as such: attention_cache_read alone */
     uint32_t plane; /* Q8_0: words before the scales */
     ir_id offset;   /* elements before the first; IR_NO_ID: none */
+    ir_id start;    /* of `at`, where both caches are one binding; IR_NO_ID: 0 */
     uint32_t raw;   /* words of an eight */
 } attention_cache;
 
 bool attention_cache_known(const attention_task *a);
-void attention_cache_bind(attention_cache *c, tile_kernel *k, const char *name,
-                          const attention_task *a, graph_value v, bool halves);
+/* Both; as one binding where the device has too few for two and they lie in one buffer. */
+void attention_caches_bind(attention_cache *keys, attention_cache *values, tile_kernel *k,
+                           const attention_task *a, bool halves);
+/* Storage buffers of a joined step on this device. */
+uint32_t attention_bindings(const lowering *l, const attention_task *a);
 /* The eight that begins at an element, as it lies: raw words, to be kept until they are numbers,
  * f32x8. */
 void attention_cache_load(const attention_cache *c, ir_id element, ir_id *raw);

@@ -79,22 +79,48 @@ bool attention_cache_known(const attention_task *a) {
            (a->cache == TYPE_Q8_0 && a->d % BLOCK == 0);
 }
 
-void attention_cache_bind(attention_cache *c, tile_kernel *k, const char *name,
-                          const attention_task *a, graph_value v, bool halves) {
-    *c = (attention_cache){.k = k,
-                           .type = a->cache,
-                           .halves = halves && a->cache == TYPE_F16,
-                           .raw = a->cache == TYPE_F32   ? 8
-                                  : a->cache == TYPE_F16 ? 4
-                                                         : 3};
-    c->at = tile_bind(k, name, v,
-                      a->cache == TYPE_F32 ? IR_F32
-                      : c->halves          ? IR_F16
-                                           : IR_U32,
-                      a->k ? IR_READ_WRITE : IR_READ);
-    const uint32_t offset = graph_tensor_at(k->l->g, v)->offset;
-    c->offset = offset ? tile_u32(k, v == a->k_cache ? "k_offset" : "v_offset", offset) : IR_NO_ID;
-    c->plane = (uint32_t)((uint64_t)a->n_slot * a->n_row * a->n_kv * a->d / 4);
+static bool is_one_binding(const lowering *l, const attention_task *a, uint32_t bindings) {
+    const uint32_t most = l->caps->storage_max ? l->caps->storage_max : 8;
+    return bindings > most && !a->plain &&
+           lower_states_fit(l, (const graph_value[]){a->k_cache, a->v_cache}, 2);
+}
+
+/* Queries, two caches, slots, positions, results and their stats; norms, angles; key, value. */
+static uint32_t most_bindings(const attention_task *a) {
+    return 7u + (a->first != 0) + 2u * a->raw + (a->k != 0) + (a->k && a->v != a->k);
+}
+
+uint32_t attention_bindings(const lowering *l, const attention_task *a) {
+    const uint32_t n = most_bindings(a);
+    return n - is_one_binding(l, a, n);
+}
+
+void attention_caches_bind(attention_cache *keys, attention_cache *values, tile_kernel *k,
+                           const attention_task *a, bool halves) {
+    const bool as_halves = halves && a->cache == TYPE_F16;
+    const ir_type type = a->cache == TYPE_F32 ? IR_F32 : as_halves ? IR_F16 : IR_U32;
+    const ir_access access = a->k ? IR_READ_WRITE : IR_READ;
+    const uint32_t raw = a->cache == TYPE_F32 ? 8 : a->cache == TYPE_F16 ? 4 : 3;
+    const graph_value caches[2] = {a->k_cache, a->v_cache};
+    const bool one = is_one_binding(k->l, a, most_bindings(a));
+    uint32_t word[2];
+    ir_memory both = {0};
+    if (one) both = tile_stored(k, "caches", caches, 2, type, access, word);
+    for (uint32_t i = 0; i < 2; i++) {
+        attention_cache *c = i ? values : keys;
+        *c = (attention_cache){
+            .k = k, .type = a->cache, .halves = as_halves, .raw = raw, .start = IR_NO_ID};
+        c->at = one ? both : tile_bind(k, i ? "v_cache" : "k_cache", caches[i], type, access);
+        if (one) c->start = tile_u32(k, i ? "v_start" : "k_start", word[i] * (as_halves ? 2 : 1));
+        const uint32_t offset = graph_tensor_at(k->l->g, caches[i])->offset;
+        c->offset = offset ? tile_u32(k, i ? "v_offset" : "k_offset", offset) : IR_NO_ID;
+        c->plane = (uint32_t)((uint64_t)a->n_slot * a->n_row * a->n_kv * a->d / 4);
+    }
+}
+
+/* Index i of a cache in its binding. */
+static ir_id bound_at(const attention_cache *c, ir_id i) {
+    return c->start == IR_NO_ID ? i : ir_add(c->k->b, i, c->start);
 }
 
 static void take_apart(ir_builder *b, ir_id vector, uint32_t n, ir_id *parts) {
@@ -106,13 +132,14 @@ void attention_cache_load(const attention_cache *c, ir_id element, ir_id *raw) {
     ir_builder *b = k->b;
     if (c->type == TYPE_F32) {
         if (c->offset != IR_NO_ID) element = ir_add(b, element, c->offset);
-        take_apart(b, ir_load(b, c->at, element, 4), 4, raw);
-        take_apart(b, ir_load(b, c->at, tile_add(k, element, 4), 4), 4, raw + 4);
+        take_apart(b, ir_load(b, c->at, bound_at(c, element), 4), 4, raw);
+        take_apart(b, ir_load(b, c->at, bound_at(c, tile_add(k, element, 4)), 4), 4, raw + 4);
     } else if (c->type == TYPE_F16) {
-        take_apart(b, ir_load(b, c->at, tile_shr(k, element, 1), 4), 4, raw);
+        take_apart(b, ir_load(b, c->at, bound_at(c, tile_shr(k, element, 1)), 4), 4, raw);
     } else {
-        take_apart(b, ir_load(b, c->at, tile_shr(k, element, 2), 2), 2, raw);
-        ir_id scales = ir_load(b, c->at, tile_add(k, tile_shr(k, element, 6), c->plane), 1);
+        take_apart(b, ir_load(b, c->at, bound_at(c, tile_shr(k, element, 2)), 2), 2, raw);
+        ir_id scales =
+            ir_load(b, c->at, bound_at(c, tile_add(k, tile_shr(k, element, 6), c->plane)), 1);
         raw[2] = ir_shr(b, scales, tile_and(k, tile_shr(k, element, 1), 16));
     }
 }
@@ -133,10 +160,13 @@ ir_id attention_cache_read(const attention_cache *c, ir_id element, uint32_t wid
     tile_kernel *k = c->k;
     ir_builder *b = k->b;
     if (c->offset != IR_NO_ID) element = ir_add(b, element, c->offset);
-    if (c->type != TYPE_Q8_0) return ir_cast(b, IR_F32, ir_load(b, c->at, element, width));
-    ir_id scales = ir_load(b, c->at, tile_add(k, tile_shr(k, element, 6), c->plane), 1);
+    if (c->type != TYPE_Q8_0)
+        return ir_cast(b, IR_F32, ir_load(b, c->at, bound_at(c, element), width));
+    ir_id scales =
+        ir_load(b, c->at, bound_at(c, tile_add(k, tile_shr(k, element, 6), c->plane)), 1);
     ir_id bits = ir_cast(b, IR_U16, ir_shr(b, scales, tile_and(k, tile_shr(k, element, 1), 16)));
-    ir_id q = ir_bitcast(b, IR_I8, width, ir_load(b, c->at, tile_shr(k, element, 2), width / 4));
+    ir_id q = ir_bitcast(b, IR_I8, width,
+                         ir_load(b, c->at, bound_at(c, tile_shr(k, element, 2)), width / 4));
     return ir_mul(b, ir_cast(b, IR_F32, ir_cast(b, IR_I32, q)),
                   ir_splat(b, ir_cast(b, IR_F32, ir_bitcast(b, IR_F16, 1, bits)), width));
 }
@@ -166,7 +196,8 @@ static ir_id store_block(const attention_cache *c, ir_memory line, ir_id from, i
         q = ir_max(b, ir_min(b, q, ir_number(b, IR_F32, 4, 127)), ir_number(b, IR_F32, 4, -127));
         words[i % 4] = ir_bitcast(b, IR_U32, 1, ir_cast(b, IR_I8, ir_cast(b, IR_I32, q)));
         if (i % 4 == 3)
-            ir_store(b, c->at, tile_add(k, tile_shr(k, to, 2), i - 3), ir_compose(b, words, 4));
+            ir_store(b, c->at, bound_at(c, tile_add(k, tile_shr(k, to, 2), i - 3)),
+                     ir_compose(b, words, 4));
     }
     return ir_cast(b, IR_U32, ir_bitcast(b, IR_U16, 1, d));
 }
@@ -176,18 +207,18 @@ void attention_cache_store(const attention_cache *c, ir_memory line, ir_id from,
     tile_kernel *k = c->k;
     ir_builder *b = k->b;
     if (c->type == TYPE_F32) {
-        ir_store(b, c->at, to, ir_load(b, line, from, 4));
+        ir_store(b, c->at, bound_at(c, to), ir_load(b, line, from, 4));
     } else if (c->type == TYPE_F16) {
         ir_id x = ir_load(b, line, from, unit < 4 ? unit : 4);
         if (unit == 8)
             x = ir_compose(b, (ir_id[]){x, ir_load(b, line, tile_add(k, from, 4), 4)}, 2);
         x = ir_cast(b, IR_F16, x);
-        ir_store(b, c->at, c->halves ? to : tile_shr(k, to, 1),
+        ir_store(b, c->at, bound_at(c, c->halves ? to : tile_shr(k, to, 1)),
                  c->halves ? x : ir_bitcast(b, IR_U32, (uint8_t)(unit / 2), x));
     } else {
         ir_id low = store_block(c, line, from, to),
               high = store_block(c, line, tile_add(k, from, BLOCK), tile_add(k, to, BLOCK));
-        ir_store(b, c->at, tile_add(k, tile_shr(k, to, 6), c->plane),
+        ir_store(b, c->at, bound_at(c, tile_add(k, tile_shr(k, to, 6), c->plane)),
                  ir_or(b, low, tile_shl(k, high, 16)));
     }
 }

@@ -184,8 +184,7 @@ static void bind(shared *s) {
     tile_kernel *k = &s->k;
     const attention_task *a = s->a;
     s->x.q = tile_read(k, "q", a->q);
-    attention_cache_bind(&s->keys, k, "k_cache", a, a->k_cache, false);
-    attention_cache_bind(&s->values, k, "v_cache", a, a->v_cache, false);
+    attention_caches_bind(&s->keys, &s->values, k, a, false);
     attention_places_bind(&s->places, k, a);
     attention_result_bind(&s->result, k, a);
     attention_lines_bind(&s->x);

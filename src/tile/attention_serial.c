@@ -76,8 +76,7 @@ static void bind(serial *s) {
     uint32_t word[2] = {0, 0};
     attention_places places;
     s->q = tile_read(k, "q", a->q);
-    attention_cache_bind(&s->keys, k, "k_cache", a, a->k_cache, true);
-    attention_cache_bind(&s->values, k, "v_cache", a, a->v_cache, true);
+    attention_caches_bind(&s->keys, &s->values, k, a, true);
     attention_places_bind(&places, k, a);
     attention_result_bind(&s->result, k, a);
     ir_id q_offset = tile_u32(k, "q_offset", a->q_offset);

@@ -156,8 +156,7 @@ static void bind(tile *t) {
     const attention_task *a = t->a;
     const form *f = &t->f;
     t->q = tile_read(k, "q", a->q);
-    attention_cache_bind(&t->keys, k, "k_cache", a, a->k_cache, false);
-    attention_cache_bind(&t->values, k, "v_cache", a, a->v_cache, false);
+    attention_caches_bind(&t->keys, &t->values, k, a, false);
     attention_places_bind(&t->places, k, a);
     t->out = tile_write(k, "out", a->out);
     t->q_offset = tile_u32(k, "q_offset", a->q_offset);

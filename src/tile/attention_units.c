@@ -390,8 +390,7 @@ beryl_status attention_units(lowering *l, const graph_node *node, const attentio
                             .sums = 1,
                             .subgroups = true};
     s.x.q = tile_read(k, "q", a->q);
-    attention_cache_bind(&s.keys, k, "k_cache", a, a->k_cache, true);
-    attention_cache_bind(&s.values, k, "v_cache", a, a->v_cache, true);
+    attention_caches_bind(&s.keys, &s.values, k, a, true);
     attention_places_bind(&s.places, k, a);
     attention_result_bind(&s.result, k, a);
     attention_lines_bind(&s.x);

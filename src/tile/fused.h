@@ -134,10 +134,10 @@ typedef struct fused_forms {
 
 extern const fused_forms fused_forms_generated;
 
-/* Do its tensors lie as kernels of any kind want them, and are there enough bindings, with
- * `more` of them? */
+/* Do its tensors lie as kernels of any kind want them, and does the device have so many bindings?
+ */
 bool lower_attention_binds(const graph *g, const graph_store *store, const fused_attention *f,
-                           uint32_t more);
+                           uint32_t bindings);
 bool lower_router_fits(const graph *g, const graph_store *store, const fused_router *f);
 
 #endif

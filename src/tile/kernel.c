@@ -116,6 +116,11 @@ ir_memory tile_shard(tile_kernel *k, const char *name, graph_value v, uint32_t s
 
 ir_memory tile_weights(tile_kernel *k, const char *name, const graph_value *weights, uint32_t n,
                        ir_type type, uint32_t *word) {
+    return tile_stored(k, name, weights, n, type, IR_READ, word);
+}
+
+ir_memory tile_stored(tile_kernel *k, const char *name, const graph_value *weights, uint32_t n,
+                      ir_type type, ir_access access, uint32_t *word) {
     tile_place place = {.kind = TILE_WEIGHTS, .n_weight = n};
     uint64_t low = UINT64_MAX;
     for (uint32_t i = 0; i < n; i++) {
@@ -125,7 +130,7 @@ ir_memory tile_weights(tile_kernel *k, const char *name, const graph_value *weig
     }
     for (uint32_t i = 0; i < n; i++)
         word[i] = (uint32_t)((lower_stored(k->l, weights[i])->shard[0].offset - low) / 4);
-    return add_buffer(k, name, type, IR_READ, place);
+    return add_buffer(k, name, type, access, place);
 }
 
 ir_memory tile_scratch(tile_kernel *k, const char *name, uint32_t key, uint64_t bytes, ir_type type,

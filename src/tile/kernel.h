@@ -81,6 +81,9 @@ ir_memory tile_shard(tile_kernel *k, const char *name, graph_value v, uint32_t s
  * begins, in 4 bytes. */
 ir_memory tile_weights(tile_kernel *k, const char *name, const graph_value *weights, uint32_t n,
                        ir_type type, uint32_t *word);
+/* The same, of states too (lower_states_fit). */
+ir_memory tile_stored(tile_kernel *k, const char *name, const graph_value *stored, uint32_t n,
+                      ir_type type, ir_access access, uint32_t *word);
 ir_memory tile_scratch(tile_kernel *k, const char *name, uint32_t key, uint64_t bytes, ir_type type,
                        ir_access access);
 /* Where times hang on numbers: what a search writes to the buffer bound last. Others are zeros

@@ -70,10 +70,11 @@ bool lower_program_known(const lowering *l, uint64_t hash);
 void lower_bind(lower_step *s, const char *name, graph_value v);
 /* of a stored weight */
 void lower_bind_shard(lower_step *s, const char *name, graph_value v, uint32_t shard);
-/* Several stored weights through one binding, where they lie in one buffer within the device's
- * largest binding: word[i]: start of weight i (its shard 0), in 4-byte units from the start of
- * the binding. */
+/* Several stored weights, or states, through one binding, where they lie in one buffer within the
+ * device's largest binding: word[i]: start of weight i (its shard 0), in 4-byte units from the
+ * start of the binding. */
 bool lower_weights_fit(const lowering *l, const graph_value *weights, uint32_t n);
+bool lower_states_fit(const lowering *l, const graph_value *states, uint32_t n);
 void lower_bind_weights(lower_step *s, const char *name, const graph_value *weights, uint32_t n,
                         uint32_t *word);
 /* Scratch memory of this step's node: same key in the same node gives the same memory. bytes: at

@@ -204,6 +204,14 @@ static plan_binding *binding_at(lower_step *s, const char *name) {
     return &s->bindings[i];
 }
 
+/* Whole vectors, as far as the buffer goes. */
+static void bind_range(lower_step *s, plan_binding *b, uint32_t buffer, uint64_t offset,
+                       uint64_t bytes) {
+    const uint64_t end = s->l->store->buffers.data[buffer].size;
+    *b = (plan_binding){PLAN_STORED, buffer, offset, (bytes + 15) & ~(uint64_t)15};
+    if (b->offset + b->size > end) b->size = end - b->offset;
+}
+
 void lower_bind_shard(lower_step *s, const char *name, graph_value v, uint32_t shard) {
     plan_binding *b = binding_at(s, name);
     if (!b) return;
@@ -216,10 +224,7 @@ void lower_bind_shard(lower_step *s, const char *name, graph_value v, uint32_t s
         t->is_state ? store_state_bytes(s->l->store,
                                         graph_tensor_at(s->l->g, graph_base_of(s->l->g, v))->stored)
                     : t->shard[shard].layout.bytes;
-    *b = (plan_binding){PLAN_STORED, t->shard[shard].buffer, t->shard[shard].offset,
-                        (bytes + 15) & ~(uint64_t)15};
-    uint64_t end = s->l->store->buffers.data[b->buffer].size;
-    if (b->offset + b->size > end) b->size = end - b->offset;
+    bind_range(s, b, t->shard[shard].buffer, t->shard[shard].offset, bytes);
 }
 
 void lower_bind(lower_step *s, const char *name, graph_value v) {
@@ -236,26 +241,39 @@ void lower_bind(lower_step *s, const char *name, graph_value v) {
     if (b) *b = (plan_binding){.item = base};
 }
 
-static bool weights_range(const lowering *l, const graph_value *weights, uint32_t n, uint64_t *low,
-                          uint64_t *high) {
+/* Of weights, or of states. */
+static bool range_of(const lowering *l, const graph_value *stored, uint32_t n, uint64_t *low,
+                     uint64_t *high) {
+    const store_tensor *first = lower_stored(l, stored[0]);
     *low = UINT64_MAX;
     *high = 0;
     for (uint32_t i = 0; i < n; i++) {
-        const store_tensor *t = lower_stored(l, weights[i]);
-        if (!t || t->is_state || t->n_shard != 1 ||
-            t->shard[0].buffer != lower_stored(l, weights[0])->shard[0].buffer)
+        const store_tensor *t = lower_stored(l, stored[i]);
+        if (!t || t->n_shard != 1 || t->is_state != first->is_state ||
+            t->shard[0].buffer != first->shard[0].buffer)
             return false;
         const store_shard *shard = &t->shard[0];
+        const uint64_t bytes =
+            t->is_state
+                ? store_state_bytes(l->store,
+                                    graph_tensor_at(l->g, graph_base_of(l->g, stored[i]))->stored)
+                : shard->layout.bytes;
         if (shard->offset < *low) *low = shard->offset;
-        if (shard->offset + shard->layout.bytes > *high)
-            *high = shard->offset + shard->layout.bytes;
+        if (shard->offset + bytes > *high) *high = shard->offset + bytes;
     }
     return *high - *low <= l->caps->binding_max;
 }
 
 bool lower_weights_fit(const lowering *l, const graph_value *weights, uint32_t n) {
+    const store_tensor *first = lower_stored(l, weights[0]);
     uint64_t low, high;
-    return weights_range(l, weights, n, &low, &high);
+    return first && !first->is_state && range_of(l, weights, n, &low, &high);
+}
+
+bool lower_states_fit(const lowering *l, const graph_value *states, uint32_t n) {
+    const store_tensor *first = lower_stored(l, states[0]);
+    uint64_t low, high;
+    return first && first->is_state && range_of(l, states, n, &low, &high);
 }
 
 void lower_bind_weights(lower_step *s, const char *name, const graph_value *weights, uint32_t n,
@@ -264,12 +282,11 @@ void lower_bind_weights(lower_step *s, const char *name, const graph_value *weig
     plan_binding *b = binding_at(s, name);
     if (!b) return;
     uint64_t low, high;
-    if (!weights_range(s->l, weights, n, &low, &high)) {
+    if (!range_of(s->l, weights, n, &low, &high)) {
         step_fail(s, BERYL_MISUSE, "weights that do not fit one binding for", name);
         return;
     }
-    *b = (plan_binding){PLAN_STORED, lower_stored(s->l, weights[0])->shard[0].buffer, low,
-                        high - low};
+    bind_range(s, b, lower_stored(s->l, weights[0])->shard[0].buffer, low, high - low);
     for (uint32_t i = 0; i < n; i++)
         word[i] = (uint32_t)((lower_stored(s->l, weights[i])->shard[0].offset - low) / 4);
 }
