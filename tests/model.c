@@ -17,7 +17,7 @@ const model_device model_devices[MODEL_ALL_COUNT] = {
     [MODEL_GENERATED] = {"webgpu-generated", "webgpu", "", true, false},
     [MODEL_CUDA] = {"cuda", "cuda", "", false, false},
     [MODEL_HIP] = {"hip", "hip", "", false, false},
-    [MODEL_FEW] = {"webgpu-few", "webgpu", "hard,few-buffers", false, false},
+    [MODEL_FEW] = {"webgpu-few", "webgpu", "hard,few-buffers", true, false},
 };
 
 /* ---- engines --------------------------------------------------------------------------------- */

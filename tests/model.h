@@ -40,7 +40,7 @@ enum {
     MODEL_GENERATED,
     MODEL_CUDA,
     MODEL_HIP,
-    MODEL_FEW, /* a GPU's kernels, hand-written but for those with too many bindings */
+    MODEL_FEW, /* a GPU's kernels with ten storage buffers, generated */
     MODEL_ALL_COUNT
 };
 extern const model_device model_devices[MODEL_ALL_COUNT];

@@ -122,8 +122,8 @@ void test_shapes(test *t) {
         if (test_case(t, "shapes/generated-dispatches-of-%s", shapes[i].name))
             check_shape(t, &shapes[i], true, "");
         /* browsers offer ten storage buffers on some GPUs */
-        if (test_case(t, "shapes/dispatches-with-few-buffers-of-%s", shapes[i].name))
-            check_shape(t, &shapes[i], false, "few-buffers");
+        if (test_case(t, "shapes/generated-dispatches-with-few-buffers-of-%s", shapes[i].name))
+            check_shape(t, &shapes[i], true, "few-buffers");
         if (test_case(t, "shapes/generated-dispatches-together-of-%s", shapes[i].name))
             check_plans(t, &shapes[i], true);
     }

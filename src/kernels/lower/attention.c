@@ -9,7 +9,6 @@
 #include "base/error.h"
 #include "kernels/lower/lower.h"
 #include "kernels/lower/request.h"
-#include "tile/kernel.h"
 
 #include <string.h>
 
@@ -529,19 +528,9 @@ static shapes shapes_of_joined(const graph *g, const fused_attention *f) {
     return a;
 }
 
-/* By a kernel of this folder? With too few bindings for one the generated kernel is taken, which
- * has both caches in one. */
-static bool is_written(const graph *g, const graph_store *store, const fused_attention *f) {
-    const bool serial = device_is_processor(device_caps_of(store->device));
-    const shapes a = shapes_of_joined(g, f);
-    return lower_attention_binds(g, store, f, 9u + (f->k ? 2u : 0u) + serial) &&
-           (serial || decode_form_of(device_caps_of(store->device), &a, true).heads > 0);
-}
-
 uint32_t lower_attention_splits(const graph *g, const graph_store *store,
                                 const fused_attention *f) {
     if (!store->device) return 0;
-    if (!is_written(g, store, f)) return fused_forms_generated.splits(g, store, f);
     const shapes a = shapes_of_joined(g, f);
     if (device_is_processor(device_caps_of(store->device)))
         return serial_split_of(device_caps_of(store->device), &a);
@@ -550,8 +539,12 @@ uint32_t lower_attention_splits(const graph *g, const graph_store *store,
 
 bool lower_attention_fits(const graph *g, const graph_store *store, const lower_settings *settings,
                           const fused_attention *f) {
-    return store->device &&
-           (is_written(g, store, f) || fused_forms_generated.attention(g, store, settings, f));
+    (void)settings; /* activations are f32 either way */
+    if (!store->device) return false;
+    const bool serial = device_is_processor(device_caps_of(store->device));
+    const shapes a = shapes_of_joined(g, f);
+    return lower_attention_binds(g, store, f, 9u + (f->k ? 2u : 0u) + serial) &&
+           (serial || decode_form_of(device_caps_of(store->device), &a, true).heads > 0);
 }
 
 /* form: NULL on software devices. */
@@ -620,7 +613,6 @@ beryl_status lower_fused_attention(lowering *l, const graph_node *node, beryl_er
     const fused_attention *f = node->attr.fused.detail;
     if (!lower_attention_fits(l->g, l->store, &l->settings, f))
         return lower_refuse(l, node, "attention of this shape", error);
-    if (!is_written(l->g, l->store, f)) return tile_fused(l, node, error);
     const shapes a = shapes_of_joined(l->g, f);
     const bool serial = device_is_processor(l->caps);
     const decode_form form = decode_form_of(l->caps, &a, true);
