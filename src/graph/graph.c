@@ -203,6 +203,21 @@ graph_value graph_base_of(const graph *g, graph_value v) {
     return v;
 }
 
+const graph_node *graph_reader_of(const graph *g, graph_value v) {
+    const graph_tensor *t = graph_tensor_at(g, v);
+    const graph_node *reader = NULL;
+    if (t->role != ROLE_INTERMEDIATE || t->base || t->node == UINT32_MAX) return NULL;
+    for (size_t i = t->node + 1; i < g->nodes.count; i++) {
+        const graph_node *node = &g->nodes.data[i];
+        for (uint32_t k = 0; !node->dead && k < node->n_in; k++) {
+            if (!node->in[k] || graph_base_of(g, node->in[k]) != v) continue;
+            if (reader || node->in[k] != v) return NULL;
+            reader = node;
+        }
+    }
+    return reader;
+}
+
 static graph_value view_of(graph *g, graph_value x, uint32_t rank, const graph_dim *dims) {
     graph_value v = tensor_add(g, at(g, x)->type, at(g, x)->role, rank, dims);
     if (!v) return 0;

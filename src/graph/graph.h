@@ -175,6 +175,8 @@ bool graph_is_contiguous(const graph_tensor *t);
 bool graph_same_shape(const graph_tensor *a, const graph_tensor *b);
 /* through views and in-place results */
 graph_value graph_base_of(const graph *g, graph_value v);
+/* The one node that reads intermediate v, and reads it whole; NULL: none, or several. */
+const graph_node *graph_reader_of(const graph *g, graph_value v);
 
 /* ---- runs ------------------------------------------------------------------------------------ */
 

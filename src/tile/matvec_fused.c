@@ -134,31 +134,33 @@ static bool plan_as(const lowering *l, const fused_matvec *merge, const graph_re
            tile_matvec_choose(l->caps, &p->shape, &p->c) && binds(l, bindings + 1);
 }
 
-/* ---- results that go on rounded -------------------------------------------------------------- */
-
-/* The one node that reads intermediate v, which is whole; NULL: none, or several. */
-static const graph_node *reader_of(const lowering *l, graph_value v) {
-    const graph *g = l->g;
-    const graph_tensor *t = graph_tensor_at(g, v);
-    const graph_node *reader = NULL;
-    if (t->role != ROLE_INTERMEDIATE || t->base || t->node == UINT32_MAX || t->rank != 2)
-        return NULL;
-    for (size_t i = t->node + 1; i < g->nodes.count; i++)
-        for (uint32_t k = 0; !g->nodes.data[i].dead && k < g->nodes.data[i].n_in; k++) {
-            if (!g->nodes.data[i].in[k] || graph_base_of(g, g->nodes.data[i].in[k]) != v) continue;
-            if (reader || g->nodes.data[i].in[k] != v) return NULL;
-            reader = &g->nodes.data[i];
-        }
-    return reader;
+/* A matmul that is no region, with a tree at its end (NULL: none). Of p: vectors.handed. */
+static bool single_of(const lowering *l, const graph_node *product, const tree *end, plan *p) {
+    const graph_tensor *w = graph_tensor_at(l->g, product->in[1]);
+    const graph_region none = {.n = 0};
+    const bool handed = p->vectors.handed;
+    *p = (plan){.n = 1, .per = 1};
+    p->products = (graph_products){.x = product->in[0],
+                                   .n = 1,
+                                   .w = {product->in[1]},
+                                   .out = {product->out[0]},
+                                   .ends = end != NULL};
+    if (end) p->products.end = *end;
+    if (w->rank != 2 || !segment_of(l, product->in[1], w->dim[1].size, &p->s[0])) return false;
+    if (!vectors_plan_of(l, &none, product->in[0], NULL, w->dim[1].size, &p->vectors) ||
+        p->vectors.rows.bound > VECTORS_MAX)
+        return false;
+    p->vectors.handed = handed;
+    shape_of(l, p);
+    return tile_matvec_choose(l->caps, &p->shape, &p->c);
 }
 
-static bool single_of(const lowering *l, const graph_node *product, const tree *end, plan *p);
+/* ---- results that go on rounded -------------------------------------------------------------- */
 
 /* Would it multiply v, if v came rounded? */
 static bool takes(const lowering *l, const graph_node *node, graph_value v) {
     plan p = {.vectors.handed = true};
-    if (node->op == OP_MATMUL)
-        return node->in[0] == v && single_of(l, node, NULL, &p) && p.s[0].rows;
+    if (node->op == OP_MATMUL) return node->in[0] == v && single_of(l, node, NULL, &p);
     if (node->op != OP_FUSED || node->attr.fused.kind != FUSED_MATVEC) return false;
     const fused_matvec *f = node->attr.fused.detail;
     const graph_region r = graph_region_of(l->g, node);
@@ -175,9 +177,11 @@ static bool is_busy(const lowering *l, const plan *p) {
 /* Does v go rounded from the products that make it to the one that reads it? Both ask. Of several
  * vectors what is read beside the weights is more than what rounding them costs. */
 static bool is_handed(const lowering *l, graph_value v) {
-    const graph_node *reader = reader_of(l, v);
+    const graph_node *reader = graph_reader_of(l->g, v);
     plan p = {.hands_on = true};
-    if (!reader || tile_serial(l) || graph_tensor_at(l->g, v)->dim[0].size > 1) return false;
+    if (!reader || tile_serial(l) || graph_tensor_at(l->g, v)->rank != 2 ||
+        graph_tensor_at(l->g, v)->dim[0].size > 1)
+        return false;
     const graph_node *maker = &l->g->nodes.data[graph_tensor_at(l->g, v)->node];
     if (maker->dead || maker->op != OP_FUSED || maker->attr.fused.kind != FUSED_MATVEC)
         return false;
@@ -503,27 +507,6 @@ beryl_status tile_fused_matvec(lowering *l, const graph_node *node, beryl_error 
     const beryl_status status =
         p.apart ? tile_vectors_separate(l, node, &p.vectors, false, error) : BERYL_OK;
     return status == BERYL_OK ? make(l, node, &p, "matvec", error) : status;
-}
-
-/* A matmul that is no region, with a tree at its end (NULL: none). Of p: vectors.handed. */
-static bool single_of(const lowering *l, const graph_node *product, const tree *end, plan *p) {
-    const graph_tensor *w = graph_tensor_at(l->g, product->in[1]);
-    const graph_region none = {.n = 0};
-    const bool handed = p->vectors.handed;
-    *p = (plan){.n = 1, .per = 1};
-    p->products = (graph_products){.x = product->in[0],
-                                   .n = 1,
-                                   .w = {product->in[1]},
-                                   .out = {product->out[0]},
-                                   .ends = end != NULL};
-    if (end) p->products.end = *end;
-    if (w->rank != 2 || !segment_of(l, product->in[1], w->dim[1].size, &p->s[0])) return false;
-    if (!vectors_plan_of(l, &none, product->in[0], NULL, w->dim[1].size, &p->vectors) ||
-        p->vectors.rows.bound > VECTORS_MAX)
-        return false;
-    p->vectors.handed = handed;
-    shape_of(l, p);
-    return tile_matvec_choose(l->caps, &p->shape, &p->c);
 }
 
 beryl_status tile_matvec_node(lowering *l, const graph_node *node, const graph_node *product,

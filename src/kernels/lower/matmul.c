@@ -215,17 +215,8 @@ static bool prologue_pays(const lowering *l, const fused_matvec *f, const fused_
 static bool takes_quants(const lowering *l, graph_value v) {
     const graph *g = l->g;
     const graph_tensor *t = graph_tensor_at(g, v);
-    const graph_node *user = NULL;
-    if (t->role != ROLE_INTERMEDIATE || t->base || t->node == UINT32_MAX || t->rank != 2 ||
-        t->dim[1].size % 32)
-        return false;
-    for (size_t i = t->node + 1; i < g->nodes.count; i++)
-        for (uint32_t k = 0; !g->nodes.data[i].dead && k < g->nodes.data[i].n_in; k++) {
-            if (!g->nodes.data[i].in[k] || graph_base_of(g, g->nodes.data[i].in[k]) != v) continue;
-            if (user || g->nodes.data[i].in[k] != v) return false;
-            user = &g->nodes.data[i];
-        }
-    if (!user) return false;
+    const graph_node *user = graph_reader_of(g, v);
+    if (!user || t->rank != 2 || t->dim[1].size % 32) return false;
     matvec_shape shape = {.k = t->dim[1].size, .exact = l->settings.exact};
     const graph_value *w = &user->in[1];
     shape.n_segment = 1;
