@@ -44,7 +44,7 @@ static void check_stages(test *t, beryl_engine *engine, const char *code, bool w
     beryl_error error = {0};
     base_heap_init(&heap, NULL);
     base_text_init(&text, &heap);
-    for (int plan = 0; plan <= BERYL_PLAN_LOGITS; plan++)
+    for (int plan = 0; plan <= BERYL_PLAN_BATCH; plan++)
         for (int stage = 0; stage <= BERYL_STAGE_CODE; stage++) {
             const beryl_explain_options options = {
                 .size = sizeof options, .stage = (beryl_stage)stage, .plan = (beryl_plan)plan};

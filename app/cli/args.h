@@ -151,8 +151,9 @@ typedef enum args_kind {
     X(STAGE, "stage", 0, CHOICE, "graph|plan|ir|code", ON_EXPLAIN,                                \
       "graph: operations; plan: dispatches; ir: kernels before and after the passes; code: what " \
       "the device's compiler gets; default graph, of a kernel ir")                                \
-    X(PLAN, "plan", 0, CHOICE, "decode|prefill|output|logits", ON_EXPLAIN | ON_TRACE,             \
-      "Which plan: one token, a piece of a prompt, its last piece, all logits; default decode")   \
+    X(PLAN, "plan", 0, CHOICE, "decode|prefill|output|logits|batch", ON_EXPLAIN | ON_TRACE,       \
+      "Which plan: one token, a piece of a prompt, its last piece, all logits, one token of each " \
+      "session; default decode")   \
     X(OP, "op", 0, COUNT, "N", ON_EXPLAIN, "Only node N (graph) or dispatch N")                   \
     X(TRACE_OUT, "out", 0, FILE, "FILE", ON_TRACE,                                                \
       "Where the trace goes; default trace.json; - is standard output")                           \
@@ -161,6 +162,8 @@ typedef enum args_kind {
     X(TRIES, "tries", 0, COUNT, "N", ON_TUNE,                                                     \
       "Forms tried of each kind of product at most; default 24")                                  \
     X(AGAIN, "again", 0, SWITCH, "", ON_TUNE, "Search anew what was found before")                \
+    X(TRACE_SESSIONS, "sessions", 0, COUNT, "N", ON_EXPLAIN | ON_TRACE,                           \
+      "Sessions that --plan batch is for; default 16")                                            \
     X(TUNE_SESSIONS, "batch", 'b', COUNT, "N", ON_TUNE,                                           \
       "Also for N sessions that generate at once; default 1")                                     \
     X(TUNE_LIST, "list", 0, SWITCH, "", ON_TUNE, "List what is kept, for which devices")          \

@@ -40,6 +40,14 @@ static given given_find(const char *path) {
     return !strncmp(head + at, "kernel ", 7) ? GIVEN_KERNEL : GIVEN_OTHER;
 }
 
+/* The model, with as many sessions as the plan is for. */
+static cli_open open_of(cli *c) {
+    size_t n_used;
+    const bool batch = c->args.values[FLAG_PLAN].integer == BERYL_PLAN_BATCH;
+    return (cli_open){.model = cli_model(c, &n_used),
+                      .sessions = batch ? args_count(&c->args, FLAG_TRACE_SESSIONS, 16) : 0};
+}
+
 static int file_explain(cli *c, const char *path, bool kernel, beryl_explain_options *options) {
     size_t size = 0;
     beryl_error error = {0};
@@ -56,9 +64,8 @@ static int file_explain(cli *c, const char *path, bool kernel, beryl_explain_opt
 
 int explain_main(cli *c) {
     const args *a = &c->args;
-    size_t n_used;
     beryl_error error = {0};
-    cli_open open = {.model = cli_model(c, &n_used)};
+    cli_open open = open_of(c);
     beryl_explain_options options = {.size = sizeof options,
                                      .stage = (beryl_stage)a->values[FLAG_STAGE].integer,
                                      .plan = (beryl_plan)a->values[FLAG_PLAN].integer,
@@ -114,8 +121,7 @@ int trace_main(cli *c) {
     const char *path = args_text(&c->args, FLAG_TRACE_OUT);
     if (!path) path = "trace.json";
     bool aside = strcmp(path, "-") != 0;
-    size_t n_used;
-    cli_open open = {.model = cli_model(c, &n_used)};
+    cli_open open = open_of(c);
     beryl_engine *engine = cli_engine_open(c, &open);
     if (!engine) return CLI_FAILED;
     tracing t = {.to = aside ? fopen(path, "wb") : stdout};

@@ -24,7 +24,7 @@ static beryl_status options_of(const beryl_explain_options *from, beryl_explain_
             from->size);
     *to = none;
     memcpy(to, from, from->size < sizeof *to ? from->size : sizeof *to);
-    if ((unsigned)to->stage > BERYL_STAGE_CODE || (unsigned)to->plan > BERYL_PLAN_LOGITS ||
+    if ((unsigned)to->stage > BERYL_STAGE_CODE || (unsigned)to->plan > BERYL_PLAN_BATCH ||
         (unsigned)to->precision > BERYL_PRECISION_EXACT)
         return base_fail(error, BERYL_MISUSE, "no such stage, plan or precision");
     return BERYL_OK;
@@ -36,6 +36,7 @@ engine_plan_kind engine_plan_kind_of(const beryl_engine *e, beryl_plan plan, boo
     case BERYL_PLAN_PREFILL: return PLAN_PREFILL;
     case BERYL_PLAN_OUTPUT: return PLAN_OUTPUT;
     case BERYL_PLAN_LOGITS: return PLAN_LOGITS;
+    case BERYL_PLAN_BATCH: return e->options.sessions <= 8 ? PLAN_DECODE_8 : PLAN_DECODE_ALL;
     }
     return PLAN_DECODE;
 }

@@ -227,7 +227,7 @@ beryl_status beryl_engine_trace(beryl_engine *e, const beryl_trace_options *opti
                          options->size);
     beryl_trace_options o = none;
     memcpy(&o, options, options->size < sizeof o ? options->size : sizeof o);
-    if ((unsigned)o.plan > BERYL_PLAN_LOGITS) return base_fail(error, BERYL_MISUSE, "no such plan");
+    if ((unsigned)o.plan > BERYL_PLAN_BATCH) return base_fail(error, BERYL_MISUSE, "no such plan");
     if (o.steps > STEPS_MAX)
         return base_fail(error, BERYL_BAD_INPUT, "%u steps: a trace has at most %d", o.steps,
                          STEPS_MAX);
