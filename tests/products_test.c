@@ -271,6 +271,44 @@ static void check_dots(test *t) {
             }
 }
 
+/* Batches whose vectors a dispatch rounds first: all of k in workgroup memory, windows of it, and
+ * with numbers of a small or a large device. */
+static void check_batches(test *t) {
+    static const problem some[] = {{"five", 37, 5, 0, 5, 1, 0},
+                                   {"few", 70, 9, 0, 9, 3, 0},
+                                   {"long", 11, 41, 0, 16, 13, 0},
+                                   {"two", 40, 3, 0, 32, 20, 0}};
+    static const struct {
+        const char *name;
+        uint32_t workgroup_bytes, units;
+    } on[] = {{"resident", 96 << 10, 1}, {"windows", 16 << 10, 1}, {"large", 32 << 10, 3}};
+    for (size_t f = 0; f < sizeof on / sizeof *on; f++)
+        for (size_t i = 0; i < sizeof some / sizeof *some; i++)
+            for (size_t k = 3; k < RARE; k++) {
+                const base_type type = weight_types[k];
+                const bool super = base_type_block(type) == 256;
+                if (!test_drawn(i + k, f, 3) || (super && i == 2 && type != TYPE_Q6_K)) continue;
+                if (!test_case(t, "products/batches/%s-%s-%s", on[f].name, some[i].name,
+                               base_type_name(type)))
+                    continue;
+                base_heap heap;
+                base_heap_init(&heap, NULL);
+                device *d = interpreter_open(&heap);
+                if (!d) {
+                    test_fail(t, __FILE__, __LINE__, "no memory");
+                    continue;
+                }
+                d->caps.kind = DEVICE_DISCRETE;
+                d->caps.subgroups = d->caps.dot_i8 = true;
+                d->caps.subgroup_size = 32;
+                d->caps.workgroup_bytes = on[f].workgroup_bytes;
+                d->caps.compute_units = on[f].units;
+                run(t, &heap, d, &some[i], type, i % 2 ? DOTS_ENDED : DOTS);
+                device_close(d);
+                CHECK_INT(t, heap.bytes, 0);
+            }
+}
+
 /* On processors that multiply bytes: blocks of 32 by fours and by eights, and some that fit
  * neither; in vectors one, few and more than a tile. */
 static void check_rounded(test *t) {
@@ -336,6 +374,7 @@ void test_products(test *t) {
     if (test_case(t, "products/unknown-word-of-kernels")) check_unknown_word(t);
     check_units(t);
     check_dots(t);
+    check_batches(t);
     check_rounded(t);
     for (size_t f = 0; f < generated_count(); f++) {
         base_heap heap;

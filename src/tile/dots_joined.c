@@ -51,7 +51,7 @@ static bool joined_of(const lowering *l, const graph_region *r, joined *j) {
         if (!weight_of(l, p->w[i], j)) return false;
     j->pair = is_pair(l, p);
     if (p->ends && !j->pair) return false;
-    j->rounded = vectors_fit_rounded(l, &j->v);
+    j->rounded = j->v.kind == VECTORS_TREE && vectors_fit_rounded(l, &j->v);
     return j->v.kind == VECTORS_PLAIN || j->rounded || vectors_fit_separate(l, &j->v);
 }
 

@@ -17,7 +17,11 @@ void tile_matvec_begin(tile_matvec *m, lowering *l, const graph_node *node, cons
     tile_begin(&m->k, l, node, name, c->wg);
     ir_builder *b = m->k.b;
     if (c->subgroups) ir_subgroup(b, c->span);
-    matvec_layout(c->x, k, &m->unit, &m->half, &m->second, &m->vector);
+    matvec_layout(c->x, matvec_held(c, k), &m->unit, &m->half, &m->second, &m->vector);
+    if (c->x == MATVEC_COPIED) {
+        matvec_copy_begin(m);
+        return;
+    }
     m->lane = tile_rem(&m->k, ir_local(b, 0), c->lanes);
     m->slot = tile_div(&m->k, ir_local(b, 0), c->lanes);
 }
@@ -41,18 +45,20 @@ void tile_matvec_open(tile_matvec *m, const base_type *types, uint32_t n, uint32
     m->n_ahead = (m->n_ahead + 3) / 4 * 4;
     m->sums = ir_register(b, IR_F32, rows * c->n_x);
     if (m->n_ahead) m->ahead = ir_register(b, IR_U32, m->n_ahead);
-    if (c->x == MATVEC_SHARED || c->x == MATVEC_INT8)
-        m->x = ir_workgroup(b, c->x == MATVEC_INT8 ? IR_U32 : IR_F32, m->vector * 4 * c->n_x);
-    if (c->x == MATVEC_INT8)
-        m->scales = ir_workgroup(b, IR_F32, matvec_over(m->length, 64) * 4 * c->n_x);
+    const bool int8 = c->x == MATVEC_INT8 || c->x == MATVEC_COPIED;
+    const uint32_t fours = matvec_over(matvec_held(c, m->length), 64);
+    if (int8 || c->x == MATVEC_SHARED)
+        m->x = ir_workgroup(b, int8 ? IR_U32 : IR_F32, m->vector * 4 * c->n_x);
+    if (int8) m->scales = ir_workgroup(b, IR_F32, fours * 4 * c->n_x);
     for (uint32_t i = 0; i < n && c->x == MATVEC_INT8; i++) {
         const uint32_t apart = tile_weight_interleave(types[i]);
         if (apart) m->interleave = apart; /* the same of all that have one */
     }
     for (uint32_t i = 0; i < n; i++)
-        m->with_halves = m->with_halves || (c->x == MATVEC_INT8 && needs_halves(types[i]));
-    if (m->with_halves)
-        m->halves = ir_workgroup(b, IR_I32, matvec_over(m->length, 64) * 4 * c->n_x);
+        m->with_halves = m->with_halves || (c->x == MATVEC_COPIED ? matvec_copied_halves(types[i])
+                                                                  : int8 && needs_halves(types[i]));
+    if (m->with_halves) m->halves = ir_workgroup(b, IR_I32, fours * 4 * c->n_x);
+    if (c->x == MATVEC_COPIED) matvec_copy_open(m, rows);
     if (!c->subgroups) m->joined = ir_workgroup(b, IR_F32, c->wg * rows * c->n_x);
     tile_matvec_open_sums(m);
     const uint32_t tables = matvec_tables(types, n, m->pairs);
@@ -95,8 +101,7 @@ ir_id tile_matvec_own(tile_matvec *m, uint32_t e) {
     return tile_add(&m->k, ir_local(m->k.b, 0), e * m->c.wg);
 }
 
-/* Where 16 elements of a vector lie, in 16 bytes. */
-static ir_id place_of(tile_matvec *m, uint32_t v, ir_id four, ir_id second, ir_id half) {
+ir_id matvec_place(tile_matvec *m, uint32_t v, ir_id four, ir_id second, ir_id half) {
     tile_kernel *k = &m->k;
     ir_id at = ir_add(k->b, tile_mul(k, half, m->half), tile_mul(k, second, m->second));
     return tile_add(k, ir_add(k->b, four, at), v * m->vector);
@@ -118,7 +123,7 @@ static ir_id interleaved_of(tile_matvec *m, uint32_t v, ir_id u, ir_id word, ir_
                        tile_shl(k, tile_and(k, second, 0xff00), 16));
     ir_id place = ir_add(b, tile_mul(k, tile_rem(k, u, span), 2), later); /* of 2 span */
     ir_id half = span == 2 ? tile_rem(k, tile_div(k, u, 4), 2) : tile_div(k, place, 4);
-    *at = place_of(m, v, tile_div(k, u, 16), tile_rem(k, tile_div(k, u, 8), 2), half);
+    *at = matvec_place(m, v, tile_div(k, u, 16), tile_rem(k, tile_div(k, u, 8), 2), half);
     *at = ir_add(b, tile_mul(k, *at, 4), tile_rem(k, place, 4));
     return ir_or(b, low, high);
 }
@@ -158,8 +163,8 @@ static void keep_int8(tile_matvec *m, uint32_t v, ir_id u, ir_id holds, ir_id x)
     ir_builder *b = k->b;
     const rounded r = round_four(m, x);
     ir_id group = tile_div(k, u, 4);
-    ir_id at = place_of(m, v, tile_div(k, u, 16), tile_rem(k, tile_div(k, group, 2), 2),
-                        tile_rem(k, group, 2));
+    ir_id at = matvec_place(m, v, tile_div(k, u, 16), tile_rem(k, tile_div(k, group, 2), 2),
+                            tile_rem(k, group, 2));
     at = ir_add(b, tile_mul(k, at, 4), tile_rem(k, u, 4));
     ir_id interleaved_at = IR_NO_ID,
           interleaved = m->interleave ? interleaved_of(m, v, u, r.word, &interleaved_at) : IR_NO_ID;
@@ -185,8 +190,8 @@ static void keep_f32(tile_matvec *m, uint32_t v, ir_id u, ir_id holds, ir_id x) 
     tile_kernel *k = &m->k;
     ir_builder *b = k->b;
     ir_id group = tile_div(k, u, 4);
-    ir_id at = place_of(m, v, tile_div(k, u, 16), tile_rem(k, tile_div(k, group, 2), 2),
-                        tile_rem(k, group, 2));
+    ir_id at = matvec_place(m, v, tile_div(k, u, 16), tile_rem(k, tile_div(k, group, 2), 2),
+                            tile_rem(k, group, 2));
     at = ir_add(b, at, tile_mul(k, tile_rem(k, u, 4), m->unit));
     if (holds != IR_NO_ID) ir_if(b, holds);
     ir_store(b, m->x, tile_mul(k, at, 4), x);
@@ -295,7 +300,7 @@ static void x_floats(tile_matvec *m, uint32_t v, const tile_part *p, uint32_t ru
         for (uint32_t i = 0; i < 4; i++) x[i] = ir_load(b, m->x_from, tile_add(k, at, 4 * i), 4);
         return;
     }
-    ir_id at = tile_mul(k, place_of(m, v, p->four, p->second, half), 4);
+    ir_id at = tile_mul(k, matvec_place(m, v, p->four, p->second, half), 4);
     for (uint32_t i = 0; i < 4; i++) x[i] = ir_load(b, m->x, tile_add(k, at, 4 * i * m->unit), 4);
 }
 
@@ -323,8 +328,7 @@ static ir_id plus_times(ir_builder *b, ir_id x, ir_id y, ir_id sum) { /* y IR_NO
                              : ir_fma(b, x, y, sum);
 }
 
-/* Runs from `first` on that share factors. */
-static uint32_t alike(const tile_part *p, uint32_t first) {
+uint32_t matvec_alike(const tile_part *p, uint32_t first) {
     return first + 1 < p->n_run && p->scale[0] == p->scale[1] && p->least[0] == p->least[1] ? 2 : 1;
 }
 
@@ -347,7 +351,7 @@ static void part_inside(tile_matvec *m, base_type type, const tile_part *p, uint
     for (uint32_t r = 0; r < p->n_run; r++)
         x->run[r] = ir_load(
             b, tile_weight_table(type) ? m->interleaved : m->x,
-            tile_mul(k, place_of(m, v, p->four, p->second, r ? ir_u32(b, 1) : p->half), 4), 4);
+            tile_mul(k, matvec_place(m, v, p->four, p->second, r ? ir_u32(b, 1) : p->half), 4), 4);
     if (!needs_halves(type)) return;
     ir_id sums = p->n_run == 2 ? ir_load(b, m->halves, at, 2)
                                : ir_load(b, m->halves, ir_add(b, at, p->half), 1);
@@ -386,7 +390,7 @@ static void multiply_int8(tile_matvec *m, base_type type, uint32_t rows, tile_op
     ir_builder *b = m->k.b;
     const tile_part *p = &opened[0].parts[i];
     const uint32_t zero = tile_packed_zero(type) << p->up;
-    const bool least = opened[0].m != IR_NO_ID, apart = alike(p, 0) < p->n_run;
+    const bool least = opened[0].m != IR_NO_ID, apart = matvec_alike(p, 0) < p->n_run;
     rounded_part x;
     if (m->c.x == MATVEC_QUANTISED) part_handed(m, p, v, &x);
     else part_inside(m, type, p, v, &x);
@@ -396,7 +400,7 @@ static void multiply_int8(tile_matvec *m, base_type type, uint32_t rows, tile_op
         ir_id total = IR_NO_ID, below = IR_NO_ID;
         for (uint32_t r = 0, n; r < w->n_run; r += n) {
             ir_id sum = ir_i32(b, 0);
-            n = alike(w, r);
+            n = matvec_alike(w, r);
             for (uint32_t j = r; zero && j < r + n; j++)
                 sum = ir_sub(b, sum, ir_mul(b, x.sums[j], ir_i32(b, (int32_t)zero)));
             for (uint32_t j = r; j < r + n; j++) sum = dot(b, w->run[j], x.run[j], sum);
@@ -501,7 +505,7 @@ static void multiply_f32(tile_matvec *m, base_type type, uint32_t rows, const ti
         for (uint32_t r = 0; r < p->n_run; r++) x_floats(m, v, p, r, x[r]);
         if (tile_weight_table(type)) deinterleave(b, tile_weight_interleave(type), x);
         for (uint32_t r = 0, n; least && r < p->n_run; r += n) {
-            n = alike(p, r);
+            n = matvec_alike(p, r);
             for (uint32_t j = 0; j < 4 * n; j++) all[r] = plus(b, x[r + j / 4][j % 4], all[r]);
             all[r] = tile_sum_vector(k, all[r]);
         }
@@ -511,7 +515,7 @@ static void multiply_f32(tile_matvec *m, base_type type, uint32_t rows, const ti
                             : opened[row].d;
             for (uint32_t r = 0, n; r < p->n_run; r += n) {
                 ir_id sum = IR_NO_ID;
-                n = alike(own, r);
+                n = matvec_alike(own, r);
                 for (uint32_t j = r; j < r + n; j++) sum = dot_floats(k, w[row][j], x[j], sum);
                 ir_id y = ir_mul(b, times_whole(b, d, own->scale[r]), tile_sum_vector(k, sum));
                 add_to(m, row, v,
@@ -531,8 +535,9 @@ static void add_packed(tile_matvec *m, const tile_rows *rows, ir_id raw[][TILE_R
         if (m->pairs[i].table == tile_weight_table(rows->w[0]->type)) pairs = &m->pairs[i];
     for (uint32_t row = 0; row < rows->n; row++)
         tile_packed_open(rows->w[row], raw[row], chunk, turn, pairs, &opened[row]);
-    const bool int8 = m->c.x == MATVEC_INT8 || m->c.x == MATVEC_QUANTISED;
-    if (int8) add_int8(m, rows->w[0]->type, rows->n, opened);
+    const bool int8 = m->c.x != MATVEC_DIRECT && m->c.x != MATVEC_SHARED;
+    if (m->c.x == MATVEC_COPIED) matvec_copied_add(m, rows->w[0]->type, rows->n, opened);
+    else if (int8) add_int8(m, rows->w[0]->type, rows->n, opened);
     for (uint32_t i = 0; !int8 && i < opened[0].n; i++)
         multiply_f32(m, rows->w[0]->type, rows->n, opened, i);
 }
@@ -582,6 +587,13 @@ static uint32_t chunks_of(const tile_matvec *m, base_type type) {
     return m->length / matvec_chunk(type);
 }
 
+/* Steps of a row; some lanes may have no chunk in the last ones. */
+static uint32_t steps_of(const tile_matvec *m, base_type type) {
+    const uint32_t each = m->c.depth * m->c.lanes;
+    if (m->c.x != MATVEC_COPIED) return matvec_over(chunks_of(m, type), each);
+    return matvec_over(m->length, m->c.window) * (m->c.window / matvec_chunk(type) / each);
+}
+
 /* Chunk of step `step`, turn d. */
 static ir_id chunk_at(tile_matvec *m, ir_id step, uint32_t d) {
     tile_kernel *k = &m->k;
@@ -600,7 +612,8 @@ void tile_matvec_fetch(tile_matvec *m, const tile_rows *rows, ir_id step) {
     for (uint32_t d = 0; d < m->c.depth; d++)
         for (uint32_t r = 0; r < rows->n; r++) {
             ir_id raw[TILE_RAW_MAX], chunk = chunk_at(m, step, d);
-            if (all % (m->c.depth * m->c.lanes)) chunk = ir_min(b, chunk, ir_u32(b, all - 1));
+            if (all != steps_of(m, type) * m->c.depth * m->c.lanes)
+                chunk = ir_min(b, chunk, ir_u32(b, all - 1));
             ir_id from = IR_NO_ID,
                   own = m->stretch ? chunk_in_stretch(m, type, chunk, &from) : chunk;
             tile_packed_load(rows->w[r], m->stretch ? ir_add(b, rows->row[r], from) : rows->row[r],
@@ -628,9 +641,9 @@ static void take_ahead(tile_matvec *m, const tile_rows *rows, uint32_t d,
         }
 }
 
-/* The following loads, then this step's arithmetic. */
+/* The following loads, then this step's arithmetic. inner: the step's number in its window. */
 static void walk_step(tile_matvec *m, const tile_rows *rows, const tile_rows *next, ir_id there,
-                      ir_id step, uint32_t steps) {
+                      ir_id step, uint32_t steps, ir_id inner) {
     tile_kernel *k = &m->k;
     ir_builder *b = k->b;
     const uint32_t depth = m->c.depth, lanes = m->c.lanes, all = chunks_of(m, rows->w[0]->type);
@@ -662,11 +675,26 @@ static void walk_step(tile_matvec *m, const tile_rows *rows, const tile_rows *ne
     }
     for (uint32_t d = 0; d < depth; d++) {
         const bool ragged = ((steps - 1) * depth + d + 1) * lanes > all;
-        ir_id chunk = chunk_at(m, step, d);
-        if (ragged) ir_if(b, ir_lt(b, chunk, ir_u32(b, all)));
-        add_packed(m, rows, raw[d], chunk);
+        if (ragged) ir_if(b, ir_lt(b, chunk_at(m, step, d), ir_u32(b, all)));
+        add_packed(m, rows, raw[d], chunk_at(m, inner, d));
         if (ragged) ir_end(b);
     }
+}
+
+static void walk_windows(tile_matvec *m, const tile_rows *rows, const tile_rows *next,
+                         ir_id there) {
+    tile_kernel *k = &m->k;
+    ir_builder *b = k->b;
+    const uint32_t windows = matvec_over(m->length, m->c.window),
+                   steps = steps_of(m, rows->w[0]->type), turns = steps / windows;
+    ir_id zero = ir_u32(b, 0), one = ir_u32(b, 1);
+    ir_id window = ir_loop(b, zero, ir_u32(b, windows), one), after = tile_add(k, window, 1),
+          more = ir_lt(b, after, ir_u32(b, windows));
+    matvec_copy_window(m, ir_select(b, more, after, zero));
+    ir_id turn = turns > 1 ? ir_loop(b, zero, ir_u32(b, turns), one) : zero;
+    walk_step(m, rows, next, there, ir_add(b, tile_mul(k, window, turns), turn), steps, turn);
+    if (turns > 1) ir_end(b);
+    ir_end(b);
 }
 
 void tile_matvec_join(tile_matvec *m, uint32_t rows, ir_id *sums) {
@@ -710,12 +738,14 @@ void tile_matvec_add(tile_matvec *m, const tile_rows *rows, const tile_rows *nex
             ir_loop_unrolled(b, m->lane, ir_u32(b, all), ir_u32(b, m->c.lanes), m->c.depth);
         add_values(m, rows, chunk);
         ir_end(b);
+    } else if (m->c.x == MATVEC_COPIED && m->c.window < m->length) {
+        walk_windows(m, rows, next, there);
     } else {
-        const uint32_t steps = matvec_over(all, m->c.depth * m->c.lanes);
-        if (steps == 1) walk_step(m, rows, next, there, ir_u32(b, 0), 1);
+        const uint32_t steps = steps_of(m, rows->w[0]->type);
+        if (steps == 1) walk_step(m, rows, next, there, ir_u32(b, 0), 1, ir_u32(b, 0));
         else {
             ir_id step = ir_loop(b, ir_u32(b, 0), ir_u32(b, steps), ir_u32(b, 1));
-            walk_step(m, rows, next, there, step, steps);
+            walk_step(m, rows, next, there, step, steps, step);
             ir_end(b);
         }
     }

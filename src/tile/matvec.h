@@ -24,7 +24,7 @@
 #include "tile/packed.h"
 #include "tile/matvec_form.h"
 
-enum { TILE_ROWS_MAX = 8, TILE_SUMS_MAX = 32, TILE_VECTORS_MAX = 8 };
+enum { TILE_ROWS_MAX = 8, TILE_SUMS_MAX = 64, TILE_VECTORS_MAX = 16 };
 
 /* Vectors rounded to int8, in memory as tile/dots.h has them. */
 typedef struct tile_int8_vectors {
@@ -39,9 +39,13 @@ typedef struct tile_matvec {
     uint32_t length; /* of a vector */
     /* the lane's place among those of its row; the row's place in the workgroup */
     ir_id lane, slot;
-    ir_memory x_from;             /* MATVEC_DIRECT: f32 */
-    tile_int8_vectors int8_from;  /* MATVEC_QUANTISED */
-    ir_id x_at[TILE_VECTORS_MAX]; /* where each vector begins there; QUANTISED: its number */
+    ir_memory x_from;            /* MATVEC_DIRECT: f32 */
+    tile_int8_vectors int8_from; /* MATVEC_QUANTISED, MATVEC_COPIED */
+    /* MATVEC_COPIED: number of the workgroup's first vector, vectors of the run; which run of
+     * neighbours the lane is of, and its place there */
+    ir_id x_first, x_n, run, share_lane;
+    ir_memory x_ahead, factors_ahead; /* what comes of the next window, in registers */
+    ir_id x_at[TILE_VECTORS_MAX];     /* where each vector begins there; QUANTISED: its number */
     /* in workgroup memory; scales: of each block of 32 its scale and the sum of its numbers */
     ir_memory x, scales;
     /* there, where with_halves: of each 16 the sum of its numbers, i32, without the scale */
@@ -116,9 +120,15 @@ void tile_matvec_hand_on(tile_matvec *m, ir_memory from, uint32_t fours, ir_id f
  * holds; NULL: none. */
 void tile_matvec_walk(tile_matvec *m, const tile_rows *rows, const tile_rows *next, ir_id there,
                       ir_id *sums);
-/* The two halves of it: what each lane has of the sums, which has no barrier; and the sums of
- * all lanes. */
+/* The two halves of it: what each lane has of the sums, which has no barrier but for windows; and
+ * the sums of all lanes. */
 void tile_matvec_add(tile_matvec *m, const tile_rows *rows, const tile_rows *next, ir_id there);
 void tile_matvec_join(tile_matvec *m, uint32_t rows, ir_id *sums);
+/* In its place, MATVEC_COPIED: the sums to workgroup memory; from there, of row `row` of the
+ * lanes in place `slot`. */
+void tile_matvec_leave(tile_matvec *m, uint32_t rows);
+ir_id tile_matvec_left(tile_matvec *m, uint32_t rows, ir_id row, ir_id vector, ir_id slot);
+/* MATVEC_COPIED: asks for the first window; where that is all, it is there after this. */
+void tile_matvec_copy_first(tile_matvec *m);
 
 #endif

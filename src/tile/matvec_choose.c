@@ -18,10 +18,24 @@ enum {
     LANES_A_UNIT = 1024, /* that a compute unit should have */
     UNITS_UNKNOWN = 128,
     LANES_MIN = 8,
-    LANES_MANY = 16, /* with several vectors, which a workgroup rounds for all its rows */
-    RAW_MAX = 64,    /* words that a lane has under way */
-    HANDED = 32,     /* results of a block that is rounded */
-    SUMS_MAX = 16
+    /* of a unit; caches hold them, so each vector reads them for itself, on units that would be
+     * idle */
+    TINY_WEIGHTS = 4096,
+    ALONE_WEIGHTS = 8192, /* the same, before a dispatch rounds vectors and does nothing else */
+    LANES_MANY = 16,      /* with several vectors, which a workgroup rounds for all its rows */
+    RAW_MAX = 64,         /* words that a lane has under way */
+    HANDED = 32,          /* results of a block that is rounded */
+    SUMS_MAX = 16,
+    /* batches: vectors, at least, and at a time at most; neighbours that share a row */
+    BATCH_MIN = 5,
+    BATCH_MAX = 16,
+    BATCH_SHARE = 4,
+    BATCH_NEAR = 2, /* rows in neighbouring lanes, which read the same words of the vectors */
+    BATCH_ITEMS_MAX = 4,
+    BATCH_SUMS_MAX = 32,
+    WARP = 32,         /* lanes that a unit's four schedulers handle as one */
+    REGISTERS = 65536, /* of a unit, and what a lane may have of them */
+    REGISTERS_MAX = 240
 };
 
 uint32_t matvec_chunk(base_type type) {
@@ -39,7 +53,8 @@ uint32_t matvec_raw_words(base_type type) {
 void matvec_layout(matvec_x x, uint32_t k, uint32_t *unit, uint32_t *half, uint32_t *second,
                    uint32_t *vector) {
     const uint32_t fours = matvec_over(k, 64), odd = fours | 1; /* of 64 elements */
-    if (x == MATVEC_INT8) { /* neighbouring lanes read neighbouring fours: different banks */
+    if (x == MATVEC_INT8 ||
+        x == MATVEC_COPIED) { /* neighbouring lanes read neighbouring fours: different banks */
         *unit = 0;
         *half = odd;
         *second = (2 * odd + 3) / 8 * 8 + 4;
@@ -142,10 +157,11 @@ static bool choose(const device_caps *caps, const matvec_shape *shape, matvec_ch
     c->subgroups = caps->subgroups && caps->subgroup_size >= LANES_MIN;
     c->span = !c->subgroups ? 0 : caps->vendor == 0x8086 ? 8 : least(caps->subgroup_size, 32);
     c->x = c->subgroups && caps->dot_i8 && packed && !shape->exact ? MATVEC_INT8 : MATVEC_SHARED;
-    c->n_x = shape->n_x == 1 ? 1 : least(power_up(shape->n_x), 4);
+    const bool one = shape->n_x == 1 || rows * shape->k <= (uint64_t)TINY_WEIGHTS * units;
+    c->n_x = one ? 1 : least(power_up(shape->n_x), 4);
     if (shape->rounded_in && c->x == MATVEC_INT8 && !tables) c->x = MATVEC_QUANTISED;
     c->lanes = least(c->subgroups ? c->span : LANES_MIN, power_up(n));
-    if (shape->n_x > 1) c->lanes = least(c->lanes, LANES_MANY);
+    if (!one) c->lanes = least(c->lanes, LANES_MANY);
     /* Few rows: rather lanes without a chunk than units without work. */
     const bool small = shape->has_prologue && c->n_x == 1 && rows <= SMALL_ROWS;
     const uint32_t fewest = small                           ? least(c->lanes, LANES_MANY)
@@ -209,7 +225,147 @@ static bool choose(const device_caps *caps, const matvec_shape *shape, matvec_ch
            (!shape->has_prologue || (each <= MATVEC_EACH_MAX && shape->k % 16 == 0));
 }
 
+/* ---- batches --------------------------------------------------------------------------------- */
+
+static uint64_t batch_bytes(const matvec_shape *shape, const matvec_choice *c) {
+    uint32_t unit, half, second, vector;
+    matvec_layout(c->x, c->window, &unit, &half, &second, &vector);
+    const uint64_t per = shape->per ? shape->per : 1,
+                   x = 16ull * vector * c->n_x + 32ull * (c->window / 64) * c->n_x,
+                   sums = 4ull * c->wg / c->share * c->rows * per * c->n_x;
+    return x + sums + (shape->rounded_out ? 4ull * tile_rows_of(c) * c->n_x : 0);
+}
+
+/* Clocks that a unit has to do with one form, guessed from what it does: instructions, words from
+ * workgroup memory, rounds of units that do not come out even. Those of one generation of GPUs;
+ * what counts is their ratio. */
+static uint64_t batch_clocks(const matvec_shape *shape, uint32_t units, const matvec_choice *c) {
+    const uint32_t items = c->rows * (shape->per ? shape->per : 1), warps = c->wg / WARP,
+                   chunks = matvec_over(shape->k, 64), windows = matvec_over(shape->k, c->window);
+    const bool resident = windows == 1;
+    const uint32_t ahead = resident ? 0 : 6 * (c->n_x * c->window / 16 / c->wg + 1);
+    uint32_t registers = items * (c->n_x + 32) + 76 + ahead;
+    /* a little fewer must do where a workgroup would not fit else */
+    if (registers * c->wg > REGISTERS && registers * c->wg <= REGISTERS / 8 * 9)
+        registers = REGISTERS / c->wg;
+    if (registers > REGISTERS_MAX || registers * c->wg > REGISTERS) return UINT64_MAX;
+    uint64_t tiles = 0;
+    for (uint32_t i = 0; i < shape->n_segment; i++)
+        tiles += matvec_over(shape->rows[i], tile_rows_of(c));
+    tiles *= matvec_over(shape->n_x, c->n_x);
+    const uint64_t each = (tiles + units - 1) / units, room = REGISTERS / (registers * c->wg),
+                   beside = each < room ? each : room;
+    const uint64_t dots = 16ull * items * c->n_x,
+                   all = dots + 8ull * items * c->n_x + 6 * c->n_x + 70 * items,
+                   words = 40 * c->n_x, most = 2 * dots > all ? 2 * dots : all,
+                   step = most > words ? most : words;
+    const uint64_t work = each * warps * matvec_over(chunks, c->lanes) * step / 4;
+    const uint64_t window = 20ull * (c->window / 16) * c->n_x / 32;
+    const uint64_t fills = resident ? (each < 4 ? each : 4) * window : each * windows * window,
+                   ends = each * warps * (items * c->n_x * 3 + 100) / 4 +
+                          (resident ? 0 : each * windows * 150);
+    return work + work * 4 / (beside * warps) + fills / 2 + beside * window + ends;
+}
+
+/* Elements that windows are multiples of: of whole chunks, of whole pairs of them. */
+static uint32_t window_unit(const matvec_shape *shape, uint32_t lanes) {
+    uint32_t most = 64;
+    for (uint32_t i = 0; i < shape->n_segment; i++)
+        if (matvec_chunk(shape->types[i]) > most) most = matvec_chunk(shape->types[i]);
+    return most * lanes;
+}
+
+static bool batch_fits(const device_caps *caps, const matvec_shape *shape, const matvec_choice *c) {
+    const uint32_t items = c->rows * (shape->per ? shape->per : 1),
+                   most = caps->workgroup_bytes ? caps->workgroup_bytes : 16384,
+                   invocations = caps->workgroup_invocations ? caps->workgroup_invocations : 256;
+    return c->lanes % c->share == 0 && c->window % window_unit(shape, c->lanes) == 0 &&
+           c->wg % c->lanes == 0 && c->wg / c->lanes % c->near == 0 && c->wg % WARP == 0 &&
+           c->wg <= invocations && items <= BATCH_ITEMS_MAX && c->n_x <= TILE_VECTORS_MAX &&
+           items * c->n_x <= BATCH_SUMS_MAX && batch_bytes(shape, c) <= most &&
+           (!shape->rounded_out || tile_rows_of(c) % HANDED == 0);
+}
+
+/* What vectors that come rounded can be multiplied with so: weights that are no fewer than each
+ * vector might read for itself. */
+static bool batch_wanted(const device_caps *caps, const matvec_shape *shape, uint32_t units) {
+    uint64_t weights = 0;
+    tile_pairs pairs[TILE_TABLES_MAX];
+    if (shape->n_x < BATCH_MIN || device_is_processor(caps) || !caps->subgroups ||
+        caps->subgroup_size < BATCH_SHARE * BATCH_NEAR || !caps->dot_i8 || shape->exact ||
+        shape->k % 32 || matvec_tables(shape->types, shape->n_segment, pairs))
+        return false;
+    for (uint32_t i = 0; i < shape->n_segment; i++) {
+        if (!tile_packed_known(shape->types[i]) || shape->k % matvec_chunk(shape->types[i]))
+            return false;
+        weights += (uint64_t)shape->rows[i] * shape->k * (shape->per ? shape->per : 1);
+    }
+    return weights > (uint64_t)(shape->rounded_apart ? ALONE_WEIGHTS : TINY_WEIGHTS) * units;
+}
+
+/* Of one size of workgroup: its lanes are `splits` runs of so many. */
+static void try_batch(const device_caps *caps, const matvec_shape *shape, uint32_t units,
+                      uint32_t splits, uint32_t wg, matvec_choice *out, uint64_t *best) {
+    static const uint32_t windows[] = {1, 2, 4, UINT32_MAX}; /* in units */
+    const uint32_t lanes = BATCH_SHARE * splits, unit = window_unit(shape, lanes),
+                   all = matvec_over(shape->k, unit), per = shape->per ? shape->per : 1,
+                   turns = matvec_over(shape->n_x, BATCH_MAX),
+                   n_x = matvec_over(matvec_over(shape->n_x, turns), 4) * 4;
+    for (uint32_t rows = 1; rows * per <= BATCH_ITEMS_MAX; rows *= 2)
+        for (uint32_t parts = 1; parts <= 2; parts++) /* of the vectors: more workgroups */
+            for (size_t i = 0; i < sizeof windows / sizeof *windows; i++) {
+                const matvec_choice c = {.x = MATVEC_COPIED,
+                                         .wg = wg,
+                                         .lanes = lanes,
+                                         .rows = rows,
+                                         .n_x = matvec_over(n_x / parts, 4) * 4,
+                                         .depth = 1,
+                                         .share = BATCH_SHARE,
+                                         .near = BATCH_NEAR,
+                                         .window = least(windows[i], all) * unit,
+                                         .span = least(caps->subgroup_size, 32),
+                                         .subgroups = true};
+                if (!batch_fits(caps, shape, &c)) continue;
+                const uint64_t guess = batch_clocks(shape, units, &c);
+                if (guess >= *best) continue;
+                *best = guess;
+                *out = c;
+            }
+}
+
+/* What is asked for; form->depth: units of a window. */
+static bool take_batch(const device_caps *caps, const matvec_shape *shape, matvec_choice *c) {
+    const lower_form *form = shape->form;
+    if (form->wg) c->wg = form->wg;
+    if (form->lanes) c->lanes = form->lanes;
+    if (form->rows) c->rows = form->rows;
+    if (form->groups) c->groups = form->groups;
+    if (form->n_x) c->n_x = form->n_x;
+    const uint32_t unit = window_unit(shape, c->lanes);
+    if (form->depth || c->window % unit)
+        c->window = least(form->depth ? form->depth : 1, matvec_over(shape->k, unit)) * unit;
+    return batch_fits(caps, shape, c);
+}
+
+/* Vectors that come rounded: the form that is guessed to be fastest. */
+static bool choose_batch(const device_caps *caps, const matvec_shape *shape, matvec_choice *out) {
+    static const uint32_t splits[] = {1, 2, 3, 4, 6, 8, 12, 16},
+                          sizes[] = {256, 288, 320, 384, 480, 512};
+    const uint32_t units = caps->compute_units ? caps->compute_units : UNITS_UNKNOWN;
+    uint64_t best = UINT64_MAX;
+    if (!batch_wanted(caps, shape, units)) return false;
+    for (size_t i = 0; i < sizeof splits / sizeof *splits; i++)
+        for (size_t j = 0; j < sizeof sizes / sizeof *sizes; j++)
+            if (sizes[j] % splits[i] == 0)
+                try_batch(caps, shape, units, splits[i], sizes[j], out, &best);
+    if (best == UINT64_MAX) return false;
+    /* more tiles than stay on the device at a time: the workgroups walk them */
+    out->groups = units * (REGISTERS / 160 / out->wg ? REGISTERS / 160 / out->wg : 1);
+    return !shape->form || take_batch(caps, shape, out);
+}
+
 bool tile_matvec_choose(const device_caps *caps, const matvec_shape *shape, matvec_choice *out) {
+    if (shape->rounded_in && shape->n_x > 1) return choose_batch(caps, shape, out);
     if (choose(caps, shape, out)) return true;
     if (!shape->form || !shape->form->tuned) return false;
     matvec_shape plain = *shape;

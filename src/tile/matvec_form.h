@@ -15,24 +15,26 @@ enum {
     MATVEC_SHARED_SOFTWARE = 32 << 10
 };
 
-typedef enum matvec_x {                  /* how the vectors are kept */
-                        MATVEC_DIRECT,   /* f32, read where they lie */
-                        MATVEC_SHARED,   /* f32 in workgroup memory */
-                        MATVEC_INT8,     /* rounded to int8 in workgroup memory */
-                        MATVEC_QUANTISED /* rounded to int8 by an earlier dispatch */
+typedef enum matvec_x {                   /* how the vectors are kept */
+                        MATVEC_DIRECT,    /* f32, read where they lie */
+                        MATVEC_SHARED,    /* f32 in workgroup memory */
+                        MATVEC_INT8,      /* rounded to int8 in workgroup memory */
+                        MATVEC_QUANTISED, /* rounded to int8 by an earlier dispatch */
+                        MATVEC_COPIED     /* the same, a window at a time in workgroup memory */
 } matvec_x;
 
 typedef struct matvec_shape {
     uint32_t n_segment;
     base_type types[MATVEC_SEGMENT_MAX];
     uint32_t rows[MATVEC_SEGMENT_MAX];
-    uint32_t k, n_x;   /* n_x: at most */
-    uint32_t per;      /* weights read for one result; 0: 1 */
-    bool exact;        /* f32 activations */
-    bool x_any, w_any; /* vectors, weight rows that do not lie at multiples of 16 bytes */
-    bool rounded_in;   /* the vectors come as int8, where the product would round them */
-    bool rounded_out;  /* results are handed on as int8 blocks of 32 rows: a tile is whole blocks */
-    bool single;       /* not matvec_batch.wgsl: benchmarks compare */
+    uint32_t k, n_x;    /* n_x: at most */
+    uint32_t per;       /* weights read for one result; 0: 1 */
+    bool exact;         /* f32 activations */
+    bool x_any, w_any;  /* vectors, weight rows that do not lie at multiples of 16 bytes */
+    bool rounded_in;    /* the vectors come as int8, where the product would round them */
+    bool rounded_apart; /* rounded_in: by a dispatch that does nothing else */
+    bool rounded_out; /* results are handed on as int8 blocks of 32 rows: a tile is whole blocks */
+    bool single;      /* not matvec_batch.wgsl: benchmarks compare */
     /* the vectors come from a prologue that works (a norm), which the caller puts in */
     bool has_prologue;
     /* its invocations hold so much of their vectors that a unit has room for one such workgroup */
@@ -56,6 +58,9 @@ typedef struct matvec_choice { /* see matvec.h; hand-written: the options of mat
     /* generated: of each table that weights are looked up in, in workgroup memory */
     uint32_t copies;
     bool resident; /* there: one window of the vectors is all of k */
+    /* generated, MATVEC_COPIED: elements of a window. Of a row's lanes `share` are neighbours;
+     * each such run of them has other parts of every window. */
+    uint32_t window;
 } matvec_choice;
 
 #endif

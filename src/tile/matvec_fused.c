@@ -78,7 +78,7 @@ static void shape_of(const lowering *l, plan *p) {
                               .per = p->per,
                               .exact = l->settings.exact,
                               .has_prologue = p->vectors.kind != VECTORS_PLAIN,
-                              .rounded_in = p->vectors.handed,
+                              .rounded_in = p->vectors.handed || p->vectors.rounded,
                               .rounded_out = p->hands_on,
                               .form = lower_form_of(l, p->products.w[0])};
     for (uint32_t i = 0; i < p->n; i++)
@@ -95,6 +95,21 @@ static bool prologue_pays(const plan *p) {
     if (p->c.n_x > PROLOGUE_VECTORS) return false;
     if (groups > p->c.groups) groups = p->c.groups;
     return groups * each * p->vectors.rows.k * p->vectors.rows.bound <= MATVEC_REREAD_DEVICE;
+}
+
+/* Many vectors come rounded, from the products before or by a dispatch; bindings: of the others. */
+static bool batch_of(const lowering *l, uint32_t bindings, plan *p) {
+    plan with = *p;
+    if (p->vectors.rows.bound == 1) return false;
+    with.apart = with.vectors.rounded = !p->vectors.handed;
+    shape_of(l, &with);
+    with.shape.has_prologue = false;
+    with.shape.rounded_apart = with.apart && with.vectors.kind == VECTORS_PLAIN;
+    if ((with.apart && !vectors_fit_rounded(l, &with.vectors)) ||
+        !tile_matvec_choose(l->caps, &with.shape, &with.c) || !binds(l, bindings + 1 + with.apart))
+        return false;
+    *p = with;
+    return true;
 }
 
 /* merge NULL: no pieces of attention are joined here. Of p: hands_on, vectors.handed. */
@@ -122,6 +137,7 @@ static bool plan_as(const lowering *l, const fused_matvec *merge, const graph_re
     if (all->ends && all->n > 2) return false;
     shape_of(l, p);
     const uint32_t bindings = kinds_of(p) + (all->ends ? tree_bindings(l, &all->end) : p->n);
+    if (batch_of(l, bindings, p)) return true;
     const lower_separate asked = p->shape.form ? p->shape.form->apart : LOWER_SEPARATE_CHOSEN;
     if (asked != LOWER_SEPARATE_YES && vectors_fit_inside(&p->vectors) &&
         tile_matvec_choose(l->caps, &p->shape, &p->c) &&
@@ -151,6 +167,7 @@ static bool single_of(const lowering *l, const graph_node *product, const tree *
         p->vectors.rows.bound > VECTORS_MAX)
         return false;
     p->vectors.handed = handed;
+    if (batch_of(l, 1 + (end ? tree_bindings(l, end) : 1), p)) return true;
     shape_of(l, p);
     return tile_matvec_choose(l->caps, &p->shape, &p->c);
 }
@@ -175,12 +192,13 @@ static bool is_busy(const lowering *l, const plan *p) {
 }
 
 /* Does v go rounded from the products that make it to the one that reads it? Both ask. Of several
- * vectors what is read beside the weights is more than what rounding them costs. */
+ * vectors only to one that copies them: what is read beside the weights is more than what
+ * rounding them costs. */
 static bool is_handed(const lowering *l, graph_value v) {
     const graph_node *reader = graph_reader_of(l->g, v);
     plan p = {.hands_on = true};
     if (!reader || tile_serial(l) || graph_tensor_at(l->g, v)->rank != 2 ||
-        graph_tensor_at(l->g, v)->dim[0].size > 1)
+        graph_tensor_at(l->g, v)->dim[0].size > VECTORS_MAX)
         return false;
     const graph_node *maker = &l->g->nodes.data[graph_tensor_at(l->g, v)->node];
     if (maker->dead || maker->op != OP_FUSED || maker->attr.fused.kind != FUSED_MATVEC)
@@ -322,6 +340,29 @@ static void tile_of(making *k, uint32_t kind, ir_id tile, rows_tile *t) {
     }
 }
 
+/* The result of `row` of the segment for a vector. */
+static void store_result(making *k, uint32_t kind, ir_id tile, ir_id row, ir_id vector,
+                         const ir_id of[2]) {
+    tile_kernel *ir = &k->m.k;
+    ir_builder *b = ir->b;
+    plan *p = k->p;
+    if (p->products.ends) {
+        tree_end_store(&k->end, vector, ir_add(b, row, k->out_offset[0]), of);
+        return;
+    }
+    const bool alone = p->n == 1 || kinds_of(p) == p->n;
+    for (uint32_t i = kind; i < p->n; i++) { /* the segments of this type */
+        if (p->s[i].type != p->s[kind].type) continue;
+        ir_id at =
+            ir_add(b, tile_mul(ir, vector, p->s[i].out_stride), ir_add(b, row, k->out_offset[i]));
+        if (!alone)
+            ir_if(b, ir_and(b, ir_ge(b, tile, ir_u32(b, k->begin[i])),
+                            ir_lt(b, tile, ir_u32(b, k->begin[i + 1]))));
+        ir_store(b, k->out[i], at, of[0]);
+        if (!alone) ir_end(b);
+    }
+}
+
 /* Result o of a row's lanes is lane o's to store. */
 static void store_tile(making *k, uint32_t kind, ir_id tile, const rows_tile *t,
                        const ir_id *sums) {
@@ -336,25 +377,45 @@ static void store_tile(making *k, uint32_t kind, ir_id tile, const rows_tile *t,
                 holds = ir_and(b, holds, ir_lt(b, vector, k->v.n));
             ir_if(b, ir_and(b, holds, ir_eq(b, k->m.lane, ir_u32(b, o % p->c.lanes))));
             const ir_id *of = &sums[r * p->per * p->c.n_x + v];
-            if (p->products.ends) {
-                tree_end_store(&k->end, vector, ir_add(b, t->result[r], k->out_offset[0]),
-                               (ir_id[]){of[0], p->per == 2 ? of[p->c.n_x] : IR_NO_ID});
-                ir_end(b);
-                continue;
-            }
-            for (uint32_t i = kind; i < p->n; i++) { /* the segments of this type */
-                if (p->s[i].type != p->s[kind].type) continue;
-                ir_id at = ir_add(b, tile_mul(ir, vector, p->s[i].out_stride),
-                                  ir_add(b, t->result[r], k->out_offset[i]));
-                const bool alone = p->n == 1 || kinds_of(p) == p->n;
-                if (!alone)
-                    ir_if(b, ir_and(b, ir_ge(b, tile, ir_u32(b, k->begin[i])),
-                                    ir_lt(b, tile, ir_u32(b, k->begin[i + 1]))));
-                ir_store(b, k->out[i], at, of[0]);
-                if (!alone) ir_end(b);
-            }
+            store_result(k, kind, tile, t->result[r], vector,
+                         (ir_id[]){of[0], p->per == 2 ? of[p->c.n_x] : IR_NO_ID});
             ir_end(b);
         }
+}
+
+/* Of a batch, whose sums lie in workgroup memory: a lane a result, in turns. */
+static void store_batch(making *k, uint32_t kind, ir_id tile, const rows_tile *t) {
+    tile_kernel *ir = &k->m.k;
+    ir_builder *b = ir->b;
+    plan *p = k->p;
+    const uint32_t all = k->tile * p->c.n_x, slots = p->c.wg / p->c.lanes,
+                   rows = p->c.rows * p->per;
+    ir_id last = ir_sub(b, k->v.n, ir_u32(b, 1)), first = ir_sub(b, t->result[0], k->m.slot);
+    for (uint32_t begin = 0; begin < all; begin += p->c.wg) {
+        ir_id i = tile_add(ir, ir_local(b, 0), begin), place = tile_rem(ir, i, k->tile),
+              v = tile_div(ir, i, k->tile), item = tile_mul(ir, tile_div(ir, place, slots), p->per),
+              slot = tile_rem(ir, place, slots), row = ir_add(b, first, place),
+              vector = ir_add(b, k->v.first, v);
+        ir_id is_one = ir_lt(b, i, ir_u32(b, all)),
+              holds = ir_and(b, ir_lt(b, row, t->count), ir_le(b, vector, last));
+        if (p->hands_on) { /* all of a block are read again */
+            row = ir_min(b, row, ir_sub(b, t->count, ir_u32(b, 1)));
+            vector = ir_min(b, vector, last);
+            holds = is_one;
+        } else if (begin + p->c.wg > all) {
+            holds = ir_and(b, holds, is_one);
+        }
+        ir_if(b, holds);
+        ir_id of[2] = {tile_matvec_left(&k->m, rows, item, v, slot), IR_NO_ID};
+        if (p->per == 2) of[1] = tile_matvec_left(&k->m, rows, tile_add(ir, item, 1), v, slot);
+        if (p->hands_on) ir_store(b, k->handed, i, tree_end_value(&k->end, vector, row, of));
+        else store_result(k, kind, tile, row, vector, of);
+        ir_end(b);
+    }
+    if (!p->hands_on) return;
+    ir_barrier(b);
+    tile_matvec_hand_on(&k->m, k->handed, k->tile / 4, tile_mul(ir, tile, k->tile / 4),
+                        p->s[0].rows / 4, k->v.first, k->v.n);
 }
 
 /* The tile's results to workgroup memory, and on from there. */
@@ -439,13 +500,15 @@ static void make_tiles(making *k) {
         if (is != IR_NO_ID) ir_end(b);
     }
     /* not inside the conditions: pocl gets barriers there wrong */
-    tile_matvec_join(&k->m, p->c.rows * p->per, sums);
+    if (p->c.x == MATVEC_COPIED) tile_matvec_leave(&k->m, p->c.rows * p->per);
+    else tile_matvec_join(&k->m, p->c.rows * p->per, sums);
     for (uint32_t i = 0; i < p->n; i++) {
         if (!is_first_kind(p, i)) continue;
         ir_id is = is_of(k, i, tile);
         if (is != IR_NO_ID) ir_if(b, is);
         tile_of(k, i, tile, &now);
-        if (p->hands_on) hand_on_tile(k, tile, &now, sums);
+        if (p->c.x == MATVEC_COPIED) store_batch(k, i, tile, &now);
+        else if (p->hands_on) hand_on_tile(k, tile, &now, sums);
         else store_tile(k, i, tile, &now, sums);
         if (is != IR_NO_ID) ir_end(b);
     }
@@ -505,7 +568,7 @@ beryl_status tile_fused_matvec(lowering *l, const graph_node *node, beryl_error 
     if (!plan_of(l, f->from == FUSED_X_MERGE ? f : NULL, &r, &p))
         return lower_refuse(l, node, "this joined product", error);
     const beryl_status status =
-        p.apart ? tile_vectors_separate(l, node, &p.vectors, false, error) : BERYL_OK;
+        p.apart ? tile_vectors_separate(l, node, &p.vectors, p.vectors.rounded, error) : BERYL_OK;
     return status == BERYL_OK ? make(l, node, &p, "matvec", error) : status;
 }
 
@@ -517,7 +580,8 @@ beryl_status tile_matvec_node(lowering *l, const graph_node *node, const graph_n
     const store_tensor *stored = lower_stored(l, product->in[1]);
     const uint32_t begin = p.s[0].first, last = begin + p.s[0].rows,
                    offset = end ? 0 : graph_tensor_at(l->g, product->out[0])->offset;
-    beryl_status status = BERYL_OK;
+    beryl_status status =
+        p.apart ? tile_vectors_separate(l, node, &p.vectors, true, error) : BERYL_OK;
     *taken = p.sharded = true;
     p.s[0].out = product->out[0];
     p.s[0].out_stride = p.s[0].rows;

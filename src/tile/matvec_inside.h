@@ -19,6 +19,28 @@ uint32_t matvec_raw_words(base_type type); /* of a chunk; 0: of types that are n
 /* Where the parts of a vector of k elements lie in workgroup memory, in 16 bytes. */
 void matvec_layout(matvec_x x, uint32_t k, uint32_t *unit, uint32_t *half, uint32_t *second,
                    uint32_t *vector);
+/* Elements of a vector that workgroup memory holds at a time. */
+static inline uint32_t matvec_held(const matvec_choice *c, uint32_t k) {
+    return c->x == MATVEC_COPIED ? c->window : k;
+}
+
+/* Where 16 elements of vector v lie in workgroup memory, in 16 bytes. */
+ir_id matvec_place(tile_matvec *m, uint32_t v, ir_id four, ir_id second, ir_id half);
+/* The lane's places, of MATVEC_COPIED. */
+void matvec_copy_begin(tile_matvec *m);
+/* What is asked for goes to workgroup memory; then window `next` is asked for (IR_NO_ID: none). */
+void matvec_copy_window(tile_matvec *m, ir_id next);
+/* Memory for it. */
+void matvec_copy_open(tile_matvec *m, uint32_t rows);
+
+/* Rows of opened chunks times all vectors, added to the lane's sums; do the types want sums of
+ * each 16 numbers? */
+void matvec_copied_add(tile_matvec *m, base_type type, uint32_t rows, const tile_opened *opened);
+bool matvec_copied_halves(base_type type);
+
+/* Runs from `first` on that share factors. */
+uint32_t matvec_alike(const tile_part *p, uint32_t first);
+
 /* Tables that weights of these types are looked up in. */
 uint32_t matvec_tables(const base_type *types, uint32_t n, tile_pairs pairs[TILE_TABLES_MAX]);
 

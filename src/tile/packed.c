@@ -361,7 +361,7 @@ static void open_3(const tile_weight *w, const ir_id *raw, ir_id chunk, ir_id tu
                    tile_opened *o) {
     tile_kernel *k = w->k;
     ir_builder *b = k->b;
-    ir_id half = tile_rem(k, turn, 2), four = tile_mul(k, ir_sub(b, chunk, half), 2), own[3];
+    ir_id half = tile_rem(k, turn, 2), four = tile_mul(k, tile_and(k, chunk, ~1u), 2), own[3];
     for (uint32_t i = 0; i < 3; i++) own[i] = ir_shr(b, raw[3 + i], tile_mul(k, half, 8));
     o->d = half_of(k, shared_entry(w, raw, 6));
     for (uint32_t i = 0; i < 8; i++) {
@@ -417,7 +417,7 @@ static void open_6(const tile_weight *w, const ir_id *raw, ir_id chunk, ir_id tu
                    tile_opened *o) {
     tile_kernel *k = w->k;
     ir_builder *b = k->b;
-    ir_id half = tile_and(k, turn, 1), four = ir_sub(b, chunk, half),
+    ir_id half = tile_and(k, turn, 1), four = tile_and(k, chunk, ~1u),
           up = ir_sub(b, ir_u32(b, 24), tile_mul(k, half, 8));
     o->d = half_of(k, shared_entry(w, raw, 4));
     for (uint32_t i = 0; i < 4; i++) {

@@ -70,6 +70,18 @@ static uint64_t scratch_bytes(const vectors_plan *p) {
     return (uint64_t)p->rows.bound * p->rows.k * 4;
 }
 
+static tile_int8_vectors rounded_in_scratch(tile_matvec *m, const vectors_plan *p,
+                                            ir_access access) {
+    const uint32_t bound = p->rows.bound, k = p->rows.k;
+    return (tile_int8_vectors){.bytes = tile_scratch(&m->k, "bytes", TILE_SCRATCH_BYTES,
+                                                     tile_dots_bytes(bound, k), IR_U32, access),
+                               .factors =
+                                   tile_scratch(&m->k, "factors", TILE_SCRATCH_SCALES,
+                                                tile_dots_scale_bytes(bound, k), IR_U32, access),
+                               .factors_at = ir_u32(m->k.b, 0),
+                               .bound = tile_u32(&m->k, "bound", bound)};
+}
+
 void tile_vectors_begin(tile_vectors *v, tile_matvec *m, const vectors_plan *p, bool made) {
     tile_kernel *k = &m->k;
     *v = (tile_vectors){.m = m, .w = p, .kind = made ? VECTORS_PLAIN : p->kind};
@@ -81,10 +93,16 @@ void tile_vectors_begin(tile_vectors *v, tile_matvec *m, const vectors_plan *p, 
         v->n = v->walk.size[0];
         return;
     }
+    v->n = tile_count(k, "n_x", p->rows.n);
+    m->x_first = v->first;
+    m->x_n = v->n;
+    if (made && p->rounded) {
+        m->int8_from = rounded_in_scratch(m, p, IR_READ);
+        return;
+    }
     v->x = made && p->kind == VECTORS_MERGE
                ? tile_scratch(k, "x", TILE_SCRATCH_X, scratch_bytes(p), IR_F32, IR_READ)
                : tile_bind(k, "x", p->x, p->handed ? IR_U32 : IR_F32, IR_READ);
-    v->n = tile_count(k, "n_x", p->rows.n);
     if (v->kind == VECTORS_MERGE) {
         v->stats = tile_bind(k, "stats", p->merge->stats, IR_F32, IR_READ);
         return;
@@ -283,6 +301,10 @@ void tile_vectors_make(tile_vectors *v) {
     tile_matvec *m = v->m;
     ir_builder *b = m->k.b;
     const bool is_kept = m->c.x == MATVEC_SHARED || m->c.x == MATVEC_INT8;
+    if (m->c.x == MATVEC_COPIED) {
+        tile_matvec_copy_first(m);
+        return;
+    }
     for (uint32_t i = 0; i < m->c.n_x; i++) {
         if (is_kept) {
             make_one(v, i);
@@ -322,9 +344,10 @@ static matvec_choice apart_of(const lowering *l, const vectors_plan *p) {
 bool vectors_fit_rounded(const lowering *l, const vectors_plan *p) {
     const matvec_choice c = apart_of(l, p);
     const uint32_t bindings = 2 + tile_vectors_bindings(l, p); /* two results */
-    return p->kind == VECTORS_TREE && c.subgroups && p->rows.k % 32 == 0 &&
-           !device_is_processor(l->caps) && vectors_fit_inside(p) &&
-           (p->rows.k / 4 + c.wg - 1) / c.wg <= VECTORS_OWN_MAX &&
+    return c.subgroups && p->rows.k % 32 == 0 && !device_is_processor(l->caps) &&
+           vectors_fit_inside(p) &&
+           (p->kind != VECTORS_TREE || (p->rows.k / 4 + c.wg - 1) / c.wg <= VECTORS_OWN_MAX) &&
+           (p->kind != VECTORS_MERGE || p->merge->n_split <= APART_PIECES_MAX) &&
            bindings <= (l->caps->storage_max ? l->caps->storage_max : 8) &&
            bindings <= IR_BUFFER_MAX;
 }
@@ -340,18 +363,8 @@ static beryl_status made_separately(lowering *l, const graph_node *node, const v
     m.x_keep = true;
     m.x_round = rounded;
     m.to_at = rounded ? v.first : tile_mul(&m.k, v.first, p->rows.k);
-    if (rounded) {
-        m.int8_to.bound = tile_u32(&m.k, "bound", p->rows.bound);
-        m.int8_to.factors_at = ir_u32(m.k.b, 0);
-        m.int8_to.bytes =
-            tile_scratch(&m.k, "to", TILE_SCRATCH_BYTES, tile_dots_bytes(p->rows.bound, p->rows.k),
-                         IR_U32, IR_READ_WRITE);
-        m.int8_to.factors =
-            tile_scratch(&m.k, "factors", TILE_SCRATCH_SCALES,
-                         tile_dots_scale_bytes(p->rows.bound, p->rows.k), IR_U32, IR_READ_WRITE);
-    } else {
-        m.x_to = tile_scratch(&m.k, "to", TILE_SCRATCH_X, scratch_bytes(p), IR_F32, IR_READ_WRITE);
-    }
+    if (rounded) m.int8_to = rounded_in_scratch(&m, p, IR_READ_WRITE);
+    else m.x_to = tile_scratch(&m.k, "to", TILE_SCRATCH_X, scratch_bytes(p), IR_F32, IR_READ_WRITE);
     m.to_holds = ir_lt(m.k.b, v.first, v.n);
     tile_matvec_open_sums(&m);
     make_one(&v, 0);

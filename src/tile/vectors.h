@@ -24,6 +24,7 @@ typedef struct vectors_plan {
     tree t;                    /* with x as its root */
     const fused_matvec *merge; /* MERGE; borrowed */
     bool handed;               /* PLAIN: they come rounded from the product before */
+    bool rounded;              /* a dispatch before rounds them, tile_vectors_separate */
 } vectors_plan;
 
 /* Of the product in region r whose vectors are x, k long; merge NULL: pieces of attention are not
