@@ -67,116 +67,116 @@ typedef enum args_kind {
 } args_kind;
 
 /* id, name, letter or 0, kind, name of the value, commands, what it does */
-#define ARGS_FLAG_LIST(X)                                                                         \
-    X(HELP, "help", 'h', SWITCH, "", ON_ALL, "Print this text and stop")                          \
-    X(VERSION, "version", 'V', SWITCH, "", ON_HELP, "Print the version and stop")                 \
-    X(MODEL, "model", 'm', TEXT, "MODEL", ON_MODEL,                                               \
-      "The model: a file, a name in Beryl's folder, or an Ollama name; default the built-in one") \
-    X(DEVICE, "device", 0, TEXT, "D", ON_DEVICE,                                                  \
-      "Where to run: gpu, cpu, a backend, [backend:](index or part of a name), software, "        \
-      "reference; default $BERYL_DEVICE, else the best")                                          \
-    X(PRECISION, "precision", 0, CHOICE, "exact|fast", ON_DEVICE,                                 \
-      "exact: 32-bit activations; fast: 8-bit ones where the device multiplies them; default "    \
-      "fast")                                                                                     \
-    X(KV, "kv", 0, CHOICE, "f32|f16|q8", ON_ENGINE,                                               \
-      "How keys and values are kept; default f32 under exact, else f16")                          \
-    X(CONTEXT, "context", 'c', COUNT, "N", ON_ENGINE,                                             \
-      "Tokens that a conversation can hold; default 8,192, up to 32,768 where there is memory, "  \
-      "or what the model has")                                                                    \
-    X(MEMORY, "memory", 0, SIZE, "SIZE", ON_ENGINE,                                               \
-      "Device memory that may be used, like 6G; default what the device has")                     \
-    X(NO_CACHE, "no-cache", 0, SWITCH, "", ON_DEVICE, "Neither read nor write the cache folder")  \
-    X(JSON, "json", 0, SWITCH, "", ON_WORK, "Print JSON for other programs")                      \
-    X(VERBOSE, "verbose", 'v', SWITCH, "", ON_WORK & ~(ON_LIST | ON_OPS),                         \
-      "Tell more, with speed figures; twice: everything")                                         \
-    X(PIECE, "piece", 0, COUNT, "N",                                                              \
-      ON_RUN | ON_BENCH | ON_LOGITS | ON_SELFTEST | ON_EXPLAIN | ON_TRACE,                        \
-      "Most tokens of a prompt in one step; default as the device likes")                         \
-    X(SYSTEM, "system", 's', TEXT, "TEXT", ON_RUN, "The system prompt")                           \
-    X(FILE, "file", 'f', FILE, "FILE", ON_RUN,                                                    \
-      "Append the text of a file to the prompt; - is standard input")                             \
-    X(CHAT, "chat", 0, FILE, "FILE", ON_RUN,                                                      \
-      "Answer or go on with a conversation from a JSON file")                                     \
-    X(TOOLS, "tools", 0, FILE, "FILE", ON_RUN, "A JSON array of tools that the model may call")   \
-    X(THINK, "think", 0, SWITCH, "", ON_RUN, "Let the model think before it answers")             \
-    X(DROP, "drop-oldest", 0, SWITCH, "", ON_RUN,                                                 \
-      "When the context is full, go on without the oldest turns; in a chat also /drop on")        \
-    X(RAW, "raw", 0, SWITCH, "", ON_RUN, "Continue the prompt as plain text, without chat form")  \
-    X(IDS, "ids", 0, LIST, "IDS", ON_RUN | ON_LOGITS, "The prompt as token ids, like 2,10,11")    \
-    X(PRINT_IDS, "print-ids", 0, SWITCH, "", ON_RUN, "Print the new token ids instead of text")   \
-    X(MAX_TOKENS, "max-tokens", 'n', COUNT, "N", ON_RUN,                                          \
-      "Most tokens of an answer; default until it ends or the context is full")                   \
-    X(GREEDY, "greedy", 0, SWITCH, "", ON_RUN, "Always take the likeliest token")                 \
-    X(TEMPERATURE, "temperature", 't', NUMBER, "X", ON_RUN,                                       \
-      "How freely to choose; 0 is greedy; default as the file says, else 1")                      \
-    X(TOP_K, "top-k", 0, COUNT, "N", ON_RUN,                                                      \
-      "Choose among the N likeliest; 0 is off; default as the file says, else 64")                \
-    X(TOP_P, "top-p", 0, NUMBER, "X", ON_RUN,                                                     \
-      "Choose among the likeliest that make up X; 1 is off; default as the file says, else 0.95") \
-    X(MIN_P, "min-p", 0, NUMBER, "X", ON_RUN,                                                     \
-      "Drop tokens less likely than X times the likeliest; default off")                          \
-    X(REPETITION, "repetition-penalty", 0, NUMBER, "X", ON_RUN,                                   \
-      "Divide the logits of recent tokens by X; default off")                                     \
-    X(PRESENCE, "presence-penalty", 0, NUMBER, "X", ON_RUN,                                       \
-      "Take X from the logits of recent tokens; default off")                                     \
-    X(FREQUENCY, "frequency-penalty", 0, NUMBER, "X", ON_RUN,                                     \
-      "Take X from the logits of recent tokens, each time they occur; default off")               \
-    X(WINDOW, "penalty-window", 0, COUNT, "N", ON_RUN, "How many tokens are recent; default 64")  \
-    X(SEED, "seed", 0, SEED, "N", ON_RUN, "Seed of the draw; default 0, from the clock")          \
-    X(STOP, "stop", 0, TEXTS, "TEXT", ON_RUN, "End the answer before this text; may be repeated") \
-    X(IGNORE_EOS, "ignore-eos", 0, SWITCH, "", ON_RUN, "Go on past the end of a turn")            \
-    X(METADATA, "metadata", 0, SWITCH, "", ON_SHOW, "Every key of the file with its value")       \
-    X(TENSORS, "tensors", 0, SWITCH, "", ON_SHOW, "Every tensor with its type and shape")         \
-    X(TEXT, "text", 0, TEXT, "TEXT", ON_TOKENIZE, "The text; default standard input")             \
-    X(TEXT_FILE, "file", 'f', FILE, "FILE", ON_TOKENIZE, "Take the text from a file")             \
-    X(SPECIAL, "special", 0, SWITCH, "", ON_TOKENIZE,                                             \
-      "Literals of control tokens in the text become control tokens, and are shown by --decode")  \
-    X(DECODE, "decode", 0, LIST, "IDS", ON_TOKENIZE, "Print the text of these ids instead")       \
-    X(RENDER_CHAT, "chat", 0, FILE, "FILE", ON_RENDER,                                            \
-      "The conversation as JSON: messages, tools, think, generate; default standard input")       \
-    X(RENDER_IDS, "ids", 0, SWITCH, "", ON_RENDER, "Print the prompt's token ids instead")        \
-    X(OUT, "out", 0, FILE, "FILE", ON_LOGITS, "The NumPy file; - is standard output")             \
-    X(LOGITS_TEXT, "text", 0, TEXT, "TEXT", ON_LOGITS, "A text (after BOS) instead of ids")       \
-    X(SCORE_PIECE, "piece", 0, COUNT, "N", ON_PERPLEXITY,                                         \
-      "Tokens of a piece of text; the second half of each is scored; default 512")                \
-    X(PIECES, "pieces", 0, COUNT, "N", ON_PERPLEXITY, "Most pieces to score; default all")        \
-    X(N_PROMPT, "n-prompt", 'p', LIST, "N", ON_BENCH, "Read prompts of N tokens; default 512")    \
-    X(N_GEN, "n-gen", 'n', LIST, "N", ON_BENCH, "Generate N tokens; default 128")                 \
-    X(N_DEPTH, "n-depth", 'd', LIST, "N", ON_BENCH, "After N tokens of context; default 0")       \
-    X(BATCH, "batch", 'b', LIST, "N", ON_BENCH, "Generate in N sessions at once; default 1")      \
-    X(REPEAT, "repetitions", 'r', COUNT, "N", ON_BENCH, "Repeat each test N times; default 5")    \
-    X(OUTPUT, "output", 'o', CHOICE, "md|csv|json|jsonl", ON_BENCH,                               \
-      "Form of the rows; default md")                                                             \
-    X(NO_WARMUP, "no-warmup", 0, SWITCH, "", ON_BENCH, "Measure the first run too")               \
-    X(STAGE, "stage", 0, CHOICE, "graph|plan|ir|code", ON_EXPLAIN,                                \
-      "graph: operations; plan: dispatches; ir: kernels before and after the passes; code: what " \
-      "the device's compiler gets; default graph, of a kernel ir")                                \
-    X(PLAN, "plan", 0, CHOICE, "decode|prefill|output|logits|batch", ON_EXPLAIN | ON_TRACE,       \
+#define ARGS_FLAG_LIST(X)                                                                          \
+    X(HELP, "help", 'h', SWITCH, "", ON_ALL, "Print this text and stop")                           \
+    X(VERSION, "version", 'V', SWITCH, "", ON_HELP, "Print the version and stop")                  \
+    X(MODEL, "model", 'm', TEXT, "MODEL", ON_MODEL,                                                \
+      "The model: a file, a name in Beryl's folder, or an Ollama name; default the built-in one")  \
+    X(DEVICE, "device", 0, TEXT, "D", ON_DEVICE,                                                   \
+      "Where to run: gpu, cpu, a backend, [backend:](index or part of a name), software, "         \
+      "reference; default $BERYL_DEVICE, else the best")                                           \
+    X(PRECISION, "precision", 0, CHOICE, "exact|fast", ON_DEVICE,                                  \
+      "exact: 32-bit activations; fast: 8-bit ones where the device multiplies them; default "     \
+      "fast")                                                                                      \
+    X(KV, "kv", 0, CHOICE, "f32|f16|q8", ON_ENGINE,                                                \
+      "How keys and values are kept; default f32 under exact, else f16")                           \
+    X(CONTEXT, "context", 'c', COUNT, "N", ON_ENGINE,                                              \
+      "Tokens that a conversation can hold; default 8,192, up to 32,768 where there is memory, "   \
+      "or what the model has")                                                                     \
+    X(MEMORY, "memory", 0, SIZE, "SIZE", ON_ENGINE,                                                \
+      "Device memory that may be used, like 6G; default what the device has")                      \
+    X(NO_CACHE, "no-cache", 0, SWITCH, "", ON_DEVICE, "Neither read nor write the cache folder")   \
+    X(JSON, "json", 0, SWITCH, "", ON_WORK, "Print JSON for other programs")                       \
+    X(VERBOSE, "verbose", 'v', SWITCH, "", ON_WORK & ~(ON_LIST | ON_OPS),                          \
+      "Tell more, with speed figures; twice: everything")                                          \
+    X(PIECE, "piece", 0, COUNT, "N",                                                               \
+      ON_RUN | ON_BENCH | ON_LOGITS | ON_SELFTEST | ON_EXPLAIN | ON_TRACE,                         \
+      "Most tokens of a prompt in one step; default as the device likes")                          \
+    X(SYSTEM, "system", 's', TEXT, "TEXT", ON_RUN, "The system prompt")                            \
+    X(FILE, "file", 'f', FILE, "FILE", ON_RUN,                                                     \
+      "Append the text of a file to the prompt; - is standard input")                              \
+    X(CHAT, "chat", 0, FILE, "FILE", ON_RUN,                                                       \
+      "Answer or go on with a conversation from a JSON file")                                      \
+    X(TOOLS, "tools", 0, FILE, "FILE", ON_RUN, "A JSON array of tools that the model may call")    \
+    X(THINK, "think", 0, SWITCH, "", ON_RUN, "Let the model think before it answers")              \
+    X(DROP, "drop-oldest", 0, SWITCH, "", ON_RUN,                                                  \
+      "When the context is full, go on without the oldest turns; in a chat also /drop on")         \
+    X(RAW, "raw", 0, SWITCH, "", ON_RUN, "Continue the prompt as plain text, without chat form")   \
+    X(IDS, "ids", 0, LIST, "IDS", ON_RUN | ON_LOGITS, "The prompt as token ids, like 2,10,11")     \
+    X(PRINT_IDS, "print-ids", 0, SWITCH, "", ON_RUN, "Print the new token ids instead of text")    \
+    X(MAX_TOKENS, "max-tokens", 'n', COUNT, "N", ON_RUN,                                           \
+      "Most tokens of an answer; default until it ends or the context is full")                    \
+    X(GREEDY, "greedy", 0, SWITCH, "", ON_RUN, "Always take the likeliest token")                  \
+    X(TEMPERATURE, "temperature", 't', NUMBER, "X", ON_RUN,                                        \
+      "How freely to choose; 0 is greedy; default as the file says, else 1")                       \
+    X(TOP_K, "top-k", 0, COUNT, "N", ON_RUN,                                                       \
+      "Choose among the N likeliest; 0 is off; default as the file says, else 64")                 \
+    X(TOP_P, "top-p", 0, NUMBER, "X", ON_RUN,                                                      \
+      "Choose among the likeliest that make up X; 1 is off; default as the file says, else 0.95")  \
+    X(MIN_P, "min-p", 0, NUMBER, "X", ON_RUN,                                                      \
+      "Drop tokens less likely than X times the likeliest; default off")                           \
+    X(REPETITION, "repetition-penalty", 0, NUMBER, "X", ON_RUN,                                    \
+      "Divide the logits of recent tokens by X; default off")                                      \
+    X(PRESENCE, "presence-penalty", 0, NUMBER, "X", ON_RUN,                                        \
+      "Take X from the logits of recent tokens; default off")                                      \
+    X(FREQUENCY, "frequency-penalty", 0, NUMBER, "X", ON_RUN,                                      \
+      "Take X from the logits of recent tokens, each time they occur; default off")                \
+    X(WINDOW, "penalty-window", 0, COUNT, "N", ON_RUN, "How many tokens are recent; default 64")   \
+    X(SEED, "seed", 0, SEED, "N", ON_RUN, "Seed of the draw; default 0, from the clock")           \
+    X(STOP, "stop", 0, TEXTS, "TEXT", ON_RUN, "End the answer before this text; may be repeated")  \
+    X(IGNORE_EOS, "ignore-eos", 0, SWITCH, "", ON_RUN, "Go on past the end of a turn")             \
+    X(METADATA, "metadata", 0, SWITCH, "", ON_SHOW, "Every key of the file with its value")        \
+    X(TENSORS, "tensors", 0, SWITCH, "", ON_SHOW, "Every tensor with its type and shape")          \
+    X(TEXT, "text", 0, TEXT, "TEXT", ON_TOKENIZE, "The text; default standard input")              \
+    X(TEXT_FILE, "file", 'f', FILE, "FILE", ON_TOKENIZE, "Take the text from a file")              \
+    X(SPECIAL, "special", 0, SWITCH, "", ON_TOKENIZE,                                              \
+      "Literals of control tokens in the text become control tokens, and are shown by --decode")   \
+    X(DECODE, "decode", 0, LIST, "IDS", ON_TOKENIZE, "Print the text of these ids instead")        \
+    X(RENDER_CHAT, "chat", 0, FILE, "FILE", ON_RENDER,                                             \
+      "The conversation as JSON: messages, tools, think, generate; default standard input")        \
+    X(RENDER_IDS, "ids", 0, SWITCH, "", ON_RENDER, "Print the prompt's token ids instead")         \
+    X(OUT, "out", 0, FILE, "FILE", ON_LOGITS, "The NumPy file; - is standard output")              \
+    X(LOGITS_TEXT, "text", 0, TEXT, "TEXT", ON_LOGITS, "A text (after BOS) instead of ids")        \
+    X(SCORE_PIECE, "piece", 0, COUNT, "N", ON_PERPLEXITY,                                          \
+      "Tokens of a piece of text; the second half of each is scored; default 512")                 \
+    X(PIECES, "pieces", 0, COUNT, "N", ON_PERPLEXITY, "Most pieces to score; default all")         \
+    X(N_PROMPT, "n-prompt", 'p', LIST, "N", ON_BENCH, "Read prompts of N tokens; default 512")     \
+    X(N_GEN, "n-gen", 'n', LIST, "N", ON_BENCH, "Generate N tokens; default 128")                  \
+    X(N_DEPTH, "n-depth", 'd', LIST, "N", ON_BENCH, "After N tokens of context; default 0")        \
+    X(BATCH, "batch", 'b', LIST, "N", ON_BENCH, "Generate in N sessions at once; default 1")       \
+    X(REPEAT, "repetitions", 'r', COUNT, "N", ON_BENCH, "Repeat each test N times; default 5")     \
+    X(OUTPUT, "output", 'o', CHOICE, "md|csv|json|jsonl", ON_BENCH,                                \
+      "Form of the rows; default md")                                                              \
+    X(NO_WARMUP, "no-warmup", 0, SWITCH, "", ON_BENCH, "Measure the first run too")                \
+    X(STAGE, "stage", 0, CHOICE, "graph|plan|ir|code", ON_EXPLAIN,                                 \
+      "graph: operations; plan: dispatches; ir: kernels before and after the passes; code: what "  \
+      "the device's compiler gets; default graph, of a kernel ir")                                 \
+    X(PLAN, "plan", 0, CHOICE, "decode|prefill|output|logits|batch", ON_EXPLAIN | ON_TRACE,        \
       "Which plan: one token, a piece of a prompt, its last piece, all logits, one token of each " \
-      "session; default decode")   \
-    X(OP, "op", 0, COUNT, "N", ON_EXPLAIN, "Only node N (graph) or dispatch N")                   \
-    X(TRACE_OUT, "out", 0, FILE, "FILE", ON_TRACE,                                                \
-      "Where the trace goes; default trace.json; - is standard output")                           \
-    X(DEPTH, "depth", 0, COUNT, "N", ON_TRACE, "After N tokens of context; default 0")            \
-    X(STEPS, "steps", 0, COUNT, "N", ON_TRACE, "Record N runs of the plan; default 3")            \
-    X(TRIES, "tries", 0, COUNT, "N", ON_TUNE,                                                     \
-      "Forms tried of each kind of product at most; default 24")                                  \
-    X(AGAIN, "again", 0, SWITCH, "", ON_TUNE, "Search anew what was found before")                \
-    X(TRACE_SESSIONS, "sessions", 0, COUNT, "N", ON_EXPLAIN | ON_TRACE,                           \
-      "Sessions that --plan batch is for; default 16")                                            \
-    X(TUNE_SESSIONS, "batch", 'b', COUNT, "N", ON_TUNE,                                           \
-      "Also for N sessions that generate at once; default 1")                                     \
-    X(TUNE_LIST, "list", 0, SWITCH, "", ON_TUNE, "List what is kept, for which devices")          \
-    X(FORGET, "forget", 0, SWITCH, "", ON_TUNE, "Delete what is kept, for all devices")           \
-    X(TYPE, "type", 0, TEXT, "T", ON_BENCH_OPS,                                                   \
-      "Type of the weight, table or cache, like Q4_K; default the usual ones")                    \
-    X(SHAPE, "shape", 0, LIST, "M,N,K", ON_BENCH_OPS,                                             \
-      "Sizes, as the column of shapes names them; default the usual ones")                        \
-    X(OPS_OUTPUT, "output", 'o', CHOICE, "md|csv|json", ON_BENCH_OPS,                             \
-      "Form of the rows; default md")                                                             \
-    X(OPS_MARKDOWN, "markdown", 0, SWITCH, "", ON_OPS, "Print a Markdown table")                  \
-    X(MAN, "man", 0, SWITCH, "", ON_HELP, "Print the man page")                                   \
-    X(MARKDOWN, "markdown", 0, SWITCH, "", ON_HELP, "Print all commands as Markdown")             \
+      "session; default decode")                                                                   \
+    X(OP, "op", 0, COUNT, "N", ON_EXPLAIN, "Only node N (graph) or dispatch N")                    \
+    X(TRACE_OUT, "out", 0, FILE, "FILE", ON_TRACE,                                                 \
+      "Where the trace goes; default trace.json; - is standard output")                            \
+    X(DEPTH, "depth", 0, COUNT, "N", ON_TRACE, "After N tokens of context; default 0")             \
+    X(STEPS, "steps", 0, COUNT, "N", ON_TRACE, "Record N runs of the plan; default 3")             \
+    X(TRIES, "tries", 0, COUNT, "N", ON_TUNE,                                                      \
+      "Forms tried of each kind of product at most; default 24")                                   \
+    X(AGAIN, "again", 0, SWITCH, "", ON_TUNE, "Search anew what was found before")                 \
+    X(TRACE_SESSIONS, "sessions", 0, COUNT, "N", ON_EXPLAIN | ON_TRACE,                            \
+      "Sessions that --plan batch is for; default 16")                                             \
+    X(TUNE_SESSIONS, "batch", 'b', COUNT, "N", ON_TUNE,                                            \
+      "Also for N sessions that generate at once; default 1")                                      \
+    X(TUNE_LIST, "list", 0, SWITCH, "", ON_TUNE, "List what is kept, for which devices")           \
+    X(FORGET, "forget", 0, SWITCH, "", ON_TUNE, "Delete what is kept, for all devices")            \
+    X(TYPE, "type", 0, TEXT, "T", ON_BENCH_OPS,                                                    \
+      "Type of the weight, table or cache, like Q4_K; default the usual ones")                     \
+    X(SHAPE, "shape", 0, LIST, "M,N,K", ON_BENCH_OPS,                                              \
+      "Sizes, as the column of shapes names them; default the usual ones")                         \
+    X(OPS_OUTPUT, "output", 'o', CHOICE, "md|csv|json", ON_BENCH_OPS,                              \
+      "Form of the rows; default md")                                                              \
+    X(OPS_MARKDOWN, "markdown", 0, SWITCH, "", ON_OPS, "Print a Markdown table")                   \
+    X(MAN, "man", 0, SWITCH, "", ON_HELP, "Print the man page")                                    \
+    X(MARKDOWN, "markdown", 0, SWITCH, "", ON_HELP, "Print all commands as Markdown")              \
     X(COMPLETION, "completion", 0, CHOICE, "bash|zsh|fish", ON_HELP, "Print a completion script")
 
 typedef enum args_flag {
