@@ -10,6 +10,7 @@
 #include "interpreter.h"
 #include "rig.h"
 
+#include "base/error.h"
 #include "base/sample.h"
 #include "base/thread.h"
 #include "plan/exec.h"
@@ -1023,6 +1024,31 @@ static const op_case units_cases[] = {
 };
 /* clang-format on */
 
+/* Many keys, four heads a workgroup: tiles and pieces of several lengths, rings that end inside. */
+/* clang-format off */
+static const op_case far_cases[] = {
+    {"attention/f32", build_attention, {TYPE_F32, 4, 1, 512, 2, 560, 0, 560, 1}, 2, 1, 4e-6f, 0, ROUNDING, states_cache},
+    {"attention/f16", build_attention, {TYPE_F16, 8, 1, 512, 1, 700, 0, 700, 1}, 1, 1, 4e-6f, 0, ROUNDING, states_cache},
+    {"attention/q8_0", build_attention, {TYPE_Q8_0, 4, 1, 512, 1, 600, 0, 600, 1}, 1, 1, 8e-3f, 0, QUANTUM, states_cache},
+    {"attention/heads-of-64", build_attention, {TYPE_F16, 32, 8, 64, 1, 4200, 0, 4200, 1}, 1, 1, 4e-6f, 0, ROUNDING, states_cache},
+    {"attention/heads-of-256", build_attention, {TYPE_F32, 8, 2, 256, 1, 1100, 0, 1100, 1}, 1, 1, 4e-6f, 0, ROUNDING, states_cache},
+    {"attention/window", build_attention, {TYPE_F32, 4, 1, 512, 1, 600, 590, 900, 1}, 1, 1, 4e-6f, 0, ROUNDING, states_cache},
+    {"attention/first-key", build_attention, {TYPE_F16, 4, 1, 512, 2, 600, 0, 2, 1}, 2, 1, 4e-6f, 0, ROUNDING, states_cache},
+    {"attention/range", build_range, {TYPE_F16, 4, 1, 512, 1, 530, 0, 40, RANGE_BLOCK}, 9, 3, 4e-6f, 0, ROUNDING, states_cache},
+    {"attention/range-outside", build_range, {TYPE_F32, 4, 1, 512, 1, 530, 0, 40, RANGE_OUTSIDE}, 8, 3, 4e-6f, 0, ROUNDING, states_cache},
+    {"attention/outside", build_attention_outside, {TYPE_F16, 8, 1, 512, 2, 530, 0, 40, 1}, 8, 3, 4e-6f, 0, ROUNDING, states_cache},
+    {"step/owner", build_step, {TYPE_F32, 4, 1, 512, 2, 600, 0, 590, 0}, 2, 1, 2e-5f, 0, ROUNDING, states_step},
+    {"step/owner-f16", build_step, {TYPE_F16, 8, 1, 512, 1, 600, 0, 590, 2}, 1, 1, 1e-3f, 0, UNROUNDED, states_step},
+    {"step/owner-q8_0", build_step, {TYPE_Q8_0, 8, 2, 512, 1, 560, 0, 550, 0}, 1, 1, 2e-2f, 0, UNROUNDED, states_step},
+    {"step/owner-of-256", build_step, {TYPE_F16, 8, 2, 256, 1, 1100, 0, 1090, 0}, 1, 1, 1e-3f, 0, UNROUNDED, states_step},
+    {"step/owner-first-key", build_step, {TYPE_F32, 8, 1, 512, 1, 540, 0, 0, 0}, 1, 1, 2e-5f, 0, ROUNDING, states_step},
+    {"step/window", build_step, {TYPE_F32, 16, 2, 512, 1, 600, 577, 900, 0}, 1, 1, 2e-5f, 0, ROUNDING, states_step},
+    {"step/shared-window", build_step, {TYPE_F16, 16, 2, 512, 1, 600, 577, 900, 1}, 1, 1, 2e-5f, 0, ROUNDING, states_step},
+    {"step/outside", build_step, {TYPE_F32, 4, 1, 512, 2, 540, 0, 530, 4}, 4, 3, 2e-5f, 0, ROUNDING, states_step},
+    {"step/outside-shared", build_step, {TYPE_F16, 8, 1, 512, 2, 540, 0, 530, 5}, 4, 3, 2e-5f, 0, ROUNDING, states_step},
+};
+/* clang-format on */
+
 /* ---- data ------------------------------------------------------------------------------------ */
 
 static void fill_settings(base_sample_settings *to, uint32_t n, base_random *r) {
@@ -1379,28 +1405,67 @@ static void test_generated(test *t) {
     }
 }
 
-/* What CUDA does with halves, as the interpreter sees it. */
-static void test_units(test *t) {
-    for (size_t i = 0; i < sizeof units_cases / sizeof *units_cases; i++) {
-        if (!test_case(t, "ops/units/%s", units_cases[i].name)) continue;
-        base_heap heap;
-        base_heap_init(&heap, NULL);
-        device *d = interpreter_units_open(&heap);
-        if (!d) {
-            test_fail(t, __FILE__, __LINE__, "no memory");
-            continue;
+/* Forms of attention that other devices take: of matrix units what CUDA does with halves, as the
+ * interpreter sees it; of many keys with large subgroups, with little memory, passes and numbers
+ * drawn, and on the software device. */
+static const struct attention_form {
+    const char *name, *kernel;
+    const op_case *cases;
+    size_t n;
+    uint32_t subgroup, units, workgroup_bytes; /* subgroup 0: the software device */
+    bool drawn;
+} attention_forms[] = {
+    {"units", "_units", units_cases, sizeof units_cases / sizeof *units_cases, 32, 2, 227 << 10,
+     false},
+    {"far", "_far", far_cases, sizeof far_cases / sizeof *far_cases, 32, 2, 48 << 10, false},
+    {"far-drawn", "_far", far_cases, sizeof far_cases / sizeof *far_cases, 8, 1, 16 << 10, true},
+    {"far-gpu", "_far", far_cases, sizeof far_cases / sizeof *far_cases, 0, 4, 32 << 10, false},
+};
+
+static beryl_status attention_open(const struct attention_form *form, base_heap *heap, device **d,
+                                   beryl_error *error) {
+    beryl_status status = BERYL_OK;
+    if (!form->subgroup) status = device_open(heap, NULL, "webgpu:software", d, error);
+    else if (!(*d = interpreter_units_open(heap)))
+        status = base_fail(error, BERYL_NO_MEMORY, "no memory");
+    if (status != BERYL_OK) return status;
+    device_caps *caps = &(*d)->caps;
+    caps->kind = DEVICE_DISCRETE;
+    caps->compute_units = form->units;
+    caps->workgroup_bytes = form->workgroup_bytes;
+    if (form->subgroup) caps->subgroup_size = form->subgroup;
+    if (form->cases != units_cases) caps->fragments = 0;
+    return BERYL_OK;
+}
+
+static void test_attention_forms(test *t) {
+    setenv("BERYL_KERNELS", "generated", 1);
+    for (size_t i = 0; i < sizeof attention_forms / sizeof *attention_forms; i++)
+        for (size_t c = 0; c < attention_forms[i].n; c++) {
+            const struct attention_form *form = &attention_forms[i];
+            if (!test_case(t, "ops/%s/%s", form->name, form->cases[c].name)) continue;
+            base_heap heap;
+            base_heap_init(&heap, NULL);
+            device *d = NULL;
+            beryl_error error = {0};
+            const beryl_status status = attention_open(form, &heap, &d, &error);
+            if (status == BERYL_OK) {
+                if (form->drawn) interpreter_draw(d, c + 1);
+                run_case(t, &heap, d, &form->cases[c], false, form->kernel);
+                device_close(d);
+                CHECK_INT(t, heap.bytes, 0);
+            } else if (status == BERYL_NO_DEVICE) {
+                test_skip(t, "%s", error.message);
+            } else {
+                test_fail(t, __FILE__, __LINE__, "%s", error.message);
+            }
         }
-        d->caps.workgroup_bytes = 227 << 10;
-        d->caps.compute_units = 2;
-        run_case(t, &heap, d, &units_cases[i], false, "_units");
-        device_close(d);
-        CHECK_INT(t, heap.bytes, 0);
-    }
+    unsetenv("BERYL_KERNELS");
 }
 
 void test_ops(test *t);
 void test_ops(test *t) {
     test_written(t);
-    test_units(t);
+    test_attention_forms(t);
     test_generated(t);
 }

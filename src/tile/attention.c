@@ -164,6 +164,7 @@ typedef enum attention_form {
     FORM_NONE,
     FORM_SERIAL,
     FORM_LANES,
+    FORM_FAR,
     FORM_UNITS,
     FORM_TILE
 } attention_form;
@@ -175,7 +176,9 @@ static attention_form form_of(const device_caps *caps, const attention_task *a) 
     const bool fours = a->q_offset % 4 == 0 && a->q_stride[0] % 4 == 0 && a->q_stride[1] % 4 == 0 &&
                        a->k_offset % 4 == 0 && a->v_offset % 4 == 0;
     const bool few = !alone && fours && a->n <= FEW_ROWS;
-    if (few && attention_units_fit(caps, a) && !attention_lanes_near(caps, a)) return FORM_UNITS;
+    const bool near = few && attention_lanes_near(caps, a);
+    if (few && !near && attention_units_fit(caps, a)) return FORM_UNITS;
+    if (few && !near && attention_far_fits(caps, a)) return FORM_FAR;
     if (few && attention_lanes_fit(caps, a)) return FORM_LANES;
     if (device_makes_vectors(caps) && !a->raw && attention_serial_fits(a) &&
         attention_serial_splits(caps, a) <= ITEM_PIECES_MAX)
@@ -187,6 +190,7 @@ static attention_form form_of(const device_caps *caps, const attention_task *a) 
 static uint32_t splits_of(const device_caps *caps, const attention_task *a) {
     switch (form_of(caps, a)) {
     case FORM_LANES: return attention_lanes_splits(caps, a);
+    case FORM_FAR: return attention_far_splits(caps, a);
     case FORM_UNITS: return attention_units_splits(caps, a);
     case FORM_SERIAL: return attention_serial_splits(caps, a);
     case FORM_TILE: return 1;
@@ -212,6 +216,7 @@ static beryl_status attend(lowering *l, const graph_node *node, const attention_
     if (form == FORM_NONE)
         return lower_refuse(l, node, "heads of this shape, or a cache of this type", error);
     const beryl_status status = form == FORM_LANES   ? attention_lanes(l, node, a, error)
+                                : form == FORM_FAR   ? attention_far(l, node, a, error)
                                 : form == FORM_UNITS ? attention_units(l, node, a, error)
                                                      : attention_serial(l, node, a, error);
     return status == BERYL_OK && a->n_split > 1 && merged ? attention_merge(l, node, a, error)

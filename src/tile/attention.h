@@ -7,9 +7,13 @@
 #include "tile/fused.h"
 #include "tile/kernel.h"
 
+#define ATTENTION_LEAST (-3e38f) /* below every score */
+
 enum {
-    ATTENTION_EIGHT = 8,     /* elements of a cache that are read at once */
-    ATTENTION_EIGHTS_MAX = 4 /* of a head, a lane: registers */
+    ATTENTION_EIGHT = 8,          /* elements of a cache that are read at once; */
+    ATTENTION_RAW_MAX = 8,        /* words of them */
+    ATTENTION_EIGHTS_MAX = 4,     /* of a head, a lane: registers */
+    ATTENTION_LINE_EIGHTS_MAX = 8 /* of a line, a lane */
 };
 
 typedef struct attention_task {
@@ -88,11 +92,6 @@ void attention_keys_of(const attention_places *p, tile_kernel *k, const attentio
 /* 1 / total; without keys a number, so that their sum of 0 stays 0. */
 ir_id attention_inverse(tile_kernel *k, ir_id total);
 
-/* Where partial sums go: bound as "out", and "stats" where there are pieces. */
-typedef struct attention_result {
-    ir_memory out, stats;
-} attention_result;
-void attention_result_bind(attention_result *r, tile_kernel *k, const attention_task *a);
 beryl_status attention_merge(lowering *l, const graph_node *node, const attention_task *a,
                              beryl_error *error);
 
@@ -108,6 +107,8 @@ typedef struct attention_lines {
     uint32_t lanes, groups, heads, eights, sums;
     /* lines of room between the heads and the own key, set before */
     uint32_t apart;
+    /* a power of two; 0: no: eight i of query head h lies in line h ^ i % turned; set before */
+    uint32_t turned;
     bool subgroups; /* lanes of one subgroup */
     /* f32 [heads + apart + 2, d], set before they are made */
     ir_memory memory;
@@ -120,7 +121,7 @@ typedef struct attention_lines {
     uint32_t rounds;
     /* of each eight of the first round's lines: norm's weights and cosine, sine for its two fours,
      * asked for with the lines */
-    ir_id factors[ATTENTION_EIGHTS_MAX][4];
+    ir_id factors[ATTENTION_LINE_EIGHTS_MAX][4];
 } attention_lines;
 
 void attention_lines_bind(attention_lines *x);
@@ -137,6 +138,19 @@ void attention_lines_store_own(attention_lines *x, const attention_keys *of,
 ir_id attention_line_place(attention_lines *x, uint32_t line, ir_id four);
 /* Sum over the lanes of a group; every lane of the workgroup calls it. */
 ir_id attention_lanes_sum(attention_lines *x, ir_id value);
+
+/* ---- results --------------------------------------------------------------------------------- */
+
+/* Where a workgroup's sums go: bound as "out", and "stats" where there are pieces. */
+typedef struct attention_result {
+    ir_memory out, stats;
+} attention_result;
+void attention_result_bind(attention_result *r, tile_kernel *k, const attention_task *a);
+/* A four of a head of the workgroup, not yet divided by `total`. */
+void attention_result_store(const attention_result *r, attention_lines *x, ir_id head, ir_id four,
+                            ir_id sum, ir_id most, ir_id total);
+/* Of a piece without keys, that it is one. */
+void attention_result_nothing(const attention_result *r, attention_lines *x);
 
 /* ---- a joined decode step -------------------------------------------------------------------- */
 
@@ -158,6 +172,12 @@ beryl_status attention_lanes(lowering *l, const graph_node *node, const attentio
 bool attention_tile_fits(const device_caps *caps, const attention_task *a);
 beryl_status attention_tile(lowering *l, const graph_node *node, const attention_task *a,
                             beryl_error *error);
+
+/* The same for many keys on GPUs with subgroups: heads share what is read of the caches. */
+bool attention_far_fits(const device_caps *caps, const attention_task *a);
+uint32_t attention_far_splits(const device_caps *caps, const attention_task *a);
+beryl_status attention_far(lowering *l, const graph_node *node, const attention_task *a,
+                           beryl_error *error);
 
 /* The same with matrix units, F16 caches; only pays where keys are many. n_split above 1. */
 bool attention_units_fit(const device_caps *caps, const attention_task *a);

@@ -285,6 +285,37 @@ void attention_result_bind(attention_result *r, tile_kernel *k, const attention_
     r->stats = pieces_bind(k, a, true, "stats", IR_READ_WRITE);
 }
 
+void attention_result_store(const attention_result *r, attention_lines *x, ir_id head, ir_id four,
+                            ir_id sum, ir_id most, ir_id total) {
+    tile_kernel *k = x->k;
+    ir_builder *b = k->b;
+    const attention_task *a = x->a;
+    ir_id place = ir_add(b, tile_mul(k, x->row, a->n_head), ir_add(b, x->first_head, head)),
+          four_at = tile_mul(k, four, 4);
+    if (a->n_split > 1) {
+        ir_id piece = ir_add(b, tile_mul(k, place, a->n_split), x->piece), both[2] = {most, total};
+        ir_store(b, r->out, ir_fma(b, piece, ir_u32(b, a->d), four_at), sum);
+        ir_if(b, ir_eq(b, four, ir_u32(b, 0)));
+        ir_store(b, r->stats, tile_mul(k, piece, 2), ir_compose(b, both, 2));
+        ir_end(b);
+    } else {
+        ir_store(b, r->out, ir_fma(b, place, ir_u32(b, a->d), four_at),
+                 ir_mul(b, sum, ir_splat(b, attention_inverse(k, total), 4)));
+    }
+}
+
+void attention_result_nothing(const attention_result *r, attention_lines *x) {
+    tile_kernel *k = x->k;
+    ir_builder *b = k->b;
+    const attention_task *a = x->a;
+    ir_if(b, ir_lt(b, x->local, ir_u32(b, x->heads)));
+    ir_id head = ir_add(b, tile_mul(k, x->row, a->n_head), ir_add(b, x->first_head, x->local)),
+          both[2] = {ir_f32(b, ATTENTION_LEAST), ir_f32(b, 0)};
+    ir_store(b, r->stats, tile_mul(k, ir_add(b, tile_mul(k, head, a->n_split), x->piece), 2),
+             ir_compose(b, both, 2));
+    ir_end(b);
+}
+
 /* ---- the merge ------------------------------------------------------------------------------- */
 
 typedef struct merging { /* a softmax under way: of one four of a head */
@@ -317,7 +348,7 @@ static void merge_some(merging *m, uint32_t n, const ir_id *stats, const ir_id *
 
 static void merge_nothing(merging *m) {
     ir_builder *b = m->k->b;
-    ir_set(b, m->most, ir_f32(b, -3e38f));
+    ir_set(b, m->most, ir_f32(b, ATTENTION_LEAST));
     ir_set(b, m->total, ir_f32(b, 0));
     ir_store(b, m->sum, ir_u32(b, 0), ir_number(b, IR_F32, m->wide, 0));
 }

@@ -12,8 +12,6 @@
 #include "tile/attention.h"
 #include "base/error.h"
 
-#define LEAST (-3e38f)
-
 enum {
     KEYS = 4, /* of a group, under way */
     LANES_MAX = 32,
@@ -30,8 +28,7 @@ enum {
     /* of halves of keys and values, a piece: more takes longer than a merge of its own */
     NEAR_BYTES = 256 << 10,
     PIECES_MAX = 128,
-    JOIN_BYTES = 24 << 10,
-    RAW_MAX = 8
+    JOIN_BYTES = 24 << 10
 };
 
 typedef struct form {
@@ -221,7 +218,7 @@ static void fetch(shared *s, ir_id tile, const attention_cache *cache, ir_memory
             k, ir_add(b, tile_mul(k, ir_add(b, s->of.base, place), a->n_kv), s->x.kv), a->d);
         at = ir_add(b, at, tile_mul(k, s->x.lane, ATTENTION_EIGHT));
         for (uint32_t c = 0; c < s->f.eights; c++) {
-            ir_id raw[RAW_MAX];
+            ir_id raw[ATTENTION_RAW_MAX];
             attention_cache_load(cache, tile_add(k, at, c * s->f.lanes * ATTENTION_EIGHT), raw);
             for (uint32_t w = 0; w < cache->raw; w++)
                 ir_store(b, to, ir_u32(b, (i * s->f.eights + c) * cache->raw + w), raw[w]);
@@ -231,7 +228,7 @@ static void fetch(shared *s, ir_id tile, const attention_cache *cache, ir_memory
 
 static ir_id fetched(shared *s, const attention_cache *cache, ir_memory from, uint32_t key,
                      uint32_t c) {
-    ir_id raw[RAW_MAX];
+    ir_id raw[ATTENTION_RAW_MAX];
     for (uint32_t w = 0; w < cache->raw; w++)
         raw[w] = ir_load(s->k.b, from, ir_u32(s->k.b, (key * s->f.eights + c) * cache->raw + w), 1);
     return attention_cache_values(cache, raw);
@@ -258,7 +255,7 @@ static void softmax_begin(shared *s) {
     ir_builder *b = k->b;
     const form *f = &s->f;
     for (uint32_t h = 0; h < f->heads; h++) {
-        ir_store(b, s->most, ir_u32(b, h), ir_f32(b, LEAST));
+        ir_store(b, s->most, ir_u32(b, h), ir_f32(b, ATTENTION_LEAST));
         ir_store(b, s->total, ir_u32(b, h), ir_f32(b, 0));
         for (uint32_t c = 0; c < f->eights; c++) {
             s->queries[h * f->eights + c] = line_eight(s, h, c);
@@ -307,7 +304,7 @@ static void turn(shared *s, ir_id tile) {
         ir_id at = ir_u32(b, h), before = ir_load(b, s->most, at, 1);
         ir_id score =
             ir_select(b, visible, attention_lanes_sum(&s->x, ir_compose(b, parts[h], KEYS)),
-                      ir_number(b, IR_F32, KEYS, LEAST));
+                      ir_number(b, IR_F32, KEYS, ATTENTION_LEAST));
         ir_id now = ir_max(b, before, tile_max_vector(k, score)),
               keep = ir_exp(b, ir_sub(b, before, now));
         scores[h] = ir_select(b, visible, ir_exp(b, ir_sub(b, score, ir_splat(b, now, KEYS))),
@@ -350,8 +347,8 @@ static void join_some(shared *s, uint32_t from) {
           head = tile_add(k, tile_div(k, i, d4), from);
     ir_id four = tile_rem(k, i, d4), at = ir_add(b, tile_mul(k, tile_div(k, i, d4), a->d),
                                                  attention_line_place(&s->x, 0, four));
-    ir_id tops[GROUPS_MAX], totals[GROUPS_MAX], highest = ir_f32(b, LEAST), all = ir_f32(b, 0),
-                                                sum = ir_number(b, IR_F32, 4, 0);
+    ir_id tops[GROUPS_MAX], totals[GROUPS_MAX],
+        highest = ir_f32(b, ATTENTION_LEAST), all = ir_f32(b, 0), sum = ir_number(b, IR_F32, 4, 0);
     for (uint32_t g = 0; g < f->groups; g++) {
         ir_id one = ir_load(b, s->stats, tile_mul(k, tile_add(k, head, g * f->heads), 2), 2);
         tops[g] = ir_extract(b, one, 0);
@@ -364,19 +361,7 @@ static void join_some(shared *s, uint32_t from) {
         sum = ir_fma(b, ir_load(b, s->x.memory, tile_add(k, at, g * f->join * a->d), 4),
                      many(s, weight), sum);
     }
-    ir_id place = ir_add(b, tile_mul(k, s->x.row, a->n_head), ir_add(b, s->x.first_head, head)),
-          four_at = tile_mul(k, four, 4);
-    if (a->n_split > 1) {
-        ir_id piece = ir_add(b, tile_mul(k, place, a->n_split), s->x.piece),
-              both[2] = {highest, all};
-        ir_store(b, s->result.out, ir_fma(b, piece, ir_u32(b, a->d), four_at), sum);
-        ir_if(b, ir_eq(b, four, ir_u32(b, 0)));
-        ir_store(b, s->result.stats, tile_mul(k, piece, 2), ir_compose(b, both, 2));
-        ir_end(b);
-    } else {
-        ir_store(b, s->result.out, ir_fma(b, place, ir_u32(b, a->d), four_at),
-                 ir_mul(b, sum, many(s, attention_inverse(k, all))));
-    }
+    attention_result_store(&s->result, &s->x, head, four, sum, highest, all);
     ir_end(b);
 }
 

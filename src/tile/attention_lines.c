@@ -138,7 +138,7 @@ static void make(attention_lines *x, uint32_t round) {
     const uint32_t eights = x->eights;
     ir_id line = line_of(x, round), is_query = ir_lt(b, line, ir_u32(b, x->heads)),
           is_value = ir_gt(b, line, ir_u32(b, x->heads));
-    ir_id low[ATTENTION_EIGHTS_MAX], high[ATTENTION_EIGHTS_MAX], squares = IR_NO_ID;
+    ir_id low[ATTENTION_LINE_EIGHTS_MAX], high[ATTENTION_LINE_EIGHTS_MAX], squares = IR_NO_ID;
     for (uint32_t c = 0; c < eights; c++) {
         low[c] = ir_load(b, x->lines, ir_u32(b, (round * eights + c) * 8), 4);
         high[c] = ir_load(b, x->lines, ir_u32(b, (round * eights + c) * 8 + 4), 4);
@@ -164,7 +164,12 @@ static void make(attention_lines *x, uint32_t round) {
     }
     ir_if(b, ir_lt(b, line, ir_u32(b, x->heads + (a->k ? 2 : 0))));
     for (uint32_t c = 0; c < eights; c++) {
-        ir_id own = tile_mul(k, line, a->d), four = four_of(x, c);
+        ir_id four = four_of(x, c), place = line;
+        if (x->turned)
+            place = ir_xor(
+                b, line,
+                ir_select(b, is_query, tile_rem(k, tile_shr(k, four, 1), x->turned), ir_u32(b, 0)));
+        ir_id own = tile_mul(k, place, a->d);
         if (x->apart)
             own = ir_add(b, own, ir_select(b, is_query, ir_u32(b, 0), ir_u32(b, x->apart * a->d)));
         ir_store(b, x->memory, ir_add(b, own, attention_line_place(x, 0, four)),

@@ -12,7 +12,6 @@
 #include "base/build.h"
 #include "base/error.h"
 
-#define LEAST (-3e38f)
 #define REST 2048.0f /* 2^11: what rounding to halves takes of x is below x / this */
 
 enum {
@@ -266,11 +265,12 @@ static void softmax(shared *s) {
     ir_builder *b = k->b;
     const attention_task *a = s->a;
     ir_memory kept = ir_register(b, IR_F32, PIECE / LANES);
-    ir_id most = ir_f32(b, LEAST), total = ir_f32(b, 0), seen[PIECE / LANES], own = IR_NO_ID;
+    ir_id most = ir_f32(b, ATTENTION_LEAST), total = ir_f32(b, 0), seen[PIECE / LANES],
+          own = IR_NO_ID;
     for (uint32_t i = 0; i < PIECE / LANES; i++) {
         ir_id key = tile_add(k, s->x.lane, i * LANES);
         seen[i] = ir_lt(b, key, s->count);
-        ir_store(b, kept, constant(s, i), ir_f32(b, LEAST));
+        ir_store(b, kept, constant(s, i), ir_f32(b, ATTENTION_LEAST));
         ir_if(b, seen[i]);
         ir_store(b, kept, constant(s, i), score_at(s, key));
         ir_end(b);
@@ -278,7 +278,7 @@ static void softmax(shared *s) {
     }
     most = ir_subgroup_max(b, most);
     if (a->k) {
-        own = ir_select(b, s->x.fresh, s->own_score, ir_f32(b, LEAST));
+        own = ir_select(b, s->x.fresh, s->own_score, ir_f32(b, ATTENTION_LEAST));
         most = ir_max(b, most, own);
     }
     for (uint32_t i = 0; i < PIECE / LANES; i++) {
@@ -357,21 +357,6 @@ static void store(shared *s) {
     ir_end(b);
 }
 
-/* A piece without keys says so. */
-static void nothing(shared *s) {
-    tile_kernel *k = &s->k;
-    ir_builder *b = k->b;
-    const attention_task *a = s->a;
-    ir_if(b, ir_lt(b, s->x.local, constant(s, s->f.heads)));
-    ir_id head =
-              ir_add(b, tile_mul(k, s->x.row, a->n_head), ir_add(b, s->x.first_head, s->x.local)),
-          both[2] = {ir_f32(b, LEAST), ir_f32(b, 0)};
-    ir_store(b, s->result.stats,
-             tile_mul(k, ir_add(b, tile_mul(k, head, a->n_split), s->x.piece), 2),
-             ir_compose(b, both, 2));
-    ir_end(b);
-}
-
 beryl_status attention_units(lowering *l, const graph_node *node, const attention_task *a,
                              beryl_error *error) {
     shared s = {.a = a};
@@ -422,7 +407,7 @@ beryl_status attention_units(lowering *l, const graph_node *node, const attentio
     ir_barrier(b);
     store(&s);
     ir_else(b);
-    nothing(&s);
+    attention_result_nothing(&s.result, &s.x);
     ir_end(b);
     return tile_end_3d(k, (lower_count){a->n_split, 0}, 1, (lower_count){a->n_head / s.f.heads, 0},
                        1, a->rows, 1, error);
