@@ -110,6 +110,8 @@ typedef struct attention_lines {
     /* a power of two; 0: no: eight i of query head h lies in line h ^ i % turned; set before */
     uint32_t turned;
     bool subgroups; /* lanes of one subgroup */
+    /* the own key is stored by eights at least: in narrower pieces a cache is read word by word */
+    bool by_eights;
     /* f32 [heads + apart + 2, d], set before they are made */
     ir_memory memory;
     ir_memory q; /* bound before */

@@ -83,7 +83,7 @@ static bool form_of(const device_caps *caps, const attention_task *a, form *f) {
     while (bytes_of(a->d, f) > memory) f->join /= 2;
     const uint32_t beside = a->n_head / HEADS * a->n; /* workgroups without a split */
     f->n_split = at_most(PIECES_MAX, (a->keys + PIECE_MIN - 1) / PIECE_MIN);
-    f->n_split = at_most(f->n_split, 2 * units > beside ? 2 * units / beside : 1);
+    f->n_split = at_most(f->n_split, units > beside ? 2 * units / beside : 1);
     return true;
 }
 
@@ -452,7 +452,8 @@ static void bind(shared *s) {
                              .turned = HEADS,
                              .eights = a->d / ATTENTION_EIGHT / s->f.line_lanes,
                              .sums = 1,
-                             .subgroups = true};
+                             .subgroups = true,
+                             .by_eights = true};
     s->x.q = tile_read(k, "q", a->q);
     attention_caches_bind(&s->keys, &s->values, k, a, false);
     attention_places_bind(&s->places, k, a);

@@ -191,8 +191,9 @@ void attention_lines_store_own(attention_lines *x, const attention_keys *of,
     ir_builder *b = k->b;
     const attention_task *a = x->a;
     const uint32_t lanes = x->lanes * x->groups,
-                   unit = attention_cache_unit(keys, 2 * a->d / lanes), units = a->d / unit,
-                   wide = unit < 4 ? unit : 4;
+                   unit = attention_cache_unit(keys,
+                                               x->by_eights ? ATTENTION_EIGHT : 2 * a->d / lanes),
+                   units = a->d / unit, wide = unit < 4 ? unit : 4;
     if (!a->k) return;
     ir_memory line = ir_register(b, IR_F32, unit);
     ir_id own = ir_eq(b, tile_rem(k, x->first_head, a->n_head / a->n_kv), ir_u32(b, 0)),
