@@ -61,9 +61,8 @@ void attention_caches_bind(attention_cache *keys, attention_cache *values, tile_
                            const attention_task *a, bool halves);
 /* Storage buffers of a joined step on this device. */
 uint32_t attention_bindings(const lowering *l, const attention_task *a);
-/* The eight that begins at an element, as it lies: raw words, to be kept until they are numbers,
- * f32x8. */
-void attention_cache_load(const attention_cache *c, ir_id element, ir_id *raw);
+/* An eight by its number, as it lies: raw words, to be kept until they are numbers, f32x8. */
+void attention_cache_load(const attention_cache *c, ir_id eight, ir_id *raw);
 ir_id attention_cache_values(const attention_cache *c, const ir_id *raw);
 /* `width` elements as f32; in one block. */
 ir_id attention_cache_read(const attention_cache *c, ir_id element, uint32_t width);

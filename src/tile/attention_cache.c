@@ -127,20 +127,21 @@ static void take_apart(ir_builder *b, ir_id vector, uint32_t n, ir_id *parts) {
     for (uint32_t i = 0; i < n; i++) parts[i] = ir_extract(b, vector, i);
 }
 
-void attention_cache_load(const attention_cache *c, ir_id element, ir_id *raw) {
+void attention_cache_load(const attention_cache *c, ir_id eight, ir_id *raw) {
     tile_kernel *k = c->k;
     ir_builder *b = k->b;
     if (c->type == TYPE_F32) {
+        ir_id element = tile_mul(k, eight, ATTENTION_EIGHT);
         if (c->offset != IR_NO_ID) element = ir_add(b, element, c->offset);
         take_apart(b, ir_load(b, c->at, bound_at(c, element), 4), 4, raw);
         take_apart(b, ir_load(b, c->at, bound_at(c, tile_add(k, element, 4)), 4), 4, raw + 4);
     } else if (c->type == TYPE_F16) {
-        take_apart(b, ir_load(b, c->at, bound_at(c, tile_shr(k, element, 1)), 4), 4, raw);
+        take_apart(b, ir_load(b, c->at, bound_at(c, tile_mul(k, eight, 4)), 4), 4, raw);
     } else {
-        take_apart(b, ir_load(b, c->at, bound_at(c, tile_shr(k, element, 2)), 2), 2, raw);
+        take_apart(b, ir_load(b, c->at, bound_at(c, tile_mul(k, eight, 2)), 2), 2, raw);
         ir_id scales =
-            ir_load(b, c->at, bound_at(c, tile_add(k, tile_shr(k, element, 6), c->plane)), 1);
-        raw[2] = ir_shr(b, scales, tile_and(k, tile_shr(k, element, 1), 16));
+            ir_load(b, c->at, bound_at(c, tile_add(k, tile_shr(k, eight, 3), c->plane)), 1);
+        raw[2] = ir_shr(b, scales, tile_and(k, tile_shl(k, eight, 2), 16));
     }
 }
 

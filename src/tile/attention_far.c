@@ -118,11 +118,16 @@ typedef struct shared {
 } shared;
 
 typedef struct tile {
-    ir_id count, base; /* keys; element of the first one */
+    ir_id count, base; /* keys; eight of the first one */
 } tile;
 
 static ir_id constant(shared *s, uint32_t n) {
     return ir_u32(s->k.b, n);
+}
+
+/* Without care for what is no number: such a score is a weight that is none. */
+static ir_id larger(ir_builder *b, ir_id x, ir_id y) {
+    return ir_select(b, ir_gt(b, y, x), y, x);
 }
 
 static ir_id tiles(shared *s, ir_id keys) {
@@ -138,21 +143,17 @@ static tile tile_at(shared *s, ir_id turn) {
     ir_id place = ir_add(b, start, ir_select(b, behind, s->zero, s->ring));
     ir_id row = ir_add(b, tile_mul(k, ir_add(b, s->of.base, place), s->a->n_kv), s->x.kv);
     return (tile){ir_min(b, ir_sub(b, keys, start), constant(s, s->f.tile)),
-                  tile_mul(k, row, s->a->d)};
+                  tile_mul(k, row, s->a->d / ATTENTION_EIGHT)};
 }
 
-/* Element `from` of a key of the tile. */
-static ir_id element_of(shared *s, const tile *t, ir_id key, ir_id from) {
+/* Asks for an eight of a key of the tile. */
+static void fetch(shared *s, const tile *t, const attention_cache *from, ir_id key, ir_id eight,
+                  ir_memory to, uint32_t place) {
     tile_kernel *k = &s->k;
-    key = ir_min(k->b, key, tile_add(k, t->count, UINT32_MAX));
-    return ir_add(k->b, ir_add(k->b, t->base, tile_mul(k, key, s->a->n_kv * s->a->d)), from);
-}
-
-static void fetch(shared *s, const attention_cache *from, ir_id element, ir_memory to,
-                  uint32_t place) {
-    ir_builder *b = s->k.b;
-    ir_id raw[ATTENTION_RAW_MAX];
-    attention_cache_load(from, element, raw);
+    ir_builder *b = k->b;
+    ir_id raw[ATTENTION_RAW_MAX], row = ir_min(b, key, tile_add(k, t->count, UINT32_MAX));
+    row = tile_mul(k, row, s->a->n_kv * (s->a->d / ATTENTION_EIGHT));
+    attention_cache_load(from, ir_add(b, row, ir_add(b, t->base, eight)), raw);
     for (uint32_t w = 0; w < from->raw; w++)
         ir_store(b, to, constant(s, place * from->raw + w), raw[w]);
 }
@@ -164,14 +165,12 @@ static ir_id fetched(shared *s, const attention_cache *cache, ir_memory from, ui
     return attention_cache_values(cache, raw);
 }
 
-/* Eight `eight` + a of this lane's keys `first` and on. */
-static void fetch_keys(shared *s, const tile *t, ir_id first, ir_id eight, uint32_t a) {
+/* Eight a of those that begin with `begun`, of this lane's keys `first` and on. */
+static void fetch_keys(shared *s, const tile *t, ir_id first, ir_id begun, uint32_t a) {
     tile_kernel *k = &s->k;
-    ir_id from = tile_mul(k, ir_add(k->b, tile_mul(k, tile_add(k, eight, a), s->f.lanes), s->lane),
-                          ATTENTION_EIGHT);
+    ir_id eight = ir_add(k->b, tile_mul(k, tile_add(k, begun, a), s->f.lanes), s->lane);
     for (uint32_t i = 0; i < KEYS; i++)
-        fetch(s, &s->keys, element_of(s, t, tile_add(k, first, i), from), s->raw_keys,
-              a * KEYS + i);
+        fetch(s, t, &s->keys, tile_add(k, first, i), eight, s->raw_keys, a * KEYS + i);
 }
 
 static void fetch_first(shared *s, const tile *t, ir_id first) {
@@ -179,10 +178,7 @@ static void fetch_first(shared *s, const tile *t, ir_id first) {
 }
 
 static void fetch_value(shared *s, const tile *t, ir_id first, uint32_t i) {
-    tile_kernel *k = &s->k;
-    fetch(s, &s->values,
-          element_of(s, t, tile_add(k, first, i), tile_mul(k, s->column, ATTENTION_EIGHT)),
-          s->raw_values, i);
+    fetch(s, t, &s->values, tile_add(&s->k, first, i), s->column, s->raw_values, i);
 }
 
 /* An eight of a line in workgroup memory: f32x8. */
@@ -320,29 +316,43 @@ static void scores(shared *s, const tile *t) {
     for (uint32_t m = HEADS; m < f->lanes; m *= 2)
         sums[0] = ir_add(b, sums[0], ir_subgroup_shuffle_xor(b, sums[0], m));
     ir_if(b, some);
-    ir_set(b, s->top, ir_max(b, ir_get(b, s->top), tile_max_vector(k, sums[0])));
+    for (uint32_t i = 0; i < KEYS; i++)
+        ir_set(b, s->top, larger(b, ir_get(b, s->top), ir_extract(b, sums[0], i)));
     ir_if(b, ir_lt(b, s->lane, constant(s, HEADS)));
     ir_store(b, s->scores, ir_add(b, tile_mul(k, s->lane, f->tile), first), sums[0]);
     ir_end(b);
     ir_end(b);
     ir_end(b);
-    ir_id top = ir_get(b, s->top), tops[HEADS];
+    ir_id top = ir_get(b, s->top);
     for (uint32_t m = f->lanes; m < f->line_lanes; m *= 2)
-        top = ir_max(b, top, ir_subgroup_shuffle_xor(b, top, m));
-    for (uint32_t h = 0; h < HEADS; h++) tops[h] = h ? ir_subgroup_shuffle_xor(b, top, h) : top;
-    ir_if(b, ir_eq(b, s->x.lane, s->zero));
-    ir_store(b, s->tops, tile_mul(k, s->x.member, HEADS), ir_compose(b, tops, HEADS));
+        top = larger(b, top, ir_subgroup_shuffle_xor(b, top, m));
+    ir_if(b, ir_lt(b, s->x.lane, constant(s, HEADS)));
+    ir_store(b, s->tops, ir_add(b, tile_mul(k, s->x.member, HEADS), s->x.lane), top);
     ir_end(b);
+}
+
+/* The highest scores so far; `before` and the tile's. */
+static ir_id highest(shared *s, ir_id before) {
+    tile_kernel *k = &s->k;
+    ir_builder *b = k->b;
+    const uint32_t lanes = s->f.line_lanes, n = lines_of(&s->f) * HEADS;
+    ir_id top = IR_NO_ID, heads[HEADS]; /* of head x.lane % HEADS */
+    for (uint32_t i = 0; i < n; i += lanes) {
+        ir_id one = ir_load(b, s->tops, tile_add(k, s->x.lane, i), 1);
+        top = i ? larger(b, top, one) : one;
+    }
+    for (uint32_t m = HEADS; m < lanes; m *= 2)
+        top = larger(b, top, ir_subgroup_shuffle_xor(b, top, m));
+    for (uint32_t h = 0; h < HEADS; h++) heads[h] = ir_subgroup_broadcast(b, top, h);
+    return larger(b, before, ir_compose(b, heads, HEADS));
 }
 
 static void weights(shared *s, const tile *t) {
     tile_kernel *k = &s->k;
     ir_builder *b = k->b;
     const form *f = &s->f;
-    ir_id before = ir_load(b, s->most, s->zero, HEADS), now = before;
-    for (uint32_t g = 0; g < lines_of(f); g++)
-        now = ir_max(b, now, ir_load(b, s->tops, constant(s, g * HEADS), HEADS));
-    ir_id keep = ir_exp(b, ir_sub(b, before, now)), local = s->x.local;
+    ir_id before = ir_load(b, s->most, s->zero, HEADS), now = highest(s, before),
+          keep = ir_exp(b, ir_sub(b, before, now)), local = s->x.local;
     ir_store(b, s->weight, s->zero, ir_number(b, IR_F32, HEADS, 0));
     ir_if(b, ir_lt(b, local, t->count));
     ir_id own[HEADS];

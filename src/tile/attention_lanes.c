@@ -214,12 +214,13 @@ static void fetch(shared *s, ir_id tile, const attention_cache *cache, ir_memory
                            tile_add(k, s->end, UINT32_MAX));
         ir_id place = ir_add(b, s->ring, ir_sub(b, key, s->begin)), rows = ir_u32(b, a->n_row);
         place = ir_select(b, ir_ge(b, place, rows), ir_sub(b, place, rows), place);
-        ir_id at = tile_mul(
-            k, ir_add(b, tile_mul(k, ir_add(b, s->of.base, place), a->n_kv), s->x.kv), a->d);
-        at = ir_add(b, at, tile_mul(k, s->x.lane, ATTENTION_EIGHT));
+        ir_id at =
+            tile_mul(k, ir_add(b, tile_mul(k, ir_add(b, s->of.base, place), a->n_kv), s->x.kv),
+                     a->d / ATTENTION_EIGHT);
+        at = ir_add(b, at, s->x.lane);
         for (uint32_t c = 0; c < s->f.eights; c++) {
             ir_id raw[ATTENTION_RAW_MAX];
-            attention_cache_load(cache, tile_add(k, at, c * s->f.lanes * ATTENTION_EIGHT), raw);
+            attention_cache_load(cache, tile_add(k, at, c * s->f.lanes), raw);
             for (uint32_t w = 0; w < cache->raw; w++)
                 ir_store(b, to, ir_u32(b, (i * s->f.eights + c) * cache->raw + w), raw[w]);
         }

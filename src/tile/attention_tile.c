@@ -278,7 +278,7 @@ static ir_id cache_at(tile *t, ir_id key) {
 
 static ir_id eight_of(const attention_cache *cache, ir_id at) {
     ir_id raw[8];
-    attention_cache_load(cache, at, raw);
+    attention_cache_load(cache, tile_div(cache->k, at, EIGHT), raw);
     return attention_cache_values(cache, raw);
 }
 
