@@ -83,7 +83,8 @@ static bool form_of(const device_caps *caps, const attention_task *a, form *f) {
     while (bytes_of(a->d, f) > memory) f->join /= 2;
     const uint32_t beside = a->n_head / HEADS * a->n; /* workgroups without a split */
     f->n_split = at_most(PIECES_MAX, (a->keys + PIECE_MIN - 1) / PIECE_MIN);
-    f->n_split = at_most(f->n_split, units > beside ? 2 * units / beside : 1);
+    /* two for each unit; where that makes few pieces, a merge is not worth it */
+    f->n_split = at_most(f->n_split, units >= 2 * beside ? 2 * units / beside : 1);
     return true;
 }
 

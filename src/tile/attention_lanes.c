@@ -18,10 +18,8 @@ enum {
     LANES_TREE = 8, /* without subgroups */
     LANES_TREE_MAX = 32,
     GROUPS_MAX = 32,
-    GROUPS_NEAR = 8,
-    GROUPS_FAR = 4,
-    HEADS_NEAR = 4,
-    HEADS_FAR = 2,
+    GROUPS = 8,
+    HEADS = 4,
     PIECE_MIN = 32,          /* keys */
     MERGED_MIN = 4,          /* pieces that the next product merges */
     MERGED_BYTES = 32 << 10, /* of partial sums for it; twice as many of whole windows */
@@ -94,12 +92,10 @@ static bool form_of(const device_caps *caps, const attention_task *a, form *f) {
     const uint32_t merged =
         at_least(MERGED_MIN, MERGED_BYTES * (a->whole ? 2u : 1u) / (a->n_head * a->d * 4));
     const bool near = f->near = (uint64_t)round_up(a->keys, merged) * a->d * 4 <= NEAR_BYTES;
-    f->groups = near ? GROUPS_NEAR : GROUPS_FAR;
-    f->groups =
-        at_most(at_most(f->groups * at_least(1, 16 / lanes), GROUPS_MAX), invocations / lanes);
+    f->groups = at_most(at_most(GROUPS * at_least(1, 16 / lanes), GROUPS_MAX), invocations / lanes);
     f->piece = at_least(PIECE_MIN, f->groups * KEYS);
     f->n_split = at_most(round_up(a->keys, f->piece), merged);
-    f->heads = divisor_of(group, near ? HEADS_NEAR : HEADS_FAR);
+    f->heads = divisor_of(group, HEADS);
     while (f->heads > 1 &&
            (bytes_of(a->d, f) > memory || f->heads * f->eights > ATTENTION_EIGHTS_MAX ||
             (near && (uint64_t)a->n_head / f->heads * a->n * f->n_split < units)))
@@ -122,7 +118,7 @@ static void choose(lowering *l, const attention_task *a, form *f) {
     form one = *f;
     one.groups = one.join = 1;
     uint32_t most = f->heads;
-    for (; group % (2 * most) == 0 && 2 * most <= HEADS_NEAR &&
+    for (; group % (2 * most) == 0 && 2 * most <= HEADS &&
            2 * most * f->eights <= ATTENTION_EIGHTS_MAX;
          most *= 2) {
         one.heads = 2 * most;
@@ -165,7 +161,7 @@ typedef struct shared {
     ir_memory stats;                                   /* of the workgroup */
     ir_memory raw_keys, raw_values, sums, most, total; /* registers */
     ir_id begin, end, ring;
-    ir_id queries[HEADS_NEAR * ATTENTION_EIGHTS_MAX]; /* [head, eight] */
+    ir_id queries[HEADS * ATTENTION_EIGHTS_MAX]; /* [head, eight] */
 } shared;
 
 /* Eight c of a line in workgroup memory, of this lane: f32x8. */
@@ -284,9 +280,9 @@ static void turn(shared *s, ir_id tile) {
     tile_kernel *k = &s->k;
     ir_builder *b = k->b;
     const form *f = &s->f;
-    ir_id scores[HEADS_NEAR], seen[KEYS], next = tile_add(k, tile, f->groups * KEYS),
-                                          more = ir_lt(b, next, s->end);
-    ir_id parts[HEADS_NEAR][KEYS];
+    ir_id scores[HEADS], seen[KEYS], next = tile_add(k, tile, f->groups * KEYS),
+                                     more = ir_lt(b, next, s->end);
+    ir_id parts[HEADS][KEYS];
     for (uint32_t i = 0; i < KEYS; i++) {
         seen[i] = ir_lt(b, ir_add(b, tile_add(k, tile, i * f->groups), s->x.member), s->end);
         for (uint32_t h = 0; h < f->heads; h++) parts[h][i] = IR_NO_ID;
