@@ -36,7 +36,8 @@ typedef enum fill {
     FILL_LIST,     /* i32: list `most` of lists[], from another one of it in each run */
     FILL_FIRST,    /* i32: of range `most`, as range_at; */
     FILL_LAST,
-    FILL_FAR, /* f32 in -1 .. 1 away from `most` */
+    FILL_FAR,   /* f32 in -1 .. 1 away from `most` */
+    FILL_RISING /* f32 rising to `most` */
 } fill;
 
 typedef struct input {
@@ -1004,6 +1005,7 @@ static const op_case cases[] = {
     {"step/shared", build_step, {TYPE_F32, 4, 1, 64, 3, 90, 0, 80, 1}, 3, 1, 5e-6f, 0, ROUNDING, states_step},
     {"step/shared-f16-window", build_step, {TYPE_F16, 4, 1, 128, 3, 90, 81, 180, 1}, 3, 1, 5e-6f, 0, ROUNDING, states_step},
     {"step/shared-q8_0", build_step, {TYPE_Q8_0, 4, 1, 64, 3, 90, 0, 80, 1}, 3, 1, 2e-2f, 0, QUANTUM, states_step},
+    {"sample/best-side-by-side", build_sample, {6000, FILL_RISING}, 4, 2, 0, 0, "", NULL},
 };
 /* clang-format on */
 
@@ -1075,6 +1077,7 @@ static void fill_floats(float *to, size_t n, const input *in, base_random *r) {
                               : unit * ldexpf(1, -(int)odd) * in->most;
         if (in->fill == FILL_TIES) to[i] = floorf((unit + 1) / 2 * in->most);
         if (in->fill == FILL_FAR) to[i] = unit + in->most;
+        if (in->fill == FILL_RISING) to[i] = in->most * ((float)i / (float)n);
         if (in->fill == FILL_ODD) to[i] = odd < 4 ? NAN : odd == 4 ? -INFINITY : unit;
     }
 }
@@ -1088,6 +1091,7 @@ static void fill_input(void *to, const graph_tensor *t, const input *in, uint64_
     case FILL_UNIT:
     case FILL_WIDE:
     case FILL_FAR:
+    case FILL_RISING:
     case FILL_TIES: fill_floats(to, n, in, &r); break;
     case FILL_ODD:
         fill_floats(to, n, in, &r);

@@ -2,14 +2,15 @@
  * base/sample.h.
  *
  * The best of each of up to 1,024 parts of a row; the k-th best of these bounds the k best
- * elements from below, so few elements are listed; from the list the best are taken one by one,
- * and one lane adds up and draws as the rule says. Four small kernels, none of which depends on
+ * elements from below, so few elements are listed; of a short list the lanes count for each
+ * element how many are better, from a long one the best are taken one by one; and one lane adds
+ * up and draws as the rule says. Four small kernels, none of which depends on
  * how many lanes it has. NaN counts as minus infinity. */
 #include "tile/kernel.h"
 #include "base/error.h"
 #include "base/sample.h"
 
-enum { PARTS_MAX = 1024, REGIONS_MAX = 64, REGION_MIN = 4096 };
+enum { PARTS_MAX = 1024, REGIONS_MAX = 64, REGION_MIN = 4096, SHORT_MAX = 512 };
 enum { SCRATCH_BEST, SCRATCH_BOUND, SCRATCH_LIST, SCRATCH_COUNTS };
 /* words of the settings */
 enum { SET_TEMPERATURE, SET_TOP_P, SET_MIN_P, SET_TOP_K, SET_SEED, SET_COUNTER = SET_SEED + 2 };
@@ -72,6 +73,8 @@ static ir_id count_all(tile_kernel *k, ir_id x, ir_memory joined, ir_id turn, ui
 static beryl_status lower_bound(lowering *l, const graph_node *node, const sampling *s,
                                 beryl_error *error) {
     enum { HELD = 4 };
+    uint32_t bits = 0; /* of an index; the others of ~index are ones */
+    while (bits < 32 && (s->x->dim[1].size - 1) >> bits) bits++;
     tile_kernel k;
     tile_begin(&k, l, node, "sample_bound", tile_lanes(l, s->parts.n * 64));
     ir_builder *b = k.b;
@@ -91,7 +94,7 @@ static beryl_status lower_bound(lowering *l, const graph_node *node, const sampl
     ir_if(b, ir_lt(b, row, n));
     ir_id wanted = wanted_of(&k, settings, row, offset, s), zero = ir_u32(b, 0), one = ir_u32(b, 1);
     ir_set(b, high, zero);
-    ir_set(b, low, zero);
+    ir_set(b, low, ir_u32(b, ~(uint32_t)((UINT64_C(1) << bits) - 1)));
     ir_if(b, ir_lt(b, wanted, ir_u32(b, s->parts.n)));
     for (uint32_t e = 0; each <= HELD && e < each; e++) {
         ir_id i = tile_add(&k, first_lane(&k), e * k.lanes);
@@ -102,9 +105,9 @@ static beryl_status lower_bound(lowering *l, const graph_node *node, const sampl
         orders[e] = ir_load(b, best, at, 1);
         indices[e] = ir_not(b, ir_load(b, best, tile_add(&k, at, 1), 1));
     }
-    ir_id turn = ir_loop(b, zero, ir_u32(b, 64), one),
-          bit = ir_sub(b, ir_u32(b, 31), tile_and(&k, turn, 31));
-    ir_id upper = ir_lt(b, turn, ir_u32(b, 32)), mask = ir_shl(b, one, bit);
+    ir_id turn = ir_loop(b, zero, ir_u32(b, 32 + bits), one), upper = ir_lt(b, turn, ir_u32(b, 32));
+    ir_id bit = ir_sub(b, ir_select(b, upper, ir_u32(b, 31), ir_u32(b, 31 + bits)), turn),
+          mask = ir_shl(b, one, bit);
     ir_id try_high = ir_or(b, ir_get(b, high), ir_select(b, upper, mask, zero));
     ir_id try_low = ir_or(b, ir_get(b, low), ir_select(b, upper, zero, mask));
     ir_set(b, count, zero);
@@ -299,6 +302,71 @@ static void take_next(tile_kernel *k, const sampling *s, ir_memory x, ir_memory 
     ir_set(b, last, top);
 }
 
+/* Candidate `rank`. */
+static void keep(tile_kernel *k, const drawing *w, ir_memory x, ir_id base, ir_id rank, ir_id order,
+                 ir_id index) {
+    ir_builder *b = k->b;
+    ir_id lowest = ir_eq(b, order, ir_u32(b, TILE_LOWEST));
+    ir_store(b, w->values, rank,
+             ir_select(b, lowest, ir_bits(b, IR_F32, 1, 0xff800000u),
+                       ir_load(b, x, ir_add(b, base, index), 1)));
+    ir_store(b, w->indices, rank, index);
+}
+
+/* The listed ones in workgroup memory, as far as there is room: [SHORT_MAX], in any order. How many
+ * there are; the same in all lanes. */
+static ir_id gather(tile_kernel *k, const sampling *s, ir_memory x, ir_memory list,
+                    ir_memory counts, ir_id row, ir_id base, ir_memory orders, ir_memory indices,
+                    ir_memory joined) {
+    ir_builder *b = k->b;
+    const uint32_t each = k->lanes > s->regions.n ? k->lanes / s->regions.n : 1;
+    ir_memory filled = ir_workgroup(b, IR_U32, 1);
+    ir_id zero = ir_u32(b, 0), local = ir_local(b, 0), is_first = ir_eq(b, local, zero);
+    ir_if(b, is_first);
+    ir_store(b, filled, zero, zero);
+    ir_end(b);
+    ir_barrier(b);
+    ir_id region = ir_loop(b, tile_div(k, local, each), ir_u32(b, s->regions.n),
+                           ir_u32(b, (k->lanes + each - 1) / each));
+    ir_id n = ir_load(b, counts, ir_add(b, tile_mul(k, row, s->regions.n), region), 1);
+    ir_id from =
+        ir_add(b, tile_mul(k, row, s->x->dim[1].size), tile_mul(k, region, s->regions.size));
+    ir_id i = ir_loop(b, tile_rem(k, local, each), n, ir_u32(b, each)),
+          index = ir_load(b, list, ir_add(b, from, i), 1);
+    ir_id order = tile_order(k, ir_load(b, x, ir_add(b, base, index), 1), TILE_LOWEST);
+    ir_id place = ir_atomic(b, IR_ATOMIC_ADD, filled, zero, ir_u32(b, 1));
+    ir_if(b, ir_lt(b, place, ir_u32(b, SHORT_MAX)));
+    ir_store(b, orders, place, order);
+    ir_store(b, indices, place, index);
+    ir_end(b);
+    ir_end(b);
+    ir_end(b);
+    ir_barrier(b);
+    ir_if(b, is_first);
+    ir_store(b, joined, zero, ir_load(b, filled, zero, 1));
+    ir_end(b);
+    return ir_uniform_load(b, joined, zero);
+}
+
+/* Each of the n gathered ones to its rank, if it is a candidate. */
+static void rank(tile_kernel *k, const drawing *w, ir_memory x, ir_id base, ir_memory orders,
+                 ir_memory indices, ir_id n) {
+    ir_builder *b = k->b;
+    ir_memory better = ir_register(b, IR_U32, 1);
+    ir_id zero = ir_u32(b, 0), i = ir_loop(b, ir_local(b, 0), n, ir_u32(b, k->lanes)),
+          order = ir_load(b, orders, i, 1), index = ir_load(b, indices, i, 1);
+    ir_set(b, better, zero);
+    ir_id other = ir_loop(b, zero, n, ir_u32(b, 1)), its = ir_load(b, orders, other, 1);
+    ir_id before = ir_and(b, ir_eq(b, its, order), ir_lt(b, ir_load(b, indices, other, 1), index));
+    before = ir_cast(b, IR_U32, ir_or(b, ir_gt(b, its, order), before));
+    ir_set(b, better, ir_add(b, ir_get(b, better), before));
+    ir_end(b);
+    ir_if(b, ir_lt(b, ir_get(b, better), w->n));
+    keep(k, w, x, base, ir_get(b, better), order, index);
+    ir_end(b);
+    ir_end(b);
+}
+
 static beryl_status lower_draw(lowering *l, const graph_node *node, const sampling *s,
                                beryl_error *error) {
     tile_kernel k;
@@ -321,18 +389,23 @@ static beryl_status lower_draw(lowering *l, const graph_node *node, const sampli
     ir_if(b, ir_lt(b, row, rows));
     ir_id zero = ir_u32(b, 0), base = ir_add(b, x_offset, tile_mul(&k, row, s->x->stride[0]));
     w.n = wanted_of(&k, settings, row, offset, s);
+    if (k.lanes > 1) {
+        ir_memory orders = ir_workgroup(b, IR_U32, SHORT_MAX),
+                  indices = ir_workgroup(b, IR_U32, SHORT_MAX);
+        ir_id found = gather(&k, s, x, list, counts, row, base, orders, indices, joined);
+        ir_if(b, ir_le(b, found, ir_u32(b, SHORT_MAX)));
+        rank(&k, &w, x, base, orders, indices, found);
+        ir_else(b);
+    }
     ir_set(b, last, ir_u32(b, UINT32_MAX));
     ir_set(b, last_index, zero);
     ir_id turn = ir_loop(b, zero, w.n, ir_u32(b, 1));
     take_next(&k, s, x, list, counts, row, base, last, last_index, joined);
     if (k.lanes > 1) ir_if(b, ir_eq(b, ir_local(b, 0), zero));
-    ir_id index = ir_get(b, last_index), lowest = ir_eq(b, ir_get(b, last), ir_u32(b, TILE_LOWEST));
-    ir_store(b, w.values, turn,
-             ir_select(b, lowest, ir_bits(b, IR_F32, 1, 0xff800000u),
-                       ir_load(b, x, ir_add(b, base, index), 1)));
-    ir_store(b, w.indices, turn, index);
+    keep(&k, &w, x, base, turn, ir_get(b, last), ir_get(b, last_index));
     if (k.lanes > 1) ir_end(b);
     ir_end(b);
+    if (k.lanes > 1) ir_end(b);
     ir_barrier(b);
     if (k.lanes > 1) ir_if(b, ir_eq(b, ir_local(b, 0), zero));
     ir_id words[SET_COUNTER + 1];
