@@ -215,21 +215,28 @@ typedef struct drawing {
     ir_id n;
 } drawing;
 
+/* Of all candidates, by all lanes. */
+static void weigh(tile_kernel *k, const drawing *w, ir_id temperature) {
+    ir_builder *b = k->b;
+    ir_id zero = ir_u32(b, 0), first = ir_load(b, w->values, zero, 1),
+          i = ir_loop(b, first_lane(k), w->n, ir_u32(b, k->lanes)),
+          value = ir_load(b, w->values, i, 1);
+    ir_id lowest = ir_le(b, value, ir_f32(b, -3.4028234663852886e38f));
+    ir_id p = ir_exp(b, ir_div(b, ir_sub(b, value, first), temperature));
+    ir_store(b, w->weights, i, ir_select(b, lowest, ir_f32(b, 0), p));
+    ir_end(b);
+    ir_barrier(b);
+}
+
 /* As base_sample does it, in the same order. */
-static ir_id draw(tile_kernel *k, const drawing *w, ir_id temperature, ir_id top_p, ir_id min_p,
-                  ir_id random) {
+static ir_id draw(tile_kernel *k, const drawing *w, ir_id top_p, ir_id min_p, ir_id random) {
     ir_builder *b = k->b;
     ir_memory total = ir_register(b, IR_F32, 1), sum = ir_register(b, IR_F32, 1),
               keep = ir_register(b, IR_U32, 1);
     ir_memory closed = ir_register(b, IR_U32, 1), chosen = ir_register(b, IR_U32, 1);
-    ir_id zero = ir_u32(b, 0), one = ir_u32(b, 1), nothing = ir_f32(b, 0),
-          first = ir_load(b, w->values, zero, 1);
+    ir_id zero = ir_u32(b, 0), one = ir_u32(b, 1), nothing = ir_f32(b, 0);
     ir_set(b, total, nothing);
-    ir_id i = ir_loop(b, zero, w->n, one), value = ir_load(b, w->values, i, 1);
-    ir_id lowest = ir_le(b, value, ir_f32(b, -3.4028234663852886e38f));
-    ir_id p =
-        ir_select(b, lowest, nothing, ir_exp(b, ir_div(b, ir_sub(b, value, first), temperature)));
-    ir_store(b, w->weights, i, p);
+    ir_id i = ir_loop(b, zero, w->n, one), p = ir_load(b, w->weights, i, 1);
     ir_set(b, total, ir_add(b, ir_get(b, total), p));
     ir_end(b);
     ir_set(b, sum, nothing);
@@ -407,13 +414,13 @@ static beryl_status lower_draw(lowering *l, const graph_node *node, const sampli
     ir_end(b);
     if (k.lanes > 1) ir_end(b);
     ir_barrier(b);
-    if (k.lanes > 1) ir_if(b, ir_eq(b, ir_local(b, 0), zero));
     ir_id words[SET_COUNTER + 1];
     for (uint32_t i = 0; i <= SET_COUNTER; i++) words[i] = setting(&k, settings, row, offset, s, i);
+    ir_id hot = ir_bitcast(b, IR_F32, 1, words[SET_TEMPERATURE]);
+    weigh(&k, &w, ir_select(b, ir_gt(b, hot, ir_f32(b, 0)), hot, ir_f32(b, 1)));
+    if (k.lanes > 1) ir_if(b, ir_eq(b, ir_local(b, 0), zero));
     ir_id random = threefry(&k, words[SET_SEED], words[SET_SEED + 1], words[SET_COUNTER]);
-    ir_id hot = ir_bitcast(b, IR_F32, 1, words[SET_TEMPERATURE]),
-          temperature = ir_select(b, ir_gt(b, hot, ir_f32(b, 0)), hot, ir_f32(b, 1));
-    ir_id chosen = draw(&k, &w, temperature, ir_bitcast(b, IR_F32, 1, words[SET_TOP_P]),
+    ir_id chosen = draw(&k, &w, ir_bitcast(b, IR_F32, 1, words[SET_TOP_P]),
                         ir_bitcast(b, IR_F32, 1, words[SET_MIN_P]), random);
     ir_store(b, out, row, ir_cast(b, IR_I32, chosen));
     if (k.lanes > 1) ir_end(b);
