@@ -339,7 +339,7 @@ static ir_id highest(shared *s, ir_id before) {
     const uint32_t lanes = s->f.line_lanes, n = lines_of(&s->f) * HEADS;
     ir_id top = IR_NO_ID, heads[HEADS]; /* of head x.lane % HEADS */
     for (uint32_t i = 0; i < n; i += lanes) {
-        ir_id one = ir_load(b, s->tops, tile_add(k, s->x.lane, i), 1);
+        ir_id one = ir_load(b, s->tops, tile_add(k, tile_rem(k, s->x.lane, n), i), 1);
         top = i ? larger(b, top, one) : one;
     }
     for (uint32_t m = HEADS; m < lanes; m *= 2)
