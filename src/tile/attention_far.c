@@ -34,7 +34,7 @@ enum {
 
 typedef struct form {
     /* eights: of a key, a lane; ahead: of them; parts: lanes that have the same eight of d */
-    uint32_t lanes, line_lanes, eights, ahead, parts, tile, join, n_split;
+    uint32_t lanes, line_lanes, eights, ahead, parts, tile, n_split;
 } form;
 
 static uint32_t at_most(uint32_t a, uint32_t b) {
@@ -46,7 +46,7 @@ static uint32_t lines_of(const form *f) {
 }
 
 static uint32_t floats_of(uint32_t d, const form *f) { /* lines, then parts' sums */
-    const uint32_t lines = (HEADS + 2) * d, sums = f->parts * f->join * d;
+    const uint32_t lines = (HEADS + 2) * d, sums = f->parts * d;
     return lines > sums ? lines : sums;
 }
 
@@ -72,15 +72,12 @@ static bool form_of(const device_caps *caps, const attention_task *a, form *f) {
                              : LANES_SMALL,
                 .line_lanes = at_most(at_most(caps->subgroup_size, LINE_LANES_MAX), columns),
                 .parts = THREADS / columns,
-                .tile = TILE,
-                .join = 1};
+                .tile = TILE};
     f->eights = columns / f->lanes;
     f->ahead = f->eights % AHEAD ? 1 : AHEAD;
     while (f->tile > TILE_MIN && bytes_of(a->d, f) > memory) f->tile /= 2;
     if (bytes_of(a->d, f) > memory || columns > f->line_lanes * ATTENTION_LINE_EIGHTS_MAX)
         return false;
-    f->join = HEADS;
-    while (bytes_of(a->d, f) > memory) f->join /= 2;
     const uint32_t beside = a->n_head / HEADS * a->n; /* workgroups without a split */
     f->n_split = at_most(PIECES_MAX, (a->keys + PIECE_MIN - 1) / PIECE_MIN);
     /* two for each unit; where that makes few pieces, a merge is not worth it */
@@ -409,29 +406,26 @@ static void turn(shared *s, ir_id i) {
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
-static void join_some(shared *s, uint32_t from) {
+/* One after another: less memory, so that two workgroups find room on a unit. */
+static void join_head(shared *s, uint32_t head) {
     tile_kernel *k = &s->k;
     ir_builder *b = k->b;
     const form *f = &s->f;
-    const uint32_t d = s->a->d, d4 = d / 4;
-    for (uint32_t j = 0; j < f->join; j++) {
-        ir_id x = ir_load(b, s->sums, constant(s, (from + j) * 8), 8);
-        ir_id at = ir_add(b, tile_mul(k, tile_add(k, tile_mul(k, s->part, f->join), j), d),
-                          tile_mul(k, s->column, 4));
-        ir_store(b, s->x.memory, at, ir_swizzle(b, x, 4, 0x3210));
-        ir_store(b, s->x.memory, tile_add(k, at, d / 2), ir_swizzle(b, x, 4, 0x7654));
-    }
+    const uint32_t d = s->a->d;
+    ir_id x = ir_load(b, s->sums, constant(s, head * 8), 8),
+          to = ir_add(b, tile_mul(k, s->part, d), tile_mul(k, s->column, 4));
+    ir_store(b, s->x.memory, to, ir_swizzle(b, x, 4, 0x3210));
+    ir_store(b, s->x.memory, tile_add(k, to, d / 2), ir_swizzle(b, x, 4, 0x7654));
     ir_barrier(b);
-    ir_id i = ir_loop(b, s->x.local, constant(s, f->join * d4), constant(s, THREADS)),
-          line = tile_div(k, i, d4), four = tile_rem(k, i, d4), head = tile_add(k, line, from);
-    ir_id at = ir_add(b, tile_mul(k, line, d), attention_line_place(&s->x, 0, four));
-    ir_id sum = ir_load(b, s->x.memory, at, 4), all = ir_load(b, s->totals, head, 1);
+    ir_id four = ir_loop(b, s->x.local, constant(s, d / 4), constant(s, THREADS)),
+          at = attention_line_place(&s->x, 0, four);
+    ir_id sum = ir_load(b, s->x.memory, at, 4), all = ir_load(b, s->totals, constant(s, head), 1);
     for (uint32_t p = 1; p < f->parts; p++)
-        sum = ir_add(b, sum, ir_load(b, s->x.memory, tile_add(k, at, p * f->join * d), 4));
+        sum = ir_add(b, sum, ir_load(b, s->x.memory, tile_add(k, at, p * d), 4));
     for (uint32_t g = 1; g < lines_of(f); g++)
-        all = ir_add(b, all, ir_load(b, s->totals, tile_add(k, head, g * HEADS), 1));
-    ir_id most = ir_load(b, s->totals, tile_add(k, head, lines_of(f) * HEADS), 1);
-    attention_result_store(&s->result, &s->x, head, four, sum, most, all);
+        all = ir_add(b, all, ir_load(b, s->totals, constant(s, head + g * HEADS), 1));
+    ir_id most = ir_load(b, s->totals, constant(s, head + lines_of(f) * HEADS), 1);
+    attention_result_store(&s->result, &s->x, constant(s, head), four, sum, most, all);
     ir_end(b);
 }
 
@@ -446,9 +440,9 @@ static void join(shared *s) {
     ir_store(b, s->totals, constant(s, lines_of(&s->f) * HEADS),
              ir_load(b, s->most, s->zero, HEADS));
     ir_end(b);
-    for (uint32_t from = 0; from < HEADS; from += s->f.join) {
+    for (uint32_t head = 0; head < HEADS; head++) {
         ir_barrier(b);
-        join_some(s, from);
+        join_head(s, head);
     }
 }
 

@@ -3,9 +3,9 @@
  *
  * A workgroup has ROWS rows = (query, head of the few that share a kv head). Scores come from
  * pieces of queries and keys in workgroup memory, elements leading, so that a lane's rows and
- * keys are neighbours there; a lane makes its rows by KEYS_EACH keys, 16 lanes beside each other
- * share its rows, their maxima too. The weights then lie there as [key, row], values follow some
- * keys at a time, and a lane keeps its rows by d / 16 columns. Keys run from the first to the
+ * keys are neighbours there; a lane makes its rows by KEYS_EACH keys, ACROSS lanes beside each
+ * other share its rows, their maxima too. The weights then lie there as [key, row], values follow
+ * some keys at a time, and a lane keeps its rows by d / ACROSS columns. Keys run from the first to the
  * last that a row of the tile sees; tiles at that edge are masked row by row. Rows of another
  * slot take turns, and so do rows whose keys one ring cannot hold (usually there is one turn). */
 #include "tile/attention.h"
@@ -15,7 +15,7 @@
 #define MASKED (-3.3e38f) /* weight 0 even beside it */
 
 enum {
-    ACROSS = 16,
+    ACROSS = 16, /* more want subgroups as large */
     EIGHT = ATTENTION_EIGHT,
     PAD = 4,
     ROWS_EACH_MAX = 8,
@@ -25,21 +25,22 @@ enum {
 };
 
 typedef struct form {
-    /* rows of a lane, lanes down, keys of a lane, elements staged, keys of values staged */
-    uint32_t each, down, keys_each, part, values;
+    /* lanes that share rows; rows of a lane, lanes down, keys of a lane, elements staged, keys of
+     * values staged */
+    uint32_t across, each, down, keys_each, part, values;
     uint32_t rows, keys, lanes, group, queries; /* group: heads of a tile */
     uint32_t wide, columns;                     /* columns of a lane: vectors of `wide` */
     /* resident: all elements of the queries stay in workgroup memory */
     bool resident, subgroups;
 } form;
 
-static uint32_t whole_of(uint32_t d) { /* columns of all lanes; those from d on are 0 */
-    return (d + ACROSS - 1) / ACROSS * ACROSS;
+static uint32_t whole_of(const form *f, uint32_t d) { /* columns of all lanes; from d on: 0 */
+    return (d + f->across - 1) / f->across * f->across;
 }
 
 static uint32_t stage_of(const form *f, uint32_t d) {
     const uint32_t keys = f->part * (f->keys + (f->resident ? 0 : f->rows)),
-                   values = f->values * whole_of(d);
+                   values = f->values * whole_of(f, d);
     return keys > values ? keys : values;
 }
 
@@ -47,24 +48,27 @@ static uint32_t floats_of(const form *f, uint32_t d) {
     return f->keys * (f->rows + PAD) + stage_of(f, d) + (f->resident ? d * f->rows : 0);
 }
 
-enum { FORMS = 12 };
+enum { FORMS = 14 };
 
 /* false: it does not fit. */
 static bool form_at(const device_caps *caps, const attention_task *a, uint32_t i, form *f) {
     /* d_max: in 16ths */
     static const struct {
-        uint8_t d_max, each, down, keys_each, part, values;
+        uint8_t d_max, across, each, down, keys_each, part, values;
         bool resident;
-    } forms[FORMS] = {
-        {4, 8, 8, 4, 32, 32, true},   {4, 4, 8, 4, 32, 32, true},   {8, 8, 8, 4, 32, 32, false},
-        {8, 4, 8, 4, 32, 16, false},  {8, 4, 8, 2, 16, 16, false},  {16, 4, 8, 4, 64, 16, false},
-        {16, 4, 8, 4, 32, 16, false}, {16, 2, 8, 4, 32, 16, false}, {16, 4, 8, 2, 16, 8, false},
-        {32, 4, 8, 4, 32, 8, false},  {32, 2, 8, 4, 32, 8, false},  {32, 2, 8, 2, 16, 4, false}};
+    } forms[FORMS] = {{4, 16, 8, 8, 4, 32, 32, true},   {4, 16, 4, 8, 4, 32, 32, true},
+                      {8, 16, 8, 8, 4, 32, 32, false},  {8, 16, 4, 8, 4, 32, 16, false},
+                      {8, 16, 4, 8, 2, 16, 16, false},  {16, 32, 8, 8, 2, 32, 16, false},
+                      {16, 16, 4, 8, 4, 64, 16, false}, {16, 16, 4, 8, 4, 32, 16, false},
+                      {16, 16, 2, 8, 4, 32, 16, false}, {16, 16, 4, 8, 2, 16, 8, false},
+                      {32, 32, 4, 8, 4, 32, 8, false},  {32, 16, 4, 8, 4, 32, 8, false},
+                      {32, 16, 2, 8, 4, 32, 8, false},  {32, 16, 2, 8, 2, 16, 4, false}};
     const uint32_t memory = caps->workgroup_bytes ? caps->workgroup_bytes : 16384,
                    invocations = caps->workgroup_invocations ? caps->workgroup_invocations : 256;
     const uint32_t heads = a->n_head / a->n_kv;
     if (a->d > forms[i].d_max * 16u) return false;
-    *f = (form){.each = forms[i].each,
+    *f = (form){.across = forms[i].across,
+                .each = forms[i].each,
                 .down = forms[i].down,
                 .keys_each = forms[i].keys_each,
                 .part = forms[i].part,
@@ -72,21 +76,22 @@ static bool form_at(const device_caps *caps, const attention_task *a, uint32_t i
                 .resident = forms[i].resident};
     while (a->d % f->part) f->part /= 2;
     f->rows = f->each * f->down;
-    f->keys = f->keys_each * ACROSS;
-    f->lanes = f->down * ACROSS;
+    f->keys = f->keys_each * f->across;
+    f->lanes = f->down * f->across;
     f->group = heads < f->rows ? heads : f->rows;
     while (heads % f->group) f->group--;
     f->queries = f->rows / f->group;
-    f->columns = whole_of(a->d) / ACROSS;
+    f->columns = whole_of(f, a->d) / f->across;
     f->wide = f->columns % 4 == 0 ? 4 : f->columns % 2 == 0 ? 2 : 1;
     f->columns /= f->wide;
-    f->subgroups = caps->subgroups && caps->subgroup_size >= ACROSS;
-    return floats_of(f, a->d) * 4 <= memory && f->lanes <= invocations;
+    f->subgroups = caps->subgroups && caps->subgroup_size >= f->across;
+    return floats_of(f, a->d) * 4 <= memory && f->lanes <= invocations &&
+           (f->across == ACROSS || f->subgroups);
 }
 
-/* The first that fits the device and has work for all of its units; as measured on an H200 (f16
- * cache; TFLOP/s: d 64 19.1, d 256 17.6). Of few rows the one with the most workgroups. FORMS:
- * none. */
+/* The first that fits the device and has work for all of its units; as measured on an H200
+ * through WebGPU (f16 cache; TFLOP/s: d 256 15.2, d 512 15.4). Of few rows the one with the most
+ * workgroups. FORMS: none. */
 static uint32_t rule_of(const device_caps *caps, const attention_task *a) {
     const uint32_t units = caps->compute_units ? caps->compute_units : UNITS;
     uint64_t most = 0;
@@ -98,7 +103,7 @@ static uint32_t rule_of(const device_caps *caps, const attention_task *a) {
         const uint64_t groups =
             (uint64_t)((a->n + f.queries - 1) / f.queries) * (a->n_head / f.group);
         if (groups > most) most = groups, best = i;
-        if (groups >= 2 * units) break;
+        if (groups >= (f.across == ACROSS ? 2 * units : units - units / 8)) break;
     }
     return best;
 }
@@ -175,8 +180,8 @@ static void bind(tile *t) {
                                   &t->end,  &t->inner_low, &t->inner_high};
     for (uint32_t i = 0; i < 6; i++) *uniform[i] = ir_register(b, IR_U32, 1);
     t->local = ir_local(b, 0);
-    t->across = tile_rem(k, t->local, ACROSS);
-    t->down = tile_div(k, t->local, ACROSS);
+    t->across = tile_rem(k, t->local, f->across);
+    t->down = tile_div(k, t->local, f->across);
     /* long ones first */
     ir_id late = tile_add(k, ir_sub(b, ir_groups(b, 0), ir_group(b, 0)), UINT32_MAX);
     t->first_query = tile_mul(k, late, f->queries);
@@ -283,7 +288,7 @@ static ir_id eight_of(const attention_cache *cache, ir_id at) {
 }
 
 /* Elements [part, part + f.part) of a tile's keys as [element, place]; at place p is key p /
- * keys_each + p % keys_each * 16, so that what lanes beside each other store of weights later
+ * keys_each + p % keys_each * across, so that what lanes beside each other store of weights later
  * falls into different banks. */
 static void stage_keys(tile *t, ir_id first, ir_id part, uint32_t base) {
     tile_kernel *k = &t->k;
@@ -292,7 +297,7 @@ static void stage_keys(tile *t, ir_id first, ir_id part, uint32_t base) {
     ir_id i = share(t, f->keys * f->part / EIGHT), place = tile_rem(k, i, f->keys),
           e = tile_mul(k, tile_div(k, i, f->keys), EIGHT);
     ir_id key = ir_add(b, tile_div(k, place, f->keys_each),
-                       tile_mul(k, tile_rem(k, place, f->keys_each), ACROSS));
+                       tile_mul(k, tile_rem(k, place, f->keys_each), f->across));
     ir_id x = eight_of(&t->keys, ir_add(b, cache_at(t, ir_add(b, first, key)), ir_add(b, part, e)));
     for (uint32_t j = 0; j < EIGHT; j++)
         ir_store(b, t->stage,
@@ -304,7 +309,7 @@ static void stage_keys(tile *t, ir_id first, ir_id part, uint32_t base) {
 static void stage_values(tile *t, ir_id first) {
     tile_kernel *k = &t->k;
     ir_builder *b = k->b;
-    const uint32_t d = t->a->d, whole = whole_of(d), units = whole / EIGHT;
+    const uint32_t d = t->a->d, whole = whole_of(&t->f, d), units = whole / EIGHT;
     ir_id i = share(t, t->f.values * units), key = tile_div(k, i, units),
           e = tile_mul(k, tile_rem(k, i, units), EIGHT);
     ir_id from = whole == d ? e : ir_min(b, e, constant(t, d - EIGHT));
@@ -364,7 +369,7 @@ static void mask(tile *t, ir_id first) {
                          ir_le(b, tile_add(k, first, f->keys - 1), ir_get(b, t->inner_high)));
     ir_if(b, ir_not(b, whole));
     for (uint32_t i = 0; i < f->keys_each; i++) {
-        ir_id key = ir_add(b, first, tile_add(k, t->across, i * ACROSS));
+        ir_id key = ir_add(b, first, tile_add(k, t->across, i * f->across));
         for (uint32_t r = 0; r < f->each; r++) {
             ir_id at = constant(t, r * f->keys_each + i);
             ir_id sees = ir_and(b, ir_ge(b, key, ir_load(b, t->low, constant(t, r), 1)),
@@ -376,7 +381,7 @@ static void mask(tile *t, ir_id first) {
     ir_end(b);
 }
 
-/* A row's numbers of the 16 lanes that share it, joined; `weights` is free. n numbers a lane. */
+/* A row's numbers of the lanes that share it, joined; `weights` is free. n numbers a lane. */
 static void join(tile *t, ir_op op, ir_id *x) {
     tile_kernel *k = &t->k;
     ir_builder *b = k->b;
@@ -389,7 +394,7 @@ static void join(tile *t, ir_op op, ir_id *x) {
     ir_id own = tile_mul(k, t->down, f->each), at = ir_add(b, tile_mul(k, t->across, f->rows), own);
     for (uint32_t r = 0; r < f->each; r++) ir_store(b, t->weights, tile_add(k, at, r), x[r]);
     ir_barrier(b);
-    for (uint32_t l = 0; l < ACROSS; l++) {
+    for (uint32_t l = 0; l < f->across; l++) {
         ir_id other[ROWS_EACH_MAX];
         load_some(t, t->weights, tile_add(k, own, l * f->rows), f->each, other);
         for (uint32_t r = 0; r < f->each; r++)
@@ -425,7 +430,7 @@ static void soften(tile *t) {
     }
     const uint32_t wide = f->each % 4 == 0 ? 4 : 2;
     for (uint32_t i = 0; i < f->keys_each; i++) {
-        ir_id key = tile_add(k, t->across, i * ACROSS),
+        ir_id key = tile_add(k, t->across, i * f->across),
               at = ir_add(b, tile_mul(k, key, f->rows + PAD), tile_mul(k, t->down, f->each));
         for (uint32_t r = 0; r < f->each; r += wide) {
             ir_id some[4];
@@ -443,9 +448,9 @@ static void add_value(tile *t, ir_id base, ir_id key) {
                                            tile_mul(k, t->down, f->each));
     load_some(t, t->weights, at, f->each, rows);
     for (uint32_t c = 0; c < f->columns; c++) {
-        ir_id column = tile_add(k, tile_mul(k, t->across, f->wide), c * ACROSS * f->wide);
-        ir_id value =
-            ir_load(b, t->stage, ir_fma(b, key, constant(t, whole_of(t->a->d)), column), f->wide);
+        ir_id column = tile_add(k, tile_mul(k, t->across, f->wide), c * f->across * f->wide);
+        ir_id value = ir_load(b, t->stage,
+                              ir_fma(b, key, constant(t, whole_of(f, t->a->d)), column), f->wide);
         for (uint32_t r = 0; r < f->each; r++) {
             ir_id sum = constant(t, (r * f->columns + c) * f->wide);
             ir_store(
@@ -504,8 +509,8 @@ static void finish(tile *t) {
             t->a->d);
         ir_if(b, ir_lt(b, query, t->n_query));
         for (uint32_t c = 0; c < f->columns; c++) {
-            ir_id column = tile_add(k, tile_mul(k, t->across, f->wide), c * ACROSS * f->wide);
-            const bool beyond = (c + 1) * ACROSS * f->wide > t->a->d;
+            ir_id column = tile_add(k, tile_mul(k, t->across, f->wide), c * f->across * f->wide);
+            const bool beyond = (c + 1) * f->across * f->wide > t->a->d;
             if (beyond) ir_if(b, ir_lt(b, column, constant(t, t->a->d)));
             ir_store(
                 b, t->out, ir_add(b, at, column),
@@ -525,7 +530,7 @@ beryl_status attention_tile(lowering *l, const graph_node *node, const attention
     tile_kernel *k = &t.k;
     tile_begin(k, l, node, "attention_tile", f->lanes);
     ir_builder *b = k->b;
-    if (f->subgroups) ir_subgroup(b, ACROSS);
+    if (f->subgroups) ir_subgroup(b, f->across);
     bind(&t);
     for (uint32_t r = 0; r < f->each; r++) {
         ir_store(b, t.most, constant(&t, r), ir_f32(b, LEAST));
