@@ -157,7 +157,7 @@ beryl_status tile_kv_write(lowering *l, const graph_node *node, beryl_error *err
 enum {
     FEW_ROWS = 32,
     PIECE_MIN = 16,     /* keys, as tuning may choose */
-    ITEM_PIECES_MAX = 4 /* where they are items, whose sums lie in memory */
+    ITEM_PIECES_MAX = 4 /* of many rows as items, whose sums lie in memory */
 };
 
 typedef enum attention_form {
@@ -176,13 +176,13 @@ static attention_form form_of(const device_caps *caps, const attention_task *a) 
     const bool fours = a->q_offset % 4 == 0 && a->q_stride[0] % 4 == 0 && a->q_stride[1] % 4 == 0 &&
                        a->k_offset % 4 == 0 && a->v_offset % 4 == 0;
     const bool few = !alone && fours && a->n <= FEW_ROWS;
+    if (attention_serial_items(caps, a) &&
+        (a->n <= FEW_ROWS || attention_serial_splits(caps, a) <= ITEM_PIECES_MAX))
+        return FORM_SERIAL;
     const bool near = few && attention_lanes_near(caps, a);
     if (few && !near && attention_units_fit(caps, a)) return FORM_UNITS;
     if (few && !near && attention_far_fits(caps, a)) return FORM_FAR;
     if (few && attention_lanes_fit(caps, a)) return FORM_LANES;
-    if (device_makes_vectors(caps) && !a->raw && attention_serial_fits(a) &&
-        attention_serial_splits(caps, a) <= ITEM_PIECES_MAX)
-        return FORM_SERIAL;
     if (!alone && fours && !a->raw && attention_tile_fits(caps, a)) return FORM_TILE;
     return attention_serial_fits(a) ? FORM_SERIAL : FORM_NONE;
 }

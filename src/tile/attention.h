@@ -16,6 +16,8 @@ enum {
     ATTENTION_LINE_EIGHTS_MAX = 8 /* of a line, a lane */
 };
 
+enum { ATTENTION_PARTIAL, ATTENTION_STATS, ATTENTION_WORK }; /* scratch memory of a node */
+
 typedef struct attention_task {
     graph_value q, k_cache, v_cache, slot, pos, out;
     graph_value first; /* keys from here on; 0: of the window */
@@ -61,6 +63,8 @@ void attention_caches_bind(attention_cache *keys, attention_cache *values, tile_
                            const attention_task *a, bool halves);
 /* Storage buffers of a joined step on this device. */
 uint32_t attention_bindings(const lowering *l, const attention_task *a);
+/* The same where each cache has its own. */
+uint32_t attention_bindings_most(const attention_task *a);
 /* An eight by its number, as it lies: raw words, to be kept until they are numbers, f32x8. */
 void attention_cache_load(const attention_cache *c, ir_id eight, ir_id *raw);
 ir_id attention_cache_values(const attention_cache *c, const ir_id *raw);
@@ -188,6 +192,8 @@ beryl_status attention_units(lowering *l, const graph_node *node, const attentio
 
 /* A lane does it alone: any d. */
 bool attention_serial_fits(const attention_task *a);
+/* Lanes of a workgroup are heads and pieces, on devices that make vectors of them. */
+bool attention_serial_items(const device_caps *caps, const attention_task *a);
 uint32_t attention_serial_splits(const device_caps *caps, const attention_task *a);
 beryl_status attention_serial(lowering *l, const graph_node *node, const attention_task *a,
                               beryl_error *error);

@@ -6,10 +6,8 @@ enum {
     MERGE_LANES = 64,   /* at least, */
     MERGE_COLUMNS = 16, /* and fours of a head, of a workgroup */
     MERGE_PARTS = 16,
-    MERGE_AHEAD = 4,     /* pieces of a lane, so that parts pay; */
-    MERGE_AHEAD_MAX = 6, /* that it asks for at a time */
-    SCRATCH_PARTIAL = 0,
-    SCRATCH_STATS = 1
+    MERGE_AHEAD = 4,    /* pieces of a lane, so that parts pay; */
+    MERGE_AHEAD_MAX = 6 /* that it asks for at a time */
 };
 
 static void shapes_of(const graph *g, attention_task *a) {
@@ -86,12 +84,12 @@ static bool is_one_binding(const lowering *l, const attention_task *a, uint32_t 
 }
 
 /* Queries, two caches, slots, positions, results and their stats; norms, angles; key, value. */
-static uint32_t most_bindings(const attention_task *a) {
+uint32_t attention_bindings_most(const attention_task *a) {
     return 7u + (a->first != 0) + 2u * a->raw + (a->k != 0) + (a->k && a->v != a->k);
 }
 
 uint32_t attention_bindings(const lowering *l, const attention_task *a) {
-    const uint32_t n = most_bindings(a);
+    const uint32_t n = attention_bindings_most(a);
     return n - is_one_binding(l, a, n);
 }
 
@@ -102,7 +100,7 @@ void attention_caches_bind(attention_cache *keys, attention_cache *values, tile_
     const ir_access access = a->k ? IR_READ_WRITE : IR_READ;
     const uint32_t raw = a->cache == TYPE_F32 ? 8 : a->cache == TYPE_F16 ? 4 : 3;
     const graph_value caches[2] = {a->k_cache, a->v_cache};
-    const bool one = is_one_binding(k->l, a, most_bindings(a));
+    const bool one = is_one_binding(k->l, a, attention_bindings_most(a));
     uint32_t word[2];
     ir_memory both = {0};
     if (one) both = tile_stored(k, "caches", caches, 2, type, access, word);
@@ -274,7 +272,8 @@ static ir_memory pieces_bind(tile_kernel *k, const attention_task *a, bool stats
     const graph_value v = stats ? a->stats : a->partial;
     const uint64_t bytes = (uint64_t)a->n * a->n_head * a->n_split * (stats ? 2 : a->d) * 4;
     if (v) return tile_bind(k, name, v, IR_F32, access);
-    return tile_scratch(k, name, stats ? SCRATCH_STATS : SCRATCH_PARTIAL, bytes, IR_F32, access);
+    return tile_scratch(k, name, stats ? ATTENTION_STATS : ATTENTION_PARTIAL, bytes, IR_F32,
+                        access);
 }
 
 void attention_result_bind(attention_result *r, tile_kernel *k, const attention_task *a) {

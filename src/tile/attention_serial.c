@@ -3,7 +3,8 @@
  * row, a piece of its keys and some query heads of one kv head. What it reads of the caches
  * becomes numbers once for all of these heads. Where lanes are items (tile_begin_items), each
  * has one head, reads its query where it lies and keeps its sums in the result: compilers of
- * such devices take seconds over a lane's arrays. */
+ * such devices take seconds over a lane's arrays. In a joined step its query and own key lie in
+ * scratch memory. */
 #include "tile/attention.h"
 
 #define LEAST (-3e38f)
@@ -13,7 +14,9 @@ enum {
     HEADS_MAX = 4,
     PIECE_MIN = 64 /* keys */,
     GROUPS_A_UNIT = 2,
-    UNITS = 8
+    UNITS = 8,
+    ITEM_PIECE_MIN = 32,
+    ITEMS_WANTED = 32 /* so that threads have vectors of them */
 };
 
 typedef struct serial {
@@ -26,10 +29,12 @@ typedef struct serial {
     ir_memory q, key, value, norms, angles;
     /* registers: [head, d], own key and value, [head], sums of products */
     ir_memory queries, sums, own[2], most, total, partial;
+    ir_id own_at[2]; /* where these begin */
     ir_id angles_offset, w_q, w_k, scale, eps, zero;
     ir_id row, piece, first_head, kv, q_at;
     ir_id queries_at, sums_at; /* where those of the first head begin */
-    bool items;                /* with heads of other lanes: queries are not scaled yet */
+    bool items;                /* with heads of other lanes; queries that lie where they were
+                                * made are not scaled yet */
 } serial;
 
 static uint32_t heads_of(const attention_task *a) {
@@ -42,11 +47,19 @@ bool attention_serial_fits(const attention_task *a) {
     return attention_cache_known(a) && a->n_head % a->n_kv == 0;
 }
 
+bool attention_serial_items(const device_caps *caps, const attention_task *a) {
+    const uint32_t most = caps->storage_max ? caps->storage_max : 8;
+    return device_makes_vectors(caps) && attention_serial_fits(a) &&
+           (!a->raw || attention_bindings_most(a) + 1 <= most);
+}
+
 uint32_t attention_serial_splits(const device_caps *caps, const attention_task *a) {
+    const bool items = attention_serial_items(caps, a);
     const uint32_t units = caps->compute_units ? caps->compute_units : UNITS,
-                   beside = a->n * (a->n_head / heads_of(a));
-    uint32_t wanted = (GROUPS_A_UNIT * units + beside - 1) / beside;
-    const uint32_t most = (a->keys + PIECE_MIN - 1) / PIECE_MIN;
+                   beside = a->n * (items ? a->n_head : a->n_head / heads_of(a)),
+                   piece = items ? ITEM_PIECE_MIN : PIECE_MIN;
+    uint32_t wanted = ((items ? ITEMS_WANTED : GROUPS_A_UNIT * units) + beside - 1) / beside;
+    const uint32_t most = (a->keys + piece - 1) / piece;
     if (wanted > most) wanted = most;
     if (caps->loop_max) { /* turns of a lane, all together */
         const uint32_t turns = 2 * a->d / (a->d % 4 ? 1 : 4) + 3; /* for KEYS of them */
@@ -67,6 +80,25 @@ static ir_id many(serial *s, ir_id x) {
 
 static ir_id nothing(serial *s) {
     return ir_number(s->k.b, IR_F32, s->wide, 0);
+}
+
+/* Where queries, sums and the row's own key and value lie. */
+static void lines_declare(serial *s) {
+    tile_kernel *k = &s->k;
+    ir_builder *b = k->b;
+    const attention_task *a = s->a;
+    if (!s->items) {
+        s->queries = ir_register(b, IR_F32, s->heads * a->d);
+        s->sums = ir_register(b, IR_F32, s->heads * a->d);
+        for (uint32_t i = 0; a->k && i < 2; i++) s->own[i] = ir_register(b, IR_F32, a->d);
+        return;
+    }
+    s->queries = s->q;
+    s->sums = s->own[1] = s->result.out; /* where the own value, of weight 1, is the first */
+    if (!a->raw) return;
+    s->queries = s->own[0] =
+        tile_scratch(k, "work", ATTENTION_WORK,
+                     (uint64_t)a->n * a->n_head * a->n_split * 2 * a->d * 4, IR_F32, IR_READ_WRITE);
 }
 
 static void bind(serial *s) {
@@ -94,11 +126,8 @@ static void bind(serial *s) {
     if (a->k) {
         s->key = tile_read(k, "key", a->k);
         s->value = a->v == a->k ? s->key : tile_read(k, "value", a->v);
-        s->own[0] = ir_register(b, IR_F32, a->d);
-        s->own[1] = ir_register(b, IR_F32, a->d);
     }
-    s->queries = s->items ? s->q : ir_register(b, IR_F32, s->heads * a->d);
-    s->sums = s->items ? s->result.out : ir_register(b, IR_F32, s->heads * a->d);
+    lines_declare(s);
     s->most = ir_register(b, IR_F32, s->heads);
     s->total = ir_register(b, IR_F32, s->heads);
     s->partial = ir_register(b, IR_F32, s->heads * KEYS * s->wide);
@@ -106,7 +135,7 @@ static void bind(serial *s) {
     s->piece = ir_group(b, 0);
     s->first_head = tile_mul(k, ir_group(b, 1), s->heads);
     s->row = ir_group(b, 2);
-    s->queries_at = s->sums_at = s->zero;
+    s->queries_at = s->sums_at = s->own_at[0] = s->own_at[1] = s->zero;
     if (s->items) {
         ir_id item = tile_item(k), place = tile_div(k, item, a->n_head);
         s->first_head = tile_rem(k, item, a->n_head);
@@ -114,13 +143,17 @@ static void bind(serial *s) {
         s->row = tile_div(k, place, a->n_split);
         ir_if(b, ir_lt(b, s->row, tile_count(k, "rows", a->rows)));
         place = ir_fma(b, s->row, ir_u32(b, a->n_head), s->first_head);
-        s->sums_at = tile_mul(k, ir_add(b, tile_mul(k, place, a->n_split), s->piece), a->d);
+        place = ir_add(b, tile_mul(k, place, a->n_split), s->piece);
+        s->sums_at = s->own_at[1] = tile_mul(k, place, a->d);
+        s->queries_at = tile_mul(k, place, 2 * a->d);
+        s->own_at[0] = tile_add(k, s->queries_at, a->d);
     }
     s->kv = tile_div(k, s->first_head, a->n_head / a->n_kv);
     s->q_at = ir_add(b, q_offset, tile_mul(k, s->row, a->q_stride[0]));
     if (a->raw) s->angles_offset = ir_add(b, s->angles_offset, tile_mul(k, s->row, a->d));
     attention_keys_of(&places, k, a, s->row, &s->of);
-    if (s->items) s->queries_at = ir_add(b, s->q_at, tile_mul(k, s->first_head, a->q_stride[1]));
+    if (s->items && !a->raw)
+        s->queries_at = ir_add(b, s->q_at, tile_mul(k, s->first_head, a->q_stride[1]));
 }
 
 /* Element e of a head, from where those of the first begin. */
@@ -143,7 +176,7 @@ static ir_id sum_of_squares(serial *s, ir_memory from, ir_id start) {
 /* to = scale * x, x after its norm if there is one: weight IR_NO_ID: without weight and
  * rotation. */
 static void line_make(serial *s, ir_memory from, ir_id start, ir_id weight, ir_id scale,
-                      ir_memory to, uint32_t at) {
+                      ir_memory to, ir_id at) {
     tile_kernel *k = &s->k;
     ir_builder *b = k->b;
     const uint32_t half = s->a->d / 2, wide = s->wide;
@@ -155,7 +188,7 @@ static void line_make(serial *s, ir_memory from, ir_id start, ir_id weight, ir_i
     factor = many(s, factor);
     if (!s->a->raw || weight == IR_NO_ID) {
         ir_id i = steps(s, s->a->d, wide);
-        ir_store(b, to, tile_add(k, i, at),
+        ir_store(b, to, ir_add(b, at, i),
                  ir_mul(b, ir_load(b, from, ir_add(b, start, i), wide), factor));
         ir_end(b);
         return;
@@ -168,8 +201,9 @@ static void line_make(serial *s, ir_memory from, ir_id start, ir_id weight, ir_i
     v = ir_mul(b, v, ir_load(b, s->norms, tile_add(k, w, half), wide));
     ir_id cosine = ir_load(b, s->angles, angle, wide),
           sine = ir_load(b, s->angles, tile_add(k, angle, half), wide);
-    ir_store(b, to, tile_add(k, i, at), ir_sub(b, ir_mul(b, u, cosine), ir_mul(b, v, sine)));
-    ir_store(b, to, tile_add(k, i, at + half), ir_add(b, ir_mul(b, u, sine), ir_mul(b, v, cosine)));
+    at = ir_add(b, at, i);
+    ir_store(b, to, at, ir_sub(b, ir_mul(b, u, cosine), ir_mul(b, v, sine)));
+    ir_store(b, to, tile_add(k, at, half), ir_add(b, ir_mul(b, u, sine), ir_mul(b, v, cosine)));
     ir_end(b);
 }
 
@@ -182,17 +216,18 @@ static void own_make(serial *s) {
     ir_id one = ir_f32(b, 1),
           from = tile_mul(k, ir_add(b, tile_mul(k, s->row, a->n_kv), s->kv), a->d);
     ir_if(b, ir_and(b, ir_eq(b, s->piece, s->zero), s->of.is));
-    line_make(s, s->key, from, s->w_k, one, s->own[0], 0);
-    line_make(s, s->value, from, IR_NO_ID, one, s->own[1], 0);
+    line_make(s, s->key, from, s->w_k, one, s->own[0], s->own_at[0]);
+    line_make(s, s->value, from, IR_NO_ID, one, s->own[1], s->own_at[1]);
     /* its score is the maximum so far, so its weight is 1 */
     for (uint32_t h = 0; h < s->heads; h++) {
         ir_store(b, s->partial, s->zero, nothing(s));
         ir_id i = steps(s, a->d, s->wide),
-              x = ir_load(b, s->queries, tile_add(k, i, h * a->d), s->wide);
+              x = ir_load(b, s->queries, element(s, s->queries_at, h, i), s->wide);
         ir_store(b, s->partial, s->zero,
-                 ir_fma(b, x, ir_load(b, s->own[0], i, s->wide),
+                 ir_fma(b, x, ir_load(b, s->own[0], ir_add(b, s->own_at[0], i), s->wide),
                         ir_load(b, s->partial, s->zero, s->wide)));
-        ir_store(b, s->sums, tile_add(k, i, h * a->d), ir_load(b, s->own[1], i, s->wide));
+        if (!s->items)
+            ir_store(b, s->sums, tile_add(k, i, h * a->d), ir_load(b, s->own[1], i, s->wide));
         ir_end(b);
         ir_store(b, s->most, ir_u32(b, h),
                  tile_sum_vector(k, ir_load(b, s->partial, s->zero, s->wide)));
@@ -206,7 +241,8 @@ static void own_make(serial *s) {
         const attention_cache *cache = which ? &s->values : &s->keys;
         const uint32_t unit = attention_cache_unit(cache, 8);
         ir_id i = steps(s, a->d, unit);
-        attention_cache_store(cache, s->own[which], i, ir_add(b, to, i), unit);
+        attention_cache_store(cache, s->own[which], ir_add(b, s->own_at[which], i),
+                              ir_add(b, to, i), unit);
         ir_end(b);
     }
     ir_end(b);
@@ -249,7 +285,7 @@ static void turn(serial *s, ir_id first, ir_id end) {
               sum = IR_NO_ID;
         for (uint32_t i = 0; i < KEYS; i++) {
             score[i] = tile_sum_vector(k, ir_load(b, s->partial, partial_at(s, h, i), s->wide));
-            if (s->items) score[i] = ir_mul(b, score[i], s->scale);
+            if (s->items && !a->raw) score[i] = ir_mul(b, score[i], s->scale);
             now = ir_max(b, now, score[i]);
         }
         keeps[h] = ir_exp(b, ir_sub(b, before, now));
@@ -313,7 +349,7 @@ beryl_status attention_serial(lowering *l, const graph_node *node, const attenti
                               beryl_error *error) {
     const uint32_t heads = heads_of(a);
     const char *name = a->raw ? "attention_step" : "attention_serial";
-    serial s = {.a = a, .items = !a->raw && device_makes_vectors(l->caps), .heads = 1};
+    serial s = {.a = a, .items = attention_serial_items(l->caps, a), .heads = 1};
     tile_kernel *k = &s.k;
     if (s.items) tile_begin_items(k, l, node, name);
     else tile_begin(k, l, node, name, 1), s.heads = tile_choose(l, "heads", heads, 1, heads);
@@ -322,7 +358,9 @@ beryl_status attention_serial(lowering *l, const graph_node *node, const attenti
     bind(&s);
     for (uint32_t h = 0; h < s.heads; h++) {
         ir_id from = ir_add(b, s.q_at, tile_mul(k, tile_add(k, s.first_head, h), a->q_stride[1]));
-        if (!s.items) line_make(&s, s.q, from, s.w_q, s.scale, s.queries, h * a->d);
+        if (!s.items || a->raw)
+            line_make(&s, s.q, from, s.w_q, s.scale, s.queries,
+                      tile_add(k, s.queries_at, h * a->d));
         ir_store(b, s.most, ir_u32(b, h), ir_f32(b, LEAST));
         ir_store(b, s.total, ir_u32(b, h), ir_f32(b, 0));
     }

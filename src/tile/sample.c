@@ -43,9 +43,15 @@ static ir_id first_lane(tile_kernel *k) {
     return k->lanes == 1 ? ir_u32(k->b, 0) : ir_local(k->b, 0);
 }
 
+/* Where a workgroup's lanes become vectors: one subgroup, without a barrier or memory. */
+static bool is_one_subgroup(const lowering *l) {
+    return device_makes_vectors(l->caps) && l->caps->subgroups && l->caps->subgroup_size > 1;
+}
+
 /* Lanes of a subgroup that counts are added over by shuffles; 0: by a tree. */
 static uint32_t span_of(const lowering *l) {
     const device_caps *caps = l->caps;
+    if (is_one_subgroup(l)) return caps->subgroup_size;
     if (tile_serial(l) || !caps->subgroups || caps->subgroup_size < 8) return 0;
     return caps->vendor == 0x8086 ? 8 : caps->subgroup_size < 32 ? caps->subgroup_size : 32;
 }
@@ -57,6 +63,7 @@ static ir_id count_all(tile_kernel *k, ir_id x, ir_memory joined, ir_id turn, ui
     ir_builder *b = k->b;
     if (!span) return tile_reduce(k, IR_ADD, x, joined);
     const uint32_t runs = k->lanes / span;
+    if (runs == 1) return ir_subgroup_add(b, x);
     ir_id first = tile_mul(k, tile_and(k, turn, 1), runs), sum = ir_subgroup_add(b, x);
     ir_if(b, ir_eq(b, ir_subgroup_lane(b), ir_u32(b, 0)));
     ir_store(b, joined, ir_add(b, first, tile_div(k, ir_local(b, 0), span)), sum);
@@ -76,9 +83,11 @@ static beryl_status lower_bound(lowering *l, const graph_node *node, const sampl
     uint32_t bits = 0; /* of an index; the others of ~index are ones */
     while (bits < 32 && (s->x->dim[1].size - 1) >> bits) bits++;
     tile_kernel k;
-    tile_begin(&k, l, node, "sample_bound", tile_lanes(l, s->parts.n * 64));
+    const uint32_t lanes =
+        is_one_subgroup(l) ? l->caps->subgroup_size : tile_lanes(l, s->parts.n * 64);
+    tile_begin(&k, l, node, "sample_bound", lanes);
     ir_builder *b = k.b;
-    const uint32_t span = k.lanes > 1 && k.lanes % 32 == 0 ? span_of(l) : 0,
+    const uint32_t shuffles = span_of(l), span = shuffles && lanes % shuffles == 0 ? shuffles : 0,
                    each = (s->parts.n + k.lanes - 1) / k.lanes;
     if (span) ir_subgroup(b, span);
     ir_memory best = tile_scratch(&k, "best", SCRATCH_BEST, 0, IR_U32, IR_READ),
@@ -89,7 +98,7 @@ static beryl_status lower_bound(lowering *l, const graph_node *node, const sampl
           offset = tile_u32(&k, "settings_offset", s->settings->offset);
     ir_memory high = ir_register(b, IR_U32, 1), low = ir_register(b, IR_U32, 1),
               count = ir_register(b, IR_U32, 1);
-    ir_memory joined = k.lanes > 1 ? ir_workgroup(b, IR_U32, k.lanes) : count;
+    ir_memory joined = k.lanes > 1 && span != lanes ? ir_workgroup(b, IR_U32, k.lanes) : count;
     ir_id row = tile_group(&k), orders[HELD], indices[HELD], there[HELD];
     ir_if(b, ir_lt(b, row, n));
     ir_id wanted = wanted_of(&k, settings, row, offset, s), zero = ir_u32(b, 0), one = ir_u32(b, 1);
