@@ -156,6 +156,7 @@ beryl_status tile_kv_write(lowering *l, const graph_node *node, beryl_error *err
 
 enum {
     FEW_ROWS = 32,
+    SUBGROUP_MIN = 8,
     PIECE_MIN = 16,     /* keys, as tuning may choose */
     ITEM_PIECES_MAX = 4 /* of many rows as items, whose sums lie in memory */
 };
@@ -170,9 +171,11 @@ typedef enum attention_form {
 } attention_form;
 
 /* Processors: a lane alone. loop_max: lanes there may not take as many turns as there are keys
- * and elements. */
+ * and elements. Subgroups of fewer than 8 are no GPU's, whatever a device says of itself:
+ * SwiftShader's compiler takes minutes and gigabytes over the long texts of the other forms. */
 static attention_form form_of(const device_caps *caps, const attention_task *a) {
-    const bool alone = device_is_processor(caps) && !caps->loop_max;
+    const bool narrow = caps->subgroups && caps->subgroup_size < SUBGROUP_MIN,
+               alone = narrow || (device_is_processor(caps) && !caps->loop_max);
     const bool fours = a->q_offset % 4 == 0 && a->q_stride[0] % 4 == 0 && a->q_stride[1] % 4 == 0 &&
                        a->k_offset % 4 == 0 && a->v_offset % 4 == 0;
     const bool few = !alone && fours && a->n <= FEW_ROWS;
