@@ -11,6 +11,7 @@
 #include "base/sample.h"
 
 enum { PARTS_MAX = 1024, REGIONS_MAX = 64, REGION_MIN = 4096, SHORT_MAX = 512 };
+enum { VECTOR_LANES = 16 /* where a barrier costs more than the turns of a lane */ };
 enum { SCRATCH_BEST, SCRATCH_BOUND, SCRATCH_LIST, SCRATCH_COUNTS };
 /* words of the settings */
 enum { SET_TEMPERATURE, SET_TOP_P, SET_MIN_P, SET_TOP_K, SET_SEED, SET_COUNTER = SET_SEED + 2 };
@@ -83,8 +84,8 @@ static beryl_status lower_bound(lowering *l, const graph_node *node, const sampl
     uint32_t bits = 0; /* of an index; the others of ~index are ones */
     while (bits < 32 && (s->x->dim[1].size - 1) >> bits) bits++;
     tile_kernel k;
-    const uint32_t lanes =
-        is_one_subgroup(l) ? l->caps->subgroup_size : tile_lanes(l, s->parts.n * 64);
+    uint32_t lanes = is_one_subgroup(l) ? l->caps->subgroup_size : tile_lanes(l, s->parts.n * 64);
+    if (device_makes_vectors(l->caps) && lanes > VECTOR_LANES) lanes = VECTOR_LANES;
     tile_begin(&k, l, node, "sample_bound", lanes);
     ir_builder *b = k.b;
     const uint32_t shuffles = span_of(l), span = shuffles && lanes % shuffles == 0 ? shuffles : 0,
