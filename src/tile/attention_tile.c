@@ -3,10 +3,10 @@
  *
  * A workgroup has ROWS rows = (query, head of the few that share a kv head). Scores come from
  * pieces of queries and keys in workgroup memory, elements leading, so that a lane's rows and
- * keys are neighbours there; a lane makes its rows by KEYS_EACH keys, ACROSS lanes beside each
+ * keys are neighbours there; a lane makes its rows by KEYS_EACH keys, `across` lanes beside each
  * other share its rows, their maxima too. The weights then lie there as [key, row], values follow
- * some keys at a time, and a lane keeps its rows by d / ACROSS columns. Keys run from the first to the
- * last that a row of the tile sees; tiles at that edge are masked row by row. Rows of another
+ * some keys at a time, and a lane keeps its rows by d / across columns. Keys run from the first to
+ * the last that a row of the tile sees; tiles at that edge are masked row by row. Rows of another
  * slot take turns, and so do rows whose keys one ring cannot hold (usually there is one turn). */
 #include "tile/attention.h"
 #include "base/error.h"

@@ -18,7 +18,7 @@ void tile_matvec_begin(tile_matvec *m, lowering *l, const graph_node *node, cons
     ir_builder *b = m->k.b;
     if (c->subgroups) ir_subgroup(b, c->span);
     matvec_layout(c->x, matvec_held(c, k), &m->unit, &m->half, &m->second, &m->vector);
-    if (c->x == MATVEC_COPIED) {
+    if (tile_matvec_copies(c)) {
         matvec_copy_begin(m);
         return;
     }
@@ -45,7 +45,7 @@ void tile_matvec_open(tile_matvec *m, const base_type *types, uint32_t n, uint32
     m->n_ahead = (m->n_ahead + 3) / 4 * 4;
     m->sums = ir_register(b, IR_F32, rows * c->n_x);
     if (m->n_ahead) m->ahead = ir_register(b, IR_U32, m->n_ahead);
-    const bool int8 = c->x == MATVEC_INT8 || c->x == MATVEC_COPIED;
+    const bool int8 = c->x == MATVEC_INT8 || tile_matvec_copies(c);
     const uint32_t fours = matvec_over(matvec_held(c, m->length), 64);
     if (int8 || c->x == MATVEC_SHARED)
         m->x = ir_workgroup(b, int8 ? IR_U32 : IR_F32, m->vector * 4 * c->n_x);
@@ -55,10 +55,10 @@ void tile_matvec_open(tile_matvec *m, const base_type *types, uint32_t n, uint32
         if (apart) m->interleave = apart; /* the same of all that have one */
     }
     for (uint32_t i = 0; i < n; i++)
-        m->with_halves = m->with_halves || (c->x == MATVEC_COPIED ? matvec_copied_halves(types[i])
+        m->with_halves = m->with_halves || (tile_matvec_copies(c) ? matvec_copied_halves(types[i])
                                                                   : int8 && needs_halves(types[i]));
     if (m->with_halves) m->halves = ir_workgroup(b, IR_I32, fours * 4 * c->n_x);
-    if (c->x == MATVEC_COPIED) matvec_copy_open(m, rows);
+    if (tile_matvec_copies(c)) matvec_copy_open(m, rows);
     if (!c->subgroups) m->joined = ir_workgroup(b, IR_F32, c->wg * rows * c->n_x);
     tile_matvec_open_sums(m);
     const uint32_t tables = matvec_tables(types, n, m->pairs);
@@ -536,7 +536,7 @@ static void add_packed(tile_matvec *m, const tile_rows *rows, ir_id raw[][TILE_R
     for (uint32_t row = 0; row < rows->n; row++)
         tile_packed_open(rows->w[row], raw[row], chunk, turn, pairs, &opened[row]);
     const bool int8 = m->c.x != MATVEC_DIRECT && m->c.x != MATVEC_SHARED;
-    if (m->c.x == MATVEC_COPIED) matvec_copied_add(m, rows->w[0]->type, rows->n, opened);
+    if (tile_matvec_copies(&m->c)) matvec_copied_add(m, rows->w[0]->type, rows->n, opened);
     else if (int8) add_int8(m, rows->w[0]->type, rows->n, opened);
     for (uint32_t i = 0; !int8 && i < opened[0].n; i++)
         multiply_f32(m, rows->w[0]->type, rows->n, opened, i);
@@ -590,7 +590,7 @@ static uint32_t chunks_of(const tile_matvec *m, base_type type) {
 /* Steps of a row; some lanes may have no chunk in the last ones. */
 static uint32_t steps_of(const tile_matvec *m, base_type type) {
     const uint32_t each = m->c.depth * m->c.lanes;
-    if (m->c.x != MATVEC_COPIED) return matvec_over(chunks_of(m, type), each);
+    if (!tile_matvec_copies(&m->c)) return matvec_over(chunks_of(m, type), each);
     return matvec_over(m->length, m->c.window) * (m->c.window / matvec_chunk(type) / each);
 }
 
@@ -738,7 +738,7 @@ void tile_matvec_add(tile_matvec *m, const tile_rows *rows, const tile_rows *nex
             ir_loop_unrolled(b, m->lane, ir_u32(b, all), ir_u32(b, m->c.lanes), m->c.depth);
         add_values(m, rows, chunk);
         ir_end(b);
-    } else if (m->c.x == MATVEC_COPIED && m->c.window < m->length) {
+    } else if (tile_matvec_copies(&m->c) && m->c.window < m->length) {
         walk_windows(m, rows, next, there);
     } else {
         const uint32_t steps = steps_of(m, rows->w[0]->type);

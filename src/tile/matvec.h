@@ -21,6 +21,7 @@
 #ifndef TILE_MATVEC_H
 #define TILE_MATVEC_H
 
+#include "base/build.h"
 #include "tile/packed.h"
 #include "tile/matvec_form.h"
 
@@ -76,6 +77,11 @@ typedef struct tile_rows { /* that this lane's group reads */
     const tile_weight *w[TILE_ROWS_MAX]; /* all of one type */
     ir_id row[TILE_ROWS_MAX];            /* that there are: clamp them */
 } tile_rows;
+
+/* Are the vectors copied a window at a time? */
+static inline bool tile_matvec_copies(const matvec_choice *c) {
+    return BUILD_HAS_LARGE_FORMS && c->x == MATVEC_COPIED;
+}
 
 /* A pure function of types, shapes and the device; honours shape->form. false: no form fits, or
  * the device has one lane a workgroup. Of shape: n_segment, types, rows, k, n_x, per, exact,

@@ -365,7 +365,8 @@ static bool choose_batch(const device_caps *caps, const matvec_shape *shape, mat
 }
 
 bool tile_matvec_choose(const device_caps *caps, const matvec_shape *shape, matvec_choice *out) {
-    if (shape->rounded_in && shape->n_x > 1) return choose_batch(caps, shape, out);
+    if (shape->rounded_in && shape->n_x > 1)
+        return BUILD_HAS_LARGE_FORMS && choose_batch(caps, shape, out);
     if (choose(caps, shape, out)) return true;
     if (!shape->form || !shape->form->tuned) return false;
     matvec_shape plain = *shape;

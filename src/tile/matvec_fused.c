@@ -500,14 +500,14 @@ static void make_tiles(making *k) {
         if (is != IR_NO_ID) ir_end(b);
     }
     /* not inside the conditions: pocl gets barriers there wrong */
-    if (p->c.x == MATVEC_COPIED) tile_matvec_leave(&k->m, p->c.rows * p->per);
+    if (tile_matvec_copies(&p->c)) tile_matvec_leave(&k->m, p->c.rows * p->per);
     else tile_matvec_join(&k->m, p->c.rows * p->per, sums);
     for (uint32_t i = 0; i < p->n; i++) {
         if (!is_first_kind(p, i)) continue;
         ir_id is = is_of(k, i, tile);
         if (is != IR_NO_ID) ir_if(b, is);
         tile_of(k, i, tile, &now);
-        if (p->c.x == MATVEC_COPIED) store_batch(k, i, tile, &now);
+        if (tile_matvec_copies(&p->c)) store_batch(k, i, tile, &now);
         else if (p->hands_on) hand_on_tile(k, tile, &now, sums);
         else store_tile(k, i, tile, &now, sums);
         if (is != IR_NO_ID) ir_end(b);

@@ -21,7 +21,7 @@ void matvec_layout(matvec_x x, uint32_t k, uint32_t *unit, uint32_t *half, uint3
                    uint32_t *vector);
 /* Elements of a vector that workgroup memory holds at a time. */
 static inline uint32_t matvec_held(const matvec_choice *c, uint32_t k) {
-    return c->x == MATVEC_COPIED ? c->window : k;
+    return tile_matvec_copies(c) ? c->window : k;
 }
 
 /* Where 16 elements of vector v lie in workgroup memory, in 16 bytes. */

@@ -301,7 +301,7 @@ void tile_vectors_make(tile_vectors *v) {
     tile_matvec *m = v->m;
     ir_builder *b = m->k.b;
     const bool is_kept = m->c.x == MATVEC_SHARED || m->c.x == MATVEC_INT8;
-    if (m->c.x == MATVEC_COPIED) {
+    if (tile_matvec_copies(&m->c)) {
         tile_matvec_copy_first(m);
         return;
     }
