@@ -267,7 +267,7 @@ static uint64_t batch_clocks(const matvec_shape *shape, uint32_t units, const ma
     return work + work * 4 / (beside * warps) + fills / 2 + beside * window + ends;
 }
 
-/* Elements that windows are multiples of: of whole chunks, of whole pairs of them. */
+/* Elements that windows are multiples of: a chunk of each lane. */
 static uint32_t window_unit(const matvec_shape *shape, uint32_t lanes) {
     uint32_t most = 64;
     for (uint32_t i = 0; i < shape->n_segment; i++)

@@ -71,8 +71,7 @@ static void ask(tile_matvec *m, ir_id window) {
 
 /* Scale and sums of two blocks, as they were asked for: where both blocks' lie. */
 static void keep_factors(tile_matvec *m, ir_id raw, ir_id at) {
-    tile_kernel *k = &m->k;
-    ir_builder *b = k->b;
+    ir_builder *b = m->k.b;
     ir_id both[4], halves[4], sixteen = ir_i32(b, 16);
     for (uint32_t i = 0; i < 2; i++) {
         ir_id sums = ir_bitcast(b, IR_I32, 1, ir_extract(b, raw, 2 * i + 1));
@@ -84,7 +83,6 @@ static void keep_factors(tile_matvec *m, ir_id raw, ir_id at) {
     }
     ir_store(b, m->scales, at, ir_compose(b, both, 4));
     if (m->with_halves) ir_store(b, m->halves, at, ir_compose(b, halves, 4));
-    (void)k;
 }
 
 static void keep(tile_matvec *m) {
