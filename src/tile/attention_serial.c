@@ -7,8 +7,6 @@
  * scratch memory. */
 #include "tile/attention.h"
 
-#define LEAST (-3e38f)
-
 enum {
     KEYS = 4 /* at once */,
     HEADS_MAX = 4,
@@ -361,7 +359,7 @@ beryl_status attention_serial(lowering *l, const graph_node *node, const attenti
         if (!s.items || a->raw)
             line_make(&s, s.q, from, s.w_q, s.scale, s.queries,
                       tile_add(k, s.queries_at, h * a->d));
-        ir_store(b, s.most, ir_u32(b, h), ir_f32(b, LEAST));
+        ir_store(b, s.most, ir_u32(b, h), ir_f32(b, ATTENTION_LEAST));
         ir_store(b, s.total, ir_u32(b, h), ir_f32(b, 0));
     }
     ir_id e = steps(&s, s.heads * a->d, s.wide);

@@ -12,8 +12,7 @@ enum { VECTORS_MIN = MATVEC_ROWS_MAX + 1 };
 typedef struct joined {
     graph_products products;
     vectors_plan v;
-    bool rounded; /* a dispatch makes the vectors, and rounds them */
-    bool pair;    /* gate and up */
+    bool pair; /* gate and up */
 } joined;
 
 /* Whole rows of a stored weight. */
@@ -42,7 +41,7 @@ static bool is_pair(const lowering *l, const graph_products *p) {
 
 static bool joined_of(const lowering *l, const graph_region *r, joined *j) {
     const graph_products *p = &j->products;
-    *j = (joined){.rounded = false};
+    *j = (joined){.pair = false};
     if (!graph_products_of(l->g, r, &j->products)) return false;
     const uint32_t k = graph_tensor_at(l->g, p->w[0])->dim[1].size;
     if (!vectors_plan_of(l, &p->before, p->x, NULL, k, &j->v) || j->v.rows.bound < VECTORS_MIN)
@@ -51,8 +50,8 @@ static bool joined_of(const lowering *l, const graph_region *r, joined *j) {
         if (!weight_of(l, p->w[i], j)) return false;
     j->pair = is_pair(l, p);
     if (p->ends && !j->pair) return false;
-    j->rounded = j->v.kind == VECTORS_TREE && vectors_fit_rounded(l, &j->v);
-    return j->v.kind == VECTORS_PLAIN || j->rounded || vectors_fit_separate(l, &j->v);
+    j->v.rounded = j->v.kind == VECTORS_TREE && vectors_fit_rounded(l, &j->v);
+    return j->v.kind == VECTORS_PLAIN || j->v.rounded || vectors_fit_separate(l, &j->v);
 }
 
 bool tile_dots_joined_fits(const graph *g, const graph_store *store, const lower_settings *settings,
@@ -95,12 +94,11 @@ beryl_status tile_dots_joined(lowering *l, const graph_node *node, const graph_r
     if (!joined_of(l, r, &j)) return lower_refuse(l, node, "this joined product", error);
     const graph_products *all = &j.products;
     const lower_matrix *x = &j.v.rows;
-    beryl_status status = j.v.kind == VECTORS_PLAIN
-                              ? BERYL_OK
-                              : tile_vectors_separate(l, node, &j.v, j.rounded, error);
+    beryl_status status =
+        j.v.kind == VECTORS_PLAIN ? BERYL_OK : tile_vectors_separate(l, node, &j.v, error);
     tile_tiled_product p = {.x = j.v.x,
                             .stored = true,
-                            .rounded = j.rounded,
+                            .rounded = j.v.rounded,
                             .k = x->k,
                             .n = x->n,
                             .bound = x->bound,

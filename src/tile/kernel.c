@@ -19,6 +19,11 @@ bool tile_serial(const lowering *l) {
     return device_is_processor(l->caps);
 }
 
+/* Intel's drivers choose 8, 16 or 32 for each program. */
+uint32_t tile_span(const device_caps *caps) {
+    return caps->vendor == 0x8086 ? 8 : caps->subgroup_size < 32 ? caps->subgroup_size : 32;
+}
+
 uint32_t tile_lanes(const lowering *l, uint32_t n) {
     if (tile_serial(l) && !(l->caps->loop_max && n > l->caps->loop_max / 4)) return 1;
     uint32_t lanes = 32;

@@ -418,7 +418,7 @@ beryl_status tile_joined(lowering *l, const graph_node *node, const graph_region
     const lower_matrix *x = &j.v.rows;
     const bool pair = all->ends && all->n == 2;
     const beryl_status status =
-        j.v.kind == VECTORS_PLAIN ? BERYL_OK : tile_vectors_separate(l, node, &j.v, false, error);
+        j.v.kind == VECTORS_PLAIN ? BERYL_OK : tile_vectors_separate(l, node, &j.v, error);
     if (status != BERYL_OK) return status;
     base_type types[FUSED_SEGMENT_MAX];
     for (uint32_t i = 0; i < all->n; i++) {

@@ -681,6 +681,7 @@ static void walk_step(tile_matvec *m, const tile_rows *rows, const tile_rows *ne
     }
 }
 
+/* Window by window; the last one asks for the first again, of a tile that may follow. */
 static void walk_windows(tile_matvec *m, const tile_rows *rows, const tile_rows *next,
                          ir_id there) {
     tile_kernel *k = &m->k;

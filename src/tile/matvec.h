@@ -4,7 +4,8 @@
  * A group of `lanes` lanes shares a row: each takes every lanes-th chunk, all loads of a step
  * before their first use, and the loads of the next step (or the next tile's first) before this
  * one's arithmetic. The vectors lie in workgroup memory, as f32 or rounded to int8 in blocks of
- * 32, or are read where they are. A workgroup walks the tiles of rows.
+ * 32, or are read where they are; of a batch they come rounded and are copied to workgroup memory
+ * a window at a time (tile/matvec_copied.c). A workgroup walks the tiles of rows.
  *
  *     tile_matvec m;
  *     matvec_choice c;
@@ -25,7 +26,8 @@
 #include "tile/packed.h"
 #include "tile/matvec_form.h"
 
-enum { TILE_ROWS_MAX = 8, TILE_SUMS_MAX = 64, TILE_VECTORS_MAX = 16 };
+/* vectors: at a time, but for MATVEC_COPIED */
+enum { TILE_ROWS_MAX = 8, TILE_SUMS_MAX = 32, TILE_VECTORS_MAX = 8 };
 
 /* Vectors rounded to int8, in memory as tile/dots.h has them. */
 typedef struct tile_int8_vectors {

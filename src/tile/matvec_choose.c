@@ -89,11 +89,6 @@ static uint32_t least(uint32_t a, uint32_t b) {
     return a < b ? a : b;
 }
 
-/* Lanes that stay together: Intel's drivers choose 8, 16 or 32 for each program. */
-static uint32_t span_of(const device_caps *caps) {
-    return caps->vendor == 0x8086 ? 8 : least(caps->subgroup_size, 32);
-}
-
 static uint32_t tile_rows_of(const matvec_choice *c) {
     return c->wg / c->lanes * c->rows;
 }
@@ -160,7 +155,7 @@ static bool choose(const device_caps *caps, const matvec_shape *shape, matvec_ch
     const uint64_t wanted = (uint64_t)units * LANES_A_UNIT;
     c->copies = !caps->permutes_bytes;
     c->subgroups = caps->subgroups && caps->subgroup_size >= LANES_MIN;
-    c->span = c->subgroups ? span_of(caps) : 0;
+    c->span = c->subgroups ? tile_span(caps) : 0;
     c->x = c->subgroups && caps->dot_i8 && packed && !shape->exact ? MATVEC_INT8 : MATVEC_SHARED;
     const bool one = shape->n_x == 1 || rows * shape->k <= (uint64_t)TINY_WEIGHTS * units;
     c->n_x = one ? 1 : least(power_up(shape->n_x), 4);
@@ -286,7 +281,7 @@ static bool batch_fits(const device_caps *caps, const matvec_shape *shape, const
                    invocations = caps->workgroup_invocations ? caps->workgroup_invocations : 256;
     return c->lanes % c->share == 0 && c->window % window_unit(shape, c->lanes) == 0 &&
            c->wg % c->lanes == 0 && c->wg / c->lanes % c->near == 0 && c->wg % WARP == 0 &&
-           c->wg <= invocations && items <= BATCH_ITEMS_MAX && c->n_x <= TILE_VECTORS_MAX &&
+           c->wg <= invocations && items <= BATCH_ITEMS_MAX && c->n_x <= BATCH_MAX &&
            items * c->n_x <= BATCH_SUMS_MAX && batch_bytes(shape, c) <= most &&
            (!shape->rounded_out || tile_rows_of(c) % HANDED == 0);
 }
@@ -328,7 +323,7 @@ static void try_batch(const device_caps *caps, const matvec_shape *shape, uint32
                                          .share = BATCH_SHARE,
                                          .near = BATCH_NEAR,
                                          .window = least(windows[i], all) * unit,
-                                         .span = span_of(caps),
+                                         .span = tile_span(caps),
                                          .subgroups = true};
                 if (!batch_fits(caps, shape, &c)) continue;
                 const uint64_t guess = batch_clocks(shape, units, &c);

@@ -568,7 +568,7 @@ beryl_status tile_fused_matvec(lowering *l, const graph_node *node, beryl_error 
     if (!plan_of(l, f->from == FUSED_X_MERGE ? f : NULL, &r, &p))
         return lower_refuse(l, node, "this joined product", error);
     const beryl_status status =
-        p.apart ? tile_vectors_separate(l, node, &p.vectors, p.vectors.rounded, error) : BERYL_OK;
+        p.apart ? tile_vectors_separate(l, node, &p.vectors, error) : BERYL_OK;
     return status == BERYL_OK ? make(l, node, &p, "matvec", error) : status;
 }
 
@@ -580,8 +580,7 @@ beryl_status tile_matvec_node(lowering *l, const graph_node *node, const graph_n
     const store_tensor *stored = lower_stored(l, product->in[1]);
     const uint32_t begin = p.s[0].first, last = begin + p.s[0].rows,
                    offset = end ? 0 : graph_tensor_at(l->g, product->out[0])->offset;
-    beryl_status status =
-        p.apart ? tile_vectors_separate(l, node, &p.vectors, true, error) : BERYL_OK;
+    beryl_status status = p.apart ? tile_vectors_separate(l, node, &p.vectors, error) : BERYL_OK;
     *taken = p.sharded = true;
     p.s[0].out = product->out[0];
     p.s[0].out_stride = p.s[0].rows;

@@ -54,7 +54,7 @@ static uint32_t span_of(const lowering *l) {
     const device_caps *caps = l->caps;
     if (is_one_subgroup(l)) return caps->subgroup_size;
     if (tile_serial(l) || !caps->subgroups || caps->subgroup_size < 8) return 0;
-    return caps->vendor == 0x8086 ? 8 : caps->subgroup_size < 32 ? caps->subgroup_size : 32;
+    return tile_span(caps);
 }
 
 /* x of all lanes added up, in turn `turn` of a loop. With shuffles one barrier a turn is enough:

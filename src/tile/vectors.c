@@ -333,10 +333,7 @@ static matvec_choice apart_of(const lowering *l, const vectors_plan *p) {
     matvec_choice c = {
         .x = MATVEC_SHARED, .wg = 64, .lanes = 1, .rows = 1, .n_x = 1, .depth = 1, .groups = 1};
     c.subgroups = caps->subgroups && caps->subgroup_size >= 8;
-    c.span = !c.subgroups               ? 0
-             : caps->vendor == 0x8086   ? 8
-             : caps->subgroup_size < 32 ? caps->subgroup_size
-                                        : 32;
+    c.span = c.subgroups ? tile_span(caps) : 0;
     while (c.wg * 4 < p->rows.k && 2 * c.wg <= APART_WG && 2 * c.wg <= most) c.wg *= 2;
     return c;
 }
@@ -354,16 +351,16 @@ bool vectors_fit_rounded(const lowering *l, const vectors_plan *p) {
 
 /* A workgroup a vector, as in a product's own kernel. */
 static beryl_status made_separately(lowering *l, const graph_node *node, const vectors_plan *p,
-                                    bool rounded, beryl_error *error) {
+                                    beryl_error *error) {
     const matvec_choice c = apart_of(l, p);
     tile_matvec m;
     tile_vectors v;
     tile_matvec_begin(&m, l, node, "vectors", &c, p->rows.k);
     tile_vectors_begin(&v, &m, p, false);
     m.x_keep = true;
-    m.x_round = rounded;
-    m.to_at = rounded ? v.first : tile_mul(&m.k, v.first, p->rows.k);
-    if (rounded) m.int8_to = rounded_in_scratch(&m, p, IR_READ_WRITE);
+    m.x_round = p->rounded;
+    m.to_at = p->rounded ? v.first : tile_mul(&m.k, v.first, p->rows.k);
+    if (p->rounded) m.int8_to = rounded_in_scratch(&m, p, IR_READ_WRITE);
     else m.x_to = tile_scratch(&m.k, "to", TILE_SCRATCH_X, scratch_bytes(p), IR_F32, IR_READ_WRITE);
     m.to_holds = ir_lt(m.k.b, v.first, v.n);
     tile_matvec_open_sums(&m);
@@ -372,8 +369,8 @@ static beryl_status made_separately(lowering *l, const graph_node *node, const v
 }
 
 beryl_status tile_vectors_separate(lowering *l, const graph_node *node, const vectors_plan *p,
-                                   bool rounded, beryl_error *error) {
-    if (rounded || p->kind == VECTORS_MERGE) return made_separately(l, node, p, rounded, error);
+                                   beryl_error *error) {
+    if (p->rounded || p->kind == VECTORS_MERGE) return made_separately(l, node, p, error);
     const graph_region all = graph_region_with(&p->before, p->x);
     return tile_region(l, node, &all, "vectors", error);
 }

@@ -58,6 +58,6 @@ void tile_vectors_begin(tile_vectors *v, tile_matvec *m, const vectors_plan *p, 
 void tile_vectors_make(tile_vectors *v);
 /* That dispatch. */
 beryl_status tile_vectors_separate(lowering *l, const graph_node *node, const vectors_plan *p,
-                                   bool rounded, beryl_error *error);
+                                   beryl_error *error);
 
 #endif
