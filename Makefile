@@ -53,11 +53,10 @@ CLI_SRC := $(filter-out app/cli/line_$(if $(LIBEDIT),plain,edit).c,$(sort $(wild
 TEST_SRC := $(sort $(wildcard tests/*.c))
 FUZZ_SRC := $(sort $(wildcard fuzz/*_fuzz.c))
 BENCH_SRC := $(sort $(wildcard bench/*.c))
-WGSL := $(sort $(wildcard src/kernels/wgsl/*.wgsl))
 PUBLIC := $(wildcard include/beryl*.h)
 
-LIB_OBJ := $(LIB_SRC:%.c=$(BUILD)/%.o) $(BUILD)/gen/kernels_wgsl.o
-WASM_OBJ := $(WASM_SRC:%.c=$(BUILD)/%.o) $(BUILD)/gen/kernels_wgsl.o
+LIB_OBJ := $(LIB_SRC:%.c=$(BUILD)/%.o)
+WASM_OBJ := $(WASM_SRC:%.c=$(BUILD)/%.o)
 CLI_OBJ := $(CLI_SRC:%.c=$(BUILD)/%.o)
 TEST_OBJ := $(TEST_SRC:%.c=$(BUILD)/%.o)
 FUZZ_NAMES := $(FUZZ_SRC:fuzz/%_fuzz.c=%)
@@ -169,17 +168,6 @@ $(BUILD)/gen/suites.h: $(TEST_SRC) tests
 	@mkdir -p $(@D)
 	$(Q){ printf '%s\n' $(LONG_SUITES); sed -n 's/^void test_\([a-z0-9_]*\)(test \*t) {$$/\1/p' $(filter %_test.c,$(TEST_SRC)); } | \
 	    awk '!seen[$$0]++ { print "SUITE(" $$0 ")" }' > $@
-
-# The WGSL files as a C table. The tool runs here, whatever CC compiles for.
-$(filter $(BUILD)/src/kernels/% $(BUILD)/tests/%,$(LIB_OBJ) $(TEST_OBJ)): | $(BUILD)/gen/kernels_wgsl.h
-$(BUILD)/gen/kernels_wgsl.h: $(BUILD)/gen/kernels_wgsl.c
-$(BUILD)/gen/kernels_wgsl.c: $(BUILD)/obj/embed $(WGSL) $(wildcard src/kernels/wgsl)
-	$(call say,EMBED,$@)
-	@mkdir -p $(@D)
-	$(Q)$(BUILD)/obj/embed $(EMBED_FLAGS) $(@:.c=) $(WGSL)
-$(BUILD)/obj/embed: tools/embed.c
-	@mkdir -p $(@D)
-	$(Q)cc -std=c11 -O1 $(WARN) -o $@ $<
 
 # Sources that ask where Beryl will be installed are compiled again when that changes.
 PLACED := $(patsubst %.c,$(BUILD)/%.o,$(shell grep -lE 'BERYL_(PREFIX|LIBDIR|DATADIR)' $(LIB_SRC) $(CLI_SRC) /dev/null))

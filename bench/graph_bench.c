@@ -191,7 +191,7 @@ static beryl_status job_open(job *j, base_heap *heap, device *d, numbers *file,
     graph_output(j->g, j->out, "out");
     status = graph_exec_open(
         j->g, &j->store,
-        &(graph_exec_options){.exact = true, .chains = true, .unfused = unfused, .search = search},
+        &(graph_exec_options){.exact = true, .unfused = unfused, .search = search},
         &j->exec, error);
     while (status == BERYL_OK && (status = graph_exec_ready(j->exec, error)) == BERYL_PENDING) {
         base_sleep(1e-4);

@@ -346,7 +346,7 @@ BERYL_API beryl_status beryl_engine_tune(beryl_engine *engine, const beryl_tune_
                                          beryl_task **task, beryl_error *error);
 
 typedef struct beryl_tuned_info {
-    const char *path, *backend, *adapter, *driver, *kernels; /* kernels: "written", "generated" */
+    const char *path, *backend, *adapter, *driver;
     uint32_t n_product;
     bool damaged; /* what is not among n_product is ignored */
 } beryl_tuned_info;

@@ -91,7 +91,7 @@ static beryl_status side_open(side *s, base_heap *heap, device *d, const problem
     if (status == BERYL_OK)
         status = graph_exec_open(
             g, &s->store,
-            &(graph_exec_options){.exact = !fast, .chains = true, .draws = interpreter_drawn(d)},
+            &(graph_exec_options){.exact = !fast, .draws = interpreter_drawn(d)},
             &s->exec, error);
     return status == BERYL_OK ? rig_exec_compiled(s->exec, error) : status;
 }

@@ -61,7 +61,6 @@ static bool tuned_each(void *user, const beryl_tuned_info *info) {
         json_text(&t->json, "backend", info->backend);
         json_text(&t->json, "adapter", info->adapter);
         json_text(&t->json, "driver", info->driver);
-        json_text(&t->json, "kernels", info->kernels);
         json_integer(&t->json, "products", info->n_product);
         json_bool(&t->json, "damaged", info->damaged);
         json_bool(&t->json, "deleted", forget);
@@ -73,8 +72,6 @@ static bool tuned_each(void *user, const beryl_tuned_info *info) {
         term_print(stdout, texts[i], strlen(texts[i]), true);
         if (*texts[i]) fputs(", ", stdout);
     }
-    term_print(stdout, info->kernels, strlen(info->kernels), true);
-    if (*info->kernels) fputs(" kernels: ", stdout);
     if (info->n_product) printf("%u product%s", info->n_product, info->n_product > 1 ? "s" : "");
     else if (!info->damaged) fputs("nothing", stdout);
     if (info->damaged)

@@ -63,9 +63,9 @@ web-test:
 	@$(TEST_ENV) MAKE='$(MAKE_COMMAND)' BUILD='$(BUILD)' tests/web.sh
 
 web-texts-bench:
-	@$(MAKE) $(PARALLEL) BUILD=$(WEB_BUILD) CC='$(WEB_CC)' PIC= OPT='$(WEB_OPT)' LDFLAGS='-Wl,--lto-O2' EMBED_FLAGS=--small $(WEB_BUILD)/texts_bench.wasm
+	@$(MAKE) $(PARALLEL) BUILD=$(WEB_BUILD) CC='$(WEB_CC)' PIC= OPT='$(WEB_OPT)' LDFLAGS='-Wl,--lto-O2' $(WEB_BUILD)/texts_bench.wasm
 
 # -Oz, since the module is fetched before anything else happens; what is hot runs on the GPU.
 web-module:
-	@$(MAKE) $(PARALLEL) BUILD=$(WEB_BUILD) CC='$(WEB_CC)' PIC= OPT='$(WEB_OPT)' LDFLAGS='-Wl,--lto-O2' EMBED_FLAGS=--small $(WEB_MODULE)
+	@$(MAKE) $(PARALLEL) BUILD=$(WEB_BUILD) CC='$(WEB_CC)' PIC= OPT='$(WEB_OPT)' LDFLAGS='-Wl,--lto-O2' $(WEB_MODULE)
 	@mkdir -p app/web/dist && cmp -s $(WEB_MODULE) app/web/dist/beryl.wasm || cp $(WEB_MODULE) app/web/dist/beryl.wasm

@@ -15,10 +15,7 @@ enum {
      * matrix units, wide vectors. Without: of WGSL. */
     BUILD_HAS_C_TEXTS = !BUILD_IS_MODULE,
     /* Searching for schedules and numbers, and taking what was found. */
-    BUILD_HAS_TUNING = !BUILD_IS_MODULE,
-    /* Generated products of batches, and attention over many keys: forms that pages have written by
-     * hand. */
-    BUILD_HAS_LARGE_FORMS = !BUILD_IS_MODULE
+    BUILD_HAS_TUNING = !BUILD_IS_MODULE
 };
 
 #endif

@@ -131,7 +131,7 @@ static beryl_status build(making *m, const op_case *op) {
         status = graph_status(m->maker.g, &m->maker.error);
     }
     const graph_exec_options with = {
-        .exact = m->b->exact, .unfused = m->maker.op != OP_FUSED, .chains = true, .framed = true};
+        .exact = m->b->exact, .unfused = m->maker.op != OP_FUSED, .framed = true};
     if (status == BERYL_OK) status = m->maker.error.code;
     if (status == BERYL_OK)
         status = graph_exec_open(m->maker.g, &m->store, &with, &m->exec, &m->maker.error);

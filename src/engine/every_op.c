@@ -70,7 +70,7 @@ static beryl_status fill(every_op *e, device *d, bool exact, op_maker *m) {
     m->next = 0;
     if ((status = each_case(m)) != BERYL_OK || (status = graph_status(e->g, &m->error)) != BERYL_OK)
         return status;
-    const graph_exec_options options = {.exact = exact, .chains = true};
+    const graph_exec_options options = {.exact = exact};
     if ((status = graph_exec_open(e->g, &e->store, &options, &e->exec, &m->error)) != BERYL_OK)
         return status;
     while ((status = store_upload_step(&e->store, &m->error)) == BERYL_EVENT ||

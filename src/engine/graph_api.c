@@ -308,7 +308,7 @@ BASE_OP_LIST(X)
 /* ---- compiling ------------------------------------------------------------------------------- */
 
 graph_exec_options engine_graph_options(beryl_precision precision) {
-    return (graph_exec_options){.exact = precision == BERYL_PRECISION_EXACT, .chains = true};
+    return (graph_exec_options){.exact = precision == BERYL_PRECISION_EXACT};
 }
 
 static beryl_status compile_begin(beryl_graph *g, beryl_error *error) {

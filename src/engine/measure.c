@@ -6,11 +6,8 @@
  * Refuses devices without memory of their own. */
 #include "engine/measure.h"
 #include "base/error.h"
-#ifndef __wasm__
 #include "codegen/codegen.h"
-#endif
 #include "engine/engine.h"
-#include "kernels/kernels.h"
 
 #include <string.h>
 
@@ -96,34 +93,7 @@ static beryl_status choose_buffer(measuring *m, beryl_error *error) {
     return status == BERYL_OK ? write_all(m, error) : status;
 }
 
-static beryl_status describe_wgsl(base_arena *arena, device_program_desc *desc,
-                                  beryl_error *error) {
-    kernels_text kernel;
-    const beryl_status status =
-        kernels_build(arena, &(kernels_request){.file = "read_bandwidth"}, &kernel, error);
-    if (status != BERYL_OK) return status;
-    *desc = (device_program_desc){.language = DEVICE_WGSL,
-                                  .source = kernel.text,
-                                  .source_size = kernel.size,
-                                  .label = "read_bandwidth",
-                                  .n_binding = kernel.n_binding,
-                                  .param_bytes = kernel.n_param * 4};
-    for (uint32_t i = 0; i < kernel.n_binding; i++) desc->access[i] = kernel.bindings[i].access;
-    memcpy(desc->workgroup, kernel.workgroup, sizeof desc->workgroup);
-    return BERYL_OK;
-}
-
-#ifdef __wasm__
-
-static beryl_status describe_generated(base_arena *arena, const measuring *m,
-                                       device_program_desc *desc, beryl_error *error) {
-    (void)arena, (void)desc;
-    return base_fail(error, BERYL_UNSUPPORTED, "%s takes no WGSL", device_caps_of(m->d)->name);
-}
-
-#else
-
-/* The same as the WGSL file does: neighbouring lanes read neighbouring words. A processor reads
+/* Neighbouring lanes read neighbouring words. A processor reads
  * a tile with one lane. */
 static void write_read(ir_builder *b, const measuring *m, ir_memory data, ir_memory out,
                        ir_id tiles, ir_id rounds) {
@@ -182,8 +152,8 @@ static void write_fma(ir_builder *b, const measuring *m, ir_memory data, ir_memo
     ir_store(b, out, ir_fma(b, group, ir_u32(b, m->lanes), lane), ir_bitcast(b, IR_U32, 1, total));
 }
 
-static beryl_status describe_generated(base_arena *arena, const measuring *m,
-                                       device_program_desc *desc, beryl_error *error) {
+static beryl_status describe(base_arena *arena, const measuring *m, device_program_desc *desc,
+                             beryl_error *error) {
     static const char *const names[] = {[MEASURE_READ] = "read_bandwidth",
                                         [MEASURE_COPY] = "copy_bandwidth",
                                         [MEASURE_FMA] = "fma_rate"};
@@ -205,18 +175,11 @@ static beryl_status describe_generated(base_arena *arena, const measuring *m,
                : status;
 }
 
-#endif
-
 static beryl_status make_program(measuring *m, beryl_error *error) {
-    const device_caps *caps = device_caps_of(m->d);
     device_program_desc desc;
     base_arena arena;
     base_arena_init(&arena, m->heap);
-    const bool written = m->kind == MEASURE_READ &&
-                         (caps->languages & DEVICE_LANGUAGE_BIT(DEVICE_WGSL)) &&
-                         !device_is_processor(caps);
-    beryl_status status =
-        written ? describe_wgsl(&arena, &desc, error) : describe_generated(&arena, m, &desc, error);
+    beryl_status status = describe(&arena, m, &desc, error);
     if (status == BERYL_OK) status = device_program_make(m->d, &desc, &m->program, error);
     base_arena_fini(&arena);
     while (status == BERYL_OK &&

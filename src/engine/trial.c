@@ -10,7 +10,7 @@
 #include "engine/trial_inside.h"
 #include "base/error.h"
 #include "base/file.h"
-#include "plan/node.h"
+#include "tile/matvec_fused.h"
 
 #include <string.h>
 
@@ -44,17 +44,21 @@ static const graph_node *finisher(const graph *g, const fused_attention *a) {
         const graph_node *node = &g->nodes.data[i];
         if (node->dead || node->op != OP_FUSED || node->attr.fused.kind != FUSED_MATVEC) continue;
         const fused_matvec *m = node->attr.fused.detail;
-        if (m->from == FUSED_X_MERGE && m->attention == a->partial) return node;
+        if (m->attention == a->partial) return node;
     }
     return NULL;
 }
 
-/* A joined product whose gated results the next one takes as int8 blocks: that next one. NULL:
- * not of this kind. */
+/* A joined product's result that the next one takes as int8 blocks; 0: not of this kind. */
+static graph_value handed_by(const trial_desc *d, const graph_node *node) {
+    return node->op == OP_FUSED && node->attr.fused.kind == FUSED_MATVEC
+               ? tile_matvec_handed_on(d->g, d->store, &(lower_settings){.exact = d->exact}, node)
+               : 0;
+}
+
+/* That next one; NULL: not of this kind. */
 static const graph_node *taker(const trial_desc *d, const graph_node *node) {
-    if (node->op != OP_FUSED || node->attr.fused.kind != FUSED_MATVEC) return NULL;
-    const graph_value handed = fused_forms_of(d->store)->handed_on(
-        d->g, d->store, &(lower_settings){.exact = d->exact}, node);
+    const graph_value handed = handed_by(d, node);
     for (size_t i = 0; handed && i < d->g->nodes.count; i++) {
         const graph_node *user = &d->g->nodes.data[i];
         for (uint32_t k = 0; !user->dead && k < user->n_in; k++)
@@ -77,7 +81,7 @@ bool trial_wanted(const trial_desc *d) {
     const graph_node *node = node_of(d);
     if (node->dead || is_taker(d, node)) return false;
     return node->op != OP_FUSED || node->attr.fused.kind != FUSED_MATVEC ||
-           ((const fused_matvec *)node->attr.fused.detail)->from != FUSED_X_MERGE;
+           !((const fused_matvec *)node->attr.fused.detail)->attention;
 }
 
 /* What the device runs and what the reference runs. Counts beyond the arrays are cut off: see
@@ -245,10 +249,10 @@ static beryl_status collect(trial *t, beryl_error *error) {
     beryl_status status = t->n_list < LIST_MAX ? BERYL_OK : too_much(error);
     for (uint32_t r = 0; r < t->n_run; r++) {
         const fused_attention *a = unfinished(t->run[r]);
-        const fused_matvec *f = t->n_run > 1 && r == 0 && !a ? t->run[r]->attr.fused.detail : NULL;
+        const graph_value handed = t->n_run > 1 && r == 0 ? handed_by(&t->desc, t->run[0]) : 0;
         for (uint32_t k = 0; k < t->run[r]->n_out; k++) {
             const graph_value v = t->run[r]->out[k];
-            const bool inside = (a && v == a->out) || (f && v == f->out[0]);
+            const bool inside = (a && v == a->out) || v == handed;
             if (graph_tensor_at(g, v)->base || graph_tensor_at(g, v)->role == ROLE_STORED || inside)
                 continue;
             if (t->n_output == GRAPH_OUT_MAX) return too_much(error);
@@ -565,7 +569,6 @@ static beryl_status make_store(trial *t, bool reference, beryl_error *error) {
     graph_store *s = &t->sides[reference].store;
     beryl_status status =
         store_init(s, t->heap, reference ? NULL : t->e->device, &t->source, 1, error);
-    s->kernels = t->desc.store->kernels; /* what is tried is what the plan has */
     uint64_t offset = 0;
     if (!reference) s->tuned = t->desc.store->tuned, s->n_tuned = t->desc.store->n_tuned;
     for (uint32_t i = 0; status == BERYL_OK && i < t->n_used; i++) {

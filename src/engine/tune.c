@@ -11,7 +11,6 @@
 #include "base/file.h"
 #include "engine/measure.h"
 #include "engine/probe.h"
-#include "plan/node.h"
 
 #ifndef __wasm__
 
@@ -696,7 +695,7 @@ beryl_status beryl_engine_tune(beryl_engine *e, const beryl_tune_options *option
     t->kinds[t->n_kind++] = PLAN_DECODE;
     if (e->options.sessions > 1)
         t->kinds[t->n_kind++] = e->options.sessions <= 8 ? PLAN_DECODE_8 : PLAN_DECODE_ALL;
-    if (!e->options.no_cache && lower_generated(&e->store)) t->n_scheduled = t->n_kind + N_PROMPT;
+    if (!e->options.no_cache) t->n_scheduled = t->n_kind + N_PROMPT;
     status = task_open(e, NULL, tune_step, task, error);
     if (status != BERYL_OK) {
         tuning_drop(e, t);

@@ -9,7 +9,6 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "engine/engine.h"
-#include "plan/node.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -36,21 +35,9 @@ enum {
     X(lanes, LANES_MAX) \
     X(rows, ROWS_MAX) X(depth, DEPTH_MAX) X(groups, GROUPS_MAX) X(n_x, N_X_MAX)
 
-static const char *kernels_name(const beryl_engine *e) {
-    return lower_generated(&e->store) ? "generated" : "written";
-}
-
 char *engine_schedules_path(base_arena *arena) {
     const char *folder = engine_cache_path(arena, NULL, NULL);
     return folder ? base_arena_print(arena, "%s/schedules.txt", folder) : NULL;
-}
-
-/* Generated kernels and written ones have forms of their own. */
-static void file_key(const beryl_engine *e, char key[17]) {
-    engine_adapter_key(e, key);
-    const char *kernels = kernels_name(e);
-    snprintf(key, 17, "%016llx",
-             (unsigned long long)base_hash(kernels, strlen(kernels), base_hash(key, 16, 2)));
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
@@ -165,14 +152,14 @@ void engine_tuned_close(beryl_engine *e) {
 void engine_tuned_recall(beryl_engine *e) {
     forget(e);
     if (!e->device || e->options.no_cache) return;
-    const char *schedules = lower_generated(&e->store) ? engine_schedules_path(&e->arena) : NULL;
+    const char *schedules = engine_schedules_path(&e->arena);
     /* no memory: without */
     if (schedules && base_file_exists(schedules))
         e->schedules = ir_cache_open(&e->heap, schedules, &e->log);
     char key[17];
     base_arena arena;
     base_arena_init(&arena, &e->heap);
-    file_key(e, key);
+    engine_adapter_key(e, key);
     const char *path = engine_cache_path(&arena, "tune", key);
     const base_json *root = engine_cache_read(e, &arena, path, key);
     if (root && !read_forms(e, root))
@@ -211,9 +198,9 @@ beryl_status engine_tuned_keep(const beryl_engine *e, beryl_error *error) {
     base_text text;
     base_arena_init(&arena, (base_heap *)(uintptr_t)&e->heap);
     base_text_init(&text, (base_heap *)(uintptr_t)&e->heap);
-    file_key(e, key);
+    engine_adapter_key(e, key);
     engine_cache_begin(e, key, &text);
-    base_text_print(&text, ",\"kernels\":\"%s\",\"products\":[", kernels_name(e));
+    base_text_print(&text, ",\"products\":[");
     for (size_t i = 0; i < e->tuned.count; i++) {
         base_text_add(&text, i ? ",\n" : "\n", i ? 2 : 1);
         write_form(&text, &e->tuned.data[i]);
@@ -260,7 +247,6 @@ static bool count_schedules(base_heap *heap, const char *path, beryl_tuned_info 
     if (cache) info->n_product = ir_cache_count(cache, &info->damaged, &other_version);
     info->adapter = other_version ? "schedules of all devices by another version of Beryl"
                                   : "schedules of all devices";
-    info->kernels = "generated";
     ir_cache_close(cache);
     return cache != NULL;
 }
@@ -289,7 +275,6 @@ static void list_file(void *user, const char *name, bool is_folder) {
                              copy_text(&arena, root, "backend"),
                              copy_text(&arena, root, "adapter"),
                              copy_text(&arena, root, "driver"),
-                             copy_text(&arena, root, "kernels"),
                              0,
                              false};
     if (!schedules) count_forms(root, &info);

@@ -34,23 +34,10 @@ static uint32_t row_size(const store_tensor *t) {
     return t->rank ? t->dim[t->rank - 1] : 1;
 }
 
-static store_kernels kernels_wanted(void) {
-    const char *choice = base_environment("BERYL_KERNELS");
-    if (choice)
-        return !strcmp(choice, "generated") ? STORE_KERNELS_GENERATED
-               : !strcmp(choice, "written") ? STORE_KERNELS_WRITTEN
-                                            : STORE_KERNELS_UNKNOWN;
-    return STORE_KERNELS_BEST;
-}
-
 beryl_status store_init(graph_store *s, base_heap *heap, device *d, const beryl_source *sources,
                         uint32_t n_source, beryl_error *error) {
     (void)error;
-    *s = (graph_store){.heap = heap,
-                       .device = d,
-                       .kernels = kernels_wanted(),
-                       .sources = sources,
-                       .n_source = n_source};
+    *s = (graph_store){.heap = heap, .device = d, .sources = sources, .n_source = n_source};
     base_arena_init(&s->arena, heap);
     return BERYL_OK;
 }

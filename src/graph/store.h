@@ -55,19 +55,10 @@ typedef struct store_program {
     bool proven;
 } store_program;
 
-/* BERYL_KERNELS (environment) as it was when the store was made. */
-typedef enum store_kernels {
-    STORE_KERNELS_BEST,
-    STORE_KERNELS_WRITTEN,
-    STORE_KERNELS_GENERATED,
-    STORE_KERNELS_UNKNOWN
-} store_kernels;
-
 typedef struct graph_store {
     base_heap *heap;
     base_arena arena;
     device *device; /* borrowed; NULL: reference */
-    store_kernels kernels;
     base_vec(store_tensor) tensors;
     base_vec(struct store_buffer {
         device_buffer id;

@@ -16,13 +16,10 @@
 typedef struct graph_exec graph_exec;
 
 typedef struct graph_exec_options {
-    bool exact; /* f32 activations; false: int8 activations where the device has dot products */
-    /* trees of small operations become generated kernels also beside hand-written ones (native
-     * builds), and generated products take them at their end */
-    bool chains;
-    bool unfused;            /* no graph passes: every node its own dispatch */
-    bool stamped;            /* a timestamp after each step, for graph_exec_step_at */
-    bool framed;             /* two timestamps alone, around the steps, for graph_exec_seconds */
+    bool exact;   /* f32 activations; false: int8 activations where the device has dot products */
+    bool unfused; /* no graph passes: every node its own dispatch */
+    bool stamped; /* a timestamp after each step, for graph_exec_step_at */
+    bool framed;  /* two timestamps alone, around the steps, for graph_exec_seconds */
     lower_search *search;    /* NULL: none */
     uint64_t draws;          /* tests: not 0: the numbers that lowerings choose are drawn from it */
     bool explained;          /* keeps what each step is made from, for graph_exec_texts_at */

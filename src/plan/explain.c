@@ -101,14 +101,11 @@ bool graph_exec_explain_kernels(const graph_exec *e, bool code, const uint32_t *
         if (code) {
             base_text_print(out, "%s:\n", device_language_name(t.language));
             text_put(out, t.code);
-        } else if (t.before) {
+        } else {
             base_text_print(out, "before the passes:\n");
             text_put(out, t.before);
             base_text_print(out, "after the passes:\n");
             text_put(out, t.after ? t.after : "");
-        } else {
-            base_text_print(out, "written by hand in WGSL: src/kernels/wgsl/");
-            text_put(out, t.request ? t.request : "");
         }
     }
     return any;

@@ -1,6 +1,5 @@
 /* pass.c - the order of passes, and the small ones. */
 #include "plan/pass.h"
-#include "plan/node.h"
 
 static bool is_effect(const graph *g, const graph_node *node) {
     for (uint32_t i = 0; i < node->n_out; i++) {
@@ -83,5 +82,5 @@ beryl_status graph_pass_all(graph *g, graph_store *store, const graph_exec_optio
                             beryl_error *error) {
     graph_pass_dead(g);
     beryl_status status = graph_pass_fuse(g, store, options, error);
-    return status == BERYL_OK ? lower_chains(g, store, options, error) : status;
+    return status == BERYL_OK ? graph_pass_chains(g, store, error) : status;
 }

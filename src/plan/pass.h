@@ -13,9 +13,9 @@ void graph_pass_dead(graph *g);
 /* Joins the operations of a decode layer into few dispatches (plan/pass_fuse.c). */
 beryl_status graph_pass_fuse(graph *g, graph_store *store, const graph_exec_options *options,
                              beryl_error *error);
-/* Joins trees of pointwise operations and rows (plan/pass_chain.c), for plans of generated kernels.
- * products: with those that they stand at the end of. */
-beryl_status graph_pass_chains(graph *g, graph_store *store, bool products, beryl_error *error);
+/* Joins trees of pointwise operations and rows (plan/pass_chain.c), with the products
+ * that they stand at the end of. */
+beryl_status graph_pass_chains(graph *g, graph_store *store, beryl_error *error);
 /* Does a node between the members, itself none of them, change a state that a member before it
  * reads? Joined they would run after it. members rise. */
 bool graph_pass_changes_between(const graph *g, const uint32_t *members, uint32_t n);

@@ -213,14 +213,14 @@ static bool add_end(const graph *g, const graph_store *store, uint32_t first, me
 }
 
 /* All trees but those that begin with a term. */
-static bool join_trees(graph *g, graph_store *store, const uint8_t *needed, bool products) {
+static bool join_trees(graph *g, graph_store *store, const uint8_t *needed) {
     for (uint32_t i = 0; i < g->nodes.count; i++) {
         if (needed[i] == IN_SUM || !is_fit(g, &g->nodes.data[i])) continue;
         members set = {.node = {i}, .n = 1};
         grow(g, store, needed, i, &set);
         add_terms(g, store, needed, &set);
         const bool ended = add_end(g, store, i, &set);
-        if (products && !ended) add_product(g, store, &set);
+        if (!ended) add_product(g, store, &set);
         if (set.n > 1 &&
             !graph_pass_join(g, set.node, set.n, set.out, set.n_out, FUSED_CHAIN, NULL))
             return false;
@@ -228,13 +228,13 @@ static bool join_trees(graph *g, graph_store *store, const uint8_t *needed, bool
     return true;
 }
 
-beryl_status graph_pass_chains(graph *g, graph_store *store, bool products, beryl_error *error) {
+beryl_status graph_pass_chains(graph *g, graph_store *store, beryl_error *error) {
     const size_t n = g->nodes.count;
     uint8_t *needed = base_heap_take(g->heap, n + 1);
     const bool any = needed && find_terms(g, needed);
-    bool good = needed && join_trees(g, store, needed, products);
+    bool good = needed && join_trees(g, store, needed);
     if (any) memset(needed, 0, n);
-    if (any && good) good = join_trees(g, store, needed, products);
+    if (any && good) good = join_trees(g, store, needed);
     base_heap_give(g->heap, needed, n + 1);
     return good ? BERYL_OK : base_fail(error, BERYL_NO_MEMORY, "out of host memory");
 }

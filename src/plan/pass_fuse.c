@@ -6,8 +6,9 @@
  * or used inside it, and if no node between its members uses a result. Then values are the same
  * by construction. */
 #include "base/error.h"
+#include "tile/attention.h"
+#include "tile/experts.h"
 #include "tile/fused.h"
-#include "plan/node.h"
 #include "plan/pass.h"
 
 #include <string.h>
@@ -21,7 +22,6 @@ enum {
 typedef struct fusing {
     graph *g;
     graph_store *store;
-    const fused_forms *forms;
     lower_settings settings;
     uint32_t *n_use; /* [tensor]: live uses of each base tensor */
     uint32_t n_tensor;
@@ -168,67 +168,6 @@ static bool is_row_weight(const fusing *p, graph_value v) {
            tensor(p, v)->rank == 1;
 }
 
-/* Its second input is not broadcast. */
-static bool alike(const fusing *p, const graph_node *node) {
-    return graph_same_shape(tensor(p, node->in[0]), tensor(p, node->in[1]));
-}
-
-/* ---- the vector of a matvec ------------------------------------------------------------------ */
-
-static const graph_node *weighted_norm(const fusing *p, graph_value v) {
-    const graph_node *norm = maker(p, v, OP_RMS_NORM);
-    return norm && norm->n_in == 2 && is_row_weight(p, norm->in[1]) && used_once(p, v) &&
-                   !tensor(p, v)->base && !tensor(p, norm->in[0])->base
-               ? norm
-               : NULL;
-}
-
-/* The branch is the sum of two, each normed: takes those in. */
-static void match_second_branch(const fusing *p, fused_matvec *f, group *set) {
-    const graph_node *add = maker(p, f->branch, OP_ADD);
-    const graph_node *own = add && used_once(p, f->branch) ? weighted_norm(p, add->in[0]) : NULL;
-    const graph_node *other = own ? weighted_norm(p, add->in[1]) : NULL;
-    if (!other || own == other || tensor(p, add->in[1])->rank != 2 || !alike(p, add)) return;
-    f->branch = own->in[0];
-    f->w_own = own->in[1];
-    f->eps_own = own->attr.rms_norm.eps;
-    f->second = other->in[0];
-    f->w_second = other->in[1];
-    f->eps_second = other->attr.rms_norm.eps;
-    add_member(set, p, own);
-    add_member(set, p, other);
-    add_member(set, p, add);
-}
-
-/* h' = [scale *] (h + rms(branch) * w): fills f and the members; false: v is something else. */
-static bool match_add(const fusing *p, graph_value v, bool two_branches, fused_matvec *f,
-                      group *set) {
-    graph_node *scaled = maker(p, v, OP_MUL), *add, *norm;
-    graph_value sum = v;
-    if (scaled) {
-        if (!is_row_weight(p, scaled->in[1]) || tensor(p, scaled->in[1])->dim[0].size != 1 ||
-            !used_once(p, scaled->in[0]))
-            return false;
-        sum = scaled->in[0];
-    }
-    if (!(add = maker(p, sum, OP_ADD)) || !(norm = maker(p, add->in[1], OP_RMS_NORM))) return false;
-    if (norm->n_in != 2 || !is_row_weight(p, norm->in[1]) || !used_once(p, add->in[1]) ||
-        tensor(p, add->in[1])->base)
-        return false;
-    if (tensor(p, add->in[0])->base || tensor(p, norm->in[0])->base || !alike(p, add)) return false;
-    f->h = add->in[0];
-    f->branch = norm->in[0];
-    f->w_branch = norm->in[1];
-    f->eps_branch = norm->attr.rms_norm.eps;
-    f->scale = scaled ? scaled->in[1] : 0;
-    f->h_out = v;
-    add_member(set, p, norm);
-    add_member(set, p, add);
-    if (scaled) add_member(set, p, scaled);
-    if (two_branches) match_second_branch(p, f, set);
-    return true;
-}
-
 /* x is what attention's pieces make, and nobody else wants it. */
 static void match_merge(const fusing *p, graph_value x, uint32_t n_user, fused_matvec *f) {
     graph_node *before = maker(p, x, OP_FUSED);
@@ -238,37 +177,12 @@ static void match_merge(const fusing *p, graph_value x, uint32_t n_user, fused_m
     if (a->n_split < 2 || a->out != base || p->n_use[base] != n_user ||
         tensor(p, base)->role != ROLE_INTERMEDIATE)
         return;
-    f->from = FUSED_X_MERGE;
     f->attention = a->partial;
     f->stats = a->stats;
     f->n_split = a->n_split;
     f->n_head = a->n_head;
     f->head_dim = a->head_dim;
 }
-
-static void match_x(const fusing *p, graph_value x, uint32_t n_user, bool two_branches,
-                    fused_matvec *f, group *set) {
-    graph_node *norm = maker(p, x, OP_RMS_NORM);
-    f->x = x;
-    bool plain = tensor(p, x)->base != 0;
-    if (!plain && norm && norm->n_in == 2 && is_row_weight(p, norm->in[1]) &&
-        p->n_use[x] == n_user && tensor(p, x)->role == ROLE_INTERMEDIATE &&
-        !tensor(p, norm->in[0])->base && tensor(p, x)->rank == 2) {
-        f->from = match_add(p, norm->in[0], two_branches, f, set) ? FUSED_X_ADD_NORM : FUSED_X_NORM;
-        if (f->from == FUSED_X_NORM) f->h = norm->in[0];
-        f->w_norm = norm->in[1];
-        f->eps = norm->attr.rms_norm.eps;
-        add_member(set, p, norm);
-        return;
-    }
-    if (!plain && match_add(p, x, two_branches, f, set)) {
-        f->from = FUSED_X_ADD;
-        return;
-    }
-    match_merge(p, x, n_user, f);
-}
-
-/* ---- what becomes of the results ------------------------------------------------------------- */
 
 /* The only node that uses v, itself of this op; NULL: none or several. */
 static graph_node *only_user(const fusing *p, graph_value v, base_op op) {
@@ -281,32 +195,6 @@ static graph_node *only_user(const fusing *p, graph_value v, base_op op) {
     return NULL;
 }
 
-static void match_end(const fusing *p, bool many, fused_matvec *f, group *set) {
-    graph_node *glu = only_user(p, f->out[0], OP_GEGLU), *cap = only_user(p, f->out[0], OP_SOFTCAP);
-    if (f->n_segment == 2 && glu && glu->in[0] == f->out[0] && glu->in[1] == f->out[1] &&
-        used_once(p, f->out[1])) {
-        const graph_tensor *a = tensor(p, f->w[0]), *b = tensor(p, f->w[1]);
-        if (a->type != b->type || a->dim[0].size != b->dim[0].size) return;
-        f->to = FUSED_GEGLU;
-        f->out[0] = glu->out[0];
-        f->out[1] = 0;
-        add_member(set, p, glu);
-    } else if (many) {
-        return;
-    } else if (f->n_segment == 1 && glu && glu->in[0] == f->out[0] && glu->in[1] != f->out[0] &&
-               alike(p, glu)) {
-        f->to = FUSED_GELU_MUL;
-        f->slice = glu->in[1];
-        f->out[0] = glu->out[0];
-        add_member(set, p, glu);
-    } else if (f->n_segment == 1 && cap) {
-        f->to = FUSED_SOFTCAP;
-        f->cap = cap->attr.softcap.cap;
-        f->out[0] = cap->out[0];
-        add_member(set, p, cap);
-    }
-}
-
 /* The members with their results as one node. */
 static void join_products(fusing *p, const fused_matvec *f, const group *set) {
     fused_matvec *kept = base_arena_take(&p->g->arena, 1, sizeof *kept);
@@ -315,57 +203,17 @@ static void join_products(fusing *p, const fused_matvec *f, const group *set) {
         return;
     }
     *kept = *f;
-    if (f->from == FUSED_X_MERGE) {
+    if (f->attention) {
         graph_node *before = maker(p, f->x, OP_FUSED);
         ((fused_attention *)(uintptr_t)before->attr.fused.detail)->merged_later = true;
     }
     join(p, set, FUSED_MATVEC, kept);
 }
 
-static bool try_join(fusing *p, const fused_matvec *f, group *set) {
-    for (uint32_t i = 0; i < f->n_segment; i++) add_out(set, f->out[i]);
-    if (f->from == FUSED_X_ADD || f->from == FUSED_X_ADD_NORM) add_out(set, f->h_out);
-    const graph_region r = region_of(p, set);
-    if (set->n + (f->from == FUSED_X_MERGE) < 2 || !is_closed(p, set) ||
-        !p->forms->matvec(p->g, p->store, &p->settings, f, &r))
-        return false;
-    join_products(p, f, set);
-    return true;
-}
-
-/* All products of one vector, from node `index` on. */
-static void fuse_matvec(fusing *p, uint32_t index) {
-    const graph_node *first = &p->g->nodes.data[index];
-    const graph_tensor *x = tensor(p, first->in[0]);
-    if (x->rank != 2) return;
-    /* vectors: of what becomes of the results, gate and up alone are joined */
-    const bool many = x->dim[0].size > FUSE_ROWS_MAX;
-    /* Everything; but for the sum of two branches; without the prologue; the product with its
-     * end alone. */
-    for (int attempt = 0; attempt < 4 - many; attempt++) {
-        fused_matvec f = {.from = FUSED_X_PLAIN, .x = first->in[0]};
-        group set = {.n = 0};
-        for (uint32_t i = index; i < p->g->nodes.count && f.n_segment < FUSED_SEGMENT_MAX; i++) {
-            const graph_node *node = &p->g->nodes.data[i];
-            if (node->dead || node->op != OP_MATMUL || node->in[0] != first->in[0]) continue;
-            if (attempt == 3 && i != index) break;
-            f.w[f.n_segment] = node->in[1];
-            f.out[f.n_segment++] = node->out[0];
-            add_member(&set, p, node);
-        }
-        if (attempt < 2) match_x(p, first->in[0], f.n_segment, attempt == 0, &f, &set);
-        match_end(p, many, &f, &set);
-        if (try_join(p, &f, &set)) return;
-        if (attempt == 0 && !f.second) attempt++; /* the next would be the same */
-    }
-}
-
-/* ---- products, with whatever stands around them ---------------------------------------------- */
-
 static bool fits(const fusing *p, const fused_matvec *f, group *set) {
     if (!find_outs(p, set) || !is_closed(p, set)) return false;
     const graph_region r = region_of(p, set);
-    return p->forms->matvec(p->g, p->store, &p->settings, f, &r);
+    return tile_fused_matvec_fits(p->g, p->store, &p->settings, f, &r);
 }
 
 /* Adds the node if the set still fits with it. */
@@ -432,21 +280,18 @@ static void grow_products(fusing *p, uint32_t index) {
     const graph_value x = p->g->nodes.data[index].in[0];
     if (tensor(p, x)->rank != 2) return;
     for (uint32_t most = FUSED_SEGMENT_MAX; most > 0; most = most > 1 ? 1 : 0) {
-        fused_matvec f = {.from = FUSED_X_PLAIN, .x = x};
+        fused_matvec f = {.x = x};
         group set = {.n = 0};
-        for (uint32_t i = index; i < p->g->nodes.count && f.n_segment < most; i++) {
+        for (uint32_t i = index; i < p->g->nodes.count && set.n < most; i++) {
             const graph_node *node = &p->g->nodes.data[i];
-            if (node->dead || node->op != OP_MATMUL || node->in[0] != x) continue;
-            f.w[f.n_segment] = node->in[1];
-            f.out[f.n_segment++] = node->out[0];
-            add_member(&set, p, node);
+            if (!node->dead && node->op == OP_MATMUL && node->in[0] == x) add_member(&set, p, node);
         }
-        match_merge(p, x, f.n_segment, &f);
+        match_merge(p, x, set.n, &f);
         take_between(p, &set);
         if (!fits(p, &f, &set)) continue;
         grow_end(p, &f, &set);
-        if (f.from == FUSED_X_PLAIN) grow_before(p, &f, &set, x);
-        if (set.n + (f.from == FUSED_X_MERGE) < 2) continue;
+        if (!f.attention) grow_before(p, &f, &set, x);
+        if (set.n + ((f.attention != 0)) < 2) continue;
         find_outs(p, &set);
         join_products(p, &f, &set);
         return;
@@ -518,9 +363,9 @@ static void fuse_attention(fusing *p, uint32_t index) {
     add_member(&set, p, node);
     add_out(&set, a.out);
     if (owner) add_out(&set, node->in[1]), add_out(&set, node->in[2]);
-    a.n_split = p->forms->splits(p->g, p->store, &a);
+    a.n_split = tile_attention_splits(p->g, p->store, &a);
     if (a.n_split == 0 || !is_closed(p, &set) ||
-        !p->forms->attention(p->g, p->store, &p->settings, &a))
+        !tile_attention_fits(p->g, p->store, &p->settings, &a))
         return;
     fused_attention *kept = base_arena_take(&p->g->arena, 1, sizeof *kept);
     if (kept && a.n_split > 1) {
@@ -579,7 +424,7 @@ static void fuse_router(fusing *p, uint32_t index) {
     fused_router f;
     group set = {.n = 0};
     if (!match_router(p, &p->g->nodes.data[index], &f, &set) || !is_closed(p, &set) ||
-        !p->forms->router(p->g, p->store, &f))
+        !tile_router_fits(p->g, p->store, &f))
         return;
     const void *kept = keep(p, &f, sizeof f);
     if (kept) join(p, &set, FUSED_ROUTER, kept);
@@ -588,7 +433,7 @@ static void fuse_router(fusing *p, uint32_t index) {
 static bool try_experts(fusing *p, const fused_experts *f, group *set) {
     add_out(set, f->out);
     const graph_region r = region_of(p, set);
-    if (!is_closed(p, set) || !p->forms->experts(p->g, p->store, &p->settings, f, &r)) return false;
+    if (!is_closed(p, set) || !tile_experts_fits(p->g, p->store, &p->settings, f, &r)) return false;
     const void *kept = keep(p, f, sizeof *f);
     if (kept) join(p, set, FUSED_EXPERTS, kept);
     return kept != NULL;
@@ -673,7 +518,6 @@ beryl_status graph_pass_fuse(graph *g, graph_store *store, const graph_exec_opti
     uint32_t n = (uint32_t)g->tensors.count;
     fusing p = {.g = g,
                 .store = store,
-                .forms = fused_forms_of(store),
                 .settings = lower_settings_of(options),
                 .n_tensor = n,
                 .error = error};
@@ -687,7 +531,6 @@ beryl_status graph_pass_fuse(graph *g, graph_store *store, const graph_exec_opti
     for (uint32_t i = 0; p.status == BERYL_OK && i < g->nodes.count; i++)
         if (!g->nodes.data[i].dead && g->nodes.data[i].op == OP_TOPK) fuse_router(&p, i);
     for (uint32_t i = 0; p.status == BERYL_OK && i < g->nodes.count; i++)
-        if (!g->nodes.data[i].dead && g->nodes.data[i].op == OP_MATMUL)
-            (p.forms->trees ? grow_products : fuse_matvec)(&p, i);
+        if (!g->nodes.data[i].dead && g->nodes.data[i].op == OP_MATMUL) grow_products(&p, i);
     return p.status;
 }

@@ -62,8 +62,8 @@ static bool form_of(const device_caps *caps, const attention_task *a, form *f) {
                                                                                              : 16;
     const uint32_t memory = caps->workgroup_bytes ? caps->workgroup_bytes : 16384,
                    invocations = caps->workgroup_invocations ? caps->workgroup_invocations : 256;
-    if (!BUILD_HAS_LARGE_FORMS || !caps->subgroups || caps->subgroup_size < LANES_SMALL ||
-        invocations < THREADS || device_is_processor(caps))
+    if (!caps->subgroups || caps->subgroup_size < LANES_SMALL || invocations < THREADS ||
+        device_is_processor(caps))
         return false;
     if (a->keys <= KEYS_FAR || a->n_head % (a->n_kv * HEADS) ||
         a->d % (ATTENTION_EIGHT * LANES_SMALL) || THREADS % columns)

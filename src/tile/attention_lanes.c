@@ -69,8 +69,7 @@ static void choose_join(const device_caps *caps, uint32_t d, form *f) {
         f->join = divisor_of(f->heads, f->join - 1);
 }
 
-/* What a workgroup takes: as attention_lanes.wgsl, whose numbers are measured
- * (kernels/lower/attention.c). */
+/* What a workgroup takes; the numbers are measured on an H200. */
 static bool form_of(const device_caps *caps, const attention_task *a, form *f) {
     const uint32_t group = a->n_head / a->n_kv, units = caps->compute_units ? caps->compute_units
                                                         : caps->kind == DEVICE_DISCRETE ? 128

@@ -7,25 +7,18 @@
 #include "tile/experts.h"
 #include "tile/matvec_fused.h"
 
-static bool matvec_fits(const graph *g, const graph_store *store, const lower_settings *settings,
-                        const fused_matvec *f, const graph_region *r) {
-    return (f->from != FUSED_X_MERGE && tile_dots_joined_fits(g, store, settings, r)) ||
+bool tile_fused_matvec_fits(const graph *g, const graph_store *store,
+                            const lower_settings *settings, const fused_matvec *f,
+                            const graph_region *r) {
+    return (!f->attention && tile_dots_joined_fits(g, store, settings, r)) ||
            tile_matvec_fits(g, store, settings, f, r);
 }
-
-const fused_forms fused_forms_generated = {.matvec = matvec_fits,
-                                           .handed_on = tile_matvec_handed_on,
-                                           .attention = tile_attention_fits,
-                                           .splits = tile_attention_splits,
-                                           .experts = tile_experts_fits,
-                                           .router = tile_router_fits,
-                                           .trees = true};
 
 beryl_status tile_fused(lowering *l, const graph_node *node, beryl_error *error) {
     if (node->attr.fused.kind == FUSED_MATVEC) {
         const fused_matvec *f = node->attr.fused.detail;
         const graph_region r = graph_region_of(l->g, node);
-        if (f->from != FUSED_X_MERGE && tile_dots_joined_fits(l->g, l->store, &l->settings, &r))
+        if (!f->attention && tile_dots_joined_fits(l->g, l->store, &l->settings, &r))
             return tile_dots_joined(l, node, &r, error);
         return tile_fused_matvec(l, node, error);
     }

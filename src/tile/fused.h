@@ -1,7 +1,6 @@
 /* fused.h - what a fused node holds: ordinary operations that run as one dispatch (attention:
- * one or two). The passes find them by pattern, the lowering asks the registry for parts; the
- * operations themselves stay in graph.inner, in order, for the reference. All values are of the
- * graph; 0: none. */
+ * one or two). The operations themselves stay in graph.inner, in order: products and chains are
+ * lowered by them, and the reference runs them. All values are of the graph; 0: none. */
 #ifndef TILE_FUSED_H
 #define TILE_FUSED_H
 
@@ -18,46 +17,18 @@ typedef enum fused_kind {
     FUSED_CHAIN
 } fused_kind;
 
-/* Where the vector x [n, k] of a matvec comes from. h' = scale * (h + rms(branch) * w_branch) is
- * computed by every workgroup and stored by one, to h_out, which no input of the node is. */
-typedef enum fused_x {
-    FUSED_X_PLAIN,    /* x as it lies */
-    FUSED_X_NORM,     /* rms(h) * w_norm */
-    FUSED_X_ADD,      /* h' */
-    FUSED_X_ADD_NORM, /* rms(h') * w_norm */
-    FUSED_X_MERGE     /* attention's partial sums, joined: see fused_attention */
-} fused_x;
-
-typedef enum fused_end {
-    FUSED_STORE,    /* out[i] = w[i] x */
-    FUSED_GEGLU,    /* out[0] = gelu_tanh(w[0] x) * (w[1] x) */
-    FUSED_GELU_MUL, /* out[0] = gelu_tanh(w[0] x) * slice */
-    FUSED_SOFTCAP   /* out[0] = cap * tanh(w[0] x / cap) */
-} fused_end;
-
 enum {
     FUSED_SEGMENT_MAX = 3,
     FUSED_CHOSEN_MAX = 16,  /* experts of a vector, */
     FUSED_ROUTER_MAX = 2048 /* of so many: 8 KiB of workgroup memory */
 };
 
+/* Products of one vector x with what stands before and after them. */
 typedef struct fused_matvec {
-    fused_x from;
-    fused_end to;
-    /* PLAIN: [n, k], maybe a view; MERGE: the value that is never stored */
-    graph_value x;
-    graph_value h, branch, w_branch, scale, w_norm, h_out; /* [n, k]; weights [k]; scale [1] or 0 */
-    float eps, eps_branch;
-    /* second not 0: for branch stands rms(branch) * w_own + rms(second) * w_second */
-    graph_value second, w_own, w_second;
-    float eps_own, eps_second;
-    graph_value attention; /* MERGE: partial of the attention before */
-    graph_value stats;
+    graph_value x; /* [n, k], maybe a view */
+    /* not 0: x is the joined partial sums of the attention before, and is never stored */
+    graph_value attention, stats;
     uint32_t n_split, n_head, head_dim;
-    uint32_t n_segment;                                       /* GEGLU: 2 weights, 1 result */
-    graph_value w[FUSED_SEGMENT_MAX], out[FUSED_SEGMENT_MAX]; /* [rows, k], [n, rows] */
-    graph_value slice; /* GELU_MUL: [n, rows], maybe a view */
-    float cap;
 } fused_matvec;
 
 /* Where a row sees keys, the largest of its weights is 1. Their sum is taken as this at least, so
@@ -114,26 +85,10 @@ typedef struct fused_experts {
 /* FUSED_CHAIN: operations whose results have one shape, pointwise or over rows; a product before
  * them, or topk or argmax after. No detail: the region says it all. */
 
-/* What a plan's kernels can do; asked by the pass before it fuses. All pure. */
-typedef struct fused_forms {
-    bool (*matvec)(const graph *g, const graph_store *store, const lower_settings *settings,
-                   const fused_matvec *f, const graph_region *r);
-    /* Which result of a FUSED_MATVEC node goes to the one product that reads it as int8 blocks, in
-     * its own memory; 0: none. */
-    graph_value (*handed_on)(const graph *g, const graph_store *store,
-                             const lower_settings *settings, const graph_node *node);
-    bool (*attention)(const graph *g, const graph_store *store, const lower_settings *settings,
-                      const fused_attention *f);
-    /* pieces of the keys; 0: not at all */
-    uint32_t (*splits)(const graph *g, const graph_store *store, const fused_attention *f);
-    bool (*experts)(const graph *g, const graph_store *store, const lower_settings *settings,
-                    const fused_experts *f, const graph_region *r);
-    bool (*router)(const graph *g, const graph_store *store, const fused_router *f);
-    bool trees; /* before and after products may stand any operations that trees have */
-} fused_forms;
-
-extern const fused_forms fused_forms_generated;
-
+/* Can the device run these as one FUSED_MATVEC node? */
+bool tile_fused_matvec_fits(const graph *g, const graph_store *store,
+                            const lower_settings *settings, const fused_matvec *f,
+                            const graph_region *r);
 /* Do its tensors lie as kernels of any kind want them, and does the device have so many bindings?
  */
 bool lower_attention_binds(const graph *g, const graph_store *store, const fused_attention *f,

@@ -172,24 +172,26 @@ ir_id tile_count(tile_kernel *k, const char *name, lower_count count) {
 /* ---- from kernel to step --------------------------------------------------------------------- */
 
 /* What the plan wants to know of a program's text. */
-static beryl_status reflect(const ir_kernel *kernel, kernels_text *out, beryl_error *error) {
-    *out = (kernels_text){.n_binding = kernel->n_buffer, .n_param = kernel->n_param};
+static beryl_status reflect(const ir_kernel *kernel, lower_kernel *out, beryl_error *error) {
+    *out = (lower_kernel){.n_binding = kernel->n_buffer, .n_param = kernel->n_param};
     if (kernel->n_buffer > DEVICE_BINDING_MAX || kernel->n_param * 4 > DEVICE_PARAM_MAX)
         return base_fail(error, BERYL_UNSUPPORTED, "kernel %s: %u buffers and %u parameters",
                          kernel->name, kernel->n_buffer, kernel->n_param);
     for (uint32_t i = 0; i < kernel->n_buffer; i++) {
         out->bindings[i].access =
             kernel->buffers[i].access == IR_READ ? DEVICE_READ : DEVICE_READ_WRITE;
-        snprintf(out->bindings[i].name, sizeof out->bindings[i].name, "%.*s", KERNELS_NAME_MAX - 1,
+        snprintf(out->bindings[i].name, sizeof out->bindings[i].name, "%.*s", LOWER_NAME_MAX - 1,
                  kernel->buffers[i].name);
     }
     for (uint32_t i = 0; i < kernel->n_param; i++) {
         out->params[i].is_float = kernel->params[i].type == IR_F32;
-        snprintf(out->params[i].name, sizeof out->params[i].name, "%.*s", KERNELS_NAME_MAX - 1,
+        snprintf(out->params[i].name, sizeof out->params[i].name, "%.*s", LOWER_NAME_MAX - 1,
                  kernel->params[i].name);
     }
     memcpy(out->workgroup, kernel->workgroup, sizeof out->workgroup);
     out->uses_subgroups = kernel->subgroup_size != 0;
+    for (uint32_t i = 0; i < kernel->n_code && !out->uses_dot; i++)
+        out->uses_dot = kernel->code[i].op == IR_DOT4_I8 || kernel->code[i].op == IR_DOT4_U8;
     return BERYL_OK;
 }
 
@@ -207,7 +209,7 @@ static beryl_status print(base_arena *arena, const ir_kernel *kernel, const char
 /* The kernel after the passes, as text of the device's language; what takes the IR itself gets
  * it as it was lowered, with its marks. */
 static beryl_status generate(lowering *l, base_arena *arena, const ir_kernel *kernel,
-                             const ir_schedule *schedule, kernels_text *out, const char **entry,
+                             const ir_schedule *schedule, lower_kernel *out, const char **entry,
                              beryl_error *error) {
     device_program_desc desc;
     beryl_status status =
@@ -249,7 +251,7 @@ static uint64_t schedule_hash(const ir_schedule *s, uint64_t seed) {
 
 /* schedule NULL: none. */
 static beryl_status text_of(lowering *l, base_arena *arena, const ir_kernel *kernel,
-                            const ir_schedule *schedule, kernels_text *out, const char **entry,
+                            const ir_schedule *schedule, lower_kernel *out, const char **entry,
                             beryl_error *error) {
     beryl_status status = reflect(kernel, out, error);
     if (status != BERYL_OK) return status;
@@ -262,11 +264,11 @@ static beryl_status text_of(lowering *l, base_arena *arena, const ir_kernel *ker
 
 static beryl_status step_of(tile_kernel *k, const ir_kernel *kernel, const ir_schedule *schedule,
                             const lower_count *counts, const uint32_t *per, beryl_error *error) {
-    kernels_text text;
+    lower_kernel text;
     const char *entry = NULL;
     beryl_status status = text_of(k->l, &k->arena, kernel, schedule, &text, &entry, error);
     if (status != BERYL_OK) return status;
-    lower_step *s = lower_step_begin_made(k->l, k->node, k->name, entry, &text);
+    lower_step *s = lower_step_begin(k->l, k->node, k->name, entry, &text);
     for (uint32_t i = 0; i < k->n_place; i++) {
         const tile_place *p = &k->places[i];
         if (p->kind == TILE_VALUE) lower_bind(s, k->names[i], p->value);

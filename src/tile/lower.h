@@ -1,19 +1,19 @@
-/* lower.h - from a graph operation to steps of a plan. Tile programs and kernels/lower/ choose a
- * kernel by (op, types, shapes, capabilities), bind its storage by name and give parameters and
- * grid as constants or extents. */
+/* lower.h - from a graph operation to steps of a plan. Tile programs choose a kernel by (op, types,
+ * shapes, capabilities), bind its storage by name and give parameters and grid as constants or
+ * extents. */
 #ifndef TILE_LOWER_H
 #define TILE_LOWER_H
 
 #include "graph/graph.h"
 #include "tile/form.h"
 #include "graph/store.h"
-#include "kernels/kernels.h"
+#include "device/device.h"
 
-/* What a step is made from, for people: kept where a plan is to be explained (plan/exec.h). A
- * kernel is either a WGSL file with parts (request) or IR before and after the passes. Texts are
- * the plan's; NULL where there is none. */
+/* What a step is made from, for people: kept where a plan is to be explained (plan/exec.h):
+ * IR before and after the passes, and the device's text. The texts are the plan's; NULL where
+ * there is none. */
 typedef struct lower_texts {
-    const char *request, *before, *after, *code;
+    const char *before, *after, *code;
     device_language language;
     device_program program;
 } lower_texts;
@@ -24,7 +24,7 @@ typedef struct lowering { /* of one plan */
     device *device;
     const device_caps *caps;
     lower_settings settings;
-    device_language language; /* of generated kernels */
+    device_language language; /* of its kernels */
     /* what is recorded; NULL where it is only asked what would be done */
     struct plan_record *record;
     base_arena *arena;             /* of the plan: texts and the like */
@@ -58,13 +58,34 @@ lower_count lower_count_times(lower_count a, uint64_t factor);
  * else UNSUPPORTED at step end). */
 lower_count lower_rows(const graph_tensor *t);
 
-/* One dispatch. Errors stick until lower_step_end gives the first. */
+enum { LOWER_PARAM_MAX = 64, LOWER_NAME_MAX = 40 };
+
+typedef struct lower_binding {
+    char name[LOWER_NAME_MAX];
+    device_access access;
+} lower_binding;
+/* at byte 4 * index */
+typedef struct lower_param {
+    char name[LOWER_NAME_MAX];
+    bool is_float;
+} lower_param;
+
+/* A program's text with what a plan has to know of it. */
+typedef struct lower_kernel {
+    char *text; /* NULL: `hash` is that of a known program */
+    size_t size;
+    uint64_t hash;
+    uint32_t n_binding, n_param, workgroup[3], launch_bytes; /* as device_program_desc has them */
+    lower_binding bindings[DEVICE_BINDING_MAX];
+    lower_param params[LOWER_PARAM_MAX];
+    bool uses_f16, uses_subgroups, uses_dot;
+} lower_kernel;
+
+/* One dispatch of a kernel in the lowering's language, whose function is `entry` (NULL: "main").
+ * Errors stick until lower_step_end gives the first. */
 typedef struct lower_step lower_step;
-lower_step *lower_step_begin(lowering *l, const graph_node *node, const kernels_request *request);
-/* The same with a text made elsewhere, in the lowering's language, whose function is `entry`
- * (NULL: "main"); text NULL: its hash is that of a known program. */
-lower_step *lower_step_begin_made(lowering *l, const graph_node *node, const char *name,
-                                  const char *entry, const kernels_text *kernel);
+lower_step *lower_step_begin(lowering *l, const graph_node *node, const char *name,
+                             const char *entry, const lower_kernel *kernel);
 bool lower_program_known(const lowering *l, uint64_t hash);
 /* the tensor's whole range (a view: its base's) */
 void lower_bind(lower_step *s, const char *name, graph_value v);
@@ -99,8 +120,7 @@ void lower_bytes(lowering *l, uint64_t bytes);
 beryl_status lower_refuse(const lowering *l, const graph_node *node, const char *what,
                           beryl_error *error);
 
-/* How an operation is lowered: by tile_lowering (kernel.h), or of the hand-written kernels'
- * (kernels/lower/lower.h). */
+/* How an operation is lowered (tile_lowering in kernel.h). */
 typedef beryl_status lower_fn(lowering *l, const graph_node *node, beryl_error *error);
 
 #endif

@@ -82,7 +82,7 @@ typedef struct tile_rows { /* that this lane's group reads */
 
 /* Are the vectors copied a window at a time? */
 static inline bool tile_matvec_copies(const matvec_choice *c) {
-    return BUILD_HAS_LARGE_FORMS && c->x == MATVEC_COPIED;
+    return c->x == MATVEC_COPIED;
 }
 
 /* A pure function of types, shapes and the device; honours shape->form. false: no form fits, or

@@ -1,6 +1,6 @@
 /* matvec_choose.c - the form of a generated product with few vectors on GPUs.
  *
- * Numbers of the choice follow from one thought, as in kernels/lower/matvec.c: a matvec is as fast
+ * Numbers of the choice follow from one thought: a matvec is as fast
  * as the bytes that it has in flight. */
 #include "tile/matvec_inside.h"
 
@@ -365,8 +365,7 @@ static bool choose_batch(const device_caps *caps, const matvec_shape *shape, mat
 }
 
 bool tile_matvec_choose(const device_caps *caps, const matvec_shape *shape, matvec_choice *out) {
-    if (shape->rounded_in && shape->n_x > 1)
-        return BUILD_HAS_LARGE_FORMS && choose_batch(caps, shape, out);
+    if (shape->rounded_in && shape->n_x > 1) return choose_batch(caps, shape, out);
     if (choose(caps, shape, out)) return true;
     if (!shape->form || !shape->form->tuned) return false;
     matvec_shape plain = *shape;

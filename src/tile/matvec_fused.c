@@ -181,7 +181,7 @@ static bool takes(const lowering *l, const graph_node *node, graph_value v) {
     if (node->op != OP_FUSED || node->attr.fused.kind != FUSED_MATVEC) return false;
     const fused_matvec *f = node->attr.fused.detail;
     const graph_region r = graph_region_of(l->g, node);
-    return f->from != FUSED_X_MERGE && !tile_dots_joined_fits(l->g, l->store, &l->settings, &r) &&
+    return !f->attention && !tile_dots_joined_fits(l->g, l->store, &l->settings, &r) &&
            plan_as(l, NULL, &r, &p) && p.vectors.kind == VECTORS_PLAIN && p.products.x == v;
 }
 
@@ -206,7 +206,7 @@ static bool is_handed(const lowering *l, graph_value v) {
     const fused_matvec *f = maker->attr.fused.detail;
     const graph_region r = graph_region_of(l->g, maker);
     return takes(l, reader, v) && !tile_dots_joined_fits(l->g, l->store, &l->settings, &r) &&
-           plan_as(l, f->from == FUSED_X_MERGE ? f : NULL, &r, &p) && p.products.ends &&
+           plan_as(l, f->attention ? f : NULL, &r, &p) && p.products.ends &&
            p.products.end.n_out == 1 && p.products.end.tensors[0] == v && p.s[0].rows % 32 == 0 &&
            is_busy(l, &p);
 }
@@ -241,8 +241,8 @@ bool tile_matvec_fits(const graph *g, const graph_store *store, const lower_sett
                         .store = (graph_store *)(uintptr_t)store,
                         .caps = device_caps_of(store->device),
                         .settings = *settings};
-    if (tile_serial(&l)) return f->from != FUSED_X_MERGE && tile_joined_fits(&l, r);
-    return plan_of(&l, f->from == FUSED_X_MERGE ? f : NULL, r, &p);
+    if (tile_serial(&l)) return !f->attention && tile_joined_fits(&l, r);
+    return plan_of(&l, f->attention ? f : NULL, r, &p);
 }
 
 /* ---- the kernel ------------------------------------------------------------------------------ */
@@ -565,7 +565,7 @@ beryl_status tile_fused_matvec(lowering *l, const graph_node *node, beryl_error 
     const graph_region r = graph_region_of(l->g, node);
     const fused_matvec *f = node->attr.fused.detail;
     if (tile_serial(l)) return tile_joined(l, node, &r, error);
-    if (!plan_of(l, f->from == FUSED_X_MERGE ? f : NULL, &r, &p))
+    if (!plan_of(l, f->attention ? f : NULL, &r, &p))
         return lower_refuse(l, node, "this joined product", error);
     const beryl_status status =
         p.apart ? tile_vectors_separate(l, node, &p.vectors, error) : BERYL_OK;

@@ -7,7 +7,8 @@
 
 bool tile_matvec_fits(const graph *g, const graph_store *store, const lower_settings *settings,
                       const fused_matvec *f, const graph_region *r);
-/* fused_forms.handed_on */
+/* Which result of a FUSED_MATVEC node goes to the one product that reads it as int8 blocks, in its
+ * own memory; 0: none. */
 graph_value tile_matvec_handed_on(const graph *g, const graph_store *store,
                                   const lower_settings *settings, const graph_node *node);
 lower_fn tile_fused_matvec; /* a node of kind FUSED_MATVEC */

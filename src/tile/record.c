@@ -140,45 +140,11 @@ static void step_fail(lower_step *s, beryl_status code, const char *what, const 
                   name);
 }
 
-static lower_step *step_begin(lowering *l, const graph_node *node, const char *file,
-                              device_language language) {
+lower_step *lower_step_begin(lowering *l, const graph_node *node, const char *name,
+                             const char *entry, const lower_kernel *kernel) {
     lower_step *s = &l->record->current;
-    *s = (lower_step){.l = l, .node = node, .file = file, .language = language};
+    *s = (lower_step){.l = l, .node = node, .name = name, .entry = entry, .kernel = *kernel};
     for (int i = 0; i < 3; i++) s->groups[i] = (lower_count){1, 0}, s->per[i] = 1;
-    return s;
-}
-
-/* "matvec.wgsl WG=128u LANES=8u x=matvec_x_shared reader(a_)=read_q4_k" */
-static void request_text(lowering *l, lower_step *s, const kernels_request *r) {
-    base_text text;
-    base_text_init(&text, l->store->heap);
-    base_text_print(&text, "%s.wgsl", r->file);
-    for (int i = 0; i < KERNELS_OPTION_MAX && r->options[i].name; i++)
-        base_text_print(&text, " %s=%s", r->options[i].name, r->options[i].value);
-    for (int i = 0; i < KERNELS_PART_MAX && r->parts[i].name; i++) {
-        const char *prefix = r->parts[i].prefix;
-        base_text_print(&text, " %s%s%s%s=%s.wgsl", r->parts[i].name, prefix ? "(" : "",
-                        prefix ? prefix : "", prefix ? ")" : "", r->parts[i].file);
-    }
-    l->texts->request = text.failed ? NULL : base_arena_text(l->arena, text.data, text.size);
-    if (!l->texts->request) step_fail(s, BERYL_NO_MEMORY, "out of memory at", "its text");
-    base_text_fini(&text);
-}
-
-lower_step *lower_step_begin(lowering *l, const graph_node *node, const kernels_request *request) {
-    lower_step *s = step_begin(l, node, request->file, DEVICE_WGSL);
-    kernels_build(l->arena, request, &s->kernel, &s->error);
-    if (l->texts && s->error.code == BERYL_OK) request_text(l, s, request);
-    if (s->error.code == BERYL_OK && s->kernel.n_param * 4 > DEVICE_PARAM_MAX)
-        step_fail(s, BERYL_UNSUPPORTED, "too many parameters", request->file);
-    return s;
-}
-
-lower_step *lower_step_begin_made(lowering *l, const graph_node *node, const char *name,
-                                  const char *entry, const kernels_text *kernel) {
-    lower_step *s = step_begin(l, node, name, l->language);
-    s->entry = entry;
-    s->kernel = *kernel;
     return s;
 }
 
@@ -195,8 +161,9 @@ bool lower_program_known(const lowering *l, uint64_t hash) {
 
 static plan_binding *binding_at(lower_step *s, const char *name) {
     if (s->error.code != BERYL_OK) return NULL;
-    int i = kernels_binding_find(&s->kernel, name);
-    if (i < 0) {
+    uint32_t i = 0;
+    while (i < s->kernel.n_binding && strcmp(s->kernel.bindings[i].name, name)) i++;
+    if (i == s->kernel.n_binding) {
         step_fail(s, BERYL_MISUSE, "no binding", name);
         return NULL;
     }
@@ -315,13 +282,15 @@ void lower_bind_scratch(lower_step *s, const char *name, uint32_t key, uint64_t 
 
 static int param_at(lower_step *s, const char *name, bool is_float) {
     if (s->error.code != BERYL_OK) return -1;
-    int i = kernels_param_find(&s->kernel, name);
-    if (i < 0 || s->kernel.params[i].is_float != is_float) {
-        step_fail(s, BERYL_MISUSE, i < 0 ? "no parameter" : "another type of parameter", name);
+    const uint32_t n = s->kernel.n_param;
+    uint32_t i = 0;
+    while (i < n && strcmp(s->kernel.params[i].name, name)) i++;
+    if (i == n || s->kernel.params[i].is_float != is_float) {
+        step_fail(s, BERYL_MISUSE, i == n ? "no parameter" : "another type of parameter", name);
         return -1;
     }
     s->set[i] = true;
-    return i;
+    return (int)i;
 }
 
 void lower_u32(lower_step *s, const char *name, uint32_t value) {
@@ -367,7 +336,7 @@ static beryl_status program_of(lowering *l, const lower_step *s, device_program 
             return BERYL_OK;
         }
     device_program_desc desc = {
-        .language = s->language,
+        .language = l->language,
         .source = s->kernel.text,
         .source_size = s->kernel.size,
         .entry = s->entry,
@@ -397,18 +366,15 @@ static beryl_status program_of(lowering *l, const lower_step *s, device_program 
 static beryl_status keep_texts(plan_record *p, const lower_step *s, plan_step *st,
                                beryl_error *error) {
     const lower_texts *t = s->l->texts;
-    kernels_binding *names = base_arena_take(&p->arena, s->kernel.n_binding + 1, sizeof *names);
+    lower_binding *names = base_arena_take(&p->arena, s->kernel.n_binding + 1, sizeof *names);
     const char *code =
         s->kernel.text ? base_arena_text(&p->arena, s->kernel.text, s->kernel.size) : NULL;
     if (!names || (s->kernel.text && !code))
         return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     memcpy(names, s->kernel.bindings, s->kernel.n_binding * sizeof *names);
     st->names = names;
-    st->texts = (lower_texts){.request = t->request,
-                              .before = t->before,
-                              .after = t->after,
-                              .code = code,
-                              .language = s->language};
+    st->texts = (lower_texts){
+        .before = t->before, .after = t->after, .code = code, .language = s->l->language};
     *s->l->texts = (lower_texts){0};
     return BERYL_OK;
 }
@@ -441,7 +407,7 @@ beryl_status lower_step_end(lower_step *s, beryl_error *error) {
         if (rank > best) weight = t->name, best = rank;
     }
     st->label =
-        base_arena_print(&p->arena, "%s %s %s", graph_op_name(s->node->op), s->file, weight);
+        base_arena_print(&p->arena, "%s %s %s", graph_op_name(s->node->op), s->name, weight);
     if (!st->label) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     st->bytes = p->bytes_pending;
     st->product = p->product;

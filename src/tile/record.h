@@ -45,18 +45,17 @@ typedef struct plan_step {
     uint32_t groups_run[3];
     graph_value product;
     lower_form form;
-    lower_texts texts;            /* where the plan is explained */
-    const kernels_binding *names; /* [n_binding], likewise */
+    lower_texts texts;          /* where the plan is explained */
+    const lower_binding *names; /* [n_binding], likewise */
 } plan_step;
 
 struct lower_step { /* the one under way */
     lowering *l;
     const graph_node *node;
-    const char *file, *entry;
-    device_language language;
-    kernels_text kernel;
+    const char *name, *entry;
+    lower_kernel kernel;
     plan_binding bindings[DEVICE_BINDING_MAX];
-    bool bound[DEVICE_BINDING_MAX], set[KERNELS_PARAM_MAX];
+    bool bound[DEVICE_BINDING_MAX], set[LOWER_PARAM_MAX];
     uint32_t params[DEVICE_PARAM_MAX / 4];
     plan_patch patches[PLAN_PATCH_MAX];
     uint32_t n_patch;
