@@ -523,13 +523,13 @@ run tune --list
 code 0 && like "$out" 'nothing was tuned'
 mkdir -p "$scratch/cache/beryl"
 form='{"role":"q","type":"Q4_K","shape":[1,8,256],"vectors":1,"precision":"fast","wg":64,"lanes":0,"rows":0,"depth":0,"groups":0,"n_x":0,"apart":0,"before_us":2,"after_us":1}'
-echo "{\"key\":\"x\",\"adapter\":\"some GPU\",\"kernels\":\"written\",\"products\":[$form,$form,{}]}" >"$scratch/cache/beryl/tune-0.json"
+echo "{\"key\":\"x\",\"adapter\":\"some GPU\",\"products\":[$form,$form,{}]}" >"$scratch/cache/beryl/tune-0.json"
 echo '{' >"$scratch/cache/beryl/tune-1.json"
 printf 'gar\nba\nge\n' >"$scratch/cache/beryl/schedules.txt"
 run tune --list
-code 0 && like "$out" 'some GPU, written kernels: 2 products; the rest is damaged, ignored' && like "$out" $'\ndamaged, ignored\n[^\n]*tune-1.json' &&
-    like "$out" 'schedules of all devices, generated kernels: damaged, ignored' && echo 'beryl tune 2' >"$scratch/cache/beryl/schedules.txt" && run tune --list &&
-    like "$out" 'schedules of all devices by another version of Beryl, generated kernels: nothing' && run tune --list --json && json <"$scratch/out" &&
+code 0 && like "$out" 'some GPU, 2 products; the rest is damaged, ignored' && like "$out" $'\ndamaged, ignored\n[^\n]*tune-1.json' &&
+    like "$out" 'schedules of all devices, damaged, ignored' && echo 'beryl tune 2' >"$scratch/cache/beryl/schedules.txt" && run tune --list &&
+    like "$out" 'schedules of all devices by another version of Beryl, nothing' && run tune --list --json && json <"$scratch/out" &&
     run tune --forget && code 0 && like "$out" 'deleted' && [ ! -e "$scratch/cache/beryl/tune-0.json" ] && ok
 
 # ---- streams and terminals -----------------------------------------------------------------------------------

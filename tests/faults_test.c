@@ -252,8 +252,8 @@ static void draw(bench *b, uint64_t n_call, const char *want) {
         run_one(b, &kinds[drawn(b, 2)], drawn(b, (uint32_t)n_call), want);
 }
 
-static const char *const variables[] = {"XDG_CACHE_HOME", "XDG_DATA_HOME", "TMPDIR",
-                                        "PATH",           "OLLAMA_MODELS", "BERYL_KERNELS"};
+static const char *const variables[] = {"XDG_CACHE_HOME", "XDG_DATA_HOME", "TMPDIR", "PATH",
+                                        "OLLAMA_MODELS"};
 enum { N_VARIABLE = sizeof variables / sizeof *variables };
 
 static void bench_end(bench *b) {

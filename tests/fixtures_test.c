@@ -544,22 +544,21 @@ static void test_exact(test *t, const fixture *f, int device) {
     }
 }
 
-/* Devices whose kernels are all generated. The host does all for every model, of which models are
+/* Devices whose kernels take a while to compile. The host does all for every model, of which models are
  * drawn. Where kernels compile slowly one model does, and one is asked for its logits and answers
  * alone, from an engine whose plans are few; so is one of what stands in for hardware. */
-static const struct generated_device {
+static const struct slow_device {
     int device;
-    bool quick, paged; /* paged: by make test-all, for pages have it too (app/web/test) */
+    bool quick;
     const char *stand_in, *whole, *only;
-} generated_devices[] = {
-    {MODEL_HOST, true, false, NULL, NULL, NULL},
-    {MODEL_OPENCL, false, false, NULL, "e2b-q4km", NULL},
-    {MODEL_GENERATED, false, true, NULL, "e2b-q4km", NULL},
-    {MODEL_CUDA, true, false, "cuda", NULL, "e2b-q4km"},
-    {MODEL_HIP, true, false, "hip", NULL, "moe-26b"},
+} slow_devices[] = {
+    {MODEL_HOST, true, NULL, NULL, NULL},
+    {MODEL_OPENCL, false, NULL, "e2b-q4km", NULL},
+    {MODEL_CUDA, true, "cuda", NULL, "e2b-q4km"},
+    {MODEL_HIP, true, "hip", NULL, "moe-26b"},
 };
 
-static void test_generated(test *t, const struct generated_device *on) {
+static void test_elsewhere(test *t, const struct slow_device *on) {
     enum { N = sizeof fixtures / sizeof *fixtures };
     const char *device = model_devices[on->device].name;
     const bool stand_in = on->stand_in && rig_stand_in(on->stand_in),
@@ -571,9 +570,8 @@ static void test_generated(test *t, const struct generated_device *on) {
         if (!whole && logits && (on->only || test_drawn(i, (size_t)on->device, N)) &&
             test_case(t, "fixtures/pieces-of-3-%s-%s", device, f->name))
             check_pieces(t, f->name, on->device, 3, false);
-        const bool wanted =
-            on->paged ? getenv("BERYL_TEST_ALL") != NULL : !quick || test_drawn(i, 1, 2);
-        if (whole && wanted && test_case(t, "fixtures/whole-%s-%s", device, f->name))
+        if (whole && (!quick || test_drawn(i, 1, 2)) &&
+            test_case(t, "fixtures/whole-%s-%s", device, f->name))
             check_whole(t, f->name, on->device);
         if (quick && f->text_only && test_drawn(i, 1, 4) &&
             test_case(t, "fixtures/three-sessions-%s-%s", device, f->name))
@@ -583,9 +581,9 @@ static void test_generated(test *t, const struct generated_device *on) {
 }
 
 /* A suite of its own: they take as long as all others. */
-void test_fixtures_generated(test *t) {
-    for (size_t i = 0; i < sizeof generated_devices / sizeof *generated_devices; i++)
-        test_generated(t, &generated_devices[i]);
+void test_fixtures_elsewhere(test *t) {
+    for (size_t i = 0; i < sizeof slow_devices / sizeof *slow_devices; i++)
+        test_elsewhere(t, &slow_devices[i]);
 }
 
 void test_fixtures(test *t) {

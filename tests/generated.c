@@ -56,12 +56,10 @@ beryl_status generated_open(const generated_form *form, base_heap *heap, device 
         if (form->drawn) (*d)->caps.storage_max = 10;
         if (!form->caps) (*d)->caps.subgroups = true, (*d)->caps.subgroup_size = 8;
     }
-    if (form->kernels) setenv("BERYL_KERNELS", "generated", 1);
     return status;
 }
 
 void generated_close(device *d) {
-    unsetenv("BERYL_KERNELS");
     device_close(d);
 }
 

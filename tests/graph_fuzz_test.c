@@ -39,23 +39,13 @@ static const form forms[] = {
     {{.name = "opencl", .device = "opencl"}, 1, 8},
     /* pocl says shuffles and has none */
     {{.name = "opencl-gpu", .device = "opencl", .caps = "no-subgroups", .as_gpu = true}, 1, 8},
-    {{.name = "generated", .device = "webgpu:software", .kernels = true}, 1, 8},
-    {{.name = "generated-gpu",
-      .device = "webgpu:software",
-      .caps = "min",
-      .as_gpu = true,
-      .kernels = true},
-     1,
-     8},
-    {{.name = "written", .device = "webgpu:software"}, 2, 12},
-    {{.name = "written-gpu", .device = "webgpu:software", .as_gpu = true}, 2, 12},
-    {{.name = "written-gpu-smallest", .device = "webgpu:software", .caps = "min", .as_gpu = true},
-     2,
-     12},
+    {{.name = "software", .device = "webgpu:software"}, 1, 8},
+    {{.name = "gpu", .device = "webgpu:software", .as_gpu = true}, 1, 8},
+    {{.name = "gpu-smallest", .device = "webgpu:software", .caps = "min", .as_gpu = true}, 1, 8},
     {{.name = "cuda", .device = "cuda", .stand_in = true}, 1, 8},
     {{.name = "hip", .device = "hip", .stand_in = true}, 1, 8},
     /* BERYL_TEST_DEVICE: last, and only where there is one */
-    {{.name = "chosen", .device = "", .kernels = true}, 60, 30},
+    {{.name = "chosen", .device = ""}, 60, 30},
 };
 
 typedef struct opened {

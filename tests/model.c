@@ -9,15 +9,14 @@
 #include <string.h>
 
 const model_device model_devices[MODEL_ALL_COUNT] = {
-    [MODEL_REFERENCE] = {"reference", "reference", "", false, false},
-    [MODEL_WEBGPU] = {"webgpu", "webgpu", "", false, false},
-    [MODEL_MIN] = {"webgpu-min", "webgpu", "no-f16,no-subgroups,no-dot,min", false, false},
-    [MODEL_HOST] = {"host", "host", "", false, true},
-    [MODEL_OPENCL] = {"opencl", "opencl", "", false, false},
-    [MODEL_GENERATED] = {"webgpu-generated", "webgpu", "", true, false},
-    [MODEL_CUDA] = {"cuda", "cuda", "", false, false},
-    [MODEL_HIP] = {"hip", "hip", "", false, false},
-    [MODEL_FEW] = {"webgpu-few", "webgpu", "hard,few-buffers", true, false},
+    [MODEL_REFERENCE] = {"reference", "reference", "", false},
+    [MODEL_WEBGPU] = {"webgpu", "webgpu", "", false},
+    [MODEL_MIN] = {"webgpu-min", "webgpu", "no-f16,no-subgroups,no-dot,min", false},
+    [MODEL_HOST] = {"host", "host", "", true},
+    [MODEL_OPENCL] = {"opencl", "opencl", "", false},
+    [MODEL_CUDA] = {"cuda", "cuda", "", false},
+    [MODEL_HIP] = {"hip", "hip", "", false},
+    [MODEL_FEW] = {"webgpu-few", "webgpu", "hard,few-buffers", false},
 };
 
 /* ---- engines --------------------------------------------------------------------------------- */
@@ -61,13 +60,11 @@ beryl_engine *model_engine(test *t, const char *file, const model_device *device
     char *before = cache ? strdup(cache) : NULL;
     if (device->kept) setenv("XDG_CACHE_HOME", test_compiled(t), 1);
     setenv("BERYL_CAPS", device->caps, 1);
-    if (device->generated) setenv("BERYL_KERNELS", "generated", 1);
     beryl_engine *engine = model_load(t, &o);
     if (before) setenv("XDG_CACHE_HOME", before, 1);
     else unsetenv("XDG_CACHE_HOME");
     free(before);
     unsetenv("BERYL_CAPS");
-    unsetenv("BERYL_KERNELS");
     return engine;
 }
 

@@ -27,20 +27,18 @@ typedef struct model_device {
     const char *name;   /* in names of cases */
     const char *device; /* as in beryl_engine_options */
     const char *caps;   /* BERYL_CAPS; "": everything that the device has */
-    bool generated;     /* BERYL_KERNELS=generated */
     /* what was compiled is kept for this run, for engines to come (test_compiled) */
     bool kept;
 } model_device;
 
-/* Those from MODEL_DEVICE_COUNT on run generated kernels alone, which take a while to compile. */
+/* Those from MODEL_DEVICE_COUNT on take a while to compile. */
 enum { MODEL_REFERENCE, MODEL_WEBGPU, MODEL_MIN, MODEL_DEVICE_COUNT };
 enum {
     MODEL_HOST = MODEL_DEVICE_COUNT,
     MODEL_OPENCL,
-    MODEL_GENERATED,
     MODEL_CUDA,
     MODEL_HIP,
-    MODEL_FEW, /* a GPU's kernels with ten storage buffers, generated */
+    MODEL_FEW, /* a GPU's kernels with ten storage buffers */
     MODEL_ALL_COUNT
 };
 extern const model_device model_devices[MODEL_ALL_COUNT];

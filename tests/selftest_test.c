@@ -378,7 +378,7 @@ static void cover(covered *c, const graph *g, const graph_node *node) {
     if (node->op == OP_ATTENTION) c->caches |= 1u << graph_tensor_at(g, node->in[1])->type;
 }
 
-static void check_every_op(test *t, const char *kernels) {
+static void check_every_op(test *t) {
     base_heap heap;
     device *d = NULL;
     every_op *every = NULL;
@@ -386,11 +386,9 @@ static void check_every_op(test *t, const char *kernels) {
     covered c = {0};
     uint32_t packed = 0;
     base_heap_init(&heap, NULL);
-    setenv("BERYL_KERNELS", kernels, 1);
     CHECK_INT(t, device_open(&heap, NULL, "dummy", &d, &error), BERYL_OK);
     if (d && every_op_open(&heap, d, true, &every, &error) != BERYL_OK)
         test_fail(t, __FILE__, __LINE__, "%s", error.message);
-    unsetenv("BERYL_KERNELS");
     for (uint32_t i = 0; every && i < every->g->nodes.count; i++)
         if (!every->g->nodes.data[i].dead) cover(&c, every->g, &every->g->nodes.data[i]);
     graph_pack_layout layout;
@@ -410,14 +408,14 @@ static void check_every_op(test *t, const char *kernels) {
 }
 
 /* Over the same table: the interpreter, which is the judge of all generators, and every
- * generator where its device is. (Written kernels: passes-on-software.) */
+ * generator where its device is. */
 static const struct judged {
-    const char *name, *device, *kernels;
+    const char *name, *device;
     bool slow; /* the driver takes a minute for what other suites compile too: make test-all */
 } judged[] = {
-    {"interpreter", NULL, NULL, false}, {"generated", "webgpu:software", "generated", true},
-    {"host", "host", NULL, false},      {"opencl", "opencl", NULL, true},
-    {"cuda", "cuda", NULL, false},      {"hip", "hip", NULL, false},
+    {"interpreter", NULL, false}, {"software", "webgpu:software", true},
+    {"host", "host", false},      {"opencl", "opencl", true},
+    {"cuda", "cuda", false},      {"hip", "hip", false},
 };
 
 static void check_judged(test *t, const struct judged *on) {
@@ -429,7 +427,6 @@ static void check_judged(test *t, const struct judged *on) {
     beryl_status status = BERYL_OK;
     uint32_t n = 0;
     base_heap_init(&e.heap, NULL);
-    if (on->kernels) setenv("BERYL_KERNELS", on->kernels, 1);
     if (on->device) status = device_open(&e.heap, NULL, on->device, &e.device, &error);
     else e.device = interpreter_open(&e.heap);
     if (status == BERYL_NO_DEVICE) test_skip(t, "%s", error.message);
@@ -451,15 +448,12 @@ static void check_judged(test *t, const struct judged *on) {
     if (e.device) CHECK(t, n > 100);
     engine_selftest_close(s);
     device_close(e.device);
-    if (on->kernels) unsetenv("BERYL_KERNELS");
     CHECK_INT(t, e.heap.bytes, 0);
 }
 
 void test_selftest(test *t) {
     check_cases(t);
-    for (int i = 0; i < 2; i++)
-        if (test_case(t, "selftest/has-every-operation-and-type-%s", i ? "generated" : "written"))
-            check_every_op(t, i ? "generated" : "written");
+    if (test_case(t, "selftest/has-every-operation-and-type")) check_every_op(t);
     for (size_t i = 0; i < sizeof judged / sizeof *judged; i++)
         if ((!judged[i].slow || getenv("BERYL_TEST_ALL")) &&
             test_case(t, "selftest/every-operation-on-%s", judged[i].name))

@@ -675,7 +675,7 @@ done:
 }
 
 void test_session(test *t) {
-    static const model_device dummy = {"dummy", "dummy", "", false, false};
+    static const model_device dummy = {"dummy", "dummy", "", false};
     if (test_case(t, "session/tokens-of-no-session")) tokens_of_nothing(t);
     if (test_case(t, "session/as-many-as-asked-for")) sessions_are_limited(t);
     if (test_case(t, "session/maximum-and-end-of-sequence")) maximum_and_end_of_sequence(t);

@@ -1,6 +1,5 @@
 /* shapes_test.c - models of the real shapes on the dummy device, without their bytes: how many
- * dispatches a token takes and how many bytes are read for it, by hand-written kernels and by
- * generated ones. */
+ * dispatches a token takes and how many bytes are read for it. */
 #define _POSIX_C_SOURCE 200809L
 #include "engine/engine.h"
 #include "model.h"
@@ -14,38 +13,24 @@ typedef struct counts {
     uint32_t decode, few, many, piece; /* a step of 1, 8 and 16 sessions, and a piece of a prompt */
 } counts;
 
-/* E2B: 7 a layer, and a few for the embeddings, the head and the choice. The others: what their
- * plans have; it may only fall, but for what a measurement on a GPU says (`many` of E2B and E4B:
- * one more, since their largest plain product takes 65 us in two dispatches and took 151 in
- * one). */
-static const counts counts_written[SHAPE_COUNT] = {{256, 361, 363, 420},
-                                                   {305, 431, 433, 680},
-                                                   {247, 391, 392, 1029},
-                                                   {247, 338, 368, 1016},
-                                                   {317, 488, 488, 1189}};
-
-/* Generated kernels join less than the files do. These may only fall, but for what a measurement
- * on a GPU says (`many` of 31B: ten more round what their products of 88 M weights would round
- * in each workgroup). */
-static const counts counts_generated[SHAPE_COUNT] = {{256, 377, 377, 418},
-                                                     {305, 474, 474, 678},
-                                                     {256, 393, 393, 1029},
-                                                     {248, 339, 339, 987},
-                                                     {368, 489, 489, 1189}};
+/* These may only fall, but for what a measurement on a GPU says (`many` of E2B and E4B: one more,
+ * since their largest plain product takes 65 us in two dispatches and took 151 in one; of 31B: ten
+ * more round what their products of 88 M weights would round in each workgroup). */
+static const counts most_of[SHAPE_COUNT] = {{256, 377, 377, 418},
+                                            {305, 474, 474, 678},
+                                            {256, 393, 393, 1029},
+                                            {248, 339, 339, 987},
+                                            {368, 489, 489, 1189}};
 
 /* Texts that all of these plans together are made of, and those of the load: products of long and
  * of usual pieces have tiles of their own, those of batches forms that take half the time. They
  * may only fall. */
-static const uint32_t programs_generated[SHAPE_COUNT] = {152, 146, 102, 118, 93};
-
-static counts counts_of(const shape *s, bool generated) {
-    return generated ? counts_generated[s - shapes] : counts_written[s - shapes];
-}
+static const uint32_t programs_most[SHAPE_COUNT] = {152, 146, 102, 118, 93};
 
 /* ---- what is counted ------------------------------------------------------------------------- */
 
-static void check_shape(test *t, const shape *s, bool generated, const char *caps) {
-    const model_device dummy = {"dummy", "dummy", caps, generated, false};
+static void check_shape(test *t, const shape *s, const char *caps) {
+    const model_device dummy = {"dummy", "dummy", caps, false};
     shape_file file;
     beryl_source source = shape_make(s, &file);
     beryl_engine_options options = {
@@ -64,7 +49,7 @@ static void check_shape(test *t, const shape *s, bool generated, const char *cap
         printf("  %s: %u dispatches and %.1f MB a token (vocabulary of %d)\n", s->name,
                (unsigned)after.decode_dispatches, 1e-6 * (double)after.decode_bytes_per_token,
                SHAPE_VOCAB);
-        const uint32_t most = counts_of(s, generated).decode;
+        const uint32_t most = most_of[s - shapes].decode;
         if (after.decode_dispatches > most)
             test_fail(t, __FILE__, __LINE__, "%u dispatches a token, %u at most",
                       (unsigned)after.decode_dispatches, (unsigned)most);
@@ -80,9 +65,9 @@ static void check_shape(test *t, const shape *s, bool generated, const char *cap
 }
 
 /* Norms, sums and rounding of many vectors are one dispatch before their product. */
-static void check_plans(test *t, const shape *s, bool generated) {
-    const model_device dummy = {"dummy", "dummy", "", generated, false};
-    const counts most = counts_of(s, generated);
+static void check_plans(test *t, const shape *s) {
+    const model_device dummy = {"dummy", "dummy", "", false};
+    const counts most = most_of[s - shapes];
     const struct {
         engine_plan_kind kind;
         uint32_t most;
@@ -106,28 +91,21 @@ static void check_plans(test *t, const shape *s, bool generated) {
             test_fail(t, __FILE__, __LINE__, "plan %d: %u dispatches, %u at most",
                       (int)plans[i].kind, (unsigned)info.dispatches, (unsigned)plans[i].most);
     }
-    const size_t programs = engine && generated ? engine->store.programs.count : 0;
-    if (programs > programs_generated[s - shapes])
+    const size_t programs = engine ? engine->store.programs.count : 0;
+    if (programs > programs_most[s - shapes])
         test_fail(t, __FILE__, __LINE__, "%zu programs, %u at most", programs,
-                  (unsigned)programs_generated[s - shapes]);
+                  (unsigned)programs_most[s - shapes]);
     beryl_engine_close(engine);
     free(file.head);
 }
 
 void test_shapes(test *t) {
-    for (size_t i = 0; i < SHAPE_COUNT; i++)
-        if (test_case(t, "shapes/dispatches-of-%s", shapes[i].name))
-            check_shape(t, &shapes[i], false, "");
-    for (size_t i = 0; i < SHAPE_COUNT; i++)
-        if (test_case(t, "shapes/dispatches-together-of-%s", shapes[i].name))
-            check_plans(t, &shapes[i], false);
     for (size_t i = 0; i < SHAPE_COUNT; i++) {
-        if (test_case(t, "shapes/generated-dispatches-of-%s", shapes[i].name))
-            check_shape(t, &shapes[i], true, "");
+        if (test_case(t, "shapes/dispatches-of-%s", shapes[i].name)) check_shape(t, &shapes[i], "");
         /* browsers offer ten storage buffers on some GPUs */
-        if (test_case(t, "shapes/generated-dispatches-with-few-buffers-of-%s", shapes[i].name))
-            check_shape(t, &shapes[i], true, "few-buffers");
-        if (test_case(t, "shapes/generated-dispatches-together-of-%s", shapes[i].name))
-            check_plans(t, &shapes[i], true);
+        if (test_case(t, "shapes/dispatches-with-few-buffers-of-%s", shapes[i].name))
+            check_shape(t, &shapes[i], "few-buffers");
+        if (test_case(t, "shapes/dispatches-together-of-%s", shapes[i].name))
+            check_plans(t, &shapes[i]);
     }
 }
