@@ -218,7 +218,8 @@ static void check_cases(test *t) {
             swap_items(engine, real, idle);
             if (check_again(engine, i, NULL) != BERYL_DEVICE)
                 test_fail(t, __FILE__, __LINE__,
-                          "program %zu of %zu did nothing and nobody noticed", i, count);
+                          "program %zu of %zu (%s) did nothing and nobody noticed", i, count,
+                          item->label);
             if (i == 0) {
                 tally n = {0};
                 CHECK_INT(t, selftest_plans(engine, &n), BERYL_DEVICE);
@@ -474,6 +475,21 @@ void test_selftest(test *t) {
             CHECK(t, n.passed > (i ? 20 : 100));
             beryl_engine_close(engine);
         }
+    }
+    if (test_case(t, "selftest/tries-the-programs-of-many-sessions")) {
+        tally n = {0};
+        const beryl_engine_options options = {.model = "tests/data/moe-26b.gguf",
+                                              .context = 256,
+                                              .sessions = 5,
+                                              .no_cache = true,
+                                              .device = "host"};
+        beryl_engine *engine = loaded(t, options, false, NULL, NULL);
+        if (engine) {
+            CHECK_INT(t, selftest_plans(engine, &n), BERYL_OK);
+            CHECK_INT(t, n.failed, 0);
+            CHECK(t, n.passed > 20);
+        }
+        beryl_engine_close(engine);
     }
     if (test_case(t, "selftest/can-be-cancelled")) {
         beryl_engine *engine =

@@ -325,9 +325,12 @@ static void choose_sizes(trial *t) {
     for (uint32_t i = 0; i < t->n_used; i++) {
         trial_used *u = &t->used[i];
         if (!u->is_cache) continue;
-        if (u->dim[0] > (t->desc.decode ? t->n : 2)) u->dim[0] = t->desc.decode ? t->n : 2;
+        const uint32_t slots = t->desc.decode ? t->n : 2;
+        const bool is_long = cache_row_bytes(u) * u->dim[1] * u->dim[0] > CACHE_BYTES;
+        if (is_long && u->dim[0] > slots) u->dim[0] = slots;
         const uint64_t fits = CACHE_BYTES / (cache_row_bytes(u) * u->dim[0]);
         const uint32_t needed = t->limits.reach + t->n + (window ? window : 0);
+        t->is_cut |= is_long;
         if (u->dim[1] > fits) u->dim[1] = least(u->dim[1], fits > needed ? (uint32_t)fits : needed);
         n_row = u->dim[1];
         t->slot = t->desc.decode ? 0 : u->dim[0] - 1;
@@ -570,7 +573,10 @@ static beryl_status make_store(trial *t, bool reference, beryl_error *error) {
     beryl_status status =
         store_init(s, t->heap, reference ? NULL : t->e->device, &t->source, 1, error);
     uint64_t offset = 0;
-    if (!reference) s->tuned = t->desc.store->tuned, s->n_tuned = t->desc.store->n_tuned;
+    if (!reference) {
+        s->tuned = t->desc.store->tuned, s->n_tuned = t->desc.store->n_tuned;
+        s->schedules = t->desc.store->schedules;
+    }
     for (uint32_t i = 0; status == BERYL_OK && i < t->n_used; i++) {
         trial_used *u = &t->used[i];
         if (!u->is_state) continue;
@@ -597,6 +603,24 @@ static beryl_status make_side(trial *t, bool reference, beryl_error *error) {
     if (status == BERYL_OK) status = make_graph(t, s, reference, error);
     return status == BERYL_OK ? graph_exec_open(s->g, &s->store, &options, &s->exec, error)
                               : status;
+}
+
+/* A trial that ran others would say nothing about the plan's programs. Sizes of a cache may stand
+ * in their texts: of one that is cut they are others, by the same generator. */
+static beryl_status check_programs(const trial *t, beryl_error *error) {
+    for (uint32_t r = 0; r < t->n_run && !t->is_cut; r++) {
+        const uint32_t node = (uint32_t)(t->run[r] - t->desc.g->nodes.data);
+        device_program planned, tried;
+        for (uint32_t i = 0;; i++) {
+            const bool is_planned = graph_exec_node_program(t->desc.exec, node, i, &planned),
+                       is_tried = graph_exec_node_program(t->sides[0].exec, r, i, &tried);
+            if (is_planned != is_tried || (is_planned && planned.id != tried.id))
+                return base_fail(error, BERYL_UNSUPPORTED,
+                                 "its trial would run another program than the plan");
+            if (!is_planned) break;
+        }
+    }
+    return BERYL_OK;
 }
 
 static void drop_side(trial *t, trial_side *s) {
@@ -645,6 +669,7 @@ beryl_status trial_open(beryl_engine *e, const trial_desc *desc, const trial_lim
         status = make_blob(t, error);
     }
     if (status == BERYL_OK) status = make_side(t, false, error);
+    if (status == BERYL_OK) status = check_programs(t, error);
     if (status == BERYL_OK) status = make_side(t, true, error);
     if (status == BERYL_OK) status = make_fill(t, error);
     if (status != BERYL_OK) {
