@@ -452,8 +452,7 @@ static void check_refusals(test *t) {
 
 /* Random models amplify the rounding of their cache, each in its own measure: the deviations of
  * e2b-f32 (0.15) and dense-31b (0.35) are those of the reference functions too. Q8_0 is judged
- * against the reference functions with such a cache, since the rounding alone moves dense-31b
- * by 4.4 (and ties that round to the other side by 0.7). */
+ * against the reference functions with such a cache, row by row (q8_rows). */
 typedef struct rounding {
     const char *name;
     beryl_kv kv;
@@ -463,8 +462,39 @@ typedef struct rounding {
 static const rounding roundings[] = {
     {"e2b-f32", BERYL_KV_F16, 0.2},   {"e2b-q4km", BERYL_KV_F16, 5e-2},
     {"e2b-q4_0", BERYL_KV_F16, 5e-2}, {"moe-26b", BERYL_KV_F16, 5e-2},
-    {"dense-31b", BERYL_KV_F16, 0.5}, {"moe-26b", BERYL_KV_Q8, 5e-2},
+    {"dense-31b", BERYL_KV_F16, 0.5}, {"moe-26b", BERYL_KV_Q8, 0},
 };
+
+/* Sums in another order move a value by an ulp. That alone is MODEL_TOLERANCE; but in about one
+ * row of thirty a value meets a tie that rounds to the other side, which stays in the cache and
+ * moves whatever follows, and now and then it decides between two experts. So most of a prompt's
+ * first rows are near, almost all rows as near as flips leave them, and the few others no further
+ * than another choice of experts takes them. Scales 0.2 % off leave no first row near and take 36
+ * of 93 rows further than flips do; results that are no numbers are further than anything. */
+static const struct q8_rows {
+    size_t first;   /* rows; half of them near: in one of 17 to 35 a tie was met */
+    double near;    /* sums in another order */
+    double flipped; /* 0.155 seen on the host, OpenCL and WebGPU */
+    size_t one_of;  /* rows may be further than flipped: one of 58 seen, of experts */
+    double chosen;  /* no row: 2.3 seen; 6.8 where rounding itself has chosen others */
+} q8_rows = {16, MODEL_TOLERANCE, 0.2, 20, 7.5};
+
+static void check_q8_rows(test *t, uint32_t index, const float *want, const float *got, size_t n) {
+    const size_t first = n < q8_rows.first ? n : q8_rows.first;
+    size_t n_near = 0, n_far = 0;
+    double most = 0;
+    for (size_t k = 0; k < n; k++) {
+        const double d = model_distance(want + k * VOCAB, got + k * VOCAB, VOCAB);
+        n_near += k < first && d <= q8_rows.near;
+        n_far += !(d <= q8_rows.flipped);
+        if (!(d <= most)) most = d;
+    }
+    if (2 * n_near < first || n_far > (n + q8_rows.one_of - 1) / q8_rows.one_of ||
+        !(most <= q8_rows.chosen))
+        test_fail(t, __FILE__, __LINE__,
+                  "case %u: %zu of the first %zu rows are near, %zu of %zu far, by up to %g",
+                  (unsigned)index, n_near, first, n_far, n, most);
+}
 
 /* Along the reference's own path: logits near, and the order kept wherever the judge is sure. */
 static void check_kv(test *t, const rounding *how, int device) {
@@ -487,8 +517,9 @@ static void check_kv(test *t, const rounding *how, int device) {
         if (!model_logits(t, judge.session, tokens, n, 0, 0, want, VOCAB) ||
             !model_logits(t, r.session, tokens, n, 0, i % 2, got, VOCAB))
             break;
-        double d = model_distance(want, got, n * VOCAB);
-        if (!(d <= how->tolerance))
+        const double d = model_distance(want, got, n * VOCAB);
+        if (how->kv == BERYL_KV_Q8) check_q8_rows(t, i, want, got, n);
+        else if (!(d <= how->tolerance))
             test_fail(t, __FILE__, __LINE__, "logits of case %u are off by %g", (unsigned)i, d);
         model_answer a;
         forget(&r);
@@ -599,11 +630,15 @@ void test_fixtures(test *t) {
         if (test_case(t, "fixtures/very-long-%s", name)) check_very_long(t, name, MODEL_REFERENCE);
     }
     for (size_t i = 0; i < sizeof roundings / sizeof *roundings; i++)
-        for (int device = 0; device < MODEL_DEVICE_COUNT - (int)(i % 2); device++)
-            if ((device != MODEL_WEBGPU || test_drawn(i, 1, 2)) &&
-                test_case(t, "fixtures/kv-%s-%s-%s", roundings[i].kv == BERYL_KV_Q8 ? "q8" : "f16",
-                          model_devices[device].name, roundings[i].name))
+        for (int device = 0; device <= MODEL_HOST; device++) {
+            const bool q8 = roundings[i].kv == BERYL_KV_Q8;
+            if ((device == MODEL_MIN && i % 2) || (device == MODEL_HOST && !q8) ||
+                (device == MODEL_WEBGPU && !test_drawn(i, 1, 2)))
+                continue;
+            if (test_case(t, "fixtures/kv-%s-%s-%s", q8 ? "q8" : "f16", model_devices[device].name,
+                          roundings[i].name))
                 check_kv(t, &roundings[i], device);
+        }
     if (test_case(t, "fixtures/short-to-long-e2b-q4_0")) check_crossing(t, "e2b-q4_0");
     if (test_case(t, "fixtures/rewinds-without-a-wrap"))
         check_rewinds(t, "e2b-q4km", MODEL_REFERENCE, 0, 64);
