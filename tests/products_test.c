@@ -1,6 +1,6 @@
 /* products_test.c - generated products with weights of every type, with experts, and rows by
- * index, on every device there is, against the reference functions. One graph has all three; it
- * runs with as many vectors as it was made for, then with fewer. */
+ * index, on every device there is, against the reference functions. One graph has all three, or
+ * the rows alone; it runs with as many vectors as it was made for, then with fewer. */
 #define _POSIX_C_SOURCE 200809L
 #include "blocks.h"
 #include "generated.h"
@@ -29,7 +29,7 @@ static const problem problems[] = {
     {"many-odd", 70, 1, 7, 66, 1, 0}, {"many-pieces", 200, 1, 0, 33, 17, 12000},
 };
 
-enum { EXPERTS = 3, USED = 2, TAKEN = 9, OUTS = 3 };
+enum { EXPERTS = 3, USED = 2, TAKEN = 9, GATHERED = 0, OUTS = 3 };
 
 /* From RARE on: types that are read by rules of their own, never as tiles of bytes. */
 static const base_type weight_types[] = {
@@ -46,11 +46,16 @@ static beryl_status source_read(void *user, uint64_t offset, void *to, size_t si
 
 /* ---- both sides ------------------------------------------------------------------------------ */
 
+/* What is allowed and made: f32 sums, matrix units, 8-bit dot products (with a tree at their end),
+ * of vectors that are not round; the rows by index alone. */
+typedef enum way { EXACT, UNITS, DOTS, DOTS_ENDED, ROUNDED, ROWS } way;
+
 typedef struct side {
     graph *g;
     graph_store store;
     graph_exec *exec;
     graph_value x, ids, experts, out[OUTS];
+    uint32_t n_out;
     bool open;
 } side;
 
@@ -60,8 +65,7 @@ static uint32_t row_of(const problem *p, base_type type) {
 }
 
 static beryl_status side_open(side *s, base_heap *heap, device *d, const problem *p, base_type type,
-                              bool fast, bool ended, const beryl_source *source,
-                              beryl_error *error) {
+                              way how, const beryl_source *source, beryl_error *error) {
     const uint32_t k = row_of(p, type), dim[3] = {EXPERTS, p->rows, k};
     beryl_status status = store_init(&s->store, heap, d, source, 1, error);
     s->open = status == BERYL_OK;
@@ -82,17 +86,19 @@ static beryl_status side_open(side *s, base_heap *heap, device *d, const problem
     s->experts = graph_input(g, "experts", TYPE_I32, 2, (graph_dim[]){n, {USED, 0}});
     graph_value weight = graph_stored(g, &s->store, w),
                 x = graph_reshape(g, s->x, 3, (graph_dim[]){n, {1, 0}, {k, 0}});
-    s->out[0] = graph_matmul(g, s->x, weight);
-    s->out[1] = graph_gather_rows(g, weight, s->ids, 1.5f);
-    s->out[2] = graph_matmul_id(g, x, graph_stored(g, &s->store, e), s->experts);
-    for (int i = 0; ended && i < OUTS; i += 2) /* a tree at the product's end */
+    s->out[s->n_out++] = graph_gather_rows(g, weight, s->ids, 1.5f);
+    if (how != ROWS) {
+        s->out[s->n_out++] = graph_matmul(g, s->x, weight);
+        s->out[s->n_out++] = graph_matmul_id(g, x, graph_stored(g, &s->store, e), s->experts);
+    }
+    for (uint32_t i = 1; how == DOTS_ENDED && i < OUTS; i++)
         s->out[i] = graph_softcap(g, graph_scale(g, s->out[i], 0.5f), 30);
-    for (int i = 0; i < OUTS; i++) graph_output(g, s->out[i], "out");
+    for (uint32_t i = 0; i < s->n_out; i++) graph_output(g, s->out[i], "out");
     if (status == BERYL_OK)
-        status = graph_exec_open(
-            g, &s->store,
-            &(graph_exec_options){.exact = !fast, .draws = interpreter_drawn(d)},
-            &s->exec, error);
+        status = graph_exec_open(g, &s->store,
+                                 &(graph_exec_options){.exact = how == EXACT || how == ROWS,
+                                                       .draws = interpreter_drawn(d)},
+                                 &s->exec, error);
     return status == BERYL_OK ? rig_exec_compiled(s->exec, error) : status;
 }
 
@@ -107,28 +113,29 @@ static void make_round(float *x, uint32_t n) {
     for (uint32_t i = 0; i < n; i++) x[i] = i % 32 ? rintf(x[i] * 127) / 127 : 1;
 }
 
-static beryl_status side_run(side *s, const problem *p, uint32_t k, uint32_t n, bool round,
+static beryl_status side_run(side *s, const problem *p, uint32_t k, uint32_t n, way how,
                              const float **data, beryl_error *error) {
     uint32_t seed = n;
     float *x = graph_exec_input(s->exec, s->x);
     int32_t *ids = graph_exec_input(s->exec, s->ids),
             *experts = graph_exec_input(s->exec, s->experts);
-    for (uint32_t i = 0; i < p->n * k; i++) x[i] = blocks_unit(&seed);
-    if (round) make_round(x, p->n * k);
+    for (uint32_t i = 0; x && i < p->n * k; i++) x[i] = blocks_unit(&seed);
+    if (how >= DOTS && how != ROWS) make_round(x, p->n * k);
     /* outside too */
     for (uint32_t i = 0; i < TAKEN; i++) ids[i] = (int32_t)(blocks_next(&seed) % (p->rows + 2)) - 1;
     /* fewer: one for all */
-    for (uint32_t i = 0; i < p->n * USED; i++)
+    for (uint32_t i = 0; experts && i < p->n * USED; i++)
         experts[i] = n < p->n ? 1 : (int32_t)(blocks_next(&seed) % (EXPERTS + 1));
     device_ticket ticket;
     beryl_status status =
-        graph_exec_submit(s->exec, (uint32_t[]){0, n}, s->out, OUTS, &ticket, error);
+        graph_exec_submit(s->exec, (uint32_t[]){0, n}, s->out, s->n_out, &ticket, error);
     if (status == BERYL_OK && s->store.device) status = device_wait(s->store.device, ticket, error);
-    for (uint32_t i = 0; status == BERYL_OK && i < OUTS; i++)
+    for (uint32_t i = 0; status == BERYL_OK && i < s->n_out; i++)
         status = graph_exec_fetched(s->exec, ticket, i, (const void **)(uintptr_t)&data[i], error);
     return status;
 }
 
+/* tolerance 0: equal bits */
 static void compare(test *t, const char *what, const float *got, const float *want, uint32_t n,
                     double tolerance) {
     double difference = 0, size = 1e-30;
@@ -136,16 +143,15 @@ static void compare(test *t, const char *what, const float *got, const float *wa
         difference += ((double)got[i] - want[i]) * ((double)got[i] - want[i]);
         size += (double)want[i] * want[i];
     }
-    if (!(difference <= tolerance * tolerance * size))
+    const bool equal = tolerance > 0 ? difference <= tolerance * tolerance * size
+                                     : !memcmp(got, want, n * sizeof *got);
+    if (!equal)
         test_fail(t, __FILE__, __LINE__, "%s is off by %g of its size", what,
                   sqrt(difference / size));
 }
 
-/* `fast` allows matrix units, and 8-bit dot products */
-typedef enum way { EXACT, UNITS, DOTS, DOTS_ENDED, ROUNDED } way;
-
 static void run(test *t, base_heap *heap, device *d, const problem *p, base_type type, way how) {
-    static const char *const names[OUTS] = {"matmul", "gather_rows", "matmul_id"};
+    static const char *const names[OUTS] = {"gather_rows", "matmul", "matmul_id"};
     /* f32 sums in another order; both factors rounded to 11 bits, half a unit at most: 2^-12
      * each on the whole; the vectors for dot products are rounded without loss; those of ROUNDED
      * to 8 bits of their largest, whose error is sqrt(3) / 127 / sqrt(12) of their size, and
@@ -158,18 +164,17 @@ static void run(test *t, base_heap *heap, device *d, const problem *p, base_type
     const beryl_source source = {.size = bytes, .user = file, .read = source_read};
     side a = {0}, b = {0};
     beryl_error error = {0};
-    beryl_status status =
-        side_open(&a, heap, NULL, p, type, false, how == DOTS_ENDED, &source, &error);
-    if (status == BERYL_OK)
-        status = side_open(&b, heap, d, p, type, how != EXACT, how == DOTS_ENDED, &source, &error);
+    beryl_status status = side_open(&a, heap, NULL, p, type,
+                                    how == UNITS || how == ROUNDED ? EXACT : how, &source, &error);
+    if (status == BERYL_OK) status = side_open(&b, heap, d, p, type, how, &source, &error);
     for (uint32_t turn = 0; status == BERYL_OK && turn < 2; turn++) {
         const uint32_t n = turn ? p->fewer : p->n,
-                       counts[OUTS] = {n * p->rows, TAKEN * k, n * USED * p->rows};
+                       counts[OUTS] = {TAKEN * k, n * p->rows, n * USED * p->rows};
         const float *want[OUTS], *got[OUTS];
-        status = side_run(&a, p, k, n, how >= DOTS, want, &error);
-        if (status == BERYL_OK) status = side_run(&b, p, k, n, how >= DOTS, got, &error);
-        for (uint32_t i = 0; status == BERYL_OK && i < OUTS; i++)
-            compare(t, names[i], got[i], want[i], counts[i], i == 1 ? 4e-6 : tolerance);
+        status = side_run(&a, p, k, n, how, want, &error);
+        if (status == BERYL_OK) status = side_run(&b, p, k, n, how, got, &error);
+        for (uint32_t i = 0; status == BERYL_OK && i < a.n_out; i++)
+            compare(t, names[i], got[i], want[i], counts[i], i == GATHERED ? 0 : tolerance);
     }
     if (status != BERYL_OK) test_fail(t, __FILE__, __LINE__, "%s", error.message);
     side_close(&a);
@@ -244,7 +249,6 @@ static void check_dots(test *t) {
                     continue;
                 const generated_form form = {.device = on[f].device,
                                              .as_gpu = on[f].device[0] != 0,
-                                             .kernels = software || !on[f].device[0],
                                              .drawn = drawn,
                                              .stand_in = cuda};
                 base_heap heap;
@@ -343,35 +347,27 @@ static void check_rounded(test *t) {
     }
 }
 
-/* BERYL_KERNELS is read when the store is made; a plan refuses a word that it does not know. */
-static void check_unknown_word(test *t) {
-    base_heap heap;
-    device *d = NULL;
-    beryl_error error = {0};
-    base_heap_init(&heap, NULL);
-    if (device_open(&heap, NULL, "dummy", &d, &error) != BERYL_OK) {
-        test_skip(t, "%s", error.message);
-        return;
+/* Blocks of every type alone, and several in a row; plain rows that begin inside a word. */
+static void check_gather(test *t) {
+    static const problem some[] = {{"block", 5, 1, 0, 1, 1, 0}, {"blocks", 5, 3, 13, 1, 1, 0}};
+    for (size_t k = 0; k < sizeof weight_types / sizeof *weight_types; k++) {
+        base_heap heap;
+        device *d = NULL;
+        beryl_error error = {0};
+        if (!test_case(t, "gather/%s-equal-to-the-bit", base_type_name(weight_types[k]))) continue;
+        base_heap_init(&heap, NULL);
+        const beryl_status status = device_open(&heap, NULL, "webgpu:software", &d, &error);
+        if (status == BERYL_NO_DEVICE) test_skip(t, "%s", error.message);
+        else if (status != BERYL_OK) test_fail(t, __FILE__, __LINE__, "%s", error.message);
+        for (size_t i = 0; status == BERYL_OK && i < sizeof some / sizeof *some; i++)
+            run(t, &heap, d, &some[i], weight_types[k], ROWS);
+        device_close(d);
+        CHECK_INT(t, heap.bytes, 0);
     }
-    graph_store store;
-    graph_exec *exec = NULL;
-    setenv("BERYL_KERNELS", "handmade", 1);
-    CHECK_INT(t, store_init(&store, &heap, d, NULL, 0, &error), BERYL_OK);
-    unsetenv("BERYL_KERNELS");
-    graph *g = graph_open(&heap);
-    graph_output(g, graph_scale(g, graph_input(g, "x", TYPE_F32, 1, (graph_dim[]){{4, 0}}), 2),
-                 "y");
-    CHECK_INT(t, graph_exec_open(g, &store, NULL, &exec, &error), BERYL_BAD_INPUT);
-    CHECK(t, strstr(error.message, "BERYL_KERNELS") != NULL);
-    graph_exec_close(exec);
-    graph_close(g);
-    store_fini(&store);
-    device_close(d);
-    CHECK_INT(t, heap.bytes, 0);
 }
 
 void test_products(test *t) {
-    if (test_case(t, "products/unknown-word-of-kernels")) check_unknown_word(t);
+    check_gather(t);
     check_units(t);
     check_dots(t);
     check_batches(t);
@@ -392,7 +388,7 @@ void test_products(test *t) {
                 if (generated_forms[f].drawn && type != TYPE_F16 && type != TYPE_F32 &&
                     type != TYPE_Q4_K)
                     continue;
-                if (generated_forms[f].kernels && generated_forms[f].brief && i != 1 &&
+                if (!strcmp(generated_forms[f].device, "webgpu:software") && i != 1 &&
                     !(generated_forms[f].as_gpu && i == 4 &&
                       (type == TYPE_F32 || type == TYPE_Q4_K)))
                     continue;
