@@ -1,5 +1,6 @@
-/* matmul_test.c - products with many vectors and with experts, on a device against the reference
- * functions.
+/* matmul_test.c - products with many vectors and with experts on WebGPU's device, against the
+ * reference functions: vectors with gaps, rows of weights, sizes around a tile, gated products.
+ * What types and shards have of their own is in products_test.c.
  *
  * The device is what there is, but its capabilities are set here: so a software device runs the
  * forms meant for large ones, and a small binding limit makes weights of several shards. Sizes
@@ -9,13 +10,10 @@
 
 #include "base/thread.h"
 #include "plan/exec.h"
-#include "kernels/lower/tiled.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { N_UNIT_FEW = 1, N_UNIT_MANY = 4096 };
 
 typedef struct rig {
     base_heap heap;
@@ -52,7 +50,6 @@ typedef struct problem {
     uint32_t gap, start;       /* elements between the vectors, before the first */
     uint32_t n_expert, n_used; /* n_expert 0: no experts; n_used: of each vector */
     bool each;                 /* a vector for each expert used */
-    bool one, few;             /* every vector takes the same expert; only experts 1 and 2 */
     /* the m rows are gate and up: gelu(gate) * up, joined by the passes */
     bool gated;
     uint32_t first, view; /* view: rows [first, first + view) of the m rows, 0: all */
@@ -146,16 +143,13 @@ static beryl_status product_run(rig *r, product *p, const problem *q, const floa
     return status;
 }
 
-/* no expert twice for a vector, unless `one` */
+/* no expert twice for a vector */
 static int32_t *ids_of(const problem *q, uint32_t *state) {
     int32_t *ids = calloc((size_t)q->n * q->n_used + 1, sizeof *ids);
     for (uint32_t i = 0; i < q->n; i++) {
         const uint32_t first = blocks_next(state);
         for (uint32_t j = 0; j < q->n_used; j++) {
-            const uint32_t e =
-                q->one   ? 1
-                : q->few ? 1 + (first + j) % 2
-                         : (first + j * (1 + q->n_expert / (q->n_used + 1))) % q->n_expert;
+            const uint32_t e = first + j * (1 + q->n_expert / (q->n_used + 1));
             ids[i * q->n_used + j] = (int32_t)(e % q->n_expert);
         }
     }
@@ -198,7 +192,9 @@ static double error_of(test *t, rig *r, const problem *q) {
         }
         error = sqrt(difference / size);
         if (isnan(error)) error = 1e9;
-        if (q->gated) CHECK_INT(t, product_count(r, &b), 1);
+        /* tiles of bytes are joined, others are a dispatch each */
+        const bool tiles = !q->exact && r->d->caps.kind != DEVICE_SOFTWARE;
+        if (q->gated) CHECK_INT(t, product_count(r, &b), tiles ? 1 : 2);
     }
     product_close(&a);
     product_close(&b);
@@ -219,41 +215,13 @@ static void check(test *t, rig *r, const problem *q) {
 
 /* ---- forms ----------------------------------------------------------------------------------- */
 
-static void caps_set(rig *r, device_kind kind, uint32_t units) {
-    r->d->caps = r->caps;
-    r->d->caps.kind = kind;
-    r->d->caps.dot_i8 = kind != DEVICE_SOFTWARE;
-    r->d->caps.compute_units = units;
-}
-
 static bool rig_as(test *t, rig *r, bool software) {
     if (!rig_ready(t, r)) return false;
-    caps_set(r, software ? DEVICE_SOFTWARE : DEVICE_DISCRETE, 0);
+    r->d->caps = r->caps;
+    r->d->caps.kind = software ? DEVICE_SOFTWARE : DEVICE_DISCRETE;
+    r->d->caps.dot_i8 = !software;
+    r->d->caps.compute_units = 0;
     return true;
-}
-
-static bool same_form(const tiled_choice *a, const tiled_choice *b) {
-    return a->kind == b->kind && a->wg == b->wg && a->tile_n == b->tile_n &&
-           a->tile_m == b->tile_m && a->tile_k == b->tile_k && a->each_n == b->each_n &&
-           a->each_m == b->each_m;
-}
-
-/* Capabilities and a number of vectors for which form `f` is chosen; false: nobody chooses it. */
-static bool caps_for(rig *r, const tiled_choice *f, tiled_shape *shape) {
-    static const uint32_t units[] = {N_UNIT_FEW, 16, 132, N_UNIT_MANY}, sizes[] = {16, 32, 64, 256},
-                          memory[] = {12288, 16384, 32768};
-    for (int u = 0; u < 4; u++)
-        for (int m = 0; m < 3; m++)
-            for (int s = 0; s < 4; s++) {
-                tiled_choice c;
-                caps_set(r, f->kind == TILED_PLAIN ? DEVICE_SOFTWARE : DEVICE_DISCRETE, units[u]);
-                r->d->caps.workgroup_bytes =
-                    memory[m] < r->caps.workgroup_bytes ? memory[m] : r->caps.workgroup_bytes;
-                shape->n_x = sizes[s];
-                if (tiled_choose(&r->d->caps, shape, &c) && same_form(&c, f) && c.parts == 1)
-                    return true;
-            }
-    return false;
 }
 
 static const base_type weight_types[] = {TYPE_F32,   TYPE_F16,  TYPE_BF16, TYPE_Q4_0,   TYPE_Q4_1,
@@ -262,70 +230,16 @@ static const base_type weight_types[] = {TYPE_F32,   TYPE_F16,  TYPE_BF16, TYPE_
                                          TYPE_MXFP4, TYPE_NVFP4};
 enum { N_WEIGHT_TYPE = sizeof weight_types / sizeof *weight_types };
 
-static void test_forms(test *t, rig *r) {
-    uint32_t n;
-    const tiled_choice *forms = tiled_forms(&n);
-    for (uint32_t i = 0; i < n; i++) {
-        const bool int8 = forms[i].kind == TILED_INT8;
-        if (!test_case(t, "matmul/form-%u-%ux%ux%u", (unsigned)forms[i].kind, forms[i].tile_n,
-                       forms[i].tile_m, forms[i].tile_k) ||
-            !rig_ready(t, r))
-            continue;
-        tiled_shape shape = {.type = TYPE_Q8_0, .rows = 256, .k = 320, .exact = !int8};
-        if (!caps_for(r, &forms[i], &shape)) { /* those for a few vectors are the experts' */
-            shape.n_matrix = 40;
-            if (!caps_for(r, &forms[i], &shape))
-                test_fail(t, __FILE__, __LINE__, "no device chooses it");
-            else
-                check(t, r,
-                      &(problem){.type = TYPE_Q8_0,
-                                 .n = shape.n_x / 2,
-                                 .n_bound = shape.n_x / 2,
-                                 .k = 320,
-                                 .m = 256,
-                                 .n_expert = 40,
-                                 .n_used = 2,
-                                 .exact = !int8});
-            continue;
-        }
-        check(t, r,
-              &(problem){.type = TYPE_Q8_0,
-                         .n = shape.n_x,
-                         .n_bound = shape.n_x,
-                         .k = 320,
-                         .m = shape.rows,
-                         .exact = !int8});
-        check(t, r,
-              &(problem){.type = TYPE_Q6_K,
-                         .n = shape.n_x - 3,
-                         .n_bound = shape.n_x,
-                         .k = 256,
-                         .m = shape.rows - 1,
-                         .exact = !int8});
-    }
-    if (test_case(t, "matmul/divided-k") && rig_ready(t, r)) {
-        for (int exact = 0; exact < 2; exact++) {
-            const tiled_shape shape = {
-                .type = TYPE_Q4_0, .rows = 40, .k = 1056, .n_x = 34, .exact = exact};
-            tiled_choice c;
-            caps_set(r, DEVICE_DISCRETE, N_UNIT_MANY);
-            CHECK(t, tiled_choose(&r->d->caps, &shape, &c) && c.parts > 1);
-            check(
-                t, r,
-                &(problem){
-                    .type = TYPE_Q4_0, .n = 33, .n_bound = 34, .k = 1056, .m = 40, .exact = exact});
-        }
-    }
-}
-
 static void test_types(test *t, rig *r) {
     for (int i = 0; i < N_WEIGHT_TYPE; i++) {
         const base_type type = weight_types[i];
         const uint32_t block = base_type_block(type);
-        if (!test_case(t, "matmul/many-vectors-%s", base_type_name(type)) || !rig_ready(t, r))
-            continue;
+        if (!test_case(t, "matmul/many-vectors-%s", base_type_name(type))) continue;
         for (int form = 0; form < 3; form++) { /* software, exact, fast */
-            if (form == 2 && block == 1) continue;
+            if ((form == 2 && block == 1) ||
+                !test_drawn((size_t)i, (size_t)form, block == 1 ? 2 : 3) ||
+                !rig_as(t, r, form == 0))
+                continue;
             problem q = {.type = type,
                          .n = 34,
                          .n_bound = 35,
@@ -334,7 +248,6 @@ static void test_types(test *t, rig *r) {
                                             : 512,
                          .m = 37,
                          .exact = form < 2};
-            caps_set(r, form == 0 ? DEVICE_SOFTWARE : DEVICE_DISCRETE, 0);
             check(t, r, &q);
             if (block != 1 || form == 1) continue;
             for (q.k = 1; q.k <= 35; q.k = q.k * 3 + 2) check(t, r, &q); /* 1, 5, 17 */
@@ -420,17 +333,9 @@ static void test_layouts(test *t, rig *r) {
                              .gated = true,
                              .exact = true});
         }
-        if (test_case(t, "matmul/shards-%s", software ? "plain" : "tiled") &&
-            rig_as(t, r, software)) {
-            for (int exact = 0; exact < 2; exact++) {
-                check(t, r,
-                      &(problem){.type = TYPE_Q8_0,
-                                 .n = 33,
-                                 .n_bound = 34,
-                                 .k = 64,
-                                 .m = 500,
-                                 .limit = 9000,
-                                 .exact = exact});
+        if (test_case(t, "matmul/rows-of-shards-%s", software ? "plain" : "tiled") &&
+            rig_as(t, r, software))
+            for (int exact = 0; exact < 2; exact++)
                 check(t, r,
                       &(problem){.type = TYPE_Q4_K,
                                  .n = 33,
@@ -441,8 +346,6 @@ static void test_layouts(test *t, rig *r) {
                                  .view = 117,
                                  .limit = 9000,
                                  .exact = exact});
-            }
-        }
     }
 }
 
@@ -499,64 +402,12 @@ static void test_experts(test *t, rig *r) {
                                  .each = true,
                                  .exact = true});
             }
-            if (test_case(t, "matmul_id/%s-vectors-one-expert-%s", name, kind) &&
-                rig_as(t, r, software))
-                check(t, r,
-                      &(problem){.type = TYPE_Q8_0,
-                                 .n = n,
-                                 .n_bound = n,
-                                 .k = 32,
-                                 .m = 5,
-                                 .n_expert = 4,
-                                 .n_used = 2,
-                                 .one = true});
-            if (test_case(t, "matmul_id/%s-vectors-some-experts-%s", name, kind) &&
-                rig_as(t, r, software))
-                check(t, r,
-                      &(problem){.type = TYPE_Q8_0,
-                                 .n = n,
-                                 .n_bound = n,
-                                 .k = 32,
-                                 .m = 5,
-                                 .n_expert = 9,
-                                 .n_used = 2,
-                                 .few = true});
-            if (test_case(t, "matmul_id/%s-shards-inside-experts-%s", name, kind) &&
-                rig_as(t, r, software))
-                for (int exact = 0; exact < 2; exact++)
-                    check(t, r,
-                          &(problem){.type = TYPE_Q8_0,
-                                     .n = n,
-                                     .n_bound = n,
-                                     .k = 64,
-                                     .m = 75,
-                                     .n_expert = 6,
-                                     .n_used = 2,
-                                     .limit = 9000,
-                                     .exact = exact});
         }
-    for (int i = 0; i < N_WEIGHT_TYPE; i++) {
-        const uint32_t block = base_type_block(weight_types[i]);
-        if (!test_case(t, "matmul_id/%s", base_type_name(weight_types[i]))) continue;
-        for (uint32_t n = 3; n <= 66 && rig_as(t, r, false); n += 63)
-            check(t, r,
-                  &(problem){.type = weight_types[i],
-                             .n = n,
-                             .n_bound = n,
-                             .k = block == 1    ? 40
-                                  : block == 32 ? 64
-                                                : 256,
-                             .m = 11,
-                             .n_expert = 5,
-                             .n_used = 2,
-                             .exact = (n + (uint32_t)i) % 2});
-    }
 }
 
 void test_matmul(test *t);
 void test_matmul(test *t) {
     rig r = {0};
-    test_forms(t, &r);
     test_types(t, &r);
     test_layouts(t, &r);
     test_experts(t, &r);
