@@ -7,17 +7,25 @@
 #include "rig_stand_in.h"
 #include "sides.h"
 
-#include "tile/fused.h"
+#include "tile/matvec_fused.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { LAYERS = 3 };
+enum {
+    LAYERS = 3,
+    SUMS = 3072 /* bytes of workgroup memory in which lanes without subgroups join their sums */
+};
+
+/* of the vectors: as they lie, their norm, a sum with a norm (which is a result too), its norm */
+typedef enum before { PLAIN, NORM, ADD, ADD_NORM } before;
+/* of the products: they are results, gelu(first) * second, gelu(first) * input, softcap */
+typedef enum end { STORE, GEGLU, GELU_MUL, SOFTCAP } end;
 
 typedef struct problem {
     const char *name;
-    fused_x from;
-    fused_end to;
+    before before;
+    end end;
     uint32_t n_bound, n, k, n_segment;
     base_type types[FUSED_SEGMENT_MAX];
     uint32_t rows[FUSED_SEGMENT_MAX];
@@ -33,73 +41,73 @@ typedef struct problem {
 
 /* clang-format off */
 static const problem problems[] = {
-    {"plain-three-rows", FUSED_X_PLAIN, FUSED_STORE, 1, 1, 256, 3, {TYPE_Q4_K, TYPE_Q4_0,
+    {"plain-three-rows", PLAIN, STORE, 1, 1, 256, 3, {TYPE_Q4_K, TYPE_Q4_0,
      TYPE_Q6_K}, {70, 33, 8}, false, TYPE_F32, 0, false, 0, false},
-    {"plain-tables", FUSED_X_PLAIN, FUSED_STORE, 1, 1, 512, 3, {TYPE_IQ4_NL, TYPE_IQ4_XS,
+    {"plain-tables", PLAIN, STORE, 1, 1, 512, 3, {TYPE_IQ4_NL, TYPE_IQ4_XS,
      TYPE_MXFP4}, {40, 33, 8}, false, TYPE_F32, 0, false, 0, false},
-    {"plain-few-bits", FUSED_X_PLAIN, FUSED_STORE, 1, 1, 512, 3, {TYPE_Q2_K, TYPE_Q3_K, TYPE_NVFP4},
+    {"plain-few-bits", PLAIN, STORE, 1, 1, 512, 3, {TYPE_Q2_K, TYPE_Q3_K, TYPE_NVFP4},
      {40, 33, 8}, false, TYPE_F32, 0, false, 0, false},
-    {"plain-ones", FUSED_X_PLAIN, FUSED_STORE, 2, 2, 256, 3, {TYPE_Q4_1, TYPE_Q5_1, TYPE_Q8_0}, {40,
+    {"plain-ones", PLAIN, STORE, 2, 2, 256, 3, {TYPE_Q4_1, TYPE_Q5_1, TYPE_Q8_0}, {40,
      33, 9}, false, TYPE_F32, 0, false, 0, false},
-    {"plain-geglu", FUSED_X_PLAIN, FUSED_GEGLU, 4, 3, 256, 2, {TYPE_Q4_K, TYPE_Q4_K}, {67, 67},
+    {"plain-geglu", PLAIN, GEGLU, 4, 3, 256, 2, {TYPE_Q4_K, TYPE_Q4_K}, {67, 67},
      false, TYPE_F32, 0, false, 0, false},
-    {"plain-gelu-times-slice", FUSED_X_PLAIN, FUSED_GELU_MUL, 1, 1, 48, 1, {TYPE_F32}, {32}, false,
+    {"plain-gelu-times-slice", PLAIN, GELU_MUL, 1, 1, 48, 1, {TYPE_F32}, {32}, false,
      TYPE_F32, 0, false, 0, false},
-    {"norm-one", FUSED_X_NORM, FUSED_SOFTCAP, 1, 1, 256, 1, {TYPE_Q6_K}, {300}, false, TYPE_F32, 0,
+    {"norm-one", NORM, SOFTCAP, 1, 1, 256, 1, {TYPE_Q6_K}, {300}, false, TYPE_F32, 0,
      false, 256, false},
-    {"norm-two-floats", FUSED_X_NORM, FUSED_STORE, 2, 2, 80, 2, {TYPE_F16, TYPE_BF16}, {9, 40},
+    {"norm-two-floats", NORM, STORE, 2, 2, 80, 2, {TYPE_F16, TYPE_BF16}, {9, 40},
      false, TYPE_F32, 0, false, 0, false},
-    {"add-gelu-times-slice", FUSED_X_ADD, FUSED_GELU_MUL, 1, 1, 128, 1, {TYPE_Q8_0}, {32}, false,
+    {"add-gelu-times-slice", ADD, GELU_MUL, 1, 1, 128, 1, {TYPE_Q8_0}, {32}, false,
      TYPE_F32, 0, false, 0, false},
-    {"add-scaled", FUSED_X_ADD, FUSED_STORE, 3, 2, 64, 1, {TYPE_Q5_0}, {64}, true, TYPE_F32, 0,
+    {"add-scaled", ADD, STORE, 3, 2, 64, 1, {TYPE_Q5_0}, {64}, true, TYPE_F32, 0,
      false, 0, false},
-    {"add-norm-qkv", FUSED_X_ADD_NORM, FUSED_STORE, 1, 1, 512, 3, {TYPE_Q4_K, TYPE_Q4_K, TYPE_Q6_K},
+    {"add-norm-qkv", ADD_NORM, STORE, 1, 1, 512, 3, {TYPE_Q4_K, TYPE_Q4_K, TYPE_Q6_K},
      {130, 32, 32}, true, TYPE_F32, 0, false, 512, false},
-    {"add-norm-qkv-few", FUSED_X_ADD_NORM, FUSED_STORE, 5, 5, 256, 2, {TYPE_Q5_K, TYPE_Q8_0}, {40,
+    {"add-norm-qkv-few", ADD_NORM, STORE, 5, 5, 256, 2, {TYPE_Q5_K, TYPE_Q8_0}, {40,
      16}, false, TYPE_F32, 0, false, 0, false},
-    {"add-norm-geglu", FUSED_X_ADD_NORM, FUSED_GEGLU, 1, 1, 256, 2, {TYPE_Q4_K, TYPE_Q4_K}, {320,
+    {"add-norm-geglu", ADD_NORM, GEGLU, 1, 1, 256, 2, {TYPE_Q4_K, TYPE_Q4_K}, {320,
      320}, true, TYPE_F32, 0, false, 0, false},
-    {"add-norm-geglu-down", FUSED_X_ADD_NORM, FUSED_GEGLU, 1, 1, 256, 2, {TYPE_Q4_K, TYPE_Q4_K},
+    {"add-norm-geglu-down", ADD_NORM, GEGLU, 1, 1, 256, 2, {TYPE_Q4_K, TYPE_Q4_K},
      {512, 512}, true, TYPE_Q6_K, 70, false, 0, false},
-    {"geglu-down-one", FUSED_X_PLAIN, FUSED_GEGLU, 1, 1, 128, 2, {TYPE_Q8_0, TYPE_Q8_0}, {96, 96},
+    {"geglu-down-one", PLAIN, GEGLU, 1, 1, 128, 2, {TYPE_Q8_0, TYPE_Q8_0}, {96, 96},
      false, TYPE_Q4_0, 33, false, 0, false},
-    {"norm-geglu-down-one", FUSED_X_NORM, FUSED_GEGLU, 1, 1, 256, 2, {TYPE_Q4_K, TYPE_Q4_K}, {512,
+    {"norm-geglu-down-one", NORM, GEGLU, 1, 1, 256, 2, {TYPE_Q4_K, TYPE_Q4_K}, {512,
      512}, false, TYPE_Q4_K, 40, false, 0, false},
-    {"geglu-down-few", FUSED_X_PLAIN, FUSED_GEGLU, 6, 5, 128, 2, {TYPE_Q8_0, TYPE_Q8_0}, {96, 96},
+    {"geglu-down-few", PLAIN, GEGLU, 6, 5, 128, 2, {TYPE_Q8_0, TYPE_Q8_0}, {96, 96},
      false, TYPE_Q5_0, 33, false, 0, false},
-    {"geglu-down-batch", FUSED_X_PLAIN, FUSED_GEGLU, 16, 13, 512, 2, {TYPE_Q4_K, TYPE_Q4_K}, {256,
+    {"geglu-down-batch", PLAIN, GEGLU, 16, 13, 512, 2, {TYPE_Q4_K, TYPE_Q4_K}, {256,
      256}, false, TYPE_Q6_K, 70, false, 0, false},
-    {"three-rows-batch", FUSED_X_PLAIN, FUSED_STORE, 12, 10, 768, 3, {TYPE_Q4_K, TYPE_Q8_0,
+    {"three-rows-batch", PLAIN, STORE, 12, 10, 768, 3, {TYPE_Q4_K, TYPE_Q8_0,
      TYPE_Q6_K}, {70, 33, 40}, false, TYPE_F32, 0, false, 0, false},
-    {"two-rows-batch", FUSED_X_PLAIN, FUSED_STORE, 20, 18, 256, 2, {TYPE_Q5_K, TYPE_Q5_0}, {65, 40},
+    {"two-rows-batch", PLAIN, STORE, 20, 18, 256, 2, {TYPE_Q5_K, TYPE_Q5_0}, {65, 40},
      false, TYPE_F32, 0, false, 0, false},
-    {"geglu-down-of-floats", FUSED_X_PLAIN, FUSED_GEGLU, 1, 1, 128, 2, {TYPE_Q4_0, TYPE_Q4_0}, {64,
+    {"geglu-down-of-floats", PLAIN, GEGLU, 1, 1, 128, 2, {TYPE_Q4_0, TYPE_Q4_0}, {64,
      64}, false, TYPE_F16, 33, false, 0, false},
-    {"add-norm-softcap", FUSED_X_ADD_NORM, FUSED_SOFTCAP, 1, 1, 256, 1, {TYPE_Q8_0}, {500}, true,
+    {"add-norm-softcap", ADD_NORM, SOFTCAP, 1, 1, 256, 1, {TYPE_Q8_0}, {500}, true,
      TYPE_F32, 0, false, 0, false},
-    {"norm-many", FUSED_X_NORM, FUSED_STORE, 32, 17, 512, 1, {TYPE_Q4_K}, {70}, false, TYPE_F32, 0,
+    {"norm-many", NORM, STORE, 32, 17, 512, 1, {TYPE_Q4_K}, {70}, false, TYPE_F32, 0,
      false, 256, false},
-    {"add-many-slices", FUSED_X_ADD, FUSED_GELU_MUL, 16, 16, 512, 1, {TYPE_Q8_0}, {32}, false,
+    {"add-many-slices", ADD, GELU_MUL, 16, 16, 512, 1, {TYPE_Q8_0}, {32}, false,
      TYPE_F32, 0, false, 256, false},
-    {"add-scaled-many-odd-blocks", FUSED_X_ADD, FUSED_STORE, 9, 9, 480, 2, {TYPE_Q5_0, TYPE_Q4_0},
+    {"add-scaled-many-odd-blocks", ADD, STORE, 9, 9, 480, 2, {TYPE_Q5_0, TYPE_Q4_0},
      {64, 24}, true, TYPE_F32, 0, false, 256, false},
-    {"add-norm-geglu-down-many", FUSED_X_ADD_NORM, FUSED_GEGLU, 16, 11, 2048, 2, {TYPE_Q4_K,
+    {"add-norm-geglu-down-many", ADD_NORM, GEGLU, 16, 11, 2048, 2, {TYPE_Q4_K,
      TYPE_Q4_K}, {64, 64}, true, TYPE_Q4_0, 70, false, 2624, false},
-    {"add-norm-floats-many", FUSED_X_ADD_NORM, FUSED_STORE, 20, 20, 528, 2, {TYPE_F16, TYPE_F32},
+    {"add-norm-floats-many", ADD_NORM, STORE, 20, 20, 528, 2, {TYPE_F16, TYPE_F32},
      {33, 8}, false, TYPE_F32, 0, false, 1024, false},
-    {"twins-add-norm-many", FUSED_X_ADD_NORM, FUSED_STORE, 16, 16, 512, 1, {TYPE_Q4_K}, {33}, true,
+    {"twins-add-norm-many", ADD_NORM, STORE, 16, 16, 512, 1, {TYPE_Q4_K}, {33}, true,
      TYPE_F32, 0, true, 512, false},
-    {"twins-add-norm-one", FUSED_X_ADD_NORM, FUSED_STORE, 1, 1, 2816, 1, {TYPE_Q8_0}, {40}, false,
+    {"twins-add-norm-one", ADD_NORM, STORE, 1, 1, 2816, 1, {TYPE_Q8_0}, {40}, false,
      TYPE_F32, 0, true, 2048, false},
-    {"norm-crowd", FUSED_X_NORM, FUSED_STORE, 40, 33, 256, 1, {TYPE_Q4_K}, {70}, false, TYPE_F32, 0,
+    {"norm-crowd", NORM, STORE, 40, 33, 256, 1, {TYPE_Q4_K}, {70}, false, TYPE_F32, 0,
      false, 0, false},
-    {"add-norm-qkv-crowd", FUSED_X_ADD_NORM, FUSED_STORE, 48, 41, 512, 3, {TYPE_Q4_K, TYPE_Q4_K,
+    {"add-norm-qkv-crowd", ADD_NORM, STORE, 48, 41, 512, 3, {TYPE_Q4_K, TYPE_Q4_K,
      TYPE_Q6_K}, {70, 33, 16}, true, TYPE_F32, 0, false, 0, false},
-    {"twins-geglu-down-crowd", FUSED_X_ADD_NORM, FUSED_GEGLU, 40, 40, 256, 2, {TYPE_Q8_0,
+    {"twins-geglu-down-crowd", ADD_NORM, GEGLU, 40, 40, 256, 2, {TYPE_Q8_0,
      TYPE_Q8_0}, {96, 96}, true, TYPE_Q5_0, 33, true, 0, false},
-    {"add-floats-crowd", FUSED_X_ADD, FUSED_STORE, 36, 34, 80, 2, {TYPE_F16, TYPE_F32}, {33, 8},
+    {"add-floats-crowd", ADD, STORE, 36, 34, 80, 2, {TYPE_F16, TYPE_F32}, {33, 8},
      true, TYPE_F32, 0, false, 0, false},
-    {"add-norm-long-rows", FUSED_X_ADD_NORM, FUSED_STORE, 2, 2, 5376, 1, {TYPE_Q4_0}, {24}, true,
+    {"add-norm-long-rows", ADD_NORM, STORE, 2, 2, 5376, 1, {TYPE_Q4_0}, {24}, true,
      TYPE_F32, 0, false, 4096, false},
     {.name = "users-one", .n_bound = 1, .n = 1, .k = 256, .n_segment = 1, .types = {TYPE_Q8_0},
      .rows = {96}, .users = true},
@@ -139,7 +147,7 @@ static void build(side *s, const graph_value *w, const void *problem_) {
         return;
     }
     graph_value y[FUSED_SEGMENT_MAX], x = side_input(s, "h", 2, dims);
-    if (p->from == FUSED_X_ADD || p->from == FUSED_X_ADD_NORM) {
+    if (p->before == ADD || p->before == ADD_NORM) {
         graph_value branch = side_input(s, "branch", 2, dims);
         if (p->twin) {
             branch = graph_rms_norm(g, branch, w[T_W_NORM], 1e-4f);
@@ -150,18 +158,17 @@ static void build(side *s, const graph_value *w, const void *problem_) {
         if (p->scaled) x = graph_mul(g, x, w[T_SCALE]);
         side_output(s, x);
     }
-    if (p->from == FUSED_X_NORM || p->from == FUSED_X_ADD_NORM)
-        x = graph_rms_norm(g, x, w[T_W_NORM], 1e-5f);
+    if (p->before == NORM || p->before == ADD_NORM) x = graph_rms_norm(g, x, w[T_W_NORM], 1e-5f);
     for (uint32_t i = 0; i < p->n_segment; i++) y[i] = graph_matmul(g, x, w[T_MATRIX + i]);
-    if (p->to == FUSED_GEGLU) y[0] = graph_geglu(g, y[0], y[1]);
-    if (p->to == FUSED_SOFTCAP) y[0] = graph_softcap(g, y[0], 30);
-    if (p->to == FUSED_GELU_MUL) {
+    if (p->end == GEGLU) y[0] = graph_geglu(g, y[0], y[1]);
+    if (p->end == SOFTCAP) y[0] = graph_softcap(g, y[0], 30);
+    if (p->end == GELU_MUL) {
         const graph_value slices = side_input(
             s, "slices", 3, (graph_dim[]){{p->n_bound, n}, {LAYERS, 0}, {p->rows[0], 0}});
         y[0] = graph_geglu(g, y[0], graph_squeeze(g, graph_narrow(g, slices, 1, 1, 1), 1));
     }
     if (p->down) y[0] = graph_matmul(g, y[0], w[T_MATRIX + p->n_segment]);
-    for (uint32_t i = 0; i < (p->to == FUSED_STORE ? p->n_segment : 1); i++) side_output(s, y[i]);
+    for (uint32_t i = 0; i < (p->end == STORE ? p->n_segment : 1); i++) side_output(s, y[i]);
 }
 
 static void check_joined(test *t, side *joined, const void *problem_) {
@@ -175,9 +182,8 @@ static void check_handed(test *t, side *joined, const void *problem_) {
     check_joined(t, joined, problem_);
     for (size_t i = 0; i < g->nodes.count; i++)
         if (!g->nodes.data[i].dead && g->nodes.data[i].op == OP_FUSED)
-            CHECK(t, fused_forms_generated.handed_on(g, &joined->store,
-                                                     &(lower_settings){.exact = false},
-                                                     &g->nodes.data[i]) != 0);
+            CHECK(t, tile_matvec_handed_on(g, &joined->store, &(lower_settings){.exact = false},
+                                           &g->nodes.data[i]) != 0);
 }
 
 static void check_apart(test *t, side *joined, const void *problem_) {
@@ -198,14 +204,12 @@ static void run(test *t, base_heap *heap, device *d, const problem *p, bool exac
     for (uint32_t i = 0; i < p->n_segment; i++)
         sides_weight_add(&w, p->types[i], 0, 2, p->rows[i], p->k, 0);
     if (p->down) sides_weight_add(&w, p->down_type, 0, 2, p->down, p->rows[0], 0);
-    const bool forms = d->caps.kind != DEVICE_SOFTWARE; /* there some do not pay */
-    const bool handed = p->down && p->n_bound == 1 && !exact && getenv("BERYL_KERNELS") &&
-                        d->caps.subgroups && d->caps.dot_i8 && base_type_is_quantised(p->down_type);
+    const bool handed = p->down && p->n_bound == 1 && !exact && d->caps.subgroups &&
+                        d->caps.dot_i8 && base_type_is_quantised(p->down_type);
     /* f32 sums in another order; int8 activations, twice */
     sides_run(t, heap, d,
               &(sides){&w, build,
-                       !forms   ? NULL
-                       : apart  ? check_apart
+                       apart    ? check_apart
                        : handed ? check_handed
                                 : check_joined,
                        p, p->n, exact, exact ? 2e-6 : 2e-2});
@@ -216,35 +220,32 @@ static void run(test *t, base_heap *heap, device *d, const problem *p, bool exac
 
 /* apart: with so little workgroup memory that a dispatch before the product makes its vectors.
  * align: bindings begin at multiples of so many bytes, more than WebGPU's devices ask for; tried
- * with one problem. generated: kernels from the intermediate form, on the interpreter of tests
- * too, which finds races. subgroups: OpenCL with them, which a driver that has none is given. */
+ * with one problem. The interpreter of tests finds races. subgroups: OpenCL with them, which a
+ * driver that has none is given. */
 static const struct form {
     const char *name, *device;
     bool gpu, least, exact, plain, apart;
     uint32_t align;
-    bool generated, subgroups;
+    bool subgroups;
 } forms[] = {
-    {"software", "webgpu:software", false, false, true, false, false, 0, false, false},
-    {"gpu-exact", "webgpu:software", true, false, true, false, false, 0, false, false},
-    {"gpu-fast", "webgpu:software", true, false, false, false, false, 0, false, false},
-    {"smallest", "webgpu:software", true, true, true, true, false, 0, false, false},
-    {"apart-exact", "webgpu:software", true, false, true, false, true, 0, false, false},
-    {"apart-fast", "webgpu:software", true, false, false, false, true, 0, false, false},
-    {"apart-plain-fast", "webgpu:software", true, false, false, true, true, 0, false, false},
-    {"aligned", "webgpu:software", false, false, true, false, false, 1024, false, false},
-    {"interpreter-exact", "interpreter", true, false, true, false, false, 0, true, false},
-    {"interpreter-fast", "interpreter", true, false, false, false, false, 0, true, false},
-    {"interpreter-plain-fast", "interpreter", true, false, false, true, false, 0, true, false},
-    {"interpreter-smallest", "interpreter", true, true, true, true, false, 0, true, false},
-    {"interpreter-lane", "interpreter", false, false, true, true, false, 0, true, false},
-    {"host", "host", false, false, true, true, false, 0, true, false},
-    {"generated-exact", "webgpu:software", true, false, true, false, false, 0, true, false},
-    {"generated-fast", "webgpu:software", true, false, false, false, false, 0, true, false},
-    {"generated-smallest", "webgpu:software", true, true, true, true, false, 0, true, false},
-    {"cuda-fast", "cuda", true, false, false, false, false, 0, true, false},
-    {"cuda-smallest", "cuda", true, true, true, true, false, 0, true, false},
-    {"opencl-exact", "opencl", true, false, true, true, false, 0, true, false},
-    {"opencl-subgroups", "opencl", true, false, false, false, false, 0, true, true},
+    {"software", "webgpu:software", false, false, true, false, false, 0, false},
+    {"gpu-exact", "webgpu:software", true, false, true, false, false, 0, false},
+    {"gpu-fast", "webgpu:software", true, false, false, false, false, 0, false},
+    {"smallest", "webgpu:software", true, true, true, true, false, 0, false},
+    {"apart-exact", "webgpu:software", true, false, true, false, true, 0, false},
+    {"apart-fast", "webgpu:software", true, false, false, false, true, 0, false},
+    {"apart-plain-fast", "webgpu:software", true, false, false, true, true, 0, false},
+    {"aligned", "webgpu:software", false, false, true, false, false, 1024, false},
+    {"interpreter-exact", "interpreter", true, false, true, false, false, 0, false},
+    {"interpreter-fast", "interpreter", true, false, false, false, false, 0, false},
+    {"interpreter-plain-fast", "interpreter", true, false, false, true, false, 0, false},
+    {"interpreter-smallest", "interpreter", true, true, true, true, false, 0, false},
+    {"interpreter-lane", "interpreter", false, false, true, true, false, 0, false},
+    {"host", "host", false, false, true, true, false, 0, false},
+    {"cuda-fast", "cuda", true, false, false, false, false, 0, false},
+    {"cuda-smallest", "cuda", true, true, true, true, false, 0, false},
+    {"opencl-exact", "opencl", true, false, true, true, false, 0, false},
+    {"opencl-subgroups", "opencl", true, false, false, false, false, 0, true},
 };
 
 static beryl_status form_open(const struct form *f, base_heap *heap, device **d,
@@ -262,7 +263,6 @@ static beryl_status form_open(const struct form *f, base_heap *heap, device **d,
     if (f->least) caps->dot_i8 = false, caps->workgroup_bytes = 16384;
     if (f->plain) caps->subgroups = false;
     if (f->align) caps->align_binding = f->align;
-    if (f->generated) setenv("BERYL_KERNELS", "generated", 1);
     return status;
 }
 
@@ -273,29 +273,30 @@ static int crowd(const problem *p) {
 
 static bool is_first_of_its_form(const problem *p) {
     for (const problem *q = problems; q < p; q++)
-        if (q->from == p->from && q->to == p->to && q->twin == p->twin && crowd(q) == crowd(p))
+        if (q->before == p->before && q->end == p->end && q->twin == p->twin &&
+            crowd(q) == crowd(p))
             return false;
     return true;
 }
 
-/* Slow or without a form of its own there: many vectors, which generated kernels join as tiles of
- * bytes alone; what the interpreter takes seconds for. OpenCL and drivers that stand in are given
- * each form once, the plainest kernels those of one vector alone. */
+/* Slow or without a form of its own there: crowds, which are joined as tiles of bytes alone; what
+ * the interpreter takes seconds for. OpenCL and drivers that stand in are given each form once,
+ * the plainest kernels those of one vector alone. */
 static bool is_left_out(const struct form *f, const problem *p, bool stand_in) {
+    const bool interpreted = !strcmp(f->device, "interpreter"),
+               software = !strcmp(f->device, "webgpu:software");
     if ((stand_in || !strcmp(f->device, "opencl")) && !is_first_of_its_form(p)) return true;
     if (stand_in && crowd(p) > (f->least ? 0 : f->subgroups ? 1 : 2)) return true;
-    if (p->users && !f->generated) return true;
     if ((f->apart && !p->apart) || (f->align && p->n_segment < 3)) return true;
     /* each is compiled for a second */
     if (!strcmp(f->device, "host") && p->n_segment < 3 && !p->twin) return true;
-    if (f->generated && p->n_bound > 32)
+    if (p->n_bound > 32)
         return f->exact || f->least || !base_type_is_quantised(p->types[0]) ||
-               (strcmp(f->device, "interpreter") && strcmp(f->device, "webgpu:software"));
+               !(interpreted || software);
     if (!strcmp(f->name, "interpreter-plain-fast")) return true; /* as exact as "smallest" */
     /* the driver takes up to half a minute for each */
-    if (!strncmp(f->name, "generated", 9) && p->n_bound > 6) return true;
-    return f->generated && !strcmp(f->device, "interpreter") &&
-           (uint64_t)p->n * p->k * p->rows[0] > 400000;
+    if (software && f->gpu && !f->apart && p->n_bound > 6) return true;
+    return interpreted && (uint64_t)p->n * p->k * p->rows[0] > 400000;
 }
 
 void test_fused(test *t);
@@ -319,10 +320,10 @@ void test_fused(test *t) {
                 test_skip(t, "%s", error.message);
                 continue;
             }
-            d->caps.workgroup_bytes = forms[i].apart ? problems[j].apart : workgroup_bytes;
+            d->caps.workgroup_bytes =
+                forms[i].apart ? problems[j].apart + (forms[i].plain ? SUMS : 0) : workgroup_bytes;
             run(t, &heap, d, &problems[j], forms[i].exact, forms[i].apart);
         }
-        unsetenv("BERYL_KERNELS");
         device_close(d);
         if (stand_in) rig_stand_in_end(forms[i].device);
         if (test_case(t, "fused/%s/gives-everything-back", forms[i].name))
