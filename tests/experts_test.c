@@ -104,47 +104,13 @@ static void run(test *t, base_heap *heap, device *d, const problem *p, bool exac
 
 /* ---- the forms ------------------------------------------------------------------------------- */
 
-static const struct form {
-    const char *name;
-    bool gpu, least, exact;
-} forms[] = {
-    {"software", false, false, true},
-    {"gpu-exact", true, false, true},
-    {"gpu-fast", true, false, false},
-    {"smallest", true, true, true},
-};
+/* Beside those of generated.c: with subgroups and dot products. */
+static const generated_form gpu = {
+    .name = "gpu", .device = "webgpu:software", .caps = "hard", .as_gpu = true};
 
-static void test_written(test *t) {
-    base_heap heap;
-    device *d = NULL;
-    beryl_error error = {0};
-    base_heap_init(&heap, NULL);
-    const beryl_status status = device_open(&heap, NULL, "webgpu:software", &d, &error);
-    const device_caps caps = status == BERYL_OK ? d->caps : (device_caps){0};
-    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
-        for (size_t j = 0; j < sizeof problems / sizeof *problems; j++) {
-            if (!test_drawn(j, i, 3) ||
-                !test_case(t, "experts/%s/%s", forms[i].name, problems[j].name))
-                continue;
-            if (status != BERYL_OK) {
-                test_skip(t, "%s", error.message);
-                continue;
-            }
-            d->caps = caps;
-            /* all WGSL has them */
-            if (forms[i].gpu)
-                d->caps.kind = DEVICE_DISCRETE, d->caps.compute_units = 2, d->caps.dot_i8 = true;
-            if (forms[i].least)
-                d->caps.subgroups = d->caps.dot_i8 = false, d->caps.workgroup_bytes = 16384;
-            run(t, &heap, d, &problems[j], forms[i].exact, forms[i].gpu);
-        }
-    if (d) d->caps = caps;
-    device_close(d);
-    if (test_case(t, "experts/gives-everything-back")) CHECK_INT(t, heap.bytes, 0);
-}
-
-/* exact: 32-bit activations. */
-static void test_generated(test *t, const generated_form *form, bool exact) {
+/* exact: 32-bit activations; number: of the form, which other problems are drawn for than for
+ * its neighbours. */
+static void test_form(test *t, const generated_form *form, size_t number, bool exact) {
     base_heap heap;
     device *d = NULL;
     beryl_error error = {0};
@@ -154,8 +120,7 @@ static void test_generated(test *t, const generated_form *form, bool exact) {
     /* elsewhere a driver compiles each kernel for a while */
     const bool quick = !strcmp(form->device, "interpreter");
     for (size_t j = 0; j < sizeof problems / sizeof *problems; j++) {
-        if ((strcmp(form->name, "host") &&
-             !test_drawn(j, (size_t)(form - generated_forms) + exact, quick ? 2 : 3)) ||
+        if ((strcmp(form->name, "host") && !test_drawn(j, number + exact, quick ? 2 : 3)) ||
             !test_case(t, "experts/%s-%s/%s", form->name, name, problems[j].name))
             continue;
         if (status == BERYL_NO_DEVICE) test_skip(t, "%s", error.message);
@@ -171,10 +136,11 @@ static void test_generated(test *t, const generated_form *form, bool exact) {
 
 void test_experts(test *t);
 void test_experts(test *t) {
-    test_written(t);
     for (size_t i = 0; i < generated_count(); i++) {
         if (generated_forms[i].stand_in) continue; /* compiles each for a second */
-        test_generated(t, &generated_forms[i], true);
-        if (generated_forms[i].as_gpu) test_generated(t, &generated_forms[i], false);
+        test_form(t, &generated_forms[i], i, true);
+        if (generated_forms[i].as_gpu) test_form(t, &generated_forms[i], i, false);
     }
+    test_form(t, &gpu, GENERATED_FORMS, true);
+    test_form(t, &gpu, GENERATED_FORMS, false);
 }

@@ -77,11 +77,10 @@ static const struct {
 static const struct {
     const char *name;
     device_language language;
-    bool generated, as_gpu;
+    bool as_gpu;
 } targets[] = {
-    {"written", DEVICE_WGSL, false, true},    {"wgsl", DEVICE_WGSL, true, true},
-    {"cuda", DEVICE_CUDA_C, true, true},      {"hip", DEVICE_HIP_C, true, true},
-    {"opencl", DEVICE_OPENCL_C, true, false}, {"c", DEVICE_C, true, false},
+    {"wgsl", DEVICE_WGSL, true},        {"cuda", DEVICE_CUDA_C, true}, {"hip", DEVICE_HIP_C, true},
+    {"opencl", DEVICE_OPENCL_C, false}, {"c", DEVICE_C, false},
 };
 
 typedef struct failing {
@@ -126,9 +125,7 @@ static beryl_status plan_open(plan *p, failing *f, size_t target, const char *te
     if (device_open(&p->heap, NULL, "dummy", &p->d, &p->error) != BERYL_OK) return BERYL_NO_DEVICE;
     p->d->caps.languages = DEVICE_LANGUAGE_BIT(targets[target].language);
     if (!targets[target].as_gpu) p->d->caps.kind = DEVICE_HOST;
-    if (targets[target].generated) setenv("BERYL_KERNELS", "generated", 1);
     beryl_status status = store_init(&p->store, &p->heap, p->d, &source, 1, &p->error);
-    unsetenv("BERYL_KERNELS");
     p->g = graph_open(&p->heap);
     if (status == BERYL_OK)
         status = graph_text_parse(text, strlen(text), p->g, &p->store, &bytes, &p->error);
