@@ -73,8 +73,7 @@ static beryl_status side_open(bench *b, side *s, device *d, const char *text, be
 }
 
 static beryl_status exec_open(side *s, bool unfused, uint64_t draws, beryl_error *error) {
-    const graph_exec_options options = {
-        .exact = true, .unfused = unfused, .draws = draws};
+    const graph_exec_options options = {.exact = true, .unfused = unfused, .draws = draws};
     beryl_status status = graph_exec_open(s->g, &s->store, &options, &s->exec, error);
     return status == BERYL_OK ? rig_exec_compiled(s->exec, error) : status;
 }
