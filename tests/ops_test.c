@@ -1,7 +1,7 @@
 /* ops_test.c - every small operation, attention and sampling: a graph of few nodes on the device
  * against the same graph on the reference functions. One table of cases; each runs in every form
- * that the lowering chooses between: as the software device is, as if it were a discrete GPU,
- * and as if it were the smallest one.
+ * that the lowering chooses between: those of generated.c, and on the software device as it would
+ * be with fewer abilities, and as GPUs with and without subgroups.
  *
  * Each case runs twice with other data, first at the bounds of its extents, then with fewer
  * rows, so that states keep what they had and nothing beyond the run's rows matters. */
@@ -14,6 +14,7 @@
 #include "base/sample.h"
 #include "base/thread.h"
 #include "plan/exec.h"
+#include "tile/fused.h"
 
 #include <assert.h>
 #include <math.h>
@@ -1173,9 +1174,7 @@ static beryl_status side_open(side *x, base_heap *heap, device *d, const op_case
     x->setup.rows = graph_extent_add(x->setup.g, "rows", c->rows);
     c->build(&x->setup);
     status = graph_exec_open(x->setup.g, &x->store,
-                             &(graph_exec_options){.exact = true,
-                                                   .chains = c->build == build_tree,
-                                                   .draws = interpreter_drawn(d)},
+                             &(graph_exec_options){.exact = true, .draws = interpreter_drawn(d)},
                              &x->exec, error);
     return status == BERYL_OK ? rig_exec_compiled(x->exec, error) : status;
 }
@@ -1235,27 +1234,31 @@ static void compare(test *t, walk *w, uint32_t axis, uint64_t at) {
 }
 
 /* A decode step runs as one node, but where a row of the cache shares a word with its neighbour
- * or the device binds too few buffers. */
+ * or the device binds too few buffers; on GPUs a product after it joins the pieces. */
 static void check_joined(test *t, const op_case *c, const graph *g, const device *d) {
     if (c->build != build_step) return;
-    uint32_t joined = 0;
-    for (size_t i = 0; i < g->nodes.count; i++)
-        joined += !g->nodes.data[i].dead && g->nodes.data[i].op == OP_FUSED;
-    bool apart = (c->p[0] == TYPE_Q8_0 && c->p[8] % 4 != 1 && c->p[3] % 64) ||
-                 device_caps_of(d)->storage_max < 12;
-    CHECK_INT(t, joined, apart ? 0 : c->p[9] ? 2 : 1); /* the product joins the pieces */
+    uint32_t steps = 0, products = 0;
+    for (size_t i = 0; i < g->nodes.count; i++) {
+        const graph_node *node = &g->nodes.data[i];
+        if (node->dead || node->op != OP_FUSED) continue;
+        steps += node->attr.fused.kind == FUSED_ATTENTION;
+        if (node->attr.fused.kind == FUSED_MATVEC)
+            products += ((const fused_matvec *)node->attr.fused.detail)->attention != 0;
+    }
+    const device_caps *caps = device_caps_of(d);
+    const bool owner = c->p[8] % 4 != 1,
+               apart = owner && ((c->p[0] == TYPE_Q8_0 && c->p[3] % 64) || caps->storage_max < 10);
+    CHECK_INT(t, steps, apart ? 0 : 1);
+    CHECK_INT(t, products, !apart && c->p[9] && !device_is_processor(caps));
 }
 
-/* Trees of operations are one dispatch each, with the product before them where that is
- * generated; with experts on GPUs. */
-static void check_trees(test *t, const op_case *c, const device *d, const graph_exec *exec,
-                        bool written) {
+/* Trees of operations are one dispatch each, with the product before them; with experts on
+ * GPUs. */
+static void check_trees(test *t, const op_case *c, const device *d, const graph_exec *exec) {
     if (c->build != build_tree || !c->p[2]) return;
     graph_exec_info info;
     graph_exec_describe(exec, &info);
-    const bool processor = device_is_processor(device_caps_of(d)),
-               apart = c->p[0] == TREE_EXPERTS ? written || processor
-                                               : c->p[0] == TREE_PRODUCT && written;
+    const bool apart = c->p[0] == TREE_EXPERTS && device_is_processor(device_caps_of(d));
     CHECK_INT(t, info.dispatches, c->p[2] + apart);
 }
 
@@ -1269,15 +1272,14 @@ static void check_kernel(test *t, base_heap *heap, graph_exec *exec, const char 
 }
 
 /* kernel: NULL, or part of the name of one that the plan has. */
-static void run_case(test *t, base_heap *heap, device *d, const op_case *c, bool written,
-                     const char *kernel) {
+static void run_case(test *t, base_heap *heap, device *d, const op_case *c, const char *kernel) {
     side sides[2];
     beryl_error error = {0};
     beryl_status status = side_open(&sides[0], heap, d, c, &error);
     beryl_status other = side_open(&sides[1], heap, NULL, c, &error);
     if (status == BERYL_OK) status = other;
-    if (status == BERYL_OK && written) check_joined(t, c, sides[0].setup.g, d);
-    if (status == BERYL_OK) check_trees(t, c, d, sides[0].exec, written);
+    if (status == BERYL_OK) check_joined(t, c, sides[0].setup.g, d);
+    if (status == BERYL_OK) check_trees(t, c, d, sides[0].exec);
     if (status == BERYL_OK && kernel) check_kernel(t, heap, sides[0].exec, kernel);
     for (uint32_t run = 0; status == BERYL_OK && run < 2 && !test_failed(t); run++) {
         const uint32_t extents[] = {0, run ? c->fewer : c->rows};
@@ -1302,33 +1304,15 @@ static void run_case(test *t, base_heap *heap, device *d, const op_case *c, bool
     for (int i = 0; i < 2; i++) side_close(&sides[i]);
 }
 
-/* The forms that the lowering chooses between. caps: BERYL_CAPS; as_gpu: kernels for GPUs on the
- * software device; workgroup bytes, 0: the device's. */
-static const struct form {
-    const char *name, *caps;
-    bool as_gpu;
-    uint32_t workgroup_bytes;
-} forms[] = {
-    {"software", NULL, false, 0},     {"software-smallest", "min", false, 0},
-    {"gpu", NULL, true, 0},           {"gpu-plain", "no-f16,no-subgroups,no-dot", true, 16 << 10},
-    {"gpu-smallest", "min", true, 0},
+/* Forms beside those of generated.c. */
+static const generated_form more_forms[] = {
+    {.name = "software-smallest", .device = "webgpu:software", .caps = "min", .brief = true},
+    {.name = "gpu", .device = "webgpu:software", .caps = "hard", .brief = true},
+    {.name = "gpu-plain",
+     .device = "webgpu:software",
+     .caps = "hard,no-f16,no-subgroups,no-dot",
+     .brief = true},
 };
-
-static beryl_status form_open(const struct form *form, base_heap *heap, device **d,
-                              beryl_error *error) {
-    const char *before = getenv("BERYL_CAPS");
-    char *kept = before ? strdup(before) : NULL;
-    if (form->caps) setenv("BERYL_CAPS", form->caps, 1);
-    const char *choice = getenv("BERYL_TEST_DEVICE"); /* to try a GPU by hand */
-    beryl_status status = device_open(heap, NULL, choice ? choice : "webgpu:software", d, error);
-    if (kept) setenv("BERYL_CAPS", kept, 1);
-    else unsetenv("BERYL_CAPS");
-    free(kept);
-    if (status == BERYL_OK && form->as_gpu) (*d)->caps.kind = DEVICE_DISCRETE;
-    if (status == BERYL_OK && form->workgroup_bytes)
-        (*d)->caps.workgroup_bytes = form->workgroup_bytes;
-    return status;
-}
 
 /* Steps of the interpreter, or nearly: it takes a second for a million, without passes for less. */
 static bool is_long(const op_case *c, uint64_t most) {
@@ -1353,11 +1337,11 @@ static bool is_least(size_t i, bool half) {
 }
 
 /* Of how many cases one is drawn: fewer where a driver compiles each kernel for a while; all that
- * are long on the host, which alone has them generated. */
+ * are long on the host. */
 static uint32_t one_of(const generated_form *form, const op_case *c) {
-    if (!form->device) return 3; /* written */
     const bool host = !strcmp(form->device, "host");
     if (host && is_long(c, 3000000)) return 1;
+    if (form->caps && strstr(form->caps, "hard")) return 8;
     return host || !strcmp(form->device, "interpreter") || form->stand_in ? 2 : 4;
 }
 
@@ -1367,46 +1351,25 @@ static bool leaves_out(const generated_form *form, size_t number, size_t i) {
            (form->stand_in && !is_least(i, !strcmp(form->device, "hip")));
 }
 
-static void run_cases(test *t, const generated_form *form, size_t number, base_heap *heap,
-                      device *d, beryl_status status, const beryl_error *error, bool written) {
+/* number: of the form, which other cases are drawn for than for its neighbours. */
+static void run_cases(test *t, const generated_form *form, size_t number) {
+    base_heap heap;
+    device *d = NULL;
+    beryl_error error = {0};
+    base_heap_init(&heap, NULL);
+    const beryl_status status = generated_open(form, &heap, &d, &error);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         if (leaves_out(form, number, i) || !test_case(t, "ops/%s/%s", form->name, cases[i].name))
             continue;
-        if (status == BERYL_NO_DEVICE) test_skip(t, "%s", error->message);
-        else if (status != BERYL_OK) test_fail(t, __FILE__, __LINE__, "%s", error->message);
+        if (status == BERYL_NO_DEVICE) test_skip(t, "%s", error.message);
+        else if (status != BERYL_OK) test_fail(t, __FILE__, __LINE__, "%s", error.message);
         else
             for (uint64_t round = 0; generated_round(t, form, d, &round);)
-                run_case(t, heap, d, &cases[i], written, NULL);
+                run_case(t, &heap, d, &cases[i], NULL);
     }
-}
-
-static void test_written(test *t) {
-    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
-        base_heap heap;
-        device *d = NULL;
-        beryl_error error = {0};
-        base_heap_init(&heap, NULL);
-        beryl_status status = form_open(&forms[i], &heap, &d, &error);
-        run_cases(t, &(generated_form){.name = forms[i].name}, i, &heap, d, status, &error, true);
-        device_close(d);
-        if (status == BERYL_OK && test_case(t, "ops/%s/gives-everything-back", forms[i].name))
-            CHECK_INT(t, heap.bytes, 0);
-    }
-}
-
-static void test_generated(test *t) {
-    for (size_t i = 0; i < generated_count(); i++) {
-        base_heap heap;
-        device *d = NULL;
-        beryl_error error = {0};
-        base_heap_init(&heap, NULL);
-        beryl_status status = generated_open(&generated_forms[i], &heap, &d, &error);
-        run_cases(t, &generated_forms[i], i, &heap, d, status, &error, false);
-        generated_close(d);
-        if (status == BERYL_OK &&
-            test_case(t, "ops/%s/gives-everything-back", generated_forms[i].name))
-            CHECK_INT(t, heap.bytes, 0);
-    }
+    generated_close(d);
+    if (status == BERYL_OK && test_case(t, "ops/%s/gives-everything-back", form->name))
+        CHECK_INT(t, heap.bytes, 0);
 }
 
 /* Forms of attention that other devices take: of matrix units what CUDA does with halves, as the
@@ -1443,11 +1406,13 @@ static beryl_status attention_open(const struct attention_form *form, base_heap 
 }
 
 static void test_attention_forms(test *t) {
-    setenv("BERYL_KERNELS", "generated", 1);
     for (size_t i = 0; i < sizeof attention_forms / sizeof *attention_forms; i++)
         for (size_t c = 0; c < attention_forms[i].n; c++) {
             const struct attention_form *form = &attention_forms[i];
-            if (!test_case(t, "ops/%s/%s", form->name, form->cases[c].name)) continue;
+            /* the software device compiles for seconds */
+            if ((!form->subgroup && !test_drawn(c, i, 4)) ||
+                !test_case(t, "ops/%s/%s", form->name, form->cases[c].name))
+                continue;
             base_heap heap;
             base_heap_init(&heap, NULL);
             device *d = NULL;
@@ -1455,7 +1420,7 @@ static void test_attention_forms(test *t) {
             const beryl_status status = attention_open(form, &heap, &d, &error);
             if (status == BERYL_OK) {
                 if (form->drawn) interpreter_draw(d, c + 1);
-                run_case(t, &heap, d, &form->cases[c], false, form->kernel);
+                run_case(t, &heap, d, &form->cases[c], form->kernel);
                 device_close(d);
                 CHECK_INT(t, heap.bytes, 0);
             } else if (status == BERYL_NO_DEVICE) {
@@ -1464,12 +1429,12 @@ static void test_attention_forms(test *t) {
                 test_fail(t, __FILE__, __LINE__, "%s", error.message);
             }
         }
-    unsetenv("BERYL_KERNELS");
 }
 
 void test_ops(test *t);
 void test_ops(test *t) {
-    test_written(t);
     test_attention_forms(t);
-    test_generated(t);
+    for (size_t i = 0; i < generated_count(); i++) run_cases(t, &generated_forms[i], i);
+    for (size_t i = 0; i < sizeof more_forms / sizeof *more_forms; i++)
+        run_cases(t, &more_forms[i], GENERATED_FORMS + i);
 }
