@@ -295,7 +295,7 @@ CHECKED_TESTS = bounds/ 'ops/host/[!s]*' 'ops/host/s[aceo]*' 'ops/host/step/[qwp
     fused/host/ experts/host products/host/one products/host/pieces products/host/odd products/host/few-Q4_K \
     products/host/many-Q4_K fixtures/whole-host-e2b-q4_0
 
-## sanitize-kernels  generated kernels in C, compiled with address and bounds checks (TESTS="ops/host/" runs some)
+## sanitize-kernels  kernels in C, compiled with address and bounds checks (TESTS="ops/host/" runs some)
 sanitize-kernels:
 	@tools/setup test
 	@$(MAKE) $(PARALLEL) BUILD=$(BUILD)/sanitize OPT='-O1 -g $(SANITIZE)' LDFLAGS='$(SANITIZE)' $(BUILD)/sanitize/bin/beryl-test
