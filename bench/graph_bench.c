@@ -6,8 +6,7 @@
  * Every result is compared with the reference functions on a small graph of the same form first
  * (sizes that are no multiple of anything). A time is that of many runs queued at once, the best
  * of a few rounds; GB/s counts what has to be read and written once the operations are joined,
- * for both columns. BERYL_KERNELS=generated chooses generated kernels where hand-written ones
- * are the default. --tune searches the numbers of each kernel first, keeps them in FILE, and
+ * for both columns. --tune searches the numbers of each kernel first, keeps them in FILE, and
  * gives the joined graph's time with them too. */
 #include "base/thread.h"
 #include "plan/exec.h"
@@ -190,8 +189,7 @@ static beryl_status job_open(job *j, base_heap *heap, device *d, numbers *file,
     j->out = c->make(&o);
     graph_output(j->g, j->out, "out");
     status = graph_exec_open(
-        j->g, &j->store,
-        &(graph_exec_options){.exact = true, .unfused = unfused, .search = search},
+        j->g, &j->store, &(graph_exec_options){.exact = true, .unfused = unfused, .search = search},
         &j->exec, error);
     while (status == BERYL_OK && (status = graph_exec_ready(j->exec, error)) == BERYL_PENDING) {
         base_sleep(1e-4);

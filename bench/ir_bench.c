@@ -1,4 +1,4 @@
-/* ir_bench.c - how fast generated kernels run, beside what the machine has: cuBLAS, OpenBLAS,
+/* ir_bench.c - how fast kernels of the IR run, beside what the machine has: cuBLAS, OpenBLAS,
  * its own copies.
  *
  *   ir_bench [--device D] [--op NAME] [--type f32|f16|bf16] [--size M,N,K] [--schedule S]...

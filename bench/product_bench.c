@@ -3,8 +3,8 @@
  *   product_bench [--device D] [--mb N] [--k K] [--n N] [--type T]... [fast|exact]...
  *   [WG,LANES,ROWS,DEPTH,GROUPS,N_X]...
  * Without a type: Q4_K; `--type all`: every type. A form (tile/form.h; 0 or nothing: as chosen)
- * is timed beside the chosen one. BERYL_KERNELS=generated takes generated kernels where there
- * are hand-written ones too. Reads inside the library: it is for those who work on kernels. */
+ * is timed beside the chosen one. Reads inside the library: it is for those who work on
+ * kernels. */
 #include "engine/engine.h"
 
 #include <stdio.h>

@@ -60,7 +60,6 @@ static beryl_status load(const beryl_source *source, const char *on, beryl_engin
             status = base_fail(error, BERYL_MISUSE, "the load made no plans");
         else *error = *beryl_task_error(*task);
     }
-    if (status == BERYL_OK) (*e)->store.kernels = STORE_KERNELS_GENERATED;
     return status;
 }
 
