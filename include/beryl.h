@@ -282,10 +282,8 @@ typedef enum beryl_plan {
 typedef enum beryl_stage {
     BERYL_STAGE_GRAPH, /* operations as the passes left them: shapes, types, what is joined */
     BERYL_STAGE_PLAN,  /* dispatches with grid, bindings and bytes */
-    /* each kernel before and after the passes; or the files that a hand-written one is put
-     * together from */
-    BERYL_STAGE_IR,
-    BERYL_STAGE_CODE /* what the device's compiler is given */
+    BERYL_STAGE_IR,    /* each kernel before and after the passes */
+    BERYL_STAGE_CODE   /* what the device's compiler is given */
 } beryl_stage;
 
 typedef struct beryl_explain_options {

@@ -114,14 +114,8 @@ beryl_status base_folder_list(base_heap *heap, const char *path,
     return refuse(path, error);
 }
 
-/* BERYL_KERNELS: what tests of the package keep under that name. */
 const char *base_environment(const char *name) {
-    char word[9];
-    if (!strcmp(name, "XDG_CACHE_HOME")) return "/cache";
-    if (strcmp(name, "BERYL_KERNELS") != 0 ||
-        base_kept_read(name, (uint32_t)strlen(name), word, sizeof word) != sizeof word)
-        return NULL;
-    return memcmp(word, "generated", sizeof word) ? NULL : "generated";
+    return strcmp(name, "XDG_CACHE_HOME") ? NULL : "/cache";
 }
 
 bool base_program_folder(char *path, size_t size) {

@@ -9,7 +9,7 @@
  * {first byte, bytes} of the block, and lies in a plane of its own on a device (graph/pack.c says
  * what is in it); no fields, so no weight: {0, 0}. The first BASE_USUAL_TYPES are those that files
  * have most. A new type is a row here and its name in beryl_graph.h; if it is a block, how it is
- * dequantised (types.c, and grids.c if its bits are places in a long table), and what generated
+ * dequantised (types.c, and grids.c if its bits are places in a long table), and what
  * kernels know of it: a row of `forms` in tile/block.c, and code there or in tile/packed.c for what
  * no row can say. */
 #define BASE_WEIGHT_LIST(X)                                                 \

@@ -7,16 +7,16 @@
  * languages is one file each.
  *
  * Entry points. b0, b1 ..: the buffers in binding order; params: 4-byte words in the order of
- * declaration. WGSL      @group(0) @binding(i) storage buffers, @group(1) @binding(0) the params as
- * a uniform; as hand-written kernels CUDA, HIP extern "C" __global__ void ENTRY(const void *b0,
+ * declaration. WGSL: @group(0) @binding(i) storage buffers, @group(1) @binding(0) the params as
+ * a uniform. CUDA, HIP: extern "C" __global__ void ENTRY(const void *b0,
  * void *b1, .., params_t params); params_t is a struct of param_bytes bytes, by value; none where a
- * kernel has no params OpenCL    __kernel void ENTRY(__global const void *b0, .., __constant uint
+ * kernel has no params. OpenCL: __kernel void ENTRY(__global const void *b0, .., __constant uint
  * *params, uint params_at): the submit's whole parameter arena and where in it, in words, the
- * dispatch's params lie. Always both C         void ENTRY(void *const *buffers, const uint32_t
+ * dispatch's params lie. Always both. C: void ENTRY(void *const *buffers, const uint32_t
  * *params, const uint32_t groups[3], uint32_t first, uint32_t count, void *scratch): runs the
  * groups first .. first + count - 1, counted along x, then y, then z. scratch: uint32_t
  * ENTRY_scratch_bytes(void) bytes, aligned to 64, one for each thread; what is in it does not
- * matter IR        the printed form
+ * matter. IR: the printed form
  *
  * Flags that the texts count on. CUDA: --fmad=false. HIP and C: -ffp-contract=off. C: -O3
  * -march=native -fno-math-errno -fno-trapping-math. None: fast math.

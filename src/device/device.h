@@ -212,7 +212,7 @@ typedef struct device_stats {
 /* ---- choosing -------------------------------------------------------------------------------- */
 
 /* Every device of every backend compiled in, in the order in which a choice looks at them: GPUs
- * that take WGSL (the language of the hand-written kernels), other GPUs, software that takes
+ * that take WGSL, other GPUs, software that takes
  * WGSL, the processor, other software, what runs no programs; within these backend by backend
  * (DEVICE_BACKENDS), each from its best. `why_not` set: there but not usable, or a backend that
  * could not start (one row for it, without a name). */

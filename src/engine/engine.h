@@ -145,7 +145,7 @@ struct beryl_engine {
     double compile_told;
     base_vec(uint64_t) known;     /* programs that were right on this adapter before */
     base_vec(engine_tuned) tuned; /* forms of products, in the file's order */
-    struct ir_cache *schedules;   /* of generated kernels, where there is a file of them; owned */
+    struct ir_cache *schedules;   /* where there is a file of them; owned */
     lower_tuned *tuned_forms;     /* [tuned.count], of the store; owned */
     size_t n_tuned_forms;
     bool lost[3];            /* f16, subgroups, dot: done without since programs were wrong */

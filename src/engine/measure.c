@@ -48,7 +48,7 @@ typedef struct measuring {
     uint64_t bytes;
     device_program program;
     device_bindings bindings;
-    uint32_t groups, lanes, width; /* of a generated kernel */
+    uint32_t groups, lanes, width; /* of its kernel */
 } measuring;
 
 static uint64_t least(uint64_t a, uint64_t b) {

@@ -64,7 +64,7 @@ typedef struct tuning {
     bool again;
     tune_stage stage;
     engine_plan_kind kinds[PLAN_COUNT];
-    /* n_scheduled: plans whose generated kernels are searched */
+    /* n_scheduled: plans whose kernels are searched */
     uint32_t n_kind, n_scheduled, at_kind;
     product products[PRODUCT_MAX]; /* of the plan under way */
     uint32_t n_product, n_found;   /* n_found: over all plans */
@@ -311,7 +311,7 @@ static uint64_t schedules_done(const tuning *t) {
     return t->at_kind == t->n_scheduled ? 1000 : 1000 * (uint64_t)n / (t->n_search + 1);
 }
 
-/* All of the search: as much for each plan's products as for each plan's generated kernels. */
+/* All of the search: as much for each plan's products as for each plan's kernels. */
 static beryl_status progress(beryl_task *task, const tuning *t) {
     const uint64_t done = t->stage < TUNE_SCHEDULES
                               ? 1000 * (uint64_t)t->at_kind + products_done(t)
@@ -471,7 +471,7 @@ static beryl_status plan_end(beryl_task *task, tuning *t) {
 
 /* ---- schedules ------------------------------------------------------------------------------- */
 
-/* Plans whose generated kernels have schedules, or numbers to choose: those of products' forms,
+/* Plans whose kernels have schedules, or numbers to choose: those of products' forms,
  * then those of prompts. */
 static const engine_plan_kind prompt_kinds[] = {PLAN_PREFILL, PLAN_OUTPUT_SMALL};
 enum { N_PROMPT = sizeof prompt_kinds / sizeof *prompt_kinds, SCHEDULES_TIMED = 12 };

@@ -1,4 +1,4 @@
-/* ir.h - the kernel IR: what every generated kernel is before it is text.
+/* ir.h - the kernel IR: what every kernel is before it is text.
  *
  * Owns the form of a kernel, and what is the same for all languages: builder, verifier, printer,
  * parser, interpreter. Refuses everything that a language could take in two ways: the interpreter

@@ -1,4 +1,4 @@
-/* attention.c - generated kernels of rotations and cache writes, and which form of
+/* attention.c - kernels of rotations and cache writes, and which form of
  * attention a node takes. */
 #include "tile/attention.h"
 #include "tile/block.h"

@@ -1,4 +1,4 @@
-/* attention.h - what generated kernels of attention are asked for, be it a plain node
+/* attention.h - what kernels of attention are asked for, be it a plain node
  * or a joined decode step, and what they share: caches as words, the keys of a row, the store of
  * its own key and value. For tile_attention*.c alone. */
 #ifndef TILE_ATTENTION_H

@@ -1,4 +1,4 @@
-/* block.h - how generated kernels read the rows of a weight, of any type that
+/* block.h - how kernels read the rows of a weight, of any type that
  * graph_pack_layout_of knows.
  *
  * A row is blocks of the type's elements; a block is chunks, each what lies in 16 bytes of the
@@ -40,7 +40,7 @@ typedef struct tile_packed_form {
     uint8_t widths[TILE_RAW_MAX];
 } tile_packed_form;
 
-/* All that generated kernels know of a type, but for how SCALE_OWN unpacks. */
+/* All that kernels know of a type, but for how SCALE_OWN unpacks. */
 typedef struct tile_block_form {
     tile_bits low, high;
     uint8_t zero;  /* taken off the bits' number; of 8 bits: they are signed */

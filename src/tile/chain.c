@@ -1,4 +1,4 @@
-/* chain.c - generated kernels of pointwise operations, of rows (norms, softmax) and of
+/* chain.c - kernels of pointwise operations, of rows (norms, softmax) and of
  * weighted sums, alone or joined to trees.
  *
  * The one idea: see tile/tree.h. Without stats the walk is over all elements, however many

@@ -1,4 +1,4 @@
-/* experts.c - generated products with chosen experts on GPUs, joined with what stands
+/* experts.c - products with chosen experts on GPUs, joined with what stands
  * around them (fused.h): gate and up with the choice of experts and the norm before and the gelu
  * after, or down with the sum over a vector's experts.
  *

@@ -44,7 +44,7 @@ uint64_t lower_tuned_key_of(const char *role, base_type type, const uint32_t dim
 /* "attn_q.weight" of "blk.3.attn_q.weight" */
 const char *lower_tuned_role(const char *name);
 
-/* Search for schedules and choices of generated kernels while a plan is opened
+/* Search for schedules and choices of kernels while a plan is opened
  * (tile/search.c). */
 enum { LOWER_SEARCH_MAX = 256 };
 typedef struct lower_search {

@@ -1,4 +1,4 @@
-/* fused.c - which joined forms there are as generated kernels, and which lowering a
+/* fused.c - which joined forms there are, and which lowering a
  * fused node takes. */
 #include "base/error.h"
 #include "tile/fused.h"

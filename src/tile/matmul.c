@@ -1,4 +1,4 @@
-/* matmul.c - generated products with weights of any type, alone and with experts, and
+/* matmul.c - products with weights of any type, alone and with experts, and
  * rows of tables by index.
  *
  * A workgroup takes `rows` rows of the weight for `vectors` vectors at once, so that a weight is

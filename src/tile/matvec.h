@@ -1,4 +1,4 @@
-/* matvec.h - the body of generated products with few vectors on GPUs, for lowerings
+/* matvec.h - the body of products with few vectors on GPUs, for lowerings
  * that put other things around it.
  *
  * A group of `lanes` lanes shares a row: each takes every lanes-th chunk, all loads of a step

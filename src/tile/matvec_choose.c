@@ -1,4 +1,4 @@
-/* matvec_choose.c - the form of a generated product with few vectors on GPUs.
+/* matvec_choose.c - the form of a product with few vectors on GPUs.
  *
  * Numbers of the choice follow from one thought: a matvec is as fast
  * as the bytes that it has in flight. */

@@ -34,7 +34,7 @@ typedef struct matvec_shape {
     bool rounded_in;    /* the vectors come as int8, where the product would round them */
     bool rounded_apart; /* rounded_in: by a dispatch that does nothing else */
     bool rounded_out; /* results are handed on as int8 blocks of 32 rows: a tile is whole blocks */
-    bool single;      /* not matvec_batch.wgsl: benchmarks compare */
+    bool single;      /* vectors one by one: benchmarks compare */
     /* the vectors come from a prologue that works (a norm), which the caller puts in */
     bool has_prologue;
     /* its invocations hold so much of their vectors that a unit has room for one such workgroup */
@@ -43,7 +43,7 @@ typedef struct matvec_shape {
     uint32_t beside;        /* bytes of workgroup memory that other parts take */
 } matvec_shape;
 
-typedef struct matvec_choice { /* see matvec.h; hand-written: the options of matvec.wgsl */
+typedef struct matvec_choice { /* see matvec.h */
     matvec_x x;
     uint32_t wg, lanes, rows, n_x;
     uint32_t depth;  /* 0: 1 */
@@ -53,12 +53,12 @@ typedef struct matvec_choice { /* see matvec.h; hand-written: the options of mat
     /* lanes whose sums are joined by shuffles; more lanes than that go through workgroup memory */
     uint32_t span;
     bool subgroups;
-    /* not 0: matvec_batch.wgsl, and its lanes of a row in a subgroup, rows in neighbouring lanes */
+    /* not 0: lanes of a row in a subgroup, rows in neighbouring lanes */
     uint32_t share, near;
-    /* generated: of each table that weights are looked up in, in workgroup memory */
+    /* of each table that weights are looked up in, in workgroup memory */
     uint32_t copies;
     bool resident; /* there: one window of the vectors is all of k */
-    /* generated, MATVEC_COPIED: elements of a window. Of a row's lanes `share` are neighbours;
+    /* MATVEC_COPIED: elements of a window. Of a row's lanes `share` are neighbours;
      * each such run of them has other parts of every window. */
     uint32_t window;
 } matvec_choice;

@@ -1,4 +1,4 @@
-/* matvec_fused.c - generated products with few vectors on GPUs, with what was joined to
+/* matvec_fused.c - products with few vectors on GPUs, with what was joined to
  * them (tile/fused.h): prologue, up to three weights side by side, epilogue.
  *
  * Tiles of all segments are counted through; which one a tile is of follows from constants.

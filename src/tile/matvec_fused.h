@@ -1,4 +1,4 @@
-/* matvec_fused.h - generated products with few vectors on GPUs. */
+/* matvec_fused.h - products with few vectors on GPUs. */
 #ifndef TILE_MATVEC_FUSED_H
 #define TILE_MATVEC_FUSED_H
 

@@ -1,4 +1,4 @@
-/* router.c - generated choice of experts: a logit's rank is how many are before it, so
+/* router.c - the choice of experts: a logit's rank is how many are before it, so
  * all ranks are found at once, without one search after another. */
 #include "base/error.h"
 #include "tile/experts.h"

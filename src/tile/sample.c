@@ -1,4 +1,4 @@
-/* sample.c - the generated form of sampling: a token from logits, by the rule of
+/* sample.c - the kernel of sampling: a token from logits, by the rule of
  * base/sample.h.
  *
  * The best of each of up to 1,024 parts of a row; the k-th best of these bounds the k best

@@ -1,4 +1,4 @@
-/* search.c - what tuning found for generated kernels, and the search itself
+/* search.c - what tuning found for kernels, and the search itself
  * (ir/tune.h), which times candidates on the device, each kernel or node on its own over buffers
  * of the sizes that it has in the plan. There are two kinds: schedules of kernels with marks,
  * and the numbers that lowerings ask for (tile_choose), for all kernels of a node together.

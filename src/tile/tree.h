@@ -1,4 +1,4 @@
-/* tree.h - trees of operations in generated kernels: what they are, and how a kernel
+/* tree.h - trees of operations in kernels: what they are, and how a kernel
  * computes them at a place.
  *
  * A tree is values of one shape, computed when something asks for them, and stats: numbers that

@@ -1,4 +1,4 @@
-/* vectors.h - the vectors [n, k] of a generated product: read as they lie, or made by its
+/* vectors.h - the vectors [n, k] of a product: read as they lie, or made by its
  * prologue, a tree of operations or the join of attention's pieces. With few vectors every
  * workgroup makes them for itself; else a dispatch before the product does. */
 #ifndef TILE_VECTORS_H
