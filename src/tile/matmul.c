@@ -1,5 +1,4 @@
-/* matmul.c - products with weights of any type, alone and with experts, and
- * rows of tables by index.
+/* matmul.c - products with weights of any type, alone, joined and with experts.
  *
  * A workgroup takes `rows` rows of the weight for `vectors` vectors at once, so that a weight is
  * unpacked once for all of them. Lanes share the chunks of a row and join their sums in a tree;
@@ -14,26 +13,20 @@
 #include "tile/walk.h"
 #include "base/error.h"
 
+#include <string.h>
+
 enum { GROUPS_MAX = 32768, ROWS_MAX = 4, VECTORS_MAX = 8, JOINED_VECTORS = 32 };
 
-/* A matrix as it lies: whole rows of a stored weight, or dense in other memory. */
-typedef struct matrix {
-    graph_value value;
-    base_type type;
-    const store_tensor *stored; /* weight; NULL: other memory */
-    uint32_t m, k, first;       /* first: row of the stored tensor where a view begins */
-} matrix;
-
-static bool matrix_of(const lowering *l, graph_value v, matrix *w) {
+bool tile_matrix_of(const lowering *l, graph_value v, tile_matrix *w) {
     const graph_tensor *t = graph_tensor_at(l->g, v);
     if (t->rank != 2 || t->dim[1].extent || t->dim[0].extent || t->stride[1] != 1 ||
         t->stride[0] != t->dim[1].size)
         return false;
-    *w = (matrix){.value = v,
-                  .type = t->type,
-                  .stored = lower_weight(l, v),
-                  .m = t->dim[0].size,
-                  .k = t->dim[1].size};
+    *w = (tile_matrix){.value = v,
+                       .type = t->type,
+                       .stored = lower_weight(l, v),
+                       .m = t->dim[0].size,
+                       .k = t->dim[1].size};
     if (!w->stored) return !base_type_is_quantised(t->type) && tile_weight_known(t->type);
     w->first = t->offset / w->k;
     return t->offset % w->k == 0 && tile_weight_known(t->type);
@@ -256,8 +249,9 @@ static void store_tile(product *p, ir_memory out, const ir_id *row, ir_id m, con
 /* Rows [first, first + m) of the shard (or of other memory), which are rows [to, to + m) of the
  * result; end NULL: that is `out`. */
 static beryl_status matmul_shard(lowering *l, const graph_node *node, graph_value result,
-                                 const tree *end, const matrix *w, const vectors *x, uint32_t shard,
-                                 uint32_t first, uint32_t to, uint32_t m, beryl_error *error) {
+                                 const tree *end, const tile_matrix *w, const vectors *x,
+                                 uint32_t shard, uint32_t first, uint32_t to, uint32_t m,
+                                 beryl_error *error) {
     if (tile_tiled_wants(l, x->bound, w->k)) {
         const tile_tiled_product tiled = {.x = x->value,
                                           .weight = w->value,
@@ -325,13 +319,13 @@ static beryl_status matmul_shard(lowering *l, const graph_node *node, graph_valu
 /* The product `matmul`, and a tree at its end (NULL: none), as the plan's `node`. */
 static beryl_status lower_product(lowering *l, const graph_node *node, const graph_node *matmul,
                                   const tree *end, beryl_error *error) {
-    matrix w;
+    tile_matrix w;
     vectors x;
     bool taken;
     const graph_value out = matmul->out[0];
     const beryl_status made = tile_matvec_node(l, node, matmul, end, &taken, error);
     if (taken) return made;
-    if (!matrix_of(l, matmul->in[1], &w))
+    if (!tile_matrix_of(l, matmul->in[1], &w))
         return lower_refuse(l, matmul, "a weight that is not whole rows of a known type", error);
     if (!vectors_of(l, matmul->in[0], &x))
         return lower_refuse(l, matmul, "vectors with gaps", error);
@@ -358,7 +352,7 @@ beryl_status tile_matmul(lowering *l, const graph_node *node, beryl_error *error
 typedef struct joined { /* everything of such products */
     graph_products products;
     vectors_plan v;
-    matrix w[FUSED_SEGMENT_MAX];
+    tile_matrix w[FUSED_SEGMENT_MAX];
 } joined;
 
 /* false: they are left as they were. */
@@ -369,8 +363,8 @@ static bool joined_of(const lowering *l, const graph_region *r, joined *j) {
     if (!vectors_plan_of(l, &p->before, p->x, NULL, k, &j->v) || j->v.rows.bound > JOINED_VECTORS)
         return false;
     for (uint32_t i = 0; i < p->n; i++)
-        if (!matrix_of(l, p->w[i], &j->w[i]) || !j->w[i].stored || j->w[i].stored->n_shard != 1 ||
-            j->w[i].k != k)
+        if (!tile_matrix_of(l, p->w[i], &j->w[i]) || !j->w[i].stored ||
+            j->w[i].stored->n_shard != 1 || j->w[i].k != k)
             return false;
     if (p->ends && p->n == 2 && (j->w[0].type != j->w[1].type || j->w[0].m != j->w[1].m))
         return false;
@@ -384,39 +378,86 @@ bool tile_joined_fits(const lowering *l, const graph_region *r) {
     return tile_serial(l) && joined_of(l, r, &j);
 }
 
-static void joined_weight(product *p, tile_weight *to, const matrix *w, uint32_t i, ir_id *first) {
-    static const char *const buffers[] = {"weights", "weights_b", "weights_c"}, *const firsts[] = {
-                                                                                    "first",
-                                                                                    "first_b",
-                                                                                    "first_c"};
+/* Do all weights share a binding, and their products one text? */
+static bool joined_alike(const lowering *l, const joined *j) {
+    bool alike = lower_weights_fit(l, j->products.w, j->products.n);
+    for (uint32_t i = 1; i < j->products.n; i++) alike &= j->w[i].type == j->w[0].type;
+    return alike;
+}
+
+static void joined_weights(product *p, const joined *j, bool alike, tile_weight *to, ir_id *first) {
+    static const char *const buffers[] = {"weights", "weights_b", "weights_c"};
+    static const char *const firsts[] = {"first", "first_b", "first_c"};
     static const char *const planes[FUSED_SEGMENT_MAX][PACK_PLANE_MAX] = {
         {"a0", "a1", "a2", "a3"}, {"b0", "b1", "b2", "b3"}, {"c0", "c1", "c2", "c3"}};
     tile_kernel *k = &p->k;
-    const graph_pack_layout *layout = &w->stored->shard[0].layout;
-    tile_weight_made(to, k, w->type, w->k,
-                     tile_shard(k, buffers[i], w->value, 0, tile_weight_element(w->type)));
-    to->plane[0] = ir_u32(k->b, 0);
-    for (uint32_t j = 1; j < layout->n_plane; j++)
-        to->plane[j] = tile_u32(k, planes[i][j], (uint32_t)(layout->offset[j] / 4));
-    *first = tile_u32(k, firsts[i], w->first);
-    lower_bytes(k->l, w->m * base_type_row_bytes(w->type, w->k));
+    uint32_t words[FUSED_SEGMENT_MAX] = {0};
+    for (uint32_t i = 0; i < j->products.n; i++) {
+        const tile_matrix *w = &j->w[i];
+        const graph_pack_layout *layout = &w->stored->shard[0].layout;
+        const ir_type type = tile_weight_element(w->type);
+        ir_memory from;
+        if (!alike) from = tile_shard(k, buffers[i], w->value, 0, type);
+        else if (i) from = to[0].from;
+        else from = tile_weights(k, buffers[0], j->products.w, j->products.n, type, words);
+        tile_weight_made(&to[i], k, w->type, w->k, from);
+        to[i].plane[0] = to[i].start;
+        for (uint32_t n = !alike; n < layout->n_plane; n++)
+            to[i].plane[n] =
+                tile_u32(k, planes[i][n],
+                         (uint32_t)((words[i] * 4ull + layout->offset[n]) / ir_type_bytes(type)));
+        to[i].start = to[i].plane[0];
+        first[i] = tile_u32(k, firsts[i], w->first);
+        lower_bytes(k->l, w->m * base_type_row_bytes(w->type, w->k));
+    }
+}
+
+/* The value of the n segments that begin at these tiles which `tile` is of. */
+static ir_id chosen(ir_builder *b, ir_id tile, const ir_id *begin, const ir_id *of, uint32_t stride,
+                    uint32_t n) {
+    ir_id value = of[0];
+    for (uint32_t i = 1; i < n; i++)
+        value = ir_select(b, ir_ge(b, tile, begin[i]), of[i * stride], value);
+    return value;
+}
+
+static void begin_segment(ir_builder *b, ir_id tile, const ir_id *begin) {
+    ir_if(b, ir_and(b, ir_ge(b, tile, begin[0]), ir_lt(b, tile, begin[1])));
+}
+
+/* Results of the tile in p->sums; row: of the result, below m. */
+static void store_joined(product *p, ir_memory out, ir_id out_offset, uint32_t own,
+                         const ir_id *row, ir_id m, ir_id n) {
+    ir_builder *b = p->k.b;
+    for (uint32_t r = 0; r < own; r++)
+        for (uint32_t v = 0; v < p->vectors; v++) {
+            ir_id sum = ir_load(b, p->sums, sum_index(p, r, v), 1), second = IR_NO_ID;
+            if (p->pair) second = ir_load(b, p->sums, sum_index(p, r + own, v), 1);
+            ir_if(b, ir_and(b, ir_lt(b, row[r], m), ir_lt(b, p->vector[v], n)));
+            if (p->ends) tree_end_store(&p->end, p->vector[v], row[r], (ir_id[]){sum, second});
+            else ir_store(b, out, ir_add(b, ir_fma(b, p->vector[v], m, out_offset), row[r]), sum);
+            ir_end(b);
+        }
 }
 
 beryl_status tile_joined(lowering *l, const graph_node *node, const graph_region *r,
                          beryl_error *error) {
-    static const char *const outs[] = {"out", "out_b", "out_c"}, *const offsets[] = {
-                                                                     "out_offset", "out_offset_b",
-                                                                     "out_offset_c"};
+    static const char *const outs[] = {"out", "out_b", "out_c"};
+    static const char *const offsets[] = {"out_offset", "out_offset_b", "out_offset_c"};
+    static const char *const counts[] = {"m", "m_b", "m_c"};
+    static const char *const ends[] = {"end", "end_b", "end_c"};
     joined j;
     tile_weight weights[FUSED_SEGMENT_MAX];
-    ir_memory out[FUSED_SEGMENT_MAX];
-    ir_id first[FUSED_SEGMENT_MAX], out_offset[FUSED_SEGMENT_MAX], n, x_offset, x_stride;
-    uint32_t begin[FUSED_SEGMENT_MAX + 1] = {0}, widest = 0;
+    ir_id planes[FUSED_SEGMENT_MAX][PACK_PLANE_MAX];
+    ir_memory out[FUSED_SEGMENT_MAX] = {{0}};
+    ir_id first[FUSED_SEGMENT_MAX], m[FUSED_SEGMENT_MAX], begin[FUSED_SEGMENT_MAX + 1],
+        out_offset[FUSED_SEGMENT_MAX] = {0};
+    uint32_t tiles = 0, widest = 0;
     product p;
     if (!joined_of(l, r, &j)) return lower_refuse(l, node, "this joined product", error);
     const graph_products *all = &j.products;
     const lower_matrix *x = &j.v.rows;
-    const bool pair = all->ends && all->n == 2;
+    const bool pair = all->ends && all->n == 2, alike = joined_alike(l, &j);
     const beryl_status status =
         j.v.kind == VECTORS_PLAIN ? BERYL_OK : tile_vectors_separate(l, node, &j.v, error);
     if (status != BERYL_OK) return status;
@@ -430,15 +471,19 @@ beryl_status tile_joined(lowering *l, const graph_node *node, const graph_region
     const uint32_t own = pair ? p.rows / 2 : p.rows, n_segment = pair ? 1 : all->n;
     tile_kernel *k = &p.k;
     ir_builder *b = k->b;
-    for (uint32_t i = 0; i < all->n; i++) joined_weight(&p, &weights[i], &j.w[i], i, &first[i]);
+    joined_weights(&p, &j, alike, weights, first);
+    for (uint32_t i = 0; i < all->n; i++) memcpy(planes[i], weights[i].plane, sizeof planes[i]);
     p.x = tile_read(k, "x", j.v.x);
-    x_offset = tile_u32(k, "x_offset", x->offset);
-    x_stride = tile_u32(k, "x_stride", x->stride);
+    ir_id x_offset = tile_u32(k, "x_offset", x->offset),
+          x_stride = tile_u32(k, "x_stride", x->stride), n = tile_count(k, "n", x->n);
     p.x_aligned = (x->offset | x->stride) % k->wide == 0;
-    n = tile_count(k, "n", x->n);
+    p.ends = all->ends;
     if (all->ends) tree_end_declare(&p.end, k, &all->end);
+    begin[0] = ir_u32(b, 0);
     for (uint32_t i = 0; i < n_segment; i++) {
-        begin[i + 1] = begin[i] + (j.w[i].m + own - 1) / own;
+        tiles += (j.w[i].m + own - 1) / own;
+        begin[i + 1] = tile_u32(k, ends[i], tiles);
+        m[i] = tile_u32(k, counts[i], j.w[i].m);
         if (all->ends) continue;
         out[i] = tile_write(k, outs[i], all->out[i]);
         out_offset[i] = tile_u32(k, offsets[i], graph_tensor_at(l->g, all->out[i])->offset);
@@ -449,41 +494,35 @@ beryl_status tile_joined(lowering *l, const graph_node *node, const graph_region
         p.x_at[i] = ir_fma(b, ir_min(b, p.vector[i], last), x_stride, x_offset);
     }
     product_memory(&p, types, all->n, x->k);
-    ir_id tile = tiles_begin(&p, ir_u32(b, begin[n_segment]));
-    for (uint32_t i = 0; i < n_segment; i++) {
-        ir_id row[ROWS_MAX], at = tile_mul(k, tile_add(k, tile, 0 - begin[i]), own);
-        if (n_segment > 1)
-            ir_if(b, ir_and(b, ir_ge(b, tile, ir_u32(b, begin[i])),
-                            ir_lt(b, tile, ir_u32(b, begin[i + 1]))));
+    ir_id tile = tiles_begin(&p, begin[n_segment]);
+    const uint32_t each = alike ? n_segment : 1; /* segments of a text */
+    for (uint32_t i = 0; i < n_segment; i += each) {
+        ir_id row[ROWS_MAX], rows = chosen(b, tile, begin + i, m + i, 1, each),
+                             at = chosen(b, tile, begin + i, begin + i, 1, each);
+        at = tile_mul(k, ir_sub(b, tile, at), own);
+        if (each < n_segment) begin_segment(b, tile, begin + i);
         p.w = weights[i];
         if (pair) p.other = weights[1];
+        for (uint32_t plane = 0; each > 1 && plane < j.w[i].stored->shard[0].layout.n_plane;
+             plane++)
+            p.w.plane[plane] = chosen(b, tile, begin, &planes[0][plane], PACK_PLANE_MAX, each);
+        p.w.start = p.w.plane[0];
         for (uint32_t row_of = 0; row_of < p.rows; row_of++) {
             row[row_of] = tile_add(k, at, row_of % own);
-            p.row[row_of] = ir_add(b, ir_min(b, row[row_of], ir_u32(b, j.w[i].m - 1)),
-                                   first[pair ? row_of / own : i]);
+            ir_id of = pair ? first[row_of / own] : chosen(b, tile, begin + i, first + i, 1, each);
+            p.row[row_of] = ir_add(b, ir_min(b, row[row_of], ir_sub(b, rows, ir_u32(b, 1))), of);
         }
         walk_rows(&p);
-        for (uint32_t row_of = 0; row_of < own; row_of++)
-            for (uint32_t v = 0; v < p.vectors; v++) {
-                const ir_id sum = ir_load(b, p.sums, sum_index(&p, row_of, v), 1),
-                            second = pair ? ir_load(b, p.sums, sum_index(&p, row_of + own, v), 1)
-                                          : IR_NO_ID;
-                ir_if(b, ir_and(b, ir_lt(b, row[row_of], ir_u32(b, j.w[i].m)),
-                                ir_lt(b, p.vector[v], n)));
-                if (all->ends)
-                    tree_end_store(&p.end, p.vector[v], row[row_of], (ir_id[]){sum, second});
-                else
-                    ir_store(b, out[i],
-                             ir_add(b, ir_fma(b, p.vector[v], ir_u32(b, j.w[i].m), out_offset[i]),
-                                    row[row_of]),
-                             sum);
-                ir_end(b);
-            }
-        if (n_segment > 1) ir_end(b);
+        for (uint32_t s = i; s < i + each; s++) {
+            if (each > 1) begin_segment(b, tile, begin + s);
+            store_joined(&p, out[s], out_offset[s], own, row, m[s], n);
+            if (each > 1) ir_end(b);
+        }
+        if (each < n_segment) ir_end(b);
     }
     ir_end(b);
-    return tile_end_3d(k, product_groups(&p, begin[n_segment], own), 1, x->n, p.vectors,
-                       (lower_count){1, 0}, 1, error);
+    return tile_end_3d(k, product_groups(&p, tiles, own), 1, x->n, p.vectors, (lower_count){1, 0},
+                       1, error);
 }
 
 /* ---- experts --------------------------------------------------------------------------------- */
@@ -630,11 +669,11 @@ bool tile_product_fits(const graph *g, const graph_store *store, const tree *t) 
         .g = g, .store = (graph_store *)(uintptr_t)store, .caps = device_caps_of(store->device)};
     const graph_node *matmul = t->product[0];
     const bool experts = matmul->op == OP_MATMUL_ID;
-    matrix w;
+    tile_matrix w;
     vectors x;
     if (t->n_product != 1 || !tree_is_end(t)) return false;
     if (experts ? experts_obstacle(&l, matmul) != NULL
-                : !matrix_of(&l, matmul->in[1], &w) || !vectors_of(&l, matmul->in[0], &x))
+                : !tile_matrix_of(&l, matmul->in[1], &w) || !vectors_of(&l, matmul->in[0], &x))
         return false;
     /* rounded vectors are two */
     if (tree_bindings(&l, t) + matmul->n_in + l.caps->dot_i8 >
@@ -645,140 +684,4 @@ bool tile_product_fits(const graph *g, const graph_store *store, const tree *t) 
     for (uint32_t i = 0; i < t->n_value; i++)
         if (t->values[i].kind == TREE_NODE && graph_op_is_expensive(t->values[i].op)) return false;
     return !experts && (x.bound <= VECTORS_MAX || tile_tiled_wants(&l, x.bound, w.k));
-}
-
-/* ---- rows by index --------------------------------------------------------------------------- */
-
-enum { GATHER_LANES = 64 };
-
-/* Index `i` of the list, outside of the table 0. */
-static ir_id index_at(tile_kernel *k, ir_memory ids, ir_id at, ir_id n_row) {
-    ir_builder *b = k->b;
-    ir_id id = ir_cast(b, IR_U32, ir_load(b, ids, at, 1));
-    return ir_select(b, ir_lt(b, id, n_row), id, ir_u32(b, 0));
-}
-
-/* Words as they are; a lane an element. */
-static beryl_status gather_words(lowering *l, const graph_node *node, lower_count n,
-                                 beryl_error *error) {
-    const graph_tensor *table = graph_tensor_at(l->g, node->in[0]),
-                       *ids = graph_tensor_at(l->g, node->in[1]);
-    const uint32_t d = table->rank == 2 ? table->dim[1].size : 1;
-    tile_kernel k;
-    tile_begin(&k, l, node, "gather_words", GATHER_LANES);
-    ir_builder *b = k.b;
-    ir_memory from = tile_bind(&k, "table", node->in[0], IR_U32, IR_READ),
-              index = tile_read(&k, "ids", node->in[1]);
-    ir_memory to = tile_bind(&k, "out", node->out[0], IR_U32, IR_READ_WRITE);
-    ir_id count = tile_count(&k, "n", n),
-          n_row = tile_count(&k, "n_row", lower_count_of(table->dim[0]));
-    ir_id table_offset = tile_u32(&k, "table_offset", table->offset),
-          ids_offset = tile_u32(&k, "ids_offset", ids->offset);
-    ir_id lane = tile_lane(&k), row = tile_div(&k, lane, d), column = tile_rem(&k, lane, d);
-    ir_if(b, ir_lt(b, row, count));
-    ir_id id = index_at(&k, index, ir_add(b, ids_offset, row), n_row);
-    ir_id at = ir_add(b, ir_add(b, table_offset, tile_mul(&k, id, table->stride[0])), column);
-    ir_id word = ir_load(b, from, at, 1);
-    if (table->dim[0].extent) /* which may have no rows */
-        word = ir_select(b, ir_eq(b, n_row, ir_u32(b, 0)), ir_u32(b, 0), word);
-    ir_store(b, to, lane, word);
-    ir_end(b);
-    return tile_end(&k, lower_count_times(n, d), GATHER_LANES, error);
-}
-
-static void store_run(tile_kernel *k, ir_memory out, ir_id at, bool aligned, const ir_id *values) {
-    ir_builder *b = k->b;
-    for (uint32_t i = 0; i < TILE_RUN / k->wide; i++) {
-        ir_id to = tile_add(k, at, i * k->wide);
-        if (aligned) ir_store(b, out, to, values[i]);
-        for (uint32_t e = 0; !aligned && e < k->wide; e++)
-            ir_store(b, out, tile_add(k, to, e), ir_extract(b, values[i], e));
-    }
-}
-
-/* A lane a chunk; what is left of a plain row is one more. */
-static beryl_status gather_shard(lowering *l, const graph_node *node, const matrix *w,
-                                 lower_count n, uint32_t shard, beryl_error *error) {
-    const graph_tensor *ids = graph_tensor_at(l->g, node->in[1]),
-                       *out = graph_tensor_at(l->g, node->out[0]);
-    const store_shard *place = w->stored ? &w->stored->shard[shard] : NULL;
-    tile_kernel k;
-    tile_weight table;
-    tile_begin(&k, l, node, "gather_rows", GATHER_LANES);
-    ir_builder *b = k.b;
-    if (place) tile_weight_stored(&table, &k, "table", w->value, shard, w->k);
-    else tile_weight_plain(&table, &k, "table", w->value, w->k);
-    ir_memory index = tile_read(&k, "ids", node->in[1]), to = tile_write(&k, "out", node->out[0]);
-    ir_id count = tile_count(&k, "n", n), ids_offset = tile_u32(&k, "ids_offset", ids->offset);
-    ir_id out_offset = tile_u32(&k, "out_offset", out->offset);
-    const uint32_t whole = table.blocks * table.chunks, rest = table.plain ? w->k % TILE_RUN : 0,
-                   units = whole + (rest > 0);
-    const bool aligned = w->k % k.wide == 0 && out->offset % k.wide == 0;
-    ir_id lane = tile_lane(&k), i = tile_div(&k, lane, units), unit = tile_rem(&k, lane, units);
-    ir_if(b, ir_lt(b, i, count));
-    ir_id id = index_at(&k, index, ir_add(b, ids_offset, i), ir_u32(b, w->m));
-    ir_id row = tile_add(&k, id, place ? 0 - place->row : 0),
-          to_row = ir_add(b, out_offset, tile_mul(&k, i, w->k));
-    ir_if(b, ir_lt(b, row, ir_u32(b, place ? place->n_row : w->m)));
-    ir_id factor = ir_f32(b, node->attr.gather_rows.factor);
-    if (rest) ir_if(b, ir_lt(b, unit, ir_u32(b, whole)));
-    if (whole) {
-        tile_chunk c;
-        ir_id block = tile_div(&k, unit, table.chunks), part = tile_rem(&k, unit, table.chunks),
-              values[4];
-        tile_chunk_load(&table, row, block, part, &c);
-        for (uint32_t run = 0; run < table.runs; run++) {
-            tile_run_load(&table, &c, run, values);
-            for (uint32_t v = 0; v < TILE_RUN / k.wide; v++)
-                values[v] = ir_mul(b, values[v], ir_splat(b, factor, k.wide));
-            store_run(&k, to, ir_add(b, to_row, tile_run_at(&table, block, part, run)), aligned,
-                      values);
-        }
-    }
-    if (rest) {
-        ir_else(b);
-        for (uint32_t e = w->k - rest; e < w->k; e++) {
-            ir_id column = ir_u32(b, e);
-            ir_store(b, to, ir_add(b, to_row, column),
-                     ir_mul(b, tile_element_load(&table, row, column), factor));
-        }
-        ir_end(b);
-    }
-    ir_end(b);
-    ir_end(b);
-    return tile_end(&k, lower_count_times(n, units), GATHER_LANES, error);
-}
-
-beryl_status tile_gather_rows(lowering *l, const graph_node *node, beryl_error *error) {
-    const graph_tensor *table = graph_tensor_at(l->g, node->in[0]),
-                       *ids = graph_tensor_at(l->g, node->in[1]);
-    const uint32_t last = table->rank - 1u;
-    lower_count n = {1, 0};
-    if (!graph_is_contiguous(ids)) return lower_refuse(l, node, "indices with gaps", error);
-    for (uint32_t i = 0; i < ids->rank; i++) {
-        if (ids->dim[i].extent && i > 0)
-            return lower_refuse(l, node, "indices over an inner extent", error);
-        n = ids->dim[i].extent ? lower_count_of(ids->dim[i])
-                               : lower_count_times(n, ids->dim[i].size);
-    }
-    if (table->dim[last].extent && table->rank == 2)
-        return lower_refuse(l, node, "rows of varying length", error);
-    const bool words =
-        table->type == TYPE_I32 || (table->type == TYPE_F32 && node->attr.gather_rows.factor == 1);
-    const store_tensor *stored = lower_stored(l, node->in[0]);
-    if (words && (table->rank == 1 || table->stride[1] == 1) && (!stored || stored->n_shard == 1))
-        return gather_words(l, node, n, error);
-    matrix w;
-    if (table->rank == 1) {
-        w = (matrix){.value = node->in[0], .type = table->type, .m = table->dim[0].size, .k = 1};
-        if (table->dim[0].extent || base_type_is_quantised(table->type))
-            return lower_refuse(l, node, "a table that varies in length", error);
-    } else if (!matrix_of(l, node->in[0], &w) || w.first) {
-        return lower_refuse(l, node, "a table that is not whole or varies in length", error);
-    }
-    beryl_status status = BERYL_OK;
-    const uint32_t n_shard = w.stored ? w.stored->n_shard : 1;
-    for (uint32_t i = 0; status == BERYL_OK && i < n_shard; i++)
-        status = gather_shard(l, node, &w, n, i, error);
-    return status;
 }

@@ -1,8 +1,19 @@
-/* product.h - products with a tree of pointwise operations at their end. */
+/* product.h - matrices of products, and products with a tree of pointwise operations at their
+ * end. */
 #ifndef TILE_PRODUCT_H
 #define TILE_PRODUCT_H
 
 #include "tile/tree.h"
+
+/* A matrix as it lies: whole rows of a stored weight, or dense in other memory. */
+typedef struct tile_matrix {
+    graph_value value;
+    base_type type;
+    const store_tensor *stored; /* weight; NULL: other memory */
+    uint32_t m, k, first;       /* first: row of the stored tensor where a view begins */
+} tile_matrix;
+/* false: no such matrix, or of a type that no kernel reads. */
+bool tile_matrix_of(const lowering *l, graph_value v, tile_matrix *w);
 
 /* `node`: what the plan has; the product is the tree's. */
 beryl_status tile_product(lowering *l, const graph_node *node, const tree *t, beryl_error *error);
