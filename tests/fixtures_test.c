@@ -575,7 +575,7 @@ static void test_exact(test *t, const fixture *f, int device) {
     }
 }
 
-/* Devices whose kernels take a while to compile. The host does all for every model, of which models are
+/* Devices whose kernels compile slowly. The host does all for every model, of which models are
  * drawn. Where kernels compile slowly one model does, and one is asked for its logits and answers
  * alone, from an engine whose plans are few; so is one of what stands in for hardware. */
 static const struct slow_device {

@@ -88,24 +88,6 @@ async function failsWith(status: string, promise: Promise<unknown>): Promise<Ber
     throw new assert.AssertionError({ message: `it did not fail with ${status}` });
 }
 
-/* As checkFixture, with BERYL_KERNELS=generated and a look at the texts. */
-async function checkGenerated(place: Place, file: string, reference: string): Promise<void> {
-    const device = GPUDevice.prototype, make = device.createShaderModule, texts: string[] = [];
-    device.createShaderModule = function (descriptor) {
-        texts.push(descriptor.code);
-        return make.call(this, descriptor);
-    };
-    try {
-        await checkFixture(place, file, reference, 64, { kept: new Map([["BERYL_KERNELS", "generated"]]) });
-    } finally {
-        device.createShaderModule = make;
-    }
-    const written = texts.filter((text) => !/^(enable [^;]+;\s*)*\/\/ \w+\n/.test(text));
-    assert.ok(texts.length > 20, `${texts.length} kernels`);
-    assert.deepEqual(written.map((text) => text.slice(0, 300)), []);
-    place.say(`${texts.length} generated kernels of ${texts.reduce((all, text) => all + text.length, 0)} bytes`);
-}
-
 /* Kernels are checked at the first load, known at the second. */
 async function checkOnce(place: Place, options: Partial<EngineOptions>, each?: (engine: Engine) => void): Promise<void> {
     const kept = new Map<string, string>();
@@ -172,10 +154,6 @@ export const CASES: Record<string, Case> = {
         await engine.close();
         await failsWith("MISUSE", (async () => engine.stats())());
     },
-
-    /* The same answers with every kernel made here: what a graph gets where nobody has written one. */
-    "engine/generated-kernels-default-model": (place) => checkGenerated(place, "models/default.gguf", "default/default"),
-    "engine/generated-kernels-moe-26b": (place) => checkGenerated(place, "tests/data/moe-26b.gguf", "moe-26b"),
 
     "engine/two-sessions-saved-and-restored": async (place) => {
         const engine = await load(place, "tests/data/e2b-f32.gguf", { sessions: 2 });

@@ -1,5 +1,5 @@
 /*
- * bench_texts.ts - `npm run bench:texts`: what making the generated kernels of E2B's plans takes in headless Chromium, by
+ * bench_texts.ts - `npm run bench:texts`: what making the kernels of E2B's plans takes in headless Chromium, by
  * bench/texts_bench.c as a module. Its device has what a GPU's would have, and does nothing.
  */
 import { readFileSync } from "node:fs";

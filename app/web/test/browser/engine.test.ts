@@ -13,7 +13,7 @@ const LONG = 600_000; // software adapters, on machines that do other things too
 /* The others have nothing of a browser's own, and run under Deno. */
 const NAMES = [
     "engine/logits-and-answers-e2b-q4km", "engine/logits-and-answers-dense-31b", "engine/logits-and-answers-moe-26b",
-    "engine/default-model", "engine/generated-kernels-default-model", "engine/two-sessions-saved-and-restored",
+    "engine/default-model", "engine/two-sessions-saved-and-restored",
     // the last one answers with e2b-f32; Deno has the logits of e2b-q4_0
     ...process.env["BERYL_TEST_ALL"] ? ["engine/logits-and-answers-e2b-f32", "engine/logits-and-answers-e2b-q4_0"] : [],
 ];

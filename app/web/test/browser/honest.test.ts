@@ -187,10 +187,11 @@ describe("never silently wrong", { skip: executable ? false : "no Chromium is in
         await context.close();
     });
 
+    /* The plainest form that takes dot products is of prompts, in pieces of 17 tokens and more. */
     test("honest/a-wrong-instruction-is-done-without", { timeout: LONG }, async (t) => {
         const context = await browser.newContext(), page = await labPage(context), c = referenceCases("dense-31b")[0]!;
         await page.evaluate(lieAbout, { from: "dot4I8Packed(", to: "wrong_dot(", before: "\nfn wrong_dot(a: u32, b: u32) -> i32 { return dot4I8Packed(a, b) + 9999; }\n" });
-        const first = await page.evaluate(loadAndAnswer, { url: `${lab.url}repository/tests/data/dense-31b.gguf`, options: { piece: 1 }, prompt: [...c.tokens], n: 4 });
+        const first = await page.evaluate(loadAndAnswer, { url: `${lab.url}repository/tests/data/dense-31b.gguf`, options: { piece: 32 }, prompt: [...c.tokens], n: 4 });
         assert.equal(first.status, "OK", first.message);
         assert.ok(first.did.includes("checking kernels"));
         assert.ok(first.said.some((line) => line.includes("going on without dot")), first.said.join("\n"));
