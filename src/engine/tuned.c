@@ -152,13 +152,13 @@ void engine_tuned_close(beryl_engine *e) {
 void engine_tuned_recall(beryl_engine *e) {
     forget(e);
     if (!e->device || e->options.no_cache) return;
-    const char *schedules = engine_schedules_path(&e->arena);
-    /* no memory: without */
-    if (schedules && base_file_exists(schedules))
-        e->schedules = ir_cache_open(&e->heap, schedules, &e->log);
     char key[17];
     base_arena arena;
     base_arena_init(&arena, &e->heap);
+    const char *schedules = engine_schedules_path(&arena);
+    /* no memory: without */
+    if (schedules && base_file_exists(schedules))
+        e->schedules = ir_cache_open(&e->heap, schedules, &e->log);
     engine_adapter_key(e, key);
     const char *path = engine_cache_path(&arena, "tune", key);
     const base_json *root = engine_cache_read(e, &arena, path, key);
