@@ -254,6 +254,8 @@ function needsBoth(engine: Engine): void {
     assert.ok(f16 && subgroupSize > 0, `f16 ${f16}, subgroups of ${subgroupSize}`);
 }
 
+const WRONG_DOT = "\nfn wrong_dot(a: u32, b: u32) -> i32 { return dot4I8Packed(a, b) + 9999; }\n";
+
 export const GPU_CASES: Record<string, Case> = {
     "engine/gpu-logits-and-answers-e2b-q4_0": (place) => checkFixture(place, "tests/data/e2b-q4_0.gguf", "e2b-q4_0", 64, { hard: true }),
 
@@ -278,6 +280,25 @@ export const GPU_CASES: Record<string, Case> = {
     },
 
     "engine/gpu-kernels-are-checked-once": (place) => checkOnce(place, FAST, needsBoth),
+
+    /* A compiler that takes one instruction for another. Kernels that have it may need subgroups too: then these go with it. */
+    "engine/gpu-a-wrong-instruction-is-done-without": async (place) => {
+        const device = GPUDevice.prototype, make = device.createShaderModule, c = referenceCases("dense-31b")[0]!;
+        const said: string[] = [], kept = new Map<string, string>();
+        device.createShaderModule = function (descriptor) {
+            const code = descriptor.code.replaceAll("dot4I8Packed(", "wrong_dot(");
+            return make.call(this, { ...descriptor, code: code === descriptor.code ? code : code + WRONG_DOT });
+        };
+        try {
+            const engine = await load(place, "tests/data/dense-31b.gguf", { ...FAST, kv: "f32", piece: 1, kept, log: (_, line) => said.push(line) });
+            assert.deepEqual((await answer(engine.openSession().generate(c.tokens, greedy(4)))).tokens, [...c.greedy].slice(0, 4));
+            await engine.close();
+        } finally {
+            device.createShaderModule = make;
+        }
+        assert.ok(said.some((line) => line.includes("going on without dot")), said.join("\n"));
+        assert.match([...kept.values()].join(""), /"without":\["subgroups","dot"\]/);
+    },
 
     "engine/gpu-session-saved-and-restored": async (place) => {
         const engine = await load(place, "tests/data/e2b-q4_0.gguf", { ...FAST, sessions: 2 });

@@ -32,12 +32,11 @@ function lackMemory({ most, once }: { most: number; once: boolean }): void {
 }
 
 /* The adapter's compiler takes `from` for `to`; where it is not `plain`, it passes for a GPU. Runs in the page or its worker. */
-function lieAbout({ from, to, before, plain }: { from: string; to: string; before: string; plain?: boolean }): void {
+function lieAbout({ from, to, plain }: { from: string; to: string; plain?: boolean }): void {
     const make = GPUDevice.prototype.createShaderModule;
     if (!plain) Object.defineProperty(GPUAdapter.prototype, "info", { get: () => ({ vendor: "test", architecture: "one", device: "", description: "A test's GPU", isFallbackAdapter: false }) });
     GPUDevice.prototype.createShaderModule = function (descriptor) {
-        const code = descriptor.code.includes(from) ? descriptor.code.replaceAll(from, to) + before : descriptor.code;
-        return make.call(this, { ...descriptor, code });
+        return make.call(this, { ...descriptor, code: descriptor.code.replaceAll(from, to) });
     };
 }
 
@@ -187,30 +186,27 @@ describe("never silently wrong", { skip: executable ? false : "no Chromium is in
         await context.close();
     });
 
-    /* The plainest form that takes dot products is of prompts, in pieces of 17 tokens and more. */
-    test("honest/a-wrong-instruction-is-done-without", { timeout: LONG }, async (t) => {
+    /* What a page does without: engine/gpu-a-wrong-instruction-is-done-without. */
+    test("honest/what-checks-found-is-kept", { timeout: LONG }, async () => {
         const context = await browser.newContext(), page = await labPage(context), c = referenceCases("dense-31b")[0]!;
-        await page.evaluate(lieAbout, { from: "dot4I8Packed(", to: "wrong_dot(", before: "\nfn wrong_dot(a: u32, b: u32) -> i32 { return dot4I8Packed(a, b) + 9999; }\n" });
-        const first = await page.evaluate(loadAndAnswer, { url: `${lab.url}repository/tests/data/dense-31b.gguf`, options: { piece: 32 }, prompt: [...c.tokens], n: 4 });
+        const first = await page.evaluate(loadAndAnswer, { url: `${lab.url}repository/tests/data/dense-31b.gguf`, options: { piece: 1, precision: "exact" }, prompt: [...c.tokens], n: 4 });
         assert.equal(first.status, "OK", first.message);
         assert.ok(first.did.includes("checking kernels"));
-        assert.ok(first.said.some((line) => line.includes("going on without dot")), first.said.join("\n"));
         assert.deepEqual(first.tokens, [...c.greedy].slice(0, 4));
         await page.reload(); // what was found outlives the page; that it is used then, engine/kernels-are-checked-once shows
         const kept = await page.evaluate(async () => {
             const cache = await caches.open("beryl-kept"), [request] = await cache.keys();
             return await (await cache.match(request!))?.json() as { adapter: string; without: string[]; good: string[] };
         });
-        assert.equal(kept.adapter, "A test's GPU");
-        assert.deepEqual(kept.without, ["dot"]);
+        assert.match(kept.adapter, /swiftshader/i);
+        assert.deepEqual(kept.without, []);
         assert.ok(kept.good.length > 10);
-        t.diagnostic(first.said.join("; "));
         await context.close();
     });
 
     test("honest/a-wrong-kernel-on-a-software-adapter", { timeout: LONG }, async () => {
         const context = await browser.newContext(), page = await labPage(context);
-        await page.evaluate(lieAbout, { from: "inverseSqrt(", to: "1.5 * inverseSqrt(", before: "", plain: true });
+        await page.evaluate(lieAbout, { from: " sqrt(", to: " 1.5 * sqrt(", plain: true });
         const refused = await page.evaluate(loadAndAnswer, { url: `${lab.url}repository/tests/data/dense-31b.gguf`, options: {}, prompt: [2], n: 1 });
         assert.equal(refused.status, "DEVICE", refused.message);
         assert.match(refused.message, /kernels compute wrong numbers on .*swiftshader.*the first is/i);
@@ -221,7 +217,7 @@ describe("never silently wrong", { skip: executable ? false : "no Chromium is in
     test("honest/a-wrong-kernel-is-told-in-the-page", { timeout: LONG }, async (t) => {
         const { context, page } = await freshPage(site, { serviceWorkers: "block" });
         const plain = !process.env["BERYL_TEST_ALL"]; // a GPU's kernels compile longer, and their refusal is selftest/refuses-a-device (tests/selftest_test.c)
-        lab.fault = `(${lieAbout.toString()})(${JSON.stringify({ from: "inverseSqrt(", to: "1.5 * inverseSqrt(", before: "", plain })});\n`;
+        lab.fault = `(${lieAbout.toString()})(${JSON.stringify({ from: " sqrt(", to: " 1.5 * sqrt(", plain })});\n`;
         await page.addInitScript((model) => localStorage.setItem("beryl-settings", JSON.stringify({ model })), `${lab.url}repository/tests/data/dense-31b.gguf`);
         await page.goto(`${lab.url}page/`);
         const text = await page.getByRole("alert").textContent({ timeout: LONG });
