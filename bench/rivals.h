@@ -81,7 +81,7 @@ static inline bool rival_cuda_open(rival_cuda *c, char *why, size_t size) {
 }
 
 /* x, w: of the type (the same bytes for both will do), sums in f32, the result in f32: as the
- * generated kernel. */
+ * kernel. */
 static inline double rival_cublas(ir_type type, uint32_t m, uint32_t n, uint32_t k, const void *x,
                                   const void *w, char *why, size_t size) {
     enum {

@@ -1,5 +1,5 @@
-/* gather.c - generated kernels for rows of tables by index: words as they are, and rows of weights
- * of any type. */
+/* gather.c - kernels for rows of tables by index: words as they are, and rows of weights of any
+ * type. */
 #include "base/error.h"
 #include "tile/block.h"
 #include "tile/product.h"
