@@ -134,7 +134,7 @@ interface Row { test: string; samples_ts: number[]; load_s: number; start_to_fir
 async function native(args: string[]): Promise<Row[] | null> {
     const program = process.env["BERYL_PROGRAM"] ?? repository("build/bin/beryl");
     if (!existsSync(program) || !existsSync(DRIVER)) return null;
-    const { stdout } = await promisify(execFile)(program, ["bench", ...args, "-o", "json"],
+    const { stdout } = await promisify(execFile)(program, ["bench", ...args, "--device", "webgpu", "-o", "json"],
         { env: { ...process.env, VK_ICD_FILENAMES: DRIVER, VK_DRIVER_FILES: DRIVER, XDG_RUNTIME_DIR: process.env["XDG_RUNTIME_DIR"] ?? "/tmp" }, maxBuffer: 1 << 24 });
     return JSON.parse(stdout) as Row[];
 }
