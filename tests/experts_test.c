@@ -1,7 +1,7 @@
 /* experts_test.c - a layer's mixture of experts as the model builds it, joined into few
  * dispatches, against the reference functions: the choice, the products with the chosen experts,
  * their sum, and the branches added to the stream. */
-#include "generated.h"
+#include "forms.h"
 #include "sides.h"
 
 #include <stdlib.h>
@@ -104,18 +104,18 @@ static void run(test *t, base_heap *heap, device *d, const problem *p, bool exac
 
 /* ---- the forms ------------------------------------------------------------------------------- */
 
-/* Beside those of generated.c: with subgroups and dot products. */
-static const generated_form gpu = {
+/* Beside those of forms.c: with subgroups and dot products. */
+static const test_form gpu = {
     .name = "gpu", .device = "webgpu:software", .caps = "hard", .as_gpu = true};
 
 /* exact: 32-bit activations; number: of the form, which other problems are drawn for than for
  * its neighbours. */
-static void test_form(test *t, const generated_form *form, size_t number, bool exact) {
+static void check_form(test *t, const test_form *form, size_t number, bool exact) {
     base_heap heap;
     device *d = NULL;
     beryl_error error = {0};
     base_heap_init(&heap, NULL);
-    const beryl_status status = generated_open(form, &heap, &d, &error);
+    const beryl_status status = test_form_open(form, &heap, &d, &error);
     const char *name = exact ? "exact" : "fast";
     /* elsewhere a driver compiles each kernel for a while */
     const bool quick = !strcmp(form->device, "interpreter");
@@ -126,21 +126,21 @@ static void test_form(test *t, const generated_form *form, size_t number, bool e
         if (status == BERYL_NO_DEVICE) test_skip(t, "%s", error.message);
         else if (status != BERYL_OK) test_fail(t, __FILE__, __LINE__, "%s", error.message);
         else
-            for (uint64_t round = 0; generated_round(t, form, d, &round);)
+            for (uint64_t round = 0; test_form_round(t, form, d, &round);)
                 run(t, &heap, d, &problems[j], exact, form->as_gpu);
     }
-    generated_close(d);
+    test_form_close(d);
     if (status == BERYL_OK && test_case(t, "experts/%s-%s/gives-everything-back", form->name, name))
         CHECK_INT(t, heap.bytes, 0);
 }
 
 void test_experts(test *t);
 void test_experts(test *t) {
-    for (size_t i = 0; i < generated_count(); i++) {
-        if (generated_forms[i].stand_in) continue; /* compiles each for a second */
-        test_form(t, &generated_forms[i], i, true);
-        if (generated_forms[i].as_gpu) test_form(t, &generated_forms[i], i, false);
+    for (size_t i = 0; i < test_form_count(); i++) {
+        if (test_forms[i].stand_in) continue; /* compiles each for a second */
+        check_form(t, &test_forms[i], i, true);
+        if (test_forms[i].as_gpu) check_form(t, &test_forms[i], i, false);
     }
-    test_form(t, &gpu, GENERATED_FORMS, true);
-    test_form(t, &gpu, GENERATED_FORMS, false);
+    check_form(t, &gpu, TEST_FORMS, true);
+    check_form(t, &gpu, TEST_FORMS, false);
 }

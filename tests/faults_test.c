@@ -617,7 +617,7 @@ static beryl_status run_tuned(bench *b, beryl_error *error) {
     return status;
 }
 
-/* ---- what tuning keeps of generated kernels -------------------------------------------------- */
+/* ---- what tuning keeps of kernels between products ------------------------------------------- */
 
 static beryl_status estimated(void *user, const uint32_t *numbers, double *seconds,
                               beryl_error *error) {

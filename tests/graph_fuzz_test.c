@@ -11,7 +11,7 @@
  *   BERYL_TEST_SEED=N     the first seed
  *   BERYL_TEST_SECONDS=N  so long on each device at most, then a closing line */
 #define _POSIX_C_SOURCE 200809L
-#include "generated.h"
+#include "forms.h"
 #include "graph_case.h"
 #include "graph_random.h"
 #include "test.h"
@@ -28,7 +28,7 @@ enum { SHRINK_SECONDS = 60, OPERATIONS_MAX = 30 };
 /* Without BERYL_TEST_ROUNDS: so many graphs of at most so many operations as take a few seconds,
  * most of which is compiling. */
 typedef struct form {
-    generated_form device;
+    test_form device;
     uint32_t rounds, most;
 } form;
 
@@ -58,11 +58,11 @@ typedef struct opened {
 static void form_open(opened *o, const form *f) {
     *o = (opened){0};
     base_heap_init(&o->heap, NULL);
-    o->status = generated_open(&f->device, &o->heap, &o->d, &o->error);
+    o->status = test_form_open(&f->device, &o->heap, &o->d, &o->error);
 }
 
 static void form_close(test *t, opened *o) {
-    generated_close(o->d);
+    test_form_close(o->d);
     CHECK_INT(t, o->heap.bytes, 0);
 }
 

@@ -1,4 +1,4 @@
-/* graph_memory_test.c - a plan of generated kernels while memory runs out: an allocation of
+/* graph_memory_test.c - a plan while memory runs out: an allocation of
  * lowering, passes or generators fails, alone or with all that follow it. The plan is then
  * refused with NO_MEMORY, or is the same one to the last byte of its texts; nothing is left
  * behind. The device is the dummy, which takes every language.

@@ -1,12 +1,12 @@
 /* ops_test.c - every small operation, attention and sampling: a graph of few nodes on the device
  * against the same graph on the reference functions. One table of cases; each runs in every form
- * that the lowering chooses between: those of generated.c, and on the software device as it would
+ * that the lowering chooses between: those of forms.c, and on the software device as it would
  * be with fewer abilities, and as GPUs with and without subgroups.
  *
  * Each case runs twice with other data, first at the bounds of its extents, then with fewer
  * rows, so that states keep what they had and nothing beyond the run's rows matters. */
 #define _POSIX_C_SOURCE 200809L
-#include "generated.h"
+#include "forms.h"
 #include "interpreter.h"
 #include "rig.h"
 
@@ -1304,8 +1304,8 @@ static void run_case(test *t, base_heap *heap, device *d, const op_case *c, cons
     for (int i = 0; i < 2; i++) side_close(&sides[i]);
 }
 
-/* Forms beside those of generated.c. */
-static const generated_form more_forms[] = {
+/* Forms beside those of forms.c. */
+static const test_form more_forms[] = {
     {.name = "software-smallest", .device = "webgpu:software", .caps = "min", .brief = true},
     {.name = "gpu", .device = "webgpu:software", .caps = "hard", .brief = true},
     {.name = "gpu-plain",
@@ -1338,36 +1338,36 @@ static bool is_least(size_t i, bool half) {
 
 /* Of how many cases one is drawn: fewer where a driver compiles each kernel for a while; all that
  * are long on the host. */
-static uint32_t one_of(const generated_form *form, const op_case *c) {
+static uint32_t one_of(const test_form *form, const op_case *c) {
     const bool host = !strcmp(form->device, "host");
     if (host && is_long(c, 3000000)) return 1;
     if (form->caps && strstr(form->caps, "hard")) return 8;
     return host || !strcmp(form->device, "interpreter") || form->stand_in ? 2 : 4;
 }
 
-static bool leaves_out(const generated_form *form, size_t number, size_t i) {
+static bool leaves_out(const test_form *form, size_t number, size_t i) {
     return (!is_first(i) && !test_drawn(i, number, one_of(form, &cases[i]))) ||
            (form->brief && is_long(&cases[i], form->drawn ? 300000 : 3000000)) ||
            (form->stand_in && !is_least(i, !strcmp(form->device, "hip")));
 }
 
 /* number: of the form, which other cases are drawn for than for its neighbours. */
-static void run_cases(test *t, const generated_form *form, size_t number) {
+static void run_cases(test *t, const test_form *form, size_t number) {
     base_heap heap;
     device *d = NULL;
     beryl_error error = {0};
     base_heap_init(&heap, NULL);
-    const beryl_status status = generated_open(form, &heap, &d, &error);
+    const beryl_status status = test_form_open(form, &heap, &d, &error);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         if (leaves_out(form, number, i) || !test_case(t, "ops/%s/%s", form->name, cases[i].name))
             continue;
         if (status == BERYL_NO_DEVICE) test_skip(t, "%s", error.message);
         else if (status != BERYL_OK) test_fail(t, __FILE__, __LINE__, "%s", error.message);
         else
-            for (uint64_t round = 0; generated_round(t, form, d, &round);)
+            for (uint64_t round = 0; test_form_round(t, form, d, &round);)
                 run_case(t, &heap, d, &cases[i], NULL);
     }
-    generated_close(d);
+    test_form_close(d);
     if (status == BERYL_OK && test_case(t, "ops/%s/gives-everything-back", form->name))
         CHECK_INT(t, heap.bytes, 0);
 }
@@ -1434,7 +1434,7 @@ static void test_attention_forms(test *t) {
 void test_ops(test *t);
 void test_ops(test *t) {
     test_attention_forms(t);
-    for (size_t i = 0; i < generated_count(); i++) run_cases(t, &generated_forms[i], i);
+    for (size_t i = 0; i < test_form_count(); i++) run_cases(t, &test_forms[i], i);
     for (size_t i = 0; i < sizeof more_forms / sizeof *more_forms; i++)
-        run_cases(t, &more_forms[i], GENERATED_FORMS + i);
+        run_cases(t, &more_forms[i], TEST_FORMS + i);
 }

@@ -1,9 +1,9 @@
-/* products_test.c - generated products with weights of every type, with experts, and rows by
+/* products_test.c - products with weights of every type, with experts, and rows by
  * index, on every device there is, against the reference functions. One graph has all three, or
  * the rows alone; it runs with as many vectors as it was made for, then with fewer. */
 #define _POSIX_C_SOURCE 200809L
 #include "blocks.h"
-#include "generated.h"
+#include "forms.h"
 #include "interpreter.h"
 #include "rig.h"
 
@@ -184,7 +184,7 @@ static void run(test *t, base_heap *heap, device *d, const problem *p, base_type
 /* What CUDA does with halves, as the interpreter sees it: fragments of 32 lanes, copies, weights
  * unpacked before; then by chance. */
 static void check_units(test *t) {
-    static const generated_form drawn = {.drawn = true};
+    static const test_form drawn = {.drawn = true};
     static const problem some[] = {{"tiles", 37, 2, 0, 45, 18, 0},
                                    {"unpacked", 40, 1, 0, 194, 33, 0},
                                    {"unpacked-odd", 23, 1, 7, 194, 1, 0}};
@@ -204,7 +204,7 @@ static void check_units(test *t) {
                 continue;
             }
             run(t, &heap, d, &some[i], types[k], UNITS);
-            for (uint64_t round = 0; i == 0 && generated_round(t, &drawn, d, &round);)
+            for (uint64_t round = 0; i == 0 && test_form_round(t, &drawn, d, &round);)
                 run(t, &heap, d, &some[i], types[k], UNITS);
             device_close(d);
             CHECK_INT(t, heap.bytes, 0);
@@ -246,19 +246,19 @@ static void check_dots(test *t) {
                 if (!test_case(t, "products/dots/%s-%s-%s", on[f].name, some[i].name,
                                base_type_name(type)))
                     continue;
-                const generated_form form = {.device = on[f].device,
-                                             .as_gpu = on[f].device[0] != 0,
-                                             .drawn = drawn,
-                                             .stand_in = cuda};
+                const test_form form = {.device = on[f].device,
+                                        .as_gpu = on[f].device[0] != 0,
+                                        .drawn = drawn,
+                                        .stand_in = cuda};
                 base_heap heap;
                 device *d = NULL;
                 beryl_error error = {0};
                 base_heap_init(&heap, NULL);
-                const beryl_status status = generated_open(&form, &heap, &d, &error);
+                const beryl_status status = test_form_open(&form, &heap, &d, &error);
                 if (status != BERYL_OK) {
                     if (status == BERYL_NO_DEVICE) test_skip(t, "%s", error.message);
                     else test_fail(t, __FILE__, __LINE__, "%s", error.message);
-                    generated_close(d);
+                    test_form_close(d);
                     continue;
                 }
                 d->caps.dot_i8 = true;
@@ -266,10 +266,10 @@ static void check_dots(test *t) {
                 d->caps.compute_units = type % 2 ? 1 : 64;
                 d->caps.permutes_bytes = on[f].permutes;
                 if (f == 0) d->caps.workgroup_bytes = 16384;
-                for (uint64_t round = 0; generated_round(t, &form, d, &round);)
+                for (uint64_t round = 0; test_form_round(t, &form, d, &round);)
                     run(t, &heap, d, &some[i], type,
                         i == 3 || (i == 0 && type == TYPE_Q4_K) ? DOTS_ENDED : DOTS);
-                generated_close(d);
+                test_form_close(d);
                 CHECK_INT(t, heap.bytes, 0);
             }
 }
@@ -319,14 +319,14 @@ static void check_rounded(test *t) {
         {"one", 11, 2, 0, 1, 1, 0},    {"fours", 7, 12, 0, 3, 1, 0},
         {"eights", 70, 8, 0, 5, 2, 0}, {"neither", 6, 3, 0, 2, 1, 0},
         {"batch", 9, 8, 0, 16, 9, 0},  {"pieces", 200, 1, 0, 2, 1, 12000}};
-    for (size_t f = 0; f < generated_count(); f++) {
+    for (size_t f = 0; f < test_form_count(); f++) {
         base_heap heap;
         device *d = NULL;
         beryl_error error = {0};
-        const generated_form *form = &generated_forms[f];
+        const test_form *form = &test_forms[f];
         base_heap_init(&heap, NULL);
         if (strcmp(form->name, "host") != 0 && strcmp(form->name, "interpreter") != 0) continue;
-        const beryl_status status = generated_open(form, &heap, &d, &error);
+        const beryl_status status = test_form_open(form, &heap, &d, &error);
         for (size_t i = 0; i < sizeof some / sizeof *some; i++)
             for (size_t k = 0; k < sizeof weight_types / sizeof *weight_types; k++) {
                 const base_type type = weight_types[k];
@@ -342,7 +342,7 @@ static void check_rounded(test *t) {
                 else if (status != BERYL_OK) test_fail(t, __FILE__, __LINE__, "%s", error.message);
                 else run(t, &heap, d, &some[i], type, ROUNDED);
             }
-        generated_close(d);
+        test_form_close(d);
     }
 }
 
@@ -371,25 +371,24 @@ void test_products(test *t) {
     check_dots(t);
     check_batches(t);
     check_rounded(t);
-    for (size_t f = 0; f < generated_count(); f++) {
+    for (size_t f = 0; f < test_form_count(); f++) {
         base_heap heap;
         device *d = NULL;
         beryl_error error = {0};
         base_heap_init(&heap, NULL);
-        const beryl_status status = generated_open(&generated_forms[f], &heap, &d, &error);
+        const beryl_status status = test_form_open(&test_forms[f], &heap, &d, &error);
         for (size_t i = 0; i < sizeof problems / sizeof *problems; i++)
             for (size_t k = 0; k < sizeof weight_types / sizeof *weight_types; k++) {
                 const base_type type = weight_types[k];
                 /* the software device compiles for seconds */
-                if (generated_forms[f].stand_in &&
-                    (type != TYPE_Q4_K || i != (strcmp(generated_forms[f].device, "hip") ? 4 : 1)))
+                if (test_forms[f].stand_in &&
+                    (type != TYPE_Q4_K || i != (strcmp(test_forms[f].device, "hip") ? 4 : 1)))
                     continue;
-                if (generated_forms[f].drawn && type != TYPE_F16 && type != TYPE_F32 &&
+                if (test_forms[f].drawn && type != TYPE_F16 && type != TYPE_F32 &&
                     type != TYPE_Q4_K)
                     continue;
-                if (!strcmp(generated_forms[f].device, "webgpu:software") && i != 1 &&
-                    !(generated_forms[f].as_gpu && i == 4 &&
-                      (type == TYPE_F32 || type == TYPE_Q4_K)))
+                if (!strcmp(test_forms[f].device, "webgpu:software") && i != 1 &&
+                    !(test_forms[f].as_gpu && i == 4 && (type == TYPE_F32 || type == TYPE_Q4_K)))
                     continue;
                 if ((problems[i].rest && base_type_is_quantised(type)) ||
                     (problems[i].limit && type != TYPE_F16 &&
@@ -398,21 +397,21 @@ void test_products(test *t) {
                 /* each is compiled for a while: every type with some problems, every problem with
                  * some types; all of them by make test-all */
                 if ((k >= RARE && !test_drawn(i + k, f, 4)) ||
-                    (!strcmp(generated_forms[f].name, "opencl") && !test_drawn(i, k, 4)) ||
-                    (!strcmp(generated_forms[f].name, "host") && !test_drawn(i + 1, k, 2)))
+                    (!strcmp(test_forms[f].name, "opencl") && !test_drawn(i, k, 4)) ||
+                    (!strcmp(test_forms[f].name, "host") && !test_drawn(i + 1, k, 2)))
                     continue;
-                if (!test_case(t, "products/%s/%s-%s", generated_forms[f].name, problems[i].name,
+                if (!test_case(t, "products/%s/%s-%s", test_forms[f].name, problems[i].name,
                                base_type_name(type)))
                     continue;
                 if (status == BERYL_NO_DEVICE) test_skip(t, "%s", error.message);
                 else if (status != BERYL_OK) test_fail(t, __FILE__, __LINE__, "%s", error.message);
                 else
-                    for (uint64_t round = 0; generated_round(t, &generated_forms[f], d, &round);)
+                    for (uint64_t round = 0; test_form_round(t, &test_forms[f], d, &round);)
                         run(t, &heap, d, &problems[i], type, EXACT);
             }
-        generated_close(d);
+        test_form_close(d);
         if (status == BERYL_OK &&
-            test_case(t, "products/%s/gives-everything-back", generated_forms[f].name))
+            test_case(t, "products/%s/gives-everything-back", test_forms[f].name))
             CHECK_INT(t, heap.bytes, 0);
     }
 }

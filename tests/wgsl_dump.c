@@ -23,7 +23,7 @@ beryl_status WRAPPED(device_program_make)(device *d, const device_program_desc *
                                           device_program *out, beryl_error *error) {
     const char *folder = getenv("BERYL_TEST_WGSL");
     const beryl_status status = REAL(device_program_make)(d, desc, out, error);
-    /* Of the registry's texts alone: those of the device's own tests may be wrong on purpose. */
+    /* Of the generator's texts alone: those of the device's own tests may be wrong on purpose. */
     static const char mark[] = "@group(1) @binding(0) var<uniform> params: Params;";
     if (!folder || !folder[0] || status != BERYL_OK || desc->language != DEVICE_WGSL ||
         !strstr(desc->source, mark))

@@ -669,8 +669,3 @@ void graph_print_node(const graph *g, const graph_node *node, base_text *out) {
     }
     base_text_add(out, ")\n", 2);
 }
-
-void graph_print(const graph *g, base_text *out) {
-    for (size_t i = 0; i < g->nodes.count; i++)
-        if (!g->nodes.data[i].dead) graph_print_node(g, &g->nodes.data[i], out);
-}

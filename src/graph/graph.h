@@ -192,8 +192,7 @@ uint32_t graph_node_needs(const graph *g, const graph_node *node);
 
 /* ---- text ------------------------------------------------------------------------------------ */
 
-/* Text of the whole graph, one line a node, for people and tests. */
-void graph_print(const graph *g, base_text *out);
+/* A line, for people and tests. */
 void graph_print_node(const graph *g, const graph_node *node, base_text *out);
 
 #endif

@@ -1,5 +1,5 @@
 /* pack.h - how a tensor's rows lie on a device: the file's bits, split into planes of wide, aligned
- * elements so that neighbouring lanes load neighbouring words. The WGSL readers
+ * elements so that neighbouring lanes load neighbouring words. The readers
  * (tile/block.c) are the other half of this contract. Packing is exact and reversible
  * (but for a byte of NVFP4 that means 0 as 0 does); the size is that of the file plus padding to 16
  * bytes a plane.

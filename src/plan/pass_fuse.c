@@ -1,6 +1,5 @@
-/* pass_fuse.c - joins the operations of a decode layer into few dispatches (norms into the
- * matvec that follows them, what is pointwise into the matvec before it, attention with its
- * norms, rotations and cache writes).
+/* pass_fuse.c - joins operations into few dispatches: values before and after products with few
+ * vectors, attention with its norms, rotations and cache writes, a router with its experts.
  *
  * A group of nodes is joined only if everything it makes is either a result of the joined node
  * or used inside it, and if no node between its members uses a result. Then values are the same
@@ -291,7 +290,7 @@ static void grow_products(fusing *p, uint32_t index) {
         if (!fits(p, &f, &set)) continue;
         grow_end(p, &f, &set);
         if (!f.attention) grow_before(p, &f, &set, x);
-        if (set.n + ((f.attention != 0)) < 2) continue;
+        if (set.n + (f.attention != 0) < 2) continue;
         find_outs(p, &set);
         join_products(p, &f, &set);
         return;

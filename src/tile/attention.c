@@ -250,9 +250,9 @@ static bool is_plain(const graph *g, graph_value v, uint32_t width) {
     return t->rank >= 1 && graph_is_contiguous(t) && t->offset % 4 == 0 && t->stride[0] == width;
 }
 
-bool lower_attention_binds(const graph *g, const graph_store *store, const fused_attention *f,
-                           uint32_t bindings) {
-    if (!store->device) return false;
+/* Do its tensors lie as kernels want them, and does the device have so many bindings? */
+static bool binds(const graph *g, const graph_store *store, const fused_attention *f,
+                  uint32_t bindings) {
     const device_caps *caps = device_caps_of(store->device);
     const bool owner = f->k != 0;
     const store_tensor *w_q = stored(g, store, f->w_q),
@@ -286,7 +286,7 @@ bool tile_attention_fits(const graph *g, const graph_store *store, const lower_s
                         .caps = device_caps_of(store->device),
                         .settings = *settings};
     attention_task_of_fused(g, f, &a);
-    if (!lower_attention_binds(g, store, f, attention_bindings(&l, &a))) return false;
+    if (!binds(g, store, f, attention_bindings(&l, &a))) return false;
     return form_of(device_caps_of(store->device), &a) != FORM_NONE;
 }
 

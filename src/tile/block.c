@@ -128,18 +128,6 @@ void tile_weight_plain(tile_weight *w, tile_kernel *k, const char *name, graph_v
     w->aligned = n % k->wide == 0 && t->offset % k->wide == 0;
 }
 
-void tile_weight_cache(tile_weight *w, tile_kernel *k, const char *name, graph_value v) {
-    const graph_tensor *t = graph_tensor_at(k->l->g, graph_base_of(k->l->g, v));
-    shape(w, k, t->type, t->dim[3].size);
-    w->from = tile_bind(k, name, v, w->plain ? plain_type(t->type) : IR_U32, IR_READ);
-    w->start = ir_u32(k->b, 0);
-    w->row = ir_u32(k->b, w->plain ? w->n : w->blocks);
-    w->aligned = w->n % k->wide == 0;
-    w->plane[0] = w->start;
-    w->plane[1] = ir_u32(
-        k->b, (uint32_t)((uint64_t)t->dim[0].size * t->dim[1].size * t->dim[2].size * w->n / 4));
-}
-
 /* Word `at` of the entry of block `number` in a plane. */
 static ir_id word_index(const tile_weight *w, uint32_t plane, ir_id number, uint32_t at) {
     ir_id entry = tile_mul(w->k, number, tile_weight_words(w->type, plane));

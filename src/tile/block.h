@@ -100,9 +100,6 @@ void tile_weight_stored(tile_weight *w, tile_kernel *k, const char *name, graph_
 /* A matrix in memory of the plan or in a state; row_stride == n. */
 void tile_weight_plain(tile_weight *w, tile_kernel *k, const char *name, graph_value v, uint32_t n);
 
-/* A cache [slot, row, head, n] of F32, F16 or Q8_0, its rows counted over the leading axes. */
-void tile_weight_cache(tile_weight *w, tile_kernel *k, const char *name, graph_value v);
-
 void tile_chunk_load(const tile_weight *w, ir_id row, ir_id block, ir_id part, tile_chunk *c);
 /* Run `run` of the chunk as f32: TILE_RUN / wide vectors. */
 void tile_run_load(const tile_weight *w, const tile_chunk *c, uint32_t run, ir_id *values);

@@ -89,10 +89,5 @@ typedef struct fused_experts {
 bool tile_fused_matvec_fits(const graph *g, const graph_store *store,
                             const lower_settings *settings, const fused_matvec *f,
                             const graph_region *r);
-/* Do its tensors lie as kernels of any kind want them, and does the device have so many bindings?
- */
-bool lower_attention_binds(const graph *g, const graph_store *store, const fused_attention *f,
-                           uint32_t bindings);
-bool lower_router_fits(const graph *g, const graph_store *store, const fused_router *f);
 
 #endif

@@ -320,8 +320,9 @@ static uint32_t promise_of(const tile_argument *a) {
     return multiple;
 }
 
-void tile_schedule(const tile_kernel *k, const ir_kernel *plain, const uint64_t extents[IR_DIM_MAX],
-                   ir_schedule *schedule) {
+/* What it gets on this device, with what the plan promises of its parameters. */
+static void schedule_of(const tile_kernel *k, const ir_kernel *plain,
+                        const uint64_t extents[IR_DIM_MAX], ir_schedule *schedule) {
     ir_schedule_default(plain, k->l->caps, extents, schedule);
     for (uint32_t i = 0; i < k->n_argument; i++)
         schedule->param_multiple[i] = promise_of(&k->arguments[i]);
@@ -335,7 +336,7 @@ beryl_status tile_end_marked(tile_kernel *k, const lower_count counts[IR_DIM_MAX
     uint32_t per[3] = {1, 1, 1};
     beryl_status status = ir_finish(k->b, &kernel, error);
     if (status == BERYL_OK && !is_trial(k)) {
-        tile_schedule(k, kernel, extents, &schedule);
+        schedule_of(k, kernel, extents, &schedule);
         status = tile_search(k, kernel, counts, extents, &schedule, error);
         tile_recall(k, kernel, extents, &schedule);
         for (uint32_t d = 0; d < IR_DIM_MAX; d++) {

@@ -105,10 +105,6 @@ beryl_status tile_end_3d(tile_kernel *k, lower_count x, uint32_t per_x, lower_co
  * extents[dim]: how long they are expected to be. */
 beryl_status tile_end_marked(tile_kernel *k, const lower_count counts[IR_DIM_MAX],
                              const uint64_t extents[IR_DIM_MAX], beryl_error *error);
-/* The schedule that such a kernel gets on this device. With what the plan promises of its
- * parameters. */
-void tile_schedule(const tile_kernel *k, const ir_kernel *plain, const uint64_t extents[IR_DIM_MAX],
-                   ir_schedule *schedule);
 /* Where tuning found a schedule, *schedule becomes that. */
 void tile_recall(const tile_kernel *k, const ir_kernel *plain, const uint64_t extents[IR_DIM_MAX],
                  ir_schedule *schedule);

@@ -9,10 +9,8 @@ enum {
     MATVEC_SEGMENT_MAX = 3,
     MATVEC_ROWS_MAX = 32, /* more vectors are the tiled kernel's */
     /* numbers that all workgroups together may read again to make their vectors, */
-    MATVEC_REREAD_DEVICE = 8 << 20,
+    MATVEC_REREAD_DEVICE = 8 << 20
     /* rather than wait for a dispatch that makes them once */
-    /* products of a matvec on a software device that may have them in workgroup memory */
-    MATVEC_SHARED_SOFTWARE = 32 << 10
 };
 
 typedef enum matvec_x {                   /* how the vectors are kept */
@@ -30,15 +28,11 @@ typedef struct matvec_shape {
     uint32_t k, n_x;    /* n_x: at most */
     uint32_t per;       /* weights read for one result; 0: 1 */
     bool exact;         /* f32 activations */
-    bool x_any, w_any;  /* vectors, weight rows that do not lie at multiples of 16 bytes */
     bool rounded_in;    /* the vectors come as int8, where the product would round them */
     bool rounded_apart; /* rounded_in: by a dispatch that does nothing else */
     bool rounded_out; /* results are handed on as int8 blocks of 32 rows: a tile is whole blocks */
-    bool single;      /* vectors one by one: benchmarks compare */
     /* the vectors come from a prologue that works (a norm), which the caller puts in */
     bool has_prologue;
-    /* its invocations hold so much of their vectors that a unit has room for one such workgroup */
-    bool crowded;
     const lower_form *form; /* what is asked for; NULL: nothing */
     uint32_t beside;        /* bytes of workgroup memory that other parts take */
 } matvec_shape;
@@ -47,9 +41,7 @@ typedef struct matvec_choice { /* see matvec.h */
     matvec_x x;
     uint32_t wg, lanes, rows, n_x;
     uint32_t depth;  /* 0: 1 */
-    uint32_t groups; /* workgroups at most: they walk the tiles, */
-    /* or have one each: said by who knows how many there are, before matvec_request */
-    bool once;
+    uint32_t groups; /* workgroups at most: they walk the tiles */
     /* lanes whose sums are joined by shuffles; more lanes than that go through workgroup memory */
     uint32_t span;
     bool subgroups;
@@ -57,7 +49,6 @@ typedef struct matvec_choice { /* see matvec.h */
     uint32_t share, near;
     /* of each table that weights are looked up in, in workgroup memory */
     uint32_t copies;
-    bool resident; /* there: one window of the vectors is all of k */
     /* MATVEC_COPIED: elements of a window. Of a row's lanes `share` are neighbours;
      * each such run of them has other parts of every window. */
     uint32_t window;

@@ -83,7 +83,7 @@ void tile_choice_store(const tile_choice *c, tile_kernel *k, ir_memory scales, i
 
 /* ---- a dispatch of its own ------------------------------------------------------------------- */
 
-bool lower_router_fits(const graph *g, const graph_store *store, const fused_router *f) {
+static bool is_routable(const graph *g, const graph_store *store, const fused_router *f) {
     const graph_tensor *x = graph_tensor_at(g, f->logits), *scales = graph_tensor_at(g, f->scales);
     if (!store->device || x->rank != 2 || x->dim[1].extent || x->stride[1] != 1 ||
         f->k > FUSED_CHOSEN_MAX || x->dim[1].size > FUSED_ROUTER_MAX)
@@ -96,7 +96,7 @@ bool lower_router_fits(const graph *g, const graph_store *store, const fused_rou
 }
 
 bool tile_router_fits(const graph *g, const graph_store *store, const fused_router *f) {
-    if (!lower_router_fits(g, store, f)) return false;
+    if (!is_routable(g, store, f)) return false;
     const uint32_t d = graph_tensor_at(g, f->logits)->dim[1].size,
                    most = device_caps_of(store->device)->workgroup_bytes;
     return d <= LOGITS_MAX && f->k <= d && tile_choice_bytes(d, f->k) <= (most ? most : 16384);

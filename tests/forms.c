@@ -1,13 +1,13 @@
-/* generated.c - see generated.h. */
+/* forms.c - see forms.h. */
 #define _POSIX_C_SOURCE 200809L
-#include "generated.h"
+#include "forms.h"
 #include "interpreter.h"
 #include "rig_stand_in.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-const generated_form generated_forms[GENERATED_FORMS] = {
+const test_form test_forms[TEST_FORMS] = {
     /* as it is: what the host runs */
     {.name = "interpreter", .device = "interpreter", .brief = true, .drawn = true},
     {.name = "interpreter-gpu", .device = "interpreter", .as_gpu = true, .brief = true},
@@ -18,23 +18,22 @@ const generated_form generated_forms[GENERATED_FORMS] = {
      .drawn = true},
     {.name = "host", .device = "host"},
     {.name = "opencl", .device = "opencl", .brief = true},
-    {.name = "generated", .device = "webgpu:software", .kernels = true, .brief = true},
-    {.name = "generated-gpu",
+    {.name = "software", .device = "webgpu:software", .brief = true},
+    {.name = "gpu-smallest",
      .device = "webgpu:software",
      .caps = "min",
      .as_gpu = true,
-     .kernels = true,
      .brief = true},
     {.name = "cuda", .device = "cuda", .brief = true, .stand_in = true},
     {.name = "hip", .device = "hip", .brief = true, .stand_in = true},
-    {.name = "chosen", .device = "", .kernels = true},
+    {.name = "chosen", .device = ""},
 };
 
-size_t generated_count(void) {
-    return GENERATED_FORMS - !getenv("BERYL_TEST_DEVICE");
+size_t test_form_count(void) {
+    return TEST_FORMS - !getenv("BERYL_TEST_DEVICE");
 }
 
-beryl_status generated_open(const generated_form *form, base_heap *heap, device **d,
+beryl_status test_form_open(const test_form *form, base_heap *heap, device **d,
                             beryl_error *error) {
     const char *before = getenv("BERYL_CAPS");
     char *kept = before ? strdup(before) : NULL;
@@ -59,7 +58,7 @@ beryl_status generated_open(const generated_form *form, base_heap *heap, device 
     return status;
 }
 
-void generated_close(device *d) {
+void test_form_close(device *d) {
     device_close(d);
 }
 
@@ -68,7 +67,7 @@ static uint64_t number(const char *variable, uint64_t otherwise) {
     return text && *text ? strtoull(text, NULL, 10) : otherwise;
 }
 
-bool generated_round(test *t, const generated_form *form, device *d, uint64_t *round) {
+bool test_form_round(test *t, const test_form *form, device *d, uint64_t *round) {
     const uint64_t first = number("BERYL_TEST_SEED", 1),
                    rounds = form->drawn ? number("BERYL_TEST_ROUNDS", 1) : 1;
     if (form->drawn && *round && test_failed(t))
