@@ -47,7 +47,7 @@ static softmax_graph make_softmax(beryl_graph *g, uint32_t bound) {
     s.x = beryl_graph_input(g, "x", BERYL_TYPE_F32, 2, (beryl_dim[]){{bound, n}, {3, 0}});
     const beryl_value w =
         beryl_graph_weight(g, "w", BERYL_TYPE_F32, 2, (uint32_t[]){4, 3}, weight, sizeof weight);
-    s.y = beryl_softmax(g, beryl_matmul(g, s.x, w));
+    s.y = beryl_graph_softmax(g, beryl_graph_matmul(g, s.x, w));
     beryl_graph_output(g, s.y, "y");
     return s;
 }
@@ -69,21 +69,24 @@ static void check_computed_sizes(test *t, const char *device) {
     enum { BOUND = 13 };
     beryl_graph *g = open_on(t, device);
     const beryl_dim rows = {BOUND, beryl_graph_extent(g, "T", BOUND)},
-                    half = beryl_dim_quotient(g, rows, 2), quarter = beryl_dim_quotient(g, half, 2),
+                    half = beryl_graph_dim_quotient(g, rows, 2),
+                    quarter = beryl_graph_dim_quotient(g, half, 2),
                     other = {2, beryl_graph_extent(g, "b", 2)},
-                    both = beryl_dim_sum(g, beryl_dim_product(g, other, (beryl_dim){3, 0}), rows);
+                    both = beryl_graph_dim_sum(
+                        g, beryl_graph_dim_product(g, other, (beryl_dim){3, 0}), rows);
     CHECK_INT(t, half.size, 7);
     CHECK_INT(t, quarter.size, 4);
-    CHECK_INT(t, quarter.extent, beryl_dim_quotient(g, rows, 4).extent);
+    CHECK_INT(t, quarter.extent, beryl_graph_dim_quotient(g, rows, 4).extent);
     CHECK_INT(t, both.size, 19);
-    CHECK_INT(t, beryl_dim_sum(g, (beryl_dim){2, 0}, (beryl_dim){3, 0}).size, 5);
+    CHECK_INT(t, beryl_graph_dim_sum(g, (beryl_dim){2, 0}, (beryl_dim){3, 0}).size, 5);
     const beryl_value x = beryl_graph_input(g, "x", BERYL_TYPE_F32, 2, (beryl_dim[]){rows, {4, 0}}),
                       all = beryl_graph_input(g, "all", BERYL_TYPE_F32, 2,
                                               (beryl_dim[]){{2, 0}, {0, both.extent}}),
                       ids = beryl_graph_input(g, "ids", BERYL_TYPE_I32, 1, &half),
                       again = beryl_graph_input(g, "again", BERYL_TYPE_I32, 1, &quarter),
-                      y = beryl_gather_rows(g, beryl_gather_rows(g, x, ids, 1), again, 1),
-                      most = beryl_argmax(g, all);
+                      y = beryl_graph_gather_rows(g, beryl_graph_gather_rows(g, x, ids, 1), again,
+                                                  1),
+                      most = beryl_graph_argmax(g, all);
     beryl_dim dims[8];
     uint32_t rank;
     CHECK(t, beryl_graph_shape(g, y, NULL, &rank, dims) && rank == 2);
@@ -120,7 +123,7 @@ static void check_nothing_keeps_states(test *t, const char *device) {
     const beryl_value state = beryl_graph_state(g, "s", BERYL_TYPE_F32, 1, (uint32_t[]){3}),
                       x = beryl_graph_input(g, "x", BERYL_TYPE_F32, 1, &n),
                       at = beryl_graph_input(g, "at", BERYL_TYPE_I32, 1, &n),
-                      now = beryl_scale(g, beryl_set_rows(g, state, x, at), 2);
+                      now = beryl_graph_scale(g, beryl_graph_set_rows(g, state, x, at), 2);
     float got[3];
     beryl_graph_output(g, now, "now");
     CHECK_INT(t, compile(g, NULL), BERYL_OK);
@@ -157,19 +160,19 @@ static void test_sizes(test *t) {
         beryl_error error;
         const beryl_dim n = {4, beryl_graph_extent(g, "n", 4)}, unknown = {4, 257};
         beryl_dim d = n;
-        if (i == 0) d = beryl_dim_sum(g, unknown, n);
-        if (i == 1) d = beryl_dim_product(g, (beryl_dim){5, n.extent}, n);
-        if (i == 2) d = beryl_dim_quotient(g, n, 0);
-        if (i == 3) d = beryl_dim_product(g, n, (beryl_dim){0, 0});
-        if (i == 4) d = beryl_dim_product(g, n, (beryl_dim){0xffffffffu, 0});
-        if (i == 5) d = beryl_dim_sum(g, n, (beryl_dim){0xffffffffu, 0});
+        if (i == 0) d = beryl_graph_dim_sum(g, unknown, n);
+        if (i == 1) d = beryl_graph_dim_product(g, (beryl_dim){5, n.extent}, n);
+        if (i == 2) d = beryl_graph_dim_quotient(g, n, 0);
+        if (i == 3) d = beryl_graph_dim_product(g, n, (beryl_dim){0, 0});
+        if (i == 4) d = beryl_graph_dim_product(g, n, (beryl_dim){0xffffffffu, 0});
+        if (i == 5) d = beryl_graph_dim_sum(g, n, (beryl_dim){0xffffffffu, 0});
         CHECK(t, !d.size && !d.extent);
         CHECK_INT(t, beryl_graph_input(g, "x", BERYL_TYPE_F32, 1, &n), 0);
         CHECK_INT(t, beryl_graph_compile(g, &error), i < 4 ? BERYL_MISUSE : BERYL_UNSUPPORTED);
-        CHECK_INT(t, beryl_dim_sum(g, n, n).size, 0);
+        CHECK_INT(t, beryl_graph_dim_sum(g, n, n).size, 0);
         beryl_graph_close(g);
     }
-    CHECK_INT(t, beryl_dim_sum(NULL, (beryl_dim){1, 0}, (beryl_dim){1, 0}).size, 0);
+    CHECK_INT(t, beryl_graph_dim_sum(NULL, (beryl_dim){1, 0}, (beryl_dim){1, 0}).size, 0);
 }
 
 /* Channels of 5000 and 5002 by turns, two a group. */
@@ -180,7 +183,8 @@ static void check_sums_and_groups(test *t, beryl_graph *g) {
     const beryl_value x = beryl_graph_input(g, "x", BERYL_TYPE_F32, 3, shape),
                       w = beryl_graph_weight(g, "w", BERYL_TYPE_F32, 1, (uint32_t[]){4}, scale,
                                              sizeof scale);
-    const beryl_value sums = beryl_cumsum(g, x, 0), norm = beryl_group_norm(g, x, w, w, 2, 0);
+    const beryl_value sums = beryl_graph_cumsum(g, x, 0),
+                      norm = beryl_graph_group_norm(g, x, w, w, 2, 0);
     float in[24], out[24];
     beryl_graph_output(g, sums, "sums");
     beryl_graph_output(g, norm, "norm");
@@ -234,7 +238,8 @@ static void test_values(test *t) {
         const beryl_value at = beryl_graph_input(g, "at", BERYL_TYPE_I32, 1, (beryl_dim[]){{1, 0}});
         const beryl_value all =
             beryl_graph_input(g, "all", BERYL_TYPE_I32, 1, (beryl_dim[]){{3, 0}});
-        const beryl_value now = beryl_gather_rows(g, beryl_set_rows(g, state, x, at), all, 2);
+        const beryl_value now =
+            beryl_graph_gather_rows(g, beryl_graph_set_rows(g, state, x, at), all, 2);
         beryl_graph_output(g, now, "now");
         CHECK_INT(t, compile(g, NULL), BERYL_OK);
         float got[6] = {0};
@@ -261,10 +266,10 @@ static void test_values(test *t) {
                                                  blocks, sizeof blocks);
         const beryl_value x =
             beryl_graph_input(g, "x", BERYL_TYPE_F32, 2, (beryl_dim[]){{1, 0}, {64, 0}});
-        const beryl_value y = beryl_matmul(g, beryl_narrow(g, x, 1, 32, 32), w);
+        const beryl_value y = beryl_graph_matmul(g, beryl_graph_narrow(g, x, 1, 32, 32), w);
         beryl_graph_output(g, y, "y");
         beryl_value indices;
-        const beryl_value best = beryl_topk(g, y, 1, &indices);
+        const beryl_value best = beryl_graph_topk(g, y, 1, &indices);
         beryl_graph_output(g, best, "best");
         beryl_graph_output(g, indices, "indices");
         uint32_t rank = 0;
@@ -333,8 +338,8 @@ static void test_range(test *t, const char *device) {
                       v = beryl_graph_input(g, "v", BERYL_TYPE_F32, 3, rows);
     beryl_value at[3];
     for (int i = 0; i < 3; i++) at[i] = beryl_graph_input(g, "at", BERYL_TYPE_I32, 1, rows);
-    const beryl_value keys = beryl_reshape(g, beryl_scale(g, v, 2), 4, cache);
-    const beryl_value y = beryl_attention_range(g, q, keys, keys, at[0], at[1], at[2], 1);
+    const beryl_value keys = beryl_graph_reshape(g, beryl_graph_scale(g, v, 2), 4, cache);
+    const beryl_value y = beryl_graph_attention_range(g, q, keys, keys, at[0], at[1], at[2], 1);
     beryl_graph_output(g, y, "y");
     float values[N][D], zeros[N][D] = {{0}}, got[N][D] = {{0}};
     for (int i = 0; i < N * D; i++) (&values[0][0])[i] = (float)(i * i % 11) - 4;
@@ -367,21 +372,22 @@ static void test_misuse(test *t) {
                                                     (beryl_dim[]){{1, 0}, {1, 0}, {32, 0}}),
                               at = beryl_graph_input(g, "at", BERYL_TYPE_I32, 1,
                                                      (beryl_dim[]){{1, 0}});
-            const beryl_value slot = beryl_narrow(g, cache, 0, 1, 1),
-                              gaps = beryl_narrow(g, cache, 1, 0, 3);
+            const beryl_value slot = beryl_graph_narrow(g, cache, 0, 1, 1),
+                              gaps = beryl_graph_narrow(g, cache, 1, 0, 3);
             CHECK(t, slot && gaps);
-            if (i == 0) CHECK_INT(t, beryl_kv_write(g, slot, x, at, at), 0);
-            if (i == 1) CHECK(t, beryl_attention(g, x, slot, slot, at, at, 1, 0) != 0);
-            if (i == 2) CHECK_INT(t, beryl_attention(g, x, gaps, gaps, at, at, 1, 0), 0);
-            if (i == 3) CHECK_INT(t, beryl_attention(g, x, slot, slot, at, at, 1, 0), 0);
+            if (i == 0) CHECK_INT(t, beryl_graph_kv_write(g, slot, x, at, at), 0);
+            if (i == 1) CHECK(t, beryl_graph_attention(g, x, slot, slot, at, at, 1, 0) != 0);
+            if (i == 2) CHECK_INT(t, beryl_graph_attention(g, x, gaps, gaps, at, at, 1, 0), 0);
+            if (i == 3) CHECK_INT(t, beryl_graph_attention(g, x, slot, slot, at, at, 1, 0), 0);
             if (i == 4) { /* a column of numbers is no list of positions */
                 const beryl_value two =
                     beryl_graph_input(g, "two", BERYL_TYPE_I32, 2, (beryl_dim[]){{3, 0}, {2, 0}});
-                const beryl_value column = beryl_squeeze(g, beryl_narrow(g, two, 1, 1, 1), 1),
+                const beryl_value column = beryl_graph_squeeze(
+                                      g, beryl_graph_narrow(g, two, 1, 1, 1), 1),
                                   rows = beryl_graph_input(g, "rows", BERYL_TYPE_F32, 3,
                                                            (beryl_dim[]){{3, 0}, {1, 0}, {32, 0}});
                 CHECK(t, column && rows);
-                CHECK_INT(t, beryl_kv_write(g, cache, rows, column, column), 0);
+                CHECK_INT(t, beryl_graph_kv_write(g, cache, rows, column, column), 0);
             }
             if (i != 1) CHECK_INT(t, beryl_graph_compile(g, &error), BERYL_UNSUPPORTED);
             beryl_graph_close(g);
@@ -394,7 +400,7 @@ static void test_misuse(test *t) {
         CHECK(t, !g);
         CHECK_INT(t, beryl_graph_compile(NULL, &error), BERYL_MISUSE);
         CHECK_INT(t, beryl_graph_run(NULL, NULL, 0, &error), BERYL_MISUSE);
-        CHECK_INT(t, beryl_add(NULL, 1, 2), 0);
+        CHECK_INT(t, beryl_graph_add(NULL, 1, 2), 0);
         beryl_graph_close(NULL);
         g = open_on(t, "reference");
         CHECK_INT(t, beryl_graph_run(g, NULL, 0, &error), BERYL_MISUSE);
@@ -418,8 +424,8 @@ static void test_misuse(test *t) {
             beryl_graph_input(g, "x", BERYL_TYPE_F32, 2, (beryl_dim[]){{1, 0}, {5, 0}});
         const beryl_value w = beryl_graph_weight(g, "w", BERYL_TYPE_F32, 2, (uint32_t[]){4, 3},
                                                  weight, sizeof weight);
-        CHECK_INT(t, beryl_matmul(g, x, w), 0);
-        CHECK_INT(t, beryl_softmax(g, x), 0);
+        CHECK_INT(t, beryl_graph_matmul(g, x, w), 0);
+        CHECK_INT(t, beryl_graph_softmax(g, x), 0);
         beryl_graph_output(g, x, "x");
         CHECK_INT(t, beryl_graph_compile(g, &error), BERYL_MISUSE);
         CHECK(t, strstr(error.message, "matmul") != NULL);
@@ -442,8 +448,8 @@ static void test_misuse(test *t) {
             beryl_graph *g = open_on(t, "reference");
             const beryl_value x = beryl_graph_input(g, "x", BERYL_TYPE_F32, wrong[i].rank, shape);
             CHECK_INT(t,
-                      wrong[i].groups ? beryl_group_norm(g, x, 0, 0, wrong[i].groups, 1)
-                                      : beryl_cumsum(g, x, wrong[i].axis),
+                      wrong[i].groups ? beryl_graph_group_norm(g, x, 0, 0, wrong[i].groups, 1)
+                                      : beryl_graph_cumsum(g, x, wrong[i].axis),
                       0);
             CHECK(t, beryl_graph_compile(g, &error) != BERYL_OK);
             CHECK(t, strstr(error.message, wrong[i].what) != NULL);
@@ -452,7 +458,7 @@ static void test_misuse(test *t) {
         beryl_graph *g = open_on(t, "reference");
         const beryl_value x = beryl_graph_input(g, "x", BERYL_TYPE_F32, 2, shape),
                           w = beryl_graph_input(g, "w", BERYL_TYPE_F32, 1, shape);
-        CHECK_INT(t, beryl_group_norm(g, x, w, 0, 2, 1), 0);
+        CHECK_INT(t, beryl_graph_group_norm(g, x, w, 0, 2, 1), 0);
         CHECK_INT(t, beryl_graph_compile(g, &error), BERYL_MISUSE);
         CHECK(t, strstr(error.message, "group_norm: weight or bias of another size than 6"));
         beryl_graph_close(g);
@@ -496,7 +502,7 @@ static void test_misuse(test *t) {
         softmax_graph s = make_softmax(g, 4);
         float numbers[16] = {0};
         CHECK_INT(t, compile(g, &error), BERYL_OK);
-        CHECK_INT(t, beryl_add(g, s.y, s.y), 0); /* too late */
+        CHECK_INT(t, beryl_graph_add(g, s.y, s.y), 0); /* too late */
         CHECK_INT(t, beryl_graph_set(g, s.y, numbers, 4, &error), BERYL_MISUSE);
         CHECK_INT(t, beryl_graph_set(g, 1000, numbers, 4, &error), BERYL_MISUSE);
         CHECK_INT(t, beryl_graph_set(g, s.x, numbers, 52, &error), BERYL_MISUSE);

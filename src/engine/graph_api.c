@@ -150,21 +150,21 @@ uint32_t beryl_graph_extent(beryl_graph *g, const char *name, uint32_t bound) {
     return kept ? graph_extent_add(g->g, kept, bound) : 0;
 }
 
-beryl_dim beryl_dim_sum(beryl_graph *g, beryl_dim a, beryl_dim b) {
+beryl_dim beryl_graph_dim_sum(beryl_graph *g, beryl_dim a, beryl_dim b) {
     graph_dim d[2];
     return may_build(g) && copy_dims(g, "sum", 2, (beryl_dim[]){a, b}, d)
                ? dim_given(graph_dim_sum(g->g, d[0], d[1]))
                : (beryl_dim){0, 0};
 }
 
-beryl_dim beryl_dim_product(beryl_graph *g, beryl_dim a, beryl_dim b) {
+beryl_dim beryl_graph_dim_product(beryl_graph *g, beryl_dim a, beryl_dim b) {
     graph_dim d[2];
     return may_build(g) && copy_dims(g, "product", 2, (beryl_dim[]){a, b}, d)
                ? dim_given(graph_dim_product(g->g, d[0], d[1]))
                : (beryl_dim){0, 0};
 }
 
-beryl_dim beryl_dim_quotient(beryl_graph *g, beryl_dim a, uint32_t divisor) {
+beryl_dim beryl_graph_dim_quotient(beryl_graph *g, beryl_dim a, uint32_t divisor) {
     graph_dim d;
     return may_build(g) && copy_dims(g, "quotient", 1, &a, &d)
                ? dim_given(graph_dim_quotient(g->g, d, divisor))
@@ -175,8 +175,8 @@ beryl_value beryl_graph_input(beryl_graph *g, const char *name, beryl_type type,
                               const beryl_dim *dims) {
     graph_dim d[GRAPH_RANK_MAX];
     if (!may_build(g)) return 0;
-    if (type != BERYL_TYPE_F32 && type != BERYL_TYPE_I32 && type != BERYL_TYPE_U32)
-        return refuse(g, BERYL_UNSUPPORTED, "an input is F32, I32 or U32", name);
+    if ((unsigned)type >= TYPE_KNOWN || !graph_type_is_plain(types[type]))
+        return refuse(g, BERYL_UNSUPPORTED, "an input has a plain type, without blocks", name);
     const char *kept = keep_name(g, name);
     return kept && copy_dims(g, name, rank, dims, d) ? graph_input(g->g, kept, types[type], rank, d)
                                                      : 0;
@@ -258,44 +258,51 @@ bool beryl_graph_shape(const beryl_graph *g, beryl_value value, beryl_type *type
 
 /* ---- operations: the graph's own, where building is allowed ---------------------------------- */
 
-beryl_value beryl_reshape(beryl_graph *g, beryl_value x, uint32_t rank, const beryl_dim *dims) {
+beryl_value beryl_graph_reshape(beryl_graph *g, beryl_value x, uint32_t rank,
+                                const beryl_dim *dims) {
     graph_dim d[GRAPH_RANK_MAX];
     return may_build(g) && copy_dims(g, "reshape", rank, dims, d) ? graph_reshape(g->g, x, rank, d)
                                                                   : 0;
 }
 
-beryl_value beryl_topk(beryl_graph *g, beryl_value x, uint32_t k, beryl_value *indices) {
+beryl_value beryl_graph_cast(beryl_graph *g, beryl_value x, beryl_type type, bool wrap) {
+    if (!may_build(g)) return 0;
+    if ((unsigned)type >= TYPE_KNOWN) return refuse(g, BERYL_UNSUPPORTED, "no such type", "cast");
+    return graph_cast(g->g, x, types[type], wrap);
+}
+
+beryl_value beryl_graph_topk(beryl_graph *g, beryl_value x, uint32_t k, beryl_value *indices) {
     graph_value other = 0;
     const beryl_value values = may_build(g) ? graph_topk(g->g, x, k, &other) : 0;
     if (indices) *indices = other;
     return values;
 }
 
-beryl_value beryl_narrow(beryl_graph *g, beryl_value x, uint32_t axis, uint32_t start,
-                         uint32_t size) {
+beryl_value beryl_graph_narrow(beryl_graph *g, beryl_value x, uint32_t axis, uint32_t start,
+                               uint32_t size) {
     return may_build(g) ? graph_narrow(g->g, x, axis, start, size) : 0;
 }
 
-beryl_value beryl_attention(beryl_graph *g, beryl_value q, beryl_value k, beryl_value v,
-                            beryl_value slot, beryl_value pos, float scale, uint32_t window) {
+beryl_value beryl_graph_attention(beryl_graph *g, beryl_value q, beryl_value k, beryl_value v,
+                                  beryl_value slot, beryl_value pos, float scale, uint32_t window) {
     return may_build(g) ? graph_attention(g->g, q, k, v, slot, pos, scale, window) : 0;
 }
 
-beryl_value beryl_attention_range(beryl_graph *g, beryl_value q, beryl_value k, beryl_value v,
-                                  beryl_value slot, beryl_value first, beryl_value last,
-                                  float scale) {
+beryl_value beryl_graph_attention_range(beryl_graph *g, beryl_value q, beryl_value k, beryl_value v,
+                                        beryl_value slot, beryl_value first, beryl_value last,
+                                        float scale) {
     return may_build(g) ? graph_attention_range(g->g, q, k, v, slot, first, last, scale) : 0;
 }
 
-beryl_value beryl_squeeze(beryl_graph *g, beryl_value x, uint32_t axis) {
+beryl_value beryl_graph_squeeze(beryl_graph *g, beryl_value x, uint32_t axis) {
     return may_build(g) ? graph_squeeze(g->g, x, axis) : 0;
 }
 
-#define DEFINE_USUAL(NAME, name, most, in, attrs, names)                                   \
-    beryl_value beryl_##name(beryl_graph *g OP_INPUTS_##most in OP_PARAMS_##attrs names) { \
-        return may_build(g) ? graph_op(g->g, OP_##NAME, (graph_value[]){OP_LIST in},       \
-                                       (graph_attrs){.name = {OP_NAMES_##attrs names}})    \
-                            : 0;                                                           \
+#define DEFINE_USUAL(NAME, name, most, in, attrs, names)                                         \
+    beryl_value beryl_graph_##name(beryl_graph *g OP_INPUTS_##most in OP_PARAMS_##attrs names) { \
+        return may_build(g) ? graph_op(g->g, OP_##NAME, (graph_value[]){OP_LIST in},             \
+                                       (graph_attrs){.name = {OP_NAMES_##attrs names}})          \
+                            : 0;                                                                 \
     }
 #define DEFINE_INNER(...)
 #define DEFINE_OWN(...)

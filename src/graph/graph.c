@@ -330,7 +330,7 @@ graph_value graph_squeeze(graph *g, graph_value x, uint32_t axis) {
 /* ---- operations ------------------------------------------------------------------------------ */
 
 /* A shape rule looks at a call whose inputs have been given, with good types, and says what it
- * makes: *out is at first the first input, as F32. */
+ * makes: *out is at first the first input, with the result's type. */
 typedef struct call {
     base_op op;
     uint32_t n_in;
@@ -344,15 +344,20 @@ static bool wrong(graph *g, const call *c) {
     return refuse(g, BERYL_MISUSE, "%s: shapes do not fit", graph_op_name(c->op));
 }
 
+/* Broadcast against each other, from the right: sizes are the same or 1. */
 static bool pointwise(graph *g, const call *c, graph_tensor *out) {
-    for (uint32_t k = 1; k < c->n_in; k++) {
-        const graph_tensor *y = c->in[k];
-        bool fits = y->rank <= out->rank;
-        for (uint32_t i = 0; fits && i < y->rank; i++) {
-            const graph_dim d = y->dim[y->rank - 1 - i];
-            fits = same_dim(d, out->dim[out->rank - 1 - i]) || (d.size == 1 && !d.extent);
+    for (uint32_t k = 1; k < c->n_in; k++)
+        if (c->in[k]->rank > out->rank) out->rank = c->in[k]->rank;
+    for (uint32_t i = 0; i < out->rank; i++) { /* from the right */
+        graph_dim *to = &out->dim[out->rank - 1 - i];
+        *to = (graph_dim){1, 0};
+        for (uint32_t k = 0; k < c->n_in; k++) {
+            const graph_tensor *x = c->in[k];
+            const graph_dim d = i < x->rank ? x->dim[x->rank - 1 - i] : (graph_dim){1, 0};
+            const bool one = d.size == 1 && !d.extent;
+            if (!one && (to->size != 1 || to->extent) && !same_dim(*to, d)) return wrong(g, c);
+            if (!one) *to = d;
         }
-        if (!fits) return wrong(g, c);
     }
     return true;
 }
@@ -552,10 +557,56 @@ static shape_rule *rule_of(base_op op) {
     return is(op, OP_IS_POINTWISE) ? pointwise : is(op, OP_IS_OVER_ROWS) ? over_rows : rules[op];
 }
 
+static bool is_float(base_type type) {
+    return type == TYPE_F32 || type == TYPE_F16 || type == TYPE_BF16 || type == TYPE_F64;
+}
+
+static bool is_integer(base_type type) {
+    return type == TYPE_I8 || type == TYPE_I16 || type == TYPE_I32 || type == TYPE_I64 ||
+           type == TYPE_U8 || type == TYPE_U16 || type == TYPE_U32;
+}
+
+bool graph_type_is_plain(base_type type) {
+    return is_float(type) || is_integer(type) || type == TYPE_BOOL;
+}
+
 /* Of an input of that kind (base/ops.h). */
 static bool is_type(char kind, base_type type) {
-    if (kind == 'm') return true;
-    return type == (kind == 'c' ? TYPE_U32 : strchr("isp", kind) != NULL ? TYPE_I32 : TYPE_F32);
+    switch (kind) {
+    case 'm': return true;
+    case 'a': return graph_type_is_plain(type);
+    case 'n': return is_float(type) || is_integer(type);
+    case 'f': return is_float(type);
+    case 'z': return is_integer(type) || type == TYPE_BOOL;
+    case 'i': return is_integer(type);
+    case 'b': return type == TYPE_BOOL;
+    case 'c': return type == TYPE_U32;
+    case 'I':
+    case 's':
+    case 'p': return type == TYPE_I32;
+    default: return type == TYPE_F32;
+    }
+}
+
+/* The type of the result, where the inputs' kinds or the operation say it. */
+static bool find_type(graph *g, const call *c, graph_tensor *out) {
+    const base_op_info *info = &base_ops[c->op];
+    bool known = false;
+    out->type = TYPE_F32;
+    for (uint32_t i = 0; i < c->n_in; i++) {
+        if (!strchr("anfzi", info->inputs[i])) continue;
+        if (known && c->in[i]->type != out->type)
+            return refuse(g, BERYL_UNSUPPORTED, "%s of %s and %s", info->name,
+                          base_type_name(out->type), base_type_name(c->in[i]->type));
+        out->type = c->in[i]->type;
+        known = true;
+    }
+    if (is(c->op, OP_GIVES_BOOL)) out->type = TYPE_BOOL;
+    if (!is(c->op, OP_IS_CAST)) return true;
+    out->type = (base_type)c->attr.cast.type;
+    return graph_type_is_plain(out->type) ||
+           refuse(g, BERYL_UNSUPPORTED, "cast to %s",
+                  c->attr.cast.type < TYPE_COUNT ? base_type_name(out->type) : "no type");
 }
 
 graph_value graph_op(graph *g, base_op op, const graph_value *in, graph_attrs attr) {
@@ -572,8 +623,7 @@ graph_value graph_op(graph *g, base_op op, const graph_value *in, graph_attrs at
                           base_type_name(c.in[i]->type));
     }
     graph_tensor out = *c.in[0];
-    out.type = TYPE_F32;
-    if (!rule(g, &c, &out)) return 0;
+    if (!find_type(g, &c, &out) || !rule(g, &c, &out)) return 0;
     graph_node *node = base_vec_add(g->heap, &g->nodes);
     if (!node) return refuse(g, BERYL_NO_MEMORY, "out of host memory");
     *node = (graph_node){.op = op, .n_in = (uint8_t)c.n_in, .attr = attr};
@@ -615,6 +665,10 @@ graph_value graph_attention_range(graph *g, graph_value q, graph_value k, graph_
     if (!given(g, first, OP_ATTENTION)) return 0;
     return graph_op(g, OP_ATTENTION, (graph_value[]){q, k, v, slot, last, first},
                     (graph_attrs){.attention = {.scale = scale}});
+}
+
+graph_value graph_cast(graph *g, graph_value x, base_type type, bool wrap) {
+    return graph_op(g, OP_CAST, &x, (graph_attrs){.cast = {(uint32_t)type, wrap}});
 }
 
 graph_value graph_topk(graph *g, graph_value x, uint32_t k, graph_value *indices) {

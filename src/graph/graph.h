@@ -126,7 +126,7 @@ graph_value graph_narrow(graph *g, graph_value x, uint32_t axis, uint32_t start,
 graph_value graph_squeeze(graph *g, graph_value x, uint32_t axis); /* drops an axis of size 1 */
 
 /* Operations. graph_NAME(g, inputs, attributes): as in BASE_OP_LIST, with the shapes and the
- * meaning of beryl_NAME in beryl_graph.h. Activations are F32, indices I32. graph_sample: logits
+ * meaning of beryl_graph_NAME in beryl_graph.h. graph_sample: logits
  * [n, m], settings U32 [n, 8] (rows of base_sample_settings) -> I32 [n]. */
 #define GRAPH_CALL_USUAL(name, most, in, attrs, names) \
     graph_value graph_##name(graph *g OP_INPUTS_##most in OP_PARAMS_##attrs names);
@@ -143,6 +143,8 @@ graph_value graph_attention(graph *g, graph_value q, graph_value k, graph_value 
 graph_value graph_attention_range(graph *g, graph_value q, graph_value k, graph_value v,
                                   graph_value slot, graph_value first, graph_value last,
                                   float scale);
+/* wrap: integers keep their low bits; else what is out of range saturates. */
+graph_value graph_cast(graph *g, graph_value x, base_type type, bool wrap);
 /* indices: the second result */
 graph_value graph_topk(graph *g, graph_value x, uint32_t k, graph_value *indices);
 /* Any of them: in [inputs at most], 0 where one is left out. The first result; the node has them
@@ -159,6 +161,8 @@ graph_value graph_intermediate(graph *g, base_type type, uint32_t rank, const gr
 
 /* ---- facts ----------------------------------------------------------------------------------- */
 const char *graph_op_name(base_op op);
+/* A tensor of a run may have it: a number or a truth value an element. */
+bool graph_type_is_plain(base_type type);
 /* Each element of its result from those in its place. Expensive: many instructions. */
 bool graph_op_is_pointwise(base_op op);
 bool graph_op_is_expensive(base_op op);

@@ -31,6 +31,9 @@ typedef struct reference_keys {
     uint32_t slot, first, end;
 } reference_keys;
 reference_keys reference_keys_of(const reference_call *c, uint32_t n);
+/* Offset of element i, in the order of shape's dims, of x broadcast against it from the right. */
+uint64_t reference_offset(const reference_tensor *x, const reference_tensor *shape, uint64_t i);
+reference_fn reference_pointwise;
 extern reference_fn *const reference_table[OP_COUNT];
 
 /* A whole graph, node by node: run computes at once, from the given extents by index from [1], with

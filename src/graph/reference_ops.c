@@ -32,9 +32,7 @@ static uint32_t row_size(const reference_tensor *x) {
     return x->t->rank ? x->dim[x->t->rank - 1] : 1;
 }
 
-/* Offset of element `index` (in the order of `shape`'s dims), for x broadcast against shape from
- * the right. */
-static uint64_t offset_of(const reference_tensor *x, const reference_tensor *shape,
+uint64_t reference_offset(const reference_tensor *x, const reference_tensor *shape,
                           uint64_t index) {
     uint64_t offset = 0;
     for (uint32_t i = shape->t->rank; i-- > 0;) {
@@ -93,7 +91,7 @@ static beryl_status ref_gather_rows(reference_call *c) {
     float *buffer = row_buffer(c, n);
     beryl_status status = buffer ? BERYL_OK : BERYL_NO_MEMORY;
     for (uint64_t i = 0; status == BERYL_OK && i < count; i++) {
-        int32_t id = i32(ids)[offset_of(ids, ids, i)];
+        int32_t id = i32(ids)[reference_offset(ids, ids, i)];
         if (id < 0 || (uint32_t)id >= n_row) id = 0; /* as on devices: never outside */
         if (!n_row) {                                /* zeros of either type */
             memset(i32(&c->out[0]) + i * n, 0, n * sizeof(int32_t));
@@ -127,30 +125,6 @@ static beryl_status ref_set_rows(reference_call *c) {
         if (at < 0 || (uint32_t)at >= state->dim[0]) continue;
         memcpy((uint32_t *)state->data + (uint64_t)at * n,
                (uint32_t *)x->data + (uint64_t)i * x->t->stride[0], n * sizeof(uint32_t));
-    }
-    return BERYL_OK;
-}
-
-/* ---- pointwise ------------------------------------------------------------------------------- */
-
-static double gelu_tanh(double x) {
-    return 0.5 * x * (1 + tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x)));
-}
-
-static beryl_status ref_pointwise(reference_call *c) {
-    const reference_tensor *a = &c->in[0], *b = &c->in[1], *out = &c->out[0];
-    uint64_t n = element_count(out);
-    float attr = c->node->attr.scale.factor; /* the same place as softcap.cap */
-    for (uint64_t i = 0; i < n; i++) {
-        double x = f32(a)[offset_of(a, out, i)],
-               y = c->node->n_in > 1 ? (double)f32(b)[offset_of(b, out, i)] : 0, z = x;
-        if (c->node->op == OP_ADD) z = x + y;
-        if (c->node->op == OP_MUL) z = x * y;
-        if (c->node->op == OP_SCALE) z = x * (double)attr;
-        if (c->node->op == OP_GELU_TANH) z = gelu_tanh(x);
-        if (c->node->op == OP_GEGLU) z = gelu_tanh(x) * y;
-        if (c->node->op == OP_SOFTCAP) z = (double)attr * tanh(x / (double)attr);
-        f32(out)[offset_of(out, out, i)] = (float)z;
     }
     return BERYL_OK;
 }
@@ -210,10 +184,10 @@ static beryl_status ref_group_norm(reference_call *c) {
         float *to = f32(out) + (uint64_t)(i / groups) * out->t->stride[0] +
                     (uint64_t)first * out->t->stride[1];
         double sum = 0, squares = 0;
-        for (uint64_t k = 0; k < n; k++) sum += (double)from[offset_of(x, &part, k)];
+        for (uint64_t k = 0; k < n; k++) sum += (double)from[reference_offset(x, &part, k)];
         const double mean = sum / (double)n;
         for (uint64_t k = 0; k < n; k++) {
-            const double less = (double)from[offset_of(x, &part, k)] - mean;
+            const double less = (double)from[reference_offset(x, &part, k)] - mean;
             squares += less * less;
         }
         const double factor = 1 / sqrt(squares / (double)n + (double)c->node->attr.group_norm.eps);
@@ -222,8 +196,9 @@ static beryl_status ref_group_norm(reference_call *c) {
             const reference_tensor *w = &c->in[1], *b = &c->in[2];
             const double weight = c->node->n_in > 1 ? (double)f32(w)[channel * w->t->stride[0]] : 1,
                          bias = c->node->n_in > 2 ? (double)f32(b)[channel * b->t->stride[0]] : 0;
-            to[offset_of(out, &part, k)] =
-                (float)(((double)from[offset_of(x, &part, k)] - mean) * factor * weight + bias);
+            to[reference_offset(out, &part, k)] =
+                (float)(((double)from[reference_offset(x, &part, k)] - mean) * factor * weight +
+                        bias);
         }
     }
     return BERYL_OK;
@@ -250,8 +225,8 @@ static beryl_status ref_cumsum(reference_call *c) {
     reference_tensor begins = *out; /* the first element of each row */
     begins.dim[axis] = 1;
     for (uint64_t r = 0, rows = element_count(&begins); r < rows; r++) {
-        const float *from = f32(x) + offset_of(x, &begins, r);
-        float *to = f32(out) + offset_of(out, &begins, r);
+        const float *from = f32(x) + reference_offset(x, &begins, r);
+        float *to = f32(out) + reference_offset(out, &begins, r);
         double sum = 0;
         for (uint32_t i = 0; i < n; i++) {
             sum += (double)from[(uint64_t)i * x->t->stride[axis]];
@@ -495,15 +470,13 @@ static beryl_status ref_sample(reference_call *c) {
     return BERYL_OK;
 }
 
+/* clang-format off */
 reference_fn *const reference_table[OP_COUNT] = {
     [OP_GATHER_ROWS] = ref_gather_rows,
-    [OP_COPY] = ref_pointwise,
-    [OP_ADD] = ref_pointwise,
-    [OP_MUL] = ref_pointwise,
-    [OP_SCALE] = ref_pointwise,
-    [OP_GELU_TANH] = ref_pointwise,
-    [OP_GEGLU] = ref_pointwise,
-    [OP_SOFTCAP] = ref_pointwise,
+#define ROW(X, NAME, ...) [OP_##NAME] = reference_pointwise,
+    BASE_POINTWISE_LIST(ROW, )
+#undef ROW
+    [OP_CAST] = reference_pointwise,
     [OP_RMS_NORM] = ref_rms_norm,
     [OP_LAYER_NORM] = ref_layer_norm,
     [OP_GROUP_NORM] = ref_group_norm,
@@ -520,3 +493,4 @@ reference_fn *const reference_table[OP_COUNT] = {
     [OP_SAMPLE] = ref_sample,
     [OP_SET_ROWS] = ref_set_rows,
 };
+/* clang-format on */

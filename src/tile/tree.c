@@ -1,5 +1,6 @@
 /* tree.c - see tile/tree.h. */
 #include "tile/tree.h"
+#include "tile/pointwise.h"
 
 #include <assert.h>
 #include <string.h>
@@ -9,6 +10,7 @@
 static uint8_t add_value(tree *t, tree_value v) {
     if (t->n_value == TREE_VALUES) return 0;
     if (v.kind != TREE_INPUT && v.level >= t->n_level) t->n_level = v.level + 1u;
+    if (!v.type) v.type = IR_F32;
     t->values[t->n_value] = v;
     return (uint8_t)t->n_value++;
 }
@@ -84,6 +86,7 @@ static uint8_t input_of(tree *t, graph_value id, uint8_t inside, bool channels) 
             t->values[i].channels == channels)
             return (uint8_t)i;
     return add_value(t, (tree_value){.kind = TREE_INPUT,
+                                     .type = tile_number_type(graph_tensor_at(t->g, id)->type),
                                      .id = id,
                                      .inside = inside,
                                      .channels = channels,
@@ -99,16 +102,19 @@ static uint8_t with_stat(tree *t, tree_value_kind kind, uint8_t of, uint8_t s) {
         t, (tree_value){.kind = kind, .in = {of, 0}, .stat = s, .level = t->stats[s].level + 1u});
 }
 
-static uint8_t add_node(tree *t, base_op op, const graph_node *node, bool two, uint8_t x,
-                        uint8_t y) {
-    const uint8_t a = t->values[x].level, b = two ? t->values[y].level : 0;
-    return add_value(t, (tree_value){.kind = TREE_NODE,
-                                     .op = op,
-                                     .node = node,
-                                     .two = two,
-                                     .inside = t->values[x].inside,
-                                     .in = {x, y},
-                                     .level = a > b ? a : b});
+/* type: the result's */
+static uint8_t add_node(tree *t, base_op op, const graph_node *node, ir_type type,
+                        const uint8_t in[3]) {
+    tree_value v = {.kind = TREE_NODE,
+                    .op = op,
+                    .node = node,
+                    .type = type,
+                    .n_in = base_ops[op].n_in_max,
+                    .inside = t->values[in[0]].inside,
+                    .in = {in[0], in[1], in[2]}};
+    for (uint32_t i = 0; i < v.n_in; i++)
+        if (t->values[in[i]].level > v.level) v.level = t->values[in[i]].level;
+    return add_value(t, v);
 }
 
 /* The axes that the node's rows lie along. */
@@ -145,7 +151,7 @@ static uint8_t weight_of(tree *t, const graph_node *node, uint32_t k) {
 static uint8_t with_weights(tree *t, const graph_node *node, uint8_t x) {
     static const base_op ops[] = {OP_MUL, OP_ADD};
     for (uint32_t k = 1; k < node->n_in; k++)
-        x = add_node(t, ops[k - 1], node, true, x, weight_of(t, node, k));
+        x = add_node(t, ops[k - 1], node, IR_F32, (uint8_t[]){x, weight_of(t, node, k), 0});
     return x;
 }
 
@@ -159,7 +165,7 @@ static uint8_t normalised(tree *t, uint8_t x, float eps) {
 }
 
 /* inside: of its inputs. */
-static void read_node(tree *t, const graph_node *node, const uint8_t inside[2]) {
+static void read_node(tree *t, const graph_node *node, const uint8_t inside[3]) {
     const uint8_t x = value_of(t, node->in[0], inside[0]);
     uint8_t made;
     switch ((int)node->op) {
@@ -187,9 +193,12 @@ static void read_node(tree *t, const graph_node *node, const uint8_t inside[2]) 
             t, (tree_value){.kind = TREE_SCAN, .in = {x, 0}, .level = t->values[x].level});
         t->n_scan++;
         break;
-    default:
-        made = node->n_in > 1 ? value_of(t, node->in[1], inside[1]) : 0;
-        made = add_node(t, node->op, node, node->n_in > 1, x, made);
+    default: {
+        uint8_t in[3] = {x};
+        for (uint32_t k = 1; k < node->n_in; k++) in[k] = value_of(t, node->in[k], inside[k]);
+        made = add_node(t, node->op, node,
+                        tile_number_type(graph_tensor_at(t->g, node->out[0])->type), in);
+    }
     }
     t->values[made].id = node->out[0];
 }
@@ -206,7 +215,7 @@ static void ask(tree *t, uint32_t v, uint8_t level) {
     x->first = level;
     if (is_leaf(x)) return;
     ask(t, x->in[0], level);
-    if (x->two) ask(t, x->in[1], level);
+    for (uint32_t i = 1; i < x->n_in; i++) ask(t, x->in[i], level);
 }
 
 static void ask_all(tree *t) {
@@ -263,6 +272,15 @@ static bool find_insides(const graph_node *const *nodes, uint32_t n, const graph
     return true;
 }
 
+/* What is held from one walk to the next is F32. */
+static bool holds_numbers(const tree *t) {
+    for (uint32_t i = 0; i < t->n_value; i++) {
+        const tree_value *v = &t->values[i];
+        if (v->kind != TREE_INPUT && v->type != IR_F32 && v->last > v->first) return false;
+    }
+    return true;
+}
+
 bool tree_read(tree *t, const graph *g, const graph_region *r, graph_value root) {
     uint8_t inside[GRAPH_REGION_NODES];
     graph_value asked[GRAPH_OUT_MAX + 1];
@@ -291,7 +309,7 @@ bool tree_read(tree *t, const graph *g, const graph_region *r, graph_value root)
         if (nodes[i] != t->choice && !is_product(nodes[i]))
             read_node(t, nodes[i],
                       (uint8_t[]){inside_of_input(nodes[i], i, 0, inside[i]),
-                                  inside_of_input(nodes[i], i, 1, inside[i])});
+                                  inside_of_input(nodes[i], i, 1, inside[i]), inside[i]});
     if (t->choice) t->chosen = value_of(t, t->choice->in[0], 0);
     if (root) t->root = value_of(t, root, 0);
     for (uint32_t i = 0; i < t->n_out; i++) t->out[i] = value_of(t, t->tensors[i], 0);
@@ -300,6 +318,7 @@ bool tree_read(tree *t, const graph *g, const graph_region *r, graph_value root)
         return false;
     if (t->axes.n_row) t->shape = &t->seen[0];
     ask_all(t);
+    if (!holds_numbers(t)) return false;
     return !(t->axes.n_row || t->n_scan) || !(t->has_root || t->choice || t->n_product || t->n_sum);
 }
 
@@ -499,31 +518,16 @@ void tree_spot_at(tree_walk *c, tree_spot *s, uint32_t wide, ir_id i) {
     }
 }
 
-static ir_id operation(tree_walk *c, base_op op, const graph_node *node, ir_id x, ir_id y,
-                       uint32_t width) {
-    ir_builder *b = c->k->b;
-    switch ((int)op) {
-    case OP_ADD: return ir_add(b, x, y);
-    case OP_MUL: return ir_mul(b, x, y);
-    case OP_SCALE:
-        return ir_mul(b, x, ir_number(b, IR_F32, width, (double)node->attr.scale.factor));
-    case OP_GELU_TANH: return tile_gelu(c->k, x);
-    case OP_GEGLU: return ir_mul(b, tile_gelu(c->k, x), y);
-    case OP_SOFTCAP: {
-        const double cap = (double)node->attr.softcap.cap;
-        return ir_mul(b, ir_tanh(b, ir_mul(b, x, ir_number(b, IR_F32, width, 1 / cap))),
-                      ir_number(b, IR_F32, width, cap));
-    }
-    default: return x; /* copy */
-    }
-}
-
 /* A vector of tensor t. */
 static ir_id loaded(tree_walk *c, const tree_spot *s, uint32_t t) {
     ir_builder *b = c->k->b;
     const uint32_t ahead = c->t.ahead[t];
     const ir_id at = ahead ? ir_add(b, s->at[t], tile_mul(c->k, s->turn, ahead)) : s->at[t];
-    return ir_splat(b, ir_load(b, c->memory[t], at, c->step[t] ? s->wide : 1), s->wide);
+    const ir_type type = tile_number_type(c->t.seen[t].type);
+    ir_id x = ir_load(b, c->memory[t], at, c->step[t] ? s->wide : 1);
+    if (type == IR_BOOL) x = ir_ne(b, x, ir_number(b, IR_U8, c->step[t] ? s->wide : 1, 0));
+    else x = ir_cast(b, type, x);
+    return ir_splat(b, x, s->wide);
 }
 
 static ir_id weighted_sum(tree_walk *c, const tree_spot *s, uint32_t v) {
@@ -563,8 +567,9 @@ ir_id tree_value_at(tree_walk *c, tree_spot *s, uint32_t v) {
         if (x->kind == TREE_WEIGHTED) {
             made = weighted_sum(c, s, v);
         } else if (x->kind == TREE_NODE) {
-            made = operation(c, x->op, x->node, in,
-                             x->two ? tree_value_at(c, s, x->in[1]) : IR_NO_ID, s->wide);
+            ir_id all[3] = {in};
+            for (uint32_t i = 1; i < x->n_in; i++) all[i] = tree_value_at(c, s, x->in[i]);
+            made = tile_pointwise(c->k, x->op, &x->node->attr, all);
         } else {
             const ir_id with = ir_splat(b, c->t.stats[x->stat].result, s->wide);
             made = x->kind == TREE_TIMES ? ir_mul(b, in, with) : ir_sub(b, in, with);
@@ -585,7 +590,9 @@ ir_id tree_variance(tree_walk *c, const tree_stat *s, ir_id squares) {
 void tree_store(tree_walk *c, tree_spot *s, uint32_t level) {
     for (uint32_t i = 0; i < c->t.n_out; i++)
         if (c->t.values[c->t.out[i]].level == level)
-            ir_store(c->k->b, c->memory[i], s->at[i], tree_value_at(c, s, c->t.out[i]));
+            ir_store(c->k->b, c->memory[i], s->at[i],
+                     ir_cast(c->k->b, tile_element(c->t.seen[i].type),
+                             tree_value_at(c, s, c->t.out[i])));
 }
 
 void tree_walk_rows(tree_walk *c) {

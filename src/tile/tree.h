@@ -40,12 +40,13 @@ typedef struct tree_value {
     tree_value_kind kind;
     base_op op; /* NODE, with the node's constants */
     const graph_node *node;
-    bool two;       /* operands */
+    ir_type type;   /* of the number */
+    uint8_t n_in;   /* NODE: operands */
     graph_value id; /* of the graph; 0: made here */
     /* 0: the tree; 2 i + 1: what the sum that is node i adds up; 2 i + 2: its weights */
     uint8_t inside;
     bool channels; /* INPUT: a number for each index of axis 1 */
-    uint8_t in[2]; /* values; INPUT: the tensor */
+    uint8_t in[3]; /* values; INPUT: the tensor */
     uint8_t stat, level;
     uint8_t first, last; /* walks: that computes it, that asks for it last; none inside sums */
     ir_memory array;     /* where the walks are loops of one lane and a later one asks */
