@@ -123,9 +123,9 @@ BERYL_API uint32_t beryl_graph_extent(beryl_graph *g, const char *name, uint32_t
  * computes, whose bound is what the bounds give. Equal expressions are the same extent, however
  * they were made: a + a and 2 * a, half of a half and a quarter. Constants are dimensions too:
  * n + 1 is beryl_graph_dim_sum(g, (beryl_dim){64, n}, (beryl_dim){1, 0}). MISUSE: an extent of
- * another graph, a divisor of 0, a size of 0. UNSUPPORTED: a bound above 2^32 - 1, also of what is divided;
- * more than 32 extents; an expression of more than 6 terms, or of more than 4 extents in one.
- * {0, 0} after an error. */
+ * another graph, a divisor of 0, a size of 0. UNSUPPORTED: a bound above 2^32 - 1, also of what
+ * is divided; more than 32 extents; an expression of more than 6 terms, or of more than 4 extents
+ * in one. {0, 0} after an error. */
 BERYL_API beryl_dim beryl_graph_dim_sum(beryl_graph *g, beryl_dim a, beryl_dim b);
 BERYL_API beryl_dim beryl_graph_dim_product(beryl_graph *g, beryl_dim a, beryl_dim b);
 BERYL_API beryl_dim beryl_graph_dim_quotient(beryl_graph *g, beryl_dim a, uint32_t divisor);
@@ -140,7 +140,7 @@ BERYL_API beryl_value beryl_graph_weight(beryl_graph *g, const char *name, beryl
 /* Kept from run to run, zero at first; F32, I32, and as caches F16 and Q8_0. 1 to 4 dimensions. */
 BERYL_API beryl_value beryl_graph_state(beryl_graph *g, const char *name, beryl_type type,
                                         uint32_t rank, const uint32_t *dims);
-/* Can be read after a run: the result of an operation, not a view. At most 4. */
+/* Can be read after a run: the result of an operation, or a view of one. At most 4. */
 BERYL_API void beryl_graph_output(beryl_graph *g, beryl_value value, const char *name);
 /* As the graph knows it. false: no such value. dims: up to 8. */
 BERYL_API bool beryl_graph_shape(const beryl_graph *g, beryl_value value, beryl_type *type,
@@ -262,6 +262,36 @@ BERYL_API beryl_value beryl_graph_geglu(beryl_graph *g, beryl_value gate, beryl_
 BERYL_API beryl_value beryl_graph_quick_geglu(beryl_graph *g, beryl_value gate, beryl_value up);
 BERYL_API beryl_value beryl_graph_swiglu(beryl_graph *g, beryl_value gate, beryl_value up);
 BERYL_API beryl_value beryl_graph_glu(beryl_graph *g, beryl_value a, beryl_value b);
+/* Reductions over axes [n_axes], over all where there are none given. keep: they stay, with size 1.
+ * Floats are summed in F32 (F64 in F64); integers wrap: cast them first where that is too small.
+ * amax and amin: NaN where there is one, and of nothing the least and largest number. any and all
+ * take and give BOOL. norm: the root of the sum of squares; logsumexp: log(sum(exp(x))). */
+BERYL_API beryl_value beryl_graph_sum(beryl_graph *g, beryl_value x, const uint32_t *axes,
+                                      uint32_t n_axes, bool keep);
+BERYL_API beryl_value beryl_graph_mean(beryl_graph *g, beryl_value x, const uint32_t *axes,
+                                       uint32_t n_axes, bool keep);
+BERYL_API beryl_value beryl_graph_prod(beryl_graph *g, beryl_value x, const uint32_t *axes,
+                                       uint32_t n_axes, bool keep);
+BERYL_API beryl_value beryl_graph_amax(beryl_graph *g, beryl_value x, const uint32_t *axes,
+                                       uint32_t n_axes, bool keep);
+BERYL_API beryl_value beryl_graph_amin(beryl_graph *g, beryl_value x, const uint32_t *axes,
+                                       uint32_t n_axes, bool keep);
+BERYL_API beryl_value beryl_graph_any(beryl_graph *g, beryl_value x, const uint32_t *axes,
+                                      uint32_t n_axes, bool keep);
+BERYL_API beryl_value beryl_graph_all(beryl_graph *g, beryl_value x, const uint32_t *axes,
+                                      uint32_t n_axes, bool keep);
+BERYL_API beryl_value beryl_graph_norm(beryl_graph *g, beryl_value x, const uint32_t *axes,
+                                       uint32_t n_axes, bool keep);
+BERYL_API beryl_value beryl_graph_logsumexp(beryl_graph *g, beryl_value x, const uint32_t *axes,
+                                            uint32_t n_axes, bool keep);
+/* Divided by how many there are less the correction (1: of a sample). */
+BERYL_API beryl_value beryl_graph_var(beryl_graph *g, beryl_value x, const uint32_t *axes,
+                                      uint32_t n_axes, uint32_t correction, bool keep);
+BERYL_API beryl_value beryl_graph_std(beryl_graph *g, beryl_value x, const uint32_t *axes,
+                                      uint32_t n_axes, uint32_t correction, bool keep);
+/* Along an axis: x less its logsumexp; x over sqrt(sum of squares + eps). */
+BERYL_API beryl_value beryl_graph_log_softmax(beryl_graph *g, beryl_value x, uint32_t axis);
+BERYL_API beryl_value beryl_graph_l2_norm(beryl_graph *g, beryl_value x, uint32_t axis, float eps);
 /* Over the last axis. */
 /* weight [d], 0: none */
 BERYL_API beryl_value beryl_graph_rms_norm(beryl_graph *g, beryl_value x, beryl_value weight,

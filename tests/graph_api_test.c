@@ -199,6 +199,49 @@ static void check_sums_and_groups(test *t, beryl_graph *g) {
     beryl_graph_close(g);
 }
 
+/* Of columns 1 2 4 and 3 5 9: everything that a mean or a sum is a part of. */
+static void check_reductions(test *t, beryl_graph *g) {
+    static const float in[3][2] = {{1, 3}, {2, 5}, {4, 9}};
+    const uint32_t first = 0;
+    const double e = 2.718281828459045,
+                 logs[2] = {log(e + exp(2) + exp(4)), log(exp(3) + exp(5) + exp(9))};
+    float columns[4][2], one, all[3][2];
+    if (!g) return;
+    const beryl_value x =
+        beryl_graph_input(g, "x", BERYL_TYPE_F32, 2, (beryl_dim[]){{3, 0}, {2, 0}});
+    const beryl_value of_columns[] = {
+        beryl_graph_mean(g, x, &first, 1, false), beryl_graph_var(g, x, &first, 1, 1, false),
+        beryl_graph_norm(g, x, &first, 1, true), beryl_graph_logsumexp(g, x, &first, 1, false)};
+    for (int i = 0; i < 4; i++) beryl_graph_output(g, of_columns[i], "y");
+    CHECK_INT(t, compile(g, NULL), BERYL_OK);
+    CHECK_INT(t, beryl_graph_set(g, x, in, sizeof in, NULL), BERYL_OK);
+    run(t, g, 0, 0);
+    for (int i = 0; i < 4; i++)
+        CHECK_INT(t, beryl_graph_read(g, of_columns[i], columns[i], sizeof *columns, NULL), 0);
+    CHECK_NEAR(t, columns[0][0], 7.0 / 3, 1e-6);
+    CHECK_NEAR(t, columns[1][1], 28.0 / 3, 1e-5);
+    CHECK_NEAR(t, columns[2][0], sqrt(21), 1e-5);
+    for (int i = 0; i < 2; i++) CHECK_NEAR(t, columns[3][i], logs[i], 1e-5);
+    beryl_graph_close(g);
+    g = open_on(t, "host");
+    if (!g) return;
+    const beryl_value y =
+        beryl_graph_input(g, "y", BERYL_TYPE_F32, 2, (beryl_dim[]){{3, 0}, {2, 0}});
+    const beryl_value sum = beryl_graph_sum(g, y, NULL, 0, false),
+                      parts = beryl_graph_log_softmax(g, y, 0);
+    beryl_graph_output(g, sum, "sum");
+    beryl_graph_output(g, parts, "parts");
+    CHECK_INT(t, compile(g, NULL), BERYL_OK);
+    CHECK_INT(t, beryl_graph_set(g, y, in, sizeof in, NULL), BERYL_OK);
+    run(t, g, 0, 0);
+    CHECK_INT(t, beryl_graph_read(g, sum, &one, sizeof one, NULL), BERYL_OK);
+    CHECK_INT(t, beryl_graph_read(g, parts, all, sizeof all, NULL), BERYL_OK);
+    CHECK_NEAR(t, one, 24, 0);
+    for (int i = 0; i < 6; i++)
+        CHECK_NEAR(t, all[i / 2][i % 2], (double)in[i / 2][i % 2] - logs[i % 2], 2e-5);
+    beryl_graph_close(g);
+}
+
 static void test_values(test *t) {
     if (test_case(t, "graph_api/softmax-of-a-product")) {
         beryl_graph *g = open_on(t, "reference");
@@ -297,6 +340,10 @@ static void test_values(test *t) {
         check_sums_and_groups(t, open_on(t, "reference"));
     if (test_case(t, "graph_api/sums-and-groups-on-software-device"))
         check_sums_and_groups(t, open_on(t, "webgpu:software"));
+    if (test_case(t, "graph_api/reductions-over-axes"))
+        check_reductions(t, open_on(t, "reference"));
+    if (test_case(t, "graph_api/reductions-over-axes-on-software-device"))
+        check_reductions(t, open_on(t, "webgpu:software"));
     if (test_case(t, "graph_api/runs-on-software-device")) {
         beryl_graph *g = NULL;
         beryl_error error;
@@ -358,6 +405,21 @@ static void test_range(test *t, const char *device) {
             CHECK_NEAR(t, got[i][e], count > 0 ? sum / count : 0, 1e-6);
         }
     beryl_graph_close(g);
+}
+
+static void test_wrong_reductions(test *t) {
+    beryl_error error;
+    if (!test_case(t, "graph_api/wrong-reductions-are-refused")) return;
+    static const uint32_t twice[] = {1, 1}, beyond = 2;
+    for (int i = 0; i < 3; i++) {
+        beryl_graph *g = open_on(t, "reference");
+        const beryl_value x = beryl_graph_input(g, "x", BERYL_TYPE_F32, i == 2 ? 0 : 2,
+                                                (beryl_dim[]){{2, 0}, {6, 0}});
+        CHECK_INT(t, beryl_graph_sum(g, x, i ? &beyond : twice, i == 2 ? 0 : 2 - (uint32_t)i, true),
+                  0);
+        CHECK_INT(t, beryl_graph_compile(g, &error), BERYL_MISUSE);
+        beryl_graph_close(g);
+    }
 }
 
 static void test_misuse(test *t) {
@@ -562,6 +624,7 @@ void test_graph_api(test *t) {
     test_sizes(t);
     test_range(t, "reference");
     test_range(t, "host");
+    test_wrong_reductions(t);
     test_misuse(t);
     static const char *const devices[] = {"reference", "dummy"};
     for (int d = 0; d < 2; d++) {

@@ -2,18 +2,11 @@
  * type on the device against the same on the reference functions, on special numbers and on others
  * of all sizes, broadcast in several ways. */
 #include "forms.h"
-#include "interpreter.h"
-#include "rig.h"
+#include "typed.h"
 
-#include "base/error.h"
-#include "base/thread.h"
-#include "plan/exec.h"
-
-#include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
-enum { BOUND = 5, FEWER = 3, TYPES_MAX = 4, ARITY_MAX = 3, SPECIAL = 28 };
+enum { BOUND = 5, FEWER = 3, TYPES_MAX = TYPED_OUT_MAX, ARITY_MAX = 3 };
 
 static const base_type types[] = {TYPE_F32, TYPE_F16, TYPE_BF16, TYPE_F64, TYPE_I32, TYPE_U8,
                                   TYPE_I8,  TYPE_I16, TYPE_U16,  TYPE_U32, TYPE_I64, TYPE_BOOL};
@@ -60,78 +53,15 @@ static bound bound_of(base_op op) {
     }
 }
 
-/* What storing a number of the type may add. */
-static double rounding_of(base_type type) {
-    return type == TYPE_F16 ? 1.0 / 1024 : type == TYPE_BF16 ? 1.0 / 128 : 0;
-}
-
-/* ---- numbers --------------------------------------------------------------------------------- */
-
-static bool is_float(base_type type) {
-    return type == TYPE_F32 || type == TYPE_F16 || type == TYPE_BF16 || type == TYPE_F64;
-}
-
-static double draw_real(base_random *r, uint64_t i) {
-    static const double special[SPECIAL] = {
-        0,         -0.0, 1,     -1,      0.5,  -0.5,  1.5,        -1.5, 2.5,    -2.5,
-        3,         -3,   6,     -6,      100,  -100,  1e-3,       1e4,  -30000, INFINITY,
-        -INFINITY, NAN,  65504, 0.99999, 1e30, -1e20, 123456.789, 4097};
-    if (i % 3 == 0 && i / 3 < SPECIAL) return special[i / 3];
-    const double size = ldexp(1 + base_random_unit(r), (int)(base_random_next(r) % 20) - 12);
-    return base_random_next(r) % 2 ? size : -size;
-}
-
-static uint64_t draw_whole(base_random *r, uint64_t i) {
-    static const uint64_t special[] = {0,    1,      UINT64_MAX, 0x7f,       0x80,
-                                       0xff, 0x7fff, 0x8000,     0x7fffffff, 0x80000000,
-                                       2,    7,      31,         32,         UINT64_C(1) << 63};
-    if (i % 3 == 0 && i / 3 < sizeof special / sizeof *special) return special[i / 3];
-    return base_random_next(r) >> (base_random_next(r) % 64);
-}
-
-static void fill(void *to, const graph_tensor *x, uint64_t seed, bool finite) {
-    base_random r = {seed * 91};
-    const uint64_t n = graph_element_bound(x);
-    const uint32_t size = base_type_block_bytes(x->type);
-    for (uint64_t i = 0; i < n; i++) {
-        /* inputs meet each other's special numbers in other places */
-        const uint64_t at = (i + seed * 5) % n;
-        double real = draw_real(&r, at);
-        if (finite && !(fabs(real) < 6e4) && !isnan(real)) real = 7;
-        const float single = (float)real;
-        uint64_t bits = draw_whole(&r, at);
-        if (x->type == TYPE_BOOL) bits %= 2;
-        if (x->type == TYPE_F64) memcpy(&bits, &real, sizeof real);
-        if (x->type == TYPE_F32) memcpy(&bits, &single, sizeof single);
-        if (x->type == TYPE_F16) bits = base_f32_to_f16(single);
-        if (x->type == TYPE_BF16) bits = base_f32_to_bf16(single);
-        memcpy((char *)to + i * size, &bits, size);
-    }
-}
-
-static double real_at(base_type type, const void *from) {
-    float x;
-    double wide;
-    if (type != TYPE_F64) return base_dequantise(type, from, &x, 1), (double)x;
-    return memcpy(&wide, from, sizeof wide), wide;
-}
-
 /* ---- graphs ---------------------------------------------------------------------------------- */
-
-typedef struct side {
-    graph *g;
-    graph_store store;
-    graph_exec *exec;
-    graph_value in[TYPES_MAX * ARITY_MAX], out[TYPES_MAX];
-    uint32_t n_in, n_out;
-} side;
 
 static bool takes(base_op op, base_type type) {
     const char *kinds = base_ops[op].inputs;
     const char kind = kinds[strlen(kinds) - 1]; /* where's first is its condition */
-    const bool whole = !is_float(type) && type != TYPE_BOOL;
-    return kind == 'a' || (kind == 'n' && type != TYPE_BOOL) || (kind == 'f' && is_float(type)) ||
-           (kind == 'z' && !is_float(type)) || (kind == 'i' && whole);
+    const bool whole = !typed_is_float(type) && type != TYPE_BOOL;
+    return kind == 'a' || (kind == 'n' && type != TYPE_BOOL) ||
+           (kind == 'f' && typed_is_float(type)) || (kind == 'z' && !typed_is_float(type)) ||
+           (kind == 'i' && whole);
 }
 
 /* Shapes of inputs: alike, one against the other's rows, both against each other, a number. */
@@ -145,20 +75,19 @@ static uint32_t shape_of(uint32_t pattern, uint32_t input, graph_dim *d) {
     return rank;
 }
 
-static void add(side *s, base_op op, base_type type, uint32_t pattern, base_type to, bool wrap) {
+static void add(typed_side *s, base_op op, base_type type, uint32_t pattern, base_type to,
+                bool wrap) {
     const base_op_info *info = &base_ops[op];
     graph_value in[ARITY_MAX] = {0};
     graph_attrs attr = {0};
     for (uint32_t i = 0; i < info->n_in_max; i++) {
         graph_dim d[3];
         const uint32_t rank = shape_of(info->n_in_max > 1 ? pattern : 0, i, d);
-        in[i] = s->in[s->n_in++] =
-            graph_input(s->g, "x", info->inputs[i] == 'b' ? TYPE_BOOL : type, rank, d);
+        in[i] = typed_input(s, info->inputs[i] == 'b' ? TYPE_BOOL : type, rank, d);
     }
     for (uint32_t i = 0; info->attributes[i]; i++) attr.at[i].f = info->usual[i];
     if (op == OP_CAST) attr.cast.type = (uint32_t)to, attr.cast.wrap = wrap;
-    s->out[s->n_out] = graph_op(s->g, op, in, attr);
-    graph_output(s->g, s->out[s->n_out++], "y");
+    typed_output(s, graph_op(s->g, op, in, attr));
 }
 
 typedef struct problem {
@@ -170,89 +99,24 @@ typedef struct problem {
     uint64_t seed;
 } problem;
 
-static beryl_status side_open(side *s, base_heap *heap, device *d, const problem *p,
-                              beryl_error *error) {
-    beryl_status status = store_init(&s->store, heap, d, NULL, 0, error);
-    if (status == BERYL_OK) status = store_layout(&s->store, 0, error);
-    if (status == BERYL_OK) status = store_make(&s->store, error);
-    s->g = graph_open(heap);
-    graph_extent_add(s->g, "rows", BOUND);
+static void build(typed_side *s, const void *what) {
+    const problem *p = what;
     for (uint32_t i = 0; i < p->n; i++)
         add(s, p->op, p->types[i], (uint32_t)(p->seed + i) % 4, p->to[i], p->wrap[i]);
-    if (status == BERYL_OK) status = graph_status(s->g, error);
-    const graph_exec_options options = {.exact = true, .draws = interpreter_drawn(d)};
-    if (status == BERYL_OK) status = graph_exec_open(s->g, &s->store, &options, &s->exec, error);
-    return status == BERYL_OK ? rig_exec_compiled(s->exec, error) : status;
-}
-
-static void side_close(side *s) {
-    graph_exec_close(s->exec);
-    graph_close(s->g);
-    store_fini(&s->store);
-}
-
-static beryl_status side_run(side *s, uint32_t rows, uint64_t seed, bool finite, const void **data,
-                             beryl_error *error) {
-    device_ticket ticket;
-    for (uint32_t i = 0; i < s->n_in; i++)
-        fill(graph_exec_input(s->exec, s->in[i]), graph_tensor_at(s->g, s->in[i]), seed + i,
-             finite);
-    beryl_status status =
-        graph_exec_submit(s->exec, (uint32_t[]){0, rows}, s->out, s->n_out, &ticket, error);
-    if (status == BERYL_OK && s->store.device) status = device_wait(s->store.device, ticket, error);
-    for (uint32_t i = 0; status == BERYL_OK && i < s->n_out; i++)
-        status = graph_exec_fetched(s->exec, ticket, i, &data[i], error);
-    return status;
-}
-
-static bool is_close(const bound *b, base_type type, double got, double want) {
-    if (isnan(want)) return isnan(got);
-    if (isinf(want)) return got == want;
-    const double rounding = b->relative > 0 || b->within > 0 ? rounding_of(type) : 0;
-    /* shaders may take what is below the least normal number for 0 */
-    return fabs(got - want) <= b->within + (b->relative + rounding) * fabs(want) + 1.2e-38;
-}
-
-static void compare(test *t, const problem *p, uint32_t which, const graph_tensor *x, uint32_t rows,
-                    const char *got, const char *want) {
-    const bound b = bound_of(p->op);
-    const uint32_t size = base_type_block_bytes(x->type);
-    uint64_t n = 1;
-    for (uint32_t i = 0; i < x->rank; i++) n *= x->dim[i].extent ? rows : x->dim[i].size;
-    for (uint64_t i = 0; i < n; i++) {
-        const char *a = got + i * size, *c = want + i * size;
-        if (!memcmp(a, c, size)) continue;
-        if (is_float(x->type) && is_close(&b, x->type, real_at(x->type, a), real_at(x->type, c)))
-            continue;
-        uint64_t bits[2] = {0};
-        memcpy(&bits[0], a, size), memcpy(&bits[1], c, size);
-        test_fail(t, __FILE__, __LINE__,
-                  "%s of %s, element %llu of %s: %.9g (%llx), not %.9g (%llx)",
-                  base_ops[p->op].name, base_type_name(p->types[which]), (unsigned long long)i,
-                  base_type_name(x->type), is_float(x->type) ? real_at(x->type, a) : 0,
-                  (unsigned long long)bits[0], is_float(x->type) ? real_at(x->type, c) : 0,
-                  (unsigned long long)bits[1]);
-        return;
-    }
 }
 
 static void run(test *t, base_heap *heap, device *d, const problem *p) {
-    side sides[2] = {{0}};
-    beryl_error error = {0};
-    beryl_status status = side_open(&sides[0], heap, d, p, &error);
-    if (status == BERYL_OK) status = side_open(&sides[1], heap, NULL, p, &error);
-    for (uint32_t round = 0; status == BERYL_OK && round < 2; round++) {
-        const uint32_t rows = round ? FEWER : BOUND;
-        const void *data[2][TYPES_MAX] = {{0}};
-        for (int i = 0; status == BERYL_OK && i < 2; i++)
-            status =
-                side_run(&sides[i], rows, p->seed + round, bound_of(p->op).finite, data[i], &error);
-        for (uint32_t i = 0; status == BERYL_OK && i < sides[0].n_out; i++)
-            compare(t, p, i, graph_tensor_at(sides[0].g, sides[0].out[i]), rows, data[0][i],
-                    data[1][i]);
-    }
-    if (status != BERYL_OK) test_fail(t, __FILE__, __LINE__, "%s", error.message);
-    for (int i = 0; i < 2; i++) side_close(&sides[i]);
+    const bound b = bound_of(p->op);
+    typed_run(t, heap, d,
+              &(typed_problem){.name = base_ops[p->op].name,
+                               .build = build,
+                               .what = p,
+                               .rows = BOUND,
+                               .fewer = FEWER,
+                               .fill = b.finite ? TYPED_FINITE : TYPED_ODD,
+                               .seed = p->seed,
+                               .within = b.within,
+                               .relative = b.relative});
 }
 
 /* ---- cases ----------------------------------------------------------------------------------- */

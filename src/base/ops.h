@@ -44,6 +44,20 @@
       USUAL, OP_IS_OVER_ROWS, CLOSE_FUNCTION, "over the last axis")                                \
     X(CUMSUM, cumsum, "reduction", 1, 1, (x), "x", 1, U, (axis), (1),                              \
       USUAL, OP_IS_OVER_AXES, CLOSE_SUMMED, "sums of x along an axis, up to each element")         \
+    X(SUM, sum, "reduction", 1, 1, (x), "n", 1, U, (axes), (2),                                    \
+      OWN, OP_REDUCES, CLOSE_SUMMED, "sums over axes; integers wrap; of nothing 0")                \
+    X(MEAN, mean, "reduction", 1, 1, (x), "f", 1, UU, (axes, correction), (2, 0),                  \
+      OWN, OP_REDUCES, CLOSE_SUMMED, "sums over axes, by how many there are less the correction")  \
+    X(PROD, prod, "reduction", 1, 1, (x), "n", 1, U, (axes), (2),                                  \
+      OWN, OP_REDUCES | OP_WANTS_UNIT, CLOSE_FUNCTION, "products over axes; of nothing 1")         \
+    X(AMAX, amax, "reduction", 1, 1, (x), "n", 1, U, (axes), (2), OWN, OP_REDUCES, CLOSE_EQUAL,    \
+      "the largest over axes, NaN where there is one; of nothing the least number")                \
+    X(AMIN, amin, "reduction", 1, 1, (x), "n", 1, U, (axes), (2), OWN, OP_REDUCES, CLOSE_EQUAL,    \
+      "the smallest over axes, NaN where there is one; of nothing the largest number")             \
+    X(ANY, any, "reduction", 1, 1, (x), "b", 1, U, (axes), (2),                                    \
+      OWN, OP_REDUCES | OP_GIVES_BOOL, CLOSE_EQUAL, "is one true over axes?")                      \
+    X(ALL, all, "reduction", 1, 1, (x), "b", 1, U, (axes), (2),                                    \
+      OWN, OP_REDUCES | OP_GIVES_BOOL, CLOSE_EQUAL, "are all true over axes?")                     \
     X(TOPK, topk, "reduction", 1, 1, (x), "l", 2, U, (k), (64),                                    \
       OWN, 0, CLOSE_ROUNDED,                                                                       \
       "the k largest of the last axis, falling, and their indices; ties: lower index")             \
@@ -97,7 +111,8 @@ enum {
     OP_IS_IN_PLACE = 16, /* its result is its first input, changed */
     OP_IS_CAST = 32,     /* its result has the type that its first attribute says, */
     OP_GIVES_BOOL = 64,  /* or BOOL */
-    OP_WANTS_UNIT = 128  /* of numbers in (0, 1) its result is one of usual size */
+    OP_WANTS_UNIT = 128, /* of numbers in (0, 1) its result is one of usual size */
+    OP_REDUCES = 256     /* axes become 1: those that its first attribute says, a bit each */
 };
 
 /* How close a kernel comes to the reference: trial_tolerance has the numbers. */
@@ -118,7 +133,7 @@ typedef struct base_op_info {
     const char *name, *group, *what;
     const char *inputs, *attributes; /* kinds, a letter each */
     uint8_t n_in_min, n_in_max, n_out;
-    uint8_t facts; /* OP_IS_... */
+    uint16_t facts; /* OP_... */
     base_closeness closeness;
     float usual[BASE_OP_ATTRS_MAX];
 } base_op_info;

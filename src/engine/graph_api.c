@@ -31,7 +31,8 @@ struct beryl_graph {
     graph_store store;
     base_vec(beryl_source) sources; /* one a weight */
     graph_exec *exec;
-    graph_value outputs[OUTPUT_MAX];
+    /* as the caller knows them, and what is read back: of a view a copy */
+    graph_value outputs[OUTPUT_MAX], fetched[OUTPUT_MAX];
     uint32_t n_output;
     graph_stage stage;
     device_ticket ticket;                   /* of the last run; 0: none */
@@ -241,8 +242,13 @@ void beryl_graph_output(beryl_graph *g, beryl_value value, const char *name) {
     }
     const char *kept = keep_name(g, name);
     if (!kept) return;
-    graph_output(g->g, value, kept);
-    if (g->g->error.code == BERYL_OK) g->outputs[g->n_output++] = value;
+    const graph_tensor *t = graph_tensor_at(g->g, value);
+    const bool view = value && t->base && t->role == ROLE_INTERMEDIATE;
+    const graph_value fetched = view ? graph_copy(g->g, value) : value;
+    graph_output(g->g, fetched, kept);
+    if (g->g->error.code != BERYL_OK) return;
+    g->outputs[g->n_output] = value;
+    g->fetched[g->n_output++] = fetched;
 }
 
 bool beryl_graph_shape(const beryl_graph *g, beryl_value value, beryl_type *type, uint32_t *rank,
@@ -269,6 +275,63 @@ beryl_value beryl_graph_cast(beryl_graph *g, beryl_value x, beryl_type type, boo
     if (!may_build(g)) return 0;
     if ((unsigned)type >= TYPE_KNOWN) return refuse(g, BERYL_UNSUPPORTED, "no such type", "cast");
     return graph_cast(g->g, x, types[type], wrap);
+}
+
+/* ---- reductions ------------------------------------------------------------------------------ */
+
+/* Bits of the axes, of all where none are given; 0: refused. */
+static uint32_t axes_of(beryl_graph *g, beryl_value x, const char *name, const uint32_t *axes,
+                        uint32_t n) {
+    const uint32_t rank = graph_tensor_at(g->g, x)->rank;
+    uint32_t bits = n ? 0 : (1u << rank) - 1;
+    for (uint32_t i = 0; i < n; i++) {
+        if (!axes || axes[i] >= rank || bits >> axes[i] & 1)
+            return refuse(g, BERYL_MISUSE, "an axis that x has not, or twice the same", name);
+        bits |= 1u << axes[i];
+    }
+    return bits ? bits : refuse(g, BERYL_MISUSE, "x is a single number", name);
+}
+
+/* Without the axes, which have size 1, if they are not to be kept. */
+static beryl_value reduced(beryl_graph *g, graph_value v, uint32_t bits, bool keep) {
+    for (uint32_t i = GRAPH_RANK_MAX; v && !keep && i-- > 0;)
+        if (bits >> i & 1) v = graph_squeeze(g->g, v, i);
+    return v;
+}
+
+#define REDUCTION(name, made)                                                           \
+    beryl_value beryl_graph_##name(beryl_graph *g, beryl_value x, const uint32_t *axes, \
+                                   uint32_t n_axes, bool keep) {                        \
+        const uint32_t bits = may_build(g) ? axes_of(g, x, #name, axes, n_axes) : 0;    \
+        return bits ? reduced(g, made, bits, keep) : 0;                                 \
+    }
+REDUCTION(sum, graph_reduce(g->g, OP_SUM, x, bits, 0))
+REDUCTION(mean, graph_reduce(g->g, OP_MEAN, x, bits, 0))
+REDUCTION(prod, graph_reduce(g->g, OP_PROD, x, bits, 0))
+REDUCTION(amax, graph_reduce(g->g, OP_AMAX, x, bits, 0))
+REDUCTION(amin, graph_reduce(g->g, OP_AMIN, x, bits, 0))
+REDUCTION(any, graph_reduce(g->g, OP_ANY, x, bits, 0))
+REDUCTION(all, graph_reduce(g->g, OP_ALL, x, bits, 0))
+REDUCTION(norm, graph_norm(g->g, x, bits))
+REDUCTION(logsumexp, graph_logsumexp(g->g, x, bits))
+
+#define DEVIATION(name)                                                                    \
+    beryl_value beryl_graph_##name(beryl_graph *g, beryl_value x, const uint32_t *axes,    \
+                                   uint32_t n_axes, uint32_t correction, bool keep) {      \
+        const uint32_t bits = may_build(g) ? axes_of(g, x, #name, axes, n_axes) : 0;       \
+        return bits ? reduced(g, graph_##name(g->g, x, bits, correction), bits, keep) : 0; \
+    }
+DEVIATION(var)
+DEVIATION(std)
+
+beryl_value beryl_graph_log_softmax(beryl_graph *g, beryl_value x, uint32_t axis) {
+    if (!may_build(g) || !axes_of(g, x, "log_softmax", &axis, 1)) return 0;
+    return graph_log_softmax(g->g, x, axis);
+}
+
+beryl_value beryl_graph_l2_norm(beryl_graph *g, beryl_value x, uint32_t axis, float eps) {
+    if (!may_build(g) || !axes_of(g, x, "l2_norm", &axis, 1)) return 0;
+    return graph_l2_norm(g->g, x, axis, eps);
 }
 
 beryl_value beryl_graph_topk(beryl_graph *g, beryl_value x, uint32_t k, beryl_value *indices) {
@@ -404,7 +467,7 @@ beryl_status beryl_graph_run(beryl_graph *g, const uint32_t *extents, uint32_t n
     status = graph_extent_values(g->g, values, values, error);
     if (status != BERYL_OK) return status;
     device_ticket ticket = 0, done;
-    status = graph_exec_submit(g->exec, values, g->outputs, g->n_output, &ticket, error);
+    status = graph_exec_submit(g->exec, values, g->fetched, g->n_output, &ticket, error);
     if (status == BERYL_PENDING && g->device &&
         device_poll(g->device, &done, error) == BERYL_DEVICE_LOST)
         return BERYL_DEVICE_LOST;

@@ -480,14 +480,15 @@ static bool copy_tables(const graph *from, graph *g) {
     return true;
 }
 
-/* As its inputs are, broadcast against each other. */
+/* As its inputs are, broadcast against each other: of those that are not 1 the one that was cut. */
 static void cut_pointwise(const graph *g, const graph_node *node, graph_tensor *out) {
     for (uint32_t i = 1; i <= out->rank; i++) {
         uint32_t *size = &out->dim[out->rank - i].size;
         *size = 1;
         for (uint32_t k = 0; k < node->n_in; k++) {
             const graph_tensor *x = graph_tensor_at(g, node->in[k]);
-            if (i <= x->rank && x->dim[x->rank - i].size > *size) *size = x->dim[x->rank - i].size;
+            const uint32_t own = i <= x->rank ? x->dim[x->rank - i].size : 1;
+            if (own > 1 && (*size == 1 || own < *size)) *size = own;
         }
     }
 }

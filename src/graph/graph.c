@@ -33,6 +33,10 @@ bool graph_op_is_over_axes(base_op op) {
     return is(op, OP_IS_OVER_AXES);
 }
 
+bool graph_op_reduces(base_op op) {
+    return is(op, OP_REDUCES);
+}
+
 bool graph_op_is_in_trees(base_op op) {
     return is(op, OP_IS_POINTWISE | OP_IS_OVER_ROWS | OP_IS_OVER_AXES);
 }
@@ -387,6 +391,16 @@ static bool group_norm(graph *g, const call *c, graph_tensor *out) {
     return are_vectors(g, c, out->dim[1]);
 }
 
+static bool reduction(graph *g, const call *c, graph_tensor *out) {
+    const uint32_t axes = c->attr.at[0].u;
+    if (!axes || axes >> out->rank)
+        return refuse(g, BERYL_MISUSE, "%s over axes %#x of %u", graph_op_name(c->op), axes,
+                      out->rank);
+    for (uint32_t i = 0; i < out->rank; i++)
+        if (axes >> i & 1) out->dim[i] = (graph_dim){1, 0};
+    return true;
+}
+
 static bool cumsum(graph *g, const call *c, graph_tensor *out) {
     return c->attr.cumsum.axis < out->rank ||
            refuse(g, BERYL_MISUSE, "cumsum along axis %u of %u", c->attr.cumsum.axis, out->rank);
@@ -554,7 +568,10 @@ static shape_rule *rule_of(base_op op) {
         [OP_SAMPLE] = choice,
         [OP_SET_ROWS] = set_rows,
     };
-    return is(op, OP_IS_POINTWISE) ? pointwise : is(op, OP_IS_OVER_ROWS) ? over_rows : rules[op];
+    return is(op, OP_IS_POINTWISE)   ? pointwise
+           : is(op, OP_IS_OVER_ROWS) ? over_rows
+           : is(op, OP_REDUCES)      ? reduction
+                                     : rules[op];
 }
 
 static bool is_float(base_type type) {
@@ -669,6 +686,10 @@ graph_value graph_attention_range(graph *g, graph_value q, graph_value k, graph_
 
 graph_value graph_cast(graph *g, graph_value x, base_type type, bool wrap) {
     return graph_op(g, OP_CAST, &x, (graph_attrs){.cast = {(uint32_t)type, wrap}});
+}
+
+graph_value graph_reduce(graph *g, base_op op, graph_value x, uint32_t axes, uint32_t correction) {
+    return graph_op(g, op, &x, (graph_attrs){.mean = {axes, correction}});
 }
 
 graph_value graph_topk(graph *g, graph_value x, uint32_t k, graph_value *indices) {

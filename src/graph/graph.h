@@ -145,6 +145,16 @@ graph_value graph_attention_range(graph *g, graph_value q, graph_value k, graph_
                                   float scale);
 /* wrap: integers keep their low bits; else what is out of range saturates. */
 graph_value graph_cast(graph *g, graph_value x, base_type type, bool wrap);
+/* A reduction: axes become 1, a bit each. correction: of the mean, else 0. */
+graph_value graph_reduce(graph *g, base_op op, graph_value x, uint32_t axes, uint32_t correction);
+/* Made of other operations, over axes as above. norm: the root of the sum of squares; l2_norm: x
+ * over that along an axis, log_softmax along an axis. */
+graph_value graph_var(graph *g, graph_value x, uint32_t axes, uint32_t correction);
+graph_value graph_std(graph *g, graph_value x, uint32_t axes, uint32_t correction);
+graph_value graph_norm(graph *g, graph_value x, uint32_t axes);
+graph_value graph_logsumexp(graph *g, graph_value x, uint32_t axes);
+graph_value graph_log_softmax(graph *g, graph_value x, uint32_t axis);
+graph_value graph_l2_norm(graph *g, graph_value x, uint32_t axis, float eps);
 /* indices: the second result */
 graph_value graph_topk(graph *g, graph_value x, uint32_t k, graph_value *indices);
 /* Any of them: in [inputs at most], 0 where one is left out. The first result; the node has them
@@ -170,7 +180,9 @@ bool graph_op_is_expensive(base_op op);
  * attributes say. */
 bool graph_op_is_over_rows(base_op op);
 bool graph_op_is_over_axes(base_op op);
-/* Any of these three: it may be in a tree (tile/tree.h). */
+/* Its result has size 1 along axes that its first attribute says, a bit each. */
+bool graph_op_reduces(base_op op);
+/* Any of the first three: it may be in a tree (tile/tree.h). */
 bool graph_op_is_in_trees(base_op op);
 const graph_tensor *graph_tensor_at(const graph *g, graph_value v);
 uint64_t graph_element_bound(const graph_tensor *t);

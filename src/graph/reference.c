@@ -115,7 +115,8 @@ static void give_back(graph_reference *r, uint32_t index) {
 /* What goes row by row needs rows without gaps, as on devices. */
 static beryl_status check_rows(const reference_call *c, beryl_error *error) {
     const base_op op = c->node->op;
-    if (graph_op_is_pointwise(op) || graph_op_is_over_axes(op)) return BERYL_OK;
+    if (graph_op_is_pointwise(op) || graph_op_is_over_axes(op) || graph_op_reduces(op))
+        return BERYL_OK;
     for (uint32_t k = 0; k < c->node->n_in; k++) {
         const graph_tensor *t = c->in[k].t;
         if (t->rank && c->in[k].dim[t->rank - 1u] > 1 && t->stride[t->rank - 1u] != 1)

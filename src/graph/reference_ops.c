@@ -477,6 +477,13 @@ reference_fn *const reference_table[OP_COUNT] = {
     BASE_POINTWISE_LIST(ROW, )
 #undef ROW
     [OP_CAST] = reference_pointwise,
+    [OP_SUM] = reference_reduce,
+    [OP_MEAN] = reference_reduce,
+    [OP_PROD] = reference_reduce,
+    [OP_AMAX] = reference_reduce,
+    [OP_AMIN] = reference_reduce,
+    [OP_ANY] = reference_reduce,
+    [OP_ALL] = reference_reduce,
     [OP_RMS_NORM] = ref_rms_norm,
     [OP_LAYER_NORM] = ref_layer_norm,
     [OP_GROUP_NORM] = ref_group_norm,

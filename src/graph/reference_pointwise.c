@@ -1,4 +1,5 @@
-/* reference_pointwise.c - the pointwise operations in C: floats as doubles, integers as int64_t. */
+/* reference_pointwise.c - numbers of all plain types, and the pointwise operations in C: floats as
+ * doubles, integers as int64_t. */
 #include "base/pointwise.h"
 #include "graph/reference.h"
 
@@ -19,11 +20,6 @@ static bool has_sign(base_type type) {
     return type == TYPE_I8 || type == TYPE_I16 || type == TYPE_I32 || type == TYPE_I64;
 }
 
-typedef struct number {
-    double real;
-    int64_t whole;
-} number;
-
 static double real_at(base_type type, const void *at) {
     uint16_t half;
     uint32_t bits;
@@ -38,18 +34,17 @@ static double real_at(base_type type, const void *at) {
     return (double)single;
 }
 
-static number number_at(base_type type, const void *at) {
+reference_number reference_number_at(base_type type, const void *at) {
     uint64_t bits = 0;
-    if (is_float(type)) return (number){.real = real_at(type, at)};
+    if (is_float(type)) return (reference_number){.real = real_at(type, at)};
     memcpy(&bits, at, base_type_block_bytes(type)); /* little-endian, as every device */
     const uint32_t n = bits_of(type);
     if (type == TYPE_BOOL) bits = bits != 0;
     if (has_sign(type) && n < 64 && bits >> (n - 1)) bits |= ~UINT64_C(0) << n;
-    return (number){.real = (double)(int64_t)bits, .whole = (int64_t)bits};
+    return (reference_number){.real = (double)(int64_t)bits, .whole = (int64_t)bits};
 }
 
-/* To a whole number of the type; NaN: 0. */
-static int64_t within(base_type type, double x) {
+int64_t reference_within(base_type type, double x) {
     const uint32_t n = bits_of(type);
     const double high = ldexp(1, (int)(n - has_sign(type))), low = has_sign(type) ? -high : 0;
     if (isnan(x)) return 0;
@@ -76,6 +71,11 @@ static void put_real(base_type type, void *at, double x) {
 static void put_whole(base_type type, void *at, int64_t x) {
     const uint64_t bits = type == TYPE_BOOL ? x != 0 : (uint64_t)x;
     memcpy(at, &bits, base_type_block_bytes(type));
+}
+
+void reference_put(base_type type, void *at, reference_number x) {
+    if (is_float(type)) put_real(type, at, x.real);
+    else put_whole(type, at, x.whole);
 }
 
 /* ---- functions ------------------------------------------------------------------------------- */
@@ -190,14 +190,14 @@ beryl_status reference_pointwise(reference_call *c) {
     uint64_t n = 1;
     for (uint32_t i = 0; i < out->t->rank; i++) n *= out->dim[i];
     for (uint64_t i = 0; i < n; i++) {
-        number in[3] = {{0}};
+        reference_number in[3] = {{0}};
         for (uint32_t k = 0; k < node->n_in; k++)
-            in[k] = number_at(c->in[k].t->type, element(&c->in[k], out, i));
+            in[k] = reference_number_at(c->in[k].t->type, element(&c->in[k], out, i));
         void *at = (char *)out->data + reference_offset(out, out, i) * base_type_block_bytes(to);
         if (is_float(of)) {
             const double r = values[node->op].real(&node->attr, in[0].real, in[1].real, in[2].real);
             if (is_float(to)) put_real(to, at, r);
-            else put_whole(to, at, to == TYPE_BOOL ? r != 0 : within(to, r));
+            else put_whole(to, at, to == TYPE_BOOL ? r != 0 : reference_within(to, r));
         } else {
             const int64_t r = values[node->op].whole(&node->attr, in[0].whole, in[1].whole,
                                                      in[2].whole, bits_of(of));

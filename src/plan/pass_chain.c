@@ -36,8 +36,9 @@ static bool is_fit(const graph_node *node) {
 
 /* One that may be a tree's end. */
 static bool is_end(const graph *g, const graph_node *node) {
-    return !node->dead && (node->op == OP_TOPK || node->op == OP_ARGMAX) &&
-           !graph_tensor_at(g, node->in[0])->dim[1].extent;
+    const bool chooses = node->op == OP_TOPK || node->op == OP_ARGMAX;
+    return !node->dead && (graph_op_reduces(node->op) ||
+                           (chooses && !graph_tensor_at(g, node->in[0])->dim[1].extent));
 }
 
 static bool add(members *set, uint32_t node) {

@@ -533,5 +533,5 @@ lower_fn *tile_lowering(base_op op) {
         [OP_ARGMAX] = tile_largest,          [OP_SAMPLE] = tile_sample,
         [OP_SET_ROWS] = tile_set_rows,       [OP_FUSED] = tile_fused,
     };
-    return graph_op_is_in_trees(op) ? tile_operation : table[op];
+    return graph_op_is_in_trees(op) || graph_op_reduces(op) ? tile_operation : table[op];
 }

@@ -54,13 +54,13 @@ static graph_tensor seen_as(const tree_axes *axes, graph_tensor x, uint32_t rank
         x.stride[1] = from.stride[1] * own;
         x.dim[2].size = own;
         x.rank++;
-    } else if (axes->last) {
-        const uint32_t axis = axes->last - 1;
-        memmove(x.dim + axis, x.dim + axis + 1, (rank - 1 - axis) * sizeof *x.dim);
-        memmove(x.stride + axis, x.stride + axis + 1, (rank - 1 - axis) * sizeof *x.stride);
-        x.dim[rank - 1] = from.dim[axis];
-        x.stride[rank - 1] = from.stride[axis];
     }
+    for (uint32_t to = 0, last = 0; axes->last && last < 2; last++)
+        for (uint32_t i = 0; i < rank; i++)
+            if ((axes->last >> i & 1) == last) {
+                x.dim[to] = from.dim[i];
+                x.stride[to++] = from.stride[i];
+            }
     return x;
 }
 
@@ -119,10 +119,13 @@ static uint8_t add_node(tree *t, base_op op, const graph_node *node, ir_type typ
 
 /* The axes that the node's rows lie along. */
 static tree_axes axes_of(const tree *t, const graph_node *node) {
+    const uint32_t reduced = graph_op_reduces(node->op) ? node->attr.at[0].u : 0;
+    if (reduced)
+        return (tree_axes){.last = reduced, .n_row = (uint32_t)__builtin_popcount(reduced)};
     switch ((int)node->op) {
     case OP_GROUP_NORM: /* [n, groups, c / groups, ..] */
         return (tree_axes){.groups = node->attr.group_norm.groups, .n_row = t->rank - 1};
-    case OP_CUMSUM: return (tree_axes){.last = node->attr.cumsum.axis + 1, .n_row = 1};
+    case OP_CUMSUM: return (tree_axes){.last = 1u << node->attr.cumsum.axis, .n_row = 1};
     default: return (tree_axes){0};
     }
 }
@@ -133,8 +136,9 @@ static bool find_axes(tree *t, const graph_region *r) {
     for (uint32_t i = 0; i < r->n; i++) {
         const base_op op = r->node[i]->op;
         tree_axes axes = axes_of(t, r->node[i]);
-        if (!graph_op_is_over_rows(op) && !graph_op_is_over_axes(op)) continue;
-        if (!axes.groups && axes.last == t->rank) axes = (tree_axes){0};
+        if (!graph_op_is_over_rows(op) && !graph_op_is_over_axes(op) && !graph_op_reduces(op))
+            continue;
+        if (axes.last == 1u << (t->rank - 1)) axes = (tree_axes){0};
         if (known && memcmp(&axes, &t->axes, sizeof axes) != 0) return false;
         t->axes = axes;
         known = true;
@@ -218,12 +222,16 @@ static void ask(tree *t, uint32_t v, uint8_t level) {
     for (uint32_t i = 1; i < x->n_in; i++) ask(t, x->in[i], level);
 }
 
+bool tree_reduces(const tree *t) {
+    return t->choice && graph_op_reduces(t->choice->op);
+}
+
 static void ask_all(tree *t) {
     for (uint32_t i = 0; i < t->n_value; i++) t->values[i].first = UINT8_MAX;
     for (uint8_t level = 0; level < t->n_level; level++) {
         for (uint32_t i = 0; i < t->n_stat; i++)
             if (t->stats[i].level == level) ask(t, t->stats[i].of, level);
-        for (uint32_t i = 0; i < t->n_out; i++)
+        for (uint32_t i = 0; i < t->n_out && !tree_reduces(t); i++)
             if (t->values[t->out[i]].level == level) ask(t, t->out[i], level);
         if (t->choice && t->values[t->chosen].level == level) ask(t, t->chosen, level);
         if (t->has_root && t->values[t->root].level == level) ask(t, t->root, level);
@@ -290,7 +298,11 @@ bool tree_read(tree *t, const graph *g, const graph_region *r, graph_value root)
     *t = (tree){.g = g, .n_level = 1, .has_root = root != 0};
     if (!find_insides(nodes, r->n, asked, r->n_out + t->has_root, inside)) return false;
     for (uint32_t i = 0; i < r->n; i++) {
-        if (nodes[i]->op == OP_ARGMAX || nodes[i]->op == OP_TOPK) t->choice = nodes[i];
+        const base_op op = nodes[i]->op;
+        if (op == OP_ARGMAX || op == OP_TOPK || graph_op_reduces(op)) {
+            if (t->choice) return false;
+            t->choice = nodes[i];
+        }
         if (!is_product(nodes[i])) continue;
         if (t->n_product == TREE_PRODUCTS) return false;
         t->product[t->n_product++] = nodes[i];
@@ -299,7 +311,7 @@ bool tree_read(tree *t, const graph *g, const graph_region *r, graph_value root)
     t->rank = t->shape->rank;
     if (!find_axes(t, r)) return false;
     for (uint32_t i = 0; i < r->n_out; i++) {
-        if (makes(t->choice, r->out[i])) continue;
+        if (!tree_reduces(t) && makes(t->choice, r->out[i])) continue;
         add_input(t, r->out[i], 0, false);
         t->n_out++;
     }
@@ -312,13 +324,21 @@ bool tree_read(tree *t, const graph *g, const graph_region *r, graph_value root)
                                   inside_of_input(nodes[i], i, 1, inside[i]), inside[i]});
     if (t->choice) t->chosen = value_of(t, t->choice->in[0], 0);
     if (root) t->root = value_of(t, root, 0);
-    for (uint32_t i = 0; i < t->n_out; i++) t->out[i] = value_of(t, t->tensors[i], 0);
+    for (uint32_t i = 0; i < t->n_out && !tree_reduces(t); i++)
+        t->out[i] = value_of(t, t->tensors[i], 0);
     if (t->n_value == TREE_VALUES || t->n_stat == TREE_STATS || t->n_tensor > LOWER_WALK_TENSORS ||
         t->n_sum > TREE_SUMS)
         return false;
-    if (t->axes.n_row) t->shape = &t->seen[0];
+    if (tree_reduces(t)) {
+        t->whole = seen_as(&t->axes, *t->shape, t->rank, false);
+        t->shape = &t->whole;
+    } else if (t->axes.n_row) {
+        t->shape = &t->seen[0];
+    }
     ask_all(t);
     if (!holds_numbers(t)) return false;
+    if (tree_reduces(t))
+        return t->n_out == 1 && !t->n_stat && !t->n_scan && !t->n_product && !t->n_sum;
     return !(t->axes.n_row || t->n_scan) || !(t->has_root || t->choice || t->n_product || t->n_sum);
 }
 

@@ -68,8 +68,8 @@ typedef struct tree_stat {
 } tree_stat;
 
 /* How a tree sees tensors of its results' shape, all-zero: as they are, a row along the last axis.
- * groups: axis 1 as two, [groups, channels of a group]; last: the axis, from 1, that is put last,
- * 0: none; n_row: axes of a row, those at the end, 0: 1. */
+ * groups: axis 1 as two, [groups, channels of a group]; last: axes that are put last, a bit each;
+ * n_row: axes of a row, those at the end, 0: 1. */
 typedef struct tree_axes {
     uint32_t groups, last, n_row;
 } tree_axes;
@@ -79,8 +79,11 @@ typedef struct tree {
     /* of every result, as it is seen; borrowed from this tree where axes are not all-zero */
     const graph_tensor *shape;
     tree_axes axes;
-    uint32_t rank;            /* of the results */
-    const graph_node *choice; /* topk or argmax of `chosen`; NULL: none */
+    uint32_t rank; /* of the results */
+    /* topk or argmax of `chosen`, or what reduces it (tile/reduce.h): then the one result, which
+     * no value makes; NULL: none */
+    const graph_node *choice;
+    graph_tensor whole; /* of a reduction: its input, as it is seen */
     /* matmul or matmul_id at its start, whose results are given: the first values */
     const graph_node *product[TREE_PRODUCTS];
     graph_value tensors[LOWER_WALK_TENSORS]; /* results [n_out] first */
@@ -100,6 +103,8 @@ typedef struct tree {
 bool tree_read(tree *t, const graph *g, const graph_region *r, graph_value root);
 /* No operation, and the largest of the rows of the node's first input. */
 void tree_read_choice(tree *t, const graph *g, const graph_node *node);
+/* Its end is a reduction. */
+bool tree_reduces(const tree *t);
 /* Something is asked of whole rows. */
 bool tree_has_rows(const tree *t);
 /* Elements of a row: at most, and whether the run says how many. */
