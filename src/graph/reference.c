@@ -112,20 +112,6 @@ static void give_back(graph_reference *r, uint32_t index) {
     }
 }
 
-/* What goes row by row needs rows without gaps, as on devices. */
-static beryl_status check_rows(const reference_call *c, beryl_error *error) {
-    const base_op op = c->node->op;
-    if (graph_op_is_pointwise(op) || graph_op_is_over_axes(op)) return BERYL_OK;
-    for (uint32_t k = 0; k < c->node->n_in; k++) {
-        const graph_tensor *t = c->in[k].t;
-        if (t->rank && c->in[k].dim[t->rank - 1u] > 1 && t->stride[t->rank - 1u] != 1)
-            return base_fail(error, BERYL_UNSUPPORTED,
-                             "%s on the reference device: rows with gaps between their elements",
-                             graph_op_name(op));
-    }
-    return BERYL_OK;
-}
-
 beryl_status graph_reference_run(graph_reference *r, const uint32_t *extents, beryl_error *error) {
     uint32_t values[GRAPH_EXTENT_MAX + 1];
     beryl_status status = graph_extent_values(r->g, extents, values, error);
@@ -142,7 +128,6 @@ beryl_status graph_reference_run(graph_reference *r, const uint32_t *extents, be
             status = tensor_of(r, node->in[k], values, &call.in[k], error);
         for (uint32_t k = 0; status == BERYL_OK && k < node->n_out; k++)
             status = tensor_of(r, node->out[k], values, &call.out[k], error);
-        if (status == BERYL_OK) status = check_rows(&call, error);
         if (status == BERYL_OK && !(graph_node_needs(r->g, node) & empty))
             status = reference_table[node->op](&call);
         if (status != BERYL_OK) return status;
