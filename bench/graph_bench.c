@@ -82,9 +82,10 @@ static graph_value make_product(const operands *o) {
     const uint32_t k = short_row(t->dim[1].size);
     const graph_dim dims[2] = {{t->dim[0].size * t->dim[1].size / k, 0}, {k, 0}};
     const graph_value x = graph_reshape(o->g, o->x, 2, dims),
-                      w = graph_narrow(o->g, graph_reshape(o->g, o->y, 2, dims), 0, 0, k);
+                      w = graph_narrow(o->g, graph_reshape(o->g, o->y, 2, dims), 0, 0, k, 1);
     const graph_value y = graph_scale(
-        o->g, graph_add(o->g, graph_matmul(o->g, x, w), graph_narrow(o->g, o->w, 0, 0, k)), 0.5f);
+        o->g, graph_add(o->g, graph_matmul(o->g, x, w), graph_narrow(o->g, o->w, 0, 0, k, 1)),
+        0.5f);
     return graph_add(o->g, y, x);
 }
 
@@ -96,11 +97,11 @@ static graph_value make_terms(const operands *o) {
     const operands parts = {o->g,
                             graph_reshape(o->g, o->x, 3, dims),
                             graph_reshape(o->g, o->y, 3, dims),
-                            graph_narrow(o->g, o->w, 0, 0, d),
+                            graph_narrow(o->g, o->w, 0, 0, d, 1),
                             0,
                             0};
     return graph_weighted_sum(o->g, make_chain3(&parts),
-                              graph_narrow(o->g, graph_reshape(o->g, o->y, 2, pairs), 0, 0, m));
+                              graph_narrow(o->g, graph_reshape(o->g, o->y, 2, pairs), 0, 0, m, 1));
 }
 
 /* Two of eight matrices for each short row, chosen by its own numbers; a w and a gate behind
@@ -110,10 +111,12 @@ static graph_value make_experts(const operands *o) {
     const uint32_t k = short_row(t->dim[1].size), rows = t->dim[0].size * t->dim[1].size / k;
     const graph_dim dims[2] = {{rows, 0}, {k, 0}}, tokens[3] = {{rows, 0}, {1, 0}, {k, 0}};
     graph_value chosen;
-    graph_topk(o->g, graph_narrow(o->g, graph_reshape(o->g, o->y, 2, dims), 1, 0, 8), 2, &chosen);
+    graph_topk(o->g, graph_narrow(o->g, graph_reshape(o->g, o->y, 2, dims), 1, 0, 8, 1), 2,
+               &chosen);
     const graph_value y = graph_matmul_id(o->g, graph_reshape(o->g, o->x, 3, tokens), o->e, chosen);
     return graph_scale(
-        o->g, graph_gelu_tanh(o->g, graph_add(o->g, y, graph_narrow(o->g, o->w, 0, 0, k))), 0.5f);
+        o->g, graph_gelu_tanh(o->g, graph_add(o->g, y, graph_narrow(o->g, o->w, 0, 0, k, 1))),
+        0.5f);
 }
 
 static const struct kase {

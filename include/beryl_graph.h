@@ -146,16 +146,38 @@ BERYL_API void beryl_graph_output(beryl_graph *g, beryl_value value, const char 
 BERYL_API bool beryl_graph_shape(const beryl_graph *g, beryl_value value, beryl_type *type,
                                  uint32_t *rank, beryl_dim *dims);
 
-/* Views: no work, no memory. */
-/* x without gaps, to a shape with the same elements in every run. Dimensions are split and joined
- * where all but the outermost of them are constants: [n, 3, d] is [3 * n, d]; [n, m] is not
- * [n * m], since the rows of a run lie as far apart as m's bound says. */
+/* Views: no work, no memory, of inputs, results, weights, states and other views. Pointwise
+ * operations, norms, softmax and sums along axes read any of them where it lies. An operation that
+ * cannot read it so (a product with rows that lie apart) reads a copy, which is made for it.
+ * Quantised types: as long as rows stay whole. */
+/* To a shape with the same elements in every run. Dimensions are split and joined where all but the
+ * outermost of them are constants: [n, 3, d] is [3 * n, d]; [n, m] is not [n * m], since the rows
+ * of a run lie as far apart as m's bound says. A view that lies so that strides cannot say it is
+ * copied first. */
 BERYL_API beryl_value beryl_graph_reshape(beryl_graph *g, beryl_value x, uint32_t rank,
                                           const beryl_dim *dims);
+/* Axes in another order, axes [rank]: axis i of the result is axis axes[i] of x. */
+BERYL_API beryl_value beryl_graph_permute(beryl_graph *g, beryl_value x, uint32_t rank,
+                                          const uint32_t *axes);
+/* The same elements again and again: axes of 1, and axes in front that x has not, at any size. */
+BERYL_API beryl_value beryl_graph_expand(beryl_graph *g, beryl_value x, uint32_t rank,
+                                         const beryl_dim *dims);
+/* `size` elements of a constant axis: start, start + step, start + 2 * step ... */
 BERYL_API beryl_value beryl_graph_narrow(beryl_graph *g, beryl_value x, uint32_t axis,
-                                         uint32_t start, uint32_t size);
+                                         uint32_t start, uint32_t size, uint32_t step);
+/* A constant axis in n parts of one size. parts [n]: zeros after an error. */
+BERYL_API void beryl_graph_split(beryl_graph *g, beryl_value x, uint32_t axis, uint32_t n,
+                                 beryl_value *parts);
+BERYL_API beryl_value beryl_graph_flip(beryl_graph *g, beryl_value x,
+                                       uint32_t axis); /* a constant axis backwards */
+/* The elements with the same index along both axes: as the last axis, in place of the two. Axes of
+ * constants, of which the smaller counts, or of one extent. */
+BERYL_API beryl_value beryl_graph_diagonal(beryl_graph *g, beryl_value x, uint32_t axis,
+                                           uint32_t other);
 /* drops an axis of size 1 */
 BERYL_API beryl_value beryl_graph_squeeze(beryl_graph *g, beryl_value x, uint32_t axis);
+/* an axis of size 1, as that axis of the result */
+BERYL_API beryl_value beryl_graph_unsqueeze(beryl_graph *g, beryl_value x, uint32_t axis);
 
 /* ---- operations ------------------------------------------------------------------------------ */
 

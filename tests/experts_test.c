@@ -77,8 +77,8 @@ static void build(side *s, const graph_value *w, const void *problem_) {
     if (p->apart) {
         up = graph_matmul_id(g, x, w[T_UP], ids);
     } else {
-        up = graph_narrow(g, gate, 2, p->n_ff, p->n_ff);
-        gate = graph_narrow(g, gate, 2, 0, p->n_ff);
+        up = graph_narrow(g, gate, 2, p->n_ff, p->n_ff, 1);
+        gate = graph_narrow(g, gate, 2, 0, p->n_ff, 1);
     }
     graph_value each = graph_matmul_id(g, graph_geglu(g, gate, up), w[T_DOWN], ids);
     graph_value b = graph_rms_norm(g, graph_weighted_sum(g, each, gates), w[T_POST_2], 1e-6f);

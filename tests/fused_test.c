@@ -165,7 +165,7 @@ static void build(side *s, const graph_value *w, const void *problem_) {
     if (p->end == GELU_MUL) {
         const graph_value slices = side_input(
             s, "slices", 3, (graph_dim[]){{p->n_bound, n}, {LAYERS, 0}, {p->rows[0], 0}});
-        y[0] = graph_geglu(g, y[0], graph_squeeze(g, graph_narrow(g, slices, 1, 1, 1), 1));
+        y[0] = graph_geglu(g, y[0], graph_squeeze(g, graph_narrow(g, slices, 1, 1, 1, 1), 1));
     }
     if (p->down) y[0] = graph_matmul(g, y[0], w[T_MATRIX + p->n_segment]);
     for (uint32_t i = 0; i < (p->end == STORE ? p->n_segment : 1); i++) side_output(s, y[i]);

@@ -242,6 +242,28 @@ static void check_reductions(test *t, beryl_graph *g) {
     beryl_graph_close(g);
 }
 
+/* A bias of halves, as files have them. */
+static void check_bias(test *t, beryl_graph *g) {
+    static const uint16_t halves[5] = {0x3c00, 0x4000, 0xb800, 0x7bff, 0}; /* 1 2 -0.5 65504 0 */
+    static const float in[5] = {1, 2, 3, 4, 5};
+    float out[5];
+    if (!g) return;
+    const beryl_value x = beryl_graph_input(g, "x", BERYL_TYPE_F32, 1, (beryl_dim[]){{5, 0}}),
+                      bias = beryl_graph_weight(g, "bias", BERYL_TYPE_F16, 1, (uint32_t[]){5},
+                                                halves, sizeof halves);
+    const beryl_value y = beryl_graph_add(g, x, beryl_graph_cast(g, bias, BERYL_TYPE_F32, false));
+    beryl_graph_output(g, y, "y");
+    CHECK_INT(t, compile(g, NULL), BERYL_OK);
+    CHECK_INT(t, beryl_graph_set(g, x, in, sizeof in, NULL), BERYL_OK);
+    run(t, g, 0, 0);
+    CHECK_INT(t, beryl_graph_read(g, y, out, sizeof out, NULL), BERYL_OK);
+    CHECK_NEAR(t, out[0], 2, 0);
+    CHECK_NEAR(t, out[2], 2.5, 0);
+    CHECK_NEAR(t, out[3], 65508, 0);
+    CHECK_NEAR(t, out[4], 5, 0);
+    beryl_graph_close(g);
+}
+
 static void test_values(test *t) {
     if (test_case(t, "graph_api/softmax-of-a-product")) {
         beryl_graph *g = open_on(t, "reference");
@@ -309,7 +331,7 @@ static void test_values(test *t) {
                                                  blocks, sizeof blocks);
         const beryl_value x =
             beryl_graph_input(g, "x", BERYL_TYPE_F32, 2, (beryl_dim[]){{1, 0}, {64, 0}});
-        const beryl_value y = beryl_graph_matmul(g, beryl_graph_narrow(g, x, 1, 32, 32), w);
+        const beryl_value y = beryl_graph_matmul(g, beryl_graph_narrow(g, x, 1, 32, 32, 1), w);
         beryl_graph_output(g, y, "y");
         beryl_value indices;
         const beryl_value best = beryl_graph_topk(g, y, 1, &indices);
@@ -340,6 +362,10 @@ static void test_values(test *t) {
         check_sums_and_groups(t, open_on(t, "reference"));
     if (test_case(t, "graph_api/sums-and-groups-on-software-device"))
         check_sums_and_groups(t, open_on(t, "webgpu:software"));
+    static const char *const devices[] = {"reference", "host", "webgpu:software"};
+    for (size_t i = 0; i < sizeof devices / sizeof *devices; i++)
+        if (test_case(t, "graph_api/bias-of-halves-on-%s", devices[i]))
+            check_bias(t, open_on(t, devices[i]));
     if (test_case(t, "graph_api/reductions-over-axes"))
         check_reductions(t, open_on(t, "reference"));
     if (test_case(t, "graph_api/reductions-over-axes-on-software-device"))
@@ -422,8 +448,60 @@ static void test_wrong_reductions(test *t) {
     }
 }
 
+/* Element [i, j] of two results is known from where x's elements go. */
+static void check_views(test *t, const char *device) {
+    enum { ROWS = 5, HALF = 3 };
+    beryl_graph *g = open_on(t, device);
+    const beryl_dim n = {ROWS, beryl_graph_extent(g, "n", ROWS)};
+    const beryl_value x = beryl_graph_input(g, "x", BERYL_TYPE_F32, 2, (beryl_dim[]){n, {6, 0}}),
+                      turned = beryl_graph_permute(g, x, 2, (uint32_t[]){1, 0}),
+                      odd = beryl_graph_narrow(g, turned, 0, 1, HALF, 2),
+                      back = beryl_graph_flip(g, odd, 0),
+                      all = beryl_graph_expand(g, beryl_graph_unsqueeze(g, back, 0), 3,
+                                               (beryl_dim[]){{2, 0}, {HALF, 0}, n}),
+                      same = beryl_graph_squeeze(
+                          g, beryl_graph_diagonal(g, beryl_graph_unsqueeze(g, all, 0), 0, 1), 2);
+    beryl_value parts[2], none[2] = {7, 7};
+    beryl_dim dims[8];
+    uint32_t rank;
+    beryl_graph_split(g, x, 1, 2, parts);
+    const beryl_value sum = beryl_graph_add(g, all, beryl_graph_scale(g, odd, 100)),
+                      both = beryl_graph_add(g, parts[0], beryl_graph_scale(g, parts[1], 100));
+    CHECK(t, beryl_graph_shape(g, same, NULL, &rank, dims) && rank == 2);
+    CHECK(t, dims[0].size == HALF && dims[1].extent == n.extent);
+    beryl_graph_output(g, sum, "sum");
+    beryl_graph_output(g, both, "both");
+    float numbers[ROWS][6], got[2][HALF][ROWS], other[ROWS][HALF];
+    for (int i = 0; i < ROWS * 6; i++) (&numbers[0][0])[i] = (float)i;
+    CHECK_INT(t, compile(g, NULL), BERYL_OK);
+    beryl_graph_set(g, x, numbers, sizeof numbers, NULL);
+    for (uint32_t rows = ROWS; rows > 0 && run(t, g, rows, 1); rows -= 2) {
+        CHECK_INT(t, beryl_graph_read(g, sum, got, sizeof got, NULL), BERYL_OK);
+        CHECK_INT(t, beryl_graph_read(g, both, other, rows * HALF * sizeof(float), NULL), BERYL_OK);
+        for (uint32_t i = 0; i < rows; i++)
+            for (uint32_t k = 0; k < HALF; k++) {
+                const float here = numbers[i][1 + 2 * k], there = numbers[i][1 + 2 * (2 - k)];
+                CHECK_NEAR(t, got[0][k][i], there + 100 * here, 0);
+                CHECK_NEAR(t, got[1][k][i], there + 100 * here, 0);
+                CHECK_NEAR(t, other[i][k], numbers[i][k] + 100 * numbers[i][HALF + k], 0);
+            }
+        if (rows < 2) break;
+    }
+    beryl_graph_close(g);
+    g = open_on(t, device);
+    beryl_graph_split(g, beryl_graph_input(g, "x", BERYL_TYPE_F32, 1, (beryl_dim[]){{5, 0}}), 0, 2,
+                      none);
+    CHECK(t, !none[0] && !none[1]);
+    CHECK_INT(t, compile(g, NULL), BERYL_MISUSE);
+    beryl_graph_close(g);
+}
+
 static void test_misuse(test *t) {
     beryl_error error = {0};
+    if (test_case(t, "graph_api/views-are-read-where-they-lie")) {
+        check_views(t, "reference");
+        check_views(t, "host");
+    }
     if (test_case(t, "graph_api/parts-of-caches-and-lists-are-refused")) {
         for (int i = 0; i < 5; i++) {
             beryl_graph *g = open_on(t, "reference");
@@ -434,8 +512,8 @@ static void test_misuse(test *t) {
                                                     (beryl_dim[]){{1, 0}, {1, 0}, {32, 0}}),
                               at = beryl_graph_input(g, "at", BERYL_TYPE_I32, 1,
                                                      (beryl_dim[]){{1, 0}});
-            const beryl_value slot = beryl_graph_narrow(g, cache, 0, 1, 1),
-                              gaps = beryl_graph_narrow(g, cache, 1, 0, 3);
+            const beryl_value slot = beryl_graph_narrow(g, cache, 0, 1, 1, 1),
+                              gaps = beryl_graph_narrow(g, cache, 1, 0, 3, 1);
             CHECK(t, slot && gaps);
             if (i == 0) CHECK_INT(t, beryl_graph_kv_write(g, slot, x, at, at), 0);
             if (i == 1) CHECK(t, beryl_graph_attention(g, x, slot, slot, at, at, 1, 0) != 0);
@@ -445,7 +523,7 @@ static void test_misuse(test *t) {
                 const beryl_value two =
                     beryl_graph_input(g, "two", BERYL_TYPE_I32, 2, (beryl_dim[]){{3, 0}, {2, 0}});
                 const beryl_value column = beryl_graph_squeeze(
-                                      g, beryl_graph_narrow(g, two, 1, 1, 1), 1),
+                                      g, beryl_graph_narrow(g, two, 1, 1, 1, 1), 1),
                                   rows = beryl_graph_input(g, "rows", BERYL_TYPE_F32, 3,
                                                            (beryl_dim[]){{3, 0}, {1, 0}, {32, 0}});
                 CHECK(t, column && rows);

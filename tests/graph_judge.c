@@ -145,14 +145,15 @@ static uint32_t row_of(const operand *x) {
 }
 
 /* Offset of element `index` of `shape` in x, broadcast from the right. */
-static uint64_t at(const operand *x, const operand *shape, uint64_t index) {
-    uint64_t offset = 0;
+static int64_t at(const operand *x, const operand *shape, uint64_t index) {
+    int64_t offset = 0;
     const uint32_t missing = (uint32_t)(shape->ref.t->rank - x->ref.t->rank);
     for (uint32_t i = shape->ref.t->rank; i-- > 0;) {
-        const uint64_t n = shape->ref.dim[i] ? shape->ref.dim[i] : 1, along = index % n;
+        const uint64_t n = shape->ref.dim[i] ? shape->ref.dim[i] : 1;
+        const int64_t along = (int64_t)(index % n);
         index /= n;
         if (i >= missing && x->ref.t->dim[i - missing].size != 1)
-            offset += along * x->ref.t->stride[i - missing];
+            offset += along * graph_stride(x->ref.t, i - missing);
     }
     return offset;
 }
@@ -163,8 +164,13 @@ static uint64_t rows_of(const operand *x) {
     return n;
 }
 
-static uint64_t row_at(const operand *x, uint64_t row) {
+static int64_t row_at(const operand *x, uint64_t row) {
     return at(x, x, row * (row_of(x) ? row_of(x) : 1));
+}
+
+/* From one element of a row to the next. */
+static int64_t step_of(const operand *x) {
+    return x->ref.t->rank ? graph_stride(x->ref.t, x->ref.t->rank - 1u) : 1;
 }
 
 static double size(float x) {
@@ -185,8 +191,8 @@ static void bound_pointwise(work *w) {
     const operand *a = &w->in[0], *b = &w->in[1], *out = &w->out[0];
     const double attr = (double)w->node->attr.scale.factor;
     for (uint64_t i = 0, n = count_of(out); i < n; i++) {
-        const uint64_t to = at(out, out, i), from = at(a, out, i),
-                       other = w->node->n_in > 1 ? at(b, out, i) : 0;
+        const int64_t to = at(out, out, i), from = at(a, out, i),
+                      other = w->node->n_in > 1 ? at(b, out, i) : 0;
         const double z = size(out->value[to]), x = size(a->value[from]), ex = a->bound[from];
         const double y = w->node->n_in > 1 ? size(b->value[other]) : 0,
                      ey = w->node->n_in > 1 ? b->bound[other] : 0;
@@ -210,18 +216,20 @@ static void bound_rms_norm(work *w) {
     const uint32_t n = row_of(x);
     const double eps = (double)w->node->attr.rms_norm.eps;
     for (uint64_t r = 0, rows = count_of(x) / n; r < rows; r++) {
-        const uint64_t from = row_at(x, r), to = row_at(out, r);
+        const int64_t from = row_at(x, r), to = row_at(out, r), step = step_of(x);
         double sum = 0, errors = 0;
         for (uint32_t i = 0; i < n; i++) {
-            sum += (double)x->value[from + i] * (double)x->value[from + i];
-            errors += x->bound[from + i] * x->bound[from + i];
+            const int64_t here = from + i * step;
+            sum += (double)x->value[here] * (double)x->value[here];
+            errors += x->bound[here] * x->bound[here];
         }
         const double root = sqrt(sum / n + eps), off = sqrt(errors / n),
                      least = fmax(root - off, sqrt(eps));
         for (uint32_t i = 0; i < n; i++) {
-            const double weight = w->node->n_in > 1 ? size(w->in[1].value[i]) : 1,
-                         ew = w->node->n_in > 1 ? w->in[1].bound[i] : 0;
-            const double here = size(x->value[from + i]), e = x->bound[from + i];
+            const int64_t k = w->node->n_in > 1 ? i * step_of(&w->in[1]) : 0;
+            const double weight = w->node->n_in > 1 ? size(w->in[1].value[k]) : 1,
+                         ew = w->node->n_in > 1 ? w->in[1].bound[k] : 0;
+            const double here = size(x->value[from + i * step]), e = x->bound[from + i * step];
             out->bound[to + i] = weight * (e / least + here * off / (root * least)) +
                                  ew * (here + e) / least +
                                  (4e-6 + sum_error(n)) * weight * here / root + TINY;
@@ -231,8 +239,8 @@ static void bound_rms_norm(work *w) {
 
 /* As of root mean squares, of what is left without the mean, whose error comes to each. Where in
  * x and the result each element of a row lies, and in the weights. */
-static void bound_normalised(work *w, const uint64_t *from, const uint64_t *to,
-                             const uint64_t *column, uint32_t n, double eps) {
+static void bound_normalised(work *w, const int64_t *from, const int64_t *to, const int64_t *column,
+                             uint32_t n, double eps) {
     const operand *x = &w->in[0], *out = &w->out[0];
     const uint32_t n_in = w->node->n_in;
     double sum = 0, sizes = 0, errors = 0, squares = 0, error_squares = 0;
@@ -251,14 +259,15 @@ static void bound_normalised(work *w, const uint64_t *from, const uint64_t *to,
     const double root = sqrt(squares / n + eps), off = sqrt(error_squares / n),
                  least = fmax(root - off, sqrt(eps));
     for (uint32_t i = 0; i < n; i++) {
-        const uint64_t k = column[i];
+        const int64_t k = column[i] * (n_in > 1 ? step_of(&w->in[1]) : 0),
+                      l = column[i] * (n_in > 2 ? step_of(&w->in[2]) : 0);
         const double weight = n_in > 1 ? size(w->in[1].value[k]) : 1,
                      ew = n_in > 1 ? w->in[1].bound[k] : 0;
         const double here = fabs((double)x->value[from[i]] - mean),
                      e = x->bound[from[i]] + off_mean + U * here;
         out->bound[to[i]] = weight * (e / least + here * off / (root * least)) +
                             ew * (here + e) / least + (4e-6 + sum_error(n)) * weight * here / root +
-                            (n_in > 2 ? w->in[2].bound[k] + U * size(w->in[2].value[k]) : 0) +
+                            (n_in > 2 ? w->in[2].bound[l] + U * size(w->in[2].value[l]) : 0) +
                             ROUNDED * size(out->value[to[i]]) + TINY;
     }
 }
@@ -267,13 +276,13 @@ static void bound_normalised(work *w, const uint64_t *from, const uint64_t *to,
  * own. */
 static void bound_norm(work *w, uint64_t n, uint64_t inner, uint32_t groups, double eps) {
     const operand *x = &w->in[0], *out = &w->out[0];
-    uint64_t *at_each = malloc(3 * n * sizeof *at_each), *from = at_each, *to = from + n,
-             *column = to + n;
+    int64_t *at_each = malloc(3 * n * sizeof *at_each), *from = at_each, *to = from + n,
+            *column = to + n;
     for (uint64_t r = 0, rows = count_of(x) / n; r < rows; r++) {
         for (uint64_t i = 0; i < n; i++) {
             from[i] = at(x, x, r * n + i);
             to[i] = at(out, out, r * n + i);
-            column[i] = (r % groups * n + i) / inner;
+            column[i] = (int64_t)((r % groups * n + i) / inner);
         }
         bound_normalised(w, from, to, column, (uint32_t)n, eps);
     }
@@ -297,14 +306,14 @@ static void bound_cumsum(work *w) {
     operand begins = *out; /* of each row the first element */
     begins.ref.dim[axis] = 1;
     for (uint64_t r = 0, rows = count_of(&begins); r < rows; r++) {
-        uint64_t from = at(x, &begins, r), to = at(out, &begins, r);
+        int64_t from = at(x, &begins, r), to = at(out, &begins, r);
         double errors = 0, sizes = 0;
         for (uint32_t i = 0; i < n; i++) {
             errors += x->bound[from];
             sizes += size(x->value[from]);
             out->bound[to] = errors + sum_error(i + 1.0) * (sizes + errors) + TINY;
-            from += x->ref.t->stride[axis];
-            to += out->ref.t->stride[axis];
+            from += graph_stride(x->ref.t, axis);
+            to += graph_stride(out->ref.t, axis);
         }
     }
 }
@@ -313,9 +322,9 @@ static void bound_softmax(work *w) {
     const operand *x = &w->in[0], *out = &w->out[0];
     const uint32_t n = row_of(x);
     for (uint64_t r = 0, rows = count_of(x) / n; r < rows; r++) {
-        const uint64_t from = row_at(x, r), to = row_at(out, r);
+        const int64_t from = row_at(x, r), to = row_at(out, r);
         double most = 0;
-        for (uint32_t i = 0; i < n; i++) most = wider(most, x->bound[from + i]);
+        for (uint32_t i = 0; i < n; i++) most = wider(most, x->bound[from + i * step_of(x)]);
         for (uint32_t i = 0; i < n; i++)
             out->bound[to + i] =
                 size(out->value[to + i]) * (expm1(2 * most) + 8e-6 + sum_error(n)) + 1e-7;
@@ -329,15 +338,16 @@ static int falling(const void *a, const void *b) {
 
 /* Whether the order of the first k of a row is sure, one by one: each is ahead of the next by
  * more than both may be off. */
-static void sure_order(const operand *x, uint64_t from, uint32_t n, uint32_t k, double *bounds,
+static void sure_order(const operand *x, int64_t from, uint32_t n, uint32_t k, double *bounds,
                        double *unsure) {
     float *sorted = malloc((n + 1) * sizeof *sorted);
     double most = 0;
     bool known = true; /* what is known to the last bit is in the same order everywhere */
     for (uint32_t i = 0; i < n; i++) {
-        sorted[i] = x->value[from + i];
-        most = wider(most, x->bound[from + i]);
-        known = known && x->bound[from + i] == 0; /* false for NaN */
+        const int64_t here = from + i * step_of(x);
+        sorted[i] = x->value[here];
+        most = wider(most, x->bound[here]);
+        known = known && x->bound[here] == 0; /* false for NaN */
     }
     qsort(sorted, n, sizeof *sorted, falling);
     for (uint32_t i = n; i < k; i++) { /* -infinity and -1 */
@@ -397,15 +407,15 @@ static void bound_weighted_sum(work *w) {
         for (uint32_t i = 0; i < d; i++) {
             total t = {0};
             for (uint32_t k = 0; k < u; k++) {
-                const uint64_t a = row_at(x, (uint64_t)n * u + k) + i, b = row_at(g, n) + k;
+                const int64_t a = row_at(x, (uint64_t)n * u + k) + i * step_of(x),
+                              b = row_at(g, n) + k * step_of(g);
                 total_add(&t, (double)x->value[a], x->bound[a], (double)g->value[b], g->bound[b]);
             }
-            out->bound[(uint64_t)n * d + i] = total_bound(&t);
+            out->bound[row_at(out, n) + i] = total_bound(&t);
         }
 }
 
-static double bound_dot(const operand *x, uint64_t from, const operand *w, uint64_t row,
-                        uint32_t k) {
+static double bound_dot(const operand *x, int64_t from, const operand *w, int64_t row, uint32_t k) {
     total t = {0};
     for (uint32_t i = 0; i < k; i++)
         total_add(&t, (double)x->value[from + i], x->bound[from + i], (double)w->value[row + i],
@@ -427,12 +437,12 @@ static void bound_matmul_id(work *w) {
     const uint32_t k = x->ref.dim[2], rows = m->ref.dim[1], u = ids->ref.dim[1];
     for (uint32_t n = 0; n < ids->ref.dim[0]; n++)
         for (uint32_t j = 0; j < u; j++) {
-            const uint64_t which = row_at(ids, n) + j,
-                           from = row_at(x, x->ref.dim[1] == 1 ? n : (uint64_t)n * u + j);
+            const int64_t which = row_at(ids, n) + j,
+                          from = row_at(x, x->ref.dim[1] == 1 ? n : (uint64_t)n * u + j);
             const uint32_t id =
                 (uint32_t)ids->whole[which] < m->ref.dim[0] ? (uint32_t)ids->whole[which] : 0;
             for (uint32_t o = 0; o < rows; o++)
-                w->out[0].bound[((uint64_t)n * u + j) * rows + o] =
+                w->out[0].bound[row_at(&w->out[0], (uint64_t)n * u + j) + o] =
                     ids->bound[which] == 0
                         ? bound_dot(x, from, m, row_at(m, (uint64_t)id * rows + o), k)
                         : INFINITY;
@@ -445,15 +455,15 @@ static void bound_gather_rows(work *w) {
     const double factor =
         out->ref.t->type == TYPE_I32 ? 1 : fabs((double)w->node->attr.gather_rows.factor);
     for (uint64_t i = 0, count = count_of(ids); i < count; i++) {
-        const uint64_t which = at(ids, ids, i);
+        const int64_t which = at(ids, ids, i),
+                      to = table->ref.t->rank == 2 ? row_at(out, i) : at(out, out, i);
         const uint32_t n_row = table->ref.dim[0],
                        id = (uint32_t)ids->whole[which] < n_row ? (uint32_t)ids->whole[which] : 0;
         for (uint32_t k = 0; k < n; k++) {
-            const double e = n_row ? table->bound[(uint64_t)id * table->ref.t->stride[0] + k] : 0;
+            const double e = n_row ? table->bound[id * graph_stride(table->ref.t, 0) + k] : 0;
             const double round =
-                out->ref.t->type == TYPE_I32 ? 0 : ROUNDED * size(out->value[i * n + k]);
-            out->bound[i * n + k] =
-                ids->bound[which] == 0 ? factor * e * (1 + U) + round : INFINITY;
+                out->ref.t->type == TYPE_I32 ? 0 : ROUNDED * size(out->value[to + k]);
+            out->bound[to + k] = ids->bound[which] == 0 ? factor * e * (1 + U) + round : INFINITY;
         }
     }
 }
@@ -464,7 +474,7 @@ static void bound_set_rows(work *w) {
     for (uint32_t i = 0; i < x->ref.dim[0]; i++) {
         const int32_t to = index->whole[i];
         for (uint32_t k = 0; to >= 0 && (uint32_t)to < state->ref.dim[0] && k < n; k++)
-            state->bound[(uint64_t)to * n + k] = x->bound[(uint64_t)i * x->ref.t->stride[0] + k];
+            state->bound[(uint64_t)to * n + k] = x->bound[i * graph_stride(x->ref.t, 0) + k];
     }
 }
 
@@ -473,10 +483,10 @@ static void bound_rope(work *w) {
     const uint32_t heads = x->ref.dim[1], half = x->ref.dim[2] / 2;
     for (uint32_t n = 0; n < x->ref.dim[0]; n++)
         for (uint32_t i = 0; i < heads * half; i++) {
-            const uint64_t from = row_at(x, (uint64_t)n * heads + i / half) + i % half,
-                           to = ((uint64_t)n * heads + i / half) * half * 2 + i % half;
-            const uint64_t cosine = row_at(a, (uint64_t)n * 2) + i % half,
-                           sine = row_at(a, (uint64_t)n * 2 + 1) + i % half;
+            const int64_t from = row_at(x, (uint64_t)n * heads + i / half) + i % half,
+                          to = row_at(out, (uint64_t)n * heads + i / half) + i % half;
+            const int64_t cosine = row_at(a, (uint64_t)n * 2) + i % half,
+                          sine = row_at(a, (uint64_t)n * 2 + 1) + i % half;
             for (uint32_t part = 0; part < 2; part++) {
                 total t = {0};
                 total_add(&t, (double)x->value[from], x->bound[from],
@@ -502,8 +512,8 @@ static void bound_kv_write(work *w) {
         for (uint32_t h = 0; h < heads; h++) {
             const int32_t slot = w->in[2].whole[n], pos = w->in[3].whole[n];
             if (slot < 0 || (uint32_t)slot >= cache->ref.dim[0] || pos < 0) continue;
-            const uint64_t from = row_at(x, (uint64_t)n * heads + h),
-                           to = (((uint64_t)slot * rows + (uint32_t)pos % rows) * heads + h) * d;
+            const int64_t from = row_at(x, (uint64_t)n * heads + h),
+                          to = (((int64_t)slot * rows + (uint32_t)pos % rows) * heads + h) * d;
             for (uint32_t b = 0; b < d; b += 32) {
                 double most = 0, off = 0;
                 for (uint32_t i = b; i < d && i < b + 32; i++) {
@@ -525,11 +535,11 @@ static void bound_attend(work *w, reference_keys keys, uint32_t n, uint32_t head
     const uint32_t d = q->ref.dim[2], heads = q->ref.dim[1], kv = head * k->ref.dim[2] / heads,
                    rows = k->ref.dim[1];
     const uint32_t first = keys.first, count = keys.end - keys.first;
-    const uint64_t from = row_at(q, (uint64_t)n * heads + head);
+    const int64_t from = row_at(q, (uint64_t)n * heads + head);
     const double scale = fabs((double)w->node->attr.attention.scale);
     double *scores = malloc((count + 1) * sizeof *scores), most = -INFINITY, off = 0, sum = 0;
     for (uint32_t p = first; p < keys.end; p++) {
-        const uint64_t row = (((uint64_t)keys.slot * rows + p % rows) * k->ref.dim[2] + kv) * d;
+        const int64_t row = (((int64_t)keys.slot * rows + p % rows) * k->ref.dim[2] + kv) * d;
         double dot = 0;
         for (uint32_t i = 0; i < d; i++)
             dot += (double)q->value[from + i] * (double)k->value[row + i];

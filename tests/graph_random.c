@@ -234,35 +234,85 @@ static void make_binary(maker *m) {
     }
 }
 
+/* Of a part of an axis: from anywhere on, any number, any step that fits. */
+static graph_value narrowed(maker *m, graph_value x, uint32_t axis) {
+    const uint32_t all = at(m, x)->dim[axis].size, size = 1 + draw(m, all),
+                   most = size > 1 ? (all - 1) / (size - 1) : 1,
+                   step = draw(m, 3) ? 1 : 1 + draw(m, most < 5 ? most : 5),
+                   start = draw(m, all - (size - 1) * step);
+    return graph_narrow(m->g, x, axis, start, size, step);
+}
+
+static graph_value permuted(maker *m, graph_value x) {
+    const uint32_t rank = at(m, x)->rank;
+    uint32_t axes[GRAPH_RANK_MAX];
+    for (uint32_t i = 0; i < rank; i++) {
+        const uint32_t k = draw(m, i + 1);
+        axes[i] = axes[k];
+        axes[k] = i;
+    }
+    return graph_permute(m->g, x, rank, axes);
+}
+
+/* An axis of 1, which may be a new one, as a larger one. */
+static graph_value expanded(maker *m, graph_value x, uint32_t axis) {
+    const graph_tensor t = *at(m, x);
+    graph_dim dims[GRAPH_RANK_MAX];
+    const bool more = t.dim[axis].size != 1 || t.dim[axis].extent;
+    if (graph_element_bound(&t) > 20000 || (more && t.rank == GRAPH_RANK_MAX)) return 0;
+    if (more && draw(m, 2)) return graph_unsqueeze(m->g, x, draw(m, t.rank + 1));
+    memcpy(dims + more, t.dim, t.rank * sizeof *dims);
+    dims[more ? 0 : axis] = draw(m, 3) ? (graph_dim){1 + draw(m, 5), 0} : rows_of(m);
+    return graph_expand(m->g, x, t.rank + more, dims);
+}
+
+/* Two axes as one, or one as two; 0: they are none that can be. */
+static graph_value reshaped(maker *m, graph_value x, uint32_t axis) {
+    const graph_tensor t = *at(m, x);
+    const uint32_t last = t.rank - 1u, part = DRAW_OF(m, 1, 2, 3, 4, 8, 32);
+    graph_dim dims[GRAPH_RANK_MAX];
+    if (t.rank == GRAPH_RANK_MAX || t.dim[axis].extent) return 0;
+    memcpy(dims, t.dim, sizeof dims);
+    if (axis < last && !dims[axis + 1].extent && draw(m, 2)) {
+        dims[axis].size *= dims[axis + 1].size;
+        memmove(&dims[axis + 1], &dims[axis + 2], (last - axis - 1) * sizeof *dims);
+        return graph_reshape(m->g, x, last, dims);
+    }
+    if (dims[axis].size % part) return 0;
+    memmove(&dims[axis + 2], &dims[axis + 1], (last - axis) * sizeof *dims);
+    dims[axis].size /= part;
+    dims[axis + 1] = (graph_dim){part, 0};
+    return graph_reshape(m->g, x, t.rank + 1u, dims);
+}
+
 static void make_view(maker *m) {
     const pooled *p = pick(m, 0, 1e6f);
     if (!p || !at(m, p->v)->rank) return;
-    const graph_tensor t = *at(m, p->v);
-    const uint32_t axis = draw(m, t.rank), last = t.rank - 1u;
-    graph_dim dims[GRAPH_RANK_MAX];
-    memcpy(dims, t.dim, sizeof dims);
-    if (draw(m, 2) && !t.dim[axis].extent && t.dim[axis].size > 1) {
-        const uint32_t size = 1 + draw(m, t.dim[axis].size),
-                       start = draw(m, t.dim[axis].size - size + 1);
-        keep(m, graph_narrow(m->g, p->v, axis, start, size), p->most, false);
-        return;
+    const pooled from = *p;
+    const graph_tensor t = *at(m, from.v);
+    const uint32_t axis = draw(m, t.rank), other = draw(m, t.rank);
+    const bool constant = !t.dim[axis].extent;
+    graph_value v = 0;
+    switch (draw(m, 8)) {
+    case 0:
+    case 1:
+        if (constant) v = narrowed(m, from.v, axis);
+        break;
+    case 2:
+        if (constant && t.dim[axis].size == 1 && t.rank > 1) v = graph_squeeze(m->g, from.v, axis);
+        break;
+    case 3: v = permuted(m, from.v); break;
+    case 4: v = expanded(m, from.v, axis); break;
+    case 5:
+        if (constant) v = graph_flip(m->g, from.v, axis);
+        break;
+    case 6:
+        if (axis != other && t.dim[axis].extent == t.dim[other].extent)
+            v = graph_diagonal(m->g, from.v, axis, other);
+        break;
+    case 7: v = reshaped(m, from.v, axis); break;
     }
-    if (t.dim[axis].size == 1 && !t.dim[axis].extent && t.rank > 1) {
-        keep(m, graph_squeeze(m->g, p->v, axis), p->most, false);
-        return;
-    }
-    if (!graph_is_contiguous(&t) || t.rank == GRAPH_RANK_MAX || t.dim[axis].extent) return;
-    const uint32_t part = DRAW_OF(m, 1, 2, 3, 4, 8, 32);
-    if (axis < last && !dims[axis + 1].extent && draw(m, 2)) { /* two made one */
-        dims[axis].size *= dims[axis + 1].size;
-        memmove(&dims[axis + 1], &dims[axis + 2], (last - axis - 1) * sizeof *dims);
-        keep(m, graph_reshape(m->g, p->v, last, dims), p->most, false);
-    } else if (dims[axis].size % part == 0) { /* one made two */
-        memmove(&dims[axis + 2], &dims[axis + 1], (last - axis) * sizeof *dims);
-        dims[axis].size /= part;
-        dims[axis + 1] = (graph_dim){part, 0};
-        keep(m, graph_reshape(m->g, p->v, t.rank + 1u, dims), p->most, false);
-    }
+    keep(m, v, from.most, false);
 }
 
 static float product_size(float most, uint32_t k) {
@@ -281,14 +331,15 @@ static graph_value new_matrix(maker *m, base_type type, uint32_t rows, uint32_t 
             m->g,
             graph_reshape(m->g, new_weight(m, type, 2, (uint32_t[]){rows + first, k * more}), 2,
                           each),
-            0, first * more, rows);
+            0, first * more, rows, 1);
     if (how == 0)
         return graph_narrow(m->g,
                             new_weight(m, type, 2, (uint32_t[]){rows + first + draw(m, 3), k}), 0,
-                            first, rows);
+                            first, rows, 1);
     if (how == 1)
         return graph_squeeze(
-            m->g, graph_narrow(m->g, new_weight(m, type, 3, (uint32_t[]){5, rows, k}), 0, first, 1),
+            m->g,
+            graph_narrow(m->g, new_weight(m, type, 3, (uint32_t[]){5, rows, k}), 0, first, 1, 1),
             0);
     return new_weight(m, type, 2, (uint32_t[]){rows, k});
 }
@@ -414,8 +465,8 @@ static void make_experts(maker *m) {
                             100),
                 up;
     if (both) {
-        up = graph_narrow(m->g, gate, 2, f, f);
-        gate = graph_narrow(m->g, gate, 2, 0, f);
+        up = graph_narrow(m->g, gate, 2, f, f, 1);
+        gate = graph_narrow(m->g, gate, 2, 0, f, 1);
     } else {
         up = made(
             m, graph_matmul_id(m->g, x, new_weight(m, type, 3, (uint32_t[]){n_expert, f, d}), ids),
@@ -465,7 +516,7 @@ static void make_gather(maker *m) {
     if (!ids && draw(m, 3) == 0)
         ids = new_whole(m, 2, (graph_dim[]){rows_of(m), {1 + draw(m, 4), 0}});
     if (ids && at(m, ids)->rank == 2 && at(m, ids)->dim[1].size > 1 && draw(m, 3) == 0)
-        ids = graph_narrow(m->g, ids, 1, 1, at(m, ids)->dim[1].size - 1);
+        ids = graph_narrow(m->g, ids, 1, 1, at(m, ids)->dim[1].size - 1, 1);
     if (!ids)
         ids = new_whole(
             m, 1,
@@ -473,9 +524,7 @@ static void make_gather(maker *m) {
                                      : (graph_dim){m->g->extents[m->others].bound, m->others}});
     const uint32_t d = draw_width(m), rows = 3 + draw(m, 30), how = draw(m, 4);
     const pooled *p = how == 0 ? pick(m, 2, 1e6f) : NULL;
-    if (p && !at(m, p->v)->dim[0].extent && !at(m, p->v)->dim[1].extent &&
-        at(m, p->v)->stride[1] == 1)
-        table = p->v;
+    if (p && !at(m, p->v)->dim[0].extent && !at(m, p->v)->dim[1].extent) table = p->v;
     else if (how == 1) table = new_weight(m, TYPE_F32, 1, &rows);
     else table = new_weight(m, draw_type(m, d), 2, (uint32_t[]){rows, d});
     made(m, graph_gather_rows(m->g, table, ids, draw(m, 2) ? 1 : 0.5f), p ? p->most : 3);
@@ -527,7 +576,6 @@ static void make_sum(maker *m) {
              &m->pool[m->n_pool - 1]);
     const pooled x = worked(m, *p);
     const graph_tensor t = *at(m, x.v);
-    if (t.stride[2] != 1) return;
     new_input(m, 2, t.dim);
     const pooled weights = worked(m, m->pool[m->n_pool - 1]);
     made(m, graph_weighted_sum(m->g, x.v, weights.v), x.most * weights.most * (float)t.dim[1].size);

@@ -58,6 +58,12 @@ static const char whole[] = "extent n 7\n"
                             "%47 = reshape %46 [n 8 4]\n"
                             "%48 = group_norm %47 %19 %19 2 0x1.0c6f7ap-20\n"
                             "%49 = group_norm %48 8 0\n"
+                            "%50 = permute %48 [2 0 1]\n"
+                            "%51 = narrow %50 0 1 2 2\n"
+                            "%52 = flip %51 0\n"
+                            "%53 = unsqueeze %52 1\n"
+                            "%54 = expand %53 [2 m_2 n 8]\n"
+                            "%55 = diagonal %53 0 1\n"
                             "output %27 \"y\"\n"
                             "output %34 \"\"\n"
                             "output %40 \"chosen\"\n"
@@ -95,7 +101,7 @@ static void check_there_and_back(test *t) {
     CHECK_INT(t, graph_text_print(l.g, &l.store, &text, &l.error), BERYL_OK);
     CHECK_TEXT(t, text.data, whole);
     base_text_fini(&text);
-    CHECK_INT(t, l.g->tensors.count, 50);
+    CHECK_INT(t, l.g->tensors.count, 56);
     CHECK_INT(t, l.store.tensors.count, 5);
     CHECK_INT(t, l.file_bytes, 96 * 18 + 32 + (3 * 6 * 2 * 17 + 31) / 32 * 32);
     CHECK_INT(t, l.store.tensors.data[3].file_offset, 96 * 18 + 32);

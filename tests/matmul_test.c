@@ -84,16 +84,17 @@ static beryl_status product_open(rig *r, product *p, const problem *q, const ber
     const uint8_t n = graph_extent_add(p->g, "n", q->n_bound);
     const uint32_t row = q->start + q->k + q->gap;
     graph_value weight = graph_stored(p->g, &p->store, w);
-    if (q->view) weight = graph_narrow(p->g, weight, 0, q->first, q->view);
+    if (q->view) weight = graph_narrow(p->g, weight, 0, q->first, q->view, 1);
     if (q->n_expert) {
         p->ids =
             graph_input(p->g, "ids", TYPE_I32, 2, (graph_dim[]){{q->n_bound, n}, {q->n_used, 0}});
         p->x = graph_input(p->g, "x", TYPE_F32, 3,
                            (graph_dim[]){{q->n_bound, n}, {q->each ? q->n_used : 1, 0}, {row, 0}});
-        p->out = graph_matmul_id(p->g, graph_narrow(p->g, p->x, 2, q->start, q->k), weight, p->ids);
+        p->out =
+            graph_matmul_id(p->g, graph_narrow(p->g, p->x, 2, q->start, q->k, 1), weight, p->ids);
     } else {
         p->x = graph_input(p->g, "x", TYPE_F32, 2, (graph_dim[]){{q->n_bound, n}, {row, 0}});
-        const graph_value x = graph_narrow(p->g, p->x, 1, q->start, q->k);
+        const graph_value x = graph_narrow(p->g, p->x, 1, q->start, q->k, 1);
         p->out = graph_matmul(p->g, x, weight);
         if (q->gated)
             p->out =

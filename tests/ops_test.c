@@ -175,11 +175,11 @@ static void build_pointwise(setup *s) {
 static void build_strided(setup *s) {
     const uint32_t h = s->p[1], d = s->p[2];
     graph_value x = add_input(s, TYPE_F32, FILL_UNIT, 1, DIMS(ROWS(s), {h, 0}, {d, 0}));
-    graph_value a = graph_narrow(s->g, x, 1, s->p[3], s->p[4]),
-                b = graph_narrow(s->g, x, 1, 0, s->p[4]);
+    graph_value a = graph_narrow(s->g, x, 1, s->p[3], s->p[4], 1),
+                b = graph_narrow(s->g, x, 1, 0, s->p[4], 1);
     if (s->p[5])
-        a = graph_narrow(s->g, a, 2, s->p[5], d - s->p[5]),
-        b = graph_narrow(s->g, b, 2, 0, d - s->p[5]);
+        a = graph_narrow(s->g, a, 2, s->p[5], d - s->p[5], 1),
+        b = graph_narrow(s->g, b, 2, 0, d - s->p[5], 1);
     if (s->p[0] == OP_RMS_NORM) add_output(s, graph_rms_norm(s->g, a, 0, 1e-6f));
     else if (s->p[0] == OP_SOFTMAX) add_output(s, graph_softmax(s->g, a));
     else add_output(s, apply(s, (base_op)s->p[0], a, b));
@@ -236,8 +236,8 @@ static void build_group_norm(setup *s) {
                                 {c + 3 * cut, 0},
                                 {h, 0},
                                 s->p[6] == 2 ? (graph_dim)ROWS(s) : (graph_dim){w + 5 * cut, 0}});
-    if (cut) x = graph_narrow(s->g, x, 1, 2, c);
-    if (cut && h) x = graph_narrow(s->g, x, 3, 4, w);
+    if (cut) x = graph_narrow(s->g, x, 1, 2, c, 1);
+    if (cut && h) x = graph_narrow(s->g, x, 3, 4, w, 1);
     graph_value weight = s->p[4] ? add_input(s, TYPE_F32, FILL_UNIT, 1, DIMS({c, 0})) : 0;
     graph_value bias = s->p[4] > 1 ? add_input(s, TYPE_F32, FILL_UNIT, 1, DIMS({c, 0})) : 0;
     add_output(s, graph_group_norm(s->g, x, weight, bias, s->p[3], 1e-5f));
@@ -249,7 +249,7 @@ static void build_cumsum(setup *s) {
     const graph_dim n = ROWS(s), first[3] = {n, {a + 2 * cut, 0}, {b + 3 * cut, 0}},
                     last[3] = {{a, 0}, {b, 0}, n};
     graph_value x = add_input(s, TYPE_F32, (fill)s->p[3], 3, 3, s->p[0] == 3 ? last : first);
-    if (cut) x = graph_narrow(s->g, graph_narrow(s->g, x, 1, 1, a), 2, 2, b);
+    if (cut) x = graph_narrow(s->g, graph_narrow(s->g, x, 1, 1, a, 1), 2, 2, b, 1);
     add_output(s, graph_cumsum(s->g, x, s->p[0] == 3 ? 2 : s->p[0]));
 }
 
@@ -286,7 +286,8 @@ static void build_rope(setup *s) {
     graph_value x = add_input(s, TYPE_F32, FILL_UNIT, 1, DIMS(ROWS(s), {s->p[2], 0}, {s->p[1], 0}));
     graph_value angles =
         add_input(s, TYPE_F32, FILL_UNIT, 1, DIMS(ROWS(s), {2, 0}, {s->p[1] / 2, 0}));
-    add_output(s, graph_rope(s->g, graph_narrow(s->g, x, 1, s->p[2] - s->p[0], s->p[0]), angles));
+    add_output(s,
+               graph_rope(s->g, graph_narrow(s->g, x, 1, s->p[2] - s->p[0], s->p[0], 1), angles));
 }
 
 /* p: type, columns (0: rank 1), state rows */
@@ -332,8 +333,8 @@ static void fill_caches(setup *s, graph_value *keys_after, graph_value *values_a
                 add_input(s, TYPE_F32, FILL_UNIT, 1, DIMS({n, 0}, {p[2] * 2, 0}, {p[3], 0}));
             graph_value pos = add_input(s, TYPE_I32, FILL_COUNT, (float)first, DIMS({n, 0}));
             graph_value slots = add_input(s, TYPE_I32, FILL_SAME, (float)slot, DIMS({n, 0}));
-            k = graph_kv_write(s->g, k, graph_narrow(s->g, keys, 1, 0, p[2]), slots, pos);
-            v = graph_kv_write(s->g, v, graph_narrow(s->g, keys, 1, p[2], p[2]), slots, pos);
+            k = graph_kv_write(s->g, k, graph_narrow(s->g, keys, 1, 0, p[2], 1), slots, pos);
+            v = graph_kv_write(s->g, v, graph_narrow(s->g, keys, 1, p[2], p[2], 1), slots, pos);
         }
     *keys_after = k;
     *values_after = v;
@@ -350,8 +351,8 @@ static void build_attention(setup *s) {
     graph_value pos =
         p[8] ? add_input(s, TYPE_I32, FILL_LATE, (float)fills, DIMS(ROWS(s)))
              : add_input(s, TYPE_I32, FILL_COUNT, (float)(fills - rows), DIMS(ROWS(s)));
-    add_output(
-        s, graph_attention(s->g, graph_narrow(s->g, q, 1, 1, p[1]), k, v, slot, pos, 0.7f, p[6]));
+    add_output(s, graph_attention(s->g, graph_narrow(s->g, q, 1, 1, p[1], 1), k, v, slot, pos, 0.7f,
+                                  p[6]));
 }
 
 /* p: as build_attention, but 8: range_kind; 9: slots mixed. Of a window the difference to the
@@ -361,7 +362,7 @@ static void build_range(setup *s) {
     graph_value k, v;
     fill_caches(s, &k, &v);
     graph_value q = add_input(s, TYPE_F32, FILL_UNIT, 1, DIMS(ROWS(s), {p[1] + 1, 0}, {p[3], 0}));
-    q = graph_narrow(s->g, q, 1, 1, p[1]);
+    q = graph_narrow(s->g, q, 1, 1, p[1], 1);
     graph_value slot = add_input(s, TYPE_I32, p[9] ? FILL_INDEX : FILL_SAME,
                                  (float)(p[9] ? p[4] : p[4] - 1), DIMS(ROWS(s))),
                 first = add_input(s, TYPE_I32, FILL_FIRST, (float)p[8], DIMS(ROWS(s))),
@@ -383,7 +384,7 @@ static void build_plain(setup *s) {
     graph_value k, v;
     if (p[3] == 2) {
         graph_value both = graph_scale(s->g, add_input(s, TYPE_F32, FILL_UNIT, 1, 4, dims), 0.5f);
-        k = graph_narrow(s->g, both, 0, 1, 1), v = graph_narrow(s->g, both, 0, 0, 1);
+        k = graph_narrow(s->g, both, 0, 1, 1, 1), v = graph_narrow(s->g, both, 0, 0, 1, 1);
     } else {
         k = add_input(s, TYPE_F32, FILL_UNIT, 1, 3, one + 1);
         v = add_input(s, TYPE_F32, FILL_UNIT, 1, 3, one + 1);
@@ -441,7 +442,7 @@ static void build_experts_outside(setup *s, graph_value w, graph_value ids) {
     if (s->p[0] == OP_FUSED) {
         graph_value down = graph_stored(s->g, s->store, s->states[1]),
                     gates = add_input(s, TYPE_F32, FILL_UNIT, 1, DIMS(ROWS(s), {1, 0}));
-        y = graph_geglu(s->g, graph_narrow(s->g, y, 2, 0, 8), graph_narrow(s->g, y, 2, 8, 8));
+        y = graph_geglu(s->g, graph_narrow(s->g, y, 2, 0, 8, 1), graph_narrow(s->g, y, 2, 8, 8, 1));
         y = graph_weighted_sum(s->g, graph_matmul_id(s->g, y, down, ids), gates);
     }
     add_output(s, y);
@@ -634,7 +635,7 @@ static void build_tree(setup *s) {
     /* slices of rows, with the other half as its partner; rms over a reshaped sum */
     case TREE_VIEWS: {
         graph_value both = add_input(s, TYPE_F32, FILL_UNIT, 1, DIMS(ROWS(s), {3, 0}, {2 * d, 0}));
-        a = graph_narrow(g, both, 2, 0, d), b = graph_narrow(g, both, 2, d, d);
+        a = graph_narrow(g, both, 2, 0, d, 1), b = graph_narrow(g, both, 2, d, d, 1);
         a = graph_add(g, graph_mul(g, graph_scale(g, a, 3), b), w);
         add_output(s, a);
         add_output(
@@ -648,9 +649,9 @@ static void build_tree(setup *s) {
     case TREE_SUM: {
         graph_value units = add_input(s, TYPE_F32, FILL_UNIT, 1, DIMS(ROWS(s), {6, 0}, {d, 0})),
                     gates = add_input(s, TYPE_F32, FILL_UNIT, 1, DIMS(ROWS(s), {3, 0}));
-        b = graph_scale(g, graph_mul(g, graph_narrow(g, units, 1, 3, 3), w), 2);
+        b = graph_scale(g, graph_mul(g, graph_narrow(g, units, 1, 3, 3, 1), w), 2);
         a = graph_softcap(g, graph_weighted_sum(g, b, gates), 2);
-        b = graph_weighted_sum(g, graph_narrow(g, units, 1, 0, 3), gates);
+        b = graph_weighted_sum(g, graph_narrow(g, units, 1, 0, 3, 1), gates);
         add_output(s, graph_rms_norm(g, graph_add(g, graph_mul(g, a, w), b), 0, 1e-2f));
         break;
     }
@@ -671,8 +672,8 @@ static void build_tree(setup *s) {
                         graph_mul(g, add_input(s, TYPE_F32, FILL_UNIT, 1, DIMS(n, u)),
                                   add_input(s, TYPE_F32, FILL_UNIT, 1, DIMS(u))),
                         -3);
-        a = u.extent ? units : graph_narrow(g, units, 1, 1, 3),
-        b = u.extent ? units : graph_narrow(g, units, 1, 2, 3);
+        a = u.extent ? units : graph_narrow(g, units, 1, 1, 3, 1),
+        b = u.extent ? units : graph_narrow(g, units, 1, 2, 3, 1);
         a = graph_geglu(
             g,
             graph_add(g, graph_mul(g, a, w), add_input(s, TYPE_F32, FILL_UNIT, 1, DIMS(u, {1, 0}))),
@@ -711,8 +712,9 @@ static void build_tree(setup *s) {
     case TREE_PRODUCT_TANH: /* of more dimensions, with views: processors leave it apart */
         a = graph_matmul(g, add_input(s, TYPE_F32, FILL_UNIT, 1, DIMS(ROWS(s), {2, 0}, {d, 0})),
                          add_input(s, TYPE_F32, FILL_UNIT, 1, DIMS({s->p[3], 0}, {d, 0})));
-        b = graph_narrow(
-            g, add_input(s, TYPE_F32, FILL_UNIT, 1, DIMS(ROWS(s), {5, 0}, {s->p[3], 0})), 1, 2, 2);
+        b = graph_narrow(g,
+                         add_input(s, TYPE_F32, FILL_UNIT, 1, DIMS(ROWS(s), {5, 0}, {s->p[3], 0})),
+                         1, 2, 2, 1);
         add_output(s, graph_geglu(g, graph_softcap(g, a, 4), b));
         break;
     case TREE_EXPERTS: /* with numbers of each pair and of each row; p[3]: columns of the result */

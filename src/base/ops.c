@@ -19,3 +19,10 @@ const base_op_info base_ops[OP_COUNT] = {
     BASE_OP_LIST(X)
 #undef X
 };
+
+const base_view_info base_views[VIEW_COUNT] = {
+#define X(NAME, id, letters, about) \
+    [VIEW_##NAME] = {.name = #id, .takes = letters, .what = BUILD_IS_MODULE ? "" : about},
+    BASE_VIEW_LIST(X)
+#undef X
+};

@@ -195,4 +195,33 @@ extern const base_op_info base_ops[OP_COUNT];
 #define OP_NAMES_SLOTS(a, b) a, b, 0, false
 #define OP_LIST(...) __VA_ARGS__ /* OP_LIST (a, b): a, b */
 
+/* ---- views ----------------------------------------------------------------------------------- */
+
+/* Other shapes of a tensor's memory: no work. A row: NAME, name, what its calls take (D a shape, A
+ * axes, in brackets; U a number; S a number that is left out where it is 1), what it does. */
+/* clang-format off */
+#define BASE_VIEW_LIST(X)                                                                          \
+    X(RESHAPE, reshape, "D", "the same elements in another shape; copied where strides cannot say it") \
+    X(PERMUTE, permute, "A", "axes in another order")                                              \
+    X(EXPAND, expand, "D", "axes of 1, and new ones in front, of any size: the same elements again") \
+    X(NARROW, narrow, "UUUS", "a part of an axis: from a start, so many, every so manieth")        \
+    X(FLIP, flip, "U", "an axis backwards")                                                        \
+    X(DIAGONAL, diagonal, "UU", "two axes as one, the last: what has the same index along both")   \
+    X(SQUEEZE, squeeze, "U", "without an axis of 1")                                               \
+    X(UNSQUEEZE, unsqueeze, "U", "with an axis of 1 there")
+/* clang-format on */
+
+typedef enum base_view_kind {
+#define X(NAME, ...) VIEW_##NAME,
+    BASE_VIEW_LIST(X)
+#undef X
+        VIEW_COUNT
+} base_view_kind;
+
+typedef struct base_view_info {
+    const char *name, *takes, *what;
+} base_view_info;
+
+extern const base_view_info base_views[VIEW_COUNT];
+
 #endif

@@ -341,9 +341,39 @@ beryl_value beryl_graph_topk(beryl_graph *g, beryl_value x, uint32_t k, beryl_va
     return values;
 }
 
+beryl_value beryl_graph_permute(beryl_graph *g, beryl_value x, uint32_t rank,
+                                const uint32_t *axes) {
+    if (may_build(g) && rank && !axes)
+        return refuse(g, BERYL_MISUSE, "no axes are given", "permute");
+    return may_build(g) ? graph_permute(g->g, x, rank, axes) : 0;
+}
+
+beryl_value beryl_graph_expand(beryl_graph *g, beryl_value x, uint32_t rank,
+                               const beryl_dim *dims) {
+    graph_dim d[GRAPH_RANK_MAX];
+    return may_build(g) && copy_dims(g, "expand", rank, dims, d) ? graph_expand(g->g, x, rank, d)
+                                                                 : 0;
+}
+
 beryl_value beryl_graph_narrow(beryl_graph *g, beryl_value x, uint32_t axis, uint32_t start,
-                               uint32_t size) {
-    return may_build(g) ? graph_narrow(g->g, x, axis, start, size) : 0;
+                               uint32_t size, uint32_t step) {
+    return may_build(g) ? graph_narrow(g->g, x, axis, start, size, step) : 0;
+}
+
+void beryl_graph_split(beryl_graph *g, beryl_value x, uint32_t axis, uint32_t n,
+                       beryl_value *parts) {
+    for (uint32_t i = 0; parts && i < n; i++) parts[i] = 0;
+    if (!may_build(g)) return;
+    if (parts) graph_split(g->g, x, axis, n, parts);
+    else refuse(g, BERYL_MISUSE, "no place for the parts", "split");
+}
+
+beryl_value beryl_graph_flip(beryl_graph *g, beryl_value x, uint32_t axis) {
+    return may_build(g) ? graph_flip(g->g, x, axis) : 0;
+}
+
+beryl_value beryl_graph_diagonal(beryl_graph *g, beryl_value x, uint32_t axis, uint32_t other) {
+    return may_build(g) ? graph_diagonal(g->g, x, axis, other) : 0;
 }
 
 beryl_value beryl_graph_attention(beryl_graph *g, beryl_value q, beryl_value k, beryl_value v,
@@ -359,6 +389,10 @@ beryl_value beryl_graph_attention_range(beryl_graph *g, beryl_value q, beryl_val
 
 beryl_value beryl_graph_squeeze(beryl_graph *g, beryl_value x, uint32_t axis) {
     return may_build(g) ? graph_squeeze(g->g, x, axis) : 0;
+}
+
+beryl_value beryl_graph_unsqueeze(beryl_graph *g, beryl_value x, uint32_t axis) {
+    return may_build(g) ? graph_unsqueeze(g->g, x, axis) : 0;
 }
 
 #define DEFINE_USUAL(NAME, name, most, in, attrs, names)                                         \

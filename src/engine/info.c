@@ -146,6 +146,16 @@ void beryl_ops(void (*each)(void *user, const beryl_op_info *), void *user) {
         info.where = where;
         each(user, &info);
     }
+    for (int i = 0; each && i < VIEW_COUNT; i++) {
+        const beryl_op_info info = {.name = base_views[i].name,
+                                    .group = "view",
+                                    .n_in_min = 1,
+                                    .n_in_max = 1,
+                                    .n_out = 1,
+                                    .what = base_views[i].what,
+                                    .where = "every device: no work"};
+        each(user, &info);
+    }
 }
 
 /* ---- the model ------------------------------------------------------------------------------- */

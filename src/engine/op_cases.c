@@ -156,7 +156,7 @@ static graph_value make_usual(op_maker *m, const uint32_t *s) {
 static graph_value make_copy(op_maker *m, const uint32_t *s) {
     const graph_value a = rows(m, s[0], 2 * s[1]);
     counted(m, 4.0 * s[0] * s[1], 4.0 * s[0] * s[1], 0);
-    return m->adding ? 0 : graph_copy(m->g, graph_narrow(m->g, a, 1, s[1], s[1]));
+    return m->adding ? 0 : graph_copy(m->g, graph_narrow(m->g, a, 1, s[1], s[1], 1));
 }
 
 static graph_value make_topk(op_maker *m, const uint32_t *s) {

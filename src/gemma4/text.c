@@ -129,9 +129,9 @@ static raw_qkv project(building *b, const gemma4_layer *layer, graph_value x, bo
     if (layer->attn_qkv != GEMMA4_NONE) {
         uint32_t q = b->c->n_head * layer->head_dim, kv = layer->n_kv * layer->head_dim;
         graph_value all = matmul(b, x, layer->attn_qkv);
-        if (want_q) r.q = graph_copy(b->g, graph_narrow(b->g, all, 1, 0, q));
-        if (want_kv) r.k = graph_copy(b->g, graph_narrow(b->g, all, 1, q, kv));
-        if (want_kv) r.v = graph_copy(b->g, graph_narrow(b->g, all, 1, q + kv, kv));
+        if (want_q) r.q = graph_copy(b->g, graph_narrow(b->g, all, 1, 0, q, 1));
+        if (want_kv) r.k = graph_copy(b->g, graph_narrow(b->g, all, 1, q, kv, 1));
+        if (want_kv) r.v = graph_copy(b->g, graph_narrow(b->g, all, 1, q + kv, kv, 1));
         return r;
     }
     if (want_q) r.q = matmul(b, x, layer->attn_q);
@@ -198,8 +198,8 @@ static graph_value experts(building *b, const gemma4_layer *layer, graph_value h
     graph_value gate, up;
     if (layer->ffn_gate_up_exps != GEMMA4_NONE) {
         graph_value both = matmul_id(b, x, layer->ffn_gate_up_exps, ids);
-        gate = graph_narrow(g, both, 2, 0, c->n_ff_expert);
-        up = graph_narrow(g, both, 2, c->n_ff_expert, c->n_ff_expert);
+        gate = graph_narrow(g, both, 2, 0, c->n_ff_expert, 1);
+        up = graph_narrow(g, both, 2, c->n_ff_expert, c->n_ff_expert, 1);
     } else {
         gate = matmul_id(b, x, layer->ffn_gate_exps, ids);
         up = matmul_id(b, x, layer->ffn_up_exps, ids);
@@ -221,7 +221,7 @@ static graph_value feed_forward(building *b, const gemma4_layer *layer, graph_va
 
 static graph_value per_layer_branch(building *b, const gemma4_layer *layer, uint32_t l,
                                     graph_value h) {
-    graph_value slice = graph_squeeze(b->g, graph_narrow(b->g, b->per_layer, 1, l, 1), 1);
+    graph_value slice = graph_squeeze(b->g, graph_narrow(b->g, b->per_layer, 1, l, 1, 1), 1);
     graph_value y = graph_geglu(b->g, matmul(b, h, layer->inp_gate), slice);
     /* The inputs are sqrt 2 too large, so this is rms with 2 * eps. */
     graph_value branch = graph_rms_norm(b->g, matmul(b, y, layer->proj),

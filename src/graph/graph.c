@@ -1,8 +1,8 @@
-/* graph.c - building graphs: tensors, shape rules, views, printing. Refuses shapes that do not
- * fit, by name. */
+/* graph.c - building graphs: tensors, shape rules, printing; views are in views.c. Refuses shapes
+ * that do not fit, by name. */
 #include "graph/graph.h"
 #include "base/error.h"
-#include "graph/extent.h"
+#include "graph/build.h"
 #include "graph/store.h"
 
 #include <stdarg.h>
@@ -70,9 +70,7 @@ beryl_status graph_status(const graph *g, beryl_error *error) {
 
 /* ---- errors, tensors, nodes ------------------------------------------------------------------ */
 
-static graph_value refuse(graph *g, beryl_status code, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-static graph_value refuse(graph *g, beryl_status code, const char *format, ...) {
+graph_value graph_refuse(graph *g, beryl_status code, const char *format, ...) {
     if (g->error.code == BERYL_OK) {
         char text[200];
         va_list args;
@@ -88,19 +86,19 @@ const graph_tensor *graph_tensor_at(const graph *g, graph_value v) {
     return &g->tensors.data[v < g->tensors.count ? v : 0];
 }
 
-static bool given(graph *g, graph_value v, base_op op) {
+bool graph_has(graph *g, graph_value v, const char *what) {
     if (g->error.code != BERYL_OK) return false;
     if (v != 0 && v < g->tensors.count) return true;
-    refuse(g, BERYL_MISUSE, "%s: an input is missing", graph_op_name(op));
+    graph_refuse(g, BERYL_MISUSE, "%s: an input is missing", what);
     return false;
 }
 
-static graph_value tensor_add(graph *g, base_type type, graph_role role, uint32_t rank,
-                              const graph_dim *dims) {
+graph_value graph_tensor_add(graph *g, base_type type, graph_role role, uint32_t rank,
+                             const graph_dim *dims) {
     if (g->error.code != BERYL_OK) return 0;
-    if (rank > GRAPH_RANK_MAX) return refuse(g, BERYL_UNSUPPORTED, "rank %u", rank);
+    if (rank > GRAPH_RANK_MAX) return graph_refuse(g, BERYL_UNSUPPORTED, "rank %u", rank);
     graph_tensor *t = base_vec_add(g->heap, &g->tensors);
-    if (!t) return refuse(g, BERYL_NO_MEMORY, "out of memory");
+    if (!t) return graph_refuse(g, BERYL_NO_MEMORY, "out of memory");
     t->type = type;
     t->role = role;
     t->rank = (uint8_t)rank;
@@ -113,8 +111,8 @@ static graph_value tensor_add(graph *g, base_type type, graph_role role, uint32_
         stride *= dims[i].size;
         if (dims[i].size == 0 || stride > UINT32_MAX) {
             g->tensors.count--;
-            return refuse(g, BERYL_UNSUPPORTED,
-                          "a tensor of more than 2^32 - 1 elements, or of none");
+            return graph_refuse(g, BERYL_UNSUPPORTED,
+                                "a tensor of more than 2^32 - 1 elements, or of none");
         }
     }
     return (graph_value)(g->tensors.count - 1);
@@ -124,13 +122,34 @@ static graph_tensor *at(graph *g, graph_value v) {
     return &g->tensors.data[v];
 }
 
-static bool same_dim(graph_dim a, graph_dim b) {
+static void print_dims(const graph *g, uint32_t rank, const graph_dim *dims, base_text *out) {
+    base_text_add(out, "[", 1);
+    for (uint32_t i = 0; i < rank; i++) {
+        if (i) base_text_add(out, ", ", 2);
+        if (dims[i].extent && dims[i].extent <= g->n_extent)
+            base_text_print(out, "%s<=", g->extents[dims[i].extent].name);
+        base_text_print(out, "%u", dims[i].size);
+    }
+    base_text_add(out, "]", 1);
+}
+
+const char *graph_shape_text(const graph *g, uint32_t rank, const graph_dim *dims,
+                             char text[GRAPH_SHAPE_TEXT]) {
+    base_text words;
+    base_text_init(&words, g->heap);
+    print_dims(g, rank, dims, &words);
+    snprintf(text, GRAPH_SHAPE_TEXT, "%s", words.failed ? "[..]" : words.data);
+    base_text_fini(&words);
+    return text;
+}
+
+bool graph_same_dim(graph_dim a, graph_dim b) {
     return a.size == b.size && a.extent == b.extent;
 }
 
 bool graph_same_shape(const graph_tensor *a, const graph_tensor *b) {
     bool same = a->rank == b->rank;
-    for (uint32_t i = 0; same && i < a->rank; i++) same = same_dim(a->dim[i], b->dim[i]);
+    for (uint32_t i = 0; same && i < a->rank; i++) same = graph_same_dim(a->dim[i], b->dim[i]);
     return same;
 }
 
@@ -138,7 +157,7 @@ bool graph_same_shape(const graph_tensor *a, const graph_tensor *b) {
 
 graph_value graph_input(graph *g, const char *name, base_type type, uint32_t rank,
                         const graph_dim *dims) {
-    graph_value v = tensor_add(g, type, ROLE_INPUT, rank, dims);
+    graph_value v = graph_tensor_add(g, type, ROLE_INPUT, rank, dims);
     if (v) at(g, v)->name = name;
     return v;
 }
@@ -146,12 +165,13 @@ graph_value graph_input(graph *g, const char *name, base_type type, uint32_t ran
 graph_value graph_stored(graph *g, const graph_store *store, uint32_t index) {
     if (g->error.code != BERYL_OK) return 0;
     if (index >= store->tensors.count)
-        return refuse(g, BERYL_MISUSE, "stored tensor %u of %zu", index, store->tensors.count);
+        return graph_refuse(g, BERYL_MISUSE, "stored tensor %u of %zu", index,
+                            store->tensors.count);
     const store_tensor *s = &store->tensors.data[index];
     for (graph_value v = 1; v < g->tensors.count; v++)
         if (at(g, v)->role == ROLE_STORED && !at(g, v)->base && at(g, v)->stored == index) return v;
     graph_tensor *t = base_vec_add(g->heap, &g->tensors);
-    if (!t) return refuse(g, BERYL_NO_MEMORY, "out of memory");
+    if (!t) return graph_refuse(g, BERYL_NO_MEMORY, "out of memory");
     /* Larger than 2^32 elements is fine here: rows are addressed apart from their elements. */
     *t = (graph_tensor){.type = s->type,
                         .role = ROLE_STORED,
@@ -171,12 +191,12 @@ graph_value graph_stored(graph *g, const graph_store *store, uint32_t index) {
 void graph_output(graph *g, graph_value value, const char *name) {
     if (g->error.code != BERYL_OK) return;
     if (!value || value >= g->tensors.count) {
-        refuse(g, BERYL_MISUSE, "output '%s' is missing", name);
+        graph_refuse(g, BERYL_MISUSE, "output '%s' is missing", name);
         return;
     }
     graph_tensor *t = at(g, value);
     if (t->base || t->role != ROLE_INTERMEDIATE) {
-        refuse(g, BERYL_MISUSE, "output '%s' is a view, an input or stored", name);
+        graph_refuse(g, BERYL_MISUSE, "output '%s' is a view, an input or stored", name);
         return;
     }
     t->role = ROLE_OUTPUT;
@@ -190,6 +210,10 @@ bool graph_is_contiguous(const graph_tensor *t) {
         stride *= t->dim[i].size;
     }
     return true;
+}
+
+int64_t graph_stride(const graph_tensor *t, uint32_t axis) {
+    return t->base ? (int32_t)t->stride[axis] : (int64_t)t->stride[axis];
 }
 
 uint64_t graph_element_bound(const graph_tensor *t) {
@@ -222,8 +246,8 @@ const graph_node *graph_reader_of(const graph *g, graph_value v) {
     return reader;
 }
 
-static graph_value view_of(graph *g, graph_value x, uint32_t rank, const graph_dim *dims) {
-    graph_value v = tensor_add(g, at(g, x)->type, at(g, x)->role, rank, dims);
+graph_value graph_view_of(graph *g, graph_value x, uint32_t rank, const graph_dim *dims) {
+    graph_value v = graph_tensor_add(g, at(g, x)->type, at(g, x)->role, rank, dims);
     if (!v) return 0;
     graph_tensor *t = at(g, v);
     const graph_tensor *from = at(g, x);
@@ -233,101 +257,6 @@ static graph_value view_of(graph *g, graph_value x, uint32_t rank, const graph_d
     t->node = from->node;
     t->name = from->name;
     if (t->role == ROLE_OUTPUT) t->role = ROLE_INTERMEDIATE;
-    return v;
-}
-
-/* ---- reshape --------------------------------------------------------------------------------- */
-
-typedef struct part { /* neighbouring dimensions, taken from the innermost one on */
-    const graph_dim *dims;
-    uint32_t left; /* of the shape, outside of it */
-    uint64_t bound;
-    graph_sum size;
-    bool varies;
-} part;
-
-static void part_begin(part *p) {
-    p->bound = 1;
-    p->size = (graph_sum){1, {{1, {0}}}};
-    p->varies = false;
-}
-
-/* false: there is no more, or a run would have gaps within it. */
-static bool part_take(const graph *g, part *p) {
-    graph_sum size;
-    if (!p->left || p->varies) return false;
-    const graph_dim d = p->dims[--p->left];
-    p->bound *= d.size;
-    p->varies = d.extent;
-    return graph_sum_of(g, d, &size) && graph_sum_times(g, &p->size, &size);
-}
-
-/* The elements of every run lie where they have to: parts of one shape have the size of parts of
- * the other, with only their outermost dimension varying. Their bounds agree as a whole. */
-static bool lie_alike(const graph *g, const graph_tensor *x, uint32_t rank, const graph_dim *dims) {
-    part a = {.dims = x->dim, .left = x->rank}, b = {.dims = dims, .left = rank};
-    while (a.left || b.left) {
-        part_begin(&a);
-        part_begin(&b);
-        do {
-            const bool first = a.bound == b.bound ? a.left && !a.varies : a.bound < b.bound;
-            if (!part_take(g, first ? &a : &b)) return false;
-        } while (a.bound != b.bound || !graph_sum_equal(&a.size, &b.size));
-    }
-    return true;
-}
-
-graph_value graph_reshape(graph *g, graph_value x, uint32_t rank, const graph_dim *dims) {
-    if (!given(g, x, OP_COPY)) return 0;
-    const graph_tensor *from = at(g, x);
-    uint64_t n = 1;
-    for (uint32_t i = 0; i < rank; i++) n *= dims[i].size;
-    if (!graph_is_contiguous(from) || n != graph_element_bound(from))
-        return refuse(g, BERYL_MISUSE, "reshape of a strided tensor or to another size");
-    if (rank > GRAPH_RANK_MAX) return refuse(g, BERYL_UNSUPPORTED, "rank %u", rank);
-    if (!lie_alike(g, from, rank, dims))
-        return refuse(g, BERYL_MISUSE,
-                      "reshape to another size, or across an extent that is not outermost");
-    if (base_type_is_quantised(from->type) &&
-        (rank == 0 || dims[rank - 1].size != from->dim[from->rank - 1u].size))
-        return refuse(g, BERYL_UNSUPPORTED, "a view of %s that cuts its rows",
-                      base_type_name(from->type));
-    return view_of(g, x, rank, dims);
-}
-
-graph_value graph_narrow(graph *g, graph_value x, uint32_t axis, uint32_t start, uint32_t size) {
-    if (!given(g, x, OP_COPY)) return 0;
-    graph_tensor from = *at(g, x);
-    if (axis >= from.rank || from.dim[axis].extent || size == 0 || start > from.dim[axis].size ||
-        size > from.dim[axis].size - start)
-        return refuse(g, BERYL_MISUSE, "narrow outside its axis");
-    if (base_type_is_quantised(from.type) && axis == from.rank - 1u && size != from.dim[axis].size)
-        return refuse(g, BERYL_UNSUPPORTED, "a view of %s that cuts its rows",
-                      base_type_name(from.type));
-    graph_dim dims[GRAPH_RANK_MAX];
-    memcpy(dims, from.dim, sizeof dims);
-    dims[axis].size = size;
-    graph_value v = view_of(g, x, from.rank, dims);
-    if (!v) return 0;
-    memcpy(at(g, v)->stride, from.stride, sizeof from.stride);
-    at(g, v)->offset = from.offset + start * from.stride[axis];
-    return v;
-}
-
-graph_value graph_squeeze(graph *g, graph_value x, uint32_t axis) {
-    if (!given(g, x, OP_COPY)) return 0;
-    graph_tensor from = *at(g, x);
-    if (axis >= from.rank || from.dim[axis].size != 1 || from.dim[axis].extent)
-        return refuse(g, BERYL_MISUSE, "squeeze of an axis that is not 1");
-    graph_dim dims[GRAPH_RANK_MAX];
-    uint32_t strides[GRAPH_RANK_MAX], rank = 0;
-    for (uint32_t i = 0; i < from.rank; i++) {
-        if (i == axis) continue;
-        dims[rank] = from.dim[i];
-        strides[rank++] = from.stride[i];
-    }
-    graph_value v = view_of(g, x, rank, dims);
-    if (v) memcpy(at(g, v)->stride, strides, rank * sizeof *strides);
     return v;
 }
 
@@ -345,7 +274,11 @@ typedef struct call {
 typedef bool shape_rule(graph *g, const call *c, graph_tensor *out);
 
 static bool wrong(graph *g, const call *c) {
-    return refuse(g, BERYL_MISUSE, "%s: shapes do not fit", graph_op_name(c->op));
+    char shapes[160] = "", text[GRAPH_SHAPE_TEXT];
+    for (uint32_t i = 0, n = 0; i < c->n_in && n < sizeof shapes; i++)
+        n += (uint32_t)snprintf(shapes + n, sizeof shapes - n, "%s%s", i ? ", " : "",
+                                graph_shape_text(g, c->in[i]->rank, c->in[i]->dim, text));
+    return graph_refuse(g, BERYL_MISUSE, "%s: shapes do not fit: %s", graph_op_name(c->op), shapes);
 }
 
 /* Broadcast against each other, from the right: sizes are the same or 1. */
@@ -359,7 +292,8 @@ static bool pointwise(graph *g, const call *c, graph_tensor *out) {
             const graph_tensor *x = c->in[k];
             const graph_dim d = i < x->rank ? x->dim[x->rank - 1 - i] : (graph_dim){1, 0};
             const bool one = d.size == 1 && !d.extent;
-            if (!one && (to->size != 1 || to->extent) && !same_dim(*to, d)) return wrong(g, c);
+            if (!one && (to->size != 1 || to->extent) && !graph_same_dim(*to, d))
+                return wrong(g, c);
             if (!one) *to = d;
         }
     }
@@ -369,33 +303,34 @@ static bool pointwise(graph *g, const call *c, graph_tensor *out) {
 /* The inputs after the first are numbers [n]. */
 static bool are_vectors(graph *g, const call *c, graph_dim n) {
     for (uint32_t k = 1; k < c->n_in; k++)
-        if (c->in[k]->rank != 1 || !same_dim(c->in[k]->dim[0], n))
-            return refuse(g, BERYL_MISUSE, "%s: weight or bias of another size than %u",
-                          graph_op_name(c->op), n.size);
+        if (c->in[k]->rank != 1 || !graph_same_dim(c->in[k]->dim[0], n))
+            return graph_refuse(g, BERYL_MISUSE, "%s: weight or bias of another size than %u",
+                                graph_op_name(c->op), n.size);
     return true;
 }
 
 static bool over_rows(graph *g, const call *c, graph_tensor *out) {
     if (out->rank == 0)
-        return refuse(g, BERYL_MISUSE, "%s of a single number", graph_op_name(c->op));
+        return graph_refuse(g, BERYL_MISUSE, "%s of a single number", graph_op_name(c->op));
     return are_vectors(g, c, out->dim[out->rank - 1]);
 }
 
 static bool group_norm(graph *g, const call *c, graph_tensor *out) {
     const uint32_t groups = c->attr.group_norm.groups;
     if (out->rank < 2 || out->rank == GRAPH_RANK_MAX)
-        return refuse(g, BERYL_UNSUPPORTED, "group_norm of rank %u, not 2 to 7", out->rank);
+        return graph_refuse(g, BERYL_UNSUPPORTED, "group_norm of rank %u, not 2 to 7", out->rank);
     if (out->dim[1].extent || !groups || out->dim[1].size % groups)
-        return refuse(g, BERYL_MISUSE, "group_norm: %u channels in %u groups%s", out->dim[1].size,
-                      groups, out->dim[1].extent ? ", where a run says how many" : "");
+        return graph_refuse(g, BERYL_MISUSE, "group_norm: %u channels in %u groups%s",
+                            out->dim[1].size, groups,
+                            out->dim[1].extent ? ", where a run says how many" : "");
     return are_vectors(g, c, out->dim[1]);
 }
 
 static bool reduction(graph *g, const call *c, graph_tensor *out) {
     const uint32_t axes = c->attr.at[0].u;
     if (!axes || axes >> out->rank)
-        return refuse(g, BERYL_MISUSE, "%s over axes %#x of %u", graph_op_name(c->op), axes,
-                      out->rank);
+        return graph_refuse(g, BERYL_MISUSE, "%s over axes %#x of %u", graph_op_name(c->op), axes,
+                            out->rank);
     for (uint32_t i = 0; i < out->rank; i++)
         if (axes >> i & 1) out->dim[i] = (graph_dim){1, 0};
     return true;
@@ -403,13 +338,14 @@ static bool reduction(graph *g, const call *c, graph_tensor *out) {
 
 static bool cumsum(graph *g, const call *c, graph_tensor *out) {
     return c->attr.cumsum.axis < out->rank ||
-           refuse(g, BERYL_MISUSE, "cumsum along axis %u of %u", c->attr.cumsum.axis, out->rank);
+           graph_refuse(g, BERYL_MISUSE, "cumsum along axis %u of %u", c->attr.cumsum.axis,
+                        out->rank);
 }
 
 static bool gather_rows(graph *g, const call *c, graph_tensor *out) {
     const graph_tensor *t = c->in[0], *i = c->in[1];
     if (t->rank < 1 || t->rank > 2 || i->rank > 2)
-        return refuse(g, BERYL_MISUSE, "gather_rows: ranks %u and %u", t->rank, i->rank);
+        return graph_refuse(g, BERYL_MISUSE, "gather_rows: ranks %u and %u", t->rank, i->rank);
     if (t->type == TYPE_I32) out->type = TYPE_I32;
     out->rank = i->rank;
     memcpy(out->dim, i->dim, sizeof out->dim);
@@ -420,15 +356,15 @@ static bool gather_rows(graph *g, const call *c, graph_tensor *out) {
 static bool topk(graph *g, const call *c, graph_tensor *out) {
     const uint32_t k = c->attr.topk.k;
     if (out->rank != 2 || k == 0 || k > out->dim[1].size)
-        return refuse(g, BERYL_MISUSE, "topk of %u", k);
+        return graph_refuse(g, BERYL_MISUSE, "topk of %u", k);
     out->dim[1] = (graph_dim){k, 0};
     return true;
 }
 
 static bool weighted_sum(graph *g, const call *c, graph_tensor *out) {
     const graph_tensor *w = c->in[1];
-    if (out->rank != 3 || w->rank != 2 || !same_dim(out->dim[0], w->dim[0]) ||
-        !same_dim(out->dim[1], w->dim[1]))
+    if (out->rank != 3 || w->rank != 2 || !graph_same_dim(out->dim[0], w->dim[0]) ||
+        !graph_same_dim(out->dim[1], w->dim[1]))
         return wrong(g, c);
     out->rank = 2;
     out->dim[1] = out->dim[2];
@@ -439,16 +375,16 @@ static bool is_matrix(graph *g, const call *c, const graph_tensor *m) {
     if (m->type == TYPE_F32 || m->type == TYPE_F16 || m->type == TYPE_BF16 ||
         base_type_is_quantised(m->type))
         return true;
-    return refuse(g, BERYL_UNSUPPORTED, "%s with a weight of %s", graph_op_name(c->op),
-                  base_type_name(m->type));
+    return graph_refuse(g, BERYL_UNSUPPORTED, "%s with a weight of %s", graph_op_name(c->op),
+                        base_type_name(m->type));
 }
 
 static bool matmul(graph *g, const call *c, graph_tensor *out) {
     const graph_tensor *m = c->in[1];
     if (!is_matrix(g, c, m)) return false;
-    if (out->rank < 1 || m->rank != 2 || !same_dim(out->dim[out->rank - 1], m->dim[1]))
-        return refuse(g, BERYL_MISUSE, "matmul: rows of %u with '%s' of rows of %u",
-                      out->rank ? out->dim[out->rank - 1].size : 0, m->name, m->dim[1].size);
+    if (out->rank < 1 || m->rank != 2 || !graph_same_dim(out->dim[out->rank - 1], m->dim[1]))
+        return graph_refuse(g, BERYL_MISUSE, "matmul: rows of %u with '%s' of rows of %u",
+                            out->rank ? out->dim[out->rank - 1].size : 0, m->name, m->dim[1].size);
     out->dim[out->rank - 1] = m->dim[0];
     return true;
 }
@@ -457,10 +393,11 @@ static bool matmul_id(graph *g, const call *c, graph_tensor *out) {
     const graph_tensor *m = c->in[1], *i = c->in[2];
     if (!is_matrix(g, c, m)) return false;
     const bool fits =
-        out->rank == 3 && m->rank == 3 && i->rank == 2 && same_dim(out->dim[0], i->dim[0]) &&
-        same_dim(out->dim[2], m->dim[2]) &&
-        ((out->dim[1].size == 1 && !out->dim[1].extent) || same_dim(out->dim[1], i->dim[1]));
-    if (!fits) return refuse(g, BERYL_MISUSE, "matmul_id with '%s': shapes do not fit", m->name);
+        out->rank == 3 && m->rank == 3 && i->rank == 2 && graph_same_dim(out->dim[0], i->dim[0]) &&
+        graph_same_dim(out->dim[2], m->dim[2]) &&
+        ((out->dim[1].size == 1 && !out->dim[1].extent) || graph_same_dim(out->dim[1], i->dim[1]));
+    if (!fits)
+        return graph_refuse(g, BERYL_MISUSE, "matmul_id with '%s': shapes do not fit", m->name);
     out->dim[1] = i->dim[1];
     out->dim[2] = m->dim[1];
     return true;
@@ -468,29 +405,31 @@ static bool matmul_id(graph *g, const call *c, graph_tensor *out) {
 
 static bool rope(graph *g, const call *c, graph_tensor *out) {
     const graph_tensor *a = c->in[1];
-    return (out->rank == 3 && a->rank == 3 && same_dim(out->dim[0], a->dim[0]) &&
+    return (out->rank == 3 && a->rank == 3 && graph_same_dim(out->dim[0], a->dim[0]) &&
             !out->dim[2].extent && out->dim[2].size % 2 == 0 &&
-            same_dim(a->dim[1], (graph_dim){2, 0}) &&
-            same_dim(a->dim[2], (graph_dim){out->dim[2].size / 2, 0})) ||
+            graph_same_dim(a->dim[1], (graph_dim){2, 0}) &&
+            graph_same_dim(a->dim[2], (graph_dim){out->dim[2].size / 2, 0})) ||
            wrong(g, c);
 }
 
 static bool is_index_of(graph *g, const call *c, const graph_tensor *index, graph_dim n) {
-    if (index->rank != 1 || !same_dim(index->dim[0], n))
-        return refuse(g, BERYL_MISUSE, "%s: an index for each row is needed", graph_op_name(c->op));
+    if (index->rank != 1 || !graph_same_dim(index->dim[0], n))
+        return graph_refuse(g, BERYL_MISUSE, "%s: an index for each row is needed",
+                            graph_op_name(c->op));
     return graph_is_contiguous(index) ||
-           refuse(g, BERYL_UNSUPPORTED, "%s: indices with gaps", graph_op_name(c->op));
+           graph_refuse(g, BERYL_UNSUPPORTED, "%s: indices with gaps", graph_op_name(c->op));
 }
 
 /* All of what it is a view of. */
 static bool is_whole(graph *g, const graph_tensor *t) {
     return !t->base ||
-           graph_element_bound(t) == graph_element_bound(at(g, graph_base_of(g, t->base)));
+           (graph_is_contiguous(t) && !t->offset &&
+            graph_element_bound(t) == graph_element_bound(at(g, graph_base_of(g, t->base))));
 }
 
 static bool no_part(graph *g, const call *c) {
     return is_whole(g, c->in[0]) ||
-           refuse(g, BERYL_UNSUPPORTED, "%s into a part of a state", graph_op_name(c->op));
+           graph_refuse(g, BERYL_UNSUPPORTED, "%s into a part of a state", graph_op_name(c->op));
 }
 
 static bool kv_write(graph *g, const call *c, graph_tensor *out) {
@@ -499,9 +438,9 @@ static bool kv_write(graph *g, const call *c, graph_tensor *out) {
     if (!is_index_of(g, c, c->in[2], x->dim[0]) || !is_index_of(g, c, c->in[3], x->dim[0]))
         return false;
     if (cache->type != TYPE_F32 && cache->type != TYPE_F16 && cache->type != TYPE_Q8_0)
-        return refuse(g, BERYL_UNSUPPORTED, "kv_write into %s", base_type_name(cache->type));
+        return graph_refuse(g, BERYL_UNSUPPORTED, "kv_write into %s", base_type_name(cache->type));
     if (cache->role != ROLE_STORED || cache->rank != 4 || x->rank != 3 ||
-        !same_dim(cache->dim[2], x->dim[1]) || !same_dim(cache->dim[3], x->dim[2]))
+        !graph_same_dim(cache->dim[2], x->dim[1]) || !graph_same_dim(cache->dim[3], x->dim[2]))
         return wrong(g, c);
     return no_part(g, c);
 }
@@ -512,27 +451,28 @@ static bool attention(graph *g, const call *c, graph_tensor *out) {
     for (uint32_t i = 3; i < c->n_in; i++)
         if (!is_index_of(g, c, c->in[i], out->dim[0])) return false;
     bool fits = out->rank == 3 && a->rank == 4 && b->rank == 4 && a->type == b->type &&
-                same_dim(out->dim[2], a->dim[3]) && !out->dim[1].extent && !a->dim[0].extent &&
-                !a->dim[2].extent && !a->dim[3].extent &&
+                graph_same_dim(out->dim[2], a->dim[3]) && !out->dim[1].extent &&
+                !a->dim[0].extent && !a->dim[2].extent && !a->dim[3].extent &&
                 (!a->dim[1].extent || a->dim[0].size == 1);
-    for (uint32_t i = 0; fits && i < 4; i++) fits = same_dim(a->dim[i], b->dim[i]);
+    for (uint32_t i = 0; fits && i < 4; i++) fits = graph_same_dim(a->dim[i], b->dim[i]);
     if (!fits || out->dim[1].size % a->dim[2].size || window > a->dim[1].size ||
         (window && c->n_in > 5))
         return wrong(g, c);
     if (a->type != TYPE_F32 && a->type != TYPE_F16 && a->type != TYPE_Q8_0)
-        return refuse(g, BERYL_UNSUPPORTED, "attention over %s", base_type_name(a->type));
+        return graph_refuse(g, BERYL_UNSUPPORTED, "attention over %s", base_type_name(a->type));
     return (graph_is_contiguous(a) && graph_is_contiguous(b) &&
             (a->type == TYPE_F32 || (is_whole(g, a) && is_whole(g, b)))) ||
-           refuse(g, BERYL_UNSUPPORTED, "attention over keys and values with gaps, or cut out");
+           graph_refuse(g, BERYL_UNSUPPORTED,
+                        "attention over keys and values with gaps, or cut out");
 }
 
 /* [n, m] -> I32 [n] */
 static bool choice(graph *g, const call *c, graph_tensor *out) {
     const graph_tensor *s = c->in[c->n_in - 1];
     if (out->rank != 2)
-        return refuse(g, BERYL_MISUSE, "%s of rank %u", graph_op_name(c->op), out->rank);
-    if (c->op == OP_SAMPLE && (s->rank != 2 || !same_dim(out->dim[0], s->dim[0]) ||
-                               !same_dim(s->dim[1], (graph_dim){8, 0})))
+        return graph_refuse(g, BERYL_MISUSE, "%s of rank %u", graph_op_name(c->op), out->rank);
+    if (c->op == OP_SAMPLE && (s->rank != 2 || !graph_same_dim(out->dim[0], s->dim[0]) ||
+                               !graph_same_dim(s->dim[1], (graph_dim){8, 0})))
         return wrong(g, c);
     out->type = TYPE_I32;
     out->rank = 1;
@@ -544,10 +484,10 @@ static bool set_rows(graph *g, const call *c, graph_tensor *out) {
     (void)out;
     if (!is_index_of(g, c, c->in[2], x->dim[0])) return false;
     if (s->type != x->type || (s->type != TYPE_I32 && s->type != TYPE_F32))
-        return refuse(g, BERYL_UNSUPPORTED, "set_rows of %s into %s", base_type_name(x->type),
-                      base_type_name(s->type));
+        return graph_refuse(g, BERYL_UNSUPPORTED, "set_rows of %s into %s", base_type_name(x->type),
+                            base_type_name(s->type));
     if (s->role != ROLE_STORED || s->rank != x->rank || s->rank < 1 || s->rank > 2 ||
-        (s->rank == 2 && !same_dim(s->dim[1], x->dim[1])))
+        (s->rank == 2 && !graph_same_dim(s->dim[1], x->dim[1])))
         return wrong(g, c);
     return no_part(g, c);
 }
@@ -613,8 +553,8 @@ static bool find_type(graph *g, const call *c, graph_tensor *out) {
     for (uint32_t i = 0; i < c->n_in; i++) {
         if (!strchr("anfzi", info->inputs[i])) continue;
         if (known && c->in[i]->type != out->type)
-            return refuse(g, BERYL_UNSUPPORTED, "%s of %s and %s", info->name,
-                          base_type_name(out->type), base_type_name(c->in[i]->type));
+            return graph_refuse(g, BERYL_UNSUPPORTED, "%s of %s and %s", info->name,
+                                base_type_name(out->type), base_type_name(c->in[i]->type));
         out->type = c->in[i]->type;
         known = true;
     }
@@ -622,34 +562,37 @@ static bool find_type(graph *g, const call *c, graph_tensor *out) {
     if (!is(c->op, OP_IS_CAST)) return true;
     out->type = (base_type)c->attr.cast.type;
     return graph_type_is_plain(out->type) ||
-           refuse(g, BERYL_UNSUPPORTED, "cast to %s",
-                  c->attr.cast.type < TYPE_COUNT ? base_type_name(out->type) : "no type");
+           graph_refuse(g, BERYL_UNSUPPORTED, "cast to %s",
+                        c->attr.cast.type < TYPE_COUNT ? base_type_name(out->type) : "no type");
 }
 
 graph_value graph_op(graph *g, base_op op, const graph_value *in, graph_attrs attr) {
     const base_op_info *info = &base_ops[op];
     shape_rule *rule = rule_of(op);
+    graph_value from[GRAPH_IN_MAX];
     call c = {.op = op, .n_in = info->n_in_min, .attr = attr};
     for (uint32_t i = 0; i < info->n_in_max; i++)
         if (in[i]) c.n_in = i + 1 > c.n_in ? i + 1 : c.n_in;
     for (uint32_t i = 0; i < c.n_in; i++) {
-        if (!given(g, in[i], op)) return 0;
-        c.in[i] = at(g, in[i]);
-        if (!is_type(info->inputs[i], c.in[i]->type))
-            return refuse(g, BERYL_UNSUPPORTED, "%s of %s", info->name,
-                          base_type_name(c.in[i]->type));
+        if (!graph_has(g, in[i], graph_op_name(op))) return 0;
+        if (!is_type(info->inputs[i], at(g, in[i])->type))
+            return graph_refuse(g, BERYL_UNSUPPORTED, "%s of %s", info->name,
+                                base_type_name(at(g, in[i])->type));
+        from[i] = graph_layout(g, op, &attr, i, in[i]);
+        if (!from[i]) return 0;
     }
+    for (uint32_t i = 0; i < c.n_in; i++) c.in[i] = at(g, from[i]);
     graph_tensor out = *c.in[0];
     if (!find_type(g, &c, &out) || !rule(g, &c, &out)) return 0;
     graph_node *node = base_vec_add(g->heap, &g->nodes);
-    if (!node) return refuse(g, BERYL_NO_MEMORY, "out of host memory");
+    if (!node) return graph_refuse(g, BERYL_NO_MEMORY, "out of host memory");
     *node = (graph_node){.op = op, .n_in = (uint8_t)c.n_in, .attr = attr};
-    memcpy(node->in, in, c.n_in * sizeof *in);
+    memcpy(node->in, from, c.n_in * sizeof *from);
     for (uint32_t i = 0; i < info->n_out; i++) { /* in place: another id for the same memory */
-        const graph_value v =
-            is(op, OP_IS_IN_PLACE)
-                ? view_of(g, in[0], out.rank, out.dim)
-                : tensor_add(g, i ? TYPE_I32 : out.type, ROLE_INTERMEDIATE, out.rank, out.dim);
+        const graph_value v = is(op, OP_IS_IN_PLACE)
+                                  ? graph_view_of(g, from[0], out.rank, out.dim)
+                                  : graph_tensor_add(g, i ? TYPE_I32 : out.type, ROLE_INTERMEDIATE,
+                                                     out.rank, out.dim);
         if (!v) return 0;
         at(g, v)->node = (uint32_t)(node - g->nodes.data);
         node->out[node->n_out++] = v;
@@ -679,7 +622,7 @@ graph_value graph_attention(graph *g, graph_value q, graph_value k, graph_value 
 graph_value graph_attention_range(graph *g, graph_value q, graph_value k, graph_value v,
                                   graph_value slot, graph_value first, graph_value last,
                                   float scale) {
-    if (!given(g, first, OP_ATTENTION)) return 0;
+    if (!graph_has(g, first, graph_op_name(OP_ATTENTION))) return 0;
     return graph_op(g, OP_ATTENTION, (graph_value[]){q, k, v, slot, last, first},
                     (graph_attrs){.attention = {.scale = scale}});
 }
@@ -699,11 +642,11 @@ graph_value graph_topk(graph *g, graph_value x, uint32_t k, graph_value *indices
 }
 
 void graph_attention_distinct_slots(graph *g, graph_value attention, uint32_t most) {
-    if (!given(g, attention, OP_ATTENTION)) return;
+    if (!graph_has(g, attention, graph_op_name(OP_ATTENTION))) return;
     graph_node *node =
         at(g, attention)->node == UINT32_MAX ? NULL : &g->nodes.data[at(g, attention)->node];
     if (!node || node->op != OP_ATTENTION) {
-        refuse(g, BERYL_MISUSE, "not the result of an attention");
+        graph_refuse(g, BERYL_MISUSE, "not the result of an attention");
         return;
     }
     node->attr.attention.apart = true;
@@ -711,23 +654,15 @@ void graph_attention_distinct_slots(graph *g, graph_value attention, uint32_t mo
 }
 
 graph_value graph_intermediate(graph *g, base_type type, uint32_t rank, const graph_dim *dims) {
-    return tensor_add(g, type, ROLE_INTERMEDIATE, rank, dims);
+    return graph_tensor_add(g, type, ROLE_INTERMEDIATE, rank, dims);
 }
 
 /* ---- printing -------------------------------------------------------------------------------- */
 
 static void print_tensor(const graph *g, graph_value v, base_text *out) {
     const graph_tensor *t = graph_tensor_at(g, v);
-    base_text_print(out, "%%%u:%s[", v, base_type_name(t->type));
-    for (uint32_t i = 0; i < t->rank; i++) {
-        if (i) base_text_add(out, ", ", 2);
-        if (t->dim[i].extent) {
-            base_text_print(out, "%s<=%u", g->extents[t->dim[i].extent].name, t->dim[i].size);
-        } else {
-            base_text_print(out, "%u", t->dim[i].size);
-        }
-    }
-    base_text_add(out, "]", 1);
+    base_text_print(out, "%%%u:%s", v, base_type_name(t->type));
+    print_dims(g, t->rank, t->dim, out);
     if (t->role == ROLE_STORED || t->role == ROLE_INPUT || t->role == ROLE_OUTPUT)
         base_text_print(out, "'%s'", t->name);
 }

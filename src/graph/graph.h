@@ -20,7 +20,8 @@ enum {
     GRAPH_OUT_MAX = 4,
     GRAPH_EXTENT_MAX = 32, /* given and derived: a bit each */
     GRAPH_TERM_MAX = 6,
-    GRAPH_FACTOR_MAX = 4
+    GRAPH_FACTOR_MAX = 4,
+    GRAPH_VIEW_MAX = 4 /* numbers that a view is told */
 };
 
 typedef uint32_t graph_value; /* id of a tensor, from 1; 0: none */
@@ -38,14 +39,17 @@ typedef struct graph_tensor {
     graph_role role;
     uint8_t rank;
     graph_dim dim[GRAPH_RANK_MAX];
-    /* in elements; of quantised types: elements of the row, as unpacked */
+    /* in elements, modulo 2^32: graph_stride; of quantised types: elements of the row, as
+     * unpacked */
     uint32_t stride[GRAPH_RANK_MAX];
     uint32_t offset; /* elements from the start of `base` */
     /* of a view, or of an in-place result: the tensor whose memory it is; else 0 */
     graph_value base;
-    uint32_t stored;  /* ROLE_STORED: index in the store */
-    uint32_t node;    /* that makes it; UINT32_MAX: none */
-    const char *name; /* for people; never NULL */
+    base_view_kind view;           /* of a view: the call that made it, */
+    uint32_t told[GRAPH_VIEW_MAX]; /* with these numbers; of permute the axes, 4 bits each */
+    uint32_t stored;               /* ROLE_STORED: index in the store */
+    uint32_t node;                 /* that makes it; UINT32_MAX: none */
+    const char *name;              /* for people; never NULL */
 } graph_tensor;
 
 /* By op: node->attr.rms_norm.eps. Of attention: window 0: all; most, apart:
@@ -118,12 +122,30 @@ struct graph_store;
 graph_value graph_stored(graph *g, const struct graph_store *store, uint32_t index);
 void graph_output(graph *g, graph_value value, const char *name); /* kept readable after a run */
 
-/* Views: no work, no memory. */
-/* contiguous x; the same elements in every run: dimensions are split and joined where all but the
- * outermost of them are constants */
+/* Views: no work, no memory, of inputs, results, stored tensors and other views (quantised types:
+ * as long as rows stay whole). What reads a view finds its elements by strides; an operation whose
+ * kernels cannot is given a copy (graph/layout.c). */
+/* the same elements in every run: dimensions are split and joined where all but the outermost of
+ * them are constants. What strides cannot say of x is said of a copy. */
 graph_value graph_reshape(graph *g, graph_value x, uint32_t rank, const graph_dim *dims);
-graph_value graph_narrow(graph *g, graph_value x, uint32_t axis, uint32_t start, uint32_t size);
-graph_value graph_squeeze(graph *g, graph_value x, uint32_t axis); /* drops an axis of size 1 */
+/* axes [rank]: axis i of the result is axis axes[i] of x */
+graph_value graph_permute(graph *g, graph_value x, uint32_t rank, const uint32_t *axes);
+/* dimensions of 1, and those that x has not, at any size or extent; x's are the last of dims */
+graph_value graph_expand(graph *g, graph_value x, uint32_t rank, const graph_dim *dims);
+/* elements start, start + step, ... of a constant axis: `size` of them */
+graph_value graph_narrow(graph *g, graph_value x, uint32_t axis, uint32_t start, uint32_t size,
+                         uint32_t step);
+/* n parts of equal size of a constant axis */
+void graph_split(graph *g, graph_value x, uint32_t axis, uint32_t n, graph_value *parts /* [n] */);
+graph_value graph_flip(graph *g, graph_value x, uint32_t axis); /* a constant one */
+/* The elements with one index along both axes, as the last axis: constants, of which the smaller
+ * counts, or one extent. */
+graph_value graph_diagonal(graph *g, graph_value x, uint32_t axis, uint32_t other);
+graph_value graph_squeeze(graph *g, graph_value x, uint32_t axis);   /* drops an axis of size 1 */
+graph_value graph_unsqueeze(graph *g, graph_value x, uint32_t axis); /* of the result: of size 1 */
+/* Any of them: told as its call, of permute the axes [rank]. */
+graph_value graph_view(graph *g, base_view_kind view, graph_value x, const uint32_t *told,
+                       uint32_t rank, const graph_dim *dims);
 
 /* Operations. graph_NAME(g, inputs, attributes): as in BASE_OP_LIST, with the shapes and the
  * meaning of beryl_graph_NAME in beryl_graph.h. graph_sample: logits
@@ -187,6 +209,9 @@ bool graph_op_is_in_trees(base_op op);
 const graph_tensor *graph_tensor_at(const graph *g, graph_value v);
 uint64_t graph_element_bound(const graph_tensor *t);
 bool graph_is_contiguous(const graph_tensor *t);
+/* From an element to the next one along the axis: of views below 0 too, and 0 where that is the
+ * same one. Kernels add `stride` modulo 2^32 instead. */
+int64_t graph_stride(const graph_tensor *t, uint32_t axis);
 /* nothing is broadcast */
 bool graph_same_shape(const graph_tensor *a, const graph_tensor *b);
 /* through views and in-place results */

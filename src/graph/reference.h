@@ -32,7 +32,7 @@ typedef struct reference_keys {
 } reference_keys;
 reference_keys reference_keys_of(const reference_call *c, uint32_t n);
 /* Offset of element i, in the order of shape's dims, of x broadcast against it from the right. */
-uint64_t reference_offset(const reference_tensor *x, const reference_tensor *shape, uint64_t i);
+int64_t reference_offset(const reference_tensor *x, const reference_tensor *shape, uint64_t i);
 /* Of floats `real`, of integers and BOOL `whole`. */
 typedef struct reference_number {
     double real;

@@ -32,33 +32,37 @@ static uint32_t row_size(const reference_tensor *x) {
     return x->t->rank ? x->dim[x->t->rank - 1] : 1;
 }
 
-uint64_t reference_offset(const reference_tensor *x, const reference_tensor *shape,
-                          uint64_t index) {
-    uint64_t offset = 0;
+int64_t reference_offset(const reference_tensor *x, const reference_tensor *shape, uint64_t index) {
+    int64_t offset = 0;
     for (uint32_t i = shape->t->rank; i-- > 0;) {
         uint64_t at = index % shape->dim[i];
         index /= shape->dim[i];
         uint32_t missing = (uint32_t)(shape->t->rank - x->t->rank);
         if (i >= missing && x->t->dim[i - missing].size != 1)
-            offset += at * x->t->stride[i - missing];
+            offset += (int64_t)at * graph_stride(x->t, i - missing);
     }
     return offset;
 }
 
 /* Offset of row `row` of x: all axes but the last. */
-static uint64_t row_offset(const reference_tensor *x, uint64_t row) {
-    uint64_t offset = 0;
+static int64_t row_offset(const reference_tensor *x, uint64_t row) {
+    int64_t offset = 0;
     for (uint32_t i = x->t->rank ? x->t->rank - 1u : 0; i-- > 0;) {
-        offset += row % x->dim[i] * x->t->stride[i];
+        offset += (int64_t)(row % x->dim[i]) * graph_stride(x->t, i);
         row /= x->dim[i];
     }
     return offset;
 }
 
+/* From one element of a row to the next; what graph/layout.c says is dense has 1. */
+static int64_t row_step(const reference_tensor *x) {
+    return x->t->rank ? graph_stride(x->t, x->t->rank - 1u) : 1;
+}
+
 /* n elements of a weight that is no F32. */
-static beryl_status stored_elements(reference_call *c, const reference_tensor *w, uint64_t from,
+static beryl_status stored_elements(reference_call *c, const reference_tensor *w, int64_t from,
                                     uint32_t n, float *to) {
-    return store_read_elements(c->store, w->stored, w->t->offset + from, n, to, c->error);
+    return store_read_elements(c->store, w->stored, w->t->offset + (uint64_t)from, n, to, c->error);
 }
 
 /* Row `row` of a matrix as f32: in place for F32 tensors of the run, else into `to`. NULL: error
@@ -87,31 +91,32 @@ static beryl_status ref_gather_rows(reference_call *c) {
     const reference_tensor *table = &c->in[0], *ids = &c->in[1];
     uint32_t n = table->t->rank == 2 ? table->dim[1] : 1, n_row = table->dim[0];
     uint64_t count = element_count(ids);
+    const reference_tensor *out = &c->out[0];
     float factor = c->node->attr.gather_rows.factor;
     float *buffer = row_buffer(c, n);
     beryl_status status = buffer ? BERYL_OK : BERYL_NO_MEMORY;
     for (uint64_t i = 0; status == BERYL_OK && i < count; i++) {
         int32_t id = i32(ids)[reference_offset(ids, ids, i)];
+        const int64_t to = table->t->rank == 2 ? row_offset(out, i) : reference_offset(out, out, i);
         if (id < 0 || (uint32_t)id >= n_row) id = 0; /* as on devices: never outside */
         if (!n_row) {                                /* zeros of either type */
-            memset(i32(&c->out[0]) + i * n, 0, n * sizeof(int32_t));
+            memset(i32(out) + to, 0, n * sizeof(int32_t));
             continue;
         }
         if (table->t->type == TYPE_I32) {
             for (uint32_t k = 0; k < n; k++)
-                i32(&c->out[0])[i * n + k] = i32(table)[(uint64_t)id * table->t->stride[0] + k];
+                i32(out)[to + k] = i32(table)[id * graph_stride(table->t, 0) + k];
             continue;
         }
         const float *row = buffer;
         if (table->t->rank == 1 && !table->data) {
-            status = stored_elements(c, table, (uint64_t)id * table->t->stride[0], 1, buffer);
+            status = stored_elements(c, table, row_step(table) * id, 1, buffer);
         } else if (table->t->rank == 1) {
-            buffer[0] = f32(table)[(uint64_t)id * table->t->stride[0]];
+            buffer[0] = f32(table)[row_step(table) * id];
         } else {
             row = matrix_row(c, table, (uint64_t)id, buffer, &status);
         }
-        for (uint32_t k = 0; status == BERYL_OK && k < n; k++)
-            f32(&c->out[0])[i * n + k] = row[k] * factor;
+        for (uint32_t k = 0; status == BERYL_OK && k < n; k++) f32(out)[to + k] = row[k] * factor;
     }
     base_heap_give(c->heap, buffer, row_bytes(n));
     return status;
@@ -124,7 +129,7 @@ static beryl_status ref_set_rows(reference_call *c) {
         int32_t at = i32(index)[i];
         if (at < 0 || (uint32_t)at >= state->dim[0]) continue;
         memcpy((uint32_t *)state->data + (uint64_t)at * n,
-               (uint32_t *)x->data + (uint64_t)i * x->t->stride[0], n * sizeof(uint32_t));
+               (uint32_t *)x->data + i * graph_stride(x->t, 0), n * sizeof(uint32_t));
     }
     return BERYL_OK;
 }
@@ -132,39 +137,41 @@ static beryl_status ref_set_rows(reference_call *c) {
 /* ---- norms and reductions -------------------------------------------------------------------- */
 
 static beryl_status ref_rms_norm(reference_call *c) {
-    const reference_tensor *x = &c->in[0], *out = &c->out[0];
+    const reference_tensor *x = &c->in[0], *out = &c->out[0], *w = &c->in[1];
+    const int64_t step = row_step(x);
     uint32_t n = row_size(x);
     uint64_t rows = row_count(x);
     for (uint64_t r = 0; r < rows; r++) {
         const float *from = f32(x) + row_offset(x, r);
         float *to = f32(out) + row_offset(out, r);
         double sum = 0;
-        for (uint32_t i = 0; i < n; i++) sum += (double)from[i] * (double)from[i];
+        for (uint32_t i = 0; i < n; i++) sum += (double)from[i * step] * (double)from[i * step];
         double factor = 1 / sqrt(sum / n + (double)c->node->attr.rms_norm.eps);
         for (uint32_t i = 0; i < n; i++)
-            to[i] = (float)((double)from[i] * factor *
-                            (c->node->n_in > 1 ? (double)f32(&c->in[1])[i] : 1));
+            to[i] = (float)((double)from[i * step] * factor *
+                            (c->node->n_in > 1 ? (double)f32(w)[i * row_step(w)] : 1));
     }
     return BERYL_OK;
 }
 
 static beryl_status ref_layer_norm(reference_call *c) {
-    const reference_tensor *x = &c->in[0], *out = &c->out[0];
+    const reference_tensor *x = &c->in[0], *out = &c->out[0], *w = &c->in[1], *b = &c->in[2];
+    const int64_t step = row_step(x);
     uint32_t n = row_size(x);
     uint64_t rows = row_count(x);
     for (uint64_t r = 0; r < rows; r++) {
         const float *from = f32(x) + row_offset(x, r);
         float *to = f32(out) + row_offset(out, r);
         double sum = 0, squares = 0;
-        for (uint32_t i = 0; i < n; i++) sum += (double)from[i];
+        for (uint32_t i = 0; i < n; i++) sum += (double)from[i * step];
         const double mean = sum / n;
         for (uint32_t i = 0; i < n; i++)
-            squares += ((double)from[i] - mean) * ((double)from[i] - mean);
+            squares += ((double)from[i * step] - mean) * ((double)from[i * step] - mean);
         const double factor = 1 / sqrt(squares / n + (double)c->node->attr.layer_norm.eps);
         for (uint32_t i = 0; i < n; i++) {
-            const double weight = c->node->n_in > 1 ? (double)f32(&c->in[1])[i] : 1,
-                         bias = c->node->n_in > 2 ? (double)f32(&c->in[2])[i] : 0;
-            to[i] = (float)(((double)from[i] - mean) * factor * weight + bias);
+            const double weight = c->node->n_in > 1 ? (double)f32(w)[i * row_step(w)] : 1,
+                         bias = c->node->n_in > 2 ? (double)f32(b)[i * row_step(b)] : 0;
+            to[i] = (float)(((double)from[i * step] - mean) * factor * weight + bias);
         }
     }
     return BERYL_OK;
@@ -180,9 +187,9 @@ static beryl_status ref_group_norm(reference_call *c) {
     for (uint32_t i = 0; i < x->dim[0] * groups; i++) {
         const uint32_t first = i % groups * part.dim[1]; /* channel */
         const float *from =
-            f32(x) + (uint64_t)(i / groups) * x->t->stride[0] + (uint64_t)first * x->t->stride[1];
-        float *to = f32(out) + (uint64_t)(i / groups) * out->t->stride[0] +
-                    (uint64_t)first * out->t->stride[1];
+            f32(x) + i / groups * graph_stride(x->t, 0) + first * graph_stride(x->t, 1);
+        float *to =
+            f32(out) + i / groups * graph_stride(out->t, 0) + first * graph_stride(out->t, 1);
         double sum = 0, squares = 0;
         for (uint64_t k = 0; k < n; k++) sum += (double)from[reference_offset(x, &part, k)];
         const double mean = sum / (double)n;
@@ -192,10 +199,10 @@ static beryl_status ref_group_norm(reference_call *c) {
         }
         const double factor = 1 / sqrt(squares / (double)n + (double)c->node->attr.group_norm.eps);
         for (uint64_t k = 0; k < n; k++) {
-            const uint64_t channel = first + k / inner;
+            const int64_t channel = first + (int64_t)(k / inner);
             const reference_tensor *w = &c->in[1], *b = &c->in[2];
-            const double weight = c->node->n_in > 1 ? (double)f32(w)[channel * w->t->stride[0]] : 1,
-                         bias = c->node->n_in > 2 ? (double)f32(b)[channel * b->t->stride[0]] : 0;
+            const double weight = c->node->n_in > 1 ? (double)f32(w)[channel * row_step(w)] : 1,
+                         bias = c->node->n_in > 2 ? (double)f32(b)[channel * row_step(b)] : 0;
             to[reference_offset(out, &part, k)] =
                 (float)(((double)from[reference_offset(x, &part, k)] - mean) * factor * weight +
                         bias);
@@ -206,15 +213,16 @@ static beryl_status ref_group_norm(reference_call *c) {
 
 static beryl_status ref_softmax(reference_call *c) {
     const reference_tensor *x = &c->in[0];
+    const int64_t step = row_step(x);
     uint32_t n = row_size(x);
     uint64_t rows = row_count(x);
     for (uint64_t r = 0; r < rows; r++) {
         const float *from = f32(x) + row_offset(x, r);
         float *to = f32(&c->out[0]) + row_offset(&c->out[0], r);
         double most = -INFINITY, sum = 0;
-        for (uint32_t i = 0; i < n; i++) most = from[i] > most ? (double)from[i] : most;
-        for (uint32_t i = 0; i < n; i++) sum += exp((double)from[i] - most);
-        for (uint32_t i = 0; i < n; i++) to[i] = (float)(exp((double)from[i] - most) / sum);
+        for (uint32_t i = 0; i < n; i++) most = fmax(most, (double)from[i * step]);
+        for (uint32_t i = 0; i < n; i++) sum += exp((double)from[i * step] - most);
+        for (uint32_t i = 0; i < n; i++) to[i] = (float)(exp((double)from[i * step] - most) / sum);
     }
     return BERYL_OK;
 }
@@ -229,8 +237,8 @@ static beryl_status ref_cumsum(reference_call *c) {
         float *to = f32(out) + reference_offset(out, &begins, r);
         double sum = 0;
         for (uint32_t i = 0; i < n; i++) {
-            sum += (double)from[(uint64_t)i * x->t->stride[axis]];
-            to[(uint64_t)i * out->t->stride[axis]] = (float)sum;
+            sum += (double)from[i * graph_stride(x->t, axis)];
+            to[i * graph_stride(out->t, axis)] = (float)sum;
         }
     }
     return BERYL_OK;
@@ -257,21 +265,24 @@ static beryl_status ref_weighted_sum(reference_call *c) {
         for (uint32_t i = 0; i < d; i++) {
             double sum = 0;
             for (uint32_t k = 0; k < u; k++)
-                sum += (double)f32(
-                           x)[(uint64_t)n * x->t->stride[0] + (uint64_t)k * x->t->stride[1] + i] *
-                       (double)f32(g)[(uint64_t)n * g->t->stride[0] + k];
-            f32(&c->out[0])[(uint64_t)n * d + i] = (float)sum;
+                sum += (double)f32(x)[n * graph_stride(x->t, 0) + k * graph_stride(x->t, 1) +
+                                      i * graph_stride(x->t, 2)] *
+                       (double)f32(g)[n * graph_stride(g->t, 0) + k * graph_stride(g->t, 1)];
+            f32(&c->out[0])[row_offset(&c->out[0], n) + i] = (float)sum;
         }
     return BERYL_OK;
 }
 
 static beryl_status ref_argmax(reference_call *c) {
     const reference_tensor *x = &c->in[0];
+    const int64_t step = row_step(x);
     for (uint32_t r = 0; r < x->dim[0]; r++) {
-        const float *row = f32(x) + (uint64_t)r * x->t->stride[0];
+        const float *row = f32(x) + row_offset(x, r);
         uint32_t best = 0;
         for (uint32_t i = 1; i < x->dim[1]; i++)
-            if (row[i] > row[best] || (isnan(row[best]) && !isnan(row[i]))) best = i;
+            if (row[i * step] > row[best * step] ||
+                (isnan(row[best * step]) && !isnan(row[i * step])))
+                best = i;
         i32(&c->out[0])[r] = x->dim[1] ? (int32_t)best : -1;
     }
     return BERYL_OK;
@@ -302,7 +313,8 @@ static beryl_status ref_matmul(reference_call *c) {
     for (uint32_t o = 0; status == BERYL_OK && o < m; o++) {
         const float *row = matrix_row(c, w, o, buffer, &status);
         for (uint64_t r = 0; row && r < rows; r++)
-            f32(&c->out[0])[r * m + o] = (float)dot(f32(x) + row_offset(x, r), row, k);
+            f32(&c->out[0])[row_offset(&c->out[0], r) + o] =
+                (float)dot(f32(x) + row_offset(x, r), row, k);
     }
     base_heap_give(c->heap, buffer, row_bytes(k));
     return status;
@@ -319,9 +331,10 @@ static beryl_status ref_matmul_id(reference_call *c) {
             uint64_t expert = id < 0 || (uint32_t)id >= w->dim[0] ? 0 : (uint64_t)id;
             const float *from = f32(x) + (uint64_t)n * x->t->stride[0] +
                                 (x->dim[1] == 1 ? 0 : (uint64_t)j * x->t->stride[1]);
+            float *to = f32(&c->out[0]) + row_offset(&c->out[0], (uint64_t)n * u + j);
             for (uint32_t o = 0; status == BERYL_OK && o < m; o++) {
                 const float *row = matrix_row(c, w, expert * m + o, buffer, &status);
-                if (row) f32(&c->out[0])[((uint64_t)n * u + j) * m + o] = (float)dot(from, row, k);
+                if (row) to[o] = (float)dot(from, row, k);
             }
         }
     base_heap_give(c->heap, buffer, row_bytes(k));
@@ -339,7 +352,7 @@ static beryl_status ref_rope(reference_call *c) {
         for (uint32_t h = 0; h < x->dim[1]; h++) {
             const float *from =
                 f32(x) + (uint64_t)n * x->t->stride[0] + (uint64_t)h * x->t->stride[1];
-            float *to = f32(&c->out[0]) + ((uint64_t)n * x->dim[1] + h) * x->dim[2];
+            float *to = f32(&c->out[0]) + row_offset(&c->out[0], (uint64_t)n * x->dim[1] + h);
             for (uint32_t i = 0; i < half; i++) {
                 double u = from[i], v = from[i + half];
                 to[i] = (float)(u * (double)cosine[i] - v * (double)sine[i]);

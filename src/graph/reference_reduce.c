@@ -44,11 +44,12 @@ beryl_status reference_reduce(reference_call *c) {
         else n *= x->dim[i], part.dim[i] = 1;
     }
     for (uint64_t i = 0; i < n; i++) {
-        const uint64_t at = reference_offset(out, out, i);
-        uint64_t first = 0, left = i;
+        const int64_t at = reference_offset(out, out, i);
+        int64_t first = 0;
+        uint64_t left = i;
         for (uint32_t k = x->t->rank; k-- > 0;) {
             if (axes >> k & 1) continue;
-            first += left % x->dim[k] * x->t->stride[k];
+            first += (int64_t)(left % x->dim[k]) * graph_stride(x->t, k);
             left /= x->dim[k];
         }
         reference_number sum = of_nothing(node->op, x->t->type);

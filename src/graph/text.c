@@ -53,49 +53,22 @@ static void print_node(const graph_node *node, base_text *out) {
     base_text_add(out, "\n", 1);
 }
 
-static bool same_dims(const graph_tensor *a, const graph_tensor *b, uint32_t but) {
-    for (uint32_t i = 0; i < a->rank; i++)
-        if (a->stride[i] != b->stride[i] || (i != but && (a->dim[i].size != b->dim[i].size ||
-                                                          a->dim[i].extent != b->dim[i].extent)))
-            return false;
-    return true;
-}
-
-/* Axis of x that the view t has cut, GRAPH_RANK_MAX: none. What is x again is a reshape, where x
- * is without gaps. */
-static uint32_t narrowed(const graph_tensor *t, const graph_tensor *x) {
-    if (graph_is_contiguous(x) && graph_element_bound(t) == graph_element_bound(x))
-        return GRAPH_RANK_MAX;
-    for (uint32_t axis = 0; t->rank == x->rank && axis < t->rank; axis++)
-        if (!x->dim[axis].extent && same_dims(t, x, axis)) return axis;
-    return GRAPH_RANK_MAX;
-}
-
-static uint32_t squeezed(const graph_tensor *t, const graph_tensor *x) {
-    for (uint32_t axis = 0; t->rank + 1 == x->rank && axis < x->rank; axis++) {
-        graph_tensor without = *x;
-        without.rank--;
-        for (uint32_t i = axis; i < without.rank; i++)
-            without.dim[i] = x->dim[i + 1], without.stride[i] = x->stride[i + 1];
-        if (x->dim[axis].size == 1 && same_dims(t, &without, GRAPH_RANK_MAX)) return axis;
-    }
-    return GRAPH_RANK_MAX;
+static void print_axes(const graph_tensor *t, base_text *out) {
+    for (uint32_t i = 0; i < t->rank; i++)
+        base_text_print(out, "%s%u", i ? " " : " [", t->told[0] >> 4 * i & 15);
+    base_text_print(out, t->rank ? "]" : " []");
 }
 
 static void print_view(const graph *g, graph_value v, base_text *out) {
-    const graph_tensor *t = graph_tensor_at(g, v), *x = graph_tensor_at(g, t->base);
-    const uint32_t cut = narrowed(t, x), gone = squeezed(t, x);
-    if (cut < GRAPH_RANK_MAX) {
-        const uint32_t start = x->stride[cut] ? (t->offset - x->offset) / x->stride[cut] : 0;
-        base_text_print(out, "%%%u = narrow %%%u %u %u %u\n", v, t->base, cut, start,
-                        t->dim[cut].size);
-    } else if (gone < GRAPH_RANK_MAX && t->offset == x->offset) {
-        base_text_print(out, "%%%u = squeeze %%%u %u\n", v, t->base, gone);
-    } else {
-        base_text_print(out, "%%%u = reshape %%%u", v, t->base);
-        print_dims(g, t, out);
-        base_text_add(out, "\n", 1);
+    const graph_tensor *t = graph_tensor_at(g, v);
+    const base_view_info *info = &base_views[t->view];
+    base_text_print(out, "%%%u = %s %%%u", v, info->name, t->base);
+    for (uint32_t i = 0; info->takes[i]; i++) {
+        if (info->takes[i] == 'D') print_dims(g, t, out);
+        else if (info->takes[i] == 'A') print_axes(t, out);
+        else if (info->takes[i] == 'U' || t->told[i] != 1) base_text_print(out, " %u", t->told[i]);
     }
+    base_text_add(out, "\n", 1);
 }
 
 static const graph_node *maker(const graph *g, graph_value v) {
@@ -466,17 +439,29 @@ static const graph_node *parse_operation(parser *p, base_op op) {
     return v ? &p->g->nodes.data[graph_tensor_at(p->g, v)->node] : NULL;
 }
 
-static graph_value parse_view(parser *p, base_view what) {
-    graph_dim d[GRAPH_RANK_MAX];
-    const graph_value x = value(p);
-    if (is(what, "reshape")) {
-        const uint32_t rank = dims(p, d);
-        return p->status == BERYL_OK ? graph_reshape(p->g, x, rank, d) : 0;
+static uint32_t parse_axes(parser *p, uint32_t *axes) {
+    uint32_t rank = 0;
+    need(p, "[");
+    while (p->status == BERYL_OK && !is(peek(p), "]")) {
+        const uint32_t axis = number(p);
+        if (rank == GRAPH_RANK_MAX) bad(p, "more than 8 axes");
+        if (p->status == BERYL_OK) axes[rank++] = axis;
     }
-    const uint32_t axis = number(p);
-    if (is(what, "squeeze")) return p->status == BERYL_OK ? graph_squeeze(p->g, x, axis) : 0;
-    const uint32_t start = number(p), size = number(p);
-    return p->status == BERYL_OK ? graph_narrow(p->g, x, axis, start, size) : 0;
+    need(p, "]");
+    return p->status == BERYL_OK ? rank : 0;
+}
+
+static graph_value parse_view(parser *p, base_view_kind view) {
+    graph_dim d[GRAPH_RANK_MAX];
+    uint32_t told[GRAPH_RANK_MAX] = {0}, rank = 0;
+    const graph_value x = value(p);
+    const char *takes = base_views[view].takes;
+    for (uint32_t i = 0; p->status == BERYL_OK && takes[i]; i++) {
+        if (takes[i] == 'D') rank = dims(p, d);
+        else if (takes[i] == 'A') rank = parse_axes(p, told);
+        else told[i] = takes[i] == 'S' && line_ends(p) ? 1 : number(p);
+    }
+    return p->status == BERYL_OK ? graph_view(p->g, view, x, told, rank, d) : 0;
 }
 
 static void keep_id(parser *p, uint32_t id, graph_value v) {
@@ -494,13 +479,13 @@ static void parse_making(parser *p) {
     const base_view what = word(p);
     const graph_node *node = NULL;
     graph_value v = 0;
-    int op = 0;
+    int op = 0, view = 0;
     while (op < OP_COUNT && !is(what, graph_op_name((base_op)op))) op++;
+    while (view < VIEW_COUNT && !is(what, base_views[view].name)) view++;
     if (p->status != BERYL_OK) return;
     if (is(what, "input")) v = parse_input(p);
     else if (is(what, "weight") || is(what, "state")) v = parse_stored(p, is(what, "state"));
-    else if (is(what, "reshape") || is(what, "narrow") || is(what, "squeeze"))
-        v = parse_view(p, what);
+    else if (view < VIEW_COUNT) v = parse_view(p, (base_view_kind)view);
     else if (op < OP_COUNT) node = parse_operation(p, (base_op)op);
     else bad(p, "no such operation");
     if (n != (op < OP_COUNT ? base_ops[op].n_out : 1u))

@@ -20,7 +20,7 @@ static lower_walk walk_between(const graph_tensor *shape, const graph_tensor *co
         bool joins = w.n > 0 && !dim.extent;
         for (uint32_t t = 0; joins && t < n_tensor; t++)
             joins = w.stride[t][w.n - 1] ==
-                    (uint64_t)lower_walk_stride(tensors[t], shape->rank, i) * dim.size;
+                    lower_walk_stride(tensors[t], shape->rank, i) * dim.size; /* modulo 2^32 */
         if (joins) {
             w.size[w.n - 1] = lower_count_times(w.size[w.n - 1], dim.size);
         } else {
