@@ -42,10 +42,10 @@
       "the angle of the point (b, a)", atan2(x, y), 0, ATAN2(x, y))                                \
     P(X, MAX, max, 2, (a, b), "nn", NONE, (), (0), 0, CLOSE_EQUAL,                                 \
       "the larger; NaN where one is", x > y || x != x ? x : y, x > y ? x : y,                      \
-      SELECT(OR(GT(x, y), NE(x, x)), x, y))                                                        \
+      unless_nan(p, x, unless_nan(p, y, SELECT(GT(x, y), x, y))))                                  \
     P(X, MIN, min, 2, (a, b), "nn", NONE, (), (0), 0, CLOSE_EQUAL,                                 \
       "the smaller; NaN where one is", x < y || x != x ? x : y, x < y ? x : y,                     \
-      SELECT(OR(LT(x, y), NE(x, x)), x, y))                                                        \
+      unless_nan(p, x, unless_nan(p, y, SELECT(LT(x, y), x, y))))                                  \
     P(X, EQ, eq, 2, (a, b), "aa", NONE, (), (0), OP_GIVES_BOOL, CLOSE_EQUAL,                       \
       "a == b; NaN equals nothing", x == y, x == y, EQ(x, y))                                      \
     P(X, NE, ne, 2, (a, b), "aa", NONE, (), (0), OP_GIVES_BOOL, CLOSE_EQUAL,                       \
@@ -76,7 +76,7 @@
       "x, but at least `low` and at most `high`",                                                  \
       x < ATTR(0) ? ATTR(0) : x > ATTR(1) ? ATTR(1) : x,                                           \
       x < ATTR(0) ? (int64_t)ATTR(0) : x > ATTR(1) ? (int64_t)ATTR(1) : x,                         \
-      SELECT(LT(x, C(ATTR(0))), C(ATTR(0)), SELECT(GT(x, C(ATTR(1))), C(ATTR(1)), x)))             \
+      unless_nan(p, x, clamped(p, x)))                                                             \
     P(X, SCALE, scale, 1, (x), "f", F, (factor), (0.5f), 0, CLOSE_ROUNDED,                         \
       "x times a constant", x * ATTR(0), 0, MUL(x, C(ATTR(0))))                                    \
     P(X, ADD_SCALAR, add_scalar, 1, (x), "f", F, (number), (0.5f), 0, CLOSE_ROUNDED,               \
@@ -134,14 +134,15 @@
     P(X, COSH, cosh, 1, (x), "f", NONE, (), (0), OP_IS_EXPENSIVE, CLOSE_FUNCTION,                  \
       "hyperbolic cosine", cosh(x), 0, COSH(x))                                                    \
     P(X, TANH, tanh, 1, (x), "f", NONE, (), (0), OP_IS_EXPENSIVE, CLOSE_FUNCTION,                  \
-      "hyperbolic tangent", tanh(x), 0, TANH(x))                                                   \
+      "hyperbolic tangent", tanh(x), 0, unless_nan(p, x, TANH(x)))                                 \
     P(X, ERF, erf, 1, (x), "f", NONE, (), (0), OP_IS_EXPENSIVE, CLOSE_FUNCTION,                    \
       "error function", erf(x), 0, ERF(x))                                                         \
     P(X, ERFINV, erfinv, 1, (x), "f", NONE, (), (0), OP_IS_EXPENSIVE | OP_WANTS_UNIT,              \
       CLOSE_FUNCTION, "whose error function is x; outside [-1, 1]: NaN",                           \
       inverse_erf(x), 0, inverse_erf(p, x))                                                        \
     P(X, RELU, relu, 1, (x), "n", NONE, (), (0), 0, CLOSE_EQUAL,                                   \
-      "x, but at least 0", x < 0 ? 0 : x, x < 0 ? 0 : x, SELECT(LT(x, C(0)), C(0), x))             \
+      "x, but at least 0", x < 0 ? 0 : x, x < 0 ? 0 : x,                                           \
+      unless_nan(p, x, SELECT(LT(x, C(0)), C(0), x)))                                              \
     P(X, SIGMOID, sigmoid, 1, (x), "f", NONE, (), (0), OP_IS_EXPENSIVE, CLOSE_FUNCTION,            \
       "1 / (1 + exp(-x))", 1 / (1 + exp(-x)), 0, sigmoid(p, x))                                    \
     P(X, SILU, silu, 1, (x), "f", NONE, (), (0), OP_IS_EXPENSIVE, CLOSE_FUNCTION,                  \
@@ -175,7 +176,7 @@
       MUL(x, MUL(C(1.0 / 6), MIN(MAX(ADD(x, C(3)), C(0)), C(6)))))                                 \
     P(X, SOFTCAP, softcap, 1, (x), "f", F, (cap), (30), OP_IS_EXPENSIVE, CLOSE_FUNCTION,           \
       "cap * tanh(x / cap)", ATTR(0) * tanh(x / ATTR(0)), 0,                                       \
-      MUL(TANH(MUL(x, C(1 / ATTR(0)))), C(ATTR(0))))                                               \
+      unless_nan(p, x, MUL(TANH(MUL(x, C(1 / ATTR(0)))), C(ATTR(0)))))                             \
     P(X, GEGLU, geglu, 2, (gate, up), "ff", NONE, (), (0), OP_IS_EXPENSIVE, CLOSE_FUNCTION,        \
       "gelu_tanh(gate) * up", gelu_tanh(x) * y, 0, MUL(gelu_tanh(p, x), y))                        \
     P(X, QUICK_GEGLU, quick_geglu, 2, (gate, up), "ff", NONE, (), (0), OP_IS_EXPENSIVE,            \

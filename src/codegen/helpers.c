@@ -90,7 +90,8 @@ static const codegen_helper helpers[] = {
 
     /* ---- integers */
     INTEGER_DIVISION("u32", "i32"),
-    {"mod_i32", ALL, "fn mod_i32(x: i32, y: i32) -> i32 {\n    return select(x % select(y, 1, y == 0 || y == -1), 0, y == 0);\n}\n"},
+    /* shaders' own rest is undefined where one of both is negative */
+    {"mod_i32", ALL, "fn mod_i32(x: i32, y: i32) -> i32 {\n    let by: i32 = select(y, 1, y == 0 || y == -1);\n    return select(x - x / by * by, 0, y == 0);\n}\n"},
     {"popcount_u32", WGSL, "fn popcount_u32(x: u32) -> u32 {\n    return countOneBits(x);\n}\n"},
     {"dot4_i8", ALL,
      "fn dot4_i8(x: u32, y: u32, sum: i32) -> i32 {\n"

@@ -148,7 +148,7 @@ static graph_value make_usual(op_maker *m, const uint32_t *s) {
         if (info->attributes[i] == 'F') attr.at[i].f = info->usual[i];
         else attr.at[i].u = (uint32_t)info->usual[i];
     }
-    counted(m, read, 4.0 * s[0] * s[1], 0);
+    counted(m, read, 4.0 * s[0] * (graph_op_reduces(m->op) ? 1 : s[1]), 0);
     return m->adding ? 0 : graph_op(m->g, m->op, in, attr);
 }
 

@@ -64,6 +64,11 @@ static ir_id number(const point *p, double value) {
 #define GE(x, y) ir_ge(p->b, x, y)
 #define SELECT(condition, x, y) ir_select(p->b, condition, x, y)
 
+/* y, but x where that is NaN, which shaders take for a number where they compare. */
+static ir_id unless_nan(const point *p, ir_id x, ir_id y) {
+    return 1u << p->type & IR_FLOATS ? SELECT(NAN_OF(x), x, y) : y;
+}
+
 /* c[0] + x (c[1] + x (..)) */
 static ir_id polynomial(const point *p, const double *c, uint32_t n, ir_id x) {
     ir_id sum = C(c[n - 1]);
@@ -75,6 +80,11 @@ static ir_id floored(const point *p, ir_id x, ir_id y) {
     const ir_id rest = MOD(x, y);
     const ir_id other = XOR(LT(rest, C(0)), LT(y, C(0)));
     return SELECT(AND(other, NE(rest, C(0))), ADD(rest, y), rest);
+}
+
+static ir_id clamped(const point *p, ir_id x) {
+    const ir_id low = C(ATTR(0)), high = C(ATTR(1));
+    return SELECT(LT(x, low), low, SELECT(GT(x, high), high, x));
 }
 
 /* Nothing overflows, and what is far below 0 keeps its digits. */
