@@ -1,5 +1,6 @@
 /* reduce_test.c - reductions over axes on every type: rows and what lies across them, long and
- * short, few and many, with operations before them in the same kernel. */
+ * short, few and many, with operations before them in the same kernel; and norms, softmax and sums
+ * so far of halves. */
 #include "forms.h"
 #include "typed.h"
 
@@ -105,6 +106,49 @@ static void run(test *t, base_heap *heap, device *d, const problem *p, size_t nu
     }
 }
 
+/* ---- rows of halves -------------------------------------------------------------------------- */
+
+typedef struct halves {
+    base_op op;
+    base_type type, weights;
+    float within; /* beside the rounding of the result */
+} halves;
+
+static const halves of_halves[] = {
+    {OP_RMS_NORM, TYPE_F16, TYPE_F16, 4e-6f},    {OP_RMS_NORM, TYPE_BF16, TYPE_F32, 4e-6f},
+    {OP_LAYER_NORM, TYPE_F16, TYPE_BF16, 4e-6f}, {OP_LAYER_NORM, TYPE_F32, TYPE_F16, 4e-6f},
+    {OP_GROUP_NORM, TYPE_BF16, TYPE_F16, 4e-6f}, {OP_SOFTMAX, TYPE_F16, TYPE_F32, 1e-6f},
+    {OP_SOFTMAX, TYPE_BF16, TYPE_F32, 1e-6f},    {OP_CUMSUM, TYPE_F16, TYPE_F32, 2e-5f},
+};
+
+static void build_halves(typed_side *s, const void *user) {
+    const halves *h = user;
+    const bool groups = h->op == OP_GROUP_NORM;
+    const graph_dim d[] = {{ROWS, 1}, {6, 0}, {10, 0}};
+    const uint32_t n = base_ops[h->op].n_in_max;
+    graph_value in[3] = {typed_input(s, h->type, 3, d)};
+    for (uint32_t i = 1; i < n; i++) in[i] = typed_input(s, h->weights, 1, &d[groups ? 1 : 2]);
+    graph_attrs attr = {0};
+    if (groups) attr.group_norm.groups = 2, attr.group_norm.eps = 1e-5f;
+    else if (h->op == OP_CUMSUM) attr.cumsum.axis = 1;
+    else attr.rms_norm.eps = 1e-5f; /* where layer_norm's is too */
+    typed_output(s, graph_op(s->g, h->op, in, attr));
+}
+
+static void run_halves(test *t, base_heap *heap, device *d, size_t number) {
+    for (size_t i = 0; i < sizeof of_halves / sizeof *of_halves; i++)
+        typed_run(t, heap, d,
+                  &(typed_problem){.name = base_ops[of_halves[i].op].name,
+                                   .build = build_halves,
+                                   .what = &of_halves[i],
+                                   .rows = ROWS,
+                                   .fewer = FEWER,
+                                   .fill = TYPED_UNIT,
+                                   .seed = number + i,
+                                   .within = (double)of_halves[i].within,
+                                   .relative = 4e-6});
+}
+
 static void run_form(test *t, const test_form *form, size_t number) {
     base_heap heap;
     device *d = NULL;
@@ -122,6 +166,9 @@ static void run_form(test *t, const test_form *form, size_t number) {
         for (uint64_t round = 0; status == BERYL_OK && test_form_round(t, form, d, &round);)
             run(t, &heap, d, &problems[i], i + number + (size_t)round, form->brief ? 12 : 4);
     }
+    if (status == BERYL_OK && !form->stand_in &&
+        test_case(t, "reduce/%s/rows-of-halves", form->name))
+        run_halves(t, &heap, d, number);
     test_form_close(d);
     if (status == BERYL_OK && test_case(t, "reduce/%s/gives-everything-back", form->name))
         CHECK_INT(t, heap.bytes, 0);

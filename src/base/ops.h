@@ -31,18 +31,18 @@
     X(CAST, cast, "pointwise", 1, 1, (x), "a", 1, UU, (type, wrap), (1, 0),                        \
       OWN, OP_IS_POINTWISE | OP_IS_CAST, CLOSE_EQUAL,                                              \
       "x as another type: saturates, NaN becomes 0; wrap: integers keep their low bits")           \
-    X(RMS_NORM, rms_norm, "norm", 1, 2, (x, weight), "xw", 1, F, (eps), (1e-6f),                   \
+    X(RMS_NORM, rms_norm, "norm", 1, 2, (x, weight), "hw", 1, F, (eps), (1e-6f),                   \
       USUAL, OP_IS_OVER_ROWS, CLOSE_FUNCTION,                                                      \
       "x / rms(x) over the last axis, times a weight if given")                                    \
-    X(LAYER_NORM, layer_norm, "norm", 1, 3, (x, weight, bias), "xww", 1, F, (eps), (1e-6f),        \
+    X(LAYER_NORM, layer_norm, "norm", 1, 3, (x, weight, bias), "hww", 1, F, (eps), (1e-6f),        \
       USUAL, OP_IS_OVER_ROWS, CLOSE_FUNCTION,                                                      \
       "(x - mean) / deviation over the last axis, times a weight, plus a bias if given")           \
-    X(GROUP_NORM, group_norm, "norm", 1, 3, (x, weight, bias), "xww", 1,                           \
+    X(GROUP_NORM, group_norm, "norm", 1, 3, (x, weight, bias), "hww", 1,                           \
       UF, (groups, eps), (1, 1e-6f), USUAL, OP_IS_OVER_AXES, CLOSE_FUNCTION,                       \
       "layer_norm over groups of channels of x[n, c, ..], weight and bias for each channel")       \
-    X(SOFTMAX, softmax, "reduction", 1, 1, (x), "l", 1, NONE, (), (0),                             \
+    X(SOFTMAX, softmax, "reduction", 1, 1, (x), "h", 1, NONE, (), (0),                             \
       USUAL, OP_IS_OVER_ROWS, CLOSE_FUNCTION, "over the last axis")                                \
-    X(CUMSUM, cumsum, "reduction", 1, 1, (x), "x", 1, U, (axis), (1),                              \
+    X(CUMSUM, cumsum, "reduction", 1, 1, (x), "h", 1, U, (axis), (1),                              \
       USUAL, OP_IS_OVER_AXES, CLOSE_SUMMED, "sums of x along an axis, up to each element")         \
     X(SUM, sum, "reduction", 1, 1, (x), "n", 1, U, (axes), (2),                                    \
       OWN, OP_REDUCES, CLOSE_SUMMED, "sums over axes; integers wrap; of nothing 0")                \
@@ -98,9 +98,10 @@ typedef enum base_op {
 
 /* Kinds of inputs.
  * One type for all inputs of these kinds, which is the result's too: a any plain type, n numbers,
- * f floats, z integers or BOOL, i integers. b: BOOL.
- * Of one type: x numbers, l logits, w a number each of the rows' elements (F32); I indices,
- * s slots, p positions (I32); c settings (U32). m: of the types that the shape rule takes. */
+ * f floats, h floats but F64, z integers or BOOL, i integers. b: BOOL.
+ * w: a number each of the rows' elements, a float but F64. Of one type: x numbers, l logits (F32);
+ * I indices, s slots, p positions (I32); c settings (U32). m: of the types that the shape rule
+ * takes. */
 
 /* What is true of an operation. */
 enum {

@@ -534,6 +534,8 @@ static bool is_type(char kind, base_type type) {
     case 'a': return graph_type_is_plain(type);
     case 'n': return is_float(type) || is_integer(type);
     case 'f': return is_float(type);
+    case 'h':
+    case 'w': return is_float(type) && type != TYPE_F64;
     case 'z': return is_integer(type) || type == TYPE_BOOL;
     case 'i': return is_integer(type);
     case 'b': return type == TYPE_BOOL;
@@ -551,7 +553,7 @@ static bool find_type(graph *g, const call *c, graph_tensor *out) {
     bool known = false;
     out->type = TYPE_F32;
     for (uint32_t i = 0; i < c->n_in; i++) {
-        if (!strchr("anfzi", info->inputs[i])) continue;
+        if (!strchr("anfhzi", info->inputs[i])) continue;
         if (known && c->in[i]->type != out->type)
             return graph_refuse(g, BERYL_UNSUPPORTED, "%s of %s and %s", info->name,
                                 base_type_name(out->type), base_type_name(c->in[i]->type));

@@ -86,7 +86,7 @@ static beryl_status tensor_of(graph_reference *r, base_op op, graph_value v, con
     if (t->role == ROLE_STORED) {
         out->stored = t->stored;
         beryl_status status =
-            stored_data(r->store, t->stored, graph_op_is_pointwise(op) || graph_op_reduces(op),
+            stored_data(r->store, t->stored, graph_op_is_in_trees(op) || graph_op_reduces(op),
                         &out->data, error);
         if (status != BERYL_OK || !out->data) return status;
     } else {
@@ -114,6 +114,14 @@ static void give_back(graph_reference *r, uint32_t index) {
     }
 }
 
+/* Norms and scans are written for F32. */
+static beryl_status run_node(reference_call *call) {
+    const base_op op = call->node->op;
+    return graph_op_is_over_rows(op) || graph_op_is_over_axes(op)
+               ? reference_through_floats(call, reference_table[op])
+               : reference_table[op](call);
+}
+
 beryl_status graph_reference_run(graph_reference *r, const uint32_t *extents, beryl_error *error) {
     uint32_t values[GRAPH_EXTENT_MAX + 1];
     beryl_status status = graph_extent_values(r->g, extents, values, error);
@@ -130,8 +138,7 @@ beryl_status graph_reference_run(graph_reference *r, const uint32_t *extents, be
             status = tensor_of(r, node->op, node->in[k], values, &call.in[k], error);
         for (uint32_t k = 0; status == BERYL_OK && k < node->n_out; k++)
             status = tensor_of(r, node->op, node->out[k], values, &call.out[k], error);
-        if (status == BERYL_OK && !(graph_node_needs(r->g, node) & empty))
-            status = reference_table[node->op](&call);
+        if (status == BERYL_OK && !(graph_node_needs(r->g, node) & empty)) status = run_node(&call);
         if (status != BERYL_OK) return status;
         give_back(r, i);
     }
