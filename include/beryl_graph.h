@@ -328,6 +328,9 @@ BERYL_API beryl_value beryl_graph_group_norm(beryl_graph *g, beryl_value x, bery
                                              beryl_value bias, uint32_t groups, float eps);
 /* Along any axis: each element with all before it. */
 BERYL_API beryl_value beryl_graph_cumsum(beryl_graph *g, beryl_value x, uint32_t axis);
+BERYL_API beryl_value beryl_graph_cumprod(beryl_graph *g, beryl_value x, uint32_t axis);
+BERYL_API beryl_value beryl_graph_cummax(beryl_graph *g, beryl_value x, uint32_t axis);
+BERYL_API beryl_value beryl_graph_cummin(beryl_graph *g, beryl_value x, uint32_t axis);
 /* [n, m] -> the k largest [n, k], falling, and their indices I32 [n, k]; ties: the lower index
  * first. NaN counts as -infinity; where a run's rows are shorter than k, -infinity and -1 are
  * behind their last. */

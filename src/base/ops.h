@@ -58,6 +58,15 @@
       OWN, OP_REDUCES | OP_GIVES_BOOL, CLOSE_EQUAL, "is one true over axes?")                      \
     X(ALL, all, "reduction", 1, 1, (x), "b", 1, U, (axes), (2),                                    \
       OWN, OP_REDUCES | OP_GIVES_BOOL, CLOSE_EQUAL, "are all true over axes?")                     \
+    X(CUMPROD, cumprod, "reduction", 1, 1, (x), "h", 1, U, (axis), (1),                            \
+      USUAL, OP_IS_OVER_AXES | OP_WANTS_UNIT, CLOSE_FUNCTION,                                      \
+      "products of x along an axis, up to each element")                                           \
+    X(CUMMAX, cummax, "reduction", 1, 1, (x), "h", 1, U, (axis), (1),                              \
+      USUAL, OP_IS_OVER_AXES, CLOSE_EQUAL,                                                         \
+      "the largest of x along an axis, up to each element; from a NaN on NaN")                     \
+    X(CUMMIN, cummin, "reduction", 1, 1, (x), "h", 1, U, (axis), (1),                              \
+      USUAL, OP_IS_OVER_AXES, CLOSE_EQUAL,                                                         \
+      "the smallest of x along an axis, up to each element; from a NaN on NaN")                    \
     X(TOPK, topk, "reduction", 1, 1, (x), "l", 2, U, (k), (64),                                    \
       OWN, 0, CLOSE_ROUNDED,                                                                       \
       "the k largest of the last axis, falling, and their indices; ties: lower index")             \

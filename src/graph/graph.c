@@ -338,8 +338,8 @@ static bool reduction(graph *g, const call *c, graph_tensor *out) {
 
 static bool cumsum(graph *g, const call *c, graph_tensor *out) {
     return c->attr.cumsum.axis < out->rank ||
-           graph_refuse(g, BERYL_MISUSE, "cumsum along axis %u of %u", c->attr.cumsum.axis,
-                        out->rank);
+           graph_refuse(g, BERYL_MISUSE, "%s along axis %u of %u", graph_op_name(c->op),
+                        c->attr.cumsum.axis, out->rank);
 }
 
 static bool gather_rows(graph *g, const call *c, graph_tensor *out) {
@@ -497,6 +497,9 @@ static shape_rule *rule_of(base_op op) {
         [OP_GATHER_ROWS] = gather_rows,
         [OP_GROUP_NORM] = group_norm,
         [OP_CUMSUM] = cumsum,
+        [OP_CUMPROD] = cumsum,
+        [OP_CUMMAX] = cumsum,
+        [OP_CUMMIN] = cumsum,
         [OP_TOPK] = topk,
         [OP_WEIGHTED_SUM] = weighted_sum,
         [OP_MATMUL] = matmul,

@@ -1,5 +1,5 @@
-/* reference_halves.c - lets reference functions that are written for F32 take and give F16 and BF16,
- * through copies. */
+/* reference_halves.c - lets reference functions that are written for F32 take and give F16 and
+ * BF16, through copies. */
 #include "base/error.h"
 #include "graph/reference.h"
 

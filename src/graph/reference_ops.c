@@ -227,7 +227,7 @@ static beryl_status ref_softmax(reference_call *c) {
     return BERYL_OK;
 }
 
-static beryl_status ref_cumsum(reference_call *c) {
+static beryl_status ref_scan(reference_call *c) {
     const reference_tensor *x = &c->in[0], *out = &c->out[0];
     const uint32_t axis = c->node->attr.cumsum.axis, n = x->dim[axis];
     reference_tensor begins = *out; /* the first element of each row */
@@ -235,9 +235,19 @@ static beryl_status ref_cumsum(reference_call *c) {
     for (uint64_t r = 0, rows = element_count(&begins); r < rows; r++) {
         const float *from = f32(x) + reference_offset(x, &begins, r);
         float *to = f32(out) + reference_offset(out, &begins, r);
-        double sum = 0;
+        const base_op op = c->node->op;
+        double sum = op == OP_CUMPROD  ? 1
+                     : op == OP_CUMMAX ? -(double)INFINITY
+                     : op == OP_CUMMIN ? (double)INFINITY
+                                       : 0;
         for (uint32_t i = 0; i < n; i++) {
-            sum += (double)from[i * graph_stride(x->t, axis)];
+            const double at = (double)from[i * graph_stride(x->t, axis)];
+            sum = op == OP_CUMSUM    ? sum + at
+                  : op == OP_CUMPROD ? sum * at
+                  : isnan(sum)       ? sum
+                  : isnan(at)        ? at
+                  : op == OP_CUMMAX  ? fmax(sum, at)
+                                     : fmin(sum, at);
             to[i * graph_stride(out->t, axis)] = (float)sum;
         }
     }
@@ -501,7 +511,10 @@ reference_fn *const reference_table[OP_COUNT] = {
     [OP_LAYER_NORM] = ref_layer_norm,
     [OP_GROUP_NORM] = ref_group_norm,
     [OP_SOFTMAX] = ref_softmax,
-    [OP_CUMSUM] = ref_cumsum,
+    [OP_CUMSUM] = ref_scan,
+    [OP_CUMPROD] = ref_scan,
+    [OP_CUMMAX] = ref_scan,
+    [OP_CUMMIN] = ref_scan,
     [OP_TOPK] = ref_topk,
     [OP_WEIGHTED_SUM] = ref_weighted_sum,
     [OP_MATMUL] = ref_matmul,

@@ -8,7 +8,10 @@
  * the whole row in one place; topk in turns, each of which takes the largest that comes after the
  * one before, of values kept in workgroup memory or made again. */
 #include "base/error.h"
+#include "tile/pointwise.h"
 #include "tile/rows.h"
+
+#include <math.h>
 
 enum {
     LANES = 256,
@@ -249,9 +252,8 @@ static bool chosen_now(const rows *r) {
 }
 
 static ir_id indices_of(rows *r, ir_id first) {
-    const uint32_t wide = r->f.wide;
-    return ir_add(r->walk.k->b, ir_splat(r->walk.k->b, first, wide),
-                  tile_ramp(r->walk.k, wide, 0, 1));
+    tile_kernel *k = r->walk.k;
+    return ir_add(k->b, ir_splat(k->b, first, r->f.wide), tile_ramp(k, r->f.wide, 0, 1));
 }
 
 static void take_chosen(rows *r, tree_spot *s) {
@@ -313,55 +315,66 @@ static ir_id join_lanes(rows *r, ir_op op, ir_id x) {
 /* What lane ^ step has of x. Each call has memory of its own. */
 static ir_id swapped(rows *r, ir_id x, uint32_t step) {
     ir_builder *b = r->walk.k->b;
-    const form *f = &r->f;
-    if (step < f->subgroup) return ir_subgroup_shuffle_xor(b, x, step);
-    const ir_memory at = ir_workgroup(b, IR_F32, f->lanes * f->rows);
+    if (step < r->f.subgroup) return ir_subgroup_shuffle_xor(b, x, step);
+    const ir_memory at = ir_workgroup(b, IR_F32, r->f.lanes * r->f.rows);
     const ir_id local = ir_local(b, 0);
     ir_store(b, at, local, x);
     ir_barrier(b);
     return ir_load(b, at, ir_xor(b, local, ir_u32(b, step)), 1);
 }
 
-/* The sum of x of the row's lanes before this one; *all: of all of them, the same in each. */
-static ir_id scan_lanes(rows *r, ir_id x, ir_id *all) {
+/* What joins scan v, and what changes nothing. */
+static ir_id scanned(const rows *r, uint32_t v, ir_id x, ir_id y) {
+    return tile_pointwise(r->walk.k, r->walk.t.values[v].op, NULL, (ir_id[]){x, y});
+}
+
+static ir_id scan_neutral(const rows *r, uint32_t v, uint32_t width) {
+    static const double of[OP_COUNT] = {[OP_MUL] = 1, [OP_MAX] = -INFINITY, [OP_MIN] = INFINITY};
+    return ir_number(r->walk.k->b, IR_F32, width, of[r->walk.t.values[v].op]);
+}
+
+/* x of the row's lanes before this one, joined; *all: of all of them, the same in each. */
+static ir_id scan_lanes(rows *r, uint32_t v, ir_id x, ir_id *all) {
     ir_builder *b = r->walk.k->b;
-    const ir_id zero = ir_f32(b, 0);
+    const ir_id zero = scan_neutral(r, v, 1);
     ir_id before = zero;
     *all = x;
     for (uint32_t step = 1; step < r->f.lanes; step *= 2) {
         const ir_id other = swapped(r, *all, step),
                     upper = ir_ne(b, tile_and(r->walk.k, r->lane, step), ir_u32(b, 0));
-        before = ir_add(b, before, ir_select(b, upper, other, zero));
-        *all = ir_add(b, *all, other);
+        before = scanned(r, v, before, ir_select(b, upper, other, zero));
+        *all = scanned(r, v, *all, other);
     }
     return before;
 }
 
-/* The sums up to each element of a vector. */
-static ir_id scan_vector(tile_kernel *k, ir_id x, uint32_t width) {
+/* Each element of a vector joined with those before it. */
+static ir_id scan_vector(rows *r, uint32_t v, ir_id x, uint32_t width) {
+    tile_kernel *k = r->walk.k;
     ir_builder *b = k->b;
-    const ir_id zero = ir_number(b, IR_F32, width, 0);
+    const ir_id zero = scan_neutral(r, v, width);
     for (uint32_t step = 1; step < width; step *= 2) {
         uint64_t from = 0;
         for (uint32_t e = step; e < width; e++) from |= (uint64_t)(e - step) << (4 * e);
         const ir_id there = ir_ge(b, tile_ramp(k, width, 0, 1), ir_bits(b, IR_U32, width, step));
-        x = ir_add(b, x, ir_select(b, there, ir_swizzle(b, x, width, from), zero));
+        x = scanned(r, v, x, ir_select(b, there, ir_swizzle(b, x, width, from), zero));
     }
     return x;
 }
 
-/* Scan v at a spot of every lane, `base` being the sum of all steps before; the sum of this one. */
+/* Scan v at a spot of every lane, `base` being all steps before; what this one comes to. */
 static ir_id scan_step(rows *r, tree_spot *s, uint32_t v, ir_id base) {
     ir_builder *b = r->walk.k->b;
     const uint32_t wide = r->f.wide;
     ir_id all, x = tree_value_at(&r->walk, s, r->walk.t.values[v].in[0]);
     if (r->f.across) {
-        tree_value_set(&r->walk, s, v, ir_add(b, base, x));
+        tree_value_set(&r->walk, s, v, scanned(r, v, base, x));
         return x;
     }
-    x = scan_vector(r->walk.k, x, wide);
-    const ir_id before = scan_lanes(r, wide == 1 ? x : ir_extract(b, x, wide - 1), &all);
-    tree_value_set(&r->walk, s, v, ir_add(b, x, ir_splat(b, ir_add(b, base, before), wide)));
+    x = scan_vector(r, v, x, wide);
+    const ir_id before = scan_lanes(r, v, wide == 1 ? x : ir_extract(b, x, wide - 1), &all);
+    tree_value_set(&r->walk, s, v,
+                   scanned(r, v, x, ir_splat(b, scanned(r, v, base, before), wide)));
     return all;
 }
 
@@ -382,33 +395,31 @@ static ir_id carry_of(const rows *r, ir_memory cell) {
     return ir_load(r->walk.k->b, cell, ir_u32(r->walk.k->b, 0), carried(r));
 }
 
-static void carry_add(const rows *r, ir_memory cell, ir_id x) {
+static void carry_on(const rows *r, uint32_t v, ir_memory cell, ir_id x) {
     ir_builder *b = r->walk.k->b;
-    x = ir_add(b, carry_of(r, cell), x);
-    ir_store(b, cell, ir_u32(b, 0), x);
+    ir_store(b, cell, ir_u32(b, 0), scanned(r, v, carry_of(r, cell), x));
 }
 
 static void clear_scans(rows *r, const ir_memory *cells) {
-    ir_builder *b = r->walk.k->b;
     for (uint32_t v = 0; v < r->walk.t.n_value; v++)
         if (scans_now(r, v))
-            ir_store(b, cells[v], ir_u32(b, 0), ir_number(b, IR_F32, carried(r), 0));
+            ir_store(r->walk.k->b, cells[v], ir_u32(r->walk.k->b, 0),
+                     scan_neutral(r, v, carried(r)));
 }
 
 /* In loops. */
 static void scan_on(rows *r, tree_spot *s, bool in_blocks) {
-    ir_builder *b = r->walk.k->b;
     for (uint32_t v = 0; v < r->walk.t.n_value; v++) {
         if (!scans_now(r, v)) continue;
         ir_id base = carry_of(r, r->carry[v]);
-        if (in_blocks) base = ir_add(b, carry_of(r, r->blocks[v]), base);
-        carry_add(r, r->carry[v], scan_step(r, s, v, base));
+        if (in_blocks) base = scanned(r, v, carry_of(r, r->blocks[v]), base);
+        carry_on(r, v, r->carry[v], scan_step(r, s, v, base));
     }
 }
 
 static void end_block(rows *r) {
     for (uint32_t v = 0; v < r->walk.t.n_value; v++)
-        if (scans_now(r, v)) carry_add(r, r->blocks[v], carry_of(r, r->carry[v]));
+        if (scans_now(r, v)) carry_on(r, v, r->blocks[v], carry_of(r, r->carry[v]));
 }
 
 /* ---- stats ----------------------------------------------------------------------------------- */
@@ -454,9 +465,9 @@ static void in_registers(rows *r, uint32_t d, ir_id valid) {
                     tree_value_at(&r->walk, &s[i], v);
         for (uint32_t v = 0; v < r->walk.t.n_value; v++) {
             if (!scans_now(r, v)) continue;
-            ir_id carry = ir_f32(b, 0);
+            ir_id carry = scan_neutral(r, v, 1);
             for (uint32_t i = 0; i < f->chunks; i++)
-                carry = ir_add(b, carry, scan_step(r, &s[i], v, carry));
+                carry = scanned(r, v, carry, scan_step(r, &s[i], v, carry));
         }
         for (uint32_t n = 0; n < r->walk.t.n_stat; n++) {
             tree_stat *st = &r->walk.t.stats[n];
@@ -486,7 +497,7 @@ static void in_registers(rows *r, uint32_t d, ir_id valid) {
     }
 }
 
-/* Sums of sums: of many numbers one after another the last ones would lose their digits. */
+/* Sums of sums: of many numbers in turn the last ones would lose their digits. */
 static void begin_sums(rows *r, const ir_memory *cells) {
     for (uint32_t n = 0; n < r->walk.t.n_stat; n++)
         if (r->walk.t.stats[n].level == r->walk.level)

@@ -125,7 +125,10 @@ static tree_axes axes_of(const tree *t, const graph_node *node) {
     switch ((int)node->op) {
     case OP_GROUP_NORM: /* [n, groups, c / groups, ..] */
         return (tree_axes){.groups = node->attr.group_norm.groups, .n_row = t->rank - 1};
-    case OP_CUMSUM: return (tree_axes){.last = 1u << node->attr.cumsum.axis, .n_row = 1};
+    case OP_CUMSUM:
+    case OP_CUMPROD:
+    case OP_CUMMAX:
+    case OP_CUMMIN: return (tree_axes){.last = 1u << node->attr.cumsum.axis, .n_row = 1};
     default: return (tree_axes){0};
     }
 }
@@ -193,8 +196,16 @@ static void read_node(tree *t, const graph_node *node, const uint8_t inside[3]) 
         made = with_stat(t, TREE_TIMES, made, add_stat(t, TREE_SUM_OVER, made, 0));
         break;
     case OP_CUMSUM:
-        made = add_value(
-            t, (tree_value){.kind = TREE_SCAN, .in = {x, 0}, .level = t->values[x].level});
+    case OP_CUMPROD:
+    case OP_CUMMAX:
+    case OP_CUMMIN:
+        made = add_value(t, (tree_value){.kind = TREE_SCAN,
+                                         .op = node->op == OP_CUMSUM    ? OP_ADD
+                                               : node->op == OP_CUMPROD ? OP_MUL
+                                               : node->op == OP_CUMMAX  ? OP_MAX
+                                                                        : OP_MIN,
+                                         .in = {x, 0},
+                                         .level = t->values[x].level});
         t->n_scan++;
         break;
     default: {

@@ -33,12 +33,12 @@ typedef enum tree_value_kind {
     TREE_LESS,     /* x - stat */
     TREE_EXP_LESS, /* exp(x - stat) */
     TREE_TIMES,    /* x * stat */
-    TREE_SCAN      /* the sum of x up to here */
+    TREE_SCAN      /* x joined by `op` with all before it */
 } tree_value_kind;
 
 typedef struct tree_value {
     tree_value_kind kind;
-    base_op op; /* NODE, with the node's constants */
+    base_op op; /* NODE, with the node's constants; SCAN: what joins */
     const graph_node *node;
     ir_type type;   /* of the number */
     uint8_t n_in;   /* NODE: operands */
