@@ -321,7 +321,7 @@ static ir_id bits_of_eights(tile_kernel *k, const ir_id *bytes, uint32_t run, ui
 }
 
 /* Where a run's elements stand in its block. */
-static ir_id element_in_block(const tile_weight *w, ir_id part, uint32_t run) {
+ir_id tile_run_in_block(const tile_weight *w, ir_id part, uint32_t run) {
     tile_kernel *k = w->k;
     const tile_bits low = forms[w->type].low;
     ir_id byte = tile_mul(k, part, TILE_RUN);
@@ -335,7 +335,7 @@ ir_id tile_run_at(const tile_weight *w, ir_id block, ir_id part, uint32_t run) {
     tile_kernel *k = w->k;
     if (w->plain) return tile_mul(k, block, TILE_RUN);
     return ir_add(k->b, tile_mul(k, block, base_type_block(w->type)),
-                  element_in_block(w, part, run));
+                  tile_run_in_block(w, part, run));
 }
 
 void tile_chunk_load(const tile_weight *w, ir_id row, ir_id block, ir_id part, tile_chunk *c) {
@@ -597,7 +597,7 @@ void tile_run_load(const tile_weight *w, const tile_chunk *c, uint32_t run, ir_i
         return;
     }
     const uint32_t n = TILE_RUN / k->wide;
-    ir_id high[4], factor, least, element = element_in_block(w, c->part, run);
+    ir_id high[4], factor, least, element = tile_run_in_block(w, c->part, run);
     if (f->low.bits == 8) signed_bytes(k, c->words, values);
     if (f->high.bits) high_bits(w, c, element, high);
     scale_of(w, c, element, &factor, &least);

@@ -106,6 +106,8 @@ void tile_chunk_load(const tile_weight *w, ir_id row, ir_id block, ir_id part, t
 void tile_run_load(const tile_weight *w, const tile_chunk *c, uint32_t run, ir_id *values);
 /* The element of the row where a run begins. */
 ir_id tile_run_at(const tile_weight *w, ir_id block, ir_id part, uint32_t run);
+/* The element of the block, of a quantised type. */
+ir_id tile_run_in_block(const tile_weight *w, ir_id part, uint32_t run);
 
 /* The same in the order of the elements, for loops in place of copies: a block is spans that
  * share a factor (plain: runs). What is loaded of a block, of a span that begins at `element` of

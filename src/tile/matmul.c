@@ -151,6 +151,35 @@ static void add_block(product *p, ir_id block) {
     if (spans) ir_end(b);
 }
 
+/* A chunk of each row for one vector, in the same way: what is loaded of it serves all its runs. */
+static void add_quarters(product *p, ir_id block, ir_id part) {
+    tile_kernel *k = &p->k;
+    ir_builder *b = k->b;
+    ir_id start = tile_run_at(&p->w, block, ir_u32(b, 0), 0), first[TILE_RUNS_MAX], quarter;
+    tile_chunk chunks[ROWS_MAX][TILE_RUNS_MAX];
+    for (uint32_t run = 0; run < p->w.runs; run++)
+        first[run] = p->w.plain ? start : tile_run_in_block(&p->w, part, run);
+    for (uint32_t r = 0; r < p->rows; r++) {
+        tile_block_open(weight_of(p, r), p->row[r], block, &chunks[r][0]);
+        for (uint32_t run = p->w.runs; run-- > 0;) {
+            chunks[r][run] = chunks[r][0];
+            tile_span_open(weight_of(p, r), first[run], &chunks[r][run]);
+        }
+    }
+    turns_begin(k, TILE_RUN, k->wide, &quarter);
+    for (uint32_t run = 0; run < p->w.runs; run++) {
+        ir_id element = ir_add(b, first[run], quarter),
+              at = p->w.plain ? element : ir_add(b, start, element);
+        ir_id x = tile_load_vector(k, p->x, ir_add(b, p->x_at[0], at), p->x_aligned);
+        for (uint32_t r = 0; r < p->rows; r++) {
+            ir_id w = tile_elements_load(weight_of(p, r), &chunks[r][run], element, k->wide);
+            ir_id sum = ir_load(b, p->sums, sum_index(p, r, 0), 1);
+            ir_store(b, p->sums, sum_index(p, r, 0), add_product(p, w, x, sum));
+        }
+    }
+    ir_end(b);
+}
+
 /* What is left of plain rows after whole runs. */
 static void add_rest(product *p) {
     tile_kernel *k = &p->k;
@@ -188,12 +217,14 @@ static void walk_rows(product *p) {
     }
     for (uint32_t i = 0; i < p->tile; i++)
         ir_store(b, p->sums, ir_u32(b, i * p->wide), ir_number(b, IR_F32, p->wide, 0));
-    const uint32_t chunks = p->turns ? 1 : p->w.chunks;
+    const uint32_t chunks = p->turns && p->vectors > 1 ? 1 : p->w.chunks;
     ir_id whole = p->w.plain ? tile_div(k, p->w.row, TILE_RUN) : tile_mul(k, p->w.row, chunks);
     ir_id chunk =
         ir_loop(b, k->lanes == 1 ? ir_u32(b, 0) : ir_local(b, 0), whole, ir_u32(b, k->lanes));
-    if (p->turns) add_block(p, chunk);
-    else add_chunk(p, tile_div(k, chunk, chunks), tile_rem(k, chunk, chunks));
+    ir_id block = tile_div(k, chunk, chunks), part = tile_rem(k, chunk, chunks);
+    if (p->turns && p->vectors > 1) add_block(p, block);
+    else if (p->turns) add_quarters(p, block, part);
+    else add_chunk(p, block, part);
     ir_end(b);
     add_rest(p);
     for (uint32_t i = 0; i < p->tile; i++) {
@@ -229,7 +260,8 @@ static void product_begin(product *p, lowering *l, const graph_node *node, const
     p->tile = p->rows * p->vectors;
     if (serial) tile_begin_items(&p->k, l, node, name);
     else tile_begin(&p->k, l, node, name, k > 2048 ? 64 : 32);
-    p->turns = device_makes_vectors(l->caps) && p->vectors > 1;
+    /* of one vector where a lane may take any number of turns: they are four times as many */
+    p->turns = device_makes_vectors(l->caps) && (p->vectors > 1 || !l->caps->loop_max);
     p->wide = device_makes_vectors(l->caps) ? 1 : p->k.wide;
 }
 
