@@ -321,7 +321,7 @@ static ir_id bits_of_eights(tile_kernel *k, const ir_id *bytes, uint32_t run, ui
 }
 
 /* Where a run's elements stand in its block. */
-static ir_id element_in_block(const tile_weight *w, ir_id part, uint32_t run) {
+ir_id tile_run_in_block(const tile_weight *w, ir_id part, uint32_t run) {
     tile_kernel *k = w->k;
     const tile_bits low = forms[w->type].low;
     ir_id byte = tile_mul(k, part, TILE_RUN);
@@ -335,7 +335,7 @@ ir_id tile_run_at(const tile_weight *w, ir_id block, ir_id part, uint32_t run) {
     tile_kernel *k = w->k;
     if (w->plain) return tile_mul(k, block, TILE_RUN);
     return ir_add(k->b, tile_mul(k, block, base_type_block(w->type)),
-                  element_in_block(w, part, run));
+                  tile_run_in_block(w, part, run));
 }
 
 void tile_chunk_load(const tile_weight *w, ir_id row, ir_id block, ir_id part, tile_chunk *c) {
@@ -597,7 +597,7 @@ void tile_run_load(const tile_weight *w, const tile_chunk *c, uint32_t run, ir_i
         return;
     }
     const uint32_t n = TILE_RUN / k->wide;
-    ir_id high[4], factor, least, element = element_in_block(w, c->part, run);
+    ir_id high[4], factor, least, element = tile_run_in_block(w, c->part, run);
     if (f->low.bits == 8) signed_bytes(k, c->words, values);
     if (f->high.bits) high_bits(w, c, element, high);
     scale_of(w, c, element, &factor, &least);
@@ -618,47 +618,86 @@ void tile_run_load(const tile_weight *w, const tile_chunk *c, uint32_t run, ir_i
     }
 }
 
-/* The bits of one element of the block, in the low bits; of 8: with their sign. */
-static ir_id element_bits(const tile_weight *w, const tile_chunk *c, tile_bits f, ir_id element) {
+/* `word` in each of `width` elements, each `step` bits further down than the one before. */
+static ir_id spread_word(tile_kernel *k, ir_id word, uint32_t width, uint32_t step) {
+    if (width == 1) return word;
+    return ir_shr(k->b, ir_splat(k->b, word, width), tile_ramp(k, width, 0, step));
+}
+
+/* The bits of `width` elements of the block, in the low bits; of 8: with their sign. */
+static ir_id element_bits(const tile_weight *w, const tile_chunk *c, tile_bits f, ir_id element,
+                          uint32_t width) {
     tile_kernel *k = w->k;
     ir_builder *b = k->b;
     const uint32_t mask = (1u << f.bits) - 1;
-    if (!f.group)
-        return tile_and(k, ir_shr(b, word_of(w, f.plane, c->number, f.at), element), mask);
+    if (!f.group) {
+        ir_id word = ir_shr(b, word_of(w, f.plane, c->number, f.at), element);
+        return tile_and(k, spread_word(k, word, width, 1), mask);
+    }
     const uint32_t span = f.group * 8u / f.bits; /* elements of a group */
     ir_id byte =
         ir_add(b, tile_mul(k, tile_div(k, element, span), f.group), tile_rem(k, element, f.group));
     ir_id word = ir_load(
         b, w->from, ir_add(b, word_index(w, f.plane, c->number, f.at), tile_div(k, byte, 4)), 1);
-    ir_id shift = tile_mul(k, tile_rem(k, byte, 4), 8);
-    if (f.bits == 8)
-        return tile_shr(
-            k, ir_bitcast(b, IR_I32, 1, ir_shl(b, word, ir_sub(b, ir_u32(b, 24), shift))), 24);
+    ir_id shift = width == 1 ? tile_mul(k, tile_rem(k, byte, 4), 8) : ir_u32(b, 0);
+    if (f.bits == 8) {
+        ir_id up =
+            width == 1 ? ir_sub(b, ir_u32(b, 24), shift) : tile_ramp(k, width, 24, (uint32_t)-8);
+        if (width > 1) word = ir_splat(b, word, width);
+        return tile_shr(k, ir_bitcast(b, IR_I32, width, ir_shl(b, word, up)), 24);
+    }
     shift = ir_add(b, shift, tile_mul(k, tile_div(k, tile_rem(k, element, span), f.group), f.bits));
-    return tile_and(k, ir_shr(b, word, shift), mask);
+    return tile_and(k, spread_word(k, ir_shr(b, word, shift), width, 8), mask);
+}
+
+uint32_t tile_weight_span(base_type type) {
+    const tile_block_form *f = &forms[type];
+    if (is_plain(type) || f->kind == SCALE_OWN) return TILE_RUN;
+    return f->sub ? f->sub : base_type_block(type);
+}
+
+void tile_block_open(const tile_weight *w, ir_id row, ir_id block, tile_chunk *c) {
+    *c = (tile_chunk){.row = row};
+    if (w->plain) return;
+    c->number = ir_fma(w->k->b, row, w->row, block);
+    load_block(w, c);
+}
+
+void tile_span_open(const tile_weight *w, ir_id element, tile_chunk *c) {
+    if (w->plain) return;
+    if (forms[w->type].kind != SCALE_OWN) scale_of(w, c, element, &c->factor, &c->least);
+    else c->factor = factor_at(w, c, tile_div(w->k, element, TILE_RUN)), c->least = IR_NO_ID;
+}
+
+ir_id tile_elements_load(const tile_weight *w, const tile_chunk *c, ir_id element, uint32_t width) {
+    tile_kernel *k = w->k;
+    ir_builder *b = k->b;
+    if (w->plain) {
+        ir_id at = ir_add(b, ir_fma(b, c->row, w->row, w->start), element);
+        return width == 1 ? ir_cast(b, IR_F32, ir_load(b, w->from, at, 1))
+                          : tile_load_vector(k, w->from, at, w->aligned);
+    }
+    const tile_block_form *f = &forms[w->type];
+    ir_id factor = ir_splat(b, c->factor, width);
+    if (f->kind == SCALE_OWN) {
+        const four own = four_at(w, c, tile_div(k, element, 4));
+        ir_id lanes = width == 1 ? tile_rem(k, element, 4) : tile_ramp(k, width, 0, 1);
+        return ir_mul(b, numbers_of(k, &own, lanes, width), factor);
+    }
+    ir_id q = element_bits(w, c, f->low, element, width);
+    if (f->high.bits)
+        q = ir_or(b, q, tile_shl(k, element_bits(w, c, f->high, element, width), f->low.bits));
+    ir_id value = f->table ? look_up(k, q, tables[f->table - 1], width) : ir_cast(b, IR_F32, q);
+    if (f->zero) value = ir_sub(b, value, ir_number(b, IR_F32, width, f->zero));
+    return c->least == IR_NO_ID ? ir_mul(b, value, factor)
+                                : ir_fma(b, value, factor, ir_splat(b, c->least, width));
 }
 
 ir_id tile_element_load(const tile_weight *w, ir_id row, ir_id column) {
-    tile_kernel *k = w->k;
-    ir_builder *b = k->b;
-    if (w->plain)
-        return ir_cast(b, IR_F32,
-                       ir_load(b, w->from, ir_add(b, ir_fma(b, row, w->row, w->start), column), 1));
-    const tile_block_form *f = &forms[w->type];
-    const uint32_t block = base_type_block(w->type);
-    ir_id element = tile_rem(k, column, block), factor, least;
-    tile_chunk c = {.row = row, .number = ir_fma(b, row, w->row, tile_div(k, column, block))};
-    load_block(w, &c);
-    if (f->kind == SCALE_OWN) {
-        const four own = four_at(w, &c, tile_div(k, element, 4));
-        return ir_mul(b, numbers_of(k, &own, tile_rem(k, element, 4), 1),
-                      factor_at(w, &c, tile_div(k, element, 16)));
-    }
-    scale_of(w, &c, element, &factor, &least);
-    ir_id q = element_bits(w, &c, f->low, element);
-    if (f->high.bits)
-        q = ir_or(b, q, tile_shl(k, element_bits(w, &c, f->high, element), f->low.bits));
-    ir_id value = f->table ? look_up(k, q, tables[f->table - 1], 1) : ir_cast(b, IR_F32, q);
-    if (f->zero) value = ir_sub(b, value, ir_f32(b, f->zero));
-    return least == IR_NO_ID ? ir_mul(b, value, factor) : ir_fma(b, value, factor, least);
+    const uint32_t each = w->plain ? 0 : base_type_block(w->type);
+    ir_id element = each ? tile_rem(w->k, column, each) : column;
+    tile_chunk c;
+    tile_block_open(w, row, each ? tile_div(w->k, column, each) : IR_NO_ID, &c);
+    tile_span_open(w, element, &c);
+    return tile_elements_load(w, &c, element, 1);
 }

@@ -75,6 +75,7 @@ typedef struct tile_chunk {         /* what was loaded of one */
     ir_id row, block, part, number; /* number: of the block, over rows */
     ir_id d, m;                     /* scale and least value of the block; IR_NO_ID: none */
     ir_id header;                   /* Q4_K, Q5_K: u32x4; NVFP4: u32 */
+    ir_id factor, least;            /* of tile_span_open; least IR_NO_ID: none */
 } tile_chunk;
 
 /* of a quantised type */
@@ -105,6 +106,17 @@ void tile_chunk_load(const tile_weight *w, ir_id row, ir_id block, ir_id part, t
 void tile_run_load(const tile_weight *w, const tile_chunk *c, uint32_t run, ir_id *values);
 /* The element of the row where a run begins. */
 ir_id tile_run_at(const tile_weight *w, ir_id block, ir_id part, uint32_t run);
+/* The element of the block, of a quantised type. */
+ir_id tile_run_in_block(const tile_weight *w, ir_id part, uint32_t run);
+
+/* The same in the order of the elements, for loops in place of copies: a block is spans that
+ * share a factor (plain: runs). What is loaded of a block, of a span that begins at `element` of
+ * it, and its elements from `element` on, all from one word: one, or four that begin at a multiple
+ * of four. Of plain rows: elements of the row, any block. */
+uint32_t tile_weight_span(base_type type);
+void tile_block_open(const tile_weight *w, ir_id row, ir_id block, tile_chunk *c);
+void tile_span_open(const tile_weight *w, ir_id element, tile_chunk *c);
+ir_id tile_elements_load(const tile_weight *w, const tile_chunk *c, ir_id element, uint32_t width);
 /* One element of a row. */
 ir_id tile_element_load(const tile_weight *w, ir_id row, ir_id column);
 

@@ -419,18 +419,17 @@ ir_id tile_ramp(tile_kernel *k, uint32_t width, uint32_t first, uint32_t step) {
     return width == 1 ? parts[0] : ir_compose(k->b, parts, width);
 }
 
+ir_id tile_load_vector(tile_kernel *k, ir_memory from, ir_id index, bool aligned) {
+    ir_id parts[TILE_RUN];
+    if (aligned) return ir_cast(k->b, IR_F32, ir_load(k->b, from, index, k->wide));
+    for (uint32_t e = 0; e < k->wide; e++)
+        parts[e] = ir_cast(k->b, IR_F32, ir_load(k->b, from, tile_add(k, index, e), 1));
+    return ir_compose(k->b, parts, k->wide);
+}
+
 void tile_load_run(tile_kernel *k, ir_memory from, ir_id index, bool aligned, ir_id *runs) {
-    for (uint32_t i = 0; i < TILE_RUN / k->wide; i++) {
-        ir_id at = tile_add(k, index, i * k->wide);
-        if (aligned) {
-            runs[i] = ir_cast(k->b, IR_F32, ir_load(k->b, from, at, k->wide));
-            continue;
-        }
-        ir_id parts[TILE_RUN];
-        for (uint32_t e = 0; e < k->wide; e++)
-            parts[e] = ir_cast(k->b, IR_F32, ir_load(k->b, from, tile_add(k, at, e), 1));
-        runs[i] = ir_compose(k->b, parts, k->wide);
-    }
+    for (uint32_t i = 0; i < TILE_RUN / k->wide; i++)
+        runs[i] = tile_load_vector(k, from, tile_add(k, index, i * k->wide), aligned);
 }
 
 /* Halves a vector until one lane is left. */

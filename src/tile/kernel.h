@@ -172,6 +172,8 @@ ir_id tile_ramp(tile_kernel *k, uint32_t width, uint32_t first, uint32_t step);
 /* Elements [index, index + TILE_RUN) as f32, in runs[TILE_RUN / wide]. aligned: index is
  * a multiple of the vector. */
 void tile_load_run(tile_kernel *k, ir_memory from, ir_id index, bool aligned, ir_id *runs);
+/* One of those vectors, of `wide` elements. */
+ir_id tile_load_vector(tile_kernel *k, ir_memory from, ir_id index, bool aligned);
 ir_id tile_sum_vector(tile_kernel *k, ir_id x); /* of its lanes */
 ir_id tile_max_vector(tile_kernel *k, ir_id x);
 ir_id tile_min_vector(tile_kernel *k, ir_id x);

@@ -63,8 +63,12 @@ typedef struct product { /* one dispatch being made */
     uint32_t rows, vectors, tile; /* tile: rows times vectors */
     uint32_t wide;                /* of a sum */
     bool x_aligned, rounds;       /* rounds: vectors to bytes, by the group */
+    bool turns;                   /* loops in place of copies */
     tile_bytes bytes;
+    /* joined: in turns a register of its own, since what a loop counts through is an array, which
+     * the sums are not to be; where else one lane is all, the sums */
     ir_memory x, sums, joined;
+    uint32_t apart;                         /* results in `joined` */
     ir_id row[ROWS_MAX], x_at[VECTORS_MAX]; /* rows of the shard; where each vector begins */
     bool ends;                              /* a tree stands at the end, */
     tree_walk end;
@@ -77,6 +81,15 @@ static ir_id sum_index(product *p, uint32_t row, uint32_t vector) {
 
 static const tile_weight *weight_of(const product *p, uint32_t row) {
     return p->pair && row >= p->rows / 2 ? &p->other : &p->w;
+}
+
+/* sum + x y, element by element; of a scalar sum: all of them. */
+static ir_id add_product(product *p, ir_id x, ir_id y, ir_id sum) {
+    ir_builder *b = p->k.b;
+    if (p->wide > 1) return ir_fma(b, x, y, sum);
+    for (uint32_t e = 0; e < p->k.wide; e++)
+        sum = ir_fma(b, ir_extract(b, x, e), ir_extract(b, y, e), sum);
+    return sum;
 }
 
 static void add_chunk(product *p, ir_id block, ir_id part) {
@@ -94,16 +107,77 @@ static void add_chunk(product *p, ir_id block, ir_id part) {
             tile_run_load(weight_of(p, r), &chunks[r], run, values);
             for (uint32_t v = 0; v < p->vectors; v++) {
                 ir_id at_sum = sum_index(p, r, v), sum = ir_load(b, p->sums, at_sum, p->wide);
-                for (uint32_t i = 0; i < n; i++)
-                    if (p->wide > 1) sum = ir_fma(b, values[i], x[v][i], sum);
-                    else
-                        for (uint32_t e = 0; e < k->wide; e++)
-                            sum = ir_fma(b, ir_extract(b, values[i], e), ir_extract(b, x[v][i], e),
-                                         sum);
+                for (uint32_t i = 0; i < n; i++) sum = add_product(p, values[i], x[v][i], sum);
                 ir_store(b, p->sums, at_sum, sum);
             }
         }
     }
+}
+
+/* A loop from 0, unless it has one turn; whether it is there. */
+static bool turns_begin(tile_kernel *k, uint32_t to, uint32_t step, ir_id *at) {
+    ir_builder *b = k->b;
+    *at = ir_u32(b, 0);
+    if (to > step) *at = ir_loop(b, *at, ir_u32(b, to), ir_u32(b, step));
+    return to > step;
+}
+
+/* A block of each row, where lanes are a vector: a few elements a turn, since compilers of such
+ * devices take long over what is written out. */
+static void add_block(product *p, ir_id block) {
+    tile_kernel *k = &p->k;
+    ir_builder *b = k->b;
+    const uint32_t all = p->w.plain ? TILE_RUN : base_type_block(p->w.type),
+                   span = tile_weight_span(p->w.type);
+    ir_id start = tile_mul(k, block, all), first, turn, x[VECTORS_MAX];
+    tile_chunk chunks[ROWS_MAX];
+    for (uint32_t r = 0; r < p->rows; r++)
+        tile_block_open(weight_of(p, r), p->row[r], block, &chunks[r]);
+    const bool spans = turns_begin(k, all, span, &first);
+    for (uint32_t r = 0; r < p->rows; r++) tile_span_open(weight_of(p, r), first, &chunks[r]);
+    const bool turns = turns_begin(k, span, k->wide, &turn);
+    ir_id element = ir_add(b, first, turn), at = ir_add(b, start, element);
+    for (uint32_t v = 0; v < p->vectors; v++)
+        x[v] = tile_load_vector(k, p->x, ir_add(b, p->x_at[v], at), p->x_aligned);
+    for (uint32_t r = 0; r < p->rows; r++) {
+        ir_id w =
+            tile_elements_load(weight_of(p, r), &chunks[r], p->w.plain ? at : element, k->wide);
+        for (uint32_t v = 0; v < p->vectors; v++) {
+            ir_id at_sum = sum_index(p, r, v), sum = ir_load(b, p->sums, at_sum, 1);
+            ir_store(b, p->sums, at_sum, add_product(p, w, x[v], sum));
+        }
+    }
+    if (turns) ir_end(b);
+    if (spans) ir_end(b);
+}
+
+/* A chunk of each row for one vector, in the same way: what is loaded of it serves all its runs. */
+static void add_quarters(product *p, ir_id block, ir_id part) {
+    tile_kernel *k = &p->k;
+    ir_builder *b = k->b;
+    ir_id start = tile_run_at(&p->w, block, ir_u32(b, 0), 0), first[TILE_RUNS_MAX], quarter;
+    tile_chunk chunks[ROWS_MAX][TILE_RUNS_MAX];
+    for (uint32_t run = 0; run < p->w.runs; run++)
+        first[run] = p->w.plain ? start : tile_run_in_block(&p->w, part, run);
+    for (uint32_t r = 0; r < p->rows; r++) {
+        tile_block_open(weight_of(p, r), p->row[r], block, &chunks[r][0]);
+        for (uint32_t run = p->w.runs; run-- > 0;) {
+            chunks[r][run] = chunks[r][0];
+            tile_span_open(weight_of(p, r), first[run], &chunks[r][run]);
+        }
+    }
+    turns_begin(k, TILE_RUN, k->wide, &quarter);
+    for (uint32_t run = 0; run < p->w.runs; run++) {
+        ir_id element = ir_add(b, first[run], quarter),
+              at = p->w.plain ? element : ir_add(b, start, element);
+        ir_id x = tile_load_vector(k, p->x, ir_add(b, p->x_at[0], at), p->x_aligned);
+        for (uint32_t r = 0; r < p->rows; r++) {
+            ir_id w = tile_elements_load(weight_of(p, r), &chunks[r][run], element, k->wide);
+            ir_id sum = ir_load(b, p->sums, sum_index(p, r, 0), 1);
+            ir_store(b, p->sums, sum_index(p, r, 0), add_product(p, w, x, sum));
+        }
+    }
+    ir_end(b);
 }
 
 /* What is left of plain rows after whole runs. */
@@ -133,8 +207,7 @@ static void walk_bytes(product *p) {
         ir_store(p->k.b, p->sums, ir_u32(p->k.b, i * p->wide), sums[i]);
 }
 
-/* The sums over the whole rows: sums[i * wide] of lane 0 where one lane is all, else joined[i *
- * lanes]. */
+/* The sums over the whole rows, joined[i * apart] of the first lane. */
 static void walk_rows(product *p) {
     tile_kernel *k = &p->k;
     ir_builder *b = k->b;
@@ -144,17 +217,20 @@ static void walk_rows(product *p) {
     }
     for (uint32_t i = 0; i < p->tile; i++)
         ir_store(b, p->sums, ir_u32(b, i * p->wide), ir_number(b, IR_F32, p->wide, 0));
-    const uint32_t chunks = p->w.chunks;
+    const uint32_t chunks = p->turns && p->vectors > 1 ? 1 : p->w.chunks;
     ir_id whole = p->w.plain ? tile_div(k, p->w.row, TILE_RUN) : tile_mul(k, p->w.row, chunks);
     ir_id chunk =
         ir_loop(b, k->lanes == 1 ? ir_u32(b, 0) : ir_local(b, 0), whole, ir_u32(b, k->lanes));
-    add_chunk(p, tile_div(k, chunk, chunks), tile_rem(k, chunk, chunks));
+    ir_id block = tile_div(k, chunk, chunks), part = tile_rem(k, chunk, chunks);
+    if (p->turns && p->vectors > 1) add_block(p, block);
+    else if (p->turns) add_quarters(p, block, part);
+    else add_chunk(p, block, part);
     ir_end(b);
     add_rest(p);
     for (uint32_t i = 0; i < p->tile; i++) {
         ir_id sum = tile_sum_vector(k, ir_load(b, p->sums, ir_u32(b, i * p->wide), p->wide));
-        if (k->lanes == 1) ir_store(b, p->sums, ir_u32(b, i * p->wide), sum);
-        else ir_store(b, p->joined, tile_add(k, ir_local(b, 0), i * k->lanes), sum);
+        ir_id at = ir_u32(b, i * p->apart);
+        ir_store(b, p->joined, k->lanes == 1 ? at : ir_add(b, at, ir_local(b, 0)), sum);
     }
     for (uint32_t half = k->lanes / 2; half > 0; half /= 2) {
         ir_barrier(b);
@@ -184,6 +260,8 @@ static void product_begin(product *p, lowering *l, const graph_node *node, const
     p->tile = p->rows * p->vectors;
     if (serial) tile_begin_items(&p->k, l, node, name);
     else tile_begin(&p->k, l, node, name, k > 2048 ? 64 : 32);
+    /* of one vector where a lane may take any number of turns: they are four times as many */
+    p->turns = device_makes_vectors(l->caps) && (p->vectors > 1 || !l->caps->loop_max);
     p->wide = device_makes_vectors(l->caps) ? 1 : p->k.wide;
 }
 
@@ -198,7 +276,10 @@ static void product_end(product *p, graph_value result, const tree *end, ir_memo
 static void product_memory(product *p, const base_type *types, uint32_t n_type, uint32_t length) {
     ir_builder *b = p->k.b;
     p->sums = ir_register(b, IR_F32, p->tile * p->wide);
-    p->joined = p->k.lanes > 1 ? ir_workgroup(b, IR_F32, p->tile * p->k.lanes) : p->sums;
+    p->apart = p->k.lanes > 1 ? p->k.lanes : p->wide;
+    p->joined = p->turns          ? ir_register(b, IR_F32, p->tile)
+                : p->k.lanes == 1 ? p->sums
+                                  : ir_workgroup(b, IR_F32, p->tile * p->k.lanes);
     if (!p->rounds) return;
     tile_bytes_begin(&p->bytes, &p->k, types, n_type, length, p->rows, p->vectors);
     tile_bytes_fill(&p->bytes, p->x, p->x_aligned, p->x_at);
@@ -223,27 +304,54 @@ static ir_id tiles_begin(product *p, ir_id tiles) {
     return ir_loop(b, tile_item(&p->k), tiles, tile_items(&p->k));
 }
 
-/* Stores results: vector v's first is at out_at[v], which holds where holds[v]; row r is
- * `row`[r] of the result, below m. */
-static void store_tile(product *p, ir_memory out, const ir_id *row, ir_id m, const ir_id *out_at,
-                       const ir_id *holds) {
+/* One result, where it holds: row `row` of vector `vector`, which lies `at` there in `out`. */
+static void store_result(product *p, ir_memory out, ir_id at, ir_id row, ir_id vector, ir_id holds,
+                         const ir_id of[TREE_PRODUCTS]) {
+    ir_builder *b = p->k.b;
+    ir_if(b, holds);
+    if (p->ends) tree_end_store(&p->end, vector, ir_add(b, row, p->to), of);
+    else ir_store(b, out, ir_add(b, at, row), of[0]);
+    ir_end(b);
+}
+
+/* Result i, of the tile's rows by vectors. */
+static ir_id sum_of(product *p, ir_id i) {
+    return ir_load(p->k.b, p->joined, tile_mul(&p->k, i, p->apart), 1);
+}
+
+/* Where lanes share rows, the first stores. */
+static void stores_begin(product *p) {
+    ir_builder *b = p->k.b;
+    if (p->k.lanes > 1) ir_if(b, ir_eq(b, ir_local(b, 0), ir_u32(b, 0)));
+}
+
+static void stores_end(product *p) {
+    ir_builder *b = p->k.b;
+    if (p->k.lanes == 1) return;
+    ir_end(b);
+    ir_barrier(b);
+}
+
+/* The results of `own` rows from `row` on, below m, for the tile's vectors, below n: those of
+ * vector 0 lie at out_offset, of the next out_stride on. */
+static void store_rows(product *p, ir_memory out, ir_id out_offset, ir_id out_stride, uint32_t own,
+                       ir_id row, ir_id m, ir_id n) {
     tile_kernel *k = &p->k;
     ir_builder *b = k->b;
-    if (k->lanes > 1) ir_if(b, ir_eq(b, ir_local(b, 0), ir_u32(b, 0)));
-    for (uint32_t r = 0; r < p->rows; r++)
-        for (uint32_t v = 0; v < p->vectors; v++) {
-            const uint32_t i = r * p->vectors + v;
-            ir_id sum = k->lanes == 1 ? ir_load(b, p->sums, ir_u32(b, i * p->wide), 1)
-                                      : ir_load(b, p->joined, ir_u32(b, i * k->lanes), 1);
-            ir_if(b, ir_and(b, ir_lt(b, row[r], m), holds[v]));
-            if (p->ends)
-                tree_end_store(&p->end, p->vector[v], ir_add(b, row[r], p->to),
-                               (ir_id[]){sum, IR_NO_ID});
-            else ir_store(b, out, ir_add(b, out_at[v], row[r]), sum);
-            ir_end(b);
-        }
-    if (k->lanes > 1) ir_end(b);
-    if (k->lanes > 1) ir_barrier(b);
+    const uint32_t all = own * p->vectors;
+    ir_id i = IR_NO_ID;
+    if (p->turns) i = ir_loop(b, ir_u32(b, 0), ir_u32(b, all), ir_u32(b, 1));
+    for (uint32_t copy = 0; copy < (p->turns ? 1 : all); copy++) {
+        if (!p->turns) i = ir_u32(b, copy);
+        ir_id of[TREE_PRODUCTS] = {IR_NO_ID, IR_NO_ID};
+        for (uint32_t half = 0; half <= p->pair; half++)
+            of[half] = sum_of(p, tile_add(k, i, half * all));
+        ir_id own_row = ir_add(b, row, tile_div(k, i, p->vectors)),
+              vector = ir_add(b, p->vector[0], tile_rem(k, i, p->vectors)),
+              holds = ir_and(b, ir_lt(b, own_row, m), ir_lt(b, vector, n));
+        store_result(p, out, ir_fma(b, vector, out_stride, out_offset), own_row, vector, holds, of);
+    }
+    if (p->turns) ir_end(b);
 }
 
 /* Rows [first, first + m) of the shard (or of other memory), which are rows [to, to + m) of the
@@ -293,24 +401,21 @@ static beryl_status matmul_shard(lowering *l, const graph_node *node, graph_valu
     ir_id out_stride = tile_u32(k, "out_stride", w->m);
     const uint32_t tiles = (m + p.rows - 1) / p.rows;
     ir_id tiles_id = tile_div(k, tile_add(k, rows, p.rows - 1), p.rows);
-    ir_id begin = tile_mul(k, ir_group(b, 1), p.vectors), out_at[VECTORS_MAX], holds[VECTORS_MAX],
-          row[ROWS_MAX];
-    ir_id last = ir_sub(b, n, ir_u32(b, 1));
+    ir_id begin = tile_mul(k, ir_group(b, 1), p.vectors), last = ir_sub(b, n, ir_u32(b, 1));
     p.to = out_offset;
     for (uint32_t v = 0; v < p.vectors; v++) {
-        ir_id vector = p.vector[v] = tile_add(k, begin, v);
-        holds[v] = ir_lt(b, vector, n);
-        p.x_at[v] = ir_fma(b, ir_min(b, vector, last), x_stride, x_offset);
-        out_at[v] = ir_fma(b, vector, out_stride, out_offset);
+        p.vector[v] = tile_add(k, begin, v);
+        p.x_at[v] = ir_fma(b, ir_min(b, p.vector[v], last), x_stride, x_offset);
     }
     product_memory(&p, &w->type, 1, w->k);
-    ir_id tile = tiles_begin(&p, tiles_id), last_row = ir_sub(b, rows, ir_u32(b, 1));
-    for (uint32_t r = 0; r < p.rows; r++) {
-        row[r] = tile_add(k, tile_mul(k, tile, p.rows), r);
-        p.row[r] = ir_add(b, ir_min(b, row[r], last_row), row_first);
-    }
+    ir_id tile = tiles_begin(&p, tiles_id), last_row = ir_sub(b, rows, ir_u32(b, 1)),
+          row = tile_mul(k, tile, p.rows);
+    for (uint32_t r = 0; r < p.rows; r++)
+        p.row[r] = ir_add(b, ir_min(b, tile_add(k, row, r), last_row), row_first);
     walk_rows(&p);
-    store_tile(&p, out, row, rows, out_at, holds);
+    stores_begin(&p);
+    store_rows(&p, out, out_offset, out_stride, p.rows, row, rows, n);
+    stores_end(&p);
     ir_end(b);
     return tile_end_3d(k, product_groups(&p, tiles, p.rows), 1, x->n, p.vectors,
                        (lower_count){1, 0}, 1, error);
@@ -425,21 +530,6 @@ static void begin_segment(ir_builder *b, ir_id tile, const ir_id *begin) {
     ir_if(b, ir_and(b, ir_ge(b, tile, begin[0]), ir_lt(b, tile, begin[1])));
 }
 
-/* Results of the tile in p->sums; row: of the result, below m. */
-static void store_joined(product *p, ir_memory out, ir_id out_offset, uint32_t own,
-                         const ir_id *row, ir_id m, ir_id n) {
-    ir_builder *b = p->k.b;
-    for (uint32_t r = 0; r < own; r++)
-        for (uint32_t v = 0; v < p->vectors; v++) {
-            ir_id sum = ir_load(b, p->sums, sum_index(p, r, v), 1), second = IR_NO_ID;
-            if (p->pair) second = ir_load(b, p->sums, sum_index(p, r + own, v), 1);
-            ir_if(b, ir_and(b, ir_lt(b, row[r], m), ir_lt(b, p->vector[v], n)));
-            if (p->ends) tree_end_store(&p->end, p->vector[v], row[r], (ir_id[]){sum, second});
-            else ir_store(b, out, ir_add(b, ir_fma(b, p->vector[v], m, out_offset), row[r]), sum);
-            ir_end(b);
-        }
-}
-
 beryl_status tile_joined(lowering *l, const graph_node *node, const graph_region *r,
                          beryl_error *error) {
     static const char *const outs[] = {"out", "out_b", "out_c"};
@@ -479,7 +569,7 @@ beryl_status tile_joined(lowering *l, const graph_node *node, const graph_region
     p.x_aligned = (x->offset | x->stride) % k->wide == 0;
     p.ends = all->ends;
     if (all->ends) tree_end_declare(&p.end, k, &all->end);
-    begin[0] = ir_u32(b, 0);
+    p.to = begin[0] = ir_u32(b, 0);
     for (uint32_t i = 0; i < n_segment; i++) {
         tiles += (j.w[i].m + own - 1) / own;
         begin[i + 1] = tile_u32(k, ends[i], tiles);
@@ -497,8 +587,8 @@ beryl_status tile_joined(lowering *l, const graph_node *node, const graph_region
     ir_id tile = tiles_begin(&p, begin[n_segment]);
     const uint32_t each = alike ? n_segment : 1; /* segments of a text */
     for (uint32_t i = 0; i < n_segment; i += each) {
-        ir_id row[ROWS_MAX], rows = chosen(b, tile, begin + i, m + i, 1, each),
-                             at = chosen(b, tile, begin + i, begin + i, 1, each);
+        ir_id rows = chosen(b, tile, begin + i, m + i, 1, each),
+              at = chosen(b, tile, begin + i, begin + i, 1, each);
         at = tile_mul(k, ir_sub(b, tile, at), own);
         if (each < n_segment) begin_segment(b, tile, begin + i);
         p.w = weights[i];
@@ -508,14 +598,14 @@ beryl_status tile_joined(lowering *l, const graph_node *node, const graph_region
             p.w.plane[plane] = chosen(b, tile, begin, &planes[0][plane], PACK_PLANE_MAX, each);
         p.w.start = p.w.plane[0];
         for (uint32_t row_of = 0; row_of < p.rows; row_of++) {
-            row[row_of] = tile_add(k, at, row_of % own);
-            ir_id of = pair ? first[row_of / own] : chosen(b, tile, begin + i, first + i, 1, each);
-            p.row[row_of] = ir_add(b, ir_min(b, row[row_of], ir_sub(b, rows, ir_u32(b, 1))), of);
+            ir_id of = pair ? first[row_of / own] : chosen(b, tile, begin + i, first + i, 1, each),
+                  row = tile_add(k, at, row_of % own);
+            p.row[row_of] = ir_add(b, ir_min(b, row, ir_sub(b, rows, ir_u32(b, 1))), of);
         }
         walk_rows(&p);
         for (uint32_t s = i; s < i + each; s++) {
             if (each > 1) begin_segment(b, tile, begin + s);
-            store_joined(&p, out[s], out_offset[s], own, row, m[s], n);
+            store_rows(&p, out[s], out_offset[s], m[s], own, at, m[s], n);
             if (each > 1) ir_end(b);
         }
         if (each < n_segment) ir_end(b);
@@ -589,7 +679,14 @@ static beryl_status experts_shard(lowering *l, const graph_node *node, const gra
         kept[r] = ir_select(b, ir_eq(b, p.row[r], place), row[r], ir_u32(b, m));
     }
     walk_rows(&p);
-    store_tile(&p, out, kept, ir_u32(b, m), out_at, holds);
+    stores_begin(&p);
+    for (uint32_t i = 0; i < p.tile; i++) {
+        const uint32_t r = i / p.vectors, v = i % p.vectors;
+        ir_id is = ir_and(b, ir_lt(b, kept[r], ir_u32(b, m)), holds[v]);
+        ir_id of[TREE_PRODUCTS] = {sum_of(&p, ir_u32(b, i)), IR_NO_ID};
+        store_result(&p, out, out_at[v], kept[r], p.vector[v], is, of);
+    }
+    stores_end(&p);
     ir_end(b);
     ir_end(b);
     const lower_count groups = product_groups(&p, tiles, p.rows);
