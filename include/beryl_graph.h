@@ -179,6 +179,23 @@ BERYL_API beryl_value beryl_unsqueeze(beryl_graph *g, beryl_value x, uint32_t ax
 BERYL_API beryl_value beryl_gather_rows(beryl_graph *g, beryl_value table, beryl_value ids,
                                         float factor);
 BERYL_API beryl_value beryl_copy(beryl_graph *g, beryl_value x); /* a view without gaps */
+/* Elements from other places: exact, and read by what takes them where they lie, in the same
+ * dispatch. */
+/* `before` elements of `value` in front of an axis, `after` behind it */
+BERYL_API beryl_value beryl_pad(beryl_graph *g, beryl_value x, uint32_t axis, uint32_t before,
+                                uint32_t after, float value);
+/* x [n], one behind another along an axis; other dimensions are the same. stack: of one shape,
+ * along a new axis. */
+BERYL_API beryl_value beryl_concat(beryl_graph *g, uint32_t n, const beryl_value *x, uint32_t axis);
+BERYL_API beryl_value beryl_stack(beryl_graph *g, uint32_t n, const beryl_value *x, uint32_t axis);
+/* Element i of the result is element i - by, modulo the size of the axis, a constant. */
+BERYL_API beryl_value beryl_roll(beryl_graph *g, beryl_value x, uint32_t axis, uint32_t by);
+/* All of an axis `times` times, and each element of it `times` times: copies. */
+BERYL_API beryl_value beryl_tile(beryl_graph *g, beryl_value x, uint32_t axis, uint32_t times);
+BERYL_API beryl_value beryl_repeat(beryl_graph *g, beryl_value x, uint32_t axis, uint32_t times);
+/* Of the last two axes what has column - row up to (tril) or from (triu) `diagonal` on, else 0. */
+BERYL_API beryl_value beryl_tril(beryl_graph *g, beryl_value x, int32_t diagonal);
+BERYL_API beryl_value beryl_triu(beryl_graph *g, beryl_value x, int32_t diagonal);
 /* Pointwise. b has the shape of a, or sizes of 1 or missing leading axes. */
 BERYL_API beryl_value beryl_add(beryl_graph *g, beryl_value a, beryl_value b);
 BERYL_API beryl_value beryl_mul(beryl_graph *g, beryl_value a, beryl_value b);

@@ -315,6 +315,46 @@ static void make_view(maker *m) {
     keep(m, v, from.most, false);
 }
 
+/* From other places: a pad, a triangle, with others of its kind behind it or beside it. */
+static void make_map(maker *m) {
+    const pooled *p = pick(m, 0, 1e6f);
+    if (!p || !at(m, p->v)->rank || graph_element_bound(at(m, p->v)) > 40000) return;
+    const pooled from = *p;
+    const graph_tensor t = *at(m, from.v);
+    const uint32_t axis = draw(m, t.rank), unit = DRAW_OF(m, 1, 1, 4, 16);
+    graph_value in[4] = {from.v, from.v, from.v, from.v};
+    graph_dim dims[GRAPH_RANK_MAX];
+    const int32_t diagonal = (int32_t)draw(m, 9) - 4;
+    memcpy(dims, t.dim, sizeof dims);
+    switch (draw(m, 5)) {
+    case 0:
+        made(m,
+             graph_pad(m->g, from.v, axis, unit * draw(m, 4), unit * draw(m, 4),
+                       draw(m, 2) ? 0 : 1.5f),
+             from.most + 2);
+        break;
+    case 1:
+        if (t.rank > 1)
+            made(m,
+                 draw(m, 2) ? graph_tril(m->g, from.v, diagonal)
+                            : graph_triu(m->g, from.v, diagonal),
+                 from.most);
+        break;
+    case 2:
+    case 3: /* one of another length too, where extents are few */
+        if (m->g->n_extent > 12) return;
+        dims[axis] = draw(m, 3) ? (graph_dim){unit * (1 + draw(m, 5)), 0} : rows_of(m);
+        in[1] = new_input(m, t.rank, dims);
+        made(m, graph_concat(m->g, 2 + draw(m, 3), in, axis), from.most + 1);
+        break;
+    case 4:
+        if (!t.dim[axis].extent)
+            keep(m, graph_roll(m->g, from.v, axis, 1 + draw(m, t.dim[axis].size)), from.most,
+                 false);
+        break;
+    }
+}
+
 static float product_size(float most, uint32_t k) {
     float n = 1;
     while (n * n < (float)k) n++;
@@ -599,6 +639,7 @@ static const struct {
     {make_chain, 2},     {make_view, 5},    {make_product, 2}, {make_gated, 1},
     {make_attention, 1}, {make_experts, 1}, {make_choice, 1},  {make_gather, 1},
     {make_state, 1},     {make_sum, 2},     {make_turn, 1},    {make_whole_state, 1},
+    {make_map, 3},
 };
 
 /* ---- whole ----------------------------------------------------------------------------------- */

@@ -11,8 +11,9 @@
  *   inputs   at least, at most, (names), kinds: a letter each, below; those that may be left out
  *            come last
  *   outputs  how many
- *   attributes  kinds: F a float, U a whole number; (names); (usual values, for benchmarks and the
- *            self-test). SLOTS, JOINED: with fields that passes fill
+ *   attributes  kinds: F a float, U a whole number, I one that may be below 0; (names); (usual
+ *            values, for benchmarks and the self-test). SLOTS, JOINED: with fields that passes
+ *            fill
  *   call     USUAL: graph_NAME and beryl_NAME take inputs, then attributes; INNER: graph_NAME
  *            alone; OWN: written by hand; NONE: passes make it
  *   facts    OP_IS_..., below
@@ -24,6 +25,14 @@
       USUAL, 0, CLOSE_SUMMED, "rows of a table by index (out of range: row 0), times a constant")  \
     X(COPY, copy, "movement", 1, 1, (x), "x", 1, NONE, (), (0),                                    \
       USUAL, OP_IS_POINTWISE, CLOSE_EQUAL, "a view made contiguous")                               \
+    X(PAD, pad, "movement", 1, 1, (x), "x", 1, UUUF, (axis, before, after, value), (1, 3, 2, 0),   \
+      USUAL, OP_IS_MAPPED, CLOSE_EQUAL, "so many elements of a value before and behind an axis")   \
+    X(CONCAT, concat, "movement", 2, 5, (a, b, c, d, e), "xxxxx", 1, U, (axis), (1),               \
+      OWN, OP_IS_MAPPED, CLOSE_EQUAL, "one behind another along an axis")                          \
+    X(TRIL, tril, "movement", 1, 1, (x), "x", 1, I, (diagonal), (1),                               \
+      USUAL, OP_IS_MAPPED, CLOSE_EQUAL, "0 above a diagonal of the last two axes")                 \
+    X(TRIU, triu, "movement", 1, 1, (x), "x", 1, I, (diagonal), (-1),                              \
+      USUAL, OP_IS_MAPPED, CLOSE_EQUAL, "0 below a diagonal of the last two axes")                 \
     X(ADD, add, "pointwise", 2, 2, (a, b), "xx", 1, NONE, (), (0),                                 \
       USUAL, OP_IS_POINTWISE, CLOSE_ROUNDED, "a + b, b broadcast")                                 \
     X(MUL, mul, "pointwise", 2, 2, (a, b), "xx", 1, NONE, (), (0),                                 \
@@ -96,7 +105,9 @@ enum {
     OP_IS_EXPENSIVE = 2, /* many instructions an element */
     OP_IS_OVER_ROWS = 4, /* rows of its result from the same rows, along the last axis */
     OP_IS_OVER_AXES = 8, /* the same along axes that its attributes say */
-    OP_IS_IN_PLACE = 16  /* its result is its first input, changed */
+    OP_IS_IN_PLACE = 16, /* its result is its first input, changed */
+    /* each element of its result is a constant or one of an input, which its place says */
+    OP_IS_MAPPED = 32
 };
 
 /* How close a kernel comes to the reference: trial_tolerance has the numbers. */
@@ -111,7 +122,7 @@ typedef enum base_closeness {
     CLOSE_JOINED
 } base_closeness;
 
-enum { BASE_OP_ATTRS_MAX = 2 };
+enum { BASE_OP_ATTRS_MAX = 4 };
 
 typedef struct base_op_info {
     const char *name, *group, *what;
@@ -136,6 +147,8 @@ extern const base_op_info base_ops[OP_COUNT];
 #define OP_PARAMS_U(a) , uint32_t a
 #define OP_PARAMS_FU(a, b) , float a, uint32_t b
 #define OP_PARAMS_UF(a, b) , uint32_t a, float b
+#define OP_PARAMS_I(a) , int32_t a
+#define OP_PARAMS_UUUF(a, b, c, d) , uint32_t a, uint32_t b, uint32_t c, float d
 #define OP_PARAMS_SLOTS OP_PARAMS_FU
 #define OP_FIELDS_NONE() uint32_t none;
 #define OP_FIELDS_F(a) float a;
@@ -146,6 +159,10 @@ extern const base_op_info base_ops[OP_COUNT];
 #define OP_FIELDS_UF(a, b) \
     uint32_t a;            \
     float b;
+#define OP_FIELDS_I(a) int32_t a;
+#define OP_FIELDS_UUUF(a, b, c, d) \
+    uint32_t a, b, c;              \
+    float d;
 #define OP_FIELDS_SLOTS(a, b)         \
     OP_FIELDS_FU(a, b) uint32_t most; \
     bool apart;
@@ -157,6 +174,8 @@ extern const base_op_info base_ops[OP_COUNT];
 #define OP_LETTERS_U "U"
 #define OP_LETTERS_FU "FU"
 #define OP_LETTERS_UF "UF"
+#define OP_LETTERS_I "I"
+#define OP_LETTERS_UUUF "UUUF"
 #define OP_LETTERS_SLOTS "FU"
 #define OP_LETTERS_JOINED ""
 #define OP_NAMES_NONE() 0
@@ -164,6 +183,8 @@ extern const base_op_info base_ops[OP_COUNT];
 #define OP_NAMES_U(a) a
 #define OP_NAMES_FU(a, b) a, b
 #define OP_NAMES_UF(a, b) a, b
+#define OP_NAMES_I(a) a
+#define OP_NAMES_UUUF(a, b, c, d) a, b, c, d
 #define OP_NAMES_SLOTS(a, b) a, b, 0, false
 #define OP_LIST(...) __VA_ARGS__ /* OP_LIST (a, b): a, b */
 

@@ -322,6 +322,30 @@ beryl_value beryl_unsqueeze(beryl_graph *g, beryl_value x, uint32_t axis) {
     return may_build(g) ? graph_unsqueeze(g->g, x, axis) : 0;
 }
 
+static bool are_given(beryl_graph *g, const char *what, uint32_t n, const beryl_value *x) {
+    return may_build(g) && (x || refuse(g, BERYL_MISUSE, n ? "no values" : "of nothing", what));
+}
+
+beryl_value beryl_concat(beryl_graph *g, uint32_t n, const beryl_value *x, uint32_t axis) {
+    return are_given(g, "concat", n, x) ? graph_concat(g->g, n, x, axis) : 0;
+}
+
+beryl_value beryl_stack(beryl_graph *g, uint32_t n, const beryl_value *x, uint32_t axis) {
+    return are_given(g, "stack", n, x) ? graph_stack(g->g, n, x, axis) : 0;
+}
+
+beryl_value beryl_roll(beryl_graph *g, beryl_value x, uint32_t axis, uint32_t by) {
+    return may_build(g) ? graph_roll(g->g, x, axis, by) : 0;
+}
+
+beryl_value beryl_tile(beryl_graph *g, beryl_value x, uint32_t axis, uint32_t times) {
+    return may_build(g) ? graph_tile(g->g, x, axis, times) : 0;
+}
+
+beryl_value beryl_repeat(beryl_graph *g, beryl_value x, uint32_t axis, uint32_t times) {
+    return may_build(g) ? graph_repeat(g->g, x, axis, times) : 0;
+}
+
 #define DEFINE_USUAL(NAME, name, most, in, attrs, names)                                   \
     beryl_value beryl_##name(beryl_graph *g OP_INPUTS_##most in OP_PARAMS_##attrs names) { \
         return may_build(g) ? graph_op(g->g, OP_##NAME, (graph_value[]){OP_LIST in},       \

@@ -57,6 +57,7 @@ typedef struct graph_tensor {
 typedef union graph_attrs {
     union {
         uint32_t u;
+        int32_t i;
         float f;
     } at[BASE_OP_ATTRS_MAX]; /* those of the call, in their order */
 #define X(NAME, name, group, least, most, in, letters, out, attrs, names, ...) \
@@ -166,6 +167,15 @@ graph_value graph_attention_range(graph *g, graph_value q, graph_value k, graph_
                                   graph_value slot, graph_value first, graph_value last,
                                   float scale);
 /* indices: the second result */
+/* n from 1 on, one behind another along an axis; their other dimensions are the same */
+graph_value graph_concat(graph *g, uint32_t n, const graph_value *x, uint32_t axis);
+/* Made of operations and views that there are. Of n tensors of one shape, one behind another along
+ * a new axis; an axis turned: element i comes from i - by, modulo a constant size; all of an axis,
+ * or each of its elements, so many times. */
+graph_value graph_stack(graph *g, uint32_t n, const graph_value *x, uint32_t axis);
+graph_value graph_roll(graph *g, graph_value x, uint32_t axis, uint32_t by);
+graph_value graph_tile(graph *g, graph_value x, uint32_t axis, uint32_t times);
+graph_value graph_repeat(graph *g, graph_value x, uint32_t axis, uint32_t times);
 graph_value graph_topk(graph *g, graph_value x, uint32_t k, graph_value *indices);
 /* Any of them: in [inputs at most], 0 where one is left out. The first result; the node has them
  * all. */
@@ -188,7 +198,11 @@ bool graph_op_is_expensive(base_op op);
  * attributes say. */
 bool graph_op_is_over_rows(base_op op);
 bool graph_op_is_over_axes(base_op op);
-/* Any of these three: it may be in a tree (tile/tree.h). */
+/* Elements of inputs at other places, and constants. */
+bool graph_op_is_mapped(base_op op);
+/* The same, from places that a tree finds in memory alone: not of values that it makes. */
+bool graph_op_is_from_memory(base_op op);
+/* Any of those four: it may be in a tree (tile/tree.h). */
 bool graph_op_is_in_trees(base_op op);
 const graph_tensor *graph_tensor_at(const graph *g, graph_value v);
 uint64_t graph_element_bound(const graph_tensor *t);
