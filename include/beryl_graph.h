@@ -164,6 +164,11 @@ BERYL_API beryl_value beryl_flip(beryl_graph *g, beryl_value x,
 /* The elements with the same index along both axes: as the last axis, in place of the two. Axes of
  * constants, of which the smaller counts, or of one extent. */
 BERYL_API beryl_value beryl_diagonal(beryl_graph *g, beryl_value x, uint32_t axis, uint32_t other);
+/* Windows of `size` elements of a constant axis, `step` apart, as far as they are whole; they may
+ * overlap. The axis becomes their number, and the last axis is what is in each: [n, 7] in windows of
+ * 3, 2 apart, is [n, 3, 3]. */
+BERYL_API beryl_value beryl_windows(beryl_graph *g, beryl_value x, uint32_t axis, uint32_t size,
+                                    uint32_t step);
 /* drops an axis of size 1 */
 BERYL_API beryl_value beryl_squeeze(beryl_graph *g, beryl_value x, uint32_t axis);
 /* an axis of size 1, as that axis of the result */

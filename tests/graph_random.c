@@ -293,7 +293,13 @@ static void make_view(maker *m) {
     const uint32_t axis = draw(m, t.rank), other = draw(m, t.rank);
     const bool constant = !t.dim[axis].extent;
     graph_value v = 0;
-    switch (draw(m, 8)) {
+    switch (draw(m, 9)) {
+    case 8:
+        if (constant && t.rank < GRAPH_RANK_MAX && graph_element_bound(&t) < 20000) {
+            const uint32_t most = t.dim[axis].size < 9 ? t.dim[axis].size : 9;
+            v = graph_windows(m->g, from.v, axis, 1 + draw(m, most), 1 + draw(m, 4));
+        }
+        break;
     case 0:
     case 1:
         if (constant) v = narrowed(m, from.v, axis);

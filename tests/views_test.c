@@ -70,6 +70,17 @@ static uint32_t with_one(const uint32_t *i) {
     return of_4_5(i[0], i[1], i[3]);
 }
 
+static uint32_t windows(const uint32_t *i) { /* of 2 of the 4, 1 apart */
+    return of_4_5(i[0], i[1] + i[3], i[2]);
+}
+static uint32_t windows_apart(const uint32_t *i) { /* of 2 of the 5, 3 apart */
+    return of_4_5(i[0], i[1], 3 * i[2] + i[3]);
+}
+
+static uint32_t windows_of_all(const uint32_t *i) {
+    return of_4_5(i[0], i[2], i[3]);
+}
+
 enum { NOTHING = 1000 }; /* the value of places that are outside */
 
 static uint32_t padded(const uint32_t *i) { /* axis 1 by 2 and 1 */
@@ -123,6 +134,10 @@ static const struct {
      1},
     {"reshape-flattens-by-copy", "3 4 5", "%2 = permute %1 [2 0 1]\n%9 = reshape %2 [60]\n",
      flattened, 1},
+    {"windows", "3 4 5", "%9 = windows %1 1 2\n", windows, 0},
+    {"windows-apart", "3 4 5", "%9 = windows %1 2 2 3\n", windows_apart, 0},
+    {"windows-of-all", "3 4 5", "%2 = windows %1 0 3 7\n%9 = permute %2 [3 0 1 2]\n",
+     windows_of_all, 0},
     {"pad", "3 4 5", "%9 = pad %1 1 2 1 0x1.f4p+9\n", padded, 1},
     {"pad-twice", "3 4 5", "%2 = pad %1 2 1 0 0x1.f4p+9\n%9 = pad %2 0 0 2 0x1.f4p+9\n",
      padded_twice, 2},
@@ -255,6 +270,15 @@ static const struct {
      N X "%2 = narrow %1 2 1 3 2\n%3 = permute %2 [1 2 0]\n%4 = flip %3 1\n%5 = "
          "unsqueeze %4 1\n%6 = expand %5 [4 5 3 n]\n%7 = mul %6 %6\n" Y("7"),
      1},
+    {"windows",
+     N "%1 = input F32 [n 37] \"x\"\n%2 = windows %1 1 8 4\n%3 = softmax %2\n%4 = windows "
+       "%1 1 5\n%5 = scale %4 0x1p-1\n" Y("3") Y("5"),
+     2},
+    {"products-of-windows",
+     N "%1 = input F32 [n 100] \"x\"\n%2 = pad %1 1 8 4 0\n%3 = windows %2 1 32 "
+       "16\n%4 = weight Q4_0 [9 32] \"w\"\n%5 = matmul %3 %4\n%6 = input F32 "
+       "[100] \"y\"\n%7 = windows %6 0 32 3\n%8 = matmul %7 %4\n" Y("5") Y("8"),
+     0},
     {"norm-of-permuted",
      N "%1 = input F32 [40 n] \"x\"\n%2 = permute %1 [1 0]\n%3 = weight F32 [80] "
        "\"w\"\n%4 = narrow %3 0 1 40 2\n%5 = rms_norm %2 %4 0x1p-20\n%6 = flip "
@@ -510,6 +534,11 @@ static const struct {
     {X "%2 = diagonal %1 1 1", "diagonal of [n<=7, 4, 6]: it takes two axes"},
     {X "%2 = diagonal %1 0 1", "constants or the same extent"},
     {X "%2 = diagonal %1 1 3", "there is no axis 3"},
+    {X "%2 = windows %1 1 5", "windows of [n<=7, 4, 6]: axis 1 in windows of 5, 1 apart"},
+    {X "%2 = windows %1 1 0", "axis 1 in windows of 0"},
+    {X "%2 = windows %1 1 2 0", "axis 1 in windows of 2, 0 apart"},
+    {X "%2 = windows %1 0 1", "a run says how long axis 0 is"},
+    {"%1 = input F32 [1 1 1 1 1 1 1 9] \"x\"\n%2 = windows %1 7 3", "no place for one more axis"},
     {X "%2 = squeeze %1 1", "squeeze of [n<=7, 4, 6]: the axis is not 1"},
     {X "%2 = unsqueeze %1 4", "unsqueeze of [n<=7, 4, 6]: no place"},
     {"%1 = input F32 [1 1 1 1 1 1 1 1] \"x\"\n%2 = unsqueeze %1 0", "no place for one more axis"},

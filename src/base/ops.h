@@ -200,6 +200,7 @@ extern const base_op_info base_ops[OP_COUNT];
     X(NARROW, narrow, "UUUS", "a part of an axis: from a start, so many, every so manieth")        \
     X(FLIP, flip, "U", "an axis backwards")                                                        \
     X(DIAGONAL, diagonal, "UU", "two axes as one, the last: what has the same index along both")   \
+    X(WINDOWS, windows, "UUS", "an axis as windows of so many, so far apart, with a last axis in each") \
     X(SQUEEZE, squeeze, "U", "without an axis of 1")                                               \
     X(UNSQUEEZE, unsqueeze, "U", "with an axis of 1 there")
 /* clang-format on */

@@ -314,6 +314,11 @@ beryl_value beryl_attention_range(beryl_graph *g, beryl_value q, beryl_value k, 
     return may_build(g) ? graph_attention_range(g->g, q, k, v, slot, first, last, scale) : 0;
 }
 
+beryl_value beryl_windows(beryl_graph *g, beryl_value x, uint32_t axis, uint32_t size,
+                          uint32_t step) {
+    return may_build(g) ? graph_windows(g->g, x, axis, size, step) : 0;
+}
+
 beryl_value beryl_squeeze(beryl_graph *g, beryl_value x, uint32_t axis) {
     return may_build(g) ? graph_squeeze(g->g, x, axis) : 0;
 }

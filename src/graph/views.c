@@ -291,6 +291,23 @@ graph_value graph_diagonal(graph *g, graph_value x, uint32_t axis, uint32_t othe
     return told(g, finish(g, VIEW_DIAGONAL, x, &as), (uint32_t[]){axis, other}, 2);
 }
 
+graph_value graph_windows(graph *g, graph_value x, uint32_t axis, uint32_t size, uint32_t step) {
+    char text[GRAPH_SHAPE_TEXT];
+    shape s;
+    if (!begin(g, VIEW_WINDOWS, x, &s) || !has_constant_axis(g, name_of(VIEW_WINDOWS), x, axis))
+        return 0;
+    if (!size || !step || size > s.dim[axis].size)
+        return graph_refuse(g, BERYL_MISUSE, "windows of %s: axis %u in windows of %u, %u apart",
+                            words_of(g, x, text), axis, size, step);
+    if (s.rank == GRAPH_RANK_MAX)
+        return refuse_view(g, BERYL_UNSUPPORTED, VIEW_WINDOWS, x, "no place for one more axis");
+    s.dim[s.rank] = (graph_dim){size, 0};
+    s.stride[s.rank++] = s.stride[axis];
+    s.dim[axis].size = (s.dim[axis].size - size) / step + 1;
+    s.stride[axis] *= step;
+    return told(g, finish(g, VIEW_WINDOWS, x, &s), (uint32_t[]){axis, size, step}, 3);
+}
+
 graph_value graph_squeeze(graph *g, graph_value x, uint32_t axis) {
     shape s;
     if (!begin(g, VIEW_SQUEEZE, x, &s) || !has_axis(g, name_of(VIEW_SQUEEZE), x, axis)) return 0;
@@ -326,6 +343,7 @@ graph_value graph_view(graph *g, base_view_kind view, graph_value x, const uint3
     case VIEW_NARROW: return graph_narrow(g, x, numbers[0], numbers[1], numbers[2], numbers[3]);
     case VIEW_FLIP: return graph_flip(g, x, numbers[0]);
     case VIEW_DIAGONAL: return graph_diagonal(g, x, numbers[0], numbers[1]);
+    case VIEW_WINDOWS: return graph_windows(g, x, numbers[0], numbers[1], numbers[2]);
     case VIEW_SQUEEZE: return graph_squeeze(g, x, numbers[0]);
     case VIEW_UNSQUEEZE: return graph_unsqueeze(g, x, numbers[0]);
     case VIEW_COUNT: break;
