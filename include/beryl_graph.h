@@ -165,8 +165,8 @@ BERYL_API beryl_value beryl_flip(beryl_graph *g, beryl_value x,
  * constants, of which the smaller counts, or of one extent. */
 BERYL_API beryl_value beryl_diagonal(beryl_graph *g, beryl_value x, uint32_t axis, uint32_t other);
 /* Windows of `size` elements of a constant axis, `step` apart, as far as they are whole; they may
- * overlap. The axis becomes their number, and the last axis is what is in each: [n, 7] in windows of
- * 3, 2 apart, is [n, 3, 3]. */
+ * overlap. The axis becomes their number, and the last axis is what is in each: [n, 7] in windows
+ * of 3, 2 apart, is [n, 3, 3]. */
 BERYL_API beryl_value beryl_windows(beryl_graph *g, beryl_value x, uint32_t axis, uint32_t size,
                                     uint32_t step);
 /* drops an axis of size 1 */
