@@ -216,6 +216,20 @@ static void check_placed(test *t, const char *x, const char *views, element *at,
 #define X "%1 = input F32 [n 4 6] \"x\"\n"
 #define Y(v) "output %" v " \"y\"\n"
 
+/* Queries, keys and values of two rows, two heads each, as an attention of a decode step takes
+ * them: %13 queries, %14 keys, %15 and %16 caches. */
+#define STEP                                                                                       \
+    "%1 = input F32 [2 64] \"x\"\n%2 = weight Q8_0 [64 64] \"q\"\n%3 = matmul %1 %2\n%4 = "        \
+    "reshape %3 "                                                                                  \
+    "[2 2 32]\n%5 = matmul %1 %2\n%6 = weight F32 [32] \"norm\"\n%7 = rms_norm %4 %6 0x1p-20\n%8 " \
+    "= "                                                                                           \
+    "reshape %5 [2 2 32]\n%9 = rms_norm %8 %6 0x1p-20\n%10 = input I32 [2] \"slot\"\n%11 = input " \
+    "I32 "                                                                                         \
+    "[2] \"pos\"\n%12 = input F32 [2 2 16] \"angles\"\n%13 = rope %7 %12\n%14 = rope %9 %12\n%30 " \
+    "= "                                                                                           \
+    "state F32 [4 900 2 32] \"keys\"\n%31 = state F32 [4 900 2 32] \"values\"\n%32 = rms_norm %8 " \
+    "0x1p-20\n%15 = kv_write %30 %14 %10 %11\n%16 = kv_write %31 %32 %10 %11\n"
+
 /* steps: dispatches of the whole graph on the dummy device, a large GPU. */
 static const struct {
     const char *name, *text;
@@ -442,6 +456,39 @@ static const struct {
      1},
     {"one-row", "%1 = input F32 [64 1 32] \"x\"\n%2 = triu %1 8\n%3 = tril %1 -1\n" Y("2") Y("3"),
      2},
+    /* what passes join knows values whole and in their order; these are others */
+    {"step-of-turned-heads",
+     STEP "%17 = permute %13 [1 0 2]\n%18 = attention %17 %15 %16 %10 %11 1 0 apart 0\n" Y("18"),
+     0},
+    {"step-with-turned-keys",
+     STEP
+     "%17 = permute %14 [1 0 2]\n%18 = state F32 [4 900 2 32] \"other\"\n%19 = kv_write %18 %17 "
+     "%10 %11\n%20 = attention %13 %19 %16 %10 %11 1 0 apart 0\n" Y("20"),
+     0},
+    {"step-with-a-weight-backwards",
+     STEP "%17 = flip %6 0\n%18 = rms_norm %4 %17 0x1p-20\n%19 = rope %18 %12\n%20 = attention %19 "
+          "%15 %16 %10 %11 1 0 apart 0\n" Y("20"),
+     0},
+    {"product-of-some-rows-of-a-step",
+     STEP
+     "%17 = attention %13 %15 %16 %10 %11 1 0 apart 0\n%18 = reshape %17 [2 64]\n%19 = narrow %18 "
+     "0 1 1\n%20 = matmul %19 %2\n" Y("20"),
+     0},
+    {"experts-of-every-second-row",
+     "%1 = input F32 [6 64] \"x\"\n%2 = weight F32 [64] \"norm\"\n%3 = rms_norm %1 %2 0x1p-20\n%4 "
+     "= "
+     "narrow %3 0 0 3 2\n%5 = unsqueeze %4 1\n%6 = weight Q4_0 [5 64 64] \"w\"\n%7 = input I32 [3 "
+     "2] "
+     "\"ids\"\n%8 = matmul_id %5 %6 %7\n%9 = narrow %8 2 0 32\n%10 = narrow %8 2 32 32\n%11 = "
+     "geglu "
+     "%9 %10\n" Y("11"),
+     0},
+    {"experts-of-odd-halves",
+     "%1 = input F32 [3 1 64] \"x\"\n%2 = weight Q4_0 [5 64 64] \"w\"\n%3 = input I32 [3 2] "
+     "\"ids\"\n%4 "
+     "= matmul_id %1 %2 %3\n%5 = narrow %4 2 0 32 2\n%6 = narrow %4 2 32 32\n%7 = geglu %5 %6\n" Y(
+         "7"),
+     0},
     {"of-results",
      N X "%2 = gelu_tanh %1\n%3 = permute %2 [1 0 2]\n%4 = input F32 [4 n 6] \"b\"\n%5 = "
          "add %3 %4\n%6 = flip %5 2\n%7 = softmax %6\n" Y("2") Y("7"),
