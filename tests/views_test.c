@@ -489,6 +489,18 @@ static const struct {
      "= matmul_id %1 %2 %3\n%5 = narrow %4 2 0 32 2\n%6 = narrow %4 2 32 32\n%7 = geglu %5 %6\n" Y(
          "7"),
      0},
+    {"product-and-itself-turned",
+     "%1 = input F32 [4 64] \"x\"\n%2 = weight Q4_0 [4 64] \"w\"\n%3 = matmul %1 %2\n%4 = permute "
+     "%3 [1 "
+     "0]\n%5 = add %3 %4\n%6 = flip %3 0\n%7 = mul %5 %6\n" Y("7"),
+     0},
+    {"product-of-itself-turned",
+     "%1 = input F32 [4 4] \"x\"\n%2 = scale %1 0x1p-1\n%3 = permute %2 [1 0]\n%4 = add %2 %3\n%5 "
+     "= "
+     "rms_norm %4 0x1p-20\n%6 = flip %4 1\n%7 = add %5 %6\n%8 = weight F16 [8 4] \"w\"\n%9 = "
+     "matmul %7 "
+     "%8\n" Y("9"),
+     0},
     {"of-results",
      N X "%2 = gelu_tanh %1\n%3 = permute %2 [1 0 2]\n%4 = input F32 [4 n 6] \"b\"\n%5 = "
          "add %3 %4\n%6 = flip %5 2\n%7 = softmax %6\n" Y("2") Y("7"),

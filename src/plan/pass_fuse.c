@@ -217,8 +217,24 @@ static void join_products(fusing *p, const fused_matvec *f, const group *set) {
     join(p, set, FUSED_MATVEC, kept);
 }
 
+/* Does a member read a view of what one of them makes? Its memory is only being written. */
+static bool reads_a_view(const fusing *p, const group *set) {
+    for (uint32_t m = 0; m < set->n; m++) {
+        const graph_node *node = &p->g->nodes.data[set->members[m]];
+        for (uint32_t k = 0; k < node->n_in; k++) {
+            const uint32_t from = node->in[k] ? tensor(p, node->in[k])->node : UINT32_MAX;
+            if (from == UINT32_MAX || !is_member(set, from)) continue;
+            const graph_node *made = &p->g->nodes.data[from];
+            bool itself = false;
+            for (uint32_t o = 0; o < made->n_out; o++) itself |= made->out[o] == node->in[k];
+            if (!itself) return true;
+        }
+    }
+    return false;
+}
+
 static bool fits(const fusing *p, const fused_matvec *f, group *set) {
-    if (!find_outs(p, set) || !is_closed(p, set)) return false;
+    if (reads_a_view(p, set) || !find_outs(p, set) || !is_closed(p, set)) return false;
     const graph_region r = region_of(p, set);
     return tile_fused_matvec_fits(p->g, p->store, &p->settings, f, &r);
 }
