@@ -27,6 +27,7 @@ typedef struct maker {
     uint32_t budget;                      /* operations */
     uint32_t slot, pos, angles, angles_d; /* inputs that attention shares, 0: none so far */
     bool wide;                            /* rows are as long as K-quants need them */
+    bool square;                          /* most sizes are 4: axes may change places unseen */
 } maker;
 
 /* ---- drawing --------------------------------------------------------------------------------- */
@@ -43,10 +44,12 @@ static uint32_t draw_of(maker *m, const uint32_t *of, uint32_t n) {
             sizeof((uint32_t[]){__VA_ARGS__}) / sizeof(uint32_t))
 
 static graph_dim rows_of(const maker *m) {
+    if (m->square) return (graph_dim){4, 0};
     return (graph_dim){m->g->extents[m->rows].bound, m->rows};
 }
 
 static uint32_t draw_width(maker *m) {
+    if (m->square) return DRAW_OF(m, 4, 4, 8, 32);
     if (m->wide && draw(m, 3)) return DRAW_OF(m, 256, 512);
     if (draw(m, 60) == 0) return DRAW_OF(m, 1000, 1536, 2049);
     return DRAW_OF(m, 1, 2, 3, 7, 8, 16, 24, 31, 32, 33, 48, 64, 96, 100, 128, 130, 256, 257);
@@ -108,7 +111,8 @@ static pooled *pick(maker *m, uint32_t rank, float most) {
 static pooled *pick_rows(maker *m) {
     for (int i = 0; i < 8; i++) {
         pooled *p = pick(m, 2, 30);
-        if (p && at(m, p->v)->dim[0].extent == m->rows && !at(m, p->v)->dim[1].extent &&
+        if (p && at(m, p->v)->dim[0].extent == rows_of(m).extent &&
+            at(m, p->v)->dim[0].size == rows_of(m).size && !at(m, p->v)->dim[1].extent &&
             at(m, p->v)->stride[1] == 1)
             return p;
     }
@@ -122,7 +126,7 @@ static void make_input(maker *m) {
     graph_dim dims[4];
     const uint32_t rank = 1 + draw(m, 4), where = draw(m, 8);
     for (uint32_t i = 0; i < rank; i++)
-        dims[i] = (graph_dim){i + 1 == rank ? draw_width(m) : 1 + draw(m, 6), 0};
+        dims[i] = (graph_dim){i + 1 == rank ? draw_width(m) : m->square ? 4 : 1 + draw(m, 6), 0};
     if (where < 6) dims[0] = rows_of(m);
     else if (where == 6) dims[draw(m, rank)] = rows_of(m);
     if (where == 0 && rank > 2) dims[1] = (graph_dim){m->g->extents[m->others].bound, m->others};
@@ -683,6 +687,7 @@ bool graph_random(base_text *out, uint64_t seed, uint32_t most) {
     }
     m.budget = 1 + draw(&m, most);
     m.wide = draw(&m, 3) == 0;
+    m.square = draw(&m, 6) == 0;
     new_input(&m, 2, (graph_dim[]){rows_of(&m), {draw_width(&m), 0}});
     uint32_t total = 0;
     for (size_t i = 0; i < sizeof makers / sizeof *makers; i++) total += makers[i].weight;
