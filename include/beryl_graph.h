@@ -11,7 +11,7 @@
  *     beryl_value x = beryl_graph_input(g, "x", BERYL_TYPE_F32, 2, shape);
  *     uint32_t sizes[] = {1000, 512};
  *     beryl_value w = beryl_graph_weight(g, "w", BERYL_TYPE_F32, 2, sizes, numbers, n_bytes);
- *     beryl_value y = beryl_softmax(g, beryl_matmul(g, x, w));
+ *     beryl_value y = beryl_graph_softmax(g, beryl_graph_matmul(g, x, w));
  *     beryl_graph_output(g, y, "y");
  *     while (beryl_graph_compile(g, NULL) == BERYL_PENDING) {}
  *     beryl_graph_set(g, x, rows, 3 * 512 * 4, NULL);
@@ -32,8 +32,10 @@
  *   Building Calls that build give a value, or 0 after the first error, which sticks: no check is
  *            needed between them, beryl_graph_compile reports it. After compiling nothing can be
  *            added.
- *   Types    Activations are F32, indices I32. Weights may have any type that a GGUF file may have;
- *            quantised ones are given as a file has them, in blocks along the last dimension.
+ *   Types    Pointwise operations take F32, F16, BF16, F64, I8 to I64, U8 to U32 and BOOL (a byte,
+ *            0 or 1); F64 where the device has it. Others take F32, and indices I32. Weights may
+ *            have any type that a GGUF file may have; quantised ones are given as a file has them,
+ *            in blocks along the last dimension.
  *   Threads  A graph belongs to one thread at a time; two graphs are independent.
  */
 #ifndef BERYL_GRAPH_H
@@ -74,7 +76,14 @@ extern "C" {
     X(IQ3_XXS)             \
     X(IQ3_S)               \
     X(TQ1_0)               \
-    X(TQ2_0)
+    X(TQ2_0)               \
+    X(F64)                 \
+    X(I8)                  \
+    X(I16)                 \
+    X(I64)                 \
+    X(U8)                  \
+    X(U16)                 \
+    X(BOOL)
 
 typedef enum beryl_type {
 #define X(name) BERYL_TYPE_##name,
@@ -113,14 +122,14 @@ BERYL_API uint32_t beryl_graph_extent(beryl_graph *g, const char *name, uint32_t
 /* a + b, a * b, and a / divisor rounded up. Of constants a constant; else an extent that each run
  * computes, whose bound is what the bounds give. Equal expressions are the same extent, however
  * they were made: a + a and 2 * a, half of a half and a quarter. Constants are dimensions too:
- * n + 1 is beryl_dim_sum(g, (beryl_dim){64, n}, (beryl_dim){1, 0}). MISUSE: an extent of another
- * graph, a divisor of 0, a size of 0. UNSUPPORTED: a bound above 2^32 - 1, also of what is divided;
- * more than 32 extents; an expression of more than 6 terms, or of more than 4 extents in one.
- * {0, 0} after an error. */
-BERYL_API beryl_dim beryl_dim_sum(beryl_graph *g, beryl_dim a, beryl_dim b);
-BERYL_API beryl_dim beryl_dim_product(beryl_graph *g, beryl_dim a, beryl_dim b);
-BERYL_API beryl_dim beryl_dim_quotient(beryl_graph *g, beryl_dim a, uint32_t divisor);
-/* Written before a run; F32, I32 or U32, up to 8 dimensions. */
+ * n + 1 is beryl_graph_dim_sum(g, (beryl_dim){64, n}, (beryl_dim){1, 0}). MISUSE: an extent of
+ * another graph, a divisor of 0, a size of 0. UNSUPPORTED: a bound above 2^32 - 1, also of what
+ * is divided; more than 32 extents; an expression of more than 6 terms, or of more than 4 extents
+ * in one. {0, 0} after an error. */
+BERYL_API beryl_dim beryl_graph_dim_sum(beryl_graph *g, beryl_dim a, beryl_dim b);
+BERYL_API beryl_dim beryl_graph_dim_product(beryl_graph *g, beryl_dim a, beryl_dim b);
+BERYL_API beryl_dim beryl_graph_dim_quotient(beryl_graph *g, beryl_dim a, uint32_t divisor);
+/* Written before a run; of any type without blocks, up to 8 dimensions. */
 BERYL_API beryl_value beryl_graph_input(beryl_graph *g, const char *name, beryl_type type,
                                         uint32_t rank, const beryl_dim *dims);
 /* Never written. 1 to 4 dimensions. `data` is borrowed until the graph is closed; `size` is what
@@ -131,7 +140,7 @@ BERYL_API beryl_value beryl_graph_weight(beryl_graph *g, const char *name, beryl
 /* Kept from run to run, zero at first; F32, I32, and as caches F16 and Q8_0. 1 to 4 dimensions. */
 BERYL_API beryl_value beryl_graph_state(beryl_graph *g, const char *name, beryl_type type,
                                         uint32_t rank, const uint32_t *dims);
-/* Can be read after a run: the result of an operation, not a view. At most 4. */
+/* Can be read after a run: the result of an operation, or a view of one. At most 4. */
 BERYL_API void beryl_graph_output(beryl_graph *g, beryl_value value, const char *name);
 /* As the graph knows it. false: no such value. dims: up to 8. */
 BERYL_API bool beryl_graph_shape(const beryl_graph *g, beryl_value value, beryl_type *type,
@@ -145,34 +154,35 @@ BERYL_API bool beryl_graph_shape(const beryl_graph *g, beryl_value value, beryl_
  * outermost of them are constants: [n, 3, d] is [3 * n, d]; [n, m] is not [n * m], since the rows
  * of a run lie as far apart as m's bound says. A view that lies so that strides cannot say it is
  * copied first. */
-BERYL_API beryl_value beryl_reshape(beryl_graph *g, beryl_value x, uint32_t rank,
-                                    const beryl_dim *dims);
+BERYL_API beryl_value beryl_graph_reshape(beryl_graph *g, beryl_value x, uint32_t rank,
+                                          const beryl_dim *dims);
 /* Axes in another order, axes [rank]: axis i of the result is axis axes[i] of x. */
-BERYL_API beryl_value beryl_permute(beryl_graph *g, beryl_value x, uint32_t rank,
-                                    const uint32_t *axes);
+BERYL_API beryl_value beryl_graph_permute(beryl_graph *g, beryl_value x, uint32_t rank,
+                                          const uint32_t *axes);
 /* The same elements again and again: axes of 1, and axes in front that x has not, at any size. */
-BERYL_API beryl_value beryl_expand(beryl_graph *g, beryl_value x, uint32_t rank,
-                                   const beryl_dim *dims);
+BERYL_API beryl_value beryl_graph_expand(beryl_graph *g, beryl_value x, uint32_t rank,
+                                         const beryl_dim *dims);
 /* `size` elements of a constant axis: start, start + step, start + 2 * step ... */
-BERYL_API beryl_value beryl_narrow(beryl_graph *g, beryl_value x, uint32_t axis, uint32_t start,
-                                   uint32_t size, uint32_t step);
+BERYL_API beryl_value beryl_graph_narrow(beryl_graph *g, beryl_value x, uint32_t axis,
+                                         uint32_t start, uint32_t size, uint32_t step);
 /* A constant axis in n parts of one size. parts [n]: zeros after an error. */
-BERYL_API void beryl_split(beryl_graph *g, beryl_value x, uint32_t axis, uint32_t n,
-                           beryl_value *parts);
-BERYL_API beryl_value beryl_flip(beryl_graph *g, beryl_value x,
-                                 uint32_t axis); /* a constant axis backwards */
+BERYL_API void beryl_graph_split(beryl_graph *g, beryl_value x, uint32_t axis, uint32_t n,
+                                 beryl_value *parts);
+BERYL_API beryl_value beryl_graph_flip(beryl_graph *g, beryl_value x,
+                                       uint32_t axis); /* a constant axis backwards */
 /* The elements with the same index along both axes: as the last axis, in place of the two. Axes of
  * constants, of which the smaller counts, or of one extent. */
-BERYL_API beryl_value beryl_diagonal(beryl_graph *g, beryl_value x, uint32_t axis, uint32_t other);
+BERYL_API beryl_value beryl_graph_diagonal(beryl_graph *g, beryl_value x, uint32_t axis,
+                                           uint32_t other);
 /* Windows of `size` elements of a constant axis, `step` apart, as far as they are whole; they may
  * overlap. The axis becomes their number, and the last axis is what is in each: [n, 7] in windows
  * of 3, 2 apart, is [n, 3, 3]. */
-BERYL_API beryl_value beryl_windows(beryl_graph *g, beryl_value x, uint32_t axis, uint32_t size,
-                                    uint32_t step);
+BERYL_API beryl_value beryl_graph_windows(beryl_graph *g, beryl_value x, uint32_t axis,
+                                          uint32_t size, uint32_t step);
 /* drops an axis of size 1 */
-BERYL_API beryl_value beryl_squeeze(beryl_graph *g, beryl_value x, uint32_t axis);
+BERYL_API beryl_value beryl_graph_squeeze(beryl_graph *g, beryl_value x, uint32_t axis);
 /* an axis of size 1, as that axis of the result */
-BERYL_API beryl_value beryl_unsqueeze(beryl_graph *g, beryl_value x, uint32_t axis);
+BERYL_API beryl_value beryl_graph_unsqueeze(beryl_graph *g, beryl_value x, uint32_t axis);
 
 /* ---- operations ------------------------------------------------------------------------------ */
 
@@ -181,87 +191,209 @@ BERYL_API beryl_value beryl_unsqueeze(beryl_graph *g, beryl_value x, uint32_t ax
 
 /* table [r, d] or [r], ids I32 [n] or [n, m] -> [n, d] and so on, times `factor`. An id out of
  * range is 0. */
-BERYL_API beryl_value beryl_gather_rows(beryl_graph *g, beryl_value table, beryl_value ids,
-                                        float factor);
-BERYL_API beryl_value beryl_copy(beryl_graph *g, beryl_value x); /* a view without gaps */
+BERYL_API beryl_value beryl_graph_gather_rows(beryl_graph *g, beryl_value table, beryl_value ids,
+                                              float factor);
+/* a view without gaps */
+BERYL_API beryl_value beryl_graph_copy(beryl_graph *g, beryl_value x);
 /* Elements from other places: exact, and read by what takes them where they lie, in the same
  * dispatch. */
 /* `before` elements of `value` in front of an axis, `after` behind it */
-BERYL_API beryl_value beryl_pad(beryl_graph *g, beryl_value x, uint32_t axis, uint32_t before,
-                                uint32_t after, float value);
+BERYL_API beryl_value beryl_graph_pad(beryl_graph *g, beryl_value x, uint32_t axis, uint32_t before,
+                                      uint32_t after, float value);
 /* x [n], one behind another along an axis; other dimensions are the same. stack: of one shape,
  * along a new axis. */
-BERYL_API beryl_value beryl_concat(beryl_graph *g, uint32_t n, const beryl_value *x, uint32_t axis);
-BERYL_API beryl_value beryl_stack(beryl_graph *g, uint32_t n, const beryl_value *x, uint32_t axis);
+BERYL_API beryl_value beryl_graph_concat(beryl_graph *g, uint32_t n, const beryl_value *x,
+                                         uint32_t axis);
+BERYL_API beryl_value beryl_graph_stack(beryl_graph *g, uint32_t n, const beryl_value *x,
+                                        uint32_t axis);
 /* Element i of the result is element i - by, modulo the size of the axis, a constant. */
-BERYL_API beryl_value beryl_roll(beryl_graph *g, beryl_value x, uint32_t axis, uint32_t by);
+BERYL_API beryl_value beryl_graph_roll(beryl_graph *g, beryl_value x, uint32_t axis, uint32_t by);
 /* All of an axis `times` times, and each element of it `times` times: copies. */
-BERYL_API beryl_value beryl_tile(beryl_graph *g, beryl_value x, uint32_t axis, uint32_t times);
-BERYL_API beryl_value beryl_repeat(beryl_graph *g, beryl_value x, uint32_t axis, uint32_t times);
+BERYL_API beryl_value beryl_graph_tile(beryl_graph *g, beryl_value x, uint32_t axis,
+                                       uint32_t times);
+BERYL_API beryl_value beryl_graph_repeat(beryl_graph *g, beryl_value x, uint32_t axis,
+                                         uint32_t times);
 /* Of the last two axes what has column - row up to (tril) or from (triu) `diagonal` on, else 0. */
-BERYL_API beryl_value beryl_tril(beryl_graph *g, beryl_value x, int32_t diagonal);
-BERYL_API beryl_value beryl_triu(beryl_graph *g, beryl_value x, int32_t diagonal);
-/* Pointwise. b has the shape of a, or sizes of 1 or missing leading axes. */
-BERYL_API beryl_value beryl_add(beryl_graph *g, beryl_value a, beryl_value b);
-BERYL_API beryl_value beryl_mul(beryl_graph *g, beryl_value a, beryl_value b);
-/* gelu_tanh(gate) * up */
-BERYL_API beryl_value beryl_geglu(beryl_graph *g, beryl_value gate, beryl_value up);
-BERYL_API beryl_value beryl_scale(beryl_graph *g, beryl_value x, float factor);
-BERYL_API beryl_value beryl_gelu_tanh(beryl_graph *g, beryl_value x);
-/* cap * tanh(x / cap) */
-BERYL_API beryl_value beryl_softcap(beryl_graph *g, beryl_value x, float cap);
+BERYL_API beryl_value beryl_graph_tril(beryl_graph *g, beryl_value x, int32_t diagonal);
+BERYL_API beryl_value beryl_graph_triu(beryl_graph *g, beryl_value x, int32_t diagonal);
+/* Pointwise. Inputs are broadcast against each other from the right: sizes are the same or 1, or
+ * leading axes are missing. They have one type, which the result has too; others are cast first
+ * (UNSUPPORTED). F16 and BF16 are computed in F32.
+ * Numbers: floats and integers. Integers wrap; divided by 0 they are 0. */
+BERYL_API beryl_value beryl_graph_add(beryl_graph *g, beryl_value a, beryl_value b);
+BERYL_API beryl_value beryl_graph_sub(beryl_graph *g, beryl_value a, beryl_value b);
+BERYL_API beryl_value beryl_graph_mul(beryl_graph *g, beryl_value a, beryl_value b);
+BERYL_API beryl_value beryl_graph_div(beryl_graph *g, beryl_value a, beryl_value b);
+BERYL_API beryl_value beryl_graph_neg(beryl_graph *g, beryl_value x);
+BERYL_API beryl_value beryl_graph_abs(beryl_graph *g, beryl_value x);
+BERYL_API beryl_value beryl_graph_square(beryl_graph *g, beryl_value x);
+BERYL_API beryl_value beryl_graph_sign(beryl_graph *g, beryl_value x);
+BERYL_API beryl_value beryl_graph_relu(beryl_graph *g, beryl_value x);
+/* The rest of a / b, with b's sign (mod) or a's (fmod). */
+BERYL_API beryl_value beryl_graph_mod(beryl_graph *g, beryl_value a, beryl_value b);
+BERYL_API beryl_value beryl_graph_fmod(beryl_graph *g, beryl_value a, beryl_value b);
+/* NaN where one is. */
+BERYL_API beryl_value beryl_graph_max(beryl_graph *g, beryl_value a, beryl_value b);
+BERYL_API beryl_value beryl_graph_min(beryl_graph *g, beryl_value a, beryl_value b);
+/* x, but at least `low` and at most `high`; NaN stays. */
+BERYL_API beryl_value beryl_graph_clamp(beryl_graph *g, beryl_value x, float low, float high);
+/* -> BOOL. NaN equals nothing and is neither less nor greater. */
+BERYL_API beryl_value beryl_graph_eq(beryl_graph *g, beryl_value a, beryl_value b);
+BERYL_API beryl_value beryl_graph_ne(beryl_graph *g, beryl_value a, beryl_value b);
+BERYL_API beryl_value beryl_graph_lt(beryl_graph *g, beryl_value a, beryl_value b);
+BERYL_API beryl_value beryl_graph_le(beryl_graph *g, beryl_value a, beryl_value b);
+BERYL_API beryl_value beryl_graph_gt(beryl_graph *g, beryl_value a, beryl_value b);
+BERYL_API beryl_value beryl_graph_ge(beryl_graph *g, beryl_value a, beryl_value b);
+/* -> BOOL: x is 0; x is not a number (floats). */
+BERYL_API beryl_value beryl_graph_logical_not(beryl_graph *g, beryl_value x);
+BERYL_API beryl_value beryl_graph_is_nan(beryl_graph *g, beryl_value x);
+/* condition, BOOL ? a : b, of any type. */
+BERYL_API beryl_value beryl_graph_where(beryl_graph *g, beryl_value condition, beryl_value a,
+                                        beryl_value b);
+/* x as another type. What is out of an integer's range saturates, NaN becomes 0; wrap: integers
+ * keep their low bits. BOOL is 0 or 1; to BOOL: x is not 0. */
+BERYL_API beryl_value beryl_graph_cast(beryl_graph *g, beryl_value x, beryl_type type, bool wrap);
+/* Integers, and of BOOL logical. */
+BERYL_API beryl_value beryl_graph_bit_and(beryl_graph *g, beryl_value a, beryl_value b);
+BERYL_API beryl_value beryl_graph_bit_or(beryl_graph *g, beryl_value a, beryl_value b);
+BERYL_API beryl_value beryl_graph_bit_xor(beryl_graph *g, beryl_value a, beryl_value b);
+BERYL_API beryl_value beryl_graph_bit_not(beryl_graph *g, beryl_value x);
+/* Integers: a shifted by b modulo its bits; to the right signed ones copy their sign. */
+BERYL_API beryl_value beryl_graph_shl(beryl_graph *g, beryl_value a, beryl_value b);
+BERYL_API beryl_value beryl_graph_shr(beryl_graph *g, beryl_value a, beryl_value b);
+/* Floats. */
+BERYL_API beryl_value beryl_graph_scale(beryl_graph *g, beryl_value x, float factor);
+BERYL_API beryl_value beryl_graph_add_scalar(beryl_graph *g, beryl_value x, float number);
+BERYL_API beryl_value beryl_graph_pow(beryl_graph *g, beryl_value a, beryl_value b);
+BERYL_API beryl_value beryl_graph_reciprocal(beryl_graph *g, beryl_value x);
+BERYL_API beryl_value beryl_graph_sqrt(beryl_graph *g, beryl_value x);
+BERYL_API beryl_value beryl_graph_rsqrt(beryl_graph *g, beryl_value x);
+BERYL_API beryl_value beryl_graph_exp(beryl_graph *g, beryl_value x);
+BERYL_API beryl_value beryl_graph_exp2(beryl_graph *g, beryl_value x);
+BERYL_API beryl_value beryl_graph_log(beryl_graph *g, beryl_value x);
+BERYL_API beryl_value beryl_graph_log2(beryl_graph *g, beryl_value x);
+/* To whole numbers; round: ties to even. */
+BERYL_API beryl_value beryl_graph_round(beryl_graph *g, beryl_value x);
+BERYL_API beryl_value beryl_graph_floor(beryl_graph *g, beryl_value x);
+BERYL_API beryl_value beryl_graph_ceil(beryl_graph *g, beryl_value x);
+BERYL_API beryl_value beryl_graph_trunc(beryl_graph *g, beryl_value x);
+/* atan2: the angle of the point (b, a). */
+BERYL_API beryl_value beryl_graph_sin(beryl_graph *g, beryl_value x);
+BERYL_API beryl_value beryl_graph_cos(beryl_graph *g, beryl_value x);
+BERYL_API beryl_value beryl_graph_tan(beryl_graph *g, beryl_value x);
+BERYL_API beryl_value beryl_graph_asin(beryl_graph *g, beryl_value x);
+BERYL_API beryl_value beryl_graph_acos(beryl_graph *g, beryl_value x);
+BERYL_API beryl_value beryl_graph_atan(beryl_graph *g, beryl_value x);
+BERYL_API beryl_value beryl_graph_atan2(beryl_graph *g, beryl_value a, beryl_value b);
+BERYL_API beryl_value beryl_graph_sinh(beryl_graph *g, beryl_value x);
+BERYL_API beryl_value beryl_graph_cosh(beryl_graph *g, beryl_value x);
+BERYL_API beryl_value beryl_graph_tanh(beryl_graph *g, beryl_value x);
+BERYL_API beryl_value beryl_graph_erf(beryl_graph *g, beryl_value x);
+BERYL_API beryl_value beryl_graph_erfinv(beryl_graph *g, beryl_value x);
+/* Activations. gelu_erf: the exact form; quick_gelu: x * sigmoid(1.702 x); mish: x times
+ * tanh(softplus(x)); elu: below 0 alpha * (exp(x) - 1); hardswish: x * clamp(x + 3, 0, 6) / 6;
+ * softcap: cap * tanh(x / cap). */
+BERYL_API beryl_value beryl_graph_sigmoid(beryl_graph *g, beryl_value x);
+BERYL_API beryl_value beryl_graph_silu(beryl_graph *g, beryl_value x);
+BERYL_API beryl_value beryl_graph_gelu_erf(beryl_graph *g, beryl_value x);
+BERYL_API beryl_value beryl_graph_gelu_tanh(beryl_graph *g, beryl_value x);
+BERYL_API beryl_value beryl_graph_quick_gelu(beryl_graph *g, beryl_value x);
+BERYL_API beryl_value beryl_graph_softplus(beryl_graph *g, beryl_value x);
+BERYL_API beryl_value beryl_graph_mish(beryl_graph *g, beryl_value x);
+BERYL_API beryl_value beryl_graph_elu(beryl_graph *g, beryl_value x, float alpha);
+BERYL_API beryl_value beryl_graph_selu(beryl_graph *g, beryl_value x);
+BERYL_API beryl_value beryl_graph_leaky_relu(beryl_graph *g, beryl_value x, float slope);
+BERYL_API beryl_value beryl_graph_hardswish(beryl_graph *g, beryl_value x);
+BERYL_API beryl_value beryl_graph_softcap(beryl_graph *g, beryl_value x, float cap);
+/* The activation of gate times up; glu: a * sigmoid(b). */
+BERYL_API beryl_value beryl_graph_geglu(beryl_graph *g, beryl_value gate, beryl_value up);
+BERYL_API beryl_value beryl_graph_quick_geglu(beryl_graph *g, beryl_value gate, beryl_value up);
+BERYL_API beryl_value beryl_graph_swiglu(beryl_graph *g, beryl_value gate, beryl_value up);
+BERYL_API beryl_value beryl_graph_glu(beryl_graph *g, beryl_value a, beryl_value b);
+/* Reductions over axes [n_axes], over all where there are none given. keep: they stay, with size 1.
+ * Floats are summed in F32 (F64 in F64); integers wrap: cast them first where that is too small.
+ * amax and amin: NaN where there is one, and of nothing the least and largest number. any and all
+ * take and give BOOL. norm: the root of the sum of squares; logsumexp: log(sum(exp(x))). */
+BERYL_API beryl_value beryl_graph_sum(beryl_graph *g, beryl_value x, const uint32_t *axes,
+                                      uint32_t n_axes, bool keep);
+BERYL_API beryl_value beryl_graph_mean(beryl_graph *g, beryl_value x, const uint32_t *axes,
+                                       uint32_t n_axes, bool keep);
+BERYL_API beryl_value beryl_graph_prod(beryl_graph *g, beryl_value x, const uint32_t *axes,
+                                       uint32_t n_axes, bool keep);
+BERYL_API beryl_value beryl_graph_amax(beryl_graph *g, beryl_value x, const uint32_t *axes,
+                                       uint32_t n_axes, bool keep);
+BERYL_API beryl_value beryl_graph_amin(beryl_graph *g, beryl_value x, const uint32_t *axes,
+                                       uint32_t n_axes, bool keep);
+BERYL_API beryl_value beryl_graph_any(beryl_graph *g, beryl_value x, const uint32_t *axes,
+                                      uint32_t n_axes, bool keep);
+BERYL_API beryl_value beryl_graph_all(beryl_graph *g, beryl_value x, const uint32_t *axes,
+                                      uint32_t n_axes, bool keep);
+BERYL_API beryl_value beryl_graph_norm(beryl_graph *g, beryl_value x, const uint32_t *axes,
+                                       uint32_t n_axes, bool keep);
+BERYL_API beryl_value beryl_graph_logsumexp(beryl_graph *g, beryl_value x, const uint32_t *axes,
+                                            uint32_t n_axes, bool keep);
+/* Divided by how many there are less the correction (1: of a sample). */
+BERYL_API beryl_value beryl_graph_var(beryl_graph *g, beryl_value x, const uint32_t *axes,
+                                      uint32_t n_axes, uint32_t correction, bool keep);
+BERYL_API beryl_value beryl_graph_std(beryl_graph *g, beryl_value x, const uint32_t *axes,
+                                      uint32_t n_axes, uint32_t correction, bool keep);
+/* Along an axis: x less its logsumexp; x over sqrt(sum of squares + eps). */
+BERYL_API beryl_value beryl_graph_log_softmax(beryl_graph *g, beryl_value x, uint32_t axis);
+BERYL_API beryl_value beryl_graph_l2_norm(beryl_graph *g, beryl_value x, uint32_t axis, float eps);
 /* Over the last axis. */
 /* weight [d], 0: none */
-BERYL_API beryl_value beryl_rms_norm(beryl_graph *g, beryl_value x, beryl_value weight, float eps);
+BERYL_API beryl_value beryl_graph_rms_norm(beryl_graph *g, beryl_value x, beryl_value weight,
+                                           float eps);
 /* (x - mean) / sqrt(variance + eps) * weight + bias, both [d]; bias, or both: 0: none */
-BERYL_API beryl_value beryl_layer_norm(beryl_graph *g, beryl_value x, beryl_value weight,
-                                       beryl_value bias, float eps);
-BERYL_API beryl_value beryl_softmax(beryl_graph *g, beryl_value x);
+BERYL_API beryl_value beryl_graph_layer_norm(beryl_graph *g, beryl_value x, beryl_value weight,
+                                             beryl_value bias, float eps);
+BERYL_API beryl_value beryl_graph_softmax(beryl_graph *g, beryl_value x);
 /* x [n, c, ..]: as layer_norm, over each of `groups` groups of c / groups channels and all that
  * follows them; weight and bias [c], or 0. */
-BERYL_API beryl_value beryl_group_norm(beryl_graph *g, beryl_value x, beryl_value weight,
-                                       beryl_value bias, uint32_t groups, float eps);
+BERYL_API beryl_value beryl_graph_group_norm(beryl_graph *g, beryl_value x, beryl_value weight,
+                                             beryl_value bias, uint32_t groups, float eps);
 /* Along any axis: each element with all before it. */
-BERYL_API beryl_value beryl_cumsum(beryl_graph *g, beryl_value x, uint32_t axis);
+BERYL_API beryl_value beryl_graph_cumsum(beryl_graph *g, beryl_value x, uint32_t axis);
 /* [n, m] -> the k largest [n, k], falling, and their indices I32 [n, k]; ties: the lower index
  * first. NaN counts as -infinity; where a run's rows are shorter than k, -infinity and -1 are
  * behind their last. */
-BERYL_API beryl_value beryl_topk(beryl_graph *g, beryl_value x, uint32_t k, beryl_value *indices);
+BERYL_API beryl_value beryl_graph_topk(beryl_graph *g, beryl_value x, uint32_t k,
+                                       beryl_value *indices);
 /* [n, m] -> I32 [n]; of no elements: -1 */
-BERYL_API beryl_value beryl_argmax(beryl_graph *g, beryl_value x);
+BERYL_API beryl_value beryl_graph_argmax(beryl_graph *g, beryl_value x);
 /* [n, u, d], [n, u] -> [n, d] */
-BERYL_API beryl_value beryl_weighted_sum(beryl_graph *g, beryl_value x, beryl_value weights);
+BERYL_API beryl_value beryl_graph_weighted_sum(beryl_graph *g, beryl_value x, beryl_value weights);
 /* x [.., k] times transposed w [m, k] -> [.., m]; w of any type. */
-BERYL_API beryl_value beryl_matmul(beryl_graph *g, beryl_value x, beryl_value w);
+BERYL_API beryl_value beryl_graph_matmul(beryl_graph *g, beryl_value x, beryl_value w);
 /* x [n, u or 1, k], each with the matrix of w [e, m, k] that ids I32 [n, u] names -> [n, u, m]. An
  * id out of range is 0. */
-BERYL_API beryl_value beryl_matmul_id(beryl_graph *g, beryl_value x, beryl_value w,
-                                      beryl_value ids);
+BERYL_API beryl_value beryl_graph_matmul_id(beryl_graph *g, beryl_value x, beryl_value w,
+                                            beryl_value ids);
 /* x [n, h, d], angles [n, 2, d / 2] (cosines, sines): element i turned with element i + d / 2. */
-BERYL_API beryl_value beryl_rope(beryl_graph *g, beryl_value x, beryl_value angles);
+BERYL_API beryl_value beryl_graph_rope(beryl_graph *g, beryl_value x, beryl_value angles);
 /* state [r] or [r, d] I32 or F32; x [n] or [n, d]; index I32 [n]: state[index] = x, but where
  * the index is out of range. Gives the state as it then is. */
-BERYL_API beryl_value beryl_set_rows(beryl_graph *g, beryl_value state, beryl_value x,
-                                     beryl_value index);
+BERYL_API beryl_value beryl_graph_set_rows(beryl_graph *g, beryl_value state, beryl_value x,
+                                           beryl_value index);
 /* cache, a state [n_slot, n_row, h, d] of F32, F16 or Q8_0; x [n, h, d]; slot, pos I32 [n]:
  * cache[slot, pos modulo n_row] = x, but where pos is negative or slot out of range. Gives the
  * cache as it then is. */
-BERYL_API beryl_value beryl_kv_write(beryl_graph *g, beryl_value cache, beryl_value x,
-                                     beryl_value slot, beryl_value pos);
+BERYL_API beryl_value beryl_graph_kv_write(beryl_graph *g, beryl_value cache, beryl_value x,
+                                           beryl_value slot, beryl_value pos);
 /* q [n, H, d] over caches as kv_write left them: a row sees positions max(0, pos - window + 1)
  * to pos of its slot (window 0: from 0), of these the last n_row; query head i reads head i * h /
  * H. Zeros where pos is negative or slot out of range. -> [n, H, d] */
-BERYL_API beryl_value beryl_attention(beryl_graph *g, beryl_value q, beryl_value k, beryl_value v,
-                                      beryl_value slot, beryl_value pos, float scale,
-                                      uint32_t window);
+BERYL_API beryl_value beryl_graph_attention(beryl_graph *g, beryl_value q, beryl_value k,
+                                            beryl_value v, beryl_value slot, beryl_value pos,
+                                            float scale, uint32_t window);
 /* The same, but each row says which positions it sees: first to last, both I32 [n]; of these the
  * last n_row. They may lie after its own: a picture's block sees all of itself, packed sequences
  * begin where theirs does, padding is left out, all rows of an encoder see all. Zeros where first
  * is above last. Of both operations k and v may also be F32 values of the run instead of caches,
  * [1, m, h, d] (a reshape), slots 0: a row then sees positions below the run's m. */
-BERYL_API beryl_value beryl_attention_range(beryl_graph *g, beryl_value q, beryl_value k,
-                                            beryl_value v, beryl_value slot, beryl_value first,
-                                            beryl_value last, float scale);
+BERYL_API beryl_value beryl_graph_attention_range(beryl_graph *g, beryl_value q, beryl_value k,
+                                                  beryl_value v, beryl_value slot,
+                                                  beryl_value first, beryl_value last, float scale);
 
 /* ---- compiling and running ------------------------------------------------------------------- */
 

@@ -47,7 +47,7 @@ static softmax_graph make_softmax(beryl_graph *g, uint32_t bound) {
     s.x = beryl_graph_input(g, "x", BERYL_TYPE_F32, 2, (beryl_dim[]){{bound, n}, {3, 0}});
     const beryl_value w =
         beryl_graph_weight(g, "w", BERYL_TYPE_F32, 2, (uint32_t[]){4, 3}, weight, sizeof weight);
-    s.y = beryl_softmax(g, beryl_matmul(g, s.x, w));
+    s.y = beryl_graph_softmax(g, beryl_graph_matmul(g, s.x, w));
     beryl_graph_output(g, s.y, "y");
     return s;
 }
@@ -69,21 +69,24 @@ static void check_computed_sizes(test *t, const char *device) {
     enum { BOUND = 13 };
     beryl_graph *g = open_on(t, device);
     const beryl_dim rows = {BOUND, beryl_graph_extent(g, "T", BOUND)},
-                    half = beryl_dim_quotient(g, rows, 2), quarter = beryl_dim_quotient(g, half, 2),
+                    half = beryl_graph_dim_quotient(g, rows, 2),
+                    quarter = beryl_graph_dim_quotient(g, half, 2),
                     other = {2, beryl_graph_extent(g, "b", 2)},
-                    both = beryl_dim_sum(g, beryl_dim_product(g, other, (beryl_dim){3, 0}), rows);
+                    both = beryl_graph_dim_sum(
+                        g, beryl_graph_dim_product(g, other, (beryl_dim){3, 0}), rows);
     CHECK_INT(t, half.size, 7);
     CHECK_INT(t, quarter.size, 4);
-    CHECK_INT(t, quarter.extent, beryl_dim_quotient(g, rows, 4).extent);
+    CHECK_INT(t, quarter.extent, beryl_graph_dim_quotient(g, rows, 4).extent);
     CHECK_INT(t, both.size, 19);
-    CHECK_INT(t, beryl_dim_sum(g, (beryl_dim){2, 0}, (beryl_dim){3, 0}).size, 5);
+    CHECK_INT(t, beryl_graph_dim_sum(g, (beryl_dim){2, 0}, (beryl_dim){3, 0}).size, 5);
     const beryl_value x = beryl_graph_input(g, "x", BERYL_TYPE_F32, 2, (beryl_dim[]){rows, {4, 0}}),
                       all = beryl_graph_input(g, "all", BERYL_TYPE_F32, 2,
                                               (beryl_dim[]){{2, 0}, {0, both.extent}}),
                       ids = beryl_graph_input(g, "ids", BERYL_TYPE_I32, 1, &half),
                       again = beryl_graph_input(g, "again", BERYL_TYPE_I32, 1, &quarter),
-                      y = beryl_gather_rows(g, beryl_gather_rows(g, x, ids, 1), again, 1),
-                      most = beryl_argmax(g, all);
+                      y = beryl_graph_gather_rows(g, beryl_graph_gather_rows(g, x, ids, 1), again,
+                                                  1),
+                      most = beryl_graph_argmax(g, all);
     beryl_dim dims[8];
     uint32_t rank;
     CHECK(t, beryl_graph_shape(g, y, NULL, &rank, dims) && rank == 2);
@@ -120,7 +123,7 @@ static void check_nothing_keeps_states(test *t, const char *device) {
     const beryl_value state = beryl_graph_state(g, "s", BERYL_TYPE_F32, 1, (uint32_t[]){3}),
                       x = beryl_graph_input(g, "x", BERYL_TYPE_F32, 1, &n),
                       at = beryl_graph_input(g, "at", BERYL_TYPE_I32, 1, &n),
-                      now = beryl_scale(g, beryl_set_rows(g, state, x, at), 2);
+                      now = beryl_graph_scale(g, beryl_graph_set_rows(g, state, x, at), 2);
     float got[3];
     beryl_graph_output(g, now, "now");
     CHECK_INT(t, compile(g, NULL), BERYL_OK);
@@ -157,19 +160,19 @@ static void test_sizes(test *t) {
         beryl_error error;
         const beryl_dim n = {4, beryl_graph_extent(g, "n", 4)}, unknown = {4, 257};
         beryl_dim d = n;
-        if (i == 0) d = beryl_dim_sum(g, unknown, n);
-        if (i == 1) d = beryl_dim_product(g, (beryl_dim){5, n.extent}, n);
-        if (i == 2) d = beryl_dim_quotient(g, n, 0);
-        if (i == 3) d = beryl_dim_product(g, n, (beryl_dim){0, 0});
-        if (i == 4) d = beryl_dim_product(g, n, (beryl_dim){0xffffffffu, 0});
-        if (i == 5) d = beryl_dim_sum(g, n, (beryl_dim){0xffffffffu, 0});
+        if (i == 0) d = beryl_graph_dim_sum(g, unknown, n);
+        if (i == 1) d = beryl_graph_dim_product(g, (beryl_dim){5, n.extent}, n);
+        if (i == 2) d = beryl_graph_dim_quotient(g, n, 0);
+        if (i == 3) d = beryl_graph_dim_product(g, n, (beryl_dim){0, 0});
+        if (i == 4) d = beryl_graph_dim_product(g, n, (beryl_dim){0xffffffffu, 0});
+        if (i == 5) d = beryl_graph_dim_sum(g, n, (beryl_dim){0xffffffffu, 0});
         CHECK(t, !d.size && !d.extent);
         CHECK_INT(t, beryl_graph_input(g, "x", BERYL_TYPE_F32, 1, &n), 0);
         CHECK_INT(t, beryl_graph_compile(g, &error), i < 4 ? BERYL_MISUSE : BERYL_UNSUPPORTED);
-        CHECK_INT(t, beryl_dim_sum(g, n, n).size, 0);
+        CHECK_INT(t, beryl_graph_dim_sum(g, n, n).size, 0);
         beryl_graph_close(g);
     }
-    CHECK_INT(t, beryl_dim_sum(NULL, (beryl_dim){1, 0}, (beryl_dim){1, 0}).size, 0);
+    CHECK_INT(t, beryl_graph_dim_sum(NULL, (beryl_dim){1, 0}, (beryl_dim){1, 0}).size, 0);
 }
 
 /* Channels of 5000 and 5002 by turns, two a group. */
@@ -180,7 +183,8 @@ static void check_sums_and_groups(test *t, beryl_graph *g) {
     const beryl_value x = beryl_graph_input(g, "x", BERYL_TYPE_F32, 3, shape),
                       w = beryl_graph_weight(g, "w", BERYL_TYPE_F32, 1, (uint32_t[]){4}, scale,
                                              sizeof scale);
-    const beryl_value sums = beryl_cumsum(g, x, 0), norm = beryl_group_norm(g, x, w, w, 2, 0);
+    const beryl_value sums = beryl_graph_cumsum(g, x, 0),
+                      norm = beryl_graph_group_norm(g, x, w, w, 2, 0);
     float in[24], out[24];
     beryl_graph_output(g, sums, "sums");
     beryl_graph_output(g, norm, "norm");
@@ -192,6 +196,71 @@ static void check_sums_and_groups(test *t, beryl_graph *g) {
     for (int i = 0; i < 24; i++) CHECK_NEAR(t, out[i], (float)(i / 8 + 1) * in[i], 0);
     CHECK_INT(t, beryl_graph_read(g, norm, out, sizeof out, NULL), BERYL_OK);
     for (int i = 0; i < 24; i++) CHECK_NEAR(t, out[i], i % 4 < 2 ? 0 : 2 * scale[i / 2 % 4], 1e-5);
+    beryl_graph_close(g);
+}
+
+/* Of columns 1 2 4 and 3 5 9: everything that a mean or a sum is a part of. */
+static void check_reductions(test *t, beryl_graph *g) {
+    static const float in[3][2] = {{1, 3}, {2, 5}, {4, 9}};
+    const uint32_t first = 0;
+    const double e = 2.718281828459045,
+                 logs[2] = {log(e + exp(2) + exp(4)), log(exp(3) + exp(5) + exp(9))};
+    float columns[4][2], one, all[3][2];
+    if (!g) return;
+    const beryl_value x =
+        beryl_graph_input(g, "x", BERYL_TYPE_F32, 2, (beryl_dim[]){{3, 0}, {2, 0}});
+    const beryl_value of_columns[] = {
+        beryl_graph_mean(g, x, &first, 1, false), beryl_graph_var(g, x, &first, 1, 1, false),
+        beryl_graph_norm(g, x, &first, 1, true), beryl_graph_logsumexp(g, x, &first, 1, false)};
+    for (int i = 0; i < 4; i++) beryl_graph_output(g, of_columns[i], "y");
+    CHECK_INT(t, compile(g, NULL), BERYL_OK);
+    CHECK_INT(t, beryl_graph_set(g, x, in, sizeof in, NULL), BERYL_OK);
+    run(t, g, 0, 0);
+    for (int i = 0; i < 4; i++)
+        CHECK_INT(t, beryl_graph_read(g, of_columns[i], columns[i], sizeof *columns, NULL), 0);
+    CHECK_NEAR(t, columns[0][0], 7.0 / 3, 1e-6);
+    CHECK_NEAR(t, columns[1][1], 28.0 / 3, 1e-5);
+    CHECK_NEAR(t, columns[2][0], sqrt(21), 1e-5);
+    for (int i = 0; i < 2; i++) CHECK_NEAR(t, columns[3][i], logs[i], 1e-5);
+    beryl_graph_close(g);
+    g = open_on(t, "host");
+    if (!g) return;
+    const beryl_value y =
+        beryl_graph_input(g, "y", BERYL_TYPE_F32, 2, (beryl_dim[]){{3, 0}, {2, 0}});
+    const beryl_value sum = beryl_graph_sum(g, y, NULL, 0, false),
+                      parts = beryl_graph_log_softmax(g, y, 0);
+    beryl_graph_output(g, sum, "sum");
+    beryl_graph_output(g, parts, "parts");
+    CHECK_INT(t, compile(g, NULL), BERYL_OK);
+    CHECK_INT(t, beryl_graph_set(g, y, in, sizeof in, NULL), BERYL_OK);
+    run(t, g, 0, 0);
+    CHECK_INT(t, beryl_graph_read(g, sum, &one, sizeof one, NULL), BERYL_OK);
+    CHECK_INT(t, beryl_graph_read(g, parts, all, sizeof all, NULL), BERYL_OK);
+    CHECK_NEAR(t, one, 24, 0);
+    for (int i = 0; i < 6; i++)
+        CHECK_NEAR(t, all[i / 2][i % 2], (double)in[i / 2][i % 2] - logs[i % 2], 2e-5);
+    beryl_graph_close(g);
+}
+
+/* A bias of halves, as files have them. */
+static void check_bias(test *t, beryl_graph *g) {
+    static const uint16_t halves[5] = {0x3c00, 0x4000, 0xb800, 0x7bff, 0}; /* 1 2 -0.5 65504 0 */
+    static const float in[5] = {1, 2, 3, 4, 5};
+    float out[5];
+    if (!g) return;
+    const beryl_value x = beryl_graph_input(g, "x", BERYL_TYPE_F32, 1, (beryl_dim[]){{5, 0}}),
+                      bias = beryl_graph_weight(g, "bias", BERYL_TYPE_F16, 1, (uint32_t[]){5},
+                                                halves, sizeof halves);
+    const beryl_value y = beryl_graph_add(g, x, beryl_graph_cast(g, bias, BERYL_TYPE_F32, false));
+    beryl_graph_output(g, y, "y");
+    CHECK_INT(t, compile(g, NULL), BERYL_OK);
+    CHECK_INT(t, beryl_graph_set(g, x, in, sizeof in, NULL), BERYL_OK);
+    run(t, g, 0, 0);
+    CHECK_INT(t, beryl_graph_read(g, y, out, sizeof out, NULL), BERYL_OK);
+    CHECK_NEAR(t, out[0], 2, 0);
+    CHECK_NEAR(t, out[2], 2.5, 0);
+    CHECK_NEAR(t, out[3], 65508, 0);
+    CHECK_NEAR(t, out[4], 5, 0);
     beryl_graph_close(g);
 }
 
@@ -234,7 +303,8 @@ static void test_values(test *t) {
         const beryl_value at = beryl_graph_input(g, "at", BERYL_TYPE_I32, 1, (beryl_dim[]){{1, 0}});
         const beryl_value all =
             beryl_graph_input(g, "all", BERYL_TYPE_I32, 1, (beryl_dim[]){{3, 0}});
-        const beryl_value now = beryl_gather_rows(g, beryl_set_rows(g, state, x, at), all, 2);
+        const beryl_value now =
+            beryl_graph_gather_rows(g, beryl_graph_set_rows(g, state, x, at), all, 2);
         beryl_graph_output(g, now, "now");
         CHECK_INT(t, compile(g, NULL), BERYL_OK);
         float got[6] = {0};
@@ -261,10 +331,10 @@ static void test_values(test *t) {
                                                  blocks, sizeof blocks);
         const beryl_value x =
             beryl_graph_input(g, "x", BERYL_TYPE_F32, 2, (beryl_dim[]){{1, 0}, {64, 0}});
-        const beryl_value y = beryl_matmul(g, beryl_narrow(g, x, 1, 32, 32, 1), w);
+        const beryl_value y = beryl_graph_matmul(g, beryl_graph_narrow(g, x, 1, 32, 32, 1), w);
         beryl_graph_output(g, y, "y");
         beryl_value indices;
-        const beryl_value best = beryl_topk(g, y, 1, &indices);
+        const beryl_value best = beryl_graph_topk(g, y, 1, &indices);
         beryl_graph_output(g, best, "best");
         beryl_graph_output(g, indices, "indices");
         uint32_t rank = 0;
@@ -292,6 +362,14 @@ static void test_values(test *t) {
         check_sums_and_groups(t, open_on(t, "reference"));
     if (test_case(t, "graph_api/sums-and-groups-on-software-device"))
         check_sums_and_groups(t, open_on(t, "webgpu:software"));
+    static const char *const devices[] = {"reference", "host", "webgpu:software"};
+    for (size_t i = 0; i < sizeof devices / sizeof *devices; i++)
+        if (test_case(t, "graph_api/bias-of-halves-on-%s", devices[i]))
+            check_bias(t, open_on(t, devices[i]));
+    if (test_case(t, "graph_api/reductions-over-axes"))
+        check_reductions(t, open_on(t, "reference"));
+    if (test_case(t, "graph_api/reductions-over-axes-on-software-device"))
+        check_reductions(t, open_on(t, "webgpu:software"));
     if (test_case(t, "graph_api/runs-on-software-device")) {
         beryl_graph *g = NULL;
         beryl_error error;
@@ -333,8 +411,8 @@ static void test_range(test *t, const char *device) {
                       v = beryl_graph_input(g, "v", BERYL_TYPE_F32, 3, rows);
     beryl_value at[3];
     for (int i = 0; i < 3; i++) at[i] = beryl_graph_input(g, "at", BERYL_TYPE_I32, 1, rows);
-    const beryl_value keys = beryl_reshape(g, beryl_scale(g, v, 2), 4, cache);
-    const beryl_value y = beryl_attention_range(g, q, keys, keys, at[0], at[1], at[2], 1);
+    const beryl_value keys = beryl_graph_reshape(g, beryl_graph_scale(g, v, 2), 4, cache);
+    const beryl_value y = beryl_graph_attention_range(g, q, keys, keys, at[0], at[1], at[2], 1);
     beryl_graph_output(g, y, "y");
     float values[N][D], zeros[N][D] = {{0}}, got[N][D] = {{0}};
     for (int i = 0; i < N * D; i++) (&values[0][0])[i] = (float)(i * i % 11) - 4;
@@ -355,35 +433,56 @@ static void test_range(test *t, const char *device) {
     beryl_graph_close(g);
 }
 
+static void test_wrong_reductions(test *t) {
+    beryl_error error;
+    if (!test_case(t, "graph_api/wrong-reductions-are-refused")) return;
+    static const uint32_t twice[] = {1, 1}, beyond = 2;
+    for (int i = 0; i < 3; i++) {
+        beryl_graph *g = open_on(t, "reference");
+        const beryl_value x = beryl_graph_input(g, "x", BERYL_TYPE_F32, i == 2 ? 0 : 2,
+                                                (beryl_dim[]){{2, 0}, {6, 0}});
+        CHECK_INT(t, beryl_graph_sum(g, x, i ? &beyond : twice, i == 2 ? 0 : 2 - (uint32_t)i, true),
+                  0);
+        CHECK_INT(t, beryl_graph_compile(g, &error), BERYL_MISUSE);
+        beryl_graph_close(g);
+    }
+}
+
 /* Element [i, j] of two results is known from where x's elements go. */
 static void check_views(test *t, const char *device) {
     enum { ROWS = 5, HALF = 3 };
     beryl_graph *g = open_on(t, device);
     const beryl_dim n = {ROWS, beryl_graph_extent(g, "n", ROWS)};
     const beryl_value x = beryl_graph_input(g, "x", BERYL_TYPE_F32, 2, (beryl_dim[]){n, {6, 0}}),
-                      turned = beryl_permute(g, x, 2, (uint32_t[]){1, 0}),
-                      odd = beryl_narrow(g, turned, 0, 1, HALF, 2), back = beryl_flip(g, odd, 0),
-                      all = beryl_expand(g, beryl_unsqueeze(g, back, 0), 3,
-                                         (beryl_dim[]){{2, 0}, {HALF, 0}, n}),
-                      same =
-                          beryl_squeeze(g, beryl_diagonal(g, beryl_unsqueeze(g, all, 0), 0, 1), 2);
+                      turned = beryl_graph_permute(g, x, 2, (uint32_t[]){1, 0}),
+                      odd = beryl_graph_narrow(g, turned, 0, 1, HALF, 2),
+                      back = beryl_graph_flip(g, odd, 0),
+                      all = beryl_graph_expand(g, beryl_graph_unsqueeze(g, back, 0), 3,
+                                               (beryl_dim[]){{2, 0}, {HALF, 0}, n}),
+                      same = beryl_graph_squeeze(
+                          g, beryl_graph_diagonal(g, beryl_graph_unsqueeze(g, all, 0), 0, 1), 2);
     beryl_value parts[2], none[2] = {7, 7};
     beryl_dim dims[8];
     uint32_t rank;
-    beryl_split(g, x, 1, 2, parts);
-    const beryl_value sum = beryl_add(g, all, beryl_scale(g, odd, 100)),
-                      both = beryl_add(g, parts[0], beryl_scale(g, parts[1], 100));
+    beryl_graph_split(g, x, 1, 2, parts);
+    const beryl_value sum = beryl_graph_add(g, all, beryl_graph_scale(g, odd, 100)),
+                      both = beryl_graph_add(g, parts[0], beryl_graph_scale(g, parts[1], 100));
     CHECK(t, beryl_graph_shape(g, same, NULL, &rank, dims) && rank == 2);
     CHECK(t, dims[0].size == HALF && dims[1].extent == n.extent);
     beryl_graph_output(g, sum, "sum");
     beryl_graph_output(g, both, "both");
-    float numbers[ROWS][6], got[2][HALF][ROWS], other[ROWS][HALF];
+    const beryl_value padded = beryl_graph_pad(g, beryl_graph_flip(g, x, 1), 1, 1, 2, 0.5f),
+                      total = beryl_graph_sum(g, padded, (uint32_t[]){1}, 1, false);
+    beryl_graph_output(g, total, "total");
+    float numbers[ROWS][6], got[2][HALF][ROWS], other[ROWS][HALF], sums[ROWS];
     for (int i = 0; i < ROWS * 6; i++) (&numbers[0][0])[i] = (float)i;
     CHECK_INT(t, compile(g, NULL), BERYL_OK);
     beryl_graph_set(g, x, numbers, sizeof numbers, NULL);
     for (uint32_t rows = ROWS; rows > 0 && run(t, g, rows, 1); rows -= 2) {
         CHECK_INT(t, beryl_graph_read(g, sum, got, sizeof got, NULL), BERYL_OK);
         CHECK_INT(t, beryl_graph_read(g, both, other, rows * HALF * sizeof(float), NULL), BERYL_OK);
+        CHECK_INT(t, beryl_graph_read(g, total, sums, rows * sizeof(float), NULL), BERYL_OK);
+        for (uint32_t i = 0; i < rows; i++) CHECK_NEAR(t, sums[i], 36 * i + 15 + 1.5, 0);
         for (uint32_t i = 0; i < rows; i++)
             for (uint32_t k = 0; k < HALF; k++) {
                 const float here = numbers[i][1 + 2 * k], there = numbers[i][1 + 2 * (2 - k)];
@@ -395,7 +494,8 @@ static void check_views(test *t, const char *device) {
     }
     beryl_graph_close(g);
     g = open_on(t, device);
-    beryl_split(g, beryl_graph_input(g, "x", BERYL_TYPE_F32, 1, (beryl_dim[]){{5, 0}}), 0, 2, none);
+    beryl_graph_split(g, beryl_graph_input(g, "x", BERYL_TYPE_F32, 1, (beryl_dim[]){{5, 0}}), 0, 2,
+                      none);
     CHECK(t, !none[0] && !none[1]);
     CHECK_INT(t, compile(g, NULL), BERYL_MISUSE);
     beryl_graph_close(g);
@@ -408,13 +508,14 @@ static void check_maps(test *t, const char *device) {
     const beryl_dim n = {ROWS, beryl_graph_extent(g, "n", ROWS)};
     const beryl_value x = beryl_graph_input(g, "x", BERYL_TYPE_F32, 2,
                                             (beryl_dim[]){n, {WIDTH, 0}}),
-                      rolled = beryl_roll(g, x, 1, WIDTH + 1), other = beryl_scale(g, x, -1);
+                      rolled = beryl_graph_roll(g, x, 1, WIDTH + 1),
+                      other = beryl_graph_scale(g, x, -1);
     beryl_value many[MANY];
     for (int i = 0; i < MANY; i++) many[i] = i % 2 ? other : rolled;
-    const beryl_value all = beryl_concat(g, MANY, many, 1),
-                      tiled = beryl_copy(g, beryl_tile(g, x, 1, 2)),
-                      twice = beryl_copy(g, beryl_repeat(g, x, 0, 2)),
-                      stacked = beryl_stack(g, 2, (beryl_value[]){x, rolled}, 1);
+    const beryl_value all = beryl_graph_concat(g, MANY, many, 1),
+                      tiled = beryl_graph_copy(g, beryl_graph_tile(g, x, 1, 2)),
+                      twice = beryl_graph_copy(g, beryl_graph_repeat(g, x, 0, 2)),
+                      stacked = beryl_graph_stack(g, 2, (beryl_value[]){x, rolled}, 1);
     beryl_graph_output(g, all, "all");
     beryl_graph_output(g, tiled, "tiled");
     beryl_graph_output(g, twice, "twice");
@@ -446,11 +547,11 @@ static void check_maps(test *t, const char *device) {
         const beryl_value y = beryl_graph_input(g, "y", BERYL_TYPE_F32, 1, (beryl_dim[]){{5, 0}});
         const beryl_value wrong[] = {y, 0};
         CHECK_INT(t,
-                  i == 0   ? beryl_concat(g, 0, NULL, 0)
-                  : i == 1 ? beryl_concat(g, 2, wrong, 0)
-                  : i == 2 ? beryl_stack(g, 2, wrong, 0)
-                  : i == 3 ? beryl_tile(g, y, 0, 0)
-                           : beryl_roll(g, y, 1, 1),
+                  i == 0   ? beryl_graph_concat(g, 0, NULL, 0)
+                  : i == 1 ? beryl_graph_concat(g, 2, wrong, 0)
+                  : i == 2 ? beryl_graph_stack(g, 2, wrong, 0)
+                  : i == 3 ? beryl_graph_tile(g, y, 0, 0)
+                           : beryl_graph_roll(g, y, 1, 1),
                   0);
         CHECK_INT(t, compile(g, NULL), BERYL_MISUSE);
         beryl_graph_close(g);
@@ -475,21 +576,22 @@ static void test_misuse(test *t) {
                                                     (beryl_dim[]){{1, 0}, {1, 0}, {32, 0}}),
                               at = beryl_graph_input(g, "at", BERYL_TYPE_I32, 1,
                                                      (beryl_dim[]){{1, 0}});
-            const beryl_value slot = beryl_narrow(g, cache, 0, 1, 1, 1),
-                              gaps = beryl_narrow(g, cache, 1, 0, 3, 1);
+            const beryl_value slot = beryl_graph_narrow(g, cache, 0, 1, 1, 1),
+                              gaps = beryl_graph_narrow(g, cache, 1, 0, 3, 1);
             CHECK(t, slot && gaps);
-            if (i == 0) CHECK_INT(t, beryl_kv_write(g, slot, x, at, at), 0);
-            if (i == 1) CHECK(t, beryl_attention(g, x, slot, slot, at, at, 1, 0) != 0);
-            if (i == 2) CHECK_INT(t, beryl_attention(g, x, gaps, gaps, at, at, 1, 0), 0);
-            if (i == 3) CHECK_INT(t, beryl_attention(g, x, slot, slot, at, at, 1, 0), 0);
+            if (i == 0) CHECK_INT(t, beryl_graph_kv_write(g, slot, x, at, at), 0);
+            if (i == 1) CHECK(t, beryl_graph_attention(g, x, slot, slot, at, at, 1, 0) != 0);
+            if (i == 2) CHECK_INT(t, beryl_graph_attention(g, x, gaps, gaps, at, at, 1, 0), 0);
+            if (i == 3) CHECK_INT(t, beryl_graph_attention(g, x, slot, slot, at, at, 1, 0), 0);
             if (i == 4) { /* a column of numbers is no list of positions */
                 const beryl_value two =
                     beryl_graph_input(g, "two", BERYL_TYPE_I32, 2, (beryl_dim[]){{3, 0}, {2, 0}});
-                const beryl_value column = beryl_squeeze(g, beryl_narrow(g, two, 1, 1, 1, 1), 1),
+                const beryl_value column = beryl_graph_squeeze(
+                                      g, beryl_graph_narrow(g, two, 1, 1, 1, 1), 1),
                                   rows = beryl_graph_input(g, "rows", BERYL_TYPE_F32, 3,
                                                            (beryl_dim[]){{3, 0}, {1, 0}, {32, 0}});
                 CHECK(t, column && rows);
-                CHECK_INT(t, beryl_kv_write(g, cache, rows, column, column), 0);
+                CHECK_INT(t, beryl_graph_kv_write(g, cache, rows, column, column), 0);
             }
             if (i != 1) CHECK_INT(t, beryl_graph_compile(g, &error), BERYL_UNSUPPORTED);
             beryl_graph_close(g);
@@ -502,7 +604,7 @@ static void test_misuse(test *t) {
         CHECK(t, !g);
         CHECK_INT(t, beryl_graph_compile(NULL, &error), BERYL_MISUSE);
         CHECK_INT(t, beryl_graph_run(NULL, NULL, 0, &error), BERYL_MISUSE);
-        CHECK_INT(t, beryl_add(NULL, 1, 2), 0);
+        CHECK_INT(t, beryl_graph_add(NULL, 1, 2), 0);
         beryl_graph_close(NULL);
         g = open_on(t, "reference");
         CHECK_INT(t, beryl_graph_run(g, NULL, 0, &error), BERYL_MISUSE);
@@ -526,8 +628,8 @@ static void test_misuse(test *t) {
             beryl_graph_input(g, "x", BERYL_TYPE_F32, 2, (beryl_dim[]){{1, 0}, {5, 0}});
         const beryl_value w = beryl_graph_weight(g, "w", BERYL_TYPE_F32, 2, (uint32_t[]){4, 3},
                                                  weight, sizeof weight);
-        CHECK_INT(t, beryl_matmul(g, x, w), 0);
-        CHECK_INT(t, beryl_softmax(g, x), 0);
+        CHECK_INT(t, beryl_graph_matmul(g, x, w), 0);
+        CHECK_INT(t, beryl_graph_softmax(g, x), 0);
         beryl_graph_output(g, x, "x");
         CHECK_INT(t, beryl_graph_compile(g, &error), BERYL_MISUSE);
         CHECK(t, strstr(error.message, "matmul") != NULL);
@@ -550,8 +652,8 @@ static void test_misuse(test *t) {
             beryl_graph *g = open_on(t, "reference");
             const beryl_value x = beryl_graph_input(g, "x", BERYL_TYPE_F32, wrong[i].rank, shape);
             CHECK_INT(t,
-                      wrong[i].groups ? beryl_group_norm(g, x, 0, 0, wrong[i].groups, 1)
-                                      : beryl_cumsum(g, x, wrong[i].axis),
+                      wrong[i].groups ? beryl_graph_group_norm(g, x, 0, 0, wrong[i].groups, 1)
+                                      : beryl_graph_cumsum(g, x, wrong[i].axis),
                       0);
             CHECK(t, beryl_graph_compile(g, &error) != BERYL_OK);
             CHECK(t, strstr(error.message, wrong[i].what) != NULL);
@@ -560,7 +662,7 @@ static void test_misuse(test *t) {
         beryl_graph *g = open_on(t, "reference");
         const beryl_value x = beryl_graph_input(g, "x", BERYL_TYPE_F32, 2, shape),
                           w = beryl_graph_input(g, "w", BERYL_TYPE_F32, 1, shape);
-        CHECK_INT(t, beryl_group_norm(g, x, w, 0, 2, 1), 0);
+        CHECK_INT(t, beryl_graph_group_norm(g, x, w, 0, 2, 1), 0);
         CHECK_INT(t, beryl_graph_compile(g, &error), BERYL_MISUSE);
         CHECK(t, strstr(error.message, "group_norm: weight or bias of another size than 6"));
         beryl_graph_close(g);
@@ -604,7 +706,7 @@ static void test_misuse(test *t) {
         softmax_graph s = make_softmax(g, 4);
         float numbers[16] = {0};
         CHECK_INT(t, compile(g, &error), BERYL_OK);
-        CHECK_INT(t, beryl_add(g, s.y, s.y), 0); /* too late */
+        CHECK_INT(t, beryl_graph_add(g, s.y, s.y), 0); /* too late */
         CHECK_INT(t, beryl_graph_set(g, s.y, numbers, 4, &error), BERYL_MISUSE);
         CHECK_INT(t, beryl_graph_set(g, 1000, numbers, 4, &error), BERYL_MISUSE);
         CHECK_INT(t, beryl_graph_set(g, s.x, numbers, 52, &error), BERYL_MISUSE);
@@ -664,6 +766,7 @@ void test_graph_api(test *t) {
     test_sizes(t);
     test_range(t, "reference");
     test_range(t, "host");
+    test_wrong_reductions(t);
     test_misuse(t);
     static const char *const devices[] = {"reference", "dummy"};
     for (int d = 0; d < 2; d++) {

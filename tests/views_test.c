@@ -616,12 +616,8 @@ static const struct {
     {"%1 = weight Q4_0 [4 64] \"w\"\n%2 = permute %1 [1 0]", "a view of Q4_0 that cuts its rows"},
     {"%1 = weight Q4_0 [4 64] \"w\"\n%2 = flip %1 1", "cuts its rows"},
     {"%1 = weight Q4_0 [64 64] \"w\"\n%2 = diagonal %1 0 1", "cuts its rows"},
-    {"%1 = input I32 [3 4] \"x\"\n%2 = permute %1 [1 0]\n%3 = reshape %2 [12]", "not copied"},
     {"%1 = input F32 [4 2] \"x\"\n%2 = weight F16 [3 2] \"w\"\n%3 = flip %2 0\n%4 = matmul %1 %3",
      "matmul: input 2, [3, 2], is a view with gaps, and F16 is not copied"},
-    {"%1 = input F32 [4 9] \"x\"\n%2 = input U32 [8 4] \"s\"\n%3 = permute %2 [1 0]\n%4 = sample "
-     "%1 %3",
-     "sample: input 2, [4, 8], is a view with gaps"},
     {"%1 = state F32 [2 9 2 16] \"s\"\n%2 = permute %1 [0 1 2 3]\n%3 = flip %1 0\n%4 = input F32 "
      "[4 "
      "2 16] \"x\"\n%5 = input I32 [4] \"i\"\n%6 = kv_write %3 %4 %5 %5",

@@ -4,6 +4,7 @@
 #ifndef BASE_OPS_H
 #define BASE_OPS_H
 
+#include "base/pointwise.h"
 #include "beryl.h"
 
 /* A row:
@@ -14,17 +15,19 @@
  *   attributes  kinds: F a float, U a whole number, I one that may be below 0; (names); (usual
  *            values, for benchmarks and the self-test). SLOTS, JOINED: with fields that passes
  *            fill
- *   call     USUAL: graph_NAME and beryl_NAME take inputs, then attributes; INNER: graph_NAME
+ *   call     USUAL: graph_NAME and beryl_graph_NAME take inputs, then attributes; INNER: graph_NAME
  *            alone; OWN: written by hand; NONE: passes make it
  *   facts    OP_IS_..., below
  *   closeness  CLOSE_..., below, of a kernel to the reference
  *   what it does */
 /* clang-format off */
+#define BASE_OP_POINTWISE(X, NAME, name, n, inputs, kinds, attrs, names, usual, facts, close,      \
+                          what, real, whole, code)                                                 \
+    X(NAME, name, "pointwise", n, n, inputs, kinds, 1, attrs, names, usual, USUAL,                 \
+      OP_IS_POINTWISE | (facts), close, what)
 #define BASE_OP_LIST(X)                                                                            \
-    X(GATHER_ROWS, gather_rows, "movement", 2, 2, (table, ids), "mi", 1, F, (factor), (1),         \
+    X(GATHER_ROWS, gather_rows, "movement", 2, 2, (table, ids), "mI", 1, F, (factor), (1),         \
       USUAL, 0, CLOSE_SUMMED, "rows of a table by index (out of range: row 0), times a constant")  \
-    X(COPY, copy, "movement", 1, 1, (x), "x", 1, NONE, (), (0),                                    \
-      USUAL, OP_IS_POINTWISE, CLOSE_EQUAL, "a view made contiguous")                               \
     X(PAD, pad, "movement", 1, 1, (x), "x", 1, UUUF, (axis, before, after, value), (1, 3, 2, 0),   \
       USUAL, OP_IS_MAPPED, CLOSE_EQUAL, "so many elements of a value before and behind an axis")   \
     X(CONCAT, concat, "movement", 2, 5, (a, b, c, d, e), "xxxxx", 1, U, (axis), (1),               \
@@ -33,18 +36,10 @@
       USUAL, OP_IS_MAPPED, CLOSE_EQUAL, "0 above a diagonal of the last two axes")                 \
     X(TRIU, triu, "movement", 1, 1, (x), "x", 1, I, (diagonal), (-1),                              \
       USUAL, OP_IS_MAPPED, CLOSE_EQUAL, "0 below a diagonal of the last two axes")                 \
-    X(ADD, add, "pointwise", 2, 2, (a, b), "xx", 1, NONE, (), (0),                                 \
-      USUAL, OP_IS_POINTWISE, CLOSE_ROUNDED, "a + b, b broadcast")                                 \
-    X(MUL, mul, "pointwise", 2, 2, (a, b), "xx", 1, NONE, (), (0),                                 \
-      USUAL, OP_IS_POINTWISE, CLOSE_ROUNDED, "a * b, b broadcast")                                 \
-    X(SCALE, scale, "pointwise", 1, 1, (x), "x", 1, F, (factor), (0.5f),                           \
-      USUAL, OP_IS_POINTWISE, CLOSE_ROUNDED, "x times a constant")                                 \
-    X(GELU_TANH, gelu_tanh, "pointwise", 1, 1, (x), "x", 1, NONE, (), (0),                         \
-      USUAL, OP_IS_POINTWISE | OP_IS_EXPENSIVE, CLOSE_FUNCTION, "gelu, tanh form")                 \
-    X(GEGLU, geglu, "pointwise", 2, 2, (gate, up), "xx", 1, NONE, (), (0),                         \
-      USUAL, OP_IS_POINTWISE | OP_IS_EXPENSIVE, CLOSE_FUNCTION, "gelu_tanh(gate) * up")            \
-    X(SOFTCAP, softcap, "pointwise", 1, 1, (x), "x", 1, F, (cap), (30),                            \
-      USUAL, OP_IS_POINTWISE | OP_IS_EXPENSIVE, CLOSE_FUNCTION, "cap * tanh(x / cap)")             \
+    BASE_POINTWISE_LIST(BASE_OP_POINTWISE, X)                                                      \
+    X(CAST, cast, "pointwise", 1, 1, (x), "a", 1, UU, (type, wrap), (1, 0),                        \
+      OWN, OP_IS_POINTWISE | OP_IS_CAST, CLOSE_EQUAL,                                              \
+      "x as another type: saturates, NaN becomes 0; wrap: integers keep their low bits")           \
     X(RMS_NORM, rms_norm, "norm", 1, 2, (x, weight), "xw", 1, F, (eps), (1e-6f),                   \
       USUAL, OP_IS_OVER_ROWS, CLOSE_FUNCTION,                                                      \
       "x / rms(x) over the last axis, times a weight if given")                                    \
@@ -58,6 +53,20 @@
       USUAL, OP_IS_OVER_ROWS, CLOSE_FUNCTION, "over the last axis")                                \
     X(CUMSUM, cumsum, "reduction", 1, 1, (x), "x", 1, U, (axis), (1),                              \
       USUAL, OP_IS_OVER_AXES, CLOSE_SUMMED, "sums of x along an axis, up to each element")         \
+    X(SUM, sum, "reduction", 1, 1, (x), "n", 1, U, (axes), (2),                                    \
+      OWN, OP_REDUCES, CLOSE_SUMMED, "sums over axes; integers wrap; of nothing 0")                \
+    X(MEAN, mean, "reduction", 1, 1, (x), "f", 1, UU, (axes, correction), (2, 0),                  \
+      OWN, OP_REDUCES, CLOSE_SUMMED, "sums over axes, by how many there are less the correction")  \
+    X(PROD, prod, "reduction", 1, 1, (x), "n", 1, U, (axes), (2),                                  \
+      OWN, OP_REDUCES | OP_WANTS_UNIT, CLOSE_FUNCTION, "products over axes; of nothing 1")         \
+    X(AMAX, amax, "reduction", 1, 1, (x), "n", 1, U, (axes), (2), OWN, OP_REDUCES, CLOSE_EQUAL,    \
+      "the largest over axes, NaN where there is one; of nothing the least number")                \
+    X(AMIN, amin, "reduction", 1, 1, (x), "n", 1, U, (axes), (2), OWN, OP_REDUCES, CLOSE_EQUAL,    \
+      "the smallest over axes, NaN where there is one; of nothing the largest number")             \
+    X(ANY, any, "reduction", 1, 1, (x), "b", 1, U, (axes), (2),                                    \
+      OWN, OP_REDUCES | OP_GIVES_BOOL, CLOSE_EQUAL, "is one true over axes?")                      \
+    X(ALL, all, "reduction", 1, 1, (x), "b", 1, U, (axes), (2),                                    \
+      OWN, OP_REDUCES | OP_GIVES_BOOL, CLOSE_EQUAL, "are all true over axes?")                     \
     X(TOPK, topk, "reduction", 1, 1, (x), "l", 2, U, (k), (64),                                    \
       OWN, 0, CLOSE_ROUNDED,                                                                       \
       "the k largest of the last axis, falling, and their indices; ties: lower index")             \
@@ -65,7 +74,7 @@
       USUAL, 0, CLOSE_SUMMED, "sum over axis 1 of x[n, u, d] times g[n, u]")                       \
     X(MATMUL, matmul, "linear", 2, 2, (x, w), "xm", 1, NONE, (), (0),                              \
       USUAL, 0, CLOSE_PRODUCT, "x[.., n, k] times transposed w[m, k], w plain or quantised")       \
-    X(MATMUL_ID, matmul_id, "linear", 3, 3, (x, w, ids), "xmi", 1, NONE, (), (0),                  \
+    X(MATMUL_ID, matmul_id, "linear", 3, 3, (x, w, ids), "xmI", 1, NONE, (), (0),                  \
       USUAL, 0, CLOSE_PRODUCT,                                                                     \
       "experts: x[n, u or 1, k] with matrix ids[n, u] (out of range: 0) of w[e, m, k]")            \
     X(ROPE, rope, "attention", 2, 2, (x, angles), "xx", 1, NONE, (), (0),                          \
@@ -82,7 +91,7 @@
     X(SAMPLE, sample, "sampling", 2, 2, (logits, settings), "lc", 1, NONE, (), (0),                \
       INNER, 0, CLOSE_EQUAL,                                                                       \
       "a token by temperature, top-k, top-p, min-p and a counter-based draw")                      \
-    X(SET_ROWS, set_rows, "movement", 3, 3, (state, x, index), "mmi", 1, NONE, (), (0),            \
+    X(SET_ROWS, set_rows, "movement", 3, 3, (state, x, index), "mmI", 1, NONE, (), (0),            \
       USUAL, OP_IS_IN_PLACE, CLOSE_EQUAL,                                                          \
       "rows of x into a state at given indices; out of range: not written")                        \
     X(FUSED, fused, "fused", 1, 24, (), "", 4, JOINED, (), (0),                                    \
@@ -96,8 +105,11 @@ typedef enum base_op {
         OP_COUNT
 } base_op;
 
-/* Kinds of inputs: x numbers, l logits, w a number each of the rows' elements (F32); i indices, s
- * slots, p positions (I32); c settings (U32); m: of the types that the shape rule takes. */
+/* Kinds of inputs.
+ * One type for all inputs of these kinds, which is the result's too: a any plain type, n numbers,
+ * f floats, z integers or BOOL, i integers. b: BOOL.
+ * Of one type: x numbers, l logits, w a number each of the rows' elements (F32); I indices,
+ * s slots, p positions (I32); c settings (U32). m: of the types that the shape rule takes. */
 
 /* What is true of an operation. */
 enum {
@@ -106,8 +118,12 @@ enum {
     OP_IS_OVER_ROWS = 4, /* rows of its result from the same rows, along the last axis */
     OP_IS_OVER_AXES = 8, /* the same along axes that its attributes say */
     OP_IS_IN_PLACE = 16, /* its result is its first input, changed */
+    OP_IS_CAST = 32,     /* its result has the type that its first attribute says, */
+    OP_GIVES_BOOL = 64,  /* or BOOL */
+    OP_WANTS_UNIT = 128, /* of numbers in (0, 1) its result is one of usual size */
+    OP_REDUCES = 256,    /* axes become 1: those that its first attribute says, a bit each */
     /* each element of its result is a constant or one of an input, which its place says */
-    OP_IS_MAPPED = 32
+    OP_IS_MAPPED = 512
 };
 
 /* How close a kernel comes to the reference: trial_tolerance has the numbers. */
@@ -128,7 +144,7 @@ typedef struct base_op_info {
     const char *name, *group, *what;
     const char *inputs, *attributes; /* kinds, a letter each */
     uint8_t n_in_min, n_in_max, n_out;
-    uint8_t facts; /* OP_IS_... */
+    uint16_t facts; /* OP_... */
     base_closeness closeness;
     float usual[BASE_OP_ATTRS_MAX];
 } base_op_info;
@@ -149,6 +165,8 @@ extern const base_op_info base_ops[OP_COUNT];
 #define OP_PARAMS_UF(a, b) , uint32_t a, float b
 #define OP_PARAMS_I(a) , int32_t a
 #define OP_PARAMS_UUUF(a, b, c, d) , uint32_t a, uint32_t b, uint32_t c, float d
+#define OP_PARAMS_FF(a, b) , float a, float b
+#define OP_PARAMS_UU(a, b) , uint32_t a, uint32_t b
 #define OP_PARAMS_SLOTS OP_PARAMS_FU
 #define OP_FIELDS_NONE() uint32_t none;
 #define OP_FIELDS_F(a) float a;
@@ -163,6 +181,12 @@ extern const base_op_info base_ops[OP_COUNT];
 #define OP_FIELDS_UUUF(a, b, c, d) \
     uint32_t a, b, c;              \
     float d;
+#define OP_FIELDS_FF(a, b) \
+    float a;               \
+    float b;
+#define OP_FIELDS_UU(a, b) \
+    uint32_t a;            \
+    uint32_t b;
 #define OP_FIELDS_SLOTS(a, b)         \
     OP_FIELDS_FU(a, b) uint32_t most; \
     bool apart;
@@ -176,6 +200,8 @@ extern const base_op_info base_ops[OP_COUNT];
 #define OP_LETTERS_UF "UF"
 #define OP_LETTERS_I "I"
 #define OP_LETTERS_UUUF "UUUF"
+#define OP_LETTERS_FF "FF"
+#define OP_LETTERS_UU "UU"
 #define OP_LETTERS_SLOTS "FU"
 #define OP_LETTERS_JOINED ""
 #define OP_NAMES_NONE() 0
@@ -185,6 +211,8 @@ extern const base_op_info base_ops[OP_COUNT];
 #define OP_NAMES_UF(a, b) a, b
 #define OP_NAMES_I(a) a
 #define OP_NAMES_UUUF(a, b, c, d) a, b, c, d
+#define OP_NAMES_FF(a, b) a, b
+#define OP_NAMES_UU(a, b) a, b
 #define OP_NAMES_SLOTS(a, b) a, b, 0, false
 #define OP_LIST(...) __VA_ARGS__ /* OP_LIST (a, b): a, b */
 

@@ -22,6 +22,13 @@ static const math_name math_names[] = {
     {"exp", "exp", "exp_f32", "exp_f32"},
     {"atan2", "atan2_f32", NULL, NULL},
     {"sinh", "sinh_f32", NULL, NULL},
+    {"cosh", "cosh_f32", NULL, NULL},
+    {"sin", "sin_f32", NULL, NULL},
+    {"cos", "cos_f32", NULL, NULL},
+    {"tan", "tan_f32", NULL, NULL},
+    {"asin", "asin_f32", NULL, NULL},
+    {"acos", "acos_f32", NULL, NULL},
+    {"atan", "atan_f32", NULL, NULL},
 };
 
 ir_type codegen_carrier(ir_type type) {

@@ -90,7 +90,8 @@ static const codegen_helper helpers[] = {
 
     /* ---- integers */
     INTEGER_DIVISION("u32", "i32"),
-    {"mod_i32", ALL, "fn mod_i32(x: i32, y: i32) -> i32 {\n    return select(x % select(y, 1, y == 0 || y == -1), 0, y == 0);\n}\n"},
+    /* shaders' own rest is undefined where one of both is negative */
+    {"mod_i32", ALL, "fn mod_i32(x: i32, y: i32) -> i32 {\n    let by: i32 = select(y, 1, y == 0 || y == -1);\n    return select(x - x / by * by, 0, y == 0);\n}\n"},
     {"popcount_u32", WGSL, "fn popcount_u32(x: u32) -> u32 {\n    return countOneBits(x);\n}\n"},
     {"dot4_i8", ALL,
      "fn dot4_i8(x: u32, y: u32, sum: i32) -> i32 {\n"
@@ -205,6 +206,57 @@ static const codegen_helper helpers[] = {
      "fn sinh_f32(x: f32) -> f32 {\n    let square = x * x;\n"
      "    if (square < 1.0f) {\n        return x * (1.0f + square * (0.16666667f + square * (0.0083333333f + square * (0.00019841270f + square * 0.0000027557319f))));\n    }\n"
      "    let e = exp(0.5f * abs(x));\n    let s = 0.5f * e * e - 0.5f / (e * e);\n    return select(s, -s, x < 0.0f);\n}\n"},
+    {"cosh_f32", WGSL,
+     "fn cosh_f32(x: f32) -> f32 {\n    let e = exp(0.5f * abs(x));\n    return 0.5f * e * e + 0.5f / (e * e);\n}\n"},
+    /* The built-ins lose all digits at large angles. (an angle of at most pi / 4, whole right
+     * angles less 4 n) of |x|: by a pi / 2 of three parts, above 4096 by as many bits of 2 / pi as
+     * x's exponent asks for. */
+    {"turned_f32", WGSL,
+     "fn turned_f32(x: f32) -> vec2<f32> {\n    let size = abs(x);\n"
+     "    if (size < 4096.0f) {\n        let k = round(size * 0.63661977f);\n"
+     "        return vec2<f32>(((size - k * 1.5703125f) - k * 0.0004837513f) - k * 7.54979e-8f, k - 4.0f * floor(0.25f * k));\n    }\n"
+     "    let bits = bitcast<u32>(size);\n"
+     "    if (bits >= 0x7f800000u) {\n        return vec2<f32>(bitcast<f32>(0x7fc00000u | hidden), 0.0f);\n    }\n"
+     "    var digits = array<u32, 8>(0u, 0xa2f9836eu, 0x4e441529u, 0xfc2757d1u, 0xf534ddc0u, 0xdb629599u, 0x3c439041u, 0xfe5163abu);\n"
+     "    let at = (bits >> 23u) - 120u;\n    let n = at & 31u;\n    let word = at >> 5u;\n"
+     "    let m = vec2<u32>((bits & 0x7fffffu) | 0x800000u, 0u);\n"
+     "    let a = mul_u64(vec2<u32>((digits[word + 2u] << n) | ((digits[word + 3u] >> 1u) >> (31u - n)), 0u), m);\n"
+     "    let b = mul_u64(vec2<u32>((digits[word + 1u] << n) | ((digits[word + 2u] >> 1u) >> (31u - n)), 0u), m);\n"
+     "    let middle = b.x + a.y;\n"
+     "    let top = ((digits[word] << n) | ((digits[word + 1u] >> 1u) >> (31u - n))) * m.x + b.y + select(0u, 1u, middle < a.y);\n"
+     "    let turn = f32(i32((top << 2u) | (middle >> 30u))) * 2.3283064e-10f + f32((middle << 2u) | (a.x >> 30u)) * 5.421011e-20f;\n"
+     "    return vec2<f32>(turn * 1.5707964f, f32(((top >> 30u) + ((top >> 29u) & 1u)) & 3u));\n}\n"},
+    {"sine_f32", WGSL,
+     "fn sine_f32(x: f32) -> f32 {\n    let t = x * x;\n    return x + x * t * (-0.16666665f + t * (0.0083327366f - t * 0.00019585373f));\n}\n"},
+    {"cosine_f32", WGSL,
+     "fn cosine_f32(x: f32) -> f32 {\n    let t = x * x;\n    return 1.0f - 0.5f * t + t * t * (0.041666665f + t * (-0.0013888291f + t * 0.000024545419f));\n}\n"},
+    {"sin_f32", WGSL,
+     "fn sin_f32(x: f32) -> f32 {\n    let t = turned_f32(x);\n    let y = select(sine_f32(t.x), cosine_f32(t.x), t.y == 1.0f || t.y == 3.0f);\n"
+     "    return select(y, -y, (t.y >= 2.0f) != (x < 0.0f));\n}\n"},
+    {"cos_f32", WGSL,
+     "fn cos_f32(x: f32) -> f32 {\n    let t = turned_f32(x);\n    let y = select(cosine_f32(t.x), sine_f32(t.x), t.y == 1.0f || t.y == 3.0f);\n"
+     "    return select(y, -y, t.y == 1.0f || t.y == 2.0f);\n}\n"},
+    {"tan_f32", WGSL,
+     "fn tan_f32(x: f32) -> f32 {\n    let t = turned_f32(x);\n    let s = sine_f32(t.x);\n    let c = cosine_f32(t.x);\n"
+     "    let y = select(s / c, -c / s, t.y == 1.0f || t.y == 3.0f);\n    return select(y, -y, x < 0.0f);\n}\n"},
+    /* the built-ins may be off by 4096 in the last place */
+    {"atan_f32", WGSL,
+     "fn atan_f32(x: f32) -> f32 {\n    let size = abs(x);\n    var base = 0.0f;\n    var y = size;\n"
+     "    if (size > 2.4142135f) {\n        base = 1.5707964f;\n        y = -1.0f / size;\n    } else if (size > 0.41421356f) {\n"
+     "        base = 0.78539816f;\n        y = (size - 1.0f) / (size + 1.0f);\n    }\n"
+     "    let t = y * y;\n    y = base + (y + y * t * (-0.33333286f + t * (0.19991214f + t * (-0.1402368f + t * 0.0851835f))));\n"
+     "    return select(select(y, -y, x < 0.0f), x, nan_f32(x));\n}\n"},
+    {"half_asin_f32", WGSL, /* of at most 1 / 2 */
+     "fn half_asin_f32(x: f32) -> f32 {\n    let t = x * x;\n"
+     "    return x + x * t * (0.16666672f + t * (0.07498855f + t * (0.04500138f + t * (0.026554542f + t * 0.038085024f))));\n}\n"},
+    {"asin_f32", WGSL,
+     "fn asin_f32(x: f32) -> f32 {\n    let size = abs(x);\n    if (!(size <= 1.0f)) {\n        return bitcast<f32>(0x7fc00000u | hidden);\n    }\n"
+     "    if (size <= 0.5f) {\n        return half_asin_f32(x);\n    }\n"
+     "    let y = 1.5707964f - 2.0f * half_asin_f32(sqrt(0.5f - 0.5f * size));\n    return select(y, -y, x < 0.0f);\n}\n"},
+    {"acos_f32", WGSL,
+     "fn acos_f32(x: f32) -> f32 {\n    let size = abs(x);\n    if (!(size <= 1.0f)) {\n        return bitcast<f32>(0x7fc00000u | hidden);\n    }\n"
+     "    if (size <= 0.5f) {\n        return 1.5707964f - half_asin_f32(x);\n    }\n"
+     "    let y = 2.0f * half_asin_f32(sqrt(0.5f - 0.5f * size));\n    return select(y, 3.1415927f - y, x < 0.0f);\n}\n"},
     {"erf_f32", WGSL, /* Abramowitz and Stegun 7.1.26; the series near 0 */
      "fn erf_f32(x: f32) -> f32 {\n    let size = abs(x);\n    let square = x * x;\n"
      "    if (size < 0.5f) {\n        return x * (1.1283792f + square * (-0.37612639f + square * (0.11283792f + square * (-0.026866171f + square * 0.0052239776f))));\n    }\n"
@@ -228,9 +280,11 @@ static const codegen_helper helpers[] = {
      "    if (!whole && a != 0.0f && a < 3.4028234e38f) {\n        return bitcast<f32>(0x7fc00000u | hidden);\n    }\n"
      "    return select(r, -r, odd);\n}\n"},
     {"atan2_f32", WGSL,
-     "fn atan2_f32(y: f32, x: f32) -> f32 {\n    if (y == 0.0f && !nan_f32(x)) {\n"
-     "        let a = select(0.0f, 3.1415927f, (bitcast<u32>(x) >> 31u) == 1u);\n        return select(a, -a, (bitcast<u32>(y) >> 31u) == 1u);\n    }\n"
-     "    return atan2(y, x);\n}\n"},
+     "fn atan2_f32(y: f32, x: f32) -> f32 {\n    if (nan_f32(x) || nan_f32(y)) {\n        return x + y;\n    }\n"
+     "    let above = abs(y);\n    let beside = abs(x);\n    var a = 0.0f;\n"
+     "    if (above != 0.0f && above == beside) {\n        a = 0.78539816f;\n"
+     "    } else if (above > beside) {\n        a = 1.5707964f - atan_f32(beside / above);\n    } else if (above != 0.0f) {\n        a = atan_f32(above / beside);\n    }\n"
+     "    a = select(a, 3.1415927f - a, (bitcast<u32>(x) >> 31u) == 1u);\n    return select(a, -a, (bitcast<u32>(y) >> 31u) == 1u);\n}\n"},
     {NULL, 0, NULL},
 };
 /* clang-format on */

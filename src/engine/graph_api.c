@@ -31,7 +31,8 @@ struct beryl_graph {
     graph_store store;
     base_vec(beryl_source) sources; /* one a weight */
     graph_exec *exec;
-    graph_value outputs[OUTPUT_MAX];
+    /* as the caller knows them, and what is read back: of a view a copy */
+    graph_value outputs[OUTPUT_MAX], fetched[OUTPUT_MAX];
     uint32_t n_output;
     graph_stage stage;
     device_ticket ticket;                   /* of the last run; 0: none */
@@ -150,21 +151,21 @@ uint32_t beryl_graph_extent(beryl_graph *g, const char *name, uint32_t bound) {
     return kept ? graph_extent_add(g->g, kept, bound) : 0;
 }
 
-beryl_dim beryl_dim_sum(beryl_graph *g, beryl_dim a, beryl_dim b) {
+beryl_dim beryl_graph_dim_sum(beryl_graph *g, beryl_dim a, beryl_dim b) {
     graph_dim d[2];
     return may_build(g) && copy_dims(g, "sum", 2, (beryl_dim[]){a, b}, d)
                ? dim_given(graph_dim_sum(g->g, d[0], d[1]))
                : (beryl_dim){0, 0};
 }
 
-beryl_dim beryl_dim_product(beryl_graph *g, beryl_dim a, beryl_dim b) {
+beryl_dim beryl_graph_dim_product(beryl_graph *g, beryl_dim a, beryl_dim b) {
     graph_dim d[2];
     return may_build(g) && copy_dims(g, "product", 2, (beryl_dim[]){a, b}, d)
                ? dim_given(graph_dim_product(g->g, d[0], d[1]))
                : (beryl_dim){0, 0};
 }
 
-beryl_dim beryl_dim_quotient(beryl_graph *g, beryl_dim a, uint32_t divisor) {
+beryl_dim beryl_graph_dim_quotient(beryl_graph *g, beryl_dim a, uint32_t divisor) {
     graph_dim d;
     return may_build(g) && copy_dims(g, "quotient", 1, &a, &d)
                ? dim_given(graph_dim_quotient(g->g, d, divisor))
@@ -175,8 +176,8 @@ beryl_value beryl_graph_input(beryl_graph *g, const char *name, beryl_type type,
                               const beryl_dim *dims) {
     graph_dim d[GRAPH_RANK_MAX];
     if (!may_build(g)) return 0;
-    if (type != BERYL_TYPE_F32 && type != BERYL_TYPE_I32 && type != BERYL_TYPE_U32)
-        return refuse(g, BERYL_UNSUPPORTED, "an input is F32, I32 or U32", name);
+    if ((unsigned)type >= TYPE_KNOWN || !graph_type_is_plain(types[type]))
+        return refuse(g, BERYL_UNSUPPORTED, "an input has a plain type, without blocks", name);
     const char *kept = keep_name(g, name);
     return kept && copy_dims(g, name, rank, dims, d) ? graph_input(g->g, kept, types[type], rank, d)
                                                      : 0;
@@ -241,8 +242,13 @@ void beryl_graph_output(beryl_graph *g, beryl_value value, const char *name) {
     }
     const char *kept = keep_name(g, name);
     if (!kept) return;
-    graph_output(g->g, value, kept);
-    if (g->g->error.code == BERYL_OK) g->outputs[g->n_output++] = value;
+    const graph_tensor *t = graph_tensor_at(g->g, value);
+    const bool view = value && t->base && t->role == ROLE_INTERMEDIATE;
+    const graph_value fetched = view ? graph_copy(g->g, value) : value;
+    graph_output(g->g, fetched, kept);
+    if (g->g->error.code != BERYL_OK) return;
+    g->outputs[g->n_output] = value;
+    g->fetched[g->n_output++] = fetched;
 }
 
 bool beryl_graph_shape(const beryl_graph *g, beryl_value value, beryl_type *type, uint32_t *rank,
@@ -258,72 +264,139 @@ bool beryl_graph_shape(const beryl_graph *g, beryl_value value, beryl_type *type
 
 /* ---- operations: the graph's own, where building is allowed ---------------------------------- */
 
-beryl_value beryl_reshape(beryl_graph *g, beryl_value x, uint32_t rank, const beryl_dim *dims) {
+beryl_value beryl_graph_reshape(beryl_graph *g, beryl_value x, uint32_t rank,
+                                const beryl_dim *dims) {
     graph_dim d[GRAPH_RANK_MAX];
     return may_build(g) && copy_dims(g, "reshape", rank, dims, d) ? graph_reshape(g->g, x, rank, d)
                                                                   : 0;
 }
 
-beryl_value beryl_topk(beryl_graph *g, beryl_value x, uint32_t k, beryl_value *indices) {
+beryl_value beryl_graph_cast(beryl_graph *g, beryl_value x, beryl_type type, bool wrap) {
+    if (!may_build(g)) return 0;
+    if ((unsigned)type >= TYPE_KNOWN) return refuse(g, BERYL_UNSUPPORTED, "no such type", "cast");
+    return graph_cast(g->g, x, types[type], wrap);
+}
+
+/* ---- reductions ------------------------------------------------------------------------------ */
+
+/* Bits of the axes, of all where none are given; 0: refused. */
+static uint32_t axes_of(beryl_graph *g, beryl_value x, const char *name, const uint32_t *axes,
+                        uint32_t n) {
+    const uint32_t rank = graph_tensor_at(g->g, x)->rank;
+    uint32_t bits = n ? 0 : (1u << rank) - 1;
+    for (uint32_t i = 0; i < n; i++) {
+        if (!axes || axes[i] >= rank || bits >> axes[i] & 1)
+            return refuse(g, BERYL_MISUSE, "an axis that x has not, or twice the same", name);
+        bits |= 1u << axes[i];
+    }
+    return bits ? bits : refuse(g, BERYL_MISUSE, "x is a single number", name);
+}
+
+/* Without the axes, which have size 1, if they are not to be kept. */
+static beryl_value reduced(beryl_graph *g, graph_value v, uint32_t bits, bool keep) {
+    for (uint32_t i = GRAPH_RANK_MAX; v && !keep && i-- > 0;)
+        if (bits >> i & 1) v = graph_squeeze(g->g, v, i);
+    return v;
+}
+
+#define REDUCTION(name, made)                                                           \
+    beryl_value beryl_graph_##name(beryl_graph *g, beryl_value x, const uint32_t *axes, \
+                                   uint32_t n_axes, bool keep) {                        \
+        const uint32_t bits = may_build(g) ? axes_of(g, x, #name, axes, n_axes) : 0;    \
+        return bits ? reduced(g, made, bits, keep) : 0;                                 \
+    }
+REDUCTION(sum, graph_reduce(g->g, OP_SUM, x, bits, 0))
+REDUCTION(mean, graph_reduce(g->g, OP_MEAN, x, bits, 0))
+REDUCTION(prod, graph_reduce(g->g, OP_PROD, x, bits, 0))
+REDUCTION(amax, graph_reduce(g->g, OP_AMAX, x, bits, 0))
+REDUCTION(amin, graph_reduce(g->g, OP_AMIN, x, bits, 0))
+REDUCTION(any, graph_reduce(g->g, OP_ANY, x, bits, 0))
+REDUCTION(all, graph_reduce(g->g, OP_ALL, x, bits, 0))
+REDUCTION(norm, graph_norm(g->g, x, bits))
+REDUCTION(logsumexp, graph_logsumexp(g->g, x, bits))
+
+#define DEVIATION(name)                                                                    \
+    beryl_value beryl_graph_##name(beryl_graph *g, beryl_value x, const uint32_t *axes,    \
+                                   uint32_t n_axes, uint32_t correction, bool keep) {      \
+        const uint32_t bits = may_build(g) ? axes_of(g, x, #name, axes, n_axes) : 0;       \
+        return bits ? reduced(g, graph_##name(g->g, x, bits, correction), bits, keep) : 0; \
+    }
+DEVIATION(var)
+DEVIATION(std)
+
+beryl_value beryl_graph_log_softmax(beryl_graph *g, beryl_value x, uint32_t axis) {
+    if (!may_build(g) || !axes_of(g, x, "log_softmax", &axis, 1)) return 0;
+    return graph_log_softmax(g->g, x, axis);
+}
+
+beryl_value beryl_graph_l2_norm(beryl_graph *g, beryl_value x, uint32_t axis, float eps) {
+    if (!may_build(g) || !axes_of(g, x, "l2_norm", &axis, 1)) return 0;
+    return graph_l2_norm(g->g, x, axis, eps);
+}
+
+beryl_value beryl_graph_topk(beryl_graph *g, beryl_value x, uint32_t k, beryl_value *indices) {
     graph_value other = 0;
     const beryl_value values = may_build(g) ? graph_topk(g->g, x, k, &other) : 0;
     if (indices) *indices = other;
     return values;
 }
 
-beryl_value beryl_permute(beryl_graph *g, beryl_value x, uint32_t rank, const uint32_t *axes) {
+beryl_value beryl_graph_permute(beryl_graph *g, beryl_value x, uint32_t rank,
+                                const uint32_t *axes) {
     if (may_build(g) && rank && !axes)
         return refuse(g, BERYL_MISUSE, "no axes are given", "permute");
     return may_build(g) ? graph_permute(g->g, x, rank, axes) : 0;
 }
 
-beryl_value beryl_expand(beryl_graph *g, beryl_value x, uint32_t rank, const beryl_dim *dims) {
+beryl_value beryl_graph_expand(beryl_graph *g, beryl_value x, uint32_t rank,
+                               const beryl_dim *dims) {
     graph_dim d[GRAPH_RANK_MAX];
     return may_build(g) && copy_dims(g, "expand", rank, dims, d) ? graph_expand(g->g, x, rank, d)
                                                                  : 0;
 }
 
-beryl_value beryl_narrow(beryl_graph *g, beryl_value x, uint32_t axis, uint32_t start,
-                         uint32_t size, uint32_t step) {
+beryl_value beryl_graph_narrow(beryl_graph *g, beryl_value x, uint32_t axis, uint32_t start,
+                               uint32_t size, uint32_t step) {
     return may_build(g) ? graph_narrow(g->g, x, axis, start, size, step) : 0;
 }
 
-void beryl_split(beryl_graph *g, beryl_value x, uint32_t axis, uint32_t n, beryl_value *parts) {
+void beryl_graph_split(beryl_graph *g, beryl_value x, uint32_t axis, uint32_t n,
+                       beryl_value *parts) {
     for (uint32_t i = 0; parts && i < n; i++) parts[i] = 0;
     if (!may_build(g)) return;
     if (parts) graph_split(g->g, x, axis, n, parts);
     else refuse(g, BERYL_MISUSE, "no place for the parts", "split");
 }
 
-beryl_value beryl_flip(beryl_graph *g, beryl_value x, uint32_t axis) {
+beryl_value beryl_graph_flip(beryl_graph *g, beryl_value x, uint32_t axis) {
     return may_build(g) ? graph_flip(g->g, x, axis) : 0;
 }
 
-beryl_value beryl_diagonal(beryl_graph *g, beryl_value x, uint32_t axis, uint32_t other) {
+beryl_value beryl_graph_diagonal(beryl_graph *g, beryl_value x, uint32_t axis, uint32_t other) {
     return may_build(g) ? graph_diagonal(g->g, x, axis, other) : 0;
 }
 
-beryl_value beryl_attention(beryl_graph *g, beryl_value q, beryl_value k, beryl_value v,
-                            beryl_value slot, beryl_value pos, float scale, uint32_t window) {
+beryl_value beryl_graph_attention(beryl_graph *g, beryl_value q, beryl_value k, beryl_value v,
+                                  beryl_value slot, beryl_value pos, float scale, uint32_t window) {
     return may_build(g) ? graph_attention(g->g, q, k, v, slot, pos, scale, window) : 0;
 }
 
-beryl_value beryl_attention_range(beryl_graph *g, beryl_value q, beryl_value k, beryl_value v,
-                                  beryl_value slot, beryl_value first, beryl_value last,
-                                  float scale) {
+beryl_value beryl_graph_attention_range(beryl_graph *g, beryl_value q, beryl_value k, beryl_value v,
+                                        beryl_value slot, beryl_value first, beryl_value last,
+                                        float scale) {
     return may_build(g) ? graph_attention_range(g->g, q, k, v, slot, first, last, scale) : 0;
 }
 
-beryl_value beryl_windows(beryl_graph *g, beryl_value x, uint32_t axis, uint32_t size,
-                          uint32_t step) {
+beryl_value beryl_graph_windows(beryl_graph *g, beryl_value x, uint32_t axis, uint32_t size,
+                                uint32_t step) {
     return may_build(g) ? graph_windows(g->g, x, axis, size, step) : 0;
 }
 
-beryl_value beryl_squeeze(beryl_graph *g, beryl_value x, uint32_t axis) {
+beryl_value beryl_graph_squeeze(beryl_graph *g, beryl_value x, uint32_t axis) {
     return may_build(g) ? graph_squeeze(g->g, x, axis) : 0;
 }
 
-beryl_value beryl_unsqueeze(beryl_graph *g, beryl_value x, uint32_t axis) {
+beryl_value beryl_graph_unsqueeze(beryl_graph *g, beryl_value x, uint32_t axis) {
     return may_build(g) ? graph_unsqueeze(g->g, x, axis) : 0;
 }
 
@@ -331,31 +404,31 @@ static bool are_given(beryl_graph *g, const char *what, uint32_t n, const beryl_
     return may_build(g) && (x || refuse(g, BERYL_MISUSE, n ? "no values" : "of nothing", what));
 }
 
-beryl_value beryl_concat(beryl_graph *g, uint32_t n, const beryl_value *x, uint32_t axis) {
+beryl_value beryl_graph_concat(beryl_graph *g, uint32_t n, const beryl_value *x, uint32_t axis) {
     return are_given(g, "concat", n, x) ? graph_concat(g->g, n, x, axis) : 0;
 }
 
-beryl_value beryl_stack(beryl_graph *g, uint32_t n, const beryl_value *x, uint32_t axis) {
+beryl_value beryl_graph_stack(beryl_graph *g, uint32_t n, const beryl_value *x, uint32_t axis) {
     return are_given(g, "stack", n, x) ? graph_stack(g->g, n, x, axis) : 0;
 }
 
-beryl_value beryl_roll(beryl_graph *g, beryl_value x, uint32_t axis, uint32_t by) {
+beryl_value beryl_graph_roll(beryl_graph *g, beryl_value x, uint32_t axis, uint32_t by) {
     return may_build(g) ? graph_roll(g->g, x, axis, by) : 0;
 }
 
-beryl_value beryl_tile(beryl_graph *g, beryl_value x, uint32_t axis, uint32_t times) {
+beryl_value beryl_graph_tile(beryl_graph *g, beryl_value x, uint32_t axis, uint32_t times) {
     return may_build(g) ? graph_tile(g->g, x, axis, times) : 0;
 }
 
-beryl_value beryl_repeat(beryl_graph *g, beryl_value x, uint32_t axis, uint32_t times) {
+beryl_value beryl_graph_repeat(beryl_graph *g, beryl_value x, uint32_t axis, uint32_t times) {
     return may_build(g) ? graph_repeat(g->g, x, axis, times) : 0;
 }
 
-#define DEFINE_USUAL(NAME, name, most, in, attrs, names)                                   \
-    beryl_value beryl_##name(beryl_graph *g OP_INPUTS_##most in OP_PARAMS_##attrs names) { \
-        return may_build(g) ? graph_op(g->g, OP_##NAME, (graph_value[]){OP_LIST in},       \
-                                       (graph_attrs){.name = {OP_NAMES_##attrs names}})    \
-                            : 0;                                                           \
+#define DEFINE_USUAL(NAME, name, most, in, attrs, names)                                         \
+    beryl_value beryl_graph_##name(beryl_graph *g OP_INPUTS_##most in OP_PARAMS_##attrs names) { \
+        return may_build(g) ? graph_op(g->g, OP_##NAME, (graph_value[]){OP_LIST in},             \
+                                       (graph_attrs){.name = {OP_NAMES_##attrs names}})          \
+                            : 0;                                                                 \
     }
 #define DEFINE_INNER(...)
 #define DEFINE_OWN(...)
@@ -457,7 +530,7 @@ beryl_status beryl_graph_run(beryl_graph *g, const uint32_t *extents, uint32_t n
     status = graph_extent_values(g->g, values, values, error);
     if (status != BERYL_OK) return status;
     device_ticket ticket = 0, done;
-    status = graph_exec_submit(g->exec, values, g->outputs, g->n_output, &ticket, error);
+    status = graph_exec_submit(g->exec, values, g->fetched, g->n_output, &ticket, error);
     if (status == BERYL_PENDING && g->device &&
         device_poll(g->device, &done, error) == BERYL_DEVICE_LOST)
         return BERYL_DEVICE_LOST;

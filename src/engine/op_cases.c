@@ -62,9 +62,13 @@ static graph_value sent(op_maker *m, const char *name, base_type type, uint32_t 
     return graph_input(m->g, name, type, rank, d);
 }
 
+static graph_value activation_of(op_maker *m, base_type type, uint32_t rank, const uint32_t *dims) {
+    if (!m->compared) return state(m, type, rank, dims);
+    return m->adding ? 0 : sent(m, "x", type, rank, dims);
+}
+
 static graph_value activation(op_maker *m, uint32_t rank, const uint32_t *dims) {
-    if (!m->compared) return state(m, TYPE_F32, rank, dims);
-    return m->adding ? 0 : sent(m, "x", TYPE_F32, rank, dims);
+    return activation_of(m, TYPE_F32, rank, dims);
 }
 
 static graph_value rows(op_maker *m, uint32_t n, uint32_t width) {
@@ -133,9 +137,12 @@ static graph_value make_usual(op_maker *m, const uint32_t *s) {
     graph_attrs attr = {0};
     double read = 0;
     for (uint32_t i = 0; i < info->n_in_max; i++) {
-        const bool weights = info->inputs[i] == 'w';
-        in[i] = weights ? weight(m, TYPE_F32, 1, &s[1]) : rows(m, s[0], s[1]);
-        read += 4.0 * s[1] * (weights ? 1 : s[0]);
+        const char kind = info->inputs[i];
+        const base_type type = kind == 'b'                  ? TYPE_BOOL
+                               : kind == 'z' || kind == 'i' ? TYPE_I32
+                                                            : TYPE_F32;
+        in[i] = kind == 'w' ? weight(m, type, 1, &s[1]) : activation_of(m, type, 2, s);
+        read += base_type_block_bytes(type) * (double)s[1] * (kind == 'w' ? 1 : s[0]);
     }
     for (uint32_t i = 0; info->attributes[i]; i++) {
         if (info->attributes[i] == 'F') attr.at[i].f = info->usual[i];

@@ -204,11 +204,13 @@ static bool is_made(const trial *t, graph_value base, uint32_t before) {
 static number_kind kind_of(const graph_node *node, uint32_t k) {
     switch (base_ops[node->op].inputs[k]) {
     case 'l': return NUMBER_LOGIT;
-    case 'i': return NUMBER_INDEX;
+    case 'I': return NUMBER_INDEX;
     case 's': return NUMBER_SLOT;
     case 'p': return NUMBER_POS;
     case 'c': return NUMBER_SETTINGS;
-    default: return graph_op_is_pointwise(node->op) ? NUMBER_WIDE : NUMBER_PLAIN;
+    default:
+        if (base_ops[node->op].facts & OP_WANTS_UNIT) return NUMBER_UNIT;
+        return graph_op_is_pointwise(node->op) ? NUMBER_WIDE : NUMBER_PLAIN;
     }
 }
 
@@ -478,6 +480,19 @@ static bool copy_tables(const graph *from, graph *g) {
     return true;
 }
 
+/* As its inputs are, broadcast against each other: of those that are not 1 the one that was cut. */
+static void cut_pointwise(const graph *g, const graph_node *node, graph_tensor *out) {
+    for (uint32_t i = 1; i <= out->rank; i++) {
+        uint32_t *size = &out->dim[out->rank - i].size;
+        *size = 1;
+        for (uint32_t k = 0; k < node->n_in; k++) {
+            const graph_tensor *x = graph_tensor_at(g, node->in[k]);
+            const uint32_t own = i <= x->rank ? x->dim[x->rank - i].size : 1;
+            if (own > 1 && (*size == 1 || own < *size)) *size = own;
+        }
+    }
+}
+
 /* Results of cut weights are shorter, and what is made of them. */
 static void cut_results(const trial *t, graph *g) {
     for (uint32_t i = 0; i < t->n_list; i++) {
@@ -487,7 +502,7 @@ static void cut_results(const trial *t, graph *g) {
             const graph_tensor *w = graph_tensor_at(g, node->in[1]);
             out->dim[out->rank - 1].size = w->dim[w->rank - 2].size;
         } else if (t->n_list > 1 && graph_op_is_pointwise(node->op)) {
-            memcpy(out->dim, graph_tensor_at(g, node->in[0])->dim, sizeof out->dim);
+            cut_pointwise(g, node, out);
         } else {
             continue;
         }

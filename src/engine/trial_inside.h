@@ -18,6 +18,7 @@ typedef struct trial_used { /* a stored tensor of the node */
 typedef enum number_kind {
     NUMBER_PLAIN,
     NUMBER_WIDE,
+    NUMBER_UNIT,
     NUMBER_LOGIT,
     NUMBER_INDEX,
     NUMBER_SLOT,

@@ -71,19 +71,38 @@ static void make_settings(trial *t, uint32_t *to, uint64_t rows) {
     }
 }
 
+/* Whole numbers, or what has not F32's size. */
+static void make_typed(trial *t, base_type type, float amplitude, uint64_t n, char *to) {
+    const uint32_t size = base_type_block_bytes(type);
+    for (uint64_t i = 0; i < n; i++) {
+        float f;
+        trial_fill_floats(&t->random, &f, 1, amplitude);
+        const double wide = (double)f;
+        const uint16_t half = type == TYPE_BF16 ? base_f32_to_bf16(f) : base_f32_to_f16(f);
+        uint64_t whole = base_random_next(&t->random) % (type == TYPE_BOOL ? 2 : 100);
+        if (type == TYPE_F64) memcpy(&whole, &wide, sizeof wide);
+        if (type == TYPE_F16 || type == TYPE_BF16) whole = half;
+        memcpy(to + i * size, &whole, size);
+    }
+}
+
 static void make_numbers(trial *t, const trial_input *in, const graph_tensor *x, void *to) {
     const uint64_t n = count_of(t, x);
     float *f = to;
     int32_t *index = to;
+    if (in->kind <= NUMBER_UNIT && x->type != TYPE_F32) {
+        make_typed(t, x->type, 1, n, to);
+        return;
+    }
     switch (in->kind) {
-    case NUMBER_PLAIN:
-        if (x->type == TYPE_F32) trial_fill_floats(&t->random, f, n, 1);
-        for (uint64_t i = 0; x->type == TYPE_I32 && i < n; i++)
-            index[i] = (int32_t)(base_random_next(&t->random) % 1000);
-        break;
+    case NUMBER_PLAIN: trial_fill_floats(&t->random, f, n, 1); break;
     case NUMBER_WIDE: /* with a few that saturate */
         trial_fill_floats(&t->random, f, n, 4);
         for (uint64_t i = 5; i < n; i += 61) f[i] *= 20;
+        break;
+    case NUMBER_UNIT:
+        trial_fill_floats(&t->random, f, n, 0.45f);
+        for (uint64_t i = 0; i < n; i++) f[i] += 0.5f;
         break;
     /* every other row below 0, where a buffer that nobody wrote would look best */
     case NUMBER_LOGIT:
@@ -214,15 +233,23 @@ static beryl_status compare_outputs(trial *t, beryl_error *error) {
                 graph_exec_fetched(t->sides[RIGHT].exec, t->sides[RIGHT].ticket, k, &want, error);
         if (status != BERYL_OK) return status;
         const uint64_t count = count_of(t, x);
+        const bool is_float = x->type == TYPE_F32 || x->type == TYPE_F16 || x->type == TYPE_BF16;
         sums s = {0};
         uint64_t wrong = 0;
         for (uint64_t i = 0; i < count; i++) {
             const uint64_t at = place_in(whole, x, i);
-            if (x->type == TYPE_F32)
-                sums_add(&s, (double)((const float *)got)[at], (double)((const float *)want)[i]);
-            else wrong += ((const uint32_t *)got)[at] != ((const uint32_t *)want)[i];
+            const uint32_t size = base_type_block_bytes(x->type);
+            const char *a = (const char *)got + at * size, *b = (const char *)want + i * size;
+            float numbers[2] = {0};
+            if (is_float) {
+                base_dequantise(x->type, a, &numbers[0], 1);
+                base_dequantise(x->type, b, &numbers[1], 1);
+                sums_add(&s, (double)numbers[0], (double)numbers[1]);
+            } else {
+                wrong += memcmp(a, b, size) != 0;
+            }
         }
-        note(t, x->type == TYPE_F32 ? sums_error(&s) : (double)wrong / (double)count);
+        note(t, is_float ? sums_error(&s) : (double)wrong / (double)count);
     }
     return BERYL_OK;
 }

@@ -41,6 +41,10 @@ bool graph_op_is_from_memory(base_op op) {
     return op == OP_PAD || op == OP_CONCAT;
 }
 
+bool graph_op_reduces(base_op op) {
+    return is(op, OP_REDUCES);
+}
+
 bool graph_op_is_in_trees(base_op op) {
     return is(op, OP_IS_POINTWISE | OP_IS_OVER_ROWS | OP_IS_OVER_AXES | OP_IS_MAPPED);
 }
@@ -267,7 +271,7 @@ graph_value graph_view_of(graph *g, graph_value x, uint32_t rank, const graph_di
 /* ---- operations ------------------------------------------------------------------------------ */
 
 /* A shape rule looks at a call whose inputs have been given, with good types, and says what it
- * makes: *out is at first the first input, as F32. */
+ * makes: *out is at first the first input, with the result's type. */
 typedef struct call {
     base_op op;
     uint32_t n_in;
@@ -285,15 +289,21 @@ static bool wrong(graph *g, const call *c) {
     return graph_refuse(g, BERYL_MISUSE, "%s: shapes do not fit: %s", graph_op_name(c->op), shapes);
 }
 
+/* Broadcast against each other, from the right: sizes are the same or 1. */
 static bool pointwise(graph *g, const call *c, graph_tensor *out) {
-    for (uint32_t k = 1; k < c->n_in; k++) {
-        const graph_tensor *y = c->in[k];
-        bool fits = y->rank <= out->rank;
-        for (uint32_t i = 0; fits && i < y->rank; i++) {
-            const graph_dim d = y->dim[y->rank - 1 - i];
-            fits = graph_same_dim(d, out->dim[out->rank - 1 - i]) || (d.size == 1 && !d.extent);
+    for (uint32_t k = 1; k < c->n_in; k++)
+        if (c->in[k]->rank > out->rank) out->rank = c->in[k]->rank;
+    for (uint32_t i = 0; i < out->rank; i++) { /* from the right */
+        graph_dim *to = &out->dim[out->rank - 1 - i];
+        *to = (graph_dim){1, 0};
+        for (uint32_t k = 0; k < c->n_in; k++) {
+            const graph_tensor *x = c->in[k];
+            const graph_dim d = i < x->rank ? x->dim[x->rank - 1 - i] : (graph_dim){1, 0};
+            const bool one = d.size == 1 && !d.extent;
+            if (!one && (to->size != 1 || to->extent) && !graph_same_dim(*to, d))
+                return wrong(g, c);
+            if (!one) *to = d;
         }
-        if (!fits) return wrong(g, c);
     }
     return true;
 }
@@ -364,6 +374,16 @@ static bool triangle(graph *g, const call *c, graph_tensor *out) {
             out->dim[rank - 2].size <= SIZE_MAX_HERE) ||
            graph_refuse(g, rank > 1 ? BERYL_UNSUPPORTED : BERYL_MISUSE,
                         "%s takes two axes, of 2^30 at most", graph_op_name(c->op));
+}
+
+static bool reduction(graph *g, const call *c, graph_tensor *out) {
+    const uint32_t axes = c->attr.at[0].u;
+    if (!axes || axes >> out->rank)
+        return graph_refuse(g, BERYL_MISUSE, "%s over axes %#x of %u", graph_op_name(c->op), axes,
+                            out->rank);
+    for (uint32_t i = 0; i < out->rank; i++)
+        if (axes >> i & 1) out->dim[i] = (graph_dim){1, 0};
+    return true;
 }
 
 static bool cumsum(graph *g, const call *c, graph_tensor *out) {
@@ -542,13 +562,62 @@ static shape_rule *rule_of(base_op op) {
         [OP_SAMPLE] = choice,
         [OP_SET_ROWS] = set_rows,
     };
-    return is(op, OP_IS_POINTWISE) ? pointwise : is(op, OP_IS_OVER_ROWS) ? over_rows : rules[op];
+    return is(op, OP_IS_POINTWISE)   ? pointwise
+           : is(op, OP_IS_OVER_ROWS) ? over_rows
+           : is(op, OP_REDUCES)      ? reduction
+                                     : rules[op];
+}
+
+static bool is_float(base_type type) {
+    return type == TYPE_F32 || type == TYPE_F16 || type == TYPE_BF16 || type == TYPE_F64;
+}
+
+static bool is_integer(base_type type) {
+    return type == TYPE_I8 || type == TYPE_I16 || type == TYPE_I32 || type == TYPE_I64 ||
+           type == TYPE_U8 || type == TYPE_U16 || type == TYPE_U32;
+}
+
+bool graph_type_is_plain(base_type type) {
+    return is_float(type) || is_integer(type) || type == TYPE_BOOL;
 }
 
 /* Of an input of that kind (base/ops.h). */
 static bool is_type(char kind, base_type type) {
-    if (kind == 'm') return true;
-    return type == (kind == 'c' ? TYPE_U32 : strchr("isp", kind) != NULL ? TYPE_I32 : TYPE_F32);
+    switch (kind) {
+    case 'm': return true;
+    case 'a': return graph_type_is_plain(type);
+    case 'n': return is_float(type) || is_integer(type);
+    case 'f': return is_float(type);
+    case 'z': return is_integer(type) || type == TYPE_BOOL;
+    case 'i': return is_integer(type);
+    case 'b': return type == TYPE_BOOL;
+    case 'c': return type == TYPE_U32;
+    case 'I':
+    case 's':
+    case 'p': return type == TYPE_I32;
+    default: return type == TYPE_F32;
+    }
+}
+
+/* The type of the result, where the inputs' kinds or the operation say it. */
+static bool find_type(graph *g, const call *c, graph_tensor *out) {
+    const base_op_info *info = &base_ops[c->op];
+    bool known = false;
+    out->type = TYPE_F32;
+    for (uint32_t i = 0; i < c->n_in; i++) {
+        if (!strchr("anfzi", info->inputs[i])) continue;
+        if (known && c->in[i]->type != out->type)
+            return graph_refuse(g, BERYL_UNSUPPORTED, "%s of %s and %s", info->name,
+                                base_type_name(out->type), base_type_name(c->in[i]->type));
+        out->type = c->in[i]->type;
+        known = true;
+    }
+    if (is(c->op, OP_GIVES_BOOL)) out->type = TYPE_BOOL;
+    if (!is(c->op, OP_IS_CAST)) return true;
+    out->type = (base_type)c->attr.cast.type;
+    return graph_type_is_plain(out->type) ||
+           graph_refuse(g, BERYL_UNSUPPORTED, "cast to %s",
+                        c->attr.cast.type < TYPE_COUNT ? base_type_name(out->type) : "no type");
 }
 
 graph_value graph_op(graph *g, base_op op, const graph_value *in, graph_attrs attr) {
@@ -568,8 +637,7 @@ graph_value graph_op(graph *g, base_op op, const graph_value *in, graph_attrs at
     }
     for (uint32_t i = 0; i < c.n_in; i++) c.in[i] = at(g, from[i]);
     graph_tensor out = *c.in[0];
-    out.type = TYPE_F32;
-    if (!rule(g, &c, &out)) return 0;
+    if (!find_type(g, &c, &out) || !rule(g, &c, &out)) return 0;
     graph_node *node = base_vec_add(g->heap, &g->nodes);
     if (!node) return graph_refuse(g, BERYL_NO_MEMORY, "out of host memory");
     *node = (graph_node){.op = op, .n_in = (uint8_t)c.n_in, .attr = attr};
@@ -611,6 +679,14 @@ graph_value graph_attention_range(graph *g, graph_value q, graph_value k, graph_
     if (!graph_has(g, first, graph_op_name(OP_ATTENTION))) return 0;
     return graph_op(g, OP_ATTENTION, (graph_value[]){q, k, v, slot, last, first},
                     (graph_attrs){.attention = {.scale = scale}});
+}
+
+graph_value graph_cast(graph *g, graph_value x, base_type type, bool wrap) {
+    return graph_op(g, OP_CAST, &x, (graph_attrs){.cast = {(uint32_t)type, wrap}});
+}
+
+graph_value graph_reduce(graph *g, base_op op, graph_value x, uint32_t axes, uint32_t correction) {
+    return graph_op(g, op, &x, (graph_attrs){.mean = {axes, correction}});
 }
 
 graph_value graph_topk(graph *g, graph_value x, uint32_t k, graph_value *indices) {

@@ -152,7 +152,7 @@ graph_value graph_view(graph *g, base_view_kind view, graph_value x, const uint3
                        uint32_t rank, const graph_dim *dims);
 
 /* Operations. graph_NAME(g, inputs, attributes): as in BASE_OP_LIST, with the shapes and the
- * meaning of beryl_NAME in beryl_graph.h. Activations are F32, indices I32. graph_sample: logits
+ * meaning of beryl_graph_NAME in beryl_graph.h. graph_sample: logits
  * [n, m], settings U32 [n, 8] (rows of base_sample_settings) -> I32 [n]. */
 #define GRAPH_CALL_USUAL(name, most, in, attrs, names) \
     graph_value graph_##name(graph *g OP_INPUTS_##most in OP_PARAMS_##attrs names);
@@ -169,6 +169,18 @@ graph_value graph_attention(graph *g, graph_value q, graph_value k, graph_value 
 graph_value graph_attention_range(graph *g, graph_value q, graph_value k, graph_value v,
                                   graph_value slot, graph_value first, graph_value last,
                                   float scale);
+/* wrap: integers keep their low bits; else what is out of range saturates. */
+graph_value graph_cast(graph *g, graph_value x, base_type type, bool wrap);
+/* A reduction: axes become 1, a bit each. correction: of the mean, else 0. */
+graph_value graph_reduce(graph *g, base_op op, graph_value x, uint32_t axes, uint32_t correction);
+/* Made of other operations, over axes as above. norm: the root of the sum of squares; l2_norm: x
+ * over that along an axis, log_softmax along an axis. */
+graph_value graph_var(graph *g, graph_value x, uint32_t axes, uint32_t correction);
+graph_value graph_std(graph *g, graph_value x, uint32_t axes, uint32_t correction);
+graph_value graph_norm(graph *g, graph_value x, uint32_t axes);
+graph_value graph_logsumexp(graph *g, graph_value x, uint32_t axes);
+graph_value graph_log_softmax(graph *g, graph_value x, uint32_t axis);
+graph_value graph_l2_norm(graph *g, graph_value x, uint32_t axis, float eps);
 /* indices: the second result */
 /* n from 1 on, one behind another along an axis; their other dimensions are the same */
 graph_value graph_concat(graph *g, uint32_t n, const graph_value *x, uint32_t axis);
@@ -194,6 +206,8 @@ graph_value graph_intermediate(graph *g, base_type type, uint32_t rank, const gr
 
 /* ---- facts ----------------------------------------------------------------------------------- */
 const char *graph_op_name(base_op op);
+/* A tensor of a run may have it: a number or a truth value an element. */
+bool graph_type_is_plain(base_type type);
 /* Each element of its result from those in its place. Expensive: many instructions. */
 bool graph_op_is_pointwise(base_op op);
 bool graph_op_is_expensive(base_op op);
@@ -201,11 +215,13 @@ bool graph_op_is_expensive(base_op op);
  * attributes say. */
 bool graph_op_is_over_rows(base_op op);
 bool graph_op_is_over_axes(base_op op);
+/* Its result has size 1 along axes that its first attribute says, a bit each. */
+bool graph_op_reduces(base_op op);
 /* Elements of inputs at other places, and constants. */
 bool graph_op_is_mapped(base_op op);
 /* The same, from places that a tree finds in memory alone: not of values that it makes. */
 bool graph_op_is_from_memory(base_op op);
-/* Any of those four: it may be in a tree (tile/tree.h). */
+/* Any but those that reduce: it may be in a tree (tile/tree.h). */
 bool graph_op_is_in_trees(base_op op);
 const graph_tensor *graph_tensor_at(const graph *g, graph_value v);
 uint64_t graph_element_bound(const graph_tensor *t);

@@ -80,7 +80,7 @@ graph_value graph_layout(graph *g, base_op op, const graph_attrs *attr, uint32_t
         if (again) memcpy(u->stride, stride, sizeof stride);
         return again;
     }
-    if (t->type != TYPE_F32)
+    if (t->type != TYPE_F32 && (t->role == ROLE_STORED || !graph_type_is_plain(t->type)))
         return graph_refuse(g, BERYL_UNSUPPORTED,
                             "%s: input %u, %s, is a view with gaps, and %s is not copied",
                             graph_op_name(op), k + 1, graph_shape_text(g, t->rank, t->dim, text),

@@ -65,19 +65,19 @@ const void *graph_reference_value(const graph_reference *r, graph_value v) {
     return v < r->n ? r->data[v] : NULL;
 }
 
-/* What is used in place: states, and weights of F32. Others are read row by row. */
-static beryl_status stored_data(graph_store *store, uint32_t index, void **out,
+/* What is used in place: states, and weights of F32, or `whole`. Others are read row by row. */
+static beryl_status stored_data(graph_store *store, uint32_t index, bool whole, void **out,
                                 beryl_error *error) {
     const store_tensor *t = &store->tensors.data[index];
     const void *data = t->host;
     *out = NULL;
-    if (!t->is_state && t->type != TYPE_F32) return BERYL_OK;
+    if (!t->is_state && t->type != TYPE_F32 && !whole) return BERYL_OK;
     beryl_status status = t->is_state ? BERYL_OK : store_host_weight(store, index, &data, error);
     *out = (void *)(uintptr_t)data;
     return status;
 }
 
-static beryl_status tensor_of(graph_reference *r, graph_value v, const uint32_t *values,
+static beryl_status tensor_of(graph_reference *r, base_op op, graph_value v, const uint32_t *values,
                               reference_tensor *out, beryl_error *error) {
     const graph_tensor *t = &r->g->tensors.data[v];
     *out = (reference_tensor){.t = t, .stored = UINT32_MAX};
@@ -85,7 +85,9 @@ static beryl_status tensor_of(graph_reference *r, graph_value v, const uint32_t 
     graph_value base = graph_base_of(r->g, v);
     if (t->role == ROLE_STORED) {
         out->stored = t->stored;
-        beryl_status status = stored_data(r->store, t->stored, &out->data, error);
+        beryl_status status =
+            stored_data(r->store, t->stored, graph_op_is_pointwise(op) || graph_op_reduces(op),
+                        &out->data, error);
         if (status != BERYL_OK || !out->data) return status;
     } else {
         if (!r->data[base]) {
@@ -125,9 +127,9 @@ beryl_status graph_reference_run(graph_reference *r, const uint32_t *extents, be
                              graph_op_name(node->op));
         reference_call call = {.node = node, .store = r->store, .heap = r->heap, .error = error};
         for (uint32_t k = 0; status == BERYL_OK && k < node->n_in; k++)
-            status = tensor_of(r, node->in[k], values, &call.in[k], error);
+            status = tensor_of(r, node->op, node->in[k], values, &call.in[k], error);
         for (uint32_t k = 0; status == BERYL_OK && k < node->n_out; k++)
-            status = tensor_of(r, node->out[k], values, &call.out[k], error);
+            status = tensor_of(r, node->op, node->out[k], values, &call.out[k], error);
         if (status == BERYL_OK && !(graph_node_needs(r->g, node) & empty))
             status = reference_table[node->op](&call);
         if (status != BERYL_OK) return status;

@@ -31,6 +31,17 @@ typedef struct reference_keys {
     uint32_t slot, first, end;
 } reference_keys;
 reference_keys reference_keys_of(const reference_call *c, uint32_t n);
+/* Offset of element i, in the order of shape's dims, of x broadcast against it from the right. */
+int64_t reference_offset(const reference_tensor *x, const reference_tensor *shape, uint64_t i);
+/* Of floats `real`, of integers and BOOL `whole`. */
+typedef struct reference_number {
+    double real;
+    int64_t whole;
+} reference_number;
+reference_number reference_number_at(base_type type, const void *at);
+void reference_put(base_type type, void *at, reference_number x); /* integers: their low bits */
+int64_t reference_within(base_type type, double x);               /* saturates; NaN: 0 */
+reference_fn reference_pointwise, reference_reduce;
 extern reference_fn *const reference_table[OP_COUNT];
 
 /* A whole graph, node by node: run computes at once, from the given extents by index from [1], with

@@ -32,9 +32,7 @@ static uint32_t row_size(const reference_tensor *x) {
     return x->t->rank ? x->dim[x->t->rank - 1] : 1;
 }
 
-/* Offset of element `index` (in the order of `shape`'s dims), for x broadcast against shape from
- * the right. */
-static int64_t offset_of(const reference_tensor *x, const reference_tensor *shape, uint64_t index) {
+int64_t reference_offset(const reference_tensor *x, const reference_tensor *shape, uint64_t index) {
     int64_t offset = 0;
     for (uint32_t i = shape->t->rank; i-- > 0;) {
         uint64_t at = index % shape->dim[i];
@@ -98,8 +96,8 @@ static beryl_status ref_gather_rows(reference_call *c) {
     float *buffer = row_buffer(c, n);
     beryl_status status = buffer ? BERYL_OK : BERYL_NO_MEMORY;
     for (uint64_t i = 0; status == BERYL_OK && i < count; i++) {
-        int32_t id = i32(ids)[offset_of(ids, ids, i)];
-        const int64_t to = table->t->rank == 2 ? row_offset(out, i) : offset_of(out, out, i);
+        int32_t id = i32(ids)[reference_offset(ids, ids, i)];
+        const int64_t to = table->t->rank == 2 ? row_offset(out, i) : reference_offset(out, out, i);
         if (id < 0 || (uint32_t)id >= n_row) id = 0; /* as on devices: never outside */
         if (!n_row) {                                /* zeros of either type */
             memset(i32(out) + to, 0, n * sizeof(int32_t));
@@ -185,30 +183,6 @@ static beryl_status ref_triangle(reference_call *c) {
     return BERYL_OK;
 }
 
-/* ---- pointwise ------------------------------------------------------------------------------- */
-
-static double gelu_tanh(double x) {
-    return 0.5 * x * (1 + tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x)));
-}
-
-static beryl_status ref_pointwise(reference_call *c) {
-    const reference_tensor *a = &c->in[0], *b = &c->in[1], *out = &c->out[0];
-    uint64_t n = element_count(out);
-    float attr = c->node->attr.scale.factor; /* the same place as softcap.cap */
-    for (uint64_t i = 0; i < n; i++) {
-        double x = f32(a)[offset_of(a, out, i)],
-               y = c->node->n_in > 1 ? (double)f32(b)[offset_of(b, out, i)] : 0, z = x;
-        if (c->node->op == OP_ADD) z = x + y;
-        if (c->node->op == OP_MUL) z = x * y;
-        if (c->node->op == OP_SCALE) z = x * (double)attr;
-        if (c->node->op == OP_GELU_TANH) z = gelu_tanh(x);
-        if (c->node->op == OP_GEGLU) z = gelu_tanh(x) * y;
-        if (c->node->op == OP_SOFTCAP) z = (double)attr * tanh(x / (double)attr);
-        f32(out)[offset_of(out, out, i)] = (float)z;
-    }
-    return BERYL_OK;
-}
-
 /* ---- norms and reductions -------------------------------------------------------------------- */
 
 static beryl_status ref_rms_norm(reference_call *c) {
@@ -266,10 +240,10 @@ static beryl_status ref_group_norm(reference_call *c) {
         float *to =
             f32(out) + i / groups * graph_stride(out->t, 0) + first * graph_stride(out->t, 1);
         double sum = 0, squares = 0;
-        for (uint64_t k = 0; k < n; k++) sum += (double)from[offset_of(x, &part, k)];
+        for (uint64_t k = 0; k < n; k++) sum += (double)from[reference_offset(x, &part, k)];
         const double mean = sum / (double)n;
         for (uint64_t k = 0; k < n; k++) {
-            const double less = (double)from[offset_of(x, &part, k)] - mean;
+            const double less = (double)from[reference_offset(x, &part, k)] - mean;
             squares += less * less;
         }
         const double factor = 1 / sqrt(squares / (double)n + (double)c->node->attr.group_norm.eps);
@@ -278,8 +252,9 @@ static beryl_status ref_group_norm(reference_call *c) {
             const reference_tensor *w = &c->in[1], *b = &c->in[2];
             const double weight = c->node->n_in > 1 ? (double)f32(w)[channel * row_step(w)] : 1,
                          bias = c->node->n_in > 2 ? (double)f32(b)[channel * row_step(b)] : 0;
-            to[offset_of(out, &part, k)] =
-                (float)(((double)from[offset_of(x, &part, k)] - mean) * factor * weight + bias);
+            to[reference_offset(out, &part, k)] =
+                (float)(((double)from[reference_offset(x, &part, k)] - mean) * factor * weight +
+                        bias);
         }
     }
     return BERYL_OK;
@@ -307,8 +282,8 @@ static beryl_status ref_cumsum(reference_call *c) {
     reference_tensor begins = *out; /* the first element of each row */
     begins.dim[axis] = 1;
     for (uint64_t r = 0, rows = element_count(&begins); r < rows; r++) {
-        const float *from = f32(x) + offset_of(x, &begins, r);
-        float *to = f32(out) + offset_of(out, &begins, r);
+        const float *from = f32(x) + reference_offset(x, &begins, r);
+        float *to = f32(out) + reference_offset(out, &begins, r);
         double sum = 0;
         for (uint32_t i = 0; i < n; i++) {
             sum += (double)from[i * graph_stride(x->t, axis)];
@@ -557,19 +532,24 @@ static beryl_status ref_sample(reference_call *c) {
     return BERYL_OK;
 }
 
+/* clang-format off */
 reference_fn *const reference_table[OP_COUNT] = {
     [OP_GATHER_ROWS] = ref_gather_rows,
-    [OP_COPY] = ref_pointwise,
+#define ROW(X, NAME, ...) [OP_##NAME] = reference_pointwise,
+    BASE_POINTWISE_LIST(ROW, )
+#undef ROW
     [OP_PAD] = ref_one_behind_another,
     [OP_CONCAT] = ref_one_behind_another,
     [OP_TRIL] = ref_triangle,
     [OP_TRIU] = ref_triangle,
-    [OP_ADD] = ref_pointwise,
-    [OP_MUL] = ref_pointwise,
-    [OP_SCALE] = ref_pointwise,
-    [OP_GELU_TANH] = ref_pointwise,
-    [OP_GEGLU] = ref_pointwise,
-    [OP_SOFTCAP] = ref_pointwise,
+    [OP_CAST] = reference_pointwise,
+    [OP_SUM] = reference_reduce,
+    [OP_MEAN] = reference_reduce,
+    [OP_PROD] = reference_reduce,
+    [OP_AMAX] = reference_reduce,
+    [OP_AMIN] = reference_reduce,
+    [OP_ANY] = reference_reduce,
+    [OP_ALL] = reference_reduce,
     [OP_RMS_NORM] = ref_rms_norm,
     [OP_LAYER_NORM] = ref_layer_norm,
     [OP_GROUP_NORM] = ref_group_norm,
@@ -586,3 +566,4 @@ reference_fn *const reference_table[OP_COUNT] = {
     [OP_SAMPLE] = ref_sample,
     [OP_SET_ROWS] = ref_set_rows,
 };
+/* clang-format on */

@@ -382,7 +382,7 @@ static void parse_extent(parser *p) {
 static graph_value parse_input(parser *p) {
     graph_dim d[GRAPH_RANK_MAX];
     const base_type of = type(p);
-    if (of != TYPE_F32 && of != TYPE_I32 && of != TYPE_U32) bad(p, "an input is F32, I32 or U32");
+    if (!graph_type_is_plain(of)) bad(p, "an input has a plain type, without blocks");
     const uint32_t rank = dims(p, d);
     const char *text = name(p);
     return p->status == BERYL_OK ? graph_input(p->g, text, of, rank, d) : 0;

@@ -86,11 +86,11 @@
     X(LOG2, log2, SAME, 1, IR_FLOATS, IR_PURE, NEAR,                                               \
       "logarithm to the base 2; of 0: -inf; below zero: NaN",                                      \
       TEXT("@log2($0)", .narrow = IR_FLOATS), FLOAT(log2(x)))                                      \
-    X(SIN, sin, SAME, 1, IR_FLOATS, IR_PURE, LOOSE, "sine; shaders lose all digits at large x",    \
-      TEXT("@sin($0)", .narrow = IR_FLOATS), FLOAT(sin(x)))                                        \
-    X(COS, cos, SAME, 1, IR_FLOATS, IR_PURE, LOOSE, "cosine; shaders lose all digits at large x",  \
+    X(SIN, sin, SAME, 1, IR_FLOATS, IR_PURE, LOOSE, "sine", TEXT("@sin($0)", .narrow = IR_FLOATS), \
+      FLOAT(sin(x)))                                                                               \
+    X(COS, cos, SAME, 1, IR_FLOATS, IR_PURE, LOOSE, "cosine",                                      \
       TEXT("@cos($0)", .narrow = IR_FLOATS), FLOAT(cos(x)))                                        \
-    X(TAN, tan, SAME, 1, IR_FLOATS, IR_PURE, LOOSE, "tangent; shaders lose all digits at large x", \
+    X(TAN, tan, SAME, 1, IR_FLOATS, IR_PURE, LOOSE, "tangent",                                     \
       TEXT("@tan($0)", .narrow = IR_FLOATS), FLOAT(tan(x)))                                        \
     X(ASIN, asin, SAME, 1, IR_FLOATS, IR_PURE, LOOSE, "arc sine; outside [-1, 1]: NaN",            \
       TEXT("@asin($0)", .narrow = IR_FLOATS), FLOAT(asin(x)))                                      \

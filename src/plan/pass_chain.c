@@ -29,16 +29,16 @@ static bool is_member(const members *set, uint32_t node) {
 }
 
 /* An operation that may be in a tree. */
-static bool is_fit(const graph *g, const graph_node *node) {
-    if (node->dead || node->n_out != 1 || graph_tensor_at(g, node->out[0])->type != TYPE_F32)
-        return false;
+static bool is_fit(const graph_node *node) {
+    if (node->dead || node->n_out != 1) return false;
     return graph_op_is_in_trees(node->op) || node->op == OP_WEIGHTED_SUM;
 }
 
 /* One that may be a tree's end. */
 static bool is_end(const graph *g, const graph_node *node) {
-    return !node->dead && (node->op == OP_TOPK || node->op == OP_ARGMAX) &&
-           !graph_tensor_at(g, node->in[0])->dim[1].extent;
+    const bool chooses = node->op == OP_TOPK || node->op == OP_ARGMAX;
+    return !node->dead && (graph_op_reduces(node->op) ||
+                           (chooses && !graph_tensor_at(g, node->in[0])->dim[1].extent));
 }
 
 static bool add(members *set, uint32_t node) {
@@ -59,7 +59,7 @@ static bool add_with_makers(const graph *g, members *set, uint32_t index, uint32
         const graph_tensor *t = graph_tensor_at(g, node->in[k]);
         if (!node->in[k] || t->base || t->node == UINT32_MAX || t->node < first) continue;
         const graph_node *maker = &g->nodes.data[t->node];
-        if (is_fit(g, maker) && graph_same_shape(t, graph_tensor_at(g, node->out[0])) &&
+        if (is_fit(maker) && graph_same_shape(t, graph_tensor_at(g, node->out[0])) &&
             !add_with_makers(g, set, t->node, first))
             return false;
     }
@@ -162,7 +162,7 @@ enum { IN_SUM = 1, ELSEWHERE = 2 }; /* a node's result is needed; in a sum alone
 static bool find_terms(const graph *g, uint8_t *needed /* [nodes] */) {
     for (size_t i = g->nodes.count; i-- > 0;) { /* those who need it come after it */
         const graph_node *node = &g->nodes.data[i];
-        if (!is_fit(g, node) || !graph_op_is_pointwise(node->op) ||
+        if (!is_fit(node) || !graph_op_is_pointwise(node->op) ||
             graph_tensor_at(g, node->out[0])->role == ROLE_OUTPUT)
             needed[i] |= ELSEWHERE;
         for (uint32_t k = 0; !node->dead && k < node->n_in; k++) {
@@ -205,7 +205,7 @@ static void grow(const graph *g, const graph_store *store, const uint8_t *needed
     const graph_tensor *shape = graph_tensor_at(g, g->nodes.data[first].out[0]);
     for (uint32_t k = first + 1; k < g->nodes.count && k <= first + AHEAD_MAX; k++) {
         const graph_node *node = &g->nodes.data[k];
-        if (needed[k] == IN_SUM || !is_fit(g, node) ||
+        if (needed[k] == IN_SUM || !is_fit(node) ||
             !graph_same_shape(shape, graph_tensor_at(g, node->out[0])) || !uses_one(g, set, node))
             continue;
         members more = *set;
@@ -234,7 +234,7 @@ static bool add_end(const graph *g, const graph_store *store, uint32_t first, me
 /* All trees but those that begin with a term. */
 static bool join_trees(graph *g, graph_store *store, const uint8_t *needed) {
     for (uint32_t i = 0; i < g->nodes.count; i++) {
-        if (needed[i] == IN_SUM || !is_fit(g, &g->nodes.data[i])) continue;
+        if (needed[i] == IN_SUM || !is_fit(&g->nodes.data[i])) continue;
         members set = {.node = {i}, .n = 1};
         grow(g, store, needed, i, &set);
         add_terms(g, store, needed, &set);

@@ -5,6 +5,7 @@
  * dimensions they have (tile/walk.h); rows are in tile/rows.c. */
 #include "base/error.h"
 #include "tile/product.h"
+#include "tile/reduce.h"
 #include "tile/rows.h"
 
 #include <string.h>
@@ -136,6 +137,7 @@ beryl_status tile_region(lowering *l, const graph_node *node, const graph_region
     if (!tree_read(&t, l->g, r, 0))
         return lower_refuse(l, node, "more values than there is room for", error);
     if (t.n_product) return tile_product(l, node, &t, error);
+    if (tree_reduces(&t)) return tile_tree_reduce(l, node, &t, name, error);
     return tree_has_rows(&t) ? tile_tree_rows(l, node, &t, name, error)
                              : elements(l, node, &t, name, error);
 }
@@ -157,7 +159,8 @@ bool tile_region_fits(const graph *g, const graph_store *store, const graph_regi
         .g = g, .store = (graph_store *)(uintptr_t)store, .caps = device_caps_of(store->device)};
     if (!tree_read(&t, g, r, 0)) return false;
     if (t.n_product) return tile_product_fits(g, store, &t);
+    /* a choice's own results, or a reduction's parts */
     const uint32_t more = t.choice ? t.choice->n_out : 0;
     if (l.caps->storage_max && tree_bindings(&l, &t) + more > l.caps->storage_max) return false;
-    return !tree_has_rows(&t) || tile_tree_rows_fit(l.caps, &t);
+    return !tree_has_rows(&t) || tree_reduces(&t) || tile_tree_rows_fit(l.caps, &t);
 }

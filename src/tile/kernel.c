@@ -72,8 +72,7 @@ ir_id tile_items(tile_kernel *k) {
     return tile_mul(k, ir_groups(k->b, 0), k->n_item);
 }
 
-/* Blocks are read as words. */
-static ir_type type_of(base_type type) {
+ir_type tile_element(base_type type) {
     switch ((int)type) {
     case TYPE_F32: return IR_F32;
     case TYPE_F16: return IR_F16;
@@ -106,11 +105,11 @@ ir_memory tile_bind(tile_kernel *k, const char *name, graph_value v, ir_type typ
 }
 
 ir_memory tile_read(tile_kernel *k, const char *name, graph_value v) {
-    return tile_bind(k, name, v, type_of(graph_tensor_at(k->l->g, v)->type), IR_READ);
+    return tile_bind(k, name, v, tile_element(graph_tensor_at(k->l->g, v)->type), IR_READ);
 }
 
 ir_memory tile_write(tile_kernel *k, const char *name, graph_value v) {
-    return tile_bind(k, name, v, type_of(graph_tensor_at(k->l->g, v)->type), IR_READ_WRITE);
+    return tile_bind(k, name, v, tile_element(graph_tensor_at(k->l->g, v)->type), IR_READ_WRITE);
 }
 
 ir_memory tile_shard(tile_kernel *k, const char *name, graph_value v, uint32_t shard,
@@ -511,11 +510,12 @@ ir_id tile_gelu(tile_kernel *k, ir_id x) {
     ir_builder *b = k->b;
     const ir_instruction *i = ir_at(b, x);
     const uint32_t width = i ? i->width : 1;
+    const ir_type type = i ? i->type : IR_F32;
     const double slope = -2 * 0.79788456080286535588;
-    const ir_id steep = ir_fma(b, ir_mul(b, x, x), ir_number(b, IR_F32, width, slope * 0.044715),
-                               ir_number(b, IR_F32, width, slope));
-    const ir_id power = ir_min(b, ir_mul(b, x, steep), ir_number(b, IR_F32, width, 80));
-    return ir_div(b, x, ir_add(b, ir_exp(b, power), ir_number(b, IR_F32, width, 1)));
+    const ir_id steep = ir_fma(b, ir_mul(b, x, x), ir_number(b, type, width, slope * 0.044715),
+                               ir_number(b, type, width, slope));
+    const ir_id power = ir_min(b, ir_mul(b, x, steep), ir_number(b, type, width, 80));
+    return ir_div(b, x, ir_add(b, ir_exp(b, power), ir_number(b, type, width, 1)));
 }
 
 bool tile_aligned(const tile_kernel *k, const graph_tensor *t) {
@@ -533,5 +533,5 @@ lower_fn *tile_lowering(base_op op) {
         [OP_ARGMAX] = tile_largest,          [OP_SAMPLE] = tile_sample,
         [OP_SET_ROWS] = tile_set_rows,       [OP_FUSED] = tile_fused,
     };
-    return graph_op_is_in_trees(op) ? tile_operation : table[op];
+    return graph_op_is_in_trees(op) || graph_op_reduces(op) ? tile_operation : table[op];
 }

@@ -72,6 +72,8 @@ void tile_begin(tile_kernel *k, lowering *l, const graph_node *node, const char 
 void tile_begin_items(tile_kernel *k, lowering *l, const graph_node *node, const char *name);
 ir_id tile_item(tile_kernel *k);
 ir_id tile_items(tile_kernel *k);
+/* Of a buffer with such elements; blocks are read as words. */
+ir_type tile_element(base_type type);
 /* Names are kept, not copied. */
 /* elements of the tensor's type (quantised: words) */
 ir_memory tile_read(tile_kernel *k, const char *name, graph_value v);

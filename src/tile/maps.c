@@ -75,13 +75,15 @@ static uint8_t read_from(tree *t, const graph_region *r, graph_value id, const s
     if (maker && graph_op_is_from_memory(maker->op)) return read_moved(t, r, maker, *s);
     t->unfit |= maker != NULL; /* a value of this very walk, at another place */
     const uint8_t at = add_moved(t, id, *graph_tensor_at(t->g, id), s);
-    return tree_add_value(t, (tree_value){.kind = TREE_INPUT, .inside = TREE_MOVED, .in = {at, 0}});
+    return tree_add_value(
+        t, (tree_value){.kind = TREE_INPUT, .type = IR_F32, .inside = TREE_MOVED, .in = {at, 0}});
 }
 
 /* Inside the size along the axis `x`, else the other one. */
 static uint8_t add_within(tree *t, uint32_t axis, graph_dim size, const shift *s, uint8_t x,
                           tree_value other) {
     other.kind = TREE_WITHIN;
+    other.type = IR_F32;
     other.in[0] = x;
     other.guard = add_index(t, axis, s);
     other.limit = count_of(t, size);
@@ -105,7 +107,7 @@ static uint8_t read_moved(tree *t, const graph_region *r, const graph_node *node
         if (last && !is_pad) made = x;
         else
             made = add_within(t, axis, size, &from[i], x,
-                              (tree_value){.two = !last,
+                              (tree_value){.n_in = last ? 1 : 2,
                                            .in = {0, made},
                                            .fill = is_pad ? node->attr.pad.value : 0});
     }
@@ -125,6 +127,7 @@ static uint8_t read_triangle(tree *t, const graph_node *node) {
     x.offset = (uint32_t)(asked > most ? most : asked < -most ? -most : asked);
     const uint8_t in = tree_value_of(t, node->in[0], 0);
     return tree_add_value(t, (tree_value){.kind = TREE_KEPT,
+                                          .type = IR_F32,
                                           .in = {in, 0},
                                           .level = t->values[in].level,
                                           .guard = add_moved(t, 0, x, &(shift){.n = 0}),
@@ -159,7 +162,7 @@ ir_id tree_map_value(tree_walk *c, tree_spot *s, uint32_t v) {
     ir_store(b, held, zero, tree_value_at(c, &part, x->in[0]));
     ir_else(b);
     part = *s;
-    ir_store(b, held, zero, x->two ? tree_value_at(c, &part, x->in[1]) : nothing);
+    ir_store(b, held, zero, x->n_in > 1 ? tree_value_at(c, &part, x->in[1]) : nothing);
     ir_end(b);
     return ir_load(b, held, zero, s->wide);
 }

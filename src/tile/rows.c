@@ -144,8 +144,9 @@ static bool in_columns(const device_caps *caps, const tree *t) {
     const uint32_t d = tree_row_length(t),
                    units = caps->compute_units ? caps->compute_units : UNITS_UNKNOWN;
     const uint64_t rows = graph_element_bound(t->shape) / d;
-    return t->axes.last && !t->n_stat && t->shape->stride[t->shape->rank - 1] != 1 &&
-           (is_serial(caps) || rows >= 4 * units) && !(caps->loop_max && d > caps->loop_max / 4);
+    return t->axes.last && t->axes.n_row == 1 && !t->n_stat &&
+           t->shape->stride[t->shape->rank - 1] != 1 && (is_serial(caps) || rows >= 4 * units) &&
+           !(caps->loop_max && d > caps->loop_max / 4);
 }
 
 /* The walk becomes one over vectors of rows that lie side by side. */

@@ -1,6 +1,7 @@
 /* tree.c - see tile/tree.h. */
 #include "tile/tree.h"
 #include "tile/maps.h"
+#include "tile/pointwise.h"
 
 #include <assert.h>
 #include <string.h>
@@ -10,6 +11,7 @@
 uint8_t tree_add_value(tree *t, tree_value v) {
     if (t->n_value == TREE_VALUES) return 0;
     if (v.kind != TREE_INPUT && v.level >= t->n_level) t->n_level = v.level + 1u;
+    if (!v.type) v.type = IR_F32;
     t->values[t->n_value] = v;
     return (uint8_t)t->n_value++;
 }
@@ -53,13 +55,13 @@ graph_tensor tree_seen_as(const tree_axes *axes, graph_tensor x, uint32_t rank, 
         x.stride[1] = from.stride[1] * own;
         x.dim[2].size = own;
         x.rank++;
-    } else if (axes->last) {
-        const uint32_t axis = axes->last - 1;
-        memmove(x.dim + axis, x.dim + axis + 1, (rank - 1 - axis) * sizeof *x.dim);
-        memmove(x.stride + axis, x.stride + axis + 1, (rank - 1 - axis) * sizeof *x.stride);
-        x.dim[rank - 1] = from.dim[axis];
-        x.stride[rank - 1] = from.stride[axis];
     }
+    for (uint32_t to = 0, last = 0; axes->last && last < 2; last++)
+        for (uint32_t i = 0; i < rank; i++)
+            if ((axes->last >> i & 1) == last) {
+                x.dim[to] = from.dim[i];
+                x.stride[to++] = from.stride[i];
+            }
     return x;
 }
 
@@ -85,6 +87,7 @@ static uint8_t input_of(tree *t, graph_value id, uint8_t inside, bool channels) 
             t->values[i].channels == channels)
             return (uint8_t)i;
     return tree_add_value(t, (tree_value){.kind = TREE_INPUT,
+                                          .type = tile_number_type(graph_tensor_at(t->g, id)->type),
                                           .id = id,
                                           .inside = inside,
                                           .channels = channels,
@@ -100,24 +103,30 @@ static uint8_t with_stat(tree *t, tree_value_kind kind, uint8_t of, uint8_t s) {
         t, (tree_value){.kind = kind, .in = {of, 0}, .stat = s, .level = t->stats[s].level + 1u});
 }
 
-static uint8_t add_node(tree *t, base_op op, const graph_node *node, bool two, uint8_t x,
-                        uint8_t y) {
-    const uint8_t a = t->values[x].level, b = two ? t->values[y].level : 0;
-    return tree_add_value(t, (tree_value){.kind = TREE_NODE,
-                                          .op = op,
-                                          .node = node,
-                                          .two = two,
-                                          .inside = t->values[x].inside,
-                                          .in = {x, y},
-                                          .level = a > b ? a : b});
+/* type: the result's */
+static uint8_t add_node(tree *t, base_op op, const graph_node *node, ir_type type,
+                        const uint8_t in[3]) {
+    tree_value v = {.kind = TREE_NODE,
+                    .op = op,
+                    .node = node,
+                    .type = type,
+                    .n_in = base_ops[op].n_in_max,
+                    .inside = t->values[in[0]].inside,
+                    .in = {in[0], in[1], in[2]}};
+    for (uint32_t i = 0; i < v.n_in; i++)
+        if (t->values[in[i]].level > v.level) v.level = t->values[in[i]].level;
+    return tree_add_value(t, v);
 }
 
 /* The axes that the node's rows lie along. */
 static tree_axes axes_of(const tree *t, const graph_node *node) {
+    const uint32_t reduced = graph_op_reduces(node->op) ? node->attr.at[0].u : 0;
+    if (reduced)
+        return (tree_axes){.last = reduced, .n_row = (uint32_t)__builtin_popcount(reduced)};
     switch ((int)node->op) {
     case OP_GROUP_NORM: /* [n, groups, c / groups, ..] */
         return (tree_axes){.groups = node->attr.group_norm.groups, .n_row = t->rank - 1};
-    case OP_CUMSUM: return (tree_axes){.last = node->attr.cumsum.axis + 1, .n_row = 1};
+    case OP_CUMSUM: return (tree_axes){.last = 1u << node->attr.cumsum.axis, .n_row = 1};
     default: return (tree_axes){0};
     }
 }
@@ -128,8 +137,9 @@ static bool find_axes(tree *t, const graph_region *r) {
     for (uint32_t i = 0; i < r->n; i++) {
         const base_op op = r->node[i]->op;
         tree_axes axes = axes_of(t, r->node[i]);
-        if (!graph_op_is_over_rows(op) && !graph_op_is_over_axes(op)) continue;
-        if (!axes.groups && axes.last == t->rank) axes = (tree_axes){0};
+        if (!graph_op_is_over_rows(op) && !graph_op_is_over_axes(op) && !graph_op_reduces(op))
+            continue;
+        if (axes.last == 1u << (t->rank - 1)) axes = (tree_axes){0};
         if (known && memcmp(&axes, &t->axes, sizeof axes) != 0) return false;
         t->axes = axes;
         known = true;
@@ -146,7 +156,7 @@ static uint8_t weight_of(tree *t, const graph_node *node, uint32_t k) {
 static uint8_t with_weights(tree *t, const graph_node *node, uint8_t x) {
     static const base_op ops[] = {OP_MUL, OP_ADD};
     for (uint32_t k = 1; k < node->n_in; k++)
-        x = add_node(t, ops[k - 1], node, true, x, weight_of(t, node, k));
+        x = add_node(t, ops[k - 1], node, IR_F32, (uint8_t[]){x, weight_of(t, node, k), 0});
     return x;
 }
 
@@ -161,7 +171,7 @@ static uint8_t normalised(tree *t, uint8_t x, float eps) {
 
 /* inside: of its inputs. */
 static void read_node(tree *t, const graph_region *r, const graph_node *node,
-                      const uint8_t inside[2]) {
+                      const uint8_t inside[3]) {
     if (graph_op_is_mapped(node->op)) {
         if (!graph_same_shape(graph_tensor_at(t->g, node->out[0]), graph_tensor_at(t->g, t->like)))
             return; /* another map reads it */
@@ -196,9 +206,12 @@ static void read_node(tree *t, const graph_region *r, const graph_node *node,
             t, (tree_value){.kind = TREE_SCAN, .in = {x, 0}, .level = t->values[x].level});
         t->n_scan++;
         break;
-    default:
-        made = node->n_in > 1 ? tree_value_of(t, node->in[1], inside[1]) : 0;
-        made = add_node(t, node->op, node, node->n_in > 1, x, made);
+    default: {
+        uint8_t in[3] = {x};
+        for (uint32_t k = 1; k < node->n_in; k++) in[k] = tree_value_of(t, node->in[k], inside[k]);
+        made = add_node(t, node->op, node,
+                        tile_number_type(graph_tensor_at(t->g, node->out[0])->type), in);
+    }
     }
     t->values[made].id = node->out[0];
 }
@@ -216,7 +229,11 @@ static void ask(tree *t, uint32_t v, uint8_t level) {
     x->first = level;
     if (is_leaf(x)) return;
     ask(t, x->in[0], level);
-    if (x->two) ask(t, x->in[1], level);
+    for (uint32_t i = 1; i < x->n_in; i++) ask(t, x->in[i], level);
+}
+
+bool tree_reduces(const tree *t) {
+    return t->choice && graph_op_reduces(t->choice->op);
 }
 
 static void ask_all(tree *t) {
@@ -224,7 +241,7 @@ static void ask_all(tree *t) {
     for (uint8_t level = 0; level < t->n_level; level++) {
         for (uint32_t i = 0; i < t->n_stat; i++)
             if (t->stats[i].level == level) ask(t, t->stats[i].of, level);
-        for (uint32_t i = 0; i < t->n_out; i++)
+        for (uint32_t i = 0; i < t->n_out && !tree_reduces(t); i++)
             if (t->values[t->out[i]].level == level) ask(t, t->out[i], level);
         if (t->choice && t->values[t->chosen].level == level) ask(t, t->chosen, level);
         if (t->has_root && t->values[t->root].level == level) ask(t, t->root, level);
@@ -273,6 +290,15 @@ static bool find_insides(const graph_node *const *nodes, uint32_t n, const graph
     return true;
 }
 
+/* What is held from one walk to the next is F32. */
+static bool holds_numbers(const tree *t) {
+    for (uint32_t i = 0; i < t->n_value; i++) {
+        const tree_value *v = &t->values[i];
+        if (v->kind != TREE_INPUT && v->type != IR_F32 && v->last > v->first) return false;
+    }
+    return true;
+}
+
 bool tree_read(tree *t, const graph *g, const graph_region *r, graph_value root) {
     uint8_t inside[GRAPH_REGION_NODES];
     graph_value asked[GRAPH_OUT_MAX + 1];
@@ -282,7 +308,11 @@ bool tree_read(tree *t, const graph *g, const graph_region *r, graph_value root)
     *t = (tree){.g = g, .n_level = 1, .has_root = root != 0};
     if (!find_insides(nodes, r->n, asked, r->n_out + t->has_root, inside)) return false;
     for (uint32_t i = 0; i < r->n; i++) {
-        if (nodes[i]->op == OP_ARGMAX || nodes[i]->op == OP_TOPK) t->choice = nodes[i];
+        const base_op op = nodes[i]->op;
+        if (op == OP_ARGMAX || op == OP_TOPK || graph_op_reduces(op)) {
+            if (t->choice) return false;
+            t->choice = nodes[i];
+        }
         if (!is_product(nodes[i])) continue;
         if (t->n_product == TREE_PRODUCTS) return false;
         t->product[t->n_product++] = nodes[i];
@@ -292,8 +322,9 @@ bool tree_read(tree *t, const graph *g, const graph_region *r, graph_value root)
     t->like = t->choice ? t->choice->in[0] : asked[0];
     if (!find_axes(t, r)) return false;
     for (uint32_t i = 0; i < r->n_out; i++) {
-        if (makes(t->choice, r->out[i])) continue;
-        if (!graph_same_shape(graph_tensor_at(g, r->out[i]), graph_tensor_at(g, t->like)))
+        if (!tree_reduces(t) && makes(t->choice, r->out[i])) continue;
+        if (!tree_reduces(t) &&
+            !graph_same_shape(graph_tensor_at(g, r->out[i]), graph_tensor_at(g, t->like)))
             return false; /* a map's that another one reads */
         add_input(t, r->out[i], 0, false);
         t->n_out++;
@@ -304,15 +335,24 @@ bool tree_read(tree *t, const graph *g, const graph_region *r, graph_value root)
         if (nodes[i] != t->choice && !is_product(nodes[i]))
             read_node(t, r, nodes[i],
                       (uint8_t[]){inside_of_input(nodes[i], i, 0, inside[i]),
-                                  inside_of_input(nodes[i], i, 1, inside[i])});
+                                  inside_of_input(nodes[i], i, 1, inside[i]), inside[i]});
     if (t->choice) t->chosen = tree_value_of(t, t->choice->in[0], 0);
     if (root) t->root = tree_value_of(t, root, 0);
-    for (uint32_t i = 0; i < t->n_out; i++) t->out[i] = tree_value_of(t, t->tensors[i], 0);
+    for (uint32_t i = 0; i < t->n_out && !tree_reduces(t); i++)
+        t->out[i] = tree_value_of(t, t->tensors[i], 0);
     if (t->n_value == TREE_VALUES || t->n_stat == TREE_STATS || t->n_tensor > LOWER_WALK_TENSORS ||
         t->n_sum > TREE_SUMS || t->unfit)
         return false;
-    if (t->axes.n_row) t->shape = &t->seen[0];
+    if (tree_reduces(t)) {
+        t->whole = tree_seen_as(&t->axes, *t->shape, t->rank, false);
+        t->shape = &t->whole;
+    } else if (t->axes.n_row) {
+        t->shape = &t->seen[0];
+    }
     ask_all(t);
+    if (!holds_numbers(t)) return false;
+    if (tree_reduces(t))
+        return t->n_out == 1 && !t->n_stat && !t->n_scan && !t->n_product && !t->n_sum;
     return !(t->axes.n_row || t->n_scan) || !(t->has_root || t->choice || t->n_product || t->n_sum);
 }
 
@@ -518,31 +558,16 @@ void tree_spot_at(tree_walk *c, tree_spot *s, uint32_t wide, ir_id i) {
     }
 }
 
-static ir_id operation(tree_walk *c, base_op op, const graph_node *node, ir_id x, ir_id y,
-                       uint32_t width) {
-    ir_builder *b = c->k->b;
-    switch ((int)op) {
-    case OP_ADD: return ir_add(b, x, y);
-    case OP_MUL: return ir_mul(b, x, y);
-    case OP_SCALE:
-        return ir_mul(b, x, ir_number(b, IR_F32, width, (double)node->attr.scale.factor));
-    case OP_GELU_TANH: return tile_gelu(c->k, x);
-    case OP_GEGLU: return ir_mul(b, tile_gelu(c->k, x), y);
-    case OP_SOFTCAP: {
-        const double cap = (double)node->attr.softcap.cap;
-        return ir_mul(b, ir_tanh(b, ir_mul(b, x, ir_number(b, IR_F32, width, 1 / cap))),
-                      ir_number(b, IR_F32, width, cap));
-    }
-    default: return x; /* copy */
-    }
-}
-
 /* A vector of tensor t. */
 static ir_id loaded(tree_walk *c, const tree_spot *s, uint32_t t) {
     ir_builder *b = c->k->b;
     const uint32_t ahead = c->t.ahead[t];
     const ir_id at = ahead ? ir_add(b, s->at[t], tile_mul(c->k, s->turn, ahead)) : s->at[t];
-    return ir_splat(b, ir_load(b, c->memory[t], at, c->step[t] ? s->wide : 1), s->wide);
+    const ir_type type = tile_number_type(c->t.seen[t].type);
+    ir_id x = ir_load(b, c->memory[t], at, c->step[t] ? s->wide : 1);
+    if (type == IR_BOOL) x = ir_ne(b, x, ir_number(b, IR_U8, c->step[t] ? s->wide : 1, 0));
+    else x = ir_cast(b, type, x);
+    return ir_splat(b, x, s->wide);
 }
 
 static ir_id weighted_sum(tree_walk *c, const tree_spot *s, uint32_t v) {
@@ -584,8 +609,9 @@ ir_id tree_value_at(tree_walk *c, tree_spot *s, uint32_t v) {
         } else if (x->kind == TREE_WITHIN || x->kind == TREE_KEPT) {
             made = tree_map_value(c, s, v);
         } else if (x->kind == TREE_NODE) {
-            made = operation(c, x->op, x->node, in,
-                             x->two ? tree_value_at(c, s, x->in[1]) : IR_NO_ID, s->wide);
+            ir_id all[3] = {in};
+            for (uint32_t i = 1; i < x->n_in; i++) all[i] = tree_value_at(c, s, x->in[i]);
+            made = tile_pointwise(c->k, x->op, &x->node->attr, all);
         } else {
             const ir_id with = ir_splat(b, c->t.stats[x->stat].result, s->wide);
             made = x->kind == TREE_TIMES ? ir_mul(b, in, with) : ir_sub(b, in, with);
@@ -606,7 +632,9 @@ ir_id tree_variance(tree_walk *c, const tree_stat *s, ir_id squares) {
 void tree_store(tree_walk *c, tree_spot *s, uint32_t level) {
     for (uint32_t i = 0; i < c->t.n_out; i++)
         if (c->t.values[c->t.out[i]].level == level)
-            ir_store(c->k->b, c->memory[i], s->at[i], tree_value_at(c, s, c->t.out[i]));
+            ir_store(c->k->b, c->memory[i], s->at[i],
+                     ir_cast(c->k->b, tile_element(c->t.seen[i].type),
+                             tree_value_at(c, s, c->t.out[i])));
 }
 
 void tree_walk_rows(tree_walk *c) {

@@ -45,7 +45,8 @@ typedef struct tree_value {
     tree_value_kind kind;
     base_op op; /* NODE, with the node's constants */
     const graph_node *node;
-    bool two;       /* operands */
+    ir_type type;   /* of the number */
+    uint8_t n_in;   /* NODE: operands */
     graph_value id; /* of the graph; 0: made here */
     /* 0: the tree; 2 i + 1: what the sum that is node i adds up; 2 i + 2: its weights; TREE_MOVED:
      * a map, which alone asks for it */
@@ -53,7 +54,7 @@ typedef struct tree_value {
     uint8_t guard, limit; /* a tensor without memory; of tree.counts */
     float fill;
     bool channels; /* INPUT: a number for each index of axis 1 */
-    uint8_t in[2]; /* values; INPUT: the tensor */
+    uint8_t in[3]; /* values; INPUT: the tensor */
     uint8_t stat, level;
     uint8_t first, last; /* walks: that computes it, that asks for it last; none inside sums */
     ir_memory array;     /* where the walks are loops of one lane and a later one asks */
@@ -75,8 +76,8 @@ typedef struct tree_stat {
 } tree_stat;
 
 /* How a tree sees tensors of its results' shape, all-zero: as they are, a row along the last axis.
- * groups: axis 1 as two, [groups, channels of a group]; last: the axis, from 1, that is put last,
- * 0: none; n_row: axes of a row, those at the end, 0: 1. */
+ * groups: axis 1 as two, [groups, channels of a group]; last: axes that are put last, a bit each;
+ * n_row: axes of a row, those at the end, 0: 1. */
 typedef struct tree_axes {
     uint32_t groups, last, n_row;
 } tree_axes;
@@ -93,8 +94,11 @@ typedef struct tree {
     /* of every result, as it is seen; borrowed from this tree where axes are not all-zero */
     const graph_tensor *shape;
     tree_axes axes;
-    uint32_t rank;            /* of the results */
-    const graph_node *choice; /* topk or argmax of `chosen`; NULL: none */
+    uint32_t rank; /* of the results */
+    /* topk or argmax of `chosen`, or what reduces it (tile/reduce.h): then the one result, which
+     * no value makes; NULL: none */
+    const graph_node *choice;
+    graph_tensor whole; /* of a reduction: its input, as it is seen */
     /* matmul or matmul_id at its start, whose results are given: the first values */
     const graph_node *product[TREE_PRODUCTS];
     graph_value tensors[LOWER_WALK_TENSORS]; /* results [n_out] first; 0: indices (maps.h) */
@@ -120,6 +124,8 @@ typedef struct tree {
 bool tree_read(tree *t, const graph *g, const graph_region *r, graph_value root);
 /* No operation, and the largest of the rows of the node's first input. */
 void tree_read_choice(tree *t, const graph *g, const graph_node *node);
+/* Its end is a reduction. */
+bool tree_reduces(const tree *t);
 /* Something is asked of whole rows. */
 bool tree_has_rows(const tree *t);
 /* Elements of a row: at most, and whether the run says how many. */

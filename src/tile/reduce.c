@@ -1,0 +1,329 @@
+/* reduce.c - see tile/reduce.h.
+ *
+ * Lanes lie across a row, or where neighbours in memory are of different rows, a vector of rows
+ * to a lane and several lanes behind each other along the rows. Where rows are few they are cut
+ * into parts, which a second kernel joins. Integers narrower than 32 bits are reduced as 32 bits,
+ * of which the store keeps the low ones; truth values as u32. */
+#include "base/error.h"
+#include "tile/pointwise.h"
+#include "tile/reduce.h"
+
+#include <math.h>
+
+enum {
+    LANES = 256,
+    ACROSS = 32,       /* lanes of a workgroup that lie beside each other in a walk across rows */
+    AHEAD = 4,         /* vectors that a lane reads at once */
+    UNITS = 128,       /* of a device that does not say */
+    GROUPS_A_UNIT = 8, /* workgroups that keep it busy */
+    PART_MIN = 2048,   /* elements of a part of a row, */
+    PART_DEEP = 64,    /* of a walk across rows */
+    PARTS_MAX = 1024
+};
+enum { SCRATCH_PARTS = 0 };
+
+typedef struct form {
+    uint32_t wide, lanes;  /* lanes: of a row */
+    uint32_t rows;         /* beside each other in a workgroup */
+    bool across;           /* a vector has an element of each of `wide` rows */
+    uint32_t n_part, part; /* of a row, and its elements */
+} form;
+
+typedef struct reduce {
+    tree_walk walk;
+    form f;
+    base_op op;
+    ir_type type; /* of sums */
+} reduce;
+
+/* ---- numbers --------------------------------------------------------------------------------- */
+
+static ir_type sum_type(base_type type) {
+    const ir_type own = tile_number_type(type);
+    return own == IR_I8 || own == IR_I16                     ? IR_I32
+           : own == IR_U8 || own == IR_U16 || own == IR_BOOL ? IR_U32
+                                                             : own;
+}
+
+/* Of the input's type; saturates where the sum has that type itself. */
+static double least_of(const reduce *r, bool largest) {
+    const base_type type = graph_tensor_at(r->walk.t.g, r->walk.t.choice->in[0])->type;
+    const double half = type == TYPE_I8 || type == TYPE_U8 ? 128 : 32768;
+    if (type == TYPE_I8 || type == TYPE_I16) return largest ? half - 1 : -half;
+    if (type == TYPE_U8 || type == TYPE_U16) return largest ? 2 * half - 1 : 0;
+    return largest ? (double)INFINITY : -(double)INFINITY;
+}
+
+static ir_id neutral(const reduce *r, uint32_t width) {
+    const double x = r->op == OP_PROD || r->op == OP_ALL    ? 1
+                     : r->op == OP_AMAX || r->op == OP_AMIN ? least_of(r, r->op == OP_AMIN)
+                                                            : 0;
+    return ir_number(r->walk.k->b, r->type, width, x);
+}
+
+static ir_id join(const reduce *r, ir_id x, ir_id y) {
+    static const base_op ops[OP_COUNT] = {
+        [OP_SUM] = OP_ADD,  [OP_MEAN] = OP_ADD,   [OP_PROD] = OP_MUL,    [OP_AMAX] = OP_MAX,
+        [OP_AMIN] = OP_MIN, [OP_ANY] = OP_BIT_OR, [OP_ALL] = OP_BIT_AND,
+    };
+    return tile_pointwise(r->walk.k, ops[r->op], NULL, (ir_id[]){x, y});
+}
+
+/* The elements of a vector. */
+static ir_id join_vector(const reduce *r, ir_id x, uint32_t width) {
+    while (width > 1) {
+        uint64_t low = 0, high = 0;
+        width /= 2;
+        for (uint32_t i = 0; i < width; i++) {
+            low |= (uint64_t)i << (4 * i);
+            high |= (uint64_t)(i + width) << (4 * i);
+        }
+        const ir_id first = ir_swizzle(r->walk.k->b, x, width, low);
+        x = join(r, first, ir_swizzle(r->walk.k->b, x, width, high));
+    }
+    return x;
+}
+
+/* x [width] of all lanes with the same place beside each other: lane = deep * beside + place. In
+ * those of deep 0; the whole workgroup comes here. */
+static ir_id join_lanes(const reduce *r, ir_id x, uint32_t width, ir_id lane, uint32_t lanes,
+                        uint32_t beside) {
+    tile_kernel *k = r->walk.k;
+    ir_builder *b = k->b;
+    if (lanes == beside) return x;
+    const ir_memory at = ir_workgroup(b, r->type, lanes * width);
+    const ir_id own = tile_mul(k, lane, width);
+    ir_store(b, at, own, x);
+    for (uint32_t half = lanes / 2; half >= beside; half /= 2) {
+        ir_barrier(b);
+        ir_if(b, ir_lt(b, lane, ir_u32(b, half)));
+        const ir_id mine = ir_load(b, at, own, width);
+        ir_store(b, at, own, join(r, mine, ir_load(b, at, tile_add(k, own, half * width), width)));
+        ir_end(b);
+    }
+    return ir_load(b, at, own, width);
+}
+
+/* What the sum becomes in the result. */
+static ir_id finished(const reduce *r, ir_id x, ir_id count, uint32_t width) {
+    ir_builder *b = r->walk.k->b;
+    const base_type type = r->walk.t.seen[0].type;
+    if (r->op == OP_MEAN) {
+        const uint32_t less = r->walk.t.choice->attr.mean.correction;
+        ir_id n = ir_cast(b, r->type, count);
+        if (less)
+            n = ir_max(b, ir_sub(b, n, ir_number(b, r->type, 1, less)),
+                       ir_number(b, r->type, 1, 0));
+        x = ir_div(b, x, ir_splat(b, n, width));
+    }
+    return ir_cast(b, tile_element(type), x);
+}
+
+/* ---- the form -------------------------------------------------------------------------------- */
+
+static uint32_t power_to(uint32_t n) { /* the largest power of two up to n */
+    uint32_t p = 1;
+    while (p * 2 <= n) p *= 2;
+    return p;
+}
+
+/* Neighbours of the input lie across rows. */
+static bool is_across(const tree_walk *c) {
+    const uint32_t inner = c->w.n - 1;
+    uint32_t across = 0, along = 0;
+    for (uint32_t i = c->t.n_out; i < c->t.n_tensor; i++) {
+        across += c->w.stride[i][inner] == 1;
+        along += c->step[i] == 1;
+    }
+    return across > along;
+}
+
+static uint32_t groups_wanted(const device_caps *caps, bool serial) {
+    const uint32_t units = caps->compute_units ? caps->compute_units : serial ? 1 : UNITS;
+    return serial ? 2 * units : GROUPS_A_UNIT * units;
+}
+
+/* Parts of rows of length d, where there are `groups` workgroups without them. */
+static void cut(form *f, const lowering *l, uint32_t d, uint64_t groups, uint32_t least) {
+    const uint32_t wanted = groups_wanted(l->caps, tile_serial(l));
+    uint32_t n = groups ? (uint32_t)((wanted + groups - 1) / groups) : 1;
+    if (l->caps->loop_max && n < d / (l->caps->loop_max / 2)) n = d / (l->caps->loop_max / 2) + 1;
+    if (n > d / least) n = d / least;
+    if (n > PARTS_MAX) n = PARTS_MAX;
+    f->n_part = n < 2 ? 1 : n;
+    const uint32_t step = f->across ? 1 : f->lanes * f->wide;
+    f->part = ((d + f->n_part - 1) / f->n_part + step - 1) / step * step;
+    if (f->n_part == 1) f->part = d;
+    f->n_part = (d + f->part - 1) / f->part;
+}
+
+static form form_of(const lowering *l, tree_walk *c) {
+    const device_caps *caps = l->caps;
+    const bool serial = tile_serial(l), host = device_is_compiled(caps);
+    const uint32_t d = tree_row_length(&c->t), last = c->w.n - 1, most = host ? TILE_RUN : 4,
+                   invocations = caps->workgroup_invocations ? caps->workgroup_invocations : LANES,
+                   workgroup = serial ? 1 : power_to(invocations < LANES ? invocations : LANES);
+    const uint64_t n = graph_element_bound(c->t.shape) / d;
+    form f = {.rows = 1, .across = is_across(c), .n_part = 1, .part = d};
+    if (f.across) {
+        for (uint32_t i = 0; i < c->t.n_tensor; i++) c->step[i] = c->w.stride[i][last];
+        uint32_t wide = c->w.size[last].extent ? 1 : most;
+        for (uint32_t i = 0; i < c->t.n_tensor; i++)
+            for (uint32_t k = 0; c->step[i] && k < c->along.n; k++)
+                while (c->along.stride[i][k] % wide) wide /= 2;
+        f.wide = tree_widest(c, wide, c->w.size[last].factor, true, last);
+        f.rows = workgroup < ACROSS ? workgroup : ACROSS;
+        f.lanes = workgroup / f.rows;
+        cut(&f, l, d, (n / f.wide + f.rows - 1) / f.rows, PART_DEEP);
+        return f;
+    }
+    f.wide = tree_row_varies(&c->t)
+                 ? 1
+                 : tree_widest(c, most, c->along.size[c->along.n - 1].factor, true, c->w.n);
+    f.lanes = 1;
+    while (f.lanes < workgroup && f.lanes * f.wide * AHEAD < d) f.lanes *= 2;
+    f.rows = workgroup / f.lanes;
+    while (f.rows > 1 && n / f.rows < groups_wanted(caps, serial)) f.rows /= 2;
+    if (f.rows == 1) cut(&f, l, d, n, PART_MIN);
+    return f;
+}
+
+/* ---- the kernel ------------------------------------------------------------------------------ */
+
+static ir_id value_of(reduce *r, tree_spot *s) {
+    ir_builder *b = r->walk.k->b;
+    const ir_id x = tree_value_at(&r->walk, s, r->walk.t.chosen);
+    return ir_cast(b, r->type, x);
+}
+
+/* The sum of elements begin + first, begin + first + step, ... below end, as a vector. */
+static ir_id summed(reduce *r, ir_id from, ir_id end, uint32_t step) {
+    ir_builder *b = r->walk.k->b;
+    const form *f = &r->f;
+    const uint32_t each = f->across ? 1 : f->wide;
+    const ir_id zero = ir_u32(b, 0);
+    ir_memory sums[AHEAD];
+    for (uint32_t i = 0; i < AHEAD; i++) {
+        sums[i] = ir_register(b, r->type, f->wide);
+        ir_store(b, sums[i], zero, neutral(r, f->wide));
+    }
+    const ir_id i = ir_loop(b, from, end, ir_u32(b, step * AHEAD));
+    tree_spot s[AHEAD];
+    ir_id inside[AHEAD];
+    for (uint32_t a = 0; a < AHEAD; a++) { /* all reads before anything else */
+        const ir_id at = tile_add(r->walk.k, i, a * step);
+        inside[a] = ir_lt(b, at, end);
+        tree_spot_at(&r->walk, &s[a], f->wide,
+                     a ? ir_min(b, at, ir_sub(b, end, ir_u32(b, each))) : at);
+        for (uint32_t v = 0; v < r->walk.t.n_value; v++)
+            if (r->walk.t.values[v].kind == TREE_INPUT) tree_value_at(&r->walk, &s[a], v);
+    }
+    for (uint32_t a = 0; a < AHEAD; a++) {
+        ir_id x = value_of(r, &s[a]);
+        if (a) x = ir_select(b, ir_splat(b, inside[a], f->wide), x, neutral(r, f->wide));
+        ir_store(b, sums[a], zero, join(r, ir_load(b, sums[a], zero, f->wide), x));
+    }
+    ir_end(b);
+    ir_id all = ir_load(b, sums[0], zero, f->wide);
+    for (uint32_t a = 1; a < AHEAD; a++) all = join(r, all, ir_load(b, sums[a], zero, f->wide));
+    return all;
+}
+
+/* Parts of rows: [vector of rows][part][element of the vector]. */
+static uint64_t parts_bytes(const reduce *r) {
+    const tree *t = &r->walk.t;
+    const uint64_t rows = graph_element_bound(t->shape) / tree_row_length(t);
+    return (rows + r->f.wide) * r->f.n_part * (r->type == IR_F64 || r->type == IR_I64 ? 8 : 4);
+}
+
+static beryl_status whole_rows(lowering *l, const graph_node *node, reduce *r, const char *name,
+                               beryl_error *error) {
+    tree_walk *c = &r->walk;
+    const form *f = &r->f;
+    const uint32_t lanes = f->lanes * f->rows, width = f->across ? f->wide : 1,
+                   each = f->across ? 1 : f->wide;
+    tile_kernel k;
+    tile_begin(&k, l, node, name, lanes);
+    c->k = &k;
+    ir_builder *b = k.b;
+    tree_declare(c);
+    ir_memory parts = {0};
+    if (f->n_part > 1)
+        parts = tile_scratch(&k, "parts", SCRATCH_PARTS, parts_bytes(r), r->type, IR_READ_WRITE);
+    const ir_id length = tree_walk_length(c), local = ir_local(b, 0);
+    /* across: rows beside each other are neighbours among the lanes; else those of one row are */
+    const ir_id place = f->across ? tile_rem(&k, local, f->rows) : tile_div(&k, local, f->lanes),
+                deep = f->across ? tile_div(&k, local, f->rows) : tile_rem(&k, local, f->lanes);
+    const ir_id group = tile_group(&k), part = f->n_part > 1 ? ir_group(b, 2) : ir_u32(b, 0);
+    ir_id begin = part, end = length;
+    if (f->n_part > 1) {
+        begin = tile_mul(&k, part, f->part);
+        end = ir_min(b, tile_add(&k, begin, f->part), length);
+    }
+    const ir_id row = ir_add(b, tile_mul(&k, group, f->rows), place),
+                outer = tree_place(c, row, width, true, c->row),
+                valid = ir_lt(b, outer, c->size[0]);
+    /* a row that is none does another one's work, but for the store */
+    const ir_id from = ir_add(b, begin, tile_mul(&k, deep, each));
+    ir_id x = summed(r, from, end, f->lanes * each);
+    if (!f->across) x = join_vector(r, x, f->wide);
+    if (f->across) x = join_lanes(r, x, f->wide, local, lanes, f->rows);
+    else if (f->lanes > 1) {
+        /* deep is the number among the row's lanes: rows have memory beside each other */
+        const ir_id turned = ir_add(b, tile_mul(&k, deep, f->rows), place);
+        x = join_lanes(r, x, 1, turned, lanes, f->rows);
+    }
+    ir_if(b, ir_and(b, valid, ir_eq(b, deep, ir_u32(b, 0))));
+    if (f->n_part > 1)
+        ir_store(b, parts, tile_mul(&k, ir_add(b, tile_mul(&k, row, f->n_part), part), width), x);
+    else ir_store(b, c->memory[0], c->row[0], finished(r, x, length, width));
+    ir_end(b);
+    const lower_count one = {1, 0};
+    return tile_end_3d(&k, lower_walk_count(l, &c->w), f->rows, one, 1,
+                       lower_count_times(one, f->n_part), 1, error);
+}
+
+/* The parts of each row; a workgroup a vector of rows. */
+static beryl_status join_parts(lowering *l, const graph_node *node, reduce *r, beryl_error *error) {
+    const form f = r->f;
+    const uint32_t width = f.across ? f.wide : 1;
+    tree_walk *c = &r->walk;
+    tile_kernel k;
+    uint32_t lanes = 1;
+    while (!tile_serial(l) && lanes < f.n_part && lanes < LANES / 4) lanes *= 2;
+    tile_begin(&k, l, node, "join_parts", lanes);
+    c->k = &k;
+    ir_builder *b = k.b;
+    const ir_memory parts = tile_scratch(&k, "parts", SCRATCH_PARTS, 0, r->type, IR_READ);
+    c->t.n_tensor = 1; /* the result */
+    tree_declare(c);
+    const ir_id row = tile_group(&k), length = tree_walk_length(c),
+                outer = tree_place(c, row, width, false, c->row), zero = ir_u32(b, 0),
+                lane = lanes == 1 ? zero : ir_local(b, 0);
+    const ir_memory sum = ir_register(b, r->type, width);
+    ir_store(b, sum, zero, neutral(r, width));
+    ir_if(b, ir_lt(b, outer, c->size[0]));
+    const ir_id i = ir_loop(b, lane, ir_u32(b, f.n_part), ir_u32(b, lanes));
+    const ir_id at = tile_mul(&k, ir_add(b, tile_mul(&k, row, f.n_part), i), width);
+    const ir_id mine = ir_load(b, sum, zero, width);
+    ir_store(b, sum, zero, join(r, mine, ir_load(b, parts, at, width)));
+    ir_end(b);
+    ir_end(b);
+    const ir_id x = join_lanes(r, ir_load(b, sum, zero, width), width, lane, lanes, 1);
+    ir_if(b, ir_and(b, ir_lt(b, outer, c->size[0]), ir_eq(b, lane, zero)));
+    ir_store(b, c->memory[0], c->row[0], finished(r, x, length, width));
+    ir_end(b);
+    return tile_end(&k, lower_walk_count(l, &c->w), 1, error);
+}
+
+beryl_status tile_tree_reduce(lowering *l, const graph_node *node, const tree *t, const char *name,
+                              beryl_error *error) {
+    const base_type type = graph_tensor_at(l->g, t->choice->in[0])->type;
+    reduce all = {.walk = {.t = *t}, .op = t->choice->op, .type = sum_type(type)}, *r = &all;
+    tree_walk *c = &r->walk;
+    tree_walk_rows(c);
+    r->f = form_of(l, c);
+    if (r->f.across) c->w.size[c->w.n - 1].factor /= r->f.wide;
+    const beryl_status status = whole_rows(l, node, r, name, error);
+    return status == BERYL_OK && r->f.n_part > 1 ? join_parts(l, node, r, error) : status;
+}

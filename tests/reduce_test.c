@@ -1,0 +1,133 @@
+/* reduce_test.c - reductions over axes on every type: rows and what lies across them, long and
+ * short, few and many, with operations before them in the same kernel. */
+#include "forms.h"
+#include "typed.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { ROWS = 37, FEWER = 5 };
+
+typedef struct problem {
+    const char *name;
+    uint32_t rank, dims[8], axes; /* dims: 0: the extent */
+    bool brief;                   /* where kernels are compiled or run slowly too */
+    bool small;                   /* not on the interpreter else */
+} problem;
+
+static const problem problems[] = {
+    {"rows", 2, {0, 129}, 2, true, true},
+    {"rows-of-vectors", 2, {0, 128}, 2, false, true},
+    {"columns", 2, {0, 96}, 1, true, true},
+    {"columns-odd", 2, {0, 7}, 1, false, true},
+    {"middle", 3, {5, 0, 12}, 2, true, true},
+    {"outer-and-inner", 3, {6, 0, 10}, 5, false, true},
+    {"all", 3, {3, 0, 5}, 7, false, true},
+    {"one", 1, {1}, 1, false, true},
+    {"alternate", 4, {2, 3, 0, 5}, 10, true, true},
+    {"of-eight", 8, {2, 1, 3, 2, 0, 1, 2, 3}, 0xa6, false, true},
+    {"one-long-row", 2, {1, 70001}, 2, true, false},
+    {"few-long-rows", 2, {3, 40000}, 2, false, false},
+    {"columns-in-parts", 2, {300, 40}, 1, true, true},
+    {"deep-columns", 2, {5000, 8}, 1, true, false},
+    {"many-rows", 2, {70001, 3}, 2, false, false},
+};
+
+static const base_type types[] = {TYPE_F32, TYPE_F16, TYPE_BF16, TYPE_F64, TYPE_I32, TYPE_U8,
+                                  TYPE_I8,  TYPE_I16, TYPE_U16,  TYPE_U32, TYPE_I64, TYPE_BOOL};
+enum { TYPES = sizeof types / sizeof *types, PROBLEMS = sizeof problems / sizeof *problems };
+
+static const struct {
+    base_op op;
+    double within, relative;
+    const char *why;
+    typed_fill fill;
+} ops[] = {
+    {OP_SUM, 2e-4, 4e-6, "rounding of up to 70,001 terms in another order", TYPED_UNIT},
+    {OP_MEAN, 2e-6, 4e-6, "the same, by how many there are", TYPED_UNIT},
+    {OP_PROD, 0, 2e-4, "a rounding for each of some hundred factors", TYPED_NEAR_ONE},
+    {OP_AMAX, 0, 0, "exact", TYPED_ODD},
+    {OP_AMIN, 0, 0, "exact", TYPED_FINITE},
+    {OP_ANY, 0, 0, "exact", TYPED_UNIT},
+    {OP_ALL, 0, 0, "exact", TYPED_ODD},
+};
+enum { OPS = sizeof ops / sizeof *ops };
+
+static bool takes(base_op op, base_type type) {
+    const char kind = *base_ops[op].inputs;
+    return kind == 'b' ? type == TYPE_BOOL
+                       : type != TYPE_BOOL && (kind == 'n' || typed_is_float(type));
+}
+
+typedef struct what {
+    const problem *p;
+    base_op op;
+    base_type type;
+    bool joined; /* with an operation before it */
+} what;
+
+static void build(typed_side *s, const void *user) {
+    const what *w = user;
+    graph_dim d[8];
+    for (uint32_t i = 0; i < w->p->rank; i++)
+        d[i] = w->p->dims[i] ? (graph_dim){w->p->dims[i], 0} : (graph_dim){ROWS, 1};
+    graph_value x = typed_input(s, w->type, w->p->rank, d);
+    if (w->joined) /* the same numbers, another kernel */
+        x = w->type == TYPE_BOOL ? graph_bit_not(s->g, x) : graph_neg(s->g, x);
+    typed_output(s, graph_reduce(s->g, w->op, x, w->p->axes, w->joined && w->op == OP_MEAN));
+}
+
+/* one_of: of operations and types, as compiling takes its time. */
+static void run(test *t, base_heap *heap, device *d, const problem *p, size_t number,
+                uint32_t one_of) {
+    for (size_t o = 0; o < OPS; o++) {
+        for (size_t i = 0; i < TYPES; i++) {
+            const what w = {p, ops[o].op, types[i], (o + i + number) % 3 == 0};
+            const bool alike =
+                ops[o].op == OP_PROD && w.joined; /* signs and zeros change nothing */
+            if (!takes(w.op, w.type) || (w.type == TYPE_F64 && !device_caps_of(d)->f64) || alike ||
+                !test_drawn(o * TYPES + i, number, one_of) || test_failed(t))
+                continue;
+            char name[64];
+            snprintf(name, sizeof name, "%s of %s%s", base_ops[w.op].name, base_type_name(w.type),
+                     w.joined ? ", joined" : "");
+            typed_run(t, heap, d,
+                      &(typed_problem){.name = name,
+                                       .build = build,
+                                       .what = &w,
+                                       .rows = ROWS,
+                                       .fewer = number % 3 ? FEWER : 0,
+                                       .fill = ops[o].fill,
+                                       .seed = number + i,
+                                       .within = ops[o].within,
+                                       .relative = ops[o].relative});
+        }
+    }
+}
+
+static void run_form(test *t, const test_form *form, size_t number) {
+    base_heap heap;
+    device *d = NULL;
+    beryl_error error = {0};
+    base_heap_init(&heap, NULL);
+    const beryl_status status = test_form_open(form, &heap, &d, &error);
+    const bool interprets = !strcmp(form->device, "interpreter");
+    for (size_t i = 0; i < PROBLEMS; i++) {
+        if ((form->brief && !problems[i].brief && !interprets) ||
+            (interprets && !problems[i].small) || (form->stand_in && i) ||
+            !test_case(t, "reduce/%s/%s", form->name, problems[i].name))
+            continue;
+        if (status == BERYL_NO_DEVICE) test_skip(t, "%s", error.message);
+        else if (status != BERYL_OK) test_fail(t, __FILE__, __LINE__, "%s", error.message);
+        for (uint64_t round = 0; status == BERYL_OK && test_form_round(t, form, d, &round);)
+            run(t, &heap, d, &problems[i], i + number + (size_t)round, form->brief ? 12 : 4);
+    }
+    test_form_close(d);
+    if (status == BERYL_OK && test_case(t, "reduce/%s/gives-everything-back", form->name))
+        CHECK_INT(t, heap.bytes, 0);
+}
+
+void test_reduce(test *t);
+void test_reduce(test *t) {
+    for (size_t i = 0; i < test_form_count(); i++) run_form(t, &test_forms[i], i);
+}
