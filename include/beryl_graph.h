@@ -174,6 +174,11 @@ BERYL_API beryl_value beryl_graph_flip(beryl_graph *g, beryl_value x,
  * constants, of which the smaller counts, or of one extent. */
 BERYL_API beryl_value beryl_graph_diagonal(beryl_graph *g, beryl_value x, uint32_t axis,
                                            uint32_t other);
+/* Windows of `size` elements of a constant axis, `step` apart, as far as they are whole; they may
+ * overlap. The axis becomes their number, and the last axis is what is in each: [n, 7] in windows
+ * of 3, 2 apart, is [n, 3, 3]. */
+BERYL_API beryl_value beryl_graph_windows(beryl_graph *g, beryl_value x, uint32_t axis,
+                                          uint32_t size, uint32_t step);
 /* drops an axis of size 1 */
 BERYL_API beryl_value beryl_graph_squeeze(beryl_graph *g, beryl_value x, uint32_t axis);
 /* an axis of size 1, as that axis of the result */
@@ -190,6 +195,27 @@ BERYL_API beryl_value beryl_graph_gather_rows(beryl_graph *g, beryl_value table,
                                               float factor);
 /* a view without gaps */
 BERYL_API beryl_value beryl_graph_copy(beryl_graph *g, beryl_value x);
+/* Elements from other places: exact, and read by what takes them where they lie, in the same
+ * dispatch. */
+/* `before` elements of `value` in front of an axis, `after` behind it */
+BERYL_API beryl_value beryl_graph_pad(beryl_graph *g, beryl_value x, uint32_t axis, uint32_t before,
+                                      uint32_t after, float value);
+/* x [n], one behind another along an axis; other dimensions are the same. stack: of one shape,
+ * along a new axis. */
+BERYL_API beryl_value beryl_graph_concat(beryl_graph *g, uint32_t n, const beryl_value *x,
+                                         uint32_t axis);
+BERYL_API beryl_value beryl_graph_stack(beryl_graph *g, uint32_t n, const beryl_value *x,
+                                        uint32_t axis);
+/* Element i of the result is element i - by, modulo the size of the axis, a constant. */
+BERYL_API beryl_value beryl_graph_roll(beryl_graph *g, beryl_value x, uint32_t axis, uint32_t by);
+/* All of an axis `times` times, and each element of it `times` times: copies. */
+BERYL_API beryl_value beryl_graph_tile(beryl_graph *g, beryl_value x, uint32_t axis,
+                                       uint32_t times);
+BERYL_API beryl_value beryl_graph_repeat(beryl_graph *g, beryl_value x, uint32_t axis,
+                                         uint32_t times);
+/* Of the last two axes what has column - row up to (tril) or from (triu) `diagonal` on, else 0. */
+BERYL_API beryl_value beryl_graph_tril(beryl_graph *g, beryl_value x, int32_t diagonal);
+BERYL_API beryl_value beryl_graph_triu(beryl_graph *g, beryl_value x, int32_t diagonal);
 /* Pointwise. Inputs are broadcast against each other from the right: sizes are the same or 1, or
  * leading axes are missing. They have one type, which the result has too; others are cast first
  * (UNSUPPORTED). F16 and BF16 are computed in F32.

@@ -471,13 +471,18 @@ static void check_views(test *t, const char *device) {
     CHECK(t, dims[0].size == HALF && dims[1].extent == n.extent);
     beryl_graph_output(g, sum, "sum");
     beryl_graph_output(g, both, "both");
-    float numbers[ROWS][6], got[2][HALF][ROWS], other[ROWS][HALF];
+    const beryl_value padded = beryl_graph_pad(g, beryl_graph_flip(g, x, 1), 1, 1, 2, 0.5f),
+                      total = beryl_graph_sum(g, padded, (uint32_t[]){1}, 1, false);
+    beryl_graph_output(g, total, "total");
+    float numbers[ROWS][6], got[2][HALF][ROWS], other[ROWS][HALF], sums[ROWS];
     for (int i = 0; i < ROWS * 6; i++) (&numbers[0][0])[i] = (float)i;
     CHECK_INT(t, compile(g, NULL), BERYL_OK);
     beryl_graph_set(g, x, numbers, sizeof numbers, NULL);
     for (uint32_t rows = ROWS; rows > 0 && run(t, g, rows, 1); rows -= 2) {
         CHECK_INT(t, beryl_graph_read(g, sum, got, sizeof got, NULL), BERYL_OK);
         CHECK_INT(t, beryl_graph_read(g, both, other, rows * HALF * sizeof(float), NULL), BERYL_OK);
+        CHECK_INT(t, beryl_graph_read(g, total, sums, rows * sizeof(float), NULL), BERYL_OK);
+        for (uint32_t i = 0; i < rows; i++) CHECK_NEAR(t, sums[i], 36 * i + 15 + 1.5, 0);
         for (uint32_t i = 0; i < rows; i++)
             for (uint32_t k = 0; k < HALF; k++) {
                 const float here = numbers[i][1 + 2 * k], there = numbers[i][1 + 2 * (2 - k)];
@@ -496,11 +501,70 @@ static void check_views(test *t, const char *device) {
     beryl_graph_close(g);
 }
 
+/* Made of each other: [5, 3] rolled, tiled, repeated, stacked; seven behind another. */
+static void check_maps(test *t, const char *device) {
+    enum { ROWS = 5, WIDTH = 3, MANY = 7 };
+    beryl_graph *g = open_on(t, device);
+    const beryl_dim n = {ROWS, beryl_graph_extent(g, "n", ROWS)};
+    const beryl_value x = beryl_graph_input(g, "x", BERYL_TYPE_F32, 2,
+                                            (beryl_dim[]){n, {WIDTH, 0}}),
+                      rolled = beryl_graph_roll(g, x, 1, WIDTH + 1),
+                      other = beryl_graph_scale(g, x, -1);
+    beryl_value many[MANY];
+    for (int i = 0; i < MANY; i++) many[i] = i % 2 ? other : rolled;
+    const beryl_value all = beryl_graph_concat(g, MANY, many, 1),
+                      tiled = beryl_graph_copy(g, beryl_graph_tile(g, x, 1, 2)),
+                      twice = beryl_graph_copy(g, beryl_graph_repeat(g, x, 0, 2)),
+                      stacked = beryl_graph_stack(g, 2, (beryl_value[]){x, rolled}, 1);
+    beryl_graph_output(g, all, "all");
+    beryl_graph_output(g, tiled, "tiled");
+    beryl_graph_output(g, twice, "twice");
+    beryl_graph_output(g, stacked, "stacked");
+    float numbers[ROWS][WIDTH], a[ROWS][MANY][WIDTH], b[ROWS][2][WIDTH], c[ROWS][2][WIDTH],
+        d[ROWS][2][WIDTH];
+    for (int i = 0; i < ROWS * WIDTH; i++) (&numbers[0][0])[i] = (float)i;
+    CHECK_INT(t, compile(g, NULL), BERYL_OK);
+    beryl_graph_set(g, x, numbers, sizeof numbers, NULL);
+    if (run(t, g, ROWS, 1)) {
+        CHECK_INT(t, beryl_graph_read(g, all, a, sizeof a, NULL), BERYL_OK);
+        CHECK_INT(t, beryl_graph_read(g, tiled, b, sizeof b, NULL), BERYL_OK);
+        CHECK_INT(t, beryl_graph_read(g, twice, c, sizeof c, NULL), BERYL_OK);
+        CHECK_INT(t, beryl_graph_read(g, stacked, d, sizeof d, NULL), BERYL_OK);
+    }
+    for (int i = 0; i < ROWS && !test_failed(t); i++)
+        for (int k = 0; k < WIDTH; k++) {
+            const float here = numbers[i][k], turned = numbers[i][(k + WIDTH - 1) % WIDTH];
+            for (int l = 0; l < MANY; l++) CHECK_NEAR(t, a[i][l][k], l % 2 ? -here : turned, 0);
+            for (int l = 0; l < 2; l++) {
+                CHECK_NEAR(t, b[i][l][k], here, 0);
+                CHECK_NEAR(t, c[i][l][k], here, 0);
+                CHECK_NEAR(t, d[i][l][k], l ? turned : here, 0);
+            }
+        }
+    beryl_graph_close(g);
+    for (int i = 0; i < 5; i++) {
+        g = open_on(t, device);
+        const beryl_value y = beryl_graph_input(g, "y", BERYL_TYPE_F32, 1, (beryl_dim[]){{5, 0}});
+        const beryl_value wrong[] = {y, 0};
+        CHECK_INT(t,
+                  i == 0   ? beryl_graph_concat(g, 0, NULL, 0)
+                  : i == 1 ? beryl_graph_concat(g, 2, wrong, 0)
+                  : i == 2 ? beryl_graph_stack(g, 2, wrong, 0)
+                  : i == 3 ? beryl_graph_tile(g, y, 0, 0)
+                           : beryl_graph_roll(g, y, 1, 1),
+                  0);
+        CHECK_INT(t, compile(g, NULL), BERYL_MISUSE);
+        beryl_graph_close(g);
+    }
+}
+
 static void test_misuse(test *t) {
     beryl_error error = {0};
     if (test_case(t, "graph_api/views-are-read-where-they-lie")) {
         check_views(t, "reference");
         check_views(t, "host");
+        check_maps(t, "reference");
+        check_maps(t, "host");
     }
     if (test_case(t, "graph_api/parts-of-caches-and-lists-are-refused")) {
         for (int i = 0; i < 5; i++) {

@@ -210,6 +210,44 @@ static void bound_pointwise(work *w) {
     }
 }
 
+static void place_of(const operand *out, uint64_t index, int64_t *i) {
+    for (uint32_t axis = out->ref.t->rank; axis-- > 0; index /= out->ref.dim[axis])
+        i[axis] = (int64_t)(index % out->ref.dim[axis]);
+}
+
+static int64_t offset_at(const operand *x, const int64_t *i) {
+    int64_t offset = 0;
+    for (uint32_t axis = 0; axis < x->ref.t->rank; axis++)
+        offset += i[axis] * graph_stride(x->ref.t, axis);
+    return offset;
+}
+
+/* Elements that are moved have the bound that they had; constants have none. */
+static void bound_mapped(work *w) {
+    const operand *out = &w->out[0];
+    const bool triangle = w->node->op == OP_TRIL || w->node->op == OP_TRIU,
+               is_pad = w->node->op == OP_PAD;
+    const uint32_t axis = triangle ? 0 : w->node->attr.concat.axis, rank = out->ref.t->rank;
+    int64_t i[GRAPH_RANK_MAX] = {0};
+    for (uint64_t k = 0, n = count_of(out); k < n; k++) {
+        place_of(out, k, i);
+        double *to = &out->bound[offset_at(out, i)];
+        *to = 0;
+        if (triangle) {
+            const int64_t right = i[rank - 1] - i[rank - 2], by = w->node->attr.tril.diagonal;
+            if (w->node->op == OP_TRIL ? right <= by : right >= by)
+                *to = w->in[0].bound[offset_at(&w->in[0], i)];
+            continue;
+        }
+        if (is_pad) i[axis] -= w->node->attr.pad.before;
+        for (uint32_t part = 0; part < w->node->n_in; part++) {
+            const operand *x = &w->in[part];
+            if (i[axis] >= 0 && i[axis] < x->ref.dim[axis]) *to = x->bound[offset_at(x, i)];
+            i[axis] -= x->ref.dim[axis];
+        }
+    }
+}
+
 /* Root mean squares differ by no more than that of the errors. */
 static void bound_rms_norm(work *w) {
     const operand *x = &w->in[0], *out = &w->out[0];
@@ -574,6 +612,10 @@ static void bound_attention(work *w) {
 static void (*const bounds[OP_COUNT])(work *) = {
     [OP_GATHER_ROWS] = bound_gather_rows,
     [OP_COPY] = bound_pointwise,
+    [OP_PAD] = bound_mapped,
+    [OP_CONCAT] = bound_mapped,
+    [OP_TRIL] = bound_mapped,
+    [OP_TRIU] = bound_mapped,
     [OP_ADD] = bound_pointwise,
     [OP_MUL] = bound_pointwise,
     [OP_SCALE] = bound_pointwise,

@@ -51,6 +51,10 @@ static const struct {
      ROWS "%1 = input F32 [n 2 32] \"x\"\n%2 = input I32 [n] \"slot\"\n%3 = input I32 [n] "
           "\"pos\"\n%4 = state Q8_0 [4 90 2 32] \"s\"\n"
           "%5 = kv_write %4 %1 %2 %3\n%6 = attention %1 %5 %5 %2 %3 1 0\noutput %6 \"y\"\n"},
+    {"maps", ROWS
+     "%1 = input F32 [n 5 8] \"x\"\n%2 = pad %1 1 2 1 1\n%3 = concat %2 %1 1\n%4 = permute %3 [2 1 "
+     "0]\n%5 = tril %4 1\n%6 = input F32 [n 32] \"y\"\n%7 = flip %6 1\n%8 = weight Q4_0 [8 32] "
+     "\"w\"\n%9 = matmul %7 %8\noutput %5 \"y\"\noutput %9 \"z\"\n"},
     {"choice", ROWS "%1 = input F32 [n 400] \"x\"\n%2 = argmax %1\n%3 = input U32 [n 8] \"s\"\n%4 "
                     "= sample %1 %3\noutput %2 \"y\"\noutput %4 \"z\"\n"},
     {"gated", "%1 = input F32 [1 64] \"x\"\n%2 = weight F32 [64] \"norm\"\n%3 = rms_norm %1 %2 "

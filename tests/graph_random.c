@@ -27,6 +27,7 @@ typedef struct maker {
     uint32_t budget;                      /* operations */
     uint32_t slot, pos, angles, angles_d; /* inputs that attention shares, 0: none so far */
     bool wide;                            /* rows are as long as K-quants need them */
+    bool square;                          /* most sizes are 4: axes may change places unseen */
 } maker;
 
 /* ---- drawing --------------------------------------------------------------------------------- */
@@ -43,10 +44,12 @@ static uint32_t draw_of(maker *m, const uint32_t *of, uint32_t n) {
             sizeof((uint32_t[]){__VA_ARGS__}) / sizeof(uint32_t))
 
 static graph_dim rows_of(const maker *m) {
+    if (m->square) return (graph_dim){4, 0};
     return (graph_dim){m->g->extents[m->rows].bound, m->rows};
 }
 
 static uint32_t draw_width(maker *m) {
+    if (m->square) return DRAW_OF(m, 4, 4, 8, 32);
     if (m->wide && draw(m, 3)) return DRAW_OF(m, 256, 512);
     if (draw(m, 60) == 0) return DRAW_OF(m, 1000, 1536, 2049);
     return DRAW_OF(m, 1, 2, 3, 7, 8, 16, 24, 31, 32, 33, 48, 64, 96, 100, 128, 130, 256, 257);
@@ -108,7 +111,8 @@ static pooled *pick(maker *m, uint32_t rank, float most) {
 static pooled *pick_rows(maker *m) {
     for (int i = 0; i < 8; i++) {
         pooled *p = pick(m, 2, 30);
-        if (p && at(m, p->v)->dim[0].extent == m->rows && !at(m, p->v)->dim[1].extent &&
+        if (p && at(m, p->v)->dim[0].extent == rows_of(m).extent &&
+            at(m, p->v)->dim[0].size == rows_of(m).size && !at(m, p->v)->dim[1].extent &&
             at(m, p->v)->stride[1] == 1)
             return p;
     }
@@ -122,7 +126,7 @@ static void make_input(maker *m) {
     graph_dim dims[4];
     const uint32_t rank = 1 + draw(m, 4), where = draw(m, 8);
     for (uint32_t i = 0; i < rank; i++)
-        dims[i] = (graph_dim){i + 1 == rank ? draw_width(m) : 1 + draw(m, 6), 0};
+        dims[i] = (graph_dim){i + 1 == rank ? draw_width(m) : m->square ? 4 : 1 + draw(m, 6), 0};
     if (where < 6) dims[0] = rows_of(m);
     else if (where == 6) dims[draw(m, rank)] = rows_of(m);
     if (where == 0 && rank > 2) dims[1] = (graph_dim){m->g->extents[m->others].bound, m->others};
@@ -293,7 +297,13 @@ static void make_view(maker *m) {
     const uint32_t axis = draw(m, t.rank), other = draw(m, t.rank);
     const bool constant = !t.dim[axis].extent;
     graph_value v = 0;
-    switch (draw(m, 8)) {
+    switch (draw(m, 9)) {
+    case 8:
+        if (constant && t.rank < GRAPH_RANK_MAX && graph_element_bound(&t) < 20000) {
+            const uint32_t most = t.dim[axis].size < 9 ? t.dim[axis].size : 9;
+            v = graph_windows(m->g, from.v, axis, 1 + draw(m, most), 1 + draw(m, 4));
+        }
+        break;
     case 0:
     case 1:
         if (constant) v = narrowed(m, from.v, axis);
@@ -313,6 +323,46 @@ static void make_view(maker *m) {
     case 7: v = reshaped(m, from.v, axis); break;
     }
     keep(m, v, from.most, false);
+}
+
+/* From other places: a pad, a triangle, with others of its kind behind it or beside it. */
+static void make_map(maker *m) {
+    const pooled *p = pick(m, 0, 1e6f);
+    if (!p || !at(m, p->v)->rank || graph_element_bound(at(m, p->v)) > 40000) return;
+    const pooled from = *p;
+    const graph_tensor t = *at(m, from.v);
+    const uint32_t axis = draw(m, t.rank), unit = DRAW_OF(m, 1, 1, 4, 16);
+    graph_value in[4] = {from.v, from.v, from.v, from.v};
+    graph_dim dims[GRAPH_RANK_MAX];
+    const int32_t diagonal = (int32_t)draw(m, 9) - 4;
+    memcpy(dims, t.dim, sizeof dims);
+    switch (draw(m, 5)) {
+    case 0:
+        made(m,
+             graph_pad(m->g, from.v, axis, unit * draw(m, 4), unit * draw(m, 4),
+                       draw(m, 2) ? 0 : 1.5f),
+             from.most + 2);
+        break;
+    case 1:
+        if (t.rank > 1)
+            made(m,
+                 draw(m, 2) ? graph_tril(m->g, from.v, diagonal)
+                            : graph_triu(m->g, from.v, diagonal),
+                 from.most);
+        break;
+    case 2:
+    case 3: /* one of another length too, where extents are few */
+        if (m->g->n_extent > 12) return;
+        dims[axis] = draw(m, 3) ? (graph_dim){unit * (1 + draw(m, 5)), 0} : rows_of(m);
+        in[1] = new_input(m, t.rank, dims);
+        made(m, graph_concat(m->g, 2 + draw(m, 3), in, axis), from.most + 1);
+        break;
+    case 4:
+        if (!t.dim[axis].extent)
+            keep(m, graph_roll(m->g, from.v, axis, 1 + draw(m, t.dim[axis].size)), from.most,
+                 false);
+        break;
+    }
 }
 
 static float product_size(float most, uint32_t k) {
@@ -599,6 +649,7 @@ static const struct {
     {make_chain, 2},     {make_view, 5},    {make_product, 2}, {make_gated, 1},
     {make_attention, 1}, {make_experts, 1}, {make_choice, 1},  {make_gather, 1},
     {make_state, 1},     {make_sum, 2},     {make_turn, 1},    {make_whole_state, 1},
+    {make_map, 3},
 };
 
 /* ---- whole ----------------------------------------------------------------------------------- */
@@ -636,6 +687,7 @@ bool graph_random(base_text *out, uint64_t seed, uint32_t most) {
     }
     m.budget = 1 + draw(&m, most);
     m.wide = draw(&m, 3) == 0;
+    m.square = draw(&m, 6) == 0;
     new_input(&m, 2, (graph_dim[]){rows_of(&m), {draw_width(&m), 0}});
     uint32_t total = 0;
     for (size_t i = 0; i < sizeof makers / sizeof *makers; i++) total += makers[i].weight;

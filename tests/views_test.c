@@ -70,10 +70,44 @@ static uint32_t with_one(const uint32_t *i) {
     return of_4_5(i[0], i[1], i[3]);
 }
 
+static uint32_t windows(const uint32_t *i) { /* of 2 of the 4, 1 apart */
+    return of_4_5(i[0], i[1] + i[3], i[2]);
+}
+static uint32_t windows_apart(const uint32_t *i) { /* of 2 of the 5, 3 apart */
+    return of_4_5(i[0], i[1], 3 * i[2] + i[3]);
+}
+
+static uint32_t windows_of_all(const uint32_t *i) {
+    return of_4_5(i[0], i[2], i[3]);
+}
+
+enum { NOTHING = 1000 }; /* the value of places that are outside */
+
+static uint32_t padded(const uint32_t *i) { /* axis 1 by 2 and 1 */
+    return i[1] < 2 || i[1] > 5 ? NOTHING : of_4_5(i[0], i[1] - 2, i[2]);
+}
+static uint32_t padded_twice(const uint32_t *i) { /* axis 2 by 1 and 0, axis 0 by 0 and 2 */
+    return i[0] > 2 || i[2] < 1 ? NOTHING : of_4_5(i[0], i[1], i[2] - 1);
+}
+static uint32_t concatenated(const uint32_t *i) { /* x, columns 1 and 2 of it, x backwards */
+    return i[2] < 5   ? of_4_5(i[0], i[1], i[2])
+           : i[2] < 7 ? of_4_5(i[0], i[1], i[2] - 4)
+                      : of_4_5(2 - i[0], i[1], i[2] - 7);
+}
+static uint32_t lower(const uint32_t *i) {
+    return i[2] <= i[1] + 1 ? of_4_5(i[0], i[1], i[2]) : 0;
+}
+static uint32_t upper(const uint32_t *i) {
+    return i[2] + 1 >= i[1] ? of_4_5(i[0], i[1], i[2]) : 0;
+}
+static uint32_t nothing(const uint32_t *i) {
+    return i[0] * 0;
+}
+
 static const struct {
     const char *name, *x, *views; /* the last of views: %9 */
     element *at;
-    uint32_t copies; /* that had to be made */
+    uint32_t copies; /* that had to be made, and maps */
 } placed[] = {
     {"permute", "3 4 5", "%9 = permute %1 [2 0 1]\n", permuted, 0},
     {"permute-twice", "3 4 5", "%2 = permute %1 [2 0 1]\n%9 = permute %2 [2 0 1]\n", permuted_twice,
@@ -100,6 +134,21 @@ static const struct {
      1},
     {"reshape-flattens-by-copy", "3 4 5", "%2 = permute %1 [2 0 1]\n%9 = reshape %2 [60]\n",
      flattened, 1},
+    {"windows", "3 4 5", "%9 = windows %1 1 2\n", windows, 0},
+    {"windows-apart", "3 4 5", "%9 = windows %1 2 2 3\n", windows_apart, 0},
+    {"windows-of-all", "3 4 5", "%2 = windows %1 0 3 7\n%9 = permute %2 [3 0 1 2]\n",
+     windows_of_all, 0},
+    {"pad", "3 4 5", "%9 = pad %1 1 2 1 0x1.f4p+9\n", padded, 1},
+    {"pad-twice", "3 4 5", "%2 = pad %1 2 1 0 0x1.f4p+9\n%9 = pad %2 0 0 2 0x1.f4p+9\n",
+     padded_twice, 2},
+    {"pad-by-nothing", "3 4 5", "%9 = pad %1 2 0 0 1\n", flipped_again, 1},
+    {"concat", "3 4 5", "%2 = narrow %1 2 1 2\n%3 = flip %1 0\n%9 = concat %1 %2 %3 2\n",
+     concatenated, 1},
+    {"tril", "3 4 5", "%9 = tril %1 1\n", lower, 1},
+    {"triu", "3 4 5", "%9 = triu %1 -1\n", upper, 1},
+    {"tril-of-all", "3 4 5", "%9 = tril %1 2147483647\n", flipped_again, 1},
+    {"tril-of-nothing", "3 4 5", "%9 = tril %1 -2147483648\n", nothing, 1},
+    {"triu-of-all", "3 4 5", "%9 = triu %1 -2147483648\n", flipped_again, 1},
     {"unsqueeze", "3 4 5", "%9 = unsqueeze %1 2\n", with_one, 0},
     {"squeeze-of-unsqueeze", "3 4 5", "%2 = unsqueeze %1 0\n%9 = squeeze %2 0\n", flipped_again, 0},
 };
@@ -167,6 +216,20 @@ static void check_placed(test *t, const char *x, const char *views, element *at,
 #define X "%1 = input F32 [n 4 6] \"x\"\n"
 #define Y(v) "output %" v " \"y\"\n"
 
+/* Queries, keys and values of two rows, two heads each, as an attention of a decode step takes
+ * them: %13 queries, %14 keys, %15 and %16 caches. */
+#define STEP                                                                                       \
+    "%1 = input F32 [2 64] \"x\"\n%2 = weight Q8_0 [64 64] \"q\"\n%3 = matmul %1 %2\n%4 = "        \
+    "reshape %3 "                                                                                  \
+    "[2 2 32]\n%5 = matmul %1 %2\n%6 = weight F32 [32] \"norm\"\n%7 = rms_norm %4 %6 0x1p-20\n%8 " \
+    "= "                                                                                           \
+    "reshape %5 [2 2 32]\n%9 = rms_norm %8 %6 0x1p-20\n%10 = input I32 [2] \"slot\"\n%11 = input " \
+    "I32 "                                                                                         \
+    "[2] \"pos\"\n%12 = input F32 [2 2 16] \"angles\"\n%13 = rope %7 %12\n%14 = rope %9 %12\n%30 " \
+    "= "                                                                                           \
+    "state F32 [4 900 2 32] \"keys\"\n%31 = state F32 [4 900 2 32] \"values\"\n%32 = rms_norm %8 " \
+    "0x1p-20\n%15 = kv_write %30 %14 %10 %11\n%16 = kv_write %31 %32 %10 %11\n"
+
 /* steps: dispatches of the whole graph on the dummy device, a large GPU. */
 static const struct {
     const char *name, *text;
@@ -180,6 +243,10 @@ static const struct {
      N "%1 = input F32 [n 131] \"x\"\n%2 = permute %1 [1 0]\n%3 = copy %2\n" Y("3"), 1},
     {"transposed-large",
      "%1 = input F32 [1031 1033] \"x\"\n%2 = permute %1 [1 0]\n%3 = copy %2\n" Y("3"), 1},
+    /* a workgroup a row: more than 65,535 of them */
+    {"rows-large",
+     "extent n 3\n%1 = input F32 [n 66001] \"x\"\n%2 = permute %1 [1 0]\n%3 = softmax %2\n" Y("3"),
+     1},
     {"of-ones",
      "%1 = input F32 [1 1 1] \"x\"\n%2 = permute %1 [2 0 1]\n%3 = flip %2 0\n%4 = expand "
      "%3 [1 1 1 1]\n%5 = diagonal %4 0 3\n%6 = copy %5\n" Y("6"),
@@ -217,6 +284,15 @@ static const struct {
      N X "%2 = narrow %1 2 1 3 2\n%3 = permute %2 [1 2 0]\n%4 = flip %3 1\n%5 = "
          "unsqueeze %4 1\n%6 = expand %5 [4 5 3 n]\n%7 = mul %6 %6\n" Y("7"),
      1},
+    {"windows",
+     N "%1 = input F32 [n 37] \"x\"\n%2 = windows %1 1 8 4\n%3 = softmax %2\n%4 = windows "
+       "%1 1 5\n%5 = scale %4 0x1p-1\n" Y("3") Y("5"),
+     2},
+    {"products-of-windows",
+     N "%1 = input F32 [n 100] \"x\"\n%2 = pad %1 1 8 4 0\n%3 = windows %2 1 32 "
+       "16\n%4 = weight Q4_0 [9 32] \"w\"\n%5 = matmul %3 %4\n%6 = input F32 "
+       "[100] \"y\"\n%7 = windows %6 0 32 3\n%8 = matmul %7 %4\n" Y("5") Y("8"),
+     0},
     {"norm-of-permuted",
      N "%1 = input F32 [40 n] \"x\"\n%2 = permute %1 [1 0]\n%3 = weight F32 [80] "
        "\"w\"\n%4 = narrow %3 0 1 40 2\n%5 = rms_norm %2 %4 0x1p-20\n%6 = flip "
@@ -317,6 +393,114 @@ static const struct {
      N "%1 = weight F32 [6 4] \"w\"\n%2 = permute %1 [1 0]\n%3 = input F32 [n 4 6] "
        "\"x\"\n%4 = mul %3 %2\n%5 = flip %2 1\n%6 = add %4 %5\n" Y("6"),
      1},
+    {"pad", N "%1 = input F32 [n 6 5] \"x\"\n%2 = pad %1 1 3 2 0x1p-1\n" Y("2"), 1},
+    {"pad-read",
+     N X "%2 = pad %1 2 2 8 -0x1p+1\n%3 = pad %2 1 4 0 -0x1p+1\n%4 = input F32 [n 8 16] "
+         "\"b\"\n%5 = add %3 %4\n%6 = softmax %5\n" Y("5") Y("6"),
+     1},
+    {"pad-vectors",
+     N "%1 = input F32 [n 64] \"x\"\n%2 = pad %1 1 16 48 1\n%3 = gelu_tanh %2\n" Y("3"), 1},
+    {"pad-of-a-run",
+     N X "%2 = pad %1 0 2 1 0x1p-1\n%3 = cumsum %2 0\n%4 = permute %2 [1 0 2]\n%5 = "
+         "copy %4\n" Y("2") Y("3") Y("5"),
+     2},
+    {"pad-a-row",
+     "%1 = input F32 [1001] \"x\"\n%2 = pad %1 0 16 32 0\n%3 = pad %1 0 1 0 0\n" Y("2") Y("3"), 2},
+    {"pad-permuted",
+     N "%1 = input F32 [6 n] \"x\"\n%2 = permute %1 [1 0]\n%3 = flip %2 1\n%4 = pad "
+       "%3 1 1 1 0\n%5 = rms_norm %4 0x1p-17\n" Y("5"),
+     1},
+    {"pad-of-results",
+     N X "%2 = gelu_tanh %1\n%3 = pad %2 1 0 2 0\n%4 = mul %3 %3\n%5 = input F32 [n "
+         "6] \"w\"\n%6 = weighted_sum %4 %5\n" Y("6"),
+     3},
+    {"concat",
+     N X "%2 = input F32 [n 4 3] \"y\"\n%3 = concat %1 %2 %1 2\n%4 = scale %3 0x1p-1\n%5 = "
+         "rms_norm %4 0x1p-17\n" Y("5"),
+     1},
+    {"concat-vectors",
+     N "%1 = input F32 [n 32] \"x\"\n%2 = input F32 [n 64] \"y\"\n%3 = concat %1 %2 "
+       "1\n%4 = add %3 %3\n" Y("4"),
+     1},
+    {"concat-of-runs",
+     N "extent m 3\n%1 = input F32 [n 5] \"x\"\n%2 = input F32 [m 5] \"y\"\n%3 = "
+       "concat %1 %2 %1 0\n%4 = softmax %3\n%5 = concat %3 %2 %1 %4 0\n" Y("3") Y("4") Y("5"),
+     2},
+    {"concat-inner-runs",
+     N "extent m 3\n%1 = input F32 [2 n 5] \"x\"\n%2 = input F32 [2 m 5] \"y\"\n"
+       "%3 = concat %1 %2 1\n%4 = pad %3 2 1 1 1\n%5 = gelu_tanh %4\n" Y("5"),
+     1},
+    {"concat-of-concats",
+     N X "%2 = concat %1 %1 1\n%3 = concat %2 %1 1\n%4 = concat %3 %3 2\n%5 = copy "
+         "%4\n" Y("5"),
+     0},
+    {"concat-in-groups",
+     N "%1 = input F32 [n 6 4] \"x\"\n%2 = input F32 [n 2 4] \"y\"\n%3 = concat %1 "
+       "%2 1\n%4 = group_norm %3 2 0x1p-17\n" Y("4"),
+     1},
+    {"concat-chosen",
+     N "%1 = input F32 [n 40] \"x\"\n%2 = input F32 [n 33] \"y\"\n%3 = concat %1 %2 "
+       "1\n%4 = argmax %3\n%5 %6 = topk %3 3\n" Y("4") Y("5") Y("6"),
+     0},
+    {"concat-multiplied",
+     N "%1 = input F32 [n 32] \"x\"\n%2 = input F32 [n 32] \"y\"\n%3 = concat %1 "
+       "%2 1\n%4 = weight Q4_0 [64 64] \"w\"\n%5 = matmul %3 %4\n%6 = add %5 "
+       "%3\n" Y("6"),
+     0},
+    {"tril",
+     N "%1 = input F32 [3 n 9] \"x\"\n%2 = scale %1 0x1p-1\n%3 = tril %2 1\n%4 = softmax "
+       "%3\n%5 = triu %3 -2\n" Y("4") Y("5"),
+     1},
+    {"triangles-of-runs",
+     N "extent m 5\n%1 = input F32 [n m] \"x\"\n%2 = tril %1 0\n%3 = triu %2 -1\n" Y("2") Y("3"),
+     1},
+    {"one-row", "%1 = input F32 [64 1 32] \"x\"\n%2 = triu %1 8\n%3 = tril %1 -1\n" Y("2") Y("3"),
+     2},
+    /* what passes join knows values whole and in their order; these are others */
+    {"step-of-turned-heads",
+     STEP "%17 = permute %13 [1 0 2]\n%18 = attention %17 %15 %16 %10 %11 1 0 apart 0\n" Y("18"),
+     0},
+    {"step-with-turned-keys",
+     STEP
+     "%17 = permute %14 [1 0 2]\n%18 = state F32 [4 900 2 32] \"other\"\n%19 = kv_write %18 %17 "
+     "%10 %11\n%20 = attention %13 %19 %16 %10 %11 1 0 apart 0\n" Y("20"),
+     0},
+    {"step-with-a-weight-backwards",
+     STEP "%17 = flip %6 0\n%18 = rms_norm %4 %17 0x1p-20\n%19 = rope %18 %12\n%20 = attention %19 "
+          "%15 %16 %10 %11 1 0 apart 0\n" Y("20"),
+     0},
+    {"product-of-some-rows-of-a-step",
+     STEP
+     "%17 = attention %13 %15 %16 %10 %11 1 0 apart 0\n%18 = reshape %17 [2 64]\n%19 = narrow %18 "
+     "0 1 1\n%20 = matmul %19 %2\n" Y("20"),
+     0},
+    {"experts-of-every-second-row",
+     "%1 = input F32 [6 64] \"x\"\n%2 = weight F32 [64] \"norm\"\n%3 = rms_norm %1 %2 0x1p-20\n%4 "
+     "= "
+     "narrow %3 0 0 3 2\n%5 = unsqueeze %4 1\n%6 = weight Q4_0 [5 64 64] \"w\"\n%7 = input I32 [3 "
+     "2] "
+     "\"ids\"\n%8 = matmul_id %5 %6 %7\n%9 = narrow %8 2 0 32\n%10 = narrow %8 2 32 32\n%11 = "
+     "geglu "
+     "%9 %10\n" Y("11"),
+     0},
+    {"experts-of-odd-halves",
+     "%1 = input F32 [3 1 64] \"x\"\n%2 = weight Q4_0 [5 64 64] \"w\"\n%3 = input I32 [3 2] "
+     "\"ids\"\n%4 "
+     "= matmul_id %1 %2 %3\n%5 = narrow %4 2 0 32 2\n%6 = narrow %4 2 32 32\n%7 = geglu %5 %6\n" Y(
+         "7"),
+     0},
+    {"product-and-itself-turned",
+     "%1 = input F32 [4 64] \"x\"\n%2 = weight Q4_0 [4 64] \"w\"\n%3 = matmul %1 %2\n%4 = permute "
+     "%3 [1 "
+     "0]\n%5 = add %3 %4\n%6 = flip %3 0\n%7 = mul %5 %6\n" Y("7"),
+     0},
+    {"product-of-itself-turned",
+     "%1 = input F32 [4 4] \"x\"\n%2 = scale %1 0x1p-1\n%3 = permute %2 [1 0]\n%4 = add %2 %3\n%5 "
+     "= "
+     "rms_norm %4 0x1p-20\n%6 = flip %4 1\n%7 = add %5 %6\n%8 = weight F16 [8 4] \"w\"\n%9 = "
+     "matmul %7 "
+     "%8\n" Y("9"),
+     0},
     {"of-results",
      N X "%2 = gelu_tanh %1\n%3 = permute %2 [1 0 2]\n%4 = input F32 [4 n 6] \"b\"\n%5 = "
          "add %3 %4\n%6 = flip %5 2\n%7 = softmax %6\n" Y("2") Y("7"),
@@ -333,7 +517,7 @@ static void run_read(test *t, const test_form *form, size_t number) {
         /* a driver compiles each kernel for a while, the interpreter takes a second a million */
         const bool quick = !strcmp(form->device, "interpreter") || !strcmp(form->device, "host"),
                    large = strstr(read[i].name, "large") != NULL;
-        if ((!quick && !test_drawn(i, number, form->stand_in ? 8 : 3)) ||
+        if ((!quick && !large && !test_drawn(i, number, form->stand_in ? 8 : 3)) ||
             (large && form->brief && strcmp(form->device, "webgpu:software") != 0) ||
             !test_case(t, "views/%s/%s", form->name, read[i].name))
             continue;
@@ -409,11 +593,25 @@ static const struct {
     {X "%2 = diagonal %1 1 1", "diagonal of [n<=7, 4, 6]: it takes two axes"},
     {X "%2 = diagonal %1 0 1", "constants or the same extent"},
     {X "%2 = diagonal %1 1 3", "there is no axis 3"},
+    {X "%2 = windows %1 1 5", "windows of [n<=7, 4, 6]: axis 1 in windows of 5, 1 apart"},
+    {X "%2 = windows %1 1 0", "axis 1 in windows of 0"},
+    {X "%2 = windows %1 1 2 0", "axis 1 in windows of 2, 0 apart"},
+    {X "%2 = windows %1 0 1", "a run says how long axis 0 is"},
+    {"%1 = input F32 [1 1 1 1 1 1 1 9] \"x\"\n%2 = windows %1 7 3", "no place for one more axis"},
     {X "%2 = squeeze %1 1", "squeeze of [n<=7, 4, 6]: the axis is not 1"},
     {X "%2 = unsqueeze %1 4", "unsqueeze of [n<=7, 4, 6]: no place"},
     {"%1 = input F32 [1 1 1 1 1 1 1 1] \"x\"\n%2 = unsqueeze %1 0", "no place for one more axis"},
     {X "%2 = reshape %1 [n 25]", "reshape of [n<=7, 4, 6] to [n<=7, 25]: another size"},
     {X "%2 = permute %1 [1 0 2]\n%3 = reshape %2 [24 n]", "across an extent that is not outermost"},
+    {X "%2 = pad %1 3 1 1 0", "pad of [n<=7, 4, 6]: there is no axis 3"},
+    {X "%2 = pad %1 1 4294967295 4294967295 0", "2^32 - 1"},
+    {X "%2 = concat %1 2", "more or fewer values"},
+    {X "%2 = permute %1 [0 2 1]\n%3 = concat %1 %2 0",
+     "concat: shapes do not fit: [n<=7, 4, 6], [n<=7"},
+    {X "%2 = concat %1 %1 3", "concat of [n<=7, 4, 6]: there is no axis 3"},
+    {"%1 = input F32 [3] \"x\"\n%2 = tril %1 0", "tril takes two axes"},
+    {X "%2 = tril %1 2147483648", "of 32 bits"},
+    {X "%2 = triu %1 -2147483649", "of 32 bits"},
     {"%1 = input F32 [3000000000] \"x\"\n%2 = narrow %1 0 0 2 2999999999", "further apart"},
     {"%1 = weight Q4_0 [4 64] \"w\"\n%2 = permute %1 [1 0]", "a view of Q4_0 that cuts its rows"},
     {"%1 = weight Q4_0 [4 64] \"w\"\n%2 = flip %1 1", "cuts its rows"},

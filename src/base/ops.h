@@ -12,8 +12,9 @@
  *   inputs   at least, at most, (names), kinds: a letter each, below; those that may be left out
  *            come last
  *   outputs  how many
- *   attributes  kinds: F a float, U a whole number; (names); (usual values, for benchmarks and the
- *            self-test). SLOTS, JOINED: with fields that passes fill
+ *   attributes  kinds: F a float, U a whole number, I one that may be below 0; (names); (usual
+ *            values, for benchmarks and the self-test). SLOTS, JOINED: with fields that passes
+ *            fill
  *   call     USUAL: graph_NAME and beryl_graph_NAME take inputs, then attributes; INNER: graph_NAME
  *            alone; OWN: written by hand; NONE: passes make it
  *   facts    OP_IS_..., below
@@ -27,6 +28,14 @@
 #define BASE_OP_LIST(X)                                                                            \
     X(GATHER_ROWS, gather_rows, "movement", 2, 2, (table, ids), "mI", 1, F, (factor), (1),         \
       USUAL, 0, CLOSE_SUMMED, "rows of a table by index (out of range: row 0), times a constant")  \
+    X(PAD, pad, "movement", 1, 1, (x), "x", 1, UUUF, (axis, before, after, value), (1, 3, 2, 0),   \
+      USUAL, OP_IS_MAPPED, CLOSE_EQUAL, "so many elements of a value before and behind an axis")   \
+    X(CONCAT, concat, "movement", 2, 5, (a, b, c, d, e), "xxxxx", 1, U, (axis), (1),               \
+      OWN, OP_IS_MAPPED, CLOSE_EQUAL, "one behind another along an axis")                          \
+    X(TRIL, tril, "movement", 1, 1, (x), "x", 1, I, (diagonal), (1),                               \
+      USUAL, OP_IS_MAPPED, CLOSE_EQUAL, "0 above a diagonal of the last two axes")                 \
+    X(TRIU, triu, "movement", 1, 1, (x), "x", 1, I, (diagonal), (-1),                              \
+      USUAL, OP_IS_MAPPED, CLOSE_EQUAL, "0 below a diagonal of the last two axes")                 \
     BASE_POINTWISE_LIST(BASE_OP_POINTWISE, X)                                                      \
     X(CAST, cast, "pointwise", 1, 1, (x), "a", 1, UU, (type, wrap), (1, 0),                        \
       OWN, OP_IS_POINTWISE | OP_IS_CAST, CLOSE_EQUAL,                                              \
@@ -122,7 +131,9 @@ enum {
     OP_IS_CAST = 32,     /* its result has the type that its first attribute says, */
     OP_GIVES_BOOL = 64,  /* or BOOL */
     OP_WANTS_UNIT = 128, /* of numbers in (0, 1) its result is one of usual size */
-    OP_REDUCES = 256     /* axes become 1: those that its first attribute says, a bit each */
+    OP_REDUCES = 256,    /* axes become 1: those that its first attribute says, a bit each */
+    /* each element of its result is a constant or one of an input, which its place says */
+    OP_IS_MAPPED = 512
 };
 
 /* How close a kernel comes to the reference: trial_tolerance has the numbers. */
@@ -137,7 +148,7 @@ typedef enum base_closeness {
     CLOSE_JOINED
 } base_closeness;
 
-enum { BASE_OP_ATTRS_MAX = 2 };
+enum { BASE_OP_ATTRS_MAX = 4 };
 
 typedef struct base_op_info {
     const char *name, *group, *what;
@@ -162,6 +173,8 @@ extern const base_op_info base_ops[OP_COUNT];
 #define OP_PARAMS_U(a) , uint32_t a
 #define OP_PARAMS_FU(a, b) , float a, uint32_t b
 #define OP_PARAMS_UF(a, b) , uint32_t a, float b
+#define OP_PARAMS_I(a) , int32_t a
+#define OP_PARAMS_UUUF(a, b, c, d) , uint32_t a, uint32_t b, uint32_t c, float d
 #define OP_PARAMS_FF(a, b) , float a, float b
 #define OP_PARAMS_UU(a, b) , uint32_t a, uint32_t b
 #define OP_PARAMS_SLOTS OP_PARAMS_FU
@@ -174,6 +187,10 @@ extern const base_op_info base_ops[OP_COUNT];
 #define OP_FIELDS_UF(a, b) \
     uint32_t a;            \
     float b;
+#define OP_FIELDS_I(a) int32_t a;
+#define OP_FIELDS_UUUF(a, b, c, d) \
+    uint32_t a, b, c;              \
+    float d;
 #define OP_FIELDS_FF(a, b) \
     float a;               \
     float b;
@@ -191,6 +208,8 @@ extern const base_op_info base_ops[OP_COUNT];
 #define OP_LETTERS_U "U"
 #define OP_LETTERS_FU "FU"
 #define OP_LETTERS_UF "UF"
+#define OP_LETTERS_I "I"
+#define OP_LETTERS_UUUF "UUUF"
 #define OP_LETTERS_FF "FF"
 #define OP_LETTERS_UU "UU"
 #define OP_LETTERS_SLOTS "FU"
@@ -200,6 +219,8 @@ extern const base_op_info base_ops[OP_COUNT];
 #define OP_NAMES_U(a) a
 #define OP_NAMES_FU(a, b) a, b
 #define OP_NAMES_UF(a, b) a, b
+#define OP_NAMES_I(a) a
+#define OP_NAMES_UUUF(a, b, c, d) a, b, c, d
 #define OP_NAMES_FF(a, b) a, b
 #define OP_NAMES_UU(a, b) a, b
 #define OP_NAMES_SLOTS(a, b) a, b, 0, false
@@ -217,6 +238,7 @@ extern const base_op_info base_ops[OP_COUNT];
     X(NARROW, narrow, "UUUS", "a part of an axis: from a start, so many, every so manieth")        \
     X(FLIP, flip, "U", "an axis backwards")                                                        \
     X(DIAGONAL, diagonal, "UU", "two axes as one, the last: what has the same index along both")   \
+    X(WINDOWS, windows, "UUS", "an axis as windows of so many, so far apart, with a last axis in each") \
     X(SQUEEZE, squeeze, "U", "without an axis of 1")                                               \
     X(UNSQUEEZE, unsqueeze, "U", "with an axis of 1 there")
 /* clang-format on */

@@ -387,12 +387,41 @@ beryl_value beryl_graph_attention_range(beryl_graph *g, beryl_value q, beryl_val
     return may_build(g) ? graph_attention_range(g->g, q, k, v, slot, first, last, scale) : 0;
 }
 
+beryl_value beryl_graph_windows(beryl_graph *g, beryl_value x, uint32_t axis, uint32_t size,
+                                uint32_t step) {
+    return may_build(g) ? graph_windows(g->g, x, axis, size, step) : 0;
+}
+
 beryl_value beryl_graph_squeeze(beryl_graph *g, beryl_value x, uint32_t axis) {
     return may_build(g) ? graph_squeeze(g->g, x, axis) : 0;
 }
 
 beryl_value beryl_graph_unsqueeze(beryl_graph *g, beryl_value x, uint32_t axis) {
     return may_build(g) ? graph_unsqueeze(g->g, x, axis) : 0;
+}
+
+static bool are_given(beryl_graph *g, const char *what, uint32_t n, const beryl_value *x) {
+    return may_build(g) && (x || refuse(g, BERYL_MISUSE, n ? "no values" : "of nothing", what));
+}
+
+beryl_value beryl_graph_concat(beryl_graph *g, uint32_t n, const beryl_value *x, uint32_t axis) {
+    return are_given(g, "concat", n, x) ? graph_concat(g->g, n, x, axis) : 0;
+}
+
+beryl_value beryl_graph_stack(beryl_graph *g, uint32_t n, const beryl_value *x, uint32_t axis) {
+    return are_given(g, "stack", n, x) ? graph_stack(g->g, n, x, axis) : 0;
+}
+
+beryl_value beryl_graph_roll(beryl_graph *g, beryl_value x, uint32_t axis, uint32_t by) {
+    return may_build(g) ? graph_roll(g->g, x, axis, by) : 0;
+}
+
+beryl_value beryl_graph_tile(beryl_graph *g, beryl_value x, uint32_t axis, uint32_t times) {
+    return may_build(g) ? graph_tile(g->g, x, axis, times) : 0;
+}
+
+beryl_value beryl_graph_repeat(beryl_graph *g, beryl_value x, uint32_t axis, uint32_t times) {
+    return may_build(g) ? graph_repeat(g->g, x, axis, times) : 0;
 }
 
 #define DEFINE_USUAL(NAME, name, most, in, attrs, names)                                         \

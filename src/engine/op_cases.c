@@ -146,10 +146,12 @@ static graph_value make_usual(op_maker *m, const uint32_t *s) {
     }
     for (uint32_t i = 0; info->attributes[i]; i++) {
         if (info->attributes[i] == 'F') attr.at[i].f = info->usual[i];
+        else if (info->attributes[i] == 'I') attr.at[i].i = (int32_t)info->usual[i];
         else attr.at[i].u = (uint32_t)info->usual[i];
     }
-    counted(m, read, 4.0 * s[0] * (graph_op_reduces(m->op) ? 1 : s[1]), 0);
-    return m->adding ? 0 : graph_op(m->g, m->op, in, attr);
+    const graph_value out = m->adding ? 0 : graph_op(m->g, m->op, in, attr);
+    counted(m, read, out ? 4.0 * (double)graph_element_bound(graph_tensor_at(m->g, out)) : 0, 0);
+    return out;
 }
 
 /* Half of each row of a matrix of twice the width. */

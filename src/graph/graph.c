@@ -33,12 +33,20 @@ bool graph_op_is_over_axes(base_op op) {
     return is(op, OP_IS_OVER_AXES);
 }
 
+bool graph_op_is_mapped(base_op op) {
+    return is(op, OP_IS_MAPPED);
+}
+
+bool graph_op_is_from_memory(base_op op) {
+    return op == OP_PAD || op == OP_CONCAT;
+}
+
 bool graph_op_reduces(base_op op) {
     return is(op, OP_REDUCES);
 }
 
 bool graph_op_is_in_trees(base_op op) {
-    return is(op, OP_IS_POINTWISE | OP_IS_OVER_ROWS | OP_IS_OVER_AXES);
+    return is(op, OP_IS_POINTWISE | OP_IS_OVER_ROWS | OP_IS_OVER_AXES | OP_IS_MAPPED);
 }
 
 graph *graph_open(base_heap *heap) {
@@ -326,6 +334,48 @@ static bool group_norm(graph *g, const call *c, graph_tensor *out) {
     return are_vectors(g, c, out->dim[1]);
 }
 
+static bool has_axis(graph *g, const call *c, uint32_t axis) {
+    char text[GRAPH_SHAPE_TEXT];
+    return axis < c->in[0]->rank ||
+           graph_refuse(g, BERYL_MISUSE, "%s of %s: there is no axis %u", graph_op_name(c->op),
+                        graph_shape_text(g, c->in[0]->rank, c->in[0]->dim, text), axis);
+}
+
+/* *to becomes as much longer as `by` says. */
+static bool lengthen(graph *g, graph_dim *to, graph_dim by) {
+    if (by.size) *to = graph_dim_sum(g, *to, by);
+    return g->error.code == BERYL_OK;
+}
+
+static bool pad(graph *g, const call *c, graph_tensor *out) {
+    const uint32_t axis = c->attr.pad.axis;
+    return has_axis(g, c, axis) &&
+           lengthen(g, &out->dim[axis], (graph_dim){c->attr.pad.before, 0}) &&
+           lengthen(g, &out->dim[axis], (graph_dim){c->attr.pad.after, 0});
+}
+
+static bool concat(graph *g, const call *c, graph_tensor *out) {
+    const uint32_t axis = c->attr.concat.axis;
+    if (!has_axis(g, c, axis)) return false;
+    for (uint32_t k = 1; k < c->n_in; k++) {
+        graph_tensor as = *c->in[k];
+        if (as.rank == out->rank) as.dim[axis] = c->in[0]->dim[axis];
+        if (!graph_same_shape(&as, c->in[0])) return wrong(g, c);
+        if (!lengthen(g, &out->dim[axis], c->in[k]->dim[axis])) return false;
+    }
+    return true;
+}
+
+/* tril, triu */
+static bool triangle(graph *g, const call *c, graph_tensor *out) {
+    enum { SIZE_MAX_HERE = 1 << 30 }; /* places are compared by their difference */
+    const uint32_t rank = out->rank;
+    return (rank > 1 && out->dim[rank - 1].size <= SIZE_MAX_HERE &&
+            out->dim[rank - 2].size <= SIZE_MAX_HERE) ||
+           graph_refuse(g, rank > 1 ? BERYL_UNSUPPORTED : BERYL_MISUSE,
+                        "%s takes two axes, of 2^30 at most", graph_op_name(c->op));
+}
+
 static bool reduction(graph *g, const call *c, graph_tensor *out) {
     const uint32_t axes = c->attr.at[0].u;
     if (!axes || axes >> out->rank)
@@ -500,6 +550,10 @@ static shape_rule *rule_of(base_op op) {
         [OP_CUMPROD] = cumsum,
         [OP_CUMMAX] = cumsum,
         [OP_CUMMIN] = cumsum,
+        [OP_PAD] = pad,
+        [OP_CONCAT] = concat,
+        [OP_TRIL] = triangle,
+        [OP_TRIU] = triangle,
         [OP_TOPK] = topk,
         [OP_WEIGHTED_SUM] = weighted_sum,
         [OP_MATMUL] = matmul,

@@ -57,6 +57,7 @@ typedef struct graph_tensor {
 typedef union graph_attrs {
     union {
         uint32_t u;
+        int32_t i;
         float f;
     } at[BASE_OP_ATTRS_MAX]; /* those of the call, in their order */
 #define X(NAME, name, group, least, most, in, letters, out, attrs, names, ...) \
@@ -141,6 +142,9 @@ graph_value graph_flip(graph *g, graph_value x, uint32_t axis); /* a constant on
 /* The elements with one index along both axes, as the last axis: constants, of which the smaller
  * counts, or one extent. */
 graph_value graph_diagonal(graph *g, graph_value x, uint32_t axis, uint32_t other);
+/* Windows of `size` elements of a constant axis, `step` apart, as far as they are whole: the axis
+ * becomes their number, and what is in each the last axis. */
+graph_value graph_windows(graph *g, graph_value x, uint32_t axis, uint32_t size, uint32_t step);
 graph_value graph_squeeze(graph *g, graph_value x, uint32_t axis);   /* drops an axis of size 1 */
 graph_value graph_unsqueeze(graph *g, graph_value x, uint32_t axis); /* of the result: of size 1 */
 /* Any of them: told as its call, of permute the axes [rank]. */
@@ -178,6 +182,15 @@ graph_value graph_logsumexp(graph *g, graph_value x, uint32_t axes);
 graph_value graph_log_softmax(graph *g, graph_value x, uint32_t axis);
 graph_value graph_l2_norm(graph *g, graph_value x, uint32_t axis, float eps);
 /* indices: the second result */
+/* n from 1 on, one behind another along an axis; their other dimensions are the same */
+graph_value graph_concat(graph *g, uint32_t n, const graph_value *x, uint32_t axis);
+/* Made of operations and views that there are. Of n tensors of one shape, one behind another along
+ * a new axis; an axis turned: element i comes from i - by, modulo a constant size; all of an axis,
+ * or each of its elements, so many times. */
+graph_value graph_stack(graph *g, uint32_t n, const graph_value *x, uint32_t axis);
+graph_value graph_roll(graph *g, graph_value x, uint32_t axis, uint32_t by);
+graph_value graph_tile(graph *g, graph_value x, uint32_t axis, uint32_t times);
+graph_value graph_repeat(graph *g, graph_value x, uint32_t axis, uint32_t times);
 graph_value graph_topk(graph *g, graph_value x, uint32_t k, graph_value *indices);
 /* Any of them: in [inputs at most], 0 where one is left out. The first result; the node has them
  * all. */
@@ -204,7 +217,11 @@ bool graph_op_is_over_rows(base_op op);
 bool graph_op_is_over_axes(base_op op);
 /* Its result has size 1 along axes that its first attribute says, a bit each. */
 bool graph_op_reduces(base_op op);
-/* Any of the first three: it may be in a tree (tile/tree.h). */
+/* Elements of inputs at other places, and constants. */
+bool graph_op_is_mapped(base_op op);
+/* The same, from places that a tree finds in memory alone: not of values that it makes. */
+bool graph_op_is_from_memory(base_op op);
+/* Any but those that reduce: it may be in a tree (tile/tree.h). */
 bool graph_op_is_in_trees(base_op op);
 const graph_tensor *graph_tensor_at(const graph *g, graph_value v);
 uint64_t graph_element_bound(const graph_tensor *t);

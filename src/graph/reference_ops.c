@@ -134,6 +134,55 @@ static beryl_status ref_set_rows(reference_call *c) {
     return BERYL_OK;
 }
 
+/* Element `index` of out lies at i. */
+static void place_of(const reference_tensor *out, uint64_t index, int64_t *i) {
+    for (uint32_t axis = out->t->rank; axis-- > 0; index /= out->dim[axis])
+        i[axis] = (int64_t)(index % out->dim[axis]);
+}
+
+static int64_t offset_at(const reference_tensor *x, const int64_t *i) {
+    int64_t offset = 0;
+    for (uint32_t axis = 0; axis < x->t->rank; axis++) offset += i[axis] * graph_stride(x->t, axis);
+    return offset;
+}
+
+/* pad: one input, from `before` on; concat: each where the one before it ends. */
+static beryl_status ref_one_behind_another(reference_call *c) {
+    const reference_tensor *out = &c->out[0];
+    const bool is_pad = c->node->op == OP_PAD;
+    const uint32_t axis = c->node->attr.concat.axis; /* the same place as pad.axis */
+    int64_t i[GRAPH_RANK_MAX] = {0};
+    for (uint64_t k = 0, n = element_count(out); k < n; k++) {
+        float value = is_pad ? c->node->attr.pad.value : 0;
+        place_of(out, k, i);
+        float *to = &f32(out)[offset_at(out, i)];
+        if (is_pad) i[axis] -= c->node->attr.pad.before;
+        for (uint32_t part = 0; part < c->node->n_in; part++) {
+            const reference_tensor *x = &c->in[part];
+            if (i[axis] >= 0 && i[axis] < x->dim[axis]) value = f32(x)[offset_at(x, i)];
+            i[axis] -= x->dim[axis];
+        }
+        *to = value;
+    }
+    return BERYL_OK;
+}
+
+/* tril keeps what is not above the diagonal, triu what is not below it. */
+static beryl_status ref_triangle(reference_call *c) {
+    const reference_tensor *x = &c->in[0], *out = &c->out[0];
+    const uint32_t rank = out->t->rank;
+    const bool lower = c->node->op == OP_TRIL;
+    int64_t i[GRAPH_RANK_MAX] = {0};
+    for (uint64_t k = 0, n = element_count(out); k < n; k++) {
+        place_of(out, k, i);
+        const int64_t right = i[rank - 1] - i[rank - 2],
+                      diagonal = c->node->attr.tril.diagonal; /* the same place as triu's */
+        const bool keeps = lower ? right <= diagonal : right >= diagonal;
+        f32(out)[offset_at(out, i)] = keeps ? f32(x)[offset_at(x, i)] : 0;
+    }
+    return BERYL_OK;
+}
+
 /* ---- norms and reductions -------------------------------------------------------------------- */
 
 static beryl_status ref_rms_norm(reference_call *c) {
@@ -499,6 +548,10 @@ reference_fn *const reference_table[OP_COUNT] = {
 #define ROW(X, NAME, ...) [OP_##NAME] = reference_pointwise,
     BASE_POINTWISE_LIST(ROW, )
 #undef ROW
+    [OP_PAD] = ref_one_behind_another,
+    [OP_CONCAT] = ref_one_behind_another,
+    [OP_TRIL] = ref_triangle,
+    [OP_TRIU] = ref_triangle,
     [OP_CAST] = reference_pointwise,
     [OP_SUM] = reference_reduce,
     [OP_MEAN] = reference_reduce,

@@ -46,6 +46,7 @@ static void print_node(const graph_node *node, base_text *out) {
     const char *attributes = base_ops[node->op].attributes;
     for (uint32_t i = 0; attributes[i]; i++) {
         if (attributes[i] == 'F') print_number((double)node->attr.at[i].f, out);
+        else if (attributes[i] == 'I') base_text_print(out, " %d", (int)node->attr.at[i].i);
         else base_text_print(out, " %u", node->attr.at[i].u);
     }
     if (node->op == OP_ATTENTION && node->attr.attention.apart)
@@ -194,6 +195,15 @@ static uint32_t number_of(parser *p, base_view w) {
 
 static uint32_t number(parser *p) {
     return number_of(p, word(p));
+}
+
+/* One that may be below 0. */
+static int32_t whole(parser *p) {
+    const base_view w = word(p);
+    const bool below = w.size && w.data[0] == '-';
+    const uint32_t n = number_of(p, below ? (base_view){w.data + 1, w.size - 1} : w);
+    if (n > (uint32_t)INT32_MAX + below) bad(p, "a whole number was expected, of 32 bits");
+    return below ? (int32_t)(0 - n) : (int32_t)n;
 }
 
 static float real(parser *p) {
@@ -431,6 +441,7 @@ static const graph_node *parse_operation(parser *p, base_op op) {
     if (!*info->inputs) bad(p, "passes alone make this operation");
     for (uint32_t i = 0; p->status == BERYL_OK && info->attributes[i]; i++) {
         if (info->attributes[i] == 'F') attr.at[i].f = real(p);
+        else if (info->attributes[i] == 'I') attr.at[i].i = whole(p);
         else attr.at[i].u = number(p);
     }
     if (p->status != BERYL_OK) return NULL;

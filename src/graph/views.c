@@ -43,22 +43,26 @@ static bool begin(graph *g, base_view_kind view, graph_value x, shape *s) {
     return true;
 }
 
-static bool has_axis(graph *g, base_view_kind view, graph_value x, uint32_t axis) {
+static const char *name_of(base_view_kind view) {
+    return base_views[view].name;
+}
+
+static bool has_axis(graph *g, const char *what, graph_value x, uint32_t axis) {
     const uint32_t rank = graph_tensor_at(g, x)->rank;
     char text[GRAPH_SHAPE_TEXT];
     if (axis < rank) return true;
-    graph_refuse(g, BERYL_MISUSE, "%s of %s: there is no axis %u", base_views[view].name,
-                 words_of(g, x, text), axis);
+    graph_refuse(g, BERYL_MISUSE, "%s of %s: there is no axis %u", what, words_of(g, x, text),
+                 axis);
     return false;
 }
 
 /* An axis whose size no run changes. */
-static bool has_constant_axis(graph *g, base_view_kind view, graph_value x, uint32_t axis) {
+static bool has_constant_axis(graph *g, const char *what, graph_value x, uint32_t axis) {
     char text[GRAPH_SHAPE_TEXT];
-    if (!has_axis(g, view, x, axis)) return false;
+    if (!has_axis(g, what, x, axis)) return false;
     if (!graph_tensor_at(g, x)->dim[axis].extent) return true;
-    graph_refuse(g, BERYL_UNSUPPORTED, "%s of %s: a run says how long axis %u is",
-                 base_views[view].name, words_of(g, x, text), axis);
+    graph_refuse(g, BERYL_UNSUPPORTED, "%s of %s: a run says how long axis %u is", what,
+                 words_of(g, x, text), axis);
     return false;
 }
 
@@ -197,7 +201,7 @@ graph_value graph_permute(graph *g, graph_value x, uint32_t rank, const uint32_t
     if (!begin(g, VIEW_PERMUTE, x, &s)) return 0;
     as = s;
     for (uint32_t i = 0; i < rank && i < s.rank; i++) {
-        if (!has_axis(g, VIEW_PERMUTE, x, axes[i])) return 0;
+        if (!has_axis(g, name_of(VIEW_PERMUTE), x, axes[i])) return 0;
         as.dim[i] = s.dim[axes[i]];
         as.stride[i] = s.stride[axes[i]];
         seen |= 1u << axes[i];
@@ -233,7 +237,8 @@ graph_value graph_narrow(graph *g, graph_value x, uint32_t axis, uint32_t start,
                          uint32_t step) {
     char text[GRAPH_SHAPE_TEXT];
     shape s;
-    if (!begin(g, VIEW_NARROW, x, &s) || !has_constant_axis(g, VIEW_NARROW, x, axis)) return 0;
+    if (!begin(g, VIEW_NARROW, x, &s) || !has_constant_axis(g, name_of(VIEW_NARROW), x, axis))
+        return 0;
     if (!size || !step || start + (uint64_t)(size - 1) * step >= s.dim[axis].size)
         return graph_refuse(g, BERYL_MISUSE,
                             "narrow of %s: axis %u has no %u elements from %u on, %u apart",
@@ -247,7 +252,7 @@ graph_value graph_narrow(graph *g, graph_value x, uint32_t axis, uint32_t start,
 void graph_split(graph *g, graph_value x, uint32_t axis, uint32_t n, graph_value *parts) {
     char text[GRAPH_SHAPE_TEXT];
     for (uint32_t i = 0; i < n; i++) parts[i] = 0;
-    if (!graph_has(g, x, "split") || !has_constant_axis(g, VIEW_NARROW, x, axis)) return;
+    if (!graph_has(g, x, "split") || !has_constant_axis(g, "split", x, axis)) return;
     const uint32_t size = graph_tensor_at(g, x)->dim[axis].size;
     if (!n || size % n) {
         graph_refuse(g, BERYL_MISUSE, "split of %s: axis %u in %u equal parts",
@@ -260,7 +265,7 @@ void graph_split(graph *g, graph_value x, uint32_t axis, uint32_t n, graph_value
 
 graph_value graph_flip(graph *g, graph_value x, uint32_t axis) {
     shape s;
-    if (!begin(g, VIEW_FLIP, x, &s) || !has_constant_axis(g, VIEW_FLIP, x, axis)) return 0;
+    if (!begin(g, VIEW_FLIP, x, &s) || !has_constant_axis(g, name_of(VIEW_FLIP), x, axis)) return 0;
     s.offset += (s.dim[axis].size - 1) * s.stride[axis];
     if (!is_one(s.dim[axis])) s.stride[axis] = -s.stride[axis];
     return told(g, finish(g, VIEW_FLIP, x, &s), &axis, 1);
@@ -268,8 +273,8 @@ graph_value graph_flip(graph *g, graph_value x, uint32_t axis) {
 
 graph_value graph_diagonal(graph *g, graph_value x, uint32_t axis, uint32_t other) {
     shape s;
-    if (!begin(g, VIEW_DIAGONAL, x, &s) || !has_axis(g, VIEW_DIAGONAL, x, axis) ||
-        !has_axis(g, VIEW_DIAGONAL, x, other))
+    if (!begin(g, VIEW_DIAGONAL, x, &s) || !has_axis(g, name_of(VIEW_DIAGONAL), x, axis) ||
+        !has_axis(g, name_of(VIEW_DIAGONAL), x, other))
         return 0;
     const graph_dim a = s.dim[axis], b = s.dim[other];
     if (axis == other || ((a.extent || b.extent) && !graph_same_dim(a, b)))
@@ -286,9 +291,26 @@ graph_value graph_diagonal(graph *g, graph_value x, uint32_t axis, uint32_t othe
     return told(g, finish(g, VIEW_DIAGONAL, x, &as), (uint32_t[]){axis, other}, 2);
 }
 
+graph_value graph_windows(graph *g, graph_value x, uint32_t axis, uint32_t size, uint32_t step) {
+    char text[GRAPH_SHAPE_TEXT];
+    shape s;
+    if (!begin(g, VIEW_WINDOWS, x, &s) || !has_constant_axis(g, name_of(VIEW_WINDOWS), x, axis))
+        return 0;
+    if (!size || !step || size > s.dim[axis].size)
+        return graph_refuse(g, BERYL_MISUSE, "windows of %s: axis %u in windows of %u, %u apart",
+                            words_of(g, x, text), axis, size, step);
+    if (s.rank == GRAPH_RANK_MAX)
+        return refuse_view(g, BERYL_UNSUPPORTED, VIEW_WINDOWS, x, "no place for one more axis");
+    s.dim[s.rank] = (graph_dim){size, 0};
+    s.stride[s.rank++] = s.stride[axis];
+    s.dim[axis].size = (s.dim[axis].size - size) / step + 1;
+    s.stride[axis] *= step;
+    return told(g, finish(g, VIEW_WINDOWS, x, &s), (uint32_t[]){axis, size, step}, 3);
+}
+
 graph_value graph_squeeze(graph *g, graph_value x, uint32_t axis) {
     shape s;
-    if (!begin(g, VIEW_SQUEEZE, x, &s) || !has_axis(g, VIEW_SQUEEZE, x, axis)) return 0;
+    if (!begin(g, VIEW_SQUEEZE, x, &s) || !has_axis(g, name_of(VIEW_SQUEEZE), x, axis)) return 0;
     if (!is_one(s.dim[axis]))
         return refuse_view(g, BERYL_MISUSE, VIEW_SQUEEZE, x, "the axis is not 1");
     s.rank--;
@@ -321,9 +343,74 @@ graph_value graph_view(graph *g, base_view_kind view, graph_value x, const uint3
     case VIEW_NARROW: return graph_narrow(g, x, numbers[0], numbers[1], numbers[2], numbers[3]);
     case VIEW_FLIP: return graph_flip(g, x, numbers[0]);
     case VIEW_DIAGONAL: return graph_diagonal(g, x, numbers[0], numbers[1]);
+    case VIEW_WINDOWS: return graph_windows(g, x, numbers[0], numbers[1], numbers[2]);
     case VIEW_SQUEEZE: return graph_squeeze(g, x, numbers[0]);
     case VIEW_UNSQUEEZE: return graph_unsqueeze(g, x, numbers[0]);
     case VIEW_COUNT: break;
     }
     return 0;
+}
+
+/* ---- of several, and again and again --------------------------------------------------------- */
+
+graph_value graph_concat(graph *g, uint32_t n, const graph_value *x, uint32_t axis) {
+    enum { MOST = 5 }; /* of one node */
+    graph_value in[GRAPH_IN_MAX] = {0}, parts[MOST];
+    if (g->error.code != BERYL_OK) return 0;
+    if (!n) return graph_refuse(g, BERYL_MISUSE, "concat of nothing");
+    if (n == 1) return graph_has(g, x[0], "concat") && has_axis(g, "concat", x[0], axis) ? x[0] : 0;
+    if (n <= MOST) {
+        memcpy(in, x, n * sizeof *x);
+        return graph_op(g, OP_CONCAT, in, (graph_attrs){.concat = {axis}});
+    }
+    for (uint32_t i = 0, first = 0; i < MOST; i++) { /* parts of parts */
+        const uint32_t end = (uint32_t)((uint64_t)n * (i + 1) / MOST);
+        parts[i] = graph_concat(g, end - first, x + first, axis);
+        first = end;
+    }
+    return graph_concat(g, MOST, parts, axis);
+}
+
+graph_value graph_stack(graph *g, uint32_t n, const graph_value *x, uint32_t axis) {
+    if (g->error.code != BERYL_OK) return 0;
+    if (!n) return graph_refuse(g, BERYL_MISUSE, "stack of nothing");
+    graph_value *with = base_arena_take(&g->arena, n, sizeof *with);
+    if (!with) return graph_refuse(g, BERYL_NO_MEMORY, "out of memory");
+    for (uint32_t i = 0; i < n; i++) with[i] = graph_unsqueeze(g, x[i], axis);
+    return g->error.code == BERYL_OK ? graph_concat(g, n, with, axis) : 0;
+}
+
+graph_value graph_roll(graph *g, graph_value x, uint32_t axis, uint32_t by) {
+    if (!graph_has(g, x, "roll") || !has_constant_axis(g, "roll", x, axis)) return 0;
+    const uint32_t size = graph_tensor_at(g, x)->dim[axis].size, end = by % size;
+    if (!end) return x;
+    const graph_value parts[2] = {graph_narrow(g, x, axis, size - end, end, 1),
+                                  graph_narrow(g, x, axis, 0, size - end, 1)};
+    return graph_concat(g, 2, parts, axis);
+}
+
+/* With a new axis of so many at `at`, joined with the one beside it. */
+static graph_value times(graph *g, graph_value x, uint32_t axis, uint32_t n, uint32_t at,
+                         const char *what) {
+    graph_dim dims[GRAPH_RANK_MAX];
+    if (!graph_has(g, x, what) || !has_axis(g, what, x, axis)) return 0;
+    if (!n) return graph_refuse(g, BERYL_MISUSE, "%s: 0 times", what);
+    const graph_tensor t = *graph_tensor_at(g, x);
+    const graph_value one = graph_unsqueeze(g, x, at);
+    if (!one) return 0; /* more axes than there may be */
+    memcpy(dims, graph_tensor_at(g, one)->dim, sizeof dims);
+    dims[at].size = n;
+    const graph_value all = graph_expand(g, one, t.rank + 1u, dims);
+    memcpy(dims, t.dim, sizeof dims);
+    dims[axis] = graph_dim_product(g, t.dim[axis], (graph_dim){n, 0});
+    return all ? graph_reshape(g, all, t.rank, dims) : 0;
+}
+
+graph_value graph_tile(graph *g, graph_value x, uint32_t axis, uint32_t n) {
+    if (!graph_has(g, x, "tile") || !has_constant_axis(g, "tile", x, axis)) return 0;
+    return times(g, x, axis, n, axis, "tile");
+}
+
+graph_value graph_repeat(graph *g, graph_value x, uint32_t axis, uint32_t n) {
+    return times(g, x, axis, n, axis + 1, "repeat");
 }

@@ -54,7 +54,8 @@ static bool add(members *set, uint32_t node) {
 static bool add_with_makers(const graph *g, members *set, uint32_t index, uint32_t first) {
     const graph_node *node = &g->nodes.data[index];
     if (!add(set, index)) return false;
-    for (uint32_t k = 0; node->op != OP_WEIGHTED_SUM && k < node->n_in; k++) {
+    const bool from_memory = node->op == OP_WEIGHTED_SUM || graph_op_is_from_memory(node->op);
+    for (uint32_t k = 0; !from_memory && k < node->n_in; k++) {
         const graph_tensor *t = graph_tensor_at(g, node->in[k]);
         if (!node->in[k] || t->base || t->node == UINT32_MAX || t->node < first) continue;
         const graph_node *maker = &g->nodes.data[t->node];
@@ -131,6 +132,24 @@ static void add_product(const graph *g, const graph_store *store, members *set) 
             if (!add(&more, t->node) || !can_join(g, store, &more)) continue;
             *set = more;
             return;
+        }
+    }
+}
+
+/* Maps that members which are maps read. */
+static void add_maps(const graph *g, const graph_store *store, members *set) {
+    for (uint32_t m = set->n; m-- > 0;) {
+        const graph_node *node = &g->nodes.data[set->node[m]];
+        for (uint32_t k = 0; graph_op_is_from_memory(node->op) && k < node->n_in; k++) {
+            const graph_tensor *t = graph_tensor_at(g, node->in[k]);
+            if (t->base || t->node == UINT32_MAX || is_member(set, t->node) ||
+                g->nodes.data[t->node].dead || !graph_op_is_from_memory(g->nodes.data[t->node].op))
+                continue;
+            members more = *set;
+            if (!add(&more, t->node) || !can_join(g, store, &more)) continue;
+            *set = more;
+            m = set->n; /* it may read another one */
+            break;
         }
     }
 }
@@ -219,6 +238,7 @@ static bool join_trees(graph *g, graph_store *store, const uint8_t *needed) {
         members set = {.node = {i}, .n = 1};
         grow(g, store, needed, i, &set);
         add_terms(g, store, needed, &set);
+        add_maps(g, store, &set);
         const bool ended = add_end(g, store, i, &set);
         if (!ended) add_product(g, store, &set);
         if (set.n > 1 &&

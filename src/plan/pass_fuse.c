@@ -46,6 +46,14 @@ static graph_node *maker(const fusing *p, graph_value v, base_op op) {
     return node && !node->dead && node->op == op ? node : NULL;
 }
 
+/* All elements of the tensor whose memory it is, in their order: what is joined here is looked up
+ * through views, and read by kernels that see the whole. */
+static bool is_whole(const fusing *p, graph_value v) {
+    const graph_tensor *t = tensor(p, v), *all = tensor(p, graph_base_of(p->g, v));
+    return graph_is_contiguous(t) && !t->offset &&
+           graph_element_bound(t) == graph_element_bound(all);
+}
+
 static uint32_t index_of(const fusing *p, const graph_node *node) {
     return (uint32_t)(node - p->g->nodes.data);
 }
@@ -164,13 +172,13 @@ static bool used_once(const fusing *p, graph_value v) {
 
 static bool is_row_weight(const fusing *p, graph_value v) {
     return v && tensor(p, v)->role == ROLE_STORED && tensor(p, v)->type == TYPE_F32 &&
-           tensor(p, v)->rank == 1;
+           tensor(p, v)->rank == 1 && is_whole(p, v);
 }
 
 /* x is what attention's pieces make, and nobody else wants it. */
 static void match_merge(const fusing *p, graph_value x, uint32_t n_user, fused_matvec *f) {
     graph_node *before = maker(p, x, OP_FUSED);
-    if (!before || before->attr.fused.kind != FUSED_ATTENTION) return;
+    if (!is_whole(p, x) || !before || before->attr.fused.kind != FUSED_ATTENTION) return;
     const fused_attention *a = before->attr.fused.detail;
     graph_value base = graph_base_of(p->g, x);
     if (a->n_split < 2 || a->out != base || p->n_use[base] != n_user ||
@@ -209,8 +217,24 @@ static void join_products(fusing *p, const fused_matvec *f, const group *set) {
     join(p, set, FUSED_MATVEC, kept);
 }
 
+/* Does a member read a view of what one of them makes? Its memory is only being written. */
+static bool reads_a_view(const fusing *p, const group *set) {
+    for (uint32_t m = 0; m < set->n; m++) {
+        const graph_node *node = &p->g->nodes.data[set->members[m]];
+        for (uint32_t k = 0; k < node->n_in; k++) {
+            const uint32_t from = node->in[k] ? tensor(p, node->in[k])->node : UINT32_MAX;
+            if (from == UINT32_MAX || !is_member(set, from)) continue;
+            const graph_node *made = &p->g->nodes.data[from];
+            bool itself = false;
+            for (uint32_t o = 0; o < made->n_out; o++) itself |= made->out[o] == node->in[k];
+            if (!itself) return true;
+        }
+    }
+    return false;
+}
+
 static bool fits(const fusing *p, const fused_matvec *f, group *set) {
-    if (!find_outs(p, set) || !is_closed(p, set)) return false;
+    if (reads_a_view(p, set) || !find_outs(p, set) || !is_closed(p, set)) return false;
     const graph_region r = region_of(p, set);
     return tile_fused_matvec_fits(p->g, p->store, &p->settings, f, &r);
 }
@@ -307,7 +331,7 @@ static graph_value match_rotated(const fusing *p, graph_value v, fused_attention
     if (!norm || norm->n_in != 2 || !is_row_weight(p, norm->in[1]) ||
         (a->angles && a->angles != rope->in[1]))
         return 0;
-    if (!graph_is_contiguous(tensor(p, norm->in[0])) || tensor(p, norm->in[0])->offset) return 0;
+    if (!is_whole(p, v) || !is_whole(p, rope->in[0]) || !is_whole(p, norm->in[0])) return 0;
     a->angles = rope->in[1];
     a->eps = norm->attr.rms_norm.eps;
     *weight = norm->in[1];
@@ -325,8 +349,7 @@ static bool match_write(const fusing *p, graph_value cache, fused_attention *a, 
         if (!a->k) return false;
     } else {
         graph_node *norm = maker(p, write->in[1], OP_RMS_NORM);
-        if (!norm || norm->n_in != 1 || !graph_is_contiguous(tensor(p, norm->in[0])) ||
-            tensor(p, norm->in[0])->offset)
+        if (!norm || norm->n_in != 1 || !is_whole(p, norm->in[0]) || !is_whole(p, write->in[1]))
             return false;
         a->v = graph_base_of(p->g, norm->in[0]);
         add_member(set, p, norm);
@@ -352,7 +375,7 @@ static void fuse_attention(fusing *p, uint32_t index) {
                          .out = node->out[0]};
     graph_dim n = q->dim[0];
     group set = {.n = 0};
-    if (cache->offset || tensor(p, node->in[2])->offset) return;
+    if (!is_whole(p, node->in[1]) || !is_whole(p, node->in[2])) return;
     a.q = match_rotated(p, node->in[0], &a, &a.w_q, &set);
     if (!a.q) return;
     bool owner = maker(p, node->in[1], OP_KV_WRITE) != NULL;
@@ -452,7 +475,9 @@ static graph_node *gated_halves(const fusing *p, graph_value both) {
         const bool halves = t->dim[2].size == 2 * m && a->rank == 3 && b->rank == 3 &&
                             a->offset == t->offset && b->offset == t->offset + m &&
                             a->dim[2].size == m && b->dim[2].size == m &&
-                            a->dim[1].size == t->dim[1].size;
+                            a->dim[1].size == t->dim[1].size &&
+                            !memcmp(a->stride, t->stride, 3 * sizeof *t->stride) &&
+                            !memcmp(b->stride, t->stride, 3 * sizeof *t->stride);
         return halves ? node : NULL;
     }
     return NULL;
@@ -489,7 +514,7 @@ static void fuse_experts(fusing *p, uint32_t index) {
     const graph_node *norm = maker(p, base, OP_RMS_NORM);
     const bool normed = norm && norm->n_in == 2 && is_row_weight(p, norm->in[1]) &&
                         p->n_use[base] == f.n_w && tensor(p, base)->rank == 2 &&
-                        tensor(p, base)->role == ROLE_INTERMEDIATE && !tensor(p, f.x)->offset &&
+                        tensor(p, base)->role == ROLE_INTERMEDIATE && is_whole(p, f.x) &&
                         tensor(p, f.x)->dim[1].size == 1;
     /* norm and choice, the choice, the norm, neither */
     for (int attempt = 0; attempt < 4; attempt++) {
@@ -497,7 +522,9 @@ static void fuse_experts(fusing *p, uint32_t index) {
         group set = {.n = 0};
         if (with_norm && !normed) continue;
         f.router = (fused_router){0};
-        if (with_choice && !match_router(p, maker(p, f.ids, OP_TOPK), &f.router, &set)) continue;
+        if (with_choice &&
+            (!is_whole(p, f.ids) || !match_router(p, maker(p, f.ids, OP_TOPK), &f.router, &set)))
+            continue;
         add_member(&set, p, first);
         if (second) add_member(&set, p, second);
         add_member(&set, p, glu);

@@ -216,7 +216,8 @@ static ir_id summed(reduce *r, ir_id from, ir_id end, uint32_t step) {
         tree_spot_at(&r->walk, &s[a], f->wide,
                      a ? ir_min(b, at, ir_sub(b, end, ir_u32(b, each))) : at);
         for (uint32_t v = 0; v < r->walk.t.n_value; v++)
-            if (r->walk.t.values[v].kind == TREE_INPUT) tree_value_at(&r->walk, &s[a], v);
+            if (r->walk.t.values[v].kind == TREE_INPUT && !r->walk.t.values[v].inside)
+                tree_value_at(&r->walk, &s[a], v);
     }
     for (uint32_t a = 0; a < AHEAD; a++) {
         ir_id x = value_of(r, &s[a]);

@@ -1,5 +1,6 @@
 /* tree.c - see tile/tree.h. */
 #include "tile/tree.h"
+#include "tile/maps.h"
 #include "tile/pointwise.h"
 
 #include <assert.h>
@@ -7,7 +8,7 @@
 
 /* ---- from nodes to a tree -------------------------------------------------------------------- */
 
-static uint8_t add_value(tree *t, tree_value v) {
+uint8_t tree_add_value(tree *t, tree_value v) {
     if (t->n_value == TREE_VALUES) return 0;
     if (v.kind != TREE_INPUT && v.level >= t->n_level) t->n_level = v.level + 1u;
     if (!v.type) v.type = IR_F32;
@@ -22,7 +23,7 @@ static uint8_t add_stat(tree *t, tree_stat_kind kind, uint8_t of, float eps) {
     return (uint8_t)t->n_stat++;
 }
 
-static uint8_t add_tensor(tree *t, graph_value id, graph_tensor seen, uint32_t ahead) {
+uint8_t tree_add_tensor(tree *t, graph_value id, graph_tensor seen, uint32_t ahead) {
     if (t->n_tensor < LOWER_WALK_TENSORS)
         t->tensors[t->n_tensor] = id, t->seen[t->n_tensor] = seen, t->ahead[t->n_tensor] = ahead;
     return (uint8_t)t->n_tensor++;
@@ -42,7 +43,7 @@ static graph_tensor with_rank(const graph_tensor *x, uint32_t rank, bool channel
 }
 
 /* A tensor that is no part of a sum, as the tree's axes have it. */
-static graph_tensor seen_as(const tree_axes *axes, graph_tensor x, uint32_t rank, bool channels) {
+graph_tensor tree_seen_as(const tree_axes *axes, graph_tensor x, uint32_t rank, bool channels) {
     if (!axes->n_row) return x;
     x = with_rank(&x, rank, channels);
     const graph_tensor from = x;
@@ -67,7 +68,7 @@ static graph_tensor seen_as(const tree_axes *axes, graph_tensor x, uint32_t rank
 /* Inside a sum without the axis that it is over: [n, u, d] as [n, d], weights [n, u] as [n, 1]. */
 static uint8_t add_input(tree *t, graph_value id, uint8_t inside, bool channels) {
     graph_tensor x = *graph_tensor_at(t->g, id);
-    if (!inside) return add_tensor(t, id, seen_as(&t->axes, x, t->rank, channels), 0);
+    if (!inside) return tree_add_tensor(t, id, tree_seen_as(&t->axes, x, t->rank, channels), 0);
     const bool weights = inside && inside % 2 == 0;
     const uint32_t ahead = inside ? lower_walk_stride(&x, weights ? 2 : 3, 1) : 0;
     if (weights && x.rank) {
@@ -77,7 +78,7 @@ static uint8_t add_input(tree *t, graph_value id, uint8_t inside, bool channels)
         x.stride[x.rank - 2] = x.stride[x.rank - 1];
         x.rank--;
     }
-    return add_tensor(t, id, x, ahead);
+    return tree_add_tensor(t, id, x, ahead);
 }
 
 static uint8_t input_of(tree *t, graph_value id, uint8_t inside, bool channels) {
@@ -85,20 +86,20 @@ static uint8_t input_of(tree *t, graph_value id, uint8_t inside, bool channels) 
         if (t->values[i].id == id && t->values[i].inside == inside &&
             t->values[i].channels == channels)
             return (uint8_t)i;
-    return add_value(t, (tree_value){.kind = TREE_INPUT,
-                                     .type = tile_number_type(graph_tensor_at(t->g, id)->type),
-                                     .id = id,
-                                     .inside = inside,
-                                     .channels = channels,
-                                     .in = {add_input(t, id, inside, channels), 0}});
+    return tree_add_value(t, (tree_value){.kind = TREE_INPUT,
+                                          .type = tile_number_type(graph_tensor_at(t->g, id)->type),
+                                          .id = id,
+                                          .inside = inside,
+                                          .channels = channels,
+                                          .in = {add_input(t, id, inside, channels), 0}});
 }
 
-static uint8_t value_of(tree *t, graph_value id, uint8_t inside) {
+uint8_t tree_value_of(tree *t, graph_value id, uint8_t inside) {
     return input_of(t, id, inside, false);
 }
 
 static uint8_t with_stat(tree *t, tree_value_kind kind, uint8_t of, uint8_t s) {
-    return add_value(
+    return tree_add_value(
         t, (tree_value){.kind = kind, .in = {of, 0}, .stat = s, .level = t->stats[s].level + 1u});
 }
 
@@ -114,7 +115,7 @@ static uint8_t add_node(tree *t, base_op op, const graph_node *node, ir_type typ
                     .in = {in[0], in[1], in[2]}};
     for (uint32_t i = 0; i < v.n_in; i++)
         if (t->values[in[i]].level > v.level) v.level = t->values[in[i]].level;
-    return add_value(t, v);
+    return tree_add_value(t, v);
 }
 
 /* The axes that the node's rows lie along. */
@@ -172,13 +173,21 @@ static uint8_t normalised(tree *t, uint8_t x, float eps) {
 }
 
 /* inside: of its inputs. */
-static void read_node(tree *t, const graph_node *node, const uint8_t inside[3]) {
-    const uint8_t x = value_of(t, node->in[0], inside[0]);
+static void read_node(tree *t, const graph_region *r, const graph_node *node,
+                      const uint8_t inside[3]) {
+    if (graph_op_is_mapped(node->op)) {
+        if (!graph_same_shape(graph_tensor_at(t->g, node->out[0]), graph_tensor_at(t->g, t->like)))
+            return; /* another map reads it */
+        t->values[tree_read_map(t, r, node)].id = node->out[0];
+        return;
+    }
+    const uint8_t x = tree_value_of(t, node->in[0], inside[0]);
     uint8_t made;
     switch ((int)node->op) {
     case OP_WEIGHTED_SUM:
-        made = value_of(t, node->in[1], inside[1]);
-        made = add_value(t, (tree_value){.kind = TREE_WEIGHTED, .node = node, .in = {x, made}});
+        made = tree_value_of(t, node->in[1], inside[1]);
+        made =
+            tree_add_value(t, (tree_value){.kind = TREE_WEIGHTED, .node = node, .in = {x, made}});
         t->n_sum++;
         break;
     case OP_RMS_NORM:
@@ -199,18 +208,18 @@ static void read_node(tree *t, const graph_node *node, const uint8_t inside[3]) 
     case OP_CUMPROD:
     case OP_CUMMAX:
     case OP_CUMMIN:
-        made = add_value(t, (tree_value){.kind = TREE_SCAN,
-                                         .op = node->op == OP_CUMSUM    ? OP_ADD
-                                               : node->op == OP_CUMPROD ? OP_MUL
-                                               : node->op == OP_CUMMAX  ? OP_MAX
-                                                                        : OP_MIN,
-                                         .in = {x, 0},
-                                         .level = t->values[x].level});
+        made = tree_add_value(t, (tree_value){.kind = TREE_SCAN,
+                                              .op = node->op == OP_CUMSUM    ? OP_ADD
+                                                    : node->op == OP_CUMPROD ? OP_MUL
+                                                    : node->op == OP_CUMMAX  ? OP_MAX
+                                                                             : OP_MIN,
+                                              .in = {x, 0},
+                                              .level = t->values[x].level});
         t->n_scan++;
         break;
     default: {
         uint8_t in[3] = {x};
-        for (uint32_t k = 1; k < node->n_in; k++) in[k] = value_of(t, node->in[k], inside[k]);
+        for (uint32_t k = 1; k < node->n_in; k++) in[k] = tree_value_of(t, node->in[k], inside[k]);
         made = add_node(t, node->op, node,
                         tile_number_type(graph_tensor_at(t->g, node->out[0])->type), in);
     }
@@ -219,7 +228,8 @@ static void read_node(tree *t, const graph_node *node, const uint8_t inside[3]) 
 }
 
 static bool is_leaf(const tree_value *v) {
-    return v->kind == TREE_INPUT || v->kind == TREE_GIVEN || v->kind == TREE_WEIGHTED;
+    return v->kind == TREE_INPUT || v->kind == TREE_GIVEN || v->kind == TREE_WEIGHTED ||
+           v->kind == TREE_WITHIN;
 }
 
 /* In which walk each value is computed, and for which it is asked for last. */
@@ -320,28 +330,32 @@ bool tree_read(tree *t, const graph *g, const graph_region *r, graph_value root)
     }
     t->shape = graph_tensor_at(g, t->choice ? t->choice->in[0] : asked[0]);
     t->rank = t->shape->rank;
+    t->like = t->choice ? t->choice->in[0] : asked[0];
     if (!find_axes(t, r)) return false;
     for (uint32_t i = 0; i < r->n_out; i++) {
         if (!tree_reduces(t) && makes(t->choice, r->out[i])) continue;
+        if (!tree_reduces(t) &&
+            !graph_same_shape(graph_tensor_at(g, r->out[i]), graph_tensor_at(g, t->like)))
+            return false; /* a map's that another one reads */
         add_input(t, r->out[i], 0, false);
         t->n_out++;
     }
     for (uint32_t i = 0; i < t->n_product; i++)
-        add_value(t, (tree_value){.kind = TREE_GIVEN, .id = t->product[i]->out[0]});
+        tree_add_value(t, (tree_value){.kind = TREE_GIVEN, .id = t->product[i]->out[0]});
     for (uint32_t i = 0; i < r->n; i++)
         if (nodes[i] != t->choice && !is_product(nodes[i]))
-            read_node(t, nodes[i],
+            read_node(t, r, nodes[i],
                       (uint8_t[]){inside_of_input(nodes[i], i, 0, inside[i]),
                                   inside_of_input(nodes[i], i, 1, inside[i]), inside[i]});
-    if (t->choice) t->chosen = value_of(t, t->choice->in[0], 0);
-    if (root) t->root = value_of(t, root, 0);
+    if (t->choice) t->chosen = tree_value_of(t, t->choice->in[0], 0);
+    if (root) t->root = tree_value_of(t, root, 0);
     for (uint32_t i = 0; i < t->n_out && !tree_reduces(t); i++)
-        t->out[i] = value_of(t, t->tensors[i], 0);
+        t->out[i] = tree_value_of(t, t->tensors[i], 0);
     if (t->n_value == TREE_VALUES || t->n_stat == TREE_STATS || t->n_tensor > LOWER_WALK_TENSORS ||
-        t->n_sum > TREE_SUMS)
+        t->n_sum > TREE_SUMS || t->unfit)
         return false;
     if (tree_reduces(t)) {
-        t->whole = seen_as(&t->axes, *t->shape, t->rank, false);
+        t->whole = tree_seen_as(&t->axes, *t->shape, t->rank, false);
         t->shape = &t->whole;
     } else if (t->axes.n_row) {
         t->shape = &t->seen[0];
@@ -355,7 +369,7 @@ bool tree_read(tree *t, const graph *g, const graph_region *r, graph_value root)
 
 void tree_read_choice(tree *t, const graph *g, const graph_node *node) {
     *t = (tree){.g = g, .shape = graph_tensor_at(g, node->in[0]), .choice = node, .n_level = 1};
-    t->chosen = value_of(t, node->in[0], 0);
+    t->chosen = tree_value_of(t, node->in[0], 0);
     ask_all(t);
 }
 
@@ -404,7 +418,8 @@ uint32_t tree_arrays(const tree *t) {
 static const char *const names[2][LOWER_WALK_TENSORS] = {TWELVE("t"), TWELVE("y")},
                          *const offsets[2][LOWER_WALK_TENSORS] = {TWELVE("o"), TWELVE("p")},
                          *const sizes[2][LOWER_WALK_TENSORS] = {TWELVE("d"), TWELVE("e")},
-                         *const terms[2][LOWER_WALK_TENSORS] = {TWELVE("u"), TWELVE("v")};
+                         *const terms[2][LOWER_WALK_TENSORS] = {TWELVE("u"), TWELVE("v")},
+                         *const counts[TREE_COUNTS] = TWELVE("m");
 #undef TWELVE
 /* Sizes of a row that has several. */
 static const char *const lengths[GRAPH_RANK_MAX] = {"l0", "l1", "l2", "l3", "l4", "l5", "l6", "l7"};
@@ -428,6 +443,7 @@ static void find_bindings(const lowering *l, const tree *t, uint8_t *of) {
     for (uint32_t i = 0; i < t->n_tensor; i++) {
         const graph_value base = graph_base_of(t->g, t->tensors[i]);
         of[i] = (uint8_t)i;
+        if (!base) continue;
         for (uint32_t first = t->n_out; i >= t->n_out && first < i && of[i] == i; first++) {
             graph_value all[TILE_WEIGHTS_MAX + 1];
             if (of[first] != first) continue;
@@ -449,7 +465,7 @@ uint32_t tree_bindings(const lowering *l, const tree *t) {
     uint8_t of[LOWER_WALK_TENSORS];
     uint32_t n = 0;
     find_bindings(l, t, of);
-    for (uint32_t i = 0; i < t->n_tensor; i++) n += of[i] == i;
+    for (uint32_t i = 0; i < t->n_tensor; i++) n += of[i] == i && t->tensors[i];
     return n;
 }
 
@@ -473,21 +489,25 @@ void tree_declare(tree_walk *c) {
     find_bindings(c->k->l, t, of);
     for (uint32_t i = 0; i < t->n_tensor; i++) {
         const char *name = names[c->second][i];
+        if (!t->tensors[i]) continue;
         if (i == 0 && c->words)
             c->memory[i] = tile_bind(c->k, name, t->tensors[i], IR_U32, IR_READ_WRITE);
         else if (i < t->n_out) c->memory[i] = tile_write(c->k, name, t->tensors[i]);
         else if (of[i] != i) c->memory[i] = c->memory[of[i]];
         else bind_shared(c, i, of, start);
     }
+    for (uint32_t i = 0; i < t->n_count; i++)
+        c->counts[i] = tile_count(c->k, counts[i], lower_count_of(t->counts[i]));
     for (uint32_t i = 0; i < t->n_tensor; i++) {
-        const graph_tensor *x = graph_tensor_at(t->g, t->tensors[i]);
-        bool shared = false;
+        const graph_tensor *x = &t->seen[i];
+        bool shared = t->is_moved[i];
         for (uint32_t k = 0; k < t->n_tensor; k++)
             shared |= k != i && of[k] == of[i] &&
                       graph_base_of(t->g, t->tensors[k]) != graph_base_of(t->g, t->tensors[i]);
         c->offset[i] = x->base || shared
                            ? tile_u32(c->k, offsets[c->second][i], start[i] + x->offset)
                            : ir_u32(c->k->b, 0);
+        c->offset[i] = tree_map_offset(c, i, c->offset[i]);
     }
     for (uint32_t i = 0; i < c->w.n; i++)
         c->size[i] = tile_count(c->k, sizes[c->second][i], c->w.size[i]);
@@ -597,6 +617,8 @@ ir_id tree_value_at(tree_walk *c, tree_spot *s, uint32_t v) {
         const ir_id in = is_leaf(x) ? IR_NO_ID : tree_value_at(c, s, x->in[0]);
         if (x->kind == TREE_WEIGHTED) {
             made = weighted_sum(c, s, v);
+        } else if (x->kind == TREE_WITHIN || x->kind == TREE_KEPT) {
+            made = tree_map_value(c, s, v);
         } else if (x->kind == TREE_NODE) {
             ir_id all[3] = {in};
             for (uint32_t i = 1; i < x->n_in; i++) all[i] = tree_value_at(c, s, x->in[i]);
@@ -658,8 +680,16 @@ uint32_t tree_widest(const tree_walk *c, uint32_t most, uint64_t row, bool whole
         bool fits = !whole || row % wide == 0;
         for (uint32_t t = 0; fits && t < c->t.n_tensor; t++) {
             if (c->step[t] == 0) continue;
-            fits = c->step[t] == 1 && c->t.ahead[t] % wide == 0 &&
-                   graph_tensor_at(c->t.g, c->t.tensors[t])->offset % wide == 0;
+            fits = c->step[t] == 1 && c->t.ahead[t] % wide == 0 && c->t.seen[t].offset % wide == 0;
+            for (uint32_t i = 0; i < c->t.n_move[t]; i++)
+                fits = fits && c->t.moves[t][i].stride % wide == 0;
+            for (uint32_t i = 0; i < c->t.n_value; i++) { /* in or out as a whole */
+                const tree_value *v = &c->t.values[i];
+                const bool guards = v->kind == TREE_WITHIN || v->kind == TREE_KEPT;
+                const graph_dim limit = c->t.counts[v->limit];
+                fits =
+                    fits && (!guards || v->guard != t || (!limit.extent && limit.size % wide == 0));
+            }
             for (uint32_t i = 0; i < n_outer; i++) fits = fits && c->w.stride[t][i] % wide == 0;
             for (uint32_t i = 0; i + 1 < c->along.n; i++)
                 fits = fits && c->along.stride[t][i] % wide == 0;
@@ -670,7 +700,7 @@ uint32_t tree_widest(const tree_walk *c, uint32_t most, uint64_t row, bool whole
 }
 
 bool tree_is_end(const tree *t) {
-    if (tree_has_rows(t) || t->n_sum || !t->n_product) return false;
+    if (tree_has_rows(t) || t->n_sum || t->n_count || !t->n_product) return false;
     for (uint32_t i = 0; i < t->n_product; i++)
         if (t->values[i].first == UINT8_MAX ||
             !graph_same_shape(t->shape, graph_tensor_at(t->g, t->product[i]->out[0])))

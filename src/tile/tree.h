@@ -22,7 +22,10 @@ enum {
     TREE_VALUES = 64,
     TREE_STATS = 16,
     TREE_SUMS = 4, /* weighted */
-    TREE_PRODUCTS = 2
+    TREE_PRODUCTS = 2,
+    TREE_COUNTS = 12, /* sizes that maps ask for */
+    TREE_MOVES = 4,   /* of them, that a tensor is moved by */
+    TREE_MOVED = UINT8_MAX
 };
 
 typedef enum tree_value_kind {
@@ -33,7 +36,9 @@ typedef enum tree_value_kind {
     TREE_LESS,     /* x - stat */
     TREE_EXP_LESS, /* exp(x - stat) */
     TREE_TIMES,    /* x * stat */
-    TREE_SCAN      /* x joined by `op` with all before it */
+    TREE_SCAN,     /* x joined by `op` with all before it */
+    TREE_WITHIN,   /* x where the index in `guard` is below `limit`, else another, or `fill` */
+    TREE_KEPT      /* the same of a value of this walk */
 } tree_value_kind;
 
 typedef struct tree_value {
@@ -43,8 +48,11 @@ typedef struct tree_value {
     ir_type type;   /* of the number */
     uint8_t n_in;   /* NODE: operands */
     graph_value id; /* of the graph; 0: made here */
-    /* 0: the tree; 2 i + 1: what the sum that is node i adds up; 2 i + 2: its weights */
+    /* 0: the tree; 2 i + 1: what the sum that is node i adds up; 2 i + 2: its weights; TREE_MOVED:
+     * a map, which alone asks for it */
     uint8_t inside;
+    uint8_t guard, limit; /* a tensor without memory; of tree.counts */
+    float fill;
     bool channels; /* INPUT: a number for each index of axis 1 */
     uint8_t in[3]; /* values; INPUT: the tensor */
     uint8_t stat, level;
@@ -74,8 +82,15 @@ typedef struct tree_axes {
     uint32_t groups, last, n_row;
 } tree_axes;
 
+/* Back by a size of the run, each of whose elements is so many of the tensor's. */
+typedef struct tree_move {
+    uint8_t count;
+    uint32_t stride;
+} tree_move;
+
 typedef struct tree {
     const graph *g;
+    graph_value like; /* a result: of maps the shape */
     /* of every result, as it is seen; borrowed from this tree where axes are not all-zero */
     const graph_tensor *shape;
     tree_axes axes;
@@ -86,9 +101,15 @@ typedef struct tree {
     graph_tensor whole; /* of a reduction: its input, as it is seen */
     /* matmul or matmul_id at its start, whose results are given: the first values */
     const graph_node *product[TREE_PRODUCTS];
-    graph_value tensors[LOWER_WALK_TENSORS]; /* results [n_out] first */
+    graph_value tensors[LOWER_WALK_TENSORS]; /* results [n_out] first; 0: indices (maps.h) */
     graph_tensor seen[LOWER_WALK_TENSORS];   /* as the walk goes over them */
-    uint32_t ahead[LOWER_WALK_TENSORS];      /* inside a sum: from one turn to the next */
+    tree_move moves[LOWER_WALK_TENSORS][TREE_MOVES];
+    uint8_t n_move[LOWER_WALK_TENSORS];
+    bool is_moved[LOWER_WALK_TENSORS]; /* by a map: seen.offset is where it begins */
+    graph_dim counts[TREE_COUNTS];
+    uint32_t n_count;
+    bool unfit;                         /* a map that this tree cannot have */
+    uint32_t ahead[LOWER_WALK_TENSORS]; /* inside a sum: from one turn to the next */
     uint32_t n_tensor, n_out, n_value, n_stat, n_scan, n_level, n_sum, n_product;
     tree_value values[TREE_VALUES];
     tree_stat stats[TREE_STATS];
@@ -134,7 +155,7 @@ typedef struct tree_walk {
     bool arrays;                      /* what a later walk asks for is held in arrays */
     ir_memory memory[LOWER_WALK_TENSORS];
     /* terms: of a weighted sum */
-    ir_id offset[LOWER_WALK_TENSORS], size[GRAPH_RANK_MAX], terms[TREE_VALUES];
+    ir_id offset[LOWER_WALK_TENSORS], size[GRAPH_RANK_MAX], terms[TREE_VALUES], counts[TREE_COUNTS];
     uint32_t step[LOWER_WALK_TENSORS]; /* from one element of a vector to the next */
     ir_id row[LOWER_WALK_TENSORS];     /* rows: where this one begins */
     uint32_t level;
