@@ -132,8 +132,9 @@ static void run_random(test *t, const form *f) {
     form_open(&o, f);
     if (o.status == BERYL_NO_DEVICE) test_skip(t, "%s", o.error.message);
     else if (o.status != BERYL_OK) test_fail(t, __FILE__, __LINE__, "%s", o.error.message);
-    for (uint64_t i = 0; o.status == BERYL_OK && i < rounds &&
-                         (base_time() < all.until || says_nothing(&all)) && !test_failed(t);
+    for (uint64_t i = 0;
+         o.status == BERYL_OK && ((i < rounds && base_time() < all.until) || says_nothing(&all)) &&
+         !test_failed(t);
          i++)
         run_seed(t, o.d, seed + i, long_run ? OPERATIONS_MAX : f->most, &all);
     form_close(t, &o);

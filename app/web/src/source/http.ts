@@ -10,6 +10,7 @@
  */
 import { BerylError, throwIfAborted } from "../error.js";
 import { release } from "../release.js";
+import { Pieces, Watch } from "./pieces.js";
 import { orAborted, sleep } from "./source.js";
 
 /** What is sent along with each request for a model. */
@@ -60,7 +61,7 @@ export function sameVersion(a: Validator, b: Validator): boolean {
 }
 
 /** An answer: what was read of it too early, and where its next byte lies and its last one ends. */
-interface Answer { reader: ReadableStreamDefaultReader<Uint8Array> | null; early: Uint8Array[]; offset: number; end: number }
+interface Answer { reader: Pieces | null; early: Uint8Array[]; offset: number; end: number }
 
 /** A file on a web server, open for ranges (or, without them, for one pass from the start). */
 export class HttpFile implements Validator {
@@ -99,7 +100,7 @@ export class HttpFile implements Validator {
 
     /** Ends the connections that nobody took. */
     close(): void {
-        for (const { reader } of this.#waiting.splice(0)) reader?.cancel().catch(() => undefined);
+        for (const { reader } of this.#waiting.splice(0)) reader?.cancel();
     }
 
     /** Fills `to` with the bytes from `offset` on, over as many connections as it takes. `more`: bytes behind them that are going to be read in their order. */
@@ -114,13 +115,13 @@ export class HttpFile implements Validator {
             if (before && "there" in before) await orAborted(before.there, signal);
             await this.#stubborn(signal, () => got, async () => {
                 const answer = this.#take(offset + got) ?? answerOf(await this.#range(offset + got, end, signal), offset + got, end);
-                for await (const piece of this.#body(answer, signal)) {
+                for await (const piece of this.#body(answer, signal, () => to.length - got)) {
                     const part = piece.length > to.length - got ? piece.subarray(0, to.length - got) : piece;
                     to.set(part, got);
                     got += part.length;
                     onBytes?.(part.length);
-                    if (part !== piece) answer.early.unshift(piece.subarray(part.length));
-                    else if (!this.#options.fetch) release(new Uint8Array(piece.buffer)); // all of it, also of what was left of one
+                    if (part !== piece) answer.early.unshift(answer.reader?.lends ? piece.slice(part.length) : piece.subarray(part.length));
+                    else if (!this.#options.fetch && !answer.reader?.lends) release(new Uint8Array(piece.buffer)); // all of it, also of what was left of one
                     if (got === to.length) return this.#leave(answer, last);
                 }
                 throw new Broken(`the connection ended at byte ${offset + got}`);
@@ -140,9 +141,9 @@ export class HttpFile implements Validator {
             answer = answerOf(response, 0, this.size);
         }
         try {
-            yield* this.#body(answer, signal);
+            for await (const piece of this.#body(answer, signal)) yield answer.reader?.lends ? piece.slice() : piece;
         } finally {
-            answer.reader?.cancel().catch(() => undefined);
+            answer.reader?.cancel();
         }
     }
 
@@ -283,47 +284,44 @@ export class HttpFile implements Validator {
     #leave(answer: Answer, offset: number): void {
         answer.offset = offset;
         if (offset < answer.end) this.#waiting.push(answer);
-        else answer.reader?.cancel().catch(() => undefined);
-        if (this.#waiting.length > WAITING) this.#waiting.shift()?.reader?.cancel().catch(() => undefined);
+        else answer.reader?.cancel();
+        if (this.#waiting.length > WAITING) this.#waiting.shift()?.reader?.cancel();
     }
 
     /* Looks at the first bytes of the probe's answer; whoever takes that gets them again. */
     async #peek(signal?: AbortSignal): Promise<void> {
-        const { reader, early } = this.#waiting[0]!;
-        const size = (): number => early.reduce((sum, piece) => sum + piece.length, 0);
-        while (reader && size() < HEAD) {
-            const { value } = await this.#next(reader, signal);
-            if (!value) break;
-            early.push(value);
-        }
-        this.head = Uint8Array.from(early.flatMap((piece) => [...piece.subarray(0, HEAD)]).slice(0, HEAD));
+        const answer = this.#waiting[0]!, first: Uint8Array[] = [];
+        let size = 0;
+        if (answer.reader)
+            for await (const piece of this.#body(answer, signal)) {
+                first.push(piece.slice());
+                size += piece.length;
+                if (size >= HEAD) break;
+            }
+        answer.early.unshift(...first);
+        this.head = Uint8Array.from(first.flatMap((piece) => [...piece.subarray(0, HEAD)]).slice(0, HEAD));
     }
 
     #sameFile(now: Validator): void {
         if (!sameVersion(this, now.size < 0 ? { ...now, size: this.size } : now)) throw changed(this.name);
     }
 
-    /* Whoever leaves it before its end has it still. One that breaks is ended. */
-    async *#body({ reader, early }: Answer, signal?: AbortSignal): AsyncGenerator<Uint8Array, void> {
+    /* Whoever leaves it before its end has it still. One that breaks is ended. A piece may hold until the next one alone (Pieces). `most`: bytes that are wanted. */
+    async *#body({ reader, early }: Answer, signal?: AbortSignal, most?: () => number): AsyncGenerator<Uint8Array, void> {
         if (!reader) throw new Broken("the answer is empty");
+        const watch = new Watch(reader, this.#options.retry?.stall ?? 30_000, () => new Broken("the connection stands still"), signal);
         try {
             for (;;) {
-                const next = early.shift() ?? (await this.#next(reader, signal)).value;
+                const next = early.shift() ?? await watch.read(most?.());
                 if (!next) return;
                 yield next;
             }
         } catch (thrown) {
-            reader.cancel().catch(() => undefined);
+            reader.cancel();
             throw thrown;
+        } finally {
+            watch.end();
         }
-    }
-
-    async #next(reader: ReadableStreamDefaultReader<Uint8Array>, signal?: AbortSignal): Promise<ReadableStreamReadResult<Uint8Array>> {
-        let timer: ReturnType<typeof setTimeout> | undefined;
-        const late = new Promise<never>((_, reject) => {
-            timer = setTimeout(() => reject(new Broken("the connection stands still")), this.#options.retry?.stall ?? 30_000);
-        });
-        return await orAborted(Promise.race([reader.read(), late]), signal).finally(() => clearTimeout(timer));
     }
 }
 
@@ -332,7 +330,7 @@ function changed(name: string): BerylError {
 }
 
 function answerOf(response: Response, offset: number, end: number): Answer {
-    return { reader: response.body?.getReader() ?? null, early: [], offset, end };
+    return { reader: response.body && new Pieces(response.body), early: [], offset, end };
 }
 
 function contentRange(response: Response): { start: number; end: number; total: number } | null {

@@ -1,0 +1,92 @@
+/*
+ * pieces.ts - the bytes of one answer, as they arrive.
+ *
+ * Owns the reading of a stream and the watch over it. Where the host can, bytes are read into one buffer again and again: few
+ * large pieces, nothing for the collector. The one idea: a stream that stands still, or that nobody wants any more, is cancelled, and a
+ * read that is under way then ends; so no read needs a timer, a race or a listener of its own.
+ */
+import { BerylError } from "../error.js";
+
+/** Bytes that are read at once at most. */
+const MOST = 4 << 20;
+const LEAST = 64 << 10;
+
+/** A stream's reader. Bytes that it gives hold until the next read where `lends`. */
+export class Pieces {
+    readonly lends: boolean;
+    #buffer = new ArrayBuffer(0);
+    readonly #own: ReadableStreamBYOBReader | null = null;
+    readonly #given: ReadableStreamDefaultReader<Uint8Array> | null = null;
+
+    constructor(stream: ReadableStream<Uint8Array>) {
+        try {
+            this.#own = stream.getReader({ mode: "byob" });
+        } catch { // no stream of bytes
+            this.#given = stream.getReader();
+        }
+        this.lends = this.#own !== null;
+    }
+
+    /** The next bytes, of streams that can say so at most that many; null: there are no more. */
+    async read(most = MOST): Promise<Uint8Array | null> {
+        if (this.#given) {
+            const { value } = await this.#given.read();
+            return value ?? null;
+        }
+        const size = Math.max(Math.min(most, MOST), 1);
+        if (this.#buffer.byteLength < size) this.#buffer = new ArrayBuffer(Math.max(size, LEAST));
+        const { value, done } = await this.#own!.read(new Uint8Array(this.#buffer, 0, size));
+        if (value) this.#buffer = value.buffer as ArrayBuffer;
+        return done || !value || value.length === 0 ? null : value;
+    }
+
+    cancel(): void {
+        (this.#own ?? this.#given)!.cancel().catch(() => undefined);
+    }
+}
+
+/** Ends a reader that stands still for `stall` milliseconds, or when the signal is aborted. */
+export class Watch {
+    #why: Error | null = null;
+    #since = 0; // when the read that is under way began; 0: none
+    readonly #timer: ReturnType<typeof setInterval>;
+    readonly #reader: Pieces;
+    readonly #signal: AbortSignal | undefined;
+    readonly #abort = (): void => this.#stop(new BerylError("CANCELLED", "cancelled"));
+
+    constructor(reader: Pieces, stall: number, still: () => Error, signal?: AbortSignal) {
+        this.#reader = reader;
+        this.#signal = signal;
+        this.#timer = setInterval(() => {
+            if (this.#since && performance.now() - this.#since >= stall) this.#stop(still());
+        }, Math.max(stall / 8, 1));
+        signal?.addEventListener("abort", this.#abort, { once: true });
+        if (signal?.aborted) this.#abort();
+    }
+
+    /** As the reader's; throws what ended it. */
+    async read(most?: number): Promise<Uint8Array | null> {
+        if (this.#why) throw this.#why;
+        this.#since = performance.now();
+        try {
+            const piece = await this.#reader.read(most);
+            if (this.#why) throw this.#why;
+            return piece;
+        } catch (thrown) {
+            throw this.#why ?? thrown;
+        } finally {
+            this.#since = 0;
+        }
+    }
+
+    /** The reader is left as it is. */
+    end(): void {
+        clearInterval(this.#timer);
+        this.#signal?.removeEventListener("abort", this.#abort);
+    }
+
+    #stop(why: Error): void {
+        this.#why ??= why;
+        this.#reader.cancel();
+    }
+}
