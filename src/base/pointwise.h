@@ -75,7 +75,7 @@
     P(X, CLAMP, clamp, 1, (x), "n", FF, (low, high), (-0.5f, 0.5f), 0, CLOSE_EQUAL,                \
       "x, but at least `low` and at most `high`",                                                  \
       x < ATTR(0) ? ATTR(0) : x > ATTR(1) ? ATTR(1) : x,                                           \
-      x < ATTR(0) ? (int64_t)ATTR(0) : x > ATTR(1) ? (int64_t)ATTR(1) : x,                         \
+      clamped_whole(x, ATTR(0), ATTR(1)),                                                          \
       unless_nan(p, x, clamped(p, x)))                                                             \
     P(X, SCALE, scale, 1, (x), "f", F, (factor), (0.5f), 0, CLOSE_ROUNDED,                         \
       "x times a constant", x * ATTR(0), 0, MUL(x, C(ATTR(0))))                                    \

@@ -135,6 +135,12 @@ static int64_t floored_whole(int64_t x, int64_t y) {
     return r != 0 && (r < 0) != (y < 0) ? r + y : r;
 }
 
+static int64_t clamped_whole(int64_t x, double low, double high) {
+    return (double)x < low    ? reference_within(TYPE_I64, low)
+           : (double)x > high ? reference_within(TYPE_I64, high)
+                              : x;
+}
+
 static int64_t shifted_left(int64_t x, int64_t y, uint32_t bits) {
     return (int64_t)((uint64_t)x << ((uint64_t)y % bits));
 }
