@@ -149,18 +149,8 @@ static code_fn *const codes[OP_COUNT] = {
 };
 
 ir_type tile_number_type(base_type type) {
-    switch ((int)type) {
-    case TYPE_F64: return IR_F64;
-    case TYPE_I8: return IR_I8;
-    case TYPE_I16: return IR_I16;
-    case TYPE_I32: return IR_I32;
-    case TYPE_I64: return IR_I64;
-    case TYPE_U8: return IR_U8;
-    case TYPE_U16: return IR_U16;
-    case TYPE_U32: return IR_U32;
-    case TYPE_BOOL: return IR_BOOL;
-    default: return IR_F32;
-    }
+    const ir_type element = tile_element(type);
+    return type == TYPE_BOOL ? IR_BOOL : element == IR_F16 || element == IR_BF16 ? IR_F32 : element;
 }
 
 /* Which whole numbers a type has, of those that a double holds. */
