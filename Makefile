@@ -61,7 +61,7 @@ CLI_OBJ := $(CLI_SRC:%.c=$(BUILD)/%.o)
 TEST_OBJ := $(TEST_SRC:%.c=$(BUILD)/%.o)
 FUZZ_NAMES := $(FUZZ_SRC:fuzz/%_fuzz.c=%)
 # The longest first: processes take them in this order (tests/main.c).
-LONG_SUITES := ops fixtures fixtures_elsewhere selftest graph_fuzz products codegen fused faults drivers matmul answers session experts tune explain
+LONG_SUITES := ops fixtures fixtures_elsewhere selftest graph_fuzz products codegen fused faults drivers linear answers session experts tune explain
 
 INTERNAL := $(BUILD)/obj/libberyl.a
 PROGRAM := $(BUILD)/bin/beryl

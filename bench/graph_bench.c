@@ -84,7 +84,7 @@ static graph_value make_product(const operands *o) {
     const graph_value x = graph_reshape(o->g, o->x, 2, dims),
                       w = graph_narrow(o->g, graph_reshape(o->g, o->y, 2, dims), 0, 0, k, 1);
     const graph_value y = graph_scale(
-        o->g, graph_add(o->g, graph_matmul(o->g, x, w), graph_narrow(o->g, o->w, 0, 0, k, 1)),
+        o->g, graph_add(o->g, graph_linear(o->g, x, w), graph_narrow(o->g, o->w, 0, 0, k, 1)),
         0.5f);
     return graph_add(o->g, y, x);
 }
@@ -113,7 +113,7 @@ static graph_value make_experts(const operands *o) {
     graph_value chosen;
     graph_topk(o->g, graph_narrow(o->g, graph_reshape(o->g, o->y, 2, dims), 1, 0, 8, 1), 2,
                &chosen);
-    const graph_value y = graph_matmul_id(o->g, graph_reshape(o->g, o->x, 3, tokens), o->e, chosen);
+    const graph_value y = graph_linear_id(o->g, graph_reshape(o->g, o->x, 3, tokens), o->e, chosen);
     return graph_scale(
         o->g, graph_gelu_tanh(o->g, graph_add(o->g, y, graph_narrow(o->g, o->w, 0, 0, k, 1))),
         0.5f);

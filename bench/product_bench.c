@@ -47,7 +47,7 @@ static double time_of(bench *b, graph_store *store, uint32_t index, bool exact,
     graph_exec *exec = NULL;
     const uint8_t extent = graph_extent_add(g, "n", b->n);
     graph_value x = graph_input(g, "x", TYPE_F32, 2, (graph_dim[]){{b->n, extent}, {b->k, 0}}),
-                y = graph_matmul(g, x, graph_stored(g, store, index));
+                y = graph_linear(g, x, graph_stored(g, store, index));
     graph_output(g, y, "y");
     beryl_status status = graph_exec_open(g, store, &options, &exec, &b->error);
     while (status == BERYL_OK && (status = graph_exec_ready(exec, &b->error)) == BERYL_PENDING)

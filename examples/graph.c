@@ -26,7 +26,7 @@ int main(void) {
     const beryl_value in = beryl_graph_input(g, "x", BERYL_TYPE_F32, 2, shape);
     const beryl_value weight =
         beryl_graph_weight(g, "w", BERYL_TYPE_F32, 2, (const uint32_t[]){4, 3}, w, sizeof w);
-    const beryl_value out = beryl_graph_softmax(g, beryl_graph_matmul(g, in, weight));
+    const beryl_value out = beryl_graph_softmax(g, beryl_graph_linear(g, in, weight));
     beryl_graph_output(g, out, "y");
 
     while ((status = beryl_graph_compile(g, &error)) == BERYL_PENDING) {}

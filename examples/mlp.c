@@ -22,7 +22,7 @@ static beryl_value layer(beryl_graph *g, beryl_value x, const char *name, uint32
                            rows * columns * sizeof *w);
     const beryl_value b =
         beryl_graph_weight(g, name, BERYL_TYPE_F16, 1, &rows, bias, rows * sizeof *bias);
-    return beryl_graph_add(g, beryl_graph_matmul(g, x, matrix),
+    return beryl_graph_add(g, beryl_graph_linear(g, x, matrix),
                            beryl_graph_cast(g, b, BERYL_TYPE_F32, false));
 }
 

@@ -388,7 +388,7 @@ typedef struct beryl_bench_info { /* rates are 0 where they could not be measure
 } beryl_bench_info;
 
 typedef struct beryl_bench_case {
-    const char *op;   /* "matmul" */
+    const char *op;   /* "linear" */
     const char *type; /* of the weight, table or cache: "Q4_K"; NULL: F32 */
     uint32_t n_shape; /* 0: the usual shape */
     uint32_t shape[4];

@@ -11,7 +11,7 @@
  *     beryl_value x = beryl_graph_input(g, "x", BERYL_TYPE_F32, 2, shape);
  *     uint32_t sizes[] = {1000, 512};
  *     beryl_value w = beryl_graph_weight(g, "w", BERYL_TYPE_F32, 2, sizes, numbers, n_bytes);
- *     beryl_value y = beryl_graph_softmax(g, beryl_graph_matmul(g, x, w));
+ *     beryl_value y = beryl_graph_softmax(g, beryl_graph_linear(g, x, w));
  *     beryl_graph_output(g, y, "y");
  *     while (beryl_graph_compile(g, NULL) == BERYL_PENDING) {}
  *     beryl_graph_set(g, x, rows, 3 * 512 * 4, NULL);
@@ -367,10 +367,10 @@ BERYL_API beryl_value beryl_graph_argmax(beryl_graph *g, beryl_value x);
 /* [n, u, d], [n, u] -> [n, d] */
 BERYL_API beryl_value beryl_graph_weighted_sum(beryl_graph *g, beryl_value x, beryl_value weights);
 /* x [.., k] times transposed w [m, k] -> [.., m]; w of any type. */
-BERYL_API beryl_value beryl_graph_matmul(beryl_graph *g, beryl_value x, beryl_value w);
+BERYL_API beryl_value beryl_graph_linear(beryl_graph *g, beryl_value x, beryl_value w);
 /* x [n, u or 1, k], each with the matrix of w [e, m, k] that ids I32 [n, u] names -> [n, u, m]. An
  * id out of range is 0. */
-BERYL_API beryl_value beryl_graph_matmul_id(beryl_graph *g, beryl_value x, beryl_value w,
+BERYL_API beryl_value beryl_graph_linear_id(beryl_graph *g, beryl_value x, beryl_value w,
                                             beryl_value ids);
 /* x [n, h, d], angles [n, 2, d / 2] (cosines, sines): element i turned with element i + d / 2. */
 BERYL_API beryl_value beryl_graph_rope(beryl_graph *g, beryl_value x, beryl_value angles);

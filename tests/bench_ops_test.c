@@ -57,7 +57,7 @@ static void check_all(test *t, beryl_bench *bench) {
 static void check_counts(test *t, beryl_bench *bench) {
     beryl_bench_result r;
     const beryl_bench_case product = {
-        .op = "matmul", .type = "Q4_K", .n_shape = 3, .shape = {64, 2, 512}};
+        .op = "linear", .type = "Q4_K", .n_shape = 3, .shape = {64, 2, 512}};
     CHECK_INT(t, beryl_bench_op(bench, &product, &r, NULL), BERYL_OK);
     CHECK_INT(t, r.operations, 2 * 64 * 2 * 512);
     CHECK_INT(t, r.bytes, 64 * 2 * 144 + 2 * 512 * 4 + 64 * 2 * 4);
@@ -116,12 +116,12 @@ static void check_refused(test *t, beryl_bench *bench) {
     } cases[] = {
         {{.op = "frobnicate"}, BERYL_NOT_FOUND},
         {{.op = NULL}, BERYL_NOT_FOUND},
-        {{.op = "matmul", .type = "Q9_Z"}, BERYL_NOT_FOUND},
+        {{.op = "linear", .type = "Q9_Z"}, BERYL_NOT_FOUND},
         {{.op = "add", .type = "Q4_K"}, BERYL_UNSUPPORTED},
         {{.op = "add", .n_shape = 3, .shape = {1, 2, 3}}, BERYL_BAD_INPUT},
         {{.op = "add", .n_shape = 2, .shape = {0, 2}}, BERYL_BAD_INPUT},
         {{.op = "add", .n_shape = 2, .shape = {1u << 24, 1u << 24}}, BERYL_BAD_INPUT},
-        {{.op = "matmul", .type = "Q4_K", .n_shape = 3, .shape = {8, 1, 100}}, BERYL_BAD_INPUT},
+        {{.op = "linear", .type = "Q4_K", .n_shape = 3, .shape = {8, 1, 100}}, BERYL_BAD_INPUT},
         {{.op = "attention", .n_shape = 4, .shape = {9, 8, 2, 32}}, BERYL_BAD_INPUT},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

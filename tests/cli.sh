@@ -174,7 +174,7 @@ for command in bench selftest trace tune explain; do
 done
 failing perplexity-runs-no-programs 'disk:0 keeps memory' perplexity "$model" "$0" --device disk
 failing logits-runs-no-programs 'disk:0 keeps memory' logits "$model" --ids 2 --out "$scratch/none.npy" --device disk
-failing bench-ops-wrong-shape-is-told-once 'M,N,K' bench-ops matmul --shape 1,2 --device reference
+failing bench-ops-wrong-shape-is-told-once 'M,N,K' bench-ops linear --shape 1,2 --device reference
 failing words-for-kinds-are-no-names 'no device is called "cpu:0"' bench-ops add --device cpu:0
 
 name=cli/device-cpu-and-gpu
@@ -469,9 +469,9 @@ code 0 && like "$out" 'after the passes' && run explain "$scratch/kernel.ir" --s
     run explain "$0" && code 1 && like "$err" 'neither' && ok
 
 name=cli/explain-graph-as-text
-printf '%%1 = input F32 [4 64] "x"\n%%2 = weight Q4_0 [96 64] "w"\n%%3 = matmul %%1 %%2\noutput %%3 "y"\n' >"$scratch/a.graph"
+printf '%%1 = input F32 [4 64] "x"\n%%2 = weight Q4_0 [96 64] "w"\n%%3 = linear %%1 %%2\noutput %%3 "y"\n' >"$scratch/a.graph"
 run explain "$scratch/a.graph" --device reference
-code 0 && like "$out" 'matmul' && run explain "$scratch/a.graph" --stage code --device dummy && code 0 && like "$out" '@workgroup_size' &&
+code 0 && like "$out" 'linear' && run explain "$scratch/a.graph" --stage code --device dummy && code 0 && like "$out" '@workgroup_size' &&
     run explain "$scratch/a.graph" --stage plan --op 0 --device dummy && code 0 &&
     run explain "$scratch/a.graph" --device disk && code 1 && like "$err" 'disk:0 keeps memory' && echo '%4 = frob %3' >>"$scratch/a.graph" &&
     run explain "$scratch/a.graph" --device dummy && code 1 && same "$out" '' && ok
@@ -500,7 +500,7 @@ code 0 && like "$out" '\| add +\| F32 +\| 4 x 256' && like "$out" '\| fused +\| 
 
 for form in json csv; do
     name=cli/bench-ops-$form
-    run bench-ops matmul --type q4_k --shape 64,1,256 -o $form --device reference
+    run bench-ops linear --type q4_k --shape 64,1,256 -o $form --device reference
     code 0 && { python3 - $form "$scratch/out" || fail "not $form, or fields are missing: $out"; } <<'END' && ok
 import csv, json, sys
 text = open(sys.argv[2])

@@ -67,25 +67,25 @@ static void build(side *s, const graph_value *w, const void *problem_) {
     const graph_value h = side_input(s, "h", 2, dims), dense = side_input(s, "dense", 2, dims);
     graph_value a = graph_rms_norm(g, dense, w[T_POST_1], 1e-6f);
     graph_value logits =
-        graph_matmul(g, graph_rms_norm(g, h, w[T_ROUTER_SCALE], 1e-6f), w[T_ROUTER]);
+        graph_linear(g, graph_rms_norm(g, h, w[T_ROUTER_SCALE], 1e-6f), w[T_ROUTER]);
     graph_value gates = graph_topk(g, logits, p->n_used, &ids);
     gates = graph_softmax(g, graph_scale(g, gates, 0.1f));
     gates = graph_mul(g, gates, graph_gather_rows(g, w[T_SCALES], ids, 1));
     graph_value x = graph_reshape(g, graph_rms_norm(g, h, w[T_PRE], 1e-6f), 3,
                                   (graph_dim[]){n, {1, 0}, {p->d, 0}});
-    gate = graph_matmul_id(g, x, w[T_GATE_UP], ids);
+    gate = graph_linear_id(g, x, w[T_GATE_UP], ids);
     if (p->apart) {
-        up = graph_matmul_id(g, x, w[T_UP], ids);
+        up = graph_linear_id(g, x, w[T_UP], ids);
     } else {
         up = graph_narrow(g, gate, 2, p->n_ff, p->n_ff, 1);
         gate = graph_narrow(g, gate, 2, 0, p->n_ff, 1);
     }
-    graph_value each = graph_matmul_id(g, graph_geglu(g, gate, up), w[T_DOWN], ids);
+    graph_value each = graph_linear_id(g, graph_geglu(g, gate, up), w[T_DOWN], ids);
     graph_value b = graph_rms_norm(g, graph_weighted_sum(g, each, gates), w[T_POST_2], 1e-6f);
     graph_value both = graph_rms_norm(g, graph_add(g, a, b), w[T_POST], 1e-6f);
     const graph_value out = graph_mul(g, graph_add(g, h, both), w[T_LAYER_SCALE]);
     side_output(s, out);
-    side_output(s, graph_matmul(g, graph_rms_norm(g, out, w[T_NEXT_NORM], 1e-6f), w[T_NEXT]));
+    side_output(s, graph_linear(g, graph_rms_norm(g, out, w[T_NEXT_NORM], 1e-6f), w[T_NEXT]));
 }
 
 static void check_nodes(test *t, side *joined, const void *problem_) {

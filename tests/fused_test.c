@@ -131,8 +131,8 @@ static void build_users(side *s, const graph_value *w, const problem *p, uint8_t
     side_output(s, x);
     x = graph_layer_norm(g, x, w[T_W_NORM], w[T_W_TWIN], 1e-5f);
     graph_value y =
-        graph_add(g, graph_matmul(g, x, w[T_MATRIX]), side_input(s, "bias", 1, &ends[1]));
-    if (p->n_segment == 2) y = graph_mul(g, y, graph_matmul(g, x, w[T_MATRIX + 1]));
+        graph_add(g, graph_linear(g, x, w[T_MATRIX]), side_input(s, "bias", 1, &ends[1]));
+    if (p->n_segment == 2) y = graph_mul(g, y, graph_linear(g, x, w[T_MATRIX + 1]));
     side_output(s, y);
     side_output(s, graph_add(g, graph_gelu_tanh(g, y), side_input(s, "residual", 2, ends)));
 }
@@ -159,7 +159,7 @@ static void build(side *s, const graph_value *w, const void *problem_) {
         side_output(s, x);
     }
     if (p->before == NORM || p->before == ADD_NORM) x = graph_rms_norm(g, x, w[T_W_NORM], 1e-5f);
-    for (uint32_t i = 0; i < p->n_segment; i++) y[i] = graph_matmul(g, x, w[T_MATRIX + i]);
+    for (uint32_t i = 0; i < p->n_segment; i++) y[i] = graph_linear(g, x, w[T_MATRIX + i]);
     if (p->end == GEGLU) y[0] = graph_geglu(g, y[0], y[1]);
     if (p->end == SOFTCAP) y[0] = graph_softcap(g, y[0], 30);
     if (p->end == GELU_MUL) {
@@ -167,7 +167,7 @@ static void build(side *s, const graph_value *w, const void *problem_) {
             s, "slices", 3, (graph_dim[]){{p->n_bound, n}, {LAYERS, 0}, {p->rows[0], 0}});
         y[0] = graph_geglu(g, y[0], graph_squeeze(g, graph_narrow(g, slices, 1, 1, 1, 1), 1));
     }
-    if (p->down) y[0] = graph_matmul(g, y[0], w[T_MATRIX + p->n_segment]);
+    if (p->down) y[0] = graph_linear(g, y[0], w[T_MATRIX + p->n_segment]);
     for (uint32_t i = 0; i < (p->end == STORE ? p->n_segment : 1); i++) side_output(s, y[i]);
 }
 

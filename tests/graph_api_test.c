@@ -47,7 +47,7 @@ static softmax_graph make_softmax(beryl_graph *g, uint32_t bound) {
     s.x = beryl_graph_input(g, "x", BERYL_TYPE_F32, 2, (beryl_dim[]){{bound, n}, {3, 0}});
     const beryl_value w =
         beryl_graph_weight(g, "w", BERYL_TYPE_F32, 2, (uint32_t[]){4, 3}, weight, sizeof weight);
-    s.y = beryl_graph_softmax(g, beryl_graph_matmul(g, s.x, w));
+    s.y = beryl_graph_softmax(g, beryl_graph_linear(g, s.x, w));
     beryl_graph_output(g, s.y, "y");
     return s;
 }
@@ -331,7 +331,7 @@ static void test_values(test *t) {
                                                  blocks, sizeof blocks);
         const beryl_value x =
             beryl_graph_input(g, "x", BERYL_TYPE_F32, 2, (beryl_dim[]){{1, 0}, {64, 0}});
-        const beryl_value y = beryl_graph_matmul(g, beryl_graph_narrow(g, x, 1, 32, 32, 1), w);
+        const beryl_value y = beryl_graph_linear(g, beryl_graph_narrow(g, x, 1, 32, 32, 1), w);
         beryl_graph_output(g, y, "y");
         beryl_value indices;
         const beryl_value best = beryl_graph_topk(g, y, 1, &indices);
@@ -628,11 +628,11 @@ static void test_misuse(test *t) {
             beryl_graph_input(g, "x", BERYL_TYPE_F32, 2, (beryl_dim[]){{1, 0}, {5, 0}});
         const beryl_value w = beryl_graph_weight(g, "w", BERYL_TYPE_F32, 2, (uint32_t[]){4, 3},
                                                  weight, sizeof weight);
-        CHECK_INT(t, beryl_graph_matmul(g, x, w), 0);
+        CHECK_INT(t, beryl_graph_linear(g, x, w), 0);
         CHECK_INT(t, beryl_graph_softmax(g, x), 0);
         beryl_graph_output(g, x, "x");
         CHECK_INT(t, beryl_graph_compile(g, &error), BERYL_MISUSE);
-        CHECK(t, strstr(error.message, "matmul") != NULL);
+        CHECK(t, strstr(error.message, "linear") != NULL);
         CHECK_INT(t, beryl_graph_compile(g, &error), BERYL_MISUSE);
         beryl_graph_close(g);
     }

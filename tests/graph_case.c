@@ -109,7 +109,7 @@ static rule rule_of(const graph *g, graph_value v) {
                                *second = graph_tensor_at(g, node->in[1]);
             if (node->op == OP_GATHER_ROWS)
                 below(&r, first->dim[0].extent ? 1 : first->dim[0].size);
-            if (node->op == OP_MATMUL_ID) below(&r, second->dim[0].size);
+            if (node->op == OP_LINEAR_ID) below(&r, second->dim[0].size);
             if (node->op == OP_SET_ROWS && k == 2)
                 below(&r, first->dim[0].size), r.different = true;
             if (node->op != OP_KV_WRITE && node->op != OP_ATTENTION) continue;

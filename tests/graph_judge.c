@@ -461,7 +461,7 @@ static double bound_dot(const operand *x, int64_t from, const operand *w, int64_
     return total_bound(&t);
 }
 
-static void bound_matmul(work *w) {
+static void bound_linear(work *w) {
     const operand *x = &w->in[0], *m = &w->in[1];
     const uint32_t k = row_of(x), n = m->ref.dim[0];
     for (uint64_t r = 0, rows = rows_of(x); r < rows; r++)
@@ -470,7 +470,7 @@ static void bound_matmul(work *w) {
                 bound_dot(x, row_at(x, r), m, row_at(m, o), k);
 }
 
-static void bound_matmul_id(work *w) {
+static void bound_linear_id(work *w) {
     const operand *x = &w->in[0], *m = &w->in[1], *ids = &w->in[2];
     const uint32_t k = x->ref.dim[2], rows = m->ref.dim[1], u = ids->ref.dim[1];
     for (uint32_t n = 0; n < ids->ref.dim[0]; n++)
@@ -629,8 +629,8 @@ static void (*const bounds[OP_COUNT])(work *) = {
     [OP_CUMSUM] = bound_cumsum,
     [OP_TOPK] = bound_topk,
     [OP_WEIGHTED_SUM] = bound_weighted_sum,
-    [OP_MATMUL] = bound_matmul,
-    [OP_MATMUL_ID] = bound_matmul_id,
+    [OP_LINEAR] = bound_linear,
+    [OP_LINEAR_ID] = bound_linear_id,
     [OP_ROPE] = bound_rope,
     [OP_KV_WRITE] = bound_kv_write,
     [OP_ATTENTION] = bound_attention,

@@ -35,12 +35,12 @@ static const struct {
      ROWS "%1 = input F32 [n 40] \"x\"\n%2 %3 = topk %1 5\noutput %2 \"y\"\noutput %3 \"z\"\n"},
     {"weighted_sum", ROWS "%1 = input F32 [n 4 40] \"x\"\n%2 = input F32 [n 4] \"w\"\n%3 = "
                           "weighted_sum %1 %2\noutput %3 \"y\"\n"},
-    {"matmul", ROWS "%1 = input F32 [n 64] \"x\"\n%2 = weight Q4_0 [40 64] \"w\"\n%3 = matmul %1 "
+    {"linear", ROWS "%1 = input F32 [n 64] \"x\"\n%2 = weight Q4_0 [40 64] \"w\"\n%3 = linear %1 "
                     "%2\noutput %3 \"y\"\n"},
-    {"matmul-many", "extent n 70\n%1 = input F32 [n 64] \"x\"\n%2 = weight F16 [40 64] \"w\"\n%3 = "
-                    "matmul %1 %2\noutput %3 \"y\"\n"},
-    {"matmul_id", ROWS "%1 = input F32 [n 1 256] \"x\"\n%2 = weight Q4_K [3 8 256] \"w\"\n%3 = "
-                       "input I32 [n 2] \"ids\"\n%4 = matmul_id %1 %2 %3\noutput %4 \"y\"\n"},
+    {"linear-many", "extent n 70\n%1 = input F32 [n 64] \"x\"\n%2 = weight F16 [40 64] \"w\"\n%3 = "
+                    "linear %1 %2\noutput %3 \"y\"\n"},
+    {"linear_id", ROWS "%1 = input F32 [n 1 256] \"x\"\n%2 = weight Q4_K [3 8 256] \"w\"\n%3 = "
+                       "input I32 [n 2] \"ids\"\n%4 = linear_id %1 %2 %3\noutput %4 \"y\"\n"},
     {"gather_rows", ROWS "%1 = input I32 [n] \"i\"\n%2 = weight Q6_K [9 256] \"w\"\n%3 = "
                          "gather_rows %2 %1 1\noutput %3 \"y\"\n"},
     {"set_rows", ROWS "%1 = input F32 [n 5] \"x\"\n%2 = input I32 [n] \"i\"\n%3 = state F32 [9 5] "
@@ -54,19 +54,19 @@ static const struct {
     {"maps", ROWS
      "%1 = input F32 [n 5 8] \"x\"\n%2 = pad %1 1 2 1 1\n%3 = concat %2 %1 1\n%4 = permute %3 [2 1 "
      "0]\n%5 = tril %4 1\n%6 = input F32 [n 32] \"y\"\n%7 = flip %6 1\n%8 = weight Q4_0 [8 32] "
-     "\"w\"\n%9 = matmul %7 %8\noutput %5 \"y\"\noutput %9 \"z\"\n"},
+     "\"w\"\n%9 = linear %7 %8\noutput %5 \"y\"\noutput %9 \"z\"\n"},
     {"choice", ROWS "%1 = input F32 [n 400] \"x\"\n%2 = argmax %1\n%3 = input U32 [n 8] \"s\"\n%4 "
                     "= sample %1 %3\noutput %2 \"y\"\noutput %4 \"z\"\n"},
     {"gated", "%1 = input F32 [1 64] \"x\"\n%2 = weight F32 [64] \"norm\"\n%3 = rms_norm %1 %2 "
               "1\n%4 = weight Q4_0 [96 64] \"gate\"\n"
-              "%5 = weight Q4_0 [96 64] \"up\"\n%6 = matmul %3 %4\n%7 = matmul %3 %5\n%8 = geglu "
+              "%5 = weight Q4_0 [96 64] \"up\"\n%6 = linear %3 %4\n%7 = linear %3 %5\n%8 = geglu "
               "%6 %7\n%9 = weight Q8_0 [64 96] \"down\"\n"
-              "%10 = matmul %8 %9\n%11 = weight F32 [64] \"norm2\"\n%12 = rms_norm %10 %11 1\n%13 "
+              "%10 = linear %8 %9\n%11 = weight F32 [64] \"norm2\"\n%12 = rms_norm %10 %11 1\n%13 "
               "= add %1 %12\n%14 = rms_norm %13 %2 1\n"
-              "%15 = matmul %14 %4\noutput %13 \"h\"\noutput %15 \"y\"\n"},
+              "%15 = linear %14 %4\noutput %13 \"h\"\noutput %15 \"y\"\n"},
     {"step", "%1 = input F32 [1 64] \"x\"\n%2 = weight Q8_0 [64 64] \"q\"\n%3 = weight Q8_0 [32 "
              "64] \"k\"\n%4 = weight Q8_0 [32 64] \"v\"\n"
-             "%5 = matmul %1 %2\n%6 = matmul %1 %3\n%7 = matmul %1 %4\n%8 = reshape %5 [1 2 "
+             "%5 = linear %1 %2\n%6 = linear %1 %3\n%7 = linear %1 %4\n%8 = reshape %5 [1 2 "
              "32]\n%9 = reshape %6 [1 1 32]\n%10 = reshape %7 [1 1 32]\n"
              "%11 = weight F32 [32] \"w\"\n%12 = rms_norm %8 %11 1\n%13 = rms_norm %9 %11 1\n%14 = "
              "rms_norm %10 1\n%15 = input F32 [1 2 16] \"angles\"\n"
@@ -75,7 +75,7 @@ static const struct {
              "%21 = state F16 [2 900 1 32] \"values\"\n%22 = kv_write %20 %17 %18 %19\n%23 = "
              "kv_write %21 %14 %18 %19\n"
              "%24 = attention %16 %22 %23 %18 %19 1 0 apart 0\n%25 = reshape %24 [1 64]\n%26 = "
-             "matmul %25 %2\noutput %26 \"y\"\n"},
+             "linear %25 %2\noutput %26 \"y\"\n"},
 };
 
 static const struct {

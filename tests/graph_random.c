@@ -397,7 +397,7 @@ static graph_value new_matrix(maker *m, base_type type, uint32_t rows, uint32_t 
 static graph_value product(maker *m, graph_value x, float most, base_type type, uint32_t rows) {
     const graph_tensor t = *at(m, x);
     const uint32_t k = t.dim[t.rank - 1].size;
-    return made(m, graph_matmul(m->g, x, new_matrix(m, type, rows, k)), product_size(most, k));
+    return made(m, graph_linear(m->g, x, new_matrix(m, type, rows, k)), product_size(most, k));
 }
 
 static void make_product(maker *m) {
@@ -407,7 +407,7 @@ static void make_product(maker *m) {
     const pooled *other = draw(m, 3) == 0 ? pick(m, 2, 30) : NULL; /* of two values */
     if (other && !last.extent && !at(m, other->v)->dim[0].extent &&
         at(m, other->v)->dim[1].size == last.size && graph_is_contiguous(at(m, other->v)))
-        made(m, graph_matmul(m->g, p->v, other->v),
+        made(m, graph_linear(m->g, p->v, other->v),
              product_size(p->most * other->most, last.size) * 4);
     else if (!last.extent) product(m, p->v, p->most, draw_type(m, last.size), draw_width(m));
     if (last.extent || draw(m, 2)) return;
@@ -508,7 +508,7 @@ static void make_experts(maker *m) {
     if (!graph_is_contiguous(at(m, x))) x = made(m, graph_copy(m->g, x), p.most);
     x = graph_reshape(m->g, x, 3, (graph_dim[]){rows_of(m), {1, 0}, {d, 0}});
     graph_value gate = made(m,
-                            graph_matmul_id(
+                            graph_linear_id(
                                 m->g, x,
                                 new_weight(m, type, 3, (uint32_t[]){n_expert, both ? 2 * f : f, d}),
                                 ids),
@@ -519,12 +519,12 @@ static void make_experts(maker *m) {
         gate = graph_narrow(m->g, gate, 2, 0, f, 1);
     } else {
         up = made(
-            m, graph_matmul_id(m->g, x, new_weight(m, type, 3, (uint32_t[]){n_expert, f, d}), ids),
+            m, graph_linear_id(m->g, x, new_weight(m, type, 3, (uint32_t[]){n_expert, f, d}), ids),
             100);
     }
     x = made(m, graph_geglu(m->g, gate, up), 300);
     x = made(m,
-             graph_matmul_id(m->g, x,
+             graph_linear_id(m->g, x,
                              new_weight(m, draw_type(m, f), 3, (uint32_t[]){n_expert, d, f}), ids),
              1000);
     const uint32_t how = draw(m, 4);

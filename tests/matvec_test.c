@@ -122,7 +122,7 @@ void test_matvec(test *t) {
     matvec_choice c;
     if (test_case(t, "matvec/integer-dot-products-where-the-device-has-them")) check_integers(t);
     if (test_case(t, "matvec/batches-of-vectors-have-a-form-of-their-own")) check_batches(t);
-    /* a lane does whole rows there: tile/matmul.c */
+    /* a lane does whole rows there: tile/linear.c */
     if (test_case(t, "matvec/no-barriers-on-software-devices"))
         CHECK(t, !tile_matvec_choose(&soft, &one, &c));
     if (test_case(t, "matvec/a-form-that-is-asked-for-is-taken-or-refused")) check_asked(t);

@@ -438,12 +438,12 @@ static void build_experts_outside(setup *s, graph_value w, graph_value ids) {
     const uint32_t d = s->p[1];
     graph_value x = add_input(s, TYPE_F32, FILL_UNIT, 1, DIMS(ROWS(s), {1, 0}, {d, 0}));
     ids = graph_reshape(s->g, ids, 2, (graph_dim[]){ROWS(s), {1, 0}});
-    graph_value y = graph_matmul_id(s->g, x, w, ids);
+    graph_value y = graph_linear_id(s->g, x, w, ids);
     if (s->p[0] == OP_FUSED) {
         graph_value down = graph_stored(s->g, s->store, s->states[1]),
                     gates = add_input(s, TYPE_F32, FILL_UNIT, 1, DIMS(ROWS(s), {1, 0}));
         y = graph_geglu(s->g, graph_narrow(s->g, y, 2, 0, 8, 1), graph_narrow(s->g, y, 2, 8, 8, 1));
-        y = graph_weighted_sum(s->g, graph_matmul_id(s->g, y, down, ids), gates);
+        y = graph_weighted_sum(s->g, graph_linear_id(s->g, y, down, ids), gates);
     }
     add_output(s, y);
 }
@@ -507,7 +507,7 @@ static void build_step(setup *s) {
     graph_value out = graph_attention(s->g, query, k, v, slot, pos, 0.3f, p[6]);
     graph_attention_distinct_slots(s->g, out, 0);
     if (p[9])
-        out = graph_matmul(s->g, graph_reshape(s->g, out, 2, (graph_dim[]){ROWS(s), {p[1] * d, 0}}),
+        out = graph_linear(s->g, graph_reshape(s->g, out, 2, (graph_dim[]){ROWS(s), {p[1] * d, 0}}),
                            graph_stored(s->g, s->store, s->states[4]));
     add_output(s, out);
     graph_value again = add_input(s, TYPE_F32, FILL_UNIT, 1, DIMS(ROWS(s), {p[1], 0}, {d, 0}));
@@ -703,14 +703,14 @@ static void build_tree(setup *s) {
         break;
     case TREE_PRODUCT: /* with a row, a number a row and a matrix; p[3]: columns of the result */
         b = add_input(s, TYPE_F32, FILL_UNIT, 1, DIMS(ROWS(s), {s->p[3], 0}));
-        a = graph_matmul(g, x, add_input(s, TYPE_F32, FILL_UNIT, 1, DIMS({s->p[3], 0}, {d, 0})));
+        a = graph_linear(g, x, add_input(s, TYPE_F32, FILL_UNIT, 1, DIMS({s->p[3], 0}, {d, 0})));
         a = graph_add(g, graph_scale(g, a, 0.25f),
                       add_input(s, TYPE_F32, FILL_UNIT, 1, DIMS({s->p[3], 0})));
         add_output(s, a);
         add_output(s, graph_mul(g, graph_add(g, b, a), one));
         break;
     case TREE_PRODUCT_TANH: /* of more dimensions, with views: processors leave it apart */
-        a = graph_matmul(g, add_input(s, TYPE_F32, FILL_UNIT, 1, DIMS(ROWS(s), {2, 0}, {d, 0})),
+        a = graph_linear(g, add_input(s, TYPE_F32, FILL_UNIT, 1, DIMS(ROWS(s), {2, 0}, {d, 0})),
                          add_input(s, TYPE_F32, FILL_UNIT, 1, DIMS({s->p[3], 0}, {d, 0})));
         b = graph_narrow(g,
                          add_input(s, TYPE_F32, FILL_UNIT, 1, DIMS(ROWS(s), {5, 0}, {s->p[3], 0})),
@@ -718,7 +718,7 @@ static void build_tree(setup *s) {
         add_output(s, graph_geglu(g, graph_softcap(g, a, 4), b));
         break;
     case TREE_EXPERTS: /* with numbers of each pair and of each row; p[3]: columns of the result */
-        a = graph_matmul_id(g, graph_reshape(g, x, 3, (graph_dim[]){ROWS(s), {1, 0}, {d, 0}}),
+        a = graph_linear_id(g, graph_reshape(g, x, 3, (graph_dim[]){ROWS(s), {1, 0}, {d, 0}}),
                             graph_stored(g, s->store, s->states[0]),
                             add_input(s, TYPE_I32, FILL_INDEX, 5, DIMS(ROWS(s), {2, 0})));
         a = graph_mul(g, graph_scale(g, a, 0.25f),
@@ -905,9 +905,9 @@ static const op_case cases[] = {
     {"set_rows/i32", build_set_rows, {TYPE_I32, 0, 19}, 7, 3, 0, 0, "", states_rows},
     {"set_rows/outside", build_outside, {OP_SET_ROWS, 5, 6}, 8, 3, 0, 0, "", states_outside},
     {"gather_rows/outside", build_outside, {OP_GATHER_ROWS, 20, 6}, 8, 3, 0, 0, "", states_outside},
-    {"matmul_id/outside", build_outside, {OP_MATMUL_ID, 16, 6}, 8, 3, 1e-5f, 0, ROUNDING, states_outside},
-    {"matmul_id/outside-many", build_outside, {OP_MATMUL_ID, 16, 6}, 70, 65, 1e-5f, 0, ROUNDING, states_outside},
-    {"matmul_id/outside-joined", build_outside, {OP_FUSED, 32, 6}, 4, 3, 1e-4f, 0, ROUNDING, states_outside},
+    {"linear_id/outside", build_outside, {OP_LINEAR_ID, 16, 6}, 8, 3, 1e-5f, 0, ROUNDING, states_outside},
+    {"linear_id/outside-many", build_outside, {OP_LINEAR_ID, 16, 6}, 70, 65, 1e-5f, 0, ROUNDING, states_outside},
+    {"linear_id/outside-joined", build_outside, {OP_FUSED, 32, 6}, 4, 3, 1e-4f, 0, ROUNDING, states_outside},
     {"argmax/one", build_argmax, {1, FILL_UNIT}, 3, 1, 0, 0, "", NULL},
     {"argmax/ties", build_argmax, {70001, FILL_TIES}, 3, 2, 0, 0, "", NULL},
     {"argmax/not-numbers", build_argmax, {3001, FILL_ODD}, 9, 2, 0, 0, "", NULL},

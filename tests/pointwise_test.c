@@ -58,10 +58,10 @@ static bound bound_of(base_op op) {
 static bool takes(base_op op, base_type type) {
     const char *kinds = base_ops[op].inputs;
     const char kind = kinds[strlen(kinds) - 1]; /* where's first is its condition */
-    const bool whole = !typed_is_float(type) && type != TYPE_BOOL;
+    const bool whole = !base_type_is_float(type) && type != TYPE_BOOL;
     return kind == 'a' || (kind == 'n' && type != TYPE_BOOL) ||
-           (kind == 'f' && typed_is_float(type)) || (kind == 'z' && !typed_is_float(type)) ||
-           (kind == 'i' && whole);
+           (kind == 'f' && base_type_is_float(type)) ||
+           (kind == 'z' && !base_type_is_float(type)) || (kind == 'i' && whole);
 }
 
 /* Shapes of inputs: alike, one against the other's rows, both against each other, a number. */

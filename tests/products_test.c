@@ -88,8 +88,8 @@ static beryl_status side_open(side *s, base_heap *heap, device *d, const problem
                 x = graph_reshape(g, s->x, 3, (graph_dim[]){n, {1, 0}, {k, 0}});
     s->out[s->n_out++] = graph_gather_rows(g, weight, s->ids, 1.5f);
     if (how != ROWS) {
-        s->out[s->n_out++] = graph_matmul(g, s->x, weight);
-        s->out[s->n_out++] = graph_matmul_id(g, x, graph_stored(g, &s->store, e), s->experts);
+        s->out[s->n_out++] = graph_linear(g, s->x, weight);
+        s->out[s->n_out++] = graph_linear_id(g, x, graph_stored(g, &s->store, e), s->experts);
     }
     for (uint32_t i = 1; how == DOTS_ENDED && i < OUTS; i++)
         s->out[i] = graph_softcap(g, graph_scale(g, s->out[i], 0.5f), 30);
@@ -151,7 +151,7 @@ static void compare(test *t, const char *what, const float *got, const float *wa
 }
 
 static void run(test *t, base_heap *heap, device *d, const problem *p, base_type type, way how) {
-    static const char *const names[OUTS] = {"gather_rows", "matmul", "matmul_id"};
+    static const char *const names[OUTS] = {"gather_rows", "linear", "linear_id"};
     /* f32 sums in another order; both factors rounded to 11 bits, half a unit at most: 2^-12
      * each on the whole; the vectors for dot products are rounded without loss; those of ROUNDED
      * to 8 bits of their largest, whose error is sqrt(3) / 127 / sqrt(12) of their size, and

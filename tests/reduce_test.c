@@ -57,7 +57,7 @@ enum { OPS = sizeof ops / sizeof *ops };
 static bool takes(base_op op, base_type type) {
     const char kind = *base_ops[op].inputs;
     return kind == 'b' ? type == TYPE_BOOL
-                       : type != TYPE_BOOL && (kind == 'n' || typed_is_float(type));
+                       : type != TYPE_BOOL && (kind == 'n' || base_type_is_float(type));
 }
 
 typedef struct what {

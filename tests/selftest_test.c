@@ -369,7 +369,7 @@ static void cover(covered *c, const graph *g, const graph_node *node) {
     c->ops |= 1u << node->op;
     for (uint32_t i = 0; node->op == OP_FUSED && i < node->attr.fused.count; i++)
         cover(c, g, &g->inner.data[node->attr.fused.first + i]);
-    if (node->op == OP_MATMUL || node->op == OP_MATMUL_ID || node->op == OP_GATHER_ROWS) {
+    if (node->op == OP_LINEAR || node->op == OP_LINEAR_ID || node->op == OP_GATHER_ROWS) {
         const uint32_t n = graph_tensor_at(g, node->out[0])->dim[0].size;
         c->weights[node->op][n == 1    ? 0
                              : n <= 16 ? 1
@@ -399,8 +399,8 @@ static void check_every_op(test *t) {
         if (!(c.ops >> i & 1))
             test_fail(t, __FILE__, __LINE__, "no case of %s: add one to src/engine/op_cases.c",
                       graph_op_name((base_op)i));
-    for (int k = 0; k < 3; k++) CHECK_INT(t, c.weights[OP_MATMUL][k], packed);
-    CHECK_INT(t, c.weights[OP_MATMUL_ID][0], packed);
+    for (int k = 0; k < 3; k++) CHECK_INT(t, c.weights[OP_LINEAR][k], packed);
+    CHECK_INT(t, c.weights[OP_LINEAR_ID][0], packed);
     CHECK_INT(t, c.weights[OP_GATHER_ROWS][1], packed);
     CHECK_INT(t, c.caches, 1u << TYPE_F32 | 1u << TYPE_F16 | 1u << TYPE_Q8_0);
     every_op_close(every);

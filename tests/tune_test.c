@@ -113,7 +113,7 @@ static void check_forms(test *t, lower_form form, const char *mark) {
 }
 
 static void check_kept(test *t) {
-    check_forms(t, (lower_form){.wg = 512, .rows = 2}, "kernel \"matmul\" workgroup 512 1 1");
+    check_forms(t, (lower_form){.wg = 512, .rows = 2}, "kernel \"linear\" workgroup 512 1 1");
 }
 
 /* A form that no kernel has leaves what was chosen. */

@@ -11,10 +11,6 @@
 
 enum { SPECIAL = 28 };
 
-bool typed_is_float(base_type type) {
-    return type == TYPE_F32 || type == TYPE_F16 || type == TYPE_BF16 || type == TYPE_F64;
-}
-
 /* ---- numbers --------------------------------------------------------------------------------- */
 
 static double draw_real(base_random *r, uint64_t i) {
@@ -144,7 +140,7 @@ static void compare_one(walk *w, uint64_t at) {
     const base_type type = w->x->type;
     const uint32_t size = base_type_block_bytes(type);
     const char *a = w->got + at * size, *b = w->want + at * size;
-    const bool is_float = typed_is_float(type);
+    const bool is_float = base_type_is_float(type);
     if (w->failed || !memcmp(a, b, size)) return;
     if (is_float && is_close(w, real_at(type, a), real_at(type, b))) return;
     uint64_t bits[2] = {0};

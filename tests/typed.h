@@ -25,7 +25,6 @@ typedef struct typed_side {
 
 graph_value typed_input(typed_side *s, base_type type, uint32_t rank, const graph_dim *dims);
 void typed_output(typed_side *s, graph_value v);
-bool typed_is_float(base_type type);
 
 typedef struct typed_problem {
     const char *name;

@@ -219,9 +219,9 @@ static void check_placed(test *t, const char *x, const char *views, element *at,
 /* Queries, keys and values of two rows, two heads each, as an attention of a decode step takes
  * them: %13 queries, %14 keys, %15 and %16 caches. */
 #define STEP                                                                                       \
-    "%1 = input F32 [2 64] \"x\"\n%2 = weight Q8_0 [64 64] \"q\"\n%3 = matmul %1 %2\n%4 = "        \
+    "%1 = input F32 [2 64] \"x\"\n%2 = weight Q8_0 [64 64] \"q\"\n%3 = linear %1 %2\n%4 = "        \
     "reshape %3 "                                                                                  \
-    "[2 2 32]\n%5 = matmul %1 %2\n%6 = weight F32 [32] \"norm\"\n%7 = rms_norm %4 %6 0x1p-20\n%8 " \
+    "[2 2 32]\n%5 = linear %1 %2\n%6 = weight F32 [32] \"norm\"\n%7 = rms_norm %4 %6 0x1p-20\n%8 " \
     "= "                                                                                           \
     "reshape %5 [2 2 32]\n%9 = rms_norm %8 %6 0x1p-20\n%10 = input I32 [2] \"slot\"\n%11 = input " \
     "I32 "                                                                                         \
@@ -290,8 +290,8 @@ static const struct {
      2},
     {"products-of-windows",
      N "%1 = input F32 [n 100] \"x\"\n%2 = pad %1 1 8 4 0\n%3 = windows %2 1 32 "
-       "16\n%4 = weight Q4_0 [9 32] \"w\"\n%5 = matmul %3 %4\n%6 = input F32 "
-       "[100] \"y\"\n%7 = windows %6 0 32 3\n%8 = matmul %7 %4\n" Y("5") Y("8"),
+       "16\n%4 = weight Q4_0 [9 32] \"w\"\n%5 = linear %3 %4\n%6 = input F32 "
+       "[100] \"y\"\n%7 = windows %6 0 32 3\n%8 = linear %7 %4\n" Y("5") Y("8"),
      0},
     {"norm-of-permuted",
      N "%1 = input F32 [40 n] \"x\"\n%2 = permute %1 [1 0]\n%3 = weight F32 [80] "
@@ -326,25 +326,25 @@ static const struct {
      0},
     {"product-of-permuted",
      N "%1 = input F32 [64 n] \"x\"\n%2 = permute %1 [1 0]\n%3 = weight Q4_0 "
-       "[33 64] \"w\"\n%4 = matmul %2 %3\n%5 = matmul %2 %3\n" Y("4") Y("5"),
+       "[33 64] \"w\"\n%4 = linear %2 %3\n%5 = linear %2 %3\n" Y("4") Y("5"),
      0},
     {"product-with-permuted",
      N "%1 = input F32 [n 20] \"x\"\n%2 = input F32 [20 9] \"w\"\n%3 = permute "
-       "%2 [1 0]\n%4 = matmul %1 %3\n%5 = weight F32 [40 9] \"v\"\n%6 = "
-       "narrow %5 0 3 20 1\n%7 = permute %6 [1 0]\n%8 = matmul %1 %7\n" Y("4") Y("8"),
+       "%2 [1 0]\n%4 = linear %1 %3\n%5 = weight F32 [40 9] \"v\"\n%6 = "
+       "narrow %5 0 3 20 1\n%7 = permute %6 [1 0]\n%8 = linear %1 %7\n" Y("4") Y("8"),
      0},
     {"product-of-cut",
      N "%1 = input F32 [n 70] \"x\"\n%2 = narrow %1 1 3 64\n%3 = weight Q4_0 [33 64] "
-       "\"w\"\n%4 = matmul %2 %3\n" Y("4"),
+       "\"w\"\n%4 = linear %2 %3\n" Y("4"),
      1},
     {"product-of-expanded",
      N "%1 = input F32 [1 64] \"x\"\n%2 = expand %1 [n 64]\n%3 = weight F16 [8 "
-       "64] \"w\"\n%4 = matmul %2 %3\n" Y("4"),
+       "64] \"w\"\n%4 = linear %2 %3\n" Y("4"),
      0},
     {"products-by-experts",
      N "%1 = input F32 [64 n] \"x\"\n%2 = permute %1 [1 0]\n%3 = unsqueeze %2 "
        "1\n%4 = weight Q8_0 [5 24 64] \"w\"\n%5 = input I32 [n 2] \"i\"\n%6 = "
-       "matmul_id %3 %4 %5\n" Y("6"),
+       "linear_id %3 %4 %5\n" Y("6"),
      0},
     {"rope-of-heads",
      N "%1 = input F32 [3 n 16] \"x\"\n%2 = permute %1 [1 0 2]\n%3 = input F32 [n 2 "
@@ -444,7 +444,7 @@ static const struct {
      0},
     {"concat-multiplied",
      N "%1 = input F32 [n 32] \"x\"\n%2 = input F32 [n 32] \"y\"\n%3 = concat %1 "
-       "%2 1\n%4 = weight Q4_0 [64 64] \"w\"\n%5 = matmul %3 %4\n%6 = add %5 "
+       "%2 1\n%4 = weight Q4_0 [64 64] \"w\"\n%5 = linear %3 %4\n%6 = add %5 "
        "%3\n" Y("6"),
      0},
     {"tril",
@@ -472,25 +472,25 @@ static const struct {
     {"product-of-some-rows-of-a-step",
      STEP
      "%17 = attention %13 %15 %16 %10 %11 1 0 apart 0\n%18 = reshape %17 [2 64]\n%19 = narrow %18 "
-     "0 1 1\n%20 = matmul %19 %2\n" Y("20"),
+     "0 1 1\n%20 = linear %19 %2\n" Y("20"),
      0},
     {"experts-of-every-second-row",
      "%1 = input F32 [6 64] \"x\"\n%2 = weight F32 [64] \"norm\"\n%3 = rms_norm %1 %2 0x1p-20\n%4 "
      "= "
      "narrow %3 0 0 3 2\n%5 = unsqueeze %4 1\n%6 = weight Q4_0 [5 64 64] \"w\"\n%7 = input I32 [3 "
      "2] "
-     "\"ids\"\n%8 = matmul_id %5 %6 %7\n%9 = narrow %8 2 0 32\n%10 = narrow %8 2 32 32\n%11 = "
+     "\"ids\"\n%8 = linear_id %5 %6 %7\n%9 = narrow %8 2 0 32\n%10 = narrow %8 2 32 32\n%11 = "
      "geglu "
      "%9 %10\n" Y("11"),
      0},
     {"experts-of-odd-halves",
      "%1 = input F32 [3 1 64] \"x\"\n%2 = weight Q4_0 [5 64 64] \"w\"\n%3 = input I32 [3 2] "
      "\"ids\"\n%4 "
-     "= matmul_id %1 %2 %3\n%5 = narrow %4 2 0 32 2\n%6 = narrow %4 2 32 32\n%7 = geglu %5 %6\n" Y(
+     "= linear_id %1 %2 %3\n%5 = narrow %4 2 0 32 2\n%6 = narrow %4 2 32 32\n%7 = geglu %5 %6\n" Y(
          "7"),
      0},
     {"product-and-itself-turned",
-     "%1 = input F32 [4 64] \"x\"\n%2 = weight Q4_0 [4 64] \"w\"\n%3 = matmul %1 %2\n%4 = permute "
+     "%1 = input F32 [4 64] \"x\"\n%2 = weight Q4_0 [4 64] \"w\"\n%3 = linear %1 %2\n%4 = permute "
      "%3 [1 "
      "0]\n%5 = add %3 %4\n%6 = flip %3 0\n%7 = mul %5 %6\n" Y("7"),
      0},
@@ -498,7 +498,7 @@ static const struct {
      "%1 = input F32 [4 4] \"x\"\n%2 = scale %1 0x1p-1\n%3 = permute %2 [1 0]\n%4 = add %2 %3\n%5 "
      "= "
      "rms_norm %4 0x1p-20\n%6 = flip %4 1\n%7 = add %5 %6\n%8 = weight F16 [8 4] \"w\"\n%9 = "
-     "matmul %7 "
+     "linear %7 "
      "%8\n" Y("9"),
      0},
     {"of-results",
@@ -616,8 +616,8 @@ static const struct {
     {"%1 = weight Q4_0 [4 64] \"w\"\n%2 = permute %1 [1 0]", "a view of Q4_0 that cuts its rows"},
     {"%1 = weight Q4_0 [4 64] \"w\"\n%2 = flip %1 1", "cuts its rows"},
     {"%1 = weight Q4_0 [64 64] \"w\"\n%2 = diagonal %1 0 1", "cuts its rows"},
-    {"%1 = input F32 [4 2] \"x\"\n%2 = weight F16 [3 2] \"w\"\n%3 = flip %2 0\n%4 = matmul %1 %3",
-     "matmul: input 2, [3, 2], is a view with gaps, and F16 is not copied"},
+    {"%1 = input F32 [4 2] \"x\"\n%2 = weight F16 [3 2] \"w\"\n%3 = flip %2 0\n%4 = linear %1 %3",
+     "linear: input 2, [3, 2], is a view with gaps, and F16 is not copied"},
     {"%1 = state F32 [2 9 2 16] \"s\"\n%2 = permute %1 [0 1 2 3]\n%3 = flip %1 0\n%4 = input F32 "
      "[4 "
      "2 16] \"x\"\n%5 = input I32 [4] \"i\"\n%6 = kv_write %3 %4 %5 %5",

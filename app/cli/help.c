@@ -95,7 +95,7 @@ static const char *const details[COMMAND_COUNT] = {
         "small, and caches make parts above 100 % of them. --shape takes as many "
         "numbers as the operation has.\n\n"
         "  beryl bench-ops\n"
-        "  beryl bench-ops matmul --type Q4_K --shape 8192,1,4096 --device cuda\n"
+        "  beryl bench-ops linear --type Q4_K --shape 8192,1,4096 --device cuda\n"
         "  beryl bench-ops softmax rms_norm --shape 8192,4096 -o csv",
     [COMMAND_OPS] = NULL,
     [COMMAND_HELP] = NULL,

@@ -81,9 +81,9 @@
       "the k largest of the last axis, falling, and their indices; ties: lower index")             \
     X(WEIGHTED_SUM, weighted_sum, "reduction", 2, 2, (x, weights), "xx", 1, NONE, (), (0),         \
       USUAL, 0, CLOSE_SUMMED, "sum over axis 1 of x[n, u, d] times g[n, u]")                       \
-    X(MATMUL, matmul, "linear", 2, 2, (x, w), "xm", 1, NONE, (), (0),                              \
+    X(LINEAR, linear, "linear", 2, 2, (x, w), "xm", 1, NONE, (), (0),                              \
       USUAL, 0, CLOSE_PRODUCT, "x[.., n, k] times transposed w[m, k], w plain or quantised")       \
-    X(MATMUL_ID, matmul_id, "linear", 3, 3, (x, w, ids), "xmI", 1, NONE, (), (0),                  \
+    X(LINEAR_ID, linear_id, "linear", 3, 3, (x, w, ids), "xmI", 1, NONE, (), (0),                  \
       USUAL, 0, CLOSE_PRODUCT,                                                                     \
       "experts: x[n, u or 1, k] with matrix ids[n, u] (out of range: 0) of w[e, m, k]")            \
     X(ROPE, rope, "attention", 2, 2, (x, angles), "xx", 1, NONE, (), (0),                          \

@@ -63,6 +63,15 @@ const char *base_type_gguf_name(uint32_t id) {
     return NULL;
 }
 
+bool base_type_is_float(base_type type) {
+    return type == TYPE_F32 || type == TYPE_F16 || type == TYPE_BF16 || type == TYPE_F64;
+}
+
+bool base_type_is_integer(base_type type) {
+    return type == TYPE_I8 || type == TYPE_I16 || type == TYPE_I32 || type == TYPE_I64 ||
+           type == TYPE_U8 || type == TYPE_U16 || type == TYPE_U32;
+}
+
 bool base_type_is_quantised(base_type type) {
     return type_rows[type].block > 1;
 }

@@ -113,6 +113,8 @@ bool base_type_from_gguf(uint32_t id, base_type *type); /* false: no such type h
 /* also of types that we refuse; "type 77" is NULL */
 const char *base_type_gguf_name(uint32_t id);
 bool base_type_is_quantised(base_type type);
+bool base_type_is_float(base_type type); /* F32, F16, BF16, F64 */
+bool base_type_is_integer(base_type type);
 /* May a model's matrix have it? */
 bool base_type_is_weight(base_type type);
 /* The numbers that the blocks' bits are places of, for types where those are too many for a

@@ -150,7 +150,7 @@ const codegen_helper codegen_c_helpers[] = {
      "FN i32x4 dot4_u8_i32x4(u32x4 x, u32x4 y, i32x4 sum) {\n"
      "#if defined(__AVX512VNNI__) && defined(__AVX512VL__)\n"
      "    __asm__(\"vpdpbusd %2, %1, %0\" : \"+v\"(sum) : \"v\"(x), \"v\"(y));\n"
-     "#elif defined(__ARM_FEATURE_MATMUL_INT8)\n"
+     "#elif defined(__ARM_FEATURE_LINEAR_INT8)\n"
      "    __asm__(\"usdot %0.4s, %1.16b, %2.16b\" : \"+w\"(sum) : \"w\"(x), \"w\"(y));\n"
      "#elif defined(__ARM_FEATURE_DOTPROD)\n" /* x - 128, and what that took */
      "    const u32x4 top = all_u32x4(0x80808080u);\n    i32x4 taken = {0};\n    x ^= top;\n"

@@ -96,21 +96,21 @@ static double row_bytes(const op_maker *m, uint32_t width) {
     return (double)base_type_row_bytes(m->type, width);
 }
 
-static graph_value make_matmul(op_maker *m, const uint32_t *s) {
+static graph_value make_linear(op_maker *m, const uint32_t *s) {
     const graph_value x = rows(m, s[1], s[2]), w = weight(m, m->type, 2, (uint32_t[]){s[0], s[2]});
     counted(m, s[0] * row_bytes(m, s[2]) + 4.0 * s[1] * s[2], 4.0 * s[0] * s[1],
             2.0 * s[0] * s[1] * s[2]);
-    return m->adding ? 0 : graph_matmul(m->g, x, w);
+    return m->adding ? 0 : graph_linear(m->g, x, w);
 }
 
-static graph_value make_matmul_id(op_maker *m, const uint32_t *s) {
+static graph_value make_linear_id(op_maker *m, const uint32_t *s) {
     const graph_value x = activation(m, 3, (uint32_t[]){s[1], 1, s[2]}),
                       w = weight(m, m->type, 3, (uint32_t[]){EXPERTS, s[0], s[2]});
     const double used = s[1] * EXPERTS_USED < EXPERTS ? s[1] * EXPERTS_USED : EXPERTS;
     const graph_value ids = indices(m, 2, s[1], EXPERTS_USED, EXPERTS, 0, true);
     counted(m, used * s[0] * row_bytes(m, s[2]) + 4.0 * s[1] * s[2],
             4.0 * EXPERTS_USED * s[0] * s[1], 2.0 * EXPERTS_USED * s[0] * s[1] * s[2]);
-    return m->adding ? 0 : graph_matmul_id(m->g, x, w, ids);
+    return m->adding ? 0 : graph_linear_id(m->g, x, w, ids);
 }
 
 static graph_value make_gather(op_maker *m, const uint32_t *s) {
@@ -240,9 +240,9 @@ static graph_value make_chain(op_maker *m, const uint32_t *s) {
 /* clang-format off */
 static const op_case usual = {"ROWS,WIDTH", 2, USUAL, make_usual, OP_F32_ALONE, {{5, 1536}, {7, 61}}},
                      own[OP_COUNT] = {
-    [OP_MATMUL] = {"M,N,K", 3, {1024, 1, 1024}, {8192, 1, 4096}, make_matmul, OP_WEIGHT_TYPES,
+    [OP_LINEAR] = {"M,N,K", 3, {1024, 1, 1024}, {8192, 1, 4096}, make_linear, OP_WEIGHT_TYPES,
                    {{72, 1, 512}, {72, 5, 512}, {72, 40, 512}}},
-    [OP_MATMUL_ID] = {"M,N,K", 3, {512, 1, 512}, {4096, 1, 2048}, make_matmul_id, OP_WEIGHT_TYPES_ONCE,
+    [OP_LINEAR_ID] = {"M,N,K", 3, {512, 1, 512}, {4096, 1, 2048}, make_linear_id, OP_WEIGHT_TYPES_ONCE,
                       {{64, 1, 256}, {64, 40, 256}}},
     [OP_GATHER_ROWS] = {"ROWS,WIDTH", 2, {64, 1024}, {4096, 2048}, make_gather, OP_WEIGHT_TYPES, {{5, 512}}},
     [OP_COPY] = {"ROWS,WIDTH", 2, USUAL, make_copy, OP_F32_ALONE, {{7, 96}}},

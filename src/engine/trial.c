@@ -68,7 +68,7 @@ static const graph_node *taker(const trial_desc *d, const graph_node *node) {
 }
 
 static bool is_taker(const trial_desc *d, const graph_node *node) {
-    if (node->op != OP_MATMUL && (node->op != OP_FUSED || node->attr.fused.kind != FUSED_MATVEC))
+    if (node->op != OP_LINEAR && (node->op != OP_FUSED || node->attr.fused.kind != FUSED_MATVEC))
         return false;
     for (uint32_t k = 0; k < node->n_in; k++) {
         const uint32_t maker = node->in[k] ? graph_tensor_at(d->g, node->in[k])->node : UINT32_MAX;
@@ -119,7 +119,7 @@ bool trial_program(const trial_desc *d, uint32_t i, device_program *out) {
 
 static bool is_weight_rows(const graph *g, const graph_node *node, uint32_t k) {
     const graph_tensor *t = graph_tensor_at(g, node->in[k]);
-    return k == 1 && (node->op == OP_MATMUL || node->op == OP_MATMUL_ID) &&
+    return k == 1 && (node->op == OP_LINEAR || node->op == OP_LINEAR_ID) &&
            t->role == ROLE_STORED && !t->base;
 }
 
@@ -154,7 +154,7 @@ uint64_t trial_key(const trial_desc *d) {
 static void name_shapes(const graph *g, const graph_node *m, base_text *out) {
     const graph_tensor *a = graph_tensor_at(g, m->in[0]),
                        *b = graph_tensor_at(g, m->in[m->n_in > 1 ? 1 : 0]);
-    if (m->op == OP_MATMUL || m->op == OP_MATMUL_ID) {
+    if (m->op == OP_LINEAR || m->op == OP_LINEAR_ID) {
         base_text_print(out, " %s k=%u m=%u", base_type_name(b->type), b->dim[b->rank - 1].size,
                         b->dim[b->rank - 2].size);
     } else if (m->op == OP_ATTENTION) {
@@ -175,7 +175,7 @@ void trial_name(const trial_desc *d, base_text *out) {
     const graph_tensor *a = graph_tensor_at(g, node->in[0]),
                        *x = graph_tensor_at(
                            g, node->in[node->op == OP_SET_ROWS || node->op == OP_KV_WRITE]);
-    if (n == 1 && node->op != OP_MATMUL && node->op != OP_MATMUL_ID && node->op != OP_ATTENTION) {
+    if (n == 1 && node->op != OP_LINEAR && node->op != OP_LINEAR_ID && node->op != OP_ATTENTION) {
         base_text_print(out, " %s", base_type_name(a->type));
         for (uint32_t i = 1; i < x->rank; i++)
             base_text_print(out, "%s%u", i > 1 ? "x" : " d=", x->dim[i].size);
@@ -270,7 +270,7 @@ static beryl_status collect(trial *t, beryl_error *error) {
                 status = use_stored(t, base, error);
             } else if (!is_made(t, base, i)) {
                 const graph_tensor *table =
-                    graph_tensor_at(g, node->in[node->op == OP_MATMUL_ID ? 1 : 0]);
+                    graph_tensor_at(g, node->in[node->op == OP_LINEAR_ID ? 1 : 0]);
                 number_kind kind = kind_of(node, k);
                 /* what is rounded to int8 later has no outliers */
                 if (kind == NUMBER_WIDE && t->n_list > 1) kind = NUMBER_PLAIN;
@@ -363,13 +363,13 @@ static bool may_cut(const graph *g, const graph_node *const *run, uint32_t n_run
     bool product = false;
     for (uint32_t k = 0; k < run[at]->attr.fused.count; k++) {
         const graph_node *node = &g->inner.data[run[at]->attr.fused.first + k];
-        for (uint32_t in = 0; product && node->op != OP_MATMUL && in < node->n_in; in++) {
+        for (uint32_t in = 0; product && node->op != OP_LINEAR && in < node->n_in; in++) {
             bool made = false;
             for (uint32_t m = 0; m < k; m++)
                 made |= g->inner.data[run[at]->attr.fused.first + m].out[0] == node->in[in];
             if (!made) return false;
         }
-        product |= node->op == OP_MATMUL;
+        product |= node->op == OP_LINEAR;
     }
     return true;
 }
@@ -389,7 +389,7 @@ static void cut_weights(trial *t) {
     for (uint32_t i = 0; i < t->n_list; i++) {
         const graph_node *node = t->list[i];
         const bool rows = may_cut(t->desc.g, t->run, t->n_run, i);
-        const bool chosen = node->op == OP_MATMUL_ID || node->op == OP_GATHER_ROWS;
+        const bool chosen = node->op == OP_LINEAR_ID || node->op == OP_GATHER_ROWS;
         const uint32_t at = node->op == OP_GATHER_ROWS ? 0 : 1;
         trial_used *u = is_weight_rows(t->desc.g, node, 1) || node->op == OP_GATHER_ROWS
                             ? trial_used_find(t, node->in[at])
@@ -400,10 +400,10 @@ static void cut_weights(trial *t) {
         trial_input *index = NULL;
         for (uint32_t k = 0; chosen && k < t->n_input; k++)
             if (t->inputs[k].kind == NUMBER_INDEX ||
-                (node->op == OP_MATMUL_ID && t->inputs[k].kind == NUMBER_LOGIT))
+                (node->op == OP_LINEAR_ID && t->inputs[k].kind == NUMBER_LOGIT))
                 index = &t->inputs[k];
         if (!index) continue; /* made by the trial itself: any of them */
-        u->dim[0] = least(u->dim[0], node->op == OP_MATMUL_ID ? EXPERT_MAX : TABLE_MAX);
+        u->dim[0] = least(u->dim[0], node->op == OP_LINEAR_ID ? EXPERT_MAX : TABLE_MAX);
         index->limit = least(index->limit, u->dim[0]);
     }
 }
@@ -413,10 +413,10 @@ double trial_work(const trial_desc *d, const trial_limits *limits) {
     const uint32_t n_run = run_of(d, run), n = list_of(d, list);
     double work = 0;
     for (uint32_t i = 0; i < n; i++) {
-        if (list[i]->op != OP_MATMUL && list[i]->op != OP_MATMUL_ID) continue;
+        if (list[i]->op != OP_LINEAR && list[i]->op != OP_LINEAR_ID) continue;
         const graph_tensor *w = graph_tensor_at(d->g, list[i]->in[1]);
         const uint32_t m = w->dim[w->rank - 2].size,
-                       chosen = list[i]->op == OP_MATMUL_ID
+                       chosen = list[i]->op == OP_LINEAR_ID
                                     ? graph_tensor_at(d->g, list[i]->in[2])->dim[1].size
                                     : 1;
         work += (double)(may_cut(d->g, run, n_run, i) && is_weight_rows(d->g, list[i], 1)

@@ -38,7 +38,7 @@ bool trial_program(const trial_desc *desc, uint32_t i, device_program *out);
 double trial_work(const trial_desc *desc, const trial_limits *limits);
 /* The same for two operations that differ in nothing a kernel could depend on. */
 uint64_t trial_key(const trial_desc *desc);
-/* "matmul Q4_K k=1536 rows=1" */
+/* "linear Q4_K k=1536 rows=1" */
 void trial_name(const trial_desc *desc, base_text *out);
 /* Builds both sides. The engine must have a device, all weights on it, and outlive the trial. */
 beryl_status trial_open(beryl_engine *engine, const trial_desc *desc, const trial_limits *limits,

@@ -31,14 +31,14 @@ static graph_value scaled(building *b, graph_value y, uint32_t weight) {
     return scale == GEMMA4_NONE ? y : graph_mul(b->g, y, stored(b, scale));
 }
 
-static graph_value matmul(building *b, graph_value x, uint32_t weight) {
-    return scaled(b, graph_matmul(b->g, x, stored(b, weight)), weight);
+static graph_value linear(building *b, graph_value x, uint32_t weight) {
+    return scaled(b, graph_linear(b->g, x, stored(b, weight)), weight);
 }
 
 /* x [n, 1 or used, k], ids [n, used]. */
-static graph_value matmul_id(building *b, graph_value x, uint32_t weight, graph_value ids) {
+static graph_value linear_id(building *b, graph_value x, uint32_t weight, graph_value ids) {
     const uint32_t scale = b->store->tensors.data[weight].scale;
-    graph_value y = graph_matmul_id(b->g, x, stored(b, weight), ids);
+    graph_value y = graph_linear_id(b->g, x, stored(b, weight), ids);
     if (scale == GEMMA4_NONE || b->store->tensors.data[scale].dim[0] == 1)
         return scaled(b, y, weight);
     graph_value own = graph_gather_rows(b->g, stored(b, scale), ids, 1);
@@ -105,7 +105,7 @@ static graph_value per_layer_inputs(building *b, graph_value x, graph_value toke
     const gemma4_config *c = b->c;
     graph_dim dims[3] = {b->n, constant(c->n_layer), constant(c->n_per_layer)};
     /* rms(c / sqrt d) with eps is rms(c) with d * eps: the division need not be done. */
-    graph_value context = graph_reshape(b->g, matmul(b, x, b->m->per_layer_model_proj), 3, dims);
+    graph_value context = graph_reshape(b->g, linear(b, x, b->m->per_layer_model_proj), 3, dims);
     context = graph_rms_norm(b->g, context, stored(b, b->m->per_layer_proj_norm),
                              c->rms_eps * (float)c->n_embd);
     float factor = sqrtf((float)c->n_per_layer);
@@ -128,15 +128,15 @@ static raw_qkv project(building *b, const gemma4_layer *layer, graph_value x, bo
     raw_qkv r = {0, 0, 0};
     if (layer->attn_qkv != GEMMA4_NONE) {
         uint32_t q = b->c->n_head * layer->head_dim, kv = layer->n_kv * layer->head_dim;
-        graph_value all = matmul(b, x, layer->attn_qkv);
+        graph_value all = linear(b, x, layer->attn_qkv);
         if (want_q) r.q = graph_copy(b->g, graph_narrow(b->g, all, 1, 0, q, 1));
         if (want_kv) r.k = graph_copy(b->g, graph_narrow(b->g, all, 1, q, kv, 1));
         if (want_kv) r.v = graph_copy(b->g, graph_narrow(b->g, all, 1, q + kv, kv, 1));
         return r;
     }
-    if (want_q) r.q = matmul(b, x, layer->attn_q);
-    if (want_kv) r.k = matmul(b, x, layer->attn_k);
-    if (want_kv) r.v = layer->attn_v == GEMMA4_NONE ? r.k : matmul(b, x, layer->attn_v);
+    if (want_q) r.q = linear(b, x, layer->attn_q);
+    if (want_kv) r.k = linear(b, x, layer->attn_k);
+    if (want_kv) r.v = layer->attn_v == GEMMA4_NONE ? r.k : linear(b, x, layer->attn_v);
     return r;
 }
 
@@ -173,9 +173,9 @@ static graph_value keep_output_rows(building *b, graph_value h) {
 /* Nodes are added one statement at a time: C leaves the order of arguments open, the graph must
  * not. */
 static graph_value gated(building *b, const gemma4_layer *layer, graph_value x) {
-    graph_value gate = matmul(b, x, layer->ffn_gate);
-    graph_value up = matmul(b, x, layer->ffn_up);
-    return matmul(b, graph_geglu(b->g, gate, up), layer->ffn_down);
+    graph_value gate = linear(b, x, layer->ffn_gate);
+    graph_value up = linear(b, x, layer->ffn_up);
+    return linear(b, graph_geglu(b->g, gate, up), layer->ffn_down);
 }
 
 static graph_value experts(building *b, const gemma4_layer *layer, graph_value h) {
@@ -189,7 +189,7 @@ static graph_value experts(building *b, const gemma4_layer *layer, graph_value h
      * leaves their order. */
     graph_value r = norm(b, h, layer->ffn_gate_inp_scale);
     graph_value ids,
-        gates = graph_topk(g, matmul(b, r, layer->ffn_gate_inp), c->n_expert_used, &ids);
+        gates = graph_topk(g, linear(b, r, layer->ffn_gate_inp), c->n_expert_used, &ids);
     gates = graph_softmax(g, graph_scale(g, gates, 1 / sqrtf((float)c->n_embd)));
     gates =
         graph_mul(g, gates, graph_gather_rows(g, stored(b, layer->ffn_down_exps_scale), ids, 1));
@@ -197,14 +197,14 @@ static graph_value experts(building *b, const gemma4_layer *layer, graph_value h
                                   (graph_dim[]){b->n, constant(1), constant(c->n_embd)});
     graph_value gate, up;
     if (layer->ffn_gate_up_exps != GEMMA4_NONE) {
-        graph_value both = matmul_id(b, x, layer->ffn_gate_up_exps, ids);
+        graph_value both = linear_id(b, x, layer->ffn_gate_up_exps, ids);
         gate = graph_narrow(g, both, 2, 0, c->n_ff_expert, 1);
         up = graph_narrow(g, both, 2, c->n_ff_expert, c->n_ff_expert, 1);
     } else {
-        gate = matmul_id(b, x, layer->ffn_gate_exps, ids);
-        up = matmul_id(b, x, layer->ffn_up_exps, ids);
+        gate = linear_id(b, x, layer->ffn_gate_exps, ids);
+        up = linear_id(b, x, layer->ffn_up_exps, ids);
     }
-    graph_value each = matmul_id(b, graph_geglu(g, gate, up), layer->ffn_down_exps, ids);
+    graph_value each = linear_id(b, graph_geglu(g, gate, up), layer->ffn_down_exps, ids);
     graph_value sum = graph_weighted_sum(g, each, gates);
     return graph_add(g, dense, norm(b, sum, layer->post_ffw_norm_2));
 }
@@ -222,9 +222,9 @@ static graph_value feed_forward(building *b, const gemma4_layer *layer, graph_va
 static graph_value per_layer_branch(building *b, const gemma4_layer *layer, uint32_t l,
                                     graph_value h) {
     graph_value slice = graph_squeeze(b->g, graph_narrow(b->g, b->per_layer, 1, l, 1, 1), 1);
-    graph_value y = graph_geglu(b->g, matmul(b, h, layer->inp_gate), slice);
+    graph_value y = graph_geglu(b->g, linear(b, h, layer->inp_gate), slice);
     /* The inputs are sqrt 2 too large, so this is rms with 2 * eps. */
-    graph_value branch = graph_rms_norm(b->g, matmul(b, y, layer->proj),
+    graph_value branch = graph_rms_norm(b->g, linear(b, y, layer->proj),
                                         stored(b, layer->post_norm), 2 * b->c->rms_eps);
     return graph_add(b->g, h, branch);
 }
@@ -251,7 +251,7 @@ static graph_value layer_of(building *b, uint32_t l, graph_value h, bool cut, bo
                                     b->pos, 1.0f, window);
     if (b->apart) graph_attention_distinct_slots(g, o, b->near);
     o = graph_reshape(g, o, 2, (graph_dim[]){b->n, constant(b->c->n_head * layer->head_dim)});
-    h = graph_add(g, h, norm(b, matmul(b, o, layer->attn_output), layer->post_attention_norm));
+    h = graph_add(g, h, norm(b, linear(b, o, layer->attn_output), layer->post_attention_norm));
     h = feed_forward(b, layer, h);
     if (b->c->n_per_layer) h = per_layer_branch(b, layer, l, h);
     if (layer->layer_output_scale != GEMMA4_NONE)
@@ -266,7 +266,7 @@ static void head(building *b, const gemma4_text_options *o, graph_value h) {
     graph_value z = norm(b, h, b->m->output_norm);
     if (o->hidden) t->hidden[b->c->n_layer] = z, graph_output(b->g, z, "hidden");
     graph_value logits =
-        matmul(b, z, b->m->output != GEMMA4_NONE ? b->m->output : b->m->token_embd);
+        linear(b, z, b->m->output != GEMMA4_NONE ? b->m->output : b->m->token_embd);
     if (b->c->softcap > 0) logits = graph_softcap(b->g, logits, b->c->softcap);
     if (b->m->suppress != GEMMA4_NONE) logits = graph_add(b->g, logits, stored(b, b->m->suppress));
     t->logits = logits;

@@ -363,7 +363,7 @@ static double dot(const float *a, const float *b, uint32_t n) {
     return s0 + s1 + s2 + s3;
 }
 
-static beryl_status ref_matmul(reference_call *c) {
+static beryl_status ref_linear(reference_call *c) {
     const reference_tensor *x = &c->in[0], *w = &c->in[1];
     uint32_t k = row_size(x), m = w->dim[0];
     uint64_t rows = row_count(x);
@@ -379,7 +379,7 @@ static beryl_status ref_matmul(reference_call *c) {
     return status;
 }
 
-static beryl_status ref_matmul_id(reference_call *c) {
+static beryl_status ref_linear_id(reference_call *c) {
     const reference_tensor *x = &c->in[0], *w = &c->in[1], *ids = &c->in[2];
     uint32_t k = x->dim[2], m = w->dim[1], u = ids->dim[1];
     float *buffer = row_buffer(c, k);
@@ -570,8 +570,8 @@ reference_fn *const reference_table[OP_COUNT] = {
     [OP_CUMMIN] = ref_scan,
     [OP_TOPK] = ref_topk,
     [OP_WEIGHTED_SUM] = ref_weighted_sum,
-    [OP_MATMUL] = ref_matmul,
-    [OP_MATMUL_ID] = ref_matmul_id,
+    [OP_LINEAR] = ref_linear,
+    [OP_LINEAR_ID] = ref_linear_id,
     [OP_ROPE] = ref_rope,
     [OP_KV_WRITE] = ref_kv_write,
     [OP_ATTENTION] = ref_attention,

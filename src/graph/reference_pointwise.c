@@ -8,10 +8,6 @@
 
 /* ---- numbers --------------------------------------------------------------------------------- */
 
-static bool is_float(base_type type) {
-    return type == TYPE_F32 || type == TYPE_F16 || type == TYPE_BF16 || type == TYPE_F64;
-}
-
 static uint32_t bits_of(base_type type) {
     return type == TYPE_BOOL ? 1 : 8 * base_type_block_bytes(type);
 }
@@ -36,7 +32,7 @@ static double real_at(base_type type, const void *at) {
 
 reference_number reference_number_at(base_type type, const void *at) {
     uint64_t bits = 0;
-    if (is_float(type)) return (reference_number){.real = real_at(type, at)};
+    if (base_type_is_float(type)) return (reference_number){.real = real_at(type, at)};
     memcpy(&bits, at, base_type_block_bytes(type)); /* little-endian, as every device */
     const uint32_t n = bits_of(type);
     if (type == TYPE_BOOL) bits = bits != 0;
@@ -74,7 +70,7 @@ static void put_whole(base_type type, void *at, int64_t x) {
 }
 
 void reference_put(base_type type, void *at, reference_number x) {
-    if (is_float(type)) put_real(type, at, x.real);
+    if (base_type_is_float(type)) put_real(type, at, x.real);
     else put_whole(type, at, x.whole);
 }
 
@@ -200,14 +196,14 @@ beryl_status reference_pointwise(reference_call *c) {
         for (uint32_t k = 0; k < node->n_in; k++)
             in[k] = reference_number_at(c->in[k].t->type, element(&c->in[k], out, i));
         void *at = (char *)out->data + reference_offset(out, out, i) * base_type_block_bytes(to);
-        if (is_float(of)) {
+        if (base_type_is_float(of)) {
             const double r = values[node->op].real(&node->attr, in[0].real, in[1].real, in[2].real);
-            if (is_float(to)) put_real(to, at, r);
+            if (base_type_is_float(to)) put_real(to, at, r);
             else put_whole(to, at, to == TYPE_BOOL ? r != 0 : reference_within(to, r));
         } else {
             const int64_t r = values[node->op].whole(&node->attr, in[0].whole, in[1].whole,
                                                      in[2].whole, bits_of(of));
-            if (is_float(to)) put_real(to, at, (double)r);
+            if (base_type_is_float(to)) put_real(to, at, (double)r);
             else put_whole(to, at, wrap || to == TYPE_BOOL ? r : within_whole(to, r));
         }
     }

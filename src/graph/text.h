@@ -6,7 +6,7 @@
  *     %1 = input F32 [n 64] "x"
  *     %2 = weight Q4_0 [96 64] "w"
  *     %3 = state F16 [2 50 3 32] "keys"
- *     %4 = matmul %1 %2
+ *     %4 = linear %1 %2
  *     %5 = reshape %4 [n 3 32]
  *     %6 = narrow %5 1 0 2
  *     %7 = scale %6 0x1p-3

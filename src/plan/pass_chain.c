@@ -116,7 +116,7 @@ static bool uses_one(const graph *g, const members *set, const graph_node *node)
 }
 
 static bool is_product(const graph_node *node) {
-    return !node->dead && (node->op == OP_MATMUL || node->op == OP_MATMUL_ID);
+    return !node->dead && (node->op == OP_LINEAR || node->op == OP_LINEAR_ID);
 }
 
 /* Adds the product that a member takes, where the tree may stand at its end. */

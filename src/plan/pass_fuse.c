@@ -307,7 +307,7 @@ static void grow_products(fusing *p, uint32_t index) {
         group set = {.n = 0};
         for (uint32_t i = index; i < p->g->nodes.count && set.n < most; i++) {
             const graph_node *node = &p->g->nodes.data[i];
-            if (!node->dead && node->op == OP_MATMUL && node->in[0] == x) add_member(&set, p, node);
+            if (!node->dead && node->op == OP_LINEAR && node->in[0] == x) add_member(&set, p, node);
         }
         match_merge(p, x, set.n, &f);
         take_between(p, &set);
@@ -502,7 +502,7 @@ static void fuse_experts(fusing *p, uint32_t index) {
     if (!(glu = gated_halves(p, first->out[0]))) {
         glu = only_user(p, first->out[0], OP_GEGLU);
         second = glu && glu->in[0] == first->out[0] && used_once(p, glu->in[1])
-                     ? maker(p, glu->in[1], OP_MATMUL_ID)
+                     ? maker(p, glu->in[1], OP_LINEAR_ID)
                      : NULL;
         if (!second || second->out[0] != glu->in[1] || second->in[0] != f.x ||
             second->in[2] != f.ids)
@@ -553,10 +553,10 @@ beryl_status graph_pass_fuse(graph *g, graph_store *store, const graph_exec_opti
     for (uint32_t i = 0; p.status == BERYL_OK && i < g->nodes.count; i++)
         if (!g->nodes.data[i].dead && g->nodes.data[i].op == OP_ATTENTION) fuse_attention(&p, i);
     for (uint32_t i = 0; p.status == BERYL_OK && i < g->nodes.count; i++)
-        if (!g->nodes.data[i].dead && g->nodes.data[i].op == OP_MATMUL_ID) fuse_experts(&p, i);
+        if (!g->nodes.data[i].dead && g->nodes.data[i].op == OP_LINEAR_ID) fuse_experts(&p, i);
     for (uint32_t i = 0; p.status == BERYL_OK && i < g->nodes.count; i++)
         if (!g->nodes.data[i].dead && g->nodes.data[i].op == OP_TOPK) fuse_router(&p, i);
     for (uint32_t i = 0; p.status == BERYL_OK && i < g->nodes.count; i++)
-        if (!g->nodes.data[i].dead && g->nodes.data[i].op == OP_MATMUL) grow_products(&p, i);
+        if (!g->nodes.data[i].dead && g->nodes.data[i].op == OP_LINEAR) grow_products(&p, i);
     return p.status;
 }

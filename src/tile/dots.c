@@ -168,7 +168,7 @@ static beryl_status round_vectors(lowering *l, const graph_node *node, const til
                                   beryl_error *error) {
     const uint32_t blocks = p->k / BLOCK;
     tile_kernel kernel, *k = &kernel;
-    tile_begin(k, l, node, "matmul_round", ROUND_LANES);
+    tile_begin(k, l, node, "linear_round", ROUND_LANES);
     ir_builder *b = k->b;
     ir_memory x = p->x ? tile_read(k, "x", p->x)
                        : tile_scratch(k, "x", TILE_SCRATCH_X, (uint64_t)p->bound * p->k * 4, IR_F32,
@@ -290,7 +290,7 @@ static beryl_status merge(lowering *l, const graph_node *node, const tile_tiled_
                           uint32_t parts, beryl_error *error) {
     tile_kernel kernel, *k = &kernel;
     tree_walk end;
-    tile_begin(k, l, node, "matmul_merge", MERGE_LANES);
+    tile_begin(k, l, node, "linear_merge", MERGE_LANES);
     ir_builder *b = k->b;
     ir_memory from = tile_scratch(k, "parts", SCRATCH_PARTS, (uint64_t)parts * p->bound * p->m * 4,
                                   IR_F32, IR_READ),
@@ -341,7 +341,7 @@ beryl_status tile_dots(lowering *l, const graph_node *node, const tile_tiled_pro
         return lower_refuse(l, node, "tiles of bytes on this device", error);
     sizes(&d);
     tile_kernel *k = &d.k;
-    tile_begin(k, l, node, by ? "matmul_grouped_dots" : "matmul_dots", lanes_of(&d.f));
+    tile_begin(k, l, node, by ? "linear_grouped_dots" : "linear_dots", lanes_of(&d.f));
     ir_builder *b = k->b;
     bind(&d);
     memory(&d);

@@ -526,8 +526,8 @@ bool tile_aligned(const tile_kernel *k, const graph_tensor *t) {
 lower_fn *tile_lowering(base_op op) {
     static lower_fn *const table[OP_COUNT] = {
         [OP_GATHER_ROWS] = tile_gather_rows, [OP_TOPK] = tile_largest,
-        [OP_WEIGHTED_SUM] = tile_operation,  [OP_MATMUL] = tile_matmul,
-        [OP_MATMUL_ID] = tile_matmul_id,     [OP_ROPE] = tile_rope,
+        [OP_WEIGHTED_SUM] = tile_operation,  [OP_LINEAR] = tile_linear,
+        [OP_LINEAR_ID] = tile_linear_id,     [OP_ROPE] = tile_rope,
         [OP_KV_WRITE] = tile_kv_write,       [OP_ATTENTION] = tile_attention,
         [OP_ARGMAX] = tile_largest,          [OP_SAMPLE] = tile_sample,
         [OP_SET_ROWS] = tile_set_rows,       [OP_FUSED] = tile_fused,

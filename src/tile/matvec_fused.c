@@ -150,7 +150,7 @@ static bool plan_as(const lowering *l, const fused_matvec *merge, const graph_re
            tile_matvec_choose(l->caps, &p->shape, &p->c) && binds(l, bindings + 1);
 }
 
-/* A matmul that is no region, with a tree at its end (NULL: none). Of p: vectors.handed. */
+/* A linear that is no region, with a tree at its end (NULL: none). Of p: vectors.handed. */
 static bool single_of(const lowering *l, const graph_node *product, const tree *end, plan *p) {
     const graph_tensor *w = graph_tensor_at(l->g, product->in[1]);
     const graph_region none = {.n = 0};
@@ -177,7 +177,7 @@ static bool single_of(const lowering *l, const graph_node *product, const tree *
 /* Would it multiply v, if v came rounded? */
 static bool takes(const lowering *l, const graph_node *node, graph_value v) {
     plan p = {.vectors.handed = true};
-    if (node->op == OP_MATMUL) return node->in[0] == v && single_of(l, node, NULL, &p);
+    if (node->op == OP_LINEAR) return node->in[0] == v && single_of(l, node, NULL, &p);
     if (node->op != OP_FUSED || node->attr.fused.kind != FUSED_MATVEC) return false;
     const fused_matvec *f = node->attr.fused.detail;
     const graph_region r = graph_region_of(l->g, node);
@@ -594,7 +594,7 @@ beryl_status tile_matvec_node(lowering *l, const graph_node *node, const graph_n
         p.s[0].first = from - s->row;
         p.s[0].rows = to - from;
         p.s[0].out_offset = offset + from - begin;
-        status = make(l, node, &p, "matmul", error);
+        status = make(l, node, &p, "linear", error);
     }
     return status;
 }

@@ -5,7 +5,7 @@
  * vectors for themselves do not wait for the one that stores it. */
 static bool reads(const graph *g, const graph_region *after, const graph_region *before) {
     for (uint32_t i = 0; i < after->n; i++)
-        for (uint32_t k = 0; after->node[i]->op != OP_MATMUL && k < after->node[i]->n_in; k++)
+        for (uint32_t k = 0; after->node[i]->op != OP_LINEAR && k < after->node[i]->n_in; k++)
             if (graph_region_before(g, before, after->node[i]->in[k]).n) return true;
     return false;
 }
@@ -14,7 +14,7 @@ bool graph_products_of(const graph *g, const graph_region *r, graph_products *ou
     *out = (graph_products){.n = 0};
     for (uint32_t i = 0; i < r->n; i++) {
         const graph_node *node = r->node[i];
-        if (node->op != OP_MATMUL) continue;
+        if (node->op != OP_LINEAR) continue;
         if (out->n == FUSED_SEGMENT_MAX || (out->n && node->in[0] != out->x)) return false;
         out->x = node->in[0];
         out->w[out->n] = node->in[1];

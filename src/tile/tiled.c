@@ -56,7 +56,7 @@ static ir_id half(ir_builder *b, ir_id x) {
 static beryl_status halve_vectors(lowering *l, const graph_node *node, const tile_tiled_product *p,
                                   beryl_error *error) {
     tile_kernel kernel, *k = &kernel;
-    tile_begin(k, l, node, "matmul_halves", 1);
+    tile_begin(k, l, node, "linear_halves", 1);
     ir_builder *b = k->b;
     ir_memory x = tile_read(k, "x", p->x),
               out = tile_scratch(k, "out", SCRATCH_X, (uint64_t)p->bound * p->k * 2, IR_F16,
@@ -102,7 +102,7 @@ static beryl_status unpack_rows(lowering *l, const graph_node *node, const tile_
     const uint32_t lanes = one ? 1 : UNPACK_LANES;
     tile_kernel kernel, *k = &kernel;
     tile_weight w;
-    tile_begin(k, l, node, "matmul_unpack", lanes);
+    tile_begin(k, l, node, "linear_unpack", lanes);
     ir_builder *b = k->b;
     if (p->stored) tile_weight_stored(&w, k, "weights", p->weight, p->shard, p->k);
     else tile_weight_plain(&w, k, "weights", p->weight, p->k);
@@ -163,7 +163,7 @@ static beryl_status multiply(lowering *l, const graph_node *node, const tile_til
     tile_kernel kernel, *k = &kernel;
     tile_weight w = {.k = NULL};
     ir_memory weights = {0}, list = {0}, x;
-    tile_begin(k, l, node, by ? "matmul_grouped" : "matmul_tiled", 1);
+    tile_begin(k, l, node, by ? "linear_grouped" : "linear_tiled", 1);
     ir_builder *b = k->b;
     if (unpacked)
         weights =

@@ -266,7 +266,7 @@ static bool makes(const graph_node *node, graph_value v) {
 }
 
 static bool is_product(const graph_node *node) {
-    return node->op == OP_MATMUL || node->op == OP_MATMUL_ID;
+    return node->op == OP_LINEAR || node->op == OP_LINEAR_ID;
 }
 
 /* May it be computed there? Weights are the same for a whole row, which computes them again and

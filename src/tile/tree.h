@@ -99,7 +99,7 @@ typedef struct tree {
      * no value makes; NULL: none */
     const graph_node *choice;
     graph_tensor whole; /* of a reduction: its input, as it is seen */
-    /* matmul or matmul_id at its start, whose results are given: the first values */
+    /* linear or linear_id at its start, whose results are given: the first values */
     const graph_node *product[TREE_PRODUCTS];
     graph_value tensors[LOWER_WALK_TENSORS]; /* results [n_out] first; 0: indices (maps.h) */
     graph_tensor seen[LOWER_WALK_TENSORS];   /* as the walk goes over them */

@@ -1,4 +1,4 @@
-/* matmul_test.c - products with many vectors and with experts on WebGPU's device, against the
+/* linear_test.c - products with many vectors and with experts on WebGPU's device, against the
  * reference functions: vectors with gaps, rows of weights, sizes around a tile, gated products.
  * What types and shards have of their own is in products_test.c.
  *
@@ -91,14 +91,14 @@ static beryl_status product_open(rig *r, product *p, const problem *q, const ber
         p->x = graph_input(p->g, "x", TYPE_F32, 3,
                            (graph_dim[]){{q->n_bound, n}, {q->each ? q->n_used : 1, 0}, {row, 0}});
         p->out =
-            graph_matmul_id(p->g, graph_narrow(p->g, p->x, 2, q->start, q->k, 1), weight, p->ids);
+            graph_linear_id(p->g, graph_narrow(p->g, p->x, 2, q->start, q->k, 1), weight, p->ids);
     } else {
         p->x = graph_input(p->g, "x", TYPE_F32, 2, (graph_dim[]){{q->n_bound, n}, {row, 0}});
         const graph_value x = graph_narrow(p->g, p->x, 1, q->start, q->k, 1);
-        p->out = graph_matmul(p->g, x, weight);
+        p->out = graph_linear(p->g, x, weight);
         if (q->gated)
             p->out =
-                graph_geglu(p->g, p->out, graph_matmul(p->g, x, graph_stored(p->g, &p->store, up)));
+                graph_geglu(p->g, p->out, graph_linear(p->g, x, graph_stored(p->g, &p->store, up)));
     }
     graph_output(p->g, p->out, "out");
     if (status == BERYL_OK) status = graph_status(p->g, &r->error);
@@ -235,7 +235,7 @@ static void test_types(test *t, rig *r) {
     for (int i = 0; i < N_WEIGHT_TYPE; i++) {
         const base_type type = weight_types[i];
         const uint32_t block = base_type_block(type);
-        if (!test_case(t, "matmul/many-vectors-%s", base_type_name(type))) continue;
+        if (!test_case(t, "linear/many-vectors-%s", base_type_name(type))) continue;
         for (int form = 0; form < 3; form++) { /* software, exact, fast */
             if ((form == 2 && block == 1) ||
                 !test_drawn((size_t)i, (size_t)form, block == 1 ? 2 : 3) ||
@@ -258,7 +258,7 @@ static void test_types(test *t, rig *r) {
 
 static void test_layouts(test *t, rig *r) {
     for (int software = 0; software < 2; software++) {
-        if (test_case(t, "matmul/vectors-with-gaps-%s", software ? "plain" : "tiled") &&
+        if (test_case(t, "linear/vectors-with-gaps-%s", software ? "plain" : "tiled") &&
             rig_as(t, r, software)) {
             for (int exact = 0; exact < 2; exact++) {
                 check(t, r,
@@ -281,7 +281,7 @@ static void test_layouts(test *t, rig *r) {
                                  .exact = exact});
             }
         }
-        if (test_case(t, "matmul/around-the-tile-%s", software ? "plain" : "tiled") &&
+        if (test_case(t, "linear/around-the-tile-%s", software ? "plain" : "tiled") &&
             rig_as(t, r, software)) {
             static const uint32_t sizes[] = {1, 2, 31, 32, 33, 63, 64, 65, 127, 128, 129};
             for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
@@ -301,7 +301,7 @@ static void test_layouts(test *t, rig *r) {
                                  .exact = true});
             }
         }
-        if (test_case(t, "matmul/rows-of-a-weight-%s", software ? "plain" : "tiled") &&
+        if (test_case(t, "linear/rows-of-a-weight-%s", software ? "plain" : "tiled") &&
             rig_as(t, r, software))
             check(t, r,
                   &(problem){.type = TYPE_Q5_0,
@@ -312,7 +312,7 @@ static void test_layouts(test *t, rig *r) {
                              .first = 13,
                              .view = 70,
                              .exact = true});
-        if (test_case(t, "matmul/gate-and-up-%s", software ? "plain" : "tiled") &&
+        if (test_case(t, "linear/gate-and-up-%s", software ? "plain" : "tiled") &&
             rig_as(t, r, software)) {
             check(t, r,
                   &(problem){.type = TYPE_Q5_0,
@@ -334,7 +334,7 @@ static void test_layouts(test *t, rig *r) {
                              .gated = true,
                              .exact = true});
         }
-        if (test_case(t, "matmul/rows-of-shards-%s", software ? "plain" : "tiled") &&
+        if (test_case(t, "linear/rows-of-shards-%s", software ? "plain" : "tiled") &&
             rig_as(t, r, software))
             for (int exact = 0; exact < 2; exact++)
                 check(t, r,
@@ -360,7 +360,7 @@ static void test_experts(test *t, rig *r) {
         for (int size = 0; size < 2; size++) {
             const char *name = sizes[size].name, *kind = software ? "plain" : "device";
             const uint32_t n = sizes[size].n;
-            if (test_case(t, "matmul_id/%s-%s", name, kind) && rig_as(t, r, software)) {
+            if (test_case(t, "linear_id/%s-%s", name, kind) && rig_as(t, r, software)) {
                 for (int exact = 0; exact < 2; exact++)
                     for (int each = 0; each < 2; each++)
                         check(t, r,
@@ -406,8 +406,8 @@ static void test_experts(test *t, rig *r) {
         }
 }
 
-void test_matmul(test *t);
-void test_matmul(test *t) {
+void test_linear(test *t);
+void test_linear(test *t) {
     rig r = {0};
     test_types(t, &r);
     test_layouts(t, &r);
@@ -415,5 +415,5 @@ void test_matmul(test *t) {
     if (!r.d) return;
     r.d->caps = r.caps;
     device_close(r.d);
-    if (test_case(t, "matmul/nothing-is-kept")) CHECK_INT(t, r.heap.bytes, 0);
+    if (test_case(t, "linear/nothing-is-kept")) CHECK_INT(t, r.heap.bytes, 0);
 }

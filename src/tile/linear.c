@@ -1,4 +1,4 @@
-/* matmul.c - products with weights of any type, alone, joined and with experts.
+/* linear.c - products with weights of any type, alone, joined and with experts.
  *
  * A workgroup takes `rows` rows of the weight for `vectors` vectors at once, so that a weight is
  * unpacked once for all of them. Lanes share the chunks of a row and join their sums in a tree;
@@ -356,7 +356,7 @@ static void store_rows(product *p, ir_memory out, ir_id out_offset, ir_id out_st
 
 /* Rows [first, first + m) of the shard (or of other memory), which are rows [to, to + m) of the
  * result; end NULL: that is `out`. */
-static beryl_status matmul_shard(lowering *l, const graph_node *node, graph_value result,
+static beryl_status linear_shard(lowering *l, const graph_node *node, graph_value result,
                                  const tree *end, const tile_matrix *w, const vectors *x,
                                  uint32_t shard, uint32_t first, uint32_t to, uint32_t m,
                                  beryl_error *error) {
@@ -380,7 +380,7 @@ static beryl_status matmul_shard(lowering *l, const graph_node *node, graph_valu
         return tile_tiled(l, node, &tiled, error);
     }
     product p;
-    product_begin(&p, l, node, "matmul", &w->type, 1, w->k, m, x->bound);
+    product_begin(&p, l, node, "linear", &w->type, 1, w->k, m, x->bound);
     tile_kernel *k = &p.k;
     ir_builder *b = k->b;
     if (w->stored) {
@@ -421,34 +421,34 @@ static beryl_status matmul_shard(lowering *l, const graph_node *node, graph_valu
                        (lower_count){1, 0}, 1, error);
 }
 
-/* The product `matmul`, and a tree at its end (NULL: none), as the plan's `node`. */
-static beryl_status lower_product(lowering *l, const graph_node *node, const graph_node *matmul,
+/* The product `linear`, and a tree at its end (NULL: none), as the plan's `node`. */
+static beryl_status lower_product(lowering *l, const graph_node *node, const graph_node *linear,
                                   const tree *end, beryl_error *error) {
     tile_matrix w;
     vectors x;
     bool taken;
-    const graph_value out = matmul->out[0];
-    const beryl_status made = tile_matvec_node(l, node, matmul, end, &taken, error);
+    const graph_value out = linear->out[0];
+    const beryl_status made = tile_matvec_node(l, node, linear, end, &taken, error);
     if (taken) return made;
-    if (!tile_matrix_of(l, matmul->in[1], &w))
-        return lower_refuse(l, matmul, "a weight that is not whole rows of a known type", error);
-    if (!vectors_of(l, matmul->in[0], &x))
-        return lower_refuse(l, matmul, "vectors with gaps", error);
-    if (!w.stored) return matmul_shard(l, node, out, end, &w, &x, 0, 0, 0, w.m, error);
+    if (!tile_matrix_of(l, linear->in[1], &w))
+        return lower_refuse(l, linear, "a weight that is not whole rows of a known type", error);
+    if (!vectors_of(l, linear->in[0], &x))
+        return lower_refuse(l, linear, "vectors with gaps", error);
+    if (!w.stored) return linear_shard(l, node, out, end, &w, &x, 0, 0, 0, w.m, error);
     beryl_status status = BERYL_OK;
     for (uint32_t i = 0; status == BERYL_OK && i < w.stored->n_shard; i++) {
         const store_shard *s = &w.stored->shard[i];
         const uint32_t from = w.first > s->row ? w.first : s->row,
                        last = w.first + w.m < s->row + s->n_row ? w.first + w.m : s->row + s->n_row;
         if (from >= last) continue;
-        status = matmul_shard(l, node, out, end, &w, &x, i, from - s->row, from - w.first,
+        status = linear_shard(l, node, out, end, &w, &x, i, from - s->row, from - w.first,
                               last - from, error);
         x.rounded = true;
     }
     return status;
 }
 
-beryl_status tile_matmul(lowering *l, const graph_node *node, beryl_error *error) {
+beryl_status tile_linear(lowering *l, const graph_node *node, beryl_error *error) {
     return lower_product(l, node, node, NULL, error);
 }
 
@@ -618,29 +618,29 @@ beryl_status tile_joined(lowering *l, const graph_node *node, const graph_region
 /* ---- experts --------------------------------------------------------------------------------- */
 
 /* Rows of the shard for vectors of one expert at a time: by its list, or without one for a pair. */
-static beryl_status experts_shard(lowering *l, const graph_node *node, const graph_node *matmul,
+static beryl_status experts_shard(lowering *l, const graph_node *node, const graph_node *linear,
                                   const tree *end, const store_tensor *stored, uint32_t shard_index,
                                   const tile_grouped *by, beryl_error *error) {
-    const graph_tensor *x = graph_tensor_at(l->g, matmul->in[0]),
-                       *w = graph_tensor_at(l->g, matmul->in[1]);
-    const graph_tensor *ids = graph_tensor_at(l->g, matmul->in[2]);
+    const graph_tensor *x = graph_tensor_at(l->g, linear->in[0]),
+                       *w = graph_tensor_at(l->g, linear->in[1]);
+    const graph_tensor *ids = graph_tensor_at(l->g, linear->in[2]);
     const store_shard *shard = &stored->shard[shard_index];
     const uint32_t m = w->dim[1].size, n_used = ids->dim[1].size,
                    each = by ? tile_grouped_each(by) : 1;
     product p;
-    product_begin(&p, l, node, by ? "matmul_grouped" : "matmul_id", &stored->type, 1,
+    product_begin(&p, l, node, by ? "linear_grouped" : "linear_id", &stored->type, 1,
                   w->dim[2].size, m, each);
     tile_kernel *k = &p.k;
     ir_builder *b = k->b;
-    tile_weight_stored(&p.w, k, "weights", matmul->in[1], shard_index, w->dim[2].size);
-    p.x = tile_read(k, "x", matmul->in[0]);
+    tile_weight_stored(&p.w, k, "weights", linear->in[1], shard_index, w->dim[2].size);
+    p.x = tile_read(k, "x", linear->in[0]);
     p.x_aligned = tile_aligned(k, x);
-    ir_memory list = by ? tile_grouped_list(k, by) : tile_read(k, "ids", matmul->in[2]), out = {0};
-    product_end(&p, matmul->out[0], end, &out);
+    ir_memory list = by ? tile_grouped_list(k, by) : tile_read(k, "ids", linear->in[2]), out = {0};
+    product_end(&p, linear->out[0], end, &out);
     ir_id x_offset = tile_u32(k, "x_offset", x->offset),
           ids_offset = tile_u32(k, "ids_offset", ids->offset);
     ir_id out_offset =
-        tile_u32(k, "out_offset", end ? 0 : graph_tensor_at(l->g, matmul->out[0])->offset);
+        tile_u32(k, "out_offset", end ? 0 : graph_tensor_at(l->g, linear->out[0])->offset);
     p.to = out_offset;
     ir_id n = tile_count(k, "pairs", lower_count_times(lower_count_of(ids->dim[0]), n_used)), at,
           id, first = IR_NO_ID;
@@ -698,11 +698,11 @@ static beryl_status experts_shard(lowering *l, const graph_node *node, const gra
 }
 
 /* What is in the way of such a product; NULL: nothing. */
-static const char *experts_obstacle(const lowering *l, const graph_node *matmul) {
-    const graph_tensor *x = graph_tensor_at(l->g, matmul->in[0]),
-                       *w = graph_tensor_at(l->g, matmul->in[1]),
-                       *ids = graph_tensor_at(l->g, matmul->in[2]);
-    const store_tensor *stored = lower_weight(l, matmul->in[1]);
+static const char *experts_obstacle(const lowering *l, const graph_node *linear) {
+    const graph_tensor *x = graph_tensor_at(l->g, linear->in[0]),
+                       *w = graph_tensor_at(l->g, linear->in[1]),
+                       *ids = graph_tensor_at(l->g, linear->in[2]);
+    const store_tensor *stored = lower_weight(l, linear->in[1]);
     if (!stored || w->offset || w->dim[0].extent || w->dim[1].extent || w->dim[2].extent ||
         w->stride[2] != 1 || w->stride[1] != w->dim[2].size ||
         w->stride[0] != (uint64_t)w->stride[1] * w->dim[1].size || !tile_weight_known(stored->type))
@@ -715,25 +715,25 @@ static const char *experts_obstacle(const lowering *l, const graph_node *matmul)
 
 /* The same as lower_product. */
 static beryl_status lower_experts_product(lowering *l, const graph_node *node,
-                                          const graph_node *matmul, const tree *end,
+                                          const graph_node *linear, const tree *end,
                                           beryl_error *error) {
-    const graph_tensor *w = graph_tensor_at(l->g, matmul->in[1]),
-                       *ids = graph_tensor_at(l->g, matmul->in[2]);
-    const store_tensor *stored = lower_stored(l, matmul->in[1]);
-    const char *obstacle = experts_obstacle(l, matmul);
-    if (obstacle) return lower_refuse(l, matmul, obstacle, error);
+    const graph_tensor *w = graph_tensor_at(l->g, linear->in[1]),
+                       *ids = graph_tensor_at(l->g, linear->in[2]);
+    const store_tensor *stored = lower_stored(l, linear->in[1]);
+    const char *obstacle = experts_obstacle(l, linear);
+    if (obstacle) return lower_refuse(l, linear, obstacle, error);
     /* by one token */
     const uint32_t used = ids->dim[1].size < w->dim[0].size ? ids->dim[1].size : w->dim[0].size;
     lower_bytes(l, base_type_row_bytes(stored->type, w->dim[2].size) * w->dim[1].size * used);
     tile_grouped by;
     vectors v;
-    const bool grouped = tile_grouped_of(l, matmul, &by),
-               tiled = grouped && !tile_serial(l) && vectors_of(l, matmul->in[0], &v);
+    const bool grouped = tile_grouped_of(l, linear, &by),
+               tiled = grouped && !tile_serial(l) && vectors_of(l, linear->in[0], &v);
     beryl_status status = grouped ? tile_group_pairs(l, node, &by, error) : BERYL_OK;
     if (status == BERYL_OK && tiled) {
-        const tile_tiled_product all = {.x = matmul->in[0],
-                                        .weight = matmul->in[1],
-                                        .out = matmul->out[0],
+        const tile_tiled_product all = {.x = linear->in[0],
+                                        .weight = linear->in[1],
+                                        .out = linear->out[0],
                                         .end = end,
                                         .stored = true,
                                         .m = w->dim[1].size,
@@ -746,34 +746,34 @@ static beryl_status lower_experts_product(lowering *l, const graph_node *node,
         return tile_tiled(l, node, &all, error);
     }
     for (uint32_t i = 0; status == BERYL_OK && i < stored->n_shard; i++)
-        status = experts_shard(l, node, matmul, end, stored, i, grouped ? &by : NULL, error);
+        status = experts_shard(l, node, linear, end, stored, i, grouped ? &by : NULL, error);
     return status;
 }
 
-beryl_status tile_matmul_id(lowering *l, const graph_node *node, beryl_error *error) {
+beryl_status tile_linear_id(lowering *l, const graph_node *node, beryl_error *error) {
     return lower_experts_product(l, node, node, NULL, error);
 }
 
 /* ---- with a tree at the end ------------------------------------------------------------------ */
 
 beryl_status tile_product(lowering *l, const graph_node *node, const tree *t, beryl_error *error) {
-    return t->product[0]->op == OP_MATMUL ? lower_product(l, node, t->product[0], t, error)
+    return t->product[0]->op == OP_LINEAR ? lower_product(l, node, t->product[0], t, error)
                                           : lower_experts_product(l, node, t->product[0], t, error);
 }
 
 bool tile_product_fits(const graph *g, const graph_store *store, const tree *t) {
     const lowering l = {
         .g = g, .store = (graph_store *)(uintptr_t)store, .caps = device_caps_of(store->device)};
-    const graph_node *matmul = t->product[0];
-    const bool experts = matmul->op == OP_MATMUL_ID;
+    const graph_node *linear = t->product[0];
+    const bool experts = linear->op == OP_LINEAR_ID;
     tile_matrix w;
     vectors x;
     if (t->n_product != 1 || !tree_is_end(t)) return false;
-    if (experts ? experts_obstacle(&l, matmul) != NULL
-                : !tile_matrix_of(&l, matmul->in[1], &w) || !vectors_of(&l, matmul->in[0], &x))
+    if (experts ? experts_obstacle(&l, linear) != NULL
+                : !tile_matrix_of(&l, linear->in[1], &w) || !vectors_of(&l, linear->in[0], &x))
         return false;
     /* rounded vectors are two */
-    if (tree_bindings(&l, t) + matmul->n_in + l.caps->dot_i8 >
+    if (tree_bindings(&l, t) + linear->n_in + l.caps->dot_i8 >
         (l.caps->storage_max ? l.caps->storage_max : 8))
         return false;
     if (!tile_serial(&l)) return true;
