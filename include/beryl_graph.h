@@ -129,7 +129,7 @@ BERYL_API uint32_t beryl_graph_extent(beryl_graph *g, const char *name, uint32_t
 BERYL_API beryl_dim beryl_graph_dim_sum(beryl_graph *g, beryl_dim a, beryl_dim b);
 BERYL_API beryl_dim beryl_graph_dim_product(beryl_graph *g, beryl_dim a, beryl_dim b);
 BERYL_API beryl_dim beryl_graph_dim_quotient(beryl_graph *g, beryl_dim a, uint32_t divisor);
-/* Written before a run; of any type without blocks, up to 8 dimensions. */
+/* Written before a run; of any type without blocks, up to 10 dimensions. */
 BERYL_API beryl_value beryl_graph_input(beryl_graph *g, const char *name, beryl_type type,
                                         uint32_t rank, const beryl_dim *dims);
 /* Never written. 1 to 4 dimensions. `data` is borrowed until the graph is closed; `size` is what
@@ -142,7 +142,7 @@ BERYL_API beryl_value beryl_graph_state(beryl_graph *g, const char *name, beryl_
                                         uint32_t rank, const uint32_t *dims);
 /* Can be read after a run: the result of an operation, or a view of one. At most 4. */
 BERYL_API void beryl_graph_output(beryl_graph *g, beryl_value value, const char *name);
-/* As the graph knows it. false: no such value. dims: up to 8. */
+/* As the graph knows it. false: no such value. dims: up to 10. */
 BERYL_API bool beryl_graph_shape(const beryl_graph *g, beryl_value value, beryl_type *type,
                                  uint32_t *rank, beryl_dim *dims);
 
@@ -366,6 +366,31 @@ BERYL_API beryl_value beryl_graph_topk(beryl_graph *g, beryl_value x, uint32_t k
 BERYL_API beryl_value beryl_graph_argmax(beryl_graph *g, beryl_value x);
 /* [n, u, d], [n, u] -> [n, d] */
 BERYL_API beryl_value beryl_graph_weighted_sum(beryl_graph *g, beryl_value x, beryl_value weights);
+/* Products of numbers of one type, summed in F32 (F64 in F64); integers wrap. Views are read where
+ * they lie. */
+/* a [.., m, k] times b [.., k, n] -> [.., m, n]; transposed: a [.., k, m], b [.., n, k]. Axes in
+ * front are broadcast. a or b may be one vector [k]: the result has no m, or no n. */
+BERYL_API beryl_value beryl_graph_matmul(beryl_graph *g, beryl_value a, beryl_value b,
+                                         bool transpose_a, bool transpose_b);
+/* "bij,bjk->bik": a letter for each axis of x [n], n up to 8, and of the result; axes of one letter
+ * go together, those that the result has not are summed. */
+BERYL_API beryl_value beryl_graph_einsum(beryl_graph *g, const char *letters, uint32_t n,
+                                         const beryl_value *x);
+/* Windows along an axis: of `size` elements that lie `apart` (1: side by side), each window `step`
+ * behind the one before; so many elements are put before and after the axis. */
+typedef struct beryl_window {
+    uint32_t size, step, apart, before, after;
+} beryl_window;
+/* x [n, c, in..] with n_axis (1 to 3) axes behind c, weight [out, c / groups, sizes..] -> [n, out,
+ * ..]. windows [n_axis]: size is the weight's, whatever it says; around x lie zeros. */
+BERYL_API beryl_value beryl_graph_conv(beryl_graph *g, beryl_value x, beryl_value weight,
+                                       uint32_t n_axis, const beryl_window *windows,
+                                       uint32_t groups);
+/* The largest and the mean of each window; means count zeros around x. */
+BERYL_API beryl_value beryl_graph_max_pool(beryl_graph *g, beryl_value x, uint32_t n_axis,
+                                           const beryl_window *windows);
+BERYL_API beryl_value beryl_graph_avg_pool(beryl_graph *g, beryl_value x, uint32_t n_axis,
+                                           const beryl_window *windows);
 /* x [.., k] times transposed w [m, k] -> [.., m]; w of any type. */
 BERYL_API beryl_value beryl_graph_linear(beryl_graph *g, beryl_value x, beryl_value w);
 /* x [n, u or 1, k], each with the matrix of w [e, m, k] that ids I32 [n, u] names -> [n, u, m]. An

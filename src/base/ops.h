@@ -86,6 +86,8 @@
     X(LINEAR_ID, linear_id, "linear", 3, 3, (x, w, ids), "xmI", 1, NONE, (), (0),                  \
       USUAL, 0, CLOSE_PRODUCT,                                                                     \
       "experts: x[n, u or 1, k] with matrix ids[n, u] (out of range: 0) of w[e, m, k]")            \
+    X(CONTRACT, contract, "linear", 2, 2, (a, b), "nn", 1, U, (axes), (1),                         \
+      INNER, 0, CLOSE_PRODUCT, "sums over axes of a times b, broadcast against each other")        \
     X(ROPE, rope, "attention", 2, 2, (x, angles), "xx", 1, NONE, (), (0),                          \
       USUAL, 0, CLOSE_SUMMED, "split-half rotation by rows of cos and sin")                        \
     X(KV_WRITE, kv_write, "attention", 4, 4, (cache, x, slot, pos), "mxsp", 1, NONE, (), (0),      \

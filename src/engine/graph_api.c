@@ -126,7 +126,7 @@ static const char *keep_name(beryl_graph *g, const char *name) {
 static bool copy_dims(beryl_graph *g, const char *name, uint32_t rank, const beryl_dim *from,
                       graph_dim *to) {
     if (rank > GRAPH_RANK_MAX || (rank && !from))
-        return refuse(g, BERYL_UNSUPPORTED, "more than 8 dimensions, or none given", name), false;
+        return refuse(g, BERYL_UNSUPPORTED, "more than 10 dimensions, or none given", name), false;
     for (uint32_t i = 0; i < rank; i++) {
         const uint32_t extent = from[i].extent;
         if (extent > g->g->n_extent)
@@ -422,6 +422,52 @@ beryl_value beryl_graph_tile(beryl_graph *g, beryl_value x, uint32_t axis, uint3
 
 beryl_value beryl_graph_repeat(beryl_graph *g, beryl_value x, uint32_t axis, uint32_t times) {
     return may_build(g) ? graph_repeat(g->g, x, axis, times) : 0;
+}
+
+/* ---- products -------------------------------------------------------------------------------- */
+
+beryl_value beryl_graph_matmul(beryl_graph *g, beryl_value a, beryl_value b, bool transpose_a,
+                               bool transpose_b) {
+    return may_build(g) ? graph_matmul(g->g, a, b, transpose_a, transpose_b) : 0;
+}
+
+beryl_value beryl_graph_einsum(beryl_graph *g, const char *letters, uint32_t n,
+                               const beryl_value *x) {
+    if (!are_given(g, "einsum", n, x)) return 0;
+    return letters ? graph_einsum(g->g, letters, n, x)
+                   : refuse(g, BERYL_MISUSE, "no letters", "einsum");
+}
+
+/* false: refused. */
+static bool windows_of(beryl_graph *g, const char *what, uint32_t n_axis, const beryl_window *from,
+                       graph_window to[3]) {
+    if (!may_build(g)) return false;
+    if (!n_axis || n_axis > 3 || !from)
+        return refuse(g, BERYL_MISUSE, "windows along 1 to 3 axes", what);
+    for (uint32_t i = 0; i < n_axis; i++)
+        to[i] = (graph_window){from[i].size, from[i].step, from[i].apart, from[i].before,
+                               from[i].after};
+    return true;
+}
+
+beryl_value beryl_graph_conv(beryl_graph *g, beryl_value x, beryl_value weight, uint32_t n_axis,
+                             const beryl_window *windows, uint32_t groups) {
+    graph_window w[3];
+    return windows_of(g, "conv", n_axis, windows, w)
+               ? graph_conv(g->g, x, weight, n_axis, w, groups)
+               : 0;
+}
+
+beryl_value beryl_graph_max_pool(beryl_graph *g, beryl_value x, uint32_t n_axis,
+                                 const beryl_window *windows) {
+    graph_window w[3];
+    return windows_of(g, "max_pool", n_axis, windows, w) ? graph_max_pool(g->g, x, n_axis, w) : 0;
+}
+
+beryl_value beryl_graph_avg_pool(beryl_graph *g, beryl_value x, uint32_t n_axis,
+                                 const beryl_window *windows) {
+    graph_window w[3];
+    return windows_of(g, "avg_pool", n_axis, windows, w) ? graph_avg_pool(g->g, x, n_axis, w) : 0;
 }
 
 #define DEFINE_USUAL(NAME, name, most, in, attrs, names)                                         \

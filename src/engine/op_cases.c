@@ -113,6 +113,19 @@ static graph_value make_linear_id(op_maker *m, const uint32_t *s) {
     return m->adding ? 0 : graph_linear_id(m->g, x, w, ids);
 }
 
+/* T: 1: x is transposed, 2: the other one, 3: both. */
+static graph_value make_contract(op_maker *m, const uint32_t *s) {
+    const bool ta = s[3] & 1, tb = s[3] & 2;
+    const graph_value a = activation_of(m, m->type, 2,
+                                        (uint32_t[]){ta ? s[2] : s[0], ta ? s[0] : s[2]}),
+                      b = activation_of(m, m->type, 2,
+                                        (uint32_t[]){tb ? s[1] : s[2], tb ? s[2] : s[1]});
+    const double size = base_type_block_bytes(m->type);
+    counted(m, size * s[2] * ((double)s[0] + s[1]), size * s[0] * s[1], 2.0 * s[0] * s[1] * s[2]);
+    if (s[3] > 3) fail(m, BERYL_BAD_INPUT, "T is 0 to 3");
+    return m->adding ? 0 : graph_matmul(m->g, a, b, ta, tb);
+}
+
 static graph_value make_gather(op_maker *m, const uint32_t *s) {
     const uint32_t most = m->compared ? TABLE_MIN : s[0] > TABLE_ROWS ? s[0] : TABLE_ROWS;
     const uint32_t n =
@@ -244,6 +257,8 @@ static const op_case usual = {"ROWS,WIDTH", 2, USUAL, make_usual, OP_F32_ALONE, 
                    {{72, 1, 512}, {72, 5, 512}, {72, 40, 512}}},
     [OP_LINEAR_ID] = {"M,N,K", 3, {512, 1, 512}, {4096, 1, 2048}, make_linear_id, OP_WEIGHT_TYPES_ONCE,
                       {{64, 1, 256}, {64, 40, 256}}},
+    [OP_CONTRACT] = {"M,N,K,T", 4, {512, 512, 512, 0}, {4096, 4096, 4096, 0}, make_contract, OP_FLOAT_TYPES,
+                     {{72, 40, 96, 0}, {33, 65, 31, 3}}},
     [OP_GATHER_ROWS] = {"ROWS,WIDTH", 2, {64, 1024}, {4096, 2048}, make_gather, OP_WEIGHT_TYPES, {{5, 512}}},
     [OP_COPY] = {"ROWS,WIDTH", 2, USUAL, make_copy, OP_F32_ALONE, {{7, 96}}},
     [OP_TOPK] = {"ROWS,WIDTH", 2, {4, 4096}, {64, 32768}, make_topk, OP_F32_ALONE, {{4, 256}}},
@@ -270,13 +285,17 @@ static const base_type weight_types[] = {
     BASE_WEIGHT_LIST(X)
 #undef X
 };
-static const base_type cache_types[] = {TYPE_F32, TYPE_F16, TYPE_Q8_0};
+static const base_type cache_types[] = {TYPE_F32, TYPE_F16, TYPE_Q8_0},
+                       float_types[] = {TYPE_F32, TYPE_F16, TYPE_BF16};
 
 uint32_t op_case_types(const op_case *c, uint32_t shape, const base_type **types) {
-    *types = c->types == OP_CACHE_TYPES ? cache_types : weight_types;
+    *types = c->types == OP_CACHE_TYPES   ? cache_types
+             : c->types == OP_FLOAT_TYPES ? float_types
+                                          : weight_types;
     switch (c->types) {
     case OP_F32_ALONE: return 1;
     case OP_CACHE_TYPES: return sizeof cache_types / sizeof *cache_types;
+    case OP_FLOAT_TYPES: return sizeof float_types / sizeof *float_types;
     case OP_WEIGHT_TYPES_ONCE:
         if (shape > 0) return BASE_USUAL_TYPES;
         break;

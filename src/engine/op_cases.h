@@ -16,7 +16,8 @@ typedef enum op_types {
     OP_F32_ALONE,
     OP_WEIGHT_TYPES,
     OP_WEIGHT_TYPES_ONCE, /* in the first shape; in others the usual ones alone */
-    OP_CACHE_TYPES
+    OP_CACHE_TYPES,
+    OP_FLOAT_TYPES
 } op_types;
 
 typedef struct op_maker {

@@ -15,7 +15,7 @@
 #include "base/memory.h"
 
 enum {
-    GRAPH_RANK_MAX = 8,
+    GRAPH_RANK_MAX = 10,
     GRAPH_IN_MAX = 24,
     GRAPH_OUT_MAX = 4,
     GRAPH_EXTENT_MAX = 32, /* given and derived: a bit each */
@@ -46,7 +46,7 @@ typedef struct graph_tensor {
     /* of a view, or of an in-place result: the tensor whose memory it is; else 0 */
     graph_value base;
     base_view_kind view;           /* of a view: the call that made it, */
-    uint32_t told[GRAPH_VIEW_MAX]; /* with these numbers; of permute the axes, 4 bits each */
+    uint32_t told[GRAPH_VIEW_MAX]; /* with these numbers; of permute the axes, 4 bits each, 8 a number */
     uint32_t stored;               /* ROLE_STORED: index in the store */
     uint32_t node;                 /* that makes it; UINT32_MAX: none */
     const char *name;              /* for people; never NULL */
@@ -181,6 +181,25 @@ graph_value graph_norm(graph *g, graph_value x, uint32_t axes);
 graph_value graph_logsumexp(graph *g, graph_value x, uint32_t axes);
 graph_value graph_log_softmax(graph *g, graph_value x, uint32_t axis);
 graph_value graph_l2_norm(graph *g, graph_value x, uint32_t axis, float eps);
+/* Products, made of views and `contract`. matmul: a [.., m, k] times b [.., k, n] -> [.., m, n],
+ * either with its last two axes exchanged; axes in front are broadcast; a or b may be one vector,
+ * whose axis is then none of the result. */
+graph_value graph_matmul(graph *g, graph_value a, graph_value b, bool transpose_a,
+                         bool transpose_b);
+/* "bij,bjk->bik": a letter for each axis of n values and of the result. */
+enum { GRAPH_EINSUM_MAX = 8 };
+graph_value graph_einsum(graph *g, const char *text, uint32_t n, const graph_value *x);
+/* Windows along an axis: how many elements each has, how far one is behind another, how far its
+ * elements are apart, and what is put before and behind the axis. */
+typedef struct graph_window {
+    uint32_t size, step, apart, before, after;
+} graph_window;
+/* x [n, c, in..] of 1 to 3 axes, weight [out, c / groups, sizes..] -> [n, out, ..]. size of a
+ * window: the weight's. */
+graph_value graph_conv(graph *g, graph_value x, graph_value weight, uint32_t n_axis,
+                       const graph_window *windows, uint32_t groups);
+graph_value graph_max_pool(graph *g, graph_value x, uint32_t n_axis, const graph_window *windows);
+graph_value graph_avg_pool(graph *g, graph_value x, uint32_t n_axis, const graph_window *windows);
 /* indices: the second result */
 /* n from 1 on, one behind another along an axis; their other dimensions are the same */
 graph_value graph_concat(graph *g, uint32_t n, const graph_value *x, uint32_t axis);

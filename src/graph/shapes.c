@@ -113,6 +113,10 @@ static bool reduction(graph *g, const graph_call *c, graph_tensor *out) {
     return true;
 }
 
+static bool contraction(graph *g, const graph_call *c, graph_tensor *out) {
+    return pointwise(g, c, out) && reduction(g, c, out);
+}
+
 static bool cumsum(graph *g, const graph_call *c, graph_tensor *out) {
     return c->attr.cumsum.axis < out->rank ||
            graph_refuse(g, BERYL_MISUSE, "%s along axis %u of %u", graph_op_name(c->op),
@@ -283,6 +287,7 @@ graph_shape_rule *graph_shape_rule_of(base_op op) {
         [OP_TRIU] = triangle,
         [OP_TOPK] = topk,
         [OP_WEIGHTED_SUM] = weighted_sum,
+        [OP_CONTRACT] = contraction,
         [OP_LINEAR] = linear,
         [OP_LINEAR_ID] = linear_id,
         [OP_ROPE] = rope,

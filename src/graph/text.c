@@ -56,7 +56,7 @@ static void print_node(const graph_node *node, base_text *out) {
 
 static void print_axes(const graph_tensor *t, base_text *out) {
     for (uint32_t i = 0; i < t->rank; i++)
-        base_text_print(out, "%s%u", i ? " " : " [", t->told[0] >> 4 * i & 15);
+        base_text_print(out, "%s%u", i ? " " : " [", t->told[i / 8] >> 4 * (i % 8) & 15);
     base_text_print(out, t->rank ? "]" : " []");
 }
 
@@ -351,7 +351,7 @@ static uint32_t dims(parser *p, graph_dim *out) {
     while (p->status == BERYL_OK && !is(peek(p), "]")) {
         const base_view w = word(p);
         const graph_dim d = dim_of(p, w);
-        if (rank == GRAPH_RANK_MAX) bad(p, "more than 8 dimensions");
+        if (rank == GRAPH_RANK_MAX) bad(p, "more than 10 dimensions");
         if (p->status == BERYL_OK) out[rank++] = d;
     }
     need(p, "]");
@@ -455,7 +455,7 @@ static uint32_t parse_axes(parser *p, uint32_t *axes) {
     need(p, "[");
     while (p->status == BERYL_OK && !is(peek(p), "]")) {
         const uint32_t axis = number(p);
-        if (rank == GRAPH_RANK_MAX) bad(p, "more than 8 axes");
+        if (rank == GRAPH_RANK_MAX) bad(p, "more than 10 axes");
         if (p->status == BERYL_OK) axes[rank++] = axis;
     }
     need(p, "]");

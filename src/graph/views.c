@@ -197,7 +197,7 @@ graph_value graph_reshape(graph *g, graph_value x, uint32_t rank, const graph_di
 
 graph_value graph_permute(graph *g, graph_value x, uint32_t rank, const uint32_t *axes) {
     shape s, as;
-    uint32_t seen = 0, packed = 0;
+    uint32_t seen = 0, packed[2] = {0};
     if (!begin(g, VIEW_PERMUTE, x, &s)) return 0;
     as = s;
     for (uint32_t i = 0; i < rank && i < s.rank; i++) {
@@ -205,11 +205,11 @@ graph_value graph_permute(graph *g, graph_value x, uint32_t rank, const uint32_t
         as.dim[i] = s.dim[axes[i]];
         as.stride[i] = s.stride[axes[i]];
         seen |= 1u << axes[i];
-        packed |= axes[i] << 4 * i;
+        packed[i / 8] |= axes[i] << 4 * (i % 8);
     }
     if (rank != s.rank || seen != (1u << rank) - 1)
         return refuse_view(g, BERYL_MISUSE, VIEW_PERMUTE, x, "not each of its axes once");
-    return told(g, finish(g, VIEW_PERMUTE, x, &as), &packed, 1);
+    return told(g, finish(g, VIEW_PERMUTE, x, &as), packed, 2);
 }
 
 graph_value graph_expand(graph *g, graph_value x, uint32_t rank, const graph_dim *dims) {

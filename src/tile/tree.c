@@ -422,7 +422,8 @@ static const char *const names[2][LOWER_WALK_TENSORS] = {TWELVE("t"), TWELVE("y"
                          *const counts[TREE_COUNTS] = TWELVE("m");
 #undef TWELVE
 /* Sizes of a row that has several. */
-static const char *const lengths[GRAPH_RANK_MAX] = {"l0", "l1", "l2", "l3", "l4", "l5", "l6", "l7"};
+static const char *const lengths[GRAPH_RANK_MAX] = {"l0", "l1", "l2", "l3", "l4",
+                                                    "l5", "l6", "l7", "l8", "l9"};
 
 /* The tensors before `end` that use the binding of tensor `first`: n different ones. */
 static uint32_t sharers(const tree *t, const uint8_t *of, uint32_t first, uint32_t end,

@@ -1,0 +1,321 @@
+/* products.c - products that are views and sums of products: of matrices, of windows, of what
+ * letters say.
+ *
+ * Owns matmul, einsum, convolutions and pooling. Each sees its inputs as tensors of one shape, axes
+ * that one has not as 1, and leaves the rest to `contract`, which reads views where they lie. */
+#include "graph/build.h"
+
+#include <math.h>
+#include <string.h>
+
+static uint32_t rank_of(const graph *g, graph_value v) {
+    return graph_tensor_at(g, v)->rank;
+}
+
+static graph_value contract(graph *g, graph_value a, graph_value b, uint32_t axes) {
+    return graph_op(g, OP_CONTRACT, (graph_value[GRAPH_IN_MAX]){a, b},
+                    (graph_attrs){.contract = {axes}});
+}
+
+static graph_value without(graph *g, graph_value v, uint32_t axes) {
+    for (uint32_t i = GRAPH_RANK_MAX; v && i-- > 0;)
+        if (axes >> i & 1) v = graph_squeeze(g, v, i);
+    return v;
+}
+
+/* ---- matrices -------------------------------------------------------------------------------- */
+
+static graph_value transposed(graph *g, graph_value v) {
+    uint32_t axes[GRAPH_RANK_MAX];
+    const uint32_t rank = rank_of(g, v);
+    for (uint32_t i = 0; i < rank; i++) axes[i] = i;
+    axes[rank - 2] = rank - 1;
+    axes[rank - 1] = rank - 2;
+    return graph_permute(g, v, rank, axes);
+}
+
+graph_value graph_matmul(graph *g, graph_value a, graph_value b, bool transpose_a,
+                         bool transpose_b) {
+    if (!graph_has(g, a, "matmul") || !graph_has(g, b, "matmul")) return 0;
+    char words[2][GRAPH_SHAPE_TEXT];
+    const graph_tensor *x = graph_tensor_at(g, a), *y = graph_tensor_at(g, b);
+    const bool row = x->rank == 1, column = y->rank == 1;
+    const graph_dim k_a = row           ? x->dim[0]
+                          : !x->rank    ? (graph_dim){0, 0}
+                          : transpose_a ? x->dim[x->rank - 2]
+                                        : x->dim[x->rank - 1],
+                    k_b = column        ? y->dim[0]
+                          : !y->rank    ? (graph_dim){0, 0}
+                          : transpose_b ? y->dim[y->rank - 1]
+                                        : y->dim[y->rank - 2];
+    if (!x->rank || !y->rank || !graph_same_dim(k_a, k_b))
+        return graph_refuse(
+            g, BERYL_MISUSE, "matmul of %s%s and %s%s",
+            graph_shape_text(g, x->rank, x->dim, words[0]), transpose_a ? ", transposed," : "",
+            graph_shape_text(g, y->rank, y->dim, words[1]), transpose_b ? ", transposed" : "");
+    /* [.., m, 1, k] and [.., 1, n, k] */
+    if (row) a = graph_unsqueeze(g, a, 0);
+    else if (transpose_a) a = transposed(g, a);
+    if (column) b = graph_unsqueeze(g, b, 0);
+    else if (!transpose_b) b = transposed(g, b);
+    if (a) a = graph_unsqueeze(g, a, rank_of(g, a) - 1);
+    if (b) b = graph_unsqueeze(g, b, rank_of(g, b) - 2);
+    if (!a || !b) return 0;
+    const uint32_t rank = rank_of(g, a) > rank_of(g, b) ? rank_of(g, a) : rank_of(g, b);
+    const uint32_t axes =
+        1u << (rank - 1) | (column ? 1u << (rank - 2) : 0) | (row ? 1u << (rank - 3) : 0);
+    return without(g, contract(g, a, b, axes), axes);
+}
+
+/* ---- einsum ---------------------------------------------------------------------------------- */
+
+enum { LETTERS_MAX = GRAPH_RANK_MAX };
+
+typedef struct letters { /* of a tensor's axes */
+    uint32_t n;
+    char of[LETTERS_MAX];
+} letters;
+
+static bool is_letter(char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+
+static bool has_letter(const letters *l, char c) {
+    return memchr(l->of, c, l->n) != NULL;
+}
+
+static uint32_t place_of(const letters *l, char c) {
+    return (uint32_t)((const char *)memchr(l->of, c, l->n) - l->of);
+}
+
+/* The letters up to the end of an operand; false: something else, or too many. */
+static bool read_letters(const char **at, letters *out) {
+    out->n = 0;
+    for (; **at && **at != ',' && **at != '-'; (*at)++) {
+        if (**at == ' ') continue;
+        if (!is_letter(**at) || out->n == LETTERS_MAX) return false;
+        out->of[out->n++] = **at;
+    }
+    return true;
+}
+
+/* Axes with the same letter become one. */
+static graph_value without_repeats(graph *g, graph_value v, letters *l) {
+    for (uint32_t i = 0; v && i < l->n; i++)
+        for (uint32_t k = i + 1; v && k < l->n; k++) {
+            if (l->of[i] != l->of[k]) continue;
+            const char c = l->of[i];
+            v = graph_diagonal(g, v, i, k);
+            memmove(l->of + k, l->of + k + 1, l->n - k - 1);
+            memmove(l->of + i, l->of + i + 1, l->n - i - 2);
+            l->of[--l->n - 1] = c;
+            i = UINT32_MAX; /* from the beginning */
+            break;
+        }
+    return v;
+}
+
+/* Axes whose letters nobody wants any more are summed. */
+static graph_value summed(graph *g, graph_value v, letters *l, const bool wanted[256]) {
+    uint32_t axes = 0;
+    for (uint32_t i = 0; i < l->n; i++)
+        if (!wanted[(unsigned char)l->of[i]]) axes |= 1u << i;
+    if (!axes || !v) return v;
+    v = without(g, graph_reduce(g, OP_SUM, v, axes, 0), axes);
+    letters left = {0};
+    for (uint32_t i = 0; i < l->n; i++)
+        if (!(axes >> i & 1)) left.of[left.n++] = l->of[i];
+    *l = left;
+    return v;
+}
+
+/* v with an axis for each letter of `order`, 1 where it has none. */
+static graph_value spread(graph *g, graph_value v, const letters *l, const letters *order) {
+    uint32_t axes[GRAPH_RANK_MAX], n = 0;
+    for (uint32_t i = 0; i < order->n; i++)
+        if (has_letter(l, order->of[i])) axes[n++] = place_of(l, order->of[i]);
+    if (n) v = graph_permute(g, v, n, axes);
+    for (uint32_t i = 0; v && i < order->n; i++)
+        if (!has_letter(l, order->of[i])) v = graph_unsqueeze(g, v, i);
+    return v;
+}
+
+/* Of the first two, whose letters are *l and *m; *l becomes those of the result: of both, in the
+ * order in which they are wanted, without those that nobody wants. */
+static graph_value multiply(graph *g, graph_value a, letters *l, graph_value b, const letters *m,
+                            const letters *out, const bool wanted[256]) {
+    letters all = {0}, left = {0};
+    const letters *const from[] = {out, l, m};
+    uint32_t axes = 0;
+    for (uint32_t k = 0; k < 3; k++)
+        for (uint32_t i = 0; i < from[k]->n; i++) {
+            const char c = from[k]->of[i];
+            if (has_letter(&all, c) || (!has_letter(l, c) && !has_letter(m, c))) continue;
+            if (all.n == LETTERS_MAX)
+                return graph_refuse(g, BERYL_UNSUPPORTED, "einsum: more than %u axes of two",
+                                    (unsigned)LETTERS_MAX);
+            all.of[all.n++] = c;
+        }
+    for (uint32_t i = 0; i < all.n; i++) {
+        if (!wanted[(unsigned char)all.of[i]]) axes |= 1u << i;
+        else left.of[left.n++] = all.of[i];
+    }
+    a = spread(g, a, l, &all);
+    b = spread(g, b, m, &all);
+    *l = left;
+    if (!axes) return graph_mul(g, a, b);
+    return without(g, contract(g, a, b, axes), axes);
+}
+
+static graph_value bad_letters(graph *g, const char *text) {
+    return graph_refuse(g, BERYL_MISUSE,
+                        "einsum \"%.60s\": a letter for each axis, as in \"ij,jk->ik\"", text);
+}
+
+/* What text says of n operands and the result; false: refused. */
+static bool read_einsum(graph *g, const char *text, uint32_t n, const graph_value *x, letters *of,
+                        letters *out) {
+    const char *at = text;
+    for (uint32_t i = 0; i < n; i++) {
+        if (!graph_has(g, x[i], "einsum")) return false;
+        if (!read_letters(&at, &of[i]) || of[i].n != rank_of(g, x[i]) ||
+            (i + 1 < n ? *at++ != ',' : *at == ','))
+            return bad_letters(g, text);
+    }
+    if (at[0] != '-' || at[1] != '>') return bad_letters(g, text);
+    at += 2;
+    if (!read_letters(&at, out) || *at) return bad_letters(g, text);
+    for (uint32_t i = 0; i < out->n; i++) {
+        bool known = false;
+        for (uint32_t k = 0; k < n; k++) known |= has_letter(&of[k], out->of[i]);
+        if (!known || memchr(out->of, out->of[i], i)) return bad_letters(g, text);
+    }
+    return true;
+}
+
+graph_value graph_einsum(graph *g, const char *text, uint32_t n, const graph_value *x) {
+    letters of[GRAPH_EINSUM_MAX], out;
+    if (g->error.code != BERYL_OK) return 0;
+    if (!n || n > GRAPH_EINSUM_MAX)
+        return graph_refuse(g, BERYL_UNSUPPORTED, "einsum of %u values, not 1 to %u", n,
+                            (unsigned)GRAPH_EINSUM_MAX);
+    if (!read_einsum(g, text, n, x, of, &out)) return 0;
+    graph_value v = without_repeats(g, x[0], &of[0]);
+    for (uint32_t i = 0; v && i < n; i++) {
+        bool wanted[256] = {false};
+        graph_value next = i + 1 < n ? without_repeats(g, x[i + 1], &of[i + 1]) : 0;
+        for (uint32_t k = 0; k < out.n; k++) wanted[(unsigned char)out.of[k]] = true;
+        for (uint32_t k = i + 2; k < n; k++)
+            for (uint32_t c = 0; c < of[k].n; c++) wanted[(unsigned char)of[k].of[c]] = true;
+        if (!next) {
+            v = i + 1 < n ? 0 : summed(g, v, &of[0], wanted);
+            break;
+        }
+        /* what only one of the two has is summed before they meet */
+        bool here[2][256];
+        memcpy(here[0], wanted, sizeof wanted);
+        memcpy(here[1], wanted, sizeof wanted);
+        for (uint32_t c = 0; c < of[i + 1].n; c++) here[0][(unsigned char)of[i + 1].of[c]] = true;
+        for (uint32_t c = 0; c < of[0].n; c++) here[1][(unsigned char)of[0].of[c]] = true;
+        v = summed(g, v, &of[0], here[0]);
+        next = summed(g, next, &of[i + 1], here[1]);
+        if (v && next) v = multiply(g, v, &of[0], next, &of[i + 1], &out, wanted);
+    }
+    return v ? spread(g, v, &of[0], &out) : 0;
+}
+
+/* ---- windows: convolutions and pooling ------------------------------------------------------- */
+
+static bool has_windows(graph *g, const char *what, graph_value x, uint32_t n_axis,
+                        const graph_window *w) {
+    char text[GRAPH_SHAPE_TEXT];
+    if (!graph_has(g, x, what)) return false;
+    const graph_tensor *t = graph_tensor_at(g, x);
+    bool fits = n_axis >= 1 && n_axis <= 3 && t->rank == n_axis + 2;
+    for (uint32_t i = 0; fits && i < n_axis; i++)
+        fits = w[i].size && w[i].step && w[i].apart && !t->dim[i + 2].extent &&
+               (uint64_t)t->dim[i + 2].size + w[i].before + w[i].after >
+                   (uint64_t)(w[i].size - 1) * w[i].apart;
+    return fits || graph_refuse(g, BERYL_MISUSE, "%s of %s: its windows do not fit", what,
+                                graph_shape_text(g, t->rank, t->dim, text));
+}
+
+/* x [n, c, in..] as [n, c, windows.., in each..]; around it lies `value`. */
+static graph_value windows_of(graph *g, graph_value x, uint32_t n_axis, const graph_window *w,
+                              float value) {
+    for (uint32_t i = 0; x && i < n_axis; i++)
+        if (w[i].before || w[i].after) x = graph_pad(g, x, i + 2, w[i].before, w[i].after, value);
+    for (uint32_t i = 0; x && i < n_axis; i++) {
+        x = graph_windows(g, x, i + 2, (w[i].size - 1) * w[i].apart + 1, w[i].step);
+        if (x && w[i].apart > 1)
+            x = graph_narrow(g, x, rank_of(g, x) - 1, 0, w[i].size, w[i].apart);
+    }
+    return x;
+}
+
+/* Axis 0 or 1 as two, the first of so many. */
+static graph_value in_groups(graph *g, graph_value x, uint32_t axis, uint32_t groups) {
+    graph_dim dims[GRAPH_RANK_MAX];
+    const graph_tensor t = *graph_tensor_at(g, x);
+    memcpy(dims, t.dim, (axis + 1) * sizeof *dims);
+    memcpy(dims + axis + 1, t.dim + axis, (t.rank - axis) * sizeof *dims);
+    dims[axis] = (graph_dim){groups, 0};
+    dims[axis + 1] = (graph_dim){t.dim[axis].size / groups, 0};
+    return graph_reshape(g, x, t.rank + 1u, dims);
+}
+
+graph_value graph_conv(graph *g, graph_value x, graph_value weight, uint32_t n_axis,
+                       const graph_window *windows, uint32_t groups) {
+    graph_window w[3];
+    char text[2][GRAPH_SHAPE_TEXT];
+    if (!graph_has(g, x, "conv") || !graph_has(g, weight, "conv")) return 0;
+    const graph_tensor a = *graph_tensor_at(g, x), k = *graph_tensor_at(g, weight);
+    bool fits = n_axis >= 1 && n_axis <= 3 && a.rank == n_axis + 2 && k.rank == a.rank && groups &&
+                !a.dim[1].extent && !k.dim[0].extent && !k.dim[1].extent &&
+                a.dim[1].size % groups == 0 && k.dim[0].size % groups == 0 &&
+                a.dim[1].size / groups == k.dim[1].size;
+    for (uint32_t i = 0; fits && i < n_axis; i++) {
+        w[i] = windows[i];
+        w[i].size = k.dim[i + 2].size;
+        fits = !k.dim[i + 2].extent;
+    }
+    if (!fits)
+        return graph_refuse(g, BERYL_MISUSE, "conv of %s with %s in %u groups: shapes do not fit",
+                            graph_shape_text(g, a.rank, a.dim, text[0]),
+                            graph_shape_text(g, k.rank, k.dim, text[1]), groups);
+    if (!has_windows(g, "conv", x, n_axis, w)) return 0;
+    const bool grouped = groups > 1;
+    graph_value v = windows_of(g, x, n_axis, w, 0);
+    if (v && grouped) v = in_groups(g, v, 1, groups);
+    if (v) v = graph_unsqueeze(g, v, 1 + grouped); /* [n, (g,) 1, c, windows.., in each..] */
+    if (grouped) weight = in_groups(g, weight, 0, groups);
+    for (uint32_t i = 0; weight && i < n_axis; i++)
+        weight = graph_unsqueeze(g, weight, 2 + grouped);
+    if (!v || !weight) return 0; /* [(g,) out, c, 1.., in each..] */
+    const uint32_t rank = rank_of(g, v), axes = 1u << (2 + grouped) | ((1u << n_axis) - 1)
+                                                                          << (rank - n_axis);
+    v = without(g, contract(g, v, weight, axes), axes);
+    if (!v || !grouped) return v;
+    graph_dim dims[GRAPH_RANK_MAX];
+    const graph_tensor *t = graph_tensor_at(g, v);
+    dims[0] = t->dim[0];
+    dims[1] = k.dim[0];
+    memcpy(dims + 2, t->dim + 3, n_axis * sizeof *dims);
+    return graph_reshape(g, v, n_axis + 2, dims);
+}
+
+static graph_value pool(graph *g, base_op op, const char *what, graph_value x, uint32_t n_axis,
+                        const graph_window *w) {
+    if (!has_windows(g, what, x, n_axis, w)) return 0;
+    graph_value v = windows_of(g, x, n_axis, w, op == OP_AMAX ? -INFINITY : 0);
+    const uint32_t axes = ((1u << n_axis) - 1) << (n_axis + 2);
+    return v ? without(g, graph_reduce(g, op, v, axes, 0), axes) : 0;
+}
+
+graph_value graph_max_pool(graph *g, graph_value x, uint32_t n_axis, const graph_window *windows) {
+    return pool(g, OP_AMAX, "max_pool", x, n_axis, windows);
+}
+
+graph_value graph_avg_pool(graph *g, graph_value x, uint32_t n_axis, const graph_window *windows) {
+    return pool(g, OP_MEAN, "avg_pool", x, n_axis, windows);
+}
