@@ -45,11 +45,12 @@ typedef struct graph_tensor {
     uint32_t offset; /* elements from the start of `base` */
     /* of a view, or of an in-place result: the tensor whose memory it is; else 0 */
     graph_value base;
-    base_view_kind view;           /* of a view: the call that made it, */
-    uint32_t told[GRAPH_VIEW_MAX]; /* with these numbers; of permute the axes, 4 bits each, 8 a number */
-    uint32_t stored;               /* ROLE_STORED: index in the store */
-    uint32_t node;                 /* that makes it; UINT32_MAX: none */
-    const char *name;              /* for people; never NULL */
+    base_view_kind view; /* of a view: the call that made it, */
+    /* with these numbers; of permute the axes, 4 bits each, 8 a number */
+    uint32_t told[GRAPH_VIEW_MAX];
+    uint32_t stored;  /* ROLE_STORED: index in the store */
+    uint32_t node;    /* that makes it; UINT32_MAX: none */
+    const char *name; /* for people; never NULL */
 } graph_tensor;
 
 /* By op: node->attr.rms_norm.eps. Of attention: window 0: all; most, apart:

@@ -1,4 +1,5 @@
-/* shapes.h - what each operation makes of its inputs: types, and a shape rule a row of BASE_OP_LIST.
+/* shapes.h - what each operation makes of its inputs: types, and a shape rule a row of
+ * BASE_OP_LIST.
  * Refuses what does not fit, by name. For graph/ alone. */
 #ifndef GRAPH_SHAPES_H
 #define GRAPH_SHAPES_H
