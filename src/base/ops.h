@@ -28,13 +28,13 @@
 #define BASE_OP_LIST(X)                                                                            \
     X(GATHER_ROWS, gather_rows, "movement", 2, 2, (table, ids), "mI", 1, F, (factor), (1),         \
       USUAL, 0, CLOSE_SUMMED, "rows of a table by index (out of range: row 0), times a constant")  \
-    X(PAD, pad, "movement", 1, 1, (x), "x", 1, UUUF, (axis, before, after, value), (1, 3, 2, 0),   \
+    X(PAD, pad, "movement", 1, 1, (x), "a", 1, UUUF, (axis, before, after, value), (1, 3, 2, 0),   \
       USUAL, OP_IS_MAPPED, CLOSE_EQUAL, "so many elements of a value before and behind an axis")   \
-    X(CONCAT, concat, "movement", 2, 5, (a, b, c, d, e), "xxxxx", 1, U, (axis), (1),               \
+    X(CONCAT, concat, "movement", 2, 5, (a, b, c, d, e), "aaaaa", 1, U, (axis), (1),               \
       OWN, OP_IS_MAPPED, CLOSE_EQUAL, "one behind another along an axis")                          \
-    X(TRIL, tril, "movement", 1, 1, (x), "x", 1, I, (diagonal), (1),                               \
+    X(TRIL, tril, "movement", 1, 1, (x), "a", 1, I, (diagonal), (1),                               \
       USUAL, OP_IS_MAPPED, CLOSE_EQUAL, "0 above a diagonal of the last two axes")                 \
-    X(TRIU, triu, "movement", 1, 1, (x), "x", 1, I, (diagonal), (-1),                              \
+    X(TRIU, triu, "movement", 1, 1, (x), "a", 1, I, (diagonal), (-1),                              \
       USUAL, OP_IS_MAPPED, CLOSE_EQUAL, "0 below a diagonal of the last two axes")                 \
     BASE_POINTWISE_LIST(BASE_OP_POINTWISE, X)                                                      \
     X(CAST, cast, "pointwise", 1, 1, (x), "a", 1, UU, (type, wrap), (1, 0),                        \

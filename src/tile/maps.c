@@ -1,5 +1,6 @@
 /* maps.c - see tile/maps.h. */
 #include "tile/maps.h"
+#include "tile/pointwise.h"
 
 #include <string.h>
 
@@ -62,6 +63,21 @@ static uint8_t add_index(tree *t, uint32_t axis, const shift *s) {
     return add_moved(t, 0, x, s);
 }
 
+/* As memory has it. */
+static float rounded(base_type type, float x) {
+    const uint32_t bits = (uint32_t)base_f32_to_bf16(x) << 16;
+    if (type == TYPE_F16) return base_f16_to_f32(base_f32_to_f16(x));
+    if (type == TYPE_BF16) memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* What is not rounded, nor of another size than a register's. */
+static ir_type held_type(ir_type type) {
+    return type == IR_I8 || type == IR_I16                      ? IR_I32
+           : type == IR_U8 || type == IR_U16 || type == IR_BOOL ? IR_U32
+                                                                : type;
+}
+
 static const graph_node *maker_of(const graph_region *r, graph_value v) {
     for (uint32_t i = 0; i < r->n; i++)
         if (r->node[i]->out[0] == v) return r->node[i];
@@ -72,18 +88,26 @@ static uint8_t read_moved(tree *t, const graph_region *r, const graph_node *node
 
 static uint8_t read_from(tree *t, const graph_region *r, graph_value id, const shift *s) {
     const graph_node *maker = maker_of(r, id);
+    const graph_tensor *of = graph_tensor_at(t->g, id);
+    const ir_type type = tile_number_type(of->type);
     if (maker && graph_op_is_from_memory(maker->op)) return read_moved(t, r, maker, *s);
+    if (maker && graph_op_is_pointwise(maker->op)) {
+        uint8_t in[3] = {0};
+        for (uint32_t k = 0; k < maker->n_in; k++) in[k] = read_from(t, r, maker->in[k], s);
+        return tree_add_node(t, maker->op, maker, type, in);
+    }
     t->unfit |= maker != NULL; /* a value of this very walk, at another place */
-    const uint8_t at = add_moved(t, id, *graph_tensor_at(t->g, id), s);
+    const uint32_t rank = graph_tensor_at(t->g, t->like)->rank;
+    const uint8_t at = add_moved(t, id, tree_with_rank(of, rank, false), s);
     return tree_add_value(
-        t, (tree_value){.kind = TREE_INPUT, .type = IR_F32, .inside = TREE_MOVED, .in = {at, 0}});
+        t, (tree_value){.kind = TREE_INPUT, .type = type, .inside = TREE_MOVED, .in = {at, 0}});
 }
 
 /* Inside the size along the axis `x`, else the other one. */
 static uint8_t add_within(tree *t, uint32_t axis, graph_dim size, const shift *s, uint8_t x,
                           tree_value other) {
     other.kind = TREE_WITHIN;
-    other.type = IR_F32;
+    other.type = t->values[x].type;
     other.in[0] = x;
     other.guard = add_index(t, axis, s);
     other.limit = count_of(t, size);
@@ -93,6 +117,8 @@ static uint8_t add_within(tree *t, uint32_t axis, graph_dim size, const shift *s
 static uint8_t read_moved(tree *t, const graph_region *r, const graph_node *node, shift s) {
     const bool is_pad = node->op == OP_PAD;
     const uint32_t axis = is_pad ? node->attr.pad.axis : node->attr.concat.axis;
+    const float fill =
+        is_pad ? rounded(graph_tensor_at(t->g, node->out[0])->type, node->attr.pad.value) : 0;
     shift from[GRAPH_IN_MAX];
     if (is_pad) move_back(t, &s, axis, (graph_dim){node->attr.pad.before, 0});
     for (uint32_t i = 0; i < node->n_in; i++) {
@@ -107,9 +133,7 @@ static uint8_t read_moved(tree *t, const graph_region *r, const graph_node *node
         if (last && !is_pad) made = x;
         else
             made = add_within(t, axis, size, &from[i], x,
-                              (tree_value){.n_in = last ? 1 : 2,
-                                           .in = {0, made},
-                                           .fill = is_pad ? node->attr.pad.value : 0});
+                              (tree_value){.n_in = last ? 1 : 2, .in = {0, made}, .fill = fill});
     }
     return made;
 }
@@ -127,7 +151,7 @@ static uint8_t read_triangle(tree *t, const graph_node *node) {
     x.offset = (uint32_t)(asked > most ? most : asked < -most ? -most : asked);
     const uint8_t in = tree_value_of(t, node->in[0], 0);
     return tree_add_value(t, (tree_value){.kind = TREE_KEPT,
-                                          .type = IR_F32,
+                                          .type = t->values[in].type,
                                           .in = {in, 0},
                                           .level = t->values[in].level,
                                           .guard = add_moved(t, 0, x, &(shift){.n = 0}),
@@ -150,19 +174,21 @@ ir_id tree_map_offset(tree_walk *c, uint32_t i, ir_id offset) {
 ir_id tree_map_value(tree_walk *c, tree_spot *s, uint32_t v) {
     ir_builder *b = c->k->b;
     const tree_value *x = &c->t.values[v];
-    const ir_id zero = ir_u32(b, 0), nothing = ir_number(b, IR_F32, s->wide, (double)x->fill),
+    const ir_type type = held_type(x->type);
+    const ir_id zero = ir_u32(b, 0), nothing = ir_number(b, x->type, s->wide, (double)x->fill),
                 is_inside = ir_lt(b, s->at[x->guard], c->counts[x->limit]);
     if (x->kind == TREE_KEPT)
         return ir_select(b, ir_splat(b, is_inside, s->wide), tree_value_at(c, s, x->in[0]),
                          nothing);
     /* what is not there is not read */
     tree_spot part = *s;
-    const ir_memory held = ir_register(b, IR_F32, s->wide);
+    const ir_memory held = ir_register(b, type, s->wide);
     ir_if(b, is_inside);
-    ir_store(b, held, zero, tree_value_at(c, &part, x->in[0]));
+    ir_store(b, held, zero, ir_cast(b, type, tree_value_at(c, &part, x->in[0])));
     ir_else(b);
     part = *s;
-    ir_store(b, held, zero, x->n_in > 1 ? tree_value_at(c, &part, x->in[1]) : nothing);
+    ir_store(b, held, zero,
+             ir_cast(b, type, x->n_in > 1 ? tree_value_at(c, &part, x->in[1]) : nothing));
     ir_end(b);
-    return ir_load(b, held, zero, s->wide);
+    return ir_cast(b, x->type, ir_load(b, held, zero, s->wide));
 }

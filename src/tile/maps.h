@@ -22,6 +22,11 @@ ir_id tree_map_value(tree_walk *c, tree_spot *s, uint32_t v);
 uint8_t tree_add_value(tree *t, tree_value v);
 uint8_t tree_add_tensor(tree *t, graph_value id, graph_tensor seen, uint32_t ahead);
 uint8_t tree_value_of(tree *t, graph_value id, uint8_t inside);
+/* type: the result's */
+uint8_t tree_add_node(tree *t, base_op op, const graph_node *node, ir_type type,
+                      const uint8_t in[3]);
+/* What is broadcast against tensors of `rank`, as one of them; of channels: [c] as [1, c, 1 ..]. */
+graph_tensor tree_with_rank(const graph_tensor *x, uint32_t rank, bool channels);
 graph_tensor tree_seen_as(const tree_axes *axes, graph_tensor x, uint32_t rank, bool channels);
 
 #endif

@@ -29,8 +29,7 @@ uint8_t tree_add_tensor(tree *t, graph_value id, graph_tensor seen, uint32_t ahe
     return (uint8_t)t->n_tensor++;
 }
 
-/* What is broadcast against tensors of `rank`, as one of them; of channels: [c] as [1, c, 1 ..]. */
-static graph_tensor with_rank(const graph_tensor *x, uint32_t rank, bool channels) {
+graph_tensor tree_with_rank(const graph_tensor *x, uint32_t rank, bool channels) {
     graph_tensor y = *x;
     const uint32_t first = channels ? 1 : rank - x->rank;
     y.rank = (uint8_t)rank;
@@ -45,7 +44,7 @@ static graph_tensor with_rank(const graph_tensor *x, uint32_t rank, bool channel
 /* A tensor that is no part of a sum, as the tree's axes have it. */
 graph_tensor tree_seen_as(const tree_axes *axes, graph_tensor x, uint32_t rank, bool channels) {
     if (!axes->n_row) return x;
-    x = with_rank(&x, rank, channels);
+    x = tree_with_rank(&x, rank, channels);
     const graph_tensor from = x;
     if (axes->groups) {
         const uint32_t own = x.dim[1].size == 1 ? 1 : x.dim[1].size / axes->groups;
@@ -103,9 +102,8 @@ static uint8_t with_stat(tree *t, tree_value_kind kind, uint8_t of, uint8_t s) {
         t, (tree_value){.kind = kind, .in = {of, 0}, .stat = s, .level = t->stats[s].level + 1u});
 }
 
-/* type: the result's */
-static uint8_t add_node(tree *t, base_op op, const graph_node *node, ir_type type,
-                        const uint8_t in[3]) {
+uint8_t tree_add_node(tree *t, base_op op, const graph_node *node, ir_type type,
+                      const uint8_t in[3]) {
     tree_value v = {.kind = TREE_NODE,
                     .op = op,
                     .node = node,
@@ -159,7 +157,7 @@ static uint8_t weight_of(tree *t, const graph_node *node, uint32_t k) {
 static uint8_t with_weights(tree *t, const graph_node *node, uint8_t x) {
     static const base_op ops[] = {OP_MUL, OP_ADD};
     for (uint32_t k = 1; k < node->n_in; k++)
-        x = add_node(t, ops[k - 1], node, IR_F32, (uint8_t[]){x, weight_of(t, node, k), 0});
+        x = tree_add_node(t, ops[k - 1], node, IR_F32, (uint8_t[]){x, weight_of(t, node, k), 0});
     return x;
 }
 
@@ -175,9 +173,11 @@ static uint8_t normalised(tree *t, uint8_t x, float eps) {
 /* inside: of its inputs. */
 static void read_node(tree *t, const graph_region *r, const graph_node *node,
                       const uint8_t inside[3]) {
+    const bool moved =
+        !graph_same_shape(graph_tensor_at(t->g, node->out[0]), graph_tensor_at(t->g, t->like));
+    if (moved && !inside[2] && (graph_op_is_mapped(node->op) || graph_op_is_pointwise(node->op)))
+        return; /* another map reads it */
     if (graph_op_is_mapped(node->op)) {
-        if (!graph_same_shape(graph_tensor_at(t->g, node->out[0]), graph_tensor_at(t->g, t->like)))
-            return; /* another map reads it */
         t->values[tree_read_map(t, r, node)].id = node->out[0];
         return;
     }
@@ -220,8 +220,8 @@ static void read_node(tree *t, const graph_region *r, const graph_node *node,
     default: {
         uint8_t in[3] = {x};
         for (uint32_t k = 1; k < node->n_in; k++) in[k] = tree_value_of(t, node->in[k], inside[k]);
-        made = add_node(t, node->op, node,
-                        tile_number_type(graph_tensor_at(t->g, node->out[0])->type), in);
+        made = tree_add_node(t, node->op, node,
+                             tile_number_type(graph_tensor_at(t->g, node->out[0])->type), in);
     }
     }
     t->values[made].id = node->out[0];
