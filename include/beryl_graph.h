@@ -213,6 +213,22 @@ BERYL_API beryl_value beryl_graph_tile(beryl_graph *g, beryl_value x, uint32_t a
                                        uint32_t times);
 BERYL_API beryl_value beryl_graph_repeat(beryl_graph *g, beryl_value x, uint32_t axis,
                                          uint32_t times);
+/* How an axis [size] becomes one of another size: element i is that at */
+typedef enum beryl_resize {
+    BERYL_RESIZE_NEAREST,        /* floor(i * size / new size) */
+    BERYL_RESIZE_NEAREST_MIDDLE, /* floor((i + 1/2) * size / new size) */
+    BERYL_RESIZE_LINEAR,         /* (i + 1/2) * size / new size - 1/2: between two, at ends one */
+    BERYL_RESIZE_LINEAR_CORNERS, /* i * (size - 1) / (new size - 1): ends on ends */
+    /* the mean from floor(i * size / new size) to before ceil((i + 1) * size / new size) */
+    BERYL_RESIZE_MEAN,
+    BERYL_RESIZE_COUNT
+} beryl_resize;
+/* A constant axis of x at another size, by a beryl_resize: pictures along each of their axes. Of
+ * integers and BOOL the nearest alone. */
+BERYL_API beryl_value beryl_graph_resize(beryl_graph *g, beryl_value x, uint32_t axis,
+                                         uint32_t size, uint32_t how);
+/* I32 of x's shape: where each element is along an axis, from 0 on. x is not read. */
+BERYL_API beryl_value beryl_graph_iota(beryl_graph *g, beryl_value x, uint32_t axis);
 /* Of the last two axes what has column - row up to (tril) or from (triu) `diagonal` on, else 0. */
 BERYL_API beryl_value beryl_graph_tril(beryl_graph *g, beryl_value x, int32_t diagonal);
 BERYL_API beryl_value beryl_graph_triu(beryl_graph *g, beryl_value x, int32_t diagonal);

@@ -3,6 +3,8 @@
 #include "forms.h"
 #include "typed.h"
 
+#include "beryl_graph.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,7 +22,10 @@ typedef enum map {
     ROLL,
     TRIL,
     TRIU,
-    RESHAPED
+    RESHAPED,
+    RESIZED, /* by how: `how` */
+    RESIZED_PADDED,
+    PLACES
 } map;
 
 typedef struct problem {
@@ -30,25 +35,39 @@ typedef struct problem {
     uint32_t before;  /* pointwise operations */
     uint32_t dispatches;
     bool brief;
+    uint32_t how, axis, size;
 } problem;
 
 static const problem problems[] = {
-    {"pad", PAD_COLUMNS, {0, 5, 7}, 0, 1, true},
-    {"pad-of-vectors", PAD_VECTORS, {3, 0, 64}, 0, 1, false},
-    {"pad-rows", PAD_ROWS, {2, 0, 9}, 0, 1, false},
-    {"pad-twice", PAD_TWICE, {0, 5, 8}, 0, 1, true},
-    {"pad-of-one", PAD_TWICE, {1, 1, 1}, 0, 1, false},
-    {"pad-of-many", PAD_COLUMNS, {70001, 1, 3}, 0, 1, false},
-    {"concat", CONCAT, {0, 5, 6}, 0, 1, true},
-    {"concat-rows", CONCAT_ROWS, {0, 3, 8}, 0, 1, false},
-    {"stack", STACK, {0, 7, 3}, 0, 1, false},
-    {"roll", ROLL, {0, 7, 3}, 0, 1, false},
-    {"tril", TRIL, {0, 9, 11}, 0, 1, true},
-    {"triu", TRIU, {3, 0, 10}, 0, 1, false},
-    {"reshape-by-copy", RESHAPED, {0, 5, 6}, 0, 2, true},
-    {"pad-of-a-result", PAD_COLUMNS, {0, 5, 7}, 1, 1, true},
-    {"pad-of-results", PAD_TWICE, {0, 5, 8}, 2, 1, false},
-    {"concat-of-results", CONCAT, {0, 5, 6}, 2, 2, true}, /* a view of a result */
+    {"pad", PAD_COLUMNS, {0, 5, 7}, 0, 1, true, 0, 0, 0},
+    {"pad-of-vectors", PAD_VECTORS, {3, 0, 64}, 0, 1, false, 0, 0, 0},
+    {"pad-rows", PAD_ROWS, {2, 0, 9}, 0, 1, false, 0, 0, 0},
+    {"pad-twice", PAD_TWICE, {0, 5, 8}, 0, 1, true, 0, 0, 0},
+    {"pad-of-one", PAD_TWICE, {1, 1, 1}, 0, 1, false, 0, 0, 0},
+    {"pad-of-many", PAD_COLUMNS, {70001, 1, 3}, 0, 1, false, 0, 0, 0},
+    {"concat", CONCAT, {0, 5, 6}, 0, 1, true, 0, 0, 0},
+    {"concat-rows", CONCAT_ROWS, {0, 3, 8}, 0, 1, false, 0, 0, 0},
+    {"stack", STACK, {0, 7, 3}, 0, 1, false, 0, 0, 0},
+    {"roll", ROLL, {0, 7, 3}, 0, 1, false, 0, 0, 0},
+    {"tril", TRIL, {0, 9, 11}, 0, 1, true, 0, 0, 0},
+    {"triu", TRIU, {3, 0, 10}, 0, 1, false, 0, 0, 0},
+    {"reshape-by-copy", RESHAPED, {0, 5, 6}, 0, 2, true, 0, 0, 0},
+    {"pad-of-a-result", PAD_COLUMNS, {0, 5, 7}, 1, 1, true, 0, 0, 0},
+    {"pad-of-results", PAD_TWICE, {0, 5, 8}, 2, 1, false, 0, 0, 0},
+    {"nearest", RESIZED, {0, 5, 6}, 0, 1, true, BERYL_RESIZE_NEAREST, 2, 13},
+    {"nearest-smaller", RESIZED, {0, 17, 8}, 0, 1, false, BERYL_RESIZE_NEAREST, 1, 5},
+    {"nearest-middle", RESIZED, {3, 0, 6}, 0, 1, false, BERYL_RESIZE_NEAREST_MIDDLE, 2, 4},
+    {"linear", RESIZED, {0, 9, 12}, 0, 1, true, BERYL_RESIZE_LINEAR, 1, 20},
+    {"linear-smaller", RESIZED, {0, 3, 31}, 0, 1, false, BERYL_RESIZE_LINEAR, 2, 7},
+    {"linear-of-one", RESIZED, {0, 1, 3}, 0, 1, false, BERYL_RESIZE_LINEAR, 1, 4},
+    {"linear-corners", RESIZED, {0, 9, 4}, 0, 1, false, BERYL_RESIZE_LINEAR_CORNERS, 1, 14},
+    {"linear-corners-to-one", RESIZED, {0, 9, 4}, 0, 1, false, BERYL_RESIZE_LINEAR_CORNERS, 1, 1},
+    {"mean", RESIZED, {0, 23, 4}, 0, 1, true, BERYL_RESIZE_MEAN, 1, 7},
+    {"mean-larger", RESIZED, {0, 2, 5}, 0, 1, false, BERYL_RESIZE_MEAN, 2, 8},
+    {"resized-and-padded", RESIZED_PADDED, {0, 9, 5}, 0, 1, false, BERYL_RESIZE_LINEAR, 2, 8},
+    {"places", PLACES, {0, 9, 5}, 0, 1, true, 0, 2, 0},
+    {"places-of-rows", PLACES, {3, 0, 8}, 0, 1, false, 0, 1, 0},
+    {"concat-of-results", CONCAT, {0, 5, 6}, 2, 2, true, 0, 0, 0}, /* a view of a result */
 };
 enum { PROBLEMS = sizeof problems / sizeof *problems };
 
@@ -105,6 +124,12 @@ static void build(typed_side *s, const void *user) {
         y = graph_reshape(g, graph_flip(g, y, 1), 2, (graph_dim[]){{ROWS, 1}, {30, 0}});
         y = graph_copy(g, y);
         break;
+    case RESIZED: y = graph_resize(g, y, w->p->axis, w->p->size, w->p->how); break;
+    case RESIZED_PADDED: /* along the same axis and another one */
+        y = graph_pad(g, graph_resize(g, y, w->p->axis, w->p->size, w->p->how), 2, 2, 1, w->value);
+        y = graph_pad(g, y, 1, 1, 0, 2);
+        break;
+    case PLACES: y = graph_add(g, graph_iota(g, y, w->p->axis), graph_iota(g, y, 0)); break;
     }
     typed_output(s, y);
 }
@@ -115,8 +140,10 @@ static void run(test *t, base_heap *heap, device *d, const problem *p, size_t nu
     for (size_t i = 0; i < TYPES && !test_failed(t); i++) {
         const what w = {p, types[i], values[(i + number) % (sizeof values / sizeof *values)]};
         if ((w.type == TYPE_F64 && !device_caps_of(d)->f64) ||
-            (types[i] != TYPE_F32 && !test_drawn(i, number, one_of)))
+            (types[i] != TYPE_F32 && !test_drawn(i, number, one_of)) ||
+            (p->how >= BERYL_RESIZE_LINEAR && !base_type_is_float(types[i])))
             continue;
+        const bool exact = p->how < BERYL_RESIZE_LINEAR;
         char name[64];
         snprintf(name, sizeof name, "%s of %s", p->name, base_type_name(w.type));
         typed_run(t, heap, d,
@@ -125,7 +152,9 @@ static void run(test *t, base_heap *heap, device *d, const problem *p, size_t nu
                                    .what = &w,
                                    .rows = ROWS,
                                    .fewer = number % 3 ? FEWER : 0,
-                                   .fill = TYPED_ODD,
+                                   .fill = exact ? TYPED_ODD : TYPED_UNIT,
+                                   .within = exact ? 0 : 1e-6,
+                                   .relative = exact ? 0 : 1e-6,
                                    .seed = number + i,
                                    .dispatches = p->dispatches});
     }

@@ -36,6 +36,11 @@
       USUAL, OP_IS_MAPPED, CLOSE_EQUAL, "0 above a diagonal of the last two axes")                 \
     X(TRIU, triu, "movement", 1, 1, (x), "a", 1, I, (diagonal), (-1),                              \
       USUAL, OP_IS_MAPPED, CLOSE_EQUAL, "0 below a diagonal of the last two axes")                 \
+    X(RESIZE, resize, "movement", 1, 1, (x), "a", 1, UUU, (axis, size, how), (1, 37, 2),           \
+      USUAL, OP_IS_MAPPED, CLOSE_SUMMED,                                                           \
+      "an axis at another size: nearest elements, between two, or means of parts (beryl_resize)")  \
+    X(IOTA, iota, "movement", 1, 1, (x), "a", 1, U, (axis), (1),                                   \
+      USUAL, OP_IS_MAPPED, CLOSE_EQUAL, "where each element is along an axis, as I32")             \
     BASE_POINTWISE_LIST(BASE_OP_POINTWISE, X)                                                      \
     X(CAST, cast, "pointwise", 1, 1, (x), "a", 1, UU, (type, wrap), (1, 0),                        \
       OWN, OP_IS_POINTWISE | OP_IS_CAST, CLOSE_EQUAL,                                              \
@@ -179,6 +184,7 @@ extern const base_op_info base_ops[OP_COUNT];
 #define OP_PARAMS_UUUF(a, b, c, d) , uint32_t a, uint32_t b, uint32_t c, float d
 #define OP_PARAMS_FF(a, b) , float a, float b
 #define OP_PARAMS_UU(a, b) , uint32_t a, uint32_t b
+#define OP_PARAMS_UUU(a, b, c) , uint32_t a, uint32_t b, uint32_t c
 #define OP_PARAMS_SLOTS OP_PARAMS_FU
 #define OP_FIELDS_NONE() uint32_t none;
 #define OP_FIELDS_F(a) float a;
@@ -199,6 +205,7 @@ extern const base_op_info base_ops[OP_COUNT];
 #define OP_FIELDS_UU(a, b) \
     uint32_t a;            \
     uint32_t b;
+#define OP_FIELDS_UUU(a, b, c) uint32_t a, b, c;
 #define OP_FIELDS_SLOTS(a, b)         \
     OP_FIELDS_FU(a, b) uint32_t most; \
     bool apart;
@@ -214,6 +221,7 @@ extern const base_op_info base_ops[OP_COUNT];
 #define OP_LETTERS_UUUF "UUUF"
 #define OP_LETTERS_FF "FF"
 #define OP_LETTERS_UU "UU"
+#define OP_LETTERS_UUU "UUU"
 #define OP_LETTERS_SLOTS "FU"
 #define OP_LETTERS_JOINED ""
 #define OP_NAMES_NONE() 0
@@ -225,6 +233,7 @@ extern const base_op_info base_ops[OP_COUNT];
 #define OP_NAMES_UUUF(a, b, c, d) a, b, c, d
 #define OP_NAMES_FF(a, b) a, b
 #define OP_NAMES_UU(a, b) a, b
+#define OP_NAMES_UUU(a, b, c) a, b, c
 #define OP_NAMES_SLOTS(a, b) a, b, 0, false
 #define OP_LIST(...) __VA_ARGS__ /* OP_LIST (a, b): a, b */
 

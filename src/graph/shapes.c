@@ -1,5 +1,6 @@
 /* shapes.c - see graph/shapes.h. */
 #include "graph/shapes.h"
+#include "beryl_graph.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -101,6 +102,28 @@ static bool triangle(graph *g, const graph_call *c, graph_tensor *out) {
             out->dim[rank - 2].size <= SIZE_MAX_HERE) ||
            graph_refuse(g, rank > 1 ? BERYL_UNSUPPORTED : BERYL_MISUSE,
                         "%s takes two axes, of 2^30 at most", graph_op_name(c->op));
+}
+
+/* The places of elements are computed in 32 bits. */
+static bool resize(graph *g, const graph_call *c, graph_tensor *out) {
+    const uint32_t axis = c->attr.resize.axis, size = c->attr.resize.size, how = c->attr.resize.how;
+    if (!has_axis(g, c, axis)) return false;
+    const graph_dim from = out->dim[axis];
+    if (!size || how >= BERYL_RESIZE_COUNT)
+        return graph_refuse(g, BERYL_MISUSE, "resize to a size of %u, by %u", size, how);
+    if (from.extent || (2 * (uint64_t)size + 1) * from.size > UINT32_MAX)
+        return graph_refuse(g, BERYL_UNSUPPORTED, "resize of %u to %u%s", from.size, size,
+                            from.extent ? ", where a run says of how many" : ": too large");
+    if (how >= BERYL_RESIZE_LINEAR && !base_type_is_float(out->type))
+        return graph_refuse(g, BERYL_UNSUPPORTED, "resize of %s other than to the nearest",
+                            base_type_name(out->type));
+    out->dim[axis].size = size;
+    return true;
+}
+
+static bool iota(graph *g, const graph_call *c, graph_tensor *out) {
+    out->type = TYPE_I32;
+    return has_axis(g, c, c->attr.iota.axis);
 }
 
 static bool reduction(graph *g, const graph_call *c, graph_tensor *out) {
@@ -283,6 +306,8 @@ graph_shape_rule *graph_shape_rule_of(base_op op) {
         [OP_CUMMIN] = cumsum,
         [OP_PAD] = pad,
         [OP_CONCAT] = concat,
+        [OP_RESIZE] = resize,
+        [OP_IOTA] = iota,
         [OP_TRIL] = triangle,
         [OP_TRIU] = triangle,
         [OP_TOPK] = topk,

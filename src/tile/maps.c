@@ -1,5 +1,6 @@
 /* maps.c - see tile/maps.h. */
 #include "tile/maps.h"
+#include "beryl_graph.h"
 #include "tile/pointwise.h"
 
 #include <string.h>
@@ -114,7 +115,28 @@ static uint8_t add_within(tree *t, uint32_t axis, graph_dim size, const shift *s
     return tree_add_value(t, other);
 }
 
+/* Where the axis has another size it is read from memory. */
+static uint8_t read_resized(tree *t, const graph_region *r, const graph_node *node,
+                            const shift *s) {
+    const uint32_t axis = node->attr.resize.axis;
+    graph_tensor x = *graph_tensor_at(t->g, node->in[0]);
+    const ir_type type = tile_number_type(x.type);
+    t->unfit |= maker_of(r, node->in[0]) != NULL;
+    x.stride[axis] = 0;
+    const uint8_t at = add_moved(t, node->in[0], x, s),
+                  in = tree_add_value(t, (tree_value){.kind = TREE_INPUT,
+                                                      .type = type,
+                                                      .inside = TREE_MOVED,
+                                                      .in = {at, 0}});
+    return tree_add_value(t, (tree_value){.kind = TREE_RESIZED,
+                                          .type = type,
+                                          .node = node,
+                                          .in = {in, 0},
+                                          .guard = add_index(t, axis, s)});
+}
+
 static uint8_t read_moved(tree *t, const graph_region *r, const graph_node *node, shift s) {
+    if (node->op == OP_RESIZE) return read_resized(t, r, node, &s);
     const bool is_pad = node->op == OP_PAD;
     const uint32_t axis = is_pad ? node->attr.pad.axis : node->attr.concat.axis;
     const float fill =
@@ -159,6 +181,11 @@ static uint8_t read_triangle(tree *t, const graph_node *node) {
 }
 
 uint8_t tree_read_map(tree *t, const graph_region *r, const graph_node *node) {
+    if (node->op == OP_IOTA)
+        return tree_add_value(
+            t, (tree_value){.kind = TREE_PLACE,
+                            .type = IR_I32,
+                            .guard = add_index(t, node->attr.iota.axis, &(shift){.n = 0})});
     return graph_op_is_from_memory(node->op) ? read_moved(t, r, node, (shift){.n = 0})
                                              : read_triangle(t, node);
 }
@@ -171,9 +198,72 @@ ir_id tree_map_offset(tree_walk *c, uint32_t i, ir_id offset) {
     return offset;
 }
 
+/* Number i of the axis along which the input of a TREE_RESIZED does not move. */
+static ir_id resized_at(tree_walk *c, const tree_spot *s, const tree_value *x, ir_id i) {
+    tree_spot part = *s;
+    const uint32_t in = c->t.values[x->in[0]].in[0],
+                   stride =
+                       graph_tensor_at(c->t.g, x->node->in[0])->stride[x->node->attr.resize.axis];
+    part.at[in] = ir_add(c->k->b, s->at[in], tile_mul(c->k, i, stride));
+    part.made[x->in[0]] = IR_NO_ID;
+    return tree_value_at(c, &part, x->in[0]);
+}
+
+/* Between the elements on both sides of numerator / divisor. */
+static ir_id between(tree_walk *c, const tree_spot *s, const tree_value *x, ir_id numerator,
+                     uint32_t divisor, uint32_t size) {
+    ir_builder *b = c->k->b;
+    const ir_id first = tile_div(c->k, numerator, divisor),
+                next = ir_min(b, tile_add(c->k, first, 1), ir_u32(b, size - 1)),
+                part = ir_div(b, ir_cast(b, x->type, tile_rem(c->k, numerator, divisor)),
+                              ir_number(b, x->type, 1, divisor)),
+                rest = ir_sub(b, ir_number(b, x->type, 1, 1), part);
+    return ir_fma(b, resized_at(c, s, x, next), ir_splat(b, part, s->wide),
+                  ir_mul(b, resized_at(c, s, x, first), ir_splat(b, rest, s->wide)));
+}
+
+static ir_id mean_of_part(tree_walk *c, const tree_spot *s, const tree_value *x, uint32_t size,
+                          uint32_t to) {
+    ir_builder *b = c->k->b;
+    const ir_id zero = ir_u32(b, 0), from = tile_mul(c->k, s->at[x->guard], size),
+                first = tile_div(c->k, from, to),
+                end = tile_div(c->k, tile_add(c->k, from, size + to - 1), to);
+    const ir_memory sum = ir_register(b, x->type, s->wide);
+    ir_store(b, sum, zero, ir_number(b, x->type, s->wide, 0));
+    const ir_id i = ir_loop(b, first, end, ir_u32(b, 1));
+    ir_store(b, sum, zero, ir_add(b, ir_load(b, sum, zero, s->wide), resized_at(c, s, x, i)));
+    ir_end(b);
+    const ir_id n = ir_splat(b, ir_cast(b, x->type, ir_sub(b, end, first)), s->wide);
+    return ir_div(b, ir_load(b, sum, zero, s->wide), n);
+}
+
+static ir_id resized(tree_walk *c, const tree_spot *s, const tree_value *x) {
+    ir_builder *b = c->k->b;
+    const uint32_t axis = x->node->attr.resize.axis, to = x->node->attr.resize.size,
+                   size = graph_tensor_at(c->t.g, x->node->in[0])->dim[axis].size;
+    const ir_id at = s->at[x->guard],
+                middle = tile_mul(c->k, tile_add(c->k, tile_mul(c->k, at, 2), 1), size);
+    switch ((beryl_resize)x->node->attr.resize.how) {
+    case BERYL_RESIZE_NEAREST:
+        return resized_at(c, s, x, tile_div(c->k, tile_mul(c->k, at, size), to));
+    case BERYL_RESIZE_NEAREST_MIDDLE: return resized_at(c, s, x, tile_div(c->k, middle, 2 * to));
+    case BERYL_RESIZE_LINEAR: {
+        const ir_id edge = ir_u32(b, to);
+        return between(c, s, x, ir_sub(b, ir_max(b, middle, edge), edge), 2 * to, size);
+    }
+    case BERYL_RESIZE_LINEAR_CORNERS:
+        return between(c, s, x, tile_mul(c->k, at, size - 1), to > 1 ? to - 1 : 1, size);
+    case BERYL_RESIZE_MEAN:
+    case BERYL_RESIZE_COUNT: break;
+    }
+    return mean_of_part(c, s, x, size, to);
+}
+
 ir_id tree_map_value(tree_walk *c, tree_spot *s, uint32_t v) {
     ir_builder *b = c->k->b;
     const tree_value *x = &c->t.values[v];
+    if (x->kind == TREE_RESIZED) return resized(c, s, x);
+    if (x->kind == TREE_PLACE) return ir_splat(b, ir_cast(b, IR_I32, s->at[x->guard]), s->wide);
     const ir_type type = held_type(x->type);
     const ir_id zero = ir_u32(b, 0), nothing = ir_number(b, x->type, s->wide, (double)x->fill),
                 is_inside = ir_lt(b, s->at[x->guard], c->counts[x->limit]);

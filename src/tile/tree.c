@@ -227,9 +227,13 @@ static void read_node(tree *t, const graph_region *r, const graph_node *node,
     t->values[made].id = node->out[0];
 }
 
+static bool is_placed(const tree_value *v) {
+    return v->kind == TREE_RESIZED || v->kind == TREE_PLACE;
+}
+
 static bool is_leaf(const tree_value *v) {
     return v->kind == TREE_INPUT || v->kind == TREE_GIVEN || v->kind == TREE_WEIGHTED ||
-           v->kind == TREE_WITHIN;
+           v->kind == TREE_WITHIN || is_placed(v);
 }
 
 /* In which walk each value is computed, and for which it is asked for last. */
@@ -618,7 +622,7 @@ ir_id tree_value_at(tree_walk *c, tree_spot *s, uint32_t v) {
         const ir_id in = is_leaf(x) ? IR_NO_ID : tree_value_at(c, s, x->in[0]);
         if (x->kind == TREE_WEIGHTED) {
             made = weighted_sum(c, s, v);
-        } else if (x->kind == TREE_WITHIN || x->kind == TREE_KEPT) {
+        } else if (x->kind == TREE_WITHIN || x->kind == TREE_KEPT || is_placed(x)) {
             made = tree_map_value(c, s, v);
         } else if (x->kind == TREE_NODE) {
             ir_id all[3] = {in};
@@ -690,6 +694,7 @@ uint32_t tree_widest(const tree_walk *c, uint32_t most, uint64_t row, bool whole
                 const graph_dim limit = c->t.counts[v->limit];
                 fits =
                     fits && (!guards || v->guard != t || (!limit.extent && limit.size % wide == 0));
+                fits = fits && (!is_placed(v) || v->guard != t);
             }
             for (uint32_t i = 0; i < n_outer; i++) fits = fits && c->w.stride[t][i] % wide == 0;
             for (uint32_t i = 0; i + 1 < c->along.n; i++)

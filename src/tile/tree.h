@@ -38,7 +38,9 @@ typedef enum tree_value_kind {
     TREE_TIMES,    /* x * stat */
     TREE_SCAN,     /* x joined by `op` with all before it */
     TREE_WITHIN,   /* x where the index in `guard` is below `limit`, else another, or `fill` */
-    TREE_KEPT      /* the same of a value of this walk */
+    TREE_KEPT,     /* the same of a value of this walk */
+    TREE_RESIZED,  /* elements of the input x, at places that the index in `guard` says */
+    TREE_PLACE     /* the index in `guard` */
 } tree_value_kind;
 
 typedef struct tree_value {
