@@ -407,6 +407,27 @@ BERYL_API beryl_value beryl_graph_max_pool(beryl_graph *g, beryl_value x, uint32
                                            const beryl_window *windows);
 BERYL_API beryl_value beryl_graph_avg_pool(beryl_graph *g, beryl_value x, uint32_t n_axis,
                                            const beryl_window *windows);
+/* Pools with all their options; NULL: the largest. */
+typedef struct beryl_pool {
+    bool mean;    /* in place of the largest */
+    bool partial; /* windows that begin before the end may reach beyond it (ceil mode) */
+    bool inside;  /* means count elements of x alone, not the zeros around it */
+} beryl_pool;
+BERYL_API beryl_value beryl_graph_pool(beryl_graph *g, beryl_value x, uint32_t n_axis,
+                                       const beryl_window *windows, const beryl_pool *how);
+/* Means of parts of axes, sizes [n_axis] parts of each, from floor(i * in / size) to before
+ * ceil((i + 1) * in / size). */
+BERYL_API beryl_value beryl_graph_adaptive_avg_pool(beryl_graph *g, beryl_value x, uint32_t n_axis,
+                                                    const uint32_t *sizes);
+/* x [n, c, in..], weight [c, out / groups, sizes..] -> [n, out, ..]: the gradient of a convolution
+ * with that weight. Element i of an axis reaches from i * step - before on; after: cut off at the
+ * end; more [n_axis], NULL: none: further elements behind it. in..: constants. */
+BERYL_API beryl_value beryl_graph_conv_transpose(beryl_graph *g, beryl_value x, beryl_value weight,
+                                                 uint32_t n_axis, const beryl_window *windows,
+                                                 const uint32_t *more, uint32_t groups);
+/* What is in each window, in memory: [n, c * sizes.., windows..]. A convolution needs none. */
+BERYL_API beryl_value beryl_graph_im2col(beryl_graph *g, beryl_value x, uint32_t n_axis,
+                                         const beryl_window *windows);
 /* x [.., k] times transposed w [m, k] -> [.., m]; w of any type. */
 BERYL_API beryl_value beryl_graph_linear(beryl_graph *g, beryl_value x, beryl_value w);
 /* x [n, u or 1, k], each with the matrix of w [e, m, k] that ids I32 [n, u] names -> [n, u, m]. An

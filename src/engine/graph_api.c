@@ -470,6 +470,38 @@ beryl_value beryl_graph_avg_pool(beryl_graph *g, beryl_value x, uint32_t n_axis,
     return windows_of(g, "avg_pool", n_axis, windows, w) ? graph_avg_pool(g->g, x, n_axis, w) : 0;
 }
 
+beryl_value beryl_graph_conv_transpose(beryl_graph *g, beryl_value x, beryl_value weight,
+                                       uint32_t n_axis, const beryl_window *windows,
+                                       const uint32_t *more, uint32_t groups) {
+    graph_window w[3];
+    return windows_of(g, "conv_transpose", n_axis, windows, w)
+               ? graph_conv_transpose(g->g, x, weight, n_axis, w, more, groups)
+               : 0;
+}
+
+beryl_value beryl_graph_im2col(beryl_graph *g, beryl_value x, uint32_t n_axis,
+                               const beryl_window *windows) {
+    graph_window w[3];
+    return windows_of(g, "im2col", n_axis, windows, w) ? graph_im2col(g->g, x, n_axis, w) : 0;
+}
+
+beryl_value beryl_graph_pool(beryl_graph *g, beryl_value x, uint32_t n_axis,
+                             const beryl_window *windows, const beryl_pool *how) {
+    graph_window w[3];
+    return windows_of(g, "pool", n_axis, windows, w)
+               ? graph_pool(g->g, x, n_axis, w,
+                            how ? (graph_pool_how){how->mean, how->partial, how->inside}
+                                : (graph_pool_how){0})
+               : 0;
+}
+
+beryl_value beryl_graph_adaptive_avg_pool(beryl_graph *g, beryl_value x, uint32_t n_axis,
+                                          const uint32_t *sizes) {
+    if (!may_build(g)) return 0;
+    return sizes ? graph_adaptive_avg_pool(g->g, x, n_axis, sizes)
+                 : refuse(g, BERYL_MISUSE, "no sizes", "adaptive_avg_pool");
+}
+
 #define DEFINE_USUAL(NAME, name, most, in, attrs, names)                                         \
     beryl_value beryl_graph_##name(beryl_graph *g OP_INPUTS_##most in OP_PARAMS_##attrs names) { \
         return may_build(g) ? graph_op(g->g, OP_##NAME, (graph_value[]){OP_LIST in},             \

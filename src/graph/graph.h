@@ -200,6 +200,21 @@ typedef struct graph_window {
  * window: the weight's. */
 graph_value graph_conv(graph *g, graph_value x, graph_value weight, uint32_t n_axis,
                        const graph_window *windows, uint32_t groups);
+/* The transpose: weight [c, out / groups, sizes..]; of the whole result so many elements are cut off
+ * before and after an axis, and more [n_axis] (NULL: none) are behind it. */
+graph_value graph_conv_transpose(graph *g, graph_value x, graph_value weight, uint32_t n_axis,
+                                 const graph_window *windows, const uint32_t *more,
+                                 uint32_t groups);
+/* What is in each window, as [n, c * sizes.., windows..]: a copy. */
+graph_value graph_im2col(graph *g, graph_value x, uint32_t n_axis, const graph_window *windows);
+/* As in beryl_pool. */
+typedef struct graph_pool_how {
+    bool mean, partial, inside;
+} graph_pool_how;
+graph_value graph_pool(graph *g, graph_value x, uint32_t n_axis, const graph_window *windows,
+                       graph_pool_how how);
+graph_value graph_adaptive_avg_pool(graph *g, graph_value x, uint32_t n_axis,
+                                    const uint32_t *sizes);
 graph_value graph_max_pool(graph *g, graph_value x, uint32_t n_axis, const graph_window *windows);
 graph_value graph_avg_pool(graph *g, graph_value x, uint32_t n_axis, const graph_window *windows);
 /* indices: the second result */
