@@ -326,6 +326,15 @@ BERYL_API beryl_value beryl_graph_geglu(beryl_graph *g, beryl_value gate, beryl_
 BERYL_API beryl_value beryl_graph_quick_geglu(beryl_graph *g, beryl_value gate, beryl_value up);
 BERYL_API beryl_value beryl_graph_swiglu(beryl_graph *g, beryl_value gate, beryl_value up);
 BERYL_API beryl_value beryl_graph_glu(beryl_graph *g, beryl_value a, beryl_value b);
+/* The same of the halves of a constant axis of x, the first one as the first operand. */
+typedef enum beryl_gate {
+    BERYL_GATE_GLU,
+    BERYL_GATE_SWIGLU,
+    BERYL_GATE_GEGLU,
+    BERYL_GATE_QUICK_GEGLU
+} beryl_gate;
+BERYL_API beryl_value beryl_graph_gated(beryl_graph *g, beryl_value x, uint32_t axis,
+                                        beryl_gate gate);
 /* Reductions over axes [n_axes], over all where there are none given. keep: they stay, with size 1.
  * Floats are summed in F32 (F64 in F64); integers wrap: cast them first where that is too small.
  * amax and amin: NaN where there is one, and of nothing the least and largest number. any and all
@@ -364,6 +373,20 @@ BERYL_API beryl_value beryl_graph_rms_norm(beryl_graph *g, beryl_value x, beryl_
 BERYL_API beryl_value beryl_graph_layer_norm(beryl_graph *g, beryl_value x, beryl_value weight,
                                              beryl_value bias, float eps);
 BERYL_API beryl_value beryl_graph_softmax(beryl_graph *g, beryl_value x);
+/* Over any axis; a view where that is not the last. */
+BERYL_API beryl_value beryl_graph_softmax_along(beryl_graph *g, beryl_value x, uint32_t axis);
+/* x [n, c, ..]: (x - mean) / sqrt(variance + eps) * weight + bias, each [c] of x's type or, of
+ * halves, F32; weight, bias: 0: none. training: mean and variance are x's own over all axes but c,
+ * by their number (no correction), and given in x's type where the pointers are not NULL. */
+BERYL_API beryl_value beryl_graph_batch_norm(beryl_graph *g, beryl_value x, beryl_value mean,
+                                             beryl_value variance, beryl_value weight,
+                                             beryl_value bias, float eps);
+BERYL_API beryl_value beryl_graph_batch_norm_training(beryl_graph *g, beryl_value x,
+                                                      beryl_value weight, beryl_value bias,
+                                                      float eps, beryl_value *mean,
+                                                      beryl_value *variance);
+/* The sum of the squares of all elements of x [n], floats of any shapes -> []: of halves in F32. */
+BERYL_API beryl_value beryl_graph_sum_of_squares(beryl_graph *g, uint32_t n, const beryl_value *x);
 /* x [n, c, ..]: as layer_norm, over each of `groups` groups of c / groups channels and all that
  * follows them; weight and bias [c], or 0. */
 BERYL_API beryl_value beryl_graph_group_norm(beryl_graph *g, beryl_value x, beryl_value weight,
@@ -373,6 +396,16 @@ BERYL_API beryl_value beryl_graph_cumsum(beryl_graph *g, beryl_value x, uint32_t
 BERYL_API beryl_value beryl_graph_cumprod(beryl_graph *g, beryl_value x, uint32_t axis);
 BERYL_API beryl_value beryl_graph_cummax(beryl_graph *g, beryl_value x, uint32_t axis);
 BERYL_API beryl_value beryl_graph_cummin(beryl_graph *g, beryl_value x, uint32_t axis);
+/* One of them with all options: exclusive: with all before it alone, of the first 0, 1, or the
+ * infinity that loses; backwards: from the end. The axis of either is a constant. */
+typedef enum beryl_scan {
+    BERYL_SCAN_SUM,
+    BERYL_SCAN_PROD,
+    BERYL_SCAN_MAX,
+    BERYL_SCAN_MIN
+} beryl_scan;
+BERYL_API beryl_value beryl_graph_scan(beryl_graph *g, beryl_value x, uint32_t axis,
+                                       beryl_scan scan, bool exclusive, bool backwards);
 /* [n, m] -> the k largest [n, k], falling, and their indices I32 [n, k]; ties: the lower index
  * first. NaN counts as -infinity; where a run's rows are shorter than k, -infinity and -1 are
  * behind their last. */

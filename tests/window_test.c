@@ -378,12 +378,84 @@ static void check_refused(test *t, base_heap *heap) {
     }
 }
 
+/* ---- by the public calls --------------------------------------------------------------------- */
+
+static void check_outputs(test *t, beryl_graph *g, beryl_value x, const beryl_value *y, uint32_t n,
+                          const float *want /* [n, 8] */) {
+    static const float numbers[] = {0, 1, 2, 3};
+    beryl_error error = {0};
+    beryl_status status = BERYL_PENDING;
+    for (uint32_t i = 0; i < n; i++) beryl_graph_output(g, y[i], "y");
+    while (status == BERYL_PENDING) status = beryl_graph_compile(g, &error);
+    if (status == BERYL_OK) status = beryl_graph_set(g, x, numbers, sizeof numbers, &error);
+    if (status == BERYL_OK) status = beryl_graph_run(g, NULL, 0, &error);
+    if (status == BERYL_OK) status = beryl_graph_wait(g, &error);
+    for (uint32_t i = 0; status == BERYL_OK && i < n; i++) {
+        float got[8];
+        uint32_t size = 0;
+        while (size < 8 && !isnan(want[i * 8 + size])) size++;
+        status = beryl_graph_read(g, y[i], got, size * sizeof *got, &error);
+        for (uint32_t k = 0; status == BERYL_OK && k < size; k++)
+            CHECK_NEAR(t, (double)got[k], (double)want[i * 8 + k], 1e-6);
+    }
+    if (status != BERYL_OK) test_fail(t, __FILE__, __LINE__, "%s", error.message);
+    beryl_graph_close(g);
+}
+
+static beryl_value open_with(beryl_graph **g) {
+    const beryl_graph_options options = {.size = sizeof options, .device = "reference"};
+    beryl_error error;
+    return beryl_graph_open(&options, g, &error) == BERYL_OK
+               ? beryl_graph_input(*g, "x", BERYL_TYPE_F32, 3,
+                                   (beryl_dim[]){{1, 0}, {1, 0}, {4, 0}})
+               : 0;
+}
+
+static void check_calls(test *t) {
+    static const float ones[2] = {1, 1},
+                       moved[4][8] = {{0, 0, 1, 1, 2, 2, 3, 3},
+                                      {0.5f, 1, 2, 2.5f, NAN},
+                                      {0.5f, 1.5f, 2.5f, NAN},
+                                      {0.5f, 2.5f, NAN}},
+                       placed[4][8] = {{0, 1, 2, 1, 2, 3, NAN},
+                                       {1, 3, NAN},
+                                       {0, 1, 2, 3, NAN},
+                                       {0, 1, 2, 3, NAN}};
+    const beryl_window two = {.size = 2, .step = 2, .apart = 1},
+                       near = {.size = 2, .step = 1, .apart = 1},
+                       three = {.size = 3, .step = 1, .apart = 1, .before = 1, .after = 1};
+    const uint32_t parts = 3;
+    beryl_graph *g;
+    beryl_value x = open_with(&g);
+    const beryl_value w =
+        beryl_graph_weight(g, "w", BERYL_TYPE_F32, 3, (uint32_t[]){1, 1, 2}, ones, sizeof ones);
+    const beryl_value y[] = {
+        beryl_graph_conv_transpose(g, x, w, 1, &two, NULL, 1),
+        beryl_graph_pool(g, x, 1, &three, &(beryl_pool){.mean = true, .inside = true}),
+        beryl_graph_adaptive_avg_pool(g, x, 1, &parts),
+        beryl_graph_resize(g, x, 2, 2, BERYL_RESIZE_LINEAR)};
+    check_outputs(t, g, x, y, 4, &moved[0][0]);
+    x = open_with(&g);
+    const beryl_value z[] = {beryl_graph_im2col(g, x, 1, &near),
+                             beryl_graph_pool(g, x, 1, &two, NULL),
+                             beryl_graph_cast(g, beryl_graph_iota(g, x, 2), BERYL_TYPE_F32, false),
+                             beryl_graph_resize(g, x, 2, 4, BERYL_RESIZE_LINEAR_CORNERS)};
+    check_outputs(t, g, x, z, 4, &placed[0][0]);
+    x = open_with(&g);
+    CHECK_INT(t, beryl_graph_conv_transpose(g, x, x, 1, NULL, NULL, 1), 0);
+    beryl_graph_close(g);
+    x = open_with(&g);
+    CHECK_INT(t, beryl_graph_adaptive_avg_pool(g, x, 1, NULL), 0);
+    beryl_graph_close(g);
+}
+
 void test_window(test *t);
 void test_window(test *t) {
     base_heap heap;
     base_heap_init(&heap, NULL);
     for (size_t i = 0; i < SHAPES; i++)
         if (test_case(t, "window/%s", shapes[i].name)) check_meaning(t, &heap, &shapes[i]);
+    if (test_case(t, "window/calls")) check_calls(t);
     if (test_case(t, "window/refuses")) check_refused(t, &heap);
     if (test_case(t, "window/labs-give-everything-back")) CHECK_INT(t, heap.bytes, 0);
     for (size_t i = 0; i < test_form_count(); i++) run_form(t, &test_forms[i], i);
