@@ -42,6 +42,10 @@ static bool are_vectors(graph *g, const graph_call *c, graph_dim n) {
         if (c->in[k]->rank != 1 || !graph_same_dim(c->in[k]->dim[0], n))
             return graph_refuse(g, BERYL_MISUSE, "%s: weight or bias of another size than %u",
                                 graph_op_name(c->op), n.size);
+        else if ((c->in[k]->type == TYPE_F64) != (c->in[0]->type == TYPE_F64))
+            return graph_refuse(g, BERYL_UNSUPPORTED, "%s of %s with a weight of %s",
+                                graph_op_name(c->op), base_type_name(c->in[0]->type),
+                                base_type_name(c->in[k]->type));
     return true;
 }
 
@@ -339,7 +343,7 @@ bool graph_is_type(char kind, base_type type) {
     case 'n': return base_type_is_float(type) || base_type_is_integer(type);
     case 'f': return base_type_is_float(type);
     case 'h':
-    case 'w': return base_type_is_float(type) && type != TYPE_F64;
+    case 'w': return base_type_is_float(type);
     case 'z': return base_type_is_integer(type) || type == TYPE_BOOL;
     case 'i': return base_type_is_integer(type);
     case 'b': return type == TYPE_BOOL;

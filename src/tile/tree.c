@@ -11,7 +11,7 @@
 uint8_t tree_add_value(tree *t, tree_value v) {
     if (t->n_value == TREE_VALUES) return 0;
     if (v.kind != TREE_INPUT && v.level >= t->n_level) t->n_level = v.level + 1u;
-    if (!v.type) v.type = IR_F32;
+    if (!v.type) v.type = t->real;
     t->values[t->n_value] = v;
     return (uint8_t)t->n_value++;
 }
@@ -132,7 +132,7 @@ static tree_axes axes_of(const tree *t, const graph_node *node) {
     }
 }
 
-/* What the results of all nodes are seen as; false: not the same for all. */
+/* What the results of all nodes are seen as, and the type of stats; false: not the same for all. */
 static bool find_axes(tree *t, const graph_region *r) {
     bool known = false;
     for (uint32_t i = 0; i < r->n; i++) {
@@ -140,8 +140,11 @@ static bool find_axes(tree *t, const graph_region *r) {
         tree_axes axes = axes_of(t, r->node[i]);
         if (!graph_op_is_over_rows(op) && !graph_op_is_over_axes(op) && !graph_op_reduces(op))
             continue;
+        const bool wide = graph_tensor_at(t->g, r->node[i]->in[0])->type == TYPE_F64;
+        const ir_type real = wide && !graph_op_reduces(op) ? IR_F64 : IR_F32;
         if (axes.last == 1u << (t->rank - 1)) axes = (tree_axes){0};
-        if (known && memcmp(&axes, &t->axes, sizeof axes) != 0) return false;
+        if (known && (memcmp(&axes, &t->axes, sizeof axes) != 0 || real != t->real)) return false;
+        t->real = real;
         t->axes = axes;
         known = true;
     }
@@ -157,7 +160,7 @@ static uint8_t weight_of(tree *t, const graph_node *node, uint32_t k) {
 static uint8_t with_weights(tree *t, const graph_node *node, uint8_t x) {
     static const base_op ops[] = {OP_MUL, OP_ADD};
     for (uint32_t k = 1; k < node->n_in; k++)
-        x = tree_add_node(t, ops[k - 1], node, IR_F32, (uint8_t[]){x, weight_of(t, node, k), 0});
+        x = tree_add_node(t, ops[k - 1], node, t->real, (uint8_t[]){x, weight_of(t, node, k), 0});
     return x;
 }
 
@@ -186,8 +189,8 @@ static void read_node(tree *t, const graph_region *r, const graph_node *node,
     switch ((int)node->op) {
     case OP_WEIGHTED_SUM:
         made = tree_value_of(t, node->in[1], inside[1]);
-        made =
-            tree_add_value(t, (tree_value){.kind = TREE_WEIGHTED, .node = node, .in = {x, made}});
+        made = tree_add_value(
+            t, (tree_value){.kind = TREE_WEIGHTED, .type = IR_F32, .node = node, .in = {x, made}});
         t->n_sum++;
         break;
     case OP_RMS_NORM:
@@ -305,11 +308,11 @@ static bool find_insides(const graph_node *const *nodes, uint32_t n, const graph
     return true;
 }
 
-/* What is held from one walk to the next is F32. */
+/* What is held from one walk to the next is of the type of stats. */
 static bool holds_numbers(const tree *t) {
     for (uint32_t i = 0; i < t->n_value; i++) {
         const tree_value *v = &t->values[i];
-        if (v->kind != TREE_INPUT && v->type != IR_F32 && v->last > v->first) return false;
+        if (v->kind != TREE_INPUT && v->type != t->real && v->last > v->first) return false;
     }
     return true;
 }
@@ -320,7 +323,7 @@ bool tree_read(tree *t, const graph *g, const graph_region *r, graph_value root)
     const graph_node *const *nodes = r->node;
     memcpy(asked, r->out, sizeof r->out);
     asked[r->n_out] = root;
-    *t = (tree){.g = g, .n_level = 1, .has_root = root != 0};
+    *t = (tree){.g = g, .real = IR_F32, .n_level = 1, .has_root = root != 0};
     if (!find_insides(nodes, r->n, asked, r->n_out + t->has_root, inside)) return false;
     for (uint32_t i = 0; i < r->n; i++) {
         const base_op op = nodes[i]->op;
@@ -345,7 +348,8 @@ bool tree_read(tree *t, const graph *g, const graph_region *r, graph_value root)
         t->n_out++;
     }
     for (uint32_t i = 0; i < t->n_product; i++)
-        tree_add_value(t, (tree_value){.kind = TREE_GIVEN, .id = t->product[i]->out[0]});
+        tree_add_value(
+            t, (tree_value){.kind = TREE_GIVEN, .type = IR_F32, .id = t->product[i]->out[0]});
     for (uint32_t i = 0; i < r->n; i++)
         if (nodes[i] != t->choice && !is_product(nodes[i]))
             read_node(t, r, nodes[i],
@@ -372,7 +376,11 @@ bool tree_read(tree *t, const graph *g, const graph_region *r, graph_value root)
 }
 
 void tree_read_choice(tree *t, const graph *g, const graph_node *node) {
-    *t = (tree){.g = g, .shape = graph_tensor_at(g, node->in[0]), .choice = node, .n_level = 1};
+    *t = (tree){.g = g,
+                .real = IR_F32,
+                .shape = graph_tensor_at(g, node->in[0]),
+                .choice = node,
+                .n_level = 1};
     t->chosen = tree_value_of(t, node->in[0], 0);
     ask_all(t);
 }
@@ -398,6 +406,10 @@ bool tree_row_varies(const tree *t) {
     return varies;
 }
 
+static uint32_t words_of(const tree *t) {
+    return t->real == IR_F64 ? 2 : 1;
+}
+
 uint32_t tree_most_held(const tree *t) {
     uint32_t most = 0;
     for (uint32_t level = 0; level + 1 < t->n_level; level++) {
@@ -406,14 +418,14 @@ uint32_t tree_most_held(const tree *t) {
             n += t->values[i].first <= level && t->values[i].last > level;
         if (n > most) most = n;
     }
-    return most;
+    return most * words_of(t);
 }
 
 uint32_t tree_arrays(const tree *t) {
     uint32_t n = 0;
     for (uint32_t i = 0; i < t->n_value; i++)
         n += t->values[i].kind != TREE_INPUT && t->values[i].last > t->values[i].first;
-    return n;
+    return n * words_of(t);
 }
 
 /* Names of tensors, offsets, sizes and terms: of a kernel's first tree, and of its second. */
@@ -642,7 +654,7 @@ ir_id tree_variance(tree_walk *c, const tree_stat *s, ir_id squares) {
     if (!s->less) return squares;
     const ir_id mean = c->t.stats[s->less - 1].result;
     return ir_max(c->k->b, ir_sub(c->k->b, squares, ir_mul(c->k->b, mean, mean)),
-                  ir_f32(c->k->b, 0));
+                  ir_number(c->k->b, c->t.real, 1, 0));
 }
 
 /* As memory has it. What was rounded to that type is not rounded again. */
