@@ -124,7 +124,8 @@ typedef enum base_op {
 /* Kinds of inputs.
  * One type for all inputs of these kinds, which is the result's too: a any plain type, n numbers,
  * f and h floats, z integers or BOOL, i integers. b: BOOL.
- * w: a number each of the rows' elements, a float, F64 where they are. Of one type: x numbers, l logits (F32);
+ * w: a number each of the rows' elements, a float, F64 where they are. Of one type: x numbers, l
+ * logits (F32);
  * I indices, s slots, p positions (I32); c settings (U32). m: of the types that the shape rule
  * takes. */
 

@@ -183,8 +183,8 @@ graph_value graph_norm(graph *g, graph_value x, uint32_t axes);
 graph_value graph_logsumexp(graph *g, graph_value x, uint32_t axes);
 graph_value graph_log_softmax(graph *g, graph_value x, uint32_t axis);
 graph_value graph_l2_norm(graph *g, graph_value x, uint32_t axis, float eps);
-/* Of channels, axis 1 of x [n, c, ..]: vectors [c]; weight and bias may be 0. training: the mean and
- * variance of x itself, which it gives. */
+/* Of channels, axis 1 of x [n, c, ..]: vectors [c]; weight and bias may be 0. training: the mean
+ * and variance of x itself, which it gives. */
 graph_value graph_batch_norm(graph *g, graph_value x, graph_value mean, graph_value variance,
                              graph_value weight, graph_value bias, float eps);
 graph_value graph_batch_norm_training(graph *g, graph_value x, graph_value weight, graph_value bias,
@@ -214,8 +214,8 @@ typedef struct graph_window {
  * window: the weight's. */
 graph_value graph_conv(graph *g, graph_value x, graph_value weight, uint32_t n_axis,
                        const graph_window *windows, uint32_t groups);
-/* The transpose: weight [c, out / groups, sizes..]; of the whole result so many elements are cut off
- * before and after an axis, and more [n_axis] (NULL: none) are behind it. */
+/* The transpose: weight [c, out / groups, sizes..]; of the whole result so many elements are cut
+ * off before and after an axis, and more [n_axis] (NULL: none) are behind it. */
 graph_value graph_conv_transpose(graph *g, graph_value x, graph_value weight, uint32_t n_axis,
                                  const graph_window *windows, const uint32_t *more,
                                  uint32_t groups);

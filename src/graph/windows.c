@@ -56,8 +56,8 @@ static graph_value in_groups(graph *g, graph_value x, uint32_t axis, uint32_t gr
     return graph_reshape(g, x, t.rank + 1u, dims);
 }
 
-/* x [n, c, windows.., in each..] with weight [out, c, sizes..], in groups [groups, out, c, sizes..]:
- * [n, out of all.., windows..]. */
+/* x [n, c, windows.., in each..] with weight [out, c, sizes..], in groups [groups, out, c,
+ * sizes..]: [n, out, windows..]. */
 static graph_value convolve(graph *g, graph_value x, graph_value weight, uint32_t n_axis,
                             uint32_t groups, uint32_t out) {
     const bool grouped = groups > 1;
