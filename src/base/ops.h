@@ -36,7 +36,7 @@
       USUAL, OP_IS_MAPPED, CLOSE_EQUAL, "0 above a diagonal of the last two axes")                 \
     X(TRIU, triu, "movement", 1, 1, (x), "a", 1, I, (diagonal), (-1),                              \
       USUAL, OP_IS_MAPPED, CLOSE_EQUAL, "0 below a diagonal of the last two axes")                 \
-    X(RESIZE, resize, "movement", 1, 1, (x), "a", 1, UUU, (axis, size, how), (1, 37, 2),           \
+    X(RESIZE, resize, "movement", 1, 1, (x), "a", 1, UUU, (axis, size, how), (1, 2048, 2),         \
       USUAL, OP_IS_MAPPED, CLOSE_SUMMED,                                                           \
       "an axis at another size: nearest elements, between two, or means of parts (beryl_resize)")  \
     X(IOTA, iota, "movement", 1, 1, (x), "a", 1, U, (axis), (1),                                   \
