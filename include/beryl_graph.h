@@ -391,6 +391,42 @@ BERYL_API beryl_value beryl_graph_max_pool(beryl_graph *g, beryl_value x, uint32
                                            const beryl_window *windows);
 BERYL_API beryl_value beryl_graph_avg_pool(beryl_graph *g, beryl_value x, uint32_t n_axis,
                                            const beryl_window *windows);
+/* Random numbers by Threefry-2x32-20: an element's hang on the key, U32 [2], the stream and its
+ * place as the bounds say, and on nothing else. Draws with one key take different streams; a key
+ * that is an input makes other numbers each run. A key of a seed, the same in all runs: */
+BERYL_API beryl_value beryl_graph_key(beryl_graph *g, uint64_t seed);
+/* U32, any of them */
+BERYL_API beryl_value beryl_graph_random_bits(beryl_graph *g, beryl_value key, uint32_t stream,
+                                              uint32_t rank, const beryl_dim *dims);
+/* F32, F16, BF16. From 0 to 1: multiples of 2^-24, 2^-11, 2^-8 below 1, the same bits on every
+ * device; else these of F32 times (high - low) plus low, which may be rounded to high. */
+BERYL_API beryl_value beryl_graph_random_uniform(beryl_graph *g, beryl_value key, uint32_t stream,
+                                                 beryl_type type, float low, float high,
+                                                 uint32_t rank, const beryl_dim *dims);
+/* F32, F16, BF16: with mean 0 and deviation 1 within 1e-6 of the exact ones, relative above 1 */
+BERYL_API beryl_value beryl_graph_random_normal(beryl_graph *g, beryl_value key, uint32_t stream,
+                                                beryl_type type, float mean, float deviation,
+                                                uint32_t rank, const beryl_dim *dims);
+/* BOOL: is the uniform number below `chance`? */
+BERYL_API beryl_value beryl_graph_bernoulli(beryl_graph *g, beryl_value key, uint32_t stream,
+                                            float chance, uint32_t rank, const beryl_dim *dims);
+/* logits [n, m] F32 -> I32 [n]: an index of each row with the probability that softmax says */
+BERYL_API beryl_value beryl_graph_categorical(beryl_graph *g, beryl_value key, uint32_t stream,
+                                              beryl_value logits);
+/* First weights [out, in, ..] of a layer: of deviation gain * sqrt(2 / (fan_in + fan_out)) (xavier)
+ * or gain / sqrt(fan_in) (kaiming), normal or uniform; fan_in: in times all that follows. */
+BERYL_API beryl_value beryl_graph_xavier_uniform(beryl_graph *g, beryl_value key, uint32_t stream,
+                                                 beryl_type type, float gain, uint32_t rank,
+                                                 const beryl_dim *dims);
+BERYL_API beryl_value beryl_graph_xavier_normal(beryl_graph *g, beryl_value key, uint32_t stream,
+                                                beryl_type type, float gain, uint32_t rank,
+                                                const beryl_dim *dims);
+BERYL_API beryl_value beryl_graph_kaiming_uniform(beryl_graph *g, beryl_value key, uint32_t stream,
+                                                  beryl_type type, float gain, uint32_t rank,
+                                                  const beryl_dim *dims);
+BERYL_API beryl_value beryl_graph_kaiming_normal(beryl_graph *g, beryl_value key, uint32_t stream,
+                                                 beryl_type type, float gain, uint32_t rank,
+                                                 const beryl_dim *dims);
 /* x [.., k] times transposed w [m, k] -> [.., m]; w of any type. */
 BERYL_API beryl_value beryl_graph_linear(beryl_graph *g, beryl_value x, beryl_value w);
 /* x [n, u or 1, k], each with the matrix of w [e, m, k] that ids I32 [n, u] names -> [n, u, m]. An

@@ -153,6 +153,7 @@ static graph_value make_usual(op_maker *m, const uint32_t *s) {
         const char kind = info->inputs[i];
         const base_type type = kind == 'b'                  ? TYPE_BOOL
                                : kind == 'z' || kind == 'i' ? TYPE_I32
+                               : kind == 'u'                ? TYPE_U32
                                                             : TYPE_F32;
         in[i] = kind == 'w' ? weight(m, type, 1, &s[1]) : activation_of(m, type, 2, s);
         read += base_type_block_bytes(type) * (double)s[1] * (kind == 'w' ? 1 : s[0]);

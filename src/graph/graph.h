@@ -102,6 +102,10 @@ typedef struct graph {
     base_vec(graph_node) inner;                 /* nodes inside fused ones, in order */
     graph_extent extents[GRAPH_EXTENT_MAX + 1]; /* from 1 */
     uint32_t n_extent;
+    struct { /* where numbers that operations need come from; NULL: from nowhere */
+        uint32_t (*fn)(void *context, uint32_t n, const float *numbers);
+        void *context;
+    } constants;
     beryl_error error; /* code OK: none */
 } graph;
 
@@ -120,6 +124,9 @@ graph_dim graph_dim_product(graph *g, graph_dim a, graph_dim b);
 graph_dim graph_dim_quotient(graph *g, graph_dim a, uint32_t divisor);
 graph_value graph_input(graph *g, const char *name, base_type type, uint32_t rank,
                         const graph_dim *dims);
+/* n numbers, F32 [n], which the graph's owner keeps (a copy: in its store); UNSUPPORTED: it keeps
+ * none. */
+graph_value graph_constant(graph *g, uint32_t n, const float *numbers);
 struct graph_store;
 graph_value graph_stored(graph *g, const struct graph_store *store, uint32_t index);
 void graph_output(graph *g, graph_value value, const char *name); /* kept readable after a run */
@@ -201,6 +208,25 @@ graph_value graph_conv(graph *g, graph_value x, graph_value weight, uint32_t n_a
                        const graph_window *windows, uint32_t groups);
 graph_value graph_max_pool(graph *g, graph_value x, uint32_t n_axis, const graph_window *windows);
 graph_value graph_avg_pool(graph *g, graph_value x, uint32_t n_axis, const graph_window *windows);
+/* Random numbers, as base_random_kind says, of a key U32 [2] and a stream; from 0 to 1 of a type
+ * with base_random_bits, else made as F32. categorical: an index of each row of logits [n, m].
+ * First weights of a layer [out, in, ..]: by both sizes (xavier), or by the inputs alone. key: of a
+ * seed, by a constant. */
+typedef struct graph_draw {
+    graph_value key;
+    uint32_t stream;
+} graph_draw;
+graph_value graph_key(graph *g, uint64_t seed);
+graph_value graph_random_bits(graph *g, graph_draw draw, uint32_t rank, const graph_dim *dims);
+graph_value graph_random_uniform(graph *g, graph_draw draw, base_type type, float low, float high,
+                                 uint32_t rank, const graph_dim *dims);
+graph_value graph_random_normal(graph *g, graph_draw draw, base_type type, float mean,
+                                float deviation, uint32_t rank, const graph_dim *dims);
+graph_value graph_bernoulli(graph *g, graph_draw draw, float chance, uint32_t rank,
+                            const graph_dim *dims);
+graph_value graph_categorical(graph *g, graph_draw draw, graph_value logits);
+graph_value graph_random_weights(graph *g, graph_draw draw, base_type type, bool xavier,
+                                 bool normal, float gain, uint32_t rank, const graph_dim *dims);
 /* indices: the second result */
 /* n from 1 on, one behind another along an axis; their other dimensions are the same */
 graph_value graph_concat(graph *g, uint32_t n, const graph_value *x, uint32_t axis);
