@@ -136,7 +136,8 @@ typedef struct walk {
     test *t;
     const typed_problem *p;
     const graph_tensor *x;
-    uint32_t rows, output;
+    const uint32_t *extents; /* of the run, by index */
+    uint32_t output;
     const char *got, *want;
     bool failed;
 } walk;
@@ -176,7 +177,7 @@ static void compare(walk *w, uint32_t axis, uint64_t at) {
         return;
     }
     const graph_dim d = w->x->dim[axis];
-    for (uint32_t i = 0; i < (d.extent ? w->rows : d.size); i++)
+    for (uint32_t i = 0; i < graph_dim_value(d, w->extents); i++)
         compare(w, axis + 1, at + (uint64_t)i * w->x->stride[axis]);
 }
 
@@ -192,13 +193,15 @@ void typed_run(test *t, base_heap *heap, device *d, const typed_problem *p) {
     }
     for (uint32_t round = 0; status == BERYL_OK && round < 2; round++) {
         const void *data[2][TYPED_OUT_MAX] = {{0}};
+        uint32_t extents[GRAPH_EXTENT_MAX + 1] = {0, round ? p->fewer : p->rows};
+        status = graph_extent_values(sides[0].g, extents, extents, &error);
         for (int i = 0; status == BERYL_OK && i < 2; i++)
             status = side_run(&sides[i], p, round, data[i], &error);
         for (uint32_t i = 0; status == BERYL_OK && i < sides[0].n_out; i++) {
             walk w = {.t = t,
                       .p = p,
                       .x = graph_tensor_at(sides[0].g, sides[0].out[i]),
-                      .rows = round ? p->fewer : p->rows,
+                      .extents = extents,
                       .output = i,
                       .got = data[0][i],
                       .want = data[1][i]};

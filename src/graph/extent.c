@@ -81,6 +81,22 @@ bool graph_sum_of(const graph *g, graph_dim d, graph_sum *out) {
     return true;
 }
 
+bool graph_sum_subtract(graph_sum *a, uint32_t size) {
+    if (!size) return true;
+    for (uint32_t i = 0; i < a->n; i++) {
+        graph_term *term = &a->term[i];
+        if (!is_constant(term)) continue;
+        if (term->times < size) return false;
+        term->times -= size;
+        if (!term->times) {
+            a->n--;
+            memmove(term, term + 1, (a->n - i) * sizeof *term);
+        }
+        return true;
+    }
+    return false;
+}
+
 bool graph_sum_add(const graph *g, graph_sum *a, const graph_sum *b) {
     graph_sum sum = {0};
     for (uint32_t i = 0, k = 0; i < a->n || k < b->n;) {

@@ -13,6 +13,8 @@ bool graph_sum_of(const graph *g, graph_dim d, graph_sum *out);
 /* *a += b, *a *= b. false: it does not fit; *a is what it was. */
 bool graph_sum_add(const graph *g, graph_sum *a, const graph_sum *b);
 bool graph_sum_times(const graph *g, graph_sum *a, const graph_sum *b);
+/* *a -= size, of what the sum has as a constant. false: that is less. */
+bool graph_sum_subtract(graph_sum *a, uint32_t size);
 /* *a = ceil(a / divisor), which may need an extent of its own. false: the graph has an error. */
 bool graph_sum_quotient(graph *g, graph_sum *a, uint32_t divisor);
 bool graph_sum_equal(const graph_sum *a, const graph_sum *b);

@@ -233,8 +233,9 @@ static bool has_windows(graph *g, const char *what, graph_value x, uint32_t n_ax
     const graph_tensor *t = graph_tensor_at(g, x);
     bool fits = n_axis >= 1 && n_axis <= 3 && t->rank == n_axis + 2;
     for (uint32_t i = 0; fits && i < n_axis; i++)
-        fits = w[i].size && w[i].step && w[i].apart && !t->dim[i + 2].extent &&
-               (uint64_t)t->dim[i + 2].size + w[i].before + w[i].after >
+        fits = w[i].size && w[i].step && w[i].apart &&
+               (t->dim[i + 2].extent ? 0 : (uint64_t)t->dim[i + 2].size) + w[i].before +
+                       w[i].after + (t->dim[i + 2].extent != 0) >
                    (uint64_t)(w[i].size - 1) * w[i].apart;
     return fits || graph_refuse(g, BERYL_MISUSE, "%s of %s: its windows do not fit", what,
                                 graph_shape_text(g, t->rank, t->dim, text));

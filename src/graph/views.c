@@ -291,19 +291,32 @@ graph_value graph_diagonal(graph *g, graph_value x, uint32_t axis, uint32_t othe
     return told(g, finish(g, VIEW_DIAGONAL, x, &as), (uint32_t[]){axis, other}, 2);
 }
 
+/* How many windows of `size` elements begin `step` apart in an axis, as far as they are whole. Of an
+ * axis that a run sizes as many are there as it has steps, where constants (padding) make up for the
+ * last one; size 0: they do not. */
+static graph_dim window_count(graph *g, graph_dim axis, uint32_t size, uint32_t step) {
+    if (!axis.extent) return (graph_dim){axis.size < size ? 0 : (axis.size - size) / step + 1, 0};
+    graph_sum sum;
+    if (!graph_sum_of(g, axis, &sum) || !graph_sum_subtract(&sum, size - 1))
+        return (graph_dim){0, 0};
+    return graph_sum_quotient(g, &sum, step) ? graph_sum_dim(g, &sum) : (graph_dim){0, 0};
+}
+
 graph_value graph_windows(graph *g, graph_value x, uint32_t axis, uint32_t size, uint32_t step) {
     char text[GRAPH_SHAPE_TEXT];
     shape s;
-    if (!begin(g, VIEW_WINDOWS, x, &s) || !has_constant_axis(g, name_of(VIEW_WINDOWS), x, axis))
-        return 0;
-    if (!size || !step || size > s.dim[axis].size)
-        return graph_refuse(g, BERYL_MISUSE, "windows of %s: axis %u in windows of %u, %u apart",
-                            words_of(g, x, text), axis, size, step);
+    if (!begin(g, VIEW_WINDOWS, x, &s) || !has_axis(g, name_of(VIEW_WINDOWS), x, axis)) return 0;
+    const graph_dim n = size && step ? window_count(g, s.dim[axis], size, step) : (graph_dim){0, 0};
+    if (g->error.code != BERYL_OK) return 0;
+    if (!n.size)
+        return graph_refuse(g, BERYL_MISUSE, "windows of %s: axis %u in windows of %u, %u apart%s",
+                            words_of(g, x, text), axis, size, step,
+                            s.dim[axis].extent ? ": it is not padded by one less" : "");
     if (s.rank == GRAPH_RANK_MAX)
         return refuse_view(g, BERYL_UNSUPPORTED, VIEW_WINDOWS, x, "no place for one more axis");
     s.dim[s.rank] = (graph_dim){size, 0};
     s.stride[s.rank++] = s.stride[axis];
-    s.dim[axis].size = (s.dim[axis].size - size) / step + 1;
+    s.dim[axis] = n;
     s.stride[axis] *= step;
     return told(g, finish(g, VIEW_WINDOWS, x, &s), (uint32_t[]){axis, size, step}, 3);
 }
