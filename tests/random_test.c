@@ -192,7 +192,7 @@ static void refuses(test *t, base_heap *heap) {
 }
 
 /* Through beryl_graph.h: the same numbers in every run, of a seed's bits. */
-static void seeds(test *t, const char *device) {
+static void seeds(test *t, const char *on) {
     enum { OUT = 5, IN = 3 };
     static const beryl_dim dims[] = {{OUT, 0}, {IN, 0}};
     static const struct {
@@ -204,7 +204,7 @@ static void seeds(test *t, const char *device) {
         beryl_error error = {0};
         uint32_t got[OUT * IN], want[2];
         float weights[OUT * IN];
-        const beryl_graph_options options = {.size = sizeof options, .device = device};
+        const beryl_graph_options options = {.size = sizeof options, .device = on};
         beryl_status status = beryl_graph_open(&options, &g, &error);
         const beryl_value key = beryl_graph_key(g, known[i].seed),
                           bits = beryl_graph_random_bits(g, key, 0, 2, dims),
