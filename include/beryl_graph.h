@@ -427,6 +427,25 @@ BERYL_API beryl_value beryl_graph_kaiming_uniform(beryl_graph *g, beryl_value ke
 BERYL_API beryl_value beryl_graph_kaiming_normal(beryl_graph *g, beryl_value key, uint32_t stream,
                                                  beryl_type type, float gain, uint32_t rank,
                                                  const beryl_dim *dims);
+/* Fourier transforms along an axis of any constant length n; floats, F16 and BF16 computed in F32.
+ * Complex numbers are a last axis of 2, real and imaginary parts. X[k] is the sum of x[t]
+ * exp(-2 pi i k t / n), on the way back of X[k] exp(2 pi i k t / n). The result may be a view.
+ * BACKWARD: divided by n on the way back; FORWARD: forward; ORTHO: by the root of n both ways. */
+typedef enum beryl_fft_norm {
+    BERYL_FFT_BACKWARD,
+    BERYL_FFT_FORWARD,
+    BERYL_FFT_ORTHO
+} beryl_fft_norm;
+/* x [.., n, .., 2] -> the same shape */
+BERYL_API beryl_value beryl_graph_fft(beryl_graph *g, beryl_value x, uint32_t axis, bool inverse,
+                                      beryl_fft_norm norm);
+/* x [.., n, ..], real -> the first half: [.., n / 2 + 1, .., 2] */
+BERYL_API beryl_value beryl_graph_rfft(beryl_graph *g, beryl_value x, uint32_t axis,
+                                       beryl_fft_norm norm);
+/* and back: x [.., n / 2 + 1, .., 2] -> [.., n, ..], real; the imaginary parts of what is its own
+ * conjugate count as 0 */
+BERYL_API beryl_value beryl_graph_irfft(beryl_graph *g, beryl_value x, uint32_t axis, uint32_t n,
+                                        beryl_fft_norm norm);
 /* x [.., k] times transposed w [m, k] -> [.., m]; w of any type. */
 BERYL_API beryl_value beryl_graph_linear(beryl_graph *g, beryl_value x, beryl_value w);
 /* x [n, u or 1, k], each with the matrix of w [e, m, k] that ids I32 [n, u] names -> [n, u, m]. An

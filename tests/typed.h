@@ -6,7 +6,7 @@
 
 #include "plan/exec.h"
 
-enum { TYPED_IN_MAX = 12, TYPED_OUT_MAX = 4 };
+enum { TYPED_IN_MAX = 40, TYPED_OUT_MAX = 4 };
 
 typedef enum typed_fill {               /* integers: special and random ones, whatever it is */
                           TYPED_ODD,    /* special numbers among others of all sizes */

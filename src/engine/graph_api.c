@@ -438,6 +438,22 @@ beryl_value beryl_graph_repeat(beryl_graph *g, beryl_value x, uint32_t axis, uin
     return may_build(g) ? graph_repeat(g->g, x, axis, times) : 0;
 }
 
+/* ---- Fourier transforms ---------------------------------------------------------------------- */
+
+beryl_value beryl_graph_fft(beryl_graph *g, beryl_value x, uint32_t axis, bool inverse,
+                            beryl_fft_norm norm) {
+    return may_build(g) ? graph_fft(g->g, x, axis, inverse, (graph_fft_norm)norm) : 0;
+}
+
+beryl_value beryl_graph_rfft(beryl_graph *g, beryl_value x, uint32_t axis, beryl_fft_norm norm) {
+    return may_build(g) ? graph_rfft(g->g, x, axis, (graph_fft_norm)norm) : 0;
+}
+
+beryl_value beryl_graph_irfft(beryl_graph *g, beryl_value x, uint32_t axis, uint32_t n,
+                              beryl_fft_norm norm) {
+    return may_build(g) ? graph_irfft(g->g, x, axis, n, (graph_fft_norm)norm) : 0;
+}
+
 /* ---- random numbers -------------------------------------------------------------------------- */
 
 beryl_value beryl_graph_key(beryl_graph *g, uint64_t seed) {

@@ -209,6 +209,13 @@ graph_value graph_conv(graph *g, graph_value x, graph_value weight, uint32_t n_a
                        const graph_window *windows, uint32_t groups);
 graph_value graph_max_pool(graph *g, graph_value x, uint32_t n_axis, const graph_window *windows);
 graph_value graph_avg_pool(graph *g, graph_value x, uint32_t n_axis, const graph_window *windows);
+/* Fourier transforms along a constant axis. fft: x [.., 2], real and imaginary parts; rfft: of real
+ * x the first n / 2 + 1 frequencies [.., 2]; irfft: of these n real numbers. Their sums are divided
+ * by n on the way back, forward, or by its root both ways. */
+typedef enum graph_fft_norm { FFT_BACKWARD, FFT_FORWARD, FFT_ORTHO } graph_fft_norm;
+graph_value graph_fft(graph *g, graph_value x, uint32_t axis, bool inverse, graph_fft_norm norm);
+graph_value graph_rfft(graph *g, graph_value x, uint32_t axis, graph_fft_norm norm);
+graph_value graph_irfft(graph *g, graph_value x, uint32_t axis, uint32_t n, graph_fft_norm norm);
 /* Random numbers, as base_random_kind says, of a key U32 [2] and a stream; from 0 to 1 of a type
  * with base_random_bits, else made as F32. categorical: an index of each row of logits [n, m].
  * First weights of a layer [out, in, ..]: by both sizes (xavier), or by the inputs alone. key: of a
