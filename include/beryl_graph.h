@@ -446,6 +446,38 @@ BERYL_API beryl_value beryl_graph_rfft(beryl_graph *g, beryl_value x, uint32_t a
  * conjugate count as 0 */
 BERYL_API beryl_value beryl_graph_irfft(beryl_graph *g, beryl_value x, uint32_t axis, uint32_t n,
                                         beryl_fft_norm norm);
+/* Spectra of parts: `size` elements of the last axis of x [.., n], each part `step` behind the one
+ * before, as far as they are whole, times a window [size] (0: none), by rfft: -> [.., parts,
+ * size / 2 + 1, 2]. istft: the signal of them, [.., (parts - 1) * step + size], divided by the sum
+ * of squared windows. hann: 0.5 - 0.5 * cos(2 pi i / size), F32 [size]. */
+BERYL_API beryl_value beryl_graph_hann(beryl_graph *g, uint32_t size);
+BERYL_API beryl_value beryl_graph_stft(beryl_graph *g, beryl_value x, beryl_value window,
+                                       uint32_t size, uint32_t step);
+BERYL_API beryl_value beryl_graph_istft(beryl_graph *g, beryl_value x, beryl_value window,
+                                        uint32_t size, uint32_t step);
+/* Welch's power spectrum of x [.., n], `rate` samples a second: density at size / 2 + 1
+ * frequencies of a second, one side for both; parts as of stft, each less its mean. */
+BERYL_API beryl_value beryl_graph_welch(beryl_graph *g, beryl_value x, beryl_value window,
+                                        uint32_t size, uint32_t step, float rate);
+/* x [n, m] F32, not below 0 -> the k largest peaks [n, k], falling, and their indices I32 [n, k]: above
+ * the element before and not below the one behind; the ends are none. 0 where there are fewer. */
+BERYL_API beryl_value beryl_graph_peaks(beryl_graph *g, beryl_value x, uint32_t k,
+                                        beryl_value *indices);
+/* Points are rows, floats. EUCLID: root of SQUARED, the sum of squared differences; of more than 32
+ * coordinates from a product of matrices, which is near the squares of the points' sizes to 7
+ * digits. COSINE: 1 less the cosine of the angle; of a zero point 1. */
+typedef enum beryl_distance {
+    BERYL_DISTANCE_EUCLID,
+    BERYL_DISTANCE_SQUARED,
+    BERYL_DISTANCE_COSINE
+} beryl_distance;
+/* a [n, d], b [m, d] -> [n, m] */
+BERYL_API beryl_value beryl_graph_pairwise_distance(beryl_graph *g, beryl_value a, beryl_value b,
+                                                    beryl_distance kind);
+/* x [m, d], queries [n, d], F32 -> distances to the k nearest of x [n, k], rising, and their indices
+ * I32 [n, k]; ties: the lower index first */
+BERYL_API beryl_value beryl_graph_knn(beryl_graph *g, beryl_value x, beryl_value queries,
+                                      uint32_t k, beryl_distance kind, beryl_value *indices);
 /* x [.., k] times transposed w [m, k] -> [.., m]; w of any type. */
 BERYL_API beryl_value beryl_graph_linear(beryl_graph *g, beryl_value x, beryl_value w);
 /* x [n, u or 1, k], each with the matrix of w [e, m, k] that ids I32 [n, u] names -> [n, u, m]. An

@@ -454,6 +454,48 @@ beryl_value beryl_graph_irfft(beryl_graph *g, beryl_value x, uint32_t axis, uint
     return may_build(g) ? graph_irfft(g->g, x, axis, n, (graph_fft_norm)norm) : 0;
 }
 
+beryl_value beryl_graph_hann(beryl_graph *g, uint32_t size) {
+    return may_build(g) ? graph_hann(g->g, size) : 0;
+}
+
+beryl_value beryl_graph_stft(beryl_graph *g, beryl_value x, beryl_value window, uint32_t size,
+                             uint32_t step) {
+    return may_build(g) ? graph_stft(g->g, x, window, size, step) : 0;
+}
+
+beryl_value beryl_graph_istft(beryl_graph *g, beryl_value x, beryl_value window, uint32_t size,
+                              uint32_t step) {
+    return may_build(g) ? graph_istft(g->g, x, window, size, step) : 0;
+}
+
+beryl_value beryl_graph_welch(beryl_graph *g, beryl_value x, beryl_value window, uint32_t size,
+                              uint32_t step, float rate) {
+    return may_build(g) ? graph_welch(g->g, x, window, size, step, rate) : 0;
+}
+
+beryl_value beryl_graph_peaks(beryl_graph *g, beryl_value x, uint32_t k, beryl_value *indices) {
+    graph_value places = 0;
+    const graph_value v = may_build(g) ? graph_peaks(g->g, x, k, &places) : 0;
+    if (indices) *indices = places;
+    return v;
+}
+
+/* ---- neighbours ------------------------------------------------------------------------------ */
+
+beryl_value beryl_graph_pairwise_distance(beryl_graph *g, beryl_value a, beryl_value b,
+                                          beryl_distance kind) {
+    return may_build(g) ? graph_pairwise_distance(g->g, a, b, (graph_distance)kind) : 0;
+}
+
+beryl_value beryl_graph_knn(beryl_graph *g, beryl_value x, beryl_value queries, uint32_t k,
+                            beryl_distance kind, beryl_value *indices) {
+    graph_value places = 0;
+    const graph_value v =
+        may_build(g) ? graph_knn(g->g, x, queries, k, (graph_distance)kind, &places) : 0;
+    if (indices) *indices = places;
+    return v;
+}
+
 /* ---- random numbers -------------------------------------------------------------------------- */
 
 beryl_value beryl_graph_key(beryl_graph *g, uint64_t seed) {

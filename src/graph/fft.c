@@ -352,7 +352,8 @@ static graph_value transformed(transform *t, graph_value x, uint32_t axis) {
     if (x && n > BATCH_MAX) {
         graph_dim dims[3] = {{1, 0}, {from.dim[axis].size, 0}, {t->real_in ? 1 : 2, 0}};
         for (uint32_t i = 0; i < n; i++) dims[0] = graph_dim_product(g, dims[0], batch[i]);
-        x = graph_reshape(g, x, 3, dims);
+        if (t->type == TYPE_F64) x = graph_copy(g, x); /* reshape copies F32 alone */
+        x = x ? graph_reshape(g, x, 3, dims) : 0;
         t->n_batch = 1;
     }
     if (!x) return 0;

@@ -216,6 +216,23 @@ typedef enum graph_fft_norm { FFT_BACKWARD, FFT_FORWARD, FFT_ORTHO } graph_fft_n
 graph_value graph_fft(graph *g, graph_value x, uint32_t axis, bool inverse, graph_fft_norm norm);
 graph_value graph_rfft(graph *g, graph_value x, uint32_t axis, graph_fft_norm norm);
 graph_value graph_irfft(graph *g, graph_value x, uint32_t axis, uint32_t n, graph_fft_norm norm);
+/* Parts of so many elements of the last axis, each `step` behind the one before, times a window
+ * (0: none), and their rfft: [.., part, size / 2 + 1, 2]; and the signal of them. welch: power at
+ * each frequency, the mean over the parts, each less its mean. peaks of [n, m]: what is above the
+ * element before it and not below the one behind it; 0 and any index where there are fewer than
+ * k. */
+graph_value graph_hann(graph *g, uint32_t size);
+graph_value graph_stft(graph *g, graph_value x, graph_value window, uint32_t size, uint32_t step);
+graph_value graph_istft(graph *g, graph_value x, graph_value window, uint32_t size, uint32_t step);
+graph_value graph_welch(graph *g, graph_value x, graph_value window, uint32_t size, uint32_t step,
+                        float rate);
+graph_value graph_peaks(graph *g, graph_value x, uint32_t k, graph_value *indices);
+/* Points are rows: a [n, d], b [m, d] -> [n, m]; of each query [n, d] the k nearest of x [m, d],
+ * distances [n, k], rising, and their indices. */
+typedef enum graph_distance { DISTANCE_EUCLID, DISTANCE_SQUARED, DISTANCE_COSINE } graph_distance;
+graph_value graph_pairwise_distance(graph *g, graph_value a, graph_value b, graph_distance kind);
+graph_value graph_knn(graph *g, graph_value x, graph_value queries, uint32_t k, graph_distance kind,
+                      graph_value *indices);
 /* Random numbers, as base_random_kind says, of a key U32 [2] and a stream; from 0 to 1 of a type
  * with base_random_bits, else made as F32. categorical: an index of each row of logits [n, m].
  * First weights of a layer [out, in, ..]: by both sizes (xavier), or by the inputs alone. key: of a
