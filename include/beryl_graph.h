@@ -478,6 +478,13 @@ BERYL_API beryl_value beryl_graph_pairwise_distance(beryl_graph *g, beryl_value 
  * I32 [n, k]; ties: the lower index first */
 BERYL_API beryl_value beryl_graph_knn(beryl_graph *g, beryl_value x, beryl_value queries,
                                       uint32_t k, beryl_distance kind, beryl_value *indices);
+/* UMAP's fuzzy graph: of what knn gives of x and itself, [n, k] with k from 2 on, n constant, the
+ * symmetric weights [n, n] of pairs, 0 to 1. Of row i the weight of index j is exp(-(distance -
+ * rho) / sigma), 1 where that is above 1, 0 of i itself; rho: the least distance above 0; sigma:
+ * such that all but the first sum to log2(k), at least a thousandth of the row's mean distance (of
+ * all, where rho is 0). Pairs: a + b - a b of both directions. */
+BERYL_API beryl_value beryl_graph_umap_weights(beryl_graph *g, beryl_value distances,
+                                               beryl_value indices);
 /* x [.., k] times transposed w [m, k] -> [.., m]; w of any type. */
 BERYL_API beryl_value beryl_graph_linear(beryl_graph *g, beryl_value x, beryl_value w);
 /* x [n, u or 1, k], each with the matrix of w [e, m, k] that ids I32 [n, u] names -> [n, u, m]. An

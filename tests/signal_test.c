@@ -230,6 +230,51 @@ static void nearest(test *t, const char *on, uint32_t d, beryl_distance kind) {
     }
 }
 
+/* Weights of points, by UMAP's own bisection. */
+static void umap(test *t, const char *on) {
+    enum { N = 61, D = 3, K = 9 };
+    lab *l = lab_open(t, on);
+    if (!l) return;
+    const beryl_value x = lab_input(l, 0, 2, (beryl_dim[]){{N, 0}, {D, 0}});
+    for (uint32_t i = 0; i < D; i++) l->x[0][i] = l->x[0][D + i]; /* two in one place */
+    beryl_value at = 0;
+    const beryl_value far = beryl_graph_knn(l->g, x, x, K, BERYL_DISTANCE_EUCLID, &at);
+    l->out[0] = beryl_graph_umap_weights(l->g, far, at);
+    beryl_graph_output(l->g, at, "at");
+    if (lab_run(t, l, N * N)) {
+        beryl_error error = {0};
+        static double one[N][N];
+        static int32_t places[N * K];
+        memset(one, 0, sizeof one);
+        CHECK_INT(t, beryl_graph_read(l->g, at, places, sizeof places, &error), BERYL_OK);
+        for (uint32_t i = 0; i < N; i++) {
+            double d[K], rho = 0, low = 0, high = INFINITY, sigma = 1, mean = 0;
+            for (uint32_t k = 0; k < K; k++) {
+                d[k] = distance(BERYL_DISTANCE_EUCLID, l->x[0] + i * D,
+                                l->x[0] + (uint32_t)places[i * K + k] % N * D, D);
+                if (d[k] > 0 && (rho <= 0 || d[k] < rho)) rho = d[k];
+                mean += d[k] / K;
+            }
+            for (uint32_t round = 0; round < 200; round++) {
+                double sum = 0;
+                for (uint32_t k = 1; k < K; k++) sum += d[k] > rho ? exp(-(d[k] - rho) / sigma) : 1;
+                if (sum > log2(K)) high = sigma;
+                else low = sigma;
+                sigma = isinf(high) ? 2 * sigma : (low + high) / 2;
+            }
+            if (sigma < 1e-3 * mean) sigma = 1e-3 * mean;
+            for (uint32_t k = 0; k < K; k++)
+                if ((uint32_t)places[i * K + k] % N != i)
+                    one[i][places[i * K + k] % N] = d[k] > rho ? exp(-(d[k] - rho) / sigma) : 1;
+        }
+        for (uint32_t i = 0; i < N * N; i++) {
+            const double a = one[i / N][i % N], b = one[i % N][i / N];
+            CHECK_NEAR(t, l->y[i], a + b - a * b, 1e-4);
+        }
+    }
+    lab_close(l);
+}
+
 /* ---- in all forms ---------------------------------------------------------------------------- */
 
 typedef enum what { PARTS, AGAIN, POWER, FAR, NEAREST, WHATS } what;
@@ -311,6 +356,7 @@ void test_signal(test *t) {
             if (p->size > 4 && test_case(t, "signal/welch-%u-%u-%s", p->size, p->step, on[i]))
                 welch(t, on[i], p);
         }
+        if (test_case(t, "signal/umap-%s", on[i])) umap(t, on[i]);
         for (uint32_t k = 0; k < 3; k++) {
             if (test_case(t, "signal/nearest-3-%s-%s", kinds[k], on[i]))
                 nearest(t, on[i], 3, (beryl_distance)k);

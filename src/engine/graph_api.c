@@ -496,6 +496,10 @@ beryl_value beryl_graph_knn(beryl_graph *g, beryl_value x, beryl_value queries, 
     return v;
 }
 
+beryl_value beryl_graph_umap_weights(beryl_graph *g, beryl_value distances, beryl_value indices) {
+    return may_build(g) ? graph_umap_weights(g->g, distances, indices) : 0;
+}
+
 /* ---- random numbers -------------------------------------------------------------------------- */
 
 beryl_value beryl_graph_key(beryl_graph *g, uint64_t seed) {

@@ -233,6 +233,9 @@ typedef enum graph_distance { DISTANCE_EUCLID, DISTANCE_SQUARED, DISTANCE_COSINE
 graph_value graph_pairwise_distance(graph *g, graph_value a, graph_value b, graph_distance kind);
 graph_value graph_knn(graph *g, graph_value x, graph_value queries, uint32_t k, graph_distance kind,
                       graph_value *indices);
+/* Of what knn gives of points and themselves, [n, k]: how near each is to each, [n, n], as UMAP has
+ * it. */
+graph_value graph_umap_weights(graph *g, graph_value distances, graph_value indices);
 /* Random numbers, as base_random_kind says, of a key U32 [2] and a stream; from 0 to 1 of a type
  * with base_random_bits, else made as F32. categorical: an index of each row of logits [n, m].
  * First weights of a layer [out, in, ..]: by both sizes (xavier), or by the inputs alone. key: of a
