@@ -459,8 +459,9 @@ BERYL_API beryl_value beryl_graph_istft(beryl_graph *g, beryl_value x, beryl_val
  * frequencies of a second, one side for both; parts as of stft, each less its mean. */
 BERYL_API beryl_value beryl_graph_welch(beryl_graph *g, beryl_value x, beryl_value window,
                                         uint32_t size, uint32_t step, float rate);
-/* x [n, m] F32, not below 0 -> the k largest peaks [n, k], falling, and their indices I32 [n, k]: above
- * the element before and not below the one behind; the ends are none. 0 where there are fewer. */
+/* x [n, m] F32, not below 0 -> the k largest peaks [n, k], falling, and their indices I32 [n, k]:
+ * above the element before and not below the one behind; the ends are none. 0 where there are
+ * fewer. */
 BERYL_API beryl_value beryl_graph_peaks(beryl_graph *g, beryl_value x, uint32_t k,
                                         beryl_value *indices);
 /* Points are rows, floats. EUCLID: root of SQUARED, the sum of squared differences; of more than 32
@@ -474,8 +475,8 @@ typedef enum beryl_distance {
 /* a [n, d], b [m, d] -> [n, m] */
 BERYL_API beryl_value beryl_graph_pairwise_distance(beryl_graph *g, beryl_value a, beryl_value b,
                                                     beryl_distance kind);
-/* x [m, d], queries [n, d], F32 -> distances to the k nearest of x [n, k], rising, and their indices
- * I32 [n, k]; ties: the lower index first */
+/* x [m, d], queries [n, d], F32 -> distances to the k nearest of x [n, k], rising, and their
+ * indices I32 [n, k]; ties: the lower index first */
 BERYL_API beryl_value beryl_graph_knn(beryl_graph *g, beryl_value x, beryl_value queries,
                                       uint32_t k, beryl_distance kind, beryl_value *indices);
 /* UMAP's fuzzy graph: of what knn gives of x and itself, [n, k] with k from 2 on, n constant, the

@@ -220,7 +220,7 @@ static bool find_factors(uint32_t n, factors *out) {
     if (n <= 32 || (left > 1 && n <= WHOLE_MAX)) return true;
     if (left > 1) return false;
     while (n >> bits > 1) bits++;
-    for (uint32_t count = n <= 1024 ? 2 : (bits + 3) / 4;; count++) {
+    for (uint32_t count = (bits + 3) / 4;; count++) {
         uint32_t most = 1;
         out->n = count < n_prime ? count : n_prime;
         for (uint32_t i = 0; i < out->n; i++) out->f[i] = 1;
