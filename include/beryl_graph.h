@@ -461,6 +461,101 @@ BERYL_API beryl_value beryl_graph_conv_transpose(beryl_graph *g, beryl_value x, 
 /* What is in each window, in memory: [n, c * sizes.., windows..]. A convolution needs none. */
 BERYL_API beryl_value beryl_graph_im2col(beryl_graph *g, beryl_value x, uint32_t n_axis,
                                          const beryl_window *windows);
+/* Random numbers by Threefry-2x32-20: an element's hang on the key, U32 [2], the stream and its
+ * place as the bounds say, and on nothing else. Draws with one key take different streams; a key
+ * that is an input makes other numbers each run. A key of a seed, the same in all runs: */
+BERYL_API beryl_value beryl_graph_key(beryl_graph *g, uint64_t seed);
+/* U32, any of them */
+BERYL_API beryl_value beryl_graph_random_bits(beryl_graph *g, beryl_value key, uint32_t stream,
+                                              uint32_t rank, const beryl_dim *dims);
+/* F32, F16, BF16. From 0 to 1: multiples of 2^-24, 2^-11, 2^-8 below 1, the same bits on every
+ * device; else these of F32 times (high - low) plus low, which may be rounded to high. */
+BERYL_API beryl_value beryl_graph_random_uniform(beryl_graph *g, beryl_value key, uint32_t stream,
+                                                 beryl_type type, float low, float high,
+                                                 uint32_t rank, const beryl_dim *dims);
+/* F32, F16, BF16: with mean 0 and deviation 1 within 1e-6 of the exact ones, relative above 1 */
+BERYL_API beryl_value beryl_graph_random_normal(beryl_graph *g, beryl_value key, uint32_t stream,
+                                                beryl_type type, float mean, float deviation,
+                                                uint32_t rank, const beryl_dim *dims);
+/* BOOL: is the uniform number below `chance`? */
+BERYL_API beryl_value beryl_graph_bernoulli(beryl_graph *g, beryl_value key, uint32_t stream,
+                                            float chance, uint32_t rank, const beryl_dim *dims);
+/* logits [n, m] F32 -> I32 [n]: an index of each row with the probability that softmax says */
+BERYL_API beryl_value beryl_graph_categorical(beryl_graph *g, beryl_value key, uint32_t stream,
+                                              beryl_value logits);
+/* First weights [out, in, ..] of a layer: of deviation gain * sqrt(2 / (fan_in + fan_out)) (xavier)
+ * or gain / sqrt(fan_in) (kaiming), normal or uniform; fan_in: in times all that follows. */
+BERYL_API beryl_value beryl_graph_xavier_uniform(beryl_graph *g, beryl_value key, uint32_t stream,
+                                                 beryl_type type, float gain, uint32_t rank,
+                                                 const beryl_dim *dims);
+BERYL_API beryl_value beryl_graph_xavier_normal(beryl_graph *g, beryl_value key, uint32_t stream,
+                                                beryl_type type, float gain, uint32_t rank,
+                                                const beryl_dim *dims);
+BERYL_API beryl_value beryl_graph_kaiming_uniform(beryl_graph *g, beryl_value key, uint32_t stream,
+                                                  beryl_type type, float gain, uint32_t rank,
+                                                  const beryl_dim *dims);
+BERYL_API beryl_value beryl_graph_kaiming_normal(beryl_graph *g, beryl_value key, uint32_t stream,
+                                                 beryl_type type, float gain, uint32_t rank,
+                                                 const beryl_dim *dims);
+/* Fourier transforms along an axis of any constant length n; floats, F16 and BF16 computed in F32.
+ * Complex numbers are a last axis of 2, real and imaginary parts. X[k] is the sum of x[t]
+ * exp(-2 pi i k t / n), on the way back of X[k] exp(2 pi i k t / n). The result may be a view.
+ * BACKWARD: divided by n on the way back; FORWARD: forward; ORTHO: by the root of n both ways. */
+typedef enum beryl_fft_norm {
+    BERYL_FFT_BACKWARD,
+    BERYL_FFT_FORWARD,
+    BERYL_FFT_ORTHO
+} beryl_fft_norm;
+/* x [.., n, .., 2] -> the same shape */
+BERYL_API beryl_value beryl_graph_fft(beryl_graph *g, beryl_value x, uint32_t axis, bool inverse,
+                                      beryl_fft_norm norm);
+/* x [.., n, ..], real -> the first half: [.., n / 2 + 1, .., 2] */
+BERYL_API beryl_value beryl_graph_rfft(beryl_graph *g, beryl_value x, uint32_t axis,
+                                       beryl_fft_norm norm);
+/* and back: x [.., n / 2 + 1, .., 2] -> [.., n, ..], real; the imaginary parts of what is its own
+ * conjugate count as 0 */
+BERYL_API beryl_value beryl_graph_irfft(beryl_graph *g, beryl_value x, uint32_t axis, uint32_t n,
+                                        beryl_fft_norm norm);
+/* Spectra of parts: `size` elements of the last axis of x [.., n], each part `step` behind the one
+ * before, as far as they are whole, times a window [size] (0: none), by rfft: -> [.., parts,
+ * size / 2 + 1, 2]. istft: the signal of them, [.., (parts - 1) * step + size], divided by the sum
+ * of squared windows. hann: 0.5 - 0.5 * cos(2 pi i / size), F32 [size]. */
+BERYL_API beryl_value beryl_graph_hann(beryl_graph *g, uint32_t size);
+BERYL_API beryl_value beryl_graph_stft(beryl_graph *g, beryl_value x, beryl_value window,
+                                       uint32_t size, uint32_t step);
+BERYL_API beryl_value beryl_graph_istft(beryl_graph *g, beryl_value x, beryl_value window,
+                                        uint32_t size, uint32_t step);
+/* Welch's power spectrum of x [.., n], `rate` samples a second: density at size / 2 + 1
+ * frequencies of a second, one side for both; parts as of stft, each less its mean. */
+BERYL_API beryl_value beryl_graph_welch(beryl_graph *g, beryl_value x, beryl_value window,
+                                        uint32_t size, uint32_t step, float rate);
+/* x [n, m] F32, not below 0 -> the k largest peaks [n, k], falling, and their indices I32 [n, k]:
+ * above the element before and not below the one behind; the ends are none. 0 where there are
+ * fewer. */
+BERYL_API beryl_value beryl_graph_peaks(beryl_graph *g, beryl_value x, uint32_t k,
+                                        beryl_value *indices);
+/* Points are rows, floats. EUCLID: root of SQUARED, the sum of squared differences; of more than 32
+ * coordinates from a product of matrices, which is near the squares of the points' sizes to 7
+ * digits. COSINE: 1 less the cosine of the angle; of a zero point 1. */
+typedef enum beryl_distance {
+    BERYL_DISTANCE_EUCLID,
+    BERYL_DISTANCE_SQUARED,
+    BERYL_DISTANCE_COSINE
+} beryl_distance;
+/* a [n, d], b [m, d] -> [n, m] */
+BERYL_API beryl_value beryl_graph_pairwise_distance(beryl_graph *g, beryl_value a, beryl_value b,
+                                                    beryl_distance kind);
+/* x [m, d], queries [n, d], F32 -> distances to the k nearest of x [n, k], rising, and their
+ * indices I32 [n, k]; ties: the lower index first */
+BERYL_API beryl_value beryl_graph_knn(beryl_graph *g, beryl_value x, beryl_value queries,
+                                      uint32_t k, beryl_distance kind, beryl_value *indices);
+/* UMAP's fuzzy graph: of what knn gives of x and itself, [n, k] with k from 2 on, n constant, the
+ * symmetric weights [n, n] of pairs, 0 to 1. Of row i the weight of index j is exp(-(distance -
+ * rho) / sigma), 1 where that is above 1, 0 of i itself; rho: the least distance above 0; sigma:
+ * such that all but the first sum to log2(k), at least a thousandth of the row's mean distance (of
+ * all, where rho is 0). Pairs: a + b - a b of both directions. */
+BERYL_API beryl_value beryl_graph_umap_weights(beryl_graph *g, beryl_value distances,
+                                               beryl_value indices);
 /* x [.., k] times transposed w [m, k] -> [.., m]; w of any type. */
 BERYL_API beryl_value beryl_graph_linear(beryl_graph *g, beryl_value x, beryl_value w);
 /* x [n, u or 1, k], each with the matrix of w [e, m, k] that ids I32 [n, u] names -> [n, u, m]. An

@@ -248,6 +248,16 @@ static void bound_mapped(work *w) {
     }
 }
 
+/* Uniform numbers, which are the same everywhere. */
+static void bound_random(work *w) {
+    const operand *out = &w->out[0];
+    int64_t i[GRAPH_RANK_MAX] = {0};
+    for (uint64_t k = 0, n = count_of(out); k < n; k++) {
+        place_of(out, k, i);
+        out->bound[offset_at(out, i)] = 0;
+    }
+}
+
 /* Root mean squares differ by no more than that of the errors. */
 static void bound_rms_norm(work *w) {
     const operand *x = &w->in[0], *out = &w->out[0];
@@ -614,6 +624,7 @@ static void (*const bounds[OP_COUNT])(work *) = {
     [OP_COPY] = bound_pointwise,
     [OP_PAD] = bound_mapped,
     [OP_CONCAT] = bound_mapped,
+    [OP_RANDOM] = bound_random,
     [OP_TRIL] = bound_mapped,
     [OP_TRIU] = bound_mapped,
     [OP_ADD] = bound_pointwise,

@@ -325,7 +325,7 @@ static void make_view(maker *m) {
     keep(m, v, from.most, false);
 }
 
-/* From other places: a pad, a triangle, with others of its kind behind it or beside it. */
+/* From other places: a pad, a triangle, random numbers, with others of its kind behind it or beside it. */
 static void make_map(maker *m) {
     const pooled *p = pick(m, 0, 1e6f);
     if (!p || !at(m, p->v)->rank || graph_element_bound(at(m, p->v)) > 40000) return;
@@ -336,7 +336,16 @@ static void make_map(maker *m) {
     graph_dim dims[GRAPH_RANK_MAX];
     const int32_t diagonal = (int32_t)draw(m, 9) - 4;
     memcpy(dims, t.dim, sizeof dims);
-    switch (draw(m, 5)) {
+    switch (draw(m, 6)) {
+    case 5: {
+        const graph_value words = graph_input(m->g, "key", TYPE_U32, 1, (graph_dim[]){{8, 0}}),
+                          key = graph_narrow(m->g, words, 0, draw(m, 7), 2, 1),
+                          v = graph_random_uniform(m->g, (graph_draw){key, draw(m, 3)}, TYPE_F32, 0,
+                                                   1, t.rank, t.dim);
+        made(m, v, 1);
+        if (draw(m, 2)) made(m, graph_mul(m->g, from.v, v), from.most);
+        break;
+    }
     case 0:
         made(m,
              graph_pad(m->g, from.v, axis, unit * draw(m, 4), unit * draw(m, 4),

@@ -7,6 +7,7 @@
 #include "base/thread.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { SPECIAL = 28 };
@@ -80,6 +81,15 @@ void typed_output(typed_side *s, graph_value v) {
     s->out[s->n_out++] = v;
 }
 
+/* Of graph_constant. */
+static graph_value give(void *side, uint32_t n, const float *numbers) {
+    typed_side *s = side;
+    float *kept = s->n_in < TYPED_IN_MAX ? malloc(n * sizeof *kept) : NULL;
+    if (!kept) return 0;
+    s->given[s->n_in] = memcpy(kept, numbers, n * sizeof *kept);
+    return typed_input(s, TYPE_F32, 1, (const graph_dim[]){{n, 0}});
+}
+
 static beryl_status side_open(typed_side *s, base_heap *heap, device *d, const typed_problem *p,
                               beryl_error *error) {
     beryl_status status = store_init(&s->store, heap, d, NULL, 0, error);
@@ -87,6 +97,8 @@ static beryl_status side_open(typed_side *s, base_heap *heap, device *d, const t
     if (status == BERYL_OK) status = store_make(&s->store, error);
     s->g = graph_open(heap);
     graph_extent_add(s->g, "rows", p->rows);
+    s->g->constants.fn = give;
+    s->g->constants.context = s;
     p->build(s, p->what);
     if (status == BERYL_OK) status = graph_status(s->g, error);
     const graph_exec_options options = {.exact = true, .draws = interpreter_drawn(d)};
@@ -98,14 +110,18 @@ static void side_close(typed_side *s) {
     graph_exec_close(s->exec);
     graph_close(s->g);
     store_fini(&s->store);
+    for (uint32_t i = 0; i < TYPED_IN_MAX; i++) free(s->given[i]);
 }
 
 static beryl_status side_run(typed_side *s, const typed_problem *p, uint32_t round,
                              const void **data, beryl_error *error) {
     device_ticket ticket;
-    for (uint32_t i = 0; i < s->n_in; i++)
-        fill(graph_exec_input(s->exec, s->in[i]), graph_tensor_at(s->g, s->in[i]),
-             p->seed + round + i, p->fill);
+    for (uint32_t i = 0; i < s->n_in; i++) {
+        const graph_tensor *x = graph_tensor_at(s->g, s->in[i]);
+        void *to = graph_exec_input(s->exec, s->in[i]);
+        if (s->given[i]) memcpy(to, s->given[i], graph_element_bound(x) * sizeof(float));
+        else fill(to, x, p->seed + round + i, p->fill);
+    }
     const uint32_t extents[] = {0, round ? p->fewer : p->rows};
     beryl_status status = graph_exec_submit(s->exec, extents, s->out, s->n_out, &ticket, error);
     if (status == BERYL_OK && s->store.device) status = device_wait(s->store.device, ticket, error);

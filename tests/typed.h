@@ -6,7 +6,7 @@
 
 #include "plan/exec.h"
 
-enum { TYPED_IN_MAX = 12, TYPED_OUT_MAX = 4 };
+enum { TYPED_IN_MAX = 40, TYPED_OUT_MAX = 4 };
 
 typedef enum typed_fill {               /* integers: special and random ones, whatever it is */
                           TYPED_ODD,    /* special numbers among others of all sizes */
@@ -21,6 +21,7 @@ typedef struct typed_side {
     graph_exec *exec;
     graph_value in[TYPED_IN_MAX], out[TYPED_OUT_MAX];
     uint32_t n_in, n_out;
+    float *given[TYPED_IN_MAX]; /* of constants, which are inputs too: their numbers; else NULL */
 } typed_side;
 
 graph_value typed_input(typed_side *s, base_type type, uint32_t rank, const graph_dim *dims);

@@ -26,3 +26,7 @@ const base_view_info base_views[VIEW_COUNT] = {
     BASE_VIEW_LIST(X)
 #undef X
 };
+
+uint32_t base_random_bits(base_type type) {
+    return type == TYPE_F32 ? 24 : type == TYPE_F16 ? 11 : type == TYPE_BF16 ? 8 : 0;
+}

@@ -5,6 +5,7 @@
 #define BASE_OPS_H
 
 #include "base/pointwise.h"
+#include "base/types.h"
 #include "beryl.h"
 
 /* A row:
@@ -45,6 +46,10 @@
     X(CAST, cast, "pointwise", 1, 1, (x), "a", 1, UU, (type, wrap), (1, 0),                        \
       OWN, OP_IS_POINTWISE | OP_IS_CAST, CLOSE_EQUAL,                                              \
       "x as another type: saturates, NaN becomes 0; wrap: integers keep their low bits")           \
+    X(RANDOM, random, "random", 2, 2, (low, high), "uu", 1,                                        \
+      UUUF, (kind, stream, type, chance), (RANDOM_UNIFORM, 0, TYPE_F32, 0.5f),                     \
+      OWN, OP_IS_MAPPED | OP_IS_EXPENSIVE, CLOSE_FUNCTION,                                       \
+      "by Threefry of keys, a stream and each element's place: bits, uniform, normal, chances")    \
     X(RMS_NORM, rms_norm, "norm", 1, 2, (x, weight), "hw", 1, F, (eps), (1e-6f),                   \
       USUAL, OP_IS_OVER_ROWS, CLOSE_FUNCTION,                                                      \
       "x / rms(x) over the last axis, times a weight if given")                                    \
@@ -126,7 +131,7 @@ typedef enum base_op {
  * f and h floats, z integers or BOOL, i integers. b: BOOL.
  * w: a number each of the rows' elements, a float, F64 where they are. Of one type: x numbers, l
  * logits (F32);
- * I indices, s slots, p positions (I32); c settings (U32). m: of the types that the shape rule
+ * I indices, s slots, p positions (I32); c settings, u (U32). m: of the types that the shape rule
  * takes. */
 
 /* What is true of an operation. */
@@ -143,6 +148,21 @@ enum {
     /* each element of its result is a constant or one of an input, which its place says */
     OP_IS_MAPPED = 512
 };
+
+/* What OP_RANDOM makes of the two words of Threefry at (place, stream): the first or second word;
+ * as many upper bits of the first as the type holds, in [0, 1); by both words with mean 0 and
+ * deviation 1; -log(-log(u)) of u in (0, 1); whether the uniform number is below the chance. */
+typedef enum base_random_kind {
+    RANDOM_BITS,
+    RANDOM_BITS_HIGH,
+    RANDOM_UNIFORM,
+    RANDOM_NORMAL,
+    RANDOM_GUMBEL,
+    RANDOM_TRUE
+} base_random_kind;
+
+/* Of a uniform number; 0: there are none of the type. */
+uint32_t base_random_bits(base_type type);
 
 /* How close a kernel comes to the reference: trial_tolerance has the numbers. */
 typedef enum base_closeness {

@@ -21,7 +21,8 @@ void base_lock_leave(base_lock *lock);
 void base_lock_sleep(base_lock *lock); /* inside: leaves, waits for a wake, enters */
 void base_lock_wake(base_lock *lock);  /* wakes all sleepers */
 
-/* Threefry-2x32-20 (Salmon et al. 2011): counter-based, so the same on host and device. */
+/* Threefry-2x32-20 (Salmon et al. 2011): counter-based, so the same on host and device
+ * (tile/random.h). */
 void base_threefry(const uint32_t key[2], const uint32_t counter[2], uint32_t out[2]);
 uint64_t base_random_seed(void); /* from the clock and the system */
 typedef struct base_random {

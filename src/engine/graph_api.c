@@ -48,6 +48,18 @@ static const base_type types[] = {
 
 enum { TYPE_KNOWN = sizeof types / sizeof types[0] };
 
+/* A weight of n numbers: of graph_constant. */
+static uint32_t keep_constant(void *context, uint32_t n, const float *numbers) {
+    beryl_graph *g = context;
+    float *kept = base_arena_take(&g->arena, n, sizeof *kept);
+    beryl_value v = 0;
+    if (kept) memcpy(kept, numbers, n * sizeof *kept);
+    if (kept) v = beryl_graph_weight(g, "", BERYL_TYPE_F32, 1, &n, kept, n * sizeof *kept);
+    else if (g->g->error.code == BERYL_OK)
+        base_fail(&g->g->error, BERYL_NO_MEMORY, "out of host memory");
+    return v;
+}
+
 /* ---- opening --------------------------------------------------------------------------------- */
 
 beryl_status beryl_graph_open(const beryl_graph_options *options, beryl_graph **out,
@@ -81,6 +93,8 @@ beryl_status beryl_graph_open(const beryl_graph_options *options, beryl_graph **
         beryl_graph_close(g);
         return status;
     }
+    g->g->constants.fn = keep_constant;
+    g->g->constants.context = g;
     *out = g;
     return BERYL_OK;
 }
@@ -423,6 +437,125 @@ beryl_value beryl_graph_tile(beryl_graph *g, beryl_value x, uint32_t axis, uint3
 beryl_value beryl_graph_repeat(beryl_graph *g, beryl_value x, uint32_t axis, uint32_t times) {
     return may_build(g) ? graph_repeat(g->g, x, axis, times) : 0;
 }
+
+/* ---- Fourier transforms ---------------------------------------------------------------------- */
+
+beryl_value beryl_graph_fft(beryl_graph *g, beryl_value x, uint32_t axis, bool inverse,
+                            beryl_fft_norm norm) {
+    return may_build(g) ? graph_fft(g->g, x, axis, inverse, (graph_fft_norm)norm) : 0;
+}
+
+beryl_value beryl_graph_rfft(beryl_graph *g, beryl_value x, uint32_t axis, beryl_fft_norm norm) {
+    return may_build(g) ? graph_rfft(g->g, x, axis, (graph_fft_norm)norm) : 0;
+}
+
+beryl_value beryl_graph_irfft(beryl_graph *g, beryl_value x, uint32_t axis, uint32_t n,
+                              beryl_fft_norm norm) {
+    return may_build(g) ? graph_irfft(g->g, x, axis, n, (graph_fft_norm)norm) : 0;
+}
+
+beryl_value beryl_graph_hann(beryl_graph *g, uint32_t size) {
+    return may_build(g) ? graph_hann(g->g, size) : 0;
+}
+
+beryl_value beryl_graph_stft(beryl_graph *g, beryl_value x, beryl_value window, uint32_t size,
+                             uint32_t step) {
+    return may_build(g) ? graph_stft(g->g, x, window, size, step) : 0;
+}
+
+beryl_value beryl_graph_istft(beryl_graph *g, beryl_value x, beryl_value window, uint32_t size,
+                              uint32_t step) {
+    return may_build(g) ? graph_istft(g->g, x, window, size, step) : 0;
+}
+
+beryl_value beryl_graph_welch(beryl_graph *g, beryl_value x, beryl_value window, uint32_t size,
+                              uint32_t step, float rate) {
+    return may_build(g) ? graph_welch(g->g, x, window, size, step, rate) : 0;
+}
+
+beryl_value beryl_graph_peaks(beryl_graph *g, beryl_value x, uint32_t k, beryl_value *indices) {
+    graph_value places = 0;
+    const graph_value v = may_build(g) ? graph_peaks(g->g, x, k, &places) : 0;
+    if (indices) *indices = places;
+    return v;
+}
+
+/* ---- neighbours ------------------------------------------------------------------------------ */
+
+beryl_value beryl_graph_pairwise_distance(beryl_graph *g, beryl_value a, beryl_value b,
+                                          beryl_distance kind) {
+    return may_build(g) ? graph_pairwise_distance(g->g, a, b, (graph_distance)kind) : 0;
+}
+
+beryl_value beryl_graph_knn(beryl_graph *g, beryl_value x, beryl_value queries, uint32_t k,
+                            beryl_distance kind, beryl_value *indices) {
+    graph_value places = 0;
+    const graph_value v =
+        may_build(g) ? graph_knn(g->g, x, queries, k, (graph_distance)kind, &places) : 0;
+    if (indices) *indices = places;
+    return v;
+}
+
+beryl_value beryl_graph_umap_weights(beryl_graph *g, beryl_value distances, beryl_value indices) {
+    return may_build(g) ? graph_umap_weights(g->g, distances, indices) : 0;
+}
+
+/* ---- random numbers -------------------------------------------------------------------------- */
+
+beryl_value beryl_graph_key(beryl_graph *g, uint64_t seed) {
+    return may_build(g) ? graph_key(g->g, seed) : 0;
+}
+
+/* false: refused. */
+static bool may_draw(beryl_graph *g, const char *name, beryl_type type, uint32_t rank,
+                     const beryl_dim *dims, graph_dim *to) {
+    if (!may_build(g)) return false;
+    if ((unsigned)type >= TYPE_KNOWN) return refuse(g, BERYL_UNSUPPORTED, "no such type", name);
+    return copy_dims(g, name, rank, dims, to);
+}
+
+/* The call `made` of the graph, whose shape is d. */
+#define RANDOM(name, type, made)           \
+    graph_dim d[GRAPH_RANK_MAX];           \
+    const graph_draw draw = {key, stream}; \
+    return may_draw(g, name, type, rank, dims, d) ? made : 0;
+
+beryl_value beryl_graph_random_bits(beryl_graph *g, beryl_value key, uint32_t stream, uint32_t rank,
+                                    const beryl_dim *dims){
+    RANDOM("random_bits", BERYL_TYPE_U32, graph_random_bits(g->g, draw, rank, d))}
+
+beryl_value
+    beryl_graph_random_uniform(beryl_graph *g, beryl_value key, uint32_t stream, beryl_type type,
+                               float low, float high, uint32_t rank, const beryl_dim *dims){
+        RANDOM("random_uniform", type,
+               graph_random_uniform(g->g, draw, types[type], low, high, rank, d))}
+
+beryl_value
+    beryl_graph_random_normal(beryl_graph *g, beryl_value key, uint32_t stream, beryl_type type,
+                              float mean, float deviation, uint32_t rank, const beryl_dim *dims){
+        RANDOM("random_normal", type,
+               graph_random_normal(g->g, draw, types[type], mean, deviation, rank, d))}
+
+beryl_value beryl_graph_bernoulli(beryl_graph *g, beryl_value key, uint32_t stream, float chance,
+                                  uint32_t rank, const beryl_dim *dims){
+    RANDOM("bernoulli", BERYL_TYPE_BOOL, graph_bernoulli(g->g, draw, chance, rank, d))}
+
+beryl_value
+    beryl_graph_categorical(beryl_graph *g, beryl_value key, uint32_t stream, beryl_value logits) {
+    return may_build(g) ? graph_categorical(g->g, (graph_draw){key, stream}, logits) : 0;
+}
+
+#define FIRST_WEIGHTS(name, xavier, normal)                                                  \
+    beryl_value beryl_graph_##name(beryl_graph *g, beryl_value key, uint32_t stream,         \
+                                   beryl_type type, float gain, uint32_t rank,               \
+                                   const beryl_dim *dims) {                                  \
+        RANDOM(#name, type,                                                                  \
+               graph_random_weights(g->g, draw, types[type], xavier, normal, gain, rank, d)) \
+    }
+FIRST_WEIGHTS(xavier_uniform, true, false)
+FIRST_WEIGHTS(xavier_normal, true, true)
+FIRST_WEIGHTS(kaiming_uniform, false, false)
+FIRST_WEIGHTS(kaiming_normal, false, true)
 
 /* ---- products -------------------------------------------------------------------------------- */
 

@@ -58,7 +58,8 @@ static graph_value sent(op_maker *m, const char *name, base_type type, uint32_t 
                         const uint32_t *dims) {
     graph_dim d[OP_SHAPE_MAX] = {{0}};
     for (uint32_t i = 0; i < rank; i++) d[i].size = dims[i];
-    if (m->compared) d[0].extent = extent_of(m->g, dims[0]);
+    /* a product's sizes meet those of its other factor */
+    if (m->compared && m->op != OP_CONTRACT) d[0].extent = extent_of(m->g, dims[0]);
     return graph_input(m->g, name, type, rank, d);
 }
 
@@ -153,6 +154,7 @@ static graph_value make_usual(op_maker *m, const uint32_t *s) {
         const char kind = info->inputs[i];
         const base_type type = kind == 'b'                  ? TYPE_BOOL
                                : kind == 'z' || kind == 'i' ? TYPE_I32
+                               : kind == 'u'                ? TYPE_U32
                                                             : TYPE_F32;
         in[i] = kind == 'w' ? weight(m, type, 1, &s[1]) : activation_of(m, type, 2, s);
         read += base_type_block_bytes(type) * (double)s[1] * (kind == 'w' ? 1 : s[0]);

@@ -196,6 +196,13 @@ graph_value graph_stored(graph *g, const graph_store *store, uint32_t index) {
     return (graph_value)(g->tensors.count - 1);
 }
 
+graph_value graph_constant(graph *g, uint32_t n, const float *numbers) {
+    if (g->error.code != BERYL_OK) return 0;
+    if (!g->constants.fn)
+        return graph_refuse(g, BERYL_UNSUPPORTED, "a constant, where nobody keeps any");
+    return g->constants.fn(g->constants.context, n, numbers);
+}
+
 void graph_output(graph *g, graph_value value, const char *name) {
     if (g->error.code != BERYL_OK) return;
     if (!value || value >= g->tensors.count) {

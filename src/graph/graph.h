@@ -102,6 +102,10 @@ typedef struct graph {
     base_vec(graph_node) inner;                 /* nodes inside fused ones, in order */
     graph_extent extents[GRAPH_EXTENT_MAX + 1]; /* from 1 */
     uint32_t n_extent;
+    struct { /* where numbers that operations need come from; NULL: from nowhere */
+        uint32_t (*fn)(void *context, uint32_t n, const float *numbers);
+        void *context;
+    } constants;
     beryl_error error; /* code OK: none */
 } graph;
 
@@ -120,6 +124,9 @@ graph_dim graph_dim_product(graph *g, graph_dim a, graph_dim b);
 graph_dim graph_dim_quotient(graph *g, graph_dim a, uint32_t divisor);
 graph_value graph_input(graph *g, const char *name, base_type type, uint32_t rank,
                         const graph_dim *dims);
+/* n numbers, F32 [n], which the graph's owner keeps (a copy: in its store); UNSUPPORTED: it keeps
+ * none. */
+graph_value graph_constant(graph *g, uint32_t n, const float *numbers);
 struct graph_store;
 graph_value graph_stored(graph *g, const struct graph_store *store, uint32_t index);
 void graph_output(graph *g, graph_value value, const char *name); /* kept readable after a run */
@@ -231,6 +238,52 @@ graph_value graph_adaptive_avg_pool(graph *g, graph_value x, uint32_t n_axis,
                                     const uint32_t *sizes);
 graph_value graph_max_pool(graph *g, graph_value x, uint32_t n_axis, const graph_window *windows);
 graph_value graph_avg_pool(graph *g, graph_value x, uint32_t n_axis, const graph_window *windows);
+/* Fourier transforms along a constant axis. fft: x [.., 2], real and imaginary parts; rfft: of real
+ * x the first n / 2 + 1 frequencies [.., 2]; irfft: of these n real numbers. Their sums are divided
+ * by n on the way back, forward, or by its root both ways. */
+typedef enum graph_fft_norm { FFT_BACKWARD, FFT_FORWARD, FFT_ORTHO } graph_fft_norm;
+graph_value graph_fft(graph *g, graph_value x, uint32_t axis, bool inverse, graph_fft_norm norm);
+graph_value graph_rfft(graph *g, graph_value x, uint32_t axis, graph_fft_norm norm);
+graph_value graph_irfft(graph *g, graph_value x, uint32_t axis, uint32_t n, graph_fft_norm norm);
+/* Parts of so many elements of the last axis, each `step` behind the one before, times a window
+ * (0: none), and their rfft: [.., part, size / 2 + 1, 2]; and the signal of them. welch: power at
+ * each frequency, the mean over the parts, each less its mean. peaks of [n, m]: what is above the
+ * element before it and not below the one behind it; 0 and any index where there are fewer than
+ * k. */
+graph_value graph_hann(graph *g, uint32_t size);
+graph_value graph_stft(graph *g, graph_value x, graph_value window, uint32_t size, uint32_t step);
+graph_value graph_istft(graph *g, graph_value x, graph_value window, uint32_t size, uint32_t step);
+graph_value graph_welch(graph *g, graph_value x, graph_value window, uint32_t size, uint32_t step,
+                        float rate);
+graph_value graph_peaks(graph *g, graph_value x, uint32_t k, graph_value *indices);
+/* Points are rows: a [n, d], b [m, d] -> [n, m]; of each query [n, d] the k nearest of x [m, d],
+ * distances [n, k], rising, and their indices. */
+typedef enum graph_distance { DISTANCE_EUCLID, DISTANCE_SQUARED, DISTANCE_COSINE } graph_distance;
+graph_value graph_pairwise_distance(graph *g, graph_value a, graph_value b, graph_distance kind);
+graph_value graph_knn(graph *g, graph_value x, graph_value queries, uint32_t k, graph_distance kind,
+                      graph_value *indices);
+/* Of what knn gives of points and themselves, [n, k]: how near each is to each, [n, n], as UMAP has
+ * it. */
+graph_value graph_umap_weights(graph *g, graph_value distances, graph_value indices);
+/* Random numbers, as base_random_kind says, of a key U32 [2] and a stream; from 0 to 1 of a type
+ * with base_random_bits, else made as F32. categorical: an index of each row of logits [n, m].
+ * First weights of a layer [out, in, ..]: by both sizes (xavier), or by the inputs alone. key: of a
+ * seed, by a constant. */
+typedef struct graph_draw {
+    graph_value key;
+    uint32_t stream;
+} graph_draw;
+graph_value graph_key(graph *g, uint64_t seed);
+graph_value graph_random_bits(graph *g, graph_draw draw, uint32_t rank, const graph_dim *dims);
+graph_value graph_random_uniform(graph *g, graph_draw draw, base_type type, float low, float high,
+                                 uint32_t rank, const graph_dim *dims);
+graph_value graph_random_normal(graph *g, graph_draw draw, base_type type, float mean,
+                                float deviation, uint32_t rank, const graph_dim *dims);
+graph_value graph_bernoulli(graph *g, graph_draw draw, float chance, uint32_t rank,
+                            const graph_dim *dims);
+graph_value graph_categorical(graph *g, graph_draw draw, graph_value logits);
+graph_value graph_random_weights(graph *g, graph_draw draw, base_type type, bool xavier,
+                                 bool normal, float gain, uint32_t rank, const graph_dim *dims);
 /* indices: the second result */
 /* n from 1 on, one behind another along an axis; their other dimensions are the same */
 graph_value graph_concat(graph *g, uint32_t n, const graph_value *x, uint32_t axis);

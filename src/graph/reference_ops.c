@@ -566,6 +566,7 @@ reference_fn *const reference_table[OP_COUNT] = {
 #undef ROW
     [OP_PAD] = ref_one_behind_another,
     [OP_CONCAT] = ref_one_behind_another,
+    [OP_RANDOM] = reference_random,
     [OP_TRIL] = ref_triangle,
     [OP_TRIU] = ref_triangle,
     [OP_RESIZE] = reference_resize,

@@ -130,6 +130,23 @@ static bool iota(graph *g, const graph_call *c, graph_tensor *out) {
     return has_axis(g, c, c->attr.iota.axis);
 }
 
+/* Keys of the result's shape; a type for each kind. */
+static bool random_numbers(graph *g, const graph_call *c, graph_tensor *out) {
+    const uint32_t kind = c->attr.random.kind;
+    const base_type type = (base_type)c->attr.random.type;
+    const bool whole = kind == RANDOM_BITS || kind == RANDOM_BITS_HIGH,
+               fits = kind > RANDOM_TRUE       ? false
+                      : whole                  ? type == TYPE_U32
+                      : kind == RANDOM_TRUE    ? type == TYPE_BOOL
+                      : kind == RANDOM_UNIFORM ? base_random_bits(type) > 0
+                                               : type == TYPE_F32;
+    if (!fits)
+        return graph_refuse(g, BERYL_UNSUPPORTED, "random numbers of kind %u as %s", kind,
+                            c->attr.random.type < TYPE_COUNT ? base_type_name(type) : "no type");
+    out->type = type;
+    return graph_same_shape(c->in[0], c->in[1]) || wrong(g, c);
+}
+
 static bool reduction(graph *g, const graph_call *c, graph_tensor *out) {
     const uint32_t axes = c->attr.at[0].u;
     if (!axes || axes >> out->rank)
@@ -312,6 +329,7 @@ graph_shape_rule *graph_shape_rule_of(base_op op) {
         [OP_CONCAT] = concat,
         [OP_RESIZE] = resize,
         [OP_IOTA] = iota,
+        [OP_RANDOM] = random_numbers,
         [OP_TRIL] = triangle,
         [OP_TRIU] = triangle,
         [OP_TOPK] = topk,
@@ -347,6 +365,7 @@ bool graph_is_type(char kind, base_type type) {
     case 'z': return base_type_is_integer(type) || type == TYPE_BOOL;
     case 'i': return base_type_is_integer(type);
     case 'b': return type == TYPE_BOOL;
+    case 'u':
     case 'c': return type == TYPE_U32;
     case 'I':
     case 's':

@@ -2,6 +2,7 @@
 #include "tile/maps.h"
 #include "beryl_graph.h"
 #include "tile/pointwise.h"
+#include "tile/random.h"
 
 #include <string.h>
 
@@ -180,12 +181,42 @@ static uint8_t read_triangle(tree *t, const graph_node *node) {
                                           .limit = count_of(t, (graph_dim){1u << 31, 0})});
 }
 
+/* The place of an element in memory without gaps, as the bounds say. */
+static uint8_t read_random(tree *t, const graph_node *node) {
+    const graph_tensor *like = graph_tensor_at(t->g, t->like);
+    graph_tensor x = {.type = TYPE_U32};
+    uint32_t stride = 1;
+    for (uint32_t i = like->rank; i-- > 0; stride *= like->dim[i].size) x.stride[i] = stride;
+    const uint8_t low = tree_value_of(t, node->in[0], 0), high = tree_value_of(t, node->in[1], 0);
+    const uint8_t deeper = t->values[low].level > t->values[high].level ? low : high;
+    t->n_random++;
+    return tree_add_value(t,
+                          (tree_value){.kind = TREE_RANDOM,
+                                       .node = node,
+                                       .type = tile_number_type((base_type)node->attr.random.type),
+                                       .n_in = 2,
+                                       .in = {low, high},
+                                       .level = t->values[deeper].level,
+                                       .guard = add_moved(t, 0, x, &(shift){.n = 0})});
+}
+
+ir_id tree_map_random(tree_walk *c, tree_spot *s, uint32_t v) {
+    ir_builder *b = c->k->b;
+    const tree_value *x = &c->t.values[v];
+    const ir_id low = tree_value_at(c, s, x->in[0]), high = tree_value_at(c, s, x->in[1]);
+    ir_id index = ir_splat(b, s->at[x->guard], s->wide);
+    if (s->wide > 1 && c->step[x->guard])
+        index = ir_add(b, index, tile_ramp(c->k, s->wide, 0, c->step[x->guard]));
+    return tile_random(b, &x->node->attr, low, high, index);
+}
+
 uint8_t tree_read_map(tree *t, const graph_region *r, const graph_node *node) {
     if (node->op == OP_IOTA)
         return tree_add_value(
             t, (tree_value){.kind = TREE_PLACE,
                             .type = IR_I32,
                             .guard = add_index(t, node->attr.iota.axis, &(shift){.n = 0})});
+    if (node->op == OP_RANDOM) return read_random(t, node);
     return graph_op_is_from_memory(node->op) ? read_moved(t, r, node, (shift){.n = 0})
                                              : read_triangle(t, node);
 }

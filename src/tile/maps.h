@@ -1,5 +1,5 @@
 /* maps.h - values of a tree that come from other places, or are constants where there is none:
- * pad, concat, resize, tril, triu; and the places themselves, iota. For tree.c alone.
+ * pad, concat, resize, tril, triu; or that are made of the place: iota, random. For tree.c alone.
  *
  * The one idea: where the axes of a result are those of an input, shifted, the input is a tensor of
  * the result's shape whose offset is moved back. Whether a place is inside it is asked of a
@@ -17,8 +17,9 @@
 uint8_t tree_read_map(tree *t, const graph_region *r, const graph_node *node);
 /* Where tensor i lies for the walk, from where its memory begins: sizes of the run count. */
 ir_id tree_map_offset(tree_walk *c, uint32_t i, ir_id offset);
-/* Of a value that is TREE_WITHIN, TREE_KEPT, TREE_RESIZED or TREE_PLACE. */
+/* Of a value that is TREE_WITHIN, TREE_KEPT, TREE_RESIZED or TREE_PLACE; that is TREE_RANDOM. */
 ir_id tree_map_value(tree_walk *c, tree_spot *s, uint32_t v);
+ir_id tree_map_random(tree_walk *c, tree_spot *s, uint32_t v);
 
 /* ---- of tree.c ------------------------------------------------------------------------------- */
 uint8_t tree_add_value(tree *t, tree_value v);

@@ -9,6 +9,7 @@
 #include "tile/kernel.h"
 #include "base/error.h"
 #include "base/sample.h"
+#include "tile/random.h"
 
 enum { PARTS_MAX = 1024, REGIONS_MAX = 64, REGION_MIN = 4096, SHORT_MAX = 512 };
 enum { VECTOR_LANES = 16 /* where a barrier costs more than the turns of a lane */ };
@@ -199,24 +200,6 @@ static beryl_status lower_list(lowering *l, const graph_node *node, const sampli
     if (k.lanes > 1) ir_end(b);
     ir_end(b);
     return tile_end(&k, lower_count_times(lower_count_of(s->x->dim[0]), s->regions.n), 1, error);
-}
-
-/* The first word of Threefry-2x32-20 (Salmon et al. 2011) at {counter, 0}. */
-static ir_id threefry(tile_kernel *k, ir_id key0, ir_id key1, ir_id counter) {
-    static const uint8_t turns[8] = {13, 15, 26, 6, 17, 29, 16, 24};
-    ir_builder *b = k->b;
-    const ir_id keys[3] = {key0, key1, ir_xor(b, ir_xor(b, ir_u32(b, 0x1bd11bdau), key0), key1)};
-    ir_id x = ir_add(b, counter, key0), y = key1;
-    for (uint32_t i = 0; i < 20; i++) {
-        x = ir_add(b, x, y);
-        y = ir_xor(b, ir_or(b, tile_shl(k, y, turns[i % 8]), tile_shr(k, y, 32u - turns[i % 8])),
-                   x);
-        if (i % 4 != 3) continue;
-        const uint32_t turn = i / 4 + 1;
-        x = ir_add(b, x, keys[turn % 3]);
-        y = tile_add(k, ir_add(b, y, keys[(turn + 1) % 3]), turn);
-    }
-    return x;
 }
 
 /* workgroup arrays [256]: logits, p, indices */
@@ -429,7 +412,9 @@ static beryl_status lower_draw(lowering *l, const graph_node *node, const sampli
     ir_id hot = ir_bitcast(b, IR_F32, 1, words[SET_TEMPERATURE]);
     weigh(&k, &w, ir_select(b, ir_gt(b, hot, ir_f32(b, 0)), hot, ir_f32(b, 1)));
     if (k.lanes > 1) ir_if(b, ir_eq(b, ir_local(b, 0), zero));
-    ir_id random = threefry(&k, words[SET_SEED], words[SET_SEED + 1], words[SET_COUNTER]);
+    ir_id drawn[2];
+    tile_threefry(b, words[SET_SEED], words[SET_SEED + 1], words[SET_COUNTER], ir_u32(b, 0), drawn);
+    const ir_id random = drawn[0];
     ir_id chosen = draw(&k, &w, ir_bitcast(b, IR_F32, 1, words[SET_TOP_P]),
                         ir_bitcast(b, IR_F32, 1, words[SET_MIN_P]), random);
     ir_store(b, out, row, ir_cast(b, IR_I32, chosen));

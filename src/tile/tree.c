@@ -636,6 +636,8 @@ ir_id tree_value_at(tree_walk *c, tree_spot *s, uint32_t v) {
             made = weighted_sum(c, s, v);
         } else if (x->kind == TREE_WITHIN || x->kind == TREE_KEPT || is_placed(x)) {
             made = tree_map_value(c, s, v);
+        } else if (x->kind == TREE_RANDOM) {
+            made = tree_map_random(c, s, v);
         } else if (x->kind == TREE_NODE) {
             ir_id all[3] = {in};
             for (uint32_t i = 1; i < x->n_in; i++) all[i] = tree_value_at(c, s, x->in[i]);
@@ -718,7 +720,7 @@ uint32_t tree_widest(const tree_walk *c, uint32_t most, uint64_t row, bool whole
 }
 
 bool tree_is_end(const tree *t) {
-    if (tree_has_rows(t) || t->n_sum || t->n_count || !t->n_product) return false;
+    if (tree_has_rows(t) || t->n_sum || t->n_count || t->n_random || !t->n_product) return false;
     for (uint32_t i = 0; i < t->n_product; i++)
         if (t->values[i].first == UINT8_MAX ||
             !graph_same_shape(t->shape, graph_tensor_at(t->g, t->product[i]->out[0])))

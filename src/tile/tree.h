@@ -40,7 +40,8 @@ typedef enum tree_value_kind {
     TREE_WITHIN,   /* x where the index in `guard` is below `limit`, else another, or `fill` */
     TREE_KEPT,     /* the same of a value of this walk */
     TREE_RESIZED,  /* elements of the input x, at places that the index in `guard` says */
-    TREE_PLACE     /* the index in `guard` */
+    TREE_PLACE,    /* the index in `guard` */
+    TREE_RANDOM    /* of keys and the index in `guard` */
 } tree_value_kind;
 
 typedef struct tree_value {
@@ -113,7 +114,7 @@ typedef struct tree {
     uint32_t n_count;
     bool unfit;                         /* a map that this tree cannot have */
     uint32_t ahead[LOWER_WALK_TENSORS]; /* inside a sum: from one turn to the next */
-    uint32_t n_tensor, n_out, n_value, n_stat, n_scan, n_level, n_sum, n_product;
+    uint32_t n_tensor, n_out, n_value, n_stat, n_scan, n_level, n_sum, n_product, n_random;
     tree_value values[TREE_VALUES];
     tree_stat stats[TREE_STATS];
     uint8_t out[GRAPH_OUT_MAX], chosen; /* values */
