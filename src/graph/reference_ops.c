@@ -569,6 +569,7 @@ reference_fn *const reference_table[OP_COUNT] = {
     [OP_CUMMAX] = ref_scan,
     [OP_CUMMIN] = ref_scan,
     [OP_TOPK] = ref_topk,
+    [OP_SORT] = reference_sort,
     [OP_WEIGHTED_SUM] = ref_weighted_sum,
     [OP_CONTRACT] = reference_contract,
     [OP_LINEAR] = ref_linear,

@@ -142,6 +142,12 @@ static bool topk(graph *g, const graph_call *c, graph_tensor *out) {
     return true;
 }
 
+static bool sort(graph *g, const graph_call *c, graph_tensor *out) {
+    return (out->rank && c->attr.sort.order <= GRAPH_SORT_LARGEST) ||
+           graph_refuse(g, BERYL_MISUSE, "sort of rank %u in order %u", out->rank,
+                        c->attr.sort.order);
+}
+
 static bool weighted_sum(graph *g, const graph_call *c, graph_tensor *out) {
     const graph_tensor *w = c->in[1];
     if (out->rank != 3 || w->rank != 2 || !graph_same_dim(out->dim[0], w->dim[0]) ||
@@ -286,6 +292,7 @@ graph_shape_rule *graph_shape_rule_of(base_op op) {
         [OP_TRIL] = triangle,
         [OP_TRIU] = triangle,
         [OP_TOPK] = topk,
+        [OP_SORT] = sort,
         [OP_WEIGHTED_SUM] = weighted_sum,
         [OP_CONTRACT] = contraction,
         [OP_LINEAR] = linear,
