@@ -42,6 +42,9 @@ static void orders(test *t, base_heap *heap, uint32_t axis, uint32_t order) {
     places = graph_copy(g, places);
     graph_output(g, values, "values");
     graph_output(g, places, "places");
+    const graph_value best[] = {graph_arg(g, x, axis, true), graph_arg(g, x, axis, false)};
+    graph_output(g, best[0], "most");
+    graph_output(g, best[1], "least");
     beryl_status status = graph_status(g, &error);
     if (status == BERYL_OK) status = graph_reference_open(g, &store, &r, &error);
     float *from = status == BERYL_OK ? graph_reference_input(r, x) : NULL;
@@ -62,6 +65,18 @@ static void orders(test *t, base_heap *heap, uint32_t axis, uint32_t order) {
         CHECK_INT(t, index[first + before * stride], own);
         CHECK(t, !memcmp(&got[first + before * stride], &from[i], sizeof *from));
     }
+    const int32_t *most = index ? graph_reference_value(r, best[0]) : NULL,
+                  *least = index ? graph_reference_value(r, best[1]) : NULL;
+    for (uint32_t i = 0; least && i < all / n && !test_failed(t); i++) {
+        const uint32_t first = i / stride * stride * n + i % stride;
+        uint32_t up = 0, down = 0;
+        for (uint32_t k = 1; k < n; k++) {
+            if (larger(from[first + k * stride], from[first + up * stride], false)) up = k;
+            if (larger(-from[first + k * stride], -from[first + down * stride], false)) down = k;
+        }
+        CHECK_INT(t, most[i], up);
+        CHECK_INT(t, least[i], down);
+    }
     graph_reference_close(r);
     graph_close(g);
     store_fini(&store);
@@ -69,7 +84,7 @@ static void orders(test *t, base_heap *heap, uint32_t axis, uint32_t order) {
 
 /* ---- on devices ------------------------------------------------------------------------------ */
 
-typedef enum kind { PLAIN, TIES, EQUAL, SORTED, REVERSED, TOPK } kind;
+typedef enum kind { PLAIN, TIES, EQUAL, SORTED, REVERSED, TOPK, ARGMAX, ARGMIN } kind;
 
 typedef struct problem {
     const char *name;
@@ -99,6 +114,14 @@ static const problem problems[] = {
     {"topk-middle", 3, {3, 29, 0}, 1, TOPK, 5, true, true, false},
     {"topk-all", 2, {0, 31}, 1, TOPK, 31, false, true, false},
     {"topk-of-many", 1, {70001}, 0, TOPK, 1000, false, false, true},
+    {"argmax", 2, {0, 61}, 1, ARGMAX, 0, true, true, false},
+    {"argmin-middle", 3, {5, 29, 0}, 1, ARGMIN, 0, true, true, false},
+    {"argmax-first", 2, {0, 67}, 0, ARGMAX, 0, true, true, false},
+    {"argmin-ties", 3, {0, 3, 300}, 2, ARGMIN, 1, false, false, false},
+    {"argmax-wide", 2, {0, 4096}, 1, ARGMAX, 1, true, false, false},
+    {"argmax-of-many", 2, {2, 70001}, 1, ARGMAX, 0, true, false, true},
+    {"argmin-of-one", 1, {70001}, 0, ARGMIN, 0, false, false, true},
+    {"argmax-of-many-rows", 3, {70001, 3, 2}, 1, ARGMAX, 0, true, false, true},
 };
 enum { PROBLEMS = sizeof problems / sizeof *problems };
 
@@ -128,6 +151,12 @@ static void build(typed_side *s, const void *user) {
     if (p->kind == SORTED || p->kind == REVERSED)
         x = graph_sort(s->g, x, p->axis,
                        p->kind == SORTED ? w->order : w->order == GRAPH_SORT_RISING, &places);
+    if (p->kind == ARGMAX || p->kind == ARGMIN) {
+        /* k: of what is made in the same dispatch */
+        if (p->k && base_type_is_float(w->type)) x = graph_clamp(s->g, x, -1, 1);
+        typed_output(s, graph_copy(s->g, graph_arg(s->g, x, p->axis, p->kind == ARGMAX)));
+        return;
+    }
     const graph_value values = p->kind == TOPK ? graph_topk_along(s->g, x, p->k, p->axis, &places)
                                                : graph_sort(s->g, x, p->axis, w->order, &places);
     give(s, values);

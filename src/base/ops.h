@@ -67,6 +67,9 @@
       OWN, OP_REDUCES | OP_GIVES_BOOL, CLOSE_EQUAL, "is one true over axes?")                      \
     X(ALL, all, "reduction", 1, 1, (x), "b", 1, U, (axes), (2),                                    \
       OWN, OP_REDUCES | OP_GIVES_BOOL, CLOSE_EQUAL, "are all true over axes?")                     \
+    X(ARG_LARGEST, arg_largest, "reduction", 1, 1, (x), "n", 1, U, (axes), (2),                    \
+      OWN, OP_REDUCES | OP_GIVES_INDEX, CLOSE_EQUAL,                                               \
+      "index of the largest along an axis, of a NaN if there is one; ties: lower; of nothing -1")  \
     X(CUMPROD, cumprod, "reduction", 1, 1, (x), "h", 1, U, (axis), (1),                            \
       USUAL, OP_IS_OVER_AXES | OP_WANTS_UNIT, CLOSE_FUNCTION,                                      \
       "products of x along an axis, up to each element")                                           \
@@ -101,7 +104,7 @@
       OWN, 0, CLOSE_ATTENDED,                                                                      \
       "grouped, over the keys of each row in caches: causal, a window, or a range; none: 0")       \
     X(ARGMAX, argmax, "sampling", 1, 1, (x), "l", 1, NONE, (), (0),                                \
-      USUAL, 0, CLOSE_EQUAL, "index of the largest of the last axis; ties: lower index")           \
+      INNER, 0, CLOSE_EQUAL, "index of the largest of the last axis; ties: lower index")           \
     X(SAMPLE, sample, "sampling", 2, 2, (logits, settings), "lc", 1, NONE, (), (0),                \
       INNER, 0, CLOSE_EQUAL,                                                                       \
       "a token by temperature, top-k, top-p, min-p and a counter-based draw")                      \
@@ -138,7 +141,8 @@ enum {
     OP_WANTS_UNIT = 128, /* of numbers in (0, 1) its result is one of usual size */
     OP_REDUCES = 256,    /* axes become 1: those that its first attribute says, a bit each */
     /* each element of its result is a constant or one of an input, which its place says */
-    OP_IS_MAPPED = 512
+    OP_IS_MAPPED = 512,
+    OP_GIVES_INDEX = 1024 /* its result is I32 */
 };
 
 /* How close a kernel comes to the reference: trial_tolerance has the numbers. */

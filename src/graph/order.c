@@ -1,4 +1,4 @@
-/* order.c - rows in order along any axis, and the largest of them: by `sort` and `topk`, which see
+/* order.c - rows in order along any axis, and the largest of them, and where they are: by `sort` and `topk`, which see
  * the axis last. */
 #include "graph/build.h"
 
@@ -37,6 +37,19 @@ graph_value graph_sort(graph *g, graph_value x, uint32_t axis, uint32_t order,
     *indices = g->nodes.data[graph_tensor_at(g, values)->node].out[1];
     *indices = moved(g, *indices, axis, true);
     return *indices ? moved(g, values, axis, true) : 0;
+}
+
+graph_value graph_arg(graph *g, graph_value x, uint32_t axis, bool largest) {
+    if (!has_axis(g, x, axis, largest ? "argmax" : "argmin")) return 0;
+    const base_type type = graph_tensor_at(g, x)->type;
+    /* what is turned round so is never out of range, and NaN stays NaN */
+    if (!largest) x = base_type_is_float(type) ? graph_neg(g, x) : graph_bit_not(g, x);
+    if (!x) return 0;
+    if (base_type_block_bytes(type) <= 4) return graph_reduce(g, OP_ARG_LARGEST, x, 1u << axis, 0);
+    /* of 64 bits: the first that is the largest, which is equal to nothing where it is NaN */
+    graph_value is = graph_eq(g, x, graph_reduce(g, OP_AMAX, x, 1u << axis, 0));
+    if (base_type_is_float(type)) is = graph_bit_or(g, is, graph_is_nan(g, x));
+    return graph_reduce(g, OP_ARG_LARGEST, graph_cast(g, is, TYPE_U8, false), 1u << axis, 0);
 }
 
 graph_value graph_topk_along(graph *g, graph_value x, uint32_t k, uint32_t axis,

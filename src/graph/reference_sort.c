@@ -1,4 +1,4 @@
-/* reference_sort.c - rows in order: a merge sort of indices. */
+/* reference_sort.c - rows in order, by a merge sort of indices; which element is the largest. */
 #include "base/error.h"
 #include "graph/reference.h"
 
@@ -76,5 +76,26 @@ beryl_status reference_sort(reference_call *c) {
         }
     }
     base_heap_give(c->heap, index, bytes);
+    return BERYL_OK;
+}
+
+beryl_status reference_arg_largest(reference_call *c) {
+    const reference_tensor *x = &c->in[0], *out = &c->out[0];
+    const uint32_t size = base_type_block_bytes(x->t->type);
+    uint32_t axis = 0;
+    uint64_t n = 1;
+    while (!(c->node->attr.at[0].u >> axis & 1)) axis++;
+    for (uint32_t i = 0; i < x->t->rank; i++) n *= i == axis ? 1 : x->dim[i];
+    reference_tensor first = *x;
+    first.dim[axis] = 1;
+    for (uint64_t i = 0; i < n; i++) {
+        const rows r = {x->t->type, GRAPH_SORT_FALLING,
+                        (const char *)x->data + reference_offset(&first, &first, i) * size,
+                        graph_stride(x->t, axis) * size};
+        uint32_t best = 0;
+        for (uint32_t k = 1; k < x->dim[axis]; k++)
+            if (is_before(&r, k, best)) best = k;
+        ((int32_t *)out->data)[reference_offset(out, out, i)] = x->dim[axis] ? (int32_t)best : -1;
+    }
     return BERYL_OK;
 }

@@ -108,6 +108,10 @@ static bool reduction(graph *g, const graph_call *c, graph_tensor *out) {
     if (!axes || axes >> out->rank)
         return graph_refuse(g, BERYL_MISUSE, "%s over axes %#x of %u", graph_op_name(c->op), axes,
                             out->rank);
+    if (is(c->op, OP_GIVES_INDEX) &&
+        (axes & (axes - 1) || base_type_block_bytes(c->in[0]->type) > 4))
+        return graph_refuse(g, BERYL_UNSUPPORTED, "%s over axes %#x of %s", graph_op_name(c->op),
+                            axes, base_type_name(c->in[0]->type));
     for (uint32_t i = 0; i < out->rank; i++)
         if (axes >> i & 1) out->dim[i] = (graph_dim){1, 0};
     return true;
@@ -346,6 +350,7 @@ bool graph_find_type(graph *g, const graph_call *c, graph_tensor *out) {
         known = true;
     }
     if (is(c->op, OP_GIVES_BOOL)) out->type = TYPE_BOOL;
+    if (is(c->op, OP_GIVES_INDEX)) out->type = TYPE_I32;
     if (!is(c->op, OP_IS_CAST)) return true;
     out->type = (base_type)c->attr.cast.type;
     return graph_type_is_plain(out->type) ||
