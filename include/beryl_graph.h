@@ -357,8 +357,8 @@ BERYL_API beryl_value beryl_graph_cumsum(beryl_graph *g, beryl_value x, uint32_t
 BERYL_API beryl_value beryl_graph_cumprod(beryl_graph *g, beryl_value x, uint32_t axis);
 BERYL_API beryl_value beryl_graph_cummax(beryl_graph *g, beryl_value x, uint32_t axis);
 BERYL_API beryl_value beryl_graph_cummin(beryl_graph *g, beryl_value x, uint32_t axis);
-/* Index, I32, of the largest or smallest along an axis, of any numbers, or of a NaN if there is one;
- * ties: the lowest index; of no elements: -1. keep: the axis stays, with size 1. */
+/* Index, I32, of the largest or smallest along an axis, of any numbers, or of a NaN if there is
+ * one; ties: the lowest index; of no elements: -1. keep: the axis stays, with size 1. */
 BERYL_API beryl_value beryl_graph_argmax(beryl_graph *g, beryl_value x, uint32_t axis, bool keep);
 BERYL_API beryl_value beryl_graph_argmin(beryl_graph *g, beryl_value x, uint32_t axis, bool keep);
 /* The elements along an axis, of any length and any numbers, rising or falling, and the indices I32

@@ -218,8 +218,8 @@ graph_value graph_topk(graph *g, graph_value x, uint32_t k, graph_value *indices
 enum { GRAPH_SORT_RISING, GRAPH_SORT_FALLING, GRAPH_SORT_LARGEST };
 graph_value graph_sort(graph *g, graph_value x, uint32_t axis, uint32_t order,
                        graph_value *indices);
-/* Index of the first of the largest or smallest along an axis, which becomes 1, or of the first NaN;
- * of nothing: -1. */
+/* Index of the first of the largest or smallest along an axis, which becomes 1, or of the first
+ * NaN; of nothing: -1. */
 graph_value graph_arg(graph *g, graph_value x, uint32_t axis, bool largest);
 /* Of any type, k and length: `topk` where there is no faster way, else by `sort`. */
 graph_value graph_topk_along(graph *g, graph_value x, uint32_t k, uint32_t axis,

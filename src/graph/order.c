@@ -1,5 +1,5 @@
-/* order.c - rows in order along any axis, and the largest of them, and where they are: by `sort` and `topk`, which see
- * the axis last. */
+/* order.c - rows in order along any axis, the largest of them, and where these are: by `sort`,
+ * `topk` and `arg_largest`. */
 #include "graph/build.h"
 
 enum {

@@ -1,11 +1,12 @@
 /* sort.c - rows in order, and the places that their elements had.
  *
  * The one idea: elements become keys, whole numbers that rise as the order asks. A workgroup sorts
- * a block of a row, or several short rows, by a network over pairs of key and place; as no two
- * pairs are the same, ties keep their order. Then each dispatch merges runs two by two, until a row
- * is one: a search along a diagonal finds what a tile of the result takes of either run, and on
- * GPUs each lane searches again inside the tile, which workgroup memory holds. The last dispatch
- * takes the elements themselves by their places. */
+ * a block of a row, or several short rows: a few elements by a network over pairs of key and place,
+ * of which no two are the same, so that ties keep their order; then runs are merged two by two, in
+ * workgroup memory and, a dispatch for each time that they become twice as long, until a row is
+ * one. A search along a diagonal finds what a tile of a result takes of either run, and again what
+ * a lane takes of it. The last dispatch takes the elements themselves by their places. Processors
+ * have one lane: it sorts blocks by the network alone, and merges from buffers. */
 #include "base/error.h"
 #include "tile/kernel.h"
 
@@ -135,14 +136,82 @@ static void barrier(sort *s) {
     if (s->lanes > 1) ir_barrier(s->k.b);
 }
 
-/* ---- blocks ---------------------------------------------------------------------------------- */
+/* ---- two runs -------------------------------------------------------------------------------- */
 
-typedef struct pairs { /* in workgroup memory */
+typedef struct pairs { /* in workgroup memory, or buffers */
     ir_memory key, place;
 } pairs;
 
+typedef struct run { /* sorted elements of an array */
+    ir_id first, n;
+} run;
+
+/* How many of the first `diagonal` elements of both are x's; ties are x's. */
+static ir_id search(sort *s, ir_memory keys, run x, run y, ir_id diagonal, ir_id steps) {
+    ir_builder *b = s->k.b;
+    const ir_memory low = ir_register(b, IR_U32, 1), high = ir_register(b, IR_U32, 1);
+    ir_set(b, low, ir_sub(b, diagonal, ir_min(b, diagonal, y.n)));
+    ir_set(b, high, ir_min(b, diagonal, x.n));
+    ir_loop(b, ir_u32(b, 0), steps, ir_u32(b, 1));
+    const ir_id from = ir_get(b, low), to = ir_get(b, high);
+    ir_if(b, ir_lt(b, from, to));
+    const ir_id middle = tile_shr(&s->k, ir_add(b, from, to), 1), next = tile_add(&s->k, middle, 1),
+                mine = ir_load(b, keys, ir_add(b, x.first, middle), 1),
+                other = ir_load(b, keys, ir_add(b, y.first, ir_sub(b, diagonal, next)), 1),
+                before = ir_le(b, mine, other);
+    ir_set(b, low, ir_select(b, before, next, from));
+    ir_set(b, high, ir_select(b, before, to, middle));
+    ir_end(b), ir_end(b);
+    return ir_get(b, low);
+}
+
+/* A lane's `each` elements of workgroup memory, from `at` on: those from the diagonal on of two
+ * runs there. All lanes have read theirs before the first writes. */
+static void merge_own(sort *s, const pairs *p, run of_x, run of_y, ir_id diagonal, ir_id at,
+                      ir_id steps) {
+    tile_kernel *k = &s->k;
+    ir_builder *b = k->b;
+    const uint32_t all = s->block * s->rows_a_group, each = all / s->lanes;
+    const ir_id most = ir_u32(b, all - 1), one = ir_u32(b, 1), zero = ir_u32(b, 0),
+                end_x = ir_add(b, of_x.first, of_x.n), end_y = ir_add(b, of_y.first, of_y.n),
+                taken = search(s, p->key, of_x, of_y, diagonal, steps);
+    const ir_memory keys = ir_register(b, s->key, each), places = ir_register(b, IR_U32, each);
+    ir_id x = ir_add(b, of_x.first, taken), y = ir_add(b, of_y.first, ir_sub(b, diagonal, taken)),
+          key_x = ir_load(b, p->key, ir_min(b, x, most), 1),
+          key_y = ir_load(b, p->key, ir_min(b, y, most), 1);
+    for (uint32_t i = 0; i < each; i++) {
+        const ir_id mine =
+            ir_and(b, ir_lt(b, x, end_x), ir_or(b, ir_ge(b, y, end_y), ir_le(b, key_x, key_y)));
+        const ir_id from = ir_select(b, mine, x, y), to = ir_u32(b, i);
+        ir_store(b, keys, to, ir_select(b, mine, key_x, key_y));
+        ir_store(b, places, to, ir_load(b, p->place, ir_min(b, from, most), 1));
+        if (i + 1 == each) break;
+        const ir_id next = ir_load(b, p->key, ir_min(b, tile_add(k, from, 1), most), 1),
+                    step = ir_select(b, mine, one, zero);
+        key_x = ir_select(b, mine, next, key_x);
+        key_y = ir_select(b, mine, key_y, next);
+        x = ir_add(b, x, step);
+        y = ir_add(b, y, ir_sub(b, one, step));
+    }
+    ir_barrier(b);
+    for (uint32_t i = 0; i < each; i++) {
+        const ir_id to = tile_add(k, at, i), from = ir_u32(b, i);
+        ir_store(b, p->key, to, ir_load(b, keys, from, 1));
+        ir_store(b, p->place, to, ir_load(b, places, from, 1));
+    }
+    ir_barrier(b);
+}
+
+/* ---- blocks ---------------------------------------------------------------------------------- */
+
+/* Of the parts that the network sorts; on GPUs lanes merge them, each as many elements. */
+static uint32_t network_of(const sort *s) {
+    const uint32_t each = s->block * s->rows_a_group / s->lanes;
+    return s->lanes == 1 || s->block < each ? s->block : each;
+}
+
 /* Two neighbours of a step of the network, in order. */
-static void exchange(sort *s, const pairs *p, ir_id turn, ir_id size, ir_id stride) {
+static void exchange(sort *s, const pairs *p, uint32_t part, ir_id turn, ir_id size, ir_id stride) {
     ir_builder *b = s->k.b;
     const ir_id one = ir_u32(b, 1), low = ir_and(b, turn, ir_sub(b, stride, one)),
                 i = ir_sub(b, ir_add(b, turn, turn), low), other = ir_add(b, i, stride);
@@ -150,13 +219,42 @@ static void exchange(sort *s, const pairs *p, ir_id turn, ir_id size, ir_id stri
                 place = ir_load(b, p->place, i, 1), place_o = ir_load(b, p->place, other, 1);
     const ir_id behind =
         ir_or(b, ir_gt(b, key, key_o), ir_and(b, ir_eq(b, key, key_o), ir_gt(b, place, place_o)));
-    const ir_id within = tile_and(&s->k, i, s->block - 1),
+    const ir_id within = tile_and(&s->k, i, part - 1),
                 rises = ir_eq(b, ir_and(b, within, size), ir_u32(b, 0));
     ir_if(b, ir_eq(b, behind, rises));
     ir_store(b, p->key, i, key_o);
     ir_store(b, p->key, other, key);
     ir_store(b, p->place, i, place_o);
     ir_store(b, p->place, other, place);
+    ir_end(b);
+}
+
+static void network(sort *s, const pairs *p, uint32_t part) {
+    ir_builder *b = s->k.b;
+    const ir_id one = ir_u32(b, 1), zero = ir_u32(b, 0),
+                first = s->lanes > 1 ? ir_local(b, 0) : zero,
+                half = ir_u32(b, s->block * s->rows_a_group / 2);
+    const ir_id stage = ir_loop(b, one, ir_u32(b, log_of(part) + 1), one),
+                size = ir_shl(b, one, stage), step = ir_loop(b, zero, stage, one),
+                stride = ir_shr(b, size, tile_add(&s->k, step, 1)),
+                turn = ir_loop(b, first, half, ir_u32(b, s->lanes));
+    exchange(s, p, part, turn, size, stride);
+    ir_end(b);
+    barrier(s);
+    ir_end(b), ir_end(b);
+}
+
+/* From sorted parts to blocks. */
+static void merge_rounds(sort *s, const pairs *p, uint32_t part) {
+    tile_kernel *k = &s->k;
+    ir_builder *b = k->b;
+    const ir_id one = ir_u32(b, 1), at = tile_mul(k, ir_local(b, 0), part),
+                stage = ir_loop(b, ir_u32(b, log_of(part)), ir_u32(b, log_of(s->block)), one),
+                length = ir_shl(b, one, stage),
+                diagonal = ir_and(b, at, ir_sub(b, ir_add(b, length, length), one)),
+                first = ir_sub(b, at, diagonal);
+    merge_own(s, p, (run){first, length}, (run){ir_add(b, first, length), length}, diagonal, at,
+              tile_add(k, stage, 1));
     ir_end(b);
 }
 
@@ -194,18 +292,9 @@ static beryl_status sort_blocks(lowering *l, sort *s, beryl_error *error) {
     ir_store(b, p.key, i, number(s, UINT64_MAX));
     ir_end(b), ir_end(b);
     barrier(s);
-    if (s->block > 1) {
-        const ir_id one = ir_u32(b, 1), zero = ir_u32(b, 0),
-                    first = s->lanes > 1 ? ir_local(b, 0) : zero;
-        const ir_id stage = ir_loop(b, one, ir_u32(b, log_of(s->block) + 1), one),
-                    size = ir_shl(b, one, stage), step = ir_loop(b, zero, stage, one),
-                    stride = ir_shr(b, size, tile_add(k, step, 1)),
-                    turn = ir_loop(b, first, ir_u32(b, all / 2), ir_u32(b, s->lanes));
-        exchange(s, &p, turn, size, stride);
-        ir_end(b);
-        barrier(s);
-        ir_end(b), ir_end(b);
-    }
+    const uint32_t alone = network_of(s);
+    if (alone > 1) network(s, &p, alone);
+    if (alone < s->block) merge_rounds(s, &p, alone);
     i = elements(s, &row, &column, &inside);
     ir_if(b, inside);
     const ir_id key = ir_load(b, p.key, i, 1), place = ir_load(b, p.place, i, 1);
@@ -215,29 +304,6 @@ static beryl_status sort_blocks(lowering *l, sort *s, beryl_error *error) {
 }
 
 /* ---- merges ---------------------------------------------------------------------------------- */
-
-typedef struct run { /* sorted elements of an array */
-    ir_id first, n;
-} run;
-
-/* How many of the first `diagonal` elements of both are x's; ties are x's. */
-static ir_id search(sort *s, ir_memory keys, run x, run y, ir_id diagonal, ir_id steps) {
-    ir_builder *b = s->k.b;
-    const ir_memory low = ir_register(b, IR_U32, 1), high = ir_register(b, IR_U32, 1);
-    ir_set(b, low, ir_sub(b, diagonal, ir_min(b, diagonal, y.n)));
-    ir_set(b, high, ir_min(b, diagonal, x.n));
-    ir_loop(b, ir_u32(b, 0), steps, ir_u32(b, 1));
-    const ir_id from = ir_get(b, low), to = ir_get(b, high);
-    ir_if(b, ir_lt(b, from, to));
-    const ir_id middle = tile_shr(&s->k, ir_add(b, from, to), 1), next = tile_add(&s->k, middle, 1),
-                mine = ir_load(b, keys, ir_add(b, x.first, middle), 1),
-                other = ir_load(b, keys, ir_add(b, y.first, ir_sub(b, diagonal, next)), 1),
-                before = ir_le(b, mine, other);
-    ir_set(b, low, ir_select(b, before, next, from));
-    ir_set(b, high, ir_select(b, before, to, middle));
-    ir_end(b), ir_end(b);
-    return ir_get(b, low);
-}
 
 /* A tile of the result: both runs in the row, from `row` on, and the elements of them, in order,
  * that are the tile's. */
@@ -290,42 +356,6 @@ static void merge_alone(sort *s, const part *p, ir_id taken) {
     ir_end(b);
 }
 
-/* A lane's elements of a tile in workgroup memory: those of x, then those of y, back there in
- * order. */
-static void merge_tile(sort *s, const pairs *p, ir_id n_x, ir_id n) {
-    tile_kernel *k = &s->k;
-    ir_builder *b = k->b;
-    const uint32_t each = s->block / s->lanes;
-    const ir_id most = ir_u32(b, s->block - 1), one = ir_u32(b, 1), zero = ir_u32(b, 0),
-                local = ir_local(b, 0), diagonal = ir_min(b, tile_mul(k, local, each), n);
-    const ir_id taken = search(s, p->key, (run){zero, n_x}, (run){n_x, ir_sub(b, n, n_x)}, diagonal,
-                               ir_u32(b, log_of(s->block) + 1));
-    const ir_memory keys = ir_register(b, s->key, each), places = ir_register(b, IR_U32, each);
-    ir_id x = taken, y = ir_add(b, n_x, ir_sub(b, diagonal, taken)),
-          key_x = ir_load(b, p->key, ir_min(b, x, most), 1),
-          key_y = ir_load(b, p->key, ir_min(b, y, most), 1);
-    for (uint32_t i = 0; i < each; i++) {
-        const ir_id mine =
-            ir_and(b, ir_lt(b, x, n_x), ir_or(b, ir_ge(b, y, n), ir_le(b, key_x, key_y)));
-        const ir_id at = ir_select(b, mine, x, y), to = ir_u32(b, i);
-        ir_store(b, keys, to, ir_select(b, mine, key_x, key_y));
-        ir_store(b, places, to, ir_load(b, p->place, ir_min(b, at, most), 1));
-        const ir_id next = ir_load(b, p->key, ir_min(b, tile_add(k, at, 1), most), 1),
-                    step = ir_select(b, mine, one, zero);
-        key_x = ir_select(b, mine, next, key_x);
-        key_y = ir_select(b, mine, key_y, next);
-        x = ir_add(b, x, step);
-        y = ir_add(b, y, ir_sub(b, one, step));
-    }
-    ir_barrier(b);
-    for (uint32_t i = 0; i < each; i++) {
-        const ir_id at = tile_add(k, tile_mul(k, local, each), i), from = ir_u32(b, i);
-        ir_store(b, p->key, at, ir_load(b, keys, from, 1));
-        ir_store(b, p->place, at, ir_load(b, places, from, 1));
-    }
-    ir_barrier(b);
-}
-
 /* A workgroup a tile. */
 static void merge_together(sort *s, const part *p, ir_id steps) {
     tile_kernel *k = &s->k;
@@ -356,7 +386,9 @@ static void merge_together(sort *s, const part *p, ir_id steps) {
     ir_store(b, tile.place, i, zero);
     ir_end(b), ir_end(b);
     ir_barrier(b);
-    merge_tile(s, &tile, n_x, n);
+    const ir_id to = tile_mul(k, local, s->block / s->lanes);
+    merge_own(s, &tile, (run){zero, n_x}, (run){n_x, ir_sub(b, n, n_x)}, ir_min(b, to, n), to,
+              ir_u32(b, log_of(s->block) + 1));
     i = ir_loop(b, local, size, lanes);
     ir_if(b, ir_lt(b, i, n));
     const ir_id key = ir_load(b, tile.key, i, 1), place = ir_load(b, tile.place, i, 1);
