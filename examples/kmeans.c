@@ -41,7 +41,7 @@ static kmeans build(void) {
     /* [points, centres]: broadcast against each other, never written as [points, centres, size] */
     const beryl_value apart = beryl_graph_square(g, beryl_graph_sub(g, m.points, m.centres)),
                       far = beryl_graph_sum(g, apart, (const uint32_t[]){2}, 1, false),
-                      best = beryl_graph_argmax(g, beryl_graph_neg(g, far));
+                      best = beryl_graph_argmin(g, far, 1, false);
     /* 1 where the centre is the nearest */
     const beryl_value same = beryl_graph_eq(g, beryl_graph_reshape(g, best, 2, nearest), m.numbers);
     const beryl_value is =

@@ -406,13 +406,23 @@ typedef enum beryl_scan {
 } beryl_scan;
 BERYL_API beryl_value beryl_graph_scan(beryl_graph *g, beryl_value x, uint32_t axis,
                                        beryl_scan scan, bool exclusive, bool backwards);
-/* [n, m] -> the k largest [n, k], falling, and their indices I32 [n, k]; ties: the lower index
- * first. NaN counts as -infinity; where a run's rows are shorter than k, -infinity and -1 are
- * behind their last. */
-BERYL_API beryl_value beryl_graph_topk(beryl_graph *g, beryl_value x, uint32_t k,
+/* Index, I32, of the largest or smallest along an axis, of any numbers, or of a NaN if there is
+ * one; ties: the lowest index; of no elements: -1. keep: the axis stays, with size 1. */
+BERYL_API beryl_value beryl_graph_argmax(beryl_graph *g, beryl_value x, uint32_t axis, bool keep);
+BERYL_API beryl_value beryl_graph_argmin(beryl_graph *g, beryl_value x, uint32_t axis, bool keep);
+/* The elements along an axis, of any length and any numbers, rising or falling, and the indices I32
+ * that they had (NULL: not wanted). Ties keep their order, 0 and -0 are alike, NaN is larger than
+ * all numbers. argsort: the indices alone. UNSUPPORTED: more than 2^30 along the axis. */
+BERYL_API beryl_value beryl_graph_sort(beryl_graph *g, beryl_value x, uint32_t axis,
+                                       bool descending, beryl_value *indices);
+BERYL_API beryl_value beryl_graph_argsort(beryl_graph *g, beryl_value x, uint32_t axis,
+                                          bool descending);
+/* The k largest along an axis of any length, falling, and their indices I32 (NULL: not wanted): the
+ * axis has size k. Ties: the lower index first; NaN counts as -infinity. An axis that a run sizes
+ * has to be the last of F32 [n, m]: where it is shorter than k, -infinity and -1 are behind its
+ * last. MISUSE: k is 0 or more than the axis has. */
+BERYL_API beryl_value beryl_graph_topk(beryl_graph *g, beryl_value x, uint32_t k, uint32_t axis,
                                        beryl_value *indices);
-/* [n, m] -> I32 [n]; of no elements: -1 */
-BERYL_API beryl_value beryl_graph_argmax(beryl_graph *g, beryl_value x);
 /* [n, u, d], [n, u] -> [n, d] */
 BERYL_API beryl_value beryl_graph_weighted_sum(beryl_graph *g, beryl_value x, beryl_value weights);
 /* Products of numbers of one type, summed in F32 (F64 in F64); integers wrap. Views are read where

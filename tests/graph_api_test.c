@@ -86,7 +86,7 @@ static void check_computed_sizes(test *t, const char *device) {
                       again = beryl_graph_input(g, "again", BERYL_TYPE_I32, 1, &quarter),
                       y = beryl_graph_gather_rows(g, beryl_graph_gather_rows(g, x, ids, 1), again,
                                                   1),
-                      most = beryl_graph_argmax(g, all);
+                      most = beryl_graph_argmax(g, all, 1, false);
     beryl_dim dims[10];
     uint32_t rank;
     CHECK(t, beryl_graph_shape(g, y, NULL, &rank, dims) && rank == 2);
@@ -334,7 +334,7 @@ static void test_values(test *t) {
         const beryl_value y = beryl_graph_linear(g, beryl_graph_narrow(g, x, 1, 32, 32, 1), w);
         beryl_graph_output(g, y, "y");
         beryl_value indices;
-        const beryl_value best = beryl_graph_topk(g, y, 1, &indices);
+        const beryl_value best = beryl_graph_topk(g, y, 1, 1, &indices);
         beryl_graph_output(g, best, "best");
         beryl_graph_output(g, indices, "indices");
         uint32_t rank = 0;

@@ -418,6 +418,13 @@ static void bound_topk(work *w) {
                    w->out[1].bound + r * k);
 }
 
+static void bound_sort(work *w) {
+    const uint32_t n = row_of(&w->in[0]), all = w->out[0].ref.t->dim[1].size;
+    for (uint32_t r = 0; r < w->in[0].ref.dim[0]; r++)
+        sure_order(&w->in[0], row_at(&w->in[0], r), n, n, w->out[0].bound + r * all,
+                   w->out[1].bound + r * all);
+}
+
 static void bound_argmax(work *w) {
     for (uint32_t r = 0; r < w->in[0].ref.dim[0]; r++)
         sure_order(&w->in[0], row_at(&w->in[0], r), row_of(&w->in[0]), 1, NULL,
@@ -639,6 +646,7 @@ static void (*const bounds[OP_COUNT])(work *) = {
     [OP_SOFTMAX] = bound_softmax,
     [OP_CUMSUM] = bound_cumsum,
     [OP_TOPK] = bound_topk,
+    [OP_SORT] = bound_sort,
     [OP_WEIGHTED_SUM] = bound_weighted_sum,
     [OP_LINEAR] = bound_linear,
     [OP_LINEAR_ID] = bound_linear_id,

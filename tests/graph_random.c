@@ -547,7 +547,8 @@ static void make_choice(maker *m) {
     const graph_value x = p->v;
     const uint32_t d = at(m, x)->dim[1].size;
     graph_value ids = 0;
-    switch (draw(m, 3)) {
+    switch (draw(m, 4)) {
+    case 3: made(m, graph_sort(m->g, x, 1, GRAPH_SORT_LARGEST, &ids), p->most); break;
     case 0: made(m, graph_topk(m->g, x, 1 + draw(m, d < 9 ? d : 9), &ids), p->most); break;
     case 1: ids = graph_argmax(m->g, x); break;
     case 2:

@@ -77,6 +77,9 @@
       OWN, OP_REDUCES | OP_GIVES_BOOL, CLOSE_EQUAL, "is one true over axes?")                      \
     X(ALL, all, "reduction", 1, 1, (x), "b", 1, U, (axes), (2),                                    \
       OWN, OP_REDUCES | OP_GIVES_BOOL, CLOSE_EQUAL, "are all true over axes?")                     \
+    X(ARG_LARGEST, arg_largest, "reduction", 1, 1, (x), "n", 1, U, (axes), (2),                    \
+      OWN, OP_REDUCES | OP_GIVES_INDEX, CLOSE_EQUAL,                                               \
+      "index of the largest along an axis, of a NaN if there is one; ties: lower; of nothing -1")  \
     X(CUMPROD, cumprod, "reduction", 1, 1, (x), "h", 1, U, (axis), (1),                            \
       USUAL, OP_IS_OVER_AXES | OP_WANTS_UNIT, CLOSE_FUNCTION,                                      \
       "products of x along an axis, up to each element")                                           \
@@ -89,6 +92,9 @@
     X(TOPK, topk, "reduction", 1, 1, (x), "l", 2, U, (k), (64),                                    \
       OWN, 0, CLOSE_ROUNDED,                                                                       \
       "the k largest of the last axis, falling, and their indices; ties: lower index")             \
+    X(SORT, sort, "reduction", 1, 1, (x), "n", 2, U, (order), (0),                                 \
+      OWN, 0, CLOSE_EQUAL,                                                                         \
+      "the last axis rising (1: falling; 2: with NaN as -inf), and its indices; ties keep order")  \
     X(WEIGHTED_SUM, weighted_sum, "reduction", 2, 2, (x, weights), "xx", 1, NONE, (), (0),         \
       USUAL, 0, CLOSE_SUMMED, "sum over axis 1 of x[n, u, d] times g[n, u]")                       \
     X(LINEAR, linear, "linear", 2, 2, (x, w), "xm", 1, NONE, (), (0),                              \
@@ -108,7 +114,7 @@
       OWN, 0, CLOSE_ATTENDED,                                                                      \
       "grouped, over the keys of each row in caches: causal, a window, or a range; none: 0")       \
     X(ARGMAX, argmax, "sampling", 1, 1, (x), "l", 1, NONE, (), (0),                                \
-      USUAL, 0, CLOSE_EQUAL, "index of the largest of the last axis; ties: lower index")           \
+      INNER, 0, CLOSE_EQUAL, "index of the largest of the last axis; ties: lower index")           \
     X(SAMPLE, sample, "sampling", 2, 2, (logits, settings), "lc", 1, NONE, (), (0),                \
       INNER, 0, CLOSE_EQUAL,                                                                       \
       "a token by temperature, top-k, top-p, min-p and a counter-based draw")                      \
@@ -146,7 +152,8 @@ enum {
     OP_WANTS_UNIT = 128, /* of numbers in (0, 1) its result is one of usual size */
     OP_REDUCES = 256,    /* axes become 1: those that its first attribute says, a bit each */
     /* each element of its result is a constant or one of an input, which its place says */
-    OP_IS_MAPPED = 512
+    OP_IS_MAPPED = 512,
+    OP_GIVES_INDEX = 1024 /* its result is I32 */
 };
 
 /* What OP_RANDOM makes of the two words of Threefry at (place, stream): the first or second word;

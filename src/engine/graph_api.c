@@ -348,9 +348,36 @@ beryl_value beryl_graph_l2_norm(beryl_graph *g, beryl_value x, uint32_t axis, fl
     return graph_l2_norm(g->g, x, axis, eps);
 }
 
-beryl_value beryl_graph_topk(beryl_graph *g, beryl_value x, uint32_t k, beryl_value *indices) {
+beryl_value beryl_graph_argmax(beryl_graph *g, beryl_value x, uint32_t axis, bool keep) {
+    if (!may_build(g)) return 0;
+    return reduced(g, graph_arg(g->g, x, axis, true), 1u << axis % 32, keep);
+}
+
+beryl_value beryl_graph_argmin(beryl_graph *g, beryl_value x, uint32_t axis, bool keep) {
+    if (!may_build(g)) return 0;
+    return reduced(g, graph_arg(g->g, x, axis, false), 1u << axis % 32, keep);
+}
+
+/* ---- rows in order --------------------------------------------------------------------------- */
+
+beryl_value beryl_graph_sort(beryl_graph *g, beryl_value x, uint32_t axis, bool descending,
+                             beryl_value *indices) {
     graph_value other = 0;
-    const beryl_value values = may_build(g) ? graph_topk(g->g, x, k, &other) : 0;
+    const beryl_value values = may_build(g) ? graph_sort(g->g, x, axis, descending, &other) : 0;
+    if (indices) *indices = other;
+    return values;
+}
+
+beryl_value beryl_graph_argsort(beryl_graph *g, beryl_value x, uint32_t axis, bool descending) {
+    beryl_value indices;
+    beryl_graph_sort(g, x, axis, descending, &indices);
+    return indices;
+}
+
+beryl_value beryl_graph_topk(beryl_graph *g, beryl_value x, uint32_t k, uint32_t axis,
+                             beryl_value *indices) {
+    graph_value other = 0;
+    const beryl_value values = may_build(g) ? graph_topk_along(g->g, x, k, axis, &other) : 0;
     if (indices) *indices = other;
     return values;
 }

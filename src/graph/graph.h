@@ -295,6 +295,17 @@ graph_value graph_roll(graph *g, graph_value x, uint32_t axis, uint32_t by);
 graph_value graph_tile(graph *g, graph_value x, uint32_t axis, uint32_t times);
 graph_value graph_repeat(graph *g, graph_value x, uint32_t axis, uint32_t times);
 graph_value graph_topk(graph *g, graph_value x, uint32_t k, graph_value *indices);
+/* Along an axis. LARGEST: falling, NaN as -infinity; else NaN counts as the largest. Ties keep
+ * their order, both zeros are alike. */
+enum { GRAPH_SORT_RISING, GRAPH_SORT_FALLING, GRAPH_SORT_LARGEST };
+graph_value graph_sort(graph *g, graph_value x, uint32_t axis, uint32_t order,
+                       graph_value *indices);
+/* Index of the first of the largest or smallest along an axis, which becomes 1, or of the first
+ * NaN; of nothing: -1. */
+graph_value graph_arg(graph *g, graph_value x, uint32_t axis, bool largest);
+/* Of any type, k and length: `topk` where there is no faster way, else by `sort`. */
+graph_value graph_topk_along(graph *g, graph_value x, uint32_t k, uint32_t axis,
+                             graph_value *indices);
 /* Any of them: in [inputs at most], 0 where one is left out. The first result; the node has them
  * all. */
 graph_value graph_op(graph *g, base_op op, const graph_value *in, graph_attrs attr);

@@ -152,6 +152,10 @@ static bool reduction(graph *g, const graph_call *c, graph_tensor *out) {
     if (!axes || axes >> out->rank)
         return graph_refuse(g, BERYL_MISUSE, "%s over axes %#x of %u", graph_op_name(c->op), axes,
                             out->rank);
+    if (is(c->op, OP_GIVES_INDEX) &&
+        (axes & (axes - 1) || base_type_block_bytes(c->in[0]->type) > 4))
+        return graph_refuse(g, BERYL_UNSUPPORTED, "%s over axes %#x of %s", graph_op_name(c->op),
+                            axes, base_type_name(c->in[0]->type));
     for (uint32_t i = 0; i < out->rank; i++)
         if (axes >> i & 1) out->dim[i] = (graph_dim){1, 0};
     return true;
@@ -184,6 +188,12 @@ static bool topk(graph *g, const graph_call *c, graph_tensor *out) {
         return graph_refuse(g, BERYL_MISUSE, "topk of %u", k);
     out->dim[1] = (graph_dim){k, 0};
     return true;
+}
+
+static bool sort(graph *g, const graph_call *c, graph_tensor *out) {
+    return (out->rank && c->attr.sort.order <= GRAPH_SORT_LARGEST) ||
+           graph_refuse(g, BERYL_MISUSE, "sort of rank %u in order %u", out->rank,
+                        c->attr.sort.order);
 }
 
 static bool weighted_sum(graph *g, const graph_call *c, graph_tensor *out) {
@@ -333,6 +343,7 @@ graph_shape_rule *graph_shape_rule_of(base_op op) {
         [OP_TRIL] = triangle,
         [OP_TRIU] = triangle,
         [OP_TOPK] = topk,
+        [OP_SORT] = sort,
         [OP_WEIGHTED_SUM] = weighted_sum,
         [OP_CONTRACT] = contraction,
         [OP_LINEAR] = linear,
@@ -387,6 +398,7 @@ bool graph_find_type(graph *g, const graph_call *c, graph_tensor *out) {
         known = true;
     }
     if (is(c->op, OP_GIVES_BOOL)) out->type = TYPE_BOOL;
+    if (is(c->op, OP_GIVES_INDEX)) out->type = TYPE_I32;
     if (!is(c->op, OP_IS_CAST)) return true;
     out->type = (base_type)c->attr.cast.type;
     return graph_type_is_plain(out->type) ||

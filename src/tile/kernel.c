@@ -531,7 +531,7 @@ lower_fn *tile_lowering(base_op op) {
         [OP_KV_WRITE] = tile_kv_write,       [OP_ATTENTION] = tile_attention,
         [OP_ARGMAX] = tile_largest,          [OP_SAMPLE] = tile_sample,
         [OP_SET_ROWS] = tile_set_rows,       [OP_FUSED] = tile_fused,
-        [OP_CONTRACT] = tile_contract,
+        [OP_CONTRACT] = tile_contract,       [OP_SORT] = tile_sort,
     };
     return graph_op_is_in_trees(op) || graph_op_reduces(op) ? tile_operation : table[op];
 }

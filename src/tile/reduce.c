@@ -3,7 +3,9 @@
  * Lanes lie across a row, or where neighbours in memory are of different rows, a vector of rows
  * to a lane and several lanes behind each other along the rows. Where rows are few they are cut
  * into parts, which a second kernel joins. Integers narrower than 32 bits are reduced as 32 bits,
- * of which the store keeps the low ones; truth values as u32. */
+ * of which the store keeps the low ones; truth values as u32. Where an index is asked for, the
+ * largest is looked for of numbers of 64 bits: the upper ones rise with the element, the lower ones
+ * fall with its index. */
 #include "base/error.h"
 #include "tile/pointwise.h"
 #include "tile/reduce.h"
@@ -64,7 +66,7 @@ static ir_id neutral(const reduce *r, uint32_t width) {
 static ir_id join(const reduce *r, ir_id x, ir_id y) {
     static const base_op ops[OP_COUNT] = {
         [OP_SUM] = OP_ADD,  [OP_MEAN] = OP_ADD,   [OP_PROD] = OP_MUL,    [OP_AMAX] = OP_MAX,
-        [OP_AMIN] = OP_MIN, [OP_ANY] = OP_BIT_OR, [OP_ALL] = OP_BIT_AND,
+        [OP_AMIN] = OP_MIN, [OP_ANY] = OP_BIT_OR, [OP_ALL] = OP_BIT_AND, [OP_ARG_LARGEST] = OP_MAX,
     };
     return tile_pointwise(r->walk.k, ops[r->op], NULL, (ir_id[]){x, y});
 }
@@ -108,6 +110,8 @@ static ir_id join_lanes(const reduce *r, ir_id x, uint32_t width, ir_id lane, ui
 static ir_id finished(const reduce *r, ir_id x, ir_id count, uint32_t width) {
     ir_builder *b = r->walk.k->b;
     const base_type type = r->walk.t.seen[0].type;
+    if (r->op == OP_ARG_LARGEST)
+        return ir_bitcast(b, IR_I32, width, ir_not(b, ir_cast(b, IR_U32, x)));
     if (r->op == OP_MEAN) {
         const uint32_t less = r->walk.t.choice->attr.mean.correction;
         ir_id n = ir_cast(b, r->type, count);
@@ -190,10 +194,27 @@ static form form_of(const lowering *l, tree_walk *c) {
 
 /* ---- the kernel ------------------------------------------------------------------------------ */
 
+/* column: of the vector's first element, or of all where it lies across rows. */
+static ir_id with_index(reduce *r, ir_id x, ir_id column) {
+    tile_kernel *k = r->walk.k;
+    ir_builder *b = k->b;
+    const uint32_t width = r->f.wide;
+    const ir_type type = sum_type(graph_tensor_at(r->walk.t.g, r->walk.t.choice->in[0])->type);
+    ir_id index = ir_splat(b, column, width);
+    if (!r->f.across) index = ir_add(b, index, tile_ramp(k, width, 0, 1));
+    if (ir_type_in(type, IR_FLOATS)) {
+        x = tile_order(k, ir_cast(b, IR_F32, x), UINT32_MAX);
+    } else {
+        x = ir_bitcast(b, IR_U32, width, ir_cast(b, type, x));
+        if (type == IR_I32) x = ir_xor(b, x, ir_bits(b, IR_U32, width, 1u << 31));
+    }
+    return ir_or(b, tile_shl(k, ir_cast(b, IR_U64, x), 32), ir_cast(b, IR_U64, ir_not(b, index)));
+}
+
 static ir_id value_of(reduce *r, tree_spot *s) {
     ir_builder *b = r->walk.k->b;
     const ir_id x = tree_value_at(&r->walk, s, r->walk.t.chosen);
-    return ir_cast(b, r->type, x);
+    return r->op == OP_ARG_LARGEST ? with_index(r, x, s->column) : ir_cast(b, r->type, x);
 }
 
 /* The sum of elements begin + first, begin + first + step, ... below end, as a vector. */
@@ -234,7 +255,7 @@ static ir_id summed(reduce *r, ir_id from, ir_id end, uint32_t step) {
 static uint64_t parts_bytes(const reduce *r) {
     const tree *t = &r->walk.t;
     const uint64_t rows = graph_element_bound(t->shape) / tree_row_length(t);
-    return (rows + r->f.wide) * r->f.n_part * (r->type == IR_F64 || r->type == IR_I64 ? 8 : 4);
+    return (rows + r->f.wide) * r->f.n_part * ir_type_bytes(r->type);
 }
 
 static beryl_status whole_rows(lowering *l, const graph_node *node, reduce *r, const char *name,
@@ -321,6 +342,7 @@ beryl_status tile_tree_reduce(lowering *l, const graph_node *node, const tree *t
                               beryl_error *error) {
     const base_type type = graph_tensor_at(l->g, t->choice->in[0])->type;
     reduce all = {.walk = {.t = *t}, .op = t->choice->op, .type = sum_type(type)}, *r = &all;
+    if (r->op == OP_ARG_LARGEST) r->type = IR_U64;
     tree_walk *c = &r->walk;
     tree_walk_rows(c);
     r->f = form_of(l, c);
