@@ -69,7 +69,9 @@ static const char whole[] = "extent n 7\n"
                             "%58 = tril %57 -3\n"
                             "%59 = triu %58 1\n"
                             "%60 = windows %59 2 3 2\n"
-                            "%61 = random %36 %36 2 7 0 0x1p-1\n"
+                            "%61 = resize %59 2 9 3\n"
+                            "%62 = iota %61 1\n"
+                            "%63 = random %36 %36 2 7 0 0x1p-1\n"
                             "output %27 \"y\"\n"
                             "output %34 \"\"\n"
                             "output %40 \"chosen\"\n"
@@ -107,7 +109,7 @@ static void check_there_and_back(test *t) {
     CHECK_INT(t, graph_text_print(l.g, &l.store, &text, &l.error), BERYL_OK);
     CHECK_TEXT(t, text.data, whole);
     base_text_fini(&text);
-    CHECK_INT(t, l.g->tensors.count, 62);
+    CHECK_INT(t, l.g->tensors.count, 64);
     CHECK_INT(t, l.store.tensors.count, 5);
     CHECK_INT(t, l.file_bytes, 96 * 18 + 32 + (3 * 6 * 2 * 17 + 31) / 32 * 32);
     CHECK_INT(t, l.store.tensors.data[3].file_offset, 96 * 18 + 32);
