@@ -278,6 +278,12 @@ bool beryl_graph_shape(const beryl_graph *g, beryl_value value, beryl_type *type
 
 /* ---- operations: the graph's own, where building is allowed ---------------------------------- */
 
+/* As the graph has it, where building is allowed. */
+#define CALL(name, params, ...)                              \
+    beryl_value beryl_graph_##name params {                  \
+        return may_build(g) ? graph_##name(__VA_ARGS__) : 0; \
+    }
+
 beryl_value beryl_graph_reshape(beryl_graph *g, beryl_value x, uint32_t rank,
                                 const beryl_dim *dims) {
     graph_dim d[GRAPH_RANK_MAX];
@@ -396,10 +402,9 @@ beryl_value beryl_graph_expand(beryl_graph *g, beryl_value x, uint32_t rank,
                                                                  : 0;
 }
 
-beryl_value beryl_graph_narrow(beryl_graph *g, beryl_value x, uint32_t axis, uint32_t start,
-                               uint32_t size, uint32_t step) {
-    return may_build(g) ? graph_narrow(g->g, x, axis, start, size, step) : 0;
-}
+CALL(narrow,
+     (beryl_graph * g, beryl_value x, uint32_t axis, uint32_t start, uint32_t size, uint32_t step),
+     g->g, x, axis, start, size, step)
 
 void beryl_graph_split(beryl_graph *g, beryl_value x, uint32_t axis, uint32_t n,
                        beryl_value *parts) {
@@ -409,13 +414,9 @@ void beryl_graph_split(beryl_graph *g, beryl_value x, uint32_t axis, uint32_t n,
     else refuse(g, BERYL_MISUSE, "no place for the parts", "split");
 }
 
-beryl_value beryl_graph_flip(beryl_graph *g, beryl_value x, uint32_t axis) {
-    return may_build(g) ? graph_flip(g->g, x, axis) : 0;
-}
-
-beryl_value beryl_graph_diagonal(beryl_graph *g, beryl_value x, uint32_t axis, uint32_t other) {
-    return may_build(g) ? graph_diagonal(g->g, x, axis, other) : 0;
-}
+CALL(flip, (beryl_graph * g, beryl_value x, uint32_t axis), g->g, x, axis)
+CALL(diagonal, (beryl_graph * g, beryl_value x, uint32_t axis, uint32_t other), g->g, x, axis,
+     other)
 
 beryl_value beryl_graph_attention(beryl_graph *g, beryl_value q, beryl_value k, beryl_value v,
                                   beryl_value slot, beryl_value pos, float scale, uint32_t window) {
@@ -428,18 +429,10 @@ beryl_value beryl_graph_attention_range(beryl_graph *g, beryl_value q, beryl_val
     return may_build(g) ? graph_attention_range(g->g, q, k, v, slot, first, last, scale) : 0;
 }
 
-beryl_value beryl_graph_windows(beryl_graph *g, beryl_value x, uint32_t axis, uint32_t size,
-                                uint32_t step) {
-    return may_build(g) ? graph_windows(g->g, x, axis, size, step) : 0;
-}
-
-beryl_value beryl_graph_squeeze(beryl_graph *g, beryl_value x, uint32_t axis) {
-    return may_build(g) ? graph_squeeze(g->g, x, axis) : 0;
-}
-
-beryl_value beryl_graph_unsqueeze(beryl_graph *g, beryl_value x, uint32_t axis) {
-    return may_build(g) ? graph_unsqueeze(g->g, x, axis) : 0;
-}
+CALL(windows, (beryl_graph * g, beryl_value x, uint32_t axis, uint32_t size, uint32_t step), g->g,
+     x, axis, size, step)
+CALL(squeeze, (beryl_graph * g, beryl_value x, uint32_t axis), g->g, x, axis)
+CALL(unsqueeze, (beryl_graph * g, beryl_value x, uint32_t axis), g->g, x, axis)
 
 static bool are_given(beryl_graph *g, const char *what, uint32_t n, const beryl_value *x) {
     return may_build(g) && (x || refuse(g, BERYL_MISUSE, n ? "no values" : "of nothing", what));
@@ -453,52 +446,26 @@ beryl_value beryl_graph_stack(beryl_graph *g, uint32_t n, const beryl_value *x, 
     return are_given(g, "stack", n, x) ? graph_stack(g->g, n, x, axis) : 0;
 }
 
-beryl_value beryl_graph_roll(beryl_graph *g, beryl_value x, uint32_t axis, uint32_t by) {
-    return may_build(g) ? graph_roll(g->g, x, axis, by) : 0;
-}
-
-beryl_value beryl_graph_tile(beryl_graph *g, beryl_value x, uint32_t axis, uint32_t times) {
-    return may_build(g) ? graph_tile(g->g, x, axis, times) : 0;
-}
-
-beryl_value beryl_graph_repeat(beryl_graph *g, beryl_value x, uint32_t axis, uint32_t times) {
-    return may_build(g) ? graph_repeat(g->g, x, axis, times) : 0;
-}
+CALL(roll, (beryl_graph * g, beryl_value x, uint32_t axis, uint32_t by), g->g, x, axis, by)
+CALL(tile, (beryl_graph * g, beryl_value x, uint32_t axis, uint32_t times), g->g, x, axis, times)
+CALL(repeat, (beryl_graph * g, beryl_value x, uint32_t axis, uint32_t times), g->g, x, axis, times)
 
 /* ---- Fourier transforms ---------------------------------------------------------------------- */
 
-beryl_value beryl_graph_fft(beryl_graph *g, beryl_value x, uint32_t axis, bool inverse,
-                            beryl_fft_norm norm) {
-    return may_build(g) ? graph_fft(g->g, x, axis, inverse, (graph_fft_norm)norm) : 0;
-}
-
-beryl_value beryl_graph_rfft(beryl_graph *g, beryl_value x, uint32_t axis, beryl_fft_norm norm) {
-    return may_build(g) ? graph_rfft(g->g, x, axis, (graph_fft_norm)norm) : 0;
-}
-
-beryl_value beryl_graph_irfft(beryl_graph *g, beryl_value x, uint32_t axis, uint32_t n,
-                              beryl_fft_norm norm) {
-    return may_build(g) ? graph_irfft(g->g, x, axis, n, (graph_fft_norm)norm) : 0;
-}
-
-beryl_value beryl_graph_hann(beryl_graph *g, uint32_t size) {
-    return may_build(g) ? graph_hann(g->g, size) : 0;
-}
-
-beryl_value beryl_graph_stft(beryl_graph *g, beryl_value x, beryl_value window, uint32_t size,
-                             uint32_t step) {
-    return may_build(g) ? graph_stft(g->g, x, window, size, step) : 0;
-}
-
-beryl_value beryl_graph_istft(beryl_graph *g, beryl_value x, beryl_value window, uint32_t size,
-                              uint32_t step) {
-    return may_build(g) ? graph_istft(g->g, x, window, size, step) : 0;
-}
-
-beryl_value beryl_graph_welch(beryl_graph *g, beryl_value x, beryl_value window, uint32_t size,
-                              uint32_t step, float rate) {
-    return may_build(g) ? graph_welch(g->g, x, window, size, step, rate) : 0;
-}
+CALL(fft, (beryl_graph * g, beryl_value x, uint32_t axis, bool inverse, beryl_fft_norm norm), g->g,
+     x, axis, inverse, (graph_fft_norm)norm)
+CALL(rfft, (beryl_graph * g, beryl_value x, uint32_t axis, beryl_fft_norm norm), g->g, x, axis,
+     (graph_fft_norm)norm)
+CALL(irfft, (beryl_graph * g, beryl_value x, uint32_t axis, uint32_t n, beryl_fft_norm norm), g->g,
+     x, axis, n, (graph_fft_norm)norm)
+CALL(hann, (beryl_graph * g, uint32_t size), g->g, size)
+CALL(stft, (beryl_graph * g, beryl_value x, beryl_value window, uint32_t size, uint32_t step), g->g,
+     x, window, size, step)
+CALL(istft, (beryl_graph * g, beryl_value x, beryl_value window, uint32_t size, uint32_t step),
+     g->g, x, window, size, step)
+CALL(welch,
+     (beryl_graph * g, beryl_value x, beryl_value window, uint32_t size, uint32_t step, float rate),
+     g->g, x, window, size, step, rate)
 
 beryl_value beryl_graph_peaks(beryl_graph *g, beryl_value x, uint32_t k, beryl_value *indices) {
     graph_value places = 0;
@@ -509,10 +476,8 @@ beryl_value beryl_graph_peaks(beryl_graph *g, beryl_value x, uint32_t k, beryl_v
 
 /* ---- neighbours ------------------------------------------------------------------------------ */
 
-beryl_value beryl_graph_pairwise_distance(beryl_graph *g, beryl_value a, beryl_value b,
-                                          beryl_distance kind) {
-    return may_build(g) ? graph_pairwise_distance(g->g, a, b, (graph_distance)kind) : 0;
-}
+CALL(pairwise_distance, (beryl_graph * g, beryl_value a, beryl_value b, beryl_distance kind), g->g,
+     a, b, (graph_distance)kind)
 
 beryl_value beryl_graph_knn(beryl_graph *g, beryl_value x, beryl_value queries, uint32_t k,
                             beryl_distance kind, beryl_value *indices) {
@@ -523,15 +488,12 @@ beryl_value beryl_graph_knn(beryl_graph *g, beryl_value x, beryl_value queries, 
     return v;
 }
 
-beryl_value beryl_graph_umap_weights(beryl_graph *g, beryl_value distances, beryl_value indices) {
-    return may_build(g) ? graph_umap_weights(g->g, distances, indices) : 0;
-}
+CALL(umap_weights, (beryl_graph * g, beryl_value distances, beryl_value indices), g->g, distances,
+     indices)
 
 /* ---- random numbers -------------------------------------------------------------------------- */
 
-beryl_value beryl_graph_key(beryl_graph *g, uint64_t seed) {
-    return may_build(g) ? graph_key(g->g, seed) : 0;
-}
+CALL(key, (beryl_graph * g, uint64_t seed), g->g, seed)
 
 /* false: refused. */
 static bool may_draw(beryl_graph *g, const char *name, beryl_type type, uint32_t rank,

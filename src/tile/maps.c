@@ -100,7 +100,10 @@ static uint8_t read_from(tree *t, const graph_region *r, graph_value id, const s
     }
     t->unfit |= maker != NULL; /* a value of this very walk, at another place */
     const uint32_t rank = graph_tensor_at(t->g, t->like)->rank;
-    const uint8_t at = add_moved(t, id, tree_with_rank(of, rank, false), s);
+    graph_tensor x = tree_with_rank(of, rank, false);
+    for (uint32_t i = 0; i < rank; i++) /* broadcast */
+        if (x.dim[i].size == 1 && !x.dim[i].extent) x.stride[i] = 0;
+    const uint8_t at = add_moved(t, id, x, s);
     return tree_add_value(
         t, (tree_value){.kind = TREE_INPUT, .type = type, .inside = TREE_MOVED, .in = {at, 0}});
 }
