@@ -69,6 +69,12 @@ static const char whole[] = "extent n 7\n"
                             "%58 = tril %57 -3\n"
                             "%59 = triu %58 1\n"
                             "%60 = windows %59 2 3 2\n"
+                            "%61 = input I32 [n 4 3] \"ids\"\n"
+                            "%62 = gather %1 %61 2\n"
+                            "%63 = scatter %1 %61 %62 2\n"
+                            "%64 = scatter_add %63 %61 %62 2\n"
+                            "%65 = one_hot %61 5\n"
+                            "%66 = nonzero %64\n"
                             "output %27 \"y\"\n"
                             "output %34 \"\"\n"
                             "output %40 \"chosen\"\n"
@@ -106,7 +112,7 @@ static void check_there_and_back(test *t) {
     CHECK_INT(t, graph_text_print(l.g, &l.store, &text, &l.error), BERYL_OK);
     CHECK_TEXT(t, text.data, whole);
     base_text_fini(&text);
-    CHECK_INT(t, l.g->tensors.count, 61);
+    CHECK_INT(t, l.g->tensors.count, 67);
     CHECK_INT(t, l.store.tensors.count, 5);
     CHECK_INT(t, l.file_bytes, 96 * 18 + 32 + (3 * 6 * 2 * 17 + 31) / 32 * 32);
     CHECK_INT(t, l.store.tensors.data[3].file_offset, 96 * 18 + 32);

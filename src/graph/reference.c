@@ -87,7 +87,8 @@ static beryl_status tensor_of(graph_reference *r, base_op op, graph_value v, con
         out->stored = t->stored;
         beryl_status status =
             stored_data(r->store, t->stored,
-                        graph_op_is_in_trees(op) || graph_op_reduces(op) || op == OP_CONTRACT,
+                        graph_op_is_in_trees(op) || graph_op_reduces(op) ||
+                            strchr("an", base_ops[op].inputs[0]) != NULL,
                         &out->data, error);
         if (status != BERYL_OK || !out->data) return status;
     } else {

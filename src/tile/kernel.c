@@ -531,7 +531,9 @@ lower_fn *tile_lowering(base_op op) {
         [OP_KV_WRITE] = tile_kv_write,       [OP_ATTENTION] = tile_attention,
         [OP_ARGMAX] = tile_largest,          [OP_SAMPLE] = tile_sample,
         [OP_SET_ROWS] = tile_set_rows,       [OP_FUSED] = tile_fused,
-        [OP_CONTRACT] = tile_contract,
+        [OP_CONTRACT] = tile_contract,       [OP_GATHER] = tile_gather,
+        [OP_SCATTER] = tile_scatter,         [OP_SCATTER_ADD] = tile_scatter,
+        [OP_ONE_HOT] = tile_one_hot,         [OP_NONZERO] = tile_nonzero,
     };
     return graph_op_is_in_trees(op) || graph_op_reduces(op) ? tile_operation : table[op];
 }
