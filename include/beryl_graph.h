@@ -193,6 +193,36 @@ BERYL_API beryl_value beryl_graph_unsqueeze(beryl_graph *g, beryl_value x, uint3
  * range is 0. */
 BERYL_API beryl_value beryl_graph_gather_rows(beryl_graph *g, beryl_value table, beryl_value ids,
                                               float factor);
+/* By index along an axis: x of any type without blocks, indices I32 or I64. An index below 0, or
+ * from the size of the axis on, is of no element: what is gathered there is 0, what is scattered
+ * there is left out. Indices do not count from the end.
+ * gather: indices of x's rank, along other axes as long as x or shorter (an extent: the same) -> an
+ * element for each index, the one with that index along the axis and the same place elsewhere.
+ * index_select: ids of any rank take the place of the axis: [2, r, 3] by [n, m] along 1 is
+ * [2, n, m, 3]. */
+BERYL_API beryl_value beryl_graph_gather(beryl_graph *g, beryl_value x, beryl_value indices,
+                                         uint32_t axis);
+BERYL_API beryl_value beryl_graph_index_select(beryl_graph *g, beryl_value x, beryl_value ids,
+                                               uint32_t axis);
+/* x, but with updates at the places from which gather would read: updates of x's type and the shape
+ * of the indices. Where several go to one place: scatter takes the one with the highest place along
+ * the axis; scatter_add (numbers) adds all to what x has, F16 and BF16 in F32, integers wrap; both
+ * give the same bits in every run. index_add: ids [n], updates as x but n along the axis: rows of a
+ * table, with axis 0. UNSUPPORTED: 2^31 indices or 2^32 updates and more. */
+BERYL_API beryl_value beryl_graph_scatter(beryl_graph *g, beryl_value x, beryl_value indices,
+                                          beryl_value updates, uint32_t axis);
+BERYL_API beryl_value beryl_graph_scatter_add(beryl_graph *g, beryl_value x, beryl_value indices,
+                                              beryl_value updates, uint32_t axis);
+BERYL_API beryl_value beryl_graph_index_add(beryl_graph *g, beryl_value x, beryl_value ids,
+                                            beryl_value updates, uint32_t axis);
+/* ids I32 or I64 [..] -> BOOL [.., depth]: true where the place along the last axis is the id. */
+BERYL_API beryl_value beryl_graph_one_hot(beryl_graph *g, beryl_value ids, uint32_t depth);
+/* mask, BOOL, broadcast against x ? value, as cast to x's type : x */
+BERYL_API beryl_value beryl_graph_masked_fill(beryl_graph *g, beryl_value x, beryl_value mask,
+                                              float value);
+/* Places of what is not 0 (NaN is not), x of at least one axis, in the order of its elements: I32
+ * [as many as x has at most, rank], and I32 [1], how many there are. Behind them the list is -1. */
+BERYL_API beryl_value beryl_graph_nonzero(beryl_graph *g, beryl_value x, beryl_value *count);
 /* a view without gaps */
 BERYL_API beryl_value beryl_graph_copy(beryl_graph *g, beryl_value x);
 /* Elements from other places: exact, and read by what takes them where they lie, in the same

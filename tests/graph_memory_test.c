@@ -43,6 +43,9 @@ static const struct {
                        "input I32 [n 2] \"ids\"\n%4 = linear_id %1 %2 %3\noutput %4 \"y\"\n"},
     {"gather_rows", ROWS "%1 = input I32 [n] \"i\"\n%2 = weight Q6_K [9 256] \"w\"\n%3 = "
                          "gather_rows %2 %1 1\noutput %3 \"y\"\n"},
+    {"scatter_add", ROWS "%1 = input F32 [n 5] \"x\"\n%2 = input I32 [n 5] \"i\"\n%3 = "
+                         "scatter_add %1 %2 %1 0\noutput %3 \"y\"\n"},
+    {"nonzero", ROWS "%1 = input F32 [n 5] \"x\"\n%2 = nonzero %1\noutput %2 \"y\"\n"},
     {"set_rows", ROWS "%1 = input F32 [n 5] \"x\"\n%2 = input I32 [n] \"i\"\n%3 = state F32 [9 5] "
                       "\"s\"\n%4 = set_rows %3 %1 %2\n%5 = copy %4\noutput %5 \"y\"\n"},
     {"rope", ROWS "%1 = input F32 [n 2 8] \"x\"\n%2 = input F32 [n 2 4] \"angles\"\n%3 = rope %1 "

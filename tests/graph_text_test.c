@@ -74,6 +74,12 @@ static const char whole[] = "extent n 7\n"
                             "%63 = random %36 %36 2 7 0 0x1p-1\n"
                             "%64 %65 = sort %59 1\n"
                             "%66 = arg_largest %64 4\n"
+                            "%67 = input I32 [n 4 3] \"ids\"\n"
+                            "%68 = gather %1 %67 2\n"
+                            "%69 = scatter %1 %67 %68 2\n"
+                            "%70 = scatter_add %69 %67 %68 2\n"
+                            "%71 = one_hot %67 5\n"
+                            "%72 = nonzero %70\n"
                             "output %27 \"y\"\n"
                             "output %34 \"\"\n"
                             "output %40 \"chosen\"\n"
@@ -111,7 +117,7 @@ static void check_there_and_back(test *t) {
     CHECK_INT(t, graph_text_print(l.g, &l.store, &text, &l.error), BERYL_OK);
     CHECK_TEXT(t, text.data, whole);
     base_text_fini(&text);
-    CHECK_INT(t, l.g->tensors.count, 67);
+    CHECK_INT(t, l.g->tensors.count, 73);
     CHECK_INT(t, l.store.tensors.count, 5);
     CHECK_INT(t, l.file_bytes, 96 * 18 + 32 + (3 * 6 * 2 * 17 + 31) / 32 * 32);
     CHECK_INT(t, l.store.tensors.data[3].file_offset, 96 * 18 + 32);

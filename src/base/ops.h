@@ -42,6 +42,18 @@
       "an axis at another size: nearest elements, between two, or means of parts (beryl_resize)")  \
     X(IOTA, iota, "movement", 1, 1, (x), "a", 1, U, (axis), (1),                                   \
       USUAL, OP_IS_MAPPED, CLOSE_EQUAL, "where each element is along an axis, as I32")             \
+    X(GATHER, gather, "movement", 2, 2, (x, indices), "am", 1, U, (axis), (0),                     \
+      USUAL, 0, CLOSE_EQUAL, "elements by index along an axis (out of range, or below 0: 0)")      \
+    X(SCATTER, scatter, "movement", 3, 3, (x, indices, updates), "ama", 1, U, (axis), (0),         \
+      USUAL, 0, CLOSE_EQUAL,                                                                       \
+      "x with updates by index along an axis: the last of a place; out of range: left out")        \
+    X(SCATTER_ADD, scatter_add, "movement", 3, 3, (x, indices, updates), "nmn", 1, U, (axis), (0), \
+      USUAL, 0, CLOSE_SUMMED,                                                                      \
+      "x plus updates by index along an axis, in one order; out of range: left out")               \
+    X(ONE_HOT, one_hot, "movement", 1, 1, (ids), "m", 1, U, (depth), (64),                         \
+      USUAL, 0, CLOSE_EQUAL, "BOOL, true at the index along a new last axis; out of range: none")  \
+    X(NONZERO, nonzero, "movement", 1, 1, (x), "a", 1, NONE, (), (0),                              \
+      OWN, 0, CLOSE_EQUAL, "places of what is not 0, in their order; behind them -1")              \
     BASE_POINTWISE_LIST(BASE_OP_POINTWISE, X)                                                      \
     X(CAST, cast, "pointwise", 1, 1, (x), "a", 1, UU, (type, wrap), (1, 0),                        \
       OWN, OP_IS_POINTWISE | OP_IS_CAST, CLOSE_EQUAL,                                              \

@@ -545,6 +545,28 @@ FIRST_WEIGHTS(xavier_uniform, true, false)
 FIRST_WEIGHTS(xavier_normal, true, true)
 FIRST_WEIGHTS(kaiming_uniform, false, false)
 FIRST_WEIGHTS(kaiming_normal, false, true)
+/* ---- by index -------------------------------------------------------------------------------- */
+
+beryl_value beryl_graph_index_select(beryl_graph *g, beryl_value x, beryl_value ids,
+                                     uint32_t axis) {
+    return may_build(g) ? graph_index_select(g->g, x, ids, axis) : 0;
+}
+
+beryl_value beryl_graph_index_add(beryl_graph *g, beryl_value x, beryl_value ids,
+                                  beryl_value updates, uint32_t axis) {
+    return may_build(g) ? graph_index_add(g->g, x, ids, updates, axis) : 0;
+}
+
+beryl_value beryl_graph_masked_fill(beryl_graph *g, beryl_value x, beryl_value mask, float value) {
+    return may_build(g) ? graph_masked_fill(g->g, x, mask, value) : 0;
+}
+
+beryl_value beryl_graph_nonzero(beryl_graph *g, beryl_value x, beryl_value *count) {
+    graph_value n = 0;
+    const beryl_value list = may_build(g) ? graph_nonzero(g->g, x, &n) : 0;
+    if (count) *count = n;
+    return list;
+}
 
 /* ---- products -------------------------------------------------------------------------------- */
 

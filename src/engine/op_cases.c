@@ -144,6 +144,21 @@ static graph_value make_set_rows(op_maker *m, const uint32_t *s) {
     return m->adding ? 0 : graph_set_rows(m->g, to, x, ids);
 }
 
+/* gather, scatter and scatter_add along the first axis; one_hot */
+static graph_value make_by_index(op_maker *m, const uint32_t *s) {
+    const bool hot = m->op == OP_ONE_HOT, gathers = m->op == OP_GATHER;
+    const graph_value x = hot ? 0 : rows(m, s[0], s[1]),
+                      updates = hot || gathers ? 0 : rows(m, s[0], s[1]),
+                      ids = indices(m, hot ? 1 : 2, s[0], s[1], hot ? s[1] : s[0], 0, false);
+    const double n = (double)s[0] * s[1];
+    counted(m, hot ? 4.0 * s[0] : (gathers ? 8 : 12) * n, hot ? n : 4 * n, 0);
+    return m->adding ? 0
+                     : graph_op(m->g, m->op,
+                                hot ? (graph_value[GRAPH_IN_MAX]){ids}
+                                    : (graph_value[GRAPH_IN_MAX]){x, ids, updates},
+                                (graph_attrs){.one_hot = {hot ? s[1] : 0}});
+}
+
 /* From the operation's row of the table: numbers [ROWS, WIDTH], weights [WIDTH]. */
 static graph_value make_usual(op_maker *m, const uint32_t *s) {
     const base_op_info *info = &base_ops[m->op];
@@ -262,6 +277,10 @@ static const op_case usual = {"ROWS,WIDTH", 2, USUAL, make_usual, OP_F32_ALONE, 
     [OP_CONTRACT] = {"M,N,K,T", 4, {512, 512, 512, 0}, {4096, 4096, 4096, 0}, make_contract, OP_FLOAT_TYPES,
                      {{72, 40, 96, 0}, {33, 65, 31, 3}}},
     [OP_GATHER_ROWS] = {"ROWS,WIDTH", 2, {64, 1024}, {4096, 2048}, make_gather, OP_WEIGHT_TYPES, {{5, 512}}},
+    [OP_GATHER] = {"ROWS,WIDTH", 2, USUAL, make_by_index, OP_F32_ALONE, {{7, 96}}},
+    [OP_SCATTER] = {"ROWS,WIDTH", 2, USUAL, make_by_index, OP_F32_ALONE, {{7, 96}}},
+    [OP_SCATTER_ADD] = {"ROWS,WIDTH", 2, USUAL, make_by_index, OP_F32_ALONE, {{7, 96}}},
+    [OP_ONE_HOT] = {"ROWS,WIDTH", 2, USUAL, make_by_index, OP_F32_ALONE, {{7, 96}}},
     [OP_COPY] = {"ROWS,WIDTH", 2, USUAL, make_copy, OP_F32_ALONE, {{7, 96}}},
     [OP_TOPK] = {"ROWS,WIDTH", 2, {4, 4096}, {64, 32768}, make_topk, OP_F32_ALONE, {{4, 256}}},
     [OP_WEIGHTED_SUM] = {"ROWS,WIDTH", 2, {32, 1024}, {2048, 2048}, make_weighted_sum, OP_F32_ALONE,

@@ -306,6 +306,15 @@ graph_value graph_arg(graph *g, graph_value x, uint32_t axis, bool largest);
 /* Of any type, k and length: `topk` where there is no faster way, else by `sort`. */
 graph_value graph_topk_along(graph *g, graph_value x, uint32_t k, uint32_t axis,
                              graph_value *indices);
+/* By index. ids of any rank in the place of an axis: a gather of views. Of ids [n] updates
+ * [.., n, ..], added to parts of x: a scatter_add with a view of ids. The value where the mask is
+ * true. */
+graph_value graph_index_select(graph *g, graph_value x, graph_value ids, uint32_t axis);
+graph_value graph_index_add(graph *g, graph_value x, graph_value ids, graph_value updates,
+                            uint32_t axis);
+graph_value graph_masked_fill(graph *g, graph_value x, graph_value mask, float value);
+/* *count: I32 [1] */
+graph_value graph_nonzero(graph *g, graph_value x, graph_value *count);
 /* Any of them: in [inputs at most], 0 where one is left out. The first result; the node has them
  * all. */
 graph_value graph_op(graph *g, base_op op, const graph_value *in, graph_attrs attr);

@@ -561,6 +561,11 @@ static beryl_status ref_sample(reference_call *c) {
 /* clang-format off */
 reference_fn *const reference_table[OP_COUNT] = {
     [OP_GATHER_ROWS] = ref_gather_rows,
+    [OP_GATHER] = reference_gather,
+    [OP_SCATTER] = reference_scatter,
+    [OP_SCATTER_ADD] = reference_scatter,
+    [OP_ONE_HOT] = reference_one_hot,
+    [OP_NONZERO] = reference_nonzero,
 #define ROW(X, NAME, ...) [OP_##NAME] = reference_pointwise,
     BASE_POINTWISE_LIST(ROW, )
 #undef ROW

@@ -330,6 +330,11 @@ static bool set_rows(graph *g, const graph_call *c, graph_tensor *out) {
 graph_shape_rule *graph_shape_rule_of(base_op op) {
     static graph_shape_rule *const rules[OP_COUNT] = {
         [OP_GATHER_ROWS] = gather_rows,
+        [OP_GATHER] = graph_shape_by_index,
+        [OP_SCATTER] = graph_shape_by_index,
+        [OP_SCATTER_ADD] = graph_shape_by_index,
+        [OP_ONE_HOT] = graph_shape_one_hot,
+        [OP_NONZERO] = graph_shape_nonzero,
         [OP_GROUP_NORM] = group_norm,
         [OP_CUMSUM] = cumsum,
         [OP_CUMPROD] = cumsum,

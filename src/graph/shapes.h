@@ -18,6 +18,8 @@ typedef struct graph_call {
  * result's type. false: the graph has an error. */
 typedef bool graph_shape_rule(graph *g, const graph_call *c, graph_tensor *out);
 graph_shape_rule *graph_shape_rule_of(base_op op);
+/* By index (graph/index.c). */
+graph_shape_rule graph_shape_by_index, graph_shape_one_hot, graph_shape_nonzero;
 
 /* Of an input of that kind (base/ops.h). */
 bool graph_is_type(char kind, base_type type);

@@ -532,6 +532,9 @@ lower_fn *tile_lowering(base_op op) {
         [OP_ARGMAX] = tile_largest,          [OP_SAMPLE] = tile_sample,
         [OP_SET_ROWS] = tile_set_rows,       [OP_FUSED] = tile_fused,
         [OP_CONTRACT] = tile_contract,       [OP_SORT] = tile_sort,
+        [OP_GATHER] = tile_gather,           [OP_SCATTER] = tile_scatter,
+        [OP_SCATTER_ADD] = tile_scatter,     [OP_ONE_HOT] = tile_one_hot,
+        [OP_NONZERO] = tile_nonzero,
     };
     return graph_op_is_in_trees(op) || graph_op_reduces(op) ? tile_operation : table[op];
 }
