@@ -213,6 +213,22 @@ BERYL_API beryl_value beryl_graph_tile(beryl_graph *g, beryl_value x, uint32_t a
                                        uint32_t times);
 BERYL_API beryl_value beryl_graph_repeat(beryl_graph *g, beryl_value x, uint32_t axis,
                                          uint32_t times);
+/* How an axis [size] becomes one of another size: element i is that at */
+typedef enum beryl_resize {
+    BERYL_RESIZE_NEAREST,        /* floor(i * size / new size) */
+    BERYL_RESIZE_NEAREST_MIDDLE, /* floor((i + 1/2) * size / new size) */
+    BERYL_RESIZE_LINEAR,         /* (i + 1/2) * size / new size - 1/2: between two, at ends one */
+    BERYL_RESIZE_LINEAR_CORNERS, /* i * (size - 1) / (new size - 1): ends on ends */
+    /* the mean from floor(i * size / new size) to before ceil((i + 1) * size / new size) */
+    BERYL_RESIZE_MEAN,
+    BERYL_RESIZE_COUNT
+} beryl_resize;
+/* A constant axis of x at another size, by a beryl_resize: pictures along each of their axes. Of
+ * integers and BOOL the nearest alone. */
+BERYL_API beryl_value beryl_graph_resize(beryl_graph *g, beryl_value x, uint32_t axis,
+                                         uint32_t size, uint32_t how);
+/* I32 of x's shape: where each element is along an axis, from 0 on. x is not read. */
+BERYL_API beryl_value beryl_graph_iota(beryl_graph *g, beryl_value x, uint32_t axis);
 /* Of the last two axes what has column - row up to (tril) or from (triu) `diagonal` on, else 0. */
 BERYL_API beryl_value beryl_graph_tril(beryl_graph *g, beryl_value x, int32_t diagonal);
 BERYL_API beryl_value beryl_graph_triu(beryl_graph *g, beryl_value x, int32_t diagonal);
@@ -310,6 +326,15 @@ BERYL_API beryl_value beryl_graph_geglu(beryl_graph *g, beryl_value gate, beryl_
 BERYL_API beryl_value beryl_graph_quick_geglu(beryl_graph *g, beryl_value gate, beryl_value up);
 BERYL_API beryl_value beryl_graph_swiglu(beryl_graph *g, beryl_value gate, beryl_value up);
 BERYL_API beryl_value beryl_graph_glu(beryl_graph *g, beryl_value a, beryl_value b);
+/* The same of the halves of a constant axis of x, the first one as the first operand. */
+typedef enum beryl_gate {
+    BERYL_GATE_GLU,
+    BERYL_GATE_SWIGLU,
+    BERYL_GATE_GEGLU,
+    BERYL_GATE_QUICK_GEGLU
+} beryl_gate;
+BERYL_API beryl_value beryl_graph_gated(beryl_graph *g, beryl_value x, uint32_t axis,
+                                        beryl_gate gate);
 /* Reductions over axes [n_axes], over all where there are none given. keep: they stay, with size 1.
  * Floats are summed in F32 (F64 in F64); integers wrap: cast them first where that is too small.
  * amax and amin: NaN where there is one, and of nothing the least and largest number. any and all
@@ -348,6 +373,20 @@ BERYL_API beryl_value beryl_graph_rms_norm(beryl_graph *g, beryl_value x, beryl_
 BERYL_API beryl_value beryl_graph_layer_norm(beryl_graph *g, beryl_value x, beryl_value weight,
                                              beryl_value bias, float eps);
 BERYL_API beryl_value beryl_graph_softmax(beryl_graph *g, beryl_value x);
+/* Over any axis; a view where that is not the last. */
+BERYL_API beryl_value beryl_graph_softmax_along(beryl_graph *g, beryl_value x, uint32_t axis);
+/* x [n, c, ..]: (x - mean) / sqrt(variance + eps) * weight + bias, each [c] of x's type or, of
+ * halves, F32; weight, bias: 0: none. training: mean and variance are x's own over all axes but c,
+ * by their number (no correction), and given in x's type where the pointers are not NULL. */
+BERYL_API beryl_value beryl_graph_batch_norm(beryl_graph *g, beryl_value x, beryl_value mean,
+                                             beryl_value variance, beryl_value weight,
+                                             beryl_value bias, float eps);
+BERYL_API beryl_value beryl_graph_batch_norm_training(beryl_graph *g, beryl_value x,
+                                                      beryl_value weight, beryl_value bias,
+                                                      float eps, beryl_value *mean,
+                                                      beryl_value *variance);
+/* The sum of the squares of all elements of x [n], floats of any shapes -> []: of halves in F32. */
+BERYL_API beryl_value beryl_graph_sum_of_squares(beryl_graph *g, uint32_t n, const beryl_value *x);
 /* x [n, c, ..]: as layer_norm, over each of `groups` groups of c / groups channels and all that
  * follows them; weight and bias [c], or 0. */
 BERYL_API beryl_value beryl_graph_group_norm(beryl_graph *g, beryl_value x, beryl_value weight,
@@ -357,6 +396,16 @@ BERYL_API beryl_value beryl_graph_cumsum(beryl_graph *g, beryl_value x, uint32_t
 BERYL_API beryl_value beryl_graph_cumprod(beryl_graph *g, beryl_value x, uint32_t axis);
 BERYL_API beryl_value beryl_graph_cummax(beryl_graph *g, beryl_value x, uint32_t axis);
 BERYL_API beryl_value beryl_graph_cummin(beryl_graph *g, beryl_value x, uint32_t axis);
+/* One of them with all options: exclusive: with all before it alone, of the first 0, 1, or the
+ * infinity that loses; backwards: from the end. The axis of either is a constant. */
+typedef enum beryl_scan {
+    BERYL_SCAN_SUM,
+    BERYL_SCAN_PROD,
+    BERYL_SCAN_MAX,
+    BERYL_SCAN_MIN
+} beryl_scan;
+BERYL_API beryl_value beryl_graph_scan(beryl_graph *g, beryl_value x, uint32_t axis,
+                                       beryl_scan scan, bool exclusive, bool backwards);
 /* Index, I32, of the largest or smallest along an axis, of any numbers, or of a NaN if there is
  * one; ties: the lowest index; of no elements: -1. keep: the axis stays, with size 1. */
 BERYL_API beryl_value beryl_graph_argmax(beryl_graph *g, beryl_value x, uint32_t axis, bool keep);
@@ -401,6 +450,27 @@ BERYL_API beryl_value beryl_graph_max_pool(beryl_graph *g, beryl_value x, uint32
                                            const beryl_window *windows);
 BERYL_API beryl_value beryl_graph_avg_pool(beryl_graph *g, beryl_value x, uint32_t n_axis,
                                            const beryl_window *windows);
+/* Pools with all their options; NULL: the largest. */
+typedef struct beryl_pool {
+    bool mean;    /* in place of the largest */
+    bool partial; /* windows that begin before the end may reach beyond it (ceil mode) */
+    bool inside;  /* means count elements of x alone, not the zeros around it */
+} beryl_pool;
+BERYL_API beryl_value beryl_graph_pool(beryl_graph *g, beryl_value x, uint32_t n_axis,
+                                       const beryl_window *windows, const beryl_pool *how);
+/* Means of parts of axes, sizes [n_axis] parts of each, from floor(i * in / size) to before
+ * ceil((i + 1) * in / size). */
+BERYL_API beryl_value beryl_graph_adaptive_avg_pool(beryl_graph *g, beryl_value x, uint32_t n_axis,
+                                                    const uint32_t *sizes);
+/* x [n, c, in..], weight [c, out / groups, sizes..] -> [n, out, ..]: the gradient of a convolution
+ * with that weight. Element i of an axis reaches from i * step - before on; after: cut off at the
+ * end; more [n_axis], NULL: none: further elements behind it. in..: constants. */
+BERYL_API beryl_value beryl_graph_conv_transpose(beryl_graph *g, beryl_value x, beryl_value weight,
+                                                 uint32_t n_axis, const beryl_window *windows,
+                                                 const uint32_t *more, uint32_t groups);
+/* What is in each window, in memory: [n, c * sizes.., windows..]. A convolution needs none. */
+BERYL_API beryl_value beryl_graph_im2col(beryl_graph *g, beryl_value x, uint32_t n_axis,
+                                         const beryl_window *windows);
 /* x [.., k] times transposed w [m, k] -> [.., m]; w of any type. */
 BERYL_API beryl_value beryl_graph_linear(beryl_graph *g, beryl_value x, beryl_value w);
 /* x [n, u or 1, k], each with the matrix of w [e, m, k] that ids I32 [n, u] names -> [n, u, m]. An

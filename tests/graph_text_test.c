@@ -69,8 +69,10 @@ static const char whole[] = "extent n 7\n"
                             "%58 = tril %57 -3\n"
                             "%59 = triu %58 1\n"
                             "%60 = windows %59 2 3 2\n"
-                            "%61 %62 = sort %59 1\n"
-                            "%63 = arg_largest %61 4\n"
+                            "%61 = resize %59 2 9 3\n"
+                            "%62 = iota %61 1\n"
+                            "%63 %64 = sort %59 1\n"
+                            "%65 = arg_largest %63 4\n"
                             "output %27 \"y\"\n"
                             "output %34 \"\"\n"
                             "output %40 \"chosen\"\n"
@@ -108,7 +110,7 @@ static void check_there_and_back(test *t) {
     CHECK_INT(t, graph_text_print(l.g, &l.store, &text, &l.error), BERYL_OK);
     CHECK_TEXT(t, text.data, whole);
     base_text_fini(&text);
-    CHECK_INT(t, l.g->tensors.count, 64);
+    CHECK_INT(t, l.g->tensors.count, 66);
     CHECK_INT(t, l.store.tensors.count, 5);
     CHECK_INT(t, l.file_bytes, 96 * 18 + 32 + (3 * 6 * 2 * 17 + 31) / 32 * 32);
     CHECK_INT(t, l.store.tensors.data[3].file_offset, 96 * 18 + 32);

@@ -114,14 +114,17 @@ typedef struct halves {
     float within; /* beside the rounding of the result */
 } halves;
 
-/* And scans that are no sums, of F32 too. */
+/* And scans that are no sums, of F32 too; all of F64. */
 static const halves of_halves[] = {
-    {OP_CUMPROD, TYPE_F32, TYPE_F32, 1e-6f},    {OP_CUMMAX, TYPE_F32, TYPE_F32, 0},
-    {OP_CUMMIN, TYPE_BF16, TYPE_F32, 0},        {OP_RMS_NORM, TYPE_F16, TYPE_F16, 4e-6f},
-    {OP_RMS_NORM, TYPE_BF16, TYPE_F32, 4e-6f},  {OP_LAYER_NORM, TYPE_F16, TYPE_BF16, 4e-6f},
-    {OP_LAYER_NORM, TYPE_F32, TYPE_F16, 4e-6f}, {OP_GROUP_NORM, TYPE_BF16, TYPE_F16, 4e-6f},
-    {OP_SOFTMAX, TYPE_F16, TYPE_F32, 1e-6f},    {OP_SOFTMAX, TYPE_BF16, TYPE_F32, 1e-6f},
-    {OP_CUMSUM, TYPE_F16, TYPE_F32, 2e-5f},
+    {OP_CUMPROD, TYPE_F32, TYPE_F32, 1e-6f},     {OP_CUMMAX, TYPE_F32, TYPE_F32, 0},
+    {OP_CUMMIN, TYPE_BF16, TYPE_F32, 0},         {OP_RMS_NORM, TYPE_F16, TYPE_F16, 4e-6f},
+    {OP_RMS_NORM, TYPE_BF16, TYPE_F32, 4e-6f},   {OP_LAYER_NORM, TYPE_F16, TYPE_BF16, 4e-6f},
+    {OP_LAYER_NORM, TYPE_F32, TYPE_F16, 4e-6f},  {OP_GROUP_NORM, TYPE_BF16, TYPE_F16, 4e-6f},
+    {OP_SOFTMAX, TYPE_F16, TYPE_F32, 1e-6f},     {OP_SOFTMAX, TYPE_BF16, TYPE_F32, 1e-6f},
+    {OP_CUMSUM, TYPE_F16, TYPE_F32, 2e-5f},      {OP_CUMSUM, TYPE_F64, TYPE_F64, 1e-13f},
+    {OP_CUMPROD, TYPE_F64, TYPE_F64, 1e-13f},    {OP_CUMMIN, TYPE_F64, TYPE_F64, 0},
+    {OP_RMS_NORM, TYPE_F64, TYPE_F64, 1e-12f},   {OP_LAYER_NORM, TYPE_F64, TYPE_F64, 1e-12f},
+    {OP_GROUP_NORM, TYPE_F64, TYPE_F64, 1e-12f}, {OP_SOFTMAX, TYPE_F64, TYPE_F64, 1e-12f},
 };
 
 static void build_halves(typed_side *s, const void *user) {
@@ -133,13 +136,16 @@ static void build_halves(typed_side *s, const void *user) {
     for (uint32_t i = 1; i < n; i++) in[i] = typed_input(s, h->weights, 1, &d[groups ? 1 : 2]);
     graph_attrs attr = {0};
     if (groups) attr.group_norm.groups = 2, attr.group_norm.eps = 1e-5f;
-    else if (graph_op_is_over_axes(h->op)) attr.cumsum.axis = h->type == TYPE_F32 ? 2 : 1;
+    else if (graph_op_is_over_axes(h->op))
+        attr.cumsum.axis = h->type == TYPE_F32 || h->type == TYPE_F64 ? 2 : 1;
     else attr.rms_norm.eps = 1e-5f; /* where layer_norm's is too */
     typed_output(s, graph_op(s->g, h->op, in, attr));
 }
 
 static void run_halves(test *t, base_heap *heap, device *d, size_t number) {
-    for (size_t i = 0; i < sizeof of_halves / sizeof *of_halves; i++)
+    for (size_t i = 0; i < sizeof of_halves / sizeof *of_halves; i++) {
+        const bool wide = of_halves[i].type == TYPE_F64;
+        if (wide && !device_caps_of(d)->f64) continue;
         typed_run(t, heap, d,
                   &(typed_problem){.name = base_ops[of_halves[i].op].name,
                                    .build = build_halves,
@@ -149,7 +155,10 @@ static void run_halves(test *t, base_heap *heap, device *d, size_t number) {
                                    .fill = of_halves[i].within > 0 ? TYPED_UNIT : TYPED_FINITE,
                                    .seed = number + i,
                                    .within = (double)of_halves[i].within,
-                                   .relative = of_halves[i].within > 0 ? 4e-6 : 0});
+                                   .relative = of_halves[i].within <= 0 ? 0
+                                               : wide                   ? 1e-12
+                                                                        : 4e-6});
+    }
 }
 
 static void run_form(test *t, const test_form *form, size_t number) {

@@ -413,7 +413,7 @@ static const struct {
     {"pad-of-results",
      N X "%2 = gelu_tanh %1\n%3 = pad %2 1 0 2 0\n%4 = mul %3 %3\n%5 = input F32 [n "
          "6] \"w\"\n%6 = weighted_sum %4 %5\n" Y("6"),
-     3},
+     2},
     {"concat",
      N X "%2 = input F32 [n 4 3] \"y\"\n%3 = concat %1 %2 %1 2\n%4 = scale %3 0x1p-1\n%5 = "
          "rms_norm %4 0x1p-17\n" Y("5"),

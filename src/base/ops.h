@@ -28,14 +28,19 @@
 #define BASE_OP_LIST(X)                                                                            \
     X(GATHER_ROWS, gather_rows, "movement", 2, 2, (table, ids), "mI", 1, F, (factor), (1),         \
       USUAL, 0, CLOSE_SUMMED, "rows of a table by index (out of range: row 0), times a constant")  \
-    X(PAD, pad, "movement", 1, 1, (x), "x", 1, UUUF, (axis, before, after, value), (1, 3, 2, 0),   \
+    X(PAD, pad, "movement", 1, 1, (x), "a", 1, UUUF, (axis, before, after, value), (1, 3, 2, 0),   \
       USUAL, OP_IS_MAPPED, CLOSE_EQUAL, "so many elements of a value before and behind an axis")   \
-    X(CONCAT, concat, "movement", 2, 5, (a, b, c, d, e), "xxxxx", 1, U, (axis), (1),               \
+    X(CONCAT, concat, "movement", 2, 5, (a, b, c, d, e), "aaaaa", 1, U, (axis), (1),               \
       OWN, OP_IS_MAPPED, CLOSE_EQUAL, "one behind another along an axis")                          \
-    X(TRIL, tril, "movement", 1, 1, (x), "x", 1, I, (diagonal), (1),                               \
+    X(TRIL, tril, "movement", 1, 1, (x), "a", 1, I, (diagonal), (1),                               \
       USUAL, OP_IS_MAPPED, CLOSE_EQUAL, "0 above a diagonal of the last two axes")                 \
-    X(TRIU, triu, "movement", 1, 1, (x), "x", 1, I, (diagonal), (-1),                              \
+    X(TRIU, triu, "movement", 1, 1, (x), "a", 1, I, (diagonal), (-1),                              \
       USUAL, OP_IS_MAPPED, CLOSE_EQUAL, "0 below a diagonal of the last two axes")                 \
+    X(RESIZE, resize, "movement", 1, 1, (x), "a", 1, UUU, (axis, size, how), (1, 37, 2),           \
+      USUAL, OP_IS_MAPPED, CLOSE_SUMMED,                                                           \
+      "an axis at another size: nearest elements, between two, or means of parts (beryl_resize)")  \
+    X(IOTA, iota, "movement", 1, 1, (x), "a", 1, U, (axis), (1),                                   \
+      USUAL, OP_IS_MAPPED, CLOSE_EQUAL, "where each element is along an axis, as I32")             \
     BASE_POINTWISE_LIST(BASE_OP_POINTWISE, X)                                                      \
     X(CAST, cast, "pointwise", 1, 1, (x), "a", 1, UU, (type, wrap), (1, 0),                        \
       OWN, OP_IS_POINTWISE | OP_IS_CAST, CLOSE_EQUAL,                                              \
@@ -124,8 +129,9 @@ typedef enum base_op {
 
 /* Kinds of inputs.
  * One type for all inputs of these kinds, which is the result's too: a any plain type, n numbers,
- * f floats, h floats but F64, z integers or BOOL, i integers. b: BOOL.
- * w: a number each of the rows' elements, a float but F64. Of one type: x numbers, l logits (F32);
+ * f and h floats, z integers or BOOL, i integers. b: BOOL.
+ * w: a number each of the rows' elements, a float, F64 where they are. Of one type: x numbers, l
+ * logits (F32);
  * I indices, s slots, p positions (I32); c settings (U32). m: of the types that the shape rule
  * takes. */
 
@@ -186,6 +192,7 @@ extern const base_op_info base_ops[OP_COUNT];
 #define OP_PARAMS_UUUF(a, b, c, d) , uint32_t a, uint32_t b, uint32_t c, float d
 #define OP_PARAMS_FF(a, b) , float a, float b
 #define OP_PARAMS_UU(a, b) , uint32_t a, uint32_t b
+#define OP_PARAMS_UUU(a, b, c) , uint32_t a, uint32_t b, uint32_t c
 #define OP_PARAMS_SLOTS OP_PARAMS_FU
 #define OP_FIELDS_NONE() uint32_t none;
 #define OP_FIELDS_F(a) float a;
@@ -206,6 +213,7 @@ extern const base_op_info base_ops[OP_COUNT];
 #define OP_FIELDS_UU(a, b) \
     uint32_t a;            \
     uint32_t b;
+#define OP_FIELDS_UUU(a, b, c) uint32_t a, b, c;
 #define OP_FIELDS_SLOTS(a, b)         \
     OP_FIELDS_FU(a, b) uint32_t most; \
     bool apart;
@@ -221,6 +229,7 @@ extern const base_op_info base_ops[OP_COUNT];
 #define OP_LETTERS_UUUF "UUUF"
 #define OP_LETTERS_FF "FF"
 #define OP_LETTERS_UU "UU"
+#define OP_LETTERS_UUU "UUU"
 #define OP_LETTERS_SLOTS "FU"
 #define OP_LETTERS_JOINED ""
 #define OP_NAMES_NONE() 0
@@ -232,6 +241,7 @@ extern const base_op_info base_ops[OP_COUNT];
 #define OP_NAMES_UUUF(a, b, c, d) a, b, c, d
 #define OP_NAMES_FF(a, b) a, b
 #define OP_NAMES_UU(a, b) a, b
+#define OP_NAMES_UUU(a, b, c) a, b, c
 #define OP_NAMES_SLOTS(a, b) a, b, 0, false
 #define OP_LIST(...) __VA_ARGS__ /* OP_LIST (a, b): a, b */
 

@@ -497,6 +497,80 @@ beryl_value beryl_graph_avg_pool(beryl_graph *g, beryl_value x, uint32_t n_axis,
     return windows_of(g, "avg_pool", n_axis, windows, w) ? graph_avg_pool(g->g, x, n_axis, w) : 0;
 }
 
+beryl_value beryl_graph_conv_transpose(beryl_graph *g, beryl_value x, beryl_value weight,
+                                       uint32_t n_axis, const beryl_window *windows,
+                                       const uint32_t *more, uint32_t groups) {
+    graph_window w[3];
+    return windows_of(g, "conv_transpose", n_axis, windows, w)
+               ? graph_conv_transpose(g->g, x, weight, n_axis, w, more, groups)
+               : 0;
+}
+
+beryl_value beryl_graph_im2col(beryl_graph *g, beryl_value x, uint32_t n_axis,
+                               const beryl_window *windows) {
+    graph_window w[3];
+    return windows_of(g, "im2col", n_axis, windows, w) ? graph_im2col(g->g, x, n_axis, w) : 0;
+}
+
+beryl_value beryl_graph_pool(beryl_graph *g, beryl_value x, uint32_t n_axis,
+                             const beryl_window *windows, const beryl_pool *how) {
+    graph_window w[3];
+    return windows_of(g, "pool", n_axis, windows, w)
+               ? graph_pool(g->g, x, n_axis, w,
+                            how ? (graph_pool_how){how->mean, how->partial, how->inside}
+                                : (graph_pool_how){0})
+               : 0;
+}
+
+beryl_value beryl_graph_adaptive_avg_pool(beryl_graph *g, beryl_value x, uint32_t n_axis,
+                                          const uint32_t *sizes) {
+    if (!may_build(g)) return 0;
+    return sizes ? graph_adaptive_avg_pool(g->g, x, n_axis, sizes)
+                 : refuse(g, BERYL_MISUSE, "no sizes", "adaptive_avg_pool");
+}
+
+/* ---- norms, gates, scans --------------------------------------------------------------------- */
+
+beryl_value beryl_graph_batch_norm(beryl_graph *g, beryl_value x, beryl_value mean,
+                                   beryl_value variance, beryl_value weight, beryl_value bias,
+                                   float eps) {
+    return may_build(g) ? graph_batch_norm(g->g, x, mean, variance, weight, bias, eps) : 0;
+}
+
+beryl_value beryl_graph_batch_norm_training(beryl_graph *g, beryl_value x, beryl_value weight,
+                                            beryl_value bias, float eps, beryl_value *mean,
+                                            beryl_value *variance) {
+    beryl_value made[2];
+    return may_build(g)
+               ? graph_batch_norm_training(g->g, x, weight, bias, eps, mean ? mean : &made[0],
+                                           variance ? variance : &made[1])
+               : 0;
+}
+
+beryl_value beryl_graph_gated(beryl_graph *g, beryl_value x, uint32_t axis, beryl_gate gate) {
+    static const base_op ops[] = {OP_GLU, OP_SWIGLU, OP_GEGLU, OP_QUICK_GEGLU};
+    if (!may_build(g)) return 0;
+    return (uint32_t)gate < sizeof ops / sizeof *ops ? graph_gated(g->g, x, axis, ops[gate])
+                                                     : refuse(g, BERYL_MISUSE, "no gate", "gated");
+}
+
+beryl_value beryl_graph_sum_of_squares(beryl_graph *g, uint32_t n, const beryl_value *x) {
+    return are_given(g, "sum_of_squares", n, x) ? graph_sum_of_squares(g->g, n, x) : 0;
+}
+
+beryl_value beryl_graph_softmax_along(beryl_graph *g, beryl_value x, uint32_t axis) {
+    return may_build(g) ? graph_softmax_along(g->g, x, axis) : 0;
+}
+
+beryl_value beryl_graph_scan(beryl_graph *g, beryl_value x, uint32_t axis, beryl_scan scan,
+                             bool exclusive, bool backwards) {
+    static const base_op ops[] = {OP_CUMSUM, OP_CUMPROD, OP_CUMMAX, OP_CUMMIN};
+    if (!may_build(g)) return 0;
+    return (uint32_t)scan < sizeof ops / sizeof *ops
+               ? graph_scan(g->g, x, axis, ops[scan], exclusive, backwards)
+               : refuse(g, BERYL_MISUSE, "no scan", "scan");
+}
+
 #define DEFINE_USUAL(NAME, name, most, in, attrs, names)                                         \
     beryl_value beryl_graph_##name(beryl_graph *g OP_INPUTS_##most in OP_PARAMS_##attrs names) { \
         return may_build(g) ? graph_op(g->g, OP_##NAME, (graph_value[]){OP_LIST in},             \

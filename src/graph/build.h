@@ -14,6 +14,8 @@ graph_value graph_tensor_add(graph *g, base_type type, graph_role role, uint32_t
                              const graph_dim *dims);
 /* Of x's memory from where x begins, with strides as if without gaps. */
 graph_value graph_view_of(graph *g, graph_value x, uint32_t rank, const graph_dim *dims);
+/* v without those of its axes, each of size 1, a bit each. */
+graph_value graph_without(graph *g, graph_value v, uint32_t axes);
 bool graph_same_dim(graph_dim a, graph_dim b);
 
 enum { GRAPH_SHAPE_TEXT = 120 };

@@ -38,7 +38,7 @@ bool graph_op_is_mapped(base_op op) {
 }
 
 bool graph_op_is_from_memory(base_op op) {
-    return op == OP_PAD || op == OP_CONCAT;
+    return op == OP_PAD || op == OP_CONCAT || op == OP_RESIZE;
 }
 
 bool graph_op_reduces(base_op op) {

@@ -183,6 +183,20 @@ graph_value graph_norm(graph *g, graph_value x, uint32_t axes);
 graph_value graph_logsumexp(graph *g, graph_value x, uint32_t axes);
 graph_value graph_log_softmax(graph *g, graph_value x, uint32_t axis);
 graph_value graph_l2_norm(graph *g, graph_value x, uint32_t axis, float eps);
+/* Of channels, axis 1 of x [n, c, ..]: vectors [c]; weight and bias may be 0. training: the mean
+ * and variance of x itself, which it gives. */
+graph_value graph_batch_norm(graph *g, graph_value x, graph_value mean, graph_value variance,
+                             graph_value weight, graph_value bias, float eps);
+graph_value graph_batch_norm_training(graph *g, graph_value x, graph_value weight, graph_value bias,
+                                      float eps, graph_value *mean, graph_value *variance);
+/* A pointwise operation of the two halves of a constant axis. */
+graph_value graph_gated(graph *g, graph_value x, uint32_t axis, base_op op);
+graph_value graph_sum_of_squares(graph *g, uint32_t n, const graph_value *x); /* [] */
+graph_value graph_softmax_along(graph *g, graph_value x, uint32_t axis);
+/* One of the scans, of a constant axis where it is exclusive (without the element itself) or
+ * backwards (from the end). */
+graph_value graph_scan(graph *g, graph_value x, uint32_t axis, base_op op, bool exclusive,
+                       bool backwards);
 /* Products, made of views and `contract`. matmul: a [.., m, k] times b [.., k, n] -> [.., m, n],
  * either with its last two axes exchanged; axes in front are broadcast; a or b may be one vector,
  * whose axis is then none of the result. */
@@ -200,6 +214,21 @@ typedef struct graph_window {
  * window: the weight's. */
 graph_value graph_conv(graph *g, graph_value x, graph_value weight, uint32_t n_axis,
                        const graph_window *windows, uint32_t groups);
+/* The transpose: weight [c, out / groups, sizes..]; of the whole result so many elements are cut
+ * off before and after an axis, and more [n_axis] (NULL: none) are behind it. */
+graph_value graph_conv_transpose(graph *g, graph_value x, graph_value weight, uint32_t n_axis,
+                                 const graph_window *windows, const uint32_t *more,
+                                 uint32_t groups);
+/* What is in each window, as [n, c * sizes.., windows..]: a copy. */
+graph_value graph_im2col(graph *g, graph_value x, uint32_t n_axis, const graph_window *windows);
+/* As in beryl_pool. */
+typedef struct graph_pool_how {
+    bool mean, partial, inside;
+} graph_pool_how;
+graph_value graph_pool(graph *g, graph_value x, uint32_t n_axis, const graph_window *windows,
+                       graph_pool_how how);
+graph_value graph_adaptive_avg_pool(graph *g, graph_value x, uint32_t n_axis,
+                                    const uint32_t *sizes);
 graph_value graph_max_pool(graph *g, graph_value x, uint32_t n_axis, const graph_window *windows);
 graph_value graph_avg_pool(graph *g, graph_value x, uint32_t n_axis, const graph_window *windows);
 /* indices: the second result */

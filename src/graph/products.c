@@ -1,23 +1,16 @@
-/* products.c - products that are views and sums of products: of matrices, of windows, of what
- * letters say.
+/* products.c - products that are views and sums of products: of matrices, of what letters say.
  *
- * Owns matmul, einsum, convolutions and pooling. Each sees its inputs as tensors of one shape, axes
+ * Owns matmul and einsum. Each sees its inputs as tensors of one shape, axes
  * that one has not as 1, and leaves the rest to `contract`, which reads views where they lie. */
 #include "graph/build.h"
 
-#include <math.h>
 #include <string.h>
 
 static uint32_t rank_of(const graph *g, graph_value v) {
     return graph_tensor_at(g, v)->rank;
 }
 
-static graph_value contract(graph *g, graph_value a, graph_value b, uint32_t axes) {
-    return graph_op(g, OP_CONTRACT, (graph_value[GRAPH_IN_MAX]){a, b},
-                    (graph_attrs){.contract = {axes}});
-}
-
-static graph_value without(graph *g, graph_value v, uint32_t axes) {
+graph_value graph_without(graph *g, graph_value v, uint32_t axes) {
     for (uint32_t i = GRAPH_RANK_MAX; v && i-- > 0;)
         if (axes >> i & 1) v = graph_squeeze(g, v, i);
     return v;
@@ -64,7 +57,7 @@ graph_value graph_matmul(graph *g, graph_value a, graph_value b, bool transpose_
     const uint32_t rank = rank_of(g, a) > rank_of(g, b) ? rank_of(g, a) : rank_of(g, b);
     const uint32_t axes =
         1u << (rank - 1) | (column ? 1u << (rank - 2) : 0) | (row ? 1u << (rank - 3) : 0);
-    return without(g, contract(g, a, b, axes), axes);
+    return graph_without(g, graph_contract(g, a, b, axes), axes);
 }
 
 /* ---- einsum ---------------------------------------------------------------------------------- */
@@ -121,7 +114,7 @@ static graph_value summed(graph *g, graph_value v, letters *l, const bool wanted
     for (uint32_t i = 0; i < l->n; i++)
         if (!wanted[(unsigned char)l->of[i]]) axes |= 1u << i;
     if (!axes || !v) return v;
-    v = without(g, graph_reduce(g, OP_SUM, v, axes, 0), axes);
+    v = graph_without(g, graph_reduce(g, OP_SUM, v, axes, 0), axes);
     letters left = {0};
     for (uint32_t i = 0; i < l->n; i++)
         if (!(axes >> i & 1)) left.of[left.n++] = l->of[i];
@@ -164,7 +157,7 @@ static graph_value multiply(graph *g, graph_value a, letters *l, graph_value b, 
     b = spread(g, b, m, &all);
     *l = left;
     if (!axes) return graph_mul(g, a, b);
-    return without(g, contract(g, a, b, axes), axes);
+    return graph_without(g, graph_contract(g, a, b, axes), axes);
 }
 
 static graph_value bad_letters(graph *g, const char *text) {
@@ -222,101 +215,4 @@ graph_value graph_einsum(graph *g, const char *text, uint32_t n, const graph_val
         if (v && next) v = multiply(g, v, &of[0], next, &of[i + 1], &out, wanted);
     }
     return v ? spread(g, v, &of[0], &out) : 0;
-}
-
-/* ---- windows: convolutions and pooling ------------------------------------------------------- */
-
-static bool has_windows(graph *g, const char *what, graph_value x, uint32_t n_axis,
-                        const graph_window *w) {
-    char text[GRAPH_SHAPE_TEXT];
-    if (!graph_has(g, x, what)) return false;
-    const graph_tensor *t = graph_tensor_at(g, x);
-    bool fits = n_axis >= 1 && n_axis <= 3 && t->rank == n_axis + 2;
-    for (uint32_t i = 0; fits && i < n_axis; i++)
-        fits = w[i].size && w[i].step && w[i].apart &&
-               (t->dim[i + 2].extent ? 0 : (uint64_t)t->dim[i + 2].size) + w[i].before +
-                       w[i].after + (t->dim[i + 2].extent != 0) >
-                   (uint64_t)(w[i].size - 1) * w[i].apart;
-    return fits || graph_refuse(g, BERYL_MISUSE, "%s of %s: its windows do not fit", what,
-                                graph_shape_text(g, t->rank, t->dim, text));
-}
-
-/* x [n, c, in..] as [n, c, windows.., in each..]; around it lies `value`. */
-static graph_value windows_of(graph *g, graph_value x, uint32_t n_axis, const graph_window *w,
-                              float value) {
-    for (uint32_t i = 0; x && i < n_axis; i++)
-        if (w[i].before || w[i].after) x = graph_pad(g, x, i + 2, w[i].before, w[i].after, value);
-    for (uint32_t i = 0; x && i < n_axis; i++) {
-        x = graph_windows(g, x, i + 2, (w[i].size - 1) * w[i].apart + 1, w[i].step);
-        if (x && w[i].apart > 1)
-            x = graph_narrow(g, x, rank_of(g, x) - 1, 0, w[i].size, w[i].apart);
-    }
-    return x;
-}
-
-/* Axis 0 or 1 as two, the first of so many. */
-static graph_value in_groups(graph *g, graph_value x, uint32_t axis, uint32_t groups) {
-    graph_dim dims[GRAPH_RANK_MAX];
-    const graph_tensor t = *graph_tensor_at(g, x);
-    memcpy(dims, t.dim, (axis + 1) * sizeof *dims);
-    memcpy(dims + axis + 1, t.dim + axis, (t.rank - axis) * sizeof *dims);
-    dims[axis] = (graph_dim){groups, 0};
-    dims[axis + 1] = (graph_dim){t.dim[axis].size / groups, 0};
-    return graph_reshape(g, x, t.rank + 1u, dims);
-}
-
-graph_value graph_conv(graph *g, graph_value x, graph_value weight, uint32_t n_axis,
-                       const graph_window *windows, uint32_t groups) {
-    graph_window w[3];
-    char text[2][GRAPH_SHAPE_TEXT];
-    if (!graph_has(g, x, "conv") || !graph_has(g, weight, "conv")) return 0;
-    const graph_tensor a = *graph_tensor_at(g, x), k = *graph_tensor_at(g, weight);
-    bool fits = n_axis >= 1 && n_axis <= 3 && a.rank == n_axis + 2 && k.rank == a.rank && groups &&
-                !a.dim[1].extent && !k.dim[0].extent && !k.dim[1].extent &&
-                a.dim[1].size % groups == 0 && k.dim[0].size % groups == 0 &&
-                a.dim[1].size / groups == k.dim[1].size;
-    for (uint32_t i = 0; fits && i < n_axis; i++) {
-        w[i] = windows[i];
-        w[i].size = k.dim[i + 2].size;
-        fits = !k.dim[i + 2].extent;
-    }
-    if (!fits)
-        return graph_refuse(g, BERYL_MISUSE, "conv of %s with %s in %u groups: shapes do not fit",
-                            graph_shape_text(g, a.rank, a.dim, text[0]),
-                            graph_shape_text(g, k.rank, k.dim, text[1]), groups);
-    if (!has_windows(g, "conv", x, n_axis, w)) return 0;
-    const bool grouped = groups > 1;
-    graph_value v = windows_of(g, x, n_axis, w, 0);
-    if (v && grouped) v = in_groups(g, v, 1, groups);
-    if (v) v = graph_unsqueeze(g, v, 1 + grouped); /* [n, (g,) 1, c, windows.., in each..] */
-    if (grouped) weight = in_groups(g, weight, 0, groups);
-    for (uint32_t i = 0; weight && i < n_axis; i++)
-        weight = graph_unsqueeze(g, weight, 2 + grouped);
-    if (!v || !weight) return 0; /* [(g,) out, c, 1.., in each..] */
-    const uint32_t rank = rank_of(g, v), axes = 1u << (2 + grouped) | ((1u << n_axis) - 1)
-                                                                          << (rank - n_axis);
-    v = without(g, contract(g, v, weight, axes), axes);
-    if (!v || !grouped) return v;
-    graph_dim dims[GRAPH_RANK_MAX];
-    const graph_tensor *t = graph_tensor_at(g, v);
-    dims[0] = t->dim[0];
-    dims[1] = k.dim[0];
-    memcpy(dims + 2, t->dim + 3, n_axis * sizeof *dims);
-    return graph_reshape(g, v, n_axis + 2, dims);
-}
-
-static graph_value pool(graph *g, base_op op, const char *what, graph_value x, uint32_t n_axis,
-                        const graph_window *w) {
-    if (!has_windows(g, what, x, n_axis, w)) return 0;
-    graph_value v = windows_of(g, x, n_axis, w, op == OP_AMAX ? -INFINITY : 0);
-    const uint32_t axes = ((1u << n_axis) - 1) << (n_axis + 2);
-    return v ? without(g, graph_reduce(g, op, v, axes, 0), axes) : 0;
-}
-
-graph_value graph_max_pool(graph *g, graph_value x, uint32_t n_axis, const graph_window *windows) {
-    return pool(g, OP_AMAX, "max_pool", x, n_axis, windows);
-}
-
-graph_value graph_avg_pool(graph *g, graph_value x, uint32_t n_axis, const graph_window *windows) {
-    return pool(g, OP_MEAN, "avg_pool", x, n_axis, windows);
 }

@@ -118,9 +118,9 @@ static void give_back(graph_reference *r, uint32_t index) {
 /* Norms and scans are written for F32. */
 static beryl_status run_node(reference_call *call) {
     const base_op op = call->node->op;
-    return graph_op_is_over_rows(op) || graph_op_is_over_axes(op)
-               ? reference_through_floats(call, reference_table[op])
-               : reference_table[op](call);
+    const bool rows = graph_op_is_over_rows(op) || graph_op_is_over_axes(op);
+    if (rows && call->out[0].t->type == TYPE_F64) return reference_doubles(call);
+    return rows ? reference_through_floats(call, reference_table[op]) : reference_table[op](call);
 }
 
 beryl_status graph_reference_run(graph_reference *r, const uint32_t *extents, beryl_error *error) {

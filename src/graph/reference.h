@@ -41,8 +41,9 @@ typedef struct reference_number {
 reference_number reference_number_at(base_type type, const void *at);
 void reference_put(base_type type, void *at, reference_number x); /* integers: their low bits */
 int64_t reference_within(base_type type, double x);               /* saturates; NaN: 0 */
-reference_fn reference_pointwise, reference_reduce, reference_contract, reference_sort,
-    reference_arg_largest;
+reference_fn reference_pointwise, reference_reduce, reference_contract, reference_resize,
+    reference_iota, reference_sort, reference_arg_largest;
+beryl_status reference_doubles(reference_call *c); /* norms, softmax, scans of F64 */
 /* Runs what is written for F32 where inputs or results are F16 or BF16. */
 beryl_status reference_through_floats(reference_call *c, reference_fn *run);
 extern reference_fn *const reference_table[OP_COUNT];

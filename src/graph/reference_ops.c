@@ -146,6 +146,22 @@ static int64_t offset_at(const reference_tensor *x, const int64_t *i) {
     return offset;
 }
 
+static char *element_at(const reference_tensor *x, const int64_t *i) {
+    return (char *)x->data + offset_at(x, i) * (int64_t)base_type_block_bytes(x->t->type);
+}
+
+/* The element itself, or a number as it is in that type. */
+static void put_element(const reference_tensor *out, char *to, const char *from, float number) {
+    const base_type type = out->t->type;
+    const bool truth = type == TYPE_BOOL;
+    if (from) memcpy(to, from, base_type_block_bytes(type));
+    else
+        reference_put(
+            type, to,
+            (reference_number){(double)number,
+                               truth ? number != 0 : reference_within(type, (double)number)});
+}
+
 /* pad: one input, from `before` on; concat: each where the one before it ends. */
 static beryl_status ref_one_behind_another(reference_call *c) {
     const reference_tensor *out = &c->out[0];
@@ -153,16 +169,16 @@ static beryl_status ref_one_behind_another(reference_call *c) {
     const uint32_t axis = c->node->attr.concat.axis; /* the same place as pad.axis */
     int64_t i[GRAPH_RANK_MAX] = {0};
     for (uint64_t k = 0, n = element_count(out); k < n; k++) {
-        float value = is_pad ? c->node->attr.pad.value : 0;
+        const char *from = NULL;
         place_of(out, k, i);
-        float *to = &f32(out)[offset_at(out, i)];
+        char *to = element_at(out, i);
         if (is_pad) i[axis] -= c->node->attr.pad.before;
         for (uint32_t part = 0; part < c->node->n_in; part++) {
             const reference_tensor *x = &c->in[part];
-            if (i[axis] >= 0 && i[axis] < x->dim[axis]) value = f32(x)[offset_at(x, i)];
+            if (i[axis] >= 0 && i[axis] < x->dim[axis]) from = element_at(x, i);
             i[axis] -= x->dim[axis];
         }
-        *to = value;
+        put_element(out, to, from, is_pad ? c->node->attr.pad.value : 0);
     }
     return BERYL_OK;
 }
@@ -178,7 +194,7 @@ static beryl_status ref_triangle(reference_call *c) {
         const int64_t right = i[rank - 1] - i[rank - 2],
                       diagonal = c->node->attr.tril.diagonal; /* the same place as triu's */
         const bool keeps = lower ? right <= diagonal : right >= diagonal;
-        f32(out)[offset_at(out, i)] = keeps ? f32(x)[offset_at(x, i)] : 0;
+        put_element(out, element_at(out, i), keeps ? element_at(x, i) : NULL, 0);
     }
     return BERYL_OK;
 }
@@ -552,6 +568,8 @@ reference_fn *const reference_table[OP_COUNT] = {
     [OP_CONCAT] = ref_one_behind_another,
     [OP_TRIL] = ref_triangle,
     [OP_TRIU] = ref_triangle,
+    [OP_RESIZE] = reference_resize,
+    [OP_IOTA] = reference_iota,
     [OP_CAST] = reference_pointwise,
     [OP_SUM] = reference_reduce,
     [OP_MEAN] = reference_reduce,

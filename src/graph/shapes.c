@@ -1,5 +1,6 @@
 /* shapes.c - see graph/shapes.h. */
 #include "graph/shapes.h"
+#include "beryl_graph.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -41,6 +42,10 @@ static bool are_vectors(graph *g, const graph_call *c, graph_dim n) {
         if (c->in[k]->rank != 1 || !graph_same_dim(c->in[k]->dim[0], n))
             return graph_refuse(g, BERYL_MISUSE, "%s: weight or bias of another size than %u",
                                 graph_op_name(c->op), n.size);
+        else if ((c->in[k]->type == TYPE_F64) != (c->in[0]->type == TYPE_F64))
+            return graph_refuse(g, BERYL_UNSUPPORTED, "%s of %s with a weight of %s",
+                                graph_op_name(c->op), base_type_name(c->in[0]->type),
+                                base_type_name(c->in[k]->type));
     return true;
 }
 
@@ -101,6 +106,28 @@ static bool triangle(graph *g, const graph_call *c, graph_tensor *out) {
             out->dim[rank - 2].size <= SIZE_MAX_HERE) ||
            graph_refuse(g, rank > 1 ? BERYL_UNSUPPORTED : BERYL_MISUSE,
                         "%s takes two axes, of 2^30 at most", graph_op_name(c->op));
+}
+
+/* The places of elements are computed in 32 bits. */
+static bool resize(graph *g, const graph_call *c, graph_tensor *out) {
+    const uint32_t axis = c->attr.resize.axis, size = c->attr.resize.size, how = c->attr.resize.how;
+    if (!has_axis(g, c, axis)) return false;
+    const graph_dim from = out->dim[axis];
+    if (!size || how >= BERYL_RESIZE_COUNT)
+        return graph_refuse(g, BERYL_MISUSE, "resize to a size of %u, by %u", size, how);
+    if (from.extent || (2 * (uint64_t)size + 1) * from.size > UINT32_MAX)
+        return graph_refuse(g, BERYL_UNSUPPORTED, "resize of %u to %u%s", from.size, size,
+                            from.extent ? ", where a run says of how many" : ": too large");
+    if (how >= BERYL_RESIZE_LINEAR && !base_type_is_float(out->type))
+        return graph_refuse(g, BERYL_UNSUPPORTED, "resize of %s other than to the nearest",
+                            base_type_name(out->type));
+    out->dim[axis].size = size;
+    return true;
+}
+
+static bool iota(graph *g, const graph_call *c, graph_tensor *out) {
+    out->type = TYPE_I32;
+    return has_axis(g, c, c->attr.iota.axis);
 }
 
 static bool reduction(graph *g, const graph_call *c, graph_tensor *out) {
@@ -293,6 +320,8 @@ graph_shape_rule *graph_shape_rule_of(base_op op) {
         [OP_CUMMIN] = cumsum,
         [OP_PAD] = pad,
         [OP_CONCAT] = concat,
+        [OP_RESIZE] = resize,
+        [OP_IOTA] = iota,
         [OP_TRIL] = triangle,
         [OP_TRIU] = triangle,
         [OP_TOPK] = topk,
@@ -325,7 +354,7 @@ bool graph_is_type(char kind, base_type type) {
     case 'n': return base_type_is_float(type) || base_type_is_integer(type);
     case 'f': return base_type_is_float(type);
     case 'h':
-    case 'w': return base_type_is_float(type) && type != TYPE_F64;
+    case 'w': return base_type_is_float(type);
     case 'z': return base_type_is_integer(type) || type == TYPE_BOOL;
     case 'i': return base_type_is_integer(type);
     case 'b': return type == TYPE_BOOL;

@@ -187,7 +187,7 @@ graph_value graph_reshape(graph *g, graph_value x, uint32_t rank, const graph_di
                             "outermost",
                             words_of(g, x, from), graph_shape_text(g, rank, dims, to));
     if (how == COMPOSED) return finish(g, VIEW_RESHAPE, x, &as);
-    if (t->type != TYPE_F32)
+    if (!graph_type_is_plain(t->type))
         return refuse_view(g, BERYL_UNSUPPORTED, VIEW_RESHAPE, x,
                            "a view whose elements lie apart, of a type that is not copied");
     return graph_reshape(g, graph_copy(g, x), rank, dims);

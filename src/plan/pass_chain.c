@@ -136,15 +136,29 @@ static void add_product(const graph *g, const graph_store *store, members *set) 
     }
 }
 
-/* Maps that members which are maps read. */
-static void add_maps(const graph *g, const graph_store *store, members *set) {
+static bool is_map(const graph_node *node) {
+    return !node->dead && graph_op_is_from_memory(node->op);
+}
+
+/* A pointwise operation that nobody reads but the one member. */
+static bool is_read_there(const graph *g, const graph_node *node, const graph_node *reader) {
+    return is_fit(node) && graph_op_is_pointwise(node->op) &&
+           graph_tensor_at(g, node->out[0])->role != ROLE_OUTPUT &&
+           graph_reader_of(g, node->out[0]) == reader;
+}
+
+/* Maps that members which are maps read, and pointwise operations that such a map alone reads, or
+ * another one of these. of: what the tree's values have. */
+static void add_maps(const graph *g, const graph_store *store, const graph_tensor *of,
+                     members *set) {
     for (uint32_t m = set->n; m-- > 0;) {
         const graph_node *node = &g->nodes.data[set->node[m]];
-        for (uint32_t k = 0; graph_op_is_from_memory(node->op) && k < node->n_in; k++) {
+        const bool reads = is_map(node) || !graph_same_shape(of, graph_tensor_at(g, node->out[0]));
+        for (uint32_t k = 0; reads && k < node->n_in; k++) {
             const graph_tensor *t = graph_tensor_at(g, node->in[k]);
-            if (t->base || t->node == UINT32_MAX || is_member(set, t->node) ||
-                g->nodes.data[t->node].dead || !graph_op_is_from_memory(g->nodes.data[t->node].op))
-                continue;
+            if (t->base || t->node == UINT32_MAX || is_member(set, t->node)) continue;
+            const graph_node *maker = &g->nodes.data[t->node];
+            if (!is_map(maker) && !is_read_there(g, maker, node)) continue;
             members more = *set;
             if (!add(&more, t->node) || !can_join(g, store, &more)) continue;
             *set = more;
@@ -231,15 +245,30 @@ static bool add_end(const graph *g, const graph_store *store, uint32_t first, me
     return false;
 }
 
+/* The map that alone reads the one thing that a tree makes, as its next member; 0: none. */
+static uint32_t next_map(const graph *g, const graph_store *store, members *set) {
+    const graph_value made = g->nodes.data[set->node[set->n - 1]].out[0];
+    const graph_node *reader = graph_reader_of(g, made);
+    members more = *set;
+    if (!reader || !is_map(reader) || graph_tensor_at(g, made)->role == ROLE_OUTPUT) return 0;
+    const uint32_t at = (uint32_t)(reader - g->nodes.data);
+    if (!add(&more, at) || !can_join(g, store, &more) || more.n_out != 1) return 0;
+    *set = more;
+    return at;
+}
+
 /* All trees but those that begin with a term. */
 static bool join_trees(graph *g, graph_store *store, const uint8_t *needed) {
     for (uint32_t i = 0; i < g->nodes.count; i++) {
         if (needed[i] == IN_SUM || !is_fit(&g->nodes.data[i])) continue;
         members set = {.node = {i}, .n = 1};
-        grow(g, store, needed, i, &set);
+        uint32_t first = i;
+        grow(g, store, needed, first, &set);
+        for (uint32_t map; (map = next_map(g, store, &set)) != 0; first = map)
+            grow(g, store, needed, map, &set);
         add_terms(g, store, needed, &set);
-        add_maps(g, store, &set);
-        const bool ended = add_end(g, store, i, &set);
+        add_maps(g, store, graph_tensor_at(g, g->nodes.data[first].out[0]), &set);
+        const bool ended = add_end(g, store, first, &set);
         if (!ended) add_product(g, store, &set);
         if (set.n > 1 &&
             !graph_pass_join(g, set.node, set.n, set.out, set.n_out, FUSED_CHAIN, NULL))

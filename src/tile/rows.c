@@ -31,7 +31,7 @@ enum {
 enum { SCRATCH_BEST = 0 };
 enum { NOT_A_NUMBER = 1 /* key in argmax */ };
 
-#define LEAST (-3.4028234663852886e38)
+#define LEAST(type) ((type) == IR_F64 ? -1.7976931348623157e308 : -3.4028234663852886e38)
 
 /* ---- the largest ----------------------------------------------------------------------------- */
 
@@ -238,7 +238,7 @@ typedef struct rows {
     tree_walk walk;
     form f;
     ir_id lane;          /* its number among those of its row */
-    ir_id length, count; /* of this run's rows; the same as F32 */
+    ir_id length, count; /* of this run's rows; the same as a number */
     search s;
     best best;
     ir_memory kept;
@@ -266,7 +266,8 @@ static void take_chosen(rows *r, tree_spot *s) {
 }
 
 static ir_id neutral(rows *r, tree_stat_kind kind, uint32_t width) {
-    return ir_number(r->walk.k->b, IR_F32, width, kind == TREE_LARGEST ? LEAST : 0);
+    return ir_number(r->walk.k->b, r->walk.t.real, width,
+                     kind == TREE_LARGEST ? LEAST(r->walk.t.real) : 0);
 }
 
 static ir_id gather(rows *r, tree_stat_kind kind, ir_id sum, ir_id x) {
@@ -282,7 +283,7 @@ static ir_id join_lanes(rows *r, ir_op op, ir_id x) {
     if (f->lanes == 1) return x;
     const ir_id local = ir_local(b, 0);
     if (!f->subgroup) {
-        const ir_memory at = ir_workgroup(b, IR_F32, f->lanes * f->rows);
+        const ir_memory at = ir_workgroup(b, r->walk.t.real, f->lanes * f->rows);
         ir_store(b, at, local, x);
         for (uint32_t half = f->lanes / 2; half > 0; half /= 2) {
             ir_barrier(b);
@@ -298,7 +299,7 @@ static ir_id join_lanes(rows *r, ir_op op, ir_id x) {
     x = op == IR_MAX ? ir_subgroup_max(b, x) : ir_subgroup_add(b, x);
     if (f->lanes == f->subgroup) return x;
     const uint32_t n = f->lanes / f->subgroup, wide = n < 4 ? n : 4;
-    const ir_memory at = ir_workgroup(b, IR_F32, n * f->rows);
+    const ir_memory at = ir_workgroup(b, r->walk.t.real, n * f->rows);
     ir_if(b, ir_eq(b, ir_subgroup_lane(b), ir_u32(b, 0)));
     ir_store(b, at, tile_div(r->walk.k, local, f->subgroup), x);
     ir_end(b);
@@ -316,7 +317,7 @@ static ir_id join_lanes(rows *r, ir_op op, ir_id x) {
 static ir_id swapped(rows *r, ir_id x, uint32_t step) {
     ir_builder *b = r->walk.k->b;
     if (step < r->f.subgroup) return ir_subgroup_shuffle_xor(b, x, step);
-    const ir_memory at = ir_workgroup(b, IR_F32, r->f.lanes * r->f.rows);
+    const ir_memory at = ir_workgroup(b, r->walk.t.real, r->f.lanes * r->f.rows);
     const ir_id local = ir_local(b, 0);
     ir_store(b, at, local, x);
     ir_barrier(b);
@@ -330,7 +331,7 @@ static ir_id scanned(const rows *r, uint32_t v, ir_id x, ir_id y) {
 
 static ir_id scan_neutral(const rows *r, uint32_t v, uint32_t width) {
     static const double of[OP_COUNT] = {[OP_MUL] = 1, [OP_MAX] = -INFINITY, [OP_MIN] = INFINITY};
-    return ir_number(r->walk.k->b, IR_F32, width, of[r->walk.t.values[v].op]);
+    return ir_number(r->walk.k->b, r->walk.t.real, width, of[r->walk.t.values[v].op]);
 }
 
 /* x of the row's lanes before this one, joined; *all: of all of them, the same in each. */
@@ -430,14 +431,13 @@ static void finish_stat(rows *r, tree_stat *s, ir_id vector) {
     const ir_id one =
         largest ? tile_max_vector(r->walk.k, vector) : tile_sum_vector(r->walk.k, vector);
     const ir_id all = join_lanes(r, largest ? IR_MAX : IR_ADD, one);
-    s->result = all;
-    if (s->kind == TREE_SUM_OVER) s->result = ir_div(b, ir_f32(b, 1), all);
-    if (s->kind == TREE_MEAN) s->result = ir_div(b, all, r->count);
+    s->result = s->kind == TREE_MEAN ? ir_div(b, all, r->count) : all;
+    if (s->kind == TREE_SUM_OVER) s->result = ir_div(b, ir_number(b, r->walk.t.real, 1, 1), all);
     if (s->kind != TREE_RMS_OVER) return;
-    const ir_id eps = ir_f32(b, s->eps),
+    const ir_id eps = ir_number(b, r->walk.t.real, 1, (double)s->eps),
                 squares = tree_variance(&r->walk, s, ir_div(b, all, r->count)),
                 mean = ir_add(b, squares, eps);
-    s->result = ir_div(b, ir_f32(b, 1), ir_sqrt(b, mean));
+    s->result = ir_div(b, ir_number(b, r->walk.t.real, 1, 1), ir_sqrt(b, mean));
 }
 
 /* Everything of a lane in registers. valid: this row is one (where a workgroup does several),
@@ -516,13 +516,13 @@ static void in_loops(rows *r, uint32_t d, ir_id begin, ir_id end) {
     const bool together = r->walk.t.n_scan && f->lanes > 1; /* all lanes in each step */
     for (uint32_t v = 0; v < r->walk.t.n_value; v++)
         if (r->walk.t.values[v].kind == TREE_SCAN)
-            r->carry[v] = ir_register(b, IR_F32, carried(r)),
-            r->blocks[v] = in_blocks ? ir_register(b, IR_F32, carried(r)) : r->carry[v];
+            r->carry[v] = ir_register(b, r->walk.t.real, carried(r)),
+            r->blocks[v] = in_blocks ? ir_register(b, r->walk.t.real, carried(r)) : r->carry[v];
     for (r->walk.level = 0; r->walk.level < r->walk.t.n_level; r->walk.level++) {
         for (uint32_t n = 0; n < r->walk.t.n_stat; n++)
             if (r->walk.t.stats[n].level == r->walk.level)
-                cells[n] = ir_register(b, IR_F32, f->wide),
-                all[n] = in_blocks ? ir_register(b, IR_F32, f->wide) : cells[n];
+                cells[n] = ir_register(b, r->walk.t.real, f->wide),
+                all[n] = in_blocks ? ir_register(b, r->walk.t.real, f->wide) : cells[n];
         begin_sums(r, all);
         clear_scans(r, r->blocks);
         const ir_id own = tile_mul(r->walk.k, r->lane, f->wide),
@@ -689,14 +689,14 @@ static beryl_status rows_kernel(lowering *l, const graph_node *node, const tree 
     if (s->kind == SEARCH_TURNS) indices = tile_write(&k, "indices", t->choice->out[1]);
     for (uint32_t i = 0; f->arrays && i < t->n_value; i++)
         if (t->values[i].kind != TREE_INPUT && t->values[i].last > t->values[i].first)
-            c->t.values[i].array = ir_register(b, IR_F32, d);
+            c->t.values[i].array = ir_register(b, r->walk.t.real, d);
     if (s->kind) r->best = best_begin(&k, f->wide);
-    if (s->keeps) r->kept = ir_workgroup(b, IR_F32, d);
+    if (s->keeps) r->kept = ir_workgroup(b, r->walk.t.real, d);
     const ir_id local = ir_local(b, 0), group = tile_group(&k);
     r->lane = f->lanes == 1 ? ir_u32(b, 0) : f->rows > 1 ? tile_rem(&k, local, f->lanes) : local;
     ir_id row = group, begin = ir_u32(b, 0);
     r->length = tree_walk_length(c);
-    r->count = tree_row_varies(t) ? ir_cast(b, IR_F32, r->length) : ir_f32(b, (float)d);
+    r->count = tree_row_varies(t) ? ir_cast(b, t->real, r->length) : ir_number(b, t->real, 1, d);
     ir_id end = r->length;
     if (f->rows > 1) row = ir_add(b, tile_mul(&k, group, f->rows), tile_div(&k, local, f->lanes));
     if (s->kind == SEARCH_PARTS) {

@@ -11,7 +11,7 @@
 uint8_t tree_add_value(tree *t, tree_value v) {
     if (t->n_value == TREE_VALUES) return 0;
     if (v.kind != TREE_INPUT && v.level >= t->n_level) t->n_level = v.level + 1u;
-    if (!v.type) v.type = IR_F32;
+    if (!v.type) v.type = t->real;
     t->values[t->n_value] = v;
     return (uint8_t)t->n_value++;
 }
@@ -29,8 +29,7 @@ uint8_t tree_add_tensor(tree *t, graph_value id, graph_tensor seen, uint32_t ahe
     return (uint8_t)t->n_tensor++;
 }
 
-/* What is broadcast against tensors of `rank`, as one of them; of channels: [c] as [1, c, 1 ..]. */
-static graph_tensor with_rank(const graph_tensor *x, uint32_t rank, bool channels) {
+graph_tensor tree_with_rank(const graph_tensor *x, uint32_t rank, bool channels) {
     graph_tensor y = *x;
     const uint32_t first = channels ? 1 : rank - x->rank;
     y.rank = (uint8_t)rank;
@@ -45,7 +44,7 @@ static graph_tensor with_rank(const graph_tensor *x, uint32_t rank, bool channel
 /* A tensor that is no part of a sum, as the tree's axes have it. */
 graph_tensor tree_seen_as(const tree_axes *axes, graph_tensor x, uint32_t rank, bool channels) {
     if (!axes->n_row) return x;
-    x = with_rank(&x, rank, channels);
+    x = tree_with_rank(&x, rank, channels);
     const graph_tensor from = x;
     if (axes->groups) {
         const uint32_t own = x.dim[1].size == 1 ? 1 : x.dim[1].size / axes->groups;
@@ -103,9 +102,8 @@ static uint8_t with_stat(tree *t, tree_value_kind kind, uint8_t of, uint8_t s) {
         t, (tree_value){.kind = kind, .in = {of, 0}, .stat = s, .level = t->stats[s].level + 1u});
 }
 
-/* type: the result's */
-static uint8_t add_node(tree *t, base_op op, const graph_node *node, ir_type type,
-                        const uint8_t in[3]) {
+uint8_t tree_add_node(tree *t, base_op op, const graph_node *node, ir_type type,
+                      const uint8_t in[3]) {
     tree_value v = {.kind = TREE_NODE,
                     .op = op,
                     .node = node,
@@ -134,7 +132,7 @@ static tree_axes axes_of(const tree *t, const graph_node *node) {
     }
 }
 
-/* What the results of all nodes are seen as; false: not the same for all. */
+/* What the results of all nodes are seen as, and the type of stats; false: not the same for all. */
 static bool find_axes(tree *t, const graph_region *r) {
     bool known = false;
     for (uint32_t i = 0; i < r->n; i++) {
@@ -142,8 +140,11 @@ static bool find_axes(tree *t, const graph_region *r) {
         tree_axes axes = axes_of(t, r->node[i]);
         if (!graph_op_is_over_rows(op) && !graph_op_is_over_axes(op) && !graph_op_reduces(op))
             continue;
+        const bool wide = graph_tensor_at(t->g, r->node[i]->in[0])->type == TYPE_F64;
+        const ir_type real = wide && !graph_op_reduces(op) ? IR_F64 : IR_F32;
         if (axes.last == 1u << (t->rank - 1)) axes = (tree_axes){0};
-        if (known && memcmp(&axes, &t->axes, sizeof axes) != 0) return false;
+        if (known && (memcmp(&axes, &t->axes, sizeof axes) != 0 || real != t->real)) return false;
+        t->real = real;
         t->axes = axes;
         known = true;
     }
@@ -159,7 +160,7 @@ static uint8_t weight_of(tree *t, const graph_node *node, uint32_t k) {
 static uint8_t with_weights(tree *t, const graph_node *node, uint8_t x) {
     static const base_op ops[] = {OP_MUL, OP_ADD};
     for (uint32_t k = 1; k < node->n_in; k++)
-        x = add_node(t, ops[k - 1], node, IR_F32, (uint8_t[]){x, weight_of(t, node, k), 0});
+        x = tree_add_node(t, ops[k - 1], node, t->real, (uint8_t[]){x, weight_of(t, node, k), 0});
     return x;
 }
 
@@ -175,9 +176,11 @@ static uint8_t normalised(tree *t, uint8_t x, float eps) {
 /* inside: of its inputs. */
 static void read_node(tree *t, const graph_region *r, const graph_node *node,
                       const uint8_t inside[3]) {
+    const bool moved =
+        !graph_same_shape(graph_tensor_at(t->g, node->out[0]), graph_tensor_at(t->g, t->like));
+    if (moved && !inside[2] && (graph_op_is_mapped(node->op) || graph_op_is_pointwise(node->op)))
+        return; /* another map reads it */
     if (graph_op_is_mapped(node->op)) {
-        if (!graph_same_shape(graph_tensor_at(t->g, node->out[0]), graph_tensor_at(t->g, t->like)))
-            return; /* another map reads it */
         t->values[tree_read_map(t, r, node)].id = node->out[0];
         return;
     }
@@ -186,8 +189,8 @@ static void read_node(tree *t, const graph_region *r, const graph_node *node,
     switch ((int)node->op) {
     case OP_WEIGHTED_SUM:
         made = tree_value_of(t, node->in[1], inside[1]);
-        made =
-            tree_add_value(t, (tree_value){.kind = TREE_WEIGHTED, .node = node, .in = {x, made}});
+        made = tree_add_value(
+            t, (tree_value){.kind = TREE_WEIGHTED, .type = IR_F32, .node = node, .in = {x, made}});
         t->n_sum++;
         break;
     case OP_RMS_NORM:
@@ -220,16 +223,20 @@ static void read_node(tree *t, const graph_region *r, const graph_node *node,
     default: {
         uint8_t in[3] = {x};
         for (uint32_t k = 1; k < node->n_in; k++) in[k] = tree_value_of(t, node->in[k], inside[k]);
-        made = add_node(t, node->op, node,
-                        tile_number_type(graph_tensor_at(t->g, node->out[0])->type), in);
+        made = tree_add_node(t, node->op, node,
+                             tile_number_type(graph_tensor_at(t->g, node->out[0])->type), in);
     }
     }
     t->values[made].id = node->out[0];
 }
 
+static bool is_placed(const tree_value *v) {
+    return v->kind == TREE_RESIZED || v->kind == TREE_PLACE;
+}
+
 static bool is_leaf(const tree_value *v) {
     return v->kind == TREE_INPUT || v->kind == TREE_GIVEN || v->kind == TREE_WEIGHTED ||
-           v->kind == TREE_WITHIN;
+           v->kind == TREE_WITHIN || is_placed(v);
 }
 
 /* In which walk each value is computed, and for which it is asked for last. */
@@ -301,11 +308,11 @@ static bool find_insides(const graph_node *const *nodes, uint32_t n, const graph
     return true;
 }
 
-/* What is held from one walk to the next is F32. */
+/* What is held from one walk to the next is of the type of stats. */
 static bool holds_numbers(const tree *t) {
     for (uint32_t i = 0; i < t->n_value; i++) {
         const tree_value *v = &t->values[i];
-        if (v->kind != TREE_INPUT && v->type != IR_F32 && v->last > v->first) return false;
+        if (v->kind != TREE_INPUT && v->type != t->real && v->last > v->first) return false;
     }
     return true;
 }
@@ -316,7 +323,7 @@ bool tree_read(tree *t, const graph *g, const graph_region *r, graph_value root)
     const graph_node *const *nodes = r->node;
     memcpy(asked, r->out, sizeof r->out);
     asked[r->n_out] = root;
-    *t = (tree){.g = g, .n_level = 1, .has_root = root != 0};
+    *t = (tree){.g = g, .real = IR_F32, .n_level = 1, .has_root = root != 0};
     if (!find_insides(nodes, r->n, asked, r->n_out + t->has_root, inside)) return false;
     for (uint32_t i = 0; i < r->n; i++) {
         const base_op op = nodes[i]->op;
@@ -341,7 +348,8 @@ bool tree_read(tree *t, const graph *g, const graph_region *r, graph_value root)
         t->n_out++;
     }
     for (uint32_t i = 0; i < t->n_product; i++)
-        tree_add_value(t, (tree_value){.kind = TREE_GIVEN, .id = t->product[i]->out[0]});
+        tree_add_value(
+            t, (tree_value){.kind = TREE_GIVEN, .type = IR_F32, .id = t->product[i]->out[0]});
     for (uint32_t i = 0; i < r->n; i++)
         if (nodes[i] != t->choice && !is_product(nodes[i]))
             read_node(t, r, nodes[i],
@@ -368,7 +376,11 @@ bool tree_read(tree *t, const graph *g, const graph_region *r, graph_value root)
 }
 
 void tree_read_choice(tree *t, const graph *g, const graph_node *node) {
-    *t = (tree){.g = g, .shape = graph_tensor_at(g, node->in[0]), .choice = node, .n_level = 1};
+    *t = (tree){.g = g,
+                .real = IR_F32,
+                .shape = graph_tensor_at(g, node->in[0]),
+                .choice = node,
+                .n_level = 1};
     t->chosen = tree_value_of(t, node->in[0], 0);
     ask_all(t);
 }
@@ -394,6 +406,10 @@ bool tree_row_varies(const tree *t) {
     return varies;
 }
 
+static uint32_t words_of(const tree *t) {
+    return t->real == IR_F64 ? 2 : 1;
+}
+
 uint32_t tree_most_held(const tree *t) {
     uint32_t most = 0;
     for (uint32_t level = 0; level + 1 < t->n_level; level++) {
@@ -402,14 +418,14 @@ uint32_t tree_most_held(const tree *t) {
             n += t->values[i].first <= level && t->values[i].last > level;
         if (n > most) most = n;
     }
-    return most;
+    return most * words_of(t);
 }
 
 uint32_t tree_arrays(const tree *t) {
     uint32_t n = 0;
     for (uint32_t i = 0; i < t->n_value; i++)
         n += t->values[i].kind != TREE_INPUT && t->values[i].last > t->values[i].first;
-    return n;
+    return n * words_of(t);
 }
 
 /* Names of tensors, offsets, sizes and terms: of a kernel's first tree, and of its second. */
@@ -618,7 +634,7 @@ ir_id tree_value_at(tree_walk *c, tree_spot *s, uint32_t v) {
         const ir_id in = is_leaf(x) ? IR_NO_ID : tree_value_at(c, s, x->in[0]);
         if (x->kind == TREE_WEIGHTED) {
             made = weighted_sum(c, s, v);
-        } else if (x->kind == TREE_WITHIN || x->kind == TREE_KEPT) {
+        } else if (x->kind == TREE_WITHIN || x->kind == TREE_KEPT || is_placed(x)) {
             made = tree_map_value(c, s, v);
         } else if (x->kind == TREE_NODE) {
             ir_id all[3] = {in};
@@ -638,7 +654,7 @@ ir_id tree_variance(tree_walk *c, const tree_stat *s, ir_id squares) {
     if (!s->less) return squares;
     const ir_id mean = c->t.stats[s->less - 1].result;
     return ir_max(c->k->b, ir_sub(c->k->b, squares, ir_mul(c->k->b, mean, mean)),
-                  ir_f32(c->k->b, 0));
+                  ir_number(c->k->b, c->t.real, 1, 0));
 }
 
 /* As memory has it. What was rounded to that type is not rounded again. */
@@ -690,6 +706,7 @@ uint32_t tree_widest(const tree_walk *c, uint32_t most, uint64_t row, bool whole
                 const graph_dim limit = c->t.counts[v->limit];
                 fits =
                     fits && (!guards || v->guard != t || (!limit.extent && limit.size % wide == 0));
+                fits = fits && (!is_placed(v) || v->guard != t);
             }
             for (uint32_t i = 0; i < n_outer; i++) fits = fits && c->w.stride[t][i] % wide == 0;
             for (uint32_t i = 0; i + 1 < c->along.n; i++)

@@ -38,7 +38,9 @@ typedef enum tree_value_kind {
     TREE_TIMES,    /* x * stat */
     TREE_SCAN,     /* x joined by `op` with all before it */
     TREE_WITHIN,   /* x where the index in `guard` is below `limit`, else another, or `fill` */
-    TREE_KEPT      /* the same of a value of this walk */
+    TREE_KEPT,     /* the same of a value of this walk */
+    TREE_RESIZED,  /* elements of the input x, at places that the index in `guard` says */
+    TREE_PLACE     /* the index in `guard` */
 } tree_value_kind;
 
 typedef struct tree_value {
@@ -90,6 +92,7 @@ typedef struct tree_move {
 
 typedef struct tree {
     const graph *g;
+    ir_type real;     /* of stats and scans, and what is held: F32, or F64 */
     graph_value like; /* a result: of maps the shape */
     /* of every result, as it is seen; borrowed from this tree where axes are not all-zero */
     const graph_tensor *shape;
@@ -131,7 +134,7 @@ bool tree_has_rows(const tree *t);
 /* Elements of a row: at most, and whether the run says how many. */
 uint32_t tree_row_length(const tree *t);
 bool tree_row_varies(const tree *t);
-/* How many values are held between two walks, at most. */
+/* How many values are held between two walks, at most: of F64 twice as many. */
 uint32_t tree_most_held(const tree *t);
 /* Values that one lane would hold in arrays. */
 uint32_t tree_arrays(const tree *t);

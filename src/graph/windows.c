@@ -1,0 +1,298 @@
+/* windows.c - what is computed of windows of axes: views, and an operation over what is in each.
+ *
+ * Owns convolutions, their transposes and pooling. Refuses windows that do not fit. A window is a
+ * last axis of a view (graph_windows), so nothing is copied but what lies around x. */
+#include "graph/build.h"
+
+#include "beryl_graph.h"
+
+#include <math.h>
+#include <string.h>
+
+static graph_dim dim_of(const graph *g, graph_value v, uint32_t axis) {
+    return graph_tensor_at(g, v)->dim[axis];
+}
+
+static uint32_t rank_of(const graph *g, graph_value v) {
+    return graph_tensor_at(g, v)->rank;
+}
+
+static bool has_windows(graph *g, const char *what, graph_value x, uint32_t n_axis,
+                        const graph_window *w) {
+    char text[GRAPH_SHAPE_TEXT];
+    if (!graph_has(g, x, what)) return false;
+    const graph_tensor *t = graph_tensor_at(g, x);
+    bool fits = n_axis >= 1 && n_axis <= 3 && t->rank == n_axis + 2;
+    for (uint32_t i = 0; fits && i < n_axis; i++)
+        fits = w[i].size && w[i].step && w[i].apart &&
+               (t->dim[i + 2].extent ? 0 : (uint64_t)t->dim[i + 2].size) + w[i].before +
+                       w[i].after + (t->dim[i + 2].extent != 0) >
+                   (uint64_t)(w[i].size - 1) * w[i].apart;
+    return fits || graph_refuse(g, BERYL_MISUSE, "%s of %s: its windows do not fit", what,
+                                graph_shape_text(g, t->rank, t->dim, text));
+}
+
+/* x [n, c, in..] as [n, c, windows.., in each..]; around it lies `value`. */
+static graph_value windows_of(graph *g, graph_value x, uint32_t n_axis, const graph_window *w,
+                              float value) {
+    for (uint32_t i = 0; x && i < n_axis; i++)
+        if (w[i].before || w[i].after) x = graph_pad(g, x, i + 2, w[i].before, w[i].after, value);
+    for (uint32_t i = 0; x && i < n_axis; i++) {
+        x = graph_windows(g, x, i + 2, (w[i].size - 1) * w[i].apart + 1, w[i].step);
+        if (x && w[i].apart > 1)
+            x = graph_narrow(g, x, rank_of(g, x) - 1, 0, w[i].size, w[i].apart);
+    }
+    return x;
+}
+
+/* Axis 0 or 1 as two, the first of so many. */
+static graph_value in_groups(graph *g, graph_value x, uint32_t axis, uint32_t groups) {
+    graph_dim dims[GRAPH_RANK_MAX];
+    const graph_tensor t = *graph_tensor_at(g, x);
+    memcpy(dims, t.dim, (axis + 1) * sizeof *dims);
+    memcpy(dims + axis + 1, t.dim + axis, (t.rank - axis) * sizeof *dims);
+    dims[axis] = (graph_dim){groups, 0};
+    dims[axis + 1] = (graph_dim){t.dim[axis].size / groups, 0};
+    return graph_reshape(g, x, t.rank + 1u, dims);
+}
+
+/* x [n, c, windows.., in each..] with weight [out, c, sizes..], in groups [groups, out, c,
+ * sizes..]: [n, out, windows..]. */
+static graph_value convolve(graph *g, graph_value x, graph_value weight, uint32_t n_axis,
+                            uint32_t groups, uint32_t out) {
+    const bool grouped = groups > 1;
+    if (x && grouped) x = in_groups(g, x, 1, groups);
+    if (x) x = graph_unsqueeze(g, x, 1 + grouped); /* [n, (g,) 1, c, windows.., in each..] */
+    for (uint32_t i = 0; weight && i < n_axis; i++)
+        weight = graph_unsqueeze(g, weight, 2 + grouped);
+    if (!x || !weight) return 0; /* [(g,) out, c, 1.., in each..] */
+    const uint32_t rank = rank_of(g, x), axes = 1u << (2 + grouped) | ((1u << n_axis) - 1)
+                                                                          << (rank - n_axis);
+    graph_value v = graph_without(g, graph_contract(g, x, weight, axes), axes);
+    if (!v || !grouped) return v;
+    graph_dim dims[GRAPH_RANK_MAX];
+    const graph_tensor *t = graph_tensor_at(g, v);
+    dims[0] = t->dim[0];
+    dims[1] = (graph_dim){out, 0};
+    memcpy(dims + 2, t->dim + 3, n_axis * sizeof *dims);
+    return graph_reshape(g, v, n_axis + 2, dims);
+}
+
+/* Do x [n, c, in..] and weight, whose axis `input` has c or c / groups, `output` out or out /
+ * groups, go together? Gives the windows the weight's sizes. */
+static bool has_kernel(graph *g, const char *what, graph_value x, graph_value weight,
+                       uint32_t n_axis, graph_window *w, uint32_t groups, bool transposed) {
+    char text[2][GRAPH_SHAPE_TEXT];
+    if (!graph_has(g, x, what) || !graph_has(g, weight, what)) return false;
+    const graph_tensor *a = graph_tensor_at(g, x), *k = graph_tensor_at(g, weight);
+    bool fits = n_axis >= 1 && n_axis <= 3 && a->rank == n_axis + 2 && k->rank == a->rank &&
+                groups && !a->dim[1].extent && !k->dim[0].extent && !k->dim[1].extent &&
+                a->dim[1].size % groups == 0 && k->dim[0].size % groups == 0 &&
+                a->dim[1].size / (transposed ? 1 : groups) == k->dim[!transposed].size;
+    for (uint32_t i = 0; fits && i < n_axis; i++) {
+        w[i].size = k->dim[i + 2].size;
+        fits = !k->dim[i + 2].extent;
+    }
+    return fits || graph_refuse(g, BERYL_MISUSE, "%s of %s with %s in %u groups: shapes do not fit",
+                                what, graph_shape_text(g, a->rank, a->dim, text[0]),
+                                graph_shape_text(g, k->rank, k->dim, text[1]), groups);
+}
+
+graph_value graph_conv(graph *g, graph_value x, graph_value weight, uint32_t n_axis,
+                       const graph_window *windows, uint32_t groups) {
+    graph_window w[3];
+    for (uint32_t i = 0; i < n_axis && i < 3; i++) w[i] = windows[i];
+    if (!has_kernel(g, "conv", x, weight, n_axis, w, groups, false) ||
+        !has_windows(g, "conv", x, n_axis, w))
+        return 0;
+    const uint32_t out = dim_of(g, weight, 0).size;
+    if (groups > 1) weight = in_groups(g, weight, 0, groups);
+    return convolve(g, windows_of(g, x, n_axis, w, 0), weight, n_axis, groups, out);
+}
+
+/* ---- transposed convolutions ----------------------------------------------------------------- */
+
+/* x [.., in..] as [.., out + span..]: its elements `step` apart with zeros between and around them,
+ * so that windows of `size` elements, `apart`, give the transpose. All zeros are of one pad. */
+static graph_value spread_out(graph *g, graph_value x, uint32_t n_axis, const graph_window *w,
+                              const uint32_t *out) {
+    uint32_t start[3];
+    graph_dim dims[GRAPH_RANK_MAX];
+    memcpy(dims, graph_tensor_at(g, x)->dim, sizeof dims);
+    for (uint32_t i = n_axis; x && i-- > 0;) {
+        const uint32_t span = (w[i].size - 1) * w[i].apart, axis = i + 2, step = w[i].step;
+        const uint32_t front = span > w[i].before ? span - w[i].before : 0,
+                       more = (front + step - 1) / step;
+        start[i] = span > w[i].before ? more * step - front : w[i].before - span;
+        const uint64_t need = ((uint64_t)start[i] + out[i] + span + step - 1) / step;
+        const uint32_t had = dims[axis].size + more;
+        const uint32_t behind = need > had ? (uint32_t)(need - had) : 0;
+        if (more || behind) x = graph_pad(g, x, axis, more, behind, 0);
+        if (x) x = graph_unsqueeze(g, x, axis + 1);
+        if (x && step > 1) x = graph_pad(g, x, axis + 1, 0, step - 1, 0);
+        dims[axis].size = (had + behind) * step;
+    }
+    if (x) x = graph_reshape(g, x, n_axis + 2, dims);
+    for (uint32_t i = 0; x && i < n_axis; i++)
+        x = graph_narrow(g, x, i + 2, start[i], out[i] + (w[i].size - 1) * w[i].apart, 1);
+    return x;
+}
+
+/* Sizes of the result; false: there is none, or a run says how many elements there are. */
+static bool transposed_sizes(graph *g, graph_value x, uint32_t n_axis, const graph_window *w,
+                             const uint32_t *more, uint32_t *out) {
+    for (uint32_t i = 0; i < n_axis; i++) {
+        const graph_dim in = dim_of(g, x, i + 2);
+        const uint64_t whole = (uint64_t)(in.size - 1) * w[i].step +
+                               (uint64_t)(w[i].size - 1) * w[i].apart + 1 + (more ? more[i] : 0),
+                       cut = (uint64_t)w[i].before + w[i].after;
+        if (in.extent)
+            return graph_refuse(g, BERYL_UNSUPPORTED,
+                                "conv_transpose: a run says how long axis %u is", i + 2);
+        if (!w[i].step || !w[i].apart || whole <= cut || whole > INT32_MAX)
+            return graph_refuse(g, BERYL_MISUSE,
+                                "conv_transpose: %llu elements of axis %u, less %llu",
+                                (unsigned long long)whole, i + 2, (unsigned long long)cut);
+        out[i] = (uint32_t)(whole - cut);
+    }
+    return true;
+}
+
+graph_value graph_conv_transpose(graph *g, graph_value x, graph_value weight, uint32_t n_axis,
+                                 const graph_window *windows, const uint32_t *more,
+                                 uint32_t groups) {
+    graph_window w[3];
+    uint32_t out[3], axes[GRAPH_RANK_MAX];
+    for (uint32_t i = 0; i < n_axis && i < 3; i++) w[i] = windows[i];
+    if (!has_kernel(g, "conv_transpose", x, weight, n_axis, w, groups, true) ||
+        !transposed_sizes(g, x, n_axis, w, more, out))
+        return 0;
+    const uint32_t channels = dim_of(g, weight, 1).size * groups;
+    x = spread_out(g, x, n_axis, w, out);
+    for (uint32_t i = 0; i < n_axis; i++) {
+        weight = graph_flip(g, weight, i + 2);
+        w[i].before = w[i].after = 0;
+        w[i].step = 1;
+    }
+    const bool grouped = groups > 1;
+    if (weight && grouped) weight = in_groups(g, weight, 0, groups);
+    for (uint32_t i = 0; i < n_axis + 2 + grouped; i++) axes[i] = i;
+    axes[grouped] = 1 + grouped;
+    axes[1 + grouped] = grouped;
+    if (weight) weight = graph_permute(g, weight, n_axis + 2 + grouped, axes);
+    return x ? convolve(g, windows_of(g, x, n_axis, w, 0), weight, n_axis, groups, channels) : 0;
+}
+
+graph_value graph_im2col(graph *g, graph_value x, uint32_t n_axis, const graph_window *w) {
+    uint32_t axes[GRAPH_RANK_MAX] = {0, 1};
+    graph_dim dims[3] = {{0}};
+    if (!has_windows(g, "im2col", x, n_axis, w)) return 0;
+    graph_value v = windows_of(g, x, n_axis, w, 0); /* [n, c, windows.., in each..] */
+    if (!v) return 0;
+    dims[0] = dim_of(g, v, 0);
+    dims[1] = dim_of(g, v, 1);
+    dims[2] = (graph_dim){1, 0};
+    for (uint32_t i = 0; i < n_axis; i++) {
+        axes[i + 2] = n_axis + 2 + i;
+        axes[n_axis + 2 + i] = i + 2;
+        dims[1] = graph_dim_product(g, dims[1], dim_of(g, v, n_axis + 2 + i));
+        dims[2] = graph_dim_product(g, dims[2], dim_of(g, v, i + 2));
+    }
+    v = graph_permute(g, v, 2 * n_axis + 2, axes);
+    return v ? graph_reshape(g, graph_copy(g, v), 3, dims) : 0;
+}
+
+/* ---- pooling --------------------------------------------------------------------------------- */
+
+/* How many elements more lie behind the axis, so that windows that begin in what was there are
+ * whole. */
+static uint32_t to_be_whole(uint32_t size, const graph_window *w) {
+    const uint64_t span = (uint64_t)(w->size - 1) * w->apart + 1, all = (uint64_t)size + w->before;
+    uint64_t n = (all + w->after - span + w->step - 1) / w->step;
+    if (n * w->step >= all) n--; /* the last one would begin behind x */
+    const uint64_t end = n * w->step + span;
+    return end > all + w->after ? (uint32_t)(end - all - w->after) : 0;
+}
+
+static graph_value times(graph *g, graph_value x, graph_value factor) {
+    return x && factor ? graph_mul(g, x, factor) : 0;
+}
+
+/* Of elements from `place` on, `apart`: how many come before `end`, of `size`, as a number of v's
+ * type. */
+static graph_value count_before(graph *g, graph_value place, const graph_window *w, float end) {
+    const float apart = (float)w->apart; /* rounded up, with room for the quotient's rounding */
+    graph_value v = graph_add_scalar(g, graph_neg(g, place), end);
+    if (w->apart > 1)
+        v = graph_floor(g, graph_scale(g, graph_add_scalar(g, v, apart - 0.5f), 1 / apart));
+    return graph_clamp(g, v, 0, (float)w->size);
+}
+
+/* A mean of whole windows as that of their elements in [from, end) of an axis. */
+static graph_value mean_within(graph *g, graph_value mean, uint32_t axis, const graph_window *w,
+                               float from, float end) {
+    const base_type type = graph_tensor_at(g, mean)->type;
+    graph_value place = graph_cast(g, graph_iota(g, mean, axis), type, false);
+    place = graph_add_scalar(g, graph_scale(g, place, (float)w->step), -(float)w->before);
+    const graph_value n =
+        graph_sub(g, count_before(g, place, w, end), count_before(g, place, w, from));
+    return times(g, mean, graph_scale(g, graph_reciprocal(g, n), (float)w->size));
+}
+
+graph_value graph_pool(graph *g, graph_value x, uint32_t n_axis, const graph_window *windows,
+                       graph_pool_how how) {
+    enum { EXACT = 1 << 22 }; /* places are counted in F32 */
+    const char *what = how.mean ? "avg_pool" : "max_pool";
+    graph_window w[3];
+    uint32_t size[3], more[3] = {0};
+    bool counts = false;
+    if (!has_windows(g, what, x, n_axis, windows)) return 0;
+    const base_type type = graph_tensor_at(g, x)->type;
+    for (uint32_t i = 0; i < n_axis; i++) {
+        const graph_dim d = dim_of(g, x, i + 2);
+        w[i] = windows[i];
+        size[i] = d.size;
+        if (how.partial) more[i] = to_be_whole(d.size, &w[i]);
+        counts |= how.mean && (more[i] || (how.inside && (w[i].before || w[i].after)));
+        if ((how.partial || how.inside) && (d.extent || d.size + w[i].before >= EXACT))
+            return graph_refuse(g, BERYL_UNSUPPORTED, "%s of axis %u%s", what, i + 2,
+                                d.extent ? ": a run says how long it is" : ": it is too long");
+        w[i].after += more[i];
+    }
+    if (counts && (type == TYPE_F16 || type == TYPE_BF16)) x = graph_cast(g, x, TYPE_F32, false);
+    graph_value v = x ? windows_of(g, x, n_axis, w, how.mean ? 0 : -INFINITY) : 0;
+    const uint32_t axes = ((1u << n_axis) - 1) << (n_axis + 2);
+    if (v) v = graph_without(g, graph_reduce(g, how.mean ? OP_MEAN : OP_AMAX, v, axes, 0), axes);
+    for (uint32_t i = 0; v && counts && i < n_axis; i++)
+        v = mean_within(g, v, i + 2, &w[i], how.inside ? 0 : -(float)w[i].before,
+                        (float)size[i] + (how.inside ? 0 : (float)windows[i].after));
+    return v && graph_tensor_at(g, v)->type != type ? graph_cast(g, v, type, false) : v;
+}
+
+graph_value graph_max_pool(graph *g, graph_value x, uint32_t n_axis, const graph_window *windows) {
+    return graph_pool(g, x, n_axis, windows, (graph_pool_how){.mean = false});
+}
+
+graph_value graph_avg_pool(graph *g, graph_value x, uint32_t n_axis, const graph_window *windows) {
+    return graph_pool(g, x, n_axis, windows, (graph_pool_how){.mean = true});
+}
+
+graph_value graph_adaptive_avg_pool(graph *g, graph_value x, uint32_t n_axis,
+                                    const uint32_t *sizes) {
+    graph_window w[3];
+    bool even = true;
+    if (!graph_has(g, x, "adaptive_avg_pool")) return 0;
+    if (!n_axis || n_axis > 3 || rank_of(g, x) != n_axis + 2)
+        return graph_refuse(g, BERYL_MISUSE, "adaptive_avg_pool along %u axes of %u", n_axis,
+                            rank_of(g, x));
+    for (uint32_t i = 0; i < n_axis; i++) {
+        const graph_dim d = dim_of(g, x, i + 2);
+        even = even && sizes[i] && !d.extent && d.size % sizes[i] == 0;
+        const uint32_t each = even ? d.size / sizes[i] : 1;
+        w[i] = (graph_window){.size = each, .step = each, .apart = 1};
+    }
+    if (even) return graph_avg_pool(g, x, n_axis, w);
+    for (uint32_t i = 0; x && i < n_axis; i++)
+        x = graph_resize(g, x, i + 2, sizes[i], BERYL_RESIZE_MEAN);
+    return x;
+}
