@@ -87,7 +87,7 @@ int main(void) {
                                                   sizeof strokes);
     const beryl_value alike = beryl_graph_matmul(g, features(g, x, weight, n),
                                                  features(g, one, weight, known), false, true),
-                      best = beryl_graph_argmax(g, alike);
+                      best = beryl_graph_argmax(g, alike, 1, false);
     beryl_graph_output(g, best, "best");
     while ((status = beryl_graph_compile(g, &error)) == BERYL_PENDING) {}
     check(status, &error);
