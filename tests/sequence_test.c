@@ -4,6 +4,7 @@
 #include "forms.h"
 #include "typed.h"
 
+#include "beryl_graph.h"
 #include "graph/reference.h"
 
 #include <math.h>
@@ -379,6 +380,43 @@ static void refuses(test *t, base_heap *heap) {
     }
 }
 
+/* Through the public calls: two rows, the first sees itself alone; turned by a quarter. */
+static void public(test *t) {
+    static const float in[4] = {1, 2, 3, 4}, cosine[2] = {0, 0}, sine[2] = {1, 1};
+    float out[3][4];
+    beryl_graph_options options = {.size = sizeof options, .device = "host"};
+    beryl_graph *g = NULL;
+    beryl_status status = beryl_graph_open(&options, &g, NULL);
+    CHECK_INT(t, status, BERYL_OK);
+    if (status != BERYL_OK) return;
+    const beryl_dim rows[] = {{1, 0}, {2, 0}, {2, 0}}, angles[] = {{2, 0}, {1, 0}};
+    const beryl_value x = beryl_graph_input(g, "x", BERYL_TYPE_F32, 3, rows),
+                      c = beryl_graph_input(g, "c", BERYL_TYPE_F32, 2, angles),
+                      s = beryl_graph_input(g, "s", BERYL_TYPE_F32, 2, angles);
+    const beryl_value y[] = {
+        beryl_graph_sdpa(g, x, x, x, 0, &(beryl_sdpa){.causal = true}),
+        beryl_graph_local_attention(g, x, x, x, 0, 1, 1, 0),
+        beryl_graph_rotate(g, x, 1, &c, &s, false),
+    };
+    for (int i = 0; i < 3; i++) beryl_graph_output(g, y[i], "y");
+    while ((status = beryl_graph_compile(g, NULL)) == BERYL_PENDING) {}
+    CHECK_INT(t, status, BERYL_OK);
+    CHECK_INT(t, beryl_graph_set(g, x, in, sizeof in, NULL), BERYL_OK);
+    CHECK_INT(t, beryl_graph_set(g, c, cosine, sizeof cosine, NULL), BERYL_OK);
+    CHECK_INT(t, beryl_graph_set(g, s, sine, sizeof sine, NULL), BERYL_OK);
+    CHECK_INT(t, beryl_graph_run(g, NULL, 0, NULL), BERYL_OK);
+    CHECK_INT(t, beryl_graph_wait(g, NULL), BERYL_OK);
+    for (int i = 0; i < 3; i++)
+        CHECK_INT(t, beryl_graph_read(g, y[i], out[i], sizeof *out, NULL), BERYL_OK);
+    for (int i = 0; i < 2; i++) {
+        CHECK_NEAR(t, out[0][i], in[i], 1e-6);
+        CHECK_NEAR(t, out[2][2 * i], -in[2 * i + 1], 0);
+        CHECK_NEAR(t, out[2][2 * i + 1], in[2 * i], 0);
+    }
+    for (int i = 0; i < 4; i++) CHECK_NEAR(t, out[1][i], in[i], 1e-6);
+    beryl_graph_close(g);
+}
+
 void test_sequence(test *t);
 void test_sequence(test *t) {
     base_heap heap;
@@ -386,6 +424,7 @@ void test_sequence(test *t) {
     for (size_t i = 0; i < PROBLEMS; i++)
         if (test_case(t, "sequence/%s", problems[i].name)) means(t, &heap, &problems[i]);
     if (test_case(t, "sequence/refuses")) refuses(t, &heap);
+    if (test_case(t, "sequence/public")) public(t);
     if (test_case(t, "sequence/labs-give-everything-back")) CHECK_INT(t, heap.bytes, 0);
     for (size_t i = 0; i < test_form_count(); i++) run_form(t, &test_forms[i], i);
 }
