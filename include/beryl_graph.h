@@ -596,6 +596,34 @@ BERYL_API beryl_value beryl_graph_knn(beryl_graph *g, beryl_value x, beryl_value
  * all, where rho is 0). Pairs: a + b - a b of both directions. */
 BERYL_API beryl_value beryl_graph_umap_weights(beryl_graph *g, beryl_value distances,
                                                beryl_value indices);
+/* Attention without a cache. q [.., h, n, d], k [.., g, m, d], v [.., g, m, e] of F32, F16 or BF16
+ * -> [.., h, n, e]: softmax(cap(scale * q k^T) + mask) v, computed in F32; h is a multiple of g,
+ * query head i reads head i * g / h. Axes in front are the same; [.., n, h, d] is a permute.
+ * mask, 0: none: broadcast against [.., h, n, m]: BOOL says what is seen, floats are added. Rows
+ * that see nothing by place or by BOOL are 0. The scores are in memory: F32, h * n * m. */
+typedef struct beryl_sdpa { /* all 0 (or NULL) is usual */
+    float scale;            /* 0: 1 / sqrt(d) */
+    float cap;              /* scores become cap * tanh(score / cap); 0: none */
+    bool causal;            /* row i sees columns up to first + i */
+    uint32_t window;        /* and from first + i - window + 1 on; 0: all */
+    int32_t first;          /* the place of row 0 among the columns */
+} beryl_sdpa;
+BERYL_API beryl_value beryl_graph_sdpa(beryl_graph *g, beryl_value q, beryl_value k, beryl_value v,
+                                       beryl_value mask, const beryl_sdpa *how);
+/* q and k [.., n, d], v [.., n, e] of F32, F16 or BF16 -> [.., n, e]: each row over itself and the
+ * window - 1 (below 65,535) rows before it, in F32. far [.., window, d], 0: none: relative
+ * positions; q times row i of it is added to the score of what is i rows before. The scores, times
+ * scale, are capped as above (cap 0: not). Work and memory are n * window. */
+BERYL_API beryl_value beryl_graph_local_attention(beryl_graph *g, beryl_value q, beryl_value k,
+                                                  beryl_value v, beryl_value far, uint32_t window,
+                                                  float scale, float cap);
+/* Rotation by position, of floats: n (1 to 4) parts of x [.., d], one behind another, each by its
+ * own angles: cosines and sines [n], each [.., r], broadcast against x, turn 2 * r elements.
+ * Element i is turned with i + r of its part; pairs: 2 * i with 2 * i + 1. What lies behind the
+ * parts stays. Two parts by column and row: axial positions in two dimensions. */
+BERYL_API beryl_value beryl_graph_rotate(beryl_graph *g, beryl_value x, uint32_t n,
+                                         const beryl_value *cosines, const beryl_value *sines,
+                                         bool pairs);
 /* x [.., k] times transposed w [m, k] -> [.., m]; w of any type. */
 BERYL_API beryl_value beryl_graph_linear(beryl_graph *g, beryl_value x, beryl_value w);
 /* x [n, u or 1, k], each with the matrix of w [e, m, k] that ids I32 [n, u] names -> [n, u, m]. An

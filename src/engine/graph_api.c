@@ -688,6 +688,28 @@ beryl_value beryl_graph_scan(beryl_graph *g, beryl_value x, uint32_t axis, beryl
                : refuse(g, BERYL_MISUSE, "no scan", "scan");
 }
 
+/* ---- sequences ------------------------------------------------------------------------------- */
+
+beryl_value beryl_graph_sdpa(beryl_graph *g, beryl_value q, beryl_value k, beryl_value v,
+                             beryl_value mask, const beryl_sdpa *how) {
+    if (!may_build(g)) return 0;
+    const beryl_sdpa h = how ? *how : (beryl_sdpa){0};
+    return graph_attend(g->g, q, k, v, mask,
+                        &(graph_sdpa){h.scale, h.cap, h.causal, h.window, h.first});
+}
+
+beryl_value beryl_graph_local_attention(beryl_graph *g, beryl_value q, beryl_value k, beryl_value v,
+                                        beryl_value far, uint32_t window, float scale, float cap) {
+    return may_build(g) ? graph_local_attention(g->g, q, k, v, far, window, scale, cap) : 0;
+}
+
+beryl_value beryl_graph_rotate(beryl_graph *g, beryl_value x, uint32_t n,
+                               const beryl_value *cosines, const beryl_value *sines, bool pairs) {
+    return are_given(g, "rotate", n, cosines) && are_given(g, "rotate", n, sines)
+               ? graph_rotate(g->g, x, n, cosines, sines, pairs)
+               : 0;
+}
+
 #define DEFINE_USUAL(NAME, name, most, in, attrs, names)                                         \
     beryl_value beryl_graph_##name(beryl_graph *g OP_INPUTS_##most in OP_PARAMS_##attrs names) { \
         return may_build(g) ? graph_op(g->g, OP_##NAME, (graph_value[]){OP_LIST in},             \

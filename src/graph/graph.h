@@ -284,6 +284,26 @@ graph_value graph_bernoulli(graph *g, graph_draw draw, float chance, uint32_t ra
 graph_value graph_categorical(graph *g, graph_draw draw, graph_value logits);
 graph_value graph_random_weights(graph *g, graph_draw draw, base_type type, bool xavier,
                                  bool normal, float gain, uint32_t rank, const graph_dim *dims);
+/* Attention without a cache, q [.., h, n, d], k and v [.., g, m, d] (v's d may be its own); mask
+ * (0: none) broadcast against [.., h, n, m]: BOOL, or added. scale 0: 1 / sqrt(d); cap 0: none;
+ * row i is at place first + i: causal: it sees columns up to there; window: from so many - 1
+ * before it on, 0: all. */
+typedef struct graph_sdpa {
+    float scale, cap;
+    bool causal;
+    uint32_t window;
+    int32_t first;
+} graph_sdpa;
+graph_value graph_attend(graph *g, graph_value q, graph_value k, graph_value v, graph_value mask,
+                         const graph_sdpa *how);
+/* Over each row of [.., n, d] itself and the window - 1 before it; far (0: none) [.., window, d]:
+ * q times row i of it is added to the scores of what is i rows before. */
+graph_value graph_local_attention(graph *g, graph_value q, graph_value k, graph_value v,
+                                  graph_value far, uint32_t window, float scale, float cap);
+/* n parts of x's last axis, one behind another, each twice as long as its angles' last axis. */
+enum { GRAPH_ROTATE_MAX = 4 };
+graph_value graph_rotate(graph *g, graph_value x, uint32_t n, const graph_value *cosines,
+                         const graph_value *sines, bool pairs);
 /* indices: the second result */
 /* n from 1 on, one behind another along an axis; their other dimensions are the same */
 graph_value graph_concat(graph *g, uint32_t n, const graph_value *x, uint32_t axis);
