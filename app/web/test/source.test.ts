@@ -12,8 +12,8 @@ import { SourceReader } from "../src/ranges.js";
 import { STATUS } from "../src/status.js";
 import { BlobSource } from "../src/source/blob.js";
 import { openSource, VerifiedSource, type ByteSource, type StoredSource, type UrlOptions } from "../src/source/index.js";
-import { PIECE, storeKey } from "../src/source/store.js";
-import { openUrl } from "../src/source/url.js";
+import { PIECE, storeKey, writePiece } from "../src/source/store.js";
+import { openUrl, type PieceWriter } from "../src/source/url.js";
 import { Disk, nowhere } from "./storage.js";
 import { noise, serveFile, type Faults, type FileServer } from "./server.js";
 
@@ -494,6 +494,49 @@ describe("store", () => {
         await same(source);
         assert.equal(await source.fill(), false);
         assert.match(lines.join(), /storage is full/);
+    });
+
+    test("a writer takes pieces away and gives them back: each is read whole, kept, and fetched once", async () => {
+        const disk = new Disk(), big = noise(9 * PIECE + 77), server = await start({}, big);
+        let away = 0, most = 0, written = 0;
+        const writer: PieceWriter = async (folder, name, data) => {
+            const bytes = structuredClone(data as Uint8Array<ArrayBuffer>, { transfer: [data.buffer as ArrayBuffer] });
+            assert.equal(data.length, 0);
+            most = Math.max(most, ++away);
+            await new Promise((resolve) => setTimeout(resolve, 5));
+            await writePiece(folder, name, bytes);
+            away--;
+            written++;
+            return { bytes, failure: null };
+        };
+        const source = await openAt(server, { storage: disk.host(), writer });
+        await readAsEngine(source, big);
+        await same(source, big);
+        assert.equal(await source.fill(), true);
+        assert.equal(written, 10);
+        assert.ok(most <= 4, String(most));
+        const asked = server.log.map((line) => /^GET (\d+)-(\d+)$/.exec(line)).filter((match) => match !== null);
+        assert.equal(asked.reduce((sum, [, from, to]) => sum + Number(to) + 1 - Number(from), 0), big.length);
+        await same(await openAt(server, { storage: disk.host() }), big);
+    });
+
+    test("a writer whose disk is full, or that ends, only ends the keeping", async () => {
+        for (const ends of [false, true]) {
+            const disk = new Disk(), lines: string[] = [], server = await start();
+            const writer: PieceWriter = async (folder, name, data) => {
+                const bytes = structuredClone(data as Uint8Array<ArrayBuffer>, { transfer: [data.buffer as ArrayBuffer] });
+                if (ends && name === "000001") throw new BerylError("IO", "it has ended");
+                if (ends) await writePiece(folder, name, bytes);
+                return { bytes, failure: ends ? null : new DOMException("full", "QuotaExceededError") };
+            };
+            const source = await openAt(server, { storage: disk.host(), writer, onWarning: (line) => lines.push(line) });
+            const read = readAsEngine(source);
+            if (!ends) await read;
+            else await read.catch(fails("IO", /worker that keeps|has ended/)); // who read just then
+            await same(source);
+            assert.equal(await source.fill(), false);
+            assert.match(lines.join(), ends ? /without being kept/ : /storage is full/);
+        }
     });
 
     test("a server without ranges streams into the store", async () => {

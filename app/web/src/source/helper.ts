@@ -1,20 +1,24 @@
 /*
  * helper.ts - a source that lives in a worker of its own, so that its work goes on beside the engine's.
  *
- * Owns that worker, and both ends of the calls to it. Fetching, keeping and reading of files happen there by the same modules that do
+ * Owns that worker, the one that writes for it, and both ends of the calls to them. Fetching, keeping and reading of files happen there by the same modules that do
  * it in place; what has been read comes over by transfer, not by copy. The worker is the engine's own script under another
  * name, so that bundlers and a page's rules for workers know no more than they did. Where it does not start (no workers inside of
  * workers), the source is opened in place.
  */
 import { BerylError } from "../error.js";
-import { remote, serve, type Call, type Caller, type Port } from "../rpc.js";
+import { remote, serve, type Call, type Caller, type CallTable, type Port } from "../rpc.js";
 import { release } from "../release.js";
 import type { RequestOptions, RetryOptions } from "./http.js";
 import { openSource, type ByteSource, type CacheMode, type FillableSource, type PlainSource, type Progress, type UrlOptions } from "./index.js";
 import { orAborted, within } from "./source.js";
+import { writePiece } from "./store.js";
+import type { PieceWriter } from "./url.js";
 
 /** The worker's name, by which the script knows what it is. */
 export const HELPER = "beryl files";
+/** The same of the one that writes pieces for that one: reading the network and writing files take a thread each. */
+export const WRITER = "beryl writer";
 const CLOSE_WAIT = 1_000; // milliseconds
 
 interface PlainOptions { cache?: CacheMode; request?: RequestOptions; retry?: RetryOptions }
@@ -33,6 +37,40 @@ interface SourceCalls {
     close: Call<null, null>;
 }
 
+interface WriterCalls {
+    hello: Call<null, null>;
+    /** Gives the bytes back; tells of what hindered it before. */
+    write: Call<{ folder: FileSystemDirectoryHandle; name: string; data: Uint8Array }, Uint8Array, { name: string; message: string }>;
+}
+
+/** Answers the writer's calls, in its worker. */
+export function serveWriter(port: Port): void {
+    serve<WriterCalls>(port, {
+        hello: () => Promise.resolve(null),
+        write: async ({ folder, name, data }, { emit }) => {
+            await writePiece(folder, name, data).catch((thrown: Error) => emit({ name: thrown.name, message: thrown.message }));
+            return data;
+        },
+    });
+}
+
+/* Starts its worker with the first piece. Where none starts, pieces are written here. */
+function openWriter(): PieceWriter {
+    let starting: Promise<Caller<WriterCalls> | null> | null = null;
+    return async (folder, name, data) => {
+        let failure: DOMException | null = null;
+        const caller = await (starting ??= launch<WriterCalls>(WRITER).catch(() => null));
+        if (!caller) {
+            await writePiece(folder, name, data).catch((thrown: DOMException) => { failure = thrown; });
+            return { bytes: data, failure };
+        }
+        const bytes = await caller.call("write", { folder, name, data }, {
+            transfer: [data.buffer], onEvent: (told) => { failure = new DOMException(told.message, told.name); },
+        });
+        return { bytes, failure };
+    };
+}
+
 /** Answers the calls, in the worker. */
 export function serveSource(port: Port): void {
     let source: ByteSource | FillableSource | null = null;
@@ -46,7 +84,7 @@ export function serveSource(port: Port): void {
         hello: () => Promise.resolve(null),
         open: async ({ source: from, options }, { signal }) => {
             source = await openSource(from, {
-                ...options, onProgress: (progress) => tell({ progress }), onWarning: (warning) => tell({ warning }),
+                ...options, writer: openWriter(), onProgress: (progress) => tell({ progress }), onWarning: (warning) => tell({ warning }),
             }, signal);
             const fillable = kept();
             return { size: source.size, name: source.name, kept: fillable && { old: fillable.old, sha256: fillable.sha256 } };
@@ -90,17 +128,15 @@ export async function openInHelper(source: PlainSource, options: UrlOptions, sig
     }
 }
 
-async function start(options: UrlOptions): Promise<Caller<SourceCalls>> {
-    const worker = new Worker(location.href, { type: "module", name: HELPER });
-    const caller = remote<SourceCalls>(worker, () => worker.terminate());
+/* A worker of this one's script by that name, once it answers. */
+async function launch<T extends CallTable<T> & { hello: Call<null, null> }>(name: string, ready?: (caller: Caller<T>) => void): Promise<Caller<T>> {
+    const worker = new Worker(location.href, { type: "module", name });
+    const caller = remote<T>(worker, () => worker.terminate());
     worker.addEventListener("error", (event) => {
         event.preventDefault?.();
         caller.fail(new BerylError("IO", `Beryl's worker for files failed: ${event.message || "its script could not be loaded"}`));
     });
-    caller.call("watch", null, { onEvent: (told) => {
-        if ("progress" in told) options.onProgress?.(told.progress);
-        else options.onWarning?.(told.warning);
-    } }).catch(() => undefined);
+    ready?.(caller);
     try {
         await caller.call("hello", null);
     } catch (thrown) {
@@ -108,6 +144,15 @@ async function start(options: UrlOptions): Promise<Caller<SourceCalls>> {
         throw thrown;
     }
     return caller;
+}
+
+async function start(options: UrlOptions): Promise<Caller<SourceCalls>> {
+    return await launch<SourceCalls>(HELPER, (caller) => {
+        caller.call("watch", null, { onEvent: (told) => {
+            if ("progress" in told) options.onProgress?.(told.progress);
+            else options.onWarning?.(told.warning);
+        } }).catch(() => undefined);
+    });
 }
 
 class Helped implements ByteSource {

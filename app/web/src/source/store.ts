@@ -111,8 +111,11 @@ async function writeFile(folder: FileSystemDirectoryHandle, name: string, data: 
     writeNow(await handle.createSyncAccessHandle(), data);
 }
 
-/* A worker's handle is several times as fast as a stream, but writes in place: so into a file of another name, that takes its own when it is whole. */
-async function writePiece(folder: FileSystemDirectoryHandle, name: string, data: Uint8Array): Promise<void> {
+/** Writes a file of that name whole or not at all. */
+export type WritePiece = (folder: FileSystemDirectoryHandle, name: string, data: Uint8Array) => Promise<void>;
+
+/** A worker's handle is several times as fast as a stream, but writes in place: so into a file of another name, that takes its own when it is whole. */
+export async function writePiece(folder: FileSystemDirectoryHandle, name: string, data: Uint8Array): Promise<void> {
     const { prototype } = (globalThis as { FileSystemFileHandle?: { prototype: object } }).FileSystemFileHandle ?? {};
     if (!prototype || !("createSyncAccessHandle" in prototype && "move" in prototype)) return await writeFile(folder, name, data);
     const part = await folder.getFileHandle(`${name}.part`, { create: true }) as unknown as Required<SyncHandles> & { move(name: string): Promise<void> };
@@ -252,11 +255,11 @@ export class Store {
     }
 
     /** Writes piece i whole; the caller has the model's lock. Throws what the browser throws (QuotaExceededError when full), and leaves nothing half. */
-    async write(i: number, data: Uint8Array): Promise<void> {
+    async write(i: number, data: Uint8Array, write: WritePiece = writePiece): Promise<void> {
         this.#writing++;
         try {
             const folder = await (this.#settling ??= this.#settle());
-            await writePiece(folder, pieceName(i), data).catch(async (thrown: unknown) => {
+            await write(folder, pieceName(i), data).catch(async (thrown: unknown) => {
                 await folder.removeEntry(pieceName(i)).catch(() => undefined);
                 throw thrown;
             });

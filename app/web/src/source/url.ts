@@ -12,10 +12,10 @@ import { release } from "../release.js";
 import { HttpFile, sameVersion, type HttpOptions } from "./http.js";
 import { checkRange, orAborted, showBytes, sleep, type ByteSource, type Progress } from "./source.js";
 import { BlobSource } from "./blob.js";
-import { browserStorage, noRoomFor, PIECE, removeModel, Store, withLock, type StorageHost } from "./store.js";
+import { browserStorage, noRoomFor, PIECE, removeModel, Store, withLock, type StorageHost, type WritePiece } from "./store.js";
 
-/** Pieces in memory at most, on their way, in use or being written: 12 MiB. A read touches two of them. */
-const MOST = 3;
+/** Pieces in memory at most, on their way, in use or being written: 16 MiB. A read touches two of them. */
+const MOST = 4;
 /** Pieces asked for ahead of a reader that goes forward. */
 const AHEAD = 6;
 /** Pieces that `fill` fetches side by side. */
@@ -44,7 +44,12 @@ export interface UrlOptions extends HttpOptions {
     patience?: number;
     /** What a user should know but need not act on. */
     onWarning?: (line: string) => void;
+    /** Writes pieces in another thread; without it, here. */
+    writer?: PieceWriter;
 }
+
+/** Takes a piece's bytes away, writes them, and gives them back with what hindered it. */
+export type PieceWriter = (...piece: Parameters<WritePiece>) => Promise<{ bytes: Uint8Array; failure: DOMException | null }>;
 
 /** A source that can go on loading what nobody has read yet. */
 export interface FillableSource extends ByteSource {
@@ -139,8 +144,8 @@ async function asBlob(file: HttpFile, options: UrlOptions, signal?: AbortSignal)
     }
 }
 
-/* A piece on its way or there. Its memory is given back when it is left behind, is kept if it is to be, and has no users. */
-interface Piece { bytes: Uint8Array<ArrayBuffer> | null; begun: boolean; arrived: Promise<Uint8Array<ArrayBuffer>>; saved: Promise<void>; users: number }
+/* A piece on its way or there. Its memory is another's when it is left behind, is kept if it is to be, and has no users. `away`: with the writer until then. */
+interface Piece { bytes: Uint8Array<ArrayBuffer> | null; away: Promise<unknown> | null; begun: boolean; arrived: Promise<Uint8Array<ArrayBuffer>>; saved: Promise<void>; users: number }
 
 class UrlSource implements StoredSource {
     readonly size: number;
@@ -151,6 +156,7 @@ class UrlSource implements StoredSource {
     readonly old: boolean;
     readonly #ending = new AbortController();
     readonly #pieces = new Map<number, Piece>(); // in memory, oldest first
+    #spare: Uint8Array<ArrayBuffer>[] = []; // memory of pieces left behind, for others: what was used before costs no page of new memory
     #room: (() => void)[] = []; // those who wait for memory
     #taken = 0; // pieces that have theirs
     #first = 0; // pieces of the last read
@@ -202,6 +208,7 @@ class UrlSource implements StoredSource {
         this.#ending.abort();
         this.#file?.close();
         this.#pieces.clear();
+        this.#spare.length = 0;
         this.#wake();
         this.store?.close();
         this.#leave();
@@ -226,6 +233,7 @@ class UrlSource implements StoredSource {
         try {
             return await this.#fillAll(signal);
         } finally {
+            for (const bytes of this.#spare.splice(0)) release(bytes);
             this.#leave(); // all is there, or will not be: nobody need wait for this tab
         }
     }
@@ -255,7 +263,7 @@ class UrlSource implements StoredSource {
         const piece = this.#ask(i);
         await orAborted(this.#use(piece, () => piece.saved), stop);
         if (this.store && !this.store.has(i)) // from when another tab was the one to write
-            await orAborted(this.#use(piece, (bytes) => this.#save(i, bytes)), stop);
+            await orAborted(this.#use(piece, () => this.#savePiece(i, piece)), stop);
     }
 
     #check(): void {
@@ -312,7 +320,10 @@ class UrlSource implements StoredSource {
     async #use<T>(piece: Piece, work: (bytes: Uint8Array<ArrayBuffer>) => T | Promise<T>): Promise<T> {
         piece.users++;
         try {
-            return await work(await piece.arrived);
+            await piece.arrived;
+            while (piece.away) await piece.away;
+            if (!piece.bytes) throw new BerylError("IO", `the worker that keeps ${this.name} has ended`, "Load it again.");
+            return await work(piece.bytes);
         } finally {
             piece.users--;
             this.#wake();
@@ -330,12 +341,12 @@ class UrlSource implements StoredSource {
             if (piece) piece.begun = true;
             begin();
         };
-        piece = { bytes: null, begun: false, arrived: before.then(() => this.#bring(i, begun)).finally(begun), saved: new Promise<void>((resolve) => { saved = resolve; }), users: 1 };
+        piece = { bytes: null, away: null, begun: false, arrived: before.then(() => this.#bring(i, begun)).finally(begun), saved: new Promise<void>((resolve) => { saved = resolve; }), users: 1 };
         this.#pieces.set(i, piece);
         const { arrived } = piece, own = piece;
         arrived.then(async (bytes) => {
             own.bytes = bytes;
-            await this.#save(i, bytes);
+            await this.#savePiece(i, own);
         }).catch(() => {
             if (this.#pieces.get(i) === own) this.#pieces.delete(i);
         }).finally(() => {
@@ -367,7 +378,8 @@ class UrlSource implements StoredSource {
             if (!piece.bytes || piece.users || !left || !which(k)) continue;
             this.#pieces.delete(k);
             this.#taken--;
-            release(piece.bytes);
+            if (piece.bytes.length === PIECE && this.#spare.length < MOST) this.#spare.push(piece.bytes);
+            else release(piece.bytes);
             return true;
         }
         return false;
@@ -381,7 +393,7 @@ class UrlSource implements StoredSource {
             const kept = await this.#fromStore(i, size);
             if (kept?.length === size) return kept;
             if (!this.#file) throw this.#removed();
-            const bytes = new Uint8Array(size), arrived = this.#file.readInto(bytes, i * PIECE, this.#ending.signal, (n) => this.#count(n), this.#behind(i));
+            const bytes = (size === PIECE ? this.#spare.pop() : undefined) ?? new Uint8Array(size), arrived = this.#file.readInto(bytes, i * PIECE, this.#ending.signal, (n) => this.#count(n), this.#behind(i));
             begun();
             await arrived;
             return bytes;
@@ -425,10 +437,30 @@ class UrlSource implements StoredSource {
         this.#options.onProgress?.({ what: this.#filling ? "keeping the rest" : "downloading", done: this.#arrived, total: this.size });
     }
 
-    async #save(i: number, bytes: Uint8Array<ArrayBuffer>): Promise<void> {
+    async #savePiece(i: number, piece: Piece): Promise<void> {
+        const { writer } = this.#options, { bytes } = piece;
+        if (!bytes) return;
+        await this.#save(i, bytes, writer && (async (...what) => {
+            const away = writer(...what);
+            [piece.bytes, piece.away] = [null, away];
+            try {
+                const back = await away;
+                piece.bytes = back.bytes as Uint8Array<ArrayBuffer>;
+                if (back.failure) throw back.failure;
+            } finally {
+                piece.away = null;
+                if (!piece.bytes && this.#pieces.get(i) === piece) { // lost with the writer
+                    this.#pieces.delete(i);
+                    this.#taken--;
+                }
+            }
+        }));
+    }
+
+    async #save(i: number, bytes: Uint8Array<ArrayBuffer>, write?: WritePiece): Promise<void> {
         if (!this.store || !await this.#mayWrite(false) || !this.store || this.store.has(i)) return;
         try {
-            await this.store.write(i, bytes);
+            await this.store.write(i, bytes, write);
         } catch (thrown) {
             if (!this.store) return; // another piece has met it
             const full = (thrown as Error).name === "QuotaExceededError";
