@@ -103,6 +103,9 @@ typedef struct graph {
     graph_extent extents[GRAPH_EXTENT_MAX + 1]; /* from 1 */
     uint32_t n_extent;
     beryl_error error; /* code OK: none */
+    const char *file;  /* where the caller makes the next nodes, for messages; NULL: not told */
+    uint32_t line;
+    const struct graph_call *call; /* whose shapes its rule looks at, for messages; NULL: none */
 } graph;
 
 graph *graph_open(base_heap *heap); /* NULL: no memory */
