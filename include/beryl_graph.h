@@ -144,7 +144,8 @@ BERYL_API beryl_value beryl_graph_weight(beryl_graph *g, const char *name, beryl
                                          uint32_t rank, const uint32_t *dims, const void *data,
                                          size_t size);
 /* Never written, of a plain type: `data` are the numbers, row-major, and are copied. 0 to 10
- * dimensions, none of size 0. Stands wherever a weight of that type may. */
+ * dimensions, none of size 0. F32, and F16 with rows of whole words, stand wherever a weight
+ * may, others wherever an input may; these are sent to the device with every run. */
 BERYL_API beryl_value beryl_graph_constant(beryl_graph *g, beryl_type type, uint32_t rank,
                                            const uint32_t *dims, const void *data);
 /* Kept from run to run, zero at first; F32, I32, and as caches F16 and Q8_0. As many dimensions as
@@ -478,7 +479,7 @@ BERYL_API beryl_value beryl_graph_linear(beryl_graph *g, beryl_value x, beryl_va
  * id out of range is 0. */
 BERYL_API beryl_value beryl_graph_linear_id(beryl_graph *g, beryl_value x, beryl_value w,
                                             beryl_value ids);
-/* ---- for engines: rotations, states, caches of keys -------------------------------------------- */
+/* ---- for engines: rotations, states, caches of keys ------------------------------------------- */
 
 /* x [n, h, d], angles [n, 2, d / 2] (cosines, sines): element i turned with element i + d / 2. */
 BERYL_API beryl_value beryl_graph_rope(beryl_graph *g, beryl_value x, beryl_value angles);

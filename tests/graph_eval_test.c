@@ -58,7 +58,7 @@ static void check_constants(test *t, const char *device) {
     beryl_error error = {0};
     CHECK_INT(t, beryl_graph_eval(g, sum, got, sizeof got, &error), BERYL_OK);
     if (error.code) test_fail(t, __FILE__, __LINE__, "%s", error.message);
-    for (int i = 2; i < 720; i++) CHECK_NEAR(t, got[i], 3 * i, 0);
+    for (int i = 2; i < 720 && !test_failed(t); i++) CHECK_NEAR(t, got[i], 3 * i, 0);
     CHECK_NEAR(t, got[1], 2 + 50, 0);
     CHECK_INT(t, beryl_graph_eval(g, rows, got, 9 * 4, NULL), BERYL_OK); /* once more */
     CHECK(t, got[2] == 1 && got[3] == 1 && got[7] == 1);

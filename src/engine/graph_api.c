@@ -22,6 +22,12 @@ typedef enum graph_stage {
     STAGE_FAILED
 } graph_stage;
 
+typedef struct graph_constant {
+    graph_value input;
+    const void *data; /* [size], in the arena */
+    size_t size;
+} graph_constant;
+
 struct beryl_graph {
     base_heap heap;
     base_arena arena;
@@ -31,7 +37,8 @@ struct beryl_graph {
     device *device; /* NULL: reference */
     graph *g;
     graph_store store;
-    base_vec(beryl_source) sources; /* one a weight */
+    base_vec(beryl_source) sources;     /* one a weight */
+    base_vec(graph_constant) constants; /* those that are inputs */
     graph_exec *exec;
     /* as the caller knows them, and what is read back: of a view a copy */
     graph_value outputs[OUTPUT_MAX], fetched[OUTPUT_MAX];
@@ -96,6 +103,7 @@ void beryl_graph_close(beryl_graph *g) {
     store_fini(&g->store);
     device_close(g->device);
     base_vec_fini(&g->heap, &g->sources);
+    base_vec_fini(&g->heap, &g->constants);
     base_arena_fini(&g->arena);
     base_heap heap = g->heap;
     base_heap_give(&heap, g, sizeof *g);
@@ -246,9 +254,21 @@ beryl_value beryl_graph_constant(beryl_graph *g, beryl_type type, uint32_t rank,
     void *copy = base_arena_take(&g->arena, 1, (size_t)bytes);
     if (!copy) return refuse(g, BERYL_NO_MEMORY, "out of host memory", "constant");
     memcpy(copy, data, (size_t)bytes);
-    const beryl_value v = beryl_graph_weight(g, "constant", type, rank ? rank : 1,
-                                             rank ? dims : &one, copy, (size_t)bytes);
-    return v && !rank ? graph_squeeze(g->g, v, 0) : v;
+    const bool stored =
+        type == BERYL_TYPE_F32 || (rank && type == BERYL_TYPE_F16 && dims[rank - 1] % 2 == 0);
+    if (stored) {
+        const beryl_value v = beryl_graph_weight(g, "constant", type, rank ? rank : 1,
+                                                 rank ? dims : &one, copy, (size_t)bytes);
+        return v && !rank ? graph_squeeze(g->g, v, 0) : v;
+    }
+    /* Others no device keeps as weights: an input that is set when it can be. */
+    graph_dim d[GRAPH_RANK_MAX];
+    for (uint32_t i = 0; i < rank; i++) d[i] = (graph_dim){dims[i], 0};
+    const graph_value v = graph_input(g->g, "constant", types[type], rank, d);
+    graph_constant *c = v ? base_vec_add(&g->heap, &g->constants) : NULL;
+    if (!c) return refuse(g, BERYL_NO_MEMORY, "out of host memory", "constant");
+    *c = (graph_constant){v, copy, (size_t)bytes};
+    return v;
 }
 
 beryl_value beryl_graph_state(beryl_graph *g, const char *name, beryl_type type, uint32_t rank,
@@ -625,6 +645,11 @@ beryl_status beryl_graph_compile(beryl_graph *g, beryl_error *error) {
     }
     if (g->stage == STAGE_PROGRAMS) {
         status = graph_exec_ready(g->exec, &why);
+        for (size_t i = 0; status == BERYL_OK && i < g->constants.count; i++) {
+            const graph_constant *c = &g->constants.data[i];
+            void *to = graph_exec_input(g->exec, c->input); /* NULL: nothing reads it */
+            if (to) memcpy(to, c->data, c->size);
+        }
         if (status == BERYL_OK) g->stage = STAGE_READY;
     }
     if (status == BERYL_PENDING && g->device) {
