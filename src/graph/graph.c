@@ -84,7 +84,7 @@ static void tell_shapes(const graph *g, char *text, size_t size) {
         char shape[GRAPH_SHAPE_TEXT];
         const graph_tensor *t = g->call->in[i];
         const size_t n = strlen(text);
-        snprintf(text + n, size - n, "%s%s%s", i ? ", " : ", of ", base_type_name(t->type),
+        snprintf(text + n, size - n, "%s%s%s", i ? ", " : ", inputs ", base_type_name(t->type),
                  graph_shape_text(g, t->rank, t->dim, shape));
     }
 }
