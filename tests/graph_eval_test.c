@@ -129,7 +129,8 @@ void test_graph_eval(test *t) {
         CHECK_INT(t, beryl_graph_cumsum(g, x, 2), 0);
         beryl_graph_at(g, BERYL_HERE);
         CHECK_INT(t, beryl_graph_eval(g, x, &number, 4, &error), BERYL_MISUSE);
-        CHECK_TEXT(t, error.message, "graph: cumsum along axis 2 of 2, inputs F32[4, 5] (model.c:12)");
+        CHECK_TEXT(t, error.message,
+                   "graph: cumsum along axis 2 of 2, inputs F32[4, 5] (model.c:12)");
         beryl_graph_close(g);
         g = open_on(t, "reference");
         CHECK_INT(t, beryl_graph_constant(g, BERYL_TYPE_Q8_0, 1, &(uint32_t){32}, &number), 0);
