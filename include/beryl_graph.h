@@ -114,6 +114,12 @@ BERYL_API beryl_status beryl_graph_open(const beryl_graph_options *options, bery
                                         beryl_error *error);
 BERYL_API void beryl_graph_close(beryl_graph *graph); /* NULL is fine; waits for a run */
 
+/* The place in the caller's text that messages about the next calls name at their end, as
+ * "(file.c:12)": beryl_graph_at(g, BERYL_HERE). `file`, without its folders, is borrowed until the
+ * next such call; NULL: no place. */
+#define BERYL_HERE __FILE__, __LINE__
+BERYL_API void beryl_graph_at(beryl_graph *g, const char *file, uint32_t line);
+
 /* ---- tensors --------------------------------------------------------------------------------- */
 
 /* A size that varies from run to run, from 0 to `bound`, which is not 0. At most 32, those below
@@ -132,15 +138,21 @@ BERYL_API beryl_dim beryl_graph_dim_quotient(beryl_graph *g, beryl_dim a, uint32
 /* Written before a run; of any type without blocks, up to 10 dimensions. */
 BERYL_API beryl_value beryl_graph_input(beryl_graph *g, const char *name, beryl_type type,
                                         uint32_t rank, const beryl_dim *dims);
-/* Never written. 1 to 4 dimensions. `data` is borrowed until the graph is closed; `size` is what
- * type and shape need. */
+/* Never written. 1 to 10 dimensions, quantised 1 to 4. `data` is borrowed until the graph is
+ * closed; `size` is what type and shape need. */
 BERYL_API beryl_value beryl_graph_weight(beryl_graph *g, const char *name, beryl_type type,
                                          uint32_t rank, const uint32_t *dims, const void *data,
                                          size_t size);
-/* Kept from run to run, zero at first; F32, I32, and as caches F16 and Q8_0. 1 to 4 dimensions. */
+/* Never written, of a plain type: `data` are the numbers, row-major, and are copied. 0 to 10
+ * dimensions, none of size 0. F32, and F16 with rows of whole words, stand wherever a weight
+ * may, others wherever an input may; these are sent to the device with every run. */
+BERYL_API beryl_value beryl_graph_constant(beryl_graph *g, beryl_type type, uint32_t rank,
+                                           const uint32_t *dims, const void *data);
+/* Kept from run to run, zero at first; F32, I32, and as caches F16 and Q8_0. As many dimensions as
+ * weights. */
 BERYL_API beryl_value beryl_graph_state(beryl_graph *g, const char *name, beryl_type type,
                                         uint32_t rank, const uint32_t *dims);
-/* Can be read after a run: the result of an operation, or a view of one. At most 4. */
+/* Can be read after a run: the result of an operation, or a view of one. At most 64. */
 BERYL_API void beryl_graph_output(beryl_graph *g, beryl_value value, const char *name);
 /* As the graph knows it. false: no such value. dims: up to 10. */
 BERYL_API bool beryl_graph_shape(const beryl_graph *g, beryl_value value, beryl_type *type,
@@ -630,6 +642,8 @@ BERYL_API beryl_value beryl_graph_linear(beryl_graph *g, beryl_value x, beryl_va
  * id out of range is 0. */
 BERYL_API beryl_value beryl_graph_linear_id(beryl_graph *g, beryl_value x, beryl_value w,
                                             beryl_value ids);
+/* ---- for engines: rotations, states, caches of keys ------------------------------------------- */
+
 /* x [n, h, d], angles [n, 2, d / 2] (cosines, sines): element i turned with element i + d / 2. */
 BERYL_API beryl_value beryl_graph_rope(beryl_graph *g, beryl_value x, beryl_value angles);
 /* state [r] or [r, d] I32 or F32; x [n] or [n, d]; index I32 [n]: state[index] = x, but where
@@ -673,6 +687,12 @@ BERYL_API beryl_status beryl_graph_run(beryl_graph *graph, const uint32_t *exten
 BERYL_API beryl_status beryl_graph_wait(beryl_graph *graph, beryl_error *error);
 /* The first `size` bytes of an output of the last run. PENDING: not done yet. */
 BERYL_API beryl_status beryl_graph_read(beryl_graph *graph, beryl_value output, void *data,
+                                        size_t size, beryl_error *error);
+/* For small use: makes `value` an output where it is none, compiles, runs and reads the first
+ * `size` bytes of it, in one call. Any value of the graph, which has no extents that a run is
+ * given. A graph that is compiled already is run again, with inputs as they were set, and `value`
+ * is one of its outputs. PENDING, in a browser: call again with the same. */
+BERYL_API beryl_status beryl_graph_eval(beryl_graph *graph, beryl_value value, void *data,
                                         size_t size, beryl_error *error);
 /* The device that was chosen; texts live as long as the graph. */
 BERYL_API beryl_status beryl_graph_device(const beryl_graph *graph, beryl_device_info *info);

@@ -208,15 +208,16 @@ static void refused(test *t, base_op op, base_type a, base_type b, graph_attrs a
 static void test_refusals(test *t) {
     const graph_attrs none = {0};
     if (test_case(t, "pointwise/refuses-types")) {
-        refused(t, OP_ADD, TYPE_F32, TYPE_F16, none, "graph: add of F32 and F16");
+        refused(t, OP_ADD, TYPE_F32, TYPE_F16, none,
+                "graph: add of F32 and F16, inputs F32[4], F16[4]");
         refused(t, OP_EXP, TYPE_I32, TYPE_I32, none, "graph: exp of I32");
         refused(t, OP_ADD, TYPE_BOOL, TYPE_BOOL, none, "graph: add of BOOL");
         refused(t, OP_BIT_AND, TYPE_F32, TYPE_F32, none, "graph: bit_and of F32");
         refused(t, OP_SHL, TYPE_BOOL, TYPE_BOOL, none, "graph: shl of BOOL");
         refused(t, OP_CAST, TYPE_F32, TYPE_F32, (graph_attrs){.cast = {TYPE_Q4_K, 0}},
-                "graph: cast to Q4_K");
+                "graph: cast to Q4_K, inputs F32[4]");
         refused(t, OP_CAST, TYPE_F32, TYPE_F32, (graph_attrs){.cast = {9999, 0}},
-                "graph: cast to no type");
+                "graph: cast to no type, inputs F32[4]");
     }
 }
 

@@ -5,12 +5,14 @@
 #include "beryl_graph.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/thread.h"
 #include "engine/out.h"
+#include "graph/build.h"
 #include "plan/exec.h"
 
 #include <string.h>
 
-enum { OUTPUT_MAX = 4, STORED_RANK_MAX = 4 };
+enum { OUTPUT_MAX = 64, QUANTISED_RANK_MAX = 4 };
 
 typedef enum graph_stage {
     STAGE_BUILD,
@@ -19,6 +21,12 @@ typedef enum graph_stage {
     STAGE_READY,
     STAGE_FAILED
 } graph_stage;
+
+typedef struct graph_constant {
+    graph_value input;
+    const void *data; /* [size], in the arena */
+    size_t size;
+} graph_constant;
 
 struct beryl_graph {
     base_heap heap;
@@ -29,7 +37,8 @@ struct beryl_graph {
     device *device; /* NULL: reference */
     graph *g;
     graph_store store;
-    base_vec(beryl_source) sources; /* one a weight */
+    base_vec(beryl_source) sources;     /* one a weight */
+    base_vec(graph_constant) constants; /* those that are inputs */
     graph_exec *exec;
     /* as the caller knows them, and what is read back: of a view a copy */
     graph_value outputs[OUTPUT_MAX], fetched[OUTPUT_MAX];
@@ -37,6 +46,7 @@ struct beryl_graph {
     graph_stage stage;
     device_ticket ticket;                   /* of the last run; 0: none */
     uint32_t extents[GRAPH_EXTENT_MAX + 1]; /* of the last run, from [1] */
+    bool evaluated;                         /* the last run is that of a beryl_graph_eval */
     beryl_error failure;                    /* of compiling */
 };
 
@@ -107,6 +117,7 @@ void beryl_graph_close(beryl_graph *g) {
     store_fini(&g->store);
     device_close(g->device);
     base_vec_fini(&g->heap, &g->sources);
+    base_vec_fini(&g->heap, &g->constants);
     base_arena_fini(&g->arena);
     base_heap heap = g->heap;
     base_heap_give(&heap, g, sizeof *g);
@@ -118,6 +129,15 @@ beryl_status beryl_graph_device(const beryl_graph *g, beryl_device_info *info) {
     return BERYL_OK;
 }
 
+void beryl_graph_at(beryl_graph *g, const char *file, uint32_t line) {
+    if (!g) return;
+    const char *name = file;
+    for (const char *c = file; c && *c; c++)
+        if (*c == '/' || *c == '\\') name = c + 1;
+    g->g->file = name;
+    g->g->line = line;
+}
+
 /* ---- tensors --------------------------------------------------------------------------------- */
 
 static bool may_build(const beryl_graph *g) {
@@ -125,9 +145,7 @@ static bool may_build(const beryl_graph *g) {
 }
 
 static beryl_value refuse(beryl_graph *g, beryl_status code, const char *what, const char *name) {
-    if (g->g->error.code == BERYL_OK)
-        base_fail(&g->g->error, code, "graph: '%s': %s", name ? name : "", what);
-    return 0;
+    return graph_refuse(g->g, code, "'%s': %s", name ? name : "", what);
 }
 
 /* The graph borrows names. */
@@ -201,8 +219,10 @@ beryl_value beryl_graph_input(beryl_graph *g, const char *name, beryl_type type,
 static uint64_t stored_bytes(beryl_graph *g, const char *name, beryl_type type, uint32_t rank,
                              const uint32_t *dims) {
     if ((unsigned)type >= TYPE_KNOWN) return refuse(g, BERYL_UNSUPPORTED, "no such type", name);
-    if (rank < 1 || rank > STORED_RANK_MAX || !dims)
-        return refuse(g, BERYL_UNSUPPORTED, "weights and states have 1 to 4 dimensions", name);
+    const bool plain = graph_type_is_plain(types[type]);
+    if (rank < 1 || rank > (plain ? STORE_RANK_MAX : QUANTISED_RANK_MAX) || !dims)
+        return refuse(g, BERYL_UNSUPPORTED,
+                      "weights and states have 1 to 10 dimensions, in blocks 1 to 4", name);
     uint64_t bytes = base_type_row_bytes(types[type], dims[rank - 1]);
     if (!bytes)
         return refuse(g, BERYL_MISUSE,
@@ -236,6 +256,35 @@ beryl_value beryl_graph_weight(beryl_graph *g, const char *name, beryl_type type
                                : graph_stored(g->g, &g->store, index);
 }
 
+beryl_value beryl_graph_constant(beryl_graph *g, beryl_type type, uint32_t rank,
+                                 const uint32_t *dims, const void *data) {
+    static const uint32_t one = 1;
+    if (!may_build(g)) return 0;
+    if ((unsigned)type >= TYPE_KNOWN || !graph_type_is_plain(types[type]))
+        return refuse(g, BERYL_UNSUPPORTED, "has a plain type, without blocks", "constant");
+    const uint64_t bytes = stored_bytes(g, "constant", type, rank ? rank : 1, rank ? dims : &one);
+    if (!bytes) return 0;
+    if (!data) return refuse(g, BERYL_MISUSE, "no data", "constant");
+    void *copy = base_arena_take(&g->arena, 1, (size_t)bytes);
+    if (!copy) return refuse(g, BERYL_NO_MEMORY, "out of host memory", "constant");
+    memcpy(copy, data, (size_t)bytes);
+    const bool stored =
+        type == BERYL_TYPE_F32 || (rank && type == BERYL_TYPE_F16 && dims[rank - 1] % 2 == 0);
+    if (stored) {
+        const beryl_value v = beryl_graph_weight(g, "constant", type, rank ? rank : 1,
+                                                 rank ? dims : &one, copy, (size_t)bytes);
+        return v && !rank ? graph_squeeze(g->g, v, 0) : v;
+    }
+    /* Others no device keeps as weights: an input that is set when it can be. */
+    graph_dim d[GRAPH_RANK_MAX];
+    for (uint32_t i = 0; i < rank; i++) d[i] = (graph_dim){dims[i], 0};
+    const graph_value v = graph_input(g->g, "constant", types[type], rank, d);
+    graph_constant *c = v ? base_vec_add(&g->heap, &g->constants) : NULL;
+    if (!c) return refuse(g, BERYL_NO_MEMORY, "out of host memory", "constant");
+    *c = (graph_constant){v, copy, (size_t)bytes};
+    return v;
+}
+
 beryl_value beryl_graph_state(beryl_graph *g, const char *name, beryl_type type, uint32_t rank,
                               const uint32_t *dims) {
     if (!may_build(g)) return 0;
@@ -251,7 +300,7 @@ beryl_value beryl_graph_state(beryl_graph *g, const char *name, beryl_type type,
 void beryl_graph_output(beryl_graph *g, beryl_value value, const char *name) {
     if (!may_build(g)) return;
     if (g->n_output == OUTPUT_MAX) {
-        refuse(g, BERYL_UNSUPPORTED, "more than 4 outputs", name);
+        refuse(g, BERYL_UNSUPPORTED, "more than 64 outputs", name);
         return;
     }
     const char *kept = keep_name(g, name);
@@ -762,6 +811,11 @@ beryl_status beryl_graph_compile(beryl_graph *g, beryl_error *error) {
     }
     if (g->stage == STAGE_PROGRAMS) {
         status = graph_exec_ready(g->exec, &why);
+        for (size_t i = 0; status == BERYL_OK && i < g->constants.count; i++) {
+            const graph_constant *c = &g->constants.data[i];
+            void *to = graph_exec_input(g->exec, c->input); /* NULL: nothing reads it */
+            if (to) memcpy(to, c->data, c->size);
+        }
         if (status == BERYL_OK) g->stage = STAGE_READY;
     }
     if (status == BERYL_PENDING && g->device) {
@@ -842,8 +896,8 @@ beryl_status beryl_graph_read(beryl_graph *g, beryl_value output, void *data, si
     while (n < g->n_output && g->outputs[n] != output) n++;
     if (n == g->n_output || !g->ticket || (!data && size))
         return base_fail(error, BERYL_MISUSE, "value %u is no output of a run", output);
-    const graph_tensor *t = graph_tensor_at(g->g, output);
-    uint64_t most =
+    const graph_tensor *t = graph_tensor_at(g->g, g->fetched[n]);
+    const uint64_t most =
         (t->rank ? (uint64_t)graph_dim_value(t->dim[0], g->extents) * t->stride[0] : 1) *
         base_type_block_bytes(t->type);
     if (size > most)
@@ -856,5 +910,53 @@ beryl_status beryl_graph_read(beryl_graph *g, beryl_value output, void *data, si
     const void *from;
     status = graph_exec_fetched(g->exec, g->ticket, n, &from, error);
     if (status == BERYL_OK && size) memcpy(data, from, size);
+    return status;
+}
+
+/* ---- in one call ----------------------------------------------------------------------------- */
+
+#ifdef __wasm__
+enum { MAY_SLEEP = false };
+#else
+enum { MAY_SLEEP = true };
+#endif
+
+static bool is_output(const beryl_graph *g, beryl_value value) {
+    for (uint32_t i = 0; i < g->n_output; i++)
+        if (g->outputs[i] == value) return true;
+    return false;
+}
+
+/* What no operation made is read as a copy. */
+static void output_to_eval(beryl_graph *g, beryl_value value) {
+    if (g->n_output == OUTPUT_MAX || graph_tensor_at(g->g, value)->role == ROLE_INTERMEDIATE) {
+        beryl_graph_output(g, value, "value");
+        return;
+    }
+    const graph_value copy = graph_copy(g->g, value);
+    graph_output(g->g, copy, "value");
+    if (g->g->error.code != BERYL_OK) return;
+    g->outputs[g->n_output] = value;
+    g->fetched[g->n_output++] = copy;
+}
+
+beryl_status beryl_graph_eval(beryl_graph *g, beryl_value value, void *data, size_t size,
+                              beryl_error *error) {
+    if (!g) return base_fail(error, BERYL_MISUSE, "beryl_graph_eval needs a graph");
+    if (may_build(g) && !is_output(g, value)) output_to_eval(g, value);
+    beryl_status status = BERYL_OK;
+    if (!g->evaluated) {
+        while ((status = beryl_graph_compile(g, error)) == BERYL_PENDING && MAY_SLEEP)
+            base_sleep(1e-4);
+        if (status != BERYL_OK) return status;
+        while ((status = beryl_graph_run(g, NULL, 0, error)) == BERYL_PENDING && MAY_SLEEP)
+            base_sleep(1e-4);
+        if (status != BERYL_OK) return status;
+    }
+    g->evaluated = true; /* until it is read */
+    status = beryl_graph_wait(g, error);
+    if (status == BERYL_OK || status == BERYL_PENDING)
+        status = beryl_graph_read(g, value, data, size, error);
+    if (status != BERYL_PENDING) g->evaluated = false;
     return status;
 }

@@ -78,14 +78,27 @@ beryl_status graph_status(const graph *g, beryl_error *error) {
 
 /* ---- errors, tensors, nodes ------------------------------------------------------------------ */
 
+/* Behind a message about a call: its inputs. */
+static void tell_shapes(const graph *g, char *text, size_t size) {
+    for (uint32_t i = 0; i < g->call->n_in; i++) {
+        char shape[GRAPH_SHAPE_TEXT];
+        const graph_tensor *t = g->call->in[i];
+        const size_t n = strlen(text);
+        snprintf(text + n, size - n, "%s%s%s", i ? ", " : ", inputs ", base_type_name(t->type),
+                 graph_shape_text(g, t->rank, t->dim, shape));
+    }
+}
+
 graph_value graph_refuse(graph *g, beryl_status code, const char *format, ...) {
     if (g->error.code == BERYL_OK) {
-        char text[200];
+        char text[400];
         va_list args;
         va_start(args, format);
         vsnprintf(text, sizeof text, format, args);
         va_end(args);
-        base_fail(&g->error, code, "graph: %s", text);
+        if (g->call && !strchr(text, '[')) tell_shapes(g, text, sizeof text);
+        if (g->file) base_fail(&g->error, code, "graph: %s (%s:%u)", text, g->file, g->line);
+        else base_fail(&g->error, code, "graph: %s", text);
     }
     return 0;
 }
@@ -294,7 +307,10 @@ graph_value graph_op(graph *g, base_op op, const graph_value *in, graph_attrs at
     }
     for (uint32_t i = 0; i < c.n_in; i++) c.in[i] = at(g, from[i]);
     graph_tensor out = *c.in[0];
-    if (!graph_find_type(g, &c, &out) || !rule(g, &c, &out)) return 0;
+    g->call = &c;
+    const bool fits = graph_find_type(g, &c, &out) && rule(g, &c, &out);
+    g->call = NULL;
+    if (!fits) return 0;
     graph_node *node = base_vec_add(g->heap, &g->nodes);
     if (!node) return graph_refuse(g, BERYL_NO_MEMORY, "out of host memory");
     *node = (graph_node){.op = op, .n_in = (uint8_t)c.n_in, .attr = attr};

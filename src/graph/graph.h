@@ -107,6 +107,9 @@ typedef struct graph {
         void *context;
     } constants;
     beryl_error error; /* code OK: none */
+    const char *file;  /* where the caller makes the next nodes, for messages; NULL: not told */
+    uint32_t line;
+    const struct graph_call *call; /* whose shapes its rule looks at, for messages; NULL: none */
 } graph;
 
 graph *graph_open(base_heap *heap); /* NULL: no memory */

@@ -65,13 +65,15 @@ const void *graph_reference_value(const graph_reference *r, graph_value v) {
     return v < r->n ? r->data[v] : NULL;
 }
 
-/* What is used in place: states, and weights of F32, or `whole`. Others are read row by row. */
+/* What is used in place: states, weights of F32, integers, BOOL and F64, or `whole`. Others are
+ * read row by row. */
 static beryl_status stored_data(graph_store *store, uint32_t index, bool whole, void **out,
                                 beryl_error *error) {
     const store_tensor *t = &store->tensors.data[index];
     const void *data = t->host;
     *out = NULL;
-    if (!t->is_state && t->type != TYPE_F32 && !whole) return BERYL_OK;
+    const bool rows = !graph_type_is_plain(t->type) || t->type == TYPE_F16 || t->type == TYPE_BF16;
+    if (!t->is_state && rows && !whole) return BERYL_OK;
     beryl_status status = t->is_state ? BERYL_OK : store_host_weight(store, index, &data, error);
     *out = (void *)(uintptr_t)data;
     return status;

@@ -63,7 +63,7 @@ void store_fini(graph_store *s) {
 static uint32_t tensor_add(graph_store *s, const char *name, base_type type, uint32_t rank,
                            const uint32_t *dim, uint32_t group) {
     char *copy = base_arena_text(&s->arena, name, strlen(name));
-    store_tensor *t = copy && rank <= 4 ? base_vec_add(s->heap, &s->tensors) : NULL;
+    store_tensor *t = copy && rank <= STORE_RANK_MAX ? base_vec_add(s->heap, &s->tensors) : NULL;
     if (!t) return UINT32_MAX;
     t->name = copy;
     t->type = type;

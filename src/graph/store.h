@@ -14,7 +14,7 @@
 #include "device/device.h"
 #include "graph/pack.h"
 
-enum { STORE_SHARD_MAX = 16, STORE_WINDOW_BYTES = 16 << 20 };
+enum { STORE_RANK_MAX = 10, STORE_SHARD_MAX = 16, STORE_WINDOW_BYTES = 16 << 20 };
 
 typedef struct store_shard {
     uint32_t buffer;
@@ -28,9 +28,9 @@ typedef struct store_tensor {
     base_type type;
     bool is_state;
     uint8_t rank;
-    uint32_t dim[4]; /* row-major; quantised: the last is the row */
-    uint32_t group;  /* tensors of one group share a buffer (a layer) where they fit */
-    uint32_t file;   /* weight: index of the source */
+    uint32_t dim[STORE_RANK_MAX]; /* row-major; quantised: the last is the row */
+    uint32_t group;               /* tensors of one group share a buffer (a layer) where they fit */
+    uint32_t file;                /* weight: index of the source */
     uint64_t file_offset, file_bytes;
     /* weight: index of what goes with its products (F32 [1], or [dim[0]] one a matrix);
      * UINT32_MAX: nothing */

@@ -10,7 +10,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { ID_MAX = 1 << 20, STORED_RANK_MAX = 4, NESTED_MAX = 100 };
+enum { ID_MAX = 1 << 20, NESTED_MAX = 100 };
 
 /* ---- printing -------------------------------------------------------------------------------- */
 
@@ -390,14 +390,14 @@ static graph_value parse_input(parser *p) {
 
 static graph_value parse_stored(parser *p, bool state) {
     graph_dim d[GRAPH_RANK_MAX];
-    uint32_t sizes[STORED_RANK_MAX];
+    uint32_t sizes[STORE_RANK_MAX];
     const base_type of = type(p);
     const bool plain = of == TYPE_F32 || of == TYPE_F16 || of == TYPE_I32;
     if (state ? !plain && of != TYPE_Q8_0 : !plain && !base_type_is_weight(of))
         bad(p, "no stored tensor has this type");
     const uint32_t rank = dims(p, d);
     const char *text = name(p);
-    if (rank < 1 || rank > STORED_RANK_MAX) bad(p, "a stored tensor has 1 to 4 dimensions");
+    if (rank < 1 || rank > STORE_RANK_MAX) bad(p, "a stored tensor has 1 to 10 dimensions");
     if (p->status != BERYL_OK) return 0;
     uint64_t bytes = base_type_row_bytes(of, d[rank - 1].size), rows = 1;
     for (uint32_t i = 0; i < rank; i++) {

@@ -7,7 +7,7 @@
 #include "plan/memory.h"
 #include "graph/reference.h"
 
-enum { PLAN_STAMP_MAX = 2000, PLAN_FETCH_MAX = 4 };
+enum { PLAN_STAMP_MAX = 2000, PLAN_FETCH_MAX = 64 };
 
 struct graph_exec {
     base_heap *heap;    /* borrowed */
