@@ -2,7 +2,6 @@
 #include "gemma4/vision.h"
 
 #include "base/error.h"
-#include "gemma4/tensors.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -12,7 +11,6 @@ enum {
     CHANNELS = 3,
     POOL = 3, /* in no file */
     LAYERS_MAX = 256,
-    CLAMPS = 4,   /* of a product */
     PRODUCTS = 7, /* of a layer */
     GROUP_VECTORS = 0,
     GROUP_GLOBAL = 1,
@@ -21,23 +19,6 @@ enum {
 static const double rope_base = 100; /* in no file */
 
 /* ---- keys ------------------------------------------------------------------------------------ */
-
-static beryl_status key(const format_gguf *gguf, const char *name, uint32_t least, uint32_t most,
-                        uint32_t *out, beryl_error *error) {
-    const char *const prefixes[] = {"gemma4.vision.", "clip.vision."};
-    char full[96];
-    beryl_status status = BERYL_NOT_FOUND;
-    for (size_t i = 0; i < 2 && status == BERYL_NOT_FOUND; i++) {
-        snprintf(full, sizeof full, "%s%s", prefixes[i], name);
-        status = format_gguf_get_u32(gguf, full, out, error);
-    }
-    if (status == BERYL_NOT_FOUND)
-        return base_fail(error, BERYL_BAD_FILE, "vision: key '%s' is missing", name);
-    if (status == BERYL_OK && (*out < least || *out > most))
-        return base_fail(error, BERYL_UNSUPPORTED, "vision: %s is %u, not %u to %u", name, *out,
-                         least, most);
-    return status;
-}
 
 static beryl_status read_keys(const format_gguf *gguf, gemma4_vision *v, beryl_error *error) {
     uint32_t patch = 0, budget = 0;
@@ -50,18 +31,22 @@ static beryl_status read_keys(const format_gguf *gguf, gemma4_vision *v, beryl_e
         {"patch_size", 1, 64, &patch},
     };
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        const beryl_status status =
-            key(gguf, keys[i].name, keys[i].least, keys[i].most, keys[i].out, error);
+        const beryl_status status = gemma4_tower_key(gguf, "vision", keys[i].name, keys[i].least,
+                                                     keys[i].most, keys[i].out, error);
         if (status != BERYL_OK) return status;
     }
     beryl_error ignored = {0};
-    if (key(gguf, "max_soft_tokens", 1, 1120, &budget, &ignored) == BERYL_OK) v->n_soft = budget;
+    if (gemma4_tower_key(gguf, "vision", "max_soft_tokens", 1, 1120, &budget, &ignored) == BERYL_OK)
+        v->n_soft = budget;
     v->pool = v->n_layer ? POOL : 1;
     v->side = v->n_layer ? patch : POOL * patch;
     v->eps = 1e-6f;
     if (!v->n_layer) return BERYL_OK;
-    beryl_status status = key(gguf, "attention.head_count", 1, 256, &v->n_head, error);
-    if (status == BERYL_OK) status = key(gguf, "feed_forward_length", 1, 1 << 18, &v->n_ff, error);
+    beryl_status status =
+        gemma4_tower_key(gguf, "vision", "attention.head_count", 1, 256, &v->n_head, error);
+    if (status == BERYL_OK)
+        status =
+            gemma4_tower_key(gguf, "vision", "feed_forward_length", 1, 1 << 18, &v->n_ff, error);
     if (status != BERYL_OK) return status;
     const format_gguf_tensor *q = format_gguf_tensor_find(gguf, "v.blk.0.attn_q.weight");
     const uint64_t rows = q ? q->ne[1] : 0;
@@ -75,34 +60,6 @@ static beryl_status read_keys(const format_gguf *gguf, gemma4_vision *v, beryl_e
 
 /* ---- weights --------------------------------------------------------------------------------- */
 
-static gemma4_clamped add_product(gemma4_adding *a, const char *prefix, const char *name,
-                                  uint32_t out, uint32_t in, uint32_t group, uint32_t packed,
-                                  uint32_t number) {
-    static const char *const kinds[CLAMPS] = {"input_min", "input_max", "output_min", "output_max"};
-    char full[64];
-    gemma4_clamped p;
-    snprintf(full, sizeof full, "%s.weight", name);
-    p.weight = gemma4_tensor_add(
-        a, prefix, (gemma4_wanted){.name = full, .rank = 2, .dim = {out, in}, .group = group});
-    p.at = packed == GEMMA4_NONE ? GEMMA4_NONE : number * CLAMPS;
-    for (uint32_t i = 0; i < CLAMPS; i++) {
-        p.clamp[i] = packed;
-        if (packed != GEMMA4_NONE) continue;
-        snprintf(full, sizeof full, "%s.%s", name, kinds[i]);
-        p.clamp[i] = gemma4_tensor_add(
-            a, prefix,
-            (gemma4_wanted){.name = full, .rank = 1, .dim = {1}, .plain = true, .optional = true});
-    }
-    return p;
-}
-
-static uint32_t add_vector(gemma4_adding *a, const char *prefix, const char *name, uint32_t n,
-                           bool optional) {
-    return gemma4_tensor_add(
-        a, prefix,
-        (gemma4_wanted){.name = name, .rank = 1, .dim = {n}, .plain = true, .optional = optional});
-}
-
 static void add_layers(gemma4_adding *a, gemma4_vision *v, uint32_t packed) {
     const uint32_t rows = v->n_head * v->head_dim, n_embd = v->n_embd, n_ff = v->n_ff,
                    head_dim = v->head_dim, one = 1;
@@ -112,10 +69,12 @@ static void add_layers(gemma4_adding *a, gemma4_vision *v, uint32_t packed) {
         uint32_t number = i * PRODUCTS;
         snprintf(prefix, sizeof prefix, "v.blk.%u.", i);
 #define X(name, out, in) \
-    layer->name = add_product(a, prefix, #name, out, in, GROUP_LAYER + i, packed, number++);
+    layer->name =        \
+        gemma4_tower_product_add(a, prefix, #name, out, in, GROUP_LAYER + i, packed, number++);
         GEMMA4_VISION_PRODUCT_LIST(X)
 #undef X
-#define X(name, n, optional) layer->name = add_vector(a, prefix, #name ".weight", n, optional);
+#define X(name, n, optional) \
+    layer->name = gemma4_tower_vector_add(a, prefix, #name ".weight", n, optional);
         GEMMA4_VISION_VECTOR_LIST(X)
 #undef X
     }
@@ -124,12 +83,13 @@ static void add_layers(gemma4_adding *a, gemma4_vision *v, uint32_t packed) {
 /* Without a tower: three norms around a product. Some files number them from 0 on. */
 static void add_embedder(gemma4_adding *a, gemma4_vision *v, uint32_t n_pixel) {
     const uint32_t first = !format_gguf_tensor_find(a->gguf, "v.patch_norm.0.weight");
-    v->patch_bias = add_vector(a, "v.", "patch_embd.bias", v->n_embd, false);
+    v->patch_bias = gemma4_tower_vector_add(a, "v.", "patch_embd.bias", v->n_embd, false);
     for (uint32_t i = 0; i < 3; i++) {
         char name[32];
         for (uint32_t k = 0; k < 2; k++) {
             snprintf(name, sizeof name, "patch_norm.%u.%s", i + first, k ? "bias" : "weight");
-            v->patch_norm[i][k] = add_vector(a, "v.", name, i ? v->n_embd : n_pixel, false);
+            v->patch_norm[i][k] =
+                gemma4_tower_vector_add(a, "v.", name, i ? v->n_embd : n_pixel, false);
         }
     }
 }
@@ -149,8 +109,8 @@ beryl_status gemma4_vision_add(const format_gguf *gguf, uint32_t d, base_arena *
     if (!v->layers) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     gemma4_adding a = {.gguf = gguf, .store = store, .error = error, .vectors = GROUP_VECTORS};
     const uint32_t n_pixel = CHANNELS * v->side * v->side,
-                   n_clamp = (v->n_layer * PRODUCTS + 1) * CLAMPS,
-                   packed = add_vector(&a, "v.", "clamp_data", n_clamp, true);
+                   n_clamp = (v->n_layer * PRODUCTS + 1) * TOWER_CLAMPS,
+                   packed = gemma4_tower_vector_add(&a, "v.", "clamp_data", n_clamp, true);
     v->patch_embd = gemma4_tensor_add(&a, "v.",
                                       (gemma4_wanted){.name = "patch_embd.weight",
                                                       .rank = 2,
@@ -163,55 +123,24 @@ beryl_status gemma4_vision_add(const format_gguf *gguf, uint32_t d, base_arena *
                                                          .dim = {2 * v->n_position, v->n_embd},
                                                          .flat = true,
                                                          .group = GROUP_GLOBAL});
-    v->std_bias = add_vector(&a, "v.", "std_bias", v->n_embd, true);
-    v->std_scale = add_vector(&a, "v.", "std_scale", v->n_embd, true);
+    v->std_bias = gemma4_tower_vector_add(&a, "v.", "std_bias", v->n_embd, true);
+    v->std_scale = gemma4_tower_vector_add(&a, "v.", "std_scale", v->n_embd, true);
     if (v->n_layer) add_layers(&a, v, packed);
     else add_embedder(&a, v, n_pixel);
-    v->projection = add_product(&a, "mm.", "input_projection", d, v->n_embd, GROUP_GLOBAL, packed,
-                                v->n_layer * PRODUCTS);
+    v->projection = gemma4_tower_product_add(&a, "mm.", "input_projection", d, v->n_embd,
+                                             GROUP_GLOBAL, packed, v->n_layer * PRODUCTS);
     return a.status;
 }
 
 /* ---- the graph ------------------------------------------------------------------------------- */
 
 typedef struct building {
-    const gemma4_vision *v;
-    const graph_store *store;
+    gemma4_tower t;
     graph *g;
+    const gemma4_vision *v;
     graph_dim n, m; /* patches, soft tokens */
     graph_value angles;
 } building;
-
-static graph_dim constant(uint32_t size) {
-    return (graph_dim){size, 0};
-}
-
-static graph_value stored(const building *b, uint32_t index) {
-    return index == GEMMA4_NONE ? 0 : graph_stored(b->g, b->store, index);
-}
-
-static graph_value norm(const building *b, graph_value x, uint32_t weight) {
-    return graph_rms_norm(b->g, x, stored(b, weight), b->v->eps);
-}
-
-/* Bound `i` of a product as a value that is broadcast. */
-static graph_value bound_of(const building *b, const gemma4_clamped *p, uint32_t i) {
-    const graph_value all = stored(b, p->clamp[i]);
-    return p->at == GEMMA4_NONE ? all : graph_narrow(b->g, all, 0, p->at + i, 1, 1);
-}
-
-static graph_value clamp(const building *b, graph_value x, const gemma4_clamped *p, uint32_t i) {
-    if (p->clamp[i] != GEMMA4_NONE) x = graph_max(b->g, x, bound_of(b, p, i));
-    if (p->clamp[i + 1] != GEMMA4_NONE) x = graph_min(b->g, x, bound_of(b, p, i + 1));
-    return x;
-}
-
-static graph_value linear(const building *b, graph_value x, const gemma4_clamped *p) {
-    x = graph_linear(b->g, clamp(b, x, p, 0), stored(b, p->weight));
-    const uint32_t scale = b->store->tensors.data[p->weight].scale;
-    if (scale != GEMMA4_NONE) x = graph_mul(b->g, x, stored(b, scale));
-    return clamp(b, x, p, 2);
-}
 
 /* [n, H * head_dim] as [n, H, head_dim]; rotated: with the elements of a head in the order in which
  * one rotation by columns and rows takes them: of each pair first ones, then second ones. A head
@@ -220,21 +149,24 @@ static graph_value linear(const building *b, graph_value x, const gemma4_clamped
 static graph_value heads(const building *b, graph_value x, bool rotated) {
     const uint32_t n_head = b->v->n_head, dim = b->v->head_dim;
     if (!rotated)
-        return graph_reshape(b->g, x, 3, (graph_dim[]){b->n, constant(n_head), constant(dim)});
-    x = graph_reshape(
-        b->g, x, 5,
-        (graph_dim[]){b->n, constant(n_head), constant(2), constant(2), constant(dim / 4)});
+        return graph_reshape(b->g, x, 3,
+                             (graph_dim[]){b->n, gemma4_tower_dim(n_head), gemma4_tower_dim(dim)});
+    x = graph_reshape(b->g, x, 5,
+                      (graph_dim[]){b->n, gemma4_tower_dim(n_head), gemma4_tower_dim(2),
+                                    gemma4_tower_dim(2), gemma4_tower_dim(dim / 4)});
     x = graph_permute(b->g, x, 5, (uint32_t[]){0, 1, 3, 2, 4});
-    return graph_reshape(b->g, x, 3, (graph_dim[]){b->n, constant(n_head), constant(dim)});
+    return graph_reshape(b->g, x, 3,
+                         (graph_dim[]){b->n, gemma4_tower_dim(n_head), gemma4_tower_dim(dim)});
 }
 
 /* A norm's weights in that order. */
 static graph_value turned(const building *b, uint32_t weight) {
     const uint32_t quarter = b->v->head_dim / 4;
-    graph_value w = graph_reshape(b->g, stored(b, weight), 3,
-                                  (graph_dim[]){constant(2), constant(2), constant(quarter)});
+    graph_value w = graph_reshape(
+        b->g, gemma4_tower_stored(&b->t, weight), 3,
+        (graph_dim[]){gemma4_tower_dim(2), gemma4_tower_dim(2), gemma4_tower_dim(quarter)});
     w = graph_permute(b->g, w, 3, (uint32_t[]){1, 0, 2});
-    return graph_reshape(b->g, w, 1, (graph_dim[]){constant(4 * quarter)});
+    return graph_reshape(b->g, w, 1, (graph_dim[]){gemma4_tower_dim(4 * quarter)});
 }
 
 static graph_value by_head(const building *b, graph_value x) {
@@ -244,9 +176,9 @@ static graph_value by_head(const building *b, graph_value x) {
 /* Queries and keys lose nothing by being in another order: both have the same. */
 static graph_value attend(const building *b, const gemma4_vision_layer *layer, graph_value x) {
     graph *g = b->g;
-    graph_value q = linear(b, x, &layer->attn_q);
-    graph_value k = linear(b, x, &layer->attn_k);
-    graph_value v = linear(b, x, &layer->attn_v);
+    graph_value q = gemma4_tower_linear(&b->t, x, &layer->attn_q);
+    graph_value k = gemma4_tower_linear(&b->t, x, &layer->attn_k);
+    graph_value v = gemma4_tower_linear(&b->t, x, &layer->attn_v);
     q = graph_rms_norm(g, heads(b, q, true), turned(b, layer->attn_q_norm), b->v->eps);
     k = graph_rms_norm(g, heads(b, k, true), turned(b, layer->attn_k_norm), b->v->eps);
     v = graph_rms_norm(g, heads(b, v, false), 0, b->v->eps);
@@ -255,28 +187,33 @@ static graph_value attend(const building *b, const gemma4_vision_layer *layer, g
     const graph_value scores = graph_matmul(g, by_head(b, q), by_head(b, k), false, true);
     const graph_value o = graph_matmul(g, graph_softmax(g, scores), by_head(b, v), false, false);
     return graph_reshape(g, by_head(b, o), 2,
-                         (graph_dim[]){b->n, constant(b->v->n_head * b->v->head_dim)});
+                         (graph_dim[]){b->n, gemma4_tower_dim(b->v->n_head * b->v->head_dim)});
 }
 
 static graph_value layer_of(const building *b, const gemma4_vision_layer *layer, graph_value h) {
     graph *g = b->g;
-    graph_value o = attend(b, layer, norm(b, h, layer->ln1));
-    h = graph_add(g, h, norm(b, linear(b, o, &layer->attn_out), layer->attn_post_norm));
-    const graph_value x = norm(b, h, layer->ln2);
-    const graph_value gate = linear(b, x, &layer->ffn_gate);
-    const graph_value up = linear(b, x, &layer->ffn_up);
-    const graph_value f = linear(b, graph_geglu(g, gate, up), &layer->ffn_down);
-    h = graph_add(g, h, norm(b, f, layer->ffn_post_norm));
-    return layer->out_scale == GEMMA4_NONE ? h : graph_mul(g, h, stored(b, layer->out_scale));
+    graph_value o = attend(b, layer, gemma4_tower_norm(&b->t, h, layer->ln1));
+    h = graph_add(g, h,
+                  gemma4_tower_norm(&b->t, gemma4_tower_linear(&b->t, o, &layer->attn_out),
+                                    layer->attn_post_norm));
+    const graph_value x = gemma4_tower_norm(&b->t, h, layer->ln2);
+    const graph_value gate = gemma4_tower_linear(&b->t, x, &layer->ffn_gate);
+    const graph_value up = gemma4_tower_linear(&b->t, x, &layer->ffn_up);
+    const graph_value f = gemma4_tower_linear(&b->t, graph_geglu(g, gate, up), &layer->ffn_down);
+    h = graph_add(g, h, gemma4_tower_norm(&b->t, f, layer->ffn_post_norm));
+    return layer->out_scale == GEMMA4_NONE
+               ? h
+               : graph_mul(g, h, gemma4_tower_stored(&b->t, layer->out_scale));
 }
 
 static graph_value layer_norm(const building *b, graph_value x, uint32_t i) {
     const uint32_t *w = b->v->patch_norm[i];
-    return graph_layer_norm(b->g, x, stored(b, w[0]), stored(b, w[1]), 1e-5f);
+    return graph_layer_norm(b->g, x, gemma4_tower_stored(&b->t, w[0]),
+                            gemma4_tower_stored(&b->t, w[1]), 1e-5f);
 }
 
 static graph_value add_positions(const building *b, graph_value h, const gemma4_vision_graph *t) {
-    const graph_value table = stored(b, b->v->position_embd);
+    const graph_value table = gemma4_tower_stored(&b->t, b->v->position_embd);
     const graph_value column = graph_gather_rows(b->g, table, t->columns, 1);
     const graph_value row = graph_gather_rows(b->g, table, t->rows, 1);
     return graph_add(b->g, graph_add(b->g, h, column), row);
@@ -285,12 +222,13 @@ static graph_value add_positions(const building *b, graph_value h, const gemma4_
 static graph_value pooled(const building *b, graph_value h) {
     const gemma4_vision *v = b->v;
     graph *g = b->g;
-    h = graph_reshape(g, h, 3,
-                      (graph_dim[]){b->m, constant(v->pool * v->pool), constant(v->n_embd)});
+    h = graph_reshape(
+        g, h, 3,
+        (graph_dim[]){b->m, gemma4_tower_dim(v->pool * v->pool), gemma4_tower_dim(v->n_embd)});
     h = graph_squeeze(g, graph_reduce(g, OP_MEAN, h, 1u << 1, 0), 1);
     h = graph_scale(g, h, sqrtf((float)v->n_embd));
-    if (v->std_bias != GEMMA4_NONE) h = graph_sub(g, h, stored(b, v->std_bias));
-    if (v->std_scale != GEMMA4_NONE) h = graph_mul(g, h, stored(b, v->std_scale));
+    if (v->std_bias != GEMMA4_NONE) h = graph_sub(g, h, gemma4_tower_stored(&b->t, v->std_bias));
+    if (v->std_scale != GEMMA4_NONE) h = graph_mul(g, h, gemma4_tower_stored(&b->t, v->std_scale));
     return h;
 }
 
@@ -298,29 +236,30 @@ beryl_status gemma4_vision_build(const gemma4_vision *v, const graph_store *stor
                                  uint32_t n_soft, gemma4_vision_graph *out, beryl_error *error) {
     *out = (gemma4_vision_graph){.g = graph_open(heap)};
     if (!out->g) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
-    building b = {.v = v, .store = store, .g = out->g};
+    building b = {.t = {out->g, store, v->eps}, .v = v, .g = out->g};
     graph *g = out->g;
     out->extent = graph_extent_add(g, "n_soft", n_soft);
     b.m = (graph_dim){n_soft, out->extent};
-    b.n = graph_dim_product(g, b.m, constant(v->pool * v->pool));
+    b.n = graph_dim_product(g, b.m, gemma4_tower_dim(v->pool * v->pool));
     out->pixels = graph_input(g, "pixels", TYPE_F32, 2,
-                              (graph_dim[]){b.n, constant(CHANNELS * v->side * v->side)});
+                              (graph_dim[]){b.n, gemma4_tower_dim(CHANNELS * v->side * v->side)});
     out->columns = graph_input(g, "columns", TYPE_I32, 1, &b.n);
     out->rows = graph_input(g, "rows", TYPE_I32, 1, &b.n);
     graph_value h = out->pixels;
     if (v->n_layer) {
-        b.angles = out->angles = graph_input(
-            g, "angles", TYPE_F32, 3, (graph_dim[]){b.n, constant(2), constant(v->head_dim / 2)});
-        h = add_positions(&b, graph_linear(g, h, stored(&b, v->patch_embd)), out);
+        b.angles = out->angles =
+            graph_input(g, "angles", TYPE_F32, 3,
+                        (graph_dim[]){b.n, gemma4_tower_dim(2), gemma4_tower_dim(v->head_dim / 2)});
+        h = add_positions(&b, graph_linear(g, h, gemma4_tower_stored(&b.t, v->patch_embd)), out);
         for (uint32_t i = 0; i < v->n_layer && graph_status(g, NULL) == BERYL_OK; i++)
             h = layer_of(&b, &v->layers[i], h);
         h = pooled(&b, h);
     } else {
-        h = graph_linear(g, layer_norm(&b, h, 0), stored(&b, v->patch_embd));
-        h = layer_norm(&b, graph_add(g, h, stored(&b, v->patch_bias)), 1);
+        h = graph_linear(g, layer_norm(&b, h, 0), gemma4_tower_stored(&b.t, v->patch_embd));
+        h = layer_norm(&b, graph_add(g, h, gemma4_tower_stored(&b.t, v->patch_bias)), 1);
         h = layer_norm(&b, add_positions(&b, h, out), 2);
     }
-    out->soft = linear(&b, norm(&b, h, GEMMA4_NONE), &v->projection);
+    out->soft = gemma4_tower_linear(&b.t, gemma4_tower_norm(&b.t, h, GEMMA4_NONE), &v->projection);
     graph_output(g, out->soft, "soft");
     return graph_status(g, error);
 }

@@ -9,15 +9,7 @@
 #ifndef GEMMA4_VISION_H
 #define GEMMA4_VISION_H
 
-#include "gemma4/gemma4.h"
-
-/* A product whose input and result may be clamped: by four stored numbers (least and largest of the
- * input, of the result), or by elements at .. at + 3 of one stored list. */
-typedef struct gemma4_clamped {
-    uint32_t weight;
-    uint32_t clamp[4]; /* GEMMA4_NONE: not clamped */
-    uint32_t at;       /* GEMMA4_NONE: numbers */
-} gemma4_clamped;
+#include "gemma4/tower.h"
 
 /* Of a layer: products, with their names in the file, and vectors with their length. */
 #define GEMMA4_VISION_PRODUCT_LIST(X) \
