@@ -28,7 +28,7 @@ static const struct {
     {"e2b-mm", "e2b-mm.gguf", false, true},               /* a merged file, clamped products */
     {"e2b-mmproj", "e2b-mmproj.mmproj.gguf", true, true}, /* a file of its own */
     {"31b-vision", "31b-vision.gguf", false, false}, /* soft tokens standardised, heads of 36 */
-    {"12b-mm", "12b-mm.mmproj.gguf", true, true},    /* no towers */
+    {"12b-mm", "12b-mm.gguf", true, true},    /* no towers */
 };
 
 static const struct {
