@@ -1,6 +1,7 @@
 /* towers_test.c - the towers of pictures and of sound against soft tokens that another implementation
  * computed, from the pictures that it resized and from clips, on every device. */
 #define _POSIX_C_SOURCE 200809L
+#include "media_files.h"
 #include "model.h"
 #include "rig.h"
 
@@ -8,7 +9,6 @@
 #include "gemma4/vision.h"
 
 #include <math.h>
-#include <png.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +28,7 @@ static const struct {
     {"e2b-mm", "e2b-mm.gguf", false, true},               /* a merged file, clamped products */
     {"e2b-mmproj", "e2b-mmproj.mmproj.gguf", true, true}, /* a file of its own */
     {"31b-vision", "31b-vision.gguf", false, false}, /* soft tokens standardised, heads of 36 */
-    {"12b-mm", "12b-mm.gguf", true, true},    /* no towers */
+    {"12b-mm", "12b-mm.gguf", true, true},           /* no towers */
 };
 
 static const struct {
@@ -114,28 +114,10 @@ static void *input(tower *w, graph_value v) {
 
 /* ---- pictures -------------------------------------------------------------------------------- */
 
-static uint8_t *read_picture(test *t, const char *file, uint32_t *width, uint32_t *height) {
-    png_image png = {.version = PNG_IMAGE_VERSION};
-    uint8_t *rgb = NULL;
-    if (png_image_begin_read_from_file(&png, test_data(t, file))) {
-        png.format = PNG_FORMAT_RGB;
-        rgb = malloc(PNG_IMAGE_SIZE(png));
-        if (rgb && !png_image_finish_read(&png, NULL, rgb, 0, NULL)) {
-            free(rgb);
-            rgb = NULL;
-        }
-    }
-    if (!rgb) test_fail(t, __FILE__, __LINE__, "%s: %s", file, png.message);
-    *width = png.width;
-    *height = png.height;
-    png_image_free(&png);
-    return rgb;
-}
-
 /* How many soft tokens the picture has, with the inputs that make them; 0: failed. */
 static uint32_t see(test *t, tower *w, const char *file) {
     uint32_t width, height, m = 0;
-    uint8_t *rgb = read_picture(t, file, &width, &height);
+    uint8_t *rgb = media_picture(t, file, &width, &height);
     const uint32_t unit = gemma4_vision_unit(&w->vision);
     const gemma4_vision_graph *g = &w->sees;
     if (rgb && (width % unit || height % unit || width / unit * (height / unit) > SOFT_MAX)) {
@@ -152,20 +134,6 @@ static uint32_t see(test *t, tower *w, const char *file) {
 
 /* ---- sound ----------------------------------------------------------------------------------- */
 
-/* 16-bit samples of one channel behind a head of 44 bytes. */
-static float *read_clip(test *t, const char *file, uint32_t *n) {
-    static unsigned char bytes[1 << 17];
-    FILE *in = fopen(test_data(t, file), "rb");
-    const size_t size = in ? fread(bytes, 1, sizeof bytes, in) : 0;
-    float *samples = size > 44 ? malloc((size - 44) / 2 * sizeof *samples) : NULL;
-    if (in) fclose(in);
-    *n = 0;
-    if (!samples) test_fail(t, __FILE__, __LINE__, "%s is no clip", file);
-    for (size_t i = 44; samples && i + 1 < size; i += 2)
-        samples[(*n)++] = (float)(int16_t)(bytes[i] | bytes[i + 1] << 8) / 32768;
-    return samples;
-}
-
 static float *floats_of(test *t, model_ref *ref, const char *name, uint64_t ne[2]) {
     const format_gguf_tensor *x = format_gguf_tensor_find(ref->gguf, name);
     const beryl_source *source = format_gguf_source(ref->gguf, 0);
@@ -180,7 +148,7 @@ static float *floats_of(test *t, model_ref *ref, const char *name, uint64_t ne[2
 static uint32_t hear(test *t, tower *w, model_ref *ref, uint32_t n, const char *file) {
     const gemma4_audio_graph *g = &w->listens;
     uint32_t n_sample, frames = 0;
-    float *samples = read_clip(t, file, &n_sample);
+    float *samples = media_clip(t, file, &n_sample);
     if (samples) frames = gemma4_audio_frames(&w->audio, n_sample);
     if (frames > FRAMES_MAX) {
         test_fail(t, __FILE__, __LINE__, "%s has %u frames", file, frames);
