@@ -556,6 +556,9 @@ typedef struct beryl_media_desc {
     /* of sound: one channel at 16 kHz in -1 to 1, up to 480,000 samples (30 s) */
     const float *samples;
     size_t n_sample;
+    /* or a WAV file in memory: PCM of 8 to 32 bits or floats, any channels, any rate */
+    const void *wav;
+    size_t wav_size;
 } beryl_media_desc;
 
 /* A picture or a clip for prompts, of one engine: closed before it. One thread with its engine. */

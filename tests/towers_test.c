@@ -1,5 +1,5 @@
-/* towers_test.c - the towers of pictures and of sound against soft tokens that another implementation
- * computed, from the pictures that it resized and from clips, on every device. */
+/* towers_test.c - the towers of pictures and of sound against soft tokens that another
+ * implementation computed, from the pictures that it resized and from clips, on every device. */
 #define _POSIX_C_SOURCE 200809L
 #include "media_files.h"
 #include "model.h"
@@ -15,8 +15,8 @@
 
 enum { SOFT_MAX = 70, FRAMES_MAX = 200 };
 
-/* Of the largest number of a case's soft tokens, and of log-mel: README of the fixtures, for sums in
- * F32. */
+/* Of the largest number of a case's soft tokens, and of log-mel: README of the fixtures, for sums
+ * in F32. */
 #define SOFT_TOLERANCE 1e-3
 #define MEL_TOLERANCE 1e-3
 
@@ -27,7 +27,7 @@ static const struct {
 } fixtures[] = {
     {"e2b-mm", "e2b-mm.gguf", false, true},               /* a merged file, clamped products */
     {"e2b-mmproj", "e2b-mmproj.mmproj.gguf", true, true}, /* a file of its own */
-    {"31b-vision", "31b-vision.gguf", false, false}, /* soft tokens standardised, heads of 36 */
+    {"31b-vision", "31b-vision.gguf", false, false}, /* standardised, heads of 36 */
     {"12b-mm", "12b-mm.gguf", true, true},           /* no towers */
 };
 

@@ -2,7 +2,6 @@
 #include "cli.h"
 
 #include "base/error.h"
-#include "media/sound.h"
 #include "picture.h"
 
 #include <string.h>
@@ -26,24 +25,11 @@ static beryl_status open_picture(cli *c, beryl_engine *engine, const void *data,
     return status;
 }
 
-static beryl_status open_sound(cli *c, beryl_engine *engine, const void *data, size_t size,
+static beryl_status open_sound(beryl_engine *engine, const void *data, size_t size,
                                beryl_media **out, beryl_error *error) {
-    enum { RATE = 16000 };
-    media_sound sound, at_rate = {0};
-    beryl_status status = media_wav_read(&c->heap, data, size, &sound, error);
-    const bool other = !status && sound.rate != RATE;
-    if (other) status = media_resample(&c->heap, &sound, RATE, &at_rate, error);
-    const media_sound *given = other ? &at_rate : &sound;
-    if (!status)
-        status = beryl_media_open(engine,
-                                  &(beryl_media_desc){.size = sizeof(beryl_media_desc),
-                                                      .kind = BERYL_SOUND,
-                                                      .samples = given->samples,
-                                                      .n_sample = given->n},
-                                  out, error);
-    base_heap_give(&c->heap, at_rate.samples, at_rate.n * sizeof *at_rate.samples);
-    base_heap_give(&c->heap, sound.samples, sound.n * sizeof *sound.samples);
-    return status;
+    const beryl_media_desc desc = {
+        .size = sizeof desc, .kind = BERYL_SOUND, .wav = data, .wav_size = size};
+    return beryl_media_open(engine, &desc, out, error);
 }
 
 /* The file's name is put before what went wrong. */
@@ -59,7 +45,7 @@ static beryl_status encode(cli *c, beryl_engine *engine, args_flag flag, const c
     char *data = cli_read(c, path, &size);
     if (!data) return BERYL_IO; /* reported */
     beryl_task *task = NULL;
-    beryl_status status = flag == FLAG_AUDIO ? open_sound(c, engine, data, size, out, error)
+    beryl_status status = flag == FLAG_AUDIO ? open_sound(engine, data, size, out, error)
                                              : open_picture(c, engine, data, size, out, error);
     base_heap_give(&c->heap, data, size + 1);
     if (!status) status = beryl_media_encode(*out, &task, error);

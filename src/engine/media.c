@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "engine/engine.h"
 #include "media/resize.h"
+#include "media/sound.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -238,26 +239,49 @@ static beryl_status take_picture(beryl_media *m, const beryl_media_desc *d, bery
     return BERYL_OK;
 }
 
-static beryl_status take_sound(beryl_media *m, const beryl_media_desc *d, beryl_error *error) {
+static beryl_status take_samples(beryl_media *m, const float *samples, size_t n,
+                                 beryl_error *error) {
     const gemma4_audio *a = &m->engine->towers->audio;
-    if (!d->samples) return base_fail(error, BERYL_MISUSE, "sound without samples");
-    if (d->n_sample > GEMMA4_AUDIO_SAMPLES)
+    if (!samples) return base_fail(error, BERYL_MISUSE, "sound without samples");
+    if (n > GEMMA4_AUDIO_SAMPLES)
         return base_fail(error, BERYL_BAD_INPUT,
-                         "sound of %zu samples: at most %d (30 s at 16 kHz)", d->n_sample,
+                         "sound of %zu samples: at most %d (30 s at 16 kHz)", n,
                          GEMMA4_AUDIO_SAMPLES);
-    m->n_sample = (uint32_t)d->n_sample;
+    m->n_sample = (uint32_t)n;
     m->n_soft = gemma4_audio_soft(a, gemma4_audio_frames(a, m->n_sample));
     if (!m->n_soft)
-        return base_fail(error, BERYL_BAD_INPUT, "sound of %zu samples is too short", d->n_sample);
-    const size_t size = d->n_sample * sizeof *m->samples;
+        return base_fail(error, BERYL_BAD_INPUT, "sound of %zu samples is too short", n);
+    const size_t size = n * sizeof *m->samples;
     m->samples = base_heap_take(&m->engine->heap, size);
     if (!m->samples) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
-    for (size_t i = 0; i < d->n_sample; i++) {
-        const float x = d->samples[i];
+    for (size_t i = 0; i < n; i++) {
+        const float x = samples[i];
         m->samples[i] = x > 1 ? 1 : x >= -1 ? x : x < -1 ? -1 : 0; /* NaN: silence */
     }
     m->hash = base_hash(m->samples, size, 1);
     return BERYL_OK;
+}
+
+static beryl_status take_sound(beryl_media *m, const beryl_media_desc *d, beryl_error *error) {
+    base_heap *heap = &m->engine->heap;
+    if (!d->wav) return take_samples(m, d->samples, d->n_sample, error);
+    media_sound sound, at_rate = {0};
+    beryl_status status = media_wav_read(heap, d->wav, d->wav_size, &sound, error);
+    const bool other = status == BERYL_OK && sound.rate != GEMMA4_AUDIO_RATE;
+    const uint64_t n = sound.rate ? (uint64_t)sound.n * GEMMA4_AUDIO_RATE / sound.rate : 0;
+    if (status == BERYL_OK && n > GEMMA4_AUDIO_SAMPLES)
+        status = base_fail(error, BERYL_BAD_INPUT, "sound of %.1f s: at most 30 s",
+                           (double)n / GEMMA4_AUDIO_RATE);
+    if (status == BERYL_OK && other)
+        status = media_resample(heap, &sound, GEMMA4_AUDIO_RATE, &at_rate, error);
+    const media_sound *given = other ? &at_rate : &sound;
+    if (status == BERYL_OK)
+        status =
+            take_samples(m, given->samples,
+                         given->n < GEMMA4_AUDIO_SAMPLES ? given->n : GEMMA4_AUDIO_SAMPLES, error);
+    base_heap_give(heap, at_rate.samples, at_rate.n * sizeof *at_rate.samples);
+    base_heap_give(heap, sound.samples, sound.n * sizeof *sound.samples);
+    return status;
 }
 
 beryl_status beryl_media_open(beryl_engine *e, const beryl_media_desc *desc, beryl_media **out,
