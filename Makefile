@@ -49,7 +49,8 @@ LIB_SRC := $(filter-out src/device/web/%,$(ALL_SRC))
 WASM_SRC := $(filter-out $(NATIVE),$(ALL_SRC))
 # The chat's lines are edited by libedit where it is installed, else by the terminal.
 LIBEDIT := $(shell $(CC) -include histedit.h -E -x c /dev/null > /dev/null 2>&1 && echo -ledit)
-CLI_SRC := $(filter-out app/cli/line_$(if $(LIBEDIT),plain,edit).c,$(sort $(wildcard app/cli/*.c)))
+LIBPNG := $(shell $(CC) -include png.h -E -x c /dev/null > /dev/null 2>&1 && echo -lpng)
+CLI_SRC := $(filter-out app/cli/line_$(if $(LIBEDIT),plain,edit).c app/cli/picture_$(if $(LIBPNG),none,png).c,$(sort $(wildcard app/cli/*.c)))
 TEST_SRC := $(sort $(wildcard tests/*.c))
 FUZZ_SRC := $(sort $(wildcard fuzz/*_fuzz.c))
 BENCH_SRC := $(sort $(wildcard bench/*.c))
@@ -107,14 +108,14 @@ $(BUILD)/lib/$(SHARED): $(LIB_OBJ)
 
 $(PROGRAM): $(CLI_OBJ) $(INTERNAL) | $(TREE)
 	$(call say,LD,$@)
-	@mkdir -p $(@D)$(if $(LIBEDIT),,; echo 'without libedit, so without line editing in the chat (Debian: libedit-dev)')
-	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBEDIT) $(LIBS)
+	@mkdir -p $(@D)$(if $(LIBEDIT),,; echo 'without libedit, so without line editing in the chat (Debian: libedit-dev)')$(if $(LIBPNG),,; echo 'without libpng, so without pictures (Debian: libpng-dev)')
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBEDIT) $(LIBPNG) $(LIBS)
 
 # With the program's handler of Ctrl-C, which is tested alone.
 $(TESTER): $(TEST_OBJ) $(BUILD)/app/cli/signals.o $(INTERNAL) | $(TREE)
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(LDFLAGS) $(TEST_LDFLAGS) -o $@ $^ $(LIBS)
+	$(Q)$(CC) $(LDFLAGS) $(TEST_LDFLAGS) -o $@ $^ -lpng $(LIBS)
 # On its way to the device every kernel's text is kept for check-wgsl (tests/wgsl_dump.c); the system's calls fail on demand (tests/faults.c).
 TEST_WRAPPED := device_program_make $(shell sed -n 's/^CALL[A-Z_]*.\([a-z0-9_]*\)[^a-z0-9_].*/\1/p' tests/faults.c)
 TEST_LDFLAGS := $(if $(filter Linux,$(shell uname -s)),$(TEST_WRAPPED:%=-Wl$(comma)--wrap=%))

@@ -203,6 +203,9 @@ typedef struct beryl_engine_options {
     /* load the header alone, of any GGUF file, also of one that cannot be run: for
      * beryl_engine_info.why_not and beryl_engine_describe; tokens where the vocabulary fits */
     bool header_only;
+    /* path of the file that holds the towers of pictures and sound, where that is not the model's
+     * own; NULL: the model's */
+    const char *mmproj;
 } beryl_engine_options;
 
 typedef struct beryl_engine_info {
@@ -537,6 +540,50 @@ BERYL_API beryl_status beryl_session_logits(beryl_session *session, const int32_
                                             void (*each)(void *user, size_t position,
                                                          const float *logits),
                                             void *user, beryl_task **task, beryl_error *error);
+/* ---- pictures and sound ---------------------------------------------------------------------- */
+
+typedef enum beryl_media_kind { BERYL_PICTURE = 1, BERYL_SOUND } beryl_media_kind;
+
+typedef struct beryl_media_desc {
+    size_t size;
+    beryl_media_kind kind;
+    /* of a picture: [height, width, 3], red, green, blue; up to 65,535 a side, 2^28 pixels */
+    const uint8_t *rgb;
+    uint32_t width, height;
+    /* taken as it is: its sides are whole soft tokens (48 pixels), no more than the budget */
+    bool resized;
+    uint32_t budget; /* most soft tokens of a picture; 0: as the file says, else 280 */
+    /* of sound: one channel at 16 kHz in -1 to 1, up to 480,000 samples (30 s) */
+    const float *samples;
+    size_t n_sample;
+    /* or a WAV file in memory: PCM of 8 to 32 bits or floats, any channels, any rate */
+    const void *wav;
+    size_t wav_size;
+} beryl_media_desc;
+
+/* A picture or a clip for prompts, of one engine: closed before it. One thread with its engine. */
+typedef struct beryl_media beryl_media;
+/* Copies what desc names. UNSUPPORTED: the model does not see, or hear. */
+BERYL_API beryl_status beryl_media_open(beryl_engine *engine, const beryl_media_desc *desc,
+                                        beryl_media **media, beryl_error *error);
+/* NULL is fine. Sessions that were given it keep what they need. */
+BERYL_API void beryl_media_close(beryl_media *media);
+/* Computes its soft tokens; the first of a kind loads the tower. Prompts wait for nothing else:
+ * media is encoded before it is given to a session. */
+BERYL_API beryl_status beryl_media_encode(beryl_media *media, beryl_task **task,
+                                          beryl_error *error);
+/* How many soft tokens it is, and, once encoded, F32 [n_token, n_embd], borrowed until it is closed
+ * (else NULL). Places may be NULL. */
+BERYL_API void beryl_media_soft(const beryl_media *media, const float **soft, size_t *n_token,
+                                size_t *n_embd);
+/* What stands in the session's prompts from now on, in the order of their places: of
+ * beryl_session_chat the parts "image" and "audio", of other calls runs of the soft-token id, as
+ * long as its soft tokens are. A prompt whose places do not fit is BAD_INPUT. n 0: no media. What a
+ * session holds of media in its caches is told by their content, so a conversation may be given
+ * again with the same pictures and none is read twice. */
+BERYL_API beryl_status beryl_session_media(beryl_session *session, beryl_media *const *media,
+                                           size_t n, beryl_error *error);
+
 /* What the session holds, borrowed until its next task. Either place may be NULL; a session that
  * is NULL holds nothing. */
 BERYL_API void beryl_session_tokens(const beryl_session *session, const int32_t **tokens,

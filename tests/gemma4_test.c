@@ -34,7 +34,8 @@ static beryl_status open_gguf(loaded *l, const char *path, format_gguf **out) {
     return status;
 }
 
-static beryl_status load(test *t, loaded *l, const char *name, uint32_t n_token) {
+static beryl_status load(test *t, loaded *l, const char *name, uint32_t n_token,
+                         gemma4_media media) {
     memset(l, 0, sizeof *l);
     base_heap_init(&l->heap, NULL);
     base_arena_init(&l->arena, &l->heap);
@@ -53,7 +54,8 @@ static beryl_status load(test *t, loaded *l, const char *name, uint32_t n_token)
         status = gemma4_cache_add(&l->model, &l->store, &cache, false, &l->error);
     if (status == BERYL_OK) status = store_layout(&l->store, 0, &l->error);
     if (status == BERYL_OK) status = store_make(&l->store, &l->error);
-    gemma4_text_options options = {.n_token = n_token, .n_output = n_token, .hidden = true};
+    gemma4_text_options options = {
+        .n_token = n_token, .n_output = n_token, .media = media, .hidden = !media};
     if (status == BERYL_OK)
         status = gemma4_text_build(&l->model, &l->store, &l->heap, &options, &l->text, &l->error);
     if (status == BERYL_OK)
@@ -165,17 +167,107 @@ static void run_case(test *t, loaded *l) {
     if (!(d <= LOGIT_TOLERANCE)) test_fail(t, __FILE__, __LINE__, "logits are off by %g", d);
 }
 
+/* Where the case's soft tokens lie: the one stretch of a token that is as long. */
+static uint32_t soft_begin(const int32_t *ids, uint32_t n, uint32_t n_soft) {
+    for (uint32_t i = 0, k; i < n; i = k) {
+        for (k = i; k < n && ids[k] == ids[i];) k++;
+        if (k - i == n_soft) return i;
+    }
+    return n;
+}
+
+/* A prompt with soft tokens as the reference has them: logits at every position. */
+static bool run_media_case(test *t, loaded *l, uint32_t index, gemma4_media media) {
+    char name[40];
+    base_view kind = {0};
+    uint64_t count = 0;
+    const gemma4_config *c = &l->model.config;
+    const gemma4_text *text = &l->text;
+    snprintf(name, sizeof name, "case.%u.soft_tokens", index);
+    const float *soft = ref_floats(l, name, &count);
+    const uint32_t n_soft = (uint32_t)(count / c->n_embd);
+    snprintf(name, sizeof name, "case.%u.kind", index);
+    if (!soft || format_gguf_get_string(l->ref, name, &kind, &l->error) != BERYL_OK) return false;
+    const bool picture = kind.size == 5 && !memcmp(kind.data, "image", 5);
+    snprintf(name, sizeof name, "case.%u.tokens", index);
+    const format_gguf_tensor *tokens = format_gguf_tensor_find(l->ref, name);
+    const beryl_source *s = format_gguf_source(l->ref, 0);
+    const uint32_t n = (uint32_t)(tokens->size / 4);
+    graph_exec *e = l->exec;
+    int32_t *ids = graph_exec_input(e, text->tokens), *slot = graph_exec_input(e, text->slot),
+            *pos = graph_exec_input(e, text->pos), *rows = graph_exec_input(e, text->output_rows),
+            *first = text->first ? graph_exec_input(e, text->first) : NULL,
+            *last = text->last ? graph_exec_input(e, text->last) : NULL;
+    float *at = graph_exec_input(e, text->soft);
+    bool *is_soft = graph_exec_input(e, text->is_soft);
+    s->read(s->user, tokens->offset, ids, tokens->size);
+    const uint32_t begin = soft_begin(ids, n, n_soft), end = begin + n_soft;
+    CHECK(t, end <= n);
+    if (test_failed(t)) return true;
+    for (uint32_t i = 0; i < n; i++) {
+        slot[i] = 0;
+        pos[i] = rows[i] = (int32_t)i;
+        is_soft[i] = i >= begin && i < end;
+        if (is_soft[i]) ids[i] = 0;
+        if (media < GEMMA4_MEDIA_SLIDING) continue;
+        const bool whole = picture && is_soft[i];
+        first[i] = i + 1 > c->window ? (int32_t)(i + 1 - c->window) : 0;
+        if (whole && media == GEMMA4_MEDIA_ALL && first[i] > (int32_t)begin)
+            first[i] = (int32_t)begin;
+        last[i] = (int32_t)(whole ? end - 1 : i);
+    }
+    memcpy(at + (size_t)begin * c->n_embd, soft, count * sizeof *soft);
+    memcpy(graph_exec_input(e, text->output_slot), slot, n * 4);
+    memcpy(graph_exec_input(e, text->output_pos), pos, n * 4);
+    for (int k = 0; k < 2; k++)
+        gemma4_angles(&l->model, k, pos, n, graph_exec_input(e, text->angles[k]));
+    uint32_t extents[GRAPH_EXTENT_MAX + 1] = {0, n, n};
+    device_ticket ticket;
+    const float *got = NULL;
+    CHECK_INT(t, graph_exec_submit(e, extents, &text->logits, 1, &ticket, &l->error), BERYL_OK);
+    CHECK_INT(t, graph_exec_fetched(e, ticket, 0, (const void **)&got, &l->error), BERYL_OK);
+    snprintf(name, sizeof name, "case.%u.logits", index);
+    const float *want = ref_floats(l, name, &count);
+    const double d = want && got ? worst(got, want, count) : INFINITY;
+    CHECK_INT(t, count, (uint64_t)n * c->n_vocab);
+    if (!(d <= LOGIT_TOLERANCE))
+        test_fail(t, __FILE__, __LINE__, "logits of case %u are off by %g", index, d);
+    return true;
+}
+
+static void run_media(test *t, loaded *l, gemma4_media media) {
+    uint32_t n_case = 0, n = 0;
+    format_gguf_get_u32(l->ref, "cases", &n_case, &l->error);
+    for (uint32_t i = 0; i < n_case && !test_failed(t); i++) n += run_media_case(t, l, i, media);
+    CHECK(t, n > 0);
+}
+
 void test_gemma4(test *t) {
+    static const struct {
+        const char *name;
+        gemma4_media media;
+    } media[] = {{"e2b-mm", GEMMA4_MEDIA_CAUSAL},
+                 {"e2b-mmproj", GEMMA4_MEDIA_CAUSAL},
+                 {"31b-vision", GEMMA4_MEDIA_SLIDING},
+                 {"12b-mm", GEMMA4_MEDIA_ALL}};
     static const char *const names[] = {"e2b-f32", "e2b-q4km", "e2b-q4_0", "moe-26b", "dense-31b"};
     if (test_case(t, "gemma4/angles")) test_angles(t);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         if (!test_case(t, "gemma4/reference-device-%s", names[i])) continue;
         loaded l;
-        if (load(t, &l, names[i], 256) != BERYL_OK) {
+        if (load(t, &l, names[i], 256, GEMMA4_MEDIA_NONE) != BERYL_OK) {
             test_fail(t, __FILE__, __LINE__, "%s", l.error.message);
         } else {
             run_case(t, &l);
         }
+        unload(&l);
+    }
+    for (size_t i = 0; i < sizeof media / sizeof *media; i++) {
+        if (!test_case(t, "gemma4/soft-tokens-%s", media[i].name)) continue;
+        loaded l;
+        if (load(t, &l, media[i].name, 256, media[i].media) == BERYL_OK)
+            run_media(t, &l, media[i].media);
+        else test_fail(t, __FILE__, __LINE__, "%s", l.error.message);
         unload(&l);
     }
 }

@@ -114,11 +114,15 @@ bool model_case_get(test *t, model_ref *r, uint32_t index, model_case *c) {
     *c = (model_case){0};
     char key[40];
     base_view kind;
-    uint32_t row = 0;
     snprintf(key, sizeof key, "case.%u.kind", (unsigned)index);
-    if (format_gguf_get_string(r->gguf, key, &kind, NULL) != BERYL_OK ||
-        !base_view_equal(kind, BASE_VIEW("text")))
-        return false;
+    return format_gguf_get_string(r->gguf, key, &kind, NULL) == BERYL_OK &&
+           base_view_equal(kind, BASE_VIEW("text")) && model_case_read(t, r, index, c);
+}
+
+bool model_case_read(test *t, model_ref *r, uint32_t index, model_case *c) {
+    *c = (model_case){0};
+    char key[40];
+    uint32_t row = 0;
     snprintf(key, sizeof key, "case.%u.logits_row", (unsigned)index);
     if (format_gguf_u32_or(r->gguf, key, 0, &row, NULL) != BERYL_OK) return false;
     size_t n_logit;

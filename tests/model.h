@@ -72,6 +72,7 @@ bool model_ref_open(test *t, model_ref *r, const char *file);
 void model_ref_close(model_ref *r);
 /* Case `index`; false: it is no text. Pointers are borrowed from r. */
 bool model_case_get(test *t, model_ref *r, uint32_t index, model_case *c);
+bool model_case_read(test *t, model_ref *r, uint32_t index, model_case *c); /* of any kind */
 
 /* ---- running */
 

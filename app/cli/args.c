@@ -139,6 +139,7 @@ static const char *kind_text(args_kind kind) {
     case ARGS_NUMBER: return "a number";
     case ARGS_LIST: return "whole numbers separated by commas, like 2,10,11";
     case ARGS_TEXTS: return "given at most 16 times";
+    case ARGS_MEDIA: return "given at most 32 times, with others of its kind";
     case ARGS_CHOICE:
     case ARGS_SWITCH:
     case ARGS_TEXT:
@@ -161,6 +162,11 @@ static bool value_set(args *a, base_heap *heap, args_flag flag, const char *text
     case ARGS_TEXTS:
         if (a->n_texts == ARGS_TEXTS_MAX) return false;
         a->texts[a->n_texts++] = text;
+        return true;
+    case ARGS_MEDIA:
+        if (a->n_media == ARGS_MEDIA_MAX) return false;
+        a->media[a->n_media].flag = flag;
+        a->media[a->n_media++].path = text;
         return true;
     case ARGS_COUNT: return whole_parse(text, UINT32_MAX, &value->integer, &end) && !*end;
     case ARGS_SEED: return whole_parse(text, UINT64_MAX, &value->integer, &end) && !*end;

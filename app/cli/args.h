@@ -58,6 +58,7 @@ typedef enum args_kind {
     ARGS_TEXT,
     ARGS_FILE,   /* text that shells complete with file names */
     ARGS_TEXTS,  /* may be given up to ARGS_TEXTS_MAX times */
+    ARGS_MEDIA,  /* a file; may be given up to ARGS_MEDIA_MAX times, in one order with its like */
     ARGS_COUNT,  /* a whole number from 0 to 2^32 - 1 */
     ARGS_SEED,   /* a whole number from 0 to 2^64 - 1 */
     ARGS_SIZE,   /* bytes, with K, M, G or T as powers of 1,024 */
@@ -103,6 +104,16 @@ typedef enum args_kind {
       "When the context is full, go on without the oldest turns; in a chat also /drop on")         \
     X(RAW, "raw", 0, SWITCH, "", ON_RUN, "Continue the prompt as plain text, without chat form")   \
     X(IDS, "ids", 0, LIST, "IDS", ON_RUN | ON_LOGITS, "The prompt as token ids, like 2,10,11")     \
+    X(IMAGE, "image", 0, MEDIA, "FILE", ON_RUN | ON_LOGITS,                                        \
+      "A picture (PNG) before the prompt, or in the place of its soft-token ids; repeatable")      \
+    X(AUDIO, "audio", 0, MEDIA, "FILE", ON_RUN | ON_LOGITS, "Sound (WAV, up to 30 s), likewise")   \
+    X(MMPROJ, "mmproj", 0, FILE, "FILE", ON_RUN | ON_LOGITS,                                       \
+      "The file with the towers for pictures and sound; default the model's own")                  \
+    X(BUDGET, "image-budget", 0, COUNT, "N", ON_RUN | ON_LOGITS,                                   \
+      "Most soft tokens of a picture: 70, 140, 280, 560, 1120; default as the file says, else "    \
+      "280")                                                                                       \
+    X(RESIZED, "resized", 0, SWITCH, "", ON_RUN | ON_LOGITS,                                       \
+      "Take pictures at the size they have")                                                       \
     X(PRINT_IDS, "print-ids", 0, SWITCH, "", ON_RUN, "Print the new token ids instead of text")    \
     X(MAX_TOKENS, "max-tokens", 'n', COUNT, "N", ON_RUN,                                           \
       "Most tokens of an answer; default until it ends or the context is full")                    \
@@ -203,7 +214,7 @@ typedef struct args_flag_info {
 extern const args_command_info args_commands[COMMAND_COUNT];
 extern const args_flag_info args_flags[FLAG_COUNT];
 
-enum { ARGS_TEXTS_MAX = 16, ARGS_LIST_MAX = 1 << 20 };
+enum { ARGS_TEXTS_MAX = 16, ARGS_MEDIA_MAX = 32, ARGS_LIST_MAX = 1 << 20 };
 
 typedef struct args_value {
     uint32_t count;   /* how often it was given */
@@ -219,6 +230,11 @@ typedef struct args {
     base_vec(uint32_t) list[FLAG_COUNT]; /* of LIST flags */
     const char *texts[ARGS_TEXTS_MAX];   /* of the one TEXTS flag */
     size_t n_texts;
+    struct {
+        args_flag flag;
+        const char *path;
+    } media[ARGS_MEDIA_MAX]; /* of MEDIA flags, as they were given */
+    size_t n_media;
     const char *positional[ARGS_POSITIONAL_MAX];
     size_t n_positional;
 } args;

@@ -48,6 +48,8 @@ void conversation_init(conversation *v, base_heap *heap);
 void conversation_fini(conversation *v);
 /* Adds {"role", "content"}; false: no memory. */
 bool conversation_add(conversation *v, const char *role, const char *content, size_t size);
+/* A message of the user with a place for each --image and --audio before its text. */
+bool conversation_add_media(conversation *v, const args *a, const char *content, size_t size);
 bool conversation_add_json(conversation *v, const char *json, size_t size);
 void conversation_cut(conversation *v, size_t n_message); /* keeps the first n */
 /* For a prompt, as beryl.h wants it, without what is dropped; with the model's name: the whole. */

@@ -44,7 +44,7 @@ int cli_usage(cli *c, const char *message, ...) {
 int cli_report(cli *c, beryl_status status, const beryl_error *error) {
     if (status == BERYL_OK) return CLI_OK;
     if (error && *error->message) return cli_fail(c, "%s", error->message);
-    return cli_fail(c, "%s", beryl_status_text(status));
+    return status == BERYL_IO ? CLI_FAILED : cli_fail(c, "%s", beryl_status_text(status));
 }
 
 int cli_no_memory(cli *c) {
@@ -131,6 +131,7 @@ beryl_engine *cli_engine_open(cli *c, const cli_open *open) {
         .header_only = open->header_only,
         .no_cache = args_has(a, FLAG_NO_CACHE),
         .piece = args_count(a, FLAG_PIECE, 0),
+        .mmproj = args_text(a, FLAG_MMPROJ),
         .log = cli_log(c),
     };
     cli_end_late();

@@ -25,7 +25,7 @@ typedef struct cli {
  * code. */
 int cli_fail(cli *c, const char *message, ...) __attribute__((format(printf, 2, 3)));
 int cli_usage(cli *c, const char *message, ...) __attribute__((format(printf, 2, 3)));
-/* Says nothing for BERYL_OK and gives CLI_OK. */
+/* Says nothing for BERYL_OK and gives CLI_OK. BERYL_IO without a message is reported already. */
 int cli_report(cli *c, beryl_status status, const beryl_error *error);
 int cli_no_memory(cli *c);
 /* Flushes standard output; CLI_FAILED with a message where something could not be written. */
@@ -69,6 +69,11 @@ int cli_key_read(char *byte);
  * task, so that what was begun (compilers, files) is put away before cli_end_check. */
 void cli_end_late(void);
 void cli_end_check(void);
+
+/* --image and --audio: read, encoded with a progress bar, and given to the session. BERYL_IO without
+ * a message: a file was not read, and that is reported. */
+beryl_status cli_media_give(cli *c, beryl_engine *engine, beryl_session *session,
+                            beryl_error *error);
 
 /* The model named by --model or the first argument; *n_used: how many arguments that took. */
 const char *cli_model(const cli *c, size_t *n_used);

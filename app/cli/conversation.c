@@ -47,6 +47,28 @@ bool conversation_add(conversation *v, const char *role, const char *content, si
     return ok;
 }
 
+bool conversation_add_media(conversation *v, const args *a, const char *content, size_t size) {
+    json_out j;
+    json_init(&j, v->heap);
+    json_open(&j, NULL, '{');
+    json_text(&j, "role", "user");
+    json_open(&j, "content", '[');
+    for (size_t i = 0; i < a->n_media; i++) {
+        json_open(&j, NULL, '{');
+        json_text(&j, "type", a->media[i].flag == FLAG_AUDIO ? "audio" : "image");
+        json_close(&j, '}');
+    }
+    json_open(&j, NULL, '{');
+    json_text(&j, "type", "text");
+    json_bytes(&j, "text", content, size);
+    json_close(&j, '}');
+    json_close(&j, ']');
+    json_close(&j, '}');
+    bool ok = !j.text.failed && conversation_add_json(v, j.text.data, j.text.size);
+    json_fini(&j);
+    return ok;
+}
+
 const char *conversation_call_id(char *to, size_t message, size_t call) {
     snprintf(to, CALL_ID_SIZE, "call-%zu-%zu", message, call);
     return to;

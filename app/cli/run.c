@@ -289,6 +289,7 @@ static int answer_once(cli *c, beryl_engine *engine, const prompt *p) {
     beryl_engine_info_get(engine, &info);
     answer_init(&a, c, ids || c->json);
     beryl_status status = beryl_session_open(engine, NULL, &session, &error);
+    if (!status) status = cli_media_give(c, engine, session, &error);
     if (!status) {
         status = p->tokens ? beryl_session_generate(session, p->tokens, p->n_token, &options, &task,
                                                     &error)
@@ -422,9 +423,13 @@ static int run_conversation(cli *c, const char *model, const char *word, convers
     if (args_has(a, FLAG_RAW))
         return any ? run_raw(c, model, text->data, text->size)
                    : cli_usage(c, "--raw needs a prompt");
-    if (any && !conversation_add(v, "user", text->data, text->size)) return cli_no_memory(c);
+    if (any && !(a->n_media ? conversation_add_media(v, a, text->data, text->size)
+                            : conversation_add(v, "user", text->data, text->size)))
+        return cli_no_memory(c);
     bool once = any || !c->term.in_tty || c->json || args_has(a, FLAG_PRINT_IDS);
     if (once && !v->messages.count) return cli_usage(c, "no prompt: beryl run [MODEL] PROMPT");
+    if (!once && a->n_media)
+        return cli_usage(c, "--image and --audio need a prompt: beryl run --image FILE PROMPT");
     return once ? run_chat_once(c, model, v) : run_chat(c, model, v);
 }
 

@@ -12,7 +12,8 @@
 #include "base/sample.h"
 #include "base/thread.h"
 #include "format/store.h"
-#include "gemma4/gemma4.h"
+#include "gemma4/audio.h"
+#include "gemma4/vision.h"
 #include "plan/exec.h"
 #include "text/chat.h"
 
@@ -40,10 +41,12 @@ typedef enum engine_plan_kind {
     /* one row, at a position below ENGINE_NEAR: attention in few pieces, no dispatch to merge
      * them */
     PLAN_DECODE_NEAR,
-    PLAN_DECODE,     /* one row */
-    PLAN_DECODE_8,   /* up to 8 sessions */
-    PLAN_DECODE_ALL, /* all sessions */
-    PLAN_LOGITS,     /* every row's logits, nothing sampled */
+    PLAN_DECODE,       /* one row */
+    PLAN_DECODE_8,     /* up to 8 sessions */
+    PLAN_DECODE_ALL,   /* all sessions */
+    PLAN_LOGITS,       /* every row's logits, nothing sampled */
+    PLAN_MEDIA,        /* PLAN_PREFILL and */
+    PLAN_MEDIA_LOGITS, /* PLAN_LOGITS with soft tokens among the rows */
     PLAN_COUNT
 } engine_plan_kind;
 
@@ -99,6 +102,8 @@ typedef struct engine_tuned { /* a class of products and its form (tuned.c) */
     double before, after; /* microseconds */
 } engine_tuned;
 
+typedef struct engine_towers engine_towers; /* media.c */
+
 struct beryl_engine {
     base_heap heap;
     base_arena arena; /* lives as long as the engine */
@@ -150,6 +155,7 @@ struct beryl_engine {
     size_t n_tuned_forms;
     bool lost[3];            /* f16, subgroups, dot: done without since programs were wrong */
     bool unkept;             /* verdicts cannot be written: said once */
+    engine_towers *towers;   /* NULL until media is first opened; owned */
     beryl_engine_info *info; /* NULL until first asked for; in the arena (info.c) */
 };
 
@@ -162,13 +168,35 @@ typedef enum session_state {
     SESSION_LOGITS
 } session_state;
 
+struct beryl_media {
+    beryl_engine *engine;
+    uint32_t users; /* who opened it, and sessions */
+    beryl_media_kind kind;
+    uint64_t hash; /* of what it was made from */
+    uint8_t *rgb;  /* [height, width, 3], as the model sees it; given back once encoded */
+    uint32_t width, height;
+    float *samples; /* [n_sample]; the same */
+    uint32_t n_sample;
+    uint32_t n_soft;
+    float *soft; /* [n_soft, n_embd]; NULL: not encoded yet */
+};
+
+typedef struct session_span { /* of a prompt: where media stands */
+    size_t begin;
+    beryl_media *media;
+} session_span;
+
 struct beryl_session {
     beryl_engine *engine;
     uint32_t slot;
     session_state state;
-    uint64_t turn;            /* rises when a turn begins or ends */
-    base_vec(int32_t) tokens; /* the timeline as known: what was fed, and the newest token */
-    size_t n_fed;             /* positions [0, n_fed) are in the cache or on their way there */
+    uint64_t turn; /* rises when a turn begins or ends */
+    /* the timeline as known: what was fed, and the newest token; soft tokens are below 0, and tell
+     * what they are by content (media.c) */
+    base_vec(int32_t) tokens;
+    base_vec(beryl_media *) media; /* given for prompts */
+    base_vec(session_span) spans;  /* where they stand in this one */
+    size_t n_fed;                  /* positions [0, n_fed) are in the cache or on their way there */
     /* one past the highest position ever written into the rings since their last restart */
     size_t highest;
     size_t n_prompt, n_ahead;
@@ -189,6 +217,22 @@ struct beryl_session {
     double first_token, prefill_done; /* times */
     beryl_task *task;                 /* the running one, NULL: none */
 };
+
+/* ---- media (media.c) ------------------------------------------------------------------------- */
+
+/* The prompt as the session keeps it: out [n], soft tokens by content, and where media stands; spans
+ * are the session's from then on. BAD_INPUT: places and media do not fit. */
+beryl_status session_media_place(beryl_session *s, const int32_t *tokens, size_t n, int32_t *out,
+                                 beryl_error *error);
+/* Tokens of a rendered conversation, each place for media as long as it has to be; ids grows. */
+beryl_status session_media_expand(const beryl_session *s, text_ids *ids, beryl_error *error);
+/* Media is dropped, and spans. */
+void session_media_clear(beryl_session *s);
+/* The first span that ends behind position p; NULL: none. */
+const session_span *session_span_at(const beryl_session *s, size_t p);
+/* How pictures see themselves in this model. */
+gemma4_media engine_media_of(const beryl_engine *e);
+void engine_towers_close(beryl_engine *e);
 
 /* ---- tasks (task.c) -------------------------------------------------------------------------- */
 

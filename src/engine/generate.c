@@ -339,11 +339,13 @@ beryl_status beryl_session_chat(beryl_session *s, const char *chat,
     status = base_json_parse(&g->arena, chat, strlen(chat), &json, error);
     if (status == BERYL_OK) status = text_chat_render(&g->arena, json, e->style, &prompt, error);
     for (size_t i = 0; status == BERYL_OK && i < prompt.n_chunk; i++)
-        if (prompt.chunks[i].kind >= TEXT_CHUNK_IMAGE)
+        if (prompt.chunks[i].kind >= TEXT_CHUNK_IMAGE && !s->media.count)
             status =
-                base_fail(error, BERYL_UNSUPPORTED,
-                          "pictures and sound in a conversation are not supported by this version");
+                base_fail(error, BERYL_BAD_INPUT,
+                          "the conversation has places for pictures or sound, and there are none "
+                          "(beryl_session_media)");
     if (status == BERYL_OK) status = text_prompt_encode(e->tokenizer, &prompt, &ids, error);
+    if (status == BERYL_OK) status = session_media_expand(s, &ids, error);
     if (status == BERYL_OK)
         status = text_parser_open(&e->heap, e->tokenizer, prompt.in_thought, &g->parser, error);
     if (status == BERYL_OK) status = begin(s, ids.data, ids.count, &o, g, out, error);

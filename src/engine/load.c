@@ -40,7 +40,9 @@ beryl_status beryl_engine_open(const beryl_engine_options *options, beryl_engine
     e->options.source = NULL;
     e->options.model = copy_text(&e->arena, o.model);
     e->options.device = copy_text(&e->arena, o.device);
-    if ((o.model && !e->options.model) || (o.device && !e->options.device)) {
+    e->options.mmproj = copy_text(&e->arena, o.mmproj);
+    if ((o.model && !e->options.model) || (o.device && !e->options.device) ||
+        (o.mmproj && !e->options.mmproj)) {
         beryl_engine_close(e);
         return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     }
@@ -56,6 +58,7 @@ void beryl_engine_close(beryl_engine *e) {
     if (!e) return;
     if (e->device && e->n_flight) device_wait(e->device, e->flight[e->n_flight - 1].ticket, NULL);
     engine_plans_close(e);
+    engine_towers_close(e);
     store_fini(&e->store);
     device_close(e->device);
     base_vec_fini(&e->heap, &e->known);

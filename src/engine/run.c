@@ -31,6 +31,10 @@ gemma4_text_options engine_plan_options(const beryl_engine *e, engine_plan_kind 
     case PLAN_DECODE_ALL:
         return (gemma4_text_options){.n_token = sessions, .decode = true, .sample = true};
     case PLAN_LOGITS: return (gemma4_text_options){.n_token = logits, .n_output = logits};
+    case PLAN_MEDIA: return (gemma4_text_options){.n_token = piece, .media = engine_media_of(e)};
+    case PLAN_MEDIA_LOGITS:
+        return (gemma4_text_options){
+            .n_token = logits, .n_output = logits, .media = engine_media_of(e)};
     case PLAN_COUNT: break;
     }
     return (gemma4_text_options){0};
@@ -132,12 +136,51 @@ static beryl_status put_per_layer(beryl_engine *e, const engine_plan *plan, uint
     float *to = input_of(plan, plan->text.per_layer_rows);
     size_t width = (size_t)e->model.config.n_layer * e->model.config.n_per_layer;
     for (uint32_t i = 0; to && i < n; i++) {
-        beryl_status status = store_read_elements(&e->store, e->model.per_layer_token_embd,
-                                                  (uint64_t)tokens[i] * width, (uint32_t)width,
-                                                  to + (row + i) * width, error);
+        const uint64_t token = tokens[i] < 0 ? 0 : (uint64_t)tokens[i];
+        beryl_status status =
+            store_read_elements(&e->store, e->model.per_layer_token_embd, token * width,
+                                (uint32_t)width, to + (row + i) * width, error);
         if (status != BERYL_OK) return status;
     }
     return BERYL_OK;
+}
+
+/* Rows [0, n) are the session's tokens from `first` on: their ids, and what media gives. */
+static void put_tokens(const beryl_engine *e, const engine_plan *plan, const beryl_session *s,
+                       size_t first, uint32_t n) {
+    const gemma4_text *t = &plan->text;
+    const size_t width = e->model.config.n_embd;
+    int32_t *ids = input_of(plan, t->tokens), *from = input_of(plan, t->first),
+            *to = input_of(plan, t->last);
+    float *soft = input_of(plan, t->soft);
+    bool *is_soft = input_of(plan, t->is_soft);
+    const uint32_t window = e->model.config.window;
+    const bool all = engine_media_of(e) == GEMMA4_MEDIA_ALL;
+    for (uint32_t i = 0; i < n; i++) {
+        const size_t p = first + i;
+        const session_span *span = s->tokens.data[p] < 0 ? session_span_at(s, p) : NULL;
+        const bool whole = span && span->media->kind == BERYL_PICTURE;
+        ids[i] = span ? 0 : s->tokens.data[p];
+        if (soft) is_soft[i] = span;
+        if (soft && span)
+            memcpy(soft + i * width, span->media->soft + (p - span->begin) * width,
+                   width * sizeof *soft);
+        if (!from) continue;
+        size_t begin = p + 1 > window ? p + 1 - window : 0;
+        if (whole && all && begin > span->begin) begin = span->begin;
+        from[i] = (int32_t)begin;
+        to[i] = (int32_t)(whole ? span->begin + span->media->n_soft - 1 : p);
+    }
+}
+
+/* How many of the next n tokens are one run: soft tokens are in runs of their own, of a picture all
+ * where the model sees it whole. *media: they are soft. */
+static uint32_t run_length(const beryl_session *s, uint32_t n, bool *media) {
+    const session_span *span = session_span_at(s, s->n_fed);
+    *media = span && span->begin <= s->n_fed;
+    if (!span) return n;
+    const size_t left = (*media ? span->begin + span->media->n_soft : span->begin) - s->n_fed;
+    return left < n ? (uint32_t)left : n;
 }
 
 /* ---- submitting ------------------------------------------------------------------------------ */
@@ -171,10 +214,25 @@ static beryl_status go_on(beryl_engine *e, engine_run *run, beryl_error *error) 
     return BERYL_OK;
 }
 
+/* Nothing is chosen, and no logits are wanted. */
+static bool only_reads(engine_plan_kind kind) {
+    return kind == PLAN_PREFILL || kind == PLAN_MEDIA;
+}
+
+/* The most tokens of the next run: pictures that the model sees whole are as long as they are. */
+static uint32_t piece_for(const beryl_engine *e, const beryl_session *s) {
+    const session_span *span = session_span_at(s, s->n_fed);
+    return span && span->begin <= s->n_fed && engine_media_of(e) != GEMMA4_MEDIA_CAUSAL
+               ? e->piece
+               : e->piece_now;
+}
+
 static beryl_status begin_prompt(beryl_engine *e, beryl_session *s, beryl_error *error) {
-    const uint32_t left = (uint32_t)(s->n_prompt - s->n_fed),
-                   n = left < e->piece_now ? left : e->piece_now;
-    const engine_plan_kind kind = n < left                  ? PLAN_PREFILL
+    bool media;
+    const uint32_t left = (uint32_t)(s->n_prompt - s->n_fed), most = piece_for(e, s),
+                   n = run_length(s, left < most ? left : most, &media);
+    const engine_plan_kind kind = media                     ? PLAN_MEDIA
+                                  : n < left                ? PLAN_PREFILL
                                   : n <= ENGINE_SMALL_PIECE ? PLAN_OUTPUT_SMALL
                                   : n <= ENGINE_PIECE       ? PLAN_OUTPUT
                                                             : PLAN_OUTPUT_LONG;
@@ -184,9 +242,9 @@ static beryl_status begin_prompt(beryl_engine *e, beryl_session *s, beryl_error 
     if (status != BERYL_OK) return status;
     engine_run run = {.kind = kind, .n_row = 1, .n_token = n, .rows = {{s, s->turn}}};
     graph_value fetch[2];
-    memcpy(input_of(plan, plan->text.tokens), s->tokens.data + s->n_fed, n * sizeof(int32_t));
+    put_tokens(e, plan, s, s->n_fed, n);
     put_rows(e, plan, 0, n, s->slot, s->n_fed);
-    if (kind != PLAN_PREFILL) {
+    if (!only_reads(kind)) {
         put_outputs(e, plan, n - 1, 1);
         put_settings(plan, 0, s, s->n_fed + n - 1);
         fetch[run.n_fetch++] = plan->text.chosen;
@@ -199,20 +257,28 @@ static beryl_status begin_prompt(beryl_engine *e, beryl_session *s, beryl_error 
 static beryl_status begin_logits(beryl_engine *e, beryl_session *s, beryl_error *error) {
     bool wanted = s->n_fed >= s->logits_first;
     engine_plan *plan;
-    beryl_status status = engine_plan_get(e, wanted ? PLAN_LOGITS : PLAN_PREFILL, &plan, error);
+    bool media;
+    run_length(s, 1, &media);
+    const engine_plan_kind kind = media    ? (wanted ? PLAN_MEDIA_LOGITS : PLAN_MEDIA)
+                                  : wanted ? PLAN_LOGITS
+                                           : PLAN_PREFILL;
+    beryl_status status = engine_plan_get(e, kind, &plan, error);
     if (status != BERYL_OK) return status;
     size_t left = (wanted ? s->n_prompt : s->logits_first) - s->n_fed;
-    uint32_t n = plan->n_token < e->piece_now ? plan->n_token : e->piece_now;
-    if (s->logits_piece && n > s->logits_piece) n = s->logits_piece;
-    if (n > left) n = (uint32_t)left;
+    const uint32_t piece = piece_for(e, s);
+    uint32_t n = plan->n_token < piece ? plan->n_token : piece;
+    const bool whole = media && engine_media_of(e) != GEMMA4_MEDIA_CAUSAL;
+    if (s->logits_piece && n > s->logits_piece && !whole) n = s->logits_piece;
+    if (n > left && !whole) n = (uint32_t)left;
+    const uint32_t length = run_length(s, whole ? UINT32_MAX : n, &media);
+    if (whole && length > n)
+        return base_fail(error, BERYL_UNSUPPORTED, "logits of a picture of %u soft tokens", length);
+    n = length;
     status = put_per_layer(e, plan, 0, s->tokens.data + s->n_fed, n, error);
     if (status != BERYL_OK) return status;
-    engine_run run = {.kind = wanted ? PLAN_LOGITS : PLAN_PREFILL,
-                      .n_row = 1,
-                      .n_token = n,
-                      .rows = {{s, s->turn}},
-                      .first_position = s->n_fed};
-    memcpy(input_of(plan, plan->text.tokens), s->tokens.data + s->n_fed, n * sizeof(int32_t));
+    engine_run run = {
+        .kind = kind, .n_row = 1, .n_token = n, .rows = {{s, s->turn}}, .first_position = s->n_fed};
+    put_tokens(e, plan, s, s->n_fed, n);
     put_rows(e, plan, 0, n, s->slot, s->n_fed);
     if (wanted) put_outputs(e, plan, 0, n);
     run.logits = wanted;
@@ -237,7 +303,7 @@ static beryl_status submit_prompt(beryl_engine *e, beryl_session *s, beryl_error
         s->n_ahead++;
         return BERYL_OK;
     }
-    if (run->kind == PLAN_PREFILL) return BERYL_OK;
+    if (only_reads(run->kind)) return BERYL_OK;
     s->state = SESSION_DECODE;
     s->n_ahead = 1;
     /* A later prompt may leave out what is thought from here on: it then restarts from these
@@ -344,6 +410,7 @@ static int32_t choose_on_host(beryl_engine *e, beryl_session *s, float *logits, 
     size_t n = s->tokens.count, first = n > s->penalty_window ? n - s->penalty_window : 0;
     for (size_t i = first; i < n; i++) {
         int32_t token = s->tokens.data[i];
+        if (token < 0) continue; /* soft */
         size_t count = 0;
         bool seen = false;
         for (size_t k = first; k < n; k++) {
@@ -428,8 +495,9 @@ static beryl_status finish_run(beryl_engine *e, engine_run *run, beryl_error *er
     if (!run->part.last) return BERYL_OK;
     if (prompt && current && run->kind != PLAN_PREFILL) s->prefill_done = now;
     if (current && s->state == SESSION_LOGITS) return finish_logits(e, run, error);
-    return run->kind == PLAN_PREFILL || run->kind == PLAN_LOGITS ? BERYL_OK
-                                                                 : finish_tokens(e, run, error);
+    return only_reads(run->kind) || run->kind == PLAN_LOGITS || run->kind == PLAN_MEDIA_LOGITS
+               ? BERYL_OK
+               : finish_tokens(e, run, error);
 }
 
 static beryl_status finish_done(beryl_engine *e, bool *moved, beryl_error *error) {

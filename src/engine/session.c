@@ -43,6 +43,7 @@ void beryl_session_close(beryl_session *s) {
     }
     e->sessions[s->slot] = NULL;
     e->n_session--;
+    session_media_clear(s);
     base_vec_fini(&e->heap, &s->tokens);
     base_vec_fini(&e->heap, &s->inbox);
     base_heap_give(&e->heap, s, sizeof *s);
@@ -90,6 +91,30 @@ static beryl_status rewind_to(beryl_session *s, size_t common, beryl_error *erro
     return BERYL_OK;
 }
 
+/* Where pictures see themselves whole, each is in one run: it fits one, */
+static beryl_status check_spans(const beryl_session *s, beryl_error *error) {
+    beryl_engine *e = s->engine;
+    for (size_t i = 0; i < s->spans.count; i++) {
+        const beryl_media *m = s->spans.data[i].media;
+        if (m->kind == BERYL_PICTURE && engine_media_of(e) != GEMMA4_MEDIA_CAUSAL &&
+            m->n_soft > e->piece)
+            return base_fail(error, BERYL_BAD_INPUT,
+                             "a picture of %u soft tokens, where a run reads %u: ask for longer "
+                             "pieces of prompts",
+                             m->n_soft, e->piece);
+    }
+    return BERYL_OK;
+}
+
+/* and no position inside is where reading goes on. */
+static size_t whole_pictures(const beryl_session *s, size_t position) {
+    const session_span *span = session_span_at(s, position);
+    return span && span->begin < position && span->media->kind == BERYL_PICTURE &&
+                   engine_media_of(s->engine) != GEMMA4_MEDIA_CAUSAL
+               ? span->begin
+               : position;
+}
+
 beryl_status session_turn_begin(beryl_session *s, const int32_t *tokens, size_t n, size_t reuse_max,
                                 uint32_t *n_reused, beryl_error *error) {
     beryl_engine *e = s->engine;
@@ -111,13 +136,22 @@ beryl_status session_turn_begin(beryl_session *s, const int32_t *tokens, size_t 
                 (s->tokens.count < e->model.context ? s->tokens.count : e->model.context)) ||
         !base_vec_reserve(&e->heap, &s->inbox, 16))
         return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    int32_t *now = base_heap_take(&e->heap, n * sizeof *now);
+    if (!now) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     size_t common = 0, most = s->n_fed < reuse_max ? s->n_fed : reuse_max;
-    while (common < most && common < n && s->tokens.data[common] == tokens[common]) common++;
-    beryl_status status = rewind_to(s, common, error);
+    beryl_status status = session_media_place(s, tokens, n, now, error);
+    if (status == BERYL_OK) status = check_spans(s, error);
+    if (status == BERYL_OK) {
+        while (common < most && common < n && s->tokens.data[common] == now[common]) common++;
+        common = whole_pictures(s, common);
+        status = rewind_to(s, common, error);
+    }
+    if (status == BERYL_OK) s->n_fed = whole_pictures(s, s->n_fed);
+    if (status == BERYL_OK) memcpy(s->tokens.data, now, n * sizeof *now);
+    base_heap_give(&e->heap, now, n * sizeof *now);
     if (status != BERYL_OK) return status;
     /* what the copies hold of later positions is another timeline's */
     if (s->saved_at > common) s->saved_at = common;
-    memmove(s->tokens.data, tokens, n * sizeof *tokens);
     s->tokens.count = n;
     s->n_prompt = n;
     s->n_ahead = 0;

@@ -314,7 +314,7 @@ static beryl_status restore_begin(snapshot *n, beryl_session *s, beryl_error *er
     for (uint64_t i = 0; i < n->header.n_token; i++) {
         int32_t id;
         memcpy(&id, n->piece + i * sizeof id, sizeof id);
-        if (id < 0 || (uint32_t)id >= e->model.config.n_vocab)
+        if (id >= 0 && (uint32_t)id >= e->model.config.n_vocab) /* below 0: soft */
             return refuse(n, BERYL_BAD_FILE, "holds a token outside the vocabulary", error);
     }
     /* From here on the session's caches change: until the end it holds nothing. */

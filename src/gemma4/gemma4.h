@@ -108,6 +108,17 @@ beryl_status gemma4_cache_add(gemma4_model *m, graph_store *store, const gemma4_
 void gemma4_angles(const gemma4_model *m, bool global, const int32_t *positions, uint32_t n,
                    float *out);
 
+/* Some rows are soft tokens of pictures or sound. What soft tokens of a picture see besides what
+ * every row sees: nothing (models with per-layer embeddings); in sliding layers those behind them of
+ * the same picture (other models with a vision tower); all of the same picture, in all layers, however
+ * wide the window (12B, which has none). Then a picture is in one run. */
+typedef enum gemma4_media {
+    GEMMA4_MEDIA_NONE,
+    GEMMA4_MEDIA_CAUSAL,
+    GEMMA4_MEDIA_SLIDING,
+    GEMMA4_MEDIA_ALL
+} gemma4_media;
+
 typedef struct gemma4_text_options {
     uint32_t n_token; /* bound */
     /* bound of rows whose logits are wanted; 0: none, stops after the last cache write */
@@ -117,6 +128,8 @@ typedef struct gemma4_text_options {
      * (n_output ignored) */
     bool decode;
     bool sample; /* the next token of each output row is chosen and set in the state */
+    /* not of decode; no layer stops early for output rows then */
+    gemma4_media media;
     /* keep the residual stream before each layer and after the output norm (tests) */
     bool hidden;
 } gemma4_text_options;
@@ -130,6 +143,11 @@ typedef struct gemma4_text {
     graph_value angles[2];               /* F32 [n, 2, head_dim / 2]: sliding, global */
     /* F32 [n, L * P], unscaled rows of the table, where that stays on the host */
     graph_value per_layer_rows;
+    /* media: F32 [n, d] and BOOL [n, 1], which rows those are instead of their token, which is 0 */
+    graph_value soft, is_soft;
+    /* SLIDING, ALL: I32 [n]: positions that a row of a sliding layer sees, first and last; ALL:
+     * one of the others all up to the last */
+    graph_value first, last;
     graph_value output_rows; /* I32 [n_output]: which of the n */
     /* settings: U32 [n_output, 8] */
     graph_value output_slot, output_pos, output_angles[2], settings;

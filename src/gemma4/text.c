@@ -15,8 +15,9 @@ typedef struct building { /* of one graph */
     const graph_store *store;
     graph *g;
     gemma4_text *t;
-    graph_dim n;                                 /* rows as they now are: n_token, later n_output */
-    bool apart;                                  /* every row has another slot */
+    graph_dim n; /* rows as they now are: n_token, later n_output */
+    bool apart;  /* every row has another slot */
+    gemma4_media media;
     uint32_t near;                               /* every position is below; 0: any */
     graph_value slot, pos, angles[2], per_layer; /* for those rows; per_layer [n, L, P] */
 } building;
@@ -74,6 +75,14 @@ static void add_inputs(building *b, const gemma4_text_options *o) {
         t->angles[i] = graph_input(g, i ? "angles" : "angles_swa", TYPE_F32, 3,
                                    (graph_dim[]){b->n, constant(2), constant(half[i])});
     if (!o->decode) t->tokens = graph_input(g, "tokens", TYPE_I32, 1, &b->n);
+    if (o->media) {
+        t->soft = graph_input(g, "soft", TYPE_F32, 2, (graph_dim[]){b->n, constant(b->c->n_embd)});
+        t->is_soft = graph_input(g, "is_soft", TYPE_BOOL, 2, (graph_dim[]){b->n, constant(1)});
+    }
+    if (o->media >= GEMMA4_MEDIA_SLIDING) {
+        t->first = graph_input(g, "first", TYPE_I32, 1, &b->n);
+        t->last = graph_input(g, "last", TYPE_I32, 1, &b->n);
+    }
     if (b->m->per_layer_on_host && b->c->n_per_layer)
         t->per_layer_rows =
             graph_input(g, "per_layer_rows", TYPE_F32, 2,
@@ -247,8 +256,13 @@ static graph_value layer_of(building *b, uint32_t l, graph_value h, bool cut, bo
         graph_rope(g, norm(b, heads(b, r.q, b->c->n_head, layer->head_dim), layer->attn_q_norm),
                    b->angles[!layer->sliding]);
     uint32_t window = layer->sliding && b->m->context > b->c->window ? b->c->window : 0;
-    graph_value o = graph_attention(g, q, caches[layer->donor][0], caches[layer->donor][1], b->slot,
-                                    b->pos, 1.0f, window);
+    const graph_value k = caches[layer->donor][0], v = caches[layer->donor][1];
+    graph_value o;
+    if (layer->sliding && b->media >= GEMMA4_MEDIA_SLIDING)
+        o = graph_attention_range(g, q, k, v, b->slot, b->t->first, b->t->last, 1.0f);
+    else
+        o = graph_attention(g, q, k, v, b->slot, b->media == GEMMA4_MEDIA_ALL ? b->t->last : b->pos,
+                            1.0f, window);
     if (b->apart) graph_attention_distinct_slots(g, o, b->near);
     o = graph_reshape(g, o, 2, (graph_dim[]){b->n, constant(b->c->n_head * layer->head_dim)});
     h = graph_add(g, h, norm(b, linear(b, o, layer->attn_output), layer->post_attention_norm));
@@ -286,6 +300,7 @@ beryl_status gemma4_text_build(const gemma4_model *m, const graph_store *store, 
                   .store = store,
                   .g = t->g,
                   .t = t,
+                  .media = o->media,
                   .apart = o->decode,
                   .near = o->near};
     uint32_t n_layer = m->config.n_layer;
@@ -299,15 +314,16 @@ beryl_status gemma4_text_build(const gemma4_model *m, const graph_store *store, 
     graph_value h =
         graph_gather_rows(t->g, stored(&b, m->token_embd), tokens, sqrtf((float)m->config.n_embd));
     h = scaled(&b, h, m->token_embd);
+    if (o->media) h = graph_where(t->g, t->is_soft, t->soft, h);
     if (m->config.n_per_layer) b.per_layer = per_layer_inputs(&b, h, tokens);
-    bool may_cut = outputs && !o->decode && !o->hidden;
+    bool may_cut = outputs && !o->decode && !o->hidden && !o->media;
     for (uint32_t l = 0; l < n_layer && graph_status(t->g, NULL) == BERYL_OK; l++) {
         if (o->hidden) t->hidden[l] = h, graph_output(t->g, h, "hidden");
         bool last = l == m->last_owner;
         h = layer_of(&b, l, h, last && may_cut, last && !outputs, caches);
         if (!h) break;
     }
-    if (outputs && o->hidden && !o->decode) h = keep_output_rows(&b, h);
+    if (outputs && !may_cut && !o->decode) h = keep_output_rows(&b, h);
     if (outputs && graph_status(t->g, NULL) == BERYL_OK) head(&b, o, h);
     return graph_status(t->g, error);
 }

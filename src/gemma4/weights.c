@@ -2,7 +2,7 @@
  * configuration, added to the store. */
 #include "base/error.h"
 #include "base/file.h"
-#include "gemma4/gemma4.h"
+#include "gemma4/tensors.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -18,114 +18,25 @@ enum {
     GROUP_COPY = 1 << 21
 };
 
-typedef struct adding { /* what every add needs */
-    const format_gguf *gguf;
-    graph_store *store;
-    beryl_error *error;
-    beryl_status status;
-} adding;
-
-static const format_gguf_tensor *find(const format_gguf *gguf, const char *prefix, const char *name,
-                                      const char *alias) {
-    char full[128];
-    snprintf(full, sizeof full, "%s%s", prefix, name);
-    const format_gguf_tensor *t = format_gguf_tensor_find(gguf, full);
-    if (t || !alias) return t;
-    snprintf(full, sizeof full, "%s%s", prefix, alias);
-    return format_gguf_tensor_find(gguf, full);
-}
-
-typedef struct wanted { /* a tensor as the configuration wants it */
-    const char *name, *alias;
-    uint32_t rank, dim[3]; /* row-major */
-    bool plain;            /* F32 alone: norms and scales */
-    bool optional, on_host;
-    uint32_t group;
-} wanted;
-
-static uint32_t add(adding *a, const char *prefix, wanted w);
-
-static bool is_layers_own(const char *name) {
-#define X(field, own, alias) \
-    if (!strcmp(name, own)) return true;
-    GEMMA4_LAYER_LIST(X)
-#undef X
-    return false;
-}
-
-/* The number beside a matrix, X.scale to X.weight, that its products are multiplied with (one a
- * matrix where there are experts): such are quantised by scales so small that one for the whole
- * tensor stands above them. */
-static void add_scale(adding *a, const char *prefix, const wanted *w, uint32_t weight) {
-    char name[64];
-    snprintf(name, sizeof name, "%.*s.scale", (int)strcspn(w->name, "."), w->name);
-    const format_gguf_tensor *t = is_layers_own(name) ? NULL : find(a->gguf, prefix, name, NULL);
-    if (!t) return;
-    const uint32_t n = w->rank == 3 && t->ne[0] != 1 ? w->dim[0] : 1,
-                   scale =
-                       add(a, prefix, (wanted){.name = name, .rank = 1, .dim = {n}, .plain = true});
-    a->store->tensors.data[weight].scale = scale;
-}
-
-/* Index in the store; GEMMA4_NONE where an optional one is missing or after an error. */
-static uint32_t add(adding *a, const char *prefix, wanted w) {
-    if (a->status != BERYL_OK) return GEMMA4_NONE;
-    const format_gguf_tensor *t = find(a->gguf, prefix, w.name, w.alias);
-    if (!t) {
-        if (!w.optional)
-            a->status =
-                base_fail(a->error, BERYL_BAD_FILE, "tensor '%s%s' is missing", prefix, w.name);
-        return GEMMA4_NONE;
-    }
-    uint64_t elements = t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3], want = 1;
-    bool fits = true;
-    for (uint32_t i = 0; i < w.rank; i++) {
-        want *= w.dim[i];
-        fits &= t->ne[w.rank - 1 - i] == w.dim[i];
-    }
-    if (!fits || elements != want) {
-        a->status =
-            base_fail(a->error, BERYL_BAD_FILE,
-                      "tensor '%s%s' has shape [%llu, %llu, %llu], not the one its model needs",
-                      prefix, w.name, (unsigned long long)t->ne[0], (unsigned long long)t->ne[1],
-                      (unsigned long long)t->ne[2]);
-        return GEMMA4_NONE;
-    }
-    if (w.plain ? t->type != TYPE_F32 : !base_type_is_weight(t->type)) {
-        a->status = base_fail(a->error, BERYL_UNSUPPORTED, "tensor '%s%s' has type %s", prefix,
-                              w.name, base_type_name(t->type));
-        return GEMMA4_NONE;
-    }
-    char full[128];
-    snprintf(full, sizeof full, "%s%s", prefix, w.name);
-    /* Vectors lie together: a layer's first product needs norms of the layer before as well,
-     * through one binding. */
-    const uint32_t group = w.rank == 1 ? (uint32_t)GROUP_VECTOR : w.group;
-    uint32_t index = store_add_weight(a->store, full, t->type, w.rank, w.dim, group, t->file,
-                                      t->offset, w.on_host);
-    if (index == UINT32_MAX) a->status = base_fail(a->error, BERYL_NO_MEMORY, "out of host memory");
-    else if (w.rank > 1) add_scale(a, prefix, &w, index);
-    return index;
-}
-
-static uint32_t add_matrix(adding *a, const char *prefix, const char *name, uint32_t out,
+static uint32_t add_matrix(gemma4_adding *a, const char *prefix, const char *name, uint32_t out,
                            uint32_t in, uint32_t group) {
-    return add(a, prefix, (wanted){.name = name, .rank = 2, .dim = {out, in}, .group = group});
+    return gemma4_tensor_add(
+        a, prefix, (gemma4_wanted){.name = name, .rank = 2, .dim = {out, in}, .group = group});
 }
 
-static uint32_t add_vector(adding *a, const char *prefix, const char *name, const char *alias,
-                           uint32_t n, uint32_t group) {
-    return add(
+static uint32_t add_vector(gemma4_adding *a, const char *prefix, const char *name,
+                           const char *alias, uint32_t n, uint32_t group) {
+    return gemma4_tensor_add(
         a, prefix,
-        (wanted){
+        (gemma4_wanted){
             .name = name, .alias = alias, .rank = 1, .dim = {n}, .plain = true, .group = group});
 }
 
-static bool has(const adding *a, const char *prefix, const char *name) {
-    return find(a->gguf, prefix, name, NULL) != NULL;
+static bool has(const gemma4_adding *a, const char *prefix, const char *name) {
+    return gemma4_tensor_find(a->gguf, prefix, name, NULL) != NULL;
 }
 
-static void add_attention(adding *a, const gemma4_config *c, gemma4_layer *layer,
+static void add_attention(gemma4_adding *a, const gemma4_config *c, gemma4_layer *layer,
                           const char *prefix, uint32_t group) {
     uint32_t q_rows = c->n_head * layer->head_dim, kv_rows = layer->n_kv * layer->head_dim;
     layer->attn_norm = add_vector(a, prefix, "attn_norm.weight", NULL, c->n_embd, group);
@@ -156,30 +67,32 @@ static void add_attention(adding *a, const gemma4_config *c, gemma4_layer *layer
                                             "attn_post_norm.weight", c->n_embd, group);
 }
 
-static void add_experts(adding *a, const gemma4_config *c, gemma4_layer *layer, const char *prefix,
-                        uint32_t group) {
+static void add_experts(gemma4_adding *a, const gemma4_config *c, gemma4_layer *layer,
+                        const char *prefix, uint32_t group) {
     uint32_t d = c->n_embd, e = c->n_expert, w = c->n_ff_expert;
     layer->ffn_gate_inp = add_matrix(a, prefix, "ffn_gate_inp.weight", e, d, group);
     layer->ffn_gate_inp_scale = add_vector(a, prefix, "ffn_gate_inp.scale", NULL, d, group);
     if (has(a, prefix, "ffn_gate_up_exps.weight")) {
-        layer->ffn_gate_up_exps = add(a, prefix,
-                                      (wanted){.name = "ffn_gate_up_exps.weight",
-                                               .rank = 3,
-                                               .dim = {e, 2 * w, d},
-                                               .group = group + 1});
+        layer->ffn_gate_up_exps =
+            gemma4_tensor_add(a, prefix,
+                              (gemma4_wanted){.name = "ffn_gate_up_exps.weight",
+                                              .rank = 3,
+                                              .dim = {e, 2 * w, d},
+                                              .group = group + 1});
     } else {
-        layer->ffn_gate_exps = add(
+        layer->ffn_gate_exps = gemma4_tensor_add(
             a, prefix,
-            (wanted){
+            (gemma4_wanted){
                 .name = "ffn_gate_exps.weight", .rank = 3, .dim = {e, w, d}, .group = group + 1});
-        layer->ffn_up_exps =
-            add(a, prefix,
-                (wanted){
-                    .name = "ffn_up_exps.weight", .rank = 3, .dim = {e, w, d}, .group = group + 1});
+        layer->ffn_up_exps = gemma4_tensor_add(
+            a, prefix,
+            (gemma4_wanted){
+                .name = "ffn_up_exps.weight", .rank = 3, .dim = {e, w, d}, .group = group + 1});
     }
-    layer->ffn_down_exps = add(
+    layer->ffn_down_exps = gemma4_tensor_add(
         a, prefix,
-        (wanted){.name = "ffn_down_exps.weight", .rank = 3, .dim = {e, d, w}, .group = group + 1});
+        (gemma4_wanted){
+            .name = "ffn_down_exps.weight", .rank = 3, .dim = {e, d, w}, .group = group + 1});
     layer->ffn_down_exps_scale =
         add_vector(a, prefix, "ffn_down_exps.scale", "ffn_gate_inp.per_expert_scale", e, group);
     layer->pre_ffw_norm_2 =
@@ -190,7 +103,7 @@ static void add_experts(adding *a, const gemma4_config *c, gemma4_layer *layer, 
         add_vector(a, prefix, "post_ffw_norm_2.weight", "ffn_post_norm_2.weight", d, group);
 }
 
-static void add_layer(adding *a, gemma4_model *m, uint32_t l) {
+static void add_layer(gemma4_adding *a, gemma4_model *m, uint32_t l) {
     const gemma4_config *c = &m->config;
     gemma4_layer *layer = &m->layers[l];
     char prefix[32];
@@ -213,19 +126,20 @@ static void add_layer(adding *a, gemma4_model *m, uint32_t l) {
         layer->proj = add_matrix(a, prefix, "proj.weight", d, c->n_per_layer, group);
         layer->post_norm = add_vector(a, prefix, "post_norm.weight", NULL, d, group);
     }
-    layer->layer_output_scale = add(a, prefix,
-                                    (wanted){.name = "layer_output_scale.weight",
-                                             .alias = "layer_scalar.weight",
-                                             .rank = 1,
-                                             .dim = {1},
-                                             .plain = true,
-                                             .optional = true,
-                                             .group = group});
+    layer->layer_output_scale =
+        gemma4_tensor_add(a, prefix,
+                          (gemma4_wanted){.name = "layer_output_scale.weight",
+                                          .alias = "layer_scalar.weight",
+                                          .rank = 1,
+                                          .dim = {1},
+                                          .plain = true,
+                                          .optional = true,
+                                          .group = group});
 }
 
 /* Inverse frequencies, f32 as the reference has them. Without the factors in the file a quarter
  * of the pairs rotates. */
-static beryl_status rope_tables(adding *a, gemma4_model *m) {
+static beryl_status rope_tables(gemma4_adding *a, gemma4_model *m) {
     const gemma4_config *c = &m->config;
     uint32_t half = c->head_dim / 2;
     const format_gguf_tensor *t = format_gguf_tensor_find(a->gguf, "rope_freqs.weight");
@@ -261,7 +175,7 @@ uint64_t gemma4_per_layer_bytes(const format_gguf *gguf) {
 
 beryl_status gemma4_weights_add(const format_gguf *gguf, gemma4_model *m, graph_store *store,
                                 bool per_layer_on_host, beryl_error *error) {
-    adding a = {.gguf = gguf, .store = store, .error = error};
+    gemma4_adding a = {.vectors = GROUP_VECTOR, .gguf = gguf, .store = store, .error = error};
     gemma4_config *c = &m->config;
     uint32_t all = c->n_layer * c->n_per_layer;
     m->per_layer_on_host = per_layer_on_host;
@@ -269,20 +183,21 @@ beryl_status gemma4_weights_add(const format_gguf *gguf, gemma4_model *m, graph_
         m->tokens = m->suppress = GEMMA4_NONE;
     a.status = rope_tables(&a, m);
     m->token_embd = add_matrix(&a, "", "token_embd.weight", c->n_vocab, c->n_embd, GROUP_EMBEDDING);
-    m->output = add(&a, "",
-                    (wanted){.name = "output.weight",
-                             .rank = 2,
-                             .dim = {c->n_vocab, c->n_embd},
-                             .optional = true,
-                             .group = GROUP_EMBEDDING});
+    m->output = gemma4_tensor_add(&a, "",
+                                  (gemma4_wanted){.name = "output.weight",
+                                                  .rank = 2,
+                                                  .dim = {c->n_vocab, c->n_embd},
+                                                  .optional = true,
+                                                  .group = GROUP_EMBEDDING});
     m->output_norm = add_vector(&a, "", "output_norm.weight", NULL, c->n_embd, GROUP_GLOBAL);
     if (c->n_per_layer) {
-        m->per_layer_token_embd = add(&a, "",
-                                      (wanted){.name = "per_layer_token_embd.weight",
-                                               .rank = 2,
-                                               .dim = {c->n_vocab, all},
-                                               .on_host = per_layer_on_host,
-                                               .group = GROUP_PER_LAYER});
+        m->per_layer_token_embd =
+            gemma4_tensor_add(&a, "",
+                              (gemma4_wanted){.name = "per_layer_token_embd.weight",
+                                              .rank = 2,
+                                              .dim = {c->n_vocab, all},
+                                              .on_host = per_layer_on_host,
+                                              .group = GROUP_PER_LAYER});
         m->per_layer_model_proj =
             add_matrix(&a, "", "per_layer_model_proj.weight", all, c->n_embd, GROUP_GLOBAL);
         m->per_layer_proj_norm =

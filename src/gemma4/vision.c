@@ -1,0 +1,309 @@
+/* vision.c - the vision tower: keys and weights, the graph, and what a picture gives it. */
+#include "gemma4/vision.h"
+
+#include "base/error.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    CHANNELS = 3,
+    POOL = 3, /* in no file */
+    LAYERS_MAX = 256,
+    PRODUCTS = 7, /* of a layer */
+    GROUP_VECTORS = 0,
+    GROUP_GLOBAL = 1,
+    GROUP_LAYER = 16
+};
+static const double rope_base = 100; /* in no file */
+
+/* ---- keys ------------------------------------------------------------------------------------ */
+
+static beryl_status read_keys(const format_gguf *gguf, gemma4_vision *v, beryl_error *error) {
+    uint32_t patch = 0, budget = 0;
+    const struct {
+        const char *name;
+        uint32_t least, most, *out;
+    } keys[] = {
+        {"block_count", 0, LAYERS_MAX, &v->n_layer},
+        {"embedding_length", 1, 1 << 16, &v->n_embd},
+        {"patch_size", 1, 64, &patch},
+    };
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        const beryl_status status = gemma4_tower_key(gguf, "vision", keys[i].name, keys[i].least,
+                                                     keys[i].most, keys[i].out, error);
+        if (status != BERYL_OK) return status;
+    }
+    beryl_error ignored = {0};
+    if (gemma4_tower_key(gguf, "vision", "max_soft_tokens", 1, 1120, &budget, &ignored) == BERYL_OK)
+        v->n_soft = budget;
+    v->pool = v->n_layer ? POOL : 1;
+    v->side = v->n_layer ? patch : POOL * patch;
+    v->eps = 1e-6f;
+    if (!v->n_layer) return BERYL_OK;
+    beryl_status status =
+        gemma4_tower_key(gguf, "vision", "attention.head_count", 1, 256, &v->n_head, error);
+    if (status == BERYL_OK)
+        status =
+            gemma4_tower_key(gguf, "vision", "feed_forward_length", 1, 1 << 18, &v->n_ff, error);
+    if (status != BERYL_OK) return status;
+    const format_gguf_tensor *q = format_gguf_tensor_find(gguf, "v.blk.0.attn_q.weight");
+    const uint64_t rows = q ? q->ne[1] : 0;
+    if (!rows || rows > 1 << 16 || rows % v->n_head || rows / v->n_head % 4)
+        return base_fail(error, BERYL_UNSUPPORTED,
+                         "vision: %llu rows of 'v.blk.0.attn_q.weight' for %u heads",
+                         (unsigned long long)rows, v->n_head);
+    v->head_dim = (uint32_t)rows / v->n_head;
+    return BERYL_OK;
+}
+
+/* ---- weights --------------------------------------------------------------------------------- */
+
+static void add_layers(gemma4_adding *a, gemma4_vision *v, uint32_t packed) {
+    const uint32_t rows = v->n_head * v->head_dim, n_embd = v->n_embd, n_ff = v->n_ff,
+                   head_dim = v->head_dim, one = 1;
+    for (uint32_t i = 0; i < v->n_layer; i++) {
+        gemma4_vision_layer *layer = &v->layers[i];
+        char prefix[32];
+        uint32_t number = i * PRODUCTS;
+        snprintf(prefix, sizeof prefix, "v.blk.%u.", i);
+#define X(name, out, in) \
+    layer->name =        \
+        gemma4_tower_product_add(a, prefix, #name, out, in, GROUP_LAYER + i, packed, number++);
+        GEMMA4_VISION_PRODUCT_LIST(X)
+#undef X
+#define X(name, n, optional) \
+    layer->name = gemma4_tower_vector_add(a, prefix, #name ".weight", n, optional);
+        GEMMA4_VISION_VECTOR_LIST(X)
+#undef X
+    }
+}
+
+/* Without a tower: three norms around a product. Some files number them from 0 on. */
+static void add_embedder(gemma4_adding *a, gemma4_vision *v, uint32_t n_pixel) {
+    const uint32_t first = !format_gguf_tensor_find(a->gguf, "v.patch_norm.0.weight");
+    v->patch_bias = gemma4_tower_vector_add(a, "v.", "patch_embd.bias", v->n_embd, false);
+    for (uint32_t i = 0; i < 3; i++) {
+        char name[32];
+        for (uint32_t k = 0; k < 2; k++) {
+            snprintf(name, sizeof name, "patch_norm.%u.%s", i + first, k ? "bias" : "weight");
+            v->patch_norm[i][k] =
+                gemma4_tower_vector_add(a, "v.", name, i ? v->n_embd : n_pixel, false);
+        }
+    }
+}
+
+beryl_status gemma4_vision_add(const format_gguf *gguf, uint32_t d, base_arena *arena,
+                               graph_store *store, gemma4_vision *v, beryl_error *error) {
+    *v = (gemma4_vision){.d = d};
+    const format_gguf_tensor *positions = format_gguf_tensor_find(gguf, "v.position_embd.weight");
+    if (!positions) return base_fail(error, BERYL_NOT_FOUND, "this model sees no pictures");
+    beryl_status status = read_keys(gguf, v, error);
+    if (status != BERYL_OK) return status;
+    if (positions->ne[1] > 1 << 20 || positions->ne[2] != 2)
+        return base_fail(error, BERYL_BAD_FILE,
+                         "tensor 'v.position_embd.weight' has no two lists of positions");
+    v->n_position = (uint32_t)positions->ne[1];
+    v->layers = base_arena_take(arena, v->n_layer + 1, sizeof *v->layers);
+    if (!v->layers) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    gemma4_adding a = {.gguf = gguf, .store = store, .error = error, .vectors = GROUP_VECTORS};
+    const uint32_t n_pixel = CHANNELS * v->side * v->side,
+                   n_clamp = (v->n_layer * PRODUCTS + 1) * TOWER_CLAMPS,
+                   packed = gemma4_tower_vector_add(&a, "v.", "clamp_data", n_clamp, true);
+    v->patch_embd = gemma4_tensor_add(&a, "v.",
+                                      (gemma4_wanted){.name = "patch_embd.weight",
+                                                      .rank = 2,
+                                                      .dim = {v->n_embd, n_pixel},
+                                                      .flat = true,
+                                                      .group = GROUP_GLOBAL});
+    v->position_embd = gemma4_tensor_add(&a, "v.",
+                                         (gemma4_wanted){.name = "position_embd.weight",
+                                                         .rank = 2,
+                                                         .dim = {2 * v->n_position, v->n_embd},
+                                                         .flat = true,
+                                                         .group = GROUP_GLOBAL});
+    v->std_bias = gemma4_tower_vector_add(&a, "v.", "std_bias", v->n_embd, true);
+    v->std_scale = gemma4_tower_vector_add(&a, "v.", "std_scale", v->n_embd, true);
+    if (v->n_layer) add_layers(&a, v, packed);
+    else add_embedder(&a, v, n_pixel);
+    v->projection = gemma4_tower_product_add(&a, "mm.", "input_projection", d, v->n_embd,
+                                             GROUP_GLOBAL, packed, v->n_layer * PRODUCTS);
+    return a.status;
+}
+
+/* ---- the graph ------------------------------------------------------------------------------- */
+
+typedef struct building {
+    gemma4_tower t;
+    graph *g;
+    const gemma4_vision *v;
+    graph_dim n, m; /* patches, soft tokens */
+    graph_value angles;
+} building;
+
+/* [n, H * head_dim] as [n, H, head_dim]; rotated: with the elements of a head in the order in which
+ * one rotation by columns and rows takes them: of each pair first ones, then second ones. A head
+ * holds pairs by columns in its first half, by rows in its second, the two of a pair a quarter
+ * apart. */
+static graph_value heads(const building *b, graph_value x, bool rotated) {
+    const uint32_t n_head = b->v->n_head, dim = b->v->head_dim;
+    if (!rotated)
+        return graph_reshape(b->g, x, 3,
+                             (graph_dim[]){b->n, gemma4_tower_dim(n_head), gemma4_tower_dim(dim)});
+    x = graph_reshape(b->g, x, 5,
+                      (graph_dim[]){b->n, gemma4_tower_dim(n_head), gemma4_tower_dim(2),
+                                    gemma4_tower_dim(2), gemma4_tower_dim(dim / 4)});
+    x = graph_permute(b->g, x, 5, (uint32_t[]){0, 1, 3, 2, 4});
+    return graph_reshape(b->g, x, 3,
+                         (graph_dim[]){b->n, gemma4_tower_dim(n_head), gemma4_tower_dim(dim)});
+}
+
+/* A norm's weights in that order. */
+static graph_value turned(const building *b, uint32_t weight) {
+    const uint32_t quarter = b->v->head_dim / 4;
+    graph_value w = graph_reshape(
+        b->g, gemma4_tower_stored(&b->t, weight), 3,
+        (graph_dim[]){gemma4_tower_dim(2), gemma4_tower_dim(2), gemma4_tower_dim(quarter)});
+    w = graph_permute(b->g, w, 3, (uint32_t[]){1, 0, 2});
+    return graph_reshape(b->g, w, 1, (graph_dim[]){gemma4_tower_dim(4 * quarter)});
+}
+
+static graph_value by_head(const building *b, graph_value x) {
+    return graph_permute(b->g, x, 3, (uint32_t[]){1, 0, 2});
+}
+
+/* Queries and keys lose nothing by being in another order: both have the same. */
+static graph_value attend(const building *b, const gemma4_vision_layer *layer, graph_value x) {
+    graph *g = b->g;
+    graph_value q = gemma4_tower_linear(&b->t, x, &layer->attn_q);
+    graph_value k = gemma4_tower_linear(&b->t, x, &layer->attn_k);
+    graph_value v = gemma4_tower_linear(&b->t, x, &layer->attn_v);
+    q = graph_rms_norm(g, heads(b, q, true), turned(b, layer->attn_q_norm), b->v->eps);
+    k = graph_rms_norm(g, heads(b, k, true), turned(b, layer->attn_k_norm), b->v->eps);
+    v = graph_rms_norm(g, heads(b, v, false), 0, b->v->eps);
+    q = graph_rope(g, q, b->angles);
+    k = graph_rope(g, k, b->angles);
+    const graph_value scores = graph_matmul(g, by_head(b, q), by_head(b, k), false, true);
+    const graph_value o = graph_matmul(g, graph_softmax(g, scores), by_head(b, v), false, false);
+    return graph_reshape(g, by_head(b, o), 2,
+                         (graph_dim[]){b->n, gemma4_tower_dim(b->v->n_head * b->v->head_dim)});
+}
+
+static graph_value layer_of(const building *b, const gemma4_vision_layer *layer, graph_value h) {
+    graph *g = b->g;
+    graph_value o = attend(b, layer, gemma4_tower_norm(&b->t, h, layer->ln1));
+    h = graph_add(g, h,
+                  gemma4_tower_norm(&b->t, gemma4_tower_linear(&b->t, o, &layer->attn_out),
+                                    layer->attn_post_norm));
+    const graph_value x = gemma4_tower_norm(&b->t, h, layer->ln2);
+    const graph_value gate = gemma4_tower_linear(&b->t, x, &layer->ffn_gate);
+    const graph_value up = gemma4_tower_linear(&b->t, x, &layer->ffn_up);
+    const graph_value f = gemma4_tower_linear(&b->t, graph_geglu(g, gate, up), &layer->ffn_down);
+    h = graph_add(g, h, gemma4_tower_norm(&b->t, f, layer->ffn_post_norm));
+    return layer->out_scale == GEMMA4_NONE
+               ? h
+               : graph_mul(g, h, gemma4_tower_stored(&b->t, layer->out_scale));
+}
+
+static graph_value layer_norm(const building *b, graph_value x, uint32_t i) {
+    const uint32_t *w = b->v->patch_norm[i];
+    return graph_layer_norm(b->g, x, gemma4_tower_stored(&b->t, w[0]),
+                            gemma4_tower_stored(&b->t, w[1]), 1e-5f);
+}
+
+static graph_value add_positions(const building *b, graph_value h, const gemma4_vision_graph *t) {
+    const graph_value table = gemma4_tower_stored(&b->t, b->v->position_embd);
+    const graph_value column = graph_gather_rows(b->g, table, t->columns, 1);
+    const graph_value row = graph_gather_rows(b->g, table, t->rows, 1);
+    return graph_add(b->g, graph_add(b->g, h, column), row);
+}
+
+static graph_value pooled(const building *b, graph_value h) {
+    const gemma4_vision *v = b->v;
+    graph *g = b->g;
+    h = graph_reshape(
+        g, h, 3,
+        (graph_dim[]){b->m, gemma4_tower_dim(v->pool * v->pool), gemma4_tower_dim(v->n_embd)});
+    h = graph_squeeze(g, graph_reduce(g, OP_MEAN, h, 1u << 1, 0), 1);
+    h = graph_scale(g, h, sqrtf((float)v->n_embd));
+    if (v->std_bias != GEMMA4_NONE) h = graph_sub(g, h, gemma4_tower_stored(&b->t, v->std_bias));
+    if (v->std_scale != GEMMA4_NONE) h = graph_mul(g, h, gemma4_tower_stored(&b->t, v->std_scale));
+    return h;
+}
+
+beryl_status gemma4_vision_build(const gemma4_vision *v, const graph_store *store, base_heap *heap,
+                                 uint32_t n_soft, gemma4_vision_graph *out, beryl_error *error) {
+    *out = (gemma4_vision_graph){.g = graph_open(heap)};
+    if (!out->g) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    building b = {.t = {out->g, store, v->eps}, .v = v, .g = out->g};
+    graph *g = out->g;
+    out->extent = graph_extent_add(g, "n_soft", n_soft);
+    b.m = (graph_dim){n_soft, out->extent};
+    b.n = graph_dim_product(g, b.m, gemma4_tower_dim(v->pool * v->pool));
+    out->pixels = graph_input(g, "pixels", TYPE_F32, 2,
+                              (graph_dim[]){b.n, gemma4_tower_dim(CHANNELS * v->side * v->side)});
+    out->columns = graph_input(g, "columns", TYPE_I32, 1, &b.n);
+    out->rows = graph_input(g, "rows", TYPE_I32, 1, &b.n);
+    graph_value h = out->pixels;
+    if (v->n_layer) {
+        b.angles = out->angles =
+            graph_input(g, "angles", TYPE_F32, 3,
+                        (graph_dim[]){b.n, gemma4_tower_dim(2), gemma4_tower_dim(v->head_dim / 2)});
+        h = add_positions(&b, graph_linear(g, h, gemma4_tower_stored(&b.t, v->patch_embd)), out);
+        for (uint32_t i = 0; i < v->n_layer && graph_status(g, NULL) == BERYL_OK; i++)
+            h = layer_of(&b, &v->layers[i], h);
+        h = pooled(&b, h);
+    } else {
+        h = graph_linear(g, layer_norm(&b, h, 0), gemma4_tower_stored(&b.t, v->patch_embd));
+        h = layer_norm(&b, graph_add(g, h, gemma4_tower_stored(&b.t, v->patch_bias)), 1);
+        h = layer_norm(&b, add_positions(&b, h, out), 2);
+    }
+    out->soft = gemma4_tower_linear(&b.t, gemma4_tower_norm(&b.t, h, GEMMA4_NONE), &v->projection);
+    graph_output(g, out->soft, "soft");
+    return graph_status(g, error);
+}
+
+/* ---- a picture ------------------------------------------------------------------------------- */
+
+uint32_t gemma4_vision_unit(const gemma4_vision *v) {
+    return v->side * v->pool;
+}
+
+static void fill_pixels(const gemma4_vision *v, const uint8_t *rgb, uint32_t width, uint32_t column,
+                        uint32_t row, float *out) {
+    for (uint32_t c = 0; c < CHANNELS; c++)
+        for (uint32_t y = 0; y < v->side; y++)
+            for (uint32_t x = 0; x < v->side; x++) {
+                const size_t at = (size_t)(row * v->side + y) * width + column * v->side + x;
+                const float value = (float)rgb[at * CHANNELS + c] / 255;
+                *out++ = v->n_layer ? 2 * value - 1 : value;
+            }
+}
+
+/* cos and sin by columns, then by rows. */
+static void fill_angles(const gemma4_vision *v, uint32_t column, uint32_t row, float *out) {
+    const uint32_t quarter = v->head_dim / 4, half = v->head_dim / 2;
+    for (uint32_t i = 0; i < half; i++) {
+        const double frequency = pow(rope_base, -2.0 * (i % quarter) / half);
+        const float angle = (float)(i < quarter ? column : row) * (float)frequency;
+        out[i] = (float)cos((double)angle);
+        out[half + i] = (float)sin((double)angle);
+    }
+}
+
+void gemma4_vision_fill(const gemma4_vision *v, const uint8_t *rgb, uint32_t width, uint32_t height,
+                        float *pixels, int32_t *columns, int32_t *rows, float *angles) {
+    const uint32_t unit = gemma4_vision_unit(v), across = width / unit, each = v->pool * v->pool;
+    const size_t n = (size_t)across * (height / unit) * each,
+                 n_pixel = (size_t)CHANNELS * v->side * v->side;
+    for (size_t i = 0; i < n; i++) {
+        const uint32_t soft = (uint32_t)(i / each), inside = (uint32_t)(i % each),
+                       column = soft % across * v->pool + inside % v->pool,
+                       row = soft / across * v->pool + inside / v->pool;
+        fill_pixels(v, rgb, width, column, row, pixels + i * n_pixel);
+        columns[i] = (int32_t)column;
+        rows[i] = (int32_t)(v->n_position + row);
+        if (angles) fill_angles(v, column, row, angles + i * v->head_dim);
+    }
+}

@@ -1,0 +1,256 @@
+/* towers_test.c - the towers of pictures and of sound against soft tokens that another
+ * implementation computed, from the pictures that it resized and from clips, on every device. */
+#define _POSIX_C_SOURCE 200809L
+#include "media_files.h"
+#include "model.h"
+#include "rig.h"
+
+#include "gemma4/audio.h"
+#include "gemma4/vision.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SOFT_MAX = 70, FRAMES_MAX = 200 };
+
+/* Of the largest number of a case's soft tokens, and of log-mel: README of the fixtures, for sums
+ * in F32. */
+#define SOFT_TOLERANCE 1e-3
+#define MEL_TOLERANCE 1e-3
+
+static const struct {
+    const char *name, *file;
+    bool small; /* on the reference functions too */
+    bool hears;
+} fixtures[] = {
+    {"e2b-mm", "e2b-mm.gguf", false, true},               /* a merged file, clamped products */
+    {"e2b-mmproj", "e2b-mmproj.mmproj.gguf", true, true}, /* a file of its own */
+    {"31b-vision", "31b-vision.gguf", false, false}, /* standardised, heads of 36 */
+    {"12b-mm", "12b-mm.gguf", true, true},           /* no towers */
+};
+
+static const struct {
+    const char *name, *device; /* NULL: the reference functions */
+} devices[] = {
+    {"reference", NULL},           {"host", "host"}, {"opencl", "opencl"},
+    {"webgpu", "webgpu:software"}, {"chosen", ""}, /* BERYL_TEST_DEVICE */
+};
+
+typedef struct tower {
+    base_heap heap;
+    base_arena arena;
+    device *d;
+    format_gguf *gguf;
+    beryl_source source;
+    graph_store store;
+    bool hears; /* audio, else vision */
+    gemma4_vision vision;
+    gemma4_vision_graph sees;
+    gemma4_audio audio;
+    gemma4_audio_graph listens;
+    graph *g; /* of one of them */
+    graph_value soft;
+    graph_exec *exec;
+    beryl_error error;
+} tower;
+
+static beryl_status build(tower *w) {
+    beryl_status status;
+    if (w->hears) {
+        status =
+            gemma4_audio_build(&w->audio, &w->store, &w->heap, FRAMES_MAX, &w->listens, &w->error);
+        w->g = w->listens.g;
+        w->soft = w->listens.soft;
+    } else {
+        status =
+            gemma4_vision_build(&w->vision, &w->store, &w->heap, SOFT_MAX, &w->sees, &w->error);
+        w->g = w->sees.g;
+        w->soft = w->sees.soft;
+    }
+    return status;
+}
+
+static beryl_status tower_open(tower *w, const char *path, uint32_t d, const char *choice) {
+    base_heap_init(&w->heap, NULL);
+    base_arena_init(&w->arena, &w->heap);
+    beryl_status status = format_gguf_open_path(&w->heap, path, &w->gguf, &w->error);
+    while (status == BERYL_OK && (status = format_gguf_step(w->gguf, &w->error)) == BERYL_PENDING) {
+    }
+    if (status == BERYL_OK && choice)
+        status = device_open(&w->heap, NULL, choice, &w->d, &w->error);
+    if (status != BERYL_OK) return status;
+    w->source = *format_gguf_source(w->gguf, 0);
+    status = store_init(&w->store, &w->heap, w->d, &w->source, 1, &w->error);
+    if (status == BERYL_OK)
+        status = w->hears
+                     ? gemma4_audio_add(w->gguf, d, &w->arena, &w->store, &w->audio, &w->error)
+                     : gemma4_vision_add(w->gguf, d, &w->arena, &w->store, &w->vision, &w->error);
+    if (status == BERYL_OK) status = store_layout(&w->store, 0, &w->error);
+    if (status == BERYL_OK) status = store_make(&w->store, &w->error);
+    if (status == BERYL_OK) do
+            status = store_upload_step(&w->store, &w->error);
+        while (status == BERYL_EVENT || status == BERYL_PENDING);
+    if (status == BERYL_OK) status = build(w);
+    const graph_exec_options exact = {.exact = true};
+    if (status == BERYL_OK) status = graph_exec_open(w->g, &w->store, &exact, &w->exec, &w->error);
+    return status == BERYL_OK ? rig_exec_compiled(w->exec, &w->error) : status;
+}
+
+static void tower_close(test *t, tower *w) {
+    graph_exec_close(w->exec);
+    graph_close(w->g);
+    store_fini(&w->store);
+    device_close(w->d);
+    format_gguf_close(w->gguf);
+    base_arena_fini(&w->arena);
+    CHECK_INT(t, w->heap.bytes, 0);
+}
+
+static void *input(tower *w, graph_value v) {
+    return graph_exec_input(w->exec, v);
+}
+
+/* ---- pictures -------------------------------------------------------------------------------- */
+
+/* How many soft tokens the picture has, with the inputs that make them; 0: failed. */
+static uint32_t see(test *t, tower *w, const char *file) {
+    uint32_t width, height, m = 0;
+    uint8_t *rgb = media_picture(t, file, &width, &height);
+    const uint32_t unit = gemma4_vision_unit(&w->vision);
+    const gemma4_vision_graph *g = &w->sees;
+    if (rgb && (width % unit || height % unit || width / unit * (height / unit) > SOFT_MAX)) {
+        test_fail(t, __FILE__, __LINE__, "%s has %u x %u pixels", file, width, height);
+    } else if (rgb) {
+        m = width / unit * (height / unit);
+        gemma4_vision_fill(&w->vision, rgb, width, height, input(w, g->pixels),
+                           input(w, g->columns), input(w, g->rows),
+                           g->angles ? input(w, g->angles) : NULL);
+    }
+    free(rgb);
+    return m;
+}
+
+/* ---- sound ----------------------------------------------------------------------------------- */
+
+static float *floats_of(test *t, model_ref *ref, const char *name, uint64_t ne[2]) {
+    const format_gguf_tensor *x = format_gguf_tensor_find(ref->gguf, name);
+    const beryl_source *source = format_gguf_source(ref->gguf, 0);
+    float *out = x ? malloc(x->size) : NULL;
+    if (!out || source->read(source->user, x->offset, out, x->size) != BERYL_OK)
+        test_fail(t, __FILE__, __LINE__, "no %s", name);
+    for (int i = 0; x && i < 2; i++) ne[i] = x->ne[i];
+    return out;
+}
+
+/* How many frames the clip has, compared with the reference's where it has some; 0: failed. */
+static uint32_t hear(test *t, tower *w, model_ref *ref, uint32_t n, const char *file) {
+    const gemma4_audio_graph *g = &w->listens;
+    uint32_t n_sample, frames = 0;
+    float *samples = media_clip(t, file, &n_sample);
+    if (samples) frames = gemma4_audio_frames(&w->audio, n_sample);
+    if (frames > FRAMES_MAX) {
+        test_fail(t, __FILE__, __LINE__, "%s has %u frames", file, frames);
+        frames = 0;
+    }
+    if (frames)
+        CHECK_INT(t, gemma4_audio_fill(&w->audio, &w->heap, samples, n_sample, input(w, g->frames)),
+                  BERYL_OK);
+    free(samples);
+    if (!frames || !w->audio.n_layer) return frames;
+    gemma4_audio_distances(&w->audio, input(w, g->distance));
+    gemma4_audio_mask(gemma4_audio_soft(&w->audio, frames), input(w, g->mask));
+    char name[40];
+    uint64_t ne[2] = {0};
+    snprintf(name, sizeof name, "case.%u.mel", n);
+    float *mel = floats_of(t, ref, name, ne);
+    CHECK_INT(t, ne[1], frames);
+    if (mel && !test_failed(t))
+        CHECK_NEAR(t, model_distance(input(w, g->frames), mel, (size_t)frames * GEMMA4_AUDIO_MEL),
+                   0, MEL_TOLERANCE);
+    free(mel);
+    return frames;
+}
+
+/* ---- both ------------------------------------------------------------------------------------ */
+
+static const float *soft_tokens(test *t, tower *w, uint32_t size) {
+    uint32_t extents[GRAPH_EXTENT_MAX + 1] = {0};
+    const void *out = NULL;
+    device_ticket ticket = {0};
+    extents[w->hears ? w->listens.extent : w->sees.extent] = size;
+    beryl_status status = graph_exec_submit(w->exec, extents, &w->soft, 1, &ticket, &w->error);
+    if (status == BERYL_OK && w->d) status = device_wait(w->d, ticket, &w->error);
+    if (status == BERYL_OK) status = graph_exec_fetched(w->exec, ticket, 0, &out, &w->error);
+    if (status != BERYL_OK) test_fail(t, __FILE__, __LINE__, "%s", w->error.message);
+    return out;
+}
+
+/* false: the case is of another kind. */
+static bool compare(test *t, tower *w, model_ref *ref, uint32_t n) {
+    char name[64], file[64];
+    base_view said = {0};
+    uint64_t ne[2] = {0};
+    snprintf(name, sizeof name, "case.%u.%s", n, w->hears ? "audio" : "resized");
+    if (format_gguf_get_string(ref->gguf, name, &said, NULL) != BERYL_OK) return false;
+    snprintf(file, sizeof file, "%.*s", (int)said.size, said.data);
+    snprintf(name, sizeof name, "case.%u.soft_tokens", n);
+    float *want = floats_of(t, ref, name, ne);
+    const uint32_t size = !want      ? 0
+                          : w->hears ? hear(t, w, ref, n, file)
+                                     : see(t, w, file),
+                   m = w->hears ? gemma4_audio_soft(&w->audio, size) : size,
+                   d = w->hears ? w->audio.d : w->vision.d;
+    const float *got = size && !test_failed(t) ? soft_tokens(t, w, size) : NULL;
+    if (got && (ne[1] != m || ne[0] != d)) {
+        test_fail(t, __FILE__, __LINE__, "%s: %u soft tokens of %u", file, m, d);
+    } else if (got) {
+        double largest = 0;
+        for (size_t i = 0; i < (size_t)m * d; i++) largest = fmax(largest, fabs((double)want[i]));
+        const double distance = model_distance(got, want, (size_t)m * d);
+        if (!(distance <= SOFT_TOLERANCE * largest))
+            test_fail(t, __FILE__, __LINE__, "%s: off by %g of %g", file, distance, largest);
+    }
+    free(want);
+    return true;
+}
+
+static void run(test *t, size_t fixture, size_t at, bool hears) {
+    const char *choice = devices[at].device;
+    if (choice && !*choice) choice = getenv("BERYL_TEST_DEVICE");
+    tower w = {.hears = hears};
+    model_ref ref;
+    char path[512], name[40];
+    snprintf(path, sizeof path, "%s", test_data(t, fixtures[fixture].file));
+    snprintf(name, sizeof name, "%s.ref.gguf", fixtures[fixture].name);
+    if (!model_ref_open(t, &ref, name)) return;
+    const format_gguf_tensor *soft = NULL;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < ref.n_case && !soft; i++) {
+        snprintf(name, sizeof name, "case.%u.soft_tokens", i);
+        soft = format_gguf_tensor_find(ref.gguf, name);
+    }
+    const beryl_status status = tower_open(&w, path, soft ? (uint32_t)soft->ne[0] : 0, choice);
+    if (status == BERYL_NO_DEVICE) test_skip(t, "%s", w.error.message);
+    else if (status != BERYL_OK) test_fail(t, __FILE__, __LINE__, "%s", w.error.message);
+    for (uint32_t i = 0; status == BERYL_OK && i < ref.n_case && !test_failed(t); i++)
+        n += compare(t, &w, &ref, i);
+    if (status == BERYL_OK) CHECK(t, n > 0);
+    tower_close(t, &w);
+    model_ref_close(&ref);
+}
+
+void test_towers(test *t) {
+    for (size_t d = 0; d < sizeof devices / sizeof *devices; d++) {
+        if (devices[d].device && !*devices[d].device && !getenv("BERYL_TEST_DEVICE")) continue;
+        for (size_t i = 0; i < sizeof fixtures / sizeof *fixtures; i++) {
+            if (!devices[d].device && !fixtures[i].small) continue;
+            if (test_case(t, "towers/%s/%s-sees", devices[d].name, fixtures[i].name))
+                run(t, i, d, false);
+            if (fixtures[i].hears &&
+                test_case(t, "towers/%s/%s-hears", devices[d].name, fixtures[i].name))
+                run(t, i, d, true);
+        }
+    }
+}
