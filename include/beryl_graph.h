@@ -642,7 +642,8 @@ BERYL_API beryl_value beryl_graph_linear(beryl_graph *g, beryl_value x, beryl_va
  * id out of range is 0. */
 BERYL_API beryl_value beryl_graph_linear_id(beryl_graph *g, beryl_value x, beryl_value w,
                                             beryl_value ids);
-/* ---- for engines: rotations, states, caches of keys ------------------------------------------- */
+/* ---- for engines: rotations, states, caches of keys
+ * ------------------------------------------- */
 
 /* x [n, h, d], angles [n, 2, d / 2] (cosines, sines): element i turned with element i + d / 2. */
 BERYL_API beryl_value beryl_graph_rope(beryl_graph *g, beryl_value x, beryl_value angles);

@@ -325,7 +325,8 @@ static void make_view(maker *m) {
     keep(m, v, from.most, false);
 }
 
-/* From other places: a pad, a triangle, random numbers, with others of its kind behind it or beside it. */
+/* From other places: a pad, a triangle, random numbers, with others of its kind behind it or beside
+ * it. */
 static void make_map(maker *m) {
     const pooled *p = pick(m, 0, 1e6f);
     if (!p || !at(m, p->v)->rank || graph_element_bound(at(m, p->v)) > 40000) return;

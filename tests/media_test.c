@@ -1,5 +1,5 @@
-/* media_test.c - pictures and sound in prompts, through beryl.h alone: logits and answers against the
- * reference, what is read again and what is not, what is refused; pictures at another size. */
+/* media_test.c - pictures and sound in prompts, through beryl.h alone: logits and answers against
+ * the reference, what is read again and what is not, what is refused; pictures at another size. */
 #define _POSIX_C_SOURCE 200809L
 #include "media_files.h"
 #include "model.h"
@@ -130,8 +130,8 @@ static void check_logits(run *r, const model_case *c, uint32_t piece, uint32_t n
     free(got);
 }
 
-/* Every case with media: logits at every position, the greedy answer, and both once more by what the
- * session kept. */
+/* Every case with media: logits at every position, the greedy answer, and both once more by what
+ * the session kept. */
 static void check_cases(test *t, size_t fixture, int device) {
     run r;
     uint32_t n = 0;

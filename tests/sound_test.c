@@ -1,5 +1,5 @@
-/* sound_test.c - WAV files of every kind, damaged ones, and sound at other rates: what passes is as it
- * was, what would fold back is 80 dB down. */
+/* sound_test.c - WAV files of every kind, damaged ones, and sound at other rates: what passes is as
+ * it was, what would fold back is 80 dB down. */
 #include "test.h"
 
 #include "media/sound.h"

@@ -27,8 +27,8 @@ static const struct {
 } fixtures[] = {
     {"e2b-mm", "e2b-mm.gguf", false, true},               /* a merged file, clamped products */
     {"e2b-mmproj", "e2b-mmproj.mmproj.gguf", true, true}, /* a file of its own */
-    {"31b-vision", "31b-vision.gguf", false, false}, /* standardised, heads of 36 */
-    {"12b-mm", "12b-mm.gguf", true, true},           /* no towers */
+    {"31b-vision", "31b-vision.gguf", false, false},      /* standardised, heads of 36 */
+    {"12b-mm", "12b-mm.gguf", true, true},                /* no towers */
 };
 
 static const struct {

@@ -70,8 +70,8 @@ int cli_key_read(char *byte);
 void cli_end_late(void);
 void cli_end_check(void);
 
-/* --image and --audio: read, encoded with a progress bar, and given to the session. BERYL_IO without
- * a message: a file was not read, and that is reported. */
+/* --image and --audio: read, encoded with a progress bar, and given to the session. BERYL_IO
+ * without a message: a file was not read, and that is reported. */
 beryl_status cli_media_give(cli *c, beryl_engine *engine, beryl_session *session,
                             beryl_error *error);
 

@@ -11,8 +11,8 @@ typedef struct picture {
     uint32_t width, height;
 } picture;
 
-/* BAD_FILE, UNSUPPORTED with what it is instead, BAD_INPUT: more than PICTURE_PIXELS_MAX, told before
- * memory is taken. */
+/* BAD_FILE, UNSUPPORTED with what it is instead, BAD_INPUT: more than PICTURE_PIXELS_MAX, told
+ * before memory is taken. */
 beryl_status picture_read(base_heap *heap, const void *data, size_t size, picture *out,
                           beryl_error *error);
 void picture_free(base_heap *heap, picture *p);

@@ -220,8 +220,8 @@ struct beryl_session {
 
 /* ---- media (media.c) ------------------------------------------------------------------------- */
 
-/* The prompt as the session keeps it: out [n], soft tokens by content, and where media stands; spans
- * are the session's from then on. BAD_INPUT: places and media do not fit. */
+/* The prompt as the session keeps it: out [n], soft tokens by content, and where media stands;
+ * spans are the session's from then on. BAD_INPUT: places and media do not fit. */
 beryl_status session_media_place(beryl_session *s, const int32_t *tokens, size_t n, int32_t *out,
                                  beryl_error *error);
 /* Tokens of a rendered conversation, each place for media as long as it has to be; ids grows. */

@@ -3,8 +3,8 @@
  *
  * A tower is loaded when it is first needed: its weights lie in a store of its own, on the engine's
  * device. A soft token stands in a session's timeline as a number below 0 that is made from the
- * content of its picture or clip and from its place in it, so that what two prompts share is found as
- * for any other token. */
+ * content of its picture or clip and from its place in it, so that what two prompts share is found
+ * as for any other token. */
 #include "base/error.h"
 #include "engine/engine.h"
 #include "media/resize.h"

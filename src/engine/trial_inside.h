@@ -9,7 +9,7 @@ enum { RUN_MAX = 2, LIST_MAX = 40, USED_MAX = 32, VALUE_MAX = 64, FILL_ROWS = 64
 
 typedef struct trial_used { /* a stored tensor of the node */
     graph_value base;
-    uint32_t from, at;     /* index in the engine's store, and in both of the trial's */
+    uint32_t from, at; /* index in the engine's store, and in both of the trial's */
     uint32_t rank, dim[STORE_RANK_MAX]; /* of a weight: what the reference side has of it */
     base_type type;
     bool is_state, is_cache, written;

@@ -109,9 +109,9 @@ void gemma4_angles(const gemma4_model *m, bool global, const int32_t *positions,
                    float *out);
 
 /* Some rows are soft tokens of pictures or sound. What soft tokens of a picture see besides what
- * every row sees: nothing (models with per-layer embeddings); in sliding layers those behind them of
- * the same picture (other models with a vision tower); all of the same picture, in all layers, however
- * wide the window (12B, which has none). Then a picture is in one run. */
+ * every row sees: nothing (models with per-layer embeddings); in sliding layers those behind them
+ * of the same picture (other models with a vision tower); all of the same picture, in all layers,
+ * however wide the window (12B, which has none). Then a picture is in one run. */
 typedef enum gemma4_media {
     GEMMA4_MEDIA_NONE,
     GEMMA4_MEDIA_CAUSAL,

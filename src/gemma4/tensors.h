@@ -1,5 +1,5 @@
-/* tensors.h - tensors of a file that a model needs: found by name or alias, checked against the shape
- * that the configuration wants, added to a store. For gemma4/ alone. */
+/* tensors.h - tensors of a file that a model needs: found by name or alias, checked against the
+ * shape that the configuration wants, added to a store. For gemma4/ alone. */
 #ifndef GEMMA4_TENSORS_H
 #define GEMMA4_TENSORS_H
 

@@ -1,5 +1,5 @@
-/* tower.h - what the towers of pictures and of sound share: keys, clamped products, vectors, and how
- * they enter a graph. For gemma4/ alone. */
+/* tower.h - what the towers of pictures and of sound share: keys, clamped products, vectors, and
+ * how they enter a graph. For gemma4/ alone. */
 #ifndef GEMMA4_TOWER_H
 #define GEMMA4_TOWER_H
 

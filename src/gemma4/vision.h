@@ -1,11 +1,12 @@
-/* vision.h - pictures: the vision tower of Gemma 4 as a graph, from patches of pixels to soft tokens.
+/* vision.h - pictures: the vision tower of Gemma 4 as a graph, from patches of pixels to soft
+ * tokens.
  *
  * Builds graphs of plain operations and runs nothing. Letters: n patches, m soft tokens, w width of
  * the tower, H heads, d width of the text model. Models with a tower (E2B, E4B, 26B-A4B, 31B) see
  * patches of 16 x 16 pixels and average 3 x 3 of them to one soft token; 12B has no tower and sees
  * patches of 48 x 48. Patches lie in the order of their soft tokens, so that those of one token are
- * neighbours; rows and columns say where they are. Source of the architecture: the published model's
- * description. */
+ * neighbours; rows and columns say where they are. Source of the architecture: the published
+ * model's description. */
 #ifndef GEMMA4_VISION_H
 #define GEMMA4_VISION_H
 
@@ -67,8 +68,8 @@ typedef struct gemma4_vision_graph {
     graph_value soft;          /* F32 [m, d] */
 } gemma4_vision_graph;
 
-/* n_soft: the extent's bound. out->g is closed by the caller (graph_close), also on failure where it
- * is not NULL. */
+/* n_soft: the extent's bound. out->g is closed by the caller (graph_close), also on failure where
+ * it is not NULL. */
 beryl_status gemma4_vision_build(const gemma4_vision *v, const graph_store *store, base_heap *heap,
                                  uint32_t n_soft, gemma4_vision_graph *out, beryl_error *error);
 

@@ -87,11 +87,10 @@ static beryl_status tensor_of(graph_reference *r, base_op op, graph_value v, con
     graph_value base = graph_base_of(r->g, v);
     if (t->role == ROLE_STORED) {
         out->stored = t->stored;
-        beryl_status status =
-            stored_data(r->store, t->stored,
-                        graph_op_is_in_trees(op) || graph_op_reduces(op) ||
-                            strchr("an", base_ops[op].inputs[0]) != NULL,
-                        &out->data, error);
+        beryl_status status = stored_data(r->store, t->stored,
+                                          graph_op_is_in_trees(op) || graph_op_reduces(op) ||
+                                              strchr("an", base_ops[op].inputs[0]) != NULL,
+                                          &out->data, error);
         if (status != BERYL_OK || !out->data) return status;
     } else {
         if (!r->data[base]) {

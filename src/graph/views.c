@@ -291,9 +291,9 @@ graph_value graph_diagonal(graph *g, graph_value x, uint32_t axis, uint32_t othe
     return told(g, finish(g, VIEW_DIAGONAL, x, &as), (uint32_t[]){axis, other}, 2);
 }
 
-/* How many windows of `size` elements begin `step` apart in an axis, as far as they are whole. Of an
- * axis that a run sizes as many are there as it has steps, where constants (padding) make up for the
- * last one; size 0: they do not. */
+/* How many windows of `size` elements begin `step` apart in an axis, as far as they are whole. Of
+ * an axis that a run sizes as many are there as it has steps, where constants (padding) make up for
+ * the last one; size 0: they do not. */
 static graph_dim window_count(graph *g, graph_dim axis, uint32_t size, uint32_t step) {
     if (!axis.extent) return (graph_dim){axis.size < size ? 0 : (axis.size - size) / step + 1, 0};
     graph_sum sum;
