@@ -119,11 +119,21 @@ static void check_rates(test *t, base_heap *heap) {
     }
 }
 
+static void check_refused(test *t, base_heap *heap) {
+    float sample = 0;
+    media_sound out;
+    beryl_error error = {0};
+    CHECK_INT(t, media_resample(heap, &(media_sound){&sample, 1, 767999}, 16000, &out, &error),
+              BERYL_UNSUPPORTED);
+    CHECK(t, !out.samples && strstr(error.message, "767999 Hz") != NULL);
+}
+
 void test_sound(test *t) {
     base_heap heap;
     base_heap_init(&heap, NULL);
     if (test_case(t, "sound/wav-of-every-kind")) check_kinds(t, &heap);
     if (test_case(t, "sound/wav-damaged")) check_damaged(t, &heap);
     if (test_case(t, "sound/other-rates")) check_rates(t, &heap);
+    if (test_case(t, "sound/rates-without-a-common-measure")) check_refused(t, &heap);
     if (test_case(t, "sound/gives-everything-back")) CHECK_INT(t, heap.bytes, 0);
 }

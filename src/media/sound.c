@@ -99,7 +99,7 @@ beryl_status media_wav_read(base_heap *heap, const void *data, size_t size, medi
 
 /* Kaiser's window: 90 dB of attenuation, and as many zeros of the sinc on each side that the
  * transition takes a tenth of the band. */
-enum { ZEROS = 32 };
+enum { ZEROS = 32, WEIGHTS_MAX = 1 << 22 };
 #define BETA 8.96
 #define PI 3.14159265358979323846
 
@@ -133,9 +133,13 @@ beryl_status media_resample(base_heap *heap, const media_sound *in, uint32_t rat
     const double lower = in->rate > rate ? (double)rate / in->rate : 1, cutoff = 0.91;
     const uint32_t reach = (uint32_t)ceil(ZEROS / lower), taps = 2 * reach;
     const uint64_t n = ((uint64_t)in->n * rate + in->rate - 1) / in->rate;
+    *out = (media_sound){0};
+    if ((uint64_t)phases * taps > WEIGHTS_MAX)
+        return base_fail(error, BERYL_UNSUPPORTED, "sound at %u Hz made into %u Hz", in->rate,
+                         rate);
     const size_t bytes = (size_t)phases * taps * sizeof(float);
-    float *weights = n > UINT32_MAX ? NULL : base_heap_take(heap, bytes);
     *out = (media_sound){.rate = rate, .n = (size_t)n};
+    float *weights = n > UINT32_MAX ? NULL : base_heap_take(heap, bytes);
     if (weights) out->samples = base_heap_take(heap, out->n * sizeof *out->samples);
     if (!out->samples && n) {
         base_heap_give(heap, weights, bytes);

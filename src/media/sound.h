@@ -19,7 +19,7 @@ beryl_status media_wav_read(base_heap *heap, const void *data, size_t size, medi
                             beryl_error *error);
 /* The same sound at another rate, by a windowed sinc: what lies above half of the lower rate is
  * 80 dB down and more. The caller gives both back. Rates MEDIA_RATE_MIN .. MEDIA_RATE_MAX.
- * NO_MEMORY. */
+ * UNSUPPORTED: two rates that have too little in common; NO_MEMORY. */
 beryl_status media_resample(base_heap *heap, const media_sound *in, uint32_t rate, media_sound *out,
                             beryl_error *error);
 
