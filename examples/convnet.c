@@ -57,7 +57,11 @@ static void ink(const char *const rows[SIZE], float *to /* [SIZE, SIZE] */) {
 
 /* [n, 1, SIZE, SIZE] -> [n, features], each row of length 1 */
 static beryl_value features(beryl_graph *g, beryl_value x, beryl_value weight, beryl_dim n) {
-    const beryl_window three = {.size = 3, .step = 1, .apart = 1, .before = 1, .after = 1},
+    const beryl_window three = {.size = 3,
+                                .stride = 1,
+                                .dilation = 1,
+                                .pad_before = 1,
+                                .pad_after = 1},
                        both[] = {three, three};
     const beryl_dim flat[] = {n, {STROKES * 4 * 4, 0}};
     beryl_value v = beryl_graph_relu(g, beryl_graph_conv(g, x, weight, 2, both, 1));

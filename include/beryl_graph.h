@@ -186,9 +186,9 @@ BERYL_API beryl_value beryl_graph_flip(beryl_graph *g, beryl_value x,
  * constants, of which the smaller counts, or of one extent. */
 BERYL_API beryl_value beryl_graph_diagonal(beryl_graph *g, beryl_value x, uint32_t axis,
                                            uint32_t other);
-/* Windows of `size` elements of a constant axis, `step` apart, as far as they are whole; they may
- * overlap. The axis becomes their number, and the last axis is what is in each: [n, 7] in windows
- * of 3, 2 apart, is [n, 3, 3]. */
+/* Windows of `size` elements of an axis, `step` apart, as far as they are whole; they may overlap.
+ * The axis becomes their number, and a last axis what is in each: [n, 9] in windows of 3, 2 apart,
+ * is [n, 4, 3]. An axis that a run sizes has to be padded by size - 1 at least. */
 BERYL_API beryl_value beryl_graph_windows(beryl_graph *g, beryl_value x, uint32_t axis,
                                           uint32_t size, uint32_t step);
 /* drops an axis of size 1 */
@@ -477,10 +477,10 @@ BERYL_API beryl_value beryl_graph_matmul(beryl_graph *g, beryl_value a, beryl_va
  * go together, those that the result has not are summed. */
 BERYL_API beryl_value beryl_graph_einsum(beryl_graph *g, const char *letters, uint32_t n,
                                          const beryl_value *x);
-/* Windows along an axis: of `size` elements that lie `apart` (1: side by side), each window `step`
- * behind the one before; so many elements are put before and after the axis. */
+/* Windows along an axis, of `size` elements that lie `dilation` apart (1: side by side), each
+ * `stride` behind the one before; so many elements are put before and behind the axis. */
 typedef struct beryl_window {
-    uint32_t size, step, apart, before, after;
+    uint32_t size, stride, dilation, pad_before, pad_after;
 } beryl_window;
 /* x [n, c, in..] with n_axis (1 to 3) axes behind c, weight [out, c / groups, sizes..] -> [n, out,
  * ..]. windows [n_axis]: size is the weight's, whatever it says; around x lie zeros. */
@@ -505,8 +505,8 @@ BERYL_API beryl_value beryl_graph_pool(beryl_graph *g, beryl_value x, uint32_t n
 BERYL_API beryl_value beryl_graph_adaptive_avg_pool(beryl_graph *g, beryl_value x, uint32_t n_axis,
                                                     const uint32_t *sizes);
 /* x [n, c, in..], weight [c, out / groups, sizes..] -> [n, out, ..]: the gradient of a convolution
- * with that weight. Element i of an axis reaches from i * step - before on; after: cut off at the
- * end; more [n_axis], NULL: none: further elements behind it. in..: constants. */
+ * with that weight. Element i of an axis reaches from i * stride - pad_before on; pad_after: cut
+ * off at the end; more [n_axis], NULL: none: further elements behind it. in..: constants. */
 BERYL_API beryl_value beryl_graph_conv_transpose(beryl_graph *g, beryl_value x, beryl_value weight,
                                                  uint32_t n_axis, const beryl_window *windows,
                                                  const uint32_t *more, uint32_t groups);

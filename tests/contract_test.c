@@ -191,10 +191,10 @@ typedef struct conv_shape {
 
 static const conv_shape convs[] = {
     {"1d", 1, 2, 3, 4, 1, {9}, {{3, 1, 1, 0, 0}}},
-    {"1d-causal-apart", 1, 1, 2, 3, 1, {11}, {{3, 1, 2, 4, 0}}},
+    {"1d-causal-dilated", 1, 1, 2, 3, 1, {11}, {{3, 1, 2, 4, 0}}},
     {"2d-3x3", 2, 2, 3, 5, 1, {6, 7}, {{3, 1, 1, 1, 1}, {3, 1, 1, 1, 1}}},
     {"2d-1x1", 2, 1, 8, 4, 1, {5, 5}, {{1, 1, 1, 0, 0}, {1, 1, 1, 0, 0}}},
-    {"2d-strided-apart", 2, 1, 2, 3, 1, {9, 12}, {{3, 2, 1, 1, 0}, {2, 3, 3, 0, 2}}},
+    {"2d-strided-dilated", 2, 1, 2, 3, 1, {9, 12}, {{3, 2, 1, 1, 0}, {2, 3, 3, 0, 2}}},
     {"2d-groups", 2, 2, 6, 4, 2, {5, 6}, {{3, 1, 1, 1, 1}, {2, 2, 1, 0, 0}}},
     {"2d-depthwise", 2, 1, 5, 10, 5, {6, 5}, {{3, 1, 1, 1, 1}, {3, 1, 1, 1, 1}}},
     {"3d", 3, 1, 2, 3, 1, {4, 5, 4}, {{2, 1, 1, 0, 1}, {3, 2, 1, 1, 1}, {2, 1, 1, 0, 0}}},
@@ -206,12 +206,14 @@ enum { CONVS = sizeof convs / sizeof *convs };
 
 static uint32_t windows_along(const conv_shape *p, uint32_t i) {
     const graph_window *w = &p->w[i];
-    return (p->in[i] + w->before + w->after - (w->size - 1) * w->apart - 1) / w->step + 1;
+    return (p->in[i] + w->pad_before + w->pad_after - (w->size - 1) * w->dilation - 1) / w->stride +
+           1;
 }
 
 /* Where place `o` of window `at` along axis i is; false: beside x. */
 static bool is_inside(const conv_shape *p, uint32_t i, uint32_t at, uint32_t o, uint32_t *index) {
-    const int64_t place = (int64_t)at * p->w[i].step + (int64_t)o * p->w[i].apart - p->w[i].before;
+    const int64_t place =
+        (int64_t)at * p->w[i].stride + (int64_t)o * p->w[i].dilation - p->w[i].pad_before;
     *index = *index * p->in[i] + (uint32_t)place;
     return place >= 0 && place < p->in[i];
 }

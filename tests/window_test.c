@@ -34,7 +34,7 @@ static const shape shapes[] = {
     {"transpose-1d-far", TRANSPOSE, 1, 1, 1, 1, 1, {4}, {W(2, 5, 1, 0, 0)}, {2}, {0}, 0, false},
     {"transpose-1d-cut", TRANSPOSE, 1, 1, 2, 1, 1, {6}, {W(2, 3, 1, 4, 3)}, {0}, {0}, 0, false},
     {"transpose-2d", TRANSPOSE, 2, 2, 3, 2, 1, {4, 5}, {W(3, 2, 1, 1, 1), W(3, 2, 1, 1, 1)}, {1, 1}, {0}, 0, true},
-    {"transpose-2d-apart", TRANSPOSE, 2, 1, 2, 3, 1, {3, 4}, {W(3, 1, 2, 2, 1), W(2, 3, 4, 0, 2)}, {0, 2}, {0}, 0, false},
+    {"transpose-2d-dilated", TRANSPOSE, 2, 1, 2, 3, 1, {3, 4}, {W(3, 1, 2, 2, 1), W(2, 3, 4, 0, 2)}, {0, 2}, {0}, 0, false},
     {"transpose-2d-groups", TRANSPOSE, 2, 2, 6, 4, 2, {3, 3}, {W(2, 2, 1, 0, 0), W(3, 1, 1, 1, 1)}, {0}, {0}, 0, true},
     {"transpose-2d-depthwise", TRANSPOSE, 2, 1, 5, 5, 5, {4, 3}, {W(4, 2, 1, 1, 1), W(4, 2, 1, 1, 1)}, {0}, {0}, 0, false},
     {"transpose-3d", TRANSPOSE, 3, 1, 2, 2, 1, {2, 3, 2}, {W(2, 2, 1, 0, 0), W(3, 1, 1, 1, 1), W(2, 1, 1, 0, 1)}, {0}, {0}, 0, false},
@@ -43,7 +43,7 @@ static const shape shapes[] = {
     {"mean-partial", POOL, 2, 1, 3, 3, 1, {6, 7}, {W(3, 2, 1, 1, 1), W(3, 3, 1, 1, 1)}, {0}, {true, true, false}, 0, true},
     {"mean-inside", POOL, 2, 2, 2, 2, 1, {5, 6}, {W(3, 1, 1, 1, 1), W(2, 2, 1, 1, 0)}, {0}, {true, false, true}, 0, true},
     {"mean-inside-partial", POOL, 1, 2, 2, 2, 1, {10}, {W(4, 3, 1, 2, 2)}, {0}, {true, true, true}, 0, false},
-    {"mean-inside-apart", POOL, 1, 1, 2, 2, 1, {11}, {W(3, 2, 3, 3, 4)}, {0}, {true, false, true}, 0, false},
+    {"mean-inside-dilated", POOL, 1, 1, 2, 2, 1, {11}, {W(3, 2, 3, 3, 4)}, {0}, {true, false, true}, 0, false},
     {"mean-3d-inside", POOL, 3, 1, 2, 2, 1, {3, 4, 5}, {W(2, 1, 1, 1, 0), W(3, 2, 1, 1, 1), W(2, 2, 1, 0, 1)}, {0}, {true, false, true}, 0, false},
     {"adaptive-even", ADAPTIVE, 2, 2, 3, 3, 1, {6, 8}, {W(1, 1, 1, 0, 0), W(1, 1, 1, 0, 0)}, {3, 2}, {0}, 0, false},
     {"adaptive", ADAPTIVE, 2, 2, 2, 2, 1, {7, 10}, {W(1, 1, 1, 0, 0), W(1, 1, 1, 0, 0)}, {3, 4}, {0}, 0, true},
@@ -75,13 +75,14 @@ static graph_window window_of(const shape *p, uint32_t i) {
 
 static uint32_t out_of(const shape *p, uint32_t i) {
     const graph_window w = window_of(p, i);
-    const uint32_t in = in_of(p, i), span = (w.size - 1) * w.apart + 1;
+    const uint32_t in = in_of(p, i), span = (w.size - 1) * w.dilation + 1;
     if (p->kind == TRANSPOSE)
-        return (in - 1) * w.step + span + (i < p->n_axis ? p->more[i] : 0) - w.before - w.after;
+        return (in - 1) * w.stride + span + (i < p->n_axis ? p->more[i] : 0) - w.pad_before -
+               w.pad_after;
     if (p->kind == ADAPTIVE || p->kind == RESIZE) return i < p->n_axis ? p->more[i] : 1;
-    uint32_t n = (in + w.before + w.after - span) / w.step + 1;
-    while (p->how.partial && n * w.step < in + w.before &&
-           (n - 1) * w.step + span < in + w.before + w.after)
+    uint32_t n = (in + w.pad_before + w.pad_after - span) / w.stride + 1;
+    while (p->how.partial && n * w.stride < in + w.pad_before &&
+           (n - 1) * w.stride + span < in + w.pad_before + w.pad_after)
         n++;
     return n;
 }
@@ -97,7 +98,7 @@ static bool reaches(const shape *p, const uint32_t *i, const uint32_t *k, const 
     bool all = true;
     for (uint32_t a = 0; a < AXES; a++) {
         const graph_window w = window_of(p, a);
-        all = all && i[a] * w.step + k[a] * w.apart == at[a] + w.before;
+        all = all && i[a] * w.stride + k[a] * w.dilation == at[a] + w.pad_before;
     }
     return all;
 }
@@ -130,11 +131,12 @@ static double pooled(const shape *p, uint32_t n, uint32_t channel, const uint32_
         bool inside = true, counts = true;
         for (uint32_t a = 0; a < AXES; a++) {
             const graph_window w = window_of(p, a);
-            const int64_t place = (int64_t)at[a] * w.step + k[a] * w.apart - w.before,
+            const int64_t place = (int64_t)at[a] * w.stride + k[a] * w.dilation - w.pad_before,
                           in = in_of(p, a);
             i[a] = (uint32_t)place;
             inside = inside && place >= 0 && place < in;
-            counts = counts && (p->how.inside ? place >= 0 && place < in : place < in + w.after);
+            counts =
+                counts && (p->how.inside ? place >= 0 && place < in : place < in + w.pad_after);
         }
         count += counts;
         if (!inside) continue;
@@ -196,7 +198,7 @@ static double in_windows(const shape *p, uint32_t n, uint32_t row, uint32_t colu
         const uint32_t at = column % out_of(p, a), k = row % w.size;
         column /= out_of(p, a);
         row /= w.size;
-        i[a] = at * w.step + k * w.apart - w.before;
+        i[a] = at * w.stride + k * w.dilation - w.pad_before;
         inside = inside && i[a] < in_of(p, a);
     }
     return inside ? (double)number_at(0, index_of(p, n, row, i)) : 0;
@@ -421,9 +423,10 @@ static void check_calls(test *t) {
                                        {1, 3, NAN},
                                        {0, 1, 2, 3, NAN},
                                        {0, 1, 2, 3, NAN}};
-    const beryl_window two = {.size = 2, .step = 2, .apart = 1},
-                       near = {.size = 2, .step = 1, .apart = 1},
-                       three = {.size = 3, .step = 1, .apart = 1, .before = 1, .after = 1};
+    const beryl_window two = {.size = 2, .stride = 2, .dilation = 1},
+                       near = {.size = 2, .stride = 1, .dilation = 1},
+                       three = {
+                           .size = 3, .stride = 1, .dilation = 1, .pad_before = 1, .pad_after = 1};
     const uint32_t parts = 3;
     beryl_graph *g;
     beryl_value x = open_with(&g);

@@ -325,8 +325,8 @@ static bool windows_of(beryl_graph *g, const char *what, uint32_t n_axis, const 
     if (!n_axis || n_axis > 3 || !from)
         return graph_api_refuse(g, BERYL_MISUSE, "windows along 1 to 3 axes", what);
     for (uint32_t i = 0; i < n_axis; i++)
-        to[i] = (graph_window){from[i].size, from[i].step, from[i].apart, from[i].before,
-                               from[i].after};
+        to[i] = (graph_window){from[i].size, from[i].stride, from[i].dilation, from[i].pad_before,
+                               from[i].pad_after};
     return true;
 }
 

@@ -215,10 +215,10 @@ graph_value graph_matmul(graph *g, graph_value a, graph_value b, bool transpose_
 /* "bij,bjk->bik": a letter for each axis of n values and of the result. */
 enum { GRAPH_EINSUM_MAX = 8 };
 graph_value graph_einsum(graph *g, const char *text, uint32_t n, const graph_value *x);
-/* Windows along an axis: how many elements each has, how far one is behind another, how far its
- * elements are apart, and what is put before and behind the axis. */
+/* Windows along an axis, of `size` elements that lie `dilation` apart, each `stride` behind the one
+ * before; so many elements are put before and behind the axis. */
 typedef struct graph_window {
-    uint32_t size, step, apart, before, after;
+    uint32_t size, stride, dilation, pad_before, pad_after;
 } graph_window;
 /* x [n, c, in..] of 1 to 3 axes, weight [out, c / groups, sizes..] -> [n, out, ..]. size of a
  * window: the weight's. */

@@ -24,10 +24,10 @@ static bool has_windows(graph *g, const char *what, graph_value x, uint32_t n_ax
     const graph_tensor *t = graph_tensor_at(g, x);
     bool fits = n_axis >= 1 && n_axis <= 3 && t->rank == n_axis + 2;
     for (uint32_t i = 0; fits && i < n_axis; i++)
-        fits = w[i].size && w[i].step && w[i].apart &&
-               (t->dim[i + 2].extent ? 0 : (uint64_t)t->dim[i + 2].size) + w[i].before +
-                       w[i].after + (t->dim[i + 2].extent != 0) >
-                   (uint64_t)(w[i].size - 1) * w[i].apart;
+        fits = w[i].size && w[i].stride && w[i].dilation &&
+               (t->dim[i + 2].extent ? 0 : (uint64_t)t->dim[i + 2].size) + w[i].pad_before +
+                       w[i].pad_after + (t->dim[i + 2].extent != 0) >
+                   (uint64_t)(w[i].size - 1) * w[i].dilation;
     return fits || graph_refuse(g, BERYL_MISUSE, "%s of %s: its windows do not fit", what,
                                 graph_shape_text(g, t->rank, t->dim, text));
 }
@@ -36,11 +36,12 @@ static bool has_windows(graph *g, const char *what, graph_value x, uint32_t n_ax
 static graph_value windows_of(graph *g, graph_value x, uint32_t n_axis, const graph_window *w,
                               float value) {
     for (uint32_t i = 0; x && i < n_axis; i++)
-        if (w[i].before || w[i].after) x = graph_pad(g, x, i + 2, w[i].before, w[i].after, value);
+        if (w[i].pad_before || w[i].pad_after)
+            x = graph_pad(g, x, i + 2, w[i].pad_before, w[i].pad_after, value);
     for (uint32_t i = 0; x && i < n_axis; i++) {
-        x = graph_windows(g, x, i + 2, (w[i].size - 1) * w[i].apart + 1, w[i].step);
-        if (x && w[i].apart > 1)
-            x = graph_narrow(g, x, rank_of(g, x) - 1, 0, w[i].size, w[i].apart);
+        x = graph_windows(g, x, i + 2, (w[i].size - 1) * w[i].dilation + 1, w[i].stride);
+        if (x && w[i].dilation > 1)
+            x = graph_narrow(g, x, rank_of(g, x) - 1, 0, w[i].size, w[i].dilation);
     }
     return x;
 }
@@ -120,10 +121,10 @@ static graph_value spread_out(graph *g, graph_value x, uint32_t n_axis, const gr
     graph_dim dims[GRAPH_RANK_MAX];
     memcpy(dims, graph_tensor_at(g, x)->dim, sizeof dims);
     for (uint32_t i = n_axis; x && i-- > 0;) {
-        const uint32_t span = (w[i].size - 1) * w[i].apart, axis = i + 2, step = w[i].step;
-        const uint32_t front = span > w[i].before ? span - w[i].before : 0,
+        const uint32_t span = (w[i].size - 1) * w[i].dilation, axis = i + 2, step = w[i].stride;
+        const uint32_t front = span > w[i].pad_before ? span - w[i].pad_before : 0,
                        more = (front + step - 1) / step;
-        start[i] = span > w[i].before ? more * step - front : w[i].before - span;
+        start[i] = span > w[i].pad_before ? more * step - front : w[i].pad_before - span;
         const uint64_t need = ((uint64_t)start[i] + out[i] + span + step - 1) / step;
         const uint32_t had = dims[axis].size + more;
         const uint32_t behind = need > had ? (uint32_t)(need - had) : 0;
@@ -134,7 +135,7 @@ static graph_value spread_out(graph *g, graph_value x, uint32_t n_axis, const gr
     }
     if (x) x = graph_reshape(g, x, n_axis + 2, dims);
     for (uint32_t i = 0; x && i < n_axis; i++)
-        x = graph_narrow(g, x, i + 2, start[i], out[i] + (w[i].size - 1) * w[i].apart, 1);
+        x = graph_narrow(g, x, i + 2, start[i], out[i] + (w[i].size - 1) * w[i].dilation, 1);
     return x;
 }
 
@@ -143,13 +144,13 @@ static bool transposed_sizes(graph *g, graph_value x, uint32_t n_axis, const gra
                              const uint32_t *more, uint32_t *out) {
     for (uint32_t i = 0; i < n_axis; i++) {
         const graph_dim in = dim_of(g, x, i + 2);
-        const uint64_t whole = (uint64_t)(in.size - 1) * w[i].step +
-                               (uint64_t)(w[i].size - 1) * w[i].apart + 1 + (more ? more[i] : 0),
-                       cut = (uint64_t)w[i].before + w[i].after;
+        const uint64_t whole = (uint64_t)(in.size - 1) * w[i].stride +
+                               (uint64_t)(w[i].size - 1) * w[i].dilation + 1 + (more ? more[i] : 0),
+                       cut = (uint64_t)w[i].pad_before + w[i].pad_after;
         if (in.extent)
             return graph_refuse(g, BERYL_UNSUPPORTED,
                                 "conv_transpose: a run says how long axis %u is", i + 2);
-        if (!w[i].step || !w[i].apart || whole <= cut || whole > INT32_MAX)
+        if (!w[i].stride || !w[i].dilation || whole <= cut || whole > INT32_MAX)
             return graph_refuse(g, BERYL_MISUSE,
                                 "conv_transpose: %llu elements of axis %u, less %llu",
                                 (unsigned long long)whole, i + 2, (unsigned long long)cut);
@@ -171,8 +172,8 @@ graph_value graph_conv_transpose(graph *g, graph_value x, graph_value weight, ui
     x = spread_out(g, x, n_axis, w, out);
     for (uint32_t i = 0; i < n_axis; i++) {
         weight = graph_flip(g, weight, i + 2);
-        w[i].before = w[i].after = 0;
-        w[i].step = 1;
+        w[i].pad_before = w[i].pad_after = 0;
+        w[i].stride = 1;
     }
     const bool grouped = groups > 1;
     if (weight && grouped) weight = in_groups(g, weight, 0, groups);
@@ -207,11 +208,12 @@ graph_value graph_im2col(graph *g, graph_value x, uint32_t n_axis, const graph_w
 /* How many elements more lie behind the axis, so that windows that begin in what was there are
  * whole. */
 static uint32_t to_be_whole(uint32_t size, const graph_window *w) {
-    const uint64_t span = (uint64_t)(w->size - 1) * w->apart + 1, all = (uint64_t)size + w->before;
-    uint64_t n = (all + w->after - span + w->step - 1) / w->step;
-    if (n * w->step >= all) n--; /* the last one would begin behind x */
-    const uint64_t end = n * w->step + span;
-    return end > all + w->after ? (uint32_t)(end - all - w->after) : 0;
+    const uint64_t span = (uint64_t)(w->size - 1) * w->dilation + 1,
+                   all = (uint64_t)size + w->pad_before;
+    uint64_t n = (all + w->pad_after - span + w->stride - 1) / w->stride;
+    if (n * w->stride >= all) n--; /* the last one would begin behind x */
+    const uint64_t end = n * w->stride + span;
+    return end > all + w->pad_after ? (uint32_t)(end - all - w->pad_after) : 0;
 }
 
 static graph_value times(graph *g, graph_value x, graph_value factor) {
@@ -221,9 +223,9 @@ static graph_value times(graph *g, graph_value x, graph_value factor) {
 /* Of elements from `place` on, `apart`: how many come before `end`, of `size`, as a number of v's
  * type. */
 static graph_value count_before(graph *g, graph_value place, const graph_window *w, float end) {
-    const float apart = (float)w->apart; /* rounded up, with room for the quotient's rounding */
+    const float apart = (float)w->dilation; /* rounded up, with room for the quotient's rounding */
     graph_value v = graph_add_scalar(g, graph_neg(g, place), end);
-    if (w->apart > 1)
+    if (w->dilation > 1)
         v = graph_floor(g, graph_scale(g, graph_add_scalar(g, v, apart - 0.5f), 1 / apart));
     return graph_clamp(g, v, 0, (float)w->size);
 }
@@ -233,7 +235,7 @@ static graph_value mean_within(graph *g, graph_value mean, uint32_t axis, const 
                                float from, float end) {
     const base_type type = graph_tensor_at(g, mean)->type;
     graph_value place = graph_cast(g, graph_iota(g, mean, axis), type, false);
-    place = graph_add_scalar(g, graph_scale(g, place, (float)w->step), -(float)w->before);
+    place = graph_add_scalar(g, graph_scale(g, place, (float)w->stride), -(float)w->pad_before);
     const graph_value n =
         graph_sub(g, count_before(g, place, w, end), count_before(g, place, w, from));
     return times(g, mean, graph_scale(g, graph_reciprocal(g, n), (float)w->size));
@@ -253,19 +255,19 @@ graph_value graph_pool(graph *g, graph_value x, uint32_t n_axis, const graph_win
         w[i] = windows[i];
         size[i] = d.size;
         if (how.partial) more[i] = to_be_whole(d.size, &w[i]);
-        counts |= how.mean && (more[i] || (how.inside && (w[i].before || w[i].after)));
-        if ((how.partial || how.inside) && (d.extent || d.size + w[i].before >= EXACT))
+        counts |= how.mean && (more[i] || (how.inside && (w[i].pad_before || w[i].pad_after)));
+        if ((how.partial || how.inside) && (d.extent || d.size + w[i].pad_before >= EXACT))
             return graph_refuse(g, BERYL_UNSUPPORTED, "%s of axis %u%s", what, i + 2,
                                 d.extent ? ": a run says how long it is" : ": it is too long");
-        w[i].after += more[i];
+        w[i].pad_after += more[i];
     }
     if (counts && (type == TYPE_F16 || type == TYPE_BF16)) x = graph_cast(g, x, TYPE_F32, false);
     graph_value v = x ? windows_of(g, x, n_axis, w, how.mean ? 0 : -INFINITY) : 0;
     const uint32_t axes = ((1u << n_axis) - 1) << (n_axis + 2);
     if (v) v = graph_without(g, graph_reduce(g, how.mean ? OP_MEAN : OP_AMAX, v, axes, 0), axes);
     for (uint32_t i = 0; v && counts && i < n_axis; i++)
-        v = mean_within(g, v, i + 2, &w[i], how.inside ? 0 : -(float)w[i].before,
-                        (float)size[i] + (how.inside ? 0 : (float)windows[i].after));
+        v = mean_within(g, v, i + 2, &w[i], how.inside ? 0 : -(float)w[i].pad_before,
+                        (float)size[i] + (how.inside ? 0 : (float)windows[i].pad_after));
     return v && graph_tensor_at(g, v)->type != type ? graph_cast(g, v, type, false) : v;
 }
 
@@ -289,7 +291,7 @@ graph_value graph_adaptive_avg_pool(graph *g, graph_value x, uint32_t n_axis,
         const graph_dim d = dim_of(g, x, i + 2);
         even = even && sizes[i] && !d.extent && d.size % sizes[i] == 0;
         const uint32_t each = even ? d.size / sizes[i] : 1;
-        w[i] = (graph_window){.size = each, .step = each, .apart = 1};
+        w[i] = (graph_window){.size = each, .stride = each, .dilation = 1};
     }
     if (even) return graph_avg_pool(g, x, n_axis, w);
     for (uint32_t i = 0; x && i < n_axis; i++)
