@@ -342,8 +342,7 @@ beryl_status beryl_session_chat(beryl_session *s, const char *chat,
         if (prompt.chunks[i].kind >= TEXT_CHUNK_IMAGE && !s->media.count)
             status =
                 base_fail(error, BERYL_BAD_INPUT,
-                          "the conversation has places for pictures or sound, and there are none "
-                          "(beryl_session_media)");
+                          "the conversation has places for pictures or sound, and none was given");
     if (status == BERYL_OK) status = text_prompt_encode(e->tokenizer, &prompt, &ids, error);
     if (status == BERYL_OK) status = session_media_expand(s, &ids, error);
     if (status == BERYL_OK)
