@@ -114,16 +114,16 @@ static graph_value make_linear_id(op_maker *m, const uint32_t *s) {
     return m->adding ? 0 : graph_linear_id(m->g, x, w, ids);
 }
 
-/* T: 1: x is transposed, 2: the other one, 3: both. */
+/* T: 1: as they are, 2: the first one is transposed, 3: the second, 4: both. */
 static graph_value make_contract(op_maker *m, const uint32_t *s) {
-    const bool ta = s[3] & 1, tb = s[3] & 2;
+    const bool ta = s[3] == 2 || s[3] == 4, tb = s[3] == 3 || s[3] == 4;
     const graph_value a = activation_of(m, m->type, 2,
                                         (uint32_t[]){ta ? s[2] : s[0], ta ? s[0] : s[2]}),
                       b = activation_of(m, m->type, 2,
                                         (uint32_t[]){tb ? s[1] : s[2], tb ? s[2] : s[1]});
     const double size = base_type_block_bytes(m->type);
     counted(m, size * s[2] * ((double)s[0] + s[1]), size * s[0] * s[1], 2.0 * s[0] * s[1] * s[2]);
-    if (s[3] > 3) fail(m, BERYL_BAD_INPUT, "T is 0 to 3");
+    if (s[3] > 4) fail(m, BERYL_BAD_INPUT, "T is 1 to 4");
     return m->adding ? 0 : graph_matmul(m->g, a, b, ta, tb);
 }
 
@@ -274,8 +274,8 @@ static const op_case usual = {"ROWS,WIDTH", 2, USUAL, make_usual, OP_F32_ALONE, 
                    {{72, 1, 512}, {72, 5, 512}, {72, 40, 512}}},
     [OP_LINEAR_ID] = {"M,N,K", 3, {512, 1, 512}, {4096, 1, 2048}, make_linear_id, OP_WEIGHT_TYPES_ONCE,
                       {{64, 1, 256}, {64, 40, 256}}},
-    [OP_CONTRACT] = {"M,N,K,T", 4, {512, 512, 512, 0}, {4096, 4096, 4096, 0}, make_contract, OP_FLOAT_TYPES,
-                     {{72, 40, 96, 0}, {33, 65, 31, 3}}},
+    [OP_CONTRACT] = {"M,N,K,T", 4, {512, 512, 512, 1}, {4096, 4096, 4096, 1}, make_contract, OP_FLOAT_TYPES,
+                     {{72, 40, 96, 1}, {33, 65, 31, 4}}},
     [OP_GATHER_ROWS] = {"ROWS,WIDTH", 2, {64, 1024}, {4096, 2048}, make_gather, OP_WEIGHT_TYPES, {{5, 512}}},
     [OP_GATHER] = {"ROWS,WIDTH", 2, USUAL, make_by_index, OP_F32_ALONE, {{7, 96}}},
     [OP_SCATTER] = {"ROWS,WIDTH", 2, USUAL, make_by_index, OP_F32_ALONE, {{7, 96}}},
