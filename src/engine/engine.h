@@ -266,6 +266,8 @@ beryl_status task_open(beryl_engine *engine, beryl_session *session,
                        beryl_status (*step)(beryl_task *), beryl_task **out, beryl_error *error);
 /* Queues an event with a copy of its text. */
 beryl_status task_put(beryl_task *task, beryl_event event, const char *text, size_t size);
+/* Queues progress: EVENT, or why it could not. */
+beryl_status task_progress(beryl_task *task, const char *what, uint64_t done, uint64_t total);
 bool task_is_cancelled(const beryl_task *task);
 /* Before what a task does counts for others, in its last step: OK: from here on it cannot be
  * cancelled, and has to end well or fail. CANCELLED, with task->error: it was cancelled before.

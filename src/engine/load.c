@@ -541,22 +541,12 @@ static beryl_status plans_ready(beryl_engine *e, beryl_error *error) {
     return BERYL_OK;
 }
 
-static beryl_status load_progress(beryl_task *task, const char *what, uint64_t done,
-                                  uint64_t total) {
-    beryl_status status = task_put(
-        task,
-        (beryl_event){
-            .kind = BERYL_EVENT_PROGRESS, .what = what, .done = done, .total = total, .token = -1},
-        NULL, 0);
-    return status == BERYL_OK ? BERYL_EVENT : status;
-}
-
 /* A device whose kernels fail may pass for one that needs others: then plans are made again. */
 static beryl_status check_kernels(beryl_task *task, load_stage *stage) {
     bool again;
     uint64_t done, total;
     beryl_status status = engine_check_step(task->engine, &again, &done, &total, &task->error);
-    if (status == BERYL_EVENT) return load_progress(task, "checking kernels", done, total);
+    if (status == BERYL_EVENT) return task_progress(task, "checking kernels", done, total);
     if (status == BERYL_OK && again) *stage = LOAD_PLANS - 1;
     return status;
 }
@@ -597,7 +587,7 @@ static beryl_status load_stage_run(beryl_task *task, load_stage *stage) {
         status = check_room(e, &again, error);
         *stage = status != BERYL_OK ? LOAD_ROOM : again ? LOAD_PLACE - 1 : LOAD_PLANS;
         return status == BERYL_OK && !again
-                   ? load_progress(task, "loading weights", 0, e->store.upload_total)
+                   ? task_progress(task, "loading weights", 0, e->store.upload_total)
                    : status;
     case LOAD_PLANS: return start_plans(e, stage, error);
     case LOAD_UPLOAD:
@@ -606,7 +596,7 @@ static beryl_status load_stage_run(beryl_task *task, load_stage *stage) {
             status = device_poll(e->device, &done, error);
             return status == BERYL_OK ? BERYL_PENDING : status;
         }
-        return status == BERYL_EVENT ? load_progress(task, "loading weights", e->store.upload_done,
+        return status == BERYL_EVENT ? task_progress(task, "loading weights", e->store.upload_done,
                                                      e->store.upload_total)
                                      : status;
     case LOAD_HASH: return format_gguf_hash(e->gguf, &e->model_hash, error);

@@ -115,15 +115,6 @@ gemma4_media engine_media_of(const beryl_engine *e) {
     return t && t->tower[0].there && !t->vision.n_layer ? GEMMA4_MEDIA_ALL : GEMMA4_MEDIA_SLIDING;
 }
 
-static beryl_status told(beryl_task *task, const char *what, uint64_t done, uint64_t total) {
-    const beryl_status status = task_put(
-        task,
-        (beryl_event){
-            .kind = BERYL_EVENT_PROGRESS, .what = what, .done = done, .total = total, .token = -1},
-        NULL, 0);
-    return status == BERYL_OK ? BERYL_EVENT : status;
-}
-
 /* A plan for so much, where there is none for as much yet. */
 static beryl_status tower_plan(beryl_engine *e, beryl_media_kind kind, uint32_t bound,
                                beryl_error *error) {
@@ -162,8 +153,9 @@ static beryl_status tower_step(beryl_task *task, beryl_media_kind kind, uint32_t
     if (to->stage == TOWER_ADDED) {
         status = store_upload_step(&to->store, &task->error);
         if (status == BERYL_EVENT)
-            return told(task, kind == BERYL_SOUND ? "loading the ear" : "loading the eye",
-                        to->store.upload_done, to->store.upload_total);
+            return task_progress(
+                task, kind == BERYL_SOUND ? "loading the audio tower" : "loading the vision tower",
+                to->store.upload_done, to->store.upload_total);
         if (status != BERYL_OK) return status;
         to->stage = TOWER_LOADED;
     }

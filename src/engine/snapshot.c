@@ -139,15 +139,6 @@ static void snapshot_close(beryl_task *task) {
     snapshot_free(n);
 }
 
-static beryl_status progress(beryl_task *task, const char *what, uint64_t done, uint64_t total) {
-    beryl_status status = task_put(
-        task,
-        (beryl_event){
-            .kind = BERYL_EVENT_PROGRESS, .what = what, .done = done, .total = total, .token = -1},
-        NULL, 0);
-    return status == BERYL_OK ? BERYL_EVENT : status;
-}
-
 /* ---- saving ---------------------------------------------------------------------------------- */
 
 static snapshot_header header_of(const beryl_session *s) {
@@ -239,7 +230,7 @@ static beryl_status save_step(beryl_task *task) {
         return base_fail(&task->error, status, "'%.300s': the session could not be written",
                          n->name);
     n->held = 0;
-    return progress(task, "saving the session", n->at, n->size);
+    return task_progress(task, "saving the session", n->at, n->size);
 }
 
 /* ---- restoring ------------------------------------------------------------------------------- */
@@ -357,7 +348,7 @@ static beryl_status restore_step(beryl_task *task) {
                                size, &task->error);
     if (status != BERYL_OK) return status;
     move_on(n, size);
-    return progress(task, "restoring the session", n->at, n->size);
+    return task_progress(task, "restoring the session", n->at, n->size);
 }
 
 /* ---- the calls ------------------------------------------------------------------------------- */

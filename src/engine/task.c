@@ -27,6 +27,13 @@ beryl_status task_put(beryl_task *task, beryl_event event, const char *text, siz
                              : BERYL_OK;
 }
 
+beryl_status task_progress(beryl_task *task, const char *what, uint64_t done, uint64_t total) {
+    const beryl_event event = {
+        .kind = BERYL_EVENT_PROGRESS, .what = what, .done = done, .total = total, .token = -1};
+    const beryl_status status = task_put(task, event, NULL, 0);
+    return status == BERYL_OK ? BERYL_EVENT : status;
+}
+
 bool task_is_cancelled(const beryl_task *task) {
     return __atomic_load_n(&task->fate, __ATOMIC_ACQUIRE) == TASK_CANCELLED;
 }

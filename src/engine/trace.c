@@ -136,15 +136,6 @@ static void run_events(tracing *t, double waited, double read) {
 
 /* ---- the task -------------------------------------------------------------------------------- */
 
-static beryl_status progress(beryl_task *task, const char *what, uint64_t done, uint64_t total) {
-    const beryl_status status = task_put(
-        task,
-        (beryl_event){
-            .kind = BERYL_EVENT_PROGRESS, .what = what, .done = done, .total = total, .token = -1},
-        NULL, 0);
-    return status == BERYL_OK ? BERYL_EVENT : status;
-}
-
 static beryl_status run_begin(tracing *t, beryl_error *error) {
     t->begun = base_time();
     probe_fill(&t->p);
@@ -177,7 +168,7 @@ static beryl_status run_step(beryl_task *task, tracing *t) {
         if (t->n_warm == 0) t->began = t->begun;
         if (++t->n_warm < 2 ||
             (!processor && waited - t->began < WARM_SECONDS && t->n_warm < WARM_MAX))
-            return progress(task, "warming up", t->n_warm, 0);
+            return task_progress(task, "warming up", t->n_warm, 0);
         t->stage = TRACE_RUN;
         t->began = base_time();
         head(t);
@@ -186,7 +177,7 @@ static beryl_status run_step(beryl_task *task, tracing *t) {
         t->n_done++;
     }
     return t->n_done == t->n_step ? finish(t, error)
-                                  : progress(task, "tracing", t->n_done, t->n_step);
+                                  : task_progress(task, "tracing", t->n_done, t->n_step);
 }
 
 static beryl_status trace_step(beryl_task *task) {
