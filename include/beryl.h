@@ -253,6 +253,10 @@ BERYL_API beryl_status beryl_engine_load(beryl_engine *engine, beryl_task **task
                                          beryl_error *error);
 BERYL_API beryl_status beryl_engine_info_get(const beryl_engine *engine, beryl_engine_info *info);
 BERYL_API void beryl_engine_stats(const beryl_engine *engine, beryl_stats *stats);
+/* Gives back device memory that is not needed now: the towers of pictures and sound, unless one
+ * encodes, and where no session is at work what plans compute in. Both come back when they are
+ * needed. NULL is fine. */
+BERYL_API void beryl_engine_trim(beryl_engine *engine);
 /* Measures how fast the device reads its memory (a few ms on a GPU); then in stats.bandwidth. */
 BERYL_API beryl_status beryl_engine_measure(beryl_engine *engine, beryl_error *error);
 /* Runs every kernel that this engine's plans use, then every operation with every type in small

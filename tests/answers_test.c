@@ -169,6 +169,6 @@ void test_answers(test *t) {
     if (test_case(t, "answers/q8-cache-as-exact"))
         check_rounded(t, MODEL_WEBGPU, BERYL_PRECISION_FAST, BERYL_KV_Q8);
     if (test_case(t, "answers/perplexity-of-fast"))
-        check_perplexity(t, MODEL_WEBGPU, BERYL_PRECISION_FAST, BERYL_KV_DEFAULT,
+        check_perplexity(t, MODEL_HOST, BERYL_PRECISION_FAST, BERYL_KV_DEFAULT,
                          getenv("BERYL_TEST_ALL") ? 4 : 2);
 }

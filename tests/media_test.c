@@ -36,9 +36,10 @@ typedef struct run {
     beryl_session *session;
 } run;
 
-static bool run_open(run *r, test *t, size_t fixture, int device) {
+static bool run_open_in(run *r, test *t, size_t fixture, int device, uint64_t memory) {
     char file[40], mmproj[512];
-    beryl_engine_options options = {.precision = BERYL_PRECISION_EXACT, .context = 512};
+    beryl_engine_options options = {
+        .precision = BERYL_PRECISION_EXACT, .context = 512, .memory = memory};
     *r = (run){.t = t};
     snprintf(file, sizeof file, "%s.ref.gguf", fixtures[fixture].name);
     if (!model_ref_open(t, &r->ref, file)) return false;
@@ -50,6 +51,10 @@ static bool run_open(run *r, test *t, size_t fixture, int device) {
     r->engine = model_engine(t, file, &model_devices[device], &options);
     if (r->engine) r->session = model_session(t, r->engine);
     return r->session != NULL;
+}
+
+static bool run_open(run *r, test *t, size_t fixture, int device) {
+    return run_open_in(r, t, fixture, device, 0);
 }
 
 static void run_close(run *r) {
@@ -269,6 +274,58 @@ static void check_refused(test *t) {
     run_close(&r);
 }
 
+static uint64_t on_device(const run *r) {
+    beryl_stats stats;
+    beryl_engine_stats(r->engine, &stats);
+    return stats.device_bytes;
+}
+
+/* What towers take on the device comes back when they are let go, and where there is room for one
+ * alone, they take turns. */
+static void check_let_go(test *t) {
+    run r;
+    uint64_t none = 0, one = 0, both = 0;
+    for (int small = 0; small < 2 && !test_failed(t); small++) {
+        if (run_open_in(&r, t, 0, MODEL_DUMMY, small ? one + 1 : UINT64_C(1) << 32)) {
+            beryl_engine_trim(r.engine);
+            none = on_device(&r);
+            beryl_media *picture = media_of(&r, 3, false);
+            one = on_device(&r);
+            beryl_media *clip = media_of(&r, 5, false);
+            both = on_device(&r);
+            CHECK(t, picture && clip && none < one && (small || one < both));
+            beryl_media *again = media_of(&r, 3, false);
+            if (small) CHECK_INT(t, on_device(&r), one);
+            else CHECK_INT(t, on_device(&r), both);
+            beryl_media_close(picture);
+            beryl_media_close(clip);
+            beryl_media_close(again);
+            beryl_engine_trim(r.engine);
+            CHECK_INT(t, on_device(&r), none);
+        }
+        run_close(&r);
+    }
+    beryl_engine_trim(NULL);
+}
+
+/* A tower that is loaded again computes what it did. */
+static void check_comes_back(test *t) {
+    run r;
+    if (run_open(&r, t, 0, MODEL_REFERENCE)) {
+        const float *want, *got;
+        size_t n = 0, m = 0, d;
+        beryl_media *first = media_of(&r, 3, false);
+        beryl_engine_trim(r.engine);
+        beryl_media *again = media_of(&r, 3, false);
+        beryl_media_soft(first, &want, &n, &d);
+        beryl_media_soft(again, &got, &m, &d);
+        CHECK(t, want && got && n == m && !memcmp(want, got, n * d * sizeof *want));
+        beryl_media_close(first);
+        beryl_media_close(again);
+    }
+    run_close(&r);
+}
+
 /* The original picture, at the size and with the numbers that the reference has. */
 static void check_resized(test *t, const char *name, uint32_t i) {
     char file[64];
@@ -327,4 +384,6 @@ void test_media(test *t) {
     }
     if (test_case(t, "media/content-is-what-is-reused")) check_content(t);
     if (test_case(t, "media/refused")) check_refused(t);
+    if (test_case(t, "media/let-go")) check_let_go(t);
+    if (test_case(t, "media/comes-back")) check_comes_back(t);
 }

@@ -16,6 +16,7 @@ const model_device model_devices[MODEL_ALL_COUNT] = {
     [MODEL_OPENCL] = {"opencl", "opencl", "", false},
     [MODEL_CUDA] = {"cuda", "cuda", "", false},
     [MODEL_HIP] = {"hip", "hip", "", false},
+    [MODEL_DUMMY] = {"dummy", "dummy", "", false},
     [MODEL_FEW] = {"webgpu-few", "webgpu", "hard,few-buffers", false},
 };
 

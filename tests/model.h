@@ -38,7 +38,8 @@ enum {
     MODEL_OPENCL,
     MODEL_CUDA,
     MODEL_HIP,
-    MODEL_FEW, /* a GPU's kernels with ten storage buffers */
+    MODEL_DUMMY, /* computes nothing */
+    MODEL_FEW,   /* a GPU's kernels with ten storage buffers */
     MODEL_ALL_COUNT
 };
 extern const model_device model_devices[MODEL_ALL_COUNT];

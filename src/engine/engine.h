@@ -102,7 +102,7 @@ typedef struct engine_tuned { /* a class of products and its form (tuned.c) */
     double before, after; /* microseconds */
 } engine_tuned;
 
-typedef struct engine_towers engine_towers; /* media.c */
+typedef struct engine_towers engine_towers; /* towers.h */
 
 struct beryl_engine {
     base_heap heap;
@@ -230,6 +230,9 @@ beryl_status session_media_expand(const beryl_session *s, text_ids *ids, beryl_e
 void session_media_clear(beryl_session *s);
 /* The first span that ends behind position p; NULL: none. */
 const session_span *session_span_at(const beryl_session *s, size_t p);
+
+/* ---- towers (towers.c) ----------------------------------------------------------------------- */
+
 /* How pictures see themselves in this model. */
 gemma4_media engine_media_of(const beryl_engine *e);
 void engine_towers_close(beryl_engine *e);

@@ -1,12 +1,10 @@
-/* media.c - pictures and sound: the towers that make soft tokens of them, and where these stand in
- * prompts.
+/* media.c - pictures and sound: how they become soft tokens, and where these stand in prompts.
  *
- * A tower is loaded when it is first needed: its weights lie in a store of its own, on the engine's
- * device. A soft token stands in a session's timeline as a number below 0 that is made from the
+ * A soft token stands in a session's timeline as a number below 0 that is made from the
  * content of its picture or clip and from its place in it, so that what two prompts share is found
  * as for any other token. */
 #include "base/error.h"
-#include "engine/engine.h"
+#include "engine/towers.h"
 #include "media/resize.h"
 #include "media/sound.h"
 
@@ -20,150 +18,6 @@ enum {
     PIXELS_MAX = 1 << 28,
     FRAMES_MAX = 3000 /* of a clip of 30 s */
 };
-
-typedef struct tower {
-    enum { TOWER_NONE, TOWER_ADDED, TOWER_LOADED, TOWER_READY } stage;
-    bool there; /* the file has it */
-    graph_store store;
-    graph *g;
-    graph_exec *exec;
-    graph_value soft;
-    uint32_t bound; /* of its plan: soft tokens of a picture, frames of a clip */
-} tower;
-
-struct engine_towers {
-    base_arena arena;
-    format_gguf *own; /* of options.mmproj; NULL: the model's file */
-    beryl_source *sources;
-    uint32_t n_source;
-    gemma4_vision vision;
-    gemma4_vision_graph sees;
-    gemma4_audio audio;
-    gemma4_audio_graph listens;
-    tower tower[2]; /* pictures, sound */
-};
-
-static tower *tower_of(engine_towers *t, beryl_media_kind kind) {
-    return &t->tower[kind == BERYL_SOUND];
-}
-
-/* ---- towers ---------------------------------------------------------------------------------- */
-
-static void tower_unplan(tower *t) {
-    graph_exec_close(t->exec);
-    graph_close(t->g);
-    t->exec = NULL;
-    t->g = NULL;
-}
-
-void engine_towers_close(beryl_engine *e) {
-    engine_towers *t = e->towers;
-    if (!t) return;
-    for (int i = 0; i < 2; i++) {
-        tower_unplan(&t->tower[i]);
-        store_fini(&t->tower[i].store);
-    }
-    format_gguf_close(t->own);
-    base_arena_fini(&t->arena);
-    base_heap_give(&e->heap, t, sizeof *t);
-    e->towers = NULL;
-}
-
-/* Keys and tensors of one tower, into its store. NOT_FOUND is no error: it is not there. */
-static beryl_status tower_add(beryl_engine *e, bool hears, beryl_error *error) {
-    engine_towers *t = e->towers;
-    tower *to = &t->tower[hears];
-    const format_gguf *file = t->own ? t->own : e->gguf;
-    const uint32_t d = e->model.config.n_embd;
-    beryl_status status =
-        store_init(&to->store, &e->heap, e->device, t->sources, t->n_source, error);
-    if (status == BERYL_OK)
-        status = hears ? gemma4_audio_add(file, d, &t->arena, &to->store, &t->audio, error)
-                       : gemma4_vision_add(file, d, &t->arena, &to->store, &t->vision, error);
-    to->there = status == BERYL_OK;
-    to->stage = TOWER_ADDED;
-    return status == BERYL_NOT_FOUND ? BERYL_OK : status;
-}
-
-static beryl_status towers_open(beryl_engine *e, beryl_error *error) {
-    if (e->towers) return BERYL_OK;
-    engine_towers *t = e->towers = base_heap_take(&e->heap, sizeof *t);
-    if (!t) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
-    base_arena_init(&t->arena, &e->heap);
-    beryl_status status = BERYL_OK;
-    if (e->options.mmproj) {
-        status = format_gguf_open_path(&e->heap, e->options.mmproj, &t->own, error);
-        while (status == BERYL_OK && (status = format_gguf_step(t->own, error)) == BERYL_PENDING)
-            status = BERYL_OK;
-    }
-    const format_gguf *file = t->own ? t->own : e->gguf;
-    if (status == BERYL_OK) {
-        t->n_source = (uint32_t)format_gguf_n_file(file);
-        t->sources = base_arena_take(&t->arena, t->n_source, sizeof *t->sources);
-        if (!t->sources) status = base_fail(error, BERYL_NO_MEMORY, "out of host memory");
-    }
-    for (uint32_t i = 0; status == BERYL_OK && i < t->n_source; i++)
-        t->sources[i] = *format_gguf_source(file, i);
-    for (int i = 0; status == BERYL_OK && i < 2; i++) status = tower_add(e, i, error);
-    if (status != BERYL_OK) engine_towers_close(e);
-    return status;
-}
-
-gemma4_media engine_media_of(const beryl_engine *e) {
-    if (e->model.config.n_per_layer) return GEMMA4_MEDIA_CAUSAL;
-    const engine_towers *t = e->towers;
-    return t && t->tower[0].there && !t->vision.n_layer ? GEMMA4_MEDIA_ALL : GEMMA4_MEDIA_SLIDING;
-}
-
-/* A plan for so much, where there is none for as much yet. */
-static beryl_status tower_plan(beryl_engine *e, beryl_media_kind kind, uint32_t bound,
-                               beryl_error *error) {
-    engine_towers *t = e->towers;
-    tower *to = tower_of(t, kind);
-    if (to->exec && to->bound >= bound) return BERYL_OK;
-    tower_unplan(to);
-    to->stage = TOWER_LOADED;
-    beryl_status status;
-    if (kind == BERYL_SOUND) {
-        status = gemma4_audio_build(&t->audio, &to->store, &e->heap, bound, &t->listens, error);
-        to->g = t->listens.g;
-        to->soft = t->listens.soft;
-    } else {
-        status = gemma4_vision_build(&t->vision, &to->store, &e->heap, bound, &t->sees, error);
-        to->g = t->sees.g;
-        to->soft = t->sees.soft;
-    }
-    const graph_exec_options how = {.exact = e->options.precision == BERYL_PRECISION_EXACT};
-    if (status == BERYL_OK) status = graph_exec_open(to->g, &to->store, &how, &to->exec, error);
-    to->bound = bound;
-    if (status != BERYL_OK) tower_unplan(to);
-    return status;
-}
-
-/* The next step on the way to a tower that runs. */
-static beryl_status tower_step(beryl_task *task, beryl_media_kind kind, uint32_t bound) {
-    beryl_engine *e = task->engine;
-    tower *to = tower_of(e->towers, kind);
-    beryl_status status = BERYL_OK;
-    if (to->stage == TOWER_ADDED && !to->store.buffers.count) {
-        status = store_layout(&to->store, e->options.memory, &task->error);
-        if (status == BERYL_OK) status = store_make(&to->store, &task->error);
-        if (status != BERYL_OK) return status;
-    }
-    if (to->stage == TOWER_ADDED) {
-        status = store_upload_step(&to->store, &task->error);
-        if (status == BERYL_EVENT)
-            return task_progress(
-                task, kind == BERYL_SOUND ? "loading the audio tower" : "loading the vision tower",
-                to->store.upload_done, to->store.upload_total);
-        if (status != BERYL_OK) return status;
-        to->stage = TOWER_LOADED;
-    }
-    status = tower_plan(e, kind, bound, &task->error);
-    if (status == BERYL_OK) status = graph_exec_ready(to->exec, &task->error);
-    if (status == BERYL_OK) to->stage = TOWER_READY;
-    return status;
-}
 
 /* ---- media ----------------------------------------------------------------------------------- */
 
@@ -286,9 +140,9 @@ beryl_status beryl_media_open(beryl_engine *e, const beryl_media_desc *desc, ber
     *out = NULL;
     if (!e->loaded || e->options.vocabulary_only)
         return base_fail(error, BERYL_MISUSE, "the engine has no model loaded");
-    beryl_status status = towers_open(e, error);
+    beryl_status status = engine_towers_open(e, error);
     if (status != BERYL_OK) return status;
-    if (!tower_of(e->towers, desc->kind)->there)
+    if (!engine_tower_of(e, desc->kind)->there)
         return base_fail(error, BERYL_UNSUPPORTED,
                          desc->kind == BERYL_SOUND ? "this model has no tower for sound"
                                                    : "this model has no tower for pictures");
@@ -315,14 +169,14 @@ typedef struct encoding { /* of a task */
     bool submitted;
 } encoding;
 
-static void *input_of(const tower *to, graph_value v) {
+static void *input_of(const engine_tower *to, graph_value v) {
     return v ? graph_exec_input(to->exec, v) : NULL;
 }
 
 static beryl_status submit(beryl_engine *e, encoding *c, beryl_error *error) {
     engine_towers *t = e->towers;
     const beryl_media *m = c->media;
-    const tower *to = tower_of(t, m->kind);
+    const engine_tower *to = engine_tower_of(e, m->kind);
     uint32_t extents[GRAPH_EXTENT_MAX + 1] = {0};
     if (m->kind == BERYL_SOUND) {
         const gemma4_audio_graph *g = &t->listens;
@@ -347,7 +201,7 @@ static beryl_status take_soft(beryl_engine *e, encoding *c, beryl_error *error) 
     const void *data = NULL;
     const size_t size = (size_t)m->n_soft * e->model.config.n_embd * sizeof *m->soft;
     beryl_status status =
-        graph_exec_fetched(tower_of(e->towers, m->kind)->exec, c->ticket, 0, &data, error);
+        graph_exec_fetched(engine_tower_of(e, m->kind)->exec, c->ticket, 0, &data, error);
     if (status != BERYL_OK) return status;
     m->soft = base_heap_take(&e->heap, size);
     if (!m->soft) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
@@ -369,7 +223,7 @@ static beryl_status encode_step(beryl_task *task) {
                                    ? (e->towers->audio.n_layer ? FRAMES_MAX : FRAMES_MAX / 4)
                                : m->n_soft > usual ? m->n_soft
                                                    : usual;
-        status = tower_step(task, m->kind, bound);
+        status = engine_tower_step(task, m->kind, bound);
         if (status == BERYL_OK) status = submit(e, c, &task->error);
         if (status != BERYL_OK) return status;
         c->submitted = true;
@@ -385,6 +239,7 @@ static void encode_close(beryl_task *task) {
     if (!c) return;
     if (c->submitted && !c->media->soft && task->engine->device)
         device_wait(task->engine->device, c->ticket, NULL);
+    engine_tower_of(task->engine, c->media->kind)->users--;
     drop(c->media);
     base_heap_give(&task->engine->heap, c, sizeof *c);
 }
@@ -403,6 +258,7 @@ beryl_status beryl_media_encode(beryl_media *m, beryl_task **out, beryl_error *e
     }
     c->media = m;
     m->users++;
+    engine_tower_of(e, m->kind)->users++;
     (*out)->state = c;
     (*out)->close = encode_close;
     return BERYL_OK;

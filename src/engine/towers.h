@@ -1,0 +1,39 @@
+/* towers.h - the towers of pictures and sound of an engine, for media.c. */
+#ifndef ENGINE_TOWERS_H
+#define ENGINE_TOWERS_H
+
+#include "engine/engine.h"
+
+typedef struct engine_tower {
+    enum { TOWER_NONE, TOWER_ADDED, TOWER_LOADED, TOWER_READY } stage;
+    bool there;       /* the file has it */
+    uint32_t users;   /* tasks that encode with it */
+    base_arena arena; /* of what the file says of it */
+    graph_store store;
+    graph *g;
+    graph_exec *exec;
+    graph_value soft;
+    uint32_t bound; /* of its plan: soft tokens of a picture, frames of a clip */
+} engine_tower;
+
+struct engine_towers {
+    base_arena arena;
+    format_gguf *own; /* of options.mmproj; NULL: the model's file */
+    beryl_source *sources;
+    uint32_t n_source;
+    gemma4_vision vision;
+    gemma4_vision_graph sees;
+    gemma4_audio audio;
+    gemma4_audio_graph listens;
+    engine_tower tower[2]; /* pictures, sound */
+};
+
+/* Reads what the files say of towers; no weights. OK at once where that is done. */
+beryl_status engine_towers_open(beryl_engine *e, beryl_error *error);
+/* Of an engine whose towers are open. */
+engine_tower *engine_tower_of(const beryl_engine *e, beryl_media_kind kind);
+/* The next step on the way to a tower with a plan for so much: OK: it runs. For tasks that are
+ * among its users. */
+beryl_status engine_tower_step(beryl_task *task, beryl_media_kind kind, uint32_t bound);
+
+#endif
