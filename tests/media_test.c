@@ -240,8 +240,10 @@ static void check_refused(test *t) {
         expect(&r, &d, BERYL_BAD_INPUT, "480001 samples");
         d.n_sample = 160;
         expect(&r, &d, BERYL_BAD_INPUT, "too short");
-        d.kind = 3;
-        expect(&r, &d, BERYL_MISUSE, "a picture or sound");
+        d.kind = 4;
+        expect(&r, &d, BERYL_MISUSE, "a picture, sound or video");
+        d.kind = BERYL_VIDEO;
+        expect(&r, &d, BERYL_MISUSE, "a video of 0 frames");
         beryl_media *media = NULL;
         CHECK_INT(t, beryl_media_open(r.engine, &sound, &media, &error), BERYL_OK);
         CHECK_INT(t, beryl_session_media(r.session, &media, 1, &error), BERYL_MISUSE);

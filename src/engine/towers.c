@@ -56,14 +56,23 @@ static beryl_status add(beryl_engine *e, bool hears, beryl_error *error) {
     return status == BERYL_NOT_FOUND ? BERYL_OK : status;
 }
 
+const char *engine_projector(const beryl_engine *e) {
+    bool sees = false, hears = false;
+    if (e->options.mmproj) return e->options.mmproj;
+    if (e->gguf && e->found.projector) gemma4_towers(e->gguf, &sees, &hears);
+    return sees || hears ? NULL : e->found.projector;
+}
+
 beryl_status engine_towers_open(beryl_engine *e, beryl_error *error) {
     if (e->towers) return BERYL_OK;
     engine_towers *t = e->towers = base_heap_take(&e->heap, sizeof *t);
     if (!t) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     base_arena_init(&t->arena, &e->heap);
     beryl_status status = BERYL_OK;
-    if (e->options.mmproj) {
-        status = format_gguf_open_path(&e->heap, e->options.mmproj, &t->own, error);
+    const char *projector = engine_projector(e);
+    if (projector) {
+        base_log(&e->log, BERYL_LOG_INFO, "towers for pictures and sound: %s", projector);
+        status = format_gguf_open_path(&e->heap, projector, &t->own, error);
         while (status == BERYL_OK && (status = format_gguf_step(t->own, error)) == BERYL_PENDING)
             status = BERYL_OK;
     }
