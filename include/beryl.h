@@ -599,10 +599,17 @@ BERYL_API void beryl_media_soft(const beryl_media *media, const float **soft, si
  * than a tenth of a second is passed over. 0: none, or no file. */
 BERYL_API uint64_t beryl_media_rest(const beryl_media *media);
 /* What stands in the session's prompts from now on, in the order of their places: of
- * beryl_session_chat the parts "image", "audio" and "video", of other calls runs of the soft-token
- * id, as long as its soft tokens are, a video's a run of a picture's for each frame. A prompt whose places do not fit is BAD_INPUT. n 0: no media. What a
- * session holds of media in its caches is told by their content, so a conversation may be given
- * again with the same pictures and none is read twice. */
+ * beryl_session_chat the parts "image", "audio" and "video" that hold nothing themselves, of other
+ * calls runs of the soft-token id, as long as its soft tokens are. A prompt whose places do not fit
+ * is BAD_INPUT. n 0: no media. What a session holds of media in its caches is told by their content,
+ * so a conversation may be given again with the same pictures and none is read twice.
+ *
+ * A conversation may hold pictures and clips itself, as OpenAI's parts do:
+ *     {"type": "image_url", "image_url": {"url": "data:image/png;base64,...", "detail": "low"}}
+ *     {"type": "input_audio", "input_audio": {"data": "...", "format": "wav"}}
+ * any file that `file` above takes, 30 s of sound at most; "detail" low: 70 soft tokens, high:
+ * 1,120, auto: as budget 0. The task encodes them before it reads the prompt, in the next turn not
+ * again. No other URL is taken, and no part makes the library open a file. */
 BERYL_API beryl_status beryl_session_media(beryl_session *session, beryl_media *const *media,
                                            size_t n, beryl_error *error);
 

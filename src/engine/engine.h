@@ -163,6 +163,7 @@ struct beryl_engine {
 
 typedef enum session_state {
     SESSION_IDLE,
+    SESSION_MEDIA,   /* its prompt waits for soft tokens */
     SESSION_PREFILL, /* prompt tokens are still to be fed */
     SESSION_DECODE,
     SESSION_LOGITS
@@ -172,8 +173,9 @@ struct beryl_media {
     beryl_engine *engine;
     uint32_t users; /* who opened it, and sessions */
     beryl_media_kind kind;
-    uint64_t hash; /* of what it was made from */
-    uint8_t *rgb;  /* [height, width, 3], as the model sees it; given back once encoded */
+    uint64_t hash;   /* of what it was made from */
+    uint64_t source; /* of the text that held it (attach.c); 0: none did */
+    uint8_t *rgb;    /* [height, width, 3], as the model sees it; given back once encoded */
     uint32_t width, height;
     float *samples; /* [n_sample]; the same */
     uint32_t n_sample;
@@ -182,15 +184,18 @@ struct beryl_media {
     struct {
         beryl_media *picture; /* one user: the video */
         uint32_t second;
-    } *frames; /* [n_frame], of a video, which has nothing else */
+    } * frames; /* [n_frame], of a video, which has nothing else */
     uint32_t n_frame;
     uint64_t n_rest; /* samples at 16 kHz of its file after it */
 };
+
+typedef base_vec(beryl_media *) media_list;
 
 typedef struct session_span { /* of a prompt: where media stands */
     size_t begin;
     beryl_media *media;
 } session_span;
+typedef base_vec(session_span) session_spans;
 
 struct beryl_session {
     beryl_engine *engine;
@@ -200,9 +205,9 @@ struct beryl_session {
     /* the timeline as known: what was fed, and the newest token; soft tokens are below 0, and tell
      * what they are by content (media.c) */
     base_vec(int32_t) tokens;
-    base_vec(beryl_media *) media; /* given for prompts */
-    base_vec(session_span) spans;  /* where they stand in this one */
-    size_t n_fed;                  /* positions [0, n_fed) are in the cache or on their way there */
+    media_list given;    /* for prompts */
+    session_spans spans; /* where media stands in this one */
+    size_t n_fed;        /* positions [0, n_fed) are in the cache or on their way there */
     /* one past the highest position ever written into the rings since their last restart */
     size_t highest;
     size_t n_prompt, n_ahead;
@@ -224,18 +229,21 @@ struct beryl_session {
     beryl_task *task;                 /* the running one, NULL: none */
 };
 
-/* ---- media (media.c) ------------------------------------------------------------------------- */
+/* ---- media in prompts (places.c) ------------------------------------------------------------- */
 
-/* The prompt as the session keeps it: out [n], soft tokens by content, and where media stands;
- * spans are the session's from then on. BAD_INPUT: places and media do not fit. */
-beryl_status session_media_place(beryl_session *s, const int32_t *tokens, size_t n, int32_t *out,
+/* The prompt as the session keeps it: out [n], soft tokens by content, and where media stands, users
+ * of it, also where it fails. BAD_INPUT: places and media do not fit. */
+beryl_status session_media_place(const beryl_session *s, const int32_t *tokens, size_t n,
+                                 const media_list *media, int32_t *out, session_spans *spans,
                                  beryl_error *error);
 /* Tokens of a rendered conversation, each place for media as long as it has to be; ids grows. */
-beryl_status session_media_expand(const beryl_session *s, text_ids *ids, beryl_error *error);
+beryl_status session_media_expand(const beryl_session *s, const media_list *media, text_ids *ids,
+                                  beryl_error *error);
+void session_spans_fini(base_heap *heap, session_spans *spans);
 /* Media is dropped, and spans. */
 void session_media_clear(beryl_session *s);
-/* The first span that ends behind position p; NULL: none. */
-const session_span *session_span_at(const beryl_session *s, size_t p);
+/* The first span that ends after position p; NULL: none. */
+const session_span *session_span_at(const session_spans *spans, size_t p);
 
 /* ---- towers (towers.c) ----------------------------------------------------------------------- */
 

@@ -1,6 +1,7 @@
 /* generate.c - the generate and chat tasks: from chosen tokens to text, thoughts, calls, and an
  * end. */
 #include "base/error.h"
+#include "engine/media.h"
 #include "engine/session.h"
 
 #include <string.h>
@@ -17,7 +18,8 @@ typedef struct generation { /* of one task */
     base_arena arena;
     uint32_t max_tokens, n_generated;
     bool ignore_eos, stopping;
-    size_t told; /* prompt positions told as progress */
+    size_t told;             /* prompt positions told as progress */
+    media_encoding encoding; /* of media of the prompt */
     double started, last;
 } generation;
 
@@ -161,11 +163,32 @@ static beryl_status take_token(beryl_task *task, generation *g) {
     return BERYL_EVENT;
 }
 
+/* Soft tokens of the prompt's media, before it is read. */
+static beryl_status encode_media(beryl_task *task, generation *g) {
+    beryl_session *s = task->session;
+    const session_spans *spans = &s->spans;
+    size_t i = 0;
+    while (i < spans->count && media_is_encoded(spans->data[i].media)) i++;
+    if (i == spans->count) {
+        s->state = SESSION_PREFILL;
+        return BERYL_OK;
+    }
+    if (!g->encoding.media) media_encode_begin(&g->encoding, spans->data[i].media);
+    const beryl_status status = media_encode_step(task, &g->encoding);
+    if (status != BERYL_OK) return status;
+    media_encode_end(&g->encoding);
+    return task_progress(task, "encoding", i + 1, spans->count);
+}
+
 static beryl_status generate_step(beryl_task *task) {
     beryl_session *s = task->session;
     generation *g = task->state;
     for (;;) {
         if (task_is_cancelled(task)) return end(task, g, BERYL_END_CANCELLED);
+        if (s->state == SESSION_MEDIA) {
+            const beryl_status status = encode_media(task, g);
+            if (status != BERYL_OK) return status;
+        }
         if (s->inbox.count > s->inbox_taken) return take_token(task, g);
         if (s->state == SESSION_DECODE && s->n_ahead == 0 && s->n_fed >= s->limit)
             return end(task, g, BERYL_END_CONTEXT);
@@ -191,6 +214,7 @@ static beryl_status generate_step(beryl_task *task) {
 }
 
 static void generation_close(generation *g) {
+    media_encode_end(&g->encoding);
     text_parser_close(g->parser);
     base_text_fini(&g->piece);
     base_text_fini(&g->held);
@@ -262,8 +286,8 @@ static beryl_status copy_stops(generation *g, const beryl_generate_options *o, b
 }
 
 static beryl_status begin(beryl_session *s, const int32_t *tokens, size_t n,
-                          const beryl_generate_options *o, generation *g, beryl_task **out,
-                          beryl_error *error) {
+                          const media_list *media, const beryl_generate_options *o, generation *g,
+                          beryl_task **out, beryl_error *error) {
     beryl_engine *e = s->engine;
     uint32_t reused;
     g->started = base_time();
@@ -276,13 +300,14 @@ static beryl_status begin(beryl_session *s, const int32_t *tokens, size_t n,
         e->host_logits = base_arena_take(&e->arena, e->model.config.n_vocab, sizeof(float));
         if (!e->host_logits) status = base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     }
-    if (status == BERYL_OK) status = session_turn_begin(s, tokens, n, n - (n > 0), &reused, error);
+    if (status == BERYL_OK)
+        status = session_turn_begin(s, tokens, n, media, n - (n > 0), &reused, error);
     if (status == BERYL_OK) status = task_open(e, s, generate_step, out, error);
     if (status != BERYL_OK) return status;
     set_sampling(s, o);
     uint64_t limit = o->max_tokens ? (uint64_t)n + o->max_tokens - 1 : UINT64_MAX;
     s->limit = limit < e->model.context ? (size_t)limit : e->model.context;
-    s->state = SESSION_PREFILL;
+    s->state = SESSION_MEDIA;
     g->told = reused;
     (*out)->state = g;
     (*out)->close = generate_close;
@@ -313,7 +338,7 @@ beryl_status beryl_session_generate(beryl_session *s, const int32_t *tokens, siz
     if (status != BERYL_OK) return status;
     generation *g = generation_open(s->engine);
     if (!g) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
-    status = begin(s, tokens, n, &o, g, out, error);
+    status = begin(s, tokens, n, &s->given, &o, g, out, error);
     if (status != BERYL_OK) generation_close(g);
     return status;
 }
@@ -336,18 +361,16 @@ beryl_status beryl_session_chat(beryl_session *s, const char *chat,
     base_json *json = NULL;
     text_prompt prompt;
     text_ids ids = {0};
+    media_list media = {0};
     status = base_json_parse(&g->arena, chat, strlen(chat), &json, error);
     if (status == BERYL_OK) status = text_chat_render(&g->arena, json, e->style, &prompt, error);
-    for (size_t i = 0; status == BERYL_OK && i < prompt.n_chunk; i++)
-        if (prompt.chunks[i].kind >= TEXT_CHUNK_IMAGE && !s->media.count)
-            status =
-                base_fail(error, BERYL_BAD_INPUT,
-                          "the conversation has places for pictures or sound, and none was given");
+    if (status == BERYL_OK) status = media_attached(s, &prompt, &media, error);
     if (status == BERYL_OK) status = text_prompt_encode(e->tokenizer, &prompt, &ids, error);
-    if (status == BERYL_OK) status = session_media_expand(s, &ids, error);
+    if (status == BERYL_OK) status = session_media_expand(s, &media, &ids, error);
     if (status == BERYL_OK)
         status = text_parser_open(&e->heap, e->tokenizer, prompt.in_thought, &g->parser, error);
-    if (status == BERYL_OK) status = begin(s, ids.data, ids.count, &o, g, out, error);
+    if (status == BERYL_OK) status = begin(s, ids.data, ids.count, &media, &o, g, out, error);
+    media_list_fini(&e->heap, &media);
     text_ids_fini(e->tokenizer, &ids);
     if (status != BERYL_OK) generation_close(g);
     return status;

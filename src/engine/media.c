@@ -1,9 +1,7 @@
-/* media.c - pictures and sound: how they become soft tokens, and where these stand in prompts.
- *
- * A soft token stands in a session's timeline as a number below 0 that is made from the
- * content of its picture or clip and from its place in it, so that what two prompts share is found
- * as for any other token. */
+/* media.c - pictures, sound and videos: what a model takes of a file, pixels or samples, and how a
+ * tower makes soft tokens of it. */
 #include "base/error.h"
+#include "engine/media.h"
 #include "engine/towers.h"
 #include "media/file.h"
 #include "media/resize.h"
@@ -30,10 +28,10 @@ static void forget_content(beryl_media *m) {
     m->samples = NULL;
 }
 
-static void drop(beryl_media *m) {
+void media_drop(beryl_media *m) {
     if (!m || --m->users) return;
     base_heap *heap = &m->engine->heap;
-    for (uint32_t i = 0; i < m->n_frame; i++) drop(m->frames[i].picture);
+    for (uint32_t i = 0; i < m->n_frame; i++) media_drop(m->frames[i].picture);
     base_heap_give(heap, m->frames, m->n_frame * sizeof *m->frames);
     forget_content(m);
     if (m->soft)
@@ -43,7 +41,7 @@ static void drop(beryl_media *m) {
 }
 
 void beryl_media_close(beryl_media *m) {
-    drop(m);
+    media_drop(m);
 }
 
 /* What a picture becomes, in its own memory. */
@@ -210,7 +208,7 @@ beryl_status beryl_media_open(beryl_engine *e, const beryl_media_desc *desc, ber
              : m->kind == BERYL_PICTURE ? open_picture(m, desc, error)
                                         : open_video(m, desc, error);
     if (status == BERYL_OK) *out = m;
-    else drop(m);
+    else media_drop(m);
     return status;
 }
 
@@ -225,20 +223,13 @@ uint64_t beryl_media_rest(const beryl_media *m) {
 }
 
 /* Frames are encoded in order. */
-static bool is_encoded(const beryl_media *m) {
-    return m->n_frame ? is_encoded(m->frames[m->n_frame - 1].picture) : m->soft != NULL;
+bool media_is_encoded(const beryl_media *m) {
+    return m->n_frame ? media_is_encoded(m->frames[m->n_frame - 1].picture) : m->soft != NULL;
 }
 
 /* ---- encoding -------------------------------------------------------------------------------- */
 
-typedef struct encoding { /* of a task */
-    beryl_media *media;
-    uint32_t frame; /* of a video: the one that is next */
-    device_ticket ticket;
-    bool submitted;
-} encoding;
-
-static beryl_media *encoded_now(const encoding *c) {
+static beryl_media *encoded_now(const media_encoding *c) {
     return c->media->n_frame ? c->media->frames[c->frame].picture : c->media;
 }
 
@@ -246,7 +237,7 @@ static void *input_of(const engine_tower *to, graph_value v) {
     return v ? graph_exec_input(to->exec, v) : NULL;
 }
 
-static beryl_status submit(beryl_engine *e, encoding *c, beryl_error *error) {
+static beryl_status submit(beryl_engine *e, media_encoding *c, beryl_error *error) {
     engine_towers *t = e->towers;
     const beryl_media *m = encoded_now(c);
     const engine_tower *to = engine_tower_of(e, m->kind);
@@ -269,7 +260,7 @@ static beryl_status submit(beryl_engine *e, encoding *c, beryl_error *error) {
     return graph_exec_submit(to->exec, extents, &to->soft, 1, &c->ticket, error);
 }
 
-static beryl_status take_soft(beryl_engine *e, encoding *c, beryl_error *error) {
+static beryl_status take_soft(beryl_engine *e, media_encoding *c, beryl_error *error) {
     beryl_media *m = encoded_now(c);
     const void *data = NULL;
     const size_t size = (size_t)m->n_soft * e->model.config.n_embd * sizeof *m->soft;
@@ -281,15 +272,20 @@ static beryl_status take_soft(beryl_engine *e, encoding *c, beryl_error *error) 
     memcpy(m->soft, data, size);
     forget_content(m);
     c->submitted = false;
-    return is_encoded(c->media) ? BERYL_OK : BERYL_EVENT;
+    return media_is_encoded(c->media) ? BERYL_OK : BERYL_EVENT;
 }
 
-static beryl_status encode_step(beryl_task *task) {
+void media_encode_begin(media_encoding *c, beryl_media *m) {
+    *c = (media_encoding){.media = m};
+    m->users++;
+    engine_tower_of(m->engine, m->kind)->users++;
+}
+
+beryl_status media_encode_step(beryl_task *task, media_encoding *c) {
     beryl_engine *e = task->engine;
-    encoding *c = task->state;
     beryl_status status = BERYL_OK;
     if (task_is_cancelled(task)) return base_fail(&task->error, BERYL_CANCELLED, "cancelled");
-    if (is_encoded(c->media)) return BERYL_OK;
+    if (media_is_encoded(c->media)) return BERYL_OK;
     while (encoded_now(c)->soft) c->frame++;
     beryl_media *m = encoded_now(c);
     if (!c->submitted) {
@@ -312,14 +308,22 @@ static beryl_status encode_step(beryl_task *task) {
                                  : status;
 }
 
+void media_encode_end(media_encoding *c) {
+    if (!c->media) return;
+    beryl_engine *e = c->media->engine;
+    if (c->submitted && e->device) device_wait(e->device, c->ticket, NULL);
+    engine_tower_of(e, c->media->kind)->users--;
+    media_drop(c->media);
+    *c = (media_encoding){0};
+}
+
+static beryl_status encode_step(beryl_task *task) {
+    return media_encode_step(task, task->state);
+}
+
 static void encode_close(beryl_task *task) {
-    encoding *c = task->state;
-    if (!c) return;
-    if (c->submitted && task->engine->device)
-        device_wait(task->engine->device, c->ticket, NULL);
-    engine_tower_of(task->engine, c->media->kind)->users--;
-    drop(c->media);
-    base_heap_give(&task->engine->heap, c, sizeof *c);
+    media_encode_end(task->state);
+    base_heap_give(&task->engine->heap, task->state, sizeof(media_encoding));
 }
 
 beryl_status beryl_media_encode(beryl_media *m, beryl_task **out, beryl_error *error) {
@@ -327,178 +331,15 @@ beryl_status beryl_media_encode(beryl_media *m, beryl_task **out, beryl_error *e
         return base_fail(error, BERYL_MISUSE,
                          "beryl_media_encode needs media and a place for the task");
     beryl_engine *e = m->engine;
-    encoding *c = base_heap_take(&e->heap, sizeof *c);
+    media_encoding *c = base_heap_take(&e->heap, sizeof *c);
     if (!c) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     const beryl_status status = task_open(e, NULL, encode_step, out, error);
     if (status != BERYL_OK) {
         base_heap_give(&e->heap, c, sizeof *c);
         return status;
     }
-    c->media = m;
-    m->users++;
-    engine_tower_of(e, m->kind)->users++;
+    media_encode_begin(c, m);
     (*out)->state = c;
     (*out)->close = encode_close;
     return BERYL_OK;
-}
-
-/* ---- in prompts ------------------------------------------------------------------------------ */
-
-void session_media_clear(beryl_session *s) {
-    for (size_t i = 0; i < s->spans.count; i++) drop(s->spans.data[i].media);
-    for (size_t i = 0; i < s->media.count; i++) drop(s->media.data[i]);
-    base_vec_fini(&s->engine->heap, &s->spans);
-    base_vec_fini(&s->engine->heap, &s->media);
-}
-
-beryl_status beryl_session_media(beryl_session *s, beryl_media *const *media, size_t n,
-                                 beryl_error *error) {
-    if (!s || (n && !media))
-        return base_fail(error, BERYL_MISUSE, "beryl_session_media needs a session and media");
-    if (s->task) return base_fail(error, BERYL_MISUSE, "a task is running on this session");
-    for (size_t i = 0; i < n; i++)
-        if (!media[i] || media[i]->engine != s->engine || !is_encoded(media[i]))
-            return base_fail(error, BERYL_MISUSE, "media %zu is not encoded, or another engine's",
-                             i);
-    if (!base_vec_reserve(&s->engine->heap, &s->media, n))
-        return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
-    for (size_t i = 0; i < n; i++) media[i]->users++;
-    for (size_t i = 0; i < s->media.count; i++) drop(s->media.data[i]);
-    s->media.count = n;
-    if (n) memcpy(s->media.data, media, n * sizeof *media);
-    return BERYL_OK;
-}
-
-static int32_t soft_id(const beryl_session *s, beryl_media_kind kind) {
-    return text_special(s->engine->tokenizer,
-                        kind == BERYL_SOUND ? TEXT_SPECIAL_AUDIO_SOFT : TEXT_SPECIAL_IMAGE_SOFT);
-}
-
-/* What token i of media is in a timeline. */
-static int32_t content_id(const beryl_media *m, uint32_t i) {
-    const uint64_t mixed =
-        (m->hash ^ (i + 1) * UINT64_C(0x9e3779b97f4a7c15)) * UINT64_C(0xbf58476d1ce4e5b9);
-    return -1 - (int32_t)(mixed >> 33);
-}
-
-/* Pictures, clips and frames of videos that prompts have places for. */
-static size_t n_place(const beryl_session *s) {
-    size_t n = 0;
-    for (size_t i = 0; i < s->media.count; i++)
-        n += s->media.data[i]->n_frame ? s->media.data[i]->n_frame : 1;
-    return n;
-}
-
-/* NULL: there are not as many. */
-static beryl_media *place_at(const beryl_session *s, size_t k) {
-    for (size_t i = 0; i < s->media.count; i++) {
-        beryl_media *m = s->media.data[i];
-        const size_t n = m->n_frame ? m->n_frame : 1;
-        if (k < n) return m->n_frame ? m->frames[k].picture : m;
-        k -= n;
-    }
-    return NULL;
-}
-
-beryl_status session_media_place(beryl_session *s, const int32_t *tokens, size_t n, int32_t *out,
-                                 beryl_error *error) {
-    const int32_t ids[] = {soft_id(s, BERYL_PICTURE), soft_id(s, BERYL_SOUND)};
-    size_t used = 0;
-    for (size_t i = 0; i < s->spans.count; i++) drop(s->spans.data[i].media);
-    s->spans.count = 0;
-    memcpy(out, tokens, n * sizeof *out);
-    if (!base_vec_reserve(&s->engine->heap, &s->spans, n_place(s)))
-        return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
-    for (size_t i = 0, end; s->media.count && i < n; i = end) {
-        end = i + 1;
-        if (tokens[i] != ids[0] && tokens[i] != ids[1]) continue;
-        while (end < n && tokens[end] == tokens[i]) end++;
-        beryl_media *m = place_at(s, used);
-        if (!m || soft_id(s, m->kind) != tokens[i] || m->n_soft != end - i)
-            return base_fail_at(error, BERYL_BAD_INPUT, i,
-                                "%zu soft tokens at %zu, where media %zu %s", end - i, i, used,
-                                m ? "is of another kind or length" : "is not there");
-        m->users++;
-        s->spans.data[s->spans.count++] = (session_span){i, m};
-        for (uint32_t k = 0; k < m->n_soft; k++) out[i + k] = content_id(m, k);
-        used++;
-    }
-    if (used != n_place(s))
-        return base_fail(error, BERYL_BAD_INPUT, "%zu pictures and clips for %zu places",
-                         n_place(s), used);
-    if (n && out[n - 1] < 0)
-        return base_fail(error, BERYL_BAD_INPUT, "a prompt that ends in a picture or in sound");
-    return BERYL_OK;
-}
-
-static bool put(base_heap *heap, text_ids *out, int32_t id, size_t n) {
-    if (!base_vec_reserve(heap, out, n)) return false;
-    for (size_t i = 0; i < n; i++) out->data[out->count++] = id;
-    return true;
-}
-
-static bool put_media(const beryl_session *s, const beryl_media *m, text_ids *out) {
-    static const text_special_name around[2][2] = {{TEXT_SPECIAL_IMAGE, TEXT_SPECIAL_IMAGE_END},
-                                                   {TEXT_SPECIAL_AUDIO, TEXT_SPECIAL_AUDIO_END}};
-    const text_tokenizer *tok = s->engine->tokenizer;
-    const text_special_name *name = around[m->kind == BERYL_SOUND];
-    base_heap *heap = &s->engine->heap;
-    return put(heap, out, text_special(tok, name[0]), 1) &&
-           put(heap, out, soft_id(s, m->kind), m->n_soft) &&
-           put(heap, out, text_special(tok, name[1]), 1);
-}
-
-/* "mm:ss " and the frame, joined by blanks. */
-static beryl_status put_video(const beryl_session *s, const beryl_media *m, text_ids *out,
-                              beryl_error *error) {
-    for (uint32_t i = 0; i < m->n_frame; i++) {
-        char text[24];
-        const uint32_t second = m->frames[i].second;
-        const int n =
-            snprintf(text, sizeof text, "%s%02u:%02u ", i ? " " : "", second / 60, second % 60);
-        const beryl_status status =
-            text_encode(s->engine->tokenizer, text, (size_t)n, TEXT_CONTENT, out, error);
-        if (status != BERYL_OK) return status;
-        if (!put_media(s, m->frames[i].picture, out))
-            return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
-    }
-    return BERYL_OK;
-}
-
-beryl_status session_media_expand(const beryl_session *s, text_ids *ids, beryl_error *error) {
-    static const char *const names[] = {"nothing", "a picture", "sound", "a video"};
-    const text_tokenizer *tok = s->engine->tokenizer;
-    const int32_t places[] = {-1, soft_id(s, BERYL_PICTURE), soft_id(s, BERYL_SOUND),
-                              text_special(tok, TEXT_SPECIAL_VIDEO_SOFT)};
-    size_t used = 0;
-    text_ids out = {0};
-    beryl_status status = BERYL_OK;
-    for (size_t i = 0; status == BERYL_OK && i < ids->count; i++) {
-        const int32_t id = ids->data[i];
-        int kind = BERYL_VIDEO;
-        while (kind && places[kind] != id) kind--;
-        const beryl_media *m = used < s->media.count ? s->media.data[used] : NULL;
-        bool room = true;
-        if (!kind) {
-            room = put(&s->engine->heap, &out, id, 1);
-        } else if (!m || (int)m->kind != kind) {
-            status = base_fail(error, BERYL_BAD_INPUT,
-                               "the conversation has a place for %s where media %zu is %s",
-                               names[kind], used, m ? names[m->kind] : "not there");
-        } else {
-            used++;
-            if (m->n_frame) status = put_video(s, m, &out, error);
-            else room = put_media(s, m, &out);
-        }
-        if (!room) status = base_fail(error, BERYL_NO_MEMORY, "out of host memory");
-    }
-    text_ids_fini(tok, status == BERYL_OK ? ids : &out);
-    if (status == BERYL_OK) *ids = out;
-    return status;
-}
-
-const session_span *session_span_at(const beryl_session *s, size_t p) {
-    for (size_t i = 0; i < s->spans.count; i++)
-        if (s->spans.data[i].begin + s->spans.data[i].media->n_soft > p) return &s->spans.data[i];
-    return NULL;
 }

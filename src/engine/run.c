@@ -158,7 +158,7 @@ static void put_tokens(const beryl_engine *e, const engine_plan *plan, const ber
     const bool all = engine_media_of(e) == GEMMA4_MEDIA_ALL;
     for (uint32_t i = 0; i < n; i++) {
         const size_t p = first + i;
-        const session_span *span = s->tokens.data[p] < 0 ? session_span_at(s, p) : NULL;
+        const session_span *span = s->tokens.data[p] < 0 ? session_span_at(&s->spans, p) : NULL;
         const bool whole = span && span->media->kind == BERYL_PICTURE;
         ids[i] = span ? 0 : s->tokens.data[p];
         if (soft) is_soft[i] = span;
@@ -176,7 +176,7 @@ static void put_tokens(const beryl_engine *e, const engine_plan *plan, const ber
 /* How many of the next n tokens are one run: soft tokens are in runs of their own, of a picture all
  * where the model sees it whole. *media: they are soft. */
 static uint32_t run_length(const beryl_session *s, uint32_t n, bool *media) {
-    const session_span *span = session_span_at(s, s->n_fed);
+    const session_span *span = session_span_at(&s->spans, s->n_fed);
     *media = span && span->begin <= s->n_fed;
     if (!span) return n;
     const size_t left = (*media ? span->begin + span->media->n_soft : span->begin) - s->n_fed;
@@ -221,7 +221,7 @@ static bool only_reads(engine_plan_kind kind) {
 
 /* The most tokens of the next run: pictures that the model sees whole are as long as they are. */
 static uint32_t piece_for(const beryl_engine *e, const beryl_session *s) {
-    const session_span *span = session_span_at(s, s->n_fed);
+    const session_span *span = session_span_at(&s->spans, s->n_fed);
     return span && span->begin <= s->n_fed && engine_media_of(e) != GEMMA4_MEDIA_CAUSAL
                ? e->piece
                : e->piece_now;

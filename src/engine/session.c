@@ -92,10 +92,10 @@ static beryl_status rewind_to(beryl_session *s, size_t common, beryl_error *erro
 }
 
 /* Where pictures see themselves whole, each is in one run: it fits one, */
-static beryl_status check_spans(const beryl_session *s, beryl_error *error) {
-    beryl_engine *e = s->engine;
-    for (size_t i = 0; i < s->spans.count; i++) {
-        const beryl_media *m = s->spans.data[i].media;
+static beryl_status check_spans(const beryl_engine *e, const session_spans *spans,
+                                beryl_error *error) {
+    for (size_t i = 0; i < spans->count; i++) {
+        const beryl_media *m = spans->data[i].media;
         if (m->kind == BERYL_PICTURE && engine_media_of(e) != GEMMA4_MEDIA_CAUSAL &&
             m->n_soft > e->piece)
             return base_fail(error, BERYL_BAD_INPUT,
@@ -107,16 +107,17 @@ static beryl_status check_spans(const beryl_session *s, beryl_error *error) {
 }
 
 /* and no position inside is where reading goes on. */
-static size_t whole_pictures(const beryl_session *s, size_t position) {
-    const session_span *span = session_span_at(s, position);
+static size_t whole_pictures(const beryl_engine *e, const session_spans *spans, size_t position) {
+    const session_span *span = session_span_at(spans, position);
     return span && span->begin < position && span->media->kind == BERYL_PICTURE &&
-                   engine_media_of(s->engine) != GEMMA4_MEDIA_CAUSAL
+                   engine_media_of(e) != GEMMA4_MEDIA_CAUSAL
                ? span->begin
                : position;
 }
 
-beryl_status session_turn_begin(beryl_session *s, const int32_t *tokens, size_t n, size_t reuse_max,
-                                uint32_t *n_reused, beryl_error *error) {
+beryl_status session_turn_begin(beryl_session *s, const int32_t *tokens, size_t n,
+                                const media_list *media, size_t reuse_max, uint32_t *n_reused,
+                                beryl_error *error) {
     beryl_engine *e = s->engine;
     if (s->task) return base_fail(error, BERYL_MISUSE, "another task is running on this session");
     if (!tokens || n == 0) return base_fail(error, BERYL_BAD_INPUT, "an empty prompt");
@@ -139,17 +140,20 @@ beryl_status session_turn_begin(beryl_session *s, const int32_t *tokens, size_t 
     int32_t *now = base_heap_take(&e->heap, n * sizeof *now);
     if (!now) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     size_t common = 0, most = s->n_fed < reuse_max ? s->n_fed : reuse_max;
-    beryl_status status = session_media_place(s, tokens, n, now, error);
-    if (status == BERYL_OK) status = check_spans(s, error);
+    session_spans spans = {0};
+    beryl_status status = session_media_place(s, tokens, n, media, now, &spans, error);
+    if (status == BERYL_OK) status = check_spans(e, &spans, error);
     if (status == BERYL_OK) {
         while (common < most && common < n && s->tokens.data[common] == now[common]) common++;
-        common = whole_pictures(s, common);
+        common = whole_pictures(e, &spans, common);
         status = rewind_to(s, common, error);
     }
-    if (status == BERYL_OK) s->n_fed = whole_pictures(s, s->n_fed);
+    if (status == BERYL_OK) s->n_fed = whole_pictures(e, &spans, s->n_fed);
     if (status == BERYL_OK) memcpy(s->tokens.data, now, n * sizeof *now);
     base_heap_give(&e->heap, now, n * sizeof *now);
+    session_spans_fini(&e->heap, status == BERYL_OK ? &s->spans : &spans);
     if (status != BERYL_OK) return status;
+    s->spans = spans;
     /* what the copies hold of later positions is another timeline's */
     if (s->saved_at > common) s->saved_at = common;
     s->tokens.count = n;
@@ -211,7 +215,7 @@ beryl_status beryl_session_logits(beryl_session *s, const int32_t *tokens, size_
                          "beryl_session_logits: session, function, or no position wanted");
     *out = NULL;
     uint32_t reused;
-    beryl_status status = session_turn_begin(s, tokens, n, first, &reused, error);
+    beryl_status status = session_turn_begin(s, tokens, n, &s->given, first, &reused, error);
     if (status == BERYL_OK) status = task_open(s->engine, s, logits_step, out, error);
     if (status != BERYL_OK) return status;
     (*out)->close = logits_close;
