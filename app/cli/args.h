@@ -114,7 +114,7 @@ typedef enum args_kind {
       "Sound (WAV, FLAC, MP3, Ogg), likewise; what is longer than 30 s is cut into clips")         \
     X(VIDEO, "video", 0, MEDIA, "FILE", ON_RUN | ON_LOGITS,                                        \
       "A video, likewise: a picture a second, 32 at most, by ffmpeg, without its sound")           \
-    X(MMPROJ, "mmproj", 0, FILE, "FILE", ON_MEDIA | ON_SHOW,                                       \
+    X(MMPROJ, "mmproj", 0, FILE, "FILE", ON_MEDIA | ON_SHOW | ON_BENCH,                                       \
       "The file with the towers for pictures and sound; default the model's own, or one beside "   \
       "it")                                                                                        \
     X(BUDGET, "image-budget", 0, COUNT, "N", ON_MEDIA,                                             \
@@ -164,6 +164,8 @@ typedef enum args_kind {
     X(N_GEN, "n-gen", 'n', LIST, "N", ON_BENCH, "Generate N tokens; default 128")                  \
     X(N_DEPTH, "n-depth", 'd', LIST, "N", ON_BENCH, "After N tokens of context; default 0")        \
     X(BATCH, "batch", 'b', LIST, "N", ON_BENCH, "Generate in N sessions at once; default 1")       \
+    X(PICTURES, "pictures", 0, LIST, "N", ON_BENCH, "Encode pictures of N soft tokens")            \
+    X(SOUNDS, "sounds", 0, LIST, "N", ON_BENCH, "Encode clips of N seconds, up to 30")             \
     X(REPEAT, "repetitions", 'r', COUNT, "N", ON_BENCH, "Repeat each test N times; default 5")     \
     X(OUTPUT, "output", 'o', CHOICE, "md|csv|json|jsonl", ON_BENCH,                                \
       "Form of the rows; default md")                                                              \

@@ -1,5 +1,6 @@
 /* bench.c - speed, in the rows that users of llama-bench know: pp512 reads a prompt of 512 tokens,
- * tg128 generates 128, "@ d4096" after 4,096 tokens of context, "b16" in 16 sessions at once.
+ * tg128 generates 128, "@ d4096" after 4,096 tokens of context, "b16" in 16 sessions at once; and
+ * "picture 280" encodes a picture of 280 soft tokens, "sound 30 s" a clip.
  *
  * How it is timed: a prompt by the engine's own prefill time; generation by the clock of this
  * program, from the moment when the last session has given its first token until the first session
@@ -7,6 +8,7 @@
  * sampled but the likeliest token, and no stop counts. */
 #include "cli.h"
 
+#include "base/error.h"
 #include "base/thread.h"
 
 #include <math.h>
@@ -23,7 +25,8 @@ typedef struct sizes {
 } sizes;
 
 typedef struct measure {
-    uint32_t n_prompt, n_gen, n_depth, n_session; /* one of n_prompt and n_gen is 0 */
+    uint32_t n_prompt, n_gen, n_depth, n_session; /* one of n_prompt and n_gen is not 0, or */
+    uint32_t n_soft, n_second;                    /* one of these: a picture's, a clip's */
     double seconds[REPEAT_MAX],
         speed[REPEAT_MAX]; /* of each repetition; speed in tokens a second */
     size_t n;
@@ -219,6 +222,54 @@ static beryl_status generate_run(bench *b, measure *m, uint32_t n_gen, bool keep
     return status;
 }
 
+/* Noise, in a form that is as near to a square as so many soft tokens can be, or of so many seconds;
+ * from what the model takes of it to its soft tokens. */
+static beryl_status media_run(bench *b, measure *m, bool keep, beryl_error *error) {
+    enum { UNIT = 48, RATE = 16000 };
+    uint32_t down = (uint32_t)sqrt((double)m->n_soft);
+    while (down > 1 && m->n_soft % down) down--;
+    beryl_media_desc desc = {.size = sizeof desc, .kind = m->n_soft ? BERYL_PICTURE : BERYL_SOUND};
+    size_t size;
+    if (m->n_soft) {
+        desc.height = UNIT * down;
+        desc.width = UNIT * (m->n_soft / down);
+        desc.budget = m->n_soft;
+        desc.resized = true;
+        size = (size_t)desc.width * desc.height * 3;
+    } else {
+        desc.n_sample = (size_t)m->n_second * RATE;
+        size = desc.n_sample * sizeof *desc.samples;
+    }
+    char *content = base_heap_take(&b->c->heap, size);
+    if (!content) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    base_random random = {.state = 1};
+    for (size_t i = 0; m->n_soft && i < size; i++) content[i] = (char)base_random_next(&random);
+    for (size_t i = 0; i < desc.n_sample; i++)
+        ((float *)content)[i] = (float)(base_random_next(&random) & 0xffff) / 65536 - 0.5f;
+    if (m->n_soft) desc.rgb = (const uint8_t *)content;
+    else desc.samples = (const float *)content;
+    beryl_media *media = NULL;
+    beryl_task *task = NULL;
+    size_t n = 0;
+    beryl_status status = beryl_media_open(b->engine, &desc, &media, error);
+    const double begun = base_time();
+    if (!status) status = beryl_media_encode(media, &task, error);
+    if (!status) status = cli_task_run(b->c, task, NULL, NULL);
+    const double seconds = base_time() - begun;
+    const beryl_error *cause = beryl_task_error(task);
+    if (status && cause) *error = *cause;
+    beryl_media_soft(media, NULL, &n, NULL);
+    if (!status && keep) {
+        m->seconds[m->n] = seconds;
+        m->speed[m->n++] = (double)n / seconds;
+        m->first_token_s += seconds;
+    }
+    beryl_task_close(task);
+    beryl_media_close(media);
+    base_heap_give(&b->c->heap, content, size);
+    return status;
+}
+
 /* ---- rows ------------------------------------------------------------------------------------ */
 
 typedef struct figures { /* what a row says */
@@ -247,6 +298,9 @@ static uint64_t resident_peak(void) {
 }
 
 static void test_name(char *to, size_t size, const measure *m) {
+    if (m->n_soft) snprintf(to, size, "picture %u", m->n_soft);
+    if (m->n_second) snprintf(to, size, "sound %u s", m->n_second);
+    if (m->n_soft || m->n_second) return;
     int n = snprintf(to, size, m->n_gen ? "tg%u" : "pp%u", m->n_gen ? m->n_gen : m->n_prompt);
     if (m->n_session > 1) n += snprintf(to + n, size - (size_t)n, " b%u", m->n_session);
     if (m->n_depth) snprintf(to + n, size - (size_t)n, " @ d%u", m->n_depth);
@@ -442,6 +496,12 @@ static void summary_print(bench *b) {
 
 /* ---- the tests ------------------------------------------------------------------------------- */
 
+static beryl_status once(bench *b, measure *m, uint32_t n_gen, bool keep, beryl_error *error) {
+    return m->n_soft || m->n_second ? media_run(b, m, keep, error)
+           : m->n_gen               ? generate_run(b, m, n_gen, keep, error)
+                                    : prompt_run(b, m, keep, error);
+}
+
 static int test_run(bench *b, measure *m) {
     const args *a = &b->c->args;
     beryl_error error = {0};
@@ -452,14 +512,11 @@ static int test_run(bench *b, measure *m) {
     test_name(name, sizeof name, m);
     snprintf(note, sizeof note, "%s, warming up", name);
     term_progress(&b->c->term, "measuring", 0, n_repeat, note);
-    if (!args_has(a, FLAG_NO_WARMUP))
-        status =
-            m->n_gen ? generate_run(b, m, warm, false, &error) : prompt_run(b, m, false, &error);
+    if (!args_has(a, FLAG_NO_WARMUP)) status = once(b, m, warm, false, &error);
     for (uint32_t i = 0; i < n_repeat && !status; i++) {
         snprintf(note, sizeof note, "%s, run %u of %u", name, i + 1, n_repeat);
         term_progress(&b->c->term, "measuring", i, n_repeat, note);
-        status =
-            m->n_gen ? generate_run(b, m, m->n_gen, true, &error) : prompt_run(b, m, true, &error);
+        status = once(b, m, m->n_gen, true, &error);
     }
     term_clear(&b->c->term);
     if (status == BERYL_CANCELLED) return cli_fail(b->c, "stopped in %s", name);
@@ -480,6 +537,15 @@ static int tests_run(bench *b, const sizes *p, const sizes *n, const sizes *d, c
                 measure m = {.n_gen = n->data[i], .n_depth = d->data[k], .n_session = s->data[x]};
                 if (m.n_gen) code = test_run(b, &m);
             }
+        }
+    }
+    for (int sounds = 0; sounds < 2; sounds++) {
+        const args_flag flag = sounds ? FLAG_SOUNDS : FLAG_PICTURES;
+        const uint32_t *list = b->c->args.list[flag].data;
+        for (size_t i = 0; i < b->c->args.list[flag].count && !code; i++) {
+            measure m = {.n_session = 1};
+            *(sounds ? &m.n_second : &m.n_soft) = list[i];
+            code = test_run(b, &m);
         }
     }
     return code;
@@ -542,8 +608,15 @@ int bench_main(cli *c) {
     for (size_t i = 0; i < s.count; i++)
         if (!s.data[i] || s.data[i] > SESSION_MAX)
             return cli_usage(c, "-b is between 1 and %d", SESSION_MAX);
-    if (!sizes_max(&p) && !sizes_max(&n))
+    const bool media = args_has(a, FLAG_PICTURES) || args_has(a, FLAG_SOUNDS);
+    if (!sizes_max(&p) && !sizes_max(&n) && !media)
         return cli_usage(c, "nothing to measure: -p or -n above 0");
+    for (size_t i = 0; i < a->list[FLAG_PICTURES].count; i++)
+        if (!a->list[FLAG_PICTURES].data[i] || a->list[FLAG_PICTURES].data[i] > 1120)
+            return cli_usage(c, "--pictures are of 1 to 1,120 soft tokens");
+    for (size_t i = 0; i < a->list[FLAG_SOUNDS].count; i++)
+        if (!a->list[FLAG_SOUNDS].data[i] || a->list[FLAG_SOUNDS].data[i] > 30)
+            return cli_usage(c, "--sounds are of 1 to 30 seconds");
     uint64_t longest = sizes_max(&p) > sizes_max(&n) ? sizes_max(&p) : sizes_max(&n);
     uint64_t needed = longest + sizes_max(&d) + 4; /* a first and a last token, and room to spare */
     if (needed > 1u << 24) return cli_usage(c, "that is more than %u tokens of context", 1u << 24);
