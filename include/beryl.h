@@ -570,8 +570,9 @@ typedef struct beryl_media_desc {
      * build has no library for is UNSUPPORTED, with its name; in wasm all but WAV. */
     const void *file;
     size_t file_size;
-    /* of a sound file: where the clip begins, in samples at 16 kHz; 480,000 of them at most. Without
-     * `part`, what does not end there is BAD_INPUT; with it, beryl_media_rest tells what is left. */
+    /* of a sound file: where the clip begins, in samples at 16 kHz; 480,000 of them at most.
+     * Without `part`, what does not end there is BAD_INPUT; with it, beryl_media_rest tells what
+     * is left. */
     uint64_t from;
     bool part;
     /* of a video: up to BERYL_VIDEO_FRAMES, and when they are shown, in seconds from 0 to below
@@ -580,7 +581,8 @@ typedef struct beryl_media_desc {
     const double *times;
 } beryl_media_desc;
 
-/* A picture, a clip or a video for prompts, of one engine: closed before it. One thread with its engine. */
+/* A picture, a clip or a video for prompts, of one engine: closed before it. One thread with its
+ * engine. */
 typedef struct beryl_media beryl_media;
 /* Copies what desc names. UNSUPPORTED: the model does not see, or hear. */
 BERYL_API beryl_status beryl_media_open(beryl_engine *engine, const beryl_media_desc *desc,
@@ -600,9 +602,10 @@ BERYL_API void beryl_media_soft(const beryl_media *media, const float **soft, si
 BERYL_API uint64_t beryl_media_rest(const beryl_media *media);
 /* What stands in the session's prompts from now on, in the order of their places: of
  * beryl_session_chat the parts "image", "audio" and "video" that hold nothing themselves, of other
- * calls runs of the soft-token id, as long as its soft tokens are. A prompt whose places do not fit
- * is BAD_INPUT. n 0: no media. What a session holds of media in its caches is told by their content,
- * so a conversation may be given again with the same pictures and none is read twice.
+ * calls runs of the soft-token id, as long as its soft tokens are, a video's a run of a picture's for
+ * each frame. A prompt whose places do not fit is BAD_INPUT. n 0: no media. What a session holds of
+ * media in its caches is told by their content, so a conversation may be given again with the same
+ * pictures and none is read twice.
  *
  * A conversation may hold pictures and clips itself, as OpenAI's parts do:
  *     {"type": "image_url", "image_url": {"url": "data:image/png;base64,...", "detail": "low"}}

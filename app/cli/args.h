@@ -48,8 +48,8 @@ enum { /* sets of commands */
            ON_ALL = (1u << COMMAND_COUNT) - 1,
        ON_WORK = ON_ALL & ~ON_HELP,
        /* a model on a device */
-       ON_ENGINE = ON_RUN | ON_BENCH | ON_LOGITS | ON_EMBED_MEDIA | ON_PERPLEXITY | ON_SELFTEST | ON_EXPLAIN |
-                   ON_TRACE | ON_TUNE,
+       ON_ENGINE = ON_RUN | ON_BENCH | ON_LOGITS | ON_EMBED_MEDIA | ON_PERPLEXITY | ON_SELFTEST |
+                   ON_EXPLAIN | ON_TRACE | ON_TUNE,
        ON_DEVICE = ON_ENGINE | ON_BENCH_OPS,
        ON_MODEL = ON_ENGINE | ON_SHOW | ON_TOKENIZE | ON_RENDER,
        ON_MEDIA = ON_RUN | ON_LOGITS | ON_EMBED_MEDIA,
@@ -120,8 +120,7 @@ typedef enum args_kind {
     X(BUDGET, "image-budget", 0, COUNT, "N", ON_MEDIA,                                             \
       "Most soft tokens of a picture: 70, 140, 280, 560, 1120; default as the file says, else "    \
       "280")                                                                                       \
-    X(RESIZED, "resized", 0, SWITCH, "", ON_MEDIA,                                                 \
-      "Take pictures at the size they have")                                                       \
+    X(RESIZED, "resized", 0, SWITCH, "", ON_MEDIA, "Take pictures at the size they have")          \
     X(PRINT_IDS, "print-ids", 0, SWITCH, "", ON_RUN, "Print the new token ids instead of text")    \
     X(MAX_TOKENS, "max-tokens", 'n', COUNT, "N", ON_RUN,                                           \
       "Most tokens of an answer; default until it ends or the context is full")                    \
@@ -155,7 +154,7 @@ typedef enum args_kind {
       "The conversation as JSON: messages, tools, think, generate; default standard input")        \
     X(RENDER_IDS, "ids", 0, SWITCH, "", ON_RENDER, "Print the prompt's token ids instead")         \
     X(OUT, "out", 0, FILE, "FILE", ON_LOGITS | ON_EMBED_MEDIA,                                     \
-      "The NumPy file; - is standard output")              \
+      "The NumPy file; - is standard output")                                                      \
     X(LOGITS_TEXT, "text", 0, TEXT, "TEXT", ON_LOGITS, "A text (after BOS) instead of ids")        \
     X(SCORE_PIECE, "piece", 0, COUNT, "N", ON_PERPLEXITY,                                          \
       "Tokens of a piece of text; the second half of each is scored; default 512")                 \

@@ -56,7 +56,8 @@ bool conversation_add_parts(conversation *v, const base_text *parts, const char 
                             size_t size);
 bool conversation_add_json(conversation *v, const char *json, size_t size);
 struct base_json;
-/* Calls `each` for the parts that are no text of the messages that prompts have. False: no memory. */
+/* Calls `each` for the parts other than text of the messages that prompts have. False: no memory.
+ */
 bool conversation_media(const conversation *v,
                         void (*each)(void *user, const struct base_json *part), void *user);
 void conversation_cut(conversation *v, size_t n_message); /* keeps the first n */

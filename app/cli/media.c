@@ -350,7 +350,7 @@ static int kind_by_name(const char *path) {
     for (size_t i = 0; dot && i < sizeof ends / sizeof *ends; i++) {
         const char *a = dot + 1, *b = ends[i].end;
         while (*a && (*a | 0x20) == *b) a++, b++;
-        if (!*a && !*b) return ends[i].kind;
+        if (!*a && !*b) return (int)ends[i].kind;
     }
     return 0;
 }

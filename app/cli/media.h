@@ -21,9 +21,9 @@ typedef struct media_store {
 
 void media_init(media_store *s, cli *c, beryl_engine *engine);
 void media_fini(media_store *s); /* before the engine is closed */
-/* A file, read and encoded with a progress bar: its parts of a message are appended, {"type", "path",
- * "hash", "tokens"}, clips with "from", with commas between. What is longer than a clip becomes
- * several, and that is told. BERYL_IO without a message: reported. */
+/* A file, read and encoded with a progress bar: its parts of a message are appended, {"type",
+ * "path", "hash", "tokens"}, clips with "from", with commas between. What is longer than a clip
+ * becomes several, and that is told. BERYL_IO without a message: reported. */
 beryl_status media_add(media_store *s, beryl_media_kind kind, const char *path, base_text *parts,
                        beryl_error *error);
 beryl_media_kind media_flag_kind(args_flag flag);
@@ -43,8 +43,8 @@ size_t media_line(const char *line,
 /* A path as one types it, unquoted, "~/" in the home folder. False: too long. */
 bool media_path(const char *typed, char *to, size_t size);
 
-/* Frames of a video, [n, height, width, 3], by ffmpeg: one a second, or 32 evenly spread. Given back
- * by video_fini. */
+/* Frames of a video, [n, height, width, 3], by ffmpeg: one a second, or 32 evenly spread. Given
+ * back by video_fini. */
 typedef struct video {
     uint8_t *rgb;
     size_t size;

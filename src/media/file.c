@@ -72,8 +72,9 @@ static size_t decoder_of(const kind *k, kind_use use, beryl_error *error, beryl_
     if (k && k->use == use && built[i].name) return i;
     while (built[i].name) i++;
     *status = !k ? BERYL_BAD_FILE : BERYL_UNSUPPORTED;
-    if (!k) base_fail(error, *status, "no file of a %s that is known", uses[use]);
-    else if (k->use != use) base_fail(error, *status, "a %s file is no %s", k->name, uses[use]);
+    if (!k) base_fail(error, *status, "not a %s file of a known format", uses[use]);
+    else if (k->use != use)
+        base_fail(error, *status, "a %s file is not a %s file", k->name, uses[use]);
     else if (!k->decoder)
         base_fail(error, *status, "%s files are not read: convert it to %s", k->name,
                   use == SOUND ? "WAV or FLAC" : "PNG or JPEG");

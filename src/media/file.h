@@ -1,7 +1,8 @@
 /* file.h - files of pictures and sound: what they are by their first bytes, and who decodes them.
  *
- * Decoders of decode/ are functions by the names below, each built where its library is; WAV is read
- * by sound.c everywhere. What is known and not built in is refused by its name, with what brings it. */
+ * Decoders of decode/ are functions by the names below, each built where its library is; WAV is
+ * read by sound.c everywhere. What is known and not built in is refused by its name, with what
+ * brings it. */
 #ifndef MEDIA_FILE_H
 #define MEDIA_FILE_H
 

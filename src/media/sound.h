@@ -24,9 +24,9 @@ typedef struct media_window {
 } media_window;
 media_window media_window_of(const media_part *part, uint32_t rate);
 
-/* Of a WAV file in memory (RIFF; PCM of 8 to 32 bits, floats of 32 and 64), its channels averaged. A
- * data chunk that says more than there is ends with the file, as recorders that were stopped leave
- * it. BAD_FILE, UNSUPPORTED with what it is instead; NO_MEMORY. */
+/* Of a WAV file in memory (RIFF; PCM of 8 to 32 bits, floats of 32 and 64), its channels
+ * averaged. A data chunk that says more than there is ends with the file, as recorders that were
+ * stopped leave it. BAD_FILE, UNSUPPORTED with what it is instead; NO_MEMORY. */
 beryl_status media_wav_read(base_heap *heap, const void *data, size_t size, const media_part *part,
                             media_sound *out, beryl_error *error);
 /* The same sound at another rate, by a windowed sinc: what lies above half of the lower rate is
