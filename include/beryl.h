@@ -542,26 +542,43 @@ BERYL_API beryl_status beryl_session_logits(beryl_session *session, const int32_
                                             void *user, beryl_task **task, beryl_error *error);
 /* ---- pictures and sound ---------------------------------------------------------------------- */
 
-typedef enum beryl_media_kind { BERYL_PICTURE = 1, BERYL_SOUND } beryl_media_kind;
+typedef enum beryl_media_kind { BERYL_PICTURE = 1, BERYL_SOUND, BERYL_VIDEO } beryl_media_kind;
+
+enum { BERYL_VIDEO_FRAMES = 32 }; /* at most */
 
 typedef struct beryl_media_desc {
     size_t size;
     beryl_media_kind kind;
-    /* of a picture: [height, width, 3], red, green, blue; up to 65,535 a side, 2^28 pixels */
+    /* of a picture: [height, width, 3], red, green, blue; up to 65,535 a side, 2^28 pixels; of a
+     * video [n_frame, height, width, 3] */
     const uint8_t *rgb;
     uint32_t width, height;
     /* taken as it is: its sides are whole soft tokens (48 pixels), no more than the budget */
     bool resized;
-    uint32_t budget; /* most soft tokens of a picture; 0: as the file says, else 280 */
+    /* most soft tokens of a picture; 0: as the file says, else 280; of a video's frame; 0: 70 */
+    uint32_t budget;
     /* of sound: one channel at 16 kHz in -1 to 1, up to 480,000 samples (30 s) */
     const float *samples;
     size_t n_sample;
-    /* or a WAV file in memory: PCM of 8 to 32 bits or floats, any channels, any rate */
-    const void *wav;
-    size_t wav_size;
+    /* Or a file in memory; its bytes say what it is. A picture: PNG, JPEG (upright as EXIF says),
+     * WebP, GIF (both: the first frame), BMP, over white where it lets something through, up to 100
+     * megapixels. Sound: WAV; FLAC, MP3, Ogg Vorbis and Opus, AIFF; any channels, any rate. What a
+     * build has no library for is UNSUPPORTED, with its name; in wasm all but WAV. */
+    const void *file;
+    size_t file_size;
+    /* of a sound file: where the clip begins, in samples at 16 kHz; 480,000 of them at most.
+     * Without `part`, what does not end there is BAD_INPUT; with it, beryl_media_rest tells what
+     * is left. */
+    uint64_t from;
+    bool part;
+    /* of a video: up to BERYL_VIDEO_FRAMES, and when they are shown, in seconds from 0 to below
+     * 6,000; NULL: one a second */
+    uint32_t n_frame;
+    const double *times;
 } beryl_media_desc;
 
-/* A picture or a clip for prompts, of one engine: closed before it. One thread with its engine. */
+/* A picture, a clip or a video for prompts, of one engine: closed before it. One thread with its
+ * engine. */
 typedef struct beryl_media beryl_media;
 /* Copies what desc names. UNSUPPORTED: the model does not see, or hear. */
 BERYL_API beryl_status beryl_media_open(beryl_engine *engine, const beryl_media_desc *desc,
@@ -573,14 +590,18 @@ BERYL_API void beryl_media_close(beryl_media *media);
 BERYL_API beryl_status beryl_media_encode(beryl_media *media, beryl_task **task,
                                           beryl_error *error);
 /* How many soft tokens it is, and, once encoded, F32 [n_token, n_embd], borrowed until it is closed
- * (else NULL). Places may be NULL. */
+ * (else, and of a video, NULL). Places may be NULL. */
 BERYL_API void beryl_media_soft(const beryl_media *media, const float **soft, size_t *n_token,
                                 size_t *n_embd);
+/* Samples at 16 kHz of its file that follow the clip: the next one begins at from + 480,000. Less
+ * than a tenth of a second is passed over. 0: none, or no file. */
+BERYL_API uint64_t beryl_media_rest(const beryl_media *media);
 /* What stands in the session's prompts from now on, in the order of their places: of
- * beryl_session_chat the parts "image" and "audio", of other calls runs of the soft-token id, as
- * long as its soft tokens are. A prompt whose places do not fit is BAD_INPUT. n 0: no media. What a
- * session holds of media in its caches is told by their content, so a conversation may be given
- * again with the same pictures and none is read twice. */
+ * beryl_session_chat the parts "image", "audio" and "video", of other calls runs of the
+ * soft-token id, as long as its soft tokens are, a video's a run of a picture's for each frame.
+ * A prompt whose places do not fit is BAD_INPUT. n 0: no media. What a session holds of media in
+ * its caches is told by their content, so a conversation may be given again with the same
+ * pictures and none is read twice. */
 BERYL_API beryl_status beryl_session_media(beryl_session *session, beryl_media *const *media,
                                            size_t n, beryl_error *error);
 

@@ -81,6 +81,9 @@ refused zero-sessions bench "$model" -b 0
 refused nothing-to-measure bench "$model" -p 0 -n 0
 refused switch-with-value list --json=1
 refused temperature-below-zero run "$model" hello --temperature -1
+refused standard-input-twice run --image - --audio - hello
+refused embed-media-without-file embed-media --image /dev/null
+refused embed-media-of-nothing embed-media --out /dev/null
 refused unknown-help help frobnicate
 
 refused 'name-with-one-dash' run "$model" -temperature 0
@@ -109,7 +112,7 @@ name=cli/version
 run --version
 code 0 && like "$out" '^beryl [0-9]+\.[0-9]+\.[0-9]+$' && ok
 
-for command in run show list devices bench tokenize render logits perplexity selftest explain trace tune bench-ops ops; do
+for command in run show list devices bench tokenize render logits embed-media perplexity selftest explain trace tune bench-ops ops; do
     name=cli/help-of-$command
     run help $command
     first=$out
@@ -213,6 +216,46 @@ if [ -w /dev/full ]; then
 else
     skip 'no /dev/full'
 fi
+
+# ---- pictures, sound, video: towers are found beside the model ---------------------------------------------
+failing no-such-picture 'there is no file none.png' run --image none.png hello
+seen=("$data/e2b-mmproj.gguf" --device "$device") picture=$data/e2b-mmproj.0.png
+failing text-as-a-picture 'not a picture file of a known format' embed-media "${seen[@]}" --image "$0" --out "$scratch/soft.npy"
+failing sound-as-a-picture 'a WAV file is not a picture file' embed-media "${seen[@]}" --image "$data/e2b-mmproj.0.wav" --out "$scratch/soft.npy"
+failing no-tower 'this model has no tower for pictures' embed-media "$model" --device "$device" --image "$picture" --out "$scratch/soft.npy"
+
+name=cli/show-tells-what-it-takes
+run show "$data/e2b-mmproj.gguf"
+code 0 && like "$out" 'takes +text, pictures, video, sound' && run show "$model" && like "$out" 'takes +text
+' && ok
+
+name=cli/embed-media
+run embed-media "${seen[@]}" --image "$picture" --audio "$data/e2b-mmproj.0.wav" --image-budget 70 --out "$scratch/soft.npy"
+"$program" embed-media "${seen[@]}" --image - --image-budget 70 --out - <"$picture" >"$scratch/piped.npy" 2>"$scratch/err"
+code 0 && same "$(head -c 6 "$scratch/soft.npy" | tail -c 5)" NUMPY && same "$(head -c 8 "$scratch/piped.npy" | tail -c 7 | head -c 5)" NUMPY &&
+    [ "$(wc -c <"$scratch/piped.npy")" -lt "$(wc -c <"$scratch/soft.npy")" ] && ok
+
+# Stand-ins for ffprobe and ffmpeg: two frames of 48 x 48.
+mkdir "$scratch/tools" "$scratch/nothing"
+cat >"$scratch/tools/ffprobe" <<'END'
+#!/bin/sh
+case " $* " in *' file:'*) echo 2.000 ;; *) exit 1 ;; esac
+END
+cat >"$scratch/tools/ffmpeg" <<'END'
+#!/bin/sh
+case " $* " in *'broken'*) echo 'first line' >&2; echo 'moov atom not found' >&2; exit 1 ;; esac
+for _ in 1 2; do printf 'P6\n48 48\n255\n'; head -c 6912 /dev/zero; done
+END
+chmod +x "$scratch"/tools/*
+: >"$scratch/-film.mp4" && : >"$scratch/broken.mp4"
+name=cli/video
+film() {
+    PATH=$1 "$program" run "${seen[@]}" --video "$2" --greedy --ignore-eos --max-tokens 1 --print-ids hello >"$scratch/out" 2>"$scratch/err" </dev/null
+    rc=$? err=$(cat "$scratch/err")
+}
+film "$scratch/tools:$PATH" "$scratch/-film.mp4"
+code 0 && film "$scratch/tools:$PATH" "$scratch/broken.mp4" && code 1 && like "$err" 'ffmpeg: moov atom not found' &&
+    film "$scratch/nothing" "$scratch/-film.mp4" && code 1 && like "$err" 'videos need ffprobe \(Debian: ffmpeg\)' && ok
 
 # ---- files, tokens, chat form ---------------------------------------------------------------------------
 name=cli/paths-without-dots

@@ -72,12 +72,13 @@ export PKG_CONFIG_PATH PKG_CONFIG_SYSROOT_DIR PKG_CONFIG_ALLOW_SYSTEM_CFLAGS=1 P
 [ "$(pkg-config --modversion beryl)" = "$(sed -n 's/^#define BERYL_VERSION "\(.*\)"/\1/p' include/beryl.h)" ] || fail 'pkg-config version'
 flags=$(pkg-config --cflags beryl)
 libs=$(pkg-config --libs beryl)
+static=$(pkg-config --static --libs-only-l beryl | sed 's/-lberyl//')
 for source in examples/*.c; do
     name=$(basename "$source" .c)
     # shellcheck disable=SC2086  # lists of flags
     $cc -std=c11 -Wall -Wextra -Werror $flags "$source" $libs -o "$work/$name" || fail "$source does not build"
     # shellcheck disable=SC2086
-    $cc -std=c11 $flags "$source" "$root/lib/libberyl.a" -lm -ldl -lpthread -o "$work/$name-static" || fail "$source does not build statically"
+    $cc -std=c11 $flags "$source" "$root/lib/libberyl.a" $static -o "$work/$name-static" || fail "$source does not build statically"
     # The built-in model is looked for beside the program and where PREFIX says, and an example is in neither place.
     (cd "$work/elsewhere" && LD_LIBRARY_PATH="$root/lib" BERYL_MODEL="$root/share/beryl/models/default.gguf" timeout 300 env -u XDG_RUNTIME_DIR "$work/$name") >"$work/$name.out" 2>"$work/$name.err" ||
         { cat "$work/$name.out" "$work/$name.err"; fail "$name"; }

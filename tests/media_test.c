@@ -235,8 +235,10 @@ static void check_refused(test *t) {
         expect(&r, &d, BERYL_BAD_INPUT, "480001 samples");
         d.n_sample = 160;
         expect(&r, &d, BERYL_BAD_INPUT, "too short");
-        d.kind = 3;
-        expect(&r, &d, BERYL_MISUSE, "a picture or sound");
+        d.kind = 4;
+        expect(&r, &d, BERYL_MISUSE, "a picture, sound or video");
+        d.kind = BERYL_VIDEO;
+        expect(&r, &d, BERYL_MISUSE, "a video of 0 frames");
         beryl_media *media = NULL;
         CHECK_INT(t, beryl_media_open(r.engine, &sound, &media, &error), BERYL_OK);
         CHECK_INT(t, beryl_session_media(r.session, &media, 1, &error), BERYL_MISUSE);
@@ -266,6 +268,157 @@ static void check_refused(test *t) {
                                    .samples = samples,
                                    .n_sample = 1600},
                BERYL_UNSUPPORTED, "no tower for sound");
+    run_close(&r);
+}
+
+/* A WAV file of 16 bits, one channel, at 8 kHz. */
+static uint8_t *wav_of(uint32_t n_sample, size_t *size) {
+    const uint32_t n = n_sample * 2;
+    const uint8_t head[44] = {'R',
+                              'I',
+                              'F',
+                              'F',
+                              0,
+                              0,
+                              0,
+                              0,
+                              'W',
+                              'A',
+                              'V',
+                              'E',
+                              'f',
+                              'm',
+                              't',
+                              ' ',
+                              16,
+                              0,
+                              0,
+                              0,
+                              1,
+                              0,
+                              1,
+                              0,
+                              0x40,
+                              0x1f,
+                              0,
+                              0,
+                              0x80,
+                              0x3e,
+                              0,
+                              0,
+                              2,
+                              0,
+                              16,
+                              0,
+                              'd',
+                              'a',
+                              't',
+                              'a',
+                              (uint8_t)n,
+                              (uint8_t)(n >> 8),
+                              (uint8_t)(n >> 16),
+                              0};
+    uint8_t *file = calloc(1, *size = sizeof head + n);
+    memcpy(file, head, sizeof head);
+    for (size_t i = sizeof head; i < *size; i += 2) file[i] = (uint8_t)(i * 7);
+    return file;
+}
+
+/* Long sound in clips: what is left is told, as long as it can be heard. */
+static void check_clips(test *t) {
+    enum { CLIP = 480000 };
+    static const struct {
+        double seconds;
+        uint64_t from, rest;
+        bool part;
+        const char *refused;
+    } clips[] = {
+        {12, 0, 0, false, NULL},    {35, 0, 0, false, "35.0 s: at most 30 s"},
+        {35, 0, 80000, true, NULL}, {35, CLIP, 0, true, NULL},
+        {35, CLIP, 0, false, NULL}, {35, 2 * CLIP, 0, true, "without samples after that time"},
+        {30.05, 0, 0, false, NULL}, {0, 0, 0, false, "without samples"}};
+    run r;
+    if (run_open(&r, t, 1, MODEL_REFERENCE))
+        for (size_t i = 0; i < sizeof clips / sizeof *clips; i++) {
+            beryl_media *media = NULL;
+            beryl_error error = {0};
+            size_t size;
+            uint8_t *file = wav_of((uint32_t)(clips[i].seconds * 8000), &size);
+            const beryl_media_desc desc = {.size = sizeof desc,
+                                           .kind = BERYL_SOUND,
+                                           .file = file,
+                                           .file_size = size,
+                                           .from = clips[i].from,
+                                           .part = clips[i].part};
+            if (clips[i].refused) {
+                expect(&r, &desc, BERYL_BAD_INPUT, clips[i].refused);
+            } else {
+                CHECK_INT(t, beryl_media_open(r.engine, &desc, &media, &error), BERYL_OK);
+                CHECK_INT(t, beryl_media_rest(media), clips[i].rest);
+            }
+            beryl_media_close(media);
+            free(file);
+        }
+    run_close(&r);
+}
+
+/* Times and frames of a video in a conversation, "00:00 <frame> 01:05 <frame>"; frames are what the
+ * same pictures are. */
+static void check_video(test *t) {
+    enum { WIDE = 2, N = 2 };
+    static const double times[N] = {0, 65};
+    static uint8_t rgb[N * WIDE * UNIT * UNIT * 3];
+    run r;
+    for (size_t i = 0; i < sizeof rgb; i++) rgb[i] = (uint8_t)(i * i >> 7);
+    if (run_open(&r, t, 1, MODEL_REFERENCE)) {
+        beryl_media_desc desc = {.size = sizeof desc,
+                                 .kind = BERYL_VIDEO,
+                                 .rgb = rgb,
+                                 .width = WIDE * UNIT,
+                                 .height = UNIT,
+                                 .resized = true,
+                                 .n_frame = N,
+                                 .times = times};
+        beryl_media *video = encoded(&r, &desc);
+        const float *soft;
+        size_t n;
+        beryl_media_soft(video, &soft, &n, NULL);
+        CHECK(t, !soft && n == N * WIDE);
+        static const char chat[] =
+            "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"video\"},"
+            "{\"type\":\"text\",\"text\":\"hi\"}]}]}";
+        static const char *const texts[N] = {"00:00 ", " 01:05 "};
+        const beryl_generate_options greedy = model_greedy(1);
+        beryl_task *task = NULL;
+        beryl_error error = {0};
+        const int32_t *tokens;
+        CHECK_INT(t, beryl_session_media(r.session, &video, 1, &error), BERYL_OK);
+        CHECK_INT(t, beryl_session_chat(r.session, chat, &greedy, &task, &error), BERYL_OK);
+        if (!test_failed(t)) CHECK_INT(t, model_finish(task, &error, NULL), BERYL_OK);
+        beryl_session_tokens(r.session, &tokens, &n);
+        size_t at = 0, n_text = 0, first = 0;
+        for (int i = 0; i < N && !test_failed(t); i++) {
+            int32_t text[16];
+            while (at < n && tokens[at] >= 0) at++;
+            CHECK_INT(t,
+                      beryl_tokenize(r.engine, texts[i], strlen(texts[i]), false, text, 16, &n_text,
+                                     &error),
+                      BERYL_OK);
+            CHECK(t, n_text <= 16 && at > n_text && at + WIDE < n);
+            CHECK(t, !memcmp(tokens + at - 1 - n_text, text, n_text * sizeof *text));
+            for (size_t k = 0; k < WIDE; k++) CHECK(t, tokens[at++] < 0);
+            CHECK(t, tokens[at] > 0);
+            if (i) CHECK_INT(t, at, first + 1 + n_text + 1 + WIDE); /* end, text, begin */
+            first = at;
+        }
+        desc.kind = BERYL_VIDEO;
+        desc.n_frame = BERYL_VIDEO_FRAMES + 1;
+        expect(&r, &desc, BERYL_MISUSE, "1 to 32 are taken");
+        desc.n_frame = N;
+        desc.times = (const double[]){0, -1};
+        expect(&r, &desc, BERYL_BAD_INPUT, "frame 1 of a video at -1 s");
+        beryl_media_close(video);
+    }
     run_close(&r);
 }
 
@@ -327,4 +480,6 @@ void test_media(test *t) {
     }
     if (test_case(t, "media/content-is-what-is-reused")) check_content(t);
     if (test_case(t, "media/refused")) check_refused(t);
+    if (test_case(t, "media/long-sound-in-clips")) check_clips(t);
+    if (test_case(t, "media/video")) check_video(t);
 }

@@ -55,7 +55,7 @@ static void check_kinds(test *t, base_heap *heap) {
         media_sound s;
         beryl_error error = {0};
         const size_t size = make(file, kinds[k].format, kinds[k].bits, kinds[k].channels);
-        CHECK_INT(t, media_wav_read(heap, file, size, &s, &error), BERYL_OK);
+        CHECK_INT(t, media_wav_read(heap, file, size, NULL, &s, &error), BERYL_OK);
         CHECK_INT(t, s.rate, 22050);
         CHECK_INT(t, s.n, SAMPLES);
         double mean = 0;
@@ -77,7 +77,7 @@ static void check_damaged(test *t, base_heap *heap) {
             uint8_t *cut = base_heap_take(heap, n ? n : 1);
             memcpy(cut, file, n);
             if (i && n > 12) cut[n % 60 < n ? n % 60 : 0] ^= 0xff;
-            const beryl_status status = media_wav_read(heap, cut, n, &s, &error);
+            const beryl_status status = media_wav_read(heap, cut, n, NULL, &s, &error);
             CHECK(t, status == BERYL_OK || (error.message[0] && !s.samples));
             base_heap_give(heap, s.samples, s.n * sizeof *s.samples);
             base_heap_give(heap, cut, n ? n : 1);
@@ -123,7 +123,9 @@ static void check_refused(test *t, base_heap *heap) {
     float sample = 0;
     media_sound out;
     beryl_error error = {0};
-    CHECK_INT(t, media_resample(heap, &(media_sound){&sample, 1, 767999}, 16000, &out, &error),
+    CHECK_INT(t,
+              media_resample(heap, &(media_sound){.samples = &sample, .n = 1, .rate = 767999},
+                             16000, &out, &error),
               BERYL_UNSUPPORTED);
     CHECK(t, !out.samples && strstr(error.message, "767999 Hz") != NULL);
 }

@@ -19,6 +19,8 @@ enum { ARGS_POSITIONAL_MAX = 32 };
     X(TOKENIZE, "tokenize", "[MODEL]", "Turn text into token ids, or ids into text", 0, 1)        \
     X(RENDER, "render", "[MODEL]", "Print the prompt that a conversation becomes", 0, 1)          \
     X(LOGITS, "logits", "[MODEL]", "Write the logits of every position to a NumPy file", 0, 1)    \
+    X(EMBED_MEDIA, "embed-media", "[MODEL]",                                                      \
+      "Write the soft tokens of pictures and sound to a NumPy file", 0, 1)                        \
     X(PERPLEXITY, "perplexity", "[MODEL] FILE", "Measure how well a model predicts a text", 1, 2) \
     X(SELFTEST, "selftest", "[MODEL]",                                                            \
       "Check every kernel of a model, and every operation, on this device", 0, 1)                 \
@@ -46,10 +48,11 @@ enum { /* sets of commands */
            ON_ALL = (1u << COMMAND_COUNT) - 1,
        ON_WORK = ON_ALL & ~ON_HELP,
        /* a model on a device */
-       ON_ENGINE = ON_RUN | ON_BENCH | ON_LOGITS | ON_PERPLEXITY | ON_SELFTEST | ON_EXPLAIN |
-                   ON_TRACE | ON_TUNE,
+       ON_ENGINE = ON_RUN | ON_BENCH | ON_LOGITS | ON_EMBED_MEDIA | ON_PERPLEXITY | ON_SELFTEST |
+                   ON_EXPLAIN | ON_TRACE | ON_TUNE,
        ON_DEVICE = ON_ENGINE | ON_BENCH_OPS,
        ON_MODEL = ON_ENGINE | ON_SHOW | ON_TOKENIZE | ON_RENDER,
+       ON_MEDIA = ON_RUN | ON_LOGITS | ON_EMBED_MEDIA,
        ON_ANSWERS = ON_RUN | ON_LOGITS | ON_PERPLEXITY, /* what the device computes counts */
 };
 
@@ -104,16 +107,20 @@ typedef enum args_kind {
       "When the context is full, go on without the oldest turns; in a chat also /drop on")         \
     X(RAW, "raw", 0, SWITCH, "", ON_RUN, "Continue the prompt as plain text, without chat form")   \
     X(IDS, "ids", 0, LIST, "IDS", ON_RUN | ON_LOGITS, "The prompt as token ids, like 2,10,11")     \
-    X(IMAGE, "image", 0, MEDIA, "FILE", ON_RUN | ON_LOGITS,                                        \
-      "A picture (PNG) before the prompt, or in the place of its soft-token ids; repeatable")      \
-    X(AUDIO, "audio", 0, MEDIA, "FILE", ON_RUN | ON_LOGITS, "Sound (WAV, up to 30 s), likewise")   \
-    X(MMPROJ, "mmproj", 0, FILE, "FILE", ON_RUN | ON_LOGITS,                                       \
-      "The file with the towers for pictures and sound; default the model's own")                  \
-    X(BUDGET, "image-budget", 0, COUNT, "N", ON_RUN | ON_LOGITS,                                   \
+    X(IMAGE, "image", 0, MEDIA, "FILE", ON_MEDIA,                                                  \
+      "A picture (PNG, JPEG, WebP, GIF, BMP; - is standard input) before the prompt, or in the "   \
+      "place of its soft-token ids; repeatable")                                                   \
+    X(AUDIO, "audio", 0, MEDIA, "FILE", ON_MEDIA,                                                  \
+      "Sound (WAV, FLAC, MP3, Ogg), likewise; what is longer than 30 s is cut into clips")         \
+    X(VIDEO, "video", 0, MEDIA, "FILE", ON_RUN | ON_LOGITS,                                        \
+      "A video, likewise: a picture a second, 32 at most, by ffmpeg, without its sound")           \
+    X(MMPROJ, "mmproj", 0, FILE, "FILE", ON_MEDIA | ON_SHOW,                                       \
+      "The file with the towers for pictures and sound; default the model's own, or one beside "   \
+      "it")                                                                                        \
+    X(BUDGET, "image-budget", 0, COUNT, "N", ON_MEDIA,                                             \
       "Most soft tokens of a picture: 70, 140, 280, 560, 1120; default as the file says, else "    \
       "280")                                                                                       \
-    X(RESIZED, "resized", 0, SWITCH, "", ON_RUN | ON_LOGITS,                                       \
-      "Take pictures at the size they have")                                                       \
+    X(RESIZED, "resized", 0, SWITCH, "", ON_MEDIA, "Take pictures at the size they have")          \
     X(PRINT_IDS, "print-ids", 0, SWITCH, "", ON_RUN, "Print the new token ids instead of text")    \
     X(MAX_TOKENS, "max-tokens", 'n', COUNT, "N", ON_RUN,                                           \
       "Most tokens of an answer; default until it ends or the context is full")                    \
@@ -146,7 +153,8 @@ typedef enum args_kind {
     X(RENDER_CHAT, "chat", 0, FILE, "FILE", ON_RENDER,                                             \
       "The conversation as JSON: messages, tools, think, generate; default standard input")        \
     X(RENDER_IDS, "ids", 0, SWITCH, "", ON_RENDER, "Print the prompt's token ids instead")         \
-    X(OUT, "out", 0, FILE, "FILE", ON_LOGITS, "The NumPy file; - is standard output")              \
+    X(OUT, "out", 0, FILE, "FILE", ON_LOGITS | ON_EMBED_MEDIA,                                     \
+      "The NumPy file; - is standard output")                                                      \
     X(LOGITS_TEXT, "text", 0, TEXT, "TEXT", ON_LOGITS, "A text (after BOS) instead of ids")        \
     X(SCORE_PIECE, "piece", 0, COUNT, "N", ON_PERPLEXITY,                                          \
       "Tokens of a piece of text; the second half of each is scored; default 512")                 \

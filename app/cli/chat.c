@@ -1,7 +1,7 @@
 /* chat.c - the chat on a terminal: reads messages, answers them, obeys /commands. A turn that fails
  * or is stopped before it said anything leaves the conversation as it was. */
 #define _DEFAULT_SOURCE
-#include "chat.h"
+#include "media.h"
 
 #include "base/file.h"
 
@@ -15,6 +15,8 @@ typedef struct chat {
     beryl_session *session;
     beryl_engine_info info;
     conversation *v;
+    media_store media;
+    base_text parts; /* what the next message shows */
     beryl_generate_options options;
     answer last; /* of the last turn, for /stats */
     bool answered;
@@ -52,6 +54,7 @@ static beryl_task *turn_start(chat *h, beryl_status *status) {
     } else {
         h->v->n_dropped = 0;
     }
+    if (!*status) *status = media_give(&h->media, h->session, h->v, &error);
     json_init(&j, &h->c->heap);
     conversation_write(h->v, &j, NULL);
     if (!*status && j.text.failed) *status = BERYL_NO_MEMORY;
@@ -114,17 +117,46 @@ static void turn(chat *h, size_t n_keep) {
 
 static void say(chat *h, const char *text, size_t size) {
     size_t n_keep = h->v->messages.count;
-    if (!conversation_add(h->v, "user", text, size)) {
+    if (!(h->parts.size ? conversation_add_parts(h->v, &h->parts, text, size)
+                        : conversation_add(h->v, "user", text, size))) {
         cli_no_memory(h->c);
         return;
     }
     turn(h, n_keep);
+    if (h->v->messages.count > n_keep) base_text_clear(&h->parts);
     if (!h->refused_full || text == h->refused.data) return;
     base_text_clear(&h->refused);
     base_text_add(&h->refused, text, size);
 }
 
 /* ---- commands -------------------------------------------------------------------------------- */
+
+enum { PATH_SIZE = 4096 };
+
+/* Encoded at once, shown with the next message. */
+static void attach(void *user, beryl_media_kind kind, const char *path) {
+    static const char *const names[] = {"", "a picture", "sound", "a video"};
+    chat *h = user;
+    base_text parts;
+    beryl_error error = {0};
+    base_text_init(&parts, &h->c->heap);
+    const size_t before = h->media.items.count;
+    const beryl_status status = media_add(&h->media, kind, path, &parts, &error);
+    if (!cli_report(h->c, status, &error)) {
+        size_t n, n_token = 0;
+        for (size_t i = before; i < h->media.items.count; i++) {
+            beryl_media_soft(h->media.items.data[i].media, NULL, &n, NULL);
+            n_token += n;
+        }
+        if (h->parts.size) base_text_add(&h->parts, ",", 1);
+        base_text_add(&h->parts, parts.data, parts.size);
+        printf("%s(%s for the next message", term_style_text(&h->c->term, stdout, TERM_DIM),
+               names[kind]);
+        if (n_token) printf(": %zu tokens", n_token);
+        printf(")%s\n", term_style_text(&h->c->term, stdout, TERM_PLAIN));
+    }
+    base_text_fini(&parts);
+}
 
 static void command_help(void) {
     for (int i = 0; i < CHAT_COUNT; i++)
@@ -172,7 +204,6 @@ static beryl_status task_finish(chat *h, beryl_task *task, beryl_error *error) {
     return status;
 }
 
-enum { PATH_SIZE = 4096 };
 #define STATE_SUFFIX ".state" /* the session's file lies beside the chat's */
 
 static void command_save(chat *h, const char *path) {
@@ -265,6 +296,18 @@ static void command_stats(chat *h) {
     printf(" %s at most\n", cli_size_text(size, s.host_bytes_peak));
     printf("a token        %s read,", cli_size_text(size, s.decode_bytes_per_token));
     printf(" %u dispatches\n", s.decode_dispatches);
+}
+
+static void command_attach(chat *h, beryl_media_kind kind, const char *typed) {
+    static const char *const names[] = {"", "/image", "/audio", "/video"};
+    char path[PATH_SIZE];
+    if (!*typed) {
+        cli_usage(h->c, "%s needs a file", names[kind]);
+    } else if (!media_path(typed, path, sizeof path)) {
+        cli_usage(h->c, "that path is too long");
+    } else {
+        attach(h, kind, path);
+    }
 }
 
 static void command_think(chat *h, const char *text) {
@@ -402,6 +445,7 @@ static void command(chat *h, char *text) {
     case CHAT_HELP: command_help(); return;
     case CHAT_CLEAR:
         conversation_cut(h->v, 0);
+        base_text_clear(&h->parts);
         session_clear(h);
         puts("the conversation begins anew");
         return;
@@ -409,6 +453,9 @@ static void command(chat *h, char *text) {
     case CHAT_SAVE: command_save(h, rest); return;
     case CHAT_LOAD: command_load(h, rest); return;
     case CHAT_STATS: command_stats(h); return;
+    case CHAT_IMAGE: command_attach(h, BERYL_PICTURE, rest); return;
+    case CHAT_AUDIO: command_attach(h, BERYL_SOUND, rest); return;
+    case CHAT_VIDEO: command_attach(h, BERYL_VIDEO, rest); return;
     case CHAT_THINK: command_think(h, rest); return;
     case CHAT_DROP: command_drop(h, rest); return;
     case CHAT_SET: command_set(h, rest); return;
@@ -454,6 +501,7 @@ static void loop(chat *h, line_editor *editor) {
         }
         size_t blank = strspn(text, " \t\n");
         if (blank == size) continue;
+        if (media_line(text + blank, attach, h)) continue;
         if (text[blank] != '/') {
             say(h, text, size);
             putchar('\n');
@@ -473,6 +521,8 @@ static void loop(chat *h, line_editor *editor) {
 int chat_run(cli *c, beryl_engine *engine, conversation *v) {
     chat h = {.c = c, .engine = engine, .v = v, .drop = args_has(&c->args, FLAG_DROP)};
     base_text_init(&h.refused, &c->heap);
+    base_text_init(&h.parts, &c->heap);
+    media_init(&h.media, c, engine);
     cli_chat_begin();
     beryl_error error = {0};
     generate_options(c, &h.options);
@@ -482,6 +532,8 @@ int chat_run(cli *c, beryl_engine *engine, conversation *v) {
     line_editor *editor = code ? NULL : line_open(c);
     if (editor) {
         banner(&h);
+        for (size_t i = 0; i < c->args.n_media; i++)
+            attach(&h, media_flag_kind(c->args.media[i].flag), c->args.media[i].path);
         if (conversation_waits(v)) turn(&h, v->messages.count);
         loop(&h, editor);
     } else {
@@ -490,6 +542,8 @@ int chat_run(cli *c, beryl_engine *engine, conversation *v) {
     line_close(editor);
     if (h.answered) answer_fini(&h.last);
     base_text_fini(&h.refused);
+    base_text_fini(&h.parts);
+    media_fini(&h.media);
     beryl_session_close(h.session);
     return code;
 }

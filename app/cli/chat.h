@@ -14,6 +14,9 @@
     X(SAVE, "/save", "FILE", "Save the conversation (JSON), and the session's state beside it") \
     X(LOAD, "/load", "FILE", "Go on with a saved conversation")                                 \
     X(STATS, "/stats", "", "Speed of the last answer, memory, context in use")                  \
+    X(IMAGE, "/image", "FILE", "Show a picture with the next message; a path alone does too")   \
+    X(AUDIO, "/audio", "FILE", "Let the model hear a sound file with the next message")         \
+    X(VIDEO, "/video", "FILE", "Show a video with the next message (needs ffmpeg)")             \
     X(THINK, "/think", "on|off", "Let the model think before it answers")                       \
     X(DROP, "/drop", "on|off", "When the context is full, go on without the oldest turns")      \
     X(SET, "/set", "[NAME VALUE]", "Show or change sampling, like /set temperature 0.7")        \
@@ -48,9 +51,15 @@ void conversation_init(conversation *v, base_heap *heap);
 void conversation_fini(conversation *v);
 /* Adds {"role", "content"}; false: no memory. */
 bool conversation_add(conversation *v, const char *role, const char *content, size_t size);
-/* A message of the user with a place for each --image and --audio before its text. */
-bool conversation_add_media(conversation *v, const args *a, const char *content, size_t size);
+/* A message of the user with parts (JSON objects, commas between) before its text. */
+bool conversation_add_parts(conversation *v, const base_text *parts, const char *content,
+                            size_t size);
 bool conversation_add_json(conversation *v, const char *json, size_t size);
+struct base_json;
+/* Calls `each` for the parts other than text of the messages that prompts have. False: no memory.
+ */
+bool conversation_media(const conversation *v,
+                        void (*each)(void *user, const struct base_json *part), void *user);
 void conversation_cut(conversation *v, size_t n_message); /* keeps the first n */
 /* For a prompt, as beryl.h wants it, without what is dropped; with the model's name: the whole. */
 void conversation_write(const conversation *v, json_out *j, const char *model);

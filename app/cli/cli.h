@@ -70,11 +70,6 @@ int cli_key_read(char *byte);
 void cli_end_late(void);
 void cli_end_check(void);
 
-/* --image and --audio: read, encoded with a progress bar, and given to the session. BERYL_IO
- * without a message: a file was not read, and that is reported. */
-beryl_status cli_media_give(cli *c, beryl_engine *engine, beryl_session *session,
-                            beryl_error *error);
-
 /* The model named by --model or the first argument; *n_used: how many arguments that took. */
 const char *cli_model(const cli *c, size_t *n_used);
 /* The id of BOS, or -1 after a message. */
@@ -86,6 +81,8 @@ int32_t *cli_tokens(cli *c, const beryl_engine *engine, int32_t bos, const char 
 /* A whole file or, for "-", standard input, up to 256 MiB; NUL-terminated, given back with size
  * + 1. NULL: reported. */
 char *cli_read(cli *c, const char *path, size_t *size);
+/* The head of a NumPy file of F32 [n_row, n_column]; the numbers follow. */
+void cli_npy_head(FILE *to, size_t n_row, size_t n_column);
 void cli_ids_print(FILE *to, const int32_t *tokens, size_t n_token); /* "2,10,11\n" */
 /* 1.9 GiB, 4.65 B and the like; `to` of at least 32 bytes. */
 const char *cli_size_text(char *to, uint64_t bytes);
@@ -122,6 +119,7 @@ int bench_main(cli *c);
 int tokenize_main(cli *c);
 int render_main(cli *c);
 int logits_main(cli *c);
+int embed_media_main(cli *c);
 int perplexity_main(cli *c);
 int selftest_main(cli *c);
 int explain_main(cli *c);

@@ -47,17 +47,14 @@ bool conversation_add(conversation *v, const char *role, const char *content, si
     return ok;
 }
 
-bool conversation_add_media(conversation *v, const args *a, const char *content, size_t size) {
+bool conversation_add_parts(conversation *v, const base_text *parts, const char *content,
+                            size_t size) {
     json_out j;
     json_init(&j, v->heap);
     json_open(&j, NULL, '{');
     json_text(&j, "role", "user");
     json_open(&j, "content", '[');
-    for (size_t i = 0; i < a->n_media; i++) {
-        json_open(&j, NULL, '{');
-        json_text(&j, "type", a->media[i].flag == FLAG_AUDIO ? "audio" : "image");
-        json_close(&j, '}');
-    }
+    json_raw(&j, NULL, parts->data, parts->size);
     json_open(&j, NULL, '{');
     json_text(&j, "type", "text");
     json_bytes(&j, "text", content, size);
@@ -94,6 +91,30 @@ static bool begins_with_system(const conversation *v) {
     return v->messages.count && (has_role(v, 0, "system") || has_role(v, 0, "developer"));
 }
 
+bool conversation_media(const conversation *v, void (*each)(void *user, const base_json *part),
+                        void *user) {
+    bool good = true;
+    for (size_t i = 0; good && i < v->messages.count; i++) {
+        if (i < v->n_dropped && (i || !begins_with_system(v))) continue;
+        const base_text *text = &v->messages.data[i];
+        base_arena arena;
+        base_json *root = NULL;
+        base_arena_init(&arena, v->heap);
+        good = base_json_parse(&arena, text->data, text->size, &root, NULL) != BERYL_NO_MEMORY;
+        const base_json *content = root ? base_json_find(root, "content") : NULL;
+        if (content && content->kind == JSON_ARRAY)
+            for (const base_json *part = content->child; part; part = part->next) {
+                const base_json *type =
+                    part->kind == JSON_OBJECT ? base_json_find(part, "type") : NULL;
+                if (type && type->kind == JSON_STRING &&
+                    !base_view_equal(type->text, BASE_VIEW("text")))
+                    each(user, part);
+            }
+        base_arena_fini(&arena);
+    }
+    return good;
+}
+
 void conversation_write(const conversation *v, json_out *j, const char *model) {
     const size_t first = model ? 0 : v->n_dropped;
     json_open(j, NULL, '{');
@@ -117,7 +138,13 @@ void conversation_write(const conversation *v, json_out *j, const char *model) {
     json_close(j, '}');
 }
 
-/* Tokens of the prompt. */
+static void add_tokens(void *user, const base_json *part) {
+    const base_json *tokens = base_json_find(part, "tokens");
+    if (tokens && tokens->kind == JSON_NUMBER && tokens->number > 0 && tokens->number < 1e6)
+        *(size_t *)user += (size_t)tokens->number;
+}
+
+/* Tokens of the prompt, with those that parts are told to be. */
 static beryl_status prompt_count(const conversation *v, const beryl_engine *engine, size_t *n,
                                  beryl_error *error) {
     json_out j;
@@ -129,6 +156,7 @@ static beryl_status prompt_count(const conversation *v, const beryl_engine *engi
                               : beryl_render_tokens(engine, j.text.data, &tokens, n, error);
     beryl_free(engine, tokens);
     json_fini(&j);
+    if (!status && !conversation_media(v, add_tokens, n)) status = BERYL_NO_MEMORY;
     return status;
 }
 

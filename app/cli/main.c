@@ -20,6 +20,7 @@ static int dispatch(cli *c) {
     case COMMAND_TOKENIZE: return tokenize_main(c);
     case COMMAND_RENDER: return render_main(c);
     case COMMAND_LOGITS: return logits_main(c);
+    case COMMAND_EMBED_MEDIA: return embed_media_main(c);
     case COMMAND_PERPLEXITY: return perplexity_main(c);
     case COMMAND_SELFTEST: return selftest_main(c);
     case COMMAND_EXPLAIN: return explain_main(c);

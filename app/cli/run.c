@@ -1,7 +1,7 @@
 /* run.c - `beryl run`: decides between chat and one answer, makes the prompt, and shows answers as
  * they come. Control characters of a model never reach the terminal; thought is shown dimmed, and
  * only on a terminal. */
-#include "chat.h"
+#include "media.h"
 
 #include "base/file.h"
 
@@ -252,6 +252,7 @@ typedef struct prompt {
     const int32_t *tokens; /* [n_token], or NULL: `chat` */
     size_t n_token;
     conversation *chat;
+    const base_text *text; /* of the message that is to be added to it, with media; NULL: none */
 } prompt;
 
 /* The task that answers a conversation. CONTEXT_FULL is told with what could be done. */
@@ -277,6 +278,21 @@ static beryl_status chat_start(cli *c, beryl_engine *engine, beryl_session *sess
     return status;
 }
 
+/* What flags and the conversation name, to the session; the message is added. */
+static beryl_status media_of_prompt(media_store *media, beryl_session *session, const prompt *p,
+                                    beryl_error *error) {
+    base_text parts;
+    base_text_init(&parts, &media->c->heap);
+    beryl_status status = media_add_flags(media, &parts, error);
+    if (!status && !p->chat) status = media_give_parts(media, session, &parts, error);
+    if (!status && p->text &&
+        !conversation_add_parts(p->chat, &parts, p->text->data, p->text->size))
+        status = BERYL_NO_MEMORY;
+    if (!status && p->chat) status = media_give(media, session, p->chat, error);
+    base_text_fini(&parts);
+    return status;
+}
+
 static int answer_once(cli *c, beryl_engine *engine, const prompt *p) {
     beryl_generate_options options;
     beryl_engine_info info = {0};
@@ -284,12 +300,14 @@ static int answer_once(cli *c, beryl_engine *engine, const prompt *p) {
     beryl_task *task = NULL;
     beryl_error error = {0};
     answer a;
+    media_store media;
     bool ids = args_has(&c->args, FLAG_PRINT_IDS);
     generate_options(c, &options);
     beryl_engine_info_get(engine, &info);
     answer_init(&a, c, ids || c->json);
+    media_init(&media, c, engine);
     beryl_status status = beryl_session_open(engine, NULL, &session, &error);
-    if (!status) status = cli_media_give(c, engine, session, &error);
+    if (!status) status = media_of_prompt(&media, session, p, &error);
     if (!status) {
         status = p->tokens ? beryl_session_generate(session, p->tokens, p->n_token, &options, &task,
                                                     &error)
@@ -311,6 +329,7 @@ static int answer_once(cli *c, beryl_engine *engine, const prompt *p) {
                 info.context < info.context_max ? "; --context allows more" : "");
     if (!code && c->verbose) answer_stats_print(&a, stderr);
     beryl_session_close(session);
+    media_fini(&media);
     answer_fini(&a);
     return code;
 }
@@ -345,10 +364,10 @@ static int run_raw(cli *c, const char *model, const char *text, size_t size) {
     return code;
 }
 
-static int run_chat_once(cli *c, const char *model, conversation *v) {
+static int run_chat_once(cli *c, const char *model, conversation *v, const base_text *text) {
     cli_open open = {.model = model};
     beryl_engine *engine = cli_engine_open(c, &open);
-    int code = engine ? answer_once(c, engine, &(prompt){.chat = v}) : CLI_FAILED;
+    int code = engine ? answer_once(c, engine, &(prompt){.chat = v, .text = text}) : CLI_FAILED;
     beryl_engine_close(engine);
     return code;
 }
@@ -423,14 +442,30 @@ static int run_conversation(cli *c, const char *model, const char *word, convers
     if (args_has(a, FLAG_RAW))
         return any ? run_raw(c, model, text->data, text->size)
                    : cli_usage(c, "--raw needs a prompt");
-    if (any && !(a->n_media ? conversation_add_media(v, a, text->data, text->size)
-                            : conversation_add(v, "user", text->data, text->size)))
+    const bool media = any && a->n_media;
+    if (any && !media && !conversation_add(v, "user", text->data, text->size))
         return cli_no_memory(c);
     bool once = any || !c->term.in_tty || c->json || args_has(a, FLAG_PRINT_IDS);
-    if (once && !v->messages.count) return cli_usage(c, "no prompt: beryl run [MODEL] PROMPT");
-    if (!once && a->n_media)
-        return cli_usage(c, "--image and --audio need a prompt: beryl run --image FILE PROMPT");
-    return once ? run_chat_once(c, model, v) : run_chat(c, model, v);
+    if (once && !v->messages.count && !media)
+        return cli_usage(c, "no prompt: beryl run [MODEL] PROMPT");
+    return once ? run_chat_once(c, model, v, media ? text : NULL) : run_chat(c, model, v);
+}
+
+/* Files that are not there are told before a model is loaded; standard input is read once. */
+static int media_check(cli *c) {
+    const args *a = &c->args;
+    bool taken = args_has(a, FLAG_FILE) && !strcmp(args_text(a, FLAG_FILE), "-");
+    for (size_t i = 0; i < a->n_media; i++) {
+        const char *path = a->media[i].path;
+        if (strcmp(path, "-")) {
+            if (!base_file_exists(path)) return cli_fail(c, "there is no file %s", path);
+        } else if (taken) {
+            return cli_usage(c, "- is standard input, which can be read once");
+        } else {
+            taken = true;
+        }
+    }
+    return CLI_OK;
 }
 
 int run_main(cli *c) {
@@ -444,6 +479,7 @@ int run_main(cli *c) {
         word = a->positional[n_used];
     }
     int code = options_check(c);
+    if (!code) code = media_check(c);
     if (code) return code;
     if (args_has(a, FLAG_IDS)) {
         if (word || args_has(a, FLAG_FILE) || args_has(a, FLAG_CHAT) || args_has(a, FLAG_SYSTEM) ||

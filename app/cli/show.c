@@ -51,10 +51,9 @@ static void info_print(const beryl_engine_info *info) {
         row("context", text);
     }
     if (info->n_layer) {
-        const bool towers = info->has_vision || info->has_audio;
-        snprintf(text, sizeof text, "text%s%s%s", info->has_vision ? ", pictures" : "",
-                 info->has_audio ? ", sound" : "", towers ? "; this version runs text alone" : "");
-        row("parts", text);
+        snprintf(text, sizeof text, "text%s%s", info->has_vision ? ", pictures, video" : "",
+                 info->has_audio ? ", sound" : "");
+        row("takes", text);
     }
     if (info->other_template)
         row("chat template", "one of its own, which is not followed: conversations are written in "

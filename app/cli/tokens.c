@@ -1,7 +1,7 @@
 /* tokens.c - text, ids and numbers for other tools: tokenize, render, logits. What these print is
  * exact: the forms are fixed, and only a terminal is protected from control characters. */
 #define _DEFAULT_SOURCE
-#include "cli.h"
+#include "media.h"
 
 #include <errno.h>
 #include <string.h>
@@ -141,20 +141,20 @@ typedef struct logits_file {
 /* NumPy's format 1.0: magic, version, length of the header, a Python dict padded so that the data
  * begin at a multiple of 64 bytes.
  * https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html */
-static void npy_header(logits_file *f, size_t n_token) {
+void cli_npy_head(FILE *to, size_t n_row, size_t n_column) {
     enum { HEAD = 10, ALIGN = 64 };
     const uint16_t probe = 1;
     char order = *(const unsigned char *)&probe ? '<' : '>';
     char text[256];
     int n = snprintf(text, sizeof text,
-                     "{'descr': '%cf4', 'fortran_order': False, 'shape': (%zu, %u), }", order,
-                     n_token, f->n_vocab);
+                     "{'descr': '%cf4', 'fortran_order': False, 'shape': (%zu, %zu), }", order,
+                     n_row, n_column);
     while ((HEAD + n + 1) % ALIGN) text[n++] = ' ';
     text[n++] = '\n';
-    fwrite("\x93NUMPY\x01\x00", 1, 8, f->to);
-    putc(n & 255, f->to);
-    putc(n >> 8, f->to);
-    fwrite(text, 1, (size_t)n, f->to);
+    fwrite("\x93NUMPY\x01\x00", 1, 8, to);
+    putc(n & 255, to);
+    putc(n >> 8, to);
+    fwrite(text, 1, (size_t)n, to);
 }
 
 static void logits_each(void *user, size_t position, const float *logits) {
@@ -172,14 +172,21 @@ static int logits_write(cli *c, beryl_engine *engine, const int32_t *tokens, siz
     beryl_error error = {0};
     beryl_session *session = NULL;
     beryl_task *task = NULL;
+    media_store media;
+    base_text parts;
     logits_file file = {.to = strcmp(path, "-") ? fopen(path, "wb") : stdout};
     if (!file.to) return cli_fail(c, "cannot write %s: %s", path, strerror(errno));
     beryl_status status = beryl_engine_info_get(engine, &info);
     if (!status) status = beryl_session_open(engine, NULL, &session, &error);
-    if (!status) status = cli_media_give(c, engine, session, &error);
+    media_init(&media, c, engine);
+    base_text_init(&parts, &c->heap);
+    if (!status) status = media_add_flags(&media, &parts, &error);
+    if (!status) status = media_give_parts(&media, session, &parts, &error);
+    base_text_fini(&parts);
+    media_fini(&media); /* the session keeps what it was given */
     if (!status) {
         file.n_vocab = info.n_vocab;
-        npy_header(&file, n_token);
+        cli_npy_head(file.to, n_token, info.n_vocab);
         status =
             beryl_session_logits(session, tokens, n_token, 0, args_count(&c->args, FLAG_PIECE, 0),
                                  logits_each, &file, &task, &error);

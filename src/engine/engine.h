@@ -179,6 +179,12 @@ struct beryl_media {
     uint32_t n_sample;
     uint32_t n_soft;
     float *soft; /* [n_soft, n_embd]; NULL: not encoded yet */
+    struct {
+        beryl_media *picture; /* one user: the video */
+        uint32_t second;
+    } * frames; /* [n_frame], of a video, which has nothing else */
+    uint32_t n_frame;
+    uint64_t n_rest; /* samples at 16 kHz of its file after it */
 };
 
 typedef struct session_span { /* of a prompt: where media stands */
@@ -230,6 +236,8 @@ beryl_status session_media_expand(const beryl_session *s, text_ids *ids, beryl_e
 void session_media_clear(beryl_session *s);
 /* The first span that ends behind position p; NULL: none. */
 const session_span *session_span_at(const beryl_session *s, size_t p);
+/* The file of the towers, where that is not the model's; else NULL. */
+const char *engine_projector(const beryl_engine *e);
 /* How pictures see themselves in this model. */
 gemma4_media engine_media_of(const beryl_engine *e);
 void engine_towers_close(beryl_engine *e);

@@ -7,9 +7,10 @@
  * as for any other token. */
 #include "base/error.h"
 #include "engine/engine.h"
+#include "media/file.h"
 #include "media/resize.h"
-#include "media/sound.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -85,14 +86,23 @@ static beryl_status tower_add(beryl_engine *e, bool hears, beryl_error *error) {
     return status == BERYL_NOT_FOUND ? BERYL_OK : status;
 }
 
+const char *engine_projector(const beryl_engine *e) {
+    bool sees = false, hears = false;
+    if (e->options.mmproj) return e->options.mmproj;
+    if (e->gguf && e->found.projector) gemma4_towers(e->gguf, &sees, &hears);
+    return sees || hears ? NULL : e->found.projector;
+}
+
 static beryl_status towers_open(beryl_engine *e, beryl_error *error) {
     if (e->towers) return BERYL_OK;
     engine_towers *t = e->towers = base_heap_take(&e->heap, sizeof *t);
     if (!t) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     base_arena_init(&t->arena, &e->heap);
     beryl_status status = BERYL_OK;
-    if (e->options.mmproj) {
-        status = format_gguf_open_path(&e->heap, e->options.mmproj, &t->own, error);
+    const char *projector = engine_projector(e);
+    if (projector) {
+        base_log(&e->log, BERYL_LOG_INFO, "towers for pictures and sound: %s", projector);
+        status = format_gguf_open_path(&e->heap, projector, &t->own, error);
         while (status == BERYL_OK && (status = format_gguf_step(t->own, error)) == BERYL_PENDING)
             status = BERYL_OK;
     }
@@ -178,9 +188,12 @@ static void forget_content(beryl_media *m) {
 static void drop(beryl_media *m) {
     if (!m || --m->users) return;
     base_heap *heap = &m->engine->heap;
+    for (uint32_t i = 0; i < m->n_frame; i++) drop(m->frames[i].picture);
+    base_heap_give(heap, m->frames, m->n_frame * sizeof *m->frames);
     forget_content(m);
-    base_heap_give(heap, m->soft,
-                   (size_t)m->n_soft * m->engine->model.config.n_embd * sizeof *m->soft);
+    if (m->soft)
+        base_heap_give(heap, m->soft,
+                       (size_t)m->n_soft * m->engine->model.config.n_embd * sizeof *m->soft);
     base_heap_give(heap, m, sizeof *m);
 }
 
@@ -254,16 +267,41 @@ static beryl_status take_samples(beryl_media *m, const float *samples, size_t n,
     return BERYL_OK;
 }
 
-static beryl_status take_sound(beryl_media *m, const beryl_media_desc *d, beryl_error *error) {
+/* A picture's file, or pixels. */
+static beryl_status open_picture(beryl_media *m, const beryl_media_desc *d, beryl_error *error) {
+    if (!d->file) return take_picture(m, d, error);
+    media_picture picture;
+    beryl_media_desc decoded = *d;
+    beryl_status status =
+        media_picture_read(&m->engine->heap, d->file, d->file_size, &picture, error);
+    if (status != BERYL_OK) return status;
+    decoded.rgb = picture.rgb;
+    decoded.width = picture.width;
+    decoded.height = picture.height;
+    status = take_picture(m, &decoded, error);
+    media_picture_fini(&m->engine->heap, &picture);
+    return status;
+}
+
+/* A sound file, or samples. What is left of a file after a part of it is told where it is long
+ * enough to be heard. */
+static beryl_status open_sound(beryl_media *m, const beryl_media_desc *d, beryl_error *error) {
+    enum { REST_MIN = GEMMA4_AUDIO_RATE / 10 };
     base_heap *heap = &m->engine->heap;
-    if (!d->wav) return take_samples(m, d->samples, d->n_sample, error);
+    if (!d->file) return take_samples(m, d->samples, d->n_sample, error);
     media_sound sound, at_rate = {0};
-    beryl_status status = media_wav_read(heap, d->wav, d->wav_size, &sound, error);
+    const media_part part = {d->from, GEMMA4_AUDIO_SAMPLES, GEMMA4_AUDIO_RATE};
+    beryl_status status = media_sound_read(heap, d->file, d->file_size, &part, &sound, error);
     const bool other = status == BERYL_OK && sound.rate != GEMMA4_AUDIO_RATE;
-    const uint64_t n = sound.rate ? (uint64_t)sound.n * GEMMA4_AUDIO_RATE / sound.rate : 0;
-    if (status == BERYL_OK && n > GEMMA4_AUDIO_SAMPLES)
+    const uint64_t rest =
+        sound.rate ? (uint64_t)((double)sound.n_rest * GEMMA4_AUDIO_RATE / sound.rate) : 0;
+    if (rest >= REST_MIN) m->n_rest = rest;
+    if (status == BERYL_OK && !sound.n)
+        status = base_fail(error, BERYL_BAD_INPUT, "a sound file without samples%s",
+                           d->from ? " after that time" : "");
+    if (status == BERYL_OK && m->n_rest && !d->part)
         status = base_fail(error, BERYL_BAD_INPUT, "sound of %.1f s: at most 30 s",
-                           (double)n / GEMMA4_AUDIO_RATE);
+                           (double)(rest + GEMMA4_AUDIO_SAMPLES) / GEMMA4_AUDIO_RATE);
     if (status == BERYL_OK && other)
         status = media_resample(heap, &sound, GEMMA4_AUDIO_RATE, &at_rate, error);
     const media_sound *given = other ? &at_rate : &sound;
@@ -276,13 +314,41 @@ static beryl_status take_sound(beryl_media *m, const beryl_media_desc *d, beryl_
     return status;
 }
 
+/* Each frame is a picture of its own. */
+static beryl_status open_video(beryl_media *m, const beryl_media_desc *d, beryl_error *error) {
+    enum { FRAME_BUDGET = 70 };
+    base_heap *heap = &m->engine->heap;
+    if (!d->rgb || !d->n_frame || d->n_frame > BERYL_VIDEO_FRAMES)
+        return base_fail(error, BERYL_MISUSE, "a video of %u frames: 1 to %d are taken",
+                         d->rgb ? d->n_frame : 0, BERYL_VIDEO_FRAMES);
+    for (uint32_t i = 0; d->times && i < d->n_frame; i++)
+        if (!(d->times[i] >= 0 && d->times[i] < 6000))
+            return base_fail(error, BERYL_BAD_INPUT, "frame %u of a video at %g s", i, d->times[i]);
+    m->frames = base_heap_take(heap, d->n_frame * sizeof *m->frames);
+    if (!m->frames) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    m->n_frame = d->n_frame;
+    beryl_media_desc frame = *d;
+    if (!frame.budget) frame.budget = FRAME_BUDGET;
+    for (uint32_t i = 0; i < m->n_frame; i++) {
+        frame.rgb = d->rgb + (size_t)i * d->height * d->width * 3;
+        beryl_media *f = m->frames[i].picture = base_heap_take(heap, sizeof *f);
+        if (!f) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+        *f = (beryl_media){.engine = m->engine, .users = 1, .kind = BERYL_PICTURE};
+        const beryl_status status = take_picture(f, &frame, error);
+        if (status != BERYL_OK) return status;
+        m->frames[i].second = d->times ? (uint32_t)d->times[i] : i;
+        m->n_soft += f->n_soft;
+    }
+    return BERYL_OK;
+}
+
 beryl_status beryl_media_open(beryl_engine *e, const beryl_media_desc *desc, beryl_media **out,
                               beryl_error *error) {
-    if (!e || !desc || !out || desc->size < sizeof *desc ||
-        (desc->kind != BERYL_PICTURE && desc->kind != BERYL_SOUND))
+    if (!e || !desc || !out || desc->size < sizeof *desc || desc->kind < BERYL_PICTURE ||
+        desc->kind > BERYL_VIDEO)
         return base_fail(error, BERYL_MISUSE,
-                         "beryl_media_open needs an engine, a picture or sound, its size, and a "
-                         "place for the media");
+                         "beryl_media_open needs an engine, a picture, sound or video, its size, "
+                         "and a place for the media");
     *out = NULL;
     if (!e->loaded || e->options.vocabulary_only)
         return base_fail(error, BERYL_MISUSE, "the engine has no model loaded");
@@ -295,7 +361,9 @@ beryl_status beryl_media_open(beryl_engine *e, const beryl_media_desc *desc, ber
     beryl_media *m = base_heap_take(&e->heap, sizeof *m);
     if (!m) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     *m = (beryl_media){.engine = e, .users = 1, .kind = desc->kind};
-    status = m->kind == BERYL_SOUND ? take_sound(m, desc, error) : take_picture(m, desc, error);
+    status = m->kind == BERYL_SOUND     ? open_sound(m, desc, error)
+             : m->kind == BERYL_PICTURE ? open_picture(m, desc, error)
+                                        : open_video(m, desc, error);
     if (status == BERYL_OK) *out = m;
     else drop(m);
     return status;
@@ -307,13 +375,27 @@ void beryl_media_soft(const beryl_media *m, const float **soft, size_t *n_token,
     if (n_embd) *n_embd = m ? m->engine->model.config.n_embd : 0;
 }
 
+uint64_t beryl_media_rest(const beryl_media *m) {
+    return m ? m->n_rest : 0;
+}
+
+/* Frames are encoded in order. */
+static bool is_encoded(const beryl_media *m) {
+    return m->n_frame ? is_encoded(m->frames[m->n_frame - 1].picture) : m->soft != NULL;
+}
+
 /* ---- encoding -------------------------------------------------------------------------------- */
 
 typedef struct encoding { /* of a task */
     beryl_media *media;
+    uint32_t frame; /* of a video: the one that is next */
     device_ticket ticket;
     bool submitted;
 } encoding;
+
+static beryl_media *encoded_now(const encoding *c) {
+    return c->media->n_frame ? c->media->frames[c->frame].picture : c->media;
+}
 
 static void *input_of(const tower *to, graph_value v) {
     return v ? graph_exec_input(to->exec, v) : NULL;
@@ -321,7 +403,7 @@ static void *input_of(const tower *to, graph_value v) {
 
 static beryl_status submit(beryl_engine *e, encoding *c, beryl_error *error) {
     engine_towers *t = e->towers;
-    const beryl_media *m = c->media;
+    const beryl_media *m = encoded_now(c);
     const tower *to = tower_of(t, m->kind);
     uint32_t extents[GRAPH_EXTENT_MAX + 1] = {0};
     if (m->kind == BERYL_SOUND) {
@@ -343,7 +425,7 @@ static beryl_status submit(beryl_engine *e, encoding *c, beryl_error *error) {
 }
 
 static beryl_status take_soft(beryl_engine *e, encoding *c, beryl_error *error) {
-    beryl_media *m = c->media;
+    beryl_media *m = encoded_now(c);
     const void *data = NULL;
     const size_t size = (size_t)m->n_soft * e->model.config.n_embd * sizeof *m->soft;
     beryl_status status =
@@ -353,16 +435,18 @@ static beryl_status take_soft(beryl_engine *e, encoding *c, beryl_error *error) 
     if (!m->soft) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     memcpy(m->soft, data, size);
     forget_content(m);
-    return BERYL_OK;
+    c->submitted = false;
+    return is_encoded(c->media) ? BERYL_OK : BERYL_EVENT;
 }
 
 static beryl_status encode_step(beryl_task *task) {
     beryl_engine *e = task->engine;
     encoding *c = task->state;
-    beryl_media *m = c->media;
     beryl_status status = BERYL_OK;
     if (task_is_cancelled(task)) return base_fail(&task->error, BERYL_CANCELLED, "cancelled");
-    if (m->soft) return BERYL_OK;
+    if (is_encoded(c->media)) return BERYL_OK;
+    while (encoded_now(c)->soft) c->frame++;
+    beryl_media *m = encoded_now(c);
     if (!c->submitted) {
         const uint32_t usual = e->towers->vision.n_soft ? e->towers->vision.n_soft : BUDGET,
                        bound = m->kind == BERYL_SOUND
@@ -377,14 +461,16 @@ static beryl_status encode_step(beryl_task *task) {
     device_ticket done = UINT64_MAX;
     if (e->device) status = device_poll(e->device, &done, &task->error);
     if (status != BERYL_OK) return status;
-    return done < c->ticket ? BERYL_PENDING : take_soft(e, c, &task->error);
+    if (done < c->ticket) return BERYL_PENDING;
+    status = take_soft(e, c, &task->error);
+    return status == BERYL_EVENT ? task_progress(task, "encoding", c->frame + 1, c->media->n_frame)
+                                 : status;
 }
 
 static void encode_close(beryl_task *task) {
     encoding *c = task->state;
     if (!c) return;
-    if (c->submitted && !c->media->soft && task->engine->device)
-        device_wait(task->engine->device, c->ticket, NULL);
+    if (c->submitted && task->engine->device) device_wait(task->engine->device, c->ticket, NULL);
     drop(c->media);
     base_heap_give(&task->engine->heap, c, sizeof *c);
 }
@@ -423,7 +509,7 @@ beryl_status beryl_session_media(beryl_session *s, beryl_media *const *media, si
         return base_fail(error, BERYL_MISUSE, "beryl_session_media needs a session and media");
     if (s->task) return base_fail(error, BERYL_MISUSE, "a task is running on this session");
     for (size_t i = 0; i < n; i++)
-        if (!media[i] || media[i]->engine != s->engine || !media[i]->soft)
+        if (!media[i] || media[i]->engine != s->engine || !is_encoded(media[i]))
             return base_fail(error, BERYL_MISUSE, "media %zu is not encoded, or another engine's",
                              i);
     if (!base_vec_reserve(&s->engine->heap, &s->media, n))
@@ -447,6 +533,25 @@ static int32_t content_id(const beryl_media *m, uint32_t i) {
     return -1 - (int32_t)(mixed >> 33);
 }
 
+/* Pictures, clips and frames of videos that prompts have places for. */
+static size_t n_place(const beryl_session *s) {
+    size_t n = 0;
+    for (size_t i = 0; i < s->media.count; i++)
+        n += s->media.data[i]->n_frame ? s->media.data[i]->n_frame : 1;
+    return n;
+}
+
+/* NULL: there are not as many. */
+static beryl_media *place_at(const beryl_session *s, size_t k) {
+    for (size_t i = 0; i < s->media.count; i++) {
+        beryl_media *m = s->media.data[i];
+        const size_t n = m->n_frame ? m->n_frame : 1;
+        if (k < n) return m->n_frame ? m->frames[k].picture : m;
+        k -= n;
+    }
+    return NULL;
+}
+
 beryl_status session_media_place(beryl_session *s, const int32_t *tokens, size_t n, int32_t *out,
                                  beryl_error *error) {
     const int32_t ids[] = {soft_id(s, BERYL_PICTURE), soft_id(s, BERYL_SOUND)};
@@ -454,13 +559,13 @@ beryl_status session_media_place(beryl_session *s, const int32_t *tokens, size_t
     for (size_t i = 0; i < s->spans.count; i++) drop(s->spans.data[i].media);
     s->spans.count = 0;
     memcpy(out, tokens, n * sizeof *out);
-    if (!base_vec_reserve(&s->engine->heap, &s->spans, s->media.count))
+    if (!base_vec_reserve(&s->engine->heap, &s->spans, n_place(s)))
         return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     for (size_t i = 0, end; s->media.count && i < n; i = end) {
         end = i + 1;
         if (tokens[i] != ids[0] && tokens[i] != ids[1]) continue;
         while (end < n && tokens[end] == tokens[i]) end++;
-        beryl_media *m = used < s->media.count ? s->media.data[used] : NULL;
+        beryl_media *m = place_at(s, used);
         if (!m || soft_id(s, m->kind) != tokens[i] || m->n_soft != end - i)
             return base_fail_at(error, BERYL_BAD_INPUT, i,
                                 "%zu soft tokens at %zu, where media %zu %s", end - i, i, used,
@@ -470,48 +575,74 @@ beryl_status session_media_place(beryl_session *s, const int32_t *tokens, size_t
         for (uint32_t k = 0; k < m->n_soft; k++) out[i + k] = content_id(m, k);
         used++;
     }
-    if (used != s->media.count)
+    if (used != n_place(s))
         return base_fail(error, BERYL_BAD_INPUT, "%zu pictures and clips for %zu places",
-                         s->media.count, used);
+                         n_place(s), used);
     if (n && out[n - 1] < 0)
         return base_fail(error, BERYL_BAD_INPUT, "a prompt that ends in a picture or in sound");
     return BERYL_OK;
 }
 
-beryl_status session_media_expand(const beryl_session *s, text_ids *ids, beryl_error *error) {
+static bool put(base_heap *heap, text_ids *out, int32_t id, size_t n) {
+    if (!base_vec_reserve(heap, out, n)) return false;
+    for (size_t i = 0; i < n; i++) out->data[out->count++] = id;
+    return true;
+}
+
+static bool put_media(const beryl_session *s, const beryl_media *m, text_ids *out) {
     static const text_special_name around[2][2] = {{TEXT_SPECIAL_IMAGE, TEXT_SPECIAL_IMAGE_END},
                                                    {TEXT_SPECIAL_AUDIO, TEXT_SPECIAL_AUDIO_END}};
     const text_tokenizer *tok = s->engine->tokenizer;
-    const int32_t video = text_special(tok, TEXT_SPECIAL_VIDEO_SOFT);
-    size_t used = 0, more = 0;
-    for (size_t i = 0; i < s->media.count; i++) more += s->media.data[i]->n_soft + 1;
-    text_ids out = {0};
+    const text_special_name *name = around[m->kind == BERYL_SOUND];
     base_heap *heap = &s->engine->heap;
-    if (!base_vec_reserve(heap, &out, ids->count + more))
-        return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    return put(heap, out, text_special(tok, name[0]), 1) &&
+           put(heap, out, soft_id(s, m->kind), m->n_soft) &&
+           put(heap, out, text_special(tok, name[1]), 1);
+}
+
+/* "mm:ss " and the frame, joined by blanks. */
+static beryl_status put_video(const beryl_session *s, const beryl_media *m, text_ids *out,
+                              beryl_error *error) {
+    for (uint32_t i = 0; i < m->n_frame; i++) {
+        char text[24];
+        const uint32_t second = m->frames[i].second;
+        const int n =
+            snprintf(text, sizeof text, "%s%02u:%02u ", i ? " " : "", second / 60, second % 60);
+        const beryl_status status =
+            text_encode(s->engine->tokenizer, text, (size_t)n, TEXT_CONTENT, out, error);
+        if (status != BERYL_OK) return status;
+        if (!put_media(s, m->frames[i].picture, out))
+            return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    }
+    return BERYL_OK;
+}
+
+beryl_status session_media_expand(const beryl_session *s, text_ids *ids, beryl_error *error) {
+    static const char *const names[] = {"nothing", "a picture", "sound", "a video"};
+    const text_tokenizer *tok = s->engine->tokenizer;
+    const int32_t places[] = {-1, soft_id(s, BERYL_PICTURE), soft_id(s, BERYL_SOUND),
+                              text_special(tok, TEXT_SPECIAL_VIDEO_SOFT)};
+    size_t used = 0;
+    text_ids out = {0};
     beryl_status status = BERYL_OK;
     for (size_t i = 0; status == BERYL_OK && i < ids->count; i++) {
         const int32_t id = ids->data[i];
-        const bool sound = id == soft_id(s, BERYL_SOUND),
-                   place = sound || id == soft_id(s, BERYL_PICTURE);
+        int kind = BERYL_VIDEO;
+        while (kind && places[kind] != id) kind--;
         const beryl_media *m = used < s->media.count ? s->media.data[used] : NULL;
-        if (id == video && id >= 0) {
-            status = base_fail(error, BERYL_UNSUPPORTED, "video in a conversation");
-        } else if (!place) {
-            out.data[out.count++] = id;
-        } else if (!m || (m->kind == BERYL_SOUND) != sound) {
+        bool room = true;
+        if (!kind) {
+            room = put(&s->engine->heap, &out, id, 1);
+        } else if (!m || (int)m->kind != kind) {
             status = base_fail(error, BERYL_BAD_INPUT,
                                "the conversation has a place for %s where media %zu is %s",
-                               sound ? "sound" : "a picture", used,
-                               !m      ? "not there"
-                               : sound ? "a picture"
-                                       : "sound");
+                               names[kind], used, m ? names[m->kind] : "not there");
         } else {
-            out.data[out.count++] = text_special(tok, around[sound][0]);
-            for (uint32_t k = 0; k < m->n_soft; k++) out.data[out.count++] = id;
-            out.data[out.count++] = text_special(tok, around[sound][1]);
             used++;
+            if (m->n_frame) status = put_video(s, m, &out, error);
+            else room = put_media(s, m, &out);
         }
+        if (!room) status = base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     }
     text_ids_fini(tok, status == BERYL_OK ? ids : &out);
     if (status == BERYL_OK) *ids = out;

@@ -34,15 +34,52 @@ static bool text_ends(const char *text, const char *tail) {
     return base_view_ends(base_view_of(text), base_view_of(tail));
 }
 
-/* "x.gguf" with "x.mmproj.gguf" beside it: the towers of a split model. */
+typedef struct projector_search {
+    base_arena *arena;
+    base_view name; /* of the model, without ".gguf" */
+    const char *best;
+    size_t alike; /* bytes that best shares with name */
+    bool failed;
+} projector_search;
+
+static void projector_entry(void *user, const char *name, bool is_folder) {
+    projector_search *s = user;
+    const char *rest = name + 6;
+    if (is_folder || strncmp(name, "mmproj", 6) || !text_ends(name, ".gguf")) return;
+    if (*rest == '-' || *rest == '_' || *rest == '.') rest++;
+    size_t alike = 0;
+    while (alike < s->name.size && rest[alike] == s->name.data[alike]) alike++;
+    if (s->best && alike <= s->alike) return;
+    s->best = base_arena_text(s->arena, name, strlen(name));
+    s->failed |= !s->best;
+    s->alike = alike;
+}
+
+/* "x.gguf" with the towers of a split model beside it. A folder that cannot be read has none. */
 static beryl_status projector_beside(base_arena *arena, format_model *found, beryl_error *error) {
-    size_t size = strlen(found->path);
+    const size_t size = strlen(found->path);
     if (!text_ends(found->path, ".gguf") || text_ends(found->path, ".mmproj.gguf")) return BERYL_OK;
     bool failed = false;
     const char *path = base_arena_print(arena, "%.*s.mmproj.gguf", (int)(size - 5), found->path);
     if (!path) return no_memory(error);
     if (is_file(arena, path, &failed)) found->projector = path;
-    return failed ? no_memory(error) : BERYL_OK;
+    if (failed || found->projector) return failed ? no_memory(error) : BERYL_OK;
+    const char *slash = strrchr(found->path, '/');
+    const size_t n_folder = slash ? (size_t)(slash - found->path) : 0;
+    const char *name = slash ? slash + 1 : found->path,
+               *folder = slash ? base_arena_text(arena, n_folder ? found->path : "/",
+                                                 n_folder ? n_folder : 1)
+                               : ".";
+    projector_search search = {.arena = arena, .name = {name, strlen(name) - 5}};
+    if (!folder || !strncmp(name, "mmproj", 6)) return folder ? BERYL_OK : no_memory(error);
+    if (base_folder_list(arena->heap, folder, projector_entry, &search, NULL) == BERYL_NO_MEMORY ||
+        search.failed)
+        return no_memory(error);
+    if (!search.best) return BERYL_OK;
+    found->projector =
+        slash ? base_arena_print(arena, "%.*s%s", (int)n_folder + 1, found->path, search.best)
+              : search.best;
+    return found->projector ? BERYL_OK : no_memory(error);
 }
 
 /* ---- the built-in model */

@@ -20,10 +20,12 @@ typedef struct format_model { /* all text lies in the caller's arena */
 /* In this order: NULL or "" is the built-in model (share/beryl/models/default.gguf beside the
  * program's prefix, else of the prefix that it was compiled for, else ./models/default.gguf); a
  * path that exists; NAME or NAME.gguf in Beryl's own folder ($BERYL_MODELS, else
- * $XDG_DATA_HOME/beryl/models, else
- * ~/.local/share/beryl/models); a name in an Ollama store ($OLLAMA_MODELS, ~/.ollama/models,
- * /usr/share/ollama/.ollama/models). A text model "NAME.gguf" takes a "NAME.mmproj.gguf" beside it
- * as projector. */
+ * $XDG_DATA_HOME/beryl/models, else ~/.local/share/beryl/models); a name in an Ollama store
+ * ($OLLAMA_MODELS, ~/.ollama/models, /usr/share/ollama/.ollama/models). A text model "NAME.gguf"
+ * takes as projector a "NAME.mmproj.gguf" beside it; else, of files there that begin with
+ * "mmproj" and end in ".gguf", the one whose name goes on longest as NAME begins
+ * ("mmproj-NAME-F16.gguf"), the first in order of several ("mmproj-BF16.gguf" before
+ * "mmproj-F16.gguf"). */
 beryl_status format_store_find(base_arena *arena, const char *name, format_model *found,
                                beryl_error *error);
 

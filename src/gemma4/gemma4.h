@@ -59,6 +59,9 @@ typedef struct gemma4_layer {
 #undef X
 } gemma4_layer;
 
+/* What of pictures and sound a file has towers for: the model's own, or its mmproj. */
+void gemma4_towers(const format_gguf *g, bool *sees, bool *hears);
+
 typedef struct gemma4_config {
     /* n_per_layer: 0 without per-layer embeddings */
     uint32_t n_layer, n_embd, n_head, n_vocab, n_per_layer;

@@ -53,37 +53,68 @@ static void *open_line(base_heap *heap, line *l, uint32_t n_in, uint32_t n_out, 
     return memory;
 }
 
-static uint8_t rounded(int64_t sum) {
-    const int64_t x = (sum + (1 << (BITS - 1))) >> BITS;
+/* A sum of at most 255 * 5/4 * 2^BITS in size. */
+static uint8_t rounded(int32_t sum) {
+    const int32_t x = (sum + (1 << (BITS - 1))) >> BITS;
     return (uint8_t)(x < 0 ? 0 : x > 255 ? 255 : x);
 }
 
-/* Pixels of `from` that are `step` elements apart. */
-static void put_pixel(const line *l, uint32_t i, const uint8_t *from, size_t step, uint8_t *to) {
+/* Two rows at once: a number holds a pixel's channel of one in its lower half, of the other in its
+ * upper half, and so does a product with a weight: the lower sum, if negative, has borrowed from
+ * the upper one. room: [width, 3]. */
+static void put_across(const line *l, const uint8_t *a, const uint8_t *b, uint64_t *room,
+                       uint8_t *to_a, uint8_t *to_b) {
+    for (size_t i = 0; i < (size_t)l->n_in * CHANNELS; i++) room[i] = a[i] | (uint64_t)b[i] << 32;
+    for (uint32_t i = 0; i < l->n_out; i++) {
+        const int32_t *weight = l->weight + (size_t)i * l->n_most;
+        const uint64_t *at = room + (size_t)l->first[i] * CHANNELS;
+        uint64_t sum[CHANNELS] = {0};
+        for (const int32_t *end = weight + l->count[i]; weight < end; weight++, at += CHANNELS) {
+            const uint64_t w = (uint64_t)(int64_t)*weight;
+            for (uint32_t c = 0; c < CHANNELS; c++) sum[c] += at[c] * w;
+        }
+        for (uint32_t c = 0; c < CHANNELS; c++) {
+            const int32_t low = (int32_t)(uint32_t)sum[c];
+            to_a[i * CHANNELS + c] = rounded(low);
+            to_b[i * CHANNELS + c] =
+                rounded((int32_t)(uint32_t)((sum[c] - (uint64_t)(int64_t)low) >> 32));
+        }
+    }
+}
+
+/* Row i of the result, from rows of n bytes; sum: [n]. */
+static void put_down(const line *l, uint32_t i, const uint8_t *from, size_t n, int32_t *sum,
+                     uint8_t *to) {
     const int32_t *weight = l->weight + (size_t)i * l->n_most;
-    const uint8_t *at = from + l->first[i] * step;
-    int64_t sum[CHANNELS] = {0};
-    for (uint32_t k = 0; k < l->count[i]; k++, at += step)
-        for (uint32_t c = 0; c < CHANNELS; c++) sum[c] += (int64_t)at[c] * weight[k];
-    for (uint32_t c = 0; c < CHANNELS; c++) to[c] = rounded(sum[c]);
+    const uint8_t *at = from + l->first[i] * n;
+    for (size_t x = 0; x < n; x++) sum[x] = 0;
+    for (uint32_t k = 0; k < l->count[i]; k++, at += n)
+        for (size_t x = 0; x < n; x++) sum[x] += at[x] * weight[k];
+    for (size_t x = 0; x < n; x++) to[x] = rounded(sum[x]);
 }
 
 beryl_status media_resize(base_heap *heap, const uint8_t *rgb, uint32_t width, uint32_t height,
                           uint8_t *out, uint32_t to_width, uint32_t to_height) {
     line across, down;
-    size_t n_across, n_down, row = (size_t)to_width * CHANNELS, n_between = row * height;
+    const size_t row = (size_t)to_width * CHANNELS, row_in = (size_t)width * CHANNELS,
+                 n_between = row * height, n_room = row_in * sizeof(uint64_t),
+                 n_sum = row * sizeof(int32_t);
+    size_t n_across, n_down;
     void *a = open_line(heap, &across, width, to_width, &n_across),
          *d = open_line(heap, &down, height, to_height, &n_down);
     uint8_t *between = base_heap_take(heap, n_between);
-    const bool there = a && d && between;
-    for (uint32_t y = 0; there && y < height; y++)
-        for (uint32_t x = 0; x < to_width; x++)
-            put_pixel(&across, x, rgb + (size_t)y * width * CHANNELS, CHANNELS,
-                      between + y * row + (size_t)x * CHANNELS);
+    uint64_t *room = base_heap_take(heap, n_room);
+    int32_t *sum = base_heap_take(heap, n_sum);
+    const bool there = a && d && between && room && sum;
+    for (uint32_t y = 0; there && y < height; y += 2) {
+        const uint32_t z = y + 1 < height ? y + 1 : y;
+        put_across(&across, rgb + y * row_in, rgb + z * row_in, room, between + y * row,
+                   between + z * row);
+    }
     for (uint32_t y = 0; there && y < to_height; y++)
-        for (uint32_t x = 0; x < to_width; x++)
-            put_pixel(&down, y, between + (size_t)x * CHANNELS, row,
-                      out + y * row + (size_t)x * CHANNELS);
+        put_down(&down, y, between, row, sum, out + y * row);
+    base_heap_give(heap, sum, n_sum);
+    base_heap_give(heap, room, n_room);
     base_heap_give(heap, between, n_between);
     base_heap_give(heap, d, n_down);
     base_heap_give(heap, a, n_across);

@@ -66,8 +66,15 @@ static float sample_at(const wav *w, const uint8_t *p) {
     return (float)((double)x / 2147483648.0);
 }
 
-beryl_status media_wav_read(base_heap *heap, const void *data, size_t size, media_sound *out,
-                            beryl_error *error) {
+media_window media_window_of(const media_part *part, uint32_t rate) {
+    if (!part) return (media_window){0, UINT64_MAX / 2};
+    if (part->first > (uint64_t)1 << 40) return (media_window){UINT64_MAX / 2, 0};
+    return (media_window){part->first * rate / part->rate,
+                          (part->most * rate + part->rate - 1) / part->rate};
+}
+
+beryl_status media_wav_read(base_heap *heap, const void *data, size_t size, const media_part *part,
+                            media_sound *out, beryl_error *error) {
     wav w = {0};
     *out = (media_sound){0};
     beryl_status status = find_chunks(data, size, &w, error);
@@ -83,7 +90,13 @@ beryl_status media_wav_read(base_heap *heap, const void *data, size_t size, medi
     w.bytes = (w.bits + 7) / 8;
     const size_t each = (size_t)w.bytes * w.channels;
     out->rate = w.rate;
-    out->n = w.n / each;
+    const uint64_t n = w.n / each;
+    media_window window = media_window_of(part, w.rate);
+    if (window.first > n) window.first = n;
+    if (window.most > n - window.first) window.most = n - window.first;
+    w.data += window.first * each;
+    out->n = (size_t)window.most;
+    out->n_rest = n - window.first - window.most;
     out->samples = base_heap_take(heap, out->n * sizeof *out->samples);
     if (!out->samples && out->n) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     for (size_t i = 0; i < out->n; i++) {
