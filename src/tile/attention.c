@@ -176,8 +176,7 @@ typedef enum attention_form {
 static attention_form form_of(const device_caps *caps, const attention_task *a) {
     const bool narrow = caps->subgroups && caps->subgroup_size < SUBGROUP_MIN,
                alone = narrow || (device_is_processor(caps) && !caps->loop_max);
-    const bool fours = a->q_offset % 4 == 0 && a->q_stride[0] % 4 == 0 && a->q_stride[1] % 4 == 0 &&
-                       a->k_offset % 4 == 0 && a->v_offset % 4 == 0;
+    const bool fours = attention_reads(a, 4, a->cache == TYPE_F16 ? ATTENTION_EIGHT : 4);
     const bool few = !alone && fours && a->n <= FEW_ROWS;
     if (attention_serial_items(caps, a) &&
         (a->n <= FEW_ROWS || attention_serial_splits(caps, a) <= ITEM_PIECES_MAX))

@@ -24,7 +24,9 @@ typedef struct attention_task {
     /* k and v are values of the run, so no ring: they have this many rows in a run */
     bool plain;
     lower_count held;
-    uint32_t k_offset, v_offset; /* elements */
+    uint32_t k_offset, v_offset;       /* elements */
+    uint32_t k_stride[2], v_stride[2]; /* elements from row to row, from head to head */
+    bool dense;                        /* both caches lie without gaps */
     /* q comes before norm and rotation: w_q, angles, eps; so does k of an owner */
     bool raw;
     graph_value w_q, w_k, angles;
@@ -49,15 +51,18 @@ void attention_task_of_fused(const graph *g, const fused_attention *f, attention
 typedef struct attention_cache { /* [slot, row, kv head, d] */
     tile_kernel *k;
     base_type type;
-    ir_memory at;   /* f32, halves or words */
-    bool halves;    /* f16 as such: attention_cache_read alone */
-    uint32_t plane; /* Q8_0: words before the scales */
-    ir_id offset;   /* elements before the first; IR_NO_ID: none */
-    ir_id start;    /* of `at`, where both caches are one binding; IR_NO_ID: 0 */
-    uint32_t raw;   /* words of an eight */
+    ir_memory at;                /* f32, halves or words */
+    bool halves;                 /* f16 as such: attention_cache_read alone */
+    uint32_t plane;              /* Q8_0: words before the scales */
+    ir_id offset;                /* elements before the first; IR_NO_ID: none */
+    ir_id start;                 /* of `at`, where both caches are one binding; IR_NO_ID: 0 */
+    uint32_t raw;                /* words of an eight */
+    uint32_t stride[2], n_kv, d; /* elements from row to row, from head to head; of a dense cache */
 } attention_cache;
 
 bool attention_cache_known(const attention_task *a);
+/* Do all lines begin at multiples of so many elements, of queries and of caches? */
+bool attention_reads(const attention_task *a, uint32_t q_wide, uint32_t wide);
 /* Both; as one binding where the device has too few for two and they lie in one buffer. */
 void attention_caches_bind(attention_cache *keys, attention_cache *values, tile_kernel *k,
                            const attention_task *a, bool halves);
@@ -65,6 +70,10 @@ void attention_caches_bind(attention_cache *keys, attention_cache *values, tile_
 uint32_t attention_bindings(const lowering *l, const attention_task *a);
 /* The same where each cache has its own. */
 uint32_t attention_bindings_most(const attention_task *a);
+/* Where key `place` of a kv head begins, `base` rows before the slot's: in units of so many
+ * elements. */
+ir_id attention_cache_at(const attention_cache *c, ir_id base, ir_id place, ir_id kv,
+                         uint32_t unit);
 /* An eight by its number, as it lies: raw words, to be kept until they are numbers, f32x8. */
 void attention_cache_load(const attention_cache *c, ir_id eight, ir_id *raw);
 ir_id attention_cache_values(const attention_cache *c, const ir_id *raw);

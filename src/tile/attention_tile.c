@@ -273,12 +273,12 @@ static void stage_queries(tile *t, ir_memory to, ir_id part, uint32_t n) {
 }
 
 /* Where key `key` of a slot begins in a cache. */
-static ir_id cache_at(tile *t, ir_id key) {
+static ir_id cache_at(tile *t, const attention_cache *cache, ir_id key) {
     tile_kernel *k = &t->k;
     ir_builder *b = k->b;
     ir_id base = tile_mul(k, ir_min(b, t->slot, constant(t, t->a->n_slot - 1)), t->a->n_row);
-    ir_id row = ir_add(b, base, tile_rem(k, ir_min(b, key, ir_get(b, t->to)), t->a->n_row));
-    return tile_mul(k, ir_add(b, tile_mul(k, row, t->a->n_kv), t->kv), t->a->d);
+    ir_id place = tile_rem(k, ir_min(b, key, ir_get(b, t->to)), t->a->n_row);
+    return attention_cache_at(cache, base, place, t->kv, 1);
 }
 
 static ir_id eight_of(const attention_cache *cache, ir_id at) {
@@ -298,7 +298,8 @@ static void stage_keys(tile *t, ir_id first, ir_id part, uint32_t base) {
           e = tile_mul(k, tile_div(k, i, f->keys), EIGHT);
     ir_id key = ir_add(b, tile_div(k, place, f->keys_each),
                        tile_mul(k, tile_rem(k, place, f->keys_each), f->across));
-    ir_id x = eight_of(&t->keys, ir_add(b, cache_at(t, ir_add(b, first, key)), ir_add(b, part, e)));
+    ir_id from = cache_at(t, &t->keys, ir_add(b, first, key)),
+          x = eight_of(&t->keys, ir_add(b, from, ir_add(b, part, e)));
     for (uint32_t j = 0; j < EIGHT; j++)
         ir_store(b, t->stage,
                  tile_add(k, ir_add(b, tile_mul(k, tile_add(k, e, j), f->keys), place), base),
@@ -313,7 +314,7 @@ static void stage_values(tile *t, ir_id first) {
     ir_id i = share(t, t->f.values * units), key = tile_div(k, i, units),
           e = tile_mul(k, tile_rem(k, i, units), EIGHT);
     ir_id from = whole == d ? e : ir_min(b, e, constant(t, d - EIGHT));
-    ir_id x = eight_of(&t->values, ir_add(b, cache_at(t, ir_add(b, first, key)), from)),
+    ir_id x = eight_of(&t->values, ir_add(b, cache_at(t, &t->values, ir_add(b, first, key)), from)),
           to = ir_fma(b, key, constant(t, whole), e);
     if (whole != d)
         x = ir_select(b, ir_splat(b, ir_eq(b, from, e), EIGHT), x, ir_number(b, IR_F32, EIGHT, 0));
