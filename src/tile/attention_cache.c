@@ -191,6 +191,11 @@ ir_id attention_cache_values(const attention_cache *c, const ir_id *raw) {
     return ir_mul(b, q, ir_splat(b, scale, 8));
 }
 
+ir_id attention_cache_bound(const attention_cache *c, ir_id element) {
+    if (c->offset != IR_NO_ID) element = ir_add(c->k->b, element, c->offset);
+    return bound_at(c, element);
+}
+
 ir_id attention_cache_read(const attention_cache *c, ir_id element, uint32_t width) {
     tile_kernel *k = c->k;
     ir_builder *b = k->b;
