@@ -1403,7 +1403,8 @@ static const struct attention_form {
     const char *name, *kernel;
     const op_case *cases;
     size_t n;
-    uint32_t subgroup, units, workgroup_bytes; /* subgroup 0: the software device */
+    /* subgroup 0: the software device; units 0: that of BERYL_TEST_DEVICE, as it is */
+    uint32_t subgroup, units, workgroup_bytes;
     bool drawn;
 } attention_forms[] = {
     {"units", "_units", units_cases, sizeof units_cases / sizeof *units_cases, 32, 2, 227 << 10,
@@ -1411,6 +1412,8 @@ static const struct attention_form {
     {"matrix", "_matrix", matrix_cases, sizeof matrix_cases / sizeof *matrix_cases, 32, 1,
      227 << 10, false},
     {"matrix-small", "_matrix", matrix_cases, 2, 32, 1, 80 << 10, false},
+    {"matrix-chosen", NULL, matrix_cases, sizeof matrix_cases / sizeof *matrix_cases, 1, 0, 0,
+     false},
     {"far", "_far", far_cases, sizeof far_cases / sizeof *far_cases, 32, 2, 48 << 10, false},
     {"far-drawn", "_far", far_cases, sizeof far_cases / sizeof *far_cases, 8, 1, 16 << 10, true},
     {"far-gpu", "_far", far_cases, sizeof far_cases / sizeof *far_cases, 0, 4, 32 << 10, false},
@@ -1419,6 +1422,7 @@ static const struct attention_form {
 static beryl_status attention_open(const struct attention_form *form, base_heap *heap, device **d,
                                    beryl_error *error) {
     beryl_status status = BERYL_OK;
+    if (!form->units) return device_open(heap, NULL, getenv("BERYL_TEST_DEVICE"), d, error);
     if (!form->subgroup) status = device_open(heap, NULL, "webgpu:software", d, error);
     else if (!(*d = interpreter_units_open(heap)))
         status = base_fail(error, BERYL_NO_MEMORY, "no memory");
@@ -1436,6 +1440,7 @@ static void test_attention_forms(test *t) {
     for (size_t i = 0; i < sizeof attention_forms / sizeof *attention_forms; i++)
         for (size_t c = 0; c < attention_forms[i].n; c++) {
             const struct attention_form *form = &attention_forms[i];
+            if (!form->units && !getenv("BERYL_TEST_DEVICE")) continue;
             /* the software device compiles for seconds */
             if ((!form->subgroup && !test_drawn(c, i, 4)) ||
                 !test_case(t, "ops/%s/%s", form->name, form->cases[c].name))
