@@ -175,17 +175,20 @@ static graph_value as_keys(const building *b, graph_value x) {
     return graph_unsqueeze(b->g, x, 0);
 }
 
+/* Queries or keys: one after the other, so that few are in memory at once. */
+static graph_value turned_rows(const building *b, graph_value x, const gemma4_clamped *w,
+                               uint32_t norm) {
+    x = heads(b, gemma4_tower_linear(&b->t, x, w), true);
+    return graph_rope(b->g, graph_rms_norm(b->g, x, turned(b, norm), b->v->eps), b->angles);
+}
+
 /* Queries and keys lose nothing by being in another order: both have the same. */
 static graph_value attend(const building *b, const gemma4_vision_layer *layer, graph_value x) {
     graph *g = b->g;
-    graph_value q = gemma4_tower_linear(&b->t, x, &layer->attn_q);
-    graph_value k = gemma4_tower_linear(&b->t, x, &layer->attn_k);
-    graph_value v = gemma4_tower_linear(&b->t, x, &layer->attn_v);
-    q = graph_rms_norm(g, heads(b, q, true), turned(b, layer->attn_q_norm), b->v->eps);
-    k = graph_rms_norm(g, heads(b, k, true), turned(b, layer->attn_k_norm), b->v->eps);
-    v = graph_rms_norm(g, heads(b, v, false), 0, b->v->eps);
-    q = graph_rope(g, q, b->angles);
-    k = graph_rope(g, k, b->angles);
+    const graph_value q = turned_rows(b, x, &layer->attn_q, layer->attn_q_norm),
+                      k = turned_rows(b, x, &layer->attn_k, layer->attn_k_norm);
+    graph_value v = heads(b, gemma4_tower_linear(&b->t, x, &layer->attn_v), false);
+    v = graph_rms_norm(g, v, 0, b->v->eps);
     const graph_value o =
         graph_attention(g, q, as_keys(b, k), as_keys(b, v), b->slot, b->last, 1, 0);
     return graph_reshape(g, o, 2,
