@@ -612,9 +612,9 @@ BERYL_API beryl_value beryl_graph_umap_weights(beryl_graph *g, beryl_value dista
  * -> [.., h, n, e]: softmax(cap(scale * q k^T) + mask) v, computed in F32; h is a multiple of g,
  * query head i reads head i * g / h. Axes in front are the same; [.., n, h, d] is a permute.
  * mask, 0: none: broadcast against [.., h, n, m]: BOOL says what is seen, floats are added. Rows
- * that see nothing by place or by BOOL are 0. Without mask and cap, d = e a multiple of 8 up to 512,
- * constant axes in front: one operation, whose memory does not grow with n * m. Else the scores are
- * in memory: F32, h * n * m. */
+ * that see nothing by place or by BOOL are 0. Without mask and cap, with d = e a multiple of 8 up
+ * to 512 and constant axes in front it is one operation, whose memory does not grow with n * m.
+ * Else the scores are in memory: F32, h * n * m. */
 typedef struct beryl_sdpa { /* all 0 (or NULL) is usual */
     float scale;            /* 0: 1 / sqrt(d) */
     float cap;              /* scores become cap * tanh(score / cap); 0: none */

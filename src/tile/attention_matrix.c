@@ -116,7 +116,8 @@ typedef struct matrix {
     attention_cache keys, values;
     attention_rows rows;
     ir_memory q, out;
-    /* of the workgroup, halves: [rows, line], two of [keys, line], [rows, keys]; f32: [rows, keys] */
+    /* of the workgroup, halves: [rows, line], two of [keys, line], [rows, keys]; f32: [rows,
+     * keys] */
     ir_memory queries, stage, weights, scores;
     ir_memory most, total; /* registers: of the row, of this lane's keys */
     ir_fragments left, right, score, sum;
