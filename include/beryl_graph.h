@@ -612,7 +612,9 @@ BERYL_API beryl_value beryl_graph_umap_weights(beryl_graph *g, beryl_value dista
  * -> [.., h, n, e]: softmax(cap(scale * q k^T) + mask) v, computed in F32; h is a multiple of g,
  * query head i reads head i * g / h. Axes in front are the same; [.., n, h, d] is a permute.
  * mask, 0: none: broadcast against [.., h, n, m]: BOOL says what is seen, floats are added. Rows
- * that see nothing by place or by BOOL are 0. The scores are in memory: F32, h * n * m. */
+ * that see nothing by place or by BOOL are 0. Without mask and cap, with d = e a multiple of 8 up
+ * to 512 and constant axes in front it is one operation, whose memory does not grow with n * m.
+ * Else the scores are in memory: F32, h * n * m. */
 typedef struct beryl_sdpa { /* all 0 (or NULL) is usual */
     float scale;            /* 0: 1 / sqrt(d) */
     float cap;              /* scores become cap * tanh(score / cap); 0: none */
@@ -665,8 +667,9 @@ BERYL_API beryl_value beryl_graph_attention(beryl_graph *g, beryl_value q, beryl
 /* The same, but each row says which positions it sees: first to last, both I32 [n]; of these the
  * last n_row. They may lie after its own: a picture's block sees all of itself, packed sequences
  * begin where theirs does, padding is left out, all rows of an encoder see all. Zeros where first
- * is above last. Of both operations k and v may also be F32 values of the run instead of caches,
- * [1, m, h, d] (a reshape), slots 0: a row then sees positions below the run's m. */
+ * is above last. Of both operations k and v may also be F32 or F16 values of the run instead of
+ * caches, [1, m, h, d] (views, as long as elements of a head are neighbours), slots 0: a row then
+ * sees positions below the run's m. */
 BERYL_API beryl_value beryl_graph_attention_range(beryl_graph *g, beryl_value q, beryl_value k,
                                                   beryl_value v, beryl_value slot,
                                                   beryl_value first, beryl_value last, float scale);

@@ -16,6 +16,7 @@ enum {
     GROUP_GLOBAL = 1,
     GROUP_LAYER = 16
 };
+#define EVERY_PATCH 1e9f             /* last key of a row; exact, beyond any */
 static const double rope_base = 100; /* in no file */
 
 /* ---- keys ------------------------------------------------------------------------------------ */
@@ -140,6 +141,7 @@ typedef struct building {
     const gemma4_vision *v;
     graph_dim n, m; /* patches, soft tokens */
     graph_value angles;
+    graph_value slot, last; /* of attention over all patches */
 } building;
 
 /* [n, H * head_dim] as [n, H, head_dim]; rotated: with the elements of a head in the order in which
@@ -169,24 +171,27 @@ static graph_value turned(const building *b, uint32_t weight) {
     return graph_reshape(b->g, w, 1, (graph_dim[]){gemma4_tower_dim(4 * quarter)});
 }
 
-static graph_value by_head(const building *b, graph_value x) {
-    return graph_permute(b->g, x, 3, (uint32_t[]){1, 0, 2});
+static graph_value as_keys(const building *b, graph_value x) {
+    return graph_unsqueeze(b->g, x, 0);
+}
+
+/* Queries or keys: one after the other, so that few are in memory at once. */
+static graph_value turned_rows(const building *b, graph_value x, const gemma4_clamped *w,
+                               uint32_t norm) {
+    x = heads(b, gemma4_tower_linear(&b->t, x, w), true);
+    return graph_rope(b->g, graph_rms_norm(b->g, x, turned(b, norm), b->v->eps), b->angles);
 }
 
 /* Queries and keys lose nothing by being in another order: both have the same. */
 static graph_value attend(const building *b, const gemma4_vision_layer *layer, graph_value x) {
     graph *g = b->g;
-    graph_value q = gemma4_tower_linear(&b->t, x, &layer->attn_q);
-    graph_value k = gemma4_tower_linear(&b->t, x, &layer->attn_k);
-    graph_value v = gemma4_tower_linear(&b->t, x, &layer->attn_v);
-    q = graph_rms_norm(g, heads(b, q, true), turned(b, layer->attn_q_norm), b->v->eps);
-    k = graph_rms_norm(g, heads(b, k, true), turned(b, layer->attn_k_norm), b->v->eps);
-    v = graph_rms_norm(g, heads(b, v, false), 0, b->v->eps);
-    q = graph_rope(g, q, b->angles);
-    k = graph_rope(g, k, b->angles);
-    const graph_value scores = graph_matmul(g, by_head(b, q), by_head(b, k), false, true);
-    const graph_value o = graph_matmul(g, graph_softmax(g, scores), by_head(b, v), false, false);
-    return graph_reshape(g, by_head(b, o), 2,
+    const graph_value q = turned_rows(b, x, &layer->attn_q, layer->attn_q_norm),
+                      k = turned_rows(b, x, &layer->attn_k, layer->attn_k_norm);
+    graph_value v = heads(b, gemma4_tower_linear(&b->t, x, &layer->attn_v), false);
+    v = graph_rms_norm(g, v, 0, b->v->eps);
+    const graph_value o =
+        graph_attention(g, q, as_keys(b, k), as_keys(b, v), b->slot, b->last, 1, 0);
+    return graph_reshape(g, o, 2,
                          (graph_dim[]){b->n, gemma4_tower_dim(b->v->n_head * b->v->head_dim)});
 }
 
@@ -250,6 +255,8 @@ beryl_status gemma4_vision_build(const gemma4_vision *v, const graph_store *stor
         b.angles = out->angles =
             graph_input(g, "angles", TYPE_F32, 3,
                         (graph_dim[]){b.n, gemma4_tower_dim(2), gemma4_tower_dim(v->head_dim / 2)});
+        b.slot = graph_clamp(g, out->columns, 0, 0);
+        b.last = graph_clamp(g, out->columns, EVERY_PATCH, EVERY_PATCH);
         h = add_positions(&b, graph_linear(g, h, gemma4_tower_stored(&b.t, v->patch_embd)), out);
         for (uint32_t i = 0; i < v->n_layer && graph_status(g, NULL) == BERYL_OK; i++)
             h = layer_of(&b, &v->layers[i], h);

@@ -26,6 +26,7 @@ static layout layout_of(base_op op, const graph_attrs *attr, uint32_t k, const g
     const char *of = layouts[op];
     /* a part of a cache is no ring: its shape rule says so */
     if (op == OP_ATTENTION && t->role == ROLE_STORED) return LAYOUT_ANY;
+    if (op == OP_ATTENTION && t->rank == 4 && t->dim[0].size == 1) return LAYOUT_ROWS;
     if (op == OP_GATHER_ROWS && !k && attr->gather_rows.factor != 1) return LAYOUT_DENSE;
     if (!of || k >= strlen(of)) return LAYOUT_ANY;
     return of[k] != LAYOUT_LIST ? (layout)of[k] : t->rank == 1 ? LAYOUT_ANY : LAYOUT_ROWS;

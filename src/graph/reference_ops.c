@@ -482,10 +482,10 @@ static beryl_status ref_kv_write(reference_call *c) {
 
 static const float *cache_row(const reference_tensor *cache, uint32_t slot, uint32_t pos,
                               uint32_t head, float *buffer) {
-    uint64_t row = base_type_row_bytes(cache->t->type, cache->dim[3]);
-    const char *from =
-        (const char *)cache->data +
-        ((((uint64_t)slot * cache->dim[1] + pos % cache->dim[1]) * cache->dim[2]) + head) * row;
+    const uint32_t *stride = cache->t->stride;
+    const uint64_t at = (uint64_t)slot * stride[0] + (uint64_t)(pos % cache->dim[1]) * stride[1] +
+                        (uint64_t)head * stride[2];
+    const char *from = (const char *)cache->data + base_type_row_bytes(cache->t->type, at);
     if (cache->t->type == TYPE_F32) return (const float *)(const void *)from;
     base_dequantise(cache->t->type, from, buffer, cache->dim[3]);
     return buffer;

@@ -1,7 +1,9 @@
 /* sequence.c - attention without a cache, along sequences and near by, and rotation by position:
  * made of products, softmax and views.
  *
- * Scores are a matrix in memory, F32 whatever the inputs are. */
+ * Where a row's keys are a range, scaled dot products are one operation (OP_ATTENTION): heads and
+ * the axes before them are its heads, so nothing is copied that lies by rows. Else scores are a
+ * matrix in memory, F32 whatever the inputs are. */
 #include "graph/shapes.h"
 
 #include <float.h>
@@ -100,6 +102,85 @@ static graph_value visible_by_place(graph *g, graph_value q, graph_dim n_k, cons
     return before && after ? graph_mul(g, before, after) : before ? before : after;
 }
 
+/* ---- the same in one operation --------------------------------------------------------------- */
+
+enum { JOINED_UNIT = 8, JOINED_DIM_MAX = 512, JOINED_HEADS_MAX = 65535 };
+#define JOINED_PLACE_MAX (1 << 24) /* exact in F32 */
+#define JOINED_LAST 1e9f           /* beyond every column, exact */
+
+/* Heads of q, those of the axes before them too; 0: it does not fit. */
+static uint32_t joined_heads(const graph_tensor *q, const graph_tensor *k, const graph_tensor *v,
+                             const graph_sdpa *how) {
+    const uint32_t r = q->rank, d = q->dim[r - 1].size;
+    uint64_t heads = 1;
+    for (uint32_t i = 0; i + 2 < r && heads <= JOINED_HEADS_MAX; i++) {
+        if (q->dim[i].extent) return 0;
+        heads *= q->dim[i].size;
+    }
+    const bool fits = how->cap == 0 && graph_same_dim(v->dim[r - 1], q->dim[r - 1]) && d &&
+                      d % JOINED_UNIT == 0 && d <= JOINED_DIM_MAX && q->dim[r - 2].size &&
+                      k->dim[r - 2].size && heads <= JOINED_HEADS_MAX &&
+                      q->dim[r - 2].size < JOINED_PLACE_MAX && how->window < JOINED_PLACE_MAX &&
+                      how->first < JOINED_PLACE_MAX && how->first > -JOINED_PLACE_MAX;
+    return fits ? (uint32_t)heads : 0;
+}
+
+/* x [.., h, n, d] as [n, heads, d]. */
+static graph_value by_rows(graph *g, graph_value x, uint32_t heads) {
+    const graph_tensor t = *graph_tensor_at(g, x);
+    const uint32_t r = t.rank;
+    uint32_t axes[GRAPH_RANK_MAX] = {r - 2u};
+    for (uint32_t i = 0; i + 2 < r; i++) axes[1 + i] = i;
+    axes[r - 1] = r - 1u;
+    x = graph_permute(g, x, r, axes);
+    return x ? graph_reshape(g, x, 3, (graph_dim[]){t.dim[r - 2], {heads, 0}, t.dim[r - 1]}) : 0;
+}
+
+/* The place of each row of q, I32 [n]. */
+static graph_value places_of(graph *g, graph_value q) {
+    const graph_tensor t = *graph_tensor_at(g, q);
+    for (uint32_t i = 0; q && i < t.rank; i++)
+        if (i + 2u != t.rank) q = graph_narrow(g, q, i, 0, 1, 1);
+    q = q ? graph_reshape(g, q, 1, &t.dim[t.rank - 2]) : 0;
+    return q ? graph_iota(g, q, 0) : 0;
+}
+
+static graph_value constant(graph *g, graph_value places, float n) {
+    return places ? graph_clamp(g, places, n, n) : 0;
+}
+
+static graph_value plus(graph *g, graph_value places, int32_t n) {
+    const graph_value number = n && places ? constant(g, places, (float)n) : 0;
+    return number ? graph_add(g, places, number) : n ? 0 : places;
+}
+
+static graph_value joined(graph *g, graph_value q, graph_value k, graph_value v, uint32_t heads,
+                          float scale, const graph_sdpa *how) {
+    const graph_tensor t = *graph_tensor_at(g, q);
+    const uint32_t r = t.rank,
+                   keys = heads / t.dim[r - 3].size * graph_tensor_at(g, k)->dim[r - 3].size;
+    const graph_value places = places_of(g, q), slot = constant(g, places, 0);
+    const graph_value last =
+        how->causal ? plus(g, places, how->first) : constant(g, places, JOINED_LAST);
+    const graph_value first =
+        how->window ? plus(g, places, how->first - (int32_t)how->window + 1) : 0;
+    q = by_rows(g, as(g, q, TYPE_F32), heads);
+    k = by_rows(g, t.type == TYPE_BF16 ? as(g, k, TYPE_F32) : k, keys);
+    v = by_rows(g, t.type == TYPE_BF16 ? as(g, v, TYPE_F32) : v, keys);
+    if (!slot || !last || (how->window && !first) || !q || !k || !v) return 0;
+    k = graph_unsqueeze(g, k, 0);
+    v = graph_unsqueeze(g, v, 0);
+    graph_value y = first ? graph_attention_range(g, q, k, v, slot, first, last, scale)
+                          : graph_attention(g, q, k, v, slot, last, scale, 0);
+    graph_dim dims[GRAPH_RANK_MAX] = {t.dim[r - 2]};
+    uint32_t axes[GRAPH_RANK_MAX];
+    for (uint32_t i = 0; i + 2 < r; i++) dims[1 + i] = t.dim[i], axes[i] = i + 1;
+    dims[r - 1] = t.dim[r - 1], axes[r - 2] = 0, axes[r - 1] = r - 1u;
+    y = y ? graph_reshape(g, y, r, dims) : 0;
+    y = y ? graph_permute(g, y, r, axes) : 0;
+    return y ? as(g, y, t.type) : 0;
+}
+
 graph_value graph_attend(graph *g, graph_value q, graph_value k, graph_value v, graph_value mask,
                          const graph_sdpa *how) {
     if (!graph_has(g, q, "sdpa") || !graph_has(g, k, "sdpa") || !graph_has(g, v, "sdpa")) return 0;
@@ -120,8 +201,10 @@ graph_value graph_attend(graph *g, graph_value q, graph_value k, graph_value v, 
     const graph_dim heads = a.dim[a.rank - 3];
     const uint32_t groups = b.dim[a.rank - 3].size;
     const bool grouped = groups != heads.size;
-    graph_value visible = visible_by_place(g, q, b.dim[a.rank - 2], how);
     const float scale = how->scale != 0 ? how->scale : 1 / sqrtf((float)a.dim[a.rank - 1].size);
+    const uint32_t all = mask ? 0 : joined_heads(&a, &b, &c, how);
+    if (all) return joined(g, q, k, v, all, scale, how);
+    graph_value visible = visible_by_place(g, q, b.dim[a.rank - 2], how);
     q = graph_scale(g, as(g, q, TYPE_F32), scale);
     k = as(g, k, TYPE_F32);
     v = as(g, v, TYPE_F32);

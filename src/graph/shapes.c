@@ -280,6 +280,15 @@ static bool kv_write(graph *g, const graph_call *c, graph_tensor *out) {
     return no_part(g, c);
 }
 
+/* A cache as it is; of values of the run any rows, if they are one slot's. */
+static bool are_keys(graph *g, const graph_tensor *t) {
+    const bool stored =
+        (t->base ? graph_tensor_at(g, graph_base_of(g, t->base)) : t)->role == ROLE_STORED;
+    if (stored || !base_type_is_float(t->type))
+        return graph_is_contiguous(t) && (t->type == TYPE_F32 || is_whole(g, t));
+    return graph_is_contiguous(t) || (t->dim[0].size == 1 && t->stride[3] == 1);
+}
+
 static bool attention(graph *g, const graph_call *c, graph_tensor *out) {
     const graph_tensor *a = c->in[1], *b = c->in[2];
     const uint32_t window = c->attr.attention.window;
@@ -295,8 +304,7 @@ static bool attention(graph *g, const graph_call *c, graph_tensor *out) {
         return wrong(g, c);
     if (a->type != TYPE_F32 && a->type != TYPE_F16 && a->type != TYPE_Q8_0)
         return graph_refuse(g, BERYL_UNSUPPORTED, "attention over %s", base_type_name(a->type));
-    return (graph_is_contiguous(a) && graph_is_contiguous(b) &&
-            (a->type == TYPE_F32 || (is_whole(g, a) && is_whole(g, b)))) ||
+    return (are_keys(g, a) && are_keys(g, b)) ||
            graph_refuse(g, BERYL_UNSUPPORTED,
                         "attention over keys and values with gaps, or cut out");
 }

@@ -167,6 +167,7 @@ typedef enum attention_form {
     FORM_LANES,
     FORM_FAR,
     FORM_UNITS,
+    FORM_MATRIX,
     FORM_TILE
 } attention_form;
 
@@ -176,8 +177,7 @@ typedef enum attention_form {
 static attention_form form_of(const device_caps *caps, const attention_task *a) {
     const bool narrow = caps->subgroups && caps->subgroup_size < SUBGROUP_MIN,
                alone = narrow || (device_is_processor(caps) && !caps->loop_max);
-    const bool fours = a->q_offset % 4 == 0 && a->q_stride[0] % 4 == 0 && a->q_stride[1] % 4 == 0 &&
-                       a->k_offset % 4 == 0 && a->v_offset % 4 == 0;
+    const bool fours = attention_reads(a, 4, a->cache == TYPE_F16 ? ATTENTION_EIGHT : 4);
     const bool few = !alone && fours && a->n <= FEW_ROWS;
     if (attention_serial_items(caps, a) &&
         (a->n <= FEW_ROWS || attention_serial_splits(caps, a) <= ITEM_PIECES_MAX))
@@ -186,6 +186,7 @@ static attention_form form_of(const device_caps *caps, const attention_task *a) 
     if (few && !near && attention_units_fit(caps, a)) return FORM_UNITS;
     if (few && !near && attention_far_fits(caps, a)) return FORM_FAR;
     if (few && attention_lanes_fit(caps, a)) return FORM_LANES;
+    if (!few && fours && attention_matrix_fits(caps, a)) return FORM_MATRIX;
     if (!alone && fours && !a->raw && attention_tile_fits(caps, a)) return FORM_TILE;
     return attention_serial_fits(a) ? FORM_SERIAL : FORM_NONE;
 }
@@ -196,6 +197,7 @@ static uint32_t splits_of(const device_caps *caps, const attention_task *a) {
     case FORM_FAR: return attention_far_splits(caps, a);
     case FORM_UNITS: return attention_units_splits(caps, a);
     case FORM_SERIAL: return attention_serial_splits(caps, a);
+    case FORM_MATRIX:
     case FORM_TILE: return 1;
     case FORM_NONE: break;
     }
@@ -205,7 +207,7 @@ static uint32_t splits_of(const device_caps *caps, const attention_task *a) {
 /* Pieces as tuning chose, where they are this node's own matter. */
 static uint32_t chosen_splits(lowering *l, attention_form form, const attention_task *a) {
     const uint32_t rule = a->n_split;
-    if (a->partial || form == FORM_TILE || form == FORM_NONE) return rule;
+    if (a->partial || form >= FORM_MATRIX || form == FORM_NONE) return rule;
     const bool bound = form == FORM_UNITS || l->caps->loop_max;
     return tile_choose(l, "pieces", rule, bound ? rule : 1, (a->keys + PIECE_MIN - 1) / PIECE_MIN);
 }
@@ -215,6 +217,7 @@ static beryl_status attend(lowering *l, const graph_node *node, const attention_
     attention_task own = *given, *a = &own;
     const attention_form form = form_of(l->caps, a);
     own.n_split = chosen_splits(l, form, a);
+    if (form == FORM_MATRIX) return attention_matrix(l, node, a, error);
     if (form == FORM_TILE) return attention_tile(l, node, a, error);
     if (form == FORM_NONE)
         return lower_refuse(l, node, "heads of this shape, or a cache of this type", error);
@@ -232,6 +235,7 @@ beryl_status tile_attention(lowering *l, const graph_node *node, beryl_error *er
     if (q->stride[2] != 1 || q->dim[1].extent || q->dim[2].extent)
         return lower_refuse(l, node, "rows with gaps, heads that vary", error);
     attention_task_of(l->g, node, &a);
+    a.fast = !l->settings.exact;
     a.n_split = splits_of(l->caps, &a);
     return attend(l, node, &a, true, error);
 }

@@ -24,7 +24,10 @@ typedef struct attention_task {
     /* k and v are values of the run, so no ring: they have this many rows in a run */
     bool plain;
     lower_count held;
-    uint32_t k_offset, v_offset; /* elements */
+    uint32_t k_offset, v_offset;       /* elements */
+    uint32_t k_stride[2], v_stride[2]; /* elements from row to row, from head to head */
+    bool dense;                        /* both caches lie without gaps */
+    bool fast;                         /* halves will do */
     /* q comes before norm and rotation: w_q, angles, eps; so does k of an owner */
     bool raw;
     graph_value w_q, w_k, angles;
@@ -49,15 +52,18 @@ void attention_task_of_fused(const graph *g, const fused_attention *f, attention
 typedef struct attention_cache { /* [slot, row, kv head, d] */
     tile_kernel *k;
     base_type type;
-    ir_memory at;   /* f32, halves or words */
-    bool halves;    /* f16 as such: attention_cache_read alone */
-    uint32_t plane; /* Q8_0: words before the scales */
-    ir_id offset;   /* elements before the first; IR_NO_ID: none */
-    ir_id start;    /* of `at`, where both caches are one binding; IR_NO_ID: 0 */
-    uint32_t raw;   /* words of an eight */
+    ir_memory at;                /* f32, halves or words */
+    bool halves;                 /* f16 as such: attention_cache_read alone */
+    uint32_t plane;              /* Q8_0: words before the scales */
+    ir_id offset;                /* elements before the first; IR_NO_ID: none */
+    ir_id start;                 /* of `at`, where both caches are one binding; IR_NO_ID: 0 */
+    uint32_t raw;                /* words of an eight */
+    uint32_t stride[2], n_kv, d; /* elements from row to row, from head to head; of a dense cache */
 } attention_cache;
 
 bool attention_cache_known(const attention_task *a);
+/* Do all lines begin at multiples of so many elements, of queries and of caches? */
+bool attention_reads(const attention_task *a, uint32_t q_wide, uint32_t wide);
 /* Both; as one binding where the device has too few for two and they lie in one buffer. */
 void attention_caches_bind(attention_cache *keys, attention_cache *values, tile_kernel *k,
                            const attention_task *a, bool halves);
@@ -65,9 +71,15 @@ void attention_caches_bind(attention_cache *keys, attention_cache *values, tile_
 uint32_t attention_bindings(const lowering *l, const attention_task *a);
 /* The same where each cache has its own. */
 uint32_t attention_bindings_most(const attention_task *a);
+/* Where key `place` of a kv head begins, `base` rows before the slot's: in units of so many
+ * elements. */
+ir_id attention_cache_at(const attention_cache *c, ir_id base, ir_id place, ir_id kv,
+                         uint32_t unit);
 /* An eight by its number, as it lies: raw words, to be kept until they are numbers, f32x8. */
 void attention_cache_load(const attention_cache *c, ir_id eight, ir_id *raw);
 ir_id attention_cache_values(const attention_cache *c, const ir_id *raw);
+/* Where an element lies in what is bound. */
+ir_id attention_cache_bound(const attention_cache *c, ir_id element);
 /* `width` elements as f32; in one block. */
 ir_id attention_cache_read(const attention_cache *c, ir_id element, uint32_t width);
 /* Elements that a lane stores at a time: `wanted`, as far as the cache's type has it so. */
@@ -144,6 +156,31 @@ ir_id attention_line_place(attention_lines *x, uint32_t line, ir_id four);
 /* Sum over the lanes of a group; every lane of the workgroup calls it. */
 ir_id attention_lanes_sum(attention_lines *x, ir_id value);
 
+/* ---- many rows ------------------------------------------------------------------------------- */
+
+/* A tile of rows = (query, head of the few that share a kv head), in turns: in each, queries of
+ * one slot whose keys a ring holds. */
+typedef struct attention_rows {
+    tile_kernel *k;
+    const attention_task *a;
+    /* set before: rows of a lane, queries of a tile, heads of each; are there rows without a
+     * query?; the lane's rows begin at lane_rows * each */
+    uint32_t each, queries, group;
+    bool spare;
+    ir_id lane_rows;
+    attention_places places;
+    ir_memory low, high; /* registers [each]: the keys that each of the lane's rows sees */
+    /* the same in the workgroup: keys of the turn's rows; those that all of them see */
+    ir_memory from, to, inner_low, inner_high, open, end;
+    ir_id first_query, n_query, first_head, kv, slot;
+} attention_rows;
+
+void attention_rows_bind(attention_rows *x, tile_kernel *k, const attention_task *a);
+void attention_rows_begin(attention_rows *x); /* a turn: a loop, */
+void attention_rows_end(attention_rows *x);   /* which this ends */
+/* Where key `key`, the turn's last at most, begins in a cache. */
+ir_id attention_rows_key(attention_rows *x, const attention_cache *cache, ir_id key);
+
 /* ---- results --------------------------------------------------------------------------------- */
 
 /* Where a workgroup's sums go: bound as "out", and "stats" where there are pieces. */
@@ -177,6 +214,11 @@ beryl_status attention_lanes(lowering *l, const graph_node *node, const attentio
 bool attention_tile_fits(const device_caps *caps, const attention_task *a);
 beryl_status attention_tile(lowering *l, const graph_node *node, const attention_task *a,
                             beryl_error *error);
+
+/* The same on matrix units, where halves will do. */
+bool attention_matrix_fits(const device_caps *caps, const attention_task *a);
+beryl_status attention_matrix(lowering *l, const graph_node *node, const attention_task *a,
+                              beryl_error *error);
 
 /* The same for many keys on GPUs with subgroups: heads share what is read of the caches. */
 bool attention_far_fits(const device_caps *caps, const attention_task *a);

@@ -1,6 +1,8 @@
 /* attention_cache.c - what the forms of attention share: see tile/attention.h. */
 #include "tile/attention.h"
 
+#include <string.h>
+
 enum {
     BLOCK = 32,
     MERGE_LANES = 64,   /* at least, */
@@ -9,6 +11,12 @@ enum {
     MERGE_AHEAD = 4,    /* pieces of a lane, so that parts pay; */
     MERGE_AHEAD_MAX = 6 /* that it asks for at a time */
 };
+
+/* An axis of 1 as if there were no gaps. */
+static void strides_of(const graph_tensor *cache, uint32_t stride[2]) {
+    stride[1] = cache->dim[2].size == 1 ? cache->dim[3].size : cache->stride[2];
+    stride[0] = cache->dim[1].size == 1 ? cache->dim[2].size * stride[1] : cache->stride[1];
+}
 
 static void shapes_of(const graph *g, attention_task *a) {
     const graph_tensor *q = graph_tensor_at(g, a->q), *cache = graph_tensor_at(g, a->k_cache);
@@ -25,6 +33,10 @@ static void shapes_of(const graph *g, attention_task *a) {
     a->held = lower_count_of(cache->dim[1]);
     a->k_offset = cache->offset;
     a->v_offset = graph_tensor_at(g, a->v_cache)->offset;
+    strides_of(cache, a->k_stride);
+    strides_of(graph_tensor_at(g, a->v_cache), a->v_stride);
+    a->dense = a->k_stride[0] == a->n_kv * a->d && a->v_stride[0] == a->n_kv * a->d &&
+               a->k_stride[1] == a->d && a->v_stride[1] == a->d;
 }
 
 void attention_task_of(const graph *g, const graph_node *node, attention_task *a) {
@@ -77,6 +89,12 @@ bool attention_cache_known(const attention_task *a) {
            (a->cache == TYPE_Q8_0 && a->d % BLOCK == 0);
 }
 
+bool attention_reads(const attention_task *a, uint32_t q_wide, uint32_t wide) {
+    return (a->q_offset | a->q_stride[0] | a->q_stride[1]) % q_wide == 0 &&
+           (a->k_offset | a->k_stride[0] | a->k_stride[1]) % wide == 0 &&
+           (a->v_offset | a->v_stride[0] | a->v_stride[1]) % wide == 0;
+}
+
 static bool is_one_binding(const lowering *l, const attention_task *a, uint32_t bindings) {
     const uint32_t most = l->caps->storage_max ? l->caps->storage_max : 8;
     return bindings > most && !a->plain &&
@@ -106,8 +124,14 @@ void attention_caches_bind(attention_cache *keys, attention_cache *values, tile_
     if (one) both = tile_stored(k, "caches", caches, 2, type, access, word);
     for (uint32_t i = 0; i < 2; i++) {
         attention_cache *c = i ? values : keys;
-        *c = (attention_cache){
-            .k = k, .type = a->cache, .halves = as_halves, .raw = raw, .start = IR_NO_ID};
+        *c = (attention_cache){.k = k,
+                               .type = a->cache,
+                               .halves = as_halves,
+                               .raw = raw,
+                               .start = IR_NO_ID,
+                               .n_kv = a->n_kv,
+                               .d = a->d};
+        memcpy(c->stride, i ? a->v_stride : a->k_stride, sizeof c->stride);
         c->at = one ? both : tile_bind(k, i ? "v_cache" : "k_cache", caches[i], type, access);
         if (one) c->start = tile_u32(k, i ? "v_start" : "k_start", word[i] * (as_halves ? 2 : 1));
         const uint32_t offset = graph_tensor_at(k->l->g, caches[i])->offset;
@@ -119,6 +143,16 @@ void attention_caches_bind(attention_cache *keys, attention_cache *values, tile_
 /* Index i of a cache in its binding. */
 static ir_id bound_at(const attention_cache *c, ir_id i) {
     return c->start == IR_NO_ID ? i : ir_add(c->k->b, i, c->start);
+}
+
+ir_id attention_cache_at(const attention_cache *c, ir_id base, ir_id place, ir_id kv,
+                         uint32_t unit) {
+    tile_kernel *k = c->k;
+    ir_id row = ir_add(k->b, base, place);
+    if (c->stride[1] == c->d && c->stride[0] == c->n_kv * c->d)
+        return tile_mul(k, ir_add(k->b, tile_mul(k, row, c->n_kv), kv), c->d / unit);
+    return ir_add(k->b, tile_mul(k, row, c->stride[0] / unit),
+                  tile_mul(k, kv, c->stride[1] / unit));
 }
 
 static void take_apart(ir_builder *b, ir_id vector, uint32_t n, ir_id *parts) {
@@ -134,7 +168,9 @@ void attention_cache_load(const attention_cache *c, ir_id eight, ir_id *raw) {
         take_apart(b, ir_load(b, c->at, bound_at(c, element), 4), 4, raw);
         take_apart(b, ir_load(b, c->at, bound_at(c, tile_add(k, element, 4)), 4), 4, raw + 4);
     } else if (c->type == TYPE_F16) {
-        take_apart(b, ir_load(b, c->at, bound_at(c, tile_mul(k, eight, 4)), 4), 4, raw);
+        ir_id word = tile_mul(k, eight, 4);
+        if (c->offset != IR_NO_ID) word = ir_add(b, word, tile_shr(k, c->offset, 1));
+        take_apart(b, ir_load(b, c->at, bound_at(c, word), 4), 4, raw);
     } else {
         take_apart(b, ir_load(b, c->at, bound_at(c, tile_mul(k, eight, 2)), 2), 2, raw);
         ir_id scales =
@@ -153,6 +189,11 @@ ir_id attention_cache_values(const attention_cache *c, const ir_id *raw) {
     ir_id q =
         ir_cast(b, IR_F32, ir_cast(b, IR_I32, ir_bitcast(b, IR_I8, 8, ir_compose(b, raw, 2))));
     return ir_mul(b, q, ir_splat(b, scale, 8));
+}
+
+ir_id attention_cache_bound(const attention_cache *c, ir_id element) {
+    if (c->offset != IR_NO_ID) element = ir_add(c->k->b, element, c->offset);
+    return bound_at(c, element);
 }
 
 ir_id attention_cache_read(const attention_cache *c, ir_id element, uint32_t width) {

@@ -65,7 +65,7 @@ static bool form_of(const device_caps *caps, const attention_task *a, form *f) {
     if (!caps->subgroups || caps->subgroup_size < LANES_SMALL || invocations < THREADS ||
         device_is_processor(caps))
         return false;
-    if (a->keys <= KEYS_FAR || a->n_head % (a->n_kv * HEADS) ||
+    if (!a->dense || a->keys <= KEYS_FAR || a->n_head % (a->n_kv * HEADS) ||
         a->d % (ATTENTION_EIGHT * LANES_SMALL) || THREADS % columns)
         return false;
     *f = (form){.lanes = caps->kind == DEVICE_DISCRETE && caps->subgroup_size >= 2 * LANES

@@ -209,9 +209,7 @@ static void fetch(shared *s, ir_id tile, const attention_cache *cache, ir_memory
                            tile_add(k, s->end, UINT32_MAX));
         ir_id place = ir_add(b, s->ring, ir_sub(b, key, s->begin)), rows = ir_u32(b, a->n_row);
         place = ir_select(b, ir_ge(b, place, rows), ir_sub(b, place, rows), place);
-        ir_id at =
-            tile_mul(k, ir_add(b, tile_mul(k, ir_add(b, s->of.base, place), a->n_kv), s->x.kv),
-                     a->d / ATTENTION_EIGHT);
+        ir_id at = attention_cache_at(cache, s->of.base, place, s->x.kv, ATTENTION_EIGHT);
         at = ir_add(b, at, s->x.lane);
         for (uint32_t c = 0; c < s->f.eights; c++) {
             ir_id raw[ATTENTION_RAW_MAX];

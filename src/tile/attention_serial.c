@@ -258,12 +258,12 @@ static void turn(serial *s, ir_id first, ir_id end) {
     tile_kernel *k = &s->k;
     ir_builder *b = k->b;
     const attention_task *a = s->a;
-    ir_id at[KEYS], weights[HEADS_MAX][KEYS], keeps[HEADS_MAX], all[KEYS],
+    ir_id at[KEYS], from[KEYS], weights[HEADS_MAX][KEYS], keeps[HEADS_MAX], all[KEYS],
         last = tile_add(k, end, UINT32_MAX);
     for (uint32_t i = 0; i < KEYS; i++) {
         ir_id place = tile_rem(k, ir_min(b, tile_add(k, first, i), last), a->n_row);
-        at[i] =
-            tile_mul(k, ir_add(b, tile_mul(k, ir_add(b, s->of.base, place), a->n_kv), s->kv), a->d);
+        at[i] = attention_cache_at(&s->keys, s->of.base, place, s->kv, 1);
+        from[i] = a->dense ? at[i] : attention_cache_at(&s->values, s->of.base, place, s->kv, 1);
         for (uint32_t h = 0; h < s->heads; h++)
             ir_store(b, s->partial, partial_at(s, h, i), nothing(s));
     }
@@ -300,7 +300,7 @@ static void turn(serial *s, ir_id first, ir_id end) {
     }
     e = steps(s, a->d, s->wide);
     for (uint32_t i = 0; i < KEYS; i++)
-        all[i] = attention_cache_read(&s->values, ir_add(b, at[i], e), s->wide);
+        all[i] = attention_cache_read(&s->values, ir_add(b, from[i], e), s->wide);
     for (uint32_t h = 0; h < s->heads; h++) {
         ir_id to = element(s, s->sums_at, h, e),
               sum = ir_mul(b, ir_load(b, s->sums, to, s->wide), keeps[h]);
@@ -337,9 +337,7 @@ static void finish(serial *s) {
 static uint32_t wide_of(const tile_kernel *k, const attention_task *a) {
     const uint32_t unit = a->raw ? a->d / 2 : a->d;
     uint32_t wide = k->wide;
-    while (wide > 1 && (unit % wide || a->q_offset % wide || a->q_stride[0] % wide ||
-                        a->q_stride[1] % wide || a->k_offset % wide || a->v_offset % wide))
-        wide /= 2;
+    while (wide > 1 && (unit % wide || !attention_reads(a, wide, wide))) wide /= 2;
     return wide;
 }
 

@@ -127,14 +127,11 @@ typedef struct tile {
     const attention_task *a;
     form f;
     attention_cache keys, values;
-    attention_places places;
+    attention_rows rows;
     ir_memory q, out;
-    ir_memory weights, stage, resident; /* of the workgroup */
-    /* registers; low, high: keys of this lane's rows */
-    ir_memory scores, sums, most, total, low, high;
-    /* the same in the workgroup: keys of the slot's rows, those that all of them see */
-    ir_memory from, to, open, end, inner_low, inner_high;
-    ir_id q_offset, scale, n, local, across, down, first_query, n_query, first_head, kv, slot;
+    ir_memory weights, stage, resident;  /* of the workgroup */
+    ir_memory scores, sums, most, total; /* registers */
+    ir_id q_offset, scale, local, across, down;
 } tile;
 
 static ir_id constant(tile *t, uint32_t n) {
@@ -162,11 +159,9 @@ static void bind(tile *t) {
     const form *f = &t->f;
     t->q = tile_read(k, "q", a->q);
     attention_caches_bind(&t->keys, &t->values, k, a, false);
-    attention_places_bind(&t->places, k, a);
     t->out = tile_write(k, "out", a->out);
     t->q_offset = tile_u32(k, "q_offset", a->q_offset);
     t->scale = tile_f32(k, "scale", a->scale);
-    t->n = tile_count(k, "n", a->rows);
     t->weights = ir_workgroup(b, IR_F32, f->keys * (f->rows + PAD));
     t->stage = ir_workgroup(b, IR_F32, stage_of(f, a->d));
     if (f->resident) t->resident = ir_workgroup(b, IR_F32, a->d * f->rows);
@@ -174,81 +169,15 @@ static void bind(tile *t) {
     t->sums = ir_register(b, IR_F32, f->each * f->columns * f->wide);
     t->most = ir_register(b, IR_F32, f->each);
     t->total = ir_register(b, IR_F32, f->each);
-    t->low = ir_register(b, IR_U32, f->each);
-    t->high = ir_register(b, IR_U32, f->each);
-    ir_memory *const uniform[] = {&t->from, &t->to,        &t->open,
-                                  &t->end,  &t->inner_low, &t->inner_high};
-    for (uint32_t i = 0; i < 6; i++) *uniform[i] = ir_register(b, IR_U32, 1);
     t->local = ir_local(b, 0);
     t->across = tile_rem(k, t->local, f->across);
     t->down = tile_div(k, t->local, f->across);
-    /* long ones first */
-    ir_id late = tile_add(k, ir_sub(b, ir_groups(b, 0), ir_group(b, 0)), UINT32_MAX);
-    t->first_query = tile_mul(k, late, f->queries);
-    t->n_query = ir_min(b, constant(t, f->queries), ir_sub(b, t->n, t->first_query));
-    t->first_head = tile_mul(k, ir_group(b, 1), f->group);
-    t->kv = tile_div(k, t->first_head, a->n_head / a->n_kv);
-}
-
-/* ---- who sees what --------------------------------------------------------------------------- */
-
-static ir_id slot_at(tile *t, ir_id query) {
-    ir_builder *b = t->k.b;
-    ir_id at = ir_add(b, t->places.slot_offset, ir_add(b, t->first_query, query));
-    return ir_cast(b, IR_U32, ir_load(b, t->places.slot, at, 1));
-}
-
-/* The keys low .. high that a query sees; none: low above high. */
-static void range_of(tile *t, ir_id query, ir_id *low, ir_id *high) {
-    ir_builder *b = t->k.b;
-    attention_keys keys;
-    attention_keys_of(&t->places, &t->k, t->a, ir_add(b, t->first_query, query), &keys);
-    ir_id some = ir_lt(b, keys.first, keys.end);
-    *low = ir_select(b, some, keys.first, constant(t, UINT32_MAX));
-    *high = ir_select(b, some, tile_add(&t->k, keys.end, UINT32_MAX), constant(t, 0));
-}
-
-/* The queries [done, end) have the slot of `done`, and together as many keys as a ring holds, so
- * that no position makes the loop over them long: what all of them see, and any of them. */
-static void scan(tile *t, ir_id done) {
-    tile_kernel *k = &t->k;
-    ir_builder *b = k->b;
-    ir_set(b, t->from, constant(t, UINT32_MAX));
-    ir_set(b, t->to, constant(t, 0));
-    ir_set(b, t->inner_low, constant(t, 0));
-    ir_set(b, t->inner_high, constant(t, UINT32_MAX));
-    ir_set(b, t->open, constant(t, 1));
-    ir_set(b, t->end, done);
-    ir_id query = ir_loop(b, done, t->n_query, constant(t, 1)),
-          same = ir_eq(b, slot_at(t, query), t->slot);
-    ir_id low, high;
-    range_of(t, query, &low, &high);
-    ir_id from = ir_min(b, ir_get(b, t->from), low), to = ir_max(b, ir_get(b, t->to), high);
-    same = ir_and(b, same, ir_le(b, ir_sub(b, to, from), constant(t, t->a->n_row)));
-    ir_if(b, ir_and(b, same, ir_eq(b, ir_get(b, t->open), constant(t, 1))));
-    ir_set(b, t->from, from);
-    ir_set(b, t->to, to);
-    ir_set(b, t->inner_low, ir_max(b, ir_get(b, t->inner_low), low));
-    ir_set(b, t->inner_high, ir_min(b, ir_get(b, t->inner_high), high));
-    ir_set(b, t->end, tile_add(k, query, 1));
-    ir_else(b);
-    ir_set(b, t->open, constant(t, 0));
-    ir_end(b);
-    ir_end(b);
-    ir_id all = ir_and(b, ir_eq(b, done, constant(t, 0)),
-                       ir_eq(b, ir_get(b, t->end), constant(t, t->f.queries)));
-    if (t->f.queries * t->f.group != t->f.rows) all = ir_bool(b, false); /* rows without a query */
-    ir_set(b, t->inner_high, ir_select(b, all, ir_get(b, t->inner_high), constant(t, 0)));
-    ir_set(b, t->inner_low, ir_select(b, all, ir_get(b, t->inner_low), constant(t, UINT32_MAX)));
-    /* a row that is not of these sees none: low above high */
-    for (uint32_t r = 0; r < t->f.each; r++) {
-        ir_id row = tile_add(k, tile_mul(k, t->down, t->f.each), r),
-              own = tile_div(k, row, t->f.group);
-        ir_id sees = ir_and(b, ir_ge(b, own, done), ir_lt(b, own, ir_get(b, t->end)));
-        range_of(t, ir_min(b, own, tile_add(k, t->n_query, UINT32_MAX)), &low, &high);
-        ir_store(b, t->low, constant(t, r), ir_select(b, sees, low, constant(t, UINT32_MAX)));
-        ir_store(b, t->high, constant(t, r), ir_select(b, sees, high, constant(t, 0)));
-    }
+    t->rows = (attention_rows){.spare = f->queries * f->group != f->rows,
+                               .each = f->each,
+                               .queries = f->queries,
+                               .group = f->group,
+                               .lane_rows = t->down};
+    attention_rows_bind(&t->rows, k, a);
 }
 
 /* ---- to workgroup memory --------------------------------------------------------------------- */
@@ -260,9 +189,9 @@ static void stage_queries(tile *t, ir_memory to, ir_id part, uint32_t n) {
     const form *f = &t->f;
     ir_id i = share(t, f->rows * n / 4), row = tile_rem(k, i, f->rows),
           e = tile_mul(k, tile_div(k, i, f->rows), 4);
-    ir_id query = ir_min(b, tile_div(k, row, f->group), tile_add(k, t->n_query, UINT32_MAX));
-    ir_id head = ir_add(b, t->first_head, tile_rem(k, row, f->group));
-    ir_id at = ir_add(b, tile_mul(k, ir_add(b, t->first_query, query), t->a->q_stride[0]),
+    ir_id query = ir_min(b, tile_div(k, row, f->group), tile_add(k, t->rows.n_query, UINT32_MAX));
+    ir_id head = ir_add(b, t->rows.first_head, tile_rem(k, row, f->group));
+    ir_id at = ir_add(b, tile_mul(k, ir_add(b, t->rows.first_query, query), t->a->q_stride[0]),
                       tile_mul(k, head, t->a->q_stride[1]));
     ir_id x = ir_load(b, t->q, ir_add(b, ir_add(b, t->q_offset, at), ir_add(b, part, e)), 4);
     x = ir_mul(b, x, ir_splat(b, t->scale, 4));
@@ -270,15 +199,6 @@ static void stage_queries(tile *t, ir_memory to, ir_id part, uint32_t n) {
         ir_store(b, to, ir_add(b, tile_mul(k, tile_add(k, e, j), f->rows), row),
                  ir_extract(b, x, j));
     ir_end(b);
-}
-
-/* Where key `key` of a slot begins in a cache. */
-static ir_id cache_at(tile *t, ir_id key) {
-    tile_kernel *k = &t->k;
-    ir_builder *b = k->b;
-    ir_id base = tile_mul(k, ir_min(b, t->slot, constant(t, t->a->n_slot - 1)), t->a->n_row);
-    ir_id row = ir_add(b, base, tile_rem(k, ir_min(b, key, ir_get(b, t->to)), t->a->n_row));
-    return tile_mul(k, ir_add(b, tile_mul(k, row, t->a->n_kv), t->kv), t->a->d);
 }
 
 static ir_id eight_of(const attention_cache *cache, ir_id at) {
@@ -298,7 +218,8 @@ static void stage_keys(tile *t, ir_id first, ir_id part, uint32_t base) {
           e = tile_mul(k, tile_div(k, i, f->keys), EIGHT);
     ir_id key = ir_add(b, tile_div(k, place, f->keys_each),
                        tile_mul(k, tile_rem(k, place, f->keys_each), f->across));
-    ir_id x = eight_of(&t->keys, ir_add(b, cache_at(t, ir_add(b, first, key)), ir_add(b, part, e)));
+    ir_id from = attention_rows_key(&t->rows, &t->keys, ir_add(b, first, key)),
+          x = eight_of(&t->keys, ir_add(b, from, ir_add(b, part, e)));
     for (uint32_t j = 0; j < EIGHT; j++)
         ir_store(b, t->stage,
                  tile_add(k, ir_add(b, tile_mul(k, tile_add(k, e, j), f->keys), place), base),
@@ -313,7 +234,9 @@ static void stage_values(tile *t, ir_id first) {
     ir_id i = share(t, t->f.values * units), key = tile_div(k, i, units),
           e = tile_mul(k, tile_rem(k, i, units), EIGHT);
     ir_id from = whole == d ? e : ir_min(b, e, constant(t, d - EIGHT));
-    ir_id x = eight_of(&t->values, ir_add(b, cache_at(t, ir_add(b, first, key)), from)),
+    ir_id x = eight_of(
+              &t->values,
+              ir_add(b, attention_rows_key(&t->rows, &t->values, ir_add(b, first, key)), from)),
           to = ir_fma(b, key, constant(t, whole), e);
     if (whole != d)
         x = ir_select(b, ir_splat(b, ir_eq(b, from, e), EIGHT), x, ir_number(b, IR_F32, EIGHT, 0));
@@ -365,15 +288,15 @@ static void mask(tile *t, ir_id first) {
     tile_kernel *k = &t->k;
     ir_builder *b = k->b;
     const form *f = &t->f;
-    ir_id whole = ir_and(b, ir_ge(b, first, ir_get(b, t->inner_low)),
-                         ir_le(b, tile_add(k, first, f->keys - 1), ir_get(b, t->inner_high)));
+    ir_id whole = ir_and(b, ir_ge(b, first, ir_get(b, t->rows.inner_low)),
+                         ir_le(b, tile_add(k, first, f->keys - 1), ir_get(b, t->rows.inner_high)));
     ir_if(b, ir_not(b, whole));
     for (uint32_t i = 0; i < f->keys_each; i++) {
         ir_id key = ir_add(b, first, tile_add(k, t->across, i * f->across));
         for (uint32_t r = 0; r < f->each; r++) {
             ir_id at = constant(t, r * f->keys_each + i);
-            ir_id sees = ir_and(b, ir_ge(b, key, ir_load(b, t->low, constant(t, r), 1)),
-                                ir_le(b, key, ir_load(b, t->high, constant(t, r), 1)));
+            ir_id sees = ir_and(b, ir_ge(b, key, ir_load(b, t->rows.low, constant(t, r), 1)),
+                                ir_le(b, key, ir_load(b, t->rows.high, constant(t, r), 1)));
             ir_store(b, t->scores, at,
                      ir_select(b, sees, ir_load(b, t->scores, at, 1), ir_f32(b, MASKED)));
         }
@@ -502,12 +425,12 @@ static void finish(tile *t) {
     for (uint32_t r = 0; r < f->each; r++) {
         ir_id row = tile_add(k, tile_mul(k, t->down, f->each), r),
               query = tile_div(k, row, f->group);
-        ir_id head = ir_add(b, t->first_head, tile_rem(k, row, f->group)),
+        ir_id head = ir_add(b, t->rows.first_head, tile_rem(k, row, f->group)),
               factor = ir_splat(b, attention_inverse(k, total[r]), f->wide);
         ir_id at = tile_mul(
-            k, ir_add(b, tile_mul(k, ir_add(b, t->first_query, query), t->a->n_head), head),
+            k, ir_add(b, tile_mul(k, ir_add(b, t->rows.first_query, query), t->a->n_head), head),
             t->a->d);
-        ir_if(b, ir_lt(b, query, t->n_query));
+        ir_if(b, ir_lt(b, query, t->rows.n_query));
         for (uint32_t c = 0; c < f->columns; c++) {
             ir_id column = tile_add(k, tile_mul(k, t->across, f->wide), c * f->across * f->wide);
             const bool beyond = (c + 1) * f->across * f->wide > t->a->d;
@@ -540,17 +463,12 @@ beryl_status attention_tile(lowering *l, const graph_node *node, const attention
                      ir_number(b, IR_F32, f->wide, 0));
     }
     if (f->resident) stage_queries(&t, t.resident, constant(&t, 0), a->d);
-    ir_set(b, t.end, constant(&t, 0));
-    ir_id done = ir_loop(b, constant(&t, 0), t.n_query, constant(&t, 1));
-    ir_if(b, ir_eq(b, done, ir_get(b, t.end)));
-    t.slot = slot_at(&t, done);
-    scan(&t, done);
-    ir_id first =
-        ir_loop(b, ir_get(b, t.from), tile_add(k, ir_get(b, t.to), 1), constant(&t, f->keys));
+    attention_rows_begin(&t.rows);
+    ir_id first = ir_loop(b, ir_get(b, t.rows.from), tile_add(k, ir_get(b, t.rows.to), 1),
+                          constant(&t, f->keys));
     turn(&t, first);
     ir_end(b);
-    ir_end(b);
-    ir_end(b);
+    attention_rows_end(&t.rows);
     finish(&t);
     return tile_end_3d(k, a->rows, f->queries, (lower_count){a->n_head / f->group, 0}, 1,
                        (lower_count){1, 0}, 1, error);

@@ -58,9 +58,9 @@ static bool form_of(const device_caps *caps, const attention_task *a, form *f) {
     if (!BUILD_HAS_C_TEXTS || !ir_has_fragment(caps, IR_F16, IR_F32, ROWS, TILE, DEPTH) ||
         caps->subgroup_size != LANES || caps->workgroup_invocations < WARPS * LANES)
         return false;
-    if (a->cache != TYPE_F16 || a->d % (ATTENTION_EIGHT * LANES) ||
-        a->d > ATTENTION_EIGHT * ATTENTION_EIGHTS_MAX * LANES || a->n_head % a->n_kv ||
-        a->keys <= KEYS_FAR)
+    if (a->cache != TYPE_F16 || !a->dense || a->k_offset || a->v_offset ||
+        a->d % (ATTENTION_EIGHT * LANES) || a->d > ATTENTION_EIGHT * ATTENTION_EIGHTS_MAX * LANES ||
+        a->n_head % a->n_kv || a->keys <= KEYS_FAR)
         return false;
     f->heads = a->n_head / a->n_kv < HEADS ? a->n_head / a->n_kv : HEADS;
     while (a->n_head / a->n_kv % f->heads) f->heads--;

@@ -1,0 +1,108 @@
+/* attention_rows.c - which keys the rows of a tile see, for the forms of many rows: see
+ * tile/attention.h. */
+#include "tile/attention.h"
+
+static ir_id constant(attention_rows *x, uint32_t n) {
+    return ir_u32(x->k->b, n);
+}
+
+void attention_rows_bind(attention_rows *x, tile_kernel *k, const attention_task *a) {
+    ir_builder *b = k->b;
+    x->k = k;
+    x->a = a;
+    attention_places_bind(&x->places, k, a);
+    ir_id n = tile_count(k, "n", a->rows);
+    x->low = ir_register(b, IR_U32, x->each);
+    x->high = ir_register(b, IR_U32, x->each);
+    ir_memory *const uniform[] = {&x->from, &x->to,        &x->open,
+                                  &x->end,  &x->inner_low, &x->inner_high};
+    for (uint32_t i = 0; i < 6; i++) *uniform[i] = ir_register(b, IR_U32, 1);
+    /* long ones first */
+    ir_id late = tile_add(k, ir_sub(b, ir_groups(b, 0), ir_group(b, 0)), UINT32_MAX);
+    x->first_query = tile_mul(k, late, x->queries);
+    x->n_query = ir_min(b, constant(x, x->queries), ir_sub(b, n, x->first_query));
+    x->first_head = tile_mul(k, ir_group(b, 1), x->group);
+    x->kv = tile_div(k, x->first_head, a->n_head / a->n_kv);
+}
+
+static ir_id slot_at(attention_rows *x, ir_id query) {
+    ir_builder *b = x->k->b;
+    ir_id at = ir_add(b, x->places.slot_offset, ir_add(b, x->first_query, query));
+    return ir_cast(b, IR_U32, ir_load(b, x->places.slot, at, 1));
+}
+
+/* The keys low .. high that a query sees; none: low above high. */
+static void range_of(attention_rows *x, ir_id query, ir_id *low, ir_id *high) {
+    ir_builder *b = x->k->b;
+    attention_keys keys;
+    attention_keys_of(&x->places, x->k, x->a, ir_add(b, x->first_query, query), &keys);
+    ir_id some = ir_lt(b, keys.first, keys.end);
+    *low = ir_select(b, some, keys.first, constant(x, UINT32_MAX));
+    *high = ir_select(b, some, tile_add(x->k, keys.end, UINT32_MAX), constant(x, 0));
+}
+
+/* The queries [done, end) have the slot of `done`, and together as many keys as a ring holds, so
+ * that no position makes the loop over them long: what all of them see, and any of them. */
+static void scan(attention_rows *x, ir_id done) {
+    tile_kernel *k = x->k;
+    ir_builder *b = k->b;
+    ir_set(b, x->from, constant(x, UINT32_MAX));
+    ir_set(b, x->to, constant(x, 0));
+    ir_set(b, x->inner_low, constant(x, 0));
+    ir_set(b, x->inner_high, constant(x, UINT32_MAX));
+    ir_set(b, x->open, constant(x, 1));
+    ir_set(b, x->end, done);
+    ir_id query = ir_loop(b, done, x->n_query, constant(x, 1)),
+          same = ir_eq(b, slot_at(x, query), x->slot);
+    ir_id low, high;
+    range_of(x, query, &low, &high);
+    ir_id from = ir_min(b, ir_get(b, x->from), low), to = ir_max(b, ir_get(b, x->to), high);
+    same = ir_and(b, same, ir_le(b, ir_sub(b, to, from), constant(x, x->a->n_row)));
+    ir_if(b, ir_and(b, same, ir_eq(b, ir_get(b, x->open), constant(x, 1))));
+    ir_set(b, x->from, from);
+    ir_set(b, x->to, to);
+    ir_set(b, x->inner_low, ir_max(b, ir_get(b, x->inner_low), low));
+    ir_set(b, x->inner_high, ir_min(b, ir_get(b, x->inner_high), high));
+    ir_set(b, x->end, tile_add(k, query, 1));
+    ir_else(b);
+    ir_set(b, x->open, constant(x, 0));
+    ir_end(b);
+    ir_end(b);
+    ir_id all = ir_and(b, ir_eq(b, done, constant(x, 0)),
+                       ir_eq(b, ir_get(b, x->end), constant(x, x->queries)));
+    if (x->spare) all = ir_bool(b, false);
+    ir_set(b, x->inner_high, ir_select(b, all, ir_get(b, x->inner_high), constant(x, 0)));
+    ir_set(b, x->inner_low, ir_select(b, all, ir_get(b, x->inner_low), constant(x, UINT32_MAX)));
+    /* a row that is not of these sees none: low above high */
+    for (uint32_t r = 0; r < x->each; r++) {
+        ir_id row = tile_add(k, tile_mul(k, x->lane_rows, x->each), r),
+              own = tile_div(k, row, x->group);
+        ir_id sees = ir_and(b, ir_ge(b, own, done), ir_lt(b, own, ir_get(b, x->end)));
+        range_of(x, ir_min(b, own, tile_add(k, x->n_query, UINT32_MAX)), &low, &high);
+        ir_store(b, x->low, constant(x, r), ir_select(b, sees, low, constant(x, UINT32_MAX)));
+        ir_store(b, x->high, constant(x, r), ir_select(b, sees, high, constant(x, 0)));
+    }
+}
+
+void attention_rows_begin(attention_rows *x) {
+    ir_builder *b = x->k->b;
+    ir_set(b, x->end, constant(x, 0));
+    ir_id done = ir_loop(b, constant(x, 0), x->n_query, constant(x, 1));
+    ir_if(b, ir_eq(b, done, ir_get(b, x->end)));
+    x->slot = slot_at(x, done);
+    scan(x, done);
+}
+
+void attention_rows_end(attention_rows *x) {
+    ir_end(x->k->b);
+    ir_end(x->k->b);
+}
+
+ir_id attention_rows_key(attention_rows *x, const attention_cache *cache, ir_id key) {
+    tile_kernel *k = x->k;
+    ir_builder *b = k->b;
+    const attention_task *a = x->a;
+    ir_id base = tile_mul(k, ir_min(b, x->slot, constant(x, a->n_slot - 1)), a->n_row);
+    ir_id place = tile_rem(k, ir_min(b, key, ir_get(b, x->to)), a->n_row);
+    return attention_cache_at(cache, base, place, x->kv, 1);
+}
