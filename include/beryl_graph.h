@@ -699,8 +699,8 @@ BERYL_API beryl_value beryl_graph_assign(beryl_graph *g, beryl_value state, bery
  * random numbers. */
 BERYL_API beryl_value beryl_graph_dropout(beryl_graph *g, beryl_value key, uint32_t stream,
                                           beryl_value x, float chance);
-/* x [n], of any shapes, times min(1, norm / (theirs + 1e-6)): clipped [n]. Gives the root of the sum
- * of all their squares, []. */
+/* x [n], of any shapes, times min(1, norm / (theirs + 1e-6)): clipped [n], which may be x. Gives
+ * theirs: the root of the sum of all their squares, []. */
 BERYL_API beryl_value beryl_graph_clip(beryl_graph *g, uint32_t n, const beryl_value *x, float norm,
                                        beryl_value *clipped);
 

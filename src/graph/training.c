@@ -51,9 +51,7 @@ graph_value graph_dropout(graph *g, graph_draw draw, graph_value x, float chance
 
 graph_value graph_clip(graph *g, uint32_t n, const graph_value *x, float most,
                        graph_value *clipped) {
-    for (uint32_t i = 0; i < n; i++) clipped[i] = 0;
-    if (g->error.code != BERYL_OK) return 0;
-    if (!(most > 0)) return graph_refuse(g, BERYL_MISUSE, "clip: a norm above 0");
+    if (!(most > 0)) graph_refuse(g, BERYL_MISUSE, "clip: a norm above 0");
     graph_value norm = graph_sum_of_squares(g, n, x);
     norm = graph_sqrt(g, norm);
     /* at least most / most: as it is */
@@ -66,5 +64,6 @@ graph_value graph_clip(graph *g, uint32_t n, const graph_value *x, float most,
         v = graph_mul(g, v, factor);
         clipped[i] = type == computed ? v : graph_cast(g, v, type, false);
     }
+    for (uint32_t i = 0; g->error.code != BERYL_OK && i < n; i++) clipped[i] = 0;
     return g->error.code == BERYL_OK ? norm : 0;
 }
