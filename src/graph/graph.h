@@ -95,7 +95,12 @@ typedef struct graph_extent {
 } graph_extent;
 
 /* A result whose gradient is not that of the operations that make it (graph/gradient.h). */
-typedef enum graph_own_kind { OWN_CONSTANT, OWN_LOGSUMEXP, OWN_LOG_SOFTMAX, OWN_CROSS_ENTROPY } graph_own_kind;
+typedef enum graph_own_kind {
+    OWN_CONSTANT,
+    OWN_LOGSUMEXP,
+    OWN_LOG_SOFTMAX,
+    OWN_CROSS_ENTROPY
+} graph_own_kind;
 typedef struct graph_own {
     graph_own_kind kind;
     graph_value out, in[2];
@@ -107,7 +112,7 @@ typedef struct graph {
     base_heap *heap;
     base_vec(graph_tensor) tensors; /* [0] is none */
     base_vec(graph_node) nodes;
-    base_vec(graph_node) inner;                 /* nodes inside fused ones, in order */
+    base_vec(graph_node) inner; /* nodes inside fused ones, in order */
     base_vec(graph_own) owns;
     graph_extent extents[GRAPH_EXTENT_MAX + 1]; /* from 1 */
     uint32_t n_extent;
@@ -363,7 +368,7 @@ graph_value graph_cross_entropy(graph *g, graph_value logits, graph_value target
 graph_value graph_assign(graph *g, graph_value state, graph_value x);
 /* Each element 0 with this chance, else x / (1 - chance). */
 graph_value graph_dropout(graph *g, graph_draw draw, graph_value x, float chance);
-/* n values, all times min(1, most / (norm + 1e-6)), norm of all together, which it gives: F32 []. */
+/* n values, all times min(1, most / (norm + 1e-6)), norm: of all together, which it gives, []. */
 graph_value graph_clip(graph *g, uint32_t n, const graph_value *x, float most,
                        graph_value *clipped);
 /* Any of them: in [inputs at most], 0 where one is left out. The first result; the node has them
