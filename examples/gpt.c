@@ -8,15 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    BATCH = 8,
-    TIME = 32,
-    WIDTH = 64,
-    HEADS = 4,
-    LAYERS = 2,
-    CHARS = 128,
-    MOST = 2 + 8 * LAYERS
-};
+enum { BATCH = 8, TIME = 32, WIDTH = 64, HEADS = 4 };
+enum { LAYERS = 2, CHARS = 128, MOST = 2 + 8 * LAYERS /* parameters */ };
 
 static void check(beryl_status status, const beryl_error *error) {
     if (status == BERYL_OK) return;
@@ -32,20 +25,19 @@ typedef struct model {
 
 /* A matrix; of one row a vector, which begins as ones. */
 static beryl_value parameter(model *m, uint32_t rows, uint32_t columns) {
-    char name[16];
-    snprintf(name, sizeof name, "p%u", m->n);
     uint32_t *sizes = m->sizes[m->n];
     sizes[0] = rows, sizes[1] = columns;
     return m->p[m->n++] =
-               beryl_graph_state(m->g, name, BERYL_TYPE_F32, 2 - (rows == 1), sizes + (rows == 1));
+               beryl_graph_state(m->g, "p", BERYL_TYPE_F32, 2 - (rows == 1), sizes + (rows == 1));
 }
+
+static const uint32_t turned[] = {0, 2, 1, 3};
 
 /* x [BATCH, TIME, WIDTH] times a parameter -> [BATCH, HEADS, TIME, WIDTH / HEADS] */
 static beryl_value in_heads(model *m, beryl_value x) {
     const beryl_dim dims[] = {{BATCH, 0}, {TIME, 0}, {HEADS, 0}, {WIDTH / HEADS, 0}};
-    const beryl_value y = beryl_graph_linear(m->g, x, parameter(m, WIDTH, WIDTH));
-    return beryl_graph_permute(m->g, beryl_graph_reshape(m->g, y, 4, dims), 4,
-                               (const uint32_t[]){0, 2, 1, 3});
+    x = beryl_graph_linear(m->g, x, parameter(m, WIDTH, WIDTH));
+    return beryl_graph_permute(m->g, beryl_graph_reshape(m->g, x, 4, dims), 4, turned);
 }
 
 static beryl_value layer(model *m, beryl_value x) {
@@ -53,7 +45,7 @@ static beryl_value layer(model *m, beryl_value x) {
     const beryl_value h = beryl_graph_rms_norm(m->g, x, parameter(m, 1, WIDTH), 1e-5f),
                       q = in_heads(m, h), k = in_heads(m, h), v = in_heads(m, h);
     beryl_value y = beryl_graph_sdpa(m->g, q, k, v, 0, &(beryl_sdpa){.causal = true});
-    y = beryl_graph_permute(m->g, y, 4, (const uint32_t[]){0, 2, 1, 3});
+    y = beryl_graph_permute(m->g, y, 4, turned);
     y = beryl_graph_linear(m->g, beryl_graph_reshape(m->g, y, 3, dims), parameter(m, WIDTH, WIDTH));
     x = beryl_graph_add(m->g, x, y);
     y = beryl_graph_rms_norm(m->g, x, parameter(m, 1, WIDTH), 1e-5f);
@@ -85,7 +77,7 @@ static int choose(const float *row, float left) {
     int c = 0;
     for (int i = 0; i < CHARS; i++) sum += expf(2 * row[i]);
     while (c < CHARS - 1 && (left -= expf(2 * row[c]) / sum) > 0) c++;
-    return c;
+    return c < ' ' ? ' ' : c;
 }
 
 int main(int argc, char **argv) {
@@ -98,6 +90,7 @@ int main(int argc, char **argv) {
     const int steps = argc > 2 ? atoi(argv[2]) : 60;
     FILE *file = argc > 1 ? fopen(argv[1], "rb") : NULL;
     if (file) text[fread(text, 1, sizeof text - 1, file)] = 0;
+    for (char *c = text; *c; c++) *c &= 127;
     const float length = (float)strlen(text) - TIME - 1;
     if (length <= 0) return 1;
     model made = {0}, *m = &made;
@@ -128,12 +121,11 @@ int main(int argc, char **argv) {
     check(status, &error);
     first_numbers(m, &state);
     for (int step = 0; step < steps + TIME; step++) {
-        const int writes = step - steps; /* in the end it goes on with what it read last */
-        const float speed = writes < 0 ? 1e-2f : 0;
-        for (int b = 0; writes < 0 && b < BATCH; b++) {
+        const bool learns = step < steps; /* then it goes on with what it read last */
+        const float speed = learns ? 1e-2f : 0;
+        for (int b = 0; learns && b < BATCH; b++) {
             const char *from = text + (int)(chance(&state) * length);
-            for (int i = 0; i < TIME; i++)
-                ids[b][i] = from[i] & 127, next[b][i] = from[i + 1] & 127;
+            for (int i = 0; i < TIME; i++) ids[b][i] = from[i], next[b][i] = from[i + 1];
         }
         check(beryl_graph_set(g, in, ids, sizeof ids, &error), &error);
         check(beryl_graph_set(g, targets, next, sizeof next, &error), &error);
@@ -141,12 +133,14 @@ int main(int argc, char **argv) {
         while ((status = beryl_graph_run(g, NULL, 0, &error)) == BERYL_PENDING) {}
         check(status, &error);
         check(beryl_graph_wait(g, &error), &error);
-        check(beryl_graph_read(g, mean, &loss, sizeof loss, &error), &error);
-        if (writes < 0 && step % 20 == 0) printf("step %d: loss %.3f\n", step, (double)loss);
-        if (writes < 0) continue;
+        if (learns) {
+            check(beryl_graph_read(g, mean, &loss, sizeof loss, &error), &error);
+            if (step % 20 == 0) printf("step %d: loss %.3f\n", step, (double)loss);
+            continue;
+        }
         check(beryl_graph_read(g, x, logits, sizeof logits, &error), &error);
         const int c = choose(logits[0][TIME - 1], chance(&state));
-        putchar(c < ' ' ? ' ' : c);
+        putchar(c);
         memmove(ids[0], ids[0] + 1, (TIME - 1) * sizeof ids[0][0]);
         ids[0][TIME - 1] = c;
     }
