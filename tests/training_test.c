@@ -1,7 +1,7 @@
 /* training_test.c - a perceptron of two layers trained by each optimiser: its loss, step by step,
  * against plain loops in double that are written here; the same bits in every run; states set and
  * got; clipping and dropout. */
-#include "test.h"
+#include "rig.h"
 
 #include "beryl_graph.h"
 
@@ -158,10 +158,10 @@ static beryl_status compile(beryl_graph *g, beryl_error *error) {
 }
 
 /* Trains from the first numbers; gives the losses and what was learned. */
-static bool train(test *t, const char *device, const struct how *how, float *losses,
+static bool train(test *t, const char *on, const struct how *how, float *losses,
                   float learned[PARAMETERS][SIZE_MAX_]) {
     const beryl_graph_options options = {
-        .size = sizeof options, .device = device, .precision = BERYL_PRECISION_EXACT};
+        .size = sizeof options, .device = on, .precision = BERYL_PRECISION_EXACT};
     trained made = {0}, *r = &made;
     beryl_error error = {0};
     float x[N * D], first[PARAMETERS][SIZE_MAX_];
@@ -203,12 +203,12 @@ static bool train(test *t, const char *device, const struct how *how, float *los
 }
 
 /* F32 against double: 1e-5 of the loss, after all steps. */
-static void check_optimiser(test *t, const char *device, const struct how *how) {
+static void check_optimiser(test *t, const char *on, const struct how *how) {
     float losses[2][STEPS], learned[2][PARAMETERS][SIZE_MAX_] = {{{0}}};
     static const net empty;
     net w = empty;
     for (uint32_t i = 0; i < 2; i++)
-        if (!train(t, device, how, losses[i], learned[i])) return;
+        if (!train(t, on, how, losses[i], learned[i])) return;
     CHECK(t, !memcmp(losses[0], losses[1], sizeof losses[0]));
     CHECK(t, !memcmp(learned[0], learned[1], sizeof learned[0]));
     for (uint32_t k = 0; k < PARAMETERS; k++)
@@ -228,8 +228,8 @@ static void check_optimiser(test *t, const char *device, const struct how *how) 
 
 /* ---- dropout, assign ------------------------------------------------------------------------- */
 
-static void check_dropout(test *t, const char *device) {
-    const beryl_graph_options options = {.size = sizeof options, .device = device};
+static void check_dropout(test *t, const char *on) {
+    const beryl_graph_options options = {.size = sizeof options, .device = on};
     enum { ALL = 4000 };
     beryl_graph *g = NULL;
     beryl_error error = {0};
@@ -253,8 +253,8 @@ static void check_dropout(test *t, const char *device) {
 }
 
 /* A state that takes another's place, twice a run, and counts. */
-static void check_assign(test *t, const char *device) {
-    const beryl_graph_options options = {.size = sizeof options, .device = device};
+static void check_assign(test *t, const char *on) {
+    const beryl_graph_options options = {.size = sizeof options, .device = on};
     static const uint32_t dims[] = {2, 3};
     beryl_graph *g = NULL;
     beryl_error error = {0};
@@ -293,8 +293,29 @@ static void check_assign(test *t, const char *device) {
     beryl_graph_close(g);
 }
 
+/* Wherever memory ends while the graph is built and compiled: an error, and all is given back. */
+static void check_no_memory(test *t) {
+    beryl_status status = BERYL_NO_MEMORY;
+    for (uint64_t n = 0; status == BERYL_NO_MEMORY && n < 5000 && !test_failed(t); n++) {
+        rig_failing failing = {n};
+        const beryl_graph_options options = {
+            .size = sizeof options,
+            .device = "reference",
+            .allocator = {.resize = rig_failing_resize, .user = &failing}};
+        trained r = {0};
+        beryl_error error = {0};
+        status = beryl_graph_open(&options, &r.g, &error);
+        if (status == BERYL_OK) build(&r, &hows[n % 2 ? 2 : 4]);
+        if (status == BERYL_OK) status = compile(r.g, &error);
+        beryl_graph_close(r.g);
+        if (status != BERYL_OK) CHECK_INT(t, status, BERYL_NO_MEMORY);
+    }
+    CHECK_INT(t, status, BERYL_OK);
+}
+
 void test_training(test *t) {
     static const char *const devices[] = {"reference", "host", "software"};
+    if (test_case(t, "training/no-memory")) check_no_memory(t);
     for (size_t d = 0; d < sizeof devices / sizeof *devices; d++) {
         for (size_t i = 0; i < sizeof hows / sizeof *hows; i++)
             if ((!d || test_drawn(i, d, 6)) &&

@@ -333,7 +333,10 @@ static bool assign(graph *g, const graph_call *c, graph_tensor *out) {
     if (s->type != x->type || !graph_type_is_plain(s->type))
         return graph_refuse(g, BERYL_UNSUPPORTED, "assign of %s to %s", base_type_name(x->type),
                             base_type_name(s->type));
-    return s->role != ROLE_STORED || !graph_same_shape(s, x) ? wrong(g, c) : no_part(g, c);
+    if (s->role != ROLE_STORED || !graph_same_shape(s, x)) return wrong(g, c);
+    if (x->role == ROLE_STORED && x->stored == s->stored)
+        return graph_refuse(g, BERYL_UNSUPPORTED, "assign of a state to itself");
+    return no_part(g, c);
 }
 
 graph_shape_rule *graph_shape_rule_of(base_op op) {
