@@ -369,6 +369,7 @@ typedef struct beryl_op_info {
     const char *what; /* one line */
     /* backends that run it, "reference, webgpu, cuda"; borrowed during the call */
     const char *where;
+    bool gradient; /* beryl_graph_gradient goes through it */
 } beryl_op_info;
 
 /* Calls `each` for every operation that graphs are made of. */

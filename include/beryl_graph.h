@@ -674,6 +674,74 @@ BERYL_API beryl_value beryl_graph_attention_range(beryl_graph *g, beryl_value q,
                                                   beryl_value v, beryl_value slot,
                                                   beryl_value first, beryl_value last, float scale);
 
+/* ---- gradients and training ------------------------------------------------------------------ */
+
+/* Adds the backward pass of a loss, a float of one element, and gives the gradient towards each of
+ * values [n] (floats: inputs, states, weights, results, views; each as used by what was built up
+ * to here), of its type and shape: zeros where the loss does not depend on it. gradients [n]:
+ * zeros after an error. The pass is operations like any other, so a gradient may be differentiated
+ * again; sums are made in one order, the same bits in every run on a device. Ties and kinks are
+ * PyTorch's: relu and abs have 0 at 0, the largest of equals share (amax evenly, max half each),
+ * clamp passes its ends. MISUSE: another loss, values that are no floats, a state that was changed
+ * after the loss read it. UNSUPPORTED: an operation without a gradient, by name: those that docs/
+ * operations.md does not mark. cumprod, and prod along an axis that a run sizes, need memory of the
+ * square of the axis. */
+BERYL_API void beryl_graph_gradient(beryl_graph *g, beryl_value loss, uint32_t n,
+                                    const beryl_value *values, beryl_value *gradients);
+/* x, towards which no gradient goes: a copy. */
+BERYL_API beryl_value beryl_graph_detach(beryl_graph *g, beryl_value x);
+/* -log(softmax(logits)[target]) of each row, safe for logits of any size: logits [n, classes] of
+ * floats, targets I32 [n] -> [n], F32 (F64 of F64). 0, also as a gradient, where the target is no
+ * class: -1 for what is to be ignored. */
+BERYL_API beryl_value beryl_graph_cross_entropy(beryl_graph *g, beryl_value logits,
+                                                beryl_value targets);
+/* A state becomes x, of its type and shape, in every run. Gives the state as it then is: reading
+ * that value orders the read; what was built before reads the state as it was. */
+BERYL_API beryl_value beryl_graph_assign(beryl_graph *g, beryl_value state, beryl_value x);
+/* Each element 0 with this chance (0 to below 1), else divided by 1 - chance; key and stream as of
+ * random numbers. */
+BERYL_API beryl_value beryl_graph_dropout(beryl_graph *g, beryl_value key, uint32_t stream,
+                                          beryl_value x, float chance);
+/* x [n], of any shapes, times min(1, norm / (theirs + 1e-6)): clipped [n], which may be x. Gives
+ * theirs: the root of the sum of all their squares, []. */
+BERYL_API beryl_value beryl_graph_clip(beryl_graph *g, uint32_t n, const beryl_value *x, float norm,
+                                       beryl_value *clipped);
+
+/* With t steps done, d the gradient, p the parameter; all but ADAMW: d plus weight_decay * p.
+ * SGD: m = momentum * m + d; p -= rate * m (nesterov: rate * (d + momentum * m)).
+ * ADAM: m = beta1 * m + (1 - beta1) * d, v = beta2 * v + (1 - beta2) * d^2,
+ *   p -= rate / (1 - beta1^t) * m / (sqrt(v / (1 - beta2^t)) + eps).
+ * ADAMW: the same, but before it p -= rate * weight_decay * p.
+ * RMSPROP: v as above, p -= rate * d / (sqrt(v) + eps), through m where there is a momentum. */
+typedef enum beryl_optimiser_kind {
+    BERYL_SGD,
+    BERYL_ADAM,
+    BERYL_ADAMW,
+    BERYL_RMSPROP
+} beryl_optimiser_kind;
+typedef struct beryl_optimiser {
+    beryl_optimiser_kind kind;
+    float momentum, weight_decay; /* 0: none */
+    bool nesterov;
+    float beta1; /* 0: 0.9 */
+    float beta2; /* 0: 0.999, of RMSPROP 0.99 */
+    float eps;   /* 0: 1e-8 */
+} beryl_optimiser;
+/* A step for parameters [n], states of F32, by gradients [n] of their shapes (halves are computed
+ * in F32), with a rate, one F32: an input, or a value of the graph. What the optimiser keeps are
+ * states named after the parameter: "w.momentum", "w.mean", "w.square"; all share
+ * "optimiser.steps". updated [n], NULL: not wanted: the parameters as they then are. */
+BERYL_API void beryl_graph_optimise(beryl_graph *g, uint32_t n, const beryl_value *parameters,
+                                    const beryl_value *gradients, beryl_value rate,
+                                    const beryl_optimiser *how, beryl_value *updated);
+/* All of a state of a compiled graph, `size` bytes as its type and shape say: first weights, and
+ * what was learned. set: before the next run; get: after the last one (PENDING, in a browser: call
+ * again with the same). */
+BERYL_API beryl_status beryl_graph_state_set(beryl_graph *graph, beryl_value state,
+                                             const void *data, size_t size, beryl_error *error);
+BERYL_API beryl_status beryl_graph_state_get(beryl_graph *graph, beryl_value state, void *data,
+                                             size_t size, beryl_error *error);
+
 /* ---- compiling and running ------------------------------------------------------------------- */
 
 /* Uploads weights and makes the plan. PENDING: in progress, call again. OK: it can run. The

@@ -370,13 +370,14 @@ static void op_each(void *user, const beryl_op_info *info) {
         json_integer(&l->json, "n_out", info->n_out);
         json_text(&l->json, "what", info->what);
         json_text(&l->json, "where", info->where);
+        json_bool(&l->json, "gradient", info->gradient);
         json_close(&l->json, '}');
     } else if (args_has(&l->c->args, FLAG_OPS_MARKDOWN)) {
         if (!l->n++)
-            puts("| operation | group | inputs | outputs | what | where |\n| --- | --- | ---: | "
-                 "---: | --- | --- |");
-        printf("| `%s` | %s | %s | %u | %s | %s |\n", info->name, info->group, inputs, info->n_out,
-               info->what, info->where);
+            puts("| operation | group | inputs | outputs | gradient | what | where |\n"
+                 "| --- | --- | ---: | ---: | --- | --- | --- |");
+        printf("| `%s` | %s | %s | %u | %s | %s | %s |\n", info->name, info->group, inputs,
+               info->n_out, info->gradient ? "yes" : "no", info->what, info->where);
     } else {
         if (!l->n++)
             printf("%-14s %-10s %6s %7s  %-44s %s\n", "OPERATION", "GROUP", "INPUTS", "OUTPUTS",

@@ -133,6 +133,8 @@
     X(SET_ROWS, set_rows, "movement", 3, 3, (state, x, index), "mmI", 1, NONE, (), (0),            \
       USUAL, OP_IS_IN_PLACE, CLOSE_EQUAL,                                                          \
       "rows of x into a state at given indices; out of range: not written")                        \
+    X(ASSIGN, assign, "movement", 2, 2, (state, x), "mm", 1, NONE, (), (0),                        \
+      OWN, OP_IS_IN_PLACE, CLOSE_EQUAL, "a state becomes x")                                       \
     X(FUSED, fused, "fused", 1, 24, (), "", 4, JOINED, (), (0),                                    \
       NONE, 0, CLOSE_JOINED, "a group of operations that runs as one dispatch")
 /* clang-format on */

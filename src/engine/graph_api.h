@@ -41,6 +41,8 @@ struct beryl_graph {
     device_ticket ticket;                   /* of the last run; 0: none */
     uint32_t extents[GRAPH_EXTENT_MAX + 1]; /* of the last run, from [1] */
     bool evaluated;                         /* the last run is that of a beryl_graph_eval */
+    device_ticket state_ticket;             /* of a beryl_graph_state_get; 0: none */
+    size_t state_got;                       /* bytes of it */
     beryl_error failure;                    /* of compiling */
 };
 

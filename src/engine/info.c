@@ -139,7 +139,8 @@ void beryl_ops(void (*each)(void *user, const beryl_op_info *), void *user) {
                               .n_in_min = op->n_in_min,
                               .n_in_max = op->n_in_max,
                               .n_out = op->n_out,
-                              .what = op->what};
+                              .what = op->what,
+                              .gradient = graph_has_gradient((base_op)i)};
         char devices[96], where[128];
         device_backend_names(lower_languages((base_op)i), devices, sizeof devices);
         snprintf(where, sizeof where, "%s%s", reference_table[i] ? "reference, " : "", devices);
@@ -153,7 +154,8 @@ void beryl_ops(void (*each)(void *user, const beryl_op_info *), void *user) {
                                     .n_in_max = 1,
                                     .n_out = 1,
                                     .what = base_views[i].what,
-                                    .where = "every device: no work"};
+                                    .where = "every device: no work",
+                                    .gradient = true};
         each(user, &info);
     }
 }

@@ -144,6 +144,13 @@ static graph_value make_set_rows(op_maker *m, const uint32_t *s) {
     return m->adding ? 0 : graph_set_rows(m->g, to, x, ids);
 }
 
+static graph_value make_assign(op_maker *m, const uint32_t *s) {
+    const graph_value to = state(m, TYPE_F32, 2, s);
+    graph_dim d[] = {{s[0], 0}, {s[1], 0}}; /* a state has no extents */
+    counted(m, 4.0 * s[0] * s[1], 4.0 * s[0] * s[1], 0);
+    return m->adding ? 0 : graph_assign(m->g, to, graph_input(m->g, "x", TYPE_F32, 2, d));
+}
+
 /* gather, scatter and scatter_add along the first axis; one_hot */
 static graph_value make_by_index(op_maker *m, const uint32_t *s) {
     const bool hot = m->op == OP_ONE_HOT, gathers = m->op == OP_GATHER;
@@ -293,6 +300,7 @@ static const op_case usual = {"ROWS,WIDTH", 2, USUAL, make_usual, OP_F32_ALONE, 
     [OP_ARGMAX] = {"ROWS,WIDTH", 2, {4, 32768}, {16, 262144}, make_argmax, OP_F32_ALONE, {{4, 3001}}},
     [OP_SAMPLE] = {"ROWS,WIDTH", 2, {1, 32768}, {1, 262144}, make_sample, OP_F32_ALONE, {{4, 3001}}},
     [OP_SET_ROWS] = {"ROWS,WIDTH", 2, {64, 1024}, {8192, 4096}, make_set_rows, OP_F32_ALONE, {{7, 96}}},
+    [OP_ASSIGN] = {"ROWS,WIDTH", 2, {64, 1024}, {8192, 4096}, make_assign, OP_F32_ALONE, {{7, 96}}},
     [OP_FUSED] = {"ROWS,WIDTH", 2, USUAL, make_chain, OP_F32_ALONE, {{5, 256}}},
 };
 /* clang-format on */

@@ -174,14 +174,14 @@ void trial_name(const trial_desc *d, base_text *out) {
     for (uint32_t i = 0; i < n; i++) name_shapes(g, list[i], out);
     const graph_tensor *a = graph_tensor_at(g, node->in[0]),
                        *x = graph_tensor_at(
-                           g, node->in[node->op == OP_SET_ROWS || node->op == OP_KV_WRITE]);
+                           g, node->in[(base_ops[node->op].facts & OP_IS_IN_PLACE) != 0]);
     if (n == 1 && node->op != OP_LINEAR && node->op != OP_LINEAR_ID && node->op != OP_ATTENTION) {
         base_text_print(out, " %s", base_type_name(a->type));
         for (uint32_t i = 1; i < x->rank; i++)
             base_text_print(out, "%s%u", i > 1 ? "x" : " d=", x->dim[i].size);
     }
     const graph_tensor *rows =
-        node->op == OP_SET_ROWS || node->op == OP_KV_WRITE ? x : graph_tensor_at(g, node->out[0]);
+        base_ops[node->op].facts & OP_IS_IN_PLACE ? x : graph_tensor_at(g, node->out[0]);
     base_text_print(out, " rows=%u", rows->rank ? rows->dim[0].size : 1);
 }
 
@@ -282,7 +282,7 @@ static beryl_status collect(trial *t, beryl_error *error) {
             }
         }
         if (status != BERYL_OK) break;
-        if (node->op == OP_KV_WRITE || node->op == OP_SET_ROWS)
+        if (base_ops[node->op].facts & OP_IS_IN_PLACE)
             trial_used_find(t, node->in[0])->written = true;
         if (node->op == OP_KV_WRITE) trial_used_find(t, node->in[0])->is_cache = true;
         for (uint32_t k = 1; node->op == OP_ATTENTION && k < 3; k++)

@@ -342,7 +342,7 @@ uint32_t graph_node_needs(const graph *g, const graph_node *node) {
         if (t->role != ROLE_STORED) mask &= extents_in(t);
     }
     for (uint32_t i = 0; i < n; i++)
-        if (inner[i].op == OP_KV_WRITE || inner[i].op == OP_SET_ROWS)
+        if (base_ops[inner[i].op].facts & OP_IS_IN_PLACE)
             mask &= extents_in(graph_tensor_at(g, inner[i].in[1]));
     return mask;
 }

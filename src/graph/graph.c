@@ -67,6 +67,7 @@ void graph_close(graph *g) {
     base_vec_fini(heap, &g->tensors);
     base_vec_fini(heap, &g->nodes);
     base_vec_fini(heap, &g->inner);
+    base_vec_fini(heap, &g->owns);
     base_arena_fini(&g->arena);
     base_heap_give(heap, g, sizeof *g);
 }

@@ -94,12 +94,26 @@ typedef struct graph_extent {
     graph_sum sum;    /* of extents before it */
 } graph_extent;
 
+/* A result whose gradient is not that of the operations that make it (graph/gradient.h). */
+typedef enum graph_own_kind {
+    OWN_CONSTANT,
+    OWN_LOGSUMEXP,
+    OWN_LOG_SOFTMAX,
+    OWN_CROSS_ENTROPY
+} graph_own_kind;
+typedef struct graph_own {
+    graph_own_kind kind;
+    graph_value out, in[2];
+    uint32_t axes; /* a bit each */
+} graph_own;
+
 typedef struct graph {
     base_arena arena;
     base_heap *heap;
     base_vec(graph_tensor) tensors; /* [0] is none */
     base_vec(graph_node) nodes;
-    base_vec(graph_node) inner;                 /* nodes inside fused ones, in order */
+    base_vec(graph_node) inner; /* nodes inside fused ones, in order */
+    base_vec(graph_own) owns;
     graph_extent extents[GRAPH_EXTENT_MAX + 1]; /* from 1 */
     uint32_t n_extent;
     struct { /* where numbers that operations need come from; NULL: from nowhere */
@@ -338,6 +352,25 @@ graph_value graph_index_add(graph *g, graph_value x, graph_value ids, graph_valu
 graph_value graph_masked_fill(graph *g, graph_value x, graph_value mask, float value);
 /* *count: I32 [1] */
 graph_value graph_nonzero(graph *g, graph_value x, graph_value *count);
+/* Gradients of a loss, a float of one element: the backward pass as ordinary nodes, and a value for
+ * each of `values` (floats), of its type and shape: zeros where the loss does not depend on it. */
+void graph_gradient(graph *g, graph_value loss, uint32_t n, const graph_value *values,
+                    graph_value *gradients /* [n] */);
+bool graph_has_gradient(base_op op);
+/* x, towards which no gradient goes. */
+graph_value graph_detach(graph *g, graph_value x);
+/* The result has another rule than its operations; gives out. */
+graph_value graph_own_rule(graph *g, graph_own own);
+/* -log(softmax(logits)[target]) of each row; of a target that is no class 0. logits [n, classes]
+ * floats, targets I32 [n] -> [n] of F32, or F64 where the logits are. */
+graph_value graph_cross_entropy(graph *g, graph_value logits, graph_value targets);
+/* A state becomes x, of its type and shape; gives the state as it then is. */
+graph_value graph_assign(graph *g, graph_value state, graph_value x);
+/* Each element 0 with this chance, else x / (1 - chance). */
+graph_value graph_dropout(graph *g, graph_draw draw, graph_value x, float chance);
+/* n values, all times min(1, most / (norm + 1e-6)), norm: of all together, which it gives, []. */
+graph_value graph_clip(graph *g, uint32_t n, const graph_value *x, float most,
+                       graph_value *clipped);
 /* Any of them: in [inputs at most], 0 where one is left out. The first result; the node has them
  * all. */
 graph_value graph_op(graph *g, base_op op, const graph_value *in, graph_attrs attr);

@@ -134,6 +134,15 @@ static beryl_status ref_set_rows(reference_call *c) {
     return BERYL_OK;
 }
 
+static beryl_status ref_assign(reference_call *c) {
+    const reference_tensor *state = &c->in[0], *x = &c->in[1];
+    const size_t size = base_type_block_bytes(state->t->type);
+    for (uint64_t i = 0, n = element_count(state); i < n; i++)
+        memcpy((char *)state->data + i * size,
+               (const char *)x->data + reference_offset(x, x, i) * (int64_t)size, size);
+    return BERYL_OK;
+}
+
 /* Element `index` of out lies at i. */
 static void place_of(const reference_tensor *out, uint64_t index, int64_t *i) {
     for (uint32_t axis = out->t->rank; axis-- > 0; index /= out->dim[axis])
@@ -605,5 +614,6 @@ reference_fn *const reference_table[OP_COUNT] = {
     [OP_ARGMAX] = ref_argmax,
     [OP_SAMPLE] = ref_sample,
     [OP_SET_ROWS] = ref_set_rows,
+    [OP_ASSIGN] = ref_assign,
 };
 /* clang-format on */

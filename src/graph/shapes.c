@@ -335,6 +335,18 @@ static bool set_rows(graph *g, const graph_call *c, graph_tensor *out) {
     return no_part(g, c);
 }
 
+static bool assign(graph *g, const graph_call *c, graph_tensor *out) {
+    const graph_tensor *s = c->in[0], *x = c->in[1];
+    (void)out;
+    if (s->type != x->type || !graph_type_is_plain(s->type))
+        return graph_refuse(g, BERYL_UNSUPPORTED, "assign of %s to %s", base_type_name(x->type),
+                            base_type_name(s->type));
+    if (s->role != ROLE_STORED || !graph_same_shape(s, x)) return wrong(g, c);
+    if (x->role == ROLE_STORED && x->stored == s->stored)
+        return graph_refuse(g, BERYL_UNSUPPORTED, "assign of a state to itself");
+    return no_part(g, c);
+}
+
 graph_shape_rule *graph_shape_rule_of(base_op op) {
     static graph_shape_rule *const rules[OP_COUNT] = {
         [OP_GATHER_ROWS] = gather_rows,
@@ -367,6 +379,7 @@ graph_shape_rule *graph_shape_rule_of(base_op op) {
         [OP_ARGMAX] = choice,
         [OP_SAMPLE] = choice,
         [OP_SET_ROWS] = set_rows,
+        [OP_ASSIGN] = assign,
     };
     return is(op, OP_IS_POINTWISE)   ? pointwise
            : is(op, OP_IS_OVER_ROWS) ? over_rows

@@ -534,7 +534,7 @@ lower_fn *tile_lowering(base_op op) {
         [OP_CONTRACT] = tile_contract,       [OP_SORT] = tile_sort,
         [OP_GATHER] = tile_gather,           [OP_SCATTER] = tile_scatter,
         [OP_SCATTER_ADD] = tile_scatter,     [OP_ONE_HOT] = tile_one_hot,
-        [OP_NONZERO] = tile_nonzero,
+        [OP_NONZERO] = tile_nonzero,         [OP_ASSIGN] = tile_assign,
     };
     return graph_op_is_in_trees(op) || graph_op_reduces(op) ? tile_operation : table[op];
 }

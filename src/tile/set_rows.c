@@ -1,4 +1,4 @@
-/* set_rows.c - rows into a state by index. */
+/* set_rows.c - rows into a state by index, and a whole state. */
 #include "base/error.h"
 #include "tile/kernel.h"
 
@@ -30,4 +30,11 @@ beryl_status tile_set_rows(lowering *l, const graph_node *node, beryl_error *err
     ir_end(b);
     ir_end(b);
     return tile_end(&k, lower_count_times(lower_count_of(x->dim[0]), d), MOVED_LANES, error);
+}
+
+/* A copy whose result is the state. */
+beryl_status tile_assign(lowering *l, const graph_node *node, beryl_error *error) {
+    const graph_node copy = {
+        .op = OP_COPY, .n_in = 1, .n_out = 1, .in = {node->in[1]}, .out = {node->out[0]}};
+    return tile_operation(l, &copy, error);
 }

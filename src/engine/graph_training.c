@@ -1,0 +1,250 @@
+/* graph_training.c - gradients, optimisers and states of users' graphs (beryl_graph.h).
+ *
+ * Owns the states that optimisers keep. An optimiser is operations of the graph: what it computes
+ * of one parameter is one tree, so a few dispatches. */
+#include "base/error.h"
+#include "base/file.h"
+#include "engine/graph_api.h"
+
+#include <math.h>
+#include <string.h>
+
+void beryl_graph_gradient(beryl_graph *g, beryl_value loss, uint32_t n, const beryl_value *values,
+                          beryl_value *gradients) {
+    if (gradients)
+        for (uint32_t i = 0; i < n; i++) gradients[i] = 0;
+    if (!graph_api_may_build(g)) return;
+    if (n && (!values || !gradients))
+        graph_api_refuse(g, BERYL_MISUSE, "no values, or no place for gradients", "gradient");
+    else graph_gradient(g->g, loss, n, values, gradients);
+}
+
+beryl_value beryl_graph_detach(beryl_graph *g, beryl_value x) {
+    return graph_api_may_build(g) ? graph_detach(g->g, x) : 0;
+}
+
+beryl_value beryl_graph_cross_entropy(beryl_graph *g, beryl_value logits, beryl_value targets) {
+    return graph_api_may_build(g) ? graph_cross_entropy(g->g, logits, targets) : 0;
+}
+
+beryl_value beryl_graph_assign(beryl_graph *g, beryl_value state, beryl_value x) {
+    return graph_api_may_build(g) ? graph_assign(g->g, state, x) : 0;
+}
+
+beryl_value beryl_graph_dropout(beryl_graph *g, beryl_value key, uint32_t stream, beryl_value x,
+                                float chance) {
+    return graph_api_may_build(g) ? graph_dropout(g->g, (graph_draw){key, stream}, x, chance) : 0;
+}
+
+beryl_value beryl_graph_clip(beryl_graph *g, uint32_t n, const beryl_value *x, float norm,
+                             beryl_value *clipped) {
+    if (!graph_api_may_build(g)) return 0;
+    if (!n || !x || !clipped)
+        return graph_api_refuse(g, BERYL_MISUSE, "no values, or no place for them", "clip");
+    return graph_clip(g->g, n, x, norm, clipped);
+}
+
+/* ---- optimisers ------------------------------------------------------------------------------ */
+
+/* One call's: how, and what all its parameters share. */
+typedef struct optimiser {
+    beryl_graph *owner;
+    graph *g;
+    beryl_optimiser how;
+    graph_value rate;               /* F32 [1] */
+    graph_value first, second_root; /* 1 - beta1^t, sqrt(1 - beta2^t); F32 [1] */
+} optimiser;
+
+/* A state like the parameter's, named after it. */
+static graph_value state_like(optimiser *o, graph_value parameter, const char *what) {
+    const graph_tensor t = *graph_tensor_at(o->g, parameter);
+    uint32_t dims[GRAPH_RANK_MAX];
+    for (uint32_t i = 0; i < t.rank; i++) dims[i] = t.dim[i].size;
+    const char *name = base_arena_print(&o->owner->arena, "%s.%s", t.name, what);
+    if (!name) return graph_api_refuse(o->owner, BERYL_NO_MEMORY, "out of host memory", what);
+    return beryl_graph_state(o->owner, name, BERYL_TYPE_F32, t.rank, dims);
+}
+
+/* before * keep + x * (1 - keep) */
+static graph_value averaged(graph *g, graph_value before, graph_value x, float keep) {
+    return graph_add(g, graph_scale(g, before, keep), graph_scale(g, x, (float)(1 - (double)keep)));
+}
+
+/* 1 - beta^t, exact where t is small too */
+static graph_value not_yet(graph *g, graph_value t, float beta) {
+    return graph_neg(g, graph_elu(g, graph_scale(g, t, (float)log((double)beta)), 1));
+}
+
+static void count_steps(optimiser *o) {
+    static const uint32_t one = 1;
+    graph *g = o->g;
+    const graph_value state =
+        beryl_graph_state(o->owner, "optimiser.steps", BERYL_TYPE_F32, 1, &one);
+    const graph_value t = graph_add_scalar(g, state, 1);
+    o->first = not_yet(g, t, o->how.beta1);
+    o->second_root = graph_sqrt(g, not_yet(g, t, o->how.beta2));
+    graph_assign(g, state, t);
+}
+
+/* The parameter less rate times v. */
+static graph_value moved(optimiser *o, graph_value p, graph_value v) {
+    return graph_sub(o->g, p, graph_mul(o->g, v, o->rate));
+}
+
+static graph_value step_sgd(optimiser *o, graph_value p, graph_value d) {
+    graph *g = o->g;
+    const float momentum = o->how.momentum;
+    if (momentum == 0) return graph_assign(g, p, moved(o, p, d));
+    const graph_value state = state_like(o, p, "momentum"),
+                      m = graph_add(g, graph_scale(g, state, momentum), d);
+    const graph_value v = o->how.nesterov ? graph_add(g, d, graph_scale(g, m, momentum)) : m,
+                      next = moved(o, p, v);
+    graph_assign(g, state, m);
+    return graph_assign(g, p, next);
+}
+
+static graph_value step_rmsprop(optimiser *o, graph_value p, graph_value d) {
+    graph *g = o->g;
+    const graph_value square = state_like(o, p, "square"),
+                      v = averaged(g, square, graph_square(g, d), o->how.beta2);
+    graph_value step = graph_div(g, d, graph_add_scalar(g, graph_sqrt(g, v), o->how.eps)), m = 0,
+                momentum = 0;
+    if (o->how.momentum != 0) {
+        momentum = state_like(o, p, "momentum");
+        m = step = graph_add(g, graph_scale(g, momentum, o->how.momentum), step);
+    }
+    const graph_value next = moved(o, p, step);
+    graph_assign(g, square, v);
+    if (m) graph_assign(g, momentum, m);
+    return graph_assign(g, p, next);
+}
+
+static graph_value step_adam(optimiser *o, graph_value p, graph_value d) {
+    graph *g = o->g;
+    const graph_value mean = state_like(o, p, "mean"), square = state_like(o, p, "square"),
+                      m = averaged(g, mean, d, o->how.beta1),
+                      v = averaged(g, square, graph_square(g, d), o->how.beta2);
+    const graph_value root = graph_div(g, graph_sqrt(g, v), o->second_root),
+                      step = graph_div(g, m, graph_add_scalar(g, root, o->how.eps));
+    graph_value from = p;
+    if (o->how.kind == BERYL_ADAMW && o->how.weight_decay != 0)
+        from = graph_sub(g, p, graph_mul(g, graph_scale(g, p, o->how.weight_decay), o->rate));
+    const graph_value next =
+        graph_sub(g, from, graph_mul(g, step, graph_div(g, o->rate, o->first)));
+    graph_assign(g, mean, m);
+    graph_assign(g, square, v);
+    return graph_assign(g, p, next);
+}
+
+/* false: refused. */
+static bool may_step(beryl_graph *g, uint32_t n, const beryl_value *parameters,
+                     const beryl_value *gradients, beryl_value rate, const beryl_optimiser *how) {
+    static const char what[] = "optimise";
+    if (!graph_api_may_build(g)) return false;
+    if (!n || !parameters || !gradients || !how || (unsigned)how->kind > BERYL_RMSPROP)
+        return graph_api_refuse(g, BERYL_MISUSE, "no parameters, gradients or optimiser", what);
+    if (!(how->beta1 >= 0 && how->beta1 < 1 && how->beta2 >= 0 && how->beta2 < 1 && how->eps >= 0))
+        return graph_api_refuse(g, BERYL_MISUSE, "beta1 and beta2 from 0 to below 1, eps from 0",
+                                what);
+    if (!graph_has(g->g, rate, what)) return false;
+    const graph_tensor *t = graph_tensor_at(g->g, rate);
+    if (t->type != TYPE_F32 || graph_element_bound(t) != 1)
+        return graph_api_refuse(g, BERYL_MISUSE, "the rate is one F32", what);
+    for (uint32_t i = 0; i < n; i++) {
+        if (!graph_has(g->g, parameters[i], what) || !graph_has(g->g, gradients[i], what))
+            return false;
+        t = graph_tensor_at(g->g, parameters[i]);
+        if (t->role != ROLE_STORED || t->base || t->type != TYPE_F32 ||
+            !graph_same_shape(t, graph_tensor_at(g->g, gradients[i])))
+            return graph_api_refuse(
+                g, BERYL_MISUSE, "a parameter is a state, F32, its gradient of its shape", t->name);
+    }
+    return true;
+}
+
+void beryl_graph_optimise(beryl_graph *g, uint32_t n, const beryl_value *parameters,
+                          const beryl_value *gradients, beryl_value rate,
+                          const beryl_optimiser *how, beryl_value *updated) {
+    for (uint32_t i = 0; updated && i < n; i++) updated[i] = 0;
+    beryl_optimiser h = how ? *how : (beryl_optimiser){0};
+    if (h.beta1 == 0) h.beta1 = 0.9f;
+    if (h.beta2 == 0) h.beta2 = h.kind == BERYL_RMSPROP ? 0.99f : 0.999f;
+    if (h.eps == 0) h.eps = 1e-8f;
+    if (!may_step(g, n, parameters, gradients, rate, how ? &h : NULL)) return;
+    optimiser o = {.owner = g, .g = g->g, .how = h};
+    o.rate = graph_reshape(g->g, rate, 1, &(graph_dim){1, 0});
+    if (h.kind == BERYL_ADAM || h.kind == BERYL_ADAMW) count_steps(&o);
+    for (uint32_t i = 0; i < n && g->g->error.code == BERYL_OK; i++) {
+        const graph_value p = parameters[i];
+        graph_value d = gradients[i];
+        if (graph_tensor_at(g->g, d)->type != TYPE_F32) d = graph_cast(g->g, d, TYPE_F32, false);
+        if (h.weight_decay != 0 && h.kind != BERYL_ADAMW)
+            d = graph_add(g->g, d, graph_scale(g->g, p, h.weight_decay));
+        const graph_value v = h.kind == BERYL_SGD       ? step_sgd(&o, p, d)
+                              : h.kind == BERYL_RMSPROP ? step_rmsprop(&o, p, d)
+                                                        : step_adam(&o, p, d);
+        if (updated) updated[i] = v;
+    }
+}
+
+/* ---- states ---------------------------------------------------------------------------------- */
+
+/* The state's place in the store; UINT32_MAX: not one, or of another size. */
+static uint32_t state_of(const beryl_graph *g, beryl_value state, const void *data, size_t size,
+                         const char *call, beryl_error *error) {
+    const bool ready = g && g->stage == STAGE_READY;
+    const graph_tensor *t = ready ? graph_tensor_at(g->g, state) : NULL;
+    uint32_t index = UINT32_MAX;
+    if (!ready) {
+        base_fail(error, BERYL_MISUSE, "%s needs a compiled graph", call);
+    } else if (!state || state >= g->g->tensors.count || t->role != ROLE_STORED ||
+               !g->store.tensors.data[t->stored].is_state) {
+        base_fail(error, BERYL_MISUSE, "value %u is no state of this graph", state);
+    } else if (!data || size != store_state_bytes(&g->store, t->stored)) {
+        base_fail(error, BERYL_MISUSE, "state '%s' has %llu bytes, %zu were given", t->name,
+                  (unsigned long long)store_state_bytes(&g->store, t->stored), data ? size : 0);
+    } else {
+        index = t->stored;
+    }
+    return index;
+}
+
+static size_t piece(size_t size, size_t from) {
+    return size - from < STORE_READ_MAX ? size - from : STORE_READ_MAX;
+}
+
+beryl_status beryl_graph_state_set(beryl_graph *g, beryl_value state, const void *data, size_t size,
+                                   beryl_error *error) {
+    const uint32_t index = state_of(g, state, data, size, "beryl_graph_state_set", error);
+    beryl_status status = index == UINT32_MAX ? BERYL_MISUSE : BERYL_OK;
+    for (size_t at = 0, n; status == BERYL_OK && at < size; at += n) {
+        n = piece(size, at);
+        status = store_state_write(&g->store, index, at, (const char *)data + at, n, error);
+    }
+    return status;
+}
+
+beryl_status beryl_graph_state_get(beryl_graph *g, beryl_value state, void *data, size_t size,
+                                   beryl_error *error) {
+    const uint32_t index = state_of(g, state, data, size, "beryl_graph_state_get", error);
+    if (index == UINT32_MAX) return BERYL_MISUSE;
+    beryl_status status = BERYL_OK;
+    while (status == BERYL_OK && g->state_got < size) {
+        const void *from = NULL;
+        const size_t n = piece(size, g->state_got);
+        if (!g->state_ticket)
+            status = store_state_read(&g->store, index, g->state_got, n, &g->state_ticket, error);
+        if (status == BERYL_OK && g->device)
+            status = device_wait(g->device, g->state_ticket, error);
+        if (status == BERYL_OK || status == BERYL_PENDING)
+            status = store_state_read_step(&g->store, index, g->state_got, g->state_ticket, &from,
+                                           error);
+        if (status == BERYL_PENDING) return status;
+        if (status == BERYL_OK) memcpy((char *)data + g->state_got, from, n);
+        if (g->device && g->state_ticket) device_fetch_drop(g->device, g->state_ticket);
+        g->state_ticket = 0;
+        g->state_got += n;
+    }
+    g->state_got = 0;
+    return status;
+}

@@ -1,0 +1,48 @@
+/* gradient.h - what the files of gradients share: a backward pass being added to a graph, and the
+ * rules of operations. For graph/ alone. */
+#ifndef GRAPH_GRADIENT_H
+#define GRAPH_GRADIENT_H
+
+#include "graph/build.h"
+
+typedef struct gradient {
+    graph *g;
+    graph_value one;   /* F32 [], from which every constant is made */
+    graph_value count; /* tensors of the graph before the backward pass */
+    graph_value *of;   /* [count]: the gradient of a tensor so far; 0: none */
+    bool *needed;      /* [count]: it depends on one of the values asked for */
+    uint32_t *changed; /* [count]: 1 + the last node that changes this state; 0: none */
+} gradient;
+
+/* Adds to the gradients of a node's inputs what d, the gradient of its first result, makes of them.
+ * Errors are the graph's. */
+typedef void gradient_rule(gradient *s, const graph_node *node, graph_value d);
+/* NULL: the operation has none. */
+gradient_rule *gradient_rule_of(base_op op);
+gradient_rule gradient_pointwise;
+bool gradient_is_pointwise(base_op op); /* gradient_pointwise knows it */
+
+/* Is the gradient of this input asked for? */
+bool gradient_wants(const gradient *s, graph_value x);
+/* The gradient of x becomes larger by v: summed over axes where x was broadcast, expanded where it
+ * is the same for all, cast to x's type. */
+void gradient_add(gradient *s, graph_value x, graph_value v);
+/* One number, [], of a type; integers below 2^24. */
+graph_value gradient_number(gradient *s, double value, base_type type);
+/* A number for each element of x. */
+graph_value gradient_fill(gradient *s, double value, graph_value x);
+/* Halves as F32, others as they are. */
+graph_value gradient_wide(gradient *s, graph_value x);
+/* v where the condition, BOOL, is true, else 0: also where v is no number. */
+graph_value gradient_where(graph *g, graph_value condition, graph_value v);
+/* As many elements of v along the axis as x has, from `start` on; first (0: none), I32, is added.
+ */
+graph_value gradient_part(gradient *s, graph_value v, uint32_t axis, uint32_t start,
+                          graph_value first, graph_value x);
+/* v with the axis last, or the last one there. */
+graph_value gradient_turned(graph *g, graph_value v, uint32_t axis, bool back);
+
+/* Results with a rule of their own, whatever operations they are made of. */
+void gradient_own(gradient *s, const graph_own *own, graph_value d);
+
+#endif
