@@ -10,6 +10,7 @@
 #define GEMMA4_GEMMA4_H
 
 #include "format/gguf.h"
+#include "format/lora.h"
 #include "graph/graph.h"
 #include "graph/store.h"
 
@@ -119,6 +120,27 @@ typedef enum gemma4_media {
     GEMMA4_MEDIA_ALL
 } gemma4_media;
 
+/* ---- adapters (lora.c) */
+
+/* Those of a graph, of all ranks side by side: A [r, in], B [out, r], of experts [expert, r, in]
+ * and [expert, out, r]; A of the embedding is [V, r], rows to gather. What a row takes of each rank
+ * follows from its slot: y += B * (scales[slot] * (A * x)). */
+typedef struct gemma4_lora_pair {
+    uint32_t a, b; /* weights; GEMMA4_NONE: nothing is added here */
+} gemma4_lora_pair;
+
+typedef struct gemma4_lora {
+    uint32_t scales;         /* state: F32 [n_slot, r] */
+    gemma4_lora_pair *pairs; // [L + 1, LORA_COUNT]: those of the model are the last
+} gemma4_lora;
+
+/* Where a part has its pair. */
+uint32_t gemma4_lora_at(const gemma4_model *m, format_lora_target target, uint32_t layer);
+/* Is this what the model has there? UNSUPPORTED names the tensor and both shapes. *acts: false:
+ * the model has the matrix and does not use it (K and V of layers that share another's cache). */
+beryl_status gemma4_lora_check(const gemma4_model *m, const format_lora_part *part, bool *acts,
+                               beryl_error *error);
+
 typedef struct gemma4_text_options {
     uint32_t n_token; /* bound */
     /* bound of rows whose logits are wanted; 0: none, stops after the last cache write */
@@ -130,6 +152,7 @@ typedef struct gemma4_text_options {
     bool sample; /* the next token of each output row is chosen and set in the state */
     /* not of decode; no layer stops early for output rows then */
     gemma4_media media;
+    const gemma4_lora *lora; /* borrowed while the graph is built; NULL: none */
     /* keep the residual stream before each layer and after the output norm (tests) */
     bool hidden;
 } gemma4_text_options;
