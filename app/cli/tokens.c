@@ -175,7 +175,7 @@ static int logits_write(cli *c, beryl_engine *engine, const int32_t *tokens, siz
     logits_file file = {.to = strcmp(path, "-") ? fopen(path, "wb") : stdout};
     if (!file.to) return cli_fail(c, "cannot write %s: %s", path, strerror(errno));
     beryl_status status = beryl_engine_info_get(engine, &info);
-    if (!status) status = beryl_session_open(engine, NULL, &session, &error);
+    if (!status) status = cli_session_open(c, engine, &session, &error);
     if (!status) status = cli_media_give(c, engine, session, &error);
     if (!status) {
         file.n_vocab = info.n_vocab;
