@@ -60,14 +60,25 @@ static void convert(base_type to, const format_lora_half *half, uint64_t at, uin
     }
 }
 
+/* The pair whose ranks are the how-manieth of the A that `pair` has. */
+static uint32_t sharer(const engine_lora *l, uint32_t pair, uint64_t at) {
+    while (l->graph.pairs[pair].a == GEMMA4_NONE || l->graph.pairs[pair].at != at) pair++;
+    return pair;
+}
+
 /* One row of the pool's A or B of a pair. */
 static void fill_row(const beryl_engine *e, uint32_t pair, bool is_b, const store_tensor *t,
                      uint64_t row, char *out) {
     const engine_lora *l = &e->lora;
-    const uint32_t width = t->dim[t->rank - 1], size = base_type_block_bytes(t->type);
+    const uint32_t width = t->dim[t->rank - 1], size = base_type_block_bytes(t->type),
+                   column = is_b ? l->graph.pairs[pair].at * l->rank : 0;
     const bool by_rank = !is_b && pair % LORA_COUNT != LORA_EMBED; /* a row is a rank's */
     const uint64_t rows = t->dim[t->rank - 2], expert = row / rows;
     row %= rows;
+    if (by_rank) {
+        pair = sharer(l, pair, row / l->rank);
+        row %= l->rank;
+    }
     memset(out, 0, (size_t)width * size);
     for (size_t i = 0; i < l->open.count; i++) {
         const beryl_adapter *a = l->open.data[i];
@@ -80,7 +91,7 @@ static void fill_row(const beryl_engine *e, uint32_t pair, bool is_b, const stor
                     1, out);
         else
             convert(t->type, half, at + row * half->stride[2], half->stride[1], p->rank,
-                    is_b ? p->factor / a->factor : 1, out + (size_t)a->rank * size);
+                    is_b ? p->factor / a->factor : 1, out + (size_t)(column + a->rank) * size);
     }
 }
 
@@ -90,7 +101,7 @@ static beryl_status pool_read(void *user, uint64_t offset, void *to, size_t size
     const engine_lora *l = &e->lora;
     char *out = to;
     for (size_t i = 0; size && i < l->places.count; i++) {
-        const store_tensor *t = &e->store.tensors.data[l->mark.tensor + 1 + i];
+        const store_tensor *t = &e->store.tensors.data[l->mark.tensor + LORA_SHARE_MAX + i];
         const uint64_t row_bytes = base_type_row_bytes(t->type, t->dim[t->rank - 1]);
         while (size && offset >= t->file_offset && offset < t->file_offset + t->file_bytes) {
             const uint64_t row = (offset - t->file_offset) / row_bytes,
@@ -130,13 +141,15 @@ static void pool_drop(beryl_engine *e) {
     l->made = false;
 }
 
+/* Index in the store, UINT32_MAX: no memory. */
 static uint32_t add_tensor(beryl_engine *e, uint32_t pair, bool is_b, const format_lora_part *p,
                            uint64_t *offset) {
     engine_lora *l = &e->lora;
     const bool turned = !is_b && p->target == LORA_EMBED,
                each = p->target == LORA_GATE_UP_EXPS || p->target == LORA_DOWN_EXPS;
-    const uint32_t rows = is_b ? p->out : turned ? p->in : l->rank,
-                   width = is_b || turned ? l->rank : p->in,
+    const uint32_t ranks = l->graph.pairs[pair].n * l->rank,
+                   rows = is_b ? p->out : turned ? p->in : ranks,
+                   width = is_b || turned ? ranks : p->in,
                    dim[3] = {each ? p->n_expert : rows, each ? rows : width, width};
     char name[64];
     snprintf(name, sizeof name, "lora.%u.%s.%s", pair / LORA_COUNT,
@@ -154,26 +167,51 @@ static uint32_t add_tensor(beryl_engine *e, uint32_t pair, bool is_b, const form
     return index;
 }
 
-/* Weights for every matrix that an adapter here goes with or went with. */
+/* A part of an open adapter that goes with a pair; NULL: none does. */
+static const format_lora_part *any_part(const engine_lora *l, uint32_t pair) {
+    const format_lora_part *p = NULL;
+    for (size_t i = 0; !p && i < l->open.count; i++) p = part_at(l->open.data[i], pair);
+    return p;
+}
+
+/* Weights of the targets that share a vector, from pair `first` on. false: no memory. */
+static bool add_shared(beryl_engine *e, uint32_t first, uint32_t n, uint64_t *offset) {
+    gemma4_lora_pair *pairs = &e->lora.graph.pairs[first];
+    uint32_t n_here = 0, a = GEMMA4_NONE;
+    for (uint32_t i = 0; i < n; i++) n_here += any_part(&e->lora, first + i) != NULL;
+    for (uint32_t i = 0, at = 0; i < n; i++) {
+        const format_lora_part *p = any_part(&e->lora, first + i);
+        pairs[i] = (gemma4_lora_pair){GEMMA4_NONE, GEMMA4_NONE, n_here, at};
+        if (!p) continue;
+        at++;
+        if (a == GEMMA4_NONE) a = add_tensor(e, first + i, false, p, offset);
+        pairs[i].a = a;
+        pairs[i].b = add_tensor(e, first + i, true, p, offset);
+        if (a == UINT32_MAX || pairs[i].b == UINT32_MAX) return false;
+    }
+    return true;
+}
+
+/* Weights for every matrix that an open adapter goes with. */
 static beryl_status pool_add(beryl_engine *e, beryl_error *error) {
     engine_lora *l = &e->lora;
-    const uint32_t n_pair = pair_count(e), dim[2] = {e->options.sessions, l->rank};
+    const uint32_t n_pair = pair_count(e);
     uint64_t offset = 0;
-    bool room = true;
     l->mark = store_mark_of(&e->store);
     l->made = true; /* so that it is dropped */
     l->row_size = 0;
     l->graph.pairs = base_heap_take(&e->heap, n_pair * sizeof *l->graph.pairs);
-    l->graph.scales = store_add_state(&e->store, "lora.scales", TYPE_F32, 2, dim, GROUP_LORA);
-    room = l->graph.pairs && l->graph.scales != UINT32_MAX;
-    for (uint32_t k = 0; room && k < n_pair; k++) {
-        l->graph.pairs[k] = (gemma4_lora_pair){GEMMA4_NONE, GEMMA4_NONE};
-        const format_lora_part *p = NULL;
-        for (size_t i = 0; !p && i < l->open.count; i++) p = part_at(l->open.data[i], k);
-        if (!p) continue;
-        l->graph.pairs[k].a = add_tensor(e, k, false, p, &offset);
-        l->graph.pairs[k].b = add_tensor(e, k, true, p, &offset);
-        room = l->graph.pairs[k].a != UINT32_MAX && l->graph.pairs[k].b != UINT32_MAX;
+    bool room = l->graph.pairs;
+    for (uint32_t i = 0; room && i < LORA_SHARE_MAX; i++) {
+        const uint32_t dim[2] = {e->options.sessions, (i + 1) * l->rank};
+        l->graph.scales[i] =
+            store_add_state(&e->store, "lora.scales", TYPE_F32, 2, dim, GROUP_LORA);
+        room = l->graph.scales[i] != UINT32_MAX;
+    }
+    for (uint32_t k = 0, n; room && k < n_pair; k += n) {
+        format_lora_target first;
+        n = gemma4_lora_share((format_lora_target)(k % LORA_COUNT), &first);
+        room = add_shared(e, k, n, &offset);
     }
     l->row = room ? base_heap_take(&e->heap, l->row_size) : NULL;
     if (!l->row) l->row_size = 0;
@@ -410,7 +448,11 @@ beryl_status engine_lora_scales(beryl_engine *e, uint32_t slot, beryl_error *err
         for (uint32_t k = 0; k < a->lora.rank; k++)
             row[a->rank + k] += s->adapters.data[i].scale * a->factor;
     }
-    beryl_status status = store_state_write(&e->store, l->graph.scales, slot * size, row, size, error);
+    beryl_status status = BERYL_OK;
+    for (uint32_t i = 0; i < LORA_SHARE_MAX; i++)
+        for (uint32_t k = 0; status == BERYL_OK && k <= i; k++)
+            status = store_state_write(&e->store, l->graph.scales[i],
+                                       (slot * (i + 1) + k) * size, row, size, error);
     base_heap_give(&e->heap, row, size);
     return status;
 }

@@ -113,7 +113,7 @@ typedef struct engine_lora { /* adapters.c */
     bool made; /* there is a pool, and all below: */
     uint32_t rank;
     base_type type;
-    store_mark mark;        /* the pool's tensors: the scales, then A and B of each pair */
+    store_mark mark;        /* the pool's tensors: scales, then A and B of the pairs */
     gemma4_lora graph;      /* pairs owned */
     base_vec(uint32_t) places; /* of each A and B: number of the pair, doubled, and 1 for B */
     char *row;              // [row_size]: of the pool's widest tensor

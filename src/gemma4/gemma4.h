@@ -124,15 +124,22 @@ typedef enum gemma4_media {
 
 /* Those of a graph, of all ranks side by side: A [r, in], B [out, r], of experts [expert, r, in]
  * and [expert, out, r]; A of the embedding is [V, r], rows to gather. What a row takes of each rank
- * follows from its slot: y += B * (scales[slot] * (A * x)). */
+ * follows from its slot: y += B * (scales[slot] * (A * x)). Targets of one vector (q, k, v; gate,
+ * up) share one A, [n r, in], and each one's B has columns for all of it, 0 but for its own: three
+ * products of one vector are one dispatch. */
+enum { LORA_SHARE_MAX = 3 };
 typedef struct gemma4_lora_pair {
     uint32_t a, b; /* weights; GEMMA4_NONE: nothing is added here */
+    uint32_t n, at; /* how many share a, and the how-manieth this is */
 } gemma4_lora_pair;
 
 typedef struct gemma4_lora {
-    uint32_t scales;         /* state: F32 [n_slot, r] */
-    gemma4_lora_pair *pairs; // [L + 1, LORA_COUNT]: those of the model are the last
+    uint32_t scales[LORA_SHARE_MAX]; /* states: F32 [n_slot, (i + 1) r]: the same, i + 1 times */
+    gemma4_lora_pair *pairs;         // [L + 1, LORA_COUNT]: those of the model are the last
 } gemma4_lora;
+
+/* How many targets take the same vector, from *first on. */
+uint32_t gemma4_lora_share(format_lora_target target, format_lora_target *first);
 
 /* Where a part has its pair. */
 uint32_t gemma4_lora_at(const gemma4_model *m, format_lora_target target, uint32_t layer);

@@ -7,6 +7,13 @@ uint32_t gemma4_lora_at(const gemma4_model *m, format_lora_target target, uint32
            (uint32_t)target;
 }
 
+uint32_t gemma4_lora_share(format_lora_target target, format_lora_target *first) {
+    const bool qkv = target >= LORA_Q && target <= LORA_V,
+               gated = target == LORA_GATE || target == LORA_UP;
+    *first = qkv ? LORA_Q : gated ? LORA_GATE : target;
+    return qkv ? 3 : gated ? 2 : 1;
+}
+
 typedef struct matrix {
     uint32_t n_expert, in, out; /* out 0: the model has none */
 } matrix;

@@ -21,7 +21,8 @@ typedef struct building { /* of one graph */
     uint32_t near;                               /* every position is below; 0: any */
     graph_value slot, pos, angles[2], per_layer; /* for those rows; per_layer [n, L, P] */
     const gemma4_lora *lora;
-    graph_value lora_scales; /* [n, r], of those rows; 0: none are wanted */
+    /* [n, (i + 1) r], of those rows; 0: there are no adapters */
+    graph_value lora_scales[LORA_SHARE_MAX];
 } building;
 
 static graph_value stored(building *b, uint32_t index) {
@@ -45,13 +46,21 @@ static const gemma4_lora_pair *pair_of(const building *b, format_lora_target tar
     return p && p->a != GEMMA4_NONE ? p : NULL;
 }
 
-/* What adapters add to a product of x [n, k]: [n, m]; 0: there are none. */
-static graph_value delta(building *b, graph_value x, format_lora_target target, uint32_t l) {
-    const gemma4_lora_pair *p = pair_of(b, target, l);
+/* A * x, scaled, for all targets of the vector x [n, k] that has `target`; 0: there are none. */
+static graph_value low_of(building *b, graph_value x, format_lora_target target, uint32_t l) {
+    format_lora_target first;
+    const uint32_t n = gemma4_lora_share(target, &first);
+    const gemma4_lora_pair *p = NULL;
+    for (uint32_t i = 0; !p && i < n; i++) p = pair_of(b, (format_lora_target)(first + i), l);
     if (!p) return 0;
     graph_value low = graph_linear(b->g, x, stored(b, p->a));
-    low = graph_mul(b->g, low, b->lora_scales);
-    return graph_linear(b->g, low, stored(b, p->b));
+    return graph_mul(b->g, low, b->lora_scales[p->n - 1]);
+}
+
+/* What is added to a product; 0: nothing. */
+static graph_value delta(building *b, graph_value low, format_lora_target target, uint32_t l) {
+    const gemma4_lora_pair *p = low ? pair_of(b, target, l) : NULL;
+    return p ? graph_linear(b->g, low, stored(b, p->b)) : 0;
 }
 
 /* Of experts: x [n, 1 or used, k], ids [n, used]. */
@@ -60,25 +69,26 @@ static graph_value delta_id(building *b, graph_value x, graph_value ids, format_
     const gemma4_lora_pair *p = pair_of(b, target, l);
     if (!p) return 0;
     graph_value low = graph_linear_id(b->g, x, stored(b, p->a), ids);
-    low = graph_mul(b->g, low, graph_unsqueeze(b->g, b->lora_scales, 1));
+    low = graph_mul(b->g, low, graph_unsqueeze(b->g, b->lora_scales[0], 1));
     return graph_linear_id(b->g, low, stored(b, p->b), ids);
 }
 
-static graph_value with(building *b, graph_value y, graph_value delta) {
-    return delta ? graph_add(b->g, y, delta) : y;
+static graph_value with(building *b, graph_value y, graph_value more) {
+    return more ? graph_add(b->g, y, more) : y;
 }
 
-/* A product and what adapters add to it, which is there before: only additions follow products, so
- * that products of one vector stand together. */
+/* A product and what adapters add to it. Products of one vector stand together, here and where
+ * there are several: they become one dispatch. */
 static graph_value adapted(building *b, graph_value x, uint32_t weight, format_lora_target target,
                            uint32_t l) {
-    const graph_value more = delta(b, x, target, l);
-    return with(b, linear(b, x, weight), more);
+    const graph_value y = linear(b, x, weight);
+    return with(b, y, delta(b, low_of(b, x, target, l), target, l));
 }
 
 /* What each row takes of each rank. */
 static void scale_rows(building *b) {
-    if (b->lora) b->lora_scales = graph_gather_rows(b->g, stored(b, b->lora->scales), b->slot, 1);
+    for (int i = 0; b->lora && i < LORA_SHARE_MAX; i++)
+        b->lora_scales[i] = graph_gather_rows(b->g, stored(b, b->lora->scales[i]), b->slot, 1);
 }
 
 /* ---- products of experts --------------------------------------------------------------------- */
@@ -162,7 +172,7 @@ static graph_value with_embedding(building *b, graph_value h, graph_value tokens
     if (!p) return h;
     graph_value low =
         graph_gather_rows(b->g, stored(b, p->a), tokens, sqrtf((float)b->c->n_embd));
-    low = graph_mul(b->g, low, b->lora_scales);
+    low = graph_mul(b->g, low, b->lora_scales[0]);
     return graph_add(b->g, h, graph_linear(b->g, low, stored(b, p->b)));
 }
 
@@ -194,9 +204,6 @@ typedef struct raw_qkv {
 static raw_qkv project(building *b, uint32_t l, graph_value x, bool want_q, bool want_kv) {
     const gemma4_layer *layer = &b->m->layers[l];
     raw_qkv r = {0, 0, 0}, more = {0, 0, 0};
-    if (want_q) more.q = delta(b, x, LORA_Q, l);
-    if (want_kv) more.k = delta(b, x, LORA_K, l);
-    if (want_kv) more.v = delta(b, x, LORA_V, l);
     if (layer->attn_qkv != GEMMA4_NONE) {
         uint32_t q = b->c->n_head * layer->head_dim, kv = layer->n_kv * layer->head_dim;
         graph_value all = linear(b, x, layer->attn_qkv);
@@ -208,6 +215,10 @@ static raw_qkv project(building *b, uint32_t l, graph_value x, bool want_q, bool
         if (want_kv) r.k = linear(b, x, layer->attn_k);
         if (want_kv && layer->attn_v != GEMMA4_NONE) r.v = linear(b, x, layer->attn_v);
     }
+    const graph_value low = want_q || want_kv ? low_of(b, x, LORA_Q, l) : 0;
+    if (want_q) more.q = delta(b, low, LORA_Q, l);
+    if (want_kv) more.k = delta(b, low, LORA_K, l);
+    if (want_kv) more.v = delta(b, low, LORA_V, l);
     if (want_q) r.q = with(b, r.q, more.q);
     if (want_kv) r.k = with(b, r.k, more.k);
     if (want_kv) r.v = r.v ? with(b, r.v, more.v) : r.k;
@@ -249,10 +260,11 @@ static graph_value keep_output_rows(building *b, graph_value h) {
  * not. */
 static graph_value gated(building *b, uint32_t l, graph_value x) {
     const gemma4_layer *layer = &b->m->layers[l];
-    const graph_value more = delta(b, x, LORA_GATE, l);
-    const graph_value too = delta(b, x, LORA_UP, l);
     graph_value gate = linear(b, x, layer->ffn_gate);
     graph_value up = linear(b, x, layer->ffn_up);
+    const graph_value low = low_of(b, x, LORA_GATE, l);
+    const graph_value more = delta(b, low, LORA_GATE, l);
+    const graph_value too = delta(b, low, LORA_UP, l);
     gate = with(b, gate, more);
     up = with(b, up, too);
     return adapted(b, graph_geglu(b->g, gate, up), layer->ffn_down, LORA_DOWN, l);
