@@ -77,12 +77,12 @@ static graph_value with(building *b, graph_value y, graph_value more) {
     return more ? graph_add(b->g, y, more) : y;
 }
 
-/* A product and what adapters add to it. Products of one vector stand together, here and where
- * there are several: they become one dispatch. */
+/* A product and what adapters add to it, whose A is before it: after A, products of one vector
+ * stand together and become one dispatch. */
 static graph_value adapted(building *b, graph_value x, uint32_t weight, format_lora_target target,
                            uint32_t l) {
-    const graph_value y = linear(b, x, weight);
-    return with(b, y, delta(b, low_of(b, x, target, l), target, l));
+    const graph_value more = delta(b, low_of(b, x, target, l), target, l);
+    return with(b, linear(b, x, weight), more);
 }
 
 /* What each row takes of each rank. */
@@ -204,6 +204,10 @@ typedef struct raw_qkv {
 static raw_qkv project(building *b, uint32_t l, graph_value x, bool want_q, bool want_kv) {
     const gemma4_layer *layer = &b->m->layers[l];
     raw_qkv r = {0, 0, 0}, more = {0, 0, 0};
+    const graph_value low = want_q || want_kv ? low_of(b, x, LORA_Q, l) : 0;
+    if (want_q) more.q = delta(b, low, LORA_Q, l);
+    if (want_kv) more.k = delta(b, low, LORA_K, l);
+    if (want_kv) more.v = delta(b, low, LORA_V, l);
     if (layer->attn_qkv != GEMMA4_NONE) {
         uint32_t q = b->c->n_head * layer->head_dim, kv = layer->n_kv * layer->head_dim;
         graph_value all = linear(b, x, layer->attn_qkv);
@@ -215,10 +219,6 @@ static raw_qkv project(building *b, uint32_t l, graph_value x, bool want_q, bool
         if (want_kv) r.k = linear(b, x, layer->attn_k);
         if (want_kv && layer->attn_v != GEMMA4_NONE) r.v = linear(b, x, layer->attn_v);
     }
-    const graph_value low = want_q || want_kv ? low_of(b, x, LORA_Q, l) : 0;
-    if (want_q) more.q = delta(b, low, LORA_Q, l);
-    if (want_kv) more.k = delta(b, low, LORA_K, l);
-    if (want_kv) more.v = delta(b, low, LORA_V, l);
     if (want_q) r.q = with(b, r.q, more.q);
     if (want_kv) r.k = with(b, r.k, more.k);
     if (want_kv) r.v = r.v ? with(b, r.v, more.v) : r.k;
@@ -260,11 +260,11 @@ static graph_value keep_output_rows(building *b, graph_value h) {
  * not. */
 static graph_value gated(building *b, uint32_t l, graph_value x) {
     const gemma4_layer *layer = &b->m->layers[l];
-    graph_value gate = linear(b, x, layer->ffn_gate);
-    graph_value up = linear(b, x, layer->ffn_up);
     const graph_value low = low_of(b, x, LORA_GATE, l);
     const graph_value more = delta(b, low, LORA_GATE, l);
     const graph_value too = delta(b, low, LORA_UP, l);
+    graph_value gate = linear(b, x, layer->ffn_gate);
+    graph_value up = linear(b, x, layer->ffn_up);
     gate = with(b, gate, more);
     up = with(b, up, too);
     return adapted(b, graph_geglu(b->g, gate, up), layer->ffn_down, LORA_DOWN, l);
