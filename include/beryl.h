@@ -600,8 +600,8 @@ typedef struct beryl_adapter_options {
 } beryl_adapter_options;
 
 /* Reads a low-rank adapter (F32, F16 or BF16) and lays it on the device beside the others: y +=
- * scale * alpha / rank * B * (A * x) for the matrices that it names. What was begun on the engine is
- * ended first, what runs goes on afterwards. Plans are compiled anew, at the next prompt, where all
+ * scale * alpha / rank * B * (A * x) for the matrices that it names. Runs that were begun are
+ * ended first; tasks go on afterwards. Plans are compiled anew, at the next prompt, where all
  * open adapters have more ranks, other matrices or another type than any that were open together
  * before. UNSUPPORTED names the tensor and both shapes if it is another model's, and what it asks
  * for if that is not computed here (DoRA, whole modules, biases). */
@@ -612,8 +612,8 @@ BERYL_API beryl_status beryl_adapter_open(beryl_engine *engine,
  * Adapters end with their engine at the latest. */
 BERYL_API void beryl_adapter_close(beryl_adapter *adapter);
 /* Which adapters the session takes from now on, n of them, added up; scales [n], NULL: 1 each. n 0:
- * none. Sessions of one engine may have different ones and still run together; a step then costs all
- * of them the ranks of all open adapters. Unless they are what the session has, nothing that it
+ * none. Sessions of one engine may have different ones and still run together; a step then costs
+ * all of them the ranks of all open adapters. Unless they are what the session has, nothing that it
  * holds is used again: the next prompt is read from its beginning. MISUSE while a task runs on the
  * session. A session is restored under the adapters that it was saved under. */
 BERYL_API beryl_status beryl_session_adapters(beryl_session *session,

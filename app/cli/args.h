@@ -93,7 +93,8 @@ typedef enum args_kind {
       "Tell more, with speed figures; twice: everything")                                          \
     X(LORA, "lora", 0, FILES, "PATH[:SCALE]",                                                      \
       ON_RUN | ON_BENCH | ON_LOGITS | ON_PERPLEXITY | ON_EXPLAIN | ON_TRACE,                       \
-      "A low-rank adapter (a folder of PEFT's, GGUF, safetensors), its scale 1 by default; may be " \
+      "A low-rank adapter (a folder of PEFT's, GGUF, safetensors), its scale 1 by default; may "   \
+      "be "                                                                                        \
       "repeated")                                                                                  \
     X(PIECE, "piece", 0, COUNT, "N",                                                               \
       ON_RUN | ON_BENCH | ON_LOGITS | ON_SELFTEST | ON_EXPLAIN | ON_TRACE,                         \

@@ -367,7 +367,9 @@ static void command_lora(chat *h, const char *text) {
     if (!status) status = cli_lora_give(c, h->session, &error);
     if (status) cli_lora_close(c, before);
     if (cli_report(c, status, &error)) return;
-    if (c->lora.n) printf("%zu adapter%s on; /lora off takes them away\n", c->lora.n, c->lora.n > 1 ? "s" : "");
+    if (c->lora.n)
+        printf("%zu adapter%s on; /lora off takes them away\n", c->lora.n,
+               c->lora.n > 1 ? "s" : "");
     else puts("no adapter is on");
 }
 

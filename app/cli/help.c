@@ -524,8 +524,7 @@ static void completion_zsh(FILE *to) {
                     words_print(to, info->value, ' ');
                     putc(')', to);
                 } else if (info->kind == ARGS_FILE || info->kind == ARGS_FILES ||
-                           info->kind == ARGS_MEDIA ||
-                           (args_flag)k == FLAG_MODEL) {
+                           info->kind == ARGS_MEDIA || (args_flag)k == FLAG_MODEL) {
                     fputs(":file:_files", to);
                 } else if (info->kind != ARGS_SWITCH) {
                     fprintf(to, ":%s:", info->value);
@@ -574,8 +573,7 @@ static void completion_fish(FILE *to) {
                 words_print(to, info->value, ' ');
                 putc('\'', to);
             } else if (info->kind == ARGS_FILE || info->kind == ARGS_FILES ||
-                           info->kind == ARGS_MEDIA ||
-                       (args_flag)k == FLAG_MODEL) {
+                       info->kind == ARGS_MEDIA || (args_flag)k == FLAG_MODEL) {
                 fputs(" -r", to);
             } else if (info->kind != ARGS_SWITCH) {
                 fputs(" -x", to);

@@ -30,8 +30,7 @@ beryl_status cli_lora_add(cli *c, beryl_engine *engine, const char *given, beryl
     if (!path) return BERYL_NO_MEMORY;
     memcpy(path, given, size);
     const beryl_adapter_options options = {.size = sizeof options, .path = path};
-    const beryl_status status =
-        beryl_adapter_open(engine, &options, &l->adapters[l->n], error);
+    const beryl_status status = beryl_adapter_open(engine, &options, &l->adapters[l->n], error);
     base_heap_give(&c->heap, path, size + 1);
     if (!status) l->n++;
     return status;

@@ -22,7 +22,6 @@ enum {
     RANK_TOTAL_MAX = 8192,
     CONFIG_MAX = 16 << 20,
 };
-#define FILE_MAX_BYTES ((size_t)1 << 34)
 
 struct beryl_adapter {
     beryl_engine *engine;
@@ -148,7 +147,9 @@ static uint32_t add_tensor(beryl_engine *e, uint32_t pair, bool is_b, const form
     const bool turned = !is_b && p->target == LORA_EMBED,
                each = p->target == LORA_GATE_UP_EXPS || p->target == LORA_DOWN_EXPS;
     const uint32_t ranks = l->graph.pairs[pair].n * l->rank,
-                   rows = is_b ? p->out : turned ? p->in : ranks,
+                   rows = is_b     ? p->out
+                          : turned ? p->in
+                                   : ranks,
                    width = is_b || turned ? ranks : p->in,
                    dim[3] = {each ? p->n_expert : rows, each ? rows : width, width};
     char name[64];
@@ -157,9 +158,9 @@ static uint32_t add_tensor(beryl_engine *e, uint32_t pair, bool is_b, const form
     uint32_t *place = base_vec_add(&e->heap, &l->places);
     if (!place) return UINT32_MAX;
     *place = pair << 1 | is_b;
-    const uint32_t index = store_add_weight(&e->store, name, l->type, each ? 3 : 2, dim,
-                                            GROUP_LORA + 1 + pair / LORA_COUNT,
-                                            e->store.n_source - 1, *offset, false);
+    const uint32_t index =
+        store_add_weight(&e->store, name, l->type, each ? 3 : 2, dim,
+                         GROUP_LORA + 1 + pair / LORA_COUNT, e->store.n_source - 1, *offset, false);
     if (index == UINT32_MAX) return index;
     const size_t row = (size_t)base_type_row_bytes(l->type, width);
     *offset += e->store.tensors.data[index].file_bytes;
@@ -244,7 +245,8 @@ static beryl_status pool_make(beryl_engine *e, beryl_error *error) {
 }
 
 /* What the open adapters, the newest among them, want of the pool beyond what it has. */
-static bool pool_fits(const beryl_engine *e, const beryl_adapter *a, uint32_t rank, base_type type) {
+static bool pool_fits(const beryl_engine *e, const beryl_adapter *a, uint32_t rank,
+                      base_type type) {
     const engine_lora *l = &e->lora;
     if (!l->made || rank > l->rank || type != l->type) return false;
     for (uint32_t k = 0; k < pair_count(e); k++)
@@ -360,10 +362,9 @@ static beryl_status read_files(beryl_adapter *a, base_arena *arena, const char *
     if (!within || !beside || !file) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     const bool folder = base_file_exists(within);
     if (!folder) file = path;
-    beryl_status status =
-        base_file_read(heap, file, FILE_MAX_BYTES, &a->data, &a->size, error);
-    if (!folder && (!base_file_exists(beside) || (status == BERYL_OK && a->size >= 4 &&
-                                                  !memcmp(a->data, "GGUF", 4))))
+    beryl_status status = base_file_read(heap, file, SIZE_MAX / 2, &a->data, &a->size, error);
+    if (!folder && (!base_file_exists(beside) ||
+                    (status == BERYL_OK && a->size >= 4 && !memcmp(a->data, "GGUF", 4))))
         return status;
     return status == BERYL_OK ? base_file_read(heap, folder ? within : beside, CONFIG_MAX, config,
                                                config_size, error)
@@ -391,8 +392,8 @@ static beryl_status adapter_read(beryl_adapter *a, const beryl_adapter_options *
                                   config ? config_size : o->config_size, &a->lora, &why);
         if (status == BERYL_OK) status = adapter_check(a, &why);
         if (status != BERYL_OK)
-            base_fail_at(error, status, why.at, "'%.120s': %.340s",
-                         o->data ? "adapter" : o->path, why.message);
+            base_fail_at(error, status, why.at, "'%.120s': %.340s", o->data ? "adapter" : o->path,
+                         why.message);
     }
     base_heap_give(heap, config, config_size + 1);
     base_arena_fini(&arena);
@@ -403,8 +404,7 @@ beryl_status beryl_adapter_open(beryl_engine *e, const beryl_adapter_options *op
                                 beryl_adapter **out, beryl_error *error) {
     beryl_adapter_options o = {0};
     if (out) *out = NULL;
-    if (!e || !out || !options || options->size < sizeof options->size ||
-        options->size > 1 << 16)
+    if (!e || !out || !options || options->size < sizeof options->size || options->size > 1 << 16)
         return base_fail(error, BERYL_MISUSE,
                          "beryl_adapter_open needs an engine, options and a place for the adapter");
     memcpy(&o, options, options->size < sizeof o ? options->size : sizeof o);
@@ -451,8 +451,8 @@ beryl_status engine_lora_scales(beryl_engine *e, uint32_t slot, beryl_error *err
     beryl_status status = BERYL_OK;
     for (uint32_t i = 0; i < LORA_SHARE_MAX; i++)
         for (uint32_t k = 0; status == BERYL_OK && k <= i; k++)
-            status = store_state_write(&e->store, l->graph.scales[i],
-                                       (slot * (i + 1) + k) * size, row, size, error);
+            status = store_state_write(&e->store, l->graph.scales[i], (slot * (i + 1) + k) * size,
+                                       row, size, error);
     base_heap_give(&e->heap, row, size);
     return status;
 }
@@ -471,7 +471,8 @@ static bool same_adapters(const beryl_session *s, beryl_adapter *const *adapters
 beryl_status beryl_session_adapters(beryl_session *s, beryl_adapter *const *adapters,
                                     const float *scales, size_t n, beryl_error *error) {
     if (!s || (n && !adapters))
-        return base_fail(error, BERYL_MISUSE, "beryl_session_adapters needs a session and adapters");
+        return base_fail(error, BERYL_MISUSE,
+                         "beryl_session_adapters needs a session and adapters");
     if (s->task) return base_fail(error, BERYL_MISUSE, "a task is running on this session");
     beryl_engine *e = s->engine;
     for (size_t i = 0; i < n; i++) {

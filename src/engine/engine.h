@@ -113,10 +113,10 @@ typedef struct engine_lora { /* adapters.c */
     bool made; /* there is a pool, and all below: */
     uint32_t rank;
     base_type type;
-    store_mark mark;        /* the pool's tensors: scales, then A and B of the pairs */
-    gemma4_lora graph;      /* pairs owned */
+    store_mark mark;           /* the pool's tensors: scales, then A and B of the pairs */
+    gemma4_lora graph;         /* pairs owned */
     base_vec(uint32_t) places; /* of each A and B: number of the pair, doubled, and 1 for B */
-    char *row;              // [row_size]: of the pool's widest tensor
+    char *row;                 // [row_size]: of the pool's widest tensor
     size_t row_size;
 } engine_lora;
 
@@ -154,7 +154,7 @@ struct beryl_engine {
     engine_run flight[ENGINE_FLIGHT_MAX]; /* oldest first */
     uint32_t n_flight;
     engine_run prompt, step; /* begun, and not submitted to its end: n_row 0: none */
-    bool holding;               /* runs that were begun are ended, no other is begun */
+    bool holding;            /* runs that were begun are ended, no other is begun */
     bool last_was_prompt;    /* prompts and decode steps take turns */
     double last_finished;
     float *host_logits;     /* [V], in the arena: for penalties */
@@ -176,8 +176,8 @@ struct beryl_engine {
     struct ir_cache *schedules;   /* where there is a file of them; owned */
     lower_tuned *tuned_forms;     /* [tuned.count], of the store; owned */
     size_t n_tuned_forms;
-    bool lost[3];            /* f16, subgroups, dot: done without since programs were wrong */
-    bool unkept;             /* verdicts cannot be written: said once */
+    bool lost[3]; /* f16, subgroups, dot: done without since programs were wrong */
+    bool unkept;  /* verdicts cannot be written: said once */
     engine_lora lora;
     engine_towers *towers;   /* NULL until media is first opened; owned */
     beryl_engine_info *info; /* NULL until first asked for; in the arena (info.c) */

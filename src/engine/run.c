@@ -264,11 +264,8 @@ static beryl_status begin_prompt(beryl_engine *e, beryl_session *s, beryl_error 
     beryl_status status = get_plan(e, kind, adapted(s), &plan, error);
     if (status == BERYL_OK) status = put_per_layer(e, plan, 0, s->tokens.data + s->n_fed, n, error);
     if (status != BERYL_OK) return status;
-    engine_run run = {.kind = kind,
-                      .adapted = adapted(s),
-                      .n_row = 1,
-                      .n_token = n,
-                      .rows = {{s, s->turn}}};
+    engine_run run = {
+        .kind = kind, .adapted = adapted(s), .n_row = 1, .n_token = n, .rows = {{s, s->turn}}};
     graph_value fetch[2];
     put_tokens(e, plan, s, s->n_fed, n);
     put_rows(e, plan, 0, n, s->slot, s->n_fed);
@@ -377,8 +374,7 @@ static beryl_status begin_decode(beryl_engine *e, beryl_error *error) {
         return BERYL_PENDING;
     beryl_status status = get_plan(e, kind, any_adapted, &plan, error);
     if (status != BERYL_OK) return status;
-    engine_run run = {
-        .kind = kind, .adapted = any_adapted, .n_row = n, .n_token = n, .n_fetch = 1};
+    engine_run run = {.kind = kind, .adapted = any_adapted, .n_row = n, .n_token = n, .n_fetch = 1};
     graph_value fetch[2] = {plan->text.chosen, plan->text.logits};
     for (uint32_t i = 0; i < n; i++) {
         beryl_session *s = ready[i];
@@ -512,8 +508,8 @@ static beryl_status finish_logits(beryl_engine *e, engine_run *run, beryl_error 
     s->n_ahead--;
     if (!run->logits) return BERYL_OK;
     const float *logits;
-    beryl_status status =
-        graph_exec_fetched(e->plans[engine_plan_index(run)].exec, run->ticket, 0, (const void **)&logits, error);
+    beryl_status status = graph_exec_fetched(e->plans[engine_plan_index(run)].exec, run->ticket, 0,
+                                             (const void **)&logits, error);
     for (uint32_t i = 0; status == BERYL_OK && i < run->n_token; i++)
         s->logits_each(s->logits_user, run->first_position + i,
                        logits + (size_t)i * e->model.config.n_vocab);

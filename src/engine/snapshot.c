@@ -4,8 +4,8 @@
  * values' rows: all of them on global layers, the last window's on sliding ones, in the order of
  * positions, as the device has them (Q8_0: quants, then scales); last a hash. It is tied to the
  * model by a hash of its header, size and a sample of every tensor, and to cache type, precision,
- * adapters and kind of layout. Every length in it follows from the header and is checked against the size
- * of the whole before use. It goes through one piece of memory in both directions, however long
+ * adapters and kind of layout. Every length in it follows from the header and is checked against
+ * the size of the whole before use. It goes through one piece of memory in both directions, however long
  * the session is; so damage in the rows is found only after they were restored, and the session
  * then holds nothing. */
 #include "base/error.h"
@@ -25,7 +25,7 @@ typedef struct snapshot_header { /* 64 bytes, little-endian as all machines that
     uint32_t version, kv_type, precision, on_device;
     uint64_t model_hash;
     uint64_t n_token, n_fed;
-    uint64_t hash; /* of the header with 0 here, then of the tokens */
+    uint64_t hash;     /* of the header with 0 here, then of the tokens */
     uint64_t adapters; /* which were on; 0: none */
 } snapshot_header;
 

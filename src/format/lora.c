@@ -12,7 +12,7 @@
 #include <string.h>
 
 enum { LAYER_MAX = 1024, RANK_MAX = 4096 };
-/* The largest of F16. No value of an adapter is, and a product with values up to it stays finite. */
+/* The largest of F16: a product with values up to it stays finite. */
 #define VALUE_MAX 65504.0f
 
 static const struct {
@@ -91,7 +91,8 @@ static bool target_of(format_lora_form form, base_view name, bool of_layer,
                       format_lora_target *target) {
     for (int t = 0; t < LORA_COUNT; t++) {
         const char *as = name_in(form, (format_lora_target)t);
-        if (!as || (t < LORA_FIRST_OF_MODEL) != of_layer || !base_view_equal(name, base_view_of(as)))
+        if (!as || (t < LORA_FIRST_OF_MODEL) != of_layer ||
+            !base_view_equal(name, base_view_of(as)))
             continue;
         *target = (format_lora_target)t;
         return true;
@@ -120,8 +121,8 @@ static bool is_experts(const format_lora_part *p) {
     return p->target == LORA_GATE_UP_EXPS || p->target == LORA_DOWN_EXPS;
 }
 
-/* Shape and strides of a part whose halves are there; false: they do not fit one another. rank: what
- * PEFT says of the module. */
+/* Shape and strides of a part whose halves are there; false: they do not fit one another. rank:
+ * what PEFT says of the module. */
 static bool shape_part(format_lora_form form, uint32_t rank, format_lora_part *p) {
     format_lora_half *a = &p->a, *b = &p->b;
     p->n_expert = 1;
@@ -285,9 +286,12 @@ static beryl_status begin(reading *r, size_t n_tensor) {
 
 /* What an adapter must not say, since it would compute something else. */
 static const char *const refused[] = {
-    "use_dora",      "modules_to_save",         "fan_in_fan_out",    "lora_bias",
-    "use_qalora",    "use_bdlora",              "layer_replication", "alora_invocation_tokens",
-    "arrow_config",  "trainable_token_indices", "kasa_config",       "monteclora_config",
+    "use_dora",          "modules_to_save",
+    "fan_in_fan_out",    "lora_bias",
+    "use_qalora",        "use_bdlora",
+    "layer_replication", "alora_invocation_tokens",
+    "arrow_config",      "trainable_token_indices",
+    "kasa_config",       "monteclora_config",
     "velora_config",
 };
 

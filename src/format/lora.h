@@ -13,22 +13,22 @@
 #include "base/memory.h"
 #include "base/types.h"
 
-/* What an adapter goes with: id, tensor of GGUF files, module of PEFT, name of rullama (NULL: none).
- * Those of a layer, then those of the model. */
-#define FORMAT_LORA_LIST(X)                                                               \
-    X(Q, "attn_q", "self_attn.q_proj", "attn_q")                                          \
-    X(K, "attn_k", "self_attn.k_proj", "attn_k")                                          \
-    X(V, "attn_v", "self_attn.v_proj", "attn_v")                                          \
-    X(O, "attn_output", "self_attn.o_proj", "attn_o")                                     \
-    X(GATE, "ffn_gate", "mlp.gate_proj", "ffn_gate")                                      \
-    X(UP, "ffn_up", "mlp.up_proj", "ffn_up")                                              \
-    X(DOWN, "ffn_down", "mlp.down_proj", "ffn_down")                                      \
-    X(INP_GATE, "inp_gate", "per_layer_input_gate", NULL)                                 \
-    X(PROJ, "proj", "per_layer_projection", NULL)                                         \
-    X(GATE_UP_EXPS, "ffn_gate_up_exps", "experts.base_layer", NULL)                       \
-    X(DOWN_EXPS, "ffn_down_exps", "experts", NULL)                                        \
-    X(MODEL_PROJ, "per_layer_model_proj", "per_layer_model_projection", NULL)             \
-    X(EMBED, "token_embd", "embed_tokens", "embed_tokens")                                \
+/* What an adapter goes with: id, tensor of GGUF files, module of PEFT, name of rullama (NULL:
+ * none). Those of a layer, then those of the model. */
+#define FORMAT_LORA_LIST(X)                                                   \
+    X(Q, "attn_q", "self_attn.q_proj", "attn_q")                              \
+    X(K, "attn_k", "self_attn.k_proj", "attn_k")                              \
+    X(V, "attn_v", "self_attn.v_proj", "attn_v")                              \
+    X(O, "attn_output", "self_attn.o_proj", "attn_o")                         \
+    X(GATE, "ffn_gate", "mlp.gate_proj", "ffn_gate")                          \
+    X(UP, "ffn_up", "mlp.up_proj", "ffn_up")                                  \
+    X(DOWN, "ffn_down", "mlp.down_proj", "ffn_down")                          \
+    X(INP_GATE, "inp_gate", "per_layer_input_gate", NULL)                     \
+    X(PROJ, "proj", "per_layer_projection", NULL)                             \
+    X(GATE_UP_EXPS, "ffn_gate_up_exps", "experts.base_layer", NULL)           \
+    X(DOWN_EXPS, "ffn_down_exps", "experts", NULL)                            \
+    X(MODEL_PROJ, "per_layer_model_proj", "per_layer_model_projection", NULL) \
+    X(EMBED, "token_embd", "embed_tokens", "embed_tokens")                    \
     X(HEAD, "output", "lm_head", "lm_head")
 
 typedef enum format_lora_target {

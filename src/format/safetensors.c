@@ -91,8 +91,7 @@ static beryl_status check_alone(base_arena *arena, const format_safetensors *s,
         qsort(order, s->n, sizeof *order, pass ? by_name : by_place);
         for (size_t i = 1; i < s->n; i++) {
             const format_safetensor *a = order[i - 1], *b = order[i];
-            if (pass ? base_view_equal(a->name, b->name)
-                     : a->size > (size_t)(b->data - a->data))
+            if (pass ? base_view_equal(a->name, b->name) : a->size > (size_t)(b->data - a->data))
                 return base_fail(error, BERYL_BAD_FILE, "tensor '%.*s' %s '%.*s'",
                                  (int)(a->name.size < 150 ? a->name.size : 150), a->name.data,
                                  pass ? "stands twice:" : "lies over",

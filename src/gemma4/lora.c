@@ -21,8 +21,9 @@ typedef struct matrix {
 static matrix matrix_of(const gemma4_model *m, format_lora_target target, uint32_t l) {
     const gemma4_config *c = &m->config;
     const gemma4_layer *layer = &m->layers[l];
-    const uint32_t d = c->n_embd, q = c->n_head * layer->head_dim, kv = layer->n_kv * layer->head_dim,
-                   p = c->n_per_layer, e = c->n_expert, w = c->n_ff_expert;
+    const uint32_t d = c->n_embd, q = c->n_head * layer->head_dim,
+                   kv = layer->n_kv * layer->head_dim, p = c->n_per_layer, e = c->n_expert,
+                   w = c->n_ff_expert;
     /* keys serve as values */
     const bool no_v =
         layer->owner && layer->attn_v == GEMMA4_NONE && layer->attn_qkv == GEMMA4_NONE;
@@ -62,11 +63,12 @@ beryl_status gemma4_lora_check(const gemma4_model *m, const format_lora_part *pa
                          "adapter of another model: tensor '%.*s', and the model has no %s there",
                          size, part->a.name.data, name);
     if (part->n_expert != want.n_expert || part->in != want.in || part->out != want.out)
-        return base_fail(error, BERYL_UNSUPPORTED,
-                         "adapter of another model: tensor '%.*s' is for a matrix [%u, %u, %u], the "
-                         "model's %s is [%u, %u, %u] (experts, out, in)",
-                         size, part->a.name.data, part->n_expert, part->out, part->in, name,
-                         want.n_expert, want.out, want.in);
+        return base_fail(
+            error, BERYL_UNSUPPORTED,
+            "adapter of another model: tensor '%.*s' is for a matrix [%u, %u, %u], the "
+            "model's %s is [%u, %u, %u] (experts, out, in)",
+            size, part->a.name.data, part->n_expert, part->out, part->in, name, want.n_expert,
+            want.out, want.in);
     *acts = m->layers[of_layer ? part->layer : 0].owner ||
             (part->target != LORA_K && part->target != LORA_V);
     return BERYL_OK;

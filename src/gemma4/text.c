@@ -170,8 +170,7 @@ static void add_inputs(building *b, const gemma4_text_options *o) {
 static graph_value with_embedding(building *b, graph_value h, graph_value tokens) {
     const gemma4_lora_pair *p = pair_of(b, LORA_EMBED, 0);
     if (!p) return h;
-    graph_value low =
-        graph_gather_rows(b->g, stored(b, p->a), tokens, sqrtf((float)b->c->n_embd));
+    graph_value low = graph_gather_rows(b->g, stored(b, p->a), tokens, sqrtf((float)b->c->n_embd));
     low = graph_mul(b->g, low, b->lora_scales[0]);
     return graph_add(b->g, h, graph_linear(b->g, low, stored(b, p->b)));
 }
@@ -325,8 +324,7 @@ static graph_value per_layer_branch(building *b, const gemma4_layer *layer, uint
     graph_value y = adapted(b, h, layer->inp_gate, LORA_INP_GATE, l);
     y = adapted(b, graph_geglu(b->g, y, slice), layer->proj, LORA_PROJ, l);
     /* The inputs are sqrt 2 too large, so this is rms with 2 * eps. */
-    graph_value branch =
-        graph_rms_norm(b->g, y, stored(b, layer->post_norm), 2 * b->c->rms_eps);
+    graph_value branch = graph_rms_norm(b->g, y, stored(b, layer->post_norm), 2 * b->c->rms_eps);
     return graph_add(b->g, h, branch);
 }
 
@@ -372,8 +370,8 @@ static void head(building *b, const gemma4_text_options *o, graph_value h) {
     gemma4_text *t = b->t;
     graph_value z = norm(b, h, b->m->output_norm);
     if (o->hidden) t->hidden[b->c->n_layer] = z, graph_output(b->g, z, "hidden");
-    graph_value logits = adapted(
-        b, z, b->m->output != GEMMA4_NONE ? b->m->output : b->m->token_embd, LORA_HEAD, 0);
+    graph_value logits =
+        adapted(b, z, b->m->output != GEMMA4_NONE ? b->m->output : b->m->token_embd, LORA_HEAD, 0);
     if (b->c->softcap > 0) logits = graph_softcap(b->g, logits, b->c->softcap);
     if (b->m->suppress != GEMMA4_NONE) logits = graph_add(b->g, logits, stored(b, b->m->suppress));
     t->logits = logits;
