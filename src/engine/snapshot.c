@@ -5,9 +5,9 @@
  * positions, as the device has them (Q8_0: quants, then scales); last a hash. It is tied to the
  * model by a hash of its header, size and a sample of every tensor, and to cache type, precision,
  * adapters and kind of layout. Every length in it follows from the header and is checked against
- * the size of the whole before use. It goes through one piece of memory in both directions, however long
- * the session is; so damage in the rows is found only after they were restored, and the session
- * then holds nothing. */
+ * the size of the whole before use. It goes through one piece of memory in both directions, however
+ * long the session is; so damage in the rows is found only after they were restored, and the
+ * session then holds nothing. */
 #include "base/error.h"
 #include "base/file.h"
 #include "engine/session.h"
