@@ -170,6 +170,7 @@ BERYL_API beryl_status beryl_devices(const beryl_log *log,
 typedef struct beryl_engine beryl_engine;
 typedef struct beryl_session beryl_session;
 typedef struct beryl_task beryl_task;
+typedef struct beryl_adapter beryl_adapter;
 
 typedef enum beryl_precision {
     BERYL_PRECISION_FAST, /* int8 activations in blocks of 32 where the device has dot products */
@@ -304,7 +305,7 @@ typedef struct beryl_explain_options {
 } beryl_explain_options;
 
 /* One stage of a plan as text, handed to `write` in one piece or several. The engine must be
- * loaded; nothing is run. */
+ * loaded; nothing is run. With adapters, if any are open. */
 BERYL_API beryl_status beryl_engine_explain(
     beryl_engine *engine, const beryl_explain_options *options,
     void (*write)(void *user, const char *text, size_t size), void *user, beryl_error *error);
@@ -616,6 +617,41 @@ BERYL_API uint64_t beryl_media_rest(const beryl_media *media);
  * again. No other URL is taken, and no part makes the library open a file. */
 BERYL_API beryl_status beryl_session_media(beryl_session *session, beryl_media *const *media,
                                            size_t n, beryl_error *error);
+
+/* ---- adapters -------------------------------------------------------------------------------- */
+
+typedef struct beryl_adapter_options {
+    size_t size;
+    /* a folder that PEFT wrote (adapter_config.json, adapter_model.safetensors), a GGUF adapter, or
+     * safetensors of the form "rullama-lora-v0" */
+    const char *path;
+    /* or the file in memory, copied; and of PEFT's form the text of adapter_config.json */
+    const void *data;
+    size_t data_size;
+    const char *config;
+    size_t config_size;
+} beryl_adapter_options;
+
+/* Reads a low-rank adapter (F32, F16 or BF16) and lays it on the device beside the others: y +=
+ * scale * alpha / rank * B * (A * x) for the matrices that it names. Runs that were begun are
+ * ended first; tasks go on afterwards. Plans are compiled anew, at the next prompt, where all
+ * open adapters have more ranks, other matrices or another type than any that were open together
+ * before. UNSUPPORTED names the tensor and both shapes if it is another model's, and what it asks
+ * for if that is not computed here (DoRA, whole modules, biases). */
+BERYL_API beryl_status beryl_adapter_open(beryl_engine *engine,
+                                          const beryl_adapter_options *options,
+                                          beryl_adapter **adapter, beryl_error *error);
+/* NULL is fine. Sessions that were given it keep it until they are given others or closed.
+ * Adapters end with their engine at the latest. */
+BERYL_API void beryl_adapter_close(beryl_adapter *adapter);
+/* Which adapters the session takes from now on, n of them, added up; scales [n], NULL: 1 each. n 0:
+ * none. Sessions of one engine may have different ones and still run together; a step then costs
+ * all of them the ranks of all open adapters. Unless they are what the session has, nothing that it
+ * holds is used again: the next prompt is read from its beginning. MISUSE while a task runs on the
+ * session. A session is restored under the adapters that it was saved under. */
+BERYL_API beryl_status beryl_session_adapters(beryl_session *session,
+                                              beryl_adapter *const *adapters, const float *scales,
+                                              size_t n, beryl_error *error);
 
 /* What the session holds, borrowed until its next task. Either place may be NULL; a session that
  * is NULL holds nothing. */

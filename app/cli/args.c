@@ -138,7 +138,8 @@ static const char *kind_text(args_kind kind) {
     case ARGS_SIZE: return "a size in bytes, like 512M or 6G";
     case ARGS_NUMBER: return "a number";
     case ARGS_LIST: return "whole numbers separated by commas, like 2,10,11";
-    case ARGS_TEXTS: return "given at most 16 times";
+    case ARGS_TEXTS:
+    case ARGS_FILES: return "given at most 16 times";
     case ARGS_MEDIA: return "given at most 32 times, with others of its kind";
     case ARGS_CHOICE:
     case ARGS_SWITCH:
@@ -162,6 +163,10 @@ static bool value_set(args *a, base_heap *heap, args_flag flag, const char *text
     case ARGS_TEXTS:
         if (a->n_texts == ARGS_TEXTS_MAX) return false;
         a->texts[a->n_texts++] = text;
+        return true;
+    case ARGS_FILES:
+        if (a->n_files == ARGS_TEXTS_MAX) return false;
+        a->files[a->n_files++] = text;
         return true;
     case ARGS_MEDIA:
         if (a->n_media == ARGS_MEDIA_MAX) return false;

@@ -61,6 +61,7 @@ typedef enum args_kind {
     ARGS_TEXT,
     ARGS_FILE,   /* text that shells complete with file names */
     ARGS_TEXTS,  /* may be given up to ARGS_TEXTS_MAX times */
+    ARGS_FILES,  /* the same of files */
     ARGS_MEDIA,  /* a file; may be given up to ARGS_MEDIA_MAX times, in one order with its like */
     ARGS_COUNT,  /* a whole number from 0 to 2^32 - 1 */
     ARGS_SEED,   /* a whole number from 0 to 2^64 - 1 */
@@ -93,6 +94,11 @@ typedef enum args_kind {
     X(JSON, "json", 0, SWITCH, "", ON_WORK, "Print JSON for other programs")                       \
     X(VERBOSE, "verbose", 'v', SWITCH, "", ON_WORK & ~(ON_LIST | ON_OPS),                          \
       "Tell more, with speed figures; twice: everything")                                          \
+    X(LORA, "lora", 0, FILES, "PATH[:SCALE]",                                                      \
+      ON_RUN | ON_BENCH | ON_LOGITS | ON_PERPLEXITY | ON_EXPLAIN | ON_TRACE,                       \
+      "A low-rank adapter (a folder of PEFT's, GGUF, safetensors), its scale 1 by default; may "   \
+      "be "                                                                                        \
+      "repeated")                                                                                  \
     X(PIECE, "piece", 0, COUNT, "N",                                                               \
       ON_RUN | ON_BENCH | ON_LOGITS | ON_SELFTEST | ON_EXPLAIN | ON_TRACE,                         \
       "Most tokens of a prompt in one step; default as the device likes")                          \
@@ -240,6 +246,8 @@ typedef struct args {
     base_vec(uint32_t) list[FLAG_COUNT]; /* of LIST flags */
     const char *texts[ARGS_TEXTS_MAX];   /* of the one TEXTS flag */
     size_t n_texts;
+    const char *files[ARGS_TEXTS_MAX]; /* of the one FILES flag */
+    size_t n_files;
     struct {
         args_flag flag;
         const char *path;

@@ -572,7 +572,7 @@ static int bench_run(bench *b, const sizes *p, const sizes *n, const sizes *d, c
     beryl_error error = {0};
     beryl_status status = beryl_engine_info_get(b->engine, &b->info);
     for (; !status && b->n_session < sizes_max(s); b->n_session++) {
-        status = beryl_session_open(b->engine, NULL, &b->session[b->n_session], &error);
+        status = cli_session_open(c, b->engine, &b->session[b->n_session], &error);
         if (status) break;
     }
     if (status) return cli_report(c, status, &error);

@@ -398,6 +398,24 @@ static void command_set(chat *h, const char *text) {
     }
 }
 
+/* One more adapter, or none; the conversation is read again under them. */
+static void command_lora(chat *h, const char *text) {
+    cli *c = h->c;
+    const size_t before = c->lora.n;
+    beryl_error error = {0};
+    beryl_status status = BERYL_OK;
+    const bool off = !strcmp(text, "off");
+    if (*text && !off) status = cli_lora_add(c, h->engine, text, &error);
+    if (off) cli_lora_close(c, 0);
+    if (!status) status = cli_lora_give(c, h->session, &error);
+    if (status) cli_lora_close(c, before);
+    if (cli_report(c, status, &error)) return;
+    if (c->lora.n)
+        printf("%zu adapter%s on; /lora off takes them away\n", c->lora.n,
+               c->lora.n > 1 ? "s" : "");
+    else puts("no adapter is on");
+}
+
 static void command_result(chat *h, const char *text) {
     char id[CALL_ID_SIZE];
     json_out j;
@@ -459,6 +477,7 @@ static void command(chat *h, char *text) {
     case CHAT_THINK: command_think(h, rest); return;
     case CHAT_DROP: command_drop(h, rest); return;
     case CHAT_SET: command_set(h, rest); return;
+    case CHAT_LORA: command_lora(h, rest); return;
     case CHAT_RESULT: command_result(h, rest); return;
     case CHAT_AGAIN: command_again(h); return;
     case CHAT_BYE: h->leave = true; return;
@@ -527,7 +546,7 @@ int chat_run(cli *c, beryl_engine *engine, conversation *v) {
     beryl_error error = {0};
     generate_options(c, &h.options);
     beryl_status status = beryl_engine_info_get(engine, &h.info);
-    if (!status) status = beryl_session_open(engine, NULL, &h.session, &error);
+    if (!status) status = cli_session_open(c, engine, &h.session, &error);
     int code = cli_report(c, status, &error);
     line_editor *editor = code ? NULL : line_open(c);
     if (editor) {

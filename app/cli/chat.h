@@ -20,6 +20,7 @@
     X(THINK, "/think", "on|off", "Let the model think before it answers")                       \
     X(DROP, "/drop", "on|off", "When the context is full, go on without the oldest turns")      \
     X(SET, "/set", "[NAME VALUE]", "Show or change sampling, like /set temperature 0.7")        \
+    X(LORA, "/lora", "[PATH[:SCALE]|off]", "Add a low-rank adapter, or take all away")          \
     X(RESULT, "/result", "TEXT", "Answer the model's tool call")                                \
     X(AGAIN, "/again", "", "Answer the last message anew")                                      \
     X(BYE, "/bye", "", "Leave (or Ctrl-D)")

@@ -147,6 +147,8 @@ beryl_engine *cli_engine_open(cli *c, const cli_open *open) {
         if (status && cause) error = *cause;
     }
     beryl_task_close(task);
+    if (!status && !open->vocabulary_only && !open->header_only)
+        status = cli_lora_open(c, engine, &error);
     if (!status && open->bench && beryl_engine_measure(engine, &error)) {
         log_write(c, BERYL_LOG_WARNING,
                   *error.message ? error.message : "the bandwidth was not measured");

@@ -12,9 +12,17 @@
 
 enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
 
+enum { CLI_LORA_MAX = ARGS_TEXTS_MAX };
+typedef struct cli_lora { /* adapters that sessions are given; they end with their engine */
+    beryl_adapter *adapters[CLI_LORA_MAX];
+    float scales[CLI_LORA_MAX];
+    size_t n;
+} cli_lora;
+
 typedef struct cli {
     base_heap heap;
     args args;
+    cli_lora lora;
     term term;
     uint32_t verbose;
     bool json;
@@ -69,6 +77,17 @@ int cli_key_read(char *byte);
  * task, so that what was begun (compilers, files) is put away before cli_end_check. */
 void cli_end_late(void);
 void cli_end_check(void);
+
+/* ---- adapters (lora.c) */
+/* Those of --lora, of an engine that was opened. */
+beryl_status cli_lora_open(cli *c, beryl_engine *engine, beryl_error *error);
+/* One more, given as PATH[:SCALE]. */
+beryl_status cli_lora_add(cli *c, beryl_engine *engine, const char *given, beryl_error *error);
+void cli_lora_close(cli *c, size_t keep); /* all but the first */
+beryl_status cli_lora_give(cli *c, beryl_session *session, beryl_error *error);
+/* A session that has them. After a failure too it is the caller's, where it is not NULL. */
+beryl_status cli_session_open(cli *c, beryl_engine *engine, beryl_session **session,
+                              beryl_error *error);
 
 /* The model named by --model or the first argument; *n_used: how many arguments that took. */
 const char *cli_model(const cli *c, size_t *n_used);

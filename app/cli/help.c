@@ -523,8 +523,8 @@ static void completion_zsh(FILE *to) {
                     fputs(":value:(", to);
                     words_print(to, info->value, ' ');
                     putc(')', to);
-                } else if (info->kind == ARGS_FILE || info->kind == ARGS_MEDIA ||
-                           (args_flag)k == FLAG_MODEL) {
+                } else if (info->kind == ARGS_FILE || info->kind == ARGS_FILES ||
+                           info->kind == ARGS_MEDIA || (args_flag)k == FLAG_MODEL) {
                     fputs(":file:_files", to);
                 } else if (info->kind != ARGS_SWITCH) {
                     fprintf(to, ":%s:", info->value);
@@ -572,8 +572,8 @@ static void completion_fish(FILE *to) {
                 fputs(" -x -a '", to);
                 words_print(to, info->value, ' ');
                 putc('\'', to);
-            } else if (info->kind == ARGS_FILE || info->kind == ARGS_MEDIA ||
-                       (args_flag)k == FLAG_MODEL) {
+            } else if (info->kind == ARGS_FILE || info->kind == ARGS_FILES ||
+                       info->kind == ARGS_MEDIA || (args_flag)k == FLAG_MODEL) {
                 fputs(" -r", to);
             } else if (info->kind != ARGS_SWITCH) {
                 fputs(" -x", to);

@@ -98,7 +98,7 @@ static int measure(cli *c, beryl_engine *engine, int32_t bos, int32_t *tokens, s
     }
     if (n_piece > most) n_piece = most;
     beryl_status status = beryl_engine_info_get(engine, &info);
-    if (!status) status = beryl_session_open(engine, NULL, &session, &error);
+    if (!status) status = cli_session_open(c, engine, &session, &error);
     score s = {.n_token = piece, .first = piece / 2, .n_vocab = info.n_vocab};
     for (; !status && done < n_piece; done++) {
         char note[64] = "";

@@ -306,7 +306,7 @@ static int answer_once(cli *c, beryl_engine *engine, const prompt *p) {
     beryl_engine_info_get(engine, &info);
     answer_init(&a, c, ids || c->json);
     media_init(&media, c, engine);
-    beryl_status status = beryl_session_open(engine, NULL, &session, &error);
+    beryl_status status = cli_session_open(c, engine, &session, &error);
     if (!status) status = media_of_prompt(&media, session, p, &error);
     if (!status) {
         status = p->tokens ? beryl_session_generate(session, p->tokens, p->n_token, &options, &task,

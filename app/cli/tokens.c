@@ -177,7 +177,7 @@ static int logits_write(cli *c, beryl_engine *engine, const int32_t *tokens, siz
     logits_file file = {.to = strcmp(path, "-") ? fopen(path, "wb") : stdout};
     if (!file.to) return cli_fail(c, "cannot write %s: %s", path, strerror(errno));
     beryl_status status = beryl_engine_info_get(engine, &info);
-    if (!status) status = beryl_session_open(engine, NULL, &session, &error);
+    if (!status) status = cli_session_open(c, engine, &session, &error);
     media_init(&media, c, engine);
     base_text_init(&parts, &c->heap);
     if (!status) status = media_add_flags(&media, &parts, &error);

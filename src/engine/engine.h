@@ -50,6 +50,9 @@ typedef enum engine_plan_kind {
     PLAN_COUNT
 } engine_plan_kind;
 
+/* Added to a kind: the same with adapters. */
+enum { PLAN_ADAPTED = PLAN_COUNT, PLAN_ALL = 2 * PLAN_COUNT };
+
 typedef struct engine_pace { /* of a plan's runs (pace.c) */
     /* of the last run, if all of it had been as slow as its slowest part; 0: none was finished */
     double seconds;
@@ -82,6 +85,7 @@ typedef struct engine_row { /* of a run in flight */
 
 typedef struct engine_run { /* or a part of it */
     engine_plan_kind kind;
+    bool adapted; /* a session of it has adapters */
     device_ticket ticket;
     graph_part part;
     bool first; /* the run's first part */
@@ -103,6 +107,24 @@ typedef struct engine_tuned { /* a class of products and its form (tuned.c) */
 } engine_tuned;
 
 typedef struct engine_towers engine_towers; /* towers.h */
+
+typedef struct engine_lora { /* adapters.c */
+    base_vec(beryl_adapter *) open;
+    bool made; /* there is a pool, and all below: */
+    uint32_t rank;
+    base_type type;
+    store_mark mark;           /* the pool's tensors: scales, then A and B of the pairs */
+    gemma4_lora graph;         /* pairs owned */
+    base_vec(uint32_t) places; /* of each A and B: number of the pair, doubled, and 1 for B */
+    char *row;                 // [row_size]: of the pool's widest tensor
+    size_t row_size;
+} engine_lora;
+
+typedef struct engine_adapted { /* of a session */
+    beryl_adapter *adapter;
+    float scale;
+} engine_adapted;
+typedef base_vec(engine_adapted) engine_adapters;
 
 struct beryl_engine {
     base_heap heap;
@@ -128,10 +150,11 @@ struct beryl_engine {
     uint32_t piece, piece_now;           /* the longest piece, and the next one */
     double piece_seconds[ENGINE_PIECES]; /* of a token, in pieces of piece >> index; 0: not tried */
     engine_depth depth;
-    engine_plan plans[PLAN_COUNT];
+    engine_plan plans[PLAN_ALL];
     engine_run flight[ENGINE_FLIGHT_MAX]; /* oldest first */
     uint32_t n_flight;
     engine_run prompt, step; /* begun, and not submitted to its end: n_row 0: none */
+    bool holding;            /* runs that were begun are ended, no other is begun */
     bool last_was_prompt;    /* prompts and decode steps take turns */
     double last_finished;
     float *host_logits;     /* [V], in the arena: for penalties */
@@ -153,8 +176,9 @@ struct beryl_engine {
     struct ir_cache *schedules;   /* where there is a file of them; owned */
     lower_tuned *tuned_forms;     /* [tuned.count], of the store; owned */
     size_t n_tuned_forms;
-    bool lost[3];            /* f16, subgroups, dot: done without since programs were wrong */
-    bool unkept;             /* verdicts cannot be written: said once */
+    bool lost[3]; /* f16, subgroups, dot: done without since programs were wrong */
+    bool unkept;  /* verdicts cannot be written: said once */
+    engine_lora lora;
     engine_towers *towers;   /* NULL until media is first opened; owned */
     beryl_engine_info *info; /* NULL until first asked for; in the arena (info.c) */
 };
@@ -205,9 +229,10 @@ struct beryl_session {
     /* the timeline as known: what was fed, and the newest token; soft tokens are below 0, and tell
      * what they are by content (media.c) */
     base_vec(int32_t) tokens;
-    media_list given;    /* for prompts */
-    session_spans spans; /* where media stands in this one */
-    size_t n_fed;        /* positions [0, n_fed) are in the cache or on their way there */
+    media_list given;         /* for prompts */
+    session_spans spans;      /* where media stands in this one */
+    engine_adapters adapters; /* that it takes */
+    size_t n_fed;             /* positions [0, n_fed) are in the cache or on their way there */
     /* one past the highest position ever written into the rings since their last restart */
     size_t highest;
     size_t n_prompt, n_ahead;
@@ -252,6 +277,18 @@ const char *engine_projector(const beryl_engine *e);
 /* How pictures see themselves in this model. */
 gemma4_media engine_media_of(const beryl_engine *e);
 void engine_towers_close(beryl_engine *e);
+
+/* ---- adapters (adapters.c) ------------------------------------------------------------------- */
+
+/* The pool's bytes: the store's last source. */
+beryl_source engine_lora_source(beryl_engine *engine);
+/* What the slot's session takes of each rank, to the device, in order with runs. */
+beryl_status engine_lora_scales(beryl_engine *engine, uint32_t slot, beryl_error *error);
+/* No session is open. Adapters that are still open end with their engine. */
+void engine_lora_close(beryl_engine *engine);
+void session_adapters_clear(beryl_session *s);
+/* Which adapters at which scales, in their order; 0: none. */
+uint64_t session_adapters_hash(const beryl_session *s);
 
 /* ---- tasks (task.c) -------------------------------------------------------------------------- */
 
@@ -362,12 +399,19 @@ char *engine_schedules_path(base_arena *arena);
 bool engine_has_near(const beryl_engine *engine);
 /* near: of a short context. */
 engine_plan_kind engine_plan_kind_of(const beryl_engine *engine, beryl_plan plan, bool near);
-/* What a plan's graph is built with. */
+/* What a plan's graph is built with; kind may be with PLAN_ADAPTED, like that of
+ * engine_plan_get. */
 gemma4_text_options engine_plan_options(const beryl_engine *engine, engine_plan_kind kind);
 /* Makes a plan unless there, OK when its programs are compiled. */
 beryl_status engine_plan_get(beryl_engine *engine, engine_plan_kind kind, engine_plan **plan,
                              beryl_error *error);
 void engine_plans_close(beryl_engine *engine);
+void engine_adapted_plans_close(beryl_engine *engine);
+static inline unsigned engine_plan_index(const engine_run *run) {
+    return run->kind + (run->adapted ? PLAN_ADAPTED : 0u);
+}
+/* Until nothing runs that was begun; nothing else is begun meanwhile. */
+beryl_status engine_drain(beryl_engine *engine, beryl_error *error);
 /* OK: something moved; PENDING: the device is busy or nobody wants anything; else the engine has
  * failed. */
 beryl_status engine_pump(beryl_engine *engine, beryl_error *error);

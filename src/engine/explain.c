@@ -30,7 +30,7 @@ static beryl_status options_of(const beryl_explain_options *from, beryl_explain_
     return BERYL_OK;
 }
 
-engine_plan_kind engine_plan_kind_of(const beryl_engine *e, beryl_plan plan, bool near) {
+static engine_plan_kind plain_kind(const beryl_engine *e, beryl_plan plan, bool near) {
     switch (plan) {
     case BERYL_PLAN_DECODE: return near && engine_has_near(e) ? PLAN_DECODE_NEAR : PLAN_DECODE;
     case BERYL_PLAN_PREFILL: return PLAN_PREFILL;
@@ -39,6 +39,10 @@ engine_plan_kind engine_plan_kind_of(const beryl_engine *e, beryl_plan plan, boo
     case BERYL_PLAN_BATCH: return e->options.sessions <= 8 ? PLAN_DECODE_8 : PLAN_DECODE_ALL;
     }
     return PLAN_DECODE;
+}
+
+engine_plan_kind engine_plan_kind_of(const beryl_engine *e, beryl_plan plan, bool near) {
+    return (engine_plan_kind)(plain_kind(e, plan, near) + (e->lora.open.count ? PLAN_ADAPTED : 0));
 }
 
 /* ---- a plan ---------------------------------------------------------------------------------- */

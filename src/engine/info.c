@@ -272,8 +272,11 @@ void beryl_engine_stats(const beryl_engine *e, beryl_stats *stats) {
         stats->dispatches = d.dispatches;
         stats->device_objects = d.objects;
     }
-    const engine_plan *decode =
-        &e->plans[e->plans[PLAN_DECODE_NEAR].exec ? PLAN_DECODE_NEAR : PLAN_DECODE];
+    const engine_plan *decode = NULL; /* with adapters, if any were used */
+    static const unsigned kinds[] = {PLAN_DECODE_NEAR + PLAN_ADAPTED, PLAN_DECODE + PLAN_ADAPTED,
+                                     PLAN_DECODE_NEAR, PLAN_DECODE};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds && (!decode || !decode->exec); i++)
+        decode = &e->plans[kinds[i]];
     if (decode->exec) {
         graph_exec_info plan;
         graph_exec_describe(decode->exec, &plan);

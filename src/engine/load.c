@@ -59,6 +59,7 @@ void beryl_engine_close(beryl_engine *e) {
     if (e->device && e->n_flight) device_wait(e->device, e->flight[e->n_flight - 1].ticket, NULL);
     engine_plans_close(e);
     engine_towers_close(e);
+    engine_lora_close(e);
     store_fini(&e->store);
     device_close(e->device);
     base_vec_fini(&e->heap, &e->known);
@@ -213,9 +214,10 @@ static base_type kv_type(beryl_kv kv) {
 /* The model's shape, and a store over the file. */
 static beryl_status open_store(beryl_engine *e, beryl_error *error) {
     uint32_t n_source = (uint32_t)format_gguf_n_file(e->gguf);
-    beryl_source *sources = base_arena_take(&e->arena, n_source, sizeof *sources);
+    beryl_source *sources = base_arena_take(&e->arena, n_source + 1, sizeof *sources);
     if (!sources) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     for (uint32_t i = 0; i < n_source; i++) sources[i] = *format_gguf_source(e->gguf, i);
+    sources[n_source++] = engine_lora_source(e);
     beryl_status status = gemma4_config_read(e->gguf, &e->arena, &e->model, error);
     return status == BERYL_OK ? store_init(&e->store, &e->heap, e->device, sources, n_source, error)
                               : status;

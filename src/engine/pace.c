@@ -45,7 +45,7 @@ uint32_t engine_pace_parts(const engine_plan *plan, uint32_t n_token) {
 }
 
 bool engine_pace_waits(const beryl_engine *e, const engine_run *run) {
-    const engine_plan *plan = &e->plans[run->kind];
+    const engine_plan *plan = &e->plans[engine_plan_index(run)];
     const double seconds = expected(&plan->pace, run->n_token);
     if (e->n_flight < ENGINE_FLIGHT_MIN) return false;
     return seconds == 0 ||
@@ -107,7 +107,7 @@ static void adapt_piece(beryl_engine *e, const engine_pace *p, uint32_t n_token,
 }
 
 void engine_pace_done(beryl_engine *e, const engine_run *run, double seconds) {
-    engine_pace *p = &e->plans[run->kind].pace;
+    engine_pace *p = &e->plans[engine_plan_index(run)].pace;
     const bool decode = run->kind >= PLAN_DECODE_NEAR && run->kind <= PLAN_DECODE_ALL;
     if (!e->device || seconds < 0) return;
     if (run->first) p->share = p->sum = p->worst = p->dispatch = 0;

@@ -6,7 +6,7 @@
 
 /* ---- plans ----------------------------------------------------------------------------------- */
 
-gemma4_text_options engine_plan_options(const beryl_engine *e, engine_plan_kind kind) {
+static gemma4_text_options plain_options(const beryl_engine *e, engine_plan_kind kind) {
     uint32_t piece = e->piece, sessions = e->options.sessions,
              usual = piece < ENGINE_PIECE ? piece : ENGINE_PIECE;
     uint64_t rows = ENGINE_LOGIT_BYTES / ((uint64_t)e->model.config.n_vocab * 4);
@@ -38,6 +38,12 @@ gemma4_text_options engine_plan_options(const beryl_engine *e, engine_plan_kind 
     case PLAN_COUNT: break;
     }
     return (gemma4_text_options){0};
+}
+
+gemma4_text_options engine_plan_options(const beryl_engine *e, engine_plan_kind kind) {
+    gemma4_text_options o = plain_options(e, (engine_plan_kind)((int)kind % PLAN_ADAPTED));
+    if ((int)kind >= PLAN_ADAPTED) o.lora = &e->lora.graph;
+    return o;
 }
 
 bool engine_has_near(const beryl_engine *e) {
@@ -73,13 +79,21 @@ beryl_status engine_plan_get(beryl_engine *e, engine_plan_kind kind, engine_plan
     return status;
 }
 
-void engine_plans_close(beryl_engine *e) {
+static void plans_close(beryl_engine *e, int from) {
     engine_check_close(e); /* it borrows them */
-    for (int k = 0; k < PLAN_COUNT; k++) {
+    for (int k = from; k < PLAN_ALL; k++) {
         graph_exec_close(e->plans[k].exec);
         graph_close(e->plans[k].text.g);
         e->plans[k] = (engine_plan){0};
     }
+}
+
+void engine_plans_close(beryl_engine *e) {
+    plans_close(e, 0);
+}
+
+void engine_adapted_plans_close(beryl_engine *e) {
+    plans_close(e, PLAN_ADAPTED);
 }
 
 /* ---- inputs of a run ------------------------------------------------------------------------- */
@@ -202,7 +216,7 @@ static beryl_status begin(beryl_engine *e, engine_plan *plan, engine_run *to, co
 
 /* The next part of a run that was begun. */
 static beryl_status go_on(beryl_engine *e, engine_run *run, beryl_error *error) {
-    engine_plan *plan = &e->plans[run->kind];
+    engine_plan *plan = &e->plans[engine_plan_index(run)];
     run->submitted = base_time();
     beryl_status status = graph_exec_continue(plan->exec, engine_pace_parts(plan, run->n_token),
                                               &run->part, &run->ticket, error);
@@ -227,6 +241,16 @@ static uint32_t piece_for(const beryl_engine *e, const beryl_session *s) {
                : e->piece_now;
 }
 
+static bool adapted(const beryl_session *s) {
+    return s->adapters.count > 0;
+}
+
+static beryl_status get_plan(beryl_engine *e, engine_plan_kind kind, bool with_adapters,
+                             engine_plan **plan, beryl_error *error) {
+    return engine_plan_get(e, (engine_plan_kind)(kind + (with_adapters ? PLAN_ADAPTED : 0)), plan,
+                           error);
+}
+
 static beryl_status begin_prompt(beryl_engine *e, beryl_session *s, beryl_error *error) {
     bool media;
     const uint32_t left = (uint32_t)(s->n_prompt - s->n_fed), most = piece_for(e, s),
@@ -237,10 +261,11 @@ static beryl_status begin_prompt(beryl_engine *e, beryl_session *s, beryl_error 
                                   : n <= ENGINE_PIECE       ? PLAN_OUTPUT
                                                             : PLAN_OUTPUT_LONG;
     engine_plan *plan;
-    beryl_status status = engine_plan_get(e, kind, &plan, error);
+    beryl_status status = get_plan(e, kind, adapted(s), &plan, error);
     if (status == BERYL_OK) status = put_per_layer(e, plan, 0, s->tokens.data + s->n_fed, n, error);
     if (status != BERYL_OK) return status;
-    engine_run run = {.kind = kind, .n_row = 1, .n_token = n, .rows = {{s, s->turn}}};
+    engine_run run = {
+        .kind = kind, .adapted = adapted(s), .n_row = 1, .n_token = n, .rows = {{s, s->turn}}};
     graph_value fetch[2];
     put_tokens(e, plan, s, s->n_fed, n);
     put_rows(e, plan, 0, n, s->slot, s->n_fed);
@@ -262,7 +287,7 @@ static beryl_status begin_logits(beryl_engine *e, beryl_session *s, beryl_error 
     const engine_plan_kind kind = media    ? (wanted ? PLAN_MEDIA_LOGITS : PLAN_MEDIA)
                                   : wanted ? PLAN_LOGITS
                                            : PLAN_PREFILL;
-    beryl_status status = engine_plan_get(e, kind, &plan, error);
+    beryl_status status = get_plan(e, kind, adapted(s), &plan, error);
     if (status != BERYL_OK) return status;
     size_t left = (wanted ? s->n_prompt : s->logits_first) - s->n_fed;
     const uint32_t piece = piece_for(e, s);
@@ -276,8 +301,12 @@ static beryl_status begin_logits(beryl_engine *e, beryl_session *s, beryl_error 
     n = length;
     status = put_per_layer(e, plan, 0, s->tokens.data + s->n_fed, n, error);
     if (status != BERYL_OK) return status;
-    engine_run run = {
-        .kind = kind, .n_row = 1, .n_token = n, .rows = {{s, s->turn}}, .first_position = s->n_fed};
+    engine_run run = {.kind = kind,
+                      .adapted = adapted(s),
+                      .n_row = 1,
+                      .n_token = n,
+                      .rows = {{s, s->turn}},
+                      .first_position = s->n_fed};
     put_tokens(e, plan, s, s->n_fed, n);
     put_rows(e, plan, 0, n, s->slot, s->n_fed);
     if (wanted) put_outputs(e, plan, 0, n);
@@ -325,8 +354,12 @@ static bool may_decode(const beryl_engine *e, const beryl_session *s) {
 static beryl_status begin_decode(beryl_engine *e, beryl_error *error) {
     beryl_session *ready[ENGINE_SESSION_MAX];
     uint32_t n = 0;
-    for (uint32_t i = 0; i < e->options.sessions; i++)
-        if (may_decode(e, e->sessions[i])) ready[n++] = e->sessions[i];
+    bool any_adapted = false;
+    for (uint32_t i = 0; !e->holding && i < e->options.sessions; i++) {
+        if (!may_decode(e, e->sessions[i])) continue;
+        any_adapted |= adapted(e->sessions[i]);
+        ready[n++] = e->sessions[i];
+    }
     if (n == 0) return BERYL_PENDING;
     bool near = n == 1 && ready[0]->n_fed < ENGINE_NEAR && engine_has_near(e);
     engine_plan_kind kind = near     ? PLAN_DECODE_NEAR
@@ -336,12 +369,12 @@ static beryl_status begin_decode(beryl_engine *e, beryl_error *error) {
     engine_plan *plan;
     /* In software a compile takes the processor from the prompt's own step: the first word comes
      * before it. */
-    if (e->device && device_caps_of(e->device)->kind == DEVICE_SOFTWARE && !e->plans[kind].exec &&
-        e->n_flight)
+    if (e->device && device_caps_of(e->device)->kind == DEVICE_SOFTWARE &&
+        !e->plans[kind + (any_adapted ? PLAN_ADAPTED : 0)].exec && e->n_flight)
         return BERYL_PENDING;
-    beryl_status status = engine_plan_get(e, kind, &plan, error);
+    beryl_status status = get_plan(e, kind, any_adapted, &plan, error);
     if (status != BERYL_OK) return status;
-    engine_run run = {.kind = kind, .n_row = n, .n_token = n, .n_fetch = 1};
+    engine_run run = {.kind = kind, .adapted = any_adapted, .n_row = n, .n_token = n, .n_fetch = 1};
     graph_value fetch[2] = {plan->text.chosen, plan->text.logits};
     for (uint32_t i = 0; i < n; i++) {
         beryl_session *s = ready[i];
@@ -382,7 +415,7 @@ static beryl_session *next_prompt(beryl_engine *e) {
         if (s && s->turn == e->prompt.rows[0].turn) return s;
         e->prompt.n_row = 0;
     }
-    for (uint32_t i = 0; i < e->options.sessions; i++) {
+    for (uint32_t i = 0; !e->holding && i < e->options.sessions; i++) {
         uint32_t slot = (e->next_prefill + i) % e->options.sessions;
         if (wants_prompt(e->sessions[slot])) return e->sessions[e->next_prefill = slot];
     }
@@ -444,7 +477,7 @@ static beryl_status deliver(beryl_engine *e, beryl_session *s, int32_t token, be
 }
 
 static beryl_status finish_tokens(beryl_engine *e, engine_run *run, beryl_error *error) {
-    engine_plan *plan = &e->plans[run->kind];
+    engine_plan *plan = &e->plans[engine_plan_index(run)];
     const int32_t *chosen = NULL;
     const float *logits = NULL;
     beryl_status status =
@@ -475,8 +508,8 @@ static beryl_status finish_logits(beryl_engine *e, engine_run *run, beryl_error 
     s->n_ahead--;
     if (!run->logits) return BERYL_OK;
     const float *logits;
-    beryl_status status =
-        graph_exec_fetched(e->plans[run->kind].exec, run->ticket, 0, (const void **)&logits, error);
+    beryl_status status = graph_exec_fetched(e->plans[engine_plan_index(run)].exec, run->ticket, 0,
+                                             (const void **)&logits, error);
     for (uint32_t i = 0; status == BERYL_OK && i < run->n_token; i++)
         s->logits_each(s->logits_user, run->first_position + i,
                        logits + (size_t)i * e->model.config.n_vocab);
@@ -539,6 +572,18 @@ beryl_status engine_sleep(beryl_engine *e, beryl_error *error) {
     if (e->device && e->n_flight) return device_wait(e->device, e->flight[0].ticket, error);
     if (e->device) base_sleep(2e-4); /* a program compiles or an upload drains */
     return BERYL_OK;
+}
+
+beryl_status engine_drain(beryl_engine *e, beryl_error *error) {
+    beryl_status status = BERYL_OK;
+    e->holding = true;
+    while ((status == BERYL_OK || status == BERYL_PENDING) &&
+           (e->n_flight || e->step.n_row || next_prompt(e))) {
+        status = engine_pump(e, error);
+        if (status == BERYL_PENDING) status = engine_sleep(e, error);
+    }
+    e->holding = false;
+    return status;
 }
 
 void engine_run_forget(engine_run *run, const beryl_session *s) {

@@ -70,10 +70,10 @@ static beryl_status collect_from(engine_selftest *s, trial_desc desc, beryl_erro
 
 static beryl_status collect(engine_selftest *s, beryl_error *error) {
     beryl_status status = BERYL_OK;
-    for (int k = 0; status == BERYL_OK && k < PLAN_COUNT; k++) {
+    for (int k = 0; status == BERYL_OK && k < PLAN_ALL; k++) {
         const engine_plan *plan = &s->e->plans[k];
-        const bool decode =
-            k == PLAN_DECODE_NEAR || k == PLAN_DECODE || k == PLAN_DECODE_8 || k == PLAN_DECODE_ALL;
+        const int kind = k % PLAN_ADAPTED;
+        const bool decode = kind >= PLAN_DECODE_NEAR && kind <= PLAN_DECODE_ALL;
         if (plan->exec)
             status = collect_from(
                 s,

@@ -24,6 +24,11 @@ beryl_status beryl_session_open(beryl_engine *e, const void *reserved, beryl_ses
     if (!s) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     s->engine = e;
     s->slot = slot;
+    beryl_status status = engine_lora_scales(e, slot, error); /* another session's, as yet */
+    if (status != BERYL_OK) {
+        base_heap_give(&e->heap, s, sizeof *s);
+        return status;
+    }
     e->sessions[slot] = s;
     e->n_session++;
     *out = s;
@@ -44,6 +49,7 @@ void beryl_session_close(beryl_session *s) {
     e->sessions[s->slot] = NULL;
     e->n_session--;
     session_media_clear(s);
+    session_adapters_clear(s);
     base_vec_fini(&e->heap, &s->tokens);
     base_vec_fini(&e->heap, &s->inbox);
     base_heap_give(&e->heap, s, sizeof *s);

@@ -3,11 +3,11 @@
  * The bytes: header, tokens, then for each layer with caches of its own the keys' and the
  * values' rows: all of them on global layers, the last window's on sliding ones, in the order of
  * positions, as the device has them (Q8_0: quants, then scales); last a hash. It is tied to the
- * model by a hash of its header, size and a sample of every tensor, and to cache type, precision
- * and kind of layout. Every length in it follows from the header and is checked against the size
- * of the whole before use. It goes through one piece of memory in both directions, however long
- * the session is; so damage in the rows is found only after they were restored, and the session
- * then holds nothing. */
+ * model by a hash of its header, size and a sample of every tensor, and to cache type, precision,
+ * adapters and kind of layout. Every length in it follows from the header and is checked against
+ * the size of the whole before use. It goes through one piece of memory in both directions, however
+ * long the session is; so damage in the rows is found only after they were restored, and the
+ * session then holds nothing. */
 #include "base/error.h"
 #include "base/file.h"
 #include "engine/session.h"
@@ -25,8 +25,8 @@ typedef struct snapshot_header { /* 64 bytes, little-endian as all machines that
     uint32_t version, kv_type, precision, on_device;
     uint64_t model_hash;
     uint64_t n_token, n_fed;
-    uint64_t hash; /* of the header with 0 here, then of the tokens */
-    uint64_t reserved;
+    uint64_t hash;     /* of the header with 0 here, then of the tokens */
+    uint64_t adapters; /* which were on; 0: none */
 } snapshot_header;
 
 typedef struct part { /* one contiguous piece of a state */
@@ -149,7 +149,8 @@ static snapshot_header header_of(const beryl_session *s) {
                          .on_device = e->device != NULL,
                          .model_hash = e->model_hash,
                          .n_token = s->tokens.count,
-                         .n_fed = s->n_fed};
+                         .n_fed = s->n_fed,
+                         .adapters = session_adapters_hash(s)};
     memcpy(h.magic, magic, sizeof h.magic);
     return h;
 }
@@ -254,6 +255,8 @@ static beryl_status check_header(const snapshot *n, const beryl_session *s, bery
                       error);
     if (h->precision != mine.precision)
         return refuse(n, BERYL_BAD_INPUT, "saved with another --precision", error);
+    if (h->adapters != mine.adapters)
+        return refuse(n, BERYL_BAD_INPUT, "saved with other adapters than the session has", error);
     if (h->on_device != mine.on_device && h->kv_type == TYPE_Q8_0)
         return refuse(n, BERYL_BAD_INPUT,
                       "a q8 cache does not go between the reference device and others", error);

@@ -10,6 +10,7 @@
 #define GEMMA4_GEMMA4_H
 
 #include "format/gguf.h"
+#include "format/lora.h"
 #include "graph/graph.h"
 #include "graph/store.h"
 
@@ -122,6 +123,34 @@ typedef enum gemma4_media {
     GEMMA4_MEDIA_ALL
 } gemma4_media;
 
+/* ---- adapters (lora.c) */
+
+/* Those of a graph, of all ranks side by side: A [r, in], B [out, r], of experts [expert, r, in]
+ * and [expert, out, r]; A of the embedding is [V, r], rows to gather. What a row takes of each rank
+ * follows from its slot: y += B * (scales[slot] * (A * x)). Targets of one vector (q, k, v; gate,
+ * up) share one A, [n r, in], and each one's B has columns for all of it, 0 but for its own: three
+ * products of one vector are one dispatch. */
+enum { LORA_SHARE_MAX = 3 };
+typedef struct gemma4_lora_pair {
+    uint32_t a, b;  /* weights; GEMMA4_NONE: nothing is added here */
+    uint32_t n, at; /* how many share a, and the how-manieth this is */
+} gemma4_lora_pair;
+
+typedef struct gemma4_lora {
+    uint32_t scales[LORA_SHARE_MAX]; /* states: F32 [n_slot, (i + 1) r]: the same, i + 1 times */
+    gemma4_lora_pair *pairs;         // [L + 1, LORA_COUNT]: those of the model are the last
+} gemma4_lora;
+
+/* How many targets take the same vector, from *first on. */
+uint32_t gemma4_lora_share(format_lora_target target, format_lora_target *first);
+
+/* Where a part has its pair. */
+uint32_t gemma4_lora_at(const gemma4_model *m, format_lora_target target, uint32_t layer);
+/* Is this what the model has there? UNSUPPORTED names the tensor and both shapes. *acts: false:
+ * the model has the matrix and does not use it (K and V of layers that share another's cache). */
+beryl_status gemma4_lora_check(const gemma4_model *m, const format_lora_part *part, bool *acts,
+                               beryl_error *error);
+
 typedef struct gemma4_text_options {
     uint32_t n_token; /* bound */
     /* bound of rows whose logits are wanted; 0: none, stops after the last cache write */
@@ -133,6 +162,7 @@ typedef struct gemma4_text_options {
     bool sample; /* the next token of each output row is chosen and set in the state */
     /* not of decode; no layer stops early for output rows then */
     gemma4_media media;
+    const gemma4_lora *lora; /* borrowed while the graph is built; NULL: none */
     /* keep the residual stream before each layer and after the output norm (tests) */
     bool hidden;
 } gemma4_text_options;

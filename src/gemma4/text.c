@@ -20,6 +20,9 @@ typedef struct building { /* of one graph */
     gemma4_media media;
     uint32_t near;                               /* every position is below; 0: any */
     graph_value slot, pos, angles[2], per_layer; /* for those rows; per_layer [n, L, P] */
+    const gemma4_lora *lora;
+    /* [n, (i + 1) r], of those rows; 0: there are no adapters */
+    graph_value lora_scales[LORA_SHARE_MAX];
 } building;
 
 static graph_value stored(building *b, uint32_t index) {
@@ -35,6 +38,60 @@ static graph_value scaled(building *b, graph_value y, uint32_t weight) {
 static graph_value linear(building *b, graph_value x, uint32_t weight) {
     return scaled(b, graph_linear(b->g, x, stored(b, weight)), weight);
 }
+
+/* ---- adapters -------------------------------------------------------------------------------- */
+
+static const gemma4_lora_pair *pair_of(const building *b, format_lora_target target, uint32_t l) {
+    const gemma4_lora_pair *p = b->lora ? &b->lora->pairs[gemma4_lora_at(b->m, target, l)] : NULL;
+    return p && p->a != GEMMA4_NONE ? p : NULL;
+}
+
+/* A * x, scaled, for all targets of the vector x [n, k] that has `target`; 0: there are none. */
+static graph_value low_of(building *b, graph_value x, format_lora_target target, uint32_t l) {
+    format_lora_target first;
+    const uint32_t n = gemma4_lora_share(target, &first);
+    const gemma4_lora_pair *p = NULL;
+    for (uint32_t i = 0; !p && i < n; i++) p = pair_of(b, (format_lora_target)(first + i), l);
+    if (!p) return 0;
+    graph_value low = graph_linear(b->g, x, stored(b, p->a));
+    return graph_mul(b->g, low, b->lora_scales[p->n - 1]);
+}
+
+/* What is added to a product; 0: nothing. */
+static graph_value delta(building *b, graph_value low, format_lora_target target, uint32_t l) {
+    const gemma4_lora_pair *p = low ? pair_of(b, target, l) : NULL;
+    return p ? graph_linear(b->g, low, stored(b, p->b)) : 0;
+}
+
+/* Of experts: x [n, 1 or used, k], ids [n, used]. */
+static graph_value delta_id(building *b, graph_value x, graph_value ids, format_lora_target target,
+                            uint32_t l) {
+    const gemma4_lora_pair *p = pair_of(b, target, l);
+    if (!p) return 0;
+    graph_value low = graph_linear_id(b->g, x, stored(b, p->a), ids);
+    low = graph_mul(b->g, low, graph_unsqueeze(b->g, b->lora_scales[0], 1));
+    return graph_linear_id(b->g, low, stored(b, p->b), ids);
+}
+
+static graph_value with(building *b, graph_value y, graph_value more) {
+    return more ? graph_add(b->g, y, more) : y;
+}
+
+/* A product and what adapters add to it, whose A is before it: after A, products of one vector
+ * stand together and become one dispatch. */
+static graph_value adapted(building *b, graph_value x, uint32_t weight, format_lora_target target,
+                           uint32_t l) {
+    const graph_value more = delta(b, low_of(b, x, target, l), target, l);
+    return with(b, linear(b, x, weight), more);
+}
+
+/* What each row takes of each rank. */
+static void scale_rows(building *b) {
+    for (int i = 0; b->lora && i < LORA_SHARE_MAX; i++)
+        b->lora_scales[i] = graph_gather_rows(b->g, stored(b, b->lora->scales[i]), b->slot, 1);
+}
+
+/* ---- products of experts --------------------------------------------------------------------- */
 
 /* x [n, 1 or used, k], ids [n, used]. */
 static graph_value linear_id(building *b, graph_value x, uint32_t weight, graph_value ids) {
@@ -106,6 +163,16 @@ static void add_inputs(building *b, const gemma4_text_options *o) {
     b->pos = t->pos;
     b->angles[0] = t->angles[0];
     b->angles[1] = t->angles[1];
+    scale_rows(b);
+}
+
+/* Adapters change the embedding before it is scaled. */
+static graph_value with_embedding(building *b, graph_value h, graph_value tokens) {
+    const gemma4_lora_pair *p = pair_of(b, LORA_EMBED, 0);
+    if (!p) return h;
+    graph_value low = graph_gather_rows(b->g, stored(b, p->a), tokens, sqrtf((float)b->c->n_embd));
+    low = graph_mul(b->g, low, b->lora_scales[0]);
+    return graph_add(b->g, h, graph_linear(b->g, low, stored(b, p->b)));
 }
 
 /* The per-layer inputs of all layers times sqrt 2: norm(proj x / sqrt d) + sqrt(P) row, [n, L,
@@ -114,7 +181,8 @@ static graph_value per_layer_inputs(building *b, graph_value x, graph_value toke
     const gemma4_config *c = b->c;
     graph_dim dims[3] = {b->n, constant(c->n_layer), constant(c->n_per_layer)};
     /* rms(c / sqrt d) with eps is rms(c) with d * eps: the division need not be done. */
-    graph_value context = graph_reshape(b->g, linear(b, x, b->m->per_layer_model_proj), 3, dims);
+    graph_value context = adapted(b, x, b->m->per_layer_model_proj, LORA_MODEL_PROJ, 0);
+    context = graph_reshape(b->g, context, 3, dims);
     context = graph_rms_norm(b->g, context, stored(b, b->m->per_layer_proj_norm),
                              c->rms_eps * (float)c->n_embd);
     float factor = sqrtf((float)c->n_per_layer);
@@ -132,20 +200,27 @@ typedef struct raw_qkv {
     graph_value q, k, v;
 } raw_qkv; /* [n, rows], before norms; 0: none */
 
-static raw_qkv project(building *b, const gemma4_layer *layer, graph_value x, bool want_q,
-                       bool want_kv) {
-    raw_qkv r = {0, 0, 0};
+static raw_qkv project(building *b, uint32_t l, graph_value x, bool want_q, bool want_kv) {
+    const gemma4_layer *layer = &b->m->layers[l];
+    raw_qkv r = {0, 0, 0}, more = {0, 0, 0};
+    const graph_value low = want_q || want_kv ? low_of(b, x, LORA_Q, l) : 0;
+    if (want_q) more.q = delta(b, low, LORA_Q, l);
+    if (want_kv) more.k = delta(b, low, LORA_K, l);
+    if (want_kv) more.v = delta(b, low, LORA_V, l);
     if (layer->attn_qkv != GEMMA4_NONE) {
         uint32_t q = b->c->n_head * layer->head_dim, kv = layer->n_kv * layer->head_dim;
         graph_value all = linear(b, x, layer->attn_qkv);
         if (want_q) r.q = graph_copy(b->g, graph_narrow(b->g, all, 1, 0, q, 1));
         if (want_kv) r.k = graph_copy(b->g, graph_narrow(b->g, all, 1, q, kv, 1));
         if (want_kv) r.v = graph_copy(b->g, graph_narrow(b->g, all, 1, q + kv, kv, 1));
-        return r;
+    } else {
+        if (want_q) r.q = linear(b, x, layer->attn_q);
+        if (want_kv) r.k = linear(b, x, layer->attn_k);
+        if (want_kv && layer->attn_v != GEMMA4_NONE) r.v = linear(b, x, layer->attn_v);
     }
-    if (want_q) r.q = linear(b, x, layer->attn_q);
-    if (want_kv) r.k = linear(b, x, layer->attn_k);
-    if (want_kv) r.v = layer->attn_v == GEMMA4_NONE ? r.k : linear(b, x, layer->attn_v);
+    if (want_q) r.q = with(b, r.q, more.q);
+    if (want_kv) r.k = with(b, r.k, more.k);
+    if (want_kv) r.v = r.v ? with(b, r.v, more.v) : r.k;
     return r;
 }
 
@@ -167,6 +242,7 @@ static graph_value keep_output_rows(building *b, graph_value h) {
     b->pos = t->output_pos;
     b->angles[0] = t->output_angles[0];
     b->angles[1] = t->output_angles[1];
+    scale_rows(b);
     if (b->per_layer) {
         graph_dim whole = constant(b->c->n_layer * b->c->n_per_layer);
         graph_dim n_token = graph_tensor_at(b->g, b->per_layer)->dim[0];
@@ -181,17 +257,24 @@ static graph_value keep_output_rows(building *b, graph_value h) {
 
 /* Nodes are added one statement at a time: C leaves the order of arguments open, the graph must
  * not. */
-static graph_value gated(building *b, const gemma4_layer *layer, graph_value x) {
+static graph_value gated(building *b, uint32_t l, graph_value x) {
+    const gemma4_layer *layer = &b->m->layers[l];
+    const graph_value low = low_of(b, x, LORA_GATE, l);
+    const graph_value more = delta(b, low, LORA_GATE, l);
+    const graph_value too = delta(b, low, LORA_UP, l);
     graph_value gate = linear(b, x, layer->ffn_gate);
     graph_value up = linear(b, x, layer->ffn_up);
-    return linear(b, graph_geglu(b->g, gate, up), layer->ffn_down);
+    gate = with(b, gate, more);
+    up = with(b, up, too);
+    return adapted(b, graph_geglu(b->g, gate, up), layer->ffn_down, LORA_DOWN, l);
 }
 
-static graph_value experts(building *b, const gemma4_layer *layer, graph_value h) {
+static graph_value experts(building *b, uint32_t l, graph_value h) {
     const gemma4_config *c = b->c;
+    const gemma4_layer *layer = &b->m->layers[l];
     graph *g = b->g;
     graph_value m = norm(b, h, layer->ffn_norm);
-    graph_value dense = gated(b, layer, m);
+    graph_value dense = gated(b, l, m);
     dense = norm(b, dense, layer->post_ffw_norm_1);
     /* Router: the softmax over the chosen logits is the softmax over all, renormalised over the
      * chosen. Its input is divided by sqrt d; the chosen logits can be instead, since that
@@ -204,26 +287,33 @@ static graph_value experts(building *b, const gemma4_layer *layer, graph_value h
         graph_mul(g, gates, graph_gather_rows(g, stored(b, layer->ffn_down_exps_scale), ids, 1));
     graph_value x = graph_reshape(g, norm(b, h, layer->pre_ffw_norm_2), 3,
                                   (graph_dim[]){b->n, constant(1), constant(c->n_embd)});
+    const uint32_t w = c->n_ff_expert;
+    const graph_value more = delta_id(b, x, ids, LORA_GATE_UP_EXPS, l);
     graph_value gate, up;
     if (layer->ffn_gate_up_exps != GEMMA4_NONE) {
-        graph_value both = linear_id(b, x, layer->ffn_gate_up_exps, ids);
-        gate = graph_narrow(g, both, 2, 0, c->n_ff_expert, 1);
-        up = graph_narrow(g, both, 2, c->n_ff_expert, c->n_ff_expert, 1);
+        graph_value both = with(b, linear_id(b, x, layer->ffn_gate_up_exps, ids), more);
+        gate = graph_narrow(g, both, 2, 0, w, 1);
+        up = graph_narrow(g, both, 2, w, w, 1);
     } else {
         gate = linear_id(b, x, layer->ffn_gate_exps, ids);
         up = linear_id(b, x, layer->ffn_up_exps, ids);
+        if (more) gate = graph_add(g, gate, graph_narrow(g, more, 2, 0, w, 1));
+        if (more) up = graph_add(g, up, graph_narrow(g, more, 2, w, w, 1));
     }
-    graph_value each = linear_id(b, graph_geglu(g, gate, up), layer->ffn_down_exps, ids);
+    graph_value middle = graph_geglu(g, gate, up);
+    const graph_value last = delta_id(b, middle, ids, LORA_DOWN_EXPS, l);
+    graph_value each = with(b, linear_id(b, middle, layer->ffn_down_exps, ids), last);
     graph_value sum = graph_weighted_sum(g, each, gates);
     return graph_add(g, dense, norm(b, sum, layer->post_ffw_norm_2));
 }
 
-static graph_value feed_forward(building *b, const gemma4_layer *layer, graph_value h) {
+static graph_value feed_forward(building *b, uint32_t l, graph_value h) {
+    const gemma4_layer *layer = &b->m->layers[l];
     graph_value f;
     if (b->c->n_expert) {
-        f = experts(b, layer, h);
+        f = experts(b, l, h);
     } else {
-        f = gated(b, layer, norm(b, h, layer->ffn_norm));
+        f = gated(b, l, norm(b, h, layer->ffn_norm));
     }
     return graph_add(b->g, h, norm(b, f, layer->post_ffw_norm));
 }
@@ -231,10 +321,10 @@ static graph_value feed_forward(building *b, const gemma4_layer *layer, graph_va
 static graph_value per_layer_branch(building *b, const gemma4_layer *layer, uint32_t l,
                                     graph_value h) {
     graph_value slice = graph_squeeze(b->g, graph_narrow(b->g, b->per_layer, 1, l, 1, 1), 1);
-    graph_value y = graph_geglu(b->g, linear(b, h, layer->inp_gate), slice);
+    graph_value y = adapted(b, h, layer->inp_gate, LORA_INP_GATE, l);
+    y = adapted(b, graph_geglu(b->g, y, slice), layer->proj, LORA_PROJ, l);
     /* The inputs are sqrt 2 too large, so this is rms with 2 * eps. */
-    graph_value branch = graph_rms_norm(b->g, linear(b, y, layer->proj),
-                                        stored(b, layer->post_norm), 2 * b->c->rms_eps);
+    graph_value branch = graph_rms_norm(b->g, y, stored(b, layer->post_norm), 2 * b->c->rms_eps);
     return graph_add(b->g, h, branch);
 }
 
@@ -245,12 +335,12 @@ static graph_value layer_of(building *b, uint32_t l, graph_value h, bool cut, bo
     const gemma4_layer *layer = &b->m->layers[l];
     graph *g = b->g;
     graph_value x = norm(b, h, layer->attn_norm);
-    raw_qkv r = project(b, layer, x, !cut && !stop, layer->owner);
+    raw_qkv r = project(b, l, x, !cut && !stop, layer->owner);
     if (layer->owner) write_cache(b, layer, r, &caches[l][0], &caches[l][1]);
     if (stop) return 0;
     if (cut) {
         h = keep_output_rows(b, h);
-        r = project(b, layer, norm(b, h, layer->attn_norm), true, false);
+        r = project(b, l, norm(b, h, layer->attn_norm), true, false);
     }
     graph_value q =
         graph_rope(g, norm(b, heads(b, r.q, b->c->n_head, layer->head_dim), layer->attn_q_norm),
@@ -265,8 +355,9 @@ static graph_value layer_of(building *b, uint32_t l, graph_value h, bool cut, bo
                             1.0f, window);
     if (b->apart) graph_attention_distinct_slots(g, o, b->near);
     o = graph_reshape(g, o, 2, (graph_dim[]){b->n, constant(b->c->n_head * layer->head_dim)});
-    h = graph_add(g, h, norm(b, linear(b, o, layer->attn_output), layer->post_attention_norm));
-    h = feed_forward(b, layer, h);
+    o = adapted(b, o, layer->attn_output, LORA_O, l);
+    h = graph_add(g, h, norm(b, o, layer->post_attention_norm));
+    h = feed_forward(b, l, h);
     if (b->c->n_per_layer) h = per_layer_branch(b, layer, l, h);
     if (layer->layer_output_scale != GEMMA4_NONE)
         h = graph_mul(g, h, stored(b, layer->layer_output_scale));
@@ -280,7 +371,7 @@ static void head(building *b, const gemma4_text_options *o, graph_value h) {
     graph_value z = norm(b, h, b->m->output_norm);
     if (o->hidden) t->hidden[b->c->n_layer] = z, graph_output(b->g, z, "hidden");
     graph_value logits =
-        linear(b, z, b->m->output != GEMMA4_NONE ? b->m->output : b->m->token_embd);
+        adapted(b, z, b->m->output != GEMMA4_NONE ? b->m->output : b->m->token_embd, LORA_HEAD, 0);
     if (b->c->softcap > 0) logits = graph_softcap(b->g, logits, b->c->softcap);
     if (b->m->suppress != GEMMA4_NONE) logits = graph_add(b->g, logits, stored(b, b->m->suppress));
     t->logits = logits;
@@ -301,6 +392,7 @@ beryl_status gemma4_text_build(const gemma4_model *m, const graph_store *store, 
                   .g = t->g,
                   .t = t,
                   .media = o->media,
+                  .lora = o->lora,
                   .apart = o->decode,
                   .near = o->near};
     uint32_t n_layer = m->config.n_layer;
@@ -313,7 +405,7 @@ beryl_status gemma4_text_build(const gemma4_model *m, const graph_store *store, 
         o->decode ? graph_gather_rows(t->g, stored(&b, m->tokens), t->slot, 1) : t->tokens;
     graph_value h =
         graph_gather_rows(t->g, stored(&b, m->token_embd), tokens, sqrtf((float)m->config.n_embd));
-    h = scaled(&b, h, m->token_embd);
+    h = with_embedding(&b, scaled(&b, h, m->token_embd), tokens);
     if (o->media) h = graph_where(t->g, t->is_soft, t->soft, h);
     if (m->config.n_per_layer) b.per_layer = per_layer_inputs(&b, h, tokens);
     bool may_cut = outputs && !o->decode && !o->hidden && !o->media;

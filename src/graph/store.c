@@ -187,9 +187,11 @@ static beryl_status check_file(const graph_store *s, const store_tensor *t, bery
     return BERYL_OK;
 }
 
-beryl_status store_layout(graph_store *s, uint64_t memory, beryl_error *error) {
+/* Of tensors from `first` on. */
+static beryl_status layout_from(graph_store *s, uint32_t first, uint64_t memory,
+                                beryl_error *error) {
     beryl_status status = BERYL_OK;
-    for (uint32_t i = 0; status == BERYL_OK && i < s->tensors.count; i++) {
+    for (uint32_t i = first; status == BERYL_OK && i < s->tensors.count; i++) {
         store_tensor *t = &s->tensors.data[i];
         status = check_file(s, t, error);
         if (status != BERYL_OK) break;
@@ -212,6 +214,10 @@ beryl_status store_layout(graph_store *s, uint64_t memory, beryl_error *error) {
     return status;
 }
 
+beryl_status store_layout(graph_store *s, uint64_t memory, beryl_error *error) {
+    return layout_from(s, 0, memory, error);
+}
+
 static beryl_status window_reserve(graph_store *s, size_t size, beryl_error *error) {
     if (size <= s->window_size) return BERYL_OK;
     void *window = base_heap_resize(s->heap, s->window, s->window_size, size);
@@ -223,8 +229,8 @@ static beryl_status window_reserve(graph_store *s, size_t size, beryl_error *err
 }
 
 /* The planes that are the same for all rows. */
-static beryl_status write_tables(graph_store *s, beryl_error *error) {
-    for (size_t i = 0; i < s->tensors.count; i++) {
+static beryl_status write_tables(graph_store *s, uint32_t first, beryl_error *error) {
+    for (size_t i = first; i < s->tensors.count; i++) {
         const store_tensor *t = &s->tensors.data[i];
         for (uint32_t n = 0; n < t->n_shard; n++) {
             const store_shard *shard = &t->shard[n];
@@ -242,9 +248,10 @@ static beryl_status write_tables(graph_store *s, beryl_error *error) {
     return BERYL_OK;
 }
 
-beryl_status store_make(graph_store *s, beryl_error *error) {
+/* Tensors from `first` on, buffers from `buffer` on. */
+static beryl_status make_from(graph_store *s, uint32_t first, size_t buffer, beryl_error *error) {
     if (!s->device) {
-        for (uint32_t i = 0; i < s->tensors.count; i++) {
+        for (uint32_t i = first; i < s->tensors.count; i++) {
             store_tensor *t = &s->tensors.data[i];
             if (!t->is_state) continue;
             uint64_t bytes = store_state_bytes(s, i);
@@ -256,13 +263,51 @@ beryl_status store_make(graph_store *s, beryl_error *error) {
         }
         return BERYL_OK;
     }
-    for (size_t i = 0; i < s->buffers.count; i++) {
+    for (size_t i = buffer; i < s->buffers.count; i++) {
         struct store_buffer *b = &s->buffers.data[i];
         b->size = align_up(b->size, 16);
         beryl_status status = device_buffer_make(s->device, b->size, "store", &b->id, error);
         if (status != BERYL_OK) return status;
     }
-    return write_tables(s, error);
+    return write_tables(s, first, error);
+}
+
+beryl_status store_make(graph_store *s, beryl_error *error) {
+    return make_from(s, 0, 0, error);
+}
+
+/* ---- what comes and goes --------------------------------------------------------------------- */
+
+void store_cut(graph_store *s, const store_mark *mark) {
+    for (size_t i = mark->buffer; i < s->buffers.count; i++)
+        if (s->buffers.data[i].id.id) device_buffer_drop(s->device, s->buffers.data[i].id);
+    for (size_t i = mark->tensor; i < s->tensors.count; i++)
+        base_heap_give(s->heap, s->tensors.data[i].host,
+                       s->tensors.data[i].host ? (size_t)store_state_bytes(s, (uint32_t)i) : 0);
+    s->buffers.count = mark->buffer;
+    s->tensors.count = mark->tensor;
+    s->weight_bytes = mark->weight_bytes;
+    s->state_bytes = mark->state_bytes;
+}
+
+store_mark store_mark_of(const graph_store *s) {
+    return (store_mark){(uint32_t)s->tensors.count, (uint32_t)s->buffers.count, s->weight_bytes,
+                        s->state_bytes};
+}
+
+beryl_status store_extend(graph_store *s, const store_mark *mark, uint64_t memory,
+                          beryl_error *error) {
+    beryl_status status = layout_from(s, mark->tensor, memory, error);
+    if (status == BERYL_OK) status = make_from(s, mark->tensor, mark->buffer, error);
+    if (status == BERYL_OK) store_upload_again(s, mark->tensor);
+    return status;
+}
+
+void store_upload_again(graph_store *s, uint32_t first) {
+    s->upload = (store_place){.tensor = first};
+    s->upload_plane = 0;
+    s->window_full = false;
+    for (size_t i = first; i < s->tensors.count; i++) s->tensors.data[i].host_done = 0;
 }
 
 /* ---- upload ---------------------------------------------------------------------------------- */

@@ -96,6 +96,19 @@ uint32_t store_add_state(graph_store *s, const char *name, base_type type, uint3
  * NO_DEVICE_MEMORY names the figures. */
 beryl_status store_layout(graph_store *s, uint64_t memory, beryl_error *error);
 beryl_status store_make(graph_store *s, beryl_error *error); /* buffers; states zeroed */
+/* Tensors that come and go while the store is in use: those that were added after a mark, in groups
+ * of their own. store_extend lays them out and makes their buffers, store_upload_step then fills
+ * them; store_upload_again: their source says something else, they are filled anew from tensor
+ * `first` on. store_cut drops them, also after a failure; no plan and no run may use them. */
+typedef struct store_mark {
+    uint32_t tensor, buffer;
+    uint64_t weight_bytes, state_bytes;
+} store_mark;
+store_mark store_mark_of(const graph_store *s);
+beryl_status store_extend(graph_store *s, const store_mark *mark, uint64_t memory,
+                          beryl_error *error);
+void store_upload_again(graph_store *s, uint32_t first);
+void store_cut(graph_store *s, const store_mark *mark);
 /* OK: all there. EVENT: progressed (upload_done of upload_total). PENDING: wait for file or
  * device. */
 beryl_status store_upload_step(graph_store *s, beryl_error *error);

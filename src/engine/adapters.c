@@ -1,0 +1,522 @@
+/* adapters.c - adapters of an engine, and which of them each session takes.
+ *
+ * One idea: the matrices of all open adapters lie side by side, rank by rank, in one pool of
+ * weights, and a state says for each slot what its session takes of each rank: 0 where the adapter
+ * is off. So sessions of one run may have different adapters, their scales change with one small
+ * write, and an adapter that fits where another was needs no new plan. The pool's bytes come from
+ * the open adapters through a source, like any weight's.
+ *
+ * The pool grows, and its plans are made anew, when an adapter wants more ranks, other matrices or
+ * another type than it has. It never shrinks. */
+#include "base/error.h"
+#include "base/file.h"
+#include "engine/engine.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    GROUP_LORA = 1 << 22, /* of the store, beside those of gemma4/weights.c */
+    RANK_STEP = 16,       /* the pool has a multiple of it: whole tiles of matrix units */
+    RANK_TOTAL_MAX = 8192,
+    CONFIG_MAX = 16 << 20,
+};
+
+struct beryl_adapter {
+    beryl_engine *engine;
+    uint32_t users; /* who opened it, and sessions */
+    char *data;     // [size]: the file; owned
+    size_t size;
+    format_lora lora;
+    uint32_t *parts; // [n_pair]: 1 + number of the part; 0: none. In the arena of `lora`
+    base_type type;  /* of the pool, if it were alone */
+    float factor;    /* of its first part; what others have more or less is in the pool */
+    uint32_t rank;   /* its first rank in the pool */
+    uint64_t hash;   /* of the file; 0: not asked for yet */
+};
+
+/* ---- the pool's bytes ------------------------------------------------------------------------ */
+
+static const format_lora_part *part_at(const beryl_adapter *a, uint32_t pair) {
+    return a->parts[pair] ? &a->lora.parts[a->parts[pair] - 1] : NULL;
+}
+
+static void convert(base_type to, const format_lora_half *half, uint64_t at, uint64_t step,
+                    uint32_t n, float by, char *out) {
+    const uint32_t size = base_type_block_bytes(half->type);
+    if (step == 1 && half->type == to && by == 1.0f) { // NOLINT: exactly that
+        memcpy(out, half->data + at * size, (size_t)n * size);
+        return;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        if (to == TYPE_F32) {
+            const float value = format_lora_value(half, at + i * step) * by;
+            memcpy(out + (size_t)i * 4, &value, 4);
+        } else { /* all adapters are of this type, and nothing is multiplied */
+            memcpy(out + (size_t)i * 2, half->data + (at + i * step) * 2, 2);
+        }
+    }
+}
+
+/* The pair whose ranks are the how-manieth of the A that `pair` has. */
+static uint32_t sharer(const engine_lora *l, uint32_t pair, uint64_t at) {
+    while (l->graph.pairs[pair].a == GEMMA4_NONE || l->graph.pairs[pair].at != at) pair++;
+    return pair;
+}
+
+/* One row of the pool's A or B of a pair. */
+static void fill_row(const beryl_engine *e, uint32_t pair, bool is_b, const store_tensor *t,
+                     uint64_t row, char *out) {
+    const engine_lora *l = &e->lora;
+    const uint32_t width = t->dim[t->rank - 1], size = base_type_block_bytes(t->type),
+                   column = is_b ? l->graph.pairs[pair].at * l->rank : 0;
+    const bool by_rank = !is_b && pair % LORA_COUNT != LORA_EMBED; /* a row is a rank's */
+    const uint64_t rows = t->dim[t->rank - 2], expert = row / rows;
+    row %= rows;
+    if (by_rank) {
+        pair = sharer(l, pair, row / l->rank);
+        row %= l->rank;
+    }
+    memset(out, 0, (size_t)width * size);
+    for (size_t i = 0; i < l->open.count; i++) {
+        const beryl_adapter *a = l->open.data[i];
+        const format_lora_part *p = part_at(a, pair);
+        if (!p || (by_rank && (row < a->rank || row - a->rank >= p->rank))) continue;
+        const format_lora_half *half = is_b ? &p->b : &p->a;
+        const uint64_t at = expert * half->stride[0];
+        if (by_rank)
+            convert(t->type, half, at + (row - a->rank) * half->stride[1], half->stride[2], width,
+                    1, out);
+        else
+            convert(t->type, half, at + row * half->stride[2], half->stride[1], p->rank,
+                    is_b ? p->factor / a->factor : 1, out + (size_t)(column + a->rank) * size);
+    }
+}
+
+/* Of the source: whichever rows of whichever tensor the bytes are. */
+static beryl_status pool_read(void *user, uint64_t offset, void *to, size_t size) {
+    beryl_engine *e = user;
+    const engine_lora *l = &e->lora;
+    char *out = to;
+    for (size_t i = 0; size && i < l->places.count; i++) {
+        const store_tensor *t = &e->store.tensors.data[l->mark.tensor + LORA_SHARE_MAX + i];
+        const uint64_t row_bytes = base_type_row_bytes(t->type, t->dim[t->rank - 1]);
+        while (size && offset >= t->file_offset && offset < t->file_offset + t->file_bytes) {
+            const uint64_t row = (offset - t->file_offset) / row_bytes,
+                           skip = (offset - t->file_offset) % row_bytes;
+            const size_t n = row_bytes - skip < size ? (size_t)(row_bytes - skip) : size;
+            char *whole = n == row_bytes ? out : l->row;
+            fill_row(e, l->places.data[i] >> 1, l->places.data[i] & 1, t, row, whole);
+            if (n != row_bytes) memcpy(out, l->row + skip, n);
+            out += n;
+            offset += n;
+            size -= n;
+        }
+    }
+    return size ? BERYL_IO : BERYL_OK;
+}
+
+beryl_source engine_lora_source(beryl_engine *e) {
+    return (beryl_source){.size = INT64_MAX, .user = e, .read = pool_read};
+}
+
+/* ---- the pool -------------------------------------------------------------------------------- */
+
+static uint32_t pair_count(const beryl_engine *e) {
+    return (e->model.config.n_layer + 1) * LORA_COUNT;
+}
+
+static void pool_drop(beryl_engine *e) {
+    engine_lora *l = &e->lora;
+    engine_adapted_plans_close(e);
+    if (!l->made) return;
+    store_cut(&e->store, &l->mark);
+    base_heap_give(&e->heap, l->row, l->row_size);
+    base_heap_give(&e->heap, l->graph.pairs, pair_count(e) * sizeof *l->graph.pairs);
+    l->places.count = 0;
+    l->row = NULL;
+    l->graph.pairs = NULL;
+    l->made = false;
+}
+
+/* Index in the store, UINT32_MAX: no memory. */
+static uint32_t add_tensor(beryl_engine *e, uint32_t pair, bool is_b, const format_lora_part *p,
+                           uint64_t *offset) {
+    engine_lora *l = &e->lora;
+    const bool turned = !is_b && p->target == LORA_EMBED,
+               each = p->target == LORA_GATE_UP_EXPS || p->target == LORA_DOWN_EXPS;
+    const uint32_t ranks = l->graph.pairs[pair].n * l->rank,
+                   rows = is_b     ? p->out
+                          : turned ? p->in
+                                   : ranks,
+                   width = is_b || turned ? ranks : p->in,
+                   dim[3] = {each ? p->n_expert : rows, each ? rows : width, width};
+    char name[64];
+    snprintf(name, sizeof name, "lora.%u.%s.%s", pair / LORA_COUNT,
+             format_lora_target_name(p->target), is_b ? "b" : "a");
+    uint32_t *place = base_vec_add(&e->heap, &l->places);
+    if (!place) return UINT32_MAX;
+    *place = pair << 1 | is_b;
+    const uint32_t index =
+        store_add_weight(&e->store, name, l->type, each ? 3 : 2, dim,
+                         GROUP_LORA + 1 + pair / LORA_COUNT, e->store.n_source - 1, *offset, false);
+    if (index == UINT32_MAX) return index;
+    const size_t row = (size_t)base_type_row_bytes(l->type, width);
+    *offset += e->store.tensors.data[index].file_bytes;
+    if (row > l->row_size) l->row_size = row;
+    return index;
+}
+
+/* A part of an open adapter that goes with a pair; NULL: none does. */
+static const format_lora_part *any_part(const engine_lora *l, uint32_t pair) {
+    const format_lora_part *p = NULL;
+    for (size_t i = 0; !p && i < l->open.count; i++) p = part_at(l->open.data[i], pair);
+    return p;
+}
+
+/* Weights of the targets that share a vector, from pair `first` on. false: no memory. */
+static bool add_shared(beryl_engine *e, uint32_t first, uint32_t n, uint64_t *offset) {
+    gemma4_lora_pair *pairs = &e->lora.graph.pairs[first];
+    uint32_t n_here = 0, a = GEMMA4_NONE;
+    for (uint32_t i = 0; i < n; i++) n_here += any_part(&e->lora, first + i) != NULL;
+    for (uint32_t i = 0, at = 0; i < n; i++) {
+        const format_lora_part *p = any_part(&e->lora, first + i);
+        pairs[i] = (gemma4_lora_pair){GEMMA4_NONE, GEMMA4_NONE, n_here, at};
+        if (!p) continue;
+        at++;
+        if (a == GEMMA4_NONE) a = add_tensor(e, first + i, false, p, offset);
+        pairs[i].a = a;
+        pairs[i].b = add_tensor(e, first + i, true, p, offset);
+        if (a == UINT32_MAX || pairs[i].b == UINT32_MAX) return false;
+    }
+    return true;
+}
+
+/* Weights for every matrix that an open adapter goes with. */
+static beryl_status pool_add(beryl_engine *e, beryl_error *error) {
+    engine_lora *l = &e->lora;
+    const uint32_t n_pair = pair_count(e);
+    uint64_t offset = 0;
+    l->mark = store_mark_of(&e->store);
+    l->made = true; /* so that it is dropped */
+    l->row_size = 0;
+    l->graph.pairs = base_heap_take(&e->heap, n_pair * sizeof *l->graph.pairs);
+    bool room = l->graph.pairs;
+    for (uint32_t i = 0; room && i < LORA_SHARE_MAX; i++) {
+        const uint32_t dim[2] = {e->options.sessions, (i + 1) * l->rank};
+        l->graph.scales[i] =
+            store_add_state(&e->store, "lora.scales", TYPE_F32, 2, dim, GROUP_LORA);
+        room = l->graph.scales[i] != UINT32_MAX;
+    }
+    for (uint32_t k = 0, n; room && k < n_pair; k += n) {
+        format_lora_target first;
+        n = gemma4_lora_share((format_lora_target)(k % LORA_COUNT), &first);
+        room = add_shared(e, k, n, &offset);
+    }
+    l->row = room ? base_heap_take(&e->heap, l->row_size) : NULL;
+    if (!l->row) l->row_size = 0;
+    if (!room || (l->row_size == 0 && l->places.count))
+        return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    return store_extend(&e->store, &l->mark, e->options.memory, error);
+}
+
+static beryl_status pool_upload(beryl_engine *e, beryl_error *error) {
+    beryl_status status;
+    while ((status = store_upload_step(&e->store, error)) == BERYL_EVENT ||
+           status == BERYL_PENDING) {
+        device_ticket done;
+        if (status == BERYL_EVENT || !e->device) continue;
+        status = device_poll(e->device, &done, error);
+        if (status != BERYL_OK) return status;
+        base_sleep(1e-4);
+    }
+    return status;
+}
+
+static beryl_status pool_make(beryl_engine *e, beryl_error *error) {
+    pool_drop(e);
+    beryl_status status = pool_add(e, error);
+    if (status == BERYL_OK) status = pool_upload(e, error);
+    for (uint32_t i = 0; status == BERYL_OK && i < e->options.sessions; i++)
+        status = engine_lora_scales(e, i, error);
+    if (status != BERYL_OK) pool_drop(e);
+    return status;
+}
+
+/* What the open adapters, the newest among them, want of the pool beyond what it has. */
+static bool pool_fits(const beryl_engine *e, const beryl_adapter *a, uint32_t rank,
+                      base_type type) {
+    const engine_lora *l = &e->lora;
+    if (!l->made || rank > l->rank || type != l->type) return false;
+    for (uint32_t k = 0; k < pair_count(e); k++)
+        if (a->parts[k] && l->graph.pairs[k].a == GEMMA4_NONE) return false;
+    return true;
+}
+
+/* The first ranks that no open adapter has. */
+static uint32_t place_of(const engine_lora *l, uint32_t n) {
+    uint32_t at = 0;
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (size_t i = 0; i < l->open.count; i++) {
+            const beryl_adapter *a = l->open.data[i];
+            if (at >= a->rank + a->lora.rank || a->rank >= at + n) continue;
+            at = a->rank + a->lora.rank;
+            moved = true;
+        }
+    }
+    return at;
+}
+
+/* F16 or BF16 where all is of it, and nothing has a factor of its own; else F32. */
+static base_type type_of(const beryl_adapter *a) {
+    const base_type type = a->lora.parts[0].a.type;
+    for (size_t i = 0; i < a->lora.n_part; i++) {
+        const format_lora_part *p = &a->lora.parts[i];
+        if (p->a.type != type || p->b.type != type || p->factor < a->factor ||
+            p->factor > a->factor)
+            return TYPE_F32;
+    }
+    return type;
+}
+
+/* The newest adapter into the pool. Nothing runs that has adapters. */
+static beryl_status pool_take(beryl_engine *e, beryl_adapter *a, beryl_error *error) {
+    engine_lora *l = &e->lora;
+    const uint32_t rank = place_of(l, a->lora.rank),
+                   most = (rank + a->lora.rank + RANK_STEP - 1) / RANK_STEP * RANK_STEP;
+    const engine_lora old = *l;
+    if (most > RANK_TOTAL_MAX)
+        return base_fail(error, BERYL_UNSUPPORTED, "adapters of %u ranks in all: %d at most", most,
+                         RANK_TOTAL_MAX);
+    base_type type = l->open.count ? l->type : a->type;
+    if (type != a->type) type = TYPE_F32;
+    beryl_adapter **to = base_vec_add(&e->heap, &l->open);
+    if (!to) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    *to = a;
+    a->rank = rank;
+    if (pool_fits(e, a, most, type)) {
+        store_upload_again(&e->store, l->mark.tensor);
+        return pool_upload(e, error);
+    }
+    l->rank = most > l->rank ? most : l->rank;
+    l->type = type;
+    beryl_status status = pool_make(e, error);
+    if (status == BERYL_OK) return status;
+    l->open.count--;
+    l->rank = old.rank;
+    l->type = old.type;
+    /* the others go on as they were */
+    if (l->open.count && pool_make(e, &e->failure) != BERYL_OK && !e->failure.code)
+        e->failure.code = BERYL_NO_MEMORY;
+    return status;
+}
+
+/* ---- opening and closing --------------------------------------------------------------------- */
+
+static void adapter_free(beryl_adapter *a) {
+    base_heap *heap = &a->engine->heap;
+    format_lora_fini(&a->lora);
+    base_heap_give(heap, a->data, a->size + 1);
+    base_heap_give(heap, a, sizeof *a);
+}
+
+static void adapter_drop(beryl_adapter *a) {
+    engine_lora *l = &a->engine->lora;
+    if (--a->users) return;
+    for (size_t i = 0; i < l->open.count; i++)
+        if (l->open.data[i] == a) l->open.data[i] = l->open.data[--l->open.count];
+    adapter_free(a);
+}
+
+/* Its parts against the model, and where each is found. */
+static beryl_status adapter_check(beryl_adapter *a, beryl_error *error) {
+    const gemma4_model *m = &a->engine->model;
+    a->parts = base_arena_take(&a->lora.arena, pair_count(a->engine), sizeof *a->parts);
+    if (!a->parts) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    const float first = a->lora.parts[0].factor;
+    a->factor = fabsf(first) > 0 ? first : 1;
+    for (size_t i = 0; i < a->lora.n_part; i++) {
+        const format_lora_part *p = &a->lora.parts[i];
+        bool acts;
+        beryl_status status = gemma4_lora_check(m, p, &acts, error);
+        if (status != BERYL_OK) return status;
+        if (!(fabsf(p->factor / a->factor) <= 65504))
+            return base_fail(error, BERYL_BAD_FILE, "factors of parts that are too far apart");
+        if (acts) a->parts[gemma4_lora_at(m, p->target, p->layer)] = (uint32_t)i + 1;
+    }
+    a->type = type_of(a);
+    return BERYL_OK;
+}
+
+/* The file at a path, and PEFT's configuration where that is beside it. */
+static beryl_status read_files(beryl_adapter *a, base_arena *arena, const char *path, char **config,
+                               size_t *config_size, beryl_error *error) {
+    base_heap *heap = &a->engine->heap;
+    const char *slash = strrchr(path, '/');
+    const char *within = base_arena_print(arena, "%s/adapter_config.json", path),
+               *beside = base_arena_print(arena, "%.*sadapter_config.json",
+                                          slash ? (int)(slash - path + 1) : 0, path);
+    const char *file = base_arena_print(arena, "%s/adapter_model.safetensors", path);
+    if (!within || !beside || !file) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    const bool folder = base_file_exists(within);
+    if (!folder) file = path;
+    beryl_status status = base_file_read(heap, file, SIZE_MAX / 2, &a->data, &a->size, error);
+    if (!folder && (!base_file_exists(beside) ||
+                    (status == BERYL_OK && a->size >= 4 && !memcmp(a->data, "GGUF", 4))))
+        return status;
+    return status == BERYL_OK ? base_file_read(heap, folder ? within : beside, CONFIG_MAX, config,
+                                               config_size, error)
+                              : status;
+}
+
+static beryl_status adapter_read(beryl_adapter *a, const beryl_adapter_options *o,
+                                 beryl_error *error) {
+    base_heap *heap = &a->engine->heap;
+    base_arena arena;
+    char *config = NULL;
+    size_t config_size = 0;
+    beryl_status status = BERYL_OK;
+    base_arena_init(&arena, heap);
+    if (o->data) {
+        a->data = o->data_size < SIZE_MAX ? base_heap_take(heap, o->data_size + 1) : NULL;
+        if (!a->data) status = base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+        if (a->data) memcpy(a->data, o->data, a->size = o->data_size);
+    } else {
+        status = read_files(a, &arena, o->path, &config, &config_size, error);
+    }
+    beryl_error why = {0};
+    if (status == BERYL_OK) {
+        status = format_lora_read(heap, a->data, a->size, config ? config : o->config,
+                                  config ? config_size : o->config_size, &a->lora, &why);
+        if (status == BERYL_OK) status = adapter_check(a, &why);
+        if (status != BERYL_OK)
+            base_fail_at(error, status, why.at, "'%.120s': %.340s", o->data ? "adapter" : o->path,
+                         why.message);
+    }
+    base_heap_give(heap, config, config_size + 1);
+    base_arena_fini(&arena);
+    return status;
+}
+
+beryl_status beryl_adapter_open(beryl_engine *e, const beryl_adapter_options *options,
+                                beryl_adapter **out, beryl_error *error) {
+    beryl_adapter_options o = {0};
+    if (out) *out = NULL;
+    if (!e || !out || !options || options->size < sizeof options->size || options->size > 1 << 16)
+        return base_fail(error, BERYL_MISUSE,
+                         "beryl_adapter_open needs an engine, options and a place for the adapter");
+    memcpy(&o, options, options->size < sizeof o ? options->size : sizeof o);
+    if (!e->loaded || e->options.vocabulary_only || !o.path == !o.data)
+        return base_fail(error, BERYL_MISUSE,
+                         "beryl_adapter_open needs a loaded model, and a path or data");
+    beryl_adapter *a = base_heap_take(&e->heap, sizeof *a);
+    if (!a) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    a->engine = e;
+    a->users = 1;
+    beryl_status status = adapter_read(a, &o, error);
+    if (status == BERYL_OK) status = engine_drain(e, error);
+    if (status == BERYL_OK) status = pool_take(e, a, error);
+    if (status == BERYL_OK) *out = a;
+    else adapter_free(a);
+    return status;
+}
+
+void beryl_adapter_close(beryl_adapter *a) {
+    if (a) adapter_drop(a);
+}
+
+void engine_lora_close(beryl_engine *e) {
+    pool_drop(e);
+    for (size_t i = 0; i < e->lora.open.count; i++) adapter_free(e->lora.open.data[i]);
+    base_vec_fini(&e->heap, &e->lora.open);
+    base_vec_fini(&e->heap, &e->lora.places);
+}
+
+/* ---- of a session ---------------------------------------------------------------------------- */
+
+beryl_status engine_lora_scales(beryl_engine *e, uint32_t slot, beryl_error *error) {
+    const engine_lora *l = &e->lora;
+    const beryl_session *s = e->sessions[slot];
+    if (!l->made) return BERYL_OK;
+    const size_t size = l->rank * sizeof(float);
+    float *row = base_heap_take(&e->heap, size);
+    if (!row) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    for (size_t i = 0; s && i < s->adapters.count; i++) {
+        const beryl_adapter *a = s->adapters.data[i].adapter;
+        for (uint32_t k = 0; k < a->lora.rank; k++)
+            row[a->rank + k] += s->adapters.data[i].scale * a->factor;
+    }
+    beryl_status status = BERYL_OK;
+    for (uint32_t i = 0; i < LORA_SHARE_MAX; i++)
+        for (uint32_t k = 0; status == BERYL_OK && k <= i; k++)
+            status = store_state_write(&e->store, l->graph.scales[i], (slot * (i + 1) + k) * size,
+                                       row, size, error);
+    base_heap_give(&e->heap, row, size);
+    return status;
+}
+
+static bool same_adapters(const beryl_session *s, beryl_adapter *const *adapters,
+                          const float *scales, size_t n) {
+    bool same = n == s->adapters.count;
+    for (size_t i = 0; same && i < n; i++) {
+        const float scale = scales ? scales[i] : 1;
+        same = s->adapters.data[i].adapter == adapters[i] &&
+               !memcmp(&s->adapters.data[i].scale, &scale, sizeof scale);
+    }
+    return same;
+}
+
+beryl_status beryl_session_adapters(beryl_session *s, beryl_adapter *const *adapters,
+                                    const float *scales, size_t n, beryl_error *error) {
+    if (!s || (n && !adapters))
+        return base_fail(error, BERYL_MISUSE,
+                         "beryl_session_adapters needs a session and adapters");
+    if (s->task) return base_fail(error, BERYL_MISUSE, "a task is running on this session");
+    beryl_engine *e = s->engine;
+    for (size_t i = 0; i < n; i++) {
+        if (!adapters[i] || adapters[i]->engine != e)
+            return base_fail(error, BERYL_MISUSE, "adapter %zu is none, or another engine's", i);
+        if (scales && !(fabsf(scales[i]) <= 65504))
+            return base_fail(error, BERYL_BAD_INPUT, "adapter %zu: a scale of %g", i,
+                             (double)scales[i]);
+    }
+    if (same_adapters(s, adapters, scales, n)) return BERYL_OK;
+    const engine_adapters old = s->adapters;
+    engine_adapters new = {0};
+    if (!base_vec_reserve(&e->heap, &new, n))
+        return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    for (size_t i = 0; i < n; i++)
+        new.data[new.count++] = (engine_adapted){adapters[i], scales ? scales[i] : 1};
+    s->adapters = new;
+    beryl_status status = engine_lora_scales(e, s->slot, error);
+    if (status != BERYL_OK) {
+        s->adapters = old;
+        base_vec_fini(&e->heap, &new);
+        return status;
+    }
+    for (size_t i = 0; i < n; i++) adapters[i]->users++;
+    s->adapters = old;
+    session_adapters_clear(s);
+    s->adapters = new;
+    /* what the caches hold was computed under others */
+    s->n_fed = s->highest = s->saved_at = 0;
+    return BERYL_OK;
+}
+
+void session_adapters_clear(beryl_session *s) {
+    for (size_t i = 0; i < s->adapters.count; i++) adapter_drop(s->adapters.data[i].adapter);
+    base_vec_fini(&s->engine->heap, &s->adapters);
+}
+
+uint64_t session_adapters_hash(const beryl_session *s) {
+    uint64_t hash = 0;
+    for (size_t i = 0; i < s->adapters.count; i++) {
+        beryl_adapter *a = s->adapters.data[i].adapter;
+        if (!a->hash) a->hash = base_hash(a->data, a->size, a->lora.n_part) | 1;
+        const float scale = s->adapters.data[i].scale * a->factor;
+        hash = base_hash(&scale, sizeof scale, hash ^ a->hash);
+    }
+    return hash;
+}
