@@ -206,6 +206,8 @@ typedef struct beryl_engine_options {
     /* path of the file that holds the towers of pictures and sound, where that is not the model's
      * own; NULL: the model's */
     const char *mmproj;
+    /* instead of `mmproj`: where the bytes come from; copied, then owned */
+    const beryl_source *mmproj_source;
 } beryl_engine_options;
 
 typedef struct beryl_engine_info {
@@ -553,9 +555,10 @@ typedef struct beryl_media_desc {
     /* taken as it is: its sides are whole soft tokens (48 pixels), no more than the budget */
     bool resized;
     uint32_t budget; /* most soft tokens of a picture; 0: as the file says, else 280 */
-    /* of sound: one channel at 16 kHz in -1 to 1, up to 480,000 samples (30 s) */
+    /* of sound: one channel in -1 to 1, up to 30 s */
     const float *samples;
     size_t n_sample;
+    uint32_t rate; /* samples a second, 1,000 to 768,000; 0: 16,000 */
     /* or a WAV file in memory: PCM of 8 to 32 bits or floats, any channels, any rate */
     const void *wav;
     size_t wav_size;

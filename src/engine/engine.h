@@ -116,6 +116,8 @@ struct beryl_engine {
     bool no_growth;
     format_model found;
     format_gguf *gguf;
+    format_gguf *mmproj;        /* the towers' file; NULL: the model's own */
+    beryl_source mmproj_source; /* until it is opened */
     uint64_t model_hash;
     text_tokenizer *tokenizer; /* may be NULL after a load with header_only */
     /* header_only: why the file does not run; NULL: nothing stands against it */

@@ -212,6 +212,7 @@ static beryl_status make_info(beryl_engine *e) {
     } else {
         fill_config(&e->model.config, info);
     }
+    if (e->mmproj) gemma4_towers_find(e->mmproj, &info->has_vision, &info->has_audio);
     info->n_vocab = e->tokenizer ? (uint32_t)text_n_token(e->tokenizer)
                                  : (uint32_t)format_gguf_count(g, "tokenizer.ggml.tokens");
     info->why_not = e->why_not;

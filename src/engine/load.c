@@ -37,7 +37,8 @@ beryl_status beryl_engine_open(const beryl_engine_options *options, beryl_engine
     e->log = o.log;
     e->options = o;
     if (o.source) e->source = *o.source;
-    e->options.source = NULL;
+    if (o.mmproj_source) e->mmproj_source = *o.mmproj_source;
+    e->options.source = e->options.mmproj_source = NULL;
     e->options.model = copy_text(&e->arena, o.model);
     e->options.device = copy_text(&e->arena, o.device);
     e->options.mmproj = copy_text(&e->arena, o.mmproj);
@@ -65,7 +66,9 @@ void beryl_engine_close(beryl_engine *e) {
     engine_tuned_close(e);
     text_tokenizer_close(e->tokenizer);
     format_gguf_close(e->gguf);
+    format_gguf_close(e->mmproj);
     if (e->source.close) e->source.close(e->source.user);
+    if (e->mmproj_source.close) e->mmproj_source.close(e->mmproj_source.user);
     base_arena_fini(&e->arena);
     base_heap heap = e->heap;
     base_heap_give(&heap, e, sizeof *e);
@@ -477,6 +480,24 @@ static beryl_status find_file(beryl_engine *e, beryl_error *error) {
 #endif
 }
 
+/* The header of the model's file, then that of its towers, where they have a file of their own. */
+static beryl_status read_headers(beryl_engine *e, beryl_error *error) {
+    if (e->options.header_only) format_gguf_any_type(e->gguf);
+    beryl_status status = format_gguf_step(e->gguf, error);
+    if (status != BERYL_OK || (!e->options.mmproj && !e->mmproj_source.read && !e->mmproj))
+        return status;
+    if (!e->mmproj && e->mmproj_source.read) {
+        const beryl_source source = e->mmproj_source;
+        e->mmproj_source = (beryl_source){0};
+        status = format_gguf_open(&e->heap, &source, 1, &e->mmproj, error);
+    }
+#ifndef __wasm__
+    if (!e->mmproj && status == BERYL_OK)
+        status = format_gguf_open_path(&e->heap, e->options.mmproj, &e->mmproj, error);
+#endif
+    return status == BERYL_OK ? format_gguf_step(e->mmproj, error) : status;
+}
+
 static beryl_status start(beryl_engine *e, const engine_plan_kind *kinds, size_t n,
                           beryl_error *error) {
     for (size_t i = 0; i < n; i++) {
@@ -571,9 +592,7 @@ static beryl_status load_stage_run(beryl_task *task, load_stage *stage) {
     bool again;
     switch (*stage) {
     case LOAD_FIND: return find_file(e, error);
-    case LOAD_HEADER:
-        if (e->options.header_only) format_gguf_any_type(e->gguf);
-        return format_gguf_step(e->gguf, error);
+    case LOAD_HEADER: return read_headers(e, error);
     case LOAD_TOKENIZER:
         if (e->options.header_only) return judge(e, error);
         status = gemma4_check_architecture(e->gguf, error);

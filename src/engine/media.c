@@ -33,7 +33,6 @@ typedef struct tower {
 
 struct engine_towers {
     base_arena arena;
-    format_gguf *own; /* of options.mmproj; NULL: the model's file */
     beryl_source *sources;
     uint32_t n_source;
     gemma4_vision vision;
@@ -63,17 +62,20 @@ void engine_towers_close(beryl_engine *e) {
         tower_unplan(&t->tower[i]);
         store_fini(&t->tower[i].store);
     }
-    format_gguf_close(t->own);
     base_arena_fini(&t->arena);
     base_heap_give(&e->heap, t, sizeof *t);
     e->towers = NULL;
+}
+
+static const format_gguf *towers_file(const beryl_engine *e) {
+    return e->mmproj ? e->mmproj : e->gguf;
 }
 
 /* Keys and tensors of one tower, into its store. NOT_FOUND is no error: it is not there. */
 static beryl_status tower_add(beryl_engine *e, bool hears, beryl_error *error) {
     engine_towers *t = e->towers;
     tower *to = &t->tower[hears];
-    const format_gguf *file = t->own ? t->own : e->gguf;
+    const format_gguf *file = towers_file(e);
     const uint32_t d = e->model.config.n_embd;
     beryl_status status =
         store_init(&to->store, &e->heap, e->device, t->sources, t->n_source, error);
@@ -91,17 +93,10 @@ static beryl_status towers_open(beryl_engine *e, beryl_error *error) {
     if (!t) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     base_arena_init(&t->arena, &e->heap);
     beryl_status status = BERYL_OK;
-    if (e->options.mmproj) {
-        status = format_gguf_open_path(&e->heap, e->options.mmproj, &t->own, error);
-        while (status == BERYL_OK && (status = format_gguf_step(t->own, error)) == BERYL_PENDING)
-            status = BERYL_OK;
-    }
-    const format_gguf *file = t->own ? t->own : e->gguf;
-    if (status == BERYL_OK) {
-        t->n_source = (uint32_t)format_gguf_n_file(file);
-        t->sources = base_arena_take(&t->arena, t->n_source, sizeof *t->sources);
-        if (!t->sources) status = base_fail(error, BERYL_NO_MEMORY, "out of host memory");
-    }
+    const format_gguf *file = towers_file(e);
+    t->n_source = (uint32_t)format_gguf_n_file(file);
+    t->sources = base_arena_take(&t->arena, t->n_source, sizeof *t->sources);
+    if (!t->sources) status = base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     for (uint32_t i = 0; status == BERYL_OK && i < t->n_source; i++)
         t->sources[i] = *format_gguf_source(file, i);
     for (int i = 0; status == BERYL_OK && i < 2; i++) status = tower_add(e, i, error);
@@ -256,9 +251,16 @@ static beryl_status take_samples(beryl_media *m, const float *samples, size_t n,
 
 static beryl_status take_sound(beryl_media *m, const beryl_media_desc *d, beryl_error *error) {
     base_heap *heap = &m->engine->heap;
-    if (!d->wav) return take_samples(m, d->samples, d->n_sample, error);
-    media_sound sound, at_rate = {0};
-    beryl_status status = media_wav_read(heap, d->wav, d->wav_size, &sound, error);
+    if (!d->wav && (!d->rate || d->rate == GEMMA4_AUDIO_RATE))
+        return take_samples(m, d->samples, d->n_sample, error);
+    if (!d->wav && (!d->samples || d->rate < MEDIA_RATE_MIN || d->rate > MEDIA_RATE_MAX))
+        return base_fail(error, BERYL_MISUSE, "%s at %u samples a second: %d to %d",
+                         d->samples ? "sound" : "sound without samples", d->rate, MEDIA_RATE_MIN,
+                         MEDIA_RATE_MAX);
+    media_sound sound = {.samples = (float *)(uintptr_t)d->samples, d->n_sample, d->rate},
+                at_rate = {0};
+    beryl_status status =
+        d->wav ? media_wav_read(heap, d->wav, d->wav_size, &sound, error) : BERYL_OK;
     const bool other = status == BERYL_OK && sound.rate != GEMMA4_AUDIO_RATE;
     const uint64_t n = sound.rate ? (uint64_t)sound.n * GEMMA4_AUDIO_RATE / sound.rate : 0;
     if (status == BERYL_OK && n > GEMMA4_AUDIO_SAMPLES)
@@ -272,7 +274,7 @@ static beryl_status take_sound(beryl_media *m, const beryl_media_desc *d, beryl_
             take_samples(m, given->samples,
                          given->n < GEMMA4_AUDIO_SAMPLES ? given->n : GEMMA4_AUDIO_SAMPLES, error);
     base_heap_give(heap, at_rate.samples, at_rate.n * sizeof *at_rate.samples);
-    base_heap_give(heap, sound.samples, sound.n * sizeof *sound.samples);
+    if (d->wav) base_heap_give(heap, sound.samples, sound.n * sizeof *sound.samples);
     return status;
 }
 

@@ -106,6 +106,12 @@ static const char *size_label(uint32_t n_layer, uint32_t n_embd) {
     return "custom";
 }
 
+void gemma4_towers_find(const format_gguf *g, bool *vision, bool *audio) {
+    *vision = format_gguf_tensor_find(g, "v.patch_embd.weight") != NULL;
+    *audio = format_gguf_tensor_find(g, "a.conv1d.0.weight") ||
+             format_gguf_tensor_find(g, "mm.a.input_projection.weight");
+}
+
 beryl_status gemma4_config_read(const format_gguf *g, base_arena *arena, gemma4_model *m,
                                 beryl_error *error) {
     *m = (gemma4_model){0};
@@ -173,9 +179,7 @@ beryl_status gemma4_config_read(const format_gguf *g, base_arena *arena, gemma4_
                          (unsigned long long)n_vocab);
     c->n_vocab = (uint32_t)n_vocab;
     c->size_label = size_label(c->n_layer, c->n_embd);
-    c->has_vision = format_gguf_tensor_find(g, "v.patch_embd.weight") != NULL;
-    c->has_audio = format_gguf_tensor_find(g, "a.conv1d.0.weight") ||
-                   format_gguf_tensor_find(g, "mm.a.input_projection.weight");
+    gemma4_towers_find(g, &c->has_vision, &c->has_audio);
     m->layers = base_arena_take(arena, c->n_layer, sizeof *m->layers);
     m->rope_factors = base_arena_take(arena, c->head_dim / 2, sizeof(float));
     m->rope_inverse[0] = base_arena_take(arena, c->head_dim_swa / 2, sizeof(float));

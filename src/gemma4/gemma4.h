@@ -86,6 +86,8 @@ typedef struct gemma4_model {
 
 /* Is it this model family at all? UNSUPPORTED says what it is instead. */
 beryl_status gemma4_check_architecture(const format_gguf *gguf, beryl_error *error);
+/* Which towers a file has; it is the model's, or that of the towers alone. */
+void gemma4_towers_find(const format_gguf *gguf, bool *vision, bool *audio);
 /* Reads and checks the configuration; layers with kinds and donors, in the arena. */
 beryl_status gemma4_config_read(const format_gguf *gguf, base_arena *arena, gemma4_model *m,
                                 beryl_error *error);
