@@ -7,16 +7,17 @@
  * engine holds for it can be dropped and made again, since a prompt is always given whole. So
  * there may be more sessions than the engine holds, and a lost device costs time, not words.
  */
-import type { HostCalls, HostEvent, ModelState, PlainLoad } from "./calls.js";
+import type { HostCalls, HostEvent, ModelState, PlainLoad, PlainMedia, PlainMediaList } from "./calls.js";
 import type { Engine, EngineEvent, EngineInfo, EngineOptions, EngineSession, KeptTexts, GenerateResult, LogLevel, WebGpu } from "./engine.js";
-import { BerylError } from "./error.js";
+import { BerylError, throwIfAborted } from "./error.js";
 import { showRoom, whatFits, type Room } from "./fit.js";
 import { Queue } from "./queue.js";
 import { openKept } from "./kept.js";
+import { contentName, rawMedia } from "./pixels.js";
 import type { Handlers } from "./rpc.js";
 import { BlobSource } from "./source/blob.js";
 import { hasDisk, readDisk } from "./source/disk.js";
-import { openSource, VerifiedSource, type ByteSource, type FillableSource, type Progress } from "./source/index.js";
+import { openSource, VerifiedSource, type ByteSource, type FillableSource, type PlainSource, type Progress } from "./source/index.js";
 import { orAborted, within } from "./source/source.js";
 import { browserStorage, type StorageHost } from "./source/store.js";
 
@@ -35,13 +36,17 @@ const MOST_LOSSES = 3;
 const LOSS_SPAN = 60_000; // milliseconds
 /** How long may be tried what would fit. */
 const ADVICE = 5_000; // milliseconds
+/** Pictures and clips of a session that stay encoded. */
+const MEDIA_KEPT = 32;
 /** How long an engine may take to end before it is left alone. */
 const CLOSE_WAIT = 2_000; // milliseconds
 
 const IDLE: GenerateResult = { end: "cancelled", nPrompt: 0, nReused: 0, nGenerated: 0, prefillSeconds: 0, firstTokenSeconds: 0, decodeSeconds: 0 };
 
 /* A session: what it holds, and the engine's part of it while there is one. */
-interface Slot { engine: EngineSession | null; tokens: Int32Array; used: number; busy: boolean }
+interface Slot { engine: EngineSession | null; tokens: Int32Array; used: number; busy: boolean; media: Map<string, number> }
+
+const newSlot = (): Slot => ({ engine: null, tokens: new Int32Array(0), used: 0, busy: false, media: new Map() });
 
 /** Makes the handlers of a host; one host holds one model. */
 export function makeHost(parts: HostParts): Handlers<HostCalls> {
@@ -56,7 +61,9 @@ class Host {
     #watchers: ((event: HostEvent) => void)[] = [];
     #load: PlainLoad | null = null;
     #source: ByteSource | FillableSource | null = null;
+    #mmproj: ByteSource | FillableSource | null = null;
     #module: WebAssembly.Module | URL | BufferSource | null = null;
+    #encoding: Promise<unknown> = Promise.resolve(); // one at a time: they share the towers' plans
     #kept: KeptTexts | null = null;
     #engine: Engine | null = null;
     #state: ModelState = "closed";
@@ -86,14 +93,15 @@ class Host {
             tokenize: async ({ text, special }) => (await this.#ready).tokenize(text, special).slice(),
             detokenize: async ({ tokens, special }) => (await this.#ready).detokenize(tokens, special),
             render: async ({ chat }) => (await this.#ready).render(chat),
-            renderTokens: async ({ chat }) => (await this.#ready).renderTokens(chat).slice(),
+            renderTokens: (args) => this.#renderTokens(args),
+            embed: (args, { signal, emit }) => this.#queue.run(null, signal, () => this.#embed(args, signal, emit)),
             selftest: (_, { signal, emit }) => this.#queue.run(null, signal, async () => {
                 const engine = await this.#ready;
                 for await (const event of engine.selftest(signal)) emit(event);
                 return null;
             }),
             open: ({ session }) => {
-                this.#slots.set(session, { engine: null, tokens: new Int32Array(0), used: 0, busy: false });
+                this.#slots.set(session, newSlot());
                 return Promise.resolve(null);
             },
             generate: (args, context) => this.#generate(args, context),
@@ -134,7 +142,7 @@ class Host {
             const storage = this.#parts.storage ?? browserStorage;
             const module = fetchModule(load.module, stop), kept = openKept(); // beside the file's beginning
             module.catch(() => undefined);
-            const open = (): Promise<ByteSource | FillableSource> => (this.#parts.openSource ?? openSource)(load.source, {
+            const openAny = (source: PlainSource): Promise<ByteSource | FillableSource> => (this.#parts.openSource ?? openSource)(source, {
                 storage,
                 cache: load.cache ?? "auto",
                 ...(load.request && { request: load.request }),
@@ -142,7 +150,9 @@ class Host {
                 onProgress: (progress) => this.#tell({ kind: "progress", progress }),
                 onWarning: (line) => this.#log("warning", line),
             }, stop);
+            const open = (): Promise<ByteSource | FillableSource> => openAny(load.source);
             this.#source = await open();
+            if (load.mmproj !== undefined) this.#mmproj = await openAny(load.mmproj);
             this.#module = await module;
             this.#kept = await kept;
             const engine = await this.#read(this.#source, load, stop).catch(async (thrown: unknown) => {
@@ -169,6 +179,10 @@ class Host {
             throw thrown instanceof BerylError && thrown.status === "NO_DEVICE_MEMORY" ? await this.#advise(thrown, source, stop) : thrown;
         });
         if (unchecked && sha256) await unchecked.finish(sha256, stop, (progress) => this.#tell({ kind: "progress", progress }));
+        const towers = this.#mmproj;
+        if (towers && "fill" in towers) towers.fill(this.#ending.signal).catch((thrown: unknown) => {
+            if (!this.#ending.signal.aborted) this.#log("warning", `not all of ${towers.name} is kept yet: ${(thrown as Error).message}`);
+        });
         if (!("fill" in source)) return engine;
         if (load.cache === "required") await this.#fill(source, sha256, stop);
         else this.#fill(source, sha256, this.#ending.signal).catch((thrown: unknown) => {
@@ -198,10 +212,11 @@ class Host {
     #make(source: ByteSource, change: Room, signal: AbortSignal, onEvent: (event: EngineEvent) => void): Promise<Engine> {
         const load = this.#load;
         if (!load || !this.#module) throw new BerylError("MISUSE", "no model is loaded");
-        const { size, name } = source;
+        const lent = (whole: ByteSource): ByteSource => ({ size: whole.size, name: whole.name, read: (...args) => whole.read(...args) });
         const options: EngineOptions = {
             // The source outlives the engine: a lost device takes the engine, not the file.
-            source: { size, name, read: (...args) => source.read(...args) },
+            source: lent(source),
+            ...(this.#mmproj && { mmproj: lent(this.#mmproj) }),
             module: this.#module,
             log: (level, line) => this.#log(level, line),
             ...(this.#kept && { kept: this.#kept }),
@@ -253,7 +268,10 @@ class Host {
     #lose(engine: Engine, reason: string): void {
         const lost = new BerylError("DEVICE_LOST", `the GPU was lost: ${reason}`);
         this.#enter("lost", null, lost);
-        for (const slot of this.#slots.values()) slot.engine = null; // gone with the engine
+        for (const slot of this.#slots.values()) { // gone with the engine
+            slot.engine = null;
+            slot.media.clear();
+        }
         const now = Date.now();
         this.#losses = [...this.#losses.filter((when) => now - when < LOSS_SPAN), now];
         const again = async (): Promise<Engine> => {
@@ -285,7 +303,7 @@ class Host {
         const engine = this.#engine;
         this.#engine = null;
         await engine?.close().catch(() => undefined);
-        await this.#source?.close?.();
+        await Promise.all([this.#source?.close?.(), this.#mmproj?.close?.()]);
         return null;
     }
 
@@ -339,6 +357,8 @@ class Host {
         const slot = this.#slot(args.session);
         try {
             return await this.#queue.run(args.session, signal, () => this.#with(slot, async (session) => {
+                const media = await this.#media(slot, args.prompt, signal, emit);
+                if (media.length || slot.media.size) session.media(media);
                 const run = "chat" in args.prompt ? session.chat(args.prompt.chat, args.options, signal)
                     : session.generate(args.prompt.tokens, args.options, signal);
                 for (;;) {
@@ -351,6 +371,77 @@ class Host {
             const cancelled = signal.aborted && thrown instanceof BerylError && thrown.status === "CANCELLED";
             if (cancelled) return { ...IDLE };
             throw thrown;
+        }
+    }
+
+    /* ---- pictures and sound -------------------------------------------------------------------- */
+
+    /* In the engine, and noted by its contents: what the slot has is taken again. */
+    async #openMedia(slot: Slot, media: PlainMedia, budget = 0): Promise<number> {
+        const engine = await this.#ready, name = await contentName(media, budget);
+        const number = slot.media.get(name) ?? engine.openMedia(await rawMedia(media), budget);
+        slot.media.delete(name);
+        slot.media.set(name, number);
+        return number;
+    }
+
+    /* Encoded, in order; what is encoded already is done at once. The oldest go. */
+    async #media(slot: Slot, { media = [], budget }: PlainMediaList, signal: AbortSignal, emit: (event: EngineEvent) => void): Promise<number[]> {
+        const all: number[] = [];
+        for (const [done, one] of media.entries()) {
+            emit({ kind: "progress", what: "reading pictures and sound", done, total: media.length });
+            const before = this.#encoding;
+            const work = (async () => {
+                await before;
+                throwIfAborted(signal);
+                const engine = await this.#ready, number = await this.#openMedia(slot, one, budget);
+                for await (const event of engine.encodeMedia(number, signal)) emit(event);
+                all.push(number);
+            })();
+            this.#encoding = work.catch(() => undefined);
+            await work;
+        }
+        for (const [name, number] of slot.media) {
+            if (slot.media.size <= MEDIA_KEPT) break;
+            if (all.includes(number)) continue;
+            this.#engine?.closeMedia(number);
+            slot.media.delete(name);
+        }
+        return all;
+    }
+
+    #forgetMedia(slot: Slot): void {
+        for (const number of slot.media.values()) this.#engine?.closeMedia(number);
+        slot.media.clear();
+    }
+
+    async #embed(list: PlainMediaList, signal: AbortSignal, emit: (event: EngineEvent) => void): Promise<Float32Array> {
+        const slot = newSlot(), engine = await this.#ready;
+        try {
+            const parts = (await this.#media(slot, list, signal, emit)).map((number) => engine.mediaSoft(number).soft);
+            const whole = new Float32Array(parts.reduce((sum, part) => sum + part.length, 0));
+            let at = 0;
+            for (const part of parts) whole.set(part, (at += part.length) - part.length);
+            return whole;
+        } finally {
+            this.#forgetMedia(slot);
+        }
+    }
+
+    /* Places become as long as what stands there. */
+    async #renderTokens({ chat, media = [], budget }: HostCalls["renderTokens"]["args"]): Promise<Int32Array> {
+        const engine = await this.#ready, ids = engine.renderTokens(chat).slice();
+        if (!media.length) return ids;
+        const slot = newSlot(), forms = ["image", "audio"].map((kind) => engine.tokenize(`<|${kind}><|${kind}|><${kind}|>`, true));
+        try {
+            const counts: number[] = [];
+            for (const one of media) counts.push(engine.mediaSoft(await this.#openMedia(slot, one, budget)).count);
+            return Int32Array.from([...ids].flatMap((id) => {
+                const form = forms.find((three) => three[1] === id);
+                return form ? [form[0]!, ...Array<number>(counts.shift() ?? 1).fill(id), form[2]!] : [id];
+            }));
+        } finally {
+            this.#forgetMedia(slot);
         }
     }
 
@@ -380,7 +471,10 @@ class Host {
 
     #drop(session: number): Promise<null> {
         const slot = this.#slots.get(session);
-        if (slot) this.#detach(slot);
+        if (slot) {
+            this.#detach(slot);
+            this.#forgetMedia(slot);
+        }
         this.#slots.delete(session);
         return Promise.resolve(null);
     }
