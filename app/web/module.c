@@ -25,7 +25,7 @@ IMPORT(source_close) void module_source_close(uint32_t source);
 IMPORT(sink_write) uint32_t module_sink_write(uint32_t sink, const void *data, uint32_t size);
 IMPORT(sink_close) uint32_t module_sink_close(uint32_t sink, uint32_t whole);
 IMPORT(logits_row) void module_logits_row(uint32_t key, uint32_t position, const float *row);
-IMPORT(log) void module_log(uint32_t level, const char *line, uint32_t size);
+IMPORT(log_line) void module_log(uint32_t level, const char *line, uint32_t size);
 
 typedef struct frame {   /* offsets in bytes stand in engine.ts too */
     uint32_t kind, part; /* 0: of an event */

@@ -456,7 +456,7 @@ export class Engine {
                 this.#kept?.set(decoder.decode(bytes(path, pathSize).slice()), decoder.decode(bytes(from, size).slice()));
                 return this.#kept ? 1 : 0;
             },
-            log: (level: number, line: number, size: number): void => this.#log?.(LEVELS[level] ?? "debug", decoder.decode(bytes(line, size).slice())),
+            log_line: (level: number, line: number, size: number): void => this.#log?.(LEVELS[level] ?? "debug", decoder.decode(bytes(line, size).slice())),
         };
     }
 

@@ -36,17 +36,15 @@ const MOST_LOSSES = 3;
 const LOSS_SPAN = 60_000; // milliseconds
 /** How long may be tried what would fit. */
 const ADVICE = 5_000; // milliseconds
-/** Pictures and clips of a session that stay encoded. */
-const MEDIA_KEPT = 32;
+/** Pictures and clips that stay encoded, more only where one prompt has more. */
+const MEDIA_KEPT = 16;
 /** How long an engine may take to end before it is left alone. */
 const CLOSE_WAIT = 2_000; // milliseconds
 
 const IDLE: GenerateResult = { end: "cancelled", nPrompt: 0, nReused: 0, nGenerated: 0, prefillSeconds: 0, firstTokenSeconds: 0, decodeSeconds: 0 };
 
 /* A session: what it holds, and the engine's part of it while there is one. */
-interface Slot { engine: EngineSession | null; tokens: Int32Array; used: number; busy: boolean; media: Map<string, number> }
-
-const newSlot = (): Slot => ({ engine: null, tokens: new Int32Array(0), used: 0, busy: false, media: new Map() });
+interface Slot { engine: EngineSession | null; tokens: Int32Array; used: number; busy: boolean; media: boolean }
 
 /** Makes the handlers of a host; one host holds one model. */
 export function makeHost(parts: HostParts): Handlers<HostCalls> {
@@ -63,6 +61,7 @@ class Host {
     #source: ByteSource | FillableSource | null = null;
     #mmproj: ByteSource | FillableSource | null = null;
     #module: WebAssembly.Module | URL | BufferSource | null = null;
+    readonly #encoded = new Map<string, number>(); // pictures and sound in the engine, by their contents
     #encoding: Promise<unknown> = Promise.resolve(); // one at a time: they share the towers' plans
     #kept: KeptTexts | null = null;
     #engine: Engine | null = null;
@@ -101,7 +100,7 @@ class Host {
                 return null;
             }),
             open: ({ session }) => {
-                this.#slots.set(session, newSlot());
+                this.#slots.set(session, { engine: null, tokens: new Int32Array(0), used: 0, busy: false, media: false });
                 return Promise.resolve(null);
             },
             generate: (args, context) => this.#generate(args, context),
@@ -268,10 +267,9 @@ class Host {
     #lose(engine: Engine, reason: string): void {
         const lost = new BerylError("DEVICE_LOST", `the GPU was lost: ${reason}`);
         this.#enter("lost", null, lost);
-        for (const slot of this.#slots.values()) { // gone with the engine
-            slot.engine = null;
-            slot.media.clear();
-        }
+        for (const slot of this.#slots.values()) slot.engine = null; // gone with the engine
+        this.#encoded.clear();
+        this.#encoding = Promise.resolve();
         const now = Date.now();
         this.#losses = [...this.#losses.filter((when) => now - when < LOSS_SPAN), now];
         const again = async (): Promise<Engine> => {
@@ -357,8 +355,8 @@ class Host {
         const slot = this.#slot(args.session);
         try {
             return await this.#queue.run(args.session, signal, () => this.#with(slot, async (session) => {
-                const media = await this.#media(slot, args.prompt, signal, emit);
-                if (media.length || slot.media.size) session.media(media);
+                if (args.prompt.media || slot.media) await this.#media(args.prompt, signal, emit, (_, all) => session.media(all));
+                slot.media = args.prompt.media !== undefined;
                 const run = "chat" in args.prompt ? session.chat(args.prompt.chat, args.options, signal)
                     : session.generate(args.prompt.tokens, args.options, signal);
                 for (;;) {
@@ -376,73 +374,57 @@ class Host {
 
     /* ---- pictures and sound -------------------------------------------------------------------- */
 
-    /* In the engine, and noted by its contents: what the slot has is taken again. */
-    async #openMedia(slot: Slot, media: PlainMedia, budget = 0): Promise<number> {
-        const engine = await this.#ready, name = await contentName(media, budget);
-        const number = slot.media.get(name) ?? engine.openMedia(await rawMedia(media), budget);
-        slot.media.delete(name);
-        slot.media.set(name, number);
+    /* In the engine, and noted by its contents: what is known is taken again. */
+    async #openMedia(engine: Engine, media: PlainMedia, budget = 0): Promise<number> {
+        const name = await contentName(media, budget), number = this.#encoded.get(name) ?? engine.openMedia(await rawMedia(media), budget);
+        this.#encoded.delete(name);
+        this.#encoded.set(name, number);
         return number;
     }
 
-    /* Encoded, in order; what is encoded already is done at once. The oldest go. */
-    async #media(slot: Slot, { media = [], budget }: PlainMediaList, signal: AbortSignal, emit: (event: EngineEvent) => void): Promise<number[]> {
-        const all: number[] = [];
-        for (const [done, one] of media.entries()) {
-            emit({ kind: "progress", what: "reading pictures and sound", done, total: media.length });
-            const before = this.#encoding;
-            const work = (async () => {
-                await before;
-                throwIfAborted(signal);
-                const engine = await this.#ready, number = await this.#openMedia(slot, one, budget);
-                for await (const event of engine.encodeMedia(number, signal)) emit(event);
-                all.push(number);
-            })();
-            this.#encoding = work.catch(() => undefined);
-            await work;
-        }
-        for (const [name, number] of slot.media) {
-            if (slot.media.size <= MEDIA_KEPT) break;
-            if (all.includes(number)) continue;
-            this.#engine?.closeMedia(number);
-            slot.media.delete(name);
-        }
-        return all;
+    /* Opened and, unless the signal is null, encoded, in order; then used at once, before the oldest go. */
+    #media<T>({ media = [], budget }: PlainMediaList, signal: AbortSignal | null, emit: (event: EngineEvent) => void, use: (engine: Engine, all: number[]) => T): Promise<T> {
+        const before = this.#encoding;
+        const work = (async () => {
+            await before;
+            const engine = await this.#ready, all: number[] = [];
+            for (const [done, one] of media.entries()) {
+                throwIfAborted(signal ?? undefined);
+                if (signal) emit({ kind: "progress", what: "reading pictures and sound", done, total: media.length });
+                all.push(await this.#openMedia(engine, one, budget));
+                if (signal) for await (const event of engine.encodeMedia(all[done]!, signal)) emit(event);
+            }
+            const used = use(engine, all);
+            for (const [name, number] of this.#encoded) {
+                if (this.#encoded.size <= MEDIA_KEPT) break;
+                engine.closeMedia(number);
+                this.#encoded.delete(name);
+            }
+            return used;
+        })();
+        this.#encoding = work.catch(() => undefined);
+        return work;
     }
 
-    #forgetMedia(slot: Slot): void {
-        for (const number of slot.media.values()) this.#engine?.closeMedia(number);
-        slot.media.clear();
-    }
-
-    async #embed(list: PlainMediaList, signal: AbortSignal, emit: (event: EngineEvent) => void): Promise<Float32Array> {
-        const slot = newSlot(), engine = await this.#ready;
-        try {
-            const parts = (await this.#media(slot, list, signal, emit)).map((number) => engine.mediaSoft(number).soft);
-            const whole = new Float32Array(parts.reduce((sum, part) => sum + part.length, 0));
+    #embed(list: PlainMediaList, signal: AbortSignal, emit: (event: EngineEvent) => void): Promise<Float32Array> {
+        return this.#media(list, signal, emit, (engine, all) => {
+            const parts = all.map((number) => engine.mediaSoft(number).soft), whole = new Float32Array(parts.reduce((sum, part) => sum + part.length, 0));
             let at = 0;
             for (const part of parts) whole.set(part, (at += part.length) - part.length);
             return whole;
-        } finally {
-            this.#forgetMedia(slot);
-        }
+        });
     }
 
     /* Places become as long as what stands there. */
-    async #renderTokens({ chat, media = [], budget }: HostCalls["renderTokens"]["args"]): Promise<Int32Array> {
-        const engine = await this.#ready, ids = engine.renderTokens(chat).slice();
-        if (!media.length) return ids;
-        const slot = newSlot(), forms = ["image", "audio"].map((kind) => engine.tokenize(`<|${kind}><|${kind}|><${kind}|>`, true));
-        try {
-            const counts: number[] = [];
-            for (const one of media) counts.push(engine.mediaSoft(await this.#openMedia(slot, one, budget)).count);
+    async #renderTokens(args: HostCalls["renderTokens"]["args"]): Promise<Int32Array> {
+        const ids = (await this.#ready).renderTokens(args.chat).slice();
+        return args.media ? await this.#media(args, null, () => undefined, (engine, all) => {
+            const forms = ["image", "audio"].map((kind) => engine.tokenize(`<|${kind}><|${kind}|><${kind}|>`, true)), counts = all.map((number) => engine.mediaSoft(number).count);
             return Int32Array.from([...ids].flatMap((id) => {
                 const form = forms.find((three) => three[1] === id);
                 return form ? [form[0]!, ...Array<number>(counts.shift() ?? 1).fill(id), form[2]!] : [id];
             }));
-        } finally {
-            this.#forgetMedia(slot);
-        }
+        }) : ids;
     }
 
     async #rewind(slot: Slot, count: number): Promise<null> {
@@ -471,10 +453,7 @@ class Host {
 
     #drop(session: number): Promise<null> {
         const slot = this.#slots.get(session);
-        if (slot) {
-            this.#detach(slot);
-            this.#forgetMedia(slot);
-        }
+        if (slot) this.#detach(slot);
         this.#slots.delete(session);
         return Promise.resolve(null);
     }
