@@ -43,7 +43,7 @@ const CLOSE_WAIT = 2_000; // milliseconds
 
 const IDLE: GenerateResult = { end: "cancelled", nPrompt: 0, nReused: 0, nGenerated: 0, prefillSeconds: 0, firstTokenSeconds: 0, decodeSeconds: 0 };
 
-/* A session: what it holds, and the engine's part of it while there is one. */
+/* A session: what it holds, and the engine's part of it while there is one; `media`: its last prompt had some. */
 interface Slot { engine: EngineSession | null; tokens: Int32Array; used: number; busy: boolean; media: boolean }
 
 /** Makes the handlers of a host; one host holds one model. */
