@@ -235,10 +235,27 @@ static void check_refused(test *t) {
         expect(&r, &d, BERYL_BAD_INPUT, "480001 samples");
         d.n_sample = 160;
         expect(&r, &d, BERYL_BAD_INPUT, "too short");
+        d.rate = 8000;
+        d.n_sample = 240001;
+        expect(&r, &d, BERYL_BAD_INPUT, "at most 30 s");
+        d.rate = 999;
+        expect(&r, &d, BERYL_MISUSE, "1000 to 768000");
+        d.rate = 8000;
+        d.samples = NULL;
+        expect(&r, &d, BERYL_MISUSE, "without samples");
         d.kind = 3;
         expect(&r, &d, BERYL_MISUSE, "a picture or sound");
         beryl_media *media = NULL;
+        size_t n_soft, n_twice;
+        d = sound;
+        d.rate = 8000; /* half as many samples a second */
+        d.n_sample = 800;
+        CHECK_INT(t, beryl_media_open(r.engine, &d, &media, &error), BERYL_OK);
+        beryl_media_soft(media, NULL, &n_twice, NULL);
+        beryl_media_close(media);
         CHECK_INT(t, beryl_media_open(r.engine, &sound, &media, &error), BERYL_OK);
+        beryl_media_soft(media, NULL, &n_soft, NULL);
+        CHECK_INT(t, n_twice, n_soft);
         CHECK_INT(t, beryl_session_media(r.session, &media, 1, &error), BERYL_MISUSE);
         CHECK(t, strstr(error.message, "not encoded") != NULL);
         CHECK_INT(t, beryl_media_encode(media, &task, &error), BERYL_OK);
