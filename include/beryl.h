@@ -207,6 +207,8 @@ typedef struct beryl_engine_options {
     /* path of the file that holds the towers of pictures and sound, where that is not the model's
      * own; NULL: the model's */
     const char *mmproj;
+    /* instead of `mmproj`: where the bytes come from; copied, then owned */
+    const beryl_source *mmproj_source;
 } beryl_engine_options;
 
 typedef struct beryl_engine_info {
@@ -563,9 +565,10 @@ typedef struct beryl_media_desc {
     bool resized;
     /* most soft tokens of a picture; 0: as the file says, else 280; of a video's frame; 0: 70 */
     uint32_t budget;
-    /* of sound: one channel at 16 kHz in -1 to 1, up to 480,000 samples (30 s) */
+    /* of sound: one channel in -1 to 1, up to 30 s */
     const float *samples;
     size_t n_sample;
+    uint32_t rate; /* samples a second, 1,000 to 768,000; 0: 16,000 */
     /* Or a file in memory; its bytes say what it is. A picture: PNG, JPEG (upright as EXIF says),
      * WebP, GIF (both: the first frame), BMP, over white where it lets something through, up to 100
      * megapixels. Sound: WAV; FLAC, MP3, Ogg Vorbis and Opus, AIFF; any channels, any rate. What a

@@ -15,13 +15,15 @@
 double pow(double x, double y);
 double atan2(double y, double x);
 double exp2(double x);
+double hypot(double x, double y);
 float expf(float x);
 
 #define IMPORT(name) __attribute__((import_module("beryl"), import_name(#name)))
 
 /* Functions of one number; wasi.ts has the same list. */
 #define MATH(X) \
-    X(sin) X(cos) X(tan) X(asin) X(acos) X(atan) X(sinh) X(cosh) X(tanh) X(exp) X(log) X(log2)
+    X(sin)      \
+    X(cos) X(tan) X(asin) X(acos) X(atan) X(sinh) X(cosh) X(tanh) X(exp) X(log) X(log2) X(log10)
 
 #define X(name)            \
     double name(double x); \
@@ -50,6 +52,10 @@ double pow(double x, double y) {
 }
 double atan2(double y, double x) {
     return libc_atan2(y, x);
+}
+/* Of numbers whose squares are numbers too. */
+double hypot(double x, double y) {
+    return __builtin_sqrt(x * x + y * y);
 }
 double exp2(double x) {
     return libc_pow(2, x);

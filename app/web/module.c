@@ -25,7 +25,7 @@ IMPORT(source_close) void module_source_close(uint32_t source);
 IMPORT(sink_write) uint32_t module_sink_write(uint32_t sink, const void *data, uint32_t size);
 IMPORT(sink_close) uint32_t module_sink_close(uint32_t sink, uint32_t whole);
 IMPORT(logits_row) void module_logits_row(uint32_t key, uint32_t position, const float *row);
-IMPORT(log) void module_log(uint32_t level, const char *line, uint32_t size);
+IMPORT(log_line) void module_log(uint32_t level, const char *line, uint32_t size);
 
 typedef struct frame {   /* offsets in bytes stand in engine.ts too */
     uint32_t kind, part; /* 0: of an event */
@@ -214,7 +214,8 @@ static beryl_generate_options generate_options(const base_json *o, base_arena *a
 /* ---- the engine ------------------------------------------------------------------------------ */
 
 EXPORT(engine_open)
-uint32_t module_engine_open(frame *f, const char *options, uint32_t source, double source_size);
+uint32_t module_engine_open(frame *f, const char *options, uint32_t source, double source_size,
+                            uint32_t mmproj, double mmproj_size);
 EXPORT(engine_load) uint32_t module_engine_load(frame *f);
 EXPORT(engine_close) void module_engine_close(frame *f);
 EXPORT(engine_info) uint32_t module_engine_info(frame *f);
@@ -222,7 +223,9 @@ EXPORT(engine_stats) uint32_t module_engine_stats(frame *f);
 EXPORT(engine_describe) uint32_t module_engine_describe(frame *f, uint32_t tensors);
 EXPORT(engine_selftest) uint32_t module_engine_selftest(frame *f);
 
-uint32_t module_engine_open(frame *f, const char *options, uint32_t source, double source_size) {
+/* mmproj 0: the towers lie in the model's own file. */
+uint32_t module_engine_open(frame *f, const char *options, uint32_t source, double source_size,
+                            uint32_t mmproj, double mmproj_size) {
     static const char *const precisions[] = {"fast", "exact", NULL}, *const kinds[] = {"", "f32",
                                                                                        "f16", "q8",
                                                                                        NULL};
@@ -230,7 +233,8 @@ uint32_t module_engine_open(frame *f, const char *options, uint32_t source, doub
     base_json *o;
     begin(f);
     base_arena_init(&arena, &f->heap);
-    const beryl_source from = source_of(source, source_size);
+    const beryl_source from = source_of(source, source_size),
+                       towers = source_of(mmproj, mmproj_size);
     beryl_status status = base_json_parse(&arena, options, strlen(options), &o, &f->error);
     if (status == BERYL_OK) {
         const beryl_engine_options e = {.size = sizeof e,
@@ -245,7 +249,8 @@ uint32_t module_engine_open(frame *f, const char *options, uint32_t source, doub
                                         .piece = (uint32_t)count_of(o, "piece", UINT32_MAX),
                                         .vocabulary_only = truth_of(o, "vocabularyOnly"),
                                         .no_cache = !truth_of(o, "kept"),
-                                        .log = {log_write, NULL}};
+                                        .log = {log_write, NULL},
+                                        .mmproj_source = mmproj ? &towers : NULL};
         status = beryl_engine_open(&e, &f->engine, &f->error);
     }
     base_arena_fini(&arena);
@@ -515,6 +520,71 @@ uint32_t module_session_restore(frame *f, beryl_session *s, uint32_t source, dou
     begin(f);
     beryl_status status = beryl_session_restore_from(s, &from, &task, &f->error);
     return give_thing(f, status, task);
+}
+
+/* ---- pictures and sound ---------------------------------------------------------------------- */
+
+/* What lies at `data`: pixels [b, a, 3], a samples b times a second, or a WAV file of a bytes. */
+typedef enum media_form { MEDIA_PIXELS, MEDIA_SAMPLES, MEDIA_WAV } media_form;
+
+EXPORT(media_open)
+uint32_t module_media_open(frame *f, uint32_t form, const void *data, uint32_t a, uint32_t b,
+                           uint32_t budget, uint32_t resized);
+EXPORT(media_encode) uint32_t module_media_encode(frame *f, beryl_media *m);
+EXPORT(media_soft) uint32_t module_media_soft(frame *f, const beryl_media *m);
+EXPORT(media_close) void module_media_close(beryl_media *m);
+EXPORT(session_media)
+uint32_t module_session_media(frame *f, beryl_session *s, beryl_media *const *media, uint32_t n);
+
+uint32_t module_media_open(frame *f, uint32_t form, const void *data, uint32_t a, uint32_t b,
+                           uint32_t budget, uint32_t resized) {
+    beryl_media *m = NULL;
+    beryl_media_desc d = {.size = sizeof d, .kind = BERYL_SOUND};
+    begin(f);
+    if (form == MEDIA_PIXELS) {
+        d.kind = BERYL_PICTURE;
+        d.rgb = data;
+        d.width = a;
+        d.height = b;
+        d.budget = budget;
+        d.resized = resized != 0;
+    } else if (form == MEDIA_SAMPLES) {
+        d.samples = data;
+        d.n_sample = a;
+        d.rate = b;
+    } else {
+        d.file = data;
+        d.file_size = a;
+    }
+    beryl_status status = beryl_media_open(f->engine, &d, &m, &f->error);
+    return give_thing(f, status, m);
+}
+
+uint32_t module_media_encode(frame *f, beryl_media *m) {
+    beryl_task *task = NULL;
+    begin(f);
+    beryl_status status = beryl_media_encode(m, &task, &f->error);
+    return give_thing(f, status, task);
+}
+
+/* `out`: F32 [out_size, n_embd], 0 before it is encoded. */
+uint32_t module_media_soft(frame *f, const beryl_media *m) {
+    const float *soft;
+    size_t n;
+    begin(f);
+    beryl_media_soft(m, &soft, &n, NULL);
+    f->out = soft;
+    f->out_size = (uint32_t)n;
+    return BERYL_OK;
+}
+
+void module_media_close(beryl_media *m) {
+    beryl_media_close(m);
+}
+
+uint32_t module_session_media(frame *f, beryl_session *s, beryl_media *const *media, uint32_t n) {
+    begin(f);
+    return ended(f, beryl_session_media(s, media, n, &f->error));
 }
 
 /* ---- tasks ----------------------------------------------------------------------------------- */

@@ -138,6 +138,9 @@ struct beryl_engine {
     bool no_growth;
     format_model found;
     format_gguf *gguf;
+    format_gguf *mmproj;        /* the towers' file; NULL: the model's own */
+    beryl_source mmproj_source; /* until it is opened */
+    bool mmproj_given;          /* that source */
     uint64_t model_hash;
     text_tokenizer *tokenizer; /* may be NULL after a load with header_only */
     /* header_only: why the file does not run; NULL: nothing stands against it */
@@ -272,8 +275,6 @@ const session_span *session_span_at(const session_spans *spans, size_t p);
 
 /* ---- towers (towers.c) ----------------------------------------------------------------------- */
 
-/* The file of the towers, where that is not the model's; else NULL. */
-const char *engine_projector(const beryl_engine *e);
 /* How pictures see themselves in this model. */
 gemma4_media engine_media_of(const beryl_engine *e);
 void engine_towers_close(beryl_engine *e);

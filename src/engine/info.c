@@ -214,14 +214,7 @@ static beryl_status make_info(beryl_engine *e) {
     } else {
         fill_config(&e->model.config, info);
     }
-    const char *projector = engine_projector(e);
-    format_gguf *towers = NULL;
-    if (projector && format_gguf_open_path(&e->heap, projector, &towers, NULL) == BERYL_OK) {
-        beryl_status status;
-        while ((status = format_gguf_step(towers, NULL)) == BERYL_PENDING) {}
-        if (status == BERYL_OK) gemma4_towers(towers, &info->has_vision, &info->has_audio);
-    }
-    format_gguf_close(towers);
+    if (e->mmproj) gemma4_towers(e->mmproj, &info->has_vision, &info->has_audio);
     info->n_vocab = e->tokenizer ? (uint32_t)text_n_token(e->tokenizer)
                                  : (uint32_t)format_gguf_count(g, "tokenizer.ggml.tokens");
     info->why_not = e->why_not;

@@ -37,7 +37,9 @@ beryl_status beryl_engine_open(const beryl_engine_options *options, beryl_engine
     e->log = o.log;
     e->options = o;
     if (o.source) e->source = *o.source;
-    e->options.source = NULL;
+    if (o.mmproj_source) e->mmproj_source = *o.mmproj_source;
+    e->mmproj_given = o.mmproj_source != NULL;
+    e->options.source = e->options.mmproj_source = NULL;
     e->options.model = copy_text(&e->arena, o.model);
     e->options.device = copy_text(&e->arena, o.device);
     e->options.mmproj = copy_text(&e->arena, o.mmproj);
@@ -66,7 +68,9 @@ void beryl_engine_close(beryl_engine *e) {
     engine_tuned_close(e);
     text_tokenizer_close(e->tokenizer);
     format_gguf_close(e->gguf);
+    format_gguf_close(e->mmproj);
     if (e->source.close) e->source.close(e->source.user);
+    if (e->mmproj_source.close) e->mmproj_source.close(e->mmproj_source.user);
     base_arena_fini(&e->arena);
     base_heap heap = e->heap;
     base_heap_give(&heap, e, sizeof *e);
@@ -479,6 +483,41 @@ static beryl_status find_file(beryl_engine *e, beryl_error *error) {
 #endif
 }
 
+/* Begins to read the towers' file, where they have one of their own: a given one, one that is named,
+ * or one that was found beside a model without towers. */
+static beryl_status open_towers(beryl_engine *e, beryl_error *error) {
+    const beryl_source source = e->mmproj_source;
+    e->mmproj_source = (beryl_source){0};
+    if (source.read) return format_gguf_open(&e->heap, &source, 1, &e->mmproj, error);
+#ifdef __wasm__
+    return BERYL_OK;
+#else
+    const char *path = e->options.mmproj ? e->options.mmproj : e->found.projector;
+    bool sees = false, hears = false;
+    if (!e->options.mmproj) gemma4_towers(e->gguf, &sees, &hears);
+    if (!path || sees || hears) return BERYL_OK;
+    base_log(&e->log, BERYL_LOG_INFO, "towers for pictures and sound: %s", path);
+    return format_gguf_open_path(&e->heap, path, &e->mmproj, error);
+#endif
+}
+
+/* The header of the model's file, then that of its towers. A damaged file that was only found beside
+ * the model is as none. */
+static beryl_status read_headers(beryl_engine *e, beryl_error *error) {
+    if (e->options.header_only) format_gguf_any_type(e->gguf);
+    beryl_status status = format_gguf_step(e->gguf, error);
+    if (status != BERYL_OK) return status;
+    const bool given = e->options.mmproj || e->mmproj_given;
+    if (!e->mmproj) status = open_towers(e, error);
+    if (status == BERYL_OK && e->mmproj) status = format_gguf_step(e->mmproj, error);
+    if (status == BERYL_OK || status == BERYL_PENDING || given) return status;
+    base_log(&e->log, BERYL_LOG_WARNING, "no towers: %s", error->message);
+    *error = (beryl_error){0};
+    format_gguf_close(e->mmproj);
+    e->mmproj = NULL;
+    return BERYL_OK;
+}
+
 static beryl_status start(beryl_engine *e, const engine_plan_kind *kinds, size_t n,
                           beryl_error *error) {
     for (size_t i = 0; i < n; i++) {
@@ -573,9 +612,7 @@ static beryl_status load_stage_run(beryl_task *task, load_stage *stage) {
     bool again;
     switch (*stage) {
     case LOAD_FIND: return find_file(e, error);
-    case LOAD_HEADER:
-        if (e->options.header_only) format_gguf_any_type(e->gguf);
-        return format_gguf_step(e->gguf, error);
+    case LOAD_HEADER: return read_headers(e, error);
     case LOAD_TOKENIZER:
         if (e->options.header_only) return judge(e, error);
         status = gemma4_check_architecture(e->gguf, error);

@@ -131,10 +131,21 @@ static beryl_status open_picture(beryl_media *m, const beryl_media_desc *d, bery
 static beryl_status open_sound(beryl_media *m, const beryl_media_desc *d, beryl_error *error) {
     enum { REST_MIN = GEMMA4_AUDIO_RATE / 10 };
     base_heap *heap = &m->engine->heap;
-    if (!d->file) return take_samples(m, d->samples, d->n_sample, error);
-    media_sound sound, at_rate = {0};
+    const bool samples = !d->file;
+    if (samples && (!d->rate || d->rate == GEMMA4_AUDIO_RATE))
+        return take_samples(m, d->samples, d->n_sample, error);
+    if (samples && (!d->samples || d->rate < MEDIA_RATE_MIN || d->rate > MEDIA_RATE_MAX))
+        return base_fail(error, BERYL_MISUSE, "%s at %u samples a second: %d to %d",
+                         d->samples ? "sound" : "sound without samples", d->rate, MEDIA_RATE_MIN,
+                         MEDIA_RATE_MAX);
+    media_sound sound = {.samples = (float *)(uintptr_t)d->samples, d->n_sample, d->rate},
+                at_rate = {0};
     const media_part part = {d->from, GEMMA4_AUDIO_SAMPLES, GEMMA4_AUDIO_RATE};
-    beryl_status status = media_sound_read(heap, d->file, d->file_size, &part, &sound, error);
+    beryl_status status = BERYL_OK;
+    if (!samples) status = media_sound_read(heap, d->file, d->file_size, &part, &sound, error);
+    else if ((double)d->n_sample / d->rate > (double)GEMMA4_AUDIO_SAMPLES / GEMMA4_AUDIO_RATE)
+        status = base_fail(error, BERYL_BAD_INPUT, "sound of %.1f s: at most 30 s",
+                           (double)d->n_sample / d->rate);
     const bool other = status == BERYL_OK && sound.rate != GEMMA4_AUDIO_RATE;
     const uint64_t rest =
         sound.rate ? (uint64_t)((double)sound.n_rest * GEMMA4_AUDIO_RATE / sound.rate) : 0;
@@ -153,7 +164,7 @@ static beryl_status open_sound(beryl_media *m, const beryl_media_desc *d, beryl_
             take_samples(m, given->samples,
                          given->n < GEMMA4_AUDIO_SAMPLES ? given->n : GEMMA4_AUDIO_SAMPLES, error);
     base_heap_give(heap, at_rate.samples, at_rate.n * sizeof *at_rate.samples);
-    base_heap_give(heap, sound.samples, sound.n * sizeof *sound.samples);
+    if (!samples) base_heap_give(heap, sound.samples, sound.n * sizeof *sound.samples);
     return status;
 }
 

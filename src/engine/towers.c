@@ -33,17 +33,20 @@ void engine_towers_close(beryl_engine *e) {
     engine_towers *t = e->towers;
     if (!t) return;
     for (int i = 0; i < 2; i++) unload(&t->tower[i]);
-    format_gguf_close(t->own);
     base_arena_fini(&t->arena);
     base_heap_give(&e->heap, t, sizeof *t);
     e->towers = NULL;
+}
+
+static const format_gguf *file_of(const beryl_engine *e) {
+    return e->mmproj ? e->mmproj : e->gguf;
 }
 
 /* Keys and tensors of one tower, into its store. */
 static beryl_status add(beryl_engine *e, bool hears, beryl_error *error) {
     engine_towers *t = e->towers;
     engine_tower *to = &t->tower[hears];
-    const format_gguf *file = t->own ? t->own : e->gguf;
+    const format_gguf *file = file_of(e);
     const uint32_t d = e->model.config.n_embd;
     base_arena_init(&to->arena, &e->heap);
     beryl_status status =
@@ -56,32 +59,16 @@ static beryl_status add(beryl_engine *e, bool hears, beryl_error *error) {
     return status == BERYL_NOT_FOUND ? BERYL_OK : status;
 }
 
-const char *engine_projector(const beryl_engine *e) {
-    bool sees = false, hears = false;
-    if (e->options.mmproj) return e->options.mmproj;
-    if (e->gguf && e->found.projector) gemma4_towers(e->gguf, &sees, &hears);
-    return sees || hears ? NULL : e->found.projector;
-}
-
 beryl_status engine_towers_open(beryl_engine *e, beryl_error *error) {
     if (e->towers) return BERYL_OK;
     engine_towers *t = e->towers = base_heap_take(&e->heap, sizeof *t);
     if (!t) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     base_arena_init(&t->arena, &e->heap);
     beryl_status status = BERYL_OK;
-    const char *projector = engine_projector(e);
-    if (projector) {
-        base_log(&e->log, BERYL_LOG_INFO, "towers for pictures and sound: %s", projector);
-        status = format_gguf_open_path(&e->heap, projector, &t->own, error);
-        while (status == BERYL_OK && (status = format_gguf_step(t->own, error)) == BERYL_PENDING)
-            status = BERYL_OK;
-    }
-    const format_gguf *file = t->own ? t->own : e->gguf;
-    if (status == BERYL_OK) {
-        t->n_source = (uint32_t)format_gguf_n_file(file);
-        t->sources = base_arena_take(&t->arena, t->n_source, sizeof *t->sources);
-        if (!t->sources) status = base_fail(error, BERYL_NO_MEMORY, "out of host memory");
-    }
+    const format_gguf *file = file_of(e);
+    t->n_source = (uint32_t)format_gguf_n_file(file);
+    t->sources = base_arena_take(&t->arena, t->n_source, sizeof *t->sources);
+    if (!t->sources) status = base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     for (uint32_t i = 0; status == BERYL_OK && i < t->n_source; i++)
         t->sources[i] = *format_gguf_source(file, i);
     for (int i = 0; status == BERYL_OK && i < 2; i++) status = add(e, i, error);

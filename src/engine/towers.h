@@ -18,7 +18,6 @@ typedef struct engine_tower {
 
 struct engine_towers {
     base_arena arena;
-    format_gguf *own; /* of options.mmproj; NULL: the model's file */
     beryl_source *sources;
     uint32_t n_source;
     gemma4_vision vision;

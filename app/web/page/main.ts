@@ -3,10 +3,11 @@
  * all the parts; each part knows none of the others.
  */
 import { button, byId, el, fill } from "./dom";
+import { attach, Attachments, kindOf, preview, Recorder, Shelf } from "./media";
 import { modelsOpen } from "./models";
 import { Runtime, type Choice } from "./runtime";
 import { settingsOpen } from "./settings";
-import { Conversations, newId, openRead, openWrite, settingsRead, settingsWrite, type Conversation, type Message, type Settings } from "./store";
+import { Conversations, newId, openRead, openWrite, settingsRead, settingsWrite, type Attachment, type Conversation, type Message, type Settings } from "./store";
 import { Thread, figuresText } from "./thread";
 
 const STARTERS = ["Tell me a very short story.", "A story about a red lantern.", "Who lives in the village?"];
@@ -34,6 +35,10 @@ const page = {
     loadingBar: byId("loading-bar", "progress"),
     composer: byId("composer", "form"),
     prompt: byId("prompt", "textarea"),
+    attached: byId("attached", "ul"),
+    attach: byId("attach", "button"),
+    files: byId("files", "input"),
+    record: byId("record", "button"),
     send: byId("send", "button"),
     stop: byId("stop", "button"),
     speed: byId("speed", "span"),
@@ -54,6 +59,9 @@ class App {
     readonly #runtime = new Runtime();
     readonly #conversations = new Conversations();
     readonly #thread: Thread;
+    readonly #shelf = new Shelf();
+    readonly #attachments = new Attachments(page.attached, this.#shelf, () => page.prompt.focus());
+    readonly #recorder = new Recorder();
     #current = this.#conversations.make();
     #before = openRead(); // what this tab showed before it was loaded anew
     #answering: { controller: AbortController; answer: Message } | null = null;
@@ -67,6 +75,7 @@ class App {
             edit: (question, text) => this.#edit(question, text),
             goOn: (answer) => void this.#answer(answer),
             elsewhere: (answer) => this.#conversations.elsewhere(answer),
+            preview: (attachment) => preview(attachment, this.#shelf),
         });
         this.#theme();
         this.#wire();
@@ -74,6 +83,7 @@ class App {
         this.#runtimeChanged();
         this.#runtime.addEventListener("change", () => this.#runtimeChanged());
         this.#conversations.addEventListener("change", () => this.#conversationsChanged());
+        this.#conversations.addEventListener("read", () => void this.#shelf.sweep(this.#conversations.list().flatMap(({ messages }) => messages)));
     }
 
     // ---- what is shown ----
@@ -149,6 +159,10 @@ class App {
         const { state, check } = this.#runtime;
         const step = check ?? (state.kind === "loading" ? state : null);
         page.loading.hidden = step === null;
+        const { sees = false, hears = false } = state.kind === "ready" ? state : {};
+        page.attach.hidden = !sees && !hears;
+        page.files.accept = [sees && "image/*", hears && "audio/*"].filter(Boolean).join(",");
+        page.record.hidden = !hears || !Recorder.possible;
         page.modelName.textContent = state.kind === "none" ? "No model" : state.name;
         const software = state.kind === "ready" && state.software;
         page.adapter.textContent = state.kind !== "ready" ? "" : software ? `In software, slow: ${state.adapter}` : state.adapter;
@@ -197,12 +211,12 @@ class App {
 
     // ---- answering ----
 
-    #send(text: string): void {
-        if (text && !this.#answering) this.#ask({ id: newId(), role: "user", content: text }, []);
+    #send(text: string, media: Attachment[] = []): void {
+        if ((text || media.length) && !this.#answering) this.#ask({ id: newId(), role: "user", content: text, ...(media.length && { media }) }, []);
     }
 
     #edit(question: Message, text: string): void {
-        if (!this.#answering) this.#ask({ id: newId(), role: "user", content: text }, this.#from(question));
+        if (!this.#answering) this.#ask({ ...question, id: newId(), content: text }, this.#from(question));
     }
 
     #again(message: Message): void {
@@ -243,7 +257,11 @@ class App {
         let problem: { message: string; hint: string } | null = null;
         const began = performance.now();
         try {
-            const result = await this.#runtime.chat(asked, begun, this.#settings, signal, (part) => {
+            const result = await this.#runtime.chat(asked, this.#shelf, begun, this.#settings, signal, (part) => {
+                if (part.type === "waits") {
+                    if (conversation === this.#current) this.#thread.waits(part.text);
+                    return;
+                }
                 if (part.type === "thought") {
                     answer.thought = (answer.thought ?? "") + part.text;
                     answer.thoughtSeconds = (performance.now() - began) / 1000;
@@ -313,10 +331,10 @@ class App {
         page.composer.addEventListener("submit", (event) => {
             event.preventDefault();
             const text = page.prompt.value.trim();
-            if (!text || this.#answering) return;
+            if ((!text && !this.#attachments.length) || this.#answering) return;
             page.prompt.value = "";
             this.#grow();
-            this.#send(text);
+            this.#send(text, this.#attachments.take());
         });
         page.prompt.addEventListener("input", () => this.#grow());
         addEventListener("resize", () => this.#grow());
@@ -346,6 +364,73 @@ class App {
             });
         });
         this.#wireDrop();
+        this.#wireMedia();
+    }
+
+    // ---- pictures and sound ----
+
+    /* What is no picture and no sound is taken for a model. */
+    async #take(files: readonly File[]): Promise<void> {
+        const { state } = this.#runtime, takes = { image: state.kind !== "ready" || state.sees, audio: state.kind !== "ready" || state.hears };
+        for (const file of files) {
+            const kind = kindOf(file);
+            if (!kind) {
+                void this.#load({ kind: "file", file });
+            } else if (!takes[kind]) {
+                this.#problem(`This model cannot ${kind === "image" ? "see pictures" : "hear sound"}.`);
+            } else {
+                await this.#attach(file, file.name, kind);
+            }
+        }
+    }
+
+    async #attach(file: Blob, name: string, kind: Attachment["kind"]): Promise<void> {
+        try {
+            const attachment = await attach(file, name, kind, this.#shelf);
+            this.#attachments.add(attachment);
+            void this.#runtime.prepare(attachment, this.#shelf);
+            this.#say(`${name} is attached`);
+            page.prompt.focus();
+        } catch (error) {
+            this.#problem((error as Error).message);
+        }
+    }
+
+    #problem(text: string): void {
+        page.hello.hidden = true;
+        this.#thread.notice(text);
+    }
+
+    #wireMedia(): void {
+        page.attach.addEventListener("click", () => page.files.click());
+        page.files.addEventListener("change", () => {
+            void this.#take([...(page.files.files ?? [])]);
+            page.files.value = "";
+        });
+        document.addEventListener("paste", (event) => {
+            const files = [...(event.clipboardData?.files ?? [])].filter(kindOf);
+            if (!files.length || event.clipboardData?.types.includes("text/plain")) return;
+            event.preventDefault();
+            void this.#take(files);
+        });
+        page.record.addEventListener("click", () => {
+            if (this.#recorder.recording) this.#recorder.stop();
+            else void this.#record();
+        });
+    }
+
+    async #record(): Promise<void> {
+        const look = (recording: boolean): void => {
+            page.record.setAttribute("aria-pressed", String(recording));
+            this.#say(recording ? "Recording. Press again to end." : "The recording has ended");
+        };
+        try {
+            const sound = await this.#recorder.record(() => look(true));
+            look(false);
+            await this.#attach(sound, "Recording", "audio");
+        } catch (error) {
+            this.#problem((error as Error).message);
+        }
     }
 
     #stop(): void {
@@ -378,10 +463,10 @@ class App {
         });
         window.addEventListener("drop", (event) => {
             page.drop.hidden = true;
-            const file = event.dataTransfer?.files[0];
-            if (!file) return;
+            const files = [...(event.dataTransfer?.files ?? [])];
+            if (!files.length) return;
             event.preventDefault();
-            void this.#load({ kind: "file", file });
+            void this.#take(files);
         });
     }
 }

@@ -2,10 +2,11 @@
  * runtime.ts - the page's one model: loading, asking, losing, and how each of these looks to a person. The only file that
  * knows the package.
  */
-import { Beryl, BerylError, type CachedModel, type Message as ChatMessage, type Model } from "beryl-gpu";
+import { Beryl, BerylError, type CachedModel, type MediaPart, type Message as ChatMessage, type Model } from "beryl-gpu";
 import builtin from "../dist/default.gguf?url";
 import wasm from "../dist/beryl.wasm?url";
-import { nameKeep, namesRead, type Figures, type Message, type Settings } from "./store";
+import type { Shelf } from "./media";
+import { nameKeep, namesRead, type Attachment, type Figures, type Message, type Settings } from "./store";
 
 export { showBytes } from "beryl-gpu";
 
@@ -38,11 +39,12 @@ export interface Problem {
 export type RuntimeState =
     | { kind: "none" }
     | ({ kind: "loading" } & Step)
-    | { kind: "ready"; name: string; context: number; adapter: string; software: boolean; sampling: Sampling }
+    | { kind: "ready"; name: string; context: number; adapter: string; software: boolean; sampling: Sampling; sees: boolean; hears: boolean }
     | ({ kind: "failed"; name: string; again: Choice | null } & Problem);
 
+/** A piece of an answer, or what it waits for. */
 export interface Said {
-    type: "text" | "thought";
+    type: "text" | "thought" | "waits";
     text: string;
 }
 
@@ -67,6 +69,12 @@ function sourceOf(choice: Choice): string | File {
 
 function addressOf(url: string): string {
     return new URL(url, location.href).href;
+}
+
+async function partOf({ id, kind, name }: Attachment, shelf: Shelf): Promise<MediaPart> {
+    const file = await shelf.get(id);
+    if (!file) throw new BerylError("NOT_FOUND", `${name} is no longer kept in this browser`, "Attach it again in a new message.");
+    return kind === "image" ? { type: "image", image: file } : { type: "audio", audio: file };
 }
 
 const CANCELLED: Problem = { message: "Loading was cancelled.", hint: "What has arrived is kept." };
@@ -207,7 +215,7 @@ export class Runtime extends EventTarget {
      * The answer to a conversation, part by part; `begun` is what stands of it already. Waits for a load that is under way.
      * Throws what Runtime.explain explains.
      */
-    async chat(messages: readonly Message[], begun: string, settings: Settings, signal: AbortSignal, each: (said: Said) => void): Promise<Answered> {
+    async chat(messages: readonly Message[], shelf: Shelf, begun: string, settings: Settings, signal: AbortSignal, each: (said: Said) => void): Promise<Answered> {
         const stopped = new Promise<void>((resolve) => signal.addEventListener("abort", () => resolve(), { once: true }));
         for (let ready = null; ready !== this.#ready && !signal.aborted; ) await Promise.race([(ready = this.#ready), stopped]);
         const model = this.#model;
@@ -216,10 +224,16 @@ export class Runtime extends EventTarget {
             const state = this.#state;
             throw state.kind === "failed" ? new BerylError("NO_DEVICE", state.message, state.hint) : new BerylError("MISUSE", "No model is loaded.", "Choose one above.");
         }
-        const asked: ChatMessage[] = messages.map(({ role, content }) => ({ role, content }));
+        const media: MediaPart[] = [], asked: ChatMessage[] = [];
+        for (const { role, content, media: attached = [] } of messages) {
+            const parts = await Promise.all(attached.map((one) => partOf(one, shelf)));
+            media.push(...parts);
+            asked.push({ role, content: parts.length ? [...parts, ...(content ? [{ type: "text" as const, text: content }] : [])] : content });
+        }
         if (settings.system) asked.unshift({ role: "system", content: settings.system });
         const options = {
             signal,
+            onProgress: ({ what }: { what: string }) => { if (media.length) each({ type: "waits", text: `${what.charAt(0).toUpperCase()}${what.slice(1)}…` }); },
             ...(settings.temperature > 0 && { temperature: settings.temperature }),
             ...(settings.topK > 0 && { topK: settings.topK }),
             ...(settings.topP > 0 && { topP: settings.topP }),
@@ -227,12 +241,21 @@ export class Runtime extends EventTarget {
             ...(settings.maxTokens > 0 && { maxTokens: settings.maxTokens }),
         };
         const answer = begun
-            ? model.generate([...(await model.renderTokens(asked)), ...(await model.tokenize(begun))], options)
+            ? model.generate([...(await model.renderTokens(asked)), ...(await model.tokenize(begun))], { ...options, media })
             : model.chat(asked, { ...options, think: settings.think });
         for await (const part of answer) if (part.type !== "call") each(part);
         const { end, nPrompt, nReused, nGenerated, firstTokenSeconds, decodeSeconds } = await answer.result;
         const tokensPerSecond = decodeSeconds > 0 ? Math.max(0, nGenerated - 1) / decodeSeconds : 0;
         return { figures: { tokensPerSecond, firstTokenSeconds, nPrompt, nReused, nGenerated }, ended: ENDS[end] };
+    }
+
+    /** Encodes what is attached while its question is written; the question then finds it done. What fails is told there. */
+    async prepare(attachment: Attachment, shelf: Shelf): Promise<void> {
+        try {
+            await this.#model?.embedMedia(await partOf(attachment, shelf));
+        } catch {
+            /* told when it is asked about */
+        }
     }
 
     /** Whatever was thrown, for a person. */
@@ -256,8 +279,8 @@ export class Runtime extends EventTarget {
     }
 
     #isReady(model: Model, name: string): void {
-        const { context, device, temperature, topK, topP } = model.info;
-        this.#enter({ kind: "ready", name, context, adapter: device.name, software: device.kind === "software", sampling: { temperature, topK, topP } });
+        const { context, device, temperature, topK, topP, hasVision: sees, hasAudio: hears } = model.info;
+        this.#enter({ kind: "ready", name, context, adapter: device.name, software: device.kind === "software", sampling: { temperature, topK, topP }, sees, hears });
     }
 
     #failed(problem: Problem, choice: Choice): Problem {

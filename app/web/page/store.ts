@@ -17,10 +17,23 @@ export interface Figures {
     nGenerated: number;
 }
 
+/** A picture or sound of a message; the file itself lies in media.ts's store, by this id. */
+export interface Attachment {
+    id: string;
+    kind: "image" | "audio";
+    name: string;
+    /** Of a picture. */
+    thumb?: Blob;
+    /** Of sound: its length, and its loudness from 0 to 100. */
+    seconds?: number;
+    peaks?: number[];
+}
+
 export interface Message {
     id: string;
     role: "user" | "assistant";
     content: string;
+    media?: Attachment[];
     /** The question that an answer answers. */
     to?: string;
     thought?: string;
@@ -150,7 +163,7 @@ export function nameKeep(url: string, name: string): void {
 const GROWS = 500; // milliseconds between two writes of an answer that grows
 const lockOf = (message: Message): string => `beryl-answer/${message.id}`;
 
-/** Conversations, kept in memory and written through. Tells "change" when another tab has changed one, or when they were read. */
+/** Conversations, kept in memory and written through. Tells "change" when another tab has changed one, "read" (and "change") when they were read. */
 export class Conversations extends EventTarget {
     readonly #all = new Map<string, Conversation>();
     readonly #stored = new Set<string>(); // conversations that were in the store
@@ -177,6 +190,7 @@ export class Conversations extends EventTarget {
             (kept) => {
                 for (const [, value] of kept) this.#take(value);
                 this.dispatchEvent(new Event("change"));
+                this.dispatchEvent(new Event("read"));
             },
             () => (this.#store = null),
         );
@@ -325,6 +339,6 @@ function withIds(messages: readonly Message[]): Message[] {
 }
 
 function titleOf({ messages }: Conversation): string {
-    const first = messages[0]?.content.trim().replace(/\s+/g, " ") ?? "";
+    const first = messages[0]?.content.trim().replace(/\s+/g, " ") || messages[0]?.media?.[0]?.name || "";
     return first ? (first.length > 60 ? `${first.slice(0, 59)}…` : first) : "New conversation";
 }

@@ -4,7 +4,7 @@
  */
 import { button, el, fill } from "./dom";
 import { render } from "./markdown";
-import type { Figures, Message } from "./store";
+import type { Attachment, Figures, Message } from "./store";
 
 export interface ThreadActions {
     /** Answer again: what this answer answered, or this question. */
@@ -15,6 +15,8 @@ export interface ThreadActions {
     goOn(answer: Message): void;
     /** Whether another tab is writing this answer. */
     elsewhere(answer: Message): boolean;
+    /** How a picture or sound looks. */
+    preview(attachment: Attachment): HTMLElement;
 }
 
 const ENDED: Record<NonNullable<Message["ended"]>, string> = {
@@ -103,12 +105,18 @@ export class Thread {
 
     /* All by which two drawings of a conversation differ. */
     #look(messages: readonly Message[], writing: Message | null): string {
-        return JSON.stringify(messages.map((m) => (m === writing ? m.id : [m.id, m.content, m.thought, m.ended, this.actions.elsewhere(m)])));
+        return JSON.stringify(messages.map((m) => (m === writing ? m.id : [m.id, m.content, m.media?.length, m.thought, m.ended, this.actions.elsewhere(m)])));
     }
 
     /** The answer that is being written has more text. */
     changed(): void {
         this.#live?.changed();
+    }
+
+    /** What the answer waits for. */
+    waits(what: string): void {
+        const shown = this.#live?.node.querySelector(".waits");
+        if (shown) shown.textContent = what;
     }
 
     /** A notice below the messages, until the next show or another notice. */
@@ -136,11 +144,12 @@ export class Thread {
 
     #question(message: Message, last: boolean, busy: boolean): HTMLElement {
         const row = el("article", { className: "message user" });
-        const shown = el("div", { className: "bubble" }, message.content);
+        const media = message.media?.length ? el("div", { className: "attached" }, ...message.media.map((one) => this.actions.preview(one))) : null;
+        const shown = message.content || !media ? el("div", { className: "bubble" }, message.content) : null;
         const tools = el("div", { className: "tools" });
         if (!busy) tools.append(button("Edit", () => this.#edit(row, message), "quiet small", "Change this message and answer it again"));
         if (!busy && last) tools.append(button("Retry", () => this.actions.retry(message), "quiet small", "Answer this message"));
-        fill(row, heading("You"), shown, tools);
+        fill(row, heading("You"), media, shown, tools);
         return row;
     }
 
@@ -153,7 +162,7 @@ export class Thread {
         const area = el("textarea", { value: message.content, rows: 3, attributes: { "aria-label": "Your message" } });
         const save = (): void => {
             const text = area.value.trim();
-            if (text) this.actions.edit(message, text);
+            if (text || message.media?.length) this.actions.edit(message, text);
         };
         area.addEventListener("keydown", (event) => {
             if (event.key === "Escape") {
@@ -176,7 +185,7 @@ export class Thread {
         const text = el("div", { className: "text" });
         const thought = el("details", { className: "thought", hidden: !message.thought }, el("summary", {}, thoughtSummary(message, live)), el("div", {}, message.thought ?? ""));
         if (message.content) fill(text, render(message.content));
-        else if (live) fill(text, el("span", { className: "waiting", attributes: { role: "img", "aria-label": "Waiting for the answer" } }));
+        else if (live) fill(text, el("span", { className: "waiting", attributes: { role: "img", "aria-label": "Waiting for the answer" } }), el("span", { className: "waits dim small" }));
         row.append(heading("Model"), thought, text);
         if (live) {
             this.#live = new Live(message, row, text, thought, () => this.follow());

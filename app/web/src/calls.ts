@@ -1,6 +1,7 @@
 /*
  * calls.ts - the calls between a model and the host of its engine, as data that can be posted.
  */
+import type { ImageBudget, RgbPicture } from "./chat.js";
 import type { EngineEvent, EngineInfo, EngineStats, GenerateOptions, GenerateResult, GpuFeature, LogLevel, PowerPreference } from "./engine.js";
 import type { PlainError } from "./error.js";
 import type { Call } from "./rpc.js";
@@ -10,6 +11,8 @@ import type { CacheMode, PlainSource, Progress } from "./source/index.js";
 /** Options of a load that cross the border. */
 export interface PlainLoad {
     source: PlainSource;
+    /** The towers of pictures and sound, where they have a file of their own. */
+    mmproj?: PlainSource | undefined;
     /** The module: its address, or itself. */
     module: string | WebAssembly.Module | BufferSource;
     device?: PowerPreference | undefined;
@@ -36,8 +39,17 @@ export type HostEvent =
     | { kind: "log"; level: LogLevel; line: string }
     | { kind: "state"; state: ModelState; info: EngineInfo | null; error: PlainError | null };
 
+/** A picture that a host can decode. */
+export type PlainPicture = Blob | ImageBitmap | ImageData | RgbPicture;
+
+/** A picture, samples, or a WAV file. */
+export type PlainMedia = { kind: "image"; from: PlainPicture } | { kind: "audio"; from: Blob | Float32Array; rate: number };
+
+/** Pictures and sound for a prompt, in the order of their places. */
+export interface PlainMediaList { media?: PlainMedia[]; budget?: ImageBudget | undefined }
+
 /** A prompt as messages or as tokens. */
-export type Prompt = { chat: object } | { tokens: ArrayLike<number> };
+export type Prompt = PlainMediaList & ({ chat: object } | { tokens: ArrayLike<number> });
 
 /** The border's calls. Sessions are numbers that the caller gives to `open`: calls then need not wait for its answer, and keep their order. */
 export interface HostCalls {
@@ -51,7 +63,8 @@ export interface HostCalls {
     tokenize: Call<{ text: string; special: boolean }, Int32Array>;
     detokenize: Call<{ tokens: ArrayLike<number>; special: boolean }, string>;
     render: Call<{ chat: object }, string>;
-    renderTokens: Call<{ chat: object }, Int32Array>;
+    renderTokens: Call<{ chat: object } & PlainMediaList, Int32Array>;
+    embed: Call<PlainMediaList, Float32Array, EngineEvent>;
     selftest: Call<null, null, EngineEvent>;
     open: Call<{ session: number }, null>;
     generate: Call<{ session: number; prompt: Prompt; options: GenerateOptions }, GenerateResult, EngineEvent>;

@@ -4,17 +4,37 @@
 import type { EngineEvent, GenerateOptions, GenerateResult } from "./engine.js";
 import type { Progress } from "./source/index.js";
 
-/** One turn of a conversation. */
-export interface Message {
-    role: "system" | "developer" | "user" | "assistant" | "model" | "tool";
-    /** Text, or parts of it; the content of a "tool" message may be any JSON. */
-    content?: unknown;
+/** Pixels, row by row: red, green, blue, one byte each. */
+export interface RgbPicture { rgb: Uint8Array | Uint8ClampedArray; width: number; height: number }
+
+/** A picture. Strings are addresses, `data:` among them. */
+export type PictureSource = string | URL | Blob | ImageData | CanvasImageSource | RgbPicture;
+
+/** Sound. Strings are addresses, `data:` among them; a Float32Array has one channel in -1 to 1. */
+export type SoundSource = string | URL | Blob | AudioBuffer | Float32Array;
+
+/** A picture or sound in a message; the second two as OpenAI writes them. */
+export type MediaPart =
+    | { type: "image"; image: PictureSource }
+    | { type: "audio"; audio: SoundSource; /** Of a Float32Array; default 16,000. */ sampleRate?: number }
+    | { type: "image_url"; image_url: string | { url: string; detail?: string } }
+    | { type: "input_audio"; input_audio: { data: string; format?: string } };
+
+/** A part of a message. */
+export type ContentPart = { type: "text"; text: string } | MediaPart;
+
+interface Turn {
     /** The calls that the model made in this turn. */
     tool_calls?: { id?: string; type?: "function"; function: { name: string; arguments: unknown } }[];
     /** In a "tool" message: the call that it answers, and the tool's name. */
     tool_call_id?: string;
     name?: string;
 }
+
+/** One turn of a conversation. The content of a "tool" message may be any JSON. */
+export type Message = Turn & (
+    | { role: "system" | "developer" | "user" | "assistant" | "model"; content?: string | readonly ContentPart[] | null }
+    | { role: "tool"; content?: unknown });
 
 /** A function that the model may call. */
 export interface Tool {
@@ -32,8 +52,19 @@ export type Part =
 export interface AnswerOptions extends GenerateOptions {
     /** Ends the answer at once, also one that waits for its turn. Its result then says "cancelled". */
     signal?: AbortSignal | undefined;
-    /** How far the reading of a long prompt is. */
+    /** How far the reading of pictures, of sound, of a long prompt is. */
     onProgress?: ((progress: Progress) => void) | undefined;
+    /** Most soft tokens of a picture; default as the model's file says, else 280. */
+    imageBudget?: ImageBudget | undefined;
+}
+
+/** How finely a picture is looked at. */
+export type ImageBudget = 70 | 140 | 280 | 560 | 1120;
+
+/** The same for tokens. */
+export interface TokenOptions extends AnswerOptions {
+    /** What stands in the places of soft tokens, as model.renderTokens leaves them, in order. */
+    media?: readonly MediaPart[] | undefined;
 }
 
 /** The same for a conversation. */

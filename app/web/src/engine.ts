@@ -7,6 +7,7 @@
  */
 import { BerylError } from "./error.js";
 import { Bell, Gpu, type GpuCounts, type GpuFeature, type GpuModule, type PowerPreference, type WebGpu } from "./gpu.js";
+import type { RawMedia } from "./pixels.js";
 import { SinkWriter, SourceReader, type ByteSource } from "./ranges.js";
 import { forPages, statusName, STATUS } from "./status.js";
 import { libcImports, wasiImports } from "./wasi.js";
@@ -22,6 +23,8 @@ export interface KeptTexts { get(name: string): string | undefined; set(name: st
 export interface EngineOptions {
     /** The GGUF file. The engine owns it. */
     source: ByteSource;
+    /** The towers of pictures and sound, where they have a file of their own. The engine owns it. */
+    mmproj?: ByteSource;
     /** Default navigator.gpu. */
     gpu?: WebGpu;
     /** The module, or where it is; default beryl.wasm beside this file. */
@@ -115,7 +118,7 @@ interface Exports extends GpuModule {
     take(size: number): number;
     give(at: number): void;
     open(): number;
-    engine_open(frame: number, options: number, source: number, size: number): number;
+    engine_open(frame: number, options: number, source: number, size: number, mmproj: number, mmprojSize: number): number;
     engine_load(frame: number): number;
     engine_close(frame: number): void;
     engine_selftest(frame: number): number;
@@ -135,6 +138,11 @@ interface Exports extends GpuModule {
     session_logits(frame: number, session: number, tokens: number, n: number, first: number, piece: number, key: number): number;
     session_save(frame: number, session: number, sink: number): number;
     session_restore(frame: number, session: number, source: number, size: number): number;
+    media_open(frame: number, form: number, data: number, a: number, b: number, budget: number, resized: number): number;
+    media_encode(frame: number, media: number): number;
+    media_soft(frame: number, media: number): number;
+    media_close(media: number): void;
+    session_media(frame: number, session: number, media: number, n: number): number;
     task_step(frame: number, task: number): number;
     task_cancel(task: number): void;
     task_close(task: number): void;
@@ -182,6 +190,7 @@ export class Engine {
     readonly #rows = new Map<number, Rows>();
     readonly #tasks = new Set<number>();
     readonly #sessions = new Set<number>();
+    readonly #media = new Set<number>();
     #next = 1; // number of the next source, sink or taker of rows
     #x: Exports | null = null;
     #frame = 0;
@@ -211,7 +220,7 @@ export class Engine {
             return engine;
         } catch (thrown) {
             if (engine) await engine.close();
-            else await options.source.close?.();
+            else await Promise.all([options.source.close?.(), options.mmproj?.close?.()]);
             gpu?.close();
             throw BerylError.from(thrown, "DEVICE");
         }
@@ -260,6 +269,30 @@ export class Engine {
         yield* this.#pump(this.#call((x, frame) => x.engine_selftest(frame)).out(), signal);
     }
 
+    /** Takes over a picture or a clip, of which `encodeMedia` makes soft tokens. `resized`: its sides are whole soft tokens. */
+    openMedia({ form, bytes, a, b }: RawMedia, budget = 0, resized = false): number {
+        const media = this.#with(bytes, (at) => this.#call((x, frame) => x.media_open(frame, form, at, a, b, budget, resized ? 1 : 0)).out());
+        this.#media.add(media);
+        return media;
+    }
+
+    /** Computes the soft tokens of media; the first of a kind loads its tower. */
+    async *encodeMedia(media: number, signal?: AbortSignal): AsyncGenerator<EngineEvent, void> {
+        yield* this.#pump(this.#call((x, frame) => x.media_encode(frame, media)).out(), signal);
+    }
+
+    /** How many soft tokens media has, and, once it is encoded, F32 [count, nEmbd]. */
+    mediaSoft(media: number): { count: number; soft: Float32Array } {
+        this.#call((x, frame) => x.media_soft(frame, media));
+        const view = this.#view(), at = view.getUint32(this.#frame + FRAME.out, true), count = view.getUint32(this.#frame + FRAME.outSize, true);
+        return { count, soft: at ? new Float32Array(view.buffer as ArrayBuffer, at, count * this.info().nEmbd).slice() : new Float32Array(0) };
+    }
+
+    /** Sessions that were given it keep what they need. */
+    closeMedia(media: number): void {
+        if (this.#media.delete(media)) this.#x?.media_close(media);
+    }
+
     openSession(): EngineSession {
         const session = this.#call((x, frame) => x.session_open(frame)).out();
         this.#sessions.add(session);
@@ -273,10 +306,12 @@ export class Engine {
         if (x) {
             for (const task of this.#tasks) x.task_close(task);
             for (const session of this.#sessions) x.session_close(session);
+            for (const media of this.#media) x.media_close(media);
             x.engine_close(this.#frame);
         }
         this.#tasks.clear();
         this.#sessions.clear();
+        this.#media.clear();
         for (const source of this.#sources.values()) source.close(); // what C did not come to own
         this.#sources.clear();
         this.#gpu?.close();
@@ -338,6 +373,11 @@ export class Engine {
     }
 
     /** @internal */
+    sessionMedia(session: number, media: readonly number[]): void {
+        this.#withIds(media, (at, n) => this.#call((x, frame) => x.session_media(frame, session, at, n)));
+    }
+
+    /** @internal */
     sessionTokens(session: number): Int32Array {
         return this.#call((x, frame) => x.session_tokens(frame, session)).ids();
     }
@@ -372,10 +412,10 @@ export class Engine {
         this.#frame = exports.open();
         if (!this.#frame) throw new BerylError("NO_MEMORY", "no memory for the engine");
         this.#x = exports;
-        const { source, context, sessions, precision, kv, memory, piece, vocabularyOnly } = options;
+        const { source, mmproj, context, sessions, precision, kv, memory, piece, vocabularyOnly } = options;
         const json = JSON.stringify({ context, sessions, precision, kv, memory, piece, vocabularyOnly, kept: this.#kept !== undefined });
-        const number = this.#addSource(source);
-        this.#withText(json, (at) => this.#call((x, frame) => x.engine_open(frame, at, number, source.size)));
+        const number = this.#addSource(source), towers = mmproj ? this.#addSource(mmproj) : 0;
+        this.#withText(json, (at) => this.#call((x, frame) => x.engine_open(frame, at, number, source.size, towers, mmproj?.size ?? 0)));
     }
 
     #addSource(source: ByteSource): number {
@@ -416,7 +456,7 @@ export class Engine {
                 this.#kept?.set(decoder.decode(bytes(path, pathSize).slice()), decoder.decode(bytes(from, size).slice()));
                 return this.#kept ? 1 : 0;
             },
-            log: (level: number, line: number, size: number): void => this.#log?.(LEVELS[level] ?? "debug", decoder.decode(bytes(line, size).slice())),
+            log_line: (level: number, line: number, size: number): void => this.#log?.(LEVELS[level] ?? "debug", decoder.decode(bytes(line, size).slice())),
         };
     }
 
@@ -595,6 +635,11 @@ export class EngineSession {
     /** Hands over the logits of positions from `first` on, in order. A row is borrowed until `each` returns. */
     async logits(tokens: ArrayLike<number>, first: number, each: RowTaker, piece?: number, signal?: AbortSignal): Promise<void> {
         await this.#engine.sessionLogits(this.#open(), tokens, first, each, piece, signal);
+    }
+
+    /** What stands in the places of its prompts from now on, encoded before, in order. */
+    media(media: readonly number[]): void {
+        this.#engine.sessionMedia(this.#open(), media);
     }
 
     /** What the session holds. */

@@ -7,16 +7,17 @@
  * engine holds for it can be dropped and made again, since a prompt is always given whole. So
  * there may be more sessions than the engine holds, and a lost device costs time, not words.
  */
-import type { HostCalls, HostEvent, ModelState, PlainLoad } from "./calls.js";
+import type { HostCalls, HostEvent, ModelState, PlainLoad, PlainMedia, PlainMediaList } from "./calls.js";
 import type { Engine, EngineEvent, EngineInfo, EngineOptions, EngineSession, KeptTexts, GenerateResult, LogLevel, WebGpu } from "./engine.js";
-import { BerylError } from "./error.js";
+import { BerylError, throwIfAborted } from "./error.js";
 import { showRoom, whatFits, type Room } from "./fit.js";
 import { Queue } from "./queue.js";
 import { openKept } from "./kept.js";
+import { contentName, rawMedia } from "./pixels.js";
 import type { Handlers } from "./rpc.js";
 import { BlobSource } from "./source/blob.js";
 import { hasDisk, readDisk } from "./source/disk.js";
-import { openSource, VerifiedSource, type ByteSource, type FillableSource, type Progress } from "./source/index.js";
+import { openSource, VerifiedSource, type ByteSource, type FillableSource, type PlainSource, type Progress } from "./source/index.js";
 import { orAborted, within } from "./source/source.js";
 import { browserStorage, type StorageHost } from "./source/store.js";
 
@@ -35,13 +36,15 @@ const MOST_LOSSES = 3;
 const LOSS_SPAN = 60_000; // milliseconds
 /** How long may be tried what would fit. */
 const ADVICE = 5_000; // milliseconds
+/** Pictures and clips that stay encoded, more only where one prompt has more. */
+const MEDIA_KEPT = 16;
 /** How long an engine may take to end before it is left alone. */
 const CLOSE_WAIT = 2_000; // milliseconds
 
 const IDLE: GenerateResult = { end: "cancelled", nPrompt: 0, nReused: 0, nGenerated: 0, prefillSeconds: 0, firstTokenSeconds: 0, decodeSeconds: 0 };
 
-/* A session: what it holds, and the engine's part of it while there is one. */
-interface Slot { engine: EngineSession | null; tokens: Int32Array; used: number; busy: boolean }
+/* A session: what it holds, and the engine's part of it while there is one; `media`: its last prompt had some. */
+interface Slot { engine: EngineSession | null; tokens: Int32Array; used: number; busy: boolean; media: boolean }
 
 /** Makes the handlers of a host; one host holds one model. */
 export function makeHost(parts: HostParts): Handlers<HostCalls> {
@@ -56,7 +59,10 @@ class Host {
     #watchers: ((event: HostEvent) => void)[] = [];
     #load: PlainLoad | null = null;
     #source: ByteSource | FillableSource | null = null;
+    #mmproj: ByteSource | FillableSource | null = null;
     #module: WebAssembly.Module | URL | BufferSource | null = null;
+    readonly #encoded = new Map<string, number>(); // pictures and sound in the engine, by their contents
+    #encoding: Promise<unknown> = Promise.resolve(); // one at a time: they share the towers' plans
     #kept: KeptTexts | null = null;
     #engine: Engine | null = null;
     #state: ModelState = "closed";
@@ -86,14 +92,15 @@ class Host {
             tokenize: async ({ text, special }) => (await this.#ready).tokenize(text, special).slice(),
             detokenize: async ({ tokens, special }) => (await this.#ready).detokenize(tokens, special),
             render: async ({ chat }) => (await this.#ready).render(chat),
-            renderTokens: async ({ chat }) => (await this.#ready).renderTokens(chat).slice(),
+            renderTokens: (args) => this.#renderTokens(args),
+            embed: (args, { signal, emit }) => this.#queue.run(null, signal, () => this.#embed(args, signal, emit)),
             selftest: (_, { signal, emit }) => this.#queue.run(null, signal, async () => {
                 const engine = await this.#ready;
                 for await (const event of engine.selftest(signal)) emit(event);
                 return null;
             }),
             open: ({ session }) => {
-                this.#slots.set(session, { engine: null, tokens: new Int32Array(0), used: 0, busy: false });
+                this.#slots.set(session, { engine: null, tokens: new Int32Array(0), used: 0, busy: false, media: false });
                 return Promise.resolve(null);
             },
             generate: (args, context) => this.#generate(args, context),
@@ -134,7 +141,7 @@ class Host {
             const storage = this.#parts.storage ?? browserStorage;
             const module = fetchModule(load.module, stop), kept = openKept(); // beside the file's beginning
             module.catch(() => undefined);
-            const open = (): Promise<ByteSource | FillableSource> => (this.#parts.openSource ?? openSource)(load.source, {
+            const openAny = (source: PlainSource): Promise<ByteSource | FillableSource> => (this.#parts.openSource ?? openSource)(source, {
                 storage,
                 cache: load.cache ?? "auto",
                 ...(load.request && { request: load.request }),
@@ -142,7 +149,9 @@ class Host {
                 onProgress: (progress) => this.#tell({ kind: "progress", progress }),
                 onWarning: (line) => this.#log("warning", line),
             }, stop);
+            const open = (): Promise<ByteSource | FillableSource> => openAny(load.source);
             this.#source = await open();
+            if (load.mmproj !== undefined) this.#mmproj = await openAny(load.mmproj);
             this.#module = await module;
             this.#kept = await kept;
             const engine = await this.#read(this.#source, load, stop).catch(async (thrown: unknown) => {
@@ -169,6 +178,10 @@ class Host {
             throw thrown instanceof BerylError && thrown.status === "NO_DEVICE_MEMORY" ? await this.#advise(thrown, source, stop) : thrown;
         });
         if (unchecked && sha256) await unchecked.finish(sha256, stop, (progress) => this.#tell({ kind: "progress", progress }));
+        const towers = this.#mmproj;
+        if (towers && "fill" in towers) towers.fill(this.#ending.signal).catch((thrown: unknown) => {
+            if (!this.#ending.signal.aborted) this.#log("warning", `not all of ${towers.name} is kept yet: ${(thrown as Error).message}`);
+        });
         if (!("fill" in source)) return engine;
         if (load.cache === "required") await this.#fill(source, sha256, stop);
         else this.#fill(source, sha256, this.#ending.signal).catch((thrown: unknown) => {
@@ -198,10 +211,11 @@ class Host {
     #make(source: ByteSource, change: Room, signal: AbortSignal, onEvent: (event: EngineEvent) => void): Promise<Engine> {
         const load = this.#load;
         if (!load || !this.#module) throw new BerylError("MISUSE", "no model is loaded");
-        const { size, name } = source;
+        const lent = (whole: ByteSource): ByteSource => ({ size: whole.size, name: whole.name, read: (...args) => whole.read(...args) });
         const options: EngineOptions = {
             // The source outlives the engine: a lost device takes the engine, not the file.
-            source: { size, name, read: (...args) => source.read(...args) },
+            source: lent(source),
+            ...(this.#mmproj && { mmproj: lent(this.#mmproj) }),
             module: this.#module,
             log: (level, line) => this.#log(level, line),
             ...(this.#kept && { kept: this.#kept }),
@@ -254,6 +268,8 @@ class Host {
         const lost = new BerylError("DEVICE_LOST", `the GPU was lost: ${reason}`);
         this.#enter("lost", null, lost);
         for (const slot of this.#slots.values()) slot.engine = null; // gone with the engine
+        this.#encoded.clear();
+        this.#encoding = Promise.resolve();
         const now = Date.now();
         this.#losses = [...this.#losses.filter((when) => now - when < LOSS_SPAN), now];
         const again = async (): Promise<Engine> => {
@@ -285,7 +301,7 @@ class Host {
         const engine = this.#engine;
         this.#engine = null;
         await engine?.close().catch(() => undefined);
-        await this.#source?.close?.();
+        await Promise.all([this.#source?.close?.(), this.#mmproj?.close?.()]);
         return null;
     }
 
@@ -339,6 +355,8 @@ class Host {
         const slot = this.#slot(args.session);
         try {
             return await this.#queue.run(args.session, signal, () => this.#with(slot, async (session) => {
+                if (args.prompt.media || slot.media) await this.#media(args.prompt, signal, emit, (_, all) => session.media(all));
+                slot.media = args.prompt.media !== undefined;
                 const run = "chat" in args.prompt ? session.chat(args.prompt.chat, args.options, signal)
                     : session.generate(args.prompt.tokens, args.options, signal);
                 for (;;) {
@@ -352,6 +370,61 @@ class Host {
             if (cancelled) return { ...IDLE };
             throw thrown;
         }
+    }
+
+    /* ---- pictures and sound -------------------------------------------------------------------- */
+
+    /* In the engine, and noted by its contents: what is known is taken again. */
+    async #openMedia(engine: Engine, media: PlainMedia, budget = 0): Promise<number> {
+        const name = await contentName(media, budget), number = this.#encoded.get(name) ?? engine.openMedia(await rawMedia(media), budget);
+        this.#encoded.delete(name);
+        this.#encoded.set(name, number);
+        return number;
+    }
+
+    /* Opened and, unless the signal is null, encoded, in order; then used at once, before the oldest go. */
+    #media<T>({ media = [], budget }: PlainMediaList, signal: AbortSignal | null, emit: (event: EngineEvent) => void, use: (engine: Engine, all: number[]) => T): Promise<T> {
+        const before = this.#encoding;
+        const work = (async () => {
+            await before;
+            const engine = await this.#ready, all: number[] = [];
+            for (const [done, one] of media.entries()) {
+                throwIfAborted(signal ?? undefined);
+                if (signal) emit({ kind: "progress", what: "reading pictures and sound", done, total: media.length });
+                all.push(await this.#openMedia(engine, one, budget));
+                if (signal) for await (const event of engine.encodeMedia(all[done]!, signal)) emit(event);
+            }
+            const used = use(engine, all);
+            for (const [name, number] of this.#encoded) {
+                if (this.#encoded.size <= MEDIA_KEPT) break;
+                engine.closeMedia(number);
+                this.#encoded.delete(name);
+            }
+            return used;
+        })();
+        this.#encoding = work.catch(() => undefined);
+        return work;
+    }
+
+    #embed(list: PlainMediaList, signal: AbortSignal, emit: (event: EngineEvent) => void): Promise<Float32Array> {
+        return this.#media(list, signal, emit, (engine, all) => {
+            const parts = all.map((number) => engine.mediaSoft(number).soft), whole = new Float32Array(parts.reduce((sum, part) => sum + part.length, 0));
+            let at = 0;
+            for (const part of parts) whole.set(part, (at += part.length) - part.length);
+            return whole;
+        });
+    }
+
+    /* Places become as long as what stands there. */
+    async #renderTokens(args: HostCalls["renderTokens"]["args"]): Promise<Int32Array> {
+        const ids = (await this.#ready).renderTokens(args.chat).slice();
+        return args.media ? await this.#media(args, null, () => undefined, (engine, all) => {
+            const forms = ["image", "audio"].map((kind) => engine.tokenize(`<|${kind}><|${kind}|><${kind}|>`, true)), counts = all.map((number) => engine.mediaSoft(number).count);
+            return Int32Array.from([...ids].flatMap((id) => {
+                const form = forms.find((three) => three[1] === id);
+                return form ? [form[0]!, ...Array<number>(counts.shift() ?? 1).fill(id), form[2]!] : [id];
+            }));
+        }) : ids;
     }
 
     async #rewind(slot: Slot, count: number): Promise<null> {

@@ -8,7 +8,8 @@ import { load, type LoadOptions, type ModelSource } from "./load.js";
 import type { Model } from "./model.js";
 
 export { BerylError, type BerylStatus } from "./error.js";
-export { Answer, type AnswerOptions, type AnswerResult, type ChatOptions, type Message, type Part, type Tool } from "./chat.js";
+export { Answer, type AnswerOptions, type AnswerResult, type ChatOptions, type ContentPart, type ImageBudget, type MediaPart, type Message, type Part, type PictureSource,
+    type RgbPicture, type SoundSource, type TokenOptions, type Tool } from "./chat.js";
 export { Model, Session, type StateChange } from "./model.js";
 export type { Cache, CachedModel, CacheSize } from "./cache.js";
 export type { ModelState } from "./calls.js";

@@ -63,6 +63,8 @@ export interface LoadOptions {
     gpu?: WebGpu;
     /** The module, if beryl.wasm does not lie beside the script, or is compiled by the page already. */
     module?: Module | Promise<Module>;
+    /** The towers of pictures and sound, where they do not lie in the model's own file; kept like it. */
+    mmproj?: ModelSource;
     /** The address of the default model, if it does not lie beside the script. */
     builtin?: string | URL;
 }
@@ -129,7 +131,8 @@ async function moduleOf(options: LoadOptions): Promise<PlainLoad["module"]> {
 
 async function plainLoad(source: ModelSource, options: LoadOptions): Promise<Omit<PlainLoad, "module">> {
     const { device, context, sessions, precision, kv, memory, piece, vocabularyOnly, without, sha256, cache, request, retry } = options;
-    return { device, context, sessions, precision, kv, memory, piece, vocabularyOnly, without, sha256, cache, request, retry,
+    const mmproj = options.mmproj === undefined ? undefined : await plainSource(options.mmproj, options);
+    return { mmproj, device, context, sessions, precision, kv, memory, piece, vocabularyOnly, without, sha256, cache, request, retry,
         source: await plainSource(source, options) };
 }
 

@@ -4,11 +4,15 @@
  * Owns nothing but the caller's side: every method is one call to the host, which queues them.
  */
 import type { HostCalls, HostEvent, ModelState, Prompt } from "./calls.js";
-import { Answer, type AnswerOptions, type ChatOptions, type Message } from "./chat.js";
+import { Answer, type AnswerOptions, type ChatOptions, type MediaPart, type Message, type TokenOptions } from "./chat.js";
 import type { EngineEvent, EngineInfo, EngineStats } from "./engine.js";
 import { BerylError } from "./error.js";
-import { ARGUMENTS, check, checkMessages, checkTokens, OPTIONS, settings } from "./options.js";
+import { Gathered, hasParts } from "./media.js";
+import { ARGUMENTS, check, checkMedia, checkMessages, checkTokens, OPTIONS, settings } from "./options.js";
 import type { Caller } from "./rpc.js";
+import type { Progress } from "./source/index.js";
+
+type Rendering = Pick<ChatOptions, "tools" | "think" | "imageBudget">;
 
 /** What a model tells when its state changes; `error` says why where it is not "ready". */
 export interface StateChange { state: ModelState; error: BerylError | null }
@@ -18,6 +22,7 @@ export class Session {
     readonly #caller: Caller<HostCalls>;
     readonly #id: number;
     readonly #answers = new Set<Answer>();
+    readonly #gathered = new Gathered();
 
     /** @internal */
     constructor(caller: Caller<HostCalls>, id: number) {
@@ -30,14 +35,23 @@ export class Session {
     chat(messages: readonly Message[], options: ChatOptions = {}): Answer {
         check(options, OPTIONS.chat, "chat");
         checkMessages(messages);
-        const { tools, think } = options;
-        return this.#answer({ chat: { messages, ...(tools && { tools }), ...(think !== undefined && { think }) } }, options);
+        const { tools, think, imageBudget: budget } = options, more = { ...(tools && { tools }), ...(think !== undefined && { think }) };
+        if (!messages.some(hasParts)) return this.#answer({ chat: { messages, ...more } }, options);
+        return this.#answer(async (signal, tell) => {
+            const { messages: plain, media } = await this.#gathered.messages(messages, signal, tell);
+            return { chat: { messages: plain, ...more }, media, budget };
+        }, options);
     }
 
     /** Goes on from tokens, without a chat's form. */
-    generate(tokens: ArrayLike<number>, options: AnswerOptions = {}): Answer {
+    generate(tokens: ArrayLike<number>, options: TokenOptions = {}): Answer {
         check(options, OPTIONS.generate, "generate");
-        return this.#answer({ tokens: checkTokens(tokens) }, options);
+        const ids = checkTokens(tokens), { media: parts, imageBudget: budget } = options;
+        if (!parts?.length) return this.#answer({ tokens: ids }, options);
+        return this.#answer(async (signal, tell) => {
+            const media = await Promise.all(parts.map((part) => this.#gathered.part(part, signal, tell)));
+            return { tokens: ids, media: media.flat(), budget };
+        }, options);
     }
 
     /** The tokens that the session holds. */
@@ -70,9 +84,13 @@ export class Session {
         await this.#caller.call("drop", { session: this.#id });
     }
 
-    #answer(prompt: Prompt, options: AnswerOptions): Answer {
-        const args = { session: this.#id, prompt, options: settings(options) };
-        const answer = new Answer((onEvent, signal) => this.#caller.call("generate", args, { onEvent, signal }), options);
+    #answer(prompt: Prompt | ((signal: AbortSignal, tell: (progress: Progress) => void) => Promise<Prompt>), options: AnswerOptions): Answer {
+        const args = { session: this.#id, options: settings(options) };
+        const answer = new Answer(async (onEvent, signal) => {
+            const tell = (progress: Progress): void => onEvent({ kind: "progress", ...progress });
+            const given = typeof prompt === "function" ? await prompt(signal, tell) : prompt;
+            return await this.#caller.call("generate", { ...args, prompt: given }, { onEvent, signal });
+        }, options);
         this.#answers.add(answer);
         answer.result.catch(() => undefined).finally(() => this.#answers.delete(answer));
         return answer;
@@ -87,6 +105,7 @@ export class Model {
     readonly #end: () => Promise<void>;
     #info: EngineInfo;
     #state: ModelState = "ready";
+    readonly #gathered = new Gathered();
     #default: Session | null = null;
     #sessions = 0;
 
@@ -121,7 +140,7 @@ export class Model {
     }
 
     /** Goes on from tokens, in the model's own session. */
-    generate(tokens: ArrayLike<number>, options: AnswerOptions = {}): Answer {
+    generate(tokens: ArrayLike<number>, options: TokenOptions = {}): Answer {
         return this.#own().generate(tokens, options);
     }
 
@@ -145,17 +164,26 @@ export class Model {
     }
 
     /** The prompt of a conversation as text, as the model reads it. */
-    async render(messages: readonly Message[], options: Pick<ChatOptions, "tools" | "think"> = {}): Promise<string> {
+    async render(messages: readonly Message[], options: Rendering = {}): Promise<string> {
         check(options, OPTIONS.render, "render");
-        checkMessages(messages);
-        return await this.#open().call("render", { chat: { messages, ...options } });
+        return await this.#open().call("render", await this.#chat(messages, options));
     }
 
     /** The same as tokens: its length is what a conversation takes of the context. */
-    async renderTokens(messages: readonly Message[], options: Pick<ChatOptions, "tools" | "think"> = {}): Promise<Int32Array> {
+    async renderTokens(messages: readonly Message[], options: Rendering = {}): Promise<Int32Array> {
         check(options, OPTIONS.render, "renderTokens");
-        checkMessages(messages);
-        return await this.#open().call("renderTokens", { chat: { messages, ...options } });
+        return await this.#open().call("renderTokens", await this.#chat(messages, options));
+    }
+
+    /** What the text model is given for a picture or sound: soft tokens, [n, info.nEmbd]. */
+    async embedMedia(part: MediaPart, options: Pick<AnswerOptions, "signal" | "onProgress" | "imageBudget"> = {}): Promise<Float32Array> {
+        check(options, OPTIONS.embedMedia, "embedMedia");
+        checkMedia(part, "part");
+        const { signal, onProgress, imageBudget: budget } = options, caller = this.#open();
+        const onEvent = (event: EngineEvent): void => {
+            if (event.kind === "progress") onProgress?.({ what: event.what, done: event.done, total: event.total });
+        };
+        return await caller.call("embed", { media: await this.#gathered.part(part, signal, onProgress), budget }, { onEvent, signal });
     }
 
     /** Memory, dispatches and times so far. */
@@ -191,6 +219,12 @@ export class Model {
     #open(): Caller<HostCalls> {
         if (this.#state === "closed") throw new BerylError("MISUSE", "the model is closed");
         return this.#caller;
+    }
+
+    async #chat(messages: readonly Message[], { imageBudget: budget, ...options }: Rendering): Promise<Prompt & { chat: object }> {
+        checkMessages(messages);
+        const { messages: plain, media } = await this.#gathered.messages(messages);
+        return { chat: { messages: plain, ...options }, ...(media.length && { media, budget }) };
     }
 
     #own(): Session {

@@ -4,11 +4,12 @@
  * Owns the checks, and their refusals: a BerylError that names the option and what is allowed. A table has exactly the options
  * of its interface, and a choice exactly the values of its type: the compiler sees to both.
  */
-import type { AnswerOptions, ChatOptions, Message, Tool } from "./chat.js";
+import type { AnswerOptions, ChatOptions, ContentPart, ImageBudget, MediaPart, Message, TokenOptions, Tool } from "./chat.js";
 import { BerylError } from "./error.js";
 import type { GenerateOptions } from "./engine.js";
 import type { GpuFeature, WebGpu } from "./gpu.js";
 import type { LoadOptions, ModelSource } from "./load.js";
+import { hasParts } from "./media.js";
 import type { RequestOptions, RetryOptions } from "./source/http.js";
 
 /** What a value may be. */
@@ -74,6 +75,41 @@ function fields<O>(rules: Rules<O>): Rule<O> {
     };
 }
 
+const budgets: readonly unknown[] = [70, 140, 280, 560, 1120] satisfies ImageBudget[];
+const imageBudget: Rule<ImageBudget> = rule(budgets.join(" or "), (value) => budgets.includes(value));
+const isAddress = (value: unknown): boolean => value instanceof URL || (typeof value === "string" && value.trim() !== "");
+
+/* What each part of a message has beside its type; the first of them has to be there. */
+const PARTS: Record<ContentPart["type"], Record<string, Omit<Rule, "type">>> = {
+    text: { text },
+    image: {
+        image: rule("an address, a Blob, pixels as { rgb, width, height } or ImageData, or what a canvas can draw", (value) =>
+            isAddress(value) || (isObject(value) && !Array.isArray(value) && !ArrayBuffer.isView(value))),
+    },
+    audio: {
+        audio: rule("an address, a Blob, an AudioBuffer or a Float32Array", (value) =>
+            isAddress(value) || value instanceof Blob || value instanceof Float32Array || (isObject(value) && "getChannelData" in value)),
+        sampleRate: whole(1000, 768_000),
+    },
+    image_url: { image_url: rule("an address or { url }", (value) => isAddress(isObject(value) && "url" in value ? value.url : value)) },
+    input_audio: { input_audio: rule("{ data, format }, the data as base64", (value) => isObject(value) && "data" in value && typeof value.data === "string") },
+};
+const KINDS = Object.keys(PARTS) as ContentPart["type"][];
+
+/* `kinds`: those that may be. */
+function checkPart(part: unknown, where: string, kinds: ContentPart["type"][]): void {
+    const { type, ...rest } = isObject(part) ? part as { type?: ContentPart["type"] } : {};
+    one(...kinds).check(type, `${where}.type`);
+    const rules = PARTS[type!], [needed = ""] = Object.keys(rules);
+    rules[needed]!.check((rest as Record<string, unknown>)[needed], `${where}.${needed}`);
+    check<object>(rest, rules, `\`${where}\``, `${where}.`);
+}
+
+/** Refuses what is no picture and no sound. */
+export function checkMedia(part: MediaPart, where: string): void {
+    checkPart(part, where, KINDS.slice(1));
+}
+
 /** The options of an answer. */
 const ANSWER: Rules<AnswerOptions> = {
     greedy: truth,
@@ -90,11 +126,14 @@ const ANSWER: Rules<AnswerOptions> = {
     ignoreEos: truth,
     signal,
     onProgress: callback(),
+    imageBudget,
 };
 
 const TALK: Rules<Pick<ChatOptions, "tools" | "think">> = { tools: list(rule<Tool>("an object", isObject)), think: truth };
 
-const address: Rule<string | URL> = rule("an address", (value) => value instanceof URL || (typeof value === "string" && value.trim() !== ""));
+const address: Rule<string | URL> = rule("an address", isAddress);
+const model: Rule<ModelSource> = rule("an address, a File, a Blob, a file handle or \"builtin\"", (value) =>
+    isAddress(value) || value instanceof Blob || (isObject(value) && "kind" in value && value.kind === "file"));
 const webgpu: Rule<WebGpu> = rule("a WebGPU implementation, as `create([])` of the npm package webgpu", (value) =>
     isObject(value) && "requestAdapter" in value && typeof value.requestAdapter === "function");
 
@@ -129,10 +168,12 @@ export const OPTIONS = {
         module: rule("an address, a WebAssembly.Module, its bytes, or a promise of one of them", (value) => value instanceof Promise || value instanceof WebAssembly.Module || value instanceof ArrayBuffer
             || ArrayBuffer.isView(value) || value instanceof URL || (typeof value === "string" && value !== "")),
         builtin: address,
+        mmproj: model,
     } satisfies Rules<LoadOptions>,
     chat: { ...ANSWER, ...TALK } satisfies Rules<ChatOptions>,
-    generate: ANSWER,
-    render: TALK,
+    generate: { ...ANSWER, media: list<readonly MediaPart[]>({ allowed: "a picture or sound", check: (value, name) => checkMedia(value as MediaPart, name) }) } satisfies Rules<TokenOptions>,
+    render: { ...TALK, imageBudget },
+    embedMedia: { signal, onProgress: ANSWER.onProgress, imageBudget },
     tokenize: { special: truth } satisfies Rules<{ special?: boolean }>,
     describe: { tensors: truth } satisfies Rules<{ tensors?: boolean }>,
     save: { signal } satisfies Rules<{ signal?: AbortSignal }>,
@@ -140,10 +181,7 @@ export const OPTIONS = {
 
 /** Arguments that are no options. */
 export const ARGUMENTS = {
-    source: rule<ModelSource>("an address, a File, a Blob, a file handle or \"builtin\"", (value) => {
-        if (typeof value === "string") return value.trim() !== "";
-        return value instanceof URL || value instanceof Blob || (isObject(value) && "kind" in value && value.kind === "file");
-    }),
+    source: model,
     text,
     count: whole(0),
     blob: rule<Blob>("a Blob", (value) => value instanceof Blob),
@@ -172,19 +210,22 @@ export function checkTokens(tokens: ArrayLike<number>): Int32Array {
     return Int32Array.from(tokens);
 }
 
-/** Refuses what is no conversation, so far as its frame goes: what the turns hold, the engine looks at. */
+/** Refuses what is no conversation, so far as its frame and its parts go: what else the turns hold, the engine looks at. */
 export function checkMessages(messages: readonly Message[]): void {
     if (!Array.isArray(messages) || messages.length === 0)
         throw new BerylError("MISUSE", `\`messages\` must be a list of turns that is not empty, not ${shown(messages)}`, "");
     messages.forEach((message: unknown, i) => {
         if (!isObject(message)) throw new BerylError("MISUSE", `\`messages[${i}]\` must be { role, content }, not ${shown(message)}`, "");
         ARGUMENTS.role.check((message as Partial<Message>).role, `messages[${i}].role`);
+        const turn = message as Message;
+        if (hasParts(turn)) turn.content.forEach((part, k) => checkPart(part, `messages[${i}].content[${k}]`, KINDS));
     });
 }
 
 /** What of an answer's options goes to the engine. A temperature of 0 is the likeliest token each time, as everywhere. */
 export function settings(options: AnswerOptions): GenerateOptions {
-    const { signal: _signal, onProgress: _onProgress, tools: _tools, think: _think, temperature, ...rest }: ChatOptions = options;
+    const { signal: _signal, onProgress: _onProgress, tools: _tools, think: _think, imageBudget: _budget, media: _media, temperature, ...rest }:
+        ChatOptions & TokenOptions = options;
     if (temperature === undefined) return rest;
     return Math.fround(temperature) === 0 ? { ...rest, greedy: true } : { ...rest, temperature };
 }

@@ -37,9 +37,9 @@ export function printed(value: number, conversion: string, precision: number): s
 
 /** The imports of libc.c. */
 export function libcImports(memory: () => WebAssembly.Memory): WebAssembly.ModuleImports {
-    const { sin, cos, tan, asin, acos, atan, sinh, cosh, tanh, exp, log, log2, pow, atan2 } = Math;
+    const { sin, cos, tan, asin, acos, atan, sinh, cosh, tanh, exp, log, log2, log10, pow, atan2 } = Math;
     return {
-        sin, cos, tan, asin, acos, atan, sinh, cosh, tanh, exp, log, log2, pow, atan2,
+        sin, cos, tan, asin, acos, atan, sinh, cosh, tanh, exp, log, log2, log10, pow, atan2,
         number_read: (at: number, size: number): number => Number(String.fromCharCode(...new Uint8Array(memory().buffer, at, size))),
         number_print(value: number, conversion: number, precision: number, to: number): number {
             const text = printed(value, String.fromCharCode(conversion), precision);

@@ -19,7 +19,7 @@ const places = [process.env["BERYL_DENO"] ?? "", repository("third_party/deno/de
 const deno = places.find((path) => path && existsSync(path));
 const LONG = 600_000;
 /* These are run in Chromium, and here with f16 and subgroups; as they are too with BERYL_TEST_SLOW=1. */
-const ELSEWHERE = /^engine\/(logits-and-answers|default-model|two-sessions)/;
+const ELSEWHERE = /^engine\/(logits-and-answers|default-model|two-sessions|pictures-and-sound-e2b-mm)/;
 
 describe("deno", { skip: deno ? false : "no Deno is installed" }, () => {
     let scratch: string;

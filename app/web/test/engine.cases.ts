@@ -8,13 +8,15 @@
 import assert from "node:assert/strict";
 import { Engine, type EngineEvent, type EngineOptions, type EngineSession, type GenerateOptions, type GenerateResult } from "../src/engine.js";
 import { BerylError } from "../src/error.js";
-import { bytesSource, concat, fileSource, referenceCases, wideSource, type ReferenceCase } from "./reference.js";
+import { readRepository } from "./files.js";
+import { bytesSource, concat, fileSource, pngPixels, referenceCases, wideSource, type ReferenceCase } from "./reference.js";
 
 /** What all cases need. */
 export interface Place { gpu: GPU; module: WebAssembly.Module; say(line: string): void }
 export type Case = (place: Place) => Promise<void>;
 
 const TOLERANCE = 5e-3;
+const SOFT_TOLERANCE = 1e-3; // of the largest soft token, from the picture as the reference resized it
 const STORY = { messages: [{ role: "user", content: "Tell me a very short story." }] };
 const BEGINS = "Once upon a time, a little badger named Eve lived near a village. One evening Eve heard that a red lantern was lost.";
 const HEAP_MOST = 100 << 20; // bytes, whatever the model
@@ -88,6 +90,33 @@ async function failsWith(status: string, promise: Promise<unknown>): Promise<Ber
     throw new assert.AssertionError({ message: `it did not fail with ${status}` });
 }
 
+/* Soft tokens, logits and answers of a fixture's pictures and clips, of each kind so many. */
+async function checkMedia(place: Place, file: string, reference: string, most: number, options: Partial<EngineOptions> = {}): Promise<void> {
+    const engine = await load(place, file, options);
+    const { hasVision, hasAudio } = engine.info();
+    assert.deepEqual({ hasVision, hasAudio }, { hasVision: true, hasAudio: true });
+    const session = engine.openSession();
+    for (const kind of ["image", "audio"]) for (const c of referenceCases(reference, kind).slice(0, most)) {
+        const bytes = readRepository(`tests/data/${c.file}`), picture = kind === "image" ? await pngPixels(bytes) : null;
+        const media = engine.openMedia(picture ? { form: 0, bytes: picture.rgb, a: picture.width, b: picture.height } : { form: 2, bytes, a: bytes.length, b: 0 }, 70, true);
+        const { count } = engine.mediaSoft(media);
+        for await (const _ of engine.encodeMedia(media)) void _;
+        const { soft } = engine.mediaSoft(media), largest = c.soft.reduce((most, x) => Math.max(most, Math.abs(x)), 0);
+        assert.deepEqual([soft.length, count], [c.soft.length, c.soft.length / engine.info().nEmbd]);
+        const off = soft.reduce((most, x, i) => Math.max(most, Math.abs(x - c.soft[i]!)), 0) / largest;
+        assert.ok(off <= SOFT_TOLERANCE, `${c.file}: soft tokens are off by ${off}`);
+        session.media([media]);
+        engine.closeMedia(media); // the session keeps it
+        await checkLogits(session, c);
+        session.rewind(0);
+        for (const reused of [0, c.tokens.length - 1]) {
+            const { tokens, result } = await answer(session.generate(c.tokens, greedy(c.greedy.length)));
+            assert.deepEqual([tokens, result.nReused], [[...c.greedy], reused]);
+        }
+    }
+    await engine.close();
+}
+
 /* Kernels are checked at the first load, known at the second. */
 async function checkOnce(place: Place, options: Partial<EngineOptions>, each?: (engine: Engine) => void): Promise<void> {
     const kept = new Map<string, string>();
@@ -114,6 +143,9 @@ export const CASES: Record<string, Case> = {
     "engine/logits-and-answers-e2b-q4km": (place) => checkFixture(place, "tests/data/e2b-q4km.gguf", "e2b-q4km", 64),
     "engine/logits-and-answers-dense-31b": (place) => checkFixture(place, "tests/data/dense-31b.gguf", "dense-31b", 64),
     "engine/logits-and-answers-moe-26b": (place) => checkFixture(place, "tests/data/moe-26b.gguf", "moe-26b", 64),
+
+    "engine/pictures-and-sound-e2b-mm": (place) => checkMedia(place, "tests/data/e2b-mm.gguf", "e2b-mm", 1),
+    "engine/pictures-and-sound-of-a-file-of-their-own": (place) => checkMedia(place, "tests/data/e2b-mmproj.gguf", "e2b-mmproj", 1, { mmproj: fileSource("tests/data/e2b-mmproj.mmproj.gguf") }),
 
     /* The built-in model: its reference answers, a call a submit, a map a step, and no growth on the way. */
     "engine/default-model": async (place) => {

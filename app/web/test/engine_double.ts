@@ -21,6 +21,8 @@ export interface World {
     asked: GenerateOptions;
     /** Takes the device of the newest engine away. */
     lose: (reason: string) => void;
+    /** Media that was encoded, by its form and size. */
+    encoded: string[];
     /** Sessions open at once, and the most that there were. */
     open: number;
     most: number;
@@ -29,7 +31,7 @@ export interface World {
 }
 
 export function makeWorld(): World {
-    return { log: [], pace: 1, refuse: null, damaged: () => false, room: Infinity, asked: {}, lose: () => undefined, open: 0, most: 0, running: 0, mostRunning: 0 };
+    return { log: [], pace: 1, refuse: null, damaged: () => false, room: Infinity, asked: {}, encoded: [], lose: () => undefined, open: 0, most: 0, running: 0, mostRunning: 0 };
 }
 
 const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
@@ -44,8 +46,9 @@ class DoubleSession {
         this.#lost = lost;
         world.most = Math.max(world.most, ++world.open);
     }
+    media(media: readonly number[]): void { this.#world.log.push(`media ${media.join(" ")}`); }
     async *chat(chat: { messages: { content: string }[]; think?: boolean }, options?: GenerateOptions, signal?: AbortSignal): AsyncGenerator<EngineEvent, GenerateResult> {
-        const text = chat.messages.at(-1)?.content ?? "";
+        const last: unknown = chat.messages.at(-1)?.content ?? "", text = typeof last === "string" ? last : JSON.stringify(last);
         if (text === "too long") throw new BerylError("CONTEXT_FULL", "the prompt has 9,000 tokens");
         if (chat.think) yield { kind: "token", token: 1, part: "thought", text: "hm" };
         if (text === "call") {
@@ -107,7 +110,8 @@ export function doubleLoader(world: World): typeof Engine.load {
             if (signal?.aborted) throw new BerylError("CANCELLED", "loading was cancelled");
             onEvent?.({ kind: "progress", what: "loading weights", done: at, total: size });
         }
-        let isLost = false;
+        let isLost = false, media = 0;
+        const opened = new Map<number, string>();
         const lost = new Promise<string>((resolve) => { world.lose = (reason) => { isLost = true; resolve(reason); }; });
         const engine = {
             lost,
@@ -122,6 +126,20 @@ export function doubleLoader(world: World): typeof Engine.load {
                 await pause(0);
                 yield { kind: "test", name: "matvec", ok: true, error: 0 };
             },
+            openMedia: ({ form, a, b }: { form: number; a: number; b: number }, budget: number) => {
+                opened.set(++media, `${form}: ${a} ${b}, ${budget}`);
+                return media;
+            },
+            async *encodeMedia(one: number): AsyncGenerator<EngineEvent, void> {
+                const what = opened.get(one);
+                if (what === undefined) return;
+                opened.delete(one);
+                await pause(0);
+                world.encoded.push(what);
+                yield { kind: "progress", what: "loading the vision tower", done: 1, total: 1 };
+            },
+            mediaSoft: () => ({ count: 2, soft: new Float32Array([1, 2, 3, 4]) }),
+            closeMedia: () => undefined,
             openSession: () => new DoubleSession(world, () => isLost) as unknown as EngineSession,
             close: () => { world.log.push("close"); return Promise.resolve(); },
         };

@@ -174,6 +174,45 @@ for (const [name, border] of Object.entries(borders)) describe(`a model ${name}`
         assert.deepEqual(world.asked, { maxTokens: 5, greedy: true, topP: 1, minP: 0, seed: 0, stop: ["."] });
     });
 
+    test("pictures and sound become what the module takes, once each", async () => {
+        await load();
+        const picture = { type: "image", image: { rgb: new Uint8Array(12), width: 2, height: 2 } } as const, text = { type: "text", text: "?" } as const;
+        const samples = new Float32Array(75 * 1000), told: string[] = [];
+        const wav = new Uint8Array(44 + 2 * 61 * 1000), view = new DataView(wav.buffer);
+        [..."RIFF    WAVEfmt "].forEach((letter, i) => { wav[i] = letter.charCodeAt(0); });
+        [..."data"].forEach((letter, i) => { wav[36 + i] = letter.charCodeAt(0); });
+        view.setUint32(16, 16, true);
+        view.setUint32(24, 1000, true); // samples a second
+        view.setUint16(32, 2, true); // bytes of one
+        view.setUint32(40, 2 * 61 * 1000, true);
+        const messages: Message[] = [{ role: "user", content: [picture, { type: "audio", audio: samples, sampleRate: 1000 }, { type: "audio", audio: new Blob([wav]) }, text] }];
+        for (let turn = 0; turn < 2; turn++) {
+            const said = await model.chat(messages, { imageBudget: 140, onProgress: ({ what }) => told.push(what) }).text();
+            assert.equal(said, JSON.stringify([{ type: "image" }, ...Array.from({ length: 6 }, () => ({ type: "audio" })), text]));
+        }
+        // those of equal length are silent, so the same
+        assert.deepEqual(world.encoded, ["0: 2 2, 140", "1: 30000 1000, 140", "1: 15000 1000, 140", "2: 60044 0, 140", "2: 2044 0, 140"]);
+        assert.ok(told.includes("sound longer than 30 s: read in 3 clips") && told.includes("loading the vision tower"), told.join());
+        assert.equal(await model.chat(user("plain")).text(), "plain");
+        assert.deepEqual(world.log.filter((line) => line.startsWith("media")), ["media 1 2 2 3 4 4 5", "media 1 2 2 3 4 4 5", "media "]);
+        assert.deepEqual([...await model.embedMedia(picture)], [1, 2, 3, 4]);
+        const url = `data:image/png;base64,${Buffer.from("no picture").toString("base64")}`;
+        await assert.rejects(model.embedMedia({ type: "image_url", image_url: { url } }), fails("UNSUPPORTED", /decoded here/));
+        await assert.rejects(model.embedMedia({ type: "input_audio", input_audio: { data: "T2dnUw==" } }), fails("UNSUPPORTED", /sound of this kind/));
+        await assert.rejects(model.embedMedia({ type: "audio", audio: "data:;base64,%%" }), fails("BAD_INPUT"));
+        await assert.rejects(model.embedMedia({ type: "image", image: { rgb: new Uint8Array(5), width: 2, height: 2 } }), fails("BAD_INPUT", /5 bytes are no picture of 2 x 2/));
+        await assert.rejects(model.embedMedia(picture, { signal: AbortSignal.abort() }), fails("CANCELLED"));
+        const refused = (content: unknown, message: RegExp): void => assert.throws(() => model.chat([{ role: "user", content } as Message]), fails("MISUSE", message));
+        refused([{ type: "video" }], /`messages\[0\]\.content\[0\]\.type` must be "text" or "image" or "audio" or "image_url" or "input_audio", not "video"/);
+        refused(["x"], /type/);
+        refused([{ type: "image" }], /`messages\[0\]\.content\[0\]\.image` must be .*, not undefined/);
+        refused([{ type: "image", image: [1] }], /not a list/);
+        refused([{ type: "audio", audio: samples, sampleRate: 7 }], /sampleRate` must be a whole number from 1000/);
+        refused([{ type: "audio", audio: samples, rate: 7 }], /has no `rate`/);
+        assert.throws(() => model.chat(messages, { imageBudget: 100 as 140 }), fails("MISUSE", /`imageBudget` must be 70 or 140 or 280 or 560 or 1120, not 100/));
+        assert.throws(() => model.generate([1], { media: [text as never] }), fails("MISUSE", /`media\[0\]\.type` must be "image"/));
+    });
+
     test("a running answer ends when it is cancelled, with what it has", async () => {
         await load();
         world.pace = 10;

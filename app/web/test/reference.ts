@@ -25,11 +25,14 @@ export function bytesSource(name: string, bytes: Uint8Array): ByteSource {
 
 interface Tensor { shape: number[]; type: number; offset: number }
 
-/** One text of the reference: a prompt, logits from `first` on, and what greedy decoding adds. */
-export interface ReferenceCase { tokens: Int32Array; first: number; logits: Float32Array; nVocab: number; greedy: Int32Array }
+/** One prompt of the reference: logits from `first` on, and what greedy decoding adds. With media: its file, and its soft tokens. */
+export interface ReferenceCase {
+    tokens: Int32Array; first: number; logits: Float32Array; nVocab: number; greedy: Int32Array;
+    file: string; soft: Float32Array;
+}
 
-/** The text cases of tests/data/NAME.ref.gguf. */
-export function referenceCases(name: string): ReferenceCase[] {
+/** The cases of tests/data/NAME.ref.gguf of that kind: "text", "image" or "audio". */
+export function referenceCases(name: string, kind = "text"): ReferenceCase[] {
     const bytes = readRepository(`tests/data/${name}.ref.gguf`), decoder = new TextDecoder();
     const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
     let at = 4;
@@ -67,14 +70,33 @@ export function referenceCases(name: string): ReferenceCase[] {
     };
     const cases: ReferenceCase[] = [];
     for (let i = 0; i < Number(pairs.get("cases")); i++) {
-        if (pairs.get(`case.${i}.kind`) !== "text") continue;
+        if (pairs.get(`case.${i}.kind`) !== kind) continue;
         const logits = words(`case.${i}.logits`);
         cases.push({
-            tokens: new Int32Array(words(`case.${i}.tokens`).bytes), first: Number(pairs.get(`case.${i}.logits_row`)),
+            tokens: new Int32Array(words(`case.${i}.tokens`).bytes), first: Number(pairs.get(`case.${i}.logits_row`) ?? 0),
             logits: new Float32Array(logits.bytes), nVocab: logits.shape[0] ?? 0, greedy: new Int32Array(words(`case.${i}.greedy`).bytes),
+            file: String(pairs.get(`case.${i}.${kind === "image" ? "resized" : kind}`)),
+            soft: kind === "text" ? new Float32Array(0) : new Float32Array(words(`case.${i}.soft_tokens`).bytes),
         });
     }
     return cases;
+}
+
+/** The pixels of a PNG of 8 bits a channel, red, green and blue, that is not interlaced. */
+export async function pngPixels(bytes: Uint8Array<ArrayBuffer>): Promise<{ rgb: Uint8Array; width: number; height: number }> {
+    const view = new DataView(bytes.buffer, bytes.byteOffset), packed: Uint8Array<ArrayBuffer>[] = [];
+    for (let at = 8; at < bytes.length; at += 12 + view.getUint32(at))
+        if (view.getUint32(at + 4) === 0x49444154) packed.push(bytes.slice(at + 8, at + 8 + view.getUint32(at))); // IDAT
+    const stream = new Blob(packed).stream().pipeThrough(new DecompressionStream("deflate"));
+    const lines = new Uint8Array(await new Response(stream).arrayBuffer()), width = view.getUint32(16), height = view.getUint32(20), row = 3 * width;
+    if (view.getUint32(24) >>> 16 !== 0x0802) throw new Error("a PNG of another kind");
+    const rgb = new Uint8Array(row * height);
+    for (let y = 0; y < height; y++) for (let i = 0; i < row; i++) {
+        const at = y * row + i, left = i < 3 ? 0 : rgb[at - 3]!, up = y ? rgb[at - row]! : 0, corner = i < 3 || !y ? 0 : rgb[at - row - 3]!;
+        const near = [left, up, corner].map((x) => Math.abs(left + up - corner - x)), paeth = near[0]! <= near[1]! && near[0]! <= near[2]! ? left : near[1]! <= near[2]! ? up : corner;
+        rgb[at] = lines[y * (row + 1) + 1 + i]! + [0, left, up, left + up >> 1, paeth][lines[y * (row + 1)]!]!;
+    }
+    return { rgb, width, height };
 }
 
 /* GGUF's type numbers as the fixtures use them: elements and bytes of a block. */

@@ -19,12 +19,12 @@ const built = existsSync("dist/types/index.d.ts") ? false : "the package is not 
 /* Every name of the package, and every call. */
 const MAIN = `
 import { Beryl, BerylError, Answer, Model, Session, showBytes } from "beryl-gpu";
-import type { AdapterInfo, AnswerOptions, AnswerResult, BerylStatus, Cache, CachedModel, CacheMode, CacheSize, ChatOptions, DeviceInfo, EngineInfo, EngineStats,
-    GenerateOptions, GenerateResult, GpuCounts, GpuFeature, LoadOptions, LogLevel, Message, ModelSource, ModelState, Part, PowerPreference, Progress,
+import type { AdapterInfo, AnswerOptions, AnswerResult, BerylStatus, Cache, CachedModel, CacheMode, CacheSize, ChatOptions, ContentPart, DeviceInfo, EngineInfo, EngineStats,
+    GenerateOptions, GenerateResult, GpuCounts, GpuFeature, ImageBudget, LoadOptions, LogLevel, MediaPart, Message, ModelSource, PictureSource, RgbPicture, SoundSource, TokenOptions, ModelState, Part, PowerPreference, Progress,
     RequestOptions, RetryOptions, StateChange, Tool, WebGpu } from "beryl-gpu";
 
-export type All = [AdapterInfo, AnswerOptions, AnswerResult, BerylStatus, Cache, CachedModel, CacheMode, CacheSize, ChatOptions, DeviceInfo, EngineInfo, EngineStats,
-    GenerateOptions, GenerateResult, GpuCounts, GpuFeature, LoadOptions, LogLevel, ModelSource, ModelState, Part, PowerPreference, Progress,
+export type All = [AdapterInfo, AnswerOptions, AnswerResult, BerylStatus, Cache, CachedModel, CacheMode, CacheSize, ChatOptions, ContentPart, DeviceInfo, EngineInfo, EngineStats,
+    GenerateOptions, GenerateResult, GpuCounts, GpuFeature, ImageBudget, LoadOptions, LogLevel, MediaPart, ModelSource, PictureSource, RgbPicture, SoundSource, TokenOptions, ModelState, Part, PowerPreference, Progress,
     RequestOptions, RetryOptions, StateChange, Tool, WebGpu];
 
 export async function run(gpu: WebGpu, file: File): Promise<void> {
@@ -33,10 +33,17 @@ export async function run(gpu: WebGpu, file: File): Promise<void> {
     const answer: Answer = model.chat(messages, { maxTokens: 5, temperature: 0 });
     for await (const part of answer) if (part.type === "text") console.log(part.text.length);
     messages.push((await answer.result).message);
+    messages.push({ role: "user", content: [{ type: "image", image: file }, { type: "audio", audio: new Float32Array(9), sampleRate: 8000 }, { type: "text", text: "?" }] });
+    const soft: Float32Array = await model.embedMedia({ type: "image_url", image_url: { url: "a.png" } }, { imageBudget: 70 });
+    console.log(soft.length / model.info.nEmbd);
     const session: Session = model.session();
     const ids: ArrayLike<number> = await session.tokens();
     console.log(ids.length, model.info.device.name, showBytes((await Beryl.cache.size()).models), (await Beryl.devices(gpu))[0]?.hint);
     await model.close().catch((thrown: unknown) => { if (thrown instanceof BerylError && thrown.status === "CANCELLED") return; throw thrown; });
+    // @ts-expect-error: no such budget
+    model.chat(messages, { imageBudget: 100 });
+    // @ts-expect-error: no such part
+    model.chat([{ role: "user", content: [{ type: "video", video: file }] }]);
     // @ts-expect-error: no such type of a cache
     await Beryl.load("a.gguf", { kv: "q4" });
 }

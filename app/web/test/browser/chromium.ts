@@ -51,12 +51,12 @@ function optionsOf(args: readonly string[] = ["--enable-unsafe-webgpu"]): Launch
 }
 
 /** The built page on a server of its own, and a browser. */
-export async function openSite(): Promise<Site> {
+export async function openSite(args?: readonly string[]): Promise<Site> {
     mkdirSync(SCREENS, { recursive: true });
     const { preview } = await import("vite"); // not for those who measure without it
     const server: PreviewServer = await preview({ configFile: `${ROOT}page/vite.config.ts`, logLevel: "error", preview: { port: 0, host: "127.0.0.1", allowedHosts: ["beryl.test"] } });
     const url = server.resolvedUrls?.local[0] ?? "";
-    const browser = await launch();
+    const browser = await launch(args);
     return {
         browser,
         url,
