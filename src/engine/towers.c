@@ -102,16 +102,19 @@ static bool unload_other(beryl_engine *e, beryl_media_kind kind) {
     return true;
 }
 
-/* Buffers for the weights. */
+/* Buffers for the weights. What a layout has refused is added anew. */
 static beryl_status place(beryl_engine *e, beryl_media_kind kind, beryl_error *error) {
     engine_tower *to = engine_tower_of(e, kind);
-    beryl_status status;
-    do {
-        uint64_t most;
-        const uint64_t used = memory_used(e, &most);
+    uint64_t most, used = memory_used(e, &most);
+    beryl_status status = store_layout(&to->store, most > used ? most - used : most > 0, error);
+    if (status == BERYL_NO_DEVICE_MEMORY && unload_other(e, kind)) {
+        unload(to);
         *error = (beryl_error){0};
-        status = store_layout(&to->store, most > used ? most - used : most > 0, error);
-    } while (status == BERYL_NO_DEVICE_MEMORY && unload_other(e, kind));
+        used = memory_used(e, &most);
+        status = add(e, kind == BERYL_SOUND, error);
+        if (status == BERYL_OK)
+            status = store_layout(&to->store, most > used ? most - used : most > 0, error);
+    }
     return status == BERYL_OK ? store_make(&to->store, error) : status;
 }
 
@@ -157,9 +160,12 @@ beryl_status engine_tower_step(beryl_task *task, beryl_media_kind kind, uint32_t
     engine_tower *to = engine_tower_of(e, kind);
     beryl_status status = BERYL_OK;
     if (to->stage == TOWER_NONE) status = add(e, kind == BERYL_SOUND, &task->error);
-    if (status == BERYL_OK && to->stage == TOWER_ADDED && !to->store.buffers.count)
-        status = place(e, kind, &task->error);
     if (status == BERYL_OK && to->stage == TOWER_ADDED) {
+        status = place(e, kind, &task->error);
+        if (status == BERYL_OK) to->stage = TOWER_PLACED;
+        else unload(to); /* the next task tries again */
+    }
+    if (status == BERYL_OK && to->stage == TOWER_PLACED) {
         status = store_upload_step(&to->store, &task->error);
         if (status == BERYL_EVENT)
             return task_progress(

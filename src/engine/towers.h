@@ -5,7 +5,7 @@
 #include "engine/engine.h"
 
 typedef struct engine_tower {
-    enum { TOWER_NONE, TOWER_ADDED, TOWER_LOADED, TOWER_READY } stage;
+    enum { TOWER_NONE, TOWER_ADDED, TOWER_PLACED, TOWER_LOADED, TOWER_READY } stage;
     bool there;       /* the file has it */
     uint32_t users;   /* tasks that encode with it */
     base_arena arena; /* of what the file says of it */
