@@ -607,10 +607,10 @@ BERYL_API void beryl_media_soft(const beryl_media *media, const float **soft, si
 BERYL_API uint64_t beryl_media_rest(const beryl_media *media);
 /* What stands in the session's prompts from now on, in the order of their places: of
  * beryl_session_chat the parts "image", "audio" and "video" that hold nothing themselves, of other
- * calls runs of the soft-token id, as long as its soft tokens are, a video's a run of a picture's for
- * each frame. A prompt whose places do not fit is BAD_INPUT. n 0: no media. What a session holds of
- * media in its caches is told by their content, so a conversation may be given again with the same
- * pictures and none is read twice.
+ * calls runs of the soft-token id, as long as its soft tokens are, a video's a run of a picture's
+ * for each frame. A prompt whose places do not fit is BAD_INPUT. n 0: no media. What a session
+ * holds of media in its caches is told by their content, so a conversation may be given again with
+ * the same pictures and none is read twice.
  *
  * A conversation may hold pictures and clips itself, as OpenAI's parts do:
  *     {"type": "image_url", "image_url": {"url": "data:image/png;base64,...", "detail": "low"}}

@@ -222,8 +222,8 @@ static beryl_status generate_run(bench *b, measure *m, uint32_t n_gen, bool keep
     return status;
 }
 
-/* Noise, in a form that is as near to a square as so many soft tokens can be, or of so many seconds;
- * from what the model takes of it to its soft tokens. */
+/* Noise, in a form that is as near to a square as so many soft tokens can be, or of so many
+ * seconds; from what the model takes of it to its soft tokens. */
 static beryl_status media_run(bench *b, measure *m, bool keep, beryl_error *error) {
     enum { UNIT = 48, RATE = 16000 };
     uint32_t down = (uint32_t)sqrt((double)m->n_soft);

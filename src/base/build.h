@@ -15,7 +15,12 @@ enum {
      * matrix units, wide vectors. Without: of WGSL. */
     BUILD_HAS_C_TEXTS = !BUILD_IS_MODULE,
     /* Searching for schedules and numbers, and taking what was found. */
-    BUILD_HAS_TUNING = !BUILD_IS_MODULE
+    BUILD_HAS_TUNING = !BUILD_IS_MODULE,
+    /* Files of pictures, videos, and what conversations hold themselves. Without: browsers decode
+     * them, and the package gives pixels and samples. */
+    BUILD_HAS_MEDIA_FILES = !BUILD_IS_MODULE,
+    /* Adapters: the package opens none yet. */
+    BUILD_HAS_ADAPTERS = !BUILD_IS_MODULE
 };
 
 #endif

@@ -8,6 +8,7 @@
  *
  * The pool grows, and its plans are made anew, when an adapter wants more ranks, other matrices or
  * another type than it has. It never shrinks. */
+#include "base/build.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "engine/engine.h"
@@ -428,6 +429,7 @@ void beryl_adapter_close(beryl_adapter *a) {
 }
 
 void engine_lora_close(beryl_engine *e) {
+    if (!BUILD_HAS_ADAPTERS) return;
     pool_drop(e);
     for (size_t i = 0; i < e->lora.open.count; i++) adapter_free(e->lora.open.data[i]);
     base_vec_fini(&e->heap, &e->lora.open);
@@ -439,7 +441,7 @@ void engine_lora_close(beryl_engine *e) {
 beryl_status engine_lora_scales(beryl_engine *e, uint32_t slot, beryl_error *error) {
     const engine_lora *l = &e->lora;
     const beryl_session *s = e->sessions[slot];
-    if (!l->made) return BERYL_OK;
+    if (!BUILD_HAS_ADAPTERS || !l->made) return BERYL_OK;
     const size_t size = l->rank * sizeof(float);
     float *row = base_heap_take(&e->heap, size);
     if (!row) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");

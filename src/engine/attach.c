@@ -3,6 +3,7 @@
  *
  * No part makes the library open a file or ask a network: what is not in the conversation is given
  * to the session (beryl_session_media). */
+#include "base/build.h"
 #include "base/error.h"
 #include "engine/media.h"
 
@@ -140,9 +141,11 @@ beryl_status media_attached(beryl_session *s, const text_prompt *prompt, media_l
         beryl_status status = BERYL_OK;
         if (chunk->kind < TEXT_CHUNK_IMAGE) continue;
         n_place++;
-        if (chunk->kind == TEXT_CHUNK_IMAGE) status = read_picture(chunk->part, &h, error);
-        if (chunk->kind == TEXT_CHUNK_AUDIO) status = read_sound(chunk->part, &h, error);
-        if (status == BERYL_OK && h.text.data) {
+        if (BUILD_HAS_MEDIA_FILES && chunk->kind == TEXT_CHUNK_IMAGE)
+            status = read_picture(chunk->part, &h, error);
+        if (BUILD_HAS_MEDIA_FILES && chunk->kind == TEXT_CHUNK_AUDIO)
+            status = read_sound(chunk->part, &h, error);
+        if (BUILD_HAS_MEDIA_FILES && status == BERYL_OK && h.text.data) {
             status = open_held(s, chunk->part, &h, out, error);
         } else if (status == BERYL_OK && n_given == s->given.count) {
             status = base_fail_at(error, BERYL_BAD_INPUT, chunk->part->at,

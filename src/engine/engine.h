@@ -259,8 +259,8 @@ struct beryl_session {
 
 /* ---- media in prompts (places.c) ------------------------------------------------------------- */
 
-/* The prompt as the session keeps it: out [n], soft tokens by content, and where media stands, users
- * of it, also where it fails. BAD_INPUT: places and media do not fit. */
+/* The prompt as the session keeps it: out [n], soft tokens by content, and where media stands,
+ * users of it, also where it fails. BAD_INPUT: places and media do not fit. */
 beryl_status session_media_place(const beryl_session *s, const int32_t *tokens, size_t n,
                                  const media_list *media, int32_t *out, session_spans *spans,
                                  beryl_error *error);

@@ -483,8 +483,8 @@ static beryl_status find_file(beryl_engine *e, beryl_error *error) {
 #endif
 }
 
-/* Begins to read the towers' file, where they have one of their own: a given one, one that is named,
- * or one that was found beside a model without towers. */
+/* Begins to read the towers' file, where they have one of their own: a given one, one that is
+ * named, or one that was found beside a model without towers. */
 static beryl_status open_towers(beryl_engine *e, beryl_error *error) {
     const beryl_source source = e->mmproj_source;
     e->mmproj_source = (beryl_source){0};
@@ -501,8 +501,8 @@ static beryl_status open_towers(beryl_engine *e, beryl_error *error) {
 #endif
 }
 
-/* The header of the model's file, then that of its towers. A damaged file that was only found beside
- * the model is as none. */
+/* The header of the model's file, then that of its towers. A damaged file that was only found
+ * beside the model is as none. */
 static beryl_status read_headers(beryl_engine *e, beryl_error *error) {
     if (e->options.header_only) format_gguf_any_type(e->gguf);
     beryl_status status = format_gguf_step(e->gguf, error);

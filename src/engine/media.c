@@ -1,5 +1,6 @@
 /* media.c - pictures, sound and videos: what a model takes of a file, pixels or samples, and how a
  * tower makes soft tokens of it. */
+#include "base/build.h"
 #include "base/error.h"
 #include "engine/media.h"
 #include "engine/towers.h"
@@ -31,8 +32,8 @@ static void forget_content(beryl_media *m) {
 void media_drop(beryl_media *m) {
     if (!m || --m->users) return;
     base_heap *heap = &m->engine->heap;
-    for (uint32_t i = 0; i < m->n_frame; i++) media_drop(m->frames[i].picture);
-    base_heap_give(heap, m->frames, m->n_frame * sizeof *m->frames);
+    for (uint32_t i = 0; i < media_frames(m); i++) media_drop(m->frames[i].picture);
+    base_heap_give(heap, m->frames, media_frames(m) * sizeof *m->frames);
     forget_content(m);
     if (m->soft)
         base_heap_give(heap, m->soft,
@@ -112,7 +113,7 @@ static beryl_status take_samples(beryl_media *m, const float *samples, size_t n,
 
 /* A picture's file, or pixels. */
 static beryl_status open_picture(beryl_media *m, const beryl_media_desc *d, beryl_error *error) {
-    if (!d->file) return take_picture(m, d, error);
+    if (!BUILD_HAS_MEDIA_FILES || !d->file) return take_picture(m, d, error);
     media_picture picture;
     beryl_media_desc decoded = *d;
     beryl_status status =
@@ -142,7 +143,9 @@ static beryl_status open_sound(beryl_media *m, const beryl_media_desc *d, beryl_
                 at_rate = {0};
     const media_part part = {d->from, GEMMA4_AUDIO_SAMPLES, GEMMA4_AUDIO_RATE};
     beryl_status status = BERYL_OK;
-    if (!samples) status = media_sound_read(heap, d->file, d->file_size, &part, &sound, error);
+    if (!samples && BUILD_HAS_MEDIA_FILES)
+        status = media_sound_read(heap, d->file, d->file_size, &part, &sound, error);
+    else if (!samples) status = media_wav_read(heap, d->file, d->file_size, &part, &sound, error);
     else if ((double)d->n_sample / d->rate > (double)GEMMA4_AUDIO_SAMPLES / GEMMA4_AUDIO_RATE)
         status = base_fail(error, BERYL_BAD_INPUT, "sound of %.1f s: at most 30 s",
                            (double)d->n_sample / d->rate);
@@ -183,7 +186,7 @@ static beryl_status open_video(beryl_media *m, const beryl_media_desc *d, beryl_
     m->n_frame = d->n_frame;
     beryl_media_desc frame = *d;
     if (!frame.budget) frame.budget = FRAME_BUDGET;
-    for (uint32_t i = 0; i < m->n_frame; i++) {
+    for (uint32_t i = 0; i < media_frames(m); i++) {
         frame.rgb = d->rgb + (size_t)i * d->height * d->width * 3;
         beryl_media *f = m->frames[i].picture = base_heap_take(heap, sizeof *f);
         if (!f) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
@@ -215,9 +218,10 @@ beryl_status beryl_media_open(beryl_engine *e, const beryl_media_desc *desc, ber
     beryl_media *m = base_heap_take(&e->heap, sizeof *m);
     if (!m) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     *m = (beryl_media){.engine = e, .users = 1, .kind = desc->kind};
-    status = m->kind == BERYL_SOUND     ? open_sound(m, desc, error)
-             : m->kind == BERYL_PICTURE ? open_picture(m, desc, error)
-                                        : open_video(m, desc, error);
+    if (m->kind == BERYL_SOUND) status = open_sound(m, desc, error);
+    else if (m->kind == BERYL_PICTURE || !BUILD_HAS_MEDIA_FILES)
+        status = open_picture(m, desc, error);
+    else status = open_video(m, desc, error);
     if (status == BERYL_OK) *out = m;
     else media_drop(m);
     return status;
@@ -235,13 +239,14 @@ uint64_t beryl_media_rest(const beryl_media *m) {
 
 /* Frames are encoded in order. */
 bool media_is_encoded(const beryl_media *m) {
-    return m->n_frame ? media_is_encoded(m->frames[m->n_frame - 1].picture) : m->soft != NULL;
+    return media_frames(m) ? media_is_encoded(m->frames[media_frames(m) - 1].picture)
+                           : m->soft != NULL;
 }
 
 /* ---- encoding -------------------------------------------------------------------------------- */
 
 static beryl_media *encoded_now(const media_encoding *c) {
-    return c->media->n_frame ? c->media->frames[c->frame].picture : c->media;
+    return media_frames(c->media) ? c->media->frames[c->frame].picture : c->media;
 }
 
 static void *input_of(const engine_tower *to, graph_value v) {
@@ -315,8 +320,9 @@ beryl_status media_encode_step(beryl_task *task, media_encoding *c) {
     if (status != BERYL_OK) return status;
     if (done < c->ticket) return BERYL_PENDING;
     status = take_soft(e, c, &task->error);
-    return status == BERYL_EVENT ? task_progress(task, "encoding", c->frame + 1, c->media->n_frame)
-                                 : status;
+    return status == BERYL_EVENT
+               ? task_progress(task, "encoding", c->frame + 1, media_frames(c->media))
+               : status;
 }
 
 void media_encode_end(media_encoding *c) {

@@ -3,8 +3,13 @@
 #ifndef ENGINE_MEDIA_H
 #define ENGINE_MEDIA_H
 
+#include "base/build.h"
 #include "engine/engine.h"
 
+/* Of a video; else 0. */
+static inline uint32_t media_frames(const beryl_media *m) {
+    return BUILD_HAS_MEDIA_FILES ? m->n_frame : 0;
+}
 /* A user less; after the last it is gone. NULL is fine. */
 void media_drop(beryl_media *m);
 bool media_is_encoded(const beryl_media *m);

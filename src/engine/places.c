@@ -3,6 +3,7 @@
  * A soft token stands in a session's timeline as a number below 0 that is made from the content of
  * its picture or clip and from its place in it, so that what two prompts share is found as for any
  * other token. */
+#include "base/build.h"
 #include "base/error.h"
 #include "engine/media.h"
 
@@ -66,7 +67,7 @@ static int32_t content_id(const beryl_media *m, uint32_t i) {
 static size_t n_place(const media_list *media) {
     size_t n = 0;
     for (size_t i = 0; i < media->count; i++)
-        n += media->data[i]->n_frame ? media->data[i]->n_frame : 1;
+        n += media_frames(media->data[i]) ? media_frames(media->data[i]) : 1;
     return n;
 }
 
@@ -74,8 +75,8 @@ static size_t n_place(const media_list *media) {
 static beryl_media *place_at(const media_list *media, size_t k) {
     for (size_t i = 0; i < media->count; i++) {
         beryl_media *m = media->data[i];
-        const size_t n = m->n_frame ? m->n_frame : 1;
-        if (k < n) return m->n_frame ? m->frames[k].picture : m;
+        const size_t n = media_frames(m) ? media_frames(m) : 1;
+        if (k < n) return media_frames(m) ? m->frames[k].picture : m;
         k -= n;
     }
     return NULL;
@@ -132,7 +133,7 @@ static bool put_media(const beryl_session *s, const beryl_media *m, text_ids *ou
 /* "mm:ss " and the frame, joined by blanks. */
 static beryl_status put_video(const beryl_session *s, const beryl_media *m, text_ids *out,
                               beryl_error *error) {
-    for (uint32_t i = 0; i < m->n_frame; i++) {
+    for (uint32_t i = 0; i < media_frames(m); i++) {
         char text[24];
         const uint32_t second = m->frames[i].second;
         const int n =
@@ -169,7 +170,7 @@ beryl_status session_media_expand(const beryl_session *s, const media_list *medi
                                names[kind], used, m ? names[m->kind] : "not there");
         } else {
             used++;
-            if (m->n_frame) status = put_video(s, m, &out, error);
+            if (media_frames(m)) status = put_video(s, m, &out, error);
             else room = put_media(s, m, &out);
         }
         if (!room) status = base_fail(error, BERYL_NO_MEMORY, "out of host memory");

@@ -4,6 +4,7 @@
  *
  * Where few rows want logits, the stream is cut down to them as soon as the last cache is
  * written: only k and v of the last owning layer still see every token. */
+#include "base/build.h"
 #include "base/error.h"
 #include "gemma4/gemma4.h"
 
@@ -42,8 +43,9 @@ static graph_value linear(building *b, graph_value x, uint32_t weight) {
 /* ---- adapters -------------------------------------------------------------------------------- */
 
 static const gemma4_lora_pair *pair_of(const building *b, format_lora_target target, uint32_t l) {
-    const gemma4_lora_pair *p = b->lora ? &b->lora->pairs[gemma4_lora_at(b->m, target, l)] : NULL;
-    return p && p->a != GEMMA4_NONE ? p : NULL;
+    if (!BUILD_HAS_ADAPTERS || !b->lora) return NULL;
+    const gemma4_lora_pair *p = &b->lora->pairs[gemma4_lora_at(b->m, target, l)];
+    return p->a != GEMMA4_NONE ? p : NULL;
 }
 
 /* A * x, scaled, for all targets of the vector x [n, k] that has `target`; 0: there are none. */
@@ -87,7 +89,7 @@ static graph_value adapted(building *b, graph_value x, uint32_t weight, format_l
 
 /* What each row takes of each rank. */
 static void scale_rows(building *b) {
-    for (int i = 0; b->lora && i < LORA_SHARE_MAX; i++)
+    for (int i = 0; BUILD_HAS_ADAPTERS && b->lora && i < LORA_SHARE_MAX; i++)
         b->lora_scales[i] = graph_gather_rows(b->g, stored(b, b->lora->scales[i]), b->slot, 1);
 }
 
