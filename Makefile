@@ -177,8 +177,8 @@ $(BUILD)/gen/suites.h: $(TEST_SRC) tests
 	$(Q){ printf '%s\n' $(LONG_SUITES); sed -n 's/^void test_\([a-z0-9_]*\)(test \*t) {$$/\1/p' $(filter %_test.c,$(TEST_SRC)); } | \
 	    awk '!seen[$$0]++ { print "SUITE(" $$0 ")" }' > $@
 
-# Twice as fast: a photograph of 12 megapixels in 55 ms rather than 110.
-$(if $(filter -O2,$(OPT)),$(eval $(BUILD)/src/media/resize.o: CFLAGS += -O3))
+# Twice as fast: a photograph of 12 megapixels in 55 ms rather than 110; spectra of sound.
+$(if $(filter -O2,$(OPT)),$(eval $(BUILD)/src/media/resize.o $(BUILD)/src/gemma4/mel.o: CFLAGS += -O3))
 
 # What each build has: asked again at every make, written when it changed.
 $(BUILD)/src/media/file.o $(patsubst src/media/decode/%.c,$(BUILD)/src/media/decode/%.o,$(wildcard src/media/decode/*.c)): $(BUILD)/gen/decoders.h

@@ -1,4 +1,5 @@
 /* mel.c - frames of sound: log-mel of 16 kHz samples, in double; without a tower the samples. */
+#include "base/thread.h"
 #include "gemma4/audio.h"
 
 #include <math.h>
@@ -15,7 +16,8 @@ enum {
 #define PI 3.14159265358979323846
 
 typedef struct tables {
-    double window[LENGTH], turn[POINTS / 2][2]; /* cos and -sin of 2 pi i / POINTS */
+    double window[LENGTH];
+    double cosine[POINTS], sine[POINTS]; /* [half + i]: of -pi i / half, i < half */
     uint16_t order[POINTS];
     double weight[BINS][2]; /* of filter `first`, and of the one behind it */
     int16_t first[BINS];    /* -1: the one behind it alone */
@@ -44,10 +46,11 @@ static void make_filters(tables *t) {
 static void make_tables(tables *t) {
     for (uint32_t i = 0; i < LENGTH; i++)
         t->window[i] = (double)(float)(0.5 - 0.5 * cos(2 * PI * i / LENGTH));
-    for (uint32_t i = 0; i < POINTS / 2; i++) {
-        t->turn[i][0] = cos(2 * PI * i / POINTS);
-        t->turn[i][1] = -sin(2 * PI * i / POINTS);
-    }
+    for (uint32_t half = 1; half < POINTS; half *= 2)
+        for (uint32_t i = 0; i < half; i++) {
+            t->cosine[half + i] = cos(PI * i / half);
+            t->sine[half + i] = -sin(PI * i / half);
+        }
     for (uint32_t i = 0; i < POINTS; i++) {
         uint32_t turned = 0;
         for (uint32_t bit = 0; bit < LOG_POINTS; bit++)
@@ -57,18 +60,21 @@ static void make_tables(tables *t) {
     make_filters(t);
 }
 
-static void transform(const tables *t, double x[POINTS][2]) {
+/* In place, in bit-reversed order before. */
+static void transform(const tables *t, double *restrict re, double *restrict im) {
     for (uint32_t half = 1; half < POINTS; half *= 2)
-        for (uint32_t from = 0; from < POINTS; from += 2 * half)
+        for (uint32_t from = 0; from < POINTS; from += 2 * half) {
+            const double *c = t->cosine + half, *s = t->sine + half;
+            double *a = re + from, *b = im + from;
             for (uint32_t i = 0; i < half; i++) {
-                const double *w = t->turn[i * (POINTS / 2 / half)], *b = x[from + half + i];
-                double *a = x[from + i];
-                const double re = b[0] * w[0] - b[1] * w[1], im = b[0] * w[1] + b[1] * w[0];
-                x[from + half + i][0] = a[0] - re;
-                x[from + half + i][1] = a[1] - im;
-                a[0] += re;
-                a[1] += im;
+                const double x = a[half + i] * c[i] - b[half + i] * s[i],
+                             y = a[half + i] * s[i] + b[half + i] * c[i];
+                a[half + i] = a[i] - x;
+                b[half + i] = b[i] - y;
+                a[i] += x;
+                b[i] += y;
             }
+        }
 }
 
 /* Frames begin 160 samples before the sound. */
@@ -79,16 +85,17 @@ static double sample_at(const float *samples, uint32_t n, uint32_t i) {
 /* Two frames by one transform: the second one is its imaginary part. */
 static void two_frames(const tables *t, const float *samples, uint32_t n, uint32_t frame,
                        double magnitude[2][BINS]) {
-    double x[POINTS][2];
-    memset(x, 0, sizeof x);
-    for (uint32_t i = 0; i < LENGTH; i++)
-        for (uint32_t k = 0; k < 2; k++)
-            x[t->order[i]][k] = sample_at(samples, n, (frame + k) * HOP + i) * t->window[i];
-    transform(t, x);
+    double re[POINTS] = {0}, im[POINTS] = {0};
+    for (uint32_t i = 0; i < LENGTH; i++) {
+        re[t->order[i]] = sample_at(samples, n, frame * HOP + i) * t->window[i];
+        im[t->order[i]] = sample_at(samples, n, (frame + 1) * HOP + i) * t->window[i];
+    }
+    transform(t, re, im);
     for (uint32_t i = 0; i < BINS; i++) {
-        const double *a = x[i], *b = x[(POINTS - i) % POINTS];
-        magnitude[0][i] = hypot(a[0] + b[0], a[1] - b[1]) / 2;
-        magnitude[1][i] = hypot(a[1] + b[1], b[0] - a[0]) / 2;
+        const uint32_t k = (POINTS - i) % POINTS;
+        const double a = re[i] + re[k], b = im[i] - im[k], c = im[i] + im[k], d = re[k] - re[i];
+        magnitude[0][i] = sqrt(a * a + b * b) / 2;
+        magnitude[1][i] = sqrt(c * c + d * d) / 2;
     }
 }
 
@@ -99,6 +106,41 @@ static void log_mel(const tables *t, const double magnitude[BINS], float *out) {
         mel[t->first[i] + 2] += t->weight[i][1] * magnitude[i];
     }
     for (uint32_t i = 0; i < MEL; i++) out[i] = (float)log(mel[i + 1] + 0.001);
+}
+
+/* ---- frames, by several threads -------------------------------------------------------------- */
+
+enum { THREADS = 8, FRAMES_ALONE = 256 /* fewer are not worth a thread */ };
+
+typedef struct stretch { /* of a thread */
+    const tables *t;
+    const float *samples;
+    uint32_t n_sample, from, to; /* frames; from: even */
+    float *out;                  // [to, MEL]
+} stretch;
+
+static void make_frames(void *user) {
+    const stretch *s = user;
+    for (uint32_t i = s->from; i < s->to; i += 2) {
+        double magnitude[2][BINS];
+        two_frames(s->t, s->samples, s->n_sample, i, magnitude);
+        for (uint32_t k = 0; k < 2 && i + k < s->to; k++)
+            log_mel(s->t, magnitude[k], s->out + (size_t)(i + k) * MEL);
+    }
+}
+
+static void make_all(base_heap *heap, stretch all) {
+    stretch parts[THREADS];
+    base_thread *threads[THREADS] = {NULL};
+    const uint32_t n = all.to < THREADS * FRAMES_ALONE ? all.to / FRAMES_ALONE + 1 : THREADS;
+    for (uint32_t i = n; i-- > 0;) {
+        parts[i] = all;
+        parts[i].from = all.to / n * i & ~1u;
+        parts[i].to = i + 1 < n ? all.to / n * (i + 1) & ~1u : all.to;
+        threads[i] = i ? base_thread_open(heap, make_frames, &parts[i]) : NULL;
+        if (!threads[i]) make_frames(&parts[i]);
+    }
+    for (uint32_t i = 0; i < n; i++) base_thread_close(threads[i]);
 }
 
 uint32_t gemma4_audio_frames(const gemma4_audio *a, uint32_t n_sample) {
@@ -117,12 +159,7 @@ beryl_status gemma4_audio_fill(const gemma4_audio *a, base_heap *heap, const flo
     tables *t = base_heap_take(heap, sizeof *t);
     if (!t) return BERYL_NO_MEMORY;
     make_tables(t);
-    for (uint32_t i = 0; i < n; i += 2) {
-        double magnitude[2][BINS];
-        two_frames(t, samples, n_sample, i, magnitude);
-        for (uint32_t k = 0; k < 2 && i + k < n; k++)
-            log_mel(t, magnitude[k], out + (size_t)(i + k) * MEL);
-    }
+    make_all(heap, (stretch){t, samples, n_sample, 0, n, out});
     base_heap_give(heap, t, sizeof *t);
     return BERYL_OK;
 }

@@ -277,40 +277,57 @@ uint32_t gemma4_vision_unit(const gemma4_vision *v) {
     return v->side * v->pool;
 }
 
-static void fill_pixels(const gemma4_vision *v, const uint8_t *rgb, uint32_t width, uint32_t column,
-                        uint32_t row, float *out) {
+static void fill_pixels(const gemma4_vision *v, const float values[256], const uint8_t *rgb,
+                        uint32_t width, uint32_t column, uint32_t row, float *out) {
     for (uint32_t c = 0; c < CHANNELS; c++)
         for (uint32_t y = 0; y < v->side; y++)
             for (uint32_t x = 0; x < v->side; x++) {
                 const size_t at = (size_t)(row * v->side + y) * width + column * v->side + x;
-                const float value = (float)rgb[at * CHANNELS + c] / 255;
-                *out++ = v->n_layer ? 2 * value - 1 : value;
+                *out++ = values[rgb[at * CHANNELS + c]];
             }
 }
 
-/* cos and sin by columns, then by rows. */
-static void fill_angles(const gemma4_vision *v, uint32_t column, uint32_t row, float *out) {
-    const uint32_t quarter = v->head_dim / 4, half = v->head_dim / 2;
-    for (uint32_t i = 0; i < half; i++) {
-        const double frequency = pow(rope_base, -2.0 * (i % quarter) / half);
-        const float angle = (float)(i < quarter ? column : row) * (float)frequency;
-        out[i] = (float)cos((double)angle);
-        out[half + i] = (float)sin((double)angle);
+/* Where a patch stands among all. */
+static size_t place_of(const gemma4_vision *v, uint32_t across, uint32_t column, uint32_t row) {
+    const size_t soft = (size_t)(row / v->pool) * across + column / v->pool;
+    return soft * v->pool * v->pool + row % v->pool * v->pool + column % v->pool;
+}
+
+/* A half of a patch's cosines and sines: `from` has them where that is another patch of the same
+ * column or row, which came before. */
+static void fill_angles(uint32_t head_dim, uint32_t position, uint32_t at, const float *from,
+                        float *to) {
+    const uint32_t quarter = head_dim / 4, half = head_dim / 2;
+    if (from != to) {
+        memcpy(to + at, from + at, quarter * sizeof *to);
+        memcpy(to + half + at, from + half + at, quarter * sizeof *to);
+        return;
+    }
+    for (uint32_t i = 0; i < quarter; i++) {
+        const float angle = (float)position * (float)pow(rope_base, -2.0 * i / half);
+        to[at + i] = (float)cos((double)angle);
+        to[half + at + i] = (float)sin((double)angle);
     }
 }
 
 void gemma4_vision_fill(const gemma4_vision *v, const uint8_t *rgb, uint32_t width, uint32_t height,
                         float *pixels, int32_t *columns, int32_t *rows, float *angles) {
-    const uint32_t unit = gemma4_vision_unit(v), across = width / unit, each = v->pool * v->pool;
+    const uint32_t unit = gemma4_vision_unit(v), across = width / unit, each = v->pool * v->pool,
+                   d = v->head_dim;
     const size_t n = (size_t)across * (height / unit) * each,
                  n_pixel = (size_t)CHANNELS * v->side * v->side;
+    float values[256];
+    for (uint32_t i = 0; i < 256; i++)
+        values[i] = v->n_layer ? 2 * ((float)i / 255) - 1 : (float)i / 255;
     for (size_t i = 0; i < n; i++) {
         const uint32_t soft = (uint32_t)(i / each), inside = (uint32_t)(i % each),
                        column = soft % across * v->pool + inside % v->pool,
                        row = soft / across * v->pool + inside / v->pool;
-        fill_pixels(v, rgb, width, column, row, pixels + i * n_pixel);
+        fill_pixels(v, values, rgb, width, column, row, pixels + i * n_pixel);
         columns[i] = (int32_t)column;
         rows[i] = (int32_t)(v->n_position + row);
-        if (angles) fill_angles(v, column, row, angles + i * v->head_dim);
+        if (!angles) continue;
+        fill_angles(d, column, 0, angles + place_of(v, across, column, 0) * d, angles + i * d);
+        fill_angles(d, row, d / 4, angles + place_of(v, across, 0, row) * d, angles + i * d);
     }
 }
