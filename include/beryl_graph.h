@@ -152,7 +152,8 @@ BERYL_API beryl_value beryl_graph_constant(beryl_graph *g, beryl_type type, uint
  * weights. */
 BERYL_API beryl_value beryl_graph_state(beryl_graph *g, const char *name, beryl_type type,
                                         uint32_t rank, const uint32_t *dims);
-/* Can be read after a run: the result of an operation, or a view of one. At most 64. */
+/* Can be read after a run: any value; a view, an input and what is stored are copied for it. At
+ * most 64. */
 BERYL_API void beryl_graph_output(beryl_graph *g, beryl_value value, const char *name);
 /* As the graph knows it. false: no such value. dims: up to 10. */
 BERYL_API bool beryl_graph_shape(const beryl_graph *g, beryl_value value, beryl_type *type,

@@ -269,7 +269,7 @@ code 0 && like "$out" 'architecture  gemma4' && run show "$model" --tensors --me
 name=cli/show-tells-what-does-not-run
 run show "$data/e2b-mmproj.mmproj.gguf" --tensors
 code 0 && like "$out" 'architecture  clip' && like "$out" 'runs          no' && like "$out" 'why not       this file holds the vision' && like "$out" 'v\.' &&
-    run show "$data/e2b-mm.gguf" && like "$out" 'parts .*this version runs text alone' && like "$out" 'runs          yes' &&
+    run show "$data/e2b-mm.gguf" && like "$out" 'takes         text, pictures, video, sound' && like "$out" 'runs          yes' &&
     run show "$data/e2b-f32.ref.gguf" --json && json <"$scratch/out" && like "$out" '"runs":false,"why_not":"architecture' && ok
 
 name=cli/show-json

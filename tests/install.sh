@@ -71,7 +71,7 @@ PKG_CONFIG_SYSROOT_DIR=$dest
 export PKG_CONFIG_PATH PKG_CONFIG_SYSROOT_DIR PKG_CONFIG_ALLOW_SYSTEM_CFLAGS=1 PKG_CONFIG_ALLOW_SYSTEM_LIBS=1
 [ "$(pkg-config --modversion beryl)" = "$(sed -n 's/^#define BERYL_VERSION "\(.*\)"/\1/p' include/beryl.h)" ] || fail 'pkg-config version'
 flags=$(pkg-config --cflags beryl)
-libs=$(pkg-config --libs beryl)
+libs="$(pkg-config --libs beryl) -lm"
 static=$(pkg-config --static --libs-only-l beryl | sed 's/-lberyl//')
 for source in examples/*.c; do
     name=$(basename "$source" .c)

@@ -278,8 +278,8 @@ void beryl_graph_output(beryl_graph *g, beryl_value value, const char *name) {
     const char *kept = keep_name(g, name);
     if (!kept) return;
     const graph_tensor *t = graph_tensor_at(g->g, value);
-    const bool view = value && t->base && t->role == ROLE_INTERMEDIATE;
-    const graph_value fetched = view ? graph_copy(g->g, value) : value;
+    const bool made = t->role == ROLE_INTERMEDIATE && !t->base; /* what else there is is copied */
+    const graph_value fetched = !value || made ? value : graph_copy(g->g, value);
     graph_output(g->g, fetched, kept);
     if (g->g->error.code != BERYL_OK) return;
     g->outputs[g->n_output] = value;
@@ -451,23 +451,10 @@ static bool is_output(const beryl_graph *g, beryl_value value) {
     return false;
 }
 
-/* What no operation made is read as a copy. */
-static void output_to_eval(beryl_graph *g, beryl_value value) {
-    if (g->n_output == OUTPUT_MAX || graph_tensor_at(g->g, value)->role == ROLE_INTERMEDIATE) {
-        beryl_graph_output(g, value, "value");
-        return;
-    }
-    const graph_value copy = graph_copy(g->g, value);
-    graph_output(g->g, copy, "value");
-    if (g->g->error.code != BERYL_OK) return;
-    g->outputs[g->n_output] = value;
-    g->fetched[g->n_output++] = copy;
-}
-
 beryl_status beryl_graph_eval(beryl_graph *g, beryl_value value, void *data, size_t size,
                               beryl_error *error) {
     if (!g) return base_fail(error, BERYL_MISUSE, "beryl_graph_eval needs a graph");
-    if (graph_api_may_build(g) && !is_output(g, value)) output_to_eval(g, value);
+    if (graph_api_may_build(g) && !is_output(g, value)) beryl_graph_output(g, value, "value");
     beryl_status status = BERYL_OK;
     if (!g->evaluated) {
         while ((status = beryl_graph_compile(g, error)) == BERYL_PENDING && MAY_SLEEP)
