@@ -1365,8 +1365,8 @@ static bool is_least(size_t i, bool half) {
 static uint32_t one_of(const test_form *form, const op_case *c) {
     const bool host = !strcmp(form->device, "host");
     if (host && is_long(c, 3000000)) return 1;
-    if (form->caps && strstr(form->caps, "hard")) return 8;
-    return host || !strcmp(form->device, "interpreter") || form->stand_in ? 2 : 4;
+    if (form->caps && strstr(form->caps, "hard")) return 12;
+    return host || !strcmp(form->device, "interpreter") || form->stand_in ? 3 : 6;
 }
 
 static bool leaves_out(const test_form *form, size_t number, size_t i) {
