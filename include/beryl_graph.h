@@ -161,7 +161,7 @@ BERYL_API bool beryl_graph_shape(const beryl_graph *g, beryl_value value, beryl_
 
 /* Views: no work, no memory, of inputs, results, weights, states and other views. Pointwise
  * operations, norms, softmax and sums along axes read any of them where it lies. An operation that
- * cannot read it so (a product with rows that lie apart) reads a copy, which is made for it.
+ * cannot read it so (a product whose rows are not contiguous) reads a copy, which is made for it.
  * Quantised types: as long as rows stay whole. */
 /* To a shape with the same elements in every run. Dimensions are split and joined where all but the
  * outermost of them are constants: [n, 3, d] is [3 * n, d]; [n, m] is not [n * m], since the rows
@@ -187,7 +187,7 @@ BERYL_API beryl_value beryl_graph_flip(beryl_graph *g, beryl_value x,
  * constants, of which the smaller counts, or of one extent. */
 BERYL_API beryl_value beryl_graph_diagonal(beryl_graph *g, beryl_value x, uint32_t axis,
                                            uint32_t other);
-/* Windows of `size` elements of an axis, `step` apart, as far as they are whole; they may overlap.
+/* Windows of `size` elements of an axis, `step` from each other, as far as they are whole; they may overlap.
  * The axis becomes their number, and a last axis what is in each: [n, 9] in windows of 3, 2 apart,
  * is [n, 4, 3]. An axis that a run sizes has to be padded by size - 1 at least. */
 BERYL_API beryl_value beryl_graph_windows(beryl_graph *g, beryl_value x, uint32_t axis,
@@ -240,10 +240,10 @@ BERYL_API beryl_value beryl_graph_nonzero(beryl_graph *g, beryl_value x, beryl_v
 BERYL_API beryl_value beryl_graph_copy(beryl_graph *g, beryl_value x);
 /* Elements from other places: exact, and read by what takes them where they lie, in the same
  * dispatch. */
-/* `before` elements of `value` in front of an axis, `after` behind it */
+/* `before` elements of `value` before an axis, `after` after it */
 BERYL_API beryl_value beryl_graph_pad(beryl_graph *g, beryl_value x, uint32_t axis, uint32_t before,
                                       uint32_t after, float value);
-/* x [n], one behind another along an axis; other dimensions are the same. stack: of one shape,
+/* x [n], joined along an axis; other dimensions are the same. stack: of one shape,
  * along a new axis. */
 BERYL_API beryl_value beryl_graph_concat(beryl_graph *g, uint32_t n, const beryl_value *x,
                                          uint32_t axis);
@@ -462,7 +462,7 @@ BERYL_API beryl_value beryl_graph_argsort(beryl_graph *g, beryl_value x, uint32_
                                           bool descending);
 /* The k largest along an axis of any length, falling, and their indices I32 (NULL: not wanted): the
  * axis has size k. Ties: the lower index first; NaN counts as -infinity. An axis that a run sizes
- * has to be the last of F32 [n, m]: where it is shorter than k, -infinity and -1 are behind its
+ * has to be the last of F32 [n, m]: where it is shorter than k, -infinity and -1 follow its
  * last. MISUSE: k is 0 or more than the axis has. */
 BERYL_API beryl_value beryl_graph_topk(beryl_graph *g, beryl_value x, uint32_t k, uint32_t axis,
                                        beryl_value *indices);
@@ -478,12 +478,12 @@ BERYL_API beryl_value beryl_graph_matmul(beryl_graph *g, beryl_value a, beryl_va
  * go together, those that the result has not are summed. */
 BERYL_API beryl_value beryl_graph_einsum(beryl_graph *g, const char *letters, uint32_t n,
                                          const beryl_value *x);
-/* Windows along an axis, of `size` elements that lie `dilation` apart (1: side by side), each
- * `stride` behind the one before; so many elements are put before and behind the axis. */
+/* Windows along an axis, of `size` elements `dilation` from each other (1: side by side), each
+ * `stride` after the one before; so many elements are put before and after the axis. */
 typedef struct beryl_window {
     uint32_t size, stride, dilation, pad_before, pad_after;
 } beryl_window;
-/* x [n, c, in..] with n_axis (1 to 3) axes behind c, weight [out, c / groups, sizes..] -> [n, out,
+/* x [n, c, in..] with n_axis (1 to 3) axes after c, weight [out, c / groups, sizes..] -> [n, out,
  * ..]. windows [n_axis]: size is the weight's, whatever it says; around x lie zeros. */
 BERYL_API beryl_value beryl_graph_conv(beryl_graph *g, beryl_value x, beryl_value weight,
                                        uint32_t n_axis, const beryl_window *windows,
@@ -507,7 +507,7 @@ BERYL_API beryl_value beryl_graph_adaptive_avg_pool(beryl_graph *g, beryl_value 
                                                     const uint32_t *sizes);
 /* x [n, c, in..], weight [c, out / groups, sizes..] -> [n, out, ..]: the gradient of a convolution
  * with that weight. Element i of an axis reaches from i * stride - pad_before on; pad_after: cut
- * off at the end; more [n_axis], NULL: none: further elements behind it. in..: constants. */
+ * off at the end; more [n_axis], NULL: none: further elements after it. in..: constants. */
 BERYL_API beryl_value beryl_graph_conv_transpose(beryl_graph *g, beryl_value x, beryl_value weight,
                                                  uint32_t n_axis, const beryl_window *windows,
                                                  const uint32_t *more, uint32_t groups);
@@ -569,7 +569,7 @@ BERYL_API beryl_value beryl_graph_rfft(beryl_graph *g, beryl_value x, uint32_t a
  * conjugate count as 0 */
 BERYL_API beryl_value beryl_graph_irfft(beryl_graph *g, beryl_value x, uint32_t axis, uint32_t n,
                                         beryl_fft_norm norm);
-/* Spectra of parts: `size` elements of the last axis of x [.., n], each part `step` behind the one
+/* Spectra of parts: `size` elements of the last axis of x [.., n], each part `step` after the one
  * before, as far as they are whole, times a window [size] (0: none), by rfft: -> [.., parts,
  * size / 2 + 1, 2]. istft: the signal of them, [.., (parts - 1) * step + size], divided by the sum
  * of squared windows. hann: 0.5 - 0.5 * cos(2 pi i / size), F32 [size]. */
@@ -583,7 +583,7 @@ BERYL_API beryl_value beryl_graph_istft(beryl_graph *g, beryl_value x, beryl_val
 BERYL_API beryl_value beryl_graph_welch(beryl_graph *g, beryl_value x, beryl_value window,
                                         uint32_t size, uint32_t step, float rate);
 /* x [n, m] F32, not below 0 -> the k largest peaks [n, k], falling, and their indices I32 [n, k]:
- * above the element before and not below the one behind; the ends are none. 0 where there are
+ * above the element before and not below the one after; the ends are none. 0 where there are
  * fewer. */
 BERYL_API beryl_value beryl_graph_peaks(beryl_graph *g, beryl_value x, uint32_t k,
                                         beryl_value *indices);
@@ -632,9 +632,9 @@ BERYL_API beryl_value beryl_graph_sdpa(beryl_graph *g, beryl_value q, beryl_valu
 BERYL_API beryl_value beryl_graph_local_attention(beryl_graph *g, beryl_value q, beryl_value k,
                                                   beryl_value v, beryl_value far, uint32_t window,
                                                   float scale, float cap);
-/* Rotation by position, of floats: n (1 to 4) parts of x [.., d], one behind another, each by its
+/* Rotation by position, of floats: n (1 to 4) parts of x [.., d], one after another, each by its
  * own angles: cosines and sines [n], each [.., r], broadcast against x, turn 2 * r elements.
- * Element i is turned with i + r of its part; pairs: 2 * i with 2 * i + 1. What lies behind the
+ * Element i is turned with i + r of its part; pairs: 2 * i with 2 * i + 1. What lies after the
  * parts stays. Two parts by column and row: axial positions in two dimensions. */
 BERYL_API beryl_value beryl_graph_rotate(beryl_graph *g, beryl_value x, uint32_t n,
                                          const beryl_value *cosines, const beryl_value *sines,

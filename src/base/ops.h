@@ -30,9 +30,9 @@
     X(GATHER_ROWS, gather_rows, "movement", 2, 2, (table, ids), "mI", 1, F, (factor), (1),         \
       USUAL, 0, CLOSE_SUMMED, "rows of a table by index (out of range: row 0), times a constant")  \
     X(PAD, pad, "movement", 1, 1, (x), "a", 1, UUUF, (axis, before, after, value), (1, 3, 2, 0),   \
-      USUAL, OP_IS_MAPPED, CLOSE_EQUAL, "so many elements of a value before and behind an axis")   \
+      USUAL, OP_IS_MAPPED, CLOSE_EQUAL, "pads an axis before and after with a value")   \
     X(CONCAT, concat, "movement", 2, 5, (a, b, c, d, e), "aaaaa", 1, U, (axis), (1),               \
-      OWN, OP_IS_MAPPED, CLOSE_EQUAL, "one behind another along an axis")                          \
+      OWN, OP_IS_MAPPED, CLOSE_EQUAL, "tensors joined along an axis")                          \
     X(TRIL, tril, "movement", 1, 1, (x), "a", 1, I, (diagonal), (1),                               \
       USUAL, OP_IS_MAPPED, CLOSE_EQUAL, "0 above a diagonal of the last two axes")                 \
     X(TRIU, triu, "movement", 1, 1, (x), "a", 1, I, (diagonal), (-1),                              \
@@ -53,7 +53,7 @@
     X(ONE_HOT, one_hot, "movement", 1, 1, (ids), "m", 1, U, (depth), (64),                         \
       USUAL, 0, CLOSE_EQUAL, "BOOL, true at the index along a new last axis; out of range: none")  \
     X(NONZERO, nonzero, "movement", 1, 1, (x), "a", 1, NONE, (), (0),                              \
-      OWN, 0, CLOSE_EQUAL, "places of what is not 0, in their order; behind them -1")              \
+      OWN, 0, CLOSE_EQUAL, "places of what is not 0, in order; then -1")              \
     BASE_POINTWISE_LIST(BASE_OP_POINTWISE, X)                                                      \
     X(CAST, cast, "pointwise", 1, 1, (x), "a", 1, UU, (type, wrap), (1, 0),                        \
       OWN, OP_IS_POINTWISE | OP_IS_CAST, CLOSE_EQUAL,                                              \
@@ -291,7 +291,7 @@ extern const base_op_info base_ops[OP_COUNT];
     X(NARROW, narrow, "UUUS", "a part of an axis: from a start, so many, every so manieth")        \
     X(FLIP, flip, "U", "an axis backwards")                                                        \
     X(DIAGONAL, diagonal, "UU", "two axes as one, the last: what has the same index along both")   \
-    X(WINDOWS, windows, "UUS", "an axis as windows of so many, so far apart, with a last axis in each") \
+    X(WINDOWS, windows, "UUS", "windows of an axis: their number, and a last axis of what is in each") \
     X(SQUEEZE, squeeze, "U", "without an axis of 1")                                               \
     X(UNSQUEEZE, unsqueeze, "U", "with an axis of 1 there")
 /* clang-format on */

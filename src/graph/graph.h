@@ -167,7 +167,7 @@ graph_value graph_flip(graph *g, graph_value x, uint32_t axis); /* a constant on
 /* The elements with one index along both axes, as the last axis: constants, of which the smaller
  * counts, or one extent. */
 graph_value graph_diagonal(graph *g, graph_value x, uint32_t axis, uint32_t other);
-/* Windows of `size` elements of an axis, `step` apart, as far as they are whole: the axis becomes
+/* Windows of `size` elements of an axis, `step` from each other, as far as they are whole: the axis becomes
  * their number, and what is in each the last axis. An axis that a run sizes has to be padded by
  * size - 1 at least: n + 2 elements are ceil(n / 2) windows of 3, 2 apart. */
 graph_value graph_windows(graph *g, graph_value x, uint32_t axis, uint32_t size, uint32_t step);
@@ -229,8 +229,8 @@ graph_value graph_matmul(graph *g, graph_value a, graph_value b, bool transpose_
 /* "bij,bjk->bik": a letter for each axis of n values and of the result. */
 enum { GRAPH_EINSUM_MAX = 8 };
 graph_value graph_einsum(graph *g, const char *text, uint32_t n, const graph_value *x);
-/* Windows along an axis, of `size` elements that lie `dilation` apart, each `stride` behind the one
- * before; so many elements are put before and behind the axis. */
+/* Windows along an axis, of `size` elements `dilation` from each other, each `stride` after the
+ * one before; so many elements are put before and after the axis. */
 typedef struct graph_window {
     uint32_t size, stride, dilation, pad_before, pad_after;
 } graph_window;
@@ -239,7 +239,7 @@ typedef struct graph_window {
 graph_value graph_conv(graph *g, graph_value x, graph_value weight, uint32_t n_axis,
                        const graph_window *windows, uint32_t groups);
 /* The transpose: weight [c, out / groups, sizes..]; of the whole result so many elements are cut
- * off before and after an axis, and more [n_axis] (NULL: none) are behind it. */
+ * off before and after an axis, and more [n_axis] (NULL: none) are after it. */
 graph_value graph_conv_transpose(graph *g, graph_value x, graph_value weight, uint32_t n_axis,
                                  const graph_window *windows, const uint32_t *more,
                                  uint32_t groups);
@@ -262,10 +262,10 @@ typedef enum graph_fft_norm { FFT_BACKWARD, FFT_FORWARD, FFT_ORTHO } graph_fft_n
 graph_value graph_fft(graph *g, graph_value x, uint32_t axis, bool inverse, graph_fft_norm norm);
 graph_value graph_rfft(graph *g, graph_value x, uint32_t axis, graph_fft_norm norm);
 graph_value graph_irfft(graph *g, graph_value x, uint32_t axis, uint32_t n, graph_fft_norm norm);
-/* Parts of so many elements of the last axis, each `step` behind the one before, times a window
+/* Parts of so many elements of the last axis, each `step` after the one before, times a window
  * (0: none), and their rfft: [.., part, size / 2 + 1, 2]; and the signal of them. welch: power at
  * each frequency, the mean over the parts, each less its mean. peaks of [n, m]: what is above the
- * element before it and not below the one behind it; 0 and any index where there are fewer than
+ * element before it and not below the one after it; 0 and any index where there are fewer than
  * k. */
 graph_value graph_hann(graph *g, uint32_t size);
 graph_value graph_stft(graph *g, graph_value x, graph_value window, uint32_t size, uint32_t step);
@@ -317,14 +317,14 @@ graph_value graph_attend(graph *g, graph_value q, graph_value k, graph_value v, 
  * q times row i of it is added to the scores of what is i rows before. */
 graph_value graph_local_attention(graph *g, graph_value q, graph_value k, graph_value v,
                                   graph_value far, uint32_t window, float scale, float cap);
-/* n parts of x's last axis, one behind another, each twice as long as its angles' last axis. */
+/* n parts of x's last axis, one after another, each twice as long as its angles' last axis. */
 enum { GRAPH_ROTATE_MAX = 4 };
 graph_value graph_rotate(graph *g, graph_value x, uint32_t n, const graph_value *cosines,
                          const graph_value *sines, bool pairs);
 /* indices: the second result */
-/* n from 1 on, one behind another along an axis; their other dimensions are the same */
+/* n from 1 on, joined along an axis; their other dimensions are the same */
 graph_value graph_concat(graph *g, uint32_t n, const graph_value *x, uint32_t axis);
-/* Made of operations and views that there are. Of n tensors of one shape, one behind another along
+/* Made of operations and views that there are. Of n tensors of one shape, joined along
  * a new axis; an axis turned: element i comes from i - by, modulo a constant size; all of an axis,
  * or each of its elements, so many times. */
 graph_value graph_stack(graph *g, uint32_t n, const graph_value *x, uint32_t axis);
