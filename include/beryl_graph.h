@@ -187,9 +187,9 @@ BERYL_API beryl_value beryl_graph_flip(beryl_graph *g, beryl_value x,
  * constants, of which the smaller counts, or of one extent. */
 BERYL_API beryl_value beryl_graph_diagonal(beryl_graph *g, beryl_value x, uint32_t axis,
                                            uint32_t other);
-/* Windows of `size` elements of an axis, `step` from each other, as far as they are whole; they may overlap.
- * The axis becomes their number, and a last axis what is in each: [n, 9] in windows of 3, 2 apart,
- * is [n, 4, 3]. An axis that a run sizes has to be padded by size - 1 at least. */
+/* Windows of `size` elements of an axis, one every `step` elements, as far as they are whole; they
+ * may overlap. The axis becomes their number, and a last axis what is in each: [n, 9] with size 3
+ * and step 2 is [n, 4, 3]. An axis that a run sizes has to be padded by size - 1 at least. */
 BERYL_API beryl_value beryl_graph_windows(beryl_graph *g, beryl_value x, uint32_t axis,
                                           uint32_t size, uint32_t step);
 /* drops an axis of size 1 */

@@ -167,9 +167,9 @@ graph_value graph_flip(graph *g, graph_value x, uint32_t axis); /* a constant on
 /* The elements with one index along both axes, as the last axis: constants, of which the smaller
  * counts, or one extent. */
 graph_value graph_diagonal(graph *g, graph_value x, uint32_t axis, uint32_t other);
-/* Windows of `size` elements of an axis, `step` from each other, as far as they are whole: the axis becomes
- * their number, and what is in each the last axis. An axis that a run sizes has to be padded by
- * size - 1 at least: n + 2 elements are ceil(n / 2) windows of 3, 2 apart. */
+/* Windows of `size` elements of an axis, one every `step` elements, as far as they are whole: the
+ * axis becomes their number, and what is in each the last axis. An axis that a run sizes has to be
+ * padded by size - 1 at least: n + 2 elements are ceil(n / 2) windows of size 3 and step 2. */
 graph_value graph_windows(graph *g, graph_value x, uint32_t axis, uint32_t size, uint32_t step);
 graph_value graph_squeeze(graph *g, graph_value x, uint32_t axis);   /* drops an axis of size 1 */
 graph_value graph_unsqueeze(graph *g, graph_value x, uint32_t axis); /* of the result: of size 1 */
