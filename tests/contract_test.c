@@ -301,6 +301,7 @@ static const problem problems[] = {
     {"depth-turned", "mij,jin->mn", {3, 3}, {{0, 5, 6}, {6, 5, 14}}, true, true, false},
     {"large", "mk,kn->mn", {2, 2}, {{0, 200}, {200, 301}}, false, false, false},
     {"large-turned", "km,nk->mn", {2, 2}, {{129, 0}, {257, 129}}, true, false, false},
+    {"many-batches", "bmk,bkn->bmn", {3, 3}, {{70001, 1, 2}, {70001, 2, 1}}, true, false, false},
     {"deep", "mk,nk->mn", {2, 2}, {{3, 70001}, {2, 70001}}, false, false, true},
 };
 enum { PROBLEMS = sizeof problems / sizeof *problems };

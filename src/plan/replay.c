@@ -51,8 +51,10 @@ static bool grid_of(const plan_step *st, const device_caps *caps, const uint32_t
     uint64_t n[3];
     for (int i = 0; i < 3; i++)
         n[i] = (plan_count_value(st->groups[i], values) + st->per[i] - 1) / st->per[i];
-    if (!n[0] || !n[1] || !n[2]) n[0] = n[1] = n[2] = 0;
     uint64_t most = caps->groups_max ? caps->groups_max : 65535;
+    for (int i = 0; i < 3 && st->shared; i++)
+        if (n[i] > most) n[i] = most;
+    if (!n[0] || !n[1] || !n[2]) n[0] = n[1] = n[2] = 0;
     if (n[0] > most && n[1] == 1) {
         n[1] = (n[0] + most - 1) / most;
         n[0] = (n[0] + n[1] - 1) / n[1];

@@ -110,6 +110,8 @@ void lower_count_param(lower_step *s, const char *name, lower_count count);
 void lower_groups(lower_step *s, lower_count count, uint32_t per);
 void lower_groups_3d(lower_step *s, lower_count x, uint32_t per_x, lower_count y, uint32_t per_y,
                      lower_count z, uint32_t per_z);
+/* Its groups share loops: fewer than that, as many as the device takes, do all the work too. */
+void lower_groups_share(lower_step *s);
 beryl_status lower_step_end(lower_step *s, beryl_error *error);
 
 /* Weight and state bytes that this node reads in a run of one token, for the report (added up

@@ -145,6 +145,7 @@ lower_step *lower_step_begin(lowering *l, const graph_node *node, const char *na
     lower_step *s = &l->record->current;
     *s = (lower_step){.l = l, .node = node, .name = name, .entry = entry, .kernel = *kernel};
     for (int i = 0; i < 3; i++) s->groups[i] = (lower_count){1, 0}, s->per[i] = 1;
+    s->shared = false;
     return s;
 }
 
@@ -327,6 +328,10 @@ void lower_groups_3d(lower_step *s, lower_count x, uint32_t per_x, lower_count y
     s->per[0] = per_x, s->per[1] = per_y, s->per[2] = per_z;
 }
 
+void lower_groups_share(lower_step *s) {
+    s->shared = true;
+}
+
 static beryl_status program_of(lowering *l, const lower_step *s, device_program *out,
                                beryl_error *error) {
     graph_store *store = l->store;
@@ -419,6 +424,7 @@ beryl_status lower_step_end(lower_step *s, beryl_error *error) {
     }
     memcpy(st->groups, s->groups, sizeof st->groups);
     memcpy(st->per, s->per, sizeof st->per);
+    st->shared = s->shared;
     for (uint32_t i = 0; i < s->n_patch; i++) {
         plan_patch *to = base_vec_add(p->heap, &p->patches);
         *to = (plan_patch){index * DEVICE_PARAM_ALIGN + s->patches[i].at, s->patches[i].count};

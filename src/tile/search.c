@@ -283,8 +283,8 @@ static bool grid_of(const searching *s, const ir_schedule *schedule, uint32_t gr
         if (!schedule->dims[d].group) continue;
         const uint64_t tile = ir_schedule_tile(schedule, d),
                        n = (at_bound(s->l, s->counts[d]) + tile - 1) / tile;
-        if (!n || n > most) return false;
-        groups[schedule->dims[d].group - 1] = (uint32_t)n;
+        if (!n) return false;
+        groups[schedule->dims[d].group - 1] = n < most ? (uint32_t)n : most;
     }
     return true;
 }
@@ -295,7 +295,7 @@ static beryl_status time_schedule(void *user, const ir_kernel *scheduled,
     searching *s = user;
     job j = {.k = s->k, .kernel = scheduled};
     if (!grid_of(s, schedule, j.groups))
-        return base_fail(error, BERYL_UNSUPPORTED, "a grid larger than the device's");
+        return base_fail(error, BERYL_UNSUPPORTED, "a grid of nothing");
     const beryl_status status = time_jobs(s, &j, 1, seconds, error);
     if (status == BERYL_OK && !memcmp(schedule, s->by_rule, sizeof *schedule)) s->plain = *seconds;
     return status;
