@@ -60,7 +60,7 @@ static void convert(base_type to, const format_lora_half *half, uint64_t at, uin
     }
 }
 
-/* The pair whose ranks are the how-manieth of the A that `pair` has. */
+/* The pair whose ranks stand at place `at` of the A that `pair` shares. */
 static uint32_t sharer(const engine_lora *l, uint32_t pair, uint64_t at) {
     while (l->graph.pairs[pair].a == GEMMA4_NONE || l->graph.pairs[pair].at != at) pair++;
     return pair;
