@@ -133,7 +133,7 @@ typedef enum gemma4_media {
 enum { LORA_SHARE_MAX = 3 };
 typedef struct gemma4_lora_pair {
     uint32_t a, b;  /* weights; GEMMA4_NONE: nothing is added here */
-    uint32_t n, at; /* how many share a, and the how-manieth this is */
+    uint32_t n, at; /* how many share a, and which of them this is */
 } gemma4_lora_pair;
 
 typedef struct gemma4_lora {
