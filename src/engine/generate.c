@@ -163,12 +163,17 @@ static beryl_status take_token(beryl_task *task, generation *g) {
     return BERYL_EVENT;
 }
 
+static size_t n_encoded(const session_spans *spans) {
+    size_t i = 0;
+    while (i < spans->count && media_is_encoded(spans->data[i].media)) i++;
+    return i;
+}
+
 /* Soft tokens of the prompt's media, before it is read. */
 static beryl_status encode_media(beryl_task *task, generation *g) {
     beryl_session *s = task->session;
     const session_spans *spans = &s->spans;
-    size_t i = 0;
-    while (i < spans->count && media_is_encoded(spans->data[i].media)) i++;
+    const size_t i = n_encoded(spans);
     if (i == spans->count) {
         s->state = SESSION_PREFILL;
         return BERYL_OK;
@@ -307,7 +312,7 @@ static beryl_status begin(beryl_session *s, const int32_t *tokens, size_t n,
     set_sampling(s, o);
     uint64_t limit = o->max_tokens ? (uint64_t)n + o->max_tokens - 1 : UINT64_MAX;
     s->limit = limit < e->model.context ? (size_t)limit : e->model.context;
-    s->state = SESSION_MEDIA;
+    s->state = n_encoded(&s->spans) < s->spans.count ? SESSION_MEDIA : SESSION_PREFILL;
     g->told = reused;
     (*out)->state = g;
     (*out)->close = generate_close;
