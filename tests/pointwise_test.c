@@ -132,13 +132,13 @@ static void flush(test *t, base_heap *heap, device *d, problem *p, bool end) {
     p->n = 0;
 }
 
-/* All types, or few where a driver compiles each kernel for a while. */
+/* Half of the types, or few where a driver compiles each kernel for a while. */
 static void run_types(test *t, base_heap *heap, device *d, const test_form *form, base_op op,
                       size_t number) {
     problem p = {.op = op, .seed = (uint64_t)op + number};
     for (uint32_t i = 0; i < TYPES; i++) {
         if (!takes(op, types[i]) || !has_type(d, types[i]) ||
-            (form->brief && !test_drawn(i + (size_t)op, number, 6)))
+            !test_drawn(i + (size_t)op, number, form->brief ? 9 : 2))
             continue;
         p.to[p.n] = TYPE_F32;
         p.types[p.n++] = types[i];
@@ -170,7 +170,7 @@ static void run_form(test *t, const test_form *form, size_t number) {
         const base_type from = types[casts ? i - OP_COUNT : 0];
         const base_op op = casts ? OP_CAST : (base_op)i;
         if (!graph_op_is_pointwise(op) || (form->stand_in && !test_drawn(i, number, 16)) ||
-            (casts && form->brief && !test_drawn(i, number, 4)))
+            (casts && form->brief && !test_drawn(i, number, 6)))
             continue;
         if (!(casts ? test_case(t, "pointwise/%s/cast-from-%s", form->name, base_type_name(from))
                     : test_case(t, "pointwise/%s/%s", form->name, base_ops[op].name)))
