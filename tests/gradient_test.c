@@ -211,6 +211,8 @@ MADE(near_by, graph_local_attention(g, x[0], x[1], x[2], 0, 2, 0.5f, 3))
 MADE(distance, graph_pairwise_distance(g, x[0], x[1], DISTANCE_SQUARED))
 MADE(rolled, graph_square(g, graph_roll(g, x[0], 1, 2)))
 MADE(repeated, graph_square(g, graph_tile(g, graph_repeat(g, x[0], 0, 2), 1, 2)))
+MADE(attended,
+     graph_attend(g, x[0], x[1], x[2], 0, &(graph_sdpa){.causal = true, .window = 2, .first = 1}))
 MADE(sdpa_grouped, graph_attend(g, x[0], x[1], x[2], 0, &(graph_sdpa){.scale = 1}))
 
 static const rule_case cases[] = {
@@ -282,6 +284,7 @@ static const rule_case cases[] = {
     {"roll", rolled, "n5", DOUBLE, false},
     {"repeat", repeated, "n3", DOUBLE, false},
     {"sdpa", causal, "32n3 32n3 32n2", SMOOTH, true},
+    {"sdpa-joined", attended, "2438 2258 2258", SMOOTH, true},
     {"sdpa-grouped", sdpa_grouped, "4n3 2n3 2n3", SMOOTH, true},
     {"local-attention", near_by, "2n3 2n3 2n2", SMOOTH, true},
 };

@@ -13,6 +13,7 @@ WEB_OPT := -Oz -flto -DNDEBUG -mbulk-memory -msign-ext -mnontrapping-fptoint
 
 # Binaryen makes it smaller by a few percent, where it is there. Told a level (-O) at the link, clang would call it without the features.
 WASM_OPT := $(shell command -v wasm-opt)
+WASM_MAY := --low-memory-unused --enable-bulk-memory --enable-sign-ext --enable-nontrapping-float-to-int
 
 # In the inner make: the objects, then the module.
 # Nothing of libc.c may be taken for a call of itself.
@@ -24,7 +25,8 @@ WEB_OBJ := $(WASM_OBJ) $(patsubst %.c,$(BUILD)/%.o,$(wildcard app/web/*.c))
 $(BUILD)/beryl.wasm: $(WEB_OBJ)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(filter-out -O%,$(OPT)) $(LDFLAGS) -mexec-model=reactor -Wl,--gc-sections,--strip-all,--stack-first,-z,stack-size=$(WEB_STACK) -o $@ $^
-	$(if $(WASM_OPT),$(Q)$(WASM_OPT) -Oz --converge --low-memory-unused --enable-bulk-memory --enable-sign-ext --enable-nontrapping-float-to-int -o $@ $@)
+	$(if $(WASM_OPT),$(Q)$(WASM_OPT) -Oz --converge $(WASM_MAY) -o $@ $@)
+	$(if $(WASM_OPT),$(Q)$(WASM_OPT) -Oz --flatten --rereloop -Oz -Oz $(WASM_MAY) -o $@ $@)
 
 # bench/texts_bench.c as a module, for `npm run bench:texts`.
 TEXTS_OBJ := $(patsubst %.c,$(BUILD)/%.o,bench/texts_bench.c tests/shape_make.c tests/gguf_make.c app/web/libc.c)

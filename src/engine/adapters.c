@@ -508,13 +508,14 @@ beryl_status beryl_session_adapters(beryl_session *s, beryl_adapter *const *adap
 }
 
 void session_adapters_clear(beryl_session *s) {
+    if (!BUILD_HAS_ADAPTERS) return;
     for (size_t i = 0; i < s->adapters.count; i++) adapter_drop(s->adapters.data[i].adapter);
     base_vec_fini(&s->engine->heap, &s->adapters);
 }
 
 uint64_t session_adapters_hash(const beryl_session *s) {
     uint64_t hash = 0;
-    for (size_t i = 0; i < s->adapters.count; i++) {
+    for (size_t i = 0; BUILD_HAS_ADAPTERS && i < s->adapters.count; i++) {
         beryl_adapter *a = s->adapters.data[i].adapter;
         if (!a->hash) a->hash = base_hash(a->data, a->size, a->lora.n_part) | 1;
         const float scale = s->adapters.data[i].scale * a->factor;

@@ -1,4 +1,5 @@
 /* run.c - what the device does next: plans, runs in flight, and who gets which token. */
+#include "base/build.h"
 #include "base/error.h"
 #include "engine/engine.h"
 
@@ -242,7 +243,7 @@ static uint32_t piece_for(const beryl_engine *e, const beryl_session *s) {
 }
 
 static bool adapted(const beryl_session *s) {
-    return s->adapters.count > 0;
+    return BUILD_HAS_ADAPTERS && s->adapters.count > 0;
 }
 
 static beryl_status get_plan(beryl_engine *e, engine_plan_kind kind, bool with_adapters,

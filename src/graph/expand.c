@@ -52,14 +52,17 @@ graph_value graph_norm(graph *g, graph_value x, uint32_t axes) {
 graph_value graph_logsumexp(graph *g, graph_value x, uint32_t axes) {
     base_type type;
     const graph_value wide = widened(g, x, &type), sum = as(g, log_of_sum(g, wide, axes), type);
-    return graph_own_rule(g, (graph_own){OWN_LOGSUMEXP, sum, {x}, axes});
+    return graph_own_rule(g,
+                          (graph_own){.kind = OWN_LOGSUMEXP, .out = sum, .in = {x}, .axes = axes});
 }
 
 graph_value graph_log_softmax(graph *g, graph_value x, uint32_t axis) {
     base_type type;
     const graph_value wide = widened(g, x, &type),
                       v = graph_sub(g, wide, log_of_sum(g, wide, 1u << axis));
-    return graph_own_rule(g, (graph_own){OWN_LOG_SOFTMAX, as(g, v, type), {x}, 1u << axis});
+    return graph_own_rule(
+        g,
+        (graph_own){.kind = OWN_LOG_SOFTMAX, .out = as(g, v, type), .in = {x}, .axes = 1u << axis});
 }
 
 graph_value graph_l2_norm(graph *g, graph_value x, uint32_t axis, float eps) {

@@ -197,7 +197,9 @@ static bool depends(const gradient *s, graph_value v) {
     const graph_own *own = own_of(g, v);
     bool any = false;
     if (!base_type_is_float(t->type)) return false;
-    if (own) return gradient_wants(s, own->in[0]) || gradient_wants(s, own->in[1]);
+    if (own)
+        return gradient_wants(s, own->in[0]) || gradient_wants(s, own->in[1]) ||
+               gradient_wants(s, own->in[2]);
     if (is_view(g, v)) return s->needed[t->base];
     for (uint32_t k = 0; t->node != UINT32_MAX && k < g->nodes.data[t->node].n_in; k++)
         any |= gradient_wants(s, g->nodes.data[t->node].in[k]);

@@ -99,12 +99,21 @@ typedef enum graph_own_kind {
     OWN_CONSTANT,
     OWN_LOGSUMEXP,
     OWN_LOG_SOFTMAX,
-    OWN_CROSS_ENTROPY
+    OWN_CROSS_ENTROPY,
+    OWN_SDPA
 } graph_own_kind;
+/* Attention without a cache, as of graph_attend. */
+typedef struct graph_sdpa {
+    float scale, cap;
+    bool causal;
+    uint32_t window;
+    int32_t first;
+} graph_sdpa;
 typedef struct graph_own {
     graph_own_kind kind;
-    graph_value out, in[2];
-    uint32_t axes; /* a bit each */
+    graph_value out, in[3];
+    uint32_t axes;   /* a bit each */
+    graph_sdpa sdpa; /* its scale is not 0, its cap is */
 } graph_own;
 
 typedef struct graph {
@@ -305,14 +314,12 @@ graph_value graph_random_weights(graph *g, graph_draw draw, base_type type, bool
  * (0: none) broadcast against [.., h, n, m]: BOOL, or added. scale 0: 1 / sqrt(d); cap 0: none;
  * row i is at place first + i: causal: it sees columns up to there; window: from so many - 1
  * before it on, 0: all. */
-typedef struct graph_sdpa {
-    float scale, cap;
-    bool causal;
-    uint32_t window;
-    int32_t first;
-} graph_sdpa;
 graph_value graph_attend(graph *g, graph_value q, graph_value k, graph_value v, graph_value mask,
                          const graph_sdpa *how);
+/* What its rows take of each value, F32 [.., group, head of it, n, m]; without cap, scale not 0. q, k:
+ * F32. And x [.., h, n, d] as [.., group, head of it, n, d]. */
+graph_value graph_attend_weights(graph *g, graph_value q, graph_value k, const graph_sdpa *how);
+graph_value graph_attend_heads(graph *g, graph_value x, uint32_t groups);
 /* Over each row of [.., n, d] itself and the window - 1 before it; far (0: none) [.., window, d]:
  * q times row i of it is added to the scores of what is i rows before. */
 graph_value graph_local_attention(graph *g, graph_value q, graph_value k, graph_value v,

@@ -181,6 +181,20 @@ static graph_value joined(graph *g, graph_value q, graph_value k, graph_value v,
     return y ? as(g, y, t.type) : 0;
 }
 
+graph_value graph_attend_heads(graph *g, graph_value x, uint32_t groups) {
+    return x ? in_heads(g, x, groups) : 0;
+}
+
+graph_value graph_attend_weights(graph *g, graph_value q, graph_value k, const graph_sdpa *how) {
+    if (!q || !k) return 0;
+    const uint32_t r = rank_of(g, q), groups = graph_tensor_at(g, k)->dim[r - 3].size;
+    graph_value visible = visible_by_place(g, q, graph_tensor_at(g, k)->dim[r - 2], how);
+    if (visible) visible = graph_unsqueeze(g, visible, r - 2);
+    q = graph_attend_heads(g, graph_scale(g, q, how->scale), groups);
+    k = graph_unsqueeze(g, k, r - 2);
+    return weights_of(g, q && k ? graph_matmul(g, q, k, false, true) : 0, visible);
+}
+
 graph_value graph_attend(graph *g, graph_value q, graph_value k, graph_value v, graph_value mask,
                          const graph_sdpa *how) {
     if (!graph_has(g, q, "sdpa") || !graph_has(g, k, "sdpa") || !graph_has(g, v, "sdpa")) return 0;
@@ -203,7 +217,11 @@ graph_value graph_attend(graph *g, graph_value q, graph_value k, graph_value v, 
     const bool grouped = groups != heads.size;
     const float scale = how->scale != 0 ? how->scale : 1 / sqrtf((float)a.dim[a.rank - 1].size);
     const uint32_t all = mask ? 0 : joined_heads(&a, &b, &c, how);
-    if (all) return joined(g, q, k, v, all, scale, how);
+    if (all) {
+        graph_own own = {OWN_SDPA, joined(g, q, k, v, all, scale, how), {q, k, v}, 0, *how};
+        own.sdpa.scale = scale;
+        return graph_own_rule(g, own);
+    }
     graph_value visible = visible_by_place(g, q, b.dim[a.rank - 2], how);
     q = graph_scale(g, as(g, q, TYPE_F32), scale);
     k = as(g, k, TYPE_F32);

@@ -28,8 +28,9 @@ graph_value graph_cross_entropy(graph *g, graph_value logits, graph_value target
     const graph_value loss = graph_squeeze(g, graph_sub(g, all, graph_gather(g, x, at, 1)), 1);
     const graph_value none =
         graph_cast(g, graph_bit_xor(g, is, is), graph_tensor_at(g, x)->type, false);
-    return graph_own_rule(
-        g, (graph_own){OWN_CROSS_ENTROPY, graph_where(g, is, loss, none), {logits, targets}, 0});
+    return graph_own_rule(g, (graph_own){.kind = OWN_CROSS_ENTROPY,
+                                         .out = graph_where(g, is, loss, none),
+                                         .in = {logits, targets}});
 }
 
 graph_value graph_assign(graph *g, graph_value state, graph_value x) {
