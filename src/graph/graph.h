@@ -316,8 +316,8 @@ graph_value graph_random_weights(graph *g, graph_draw draw, base_type type, bool
  * before it on, 0: all. */
 graph_value graph_attend(graph *g, graph_value q, graph_value k, graph_value v, graph_value mask,
                          const graph_sdpa *how);
-/* What its rows take of each value, F32 [.., group, head of it, n, m]; without cap, scale not 0. q, k:
- * F32. And x [.., h, n, d] as [.., group, head of it, n, d]. */
+/* What its rows take of each value, F32 [.., group, head of it, n, m]; without cap, scale not 0. q,
+ * k: F32. And x [.., h, n, d] as [.., group, head of it, n, d]. */
 graph_value graph_attend_weights(graph *g, graph_value q, graph_value k, const graph_sdpa *how);
 graph_value graph_attend_heads(graph *g, graph_value x, uint32_t groups);
 /* Over each row of [.., n, d] itself and the window - 1 before it; far (0: none) [.., window, d]:
