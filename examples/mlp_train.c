@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SIDE = 12, IN = SIDE * SIDE, HIDDEN = 64, OUT = 10, BATCH = 64, STEPS = 150 };
+enum { SIDE = 12, IN = SIDE * SIDE, HIDDEN = 64, OUT = 10, BATCH = 64, STEPS = 300 };
 
 static void check(beryl_status status, const beryl_error *error) {
     if (status == BERYL_OK) return;
