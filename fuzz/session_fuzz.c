@@ -17,7 +17,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { CONTEXT = 12, N_ENGINE = 3, SIZE_MOST = 8 << 10 };
 /* bytes: the header; magic to model hash; where fields are */
-enum { HEADER = 64, IDENTITY = 32, N_TOKEN = 32, N_FED = 40, HASH = 48 };
+enum { HEADER = 64, IDENTITY = 32, N_TOKEN = 32, N_FED = 40, HASH = 48, ADAPTERS = 56 };
 
 typedef struct side {
     beryl_session *session;
@@ -193,6 +193,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     restore(s->session, &b);
     memcpy(b.data, data, b.size = size);
     memcpy(b.data, s->identity, IDENTITY);
+    memset(b.data + ADAPTERS, 0, HEADER - ADAPTERS); /* none */
     make_whole(s->session, &b);
     if (restore(s->session, &b)) abort();
     return 0;
