@@ -129,27 +129,35 @@ static void round_block(tile_bytes *y, const tile_rounded *r, ir_id base, ir_id 
     }
 }
 
+/* Vectors take turns where there are several: written out they would be most of the text. */
 void tile_bytes_fill(tile_bytes *y, ir_memory x, bool aligned, const ir_id *x_at) {
     tile_kernel *k = y->k;
     ir_builder *b = k->b;
+    const bool in_turns = y->vectors > 1;
+    ir_id zero = ir_u32(b, 0), one = ir_u32(b, 1), v = zero, begin = x_at[0];
+    if (in_turns) {
+        const ir_memory begins = ir_register(b, IR_U32, y->vectors);
+        for (uint32_t i = 0; i < y->vectors; i++) ir_store(b, begins, ir_u32(b, i), x_at[i]);
+        v = ir_loop(b, zero, ir_u32(b, y->vectors), one);
+        begin = ir_load(b, begins, v, 1);
+    }
     for (uint32_t i = 0; i < y->n_rounded; i++) {
         const tile_rounded *r = &y->rounded[i];
         const uint32_t units = y->length / r->unit.size;
-        ir_id u = ir_loop(b, ir_u32(b, 0), ir_u32(b, units), ir_u32(b, 1));
-        for (uint32_t v = 0; v < y->vectors; v++) {
-            ir_id from = ir_add(b, x_at[v], tile_mul(k, u, r->unit.size)),
-                  unit = tile_add(k, u, v * units);
-            ir_id base = tile_mul(k, unit, r->unit.size / 4),
-                  about = tile_mul(k, unit, 2 * r->unit.subs);
-            for (uint32_t e = 0; e < r->unit.size; e += PART) {
-                ir_id values[2];
-                for (uint32_t j = 0; j < 2; j++)
-                    tile_load_run(k, x, tile_add(k, from, e + LANES * j), aligned, &values[j]);
-                round_block(y, r, base, about, e, values);
-            }
+        ir_id u = ir_loop(b, zero, ir_u32(b, units), one);
+        ir_id from = ir_add(b, begin, tile_mul(k, u, r->unit.size)),
+              unit = ir_add(b, u, tile_mul(k, v, units));
+        ir_id base = tile_mul(k, unit, r->unit.size / 4),
+              about = tile_mul(k, unit, 2 * r->unit.subs);
+        for (uint32_t e = 0; e < r->unit.size; e += PART) {
+            ir_id values[2];
+            for (uint32_t j = 0; j < 2; j++)
+                tile_load_run(k, x, tile_add(k, from, e + LANES * j), aligned, &values[j]);
+            round_block(y, r, base, about, e, values);
         }
         ir_end(b);
     }
+    if (in_turns) ir_end(b);
 }
 
 /* ---- scales ---------------------------------------------------------------------------------- */
