@@ -18,8 +18,8 @@
  * ENTRY_scratch_bytes(void) bytes, aligned to 64, one for each thread; what is in it does not
  * matter. IR: the printed form
  *
- * Flags that the texts count on. CUDA: --fmad=false. HIP and C: -ffp-contract=off. C: -O3
- * -march=native -fno-math-errno -fno-trapping-math. None: fast math.
+ * Flags that the texts count on. CUDA: --fmad=false. HIP and C: -ffp-contract=off. C: -O1
+ * -ftree-vectorize -march=native -fno-math-errno -fno-trapping-math. None: fast math.
  *
  * Threads: no state. */
 #ifndef CODEGEN_CODEGEN_H
