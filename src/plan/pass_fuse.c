@@ -4,6 +4,7 @@
  * A group of nodes is joined only if everything it makes is either a result of the joined node
  * or used inside it, and if no node between its members uses a result. Then values are the same
  * by construction. */
+#include "base/build.h"
 #include "base/error.h"
 #include "tile/attention.h"
 #include "tile/experts.h"
@@ -542,6 +543,7 @@ static void fuse_experts(fusing *p, uint32_t index) {
 beryl_status graph_pass_fuse(graph *g, graph_store *store, const graph_exec_options *options,
                              beryl_error *error) {
     uint32_t n = (uint32_t)g->tensors.count;
+    if (BUILD_HAS_ADAPTERS) graph_pass_low(g, store, options);
     fusing p = {.g = g,
                 .store = store,
                 .settings = lower_settings_of(options),

@@ -42,7 +42,7 @@ static bool is_pair(const lowering *l, const graph_products *p) {
 static bool joined_of(const lowering *l, const graph_region *r, joined *j) {
     const graph_products *p = &j->products;
     *j = (joined){.pair = false};
-    if (!graph_products_of(l->g, r, &j->products)) return false;
+    if (!graph_products_of(l->g, r, &j->products) || p->has_low) return false;
     const uint32_t k = graph_tensor_at(l->g, p->w[0])->dim[1].size;
     if (!vectors_plan_of(l, &p->before, p->x, NULL, k, &j->v) || j->v.rows.bound < VECTORS_MIN)
         return false;
