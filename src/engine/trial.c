@@ -49,6 +49,17 @@ static const graph_node *finisher(const graph *g, const fused_attention *a) {
     return NULL;
 }
 
+/* The attention whose partial sums a node joins; NULL: it joins none. */
+static const graph_node *begun_by(const graph *g, const graph_node *node) {
+    if (node->op != OP_FUSED || node->attr.fused.kind != FUSED_MATVEC) return NULL;
+    const fused_matvec *m = node->attr.fused.detail;
+    for (size_t i = 0; m->attention && i < g->nodes.count; i++) {
+        const fused_attention *a = unfinished(&g->nodes.data[i]);
+        if (!g->nodes.data[i].dead && a && a->partial == m->attention) return &g->nodes.data[i];
+    }
+    return NULL;
+}
+
 /* A joined product's result that the next one takes as int8 blocks; 0: not of this kind. */
 static graph_value handed_by(const trial_desc *d, const graph_node *node) {
     return node->op == OP_FUSED && node->attr.fused.kind == FUSED_MATVEC
@@ -80,15 +91,17 @@ static bool is_taker(const trial_desc *d, const graph_node *node) {
 bool trial_wanted(const trial_desc *d) {
     const graph_node *node = node_of(d);
     if (node->dead || is_taker(d, node)) return false;
-    return node->op != OP_FUSED || node->attr.fused.kind != FUSED_MATVEC ||
-           !((const fused_matvec *)node->attr.fused.detail)->attention;
+    const graph_node *before = begun_by(d->g, node); /* whose own trial has the first of these */
+    return !before || finisher(d->g, unfinished(before)) != node;
 }
 
 /* What the device runs and what the reference runs. Counts beyond the arrays are cut off: see
  * too_much. */
 static uint32_t run_of(const trial_desc *d, const graph_node *run[RUN_MAX]) {
-    const fused_attention *a = unfinished(run[0] = node_of(d));
-    run[1] = a ? finisher(d->g, a) : taker(d, run[0]);
+    const graph_node *node = node_of(d), *before = begun_by(d->g, node);
+    const fused_attention *a = unfinished(node);
+    run[0] = before ? before : node;
+    run[1] = before ? node : a ? finisher(d->g, a) : taker(d, node);
     return run[1] ? 2 : 1;
 }
 
