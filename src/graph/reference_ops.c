@@ -1,4 +1,5 @@
 /* reference_ops.c - the reference function of every operation, written to be read. */
+#include "base/build.h"
 #include "base/error.h"
 #include "base/sample.h"
 #include "graph/reference.h"
@@ -409,8 +410,9 @@ static beryl_status linear_of(reference_call *c, const reference_tensor *x,
 
 static beryl_status ref_linear(reference_call *c) {
     const beryl_status status = linear_of(c, &c->in[0], &c->in[1], false);
-    return status == BERYL_OK && c->node->n_in > 2 ? linear_of(c, &c->in[2], &c->in[3], true)
-                                                   : status;
+    return BUILD_HAS_ADAPTERS && status == BERYL_OK && c->node->n_in > 2
+               ? linear_of(c, &c->in[2], &c->in[3], true)
+               : status;
 }
 
 static beryl_status ref_linear_id(reference_call *c) {

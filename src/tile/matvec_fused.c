@@ -89,7 +89,8 @@ static uint32_t kinds_of(const plan *p) { /* different types of weights */
 static bool low_rank_of(const lowering *l, plan *p) {
     const graph_products *all = &p->products;
     low_rank *low = &p->low;
-    *low = (low_rank){.is = BUILD_HAS_ADAPTERS && all->has_low};
+    if (!BUILD_HAS_ADAPTERS) return true;
+    *low = (low_rank){.is = all->has_low};
     for (uint32_t i = 0; low->is && i < all->n; i++) {
         segment s;
         lower_matrix x;
@@ -116,7 +117,7 @@ static bool low_rank_of(const lowering *l, plan *p) {
 }
 
 static uint32_t low_bindings(const plan *p) {
-    return p->low.is ? 2 : 0;
+    return BUILD_HAS_ADAPTERS && p->low.is ? 2 : 0;
 }
 
 static void shape_of(const lowering *l, plan *p) {
@@ -225,7 +226,8 @@ static bool single_of(const lowering *l, const graph_node *product, const tree *
     const uint32_t bindings = 1 + (end ? tree_bindings(l, end) : 1) + low_bindings(p);
     if (batch_of(l, bindings, p)) return true;
     shape_of(l, p);
-    return tile_matvec_choose(l->caps, &p->shape, &p->c) && (!p->low.is || binds(l, bindings + 1));
+    return tile_matvec_choose(l->caps, &p->shape, &p->c) &&
+           (!BUILD_HAS_ADAPTERS || !p->low.is || binds(l, bindings + 1));
 }
 
 /* ---- results that go on rounded -------------------------------------------------------------- */
@@ -398,7 +400,7 @@ static void tile_of(making *k, uint32_t kind, ir_id tile, rows_tile *t) {
     for (uint32_t r = 0; r < p->c.rows; r++) {
         t->result[r] = tile_add(ir, base, r * (p->c.wg / p->c.lanes));
         ir_id row = ir_min(b, t->result[r], ir_sub(b, t->count, ir_u32(b, 1)));
-        t->row[r] = row;
+        if (BUILD_HAS_ADAPTERS) t->row[r] = row;
         for (uint32_t j = 0; j < p->per; j++) {
             t->rows.row[r * p->per + j] =
                 ir_add(b, row, p->per == 2 ? k->first[j] : chosen(k, kind, tile, k->first, 1));
@@ -416,7 +418,7 @@ static void bind_low(making *k) {
     const low_rank *low = &k->p->low;
     tile_kernel *ir = &k->m.k;
     uint32_t words[FUSED_SEGMENT_MAX] = {0};
-    if (!low->is) return;
+    if (!BUILD_HAS_ADAPTERS || !low->is) return;
     const ir_type type = tile_weight_element(low->type);
     ir_memory from = tile_weights(ir, "low_weights", low->w, low->n, type, words);
     tile_weight_made(&k->low_w, ir, low->type, 1, from);
@@ -438,7 +440,7 @@ static void start_sums(making *k, uint32_t kind, ir_id tile, const rows_tile *t)
     tile_kernel *ir = &k->m.k;
     ir_builder *b = ir->b;
     plan *p = k->p;
-    if (!p->low.is) return;
+    if (!BUILD_HAS_ADAPTERS || !p->low.is) return;
     k->m.started = true;
     for (uint32_t i = 0; i < p->c.rows * p->per * p->c.n_x; i++)
         ir_store(b, k->m.sums, ir_u32(b, i), ir_f32(b, 0));
@@ -724,7 +726,7 @@ beryl_status tile_matvec_node(lowering *l, const graph_node *node, const graph_n
         p.s[0].first = from - s->row;
         p.s[0].rows = to - from;
         p.s[0].out_offset = offset + from - begin;
-        p.low.of[0].first = low_first + from - begin;
+        if (BUILD_HAS_ADAPTERS) p.low.of[0].first = low_first + from - begin;
         status = make(l, node, &p, "linear", error);
     }
     return status;
