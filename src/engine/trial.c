@@ -8,6 +8,7 @@
  * reference side computes only the first rows of each product, from as much of the file. States
  * are the trial's own. */
 #include "engine/trial_inside.h"
+#include "base/build.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "tile/matvec_fused.h"
@@ -49,13 +50,20 @@ static const graph_node *finisher(const graph *g, const fused_attention *a) {
     return NULL;
 }
 
-/* The attention whose partial sums a node joins; NULL: it joins none. */
+/* Does the node join what attention's pieces made? */
+static bool finishes(const graph_node *node) {
+    return node->op == OP_FUSED && node->attr.fused.kind == FUSED_MATVEC &&
+           ((const fused_matvec *)node->attr.fused.detail)->attention;
+}
+
+/* That attention, where the trial of it has another node of the kind; NULL: the trial has this
+ * one, or the node is none. With adapters there are two. */
 static const graph_node *begun_by(const graph *g, const graph_node *node) {
-    if (node->op != OP_FUSED || node->attr.fused.kind != FUSED_MATVEC) return NULL;
-    const fused_matvec *m = node->attr.fused.detail;
-    for (size_t i = 0; m->attention && i < g->nodes.count; i++) {
-        const fused_attention *a = unfinished(&g->nodes.data[i]);
-        if (!g->nodes.data[i].dead && a && a->partial == m->attention) return &g->nodes.data[i];
+    for (size_t i = 0; BUILD_HAS_ADAPTERS && finishes(node) && i < g->nodes.count; i++) {
+        const graph_node *other = &g->nodes.data[i];
+        const fused_attention *a = other->dead ? NULL : unfinished(other);
+        if (a && a->partial == ((const fused_matvec *)node->attr.fused.detail)->attention)
+            return finisher(g, a) == node ? NULL : other;
     }
     return NULL;
 }
@@ -91,8 +99,7 @@ static bool is_taker(const trial_desc *d, const graph_node *node) {
 bool trial_wanted(const trial_desc *d) {
     const graph_node *node = node_of(d);
     if (node->dead || is_taker(d, node)) return false;
-    const graph_node *before = begun_by(d->g, node); /* whose own trial has the first of these */
-    return !before || finisher(d->g, unfinished(before)) != node;
+    return !finishes(node) || begun_by(d->g, node);
 }
 
 /* What the device runs and what the reference runs. Counts beyond the arrays are cut off: see

@@ -392,7 +392,7 @@ static double dot(const float *a, const float *b, uint32_t n) {
 /* adds: to what is there. */
 static beryl_status linear_of(reference_call *c, const reference_tensor *x,
                               const reference_tensor *w, bool adds) {
-    uint32_t k = row_size(x), m = c->out[0].dim[c->out[0].t->rank - 1];
+    uint32_t k = row_size(x), m = c->in[1].dim[0];
     uint64_t rows = row_count(x);
     float *buffer = row_buffer(c, k);
     beryl_status status = buffer ? BERYL_OK : BERYL_NO_MEMORY;
