@@ -14,6 +14,7 @@
 
 enum {
     LAYERS = 3,
+    LOW = 60,   /* of vectors for the second matrices */
     SUMS = 3072 /* bytes of workgroup memory in which lanes without subgroups join their sums */
 };
 
@@ -37,82 +38,97 @@ typedef struct problem {
      * tried */
     uint32_t apart;
     bool users; /* none of a model's forms: other rows before, other elements after (generated) */
+    /* columns of a second matrix for each product, whose product with vectors of its own is added,
+     * where there is one: GPUs do it on the way */
+    uint32_t low[FUSED_SEGMENT_MAX];
+    base_type low_type;
 } problem;
 
 /* clang-format off */
 static const problem problems[] = {
     {"plain-three-rows", PLAIN, STORE, 1, 1, 256, 3, {TYPE_Q4_K, TYPE_Q4_0,
-     TYPE_Q6_K}, {70, 33, 8}, false, TYPE_F32, 0, false, 0, false},
+     TYPE_Q6_K}, {70, 33, 8}, false, TYPE_F32, 0, false, 0, false, {0}, TYPE_F32},
     {"plain-tables", PLAIN, STORE, 1, 1, 512, 3, {TYPE_IQ4_NL, TYPE_IQ4_XS,
-     TYPE_MXFP4}, {40, 33, 8}, false, TYPE_F32, 0, false, 0, false},
+     TYPE_MXFP4}, {40, 33, 8}, false, TYPE_F32, 0, false, 0, false, {0}, TYPE_F32},
     {"plain-few-bits", PLAIN, STORE, 1, 1, 512, 3, {TYPE_Q2_K, TYPE_Q3_K, TYPE_NVFP4},
-     {40, 33, 8}, false, TYPE_F32, 0, false, 0, false},
+     {40, 33, 8}, false, TYPE_F32, 0, false, 0, false, {0}, TYPE_F32},
     {"plain-ones", PLAIN, STORE, 2, 2, 256, 3, {TYPE_Q4_1, TYPE_Q5_1, TYPE_Q8_0}, {40,
-     33, 9}, false, TYPE_F32, 0, false, 0, false},
+     33, 9}, false, TYPE_F32, 0, false, 0, false, {0}, TYPE_F32},
     {"plain-geglu", PLAIN, GEGLU, 4, 3, 256, 2, {TYPE_Q4_K, TYPE_Q4_K}, {67, 67},
-     false, TYPE_F32, 0, false, 0, false},
+     false, TYPE_F32, 0, false, 0, false, {0}, TYPE_F32},
     {"plain-gelu-times-slice", PLAIN, GELU_MUL, 1, 1, 48, 1, {TYPE_F32}, {32}, false,
-     TYPE_F32, 0, false, 0, false},
+     TYPE_F32, 0, false, 0, false, {0}, TYPE_F32},
     {"norm-one", NORM, SOFTCAP, 1, 1, 256, 1, {TYPE_Q6_K}, {300}, false, TYPE_F32, 0,
-     false, 256, false},
+     false, 256, false, {0}, TYPE_F32},
     {"norm-two-floats", NORM, STORE, 2, 2, 80, 2, {TYPE_F16, TYPE_BF16}, {9, 40},
-     false, TYPE_F32, 0, false, 0, false},
+     false, TYPE_F32, 0, false, 0, false, {0}, TYPE_F32},
     {"add-gelu-times-slice", ADD, GELU_MUL, 1, 1, 128, 1, {TYPE_Q8_0}, {32}, false,
-     TYPE_F32, 0, false, 0, false},
+     TYPE_F32, 0, false, 0, false, {0}, TYPE_F32},
     {"add-scaled", ADD, STORE, 3, 2, 64, 1, {TYPE_Q5_0}, {64}, true, TYPE_F32, 0,
-     false, 0, false},
+     false, 0, false, {0}, TYPE_F32},
     {"add-norm-qkv", ADD_NORM, STORE, 1, 1, 512, 3, {TYPE_Q4_K, TYPE_Q4_K, TYPE_Q6_K},
-     {130, 32, 32}, true, TYPE_F32, 0, false, 512, false},
+     {130, 32, 32}, true, TYPE_F32, 0, false, 512, false, {0}, TYPE_F32},
     {"add-norm-qkv-few", ADD_NORM, STORE, 5, 5, 256, 2, {TYPE_Q5_K, TYPE_Q8_0}, {40,
-     16}, false, TYPE_F32, 0, false, 0, false},
+     16}, false, TYPE_F32, 0, false, 0, false, {0}, TYPE_F32},
     {"add-norm-geglu", ADD_NORM, GEGLU, 1, 1, 256, 2, {TYPE_Q4_K, TYPE_Q4_K}, {320,
-     320}, true, TYPE_F32, 0, false, 0, false},
+     320}, true, TYPE_F32, 0, false, 0, false, {0}, TYPE_F32},
     {"add-norm-geglu-down", ADD_NORM, GEGLU, 1, 1, 256, 2, {TYPE_Q4_K, TYPE_Q4_K},
-     {512, 512}, true, TYPE_Q6_K, 70, false, 0, false},
+     {512, 512}, true, TYPE_Q6_K, 70, false, 0, false, {0}, TYPE_F32},
     {"geglu-down-one", PLAIN, GEGLU, 1, 1, 128, 2, {TYPE_Q8_0, TYPE_Q8_0}, {96, 96},
-     false, TYPE_Q4_0, 33, false, 0, false},
+     false, TYPE_Q4_0, 33, false, 0, false, {0}, TYPE_F32},
     {"norm-geglu-down-one", NORM, GEGLU, 1, 1, 256, 2, {TYPE_Q4_K, TYPE_Q4_K}, {512,
-     512}, false, TYPE_Q4_K, 40, false, 0, false},
+     512}, false, TYPE_Q4_K, 40, false, 0, false, {0}, TYPE_F32},
     {"geglu-down-few", PLAIN, GEGLU, 6, 5, 128, 2, {TYPE_Q8_0, TYPE_Q8_0}, {96, 96},
-     false, TYPE_Q5_0, 33, false, 0, false},
+     false, TYPE_Q5_0, 33, false, 0, false, {0}, TYPE_F32},
     {"geglu-down-batch", PLAIN, GEGLU, 16, 13, 512, 2, {TYPE_Q4_K, TYPE_Q4_K}, {256,
-     256}, false, TYPE_Q6_K, 70, false, 0, false},
+     256}, false, TYPE_Q6_K, 70, false, 0, false, {0}, TYPE_F32},
     {"three-rows-batch", PLAIN, STORE, 12, 10, 768, 3, {TYPE_Q4_K, TYPE_Q8_0,
-     TYPE_Q6_K}, {70, 33, 40}, false, TYPE_F32, 0, false, 0, false},
+     TYPE_Q6_K}, {70, 33, 40}, false, TYPE_F32, 0, false, 0, false, {0}, TYPE_F32},
     {"two-rows-batch", PLAIN, STORE, 20, 18, 256, 2, {TYPE_Q5_K, TYPE_Q5_0}, {65, 40},
-     false, TYPE_F32, 0, false, 0, false},
+     false, TYPE_F32, 0, false, 0, false, {0}, TYPE_F32},
     {"geglu-down-of-floats", PLAIN, GEGLU, 1, 1, 128, 2, {TYPE_Q4_0, TYPE_Q4_0}, {64,
-     64}, false, TYPE_F16, 33, false, 0, false},
+     64}, false, TYPE_F16, 33, false, 0, false, {0}, TYPE_F32},
     {"add-norm-softcap", ADD_NORM, SOFTCAP, 1, 1, 256, 1, {TYPE_Q8_0}, {500}, true,
-     TYPE_F32, 0, false, 0, false},
+     TYPE_F32, 0, false, 0, false, {0}, TYPE_F32},
     {"norm-many", NORM, STORE, 32, 17, 512, 1, {TYPE_Q4_K}, {70}, false, TYPE_F32, 0,
-     false, 256, false},
+     false, 256, false, {0}, TYPE_F32},
     {"add-many-slices", ADD, GELU_MUL, 16, 16, 512, 1, {TYPE_Q8_0}, {32}, false,
-     TYPE_F32, 0, false, 256, false},
+     TYPE_F32, 0, false, 256, false, {0}, TYPE_F32},
     {"add-scaled-many-odd-blocks", ADD, STORE, 9, 9, 480, 2, {TYPE_Q5_0, TYPE_Q4_0},
-     {64, 24}, true, TYPE_F32, 0, false, 256, false},
+     {64, 24}, true, TYPE_F32, 0, false, 256, false, {0}, TYPE_F32},
     {"add-norm-geglu-down-many", ADD_NORM, GEGLU, 16, 11, 2048, 2, {TYPE_Q4_K,
-     TYPE_Q4_K}, {64, 64}, true, TYPE_Q4_0, 70, false, 2624, false},
+     TYPE_Q4_K}, {64, 64}, true, TYPE_Q4_0, 70, false, 2624, false, {0}, TYPE_F32},
     {"add-norm-floats-many", ADD_NORM, STORE, 20, 20, 528, 2, {TYPE_F16, TYPE_F32},
-     {33, 8}, false, TYPE_F32, 0, false, 1024, false},
+     {33, 8}, false, TYPE_F32, 0, false, 1024, false, {0}, TYPE_F32},
     {"twins-add-norm-many", ADD_NORM, STORE, 16, 16, 512, 1, {TYPE_Q4_K}, {33}, true,
-     TYPE_F32, 0, true, 512, false},
+     TYPE_F32, 0, true, 512, false, {0}, TYPE_F32},
     {"twins-add-norm-one", ADD_NORM, STORE, 1, 1, 2816, 1, {TYPE_Q8_0}, {40}, false,
-     TYPE_F32, 0, true, 2048, false},
+     TYPE_F32, 0, true, 2048, false, {0}, TYPE_F32},
     {"norm-crowd", NORM, STORE, 40, 33, 256, 1, {TYPE_Q4_K}, {70}, false, TYPE_F32, 0,
-     false, 0, false},
+     false, 0, false, {0}, TYPE_F32},
     {"add-norm-qkv-crowd", ADD_NORM, STORE, 48, 41, 512, 3, {TYPE_Q4_K, TYPE_Q4_K,
-     TYPE_Q6_K}, {70, 33, 16}, true, TYPE_F32, 0, false, 0, false},
+     TYPE_Q6_K}, {70, 33, 16}, true, TYPE_F32, 0, false, 0, false, {0}, TYPE_F32},
     {"twins-geglu-down-crowd", ADD_NORM, GEGLU, 40, 40, 256, 2, {TYPE_Q8_0,
-     TYPE_Q8_0}, {96, 96}, true, TYPE_Q5_0, 33, true, 0, false},
+     TYPE_Q8_0}, {96, 96}, true, TYPE_Q5_0, 33, true, 0, false, {0}, TYPE_F32},
     {"add-floats-crowd", ADD, STORE, 36, 34, 80, 2, {TYPE_F16, TYPE_F32}, {33, 8},
-     true, TYPE_F32, 0, false, 0, false},
+     true, TYPE_F32, 0, false, 0, false, {0}, TYPE_F32},
     {"add-norm-long-rows", ADD_NORM, STORE, 2, 2, 5376, 1, {TYPE_Q4_0}, {24}, true,
-     TYPE_F32, 0, false, 4096, false},
+     TYPE_F32, 0, false, 4096, false, {0}, TYPE_F32},
     {.name = "users-one", .n_bound = 1, .n = 1, .k = 256, .n_segment = 1, .types = {TYPE_Q8_0},
      .rows = {96}, .users = true},
     {.name = "users-few", .n_bound = 5, .n = 3, .k = 128, .n_segment = 2, .types = {TYPE_Q4_0,
      TYPE_Q4_0}, .rows = {40, 40}, .users = true},
+    {.name = "low-qkv", .before = ADD_NORM, .n_bound = 1, .n = 1, .k = 512, .n_segment = 3,
+     .types = {TYPE_Q4_K, TYPE_Q4_K, TYPE_Q6_K}, .rows = {130, 32, 33}, .low = {16, 0, 8},
+     .low_type = TYPE_F16},
+    {.name = "low-softcap", .before = NORM, .end = SOFTCAP, .n_bound = 2, .n = 2, .k = 256,
+     .n_segment = 1, .types = {TYPE_Q8_0}, .rows = {70}, .low = {50}, .low_type = TYPE_BF16},
+    {.name = "low-geglu", .before = ADD_NORM, .end = GEGLU, .n_bound = 1, .n = 1, .k = 256,
+     .n_segment = 2, .types = {TYPE_Q4_K, TYPE_Q4_K}, .rows = {96, 96}, .low = {16, 16}},
+    {.name = "low-geglu-few", .end = GEGLU, .n_bound = 5, .n = 4, .k = 128, .n_segment = 2,
+     .types = {TYPE_Q8_0, TYPE_Q8_0}, .rows = {67, 67}, .low = {3, 1}, .low_type = TYPE_F16},
+    {.name = "low-batch", .n_bound = 14, .n = 13, .k = 256, .n_segment = 3, .types = {TYPE_Q4_K,
+     TYPE_Q8_0, TYPE_Q6_K}, .rows = {70, 33, 40}, .low = {8, 16, 0}, .low_type = TYPE_F16},
 };
 /* clang-format on */
 
@@ -159,7 +175,15 @@ static void build(side *s, const graph_value *w, const void *problem_) {
         side_output(s, x);
     }
     if (p->before == NORM || p->before == ADD_NORM) x = graph_rms_norm(g, x, w[T_W_NORM], 1e-5f);
-    for (uint32_t i = 0; i < p->n_segment; i++) y[i] = graph_linear(g, x, w[T_MATRIX + i]);
+    const graph_value z =
+        p->low[0] ? side_input(s, "low", 2, (graph_dim[]){{p->n_bound, n}, {LOW, 0}}) : 0;
+    for (uint32_t i = 0, at = 0, low = T_MATRIX + p->n_segment; i < p->n_segment; i++) {
+        y[i] = graph_linear(g, x, w[T_MATRIX + i]);
+        if (!p->low[i]) continue;
+        const graph_value part = graph_narrow(g, z, 1, at, p->low[i], 1);
+        y[i] = graph_add(g, y[i], graph_linear(g, part, w[low++]));
+        at += p->low[i];
+    }
     if (p->end == GEGLU) y[0] = graph_geglu(g, y[0], y[1]);
     if (p->end == SOFTCAP) y[0] = graph_softcap(g, y[0], 30);
     if (p->end == GELU_MUL) {
@@ -195,7 +219,8 @@ static void check_apart(test *t, side *joined, const void *problem_) {
     base_text_fini(&text);
 }
 
-static void run(test *t, base_heap *heap, device *d, const problem *p, bool exact, bool apart) {
+static void run(test *t, base_heap *heap, device *d, const problem *p, bool exact, bool apart,
+                bool gpu) {
     sides_weights w = {0};
     sides_weight_add(&w, TYPE_F32, 1, 1, p->k, 0, 0);
     sides_weight_add(&w, TYPE_F32, 1, 1, 1, 0, 0);
@@ -203,15 +228,18 @@ static void run(test *t, base_heap *heap, device *d, const problem *p, bool exac
     sides_weight_add(&w, TYPE_F32, 1, 1, p->k, 0, 0);
     for (uint32_t i = 0; i < p->n_segment; i++)
         sides_weight_add(&w, p->types[i], 0, 2, p->rows[i], p->k, 0);
+    for (uint32_t i = 0; i < p->n_segment; i++)
+        if (p->low[i]) sides_weight_add(&w, p->low_type, 1, 2, p->rows[i], p->low[i], 0);
     if (p->down) sides_weight_add(&w, p->down_type, 0, 2, p->down, p->rows[0], 0);
     const bool handed = p->down && p->n_bound == 1 && !exact && d->caps.subgroups &&
                         d->caps.dot_i8 && base_type_is_quantised(p->down_type);
     /* f32 sums in another order; int8 activations, twice */
     sides_run(t, heap, d,
               &(sides){&w, build,
-                       apart    ? check_apart
-                       : handed ? check_handed
-                                : check_joined,
+                       p->low[0] && !gpu ? NULL
+                       : apart           ? check_apart
+                       : handed          ? check_handed
+                                         : check_joined,
                        p, p->n, exact, exact ? 2e-6 : 2e-2});
     free(w.bytes);
 }
@@ -274,7 +302,7 @@ static int crowd(const problem *p) {
 static bool is_first_of_its_form(const problem *p) {
     for (const problem *q = problems; q < p; q++)
         if (q->before == p->before && q->end == p->end && q->twin == p->twin &&
-            crowd(q) == crowd(p))
+            !q->low[0] == !p->low[0] && crowd(q) == crowd(p))
             return false;
     return true;
 }
@@ -322,7 +350,7 @@ void test_fused(test *t) {
             }
             d->caps.workgroup_bytes =
                 forms[i].apart ? problems[j].apart + (forms[i].plain ? SUMS : 0) : workgroup_bytes;
-            run(t, &heap, d, &problems[j], forms[i].exact, forms[i].apart);
+            run(t, &heap, d, &problems[j], forms[i].exact, forms[i].apart, forms[i].gpu);
         }
         device_close(d);
         if (stand_in) rig_stand_in_end(forms[i].device);

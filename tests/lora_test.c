@@ -598,7 +598,8 @@ static void check_engine_memory(test *t) {
 }
 
 /* The reference does all. Devices compile for longer than they run: of each few cases of one model,
- * with all targets of layers (rs); with BERYL_TEST_ALL everything everywhere. */
+ * with all targets of layers (rs); with BERYL_TEST_ALL everything everywhere, and on a GPU's
+ * kernels, which fused_test.c has in pieces. */
 static void test_models(test *t) {
     static const char *const bases[] = {"e2b-f32", "dense-31b", "moe-26b", "e2b-q4km"},
                              *const forms[] = {"peft", "gguf", "rullama"};
@@ -608,13 +609,16 @@ static void test_models(test *t) {
         bool brief; /* logits alone */
     } on[] = {{MODEL_REFERENCE, UINT64_MAX, false},
               {MODEL_HOST, 1 << 24, false},
-              {MODEL_WEBGPU, 1 << 24, true}};
+              {MODEL_WEBGPU, 1 << 24, true},
+              {MODEL_FEW, 1 << 24, true}};
     const bool all = getenv("BERYL_TEST_ALL");
     for (size_t d = 0; d < sizeof on / sizeof *on; d++)
         for (size_t i = 0; i < sizeof bases / sizeof *bases; i++) {
             char name[60];
             snprintf(name, sizeof name, "lora/%s.ref.gguf", bases[i]);
-            if (!base_file_exists(test_data(t, name)) || (d && i && !all)) continue;
+            if (!base_file_exists(test_data(t, name)) || (d && i && !all) ||
+                (on[d].device == MODEL_FEW && !all))
+                continue;
             for (int form = 0; form < 3; form++)
                 if (test_drawn(i, (size_t)form + d, 3) &&
                     test_case(t, "lora/logits-%s-%s-%s", model_devices[on[d].device].name, bases[i],

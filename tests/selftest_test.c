@@ -452,6 +452,33 @@ static void check_judged(test *t, const struct judged *on) {
     CHECK_INT(t, e.heap.bytes, 0);
 }
 
+/* What adapters add on the way, and products that each join attention's pieces: a step's plans with
+ * adapters, on a GPU's kernels. */
+static void check_adapters(test *t) {
+    static const engine_plan_kind kinds[] = {PLAN_DECODE, PLAN_DECODE_8};
+    const beryl_engine_options options = {
+        .model = "tests/data/e2b-f32.gguf", .context = 256, .sessions = 8, .no_cache = true};
+    const beryl_adapter_options o = {.size = sizeof o, .path = "tests/data/lora/e2b-f32.rs.gguf"};
+    beryl_engine *engine = loaded(t, options, true, NULL, NULL);
+    beryl_adapter *a = NULL;
+    engine_plan *plan;
+    tally n = {0};
+    if (!engine) return;
+    CHECK_INT(t, beryl_adapter_open(engine, &o, &a, NULL), BERYL_OK);
+    for (size_t i = 0; a && i < sizeof kinds / sizeof *kinds; i++) {
+        const engine_plan_kind kind = (engine_plan_kind)(kinds[i] + PLAN_ADAPTED);
+        beryl_status status;
+        while ((status = engine_plan_get(engine, kind, &plan, NULL)) == BERYL_PENDING)
+            base_sleep(1e-3);
+        CHECK_INT(t, status, BERYL_OK);
+    }
+    CHECK_INT(t, selftest_plans(engine, &n), BERYL_OK);
+    CHECK_INT(t, n.failed, 0);
+    CHECK(t, n.passed > 20);
+    beryl_adapter_close(a);
+    beryl_engine_close(engine);
+}
+
 void test_selftest(test *t) {
     check_cases(t);
     if (test_case(t, "selftest/has-every-operation-and-type")) check_every_op(t);
@@ -491,6 +518,8 @@ void test_selftest(test *t) {
         }
         beryl_engine_close(engine);
     }
+    /* whose driver compiles for a minute */
+    if (getenv("BERYL_TEST_ALL") && test_case(t, "selftest/plans-with-adapters")) check_adapters(t);
     if (test_case(t, "selftest/can-be-cancelled")) {
         beryl_engine *engine =
             on_software(t, (beryl_engine_options){.model = DEFAULT_MODEL, .context = 256});

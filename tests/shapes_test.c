@@ -2,6 +2,7 @@
  * dispatches a token takes and how many bytes are read for it. */
 #define _POSIX_C_SOURCE 200809L
 #include "engine/engine.h"
+#include "gguf_make.h"
 #include "model.h"
 #include "shape_make.h"
 
@@ -26,6 +27,9 @@ static const counts most_of[SHAPE_COUNT] = {{256, 377, 377, 418},
  * of usual pieces have tiles of their own, those of batches forms that take half the time. They
  * may only fall. */
 static const uint32_t programs_most[SHAPE_COUNT] = {152, 146, 102, 118, 93};
+
+/* Of E2B with adapters of rank 16 on q, k, v, o, gate, up and down. They may only fall. */
+static const counts adapted_most = {406, 540, 540, 609};
 
 /* ---- what is counted ------------------------------------------------------------------------- */
 
@@ -99,6 +103,75 @@ static void check_plans(test *t, const shape *s) {
     free(file.head);
 }
 
+/* Rank 1 is as good as rank 16: the pool has a multiple of it. The caller frees. */
+static uint8_t *adapter_make(const beryl_engine *e, size_t *size) {
+    gguf_make m = {0};
+    const float alpha = 1;
+    gguf_make_string(&m, "general.architecture", "gemma4");
+    gguf_make_string(&m, "general.type", "adapter");
+    gguf_make_string(&m, "adapter.type", "lora");
+    gguf_make_f32(&m, "adapter.lora.alpha", alpha);
+    for (uint32_t l = 0; l < e->model.config.n_layer; l++) {
+        const gemma4_layer *layer = &e->model.layers[l];
+        const uint32_t of[] = {layer->attn_q,   layer->attn_k, layer->attn_v,  layer->attn_output,
+                               layer->ffn_gate, layer->ffn_up, layer->ffn_down};
+        for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+            if (of[i] == GEMMA4_NONE) continue;
+            const store_tensor *w = &e->store.tensors.data[of[i]];
+            for (uint32_t half = 0; half < 2; half++) {
+                const uint64_t ne[] = {half ? 1 : w->dim[1], half ? w->dim[0] : 1};
+                const size_t bytes = (size_t)(ne[0] * ne[1] * 2);
+                char name[100];
+                void *zeros = calloc(1, bytes);
+                if (!zeros) abort();
+                snprintf(name, sizeof name, "%.80s.lora_%c", w->name, half ? 'b' : 'a');
+                gguf_make_tensor(&m, name, 1, 2, ne, zeros, bytes);
+                free(zeros);
+            }
+        }
+    }
+    return gguf_make_take(&m, size);
+}
+
+static void check_adapted(test *t, const shape *s) {
+    const model_device dummy = {"dummy", "dummy", "", false};
+    const struct {
+        engine_plan_kind kind;
+        uint32_t most;
+    } plans[] = {{PLAN_DECODE, adapted_most.decode},
+                 {PLAN_DECODE_8, adapted_most.few},
+                 {PLAN_DECODE_ALL, adapted_most.many},
+                 {PLAN_PREFILL, adapted_most.piece}};
+    shape_file file;
+    beryl_source source = shape_make(s, &file);
+    beryl_engine_options options = {
+        .source = &source, .precision = BERYL_PRECISION_FAST, .context = 1024, .sessions = 16};
+    beryl_engine *engine = model_engine(t, s->name, &dummy, &options);
+    beryl_adapter *a = NULL;
+    beryl_error error = {0};
+    size_t size = 0;
+    uint8_t *data = engine ? adapter_make(engine, &size) : NULL;
+    const beryl_adapter_options o = {.size = sizeof o, .data = data, .data_size = size};
+    if (data && beryl_adapter_open(engine, &o, &a, &error))
+        test_fail(t, __FILE__, __LINE__, "%s", error.message);
+    for (size_t i = 0; a && i < sizeof plans / sizeof *plans; i++) {
+        engine_plan *plan;
+        graph_exec_info info;
+        if (engine_plan_get(engine, plans[i].kind + PLAN_ADAPTED, &plan, &error) != BERYL_OK) {
+            test_fail(t, __FILE__, __LINE__, "%s", error.message);
+            break;
+        }
+        graph_exec_describe(plan->exec, &info);
+        if (info.dispatches > plans[i].most)
+            test_fail(t, __FILE__, __LINE__, "plan %d: %u dispatches, %u at most",
+                      (int)plans[i].kind, (unsigned)info.dispatches, (unsigned)plans[i].most);
+    }
+    beryl_adapter_close(a);
+    beryl_engine_close(engine);
+    free(data);
+    free(file.head);
+}
+
 void test_shapes(test *t) {
     for (size_t i = 0; i < SHAPE_COUNT; i++) {
         if (test_case(t, "shapes/dispatches-of-%s", shapes[i].name)) check_shape(t, &shapes[i], "");
@@ -107,5 +180,7 @@ void test_shapes(test *t) {
             check_shape(t, &shapes[i], "few-buffers");
         if (test_case(t, "shapes/dispatches-together-of-%s", shapes[i].name))
             check_plans(t, &shapes[i]);
+        if (i == 0 && test_case(t, "shapes/dispatches-with-adapters-of-%s", shapes[i].name))
+            check_adapted(t, &shapes[i]);
     }
 }

@@ -70,8 +70,7 @@ static uint32_t sharer(const engine_lora *l, uint32_t pair, uint64_t at) {
 static void fill_row(const beryl_engine *e, uint32_t pair, bool is_b, const store_tensor *t,
                      uint64_t row, char *out) {
     const engine_lora *l = &e->lora;
-    const uint32_t width = t->dim[t->rank - 1], size = base_type_block_bytes(t->type),
-                   column = is_b ? l->graph.pairs[pair].at * l->rank : 0;
+    const uint32_t width = t->dim[t->rank - 1], size = base_type_block_bytes(t->type);
     const bool by_rank = !is_b && pair % LORA_COUNT != LORA_EMBED; /* a row is a rank's */
     const uint64_t rows = t->dim[t->rank - 2], expert = row / rows;
     row %= rows;
@@ -91,7 +90,7 @@ static void fill_row(const beryl_engine *e, uint32_t pair, bool is_b, const stor
                     1, out);
         else
             convert(t->type, half, at + row * half->stride[2], half->stride[1], p->rank,
-                    is_b ? p->factor / a->factor : 1, out + (size_t)(column + a->rank) * size);
+                    is_b ? p->factor / a->factor : 1, out + (size_t)a->rank * size);
     }
 }
 
@@ -147,11 +146,10 @@ static uint32_t add_tensor(beryl_engine *e, uint32_t pair, bool is_b, const form
     engine_lora *l = &e->lora;
     const bool turned = !is_b && p->target == LORA_EMBED,
                each = p->target == LORA_GATE_UP_EXPS || p->target == LORA_DOWN_EXPS;
-    const uint32_t ranks = l->graph.pairs[pair].n * l->rank,
-                   rows = is_b     ? p->out
+    const uint32_t rows = is_b     ? p->out
                           : turned ? p->in
-                                   : ranks,
-                   width = is_b || turned ? ranks : p->in,
+                                   : l->graph.pairs[pair].n * l->rank,
+                   width = is_b || turned ? l->rank : p->in,
                    dim[3] = {each ? p->n_expert : rows, each ? rows : width, width};
     char name[64];
     snprintf(name, sizeof name, "lora.%u.%s.%s", pair / LORA_COUNT,

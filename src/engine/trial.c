@@ -8,6 +8,7 @@
  * reference side computes only the first rows of each product, from as much of the file. States
  * are the trial's own. */
 #include "engine/trial_inside.h"
+#include "base/build.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "tile/matvec_fused.h"
@@ -49,6 +50,24 @@ static const graph_node *finisher(const graph *g, const fused_attention *a) {
     return NULL;
 }
 
+/* Does the node join what attention's pieces made? */
+static bool finishes(const graph_node *node) {
+    return node->op == OP_FUSED && node->attr.fused.kind == FUSED_MATVEC &&
+           ((const fused_matvec *)node->attr.fused.detail)->attention;
+}
+
+/* That attention, where the trial of it has another node of the kind; NULL: the trial has this
+ * one, or the node is none. With adapters there are two. */
+static const graph_node *begun_by(const graph *g, const graph_node *node) {
+    for (size_t i = 0; BUILD_HAS_ADAPTERS && finishes(node) && i < g->nodes.count; i++) {
+        const graph_node *other = &g->nodes.data[i];
+        const fused_attention *a = other->dead ? NULL : unfinished(other);
+        if (a && a->partial == ((const fused_matvec *)node->attr.fused.detail)->attention)
+            return finisher(g, a) == node ? NULL : other;
+    }
+    return NULL;
+}
+
 /* A joined product's result that the next one takes as int8 blocks; 0: not of this kind. */
 static graph_value handed_by(const trial_desc *d, const graph_node *node) {
     return node->op == OP_FUSED && node->attr.fused.kind == FUSED_MATVEC
@@ -80,15 +99,16 @@ static bool is_taker(const trial_desc *d, const graph_node *node) {
 bool trial_wanted(const trial_desc *d) {
     const graph_node *node = node_of(d);
     if (node->dead || is_taker(d, node)) return false;
-    return node->op != OP_FUSED || node->attr.fused.kind != FUSED_MATVEC ||
-           !((const fused_matvec *)node->attr.fused.detail)->attention;
+    return !finishes(node) || begun_by(d->g, node);
 }
 
 /* What the device runs and what the reference runs. Counts beyond the arrays are cut off: see
  * too_much. */
 static uint32_t run_of(const trial_desc *d, const graph_node *run[RUN_MAX]) {
-    const fused_attention *a = unfinished(run[0] = node_of(d));
-    run[1] = a ? finisher(d->g, a) : taker(d, run[0]);
+    const graph_node *node = node_of(d), *before = begun_by(d->g, node);
+    const fused_attention *a = unfinished(node);
+    run[0] = before ? before : node;
+    run[1] = before ? node : a ? finisher(d->g, a) : taker(d, node);
     return run[1] ? 2 : 1;
 }
 

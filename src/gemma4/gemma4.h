@@ -128,8 +128,7 @@ typedef enum gemma4_media {
 /* Those of a graph, of all ranks side by side: A [r, in], B [out, r], of experts [expert, r, in]
  * and [expert, out, r]; A of the embedding is [V, r], rows to gather. What a row takes of each rank
  * follows from its slot: y += B * (scales[slot] * (A * x)). Targets of one vector (q, k, v; gate,
- * up) share one A, [n r, in], and each one's B has columns for all of it, 0 but for its own: three
- * products of one vector are one dispatch. */
+ * up) share one A, [n r, in]. */
 enum { LORA_SHARE_MAX = 3 };
 typedef struct gemma4_lora_pair {
     uint32_t a, b;  /* weights; GEMMA4_NONE: nothing is added here */

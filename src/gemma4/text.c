@@ -62,7 +62,10 @@ static graph_value low_of(building *b, graph_value x, format_lora_target target,
 /* What is added to a product; 0: nothing. */
 static graph_value delta(building *b, graph_value low, format_lora_target target, uint32_t l) {
     const gemma4_lora_pair *p = low ? pair_of(b, target, l) : NULL;
-    return p ? graph_linear(b->g, low, stored(b, p->b)) : 0;
+    if (!p) return 0;
+    const uint32_t r = graph_tensor_at(b->g, low)->dim[1].size / p->n;
+    if (p->n > 1) low = graph_narrow(b->g, low, 1, p->at * r, r, 1);
+    return graph_linear(b->g, low, stored(b, p->b));
 }
 
 /* Of experts: x [n, 1 or used, k], ids [n, used]. */

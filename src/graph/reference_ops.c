@@ -1,4 +1,5 @@
 /* reference_ops.c - the reference function of every operation, written to be read. */
+#include "base/build.h"
 #include "base/error.h"
 #include "base/sample.h"
 #include "graph/reference.h"
@@ -388,20 +389,30 @@ static double dot(const float *a, const float *b, uint32_t n) {
     return s0 + s1 + s2 + s3;
 }
 
-static beryl_status ref_linear(reference_call *c) {
-    const reference_tensor *x = &c->in[0], *w = &c->in[1];
-    uint32_t k = row_size(x), m = w->dim[0];
+/* adds: to what is there. */
+static beryl_status linear_of(reference_call *c, const reference_tensor *x,
+                              const reference_tensor *w, bool adds) {
+    uint32_t k = row_size(x), m = c->in[1].dim[0];
     uint64_t rows = row_count(x);
     float *buffer = row_buffer(c, k);
     beryl_status status = buffer ? BERYL_OK : BERYL_NO_MEMORY;
     for (uint32_t o = 0; status == BERYL_OK && o < m; o++) {
         const float *row = matrix_row(c, w, o, buffer, &status);
-        for (uint64_t r = 0; row && r < rows; r++)
-            f32(&c->out[0])[row_offset(&c->out[0], r) + o] =
-                (float)dot(f32(x) + row_offset(x, r), row, k);
+        for (uint64_t r = 0; row && r < rows; r++) {
+            float *to = f32(&c->out[0]) + row_offset(&c->out[0], r) + o;
+            const float sum = (float)dot(f32(x) + row_offset(x, r), row, k);
+            *to = adds ? *to + sum : sum;
+        }
     }
     base_heap_give(c->heap, buffer, row_bytes(k));
     return status;
+}
+
+static beryl_status ref_linear(reference_call *c) {
+    const beryl_status status = linear_of(c, &c->in[0], &c->in[1], false);
+    return BUILD_HAS_ADAPTERS && status == BERYL_OK && c->node->n_in > 2
+               ? linear_of(c, &c->in[2], &c->in[3], true)
+               : status;
 }
 
 static beryl_status ref_linear_id(reference_call *c) {

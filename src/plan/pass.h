@@ -10,6 +10,9 @@ beryl_status graph_pass_all(graph *g, graph_store *store, const graph_exec_optio
                             beryl_error *error);
 /* Marks nodes whose results nobody needs. */
 void graph_pass_dead(graph *g);
+/* Sums of two products, one of them of low rank: as one, where the device adds it on the way
+ * (plan/pass_low.c). */
+void graph_pass_low(graph *g, graph_store *store, const graph_exec_options *options);
 /* Joins the operations of a decode layer into few dispatches (plan/pass_fuse.c). */
 beryl_status graph_pass_fuse(graph *g, graph_store *store, const graph_exec_options *options,
                              beryl_error *error);

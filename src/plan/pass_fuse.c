@@ -4,6 +4,7 @@
  * A group of nodes is joined only if everything it makes is either a result of the joined node
  * or used inside it, and if no node between its members uses a result. Then values are the same
  * by construction. */
+#include "base/build.h"
 #include "base/error.h"
 #include "tile/attention.h"
 #include "tile/experts.h"
@@ -175,22 +176,6 @@ static bool is_row_weight(const fusing *p, graph_value v) {
            tensor(p, v)->rank == 1 && is_whole(p, v);
 }
 
-/* x is what attention's pieces make, and nobody else wants it. */
-static void match_merge(const fusing *p, graph_value x, uint32_t n_user, fused_matvec *f) {
-    graph_node *before = maker(p, x, OP_FUSED);
-    if (!is_whole(p, x) || !before || before->attr.fused.kind != FUSED_ATTENTION) return;
-    const fused_attention *a = before->attr.fused.detail;
-    graph_value base = graph_base_of(p->g, x);
-    if (a->n_split < 2 || a->out != base || p->n_use[base] != n_user ||
-        tensor(p, base)->role != ROLE_INTERMEDIATE)
-        return;
-    f->attention = a->partial;
-    f->stats = a->stats;
-    f->n_split = a->n_split;
-    f->n_head = a->n_head;
-    f->head_dim = a->head_dim;
-}
-
 /* The only node that uses v, itself of this op; NULL: none or several. */
 static graph_node *only_user(const fusing *p, graph_value v, base_op op) {
     if (!used_once(p, v)) return NULL;
@@ -237,6 +222,39 @@ static bool fits(const fusing *p, const fused_matvec *f, group *set) {
     if (reads_a_view(p, set) || !find_outs(p, set) || !is_closed(p, set)) return false;
     const graph_region r = region_of(p, set);
     return tile_fused_matvec_fits(p->g, p->store, &p->settings, f, &r);
+}
+
+/* Do all others that read what attention's pieces make join them too? Then nobody stores it. */
+static bool others_merge(const fusing *p, const fused_matvec *f, const group *set) {
+    const graph_value base = graph_base_of(p->g, f->x);
+    for (uint32_t i = 0; i < p->g->nodes.count; i++) {
+        const graph_node *node = &p->g->nodes.data[i];
+        bool reads = false;
+        for (uint32_t k = 0; !node->dead && k < node->n_in; k++)
+            reads |= node->in[k] && graph_base_of(p->g, node->in[k]) == base;
+        if (!reads || is_member(set, i)) continue;
+        const fused_matvec *other = node->op == OP_FUSED && node->attr.fused.kind == FUSED_MATVEC
+                                        ? node->attr.fused.detail
+                                        : NULL;
+        group alone = {.n = 0};
+        add_member(&alone, p, node);
+        if (other ? other->attention != f->attention
+                  : node->op != OP_LINEAR || node->in[0] != f->x || !fits(p, f, &alone))
+            return false;
+    }
+    return true;
+}
+
+/* x is what attention's pieces make, and nobody stores it. */
+static void match_merge(const fusing *p, const group *set, fused_matvec *f) {
+    graph_node *before = maker(p, f->x, OP_FUSED);
+    if (!is_whole(p, f->x) || !before || before->attr.fused.kind != FUSED_ATTENTION) return;
+    const fused_attention *a = before->attr.fused.detail;
+    const graph_value base = graph_base_of(p->g, f->x);
+    if (a->n_split < 2 || a->out != base || tensor(p, base)->role != ROLE_INTERMEDIATE) return;
+    const fused_matvec merging = {f->x, a->partial, a->stats, a->n_split, a->n_head, a->head_dim};
+    if (p->n_use[base] == set->n || (BUILD_HAS_ADAPTERS && others_merge(p, &merging, set)))
+        *f = merging;
 }
 
 /* Adds the node if the set still fits with it. */
@@ -309,7 +327,7 @@ static void grow_products(fusing *p, uint32_t index) {
             const graph_node *node = &p->g->nodes.data[i];
             if (!node->dead && node->op == OP_LINEAR && node->in[0] == x) add_member(&set, p, node);
         }
-        match_merge(p, x, set.n, &f);
+        match_merge(p, &set, &f);
         take_between(p, &set);
         if (!fits(p, &f, &set)) continue;
         grow_end(p, &f, &set);
@@ -542,6 +560,7 @@ static void fuse_experts(fusing *p, uint32_t index) {
 beryl_status graph_pass_fuse(graph *g, graph_store *store, const graph_exec_options *options,
                              beryl_error *error) {
     uint32_t n = (uint32_t)g->tensors.count;
+    if (BUILD_HAS_ADAPTERS) graph_pass_low(g, store, options);
     fusing p = {.g = g,
                 .store = store,
                 .settings = lower_settings_of(options),

@@ -1,6 +1,7 @@
 /* dots_joined.c - products of many vectors with what stands around them as tiles of bytes
  * (tile/dots.h): one dispatch makes and rounds the vectors for all, then each product is its
  * own; gate and up of a feed-forward layer are one, which stores gelu(gate) * up alone. */
+#include "base/build.h"
 #include "base/error.h"
 #include "tile/dots.h"
 #include "tile/matvec_fused.h"
@@ -42,7 +43,8 @@ static bool is_pair(const lowering *l, const graph_products *p) {
 static bool joined_of(const lowering *l, const graph_region *r, joined *j) {
     const graph_products *p = &j->products;
     *j = (joined){.pair = false};
-    if (!graph_products_of(l->g, r, &j->products)) return false;
+    if (!graph_products_of(l->g, r, &j->products) || (BUILD_HAS_ADAPTERS && p->has_low))
+        return false;
     const uint32_t k = graph_tensor_at(l->g, p->w[0])->dim[1].size;
     if (!vectors_plan_of(l, &p->before, p->x, NULL, k, &j->v) || j->v.rows.bound < VECTORS_MIN)
         return false;

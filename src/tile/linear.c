@@ -11,6 +11,7 @@
 #include "tile/vectors.h"
 #include "tile/products.h"
 #include "tile/walk.h"
+#include "base/build.h"
 #include "base/error.h"
 
 #include <string.h>
@@ -430,6 +431,8 @@ static beryl_status lower_product(lowering *l, const graph_node *node, const gra
     const graph_value out = linear->out[0];
     const beryl_status made = tile_matvec_node(l, node, linear, end, &taken, error);
     if (taken) return made;
+    if (BUILD_HAS_ADAPTERS && linear->n_in > 2)
+        return lower_refuse(l, linear, "what is added to a product", error);
     if (!tile_matrix_of(l, linear->in[1], &w))
         return lower_refuse(l, linear, "a weight that is not whole rows of a known type", error);
     if (!vectors_of(l, linear->in[0], &x))
@@ -463,7 +466,9 @@ typedef struct joined { /* everything of such products */
 /* false: they are left as they were. */
 static bool joined_of(const lowering *l, const graph_region *r, joined *j) {
     graph_products *p = &j->products;
-    if (!graph_products_of(l->g, r, p) || (p->ends && p->n > 2)) return false;
+    if (!graph_products_of(l->g, r, p) || (BUILD_HAS_ADAPTERS && p->has_low) ||
+        (p->ends && p->n > 2))
+        return false;
     const uint32_t k = graph_tensor_at(l->g, p->w[0])->dim[1].size;
     if (!vectors_plan_of(l, &p->before, p->x, NULL, k, &j->v) || j->v.rows.bound > JOINED_VECTORS)
         return false;
@@ -776,6 +781,11 @@ bool tile_product_fits(const graph *g, const graph_store *store, const tree *t) 
     if (tree_bindings(&l, t) + linear->n_in + l.caps->dot_i8 >
         (l.caps->storage_max ? l.caps->storage_max : 8))
         return false;
+    if (BUILD_HAS_ADAPTERS && !experts && linear->n_in > 2) {
+        lowering exact = l;
+        exact.settings.exact = true;
+        return tile_matvec_adds(&l, linear, t) && tile_matvec_adds(&exact, linear, t);
+    }
     if (!tile_serial(&l)) return true;
     /* where a lane is all, it computes a tree at a product's end one by one */
     for (uint32_t i = 0; i < t->n_value; i++)

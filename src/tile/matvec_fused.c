@@ -5,6 +5,7 @@
  * Segments whose weights have one type share one text: what differs (planes, rows, where the
  * results go) is chosen by the tile's number. */
 #include "tile/matvec_fused.h"
+#include "base/build.h"
 #include "base/error.h"
 #include "tile/dots.h"
 #include "tile/fused.h"
@@ -26,6 +27,18 @@ typedef struct segment {
     const graph_pack_layout *layout;
 } segment;
 
+/* What is added to a product: rows of r elements, in one buffer, times a vector of r elements. */
+typedef struct low_rank {
+    bool is; /* of any product */
+    base_type type;
+    struct {
+        uint32_t r, first, offset, w; /* r 0: nothing; first: row of the stored tensor w[w] */
+    } of[FUSED_SEGMENT_MAX];
+    uint32_t stride; /* from a vector to the next */
+    uint32_t n;
+    graph_value x, w[FUSED_SEGMENT_MAX]; /* x: a value in the buffer of all; w [n] */
+} low_rank;
+
 typedef struct plan { /* everything that the kernel is */
     vectors_plan vectors;
     graph_products products;      /* ends: out_offset is where the segment's columns begin */
@@ -37,6 +50,7 @@ typedef struct plan { /* everything that the kernel is */
     uint32_t shard;
     matvec_shape shape;
     matvec_choice c;
+    low_rank low;
 } plan;
 
 /* ---- what there is --------------------------------------------------------------------------- */
@@ -69,6 +83,41 @@ static uint32_t kinds_of(const plan *p) { /* different types of weights */
         n += !known;
     }
     return n;
+}
+
+/* Of p: products, vectors.rows, s. false: it is not in one buffer, or of types that are packed. */
+static bool low_rank_of(const lowering *l, plan *p) {
+    const graph_products *all = &p->products;
+    low_rank *low = &p->low;
+    if (!BUILD_HAS_ADAPTERS) return true;
+    *low = (low_rank){.is = all->has_low};
+    for (uint32_t i = 0; low->is && i < all->n; i++) {
+        segment s;
+        lower_matrix x;
+        if (!all->low[i]) continue;
+        const uint32_t r = graph_tensor_at(l->g, all->low_w[i])->dim[1].size;
+        if (!segment_of(l, all->low_w[i], r, &s) || s.rows != p->s[i].rows ||
+            base_type_is_quantised(s.type) || lower_stored(l, all->low_w[i])->n_shard != 1 ||
+            !lower_matrix_of(graph_tensor_at(l->g, all->low[i]), &x) || x.k != r ||
+            x.n.factor != p->vectors.rows.n.factor || x.n.extent != p->vectors.rows.n.extent)
+            return false;
+        if (low->n && (s.type != low->type || x.stride != low->stride ||
+                       graph_base_of(l->g, all->low[i]) != graph_base_of(l->g, low->x)))
+            return false;
+        low->type = s.type;
+        low->stride = x.stride;
+        low->x = all->low[i];
+        low->of[i].r = r;
+        low->of[i].first = s.first;
+        low->of[i].offset = x.offset;
+        low->of[i].w = low->n;
+        low->w[low->n++] = all->low_w[i];
+    }
+    return !low->is || lower_weights_fit(l, low->w, low->n);
+}
+
+static uint32_t low_bindings(const plan *p) {
+    return BUILD_HAS_ADAPTERS && p->low.is ? 2 : 0;
 }
 
 static void shape_of(const lowering *l, plan *p) {
@@ -134,9 +183,10 @@ static bool plan_as(const lowering *l, const fused_matvec *merge, const graph_re
     }
     if (!lower_weights_fit(l, all->w, all->n)) return false;
     if (pair && (p->s[0].type != p->s[1].type || p->s[0].rows != p->s[1].rows)) return false;
-    if (all->ends && all->n > 2) return false;
+    if ((all->ends && all->n > 2) || !low_rank_of(l, p)) return false;
     shape_of(l, p);
-    const uint32_t bindings = kinds_of(p) + (all->ends ? tree_bindings(l, &all->end) : p->n);
+    const uint32_t bindings =
+        kinds_of(p) + (all->ends ? tree_bindings(l, &all->end) : p->n) + low_bindings(p);
     if (batch_of(l, bindings, p)) return true;
     const lower_separate asked = p->shape.form ? p->shape.form->apart : LOWER_SEPARATE_CHOSEN;
     if (asked != LOWER_SEPARATE_YES && vectors_fit_inside(&p->vectors) &&
@@ -161,15 +211,23 @@ static bool single_of(const lowering *l, const graph_node *product, const tree *
                                    .w = {product->in[1]},
                                    .out = {product->out[0]},
                                    .ends = end != NULL};
+    if (BUILD_HAS_ADAPTERS && product->n_in > 2) {
+        p->products.has_low = true;
+        p->products.low[0] = product->in[2];
+        p->products.low_w[0] = product->in[3];
+    }
     if (end) p->products.end = *end;
     if (w->rank != 2 || !segment_of(l, product->in[1], w->dim[1].size, &p->s[0])) return false;
     if (!vectors_plan_of(l, &none, product->in[0], NULL, w->dim[1].size, &p->vectors) ||
         p->vectors.rows.bound > VECTORS_MAX)
         return false;
     p->vectors.handed = handed;
-    if (batch_of(l, 1 + (end ? tree_bindings(l, end) : 1), p)) return true;
+    if (!low_rank_of(l, p)) return false;
+    const uint32_t bindings = 1 + (end ? tree_bindings(l, end) : 1) + low_bindings(p);
+    if (batch_of(l, bindings, p)) return true;
     shape_of(l, p);
-    return tile_matvec_choose(l->caps, &p->shape, &p->c);
+    return tile_matvec_choose(l->caps, &p->shape, &p->c) &&
+           (!BUILD_HAS_ADAPTERS || !p->low.is || binds(l, bindings + 1));
 }
 
 /* ---- results that go on rounded -------------------------------------------------------------- */
@@ -245,6 +303,11 @@ bool tile_matvec_fits(const graph *g, const graph_store *store, const lower_sett
     return plan_of(&l, f->attention ? f : NULL, r, &p);
 }
 
+bool tile_matvec_adds(const lowering *l, const graph_node *product, const tree *end) {
+    plan p = {.vectors.handed = false};
+    return single_of(l, product, end, &p);
+}
+
 /* ---- the kernel ------------------------------------------------------------------------------ */
 
 typedef struct making {
@@ -256,6 +319,10 @@ typedef struct making {
     ir_id planes[FUSED_SEGMENT_MAX][PACK_PLANE_MAX], out_offset[FUSED_SEGMENT_MAX],
         first[FUSED_SEGMENT_MAX];
     tree_walk end;
+    ir_memory low;
+    tile_weight low_w;
+    ir_id low_start[FUSED_SEGMENT_MAX], low_row[FUSED_SEGMENT_MAX], low_at[FUSED_SEGMENT_MAX],
+        low_r[FUSED_SEGMENT_MAX];
     ir_memory handed; /* hands_on: a tile's results, [n_x, tile] in workgroup memory */
     uint32_t tile, begin[FUSED_SEGMENT_MAX + 1]; /* rows of a tile; the segments' first tiles */
 } making;
@@ -314,6 +381,7 @@ typedef struct rows_tile {
     tile_weight w[2];
     tile_rows rows;
     ir_id result[TILE_ROWS_MAX], count; /* row of the result; rows of the segment */
+    ir_id row[TILE_ROWS_MAX];           /* of the result: one that there is */
 } rows_tile;
 
 static void tile_of(making *k, uint32_t kind, ir_id tile, rows_tile *t) {
@@ -332,11 +400,73 @@ static void tile_of(making *k, uint32_t kind, ir_id tile, rows_tile *t) {
     for (uint32_t r = 0; r < p->c.rows; r++) {
         t->result[r] = tile_add(ir, base, r * (p->c.wg / p->c.lanes));
         ir_id row = ir_min(b, t->result[r], ir_sub(b, t->count, ir_u32(b, 1)));
+        if (BUILD_HAS_ADAPTERS) t->row[r] = row;
         for (uint32_t j = 0; j < p->per; j++) {
             t->rows.row[r * p->per + j] =
                 ir_add(b, row, p->per == 2 ? k->first[j] : chosen(k, kind, tile, k->first, 1));
             t->rows.w[r * p->per + j] = &t->w[j];
         }
+    }
+}
+
+/* ---- what is added --------------------------------------------------------------------------- */
+
+static void bind_low(making *k) {
+    static const char *const starts[] = {"low_a", "low_b", "low_c"};
+    static const char *const rows[] = {"low_first", "low_first_b", "low_first_c"};
+    static const char *const places[] = {"low_offset", "low_offset_b", "low_offset_c"};
+    const low_rank *low = &k->p->low;
+    tile_kernel *ir = &k->m.k;
+    uint32_t words[FUSED_SEGMENT_MAX] = {0};
+    if (!BUILD_HAS_ADAPTERS || !low->is) return;
+    const ir_type type = tile_weight_element(low->type);
+    ir_memory from = tile_weights(ir, "low_weights", low->w, low->n, type, words);
+    tile_weight_made(&k->low_w, ir, low->type, 1, from);
+    k->low = tile_read(ir, "low", low->x);
+    for (uint32_t i = 0; i < k->p->products.n; i++) {
+        const uint32_t start = words[low->of[i].w] * 4 / element_bytes(low->type);
+        k->low_start[i] = tile_u32(ir, starts[i], start);
+        k->low_row[i] = tile_u32(ir, rows[i], low->of[i].first);
+        k->low_at[i] = tile_u32(ir, places[i], low->of[i].offset);
+        k->low_r[i] = ir_u32(ir->b, low->of[i].r);
+        if (low->of[i].r)
+            lower_bytes(ir->l, (uint64_t)k->p->s[i].rows * low->of[i].r * element_bytes(low->type));
+    }
+}
+
+/* Of each row of the tile, the lane's part of what is added to its products: the sums begin with
+ * it. Its loads are under way beside the first of the weight. */
+static void start_sums(making *k, uint32_t kind, ir_id tile, const rows_tile *t) {
+    tile_kernel *ir = &k->m.k;
+    ir_builder *b = ir->b;
+    plan *p = k->p;
+    if (!BUILD_HAS_ADAPTERS || !p->low.is) return;
+    k->m.started = true;
+    for (uint32_t i = 0; i < p->c.rows * p->per * p->c.n_x; i++)
+        ir_store(b, k->m.sums, ir_u32(b, i), ir_f32(b, 0));
+    ir_id last = ir_sub(b, k->v.n, ir_u32(b, 1));
+    for (uint32_t j = 0; j < p->per; j++) {
+        const bool pair = p->per == 2;
+        ir_id r = pair ? k->low_r[j] : chosen(k, kind, tile, k->low_r, 1),
+              row = pair ? k->low_row[j] : chosen(k, kind, tile, k->low_row, 1),
+              at = pair ? k->low_at[j] : chosen(k, kind, tile, k->low_at, 1), x[TILE_SUMS_MAX];
+        tile_weight w = k->low_w;
+        w.row = r;
+        w.start = pair ? k->low_start[j] : chosen(k, kind, tile, k->low_start, 1);
+        ir_id i = ir_loop(b, k->m.lane, r, ir_u32(b, p->c.lanes));
+        for (uint32_t v = 0; v < p->c.n_x; v++) {
+            ir_id vector = ir_min(b, tile_add(ir, k->v.first, v), last);
+            vector = ir_add(b, tile_mul(ir, vector, p->low.stride), ir_add(b, at, i));
+            x[v] = ir_load(b, k->low, vector, 1);
+        }
+        for (uint32_t n = 0; n < p->c.rows; n++) {
+            ir_id value = tile_element_load(&w, ir_add(b, t->row[n], row), i);
+            for (uint32_t v = 0; v < p->c.n_x; v++) {
+                ir_id to = ir_u32(b, (n * p->per + j) * p->c.n_x + v);
+                ir_store(b, k->m.sums, to, ir_fma(b, value, x[v], ir_load(b, k->m.sums, to, 1)));
+            }
+        }
+        ir_end(b);
     }
 }
 
@@ -496,6 +626,7 @@ static void make_tiles(making *k) {
         if (is != IR_NO_ID) ir_if(b, is);
         tile_of(k, i, tile, &now);
         if (again && single) tile_of(k, i, following, &next);
+        start_sums(k, i, tile, &now);
         tile_matvec_add(&k->m, &now.rows, again && single ? &next.rows : NULL, there);
         if (is != IR_NO_ID) ir_end(b);
     }
@@ -539,6 +670,7 @@ static beryl_status make(lowering *l, const graph_node *node, plan *p, const cha
         types[i] = p->s[i].type;
     }
     bind_weights(&k);
+    bind_low(&k);
     tile_vectors_begin(&k.v, &k.m, &p->vectors, p->apart);
     for (uint32_t i = 0; i < p->n; i++) {
         if (!p->products.ends)
@@ -578,7 +710,7 @@ beryl_status tile_matvec_node(lowering *l, const graph_node *node, const graph_n
     *taken = false;
     if (!single_of(l, product, end, &p)) return BERYL_OK;
     const store_tensor *stored = lower_stored(l, product->in[1]);
-    const uint32_t begin = p.s[0].first, last = begin + p.s[0].rows,
+    const uint32_t low_first = p.low.of[0].first, begin = p.s[0].first, last = begin + p.s[0].rows,
                    offset = end ? 0 : graph_tensor_at(l->g, product->out[0])->offset;
     beryl_status status = p.apart ? tile_vectors_separate(l, node, &p.vectors, error) : BERYL_OK;
     *taken = p.sharded = true;
@@ -594,6 +726,7 @@ beryl_status tile_matvec_node(lowering *l, const graph_node *node, const graph_n
         p.s[0].first = from - s->row;
         p.s[0].rows = to - from;
         p.s[0].out_offset = offset + from - begin;
+        if (BUILD_HAS_ADAPTERS) p.low.of[0].first = low_first + from - begin;
         status = make(l, node, &p, "linear", error);
     }
     return status;

@@ -17,6 +17,9 @@ lower_fn tile_fused_matvec; /* a node of kind FUSED_MATVEC */
 beryl_status tile_matvec_node(lowering *l, const graph_node *node, const graph_node *product,
                               const tree *end, bool *taken, beryl_error *error);
 
+/* Can it add what a product of low rank says (plan/pass_low.c)? */
+bool tile_matvec_adds(const lowering *l, const graph_node *product, const tree *end);
+
 /* The same where a lane does whole rows (processors, software): tile/linear.c. */
 bool tile_joined_fits(const lowering *l, const graph_region *r);
 beryl_status tile_joined(lowering *l, const graph_node *node, const graph_region *r,

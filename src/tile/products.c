@@ -1,5 +1,6 @@
 /* products.c - see tile/products.h. */
 #include "tile/products.h"
+#include "base/build.h"
 
 /* Does an operation after the products read what those before them make? Workgroups that make the
  * vectors for themselves do not wait for the one that stores it. */
@@ -18,6 +19,12 @@ bool graph_products_of(const graph *g, const graph_region *r, graph_products *ou
         if (out->n == FUSED_SEGMENT_MAX || (out->n && node->in[0] != out->x)) return false;
         out->x = node->in[0];
         out->w[out->n] = node->in[1];
+        if (BUILD_HAS_ADAPTERS && node->n_in > 2) {
+            if (graph_region_before(g, r, node->in[2]).n) return false;
+            out->low[out->n] = node->in[2];
+            out->low_w[out->n] = node->in[3];
+            out->has_low = true;
+        }
         out->out[out->n++] = node->out[0];
     }
     if (!out->n) return false;

@@ -11,7 +11,11 @@ typedef struct graph_products {
     graph_value x;              /* [n, k] */
     uint32_t n;
     graph_value w[FUSED_SEGMENT_MAX], out[FUSED_SEGMENT_MAX]; /* [rows, k], [n, rows] */
-    bool ends;                                                /* `end` makes the results: */
+    /* of low rank, with another vector: what is added to a product (plan/pass_low.c): [n, r],
+     * [rows, r]; 0: nothing */
+    graph_value low[FUSED_SEGMENT_MAX], low_w[FUSED_SEGMENT_MAX];
+    bool has_low; /* any of them; n: products with x */
+    bool ends;    /* `end` makes the results: */
     tree end;
 } graph_products;
 
