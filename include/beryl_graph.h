@@ -696,6 +696,11 @@ BERYL_API beryl_value beryl_graph_detach(beryl_graph *g, beryl_value x);
  * class: -1 for what is to be ignored. */
 BERYL_API beryl_value beryl_graph_cross_entropy(beryl_graph *g, beryl_value logits,
                                                 beryl_value targets);
+/* The same of logits that are x [n, d], floats, times w [classes, d], of any type, each cap *
+ * tanh(logit / cap) where there is a cap (0: none). They are made in pieces of classes, and again
+ * for gradients, towards x and towards w where that is floats: no [n, classes] are in memory. */
+BERYL_API beryl_value beryl_graph_linear_cross_entropy(beryl_graph *g, beryl_value x, beryl_value w,
+                                                       beryl_value targets, float cap);
 /* A state becomes x, of its type and shape, in every run. Gives the state as it then is: reading
  * that value orders the read; what was built before reads the state as it was. */
 BERYL_API beryl_value beryl_graph_assign(beryl_graph *g, beryl_value state, beryl_value x);
@@ -708,25 +713,30 @@ BERYL_API beryl_value beryl_graph_dropout(beryl_graph *g, beryl_value key, uint3
 BERYL_API beryl_value beryl_graph_clip(beryl_graph *g, uint32_t n, const beryl_value *x, float norm,
                                        beryl_value *clipped);
 
-/* With t steps done, d the gradient, p the parameter; all but ADAMW: d plus weight_decay * p.
+/* With t steps done, d the gradient, p the parameter; all but ADAMW and LION: d plus weight_decay *
+ * p.
  * SGD: m = momentum * m + d; p -= rate * m (nesterov: rate * (d + momentum * m)).
  * ADAM: m = beta1 * m + (1 - beta1) * d, v = beta2 * v + (1 - beta2) * d^2,
  *   p -= rate / (1 - beta1^t) * m / (sqrt(v / (1 - beta2^t)) + eps).
  * ADAMW: the same, but before it p -= rate * weight_decay * p.
- * RMSPROP: v as above, p -= rate * d / (sqrt(v) + eps), through m where there is a momentum. */
+ * RMSPROP: v as above, p -= rate * d / (sqrt(v) + eps), through m where there is a momentum.
+ * LION: p -= rate * (sign(beta1 * m + (1 - beta1) * d) + weight_decay * p), then m = beta2 * m +
+ *   (1 - beta2) * d. ADAGRAD: v = v + d^2, p -= rate * d / (sqrt(v) + eps). */
 typedef enum beryl_optimiser_kind {
     BERYL_SGD,
     BERYL_ADAM,
     BERYL_ADAMW,
-    BERYL_RMSPROP
+    BERYL_RMSPROP,
+    BERYL_LION,
+    BERYL_ADAGRAD
 } beryl_optimiser_kind;
 typedef struct beryl_optimiser {
     beryl_optimiser_kind kind;
     float momentum, weight_decay; /* 0: none */
     bool nesterov;
     float beta1; /* 0: 0.9 */
-    float beta2; /* 0: 0.999, of RMSPROP 0.99 */
-    float eps;   /* 0: 1e-8 */
+    float beta2; /* 0: 0.999, of RMSPROP and LION 0.99 */
+    float eps;   /* 0: 1e-8, of ADAGRAD 1e-10 */
 } beryl_optimiser;
 /* A step for parameters [n], states of F32, by gradients [n] of their shapes (halves are computed
  * in F32), with a rate, one F32: an input, or a value of the graph. What the optimiser keeps are

@@ -31,6 +31,8 @@ static const struct how {
     {"adam", {.kind = BERYL_ADAM, .weight_decay = 0.01f}, 0.02f, 0},
     {"adamw", {.kind = BERYL_ADAMW, .weight_decay = 0.1f, .beta2 = 0.98f}, 0.02f, 0},
     {"rmsprop", {.kind = BERYL_RMSPROP, .momentum = 0.5f}, 0.01f, 0},
+    {"lion", {.kind = BERYL_LION, .weight_decay = 0.1f, .beta2 = 0.95f}, 0.01f, 0},
+    {"adagrad", {.kind = BERYL_ADAGRAD, .weight_decay = 0.01f}, 0.1f, 0},
 };
 
 static float first_number(uint32_t parameter, uint32_t i) {
@@ -105,11 +107,22 @@ static void step_one(const struct how *how, uint32_t t, double *p, double d, dou
                  beta2 = o->beta2 > 0               ? (double)o->beta2
                          : o->kind == BERYL_RMSPROP ? 0.99
                                                     : 0.999;
+    if (o->kind == BERYL_LION) {
+        const double c = beta1 * *m + (1 - beta1) * d;
+        *p -= rate * ((c > 0) - (c < 0) + decay * *p);
+        *m = beta2 * *m + (1 - beta2) * d;
+        return;
+    }
     if (o->kind == BERYL_ADAMW) *p -= rate * decay * *p;
     else d += decay * *p;
     if (o->kind == BERYL_SGD) {
         *m = momentum * *m + d;
         *p -= rate * (o->nesterov ? d + momentum * *m : *m);
+        return;
+    }
+    if (o->kind == BERYL_ADAGRAD) {
+        *v += d * d;
+        *p -= rate * d / (sqrt(*v) + 1e-10);
         return;
     }
     *v = beta2 * *v + (1 - beta2) * d * d;

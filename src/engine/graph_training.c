@@ -27,6 +27,11 @@ beryl_value beryl_graph_cross_entropy(beryl_graph *g, beryl_value logits, beryl_
     return graph_api_may_build(g) ? graph_cross_entropy(g->g, logits, targets) : 0;
 }
 
+beryl_value beryl_graph_linear_cross_entropy(beryl_graph *g, beryl_value x, beryl_value w,
+                                             beryl_value targets, float cap) {
+    return graph_api_may_build(g) ? graph_linear_cross_entropy(g->g, x, w, targets, cap) : 0;
+}
+
 beryl_value beryl_graph_assign(beryl_graph *g, beryl_value state, beryl_value x) {
     return graph_api_may_build(g) ? graph_assign(g->g, state, x) : 0;
 }
@@ -54,6 +59,8 @@ typedef struct optimiser {
     graph_value rate;               /* F32 [1] */
     graph_value first, second_root; /* 1 - beta1^t, sqrt(1 - beta2^t); F32 [1] */
 } optimiser;
+
+typedef graph_value optimiser_step(optimiser *o, graph_value p, graph_value d);
 
 /* A state like the parameter's, named after it. */
 static graph_value state_like(optimiser *o, graph_value parameter, const char *what) {
@@ -136,12 +143,32 @@ static graph_value step_adam(optimiser *o, graph_value p, graph_value d) {
     return graph_assign(g, p, next);
 }
 
+static graph_value step_lion(optimiser *o, graph_value p, graph_value d) {
+    graph *g = o->g;
+    const graph_value mean = state_like(o, p, "mean"), m = averaged(g, mean, d, o->how.beta2);
+    graph_value step = graph_sign(g, averaged(g, mean, d, o->how.beta1));
+    if (o->how.weight_decay != 0) step = graph_add(g, step, graph_scale(g, p, o->how.weight_decay));
+    const graph_value next = moved(o, p, step);
+    graph_assign(g, mean, m);
+    return graph_assign(g, p, next);
+}
+
+static graph_value step_adagrad(optimiser *o, graph_value p, graph_value d) {
+    graph *g = o->g;
+    const graph_value square = state_like(o, p, "square"),
+                      v = graph_add(g, square, graph_square(g, d)),
+                      root = graph_add_scalar(g, graph_sqrt(g, v), o->how.eps),
+                      next = moved(o, p, graph_div(g, d, root));
+    graph_assign(g, square, v);
+    return graph_assign(g, p, next);
+}
+
 /* false: refused. */
 static bool may_step(beryl_graph *g, uint32_t n, const beryl_value *parameters,
                      const beryl_value *gradients, beryl_value rate, const beryl_optimiser *how) {
     static const char what[] = "optimise";
     if (!graph_api_may_build(g)) return false;
-    if (!n || !parameters || !gradients || !how || (unsigned)how->kind > BERYL_RMSPROP)
+    if (!n || !parameters || !gradients || !how || (unsigned)how->kind > BERYL_ADAGRAD)
         return graph_api_refuse(g, BERYL_MISUSE, "no parameters, gradients or optimiser", what);
     if (!(how->beta1 >= 0 && how->beta1 < 1 && how->beta2 >= 0 && how->beta2 < 1 && how->eps >= 0))
         return graph_api_refuse(g, BERYL_MISUSE, "beta1 and beta2 from 0 to below 1, eps from 0",
@@ -166,23 +193,34 @@ void beryl_graph_optimise(beryl_graph *g, uint32_t n, const beryl_value *paramet
                           const beryl_value *gradients, beryl_value rate,
                           const beryl_optimiser *how, beryl_value *updated) {
     for (uint32_t i = 0; updated && i < n; i++) updated[i] = 0;
+    static const struct {
+        optimiser_step *step;
+        float beta2, eps;
+        bool counts, decays; /* it decays parameters itself */
+    } kinds[] = {
+        [BERYL_SGD] = {step_sgd, 0.999f, 1e-8f, false, false},
+        [BERYL_ADAM] = {step_adam, 0.999f, 1e-8f, true, false},
+        [BERYL_ADAMW] = {step_adam, 0.999f, 1e-8f, true, true},
+        [BERYL_RMSPROP] = {step_rmsprop, 0.99f, 1e-8f, false, false},
+        [BERYL_LION] = {step_lion, 0.99f, 1e-8f, false, true},
+        [BERYL_ADAGRAD] = {step_adagrad, 0.999f, 1e-10f, false, false},
+    };
     beryl_optimiser h = how ? *how : (beryl_optimiser){0};
+    const uint32_t kind = (unsigned)h.kind > BERYL_ADAGRAD ? 0 : h.kind;
     if (h.beta1 == 0) h.beta1 = 0.9f;
-    if (h.beta2 == 0) h.beta2 = h.kind == BERYL_RMSPROP ? 0.99f : 0.999f;
-    if (h.eps == 0) h.eps = 1e-8f;
+    if (h.beta2 == 0) h.beta2 = kinds[kind].beta2;
+    if (h.eps == 0) h.eps = kinds[kind].eps;
     if (!may_step(g, n, parameters, gradients, rate, how ? &h : NULL)) return;
     optimiser o = {.owner = g, .g = g->g, .how = h};
     o.rate = graph_reshape(g->g, rate, 1, &(graph_dim){1, 0});
-    if (h.kind == BERYL_ADAM || h.kind == BERYL_ADAMW) count_steps(&o);
+    if (kinds[kind].counts) count_steps(&o);
     for (uint32_t i = 0; i < n && g->g->error.code == BERYL_OK; i++) {
         const graph_value p = parameters[i];
         graph_value d = gradients[i];
         if (graph_tensor_at(g->g, d)->type != TYPE_F32) d = graph_cast(g->g, d, TYPE_F32, false);
-        if (h.weight_decay != 0 && h.kind != BERYL_ADAMW)
+        if (h.weight_decay != 0 && !kinds[kind].decays)
             d = graph_add(g->g, d, graph_scale(g->g, p, h.weight_decay));
-        const graph_value v = h.kind == BERYL_SGD       ? step_sgd(&o, p, d)
-                              : h.kind == BERYL_RMSPROP ? step_rmsprop(&o, p, d)
-                                                        : step_adam(&o, p, d);
+        const graph_value v = kinds[kind].step(&o, p, d);
         if (updated) updated[i] = v;
     }
 }

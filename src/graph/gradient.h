@@ -44,5 +44,6 @@ graph_value gradient_turned(graph *g, graph_value v, uint32_t axis, bool back);
 
 /* Results with a rule of their own, whatever operations they are made of. */
 void gradient_own(gradient *s, const graph_own *own, graph_value d);
+void gradient_linear_cross_entropy(gradient *s, const graph_own *own, graph_value d);
 
 #endif

@@ -501,6 +501,7 @@ void gradient_own(gradient *s, const graph_own *own, graph_value d) {
         gradient_add(s, own->in[0],
                      graph_sub(g, d, graph_mul(g, graph_exp(g, r), summed(s, d, own->axes))));
         break;
+    case OWN_LINEAR_CROSS_ENTROPY: gradient_linear_cross_entropy(s, own, d); break;
     case OWN_CROSS_ENTROPY: through_cross_entropy(s, own, d); break;
     }
 }

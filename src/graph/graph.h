@@ -99,12 +99,15 @@ typedef enum graph_own_kind {
     OWN_CONSTANT,
     OWN_LOGSUMEXP,
     OWN_LOG_SOFTMAX,
-    OWN_CROSS_ENTROPY
+    OWN_CROSS_ENTROPY,
+    OWN_LINEAR_CROSS_ENTROPY
 } graph_own_kind;
 typedef struct graph_own {
     graph_own_kind kind;
     graph_value out, in[3];
-    uint32_t axes; /* a bit each */
+    uint32_t axes;   /* a bit each */
+    graph_value all; /* of OWN_LINEAR_CROSS_ENTROPY: log of the sum of exp, [n, 1]; */
+    float cap;       /* 0: none */
 } graph_own;
 
 typedef struct graph {
@@ -366,6 +369,10 @@ graph_value graph_own_rule(graph *g, graph_own own);
 /* -log(softmax(logits)[target]) of each row; of a target that is no class 0. logits [n, classes]
  * floats, targets I32 [n] -> [n] of F32, or F64 where the logits are. */
 graph_value graph_cross_entropy(graph *g, graph_value logits, graph_value targets);
+/* The same of logits x [n, d] times w [classes, d], a matrix of any type, cap * tanh(logits / cap)
+ * where there is a cap: made again in the backward pass, in pieces of classes. */
+graph_value graph_linear_cross_entropy(graph *g, graph_value x, graph_value w, graph_value targets,
+                                       float cap);
 /* A state becomes x, of its type and shape; gives the state as it then is. */
 graph_value graph_assign(graph *g, graph_value state, graph_value x);
 /* Each element 0 with this chance, else x / (1 - chance). */
