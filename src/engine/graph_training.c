@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "engine/graph_api.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -49,6 +50,70 @@ beryl_value beryl_graph_clip(beryl_graph *g, uint32_t n, const beryl_value *x, f
     return graph_clip(g->g, n, x, norm, clipped);
 }
 
+/* ---- loss scale ------------------------------------------------------------------------------ */
+
+enum { SCALE_FIRST = 1 << 16, SCALE_MOST = 1 << 24, SCALE_RUNS = 2000 };
+
+static graph_value wide_of(graph *g, graph_value x) {
+    return graph_tensor_at(g, x)->type == TYPE_F32 ? x : graph_cast(g, x, TYPE_F32, false);
+}
+
+/* Are all elements numbers, none infinite? BOOL [1] */
+static graph_value is_finite(graph *g, graph_value x) {
+    const graph_value inside = graph_eq(g, x, graph_clamp(g, x, -FLT_MAX, FLT_MAX)),
+                      is = graph_bit_and(g, inside, graph_logical_not(g, graph_is_nan(g, x)));
+    const uint32_t rank = graph_tensor_at(g, x)->rank;
+    return graph_reshape(g, rank ? graph_reduce(g, OP_ALL, is, (1u << rank) - 1, 0) : is, 1,
+                         &(graph_dim){1, 0});
+}
+
+/* The next scale, and how many runs it has lasted. */
+static void scale_update(graph *g, const graph_value states[2], graph_value scale,
+                         graph_value finite) {
+    const graph_value runs = graph_add_scalar(g, states[1], 1), none = graph_clamp(g, runs, 0, 0);
+    const graph_value due = graph_ge(g, runs, graph_clamp(g, runs, SCALE_RUNS, SCALE_RUNS));
+    const graph_value kept = graph_where(g, due, graph_scale(g, scale, 2), scale),
+                      next = graph_where(g, finite, kept, graph_scale(g, scale, 0.5f));
+    const graph_value on = graph_bit_and(g, finite, graph_logical_not(g, due));
+    graph_assign(g, states[1], graph_where(g, on, runs, none));
+    graph_assign(g, states[0], graph_clamp(g, next, 1, SCALE_MOST));
+}
+
+beryl_value beryl_graph_gradient_scaled(beryl_graph *g, beryl_value loss, float first, uint32_t n,
+                                        const beryl_value *values, beryl_value *gradients) {
+    static const char what[] = "gradient_scaled", *const names[] = {"loss.scale", "loss.runs"};
+    static const uint32_t one = 1;
+    for (uint32_t i = 0; gradients && i < n; i++) gradients[i] = 0;
+    if (!graph_api_may_build(g)) return 0;
+    if (!n || !values || !gradients || !(first >= 0 && first <= SCALE_MOST))
+        return graph_api_refuse(g, BERYL_MISUSE, "no values, no place, or a scale above 2^24",
+                                what);
+    if (!graph_has(g->g, loss, what)) return 0;
+    graph_value states[2];
+    for (uint32_t i = 0; i < 2; i++)
+        states[i] = beryl_graph_state(g, names[i], BERYL_TYPE_F32, 1, &one);
+    if (!states[0] || !states[1]) return 0;
+    const float from = first > 0 ? first : SCALE_FIRST;
+    const graph_value none = graph_clamp(g->g, states[0], 0, 0),
+                      begins = graph_eq(g->g, states[0], none);
+    const graph_value scale =
+        graph_where(g->g, begins, graph_clamp(g->g, states[0], from, from), states[0]);
+    const graph_tensor t = *graph_tensor_at(g->g, loss);
+    if (graph_element_bound(&t) != 1 || !base_type_is_float(t.type))
+        return graph_api_refuse(g, BERYL_MISUSE, "the loss is one float", what);
+    loss = graph_reshape(g->g, wide_of(g->g, loss), 1, &(graph_dim){1, 0});
+    graph_gradient(g->g, graph_mul(g->g, loss, scale), n, values, gradients);
+    graph_value finite = 0;
+    for (uint32_t i = 0; g->g->error.code == BERYL_OK && i < n; i++) {
+        gradients[i] = graph_div(g->g, wide_of(g->g, gradients[i]), scale);
+        const graph_value is = is_finite(g->g, gradients[i]);
+        finite = finite ? graph_bit_and(g->g, finite, is) : is;
+    }
+    scale_update(g->g, states, scale, finite);
+    for (uint32_t i = 0; g->g->error.code != BERYL_OK && i < n; i++) gradients[i] = 0;
+    return g->g->error.code == BERYL_OK ? finite : 0;
+}
+
 /* ---- optimisers ------------------------------------------------------------------------------ */
 
 /* One call's: how, and what all its parameters share. */
@@ -72,6 +137,12 @@ static graph_value state_like(optimiser *o, graph_value parameter, const char *w
     return beryl_graph_state(o->owner, name, BERYL_TYPE_F32, t.rank, dims);
 }
 
+/* The state becomes x, where this is a step that counts. */
+static graph_value set(optimiser *o, graph_value state, graph_value x) {
+    if (o->how.when) x = graph_where(o->g, o->how.when, x, state);
+    return graph_assign(o->g, state, x);
+}
+
 /* before * keep + x * (1 - keep) */
 static graph_value averaged(graph *g, graph_value before, graph_value x, float keep) {
     return graph_add(g, graph_scale(g, before, keep), graph_scale(g, x, (float)(1 - (double)keep)));
@@ -90,7 +161,7 @@ static void count_steps(optimiser *o) {
     const graph_value t = graph_add_scalar(g, state, 1);
     o->first = not_yet(g, t, o->how.beta1);
     o->second_root = graph_sqrt(g, not_yet(g, t, o->how.beta2));
-    graph_assign(g, state, t);
+    set(o, state, t);
 }
 
 /* The parameter less rate times v. */
@@ -101,13 +172,13 @@ static graph_value moved(optimiser *o, graph_value p, graph_value v) {
 static graph_value step_sgd(optimiser *o, graph_value p, graph_value d) {
     graph *g = o->g;
     const float momentum = o->how.momentum;
-    if (momentum == 0) return graph_assign(g, p, moved(o, p, d));
+    if (momentum == 0) return set(o, p, moved(o, p, d));
     const graph_value state = state_like(o, p, "momentum"),
                       m = graph_add(g, graph_scale(g, state, momentum), d);
     const graph_value v = o->how.nesterov ? graph_add(g, d, graph_scale(g, m, momentum)) : m,
                       next = moved(o, p, v);
-    graph_assign(g, state, m);
-    return graph_assign(g, p, next);
+    set(o, state, m);
+    return set(o, p, next);
 }
 
 static graph_value step_rmsprop(optimiser *o, graph_value p, graph_value d) {
@@ -121,9 +192,9 @@ static graph_value step_rmsprop(optimiser *o, graph_value p, graph_value d) {
         m = step = graph_add(g, graph_scale(g, momentum, o->how.momentum), step);
     }
     const graph_value next = moved(o, p, step);
-    graph_assign(g, square, v);
-    if (m) graph_assign(g, momentum, m);
-    return graph_assign(g, p, next);
+    set(o, square, v);
+    if (m) set(o, momentum, m);
+    return set(o, p, next);
 }
 
 static graph_value step_adam(optimiser *o, graph_value p, graph_value d) {
@@ -138,9 +209,9 @@ static graph_value step_adam(optimiser *o, graph_value p, graph_value d) {
         from = graph_sub(g, p, graph_mul(g, graph_scale(g, p, o->how.weight_decay), o->rate));
     const graph_value next =
         graph_sub(g, from, graph_mul(g, step, graph_div(g, o->rate, o->first)));
-    graph_assign(g, mean, m);
-    graph_assign(g, square, v);
-    return graph_assign(g, p, next);
+    set(o, mean, m);
+    set(o, square, v);
+    return set(o, p, next);
 }
 
 static graph_value step_lion(optimiser *o, graph_value p, graph_value d) {
@@ -149,8 +220,8 @@ static graph_value step_lion(optimiser *o, graph_value p, graph_value d) {
     graph_value step = graph_sign(g, averaged(g, mean, d, o->how.beta1));
     if (o->how.weight_decay != 0) step = graph_add(g, step, graph_scale(g, p, o->how.weight_decay));
     const graph_value next = moved(o, p, step);
-    graph_assign(g, mean, m);
-    return graph_assign(g, p, next);
+    set(o, mean, m);
+    return set(o, p, next);
 }
 
 static graph_value step_adagrad(optimiser *o, graph_value p, graph_value d) {
@@ -159,8 +230,8 @@ static graph_value step_adagrad(optimiser *o, graph_value p, graph_value d) {
                       v = graph_add(g, square, graph_square(g, d)),
                       root = graph_add_scalar(g, graph_sqrt(g, v), o->how.eps),
                       next = moved(o, p, graph_div(g, d, root));
-    graph_assign(g, square, v);
-    return graph_assign(g, p, next);
+    set(o, square, v);
+    return set(o, p, next);
 }
 
 /* false: refused. */
@@ -177,6 +248,12 @@ static bool may_step(beryl_graph *g, uint32_t n, const beryl_value *parameters,
     const graph_tensor *t = graph_tensor_at(g->g, rate);
     if (t->type != TYPE_F32 || graph_element_bound(t) != 1)
         return graph_api_refuse(g, BERYL_MISUSE, "the rate is one F32", what);
+    if (how->when) {
+        if (!graph_has(g->g, how->when, what)) return false;
+        t = graph_tensor_at(g->g, how->when);
+        if (t->type != TYPE_BOOL || t->rank != 1 || graph_element_bound(t) != 1)
+            return graph_api_refuse(g, BERYL_MISUSE, "`when` is BOOL [1]", what);
+    }
     for (uint32_t i = 0; i < n; i++) {
         if (!graph_has(g->g, parameters[i], what) || !graph_has(g->g, gradients[i], what))
             return false;
