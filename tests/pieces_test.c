@@ -1,7 +1,7 @@
 /* pieces_test.c - gradients whose passes are in pieces: attention in pieces of rows, cross-entropy
  * of hidden rows in pieces of classes. Against plain loops in double that are written here, and
  * what memory their plans take. */
-#include "test.h"
+#include "rig.h"
 
 #include "beryl_graph.h"
 
@@ -54,9 +54,9 @@ static beryl_status compile(beryl_graph *g, beryl_error *error) {
 enum { N = 130, HEADS = 4, GROUPS = 2, D = 8, FEWER = 123 };
 enum { Q = N * HEADS * D };
 
-/* Numbers of an array, of so many rows: q and what is like it, or keys and values. */
+/* Numbers of an array: q and what is like it have so many rows, keys and values all. */
 static uint32_t size_of(uint32_t which, uint32_t rows) {
-    return rows * (which % 3 ? GROUPS : HEADS) * D;
+    return which % 3 ? N * GROUPS * D : rows * HEADS * D;
 }
 
 /* Every fifth row sees nothing, others 50 keys up to their own. */
@@ -94,12 +94,12 @@ static void attend(uint32_t rows, const float *const x[4], double *const d[3]) {
         }
 }
 
-/* fewer: rows are an extent, and fewer than its bound. */
+/* fewer: rows are an extent, fewer than its bound, and then none. */
 static void check_attention(test *t, const char *on, bool fewer) {
     beryl_graph *g = opened(t, on);
     if (!g) return;
     const uint32_t rows = fewer ? FEWER : N, n = fewer ? beryl_graph_extent(g, "n", N) : 0;
-    const beryl_dim q[] = {{N, n}, {HEADS, 0}, {D, 0}}, k[] = {{1, 0}, {N, n}, {GROUPS, 0}, {D, 0}};
+    const beryl_dim q[] = {{N, n}, {HEADS, 0}, {D, 0}}, k[] = {{1, 0}, {N, 0}, {GROUPS, 0}, {D, 0}};
     beryl_value x[4], d[3], place[3];
     beryl_error error = {0};
     for (uint32_t i = 0; i < 4; i++)
@@ -132,6 +132,13 @@ static void check_attention(test *t, const char *on, bool fewer) {
         /* sums of up to 130 products in F32 */
         for (uint32_t e = 0; status == BERYL_OK && e < size && !test_failed(t); e++)
             CHECK_NEAR(t, (double)got[e], want[i][e], 1e-5 * (1 + fabs(want[i][e])));
+    }
+    if (status == BERYL_OK && fewer) {
+        status = beryl_graph_run(g, &(uint32_t){0}, 1, &error);
+        if (status == BERYL_OK) status = beryl_graph_wait(g, &error);
+        if (status == BERYL_OK)
+            status = beryl_graph_read(g, d[1], got, size_of(1, 0) * sizeof *got, &error);
+        for (uint32_t e = 0; status == BERYL_OK && e < size_of(1, 0); e++) CHECK(t, got[e] == 0);
     }
     if (status != BERYL_OK) test_fail(t, __FILE__, __LINE__, "%s", error.message);
     for (uint32_t i = 0; i < 4; i++) free(in[i]);
@@ -298,7 +305,27 @@ static void check_memory(test *t, plan_fn *build, uint32_t n, uint64_t most, dou
                   (unsigned long long)more);
 }
 
+/* Wherever memory ends while the graph is built: an error, and all is given back. */
+static void check_no_memory(test *t, plan_fn *build, uint32_t n) {
+    beryl_status status = BERYL_NO_MEMORY;
+    for (uint64_t i = 0; status == BERYL_NO_MEMORY && i < 500 && !test_failed(t); i++) {
+        rig_failing failing = {i};
+        const beryl_allocator allocator = {.resize = rig_failing_resize, .user = &failing};
+        base_heap heap;
+        beryl_error error = {0};
+        base_heap_init(&heap, &allocator);
+        graph *g = graph_open(&heap);
+        if (!g) continue;
+        build(g, n);
+        status = graph_status(g, &error);
+        graph_close(g);
+    }
+    CHECK_INT(t, status, BERYL_OK);
+}
+
 void test_pieces(test *t) {
+    if (test_case(t, "pieces/no-memory/attention")) check_no_memory(t, plan_attention, 512);
+    if (test_case(t, "pieces/no-memory/cross-entropy")) check_no_memory(t, plan_head, 16500);
     /* twice the rows: twice the memory; scores alone would be 256 MiB */
     if (test_case(t, "pieces/memory/attention"))
         check_memory(t, plan_attention, 2048, 80 << 20, 2.1);
