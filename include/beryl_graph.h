@@ -685,7 +685,8 @@ BERYL_API beryl_value beryl_graph_attention_range(beryl_graph *g, beryl_value q,
  * PyTorch's: relu and abs have 0 at 0, the largest of equals share (amax evenly, max half each),
  * clamp passes its ends. MISUSE: another loss, values that are no floats, a state that was changed
  * after the loss read it. UNSUPPORTED: an operation without a gradient, by name: those that docs/
- * operations.md does not mark. cumprod, and prod along an axis that a run sizes, need memory of the
+ * operations.md does not mark, and attention over caches; over k and v of the run it needs memory
+ * that grows with q, k and v. cumprod, and prod along an axis that a run sizes, need memory of the
  * square of the axis. */
 BERYL_API void beryl_graph_gradient(beryl_graph *g, beryl_value loss, uint32_t n,
                                     const beryl_value *values, beryl_value *gradients);
@@ -696,6 +697,11 @@ BERYL_API beryl_value beryl_graph_detach(beryl_graph *g, beryl_value x);
  * class: -1 for what is to be ignored. */
 BERYL_API beryl_value beryl_graph_cross_entropy(beryl_graph *g, beryl_value logits,
                                                 beryl_value targets);
+/* The same of logits that are x [n, d], floats, times w [classes, d], of any type, each cap *
+ * tanh(logit / cap) where there is a cap (0: none). They are made in pieces of classes, and again
+ * for gradients, towards x and towards w where that is floats: no [n, classes] are in memory. */
+BERYL_API beryl_value beryl_graph_linear_cross_entropy(beryl_graph *g, beryl_value x, beryl_value w,
+                                                       beryl_value targets, float cap);
 /* A state becomes x, of its type and shape, in every run. Gives the state as it then is: reading
  * that value orders the read; what was built before reads the state as it was. */
 BERYL_API beryl_value beryl_graph_assign(beryl_graph *g, beryl_value state, beryl_value x);
@@ -708,25 +714,31 @@ BERYL_API beryl_value beryl_graph_dropout(beryl_graph *g, beryl_value key, uint3
 BERYL_API beryl_value beryl_graph_clip(beryl_graph *g, uint32_t n, const beryl_value *x, float norm,
                                        beryl_value *clipped);
 
-/* With t steps done, d the gradient, p the parameter; all but ADAMW: d plus weight_decay * p.
+/* With t steps done, d the gradient, p the parameter; all but ADAMW and LION: d plus weight_decay *
+ * p.
  * SGD: m = momentum * m + d; p -= rate * m (nesterov: rate * (d + momentum * m)).
  * ADAM: m = beta1 * m + (1 - beta1) * d, v = beta2 * v + (1 - beta2) * d^2,
  *   p -= rate / (1 - beta1^t) * m / (sqrt(v / (1 - beta2^t)) + eps).
  * ADAMW: the same, but before it p -= rate * weight_decay * p.
- * RMSPROP: v as above, p -= rate * d / (sqrt(v) + eps), through m where there is a momentum. */
+ * RMSPROP: v as above, p -= rate * d / (sqrt(v) + eps), through m where there is a momentum.
+ * LION: p -= rate * (sign(beta1 * m + (1 - beta1) * d) + weight_decay * p), then m = beta2 * m +
+ *   (1 - beta2) * d. ADAGRAD: v = v + d^2, p -= rate * d / (sqrt(v) + eps). */
 typedef enum beryl_optimiser_kind {
     BERYL_SGD,
     BERYL_ADAM,
     BERYL_ADAMW,
-    BERYL_RMSPROP
+    BERYL_RMSPROP,
+    BERYL_LION,
+    BERYL_ADAGRAD
 } beryl_optimiser_kind;
 typedef struct beryl_optimiser {
     beryl_optimiser_kind kind;
     float momentum, weight_decay; /* 0: none */
     bool nesterov;
-    float beta1; /* 0: 0.9 */
-    float beta2; /* 0: 0.999, of RMSPROP 0.99 */
-    float eps;   /* 0: 1e-8 */
+    float beta1;      /* 0: 0.9 */
+    float beta2;      /* 0: 0.999, of RMSPROP and LION 0.99 */
+    float eps;        /* 0: 1e-8, of ADAGRAD 1e-10 */
+    beryl_value when; /* BOOL [1]: where it is false, all stays as it was; 0: always */
 } beryl_optimiser;
 /* A step for parameters [n], states of F32, by gradients [n] of their shapes (halves are computed
  * in F32), with a rate, one F32: an input, or a value of the graph. What the optimiser keeps are
@@ -735,6 +747,13 @@ typedef struct beryl_optimiser {
 BERYL_API void beryl_graph_optimise(beryl_graph *g, uint32_t n, const beryl_value *parameters,
                                     const beryl_value *gradients, beryl_value rate,
                                     const beryl_optimiser *how, beryl_value *updated);
+/* Gradients where some of the numbers are halves: of the loss times a scale, and divided by it: F32
+ * [n]. Gives whether all are finite, BOOL [1]: beryl_optimiser.when. The scale, the state
+ * "loss.scale", is `first` (0: 65,536) at first, half of itself after gradients that are not, twice
+ * itself after 2,000 runs of those that are; from 1 to 2^24. */
+BERYL_API beryl_value beryl_graph_gradient_scaled(beryl_graph *g, beryl_value loss, float first,
+                                                  uint32_t n, const beryl_value *values,
+                                                  beryl_value *gradients);
 /* All of a state of a compiled graph, `size` bytes as its type and shape say: first weights, and
  * what was learned. set: before the next run; get: after the last one (PENDING, in a browser: call
  * again with the same). */

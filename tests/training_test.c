@@ -17,20 +17,26 @@ static const uint32_t sizes[PARAMETERS] = {H * D, H, C *H, C};
 static const uint32_t shapes[PARAMETERS][2] = {{H, D}, {H, 0}, {C, H}, {C, 0}};
 static const char *const names[PARAMETERS] = {"w1", "b1", "w2", "b2"};
 
-static const struct how {
+struct how {
     const char *name;
     beryl_optimiser how;
     float rate, clip;
-} hows[] = {
-    {"sgd", {.kind = BERYL_SGD}, 0.5f, 0},
+    float scale; /* of the loss; 0: none */
+    bool halves; /* what is multiplied is F16 */
+};
+
+static const struct how hows[] = {
+    {"sgd", {.kind = BERYL_SGD}, .rate = 0.5f},
     {"sgd-nesterov",
      {.kind = BERYL_SGD, .momentum = 0.9f, .nesterov = true, .weight_decay = 0.01f},
-     0.1f,
-     0},
-    {"sgd-clipped", {.kind = BERYL_SGD, .momentum = 0.5f}, 0.5f, 0.125f},
-    {"adam", {.kind = BERYL_ADAM, .weight_decay = 0.01f}, 0.02f, 0},
-    {"adamw", {.kind = BERYL_ADAMW, .weight_decay = 0.1f, .beta2 = 0.98f}, 0.02f, 0},
-    {"rmsprop", {.kind = BERYL_RMSPROP, .momentum = 0.5f}, 0.01f, 0},
+     .rate = 0.1f},
+    {"sgd-clipped", {.kind = BERYL_SGD, .momentum = 0.5f}, .rate = 0.5f, .clip = 0.125f},
+    {"adam", {.kind = BERYL_ADAM, .weight_decay = 0.01f}, .rate = 0.02f},
+    {"adamw", {.kind = BERYL_ADAMW, .weight_decay = 0.1f, .beta2 = 0.98f}, .rate = 0.02f},
+    {"rmsprop", {.kind = BERYL_RMSPROP, .momentum = 0.5f}, .rate = 0.01f},
+    {"lion", {.kind = BERYL_LION, .weight_decay = 0.1f, .beta2 = 0.95f}, .rate = 0.01f},
+    {"sgd-scaled", {.kind = BERYL_SGD, .momentum = 0.5f}, .rate = 0.25f, .scale = 1024},
+    {"adagrad", {.kind = BERYL_ADAGRAD, .weight_decay = 0.01f}, .rate = 0.1f},
 };
 
 static float first_number(uint32_t parameter, uint32_t i) {
@@ -105,11 +111,22 @@ static void step_one(const struct how *how, uint32_t t, double *p, double d, dou
                  beta2 = o->beta2 > 0               ? (double)o->beta2
                          : o->kind == BERYL_RMSPROP ? 0.99
                                                     : 0.999;
+    if (o->kind == BERYL_LION) {
+        const double c = beta1 * *m + (1 - beta1) * d;
+        *p -= rate * ((c > 0) - (c < 0) + decay * *p);
+        *m = beta2 * *m + (1 - beta2) * d;
+        return;
+    }
     if (o->kind == BERYL_ADAMW) *p -= rate * decay * *p;
     else d += decay * *p;
     if (o->kind == BERYL_SGD) {
         *m = momentum * *m + d;
         *p -= rate * (o->nesterov ? d + momentum * *m : *m);
+        return;
+    }
+    if (o->kind == BERYL_ADAGRAD) {
+        *v += d * d;
+        *p -= rate * d / (sqrt(*v) + 1e-10);
         return;
     }
     *v = beta2 * *v + (1 - beta2) * d * d;
@@ -138,16 +155,20 @@ static void build(trained *r, const struct how *how) {
     r->rate = beryl_graph_input(g, "rate", BERYL_TYPE_F32, 0, NULL);
     for (uint32_t k = 0; k < PARAMETERS; k++)
         r->p[k] = beryl_graph_state(g, names[k], BERYL_TYPE_F32, shapes[k][1] ? 2 : 1, shapes[k]);
-    const beryl_value h = beryl_graph_tanh(
-                          g, beryl_graph_add(g, beryl_graph_linear(g, r->x, r->p[0]), r->p[1])),
-                      z = beryl_graph_add(g, beryl_graph_linear(g, h, r->p[2]), r->p[3]);
+    const beryl_value h =
+        beryl_graph_tanh(g, beryl_graph_add(g, beryl_graph_linear(g, r->x, r->p[0]), r->p[1]));
+    beryl_value z = beryl_graph_add(g, beryl_graph_linear(g, h, r->p[2]), r->p[3]);
+    if (how->halves) z = beryl_graph_cast(g, z, BERYL_TYPE_F16, false);
     r->loss = beryl_graph_mean(g, beryl_graph_cross_entropy(g, z, r->targets), NULL, 0, false);
-    beryl_graph_gradient(g, r->loss, PARAMETERS, r->p, d);
+    beryl_optimiser o = how->how;
+    if (how->scale > 0)
+        o.when = beryl_graph_gradient_scaled(g, r->loss, how->scale, PARAMETERS, r->p, d);
+    else beryl_graph_gradient(g, r->loss, PARAMETERS, r->p, d);
     if (how->clip > 0) {
         r->norm = beryl_graph_clip(g, PARAMETERS, d, how->clip, d);
         beryl_graph_output(g, r->norm, "norm");
     }
-    beryl_graph_optimise(g, PARAMETERS, r->p, d, r->rate, &how->how, NULL);
+    beryl_graph_optimise(g, PARAMETERS, r->p, d, r->rate, &o, NULL);
     beryl_graph_output(g, r->loss, "loss");
 }
 
@@ -224,6 +245,17 @@ static void check_optimiser(test *t, const char *on, const struct how *how) {
         for (uint32_t i = 0; i < sizes[k] && !test_failed(t); i++)
             CHECK_NEAR(t, (double)learned[0][k][i], w.p[k][i], 1e-4);
     CHECK(t, losses[0][STEPS - 1] < losses[0][0] - 0.05f); /* it learns */
+}
+
+/* Gradients of halves that overflow until the scale is small enough: such steps change nothing. */
+static void check_scale(test *t, const char *on) {
+    enum { SKIPPED = 4 }; /* 2^24 / 8 rows times probabilities is above 65,504 so often at least */
+    static const struct how how = {
+        "halves", {.kind = BERYL_ADAM}, .rate = 0.05f, .scale = 1 << 24, .halves = true};
+    float losses[STEPS], learned[PARAMETERS][SIZE_MAX_];
+    if (!train(t, on, &how, losses, learned)) return;
+    for (uint32_t i = 1; i <= SKIPPED; i++) CHECK(t, !memcmp(&losses[i], losses, sizeof *losses));
+    CHECK(t, losses[STEPS - 1] < losses[0] - 0.05f);
 }
 
 /* ---- dropout, assign ------------------------------------------------------------------------- */
@@ -305,7 +337,7 @@ static void check_no_memory(test *t) {
         trained r = {0};
         beryl_error error = {0};
         status = beryl_graph_open(&options, &r.g, &error);
-        if (status == BERYL_OK) build(&r, &hows[n % 2 ? 2 : 4]);
+        if (status == BERYL_OK) build(&r, &hows[(const size_t[]){2, 4, 7}[n % 3]]);
         if (status == BERYL_OK) status = compile(r.g, &error);
         beryl_graph_close(r.g);
         if (status != BERYL_OK) CHECK_INT(t, status, BERYL_NO_MEMORY);
@@ -321,6 +353,7 @@ void test_training(test *t) {
             if ((!d || test_drawn(i, d, 6)) &&
                 test_case(t, "training/%s/%s", devices[d], hows[i].name))
                 check_optimiser(t, devices[d], &hows[i]);
+        if (test_case(t, "training/%s/loss-scale", devices[d])) check_scale(t, devices[d]);
         if (test_case(t, "training/%s/assign", devices[d])) check_assign(t, devices[d]);
         if (d < 2 && test_case(t, "training/%s/dropout", devices[d])) check_dropout(t, devices[d]);
     }

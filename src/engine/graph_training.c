@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "engine/graph_api.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -27,6 +28,11 @@ beryl_value beryl_graph_cross_entropy(beryl_graph *g, beryl_value logits, beryl_
     return graph_api_may_build(g) ? graph_cross_entropy(g->g, logits, targets) : 0;
 }
 
+beryl_value beryl_graph_linear_cross_entropy(beryl_graph *g, beryl_value x, beryl_value w,
+                                             beryl_value targets, float cap) {
+    return graph_api_may_build(g) ? graph_linear_cross_entropy(g->g, x, w, targets, cap) : 0;
+}
+
 beryl_value beryl_graph_assign(beryl_graph *g, beryl_value state, beryl_value x) {
     return graph_api_may_build(g) ? graph_assign(g->g, state, x) : 0;
 }
@@ -44,6 +50,70 @@ beryl_value beryl_graph_clip(beryl_graph *g, uint32_t n, const beryl_value *x, f
     return graph_clip(g->g, n, x, norm, clipped);
 }
 
+/* ---- loss scale ------------------------------------------------------------------------------ */
+
+enum { SCALE_FIRST = 1 << 16, SCALE_MOST = 1 << 24, SCALE_RUNS = 2000 };
+
+static graph_value wide_of(graph *g, graph_value x) {
+    return graph_tensor_at(g, x)->type == TYPE_F32 ? x : graph_cast(g, x, TYPE_F32, false);
+}
+
+/* Are all elements numbers, none infinite? BOOL [1] */
+static graph_value is_finite(graph *g, graph_value x) {
+    const graph_value inside = graph_eq(g, x, graph_clamp(g, x, -FLT_MAX, FLT_MAX)),
+                      is = graph_bit_and(g, inside, graph_logical_not(g, graph_is_nan(g, x)));
+    const uint32_t rank = graph_tensor_at(g, x)->rank;
+    return graph_reshape(g, rank ? graph_reduce(g, OP_ALL, is, (1u << rank) - 1, 0) : is, 1,
+                         &(graph_dim){1, 0});
+}
+
+/* The next scale, and how many runs it has lasted. */
+static void scale_update(graph *g, const graph_value states[2], graph_value scale,
+                         graph_value finite) {
+    const graph_value runs = graph_add_scalar(g, states[1], 1), none = graph_clamp(g, runs, 0, 0);
+    const graph_value due = graph_ge(g, runs, graph_clamp(g, runs, SCALE_RUNS, SCALE_RUNS));
+    const graph_value kept = graph_where(g, due, graph_scale(g, scale, 2), scale),
+                      next = graph_where(g, finite, kept, graph_scale(g, scale, 0.5f));
+    const graph_value on = graph_bit_and(g, finite, graph_logical_not(g, due));
+    graph_assign(g, states[1], graph_where(g, on, runs, none));
+    graph_assign(g, states[0], graph_clamp(g, next, 1, SCALE_MOST));
+}
+
+beryl_value beryl_graph_gradient_scaled(beryl_graph *g, beryl_value loss, float first, uint32_t n,
+                                        const beryl_value *values, beryl_value *gradients) {
+    static const char what[] = "gradient_scaled", *const names[] = {"loss.scale", "loss.runs"};
+    static const uint32_t one = 1;
+    for (uint32_t i = 0; gradients && i < n; i++) gradients[i] = 0;
+    if (!graph_api_may_build(g)) return 0;
+    if (!n || !values || !gradients || !(first >= 0 && first <= SCALE_MOST))
+        return graph_api_refuse(g, BERYL_MISUSE, "no values, no place, or a scale above 2^24",
+                                what);
+    if (!graph_has(g->g, loss, what)) return 0;
+    graph_value states[2];
+    for (uint32_t i = 0; i < 2; i++)
+        states[i] = beryl_graph_state(g, names[i], BERYL_TYPE_F32, 1, &one);
+    if (!states[0] || !states[1]) return 0;
+    const float from = first > 0 ? first : SCALE_FIRST;
+    const graph_value none = graph_clamp(g->g, states[0], 0, 0),
+                      begins = graph_eq(g->g, states[0], none);
+    const graph_value scale =
+        graph_where(g->g, begins, graph_clamp(g->g, states[0], from, from), states[0]);
+    const graph_tensor t = *graph_tensor_at(g->g, loss);
+    if (graph_element_bound(&t) != 1 || !base_type_is_float(t.type))
+        return graph_api_refuse(g, BERYL_MISUSE, "the loss is one float", what);
+    loss = graph_reshape(g->g, wide_of(g->g, loss), 1, &(graph_dim){1, 0});
+    graph_gradient(g->g, graph_mul(g->g, loss, scale), n, values, gradients);
+    graph_value finite = 0;
+    for (uint32_t i = 0; g->g->error.code == BERYL_OK && i < n; i++) {
+        gradients[i] = graph_div(g->g, wide_of(g->g, gradients[i]), scale);
+        const graph_value is = is_finite(g->g, gradients[i]);
+        finite = finite ? graph_bit_and(g->g, finite, is) : is;
+    }
+    scale_update(g->g, states, scale, finite);
+    for (uint32_t i = 0; g->g->error.code != BERYL_OK && i < n; i++) gradients[i] = 0;
+    return g->g->error.code == BERYL_OK ? finite : 0;
+}
+
 /* ---- optimisers ------------------------------------------------------------------------------ */
 
 /* One call's: how, and what all its parameters share. */
@@ -55,6 +125,8 @@ typedef struct optimiser {
     graph_value first, second_root; /* 1 - beta1^t, sqrt(1 - beta2^t); F32 [1] */
 } optimiser;
 
+typedef graph_value optimiser_step(optimiser *o, graph_value p, graph_value d);
+
 /* A state like the parameter's, named after it. */
 static graph_value state_like(optimiser *o, graph_value parameter, const char *what) {
     const graph_tensor t = *graph_tensor_at(o->g, parameter);
@@ -63,6 +135,12 @@ static graph_value state_like(optimiser *o, graph_value parameter, const char *w
     const char *name = base_arena_print(&o->owner->arena, "%s.%s", t.name, what);
     if (!name) return graph_api_refuse(o->owner, BERYL_NO_MEMORY, "out of host memory", what);
     return beryl_graph_state(o->owner, name, BERYL_TYPE_F32, t.rank, dims);
+}
+
+/* The state becomes x, where this is a step that counts. */
+static graph_value set(optimiser *o, graph_value state, graph_value x) {
+    if (o->how.when) x = graph_where(o->g, o->how.when, x, state);
+    return graph_assign(o->g, state, x);
 }
 
 /* before * keep + x * (1 - keep) */
@@ -83,7 +161,7 @@ static void count_steps(optimiser *o) {
     const graph_value t = graph_add_scalar(g, state, 1);
     o->first = not_yet(g, t, o->how.beta1);
     o->second_root = graph_sqrt(g, not_yet(g, t, o->how.beta2));
-    graph_assign(g, state, t);
+    set(o, state, t);
 }
 
 /* The parameter less rate times v. */
@@ -94,13 +172,13 @@ static graph_value moved(optimiser *o, graph_value p, graph_value v) {
 static graph_value step_sgd(optimiser *o, graph_value p, graph_value d) {
     graph *g = o->g;
     const float momentum = o->how.momentum;
-    if (momentum == 0) return graph_assign(g, p, moved(o, p, d));
+    if (momentum == 0) return set(o, p, moved(o, p, d));
     const graph_value state = state_like(o, p, "momentum"),
                       m = graph_add(g, graph_scale(g, state, momentum), d);
     const graph_value v = o->how.nesterov ? graph_add(g, d, graph_scale(g, m, momentum)) : m,
                       next = moved(o, p, v);
-    graph_assign(g, state, m);
-    return graph_assign(g, p, next);
+    set(o, state, m);
+    return set(o, p, next);
 }
 
 static graph_value step_rmsprop(optimiser *o, graph_value p, graph_value d) {
@@ -114,9 +192,9 @@ static graph_value step_rmsprop(optimiser *o, graph_value p, graph_value d) {
         m = step = graph_add(g, graph_scale(g, momentum, o->how.momentum), step);
     }
     const graph_value next = moved(o, p, step);
-    graph_assign(g, square, v);
-    if (m) graph_assign(g, momentum, m);
-    return graph_assign(g, p, next);
+    set(o, square, v);
+    if (m) set(o, momentum, m);
+    return set(o, p, next);
 }
 
 static graph_value step_adam(optimiser *o, graph_value p, graph_value d) {
@@ -131,9 +209,29 @@ static graph_value step_adam(optimiser *o, graph_value p, graph_value d) {
         from = graph_sub(g, p, graph_mul(g, graph_scale(g, p, o->how.weight_decay), o->rate));
     const graph_value next =
         graph_sub(g, from, graph_mul(g, step, graph_div(g, o->rate, o->first)));
-    graph_assign(g, mean, m);
-    graph_assign(g, square, v);
-    return graph_assign(g, p, next);
+    set(o, mean, m);
+    set(o, square, v);
+    return set(o, p, next);
+}
+
+static graph_value step_lion(optimiser *o, graph_value p, graph_value d) {
+    graph *g = o->g;
+    const graph_value mean = state_like(o, p, "mean"), m = averaged(g, mean, d, o->how.beta2);
+    graph_value step = graph_sign(g, averaged(g, mean, d, o->how.beta1));
+    if (o->how.weight_decay != 0) step = graph_add(g, step, graph_scale(g, p, o->how.weight_decay));
+    const graph_value next = moved(o, p, step);
+    set(o, mean, m);
+    return set(o, p, next);
+}
+
+static graph_value step_adagrad(optimiser *o, graph_value p, graph_value d) {
+    graph *g = o->g;
+    const graph_value square = state_like(o, p, "square"),
+                      v = graph_add(g, square, graph_square(g, d)),
+                      root = graph_add_scalar(g, graph_sqrt(g, v), o->how.eps),
+                      next = moved(o, p, graph_div(g, d, root));
+    set(o, square, v);
+    return set(o, p, next);
 }
 
 /* false: refused. */
@@ -141,7 +239,7 @@ static bool may_step(beryl_graph *g, uint32_t n, const beryl_value *parameters,
                      const beryl_value *gradients, beryl_value rate, const beryl_optimiser *how) {
     static const char what[] = "optimise";
     if (!graph_api_may_build(g)) return false;
-    if (!n || !parameters || !gradients || !how || (unsigned)how->kind > BERYL_RMSPROP)
+    if (!n || !parameters || !gradients || !how || (unsigned)how->kind > BERYL_ADAGRAD)
         return graph_api_refuse(g, BERYL_MISUSE, "no parameters, gradients or optimiser", what);
     if (!(how->beta1 >= 0 && how->beta1 < 1 && how->beta2 >= 0 && how->beta2 < 1 && how->eps >= 0))
         return graph_api_refuse(g, BERYL_MISUSE, "beta1 and beta2 from 0 to below 1, eps from 0",
@@ -150,6 +248,12 @@ static bool may_step(beryl_graph *g, uint32_t n, const beryl_value *parameters,
     const graph_tensor *t = graph_tensor_at(g->g, rate);
     if (t->type != TYPE_F32 || graph_element_bound(t) != 1)
         return graph_api_refuse(g, BERYL_MISUSE, "the rate is one F32", what);
+    if (how->when) {
+        if (!graph_has(g->g, how->when, what)) return false;
+        t = graph_tensor_at(g->g, how->when);
+        if (t->type != TYPE_BOOL || t->rank != 1 || graph_element_bound(t) != 1)
+            return graph_api_refuse(g, BERYL_MISUSE, "`when` is BOOL [1]", what);
+    }
     for (uint32_t i = 0; i < n; i++) {
         if (!graph_has(g->g, parameters[i], what) || !graph_has(g->g, gradients[i], what))
             return false;
@@ -166,23 +270,34 @@ void beryl_graph_optimise(beryl_graph *g, uint32_t n, const beryl_value *paramet
                           const beryl_value *gradients, beryl_value rate,
                           const beryl_optimiser *how, beryl_value *updated) {
     for (uint32_t i = 0; updated && i < n; i++) updated[i] = 0;
+    static const struct {
+        optimiser_step *step;
+        float beta2, eps;
+        bool counts, decays; /* it decays parameters itself */
+    } kinds[] = {
+        [BERYL_SGD] = {step_sgd, 0.999f, 1e-8f, false, false},
+        [BERYL_ADAM] = {step_adam, 0.999f, 1e-8f, true, false},
+        [BERYL_ADAMW] = {step_adam, 0.999f, 1e-8f, true, true},
+        [BERYL_RMSPROP] = {step_rmsprop, 0.99f, 1e-8f, false, false},
+        [BERYL_LION] = {step_lion, 0.99f, 1e-8f, false, true},
+        [BERYL_ADAGRAD] = {step_adagrad, 0.999f, 1e-10f, false, false},
+    };
     beryl_optimiser h = how ? *how : (beryl_optimiser){0};
+    const uint32_t kind = (unsigned)h.kind > BERYL_ADAGRAD ? 0 : h.kind;
     if (h.beta1 == 0) h.beta1 = 0.9f;
-    if (h.beta2 == 0) h.beta2 = h.kind == BERYL_RMSPROP ? 0.99f : 0.999f;
-    if (h.eps == 0) h.eps = 1e-8f;
+    if (h.beta2 == 0) h.beta2 = kinds[kind].beta2;
+    if (h.eps == 0) h.eps = kinds[kind].eps;
     if (!may_step(g, n, parameters, gradients, rate, how ? &h : NULL)) return;
     optimiser o = {.owner = g, .g = g->g, .how = h};
     o.rate = graph_reshape(g->g, rate, 1, &(graph_dim){1, 0});
-    if (h.kind == BERYL_ADAM || h.kind == BERYL_ADAMW) count_steps(&o);
+    if (kinds[kind].counts) count_steps(&o);
     for (uint32_t i = 0; i < n && g->g->error.code == BERYL_OK; i++) {
         const graph_value p = parameters[i];
         graph_value d = gradients[i];
         if (graph_tensor_at(g->g, d)->type != TYPE_F32) d = graph_cast(g->g, d, TYPE_F32, false);
-        if (h.weight_decay != 0 && h.kind != BERYL_ADAMW)
+        if (h.weight_decay != 0 && !kinds[kind].decays)
             d = graph_add(g->g, d, graph_scale(g->g, p, h.weight_decay));
-        const graph_value v = h.kind == BERYL_SGD       ? step_sgd(&o, p, d)
-                              : h.kind == BERYL_RMSPROP ? step_rmsprop(&o, p, d)
-                                                        : step_adam(&o, p, d);
+        const graph_value v = kinds[kind].step(&o, p, d);
         if (updated) updated[i] = v;
     }
 }
