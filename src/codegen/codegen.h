@@ -19,7 +19,7 @@
  * matter. IR: the printed form
  *
  * Flags that the texts count on. CUDA: --fmad=false. HIP and C: -ffp-contract=off. C: -O1
- * -ftree-vectorize -march=native -fno-math-errno -fno-trapping-math. None: fast math.
+ * -ftree-vectorize -fpeel-loops -march=native -fno-math-errno -fno-trapping-math. None: fast math.
  *
  * Threads: no state. */
 #ifndef CODEGEN_CODEGEN_H

@@ -38,6 +38,7 @@ static const char first_line[] = "#line 1 \"" TEXT_NAME "\"\n";
  * everywhere. Mathematics without errno and without traps is the same numbers too, and can be
  * vectorised. */
 static const char *const options[] = {"-x", "c", "-std=gnu11", "-O1", "-ftree-vectorize",
+                                      "-fpeel-loops",
 #if defined __x86_64__ || defined __i386__
                                       "-march=native",
                                       /* as the texts' own vectors: what is stored by halves is
