@@ -76,6 +76,8 @@ void beryl_graph_close(beryl_graph *g) {
     graph_close(g->g);
     store_fini(&g->store);
     device_close(g->device);
+    for (size_t i = 0; i < g->sources.count; i++)
+        if (g->sources.data[i].close) g->sources.data[i].close(g->sources.data[i].user);
     base_vec_fini(&g->heap, &g->sources);
     base_vec_fini(&g->heap, &g->constants);
     base_arena_fini(&g->arena);
