@@ -102,6 +102,8 @@ int32_t *cli_tokens(cli *c, const beryl_engine *engine, int32_t bos, const char 
 char *cli_read(cli *c, const char *path, size_t *size);
 /* The head of a NumPy file of F32 [n_row, n_column]; the numbers follow. */
 void cli_npy_head(FILE *to, size_t n_row, size_t n_column);
+/* The same of any type and shape, into a text; descr: as "<f4". */
+void cli_npy_head_text(base_text *to, const char *descr, uint32_t rank, const uint32_t *dims);
 void cli_ids_print(FILE *to, const int32_t *tokens, size_t n_token); /* "2,10,11\n" */
 /* 1.9 GiB, 4.65 B and the like; `to` of at least 32 bytes. */
 const char *cli_size_text(char *to, uint64_t bytes);
@@ -146,6 +148,7 @@ int trace_main(cli *c);
 int tune_main(cli *c);
 int bench_ops_main(cli *c);
 int ops_main(cli *c);
+int eval_main(cli *c);
 int help_main(cli *c);
 void help_command(FILE *to, args_command command);
 void help_overview(FILE *to);

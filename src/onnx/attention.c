@@ -22,8 +22,17 @@ typedef struct attended {
     uint32_t n, m, past; /* rows; columns; those before the first row */
     bool causal;
     float scale, cap;
-    int64_t mode; /* of the fourth result */
+    int64_t left, right; /* how far a row sees to each side; -1: all */
+    int64_t mode;        /* of the fourth result: 0 scores, 1 capped, 2 with biases, 3 weights */
 } attended;
+
+/* seen (0: all) and a column that is before or after row + by. */
+static graph_value both(onnx_call *c, graph_value seen, base_op op, graph_value column,
+                        graph_value row, int64_t by) {
+    const graph_value end = onnx_op2(c, OP_ADD, row, onnx_number(c, (double)by, TYPE_I32)),
+                      in = onnx_op2(c, op, column, end);
+    return seen ? onnx_op2(c, OP_BIT_AND, seen, in) : in;
+}
 
 /* What a row may see, as numbers to add, F32: the mask, causality, columns that there are. */
 static graph_value biases(onnx_call *c, const attended *a, graph_value scores) {
@@ -32,8 +41,8 @@ static graph_value biases(onnx_call *c, const attended *a, graph_value scores) {
     const graph_value nought = onnx_number(c, 0, TYPE_F32),
                       never = onnx_number(c, -INFINITY, TYPE_F32);
     graph_value seen = 0;
-    if (a->causal) {
-        const graph_value row = graph_iota(g, scores, 2), column = graph_iota(g, scores, 3);
+    if (a->causal || a->left >= 0 || a->right >= 0) {
+        const graph_value column = graph_iota(g, scores, 3);
         graph_value first = onnx_number(c, a->past, TYPE_I32);
         if (onnx_is_given(c, 6)) { /* rows are the last of the columns that there are */
             const graph_value there = onnx_as(c, onnx_in(c, 6), TYPE_I32);
@@ -42,7 +51,11 @@ static graph_value biases(onnx_call *c, const attended *a, graph_value scores) {
                              onnx_reshape(c, there, 4, (uint32_t[]){onnx_tensor_of(c, there)->dim[0].size, 1, 1, 1}),
                              onnx_number(c, a->n, TYPE_I32));
         }
-        seen = onnx_op2(c, OP_LE, column, onnx_op2(c, OP_ADD, row, first));
+        const graph_value row = onnx_op2(c, OP_ADD, graph_iota(g, scores, 2), first);
+        if (a->causal) seen = onnx_op2(c, OP_LE, column, row);
+        if (a->left >= 0)
+            seen = both(c, seen, OP_GE, column, row, -a->left);
+        if (a->right >= 0) seen = both(c, seen, OP_LE, column, row, a->right);
     }
     if (onnx_is_given(c, 6)) {
         const graph_value there = onnx_as(c, onnx_in(c, 6), TYPE_I32);
@@ -87,14 +100,12 @@ static void attend(onnx_call *c, const attended *a, base_type type, bool flat) {
                 shown = a->mode == 0 ? scores : 0;
     /* a cap is on the scores before the mask */
     if (a->cap != 0) scores = graph_softcap(g, scores, a->cap);
-    if (a->mode == 2 && c->opset >= 24) shown = scores;
-    if (a->mode == 1 && c->opset >= 24 && false) shown = scores;
+    if (a->mode == 1) shown = scores;
     if (!scores) return;
     const graph_value bias = biases(c, a, scores);
     if (c->g->error.code != BERYL_OK) return;
     if (bias) scores = onnx_op2(c, OP_ADD, scores, bias);
-    if (a->mode == 1) shown = scores;
-    if (a->mode == 2 && !shown) shown = scores;
+    if (a->mode == 2) shown = scores;
     graph_value weights = graph_softmax_along(g, scores, 3);
     if (bias) { /* rows that see nothing are 0 */
         const graph_value most = graph_reduce(g, OP_AMAX, scores, 8, 0);
@@ -116,7 +127,8 @@ static void attend(onnx_call *c, const attended *a, base_type type, bool flat) {
 
 /* The plain case: one operation of the graph. */
 static bool attend_at_once(onnx_call *c, const attended *a, bool flat) {
-    if (c->n_out > 3 || onnx_is_given(c, 6) || onnx_tensor_of(c, a->q)->type == TYPE_F64) return false;
+    if (c->n_out > 3 || onnx_is_given(c, 6) || a->left >= 0 || a->right >= 0 ||
+        onnx_tensor_of(c, a->q)->type == TYPE_F64) return false;
     if (a->mask) {
         const graph_tensor *t = onnx_tensor_of(c, a->mask);
         if (!t->rank || t->dim[t->rank - 1].size < a->m) return false;
@@ -165,6 +177,12 @@ void onnx_attention(onnx_call *c) {
     a.causal = onnx_whole(c, "is_causal", 0);
     a.scale = onnx_real(c, "scale", 1 / sqrtf((float)q.dim[3].size));
     a.cap = onnx_real(c, "softcap", 0);
+    a.left = onnx_whole(c, "left_window_size", -1);
+    a.right = onnx_whole(c, "right_window_size", -1);
+    if (a.left > INT16_MAX * 512 || a.right > INT16_MAX * 512) {
+        onnx_refuse(c, "a window of more than 2^24");
+        return;
+    }
     a.mode = onnx_whole(c, "qk_matmul_output_mode", 0);
     if (c->n_out > 1) onnx_give(c, 1, a.k);
     if (c->n_out > 2) onnx_give(c, 2, a.v);

@@ -5,7 +5,7 @@
  * as they run. */
 #include "base/error.h"
 #include "graph/reference.h"
-#include "onnx/call.h"
+#include "onnx/operators.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -15,7 +15,7 @@
 enum {
     NODES_MAX = 200000,
     FOLD_MAX = 1 << 18,       /* elements of arrays that are computed while the graph is built */
-    FOLD_GIVEN_MAX = 1 << 10, /* the same of integers that the caller gave */
+    FOLD_GIVEN_MAX = 1 << 9,  /* the same of what the caller gave */
     SCOPES_MAX = 24
 };
 
@@ -433,12 +433,11 @@ static bool fold(const onnx_call *from, const onnx_operator *op, onnx_value *out
     return done;
 }
 
-/* Are all inputs known, and few? given: the caller gave some of them, and all are integers. */
+/* Are all inputs known, and few? given: the caller gave some of them. */
 static bool can_fold(const onnx_call *c, const onnx_operator *op, bool *given) {
     if (op->run == onnx_run_if || op->run == onnx_run_loop || op->run == onnx_run_scan)
         return false;
     uint64_t n = 0;
-    bool real = false;
     *given = false;
     for (size_t k = 0; k < c->n_in; k++) {
         const onnx_value *x = &c->in[k];
@@ -446,9 +445,8 @@ static bool can_fold(const onnx_call *c, const onnx_operator *op, bool *given) {
         if (!x->array || (!x->array->data && !x->array->from)) return false;
         n += onnx_array_count(x->array);
         *given = *given || x->given;
-        real = real || base_type_is_float(x->array->type);
     }
-    return c->n_in && n <= (*given ? FOLD_GIVEN_MAX : FOLD_MAX) && (!*given || !real);
+    return c->n_in && n <= (*given ? FOLD_GIVEN_MAX : FOLD_MAX);
 }
 
 static int64_t opset_of(const onnx_import_state *s, base_view domain) {
@@ -500,7 +498,12 @@ static void run_function(onnx_call *c, const onnx_function *f) {
 static void run_operator(onnx_call *c, const onnx_operator *op) {
     bool given;
     onnx_value known[ONNX_OUT_MAX] = {{0}};
+    onnx_shape like;
     c->variant = op->variant;
+    if (op->run == onnx_cast_like && onnx_shape_of(c, 1, &like)) { /* its type is all that counts */
+        c->variant = like.type + 1u;
+        c->n_in = 1;
+    }
     const bool folds = can_fold(c, op, &given) && fold(c, op, known);
     if (folds && !given) {
         memcpy(c->out, known, sizeof known);
@@ -509,7 +512,7 @@ static void run_operator(onnx_call *c, const onnx_operator *op) {
     if (c->g->error.code != BERYL_OK) return;
     op->run(c);
     for (size_t k = 0; folds && c->g->error.code == BERYL_OK && k < c->n_out; k++)
-        if (known[k].array && !c->out[k].array && !base_type_is_float(known[k].array->type) &&
+        if (known[k].array && !c->out[k].array &&
             onnx_array_count(known[k].array) <= FOLD_GIVEN_MAX) {
             c->out[k].array = known[k].array;
             c->out[k].given = true;

@@ -40,7 +40,7 @@ typedef enum onnx_pool_kind { POOL_MAX, POOL_MEAN, POOL_LP } onnx_pool_kind;
 /* pointwise.c */
 onnx_fn onnx_unary, onnx_binary, onnx_variadic, onnx_mean, onnx_identity, onnx_pow, onnx_mod,
     onnx_bit_shift, onnx_where, onnx_cast, onnx_cast_like, onnx_clip, onnx_prelu, onnx_is_inf,
-    onnx_dropout, onnx_activate;
+    onnx_dropout, onnx_activate, onnx_bit_cast, onnx_swiglu;
 /* shape.c */
 onnx_fn onnx_reshape_to, onnx_flatten, onnx_squeeze, onnx_unsqueeze, onnx_transpose, onnx_concat,
     onnx_split, onnx_slice, onnx_pad, onnx_expand_to, onnx_tile, onnx_shape_op, onnx_size,

@@ -5,12 +5,43 @@
 #include <math.h>
 #include <string.h>
 
+/* Of no elements: neither has the result any. */
+static bool nothing(onnx_call *c, base_type type) {
+    bool none = false;
+    uint32_t rank = 0, dim[GRAPH_RANK_MAX];
+    for (uint32_t i = 0; i < GRAPH_RANK_MAX; i++) dim[i] = 1;
+    for (size_t k = 0; k < c->n_in; k++) {
+        onnx_shape s;
+        if (!onnx_is_given(c, k)) continue;
+        none = none || (c->in[k].array && !onnx_array_count(c->in[k].array));
+        if (!onnx_shape_of(c, k, &s)) return false;
+        if (s.rank > rank) rank = s.rank;
+        for (uint32_t i = 0; i < s.rank; i++) /* from the right */
+            if (s.dim[s.rank - 1 - i].size != 1) dim[i] = s.dim[s.rank - 1 - i].size;
+    }
+    if (!none) return false;
+    for (uint32_t i = 0; i < rank / 2; i++) {
+        const uint32_t other = dim[i];
+        dim[i] = dim[rank - 1 - i];
+        dim[rank - 1 - i] = other;
+    }
+    onnx_give_array(c, 0, onnx_array_make(c, type, rank, dim));
+    return true;
+}
+
+static base_type type_of_result(const onnx_call *c) {
+    if (base_ops[c->variant].facts & OP_GIVES_BOOL) return TYPE_BOOL;
+    return c->in[0].array ? c->in[0].array->type : TYPE_F32;
+}
+
 void onnx_unary(onnx_call *c) {
+    if (nothing(c, type_of_result(c))) return;
     const graph_value in[GRAPH_IN_MAX] = {onnx_in(c, 0)};
     if (in[0]) onnx_give(c, 0, graph_op(c->g, (base_op)c->variant, in, (graph_attrs){0}));
 }
 
 void onnx_binary(onnx_call *c) {
+    if (nothing(c, type_of_result(c))) return;
     graph_value a = onnx_in(c, 0), b = onnx_in(c, 1);
     if (!a || !b) return;
     onnx_give(c, 0, onnx_op2(c, (base_op)c->variant, a, onnx_as(c, b, onnx_tensor_of(c, a)->type)));
@@ -53,11 +84,16 @@ void onnx_bit_shift(onnx_call *c) {
     const bool left = onnx_text_is(c, "direction", "", "LEFT");
     const graph_value a = onnx_in(c, 0), b = onnx_in(c, 1);
     if (!a || !b) return;
-    /* by all bits and more: 0 */
+    /* by less than 0, or by all bits and more: what is left is the sign, or nothing */
     const base_type type = onnx_tensor_of(c, a)->type;
+    const uint32_t size = base_type_block_bytes(type) * 8;
     const graph_value v = onnx_op2(c, left ? OP_SHL : OP_SHR, a, b),
-                      bits = onnx_number(c, base_type_block_bytes(type) * 8.0, type);
-    onnx_give(c, 0, graph_where(c->g, onnx_op2(c, OP_LT, b, bits), v, onnx_number(c, 0, type)));
+                      zero = onnx_number(c, 0, type),
+                      fits = onnx_op2(c, OP_BIT_AND, onnx_op2(c, OP_GE, b, zero),
+                                      onnx_op2(c, OP_LT, b, onnx_number(c, size, type))),
+                      rest = left ? zero : onnx_op2(c, OP_SHR, a, onnx_number(c, size - 1, type));
+    const bool has_sign = type == TYPE_I8 || type == TYPE_I16 || type == TYPE_I32 || type == TYPE_I64;
+    if (fits) onnx_give(c, 0, graph_where(c->g, fits, v, has_sign ? rest : zero));
 }
 
 void onnx_where(onnx_call *c) {
@@ -66,6 +102,8 @@ void onnx_where(onnx_call *c) {
 }
 
 static void cast_to(onnx_call *c, base_type type) {
+    c->n_in = 1;
+    if (nothing(c, type)) return;
     const graph_value x = onnx_in(c, 0);
     if (!x) return;
     const base_type was = onnx_tensor_of(c, x)->type;
@@ -82,7 +120,8 @@ void onnx_cast(onnx_call *c) {
 
 void onnx_cast_like(onnx_call *c) {
     onnx_shape like;
-    if (onnx_shape_of(c, 1, &like)) cast_to(c, like.type);
+    if (c->variant) cast_to(c, (base_type)(c->variant - 1));
+    else if (onnx_shape_of(c, 1, &like)) cast_to(c, like.type);
 }
 
 void onnx_clip(onnx_call *c) {
@@ -143,6 +182,23 @@ void onnx_dropout(onnx_call *c) {
     if (c->n_out > 1) {
         const graph_tensor t = *onnx_tensor_of(c, x);
         onnx_give(c, 1, onnx_expand(c, onnx_number(c, 1, TYPE_BOOL), t.rank, t.dim));
+    }
+}
+
+/* The same bits as another type of the size: of known numbers alone. */
+void onnx_bit_cast(onnx_call *c) {
+    base_type type;
+    const uint32_t kind = (uint32_t)onnx_whole(c, "to", 0);
+    const onnx_array *a = onnx_known(c, 0);
+    if (!a) return;
+    onnx_array *to = base_arena_take(c->arena, 1, sizeof *to);
+    if (!onnx_type_of(kind, &type) || base_type_block_bytes(type) != base_type_block_bytes(a->type))
+        onnx_refuse(c, "to %s", onnx_kind_name(kind));
+    else if (!to) graph_refuse(c->g, BERYL_NO_MEMORY, "out of host memory");
+    else {
+        *to = *a;
+        to->type = type;
+        onnx_give_array(c, 0, to);
     }
 }
 
@@ -239,3 +295,8 @@ void onnx_activate(onnx_call *c) {
     if (x) onnx_give(c, 0, activated(c, (onnx_activation)c->variant, x));
 }
 
+
+void onnx_swiglu(onnx_call *c) {
+    const graph_value a = onnx_in(c, 0), b = onnx_in(c, 1);
+    if (a && b) onnx_give(c, 0, onnx_op2(c, OP_MUL, activated(c, ACT_SWISH, a), b));
+}

@@ -158,21 +158,22 @@ void onnx_dynamic_quantize(onnx_call *c) {
     onnx_give(c, 2, zero);
 }
 
-/* x - zero as I32, or as floats for a convolution: 8-bit numbers, whose products are exact. */
-static graph_value less_zero(onnx_call *c, graph_value x, size_t zero, base_type type, bool rows) {
+/* x - zero as I32; a zero [n] is one for each index of the axis with so many axes after it. */
+static graph_value less_zero(onnx_call *c, graph_value x, size_t zero, uint32_t after) {
     if (!x) return 0;
-    graph_value v = onnx_as(c, x, type);
+    const graph_value v = onnx_as(c, x, TYPE_I32);
     if (!onnx_is_given(c, zero)) return v;
-    graph_value z = onnx_as(c, onnx_in(c, zero), type);
+    graph_value z = onnx_as(c, onnx_in(c, zero), TYPE_I32);
     if (!z) return 0;
     const graph_tensor t = *onnx_tensor_of(c, z);
-    if (rows && t.rank == 1 && t.dim[0].size > 1) z = graph_unsqueeze(c->g, z, 1);
+    for (uint32_t i = 0; i < after && z && t.rank == 1 && t.dim[0].size > 1; i++)
+        z = graph_unsqueeze(c->g, z, 1);
     return onnx_op2(c, OP_SUB, v, z);
 }
 
 void onnx_matmul_integer(onnx_call *c) {
-    const graph_value a = less_zero(c, onnx_in(c, 0), 2, TYPE_I32, true),
-                      b = a ? less_zero(c, onnx_in(c, 1), 3, TYPE_I32, false) : 0;
+    const graph_value a = less_zero(c, onnx_in(c, 0), 2, 1),
+                      b = a ? less_zero(c, onnx_in(c, 1), 3, 0) : 0;
     if (b) onnx_give(c, 0, graph_matmul(c->g, a, b, false, false));
 }
 
@@ -192,8 +193,10 @@ static graph_value convolved(onnx_call *c, graph_value x, graph_value w) {
 }
 
 void onnx_conv_integer(onnx_call *c) {
-    const graph_value x = less_zero(c, onnx_in(c, 0), 2, TYPE_I32, false),
-                      w = x ? less_zero(c, onnx_in(c, 1), 3, TYPE_I32, false) : 0;
+    onnx_shape kernel;
+    if (!onnx_shape_of(c, 1, &kernel)) return;
+    const graph_value x = less_zero(c, onnx_in(c, 0), 2, 0),
+                      w = x ? less_zero(c, onnx_in(c, 1), 3, kernel.rank ? kernel.rank - 1 : 0) : 0;
     onnx_give(c, 0, convolved(c, x, w));
 }
 

@@ -550,6 +550,10 @@ void onnx_center_crop_pad(onnx_call *c) {
 /* ---- matrices and blocks --------------------------------------------------------------------- */
 
 void onnx_trilu(onnx_call *c) {
+    if (onnx_is_given(c, 0) && c->in[0].array && !onnx_array_count(c->in[0].array)) {
+        c->out[0] = c->in[0];
+        return;
+    }
     const graph_value x = onnx_in(c, 0);
     onnx_wholes k = {.n = 0};
     if (!x || (onnx_is_given(c, 1) && !onnx_wholes_of(c, 1, &k))) return;
@@ -616,6 +620,8 @@ void onnx_space_to_depth(onnx_call *c) {
     if (!picture(c, &s, &b)) return;
     const uint32_t n = s.dim[0].size, d = s.dim[1].size, h = s.dim[2].size / b,
                    w = s.dim[3].size / b;
-    blocks(c, (uint32_t[]){n, d, h, b, w, b}, (uint32_t[]){0, 3, 5, 1, 2, 4},
+    const bool columns = onnx_text_is(c, "mode", "DCR", "CRD");
+    blocks(c, (uint32_t[]){n, d, h, b, w, b},
+           columns ? (uint32_t[]){0, 1, 3, 5, 2, 4} : (uint32_t[]){0, 3, 5, 1, 2, 4},
            (uint32_t[]){n, d * b * b, h, w});
 }

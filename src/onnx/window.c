@@ -249,7 +249,7 @@ static double place_of(const scaling *s, double i) {
     const base_view p = s->place;
     if (base_view_equal(p, BASE_VIEW("asymmetric"))) return i / s->scale;
     if (base_view_equal(p, BASE_VIEW("align_corners")))
-        return s->out > 1 ? i * (s->in - 1.0) / (s->out - 1.0) : 0;
+        return s->length > 1 ? i * (s->in - 1.0) / (s->length - 1.0) : 0;
     if (base_view_equal(p, BASE_VIEW("pytorch_half_pixel")))
         return s->out > 1 ? (i + 0.5) / s->scale - 0.5 : 0;
     if (base_view_equal(p, BASE_VIEW("tf_half_pixel_for_nn"))) return (i + 0.5) / s->scale;
@@ -405,7 +405,7 @@ void onnx_resize(onnx_call *c) {
             .in = in,
             .out = (uint32_t)out,
             .scale = scale,
-            .length = length,
+            .length = sizes.n ? out : length,
             .roi_start = crop ? roi[i] : 0,
             .roi_end = crop ? roi[axes.n + i] : 1,
             .cubic = (double)onnx_real(c, "cubic_coeff_a", -0.75f),
