@@ -54,8 +54,7 @@ typedef struct beryl_onnx_options {
  * there. Errors stick to the graph too. BAD_FILE: broken; UNSUPPORTED: an operator, a type, an
  * input whose numbers or shape have to be known; IO: a file beside. */
 BERYL_API beryl_status beryl_graph_from_onnx(beryl_graph *graph, const void *data, size_t size,
-                                             const beryl_onnx_options *options,
-                                             beryl_error *error);
+                                             const beryl_onnx_options *options, beryl_error *error);
 
 typedef struct beryl_port { /* an input or output of a model; the name lives as long as the graph */
     const char *name;

@@ -19,7 +19,7 @@ typedef struct array {
     const char *name;
     beryl_type type;
     uint32_t rank, dim[RANK_MAX];
-    char *file; /* owned */
+    char *file;                 /* owned */
     size_t file_size, at, size; /* size: of the numbers, which begin at `at` */
 } array;
 
@@ -29,11 +29,11 @@ static const struct {
     const char *descr, *name;
     uint32_t bytes;
 } types[] = {
-    {BERYL_TYPE_F32, "<f4", "F32", 4},  {BERYL_TYPE_F16, "<f2", "F16", 2},
-    {BERYL_TYPE_F64, "<f8", "F64", 8},  {BERYL_TYPE_I8, "|i1", "I8", 1},
-    {BERYL_TYPE_I16, "<i2", "I16", 2},  {BERYL_TYPE_I32, "<i4", "I32", 4},
-    {BERYL_TYPE_I64, "<i8", "I64", 8},  {BERYL_TYPE_U8, "|u1", "U8", 1},
-    {BERYL_TYPE_U16, "<u2", "U16", 2},  {BERYL_TYPE_U32, "<u4", "U32", 4},
+    {BERYL_TYPE_F32, "<f4", "F32", 4},   {BERYL_TYPE_F16, "<f2", "F16", 2},
+    {BERYL_TYPE_F64, "<f8", "F64", 8},   {BERYL_TYPE_I8, "|i1", "I8", 1},
+    {BERYL_TYPE_I16, "<i2", "I16", 2},   {BERYL_TYPE_I32, "<i4", "I32", 4},
+    {BERYL_TYPE_I64, "<i8", "I64", 8},   {BERYL_TYPE_U8, "|u1", "U8", 1},
+    {BERYL_TYPE_U16, "<u2", "U16", 2},   {BERYL_TYPE_U32, "<u4", "U32", 4},
     {BERYL_TYPE_BOOL, "|b1", "BOOL", 1}, {BERYL_TYPE_BF16, "|V2", "BF16", 2},
 };
 enum { TYPE_COUNT = sizeof types / sizeof *types };
@@ -220,8 +220,7 @@ static beryl_status build(evaluation *e, const char *path) {
         .size = sizeof how, .folder = folder.data, .inputs = given, .n_input = e->n_input};
     beryl_status status = folder.failed || names.failed ? BERYL_NO_MEMORY : BERYL_OK;
     if (!status) status = beryl_graph_open(&options, &e->g, &e->error);
-    if (!status)
-        status = beryl_graph_from_onnx(e->g, e->model, e->model_size, &how, &e->error);
+    if (!status) status = beryl_graph_from_onnx(e->g, e->model, e->model_size, &how, &e->error);
     base_text_fini(&folder);
     base_text_fini(&names);
     return status;

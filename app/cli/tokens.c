@@ -146,8 +146,8 @@ size_t cli_npy_head_make(char to[CLI_NPY_HEAD], const char *descr, uint32_t rank
     enum { HEAD = 10, ALIGN = 64 };
     char *text = to + HEAD;
     const size_t size = CLI_NPY_HEAD - HEAD;
-    size_t n = (size_t)snprintf(text, size, "{'descr': '%s', 'fortran_order': False, 'shape': (",
-                                descr);
+    size_t n =
+        (size_t)snprintf(text, size, "{'descr': '%s', 'fortran_order': False, 'shape': (", descr);
     for (uint32_t i = 0; i < rank; i++)
         n += (size_t)snprintf(text + n, size - n, rank == 1 ? "%u," : i ? ", %u" : "%u", dims[i]);
     n += (size_t)snprintf(text + n, size - n, "), }");

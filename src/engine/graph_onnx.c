@@ -45,8 +45,8 @@ static uint32_t source_beside(importing *i, const onnx_tensor *t, uint64_t size)
                      (int)t->location.size, t->location.data);
         return UINT32_MAX;
     }
-    const char *path = base_arena_print(&g->arena, "%s/%.*s", i->folder, (int)t->location.size,
-                                        t->location.data);
+    const char *path =
+        base_arena_print(&g->arena, "%s/%.*s", i->folder, (int)t->location.size, t->location.data);
     beside *file = path ? base_vec_add(&g->heap, &i->files) : NULL;
     beryl_source *source = file ? base_vec_add(&g->heap, &g->sources) : NULL;
     if (!source) {
@@ -67,9 +67,8 @@ static uint32_t source_beside(importing *i, const onnx_tensor *t, uint64_t size)
 static graph_value stored(beryl_graph *g, const onnx_array *a, const char *name, uint64_t offset,
                           uint32_t source) {
     static const uint32_t one = 1;
-    const uint32_t index =
-        store_add_weight(&g->store, name, a->type, a->rank ? a->rank : 1, a->rank ? a->dim : &one,
-                         0, source, offset, false);
+    const uint32_t index = store_add_weight(&g->store, name, a->type, a->rank ? a->rank : 1,
+                                            a->rank ? a->dim : &one, 0, source, offset, false);
     if (index == UINT32_MAX) return graph_refuse(g->g, BERYL_NO_MEMORY, "out of host memory");
     const graph_value v = graph_stored(g->g, &g->store, index);
     return v && !a->rank ? graph_squeeze(g->g, v, 0) : v;
@@ -143,8 +142,7 @@ static void build(importing *i, const onnx_model *model, const beryl_onnx_option
     for (size_t k = 0; k < o->n_input; k++) {
         const beryl_onnx_input *x = &o->inputs[k];
         given[k] = (onnx_given){
-            x->name,
-            {.type = graph_api_types[x->type], .rank = x->rank, .data = x->data}};
+            x->name, {.type = graph_api_types[x->type], .rank = x->rank, .data = x->data}};
         for (uint32_t d = 0; d < x->rank; d++) given[k].array.dim[d] = x->dims[d];
     }
     const onnx_options how = {.given = given,
@@ -305,7 +303,8 @@ beryl_status beryl_onnx_describe(const void *data, size_t size,
     beryl_status status = onnx_model_read(&arena, data, size, &model, error);
     if (status == BERYL_OK) {
         describe(&model, &c, &out);
-        if (out.failed || c.failed) status = base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+        if (out.failed || c.failed)
+            status = base_fail(error, BERYL_NO_MEMORY, "out of host memory");
         else write(user, out.data, out.size);
     }
     base_vec_fini(&heap, &c.ops);

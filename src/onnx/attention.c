@@ -47,22 +47,24 @@ static graph_value biases(onnx_call *c, const attended *a, graph_value scores) {
         if (onnx_is_given(c, 6)) { /* rows are the last of the columns that there are */
             const graph_value there = onnx_as(c, onnx_in(c, 6), TYPE_I32);
             if (!there) return 0;
-            first = onnx_op2(c, OP_SUB,
-                             onnx_reshape(c, there, 4, (uint32_t[]){onnx_tensor_of(c, there)->dim[0].size, 1, 1, 1}),
-                             onnx_number(c, a->n, TYPE_I32));
+            first =
+                onnx_op2(c, OP_SUB,
+                         onnx_reshape(c, there, 4,
+                                      (uint32_t[]){onnx_tensor_of(c, there)->dim[0].size, 1, 1, 1}),
+                         onnx_number(c, a->n, TYPE_I32));
         }
         const graph_value row = onnx_op2(c, OP_ADD, graph_iota(g, scores, 2), first);
         if (a->causal) seen = onnx_op2(c, OP_LE, column, row);
-        if (a->left >= 0)
-            seen = both(c, seen, OP_GE, column, row, -a->left);
+        if (a->left >= 0) seen = both(c, seen, OP_GE, column, row, -a->left);
         if (a->right >= 0) seen = both(c, seen, OP_LE, column, row, a->right);
     }
     if (onnx_is_given(c, 6)) {
         const graph_value there = onnx_as(c, onnx_in(c, 6), TYPE_I32);
         if (!there) return 0;
-        const graph_value in = onnx_op2(
-            c, OP_LT, graph_iota(g, scores, 3),
-            onnx_reshape(c, there, 4, (uint32_t[]){onnx_tensor_of(c, there)->dim[0].size, 1, 1, 1}));
+        const graph_value in =
+            onnx_op2(c, OP_LT, graph_iota(g, scores, 3),
+                     onnx_reshape(c, there, 4,
+                                  (uint32_t[]){onnx_tensor_of(c, there)->dim[0].size, 1, 1, 1}));
         seen = seen ? onnx_op2(c, OP_BIT_AND, seen, in) : in;
     }
     if (seen) bias = graph_where(g, seen, nought, never);
@@ -71,8 +73,8 @@ static graph_value biases(onnx_call *c, const attended *a, graph_value scores) {
         const graph_tensor t = *onnx_tensor_of(c, m);
         if (t.type == TYPE_BOOL) m = graph_where(g, m, nought, never);
         else m = onnx_as(c, m, TYPE_F32);
-        const uint32_t size = t.dim[t.rank - 1].size;
-        if (t.rank && size < a->m) m = graph_pad(g, m, t.rank - 1u, 0, a->m - size, -INFINITY);
+        const uint32_t size = t.rank ? t.dim[t.rank - 1].size : a->m;
+        if (size < a->m) m = graph_pad(g, m, t.rank - 1u, 0, a->m - size, -INFINITY);
         bias = bias ? onnx_op2(c, OP_ADD, bias, m) : m;
     }
     return bias;
@@ -96,7 +98,8 @@ static void attend(onnx_call *c, const attended *a, base_type type, bool flat) {
         v = graph_repeat(g, v, 1, h / groups);
     }
     const float root = sqrtf(a->scale);
-    graph_value scores = graph_matmul(g, graph_scale(g, q, root), graph_scale(g, k, root), false, true),
+    graph_value scores =
+                    graph_matmul(g, graph_scale(g, q, root), graph_scale(g, k, root), false, true),
                 shown = a->mode == 0 ? scores : 0;
     /* a cap is on the scores before the mask */
     if (a->cap != 0) scores = graph_softcap(g, scores, a->cap);
@@ -117,8 +120,7 @@ static void attend(onnx_call *c, const attended *a, base_type type, bool flat) {
     y = onnx_as(c, y, type);
     if (flat && y) {
         y = graph_permute(g, y, 4, (uint32_t[]){0, 2, 1, 3});
-        y = y ? graph_reshape(g, y, 3,
-                              (graph_dim[]){t.dim[0], t.dim[2], {h * w.dim[3].size, 0}})
+        y = y ? graph_reshape(g, y, 3, (graph_dim[]){t.dim[0], t.dim[2], {h * w.dim[3].size, 0}})
               : 0;
     }
     onnx_give(c, 0, y);
@@ -128,12 +130,14 @@ static void attend(onnx_call *c, const attended *a, base_type type, bool flat) {
 /* The plain case: one operation of the graph. */
 static bool attend_at_once(onnx_call *c, const attended *a, bool flat) {
     if (c->n_out > 3 || onnx_is_given(c, 6) || a->left >= 0 || a->right >= 0 ||
-        onnx_tensor_of(c, a->q)->type == TYPE_F64) return false;
+        onnx_tensor_of(c, a->q)->type == TYPE_F64)
+        return false;
     if (a->mask) {
         const graph_tensor *t = onnx_tensor_of(c, a->mask);
         if (!t->rank || t->dim[t->rank - 1].size < a->m) return false;
     }
-    const graph_sdpa how = {.scale = a->scale, .cap = a->cap, .causal = a->causal, .first = (int32_t)a->past};
+    const graph_sdpa how = {
+        .scale = a->scale, .cap = a->cap, .causal = a->causal, .first = (int32_t)a->past};
     const base_type type = onnx_tensor_of(c, a->q)->type;
     graph_value mask = a->mask;
     if (mask && onnx_tensor_of(c, mask)->type != TYPE_BOOL) return false;
@@ -142,7 +146,9 @@ static bool attend_at_once(onnx_call *c, const attended *a, bool flat) {
     if (flat) {
         const graph_tensor t = *onnx_tensor_of(c, y);
         y = graph_permute(c->g, y, 4, (uint32_t[]){0, 2, 1, 3});
-        y = y ? graph_reshape(c->g, y, 3, (graph_dim[]){t.dim[0], t.dim[2], {t.dim[1].size * t.dim[3].size, 0}}) : 0;
+        y = y ? graph_reshape(c->g, y, 3,
+                              (graph_dim[]){t.dim[0], t.dim[2], {t.dim[1].size * t.dim[3].size, 0}})
+              : 0;
     }
     onnx_give(c, 0, onnx_as(c, y, type));
     return true;

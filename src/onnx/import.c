@@ -13,9 +13,11 @@
 #include <string.h>
 
 enum {
-    NODES_MAX = 200000,
-    FOLD_MAX = 1 << 18,       /* elements of arrays that are computed while the graph is built */
-    FOLD_GIVEN_MAX = 1 << 9,  /* the same of what the caller gave */
+    NODES_MAX = 50000,
+    ARRAYS_MAX = 1 << 28,      /* bytes of arrays that are made while the graph is built */
+    FOLD_MAX = 1 << 16,        /* elements of arrays that go into one call of them, or come out */
+    FOLD_INSIDE_MAX = 1 << 20, /* elements of all values of such a call */
+    FOLD_GIVEN_MAX = 1 << 9,   /* the same of what the caller gave */
     SCOPES_MAX = 24
 };
 
@@ -34,7 +36,7 @@ struct onnx_import_state {
     scope *scope;
     uint32_t depth;
     base_vec(onnx_value) values;
-    uint64_t n_node;
+    uint64_t n_node, made; /* bytes of arrays */
 };
 
 /* ---- errors ---------------------------------------------------------------------------------- */
@@ -124,8 +126,9 @@ onnx_array *onnx_array_make(onnx_call *c, base_type type, uint32_t rank, const u
     if (a) {
         *a = (onnx_array){.type = type, .rank = rank};
         for (uint32_t i = 0; i < rank; i++) a->dim[i] = dim[i];
-        const uint64_t n = onnx_array_count(a);
-        if (n > UINT32_MAX) return onnx_refuse(c, "an array of more than 2^32 elements"), NULL;
+        const uint64_t n = onnx_array_count(a), size = n * base_type_block_bytes(type);
+        if (size > ARRAYS_MAX || (c->s->made += size) > ARRAYS_MAX)
+            return onnx_refuse(c, "constants of more than 256 MiB are computed"), NULL;
         a->data = base_arena_take(c->arena, (size_t)(n ? n : 1), base_type_block_bytes(type));
     }
     if (a && a->data) return a;
@@ -248,8 +251,7 @@ graph_value onnx_or_none(onnx_call *c, size_t k) {
 
 graph_value onnx_in(onnx_call *c, size_t k) {
     const graph_value v = onnx_or_none(c, k);
-    return v || c->g->error.code != BERYL_OK ? v
-                                             : onnx_refuse(c, "input %zu is missing", k + 1);
+    return v || c->g->error.code != BERYL_OK ? v : onnx_refuse(c, "input %zu is missing", k + 1);
 }
 
 const graph_tensor *onnx_tensor_of(onnx_call *c, graph_value v) {
@@ -302,8 +304,7 @@ bool onnx_reals_of(onnx_call *c, size_t k, double *to, size_t most, size_t *n) {
     *n = (size_t)onnx_array_count(a);
     const uint32_t bytes = base_type_block_bytes(a->type);
     for (size_t i = 0; i < *n; i++) {
-        const reference_number x =
-            reference_number_at(a->type, (const char *)a->data + i * bytes);
+        const reference_number x = reference_number_at(a->type, (const char *)a->data + i * bytes);
         to[i] = base_type_is_float(a->type) ? x.real : (double)x.whole;
     }
     return true;
@@ -324,8 +325,7 @@ const onnx_attribute *onnx_attribute_find(const onnx_call *c, const char *name) 
     if (!a || !a->reference.size || !in || !in->caller) return a && a->reference.size ? NULL : a;
     const onnx_attribute *theirs =
         attribute_in(in->caller->node->attributes, in->caller->node->n_attribute, a->reference);
-    return theirs ? theirs
-                  : attribute_in(in->function->usual, in->function->n_usual, a->reference);
+    return theirs ? theirs : attribute_in(in->function->usual, in->function->n_usual, a->reference);
 }
 
 int64_t onnx_whole(const onnx_call *c, const char *name, int64_t otherwise) {
@@ -390,6 +390,11 @@ static bool fold_results(onnx_call *c, folding *f, onnx_value *out, beryl_error 
         if (copies[k] && graph_tensor_at(f->g, copies[k])->role != ROLE_OUTPUT)
             graph_output(f->g, copies[k], "");
     }
+    uint64_t inside = 0;
+    for (graph_value v = 1; v < f->g->tensors.count; v++)
+        if (!graph_tensor_at(f->g, v)->base)
+            inside += graph_element_bound(graph_tensor_at(f->g, v));
+    if (inside > FOLD_INSIDE_MAX) return false;
     beryl_status status = graph_status(f->g, error);
     if (status == BERYL_OK) status = graph_reference_open(f->g, NULL, &f->r, error);
     for (size_t i = 0; status == BERYL_OK && i < f->in.count; i++) {
@@ -451,14 +456,14 @@ static bool can_fold(const onnx_call *c, const onnx_operator *op, bool *given) {
 
 static int64_t opset_of(const onnx_import_state *s, base_view domain) {
     const scope *in = s->scope;
-    const onnx_import *list = in && in->function && in->function->n_import ? in->function->imports
-                                                                           : s->model->imports;
+    const onnx_import *list =
+        in && in->function && in->function->n_import ? in->function->imports : s->model->imports;
     const size_t n = list == s->model->imports ? s->model->n_import : in->function->n_import;
     const bool usual = !domain.size || base_view_equal(domain, BASE_VIEW("ai.onnx"));
     for (size_t i = 0; i < n; i++)
         if (base_view_equal(list[i].domain, domain) ||
-            (usual && (!list[i].domain.size ||
-                       base_view_equal(list[i].domain, BASE_VIEW("ai.onnx")))))
+            (usual &&
+             (!list[i].domain.size || base_view_equal(list[i].domain, BASE_VIEW("ai.onnx")))))
             return list[i].version;
     return usual ? 1 : 0;
 }
@@ -550,8 +555,7 @@ static void run_node(onnx_import_state *s, const onnx_node *node) {
     }
     for (size_t k = 0; s->g->error.code == BERYL_OK && k < node->n_out; k++) {
         if (!c->wanted[k]) continue;
-        if (!c->out[k].v && !c->out[k].array)
-            onnx_refuse(c, "output %zu is not supported", k + 1);
+        if (!c->out[k].v && !c->out[k].array) onnx_refuse(c, "output %zu is not supported", k + 1);
         else name_set(s, node->out[k], c->out[k]);
     }
     if (s->g->error.code != BERYL_OK) name_error(s->g, node);

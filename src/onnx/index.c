@@ -120,14 +120,16 @@ static graph_value scattered(onnx_call *c, graph_value x, graph_value at, graph_
     const base_view how = onnx_text(c, "reduction", "none");
     if (!updates || !at || !x) return 0;
     if (base_view_equal(how, BASE_VIEW("none"))) return graph_scatter(c->g, x, at, updates, axis);
-    if (base_view_equal(how, BASE_VIEW("add"))) return graph_scatter_add(c->g, x, at, updates, axis);
+    if (base_view_equal(how, BASE_VIEW("add")))
+        return graph_scatter_add(c->g, x, at, updates, axis);
     /* one after another: an update for each index along the axis */
     const base_op op = base_view_equal(how, BASE_VIEW("mul"))   ? OP_MUL
                        : base_view_equal(how, BASE_VIEW("max")) ? OP_MAX
                                                                 : OP_MIN;
     const uint32_t n = onnx_tensor_of(c, at)->dim[axis].size;
-    if (n > 64) return onnx_refuse(c, "a reduction by %.*s of more than 64 updates along an axis",
-                                   (int)(how.size < 10 ? how.size : 10), how.data);
+    if (n > 64)
+        return onnx_refuse(c, "a reduction by %.*s of more than 64 updates along an axis",
+                           (int)(how.size < 10 ? how.size : 10), how.data);
     for (uint32_t i = 0; x && i < n; i++) {
         const graph_value one = graph_narrow(c->g, at, axis, i, 1, 1),
                           u = graph_narrow(c->g, updates, axis, i, 1, 1),
@@ -192,30 +194,28 @@ void onnx_tensor_scatter(onnx_call *c) {
 }
 
 void onnx_one_hot(onnx_call *c) {
-    onnx_wholes depth;
     const onnx_array *a = onnx_known(c, 1);
     const graph_value values = a ? onnx_in(c, 2) : 0;
     if (!values) return;
     double number;
     size_t n;
     if (!onnx_reals_of(c, 1, &number, 1, &n)) return;
-    depth.at[0] = (int64_t)number;
-    if (depth.at[0] < 1 || depth.at[0] > INT32_MAX) {
-        onnx_refuse(c, "a depth of %lld", (long long)depth.at[0]);
+    if (n != 1 || !(number >= 1 && number <= INT32_MAX)) {
+        onnx_refuse(c, "a depth that cannot be");
         return;
     }
+    const uint32_t depth = (uint32_t)number;
     onnx_shape ids;
     if (!onnx_shape_of(c, 0, &ids)) return;
     const uint32_t axis = onnx_axis(c, onnx_whole(c, "axis", -1), ids.rank + 1);
     if (axis == UINT32_MAX) return;
     graph *g = c->g;
-    graph_value at = onnx_indices(c, 0, (uint32_t)depth.at[0]);
+    graph_value at = onnx_indices(c, 0, depth);
     at = onnx_as(c, at, TYPE_I32);
     if (!at) return;
-    graph_value hot = graph_one_hot(g, at, (uint32_t)depth.at[0]);
+    graph_value hot = graph_one_hot(g, at, depth);
     uint32_t axes[GRAPH_RANK_MAX];
-    for (uint32_t i = 0; i <= ids.rank; i++)
-        axes[i] = i < axis ? i : i == axis ? ids.rank : i - 1;
+    for (uint32_t i = 0; i <= ids.rank; i++) axes[i] = i < axis ? i : i == axis ? ids.rank : i - 1;
     hot = hot ? graph_permute(g, hot, ids.rank + 1, axes) : 0;
     const graph_value off = graph_squeeze(g, graph_narrow(g, values, 0, 0, 1, 1), 0),
                       on = graph_squeeze(g, graph_narrow(g, values, 0, 1, 1, 1), 0);
@@ -256,8 +256,7 @@ void onnx_arg(onnx_call *c) {
     if (axis == UINT32_MAX) return;
     const bool last = onnx_whole(c, "select_last_index", 0);
     graph_value at = graph_arg(c->g, last ? graph_flip(c->g, x, axis) : x, axis, c->variant);
-    if (last && at)
-        at = onnx_op2(c, OP_SUB, onnx_number(c, t.dim[axis].size - 1.0, TYPE_I32), at);
+    if (last && at) at = onnx_op2(c, OP_SUB, onnx_number(c, t.dim[axis].size - 1.0, TYPE_I32), at);
     if (at && !onnx_whole(c, "keepdims", 1)) at = onnx_without(c, at, 1u << axis);
     onnx_give(c, 0, onnx_as(c, at, TYPE_I64));
 }
@@ -281,7 +280,8 @@ void onnx_compress(onnx_call *c) {
     }
     const uint8_t *bools = keep->data;
     const uint32_t size = t.dim[axis].size,
-                   count = (uint32_t)(onnx_array_count(keep) < size ? onnx_array_count(keep) : size);
+                   count =
+                       (uint32_t)(onnx_array_count(keep) < size ? onnx_array_count(keep) : size);
     for (uint32_t i = 0; i < count; i++) n += bools[i] != 0;
     uint32_t dim[GRAPH_RANK_MAX];
     for (uint32_t i = 0; i < t.rank; i++) dim[i] = i == axis ? n : t.dim[i].size;
@@ -305,16 +305,14 @@ void onnx_nonzero(onnx_call *c) {
     const uint32_t bytes = base_type_block_bytes(a->type);
     uint32_t n = 0;
     for (uint64_t i = 0; i < all; i++) {
-        const reference_number x =
-            reference_number_at(a->type, (const char *)a->data + i * bytes);
+        const reference_number x = reference_number_at(a->type, (const char *)a->data + i * bytes);
         n += base_type_is_float(a->type) ? x.real != 0 : x.whole != 0;
     }
     onnx_array *to = onnx_array_make(c, TYPE_I64, 2, (uint32_t[]){a->rank, n});
     if (!to) return;
     uint32_t at = 0;
     for (uint64_t i = 0; i < all; i++) {
-        const reference_number x =
-            reference_number_at(a->type, (const char *)a->data + i * bytes);
+        const reference_number x = reference_number_at(a->type, (const char *)a->data + i * bytes);
         if (base_type_is_float(a->type) ? x.real == 0 : x.whole == 0) continue;
         uint64_t rest = i;
         for (uint32_t d = a->rank; d-- > 0; rest /= a->dim[d])

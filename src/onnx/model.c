@@ -80,7 +80,8 @@ static size_t count(reading *r, base_view message, uint32_t number) {
 }
 
 static void *places(reading *r, const char *at, size_t n, size_t size) {
-    void *to = r->failed ? NULL : base_arena_take(r->arena, n ? n : 1, size);
+    if (!n && !r->failed) return (void *)(uintptr_t)r->file; /* of none no memory, but no failure */
+    void *to = r->failed ? NULL : base_arena_take(r->arena, n, size);
     if (!to) fail(r, BERYL_NO_MEMORY, at, "out of host memory");
     return to;
 }
@@ -251,8 +252,7 @@ static void read_node(reading *r, base_view message, void *to) {
     }
     n->in = messages(r, message, 1, sizeof *n->in, read_text, &n->n_in);
     n->out = messages(r, message, 2, sizeof *n->out, read_text, &n->n_out);
-    n->attributes =
-        messages(r, message, 5, sizeof *n->attributes, read_attribute, &n->n_attribute);
+    n->attributes = messages(r, message, 5, sizeof *n->attributes, read_attribute, &n->n_attribute);
 }
 
 static void read_dim(reading *r, base_view message, onnx_info *info) {
@@ -362,17 +362,28 @@ static const struct {
     base_type type;
     uint32_t typed;
 } kinds[] = {
-    [1] = {"float", TYPE_F32, 4},      [2] = {"uint8", TYPE_U8, 5},
-    [3] = {"int8", TYPE_I8, 5},        [4] = {"uint16", TYPE_U16, 5},
-    [5] = {"int16", TYPE_I16, 5},      [6] = {"int32", TYPE_I32, 5},
-    [7] = {"int64", TYPE_I64, 7},      [8] = {"string", TYPE_COUNT, 0},
-    [9] = {"bool", TYPE_BOOL, 5},      [10] = {"float16", TYPE_F16, 5},
-    [11] = {"double", TYPE_F64, 10},   [12] = {"uint32", TYPE_U32, 11},
-    [13] = {"uint64", TYPE_COUNT, 0},  [14] = {"complex64", TYPE_COUNT, 0},
-    [15] = {"complex128", TYPE_COUNT, 0}, [16] = {"bfloat16", TYPE_BF16, 5},
-    [17] = {"float8e4m3fn", TYPE_COUNT, 0}, [18] = {"float8e4m3fnuz", TYPE_COUNT, 0},
-    [19] = {"float8e5m2", TYPE_COUNT, 0}, [20] = {"float8e5m2fnuz", TYPE_COUNT, 0},
-    [21] = {"uint4", TYPE_COUNT, 0},   [22] = {"int4", TYPE_COUNT, 0},
+    [1] = {"float", TYPE_F32, 4},
+    [2] = {"uint8", TYPE_U8, 5},
+    [3] = {"int8", TYPE_I8, 5},
+    [4] = {"uint16", TYPE_U16, 5},
+    [5] = {"int16", TYPE_I16, 5},
+    [6] = {"int32", TYPE_I32, 5},
+    [7] = {"int64", TYPE_I64, 7},
+    [8] = {"string", TYPE_COUNT, 0},
+    [9] = {"bool", TYPE_BOOL, 5},
+    [10] = {"float16", TYPE_F16, 5},
+    [11] = {"double", TYPE_F64, 10},
+    [12] = {"uint32", TYPE_U32, 11},
+    [13] = {"uint64", TYPE_COUNT, 0},
+    [14] = {"complex64", TYPE_COUNT, 0},
+    [15] = {"complex128", TYPE_COUNT, 0},
+    [16] = {"bfloat16", TYPE_BF16, 5},
+    [17] = {"float8e4m3fn", TYPE_COUNT, 0},
+    [18] = {"float8e4m3fnuz", TYPE_COUNT, 0},
+    [19] = {"float8e5m2", TYPE_COUNT, 0},
+    [20] = {"float8e5m2fnuz", TYPE_COUNT, 0},
+    [21] = {"uint4", TYPE_COUNT, 0},
+    [22] = {"int4", TYPE_COUNT, 0},
     [23] = {"float4e2m1", TYPE_COUNT, 0},
 };
 enum { KIND_COUNT = sizeof kinds / sizeof *kinds };

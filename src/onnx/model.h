@@ -46,7 +46,7 @@ typedef struct onnx_info { /* of an input or output */
     uint32_t kind; /* 0: no tensor */
     bool shaped;
     uint32_t rank;
-    int64_t dim[ONNX_RANK_MAX];         /* -1: not said, or by */
+    int64_t dim[ONNX_RANK_MAX];        /* -1: not said, or by */
     base_view dim_name[ONNX_RANK_MAX]; /* this name */
 } onnx_info;
 

@@ -113,10 +113,8 @@ void onnx_lp_norm(onnx_call *c) {
     const graph_value norm = onnx_whole(c, "p", 2) == 1
                                  ? graph_reduce(g, OP_SUM, graph_abs(g, x), 1u << axis, 0)
                                  : graph_norm(g, x, 1u << axis);
-    const graph_value zero = onnx_number(c, 0, t.type),
-                      is_zero = onnx_op2(c, OP_EQ, norm, zero);
-    if (norm)
-        onnx_give(c, 0, graph_where(g, is_zero, zero, onnx_op2(c, OP_DIV, x, norm)));
+    const graph_value zero = onnx_number(c, 0, t.type), is_zero = onnx_op2(c, OP_EQ, norm, zero);
+    if (norm) onnx_give(c, 0, graph_where(g, is_zero, zero, onnx_op2(c, OP_DIV, x, norm)));
 }
 
 void onnx_mean_variance_norm(onnx_call *c) {
@@ -147,8 +145,8 @@ void onnx_lrn(onnx_call *c) {
         onnx_refuse(c, "over %lld channels", (long long)size);
         return;
     }
-    graph_value sum = graph_pad(g, graph_square(g, x), 1, (uint32_t)(size - 1) / 2,
-                                (uint32_t)size / 2, 0);
+    graph_value sum =
+        graph_pad(g, graph_square(g, x), 1, (uint32_t)(size - 1) / 2, (uint32_t)size / 2, 0);
     sum = graph_windows(g, sum, 1, (uint32_t)size, 1);
     if (!sum) return;
     sum = onnx_without(c, graph_reduce(g, OP_SUM, sum, 1u << t.rank, 0), 1u << t.rank);

@@ -59,9 +59,8 @@ onnx_fn onnx_layer_norm, onnx_rms_norm, onnx_group_norm, onnx_batch_norm, onnx_l
 onnx_fn onnx_conv, onnx_conv_transpose, onnx_pool, onnx_global_pool, onnx_resize, onnx_col2im,
     onnx_window_function;
 /* product.c */
-onnx_fn onnx_matmul, onnx_gemm, onnx_einsum, onnx_quantize, onnx_dequantize,
-    onnx_dynamic_quantize, onnx_matmul_integer, onnx_conv_integer, onnx_qlinear_matmul,
-    onnx_qlinear_conv;
+onnx_fn onnx_matmul, onnx_gemm, onnx_einsum, onnx_quantize, onnx_dequantize, onnx_dynamic_quantize,
+    onnx_matmul_integer, onnx_conv_integer, onnx_qlinear_matmul, onnx_qlinear_conv;
 /* attention.c */
 onnx_fn onnx_attention, onnx_rotary;
 

@@ -87,12 +87,12 @@ void onnx_bit_shift(onnx_call *c) {
     /* by less than 0, or by all bits and more: what is left is the sign, or nothing */
     const base_type type = onnx_tensor_of(c, a)->type;
     const uint32_t size = base_type_block_bytes(type) * 8;
-    const graph_value v = onnx_op2(c, left ? OP_SHL : OP_SHR, a, b),
-                      zero = onnx_number(c, 0, type),
+    const graph_value v = onnx_op2(c, left ? OP_SHL : OP_SHR, a, b), zero = onnx_number(c, 0, type),
                       fits = onnx_op2(c, OP_BIT_AND, onnx_op2(c, OP_GE, b, zero),
                                       onnx_op2(c, OP_LT, b, onnx_number(c, size, type))),
                       rest = left ? zero : onnx_op2(c, OP_SHR, a, onnx_number(c, size - 1, type));
-    const bool has_sign = type == TYPE_I8 || type == TYPE_I16 || type == TYPE_I32 || type == TYPE_I64;
+    const bool has_sign =
+        type == TYPE_I8 || type == TYPE_I16 || type == TYPE_I32 || type == TYPE_I64;
     if (fits) onnx_give(c, 0, graph_where(c->g, fits, v, has_sign ? rest : zero));
 }
 
@@ -152,11 +152,13 @@ void onnx_is_inf(onnx_call *c) {
     const graph_value most = onnx_number(c, type == TYPE_F16 ? 65504 : FLT_MAX, type),
                       least = onnx_number(c, type == TYPE_F16 ? -65504 : -FLT_MAX, type),
                       up = onnx_op2(c, OP_GT, x, most), down = onnx_op2(c, OP_LT, x, least);
-    const bool above = onnx_whole(c, "detect_positive", 1), below = onnx_whole(c, "detect_negative", 1);
-    onnx_give(c, 0, above && below ? onnx_op2(c, OP_BIT_OR, up, down)
-                    : above        ? up
-                    : below        ? down
-                                   : onnx_op2(c, OP_NE, least, least));
+    const bool above = onnx_whole(c, "detect_positive", 1),
+               below = onnx_whole(c, "detect_negative", 1);
+    onnx_give(c, 0,
+              above && below ? onnx_op2(c, OP_BIT_OR, up, down)
+              : above        ? up
+              : below        ? down
+                             : onnx_op2(c, OP_NE, least, least));
     if (!above && !below) {
         const graph_tensor t = *onnx_tensor_of(c, x);
         onnx_give(c, 0, onnx_expand(c, c->out[0].v, t.rank, t.dim));
@@ -248,7 +250,8 @@ static graph_value area(onnx_call *c, graph_value x, float sign) {
     if (sign < 0)
         return graph_log(g, graph_add(g, x, graph_sqrt(g, plus(c, graph_square(g, x), sign))));
     const graph_value most = graph_abs(g, x),
-                      v = graph_log(g, graph_add(g, most, graph_sqrt(g, plus(c, graph_square(g, x), sign))));
+                      v = graph_log(
+                          g, graph_add(g, most, graph_sqrt(g, plus(c, graph_square(g, x), sign))));
     return graph_mul(g, graph_sign(g, x), v);
 }
 
@@ -274,8 +277,7 @@ static graph_value activated(onnx_call *c, onnx_activation kind, graph_value x) 
     case ACT_HARD_SIGMOID:
         return hard_sigmoid(c, x, onnx_real(c, "alpha", 0.2f), onnx_real(c, "beta", 0.5f));
     case ACT_SOFTSIGN: return graph_div(g, x, plus(c, graph_abs(g, x), 1));
-    case ACT_SWISH:
-        return graph_mul(g, x, graph_sigmoid(g, times(c, x, onnx_real(c, "alpha", 1))));
+    case ACT_SWISH: return graph_mul(g, x, graph_sigmoid(g, times(c, x, onnx_real(c, "alpha", 1))));
     case ACT_GELU: return gelu(c, x);
     case ACT_THRESHOLDED: return thresholded(c, x);
     case ACT_SHRINK: return shrink(c, x);
@@ -294,7 +296,6 @@ void onnx_activate(onnx_call *c) {
     const graph_value x = onnx_in(c, 0);
     if (x) onnx_give(c, 0, activated(c, (onnx_activation)c->variant, x));
 }
-
 
 void onnx_swiglu(onnx_call *c) {
     const graph_value a = onnx_in(c, 0), b = onnx_in(c, 1);

@@ -14,7 +14,8 @@ void onnx_gemm(onnx_call *c) {
     const graph_value a = onnx_in(c, 0), b = onnx_in(c, 1), bias = onnx_or_none(c, 2);
     if (!a || !b || c->g->error.code != BERYL_OK) return;
     const float alpha = onnx_real(c, "alpha", 1), beta = onnx_real(c, "beta", 1);
-    graph_value v = graph_matmul(c->g, a, b, onnx_whole(c, "transA", 0), onnx_whole(c, "transB", 0));
+    graph_value v =
+        graph_matmul(c->g, a, b, onnx_whole(c, "transA", 0), onnx_whole(c, "transB", 0));
     if (alpha != 1) v = graph_scale(c->g, v, alpha);
     if (bias && beta != 0)
         v = onnx_op2(c, OP_ADD, v, beta == 1 ? bias : graph_scale(c->g, bias, beta));
@@ -48,12 +49,14 @@ void onnx_einsum(onnx_call *c) {
                 i += 2;
                 if (!pass) {
                     uint32_t around = in_part;
-                    for (size_t k = i + 1; k < text.size && text.data[k] != ',' && text.data[k] != '-'; k++)
+                    for (size_t k = i + 1;
+                         k < text.size && text.data[k] != ',' && text.data[k] != '-'; k++)
                         around += text.data[k] != ' ';
                     const uint32_t rank = part < c->n_in ? onnx_tensor_of(c, x[part])->rank : 0;
                     if (!arrow && rank > around && rank - around > wide) wide = rank - around;
                 } else {
-                    for (uint32_t k = 0; k < wide; k++) out[n++] = (char)('Z' - k);
+                    for (uint32_t k = 0; k < wide && n < sizeof out - 64; k++)
+                        out[n++] = (char)('Z' - k);
                 }
                 continue;
             }
@@ -61,13 +64,14 @@ void onnx_einsum(onnx_call *c) {
             else in_part++;
             if (ch == '-') arrow = true;
             if (!pass && !arrow && (unsigned char)ch < 128) count[(unsigned char)ch]++;
-            if (pass && i < text.size && n < sizeof out - 32) out[n++] = ch;
+            if (pass && i < text.size && n < sizeof out - 64) out[n++] = ch;
         }
     }
     if (!arrow) {
         size_t m = 0;
         for (int ch = 'A'; ch <= 'z'; ch++)
-            if (base_is_word((char)ch) && ch != '_' && count[ch] == 1 && m < 26) letters[m++] = (char)ch;
+            if (base_is_word((char)ch) && ch != '_' && count[ch] == 1 && m < 26)
+                letters[m++] = (char)ch;
         letters[m] = 0;
         out[n++] = '-', out[n++] = '>';
         for (uint32_t k = 0; k < wide; k++) out[n++] = (char)('Z' - k);
@@ -86,7 +90,8 @@ static graph_value along(onnx_call *c, graph_value v, const graph_tensor *x, int
     if (!v) return 0;
     const graph_tensor t = *onnx_tensor_of(c, v);
     const int64_t block = onnx_whole(c, "block_size", 0);
-    if (t.rank == 0 || (t.rank == 1 && t.dim[0].size == 1)) return t.rank ? graph_squeeze(c->g, v, 0) : v;
+    if (t.rank == 0 || (t.rank == 1 && t.dim[0].size == 1))
+        return t.rank ? graph_squeeze(c->g, v, 0) : v;
     const uint32_t at = onnx_axis(c, axis, x->rank);
     if (at == UINT32_MAX) return 0;
     if (t.rank == 1 && !block) {
@@ -109,7 +114,8 @@ static graph_value dequantised(onnx_call *c, size_t k, int64_t axis) {
     graph_value v = onnx_as(c, x, TYPE_F32);
     if (onnx_is_given(c, k + 2))
         v = onnx_op2(c, OP_SUB, v, along(c, onnx_as(c, onnx_in(c, k + 2), TYPE_F32), &t, axis));
-    return onnx_as(c, onnx_op2(c, OP_MUL, v, along(c, onnx_as(c, scale, TYPE_F32), &t, axis)), type);
+    return onnx_as(c, onnx_op2(c, OP_MUL, v, along(c, onnx_as(c, scale, TYPE_F32), &t, axis)),
+                   type);
 }
 
 void onnx_dequantize(onnx_call *c) {
@@ -148,8 +154,12 @@ void onnx_dynamic_quantize(onnx_call *c) {
     if (!x) return;
     const uint32_t all = (1u << onnx_tensor_of(c, x)->rank) - 1;
     const graph_value nought = onnx_number(c, 0, TYPE_F32),
-                      high = onnx_op2(c, OP_MAX, onnx_without(c, graph_reduce(g, OP_AMAX, x, all, 0), all), nought),
-                      low = onnx_op2(c, OP_MIN, onnx_without(c, graph_reduce(g, OP_AMIN, x, all, 0), all), nought),
+                      high = onnx_op2(c, OP_MAX,
+                                      onnx_without(c, graph_reduce(g, OP_AMAX, x, all, 0), all),
+                                      nought),
+                      low = onnx_op2(c, OP_MIN,
+                                     onnx_without(c, graph_reduce(g, OP_AMIN, x, all, 0), all),
+                                     nought),
                       scale = graph_scale(g, onnx_op2(c, OP_SUB, high, low), 1.0f / 255);
     const graph_value zero = graph_cast(
         g, graph_round(g, graph_neg(g, onnx_op2(c, OP_DIV, low, scale))), TYPE_U8, false);
@@ -183,7 +193,8 @@ static graph_value convolved(onnx_call *c, graph_value x, graph_value w) {
     graph_window windows[3];
     if (!x || !w) return 0;
     const graph_tensor t = *onnx_tensor_of(c, x), k = *onnx_tensor_of(c, w);
-    if (k.rank < 3 || k.rank > 5 || t.rank != k.rank) return onnx_refuse(c, "a kernel of %u axes", k.rank);
+    if (k.rank < 3 || k.rank > 5 || t.rank != k.rank)
+        return onnx_refuse(c, "a kernel of %u axes", k.rank);
     for (uint32_t i = 0; i + 2 < k.rank; i++) sizes[i] = k.dim[2 + i].size;
     const int64_t groups = onnx_whole(c, "group", 1);
     if (groups < 1 || groups > INT32_MAX) return onnx_refuse(c, "%lld groups", (long long)groups);
@@ -204,8 +215,9 @@ void onnx_conv_integer(onnx_call *c) {
 static void requantise(onnx_call *c, graph_value v) {
     const graph_value scale = v ? onnx_in(c, 6) : 0, zero = scale ? onnx_in(c, 7) : 0;
     if (zero)
-        onnx_give(c, 0, quantised(c, v, onnx_as(c, scale, TYPE_F32), zero,
-                                  onnx_tensor_of(c, zero)->type, 1));
+        onnx_give(
+            c, 0,
+            quantised(c, v, onnx_as(c, scale, TYPE_F32), zero, onnx_tensor_of(c, zero)->type, 1));
 }
 
 void onnx_qlinear_matmul(onnx_call *c) {

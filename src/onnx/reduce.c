@@ -32,8 +32,7 @@ static void reduce_nothing(onnx_call *c, const onnx_shape *s, uint32_t bits, boo
     const bool truth = s->type == TYPE_BOOL;
     const int64_t whole = truth ? x > 0 : reference_within(s->type, x);
     for (uint64_t i = 0; a && i < onnx_array_count(a); i++)
-        reference_put(s->type,
-                      (char *)(uintptr_t)a->data + i * base_type_block_bytes(s->type),
+        reference_put(s->type, (char *)(uintptr_t)a->data + i * base_type_block_bytes(s->type),
                       (reference_number){x, whole});
     onnx_give_array(c, 0, a);
 }
@@ -110,7 +109,8 @@ static graph_value in_rows(onnx_call *c, graph_value *x, uint32_t *axis) {
 static void give_as(onnx_call *c, graph_value v, graph_value like) {
     if (!v) return;
     const graph_tensor t = *onnx_tensor_of(c, like);
-    onnx_give(c, 0, onnx_tensor_of(c, v)->rank == t.rank ? v : graph_reshape(c->g, v, t.rank, t.dim));
+    onnx_give(c, 0,
+              onnx_tensor_of(c, v)->rank == t.rank ? v : graph_reshape(c->g, v, t.rank, t.dim));
 }
 
 void onnx_softmax(onnx_call *c) {
@@ -134,8 +134,7 @@ void onnx_hardmax(onnx_call *c) {
     if (!rows) return;
     const base_type type = onnx_tensor_of(c, rows)->type;
     const graph_value at = graph_arg(c->g, rows, axis, true);
-    if (at)
-        give_as(c, onnx_as(c, onnx_op2(c, OP_EQ, graph_iota(c->g, rows, axis), at), type), x);
+    if (at) give_as(c, onnx_as(c, onnx_op2(c, OP_EQ, graph_iota(c->g, rows, axis), at), type), x);
 }
 
 void onnx_scan_op(onnx_call *c) {
@@ -178,7 +177,11 @@ void onnx_loss(onnx_call *c) {
     }
     if (ignored) {
         const graph_value ids = onnx_as(c, target, TYPE_I32),
-                          counts = onnx_as(c, onnx_op2(c, OP_NE, ids, onnx_number(c, (double)ignored->whole, TYPE_I32)), t.type);
+                          counts =
+                              onnx_as(c,
+                                      onnx_op2(c, OP_NE, ids,
+                                               onnx_number(c, (double)ignored->whole, TYPE_I32)),
+                                      t.type);
         weight = weight ? onnx_op2(c, OP_MUL, weight, counts) : counts;
     }
     if (weight) loss = onnx_op2(c, OP_MUL, loss, weight);

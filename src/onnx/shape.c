@@ -96,7 +96,7 @@ void onnx_constant_of_shape(onnx_call *c) {
     const onnx_array as = {.type = one ? one->type : TYPE_F32, .rank = (uint32_t)sizes.n};
     onnx_array probe = as;
     memcpy(probe.dim, dim, sizes.n * sizeof *dim);
-    if (onnx_array_count(&probe) > 1 << 18) {
+    if (onnx_array_count(&probe) > 1 << 16) {
         double real = 0;
         if (one) {
             const reference_number x = reference_number_at(one->type, one->data);
@@ -104,8 +104,7 @@ void onnx_constant_of_shape(onnx_call *c) {
         }
         graph_dim d[GRAPH_RANK_MAX];
         for (size_t i = 0; i < sizes.n; i++) d[i] = (graph_dim){dim[i], 0};
-        onnx_give(c, 0,
-                  onnx_expand(c, onnx_number(c, real, as.type), (uint32_t)sizes.n, d));
+        onnx_give(c, 0, onnx_expand(c, onnx_number(c, real, as.type), (uint32_t)sizes.n, d));
         return;
     }
     onnx_array *to = onnx_array_make(c, as.type, as.rank, dim);
@@ -158,9 +157,10 @@ static void give_reshaped(onnx_call *c, uint32_t rank, const graph_dim *dim) {
         to->rank = rank;
         for (uint32_t i = 0; i < rank; i++) to->dim[i] = dim[i].size;
         if (onnx_array_count(to) == onnx_array_count(a)) onnx_give_array(c, 0, to);
-        else onnx_refuse(c, "a shape of %llu elements for %llu",
-                         (unsigned long long)onnx_array_count(to),
-                         (unsigned long long)onnx_array_count(a));
+        else
+            onnx_refuse(c, "a shape of %llu elements for %llu",
+                        (unsigned long long)onnx_array_count(to),
+                        (unsigned long long)onnx_array_count(a));
         return;
     }
     const graph_value x = onnx_in(c, 0);
@@ -323,7 +323,8 @@ void onnx_tile(onnx_call *c) {
         return;
     }
     for (uint32_t i = 0; x && i < times.n; i++) {
-        if (times.at[i] < 1 || times.at[i] > INT32_MAX) x = onnx_refuse(c, "repeated %lld times", (long long)times.at[i]);
+        if (times.at[i] < 1 || times.at[i] > INT32_MAX)
+            x = onnx_refuse(c, "repeated %lld times", (long long)times.at[i]);
         else if (times.at[i] != 1) x = graph_tile(c->g, x, i, (uint32_t)times.at[i]);
     }
     onnx_give(c, 0, x);
@@ -365,8 +366,7 @@ void onnx_split(onnx_call *c) {
     if (axis == UINT32_MAX) return;
     const bool said = onnx_wholes_at(c, "split", 1, &sizes);
     if (c->g->error.code != BERYL_OK) return;
-    const uint32_t all = s.dim[axis].size, n = (uint32_t)c->n_out,
-                   each = n ? (all + n - 1) / n : 0;
+    const uint32_t all = s.dim[axis].size, n = (uint32_t)c->n_out, each = n ? (all + n - 1) / n : 0;
     graph_tensor shape = {.type = s.type, .rank = (uint8_t)s.rank};
     memcpy(shape.dim, s.dim, sizeof s.dim);
     uint32_t at = 0;
@@ -429,8 +429,8 @@ void onnx_slice(onnx_call *c) {
         end = end < -size - 1 ? -size - 1 : end;
         start = within(start < 0 ? start + size : start, 0, step > 0 ? size : size - 1);
         end = within(end < 0 ? end + size : end, step > 0 ? 0 : -1, size);
-        const int64_t reach = step > 0 ? end - start : start - end,
-                      by = step > 0 ? step : -step, n = reach > 0 ? (reach + by - 1) / by : 0;
+        const int64_t reach = step > 0 ? end - start : start - end, by = step > 0 ? step : -step,
+                      n = reach > 0 && size ? (reach + by - 1) / by : 0;
         const bool whole = step == 1 && start == 0 && n == size;
         if (whole) continue;
         if (shape.dim[axis].extent) {
@@ -521,8 +521,8 @@ void onnx_pad(onnx_call *c) {
             }
             x = graph_narrow(c->g, x, axis, (uint32_t)low, (uint32_t)(size - low - high), 1);
         }
-        x = pad_with(c, x, axis, before > 0 ? (uint32_t)before : 0,
-                     after > 0 ? (uint32_t)after : 0, number);
+        x = pad_with(c, x, axis, before > 0 ? (uint32_t)before : 0, after > 0 ? (uint32_t)after : 0,
+                     number);
     }
     onnx_give(c, 0, x);
 }
@@ -541,8 +541,11 @@ void onnx_center_crop_pad(onnx_call *c) {
             onnx_refuse(c, "a size of %lld", (long long)to);
             return;
         }
-        if (to < size) x = graph_narrow(c->g, x, axis, (uint32_t)((size - to) / 2), (uint32_t)to, 1);
-        else if (to > size) x = pad_with(c, x, axis, (uint32_t)((to - size) / 2), (uint32_t)(to - size - (to - size) / 2), 0);
+        if (to < size)
+            x = graph_narrow(c->g, x, axis, (uint32_t)((size - to) / 2), (uint32_t)to, 1);
+        else if (to > size)
+            x = pad_with(c, x, axis, (uint32_t)((to - size) / 2),
+                         (uint32_t)(to - size - (to - size) / 2), 0);
     }
     onnx_give(c, 0, x);
 }
@@ -558,8 +561,9 @@ void onnx_trilu(onnx_call *c) {
     onnx_wholes k = {.n = 0};
     if (!x || (onnx_is_given(c, 1) && !onnx_wholes_of(c, 1, &k))) return;
     const int32_t diagonal = k.n ? (int32_t)within(k.at[0], -INT32_MAX, INT32_MAX) : 0;
-    onnx_give(c, 0, onnx_whole(c, "upper", 1) ? graph_triu(c->g, x, diagonal)
-                                              : graph_tril(c->g, x, diagonal));
+    onnx_give(c, 0,
+              onnx_whole(c, "upper", 1) ? graph_triu(c->g, x, diagonal)
+                                        : graph_tril(c->g, x, diagonal));
 }
 
 void onnx_eye_like(onnx_call *c) {
@@ -581,7 +585,8 @@ void onnx_eye_like(onnx_call *c) {
     for (int64_t i = 0; a && i < dim[0]; i++)
         if (i + k >= 0 && i + k < dim[1])
             reference_put(type,
-                          (char *)(uintptr_t)a->data + ((uint64_t)i * dim[1] + (uint64_t)(i + k)) * bytes,
+                          (char *)(uintptr_t)a->data +
+                              ((uint64_t)i * dim[1] + (uint64_t)(i + k)) * bytes,
                           (reference_number){1, 1});
     if (a) onnx_give_array(c, 0, a);
 }

@@ -61,7 +61,8 @@ graph_value onnx_indices(onnx_call *c, size_t k, uint32_t n) {
         onnx_array *to = onnx_array_make(c, TYPE_I32, a->rank, a->dim);
         const uint32_t bytes = base_type_block_bytes(a->type);
         for (uint64_t i = 0; to && i < onnx_array_count(a); i++) {
-            const int64_t at = reference_number_at(a->type, (const char *)a->data + i * bytes).whole;
+            const int64_t at =
+                reference_number_at(a->type, (const char *)a->data + i * bytes).whole;
             ((int32_t *)(uintptr_t)to->data)[i] =
                 at < -(int64_t)n || at >= n ? -1 : (int32_t)(at < 0 ? at + n : at);
         }

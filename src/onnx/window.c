@@ -59,7 +59,8 @@ static bool with_kernel(onnx_call *c, graph_value *x, graph_value *w, uint32_t *
     if (!*w) return false;
     const graph_tensor *t = onnx_tensor_of(c, *w);
     if (t->rank != onnx_tensor_of(c, *x)->rank || t->rank < 3 || t->rank > 5)
-        return onnx_refuse(c, "a kernel of %u axes for %u", t->rank, onnx_tensor_of(c, *x)->rank), false;
+        return onnx_refuse(c, "a kernel of %u axes for %u", t->rank, onnx_tensor_of(c, *x)->rank),
+               false;
     *n = t->rank - 2u;
     for (uint32_t i = 0; i < *n; i++) sizes[i] = t->dim[2 + i].size;
     return true;
@@ -105,8 +106,8 @@ void onnx_conv_transpose(onnx_call *c) {
         if (!one(c, &extra, i, 0, 0, &more[i])) return;
         if (!shape.n && !same) continue;
         const int64_t in = t.dim[2 + i].size,
-                      whole = (in - 1) * p->stride + (int64_t)(p->size - 1) * p->dilation + 1 +
-                              more[i],
+                      whole =
+                          (in - 1) * p->stride + (int64_t)(p->size - 1) * p->dilation + 1 + more[i],
                       out = shape.n > i ? shape.at[shape.n - n + i] : in * p->stride,
                       cut = whole - out;
         if (out < 1 || out > INT32_MAX) {
@@ -155,8 +156,8 @@ static graph_value places_of_largest(onnx_call *c, graph_value x, uint32_t n,
     uint32_t dim[GRAPH_RANK_MAX], count = 1;
     for (uint32_t k = 0; k < n; k++) {
         const uint32_t i = columns ? k : n - 1 - k;
-        const graph_value along = onnx_op2(c, OP_MUL, graph_iota(g, x, 2 + i),
-                                           onnx_number(c, (double)area, TYPE_I32));
+        const graph_value along =
+            onnx_op2(c, OP_MUL, graph_iota(g, x, 2 + i), onnx_number(c, (double)area, TYPE_I32));
         places = places ? onnx_op2(c, OP_ADD, places, along) : along;
         area *= t.dim[2 + i].size;
     }
@@ -173,7 +174,8 @@ static graph_value places_of_largest(onnx_call *c, graph_value x, uint32_t n,
     dim[0] = all, dim[1] = 1;
     for (uint32_t i = 0; i < n; i++) dim[2 + i] = p.dim[2 + i].size;
     cells = graph_im2col(g, onnx_reshape(c, cells, n + 2, dim), n, plain);
-    places = graph_im2col(g, onnx_as(c, onnx_reshape(c, graph_copy(g, places), n + 2, dim), TYPE_F32), n, plain);
+    places = graph_im2col(
+        g, onnx_as(c, onnx_reshape(c, graph_copy(g, places), n + 2, dim), TYPE_F32), n, plain);
     if (!cells || !places) return 0;
     graph_value at = graph_gather(g, places, graph_arg(g, cells, 1, true), 1);
     if (!at) return 0;
@@ -183,13 +185,18 @@ static graph_value places_of_largest(onnx_call *c, graph_value x, uint32_t n,
     if (p.rank == 3) { /* windows of all axes are one */
         for (uint32_t i = 0; i < n; i++)
             dim[2 + i] = (t.dim[2 + i].size + w[i].pad_before + w[i].pad_after -
-                          (w[i].size - 1) * w[i].dilation - 1) / w[i].stride + 1;
+                          (w[i].size - 1) * w[i].dilation - 1) /
+                             w[i].stride +
+                         1;
     }
     at = onnx_reshape(c, onnx_as(c, at, TYPE_I32), n + 2, dim);
     const graph_value channel = at ? onnx_op2(c, OP_ADD,
-                                              onnx_op2(c, OP_MUL, graph_iota(g, at, 0), onnx_number(c, t.dim[1].size, TYPE_I32)),
-                                              graph_iota(g, at, 1)) : 0;
-    at = onnx_op2(c, OP_ADD, at, onnx_op2(c, OP_MUL, channel, onnx_number(c, (double)area, TYPE_I32)));
+                                              onnx_op2(c, OP_MUL, graph_iota(g, at, 0),
+                                                       onnx_number(c, t.dim[1].size, TYPE_I32)),
+                                              graph_iota(g, at, 1))
+                                   : 0;
+    at = onnx_op2(c, OP_ADD, at,
+                  onnx_op2(c, OP_MUL, channel, onnx_number(c, (double)area, TYPE_I32)));
     return onnx_as(c, at, TYPE_I64);
 }
 
@@ -220,8 +227,8 @@ void onnx_pool(onnx_call *c) {
                                 .inside = !onnx_whole(c, "count_include_pad", 0)};
     const base_type type = t.type;
     const bool real = base_type_is_float(type);
-    const graph_value v = graph_pool(c->g, real ? x : onnx_as(c, x, TYPE_F32), t.rank - 2u, windows,
-                                     how);
+    const graph_value v =
+        graph_pool(c->g, real ? x : onnx_as(c, x, TYPE_F32), t.rank - 2u, windows, how);
     onnx_give(c, 0, onnx_as(c, v, type));
     if (c->n_out > 1 && partial) onnx_refuse(c, "indices with ceil_mode");
     else if (c->n_out > 1) onnx_give(c, 1, places_of_largest(c, x, t.rank - 2u, windows));
@@ -281,7 +288,8 @@ static double kernel_of(const scaling *s, double x) {
 
 /* Row i of the matrix that makes the new axis of the old one. */
 static void row_of(const scaling *s, uint32_t i, float *row) {
-    const double at = place_of(s, i), shrink = s->antialias && s->scale < 1 ? s->scale : 1;
+    const double at = fmin(fmax(place_of(s, i), -1e9), 1e9),
+                 shrink = s->antialias && s->scale < 1 ? fmax(s->scale, 1e-7) : 1;
     const int reach = (int)ceil((base_view_equal(s->mode, BASE_VIEW("cubic")) ? 2 : 1) / shrink);
     double sum = 0;
     for (int k = (int)floor(at) - reach; k <= (int)floor(at) + reach + 1; k++) {
@@ -296,7 +304,8 @@ static void row_of(const scaling *s, uint32_t i, float *row) {
 
 static graph_value along_matrix(onnx_call *c, graph_value x, uint32_t axis, const scaling *s) {
     const uint32_t dim[2] = {s->out, s->in};
-    if ((uint64_t)s->out * s->in > 1 << 24) return onnx_refuse(c, "an axis of %u to %u", s->in, s->out);
+    if ((uint64_t)s->out * s->in > 1 << 24)
+        return onnx_refuse(c, "an axis of %u to %u", s->in, s->out);
     onnx_array *a = onnx_array_make(c, TYPE_F32, 2, dim);
     if (!a) return 0;
     for (uint32_t i = 0; i < s->out; i++)
@@ -308,8 +317,7 @@ static graph_value along_matrix(onnx_call *c, graph_value x, uint32_t axis, cons
     for (uint32_t i = 0; i < rank; i++) axes[i] = i;
     axes[axis] = rank - 1, axes[rank - 1] = axis;
     x = onnx_wide(c, x, &type);
-    const graph_value matrix =
-        onnx_as(c, onnx_value_in_graph(c, &m), onnx_tensor_of(c, x)->type);
+    const graph_value matrix = onnx_as(c, onnx_value_in_graph(c, &m), onnx_tensor_of(c, x)->type);
     x = graph_permute(c->g, x, rank, axes);
     x = x && matrix ? graph_matmul(c->g, x, matrix, false, true) : 0;
     return onnx_as(c, x ? graph_permute(c->g, x, rank, axes) : 0, type);
@@ -323,8 +331,9 @@ static graph_value resized(onnx_call *c, graph_value x, uint32_t axis, const sca
         onnx_array *ids = onnx_array_make(c, TYPE_I32, 1, &s->out);
         for (uint32_t i = 0; ids && i < s->out; i++) {
             const double at = nearest_of(s, place_of(s, i));
-            ((int32_t *)(uintptr_t)ids->data)[i] =
-                at < 0 ? 0 : at >= s->in ? (int32_t)s->in - 1 : (int32_t)at;
+            ((int32_t *)(uintptr_t)ids->data)[i] = !(at >= 0)    ? 0
+                                                   : at >= s->in ? (int32_t)s->in - 1
+                                                                 : (int32_t)at;
         }
         onnx_value v = {.array = ids};
         x = ids ? graph_index_select(c->g, x, onnx_value_in_graph(c, &v), axis) : 0;
@@ -401,21 +410,22 @@ void onnx_resize(onnx_call *c) {
             return;
         }
         if (out == in && scale == 1 && !crop) continue;
-        const scaling s = {
-            .in = in,
-            .out = (uint32_t)out,
-            .scale = scale,
-            .length = sizes.n ? out : length,
-            .roi_start = crop ? roi[i] : 0,
-            .roi_end = crop ? roi[axes.n + i] : 1,
-            .cubic = (double)onnx_real(c, "cubic_coeff_a", -0.75f),
-            .mode = onnx_text(c, "mode", "nearest"),
-            .place = onnx_text(c, "coordinate_transformation_mode",
-                               at == 1 || c->variant ? "asymmetric" : "half_pixel"),
-            .nearest = onnx_text(c, "nearest_mode", at == 1 || c->variant ? "floor" : "round_prefer_floor"),
-            .antialias = onnx_whole(c, "antialias", 0),
-            .exclude = onnx_whole(c, "exclude_outside", 0),
-            .outside = crop};
+        const scaling s = {.in = in,
+                           .out = (uint32_t)out,
+                           .scale = scale,
+                           .length = sizes.n ? out : length,
+                           .roi_start = crop ? roi[i] : 0,
+                           .roi_end = crop ? roi[axes.n + i] : 1,
+                           .cubic = (double)onnx_real(c, "cubic_coeff_a", -0.75f),
+                           .mode = onnx_text(c, "mode", "nearest"),
+                           .place = onnx_text(c, "coordinate_transformation_mode",
+                                              at == 1 || c->variant ? "asymmetric" : "half_pixel"),
+                           .nearest =
+                               onnx_text(c, "nearest_mode",
+                                         at == 1 || c->variant ? "floor" : "round_prefer_floor"),
+                           .antialias = onnx_whole(c, "antialias", 0),
+                           .exclude = onnx_whole(c, "exclude_outside", 0),
+                           .outside = crop};
         x = resized(c, x, axis, &s, (double)onnx_real(c, "extrapolation_value", 0));
     }
     onnx_give(c, 0, x);
@@ -428,7 +438,8 @@ void onnx_col2im(onnx_call *c) {
     if (!x || !onnx_wholes_of(c, 1, &image) || !onnx_wholes_of(c, 2, &block)) return;
     const graph_tensor t = *onnx_tensor_of(c, x);
     const uint32_t n = (uint32_t)image.n;
-    uint32_t sizes[3], dim[GRAPH_RANK_MAX], cells = 1, more[3] = {0}, all[3];
+    uint32_t sizes[3], dim[GRAPH_RANK_MAX], more[3] = {0}, all[3];
+    uint64_t cells_all = 1;
     graph_window w[3];
     if (n < 1 || n > 3 || block.n != n || t.rank != 3) {
         onnx_refuse(c, "blocks of %zu axes", block.n);
@@ -436,10 +447,11 @@ void onnx_col2im(onnx_call *c) {
     }
     for (uint32_t i = 0; i < n; i++) {
         if (!one(c, &block, i, 1, 1, &sizes[i]) || !one(c, &image, i, 1, 1, &all[i])) return;
-        cells *= sizes[i];
+        cells_all *= sizes[i] < 4097 ? sizes[i] : 4097;
     }
     if (!onnx_windows(c, NULL, n, sizes, w, NULL)) return;
-    if (t.dim[1].size % cells) {
+    const uint32_t cells = cells_all <= 4096 ? (uint32_t)cells_all : 0;
+    if (!cells || t.dim[1].size % cells) {
         onnx_refuse(c, "%u channels of blocks of %u", t.dim[1].size, cells);
         return;
     }
@@ -459,14 +471,14 @@ void onnx_col2im(onnx_call *c) {
     /* weight [cells, 1, block]: one at each cell's own place */
     uint32_t shape[5] = {cells, 1};
     for (uint32_t i = 0; i < n; i++) shape[2 + i] = sizes[i];
-    if (cells > 4096) {
-        onnx_refuse(c, "blocks of more than 4,096 elements");
-        return;
-    }
     onnx_array *a = onnx_array_make(c, TYPE_F32, n + 2, shape);
-    for (uint32_t i = 0; a && i < cells; i++) ((float *)(uintptr_t)a->data)[(size_t)i * cells + i] = 1;
+    for (uint32_t i = 0; a && i < cells; i++)
+        ((float *)(uintptr_t)a->data)[(size_t)i * cells + i] = 1;
     onnx_value one_each = {.array = a};
-    graph_value v = a && x ? graph_conv_transpose(c->g, x, onnx_as(c, onnx_value_in_graph(c, &one_each), t.type), n, w, more, 1) : 0;
+    graph_value v =
+        a && x ? graph_conv_transpose(
+                     c->g, x, onnx_as(c, onnx_value_in_graph(c, &one_each), t.type), n, w, more, 1)
+               : 0;
     dim[0] = t.dim[0].size, dim[1] = channels;
     for (uint32_t i = 0; i < n; i++) dim[2 + i] = all[i];
     onnx_give(c, 0, onnx_reshape(c, v, n + 2, dim));
