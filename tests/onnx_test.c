@@ -1,5 +1,5 @@
 /* onnx_test.c - ONNX files, written here byte by byte: operators against plain mathematics, bodies,
- * functions, files beside, and files that lie. tools/onnx-check has the cases of the onnx package. */
+ * functions, files beside, and files that lie. tools/onnx-check has the onnx package's cases. */
 #include "base/file.h"
 #include "beryl_onnx.h"
 #include "test.h"
@@ -46,7 +46,7 @@ static void field_bytes(bytes *to, uint32_t field, const bytes *from) {
     field_data(to, field, from->data, from->n);
 }
 
-/* ---- tensors as text: "f32[2,3]:1,2,3,4,5,6" -------------------------------------------------- */
+/* ---- tensors as text: "f32[2,3]:1,2,3,4,5,6" ------------------------------------------------- */
 
 static const struct {
     const char *name;

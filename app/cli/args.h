@@ -89,7 +89,7 @@ typedef enum args_kind {
     X(CONTEXT, "context", 'c', COUNT, "N", ON_ENGINE,                                              \
       "Tokens that a conversation can hold; default 8,192, up to 32,768 where there is memory, "   \
       "or what the model has")                                                                     \
-    X(MEMORY, "memory", 0, SIZE, "SIZE", ON_ENGINE | ON_EVAL,                                             \
+    X(MEMORY, "memory", 0, SIZE, "SIZE", ON_ENGINE | ON_EVAL,                                      \
       "Device memory that may be used, like 6G; default what the device has")                      \
     X(NO_CACHE, "no-cache", 0, SWITCH, "", ON_DEVICE, "Neither read nor write the cache folder")   \
     X(JSON, "json", 0, SWITCH, "", ON_WORK, "Print JSON for other programs")                       \

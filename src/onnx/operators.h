@@ -35,6 +35,7 @@ typedef enum onnx_reduction {
     RED_SUM_SQUARE
 } onnx_reduction;
 
+typedef enum onnx_cell { CELL_RNN, CELL_GRU, CELL_LSTM } onnx_cell;
 typedef enum onnx_pool_kind { POOL_MAX, POOL_MEAN, POOL_LP } onnx_pool_kind;
 
 /* pointwise.c */
@@ -61,6 +62,8 @@ onnx_fn onnx_conv, onnx_conv_transpose, onnx_pool, onnx_global_pool, onnx_resize
 /* product.c */
 onnx_fn onnx_matmul, onnx_gemm, onnx_einsum, onnx_quantize, onnx_dequantize, onnx_dynamic_quantize,
     onnx_matmul_integer, onnx_conv_integer, onnx_qlinear_matmul, onnx_qlinear_conv;
+/* recurrent.c */
+onnx_fn onnx_recurrent;
 /* attention.c */
 onnx_fn onnx_attention, onnx_rotary;
 
