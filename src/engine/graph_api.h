@@ -43,8 +43,8 @@ struct beryl_graph {
     bool evaluated;                         /* the last run is that of a beryl_graph_eval */
     device_ticket state_ticket;             /* of a beryl_graph_state_get; 0: none */
     size_t state_got;                       /* bytes of it */
-    const struct onnx_ports *ports;         /* of a model that was read; in the arena */
     beryl_error failure;                    /* of compiling */
+    const struct onnx_ports *ports;         /* of a model that was read; in the arena */
 };
 
 enum {

@@ -153,7 +153,7 @@ static graph_value places_of_largest(onnx_call *c, graph_value x, uint32_t n,
     graph_window plain[3];
     graph_value places = 0, cells = x;
     uint64_t area = 1;
-    uint32_t dim[GRAPH_RANK_MAX], count = 1;
+    uint32_t dim[GRAPH_RANK_MAX];
     for (uint32_t k = 0; k < n; k++) {
         const uint32_t i = columns ? k : n - 1 - k;
         const graph_value along =
@@ -162,7 +162,6 @@ static graph_value places_of_largest(onnx_call *c, graph_value x, uint32_t n,
         area *= t.dim[2 + i].size;
     }
     for (uint32_t i = 0; i < n; i++) {
-        count *= w[i].size;
         plain[i] = w[i];
         plain[i].pad_before = plain[i].pad_after = 0;
         cells = graph_pad(g, cells, 2 + i, w[i].pad_before, w[i].pad_after, -INFINITY);
@@ -394,7 +393,7 @@ void onnx_resize(onnx_call *c) {
         }
         if (sizes.n) scales[i] = (double)sizes.at[i] / t.dim[axis].size;
         const bool smaller = base_view_equal(keep, BASE_VIEW("not_larger"));
-        if (!one_scale || (smaller ? scales[i] < one_scale : scales[i] > one_scale))
+        if (one_scale == 0 || (smaller ? scales[i] < one_scale : scales[i] > one_scale))
             one_scale = scales[i];
     }
     const bool stretch = !sizes.n || base_view_equal(keep, BASE_VIEW("stretch"));
