@@ -112,7 +112,7 @@ name=cli/version
 run --version
 code 0 && like "$out" '^beryl [0-9]+\.[0-9]+\.[0-9]+$' && ok
 
-for command in run show list devices bench tokenize render logits embed-media perplexity selftest explain trace tune bench-ops ops; do
+for command in run show list devices bench tokenize render logits embed-media perplexity selftest explain trace tune bench-ops ops eval; do
     name=cli/help-of-$command
     run help $command
     first=$out

@@ -16,6 +16,7 @@ enum { ARGS_POSITIONAL_MAX = 32 };
     X(LIST, "list", "", "List the models on this machine", 0, 0)                                  \
     X(DEVICES, "devices", "", "List the devices that models can run on", 0, 0)                    \
     X(BENCH, "bench", "[MODEL]", "Measure speed", 0, 1)                                           \
+    X(EVAL, "eval", "MODEL.onnx", "Run an ONNX file once", 1, 1)                                  \
     X(TOKENIZE, "tokenize", "[MODEL]", "Turn text into token ids, or ids into text", 0, 1)        \
     X(RENDER, "render", "[MODEL]", "Print the prompt that a conversation becomes", 0, 1)          \
     X(LOGITS, "logits", "[MODEL]", "Write the logits of every position to a NumPy file", 0, 1)    \
@@ -50,7 +51,7 @@ enum { /* sets of commands */
        /* a model on a device */
        ON_ENGINE = ON_RUN | ON_BENCH | ON_LOGITS | ON_EMBED_MEDIA | ON_PERPLEXITY | ON_SELFTEST |
                    ON_EXPLAIN | ON_TRACE | ON_TUNE,
-       ON_DEVICE = ON_ENGINE | ON_BENCH_OPS,
+       ON_DEVICE = ON_ENGINE | ON_BENCH_OPS | ON_EVAL,
        ON_MODEL = ON_ENGINE | ON_SHOW | ON_TOKENIZE | ON_RENDER,
        ON_MEDIA = ON_RUN | ON_LOGITS | ON_EMBED_MEDIA,
        ON_ANSWERS = ON_RUN | ON_LOGITS | ON_PERPLEXITY, /* what the device computes counts */
@@ -88,7 +89,7 @@ typedef enum args_kind {
     X(CONTEXT, "context", 'c', COUNT, "N", ON_ENGINE,                                              \
       "Tokens that a conversation can hold; default 8,192, up to 32,768 where there is memory, "   \
       "or what the model has")                                                                     \
-    X(MEMORY, "memory", 0, SIZE, "SIZE", ON_ENGINE,                                                \
+    X(MEMORY, "memory", 0, SIZE, "SIZE", ON_ENGINE | ON_EVAL,                                      \
       "Device memory that may be used, like 6G; default what the device has")                      \
     X(NO_CACHE, "no-cache", 0, SWITCH, "", ON_DEVICE, "Neither read nor write the cache folder")   \
     X(JSON, "json", 0, SWITCH, "", ON_WORK, "Print JSON for other programs")                       \
@@ -184,6 +185,10 @@ typedef enum args_kind {
     X(OP, "op", 0, COUNT, "N", ON_EXPLAIN, "Only node N (graph) or dispatch N")                    \
     X(TRACE_OUT, "out", 0, FILE, "FILE", ON_TRACE,                                                 \
       "Where the trace goes; default trace.json; - is standard output")                            \
+    X(EVAL_INPUT, "input", 'i', FILES, "NAME=FILE.npy", ON_EVAL,                                   \
+      "The numbers of an input, a NumPy file; each input has one")                                 \
+    X(EVAL_OUT, "output", 'o', FILE, "FILE.npz", ON_EVAL,                                          \
+      "Where all outputs go, as an archive of NumPy files; default their shapes are told")         \
     X(DEPTH, "depth", 0, COUNT, "N", ON_TRACE, "After N tokens of context; default 0")             \
     X(STEPS, "steps", 0, COUNT, "N", ON_TRACE, "Record N runs of the plan; default 3")             \
     X(TRIES, "tries", 0, COUNT, "N", ON_TUNE,                                                      \

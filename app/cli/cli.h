@@ -102,6 +102,10 @@ int32_t *cli_tokens(cli *c, const beryl_engine *engine, int32_t bos, const char 
 char *cli_read(cli *c, const char *path, size_t *size);
 /* The head of a NumPy file of F32 [n_row, n_column]; the numbers follow. */
 void cli_npy_head(FILE *to, size_t n_row, size_t n_column);
+/* The same of any type, as NumPy names it, and up to 10 dimensions: how many bytes it has. */
+enum { CLI_NPY_HEAD = 320 };
+size_t cli_npy_head_make(char to[CLI_NPY_HEAD], const char *descr, uint32_t rank,
+                         const uint32_t *dims);
 void cli_ids_print(FILE *to, const int32_t *tokens, size_t n_token); /* "2,10,11\n" */
 /* 1.9 GiB, 4.65 B and the like; `to` of at least 32 bytes. */
 const char *cli_size_text(char *to, uint64_t bytes);
@@ -146,6 +150,8 @@ int trace_main(cli *c);
 int tune_main(cli *c);
 int bench_ops_main(cli *c);
 int ops_main(cli *c);
+int eval_main(cli *c);
+int cli_onnx_show(cli *c, const char *path); /* of show: an ONNX file */
 int help_main(cli *c);
 void help_command(FILE *to, args_command command);
 void help_overview(FILE *to);

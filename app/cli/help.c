@@ -20,7 +20,9 @@ static const char *const details[COMMAND_COUNT] = {
         "  beryl run model.gguf -f letter.txt \"Summarise this:\"\n"
         "  git diff | beryl run model.gguf --system \"Write a commit title.\"\n"
         "  beryl run model.gguf --ids 2,10,11 --greedy --ignore-eos --max-tokens 8 --print-ids",
-    [COMMAND_SHOW] = "  beryl show model.gguf --tensors",
+    [COMMAND_SHOW] = "Of an ONNX file: its inputs, outputs and operators.\n\n"
+                     "  beryl show model.gguf --tensors\n"
+                     "  beryl show model.onnx",
     [COMMAND_LIST] =
         "Finds the built-in model, the files in Beryl's own folder, and an Ollama store.",
     [COMMAND_DEVICES] = "The first one that runs programs is taken unless --device of another "
@@ -97,6 +99,12 @@ static const char *const details[COMMAND_COUNT] = {
         "  beryl bench-ops\n"
         "  beryl bench-ops linear --type Q4_K --shape 8192,1,4096 --device cuda\n"
         "  beryl bench-ops softmax rms_norm --shape 8192,4096 -o csv",
+    [COMMAND_EVAL] =
+        "Shapes that the file leaves open are those of the inputs. What has to be known while the "
+        "graph is built (shapes, axes, trip counts) is taken from the inputs too. An operator that "
+        "is not supported is named with its node; 'beryl show' lists all of a file.\n\n"
+        "  beryl eval model.onnx --input x=x.npy --output y.npz\n"
+        "  beryl eval model.onnx --input ids=ids.npy --input mask=mask.npy --device host",
     [COMMAND_OPS] = NULL,
     [COMMAND_HELP] = NULL,
 };

@@ -141,20 +141,30 @@ typedef struct logits_file {
 /* NumPy's format 1.0: magic, version, length of the header, a Python dict padded so that the data
  * begin at a multiple of 64 bytes.
  * https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html */
-void cli_npy_head(FILE *to, size_t n_row, size_t n_column) {
+size_t cli_npy_head_make(char to[CLI_NPY_HEAD], const char *descr, uint32_t rank,
+                         const uint32_t *dims) {
     enum { HEAD = 10, ALIGN = 64 };
-    const uint16_t probe = 1;
-    char order = *(const unsigned char *)&probe ? '<' : '>';
-    char text[256];
-    int n = snprintf(text, sizeof text,
-                     "{'descr': '%cf4', 'fortran_order': False, 'shape': (%zu, %zu), }", order,
-                     n_row, n_column);
+    char *text = to + HEAD;
+    const size_t size = CLI_NPY_HEAD - HEAD;
+    size_t n =
+        (size_t)snprintf(text, size, "{'descr': '%s', 'fortran_order': False, 'shape': (", descr);
+    for (uint32_t i = 0; i < rank; i++)
+        n += (size_t)snprintf(text + n, size - n, rank == 1 ? "%u," : i ? ", %u" : "%u", dims[i]);
+    n += (size_t)snprintf(text + n, size - n, "), }");
     while ((HEAD + n + 1) % ALIGN) text[n++] = ' ';
     text[n++] = '\n';
-    fwrite("\x93NUMPY\x01\x00", 1, 8, to);
-    putc(n & 255, to);
-    putc(n >> 8, to);
-    fwrite(text, 1, (size_t)n, to);
+    memcpy(to, "\x93NUMPY\x01\x00", 8);
+    to[8] = (char)(n & 255);
+    to[9] = (char)(n >> 8);
+    return HEAD + n;
+}
+
+void cli_npy_head(FILE *to, size_t n_row, size_t n_column) {
+    char head[CLI_NPY_HEAD];
+    const uint16_t probe = 1;
+    const uint32_t dims[2] = {(uint32_t)n_row, (uint32_t)n_column};
+    fwrite(head, 1,
+           cli_npy_head_make(head, *(const unsigned char *)&probe ? "<f4" : ">f4", 2, dims), to);
 }
 
 static void logits_each(void *user, size_t position, const float *logits) {

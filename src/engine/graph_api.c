@@ -3,6 +3,7 @@
  * Owns the order of things (build, compile, run) and checks what a caller could get wrong;
  * shapes are the graph's business. Outputs are all read back with every run, since they are few. */
 #include "engine/graph_api.h"
+#include "base/build.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/thread.h"
@@ -76,6 +77,8 @@ void beryl_graph_close(beryl_graph *g) {
     graph_close(g->g);
     store_fini(&g->store);
     device_close(g->device);
+    for (size_t i = 0; BUILD_HAS_ONNX && i < g->sources.count; i++)
+        if (g->sources.data[i].close) g->sources.data[i].close(g->sources.data[i].user);
     base_vec_fini(&g->heap, &g->sources);
     base_vec_fini(&g->heap, &g->constants);
     base_arena_fini(&g->arena);

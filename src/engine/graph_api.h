@@ -44,6 +44,7 @@ struct beryl_graph {
     device_ticket state_ticket;             /* of a beryl_graph_state_get; 0: none */
     size_t state_got;                       /* bytes of it */
     beryl_error failure;                    /* of compiling */
+    const struct onnx_ports *ports;         /* of a model that was read; in the arena */
 };
 
 enum {
