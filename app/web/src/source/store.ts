@@ -2,8 +2,8 @@
  * store.ts - models kept in the origin private file system.
  *
  * Owns the folder "beryl/KEY" of one model: a note ("note.json": where it came from, which version)
- * and its bytes as numbered pieces of PIECE bytes. The one idea: a piece is written whole and
- * atomically, so the names and sizes in the folder say what is there; no list can disagree with
+ * and its bytes as numbered pieces of PIECE bytes. The one idea: a piece that is not whole is too
+ * short, so the names and sizes in the folder say what is there; no list can disagree with
  * the bytes after a crash, and two tabs that write the same piece of the same version write the
  * same bytes. Pieces never change once they are there, so any number of tabs read them: in a worker by synchronous
  * handles, which are several times as fast as Blobs and leave no buffers behind.
@@ -78,6 +78,7 @@ export function storeKey(url: string): string {
 interface SyncHandle {
     read(to: Uint8Array, at: { at: number }): number;
     write(data: Uint8Array, at: { at: number }): number;
+    getSize(): number;
     truncate(size: number): void;
     flush(): void;
     close(): void;
@@ -87,7 +88,7 @@ interface SyncHandles { createSyncAccessHandle?(options?: { mode: "read-only" })
 function writeNow(file: SyncHandle, data: Uint8Array): void {
     try {
         if (file.write(data, { at: 0 }) !== data.length) throw new DOMException("no room", "QuotaExceededError");
-        file.truncate(data.length);
+        if (file.getSize() !== data.length) file.truncate(data.length);
     } finally {
         file.close();
     }
@@ -114,18 +115,12 @@ async function writeFile(folder: FileSystemDirectoryHandle, name: string, data: 
 /** Writes a file of that name whole or not at all. */
 export type WritePiece = (folder: FileSystemDirectoryHandle, name: string, data: Uint8Array) => Promise<void>;
 
-/** A worker's handle is several times as fast as a stream, but writes in place: so into a file of another name, that takes its own when it is whole. */
+/** A worker's handle is several times as fast as a stream. It writes in place and in order: a file of the whole size has all of its bytes. */
 export async function writePiece(folder: FileSystemDirectoryHandle, name: string, data: Uint8Array): Promise<void> {
     const { prototype } = (globalThis as { FileSystemFileHandle?: { prototype: object } }).FileSystemFileHandle ?? {};
-    if (!prototype || !("createSyncAccessHandle" in prototype && "move" in prototype)) return await writeFile(folder, name, data);
-    const part = await folder.getFileHandle(`${name}.part`, { create: true }) as unknown as Required<SyncHandles> & { move(name: string): Promise<void> };
-    try {
-        writeNow(await part.createSyncAccessHandle(), data);
-        await part.move(name);
-    } catch (thrown) {
-        await folder.removeEntry(`${name}.part`).catch(() => undefined);
-        throw thrown;
-    }
+    if (!prototype || !("createSyncAccessHandle" in prototype)) return await writeFile(folder, name, data);
+    const handle = await folder.getFileHandle(name, { create: true }) as unknown as Required<SyncHandles>;
+    writeNow(await handle.createSyncAccessHandle(), data);
 }
 
 function isNote(value: unknown): value is Note {

@@ -14,8 +14,8 @@ import { checkRange, orAborted, showBytes, sleep, type ByteSource, type Progress
 import { BlobSource } from "./blob.js";
 import { browserStorage, noRoomFor, PIECE, removeModel, Store, withLock, type StorageHost, type WritePiece } from "./store.js";
 
-/** Pieces in memory at most, on their way, in use or being written: 16 MiB. A read touches two of them. */
-const MOST = 4;
+/** Pieces in memory at most, on their way, in use or being written: 24 MiB. A read touches two of them; a write takes as long as two or three of them take to come. */
+const MOST = 6;
 /** Pieces asked for ahead of a reader that goes forward. */
 const AHEAD = 6;
 /** Pieces that `fill` fetches side by side. */
@@ -297,13 +297,23 @@ class UrlSource implements StoredSource {
             await file.readInto(far, i * PIECE + offset, this.#ending.signal);
             return far;
         }
-        const part = this.#use(this.#ask(i), (bytes) => {
+        const piece = this.#ask(i), part = this.#use(piece, async (bytes) => {
             if (!room) return bytes.slice(offset, offset + size);
-            room.set(bytes.subarray(offset, offset + size));
+            if (this.#options.writer) await piece.saved; // which it has nearly, having been away for it
+            if (size === piece.bytes?.length && piece.users === 1) return this.#swap(i, piece.bytes, room);
+            room.set((piece.bytes ?? bytes).subarray(offset, offset + size));
             return room;
         });
         this.#lookAhead(i);
         return await part;
+    }
+
+    /* A whole piece goes to its reader, and the reader's memory serves for another. */
+    #swap(i: number, bytes: Uint8Array, room: Uint8Array): Uint8Array {
+        this.#pieces.delete(i);
+        this.#taken--;
+        this.#spare.push(new Uint8Array(structuredClone(room.buffer, { transfer: [room.buffer] }) as ArrayBuffer));
+        return bytes;
     }
 
     #removed(): BerylError {

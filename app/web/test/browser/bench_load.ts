@@ -37,13 +37,12 @@ async function alone(size: number): Promise<Record<string, number>> {
         await root.removeEntry("alone", { recursive: true });
     };
     await write("handles", 2, async (folder, i) => {
-        const file = await folder.getFileHandle(`${i}.part`, { create: true }) as unknown as {
-            createSyncAccessHandle(): Promise<{ write(data: Uint8Array, at: { at: number }): number; close(): void }>; move(name: string): Promise<void>;
+        const file = await folder.getFileHandle(String(i), { create: true }) as unknown as {
+            createSyncAccessHandle(): Promise<{ write(data: Uint8Array, at: { at: number }): number; close(): void }>;
         };
         const handle = await file.createSyncAccessHandle();
         handle.write(piece, { at: 0 });
         handle.close();
-        await file.move(String(i));
     });
     await write("streams", 6, async (folder, i) => {
         const out = await (await folder.getFileHandle(String(i), { create: true })).createWritable();
