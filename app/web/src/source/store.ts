@@ -94,34 +94,30 @@ function writeNow(file: SyncHandle, data: Uint8Array): void {
     }
 }
 
-/* Safari before 26 writes files of this file system only by a synchronous handle. */
-async function writeFile(folder: FileSystemDirectoryHandle, name: string, data: Uint8Array): Promise<void> {
+/* A worker's handle is several times as fast as a stream; Safari before 26 has nothing else. `whole`: what is there is whole
+ * at every moment, the old or the new. */
+async function writeFile(folder: FileSystemDirectoryHandle, name: string, data: Uint8Array, whole: boolean): Promise<void> {
     const handle = await folder.getFileHandle(name, { create: true }) as FileSystemFileHandle & SyncHandles;
-    if (typeof handle.createWritable === "function") {
-        const out = await handle.createWritable();
-        try {
-            await out.write(data as Uint8Array<ArrayBuffer>);
-            await out.close();
-        } catch (thrown) {
-            await out.abort().catch(() => undefined);
-            throw thrown;
-        }
+    if (handle.createSyncAccessHandle && !(whole && handle.createWritable)) {
+        writeNow(await handle.createSyncAccessHandle(), data);
         return;
     }
-    if (!handle.createSyncAccessHandle) throw new DOMException("files of this origin cannot be written here", "NotSupportedError");
-    writeNow(await handle.createSyncAccessHandle(), data);
+    if (!handle.createWritable) throw new DOMException("files of this origin cannot be written here", "NotSupportedError");
+    const out = await handle.createWritable();
+    try {
+        await out.write(data as Uint8Array<ArrayBuffer>);
+        await out.close();
+    } catch (thrown) {
+        await out.abort().catch(() => undefined);
+        throw thrown;
+    }
 }
 
-/** Writes a file of that name whole or not at all. */
+/** Writes a file of that name; one that is not whole is too short. */
 export type WritePiece = (folder: FileSystemDirectoryHandle, name: string, data: Uint8Array) => Promise<void>;
 
-/** A worker's handle is several times as fast as a stream. It writes in place and in order: a file of the whole size has all of its bytes. */
-export async function writePiece(folder: FileSystemDirectoryHandle, name: string, data: Uint8Array): Promise<void> {
-    const { prototype } = (globalThis as { FileSystemFileHandle?: { prototype: object } }).FileSystemFileHandle ?? {};
-    if (!prototype || !("createSyncAccessHandle" in prototype)) return await writeFile(folder, name, data);
-    const handle = await folder.getFileHandle(name, { create: true }) as unknown as Required<SyncHandles>;
-    writeNow(await handle.createSyncAccessHandle(), data);
-}
+/** Where it can, in place and from the start on. */
+export const writePiece: WritePiece = (folder, name, data) => writeFile(folder, name, data, false);
 
 function isNote(value: unknown): value is Note {
     const note = value as Partial<Note> | null;
@@ -270,7 +266,7 @@ export class Store {
     /** Changes the note, where there is one yet; `complete` follows from the pieces. */
     async annotate(change: Partial<Pick<Note, "sha256" | "used">>): Promise<void> {
         this.note = { ...this.note, ...change, complete: this.#there.size === this.count };
-        if (this.#folder) await writeFile(this.#folder, NOTE, utf8ToBytes(JSON.stringify(this.note)));
+        if (this.#folder) await writeFile(this.#folder, NOTE, utf8ToBytes(JSON.stringify(this.note)), true);
     }
 
     /** Gives back the files that are open. */
