@@ -297,23 +297,19 @@ class UrlSource implements StoredSource {
             await file.readInto(far, i * PIECE + offset, this.#ending.signal);
             return far;
         }
-        const piece = this.#ask(i), part = this.#use(piece, async (bytes) => {
+        const piece = this.#ask(i), part = this.#use(piece, (bytes) => {
             if (!room) return bytes.slice(offset, offset + size);
-            if (this.#options.writer) await piece.saved; // which it has nearly, having been away for it
-            if (size === piece.bytes?.length && piece.users === 1) return this.#swap(i, piece.bytes, room);
-            room.set((piece.bytes ?? bytes).subarray(offset, offset + size));
-            return room;
+            if (size < bytes.length || piece.users > 1) {
+                room.set(bytes.subarray(offset, offset + size));
+                return room;
+            }
+            this.#pieces.delete(i); // a whole one goes to its reader, whose memory serves for another
+            this.#taken--;
+            this.#spare.push(new Uint8Array(structuredClone(room.buffer, { transfer: [room.buffer] }) as ArrayBuffer));
+            return bytes;
         });
         this.#lookAhead(i);
         return await part;
-    }
-
-    /* A whole piece goes to its reader, and the reader's memory serves for another. */
-    #swap(i: number, bytes: Uint8Array, room: Uint8Array): Uint8Array {
-        this.#pieces.delete(i);
-        this.#taken--;
-        this.#spare.push(new Uint8Array(structuredClone(room.buffer, { transfer: [room.buffer] }) as ArrayBuffer));
-        return bytes;
     }
 
     #removed(): BerylError {
@@ -331,7 +327,8 @@ class UrlSource implements StoredSource {
         piece.users++;
         try {
             await piece.arrived;
-            while (piece.away) await piece.away;
+            if (this.#options.writer) await piece.saved;
+            await piece.away;
             if (!piece.bytes) throw new BerylError("IO", `the worker that keeps ${this.name} has ended`, "Load it again.");
             return await work(piece.bytes);
         } finally {
