@@ -87,7 +87,7 @@ interface SyncHandles { createSyncAccessHandle?(options?: { mode: "read-only" })
 
 function writeNow(file: SyncHandle, data: Uint8Array): void {
     try {
-        if (file.write(data, { at: 0 }) !== data.length) throw new DOMException("no room", "QuotaExceededError");
+        if (file.write(data, { at: 0 }) !== data.length) throw new DOMException("full", "QuotaExceededError");
         if (file.getSize() !== data.length) file.truncate(data.length);
     } finally {
         file.close();
@@ -102,7 +102,7 @@ async function writeFile(folder: FileSystemDirectoryHandle, name: string, data: 
         writeNow(await handle.createSyncAccessHandle(), data);
         return;
     }
-    if (!handle.createWritable) throw new DOMException("files cannot be written here", "NotSupportedError");
+    if (!handle.createWritable) throw new DOMException("it cannot be written", "NotSupportedError");
     const out = await handle.createWritable();
     try {
         await out.write(data as Uint8Array<ArrayBuffer>);
