@@ -102,7 +102,7 @@ async function writeFile(folder: FileSystemDirectoryHandle, name: string, data: 
         writeNow(await handle.createSyncAccessHandle(), data);
         return;
     }
-    if (!handle.createWritable) throw new DOMException("it cannot be written", "NotSupportedError");
+    if (!handle.createWritable) throw new DOMException("not writable", "NotSupportedError");
     const out = await handle.createWritable();
     try {
         await out.write(data as Uint8Array<ArrayBuffer>);
