@@ -170,7 +170,7 @@ static void test_real(test *t) {
         if (getenv("BERYL_TEST_TIMES"))
             printf("  opened in %.3f s, %.1f MB\n", seconds, 1e-6 * (double)(m.heap.bytes - bytes));
         CHECK(t, seconds < 0.5 * SLOW);
-        CHECK(t, m.heap.bytes - bytes < 32u << 20);
+        CHECK(t, m.heap.bytes - bytes < 16u << 20);
         text_tokenizer_close(tok);
         CHECK_INT(t, m.heap.bytes, bytes);
         text_make_close(&m);

@@ -15,7 +15,8 @@
 #include <string.h>
 
 enum {
-    HEAD_FIRST = 1 << 18, /* bytes that are read at once */
+    HEAD_FIRST = 1 << 18, /* bytes that are read at once, then 8 times as many */
+    HEAD_USUAL = 1 << 24, /* up to here, which real heads do not exceed by much, then twice */
     HEAD_MAX = 1 << 28,   /* most bytes of the heads of all parts; real ones have about 16 MB */
     KEY_MAX = 65535,      /* bytes, as the format says */
     NAME_MOST = 64,
@@ -470,13 +471,12 @@ static beryl_status head_walk(format_gguf *g, part *p, bool fill, uint64_t *want
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* Makes at least `want` bytes of the head valid; asks for twice as many, so that the walks stay
- * linear. */
+/* Makes at least `want` bytes of the head valid; asks for many more, so that the walks stay linear
+ * and the memory that growth leaves behind stays small. */
 static beryl_status head_read(format_gguf *g, part *p, uint64_t want, beryl_error *error) {
     if (p->capacity < want) {
-        uint64_t most = HEAD_MAX, capacity = want < HEAD_FIRST / 2   ? HEAD_FIRST
-                                             : want > UINT64_MAX / 2 ? want
-                                                                     : want * 2;
+        uint64_t most = HEAD_MAX, capacity = HEAD_FIRST;
+        while (capacity < want && capacity < most) capacity *= capacity < HEAD_USUAL ? 8 : 2;
         for (size_t i = 0; i < g->n_parsed; i++) most -= g->parts.data[i].capacity;
         if (capacity > p->source.size) capacity = p->source.size;
         if (want > most) {

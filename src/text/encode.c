@@ -50,7 +50,7 @@ static bool pair_update(encoder *e, int32_t i) {
     symbol *s = &e->symbols.data[i];
     const text_merge *merge =
         s->next >= 0 ? text_merge_find(e->tok, s->id, e->symbols.data[s->next].id) : NULL;
-    s->rank = merge ? merge->rank : TEXT_NO_RANK;
+    s->rank = merge ? (uint32_t)(merge - e->tok->merges) : TEXT_NO_RANK;
     s->result = merge ? merge->result : -1;
     return merge;
 }

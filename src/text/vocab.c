@@ -2,7 +2,7 @@
  *
  * Owns those indices; the texts stay in the copy of the file's head. Refuses ids outside the
  * vocabulary, merges of tokens that it lacks, and vocabularies without merges. The one idea: two
- * open-addressing tables in one allocation each, so that opening is one pass over the file's
+ * open-addressing tables, so that opening is one pass over the file's
  * strings. Hashes are seeded, so that no file can choose its collisions.
  */
 #include "text/vocab.h"
@@ -82,12 +82,19 @@ static size_t merge_slot(const text_tokenizer *tok, int32_t left, int32_t right)
     return (size_t)(x ^ x >> 33) & (tok->n_merge_slot - 1);
 }
 
-const text_merge *text_merge_find(const text_tokenizer *tok, int32_t left, int32_t right) {
+/* The pair's slot, or the empty one where it would be. */
+static uint32_t *merge_place(const text_tokenizer *tok, int32_t left, int32_t right) {
     for (size_t i = merge_slot(tok, left, right);; i = (i + 1) & (tok->n_merge_slot - 1)) {
-        const text_merge *merge = &tok->merges[i];
-        if (merge->rank == TEXT_NO_RANK) return NULL;
-        if (merge->left == left && merge->right == right) return merge;
+        uint32_t *place = &tok->merge_slots[i];
+        if (!*place) return place;
+        const text_merge *merge = &tok->merges[*place - 1];
+        if (merge->left == left && merge->right == right) return place;
     }
+}
+
+const text_merge *text_merge_find(const text_tokenizer *tok, int32_t left, int32_t right) {
+    const uint32_t rank = *merge_place(tok, left, right);
+    return rank ? &tok->merges[rank - 1] : NULL;
 }
 
 /* Half a million merges are 1.5 million look-ups, each of which would wait for memory three times:
@@ -135,7 +142,7 @@ static void block_find(const text_tokenizer *tok, split *block, size_t n) {
         s->id[0] = find(tok, s->hash[0], s->left, none);
         s->id[1] = find(tok, s->hash[1], s->right, none);
         s->id[2] = find(tok, s->hash[2], s->left, s->right);
-        __builtin_prefetch(&tok->merges[merge_slot(tok, s->id[0], s->id[1])]);
+        __builtin_prefetch(&tok->merge_slots[merge_slot(tok, s->id[0], s->id[1])]);
     }
 }
 
@@ -147,18 +154,15 @@ static bool mixes_newline(base_view text) {
 }
 
 static void merge_add(text_tokenizer *tok, const split *s, size_t rank) {
-    if (!text_may_encode(tok, s->id[2])) return;
-    size_t i = merge_slot(tok, s->id[0], s->id[1]);
-    for (; tok->merges[i].rank != TEXT_NO_RANK; i = (i + 1) & (tok->n_merge_slot - 1))
-        if (tok->merges[i].left == s->id[0] && tok->merges[i].right == s->id[1])
-            return; /* of equal merges the first counts */
-    tok->merges[i] = (text_merge){s->id[0], s->id[1], (uint32_t)rank, s->id[2]};
+    uint32_t *place = merge_place(tok, s->id[0], s->id[1]);
+    if (*place || !text_may_encode(tok, s->id[2])) return; /* of equal merges the first counts */
+    tok->merges[rank] = (text_merge){s->id[0], s->id[1], s->id[2]};
+    *place = (uint32_t)rank + 1;
 }
 
 static beryl_status merges_fill(text_tokenizer *tok, const base_view *merges, size_t n_merge,
                                 size_t longest, char *joined, beryl_error *error) {
     split block[BLOCK];
-    for (size_t i = 0; i < tok->n_merge_slot; i++) tok->merges[i].rank = TEXT_NO_RANK;
     tok->newline_apart = true;
     for (size_t first = 0; first < n_merge; first += BLOCK) {
         size_t n = n_merge - first < BLOCK ? n_merge - first : BLOCK, n_split = 0, k = 0;
@@ -420,9 +424,11 @@ beryl_status text_tokenizer_open(base_heap *heap, const text_vocab_desc *desc, t
     tok->n_merge_slot = table_size(desc->n_merge);
     tok->kinds = base_heap_take(heap, tok->n_token);
     tok->slots = base_heap_take(heap, tok->n_slot * sizeof *tok->slots);
-    tok->merges = base_heap_take(heap, tok->n_merge_slot * sizeof *tok->merges);
+    tok->n_merge = desc->n_merge;
+    tok->merges = base_heap_take(heap, tok->n_merge * sizeof *tok->merges);
+    tok->merge_slots = base_heap_take(heap, tok->n_merge_slot * sizeof *tok->merge_slots);
     joined = base_heap_take(heap, 2 * longest + 1);
-    if (!tok->kinds || !tok->slots || !tok->merges || !joined) goto no_memory;
+    if (!tok->kinds || !tok->slots || !tok->merges || !tok->merge_slots || !joined) goto no_memory;
     slots_fill(tok);
     status = kinds_fill(tok, desc->types, error);
     if (!status) status = merges_fill(tok, desc->merges, desc->n_merge, longest, joined, error);
@@ -446,7 +452,8 @@ void text_tokenizer_close(text_tokenizer *tok) {
     base_heap *heap = tok->heap;
     base_heap_give(heap, tok->kinds, tok->n_token);
     base_heap_give(heap, tok->slots, tok->n_slot * sizeof *tok->slots);
-    base_heap_give(heap, tok->merges, tok->n_merge_slot * sizeof *tok->merges);
+    base_heap_give(heap, tok->merges, tok->n_merge * sizeof *tok->merges);
+    base_heap_give(heap, tok->merge_slots, tok->n_merge_slot * sizeof *tok->merge_slots);
     base_heap_give(heap, tok->literals, tok->n_literal * sizeof *tok->literals);
     base_heap_give(heap, tok->stop, tok->stop_capacity * sizeof *tok->stop);
     base_heap_give(heap, tok->suppressed, tok->suppressed_capacity * sizeof *tok->suppressed);

@@ -8,10 +8,8 @@
 #define TEXT_NO_RANK UINT32_MAX
 #define TEXT_MODE_COUNT 3
 
-typedef struct text_merge { /* a slot of the merge table; rank TEXT_NO_RANK: empty */
-    int32_t left, right;
-    uint32_t rank; /* index in the file's list: the least is applied first */
-    int32_t result;
+typedef struct text_merge {
+    int32_t left, right, result;
 } text_merge;
 
 struct text_tokenizer {
@@ -23,9 +21,10 @@ struct text_tokenizer {
     uint64_t seed;
     uint64_t *
         slots; /* [n_slot] text to id, open addressing: upper half of the hash | id + 1; 0: empty */
-    size_t n_slot;       /* a power of two */
-    text_merge *merges;  /* [n_merge_slot] pair to merge, open addressing */
-    size_t n_merge_slot; /* a power of two */
+    size_t n_slot;         /* a power of two */
+    text_merge *merges;    /* [n_merge] by rank, as in the file: the lowest is applied first */
+    uint32_t *merge_slots; /* [n_merge_slot] pair to rank + 1, open addressing; 0: empty */
+    size_t n_merge, n_merge_slot; /* slots: a power of two */
     /* [n_literal] ids of control and user-defined tokens, sorted by text, each text once */
     uint32_t *literals;
     size_t n_literal;

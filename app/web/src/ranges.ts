@@ -21,8 +21,8 @@ export interface ByteSource {
     close?(): void | Promise<void>;
 }
 
-const BLOCK = 2 << 20; // bytes
-const AHEAD = 3; // blocks
+const BLOCK = 4 << 20; // bytes: a piece of what is read from an address, which then need not be copied (source/url.ts)
+const AHEAD = 2; // blocks
 const SPARE = 2; // buffers of blocks that were read, for others
 const SHORT = 64 << 10; // reads up to here are not rounded to blocks
 const SHORTS = 64; // of them that are kept for who asked

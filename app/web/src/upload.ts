@@ -63,7 +63,6 @@ export class Uploads {
 
     /** Gives the ring's memory back; the next write begins another. */
     close(): void {
-        clearTimeout(this.#idle);
         this.flush();
         clearTimeout(this.#idle);
         this.#free.length = 0;

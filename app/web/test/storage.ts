@@ -29,7 +29,16 @@ class MemoryFile {
             to.set(part);
             return part.length;
         };
-        return Promise.resolve({ read, close: () => { this.open--; } });
+        const write = (data: Uint8Array, { at }: { at: number }): number => {
+            const old = this.bytes, room = this.#disk.quota - this.#disk.usage() + old.length, n = Math.max(Math.min(data.length, room - at), 0);
+            this.bytes = new Uint8Array(Math.max(old.length, at + n));
+            this.bytes.set(old);
+            this.bytes.set(data.subarray(0, n), at);
+            this.#disk.writes.push(this.name);
+            return n;
+        };
+        const getSize = (): number => this.bytes.length, truncate = (size: number): void => { this.bytes = this.bytes.slice(0, size); };
+        return Promise.resolve({ read, write, getSize, truncate, close: () => { this.open--; } });
     }
     getFile(): Promise<File> { return Promise.resolve(new File([this.bytes], this.name)); }
     createWritable(): Promise<unknown> {

@@ -95,7 +95,7 @@ export function serveSource(port: Port): void {
         },
         read: async ({ offset, size, room }, { signal }) => {
             const bytes = await opened().read(offset, size, signal, room);
-            if (room && room !== bytes) release(room);
+            if (room && room !== bytes) release(room); // unless the source has taken it
             return bytes;
         },
         fill: async (_, { signal }) => await kept()?.fill(signal) ?? false,

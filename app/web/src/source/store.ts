@@ -2,8 +2,8 @@
  * store.ts - models kept in the origin private file system.
  *
  * Owns the folder "beryl/KEY" of one model: a note ("note.json": where it came from, which version)
- * and its bytes as numbered pieces of PIECE bytes. The one idea: a piece is written whole and
- * atomically, so the names and sizes in the folder say what is there; no list can disagree with
+ * and its bytes as numbered pieces of PIECE bytes. The one idea: a piece that is not whole is too
+ * short, so the names and sizes in the folder say what is there; no list can disagree with
  * the bytes after a crash, and two tabs that write the same piece of the same version write the
  * same bytes. Pieces never change once they are there, so any number of tabs read them: in a worker by synchronous
  * handles, which are several times as fast as Blobs and leave no buffers behind.
@@ -78,6 +78,7 @@ export function storeKey(url: string): string {
 interface SyncHandle {
     read(to: Uint8Array, at: { at: number }): number;
     write(data: Uint8Array, at: { at: number }): number;
+    getSize(): number;
     truncate(size: number): void;
     flush(): void;
     close(): void;
@@ -86,47 +87,37 @@ interface SyncHandles { createSyncAccessHandle?(options?: { mode: "read-only" })
 
 function writeNow(file: SyncHandle, data: Uint8Array): void {
     try {
-        if (file.write(data, { at: 0 }) !== data.length) throw new DOMException("no room", "QuotaExceededError");
-        file.truncate(data.length);
+        if (file.write(data, { at: 0 }) !== data.length) throw new DOMException("full", "QuotaExceededError");
+        if (file.getSize() !== data.length) file.truncate(data.length);
     } finally {
         file.close();
     }
 }
 
-/* Safari before 26 writes files of this file system only by a synchronous handle. */
-async function writeFile(folder: FileSystemDirectoryHandle, name: string, data: Uint8Array): Promise<void> {
+/* A worker's handle is several times as fast as a stream; Safari before 26 has nothing else. `whole`: what is there is whole
+ * at every moment, the old or the new. */
+async function writeFile(folder: FileSystemDirectoryHandle, name: string, data: Uint8Array, whole: boolean): Promise<void> {
     const handle = await folder.getFileHandle(name, { create: true }) as FileSystemFileHandle & SyncHandles;
-    if (typeof handle.createWritable === "function") {
-        const out = await handle.createWritable();
-        try {
-            await out.write(data as Uint8Array<ArrayBuffer>);
-            await out.close();
-        } catch (thrown) {
-            await out.abort().catch(() => undefined);
-            throw thrown;
-        }
+    if (handle.createSyncAccessHandle && !(whole && handle.createWritable)) {
+        writeNow(await handle.createSyncAccessHandle(), data);
         return;
     }
-    if (!handle.createSyncAccessHandle) throw new DOMException("files of this origin cannot be written here", "NotSupportedError");
-    writeNow(await handle.createSyncAccessHandle(), data);
-}
-
-/** Writes a file of that name whole or not at all. */
-export type WritePiece = (folder: FileSystemDirectoryHandle, name: string, data: Uint8Array) => Promise<void>;
-
-/** A worker's handle is several times as fast as a stream, but writes in place: so into a file of another name, that takes its own when it is whole. */
-export async function writePiece(folder: FileSystemDirectoryHandle, name: string, data: Uint8Array): Promise<void> {
-    const { prototype } = (globalThis as { FileSystemFileHandle?: { prototype: object } }).FileSystemFileHandle ?? {};
-    if (!prototype || !("createSyncAccessHandle" in prototype && "move" in prototype)) return await writeFile(folder, name, data);
-    const part = await folder.getFileHandle(`${name}.part`, { create: true }) as unknown as Required<SyncHandles> & { move(name: string): Promise<void> };
+    if (!handle.createWritable) throw new DOMException("not writable", "NotSupportedError");
+    const out = await handle.createWritable();
     try {
-        writeNow(await part.createSyncAccessHandle(), data);
-        await part.move(name);
+        await out.write(data as Uint8Array<ArrayBuffer>);
+        await out.close();
     } catch (thrown) {
-        await folder.removeEntry(`${name}.part`).catch(() => undefined);
+        await out.abort().catch(() => undefined);
         throw thrown;
     }
 }
+
+/** Writes a file of that name; one that is not whole is too short. */
+export type WritePiece = (folder: FileSystemDirectoryHandle, name: string, data: Uint8Array) => Promise<void>;
+
+/** Where it can, in place and from the start on. */
+export const writePiece: WritePiece = (folder, name, data) => writeFile(folder, name, data, false);
 
 function isNote(value: unknown): value is Note {
     const note = value as Partial<Note> | null;
@@ -275,7 +266,7 @@ export class Store {
     /** Changes the note, where there is one yet; `complete` follows from the pieces. */
     async annotate(change: Partial<Pick<Note, "sha256" | "used">>): Promise<void> {
         this.note = { ...this.note, ...change, complete: this.#there.size === this.count };
-        if (this.#folder) await writeFile(this.#folder, NOTE, utf8ToBytes(JSON.stringify(this.note)));
+        if (this.#folder) await writeFile(this.#folder, NOTE, utf8ToBytes(JSON.stringify(this.note)), true);
     }
 
     /** Gives back the files that are open. */

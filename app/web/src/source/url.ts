@@ -14,8 +14,8 @@ import { checkRange, orAborted, showBytes, sleep, type ByteSource, type Progress
 import { BlobSource } from "./blob.js";
 import { browserStorage, noRoomFor, PIECE, removeModel, Store, withLock, type StorageHost, type WritePiece } from "./store.js";
 
-/** Pieces in memory at most, on their way, in use or being written: 16 MiB. A read touches two of them. */
-const MOST = 4;
+/** Pieces in memory at most, on their way, in use or being written: 24 MiB. A read touches two of them; a write takes as long as two or three of them take to come. */
+const MOST = 6;
 /** Pieces asked for ahead of a reader that goes forward. */
 const AHEAD = 6;
 /** Pieces that `fill` fetches side by side. */
@@ -297,10 +297,16 @@ class UrlSource implements StoredSource {
             await file.readInto(far, i * PIECE + offset, this.#ending.signal);
             return far;
         }
-        const part = this.#use(this.#ask(i), (bytes) => {
+        const piece = this.#ask(i), part = this.#use(piece, (bytes) => {
             if (!room) return bytes.slice(offset, offset + size);
-            room.set(bytes.subarray(offset, offset + size));
-            return room;
+            if (size < bytes.length || piece.users > 1) {
+                room.set(bytes.subarray(offset, offset + size));
+                return room;
+            }
+            this.#pieces.delete(i); // a whole one goes to its reader, whose memory serves for another
+            this.#taken--;
+            this.#spare.push(new Uint8Array(structuredClone(room.buffer, { transfer: [room.buffer] }) as ArrayBuffer));
+            return bytes;
         });
         this.#lookAhead(i);
         return await part;
@@ -321,7 +327,8 @@ class UrlSource implements StoredSource {
         piece.users++;
         try {
             await piece.arrived;
-            while (piece.away) await piece.away;
+            if (this.#options.writer) await piece.saved;
+            await piece.away;
             if (!piece.bytes) throw new BerylError("IO", `the worker that keeps ${this.name} has ended`, "Load it again.");
             return await work(piece.bytes);
         } finally {

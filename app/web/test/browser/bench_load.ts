@@ -1,20 +1,24 @@
 /*
  * bench_load.ts - `npm run bench:load [-- FILE]`: how fast a model comes into the engine, beside what it is made of: the wire
  * alone, writing of the kept copy alone, the load over HTTP, and loads of what was kept. Without FILE one of 300 MB is made.
+ * Of a FILE the speeds too (tg128, pp512, and what a prompt of 512 submits and maps), and natively by BERYL_PROGRAM, if it is named.
  *
  * BERYL_CHROMIUM names the browser, BERYL_CHROMIUM_FLAGS more flags for it. Needs Node, playwright-core and dist, no bundler.
  */
+import { execFile } from "node:child_process";
 import { createReadStream, existsSync, readFileSync, statSync } from "node:fs";
 import { mkdtemp, rm } from "node:fs/promises";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { loadavg, tmpdir } from "node:os";
 import { extname } from "node:path";
+import { promisify } from "node:util";
 import type { Page } from "playwright-core";
 import { executable, launchKept, ROOT, writeSource } from "./chromium.js";
 
 const WIDTH = 92160; // makes a file of 300 MB
 const LOADS = 3;
+const WARM = 3, REPEATS = 5, N_PROMPT = 512, N_ANSWER = 128;
 const TYPES: Record<string, string> = { ".js": "text/javascript", ".wasm": "application/wasm" };
 
 /* In a worker of the page: seconds that each part takes alone, with nothing done with the bytes. */
@@ -37,13 +41,12 @@ async function alone(size: number): Promise<Record<string, number>> {
         await root.removeEntry("alone", { recursive: true });
     };
     await write("handles", 2, async (folder, i) => {
-        const file = await folder.getFileHandle(`${i}.part`, { create: true }) as unknown as {
-            createSyncAccessHandle(): Promise<{ write(data: Uint8Array, at: { at: number }): number; close(): void }>; move(name: string): Promise<void>;
+        const file = await folder.getFileHandle(String(i), { create: true }) as unknown as {
+            createSyncAccessHandle(): Promise<{ write(data: Uint8Array, at: { at: number }): number; close(): void }>;
         };
         const handle = await file.createSyncAccessHandle();
         handle.write(piece, { at: 0 });
         handle.close();
-        await file.move(String(i));
     });
     await write("streams", 6, async (folder, i) => {
         const out = await (await folder.getFileHandle(String(i), { create: true })).createWritable();
@@ -66,6 +69,43 @@ async function load(cache: "required" | "auto"): Promise<Took> {
     const took = { whole: now(), began, weights, adapter: model.info.device.name };
     await model.close();
     return took;
+}
+
+interface Speeds { prompts: number[]; answers: number[]; submits: number; maps: number; dispatches: number; bytesOut: number }
+
+/* The same, of what was kept: tok/s of prompts and of answers, and what the last prompt took. Cold runs are thrown away. */
+async function speeds({ nPrompt, nAnswer, warm, repeats }: { nPrompt: number; nAnswer: number; warm: number; repeats: number }): Promise<Speeds> {
+    const { Beryl } = await import(/* @vite-ignore */ `${location.origin}/dist/index.js`) as typeof import("../../src/index.js");
+    const model = await Beryl.load(`${location.origin}/model.gguf`), session = model.session(), prompts: number[] = [], answers: number[] = [];
+    const run = async (n: number, maxTokens: number) => {
+        await session.rewind(0);
+        const tokens = Int32Array.from({ length: n }, (_, i) => i === 0 ? 2 : 100 + (i * 7919) % (model.info.nVocab - 200));
+        return await session.generate(tokens, { greedy: true, ignoreEos: true, maxTokens }).result;
+    };
+    for (let i = 0; i < warm + repeats; i++) answers.push((nAnswer - 1) / (await run(1, nAnswer)).decodeSeconds);
+    let before = (await model.stats()).border, after = before;
+    for (let i = 0; i < warm + repeats; i++) {
+        before = (await model.stats()).border;
+        prompts.push(nPrompt / (await run(nPrompt, 1)).prefillSeconds);
+        after = (await model.stats()).border;
+    }
+    await model.close();
+    const of = (key: "submits" | "maps" | "dispatches" | "bytesOut"): number => after[key] - before[key];
+    return { prompts: prompts.slice(warm), answers: answers.slice(warm), submits: of("submits"), maps: of("maps"), dispatches: of("dispatches"), bytesOut: of("bytesOut") };
+}
+
+/* What the program says of the same by WebGPU. */
+async function native(model: string): Promise<string> {
+    const program = process.env["BERYL_PROGRAM"];
+    if (!program) return "natively: not measured, BERYL_PROGRAM names no program\n";
+    const args = ["bench", model, "-p", String(N_PROMPT), "-n", String(N_ANSWER), "-r", String(REPEATS), "--device", "webgpu", "-o", "json"];
+    const { stdout } = await promisify(execFile)(program, args, { maxBuffer: 1 << 24 });
+    return (JSON.parse(stdout) as { test: string; samples_ts: number[]; gpu_info: string }[]).map(({ test, samples_ts, gpu_info }) => speedRow(`natively, ${test} (${gpu_info})`, samples_ts)).join("");
+}
+
+function speedRow(name: string, values: number[]): string {
+    const sorted = [...values].sort((a, b) => a - b);
+    return `${name.padEnd(52)} ${(sorted[sorted.length >> 1] ?? 0).toFixed(1).padStart(9)} tok/s, of ${values.map((value) => value.toFixed(0)).join(", ")}\n`;
 }
 
 function serve(model: string): ReturnType<typeof createServer> {
@@ -121,6 +161,10 @@ try {
         adapter = name;
     }
     process.stdout.write(`${(size / 1e9).toFixed(2)} GB on ${adapter}, load average ${(loadavg()[0] ?? 0).toFixed(1)}\n${rows.join("\n")}\n`);
+    if (process.argv[2]) {
+        const { prompts, answers, ...prompt } = await inPage((page) => page.evaluate(speeds, { nPrompt: N_PROMPT, nAnswer: N_ANSWER, warm: WARM, repeats: REPEATS }));
+        process.stdout.write(speedRow(`in the page, tg${N_ANSWER}`, answers) + speedRow(`in the page, pp${N_PROMPT}`, prompts) + `a prompt of ${N_PROMPT}: ${JSON.stringify(prompt)}\n` + await native(model));
+    }
 } finally {
     await context.close();
     server.closeAllConnections();
