@@ -54,7 +54,7 @@ static beryl_status add_row(reading *r, const int32_t *tokens, const uint8_t *ma
     const char *path = picture.data ? base_arena_text(&d->arena, picture.data, picture.size) : NULL;
     if (!row || !ids || !marks || (picture.data && !path)) return no_memory(r);
     memcpy(ids, tokens, n * sizeof *ids);
-    memcpy(marks, mask, n);
+    memcpy(marks + 1, mask + 1, n - 1); /* nothing predicts the first */
     *row = (train_row){ids, marks, (uint32_t)n, path, r->line};
     d->n++;
     d->n_token += n;
