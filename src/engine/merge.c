@@ -219,34 +219,46 @@ static void fold_row(use *u, uint64_t row, uint64_t n_row, uint64_t width, float
     }
 }
 
+static beryl_status fold_rows(merging *m, const written *w, uint64_t row, uint64_t n,
+                              const uint8_t *from, float *x, uint8_t *to, format_out *out) {
+    const format_gguf_tensor *t = w->from;
+    const uint64_t width = t->ne[0];
+    const size_t before = (size_t)base_type_row_bytes(t->type, width),
+                 after = (size_t)base_type_row_bytes(w->type, width);
+    for (; n--; row++, from += before) {
+        base_dequantise(t->type, from, x, (size_t)width);
+        for (use *u = w->uses; u; u = u->next) fold_row(u, row, t->ne[1], width, x);
+        for (uint64_t i = 0; i < width; i++)
+            if (!(fabsf(x[i]) <= 65504))
+                return base_fail(m->error, BERYL_UNSUPPORTED,
+                                 "tensor '%.*s': row %llu would have a value that is no number "
+                                 "or larger than 65504",
+                                 (int)w->name.size, w->name.data, (unsigned long long)row);
+        base_quantise(w->type, x, to, (size_t)width);
+        format_out_add(out, to, after);
+    }
+    return BERYL_OK;
+}
+
 static beryl_status fold_tensor(merging *m, const written *w, format_out *out) {
     const format_gguf_tensor *t = w->from;
     const uint64_t width = t->ne[0], rows = t->ne[1] * t->ne[2] * t->ne[3];
     const size_t before = (size_t)base_type_row_bytes(t->type, width),
                  after = (size_t)base_type_row_bytes(w->type, width);
-    const size_t size = before + after + (size_t)width * sizeof(float);
+    const uint64_t step = before < COPY_BYTES ? COPY_BYTES / before : 1; /* rows read at once */
+    const size_t size = (size_t)width * sizeof(float) + after + (size_t)step * before;
     float *x = base_heap_resize(&m->heap, NULL, 0, size);
     beryl_status status = x ? BERYL_OK : no_memory(m);
     for (use *u = w->uses; !status && u; u = u->next) {
         u->rows = base_heap_resize(&m->heap, NULL, 0, u->part->rank * (size_t)width * sizeof *x);
         if (!u->rows) status = no_memory(m);
     }
-    for (uint64_t row = 0; !status && !out->status && row < rows; row++) {
-        uint8_t *from = (uint8_t *)(x + width), *to = from + before;
-        status = read_bytes(m, t, row * before, from, before);
-        if (status) break;
-        base_dequantise(t->type, from, x, (size_t)width);
-        for (use *u = w->uses; u; u = u->next) fold_row(u, row, t->ne[1], width, x);
-        for (uint64_t i = 0; !status && i < width; i++)
-            if (!(fabsf(x[i]) <= 65504))
-                status = base_fail(m->error, BERYL_UNSUPPORTED,
-                                   "tensor '%.*s': row %llu would have a value that is no number "
-                                   "or larger than 65504",
-                                   (int)w->name.size, w->name.data, (unsigned long long)row);
-        if (status) break;
-        base_quantise(w->type, x, to, (size_t)width);
-        format_out_add(out, to, after);
-        status = tell(m, after);
+    for (uint64_t row = 0; !status && !out->status && row < rows; row += step) {
+        const uint64_t n = rows - row < step ? rows - row : step;
+        uint8_t *to = (uint8_t *)(x + width), *from = to + after;
+        status = read_bytes(m, t, row * before, from, (size_t)n * before);
+        if (!status) status = fold_rows(m, w, row, n, from, x, to, out);
+        if (!status) status = tell(m, n * after);
     }
     for (use *u = w->uses; u; u = u->next)
         base_heap_give(&m->heap, u->rows, u->part->rank * (size_t)width * sizeof *x);

@@ -91,24 +91,25 @@ static double alpha_of(const format_lora_part *p) {
     return (double)p->factor * p->rank;
 }
 
-/* rank and alpha of the whole. */
+/* rank and alpha of the whole: what most parts have, or experts, which patterns cannot say. */
 static void choose(writing *w) {
     const format_lora *l = w->desc->lora;
-    const format_lora_part *first = &l->parts[0];
-    for (size_t i = 0; i < l->n_part; i++)
-        if (is_experts(&l->parts[i])) { /* patterns cannot say them */
-            first = &l->parts[i];
-            break;
-        }
-    w->rank = first->rank;
-    w->alpha = first->rank;
-    for (size_t i = 0; i <= l->n_part; i++) {
-        const double alpha = fabs(alpha_of(i ? &l->parts[i - 1] : first));
-        if (!(alpha >= 1e-3 && alpha <= 1e6)) continue;
-        w->alpha = (float)alpha; /* as GGUF files have it */
-        if (w->desc->form == LORA_FORM_PEFT) w->alpha = alpha;
-        break;
+    const format_lora_part *best = &l->parts[0];
+    size_t most = 0;
+    for (size_t i = 0; i < l->n_part; i++) {
+        const format_lora_part *p = &l->parts[i];
+        size_t n = 0;
+        for (size_t k = 0; k < l->n_part; k++)
+            n += l->parts[k].rank == p->rank && fabs(alpha_of(&l->parts[k]) - alpha_of(p)) <= 0;
+        if (is_experts(p)) n += l->n_part;
+        if (n <= most) continue;
+        most = n;
+        best = p;
     }
+    const double alpha = fabs(alpha_of(best));
+    w->rank = best->rank;
+    w->alpha = alpha >= 1e-3 && alpha <= 1e6 ? alpha : best->rank;   /* as all forms can say it */
+    if (w->desc->form != LORA_FORM_PEFT) w->alpha = (float)w->alpha; /* as GGUF files have it */
 }
 
 static beryl_status check_part(const writing *w, const format_lora_part *p) {
