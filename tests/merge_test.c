@@ -1,6 +1,7 @@
 /* merge_test.c - blocks that are made from numbers, and models with adapters folded in: logits
  * against the reference, tensors against W + s B A in double, files that are copied, and what is
  * refused. */
+#define _GNU_SOURCE
 #include "base/file.h"
 #include "base/quantise.h"
 #include "base/thread.h"
@@ -353,6 +354,85 @@ static void check_refusals(test *t) {
     CHECK(t, base_file_exists(o.out));
 }
 
+/* Bytes of heads that are something else: a file, or an error that is told. */
+static void check_damage(test *t) {
+    char *files[2], paths[2][500];
+    size_t sizes[2];
+    base_heap heap;
+    base_random random = {3};
+    base_heap_init(&heap, NULL);
+    for (int i = 0; i < 2; i++) {
+        CHECK_INT(
+            t,
+            base_file_read(&heap,
+                           i ? adapter_path(t, "e2b-f32.part.gguf") : test_data(t, "e2b-f32.gguf"),
+                           1 << 24, &files[i], &sizes[i], NULL),
+            BERYL_OK);
+        snprintf(paths[i], sizeof paths[i], "%s/damaged%d", test_scratch(t), i);
+    }
+    uint32_t n_good = 0;
+    for (int n = 0; n < 120 && !test_failed(t); n++) {
+        const char *adapter = paths[1];
+        const int which = n % 2;
+        const size_t at = (size_t)(base_random_next(&random) % (which ? 8000 : 24000));
+        const char was = files[which][at];
+        files[which][at] = (char)(was ^ (1 << base_random_next(&random) % 8));
+        for (int i = 0; i < 2; i++)
+            CHECK_INT(t, base_file_write(paths[i], files[i], sizes[i], NULL), BERYL_OK);
+        beryl_error error = {0};
+        const beryl_merge_options o = {.size = sizeof o,
+                                       .model = paths[0],
+                                       .out = merged_path(t),
+                                       .adapters = &adapter,
+                                       .n_adapter = 1};
+        remove(o.out);
+        const beryl_status status = beryl_merge(&o, &error);
+        CHECK(t, status ? error.message[0] && error.code == status : !error.code);
+        CHECK_INT(t, base_file_exists(o.out), !status);
+        n_good += !status;
+        files[which][at] = was;
+    }
+    CHECK(t, n_good > 0 && n_good < 120);
+    for (int i = 0; i < 2; i++) base_heap_give(&heap, files[i], sizes[i] + 1);
+}
+
+/* Tensors that lie over one another would make a small file large. */
+static void check_claim(test *t) {
+    char path[500], *data;
+    size_t size;
+    base_heap heap;
+    beryl_error error = {0};
+    format_gguf *g;
+    base_heap_init(&heap, NULL);
+    CHECK_INT(t, base_file_read(&heap, test_data(t, "e2b-f32.gguf"), 1 << 24, &data, &size, NULL),
+              BERYL_OK);
+    CHECK_INT(t, format_gguf_open_path(&heap, test_data(t, "e2b-f32.gguf"), &g, &error), BERYL_OK);
+    CHECK_INT(t, format_gguf_step(g, &error), BERYL_OK);
+    uint64_t first = UINT64_MAX, end = 0;
+    for (size_t i = 0; i < format_gguf_n_tensor(g); i++) {
+        const format_gguf_tensor *w = format_gguf_tensor_at(g, i);
+        if (w->offset < first) first = w->offset;
+        if (w->size > end) end = w->size;
+    }
+    /* every tensor's offset, which is what follows its type, becomes 0 */
+    for (size_t i = 0; i < format_gguf_n_tensor(g); i++) {
+        const format_gguf_tensor *w = format_gguf_tensor_at(g, i);
+        char *at = memmem(data, (size_t)first, w->name.data, w->name.size);
+        if (at) memset(at + w->name.size + 4 + 8 * w->n_dim + 4, 0, 8);
+    }
+    format_gguf_close(g);
+    snprintf(path, sizeof path, "%s/claims.gguf", test_scratch(t));
+    CHECK_INT(t, base_file_write(path, data, (size_t)(first + end), &error), BERYL_OK);
+    char adapter[500];
+    const char *list = adapter;
+    snprintf(adapter, sizeof adapter, "%s", adapter_path(t, "e2b-f32.head"));
+    const beryl_merge_options o = {
+        .size = sizeof o, .model = path, .out = merged_path(t), .adapters = &list, .n_adapter = 1};
+    CHECK_INT(t, beryl_merge(&o, &error), BERYL_BAD_FILE);
+    CHECK(t, strstr(error.message, "claim more"));
+    base_heap_give(&heap, data, size + 1);
+}
+
 /* A few of the calls fail, each in its turn. */
 static void check_memory(test *t) {
     char model[500], adapter[500];
@@ -387,6 +467,8 @@ void test_merge(test *t) {
         CHECK_INT(t, n, sizeof bounds / sizeof *bounds);
     }
     if (test_case(t, "merge/refused-and-told")) check_refusals(t);
+    if (test_case(t, "merge/damage")) check_damage(t);
+    if (test_case(t, "merge/tensors-that-share-bytes")) check_claim(t);
     if (test_case(t, "merge/allocations-fail")) check_memory(t);
     if (test_case(t, "merge/joined-and-split-matrices")) check_places(t);
     static const struct {

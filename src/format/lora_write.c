@@ -1,7 +1,7 @@
 /* lora_write.c - one list of parts in three forms.
  *
- * Each half becomes a tensor: a name, a shape, and three loops over its values, the last of which is
- * a row. Values are written row by row, so memory holds one. */
+ * Each half becomes a tensor: a name, a shape, and three loops over its values, the last of which
+ * is a row. Values are written row by row, so memory holds one. */
 #include "format/lora_write.h"
 #include "base/error.h"
 #include "base/file.h"

@@ -1,9 +1,9 @@
 /* data.c - lines become rows.
  *
- * Each line is parsed into an arena of its own; what it says in other words (ShareGPT's, prompt and
- * completion) is first put as a conversation. A conversation is rendered once, whole; the spans that
- * the model writes are found by the format's own chunks, which no text of a message can forge, and
- * each span is encoded for itself, as inference does: a prompt ends where an answer begins. */
+ * Each line is parsed into an arena of its own; what it says in other words (ShareGPT's, prompt
+ * and completion) is first put as a conversation. A conversation is rendered once, whole; the spans
+ * that the model writes are found by the format's own chunks, which no text of a message can forge,
+ * and each span is encoded for itself, as inference does: a prompt ends where an answer begins. */
 #include "train/data.h"
 #include "base/error.h"
 #include "base/file.h"

@@ -1,7 +1,7 @@
 /* data.h - training data: from a file of examples to rows of tokens with a mask.
  *
- * Owns reading, checking and tokenising the whole file before training begins. Refuses any line that
- * it cannot use, with the number of the line and the reason. The one idea: conversations go through
+ * Owns reading, checking and tokenising the whole file before training begins. Refuses any line
+ * that it cannot use, with the number of the line and the reason. The one idea: conversations go through
  * the chat format that inference renders with, and what the model itself writes in them is marked,
  * so that training sees the tokens that a session would.
  *
@@ -11,7 +11,7 @@
  *     {"messages": [...], "tools": [...], "think": bool, ...}   as beryl_render takes it
  *     {"conversations": [{"from": "human" or "gpt" or "system", "value": text}, ...],
  *      "system": text}                                          ShareGPT; passed over: "id"
- *     {"prompt": text, "completion": text}                      a question and its answer, as a chat
+ *     {"prompt": text, "completion": text}                      a chat: question and answer
  *     {"text": text}                                            as a text file
  *     {"tokens": [id, ...], "mask": [0 or 1, ...], "picture": FILE}    as it is; without mask, all
  *

@@ -34,7 +34,7 @@ double train_rate(const train_schedule *s, uint32_t step) {
     return 0;
 }
 
-/* Fisher and Yates from the end; draw i is Threefry at {i, epoch} times the places that are left. */
+/* Fisher and Yates from the end; draw i is Threefry at {i, epoch} times the places left. */
 void train_order_shuffle(uint64_t seed, uint32_t epoch, uint32_t n, uint32_t *order) {
     const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
     for (uint32_t i = 0; i < n; i++) order[i] = i;

@@ -32,7 +32,8 @@ double train_rate(const train_schedule *schedule, uint32_t step);      /* step f
 /* A permutation of 0 to n - 1 that hangs on seed, epoch and n alone; the same on every machine. */
 void train_order_shuffle(uint64_t seed, uint32_t epoch, uint32_t n, uint32_t *order); // [n]
 /* JSON [[row, ...], ...]: for each epoch every row once. out: [n_epoch, n] in the arena. BAD_INPUT:
- * another shape, fewer than n_epoch epochs, a row that is missing, twice there or not in the data. */
+ * another shape, fewer than n_epoch epochs, a row that is missing, there twice or not in the
+ * data. */
 beryl_status train_order_read(base_arena *arena, const char *json, size_t size, uint32_t n,
                               uint32_t n_epoch, uint32_t **out, beryl_error *error);
 /* How many of n rows, the last ones, are kept for validation: `part` of them (0 to 1), rounded; if
