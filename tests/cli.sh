@@ -580,7 +580,7 @@ name=cli/adapter-convert
 lora=$data/lora/e2b-f32.part.gguf
 run adapter convert "$lora" "$scratch/peft" --to peft --type f16
 code 0 && json <"$scratch/peft/adapter_config.json" && run adapter convert "$scratch/peft" "$scratch/back.gguf" --to gguf && code 0 &&
-    like "$("$program" show "$scratch/back.gguf" --json --tensors)" '"blk.0.attn_q.weight.lora_a"' && ok
+    like "$("$program" show "$scratch/back.gguf" --json --tensors)" '"blk.1.attn_q.weight.lora_a"' && ok
 failing adapter-in-a-form-that-lacks-it 'the form gguf has no name for it' adapter convert "$data/lora/e2b-f32.head" "$scratch/head.gguf" --to gguf
 
 name=cli/adapter-misused

@@ -1,9 +1,9 @@
 /* data.h - training data: from a file of examples to rows of tokens with a mask.
  *
  * Owns reading, checking and tokenising the whole file before training begins. Refuses any line
- * that it cannot use, with the number of the line and the reason. The one idea: conversations go through
- * the chat format that inference renders with, and what the model itself writes in them is marked,
- * so that training sees the tokens that a session would.
+ * that it cannot use, with the number of the line and the reason. The one idea: conversations go
+ * through the chat format that inference renders with, and what the model itself writes in them is
+ * marked, so that training sees the tokens that a session would.
  *
  * A file is JSONL, one object a line (empty lines are passed over), or plain text: it is JSONL if
  * its first character that is no blank is '{'. A line is one of
