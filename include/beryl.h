@@ -683,10 +683,12 @@ typedef struct beryl_merge_options {
     void *user;
     beryl_allocator allocator;
     beryl_log log; /* warnings: tensors that change their type */
+    /* of what is folded into: "F32", "F16", "BF16"; NULL: its own */
+    const char *type;
 } beryl_merge_options;
 
 /* A model with adapters folded in, W + scale * alpha / rank * B * A, that needs none at run time.
- * What is folded into keeps its type if that is a float, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K
+ * Without `type` what is folded into keeps its own if that is a float, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K
  * or Q6_K (rounded to nearest anew), else becomes F16; all else is copied as it is, keys too. Where
  * head and embedding are one tensor and an adapter changes one of them, the file has
  * "output.weight" besides. Parts of a split file become one. Holds the adapters and a few rows in

@@ -102,7 +102,7 @@ static const char *adapter_path(test *t, const char *name) {
 }
 
 static beryl_status merge(test *t, const char *base, const char *const *names, const float *scales,
-                          size_t n, const char *out, beryl_error *error) {
+                          size_t n, const char *type, const char *out, beryl_error *error) {
     char model[500], paths[4][500];
     const char *list[4];
     *error = (beryl_error){0};
@@ -116,7 +116,8 @@ static beryl_status merge(test *t, const char *base, const char *const *names, c
                                    .out = out,
                                    .adapters = list,
                                    .scales = scales,
-                                   .n_adapter = n};
+                                   .n_adapter = n,
+                                   .type = type};
     return beryl_merge(&o, error);
 }
 
@@ -142,7 +143,7 @@ static void check_logits(test *t, const char *base, uint32_t index) {
         list[i] = names[i];
     }
     snprintf(file, sizeof file, "%s.gguf", base);
-    if (merge(t, file, list, scales, n, merged_path(t), &error)) {
+    if (merge(t, file, list, scales, n, "F32", merged_path(t), &error)) {
         test_fail(t, __FILE__, __LINE__, "%s", error.message);
     } else if (model_case_get(t, &ref, index, &c)) {
         beryl_engine *engine =
@@ -212,7 +213,7 @@ static void check_tensors(test *t, const char *base, const char *adapter, uint32
     uint32_t n_changed = 0;
     format_gguf *g[2] = {NULL, NULL};
     snprintf(file, sizeof file, "%s.gguf", base);
-    if (merge(t, file, &adapter, &(float){0.5f}, 1, merged_path(t), &error)) {
+    if (merge(t, file, &adapter, &(float){0.5f}, 1, NULL, merged_path(t), &error)) {
         test_fail(t, __FILE__, __LINE__, "%s", error.message);
         return;
     }
@@ -316,7 +317,7 @@ static void check_refusals(test *t) {
         const char *out = cases[i].out ? cases[i].out : merged_path(t);
         if (!cases[i].out) remove(out);
         const beryl_status status =
-            merge(t, cases[i].base, &cases[i].adapter, NULL, 1, out, &error);
+            merge(t, cases[i].base, &cases[i].adapter, NULL, 1, NULL, out, &error);
         CHECK_INT(t, status, cases[i].status);
         if (!strstr(error.message, cases[i].says))
             test_fail(t, __FILE__, __LINE__, "case %zu: %s", i, error.message);
@@ -339,6 +340,9 @@ static void check_refusals(test *t) {
     o.progress = NULL;
     CHECK_INT(t, beryl_merge(&o, &error), BERYL_UNSUPPORTED);
     CHECK(t, strstr(error.message, "tensor 'output.weight': row ") && !base_file_exists(o.out));
+    o.type = "Q8_0";
+    CHECK_INT(t, beryl_merge(&o, &error), BERYL_MISUSE);
+    o.type = NULL;
     o.n_adapter = 0;
     CHECK_INT(t, beryl_merge(&o, &error), BERYL_MISUSE);
     CHECK_INT(t, beryl_merge(NULL, &error), BERYL_MISUSE);
@@ -481,8 +485,15 @@ void test_merge(test *t) {
     for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++)
         if (test_case(t, "merge/tensors-%s", tensors[i].base))
             check_tensors(t, tensors[i].base, tensors[i].adapter, tensors[i].n);
-    /* rs; part; pattern at 0.5; embd at 1 and 0.5; head; two that add up; embd and head */
-    static const uint32_t cases[] = {0, 5, 14, 16, 19, 21, 25, 26};
+    /* In F32, so that nothing is rounded: rs; part; pattern at 0.5; embd at 1 and 0.5; head; two
+     * that add up; embd and head; experts at 1 and 0.5; K where it serves as V */
+    static const struct {
+        const char *base;
+        uint32_t index;
+    } cases[] = {{"e2b-f32", 0},  {"e2b-f32", 5},  {"e2b-f32", 14},  {"e2b-f32", 16},
+                 {"e2b-f32", 19}, {"e2b-f32", 21}, {"e2b-f32", 25},  {"e2b-f32", 26},
+                 {"moe-26b", 4},  {"moe-26b", 6},  {"dense-31b", 1}, {"dense-31b", 6}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        if (test_case(t, "merge/logits-e2b-f32-%u", cases[i])) check_logits(t, "e2b-f32", cases[i]);
+        if (test_case(t, "merge/logits-%s-%u", cases[i].base, cases[i].index))
+            check_logits(t, cases[i].base, cases[i].index);
 }

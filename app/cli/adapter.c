@@ -3,11 +3,14 @@
 
 #include <string.h>
 
+/* "F16" of --type f16; NULL: not given. */
+static const char *type_name(const cli *c) {
+    static const char *const names[] = {"F32", "F16", "BF16"};
+    return args_has(&c->args, FLAG_VALUES) ? names[c->args.values[FLAG_VALUES].integer] : NULL;
+}
+
 int adapter_main(cli *c) {
-    const char *const *given = c->args.positional, *type = args_text(&c->args, FLAG_VALUES);
-    char name[8] = ""; /* "F16" of "f16" */
-    for (size_t i = 0; type && type[i] && i + 1 < sizeof name; i++)
-        name[i] = (char)(type[i] >= 'a' ? type[i] - 'a' + 'A' : type[i]);
+    const char *const *given = c->args.positional;
     if (strcmp(given[0], "convert")) return cli_usage(c, "adapter takes: convert IN OUT --to FORM");
     if (!args_has(&c->args, FLAG_TO))
         return cli_usage(c, "--to says which form: peft, gguf, rullama");
@@ -15,7 +18,7 @@ int adapter_main(cli *c) {
                                            .from = given[1],
                                            .to = given[2],
                                            .form = args_text(&c->args, FLAG_TO),
-                                           .type = type ? name : NULL};
+                                           .type = type_name(c)};
     beryl_error error = {0};
     return cli_report(c, beryl_adapter_convert(&options, &error), &error);
 }
@@ -47,7 +50,8 @@ int merge_main(cli *c) {
                                          .n_adapter = n,
                                          .progress = progress,
                                          .user = c,
-                                         .log = cli_log(c)};
+                                         .log = cli_log(c),
+                                         .type = type_name(c)};
     cli_chat_begin(); /* Ctrl-C is told to `progress` */
     if (!status) status = beryl_merge(&options, &error);
     term_clear(&c->term);

@@ -166,7 +166,8 @@ typedef enum args_kind {
     X(MERGE_OUT, "out", 0, FILE, "FILE", ON_MERGE, "The GGUF file that is written")               \
     X(TO, "to", 0, CHOICE, "peft|gguf|rullama", ON_ADAPTER,                                        \
       "The form: a folder as PEFT has it, a GGUF file, or rullama's safetensors")                  \
-    X(VALUES, "type", 0, CHOICE, "f32|f16|bf16", ON_ADAPTER, "Of the values; default as they are") \
+    X(VALUES, "type", 0, CHOICE, "f32|f16|bf16", ON_ADAPTER | ON_MERGE,                        \
+      "Of the values, or of what is folded into; default as it is") \
     X(LOGITS_TEXT, "text", 0, TEXT, "TEXT", ON_LOGITS, "A text (after BOS) instead of ids")        \
     X(SCORE_PIECE, "piece", 0, COUNT, "N", ON_PERPLEXITY,                                          \
       "Tokens of a piece of text; the second half of each is scored; default 512")                 \

@@ -38,7 +38,7 @@ static bool find_form(const char *name, format_lora_form *form) {
     return false;
 }
 
-static bool find_type(const char *name, base_type *type) {
+bool engine_float_type(const char *name, base_type *type) {
     static const base_type types[] = {TYPE_F32, TYPE_F16, TYPE_BF16};
     *type = TYPE_COUNT;
     for (size_t i = 0; name && i < sizeof types / sizeof *types; i++)
@@ -52,7 +52,8 @@ beryl_status beryl_adapter_convert(const beryl_convert_options *options, beryl_e
     if (!options || options->size < sizeof options->size || options->size > 1 << 16)
         return base_fail(error, BERYL_MISUSE, "beryl_adapter_convert needs options");
     memcpy(&o, options, options->size < sizeof o ? options->size : sizeof o);
-    if (!o.from || !o.to || !find_form(o.form, &desc.form) || !find_type(o.type, &desc.type))
+    if (!o.from || !o.to || !find_form(o.form, &desc.form) ||
+        !engine_float_type(o.type, &desc.type))
         return base_fail(error, BERYL_MISUSE,
                          "beryl_adapter_convert needs two paths, a form (peft, gguf, rullama) and "
                          "a type (F32, F16, BF16) or none");

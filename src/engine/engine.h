@@ -292,6 +292,8 @@ void engine_lora_close(beryl_engine *engine);
 beryl_status engine_adapter_files(base_heap *heap, base_arena *arena, const char *path, char **data,
                                   size_t *size, char **config, size_t *config_size,
                                   beryl_error *error);
+/* "F32", "F16", "BF16"; NULL: TYPE_COUNT. false: another name. */
+bool engine_float_type(const char *name, base_type *type);
 /* An adapter at a path, read. */
 typedef struct engine_adapter_file {
     char *data, *config;

@@ -43,6 +43,7 @@ typedef struct merging {
     engine_adapter_file *adapters; // [n_adapter]
     written *tensors;              // [n]
     size_t n;
+    base_type type; /* that the caller wants; TYPE_COUNT: each its own */
     uint64_t done, total;
     beryl_error *error;
 } merging;
@@ -99,7 +100,8 @@ static beryl_status add_use(merging *m, written *to, const format_lora_part *p, 
     use **last = &to->uses; /* in the order of the adapters, so that sums are the same each time */
     while (*last) last = &(*last)->next;
     *last = u;
-    if (base_can_quantise(t->type) || to->type == TYPE_F16) return BERYL_OK;
+    if (m->type != TYPE_COUNT) to->type = m->type;
+    if (base_can_quantise(to->type)) return BERYL_OK;
     to->type = TYPE_F16;
     base_log(&m->o.log, BERYL_LOG_WARNING, "tensor '%.*s' of type %s becomes F16",
              (int)t->name.size, t->name.data, base_type_name(t->type));
@@ -267,7 +269,10 @@ static beryl_status fold_tensor(merging *m, const written *w, format_out *out) {
 }
 
 static uint32_t gguf_id(const written *w) {
-    return w->type == w->from->type ? w->from->gguf_type : 1; /* F16 */
+    return w->type == w->from->type ? w->from->gguf_type
+           : w->type == TYPE_F32    ? 0
+           : w->type == TYPE_F16    ? 1
+                                    : 30;
 }
 
 static uint64_t bytes_of(const written *w) {
@@ -311,9 +316,10 @@ beryl_status beryl_merge(const beryl_merge_options *options, beryl_error *error)
     if (!options || options->size < sizeof options->size || options->size > 1 << 16)
         return base_fail(error, BERYL_MISUSE, "beryl_merge needs options");
     memcpy(&m.o, options, options->size < sizeof m.o ? options->size : sizeof m.o);
-    if (!m.o.out || !m.o.n_adapter || !m.o.adapters)
+    if (!m.o.out || !m.o.n_adapter || !m.o.adapters || !engine_float_type(m.o.type, &m.type))
         return base_fail(error, BERYL_MISUSE,
-                         "beryl_merge needs an adapter and a path to write to");
+                         "beryl_merge needs an adapter, a path to write to, and a type (F32, F16, "
+                         "BF16) or none");
     base_heap_init(&m.heap, &m.o.allocator);
     base_arena_init(&m.arena, &m.heap);
     beryl_status status = open_model(&m);
