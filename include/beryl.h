@@ -688,11 +688,11 @@ typedef struct beryl_merge_options {
 } beryl_merge_options;
 
 /* A model with adapters folded in, W + scale * alpha / rank * B * A, that needs none at run time.
- * Without `type` what is folded into keeps its own if that is a float, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K
- * or Q6_K (rounded to nearest anew), else becomes F16; all else is copied as it is, keys too. Where
- * head and embedding are one tensor and an adapter changes one of them, the file has
- * "output.weight" besides. Parts of a split file become one. Holds the adapters and a few rows in
- * memory. Blocks; any thread. The file gets its name only once it is whole. */
+ * Without `type` what is folded into keeps its own if that is a float, Q8_0, Q4_0, Q4_1, Q5_0,
+ * Q5_1, Q4_K, Q5_K or Q6_K (rounded to nearest anew), else becomes F16; all else is copied as it
+ * is, keys too. Where head and embedding are one tensor and an adapter changes one of them, the
+ * file has "output.weight" besides. Parts of a split file become one. Holds the adapters and a few
+ * rows in memory. Blocks; any thread. The file gets its name only once it is whole. */
 BERYL_API beryl_status beryl_merge(const beryl_merge_options *options, beryl_error *error);
 
 /* What the session holds, borrowed until its next task. Either place may be NULL; a session that
