@@ -112,7 +112,7 @@ name=cli/version
 run --version
 code 0 && like "$out" '^beryl [0-9]+\.[0-9]+\.[0-9]+$' && ok
 
-for command in run show list devices bench tokenize render logits embed-media perplexity selftest explain trace tune bench-ops ops eval; do
+for command in run show list devices bench tokenize render logits embed-media perplexity selftest explain trace tune bench-ops merge adapter ops eval; do
     name=cli/help-of-$command
     run help $command
     first=$out
@@ -574,6 +574,28 @@ code 0 && like "$out" 'some GPU, 2 products; the rest is damaged, ignored' && li
     like "$out" 'schedules of all devices, damaged, ignored' && echo 'beryl tune 2' >"$scratch/cache/beryl/schedules.txt" && run tune --list &&
     like "$out" 'schedules of all devices by another version of Beryl, nothing' && run tune --list --json && json <"$scratch/out" &&
     run tune --forget && code 0 && like "$out" 'deleted' && [ ! -e "$scratch/cache/beryl/tune-0.json" ] && ok
+
+# ---- adapters -------------------------------------------------------------------------------------------------
+name=cli/adapter-convert
+lora=$data/lora/e2b-f32.part.gguf
+run adapter convert "$lora" "$scratch/peft" --to peft --type f16
+code 0 && json <"$scratch/peft/adapter_config.json" && run adapter convert "$scratch/peft" "$scratch/back.gguf" --to gguf && code 0 &&
+    like "$("$program" show "$scratch/back.gguf" --json --tensors)" '"blk.1.attn_q.weight.lora_a"' && ok
+failing adapter-in-a-form-that-lacks-it 'the form gguf has no name for it' adapter convert "$data/lora/e2b-f32.head" "$scratch/head.gguf" --to gguf
+
+name=cli/adapter-misused
+run adapter change "$lora" "$scratch/x" --to gguf
+code 2 && like "$err" 'convert IN OUT' && run adapter convert "$lora" "$scratch/x" && code 2 && like "$err" '--to says which form' && run adapter convert "$lora" && code 2 && ok
+
+name=cli/merge
+run merge "$data/e2b-f32.gguf" --lora "$lora:0.5" --out "$scratch/merged.gguf"
+code 0 && same "$out" '' && run run "$scratch/merged.gguf" --ids 2,290,291 --greedy --ignore-eos --max-tokens 8 --print-ids --precision exact --device reference &&
+    merged=$out && run run "$data/e2b-f32.gguf" --lora "$lora:0.5" --ids 2,290,291 --greedy --ignore-eos --max-tokens 8 --print-ids --precision exact --device reference &&
+    code 0 && same "$out" "$merged" && ok
+
+name=cli/merge-misused
+run merge "$data/e2b-f32.gguf" --out "$scratch/x.gguf"
+code 2 && like "$err" '--lora' && run merge "$data/e2b-f32.gguf" --lora "$lora" && code 2 && like "$err" '--out' && ok
 
 # ---- streams and terminals -----------------------------------------------------------------------------------
 name=cli/no-escapes-without-a-terminal

@@ -455,6 +455,57 @@ static beryl_status run_restore(bench *b, beryl_error *error) {
     return status;
 }
 
+/* ---- adapters in other forms, and folded into models ----------------------------------------- */
+
+/* Written means all of it. */
+static void say_written(bench *b, const char *path, off_t size, beryl_status status) {
+    struct stat about;
+    if (status != BERYL_OK) return;
+    snprintf(b->answer, sizeof b->answer, "written");
+    if (!b->faulty && (stat(path, &about) || about.st_size != size))
+        snprintf(b->answer, sizeof b->answer, "%s has %lld bytes", path, (long long)about.st_size);
+}
+
+static bool begin_adapter(bench *b) {
+    set_model(b, "e2b-f32.gguf");
+    snprintf(b->path, sizeof b->path, "%s/adapter.gguf", b->folder);
+    copy_file(b->t, test_data(b->t, "lora/e2b-f32.part.gguf"), b->path);
+    return !test_failed(b->t);
+}
+
+static beryl_status run_convert(bench *b, beryl_error *error) {
+    char folder[400], file[500];
+    snprintf(folder, sizeof folder, "%s/peft", b->folder);
+    snprintf(file, sizeof file, "%s/adapter_model.safetensors", folder);
+    beryl_convert_options o = {
+        .size = sizeof o, .from = b->path, .to = folder, .form = "peft", .allocator = b->allocator};
+    beryl_status status = beryl_adapter_convert(&o, error);
+    say_written(b, file, 55248, status);
+    if (status != BERYL_OK) return status;
+    snprintf(file, sizeof file, "%s/rullama.safetensors", b->folder);
+    o.to = file;
+    o.form = "rullama";
+    status = beryl_adapter_convert(&o, error);
+    say_written(b, file, 54520, status);
+    return status;
+}
+
+static beryl_status run_merge(bench *b, beryl_error *error) {
+    char out[400];
+    const char *adapter = b->path;
+    snprintf(out, sizeof out, "%s/merged.gguf", b->folder);
+    const beryl_merge_options o = {.size = sizeof o,
+                                   .model = b->model,
+                                   .out = out,
+                                   .adapters = &adapter,
+                                   .n_adapter = 1,
+                                   .allocator = b->allocator,
+                                   .log = log_of(b)};
+    const beryl_status status = beryl_merge(&o, error);
+    say_written(b, out, 2442912, status);
+    return status;
+}
+
 /* ---- models by name -------------------------------------------------------------------------- */
 
 static const char digest[] = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
@@ -1039,6 +1090,8 @@ void test_faults(test *t) {
         {"rows-that-stay-in-the-file", begin_rows, NULL, run_rows, 3, false},
         {"save", begin_session, before_save, run_save, 0, false},
         {"restore", begin_session, NULL, run_restore, 0, false},
+        {"convert-an-adapter", begin_adapter, NULL, run_convert, 0, false},
+        {"merge-an-adapter", begin_adapter, NULL, run_merge, 16, false},
         {"model-by-name", begin_names, NULL, run_names, 0, false},
         {"list-of-models", begin_names, NULL, run_list, 0, false},
         {"kernels-that-are-compiled", begin_compiler, before_cold, run_compiled,

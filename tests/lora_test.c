@@ -3,7 +3,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include "base/file.h"
 #include "engine/engine.h"
-#include "format/lora.h"
+#include "format/lora_write.h"
 #include "model.h"
 #include "rig.h"
 
@@ -31,19 +31,24 @@ static const char *path_of(test *t, const char *name, format_lora_form form) {
     return test_data(t, path);
 }
 
-static bool file_open(test *t, file *f, const char *name, format_lora_form form) {
-    char path[600];
+static bool file_open_at(test *t, file *f, const char *at, format_lora_form form) {
+    char path[600], from[500];
     beryl_error error = {0};
     *f = (file){0};
     base_heap_init(&f->heap, NULL);
-    snprintf(path, sizeof path, "%s%s", path_of(t, name, form),
+    snprintf(from, sizeof from, "%s", at);
+    snprintf(path, sizeof path, "%s%s", from,
              form == LORA_FORM_PEFT ? "/adapter_model.safetensors" : "");
     beryl_status status = base_file_read(&f->heap, path, 1 << 24, &f->data, &f->size, &error);
-    snprintf(path, sizeof path, "%s/adapter_config.json", path_of(t, name, form));
+    snprintf(path, sizeof path, "%s/adapter_config.json", from);
     if (!status && form == LORA_FORM_PEFT)
         status = base_file_read(&f->heap, path, 1 << 24, &f->config, &f->config_size, &error);
     if (status) test_fail(t, __FILE__, __LINE__, "%s", error.message);
     return !status;
+}
+
+static bool file_open(test *t, file *f, const char *name, format_lora_form form) {
+    return file_open_at(t, f, path_of(t, name, form), form);
 }
 
 static void file_close(test *t, file *f) {
@@ -128,6 +133,191 @@ static void test_forms(test *t) {
                 file_close(t, &g);
             }
         }
+}
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+static const char *written_path(test *t, format_lora_form form) {
+    static char path[500]; /* borrowed until the next call */
+    snprintf(path, sizeof path, "%s/written%s", test_scratch(t), endings[form]);
+    return path;
+}
+
+/* What was written says what was read. */
+static void check_written(test *t, const char *name, format_lora_form from, format_lora_form to) {
+    file f, g;
+    format_lora x = {0}, y = {0};
+    beryl_error error = {0};
+    if (!file_open(t, &f, name, from)) return;
+    beryl_status status = file_read(&f, &x, &error);
+    const format_lora_write_desc desc = {.lora = &x, .form = to, .type = TYPE_COUNT, .name = name};
+    if (!status) status = format_lora_write(&f.heap, &desc, written_path(t, to), &error);
+    if (status) {
+        test_fail(t, __FILE__, __LINE__, "%s", error.message);
+    } else if (file_open_at(t, &g, written_path(t, to), to)) {
+        if (file_read(&g, &y, &error)) test_fail(t, __FILE__, __LINE__, "%s", error.message);
+        else check_same(t, &x, &y);
+        CHECK_INT(t, y.form, to);
+        format_lora_fini(&y);
+        file_close(t, &g);
+    }
+    format_lora_fini(&x);
+    file_close(t, &f);
+}
+
+static void test_written(test *t) {
+    static const struct {
+        const char *name;
+        format_lora_form form, to[3];
+        int n;
+    } all[] = {
+        {"e2b-f32.part", LORA_FORM_PEFT, {LORA_FORM_PEFT, LORA_FORM_GGUF, LORA_FORM_RULLAMA}, 3},
+        {"e2b-f32.rs", LORA_FORM_PEFT, {LORA_FORM_PEFT, LORA_FORM_GGUF, LORA_FORM_RULLAMA}, 3},
+        {"e2b-f32.rs", LORA_FORM_GGUF, {LORA_FORM_RULLAMA, LORA_FORM_PEFT}, 2},
+        {"e2b-f32.embd", LORA_FORM_PEFT, {LORA_FORM_PEFT, LORA_FORM_GGUF, LORA_FORM_RULLAMA}, 3},
+        {"e2b-f32.embd", LORA_FORM_GGUF, {LORA_FORM_GGUF, LORA_FORM_PEFT}, 2},
+        {"e2b-f32.embd", LORA_FORM_RULLAMA, {LORA_FORM_GGUF, LORA_FORM_PEFT}, 2},
+        {"e2b-f32.head", LORA_FORM_PEFT, {LORA_FORM_PEFT, LORA_FORM_RULLAMA}, 2},
+        {"e2b-f32.head", LORA_FORM_RULLAMA, {LORA_FORM_PEFT}, 1},
+        {"e2b-f32.pattern", LORA_FORM_PEFT, {LORA_FORM_PEFT, LORA_FORM_GGUF}, 2},
+        {"moe-26b.experts", LORA_FORM_PEFT, {LORA_FORM_PEFT, LORA_FORM_GGUF}, 2},
+        {"moe-26b.experts", LORA_FORM_GGUF, {LORA_FORM_PEFT, LORA_FORM_GGUF}, 2},
+        {"moe-26b.all", LORA_FORM_GGUF, {LORA_FORM_RULLAMA}, 1},
+        {"dense-31b.all", LORA_FORM_PEFT, {LORA_FORM_GGUF}, 1},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        for (int k = 0; k < all[i].n; k++)
+            if (test_case(t, "lora/written-%s-from-%s-to-%s", all[i].name,
+                          endings[all[i].form] + (all[i].form != LORA_FORM_PEFT),
+                          endings[all[i].to[k]] + (all[i].to[k] != LORA_FORM_PEFT)))
+                check_written(t, all[i].name, all[i].form, all[i].to[k]);
+}
+
+/* Each value is the nearest of the type. */
+static void check_types(test *t) {
+    static const base_type types[] = {TYPE_F16, TYPE_BF16, TYPE_F32};
+    file f, g;
+    format_lora x, y;
+    beryl_error error = {0};
+    if (!file_open(t, &f, "e2b-f32.part", LORA_FORM_PEFT)) return;
+    CHECK_INT(t, file_read(&f, &x, &error), BERYL_OK);
+    for (int i = 0; i < 3 && !test_failed(t); i++) {
+        const format_lora_write_desc desc = {
+            .lora = &x, .form = LORA_FORM_PEFT, .type = types[i], .base = "a \"base\""};
+        const char *path = written_path(t, LORA_FORM_PEFT);
+        CHECK_INT(t, format_lora_write(&f.heap, &desc, path, &error), BERYL_OK);
+        if (!file_open_at(t, &g, path, LORA_FORM_PEFT)) break;
+        CHECK_INT(t, file_read(&g, &y, &error), BERYL_OK);
+        for (size_t p = 0; p < y.n_part; p++) {
+            const format_lora_part *a = &x.parts[p], *b = &y.parts[p];
+            CHECK_INT(t, b->a.type, types[i]);
+            CHECK_INT(t, b->b.type, types[i]);
+            for (uint32_t r = 0; r < a->rank; r++)
+                for (uint32_t k = 0; k < a->in; k++) {
+                    const float v = a_at(a, 0, r, k), w = a_at(b, 0, r, k);
+                    const uint32_t bf = (uint32_t)base_f32_to_bf16(v) << 16;
+                    float want = i ? v : base_f16_to_f32(base_f32_to_f16(v));
+                    if (i == 1) memcpy(&want, &bf, 4);
+                    CHECK_NEAR(t, w, want, 0);
+                }
+        }
+        format_lora_fini(&y);
+        file_close(t, &g);
+    }
+    format_lora_fini(&x);
+    file_close(t, &f);
+}
+
+/* What a form cannot say, and a place that cannot be written: told, and no file is there. */
+static void check_unwritten(test *t) {
+    static const struct {
+        const char *name, *says, *path;
+        format_lora_form from, to;
+    } cases[] = {
+        {"e2b-f32.head", "output of layer 0: the form gguf has no name for it", NULL,
+         LORA_FORM_PEFT, LORA_FORM_GGUF},
+        {"e2b-f32.pattern", "attn_q of layer 0: the form rullama has one rank", NULL,
+         LORA_FORM_PEFT, LORA_FORM_RULLAMA},
+        {"moe-26b.experts", "exps of layer 0: the form rullama has no name", NULL, LORA_FORM_GGUF,
+         LORA_FORM_RULLAMA},
+        {"e2b-f32.part", "full", "/dev/full", LORA_FORM_PEFT, LORA_FORM_GGUF},
+        {"e2b-f32.part", "nowhere", "/nowhere/x", LORA_FORM_PEFT, LORA_FORM_GGUF},
+        {"e2b-f32.part", "/dev/null", "/dev/null/x", LORA_FORM_PEFT, LORA_FORM_PEFT},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        file f;
+        format_lora x;
+        beryl_error error = {0};
+        if (!file_open(t, &f, cases[i].name, cases[i].from)) return;
+        CHECK_INT(t, file_read(&f, &x, &error), BERYL_OK);
+        const format_lora_write_desc desc = {.lora = &x, .form = cases[i].to, .type = TYPE_COUNT};
+        const char *path = cases[i].path ? cases[i].path : written_path(t, cases[i].to);
+        if (!cases[i].path) remove(path);
+        const beryl_status status = format_lora_write(&f.heap, &desc, path, &error);
+        if (!status || !strstr(error.message, cases[i].says))
+            test_fail(t, __FILE__, __LINE__, "%s: %s", cases[i].name, error.message);
+        CHECK(t, cases[i].path || !base_file_exists(path));
+        format_lora_fini(&x);
+        file_close(t, &f);
+    }
+}
+
+/* By hand, as training makes them: factors that differ, in sign too, and values that do not fit. */
+static void check_made(test *t) {
+    float a[4] = {1, 2, 3, 4}, b[6] = {1, -1, 2, -2, 3, -3};
+    const format_lora_half one = {
+        .type = TYPE_F32, .data = (const uint8_t *)a, .stride = {0, 2, 1}};
+    const format_lora_half two = {
+        .type = TYPE_F32, .data = (const uint8_t *)b, .stride = {0, 1, 2}};
+    format_lora_part parts[3];
+    for (uint32_t i = 0; i < 3; i++)
+        parts[i] = (format_lora_part){LORA_Q, i, 1, 2, 2, 3, one, two, i == 2 ? -0.5f : 2};
+    const format_lora x = {.parts = parts, .n_part = 3};
+    for (int form = 0; form < 3; form++) {
+        file g;
+        format_lora y;
+        beryl_error error = {0};
+        base_heap heap;
+        base_heap_init(&heap, NULL);
+        const char *path = written_path(t, (format_lora_form)form);
+        format_lora_write_desc desc = {
+            .lora = &x, .form = (format_lora_form)form, .type = TYPE_COUNT};
+        CHECK_INT(t, format_lora_write(&heap, &desc, path, &error), BERYL_OK);
+        if (!file_open_at(t, &g, path, (format_lora_form)form)) return;
+        CHECK_INT(t, file_read(&g, &y, &error), BERYL_OK);
+        check_same(t, &x, &y);
+        format_lora_fini(&y);
+        file_close(t, &g);
+        desc.type = TYPE_F16;
+        a[3] = 70000;
+        CHECK_INT(t, format_lora_write(&heap, &desc, path, &error), BERYL_UNSUPPORTED);
+        CHECK(t, strstr(error.message, "too large for F16"));
+        a[3] = 4;
+        desc.lora = &(format_lora){0};
+        CHECK_INT(t, format_lora_write(&heap, &desc, path, &error), BERYL_BAD_INPUT);
+        CHECK_INT(t, heap.bytes, 0);
+    }
+}
+
+static void check_write_memory(test *t, format_lora_form form) {
+    file f;
+    format_lora x;
+    beryl_error error = {0};
+    if (!file_open(t, &f, "e2b-f32.part", LORA_FORM_PEFT)) return;
+    CHECK_INT(t, file_read(&f, &x, &error), BERYL_OK);
+    const format_lora_write_desc desc = {.lora = &x, .form = form, .type = TYPE_COUNT};
+    beryl_status status = BERYL_NO_MEMORY;
+    for (uint64_t n = 0; status == BERYL_NO_MEMORY && !test_failed(t); n++) {
+        rig_failing failing = {n};
+        base_heap heap;
+        base_heap_init(&heap, &(beryl_allocator){.user = &failing, .resize = rig_failing_resize});
+        status = format_lora_write(&heap, &desc, written_path(t, form), &error);
+        if (status && status != BERYL_NO_MEMORY)
+            test_fail(t, __FILE__, __LINE__, "%s", error.message);
+        CHECK_INT(t, heap.bytes, 0);
+    }
+    format_lora_fini(&x);
+    file_close(t, &f);
 }
 
 /* ---- files that lie -------------------------------------------------------------------------- */
@@ -630,6 +820,13 @@ static void test_models(test *t) {
 
 void test_lora(test *t) {
     test_forms(t);
+    test_written(t);
+    if (test_case(t, "lora/written-in-types")) check_types(t);
+    if (test_case(t, "lora/not-written-and-told")) check_unwritten(t);
+    if (test_case(t, "lora/written-as-made-by-hand")) check_made(t);
+    for (int form = 0; form < 3; form++)
+        if (test_case(t, "lora/allocations-fail-in-writing-%d", form))
+            check_write_memory(t, (format_lora_form)form);
     if (test_case(t, "lora/damage-peft")) check_damage(t, "e2b-f32.head", LORA_FORM_PEFT);
     if (test_case(t, "lora/damage-gguf")) check_damage(t, "e2b-f32.part", LORA_FORM_GGUF);
     if (test_case(t, "lora/damage-rullama")) check_damage(t, "e2b-f32.head", LORA_FORM_RULLAMA);

@@ -105,6 +105,14 @@ static const char *const details[COMMAND_COUNT] = {
         "is not supported is named with its node; 'beryl show' lists all of a file.\n\n"
         "  beryl eval model.onnx --input x=x.npy --output y.npz\n"
         "  beryl eval model.onnx --input ids=ids.npy --input mask=mask.npy --device host",
+    [COMMAND_MERGE] =
+        "What an adapter changes keeps its type where that can be rounded anew (F32, F16, BF16, "
+        "Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K), else it becomes F16, which is told; the "
+        "rest is copied.\n\n"
+        "  beryl merge model.gguf --lora adapter:0.5 --out merged.gguf",
+    [COMMAND_ADAPTER] =
+        "IN is what --lora takes elsewhere; OUT is a file, of --to peft a folder.\n\n"
+        "  beryl adapter convert adapter adapter.gguf --to gguf --type f16",
     [COMMAND_OPS] = NULL,
     [COMMAND_HELP] = NULL,
 };

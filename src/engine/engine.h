@@ -287,6 +287,22 @@ beryl_source engine_lora_source(beryl_engine *engine);
 beryl_status engine_lora_scales(beryl_engine *engine, uint32_t slot, beryl_error *error);
 /* No session is open. Adapters that are still open end with their engine. */
 void engine_lora_close(beryl_engine *engine);
+/* The file of an adapter at a path, and PEFT's configuration where that is beside it: each given
+ * back with base_heap_give(.., size + 1), after a failure too. */
+beryl_status engine_adapter_files(base_heap *heap, base_arena *arena, const char *path, char **data,
+                                  size_t *size, char **config, size_t *config_size,
+                                  beryl_error *error);
+/* "F32", "F16", "BF16"; NULL: TYPE_COUNT. false: another name. */
+bool engine_float_type(const char *name, base_type *type);
+/* An adapter at a path, read. */
+typedef struct engine_adapter_file {
+    char *data, *config;
+    size_t size, config_size;
+    format_lora lora;
+} engine_adapter_file;
+beryl_status engine_adapter_file_open(base_heap *heap, const char *path, engine_adapter_file *file,
+                                      beryl_error *error);
+void engine_adapter_file_close(base_heap *heap, engine_adapter_file *file);
 void session_adapters_clear(beryl_session *s);
 /* Which adapters at which scales, in their order; 0: none. */
 uint64_t session_adapters_hash(const beryl_session *s);
