@@ -656,6 +656,89 @@ BERYL_API beryl_status beryl_session_adapters(beryl_session *session,
                                               beryl_adapter *const *adapters, const float *scales,
                                               size_t n, beryl_error *error);
 
+/* ---- training -------------------------------------------------------------------------------- */
+
+/* Low-rank adapters are trained beside the engine's own weights, which stay as they are, of any
+ * type:
+ *
+ *     beryl_train *train;
+ *     beryl_train_options options = {.size = sizeof options, .data = "chats.jsonl"};
+ *     beryl_train_open(engine, &options, &train, NULL);
+ *     for (beryl_train_report r = beryl_train_report_of(train); r.step < r.steps;
+ *          r = beryl_train_report_of(train)) {
+ *         beryl_task *task;
+ *         beryl_train_step(train, &task, NULL);
+ *         while (beryl_wait(task, NULL) == BERYL_EVENT) {}
+ *         beryl_task_close(task);
+ *     }
+ *     beryl_train_save(train, "adapter", NULL, NULL);
+ *     beryl_train_close(train);
+ */
+typedef struct beryl_train beryl_train;
+
+typedef struct beryl_train_options {
+    size_t size;
+    const char *data;  /* a file of chats, questions and answers, text or tokens (docs/train.md) */
+    const char *valid; /* the same, which is not learned from; NULL: none */
+    /* an adapter to go on from, whose matrices, ranks and factors are kept; NULL: a new one, which
+     * changes nothing before the first step */
+    const char *init;
+    uint32_t rank; /* 0: 16 */
+    float alpha;   /* 0: twice the rank */
+    /* names, separated by commas: q, k, v, o, gate, up, down, also as files name them; and
+     * embed_tokens, lm_head; NULL: the first seven */
+    const char *targets;
+    uint32_t epochs;     /* how often each row is seen; 0: 1 */
+    uint32_t batch;      /* rows of a pass; 0: 1 */
+    uint32_t accumulate; /* passes of a step; 0: 1 */
+    uint32_t context;    /* longer rows are refused; 0: as many tokens as the model can see */
+    double rate;         /* the highest learning rate; 0: 2e-4 */
+    uint32_t warmup;     /* steps in which the rate rises */
+    const char *schedule; /* "cosine", "constant", "linear", "restarts"; NULL: cosine */
+    uint32_t cycles;      /* of restarts; 0: 1 */
+    /* AdamW: beta1 0: 0.9, beta2 0: 0.999, eps 0: 1e-8 */
+    float beta1, beta2, eps, weight_decay;
+    float clip;        /* the largest norm of the gradient; 0: 1; below 0: any */
+    float dropout;     /* of what goes into each A, 0 to below 1 */
+    uint64_t seed;     /* of a new adapter, of the order of rows, of dropout */
+    const char *order; /* a JSON file: for each epoch the numbers of the rows; NULL: shuffled */
+} beryl_train_options;
+
+typedef struct beryl_train_report {
+    uint32_t step, steps; /* done, of how many in all */
+    uint32_t rows, valid_rows;
+    uint64_t tokens, targets; /* of the data, once */
+    uint64_t parameters;      /* that are trained */
+    uint64_t bytes;           /* device memory of the training, beside the model's */
+    /* of the last step; grad_norm before clipping */
+    double loss, grad_norm, rate, seconds;
+    uint32_t step_tokens, step_targets;
+    double valid_loss; /* as last measured, a mean over targets; NAN: not yet */
+} beryl_train_report;
+
+/* Reads the data, lays out adapter, gradients and moments beside the model. While it is open no
+ * adapter can be opened or closed on the engine. BAD_INPUT: a line that cannot be used, with its
+ * number. NO_DEVICE_MEMORY: with figures. UNSUPPORTED: experts, pictures. Options are copied.
+ * Native builds only. */
+BERYL_API beryl_status beryl_train_open(beryl_engine *engine, const beryl_train_options *options,
+                                        beryl_train **train, beryl_error *error);
+/* The next step: a task that ends with OK. Cancelled or failed it has not been: the adapter is as
+ * before, and the step can be taken again. One task at a time. BAD_INPUT: the loss is no number
+ * any more. */
+BERYL_API beryl_status beryl_train_step(beryl_train *train, beryl_task **task, beryl_error *error);
+/* The loss on options.valid, into the report. */
+BERYL_API beryl_status beryl_train_measure(beryl_train *train, beryl_task **task,
+                                           beryl_error *error);
+BERYL_API beryl_train_report beryl_train_report_of(const beryl_train *train);
+/* form "peft" (NULL): path is a folder; "gguf", "rullama": a file. What has its name is whole. */
+BERYL_API beryl_status beryl_train_save(beryl_train *train, const char *path, const char *form,
+                                        beryl_error *error);
+/* Gradients of the last step before clipping, as safetensors, named as in PEFT's form. */
+BERYL_API beryl_status beryl_train_save_gradients(beryl_train *train, const char *path,
+                                                  beryl_error *error);
+/* After its task, before its engine. NULL is fine. */
+BERYL_API void beryl_train_close(beryl_train *train);
+
 /* What the session holds, borrowed until its next task. Either place may be NULL; a session that
  * is NULL holds nothing. */
 BERYL_API void beryl_session_tokens(const beryl_session *session, const int32_t **tokens,

@@ -20,7 +20,9 @@ enum {
      * them, and the package gives pixels and samples. */
     BUILD_HAS_MEDIA_FILES = !BUILD_IS_MODULE,
     /* Adapters: the package opens none yet. */
-    BUILD_HAS_ADAPTERS = !BUILD_IS_MODULE
+    BUILD_HAS_ADAPTERS = !BUILD_IS_MODULE,
+    /* Training of adapters: likewise. */
+    BUILD_HAS_TRAINING = BUILD_HAS_ADAPTERS
 };
 
 #endif

@@ -183,7 +183,7 @@ static bool add_shared(beryl_engine *e, uint32_t first, uint32_t n, uint64_t *of
     for (uint32_t i = 0; i < n; i++) n_here += any_part(&e->lora, first + i) != NULL;
     for (uint32_t i = 0, at = 0; i < n; i++) {
         const format_lora_part *p = any_part(&e->lora, first + i);
-        pairs[i] = (gemma4_lora_pair){GEMMA4_NONE, GEMMA4_NONE, n_here, at};
+        pairs[i] = (gemma4_lora_pair){.a = GEMMA4_NONE, .b = GEMMA4_NONE, .n = n_here, .at = at};
         if (!p) continue;
         at++;
         if (a == GEMMA4_NONE) a = add_tensor(e, first + i, false, p, offset);
@@ -351,10 +351,9 @@ static beryl_status adapter_check(beryl_adapter *a, beryl_error *error) {
     return BERYL_OK;
 }
 
-/* The file at a path, and PEFT's configuration where that is beside it. */
-static beryl_status read_files(beryl_adapter *a, base_arena *arena, const char *path, char **config,
-                               size_t *config_size, beryl_error *error) {
-    base_heap *heap = &a->engine->heap;
+beryl_status engine_lora_files(base_heap *heap, base_arena *arena, const char *path, char **data,
+                               size_t *size, char **config, size_t *config_size,
+                               beryl_error *error) {
     const char *slash = strrchr(path, '/');
     const char *within = base_arena_print(arena, "%s/adapter_config.json", path),
                *beside = base_arena_print(arena, "%.*sadapter_config.json",
@@ -363,9 +362,9 @@ static beryl_status read_files(beryl_adapter *a, base_arena *arena, const char *
     if (!within || !beside || !file) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     const bool folder = base_file_exists(within);
     if (!folder) file = path;
-    beryl_status status = base_file_read(heap, file, SIZE_MAX / 2, &a->data, &a->size, error);
+    beryl_status status = base_file_read(heap, file, SIZE_MAX / 2, data, size, error);
     if (!folder && (!base_file_exists(beside) ||
-                    (status == BERYL_OK && a->size >= 4 && !memcmp(a->data, "GGUF", 4))))
+                    (status == BERYL_OK && *size >= 4 && !memcmp(*data, "GGUF", 4))))
         return status;
     return status == BERYL_OK ? base_file_read(heap, folder ? within : beside, CONFIG_MAX, config,
                                                config_size, error)
@@ -385,7 +384,8 @@ static beryl_status adapter_read(beryl_adapter *a, const beryl_adapter_options *
         if (!a->data) status = base_fail(error, BERYL_NO_MEMORY, "out of host memory");
         if (a->data) memcpy(a->data, o->data, a->size = o->data_size);
     } else {
-        status = read_files(a, &arena, o->path, &config, &config_size, error);
+        status = engine_lora_files(heap, &arena, o->path, &a->data, &a->size, &config,
+                                   &config_size, error);
     }
     beryl_error why = {0};
     if (status == BERYL_OK) {
@@ -412,6 +412,8 @@ beryl_status beryl_adapter_open(beryl_engine *e, const beryl_adapter_options *op
     if (!e->loaded || e->options.vocabulary_only || !o.path == !o.data)
         return base_fail(error, BERYL_MISUSE,
                          "beryl_adapter_open needs a loaded model, and a path or data");
+    if (BUILD_HAS_TRAINING && e->train)
+        return base_fail(error, BERYL_MISUSE, "no adapter is opened while the engine trains one");
     beryl_adapter *a = base_heap_take(&e->heap, sizeof *a);
     if (!a) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     a->engine = e;

@@ -182,6 +182,7 @@ struct beryl_engine {
     bool lost[3]; /* f16, subgroups, dot: done without since programs were wrong */
     bool unkept;  /* verdicts cannot be written: said once */
     engine_lora lora;
+    beryl_train *train;      /* the open one; NULL: none */
     engine_towers *towers;   /* NULL until media is first opened; owned */
     beryl_engine_info *info; /* NULL until first asked for; in the arena (info.c) */
 };
@@ -283,6 +284,11 @@ void engine_towers_close(beryl_engine *e);
 
 /* The pool's bytes: the store's last source. */
 beryl_source engine_lora_source(beryl_engine *engine);
+/* The file at a path, and PEFT's configuration where that is beside it; the caller frees both, size
+ * + 1, also after a failure. arena: of paths. */
+beryl_status engine_lora_files(base_heap *heap, base_arena *arena, const char *path, char **data,
+                               size_t *size, char **config, size_t *config_size,
+                               beryl_error *error);
 /* What the slot's session takes of each rank, to the device, in order with runs. */
 beryl_status engine_lora_scales(beryl_engine *engine, uint32_t slot, beryl_error *error);
 /* No session is open. Adapters that are still open end with their engine. */
