@@ -8,7 +8,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { N_TOKEN = TEXT_SPECIAL_COUNT + 256 };
+enum { N_TOKEN = TEXT_SPECIAL_COUNT + 256 + 3 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     base_heap heap;
@@ -25,10 +25,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         snprintf(names[i], sizeof names[i], "<0x%02X>", (unsigned)i);
         tokens[n++] = (base_view){names[i], 6};
     }
+    tokens[n++] = (base_view){"a", 1};
+    tokens[n++] = (base_view){"b", 1};
+    tokens[n++] = (base_view){"ab", 2};
     const base_view merges[] = {{"a b", 3}};
     const text_vocab_desc vocab = {.tokens = tokens,
                                    .n_token = n,
                                    .merges = merges,
+                                   .n_merge = 1,
                                    .bos = -1,
                                    .eos = -1,
                                    .pad = -1,

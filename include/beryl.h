@@ -656,6 +656,43 @@ BERYL_API beryl_status beryl_session_adapters(beryl_session *session,
                                               beryl_adapter *const *adapters, const float *scales,
                                               size_t n, beryl_error *error);
 
+typedef struct beryl_convert_options {
+    size_t size;
+    const char *from; /* as path in beryl_adapter_options */
+    const char *to;   /* of form "peft" a folder, made if it is not there; else a file */
+    const char *form; /* "peft", "gguf", "rullama" */
+    const char *type; /* of the values: "F32", "F16", "BF16"; NULL: as they are */
+    beryl_allocator allocator;
+} beryl_convert_options;
+
+/* An adapter in another form. UNSUPPORTED names what the form cannot say (the head in GGUF, ranks
+ * that differ or experts in rullama's) or the type cannot hold. Blocks; any thread. A file gets its
+ * name only once it is whole. */
+BERYL_API beryl_status beryl_adapter_convert(const beryl_convert_options *options,
+                                             beryl_error *error);
+
+typedef struct beryl_merge_options {
+    size_t size;
+    const char *model;           /* as in beryl_engine_options */
+    const char *out;             /* the GGUF file that is written */
+    const char *const *adapters; // [n_adapter], each as path in beryl_adapter_options
+    const float *scales;         // [n_adapter]; NULL: 1 each
+    size_t n_adapter;
+    /* bytes written of all; false: ends with BERYL_CANCELLED. May be NULL */
+    bool (*progress)(void *user, uint64_t done, uint64_t total);
+    void *user;
+    beryl_allocator allocator;
+    beryl_log log; /* warnings: tensors that change their type */
+} beryl_merge_options;
+
+/* A model with adapters folded in, W + scale * alpha / rank * B * A, that needs none at run time.
+ * What is folded into keeps its type if that is a float, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K
+ * or Q6_K (rounded to nearest anew), else becomes F16; all else is copied as it is, keys too. Where
+ * head and embedding are one tensor and an adapter changes one of them, the file has "output.weight"
+ * besides. Parts of a split file become one. Holds a few rows in memory. Blocks; any thread. The
+ * file gets its name only once it is whole. */
+BERYL_API beryl_status beryl_merge(const beryl_merge_options *options, beryl_error *error);
+
 /* ---- training -------------------------------------------------------------------------------- */
 
 /* Low-rank adapters are trained beside the engine's own weights, which stay as they are, of any
@@ -733,7 +770,7 @@ BERYL_API beryl_train_report beryl_train_report_of(const beryl_train *train);
 /* form "peft" (NULL): path is a folder; "gguf", "rullama": a file. What has its name is whole. */
 BERYL_API beryl_status beryl_train_save(beryl_train *train, const char *path, const char *form,
                                         beryl_error *error);
-/* Gradients of the last step before clipping, as safetensors, named as in PEFT's form. */
+/* Gradients of the last step before clipping, as an adapter in PEFT's form: a folder. */
 BERYL_API beryl_status beryl_train_save_gradients(beryl_train *train, const char *path,
                                                   beryl_error *error);
 /* After its task, before its engine. NULL is fine. */

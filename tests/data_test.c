@@ -144,12 +144,11 @@ static void check_chats(test *t) {
 
 /* Up to the last answer a row is the very prompt that a session is given. */
 static void check_prompts(test *t) {
-    static const char
-        line[] = "{\"messages\":[" USER("Tell me a story.") "," ANSWER("Once upon a time there was "
-                                                                       "a cat.") "," USER(
-            "And\\n\\nthen?") "," ANSWER("\\n It slept.") "]}",
-        before[] = "{\"messages\":[" USER("Tell me a story.") "," ANSWER(
-            "Once upon a time there was a cat.") "," USER("And\\n\\nthen?") "]}";
+    static const char line[] = "{\"messages\":[" USER("Tell me a story.") "," ANSWER(
+        "Once upon a time there was "
+        "a cat.") "," USER("And\\n\\nthen?") "," ANSWER("\\n It slept.") "]}",
+                      before[] = "{\"messages\":[" USER("Tell me a story.") "," ANSWER(
+                          "Once upon a time there was a cat.") "," USER("And\\n\\nthen?") "]}";
     text_make m;
     if (!text_make_file(t, &m, test_data(t, "../../models/default.gguf"))) return;
     for (int style = 0; style < 2; style++) {

@@ -30,6 +30,8 @@ enum { ARGS_POSITIONAL_MAX = 32 };
     X(TUNE, "tune", "[MODEL]", "Look for faster kernels on this device, and keep them", 0, 1)     \
     X(BENCH_OPS, "bench-ops", "[OP ...]", "Measure the speed of single operations", 0,            \
       ARGS_POSITIONAL_MAX)                                                                        \
+    X(MERGE, "merge", "[MODEL]", "Write a model with adapters folded in", 0, 1)                   \
+    X(ADAPTER, "adapter", "convert IN OUT", "Write an adapter in another form", 3, 3)             \
     X(OPS, "ops", "", "List the operations that graphs are made of", 0, 0)                        \
     X(HELP, "help", "[COMMAND]", "Tell about a command", 0, 1)
 
@@ -51,7 +53,7 @@ enum { /* sets of commands */
        ON_ENGINE = ON_RUN | ON_BENCH | ON_LOGITS | ON_EMBED_MEDIA | ON_PERPLEXITY | ON_SELFTEST |
                    ON_EXPLAIN | ON_TRACE | ON_TUNE,
        ON_DEVICE = ON_ENGINE | ON_BENCH_OPS,
-       ON_MODEL = ON_ENGINE | ON_SHOW | ON_TOKENIZE | ON_RENDER,
+       ON_MODEL = ON_ENGINE | ON_SHOW | ON_TOKENIZE | ON_RENDER | ON_MERGE,
        ON_MEDIA = ON_RUN | ON_LOGITS | ON_EMBED_MEDIA,
        ON_ANSWERS = ON_RUN | ON_LOGITS | ON_PERPLEXITY, /* what the device computes counts */
 };
@@ -95,7 +97,7 @@ typedef enum args_kind {
     X(VERBOSE, "verbose", 'v', SWITCH, "", ON_WORK & ~(ON_LIST | ON_OPS),                          \
       "Tell more, with speed figures; twice: everything")                                          \
     X(LORA, "lora", 0, FILES, "PATH[:SCALE]",                                                      \
-      ON_RUN | ON_BENCH | ON_LOGITS | ON_PERPLEXITY | ON_EXPLAIN | ON_TRACE,                       \
+      ON_RUN | ON_BENCH | ON_LOGITS | ON_PERPLEXITY | ON_EXPLAIN | ON_TRACE | ON_MERGE,            \
       "A low-rank adapter (a folder of PEFT's, GGUF, safetensors), its scale 1 by default; may "   \
       "be "                                                                                        \
       "repeated")                                                                                  \
@@ -161,6 +163,10 @@ typedef enum args_kind {
     X(RENDER_IDS, "ids", 0, SWITCH, "", ON_RENDER, "Print the prompt's token ids instead")         \
     X(OUT, "out", 0, FILE, "FILE", ON_LOGITS | ON_EMBED_MEDIA,                                     \
       "The NumPy file; - is standard output")                                                      \
+    X(MERGE_OUT, "out", 0, FILE, "FILE", ON_MERGE, "The GGUF file that is written")               \
+    X(TO, "to", 0, CHOICE, "peft|gguf|rullama", ON_ADAPTER,                                        \
+      "The form: a folder as PEFT has it, a GGUF file, or rullama's safetensors")                  \
+    X(VALUES, "type", 0, CHOICE, "f32|f16|bf16", ON_ADAPTER, "Of the values; default as they are") \
     X(LOGITS_TEXT, "text", 0, TEXT, "TEXT", ON_LOGITS, "A text (after BOS) instead of ids")        \
     X(SCORE_PIECE, "piece", 0, COUNT, "N", ON_PERPLEXITY,                                          \
       "Tokens of a piece of text; the second half of each is scored; default 512")                 \

@@ -84,6 +84,8 @@ beryl_status cli_lora_open(cli *c, beryl_engine *engine, beryl_error *error);
 /* One more, given as PATH[:SCALE]. */
 beryl_status cli_lora_add(cli *c, beryl_engine *engine, const char *given, beryl_error *error);
 void cli_lora_close(cli *c, size_t keep); /* all but the first */
+/* The path of PATH[:SCALE], given back with *size + 1. NULL: no memory. */
+char *cli_lora_split(cli *c, const char *given, size_t *size, float *scale);
 beryl_status cli_lora_give(cli *c, beryl_session *session, beryl_error *error);
 /* A session that has them. After a failure too it is the caller's, where it is not NULL. */
 beryl_status cli_session_open(cli *c, beryl_engine *engine, beryl_session **session,
@@ -146,6 +148,8 @@ int trace_main(cli *c);
 int tune_main(cli *c);
 int bench_ops_main(cli *c);
 int ops_main(cli *c);
+int merge_main(cli *c);
+int adapter_main(cli *c);
 int help_main(cli *c);
 void help_command(FILE *to, args_command command);
 void help_overview(FILE *to);

@@ -97,6 +97,14 @@ static const char *const details[COMMAND_COUNT] = {
         "  beryl bench-ops\n"
         "  beryl bench-ops linear --type Q4_K --shape 8192,1,4096 --device cuda\n"
         "  beryl bench-ops softmax rms_norm --shape 8192,4096 -o csv",
+    [COMMAND_MERGE] =
+        "What an adapter changes keeps its type where that can be rounded anew (F32, F16, BF16, "
+        "Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K), else it becomes F16, which is told; the "
+        "rest is copied.\n\n"
+        "  beryl merge model.gguf --lora adapter:0.5 --out merged.gguf",
+    [COMMAND_ADAPTER] =
+        "IN is what --lora takes elsewhere; OUT is a file, of --to peft a folder.\n\n"
+        "  beryl adapter convert adapter adapter.gguf --to gguf --type f16",
     [COMMAND_OPS] = NULL,
     [COMMAND_HELP] = NULL,
 };

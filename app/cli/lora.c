@@ -19,16 +19,22 @@ static size_t split(const char *given, float *scale) {
     return (size_t)(colon - given);
 }
 
+char *cli_lora_split(cli *c, const char *given, size_t *size, float *scale) {
+    *size = split(given, scale);
+    char *path = base_heap_take(&c->heap, *size + 1);
+    if (path) memcpy(path, given, *size);
+    return path;
+}
+
 beryl_status cli_lora_add(cli *c, beryl_engine *engine, const char *given, beryl_error *error) {
     cli_lora *l = &c->lora;
     if (l->n == CLI_LORA_MAX) {
         snprintf(error->message, sizeof error->message, "%d adapters at most", CLI_LORA_MAX);
         return BERYL_BAD_INPUT;
     }
-    const size_t size = split(given, &l->scales[l->n]);
-    char *path = base_heap_take(&c->heap, size + 1);
+    size_t size;
+    char *path = cli_lora_split(c, given, &size, &l->scales[l->n]);
     if (!path) return BERYL_NO_MEMORY;
-    memcpy(path, given, size);
     const beryl_adapter_options options = {.size = sizeof options, .path = path};
     const beryl_status status = beryl_adapter_open(engine, &options, &l->adapters[l->n], error);
     base_heap_give(&c->heap, path, size + 1);

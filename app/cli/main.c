@@ -28,6 +28,8 @@ static int dispatch(cli *c) {
     case COMMAND_TUNE: return tune_main(c);
     case COMMAND_BENCH_OPS: return bench_ops_main(c);
     case COMMAND_OPS: return ops_main(c);
+    case COMMAND_MERGE: return merge_main(c);
+    case COMMAND_ADAPTER: return adapter_main(c);
     case COMMAND_HELP: return help_main(c);
     case COMMAND_NONE: break;
     }

@@ -351,9 +351,9 @@ static beryl_status adapter_check(beryl_adapter *a, beryl_error *error) {
     return BERYL_OK;
 }
 
-beryl_status engine_lora_files(base_heap *heap, base_arena *arena, const char *path, char **data,
-                               size_t *size, char **config, size_t *config_size,
-                               beryl_error *error) {
+beryl_status engine_adapter_files(base_heap *heap, base_arena *arena, const char *path, char **data,
+                                  size_t *size, char **config, size_t *config_size,
+                                  beryl_error *error) {
     const char *slash = strrchr(path, '/');
     const char *within = base_arena_print(arena, "%s/adapter_config.json", path),
                *beside = base_arena_print(arena, "%.*sadapter_config.json",
@@ -384,8 +384,8 @@ static beryl_status adapter_read(beryl_adapter *a, const beryl_adapter_options *
         if (!a->data) status = base_fail(error, BERYL_NO_MEMORY, "out of host memory");
         if (a->data) memcpy(a->data, o->data, a->size = o->data_size);
     } else {
-        status = engine_lora_files(heap, &arena, o->path, &a->data, &a->size, &config,
-                                   &config_size, error);
+        status = engine_adapter_files(heap, &arena, o->path, &a->data, &a->size, &config,
+                                      &config_size, error);
     }
     beryl_error why = {0};
     if (status == BERYL_OK) {

@@ -284,15 +284,25 @@ void engine_towers_close(beryl_engine *e);
 
 /* The pool's bytes: the store's last source. */
 beryl_source engine_lora_source(beryl_engine *engine);
-/* The file at a path, and PEFT's configuration where that is beside it; the caller frees both, size
- * + 1, also after a failure. arena: of paths. */
-beryl_status engine_lora_files(base_heap *heap, base_arena *arena, const char *path, char **data,
-                               size_t *size, char **config, size_t *config_size,
-                               beryl_error *error);
 /* What the slot's session takes of each rank, to the device, in order with runs. */
 beryl_status engine_lora_scales(beryl_engine *engine, uint32_t slot, beryl_error *error);
 /* No session is open. Adapters that are still open end with their engine. */
 void engine_lora_close(beryl_engine *engine);
+/* The file of an adapter at a path, and PEFT's configuration where that is beside it: each given
+ * back with base_heap_give(.., size + 1), after a failure too. */
+beryl_status engine_adapter_files(base_heap *heap, base_arena *arena, const char *path, char **data,
+                                  size_t *size, char **config, size_t *config_size,
+                                  beryl_error *error);
+/* An adapter at a path, read. */
+typedef struct engine_adapter_file {
+    char *data, *config;
+    size_t size, config_size;
+    format_lora lora;
+} engine_adapter_file;
+beryl_status engine_adapter_file_open(base_heap *heap, const char *path, engine_adapter_file *file,
+                                      beryl_error *error);
+void engine_adapter_file_close(base_heap *heap, engine_adapter_file *file);
+bool engine_adapter_form(const char *name, format_lora_form *form); /* false: no such form */
 void session_adapters_clear(beryl_session *s);
 /* Which adapters at which scales, in their order; 0: none. */
 uint64_t session_adapters_hash(const beryl_session *s);

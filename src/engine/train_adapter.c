@@ -3,8 +3,8 @@
  *
  * Refuses experts, targets that the model has not, names that are none. */
 #include "base/error.h"
-#include "base/file.h"
 #include "engine/train.h"
+#include "format/lora_write.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -229,19 +229,11 @@ static beryl_status make_from(beryl_train *t, const format_lora *from, beryl_err
 beryl_status train_adapter_make(beryl_train *t, beryl_error *error) {
     if (!t->options.init) return make_from(t, NULL, error);
     base_heap *heap = &t->engine->heap;
-    format_lora lora;
-    char *data = NULL, *config = NULL;
-    size_t size = 0, config_size = 0;
-    beryl_status status = engine_lora_files(&t->engine->heap, &t->arena, t->options.init, &data,
-                                            &size, &config, &config_size, error);
-    if (status == BERYL_OK)
-        status = format_lora_read(heap, data, size, config, config_size, &lora, error);
-    if (status == BERYL_OK) {
-        status = make_from(t, &lora, error);
-        format_lora_fini(&lora);
-    }
-    base_heap_give(heap, data, size + 1);
-    base_heap_give(heap, config, config_size + 1);
+    engine_adapter_file file;
+    beryl_status status = engine_adapter_file_open(heap, t->options.init, &file, error);
+    if (status != BERYL_OK) return status;
+    status = make_from(t, &file.lora, error);
+    engine_adapter_file_close(heap, &file);
     return status;
 }
 
@@ -263,4 +255,66 @@ beryl_status train_state_get(beryl_train *t, uint32_t state, float *out, beryl_e
         if (store->device && ticket) device_fetch_drop(store->device, ticket);
     }
     return status;
+}
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+/* The states `which` of all matrices as an adapter's file. */
+static beryl_status write_file(beryl_train *t, bool gradients, format_lora_form form,
+                               const char *path, beryl_error *error) {
+    base_heap *heap = &t->engine->heap;
+    const train_adapter *a = &t->adapter;
+    format_lora lora = {.n_part = a->n / 2};
+    base_arena arena;
+    base_arena_init(&arena, heap);
+    lora.parts = base_arena_take(&arena, lora.n_part, sizeof *lora.parts);
+    beryl_status status =
+        lora.parts ? BERYL_OK : base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    for (uint32_t i = 0; status == BERYL_OK && i < a->n; i++) {
+        const train_matrix *m = &a->matrices[i];
+        const size_t n = (size_t)m->dim[0] * m->dim[1];
+        float *values = base_arena_take(&arena, n, sizeof *values);
+        if (!values) status = base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+        if (values) status = train_state_get(t, gradients ? m->gradient : m->value, values, error);
+        format_lora_part *p = &lora.parts[i / 2];
+        if (!m->is_b)
+            *p = (format_lora_part){.target = m->target,
+                                    .layer = m->layer,
+                                    .n_expert = 1,
+                                    .rank = m->rank,
+                                    .in = m->in,
+                                    .out = m->out,
+                                    .factor = m->factor};
+        if (m->rank > lora.rank) lora.rank = m->rank;
+        const bool by_rank = !m->is_b && m->target != LORA_EMBED;
+        format_lora_half *half = m->is_b ? &p->b : &p->a;
+        *half = (format_lora_half){.type = TYPE_F32,
+                                   .data = (const uint8_t *)values,
+                                   .n_dim = 2,
+                                   .dim = {m->dim[0], m->dim[1]},
+                                   .stride = {n, by_rank ? m->in : 1, by_rank ? 1 : m->rank}};
+    }
+    const format_lora_write_desc desc = {.lora = &lora, .form = form, .type = TYPE_F32};
+    if (status == BERYL_OK) status = format_lora_write(heap, &desc, path, error);
+    base_arena_fini(&arena);
+    return status;
+}
+
+static beryl_status save(beryl_train *t, bool gradients, const char *path, const char *form,
+                         beryl_error *error) {
+    format_lora_form f;
+    if (!t || !path || !engine_adapter_form(form ? form : "peft", &f))
+        return base_fail(error, BERYL_MISUSE,
+                         "saving needs a training, a path, and peft, gguf or rullama");
+    return t->task ? base_fail(error, BERYL_MISUSE, "a task of this training is running")
+                   : write_file(t, gradients, f, path, error);
+}
+
+beryl_status beryl_train_save(beryl_train *t, const char *path, const char *form,
+                              beryl_error *error) {
+    return save(t, false, path, form, error);
+}
+
+beryl_status beryl_train_save_gradients(beryl_train *t, const char *path, beryl_error *error) {
+    return save(t, true, path, NULL, error);
 }

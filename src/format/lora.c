@@ -80,7 +80,7 @@ static bool cut_layer(base_view *text, uint32_t *layer) {
     return true;
 }
 
-static const char *name_in(format_lora_form form, format_lora_target t) {
+const char *format_lora_name(format_lora_form form, format_lora_target t) {
     return form == LORA_FORM_PEFT   ? targets[t].peft
            : form == LORA_FORM_GGUF ? targets[t].gguf
                                     : targets[t].rullama;
@@ -90,7 +90,7 @@ static const char *name_in(format_lora_form form, format_lora_target t) {
 static bool target_of(format_lora_form form, base_view name, bool of_layer,
                       format_lora_target *target) {
     for (int t = 0; t < LORA_COUNT; t++) {
-        const char *as = name_in(form, (format_lora_target)t);
+        const char *as = format_lora_name(form, (format_lora_target)t);
         if (!as || (t < LORA_FIRST_OF_MODEL) != of_layer ||
             !base_view_equal(name, base_view_of(as)))
             continue;

@@ -67,6 +67,9 @@ typedef enum format_lora_form {
 #undef X
 } format_lora_form;
 
+/* What a form calls the target, without layer and half; NULL: it has no name. */
+const char *format_lora_name(format_lora_form form, format_lora_target target);
+
 typedef struct format_lora {
     base_arena arena;
     format_lora_form form;

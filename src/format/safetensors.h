@@ -37,4 +37,9 @@ beryl_status format_safetensors_read(base_arena *arena, const void *data, size_t
 /* A text of the metadata; empty: none. */
 base_view format_safetensors_text(const format_safetensors *s, const char *key);
 
+/* What a file begins with, length and all, for tensors whose bytes (by type and shape) follow in
+ * this order; metadata: [n_metadata] of key and text. Adds to `out`. */
+void format_safetensors_write(const format_safetensor *tensors, size_t n,
+                              const base_view (*metadata)[2], size_t n_metadata, base_text *out);
+
 #endif

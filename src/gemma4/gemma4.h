@@ -155,6 +155,16 @@ bool gemma4_lora_shape(const gemma4_model *m, format_lora_target target, uint32_
 beryl_status gemma4_lora_check(const gemma4_model *m, const format_lora_part *part, bool *acts,
                                beryl_error *error);
 
+/* Rows [row, row + n) of a weight (of each expert, where there are several) are those of a target
+ * from `from` on; of the embedding a row is a token, and n is its width. How many of the two places
+ * the model has: 0 or 1, 2 where gate and up of experts are not together. */
+typedef struct gemma4_lora_place {
+    uint32_t weight; /* index in the store */
+    uint32_t row, from, n;
+} gemma4_lora_place;
+uint32_t gemma4_lora_places(const gemma4_model *m, format_lora_target target, uint32_t layer,
+                            gemma4_lora_place places[2]);
+
 typedef struct gemma4_text_options {
     uint32_t n_token; /* bound */
     /* bound of rows whose logits are wanted; 0: none, stops after the last cache write */

@@ -81,3 +81,43 @@ beryl_status gemma4_lora_check(const gemma4_model *m, const format_lora_part *pa
             (part->target != LORA_K && part->target != LORA_V);
     return BERYL_OK;
 }
+
+uint32_t gemma4_lora_places(const gemma4_model *m, format_lora_target target, uint32_t l,
+                            gemma4_lora_place places[2]) {
+    const bool of_layer = target < LORA_FIRST_OF_MODEL;
+    const gemma4_layer *layer = &m->layers[of_layer ? l : 0];
+    const uint32_t n = matrix_of(m, target, of_layer ? l : 0).out,
+                   q = m->config.n_head * layer->head_dim, joined = layer->attn_qkv;
+    uint32_t weight = GEMMA4_NONE, first = 0;
+    places[1] = (gemma4_lora_place){GEMMA4_NONE, 0, 0, 0};
+    switch (target) {
+    case LORA_Q: weight = joined != GEMMA4_NONE ? joined : layer->attn_q; break;
+    case LORA_K:
+        weight = joined != GEMMA4_NONE ? joined : layer->attn_k;
+        first = joined != GEMMA4_NONE ? q : 0;
+        break;
+    case LORA_V:
+        weight = joined != GEMMA4_NONE ? joined : layer->attn_v;
+        first = joined != GEMMA4_NONE ? q + n : 0;
+        break;
+    case LORA_O: weight = layer->attn_output; break;
+    case LORA_GATE: weight = layer->ffn_gate; break;
+    case LORA_UP: weight = layer->ffn_up; break;
+    case LORA_DOWN: weight = layer->ffn_down; break;
+    case LORA_INP_GATE: weight = layer->inp_gate; break;
+    case LORA_PROJ: weight = layer->proj; break;
+    case LORA_GATE_UP_EXPS:
+        weight = layer->ffn_gate_up_exps;
+        if (weight != GEMMA4_NONE) break;
+        places[0] = (gemma4_lora_place){layer->ffn_gate_exps, 0, 0, n / 2};
+        places[1] = (gemma4_lora_place){layer->ffn_up_exps, 0, n / 2, n / 2};
+        return 2;
+    case LORA_DOWN_EXPS: weight = layer->ffn_down_exps; break;
+    case LORA_MODEL_PROJ: weight = m->per_layer_model_proj; break;
+    case LORA_EMBED: weight = m->token_embd; break;
+    case LORA_HEAD: weight = m->output; break;
+    case LORA_COUNT: break;
+    }
+    places[0] = (gemma4_lora_place){weight, first, 0, n};
+    return weight != GEMMA4_NONE;
+}

@@ -372,18 +372,10 @@ static graph_value layer_of(building *b, uint32_t l, graph_value h, bool cut, bo
     uint32_t window = layer->sliding && b->m->context > b->c->window ? b->c->window : 0;
     const graph_value k = caches[layer->donor][0], v = caches[layer->donor][1];
     graph_value o;
-    if (trains(b)) {
-        /* TEMPORARY until attention_range has a gradient */
-        graph_value first = layer->sliding ? b->t->first : b->t->first_global, last = layer->sliding ? b->t->last : b->t->last_global;
-        graph_dim sq[2] = {b->n, b->n};
-        graph_value ones = graph_expand(g, graph_unsqueeze(g, first, 1), 2, sq);
-        graph_value place = graph_iota(g, ones, 1);
-        graph_value mask = graph_bit_and(g, graph_ge(g, place, graph_unsqueeze(g, first, 1)), graph_le(g, place, graph_unsqueeze(g, last, 1)));
-        graph_value qq = graph_permute(g, q, 3, (uint32_t[]){1, 0, 2});
-        graph_value kk = graph_permute(g, graph_squeeze(g, k, 0), 3, (uint32_t[]){1, 0, 2});
-        graph_value vv = graph_permute(g, graph_squeeze(g, v, 0), 3, (uint32_t[]){1, 0, 2});
-        o = graph_copy(g, graph_permute(g, graph_attend(g, qq, kk, vv, mask, &(graph_sdpa){.scale = 1}), 3, (uint32_t[]){1, 0, 2}));
-    }
+    if (trains(b))
+        o = graph_attention_range(g, q, k, v, b->slot,
+                                  layer->sliding ? b->t->first : b->t->first_global,
+                                  layer->sliding ? b->t->last : b->t->last_global, 1.0f);
     else if (layer->sliding && b->media >= GEMMA4_MEDIA_SLIDING)
         o = graph_attention_range(g, q, k, v, b->slot, b->t->first, b->t->last, 1.0f);
     else

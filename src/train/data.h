@@ -26,10 +26,10 @@
 
 typedef struct train_row {
     const int32_t *tokens; /* [n], of the vocabulary */
-    const uint8_t *mask;   /* [n] 1: a target, predicted from the tokens before it; the first is 0 */
-    uint32_t n;            /* at least 2; of mask[1..] at least one is 1 */
-    const char *picture;   /* path as the line has it, its soft tokens in tokens; NULL: none */
-    uint32_t line;         /* from 1; of a plain text 0 */
+    const uint8_t *mask; /* [n] 1: a target, predicted from the tokens before it; the first is 0 */
+    uint32_t n;          /* at least 2; of mask[1..] at least one is 1 */
+    const char *picture; /* path as the line has it, its soft tokens in tokens; NULL: none */
+    uint32_t line;       /* from 1; of a plain text 0 */
 } train_row;
 
 typedef struct train_data {
