@@ -162,6 +162,32 @@ static graph_value frequencies(graph *g, const graph_value *x) {
     return graph_square(g, graph_rfft(g, x[0], 1, FFT_BACKWARD));
 }
 
+/* The row of each of x's, I32 [n]. */
+static graph_value row_of(graph *g, graph_value x) {
+    for (uint32_t i = graph_tensor_at(g, x)->rank; i-- > 1;)
+        x = graph_squeeze(g, graph_narrow(g, x, i, 0, 1, 1), i);
+    return graph_iota(g, x, 0);
+}
+
+static graph_value attend_to_past(graph *g, const graph_value *x) {
+    const graph_value row = row_of(g, x[0]), slot = graph_sub(g, row, row);
+    return graph_attention(g, x[0], x[1], x[2], slot, row, 0.5f, 2);
+}
+
+/* Row i: keys i .. 2 - i, of row 2 none. */
+static graph_value attend_to_range(graph *g, const graph_value *x) {
+    const graph_value row = row_of(g, x[0]), two = graph_clamp(g, row, 2, 2);
+    return graph_attention_range(g, x[0], x[1], x[2], graph_sub(g, row, row), row,
+                                 graph_sub(g, two, row), 1);
+}
+
+/* Row 2 is of slot 1, which is none. */
+static graph_value attend_apart(graph *g, const graph_value *x) {
+    const graph_value row = row_of(g, x[0]), five = graph_clamp(g, row, 5, 5);
+    const graph_value slot = graph_clamp(g, graph_sub(g, row, graph_clamp(g, row, 1, 1)), 0, 1);
+    return graph_attention_range(g, x[0], x[1], x[2], slot, row, five, 1);
+}
+
 #define MADE(name, made)                                      \
     static graph_value name(graph *g, const graph_value *x) { \
         return made;                                          \
@@ -285,6 +311,9 @@ static const rule_case cases[] = {
     {"repeat", repeated, "n3", DOUBLE, false},
     {"sdpa", causal, "32n3 32n3 32n2", SMOOTH, true},
     {"sdpa-joined", attended, "2438 2258 2258", SMOOTH, true},
+    {"attention", attend_to_past, "n42 1n22 1n22", SMOOTH, true},
+    {"attention-range", attend_to_range, "n42 1522 1522", SMOOTH, true},
+    {"attention-slots", attend_apart, "n42 1522 1522", SMOOTH, true},
     {"sdpa-grouped", sdpa_grouped, "4n3 2n3 2n3", SMOOTH, true},
     {"local-attention", near_by, "2n3 2n3 2n2", SMOOTH, true},
 };
@@ -581,15 +610,13 @@ static void of_indices(beryl_graph *g, beryl_value x, beryl_value state) {
     beryl_graph_gradient(g, beryl_graph_sum(g, x, NULL, 0, false), 1, &i, (beryl_value[1]){0});
 }
 
-static void of_attention(beryl_graph *g, beryl_value x, beryl_value state) {
+static void of_a_cache(beryl_graph *g, beryl_value x, beryl_value state) {
     const beryl_dim three[] = {{3, 0}, {1, 0}, {5, 0}}, four[] = {{1, 0}, {3, 0}, {1, 0}, {5, 0}};
     const beryl_value i = beryl_graph_iota(g, x, 0), at = beryl_graph_narrow(g, i, 1, 0, 1, 1);
     const beryl_value places = beryl_graph_copy(g, beryl_graph_squeeze(g, at, 1)),
-                      keys = beryl_graph_reshape(g, x, 4, four),
+                      keys = beryl_graph_reshape(g, state, 4, four),
                       y = beryl_graph_attention(g, beryl_graph_reshape(g, x, 3, three), keys, keys,
-                                                beryl_graph_mul(g, places, i ? places : 0), places,
-                                                1, 0);
-    (void)state;
+                                                places, places, 1, 0);
     beryl_graph_gradient(g, beryl_graph_sum(g, y, NULL, 0, false), 1, &x, (beryl_value[1]){0});
 }
 
@@ -631,7 +658,7 @@ static void check_refused(test *t) {
     } refused[] = {
         {"a-loss-of-many", of_many, BERYL_MISUSE, "gradient of F32[3, 5]: the loss is one float"},
         {"indices", of_indices, BERYL_MISUSE, "gradient towards value 0, of I32"},
-        {"attention", of_attention, BERYL_UNSUPPORTED, "attention has no gradient"},
+        {"caches", of_a_cache, BERYL_UNSUPPORTED, "attention over caches has no gradient"},
         {"a-changed-state", of_what_changed, BERYL_MISUSE, "a state that it reads is changed"},
         {"assign-of-another-shape", of_another_shape, BERYL_MISUSE, "assign: shapes do not fit"},
         {"assign-to-an-input", no_state, BERYL_MISUSE, "assign"},

@@ -469,6 +469,7 @@ gradient_rule *gradient_rule_of(base_op op) {
         [OP_LINEAR_ID] = through_linear_id,
         [OP_WEIGHTED_SUM] = through_weighted_sum,
         [OP_ROPE] = through_rope,
+        [OP_ATTENTION] = gradient_attention,
     };
     return gradient_is_pointwise(op) ? gradient_pointwise : rules[op];
 }
@@ -486,35 +487,6 @@ static void through_cross_entropy(gradient *s, const graph_own *own, graph_value
     gradient_add(s, own->in[0], graph_mul(g, graph_sub(g, graph_softmax(g, x), hot), rows));
 }
 
-/* With weights p: towards the values p' d; towards the scores p (d v' - what of it each row has in
- * sum). Heads of a group share keys and values. */
-static void through_sdpa(gradient *s, const graph_own *own, graph_value d) {
-    graph *g = s->g;
-    const graph_value q = gradient_wide(s, own->in[0]), k = gradient_wide(s, own->in[1]),
-                      v = gradient_wide(s, own->in[2]);
-    const graph_tensor t = *at(s, q);
-    const uint32_t axis = t.rank - 2u, groups = at(s, k)->dim[t.rank - 3].size;
-    const graph_value p = graph_attend_weights(g, q, k, &own->sdpa);
-    d = graph_attend_heads(g, d, groups);
-    if (gradient_wants(s, own->in[2]))
-        gradient_add(
-            s, own->in[2],
-            graph_squeeze(g, summed(s, graph_matmul(g, p, d, true, false), 1u << axis), axis));
-    graph_value ds = graph_matmul(g, d, graph_unsqueeze(g, v, axis), false, true);
-    ds = graph_sub(g, ds, summed(s, graph_mul(g, ds, p), 1u << t.rank));
-    ds = graph_scale(g, graph_mul(g, ds, p), own->sdpa.scale);
-    if (gradient_wants(s, own->in[0]))
-        gradient_add(s, own->in[0],
-                     graph_reshape(g,
-                                   graph_matmul(g, ds, graph_unsqueeze(g, k, axis), false, false),
-                                   t.rank, t.dim));
-    if (!gradient_wants(s, own->in[1])) return;
-    const graph_value heads = graph_attend_heads(g, q, groups);
-    gradient_add(
-        s, own->in[1],
-        graph_squeeze(g, summed(s, graph_matmul(g, ds, heads, true, false), 1u << axis), axis));
-}
-
 void gradient_own(gradient *s, const graph_own *own, graph_value d) {
     graph *g = s->g;
     const graph_value r = gradient_wide(s, own->out);
@@ -530,6 +502,5 @@ void gradient_own(gradient *s, const graph_own *own, graph_value d) {
                      graph_sub(g, d, graph_mul(g, graph_exp(g, r), summed(s, d, own->axes))));
         break;
     case OWN_CROSS_ENTROPY: through_cross_entropy(s, own, d); break;
-    case OWN_SDPA: through_sdpa(s, own, d); break;
     }
 }

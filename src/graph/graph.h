@@ -99,21 +99,12 @@ typedef enum graph_own_kind {
     OWN_CONSTANT,
     OWN_LOGSUMEXP,
     OWN_LOG_SOFTMAX,
-    OWN_CROSS_ENTROPY,
-    OWN_SDPA
+    OWN_CROSS_ENTROPY
 } graph_own_kind;
-/* Attention without a cache, as of graph_attend. */
-typedef struct graph_sdpa {
-    float scale, cap;
-    bool causal;
-    uint32_t window;
-    int32_t first;
-} graph_sdpa;
 typedef struct graph_own {
     graph_own_kind kind;
     graph_value out, in[3];
-    uint32_t axes;   /* a bit each */
-    graph_sdpa sdpa; /* its scale is not 0, its cap is */
+    uint32_t axes; /* a bit each */
 } graph_own;
 
 typedef struct graph {
@@ -310,16 +301,20 @@ graph_value graph_bernoulli(graph *g, graph_draw draw, float chance, uint32_t ra
 graph_value graph_categorical(graph *g, graph_draw draw, graph_value logits);
 graph_value graph_random_weights(graph *g, graph_draw draw, base_type type, bool xavier,
                                  bool normal, float gain, uint32_t rank, const graph_dim *dims);
+typedef struct graph_sdpa {
+    float scale, cap;
+    bool causal;
+    uint32_t window;
+    int32_t first;
+} graph_sdpa;
 /* Attention without a cache, q [.., h, n, d], k and v [.., g, m, d] (v's d may be its own); mask
  * (0: none) broadcast against [.., h, n, m]: BOOL, or added. scale 0: 1 / sqrt(d); cap 0: none;
  * row i is at place first + i: causal: it sees columns up to there; window: from so many - 1
  * before it on, 0: all. */
 graph_value graph_attend(graph *g, graph_value q, graph_value k, graph_value v, graph_value mask,
                          const graph_sdpa *how);
-/* What its rows take of each value, F32 [.., group, head of it, n, m]; without cap, scale not 0. q,
- * k: F32. And x [.., h, n, d] as [.., group, head of it, n, d]. */
-graph_value graph_attend_weights(graph *g, graph_value q, graph_value k, const graph_sdpa *how);
-graph_value graph_attend_heads(graph *g, graph_value x, uint32_t groups);
+/* Softmax of the scores where `visible` is 1; rows that see nothing are 0. visible 0: all are. */
+graph_value graph_attend_weights(graph *g, graph_value scores, graph_value visible);
 /* Over each row of [.., n, d] itself and the window - 1 before it; far (0: none) [.., window, d]:
  * q times row i of it is added to the scores of what is i rows before. */
 graph_value graph_local_attention(graph *g, graph_value q, graph_value k, graph_value v,

@@ -505,7 +505,7 @@ reference_keys reference_keys_of(const reference_call *c, uint32_t n) {
     const uint32_t *cache = c->in[1].dim, window = c->node->attr.attention.window;
     const int32_t slot = i32(&c->in[3])[n], pos = i32(&c->in[4])[n];
     const bool ring = c->in[1].stored != UINT32_MAX;
-    const uint32_t most = window && window < cache[1] ? window : ring ? cache[1] : UINT32_MAX;
+    const uint32_t all = ring ? cache[1] : UINT32_MAX, most = window && window < all ? window : all;
     if (slot < 0 || (uint32_t)slot >= cache[0] || pos < 0) return (reference_keys){0};
     const uint32_t end = (uint32_t)pos + 1;
     reference_keys keys = {(uint32_t)slot, end - (end < most ? end : most), end};

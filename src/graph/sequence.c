@@ -41,8 +41,7 @@ static graph_value plane_of(graph *g, graph_value ones, graph_dim rows, graph_di
     return graph_expand(g, ones, t.rank, dims);
 }
 
-/* Softmax of the scores where `visible` is 1; rows that see nothing are 0. visible 0: all are. */
-static graph_value weights_of(graph *g, graph_value scores, graph_value visible) {
+graph_value graph_attend_weights(graph *g, graph_value scores, graph_value visible) {
     if (!scores || !visible) return scores ? graph_softmax(g, scores) : 0;
     const graph_value low = graph_scale(g, graph_add_scalar(g, visible, -1), FLT_MAX);
     return graph_mul(g, graph_softmax(g, graph_add(g, scores, low)), visible);
@@ -136,6 +135,12 @@ static graph_value by_rows(graph *g, graph_value x, uint32_t heads) {
     return x ? graph_reshape(g, x, 3, (graph_dim[]){t.dim[r - 2], {heads, 0}, t.dim[r - 1]}) : 0;
 }
 
+/* What a store holds is a cache to attention: a copy of it is not. */
+static graph_value of_run(graph *g, graph_value x) {
+    const bool stored = x && graph_tensor_at(g, graph_base_of(g, x))->role == ROLE_STORED;
+    return stored ? graph_copy(g, x) : x;
+}
+
 /* The place of each row of q, I32 [n]. */
 static graph_value places_of(graph *g, graph_value q) {
     const graph_tensor t = *graph_tensor_at(g, q);
@@ -168,8 +173,8 @@ static graph_value joined(graph *g, graph_value q, graph_value k, graph_value v,
     k = by_rows(g, t.type == TYPE_BF16 ? as(g, k, TYPE_F32) : k, keys);
     v = by_rows(g, t.type == TYPE_BF16 ? as(g, v, TYPE_F32) : v, keys);
     if (!slot || !last || (how->window && !first) || !q || !k || !v) return 0;
-    k = graph_unsqueeze(g, k, 0);
-    v = graph_unsqueeze(g, v, 0);
+    k = graph_unsqueeze(g, of_run(g, k), 0);
+    v = graph_unsqueeze(g, of_run(g, v), 0);
     graph_value y = first ? graph_attention_range(g, q, k, v, slot, first, last, scale)
                           : graph_attention(g, q, k, v, slot, last, scale, 0);
     graph_dim dims[GRAPH_RANK_MAX] = {t.dim[r - 2]};
@@ -179,20 +184,6 @@ static graph_value joined(graph *g, graph_value q, graph_value k, graph_value v,
     y = y ? graph_reshape(g, y, r, dims) : 0;
     y = y ? graph_permute(g, y, r, axes) : 0;
     return y ? as(g, y, t.type) : 0;
-}
-
-graph_value graph_attend_heads(graph *g, graph_value x, uint32_t groups) {
-    return x ? in_heads(g, x, groups) : 0;
-}
-
-graph_value graph_attend_weights(graph *g, graph_value q, graph_value k, const graph_sdpa *how) {
-    if (!q || !k) return 0;
-    const uint32_t r = rank_of(g, q), groups = graph_tensor_at(g, k)->dim[r - 3].size;
-    graph_value visible = visible_by_place(g, q, graph_tensor_at(g, k)->dim[r - 2], how);
-    if (visible) visible = graph_unsqueeze(g, visible, r - 2);
-    q = graph_attend_heads(g, graph_scale(g, q, how->scale), groups);
-    k = graph_unsqueeze(g, k, r - 2);
-    return weights_of(g, q && k ? graph_matmul(g, q, k, false, true) : 0, visible);
 }
 
 graph_value graph_attend(graph *g, graph_value q, graph_value k, graph_value v, graph_value mask,
@@ -217,11 +208,7 @@ graph_value graph_attend(graph *g, graph_value q, graph_value k, graph_value v, 
     const bool grouped = groups != heads.size;
     const float scale = how->scale != 0 ? how->scale : 1 / sqrtf((float)a.dim[a.rank - 1].size);
     const uint32_t all = mask ? 0 : joined_heads(&a, &b, &c, how);
-    if (all) {
-        graph_own own = {OWN_SDPA, joined(g, q, k, v, all, scale, how), {q, k, v}, 0, *how};
-        own.sdpa.scale = scale;
-        return graph_own_rule(g, own);
-    }
+    if (all) return joined(g, q, k, v, all, scale, how);
     graph_value visible = visible_by_place(g, q, b.dim[a.rank - 2], how);
     q = graph_scale(g, as(g, q, TYPE_F32), scale);
     k = as(g, k, TYPE_F32);
@@ -242,7 +229,7 @@ graph_value graph_attend(graph *g, graph_value q, graph_value k, graph_value v, 
     } else if (scores && mask) {
         scores = graph_add(g, scores, as(g, mask, TYPE_F32));
     }
-    graph_value weights = weights_of(g, scores, visible);
+    graph_value weights = graph_attend_weights(g, scores, visible);
     if (weights && rank_of(g, weights) != a.rank)
         return graph_refuse(g, BERYL_MISUSE, "sdpa: a mask with more axes than the scores");
     for (uint32_t i = 0; weights && i < a.rank; i++) {
@@ -306,7 +293,7 @@ graph_value graph_local_attention(graph *g, graph_value q, graph_value k, graph_
     if (scores && far)
         scores = graph_add(g, scores, graph_matmul(g, q, as(g, far, TYPE_F32), false, true));
     if (scores && cap != 0) scores = graph_softcap(g, scores, cap);
-    const graph_value weights = weights_of(g, scores, visible);
+    const graph_value weights = graph_attend_weights(g, scores, visible);
     if (!weights) return 0;
     const graph_value y = graph_matmul(g, graph_unsqueeze(g, weights, rows + 1), v, false, true);
     return y ? as(g, graph_squeeze(g, y, rows + 1), a.type) : 0;
