@@ -63,8 +63,8 @@ static beryl_status read_data(beryl_train *t, const char *path, train_data *to,
     if (source.close) source.close(source.user);
     for (uint32_t i = 0; status == BERYL_OK && i < to->n; i++)
         if (to->rows[i].picture)
-            status = base_fail(error, BERYL_UNSUPPORTED, "%.200s, line %u: pictures are not trained",
-                               path, to->rows[i].line);
+            status = base_fail(error, BERYL_UNSUPPORTED,
+                               "%.200s, line %u: pictures are not trained", path, to->rows[i].line);
     return status;
 }
 
@@ -156,10 +156,11 @@ static beryl_status open_exec(beryl_train *t, graph *g, graph_exec **out, beryl_
     if (status == BERYL_OK && e->device) status = device_settle(e->device, &why);
     const uint64_t held = bytes_held(e), most = e->options.memory;
     if (status == BERYL_NO_DEVICE_MEMORY || (status == BERYL_OK && most && held > most))
-        return base_fail(error, BERYL_NO_DEVICE_MEMORY,
-                         "training passes of %u tokens need more than the %llu MB that may be used: "
-                         "take a smaller batch or shorter rows",
-                         t->n_token, (unsigned long long)((most ? most : held) >> 20));
+        return base_fail(
+            error, BERYL_NO_DEVICE_MEMORY,
+            "training passes of %u tokens need more than the %llu MB that may be used: "
+            "take a smaller batch or shorter rows",
+            t->n_token, (unsigned long long)((most ? most : held) >> 20));
     if (status != BERYL_OK && error) *error = why;
     return status;
 }
@@ -247,19 +248,25 @@ beryl_train_report beryl_train_report_of(const beryl_train *t) {
 
 /* ---- passes ---------------------------------------------------------------------------------- */
 
-typedef enum work_stage { WORK_COMPILE, WORK_PASS, WORK_PASS_DONE, WORK_UPDATE, WORK_DONE } work_stage;
+typedef enum work_stage {
+    WORK_COMPILE,
+    WORK_PASS,
+    WORK_PASS_DONE,
+    WORK_UPDATE,
+    WORK_DONE
+} work_stage;
 
 typedef struct work { /* of a task: a step, or a measurement */
     beryl_train *train;
     work_stage stage;
     bool measures;
     const train_data *data;
-    const uint32_t *order; /* [n] rows of the epoch; NULL: as they stand */
-    uint32_t row, end;     /* the next row, and after the last one */
+    const uint32_t *order;                /* [n] rows of the epoch; NULL: as they stand */
+    uint32_t row, end;                    /* the next row, and after the last one */
     uint32_t n_token, n_target, n_output; /* n_output: of the pass under way */
-    float share;           /* 1 / targets of the step */
-    bool more;             /* passes were before this one */
-    double loss;           /* the sum over targets */
+    float share;                          /* 1 / targets of the step */
+    bool more;                            /* passes were before this one */
+    double loss;                          /* the sum over targets */
     double started;
 } work;
 
@@ -271,9 +278,10 @@ static const train_row *row_at(const work *w, uint32_t i) {
 static uint32_t put_row(const work *w, const gemma4_text *text, graph_exec *exec,
                         const train_row *row, uint32_t base, uint32_t output) {
     const uint32_t window = w->train->engine->model.config.window;
-    int32_t *tokens = graph_exec_input(exec, text->tokens), *pos = graph_exec_input(exec, text->pos),
-            *slot = graph_exec_input(exec, text->slot),
-            *first = graph_exec_input(exec, text->first), *last = graph_exec_input(exec, text->last),
+    int32_t *tokens = graph_exec_input(exec, text->tokens),
+            *pos = graph_exec_input(exec, text->pos), *slot = graph_exec_input(exec, text->slot),
+            *first = graph_exec_input(exec, text->first),
+            *last = graph_exec_input(exec, text->last),
             *first_global = graph_exec_input(exec, text->first_global),
             *last_global = graph_exec_input(exec, text->last_global),
             *rows = graph_exec_input(exec, text->output_rows),

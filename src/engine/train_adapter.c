@@ -209,8 +209,10 @@ static beryl_status make_from(beryl_train *t, const format_lora *from, beryl_err
     beryl_status status = BERYL_OK;
     for (size_t i = 0; from && status == BERYL_OK && i < from->n_part; i++)
         status = is_of_experts(from->parts[i].target)
-                     ? base_fail(error, BERYL_UNSUPPORTED, "'%s': adapters of experts are not "
-                                 "trained", t->options.init)
+                     ? base_fail(error, BERYL_UNSUPPORTED,
+                                 "'%s': adapters of experts are not "
+                                 "trained",
+                                 t->options.init)
                      : add_part(t, &from->parts[i], &list, error);
     if (!from) status = add_targets(t, &list, error);
     if (status == BERYL_OK && !list.count)
@@ -219,8 +221,7 @@ static beryl_status make_from(beryl_train *t, const format_lora *from, beryl_err
     t->adapter.matrices = base_arena_take(&t->arena, list.count, sizeof *t->adapter.matrices);
     if (status == BERYL_OK && !t->adapter.matrices)
         status = base_fail(error, BERYL_NO_MEMORY, "out of host memory");
-    if (status == BERYL_OK)
-        memcpy(t->adapter.matrices, list.data, list.count * sizeof *list.data);
+    if (status == BERYL_OK) memcpy(t->adapter.matrices, list.data, list.count * sizeof *list.data);
     base_vec_fini(&t->engine->heap, &list);
     if (status == BERYL_OK) status = lay_out(t, error);
     return status == BERYL_OK ? fill_all(t, from, error) : status;

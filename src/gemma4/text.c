@@ -402,7 +402,8 @@ static void head(building *b, const gemma4_text_options *o, graph_value h) {
         adapted(b, z, b->m->output != GEMMA4_NONE ? b->m->output : b->m->token_embd, LORA_HEAD, 0);
     if (b->c->softcap > 0) logits = graph_softcap(b->g, logits, b->c->softcap);
     if (trains(b)) {
-        t->labels = graph_input(b->g, "labels", TYPE_I32, 1, &graph_tensor_at(b->g, logits)->dim[0]);
+        t->labels =
+            graph_input(b->g, "labels", TYPE_I32, 1, &graph_tensor_at(b->g, logits)->dim[0]);
         t->losses = graph_cross_entropy(b->g, logits, t->labels);
         return;
     }

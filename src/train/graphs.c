@@ -13,8 +13,7 @@ static bool add_gradients(const train_pass_desc *d, train_pass *pass, graph_valu
     graph_value *values = base_arena_take(&g->arena, a->n, 2 * sizeof *values),
                 *gradients = values + a->n;
     if (!values) return false;
-    for (uint32_t i = 0; i < a->n; i++)
-        values[i] = graph_stored(g, d->store, a->matrices[i].value);
+    for (uint32_t i = 0; i < a->n; i++) values[i] = graph_stored(g, d->store, a->matrices[i].value);
     pass->more = graph_input(g, "more", TYPE_BOOL, 1, &one);
     graph_gradient(g, loss, a->n, values, gradients);
     for (uint32_t i = 0; i < a->n; i++) {
@@ -27,10 +26,8 @@ static bool add_gradients(const train_pass_desc *d, train_pass *pass, graph_valu
 
 beryl_status train_pass_build(const train_pass_desc *d, train_pass *pass, beryl_error *error) {
     *pass = (train_pass){0};
-    const gemma4_text_options options = {.n_token = d->n_token,
-                                         .n_output = d->n_output,
-                                         .lora = &d->adapter->graph,
-                                         .labels = true};
+    const gemma4_text_options options = {
+        .n_token = d->n_token, .n_output = d->n_output, .lora = &d->adapter->graph, .labels = true};
     beryl_status status =
         gemma4_text_build(d->model, d->store, d->heap, &options, &pass->text, error);
     if (status != BERYL_OK) return status;

@@ -17,7 +17,7 @@ typedef struct train_matrix {
     bool is_b;
     uint32_t dim[2]; /* A [rank, in], of the embedding [in, rank]; B [out, rank] */
     uint32_t rank, in, out;
-    float factor;                          /* alpha / rank */
+    float factor;                           /* alpha / rank */
     uint32_t value, gradient, mean, square; /* states of the store */
 } train_matrix;
 
@@ -29,7 +29,8 @@ typedef struct train_adapter {
 
 typedef struct train_pass {
     gemma4_text text; /* its losses are read for each target */
-    graph_value more;  /* BOOL [1]: the gradients are added to those so far; false: they replace them */
+    graph_value
+        more; /* BOOL [1]: the gradients are added to those so far; false: they replace them */
     graph_value share; /* F32 [1]: 1 / N */
 } train_pass;
 
@@ -39,8 +40,8 @@ typedef struct train_pass_desc {
     base_heap *heap;
     const train_adapter *adapter;
     uint32_t n_token, n_output; /* bounds of n and t */
-    float dropout; /* chance, 0: none; not of `forward` */
-    bool forward; /* losses alone, no gradients */
+    float dropout;              /* chance, 0: none; not of `forward` */
+    bool forward;               /* losses alone, no gradients */
 } train_pass_desc;
 /* pass->text.g is closed by the caller, also on failure where it is not NULL. */
 beryl_status train_pass_build(const train_pass_desc *desc, train_pass *pass, beryl_error *error);
@@ -61,7 +62,6 @@ beryl_status train_update_build(const graph_store *store, base_heap *heap,
                                 const train_adapter *adapter, const train_optimiser *how,
                                 train_update *update, beryl_error *error);
 /* Of step `step`, from 0, with this learning rate. */
-void train_update_numbers(const train_optimiser *how, uint32_t step, double rate,
-                          float numbers[3]);
+void train_update_numbers(const train_optimiser *how, uint32_t step, double rate, float numbers[3]);
 
 #endif
