@@ -715,7 +715,7 @@ typedef struct beryl_train beryl_train;
 
 typedef struct beryl_train_options {
     size_t size;
-    const char *data;  /* a file of chats, questions and answers, text or tokens (docs/train.md) */
+    const char *data;  /* a file of chats, questions and answers, text or tokens: `beryl help train` */
     const char *valid; /* the same, which is not learned from; NULL: none */
     /* an adapter to go on from, whose matrices, ranks and factors are kept; NULL: a new one, which
      * changes nothing before the first step */
@@ -736,8 +736,7 @@ typedef struct beryl_train_options {
     /* AdamW: beta1 0: 0.9, beta2 0: 0.999, eps 0: 1e-8 */
     float beta1, beta2, eps, weight_decay;
     float clip;        /* the largest norm of the gradient; 0: 1; below 0: any */
-    float dropout;     /* of what goes into each A, 0 to below 1 */
-    uint64_t seed;     /* of a new adapter, of the order of rows, of dropout */
+    uint64_t seed;     /* of a new adapter and of the order of rows */
     const char *order; /* a JSON file: for each epoch the numbers of the rows; NULL: shuffled */
 } beryl_train_options;
 

@@ -162,7 +162,8 @@ static void check_gradients(run *r) {
                      format_lora_target_name(m->target), m->is_b ? 'b' : 'a');
         else
             snprintf(name, sizeof name, "grad.first.%s.weight.lora_%c",
-                     format_lora_target_name(m->target), m->is_b ? 'b' : 'a');
+                     m->target == LORA_HEAD ? "lm_head" : format_lora_target_name(m->target),
+                     m->is_b ? 'b' : 'a');
         const float *want = tensor(r, name, &n);
         float *got = state_of(r, m->gradient, (size_t)m->dim[0] * m->dim[1]);
         if (got && want) {

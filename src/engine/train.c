@@ -41,8 +41,7 @@ static beryl_status resolve(beryl_train *t, const beryl_train_options *given, be
         return base_fail(error, BERYL_MISUSE, "rate and weight decay are from 0 to 1");
     if (!(o->beta1 > 0 && o->beta1 < 1 && o->beta2 > 0 && o->beta2 < 1 && o->eps > 0))
         return base_fail(error, BERYL_MISUSE, "beta1 and beta2 are between 0 and 1, eps above 0");
-    if (!(o->dropout >= 0 && o->dropout < 1) || isnan(o->clip))
-        return base_fail(error, BERYL_MISUSE, "dropout is from 0 to below 1, clip a number");
+    if (isnan(o->clip)) return base_fail(error, BERYL_MISUSE, "clip is a number");
     t->how = (train_optimiser){o->clip, o->beta1, o->beta2, o->eps, o->weight_decay};
     return BERYL_OK;
 }
@@ -173,7 +172,6 @@ static beryl_status open_run(beryl_train *t, bool forward, train_run *run, beryl
                                   .adapter = &t->adapter,
                                   .n_token = t->n_token,
                                   .n_output = t->n_output,
-                                  .dropout = forward ? 0 : t->options.dropout,
                                   .forward = forward};
     beryl_status status = train_pass_build(&desc, &run->pass, error);
     if (status == BERYL_OK) status = open_exec(t, run->pass.text.g, &run->exec, error);

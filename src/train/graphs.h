@@ -40,7 +40,6 @@ typedef struct train_pass_desc {
     base_heap *heap;
     const train_adapter *adapter;
     uint32_t n_token, n_output; /* bounds of n and t */
-    float dropout;              /* chance, 0: none; not of `forward` */
     bool forward;               /* losses alone, no gradients */
 } train_pass_desc;
 /* pass->text.g is closed by the caller, also on failure where it is not NULL. */
