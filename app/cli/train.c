@@ -123,17 +123,20 @@ static void tell(const beryl_train_report *r) {
 }
 
 int train_main(cli *c) {
-    size_t n_used;
-    const cli_open open = {.model = cli_model(c, &n_used)};
+    const args *a = &c->args;
+    const bool named = args_has(a, FLAG_MODEL);
+    const cli_open open = {.model = named                 ? args_text(a, FLAG_MODEL)
+                                    : a->n_positional > 1 ? a->positional[0]
+                                                          : NULL};
     const bool dry = args_has(&c->args, FLAG_TRAIN_DRY_RUN);
-    if (c->args.n_positional != n_used + 1) return cli_usage(c, "train needs a file of examples");
+    if (named && a->n_positional > 1) return cli_usage(c, "the model is named twice");
     if (!dry && !args_has(&c->args, FLAG_TRAIN_OUT))
         return cli_usage(c, "train needs --out, where the adapter is written");
     beryl_engine *engine = cli_engine_open(c, &open);
     if (!engine) return CLI_FAILED;
     training t = {.c = c};
     json_init(&t.json, &c->heap);
-    const beryl_train_options options = options_of(c, c->args.positional[n_used]);
+    const beryl_train_options options = options_of(c, a->positional[a->n_positional - 1]);
     const char *log = args_text(&c->args, FLAG_TRAIN_LOG);
     beryl_error error = {0};
     int code = cli_report(c, beryl_train_open(engine, &options, &t.train, &error), &error);
