@@ -688,38 +688,21 @@ typedef struct beryl_merge_options {
 /* A model with adapters folded in, W + scale * alpha / rank * B * A, that needs none at run time.
  * What is folded into keeps its type if that is a float, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K
  * or Q6_K (rounded to nearest anew), else becomes F16; all else is copied as it is, keys too. Where
- * head and embedding are one tensor and an adapter changes one of them, the file has "output.weight"
- * besides. Parts of a split file become one. Holds a few rows in memory. Blocks; any thread. The
+ * head and embedding are one tensor and an adapter changes one of them, the file has
+ * "output.weight" besides. Parts of a split file become one. Holds a few rows in memory. Blocks; any thread. The
  * file gets its name only once it is whole. */
 BERYL_API beryl_status beryl_merge(const beryl_merge_options *options, beryl_error *error);
 
 /* ---- training -------------------------------------------------------------------------------- */
 
-/* Low-rank adapters are trained beside the engine's own weights, which stay as they are, of any
- * type:
- *
- *     beryl_train *train;
- *     beryl_train_options options = {.size = sizeof options, .data = "chats.jsonl"};
- *     beryl_train_open(engine, &options, &train, NULL);
- *     for (beryl_train_report r = beryl_train_report_of(train); r.step < r.steps;
- *          r = beryl_train_report_of(train)) {
- *         beryl_task *task;
- *         beryl_train_step(train, &task, NULL);
- *         while (beryl_wait(task, NULL) == BERYL_EVENT) {}
- *         beryl_task_close(task);
- *     }
- *     beryl_train_save(train, "adapter", NULL, NULL);
- *     beryl_train_close(train);
- */
+/* Adapters are trained beside the engine's weights, of any type, which stay as they are. */
 typedef struct beryl_train beryl_train;
 
 typedef struct beryl_train_options {
     size_t size;
-    const char *data;  /* a file of chats, questions and answers, text or tokens: `beryl help train` */
+    const char *data;  /* chats, questions and answers, text or tokens: `beryl help train` */
     const char *valid; /* the same, which is not learned from; NULL: none */
-    /* an adapter to go on from, whose matrices, ranks and factors are kept; NULL: a new one, which
-     * changes nothing before the first step */
-    const char *init;
+    const char *init;  /* an adapter to go on from, whose ranks and factors are kept; NULL: none */
     uint32_t rank; /* 0: 16 */
     float alpha;   /* 0: twice the rank */
     /* names, separated by commas: q, k, v, o, gate, up, down, also as files name them; and
@@ -733,7 +716,7 @@ typedef struct beryl_train_options {
     uint32_t warmup;     /* steps in which the rate rises */
     const char *schedule; /* "cosine", "constant", "linear", "restarts"; NULL: cosine */
     uint32_t cycles;      /* of restarts; 0: 1 */
-    /* AdamW: beta1 0: 0.9, beta2 0: 0.999, eps 0: 1e-8 */
+    /* beta1 0: 0.9, beta2 0: 0.999, eps 0: 1e-8 */
     float beta1, beta2, eps, weight_decay;
     float clip;        /* the largest norm of the gradient; 0: 1; below 0: any */
     uint64_t seed;     /* of a new adapter and of the order of rows */
@@ -749,7 +732,7 @@ typedef struct beryl_train_report {
     /* of the last step; grad_norm before clipping */
     double loss, grad_norm, rate, seconds;
     uint32_t step_tokens, step_targets;
-    double valid_loss; /* as last measured, a mean over targets; NAN: not yet */
+    double valid_loss; /* of options.valid, as last measured, a mean over targets; NAN: not yet */
 } beryl_train_report;
 
 /* Reads the data, lays out adapter, gradients and moments beside the model. While it is open no
@@ -762,7 +745,6 @@ BERYL_API beryl_status beryl_train_open(beryl_engine *engine, const beryl_train_
  * before, and the step can be taken again. One task at a time. BAD_INPUT: the loss is no number
  * any more. */
 BERYL_API beryl_status beryl_train_step(beryl_train *train, beryl_task **task, beryl_error *error);
-/* The loss on options.valid, into the report. */
 BERYL_API beryl_status beryl_train_measure(beryl_train *train, beryl_task **task,
                                            beryl_error *error);
 BERYL_API beryl_train_report beryl_train_report_of(const beryl_train *train);
@@ -772,8 +754,7 @@ BERYL_API beryl_status beryl_train_save(beryl_train *train, const char *path, co
 /* Gradients of the last step before clipping, as an adapter in PEFT's form: a folder. */
 BERYL_API beryl_status beryl_train_save_gradients(beryl_train *train, const char *path,
                                                   beryl_error *error);
-/* After its task, before its engine. NULL is fine. */
-BERYL_API void beryl_train_close(beryl_train *train);
+BERYL_API void beryl_train_close(beryl_train *train); /* after its task, before its engine */
 
 /* What the session holds, borrowed until its next task. Either place may be NULL; a session that
  * is NULL holds nothing. */
