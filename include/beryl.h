@@ -689,8 +689,8 @@ typedef struct beryl_merge_options {
  * What is folded into keeps its type if that is a float, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K
  * or Q6_K (rounded to nearest anew), else becomes F16; all else is copied as it is, keys too. Where
  * head and embedding are one tensor and an adapter changes one of them, the file has
- * "output.weight" besides. Parts of a split file become one. Holds a few rows in memory. Blocks; any thread. The
- * file gets its name only once it is whole. */
+ * "output.weight" besides. Parts of a split file become one. Holds a few rows in memory. Blocks;
+ * any thread. The file gets its name only once it is whole. */
 BERYL_API beryl_status beryl_merge(const beryl_merge_options *options, beryl_error *error);
 
 /* ---- training -------------------------------------------------------------------------------- */
