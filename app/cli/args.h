@@ -31,6 +31,7 @@ enum { ARGS_POSITIONAL_MAX = 32 };
     X(TUNE, "tune", "[MODEL]", "Look for faster kernels on this device, and keep them", 0, 1)     \
     X(BENCH_OPS, "bench-ops", "[OP ...]", "Measure the speed of single operations", 0,            \
       ARGS_POSITIONAL_MAX)                                                                        \
+    X(TRAIN, "train", "[MODEL] DATA", "Train a low-rank adapter on a file of examples", 1, 2)     \
     X(MERGE, "merge", "[MODEL]", "Write a model with adapters folded in", 0, 1)                   \
     X(ADAPTER, "adapter", "convert IN OUT", "Write an adapter in another form", 3, 3)             \
     X(OPS, "ops", "", "List the operations that graphs are made of", 0, 0)                        \
@@ -52,7 +53,7 @@ enum { /* sets of commands */
        ON_WORK = ON_ALL & ~ON_HELP,
        /* a model on a device */
        ON_ENGINE = ON_RUN | ON_BENCH | ON_LOGITS | ON_EMBED_MEDIA | ON_PERPLEXITY | ON_SELFTEST |
-                   ON_EXPLAIN | ON_TRACE | ON_TUNE,
+                   ON_EXPLAIN | ON_TRACE | ON_TUNE | ON_TRAIN,
        ON_DEVICE = ON_ENGINE | ON_BENCH_OPS | ON_EVAL,
        ON_MODEL = ON_ENGINE | ON_SHOW | ON_TOKENIZE | ON_RENDER | ON_MERGE,
        ON_MEDIA = ON_RUN | ON_LOGITS | ON_EMBED_MEDIA,
@@ -164,11 +165,40 @@ typedef enum args_kind {
     X(RENDER_IDS, "ids", 0, SWITCH, "", ON_RENDER, "Print the prompt's token ids instead")         \
     X(OUT, "out", 0, FILE, "FILE", ON_LOGITS | ON_EMBED_MEDIA,                                     \
       "The NumPy file; - is standard output")                                                      \
-    X(MERGE_OUT, "out", 0, FILE, "FILE", ON_MERGE, "The GGUF file that is written")               \
+    X(TRAIN_VALID, "valid", 0, FILE, "FILE", ON_TRAIN,                                             \
+      "Data that is not learned from, whose loss is told at the end")                              \
+    X(TRAIN_OUT, "out", 0, FILE, "DIR", ON_TRAIN, "Where the adapter is written")                  \
+    X(TRAIN_FORMAT, "format", 0, CHOICE, "peft|gguf|rullama", ON_TRAIN,                            \
+      "Of the adapter; default peft, a folder")                                                    \
+    X(TRAIN_INIT, "init", 0, FILE, "ADAPTER", ON_TRAIN,                                            \
+      "Go on from this adapter; default a new one")                                                \
+    X(TRAIN_RANK, "rank", 0, COUNT, "N", ON_TRAIN, "Rank of a new adapter; default 16")            \
+    X(TRAIN_ALPHA, "alpha", 0, NUMBER, "X", ON_TRAIN, "Its alpha; default twice the rank")         \
+    X(TRAIN_TARGETS, "targets", 0, TEXT, "NAMES", ON_TRAIN,                                        \
+      "What it changes; default q,k,v,o,gate,up,down; also embed_tokens, lm_head")                 \
+    X(TRAIN_EPOCHS, "epochs", 0, COUNT, "N", ON_TRAIN, "How often each row is seen; default 1")    \
+    X(TRAIN_BATCH, "batch", 0, COUNT, "N", ON_TRAIN, "Rows of a pass; default 1")                  \
+    X(TRAIN_ACCUMULATE, "accumulate", 0, COUNT, "N", ON_TRAIN, "Passes of a step; default 1")      \
+    X(TRAIN_RATE, "lr", 0, NUMBER, "X", ON_TRAIN, "The highest learning rate; default 2e-4")       \
+    X(TRAIN_WARMUP, "warmup", 0, COUNT, "N", ON_TRAIN, "Steps in which the rate rises; default 0") \
+    X(TRAIN_SCHEDULE, "schedule", 0, CHOICE, "cosine|constant|linear|restarts", ON_TRAIN,          \
+      "How the rate goes on; default cosine")                                                      \
+    X(TRAIN_EPS, "eps", 0, NUMBER, "X", ON_TRAIN, "Of AdamW; default 1e-8")                        \
+    X(TRAIN_DECAY, "weight-decay", 0, NUMBER, "X", ON_TRAIN, "Of AdamW; default 0")                \
+    X(TRAIN_CLIP, "clip", 0, NUMBER, "X", ON_TRAIN, "The largest norm of the gradient; default 1") \
+    X(TRAIN_SEED, "seed", 0, COUNT, "N", ON_TRAIN,                                                 \
+      "Of a new adapter and of the order of rows; default 0")                                      \
+    X(TRAIN_ORDER, "order", 0, FILE, "FILE", ON_TRAIN,                                             \
+      "JSON: for each epoch the numbers of the rows in order; default shuffled")                   \
+    X(TRAIN_LOG, "log", 0, FILE, "FILE", ON_TRAIN, "A line of JSON for each step")                 \
+    X(TRAIN_GRADIENTS, "gradients", 0, FILE, "DIR", ON_TRAIN,                                      \
+      "Gradients of the first step, in PEFT's form")                                               \
+    X(TRAIN_DRY_RUN, "dry-run", 0, SWITCH, "", ON_TRAIN, "Tell rows, tokens and memory, and stop") \
+    X(MERGE_OUT, "out", 0, FILE, "FILE", ON_MERGE, "The GGUF file that is written")                \
     X(TO, "to", 0, CHOICE, "peft|gguf|rullama", ON_ADAPTER,                                        \
       "The form: a folder as PEFT has it, a GGUF file, or rullama's safetensors")                  \
-    X(VALUES, "type", 0, CHOICE, "f32|f16|bf16", ON_ADAPTER | ON_MERGE,                        \
-      "Of the values, or of what is folded into; default as it is") \
+    X(VALUES, "type", 0, CHOICE, "f32|f16|bf16", ON_ADAPTER | ON_MERGE,                            \
+      "Of the values, or of what is folded into; default as it is")                                \
     X(LOGITS_TEXT, "text", 0, TEXT, "TEXT", ON_LOGITS, "A text (after BOS) instead of ids")        \
     X(SCORE_PIECE, "piece", 0, COUNT, "N", ON_PERPLEXITY,                                          \
       "Tokens of a piece of text; the second half of each is scored; default 512")                 \

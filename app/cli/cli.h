@@ -150,6 +150,7 @@ int selftest_main(cli *c);
 int explain_main(cli *c);
 int trace_main(cli *c);
 int tune_main(cli *c);
+int train_main(cli *c);
 int bench_ops_main(cli *c);
 int ops_main(cli *c);
 int eval_main(cli *c);

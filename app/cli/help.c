@@ -105,6 +105,14 @@ static const char *const details[COMMAND_COUNT] = {
         "is not supported is named with its node; 'beryl show' lists all of a file.\n\n"
         "  beryl eval model.onnx --input x=x.npy --output y.npz\n"
         "  beryl eval model.onnx --input ids=ids.npy --input mask=mask.npy --device host",
+    [COMMAND_TRAIN] =
+        "The model stays as it is, of any type; the adapter is F32. DATA is JSONL: a line is a "
+        "conversation (\"messages\", or ShareGPT's \"conversations\"), {\"prompt\", "
+        "\"completion\"}, {\"text\"} or {\"tokens\", \"mask\"}; or it is plain text. Of "
+        "conversations the answers are learned. Rows longer than --context are refused. Ctrl-C "
+        "ends the training and keeps what was learned.\n\n"
+        "  beryl train chats.jsonl --out adapter --epochs 3 --batch 4\n"
+        "  beryl run --lora adapter",
     [COMMAND_MERGE] =
         "What an adapter changes keeps its type where that can be rounded anew (F32, F16, BF16, "
         "Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K), else it becomes F16, which is told; the "

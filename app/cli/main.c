@@ -26,6 +26,7 @@ static int dispatch(cli *c) {
     case COMMAND_EXPLAIN: return explain_main(c);
     case COMMAND_TRACE: return trace_main(c);
     case COMMAND_TUNE: return tune_main(c);
+    case COMMAND_TRAIN: return train_main(c);
     case COMMAND_BENCH_OPS: return bench_ops_main(c);
     case COMMAND_EVAL: return eval_main(c);
     case COMMAND_OPS: return ops_main(c);

@@ -21,6 +21,8 @@ enum {
     BUILD_HAS_MEDIA_FILES = !BUILD_IS_MODULE,
     /* Adapters: the package opens none yet. */
     BUILD_HAS_ADAPTERS = !BUILD_IS_MODULE,
+    /* Training of adapters: likewise. */
+    BUILD_HAS_TRAINING = BUILD_HAS_ADAPTERS,
     /* ONNX files. */
     BUILD_HAS_ONNX = !BUILD_IS_MODULE
 };

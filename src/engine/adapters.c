@@ -181,7 +181,7 @@ static bool add_shared(beryl_engine *e, uint32_t first, uint32_t n, uint64_t *of
     for (uint32_t i = 0; i < n; i++) n_here += any_part(&e->lora, first + i) != NULL;
     for (uint32_t i = 0, at = 0; i < n; i++) {
         const format_lora_part *p = any_part(&e->lora, first + i);
-        pairs[i] = (gemma4_lora_pair){GEMMA4_NONE, GEMMA4_NONE, n_here, at};
+        pairs[i] = (gemma4_lora_pair){.a = GEMMA4_NONE, .b = GEMMA4_NONE, .n = n_here, .at = at};
         if (!p) continue;
         at++;
         if (a == GEMMA4_NONE) a = add_tensor(e, first + i, false, p, offset);
@@ -410,6 +410,8 @@ beryl_status beryl_adapter_open(beryl_engine *e, const beryl_adapter_options *op
     if (!e->loaded || e->options.vocabulary_only || !o.path == !o.data)
         return base_fail(error, BERYL_MISUSE,
                          "beryl_adapter_open needs a loaded model, and a path or data");
+    if (BUILD_HAS_TRAINING && e->train)
+        return base_fail(error, BERYL_MISUSE, "no adapter is opened while the engine trains one");
     beryl_adapter *a = base_heap_take(&e->heap, sizeof *a);
     if (!a) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
     a->engine = e;

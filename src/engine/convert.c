@@ -30,7 +30,7 @@ void engine_adapter_file_close(base_heap *heap, engine_adapter_file *f) {
     *f = (engine_adapter_file){0};
 }
 
-static bool find_form(const char *name, format_lora_form *form) {
+bool engine_adapter_form(const char *name, format_lora_form *form) {
 #define X(id, text) \
     if (name && !strcmp(name, text)) return *form = LORA_FORM_##id, true;
     FORMAT_LORA_FORM_LIST(X)
@@ -52,7 +52,7 @@ beryl_status beryl_adapter_convert(const beryl_convert_options *options, beryl_e
     if (!options || options->size < sizeof options->size || options->size > 1 << 16)
         return base_fail(error, BERYL_MISUSE, "beryl_adapter_convert needs options");
     memcpy(&o, options, options->size < sizeof o ? options->size : sizeof o);
-    if (!o.from || !o.to || !find_form(o.form, &desc.form) ||
+    if (!o.from || !o.to || !engine_adapter_form(o.form, &desc.form) ||
         !engine_float_type(o.type, &desc.type))
         return base_fail(error, BERYL_MISUSE,
                          "beryl_adapter_convert needs two paths, a form (peft, gguf, rullama) and "

@@ -182,6 +182,7 @@ struct beryl_engine {
     bool lost[3]; /* f16, subgroups, dot: done without since programs were wrong */
     bool unkept;  /* verdicts cannot be written: said once */
     engine_lora lora;
+    beryl_train *train;      /* the open one; NULL: none */
     engine_towers *towers;   /* NULL until media is first opened; owned */
     beryl_engine_info *info; /* NULL until first asked for; in the arena (info.c) */
 };
@@ -303,6 +304,7 @@ typedef struct engine_adapter_file {
 beryl_status engine_adapter_file_open(base_heap *heap, const char *path, engine_adapter_file *file,
                                       beryl_error *error);
 void engine_adapter_file_close(base_heap *heap, engine_adapter_file *file);
+bool engine_adapter_form(const char *name, format_lora_form *form); /* false: no such form */
 void session_adapters_clear(beryl_session *s);
 /* Which adapters at which scales, in their order; 0: none. */
 uint64_t session_adapters_hash(const beryl_session *s);

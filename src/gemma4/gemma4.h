@@ -133,6 +133,7 @@ enum { LORA_SHARE_MAX = 3 };
 typedef struct gemma4_lora_pair {
     uint32_t a, b;  /* weights; GEMMA4_NONE: nothing is added here */
     uint32_t n, at; /* how many share a, and which of them this is */
+    float factor;   /* of training: alpha / rank */
 } gemma4_lora_pair;
 
 typedef struct gemma4_lora {
@@ -145,6 +146,9 @@ uint32_t gemma4_lora_share(format_lora_target target, format_lora_target *first)
 
 /* Where a part has its pair. */
 uint32_t gemma4_lora_at(const gemma4_model *m, format_lora_target target, uint32_t layer);
+/* Of the matrix there, of one expert; false: the model has none. */
+bool gemma4_lora_shape(const gemma4_model *m, format_lora_target target, uint32_t layer,
+                       uint32_t *in, uint32_t *out);
 /* Is this what the model has there? UNSUPPORTED names the tensor and both shapes. *acts: false:
  * the model has the matrix and does not use it (K and V of layers that share another's cache). */
 beryl_status gemma4_lora_check(const gemma4_model *m, const format_lora_part *part, bool *acts,
@@ -174,6 +178,11 @@ typedef struct gemma4_text_options {
     const gemma4_lora *lora; /* borrowed while the graph is built; NULL: none */
     /* keep the residual stream before each layer and after the output norm (tests) */
     bool hidden;
+    /* Training: tokens of several sequences, which see one another as first and last say, no caches
+     * (slot is 0). Adapters are those of `lora`, whose A and B are states, F32, A of each target on
+     * its own (n 1) and scales no state: factor instead. Losses of n_output rows instead of logits.
+     * Not of decode; nothing is sampled. */
+    bool labels;
 } gemma4_text_options;
 
 /* A graph with its inputs and outputs. 0: this graph has none. */
@@ -190,6 +199,9 @@ typedef struct gemma4_text {
     /* SLIDING, ALL: I32 [n]: positions that a row of a sliding layer sees, first and last; ALL:
      * one of the others all up to the last */
     graph_value first, last;
+    /* training: I32 [n], the same of other layers; labels [n_output], below 0: none; losses F32
+     * [n_output] */
+    graph_value first_global, last_global, labels, losses;
     graph_value output_rows; /* I32 [n_output]: which of the n */
     /* settings: U32 [n_output, 8] */
     graph_value output_slot, output_pos, output_angles[2], settings;

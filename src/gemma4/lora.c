@@ -47,6 +47,14 @@ static matrix matrix_of(const gemma4_model *m, format_lora_target target, uint32
     return (matrix){0};
 }
 
+bool gemma4_lora_shape(const gemma4_model *m, format_lora_target target, uint32_t layer,
+                       uint32_t *in, uint32_t *out) {
+    const matrix has = matrix_of(m, target, layer);
+    *in = has.in;
+    *out = has.out;
+    return has.out != 0;
+}
+
 beryl_status gemma4_lora_check(const gemma4_model *m, const format_lora_part *part, bool *acts,
                                beryl_error *error) {
     const bool of_layer = part->target < LORA_FIRST_OF_MODEL;

@@ -18,6 +18,7 @@ typedef struct building { /* of one graph */
     gemma4_text *t;
     graph_dim n; /* rows as they now are: n_token, later n_output */
     bool apart;  /* every row has another slot */
+    bool trains; /* keys and values are of the run, adapters are states */
     gemma4_media media;
     uint32_t near;                               /* every position is below; 0: any */
     graph_value slot, pos, angles[2], per_layer; /* for those rows; per_layer [n, L, P] */
@@ -48,9 +49,15 @@ static const gemma4_lora_pair *pair_of(const building *b, format_lora_target tar
     return p->a != GEMMA4_NONE ? p : NULL;
 }
 
-/* A * x, scaled, for all targets of the vector x [n, k] that has `target`; 0: there are none. */
+static bool trains(const building *b) {
+    return BUILD_HAS_TRAINING && b->trains;
+}
+
+/* A * x, scaled, for all targets of the vector x [n, k] that has `target`; 0: there are none. In
+ * training x itself: then each target has an A of its own. */
 static graph_value low_of(building *b, graph_value x, format_lora_target target, uint32_t l) {
     format_lora_target first;
+    if (trains(b)) return x;
     const uint32_t n = gemma4_lora_share(target, &first);
     const gemma4_lora_pair *p = NULL;
     for (uint32_t i = 0; !p && i < n; i++) p = pair_of(b, (format_lora_target)(first + i), l);
@@ -63,8 +70,12 @@ static graph_value low_of(building *b, graph_value x, format_lora_target target,
 static graph_value delta(building *b, graph_value low, format_lora_target target, uint32_t l) {
     const gemma4_lora_pair *p = low ? pair_of(b, target, l) : NULL;
     if (!p) return 0;
-    const uint32_t r = graph_tensor_at(b->g, low)->dim[1].size / p->n;
-    if (p->n > 1) low = graph_narrow(b->g, low, 1, p->at * r, r, 1);
+    if (trains(b)) {
+        low = graph_scale(b->g, graph_linear(b->g, low, stored(b, p->a)), p->factor);
+    } else if (p->n > 1) {
+        const uint32_t r = graph_tensor_at(b->g, low)->dim[1].size / p->n;
+        low = graph_narrow(b->g, low, 1, p->at * r, r, 1);
+    }
     return graph_linear(b->g, low, stored(b, p->b));
 }
 
@@ -92,7 +103,7 @@ static graph_value adapted(building *b, graph_value x, uint32_t weight, format_l
 
 /* What each row takes of each rank. */
 static void scale_rows(building *b) {
-    for (int i = 0; BUILD_HAS_ADAPTERS && b->lora && i < LORA_SHARE_MAX; i++)
+    for (int i = 0; BUILD_HAS_ADAPTERS && b->lora && !trains(b) && i < LORA_SHARE_MAX; i++)
         b->lora_scales[i] = graph_gather_rows(b->g, stored(b, b->lora->scales[i]), b->slot, 1);
 }
 
@@ -141,9 +152,13 @@ static void add_inputs(building *b, const gemma4_text_options *o) {
         t->soft = graph_input(g, "soft", TYPE_F32, 2, (graph_dim[]){b->n, constant(b->c->n_embd)});
         t->is_soft = graph_input(g, "is_soft", TYPE_BOOL, 2, (graph_dim[]){b->n, constant(1)});
     }
-    if (o->media >= GEMMA4_MEDIA_SLIDING) {
+    if (o->media >= GEMMA4_MEDIA_SLIDING || trains(b)) {
         t->first = graph_input(g, "first", TYPE_I32, 1, &b->n);
         t->last = graph_input(g, "last", TYPE_I32, 1, &b->n);
+    }
+    if (trains(b)) {
+        t->first_global = graph_input(g, "first_global", TYPE_I32, 1, &b->n);
+        t->last_global = graph_input(g, "last_global", TYPE_I32, 1, &b->n);
     }
     if (b->m->per_layer_on_host && b->c->n_per_layer)
         t->per_layer_rows =
@@ -155,6 +170,8 @@ static void add_inputs(building *b, const gemma4_text_options *o) {
         t->output_extent = graph_extent_add(g, "n_output", o->n_output);
         out = (graph_dim){o->n_output, t->output_extent};
         t->output_rows = graph_input(g, "output_rows", TYPE_I32, 1, &out);
+    }
+    if (t->output_rows && !trains(b)) {
         t->output_slot = graph_input(g, "output_slot", TYPE_I32, 1, &out);
         t->output_pos = graph_input(g, "output_pos", TYPE_I32, 1, &out);
         for (int i = 0; i < 2; i++)
@@ -175,8 +192,9 @@ static void add_inputs(building *b, const gemma4_text_options *o) {
 static graph_value with_embedding(building *b, graph_value h, graph_value tokens) {
     const gemma4_lora_pair *p = pair_of(b, LORA_EMBED, 0);
     if (!p) return h;
-    graph_value low = graph_gather_rows(b->g, stored(b, p->a), tokens, sqrtf((float)b->c->n_embd));
-    low = graph_mul(b->g, low, b->lora_scales[0]);
+    const float factor = sqrtf((float)b->c->n_embd) * (trains(b) ? p->factor : 1);
+    graph_value low = graph_gather_rows(b->g, stored(b, p->a), tokens, factor);
+    if (!trains(b)) low = graph_mul(b->g, low, b->lora_scales[0]);
     return graph_add(b->g, h, graph_linear(b->g, low, stored(b, p->b)));
 }
 
@@ -229,12 +247,18 @@ static raw_qkv project(building *b, uint32_t l, graph_value x, bool want_q, bool
     return r;
 }
 
-/* Keys: normed and rotated; values: normed without weight. Gives the caches as they then are. */
+/* Keys: normed and rotated; values: normed without weight. Gives the caches as they then are, in
+ * training what they would hold. */
 static void write_cache(building *b, const gemma4_layer *layer, raw_qkv r, graph_value *k_cache,
                         graph_value *v_cache) {
     graph_value k = norm(b, heads(b, r.k, layer->n_kv, layer->head_dim), layer->attn_k_norm);
     k = graph_rope(b->g, k, b->angles[!layer->sliding]);
     graph_value v = norm(b, heads(b, r.v, layer->n_kv, layer->head_dim), GEMMA4_NONE);
+    if (trains(b)) {
+        *k_cache = graph_unsqueeze(b->g, k, 0);
+        *v_cache = graph_unsqueeze(b->g, v, 0);
+        return;
+    }
     *k_cache = graph_kv_write(b->g, stored(b, layer->k_cache), k, b->slot, b->pos);
     *v_cache = graph_kv_write(b->g, stored(b, layer->v_cache), v, b->slot, b->pos);
 }
@@ -353,7 +377,11 @@ static graph_value layer_of(building *b, uint32_t l, graph_value h, bool cut, bo
     uint32_t window = layer->sliding && b->m->context > b->c->window ? b->c->window : 0;
     const graph_value k = caches[layer->donor][0], v = caches[layer->donor][1];
     graph_value o;
-    if (layer->sliding && b->media >= GEMMA4_MEDIA_SLIDING)
+    if (trains(b))
+        o = graph_attention_range(g, q, k, v, b->slot,
+                                  layer->sliding ? b->t->first : b->t->first_global,
+                                  layer->sliding ? b->t->last : b->t->last_global, 1.0f);
+    else if (layer->sliding && b->media >= GEMMA4_MEDIA_SLIDING)
         o = graph_attention_range(g, q, k, v, b->slot, b->t->first, b->t->last, 1.0f);
     else
         o = graph_attention(g, q, k, v, b->slot, b->media == GEMMA4_MEDIA_ALL ? b->t->last : b->pos,
@@ -378,6 +406,12 @@ static void head(building *b, const gemma4_text_options *o, graph_value h) {
     graph_value logits =
         adapted(b, z, b->m->output != GEMMA4_NONE ? b->m->output : b->m->token_embd, LORA_HEAD, 0);
     if (b->c->softcap > 0) logits = graph_softcap(b->g, logits, b->c->softcap);
+    if (trains(b)) {
+        t->labels =
+            graph_input(b->g, "labels", TYPE_I32, 1, &graph_tensor_at(b->g, logits)->dim[0]);
+        t->losses = graph_cross_entropy(b->g, logits, t->labels);
+        return;
+    }
     if (b->m->suppress != GEMMA4_NONE) logits = graph_add(b->g, logits, stored(b, b->m->suppress));
     t->logits = logits;
     graph_output(b->g, logits, "logits");
@@ -399,6 +433,7 @@ beryl_status gemma4_text_build(const gemma4_model *m, const graph_store *store, 
                   .media = o->media,
                   .lora = o->lora,
                   .apart = o->decode,
+                  .trains = o->labels,
                   .near = o->near};
     uint32_t n_layer = m->config.n_layer;
     graph_value(*caches)[2] = base_arena_take(&t->g->arena, n_layer, sizeof *caches);
@@ -413,14 +448,15 @@ beryl_status gemma4_text_build(const gemma4_model *m, const graph_store *store, 
     h = with_embedding(&b, scaled(&b, h, m->token_embd), tokens);
     if (o->media) h = graph_where(t->g, t->is_soft, t->soft, h);
     if (m->config.n_per_layer) b.per_layer = per_layer_inputs(&b, h, tokens);
-    bool may_cut = outputs && !o->decode && !o->hidden && !o->media;
+    bool may_cut = outputs && !o->decode && !o->hidden && !o->media && !trains(&b);
     for (uint32_t l = 0; l < n_layer && graph_status(t->g, NULL) == BERYL_OK; l++) {
         if (o->hidden) t->hidden[l] = h, graph_output(t->g, h, "hidden");
         bool last = l == m->last_owner;
         h = layer_of(&b, l, h, last && may_cut, last && !outputs, caches);
         if (!h) break;
     }
-    if (outputs && !may_cut && !o->decode) h = keep_output_rows(&b, h);
+    if (trains(&b)) h = graph_gather_rows(t->g, h, t->output_rows, 1);
+    else if (outputs && !may_cut && !o->decode) h = keep_output_rows(&b, h);
     if (outputs && graph_status(t->g, NULL) == BERYL_OK) head(&b, o, h);
     return graph_status(t->g, error);
 }

@@ -1,0 +1,44 @@
+/* train.h - the inside of a training, shared by train.c (data, passes, steps, tasks) and
+ * train_adapter.c (what is trained: matrices, their first values, files of them). */
+#ifndef ENGINE_TRAIN_H
+#define ENGINE_TRAIN_H
+
+#include "engine/engine.h"
+#include "train/data.h"
+#include "train/graphs.h"
+#include "train/schedule.h"
+
+enum { TRAIN_RANK_MAX = 1024, TRAIN_TOKEN_MAX = 1 << 20 };
+
+typedef struct train_run { /* a pass's graph, compiled */
+    train_pass pass;
+    graph_exec *exec;
+} train_run;
+
+struct beryl_train {
+    beryl_engine *engine;
+    base_arena arena;            /* lives as long as the training */
+    beryl_train_options options; /* resolved; texts are of no use after opening */
+    train_data data, valid;
+    uint32_t *order; // [epochs, rows]
+    train_schedule schedule;
+    train_optimiser how;
+    train_adapter adapter; /* in the arena */
+    store_mark mark;       /* its states */
+    bool extended;
+    uint32_t n_token, n_output; /* bounds of a pass */
+    train_run learn, judge;     /* judge: losses alone, made when first asked for */
+    train_update update;
+    graph_exec *update_exec;
+    beryl_task *task;     /* the running one, NULL: none */
+    device_ticket ticket; /* of the last submit */
+    beryl_train_report report;
+};
+
+/* Which matrices there are and their shapes, from options or from the adapter `init`; adds their
+ * states to the store and makes them. */
+beryl_status train_adapter_make(beryl_train *train, beryl_error *error);
+/* One of a matrix's states as a whole; sleeps. */
+beryl_status train_state_get(beryl_train *train, uint32_t state, float *out, beryl_error *error);
+
+#endif
