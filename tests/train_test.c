@@ -113,7 +113,8 @@ static bool run_open(run *r, test *t, const char *name, int where) {
                                        .weight_decay = (float)number(r, "weight_decay"),
                                        .clip = (float)number(r, "max_grad_norm")};
     CHECK(t, write_order(r, r->options.epochs));
-    r->engine = model_engine(t, file, &model_devices[where], NULL);
+    const beryl_engine_options exact = {.precision = BERYL_PRECISION_EXACT};
+    r->engine = model_engine(t, file, &model_devices[where], &exact);
     status = r->engine ? beryl_train_open(r->engine, &r->options, &r->train, &error) : BERYL_OK;
     if (status) test_fail(t, __FILE__, __LINE__, "%s", error.message);
     return r->engine && !test_failed(t);

@@ -149,7 +149,7 @@ static uint64_t bytes_held(const beryl_engine *e) {
 
 static beryl_status open_exec(beryl_train *t, graph *g, graph_exec **out, beryl_error *error) {
     beryl_engine *e = t->engine;
-    const graph_exec_options how = {.exact = true};
+    const graph_exec_options how = {.exact = e->options.precision == BERYL_PRECISION_EXACT};
     beryl_error why = {0};
     beryl_status status = graph_exec_open(g, &e->store, &how, out, &why);
     if (status == BERYL_OK && e->device) status = device_settle(e->device, &why);
@@ -164,6 +164,14 @@ static beryl_status open_exec(beryl_train *t, graph *g, graph_exec **out, beryl_
     return status;
 }
 
+/* Matrix units multiply halves: where there are none, they would only be less exact. */
+static bool takes_halves(const beryl_engine *e) {
+    const uint32_t fragments = e->device ? device_caps_of(e->device)->fragments : 0,
+                   wanted = DEVICE_FRAGMENT_BIT(DEVICE_FRAGMENT_F16_F32) |
+                            DEVICE_FRAGMENT_BIT(DEVICE_FRAGMENT_BF16_F32);
+    return e->options.precision != BERYL_PRECISION_EXACT && (fragments & wanted) == wanted;
+}
+
 static beryl_status open_run(beryl_train *t, bool forward, train_run *run, beryl_error *error) {
     beryl_engine *e = t->engine;
     const train_pass_desc desc = {.model = &e->model,
@@ -172,7 +180,8 @@ static beryl_status open_run(beryl_train *t, bool forward, train_run *run, beryl
                                   .adapter = &t->adapter,
                                   .n_token = t->n_token,
                                   .n_output = t->n_output,
-                                  .forward = forward};
+                                  .forward = forward,
+                                  .halves = takes_halves(e)};
     beryl_status status = train_pass_build(&desc, &run->pass, error);
     if (status == BERYL_OK) status = open_exec(t, run->pass.text.g, &run->exec, error);
     return status;

@@ -183,6 +183,7 @@ typedef struct gemma4_text_options {
      * its own (n 1) and scales no state: factor instead. Losses of n_output rows instead of logits.
      * Not of decode; nothing is sampled. */
     bool labels;
+    bool halves; /* as graph.halves */
 } gemma4_text_options;
 
 /* A graph with its inputs and outputs. 0: this graph has none. */

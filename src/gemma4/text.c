@@ -403,12 +403,19 @@ static void head(building *b, const gemma4_text_options *o, graph_value h) {
     gemma4_text *t = b->t;
     graph_value z = norm(b, h, b->m->output_norm);
     if (o->hidden) t->hidden[b->c->n_layer] = z, graph_output(b->g, z, "hidden");
-    graph_value logits =
-        adapted(b, z, b->m->output != GEMMA4_NONE ? b->m->output : b->m->token_embd, LORA_HEAD, 0);
+    const uint32_t weight = b->m->output != GEMMA4_NONE ? b->m->output : b->m->token_embd;
+    if (trains(b)) {
+        t->labels = graph_input(b->g, "labels", TYPE_I32, 1, &graph_tensor_at(b->g, z)->dim[0]);
+        /* without logits of all rows, where they are of the weight alone */
+        if (!pair_of(b, LORA_HEAD, 0) && b->store->tensors.data[weight].scale == GEMMA4_NONE) {
+            t->losses = graph_linear_cross_entropy(b->g, z, stored(b, weight), t->labels,
+                                                   b->c->softcap > 0 ? b->c->softcap : 0);
+            return;
+        }
+    }
+    graph_value logits = adapted(b, z, weight, LORA_HEAD, 0);
     if (b->c->softcap > 0) logits = graph_softcap(b->g, logits, b->c->softcap);
     if (trains(b)) {
-        t->labels =
-            graph_input(b->g, "labels", TYPE_I32, 1, &graph_tensor_at(b->g, logits)->dim[0]);
         t->losses = graph_cross_entropy(b->g, logits, t->labels);
         return;
     }
@@ -425,6 +432,7 @@ beryl_status gemma4_text_build(const gemma4_model *m, const graph_store *store, 
                                const gemma4_text_options *o, gemma4_text *t, beryl_error *error) {
     *t = (gemma4_text){.g = graph_open(heap)};
     if (!t->g) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    t->g->halves = o->halves;
     building b = {.m = m,
                   .c = &m->config,
                   .store = store,

@@ -23,6 +23,8 @@ enum { GRAPH_SHAPE_TEXT = 120 };
 const char *graph_shape_text(const graph *g, uint32_t rank, const graph_dim *dims,
                              char text[GRAPH_SHAPE_TEXT]);
 
+/* v, cast where its type is another one; 0 of 0. */
+graph_value graph_as(graph *g, graph_value v, base_type type);
 /* Input k of an operation, with strides that its kernels read (graph/layout.c): v itself, another
  * view of the same elements, or a copy. 0: the graph has an error. */
 graph_value graph_layout(graph *g, base_op op, const graph_attrs *attr, uint32_t k, graph_value v);

@@ -13,6 +13,7 @@ enum { PIECE = 8192 /* classes at most */, CLASSES_MAX = 1 << 24 /* whole number
 typedef struct pieces {
     graph *g;
     graph_value x, w, targets; /* x: F32 */
+    graph_value one;           /* F32 [], from which numbers are made */
     float cap;
     uint32_t classes, n, each; /* pieces, classes of each but the last */
 } pieces;
@@ -33,6 +34,8 @@ static pieces pieces_of(graph *g, graph_value x, graph_value w, graph_value targ
     p.n = (p.classes + PIECE - 1) / PIECE;
     p.each = (p.classes + p.n - 1) / p.n;
     p.n = (p.classes + p.each - 1) / p.each;
+    const graph_value any = graph_reduce(g, OP_SUM, graph_cast(g, targets, TYPE_F32, false), 1, 0);
+    p.one = graph_cast(g, graph_eq(g, any, any), TYPE_F32, false);
     return p;
 }
 
@@ -46,12 +49,15 @@ static graph_value rows_of(const pieces *p, uint32_t start, uint32_t size) {
     if (whole && graph_type_is_plain(t->type)) return p->w;
     if (graph_type_is_plain(t->type) && (!stored || t->type == TYPE_F32))
         return graph_narrow(g, p->w, 0, start, size, 1);
-    const float number = (float)start;
     const graph_value first =
-        graph_expand(g, graph_constant(g, 1, &number), 1, &(graph_dim){size, 0});
+        graph_expand(g, graph_scale(g, p->one, (float)start), 1, &(graph_dim){size, 0});
     const graph_value place = first ? graph_cast(g, graph_iota(g, first, 0), TYPE_F32, false) : 0;
     return graph_gather_rows(g, p->w, graph_cast(g, graph_add(g, place, first), TYPE_I32, false),
                              1);
+}
+
+static bool takes_halves(const pieces *p) {
+    return p->g->halves && graph_tensor_at(p->g, p->w)->type != TYPE_F32;
 }
 
 static piece piece_of(const pieces *p, uint32_t i) {
@@ -59,6 +65,7 @@ static piece piece_of(const pieces *p, uint32_t i) {
     const uint32_t start = i * p->each,
                    size = p->classes - start < p->each ? p->classes - start : p->each;
     piece o = {.w = rows_of(p, start, size), .size = size};
+    if (takes_halves(p)) o.w = graph_cast(g, o.w, TYPE_F16, false);
     o.logits = graph_linear(g, p->x, o.w);
     if (p->cap != 0) o.logits = graph_softcap(g, o.logits, p->cap);
     o.at = start ? graph_sub(g, p->targets, graph_clamp(g, p->targets, (float)start, (float)start))
@@ -131,9 +138,9 @@ void gradient_linear_cross_entropy(gradient *s, const graph_own *own, graph_valu
             parts[i] = graph_without(
                 g, graph_contract(g, graph_unsqueeze(g, v, 2), graph_unsqueeze(g, p.x, 1), 1), 1);
         if (!gradient_wants(s, x)) continue;
-        graph_value m = o.w;
-        if (m && graph_tensor_at(g, m)->type != type) m = graph_cast(g, m, type, false);
-        v = graph_matmul(g, v, m, false, false);
+        const base_type factors = takes_halves(&p) ? TYPE_BF16 : type;
+        v = graph_matmul(g, graph_as(g, v, factors), graph_as(g, o.w, factors), false, false);
+        v = graph_as(g, v, type);
         sum = sum ? graph_add(g, sum, v) : v;
     }
     if (g->error.code != BERYL_OK) return;

@@ -10,8 +10,8 @@ static graph_value widened(graph *g, graph_value x, base_type *type) {
     return *type == TYPE_F16 || *type == TYPE_BF16 ? graph_cast(g, x, TYPE_F32, false) : x;
 }
 
-static graph_value as(graph *g, graph_value x, base_type type) {
-    return graph_tensor_at(g, x)->type == type ? x : graph_cast(g, x, type, false);
+graph_value graph_as(graph *g, graph_value v, base_type type) {
+    return !v || graph_tensor_at(g, v)->type == type ? v : graph_cast(g, v, type, false);
 }
 
 static graph_value variance(graph *g, graph_value x, uint32_t axes, uint32_t correction) {
@@ -34,24 +34,25 @@ static graph_value log_of_sum(graph *g, graph_value x, uint32_t axes) {
 graph_value graph_var(graph *g, graph_value x, uint32_t axes, uint32_t correction) {
     base_type type;
     x = widened(g, x, &type);
-    return as(g, variance(g, x, axes, correction), type);
+    return graph_as(g, variance(g, x, axes, correction), type);
 }
 
 graph_value graph_std(graph *g, graph_value x, uint32_t axes, uint32_t correction) {
     base_type type;
     x = widened(g, x, &type);
-    return as(g, graph_sqrt(g, variance(g, x, axes, correction)), type);
+    return graph_as(g, graph_sqrt(g, variance(g, x, axes, correction)), type);
 }
 
 graph_value graph_norm(graph *g, graph_value x, uint32_t axes) {
     base_type type;
     x = widened(g, x, &type);
-    return as(g, graph_sqrt(g, squares(g, x, axes)), type);
+    return graph_as(g, graph_sqrt(g, squares(g, x, axes)), type);
 }
 
 graph_value graph_logsumexp(graph *g, graph_value x, uint32_t axes) {
     base_type type;
-    const graph_value wide = widened(g, x, &type), sum = as(g, log_of_sum(g, wide, axes), type);
+    const graph_value wide = widened(g, x, &type),
+                      sum = graph_as(g, log_of_sum(g, wide, axes), type);
     return graph_own_rule(g,
                           (graph_own){.kind = OWN_LOGSUMEXP, .out = sum, .in = {x}, .axes = axes});
 }
@@ -60,16 +61,17 @@ graph_value graph_log_softmax(graph *g, graph_value x, uint32_t axis) {
     base_type type;
     const graph_value wide = widened(g, x, &type),
                       v = graph_sub(g, wide, log_of_sum(g, wide, 1u << axis));
-    return graph_own_rule(
-        g,
-        (graph_own){.kind = OWN_LOG_SOFTMAX, .out = as(g, v, type), .in = {x}, .axes = 1u << axis});
+    return graph_own_rule(g, (graph_own){.kind = OWN_LOG_SOFTMAX,
+                                         .out = graph_as(g, v, type),
+                                         .in = {x},
+                                         .axes = 1u << axis});
 }
 
 graph_value graph_l2_norm(graph *g, graph_value x, uint32_t axis, float eps) {
     base_type type;
     x = widened(g, x, &type);
     const graph_value factor = graph_rsqrt(g, graph_add_scalar(g, squares(g, x, 1u << axis), eps));
-    return as(g, graph_mul(g, x, factor), type);
+    return graph_as(g, graph_mul(g, x, factor), type);
 }
 
 /* ---- norms of channels ----------------------------------------------------------------------- */
@@ -82,7 +84,7 @@ static graph_value of_channels(graph *g, graph_value v, graph_value x, base_type
     if (t.rank < 2 || of->rank != 1 || !graph_same_dim(of->dim[0], t.dim[1]))
         return graph_refuse(g, BERYL_MISUSE, "%s: not a number for each of %u channels", what,
                             t.rank < 2 ? 0 : t.dim[1].size);
-    v = as(g, v, type);
+    v = graph_as(g, v, type);
     for (uint32_t i = 2; v && i < t.rank; i++) v = graph_unsqueeze(g, v, i - 1);
     return v ? graph_expand(g, v, t.rank, t.dim) : 0;
 }
@@ -96,7 +98,7 @@ static graph_value scaled(graph *g, graph_value x, graph_value mean, graph_value
         graph_mul(g, graph_sub(g, x, mean), graph_rsqrt(g, graph_add_scalar(g, variance, eps)));
     if (v && weight) v = graph_mul(g, v, of_channels(g, weight, x, own, what));
     if (v && bias) v = graph_add(g, v, of_channels(g, bias, x, own, what));
-    return v ? as(g, v, type) : 0;
+    return v ? graph_as(g, v, type) : 0;
 }
 
 graph_value graph_batch_norm(graph *g, graph_value x, graph_value mean, graph_value variance,
@@ -124,8 +126,8 @@ graph_value graph_batch_norm_training(graph *g, graph_value x, graph_value weigh
     const graph_value m = graph_reduce(g, OP_MEAN, x, axes, 0), apart = graph_sub(g, x, m),
                       var = graph_reduce(g, OP_MEAN, graph_square(g, apart), axes, 0);
     if (!var) return 0;
-    *mean = as(g, graph_without(g, m, axes), type);
-    *variance = as(g, graph_without(g, var, axes), type);
+    *mean = graph_as(g, graph_without(g, m, axes), type);
+    *variance = graph_as(g, graph_without(g, var, axes), type);
     const graph_tensor *t = graph_tensor_at(g, x); /* the same number again, in the same kernel */
     return scaled(g, x, m, graph_expand(g, var, t->rank, t->dim), weight, bias, eps, type);
 }

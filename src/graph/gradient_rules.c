@@ -12,10 +12,6 @@ static const graph_tensor *at(const gradient *s, graph_value v) {
     return graph_tensor_at(s->g, v);
 }
 
-static graph_value as(gradient *s, graph_value v, base_type type) {
-    return !v || at(s, v)->type == type ? v : graph_cast(s->g, v, type, false);
-}
-
 /* Over axes, which stay with size 1. */
 static graph_value summed(gradient *s, graph_value v, uint32_t axes) {
     return axes ? graph_reduce(s->g, OP_SUM, v, axes, 0) : v;
@@ -65,7 +61,7 @@ static void through_mean(gradient *s, const graph_node *node, graph_value d) {
     graph_value n = graph_expand(g, gradient_number(s, fixed, wide), t.rank, t.dim);
     n = summed(s, n, varying);
     if (correction) n = graph_add_scalar(g, n, -(float)correction);
-    gradient_add(s, node->in[0], graph_div(g, as(s, d, wide), n));
+    gradient_add(s, node->in[0], graph_div(g, graph_as(s->g, d, wide), n));
 }
 
 /* The products of the elements before each along the axis, or behind each. */
@@ -113,7 +109,7 @@ static void through_extreme(gradient *s, const graph_node *node, graph_value d) 
     const base_type type = at(s, node->in[0])->type, wide = type == TYPE_F64 ? TYPE_F64 : TYPE_F32;
     const graph_value is = graph_eq(g, node->in[0], node->out[0]),
                       n = summed(s, graph_cast(g, is, wide, false), node->attr.amax.axes);
-    gradient_add(s, node->in[0], gradient_where(g, is, graph_div(g, as(s, d, wide), n)));
+    gradient_add(s, node->in[0], gradient_where(g, is, graph_div(g, graph_as(s->g, d, wide), n)));
 }
 
 /* ---- scans ----------------------------------------------------------------------------------- */
@@ -219,7 +215,7 @@ static void through_norm(gradient *s, const graph_node *node, graph_value d) {
     }
     if (!gradient_wants(s, node->in[0]) || !d) return;
     if (node->n_in > 1) {
-        graph_value w = as(s, node->in[1], at(s, d)->type);
+        graph_value w = graph_as(s->g, node->in[1], at(s, d)->type);
         for (uint32_t i = channel + 1; w && i < x.rank; i++) w = graph_unsqueeze(g, w, i - channel);
         d = graph_mul(g, d, w);
     }
@@ -274,7 +270,7 @@ static void through_resize(gradient *s, const graph_node *node, graph_value d) {
         graph_iota(g, graph_expand(g, gradient_number(s, 1, TYPE_F32), 1, &n), 0);
     d = gradient_wide(s, d);
     graph_value m = graph_one_hot(g, ids, n.size);
-    m = as(s, m, at(s, d)->type);
+    m = graph_as(s->g, m, at(s, d)->type);
     m = graph_resize(g, m, 0, node->attr.resize.size, node->attr.resize.how);
     d = graph_matmul(g, gradient_turned(g, d, axis, false), m, false, false);
     gradient_add(s, node->in[0], gradient_turned(g, d, axis, true));
@@ -369,7 +365,7 @@ static void through_contract(gradient *s, const graph_node *node, graph_value d)
 static graph_value unpacked(gradient *s, graph_value w) {
     graph *g = s->g;
     const graph_tensor t = *at(s, w);
-    if (graph_type_is_plain(t.type)) return as(s, w, TYPE_F32);
+    if (graph_type_is_plain(t.type)) return graph_as(s->g, w, TYPE_F32);
     graph_dim n = t.dim[0];
     for (uint32_t i = 1; i + 1 < t.rank; i++) n = graph_dim_product(g, n, t.dim[i]);
     const graph_value rows = graph_reshape(g, w, 2, (graph_dim[]){n, t.dim[t.rank - 1]}),
@@ -382,7 +378,13 @@ static void through_linear(gradient *s, const graph_node *node, graph_value d) {
     graph *g = s->g;
     const graph_value x = node->in[0], w = node->in[1];
     const uint32_t last = at(s, x)->rank - 1u, axes = (1u << last) - 1;
-    if (gradient_wants(s, x)) gradient_add(s, x, graph_matmul(g, d, unpacked(s, w), false, false));
+    if (gradient_wants(s, x)) {
+        const bool halves = g->halves && at(s, w)->type != TYPE_F32;
+        graph_value y = unpacked(s, w);
+        if (halves) y = graph_cast(g, y, TYPE_BF16, false);
+        y = graph_matmul(g, halves ? graph_cast(g, d, TYPE_BF16, false) : d, y, false, false);
+        gradient_add(s, x, y);
+    }
     if (!gradient_wants(s, w)) return;
     /* [.., m, 1] and [.., 1, k] */
     const graph_value a = graph_unsqueeze(g, d, last + 1), b = graph_unsqueeze(g, x, last);
@@ -399,8 +401,9 @@ static void through_linear_id(gradient *s, const graph_node *node, graph_value d
         gradient_add(s, x, graph_linear_id(g, d, graph_copy(g, turned), ids));
     }
     if (!gradient_wants(s, w)) return;
-    const graph_value hot = as(s, graph_one_hot(g, inside(s, ids, t.dim[0].size), t.dim[0].size),
-                               TYPE_F32),
+    const graph_value hot = graph_as(s->g,
+                                     graph_one_hot(g, inside(s, ids, t.dim[0].size), t.dim[0].size),
+                                     TYPE_F32),
                       all = graph_expand(g, x, 3, (graph_dim[]){r.dim[0], r.dim[1], t.dim[2]});
     gradient_add(s, w, graph_einsum(g, "nue,num,nuk->emk", 3, (graph_value[]){hot, d, all}));
 }
@@ -482,7 +485,7 @@ static void through_cross_entropy(gradient *s, const graph_own *own, graph_value
     const graph_value x = gradient_wide(s, own->in[0]), targets = own->in[1];
     const uint32_t classes = at(s, x)->dim[1].size;
     const graph_value is = graph_eq(g, targets, graph_clamp(g, targets, 0, (float)(classes - 1)));
-    const graph_value hot = as(s, graph_one_hot(g, targets, classes), at(s, x)->type),
+    const graph_value hot = graph_as(s->g, graph_one_hot(g, targets, classes), at(s, x)->type),
                       rows = graph_unsqueeze(g, gradient_where(g, is, d), 1);
     gradient_add(s, own->in[0], graph_mul(g, graph_sub(g, graph_softmax(g, x), hot), rows));
 }

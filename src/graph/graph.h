@@ -123,6 +123,9 @@ typedef struct graph {
         uint32_t (*fn)(void *context, uint32_t n, const float *numbers);
         void *context;
     } constants;
+    /* Products with weights that are no F32 take halves: those of a backward pass BF16, those of
+     * linear_cross_entropy's logits F16. Sums are F32, results of the former BF16. */
+    bool halves;
     beryl_error error; /* code OK: none */
     const char *file;  /* where the caller makes the next nodes, for messages; NULL: not told */
     uint32_t line;

@@ -14,10 +14,6 @@ static uint32_t rank_of(const graph *g, graph_value v) {
     return graph_tensor_at(g, v)->rank;
 }
 
-static graph_value as(graph *g, graph_value v, base_type type) {
-    return !v || graph_tensor_at(g, v)->type == type ? v : graph_cast(g, v, type, false);
-}
-
 static bool is_short_float(const graph_tensor *t) {
     return t->type == TYPE_F32 || t->type == TYPE_F16 || t->type == TYPE_BF16;
 }
@@ -169,9 +165,9 @@ static graph_value joined(graph *g, graph_value q, graph_value k, graph_value v,
         how->causal ? plus(g, places, how->first) : constant(g, places, JOINED_LAST);
     const graph_value first =
         how->window ? plus(g, places, how->first - (int32_t)how->window + 1) : 0;
-    q = by_rows(g, as(g, q, TYPE_F32), heads);
-    k = by_rows(g, t.type == TYPE_BF16 ? as(g, k, TYPE_F32) : k, keys);
-    v = by_rows(g, t.type == TYPE_BF16 ? as(g, v, TYPE_F32) : v, keys);
+    q = by_rows(g, graph_as(g, q, TYPE_F32), heads);
+    k = by_rows(g, t.type == TYPE_BF16 ? graph_as(g, k, TYPE_F32) : k, keys);
+    v = by_rows(g, t.type == TYPE_BF16 ? graph_as(g, v, TYPE_F32) : v, keys);
     if (!slot || !last || (how->window && !first) || !q || !k || !v) return 0;
     k = graph_unsqueeze(g, of_run(g, k), 0);
     v = graph_unsqueeze(g, of_run(g, v), 0);
@@ -183,7 +179,7 @@ static graph_value joined(graph *g, graph_value q, graph_value k, graph_value v,
     dims[r - 1] = t.dim[r - 1], axes[r - 2] = 0, axes[r - 1] = r - 1u;
     y = y ? graph_reshape(g, y, r, dims) : 0;
     y = y ? graph_permute(g, y, r, axes) : 0;
-    return y ? as(g, y, t.type) : 0;
+    return y ? graph_as(g, y, t.type) : 0;
 }
 
 graph_value graph_attend(graph *g, graph_value q, graph_value k, graph_value v, graph_value mask,
@@ -210,9 +206,9 @@ graph_value graph_attend(graph *g, graph_value q, graph_value k, graph_value v, 
     const uint32_t all = mask ? 0 : joined_heads(&a, &b, &c, how);
     if (all) return joined(g, q, k, v, all, scale, how);
     graph_value visible = visible_by_place(g, q, b.dim[a.rank - 2], how);
-    q = graph_scale(g, as(g, q, TYPE_F32), scale);
-    k = as(g, k, TYPE_F32);
-    v = as(g, v, TYPE_F32);
+    q = graph_scale(g, graph_as(g, q, TYPE_F32), scale);
+    k = graph_as(g, k, TYPE_F32);
+    v = graph_as(g, v, TYPE_F32);
     if (!q || !k || !v) return 0;
     if (grouped) {
         q = in_heads(g, q, groups);
@@ -224,10 +220,10 @@ graph_value graph_attend(graph *g, graph_value q, graph_value k, graph_value v, 
     if (grouped) scores = with_heads(g, scores, heads);
     if (scores && how->cap != 0) scores = graph_softcap(g, scores, how->cap);
     if (scores && mask && graph_tensor_at(g, mask)->type == TYPE_BOOL) {
-        mask = as(g, mask, TYPE_F32);
+        mask = graph_as(g, mask, TYPE_F32);
         visible = visible ? graph_mul(g, visible, mask) : mask;
     } else if (scores && mask) {
-        scores = graph_add(g, scores, as(g, mask, TYPE_F32));
+        scores = graph_add(g, scores, graph_as(g, mask, TYPE_F32));
     }
     graph_value weights = graph_attend_weights(g, scores, visible);
     if (weights && rank_of(g, weights) != a.rank)
@@ -240,7 +236,7 @@ graph_value graph_attend(graph *g, graph_value q, graph_value k, graph_value v, 
     if (weights && grouped) weights = in_heads(g, weights, groups);
     graph_value y = weights ? graph_matmul(g, weights, v, false, false) : 0;
     if (grouped) y = with_heads(g, y, heads);
-    return as(g, y, a.type);
+    return graph_as(g, y, a.type);
 }
 
 /* ---- near by --------------------------------------------------------------------------------- */
@@ -283,20 +279,20 @@ graph_value graph_local_attention(graph *g, graph_value q, graph_value k, graph_
     graph_value visible = ones_of(g, q);
     visible = visible ? plane_of(g, visible, a.dim[rows], (graph_dim){window, 0}) : 0;
     if (visible) visible = graph_tril(g, visible, 0); /* row i has i rows before it */
-    q = graph_scale(g, as(g, q, TYPE_F32), scale);
-    k = before_each(g, as(g, k, TYPE_F32), window);
-    v = before_each(g, as(g, v, TYPE_F32), window);
+    q = graph_scale(g, graph_as(g, q, TYPE_F32), scale);
+    k = before_each(g, graph_as(g, k, TYPE_F32), window);
+    v = before_each(g, graph_as(g, v, TYPE_F32), window);
     if (!visible || !q || !k || !v) return 0;
     /* a row each: [.., n, 1, d] times [.., n, d, window] */
     graph_value scores = graph_matmul(g, graph_unsqueeze(g, q, rows + 1), k, false, false);
     scores = scores ? graph_squeeze(g, scores, rows + 1) : 0;
     if (scores && far)
-        scores = graph_add(g, scores, graph_matmul(g, q, as(g, far, TYPE_F32), false, true));
+        scores = graph_add(g, scores, graph_matmul(g, q, graph_as(g, far, TYPE_F32), false, true));
     if (scores && cap != 0) scores = graph_softcap(g, scores, cap);
     const graph_value weights = graph_attend_weights(g, scores, visible);
     if (!weights) return 0;
     const graph_value y = graph_matmul(g, graph_unsqueeze(g, weights, rows + 1), v, false, true);
-    return y ? as(g, graph_squeeze(g, y, rows + 1), a.type) : 0;
+    return y ? graph_as(g, graph_squeeze(g, y, rows + 1), a.type) : 0;
 }
 
 /* ---- rotation -------------------------------------------------------------------------------- */
@@ -314,7 +310,7 @@ graph_value graph_rotate(graph *g, graph_value x, uint32_t n, const graph_value 
     const base_type wide = t.type == TYPE_F16 || t.type == TYPE_BF16 ? TYPE_F32 : t.type;
     graph_value parts[2 * GRAPH_ROTATE_MAX + 1];
     uint32_t at = 0, made = 0;
-    x = as(g, x, wide);
+    x = graph_as(g, x, wide);
     for (uint32_t i = 0; i < n; i++) {
         if (!graph_has(g, cosines[i], "rotate") || !graph_has(g, sines[i], "rotate")) return 0;
         const graph_tensor a = *graph_tensor_at(g, cosines[i]), b = *graph_tensor_at(g, sines[i]);
@@ -323,7 +319,7 @@ graph_value graph_rotate(graph *g, graph_value x, uint32_t n, const graph_value 
             !graph_is_type('f', b.type) || a.rank > t.rank || !half || a.dim[a.rank - 1].extent ||
             half > (size - at) / 2)
             return graph_refuse(g, BERYL_MISUSE, "rotate: angles of part %u do not fit", i);
-        const graph_value c = as(g, cosines[i], wide), s = as(g, sines[i], wide);
+        const graph_value c = graph_as(g, cosines[i], wide), s = graph_as(g, sines[i], wide);
         const graph_value p = graph_narrow(g, x, last, at, half, pairs ? 2 : 1),
                           q = graph_narrow(g, x, last, pairs ? at + 1 : at + half, half,
                                            pairs ? 2 : 1);
@@ -345,5 +341,5 @@ graph_value graph_rotate(graph *g, graph_value x, uint32_t n, const graph_value 
     if (at < size) parts[made++] = graph_narrow(g, x, last, at, size - at, 1);
     for (uint32_t i = 0; i < made; i++)
         if (!parts[i]) return 0;
-    return as(g, made > 1 ? graph_concat(g, made, parts, last) : parts[0], t.type);
+    return graph_as(g, made > 1 ? graph_concat(g, made, parts, last) : parts[0], t.type);
 }

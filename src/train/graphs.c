@@ -26,8 +26,11 @@ static bool add_gradients(const train_pass_desc *d, train_pass *pass, graph_valu
 
 beryl_status train_pass_build(const train_pass_desc *d, train_pass *pass, beryl_error *error) {
     *pass = (train_pass){0};
-    const gemma4_text_options options = {
-        .n_token = d->n_token, .n_output = d->n_output, .lora = &d->adapter->graph, .labels = true};
+    const gemma4_text_options options = {.n_token = d->n_token,
+                                         .n_output = d->n_output,
+                                         .lora = &d->adapter->graph,
+                                         .labels = true,
+                                         .halves = d->halves};
     beryl_status status =
         gemma4_text_build(d->model, d->store, d->heap, &options, &pass->text, error);
     if (status != BERYL_OK) return status;

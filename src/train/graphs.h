@@ -41,6 +41,7 @@ typedef struct train_pass_desc {
     const train_adapter *adapter;
     uint32_t n_token, n_output; /* bounds of n and t */
     bool forward;               /* losses alone, no gradients */
+    bool halves;                /* as graph.halves */
 } train_pass_desc;
 /* pass->text.g is closed by the caller, also on failure where it is not NULL. */
 beryl_status train_pass_build(const train_pass_desc *desc, train_pass *pass, beryl_error *error);
