@@ -30,6 +30,7 @@ def read(terminal, until, seconds):
 
 def attempt(number):
     terminal, own = pty.openpty()
+    before = echoes(own)
     child = os.fork()
     if not child:
         os.setsid()
@@ -38,7 +39,6 @@ def attempt(number):
             os.dup2(own, stream)
         os.environ.update(PATH=compiler, XDG_CACHE_HOME=folder + '/cold', TERM='xterm', TMPDIR=folder)
         os.execv(program, [program, 'run', model, 'hello there', '--device', 'host'])
-    before = echoes(own)
     shown = read(terminal, b'kept for next time', 60)
     if b'compiling kernels' not in shown or b'0 of ' not in shown:
         os.kill(child, signal.SIGKILL)
