@@ -2,6 +2,7 @@
  * losses, norms, rates, first gradients, last matrices; what is refused; cancelling. */
 #define _POSIX_C_SOURCE 200809L
 #include "base/file.h"
+#include "device/dummy/dummy.h"
 #include "engine/train.h"
 #include "gguf_make.h"
 #include "model.h"
@@ -249,6 +250,30 @@ static void check_run(test *t, const char *name, int where) {
     run_close(&r);
 }
 
+/* On a device that takes its time: cancelled before its update a step has not been; once that is on
+ * its way it is too late, and the step counts. */
+static void check_cancel(test *t) {
+    run r;
+    if (run_open(&r, t, "train-e2b-f32", MODEL_DUMMY)) {
+        work(&r, beryl_train_step); /* of rate 0 */
+        device_dummy_slow(r.engine->device, 1e-5, 0);
+        for (uint32_t begun = 0; begun < 2 && !test_failed(t); begun++) {
+            const beryl_train_report before = beryl_train_report_of(r.train);
+            beryl_task *task = NULL;
+            beryl_status status = beryl_train_step(r.train, &task, NULL);
+            CHECK_INT(t, status, BERYL_OK);
+            for (status = BERYL_PENDING; begun && status == BERYL_PENDING &&
+                                         beryl_train_report_of(r.train).rate == before.rate;)
+                status = beryl_task_step(task, NULL);
+            CHECK_INT(t, status, BERYL_PENDING);
+            CHECK(t, beryl_cancel(task) == !begun);
+            CHECK_INT(t, model_finish(task, NULL, NULL), begun ? BERYL_OK : BERYL_CANCELLED);
+            CHECK_INT(t, beryl_train_report_of(r.train).step, before.step + begun);
+        }
+    }
+    run_close(&r);
+}
+
 void test_train(test *t) {
     static const char *const runs[] = {"train-e2b-f32", "train-e2b-q4km", "train-embd"};
     static const int places[] = {MODEL_REFERENCE, MODEL_HOST, MODEL_WEBGPU, MODEL_MIN, MODEL_CUDA};
@@ -259,4 +284,5 @@ void test_train(test *t) {
             if (((!i && !k) || test_drawn(0, 1, 2)) && (i != 1 || k) &&
                 test_case(t, "train/as-peft-%s-%s", runs[i], model_devices[places[k]].name))
                 check_run(t, runs[i], places[k]);
+    if (test_case(t, "train/cancelled")) check_cancel(t);
 }
