@@ -6,15 +6,16 @@
  * read that is under way then ends; so no read needs a timer, a race or a listener of its own.
  */
 import { BerylError } from "../error.js";
+import { release } from "../release.js";
 
 /** Bytes that are read at once at most. */
-const MOST = 4 << 20;
+const MOST = 1 << 20;
 const LEAST = 64 << 10;
 
 /** A stream's reader. Bytes that it gives hold until the next read where `lends`. */
 export class Pieces {
     readonly lends: boolean;
-    #buffer = new ArrayBuffer(0);
+    #room = new Uint8Array(0); // detached while a read has it
     readonly #own: ReadableStreamBYOBReader | null = null;
     readonly #given: ReadableStreamDefaultReader<Uint8Array> | null = null;
 
@@ -34,14 +35,18 @@ export class Pieces {
             return value ?? null;
         }
         const size = Math.max(Math.min(most, MOST), 1);
-        if (this.#buffer.byteLength < size) this.#buffer = new ArrayBuffer(Math.max(size, LEAST));
-        const { value, done } = await this.#own!.read(new Uint8Array(this.#buffer, 0, size));
-        if (value) this.#buffer = value.buffer as ArrayBuffer;
+        if (this.#room.length < size) {
+            release(this.#room);
+            this.#room = new Uint8Array(Math.max(size, LEAST));
+        }
+        const { value, done } = await this.#own!.read(this.#room.subarray(0, size));
+        if (value) this.#room = new Uint8Array(value.buffer);
         return done || !value || value.length === 0 ? null : value;
     }
 
+    /** Ends it; what was lent is given back. */
     cancel(): void {
-        (this.#own ?? this.#given)!.cancel().catch(() => undefined);
+        (this.#own ?? this.#given)!.cancel().catch(() => undefined).finally(() => release(this.#room));
     }
 }
 
