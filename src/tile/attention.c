@@ -156,6 +156,7 @@ beryl_status tile_kv_write(lowering *l, const graph_node *node, beryl_error *err
 
 enum {
     FEW_ROWS = 32,
+    BLOCK_ROWS = 8, /* from so many on */
     SUBGROUP_MIN = 8,
     PIECE_MIN = 16,     /* keys, as tuning may choose */
     ITEM_PIECES_MAX = 4 /* of many rows as items, whose sums lie in memory */
@@ -168,6 +169,7 @@ typedef enum attention_form {
     FORM_FAR,
     FORM_UNITS,
     FORM_MATRIX,
+    FORM_BLOCK,
     FORM_TILE
 } attention_form;
 
@@ -187,6 +189,7 @@ static attention_form form_of(const device_caps *caps, const attention_task *a) 
     if (few && !near && attention_far_fits(caps, a)) return FORM_FAR;
     if (few && attention_lanes_fit(caps, a)) return FORM_LANES;
     if (!few && fours && attention_matrix_fits(caps, a)) return FORM_MATRIX;
+    if (a->n >= BLOCK_ROWS && attention_block_fits(caps, a)) return FORM_BLOCK;
     if (!alone && fours && !a->raw && attention_tile_fits(caps, a)) return FORM_TILE;
     return attention_serial_fits(a) ? FORM_SERIAL : FORM_NONE;
 }
@@ -198,6 +201,7 @@ static uint32_t splits_of(const device_caps *caps, const attention_task *a) {
     case FORM_UNITS: return attention_units_splits(caps, a);
     case FORM_SERIAL: return attention_serial_splits(caps, a);
     case FORM_MATRIX:
+    case FORM_BLOCK:
     case FORM_TILE: return 1;
     case FORM_NONE: break;
     }
@@ -218,6 +222,7 @@ static beryl_status attend(lowering *l, const graph_node *node, const attention_
     const attention_form form = form_of(l->caps, a);
     own.n_split = chosen_splits(l, form, a);
     if (form == FORM_MATRIX) return attention_matrix(l, node, a, error);
+    if (form == FORM_BLOCK) return attention_block(l, node, a, error);
     if (form == FORM_TILE) return attention_tile(l, node, a, error);
     if (form == FORM_NONE)
         return lower_refuse(l, node, "heads of this shape, or a cache of this type", error);

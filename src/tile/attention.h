@@ -166,7 +166,7 @@ typedef struct attention_rows {
     /* set before: rows of a lane, queries of a tile, heads of each; are there rows without a
      * query?; the lane's rows begin at lane_rows * each */
     uint32_t each, queries, group;
-    bool spare;
+    bool spare, looped; /* looped: rows of a lane are many, and not written out */
     ir_id lane_rows;
     attention_places places;
     ir_memory low, high; /* registers [each]: the keys that each of the lane's rows sees */
@@ -214,6 +214,11 @@ beryl_status attention_lanes(lowering *l, const graph_node *node, const attentio
 bool attention_tile_fits(const device_caps *caps, const attention_task *a);
 beryl_status attention_tile(lowering *l, const graph_node *node, const attention_task *a,
                             beryl_error *error);
+
+/* The same on processors, whose vectors have rows as lanes. */
+bool attention_block_fits(const device_caps *caps, const attention_task *a);
+beryl_status attention_block(lowering *l, const graph_node *node, const attention_task *a,
+                             beryl_error *error);
 
 /* The same on matrix units, where halves will do. */
 bool attention_matrix_fits(const device_caps *caps, const attention_task *a);

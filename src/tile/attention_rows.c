@@ -41,6 +41,17 @@ static void range_of(attention_rows *x, ir_id query, ir_id *low, ir_id *high) {
     *high = ir_select(b, some, tile_add(x->k, keys.end, UINT32_MAX), constant(x, 0));
 }
 
+/* Of the lane's row r, where its query is one of [done, end); else none: low above high. */
+static void row_range(attention_rows *x, ir_id done, ir_id r) {
+    tile_kernel *k = x->k;
+    ir_builder *b = k->b;
+    ir_id row = ir_add(b, tile_mul(k, x->lane_rows, x->each), r), own = tile_div(k, row, x->group);
+    ir_id sees = ir_and(b, ir_ge(b, own, done), ir_lt(b, own, ir_get(b, x->end))), low, high;
+    range_of(x, ir_min(b, own, tile_add(k, x->n_query, UINT32_MAX)), &low, &high);
+    ir_store(b, x->low, r, ir_select(b, sees, low, constant(x, UINT32_MAX)));
+    ir_store(b, x->high, r, ir_select(b, sees, high, constant(x, 0)));
+}
+
 /* The queries [done, end) have the slot of `done`, and together as many keys as a ring holds, so
  * that no position makes the loop over them long: what all of them see, and any of them. */
 static void scan(attention_rows *x, ir_id done) {
@@ -73,15 +84,11 @@ static void scan(attention_rows *x, ir_id done) {
     if (x->spare) all = ir_bool(b, false);
     ir_set(b, x->inner_high, ir_select(b, all, ir_get(b, x->inner_high), constant(x, 0)));
     ir_set(b, x->inner_low, ir_select(b, all, ir_get(b, x->inner_low), constant(x, UINT32_MAX)));
-    /* a row that is not of these sees none: low above high */
-    for (uint32_t r = 0; r < x->each; r++) {
-        ir_id row = tile_add(k, tile_mul(k, x->lane_rows, x->each), r),
-              own = tile_div(k, row, x->group);
-        ir_id sees = ir_and(b, ir_ge(b, own, done), ir_lt(b, own, ir_get(b, x->end)));
-        range_of(x, ir_min(b, own, tile_add(k, x->n_query, UINT32_MAX)), &low, &high);
-        ir_store(b, x->low, constant(x, r), ir_select(b, sees, low, constant(x, UINT32_MAX)));
-        ir_store(b, x->high, constant(x, r), ir_select(b, sees, high, constant(x, 0)));
+    if (x->looped) {
+        row_range(x, done, ir_loop(b, constant(x, 0), constant(x, x->each), constant(x, 1)));
+        ir_end(b);
     }
+    for (uint32_t r = 0; !x->looped && r < x->each; r++) row_range(x, done, constant(x, r));
 }
 
 void attention_rows_begin(attention_rows *x) {
