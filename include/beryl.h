@@ -710,26 +710,26 @@ typedef struct beryl_train_options {
     /* names, separated by commas: q, k, v, o, gate, up, down, also as files name them; and
      * embed_tokens, lm_head; NULL: the first seven */
     const char *targets;
-    uint32_t epochs;      /* how often each row is seen; 0: 1 */
-    uint32_t batch;       /* rows of a pass; 0: 1 */
-    uint32_t accumulate;  /* passes of a step; 0: 1 */
-    uint32_t context;     /* longer rows are refused; 0: as many tokens as the model can see */
-    double rate;          /* the highest learning rate; 0: 2e-4 */
-    uint32_t warmup;      /* steps in which the rate rises */
-    const char *schedule; /* "cosine", "constant", "linear", "restarts"; NULL: cosine */
-    uint32_t cycles;      /* of restarts; 0: 1 */
+    uint32_t epochs;            /* how often each row is seen; 0: 1 */
+    uint32_t batch, accumulate; /* rows of a pass, passes of a step; 0: 1 */
+    uint32_t context;        /* longer rows are refused; 0: as many tokens as the model can see */
+    double rate;             /* the highest learning rate; 0: 2e-4 */
+    const char *schedule;    /* "cosine", "constant", "linear", "restarts"; NULL: cosine */
+    uint32_t warmup, cycles; /* steps in which the rate rises; of restarts, 0: 1 */
     float beta1, beta2, eps, weight_decay; /* 0: 0.9, 0.999, 1e-8, none */
     float clip;        /* the largest norm of the gradient; 0: 1; below 0: any */
     uint64_t seed;     /* of a new adapter and of the order of rows */
     const char *order; /* a JSON file: for each epoch the numbers of the rows; NULL: shuffled */
+    /* layers, in the backward pass: "always", "never"; NULL, "auto": where memory is too small */
+    const char *recompute;
 } beryl_train_options;
 
 typedef struct beryl_train_report {
-    uint32_t step, steps; /* done, of how many in all */
-    uint32_t rows, valid_rows;
-    uint64_t tokens, targets; /* of the data, once */
-    uint64_t parameters;      /* that are trained */
-    uint64_t bytes;           /* device memory of the training, beside the model's */
+    uint32_t step, steps, rows, valid_rows; /* done, of how many in all; of the data */
+    uint64_t tokens, targets, parameters;   /* of the data, once; that are trained */
+    uint64_t bytes;                         /* device memory of the training, beside the model's */
+    bool recomputes;                        /* layers, in the backward pass */
+    uint64_t kept_bytes, recomputed_bytes;  /* what a pass makes on its way, both ways */
     /* of the last step; grad_norm before clipping */
     double loss, grad_norm, rate, seconds;
     uint32_t step_tokens, step_targets;

@@ -26,7 +26,8 @@ static beryl_train_options options_of(cli *c, const char *data) {
                                  .weight_decay = args_number(a, FLAG_TRAIN_DECAY, 0),
                                  .clip = args_number(a, FLAG_TRAIN_CLIP, 0),
                                  .seed = args_count(a, FLAG_TRAIN_SEED, 0),
-                                 .order = args_text(a, FLAG_TRAIN_ORDER)};
+                                 .order = args_text(a, FLAG_TRAIN_ORDER),
+                                 .recompute = args_text(a, FLAG_TRAIN_RECOMPUTE)};
 }
 
 typedef struct training {
@@ -115,11 +116,15 @@ static int train(training *t) {
 }
 
 static void tell(const beryl_train_report *r) {
-    char parameters[32], bytes[32];
+    char parameters[32], bytes[32], kept[32], recomputed[32];
     printf("%u rows of %llu tokens, %llu of them targets; %u steps\n", r->rows,
            (unsigned long long)r->tokens, (unsigned long long)r->targets, r->steps);
     printf("%s parameters; %s of device memory beside the model\n",
            cli_count_text(parameters, r->parameters), cli_size_text(bytes, r->bytes));
+    if (r->kept_bytes)
+        printf("layers are %s: %s of intermediates if they are kept, %s if recomputed\n",
+               r->recomputes ? "recomputed" : "kept", cli_size_text(kept, r->kept_bytes),
+               cli_size_text(recomputed, r->recomputed_bytes));
 }
 
 int train_main(cli *c) {

@@ -44,6 +44,7 @@ typedef struct graph_exec_info {
     uint64_t arenas[16];  /* the same by colour */
     /* The same if nothing is computed again, and if segments are; both 0 where there are none. */
     uint64_t kept_bytes, recomputed_bytes;
+    bool recomputes; /* segments */
     uint32_t programs;
 } graph_exec_info;
 

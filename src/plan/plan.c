@@ -90,7 +90,6 @@ static void way_drop(graph_exec *e, way *w) {
 }
 
 static beryl_status lay_out_both(graph_exec *e, beryl_error *error) {
-    const graph_recompute_choice choice = e->options.recompute;
     way other = {0};
     plan_record_init(&e->record, e->heap, e->g);
     plan_record_init(&other.record, e->heap, e->g);
@@ -106,15 +105,14 @@ static beryl_status lay_out_both(graph_exec *e, beryl_error *error) {
         e->kept_bytes = plan_memory_bytes(&e->memory);
     }
     const bool fits = !e->options.room || e->kept_bytes <= e->options.room;
-    if (status == BERYL_OK && (choice == GRAPH_RECOMPUTE || (choice != GRAPH_KEEP && !fits)))
-        exchange(e, &other);
+    e->recomputes |= e->options.recompute == GRAPH_KEEP_OR_RECOMPUTE && !fits;
+    if (status == BERYL_OK && e->recomputes) exchange(e, &other);
     way_drop(e, &other);
     return status;
 }
 
-static beryl_status make_plan(graph_exec *e, beryl_error *error) {
-    beryl_status status =
-        BUILD_HAS_TRAINING && graph_recomputes(e->g) ? lay_out_both(e, error) : lay_out(e, error);
+static beryl_status make_plan(graph_exec *e, bool both, beryl_error *error) {
+    beryl_status status = both ? lay_out_both(e, error) : lay_out(e, error);
     if (status == BERYL_OK) status = plan_memory_make(&e->memory, error);
     if (status == BERYL_OK) status = make_bindings(e, error);
     if (status != BERYL_OK) return status;
@@ -138,9 +136,11 @@ beryl_status graph_exec_open(graph *g, graph_store *store, const graph_exec_opti
     e->store = store;
     e->device = store->device;
     if (options) e->options = *options;
-    if (BUILD_HAS_TRAINING && !e->device && e->options.recompute != GRAPH_RECOMPUTE)
-        graph_keep_all(g);
-    status = e->device ? make_plan(e, error) : graph_reference_open(g, store, &e->reference, error);
+    const bool segments = BUILD_HAS_TRAINING && graph_recomputes(g);
+    e->recomputes = segments && e->options.recompute == GRAPH_RECOMPUTE;
+    if (segments && !e->device && !e->recomputes) graph_keep_all(g);
+    status = e->device ? make_plan(e, segments, error)
+                       : graph_reference_open(g, store, &e->reference, error);
     if (status != BERYL_OK) {
         graph_exec_close(e);
         return status;
