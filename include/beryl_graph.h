@@ -690,8 +690,8 @@ BERYL_API beryl_value beryl_graph_attention_range(beryl_graph *g, beryl_value q,
 BERYL_API void beryl_graph_gradient(beryl_graph *g, beryl_value loss, uint32_t n,
                                     const beryl_value *values, beryl_value *gradients);
 /* What is built between is a segment, as a layer is: gradients of what is built later compute its
- * values again, the same bits, instead of keeping them until then. MISUSE: an end without a
- * begin, a gradient inside. UNSUPPORTED: a segment or a change of a state inside. */
+ * values again instead of keeping them until then. MISUSE: an end without a begin, a gradient
+ * inside. UNSUPPORTED: a segment or a change of a state inside. */
 BERYL_API void beryl_graph_recompute_begin(beryl_graph *g);
 BERYL_API void beryl_graph_recompute_end(beryl_graph *g);
 /* x, towards which no gradient goes: a copy. */

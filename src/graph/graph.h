@@ -138,6 +138,9 @@ typedef struct graph {
     beryl_error error; /* code OK: none */
     const char *file;  /* where the caller makes the next nodes, for messages; NULL: not told */
     uint32_t line;
+    /* [tensors]: the last node that reads it or a view of it, 0: perhaps none; while passes keep it,
+     * else NULL */
+    uint32_t *last_reader;
     const struct graph_call *call; /* whose shapes its rule looks at, for messages; NULL: none */
 } graph;
 
@@ -442,6 +445,8 @@ int64_t graph_stride(const graph_tensor *t, uint32_t axis);
 bool graph_same_shape(const graph_tensor *a, const graph_tensor *b);
 /* through views and in-place results */
 graph_value graph_base_of(const graph *g, graph_value v);
+/* No node from there on reads v or a view of it. */
+size_t graph_readers_end(const graph *g, graph_value v);
 /* The one node that reads intermediate v, and reads it whole; NULL: none, or several. */
 const graph_node *graph_reader_of(const graph *g, graph_value v);
 
