@@ -645,8 +645,7 @@ BERYL_API beryl_value beryl_graph_linear(beryl_graph *g, beryl_value x, beryl_va
  * id out of range is 0. */
 BERYL_API beryl_value beryl_graph_linear_id(beryl_graph *g, beryl_value x, beryl_value w,
                                             beryl_value ids);
-/* ---- for engines: rotations, states, caches of keys
- * ------------------------------------------- */
+/* ---- for engines: rotations, states, caches -------------------------------------------------- */
 
 /* x [n, h, d], angles [n, 2, d / 2] (cosines, sines): element i turned with element i + d / 2. */
 BERYL_API beryl_value beryl_graph_rope(beryl_graph *g, beryl_value x, beryl_value angles);
@@ -690,6 +689,11 @@ BERYL_API beryl_value beryl_graph_attention_range(beryl_graph *g, beryl_value q,
  * square of the axis. */
 BERYL_API void beryl_graph_gradient(beryl_graph *g, beryl_value loss, uint32_t n,
                                     const beryl_value *values, beryl_value *gradients);
+/* What is built between is a segment, as a layer is: gradients of what is built later compute its
+ * values again instead of keeping them until then. MISUSE: an end without a begin, a gradient
+ * inside. UNSUPPORTED: a segment or a change of a state inside. */
+BERYL_API void beryl_graph_recompute_begin(beryl_graph *g);
+BERYL_API void beryl_graph_recompute_end(beryl_graph *g);
 /* x, towards which no gradient goes: a copy. */
 BERYL_API beryl_value beryl_graph_detach(beryl_graph *g, beryl_value x);
 /* -log(softmax(logits)[target]) of each row, safe for logits of any size: logits [n, classes] of
@@ -714,8 +718,7 @@ BERYL_API beryl_value beryl_graph_dropout(beryl_graph *g, beryl_value key, uint3
 BERYL_API beryl_value beryl_graph_clip(beryl_graph *g, uint32_t n, const beryl_value *x, float norm,
                                        beryl_value *clipped);
 
-/* With t steps done, d the gradient, p the parameter; all but ADAMW and LION: d plus weight_decay *
- * p.
+/* With t steps done, p the parameter, d the gradient (but for ADAMW, LION plus weight_decay * p).
  * SGD: m = momentum * m + d; p -= rate * m (nesterov: rate * (d + momentum * m)).
  * ADAM: m = beta1 * m + (1 - beta1) * d, v = beta2 * v + (1 - beta2) * d^2,
  *   p -= rate / (1 - beta1^t) * m / (sqrt(v / (1 - beta2^t)) + eps).
@@ -770,9 +773,8 @@ BERYL_API beryl_status beryl_graph_compile(beryl_graph *graph, beryl_error *erro
 /* The first `size` bytes of an input, copied; they stay until set again. */
 BERYL_API beryl_status beryl_graph_set(beryl_graph *graph, beryl_value input, const void *data,
                                        size_t size, beryl_error *error);
-/* Starts a run. extents: the values [n_extent] of those from beryl_graph_extent, in the order in
- * which they were made; 0 to their bounds. PENDING:
- * the device is busy, call again. A result that was not read yet is gone. */
+/* Starts a run. extents: the values [n_extent] of those from beryl_graph_extent, in their order; 0
+ * to their bounds. PENDING: the device is busy, call again. Results not read yet are gone. */
 BERYL_API beryl_status beryl_graph_run(beryl_graph *graph, const uint32_t *extents,
                                        uint32_t n_extent, beryl_error *error);
 /* Sleeps until the last run is done (native builds only; PENDING in a browser). */
@@ -786,6 +788,9 @@ BERYL_API beryl_status beryl_graph_read(beryl_graph *graph, beryl_value output, 
  * is one of its outputs. PENDING, in a browser: call again with the same. */
 BERYL_API beryl_status beryl_graph_eval(beryl_graph *graph, beryl_value value, void *data,
                                         size_t size, beryl_error *error);
+/* Bytes of a compiled graph's intermediates, and what they would be if segments were kept. */
+BERYL_API beryl_status beryl_graph_memory(const beryl_graph *graph, uint64_t *bytes, uint64_t *kept,
+                                          beryl_error *error);
 /* The device that was chosen; texts live as long as the graph. */
 BERYL_API beryl_status beryl_graph_device(const beryl_graph *graph, beryl_device_info *info);
 

@@ -1,6 +1,7 @@
 /* shapes_test.c - models of the real shapes on the dummy device, without their bytes: how many
  * dispatches a token takes and how many bytes are read for it. */
 #define _POSIX_C_SOURCE 200809L
+#include "base/file.h"
 #include "engine/engine.h"
 #include "gguf_make.h"
 #include "model.h"
@@ -172,6 +173,49 @@ static void check_adapted(test *t, const shape *s) {
     free(file.head);
 }
 
+/* A row of tokens as long as what is trained at a time. */
+static bool write_row(const char *path, uint32_t n) {
+    base_heap heap;
+    base_text text;
+    base_heap_init(&heap, NULL);
+    base_text_init(&text, &heap);
+    for (uint32_t i = 0; i < n; i++)
+        base_text_print(&text, "%s%u", i ? ", " : "{\"tokens\": [", 300 + i % 700);
+    base_text_print(&text, "], \"mask\": [0");
+    for (uint32_t i = 1; i < n; i++) base_text_print(&text, ", 1");
+    base_text_print(&text, "]}\n");
+    const bool good = base_file_write(path, text.data, text.size, NULL) == BERYL_OK;
+    base_text_fini(&text);
+    return good;
+}
+
+/* Kept layers of 2,048 tokens take gigabytes; recomputed ones a sixth of that at most. */
+static void check_training(test *t, const shape *s) {
+    const model_device dummy = {"dummy", "dummy", "", false};
+    char path[600];
+    snprintf(path, sizeof path, "%s/row.jsonl", test_scratch(t));
+    CHECK(t, write_row(path, 2048));
+    shape_file file;
+    beryl_source source = shape_make(s, &file);
+    beryl_engine_options options = {
+        .source = &source, .precision = BERYL_PRECISION_FAST, .context = 2048};
+    beryl_engine *engine = model_engine(t, s->name, &dummy, &options);
+    beryl_train *train = NULL;
+    beryl_error error = {0};
+    const beryl_train_options how = {.size = sizeof how, .data = path, .recompute = "always"};
+    if (engine && beryl_train_open(engine, &how, &train, &error))
+        test_fail(t, __FILE__, __LINE__, "%s", error.message);
+    const beryl_train_report r = beryl_train_report_of(train);
+    printf(
+        "  %s, %u tokens, rank 16: intermediates of %.0f MB kept, %.0f recomputed; %.0f in all\n",
+        s->name, (unsigned)r.tokens, 1e-6 * (double)r.kept_bytes, 1e-6 * (double)r.recomputed_bytes,
+        1e-6 * (double)r.bytes);
+    CHECK(t, r.recomputes && r.recomputed_bytes < r.kept_bytes / 6);
+    beryl_train_close(train);
+    beryl_engine_close(engine);
+    free(file.head);
+}
+
 void test_shapes(test *t) {
     for (size_t i = 0; i < SHAPE_COUNT; i++) {
         if (test_case(t, "shapes/dispatches-of-%s", shapes[i].name)) check_shape(t, &shapes[i], "");
@@ -182,5 +226,7 @@ void test_shapes(test *t) {
             check_plans(t, &shapes[i]);
         if (i == 0 && test_case(t, "shapes/dispatches-with-adapters-of-%s", shapes[i].name))
             check_adapted(t, &shapes[i]);
+        if (i == 0 && test_case(t, "shapes/training-memory-of-%s", shapes[i].name))
+            check_training(t, &shapes[i]);
     }
 }

@@ -10,7 +10,7 @@
 
 void train_tell(training *t) {
     const beryl_train_report r = beryl_train_report_of(t->train);
-    char parameters[32], bytes[32];
+    char parameters[32], bytes[32], kept[32], recomputed[32];
     t->report = r;
     if (t->c->json) return;
     printf("%u rows of %llu tokens, %llu of them targets; %u steps", r.rows,
@@ -18,6 +18,10 @@ void train_tell(training *t) {
     printf(r.step ? ", %u of them done\n" : "\n", r.step);
     printf("%s parameters; %s of device memory beside the model\n",
            cli_count_text(parameters, r.parameters), cli_size_text(bytes, r.bytes));
+    if (r.kept_bytes)
+        printf("layers are %s: %s of intermediates if they are kept, %s if recomputed\n",
+               r.recomputes ? "recomputed" : "kept", cli_size_text(kept, r.kept_bytes),
+               cli_size_text(recomputed, r.recomputed_bytes));
 }
 
 /* ---- the curve ------------------------------------------------------------------------------- */

@@ -20,6 +20,26 @@ void beryl_graph_gradient(beryl_graph *g, beryl_value loss, uint32_t n, const be
     else graph_gradient(g->g, loss, n, values, gradients);
 }
 
+void beryl_graph_recompute_begin(beryl_graph *g) {
+    if (graph_api_may_build(g)) graph_recompute_begin(g->g);
+}
+
+void beryl_graph_recompute_end(beryl_graph *g) {
+    if (graph_api_may_build(g)) graph_recompute_end(g->g);
+}
+
+beryl_status beryl_graph_memory(const beryl_graph *g, uint64_t *bytes, uint64_t *kept,
+                                beryl_error *error) {
+    if (!g || g->stage != STAGE_READY || !bytes)
+        return base_fail(error, BERYL_MISUSE,
+                         "beryl_graph_memory needs a compiled graph and a place for the bytes");
+    graph_exec_info info;
+    graph_exec_describe(g->exec, &info);
+    *bytes = info.arena_bytes;
+    if (kept) *kept = info.kept_bytes ? info.kept_bytes : info.arena_bytes;
+    return BERYL_OK;
+}
+
 beryl_value beryl_graph_detach(beryl_graph *g, beryl_value x) {
     return graph_api_may_build(g) ? graph_detach(g->g, x) : 0;
 }

@@ -15,6 +15,17 @@
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
+static bool recompute_find(const char *name, graph_recompute_choice *choice) {
+    static const char *const names[] = {
+        [GRAPH_RECOMPUTE] = "always", [GRAPH_KEEP] = "never", [GRAPH_KEEP_OR_RECOMPUTE] = "auto"};
+    *choice = GRAPH_KEEP_OR_RECOMPUTE;
+    for (int i = 0; name && i < 3; i++) {
+        *choice = (graph_recompute_choice)i;
+        if (!strcmp(names[i], name)) return true;
+    }
+    return !name;
+}
+
 static beryl_status resolve(beryl_train *t, const beryl_train_options *given, beryl_error *error) {
     beryl_train_options *o = &t->options;
     memcpy(o, given, given->size < sizeof *o ? given->size : sizeof *o);
@@ -35,6 +46,9 @@ static beryl_status resolve(beryl_train *t, const beryl_train_options *given, be
     if (!o->context || o->context > seen) o->context = seen;
     if (!train_schedule_find(o->schedule, &t->schedule.kind))
         return base_fail(error, BERYL_MISUSE, "no schedule is called '%.60s'", o->schedule);
+    if (!recompute_find(o->recompute, &t->recompute))
+        return base_fail(error, BERYL_MISUSE, "recompute is always, never or auto, not '%.60s'",
+                         o->recompute);
     if (o->rank > TRAIN_RANK_MAX || !(fabsf(o->alpha) <= 65504))
         return base_fail(error, BERYL_MISUSE, "a rank from 1 to %d, an alpha that is a number",
                          TRAIN_RANK_MAX);
@@ -151,9 +165,19 @@ static uint64_t bytes_held(const beryl_engine *e) {
     return stats.buffer_bytes;
 }
 
-static beryl_status open_exec(beryl_train *t, graph *g, graph_exec **out, beryl_error *error) {
+/* What the device has left; at least 1. 0: not known. */
+static uint64_t bytes_left(const beryl_engine *e) {
+    const uint64_t held = bytes_held(e), has = e->device ? device_caps_of(e->device)->memory : 0,
+                   may = e->options.memory, most = !may || (has && has < may) ? has : may;
+    return most > held ? most - held : most != 0;
+}
+
+static beryl_status open_exec(beryl_train *t, graph *g, graph_recompute_choice recompute,
+                              graph_exec **out, beryl_error *error) {
     beryl_engine *e = t->engine;
-    const graph_exec_options how = {.exact = e->options.precision == BERYL_PRECISION_EXACT};
+    const graph_exec_options how = {.exact = e->options.precision == BERYL_PRECISION_EXACT,
+                                    .recompute = recompute,
+                                    .room = bytes_left(e)};
     beryl_error why = {0};
     beryl_status status = graph_exec_open(g, &e->store, &how, out, &why);
     if (status == BERYL_OK && e->device) status = device_settle(e->device, &why);
@@ -176,6 +200,12 @@ static bool takes_halves(const beryl_engine *e) {
     return e->options.precision != BERYL_PRECISION_EXACT && (fragments & wanted) == wanted;
 }
 
+static void run_close(train_run *run) {
+    graph_exec_close(run->exec);
+    graph_close(run->pass.text.g);
+    *run = (train_run){0};
+}
+
 static beryl_status open_run(beryl_train *t, bool forward, train_run *run, beryl_error *error) {
     beryl_engine *e = t->engine;
     const train_pass_desc desc = {.model = &e->model,
@@ -188,8 +218,21 @@ static beryl_status open_run(beryl_train *t, bool forward, train_run *run, beryl
                                   .dropout = t->options.dropout,
                                   .halves = takes_halves(e)};
     beryl_status status = train_pass_build(&desc, &run->pass, error);
-    if (status == BERYL_OK) status = open_exec(t, run->pass.text.g, &run->exec, error);
-    return status;
+    if (status == BERYL_OK)
+        status = open_exec(t, run->pass.text.g, t->recompute, &run->exec, error);
+    if (status != BERYL_NO_DEVICE_MEMORY || t->recompute != GRAPH_KEEP_OR_RECOMPUTE || forward)
+        return status;
+    run_close(run); /* the device has less than it said */
+    t->recompute = GRAPH_RECOMPUTE;
+    return open_run(t, forward, run, error);
+}
+
+static void tell_ways(beryl_train *t) {
+    graph_exec_info info;
+    graph_exec_describe(t->learn.exec, &info);
+    t->report.kept_bytes = info.kept_bytes;
+    t->report.recomputed_bytes = info.recomputed_bytes;
+    t->report.recomputes = info.recomputes;
 }
 
 static beryl_status open_all(beryl_train *t, const beryl_train_options *given, beryl_error *error) {
@@ -203,10 +246,12 @@ static beryl_status open_all(beryl_train *t, const beryl_train_options *given, b
     if (status == BERYL_OK) status = engine_drain(e, error);
     if (status == BERYL_OK) status = train_adapter_make(t, error);
     if (status == BERYL_OK && t->options.resume) status = train_resume(t, t->options.resume, error);
-    if (status == BERYL_OK) status = open_run(t, false, &t->learn, error);
     if (status == BERYL_OK)
         status = train_update_build(&e->store, &e->heap, &t->adapter, &t->how, &t->update, error);
-    if (status == BERYL_OK) status = open_exec(t, t->update.g, &t->update_exec, error);
+    if (status == BERYL_OK) status = open_exec(t, t->update.g, GRAPH_KEEP, &t->update_exec, error);
+    /* the last one, which takes what room there is */
+    if (status == BERYL_OK) status = open_run(t, false, &t->learn, error);
+    if (status == BERYL_OK) tell_ways(t);
     t->report.bytes = bytes_held(e) - before;
     return status;
 }
@@ -232,11 +277,6 @@ beryl_status beryl_train_open(beryl_engine *e, const beryl_train_options *option
     if (status == BERYL_OK) *out = t;
     else beryl_train_close(t);
     return status;
-}
-
-static void run_close(train_run *run) {
-    graph_exec_close(run->exec);
-    graph_close(run->pass.text.g);
 }
 
 void beryl_train_close(beryl_train *t) {
@@ -398,7 +438,6 @@ static beryl_status compile(work *w, beryl_error *error) {
     if (!t->judge.exec) status = open_run(t, true, &t->judge, error);
     if (status == BERYL_OK) return graph_exec_ready(t->judge.exec, error);
     run_close(&t->judge);
-    t->judge = (train_run){0};
     return status;
 }
 

@@ -29,8 +29,9 @@ struct beryl_train {
     train_adapter adapter; /* in the arena */
     store_mark mark;       /* its states */
     bool extended;
-    uint32_t n_token, n_output; /* bounds of a pass */
-    train_run learn, judge;     /* judge: losses alone, made when first asked for */
+    uint32_t n_token, n_output;       /* bounds of a pass */
+    graph_recompute_choice recompute; /* of layers */
+    train_run learn, judge;           /* judge: losses alone, made when first asked for */
     train_update update;
     graph_exec *update_exec;
     beryl_task *task;     /* the running one, NULL: none */

@@ -181,7 +181,7 @@ typedef struct gemma4_text_options {
     /* Training: tokens of several sequences, which see one another as first and last say, no caches
      * (slot is 0). Adapters are those of `lora`, whose A and B are states, F32, A of each target on
      * its own (n 1) and scales no state: factor instead. Losses of n_output rows instead of logits.
-     * Not of decode; nothing is sampled. */
+     * Each layer is a segment (graph_recompute_begin). Not of decode; nothing is sampled. */
     bool labels;
     float dropout; /* of training: the chance that a number is dropped before A; 0: none is */
     bool halves;   /* as graph.halves */

@@ -467,7 +467,9 @@ beryl_status gemma4_text_build(const gemma4_model *m, const graph_store *store, 
     for (uint32_t l = 0; l < n_layer && graph_status(t->g, NULL) == BERYL_OK; l++) {
         if (o->hidden) t->hidden[l] = h, graph_output(t->g, h, "hidden");
         bool last = l == m->last_owner;
+        if (trains(&b)) graph_recompute_begin(t->g);
         h = layer_of(&b, l, h, last && may_cut, last && !outputs, caches);
+        if (trains(&b)) graph_recompute_end(t->g);
         if (!h) break;
     }
     if (trains(&b)) h = graph_gather_rows(t->g, h, t->output_rows, 1);

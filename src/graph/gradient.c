@@ -19,7 +19,13 @@ static bool is_one(graph_dim d) {
 
 /* ---- for rules ------------------------------------------------------------------------------- */
 
+/* What a copy stands for. */
+static graph_value original(const gradient *s, graph_value x) {
+    return x < s->count ? x : at(s, x)->again;
+}
+
 bool gradient_wants(const gradient *s, graph_value x) {
+    x = original(s, x);
     return x && x < s->count && s->needed[x];
 }
 
@@ -46,6 +52,7 @@ graph_value gradient_where(graph *g, graph_value condition, graph_value v) {
 void gradient_add(gradient *s, graph_value x, graph_value v) {
     graph *g = s->g;
     if (!gradient_wants(s, x) || !v) return;
+    x = original(s, x);
     const graph_tensor to = *at(s, x), from = *at(s, v);
     const uint32_t more = from.rank > to.rank ? from.rank - to.rank : 0;
     uint32_t axes = (1u << more) - 1;
@@ -206,8 +213,7 @@ static bool depends(const gradient *s, graph_value v) {
     return any;
 }
 
-/* No state that the node reads has been changed since: its rule would read something else. */
-static bool reads_what_is_there(const gradient *s, const graph_node *node, uint32_t index) {
+bool gradient_reads_the_same(const gradient *s, const graph_node *node, uint32_t index) {
     for (uint32_t k = 0; k < node->n_in; k++)
         if (s->changed[graph_base_of(s->g, node->in[k])] > index + 1 &&
             !(base_ops[node->op].facts & OP_IS_IN_PLACE))
@@ -220,17 +226,20 @@ static bool reads_what_is_there(const gradient *s, const graph_node *node, uint3
 
 static void step_back(gradient *s, graph_value v, graph_value d) {
     graph *g = s->g;
-    const graph_tensor t = *at(s, v);
     const graph_own *own = own_of(g, v);
     if (!own && is_view(g, v)) {
+        const graph_tensor t = *at(s, gradient_copy_of(s, v));
         gradient_add(s, t.base, through_view(s, &t, d));
         return;
     }
-    if (t.node == UINT32_MAX) return;
-    const graph_node node = g->nodes.data[t.node];
-    if (!reads_what_is_there(s, &node, t.node)) return;
+    const uint32_t index = at(s, v)->node;
+    if (index == UINT32_MAX) return;
+    graph_node node = g->nodes.data[index];
+    if (!gradient_reads_the_same(s, &node, index)) return;
+    gradient_take_copies(s, &node);
     if (own) {
-        const graph_own copy = *own;
+        graph_own copy = *own;
+        gradient_take_copies_of_own(s, &copy);
         gradient_own(s, &copy, d);
     } else if (!gradient_rule_of(node.op)) {
         graph_refuse(g, BERYL_UNSUPPORTED, "%s has no gradient", graph_op_name(node.op));
@@ -242,6 +251,8 @@ static void step_back(gradient *s, graph_value v, graph_value d) {
 static bool may_differentiate(graph *g, graph_value loss, uint32_t n, const graph_value *values) {
     char text[GRAPH_SHAPE_TEXT];
     if (!graph_has(g, loss, "gradient")) return false;
+    if (graph_recompute_is_open(g))
+        return graph_refuse(g, BERYL_MISUSE, "gradient inside a segment that is recomputed");
     const graph_tensor *t = graph_tensor_at(g, loss);
     bool fits = base_type_is_float(t->type);
     for (uint32_t i = 0; i < t->rank; i++) fits = fits && is_one(t->dim[i]);
@@ -278,17 +289,15 @@ void graph_gradient(graph *g, graph_value loss, uint32_t n, const graph_value *v
     if (!may_differentiate(g, loss, n, values)) return;
     base_arena arena;
     base_arena_init(&arena, g->heap);
-    gradient s = {.g = g, .count = (graph_value)g->tensors.count};
+    gradient s = {.g = g, .count = (graph_value)g->tensors.count, .segment = g->segments};
     s.of = base_arena_take(&arena, s.count, sizeof *s.of);
     s.needed = base_arena_take(&arena, s.count, sizeof *s.needed);
     s.changed = base_arena_take(&arena, s.count, sizeof *s.changed);
-    if (!s.of || !s.needed || !s.changed) {
+    s.copies = base_arena_take(&arena, s.count, sizeof *s.copies);
+    if (!s.of || !s.needed || !s.changed || !s.copies) {
         graph_refuse(g, BERYL_NO_MEMORY, "out of host memory");
         goto done;
     }
-    memset(s.of, 0, s.count * sizeof *s.of);
-    memset(s.needed, 0, s.count * sizeof *s.needed);
-    memset(s.changed, 0, s.count * sizeof *s.changed);
     for (uint32_t i = 0; i < n; i++) s.needed[values[i]] = true;
     for (graph_value v = 1; v < s.count; v++) s.needed[v] = s.needed[v] || depends(&s, v);
     for (uint32_t i = 0; i < g->nodes.count; i++)
@@ -298,9 +307,13 @@ void graph_gradient(graph *g, graph_value loss, uint32_t n, const graph_value *v
     const graph_value any = graph_is_nan(g, graph_reshape(g, loss, 0, NULL));
     s.one = graph_cast(g, graph_eq(g, any, any), TYPE_F32, false);
     s.of[loss] = graph_expand(g, gradient_number(&s, 1, t.type), t.rank, t.dim);
-    for (graph_value v = loss; g->error.code == BERYL_OK && v > 0; v--)
-        if (s.of[v] && s.needed[v]) step_back(&s, v, s.of[v]);
+    for (graph_value v = loss; g->error.code == BERYL_OK && v > 0; v--) {
+        if (!s.of[v] || !s.needed[v]) continue;
+        gradient_recompute(&s, v);
+        if (g->error.code == BERYL_OK) step_back(&s, v, s.of[v]);
+    }
     give(&s, n, values, gradients);
+    gradient_drop_unread(&s, n, gradients);
 done:
     base_arena_fini(&arena);
 }

@@ -7,11 +7,13 @@
 
 typedef struct gradient {
     graph *g;
-    graph_value one;   /* F32 [], from which every constant is made */
-    graph_value count; /* tensors of the graph before the backward pass */
-    graph_value *of;   /* [count]: the gradient of a tensor so far; 0: none */
-    bool *needed;      /* [count]: it depends on one of the values asked for */
-    uint32_t *changed; /* [count]: 1 + the last node that changes this state; 0: none */
+    graph_value one;              /* F32 [], from which every constant is made */
+    graph_value count;            /* tensors of the graph before the backward pass */
+    graph_value *of;              /* [count]: the gradient of a tensor so far; 0: none */
+    bool *needed;                 /* [count]: it depends on one of the values asked for */
+    uint32_t *changed;            /* [count]: 1 + the last node that changes this state; 0: none */
+    graph_value *copies;          /* [count]: the value made anew for this pass; 0: it was kept */
+    const graph_segment *segment; /* the last one that is not made anew yet; NULL: none */
 } gradient;
 
 /* Adds to the gradients of a node's inputs what d, the gradient of its first result, makes of them.
@@ -41,6 +43,18 @@ graph_value gradient_part(gradient *s, graph_value v, uint32_t axis, uint32_t st
                           graph_value first, graph_value x);
 /* v with the axis last, or the last one there. */
 graph_value gradient_turned(graph *g, graph_value v, uint32_t axis, bool back);
+
+/* Segments that are computed again (recompute.c). The walk back has come to v: where v is of a
+ * segment that was not made anew, it is. */
+void gradient_recompute(gradient *s, graph_value v);
+/* What stands for v in this pass. */
+graph_value gradient_copy_of(const gradient *s, graph_value v);
+void gradient_take_copies(const gradient *s, graph_node *node);
+void gradient_take_copies_of_own(const gradient *s, graph_own *own);
+/* Copies that no rule has read are not run. */
+void gradient_drop_unread(gradient *s, uint32_t n, const graph_value *gradients);
+/* No state that the node `index` reads has been changed since: it would read something else. */
+bool gradient_reads_the_same(const gradient *s, const graph_node *node, uint32_t index);
 
 /* Results with a rule of their own, whatever operations they are made of. */
 void gradient_own(gradient *s, const graph_own *own, graph_value d);

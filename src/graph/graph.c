@@ -1,6 +1,7 @@
 /* graph.c - building graphs: tensors, nodes, printing; views are in views.c, shape rules in
  * shapes.c. */
 #include "graph/graph.h"
+#include "base/build.h"
 #include "base/error.h"
 #include "graph/shapes.h"
 #include "graph/store.h"
@@ -260,11 +261,15 @@ graph_value graph_base_of(const graph *g, graph_value v) {
     return v;
 }
 
+size_t graph_readers_end(const graph *g, graph_value v) {
+    return BUILD_HAS_TRAINING && g->last_reader ? g->last_reader[v] + 1 : g->nodes.count;
+}
+
 const graph_node *graph_reader_of(const graph *g, graph_value v) {
     const graph_tensor *t = graph_tensor_at(g, v);
     const graph_node *reader = NULL;
     if (t->role != ROLE_INTERMEDIATE || t->base || t->node == UINT32_MAX) return NULL;
-    for (size_t i = t->node + 1; i < g->nodes.count; i++) {
+    for (size_t i = t->node + 1, end = graph_readers_end(g, v); i < end; i++) {
         const graph_node *node = &g->nodes.data[i];
         for (uint32_t k = 0; !node->dead && k < node->n_in; k++) {
             if (!node->in[k] || graph_base_of(g, node->in[k]) != v) continue;

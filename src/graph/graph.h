@@ -48,9 +48,10 @@ typedef struct graph_tensor {
     base_view_kind view; /* of a view: the call that made it, */
     /* with these numbers; of permute the axes, 4 bits each, 8 a number */
     uint32_t told[GRAPH_VIEW_MAX];
-    uint32_t stored;  /* ROLE_STORED: index in the store */
-    uint32_t node;    /* that makes it; UINT32_MAX: none */
-    const char *name; /* for people; never NULL */
+    uint32_t stored;   /* ROLE_STORED: index in the store */
+    uint32_t node;     /* that makes it; UINT32_MAX: none */
+    const char *name;  /* for people; never NULL */
+    graph_value again; /* it is this value, computed again for a backward pass; 0: it is not */
 } graph_tensor;
 
 /* By op: node->attr.rms_norm.eps. Of attention: window 0: all; most, apart:
@@ -110,6 +111,13 @@ typedef struct graph_own {
     float cap;       /* 0: none */
 } graph_own;
 
+/* Nodes and values [.., end) that a backward pass computes again. */
+typedef struct graph_segment {
+    struct graph_segment *before;
+    uint32_t node, node_end;
+    graph_value value, value_end; /* value_end 0: it is being built */
+} graph_segment;
+
 typedef struct graph {
     base_arena arena;
     base_heap *heap;
@@ -117,6 +125,7 @@ typedef struct graph {
     base_vec(graph_node) nodes;
     base_vec(graph_node) inner; /* nodes inside fused ones, in order */
     base_vec(graph_own) owns;
+    graph_segment *segments;                    /* the last one, in the arena; NULL: none */
     graph_extent extents[GRAPH_EXTENT_MAX + 1]; /* from 1 */
     uint32_t n_extent;
     struct { /* where numbers that operations need come from; NULL: from nowhere */
@@ -129,6 +138,9 @@ typedef struct graph {
     beryl_error error; /* code OK: none */
     const char *file;  /* where the caller makes the next nodes, for messages; NULL: not told */
     uint32_t line;
+    /* [tensors]: the last node that reads it or a view of it, 0: perhaps none; while passes keep it,
+     * else NULL */
+    uint32_t *last_reader;
     const struct graph_call *call; /* whose shapes its rule looks at, for messages; NULL: none */
 } graph;
 
@@ -365,6 +377,15 @@ graph_value graph_nonzero(graph *g, graph_value x, graph_value *count);
 void graph_gradient(graph *g, graph_value loss, uint32_t n, const graph_value *values,
                     graph_value *gradients /* [n] */);
 bool graph_has_gradient(base_op op);
+/* What is built between is a segment: graph_gradient computes its values again, from what was made
+ * before it, where its rules read them, so that they need not live until then. MISUSE: an end
+ * without a beginning; UNSUPPORTED: a segment inside a segment, a state that is changed inside. */
+void graph_recompute_begin(graph *g);
+void graph_recompute_end(graph *g);
+bool graph_recompute_is_open(const graph *g);
+/* Does a gradient compute anything again? graph_keep_all: from here on none does; before passes. */
+bool graph_recomputes(const graph *g);
+void graph_keep_all(graph *g);
 /* x, towards which no gradient goes. */
 graph_value graph_detach(graph *g, graph_value x);
 /* The result has another rule than its operations; gives out. */
@@ -424,6 +445,8 @@ int64_t graph_stride(const graph_tensor *t, uint32_t axis);
 bool graph_same_shape(const graph_tensor *a, const graph_tensor *b);
 /* through views and in-place results */
 graph_value graph_base_of(const graph *g, graph_value v);
+/* No node from there on reads v or a view of it. */
+size_t graph_readers_end(const graph *g, graph_value v);
 /* The one node that reads intermediate v, and reads it whole; NULL: none, or several. */
 const graph_node *graph_reader_of(const graph *g, graph_value v);
 

@@ -15,6 +15,13 @@
 
 typedef struct graph_exec graph_exec;
 
+/* Of a graph whose gradients compute segments again: */
+typedef enum graph_recompute_choice {
+    GRAPH_RECOMPUTE,        /* they do */
+    GRAPH_KEEP,             /* they keep everything */
+    GRAPH_KEEP_OR_RECOMPUTE /* they keep what fits in `room`; on the reference functions all */
+} graph_recompute_choice;
+
 typedef struct graph_exec_options {
     bool exact;   /* f32 activations; false: int8 activations where the device has dot products */
     bool unfused; /* no graph passes: every node its own dispatch */
@@ -25,6 +32,8 @@ typedef struct graph_exec_options {
     bool explained;          /* keeps what each step is made from, for graph_exec_texts_at */
     const lower_form *forms; /* [n_form], for benchmarks */
     uint32_t n_form;
+    graph_recompute_choice recompute;
+    uint64_t room; /* bytes for intermediates; 0: any */
 } graph_exec_options;
 
 typedef struct graph_exec_info {
@@ -33,6 +42,9 @@ typedef struct graph_exec_info {
     uint64_t bytes;
     uint64_t arena_bytes; /* intermediates */
     uint64_t arenas[16];  /* the same by colour */
+    /* The same if nothing is computed again, and if segments are; both 0 where there are none. */
+    uint64_t kept_bytes, recomputed_bytes;
+    bool recomputes; /* segments */
     uint32_t programs;
 } graph_exec_info;
 

@@ -134,7 +134,13 @@ end:
     return status;
 }
 
-static beryl_status make_buffers(plan_memory *p, beryl_error *error) {
+uint64_t plan_memory_bytes(const plan_memory *p) {
+    uint64_t bytes = 0;
+    for (int c = 0; c < PLAN_COLOUR_MAX; c++) bytes += p->arena_sizes[c];
+    return bytes;
+}
+
+beryl_status plan_memory_make(plan_memory *p, beryl_error *error) {
     beryl_status status = BERYL_OK;
     if (p->inputs_bytes) {
         status = device_buffer_make(p->device, p->inputs_bytes, "inputs", &p->input_buffer, error);
@@ -155,8 +161,7 @@ beryl_status plan_memory_init(plan_memory *p, const plan_record *record, device 
     beryl_status status = list_items(p, record, error);
     if (status != BERYL_OK) return status;
     find_lives(p, record);
-    status = place_items(p, record, error);
-    return status == BERYL_OK ? make_buffers(p, error) : status;
+    return place_items(p, record, error);
 }
 
 void plan_memory_fini(plan_memory *p) {

@@ -30,10 +30,14 @@ typedef struct plan_memory {
     uint64_t arena_sizes[PLAN_COLOUR_MAX];
 } plan_memory;
 
-/* Places what the steps of a record touch, and makes the buffers. What it has made is given back
- * by fini, also after an error. */
+/* Places what the steps of a record touch. What it has made is given back by fini, also after an
+ * error. */
 beryl_status plan_memory_init(plan_memory *memory, const plan_record *record, device *device,
                               beryl_error *error);
+/* All arenas together. */
+uint64_t plan_memory_bytes(const plan_memory *memory);
+/* The buffers. */
+beryl_status plan_memory_make(plan_memory *memory, beryl_error *error);
 void plan_memory_fini(plan_memory *memory);
 /* The buffer of an input or intermediate. */
 device_buffer plan_memory_buffer(const plan_memory *memory, const plan_item *item);

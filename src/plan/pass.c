@@ -1,5 +1,6 @@
 /* pass.c - the order of passes, and the small ones. */
 #include "plan/pass.h"
+#include "base/build.h"
 
 static bool is_effect(const graph *g, const graph_node *node) {
     for (uint32_t i = 0; i < node->n_out; i++) {
@@ -65,6 +66,10 @@ bool graph_pass_join(graph *g, const uint32_t *members, uint32_t n, const graph_
             if (!known && joined.n_in < GRAPH_IN_MAX) joined.in[joined.n_in++] = node->in[k];
         }
         node->dead = true;
+    }
+    for (uint32_t k = 0; BUILD_HAS_TRAINING && g->last_reader && k < joined.n_in; k++) {
+        uint32_t *last = &g->last_reader[graph_base_of(g, joined.in[k])];
+        if (*last < place) *last = place;
     }
     for (uint32_t o = 0; o < n_out; o++) joined.out[joined.n_out++] = outs[o];
     /* results and their views now come from here */

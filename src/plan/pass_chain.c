@@ -8,6 +8,7 @@
  * that no sum takes make trees like any others. Nothing is computed twice, but for what is cheap
  * among a sum's weights. The joined node stands in the place of its last member, so nobody
  * between its members may use what they make, nor change what they read. */
+#include "base/build.h"
 #include "base/error.h"
 #include "tile/fused.h"
 #include "tile/tree.h"
@@ -70,13 +71,14 @@ static bool add_with_makers(const graph *g, members *set, uint32_t index, uint32
 static bool is_result_apart(const graph *g, const members *set, uint32_t maker, graph_value v,
                             bool *out) {
     *out = graph_tensor_at(g, v)->role == ROLE_OUTPUT;
-    for (uint32_t i = maker + 1; i < g->nodes.count; i++) {
+    for (size_t i = maker + 1, end = graph_readers_end(g, v); i < end; i++) {
         const graph_node *user = &g->nodes.data[i];
         for (uint32_t k = 0; !user->dead && k < user->n_in; k++) {
             if (!user->in[k] || graph_base_of(g, user->in[k]) != v) continue;
             /* a view, of memory that is being written */
-            if (is_member(set, i) ? user->in[k] != v : i < set->node[set->n - 1]) return false;
-            *out |= !is_member(set, i);
+            if (is_member(set, (uint32_t)i) ? user->in[k] != v : i < set->node[set->n - 1])
+                return false;
+            *out |= !is_member(set, (uint32_t)i);
         }
     }
     return true;
@@ -277,13 +279,29 @@ static bool join_trees(graph *g, graph_store *store, const uint8_t *needed) {
     return true;
 }
 
+/* Graphs of training have thousands of nodes, among which readers are asked for over and over. */
+static bool find_last_readers(graph *g, uint32_t **last) {
+    if (!BUILD_HAS_TRAINING) return true;
+    *last = g->last_reader = base_heap_take(g->heap, g->tensors.count * sizeof **last);
+    for (uint32_t i = 0; *last && i < g->nodes.count; i++) {
+        const graph_node *node = &g->nodes.data[i];
+        for (uint32_t k = 0; !node->dead && k < node->n_in; k++)
+            (*last)[graph_base_of(g, node->in[k])] = i;
+    }
+    return *last != NULL;
+}
+
 beryl_status graph_pass_chains(graph *g, graph_store *store, beryl_error *error) {
-    const size_t n = g->nodes.count;
+    const size_t n = g->nodes.count, n_value = g->tensors.count;
+    uint32_t *last = NULL;
     uint8_t *needed = base_heap_take(g->heap, n + 1);
-    const bool any = needed && find_terms(g, needed);
-    bool good = needed && join_trees(g, store, needed);
+    bool good = needed && find_last_readers(g, &last);
+    const bool any = good && find_terms(g, needed);
+    good = good && join_trees(g, store, needed);
     if (any) memset(needed, 0, n);
     if (any && good) good = join_trees(g, store, needed);
+    g->last_reader = NULL;
+    base_heap_give(g->heap, last, n_value * sizeof *last);
     base_heap_give(g->heap, needed, n + 1);
     return good ? BERYL_OK : base_fail(error, BERYL_NO_MEMORY, "out of host memory");
 }

@@ -1,8 +1,11 @@
 /* plan.c - makes a graph ready to run: passes, recorded steps, memory, bindings. */
 #include "plan/plan.h"
+#include "base/build.h"
 #include "base/error.h"
 #include "plan/node.h"
 #include "plan/pass.h"
+
+#include <string.h>
 
 static beryl_status lower_all(graph_exec *e, beryl_error *error) {
     lowering l = {.g = e->g,
@@ -43,10 +46,74 @@ static beryl_status make_bindings(graph_exec *e, beryl_error *error) {
     return status;
 }
 
-static beryl_status make_plan(graph_exec *e, beryl_error *error) {
+static beryl_status lay_out(graph_exec *e, beryl_error *error) {
     plan_record_init(&e->record, e->heap, e->g);
-    beryl_status status = lower_all(e, error);
-    if (status == BERYL_OK) status = plan_memory_init(&e->memory, &e->record, e->device, error);
+    const beryl_status status = lower_all(e, error);
+    return status == BERYL_OK ? plan_memory_init(&e->memory, &e->record, e->device, error) : status;
+}
+
+/* ---- two ways: a graph that keeps everything, and one that computes segments again ----------- */
+
+typedef struct way { /* its graph has tensors and nodes alone */
+    graph g;
+    plan_record record;
+    plan_memory memory;
+} way;
+
+static bool graph_lists_copy(const graph *from, graph *to) {
+    if (!base_vec_reserve(from->heap, &to->tensors, from->tensors.count) ||
+        !base_vec_reserve(from->heap, &to->nodes, from->nodes.count))
+        return false;
+    to->tensors.count = from->tensors.count;
+    to->nodes.count = from->nodes.count;
+    memcpy(to->tensors.data, from->tensors.data, to->tensors.count * sizeof *to->tensors.data);
+    memcpy(to->nodes.data, from->nodes.data, to->nodes.count * sizeof *to->nodes.data);
+    return true;
+}
+
+static void exchange(graph_exec *e, way *other) {
+    const way now = {*e->g, e->record, e->memory};
+    e->g->tensors = other->g.tensors;
+    e->g->nodes = other->g.nodes;
+    e->g->inner = other->g.inner;
+    e->record = other->record;
+    e->memory = other->memory;
+    *other = now;
+}
+
+static void way_drop(graph_exec *e, way *w) {
+    base_vec_fini(e->heap, &w->g.tensors);
+    base_vec_fini(e->heap, &w->g.nodes);
+    base_vec_fini(e->heap, &w->g.inner);
+    plan_memory_fini(&w->memory);
+    plan_record_fini(&w->record);
+}
+
+static beryl_status lay_out_both(graph_exec *e, beryl_error *error) {
+    way other = {0};
+    plan_record_init(&e->record, e->heap, e->g);
+    plan_record_init(&other.record, e->heap, e->g);
+    beryl_status status = graph_lists_copy(e->g, &other.g)
+                              ? BERYL_OK
+                              : base_fail(error, BERYL_NO_MEMORY, "out of host memory");
+    if (status == BERYL_OK) status = lay_out(e, error);
+    if (status == BERYL_OK) {
+        e->recomputed_bytes = plan_memory_bytes(&e->memory);
+        exchange(e, &other);
+        graph_keep_all(e->g);
+        status = lay_out(e, error);
+        e->kept_bytes = plan_memory_bytes(&e->memory);
+    }
+    const bool fits = !e->options.room || e->kept_bytes <= e->options.room;
+    e->recomputes |= e->options.recompute == GRAPH_KEEP_OR_RECOMPUTE && !fits;
+    if (status == BERYL_OK && e->recomputes) exchange(e, &other);
+    way_drop(e, &other);
+    return status;
+}
+
+static beryl_status make_plan(graph_exec *e, bool both, beryl_error *error) {
+    beryl_status status = both ? lay_out_both(e, error) : lay_out(e, error);
+    if (status == BERYL_OK) status = plan_memory_make(&e->memory, error);
     if (status == BERYL_OK) status = make_bindings(e, error);
     if (status != BERYL_OK) return status;
     const size_t n_step = e->record.steps.count,
@@ -69,7 +136,11 @@ beryl_status graph_exec_open(graph *g, graph_store *store, const graph_exec_opti
     e->store = store;
     e->device = store->device;
     if (options) e->options = *options;
-    status = e->device ? make_plan(e, error) : graph_reference_open(g, store, &e->reference, error);
+    const bool segments = BUILD_HAS_TRAINING && graph_recomputes(g);
+    e->recomputes = segments && e->options.recompute == GRAPH_RECOMPUTE;
+    if (segments && !e->device && !e->recomputes) graph_keep_all(g);
+    status = e->device ? make_plan(e, segments, error)
+                       : graph_reference_open(g, store, &e->reference, error);
     if (status != BERYL_OK) {
         graph_exec_close(e);
         return status;

@@ -21,6 +21,8 @@ struct graph_exec {
     device *device; /* borrowed */
     plan_record record;
     plan_memory memory;
+    uint64_t kept_bytes, recomputed_bytes; /* as of graph_exec_info */
+    bool recomputes;
     base_vec(device_command) commands; /* of the run under way */
     size_t at, sent;                   /* steps and commands of it that are submitted */
     uint64_t work;                     /* bytes that all steps read of weights and states */

@@ -209,7 +209,10 @@ beryl_status graph_exec_fetched(graph_exec *e, device_ticket ticket, uint32_t n,
 
 void graph_exec_describe(const graph_exec *e, graph_exec_info *info) {
     *info = (graph_exec_info){.dispatches = (uint32_t)e->record.steps.count,
-                              .programs = (uint32_t)e->store->programs.count};
+                              .programs = (uint32_t)e->store->programs.count,
+                              .kept_bytes = e->kept_bytes,
+                              .recomputed_bytes = e->recomputed_bytes,
+                              .recomputes = e->recomputes};
     for (size_t i = 0; e->reference && i < e->g->nodes.count; i++)
         info->dispatches += !e->g->nodes.data[i].dead;
     for (size_t s = 0; s < e->record.steps.count; s++) info->bytes += e->record.steps.data[s].bytes;
