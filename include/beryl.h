@@ -722,6 +722,11 @@ typedef struct beryl_train_options {
     float clip;        /* the largest norm of the gradient; 0: 1; below 0: any */
     uint64_t seed;     /* of a new adapter and of the order of rows */
     const char *order; /* a JSON file: for each epoch the numbers of the rows; NULL: shuffled */
+    /* or what lies in those files, in memory, borrowed for the call; size 0: the file, if any */
+    const char *data_text, *valid_text, *order_text;
+    size_t data_size, valid_size, order_size;
+    const beryl_adapter *from; /* in place of `init`: an open adapter, which stays as it is */
+    bool live;                 /* sessions can have what is trained: beryl_train_adapter */
 } beryl_train_options;
 
 typedef struct beryl_train_report {
@@ -754,6 +759,17 @@ BERYL_API beryl_status beryl_train_save(beryl_train *train, const char *path, co
 /* Gradients of the last step before clipping, as an adapter in PEFT's form: a folder. */
 BERYL_API beryl_status beryl_train_save_gradients(beryl_train *train, const char *path,
                                                   beryl_error *error);
+/* A task: the adapter as it is then, to a sink that takes everything at once; of form "peft" the
+ * tensors to `file` and adapter_config.json to `config`, which is else NULL. Both are owned. */
+BERYL_API beryl_status beryl_train_save_to(beryl_train *train, const char *form,
+                                           const beryl_sink *file, const beryl_sink *config,
+                                           beryl_task **task, beryl_error *error);
+/* For beryl_session_adapters: adds nothing before the first beryl_train_show. The training's; may
+ * go on in sessions after it. NULL: the training is not `live`. */
+BERYL_API beryl_adapter *beryl_train_adapter(const beryl_train *train);
+/* A task: sessions that have the adapter go on with it as it is now, and read their prompts anew.
+ * MISUSE where one of them has a task. */
+BERYL_API beryl_status beryl_train_show(beryl_train *train, beryl_task **task, beryl_error *error);
 BERYL_API void beryl_train_close(beryl_train *train); /* after its task, before its engine */
 
 /* What the session holds, borrowed until its next task. Either place may be NULL; a session that
