@@ -1,5 +1,5 @@
-/* train_out_test.c - a training without files: data, order and first adapter from memory, adapters to
- * sinks; and sessions that have what is trained while it is. */
+/* train_out_test.c - a training without files: data, order and first adapter from memory, adapters
+ * to sinks; and sessions that have what is trained while it is. */
 #define _POSIX_C_SOURCE 200809L
 #include "base/file.h"
 #include "beryl.h"
