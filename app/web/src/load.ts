@@ -61,6 +61,8 @@ export interface LoadOptions {
     worker?: boolean;
     /** A WebGPU implementation (Node); the engine then runs in place. Default navigator.gpu. */
     gpu?: WebGpu;
+    /** The full module, which can do what few pages need: adapters and training. Default false: it is not fetched. */
+    full?: boolean;
     /** The module, if beryl.wasm does not lie beside the script, or is compiled by the page already. */
     module?: Module | Promise<Module>;
     /** The towers of pictures and sound, where they do not lie in the model's own file; kept like it. */
@@ -125,8 +127,7 @@ async function end(caller: Caller<HostCalls>): Promise<void> {
 }
 
 async function moduleOf(options: LoadOptions): Promise<PlainLoad["module"]> {
-    const module = await (options.module ?? moduleUrl());
-    return module instanceof URL ? module.href : typeof module === "string" ? absolute(module) : module;
+    return absolute(await (options.module ?? (options.full ? (await import("./full.js")).fullUrl() : moduleUrl())));
 }
 
 async function plainLoad(source: ModelSource, options: LoadOptions): Promise<Omit<PlainLoad, "module">> {
@@ -139,11 +140,12 @@ async function plainLoad(source: ModelSource, options: LoadOptions): Promise<Omi
 async function plainSource(source: ModelSource, options: LoadOptions): Promise<PlainSource> {
     if (source === "builtin")
         return options.builtin !== undefined ? absolute(options.builtin) : (await import("./builtin.js")).builtinUrl();
-    return typeof source === "string" || source instanceof URL ? absolute(source) : source;
+    return absolute(source);
 }
 
-/* An address as the page means it, since a worker's own base is another. */
-function absolute(address: string | URL): string {
+/* An address as the page means it, since a worker's own base is another; what is no address stays. */
+function absolute<T>(address: T): Exclude<T, URL> | string {
+    if (typeof address !== "string" && !(address instanceof URL)) return address as Exclude<T, URL>;
     const page = (globalThis.location as Location | undefined)?.href;
     const host = globalThis as { process?: { cwd(): string } };
     const base = page?.startsWith("http") || !hasDisk() ? page : `file://${host.process?.cwd() ?? ""}/`;
