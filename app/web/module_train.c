@@ -1,6 +1,6 @@
 /* module_train.c - trainings, in the full module, for train.ts: beryl_train.h with what lies in files
  * elsewhere in memory. What is saved is gathered here, and borrowed until the next save. */
-#include "beryl_train.h"
+#include "beryl.h"
 #include "module.h"
 
 #include <math.h>
@@ -42,8 +42,8 @@ uint32_t module_train_open(frame *f, const char *options, const char *data, uint
     training *t = calloc(1, sizeof *t);
     frame_begin(f);
     base_arena_init(&arena, &f->heap);
-    beryl_status status = t ? base_json_parse(&arena, options, strlen(options), &o, &f->error)
-                            : BERYL_NO_MEMORY;
+    beryl_status status =
+        t ? base_json_parse(&arena, options, strlen(options), &o, &f->error) : BERYL_NO_MEMORY;
     if (status == BERYL_OK) {
         const char *order = option_text(&arena, base_json_find(o, "order"));
         const beryl_train_options how = {

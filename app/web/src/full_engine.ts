@@ -4,11 +4,12 @@
  *
  * C does some of it only while nothing runs, and says PENDING before: it is then asked again.
  */
-import { FRAME, type Engine, type EngineSession } from "./engine.js";
+import type { Engine, EngineSession } from "./engine.js";
 import { BerylError } from "./error.js";
 import type { AdapterForm, TrainingReport } from "./full_calls.js";
-import { STATUS } from "./status.js";
 
+/* As in status.ts and engine.ts, of which nothing is brought along. */
+const OK = 0, PENDING = 2, OUT_SIZE = 56;
 const AGAIN = 4; // milliseconds
 const ADAPTER = "the adapter";
 
@@ -38,8 +39,8 @@ async function whenQuiet(engine: Engine, call: (x: FullExports, frame: number) =
         let pending = false;
         const { out } = engine.call((x, frame) => {
             const status = call(x as unknown as FullExports, frame);
-            pending = status === STATUS.PENDING;
-            return pending ? STATUS.OK : status;
+            pending = status === PENDING;
+            return pending ? OK : status;
         });
         if (!pending) return out();
         await new Promise((resolve) => setTimeout(resolve, AGAIN));
@@ -72,7 +73,7 @@ export function openTraining(engine: Engine, options: object, data: Uint8Array, 
 
 /** Ends it; an adapter of it that sessions have, they keep. */
 export function closeTraining(engine: Engine, training: number): void {
-    engine.call((x, frame) => ((x as unknown as FullExports).train_close(frame, training), STATUS.OK));
+    engine.call((x, frame) => ((x as unknown as FullExports).train_close(frame, training), OK));
 }
 
 /** The adapter of a training, for sessions. */
@@ -97,6 +98,6 @@ export async function saveTraining(engine: Engine, training: number, form: Adapt
     return (form === "peft" ? [0, 1] : [0]).map((which) => {
         let at = 0;
         const from = engine.call((x, frame) => (x as unknown as FullExports).train_saved(at = frame, training, which)).out(), { buffer } = engine.live().memory;
-        return new Uint8Array(buffer, from, new DataView(buffer).getUint32(at + FRAME.outSize, true)).slice();
+        return new Uint8Array(buffer, from, new DataView(buffer).getUint32(at + OUT_SIZE, true)).slice();
     });
 }

@@ -7,6 +7,7 @@ import type { Answer, ChatOptions, Message, TokenOptions } from "./chat.js";
 import type { EngineEvent, EngineInfo } from "./engine.js";
 import { BerylError } from "./error.js";
 import type { AdapterForm, FullCalls, PlainAdapter, TrainingReport } from "./full_calls.js";
+import type { LoadOptions } from "./load.js";
 import type { Model, Session } from "./model.js";
 import type { Caller } from "./rpc.js";
 
@@ -102,15 +103,6 @@ export interface FullModel extends Model {
     train(options: TrainOptions): Promise<TrainingSession>;
 }
 
-/** What this file is given. */
-export interface FullParts {
-    Model: typeof Model;
-    Session: typeof Session;
-    caller: Caller<HostCalls>;
-    info: EngineInfo;
-    end: () => Promise<void>;
-}
-
 const FIRST_SESSION = 2 ** 30; // numbers of sessions, beyond those of the model itself
 const CONFIG_MOST = 1 << 24; // bytes
 const FILES: Record<AdapterForm, string[]> = { peft: ["adapter_model.safetensors", "adapter_config.json"], gguf: ["adapter.gguf"], rullama: ["adapter.safetensors"] };
@@ -175,8 +167,16 @@ function nameOfOne(source: unknown): string {
     return source instanceof File ? source.name : typeof source === "string" || source instanceof URL ? String(source).split(/[?#]/)[0]!.split("/").pop()! : "adapter";
 }
 
-/** The model. */
-export function fullModel({ Model: Base, Session: BaseSession, caller: given, info, end }: FullParts): FullModel {
+/** The model, with the adapters that its load was given. */
+export async function fullModel(Base: typeof Model, BaseSession: typeof Session, parts: readonly [Caller<HostCalls>, EngineInfo, () => Promise<void>],
+    { lora, signal }: Pick<LoadOptions, "lora" | "signal">): Promise<FullModel> {
+    const [given, info, end] = parts, model = make(Base, BaseSession, given, info, end), adapters: Adapter[] = [];
+    for (const one of lora ?? []) adapters.push(await model.openAdapter(one, signal ? { signal } : {}));
+    if (lora) await model.setAdapters(adapters);
+    return model;
+}
+
+function make(Base: typeof Model, BaseSession: typeof Session, given: Caller<HostCalls>, info: EngineInfo, end: () => Promise<void>): FullModel {
     const caller = given as unknown as Caller<FullCalls>;
     let sessions = FIRST_SESSION;
 
