@@ -14,6 +14,7 @@
 #include "rig.h"
 
 #include "base/error.h"
+#include "beryl_train.h"
 #include "base/file.h"
 #include "engine/engine.h"
 #include "ir/tune.h"
@@ -64,6 +65,7 @@ typedef struct bench {
     int64_t bytes_out;
     beryl_engine *engine; /* of scenes whose task is not the load */
     beryl_session *session;
+    beryl_train *train;
     uint64_t memory;
     char answer[256];  /* what a run found, as text */
     char warning[512]; /* the last */
@@ -258,6 +260,7 @@ enum { N_VARIABLE = sizeof variables / sizeof *variables };
 
 static void bench_end(bench *b) {
     beryl_session_close(b->session);
+    beryl_train_close(b->train);
     beryl_engine_close(b->engine);
     CHECK_INT(b->t, b->bytes_out, 0);
     remove_all(b->folder);
@@ -503,6 +506,39 @@ static beryl_status run_merge(bench *b, beryl_error *error) {
                                    .log = log_of(b)};
     const beryl_status status = beryl_merge(&o, error);
     say_written(b, out, 2442912, status);
+    return status;
+}
+
+/* ---- a training ------------------------------------------------------------------------------ */
+
+static bool begin_train(bench *b) {
+    static const char rows[] = "{\"tokens\":[2,10,11,12]}\n";
+    char path[400];
+    beryl_error error = {0};
+    set_model(b, "e2b-f32.gguf");
+    snprintf(b->path, sizeof b->path, "%s/checkpoint", b->folder);
+    snprintf(path, sizeof path, "%s/rows.jsonl", b->folder);
+    CHECK_INT(b->t, base_file_write(path, rows, sizeof rows - 1, NULL), BERYL_OK);
+    const beryl_train_options o = {.size = sizeof o, .data = path, .targets = "q", .rank = 2};
+    beryl_status status = load(b, (beryl_engine_options){.device = "reference", .no_cache = true},
+                               &b->engine, &error);
+    if (status == BERYL_OK) status = beryl_train_open(b->engine, &o, &b->train, &error);
+    if (status != BERYL_OK) test_fail(b->t, __FILE__, __LINE__, "%s", error.message);
+    return status == BERYL_OK;
+}
+
+/* What was saved before stays until what is saved now is whole. */
+static beryl_status run_train(bench *b, beryl_error *error) {
+    char folder[400], file[500];
+    const bool was_there = b->faulty || base_file_exists(b->path);
+    snprintf(folder, sizeof folder, "%s/trained", b->folder);
+    snprintf(file, sizeof file, "%s/adapter_model.safetensors", folder);
+    beryl_status status = beryl_train_save(b->train, folder, NULL, error);
+    say_written(b, file, 13768, status);
+    if (status != BERYL_OK || strcmp(b->answer, "written") != 0) return status;
+    status = beryl_train_checkpoint(b->train, b->path, error);
+    say_written(b, b->path, 39512, status);
+    if (!was_there) snprintf(b->answer, sizeof b->answer, "what was there before is gone");
     return status;
 }
 
@@ -1092,6 +1128,7 @@ void test_faults(test *t) {
         {"restore", begin_session, NULL, run_restore, 0, false},
         {"convert-an-adapter", begin_adapter, NULL, run_convert, 0, false},
         {"merge-an-adapter", begin_adapter, NULL, run_merge, 16, false},
+        {"save-a-training", begin_train, before_save, run_train, 0, false},
         {"model-by-name", begin_names, NULL, run_names, 0, false},
         {"list-of-models", begin_names, NULL, run_list, 0, false},
         {"kernels-that-are-compiled", begin_compiler, before_cold, run_compiled,

@@ -25,6 +25,7 @@ mkdir -p "$root/share/man/man1" && : >"$root/share/man/man1/other.1" # somebody 
 step 'what a user needs is there, and nothing is broken'
 for file in bin/beryl lib/libberyl.a lib/libberyl.so lib/libberyl.so.0 lib/beryl/libwgpu_native.so \
     lib/beryl/THIRD_PARTY_NOTICES.md lib/beryl/LICENSE.wgpu-py include/beryl.h include/beryl_graph.h \
+    include/beryl_onnx.h include/beryl_train.h \
     lib/pkgconfig/beryl.pc lib/cmake/beryl/beryl-config.cmake share/man/man1/beryl.1 share/man/man3/libberyl.3 \
     share/bash-completion/completions/beryl share/zsh/site-functions/_beryl \
     share/fish/vendor_completions.d/beryl.fish share/beryl/models/default.gguf; do

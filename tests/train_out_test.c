@@ -2,7 +2,7 @@
  * to sinks; and sessions that have what is trained while it is. */
 #define _POSIX_C_SOURCE 200809L
 #include "base/file.h"
-#include "beryl.h"
+#include "beryl_train.h"
 #include "model.h"
 
 #include <math.h>

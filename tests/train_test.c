@@ -1,5 +1,6 @@
 /* train_test.c - training of adapters against the runs that PEFT made (tests/data/README.md):
- * losses, norms, rates, first gradients, last matrices; what is refused; cancelling. */
+ * losses, norms, rates, first gradients, last matrices; what is refused; cancelling; going on from
+ * a checkpoint. */
 #define _POSIX_C_SOURCE 200809L
 #include "base/file.h"
 #include "device/dummy/dummy.h"
@@ -274,6 +275,207 @@ static void check_cancel(test *t) {
     run_close(&r);
 }
 
+/* ---- going on -------------------------------------------------------------------------------- */
+
+enum { N_STEP = 6, CUT = 3 };
+
+typedef struct going { /* a training that is left and gone on with */
+    test *t;
+    char data[600], valid[600], checkpoint[600], adapter[600];
+    beryl_train_options options;
+    beryl_engine *engine;
+    beryl_train *train;
+    beryl_train_report reports[N_STEP]; /* after each step, and its measurement */
+} going;
+
+static void going_begin(going *g, test *t) {
+    static const char rows[] = "{\"tokens\":[2,10,11,12]}\n{\"tokens\":[2,20,21]}\n"
+                               "{\"tokens\":[2,30,31,32,33]}\n",
+                      others[] = "{\"tokens\":[2,10,21,12]}\n{\"tokens\":[2,30,31]}\n";
+    *g = (going){.t = t};
+    snprintf(g->data, sizeof g->data, "%s/rows.jsonl", test_scratch(t));
+    snprintf(g->valid, sizeof g->valid, "%s/others.jsonl", test_scratch(t));
+    snprintf(g->checkpoint, sizeof g->checkpoint, "%s/on/checkpoint", test_scratch(t));
+    snprintf(g->adapter, sizeof g->adapter, "%s/on", test_scratch(t));
+    CHECK_INT(t, base_file_write(g->data, rows, sizeof rows - 1, NULL), BERYL_OK);
+    CHECK_INT(t, base_file_write(g->valid, others, sizeof others - 1, NULL), BERYL_OK);
+    CHECK_INT(t, base_folder_make(g->adapter, NULL), BERYL_OK);
+    g->options = (beryl_train_options){.size = sizeof g->options,
+                                       .data = g->data,
+                                       .valid = g->valid,
+                                       .rank = 2,
+                                       .targets = "q,down",
+                                       .epochs = 2,
+                                       .rate = 0.01,
+                                       .warmup = 1,
+                                       .weight_decay = 0.1f,
+                                       .seed = 7};
+}
+
+static beryl_status going_open(going *g, int where, beryl_error *error) {
+    const beryl_engine_options exact = {.precision = BERYL_PRECISION_EXACT};
+    if (!g->engine) g->engine = model_engine(g->t, "e2b-f32.gguf", &model_devices[where], &exact);
+    return g->engine ? beryl_train_open(g->engine, &g->options, &g->train, error) : BERYL_NO_DEVICE;
+}
+
+static void going_close(going *g) {
+    beryl_train_close(g->train);
+    beryl_engine_close(g->engine);
+    g->train = NULL;
+    g->engine = NULL;
+}
+
+static void go_on(going *g, uint32_t to) {
+    run r = {.t = g->t, .train = g->train};
+    for (uint32_t k = beryl_train_report_of(g->train).step; k < to && !test_failed(g->t); k++) {
+        if (work(&r, beryl_train_step) && work(&r, beryl_train_measure))
+            g->reports[k] = beryl_train_report_of(g->train);
+    }
+}
+
+static bool same(double a, double b) {
+    return !memcmp(&a, &b, sizeof a);
+}
+
+/* The adapter's file, in the heap. */
+static char *saved(going *g, base_heap *heap, size_t *size) {
+    char path[700], *data = NULL;
+    beryl_error error = {0};
+    snprintf(path, sizeof path, "%s/adapter_model.safetensors", g->adapter);
+    beryl_status status = beryl_train_save(g->train, g->adapter, NULL, &error);
+    if (!status) status = base_file_read(heap, path, 1 << 24, &data, size, &error);
+    if (status) test_fail(g->t, __FILE__, __LINE__, "%s", error.message);
+    return data;
+}
+
+/* All steps at once, and half of them, another engine, the other half: the same numbers. */
+static void check_resumed(test *t, int where) {
+    going whole_run, parts;
+    beryl_error error = {0};
+    base_heap heap;
+    size_t size[2] = {0};
+    char *adapters[2] = {NULL, NULL};
+    base_heap_init(&heap, NULL);
+    going_begin(&whole_run, t);
+    if (going_open(&whole_run, where, &error) == BERYL_OK) {
+        CHECK_INT(t, beryl_train_report_of(whole_run.train).steps, N_STEP);
+        go_on(&whole_run, N_STEP);
+        adapters[0] = saved(&whole_run, &heap, &size[0]);
+    }
+    going_close(&whole_run);
+    going_begin(&parts, t);
+    if (adapters[0] && going_open(&parts, where, &error) == BERYL_OK) {
+        go_on(&parts, CUT);
+        CHECK_INT(t, beryl_train_checkpoint(parts.train, parts.checkpoint, &error), BERYL_OK);
+        going_close(&parts);
+        parts.options.resume = parts.checkpoint;
+        CHECK_INT(t, going_open(&parts, where, &error), BERYL_OK);
+        CHECK_INT(t, beryl_train_report_of(parts.train).step, CUT);
+        go_on(&parts, N_STEP);
+        for (int k = 0; k < N_STEP; k++) {
+            const beryl_train_report *a = &whole_run.reports[k], *b = &parts.reports[k];
+            if (a->step != b->step || !same(a->loss, b->loss) || !same(a->rate, b->rate) ||
+                !same(a->grad_norm, b->grad_norm) || !same(a->valid_loss, b->valid_loss) ||
+                !same(a->best_loss, b->best_loss) || a->best_step != b->best_step ||
+                a->n_worse != b->n_worse)
+                test_fail(t, __FILE__, __LINE__, "step %d: %.9g, %.9g, and %.9g, %.9g", k, a->loss,
+                          a->valid_loss, b->loss, b->valid_loss);
+        }
+        adapters[1] = saved(&parts, &heap, &size[1]);
+        CHECK(t, adapters[1] && size[0] == size[1] && !memcmp(adapters[0], adapters[1], size[0]));
+    }
+    if (error.message[0]) test_fail(t, __FILE__, __LINE__, "%s", error.message);
+    going_close(&parts);
+    for (int i = 0; i < 2; i++) base_heap_give(&heap, adapters[i], adapters[i] ? size[i] + 1 : 0);
+    CHECK_INT(t, heap.bytes, 0);
+}
+
+static void refuse_resume(going *g, const char *needle) {
+    beryl_error error = {0};
+    const beryl_status status = going_open(g, MODEL_REFERENCE, &error);
+    if (status != BERYL_BAD_INPUT || !strstr(error.message, needle) ||
+        !strstr(error.message, g->options.resume))
+        test_fail(g->t, __FILE__, __LINE__, "%s: \"%s\"", needle, error.message);
+    CHECK(g->t, !g->train);
+}
+
+/* Each option that steps depend on, changed. */
+static void check_resume_refused(test *t) {
+    going g;
+    beryl_error error = {0};
+    going_begin(&g, t);
+    if (going_open(&g, MODEL_REFERENCE, &error) == BERYL_OK)
+        CHECK_INT(t, beryl_train_checkpoint(g.train, g.checkpoint, &error), BERYL_OK);
+    if (error.message[0]) test_fail(t, __FILE__, __LINE__, "%s", error.message);
+    beryl_train_close(g.train);
+    g.train = NULL;
+    g.options.resume = g.checkpoint;
+    const beryl_train_options o = g.options;
+    g.options.rank = 4, refuse_resume(&g, "its rank is 2, and here it is 4"), g.options = o;
+    g.options.alpha = 1, refuse_resume(&g, "its alpha is 4, and here it is 1"), g.options = o;
+    g.options.targets = "k,down", refuse_resume(&g, "attn_q.a.value' where"), g.options = o;
+    g.options.targets = "down", refuse_resume(&g, "attn_q.a.value' where 'train.0.ffn_down"),
+    g.options = o;
+    g.options.epochs = 3, refuse_resume(&g, "its epochs is 2, and here it is 3"), g.options = o;
+    g.options.batch = 2, refuse_resume(&g, "its batch is"), g.options = o;
+    g.options.accumulate = 2, refuse_resume(&g, "its accumulate is"), g.options = o;
+    g.options.seed = 8, refuse_resume(&g, "its seed is"), g.options = o;
+    g.options.rate = 0.02, refuse_resume(&g, "its learning rate is"), g.options = o;
+    g.options.schedule = "linear", refuse_resume(&g, "its schedule is cosine"), g.options = o;
+    g.options.warmup = 2, refuse_resume(&g, "its warmup is"), g.options = o;
+    g.options.cycles = 2, refuse_resume(&g, "its cycles is"), g.options = o;
+    g.options.beta2 = 0.99f, refuse_resume(&g, "its betas is"), g.options = o;
+    g.options.eps = 1e-6f, refuse_resume(&g, "its eps is"), g.options = o;
+    g.options.weight_decay = 0, refuse_resume(&g, "its weight decay is"), g.options = o;
+    g.options.clip = 2, refuse_resume(&g, "its clip is"), g.options = o;
+    g.options.data = g.valid, refuse_resume(&g, "its data is"), g.options = o;
+    g.options.valid = NULL, refuse_resume(&g, "its validation data is"), g.options = o;
+    /* another precision, another model */
+    beryl_engine_close(g.engine);
+    g.engine = model_load(t, &(beryl_engine_options){.size = sizeof(beryl_engine_options),
+                                                     .model = test_data(t, "e2b-f32.gguf"),
+                                                     .device = "reference",
+                                                     .no_cache = true});
+    refuse_resume(&g, "its precision is exact, and here it is fast");
+    beryl_engine_close(g.engine);
+    g.engine = model_engine(t, "e2b-q4_0.gguf", &model_devices[MODEL_REFERENCE], NULL);
+    refuse_resume(&g, "its model is");
+    /* no checkpoint at all */
+    g.options.resume = "/nowhere/checkpoint";
+    CHECK_INT(t, going_open(&g, MODEL_REFERENCE, &error), BERYL_NOT_FOUND);
+    going_close(&g);
+}
+
+/* An answer that ends early leaves steps of its own on the device, whose results a training may not
+ * outrun. */
+static void check_answers_between(test *t) {
+    going g;
+    beryl_error error = {0};
+    static const int32_t prompt[] = {2, 10, 11};
+    going_begin(&g, t);
+    if (going_open(&g, MODEL_DUMMY, &error) == BERYL_OK) {
+        for (uint32_t k = 1; k <= N_STEP && !test_failed(t); k += 2) {
+            const beryl_generate_options greedy = model_greedy(40);
+            beryl_session *session = model_session(t, g.engine);
+            beryl_task *task = NULL;
+            beryl_event event;
+            beryl_status status =
+                beryl_session_generate(session, prompt, 3, &greedy, &task, &error);
+            int n = 0;
+            while (!status && n < 3 && beryl_wait(task, &event) == BERYL_EVENT)
+                n += event.kind == BERYL_EVENT_TOKEN;
+            CHECK(t, beryl_cancel(task));
+            status = model_finish(task, &error, NULL);
+            if (status != BERYL_CANCELLED) test_fail(t, __FILE__, __LINE__, "%s", error.message);
+            error = (beryl_error){0};
+            beryl_session_close(session);
+            go_on(&g, k);
+        }
+    }
+    if (error.message[0]) test_fail(t, __FILE__, __LINE__, "%s", error.message);
+    going_close(&g);
+}
+
 void test_train(test *t) {
     static const char *const runs[] = {"train-e2b-f32", "train-e2b-q4km", "train-embd"};
     static const int places[] = {MODEL_REFERENCE, MODEL_HOST, MODEL_WEBGPU, MODEL_MIN, MODEL_CUDA};
@@ -285,4 +487,10 @@ void test_train(test *t) {
                 test_case(t, "train/as-peft-%s-%s", runs[i], model_devices[places[k]].name))
                 check_run(t, runs[i], places[k]);
     if (test_case(t, "train/cancelled")) check_cancel(t);
+    for (size_t k = 0; k < sizeof places / sizeof *places; k++)
+        if ((!k || test_drawn(0, 1, 2)) &&
+            test_case(t, "train/resumed-bit-for-bit-%s", model_devices[places[k]].name))
+            check_resumed(t, places[k]);
+    if (test_case(t, "train/resumed-with-other-settings")) check_resume_refused(t);
+    if (test_case(t, "train/answers-between-steps")) check_answers_between(t);
 }

@@ -167,9 +167,17 @@ typedef enum args_kind {
       "The NumPy file; - is standard output")                                                      \
     X(TRAIN_VALID, "valid", 0, FILE, "FILE", ON_TRAIN,                                             \
       "Data that is not learned from, whose loss is told at the end")                              \
-    X(TRAIN_OUT, "out", 0, FILE, "DIR", ON_TRAIN, "Where the adapter is written")                  \
+    X(TRAIN_VALID_EVERY, "valid-every", 0, COUNT, "N", ON_TRAIN,                                   \
+      "Measure it every N steps too, and keep the best adapter in DIR/best; default 0, never")     \
+    X(TRAIN_PATIENCE, "patience", 0, COUNT, "N", ON_TRAIN,                                         \
+      "Stop once N such losses in a row were no better; default 0, never")                         \
+    X(TRAIN_OUT, "out", 0, FILE, "DIR", ON_TRAIN, "The folder of adapter and checkpoint")          \
     X(TRAIN_FORMAT, "format", 0, CHOICE, "peft|gguf|rullama", ON_TRAIN,                            \
-      "Of the adapter; default peft, a folder")                                                    \
+      "Of the adapter: as PEFT has it (default), DIR/adapter.gguf or DIR/adapter.safetensors")     \
+    X(TRAIN_SAVE_EVERY, "save-every", 0, COUNT, "N", ON_TRAIN,                                     \
+      "Write adapter and checkpoint every N steps too; default 0, at the end alone")               \
+    X(TRAIN_RESUME, "resume", 0, SWITCH, "", ON_TRAIN,                                             \
+      "Go on from the checkpoint in DIR; the other flags are as they were")                        \
     X(TRAIN_INIT, "init", 0, FILE, "ADAPTER", ON_TRAIN,                                            \
       "Go on from this adapter; default a new one")                                                \
     X(TRAIN_RANK, "rank", 0, COUNT, "N", ON_TRAIN, "Rank of a new adapter; default 16")            \
@@ -193,6 +201,8 @@ typedef enum args_kind {
     X(TRAIN_LOG, "log", 0, FILE, "FILE", ON_TRAIN, "A line of JSON for each step")                 \
     X(TRAIN_GRADIENTS, "gradients", 0, FILE, "DIR", ON_TRAIN,                                      \
       "Gradients of the first step, in PEFT's form")                                               \
+    X(TRAIN_SAMPLE, "sample", 0, TEXT, "PROMPT", ON_TRAIN,                                         \
+      "Answer this before and after; default on a terminal what the first row asks")               \
     X(TRAIN_DRY_RUN, "dry-run", 0, SWITCH, "", ON_TRAIN, "Tell rows, tokens and memory, and stop") \
     X(MERGE_OUT, "out", 0, FILE, "FILE", ON_MERGE, "The GGUF file that is written")                \
     X(TO, "to", 0, CHOICE, "peft|gguf|rullama", ON_ADAPTER,                                        \

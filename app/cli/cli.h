@@ -67,6 +67,9 @@ void cli_task_end(void);
 /* From here on Ctrl-C does not end the program where no task runs: it is kept for the next task
  * or the next prompt. */
 void cli_chat_begin(void);
+/* The same for work of many tasks: one that came between two cancels the next. SIGTERM and SIGHUP
+ * still do what cli_end_late says. */
+void cli_keep_interrupts(void);
 /* Was there one that stopped nothing? Clears it. */
 bool cli_interrupted(void);
 /* A byte of standard input: 1, 0 at its end, -1 with errno EINTR where Ctrl-C or another signal

@@ -110,7 +110,14 @@ static const char *const details[COMMAND_COUNT] = {
         "conversation (\"messages\", or ShareGPT's \"conversations\"), {\"prompt\", "
         "\"completion\"}, {\"text\"} or {\"tokens\", \"mask\"}; or it is plain text. Of "
         "conversations the answers are learned. Rows longer than --context are refused. Ctrl-C "
-        "ends the training and keeps what was learned.\n\n"
+        "ends the training and keeps what was learned; --resume goes on, bit for bit on the same "
+        "device, and so it does after the program was killed.\n\n"
+        "A line of --log has step (from 0), loss, grad_norm (before clipping), lr, targets, "
+        "tokens, seconds, and valid_loss where it was measured. --json prints one object: rows, "
+        "valid_rows, tokens and targets of the data, parameters, bytes (of device memory, beside "
+        "the model), steps, step (done); and unless --dry-run: loss (of the last step), "
+        "valid_loss, best_loss, best_step, tokens_per_second, adapter and checkpoint (paths), and "
+        "with --sample: sample (question, before, after). What was not measured is null.\n\n"
         "  beryl train chats.jsonl --out adapter --epochs 3 --batch 4\n"
         "  beryl run --lora adapter",
     [COMMAND_MERGE] =

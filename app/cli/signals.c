@@ -19,7 +19,7 @@
 
 static _Atomic(beryl_task *) task_running;
 static atomic_bool unheard; /* a press that stopped nothing yet */
-static volatile sig_atomic_t task_interrupts, in_chat;
+static volatile sig_atomic_t task_interrupts, in_chat, keeps;
 static volatile sig_atomic_t puts_away, ending; /* see cli_end_late */
 static volatile sig_atomic_t echo_off, has_modes;
 static struct termios first_modes; /* of the terminal; valid while has_modes */
@@ -73,7 +73,7 @@ static void interrupt_handle(int number) {
         modes_restore();
         _exit(CLI_FAILED);
     }
-    if (!task && !in_chat) {
+    if (!task && !keeps) {
         end_now(SIGINT);
     } else if (!task || !beryl_cancel(task)) {
         atomic_store(&unheard, true);
@@ -82,7 +82,11 @@ static void interrupt_handle(int number) {
 }
 
 void cli_chat_begin(void) {
-    in_chat = 1;
+    in_chat = keeps = 1;
+}
+
+void cli_keep_interrupts(void) {
+    keeps = 1;
 }
 
 void cli_task_begin(beryl_task *task) {
@@ -96,7 +100,7 @@ void cli_task_begin(beryl_task *task) {
 void cli_task_end(void) {
     atomic_store(&task_running, NULL);
     echo_set(true);
-    if (!in_chat && cli_interrupted()) end_now(SIGINT);
+    if (!keeps && cli_interrupted()) end_now(SIGINT);
 }
 
 bool cli_interrupted(void) {

@@ -1,6 +1,6 @@
 /* module_train.c - trainings, in the full module, for train.ts: beryl_train.h with what lies in files
  * elsewhere in memory. What is saved is gathered here, and borrowed until the next save. */
-#include "beryl.h"
+#include "beryl_train.h"
 #include "module.h"
 
 #include <math.h>

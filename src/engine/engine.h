@@ -183,9 +183,9 @@ struct beryl_engine {
     bool lost[3]; /* f16, subgroups, dot: done without since programs were wrong */
     bool unkept;  /* verdicts cannot be written: said once */
     engine_lora lora;
-    beryl_train *train;      /* the open one; NULL: none */
-    engine_towers *towers;   /* NULL until media is first opened; owned */
-    beryl_engine_info *info; /* NULL until first asked for; in the arena (info.c) */
+    struct beryl_train *train; /* the open one; NULL: none */
+    engine_towers *towers;     /* NULL until media is first opened; owned */
+    beryl_engine_info *info;   /* NULL until first asked for; in the arena (info.c) */
 };
 
 /* ---- sessions (session.c) -------------------------------------------------------------------- */

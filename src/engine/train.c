@@ -42,6 +42,7 @@ static beryl_status resolve(beryl_train *t, const beryl_train_options *given, be
     if (!(o->beta1 > 0 && o->beta1 < 1 && o->beta2 > 0 && o->beta2 < 1 && o->eps > 0))
         return base_fail(error, BERYL_MISUSE, "beta1 and beta2 are between 0 and 1, eps above 0");
     if (isnan(o->clip)) return base_fail(error, BERYL_MISUSE, "clip is a number");
+    if (o->init) o->rank = 0, o->alpha = 0; /* they are its own */
     t->how = (train_optimiser){o->clip, o->beta1, o->beta2, o->eps, o->weight_decay};
     return BERYL_OK;
 }
@@ -139,7 +140,7 @@ static beryl_status plan_steps(beryl_train *t, beryl_error *error) {
     t->report.valid_rows = t->valid.n;
     t->report.tokens = t->data.n_token;
     t->report.targets = t->data.n_target;
-    t->report.valid_loss = NAN;
+    t->report.valid_loss = t->report.best_loss = NAN;
     beryl_status status = bound(t, &t->data, error);
     if (status == BERYL_OK && t->valid.n) status = bound(t, &t->valid, error);
     return status == BERYL_OK ? read_order(t, error) : status;
@@ -208,6 +209,7 @@ static beryl_status open_all(beryl_train *t, const beryl_train_options *given, b
         status = read_data(t, o->valid, o->valid_text, o->valid_size, &t->valid, error);
     if (status == BERYL_OK) status = plan_steps(t, error);
     if (status == BERYL_OK) status = train_adapter_make(t, error);
+    if (status == BERYL_OK && t->options.resume) status = train_resume(t, t->options.resume, error);
     if (status == BERYL_OK) status = open_run(t, false, &t->learn, error);
     if (status == BERYL_OK)
         status = train_update_build(&e->store, &e->heap, &t->adapter, &t->how, &t->update, error);
@@ -262,7 +264,18 @@ void beryl_train_close(beryl_train *t) {
 }
 
 beryl_train_report beryl_train_report_of(const beryl_train *t) {
-    return t ? t->report : (beryl_train_report){.valid_loss = NAN};
+    return t ? t->report : (beryl_train_report){.valid_loss = NAN, .best_loss = NAN};
+}
+
+beryl_status beryl_train_row(const beryl_train *t, uint32_t i, const int32_t **tokens,
+                             const uint8_t **mask, uint32_t *n, beryl_error *error) {
+    if (!t || i >= t->data.n || !tokens || !mask || !n)
+        return base_fail(error, BERYL_MISUSE, "no such row");
+    const train_row *row = &t->data.rows[i];
+    *tokens = row->tokens;
+    *mask = row->mask;
+    *n = row->n;
+    return BERYL_OK;
 }
 
 /* ---- passes ---------------------------------------------------------------------------------- */
@@ -343,8 +356,10 @@ static beryl_status submit_pass(work *w, beryl_error *error) {
     uint32_t extents[GRAPH_EXTENT_MAX + 1] = {0};
     extents[text->token_extent] = n_token;
     extents[text->output_extent] = n_output;
-    const beryl_status status =
-        graph_exec_submit(run->exec, extents, &text->losses, 1, &t->ticket, error);
+    /* results of answers' steps that nobody waits for are gone after a few submits */
+    beryl_status status = engine_drain(t->engine, error);
+    if (status != BERYL_OK) return status;
+    status = graph_exec_submit(run->exec, extents, &text->losses, 1, &t->ticket, error);
     if (status != BERYL_OK) return status;
     w->row += n;
     w->n_token += n_token;
@@ -424,6 +439,17 @@ static beryl_status finish(work *w, beryl_error *error) {
     return BERYL_OK;
 }
 
+static void note_measured(beryl_train_report *r, double loss) {
+    const bool best = isfinite(loss) && !(loss >= r->best_loss);
+    r->valid_loss = loss;
+    r->valid_step = r->step;
+    if (best) {
+        r->best_loss = loss;
+        r->best_step = r->step;
+    }
+    r->n_worse = best ? 0 : r->n_worse + 1;
+}
+
 static beryl_status step(beryl_task *task) {
     work *w = task->state;
     beryl_status status = BERYL_OK;
@@ -436,7 +462,7 @@ static beryl_status step(beryl_task *task) {
         case WORK_PASS_DONE: status = take_losses(w, &task->error); break;
         case WORK_UPDATE:
             if (w->measures) {
-                w->train->report.valid_loss = w->loss / w->n_target;
+                note_measured(&w->train->report, w->loss / w->n_target);
                 return BERYL_OK;
             }
             status = submit_update(w, task);

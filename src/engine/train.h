@@ -1,10 +1,13 @@
 /* train.h - the inside of a training, shared by train.c (data, passes, steps, tasks),
- * train_adapter.c (what is trained: matrices, their first values, files of them) and train_out.c
- * (what is trained on its way out: to sinks, to sessions). */
+ * train_adapter.c (what is trained: matrices, their first values, files of them), train_out.c (what
+ * is trained on its way out: to sinks, to sessions) and train_checkpoint.c (a training to a file and
+ * on from it). */
 #ifndef ENGINE_TRAIN_H
 #define ENGINE_TRAIN_H
 
+#include "beryl_train.h"
 #include "engine/engine.h"
+#include "train/checkpoint.h"
 #include "train/data.h"
 #include "train/graphs.h"
 #include "train/schedule.h"
@@ -47,5 +50,9 @@ void train_part_set(format_lora_part *part, const train_matrix *matrix, const fl
 beryl_status train_live_make(beryl_train *train, beryl_error *error);
 /* One of a matrix's states as a whole; sleeps. */
 beryl_status train_state_get(beryl_train *train, uint32_t state, float *out, beryl_error *error);
+beryl_status train_state_put(beryl_train *train, uint32_t state, const float *from, uint64_t n,
+                             beryl_error *error);
+/* Where the checkpoint stood: values, moments, progress. */
+beryl_status train_resume(beryl_train *train, const char *path, beryl_error *error);
 
 #endif

@@ -152,8 +152,8 @@ static beryl_status lay_out(beryl_train *t, beryl_error *error) {
 
 /* ---- first values ---------------------------------------------------------------------------- */
 
-static beryl_status write_state(beryl_train *t, uint32_t state, const float *from, uint64_t n,
-                                beryl_error *error) {
+beryl_status train_state_put(beryl_train *t, uint32_t state, const float *from, uint64_t n,
+                             beryl_error *error) {
     beryl_status status = BERYL_OK;
     const uint64_t size = n * sizeof *from;
     for (uint64_t at = 0, piece; status == BERYL_OK && at < size; at += piece) {
@@ -198,7 +198,7 @@ static beryl_status fill_all(beryl_train *t, const format_lora *from, beryl_erro
         float *values = base_heap_take(heap, n * sizeof *values);
         if (!values) return base_fail(error, BERYL_NO_MEMORY, "out of host memory");
         fill(m, from, &random, values);
-        status = write_state(t, m->value, values, n, error);
+        status = train_state_put(t, m->value, values, n, error);
         base_heap_give(heap, values, n * sizeof *values);
     }
     return status;

@@ -7,12 +7,17 @@
 #include <math.h>
 #include <string.h>
 
-bool train_schedule_find(const char *name, train_schedule_kind *kind) {
-    static const char *const names[TRAIN_SCHEDULE_COUNT] = {
+static const char *const names[TRAIN_SCHEDULE_COUNT] = {
 #define X(id, text, what) text,
-        TRAIN_SCHEDULE_LIST(X)
+    TRAIN_SCHEDULE_LIST(X)
 #undef X
-    };
+};
+
+const char *train_schedule_name(train_schedule_kind kind) {
+    return names[kind];
+}
+
+bool train_schedule_find(const char *name, train_schedule_kind *kind) {
     for (int i = 0; i < TRAIN_SCHEDULE_COUNT; i++)
         if (!strcmp(name, names[i])) return *kind = (train_schedule_kind)i, true;
     return false;

@@ -26,6 +26,7 @@ typedef struct train_schedule {
     uint32_t cycles; /* of restarts; 0: 1 */
 } train_schedule;
 
+const char *train_schedule_name(train_schedule_kind kind);
 bool train_schedule_find(const char *name, train_schedule_kind *kind); /* false: no such kind */
 double train_rate(const train_schedule *schedule, uint32_t step);      /* step from 0 */
 
