@@ -11,7 +11,7 @@ export type Told = { line: string } | { failed: string } | { done: true };
 addEventListener("message", ({ data: name }: MessageEvent<string>) => {
     const tell = (told: Told): void => postMessage(told);
     const run = async (): Promise<void> => {
-        const full = FULL_CASES[name], work = full ?? CASES[name];
+        const full = name in FULL_CASES, work = (full ? FULL_CASES : CASES)[name];
         if (!work) throw new Error(`no case ${name}`);
         const module = await WebAssembly.compileStreaming(fetch(`/dist/beryl${full ? "-full" : ""}.wasm`));
         await work({ gpu: navigator.gpu, module, say: (line) => tell({ line }) });
