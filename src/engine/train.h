@@ -1,7 +1,7 @@
 /* train.h - the inside of a training, shared by train.c (data, passes, steps, tasks),
- * train_adapter.c (what is trained: matrices, their first values, files of them), train_out.c (what
- * is trained on its way out: to sinks, to sessions) and train_checkpoint.c (a training to a file and
- * on from it). */
+ * train_adapter.c (what is trained: matrices, their first values, files of them), train_out.c
+ * (what is trained on its way out: to sinks, to sessions) and train_checkpoint.c (a training to a
+ * file and on from it). */
 #ifndef ENGINE_TRAIN_H
 #define ENGINE_TRAIN_H
 
