@@ -53,7 +53,14 @@ export default defineConfig({
         emptyOutDir: true,
         minify: true,
         sourcemap: true,
-        lib: { entry: { index: here("src/index.ts"), worker: here("src/worker.ts") }, formats: ["es"] },
-        rollupOptions: { output: { entryFileNames: "[name].js", chunkFileNames: "[name].js", minify: true } },
+        lib: { entry: { index: here("src/index.ts"), worker: here("src/worker.ts"), graph: here("src/graph/index.ts") }, formats: ["es"] },
+        rollupOptions: { output: {
+            entryFileNames: "[name].js", chunkFileNames: "[name].js", minify: true,
+            // As they are without the extras, which take from them, so that the default costs nothing for that.
+            codeSplitting: { groups: [
+                { name: "rpc", test: /noble|src\/(error|release|rpc|source\/(source|disk|pieces|http|store))\.ts/ },
+                { name: "host", test: /src\/(upload|gpu|status|ranges|wasi|engine|fit|queue|kept|pixels|host|module|source\/(blob|url|verify|index))\.ts/ },
+            ] },
+        } },
     },
 });

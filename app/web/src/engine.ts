@@ -2,7 +2,7 @@
  * engine.ts - one engine: an instance of the module on a GPU device, and the pump that steps its tasks.
  *
  * Owns the module's instance, its memory's layout (app/web/module.c has the other half) and the life of
- * tasks. Nothing is queued, cached or fetched here, but the module. C never waits: a step that gives
+ * tasks. Nothing is queued, cached or fetched here. C never waits: a step that gives
  * PENDING is made again once a map, a compile or a range has ended, or the caller has cancelled.
  */
 import { BerylError } from "./error.js";
@@ -19,7 +19,7 @@ export type LogLevel = "error" | "warning" | "info" | "debug";
 /** A store of small texts by name; a Map is one. */
 export interface KeptTexts { get(name: string): string | undefined; set(name: string, text: string): unknown }
 
-/** What an engine is made of; all but `source` may be left out. */
+/** What an engine is made of; all but `source` and `module` may be left out. */
 export interface EngineOptions {
     /** The GGUF file. The engine owns it. */
     source: ByteSource;
@@ -27,8 +27,8 @@ export interface EngineOptions {
     mmproj?: ByteSource;
     /** Default navigator.gpu. */
     gpu?: WebGpu;
-    /** The module, or where it is; default beryl.wasm beside this file. */
-    module?: WebAssembly.Module | URL | BufferSource;
+    /** The module, or its bytes. */
+    module: WebAssembly.Module | BufferSource;
     powerPreference?: PowerPreference;
     /** Tokens that a session can hold; default the smaller of the file's and 8,192. */
     context?: number;
@@ -168,16 +168,6 @@ type RowTaker = (position: number, row: Float32Array) => void;
 /* Who takes the rows of a task, and what it threw: another task's step may have handed them over. */
 interface Rows { each: RowTaker; failure: { thrown: unknown } | null }
 
-async function compile(module: EngineOptions["module"]): Promise<WebAssembly.Module> {
-    if (module instanceof WebAssembly.Module) return module;
-    const name = "./beryl.wasm"; // not in the call below: bundlers would take it for a file of theirs
-    const from = module ?? new URL(name, import.meta.url);
-    if (!(from instanceof URL)) return WebAssembly.compile(from);
-    const response = await fetch(from);
-    if (!response.ok) throw new BerylError("NOT_FOUND", `${from.href}: ${response.status} ${response.statusText}`);
-    return WebAssembly.compile(await response.arrayBuffer());
-}
-
 /** A loaded model on a device. */
 export class Engine {
     /** Resolves with the reason when the GPU device is lost. */
@@ -211,7 +201,7 @@ export class Engine {
         const bell = new Bell();
         let engine: Engine | null = null, gpu: Gpu | null = null;
         try {
-            const module = await compile(options.module);
+            const module = options.module instanceof WebAssembly.Module ? options.module : await WebAssembly.compile(options.module);
             if (!options.vocabularyOnly) gpu = await Gpu.open(bell, options);
             if (signal?.aborted) throw new BerylError("CANCELLED", "loading was cancelled");
             engine = new Engine(gpu, bell, options);

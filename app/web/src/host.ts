@@ -14,10 +14,10 @@ import type { AdaptedSlot, HostInside } from "./full_host.js";
 import { showRoom, whatFits, type Room } from "./fit.js";
 import { Queue } from "./queue.js";
 import { openKept } from "./kept.js";
+import { fetchModule } from "./module.js";
 import { contentName, rawMedia } from "./pixels.js";
 import type { Handlers } from "./rpc.js";
 import { BlobSource } from "./source/blob.js";
-import { hasDisk, readDisk } from "./source/disk.js";
 import { openSource, VerifiedSource, type ByteSource, type FillableSource, type PlainSource, type Progress } from "./source/index.js";
 import { orAborted, within } from "./source/source.js";
 import { browserStorage, type StorageHost } from "./source/store.js";
@@ -61,7 +61,7 @@ class Host implements HostInside {
     #load: PlainLoad | null = null;
     #source: ByteSource | FillableSource | null = null;
     #mmproj: ByteSource | FillableSource | null = null;
-    #module: WebAssembly.Module | URL | BufferSource | null = null;
+    #module: WebAssembly.Module | BufferSource | null = null;
     readonly #encoded = new Map<string, number>(); // pictures and sound in the engine, by their contents
     #encoding: Promise<unknown> = Promise.resolve(); // one at a time: they share the towers' plans
     #kept: KeptTexts | null = null;
@@ -467,23 +467,5 @@ class Host implements HostInside {
         if (slot) this.#detach(slot);
         this.#slots.delete(session);
         return Promise.resolve(null);
-    }
-}
-
-/* A module's address becomes a compiled module: once, for the engine that is lost and the one that follows. */
-async function fetchModule(module: PlainLoad["module"], signal: AbortSignal): Promise<WebAssembly.Module | BufferSource> {
-    if (typeof module !== "string") return module;
-    const url = new URL(module);
-    try {
-        if (url.protocol === "file:" && hasDisk()) return await WebAssembly.compile(await readDisk(url) as Uint8Array<ArrayBuffer>);
-        const response = await orAborted(fetch(url), signal);
-        if (!response.ok) throw new Error(`the server answers ${response.status}`);
-        const type = response.headers.get("content-type") ?? "";
-        if (type.startsWith("application/wasm")) return await orAborted(WebAssembly.compileStreaming(response), signal);
-        return await orAborted(response.arrayBuffer().then((bytes) => WebAssembly.compile(bytes)), signal);
-    } catch (thrown) {
-        if (thrown instanceof BerylError) throw thrown;
-        throw new BerylError("NOT_FOUND", `the module ${url.pathname.split("/").pop()} could not be loaded: ${(thrown as Error).message}`,
-            "beryl.wasm must lie beside the package's script, or be named by `module`; a content security policy needs 'wasm-unsafe-eval'.");
     }
 }
