@@ -1,5 +1,5 @@
-/* module_lora.c - adapters, in the full module, for lora.ts. What cannot be done while runs are under
- * way is PENDING: JavaScript calls again once one has ended. */
+/* module_lora.c - adapters, in the full module, for full_engine.ts. What cannot be done while runs
+ * are under way is PENDING: JavaScript calls again once one has ended. */
 #include "module.h"
 
 #include <string.h>

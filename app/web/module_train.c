@@ -1,5 +1,5 @@
-/* module_train.c - trainings, in the full module, for train.ts: beryl_train.h with what lies in files
- * elsewhere in memory. What is saved is gathered here, and borrowed until the next save. */
+/* module_train.c - trainings, in the full module, for full_engine.ts: beryl_train.h, with memory in
+ * place of files. What is saved is gathered here, and borrowed until the next save. */
 #include "beryl_train.h"
 #include "module.h"
 
@@ -33,8 +33,8 @@ static uint32_t count_at(const base_json *o, const char *key) {
     return (uint32_t)option_count(o, key, UINT32_MAX);
 }
 
-/* PENDING: runs are under way, and are ended first: call again. valid_size 0: none; from NULL: a new
- * adapter. Options are as in TrainOptions, those of `order` as text. */
+/* PENDING: runs are under way, and are ended first: call again. valid_size 0: none; from NULL: a
+ * new adapter. Options are as in TrainOptions, those of `order` as text. */
 uint32_t module_train_open(frame *f, const char *options, const char *data, uint32_t size,
                            const char *valid, uint32_t valid_size, const beryl_adapter *from) {
     base_arena arena;

@@ -357,8 +357,9 @@ describe("page", { skip: executable ? false : "no Chromium is installed", timeou
                         await page.screenshot({ path: `${SCREENS}/${where}-${colorScheme}-${size}.png` });
                     };
                     await check("chat");
-                    for (const [id, dialog] of [["model", "models"], ["settings-open", "settings"]] as const) {
+                    for (const [id, dialog] of [["model", "models"], ["settings-open", "settings"], ["tune-open", "tune"]] as const) {
                         await page.locator(`#${id}`).click();
+                        await page.locator(`#${dialog} h2`).waitFor();
                         await check(dialog);
                         await page.keyboard.press("Escape");
                     }
