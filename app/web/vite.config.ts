@@ -1,5 +1,5 @@
 /*
- * vite.config.ts - builds the package into dist: index.js, worker.js, and beside them the modules,
+ * vite.config.ts - builds the package into dist: index.js, worker.js, graph.js, and beside them the modules,
  * the default model; and the licences for the package.
  *
  * BERYL_WASM and BERYL_FULL_WASM name the modules; default: those in dist, where `make web` has put them.

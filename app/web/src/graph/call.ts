@@ -83,6 +83,7 @@ export function callBy(heap: Heap, fn: (...args: Arg[]) => unknown, graph: numbe
         }
         return bytes;
     };
+    const own = words[1] === "v" ? 1 : 0; // a method's own value is no argument of it
     let next = 0, count = 0;
     try {
         const gives = words[0], to = gives === "d" ? placeWords([0, 0]) : 0;
@@ -96,7 +97,7 @@ export function callBy(heap: Heap, fn: (...args: Arg[]) => unknown, graph: numbe
                 args.push(at);
                 continue;
             }
-            const value = given[next], what = `argument ${++next} of ${name}`;
+            const value = given[next], what = `argument ${++next - own} of ${name}`;
             switch (kind) {
             case "v": args.push(handle(value, what)); break;
             case "n": args.push(value === null || value === undefined ? 0 : handle(value, what)); break;
@@ -151,7 +152,7 @@ export function callBy(heap: Heap, fn: (...args: Arg[]) => unknown, graph: numbe
             case "e": args.push(value === undefined ? 0 : placeOf(value, ENUMS[detail]!, what)); break;
             }
         }
-        if (given.length > next) refuse(`${name} takes ${next} arguments`);
+        if (given.length > next) refuse(`${name} takes ${next - own} arguments`);
         const result = fn(...args), view = new DataView(heap.memory.buffer);
         const word = (at: number): number => view.getUint32(at, true);
         return {
